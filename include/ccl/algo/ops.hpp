@@ -1,0 +1,48 @@
+#pragma once
+
+namespace ccl {
+
+// Collective operations, as tags. `reduces`: elements are combined, so their type matters; the
+// others move bytes. `rooted`: one rank is special.
+struct AllReduce {
+  static constexpr const char* name = "all_reduce";
+  static constexpr bool reduces = true, rooted = false;
+};
+struct AllGather {
+  static constexpr const char* name = "all_gather";
+  static constexpr bool reduces = false, rooted = false;
+};
+struct ReduceScatter {
+  static constexpr const char* name = "reduce_scatter";
+  static constexpr bool reduces = true, rooted = false;
+};
+struct Broadcast {
+  static constexpr const char* name = "broadcast";
+  static constexpr bool reduces = false, rooted = true;
+};
+struct Reduce {
+  static constexpr const char* name = "reduce";
+  static constexpr bool reduces = true, rooted = true;
+};
+struct AllToAll {
+  static constexpr const char* name = "all_to_all";
+  static constexpr bool reduces = false, rooted = false;
+};
+struct AllToAllV {
+  static constexpr const char* name = "all_to_all_v";
+  static constexpr bool reduces = false, rooted = false;
+};
+struct Gather {
+  static constexpr const char* name = "gather";
+  static constexpr bool reduces = false, rooted = true;
+};
+struct Scatter {
+  static constexpr const char* name = "scatter";
+  static constexpr bool reduces = false, rooted = true;
+};
+struct SendRecv {
+  static constexpr const char* name = "send_recv";
+  static constexpr bool reduces = false, rooted = false;
+};
+
+}  // namespace ccl

@@ -1,0 +1,88 @@
+#pragma once
+
+#include <ccl/peer_info.hpp>
+#include <ccl/result.hpp>
+#include <ccl/wire.hpp>
+
+#include <cuda/std/concepts>
+
+#include <array>
+#include <cstddef>
+#include <memory>
+#include <vector>
+
+namespace ccl {
+
+class ProxyEngine;  // proxy.hpp: moves the bytes of proxied wires
+class Status;       // status.hpp: how a failure is told to everyone
+
+/// How far a transport carries.
+enum class Reach { process, host, network };
+
+/// What one end of a connection tells the other between `setup` and `connect`.
+using Handshake = std::array<std::byte, 256>;
+
+enum class Side { sender, receiver };
+
+/// One end of a connection to be made: who, which way, and what shape.
+struct Edge {
+  PeerInfo self, peer;
+  Side side = Side::sender;
+  WireShape shape;
+  unsigned long long id = 0;  // the same at both ends, unique within the communicator
+};
+
+/// What the communicator lends to transports. Outlives every connection made with it.
+struct TransportContext {
+  ProxyEngine* proxy = nullptr;
+  Status* status = nullptr;                // waits end when it says stop
+  std::array<std::byte, 16> secret{};      // of the communicator: connections prove it
+  double deadline_s = 60;                  // of one connect
+};
+
+/// One end of a made connection: its wires, one per channel, and what keeps them alive.
+struct Connection {
+  std::vector<Wire> wires;
+  std::shared_ptr<void> owner;
+  const char* transport = "";  // name of the transport that carries it
+};
+
+namespace detail {
+template <class T>
+concept StatesReach = requires {
+  { T::name } -> cuda::std::convertible_to<const char*>;
+  { T::reach } -> cuda::std::convertible_to<Reach>;
+  { T::peer_addressable } -> cuda::std::convertible_to<bool>;
+  { T::proxied } -> cuda::std::convertible_to<bool>;
+};
+template <class T>
+concept StatesLineBytes = requires {
+  { T::atomic_line_bytes } -> cuda::std::convertible_to<int>;
+};
+template <class T>
+concept ChecksReach = requires(const PeerInfo& a) {
+  { T::can_connect(a, a) } -> cuda::std::same_as<Result<void>>;
+};
+template <class T>
+concept SetsUp = requires(TransportContext& context, const Edge& edge) {
+  { T::setup(context, edge) } -> cuda::std::same_as<Result<typename T::End>>;
+};
+template <class T>
+concept Connects = requires(typename T::End& end, const Handshake& theirs) {
+  { end.handshake() } -> cuda::std::same_as<Handshake>;
+  { end.connect(theirs) } -> cuda::std::same_as<Result<Connection>>;
+};
+}  // namespace detail
+
+/// What a connection is made of and who moves its bytes.
+///   can_connect(a, b)  from rank a to rank b, by what they said of themselves; an error says what
+///                      is missing. Both ends must come to the same answer.
+///   setup(context, edge) -> End, at both ends; end.handshake() goes to the other end;
+///   end.connect(theirs) -> Connection, at both ends, in any order, within the deadline.
+///   atomic_line_bytes  how many bytes, written at once by a group, land at once; LL128 needs 128.
+/// Settings that forbid a transport (CCL_SHM_DISABLE ...) are read by `can_connect`.
+template <class T>
+concept Transport = detail::StatesReach<T> && detail::StatesLineBytes<T> &&
+                    detail::ChecksReach<T> && detail::SetsUp<T> && detail::Connects<T>;
+
+}  // namespace ccl

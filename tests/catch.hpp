@@ -1,0 +1,8 @@
+#pragma once
+
+// Catch2 2 or 3, whichever is installed.
+#if defined(CCL_CATCH2_V3)
+#  include <catch2/catch_all.hpp>
+#else
+#  include <catch2/catch.hpp>
+#endif

@@ -1,0 +1,30 @@
+#include <ccl/error.hpp>
+#include <ccl/result.hpp>
+
+#include "catch.hpp"
+
+using namespace ccl;
+
+TEST_CASE("an error reads as who, what, where") {
+  Error e{Errc::timed_out, "no data (rank 5 is late); start it", 3, 5, 110, "node7", "shm"};
+  CHECK(e.message() ==
+        "rank 3 on node7: timed_out: no data (rank 5 is late); start it (peer 5, transport shm, "
+        "os 110)");
+}
+
+namespace {
+Result<int> half(int x) {
+  if (x % 2 != 0) return fail(Errc::invalid_argument, "odd");
+  return x / 2;
+}
+Result<int> quarter(int x) {
+  CCL_TRY(const int h, half(x));
+  CCL_CHECK(half(h));
+  return half(h);
+}
+}  // namespace
+
+TEST_CASE("CCL_TRY passes values down and errors up") {
+  CHECK(quarter(8).value() == 2);
+  CHECK(quarter(6).error().code == Errc::invalid_argument);
+}
