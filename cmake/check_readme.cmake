@@ -1,0 +1,15 @@
+# cmake -P cmake/check_readme.cmake: the program shown in README.md is examples/01_all_reduce.cpp,
+# to the letter, and has at most 25 lines.
+cmake_minimum_required(VERSION 3.25)
+get_filename_component(root ${CMAKE_CURRENT_LIST_DIR}/.. ABSOLUTE)
+file(READ ${root}/README.md readme)
+file(READ ${root}/examples/01_all_reduce.cpp example)
+string(FIND "${readme}" "```cpp\n${example}```\n" at)
+if(at EQUAL -1)
+  message(FATAL_ERROR "README.md does not show examples/01_all_reduce.cpp as it is")
+endif()
+string(REGEX REPLACE "[^\n]" "" newlines "${example}")
+string(LENGTH "${newlines}" lines)
+if(lines GREATER 25)
+  message(FATAL_ERROR "examples/01_all_reduce.cpp has ${lines} lines, more than 25")
+endif()

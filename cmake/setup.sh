@@ -1,0 +1,77 @@
+# Sourced by demo.sh and test.sh, in the repository's root: sees to it that the build can start.
+# Installs what is missing and nothing else; where all is there it runs no package manager.
+say() { printf '%s\n' "$*"; }
+die() {
+  say "$*" >&2
+  exit 1
+}
+
+as_root() {
+  if [ "$(id -u)" = 0 ]; then "$@"; else sudo "$@"; fi
+}
+
+# A header counts as there if the compiler finds it, whoever put it there.
+has_header() { echo "#include <$1>" | c++ -std=c++20 -E -x c++ - >/dev/null 2>&1; }
+
+missing_packages() {
+  local tool
+  for tool in c++:g++ cmake:cmake ninja:ninja-build git:git; do
+    command -v "${tool%%:*}" >/dev/null || echo "${tool##*:}"
+  done
+  has_header fmt/core.h || echo libfmt-dev
+  has_header catch2/catch.hpp || has_header catch2/catch_all.hpp || echo catch2
+  has_header nlohmann/json.hpp || echo nlohmann-json3-dev
+  has_header pugixml.hpp || echo libpugixml-dev
+  has_header CLI/CLI.hpp || echo libcli11-dev
+}
+
+# The toolkit's headers, CCCL's among them; nvcc is welcome but not needed.
+is_cuda_root() {
+  [ -e "$1/include/cuda_runtime.h" ] &&
+    { [ -e "$1/include/cccl/cuda/std/expected" ] || [ -e "$1/include/cuda/std/expected" ]; }
+}
+find_cuda() {
+  local dir nvcc
+  nvcc=$(command -v nvcc || true)
+  for dir in "${CUDA_HOME:-}" /usr/local/cuda "${nvcc:+$(dirname "$(dirname "$(readlink -f "$nvcc")")")}" \
+    "$PWD/.deps/cuda"; do
+    if [ -n "$dir" ] && is_cuda_root "$dir"; then
+      echo "$dir"
+      return
+    fi
+  done
+}
+cuda_wheels="nvidia-cuda-nvcc==13.0.* nvidia-cuda-crt==13.0.* nvidia-nvvm==13.0.*
+  nvidia-cuda-runtime==13.0.* nvidia-cuda-cccl==13.0.*"
+
+packages=$(missing_packages)
+cuda_root=$(find_cuda)
+if [ -z "$cuda_root" ] && ! python3 -m pip --version >/dev/null 2>&1; then
+  packages="$packages python3-pip"
+fi
+if [ -n "$packages" ]; then
+  say "installing:" $packages
+  command -v apt-get >/dev/null || die "these are missing, and there is no apt-get to install them:" $packages
+  as_root apt-get update -q || die "apt-get update failed; install these by hand:" $packages
+  as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends $packages ||
+    die "apt-get install failed; install these by hand:" $packages
+  packages=$(missing_packages)
+  [ -z "$packages" ] || die "still missing after the installation:" $packages
+fi
+if [ -z "$cuda_root" ]; then
+  say "installing the CUDA Toolkit's wheels into .deps/cuda"
+  mkdir -p .deps
+  python3 -m pip install --quiet --disable-pip-version-check --upgrade --target .deps/wheels \
+    $cuda_wheels || die "pip could not fetch the CUDA Toolkit 13.0; install it by hand and set CUDA_HOME"
+  ln -sfn wheels/nvidia/cu13 .deps/cuda
+  # Wheels carry the libraries without the names that linkers look for.
+  ln -sfn libcudart.so.13 .deps/cuda/lib/libcudart.so
+  ln -sfn lib .deps/cuda/lib64
+  chmod +x .deps/cuda/bin/* .deps/cuda/nvvm/bin/* 2>/dev/null
+  cuda_root=$(find_cuda)
+  [ -n "$cuda_root" ] || die "the CUDA Toolkit's wheels hold no cuda_runtime.h or no CCCL; install it by hand"
+fi
+export CUDAToolkit_ROOT=$cuda_root
+if [ -x "$cuda_root/bin/nvcc" ]; then
+  export CUDACXX=$cuda_root/bin/nvcc
+fi

@@ -1,0 +1,38 @@
+#pragma once
+
+#include <ccl/transport/transport.hpp>
+
+#include <memory>
+
+namespace ccl {
+namespace detail {
+struct LoopbackMemory;
+}
+
+/// Between ranks of one process: the receiver allocates the slots, the sender stores into them.
+/// The memory lives until both ends have let go of it.
+struct LoopbackTransport {
+  static constexpr const char* name = "loopback";
+  static constexpr Reach reach = Reach::process;
+  static constexpr bool peer_addressable = true;
+  static constexpr bool proxied = false;
+  static constexpr int atomic_line_bytes = 128;
+
+  /// One end before the other is known.
+  class End {
+   public:
+    Handshake handshake() const;
+    Result<Connection> connect(const Handshake& theirs);
+
+   private:
+    friend struct LoopbackTransport;
+    Edge edge_;
+    std::shared_ptr<detail::LoopbackMemory> memory_;  // null at the sender until it has connected
+  };
+
+  static Result<void> can_connect(const PeerInfo& from, const PeerInfo& to);
+  static Result<End> setup(TransportContext& context, const Edge& edge);
+};
+static_assert(Transport<LoopbackTransport>);
+
+}  // namespace ccl

@@ -1,0 +1,106 @@
+#include <ccl/transport/loopback.hpp>
+
+#include <fmt/format.h>
+
+#include <array>
+#include <map>
+#include <mutex>
+
+#include "transport/wire_memory.hpp"
+
+namespace ccl {
+namespace detail {
+namespace {
+using Token = std::array<Word, 2>;
+
+/// Who listens in this process, by token: what a handshake says is looked up, never dereferenced.
+struct Registry {
+  std::mutex mutex;
+  std::map<Token, std::weak_ptr<LoopbackMemory>> listening;
+  static Registry& instance() {
+    static Registry* const registry = new Registry;  // outlives the last connection at exit
+    return *registry;
+  }
+};
+}  // namespace
+
+struct LoopbackMemory {
+  Mapping mapping;
+  WireLayout layout;
+  WireShape shape;
+  unsigned long long edge_id = 0;
+  Token token{};
+  ~LoopbackMemory() {
+    Registry& registry = Registry::instance();
+    const std::lock_guard lock{registry.mutex};
+    registry.listening.erase(token);
+  }
+};
+}  // namespace detail
+
+Result<void> LoopbackTransport::can_connect(const PeerInfo& from, const PeerInfo& to) {
+  if (from.pid_hash == to.pid_hash) return {};
+  return fail(Errc::no_transport,
+              fmt::format("loopback does not connect rank {} to rank {} (they are in different "
+                          "processes); shm or socket would",
+                          from.rank, to.rank));
+}
+
+Result<LoopbackTransport::End> LoopbackTransport::setup(TransportContext&, const Edge& edge) {
+  End end;
+  end.edge_ = edge;
+  CCL_TRY(const auto layout, detail::WireLayout::of(edge.shape));
+  if (edge.side == Side::sender) return end;
+  auto memory = std::make_shared<detail::LoopbackMemory>();
+  CCL_TRY(memory->mapping, detail::Mapping::anonymous(layout.bytes()));
+  CCL_CHECK(detail::fill_random(&memory->token, sizeof memory->token));
+  memory->layout = layout;
+  memory->shape = edge.shape;
+  memory->edge_id = edge.id;
+  detail::Registry& registry = detail::Registry::instance();
+  const std::lock_guard lock{registry.mutex};
+  registry.listening[memory->token] = memory;
+  end.memory_ = std::move(memory);
+  return end;
+}
+
+Handshake LoopbackTransport::End::handshake() const {
+  Handshake mine{};
+  if (memory_) detail::HandshakeCursor{}.put(mine, memory_->token);
+  return mine;
+}
+
+Result<Connection> LoopbackTransport::End::connect(const Handshake& theirs) {
+  const auto refuse = [this](Errc code, std::string why) {
+    return fail(detail::edge_error(edge_, name, code, std::move(why)));
+  };
+  if (edge_.side == Side::sender && !memory_) {
+    const auto token = detail::HandshakeCursor{}.get<detail::Token>(theirs);
+    detail::Registry& registry = detail::Registry::instance();
+    std::shared_ptr<detail::LoopbackMemory> memory;  // released after the lock: it takes it too
+    const std::lock_guard lock{registry.mutex};
+    const auto found = registry.listening.find(token);
+    if (found != registry.listening.end()) memory = found->second.lock();
+    if (!memory) {
+      return refuse(Errc::peer_lost,
+                    fmt::format("rank {} listens no more (its end was destroyed, or the handshake "
+                                "is not from this process); keep both ends until both connect",
+                                edge_.peer.rank));
+    }
+    if (memory->edge_id != edge_.id || memory->shape != edge_.shape) {
+      return refuse(Errc::mismatch,
+                    fmt::format("the ends of edge {} do not match (the receiver made edge {} with "
+                                "{} channels of {} slots of {} bytes)",
+                                edge_.id, memory->edge_id, memory->shape.channels,
+                                memory->shape.slot_count, memory->shape.slot_bytes));
+    }
+    memory_ = std::move(memory);
+  }
+  Connection connection;
+  connection.wires = memory_->layout.wires(memory_->mapping.base(), edge_.side, false);
+  connection.owner = memory_;
+  connection.transport = name;
+  return connection;
+}
+
+}  // namespace ccl

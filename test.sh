@@ -1,0 +1,53 @@
+#!/usr/bin/env bash
+# Installs what is missing, builds, and runs the test suite: the plain build, parts of it again under
+# the sanitizers, and, where nvcc is, the device code. What was skipped is listed with its reason.
+set -euo pipefail
+cd "$(dirname "$0")"
+. cmake/setup.sh
+
+jobs=$(nproc)
+builds=(host)
+cmake --preset host
+cmake --build --preset host -j "$jobs"
+for sanitizer in asan tsan; do
+  cmake --preset "host-$sanitizer" >/dev/null
+  cmake --build --preset "host-$sanitizer" -j "$jobs"
+  builds+=("$sanitizer")
+done
+notes=()
+if [ -n "${CUDACXX:-}" ]; then
+  cmake --preset cuda -DCCL_TEST_FILTER='\.gpu$' >/dev/null
+  cmake --build --preset cuda -j "$jobs"
+  builds+=(cuda)
+else
+  notes+=("device code: not compiled (no nvcc)")
+fi
+
+# One run over all builds, so that one summary closes it.
+mkdir -p build/all
+: >build/all/CTestTestfile.cmake
+for name in "${builds[@]}"; do
+  echo "subdirs(\"$PWD/build${name/#host/}\")" | sed "s|/build\([a-z]\)|/build-\1|" >>build/all/CTestTestfile.cmake
+done
+skipped() {
+  echo
+  echo "Skipped, and why:"
+  for note in "${notes[@]}"; do echo "  $note"; done
+  awk '/^[0-9]+\/[0-9]+ Test: / { test = $3 } /^ *SKIP: / { print "  " test ": " $0 }' \
+    build/all/Testing/Temporary/LastTest.log | sort -u
+  echo
+}
+# CTest's closing lines are held back until the skips are listed.
+status=0
+set +e
+ctest --test-dir build/all --output-on-failure --no-tests=error -j "$jobs" "$@" | {
+  closing=
+  while IFS= read -r line; do
+    if [[ $line =~ ^[0-9]+%\ tests\ passed ]]; then closing=1; fi
+    if [ -n "$closing" ]; then held+=("$line"); else printf '%s\n' "$line"; fi
+  done
+  skipped
+  printf '%s\n' "${held[@]}"
+}
+status=${PIPESTATUS[0]}
+exit "$status"

@@ -1,0 +1,7 @@
+#include <ccl/host_lanes.hpp>
+#include <ccl/proto/ll128.hpp>
+#include <ccl/proto/simple.hpp>
+
+// What the failing cases get wrong, done right.
+static_assert(ccl::Protocol<ccl::Simple, ccl::SoloLane>);
+static_assert(ccl::Protocol<ccl::LL128, ccl::SoloLane>);
