@@ -80,7 +80,7 @@ class Links {
 
   template <class R>
   WireWork<R> work(const R& reduction) {
-    WireWork<R> work{.reduction = reduction};
+    WireWork<R> work{reduction};
     work.in = in_.data();
     work.out = out_.data();
     work.rings = rings_.data();

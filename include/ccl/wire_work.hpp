@@ -31,6 +31,8 @@ struct Messages {
 /// launch. `R` is the reduction, which also names the element type.
 template <class R>
 struct WireWork {
+  explicit WireWork(const R& how) : reduction{how} {}
+
   const Wire* in = nullptr;   // from peer p on channel c: in[c * ranks + p]; no slots: no wire
   const Wire* out = nullptr;  // to peer p
   const RingSeat* rings = nullptr;  // one for each channel
