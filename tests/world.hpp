@@ -24,7 +24,8 @@ class World {
     for (Lines& l : all_) {
       l.slots.resize(slots * slot_bytes / sizeof(Packet) + 8);
       l.words.resize(4 * words_per_line);
-      auto* const base = l.slots.data() + (128 - reinterpret_cast<std::uintptr_t>(l.slots.data()) % 128) % 128 / 16;
+      auto* const base = l.slots.data() +
+                         (128 - reinterpret_cast<std::uintptr_t>(l.slots.data()) % 128) % 128 / 16;
       l.wire = {base,
                 &l.words[0],
                 &l.words[words_per_line],

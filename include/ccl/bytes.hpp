@@ -13,7 +13,9 @@ struct Bytes {
 namespace detail {
 /// Whether R combines elements, or only moves bytes.
 template <class R>
-inline constexpr bool reduces = requires { typename R::Accumulate; };
+inline constexpr bool reduces = requires {
+  typename R::Accumulate;
+};
 }  // namespace detail
 
 }  // namespace ccl

@@ -31,7 +31,8 @@ struct HostExecutor {
     if constexpr (Group::width == 1) {
       std::vector<std::thread> others;
       for (int c = 1; c < work.channels; ++c) {
-        others.emplace_back([&work, c] { channel<Op, Algo, Proto, Group, Align>(Group{}, work, c); });
+        others.emplace_back(
+            [&work, c] { channel<Op, Algo, Proto, Group, Align>(Group{}, work, c); });
       }
       channel<Op, Algo, Proto, Group, Align>(Group{}, work, 0);
       for (auto& thread : others) thread.join();

@@ -70,13 +70,15 @@ class Span {
   template <int Words>
   CCL_HD static void read(const char* from, Word* to) {
     NV_IF_ELSE_TARGET(
-        NV_IS_DEVICE, (__builtin_memcpy(to, __builtin_assume_aligned(from, Words % 2 ? 8 : 16), 8 * Words);),
+        NV_IS_DEVICE,
+        (__builtin_memcpy(to, __builtin_assume_aligned(from, Words % 2 ? 8 : 16), 8 * Words);),
         (__builtin_memcpy(to, from, 8 * Words);))
   }
   template <int Words>
   CCL_HD static void write(char* to, const Word* from) {
     NV_IF_ELSE_TARGET(
-        NV_IS_DEVICE, (__builtin_memcpy(__builtin_assume_aligned(to, Words % 2 ? 8 : 16), from, 8 * Words);),
+        NV_IS_DEVICE,
+        (__builtin_memcpy(__builtin_assume_aligned(to, Words % 2 ? 8 : 16), from, 8 * Words);),
         (__builtin_memcpy(to, from, 8 * Words);))
   }
 

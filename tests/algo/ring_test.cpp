@@ -1,13 +1,13 @@
 // The ring's collectives over every protocol, on CPU lanes of three widths, ranks as threads.
-#include "catch.hpp"
-#include "world.hpp"
-
 #include <ccl/proto/ll.hpp>
 #include <ccl/proto/ll128.hpp>
 #include <ccl/proto/simple.hpp>
 
 #include <algorithm>
 #include <tuple>
+
+#include "catch.hpp"
+#include "world.hpp"
 
 using namespace ccl;
 using namespace ccl::test;
@@ -20,11 +20,12 @@ struct Case {
   using T = E;
   static constexpr int ranks = R;
 };
-using Cases = std::tuple<
-    Case<LL, SoloLane, float, 4>, Case<LL128, SoloLane, float, 3>, Case<Simple, SoloLane, float, 4>,
-    Case<LL, ThreadLanes<8>, float, 2>, Case<LL128, ThreadLanes<8>, int16_t, 2>,
-    Case<Simple, ThreadLanes<8>, double, 2>, Case<LL128, ThreadLanes<32>, float, 2>,
-    Case<LL128, SoloLane, int8_t, 2>, Case<Simple, SoloLane, int8_t, 5>>;
+using Cases =
+    std::tuple<Case<LL, SoloLane, float, 4>, Case<LL128, SoloLane, float, 3>,
+               Case<Simple, SoloLane, float, 4>, Case<LL, ThreadLanes<8>, float, 2>,
+               Case<LL128, ThreadLanes<8>, int16_t, 2>, Case<Simple, ThreadLanes<8>, double, 2>,
+               Case<LL128, ThreadLanes<32>, float, 2>, Case<LL128, SoloLane, int8_t, 2>,
+               Case<Simple, SoloLane, int8_t, 5>>;
 
 template <class T>
 T input(int rank, Index i) {
@@ -67,7 +68,8 @@ TEMPLATE_LIST_TEST_CASE("ring: all-reduce and its halves", "", Cases) {
       w.output = out[r].data();
       w.layout = {count * Index{sizeof(T)}, 0, 0, false};
     }));
-    for (int r = 0; r < R; ++r) REQUIRE(std::equal(in[R - 1].begin(), in[R - 1].end(), out[r].begin()));
+    for (int r = 0; r < R; ++r)
+      REQUIRE(std::equal(in[R - 1].begin(), in[R - 1].end(), out[r].begin()));
     REQUIRE(world.run<Reduce, Ring, Proto, Group>(sum, 1, 1, 1, [&](int r, auto& w) {
       w.input = in[r].data();
       w.output = out[r].data();

@@ -12,7 +12,8 @@ struct Ring {
   static constexpr const char* name = "Ring";
   static constexpr bool reorders = true;
   template <class Op>
-  static constexpr bool supports = detail::one_of<Op, AllReduce, AllGather, ReduceScatter, Broadcast, Reduce>;
+  static constexpr bool supports =
+      detail::one_of<Op, AllReduce, AllGather, ReduceScatter, Broadcast, Reduce>;
 
   template <class Seats>
   static constexpr void peers(Seats& seats) {

@@ -38,17 +38,27 @@ void move_elements(const R& reduction, void* const* to, int targets, const void*
   for (Index at = 0; at < n; at += block) {
     const Index m = n - at < block ? n - at : block;
     const void* done = nullptr;
-    const auto offset = [at, size](const void* p) { return static_cast<const char*>(p) + at * size; };
+    const auto offset = [at, size](const void* p) {
+      return static_cast<const char*>(p) + at * size;
+    };
     if constexpr (reduces<R>) {
       if (own != nullptr && targets > 0) {
         char* const first = static_cast<char*>(to[0]) + at * size;
-        const void* in[3];
+        const void* in[3]{};
         for (int s = 0; s < sources; ++s) in[s] = offset(from[s]);
         switch (sources) {
-          case 0: reduce_elements<0, Finish>(reduction, first, offset(own), in, m); break;
-          case 1: reduce_elements<1, Finish>(reduction, first, offset(own), in, m); break;
-          case 2: reduce_elements<2, Finish>(reduction, first, offset(own), in, m); break;
-          default: reduce_elements<3, Finish>(reduction, first, offset(own), in, m); break;
+          case 0:
+            reduce_elements<0, Finish>(reduction, first, offset(own), in, m);
+            break;
+          case 1:
+            reduce_elements<1, Finish>(reduction, first, offset(own), in, m);
+            break;
+          case 2:
+            reduce_elements<2, Finish>(reduction, first, offset(own), in, m);
+            break;
+          default:
+            reduce_elements<3, Finish>(reduction, first, offset(own), in, m);
+            break;
         }
         done = first;
       }

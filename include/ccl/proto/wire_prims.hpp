@@ -49,7 +49,8 @@ class WirePrims {
       if (ins.rank[i] >= 0) open_in(i, work.in[channel * work.ranks + ins.rank[i]], ins.rank[i]);
     }
     CCL_UNROLL for (int o = 0; o < MaxOut; ++o) {
-      if (outs.rank[o] >= 0) open_out(o, work.out[channel * work.ranks + outs.rank[o]], outs.rank[o]);
+      if (outs.rank[o] >= 0)
+        open_out(o, work.out[channel * work.ranks + outs.rank[o]], outs.rank[o]);
     }
   }
   WirePrims(const WirePrims&) = delete;
@@ -112,6 +113,9 @@ class WirePrims {
   };
   CCL_HD bool has_in(int i) const { return in_[i].peer >= 0; }
   CCL_HD bool has_out(int o) const { return out_[o].peer >= 0; }
+  // In a step: a lone wire is always there, and the compiler is to know.
+  CCL_HD bool takes(int i) const { return MaxIn == 1 || has_in(i); }
+  CCL_HD bool fills(int o) const { return MaxOut == 1 || has_out(o); }
   CCL_HD void open_in(int i, const Wire& wire, int peer) {
     in_[i] = {wire, *wire.received, peer};
     slice_ = slice_capacity(wire, steps_);
@@ -143,12 +147,12 @@ class WirePrims {
     if (group_.rank() == 0) {
       if constexpr ((What & put) != 0) {
         CCL_UNROLL for (int o = 0; o < MaxOut; ++o) {
-          if (has_out(o)) await_credit(out_[o]);
+          if (fills(o)) await_credit(out_[o]);
         }
       }
       if constexpr ((What & get) != 0) {
         CCL_UNROLL for (int i = 0; i < MaxIn; ++i) {
-          if (!has_in(i) || (Proto::carries_flags && !in_[i].wire.proxied)) continue;
+          if (!takes(i) || (Proto::carries_flags && !in_[i].wire.proxied)) continue;
           while (Memory::load_acquire(in_[i].wire.posted) <= in_[i].received &&
                  !patience_.ends(in_[i].peer, in_[i].received)) {
           }
@@ -172,7 +176,7 @@ class WirePrims {
     const bool lead = group_.rank() == 0 && !patience_.gave_up();
     if constexpr ((What & put) != 0) {
       CCL_UNROLL for (int o = 0; o < MaxOut; ++o) {
-        if (!has_out(o)) continue;
+        if (!fills(o)) continue;
         Out& out = out_[o];
         if (lead && out.wire.proxied) {
           out.wire.sizes[out.sent & Word(out.wire.slot_count - 1)] = wire_bytes(n);
@@ -185,7 +189,7 @@ class WirePrims {
     }
     if constexpr ((What & get) != 0) {
       CCL_UNROLL for (int i = 0; i < MaxIn; ++i) {
-        if (!has_in(i)) continue;
+        if (!takes(i)) continue;
         in_[i].received += Word(steps_);
         if (lead) Memory::store_credit(in_[i].wire.drained, in_[i].received);
       }
@@ -200,19 +204,19 @@ class WirePrims {
   /// One CPU lane: slots hold plain elements, side by side.
   template <int What>
   void move_array(Index in_at, Index out_at, Index n) {
-    const void* from[MaxIn];
+    const void* from[MaxIn]{};
     int sources = 0;
     if constexpr ((What & get) != 0) {
       for (int i = 0; i < MaxIn; ++i) {
-        if (has_in(i)) from[sources++] = in_[i].wire.slot(in_[i].received);
+        if (takes(i)) from[sources++] = in_[i].wire.slot(in_[i].received);
       }
     }
-    void* to[MaxOut + 1];
+    void* to[MaxOut + 1]{};
     int targets = 0;
     if constexpr ((What & store) != 0) to[targets++] = data_.out(out_at);
     if constexpr ((What & put) != 0) {
       for (int o = 0; o < MaxOut; ++o) {
-        if (has_out(o)) to[targets++] = out_[o].wire.slot(out_[o].sent);
+        if (fills(o)) to[targets++] = out_[o].wire.slot(out_[o].sent);
       }
     }
     if (patience_.gave_up()) return;
@@ -240,9 +244,9 @@ class WirePrims {
       }
     }
     if constexpr ((What & get) != 0) {
-      Fragments<Fragment, N> got[MaxIn];
+      Fragments<Fragment, N> got[MaxIn]{};
       CCL_UNROLL for (int i = 0; i < MaxIn; ++i) {
-        if (has_in(i)) got[i] = take<N>(in_[i], t);
+        if (takes(i)) got[i] = take<N>(in_[i], t);
       }
       CCL_UNROLL for (int n = 0; n < N; ++n) {
         if constexpr ((What & load) == 0) {
@@ -250,7 +254,7 @@ class WirePrims {
         } else if constexpr (detail::reduces<R>) {
           auto sum = CellReducer<R, Lane::words>::from_own(reduction_, f[n]);
           CCL_UNROLL for (int i = 0; i < MaxIn; ++i) {
-            if (has_in(i)) sum.add_received(got[i].of[n]);
+            if (takes(i)) sum.add_received(got[i].of[n]);
           }
           f[n] = (What & finish) != 0 ? sum.finish() : sum.result();
         }
@@ -262,7 +266,7 @@ class WirePrims {
     }
     if constexpr ((What & put) != 0) {
       CCL_UNROLL for (int o = 0; o < MaxOut; ++o) {
-        if (!has_out(o)) continue;
+        if (!fills(o)) continue;
         Packet* const to = out_[o].wire.slot(out_[o].sent) + Index{t} * Lane::tile_packets;
         CCL_UNROLL for (int n = 0; n < N; ++n) {
           lane_.store(to + n * Lane::tile_packets, f[n], out_[o].sent + 1);
