@@ -5,6 +5,7 @@
 #include <ccl/algo/ring.hpp>
 #include <ccl/algo/tree.hpp>
 #include <ccl/host_executor.hpp>
+#include <ccl/proto/wire_context.hpp>
 
 #include <algorithm>
 #include <cstring>
@@ -77,7 +78,7 @@ class World {
         work.sends.cursor = cursors.data();
         work.recvs.cursor = cursors.data() + ranks_ * channels_;
         setup(r, work);
-        HostExecutor::run<Op, Algo, Proto, Group, 1>(work);
+        HostExecutor::run<Group>(channels_, WireBody<Op, Algo, Proto, 1, R>{work});
         ok[r] = gave_up.peer == 0;
       });
     }

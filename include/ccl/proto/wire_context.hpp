@@ -54,4 +54,16 @@ class WireContext {
   int channel_;
 };
 
+/// One launch over wires, as an executor runs it: one group works on one channel.
+template <class Op, class Algo, class Proto, int Align, class R>
+struct WireBody {
+  const WireWork<R>& work;
+
+  template <LaneGroup Group>
+  CCL_HD void operator()(Group group, int channel) const {
+    WireContext<Group, Proto, R, Align> context{group, work, channel};
+    Algo::run(Op{}, context);
+  }
+};
+
 }  // namespace ccl
