@@ -76,8 +76,10 @@ constexpr std::array table{
     Setting{"SOCKET_IFNAME", text, "", nccl,
             "network interfaces to use: a list of prefixes of names; = before the list: whole "
             "names; ^ before it: all but these"},
-    Setting{"SOCKET_NTHREADS", integer, "1", nccl,
-            "helper threads of the Socket transport per peer", 1, 16},
+    Setting{"SOCKET_NTHREADS", integer, "0", nccl,
+            "helper threads of the Socket transport per peer; 0: none, waiting threads and the "
+            "proxy do it",
+            0, 16},
     Setting{"TIMEOUT", seconds, "0", false,
             "seconds without progress after which a collective fails; 0: never"},
     Setting{"TOPO_DUMP_FILE", text, "", nccl, "XML file to which the topology found is written"},
