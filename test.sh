@@ -32,9 +32,11 @@ done
 skipped() {
   echo
   echo "Skipped, and why:"
-  for note in "${notes[@]}"; do echo "  $note"; done
-  awk '/^[0-9]+\/[0-9]+ Test: / { test = $3 } /^ *SKIP: / { print "  " test ": " $0 }' \
-    build/all/Testing/Temporary/LastTest.log | sort -u
+  {
+    for note in "${notes[@]}"; do echo "  $note"; done
+    awk '/^[0-9]+\/[0-9]+ Test: / { test = $3 } /^ *SKIP: / { print "  " test ": " $0 }' \
+      build/all/Testing/Temporary/LastTest.log | sort -u
+  } | grep . || echo "  nothing"
   echo
 }
 # CTest's closing lines are held back until the skips are listed.

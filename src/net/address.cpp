@@ -1,0 +1,250 @@
+#include <ccl/settings.hpp>
+
+#include <fmt/format.h>
+
+#include <charconv>
+#include <cstring>
+
+#include <arpa/inet.h>
+#include <ifaddrs.h>
+#include <net/address.hpp>
+#include <net/fd.hpp>
+#include <net/if.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <sys/un.h>
+
+namespace ccl::net {
+namespace {
+
+sockaddr_in& v4(sockaddr_storage& s) {
+  return reinterpret_cast<sockaddr_in&>(s);
+}
+sockaddr_in6& v6(sockaddr_storage& s) {
+  return reinterpret_cast<sockaddr_in6&>(s);
+}
+const sockaddr_in& v4(const sockaddr_storage& s) {
+  return reinterpret_cast<const sockaddr_in&>(s);
+}
+const sockaddr_in6& v6(const sockaddr_storage& s) {
+  return reinterpret_cast<const sockaddr_in6&>(s);
+}
+
+Result<int> wanted_family() {
+  CCL_TRY(const std::string family, setting_text("SOCKET_FAMILY"));
+  return family == "AF_INET" ? AF_INET : family == "AF_INET6" ? AF_INET6 : 0;
+}
+
+}  // namespace
+
+Address::Address(const sockaddr* from, socklen_t bytes) : bytes_(bytes) {
+  std::memcpy(&storage_, from, std::min<size_t>(bytes, sizeof storage_));
+}
+
+Address::Address(const WireAddress& from) {
+  if (from.family == AF_INET) {
+    v4(storage_).sin_family = AF_INET;
+    v4(storage_).sin_port = htons(from.port);
+    std::memcpy(&v4(storage_).sin_addr, from.ip, 4);
+    bytes_ = sizeof(sockaddr_in);
+  } else if (from.family == AF_INET6) {
+    v6(storage_).sin6_family = AF_INET6;
+    v6(storage_).sin6_port = htons(from.port);
+    v6(storage_).sin6_scope_id = from.scope;
+    std::memcpy(&v6(storage_).sin6_addr, from.ip, 16);
+    bytes_ = sizeof(sockaddr_in6);
+  } else if (from.family == AF_UNIX) {
+    const auto* name = reinterpret_cast<const char*>(from.ip);
+    *this = unix_name({name, strnlen(name, sizeof from.ip)});
+  }
+}
+
+Address Address::unix_name(std::string_view name) {
+  Address a;
+  auto& un = reinterpret_cast<sockaddr_un&>(a.storage_);
+  un.sun_family = AF_UNIX;
+  name = name.substr(0, sizeof WireAddress{}.ip);
+  std::memcpy(un.sun_path + 1, name.data(), name.size());
+  a.bytes_ = socklen_t(offsetof(sockaddr_un, sun_path) + 1 + name.size());
+  return a;
+}
+
+Result<Address> Address::parse(std::string_view text, int family) {
+  if (text.starts_with("unix:")) return unix_name(text.substr(5));
+  const auto bad = [&](std::string_view why) {
+    return fail(
+        Errc::invalid_argument,
+        fmt::format("\"{}\" is no address ({}); write host:port, or [address]:port for IPv6", text,
+                    why));
+  };
+  const auto colon = text.rfind(':');
+  if (colon == text.npos) return bad("it has no port");
+  std::string host{text.substr(0, colon)};
+  const std::string_view port_text = text.substr(colon + 1);
+  int port = 0;
+  const auto [end, ec] =
+      std::from_chars(port_text.data(), port_text.data() + port_text.size(), port);
+  if (ec != std::errc{} || end != port_text.data() + port_text.size() || port < 0 || port > 65535) {
+    return bad("its port is not a number from 0 to 65535");
+  }
+  if (host.size() > 1 && host.front() == '[' && host.back() == ']') {
+    host = host.substr(1, host.size() - 2);
+  }
+  if (host.empty()) return bad("it has no host");
+  addrinfo hints{};
+  hints.ai_family = family;
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* found = nullptr;
+  const int code = ::getaddrinfo(host.c_str(), nullptr, &hints, &found);
+  if (code != 0) return bad(::gai_strerror(code));
+  const addrinfo* best = found;
+  for (const addrinfo* at = found; at != nullptr; at = at->ai_next) {
+    if (at->ai_family == AF_INET) {  // names often have IPv6 addresses that nobody routes
+      best = at;
+      break;
+    }
+  }
+  Address out{best->ai_addr, best->ai_addrlen};
+  ::freeaddrinfo(found);
+  out.set_port(port);
+  return out;
+}
+
+int Address::port() const {
+  if (family() == AF_INET) return ntohs(v4(storage_).sin_port);
+  if (family() == AF_INET6) return ntohs(v6(storage_).sin6_port);
+  return 0;
+}
+
+void Address::set_port(int port) {
+  if (family() == AF_INET) v4(storage_).sin_port = htons(std::uint16_t(port));
+  if (family() == AF_INET6) v6(storage_).sin6_port = htons(std::uint16_t(port));
+}
+
+bool Address::loopback() const {
+  if (family() == AF_INET) return (ntohl(v4(storage_).sin_addr.s_addr) >> 24) == 127;
+  if (family() == AF_INET6) return IN6_IS_ADDR_LOOPBACK(&v6(storage_).sin6_addr) != 0;
+  return true;
+}
+
+WireAddress Address::wire() const {
+  WireAddress out;
+  out.family = std::uint16_t(family());
+  out.port = std::uint16_t(port());
+  if (family() == AF_INET) std::memcpy(out.ip, &v4(storage_).sin_addr, 4);
+  if (family() == AF_INET6) {
+    std::memcpy(out.ip, &v6(storage_).sin6_addr, 16);
+    out.scope = v6(storage_).sin6_scope_id;
+  }
+  if (family() == AF_UNIX) {
+    const auto* path = reinterpret_cast<const sockaddr_un&>(storage_).sun_path;
+    const size_t head = offsetof(sockaddr_un, sun_path) + 1;
+    if (bytes_ > head) std::memcpy(out.ip, path + 1, std::min(bytes_ - head, sizeof out.ip));
+  }
+  return out;
+}
+
+std::string Address::to_string() const {
+  char text[INET6_ADDRSTRLEN] = {};
+  if (family() == AF_INET) {
+    ::inet_ntop(AF_INET, &v4(storage_).sin_addr, text, sizeof text);
+    return fmt::format("{}:{}", text, port());
+  }
+  if (family() == AF_INET6) {
+    ::inet_ntop(AF_INET6, &v6(storage_).sin6_addr, text, sizeof text);
+    return fmt::format("[{}]:{}", text, port());
+  }
+  if (family() == AF_UNIX) {
+    const WireAddress w = wire();
+    const auto* name = reinterpret_cast<const char*>(w.ip);
+    return fmt::format("unix:{}", std::string_view{name, strnlen(name, sizeof w.ip)});
+  }
+  return "nowhere";
+}
+
+std::vector<Interface> list_interfaces() {
+  std::vector<Interface> out;
+  ifaddrs* all = nullptr;
+  if (::getifaddrs(&all) != 0) return out;
+  for (const ifaddrs* at = all; at != nullptr; at = at->ifa_next) {
+    if (at->ifa_addr == nullptr || (at->ifa_flags & IFF_UP) == 0 ||
+        (at->ifa_flags & IFF_RUNNING) == 0) {
+      continue;
+    }
+    const int family = at->ifa_addr->sa_family;
+    if (family == AF_INET) {
+      out.push_back({at->ifa_name, Address{at->ifa_addr, sizeof(sockaddr_in)}});
+    } else if (family == AF_INET6) {
+      const auto& ip = reinterpret_cast<const sockaddr_in6*>(at->ifa_addr)->sin6_addr;
+      if (IN6_IS_ADDR_LINKLOCAL(&ip)) continue;  // means nothing without this host's scope number
+      out.push_back({at->ifa_name, Address{at->ifa_addr, sizeof(sockaddr_in6)}});
+    }
+  }
+  ::freeifaddrs(all);
+  return out;
+}
+
+std::vector<Interface> choose_interfaces(const std::vector<Interface>& all, std::string_view names,
+                                         int family) {
+  const bool exclude = names.starts_with('^');
+  if (exclude) names.remove_prefix(1);
+  const bool exact = names.starts_with('=');
+  if (exact) names.remove_prefix(1);
+  const auto listed = [&](std::string_view name) {
+    for (std::string_view rest = names; !rest.empty();) {
+      const auto comma = rest.find(',');
+      const auto one = rest.substr(0, comma);
+      if (!one.empty() && (exact ? name == one : name.starts_with(one))) return true;
+      rest = comma == rest.npos ? std::string_view{} : rest.substr(comma + 1);
+    }
+    return false;
+  };
+  const auto rank = [](const Interface& i) {
+    return i.name.starts_with("ib") ? 0 : i.name.starts_with("docker") ? 2 : i.name == "lo" ? 3 : 1;
+  };
+  std::vector<Interface> out;
+  for (int want = 0; want < 4; ++want) {
+    for (const int f : {AF_INET, AF_INET6}) {
+      for (const Interface& i : all) {
+        if (i.address.family() != f || (family != 0 && f != family) || rank(i) != want) continue;
+        if (names.empty() ? want >= 2 && !out.empty() : listed(i.name) == exclude) continue;
+        out.push_back(i);
+      }
+    }
+  }
+  return out;
+}
+
+Result<Address> local_address() {
+  CCL_TRY(const int family, wanted_family());
+  CCL_TRY(const std::string names, setting_text("SOCKET_IFNAME"));
+  const auto all = list_interfaces();
+  const auto fit = choose_interfaces(all, names, family);
+  if (!fit.empty()) return fit.front().address;
+  std::string have;
+  for (const auto& i : all) have += fmt::format(" {}={}", i.name, i.address.to_string());
+  return fail(Errc::network, fmt::format("no network interface fits (CCL_SOCKET_IFNAME=\"{}\", "
+                                         "CCL_SOCKET_FAMILY={}); those that are up:{}",
+                                         names,
+                                         family == AF_INET ? "AF_INET"
+                                         : family != 0     ? "AF_INET6"
+                                                           : "any",
+                                         have.empty() ? " none" : have));
+}
+
+Result<Address> local_address_towards(const Address& peer) {
+  if (setting_given("SOCKET_IFNAME")) return local_address();
+  // Connecting a datagram socket sends nothing; it only asks for the route.
+  const Fd probe{::socket(peer.family(), SOCK_DGRAM | SOCK_CLOEXEC, 0)};
+  sockaddr_storage mine{};
+  socklen_t bytes = sizeof mine;
+  if (!probe || ::connect(probe.get(), peer.data(), peer.bytes()) != 0 ||
+      ::getsockname(probe.get(), reinterpret_cast<sockaddr*>(&mine), &bytes) != 0) {
+    return local_address();
+  }
+  Address out{reinterpret_cast<const sockaddr*>(&mine), bytes};
+  out.set_port(0);
+  return out;
+}
+
+}  // namespace ccl::net

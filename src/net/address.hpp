@@ -1,0 +1,66 @@
+#pragma once
+
+#include <ccl/result.hpp>
+
+#include <compare>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <sys/socket.h>
+
+namespace ccl::net {
+
+/// An address as it travels inside ids and messages. Trivially copyable.
+struct WireAddress {
+  std::uint16_t family = 0;  // AF_INET, AF_INET6, AF_UNIX
+  std::uint16_t port = 0;    // host byte order
+  std::uint32_t scope = 0;   // of link-local IPv6
+  std::uint8_t ip[16] = {};  // network order; AF_UNIX: the abstract name
+};
+
+/// Where a socket listens: IPv4, IPv6, or an abstract Unix name (of 16 bytes at most).
+class Address {
+ public:
+  Address() = default;
+  Address(const sockaddr* from, socklen_t bytes);
+  explicit Address(const WireAddress& from);
+  /// "10.0.0.1:80", "[::1]:80", "node7:80" (resolved), "unix:name". `family` narrows names; 0: any.
+  static Result<Address> parse(std::string_view text, int family = 0);
+  static Address unix_name(std::string_view name);  // abstract: no file, gone with its socket
+
+  int family() const { return storage_.ss_family; }
+  int port() const;
+  void set_port(int port);
+  bool loopback() const;
+  WireAddress wire() const;
+  std::string to_string() const;
+  const sockaddr* data() const { return reinterpret_cast<const sockaddr*>(&storage_); }
+  socklen_t bytes() const { return bytes_; }
+  friend bool operator==(const Address& a, const Address& b) {
+    return a.to_string() == b.to_string();
+  }
+
+ private:
+  sockaddr_storage storage_{};
+  socklen_t bytes_ = 0;
+};
+
+/// A network interface with one of its addresses (port 0).
+struct Interface {
+  std::string name;
+  Address address;
+};
+
+/// Interfaces that are up, best first: InfiniBand, then others, then docker's, then loopback; the
+/// last two only when there is nothing else. `names` as CCL_SOCKET_IFNAME; `family` 0: any.
+std::vector<Interface> choose_interfaces(const std::vector<Interface>& all, std::string_view names,
+                                         int family);
+std::vector<Interface> list_interfaces();
+/// The address to listen on, port 0: by CCL_SOCKET_IFNAME and CCL_SOCKET_FAMILY.
+Result<Address> local_address();
+/// As above; without CCL_SOCKET_IFNAME, the local end of the route to `peer`.
+Result<Address> local_address_towards(const Address& peer);
+
+}  // namespace ccl::net

@@ -1,0 +1,309 @@
+#include <ccl/log.hpp>
+
+#include <fmt/format.h>
+
+#include <cerrno>
+#include <cstring>
+#include <string_view>
+#include <thread>
+
+#include <net/auth.hpp>
+#include <sys/epoll.h>
+
+namespace ccl::net {
+namespace {
+
+constexpr std::array<char, 4> magic{'c', 'c', 'l', 1};
+constexpr double guest_patience_s = 5;  // for a whole handshake
+constexpr size_t most_guests = 1024;    // at once; the oldest goes when more come
+using Nonce = std::array<std::byte, 16>;
+
+struct Greeting {
+  std::array<char, 4> magic;
+  Nonce nonce;
+};
+struct Claim {
+  std::array<char, 4> magic;
+  std::uint32_t hello_bytes;
+  Nonce nonce;
+};
+
+template <class T>
+void append(std::vector<std::byte>& out, const T& value) {
+  const auto* at = reinterpret_cast<const std::byte*>(&value);
+  out.insert(out.end(), at, at + sizeof value);
+}
+
+Digest proof(const Secret& secret, std::string_view side, const Nonce& listener,
+             const Nonce& caller, Bytes hello) {
+  std::vector<std::byte> text(side.size());
+  std::memcpy(text.data(), side.data(), side.size());
+  append(text, listener);
+  append(text, caller);
+  text.insert(text.end(), hello.begin(), hello.end());
+  return hmac_sha256(secret, text);
+}
+
+}  // namespace
+
+// A caller that has not proved itself yet.
+class Gate::Guest : public Handler {
+ public:
+  Guest(Gate& gate, Fd fd, const Address& from)
+      : gate_(gate.weak_from_this()), fd_(std::move(fd)), from_(from) {}
+
+  Result<void> greet() {
+    Greeting g{magic, {}};
+    fill_random(g.nonce);
+    nonce_ = g.nonce;
+    if (::send(fd_.get(), &g, sizeof g, MSG_NOSIGNAL | MSG_DONTWAIT) != sizeof g) {
+      return fail(system_error("cannot greet", errno));
+    }
+    return {};
+  }
+  int fd() const override { return fd_.get(); }
+  void forget() override { fd_.reset(); }
+  bool gone() const { return !fd_; }
+  bool late() const { return deadline_.passed(); }
+
+  void ready(std::uint32_t) override {
+    for (;;) {
+      // Never past the claim: what follows belongs to whoever takes over the connection.
+      const size_t want = wanted();
+      if (in_.size() == want) return finish();
+      const size_t had = in_.size();
+      in_.resize(want);
+      const auto n = ::recv(fd_.get(), in_.data() + had, want - had, MSG_DONTWAIT);
+      const int code = errno;
+      in_.resize(had + size_t(std::max<ssize_t>(n, 0)));
+      if (n == 0) return refuse(had == 0 ? "it closed without a word" : "it closed half-way");
+      if (n < 0) {
+        if (code == EAGAIN || code == EINTR) return;
+        return refuse(std::strerror(code));
+      }
+      if (std::memcmp(in_.data(), magic.data(), std::min(in_.size(), magic.size())) != 0) {
+        return refuse("it does not speak ccl");
+      }
+      if (in_.size() >= sizeof(Claim) && claim().hello_bytes > max_hello_bytes) {
+        return refuse("its message makes no sense");
+      }
+    }
+  }
+
+  void refuse(std::string_view why) {
+    log_warn(LogPart::bootstrap, "refused a connection from {} ({}); not one of this job's ranks",
+             from_.to_string(), why);
+    leave();
+  }
+  void leave() {
+    Engine::get().remove(*this);
+    fd_.reset();
+  }
+
+ private:
+  Claim claim() const {
+    Claim c;
+    std::memcpy(&c, in_.data(), sizeof c);
+    return c;
+  }
+  size_t wanted() const {
+    if (in_.size() < sizeof(Claim)) return sizeof(Claim);
+    return sizeof(Claim) + claim().hello_bytes + sizeof(Digest);
+  }
+  void finish() {
+    const auto gate = gate_.lock();
+    if (!gate || !gate->fd_) return leave();
+    const Claim c = claim();
+    const Bytes hello = Bytes{in_}.subspan(sizeof c, c.hello_bytes);
+    Digest theirs;
+    std::memcpy(theirs.data(), in_.data() + sizeof c + c.hello_bytes, sizeof theirs);
+    if (!same_digest(theirs, proof(gate->secret_, "caller", nonce_, c.nonce, hello))) {
+      return refuse("it does not know this job's secret");
+    }
+    const Digest mine = proof(gate->secret_, "listener", nonce_, c.nonce, hello);
+    if (::send(fd_.get(), mine.data(), mine.size(), MSG_NOSIGNAL | MSG_DONTWAIT) !=
+        ssize_t(mine.size())) {
+      return refuse(std::strerror(errno));
+    }
+    Engine::get().remove(*this);
+    gate->accept_({std::move(fd_), {hello.begin(), hello.end()}, from_});
+  }
+
+  std::weak_ptr<Gate> gate_;
+  Fd fd_;
+  Address from_;
+  Nonce nonce_{};
+  Deadline deadline_ = Deadline::after(guest_patience_s);
+  std::vector<std::byte> in_;
+};
+
+Gate::Gate(Fd fd, const Secret& secret, std::function<void(Accepted)> accept)
+    : fd_(std::move(fd)), secret_(secret), accept_(std::move(accept)) {}
+
+Result<std::shared_ptr<Gate>> Gate::open(const Address& where, const Secret& secret,
+                                         std::function<void(Accepted)> accept) {
+  CCL_TRY(Fd fd, listen_at(where));
+  CCL_TRY(const Address address, bound_address(fd.get()));
+  auto gate = std::make_shared<Gate>(std::move(fd), secret, std::move(accept));
+  gate->address_ = address;
+  CCL_CHECK(Engine::get().add(gate, EPOLLIN));
+  return gate;
+}
+
+void Gate::close() {
+  for (const auto& guest : guests_) {
+    if (!guest->gone()) guest->leave();
+  }
+  guests_.clear();
+  Engine::get().remove(*this);
+  fd_.reset();
+}
+
+void Gate::ready(std::uint32_t) {
+  for (int i = 0; i < 64 && fd_; ++i) {
+    sockaddr_storage from{};
+    socklen_t bytes = sizeof from;
+    Fd fd{::accept4(fd_.get(), reinterpret_cast<sockaddr*>(&from), &bytes,
+                    SOCK_CLOEXEC | SOCK_NONBLOCK)};
+    if (!fd) {
+      std::erase_if(guests_, [](const auto& g) { return g->gone(); });
+      if ((errno == EMFILE || errno == ENFILE) && !guests_.empty()) {
+        guests_.front()->refuse("out of file descriptors and it was the slowest");
+        continue;
+      }
+      return;
+    }
+    tune_connection(fd.get());
+    auto guest = std::make_shared<Guest>(*this, std::move(fd),
+                                         Address{reinterpret_cast<const sockaddr*>(&from), bytes});
+    if (!guest->greet() || !Engine::get().add(guest, EPOLLIN)) continue;
+    std::erase_if(guests_, [](const auto& g) { return g->gone(); });
+    if (guests_.size() >= most_guests) guests_.front()->refuse("too many and it was the slowest");
+    guests_.push_back(std::move(guest));
+    if (!ticking_) {
+      ticking_ = Engine::get()
+                     .add_ticker([weak = weak_from_this()] {
+                       const auto gate = weak.lock();
+                       return gate && gate->tick();
+                     })
+                     .has_value();
+    }
+  }
+}
+
+bool Gate::tick() {
+  std::erase_if(guests_, [](const auto& g) {
+    if (!g->gone() && g->late()) g->refuse("it was too slow to prove itself");
+    return g->gone();
+  });
+  return ticking_ = !guests_.empty();
+}
+
+Result<AuthListener> AuthListener::listen(const Address& where, const Secret& secret) {
+  AuthListener out;
+  out.queue_ = std::make_shared<Queue>();
+  const std::lock_guard lock{Engine::get().mutex()};
+  CCL_TRY(out.gate_, Gate::open(where, secret, [queue = out.queue_](Accepted one) {
+            queue->waiting.push_back(std::move(one));
+            queue->arrived.notify_all();
+          }));
+  return out;
+}
+
+AuthListener& AuthListener::operator=(AuthListener&& other) noexcept {
+  std::swap(gate_, other.gate_);
+  std::swap(queue_, other.queue_);
+  return *this;
+}
+
+AuthListener::~AuthListener() {
+  if (!gate_) return;
+  const std::lock_guard lock{Engine::get().mutex()};
+  gate_->close();
+}
+
+const Address& AuthListener::address() const {
+  return gate_->address();
+}
+
+Result<Accepted> AuthListener::accept(const Deadline& deadline, const Status* status,
+                                      const std::function<bool(Bytes hello)>& fits) {
+  std::unique_lock lock{Engine::get().mutex()};
+  for (;;) {
+    auto& waiting = queue_->waiting;
+    for (auto at = waiting.begin(); at != waiting.end(); ++at) {
+      if (fits && !fits(at->hello)) continue;
+      Accepted out = std::move(*at);
+      waiting.erase(at);
+      return out;
+    }
+    if (status != nullptr) CCL_CHECK(status->result());
+    if (deadline.passed()) {
+      return fail(Errc::timed_out, fmt::format("nobody connected to {} (the peer is late or gone)",
+                                               address().to_string()));
+    }
+    queue_->arrived.wait_for(lock, std::chrono::milliseconds(50));
+  }
+}
+
+namespace {
+
+Result<Fd> connect_and_prove(const Address& where, const Secret& secret, Bytes hello,
+                             const Deadline& deadline, const Status* status) {
+  CCL_TRY(Fd fd, connect_once(where, deadline, status));
+  Greeting greeting;
+  CCL_CHECK(recv_all(fd.get(), &greeting, sizeof greeting, deadline, status));
+  if (greeting.magic != magic) {
+    return fail(Errc::refused, fmt::format("{} does not speak ccl (another program listens there)",
+                                           where.to_string()));
+  }
+  Claim claim{magic, std::uint32_t(hello.size()), {}};
+  fill_random(claim.nonce);
+  std::vector<std::byte> message;
+  append(message, claim);
+  message.insert(message.end(), hello.begin(), hello.end());
+  append(message, proof(secret, "caller", greeting.nonce, claim.nonce, hello));
+  CCL_CHECK(send_all(fd.get(), message.data(), Index(message.size()), deadline, status));
+  Digest answer;
+  CCL_CHECK(recv_all(fd.get(), &answer, sizeof answer, deadline, status));
+  if (!same_digest(answer, proof(secret, "listener", greeting.nonce, claim.nonce, hello))) {
+    return fail(Errc::refused, fmt::format("{} does not know this job's secret (it belongs to "
+                                           "another job)",
+                                           where.to_string()));
+  }
+  return fd;
+}
+
+}  // namespace
+
+Result<Fd> auth_connect(const Address& where, const Secret& secret, Bytes hello,
+                        const Deadline& deadline, const Status* status) {
+  if (Index(hello.size()) > max_hello_bytes) {
+    return fail(Errc::internal, "a hello has more than 1024 bytes");
+  }
+  int closed = 0;
+  for (auto pause = std::chrono::milliseconds(1);;
+       pause = std::min(2 * pause, std::chrono::milliseconds(50))) {
+    auto fd = connect_and_prove(where, secret, hello, deadline, status);
+    if (fd || fd.error().code != Errc::network) return fd;
+    const int code = fd.error().os_code;
+    // Closed in the middle: it may be ending just now, or our secret is wrong.
+    if ((code == 0 || code == ECONNRESET || code == EPIPE) && ++closed == 3) {
+      return fail(
+          Errc::refused,
+          fmt::format("{} closed the connection during authentication (wrong id or secret?)",
+                      where.to_string()));
+    }
+    if (code == EMFILE || code == ENFILE || code == EAFNOSUPPORT) return fd;
+    if (status != nullptr) CCL_CHECK(status->result());
+    if (deadline.passed()) {
+      Error e = fd.error();
+      e.code = Errc::timed_out;
+      e.what += fmt::format("; nothing answered at {} within the deadline", where.to_string());
+      return fail(std::move(e));
+    }
+    std::this_thread::sleep_for(pause);
+  }
+}
+
+}  // namespace ccl::net

@@ -1,0 +1,174 @@
+#include <cerrno>
+#include <csignal>
+#include <new>
+#include <system_error>
+#include <thread>
+
+#include <net/engine.hpp>
+#include <net/socket.hpp>
+#include <pthread.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+
+namespace ccl::net {
+
+Engine& Engine::get() {
+  // Never destroyed: its thread may outlive static objects.
+  static Engine* const engine = [] {
+    auto* e = new Engine;
+    ::pthread_atfork(before_fork, after_fork, in_child);
+    return e;
+  }();
+  return *engine;
+}
+
+void Engine::before_fork() {
+  get().mutex_.lock();
+}
+void Engine::after_fork() {
+  get().mutex_.unlock();
+}
+void Engine::in_child() {
+  // The thread did not come along, and the sockets are the parent's.
+  Engine& e = get();
+  for (auto& [id, handler] : e.handlers_) {
+    handler->forget();
+    handler->id_ = 0;
+  }
+  // Left alone, not destroyed: their destructors may take the mutex or talk to the parent's peers.
+  new std::map<std::uint64_t, std::shared_ptr<Handler>>{std::move(e.handlers_)};
+  new std::vector<std::function<bool()>>{std::move(e.tickers_)};
+  new std::vector<std::shared_ptr<Handler>>{std::move(e.dirty_)};
+  e.handlers_.clear();
+  e.tickers_.clear();
+  e.dirty_.clear();
+  if (e.running_) {
+    ::close(e.epoll_);
+    ::close(e.event_);
+  }
+  e.running_ = e.in_round_ = false;
+  e.mutex_.unlock();
+}
+
+Result<void> Engine::start() {
+  if (running_) return {};
+  Fd epoll{::epoll_create1(EPOLL_CLOEXEC)};
+  Fd event{::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};
+  if (!epoll || !event) return fail(system_error("cannot create an epoll set", errno));
+  epoll_event e{};
+  e.events = EPOLLIN;
+  ::epoll_ctl(epoll.get(), EPOLL_CTL_ADD, event.get(), &e);
+  // Signals are for the program's own threads.
+  sigset_t all, before;
+  ::sigfillset(&all);
+  ::pthread_sigmask(SIG_SETMASK, &all, &before);
+  int failed = 0;
+  try {
+    std::thread{[this, ep = epoll.get(), ev = event.get()] { loop(ep, ev); }}.detach();
+  } catch (const std::system_error& error) {
+    failed = error.code().value();
+  }
+  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  if (failed != 0) return fail(system_error("cannot start the network thread", failed));
+  epoll_ = epoll.release();
+  event_ = event.release();
+  running_ = true;
+  return {};
+}
+
+void Engine::stop() {
+  ::close(epoll_);
+  ::close(event_);
+  running_ = false;
+}
+
+void Engine::wake() const {
+  const std::uint64_t one = 1;
+  if (running_ && ::write(event_, &one, sizeof one) < 0) return;  // full: it is awake anyway
+}
+
+Result<void> Engine::add(std::shared_ptr<Handler> handler, std::uint32_t events) {
+  CCL_CHECK(start());
+  epoll_event e{};
+  e.events = events;
+  e.data.u64 = ++last_id_;
+  if (::epoll_ctl(epoll_, EPOLL_CTL_ADD, handler->fd(), &e) != 0) {
+    const int code = errno;
+    wake();  // the thread may have nothing to do
+    return fail(system_error("cannot watch a socket", code));
+  }
+  handler->id_ = last_id_;
+  handlers_.emplace(last_id_, std::move(handler));
+  return {};
+}
+
+void Engine::watch(const Handler& handler, std::uint32_t events) {
+  if (handler.id_ == 0) return;
+  epoll_event e{};
+  e.events = events;
+  e.data.u64 = handler.id_;
+  ::epoll_ctl(epoll_, EPOLL_CTL_MOD, handler.fd(), &e);
+}
+
+void Engine::remove(Handler& handler) {
+  if (handler.id_ == 0) return;
+  ::epoll_ctl(epoll_, EPOLL_CTL_DEL, handler.fd(), nullptr);
+  handlers_.erase(std::exchange(handler.id_, 0));
+  if (handlers_.empty()) wake();
+}
+
+Result<void> Engine::add_ticker(std::function<bool()> tick) {
+  CCL_CHECK(start());
+  tickers_.push_back(std::move(tick));
+  wake();
+  return {};
+}
+
+void Engine::flush_soon(const std::shared_ptr<Handler>& handler) {
+  if (in_round_) {
+    dirty_.push_back(handler);
+  } else {
+    handler->flush();
+  }
+}
+
+void Engine::loop(int epoll, int event) {
+  epoll_event ready[64];
+  Clock::time_point last_tick = Clock::now();
+  std::unique_lock lock{mutex_};
+  for (;;) {
+    if (handlers_.empty() && tickers_.empty()) return stop();
+    const int wait_ms = tickers_.empty() ? -1 : 100;
+    lock.unlock();
+    const int n = ::epoll_wait(epoll, ready, 64, wait_ms);
+    lock.lock();
+    in_round_ = true;
+    for (int i = 0; i < n; ++i) {
+      if (ready[i].data.u64 == 0) {
+        std::uint64_t count = 0;
+        if (::read(event, &count, sizeof count) < 0) continue;
+        continue;
+      }
+      const auto it = handlers_.find(ready[i].data.u64);
+      if (it == handlers_.end()) continue;  // removed earlier in this round
+      const auto keep = it->second;
+      keep->ready(ready[i].events);
+    }
+    if (Clock::now() - last_tick >= std::chrono::milliseconds(100)) {
+      last_tick = Clock::now();
+      auto tickers = std::move(tickers_);
+      tickers_.clear();
+      for (auto& tick : tickers) {
+        if (tick()) tickers_.push_back(std::move(tick));
+      }
+    }
+    while (!dirty_.empty()) {
+      auto dirty = std::move(dirty_);
+      dirty_.clear();
+      for (const auto& handler : dirty) handler->flush();
+    }
+    in_round_ = false;
+  }
+}
+
+}  // namespace ccl::net

@@ -1,0 +1,54 @@
+#pragma once
+
+#include <ccl/result.hpp>
+#include <ccl/status.hpp>
+#include <ccl/types.hpp>
+
+#include <chrono>
+
+#include <net/address.hpp>
+#include <net/fd.hpp>
+
+namespace ccl::net {
+
+using Clock = std::chrono::steady_clock;
+
+/// A moment after which waiting is over.
+class Deadline {
+ public:
+  static Deadline after(double seconds) {
+    Deadline d;
+    d.at_ = Clock::now() + std::chrono::duration_cast<Clock::duration>(
+                               std::chrono::duration<double>(std::min(seconds, 1e8)));
+    return d;
+  }
+  bool passed() const { return Clock::now() >= at_; }
+  Clock::time_point at() const { return at_; }
+  double left_s() const {
+    return std::max(0.0, std::chrono::duration<double>(at_ - Clock::now()).count());
+  }
+
+ private:
+  Clock::time_point at_ = Clock::time_point::max();
+};
+
+/// All sockets are non-blocking; waits are polls in slices of 50 ms, between which `status` (may be
+/// null) is asked.
+Result<void> wait_ready(int fd, short events, const Deadline& deadline, const Status* status);
+Result<void> send_all(int fd, const void* data, Index bytes, const Deadline& deadline,
+                      const Status* status);
+/// The end of the stream is `Errc::network` with `os_code` 0.
+Result<void> recv_all(int fd, void* data, Index bytes, const Deadline& deadline,
+                      const Status* status);
+
+/// A listening socket. Port 0: any free one.
+Result<Fd> listen_at(const Address& where);
+Result<Address> bound_address(int fd);
+/// One attempt. A refused connection is an error with `os_code` ECONNREFUSED.
+Result<Fd> connect_once(const Address& where, const Deadline& deadline, const Status* status);
+/// No delay for small messages; keep-alives for hosts that fall silent. Nothing on Unix sockets.
+void tune_connection(int fd);
+
+Error system_error(std::string what, int os_code);
+
+}  // namespace ccl::net

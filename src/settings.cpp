@@ -1,0 +1,296 @@
+#include <ccl/settings.hpp>
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <charconv>
+#include <cstdlib>
+#include <optional>
+#include <vector>
+
+#include <unistd.h>
+
+namespace ccl {
+namespace {
+
+using enum SettingKind;
+constexpr bool nccl = true;
+
+constexpr Index any = 0;
+// Sorted by name.
+constexpr std::array table{
+    Setting{"ALGO", text, "", nccl,
+            "algorithms to choose from, in NCCL's syntax: a list of names, or ^ and a list to "
+            "leave out"},
+    Setting{"BOOTSTRAP_KEEPALIVE", integer, "3", false,
+            "seconds of silence after which the host of a neighbour is probed; it is lost after "
+            "three probes without an answer",
+            1, 3600},
+    Setting{"BUFFSIZE", bytes, "4M", nccl, "bytes of a Simple buffer", 4096, Index{1} << 31},
+    Setting{"CHECK", flag, "0", false,
+            "1: compare operation, count, type and root between ranks before each collective"},
+    Setting{"COMM_ID", text, "", nccl,
+            "host:port where rank 0 listens for the others while ranks find each other; "
+            "[address]:port for IPv6"},
+    Setting{"CUMEM_ENABLE", flag, "1", nccl,
+            "0: share GPU memory by legacy IPC handles instead of cuMem handles"},
+    Setting{"DEBUG", word, "WARN", nccl, "how much is logged", any, any,
+            "NONE VERSION WARN INFO ABORT TRACE"},
+    Setting{"DEBUG_FILE", text, "stderr", nccl,
+            "where the log goes: stderr, stdout or a path; %h becomes the host's name, %p the "
+            "process id"},
+    Setting{"DEBUG_SUBSYS", text, "INIT,BOOTSTRAP,ENV", nccl,
+            "subsystems logged at INFO and TRACE: a list of INIT BOOTSTRAP COLL P2P SHM NET GRAPH "
+            "TUNING ENV ALLOC PROXY ALL; ^ and a list: all but these"},
+    Setting{"GRAPH_DUMP_FILE", text, "", nccl, "XML file to which the graphs found are written"},
+    Setting{"GRAPH_FILE", text, "", nccl, "XML file with the graphs to use instead of searching"},
+    Setting{"HOSTID", text, "", nccl,
+            "name of this host when deciding which ranks share one; by default of boot id and "
+            "network namespace"},
+    Setting{"IB_DISABLE", flag, "0", nccl, "1: never use InfiniBand"},
+    Setting{"INIT_TIMEOUT", seconds, "60", false,
+            "seconds without progress after which the creation of a communicator fails"},
+    Setting{"LL128_BUFFSIZE", bytes, "4800K", nccl, "bytes of an LL128 buffer", 4096,
+            Index{1} << 31},
+    Setting{"LL_BUFFSIZE", bytes, "512K", nccl, "bytes of an LL buffer", 4096, Index{1} << 31},
+    Setting{"MAX_CTAS", integer, "64", nccl, "most thread blocks (CPU: channels) of one collective",
+            1, 64},
+    Setting{"MEMORY_BUDGET", bytes, "128M", false,
+            "bytes of buffers that one communicator may hold on one rank", 1, any},
+    Setting{"MIN_CTAS", integer, "1", nccl,
+            "fewest thread blocks (CPU: channels) of one collective", 1, 64},
+    Setting{"NET", text, "", nccl, "the network to use: Socket or IB"},
+    Setting{"NSOCKS_PERTHREAD", integer, "1", nccl,
+            "sockets that each helper thread of the Socket transport drives per peer", 1, 64},
+    Setting{"NVLS_ENABLE", flag, "1", nccl, "0: never use NVLink SHARP multicast"},
+    Setting{"P2P_DISABLE", flag, "0", nccl, "1: never use direct GPU peer access"},
+    Setting{"P2P_LEVEL", word, "", nccl, "the farthest path over which GPUs access each other", any,
+            any, "LOC NVL NVB C2C PIX PXB P2C PXN PHB SYS 0 1 2 3 4 5"},
+    Setting{"PROTO", text, "", nccl,
+            "protocols to choose from: a list of Simple, LL, LL128, or ^ and a list to leave out"},
+    Setting{"SHM_DISABLE", flag, "0", nccl, "1: never use shared memory between processes"},
+    Setting{"SOCKET_FAMILY", word, "", nccl, "address family of the connections between hosts", any,
+            any, "AF_INET AF_INET6"},
+    Setting{"SOCKET_IFNAME", text, "", nccl,
+            "network interfaces to use: a list of prefixes of names; = before the list: whole "
+            "names; ^ before it: all but these"},
+    Setting{"SOCKET_NTHREADS", integer, "0", nccl,
+            "helper threads of the Socket transport per peer; 0: none, waiting threads and the "
+            "proxy do it",
+            0, 16},
+    Setting{"TIMEOUT", seconds, "0", false,
+            "seconds without progress after which a collective fails; 0: never"},
+    Setting{"TOPO_DUMP_FILE", text, "", nccl, "XML file to which the topology found is written"},
+    Setting{"TOPO_FILE", text, "", nccl, "XML file with a topology, in NCCL's schema"},
+    Setting{"TRANSPORT", text, "", false,
+            "transports to choose from: a list of names, or ^ and a list to leave out"},
+    Setting{"TUNE_FILE", text, "", false,
+            "JSON file with measured times, written by ccl_perf --tune"},
+};
+static_assert(std::is_sorted(table.begin(), table.end(),
+                             [](const Setting& a, const Setting& b) { return a.name < b.name; }));
+
+std::string upper(std::string_view s) {
+  std::string out{s};
+  for (char& c : out) c = char(std::toupper(static_cast<unsigned char>(c)));
+  return out;
+}
+
+struct Given {
+  std::string variable;  // "CCL_DEBUG", "NCCL_DEBUG"; empty: the initial value
+  std::string value;
+};
+
+std::optional<Given> given(const Setting& s) {
+  const auto look = [&](std::string_view prefix) -> std::optional<Given> {
+    std::string variable = fmt::format("{}{}", prefix, s.name);
+    const char* value = std::getenv(variable.c_str());
+    if (value == nullptr || *value == 0) return {};  // empty counts as not set
+    return Given{std::move(variable), value};
+  };
+  if (auto mine = look("CCL_")) return mine;
+  if (s.nccl) return look("NCCL_");
+  return {};
+}
+
+std::string valid_values(const Setting& s) {
+  switch (s.kind) {
+    case flag:
+      return "0 or 1";
+    case integer:
+      return fmt::format("a whole number from {} to {}", s.least, s.most);
+    case bytes:
+      return fmt::format("a number of bytes, at least {}{}, with K, M or G for powers of 1024",
+                         s.least, s.most == 0 ? "" : fmt::format(" and at most {}", s.most));
+    case seconds:
+      return "a number of seconds, at least 0";
+    case word: {
+      std::string list{s.words};
+      for (size_t at = 0; (at = list.find(' ', at)) != list.npos; at += 2)
+        list.replace(at, 1, ", ");
+      return "one of " + list;
+    }
+    case text:
+      return "any text";
+  }
+  return "";
+}
+
+std::optional<Index> parse_integer(std::string_view v) {
+  Index n = 0;
+  const auto [end, ec] = std::from_chars(v.data(), v.data() + v.size(), n);
+  if (ec != std::errc{} || end != v.data() + v.size()) return {};
+  return n;
+}
+
+std::optional<Index> parse_bytes(std::string_view v) {
+  Index unit = 1;
+  if (!v.empty()) {
+    switch (std::toupper(static_cast<unsigned char>(v.back()))) {
+      case 'K':
+        unit = Index{1} << 10;
+        break;
+      case 'M':
+        unit = Index{1} << 20;
+        break;
+      case 'G':
+        unit = Index{1} << 30;
+        break;
+    }
+  }
+  if (unit != 1) v.remove_suffix(1);
+  const auto n = parse_integer(v);
+  if (!n || *n > (Index{1} << 62) / unit || *n < 0) return {};
+  return *n * unit;
+}
+
+std::optional<double> parse_seconds(const std::string& v) {
+  char* end = nullptr;
+  const double n = std::strtod(v.c_str(), &end);
+  if (end != v.c_str() + v.size() || !(n >= 0) || n > 1e9) return {};
+  return n;
+}
+
+bool is_word(const Setting& s, std::string_view v) {
+  const std::string words = fmt::format(" {} ", s.words);
+  return v.find(' ') == v.npos && words.find(fmt::format(" {} ", upper(v))) != words.npos;
+}
+
+bool fits(const Setting& s, const std::string& v) {
+  const auto within = [&](std::optional<Index> n) {
+    return n && *n >= s.least && (s.most == 0 || *n <= s.most);
+  };
+  switch (s.kind) {
+    case flag:
+      return v == "0" || v == "1";
+    case integer:
+      return within(parse_integer(v));
+    case bytes:
+      return within(parse_bytes(v));
+    case seconds:
+      return parse_seconds(v).has_value();
+    case word:
+      return is_word(s, v);
+    case text:
+      return true;
+  }
+  return false;
+}
+
+Result<void> check(const Setting& s, const Given& g) {
+  if (fits(s, g.value)) return {};
+  return fail(Errc::bad_setting, fmt::format("{}={} does not fit ({}); it takes {}", g.variable,
+                                             g.value, s.meaning, valid_values(s)));
+}
+
+const Setting* find(std::string_view name) {
+  for (const Setting& s : table) {
+    if (s.name == name) return &s;
+  }
+  return nullptr;
+}
+
+Result<std::string> value_of(std::string_view name, SettingKind kind) {
+  const Setting* s = find(name);
+  if (s == nullptr || (s->kind != kind && !(s->kind == word && kind == text))) {
+    return fail(Errc::internal, fmt::format("there is no setting {} of this kind", name));
+  }
+  const auto g = given(*s);
+  if (!g) return std::string{s->initial};
+  CCL_CHECK(check(*s, *g));
+  return s->kind == word ? upper(g->value) : g->value;
+}
+
+// Fewest single-letter edits from a to b.
+size_t distance(std::string_view a, std::string_view b) {
+  std::vector<size_t> row(b.size() + 1);
+  for (size_t j = 0; j <= b.size(); ++j) row[j] = j;
+  for (size_t i = 1; i <= a.size(); ++i) {
+    size_t diagonal = row[0];
+    row[0] = i;
+    for (size_t j = 1; j <= b.size(); ++j) {
+      const size_t old = row[j];
+      row[j] = std::min({row[j] + 1, row[j - 1] + 1, diagonal + (a[i - 1] == b[j - 1] ? 0 : 1)});
+      diagonal = old;
+    }
+  }
+  return row[b.size()];
+}
+
+}  // namespace
+
+std::span<const Setting> all_settings() {
+  return table;
+}
+
+Result<void> check_settings() {
+  for (char** at = environ; at != nullptr && *at != nullptr; ++at) {
+    const std::string_view line{*at};
+    if (!line.starts_with("CCL_")) continue;
+    const std::string_view name = line.substr(4, line.find('=') - 4);
+    if (find(name) != nullptr) continue;
+    const auto nearest =
+        std::min_element(table.begin(), table.end(), [&](const Setting& a, const Setting& b) {
+          return distance(a.name, name) < distance(b.name, name);
+        });
+    std::string names;
+    for (const Setting& s : table) names += fmt::format(" CCL_{}", s.name);
+    return fail(
+        Errc::bad_setting,
+        fmt::format("CCL_{} is set (there is no such setting); did you mean CCL_{}? There are:{}",
+                    name, nearest->name, names));
+  }
+  for (const Setting& s : table) {
+    if (const auto g = given(s)) CCL_CHECK(check(s, *g));
+  }
+  return {};
+}
+
+Result<bool> setting_flag(std::string_view name) {
+  CCL_TRY(const std::string v, value_of(name, flag));
+  return parse_integer(v) == 1;
+}
+Result<Index> setting_integer(std::string_view name) {
+  CCL_TRY(const std::string v, value_of(name, integer));
+  return parse_integer(v).value_or(0);
+}
+Result<Index> setting_bytes(std::string_view name) {
+  CCL_TRY(const std::string v, value_of(name, bytes));
+  return parse_bytes(v).value_or(0);
+}
+Result<double> setting_seconds(std::string_view name) {
+  CCL_TRY(const std::string v, value_of(name, seconds));
+  return parse_seconds(v).value_or(0);
+}
+Result<std::string> setting_text(std::string_view name) {
+  return value_of(name, text);
+}
+
+bool setting_given(std::string_view name) {
+  const Setting* s = find(name);
+  return s != nullptr && given(*s).has_value();
+}
+
+}  // namespace ccl

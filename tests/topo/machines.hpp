@@ -1,0 +1,69 @@
+#pragma once
+
+#include <ccl/topo/path.hpp>
+#include <ccl/topo/xml.hpp>
+
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+#include <string>
+#include <vector>
+
+#include "catch.hpp"
+
+namespace ccl::test {
+
+/// Folder of topology files of real machines, or nothing, with the reason printed.
+inline const char* topology_folder() {
+  const char* folder = std::getenv("CCL_TEST_TOPOLOGIES");
+  if (folder == nullptr) {
+    std::cout << "skipped: CCL_TEST_TOPOLOGIES names no folder of topology files\n";
+  }
+  return folder;
+}
+
+/// A machine with what NCCL's own code answers for it.
+struct Golden {
+  std::string name;
+  topo::Graph graph;
+  topo::PathRules rules;
+  nlohmann::json answers;
+};
+
+inline std::vector<Golden> golden_machines(const std::filesystem::path& root) {
+  std::vector<Golden> all;
+  for (const auto& entry : std::filesystem::directory_iterator(root / "golden")) {
+    if (entry.path().extension() != ".json") continue;
+    Golden golden;
+    golden.name = entry.path().stem().string();
+    golden.answers = nlohmann::json::parse(std::ifstream(entry.path()));
+    std::filesystem::path xml = entry.path();
+    xml.replace_extension(".xml");
+    if (!std::filesystem::exists(xml)) {
+      xml = root / golden.answers["head"]["xmlUsed"].get<std::string>();
+    }
+    const bool two = golden.name == "h200x8-2gpu";
+    if (two) xml = root / "h200x8/topo.xml";
+    auto loaded = topo::load_graph(xml.string());
+    if (!loaded) FAIL(loaded.error().what);
+    golden.graph = std::move(loaded->graph);
+    if (two) {
+      std::vector<char> keep(golden.graph.nodes.size(), 1);
+      for (const int gpu : golden.graph.of(topo::NodeType::gpu)) {
+        keep[gpu] = golden.graph.nodes[gpu].gpu.rank < 2 ? 1 : 0;
+      }
+      golden.graph = topo::select(golden.graph, keep);
+    }
+    golden.rules.p2p_disabled = golden.name.find("nop2p") != std::string::npos;
+    all.push_back(std::move(golden));
+  }
+  std::sort(all.begin(), all.end(),
+            [](const Golden& a, const Golden& b) { return a.name < b.name; });
+  return all;
+}
+
+}  // namespace ccl::test

@@ -1,0 +1,268 @@
+#include <ccl/topo/path.hpp>
+#include <ccl/topo/xml.hpp>
+
+#include <cmath>
+#include <iostream>
+#include <map>
+#include <string>
+
+#include "catch.hpp"
+#include "topo/machines.hpp"
+
+namespace topo = ccl::topo;
+using topo::NodeType;
+using topo::PathType;
+
+namespace {
+
+topo::Graph graph_of(std::string_view text) {
+  const auto file = topo::parse_xml(text, "test.xml");
+  REQUIRE(file);
+  auto loaded = topo::to_graph(*file);
+  if (!loaded) FAIL(loaded.error().what);
+  return loaded->graph;
+}
+
+int by_bus(const topo::Graph& graph, std::string_view text) {
+  std::int64_t id = 0;
+  topo::parse_bus_id(text, id);
+  for (int n = 0; n < static_cast<int>(graph.nodes.size()); ++n) {
+    if (graph.nodes[n].id == id && !graph.nodes[n].pci.bus_id.empty()) return n;
+  }
+  return -1;
+}
+
+std::string gpu(std::string bus, int rank, std::string inside = "", int sm = 80) {
+  return "<pci busid=\"" + bus +
+         "\" class=\"0x030200\" link_speed=\"16.0 GT/s PCIe\" link_width=\"16\"><gpu dev=\"" +
+         std::to_string(rank) + "\" sm=\"" + std::to_string(sm) + "\" rank=\"" +
+         std::to_string(rank) + "\" gdr=\"1\">" + inside + "</gpu></pci>";
+}
+std::string nic(std::string bus, int dev, std::string more = "gdr=\"1\"") {
+  return "<pci busid=\"" + bus +
+         "\" class=\"0x020000\" link_speed=\"16.0 GT/s PCIe\" link_width=\"16\"><nic><net "
+         "name=\"n" +
+         std::to_string(dev) + "\" dev=\"" + std::to_string(dev) +
+         "\" speed=\"200000\" port=\"1\" guid=\"0x" + std::to_string(dev + 1) + "\" " + more +
+         "/></nic></pci>";
+}
+std::string bridge(std::string bus, std::string inside) {
+  return "<pci busid=\"" + bus +
+         "\" class=\"0x060400\" link_speed=\"16.0 GT/s PCIe\" link_width=\"16\">" + inside +
+         "</pci>";
+}
+std::string nvlink(std::string to, int count) {
+  return "<nvlink target=\"" + to + "\" count=\"" + std::to_string(count) +
+         "\" tclass=\"0x030200\"/>";
+}
+std::string cpu(std::string inside, int numa = 0, std::string vendor = "GenuineIntel") {
+  return "<cpu numaid=\"" + std::to_string(numa) + "\" arch=\"x86_64\" vendor=\"" + vendor +
+         "\" familyid=\"6\" modelid=\"106\">" + inside + "</cpu>";
+}
+std::string machine(std::string inside) {
+  return "<system version=\"1\">" + inside + "</system>";
+}
+
+// Two GPUs with 4 NVLinks on one socket, a fused NIC on the other.
+const std::string two_sockets = machine(
+    cpu(gpu("0000:99:00.0", 0, nvlink("0000:bd:00.0", 4), 86) +
+            gpu("0000:bd:00.0", 1, nvlink("0000:99:00.0", 4), 86),
+        1) +
+    cpu(R"(<nic><net name="a+b" dev="2" speed="200000" port="1" guid="0x1" gdr="1"/></nic>)", 0));
+
+}  // namespace
+
+TEST_CASE("paths of two GPUs and a NIC on the other socket, as NCCL prints them") {
+  const topo::Graph graph = graph_of(two_sockets);
+  const topo::Paths paths = topo::compute_paths(graph);
+  CHECK(topo::print_paths(graph, paths) ==
+        "Paths from GPU/0-99000 :\n"
+        "  (5000.000000)\n"
+        " --NVL(48)->GPU/0-bd000 (48.000000)\n"
+        " --PCI(24)->CPU/0-1 (24.000000)\n"
+        " --PCI(24)->CPU/0-1--SYS(10)->CPU/0-0 (10.000000)\n"
+        " --PCI(24)->CPU/0-1--SYS(10)->CPU/0-0--PCI(5000)->NIC/0-0--NET(25)->NET/0-2 (10.000000)\n"
+        "Paths from GPU/0-bd000 :\n"
+        " --NVL(48)->GPU/0-99000 (48.000000)\n"
+        "  (5000.000000)\n"
+        " --PCI(24)->CPU/0-1 (24.000000)\n"
+        " --PCI(24)->CPU/0-1--SYS(10)->CPU/0-0 (10.000000)\n"
+        " --PCI(24)->CPU/0-1--SYS(10)->CPU/0-0--PCI(5000)->NIC/0-0--NET(25)->NET/0-2 (10.000000)\n"
+        "Paths from NET/0-2 :\n"
+        " --NET(25)->NIC/0-0--PCI(5000)->CPU/0-0--SYS(10)->CPU/0-1--PCI(24)->GPU/0-99000 "
+        "(10.000000)\n"
+        " --NET(25)->NIC/0-0--PCI(5000)->CPU/0-0--SYS(10)->CPU/0-1--PCI(24)->GPU/0-bd000 "
+        "(10.000000)\n"
+        " --NET(25)->NIC/0-0--PCI(5000)->CPU/0-0--SYS(10)->CPU/0-1 (10.000000)\n"
+        " --NET(25)->NIC/0-0--PCI(5000)->CPU/0-0 (25.000000)\n"
+        "  (5000.000000)\n");
+  const auto gpus = graph.of(NodeType::gpu);
+  const auto net = graph.of(NodeType::net)[0];
+  const topo::GdrAnswer gdr = topo::check_gdr(graph, paths, {}, gpus[0], net, false);
+  CHECK_FALSE(gdr.allowed);
+  CHECK(gdr.why == "distance SYS > P2C");
+}
+
+TEST_CASE("one CPU, two switches, two GPUs and NICs: types seen from the first GPU") {
+  const topo::Graph graph = graph_of(
+      machine(cpu(bridge("0000:0b:00.0", gpu("0000:01:00.0", 0) + nic("0000:02:00.0", 0)) +
+                  bridge("0000:0c:00.0", gpu("0000:03:00.0", 1) + nic("0000:04:00.0", 1)))));
+  const topo::Paths paths = topo::compute_paths(graph);
+  const int g1 = by_bus(graph, "0000:01:00.0");
+  const auto seen = [&](int from) {
+    return std::pair(paths.wired(from, g1).hops(), paths.wired(from, g1).type);
+  };
+  CHECK(seen(g1) == std::pair(0, PathType::loc));
+  CHECK(seen(by_bus(graph, "0000:0b:00.0")) == std::pair(1, PathType::pix));
+  CHECK(seen(graph.of(NodeType::cpu)[0]) == std::pair(2, PathType::phb));
+  CHECK(seen(by_bus(graph, "0000:02:00.0")) == std::pair(2, PathType::pix));
+  CHECK(seen(by_bus(graph, "0000:0c:00.0")) == std::pair(3, PathType::phb));
+  CHECK(seen(by_bus(graph, "0000:03:00.0")) == std::pair(4, PathType::phb));
+  CHECK(seen(by_bus(graph, "0000:04:00.0")) == std::pair(4, PathType::phb));
+}
+
+TEST_CASE("NVB goes through exactly one GPU, and only between GPUs") {
+  // A chain a - b - c - d of NVLinks, each GPU at its own port of the CPU.
+  const topo::Graph graph = graph_of(machine(cpu(
+      gpu("1", 0, nvlink("2", 2)) + gpu("2", 1, nvlink("1", 2) + nvlink("3", 2)) +
+      gpu("3", 2, nvlink("2", 2) + nvlink("4", 2)) + gpu("4", 3, nvlink("3", 2)) + nic("9", 0))));
+  const topo::Paths paths = topo::compute_paths(graph);
+  const int a = by_bus(graph, "1"), b = by_bus(graph, "2"), c = by_bus(graph, "3"),
+            d = by_bus(graph, "4");
+  CHECK(paths.wired(a, b).type == PathType::nvl);
+  CHECK(paths.wired(a, c).type == PathType::nvb);
+  CHECK(topo::check_p2p(graph, paths, {}, a, c).relay == b);
+  CHECK(paths.wired(a, d).type == PathType::phb);
+  topo::PathRules no_nvb;
+  no_nvb.nvb_disabled = true;
+  CHECK(topo::compute_paths(graph, no_nvb).at(a, c).type == PathType::phb);
+  const int net = graph.of(NodeType::net)[0];
+  CHECK(paths.wired(a, net).hops() == 3);
+}
+
+TEST_CASE("P2P levels decide between direct and through the CPU") {
+  const std::string below = bridge("a0", gpu("1", 0) + gpu("2", 1)) + gpu("3", 2);
+  const topo::Graph graph = graph_of(machine(cpu(below)));
+  const int a = by_bus(graph, "1"), b = by_bus(graph, "2"), c = by_bus(graph, "3");
+  const topo::Paths paths = topo::compute_paths(graph);
+  CHECK(topo::check_p2p(graph, paths, {}, a, b).allowed);
+  CHECK(paths.at(a, b).hops() == 2);
+  CHECK_FALSE(topo::check_p2p(graph, paths, {}, a, c).allowed);
+  topo::PathRules off;
+  off.p2p_disabled = true;
+  const topo::Paths through = topo::compute_paths(graph, off);
+  CHECK(through.at(a, b).type == PathType::phb);
+  CHECK(through.at(a, b).hops() == 4);
+  CHECK(through.wired(a, b).type == PathType::pix);
+  topo::PathRules far;
+  far.p2p_level = PathType::phb;
+  CHECK(topo::check_p2p(graph, paths, far, a, c).allowed);
+  off.shm_disabled = true;
+  CHECK(topo::compute_paths(graph, off).at(a, b).type == PathType::net);
+  // AMD: up to two GPUs may cross sockets.
+  const topo::Graph amd =
+      graph_of(machine(cpu(gpu("1", 0), 0, "AuthenticAMD") + cpu(gpu("2", 1), 1, "AuthenticAMD")));
+  const auto gpus = amd.of(NodeType::gpu);
+  CHECK(topo::check_p2p(amd, topo::compute_paths(amd), {}, gpus[0], gpus[1]).allowed);
+}
+
+TEST_CASE("PXN sends through the GPU next to the NIC, GDR needs both ends") {
+  const topo::Graph graph =
+      graph_of(machine(cpu(bridge("a0", gpu("1", 0, nvlink("2", 2)) + nic("80", 0)), 0) +
+                       cpu(bridge("b0", gpu("2", 1, nvlink("1", 2)) + nic("90", 1)), 1)));
+  const topo::Paths paths = topo::compute_paths(graph);
+  const int a = by_bus(graph, "1"), b = by_bus(graph, "2");
+  const auto nets = graph.of(NodeType::net);
+  CHECK(paths.at(a, nets[0]).type == PathType::pix);
+  CHECK(paths.at(a, nets[1]).type == PathType::pxn);
+  CHECK(graph.links[paths.at(a, nets[1]).links[0]].to == b);
+  CHECK(paths.at(nets[1], a).type == PathType::sys);
+  topo::PathRules off;
+  off.pxn = false;
+  CHECK(topo::compute_paths(graph, off).at(a, nets[1]).type == PathType::sys);
+  CHECK(topo::local_net(graph, paths, a, 0) == nets[0]);
+  CHECK(topo::local_gpu(graph, paths, nets[1]) == b);
+  topo::PathRules strict;
+  strict.gdr_level = PathType::loc;
+  const topo::Paths through = topo::compute_paths(graph, strict);
+  CHECK(through.at(a, nets[0]).type == PathType::phb);
+  CHECK(through.at(a, nets[0]).hops() == 5);
+  const topo::Graph deaf = graph_of(machine(cpu(gpu("1", 0) + nic("80", 0, "gdr=\"0\""))));
+  CHECK_FALSE(topo::check_gdr(deaf, topo::compute_paths(deaf), {}, by_bus(deaf, "1"),
+                              deaf.of(NodeType::net)[0], false)
+                  .allowed);
+}
+
+TEST_CASE("C2C to the CPU makes its NICs near") {
+  const topo::Graph graph =
+      graph_of(machine(cpu(gpu("1", 0, "<c2c bw=\"450000\" count=\"1\"/>", 90) + nic("8", 0))));
+  const topo::Paths paths = topo::compute_paths(graph);
+  const int a = by_bus(graph, "1");
+  const int net = graph.of(NodeType::net)[0];
+  CHECK(paths.at(a, graph.of(NodeType::cpu)[0]).type == PathType::c2c);
+  CHECK(paths.at(a, net).type == PathType::p2c);
+  CHECK(topo::check_gdr(graph, paths, {}, a, net, false).allowed);
+}
+
+TEST_CASE("trimming keeps what the rank can use") {
+  const topo::Graph graph = graph_of(two_sockets);
+  const topo::Paths paths = topo::compute_paths(graph);
+  CHECK(topo::trim(graph, paths, 0, 4).of(NodeType::net).size() == 1);
+  const topo::Graph alone = topo::trim(graph, paths, 0, 2);
+  CHECK(alone.of(NodeType::net).empty());
+  CHECK(alone.of(NodeType::gpu).size() == 2);
+  topo::PathRules apart;
+  apart.p2p_disabled = true;
+  apart.shm_disabled = true;
+  const topo::Graph split = topo::trim(graph, topo::compute_paths(graph, apart), 1, 2);
+  REQUIRE(split.of(NodeType::gpu).size() == 1);
+  CHECK(split.nodes[split.of(NodeType::gpu)[0]].gpu.rank == 1);
+  CHECK(split.of(NodeType::net).size() == 1);
+}
+
+TEST_CASE("ranks on CPUs take the place of GPUs") {
+  topo::Graph graph = graph_of(machine(cpu("", 0) + cpu("", 1)));
+  topo::add_cpu_ranks(graph, 4);
+  const topo::Paths paths = topo::compute_paths(graph);
+  const auto seats = graph.of(NodeType::gpu);
+  REQUIRE(seats.size() == 4);
+  CHECK(paths.at(seats[0], seats[1]).type == PathType::loc);
+  CHECK(paths.at(seats[0], seats[2]).type == PathType::sys);
+}
+
+TEST_CASE("paths of real machines beside NCCL's own answers") {
+  const char* folder = ccl::test::topology_folder();
+  if (folder == nullptr) return;
+  int total = 0, same = 0, other_hops = 0, worse = 0;
+  for (const ccl::test::Golden& golden : ccl::test::golden_machines(folder)) {
+    const topo::Graph& graph = golden.graph;
+    const topo::Paths paths = topo::compute_paths(graph, golden.rules);
+    std::map<std::string, int> by_label;
+    for (int n = 0; n < static_cast<int>(graph.nodes.size()); ++n) by_label[graph.label(n)] = n;
+    for (const auto& theirs : golden.answers["n2"]["paths"]) {
+      const auto from = by_label.find(theirs["from"]);
+      const auto to = by_label.find(theirs["to"]);
+      if (from == by_label.end() || to == by_label.end()) continue;
+      const topo::Path& ours = paths.at(from->second, to->second);
+      PathType type = PathType::dis;
+      REQUIRE(topo::parse(theirs["type"].get<std::string>(), type));
+      const float bw = theirs["bw"];
+      ++total;
+      if (ours.type == type && std::abs(ours.bw - bw) < 0.01F) {
+        ++same;
+        other_hops += ours.hops() == theirs["hopsNoDev"].get<int>() ? 0 : 1;
+        continue;
+      }
+      const bool no_worse = ours.type <= type && ours.bw >= bw - 0.01F;
+      worse += no_worse ? 0 : 1;
+      std::cout << (no_worse ? "better: " : "differs: ") << golden.name << " " << theirs["from"]
+                << " to " << theirs["to"] << ": NCCL " << theirs["type"] << " " << bw << ", ccl "
+                << topo::name(ours.type) << " " << ours.bw << "\n";
+    }
+  }
+  std::cout << "paths: " << total << ", same type and bandwidth " << same << " (of these "
+            << other_hops << " with another number of hops), others " << worse << "\n";
+  CHECK(total > 900);
+  // NCCL gives a directed pair the bandwidth of the way back: 240 one way, 20 the other, swapped.
+  CHECK(worse <= 1);
+}

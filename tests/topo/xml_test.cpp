@@ -1,0 +1,216 @@
+#include <ccl/topo/xml.hpp>
+
+#include <cstdlib>
+#include <filesystem>
+#include <iostream>
+
+#include "catch.hpp"
+
+namespace topo = ccl::topo;
+
+namespace {
+
+ccl::Result<topo::LoadedGraph> load(std::string_view text) {
+  auto file = topo::parse_xml(text, "test.xml");
+  if (!file) return ccl::fail(file.error());
+  return topo::to_graph(*file);
+}
+
+std::string error_of(std::string_view text) {
+  auto loaded = load(text);
+  return loaded ? "no error" : loaded.error().what;
+}
+
+bool repaired(const topo::LoadedGraph& loaded, std::string_view words) {
+  for (const topo::Repair& repair : loaded.repairs) {
+    if (repair.what.find(words) != std::string::npos) return true;
+  }
+  return false;
+}
+
+float bw(const topo::Graph& graph, int from, int to) {
+  for (const int l : graph.nodes[from].out) {
+    if (graph.links[l].to == to) return graph.links[l].bw;
+  }
+  return 0;
+}
+
+constexpr auto two_gpus = R"(<?xml version="1.0"?>
+<!-- tabs, comments and a declaration are welcome -->
+<system version="1">
+	<cpu numaid="0" affinity="ff" arch="x86_64" vendor="GenuineIntel" familyid="6" modelid="106">
+    <pci busid="0000:17:00.0" class="0x030200" link_speed="16.0 GT/s PCIe" link_width="16">
+      <gpu dev="0" sm="80" rank="0" gdr="1">
+        <nvlink target="0000:65:00.0" count="12" tclass="0x030200"/>
+      </gpu>
+    </pci>
+    <pci busid="0000:65:00.0" class="0x030200" link_speed="16.0 GT/s PCIe" link_width="16">
+      <gpu dev="1" sm="80" rank="1" gdr="1">
+        <nvlink target="0000:17:00.0" count="12" tclass="0x030200"/>
+      </gpu>
+    </pci>
+    <pci busid="0000:4b:00.0" class="0x020000" link_speed="16.0 GT/s PCIe" link_width="16">
+      <nic><net name="mlx5_0" dev="0" speed="200000" port="1" guid="0x12" gdr="1"/></nic>
+    </pci>
+  </cpu>
+</system>)";
+
+}  // namespace
+
+TEST_CASE("a plain machine is read as it is") {
+  const auto loaded = load(two_gpus);
+  REQUIRE(loaded);
+  CHECK(loaded->repairs.empty());
+  const topo::Graph& graph = loaded->graph;
+  const auto gpus = graph.of(topo::NodeType::gpu);
+  REQUIRE(gpus.size() == 2);
+  CHECK(bw(graph, gpus[0], gpus[1]) == 240);
+  CHECK(bw(graph, gpus[0], graph.of(topo::NodeType::cpu)[0]) == 24);
+  CHECK(graph.label(gpus[0]) == "GPU/0-17000");
+  const auto nets = graph.of(topo::NodeType::net);
+  REQUIRE(nets.size() == 1);
+  CHECK(graph.nodes[nets[0]].net.bw == 25);
+  CHECK(graph.nodes[nets[0]].net.guid == 0x12);
+}
+
+TEST_CASE("what is written reads back the same and is what NCCL's parser takes") {
+  const auto first = load(two_gpus);
+  REQUIRE(first);
+  const std::string text = topo::print_xml(topo::to_xml(first->graph));
+  CHECK(text.find('\t') == std::string::npos);
+  CHECK(text.find("<?") == std::string::npos);
+  const auto second = load(text);
+  REQUIRE(second);
+  CHECK(topo::print_xml(topo::to_xml(second->graph)) == text);
+  REQUIRE(second->graph.links.size() == first->graph.links.size());
+  for (std::size_t i = 0; i < first->graph.links.size(); ++i) {
+    CHECK(second->graph.links[i].bw == first->graph.links[i].bw);
+  }
+}
+
+TEST_CASE("errors name file, line and attribute") {
+  CHECK(error_of("").find("test.xml:1") == 0);
+  CHECK(error_of("<system><cpu></system>").find("not well-formed") != std::string::npos);
+  CHECK(error_of("<graphs version=\"1\"/>").find("graph file") != std::string::npos);
+  const std::string bad_bus = error_of("<system>\n<cpu>\n<pci busid=\"zz\"/></cpu></system>");
+  CHECK(bad_bus.find("test.xml:3: <pci> busid=\"zz\"") == 0);
+  const std::string bad_sm =
+      error_of("<system><cpu>\n<pci busid=\"1\"><gpu rank=\"0\" sm=\"big\"/></pci></cpu></system>");
+  CHECK(bad_sm.find("test.xml:2: <gpu> sm=\"big\"") == 0);
+  const std::string twice = error_of(
+      "<system><cpu><pci busid=\"1\"><gpu rank=\"0\"/></pci>\n<pci busid=\"2\"><gpu rank=\"0\"/>"
+      "</pci></cpu></system>");
+  CHECK(twice.find("test.xml:2: <gpu> rank=\"0\"") == 0);
+  std::string deep = "<system><cpu>";
+  for (int i = 0; i < 5000; ++i) deep += "<pci busid=\"1\">";
+  for (int i = 0; i < 5000; ++i) deep += "</pci>";
+  CHECK(error_of(deep + "</cpu></system>").find("nested") != std::string::npos);
+}
+
+TEST_CASE("missing and absurd values are repaired by name") {
+  auto loaded = load(R"(<system>
+    <cpu numaid="0" arch="x86_64" vendor="AuthenticAMD">
+      <pci busid="0000:01:00.0" link_speed="" link_width="0">
+        <gpu dev="0" sm="80">
+          <nvlink target="0000:01:00.0" count="12" tclass="0x030200"/>
+          <nvlink target="0000:02:00.0" count="2" tclass="0x030200"/>
+          <nvlink target="0000:77:00.0" count="2" tclass="0x030200"/>
+        </gpu>
+      </pci>
+      <pci busid="0000:02:00.0" link_speed="16 GT/s" link_width="16"><gpu dev="1" sm="80"/></pci>
+      <nic><net name="eth0" speed="0"/></nic>
+      <surprise/>
+    </cpu>
+    <pci busid="0000:09:00.0" link_speed="16 GT/s" link_width="8"/>
+  </system>)");
+  REQUIRE(loaded);
+  CHECK(repaired(*loaded, "PCIe speed"));
+  CHECK(repaired(*loaded, "to itself"));
+  CHECK(repaired(*loaded, "not back"));
+  CHECK(repaired(*loaded, "which is no GPU here"));
+  CHECK(repaired(*loaded, "no <gpu> has a rank"));
+  CHECK(repaired(*loaded, "without speed"));
+  CHECK(repaired(*loaded, "without dev"));
+  CHECK(repaired(*loaded, "<surprise>"));
+  CHECK(repaired(*loaded, "outside of any <cpu>"));
+  const auto gpus = loaded->graph.of(topo::NodeType::gpu);
+  CHECK(bw(loaded->graph, gpus[0], gpus[1]) == 40);
+  CHECK(bw(loaded->graph, gpus[1], gpus[0]) == 40);
+  CHECK(bw(loaded->graph, gpus[0], loaded->graph.of(topo::NodeType::cpu)[0]) == 12);
+}
+
+TEST_CASE("asymmetric links keep both figures") {
+  std::string text(two_gpus);
+  text.replace(text.find("count=\"12\""), 10, "count=\"1\"");
+  const auto loaded = load(text);
+  REQUIRE(loaded);
+  const auto gpus = loaded->graph.of(topo::NodeType::gpu);
+  CHECK(bw(loaded->graph, gpus[0], gpus[1]) == 20);
+  CHECK(bw(loaded->graph, gpus[1], gpus[0]) == 240);
+  CHECK(repaired(*loaded, "the way back"));
+}
+
+TEST_CASE("many NICs are no trouble") {
+  std::string text = "<system><cpu arch=\"x86_64\" vendor=\"GenuineIntel\"><nic>";
+  for (int n = 0; n < 61; ++n) {
+    text += "<net name=\"e" + std::to_string(n) + "\" dev=\"" + std::to_string(n) +
+            "\" speed=\"100000\" guid=\"0x" + std::to_string(n + 1) + "\"/>";
+  }
+  const auto loaded = load(text + "</nic></cpu></system>");
+  REQUIRE(loaded);
+  CHECK(loaded->graph.of(topo::NodeType::net).size() == 61);
+}
+
+TEST_CASE("a hint places what detection found") {
+  // A VM shows all devices below one CPU; the hint knows two NUMA nodes and a switch.
+  const auto detected = topo::parse_xml(R"(<system version="1">
+    <cpu numaid="-1" arch="x86_64" vendor="AuthenticAMD" familyid="23" modelid="49">
+      <pci busid="0001:00:00.0" class="0x030200" link_speed="" link_width="0"><gpu dev="0" rank="0" sm="80"/></pci>
+      <pci busid="0002:00:00.0" class="0x030200" link_speed="" link_width="0"><gpu dev="1" rank="1" sm="80"/></pci>
+      <nic><net name="eth0" dev="0" speed="10000" guid="0x1"/></nic>
+    </cpu></system>)",
+                                        "detected");
+  const auto hint = topo::parse_xml(R"(<system version="1">
+    <cpu numaid="0" arch="x86_64" vendor="AuthenticAMD"><pci busid="ffff:ff:01.0" class="0x060400" link_speed="16 GT/s" link_width="16">
+      <pci busid="0001:00:00.0" class="0x030200" link_speed="16 GT/s" link_width="16"/></pci></cpu>
+    <cpu numaid="1" arch="x86_64" vendor="AuthenticAMD"><pci busid="0002:00:00.0" class="0x030200" link_speed="16 GT/s" link_width="16"/></cpu>
+    </system>)",
+                                    "hint");
+  REQUIRE(detected);
+  REQUIRE(hint);
+  const topo::XmlFile merged{"merged", topo::merge(detected->root, hint->root)};
+  const auto loaded = topo::to_graph(merged);
+  REQUIRE(loaded);
+  const topo::Graph& graph = loaded->graph;
+  const auto gpus = graph.of(topo::NodeType::gpu);
+  REQUIRE(gpus.size() == 2);
+  CHECK(graph.nodes[graph.nodes[gpus[0]].parent].type == topo::NodeType::pci);
+  CHECK(bw(graph, gpus[0], graph.nodes[gpus[0]].parent) == 24);
+  CHECK(graph.nodes[graph.nodes[gpus[1]].parent].id == 1);
+  CHECK(graph.of(topo::NodeType::net).size() == 1);
+}
+
+TEST_CASE("files of real machines load, and what is written reads back") {
+  const char* folder = std::getenv("CCL_TEST_TOPOLOGIES");
+  if (folder == nullptr) {
+    std::cout << "skipped: CCL_TEST_TOPOLOGIES names no folder of topology files\n";
+    return;
+  }
+  int machines = 0;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(folder)) {
+    if (entry.path().extension() != ".xml") continue;
+    INFO(entry.path().string());
+    const auto file = topo::read_xml(entry.path().string());
+    REQUIRE(file);
+    if (file->root.name != "system") continue;
+    const auto loaded = topo::to_graph(*file);
+    if (!loaded) FAIL(loaded.error().what);
+    ++machines;
+    const std::string text = topo::print_xml(topo::to_xml(loaded->graph));
+    const auto again = load(text);
+    if (!again) FAIL(again.error().what);
+    CHECK(topo::print_xml(topo::to_xml(again->graph)) == text);
+    CHECK(again->graph.links.size() == loaded->graph.links.size());
+  }
+  CHECK(machines > 0);
+}
