@@ -5,7 +5,9 @@
 #include <ccl/collective.hpp>
 #include <ccl/transport/loopback.hpp>
 #include <ccl/transport/shm.hpp>
+#if __has_include(<ccl/transport/socket.hpp>)
 #include <ccl/transport/socket.hpp>
+#endif
 
 #include <functional>
 #include <thread>
@@ -283,7 +285,10 @@ void run_protocol_suite() {
   config.memory_budget_bytes = Index{1} << 30;
   for (const auto& connector :
        {detail::connector<LoopbackTransport>(), detail::connector<ShmTransport>(),
-        detail::connector<SocketTransport>()}) {
+#if __has_include(<ccl/transport/socket.hpp>)
+        detail::connector<SocketTransport>(),
+#endif
+       }) {
     chosen = connector;
     auto comms = Communicator::create_all(ranks, config);
     INFO((comms ? std::string{} : comms.error().message()));
