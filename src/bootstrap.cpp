@@ -606,16 +606,21 @@ Result<std::unique_ptr<Bootstrap>> Bootstrap::join(std::span<const UniqueId> ids
     return fail(Errc::invalid_argument,
                 fmt::format("rank {} of {} makes no sense (0 <= rank < ranks)", rank, ranks));
   }
-  if (ids.empty() || Index(ids.size()) > ranks) {
+  if (ranks > 1 && (ids.empty() || Index(ids.size()) > ranks)) {
     return fail(Errc::invalid_argument,
                 fmt::format("{} ids for {} ranks (at least one id, at most one per rank)",
                             ids.size(), ranks));
   }
   CCL_TRY(const double deadline_s, deadline_of(options));
   std::vector<IdContent> roots;
-  for (const UniqueId& id : ids) {
-    CCL_TRY(const IdContent content, unpack(id));
-    roots.push_back(content);
+  if (ranks == 1) {  // meets nobody
+    roots.emplace_back();
+    fill_random(roots[0].secret);
+  } else {
+    for (const UniqueId& id : ids) {
+      CCL_TRY(const IdContent content, unpack(id));
+      roots.push_back(content);
+    }
   }
   // One secret for all, that of the first id: every rank has it.
   auto core = std::make_shared<Core>(rank, ranks, roots[0].secret, deadline_s, options.status);
