@@ -1,15 +1,21 @@
 #include "transport/proof.hpp"
 
+#include <algorithm>
+
+#include <net/sha256.hpp>
+
 namespace ccl::detail {
 
-// The nonce is a one-time pad: it is random, used for one edge, and travels between the two ends
-// over the communicator's own connections only.
 Proof proof_of(const TransportContext& context, const Nonce& nonce, unsigned long long edge_id,
                unsigned index) {
+  struct {
+    Nonce nonce;
+    unsigned long long edge_id;
+    unsigned long long index;
+  } const text{nonce, edge_id, index};
+  const net::Digest digest = net::hmac_sha256(context.secret, std::as_bytes(std::span{&text, 1}));
   Proof proof;
-  for (std::size_t n = 0; n < proof.size(); ++n) proof[n] = nonce[n] ^ context.secret[n];
-  proof[0] ^= std::byte(index);
-  proof[1] ^= std::byte(edge_id & 255);
+  std::copy_n(digest.begin(), proof.size(), proof.begin());
   return proof;
 }
 

@@ -1,3 +1,4 @@
+#include <ccl/settings.hpp>
 #include <ccl/status.hpp>
 #include <ccl/transport/shm.hpp>
 
@@ -6,12 +7,10 @@
 #include <atomic>
 #include <cerrno>
 #include <chrono>
-#include <cstdlib>
 #include <cstring>
 #include <map>
 #include <memory>
 #include <mutex>
-#include <string_view>
 #include <thread>
 
 #include "fd.hpp"
@@ -47,13 +46,6 @@ struct UnixName {
   sockaddr_un address{};
   socklen_t bytes = 0;
 };
-
-bool shm_disabled() {
-  for (const char* name : {"CCL_SHM_DISABLE", "NCCL_SHM_DISABLE"}) {
-    if (const char* const value = std::getenv(name)) return std::string_view{value} == "1";
-  }
-  return false;
-}
 
 /// Same user at the other end of a Unix socket?
 bool same_user(int fd) {
@@ -328,7 +320,8 @@ Result<void> ShmTransport::can_connect(const PeerInfo& from, const PeerInfo& to)
     return fail(Errc::no_transport, fmt::format("shm does not connect rank {} to rank {} ({})",
                                                 from.rank, to.rank, why));
   };
-  if (detail::shm_disabled()) return refuse("CCL_SHM_DISABLE is 1");
+  CCL_TRY(const bool disabled, setting_flag("SHM_DISABLE"));
+  if (disabled) return refuse("CCL_SHM_DISABLE is 1");
   if (from.host_hash != to.host_hash) return refuse("they are on different hosts; socket would");
   return {};
 }

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <cuda/std/type_traits>
+
 namespace ccl {
 
 // Collective operations, as tags. `reduces`: elements are combined, so their type matters; the
@@ -44,5 +46,10 @@ struct SendRecv {
   static constexpr const char* name = "send_recv";
   static constexpr bool reduces = false, rooted = false;
 };
+
+namespace detail {
+template <class Op, class... Ops>
+inline constexpr bool one_of = (cuda::std::is_same_v<Op, Ops> || ...);
+}  // namespace detail
 
 }  // namespace ccl

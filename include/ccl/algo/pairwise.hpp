@@ -1,0 +1,50 @@
+#pragma once
+
+#include <ccl/algo/ops.hpp>
+#include <ccl/types.hpp>
+
+namespace ccl {
+
+/// Every rank exchanges its messages with every other over a wire of their own: AllToAll(V),
+/// Gather, Scatter, AllGather and groups of sends and receives. All messages go on at once, slice
+/// by slice, whoever is ready, so no order of calls at the peers can deadlock. Peers are served in
+/// pairing order: the rank d places ahead is sent to while the rank d behind is received from.
+struct Pairwise {
+  static constexpr const char* name = "Pairwise";
+  static constexpr bool reorders = false;
+  template <class Op>
+  static constexpr bool supports =
+      detail::one_of<Op, AllToAll, AllToAllV, Gather, Scatter, SendRecv, AllGather, Broadcast>;
+
+  template <class Seats>
+  static constexpr void peers(Seats& seats) {
+    for (int d = 1; d < seats.ranks(); ++d) {
+      seats.from((seats.rank() + seats.ranks() - d) % seats.ranks());
+      seats.to((seats.rank() + d) % seats.ranks());
+    }
+  }
+
+  template <class Op, class Context>
+  requires(!Op::reduces) CCL_HD static constexpr void run(Op, Context& context) {
+    auto pairs = context.exchange();
+    pairs.copy_own();
+    while (advance(pairs)) pairs.rest();
+  }
+
+  /// Offers every peer one slice each way. False when nothing is left.
+  template <class Exchange>
+  CCL_HD static constexpr bool advance(Exchange& pairs) {
+    bool left = false;
+    const int rank = pairs.rank(), ranks = pairs.ranks();
+    for (int d = 1; d < ranks; ++d) {
+      const int ahead = rank + d < ranks ? rank + d : rank + d - ranks;
+      const int behind = rank >= d ? rank - d : rank - d + ranks;
+      const bool sends = pairs.send_some(ahead);
+      const bool recvs = pairs.recv_some(behind);
+      left = left || sends || recvs;
+    }
+    return left;
+  }
+};
+
+}  // namespace ccl

@@ -1,0 +1,93 @@
+#pragma once
+
+#include <ccl/algo/ops.hpp>
+#include <ccl/types.hpp>
+
+namespace ccl {
+
+/// Each rank talks to its two neighbours only. AllReduce: 2(R - 1) hops, 2(R - 1)/R of the message
+/// leaves each rank; AllGather and ReduceScatter half of that; Broadcast and Reduce are chains.
+/// A share is reduced once around the ring, ending at its own rank: each share in another order.
+struct Ring {
+  static constexpr const char* name = "Ring";
+  static constexpr bool reorders = true;
+  template <class Op>
+  static constexpr bool supports =
+      detail::one_of<Op, AllReduce, AllGather, ReduceScatter, Broadcast, Reduce>;
+
+  template <class Seats>
+  static constexpr void peers(Seats& seats) {
+    const auto at = seats.ring();
+    seats.from(at.prev());
+    seats.to(at.next());
+  }
+
+  template <class Context>
+  CCL_HD static constexpr void run(AllReduce, Context& context) {
+    const auto at = context.ring();
+    auto prims = context.template prims<1, 1>({at.prev()}, {at.next()});
+    for (auto chunks = context.chunks(at.ranks); chunks.next();) {
+      prims.send(chunks.share(at.behind(1)));
+      for (int j = 2; j < at.ranks; ++j) prims.recv_reduce_send(chunks.share(at.behind(j)));
+      prims.recv_reduce_copy_send(chunks.share(at.rank()));
+      for (int j = 1; j < at.ranks - 1; ++j) prims.recv_copy_send(chunks.share(at.behind(j)));
+      prims.recv(chunks.share(at.ahead(1)));
+    }
+  }
+
+  template <class Context>
+  CCL_HD static constexpr void run(AllGather, Context& context) {
+    const auto at = context.ring();
+    auto prims = context.template prims<1, 1>({at.prev()}, {at.next()});
+    for (auto chunks = context.chunks(at.ranks); chunks.next();) {
+      prims.copy_send(chunks.share(at.rank()));
+      for (int j = 1; j < at.ranks - 1; ++j) prims.recv_copy_send(chunks.share(at.behind(j)));
+      prims.recv(chunks.share(at.ahead(1)));
+    }
+  }
+
+  template <class Context>
+  CCL_HD static constexpr void run(ReduceScatter, Context& context) {
+    const auto at = context.ring();
+    auto prims = context.template prims<1, 1>({at.prev()}, {at.next()});
+    for (auto chunks = context.chunks(at.ranks); chunks.next();) {
+      prims.send(chunks.share(at.behind(1)));
+      for (int j = 2; j < at.ranks; ++j) prims.recv_reduce_send(chunks.share(at.behind(j)));
+      prims.recv_reduce_copy(chunks.share(at.rank()));
+    }
+  }
+
+  template <class Context>
+  CCL_HD static constexpr void run(Broadcast, Context& context) {
+    const auto at = context.ring();
+    auto prims = context.template prims<1, 1>({at.prev()}, {at.next()});
+    const int hops = at.distance_from(context.root());
+    for (auto chunks = context.chunks(1); chunks.next();) {
+      if (hops == 0) {
+        prims.copy_send(chunks.all());
+      } else if (hops < at.ranks - 1) {
+        prims.recv_copy_send(chunks.all());
+      } else {
+        prims.recv(chunks.all());
+      }
+    }
+  }
+
+  template <class Context>
+  CCL_HD static constexpr void run(Reduce, Context& context) {
+    const auto at = context.ring();
+    auto prims = context.template prims<1, 1>({at.prev()}, {at.next()});
+    const int hops = at.distance_from(context.root());
+    for (auto chunks = context.chunks(1); chunks.next();) {
+      if (hops == 0) {
+        prims.recv_reduce_copy(chunks.all());
+      } else if (hops == 1) {
+        prims.send(chunks.all());
+      } else {
+        prims.recv_reduce_send(chunks.all());
+      }
+    }
+  }
+};
+
+}  // namespace ccl

@@ -1,0 +1,100 @@
+#pragma once
+
+#include <ccl/algo/ops.hpp>
+#include <ccl/types.hpp>
+
+namespace ccl {
+
+/// Data flows up a tree, reduced at each node, and down again: 2 log2(R) hops. Channels alternate
+/// between the two trees of a double binary tree, so that every rank is inner in one of them.
+/// Up and down go on at once: a rank sends chunk k + lag up before it takes chunk k from above.
+/// A node adds its own data first, then its children's in order: the same bits on every rank.
+struct Tree {
+  static constexpr const char* name = "Tree";
+  static constexpr bool reorders = true;
+  template <class Op>
+  static constexpr bool supports = detail::one_of<Op, AllReduce, Broadcast, Reduce>;
+  // Chunks under way between a leaf's send and its receive; each may fill a chunk's slots of the
+  // wires up, so it must be below the chunks that a wire holds (8 slots of one step each).
+  static constexpr int lag = 4;
+
+  template <class Seats>
+  static constexpr void peers(Seats& seats) {
+    const auto at = seats.tree();
+    if (at.up >= 0) {
+      seats.from(at.up);
+      seats.to(at.up);
+    }
+    for (const int d : at.down) {
+      if (d < 0) continue;
+      seats.from(d);
+      seats.to(d);
+    }
+  }
+
+  template <class Context>
+  CCL_HD static constexpr void run(AllReduce, Context& context) {
+    const auto at = context.tree();
+    auto ahead = context.chunks(1);
+    if (at.is_root()) {
+      // The turning point: one step, so the sum never leaves the registers.
+      auto turn = context.template prims<3, 3>({at.down[0], at.down[1], at.down[2]},
+                                               {at.down[0], at.down[1], at.down[2]});
+      while (ahead.next()) turn.recv_reduce_copy_send(ahead.all());
+      return;
+    }
+    auto up = context.template prims<3, 1>({at.down[0], at.down[1], at.down[2]}, {at.up});
+    auto down = context.template prims<1, 3>({at.up}, {at.down[0], at.down[1], at.down[2]});
+    auto behind = ahead;
+    for (int lead = 0;;) {
+      if (lead < lag && ahead.next()) {
+        if (at.is_leaf()) {
+          up.send(ahead.all());
+        } else {
+          up.recv_reduce_send(ahead.all());
+        }
+        ++lead;
+        continue;
+      }
+      if (!behind.next()) break;
+      if (at.is_leaf()) {
+        down.recv(behind.all());
+      } else {
+        down.recv_copy_send(behind.all());
+      }
+      --lead;
+    }
+  }
+
+  template <class Context>
+  CCL_HD static constexpr void run(Broadcast, Context& context) {
+    const auto at = context.tree();
+    auto prims = context.template prims<1, 3>({at.up}, {at.down[0], at.down[1], at.down[2]});
+    for (auto chunks = context.chunks(1); chunks.next();) {
+      if (at.is_root()) {
+        prims.copy_send(chunks.all());
+      } else if (at.is_leaf()) {
+        prims.recv(chunks.all());
+      } else {
+        prims.recv_copy_send(chunks.all());
+      }
+    }
+  }
+
+  template <class Context>
+  CCL_HD static constexpr void run(Reduce, Context& context) {
+    const auto at = context.tree();
+    auto prims = context.template prims<3, 1>({at.down[0], at.down[1], at.down[2]}, {at.up});
+    for (auto chunks = context.chunks(1); chunks.next();) {
+      if (at.is_root()) {
+        prims.recv_reduce_copy(chunks.all());
+      } else if (at.is_leaf()) {
+        prims.send(chunks.all());
+      } else {
+        prims.recv_reduce_send(chunks.all());
+      }
+    }
+  }
+};
+
+}  // namespace ccl

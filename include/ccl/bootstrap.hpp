@@ -1,0 +1,96 @@
+#pragma once
+
+#include <ccl/result.hpp>
+#include <ccl/status.hpp>
+#include <ccl/types.hpp>
+#include <ccl/unique_id.hpp>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace ccl {
+
+/// Which root serves a rank: ranks are divided evenly and in order; the first ranks % roots roots
+/// serve one more (NCCL's rule).
+constexpr int root_of_rank(int rank, int ranks, int roots) {
+  const int each = ranks / roots, more = ranks % roots;
+  const int in_larger = more * (each + 1);
+  return rank < in_larger ? rank / (each + 1) : (rank - in_larger) / each + more;
+}
+/// The first rank that root `root` serves.
+constexpr int first_rank_of_root(int root, int ranks, int roots) {
+  const int each = ranks / roots, more = ranks % roots;
+  return root * each + (root < more ? root : more);
+}
+
+struct BootstrapOptions {
+  double deadline_s = 0;  // each wait fails after so long without progress; 0: CCL_INIT_TIMEOUT
+  Status* status =
+      nullptr;  // hears of lost ranks and aborts; outlives the bootstrap. Null: its own
+};
+
+/// Who a rank is and where it lives.
+struct RankPlace {
+  int rank = -1;
+  int pid = 0;
+  std::uint64_t host_hash = 0;
+  std::string host;
+};
+
+/// How the ranks of a communicator talk before they have wires: a ring of TCP connections, opened
+/// with the help of the roots, and connections between any two ranks, opened when first used. Every
+/// connection has proved the secret of the id.
+/// A rank that dies closes its connections; its neighbours see that and tell everybody, so that the
+/// `Status` of every rank names it, whether it is inside a call of this class or not.
+/// Usable by one thread at a time. Collective calls come in the same order on all ranks.
+class Bootstrap {
+ public:
+  using Options = BootstrapOptions;
+
+  /// Collective over all ranks of `ids`. Several ids: several roots share the work. One rank alone
+  /// needs no id.
+  static Result<std::unique_ptr<Bootstrap>> join(std::span<const UniqueId> ids, int rank, int ranks,
+                                                 const Options& options = {});
+  /// Without `finalize`: tells the others that this rank gave up. Does not block.
+  ~Bootstrap();
+  Bootstrap(const Bootstrap&) = delete;
+  Bootstrap& operator=(const Bootstrap&) = delete;
+
+  int rank() const;
+  int ranks() const;
+  Status& status() const;
+  /// Known by all ranks and nobody else.
+  std::array<std::byte, 16> secret() const;
+  const RankPlace& place(int rank) const;
+
+  /// Collective, in place: `all` holds one part of `bytes_each` per rank, this rank's is filled in.
+  /// Parts travel both ways around the ring: R / 2 steps.
+  Result<void> all_gather(void* all, Index bytes_each);
+  /// The same result, but inside each host first, then between one rank of each host.
+  Result<void> all_gather_hosts(void* all, Index bytes_each);
+  /// Returns when the message is on its way. Messages from a to b with one tag arrive in order.
+  /// Tags are below 2^63.
+  Result<void> send(int peer, std::uint64_t tag, const void* data, Index bytes);
+  Result<std::vector<std::byte>> recv(int peer, std::uint64_t tag);
+  Result<void> barrier();
+  /// Collective. Ranks of one colour form a new bootstrap with its own secret, in order of `key`,
+  /// then of rank. `color` < 0: no part in any, and the result is null. A null `status` in
+  /// `options` means its own here, too.
+  Result<std::unique_ptr<Bootstrap>> split(int color, int key, const Options& options = {});
+  /// Tells every rank; their `Status` becomes `Errc::aborted` and names this rank. Does not block.
+  void abort(const Error& error);
+  /// Collective: the graceful end. From then on ranks may leave without being missed.
+  Result<void> finalize();
+
+ private:
+  class Core;
+  explicit Bootstrap(std::shared_ptr<Core> core);
+  std::shared_ptr<Core> core_;
+};
+
+}  // namespace ccl

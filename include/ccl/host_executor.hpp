@@ -1,0 +1,48 @@
+#pragma once
+
+#include <ccl/host_lanes.hpp>
+
+#include <thread>
+#include <vector>
+
+namespace ccl {
+namespace detail {
+/// The lanes of one group, made of CPU threads.
+template <class Group>
+struct HostCrew;
+template <>
+struct HostCrew<SoloLane> {
+  SoloLane lane(int) { return {}; }
+};
+template <int Width>
+struct HostCrew<ThreadLanes<Width>> {
+  typename ThreadLanes<Width>::Team team;
+  ThreadLanes<Width> lane(int rank) { return {team, rank}; }
+};
+}  // namespace detail
+
+/// Runs one launch on CPU lanes: `body(group, channel)` for each channel, on a group of its own.
+/// Channel 0 of `SoloLane` runs on the calling thread, everything else on threads of its own.
+/// Returns when all lanes are done or have given up.
+struct HostExecutor {
+  template <LaneGroup Group, class Body>
+  static void run(int channels, const Body& body) {
+    if constexpr (Group::width == 1) {
+      std::vector<std::thread> others;
+      for (int c = 1; c < channels; ++c) others.emplace_back([&body, c] { body(Group{}, c); });
+      body(Group{}, 0);
+      for (auto& thread : others) thread.join();
+    } else {
+      std::vector<detail::HostCrew<Group>> crews(channels);
+      std::vector<std::thread> threads;
+      for (int c = 0; c < channels; ++c) {
+        for (int l = 0; l < Group::width; ++l) {
+          threads.emplace_back([&body, &crews, c, l] { body(crews[c].lane(l), c); });
+        }
+      }
+      for (auto& thread : threads) thread.join();
+    }
+  }
+};
+
+}  // namespace ccl

@@ -1,0 +1,61 @@
+#pragma once
+
+#include <ccl/types.hpp>
+
+namespace ccl {
+
+/// What a lane that ran out of patience leaves for the host: who it waited for, and where.
+struct GaveUp {
+  Word peer = 0;  // rank + 1; 0: nobody's deadline passed
+  Word step = 0;  // steps of that wire done before
+};
+
+/// How long lanes wait. Lives in memory that lanes and the host share.
+struct Watch {
+  const Word* stop = nullptr;  // 0 while all is well: see `Status`
+  GaveUp* gave_up = nullptr;   // written once, by the first lane whose deadline passes
+  Word deadline_ns = 0;        // of one wait without progress; 0: for ever
+};
+
+/// Ends every spin loop that its peers do not end. A launch that gave up once runs through without
+/// waiting again. `Memory::pause()` is called on each failed poll; the status word and the clock
+/// are looked at only every `check_every`-th.
+template <class Memory>
+class Patience {
+ public:
+  explicit CCL_HD Patience(const Watch& watch) : watch_{watch} {}
+
+  CCL_HD constexpr bool gave_up() const { return gave_up_; }
+
+  /// Counts a failed poll for something that `peer` owes us. True: give up.
+  CCL_HD bool ends(int peer, Word step) {
+    if (gave_up_) return true;
+    Memory::pause();
+    if (++polls_ % Memory::check_every != 0) return false;
+    if (Memory::load_relaxed(watch_.stop) != 0 ||
+        Memory::load_relaxed(&watch_.gave_up->peer) != 0) {
+      return gave_up_ = true;
+    }
+    if (watch_.deadline_ns == 0) return false;
+    const Word now = Memory::now_ns();
+    if (since_ == 0 || step != step_ || peer != peer_) {
+      since_ = now;
+      step_ = step;
+      peer_ = peer;
+      return false;
+    }
+    if (now - since_ < watch_.deadline_ns) return false;
+    Memory::store_relaxed(&watch_.gave_up->step, step);
+    Memory::store_release(&watch_.gave_up->peer, Word(peer + 1));
+    return gave_up_ = true;
+  }
+
+ private:
+  Watch watch_;
+  unsigned polls_ = 0;
+  bool gave_up_ = false;
+  int peer_ = -1;
+  Word step_ = 0, since_ = 0;
+};
+
+}  // namespace ccl

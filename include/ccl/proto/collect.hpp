@@ -1,0 +1,32 @@
+#pragma once
+
+#include <ccl/patience.hpp>
+#include <ccl/proto/protocol.hpp>
+
+namespace ccl {
+
+/// N fragments by value: what a batch of loads leaves in registers.
+template <class Fragment, int N>
+struct Fragments {
+  Fragment of[N];
+};
+
+/// Waits for N tiles that lie one after another and carry `flag`: loads all, then looks at all, so
+/// that N latencies are one. Ends when the tiles are here or patience with `peer` is not.
+template <int N, class Lane, class Memory>
+CCL_HD Fragments<typename Lane::Fragment, N> collect(const Lane& lane, const Packet* tile,
+                                                     Word flag, int peer,
+                                                     Patience<Memory>& patience) {
+  typename Lane::Arrival got[N];
+  bool here;
+  do {
+    CCL_UNROLL for (int n = 0; n < N; ++n) got[n] = lane.load(tile + n * Lane::tile_packets);
+    here = true;
+    CCL_UNROLL for (int n = 0; n < N; ++n) here = here & lane.here(got[n], flag);
+  } while (!lane.agree(here) && !lane.agree(patience.ends(peer, flag)));
+  Fragments<typename Lane::Fragment, N> result;
+  CCL_UNROLL for (int n = 0; n < N; ++n) result.of[n] = lane.unpack(got[n]);
+  return result;
+}
+
+}  // namespace ccl

@@ -1,0 +1,112 @@
+#pragma once
+
+#include <ccl/proto/wire_prims.hpp>
+
+namespace ccl {
+
+/// What `Pairwise` may do: move a slice of the next message to or from any peer that is ready.
+/// Messages are bytes. One channel's part of each message is a run of whole 128-byte lines.
+template <LaneGroup Group, Protocol<Group> Proto, class R>
+class Exchange {
+  using Memory = typename Group::Memory;
+  using Prims = WirePrims<Group, Proto, R, 1, 1, 1>;
+  static_assert(sizeof(typename R::Type) == 1, "Messages are bytes.");
+
+ public:
+  CCL_HD Exchange(Group group, const WireWork<R>& work, int channel)
+      : group_{group}, work_{work}, channel_{channel}, patience_{work.watch} {}
+
+  CCL_HD int rank() const { return work_.rank; }
+  CCL_HD int ranks() const { return work_.ranks; }
+
+  /// Messages to myself. All lanes.
+  CCL_HD void copy_own() {
+    const Messages &from = work_.sends, &to = work_.recvs;
+    for (int i = from.begin[rank()], j = to.begin[rank()];
+         i < from.begin[rank() + 1] && j < to.begin[rank() + 1]; ++i, ++j) {
+      const Message out = part(from.message[i]), in = part(to.message[j]);
+      const Index n = out.bytes < in.bytes ? out.bytes : in.bytes;
+      if (out.data == in.data) continue;
+      for (Index at = group_.rank() * run; at < n; at += Group::width * run) {
+        const Index m = n - at < run ? n - at : run;
+        if (m == run) {
+          __builtin_memcpy(in.data + at, out.data + at, run);
+        } else {
+          __builtin_memcpy(in.data + at, out.data + at, size_t(m));
+        }
+      }
+    }
+  }
+
+  /// At most one slice to `peer`. False when nothing is left for it.
+  CCL_HD bool send_some(int peer) { return some<true>(peer, work_.sends); }
+  CCL_HD bool recv_some(int peer) { return some<false>(peer, work_.recvs); }
+
+  /// Between two rounds over all peers: waits a little if nobody was ready.
+  CCL_HD void rest() {
+    if (!moved_ && group_.all(patience_.ends(waiting_, step_))) gave_up_ = true;
+    moved_ = false;
+  }
+
+ private:
+  static constexpr Index run = 4096;
+
+  /// This channel's part of a message.
+  CCL_HD Message part(const Message& m) const {
+    const Index lines = div_up<Index>(m.bytes, Index{128} * work_.channels);
+    const Index begin = lines * 128 * channel_;
+    const Index left = m.bytes - begin;
+    const Index bytes = left < 0 ? 0 : left < lines * 128 ? left : lines * 128;
+    return {m.data + (left < 0 ? 0 : begin), bytes};
+  }
+
+  template <bool Sends>
+  CCL_HD bool some(int peer, const Messages& messages) {
+    if (gave_up_) return false;
+    const int n = messages.begin[peer + 1] - messages.begin[peer];
+    if (n == 0) return false;
+    Cursor& kept = messages.cursor[channel_ * ranks() + peer];
+    Cursor at = kept;
+    Message now{};
+    for (; at.message < n; ++at.message, at.done = 0) {
+      now = part(messages.message[messages.begin[peer] + at.message]);
+      if (at.done < now.bytes) break;
+    }
+    if (at.message < n) {
+      Prims prims{group_, work_, channel_, {Sends ? -1 : peer}, {Sends ? peer : -1}};
+      const bool ready = Sends ? prims.can_send() : prims.can_recv();
+      if (ready) {
+        const Wire& wire = (Sends ? work_.out : work_.in)[channel_ * ranks() + peer];
+        const Index slice = Prims::slice_capacity(wire, work_.slice_steps);
+        const Index left = now.bytes - at.done;
+        const Index count = left < slice ? left : slice;
+        prims.bind(now.data + at.done);
+        if constexpr (Sends) {
+          prims.send({0, 0, count});
+        } else {
+          prims.recv({0, 0, count});
+        }
+        at.done += count;
+        moved_ = true;
+        if (prims.gave_up()) gave_up_ = true;
+      } else {
+        waiting_ = peer;
+        step_ = Word(at.done);
+      }
+    }
+    group_.sync();  // every lane has read the cursor
+    if (group_.rank() == 0) kept = at;
+    group_.sync();
+    return at.message < n;
+  }
+
+  Group group_;
+  const WireWork<R>& work_;
+  int channel_;
+  bool moved_ = false, gave_up_ = false;
+  int waiting_ = -1;
+  Word step_ = 0;
+  Patience<Memory> patience_;
+};
+
+}  // namespace ccl

@@ -1,0 +1,69 @@
+#pragma once
+
+#include <ccl/proto/exchange.hpp>
+#include <ccl/proto/wire_prims.hpp>
+
+namespace ccl {
+
+/// What an algorithm over wires is given: one channel of one rank's launch.
+template <LaneGroup Group, Protocol<Group> Proto, class R, int Align>
+class WireContext {
+ public:
+  CCL_HD WireContext(Group group, const WireWork<R>& work, int channel)
+      : group_{group}, work_{work}, channel_{channel} {}
+
+  CCL_HD RingSeat ring() const { return work_.rings[channel_]; }
+  CCL_HD TreeSeat tree() const { return work_.trees[channel_]; }
+  CCL_HD int root() const { return work_.root; }
+  CCL_HD int rank() const { return work_.rank; }
+  CCL_HD int ranks() const { return work_.ranks; }
+
+  /// This channel's rounds of the message, with a chunk for each of `shares` shares.
+  CCL_HD Chunks chunks(int shares) const {
+    using Prims = WirePrims<Group, Proto, R, Align, 1, 1>;
+    constexpr Index grain = grain_elements();
+    const Wire& any = work_.in[channel_ * work_.ranks + any_peer()];
+    const Index slice = Prims::slice_capacity(any, work_.slice_steps);
+    const Index chunk = slice * (work_.chunk_steps / work_.slice_steps) / grain * grain;
+    return {work_.layout, shares, channel_, work_.channels, chunk < grain ? grain : chunk, grain};
+  }
+  template <int In, int Out>
+  CCL_HD WirePrims<Group, Proto, R, Align, In, Out> prims(const Peers<In>& ins,
+                                                          const Peers<Out>& outs) const {
+    return {group_, work_, channel_, ins, outs};
+  }
+  CCL_HD Exchange<Group, Proto, R> exchange() const { return {group_, work_, channel_}; }
+
+ private:
+  /// Chunks begin at multiples of 128 bytes, so that aligned buffers stay aligned.
+  CCL_HD static constexpr Index grain_elements() {
+    Index n = 128;
+    while (n > 1 && (n / 2) * Index{sizeof(typename R::Type)} % 128 == 0) n /= 2;
+    return n;
+  }
+  /// All wires of a launch have one shape: any of them will do.
+  CCL_HD int any_peer() const {
+    for (int p = 0; p < work_.ranks; ++p) {
+      if (work_.in[channel_ * work_.ranks + p].slots != nullptr) return p;
+    }
+    return 0;
+  }
+
+  Group group_;
+  const WireWork<R>& work_;
+  int channel_;
+};
+
+/// One launch over wires, as an executor runs it: one group works on one channel.
+template <class Op, class Algo, class Proto, int Align, class R>
+struct WireBody {
+  const WireWork<R>& work;
+
+  template <LaneGroup Group>
+  CCL_HD void operator()(Group group, int channel) const {
+    WireContext<Group, Proto, R, Align> context{group, work, channel};
+    Algo::run(Op{}, context);
+  }
+};
+
+}  // namespace ccl

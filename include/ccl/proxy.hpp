@@ -1,0 +1,118 @@
+#pragma once
+
+#include <ccl/host_memory.hpp>
+#include <ccl/result.hpp>
+#include <ccl/types.hpp>
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+namespace ccl {
+
+/// What a task waits for: `fd` to be ready for `events` (of poll(2); 0: for nothing there).
+/// `pending`: it waits for nothing and could move something now.
+struct ProxyInterest {
+  int fd = -1;
+  short events = 0;
+  bool pending = false;
+};
+
+/// What has been moved, since the engine was made.
+struct ProxyCounters {
+  Word steps = 0;
+  Word bytes = 0;
+};
+
+/// One stream of steps that a proxy moves: posted → transmitted → done, or received → done.
+class ProxyTask {
+ public:
+  enum class Progress { none, some, ended };
+
+  virtual ~ProxyTask() = default;
+  /// Moves what can be moved now, up to some hundred kilobytes, so that all tasks have their turn.
+  /// Never blocks. One thread at a time, but not always the same. `ended`: never call again.
+  virtual Progress progress(ProxyCounters& counters) = 0;
+  virtual ProxyInterest interest() const = 0;
+  /// Its owner is gone; it is to end as soon as all that was posted has been transmitted.
+  virtual bool ending() const = 0;
+};
+
+/// Moves the bytes of proxied wires. Threads that wait inside a collective do so themselves (they
+/// `help`); one thread of the engine does what they leave, and sleeps while they are at it. Idle,
+/// it blocks until a socket or someone calls. No step ever waits for a lock.
+class ProxyEngine {
+ public:
+  struct Counters {
+    Word steps, bytes;  // moved by all tasks
+    Word rounds;        // over all tasks, by the engine's thread
+    Word helped;        // the same, by helpers
+    Word sleeps;        // times that the engine's thread blocked
+    int tasks;
+  };
+
+  ProxyEngine() = default;
+  /// Lets tasks that end by themselves do so, for at most a second; drops the others.
+  ~ProxyEngine();
+  ProxyEngine(const ProxyEngine&) = delete;
+  ProxyEngine& operator=(const ProxyEngine&) = delete;
+
+  /// The first task starts the thread. Waits for the round in progress.
+  Result<void> add(std::shared_ptr<ProxyTask> task);
+
+  /// One turn of every task, unless another thread is at it. True if something moved. Any thread.
+  bool help();
+
+  /// The n-th further engine, with a thread of its own that nobody helps; made when first asked
+  /// for, gone with this one. For transports that spread one connection over threads.
+  ProxyEngine& further(int n);
+
+  /// Makes the engine's thread look. For whoever posts or gives credit without helping.
+  void wake();
+
+  /// While it lives, its thread helps whenever it waits (`HostMemory::pause`). What the thread
+  /// leaves untransmitted, the engine's thread finishes.
+  class Helper {
+   public:
+    explicit Helper(ProxyEngine& engine);
+    ~Helper();
+    Helper(const Helper&) = delete;
+    Helper& operator=(const Helper&) = delete;
+
+   private:
+    ProxyEngine& engine_;
+    detail::IdleHook before_;
+  };
+
+  Counters counters() const;
+
+ private:
+  bool round();  // with `busy_` held
+  bool left_over() const;
+  void run();
+  bool sleep(bool for_tasks, long timeout_us);
+  void acquire();
+  bool try_acquire() { return !busy_.exchange(true, std::memory_order_acquire); }
+  void release() { busy_.store(false, std::memory_order_release); }
+
+  // Written by whoever made the last round.
+  std::atomic<Word> steps_{0}, bytes_{0}, rounds_{0}, helped_{0}, sleeps_{0};
+  std::atomic<int> task_count_{0};
+
+  alignas(128) std::atomic<bool> busy_{false};  // someone makes a round, or changes `tasks_`
+  std::vector<std::shared_ptr<ProxyTask>> tasks_;
+  std::size_t first_ = 0;  // whose turn comes first in the next round
+  ProxyCounters moved_;
+
+  alignas(128) std::atomic<bool> asleep_{false};  // the thread is in poll, or just before it
+  std::atomic<bool> called_{false};               // someone wants it to look
+  std::atomic<bool> stop_{false};
+  std::mutex start_mutex_;
+  std::vector<std::unique_ptr<ProxyEngine>> further_;
+  std::thread thread_;
+  int bell_ = -1;  // eventfd
+};
+
+}  // namespace ccl

@@ -1,0 +1,50 @@
+#pragma once
+
+#include <ccl/chunks.hpp>
+#include <ccl/patience.hpp>
+#include <ccl/seat.hpp>
+#include <ccl/wire.hpp>
+
+namespace ccl {
+
+/// One message of a pairwise exchange: bytes that go to, or come from, one peer.
+struct Message {
+  char* data = nullptr;  // the user's; only read where it is sent
+  Index bytes = 0;
+};
+
+/// How far a channel has come with the messages of one peer and direction.
+struct Cursor {
+  int message = 0;
+  Index done = 0;  // bytes of that message's part of the channel
+};
+
+/// The messages of one direction, peer by peer: those of peer p are
+/// message[begin[p]] ... message[begin[p + 1] - 1], in the order in which they travel.
+struct Messages {
+  const Message* message = nullptr;
+  const int* begin = nullptr;  // ranks + 1
+  Cursor* cursor = nullptr;    // channels * ranks, zero at launch
+};
+
+/// What one launch over wires is told. Trivially copyable; everything it points to outlives the
+/// launch. `R` is the reduction, which also names the element type.
+template <class R>
+struct WireWork {
+  explicit WireWork(const R& how) : reduction{how} {}
+
+  const Wire* in = nullptr;   // from peer p on channel c: in[c * ranks + p]; no slots: no wire
+  const Wire* out = nullptr;  // to peer p
+  const RingSeat* rings = nullptr;  // one for each channel
+  const TreeSeat* trees = nullptr;  // one for each channel
+  int rank = 0, ranks = 1, root = 0;
+  int channels = 1, slice_steps = 1, chunk_steps = 1;
+  Layout layout;
+  const void* input = nullptr;
+  void* output = nullptr;
+  Messages sends, recvs;
+  R reduction;
+  Watch watch;
+};
+
+}  // namespace ccl

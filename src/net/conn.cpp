@@ -1,0 +1,124 @@
+#include <cerrno>
+#include <cstring>
+
+#include <net/conn.hpp>
+#include <sys/epoll.h>
+
+namespace ccl::net {
+namespace {
+constexpr std::uint64_t most_frame_bytes = std::uint64_t{1} << 40;  // more is a broken stream
+constexpr double drain_s = 2;
+}  // namespace
+
+Result<std::shared_ptr<Conn>> Conn::start(Fd fd, OnFrame frame, OnClosed closed) {
+  auto conn = std::make_shared<Conn>(std::move(fd), std::move(frame), std::move(closed));
+  CCL_CHECK(Engine::get().add(conn, EPOLLIN));
+  return conn;
+}
+
+Conn::Conn(Fd fd, OnFrame frame, OnClosed closed)
+    : fd_(std::move(fd)), on_frame_(std::move(frame)), on_closed_(std::move(closed)) {}
+
+void Conn::append(FrameKind kind, int rank, std::uint64_t tag, Bytes payload) {
+  const FrameHeader header{kind, rank, tag, payload.size()};
+  const auto* at = reinterpret_cast<const std::byte*>(&header);
+  out_.insert(out_.end(), at, at + sizeof header);
+  out_.insert(out_.end(), payload.begin(), payload.end());
+}
+
+void Conn::send(FrameKind kind, int rank, std::uint64_t tag, Bytes payload) {
+  if (!is_open() || broken_) return;
+  append(kind, rank, tag, payload);
+  if (flush_asked_) return;
+  flush_asked_ = true;
+  Engine::get().flush_soon(shared_from_this());
+}
+
+void Conn::send_now(FrameKind kind, int rank, std::uint64_t tag, Bytes payload) {
+  if (!is_open() || broken_) return;
+  append(kind, rank, tag, payload);
+  flush();
+}
+
+void Conn::flush() {
+  flush_asked_ = false;
+  while (fd_ && !broken_ && sent_ < out_.size()) {
+    const auto n =
+        ::send(fd_.get(), out_.data() + sent_, out_.size() - sent_, MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (n >= 0) {
+      sent_ += size_t(n);
+    } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
+      break;
+    } else if (errno != EINTR) {
+      broken_ = true;  // what the other end said last is still to be read; that ends the connection
+    }
+  }
+  const bool done = broken_ || sent_ == out_.size();
+  if (done) {
+    out_.clear();
+    sent_ = 0;
+  }
+  if (fd_ && writable_wanted_ == done) {
+    writable_wanted_ = !done;
+    Engine::get().watch(*this, done ? EPOLLIN : EPOLLIN | EPOLLOUT);
+  }
+  if (done && draining_ && !shut_ && fd_) {
+    shut_ = true;
+    ::shutdown(fd_.get(), SHUT_WR);
+  }
+}
+
+void Conn::close() {
+  Engine::get().remove(*this);
+  fd_.reset();
+}
+
+void Conn::drain() {
+  if (!is_open()) return;
+  draining_ = true;
+  flush();
+  const auto tick = [self = shared_from_this(), deadline = Deadline::after(drain_s)] {
+    if (self->fd_ && deadline.passed()) self->close();
+    return bool(self->fd_);
+  };
+  if (!Engine::get().add_ticker(tick)) close();
+}
+
+void Conn::ready(std::uint32_t events) {
+  if ((events & EPOLLOUT) != 0) flush();
+  if ((events & ~std::uint32_t{EPOLLOUT}) != 0) read_some();
+}
+
+void Conn::read_some() {
+  constexpr size_t most = size_t{1} << 18;
+  const size_t had = in_.size();
+  in_.resize(had + most);
+  const auto n = ::recv(fd_.get(), in_.data() + had, most, MSG_DONTWAIT);
+  const int code = n < 0 ? errno : 0;
+  in_.resize(had + size_t(std::max<ssize_t>(n, 0)));
+  if (n == 0) return ended(0);
+  if (n < 0) {
+    if (code != EAGAIN && code != EINTR) ended(code);
+    return;
+  }
+  size_t at = 0;
+  while (fd_ && in_.size() - at >= sizeof(FrameHeader)) {
+    FrameHeader header;
+    std::memcpy(&header, in_.data() + at, sizeof header);
+    if (header.bytes > most_frame_bytes) return ended(EPROTO);
+    if (in_.size() - at - sizeof header < header.bytes) break;
+    const Bytes payload = Bytes{in_}.subspan(at + sizeof header, header.bytes);
+    at += sizeof header + header.bytes;
+    if (header.kind == FrameKind::goodbye) said_goodbye_ = true;
+    if (!draining_) on_frame_(*this, header, payload);
+  }
+  in_.erase(in_.begin(), in_.begin() + std::ptrdiff_t(at));
+}
+
+void Conn::ended(int os_code) {
+  const bool tell = !draining_;
+  close();
+  if (tell) on_closed_(*this, os_code);
+}
+
+}  // namespace ccl::net

@@ -1,0 +1,267 @@
+#include <ccl/bootstrap.hpp>
+#include <ccl/host_id.hpp>
+#include <ccl/log.hpp>
+
+#include <fmt/format.h>
+
+#include <cerrno>
+#include <cstring>
+#include <map>
+#include <optional>
+
+#include <net/auth.hpp>
+#include <net/rendezvous.hpp>
+
+namespace ccl::net {
+
+UniqueId pack(const IdContent& content) {
+  UniqueId id;
+  std::memcpy(id.bytes.data(), &content, sizeof content);
+  return id;
+}
+
+Result<IdContent> unpack(const UniqueId& id) {
+  IdContent content;
+  std::memcpy(&content, id.bytes.data(), sizeof content);
+  const IdContent good;
+  if (std::memcmp(content.magic, good.magic, sizeof good.magic) != 0 ||
+      content.version != good.version) {
+    return fail(Errc::invalid_argument,
+                "this is no unique id of this version of ccl (it was not filled in, or was cut); "
+                "pass all 128 bytes of create_unique_id to every rank");
+  }
+  return content;
+}
+
+Notice to_notice(const Error& error) {
+  Notice n;
+  n.code = int(error.code);
+  n.peer = error.peer;
+  n.os_code = error.os_code;
+  std::strncpy(n.what, error.what.c_str(), sizeof n.what - 1);
+  return n;
+}
+
+Error to_error(const Notice& notice) {
+  Error e;
+  e.code = Errc(notice.code);
+  e.what.assign(notice.what, strnlen(notice.what, sizeof notice.what));
+  e.peer = notice.peer;
+  e.os_code = notice.os_code;
+  return e;
+}
+
+std::string describe(const Member& m) {
+  return fmt::format("rank {} on {} (pid {})", m.rank,
+                     std::string_view{m.host, strnlen(m.host, sizeof m.host)}, m.pid);
+}
+
+Error lost_error(const Member& member, int os_code) {
+  Error e;
+  e.code = Errc::peer_lost;
+  e.peer = member.rank;
+  e.os_code = os_code;
+  e.what = fmt::format("{} is gone ({}); see its own output", describe(member),
+                       os_code == ETIMEDOUT
+                           ? "its host does not answer any more"
+                           : "its connections closed without a goodbye: it was killed or crashed");
+  return e;
+}
+
+Member this_member(int rank, const WireAddress& listen) {
+  Member m;
+  m.rank = rank;
+  m.pid = ::getpid();
+  m.host_hash = host_hash();
+  m.listen = listen;
+  std::strncpy(m.host, host_name().c_str(), sizeof m.host - 1);
+  return m;
+}
+
+namespace {
+
+constexpr double unused_root_s = 3600;  // without any rank
+constexpr double failed_root_s = 60;    // late ranks still hear why
+
+class Root : public std::enable_shared_from_this<Root> {
+ public:
+  Root(int root_rank) : root_rank_(root_rank) {}
+
+  Result<Address> open(const Address& where, const Secret& secret) {
+    // The gate keeps the root alive, the ticker ends both.
+    CCL_TRY(gate_, Gate::open(where, secret, [self = shared_from_this()](Accepted one) {
+              self->accept(std::move(one));
+            }));
+    CCL_CHECK(Engine::get().add_ticker([self = shared_from_this()] { return self->tick(); }));
+    return gate_->address();
+  }
+
+ private:
+  struct Guest {
+    Member member;
+    std::shared_ptr<Conn> conn;
+    bool formed = false;
+    bool left = false;
+  };
+
+  void accept(Accepted one) {
+    Hello hello;
+    if (!read_into(hello, one.hello) || hello.kind != HelloKind::join) {
+      log_warn(LogPart::bootstrap, "refused a connection from {} (it did not ask to join)",
+               one.from.to_string());
+      return;
+    }
+    const int rank = hello.me.rank;
+    auto conn = Conn::start(
+        std::move(one.fd),
+        [weak = weak_from_this(), rank](Conn&, const FrameHeader& h, Bytes payload) {
+          if (const auto self = weak.lock()) self->frame(rank, h, payload);
+        },
+        [weak = weak_from_this(), rank](Conn& c, int os_code) {
+          if (const auto self = weak.lock()) self->closed(rank, c, os_code);
+        });
+    if (!conn) return;
+    if (failure_) {
+      (*conn)->send_now(FrameKind::notice, -1, 0, bytes_of(*failure_));
+      (*conn)->drain();
+      return;
+    }
+    if (guests_.empty() && expected_ == 0) {
+      ranks_ = hello.ranks;
+      roots_ = hello.roots;
+      root_ = hello.root;
+      first_ = first_rank_of_root(root_, ranks_, roots_);
+      last_ = roots_ == 1 ? ranks_ - 1 : first_rank_of_root(root_ + 1, ranks_, roots_) - 1;
+      // With several roots, also the first rank of the next one, where this one's ring part ends.
+      expected_ = last_ - first_ + 1 + (roots_ > 1 ? 1 : 0);
+    }
+    const auto wrong = [&](std::string why) {
+      Error e;
+      e.code = Errc::mismatch;
+      e.peer = rank;
+      e.what = fmt::format("{} joined wrongly ({})", describe(hello.me), why);
+      (*conn)->send_now(FrameKind::notice, -1, 0, bytes_of(to_notice(e)));
+      (*conn)->drain();
+      fail_all(e);
+    };
+    if (hello.ranks != ranks_ || hello.roots != roots_ || hello.root != root_) {
+      return wrong(
+          fmt::format("it counts {} ranks and {} ids, others {} and {}; pass the same ids "
+                      "in the same order everywhere",
+                      hello.ranks, hello.roots, ranks_, roots_));
+    }
+    if (!mine(rank) && rank != next_of(last_)) return wrong("another root serves it");
+    if (guests_.contains(rank)) return wrong("another process has taken this rank already");
+    log_info(LogPart::bootstrap, "root: {} has joined, {} of {}", describe(hello.me),
+             guests_.size() + 1, expected_);
+    if (hello.me.pid == ::getpid() && hello.me.host_hash == host_hash_ && root_rank_ < 0) {
+      root_rank_ = rank;
+    }
+    guests_[rank] = {hello.me, std::move(*conn), false, false};
+    tell_progress_ = true;
+    guests_[rank].conn->send(FrameKind::progress, -1, 0, bytes_of(progress()));
+    if (int(guests_.size()) != expected_) return;
+    for (auto& [r, guest] : guests_) {
+      if (mine(r)) {
+        guest.conn->send(FrameKind::next, -1, 0, bytes_of(guests_.at(next_of(r)).member));
+      }
+    }
+  }
+
+  bool mine(int rank) const { return rank >= first_ && rank <= last_; }
+  int next_of(int rank) const { return (rank + 1) % ranks_; }
+
+  Progress progress() const {
+    Progress p;
+    p.joined = int(guests_.size());
+    p.expected = expected_;
+    p.root_rank = root_rank_;
+    const auto look = [&](int r) {
+      if (!guests_.contains(r) && p.missing_count < 8) p.missing[p.missing_count++] = r;
+    };
+    for (int r = first_; r <= last_; ++r) look(r);
+    if (roots_ > 1) look(next_of(last_));
+    return p;
+  }
+
+  void frame(int rank, const FrameHeader& h, Bytes payload) {
+    const auto it = guests_.find(rank);
+    if (it == guests_.end()) return;
+    if (h.kind == FrameKind::formed) {
+      it->second.formed = true;
+    } else if (h.kind == FrameKind::goodbye) {
+      it->second.left = true;
+    } else if (h.kind == FrameKind::notice) {
+      Notice n;
+      if (read_into(n, payload)) fail_all(to_error(n));
+    }
+    release_if_formed();
+  }
+
+  void closed(int rank, Conn& conn, int os_code) {
+    const auto it = guests_.find(rank);
+    if (it == guests_.end() || it->second.conn.get() != &conn || it->second.left) return;
+    if (!failure_) fail_all(lost_error(it->second.member, os_code));
+  }
+
+  void release_if_formed() {
+    if (failure_ || expected_ == 0 || int(guests_.size()) != expected_) return;
+    for (const auto& [r, guest] : guests_) {
+      if (!guest.formed) return;
+    }
+    log_info(LogPart::bootstrap, "root: the ring of {} ranks stands", expected_);
+    for (auto& [r, guest] : guests_) {
+      guest.conn->send_now(FrameKind::release, -1, 0, {});
+      guest.conn->drain();
+    }
+    end();
+  }
+
+  void fail_all(const Error& error) {
+    if (failure_) return;
+    failure_ = to_notice(error);
+    over_ = Deadline::after(failed_root_s);
+    log_info(LogPart::bootstrap, "root: {}", error.message());
+    for (auto& [r, guest] : guests_) {
+      guest.conn->send_now(FrameKind::notice, -1, 0, bytes_of(*failure_));
+      guest.conn->drain();
+    }
+  }
+
+  bool tick() {
+    if (!gate_) return false;
+    if (tell_progress_ && !failure_) {
+      tell_progress_ = false;
+      for (auto& [r, guest] : guests_) {
+        guest.conn->send(FrameKind::progress, -1, 0, bytes_of(progress()));
+      }
+    }
+    if (over_.passed() && (failure_ || guests_.empty())) end();
+    return bool(gate_);
+  }
+
+  void end() {
+    if (gate_) gate_->close();
+    gate_.reset();
+  }
+
+  std::shared_ptr<Gate> gate_;
+  std::map<int, Guest> guests_;  // by rank
+  int ranks_ = 0, roots_ = 0, root_ = 0;
+  int first_ = 0, last_ = 0;  // ranks served
+  int expected_ = 0;          // ranks that join here; 0: nobody has said yet
+  int root_rank_;
+  std::uint64_t host_hash_ = host_hash();
+  bool tell_progress_ = false;
+  std::optional<Notice> failure_;
+  Deadline over_ = Deadline::after(unused_root_s);
+};
+
+}  // namespace
+
+Result<Address> open_root(const Address& where, const Secret& secret, int root_rank) {
+  const std::lock_guard lock{Engine::get().mutex()};
+  return std::make_shared<Root>(root_rank)->open(where, secret);
+}
+
+}  // namespace ccl::net

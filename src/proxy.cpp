@@ -1,0 +1,225 @@
+#include <ccl/proxy.hpp>
+
+#include <fmt/format.h>
+
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <ctime>
+#include <system_error>
+
+#include "os_error.hpp"
+#include <poll.h>
+#include <sched.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+namespace ccl {
+namespace {
+constexpr long helped_sleep_us = 500;  // between two looks at whether helpers are still at it
+constexpr int idle_rounds = 32;        // without any movement, before the thread blocks
+constexpr double last_rounds_s = 1;    // for tasks that are ending when the engine goes
+}  // namespace
+
+ProxyEngine::~ProxyEngine() {
+  further_.clear();
+  stop_.store(true);
+  wake();
+  if (thread_.joinable()) thread_.join();
+  const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(last_rounds_s);
+  const auto any_ending = [this] {
+    for (const auto& task : tasks_) {
+      if (task->ending()) return true;
+    }
+    return false;
+  };
+  while (any_ending() && std::chrono::steady_clock::now() < end) {
+    if (!round()) sleep(true, 1000);
+  }
+  tasks_.clear();
+  if (bell_ >= 0) ::close(bell_);
+}
+
+Result<void> ProxyEngine::add(std::shared_ptr<ProxyTask> task) {
+  const std::lock_guard lock{start_mutex_};
+  if (bell_ < 0) {
+    bell_ = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (bell_ < 0) {
+      const int os_code = errno;
+      return fail(detail::os_error(
+          Errc::system, fmt::format("cannot make an eventfd ({})", std::strerror(os_code)),
+          os_code));
+    }
+  }
+  acquire();
+  tasks_.push_back(std::move(task));
+  task_count_.store(int(tasks_.size()), std::memory_order_relaxed);
+  release();
+  if (thread_.joinable()) {
+    wake();
+    return {};
+  }
+  try {
+    thread_ = std::thread{[this] { run(); }};
+  } catch (const std::system_error& problem) {
+    acquire();
+    tasks_.pop_back();
+    task_count_.store(int(tasks_.size()), std::memory_order_relaxed);
+    release();
+    return fail(detail::os_error(
+        Errc::system,
+        fmt::format("cannot start the proxy's thread ({}); a limit on threads?", problem.what()),
+        problem.code().value()));
+  }
+  return {};
+}
+
+ProxyEngine& ProxyEngine::further(int n) {
+  const std::lock_guard lock{start_mutex_};
+  while (int(further_.size()) <= n) further_.push_back(std::make_unique<ProxyEngine>());
+  return *further_[std::size_t(n)];
+}
+
+void ProxyEngine::acquire() {
+  while (!try_acquire()) ::sched_yield();  // rounds are short
+}
+
+bool ProxyEngine::round() {
+  bool moved = false, ended = false;
+  const std::size_t count = tasks_.size();
+  for (std::size_t n = 0; n < count; ++n) {
+    auto& task = tasks_[first_ + n < count ? first_ + n : first_ + n - count];
+    switch (task->progress(moved_)) {
+      case ProxyTask::Progress::none:
+        break;
+      case ProxyTask::Progress::some:
+        moved = true;
+        break;
+      case ProxyTask::Progress::ended:
+        task.reset();
+        ended = true;
+        break;
+    }
+  }
+  first_ = first_ + 1 < count ? first_ + 1 : 0;
+  if (ended) {
+    std::erase(tasks_, nullptr);
+    first_ = 0;
+    task_count_.store(int(tasks_.size()), std::memory_order_relaxed);
+  }
+  if (moved) {
+    steps_.store(moved_.steps, std::memory_order_relaxed);
+    bytes_.store(moved_.bytes, std::memory_order_relaxed);
+  }
+  return moved;
+}
+
+bool ProxyEngine::help() {
+  if (task_count_.load(std::memory_order_relaxed) == 0 || !try_acquire()) return false;
+  const bool moved = round();
+  helped_.store(helped_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+  release();
+  return moved;
+}
+
+void ProxyEngine::wake() {
+  called_.store(true);  // before the look at `asleep_`; the thread does it the other way round
+  if (asleep_.load()) ::eventfd_write(bell_, 1);
+}
+
+bool ProxyEngine::left_over() const {
+  for (const auto& task : tasks_) {
+    const ProxyInterest interest = task->interest();
+    if (interest.pending || (interest.events & POLLOUT) != 0) return true;
+  }
+  return false;
+}
+
+void ProxyEngine::run() {
+  Word seen = 0;  // rounds of helpers
+  int idle = 0;
+  bool called = false;
+  while (!stop_.load(std::memory_order_relaxed)) {
+    const Word helped = helped_.load(std::memory_order_relaxed);
+    if (helped != seen && !called) {
+      seen = helped;
+      idle = 0;
+      called = sleep(false, helped_sleep_us);
+      continue;
+    }
+    called = false;
+    bool moved = false;
+    if (try_acquire()) {
+      moved = round();
+      rounds_.store(rounds_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+      release();
+    }
+    if (moved) {
+      idle = 0;
+    } else if (++idle < idle_rounds) {
+      ::sched_yield();
+    } else {
+      idle = 0;
+      called = sleep(true, -1);
+    }
+  }
+}
+
+/// Until someone calls, the time is over (-1: never), or, `for_tasks`, one of them can move. True
+/// if someone called.
+bool ProxyEngine::sleep(bool for_tasks, long timeout_us) {
+  std::vector<pollfd> watched{{bell_, POLLIN, 0}};
+  asleep_.store(true);
+  bool stay = !called_.load();
+  if (for_tasks && stay) {
+    acquire();
+    for (const auto& task : tasks_) {
+      const ProxyInterest interest = task->interest();
+      if (interest.pending) stay = false;
+      if (interest.fd >= 0 && interest.events != 0) {
+        watched.push_back({interest.fd, interest.events, 0});
+      }
+    }
+    release();
+  }
+  if (stay) {
+    sleeps_.store(sleeps_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+    const timespec limit{timeout_us / 1'000'000, timeout_us % 1'000'000 * 1000};
+    ::ppoll(watched.data(), nfds_t(watched.size()), timeout_us < 0 ? nullptr : &limit, nullptr);
+  }
+  asleep_.store(false);
+  if (watched[0].revents != 0) {
+    eventfd_t rings = 0;
+    ::eventfd_read(bell_, &rings);
+  }
+  return called_.exchange(false);
+}
+
+ProxyEngine::Helper::Helper(ProxyEngine& engine) : engine_{engine}, before_{detail::idle_hook} {
+  detail::idle_hook = {[](void* context) { return static_cast<ProxyEngine*>(context)->help(); },
+                       &engine};
+}
+
+ProxyEngine::Helper::~Helper() {
+  detail::idle_hook = before_;
+  if (engine_.task_count_.load(std::memory_order_relaxed) == 0) return;
+  for (int attempt = 0; attempt < 4; ++attempt) {
+    if (!engine_.try_acquire()) continue;
+    engine_.round();
+    const bool left_over = engine_.left_over();
+    engine_.helped_.store(engine_.helped_.load(std::memory_order_relaxed) + 1,
+                          std::memory_order_relaxed);
+    engine_.release();
+    if (left_over) engine_.wake();
+    return;
+  }
+  engine_.wake();  // another thread is in a round that may have passed our steps
+}
+
+ProxyEngine::Counters ProxyEngine::counters() const {
+  return {steps_.load(std::memory_order_relaxed),  bytes_.load(std::memory_order_relaxed),
+          rounds_.load(std::memory_order_relaxed), helped_.load(std::memory_order_relaxed),
+          sleeps_.load(std::memory_order_relaxed), task_count_.load(std::memory_order_relaxed)};
+}
+
+}  // namespace ccl

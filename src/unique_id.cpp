@@ -1,0 +1,86 @@
+#include <ccl/settings.hpp>
+#include <ccl/unique_id.hpp>
+
+#include <fmt/format.h>
+
+#include <cerrno>
+#include <cstring>
+#include <thread>
+
+#include <net/rendezvous.hpp>
+
+namespace ccl {
+
+std::string UniqueId::to_string() const {
+  std::string out;
+  for (const std::byte b : bytes) out += fmt::format("{:02x}", unsigned(b));
+  return out;
+}
+
+Result<UniqueId> UniqueId::from_string(std::string_view hex) {
+  UniqueId id;
+  const auto digit = [](char c) {
+    return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+  };
+  bool good = hex.size() == 2 * id.bytes.size();
+  for (size_t i = 0; good && i < id.bytes.size(); ++i) {
+    const int high = digit(hex[2 * i]), low = digit(hex[2 * i + 1]);
+    good = high >= 0 && low >= 0;
+    id.bytes[i] = std::byte(high * 16 + low);
+  }
+  if (!good) {
+    return fail(Errc::invalid_argument,
+                fmt::format("this text is no unique id (it has {} characters; an id is 256 digits "
+                            "0-9a-f)",
+                            hex.size()));
+  }
+  CCL_CHECK(net::unpack(id));
+  return id;
+}
+
+Result<UniqueId> create_unique_id() {
+  CCL_CHECK(check_settings());
+  CCL_TRY(const net::Address where, net::local_address());
+  net::IdContent content;
+  net::fill_random(content.secret);
+  CCL_TRY(const net::Address root, net::open_root(where, content.secret, -1));
+  content.root = root.wire();
+  return net::pack(content);
+}
+
+Result<UniqueId> unique_id_at(std::string_view address, std::string_view job_key) {
+  CCL_TRY(const std::string family, setting_text("SOCKET_FAMILY"));
+  CCL_TRY(const net::Address root, net::Address::parse(address, family == "AF_INET6" ? AF_INET6
+                                                                : family.empty()     ? 0
+                                                                                     : AF_INET));
+  if (root.port() == 0) {
+    return fail(Errc::invalid_argument,
+                fmt::format("\"{}\" has port 0 (every rank must know the port)", address));
+  }
+  net::IdContent content;
+  content.root = root.wire();
+  content.root_rank = 0;
+  const std::string key = fmt::format("ccl {} {}", address, job_key);
+  const net::Digest digest = net::sha256(std::as_bytes(std::span{key}));
+  std::memcpy(content.secret.data(), digest.data(), content.secret.size());
+  return net::pack(content);
+}
+
+Result<void> start_root(const UniqueId& id, int root_rank) {
+  CCL_TRY(const net::IdContent content, net::unpack(id));
+  CCL_TRY(const double patience_s, setting_seconds("INIT_TIMEOUT"));
+  const auto deadline = net::Deadline::after(patience_s == 0 ? 1e8 : patience_s);
+  for (;;) {
+    const auto root = net::open_root(net::Address{content.root}, content.secret, root_rank);
+    if (root) return {};
+    if (root.error().os_code != EADDRINUSE) return fail(root.error());
+    if (deadline.passed()) {
+      Error e = root.error();
+      e.what += "; another program holds the port, choose another by CCL_COMM_ID";
+      return fail(std::move(e));
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
+}
+
+}  // namespace ccl

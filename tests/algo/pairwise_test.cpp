@@ -1,0 +1,80 @@
+#include "catch.hpp"
+#include "world.hpp"
+
+#include <ccl/proto/ll.hpp>
+#include <ccl/proto/ll128.hpp>
+#include <ccl/proto/simple.hpp>
+
+#include <random>
+#include <tuple>
+
+using namespace ccl;
+using namespace ccl::test;
+
+namespace {
+template <class P, class G>
+struct Case {
+  using Proto = P;
+  using Group = G;
+};
+using Cases = std::tuple<Case<LL, SoloLane>, Case<LL128, SoloLane>, Case<Simple, SoloLane>,
+                         Case<LL128, ThreadLanes<8>>, Case<Simple, ThreadLanes<2>>>;
+}  // namespace
+
+TEMPLATE_LIST_TEST_CASE("pairwise: messages of any size, several between two ranks, in any order",
+                        "", Cases) {
+  const int ranks = TestType::Group::width > 1 ? 3 : 5;
+  World world{ranks, 2, 4, 512};
+  std::mt19937 random{7};
+  for (int round = 0; round < 6; ++round) {
+    // sizes[from][to]: the messages between two ranks
+    std::vector<std::vector<std::vector<Index>>> sizes(ranks, std::vector<std::vector<Index>>(ranks));
+    for (auto& row : sizes) {
+      for (auto& list : row) {
+        for (unsigned n = random() % 4; n > 0; --n) {
+          list.push_back(Index(random() % (round % 2 == 0 ? 300 : 5000)));
+        }
+      }
+    }
+    std::vector<std::vector<std::vector<char>>> sent(ranks), got(ranks);
+    struct Table {
+      std::vector<Message> messages[2];
+      std::vector<int> begin[2];
+    };
+    std::vector<Table> tables(ranks);
+    for (int r = 0; r < ranks; ++r) {
+      for (int side = 0; side < 2; ++side) {
+        auto& buffers = side == 0 ? sent[r] : got[r];
+        std::vector<Index> lengths;
+        for (int p = 0; p < ranks; ++p) {
+          tables[r].begin[side].push_back(int(lengths.size()));
+          const auto& list = side == 0 ? sizes[r][p] : sizes[p][r];
+          lengths.insert(lengths.end(), list.begin(), list.end());
+        }
+        tables[r].begin[side].push_back(int(lengths.size()));
+        for (const Index n : lengths) {
+          buffers.emplace_back(n);
+          if (side == 0) {
+            for (char& c : buffers.back()) c = char(random());
+          }
+        }
+        for (auto& b : buffers) tables[r].messages[side].push_back({b.data(), Index(b.size())});
+      }
+    }
+    REQUIRE(world.run<SendRecv, Pairwise, typename TestType::Proto, typename TestType::Group>(
+        Bytes{}, 1, 1, 0, [&](int r, auto& w) {
+          w.sends.message = tables[r].messages[0].data();
+          w.sends.begin = tables[r].begin[0].data();
+          w.recvs.message = tables[r].messages[1].data();
+          w.recvs.begin = tables[r].begin[1].data();
+        }));
+    for (int to = 0; to < ranks; ++to) {
+      for (int from = 0; from < ranks; ++from) {
+        for (size_t k = 0; k < sizes[from][to].size(); ++k) {
+          REQUIRE(got[to][tables[to].begin[1][from] + k] ==
+                  sent[from][tables[from].begin[0][to] + k]);
+        }
+      }
+    }
+  }
+}

@@ -1,0 +1,96 @@
+#include "catch.hpp"
+#include "world.hpp"
+
+#include <ccl/proto/ll.hpp>
+#include <ccl/proto/ll128.hpp>
+#include <ccl/proto/simple.hpp>
+
+#include <tuple>
+
+using namespace ccl;
+using namespace ccl::test;
+
+namespace {
+using Protos = std::tuple<LL, LL128, Simple>;
+}
+
+TEMPLATE_LIST_TEST_CASE("tree: all-reduce, broadcast, reduce at every rank count", "", Protos) {
+  using Proto = TestType;
+  for (int ranks = 2; ranks <= 9; ++ranks) {
+    World world{ranks, 2, 8, 512};
+    const Reduction<Sum, int> sum{Sum{}, ranks};
+    for (const Index count : {0, 1, 63, 5001}) {
+      INFO(Proto::name << " ranks " << ranks << " count " << count);
+      std::vector<std::vector<int>> in(ranks, std::vector<int>(count)), out = in;
+      std::vector<int> want(count);
+      for (int r = 0; r < ranks; ++r) {
+        for (Index i = 0; i < count; ++i) want[i] += in[r][i] = int(i * 3 + r * 1000);
+      }
+      const auto buffers = [&](int r, auto& w) {
+        w.input = in[r].data();
+        w.output = out[r].data();
+        w.layout = {count, 0, 0, false};
+      };
+      REQUIRE(world.run<AllReduce, Tree, Proto, SoloLane>(sum, 1, 1, 0, buffers));
+      for (int r = 0; r < ranks; ++r) REQUIRE(out[r] == want);
+      const int root = int(count) % ranks;
+      for (auto& o : out) o.assign(count, -1);
+      REQUIRE(world.run<Reduce, Tree, Proto, SoloLane>(sum, 1, 1, root, buffers));
+      for (int r = 0; r < ranks; ++r) {
+        REQUIRE(out[r] == (r == root ? want : std::vector<int>(count, -1)));
+      }
+      REQUIRE(world.run<Broadcast, Tree, Proto, SoloLane>(Bytes{}, 1, 1, root, [&](int r, auto& w) {
+        buffers(r, w);
+        w.layout.count *= 4;
+      }));
+      for (int r = 0; r < ranks; ++r) REQUIRE(out[r] == in[root]);
+    }
+  }
+}
+
+TEST_CASE("a wide element crosses every protocol whole") {
+  struct Wide {
+    double value;
+    int64_t index;
+    float weight;
+  };
+  struct Later {
+    Wide operator()(const Wide& a, const Wide& b) const { return a.value < b.value ? b : a; }
+  };
+  const int ranks = 3;
+  const Index count = 333;
+  World world{ranks, 1, 8, 2048};
+  const Reduction<Later, Wide> later{Later{}, ranks};
+  std::vector<std::vector<Wide>> in(ranks, std::vector<Wide>(count)), out = in;
+  for (int r = 0; r < ranks; ++r) {
+    for (Index i = 0; i < count; ++i) in[r][i] = {double((i * 5 + r * 7) % 11), r, float(i)};
+  }
+  const auto buffers = [&](int r, auto& w) {
+    w.input = in[r].data();
+    w.output = out[r].data();
+    w.layout = {count, 0, 0, false};
+  };
+  const auto check = [&] {
+    for (int r = 0; r < ranks; ++r) {
+      for (Index i = 0; i < count; ++i) {
+        double best = -1;
+        for (int s = 0; s < ranks; ++s) best = std::max(best, in[s][i].value);
+        REQUIRE(out[r][i].value == best);
+        REQUIRE(in[out[r][i].index][i].value == best);
+        REQUIRE(out[r][i].weight == float(i));
+      }
+      std::fill(out[r].begin(), out[r].end(), Wide{});
+    }
+  };
+  REQUIRE(world.run<AllReduce, Tree, LL, SoloLane>(later, 1, 1, 0, buffers));
+  check();
+  World lines{ranks, 1, 8, 2048};
+  REQUIRE(lines.run<AllReduce, Tree, LL128, SoloLane>(later, 1, 1, 0, buffers));
+  check();
+  World wide_lines{ranks, 1, 8, 2048};
+  REQUIRE(wide_lines.run<AllReduce, Tree, LL128, ThreadLanes<8>>(later, 1, 1, 0, buffers));
+  check();
+  World arrays{ranks, 1, 8, 2048};
+  REQUIRE(arrays.run<AllReduce, Tree, Simple, SoloLane>(later, 1, 1, 0, buffers));
+  check();
+}

@@ -1,0 +1,10 @@
+// expect: ccl: an accumulate type must be trivially copyable (it lives in registers)
+#include <ccl/reduction.hpp>
+
+struct Exact {
+  Exact(float);
+  Exact(const Exact&);
+  operator float() const;
+  friend Exact operator+(const Exact&, const Exact&);
+};
+static_assert(sizeof(ccl::Reduction<ccl::Sum, float, Exact>) > 0);

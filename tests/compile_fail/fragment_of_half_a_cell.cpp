@@ -1,0 +1,8 @@
+// expect: ccl: a fragment must hold whole cells (a multiple of words_per_cell of the element type)
+#include <ccl/reduction.hpp>
+
+struct Pair {
+  double a, b;
+  friend CCL_HD constexpr Pair operator+(Pair x, Pair y) { return {x.a + y.a, x.b + y.b}; }
+};
+static_assert(sizeof(ccl::CellReducer<ccl::Reduction<ccl::Sum, Pair>, 1>) > 0);

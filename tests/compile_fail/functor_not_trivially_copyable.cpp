@@ -1,0 +1,10 @@
+// expect: ccl: a reduction functor must be trivially copyable (kernels take it by value); let it hold plain values or pointers
+#include <ccl/reduction.hpp>
+
+#include <string>
+
+struct NamedSum {
+  std::string name;
+  float operator()(float a, float b) const { return a + b; }
+};
+static_assert(sizeof(ccl::Reduction<NamedSum, float>) > 0);

@@ -1,0 +1,7 @@
+// expect: ccl: a reduction functor must be callable as Acc(Acc, Acc) const
+#include <ccl/reduction.hpp>
+
+struct Negate {
+  float operator()(float a) const { return -a; }
+};
+static_assert(sizeof(ccl::Reduction<Negate, float>) > 0);

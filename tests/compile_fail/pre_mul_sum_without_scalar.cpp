@@ -1,0 +1,9 @@
+// expect: ccl: PreMulSum needs an accumulate type that converts from double (its scalar); give it that constructor, or scale the data before a Sum
+#include <ccl/reduction.hpp>
+
+struct Pair {
+  float a, b;
+  friend CCL_HD constexpr Pair operator+(Pair x, Pair y) { return {x.a + y.a, x.b + y.b}; }
+  friend CCL_HD constexpr Pair operator*(Pair x, Pair y) { return {x.a * y.a, x.b * y.b}; }
+};
+static_assert(sizeof(ccl::Reduction<ccl::PreMulSum, Pair>) > 0);

@@ -1,0 +1,186 @@
+#include <ccl/proxy.hpp>
+
+#include <algorithm>
+#include <ctime>
+
+#include "catch.hpp"
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+using namespace ccl;
+
+namespace {
+
+/// Moves steps from `posted` to `done`; optionally only when its descriptor is readable.
+class Mover : public ProxyTask {
+ public:
+  explicit Mover(int fd = -1) : fd_{fd} {}
+  Progress progress(ProxyCounters& counters) override {
+    ++turns;
+    if (inside_.exchange(true)) overlapped = true;
+    Progress progress = Progress::none;
+    if (fd_ >= 0) {
+      char byte = 0;
+      if (::recv(fd_, &byte, 1, MSG_DONTWAIT) == 1) progress = count(counters);
+    } else if (done.load() < posted.load()) {
+      progress = count(counters);
+    }
+    if (end.load() && done.load() == posted.load()) progress = Progress::ended;
+    inside_ = false;
+    return progress;
+  }
+  ProxyInterest interest() const override {
+    return {fd_, short(fd_ >= 0 ? POLLIN : 0), fd_ < 0 && done.load() < posted.load()};
+  }
+  bool ending() const override { return end.load(); }
+
+  std::atomic<Word> posted{0}, done{0}, turns{0};
+  std::atomic<bool> end{false}, overlapped{false};
+
+ private:
+  Progress count(ProxyCounters& counters) {
+    done.fetch_add(1);
+    ++counters.steps;
+    counters.bytes += 8;
+    return Progress::some;
+  }
+  int fd_;
+  std::atomic<bool> inside_{false};
+};
+
+template <class Done>
+bool wait_until(Done done) {
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds{30};
+  while (!done()) {
+    if (std::chrono::steady_clock::now() > end) return false;
+    std::this_thread::yield();
+  }
+  return true;
+}
+
+double process_cpu_s() {
+  timespec used{};
+  ::clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &used);
+  return double(used.tv_sec) + double(used.tv_nsec) * 1e-9;
+}
+
+}  // namespace
+
+TEST_CASE("the engine's thread moves what is posted once it is called") {
+  ProxyEngine engine;
+  auto task = std::make_shared<Mover>();
+  REQUIRE(engine.add(task).has_value());
+  for (Word n = 1; n <= 200; ++n) {
+    task->posted = n;
+    engine.wake();
+    if (n % 50 == 0) REQUIRE(wait_until([&] { return task->done == n; }));
+  }
+  CHECK(wait_until([&] { return engine.counters().steps == 200; }));
+  CHECK(engine.counters().bytes == 1600);
+  CHECK(engine.counters().tasks == 1);
+}
+
+TEST_CASE("a socket wakes the engine") {
+  int fds[2];
+  REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM, 0, fds) == 0);
+  {
+    ProxyEngine engine;
+    auto task = std::make_shared<Mover>(fds[0]);
+    REQUIRE(engine.add(task).has_value());
+    for (Word n = 1; n <= 50; ++n) {
+      REQUIRE(::send(fds[1], "x", 1, 0) == 1);
+      REQUIRE(wait_until([&] { return task->done == n; }));
+    }
+  }
+  ::close(fds[0]);
+  ::close(fds[1]);
+}
+
+TEST_CASE("an idle engine burns no processor time") {
+  ProxyEngine engine;
+  REQUIRE(engine.add(std::make_shared<Mover>()).has_value());
+  REQUIRE(wait_until([&] { return engine.counters().sleeps > 0; }));
+  std::this_thread::sleep_for(std::chrono::milliseconds{20});
+  const double before = process_cpu_s();
+  const Word rounds = engine.counters().rounds;
+  std::this_thread::sleep_for(std::chrono::milliseconds{200});
+  CHECK(process_cpu_s() - before < 0.02);
+  CHECK(engine.counters().rounds == rounds);
+}
+
+TEST_CASE("helpers from many threads take turns, and every task has its own") {
+  ProxyEngine engine;
+  std::vector<std::shared_ptr<Mover>> tasks;
+  for (int n = 0; n < 3; ++n) {
+    tasks.push_back(std::make_shared<Mover>());
+    REQUIRE(engine.add(tasks.back()).has_value());
+  }
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 3; ++t) {
+    threads.emplace_back([&, t] {
+      const ProxyEngine::Helper helper{engine};
+      for (int n = 0; n < 300; ++n) {
+        const Word mine = tasks[std::size_t(t)]->posted.fetch_add(1) + 1;
+        while (tasks[std::size_t(t)]->done < mine) HostMemory::pause();
+      }
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  for (const auto& task : tasks) {
+    CHECK(task->done == 300);
+    CHECK(!task->overlapped);
+    CHECK(task->turns >= 300);
+  }
+  CHECK(engine.counters().helped > 0);
+  CHECK(engine.counters().steps == 900);
+}
+
+TEST_CASE("the engine finishes what a helper leaves") {
+  ProxyEngine engine;
+  auto task = std::make_shared<Mover>();
+  REQUIRE(engine.add(task).has_value());
+  for (Word n = 1; n <= 20; ++n) {
+    {
+      const ProxyEngine::Helper helper{engine};
+      task->posted = 100 * n;  // a round moves one
+    }
+    REQUIRE(wait_until([&] { return task->done == 100 * n; }));
+  }
+}
+
+TEST_CASE("the engine stays out of the way while a helper is at it") {
+  ProxyEngine engine;
+  auto task = std::make_shared<Mover>();
+  REQUIRE(engine.add(task).has_value());
+  const ProxyEngine::Helper helper{engine};
+  const auto helped = [&] { return engine.counters().helped; };
+  const Word rounds = engine.counters().rounds;
+  for (Word n = 1; n <= 20'000; ++n) {
+    task->posted = n;
+    while (task->done < n) HostMemory::pause();
+  }
+  CHECK(helped() >= 19'000);
+  CHECK(engine.counters().rounds - rounds < 1'000);
+}
+
+TEST_CASE("tasks that are ending may finish when the engine goes, the others are dropped") {
+  auto ending = std::make_shared<Mover>(), endless = std::make_shared<Mover>();
+  {
+    ProxyEngine engine;
+    REQUIRE(engine.add(ending).has_value());
+    REQUIRE(engine.add(endless).has_value());
+    REQUIRE(wait_until([&] { return engine.counters().sleeps > 0; }));
+    ending->posted = 500;
+    ending->end = true;
+  }
+  CHECK(ending->done == 500);
+  CHECK(ending.use_count() == 1);
+  CHECK(endless.use_count() == 1);
+}
+
+TEST_CASE("an engine without tasks has no thread and helps nobody") {
+  ProxyEngine engine;
+  CHECK(!engine.help());
+  CHECK(engine.counters().rounds == 0);
+}
