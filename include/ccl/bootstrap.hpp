@@ -52,7 +52,8 @@ class Bootstrap {
  public:
   using Options = BootstrapOptions;
 
-  /// Collective over all ranks of `ids`. Several ids: several roots share the work.
+  /// Collective over all ranks of `ids`. Several ids: several roots share the work. One rank alone
+  /// needs no id.
   static Result<std::unique_ptr<Bootstrap>> join(std::span<const UniqueId> ids, int rank, int ranks,
                                                  const Options& options = {});
   /// Without `finalize`: tells the others that this rank gave up. Does not block.

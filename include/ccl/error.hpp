@@ -40,8 +40,8 @@ struct Error {
   int rank = -1;          // the rank that reports; -1 if it is not known yet
   int peer = -1;          // the rank at fault or at the other end; -1 if none
   int os_code = 0;        // errno, cudaError_t, ibv status: see `code`
-  std::string host;       // of `rank`; empty if unknown
-  std::string transport;  // name of the transport at fault; empty if none
+  std::string host{};       // of `rank`; empty if unknown
+  std::string transport{};  // name of the transport at fault; empty if none
 
   /// "rank 3 on node7: timed_out: ... (peer 5, transport shm, os 110)".
   std::string message() const;

@@ -2,8 +2,11 @@
 
 #include <ccl/types.hpp>
 
+#include <cuda/std/bit>
 #include <cuda/std/concepts>
+#include <cuda/std/cstdint>
 #include <cuda/std/type_traits>
+#include <nv/target>
 
 namespace ccl {
 namespace detail {
@@ -13,6 +16,26 @@ concept Integer = cuda::std::is_integral_v<A> && !cuda::std::is_same_v<A, bool>;
 /// Unsigned and at least as wide as int, so that arithmetic wraps and never promotes.
 template <class A, bool Small = (sizeof(A) < sizeof(int))>
 using Wrapping = cuda::std::make_unsigned_t<cuda::std::conditional_t<Small, int, A>>;
+
+/// `second ? b : a` by masks: `?:` on floats that may be NaN is not vectorised.
+template <class A>
+CCL_HD constexpr A pick(bool second, A a, A b) {
+  using Bits = cuda::std::conditional_t<sizeof(A) == 4, cuda::std::uint32_t, cuda::std::uint64_t>;
+  const Bits mask = Bits{0} - Bits{second};
+  return cuda::std::bit_cast<A>((cuda::std::bit_cast<Bits>(b) & mask) |
+                                (cuda::std::bit_cast<Bits>(a) & ~mask));
+}
+/// Numbers before NaNs, then the smaller or the larger.
+template <class A>
+concept FloatOrDouble = cuda::std::is_same_v<A, float> || cuda::std::is_same_v<A, double>;
+template <FloatOrDouble A>
+CCL_HD constexpr A smaller(A a, A b) {
+  NV_IF_ELSE_TARGET(NV_IS_DEVICE, (return ::fmin(a, b);), (return pick((b < a) | (a != a), a, b);))
+}
+template <FloatOrDouble A>
+CCL_HD constexpr A larger(A a, A b) {
+  NV_IF_ELSE_TARGET(NV_IS_DEVICE, (return ::fmax(a, b);), (return pick((a < b) | (a != a), a, b);))
+}
 
 template <class A>
 CCL_HD constexpr A product(const A& a, const A& b) {
@@ -57,9 +80,8 @@ struct Min {
   static constexpr const char* name = "min";
   template <class A>
   CCL_HD constexpr A operator()(const A& a, const A& b) const {
-    if constexpr (cuda::std::is_floating_point_v<A>) {
-      const A least = b < a ? b : a;
-      return a == a ? least : b;
+    if constexpr (detail::FloatOrDouble<A>) {
+      return detail::smaller(a, b);
     } else {
       return b < a ? b : a;
     }
@@ -72,9 +94,8 @@ struct Max {
   static constexpr const char* name = "max";
   template <class A>
   CCL_HD constexpr A operator()(const A& a, const A& b) const {
-    if constexpr (cuda::std::is_floating_point_v<A>) {
-      const A greatest = a < b ? b : a;
-      return a == a ? greatest : b;
+    if constexpr (detail::FloatOrDouble<A>) {
+      return detail::larger(a, b);
     } else {
       return a < b ? b : a;
     }

@@ -43,9 +43,17 @@ constexpr bool has_wide_range() {
 
 template <class T>
 CCL_HD constexpr T divide(const T& value, int ranks) {
-  if constexpr (Integer<T>) {
+  if constexpr (Integer<T> && sizeof(T) <= 4) {
+    // CPUs have vectors of float quotients only. Truncated they are those of the integers, since
+    // the type is wide enough to hold both exactly; a GPU divides integers itself.
     using Wide = cuda::std::conditional_t<(sizeof(T) < sizeof(int)), int, T>;
-    return static_cast<T>(static_cast<Wide>(value) / static_cast<Wide>(ranks));
+    using Quotient = cuda::std::conditional_t<sizeof(T) <= 2, float, double>;
+    NV_IF_ELSE_TARGET(NV_IS_DEVICE,
+                      (return static_cast<T>(static_cast<Wide>(value) / static_cast<Wide>(ranks));),
+                      (return static_cast<T>(static_cast<Wide>(static_cast<Quotient>(value) /
+                                                               static_cast<Quotient>(ranks)));))
+  } else if constexpr (Integer<T>) {
+    return static_cast<T>(value / static_cast<T>(ranks));
   } else if constexpr (cuda::std::is_floating_point_v<T>) {
     return value / static_cast<T>(ranks);
   } else {

@@ -5,6 +5,17 @@
 #include <cuda/std/bit>
 
 namespace ccl {
+namespace detail {
+/// `a < b ? yes : no`, by masks: a compiler that must respect floating-point traps does not
+/// vectorise
+/// `?:` over float arithmetic. `a` and `b` are below 2^31: vectors compare signed numbers faster.
+CCL_HD constexpr cuda::std::uint32_t select_less(cuda::std::uint32_t a, cuda::std::uint32_t b,
+                                                 cuda::std::uint32_t yes, cuda::std::uint32_t no) {
+  const bool less = static_cast<cuda::std::int32_t>(a) < static_cast<cuda::std::int32_t>(b);
+  const cuda::std::uint32_t mask = 0u - cuda::std::uint32_t(less);
+  return (yes & mask) | (no & ~mask);
+}
+}  // namespace detail
 
 /// A binary float of `ExponentBits` and `MantissaBits` and a sign above them, as bits, with IEEE's
 /// bias. A value too large becomes `Overflow`; codes from `Special` up are infinities and NaNs, the
@@ -22,8 +33,9 @@ struct SmallFloat {
     const Bits shifted = magnitude << shift;
     // A subnormal is the mantissa of a fixed power of two, less that power.
     const Bits subnormal = as_bits(as_float(shifted + smallest_normal) - as_float(smallest_normal));
-    Bits value = magnitude < Bits{1} << MantissaBits ? subnormal : shifted + rebias;
-    value = magnitude >= Special ? shifted | 0x7f80'0000u : value;
+    Bits value =
+        detail::select_less(magnitude, Bits{1} << MantissaBits, subnormal, shifted + rebias);
+    value |= detail::select_less(magnitude, Special, 0, infinity);
     return as_float(value | (code & sign) << (31 - ExponentBits - MantissaBits));
   }
 
@@ -33,17 +45,17 @@ struct SmallFloat {
     const Bits magnitude = bits & 0x7fff'ffffu;
     const Bits odd = magnitude >> shift & 1;
     const Bits rounded = (magnitude + (half_step - 1) + odd - rebias) >> shift;
-    const Bits normal = rounded < Overflow ? rounded : Overflow;
+    const Bits normal = detail::select_less(rounded, Overflow, rounded, Overflow);
     // Adding a power of two whose last place is one subnormal step rounds to that step.
     const Bits subnormal = as_bits(as_float(magnitude) + as_float(magic)) - magic;
-    Bits code = magnitude < smallest_normal ? subnormal : normal;
-    code = magnitude > 0x7f80'0000u ? nan : code;
+    const Bits finite = detail::select_less(magnitude, smallest_normal, subnormal, normal);
+    const Bits signed_code = finite | (bits >> (31 - ExponentBits - MantissaBits) & sign);
     // A NaN has no sign here, as on a GPU.
-    const Bits sign_bit = magnitude > 0x7f80'0000u ? 0 : bits >> (31 - ExponentBits - MantissaBits);
-    return code | (sign_bit & sign);
+    return detail::select_less(infinity, magnitude, nan, signed_code);
   }
 
  private:
+  static constexpr Bits infinity = 0x7f80'0000;
   static constexpr int shift = 23 - MantissaBits;
   static constexpr int bias = (1 << (ExponentBits - 1)) - 1;
   static constexpr Bits half_step = Bits{1} << (shift - 1);
@@ -67,7 +79,7 @@ struct BFloat16Bits {
   CCL_HD static Bits narrow(float value) {
     const Bits bits = cuda::std::bit_cast<Bits>(value);
     const Bits rounded = (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
-    return (bits & 0x7fff'ffffu) > 0x7f80'0000u ? nan : rounded;
+    return detail::select_less(0x7f80'0000u, bits & 0x7fff'ffffu, nan, rounded);
   }
 };
 

@@ -1,0 +1,10 @@
+#pragma once
+
+// Everything that a program needs, but for device code: <ccl/ccl.cuh> has that too.
+#include <ccl/collective.hpp>
+#include <ccl/communicator.hpp>
+#include <ccl/proto/ll.hpp>
+#include <ccl/proto/ll128.hpp>
+#include <ccl/proto/simple.hpp>
+#include <ccl/transport/loopback.hpp>
+#include <ccl/transport/shm.hpp>

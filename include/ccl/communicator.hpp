@@ -1,0 +1,81 @@
+#pragma once
+
+#include <ccl/peer_info.hpp>
+#include <ccl/result.hpp>
+#include <ccl/types.hpp>
+#include <ccl/unique_id.hpp>
+
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace ccl {
+namespace detail {
+struct CommState;
+}
+
+/// How a communicator is to behave. What is not set is taken from the settings (docs/settings.md).
+/// The same on all ranks, but for `name` and `device`.
+struct Config {
+  bool blocking = true;                  // false: create returns at once; see `Communicator::wait`
+  std::optional<bool> check;             // compare every call's arguments between ranks (CCL_CHECK)
+  std::optional<double> timeout_s;       // of a wait without progress; 0: for ever (CCL_TIMEOUT)
+  std::optional<double> init_timeout_s;  // of creation (CCL_INIT_TIMEOUT)
+  std::optional<Index> memory_budget_bytes;  // of wires and scratch (CCL_MEMORY_BUDGET)
+  std::optional<int> channels;               // of every composition; unset: the plan's choice
+  int device = -1;                           // CUDA device; -1: data is in CPU memory
+  std::string name;                          // for messages
+};
+
+/// A rank's membership in a group of ranks. A handle: copies share one state, which collectives
+/// made from it keep alive. Calls that create something are collective: all ranks make them in the
+/// same order. The last handle's end aborts locally and never blocks; `finalize` is the graceful
+/// end. After a failure every call returns that failure: make or split a new communicator.
+class Communicator {
+ public:
+  /// Rank `rank` of `ranks`, which all hold the same id (or ids: several roots, for speed at
+  /// scale).
+  static Result<Communicator> create(const UniqueId& id, int rank, int ranks, Config config = {});
+  static Result<Communicator> create(std::span<const UniqueId> ids, int rank, int ranks,
+                                     Config config = {});
+  /// All ranks in this process; handle i is rank i. Each is to be used by a thread of its own.
+  static Result<std::vector<Communicator>> create_all(int ranks, Config config = {});
+  /// From what the launcher left in the environment: torchrun, Open MPI, MPICH, PMIx, Slurm; or a
+  /// single rank if there is no launcher.
+  static Result<Communicator> from_env(Config config = {});
+
+  int rank() const;
+  int ranks() const;
+  int device() const;  // -1: CPU
+  const std::string& name() const;
+  /// What rank `rank` said of itself. Only of a communicator whose creation has ended.
+  const PeerInfo& peer(int rank) const;
+
+  /// The ranks of one `color` become a communicator, ordered by `key`, then by rank. Collective. A
+  /// negative color takes no part and gets nothing.
+  Result<std::optional<Communicator>> split(int color, int key, Config config = {}) const;
+  /// Waits for an asynchronous creation. Its failure, if it failed.
+  Result<void> wait() const;
+  /// Whether all is well: `Errc::in_progress` while creation goes on, else the first failure.
+  Result<void> status() const;
+  /// Returns when all ranks have come here.
+  Result<void> barrier() const;
+  /// The graceful end: waits for all ranks, then closes connections. Later calls are misuse.
+  Result<void> finalize() const;
+  /// Ends everything that runs or waits, here and at all other ranks, in bounded time. Any thread.
+  void abort(const std::string& why = "abort was called") const;
+
+  Index memory_budget() const;  // bytes
+  Index memory_used() const;    // bytes of wires and scratch that this rank has allocated
+
+  /// For compositions: what they stand on.
+  const std::shared_ptr<detail::CommState>& state() const { return state_; }
+  explicit Communicator(std::shared_ptr<detail::CommState> state) : state_{std::move(state)} {}
+
+ private:
+  std::shared_ptr<detail::CommState> state_;
+};
+
+}  // namespace ccl

@@ -1,0 +1,53 @@
+#pragma once
+
+#include <ccl/result.hpp>
+
+#include <condition_variable>
+#include <functional>
+#include <mutex>
+#include <queue>
+#include <thread>
+
+namespace ccl {
+
+/// An ordered queue of calls on a thread of its own: what a CUDA stream is to a GPU. A collective
+/// given a stream returns at once and runs when everything queued before it has run.
+class HostStream {
+ public:
+  HostStream();
+  ~HostStream();  // runs what is queued, then ends the thread
+  HostStream(const HostStream&) = delete;
+  HostStream& operator=(const HostStream&) = delete;
+
+  /// Any thread. `call` runs after all that was queued before; its failure is kept for
+  /// `synchronize`, and what comes after it runs all the same.
+  void enqueue(std::function<Result<void>()> call);
+  /// Waits until all that was queued has run. The first failure since the last synchronize.
+  Result<void> synchronize();
+
+ private:
+  void run();
+
+  std::mutex mutex_;
+  std::condition_variable wake_, idle_;
+  std::queue<std::function<Result<void>()>> queue_;
+  bool busy_ = false, stop_ = false;
+  Result<void> failure_;
+  std::thread thread_;
+};
+
+/// Where a collective is queued. Null: on the CPU the call blocks; on a GPU it is the default
+/// stream. A view: the stream must outlive what is queued on it.
+class Stream {
+ public:
+  Stream() = default;
+  Stream(std::nullptr_t) {}
+  Stream(HostStream* stream) : host_{stream} {}
+  Stream(HostStream& stream) : host_{&stream} {}
+  HostStream* host() const { return host_; }
+
+ private:
+  HostStream* host_ = nullptr;
+};
+
+}  // namespace ccl

@@ -1,0 +1,29 @@
+#pragma once
+
+#include <ccl/result.hpp>
+#include <ccl/unique_id.hpp>
+
+#include <string>
+
+namespace ccl {
+
+/// What the program that started this process says about it.
+struct Launch {
+  int rank = 0;
+  int ranks = 1;
+  int local_rank = 0;    // among the ranks of this host
+  std::string launcher;  // "torchrun", "Open MPI", "PMIx", "PMI", "Slurm" or "alone"
+  std::string job_key;   // names the job, the same on all ranks; may be empty
+};
+
+/// From the environment: torchrun, Open MPI, PMIx, PMI (MPICH, Intel MPI), Slurm, in this order;
+/// one rank alone if none of their variables is set. Has no effect beyond asking PMIx for the job's
+/// size where nothing else tells it.
+Result<Launch> detect_launch();
+
+/// The id on which all ranks of the launch meet. Collective; rank 0 becomes the root. From
+/// CCL_COMM_ID, else MASTER_ADDR and MASTER_PORT, else exchanged through PMIx. Under torchrun,
+/// whose own store holds MASTER_PORT, the port is the next one.
+Result<UniqueId> launch_id(const Launch& launch);
+
+}  // namespace ccl

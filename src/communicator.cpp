@@ -1,0 +1,228 @@
+#include <ccl/communicator.hpp>
+#include <ccl/host_id.hpp>
+#include <ccl/log.hpp>
+#include <ccl/settings.hpp>
+
+#include <fmt/format.h>
+
+#include "comm_state.hpp"
+
+namespace ccl {
+namespace detail {
+
+CommState::~CommState() {
+  // Wires that others still use are theirs to give up: the bootstrap's end tells them.
+  bootstrap.reset();
+}
+
+Error CommState::blame(Error error) const {
+  error.rank = rank;
+  if (error.host.empty()) error.host = host_name();
+  return error;
+}
+
+Result<void> CommState::ready() const {
+  if (creating.load(std::memory_order_acquire)) {
+    return fail(blame({Errc::in_progress, "the communicator is still being created; call wait"}));
+  }
+  if (auto well = status.result(); !well) return fail(blame(std::move(well).error()));
+  if (finalized.load(std::memory_order_acquire)) {
+    return fail(
+        blame({Errc::invalid_usage, "the communicator has been finalized; make a new one"}));
+  }
+  return {};
+}
+
+void CommState::fail_all(Error error) {
+  error = blame(std::move(error));
+  status.set(error);
+  if (bootstrap) bootstrap->abort(error);
+}
+
+namespace {
+/// What config leaves open comes from the settings.
+Result<void> settle(CommState& state) {
+  const Config& config = state.config;
+  CCL_TRY(state.check, config.check ? Result<bool>{*config.check} : setting_flag("CHECK"));
+  CCL_TRY(state.timeout_s,
+          config.timeout_s ? Result<double>{*config.timeout_s} : setting_seconds("TIMEOUT"));
+  CCL_TRY(state.init_timeout_s, config.init_timeout_s ? Result<double>{*config.init_timeout_s}
+                                                      : setting_seconds("INIT_TIMEOUT"));
+  CCL_TRY(state.budget, config.memory_budget_bytes ? Result<Index>{*config.memory_budget_bytes}
+                                                   : setting_bytes("MEMORY_BUDGET"));
+  return {};
+}
+
+Result<void> meet(CommState& state, std::unique_ptr<Bootstrap> bootstrap) {
+  CCL_TRY(auto mine, local_peer_info(state.rank, state.config.device));
+  state.peers.resize(state.ranks);
+  state.peers[state.rank] = mine;
+  if (bootstrap) {
+    CCL_CHECK(bootstrap->all_gather(state.peers.data(), Index{sizeof(PeerInfo)}));
+    state.bootstrap = std::move(bootstrap);
+  }
+  log_info(LogPart::init, "communicator {} of {} ranks is up", state.config.name, state.ranks);
+  return {};
+}
+
+Result<void> start(CommState& state, std::span<const UniqueId> ids) {
+  const LogRank named{state.rank};
+  std::unique_ptr<Bootstrap> bootstrap;
+  if (state.ranks > 1) {
+    CCL_TRY(bootstrap,
+            Bootstrap::join(ids, state.rank, state.ranks, {state.init_timeout_s, &state.status}));
+  }
+  return meet(state, std::move(bootstrap));
+}
+
+Result<void> check_shape(int rank, int ranks) {
+  if (ranks >= 1 && rank >= 0 && rank < ranks) return {};
+  return fail(Errc::invalid_argument,
+              fmt::format("rank {} of {} ranks cannot be (ranks are 0 to size - 1, and there is at "
+                          "least one)",
+                          rank, ranks));
+}
+}  // namespace
+}  // namespace detail
+
+using detail::CommState;
+
+Result<Communicator> Communicator::create(const UniqueId& id, int rank, int ranks, Config config) {
+  return create(std::span{&id, 1}, rank, ranks, std::move(config));
+}
+
+Result<Communicator> Communicator::create(std::span<const UniqueId> ids, int rank, int ranks,
+                                          Config config) {
+  CCL_CHECK(check_settings());
+  CCL_CHECK(detail::check_shape(rank, ranks));
+  if (ids.empty() || int(ids.size()) > ranks) {
+    return fail(Errc::invalid_argument, fmt::format("{} unique ids for {} ranks (there must be at "
+                                                    "least one and at most one for each rank)",
+                                                    ids.size(), ranks));
+  }
+  const bool blocking = config.blocking;
+  auto state = std::make_shared<CommState>(rank, ranks, std::move(config));
+  CCL_CHECK(detail::settle(*state));
+  if (blocking) {
+    if (auto done = detail::start(*state, ids); !done) {
+      return fail(state->blame(std::move(done).error()));
+    }
+    return Communicator{std::move(state)};
+  }
+  state->creating = true;
+  std::thread{[state, own = std::vector<UniqueId>(ids.begin(), ids.end())] {
+    if (auto done = detail::start(*state, own); !done) {
+      state->status.set(state->blame(std::move(done).error()));
+    }
+    {
+      const std::lock_guard lock{state->creation_mutex};
+      state->creating.store(false, std::memory_order_release);
+    }
+    state->created.notify_all();
+  }}.detach();
+  return Communicator{std::move(state)};
+}
+
+Result<std::vector<Communicator>> Communicator::create_all(int ranks, Config config) {
+  CCL_CHECK(check_settings());
+  CCL_CHECK(detail::check_shape(0, ranks));
+  CCL_TRY(const UniqueId id, create_unique_id());
+  std::vector<Result<Communicator>> made(ranks, fail(Errc::internal, "not created"));
+  std::vector<std::thread> threads;
+  for (int r = 1; r < ranks; ++r) {
+    threads.emplace_back([&, r] { made[r] = create(id, r, ranks, config); });
+  }
+  made[0] = create(id, 0, ranks, config);
+  for (auto& thread : threads) thread.join();
+  std::vector<Communicator> all;
+  for (auto& one : made) {
+    CCL_TRY(auto comm, std::move(one));
+    all.push_back(std::move(comm));
+  }
+  return all;
+}
+
+int Communicator::rank() const {
+  return state_->rank;
+}
+int Communicator::ranks() const {
+  return state_->ranks;
+}
+int Communicator::device() const {
+  return state_->config.device;
+}
+const std::string& Communicator::name() const {
+  return state_->config.name;
+}
+const PeerInfo& Communicator::peer(int rank) const {
+  return state_->peers[rank];
+}
+
+Result<std::optional<Communicator>> Communicator::split(int color, int key, Config config) const {
+  CCL_CHECK(state_->ready());
+  if (state_->ranks == 1) {
+    if (color < 0) return std::optional<Communicator>{};
+    CCL_TRY(auto alone, create(UniqueId{}, 0, 1, std::move(config)));
+    return std::optional<Communicator>{std::move(alone)};
+  }
+  // The child's status must outlive its bootstrap, so the state comes first; rank and size follow.
+  auto child = std::make_shared<CommState>(0, 1, std::move(config));
+  CCL_CHECK(detail::settle(*child));
+  const std::lock_guard lock{state_->bootstrap_mutex};
+  auto bootstrap = state_->bootstrap->split(color, key, {child->init_timeout_s, &child->status});
+  if (!bootstrap) return fail(state_->blame(std::move(bootstrap).error()));
+  if (color < 0) return std::optional<Communicator>{};
+  if (*bootstrap != nullptr) {
+    child->rank = (*bootstrap)->rank();
+    child->ranks = (*bootstrap)->ranks();
+    if (child->ranks == 1) bootstrap->reset();
+  }
+  if (auto met = detail::meet(*child, *std::move(bootstrap)); !met) {
+    return fail(child->blame(std::move(met).error()));
+  }
+  return std::optional<Communicator>{Communicator{std::move(child)}};
+}
+
+Result<void> Communicator::wait() const {
+  std::unique_lock lock{state_->creation_mutex};
+  state_->created.wait(lock, [this] { return !state_->creating.load(); });
+  lock.unlock();
+  return status();
+}
+
+Result<void> Communicator::status() const {
+  return state_->ready();
+}
+
+Result<void> Communicator::barrier() const {
+  CCL_CHECK(state_->ready());
+  if (!state_->bootstrap) return {};
+  const std::lock_guard lock{state_->bootstrap_mutex};
+  auto met = state_->bootstrap->barrier();
+  if (!met) return fail(state_->blame(std::move(met).error()));
+  return {};
+}
+
+Result<void> Communicator::finalize() const {
+  CCL_CHECK(state_->ready());
+  if (state_->bootstrap) {
+    const std::lock_guard lock{state_->bootstrap_mutex};
+    auto left = state_->bootstrap->finalize();
+    if (!left) return fail(state_->blame(std::move(left).error()));
+  }
+  state_->finalized.store(true, std::memory_order_release);
+  return {};
+}
+
+void Communicator::abort(const std::string& why) const {
+  state_->fail_all({Errc::aborted, why, -1, state_->rank});
+}
+
+Index Communicator::memory_budget() const {
+  return state_->budget;
+}
+Index Communicator::memory_used() const {
+  return state_->used.load();
+}
+
+}  // namespace ccl

@@ -1,0 +1,245 @@
+#include <ccl/launcher.hpp>
+#include <ccl/log.hpp>
+#include <ccl/settings.hpp>
+
+#include <fmt/format.h>
+
+#include <atomic>
+#include <charconv>
+#include <cstdlib>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+
+#include <dlfcn.h>
+#include <net/pmix_abi.hpp>
+
+namespace ccl {
+namespace {
+
+namespace pmix = net::pmix;
+
+std::string env(const char* name) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? "" : value;
+}
+bool has(const char* name) {
+  return !env(name).empty();
+}
+
+Result<int> number(const char* name) {
+  const std::string text = env(name);
+  int n = 0;
+  const auto [end, ec] = std::from_chars(text.data(), text.data() + text.size(), n);
+  if (ec != std::errc{} || end != text.data() + text.size() || n < 0) {
+    return fail(Errc::bad_setting,
+                fmt::format("{}=\"{}\" is no number (a launcher sets it); unset it to run alone",
+                            name, text));
+  }
+  return n;
+}
+
+// How one launcher says who a process is.
+struct Dialect {
+  const char* launcher;
+  const char *rank, *ranks, *local_rank;
+  const char *job, *step;  // together name the job
+};
+constexpr Dialect dialects[] = {
+    {"torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK", "TORCHELASTIC_RUN_ID", ""},
+    {"Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
+     "PMIX_NAMESPACE", ""},
+    {"PMI", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "PMI_JOBID", ""},
+    {"Slurm", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", "SLURM_JOB_ID", "SLURM_STEP_ID"},
+};
+
+/// The PMIx library while it is needed.
+class Pmix {
+ public:
+  static Result<Pmix> open() {
+    Pmix p;
+    // Never closed: it has threads of its own.
+    void* const library = ::dlopen("libpmix.so.2", RTLD_NOW | RTLD_GLOBAL);
+    if (library == nullptr) return fail(Errc::not_supported, ::dlerror());
+    const auto find = [&](auto& function, const char* name) {
+      function =
+          reinterpret_cast<std::remove_reference_t<decltype(function)>>(::dlsym(library, name));
+      return function != nullptr;
+    };
+    if (!find(p.init_, "PMIx_Init") || !find(p.finalize_, "PMIx_Finalize") ||
+        !find(p.put_, "PMIx_Put") || !find(p.commit_, "PMIx_Commit") ||
+        !find(p.fence_, "PMIx_Fence") || !find(p.get_, "PMIx_Get")) {
+      return fail(Errc::not_supported, "libpmix.so.2 lacks functions of the PMIx standard");
+    }
+    if (const int code = p.init_(&p.me_, nullptr, 0); code != pmix::success) {
+      p.finalize_ = nullptr;
+      return fail(Errc::not_supported, fmt::format("PMIx_Init gave {}", code));
+    }
+    return p;
+  }
+  Pmix(Pmix&& other) noexcept
+      : me_(other.me_),
+        init_(other.init_),
+        finalize_(std::exchange(other.finalize_, nullptr)),
+        put_(other.put_),
+        commit_(other.commit_),
+        fence_(other.fence_),
+        get_(other.get_) {}
+  Pmix& operator=(Pmix&&) = delete;
+  ~Pmix() {
+    if (finalize_ != nullptr) finalize_(nullptr, 0);
+  }
+
+  int rank() const { return int(me_.rank); }
+  Result<int> ranks() const {
+    pmix::Proc job = me_;
+    job.rank = pmix::rank_wildcard;
+    pmix::Value* value = nullptr;
+    const int code = get_(&job, pmix::job_size, nullptr, 0, &value);
+    if (code != pmix::success || value == nullptr || value->type != pmix::type_uint32) {
+      return fail(Errc::not_supported, fmt::format("PMIx does not tell the job's size ({})", code));
+    }
+    const int n = int(value->number);
+    std::free(value);
+    return n;
+  }
+  /// Collective: rank 0's text, on every rank.
+  Result<std::string> from_first(const std::string& key, const std::string& text) const {
+    if (me_.rank == 0) {
+      pmix::Value value{};
+      value.type = pmix::type_string;
+      value.text = const_cast<char*>(text.c_str());  // PMIx_Put copies it
+      CCL_CHECK(check(put_(pmix::scope_global, key.c_str(), &value), "PMIx_Put"));
+      CCL_CHECK(check(commit_(), "PMIx_Commit"));
+    }
+    CCL_CHECK(check(fence_(nullptr, 0, nullptr, 0), "PMIx_Fence"));
+    if (me_.rank == 0) return text;
+    pmix::Proc first = me_;
+    first.rank = 0;
+    pmix::Value* value = nullptr;
+    CCL_CHECK(check(get_(&first, key.c_str(), nullptr, 0, &value), "PMIx_Get"));
+    if (value == nullptr || value->type != pmix::type_string || value->text == nullptr) {
+      return fail(Errc::network, "PMIx_Get gave something else than rank 0 put");
+    }
+    std::string out = value->text;
+    std::free(value->text);
+    std::free(value);
+    return out;
+  }
+
+ private:
+  Pmix() = default;
+  static Result<void> check(int code, const char* call) {
+    if (code == pmix::success) return {};
+    return fail(Errc::network, fmt::format("{} failed with {}", call, code));
+  }
+
+  pmix::Proc me_{};
+  pmix::Init init_ = nullptr;
+  pmix::Finalize finalize_ = nullptr;
+  pmix::Put put_ = nullptr;
+  pmix::Commit commit_ = nullptr;
+  pmix::Fence fence_ = nullptr;
+  pmix::Get get_ = nullptr;
+};
+
+// Under torchrun the agent's store listens at MASTER_PORT itself.
+Result<std::string> master_address() {
+  CCL_TRY(int port, number("MASTER_PORT"));
+  if (env("TORCHELASTIC_USE_AGENT_STORE") == "True") ++port;
+  const std::string host = env("MASTER_ADDR");
+  const bool v6 = host.find(':') != host.npos && host.front() != '[';
+  return v6 ? fmt::format("[{}]:{}", host, port) : fmt::format("{}:{}", host, port);
+}
+
+Result<Launch> checked(Launch launch) {
+  if (launch.ranks >= 1 && launch.rank < launch.ranks) return launch;
+  return fail(Errc::bad_setting, fmt::format("{} says that this is rank {} of {} (it cannot be)",
+                                             launch.launcher, launch.rank, launch.ranks));
+}
+
+}  // namespace
+
+Result<Launch> detect_launch() {
+  for (const Dialect& d : dialects) {
+    if (!has(d.rank) && !has(d.ranks)) continue;
+    if (!has(d.rank) || !has(d.ranks)) {
+      // A job's size alone is left by batch systems around programs they did not start as ranks.
+      if (!has(d.rank) && std::string_view{d.launcher} == "Slurm") continue;
+      return fail(
+          Errc::bad_setting,
+          fmt::format("{} is set and {} is not ({} sets both); set both, or unset it to run "
+                      "alone",
+                      has(d.rank) ? d.rank : d.ranks, has(d.rank) ? d.ranks : d.rank, d.launcher));
+    }
+    Launch launch;
+    launch.launcher = d.launcher;
+    CCL_TRY(launch.rank, number(d.rank));
+    CCL_TRY(launch.ranks, number(d.ranks));
+    if (has(d.local_rank)) {
+      CCL_TRY(launch.local_rank, number(d.local_rank));
+    }
+    launch.job_key = env(d.job) + (*d.step == 0 ? "" : "." + env(d.step));
+    return checked(std::move(launch));
+  }
+  Launch launch;
+  if (has("PMIX_RANK")) {
+    launch.launcher = "PMIx";
+    launch.job_key = env("PMIX_NAMESPACE");
+    auto client = Pmix::open();
+    if (!client) {
+      return fail(Errc::not_supported,
+                  fmt::format("PMIX_RANK is set and PMIx cannot be asked for the number of ranks "
+                              "({}); set RANK and WORLD_SIZE",
+                              client.error().what));
+    }
+    launch.rank = client->rank();
+    CCL_TRY(launch.ranks, client->ranks());
+    return checked(std::move(launch));
+  }
+  launch.launcher = "alone";
+  return launch;
+}
+
+Result<UniqueId> launch_id(const Launch& launch) {
+  CCL_CHECK(check_settings());
+  if (launch.ranks == 1) return create_unique_id();
+  CCL_TRY(std::string address, setting_text("COMM_ID"));
+  if (address.empty() && has("MASTER_ADDR") && has("MASTER_PORT")) {
+    CCL_TRY(address, master_address());
+  }
+  if (!address.empty()) {
+    CCL_TRY(const UniqueId id, unique_id_at(address, launch.job_key));
+    if (launch.rank == 0) CCL_CHECK(start_root(id, 0));
+    log_info(LogPart::init, "rank {} of {} by {}; the root is at {}", launch.rank, launch.ranks,
+             launch.launcher, address);
+    return id;
+  }
+  std::string why = "PMIX_RANK is not set";
+  if (has("PMIX_RANK")) {
+    auto client = Pmix::open();
+    if (client) {
+      std::string mine;
+      if (launch.rank == 0) {
+        CCL_TRY(const UniqueId id, create_unique_id());
+        mine = id.to_string();
+      }
+      // A new key for each id of a process: PMIx remembers what it once got.
+      static std::atomic<int> calls{0};
+      const std::string key = fmt::format("ccl.id.{}", calls++);
+      CCL_TRY(const std::string text, client->from_first(key, mine));
+      log_info(LogPart::init, "rank {} of {} by {}; the root came through PMIx", launch.rank,
+               launch.ranks, launch.launcher);
+      return UniqueId::from_string(text);
+    }
+    why = client.error().what;
+  }
+  return fail(
+      Errc::bad_setting,
+      fmt::format("rank {} of {} by {} does not know where the ranks meet (CCL_COMM_ID is not "
+                  "set, MASTER_ADDR and MASTER_PORT are not both set, and there is no PMIx: "
+                  "{}); set CCL_COMM_ID=host:port to an address of rank 0's host",
+                  launch.rank, launch.ranks, launch.launcher, why));
+}
+
+}  // namespace ccl
