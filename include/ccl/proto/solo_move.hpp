@@ -10,20 +10,25 @@ namespace ccl::detail {
 
 /// One slice of one CPU lane, as plain elements: to[0..targets) each get own (if not null) reduced
 /// with from[0..sources), in this order. `Finish` applies the epilogue. Memory of any alignment; a
-/// target may be one of the sources.
-template <class R, bool Finish>
+/// target may be one of the sources. `Most`: sources, at most; each number is a loop of its own.
+template <class R, bool Finish, int Most>
 void move_elements(const R& reduction, void* const* to, int targets, const void* own,
                    const void* const* from, int sources, Index n) {
   const Index size = sizeof(typename R::Type);
   if constexpr (reduces<R>) {
     if (own != nullptr && targets > 0) {
       void* const second = targets > 1 ? to[1] : nullptr;
-      switch (sources) {
-        case 0: reduce_bulk<R, 0, Finish>(reduction, to[0], second, own, from, n); break;
-        case 1: reduce_bulk<R, 1, Finish>(reduction, to[0], second, own, from, n); break;
-        case 2: reduce_bulk<R, 2, Finish>(reduction, to[0], second, own, from, n); break;
-        default: reduce_bulk<R, 3, Finish>(reduction, to[0], second, own, from, n); break;
+      const auto reduce = [&]<int Sources>() {
+        reduce_bulk<R, Sources, Finish>(reduction, to[0], second, own, from, n);
+      };
+      if constexpr (Most >= 3) {
+        if (sources == 3) reduce.template operator()<3>();
+        if (sources == 2) reduce.template operator()<2>();
       }
+      if constexpr (Most >= 1) {
+        if (sources == 1) reduce.template operator()<1>();
+      }
+      if (sources == 0) reduce.template operator()<0>();
       for (int t = 2; t < targets; ++t) std::memcpy(to[t], to[0], size_t(n * size));
       return;
     }
