@@ -22,6 +22,7 @@ constexpr double last_rounds_s = 1;    // for tasks that are ending when the eng
 }  // namespace
 
 ProxyEngine::~ProxyEngine() {
+  further_.clear();
   stop_.store(true);
   wake();
   if (thread_.joinable()) thread_.join();
@@ -71,6 +72,12 @@ Result<void> ProxyEngine::add(std::shared_ptr<ProxyTask> task) {
         problem.code().value()));
   }
   return {};
+}
+
+ProxyEngine& ProxyEngine::further(int n) {
+  const std::lock_guard lock{start_mutex_};
+  while (int(further_.size()) <= n) further_.push_back(std::make_unique<ProxyEngine>());
+  return *further_[std::size_t(n)];
 }
 
 void ProxyEngine::acquire() {

@@ -63,7 +63,8 @@ constexpr std::array table{
             "fewest thread blocks (CPU: channels) of one collective", 1, 64},
     Setting{"NET", text, "", nccl, "the network to use: Socket or IB"},
     Setting{"NSOCKS_PERTHREAD", integer, "1", nccl,
-            "sockets that each helper thread of the Socket transport drives per peer", 1, 64},
+            "sockets of a connection for each thread that drives it, helpers and the proxy's", 1,
+            64},
     Setting{"NVLS_ENABLE", flag, "1", nccl, "0: never use NVLink SHARP multicast"},
     Setting{"P2P_DISABLE", flag, "0", nccl, "1: never use direct GPU peer access"},
     Setting{"P2P_LEVEL", word, "", nccl, "the farthest path over which GPUs access each other", any,
@@ -77,9 +78,8 @@ constexpr std::array table{
             "network interfaces to use: a list of prefixes of names; = before the list: whole "
             "names; ^ before it: all but these"},
     Setting{"SOCKET_NTHREADS", integer, "0", nccl,
-            "helper threads of the Socket transport per peer; 0: none, waiting threads and the "
-            "proxy do it",
-            0, 16},
+            "helper threads of the Socket transport, beside those that wait in a collective", 0,
+            16},
     Setting{"TIMEOUT", seconds, "0", false,
             "seconds without progress after which a collective fails; 0: never"},
     Setting{"TOPO_DUMP_FILE", text, "", nccl, "XML file to which the topology found is written"},

@@ -65,6 +65,10 @@ class ProxyEngine {
   /// One turn of every task, unless another thread is at it. True if something moved. Any thread.
   bool help();
 
+  /// The n-th further engine, with a thread of its own that nobody helps; made when first asked
+  /// for, gone with this one. For transports that spread one connection over threads.
+  ProxyEngine& further(int n);
+
   /// Makes the engine's thread look. For whoever posts or gives credit without helping.
   void wake();
 
@@ -106,6 +110,7 @@ class ProxyEngine {
   std::atomic<bool> called_{false};               // someone wants it to look
   std::atomic<bool> stop_{false};
   std::mutex start_mutex_;
+  std::vector<std::unique_ptr<ProxyEngine>> further_;
   std::thread thread_;
   int bell_ = -1;  // eventfd
 };

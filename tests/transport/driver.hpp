@@ -2,12 +2,14 @@
 
 // Pushes steps through wires by hand, as lanes would, and checks what arrives.
 #include <ccl/host_memory.hpp>
+#include <ccl/proxy.hpp>
 #include <ccl/status.hpp>
 #include <ccl/transport/transport.hpp>
 
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -56,7 +58,16 @@ struct Outcome {
   std::string problem;  // empty if all did
 };
 
-inline Outcome push(const Wire& wire, Word steps, Word seed, const Status* status = nullptr) {
+/// `proxy`: of a proxied wire; the thread helps it while it waits, as one in a collective does.
+using Help = std::optional<ProxyEngine::Helper>;
+inline void help(Help& helper, ProxyEngine* proxy) {
+  if (proxy != nullptr) helper.emplace(*proxy);
+}
+
+inline Outcome push(const Wire& wire, Word steps, Word seed, const Status* status = nullptr,
+                    ProxyEngine* proxy = nullptr) {
+  Help helper;
+  help(helper, proxy);
   Outcome outcome;
   for (Word n = 0; n < steps; ++n) {
     const Word step = *wire.sent;
@@ -77,7 +88,10 @@ inline Outcome push(const Wire& wire, Word steps, Word seed, const Status* statu
   return outcome;
 }
 
-inline Outcome pull(const Wire& wire, Word steps, Word seed, const Status* status = nullptr) {
+inline Outcome pull(const Wire& wire, Word steps, Word seed, const Status* status = nullptr,
+                    ProxyEngine* proxy = nullptr) {
+  Help helper;
+  help(helper, proxy);
   Outcome outcome;
   for (Word n = 0; n < steps; ++n) {
     const Word step = *wire.received;
@@ -198,15 +212,15 @@ std::string with_child(Child child, Parent parent) {
 
 /// Steps both ways over all wires at once; empty if every word arrived.
 inline std::string exchange(const Duplex& duplex, int rank, int peer, Word steps,
-                            const Status* status = nullptr) {
+                            const Status* status = nullptr, ProxyEngine* proxy = nullptr) {
   std::string out;
   std::thread sender([&] {
     out = on_all(duplex.out, [&](const Wire& wire, Word w) {
-      return push(wire, steps, 100 * Word(rank + 1) + w, status);
+      return push(wire, steps, 100 * Word(rank + 1) + w, status, proxy);
     });
   });
   std::string in = on_all(duplex.in, [&](const Wire& wire, Word w) {
-    return pull(wire, steps, 100 * Word(peer + 1) + w, status);
+    return pull(wire, steps, 100 * Word(peer + 1) + w, status, proxy);
   });
   sender.join();
   if (!out.empty()) return "rank " + std::to_string(rank) + " sends: " + out;

@@ -1,0 +1,40 @@
+#pragma once
+
+#include <ccl/transport/transport.hpp>
+
+#include <memory>
+
+namespace ccl {
+namespace detail {
+struct SocketEnd;
+}
+
+/// Between any two ranks, over TCP. Each end has its own ring of slots; the proxies copy between
+/// them and the network. `CCL_SOCKET_IFNAME` chooses the interface, `CCL_NSOCKS_PERTHREAD` and
+/// `CCL_SOCKET_NTHREADS` over how many sockets, and threads, large steps are spread.
+struct SocketTransport {
+  static constexpr const char* name = "socket";
+  static constexpr Reach reach = Reach::network;
+  static constexpr bool peer_addressable = false;
+  static constexpr bool proxied = true;
+  static constexpr int atomic_line_bytes = 128;  // a step is seen when all of it has come
+
+  /// One end before the other is known. The sender's `connect` returns with its connections made;
+  /// the receiver's returns at once, and its connections arrive when the sender makes them.
+  class End {
+   public:
+    Handshake handshake() const;
+    Result<Connection> connect(const Handshake& theirs);
+
+   private:
+    friend struct SocketTransport;
+    std::shared_ptr<detail::SocketEnd> end_;
+  };
+
+  static Result<void> can_connect(const PeerInfo& from, const PeerInfo& to);
+  /// Needs `context.proxy`, and wakes or helps by whoever uses the wires; see `ProxyEngine`.
+  static Result<End> setup(TransportContext& context, const Edge& edge);
+};
+static_assert(Transport<SocketTransport>);
+
+}  // namespace ccl

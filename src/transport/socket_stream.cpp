@@ -1,0 +1,408 @@
+#include "transport/socket_stream.hpp"
+
+#include <ccl/transport/socket.hpp>
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+
+namespace ccl::detail {
+namespace {
+
+constexpr Index turn_bytes = 1 << 20;  // of one stream, then the others have their turn
+constexpr int steps_per_send = 8;      // small steps that share a system call
+constexpr int rounds_per_look = 16;    // a sender with nothing to send looks for a farewell
+constexpr std::size_t staging_bytes = 16 << 10;
+
+bool would_block(int os_code) {
+  return os_code == EAGAIN || os_code == EWOULDBLOCK || os_code == EINTR;
+}
+
+class Stream : public ProxyTask {
+ public:
+  Stream(std::shared_ptr<SocketLink> link, int channel, int stream)
+      : link_{std::move(link)},
+        wire_{link_->wires[std::size_t(channel)]},
+        channel_{channel},
+        stream_{stream} {}
+  bool ending() const override { return link_->closing.load(std::memory_order_acquire); }
+
+ protected:
+  Word& size_of(Word step) const { return wire_.sizes[step & Word(wire_.slot_count - 1)]; }
+  Index slot_bytes() const { return Index(wire_.slot_packets) * Index(sizeof(Packet)); }
+  std::byte* slot(Word step) const { return reinterpret_cast<std::byte*>(wire_.slot(step)); }
+  Piece piece(Word step) const { return Piece::of(Index(size_of(step)), stream_, link_->streams); }
+  std::atomic<Word>& announced() const { return link_->announced[std::size_t(channel_)]; }
+  /// The other streams of the channel may have something to do now.
+  void wake_others() const {
+    for (std::size_t n = 1; n < link_->engines.size(); ++n) link_->engines[n]->wake();
+  }
+  void lose(const char* what, int os_code) {
+    socket_.reset();
+    link_->lose(what, os_code);
+  }
+
+  const std::shared_ptr<SocketLink> link_;
+  const Wire wire_;
+  const int channel_, stream_;
+  Fd socket_;
+};
+
+class SendStream final : public Stream {
+ public:
+  SendStream(std::shared_ptr<SocketLink> link, int channel, int stream, Fd socket)
+      : Stream{std::move(link), channel, stream} {
+    socket_ = std::move(socket);
+  }
+
+  Progress progress(ProxyCounters& counters) override {
+    const bool closing = ending();  // before the look at `posted`: nobody posts any more
+    const Word posted = HostMemory::load_acquire(wire_.posted);
+    if (!socket_) {
+      if (!closing && posted > step_ && left_) lose("it closed its end of the connection", 0);
+      return closing ? Progress::ended : Progress::none;
+    }
+    if (step_ == posted) {
+      if (closing) return leave();
+      if (++quiet_ % rounds_per_look == 0) look_for_farewell();
+      return Progress::none;
+    }
+    if (closing && !link_->healthy()) return Progress::ended;
+    Progress progress = Progress::none;
+    Index left_bytes = turn_bytes;
+    blocked_ = false;
+    while (step_ < posted && left_bytes > 0) {
+      const Word before = step_;
+      const Index sent = send_some(posted);
+      if (sent < 0) return progress;
+      left_bytes -= sent;
+      counters.bytes += Word(sent);
+      if (step_ != before) {
+        if (stream_ == 0) counters.steps += step_ - before;
+        link_->publish(channel_, stream_, step_);
+      }
+      progress = Progress::some;
+    }
+    return progress;
+  }
+
+  ProxyInterest interest() const override {
+    if (!socket_) return {-1, 0, ending()};
+    const bool more = step_ < HostMemory::load_acquire(wire_.posted) || ending();
+    return {socket_.get(), short((blocked_ ? POLLOUT : 0) | POLLIN | POLLRDHUP), more && !blocked_};
+  }
+
+ private:
+  /// One system call's worth; -1 if the socket takes nothing now, or no more.
+  Index send_some(Word posted) {
+    iovec parts[2 * steps_per_send];
+    StepHeader headers[steps_per_send];
+    int count = 0;
+    Word last = step_;
+    for (; last < posted && last < step_ + steps_per_send; ++last) {
+      const Piece mine = piece(last);
+      StepHeader& header = headers[last - step_];
+      header = {last, size_of(last)};
+      Index skip = last == step_ ? sent_ : 0;
+      if (stream_ == 0) {
+        const Index rest = std::max(Index(sizeof header) - skip, Index(0));
+        if (rest > 0) {
+          parts[count++] = {reinterpret_cast<std::byte*>(&header) + skip, std::size_t(rest)};
+        }
+        skip = std::max(skip - Index(sizeof header), Index(0));
+      }
+      if (mine.bytes > skip) {
+        parts[count++] = {slot(last) + mine.offset + skip, std::size_t(mine.bytes - skip)};
+      }
+      if (mine.bytes > (16 << 10)) {  // the rest waits: what is sent first is free first
+        ++last;
+        break;
+      }
+    }
+    Index sent = 0;
+    if (count > 0) {
+      msghdr message{};
+      message.msg_iov = parts;
+      message.msg_iovlen = std::size_t(count);
+      sent = ::sendmsg(socket_.get(), &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+      if (sent < 0) {
+        const int os_code = errno;
+        blocked_ = would_block(os_code);
+        if (!blocked_ && !look_for_farewell()) {
+          if (socket_) lose("the connection broke", os_code);
+        }
+        return -1;
+      }
+    }
+    if (stream_ == 0 && step_ >= told_) {  // pieces for the others
+      told_ = last;
+      wake_others();
+    }
+    sent_ += sent;
+    for (; step_ < last; ++step_) {
+      const Index whole = piece(step_).bytes + (stream_ == 0 ? Index(sizeof(StepHeader)) : 0);
+      if (sent_ < whole) break;
+      sent_ -= whole;
+    }
+    return sent;
+  }
+
+  /// The receiver says one byte before it closes in peace. True if it has.
+  bool look_for_farewell() {
+    char byte = 0;
+    const ssize_t bytes = ::recv(socket_.get(), &byte, 1, MSG_DONTWAIT);
+    if (bytes > 0) {
+      left_ = true;
+      socket_.reset();
+      return true;
+    }
+    if (bytes == 0) {
+      lose("its process ended or closed the connection", 0);
+    } else if (!would_block(errno)) {
+      lose("the connection broke", errno);
+    }
+    return false;
+  }
+
+  Progress leave() {
+    if (stream_ == 0 && link_->healthy()) {
+      const StepHeader header{goodbye, 0};
+      const ssize_t sent =
+          ::send(socket_.get(), &header, sizeof header, MSG_DONTWAIT | MSG_NOSIGNAL);
+      if (sent < 0 && would_block(errno)) {
+        blocked_ = true;
+        return Progress::none;
+      }
+    }
+    return Progress::ended;
+  }
+
+  Word step_ = 0;  // being sent
+  Word told_ = 0;
+  Index sent_ = 0;  // bytes of it on this stream, with the header
+  unsigned quiet_ = 0;
+  bool blocked_ = false;  // the socket takes nothing until it is writable
+  bool left_ = false;     // the receiver has said farewell
+};
+
+class ReceiveStream final : public Stream {
+ public:
+  ReceiveStream(std::shared_ptr<SocketLink> link, int channel, int stream,
+                std::shared_ptr<Mailbox> mailbox)
+      : Stream{std::move(link), channel, stream}, mailbox_{std::move(mailbox)} {
+    if (stream == 0) staging_.resize(staging_bytes);
+  }
+
+  Progress progress(ProxyCounters& counters) override {
+    if (ending()) return leave();
+    if (!socket_ && !arrive()) return Progress::none;
+    Progress progress = Progress::none;
+    Index left_bytes = turn_bytes;
+    while (left_bytes > 0 && socket_) {
+      while (unpack(counters)) progress = Progress::some;
+      if (!socket_ || !wants_bytes()) break;
+      bool more = false;
+      const Index got = receive_some(more);
+      if (got <= 0) break;
+      counters.bytes += Word(got);
+      left_bytes -= got;
+      progress = Progress::some;
+      if (!more) {  // the socket is empty
+        while (unpack(counters)) {
+        }
+        break;
+      }
+    }
+    return progress;
+  }
+
+  ProxyInterest interest() const override {
+    if (!socket_) return {-1, 0, ending() || waiting()};
+    return {socket_.get(), short(wants_bytes() ? POLLIN | POLLRDHUP : 0), ending() || can_unpack()};
+  }
+
+ private:
+  std::atomic<int>& mail() const {
+    return mailbox_->sockets[std::size_t(channel_ * link_->streams + stream_)];
+  }
+  bool waiting() const { return !arrived_ && mail().load(std::memory_order_relaxed) >= 0; }
+  bool arrive() {
+    if (arrived_ || gave_up_) return false;
+    socket_ = Fd{mail().exchange(-1)};
+    arrived_ = bool(socket_);
+    if (!arrived_ && std::chrono::steady_clock::now() > link_->deadline) {
+      gave_up_ = true;
+      link_->fail_with(
+          Errc::timed_out,
+          fmt::format("rank {} on {} has not connected (its process is stopped or it "
+                      "cannot reach this host); start all ranks, or raise the deadline",
+                      link_->edge.peer.rank, link_->edge.peer.host));
+    }
+    return arrived_;
+  }
+
+  bool has_credit() const {
+    return step_ < HostMemory::load_credit(wire_.drained) + Word(wire_.slot_count);
+  }
+  std::size_t staged() const { return end_ - begin_; }
+  /// A step is being received: its header has come.
+  bool inside() const { return inside_; }
+  bool can_unpack() const {
+    if (stream_ == 0) {
+      if (inside_) return rest_ == 0 || staged() > 0;
+      return staged() >= sizeof(StepHeader) && has_credit();
+    }
+    return inside_ ? rest_ == 0 : step_ < announced().load(std::memory_order_acquire);
+  }
+  bool wants_bytes() const {
+    if (inside_) return rest_ > 0;
+    return stream_ == 0 && staged() < sizeof(StepHeader);
+  }
+
+  /// Goes on with what is here already. True if that led anywhere.
+  bool unpack(ProxyCounters& counters) {
+    if (!can_unpack()) return false;
+    if (!inside_) {
+      if (stream_ == 0 && !open_step()) return false;
+      const Piece mine = piece(step_);
+      at_ = slot(step_) + mine.offset;
+      rest_ = mine.bytes;
+      inside_ = true;
+    }
+    if (const Index ready = std::min(Index(staged()), rest_); ready > 0) {
+      std::memcpy(at_, staging_.data() + begin_, std::size_t(ready));
+      begin_ += std::size_t(ready);
+      at_ += ready;
+      rest_ -= ready;
+    }
+    if (rest_ == 0) {
+      inside_ = false;
+      ++step_;
+      if (stream_ == 0) ++counters.steps;
+      link_->publish(channel_, stream_, step_);
+    }
+    return true;
+  }
+
+  /// Takes the next header. False if there will be no further step.
+  bool open_step() {
+    StepHeader header;
+    std::memcpy(&header, staging_.data() + begin_, sizeof header);
+    begin_ += sizeof header;
+    if (header.step == goodbye) {
+      socket_.reset();
+      return false;
+    }
+    if (header.step != step_ || header.bytes > Word(slot_bytes())) {
+      socket_.reset();
+      link_->fail_with(Errc::internal, fmt::format("step {} of {} bytes came where step {} was due",
+                                                   header.step, header.bytes, step_));
+      return false;
+    }
+    size_of(step_) = header.bytes;
+    announced().store(step_ + 1, std::memory_order_release);
+    if (link_->streams > 1) wake_others();
+    return true;
+  }
+
+  /// The rest of the step straight into its slot, and what follows into the staging area. `more`:
+  /// the socket gave all that was asked for.
+  Index receive_some(bool& more) {
+    if (begin_ == end_) begin_ = end_ = 0;
+    if (begin_ > 0) {  // a part of a header
+      std::memmove(staging_.data(), staging_.data() + begin_, staged());
+      end_ -= std::exchange(begin_, 0);
+    }
+    iovec parts[2];
+    std::size_t count = 0, asked = 0;
+    const Index direct = std::min(rest_, turn_bytes);
+    if (inside_ && rest_ > 0) parts[count++] = {at_, std::size_t(direct)};
+    if (stream_ == 0 && direct == (inside_ ? rest_ : 0)) {
+      parts[count++] = {staging_.data() + end_, staging_.size() - end_};
+    }
+    for (std::size_t n = 0; n < count; ++n) asked += parts[n].iov_len;
+    msghdr message{};
+    message.msg_iov = parts;
+    message.msg_iovlen = count;
+    const ssize_t got = ::recvmsg(socket_.get(), &message, MSG_DONTWAIT);
+    if (got > 0) {
+      const Index into_slot = inside_ ? std::min(Index(got), direct) : 0;
+      at_ += into_slot;
+      rest_ -= into_slot;
+      end_ += std::size_t(got - into_slot);
+      more = std::size_t(got) == asked;
+    } else if (got == 0) {
+      if (stream_ == 0) {
+        lose("its process ended or closed the connection", 0);
+      } else {
+        socket_.reset();  // the first stream says why
+      }
+    } else if (!would_block(errno)) {
+      lose("the connection broke", errno);
+    }
+    return Index(got);
+  }
+
+  Progress leave() {
+    if (!socket_) socket_ = Fd{mail().exchange(-1)};
+    if (socket_ && link_->healthy()) ::send(socket_.get(), "", 1, MSG_DONTWAIT | MSG_NOSIGNAL);
+    return Progress::ended;
+  }
+
+  const std::shared_ptr<Mailbox> mailbox_;
+  bool arrived_ = false, gave_up_ = false;
+  Word step_ = 0;        // being received
+  bool inside_ = false;  // its header has come
+  std::byte* at_ = nullptr;
+  Index rest_ = 0;  // bytes of its piece still to come, for `at_`
+  std::vector<std::byte> staging_;
+  std::size_t begin_ = 0, end_ = 0;  // of what has come early, in `staging_`
+};
+
+}  // namespace
+
+void SocketLink::publish(int channel, int stream, Word steps) {
+  const Wire& wire = wires[std::size_t(channel)];
+  Word* const told = edge.side == Side::sender ? wire.drained : wire.posted;
+  if (streams == 1) return HostMemory::store_release(told, steps);
+  std::atomic<Word>* const all = done.get() + std::size_t(channel) * std::size_t(streams);
+  all[stream].store(steps);
+  Word least = steps;
+  for (int s = 0; s < streams; ++s) least = std::min(least, all[s].load());
+  // Streams of other threads come here too; the count never goes back.
+  const cuda::atomic_ref<Word, cuda::thread_scope_system> count{*told};
+  Word seen = count.load();
+  while (seen < least && !count.compare_exchange_weak(seen, least)) {
+  }
+}
+
+void SocketLink::lose(const char* what, int os_code) {
+  fail_with(Errc::peer_lost,
+            os_code == 0
+                ? fmt::format("lost rank {} on {} ({})", edge.peer.rank, edge.peer.host, what)
+                : fmt::format("lost rank {} on {} ({}: {})", edge.peer.rank, edge.peer.host, what,
+                              std::strerror(os_code)),
+            os_code);
+}
+
+void SocketLink::fail_with(Errc code, std::string what, int os_code) {
+  if (closing.load() || status == nullptr) return;
+  status->set(edge_error(edge, SocketTransport::name, code, std::move(what), os_code));
+}
+
+std::shared_ptr<ProxyTask> make_send_stream(std::shared_ptr<SocketLink> link, int channel,
+                                            int stream, Fd socket) {
+  return std::make_shared<SendStream>(std::move(link), channel, stream, std::move(socket));
+}
+std::shared_ptr<ProxyTask> make_receive_stream(std::shared_ptr<SocketLink> link, int channel,
+                                               int stream, std::shared_ptr<Mailbox> mailbox) {
+  return std::make_shared<ReceiveStream>(std::move(link), channel, stream, std::move(mailbox));
+}
+
+}  // namespace ccl::detail

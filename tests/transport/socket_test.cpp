@@ -1,0 +1,229 @@
+#include <ccl/transport/socket.hpp>
+
+#include <csignal>
+#include <cstdlib>
+#include <ctime>
+
+#include "transport/driver.hpp"
+
+using namespace ccl;
+using namespace ccl::test;
+
+namespace {
+
+struct Environment {
+  explicit Environment(std::vector<std::pair<const char*, const char*>> values)
+      : values_{std::move(values)} {
+    for (const auto& [name, value] : values_) ::setenv(name, value, 1);
+  }
+  ~Environment() {
+    for (const auto& [name, value] : values_) ::unsetenv(name);
+  }
+  std::vector<std::pair<const char*, const char*>> values_;
+};
+
+/// What a communicator lends. The engine goes last: it finishes what was posted.
+struct Lent {
+  Status status;
+  ProxyEngine proxy;
+  TransportContext context;
+  Lent() {
+    context.status = &status;
+    context.proxy = &proxy;
+    context.secret[5] = std::byte{7};
+  }
+};
+
+std::string rank_main(int rank, int fd, WireShape shape, Word steps, bool helps = true) {
+  Lent lent;
+  std::string problem;
+  {
+    const auto duplex = connect_pair<SocketTransport>(lent.context, rank, shape, fd);
+    if (!duplex) return duplex.error().message();
+    problem = exchange(*duplex, rank, 1 - rank, steps, &lent.status, helps ? &lent.proxy : nullptr);
+  }
+  if (!lent.status.ok()) problem += lent.status.result().error().message();
+  return problem;
+}
+
+std::string two_processes(WireShape shape, Word steps) {
+  return with_child([&](int fd) { return rank_main(1, fd, shape, steps); },
+                    [&](int fd, pid_t) { return rank_main(0, fd, shape, steps); });
+}
+
+}  // namespace
+
+TEST_CASE("steps cross TCP between processes, both ways at once, on every channel") {
+  const WireShape shape = GENERATE(WireShape{1, 2, 128}, WireShape{2, 8, 4096},
+                                   WireShape{1, 4, 64 << 10}, WireShape{2, 2, 512 << 10});
+  const Word steps = shape.slot_bytes > 4096 ? 40 : 400;
+  CHECK(two_processes(shape, steps) == "");
+}
+
+TEST_CASE("large steps are spread over sockets and threads") {
+  const auto [threads, each] =
+      GENERATE(std::pair{"0", "2"}, std::pair{"1", "1"}, std::pair{"2", "2"});
+  const Environment environment{{{"CCL_SOCKET_NTHREADS", threads}, {"CCL_NSOCKS_PERTHREAD", each}}};
+  CHECK(two_processes({1, 4, 512 << 10}, 60) == "");
+}
+
+TEST_CASE("the ends may want different numbers of sockets: the receiver's counts") {
+  CHECK(with_child(
+            [&](int fd) {
+              const Environment environment{{{"CCL_NSOCKS_PERTHREAD", "3"}}};
+              return rank_main(1, fd, {1, 2, 256 << 10}, 30);
+            },
+            [&](int fd, pid_t) {
+              return rank_main(0, fd, {1, 2, 256 << 10}, 30);
+            }) == "");
+}
+
+TEST_CASE("IPv6") {
+  const int fd = ::socket(AF_INET6, SOCK_STREAM, 0);
+  if (fd < 0) {
+    WARN("no IPv6 here");
+    return;
+  }
+  ::close(fd);
+  const Environment environment{{{"CCL_SOCKET_FAMILY", "AF_INET6"}, {"CCL_SOCKET_IFNAME", "=lo"}}};
+  CHECK(two_processes({1, 4, 4096}, 100) == "");
+}
+
+TEST_CASE("ranks in threads, and an engine that finishes what a root leaves behind") {
+  int fds[2];
+  REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM, 0, fds) == 0);
+  std::string problem[2];
+  const WireShape shape{1, 8, 256 << 10};
+  std::thread root([&] {
+    Lent lent;
+    auto duplex = connect_pair<SocketTransport>(lent.context, 0, shape, fds[0]);
+    // Eight steps fit in the ring: the root never waits, and is gone before they are sent.
+    problem[0] = duplex ? push(duplex->out.wires[0], 8, 3, &lent.status, &lent.proxy).problem
+                        : duplex.error().message();
+  });
+  {
+    Lent lent;
+    auto duplex = connect_pair<SocketTransport>(lent.context, 1, shape, fds[1]);
+    root.join();
+    problem[1] = duplex ? pull(duplex->in.wires[0], 8, 3, nullptr, &lent.proxy).problem
+                        : duplex.error().message();
+    CHECK(lent.status.ok());  // it left in peace
+  }
+  ::close(fds[0]);
+  ::close(fds[1]);
+  CHECK(problem[0] == "");
+  CHECK(problem[1] == "");
+}
+
+TEST_CASE("kill -9 of the peer is told to who waits, whichever way") {
+  const bool sending = GENERATE(false, true);
+  const WireShape shape{1, 4, 1024};
+  Errc code = Errc::ok;
+  int peer = -1;
+  const std::string problem = with_child(
+      [&](int fd) -> std::string {
+        Lent lent;
+        const auto duplex = connect_pair<SocketTransport>(lent.context, 1, shape, fd);
+        if (!duplex) return duplex.error().message();
+        char go = 0;
+        if (::read(fd, &go, 1) != 1) return "no parent";
+        ::raise(SIGKILL);
+        return "survived";
+      },
+      [&](int fd, pid_t) -> std::string {
+        Lent lent;
+        const auto duplex = connect_pair<SocketTransport>(lent.context, 0, shape, fd);
+        if (!duplex) return duplex.error().message();
+        if (::write(fd, "x", 1) != 1) return "no child";
+        const Outcome outcome =
+            sending ? push(duplex->out.wires[0], 1'000'000, 100, &lent.status, &lent.proxy)
+                    : pull(duplex->in.wires[0], 1, 200, &lent.status, &lent.proxy);
+        if (outcome.problem.empty()) return "nothing was noticed";
+        if (lent.status.ok()) return "no status";
+        code = lent.status.result().error().code;
+        peer = lent.status.result().error().peer;
+        return {};
+      });
+  CHECK(problem == "");
+  CHECK(code == Errc::peer_lost);
+  CHECK(peer == 1);
+}
+
+TEST_CASE("an idle connection burns no processor time") {
+  const std::string problem = with_child(
+      [&](int fd) -> std::string {
+        Lent lent;
+        const auto duplex = connect_pair<SocketTransport>(lent.context, 1, {2, 4, 1024}, fd);
+        char end = 0;
+        return ::read(fd, &end, 1) == 1 ? "" : "no parent";
+      },
+      [&](int fd, pid_t) -> std::string {
+        Lent lent;
+        const auto duplex = connect_pair<SocketTransport>(lent.context, 0, {2, 4, 1024}, fd);
+        if (!duplex) return duplex.error().message();
+        std::this_thread::sleep_for(std::chrono::milliseconds{50});
+        timespec before{}, after{};
+        ::clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &before);
+        std::this_thread::sleep_for(std::chrono::milliseconds{300});
+        ::clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &after);
+        if (::write(fd, "x", 1) != 1) return "no child";
+        const double used =
+            double(after.tv_sec - before.tv_sec) + double(after.tv_nsec - before.tv_nsec) * 1e-9;
+        return used < 0.03 ? "" : "used " + std::to_string(used) + " s";
+      });
+  CHECK(problem == "");
+}
+
+TEST_CASE("another secret is refused, and a sender that never comes is named") {
+  Lent ours, theirs;
+  theirs.context.secret[0] = std::byte{99};
+  theirs.context.deadline_s = 5;
+  ours.context.deadline_s = 0.3;
+  const PeerInfo a = info_of(0), b = info_of(1);
+  const WireShape shape{1, 2, 128};
+  auto receiver =
+      SocketTransport::setup(ours.context, edge_of(a, b, Side::receiver, shape, 1)).value();
+  auto stranger =
+      SocketTransport::setup(theirs.context, edge_of(a, b, Side::sender, shape, 1)).value();
+  const auto refused = stranger.connect(receiver.handshake());
+  REQUIRE(!refused);
+  CHECK(refused.error().code == Errc::refused);
+  CHECK(refused.error().rank == 0);
+  CHECK(refused.error().peer == 1);
+  CHECK(refused.error().transport == "socket");
+
+  const auto in = receiver.connect({});
+  REQUIRE(in.has_value());
+  const ProxyEngine::Helper helper{ours.proxy};
+  CHECK(wait_until([&] { return !ours.status.ok(); }));
+  CHECK(ours.status.result().error().code == Errc::timed_out);
+  CHECK(ours.status.result().error().peer == 0);
+}
+
+TEST_CASE("ends of different shapes are a mismatch") {
+  Lent lent;
+  const PeerInfo a = info_of(0), b = info_of(1);
+  auto receiver =
+      SocketTransport::setup(lent.context, edge_of(a, b, Side::receiver, {1, 2, 128}, 1)).value();
+  auto sender =
+      SocketTransport::setup(lent.context, edge_of(a, b, Side::sender, {1, 4, 128}, 1)).value();
+  const auto out = sender.connect(receiver.handshake());
+  CHECK(wait_until([&] { return !lent.status.ok(); }));
+  CHECK(lent.status.result().error().code == Errc::mismatch);
+  CHECK(sender.connect(Handshake{}).has_value());  // it is connected already
+}
+
+TEST_CASE("what cannot work is said at once") {
+  TransportContext context;
+  const PeerInfo a = info_of(0), b = info_of(1);
+  const auto no_proxy =
+      SocketTransport::setup(context, edge_of(a, b, Side::sender, {1, 2, 128}, 1));
+  REQUIRE(!no_proxy);
+  CHECK(no_proxy.error().code == Errc::invalid_usage);
+  Lent lent;
+  auto sender =
+      SocketTransport::setup(lent.context, edge_of(a, b, Side::sender, {1, 2, 128}, 1)).value();
+  CHECK(sender.connect(Handshake{}).error().code == Errc::mismatch);
+  const Environment environment{{{"CCL_SOCKET_IFNAME", "=nosuch0"}}};
+  CHECK(!SocketTransport::setup(lent.context, edge_of(a, b, Side::receiver, {1, 2, 128}, 1)));
+}
