@@ -1,0 +1,225 @@
+#include <ccl/topo/search.hpp>
+
+#include <fmt/format.h>
+
+#include <chrono>
+#include <iostream>
+#include <set>
+#include <string>
+
+#include "catch.hpp"
+#include "topo/machines.hpp"
+
+namespace topo = ccl::topo;
+using topo::NodeType;
+using topo::PathType;
+using topo::Pattern;
+
+namespace {
+
+topo::Graph graph_of(const std::string& text) {
+  const auto file = topo::parse_xml(text, "test.xml");
+  REQUIRE(file);
+  auto loaded = topo::to_graph(*file);
+  if (!loaded) FAIL(loaded.error().what);
+  return loaded->graph;
+}
+
+/// `gpus` behind an NVSwitch or only on PCIe, every two with a switch and a NIC of 25 GB/s.
+std::string machine(int gpus, const std::string& link) {
+  std::string text =
+      "<system><cpu numaid=\"0\" arch=\"x86_64\" vendor=\"GenuineIntel\" familyid=\"6\" "
+      "modelid=\"143\">";
+  for (int g = 0; g < gpus; ++g) {
+    if (g % 2 == 0) {
+      text += fmt::format(
+          "<pci busid=\"a{}:00.0\" link_speed=\"16 GT/s\" link_width=\"16\"><pci "
+          "busid=\"b{}:00.0\" "
+          "link_speed=\"16 GT/s\" link_width=\"16\"><nic><net name=\"n\" dev=\"{}\" "
+          "speed=\"200000\" "
+          "guid=\"0x{}\" gdr=\"1\"/></nic></pci>",
+          g, g, g / 2, g + 1);
+    }
+    text += fmt::format(
+        "<pci busid=\"c{}:00.0\" link_speed=\"16 GT/s\" link_width=\"16\"><gpu dev=\"{}\" "
+        "rank=\"{}\" "
+        "sm=\"80\" gdr=\"1\">{}</gpu></pci>",
+        g, g, g, link);
+    if (g % 2 == 1 || g == gpus - 1) text += "</pci>";
+  }
+  return text + "</cpu></system>";
+}
+
+constexpr auto switched = "<nvlink target=\"ff\" count=\"12\" tclass=\"0x068000\"/>";
+
+}  // namespace
+
+TEST_CASE("behind an NVSwitch rings fill the links") {
+  const topo::Graph graph = graph_of(machine(8, switched));
+  const topo::Paths paths = topo::compute_paths(graph);
+  const topo::ChannelPlan alone = topo::search_all(graph, paths, 8);
+  CHECK(alone.ring.count() == 12);
+  CHECK(alone.ring.bw_intra == 20);
+  CHECK(alone.ring.type_intra == PathType::nvl);
+  CHECK(topo::check(alone.ring, graph, paths) == "");
+  CHECK(topo::check(alone.tree, graph, paths) == "");
+  CHECK(alone.nvls.count() == 0);
+  const topo::ChannelPlan among = topo::search_all(graph, paths, 16);
+  CHECK(among.ring.count() == 4);
+  CHECK(among.ring.bw_inter == 24);
+  CHECK(among.ring.type_inter == PathType::pix);
+  CHECK(topo::check(among.ring, graph, paths) == "");
+  std::set<int> nets;
+  for (const auto& order : among.ring.channels) nets.insert(order.net_in);
+  CHECK(nets.size() == 4);
+}
+
+TEST_CASE("PCIe machines get one ring at the speed of the host") {
+  const topo::Graph graph = graph_of(machine(4, ""));
+  const topo::Paths paths = topo::compute_paths(graph);
+  const topo::ChannelPlan plan = topo::search_all(graph, paths, 4);
+  CHECK(plan.ring.total_bw() >= 20);
+  CHECK(plan.ring.type_intra == PathType::phb);
+  CHECK(topo::check(plan.ring, graph, paths) == "");
+}
+
+TEST_CASE("one GPU, no path and no GPU have answers") {
+  const topo::Graph one = graph_of(machine(1, ""));
+  const topo::Paths paths = topo::compute_paths(one);
+  CHECK(topo::search_all(one, paths, 1).ring.count() >= 1);
+  CHECK(topo::search_all(one, paths, 2).ring.channels.at(0).net_in == 0);
+  topo::Graph apart = one;
+  topo::Node stranger;
+  stranger.type = NodeType::gpu;
+  stranger.gpu.rank = 1;
+  stranger.gpu.sm = 80;
+  apart.add(stranger);
+  const topo::ChannelPlan last = topo::search_all(apart, topo::compute_paths(apart), 2);
+  REQUIRE(last.ring.count() == 1);
+  CHECK(last.ring.bw_intra == 0.1F);
+  CHECK(last.ring.channels[0].ranks == std::vector<int>{0, 1});
+  const topo::Graph none = graph_of("<system><cpu arch=\"x86_64\"/></system>");
+  CHECK(topo::search_all(none, topo::compute_paths(none), 0).ring.count() == 0);
+}
+
+TEST_CASE("ranks on CPUs get channels too") {
+  topo::Graph graph = graph_of(
+      "<system><cpu numaid=\"0\" arch=\"x86_64\" vendor=\"AuthenticAMD\"/>"
+      "<cpu numaid=\"1\" arch=\"x86_64\" vendor=\"AuthenticAMD\"/></system>");
+  topo::add_cpu_ranks(graph, 6);
+  const topo::Paths paths = topo::compute_paths(graph);
+  const topo::ChannelPlan plan = topo::search_all(graph, paths, 6);
+  CHECK(plan.ring.count() >= 1);
+  CHECK(plan.ring.bw_intra > 1);
+  CHECK(topo::check(plan.ring, graph, paths) == "");
+}
+
+TEST_CASE("found channels survive writing and reading") {
+  const topo::Graph graph = graph_of(machine(4, switched));
+  const topo::ChannelPlan plan = topo::search_all(graph, topo::compute_paths(graph), 8);
+  const std::string text =
+      topo::print_xml(topo::to_xml({plan.ring, plan.tree, plan.collnet_chain}, graph));
+  const auto file = topo::parse_xml(text, "graphs.xml");
+  REQUIRE(file);
+  const auto read = topo::to_channel_graphs(*file, graph);
+  if (!read) FAIL(read.error().what);
+  REQUIRE(read->size() == 3);
+  CHECK(read->at(0).channels == plan.ring.channels);
+  CHECK(read->at(0).bw_intra == plan.ring.bw_intra);
+  CHECK(read->at(1).pattern == plan.tree.pattern);
+  CHECK(topo::print_xml(topo::to_xml(*read, graph)) == text);
+  const auto bad = topo::parse_xml(
+      "<graphs><graph nchannels=\"1\" pattern=\"4\">\n<channel>\n<gpu "
+      "dev=\"9\"/></channel></graph></graphs>",
+      "bad.xml");
+  REQUIRE(bad);
+  const auto refused = topo::to_channel_graphs(*bad, graph);
+  REQUIRE_FALSE(refused);
+  CHECK(refused.error().what.find("bad.xml:3: <gpu> dev=\"9\"") == 0);
+}
+
+TEST_CASE("published graphs of real machines load beside ours") {
+  const char* folder = ccl::test::topology_folder();
+  if (folder == nullptr) return;
+  const std::filesystem::path root(folder);
+  for (const auto& [machine_file, graph_file] :
+       {std::pair("h200x8/topo.xml", "h200x8/graph.xml"),
+        std::pair("azure/ncv4-topo.xml", "azure/ncv4-graph.xml"),
+        std::pair("misc/panlichen-topo.xml", "misc/panlichen-graph.xml")}) {
+    const auto loaded = topo::load_graph((root / machine_file).string());
+    REQUIRE(loaded);
+    const auto file = topo::read_xml((root / graph_file).string());
+    REQUIRE(file);
+    const auto theirs = topo::to_channel_graphs(*file, loaded->graph);
+    if (!theirs) FAIL(theirs.error().what);
+    REQUIRE_FALSE(theirs->empty());
+    const int local = static_cast<int>(loaded->graph.of(NodeType::gpu).size());
+    const bool between = theirs->at(0).channels.at(0).net_in >= 0;
+    topo::PathRules rules;
+    rules.p2p_disabled = std::string(machine_file).find("panlichen") != std::string::npos;
+    const topo::ChannelPlan plan = topo::search_all(
+        loaded->graph, topo::compute_paths(loaded->graph, rules), between ? 2 * local : local);
+    std::cout << graph_file << ": ring " << theirs->at(0).count() << " x " << theirs->at(0).bw_intra
+              << ", ccl " << plan.ring.count() << " x " << plan.ring.bw_intra << "; tree "
+              << theirs->at(1).count() << " x " << theirs->at(1).bw_intra << ", ccl "
+              << plan.tree.count() << " x " << plan.tree.bw_intra << "\n";
+    if (std::string(graph_file).find("h200x8") != std::string::npos) {
+      CHECK(plan.ring.channels == theirs->at(0).channels);
+      CHECK(plan.tree.channels == theirs->at(1).channels);
+      CHECK(plan.ring.bw_intra == theirs->at(0).bw_intra);
+    }
+  }
+}
+
+TEST_CASE("channels of real machines beside NCCL's own answers") {
+  const char* folder = ccl::test::topology_folder();
+  if (folder == nullptr) return;
+  int worse = 0;
+  for (const ccl::test::Golden& golden : ccl::test::golden_machines(folder)) {
+    for (const int nodes : {1, 2, 4}) {
+      const auto start = std::chrono::steady_clock::now();
+      const int ranks = static_cast<int>(golden.graph.of(NodeType::gpu).size()) * nodes;
+      const topo::Paths paths = topo::compute_paths(golden.graph, golden.rules);
+      const topo::ChannelPlan plan = topo::search_all(golden.graph, paths, ranks);
+      const std::chrono::duration<double, std::milli> ms = std::chrono::steady_clock::now() - start;
+      const auto& theirs = golden.answers[fmt::format("n{}", nodes)]["graphs"];
+      const auto compare = [&](const char* key, const topo::ChannelGraph& ours) {
+        const auto& g = theirs[key];
+        const float bw = g["nChannels"].get<float>() * g["bwIntra"].get<float>();
+        const float inter = g["nChannels"].get<float>() * g["bwInter"].get<float>();
+        PathType intra_type, inter_type;
+        topo::parse(g["typeIntra"].get<std::string>(), intra_type);
+        topo::parse(g["typeInter"].get<std::string>(), inter_type);
+        const float our_inter = static_cast<float>(ours.count()) * ours.bw_inter;
+        const bool same =
+            ours.count() == g["nChannels"].get<int>() &&
+            std::abs(ours.bw_intra - g["bwIntra"].get<float>()) < 0.01F &&
+            std::abs(ours.bw_inter - g["bwInter"].get<float>()) < 0.01F &&
+            (bw == 0 || (ours.type_intra == intra_type && ours.type_inter == inter_type));
+        const bool no_worse = ours.total_bw() >= bw - 0.01F && our_inter >= inter - 0.01F;
+        worse += no_worse ? 0 : 1;
+        const std::string wrong = topo::check(ours, golden.graph, paths);
+        std::cout << fmt::format(
+            "{:28} n{} {:22} NCCL {:>2} x {:g}/{:g} {}/{} s{} x{}  ccl {:>2} x {:g}/{:g} {}/{} "
+            "s{:d} x{} {} {}\n",
+            golden.name, nodes, key, g["nChannels"].get<int>(), g["bwIntra"].get<float>(),
+            g["bwInter"].get<float>(), topo::name(intra_type), topo::name(inter_type),
+            g["sameChannels"].get<int>(), g["crossNic"].get<int>(), ours.count(), ours.bw_intra,
+            ours.bw_inter, topo::name(ours.type_intra), topo::name(ours.type_inter),
+            ours.same_channels, ours.cross_nic,
+            same       ? "same"
+            : no_worse ? "BETTER"
+                       : "WORSE",
+            wrong);
+        if (ours.pattern == Pattern::ring) CHECK(wrong == "");
+      };
+      compare("ring", plan.ring);
+      compare("tree", plan.tree);
+      compare("collnetChain_ifEnabled", plan.collnet_chain);
+      compare("collnetDirect_ifEnabled", plan.collnet_direct);
+      compare("nvls_ifSupported", plan.nvls);
+      std::cout << fmt::format("{:28} n{} {:.1f} ms\n", golden.name, nodes, ms.count());
+    }
+  }
+  CHECK(worse == 0);
+}
