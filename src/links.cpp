@@ -145,7 +145,7 @@ Result<void> Links::connect(const std::vector<int>& from, const std::vector<int>
   context.deadline_s = state.init_timeout_s;
   const auto peer_of = [me](const Half& h) { return h.sender == me ? h.receiver : h.sender; };
   const auto named = [&](Error error, int peer) {
-    error.peer = peer;
+    if (error.peer < 0) error.peer = peer;  // a rank that was lost meanwhile is named already
     if (error.transport.empty()) error.transport = connector_.name;
     return fail(state.blame(std::move(error)));
   };
