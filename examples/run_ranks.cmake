@@ -7,9 +7,10 @@ else()
   math(EXPR last "${ranks} - 1")
   foreach(rank RANGE ${last})
     list(APPEND commands COMMAND ${CMAKE_COMMAND} -E env RANK=${rank} WORLD_SIZE=${ranks}
-      LOCAL_RANK=${rank} MASTER_ADDR=127.0.0.1 MASTER_PORT=1${port} ${program})
+      LOCAL_RANK=${rank} MASTER_ADDR=127.0.0.1 MASTER_PORT=1${port} sh -c "exec \"$0\" >&2" ${program})
   endforeach()
-  execute_process(${commands} RESULTS_VARIABLE results)  # all at once
+  # All at once, in a pipeline; they print past it, since a rank may outlive the one that would read.
+  execute_process(${commands} RESULTS_VARIABLE results)
 endif()
 foreach(result IN LISTS results)
   if(NOT result EQUAL 0)
