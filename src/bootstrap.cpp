@@ -10,6 +10,8 @@
 #include <deque>
 #include <map>
 #include <optional>
+#include <set>
+#include <thread>
 
 #include <net/auth.hpp>
 #include <net/conn.hpp>
@@ -22,6 +24,7 @@ using namespace net;
 namespace {
 constexpr std::uint64_t own_tags = std::uint64_t{1} << 63;  // tags of this class, not of its users
 constexpr double goodbye_s = 5;
+constexpr double last_word_s = 2;  // to tell another root why this rank ends
 }  // namespace
 
 // Everything here is guarded by the engine's mutex, except what `form` sets before anyone else sees
@@ -52,11 +55,17 @@ class Bootstrap::Core : public std::enable_shared_from_this<Core> {
   Result<void> join_root(const IdContent& id, int root, int roots) {
     root_rank_ = id.root_rank;
     const Hello hello{HelloKind::join, ranks_, roots, root, me_};
-    CCL_TRY(Fd fd, auth_connect(Address{id.root}, id.secret, bytes_of(hello), deadline(), status_));
+    auto fd = auth_connect(Address{id.root}, id.secret, bytes_of(hello), deadline(), status_);
+    if (!fd && !status_->ok() && !roots_.empty()) {
+      // What this rank has heard from its first root, the second one may learn from nobody else.
+      fd = auth_connect(Address{id.root}, id.secret, bytes_of(hello), Deadline::after(last_word_s),
+                        nullptr);
+    }
+    if (!fd) return failed_at(root_rank_, std::move(fd).error());
     Lock lock{mutex()};
-    CCL_TRY(auto conn, start(std::move(fd), Role::root, Member{}));
+    CCL_TRY(auto conn, start(std::move(*fd), Role::root, Member{}));
     roots_.push_back(std::move(conn));
-    return {};
+    return status_->result();
   }
 
   Result<Member> next_from_root() {
@@ -88,6 +97,26 @@ class Bootstrap::Core : public std::enable_shared_from_this<Core> {
     CCL_CHECK(all_gather(members.data(), sizeof(Member)));
     set_members(std::move(members));
     return {};
+  }
+
+  void set_root_secrets(std::vector<Secret> secrets) {
+    root_secrets_ = std::move(secrets);
+    missing_by_root_.resize(root_secrets_.size());
+  }
+
+  /// After a failure: ranks on their way to this process's root shall hear the reason, not find
+  /// nobody there.
+  void wait_for_late_ranks() {
+    const auto until = Deadline::after(last_word_s / 2);
+    for (;;) {
+      {
+        const Lock lock{mutex()};
+        const auto waits = [](const Secret& s) { return local_root_waits(s); };
+        if (std::none_of(root_secrets_.begin(), root_secrets_.end(), waits)) return;
+      }
+      if (until.passed()) return;
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
   }
 
   void set_members(std::vector<Member> members) {
@@ -249,6 +278,10 @@ class Bootstrap::Core : public std::enable_shared_from_this<Core> {
     a.set_port(0);
     return a;
   }
+  void set_joined() {
+    const Lock lock{mutex()};
+    joined_ = true;
+  }
   void set_forming_child(const std::shared_ptr<Core>& child) {
     const Lock lock{mutex()};
     forming_child_ = child;
@@ -301,7 +334,7 @@ class Bootstrap::Core : public std::enable_shared_from_this<Core> {
   }
 
   Result<std::shared_ptr<Conn>> start(Fd fd, Role role, const Member& peer) {
-    return Conn::start(
+    auto conn = Conn::start(
         std::move(fd),
         [weak = weak_from_this()](Conn&, const FrameHeader& h, Bytes payload) {
           if (const auto self = weak.lock()) self->frame(h, payload);
@@ -309,6 +342,10 @@ class Bootstrap::Core : public std::enable_shared_from_this<Core> {
         [weak = weak_from_this(), role, peer](Conn& c, int os_code) {
           if (const auto self = weak.lock()) self->closed(c, role, peer, os_code);
         });
+    if (conn && failure_) {  // the other end has not heard yet
+      (*conn)->send_now(FrameKind::notice, rank_, 0, bytes_of(to_notice(*failure_)));
+    }
+    return conn;
   }
 
   void accept(Accepted one) {
@@ -323,8 +360,7 @@ class Bootstrap::Core : public std::enable_shared_from_this<Core> {
     const bool ring = hello.kind == HelloKind::ring;
     auto conn = start(std::move(one.fd), ring ? Role::prev : Role::peer, hello.me);
     if (!conn) return;
-    if (failure_) {  // the caller has not heard yet
-      (*conn)->send_now(FrameKind::notice, rank_, 0, bytes_of(to_notice(*failure_)));
+    if (failure_) {
       (*conn)->drain();
     } else if (leaving_) {
       (*conn)->send_now(FrameKind::goodbye, rank_, 0, {});
@@ -363,7 +399,13 @@ class Bootstrap::Core : public std::enable_shared_from_this<Core> {
         Progress p;
         if (!read_into(p, payload)) break;
         if (p.root_rank >= 0) root_rank_ = p.root_rank;
-        missing_.assign(p.missing, p.missing + std::clamp(p.missing_count, 0, 8));
+        // Another root knows about other ranks.
+        const int count = std::clamp(p.missing_count, 0, 8);
+        if (h.tag < missing_by_root_.size()) {
+          missing_by_root_[h.tag].assign(p.missing, p.missing + count);
+        }
+        missing_.clear();
+        for (const auto& m : missing_by_root_) missing_.insert(m.begin(), m.end());
         ++progress_;
         break;
       }
@@ -475,6 +517,8 @@ class Bootstrap::Core : public std::enable_shared_from_this<Core> {
   void spread(const Error& error) {
     const Notice notice = to_notice(error);
     for_each_conn([&](Conn& c) { c.send_now(FrameKind::notice, rank_, 0, bytes_of(notice)); });
+    // Not through its connection: this process may end before its root reads that.
+    for (const Secret& secret : root_secrets_) fail_local_root(secret, error);
   }
 
   void settle(Error error) {
@@ -510,10 +554,14 @@ class Bootstrap::Core : public std::enable_shared_from_this<Core> {
   // Ends when `done`, on failure, or when nothing has moved for deadline_s.
   template <class Done>
   Result<void> wait(Lock& lock, Done done, const char* what) {
-    return wait(lock, done, what, [&] { return missing_; });
+    return wait(lock, done, what, [] { return std::vector<int>{}; });
   }
   template <class Done, class Missing>
   Result<void> wait(Lock& lock, Done done, const char* what, Missing missing) {
+    // While ranks meet, those who know who is missing shall be the first to say so.
+    const auto deadline = [&] {
+      return Deadline::after(joined_ || !missing_.empty() ? deadline_s_ : 1.5 * deadline_s_);
+    };
     auto until = deadline();
     auto seen = progress_;
     for (;;) {
@@ -525,7 +573,8 @@ class Bootstrap::Core : public std::enable_shared_from_this<Core> {
         until = deadline();
       }
       if (until.passed()) {
-        const std::vector<int> late = missing();
+        const std::vector<int> late =
+            missing_.empty() ? missing() : std::vector(missing_.begin(), missing_.end());
         Error e;
         e.code = Errc::timed_out;
         e.peer = late.empty() ? -1 : late.front();
@@ -557,6 +606,7 @@ class Bootstrap::Core : public std::enable_shared_from_this<Core> {
 
   std::shared_ptr<Gate> gate_;
   std::shared_ptr<Conn> next_, prev_;
+  std::vector<Secret> root_secrets_;             // of all roots; some may live in this process
   std::vector<std::shared_ptr<Conn>> roots_;     // until all ranks stand in the ring
   std::vector<std::shared_ptr<Conn>> accepted_;  // from peers
   std::map<int, std::shared_ptr<Conn>> in_;      // the latest of accepted_, by peer
@@ -564,10 +614,11 @@ class Bootstrap::Core : public std::enable_shared_from_this<Core> {
 
   std::condition_variable changed_;
   std::uint64_t progress_ = 0;  // counts whatever shows that others are alive and moving
-  std::vector<int> missing_;    // ranks that have not joined, as far as the root has said
+  std::vector<std::vector<int>> missing_by_root_;  // ranks that have not joined it, as it has said
+  std::set<int> missing_;                          // of all roots
   std::optional<Member> next_member_;
   int root_rank_ = -1;
-  bool formed_ = false, released_ = false;
+  bool formed_ = false, released_ = false, joined_ = false;
   std::optional<Error> failure_;
   bool leaving_ = false, finalized_ = false;
 
@@ -625,6 +676,9 @@ Result<std::unique_ptr<Bootstrap>> Bootstrap::join(std::span<const UniqueId> ids
   // One secret for all, that of the first id: every rank has it.
   auto core = std::make_shared<Core>(rank, ranks, roots[0].secret, deadline_s, options.status);
   std::unique_ptr<Bootstrap> out{new Bootstrap(core)};
+  std::vector<Secret> root_secrets;
+  for (const IdContent& root : roots) root_secrets.push_back(root.secret);
+  core->set_root_secrets(std::move(root_secrets));
   const auto form = [&]() -> Result<void> {
     if (ranks == 1) {
       core->set_members({this_member(0, {})});
@@ -643,7 +697,12 @@ Result<std::unique_ptr<Bootstrap>> Bootstrap::join(std::span<const UniqueId> ids
     CCL_CHECK(core->form_ring(next));
     return core->exchange_members();
   };
-  if (const auto formed = form(); !formed) return fail(core->give_up(formed.error()));
+  if (const auto formed = form(); !formed) {
+    Error error = core->give_up(formed.error());
+    core->wait_for_late_ranks();
+    return fail(std::move(error));
+  }
+  core->set_joined();
   log_info(LogPart::bootstrap, "{} of {} has joined", describe(core->me()), ranks);
   return out;
 }

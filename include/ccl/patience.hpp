@@ -23,6 +23,7 @@ struct Watch {
 template <class Memory>
 class Patience {
  public:
+  /// `watch` must outlive it: kernels leave it where their arguments are, not in registers.
   explicit CCL_HD Patience(const Watch& watch) : watch_{watch} {}
 
   CCL_HD constexpr bool gave_up() const { return gave_up_; }
@@ -51,7 +52,7 @@ class Patience {
   }
 
  private:
-  Watch watch_;
+  const Watch& watch_;
   unsigned polls_ = 0;
   bool gave_up_ = false;
   int peer_ = -1;

@@ -21,65 +21,78 @@ class Span {
   CCL_HD char* out(Index at) const { return out_ + at * Index{sizeof(T)}; }
 
   /// A lane's cells of the tile whose first element is `at` and which has `left` elements, or fewer
-  /// than none, or more than fit. What is not there reads as zero.
-  template <class Lane>
+  /// than none, or more than fit. What is not there reads as zero. `Full`: all of the tile is
+  /// there, and no branch parts the loads of one tile from those of the next.
+  template <bool Full, class Lane>
   CCL_HD typename Lane::Fragment load(const Lane& lane, Index at, Index left) const {
     typename Lane::Fragment f{};
-    const char* const from = in(at);
+    const char* const from = in(at) + lane.cell(0) * per_cell * int(sizeof(T));
     CCL_UNROLL for (int c = 0; c < Lane::cells; c += Lane::stride) {
       const int first = lane.cell(c) * per_cell;
-      if (lane.has(c) && whole<Lane>() && first + Lane::stride * per_cell <= left) {
-        read<Lane::stride * cell_words>(from + first * int(sizeof(T)), &f.word[c * cell_words]);
+      const int offset = c * per_cell * int(sizeof(T));  // a lane's cells lie side by side
+      if (whole<Lane>() && (Full || first + Lane::stride * per_cell <= left)) {
+        if (lane.has(c)) read<Lane::stride * cell_words>(from + offset, &f.word[c * cell_words]);
       } else {
         CCL_UNROLL for (int i = 0; i < Lane::stride * per_cell; ++i) {
-          if (!lane.has(c + i / per_cell) || first + i >= left) continue;
+          if (!lane.has(c + i / per_cell) || (!Full && first + i >= left)) continue;
           T x;
-          __builtin_memcpy(&x, from + (first + i) * int(sizeof(T)), sizeof(T));
+          __builtin_memcpy(&x, aligned<element_align>(from + offset + i * int(sizeof(T))),
+                           sizeof(T));
           Element<T>::put(&f.word[(c + i / per_cell) * cell_words], i % per_cell, x);
         }
       }
     }
     return f;
   }
-  template <class Lane>
+  template <bool Full, class Lane>
   CCL_HD void store(const Lane& lane, Index at, Index left,
                     const typename Lane::Fragment& f) const {
-    char* const to = out(at);
+    char* const to = out(at) + lane.cell(0) * per_cell * int(sizeof(T));
     CCL_UNROLL for (int c = 0; c < Lane::cells; c += Lane::stride) {
       const int first = lane.cell(c) * per_cell;
-      if (lane.has(c) && whole<Lane>() && first + Lane::stride * per_cell <= left) {
-        write<Lane::stride * cell_words>(to + first * int(sizeof(T)), &f.word[c * cell_words]);
+      const int offset = c * per_cell * int(sizeof(T));
+      if (whole<Lane>() && (Full || first + Lane::stride * per_cell <= left)) {
+        if (lane.has(c)) write<Lane::stride * cell_words>(to + offset, &f.word[c * cell_words]);
       } else {
         CCL_UNROLL for (int i = 0; i < Lane::stride * per_cell; ++i) {
-          if (!lane.has(c + i / per_cell) || first + i >= left) continue;
+          if (!lane.has(c + i / per_cell) || (!Full && first + i >= left)) continue;
           const T x = Element<T>::get(&f.word[(c + i / per_cell) * cell_words], i % per_cell);
-          __builtin_memcpy(to + (first + i) * int(sizeof(T)), &x, sizeof(T));
+          __builtin_memcpy(aligned<element_align>(to + offset + i * int(sizeof(T))), &x, sizeof(T));
         }
       }
     }
   }
 
  private:
+  // What every element's address is a multiple of.
+  static constexpr int element_align = (Align | int(sizeof(T))) & -(Align | int(sizeof(T)));
+  static constexpr int run_align = Align & -Align;
+  template <int Words>
+  static constexpr int access = Words % 2 == 0 ? 16 : 8;  // bytes that a lane moves at once
+
   /// May whole cells be moved as words? A CPU takes any address.
   template <class Lane>
   CCL_HD static constexpr bool whole() {
     if constexpr (!Element<T>::packed) return false;
-    NV_IF_ELSE_TARGET(NV_IS_DEVICE, (return Align >= 8 * cell_words * Lane::stride;),
+    NV_IF_ELSE_TARGET(NV_IS_DEVICE, (return run_align >= access<cell_words * Lane::stride>;),
                       (return true;))
+  }
+  /// The user's memory is theirs to alias: a copy of known alignment is one access of that size.
+  template <int Bytes, class P>
+  CCL_HD static P* aligned(P* at) {
+    return static_cast<P*>(__builtin_assume_aligned(at, Bytes));
   }
   template <int Words>
   CCL_HD static void read(const char* from, Word* to) {
-    NV_IF_ELSE_TARGET(
-        NV_IS_DEVICE,
-        (__builtin_memcpy(to, __builtin_assume_aligned(from, Words % 2 ? 8 : 16), 8 * Words);),
-        (__builtin_memcpy(to, from, 8 * Words);))
+    NV_IF_ELSE_TARGET(NV_IS_DEVICE,
+                      (__builtin_memcpy(to, aligned<access<Words>>(from), 8 * Words);),
+                      (__builtin_memcpy(to, from, 8 * Words);))
   }
   template <int Words>
   CCL_HD static void write(char* to, const Word* from) {
-    NV_IF_ELSE_TARGET(
-        NV_IS_DEVICE,
-        (__builtin_memcpy(__builtin_assume_aligned(to, Words % 2 ? 8 : 16), from, 8 * Words);),
-        (__builtin_memcpy(to, from, 8 * Words);))
+    NV_IF_ELSE_TARGET(NV_IS_DEVICE,
+                      (__builtin_memcpy(aligned<access<Words>>(to), from, 8 * Words);),
+                      (__builtin_memcpy(to, from, 8 * Words);))
   }
 
   const char* in_;

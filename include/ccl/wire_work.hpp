@@ -47,4 +47,16 @@ struct WireWork {
   Watch watch;
 };
 
+/// What every share's address is a multiple of, at most 16: buffers, and the strides between
+/// shares.
+template <class R>
+int alignment(const WireWork<R>& work) {
+  Word bits = 16 | reinterpret_cast<cuda::std::uintptr_t>(work.input) |
+              reinterpret_cast<cuda::std::uintptr_t>(work.output);
+  if (!work.layout.split) {
+    bits |= Word(work.layout.in_stride | work.layout.out_stride) * sizeof(typename R::Type);
+  }
+  return int(bits & -bits);
+}
+
 }  // namespace ccl

@@ -8,6 +8,7 @@
 #include <thread>
 
 #include <net/auth.hpp>
+#include <poll.h>
 #include <sys/epoll.h>
 
 namespace ccl::net {
@@ -15,6 +16,7 @@ namespace {
 
 constexpr std::array<char, 4> magic{'c', 'c', 'l', 1};
 constexpr double guest_patience_s = 5;  // for a whole handshake
+constexpr double answer_grace_s = 2;    // for the last step, although the status says stop
 constexpr size_t most_guests = 1024;    // at once; the oldest goes when more come
 using Nonce = std::array<std::byte, 16>;
 
@@ -264,6 +266,10 @@ Result<Fd> connect_and_prove(const Address& where, const Secret& secret, Bytes h
   message.insert(message.end(), hello.begin(), hello.end());
   append(message, proof(secret, "caller", greeting.nonce, claim.nonce, hello));
   CCL_CHECK(send_all(fd.get(), message.data(), Index(message.size()), deadline, status));
+  // From here on the other end may count on this connection: whoever gave up now, at once, would
+  // look like a rank that died.
+  (void)wait_ready(fd.get(), POLLIN, Deadline::after(std::min(answer_grace_s, deadline.left_s())),
+                   nullptr);
   Digest answer;
   CCL_CHECK(recv_all(fd.get(), &answer, sizeof answer, deadline, status));
   if (!same_digest(answer, proof(secret, "listener", greeting.nonce, claim.nonce, hello))) {

@@ -8,6 +8,7 @@
 #include <cstring>
 #include <map>
 #include <optional>
+#include <set>
 
 #include <net/auth.hpp>
 #include <net/rendezvous.hpp>
@@ -83,17 +84,40 @@ namespace {
 constexpr double unused_root_s = 3600;  // without any rank
 constexpr double failed_root_s = 60;    // late ranks still hear why
 
+class Root;
+// The roots of this process, with the engine's mutex.
+std::vector<std::weak_ptr<Root>>& local_roots() {
+  static auto& roots = *new std::vector<std::weak_ptr<Root>>;
+  return roots;
+}
+
 class Root : public std::enable_shared_from_this<Root> {
  public:
-  Root(int root_rank) : root_rank_(root_rank) {}
+  Root(const Secret& secret, int root_rank) : secret_(secret), root_rank_(root_rank) {}
 
-  Result<Address> open(const Address& where, const Secret& secret) {
+  Result<Address> open(const Address& where) {
     // The gate keeps the root alive, the ticker ends both.
-    CCL_TRY(gate_, Gate::open(where, secret, [self = shared_from_this()](Accepted one) {
+    CCL_TRY(gate_, Gate::open(where, secret_, [self = shared_from_this()](Accepted one) {
               self->accept(std::move(one));
             }));
     CCL_CHECK(Engine::get().add_ticker([self = shared_from_this()] { return self->tick(); }));
+    std::erase_if(local_roots(), [](const auto& root) { return root.expired(); });
+    local_roots().push_back(weak_from_this());
     return gate_->address();
+  }
+  const Secret& secret() const { return secret_; }
+  bool ended() const { return !gate_; }
+
+  void fail_all(const Error& error) {
+    if (failure_ || !gate_) return;
+    failure_ = to_notice(error);
+    over_ = Deadline::after(int(guests_.size()) == expected_ ? 0 : failed_root_s);
+    log_info(LogPart::bootstrap, "root: {}", error.message());
+    for (auto& [r, guest] : guests_) {
+      guest.conn->send_now(FrameKind::notice, -1, 0, bytes_of(*failure_));
+      guest.conn->drain();
+    }
+    if (expected_ != 0 && int(guests_.size()) == expected_) end();
   }
 
  private:
@@ -124,6 +148,8 @@ class Root : public std::enable_shared_from_this<Root> {
     if (failure_) {
       (*conn)->send_now(FrameKind::notice, -1, 0, bytes_of(*failure_));
       (*conn)->drain();
+      late_.insert(rank);
+      if (int(guests_.size() + late_.size()) >= expected_) end();  // nobody else will ask
       return;
     }
     if (guests_.empty() && expected_ == 0) {
@@ -159,7 +185,7 @@ class Root : public std::enable_shared_from_this<Root> {
     }
     guests_[rank] = {hello.me, std::move(*conn), false, false};
     tell_progress_ = true;
-    guests_[rank].conn->send(FrameKind::progress, -1, 0, bytes_of(progress()));
+    guests_[rank].conn->send(FrameKind::progress, -1, std::uint64_t(root_), bytes_of(progress()));
     if (int(guests_.size()) != expected_) return;
     for (auto& [r, guest] : guests_) {
       if (mine(r)) {
@@ -217,23 +243,12 @@ class Root : public std::enable_shared_from_this<Root> {
     end();
   }
 
-  void fail_all(const Error& error) {
-    if (failure_) return;
-    failure_ = to_notice(error);
-    over_ = Deadline::after(failed_root_s);
-    log_info(LogPart::bootstrap, "root: {}", error.message());
-    for (auto& [r, guest] : guests_) {
-      guest.conn->send_now(FrameKind::notice, -1, 0, bytes_of(*failure_));
-      guest.conn->drain();
-    }
-  }
-
   bool tick() {
     if (!gate_) return false;
     if (tell_progress_ && !failure_) {
       tell_progress_ = false;
       for (auto& [r, guest] : guests_) {
-        guest.conn->send(FrameKind::progress, -1, 0, bytes_of(progress()));
+        guest.conn->send(FrameKind::progress, -1, std::uint64_t(root_), bytes_of(progress()));
       }
     }
     if (over_.passed() && (failure_ || guests_.empty())) end();
@@ -245,8 +260,10 @@ class Root : public std::enable_shared_from_this<Root> {
     gate_.reset();
   }
 
+  const Secret secret_;
   std::shared_ptr<Gate> gate_;
   std::map<int, Guest> guests_;  // by rank
+  std::set<int> late_;           // came after the failure
   int ranks_ = 0, roots_ = 0, root_ = 0;
   int first_ = 0, last_ = 0;  // ranks served
   int expected_ = 0;          // ranks that join here; 0: nobody has said yet
@@ -261,7 +278,22 @@ class Root : public std::enable_shared_from_this<Root> {
 
 Result<Address> open_root(const Address& where, const Secret& secret, int root_rank) {
   const std::lock_guard lock{Engine::get().mutex()};
-  return std::make_shared<Root>(root_rank)->open(where, secret);
+  return std::make_shared<Root>(secret, root_rank)->open(where);
+}
+
+void fail_local_root(const Secret& secret, const Error& error) {
+  for (const auto& weak : local_roots()) {
+    const auto root = weak.lock();
+    if (root && root->secret() == secret) root->fail_all(error);
+  }
+}
+
+bool local_root_waits(const Secret& secret) {
+  for (const auto& weak : local_roots()) {
+    const auto root = weak.lock();
+    if (root && root->secret() == secret && !root->ended()) return true;
+  }
+  return false;
 }
 
 }  // namespace ccl::net

@@ -86,4 +86,10 @@ Member this_member(int rank, const WireAddress& listen);
 /// Serves one id in the engine's thread until its ranks have formed their ring or have failed.
 Result<Address> open_root(const Address& where, const Secret& secret, int root_rank);
 
+/// Tells the guests of this process's root with this secret, if there is one. With the engine's
+/// mutex.
+void fail_local_root(const Secret& secret, const Error& error);
+/// Whether such a root still waits for ranks who have not heard. With the engine's mutex.
+bool local_root_waits(const Secret& secret);
+
 }  // namespace ccl::net

@@ -1,11 +1,20 @@
 #include <ccl/bootstrap.hpp>
+#include <ccl/log.hpp>
 
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <deque>
+#include <filesystem>
+#include <fstream>
 #include <functional>
+#include <random>
+#include <set>
+#include <sstream>
 #include <thread>
 
 #include "catch.hpp"
+#include <net/socket.hpp>
 
 using namespace ccl;
 
@@ -108,4 +117,285 @@ TEST_CASE("ranks join, gather, talk, wait and leave") {
     EXPECT(!late && late.error().code == Errc::invalid_usage);
     return b->status().result();
   }));
+}
+
+TEST_CASE("ranks meet over IPv6, and when one is late") {
+  const Interfaces lo;
+  ::setenv("CCL_SOCKET_FAMILY", "AF_INET6", 1);
+  const auto ids = some_ids(1);
+  all_ok(on_ranks(3, [&](int rank) -> Result<void> {
+    if (rank == 1) std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    CCL_TRY(auto b, Bootstrap::join(ids, rank, 3, {20, nullptr}));
+    CCL_CHECK(gather_works(*b));
+    return b->finalize();
+  }));
+  ::unsetenv("CCL_SOCKET_FAMILY");
+}
+
+TEST_CASE("gathering inside hosts first gives the same") {
+  const Interfaces lo;
+  // Processes would differ in CCL_HOSTID; threads share the environment, so ranks set it in turn.
+  const int ranks = 7;
+  const auto ids = some_ids(1);
+  all_ok(on_ranks(ranks, [&](int rank) -> Result<void> {
+    std::unique_ptr<Bootstrap> b;
+    {
+      // The host is read when the rank starts to listen; it joins only when all have.
+      static std::atomic<int> reading{0};
+      while (reading != rank) std::this_thread::yield();
+      ::setenv("CCL_HOSTID", std::to_string(rank % 3).c_str(), 1);
+      std::thread next{[&] {
+        std::this_thread::sleep_for(std::chrono::milliseconds(50));
+        ++reading;
+      }};
+      auto joined = Bootstrap::join(ids, rank, ranks, {20, nullptr});
+      next.join();
+      if (!joined) return fail(joined.error());
+      b = std::move(*joined);
+    }
+    EXPECT(b->place(0).host_hash == b->place(3).host_hash);
+    EXPECT(b->place(0).host_hash != b->place(1).host_hash);
+    for (int round = 0; round < 3; ++round) {
+      std::vector<int> all(ranks, -1);
+      all[size_t(rank)] = rank + round;
+      CCL_CHECK(b->all_gather_hosts(all.data(), sizeof(int)));
+      for (int r = 0; r < ranks; ++r) EXPECT(all[size_t(r)] == r + round);
+    }
+    return b->finalize();
+  }));
+  ::unsetenv("CCL_HOSTID");
+}
+
+TEST_CASE("split makes communicators of their own") {
+  const Interfaces lo;
+  const auto ids = some_ids(2);
+  std::array<std::array<std::byte, 16>, 6> secrets;
+  all_ok(on_ranks(6, [&](int rank) -> Result<void> {
+    CCL_TRY(auto b, Bootstrap::join(ids, rank, 6, {20, nullptr}));
+    // Ranks 0 2 4 in reverse order; 1 3 form another; 5 has no part.
+    CCL_TRY(auto half, b->split(rank == 5 ? -1 : rank % 2, -rank));
+    EXPECT((half == nullptr) == (rank == 5));
+    if (half) {
+      EXPECT(half->ranks() == (rank % 2 == 0 ? 3 : 2));
+      EXPECT(half->rank() == (rank % 2 == 0 ? (4 - rank) / 2 : (3 - rank) / 2));
+      EXPECT(half->secret() != b->secret());
+      secrets[size_t(rank)] = half->secret();
+      CCL_CHECK(gather_works(*half));
+      CCL_TRY(auto alone, half->split(half->rank(), 0));
+      EXPECT(alone->ranks() == 1);
+      CCL_CHECK(alone->finalize());
+    }
+    CCL_CHECK(gather_works(*b));
+    CCL_CHECK(b->finalize());  // the parent may go first
+    if (half) {
+      CCL_CHECK(gather_works(*half));
+      CCL_CHECK(half->finalize());
+    }
+    return {};
+  }));
+  CHECK(secrets[0] == secrets[4]);
+  CHECK(secrets[1] == secrets[3]);
+  CHECK(secrets[0] != secrets[1]);
+}
+
+TEST_CASE("an abort reaches everybody and names who called it") {
+  const Interfaces lo;
+  const auto ids = some_ids(1);
+  const auto errors = on_ranks(5, [&](int rank) -> Result<void> {
+    Status status;
+    CCL_TRY(auto b, Bootstrap::join(ids, rank, 5, {20, &status}));
+    CCL_CHECK(b->barrier());
+    if (rank == 3) {
+      Error why;
+      why.code = Errc::aborted;
+      why.peer = 3;
+      why.what = "the user pressed a key";
+      b->abort(why);
+      return status.result();
+    }
+    if (rank == 4) {  // not in any call
+      while (status.ok()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      return status.result();
+    }
+    return b->recv(3, 1) ? Result<void>{} : b->barrier();
+  });
+  for (const Error& e : errors) {
+    INFO(e.message());
+    CHECK(e.code == Errc::aborted);
+    CHECK(e.peer == 3);
+    CHECK(e.what.find("pressed a key") != std::string::npos);
+  }
+}
+
+TEST_CASE("a rank that leaves without finalize is named") {
+  const Interfaces lo;
+  const auto ids = some_ids(1);
+  const auto errors = on_ranks(3, [&](int rank) -> Result<void> {
+    CCL_TRY(auto b, Bootstrap::join(ids, rank, 3, {20, nullptr}));
+    CCL_CHECK(b->barrier());
+    if (rank == 1) return {};
+    return b->barrier();
+  });
+  for (const int r : {0, 2}) {
+    CHECK(errors[size_t(r)].code == Errc::aborted);
+    CHECK(errors[size_t(r)].peer == 1);
+    CHECK(errors[size_t(r)].rank == r);
+    CHECK_FALSE(errors[size_t(r)].host.empty());
+  }
+}
+
+TEST_CASE("a missing rank is named when the deadline passes") {
+  const Interfaces lo;
+  const auto ids = some_ids(GENERATE(1, 2));
+  const auto errors = on_ranks(4, [&](int rank) -> Result<void> {
+    if (rank == 2) return {};
+    CCL_CHECK(Bootstrap::join(ids, rank, 4, {0.5, nullptr}));
+    return {};
+  });
+  for (const int r : {0, 1, 3}) {
+    INFO(errors[size_t(r)].message());
+    CHECK(errors[size_t(r)].code == Errc::timed_out);
+    CHECK(errors[size_t(r)].peer == 2);
+  }
+}
+
+TEST_CASE("ranks that disagree are told so") {
+  const Interfaces lo;
+  SECTION("on the number of ranks") {
+    const auto ids = some_ids(1);
+    for (const Error& e : on_ranks(2, [&](int rank) -> Result<void> {
+           CCL_CHECK(Bootstrap::join(ids, rank, 2 + rank, {20, nullptr}));
+           return {};
+         })) {
+      CHECK(e.code == Errc::mismatch);
+    }
+  }
+  SECTION("on who is who") {
+    const auto ids = some_ids(1);
+    for (const Error& e : on_ranks(2, [&](int) -> Result<void> {
+           CCL_CHECK(Bootstrap::join(ids, 1, 3, {20, nullptr}));
+           return {};
+         })) {
+      CHECK(e.code == Errc::mismatch);
+      CHECK(e.peer == 1);
+    }
+  }
+  SECTION("on the size of a part") {
+    const auto ids = some_ids(1);
+    for (const Error& e : on_ranks(3, [&](int rank) -> Result<void> {
+           CCL_TRY(auto b, Bootstrap::join(ids, rank, 3, {20, nullptr}));
+           char all[30] = {};
+           return b->all_gather(all, rank == 1 ? 4 : 8);
+         })) {
+      CHECK(e.code == Errc::mismatch);
+    }
+  }
+}
+
+TEST_CASE("a wrong secret is refused, and the job goes on") {
+  const Interfaces lo;
+  const auto ids = some_ids(1);
+  auto wrong = ids;
+  wrong[0].bytes[40] ^= std::byte{1};  // within the secret
+  const auto stranger = Bootstrap::join(wrong, 1, 2, {20, nullptr});
+  REQUIRE_FALSE(stranger);
+  CHECK(stranger.error().code == Errc::refused);
+  all_ok(on_ranks(2, [&](int rank) -> Result<void> {
+    CCL_TRY(auto b, Bootstrap::join(ids, rank, 2, {20, nullptr}));
+    return b->finalize();
+  }));
+}
+
+TEST_CASE("wrong use is an error") {
+  CHECK(Bootstrap::join({}, 0, 2).error().code == Errc::invalid_argument);
+  CHECK(Bootstrap::join({}, 2, 2).error().code == Errc::invalid_argument);
+  const std::vector<UniqueId> empty(1);
+  CHECK(Bootstrap::join(empty, 0, 2).error().code == Errc::invalid_argument);
+  auto alone = Bootstrap::join({}, 0, 1).value();
+  CHECK(alone->send(1, 0, nullptr, 0).error().code == Errc::invalid_argument);
+  CHECK(alone->recv(-1, 0).error().code == Errc::invalid_argument);
+  CHECK(alone->all_gather(nullptr, 4).error().code == Errc::invalid_argument);
+}
+
+namespace {
+
+// The TCP ports at which this process listens.
+std::vector<int> listening_ports() {
+  std::set<std::string> sockets;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+    std::error_code ec;
+    const auto target = std::filesystem::read_symlink(entry.path(), ec).string();
+    if (target.starts_with("socket:[")) sockets.insert(target.substr(8, target.size() - 9));
+  }
+  std::vector<int> ports;
+  std::ifstream table{"/proc/self/net/tcp"};
+  std::string line;
+  std::getline(table, line);
+  while (std::getline(table, line)) {
+    std::istringstream in{line};
+    std::string field[10];
+    for (auto& f : field) in >> f;
+    if (field[3] != "0A" || !sockets.contains(field[9])) continue;
+    ports.push_back(std::stoi(field[1].substr(field[1].find(':') + 1), nullptr, 16));
+  }
+  return ports;
+}
+
+}  // namespace
+
+TEST_CASE("strangers at every port disturb nobody") {
+  const Interfaces lo;
+  const std::string file = "strangers." + std::to_string(::getpid()) + ".log";
+  ::setenv("CCL_DEBUG_FILE", file.c_str(), 1);
+  log_reload();
+  const auto ids = some_ids(2);
+  std::atomic<bool> over{false};
+  std::atomic<int> visits{0};
+  std::thread scanner{[&] {
+    std::mt19937 random{1};
+    std::deque<net::Fd> held;  // half-open, for ever
+    while (!over) {
+      for (const int port : listening_ports()) {
+        net::Address at = net::Address::parse("127.0.0.1:0").value();
+        at.set_port(port);
+        auto fd = net::connect_once(at, net::Deadline::after(1), nullptr);
+        if (!fd) continue;
+        ++visits;
+        std::string noise(random() % 200, 0);
+        for (char& c : noise) c = char(random());
+        if (visits % 3 == 0) noise = "ccl\1" + noise;
+        (void)net::send_all(fd->get(), noise.data(), Index(noise.size()), net::Deadline::after(1),
+                            nullptr);
+        held.push_back(std::move(*fd));
+        if (held.size() > 300) held.pop_front();
+      }
+    }
+  }};
+  all_ok(on_ranks(6, [&](int rank) -> Result<void> {
+    std::this_thread::sleep_for(std::chrono::milliseconds(60 * rank));  // give them time to scan
+    CCL_TRY(auto b, Bootstrap::join(ids, rank, 6, {20, nullptr}));
+    for (int i = 0; i < 3; ++i) {
+      CCL_CHECK(gather_works(*b));
+      CCL_CHECK(b->send((rank + 2) % 6, 1, &rank, 4));
+      CCL_CHECK(b->recv((rank + 4) % 6, 1));
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    }
+    CCL_TRY(auto child, b->split(rank % 2, 0));
+    CCL_CHECK(gather_works(*child));
+    CCL_CHECK(child->finalize());
+    return b->finalize();
+  }));
+  over = true;
+  scanner.join();
+  ::unsetenv("CCL_DEBUG_FILE");
+  log_reload();
+  std::ifstream log{file};
+  std::string line;
+  int named = 0;
+  while (std::getline(log, line)) {
+    named += line.find("refused a connection from 127.0.0.1:") != line.npos ? 1 : 0;
+  }
+  std::remove(file.c_str());
+  CHECK(visits > 50);
+  CHECK(named > 20);
 }

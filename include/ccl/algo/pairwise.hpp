@@ -12,6 +12,7 @@ namespace ccl {
 struct Pairwise {
   static constexpr const char* name = "Pairwise";
   static constexpr bool reorders = false;
+  static constexpr int wires = 2;  // that one channel of a rank works on at once
   template <class Op>
   static constexpr bool supports =
       detail::one_of<Op, AllToAll, AllToAllV, Gather, Scatter, SendRecv, AllGather, Broadcast>;

@@ -11,6 +11,7 @@ namespace ccl {
 struct Ring {
   static constexpr const char* name = "Ring";
   static constexpr bool reorders = true;
+  static constexpr int wires = 2;  // that one channel of a rank works on at once
   template <class Op>
   static constexpr bool supports =
       detail::one_of<Op, AllReduce, AllGather, ReduceScatter, Broadcast, Reduce>;

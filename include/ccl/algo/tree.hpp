@@ -1,6 +1,7 @@
 #pragma once
 
 #include <ccl/algo/ops.hpp>
+#include <ccl/seat.hpp>
 #include <ccl/types.hpp>
 
 namespace ccl {
@@ -12,6 +13,8 @@ namespace ccl {
 struct Tree {
   static constexpr const char* name = "Tree";
   static constexpr bool reorders = true;
+  static constexpr int wires =
+      2 * (TreeSeat::arity + 1);  // that one channel of a rank works on at once
   template <class Op>
   static constexpr bool supports = detail::one_of<Op, AllReduce, Broadcast, Reduce>;
   // Chunks under way between a leaf's send and its receive; each may fill a chunk's slots of the

@@ -5,11 +5,12 @@
 namespace ccl {
 
 /// What `Pairwise` may do: move a slice of the next message to or from any peer that is ready.
-/// Messages are bytes. One channel's part of each message is a run of whole 128-byte lines.
-template <LaneGroup Group, Protocol<Group> Proto, class R>
+/// Messages are bytes, at multiples of `Align`. One channel's part of each message is a run of
+/// whole 128-byte lines.
+template <LaneGroup Group, Protocol<Group> Proto, class R, int Align>
 class Exchange {
   using Memory = typename Group::Memory;
-  using Prims = WirePrims<Group, Proto, R, 1, 1, 1>;
+  using Prims = WirePrims<Group, Proto, R, Align, 1, 1>;
   static_assert(sizeof(typename R::Type) == 1, "Messages are bytes.");
 
  public:
@@ -30,7 +31,8 @@ class Exchange {
       for (Index at = group_.rank() * run; at < n; at += Group::width * run) {
         const Index m = n - at < run ? n - at : run;
         if (m == run) {
-          __builtin_memcpy(in.data + at, out.data + at, run);
+          __builtin_memcpy(__builtin_assume_aligned(in.data + at, Align),
+                           __builtin_assume_aligned(out.data + at, Align), run);
         } else {
           __builtin_memcpy(in.data + at, out.data + at, size_t(m));
         }
@@ -49,7 +51,7 @@ class Exchange {
   }
 
  private:
-  static constexpr Index run = 4096;
+  static constexpr Index run = Group::width == 1 ? 4096 : 16;  // of one lane, in `copy_own`
 
   /// This channel's part of a message.
   CCL_HD Message part(const Message& m) const {

@@ -32,7 +32,7 @@ class WireContext {
                                                           const Peers<Out>& outs) const {
     return {group_, work_, channel_, ins, outs};
   }
-  CCL_HD Exchange<Group, Proto, R> exchange() const { return {group_, work_, channel_}; }
+  CCL_HD Exchange<Group, Proto, R, Align> exchange() const { return {group_, work_, channel_}; }
 
  private:
   /// Chunks begin at multiples of 128 bytes, so that aligned buffers stay aligned.
@@ -57,7 +57,11 @@ class WireContext {
 /// One launch over wires, as an executor runs it: one group works on one channel.
 template <class Op, class Algo, class Proto, int Align, class R>
 struct WireBody {
-  const WireWork<R>& work;
+  using Work = WireWork<R>;
+  /// Of one GPU block, at most. A tree's all-reduce holds the ends of eight wires in registers, and
+  /// a block of half the lanes has twice as many for each.
+  static constexpr int max_lanes = Op::reduces && Algo::wires > 2 ? 256 : 512;
+  const Work& work;
 
   template <LaneGroup Group>
   CCL_HD void operator()(Group group, int channel) const {

@@ -39,18 +39,19 @@ class WirePrims {
 
   CCL_HD WirePrims(Group group, const WireWork<R>& work, int channel, const Peers<MaxIn>& ins,
                    const Peers<MaxOut>& outs)
-      : group_{group},
+      : work_{work},
+        row_{channel * work.ranks},
+        group_{group},
         lane_{group},
         data_{work.input, work.output},
-        reduction_{work.reduction},
+        reduction_{load_scalar(work.reduction)},
         steps_{work.slice_steps},
         patience_{work.watch} {
     CCL_UNROLL for (int i = 0; i < MaxIn; ++i) {
-      if (ins.rank[i] >= 0) open_in(i, work.in[channel * work.ranks + ins.rank[i]], ins.rank[i]);
+      if (ins.rank[i] >= 0) open_in(in_[i], work.in[row_ + ins.rank[i]], ins.rank[i]);
     }
     CCL_UNROLL for (int o = 0; o < MaxOut; ++o) {
-      if (outs.rank[o] >= 0)
-        open_out(o, work.out[channel * work.ranks + outs.rank[o]], outs.rank[o]);
+      if (outs.rank[o] >= 0) open_out(out_[o], work.out[row_ + outs.rank[o]], outs.rank[o]);
     }
   }
   WirePrims(const WirePrims&) = delete;
@@ -59,10 +60,10 @@ class WirePrims {
   CCL_HD ~WirePrims() {
     if (group_.rank() != 0) return;
     CCL_UNROLL for (int i = 0; i < MaxIn; ++i) {
-      if (has_in(i)) *in_[i].wire.received = in_[i].received;
+      if (has_in(i)) *work_.in[row_ + in_[i].peer].received = in_[i].received;
     }
     CCL_UNROLL for (int o = 0; o < MaxOut; ++o) {
-      if (has_out(o)) *out_[o].wire.sent = out_[o].sent;
+      if (has_out(o)) *work_.out[row_ + out_[o].peer].sent = out_[o].sent;
     }
   }
 
@@ -82,31 +83,32 @@ class WirePrims {
   /// Would a send, or a recv, of one slice go through without waiting for the peer? All lanes get
   /// the same answer. Of the first wire of each direction.
   CCL_HD bool can_send() {
-    if (out_[0].drained + Word(out_[0].wire.slot_count - steps_) < out_[0].sent) {
-      out_[0].drained = Memory::load_credit(out_[0].wire.drained);
-    }
-    return group_.all(out_[0].drained + Word(out_[0].wire.slot_count - steps_) >= out_[0].sent);
+    Out& out = out_[0];
+    if (!has_credit(out)) out.drained = Memory::load_credit(out.credit);
+    return group_.all(has_credit(out));
   }
   CCL_HD bool can_recv() {
     const In& in = in_[0];
-    if (!Proto::carries_flags || in.wire.proxied) {
-      return group_.all(Memory::load_acquire(in.wire.posted) > in.received);
-    }
-    const Packet* const tile = in.wire.slot(in.received);
-    return group_.all(lane_.here(lane_.load(tile), in.received + 1));
+    if (in.posted != nullptr) return group_.all(Memory::load_acquire(in.posted) > in.received);
+    return group_.all(lane_.here(lane_.load(slot(in.slots, in.received)), in.received + 1));
   }
   CCL_HD bool gave_up() const { return patience_.gave_up(); }
 
  private:
   enum Does { get = 1, load = 2, store = 4, put = 8, finish = 16 };  // in this order, tile by tile
   static constexpr int tile_elements = Lane::tile_cells * Data::per_cell;
+  // The ends of the wires, as far as every slice needs them: registers are scarce.
   struct In {
-    Wire wire;
+    const Packet* slots = nullptr;
+    const Word* posted = nullptr;  // null: packets tell by themselves
+    Word* credit = nullptr;        // the wire's `drained`
     Word received = 0;
     int peer = -1;
   };
   struct Out {
-    Wire wire;
+    Packet* slots = nullptr;
+    Word* posted = nullptr;  // null: packets tell by themselves
+    const Word* credit = nullptr;
     Word sent = 0;
     Word drained = 0;  // what the receiver was last seen to have given back
     int peer = -1;
@@ -116,20 +118,42 @@ class WirePrims {
   // In a step: a lone wire is always there, and the compiler is to know.
   CCL_HD bool takes(int i) const { return MaxIn == 1 || has_in(i); }
   CCL_HD bool fills(int o) const { return MaxOut == 1 || has_out(o); }
-  CCL_HD void open_in(int i, const Wire& wire, int peer) {
-    in_[i] = {wire, *wire.received, peer};
-    slice_ = slice_capacity(wire, steps_);
+  CCL_HD static R load_scalar(const R& reduction) {
+    if constexpr (detail::reduces<R>) {
+      return reduction.load();
+    } else {
+      return reduction;
+    }
   }
-  CCL_HD void open_out(int o, const Wire& wire, int peer) {
-    out_[o] = {wire, *wire.sent, 0, peer};
-    out_[o].drained = Memory::load_credit(wire.drained);
-    slice_ = slice_capacity(wire, steps_);
+  CCL_HD void open_in(In& in, const Wire& wire, int peer) {
+    in = {wire.slots, !Proto::carries_flags || wire.proxied ? wire.posted : nullptr, wire.drained,
+          *wire.received, peer};
+    take_shape(wire);
+  }
+  CCL_HD void open_out(Out& out, const Wire& wire, int peer) {
+    out = {wire.slots,
+           !Proto::carries_flags || wire.proxied ? wire.posted : nullptr,
+           wire.drained,
+           *wire.sent,
+           Memory::load_credit(wire.drained),
+           peer};
+    take_shape(wire);
+  }
+  /// All wires of a launch have one shape.
+  CCL_HD void take_shape(const Wire& wire) {
+    slice_ = int(slice_capacity(wire, steps_));
+    slot_count_ = wire.slot_count;
+    slot_packets_ = wire.slot_packets;
+  }
+  template <class P>
+  CCL_HD P* slot(P* slots, Word step) const {
+    return slots + Index(int(step) & (slot_count_ - 1)) * slot_packets_;
   }
 
   template <int What>
   CCL_HD void step(const Part& part) {
     for (Index at = 0; at < part.count; at += slice_) {
-      const Index n = part.count - at < slice_ ? part.count - at : slice_;
+      const int n = part.count - at < slice_ ? int(part.count - at) : slice_;
       open<What>();
       if constexpr (contiguous) {
         move_array<What>(part.in + at, part.out + at, n);
@@ -152,8 +176,8 @@ class WirePrims {
       }
       if constexpr ((What & get) != 0) {
         CCL_UNROLL for (int i = 0; i < MaxIn; ++i) {
-          if (!takes(i) || (Proto::carries_flags && !in_[i].wire.proxied)) continue;
-          while (Memory::load_acquire(in_[i].wire.posted) <= in_[i].received &&
+          if (!takes(i) || (Proto::carries_flags && in_[i].posted == nullptr)) continue;
+          while (Memory::load_acquire(in_[i].posted) <= in_[i].received &&
                  !patience_.ends(in_[i].peer, in_[i].received)) {
           }
         }
@@ -161,44 +185,46 @@ class WirePrims {
     }
     group_.sync();  // what lane 0 acquired, every lane has
   }
+  /// Is the next slice free to fill, as far as we know?
+  CCL_HD bool has_credit(const Out& out) const {
+    return out.drained + Word(slot_count_ - steps_) >= out.sent;
+  }
   CCL_HD void await_credit(Out& out) {
-    while (out.drained + Word(out.wire.slot_count - steps_) < out.sent) {
-      out.drained = Memory::load_credit(out.wire.drained);
-      if (out.drained + Word(out.wire.slot_count - steps_) >= out.sent) break;
-      if (patience_.ends(out.peer, out.sent)) break;
+    while (!has_credit(out)) {
+      out.drained = Memory::load_credit(out.credit);
+      if (!has_credit(out) && patience_.ends(out.peer, out.sent)) break;
     }
   }
 
   /// Gives the drained slices back and publishes the filled ones.
   template <int What>
-  CCL_HD void close(Index n) {
+  CCL_HD void close(int n) {
     group_.sync();  // every lane has read its share of the ones and written its share of the others
     const bool lead = group_.rank() == 0 && !patience_.gave_up();
     if constexpr ((What & put) != 0) {
       CCL_UNROLL for (int o = 0; o < MaxOut; ++o) {
         if (!fills(o)) continue;
         Out& out = out_[o];
-        if (lead && out.wire.proxied) {
-          out.wire.sizes[out.sent & Word(out.wire.slot_count - 1)] = wire_bytes(n);
+        if (lead && (!Proto::carries_flags || out.posted != nullptr)) {
+          Word* const sizes = work_.out[row_ + out.peer].sizes;
+          if (sizes != nullptr) sizes[int(out.sent) & (slot_count_ - 1)] = wire_bytes(n);
+          Memory::store_release(out.posted, out.sent + Word(steps_));
         }
         out.sent += Word(steps_);
-        if (lead && (!Proto::carries_flags || out.wire.proxied)) {
-          Memory::store_release(out.wire.posted, out.sent);
-        }
       }
     }
     if constexpr ((What & get) != 0) {
       CCL_UNROLL for (int i = 0; i < MaxIn; ++i) {
         if (!takes(i)) continue;
         in_[i].received += Word(steps_);
-        if (lead) Memory::store_credit(in_[i].wire.drained, in_[i].received);
+        if (lead) Memory::store_credit(in_[i].credit, in_[i].received);
       }
     }
   }
   /// Bytes of the wire that n elements take.
-  CCL_HD static Word wire_bytes(Index n) {
-    if constexpr (contiguous) return Word(n * Index{sizeof(T)});
-    return Word(div_up<Index>(n, tile_elements) * Lane::tile_packets * Index{sizeof(Packet)});
+  CCL_HD static Word wire_bytes(int n) {
+    if constexpr (contiguous) return Word(n) * sizeof(T);
+    return Word(div_up(n, tile_elements)) * Word(Lane::tile_packets * sizeof(Packet));
   }
 
   /// One CPU lane: slots hold plain elements, side by side.
@@ -208,7 +234,7 @@ class WirePrims {
     int sources = 0;
     if constexpr ((What & get) != 0) {
       for (int i = 0; i < MaxIn; ++i) {
-        if (takes(i)) from[sources++] = in_[i].wire.slot(in_[i].received);
+        if (takes(i)) from[sources++] = slot(in_[i].slots, in_[i].received);
       }
     }
     void* to[MaxOut + 1]{};
@@ -216,37 +242,63 @@ class WirePrims {
     if constexpr ((What & store) != 0) to[targets++] = data_.out(out_at);
     if constexpr ((What & put) != 0) {
       for (int o = 0; o < MaxOut; ++o) {
-        if (fills(o)) to[targets++] = out_[o].wire.slot(out_[o].sent);
+        if (fills(o)) to[targets++] = slot(out_[o].slots, out_[o].sent);
       }
     }
     if (patience_.gave_up()) return;
     const void* const own = (What & load) != 0 ? data_.in(in_at) : nullptr;
-    detail::move_elements<R, (What & finish) != 0>(reduction_, to, targets, own, from, sources, n);
+    detail::move_elements<R, (What & finish) != 0, (What & get) != 0 ? MaxIn : 0>(
+        reduction_, to, targets, own, from, sources, n);
   }
 
   template <int What>
-  CCL_HD void move_tiles(Index in_at, Index out_at, Index n) {
+  CCL_HD void move_tiles(Index in_at, Index out_at, int n) {
     constexpr int batch = MaxIn > 1 || MaxOut > 1 ? 1 : Proto::batch;
-    const int tiles = int(div_up<Index>(n, tile_elements));
-    int t = 0;
-    for (; t + batch <= tiles; t += batch) move<What, batch>(in_at, out_at, n, t);
-    for (; t < tiles; ++t) move<What, 1>(in_at, out_at, n, t);
+    Ends ends;
+    if constexpr ((What & get) != 0) {
+      CCL_UNROLL for (int i = 0; i < MaxIn; ++i) {
+        if (takes(i)) ends.from[i] = slot(in_[i].slots, in_[i].received);
+      }
+    }
+    if constexpr ((What & put) != 0) {
+      CCL_UNROLL for (int o = 0; o < MaxOut; ++o) {
+        if (fills(o)) ends.to[o] = slot(out_[o].slots, out_[o].sent);
+      }
+    }
+    int left = n;
+    CCL_ROLL for (; left >= batch * tile_elements; left -= batch * tile_elements) {
+      move<What, batch, true>(ends, in_at + (n - left), out_at + (n - left), left);
+    }
+    if constexpr (batch > 1) {
+      CCL_ROLL for (; left >= tile_elements; left -= tile_elements) {
+        move<What, 1, true>(ends, in_at + (n - left), out_at + (n - left), left);
+      }
+    }
+    if (left > 0) move<What, 1, false>(ends, in_at + (n - left), out_at + (n - left), left);
   }
 
-  /// N tiles through registers: everything is loaded before anything is looked at.
-  template <int What, int N>
-  CCL_HD void move(Index in_at, Index out_at, Index count, int t) {
+  /// Where the next tile of a slice comes from and goes to.
+  struct Ends {
+    const Packet* from[MaxIn];
+    Packet* to[MaxOut];
+  };
+
+  /// N tiles through registers: everything is loaded before anything is looked at. `Full`: all of
+  /// them are whole.
+  template <int What, int N, bool Full>
+  CCL_HD void move(Ends& ends, Index in_at, Index out_at, int left) {
     Fragment f[N];
     if constexpr ((What & load) != 0) {
       CCL_UNROLL for (int n = 0; n < N; ++n) {
-        const Index at = Index{t + n} * tile_elements;
-        f[n] = data_.load(lane_, in_at + at, count - at);
+        f[n] = data_.template load<Full>(lane_, in_at + n * tile_elements, left);
       }
     }
     if constexpr ((What & get) != 0) {
-      Fragments<Fragment, N> got[MaxIn]{};
+      Fragments<Fragment, N> got[MaxIn];
       CCL_UNROLL for (int i = 0; i < MaxIn; ++i) {
-        if (takes(i)) got[i] = take<N>(in_[i], t);
+        if (!takes(i)) continue;
+        got[i] = collect<N>(lane_, ends.from[i], in_[i].received + 1, in_[i].peer, patience_);
+        ends.from[i] += N * Lane::tile_packets;
       }
       CCL_UNROLL for (int n = 0; n < N; ++n) {
         if constexpr ((What & load) == 0) {
@@ -267,30 +319,28 @@ class WirePrims {
     if constexpr ((What & put) != 0) {
       CCL_UNROLL for (int o = 0; o < MaxOut; ++o) {
         if (!fills(o)) continue;
-        Packet* const to = out_[o].wire.slot(out_[o].sent) + Index{t} * Lane::tile_packets;
         CCL_UNROLL for (int n = 0; n < N; ++n) {
-          lane_.store(to + n * Lane::tile_packets, f[n], out_[o].sent + 1);
+          lane_.store(ends.to[o] + n * Lane::tile_packets, f[n], out_[o].sent + 1);
         }
+        ends.to[o] += N * Lane::tile_packets;
       }
     }
     if constexpr ((What & store) != 0) {
       CCL_UNROLL for (int n = 0; n < N; ++n) {
-        const Index at = Index{t + n} * tile_elements;
-        data_.store(lane_, out_at + at, count - at, f[n]);
+        data_.template store<Full>(lane_, out_at + n * tile_elements, left, f[n]);
       }
     }
   }
-  template <int N>
-  CCL_HD Fragments<Fragment, N> take(const In& in, int t) {
-    return collect<N>(lane_, in.wire.slot(in.received) + Index{t} * Lane::tile_packets,
-                      in.received + 1, in.peer, patience_);
-  }
+
+  const WireWork<R>& work_;
+  int row_;  // of this channel among the wires
   Group group_;
   Lane lane_;
   Data data_;
   R reduction_;
   int steps_;
-  Index slice_ = 1;  // elements
+  int slice_ = 1;  // elements
+  int slot_count_ = 1, slot_packets_ = 0;
   In in_[MaxIn];
   Out out_[MaxOut];
   Patience<Memory> patience_;

@@ -1,0 +1,97 @@
+#pragma once
+
+#include <ccl/transport/loopback.hpp>
+#include <ccl/transport/shm.hpp>
+#include <ccl/transport/socket.hpp>
+#include <ccl/transport/transport.hpp>
+
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <variant>
+
+namespace ccl {
+
+/// The first of `Ts` that connects an edge, chosen per edge at run time. At compile time it
+/// promises only what all of them do.
+template <Transport... Ts>
+struct AnyOf {
+  static_assert(sizeof...(Ts) >= 1, "AnyOf needs at least one transport.");
+  static constexpr const char* name = "any";
+  static constexpr Reach reach = std::max({Ts::reach...});
+  static constexpr bool peer_addressable = (Ts::peer_addressable && ...);
+  static constexpr bool proxied = (Ts::proxied || ...);
+  static constexpr int atomic_line_bytes = std::min({int(Ts::atomic_line_bytes)...});
+
+  /// One end of the transport that was chosen.
+  class End {
+   public:
+    Handshake handshake() const {
+      return std::visit([](const auto& end) { return end.handshake(); }, end_);
+    }
+    Result<Connection> connect(const Handshake& theirs) {
+      return std::visit([&](auto& end) { return end.connect(theirs); }, end_);
+    }
+
+   private:
+    friend struct AnyOf;
+    template <std::size_t N, class E>
+    End(std::in_place_index_t<N> which, E end) : end_{which, std::move(end)} {}
+    std::variant<typename Ts::End...> end_;
+  };
+
+  /// An error lists each member's reason.
+  static Result<void> can_connect(const PeerInfo& from, const PeerInfo& to) {
+    std::string reasons;
+    Error last;
+    const auto connects = [&](Result<void> answer) {
+      if (answer) return true;
+      last = std::move(answer).error();
+      reasons += (reasons.empty() ? "" : "; ") + last.what;
+      return false;
+    };
+    if ((connects(Ts::can_connect(from, to)) || ...)) return {};
+    if constexpr (sizeof...(Ts) > 1) {
+      last.what = "no transport connects rank " + std::to_string(from.rank) + " to rank " +
+                  std::to_string(to.rank) + " (" + reasons + ")";
+    }
+    last.code = Errc::no_transport;
+    return fail(std::move(last));
+  }
+
+  /// Both ends choose the same: they ask in the order of `Ts`, for sender and receiver in that
+  /// order.
+  static Result<End> setup(TransportContext& context, const Edge& edge) {
+    const bool sends = edge.side == Side::sender;
+    const PeerInfo& from = sends ? edge.self : edge.peer;
+    const PeerInfo& to = sends ? edge.peer : edge.self;
+    return first<0, Ts...>(context, edge, from, to);
+  }
+
+ private:
+  template <std::size_t N, class T, class... Rest>
+  static Result<End> first(TransportContext& context, const Edge& edge, const PeerInfo& from,
+                           const PeerInfo& to) {
+    if (T::can_connect(from, to)) {
+      CCL_TRY(auto end, T::setup(context, edge));
+      return End{std::in_place_index<N>, std::move(end)};
+    }
+    if constexpr (sizeof...(Rest) > 0) {
+      return first<N + 1, Rest...>(context, edge, from, to);
+    } else {
+      auto refused = can_connect(from, to);
+      if (refused) return fail(Errc::internal, "a transport changed its mind");
+      Error error = std::move(refused).error();
+      error.rank = edge.self.rank;
+      error.peer = edge.peer.rank;
+      error.host = edge.self.host;
+      return fail(std::move(error));
+    }
+  }
+};
+
+/// What connects any two ranks that hold their data in CPU memory.
+using DefaultTransport = AnyOf<LoopbackTransport, ShmTransport, SocketTransport>;
+static_assert(Transport<DefaultTransport>);
+
+}  // namespace ccl

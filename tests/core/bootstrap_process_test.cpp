@@ -1,0 +1,229 @@
+// Ranks as processes: how long they take to meet, and what the others hear when some are killed.
+#include <ccl/bootstrap.hpp>
+
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <random>
+#include <thread>
+
+#include "catch.hpp"
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+using namespace ccl;
+
+namespace {
+
+using Clock = std::chrono::steady_clock;  // one clock for all processes of a machine
+
+// What a rank leaves behind for the test.
+struct Outcome {
+  Errc code;
+  int peer;
+  char text[600];
+  std::atomic<double> at_s;  // when its status told it, or it was done
+  std::atomic<int> steps;    // how far it came
+};
+
+double now_s() {
+  return std::chrono::duration<double>(Clock::now().time_since_epoch()).count();
+}
+
+/// Forked ranks; killed and waited for at the end.
+class Ranks {
+ public:
+  Ranks(int ranks, const std::function<Result<void>(int, Outcome&)>& body) : count_(ranks) {
+    const size_t bytes = sizeof(Outcome) * static_cast<size_t>(ranks);
+    void* shared =
+        ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    REQUIRE(shared != MAP_FAILED);
+    outcomes_ = static_cast<Outcome*>(shared);
+    for (int r = 0; r < ranks; ++r) {
+      const pid_t pid = ::fork();
+      if (pid == 0) {
+        Outcome& o = outcomes_[r];
+        const auto result = body(r, o);
+        o.code = result ? Errc::ok : result.error().code;
+        o.peer = result ? -1 : result.error().peer;
+        if (!result) std::strncpy(o.text, result.error().message().c_str(), sizeof o.text - 1);
+        o.at_s = now_s();
+        ::_exit(0);
+      }
+      pids_.push_back(pid);
+    }
+  }
+  ~Ranks() {
+    for (int r = 0; r < count_; ++r) kill(r);
+    wait();
+    ::munmap(outcomes_, sizeof(Outcome) * static_cast<size_t>(count_));
+  }
+  void kill(int rank) {
+    if (pids_[size_t(rank)] > 0) ::kill(pids_[size_t(rank)], SIGKILL);
+  }
+  void wait() {
+    for (pid_t& pid : pids_) {
+      if (pid > 0) ::waitpid(pid, nullptr, 0);
+      pid = -1;
+    }
+  }
+  Outcome& operator[](int rank) { return outcomes_[rank]; }
+
+ private:
+  int count_;
+  Outcome* outcomes_;
+  std::vector<pid_t> pids_;
+};
+
+struct Lo {
+  Lo() { ::setenv("CCL_SOCKET_IFNAME", "=lo", 1); }
+  ~Lo() { ::unsetenv("CCL_SOCKET_IFNAME"); }
+};
+
+Result<void> gather_once(Bootstrap& b) {
+  std::vector<std::array<char, 128>> all(static_cast<size_t>(b.ranks()));
+  all[size_t(b.rank())].fill(char(b.rank()));
+  CCL_CHECK(b.all_gather(all.data(), 128));
+  for (int r = 0; r < b.ranks(); ++r) {
+    if (all[size_t(r)][127] != char(r)) return fail(Errc::internal, "wrong data");
+  }
+  return {};
+}
+
+// Seconds from the first fork to the last rank's end of one all-gather, finalize not counted.
+double start_up(int ranks, int roots) {
+  std::vector<UniqueId> ids;
+  for (int i = 0; i < roots; ++i) ids.push_back(create_unique_id().value());
+  const double began = now_s();
+  Ranks all{ranks, [&](int rank, Outcome& o) -> Result<void> {
+              CCL_TRY(auto b, Bootstrap::join(ids, rank, ranks, {60, nullptr}));
+              CCL_CHECK(gather_once(*b));
+              o.at_s = now_s();
+              const double done = o.at_s;
+              CCL_CHECK(b->finalize());
+              o.steps = int((done - std::floor(done)) * 1e6);
+              std::snprintf(o.text, sizeof o.text, "%.6f", done);
+              return {};
+            }};
+  all.wait();
+  double last = began;
+  for (int r = 0; r < ranks; ++r) {
+    INFO("rank " << r << ": " << all[r].text);
+    CHECK(all[r].code == Errc::ok);
+    if (all[r].code == Errc::ok) last = std::max(last, std::atof(all[r].text));
+  }
+  return last - began;
+}
+
+}  // namespace
+
+TEST_CASE("processes meet") {
+  const Lo lo;
+  CHECK(start_up(2, 1) < 30);
+  CHECK(start_up(8, 3) < 30);
+  CHECK(start_up(64, 1) < 60);
+}
+
+TEST_CASE("start-up time", "[.measure]") {
+  const Lo lo;
+  for (const int ranks : {2, 8, 64, 256}) {
+    for (int i = 0; i < 3; ++i) std::printf("%d ranks: %.3f s\n", ranks, start_up(ranks, 1));
+    std::fflush(stdout);
+  }
+  std::printf("256 ranks, 4 roots: %.3f s\n", start_up(256, 4));
+}
+
+namespace {
+
+int missed = 0;  // survivors who could only say that the rank had not come
+
+// Kills `victims` a while after the start; all others must name one of them. Returns the slowest
+// survivor's delay in seconds. A rank killed before anybody met it can only be missed: then the
+// error is timed_out, after `deadline_s`.
+double kill_some(int ranks, int roots, const std::vector<int>& victims, double after_s,
+                 bool root_in_rank_0, double deadline_s = 30) {
+  std::vector<UniqueId> ids;
+  if (root_in_rank_0) {
+    static int port = 0;
+    ids.push_back(
+        unique_id_at("127.0.0.1:" + std::to_string(30000 + ::getpid() % 20000 + ++port), "test")
+            .value());
+  } else {
+    for (int i = 0; i < roots; ++i) ids.push_back(create_unique_id().value());
+  }
+  const double began = now_s();
+  Ranks all{ranks, [&](int rank, Outcome& o) -> Result<void> {
+              Status status;
+              if (root_in_rank_0 && rank == 0) CCL_CHECK(start_root(ids[0], 0));
+              const auto work = [&]() -> Result<void> {
+                CCL_TRY(auto b, Bootstrap::join(ids, rank, ranks, {deadline_s, &status}));
+                o.steps = 1;
+                CCL_CHECK(gather_once(*b));
+                CCL_CHECK(b->barrier());
+                o.steps = 2;
+                // Idle, outside of any call, as ranks are between collectives.
+                for (int i = 0; i < 2000 && status.ok(); ++i) {
+                  std::this_thread::sleep_for(std::chrono::milliseconds(5));
+                }
+                return status.result();
+              };
+              return work();
+            }};
+  std::this_thread::sleep_until(Clock::time_point{
+      std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(began + after_s))});
+  const double killed = now_s();
+  for (const int v : victims) all.kill(v);
+  all.wait();
+  double slowest = 0;
+  for (int r = 0; r < ranks; ++r) {
+    if (std::find(victims.begin(), victims.end(), r) != victims.end()) continue;
+    INFO("victim " << victims[0] << " roots " << roots << root_in_rank_0 << ", rank " << r
+                   << " after " << after_s << " s, steps " << all[r].steps << ": " << all[r].text);
+    if (deadline_s == 30) {
+      CHECK(all[r].code == Errc::peer_lost);
+    } else {
+      CHECK((all[r].code == Errc::peer_lost || all[r].code == Errc::timed_out));
+      missed += all[r].code == Errc::timed_out ? 1 : 0;
+    }
+    CHECK(std::find(victims.begin(), victims.end(), all[r].peer) != victims.end());
+    slowest = std::max(slowest, all[r].at_s - killed);
+  }
+  CHECK(slowest < 5);
+  return slowest;
+}
+
+}  // namespace
+
+TEST_CASE("a killed rank is named by every survivor") {
+  const Lo lo;
+  std::mt19937 random{std::random_device{}()};
+  double slowest = 0;
+  const auto pick = [&](int n) { return int(random() % unsigned(n)); };
+  for (int i = 0; i < 20; ++i) {  // after the start
+    slowest = std::max(slowest, kill_some(8, 1 + i % 3, {pick(8)}, 0.1 + 0.01 * i, false));
+  }
+  for (int i = 0; i < 3; ++i) {  // several at once, also neighbours
+    slowest = std::max(slowest, kill_some(8, 1, {i, (i + 1) % 8, (i + 4) % 8}, 0.3, false));
+  }
+  slowest = std::max(slowest, kill_some(4, 1, {0}, 0.3, true));
+  std::printf("killed after the start; slowest survivor: %.3f s\n", slowest);
+}
+
+TEST_CASE("a rank killed while ranks meet is named by every survivor") {
+  const Lo lo;
+  std::mt19937 random{std::random_device{}()};
+  double slowest = 0;
+  missed = 0;
+  for (int i = 0; i < 20; ++i) {
+    const double after_s = double(1000 + random() % 9000) * 1e-6;
+    const int victim = int(random() % 8);
+    slowest = std::max(slowest, kill_some(8, 1 + i % 3, {victim}, after_s, i % 4 == 0, 1));
+  }
+  std::printf(
+      "killed during the start; slowest survivor: %.3f s; %d of %d had never met the rank\n",
+      slowest, missed, 20 * 7);
+}

@@ -1,0 +1,65 @@
+// A launch whose peer never comes, or that is told to stop, ends; the GPU and the process go on.
+#include <chrono>
+#include <thread>
+
+#include "wires.cuh"
+
+using namespace ccl;
+using namespace ccl::test;
+
+namespace {
+template <class Algo, class Proto, class Group>
+void run(Tally& tally) {
+  const Index count = 50000;
+  const Reduction<Sum, float> sum{Sum{}, 2};
+  Buffers<float> b{World{2, 1, 8, 4096}, count, count, 0, 1};
+  const auto setup = [&](int r, auto& w) {
+    w.input = b.in(r), w.output = b.out(r);
+    w.layout = {count, 0, 0, Algo::wires == 2};
+  };
+  {
+    World world{2, 2, 8, 4096};
+    world.deadline_s = 0.3;
+    world.absent = {1};
+    const auto begin = std::chrono::steady_clock::now();
+    const bool ok = world.run<AllReduce, Algo, Proto, Group, 16>(sum, 1, 1, 0, setup);
+    const double s =
+        std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    tally.check(!ok, "%s %s: nobody noticed that rank 1 is absent", Algo::name, Proto::name);
+    tally.check(world.gave_up().peer == 2, "%s %s: rank %d is blamed", Algo::name, Proto::name,
+                int(world.gave_up().peer) - 1);
+    tally.check(s > 0.25 && s < 3, "%s %s: it took %.2f s", Algo::name, Proto::name, s);
+  }
+  {
+    World world{2, 2, 8, 4096};
+    world.deadline_s = 0;
+    world.absent = {1};
+    std::thread other{[&] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(300));
+      world.stop(1);
+    }};
+    tally.check(!(world.run<AllReduce, Algo, Proto, Group, 16>(sum, 1, 1, 0, setup)),
+                "%s %s: ran to its end alone", Algo::name, Proto::name);
+    tally.check(world.gave_up().peer == 0, "%s %s: someone is blamed", Algo::name, Proto::name);
+    other.join();
+  }
+  // New wires work as if nothing had been.
+  World world{2, 2, 8, 4096};
+  const bool ok = world.run<AllReduce, Algo, Proto, Group, 16>(sum, 1, 1, 0, setup);
+  for (int r = 0; r < 2; ++r) {
+    tally.check(ok && b.holds(r, count, [&](Index i) { return b.reduced(2, i); }),
+                "%s %s: wrong after a launch that gave up", Algo::name, Proto::name);
+  }
+}
+}  // namespace
+
+int main() {
+  gpus();
+  Tally tally;
+  run<Ring, LL, WarpLanes>(tally);
+  run<Ring, LL128, WarpLanes>(tally);
+  run<Ring, Simple, BlockLanes<128>>(tally);
+  run<Tree, LL128, WarpLanes>(tally);
+  run<Tree, Simple, BlockLanes<128>>(tally);
+  return tally.result("Patience");
+}

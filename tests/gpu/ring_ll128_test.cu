@@ -1,0 +1,6 @@
+#include "wires.cuh"
+
+int main() {
+  using namespace ccl;
+  return test::run_suites<Ring, LL128, WarpLanes>("Ring LL128");
+}
