@@ -25,6 +25,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
+#include <system_error>
 
 namespace ccl {
 namespace detail {
@@ -111,13 +112,19 @@ class ShmServer {
   /// Keeps `memory` until a sender has proved that it is meant for it, or until `withdraw`.
   Result<UnixName> offer(const Proof& proof, const WireShape& shape, Fd memory) {
     const std::lock_guard lock{mutex_};
-    if (!running_) {
-      if (thread_.joinable()) thread_.join();  // it has left its loop
-      CCL_CHECK(listen());
-      running_ = true;
-      thread_ = std::thread{[this] { serve(); }};
-    }
     offers_[proof] = Offer{shape, std::move(memory)};
+    if (!running_) {
+      CCL_CHECK(listen());
+      try {
+        std::thread{[this] { serve(); }}.detach();  // ends by itself, and this object never does
+      } catch (const std::system_error& problem) {
+        listener_.reset();
+        return fail(os_error(Errc::system,
+                             fmt::format("cannot start a thread ({})", problem.what()),
+                             problem.code().value()));
+      }
+      running_ = true;
+    }
     return name_;
   }
   void withdraw(const Proof& proof) {
@@ -204,7 +211,6 @@ class ShmServer {
   std::mutex mutex_;
   std::map<Proof, Offer> offers_;  // by what the sender must say
   bool running_ = false;           // the thread looks at `offers_` again before it ends
-  std::thread thread_;
   Fd listener_, bell_;
   UnixName name_;
 };
