@@ -6,25 +6,44 @@ namespace ccl {
 
 std::string_view name(Errc code) {
   switch (code) {
-    case Errc::ok: return "ok";
-    case Errc::invalid_argument: return "invalid_argument";
-    case Errc::invalid_usage: return "invalid_usage";
-    case Errc::mismatch: return "mismatch";
-    case Errc::bad_setting: return "bad_setting";
-    case Errc::no_transport: return "no_transport";
-    case Errc::no_device_code: return "no_device_code";
-    case Errc::out_of_memory: return "out_of_memory";
-    case Errc::over_budget: return "over_budget";
-    case Errc::system: return "system";
-    case Errc::cuda: return "cuda";
-    case Errc::network: return "network";
-    case Errc::refused: return "refused";
-    case Errc::timed_out: return "timed_out";
-    case Errc::peer_lost: return "peer_lost";
-    case Errc::aborted: return "aborted";
-    case Errc::in_progress: return "in_progress";
-    case Errc::not_supported: return "not_supported";
-    case Errc::internal: return "internal";
+    case Errc::ok:
+      return "ok";
+    case Errc::invalid_argument:
+      return "invalid_argument";
+    case Errc::invalid_usage:
+      return "invalid_usage";
+    case Errc::mismatch:
+      return "mismatch";
+    case Errc::bad_setting:
+      return "bad_setting";
+    case Errc::no_transport:
+      return "no_transport";
+    case Errc::no_device_code:
+      return "no_device_code";
+    case Errc::out_of_memory:
+      return "out_of_memory";
+    case Errc::over_budget:
+      return "over_budget";
+    case Errc::system:
+      return "system";
+    case Errc::cuda:
+      return "cuda";
+    case Errc::network:
+      return "network";
+    case Errc::refused:
+      return "refused";
+    case Errc::timed_out:
+      return "timed_out";
+    case Errc::peer_lost:
+      return "peer_lost";
+    case Errc::aborted:
+      return "aborted";
+    case Errc::in_progress:
+      return "in_progress";
+    case Errc::not_supported:
+      return "not_supported";
+    case Errc::internal:
+      return "internal";
   }
   return "unknown";
 }

@@ -178,7 +178,7 @@ template <class R>
 void alone(const R& reduction, const void* input, void* output, Index count) {
   void* const to[1] = {output};
   if constexpr (reduces<R>) {
-    move_elements<R, true>(reduction, to, 1, input, nullptr, 0, count);
+    move_elements<R, true, 0>(reduction, to, 1, input, nullptr, 0, count);
   } else if (input != output && count > 0) {
     std::memmove(output, input, size_t(count));
   }

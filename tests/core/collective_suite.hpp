@@ -6,7 +6,7 @@
 #include <ccl/transport/loopback.hpp>
 #include <ccl/transport/shm.hpp>
 #if __has_include(<ccl/transport/socket.hpp>)
-#include <ccl/transport/socket.hpp>
+#  include <ccl/transport/socket.hpp>
 #endif
 
 #include <functional>
@@ -283,10 +283,10 @@ void run_protocol_suite() {
   Config config;
   config.timeout_s = 60;
   config.memory_budget_bytes = Index{1} << 30;
-  for (const auto& connector :
-       {detail::connector<LoopbackTransport>(), detail::connector<ShmTransport>(),
+  for (const auto& connector : {
+         detail::connector<LoopbackTransport>(), detail::connector<ShmTransport>(),
 #if __has_include(<ccl/transport/socket.hpp>)
-        detail::connector<SocketTransport>(),
+             detail::connector<SocketTransport>(),
 #endif
        }) {
     chosen = connector;

@@ -247,7 +247,8 @@ class WirePrims {
     }
     if (patience_.gave_up()) return;
     const void* const own = (What & load) != 0 ? data_.in(in_at) : nullptr;
-    detail::move_elements<R, (What & finish) != 0>(reduction_, to, targets, own, from, sources, n);
+    detail::move_elements<R, (What & finish) != 0, (What & get) != 0 ? MaxIn : 0>(
+        reduction_, to, targets, own, from, sources, n);
   }
 
   template <int What>

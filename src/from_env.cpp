@@ -1,0 +1,14 @@
+#include <ccl/communicator.hpp>
+#include <ccl/launcher.hpp>
+#include <ccl/settings.hpp>
+
+namespace ccl {
+
+Result<Communicator> Communicator::from_env(Config config) {
+  CCL_CHECK(check_settings());
+  CCL_TRY(const Launch launch, detect_launch());
+  CCL_TRY(const UniqueId id, launch.ranks > 1 ? launch_id(launch) : Result<UniqueId>{UniqueId{}});
+  return create(id, launch.rank, launch.ranks, std::move(config));
+}
+
+}  // namespace ccl

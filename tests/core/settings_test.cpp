@@ -1,0 +1,138 @@
+#include <ccl/settings.hpp>
+
+#include <fmt/format.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <sstream>
+
+#include "catch.hpp"
+
+using namespace ccl;
+
+namespace {
+
+// One variable, for as long as it lives.
+class Env {
+ public:
+  Env(const char* name, const char* value) : name_(name) { ::setenv(name, value, 1); }
+  ~Env() { ::unsetenv(name_); }
+  Env(const Env&) = delete;
+
+ private:
+  const char* name_;
+};
+
+std::string why(const Result<void>& r) {
+  return r ? "" : r.error().what;
+}
+bool says(const std::string& text, const char* part) {
+  return text.find(part) != text.npos;
+}
+
+}  // namespace
+
+TEST_CASE("a setting is its CCL_ name, else its NCCL_ name, else its initial value") {
+  CHECK(setting_flag("SHM_DISABLE") == false);
+  CHECK_FALSE(setting_given("SHM_DISABLE"));
+  const Env nccl{"NCCL_SHM_DISABLE", "1"};
+  CHECK(setting_flag("SHM_DISABLE") == true);
+  CHECK(setting_given("SHM_DISABLE"));
+  const Env ccl{"CCL_SHM_DISABLE", "0"};
+  CHECK(setting_flag("SHM_DISABLE") == false);
+}
+
+TEST_CASE("a name that NCCL does not have is not read from NCCL_") {
+  const Env nccl{"NCCL_TIMEOUT", "5"};
+  CHECK(setting_seconds("TIMEOUT").value() == 0);
+}
+
+TEST_CASE("values of each kind are read") {
+  CHECK(setting_bytes("MEMORY_BUDGET").value() == Index{128} << 20);
+  CHECK(setting_bytes("LL128_BUFFSIZE").value() == 4800 * 1024);
+  CHECK(setting_integer("MAX_CTAS").value() == 64);
+  CHECK(setting_seconds("INIT_TIMEOUT").value() == 60);
+  CHECK(setting_text("DEBUG").value() == "WARN");
+  const Env a{"CCL_MEMORY_BUDGET", "3g"}, b{"CCL_INIT_TIMEOUT", "0.5"}, c{"CCL_DEBUG", "info"};
+  CHECK(setting_bytes("MEMORY_BUDGET").value() == Index{3} << 30);
+  CHECK(setting_seconds("INIT_TIMEOUT").value() == 0.5);
+  CHECK(setting_text("DEBUG").value() == "INFO");
+}
+
+TEST_CASE("a bad value is an error that says what fits") {
+  const auto bad = [](const char* name, const char* value, const char* hint) {
+    const Env env{name, value};
+    const auto checked = check_settings();
+    INFO(name << "=" << value << ": " << why(checked));
+    REQUIRE_FALSE(checked);
+    CHECK(checked.error().code == Errc::bad_setting);
+    CHECK(says(checked.error().what, name));
+    CHECK(says(checked.error().what, hint));
+  };
+  bad("CCL_SHM_DISABLE", "yes", "0 or 1");
+  bad("NCCL_SHM_DISABLE", "2", "0 or 1");
+  bad("CCL_MAX_CTAS", "0", "from 1 to 64");
+  bad("CCL_MAX_CTAS", "12x", "from 1 to 64");
+  bad("CCL_MEMORY_BUDGET", "12T", "with K, M or G");
+  bad("CCL_BUFFSIZE", "99999999999999999999", "number of bytes");
+  bad("CCL_TIMEOUT", "-1", "at least 0");
+  bad("CCL_TIMEOUT", "nan", "at least 0");
+  bad("CCL_DEBUG", "LOUD", "TRACE");
+  bad("CCL_P2P_LEVEL", "LOC NVL", "PHB");
+  const Env env{"CCL_MAX_CTAS", "65"};
+  CHECK(setting_integer("MAX_CTAS").error().code == Errc::bad_setting);
+}
+
+TEST_CASE("an unknown name is an error that lists all and names the nearest") {
+  CHECK(check_settings());
+  const Env env{"CCL_SOCKET_IFNAM", "eth0"};
+  const auto checked = check_settings();
+  REQUIRE_FALSE(checked);
+  CHECK(checked.error().code == Errc::bad_setting);
+  CHECK(says(checked.error().what, "did you mean CCL_SOCKET_IFNAME?"));
+  for (const Setting& s : all_settings()) {
+    CHECK(says(checked.error().what, fmt::format(" CCL_{}", s.name).c_str()));
+  }
+}
+
+TEST_CASE("asking for what is not in the table is our bug") {
+  CHECK(setting_text("NO_SUCH").error().code == Errc::internal);
+  CHECK(setting_flag("DEBUG").error().code == Errc::internal);
+}
+
+TEST_CASE("every initial value fits its own setting") {
+  for (const Setting& s : all_settings()) {
+    INFO(s.name);
+    CHECK_FALSE(s.meaning.empty());
+    if (s.initial.empty()) continue;
+    const std::string name = fmt::format("CCL_{}", s.name);
+    const Env env{name.c_str(), std::string{s.initial}.c_str()};
+    CHECK(why(check_settings()) == "");
+  }
+}
+
+TEST_CASE("docs/settings.md lists every setting as it is") {
+  std::ifstream file{CCL_SOURCE_DIR "/docs/settings.md"};
+  REQUIRE(file);
+  std::ostringstream text;
+  text << file.rdbuf();
+  const std::string docs = text.str();
+  size_t rows = 0;
+  for (size_t at = 0; (at = docs.find("\n| `CCL_", at)) != docs.npos; ++at) ++rows;
+  CHECK(rows == all_settings().size());
+  for (const Setting& s : all_settings()) {
+    const std::string row = fmt::format("\n| `CCL_{}` | {} | {} | {} |\n", s.name,
+                                        s.initial.empty() ? "" : fmt::format("`{}`", s.initial),
+                                        s.nccl ? "yes" : "", s.meaning);
+    INFO("docs/settings.md lacks this row:" << row);
+    CHECK(docs.find(row) != docs.npos);
+  }
+}
+
+TEST_CASE("the rows of docs/settings.md", "[.print]") {
+  for (const Setting& s : all_settings()) {
+    fmt::print("| `CCL_{}` | {} | {} | {} |\n", s.name,
+               s.initial.empty() ? "" : fmt::format("`{}`", s.initial), s.nccl ? "yes" : "",
+               s.meaning);
+  }
+}

@@ -1,0 +1,65 @@
+#include <cstdlib>
+
+#include "catch.hpp"
+#include <net/address.hpp>
+
+using namespace ccl;
+using namespace ccl::net;
+
+TEST_CASE("addresses are read and written") {
+  for (const char* text : {"10.0.0.1:80", "[::1]:4711", "unix:ccl42", "[fd00::2]:1"}) {
+    const auto a = Address::parse(text);
+    REQUIRE(a);
+    CHECK(a->to_string() == text);
+    CHECK(Address{a->wire()} == *a);
+  }
+  CHECK(Address::parse("::1:4711").value().to_string() == "[::1]:4711");
+  CHECK(Address::parse("localhost:1", AF_INET).value().to_string() == "127.0.0.1:1");
+  CHECK(Address::parse("127.0.0.9:1").value().loopback());
+  CHECK_FALSE(Address::parse("10.0.0.1:1").value().loopback());
+  for (const char* text : {"", "10.0.0.1", "10.0.0.1:", "10.0.0.1:x", "10.0.0.1:70000", ":80"}) {
+    INFO(text);
+    CHECK(Address::parse(text).error().code == Errc::invalid_argument);
+  }
+}
+
+TEST_CASE("interfaces are chosen as CCL_SOCKET_IFNAME says") {
+  std::vector<Interface> all;
+  for (const char* name : {"lo", "docker0", "eth0", "eth1", "ib0", "eth10"}) {
+    all.push_back({name, Address::parse("10.0.0." + std::to_string(all.size()) + ":0").value()});
+  }
+  all.push_back({"eth0", Address::parse("[fd00::1]:0").value()});
+  const auto chosen = [&](const char* names, int family) {
+    std::string out;
+    for (const auto& i : choose_interfaces(all, names, family)) {
+      out += i.name + (i.address.family() == AF_INET6 ? "/6 " : " ");
+    }
+    return out;
+  };
+  CHECK(chosen("", 0) == "ib0 eth0 eth1 eth10 eth0/6 ");
+  CHECK(chosen("eth", AF_INET) == "eth0 eth1 eth10 ");
+  CHECK(chosen("eth", AF_INET6) == "eth0/6 ");
+  CHECK(chosen("eth1", 0) == "eth1 eth10 ");
+  CHECK(chosen("=eth1", 0) == "eth1 ");
+  CHECK(chosen("=eth1,lo", 0) == "eth1 lo ");
+  CHECK(chosen("lo,docker", 0) == "docker0 lo ");
+  CHECK(chosen("^eth,ib", 0) == "docker0 lo ");
+  CHECK(chosen("^=eth1,docker0,lo,ib0", AF_INET) == "eth0 eth10 ");
+  CHECK(chosen("wlan", 0) == "");
+  all = {all[0], all[1]};
+  CHECK(chosen("", 0) == "docker0 ");
+  all = {all[0]};
+  CHECK(chosen("", 0) == "lo ");
+}
+
+TEST_CASE("an interface that is not there is an error that lists those that are") {
+  ::setenv("CCL_SOCKET_IFNAME", "nosuch", 1);
+  const auto none = local_address();
+  ::setenv("CCL_SOCKET_IFNAME", "=lo", 1);
+  const auto lo = local_address();
+  ::unsetenv("CCL_SOCKET_IFNAME");
+  REQUIRE_FALSE(none);
+  CHECK(none.error().what.find("lo=127.0.0.1") != std::string::npos);
+  CHECK(lo.value().loopback());
+  CHECK(local_address_towards(Address::parse("127.0.0.1:1").value()).value().loopback());
+}
