@@ -11,6 +11,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <system_error>
 #include <thread>
 
 #include "fd.hpp"
@@ -25,7 +26,6 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
-#include <system_error>
 
 namespace ccl {
 namespace detail {
@@ -112,7 +112,6 @@ class ShmServer {
   /// Keeps `memory` until a sender has proved that it is meant for it, or until `withdraw`.
   Result<UnixName> offer(const Proof& proof, const WireShape& shape, Fd memory) {
     const std::lock_guard lock{mutex_};
-    offers_[proof] = Offer{shape, std::move(memory)};
     if (!running_) {
       CCL_CHECK(listen());
       try {
@@ -125,6 +124,7 @@ class ShmServer {
       }
       running_ = true;
     }
+    offers_[proof] = Offer{shape, std::move(memory)};  // before the thread gets the mutex
     return name_;
   }
   void withdraw(const Proof& proof) {
