@@ -5,9 +5,7 @@
 #include <ccl/collective.hpp>
 #include <ccl/transport/loopback.hpp>
 #include <ccl/transport/shm.hpp>
-#if __has_include(<ccl/transport/socket.hpp>)
-#  include <ccl/transport/socket.hpp>
-#endif
+#include <ccl/transport/socket.hpp>
 
 #include <functional>
 #include <thread>
@@ -316,10 +314,9 @@ void run_protocol_suite() {
   config.timeout_s = 60;
   config.memory_budget_bytes = Index{1} << 30;
   for (const auto& connector : {
-         detail::connector<LoopbackTransport>(), detail::connector<ShmTransport>(),
-#if __has_include(<ccl/transport/socket.hpp>)
-             detail::connector<SocketTransport>(),
-#endif
+           detail::connector<LoopbackTransport>(),
+           detail::connector<ShmTransport>(),
+           detail::connector<SocketTransport>(),
        }) {
     chosen = connector;
     auto comms = Communicator::create_all(ranks, config);
