@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <deque>
 #include <map>
 #include <set>
 #include <span>
@@ -29,12 +30,19 @@ constexpr std::array speeds_between_sm100{96.0F, 86.0F, 80.0F, 48.0F, 45.1F, 42.
                                           30.0F, 24.0F, 22.0F, 20.0F, 17.5F, 15.0F, 12.0F,
                                           6.0F,  3.0F,  2.4F,  1.2F,  0.24F, 0.12F};
 
-std::span<const float> speeds(int sm, bool between) {
+/// The lists for newer GPUs end where NVLink does; slower machines go on down the common list.
+std::vector<float> speeds(int sm, bool between) {
+  std::span<const float> head = between ? std::span<const float>(speeds_between) : speeds_inside;
+  if (sm >= 90) head = between ? std::span<const float>(speeds_between_sm90) : speeds_inside_sm90;
   if (sm >= 100) {
-    return between ? std::span<const float>(speeds_between_sm100) : speeds_inside_sm100;
+    head = between ? std::span<const float>(speeds_between_sm100) : speeds_inside_sm100;
   }
-  if (sm >= 90) return between ? std::span<const float>(speeds_between_sm90) : speeds_inside_sm90;
-  return between ? std::span<const float>(speeds_between) : speeds_inside;
+  std::vector<float> list(head.begin(), head.end());
+  const float least = list.back();
+  for (const float speed : speeds_between) {
+    if (speed < least) list.push_back(speed);
+  }
+  return list;
 }
 
 PathType next(PathType type) {
@@ -159,6 +167,7 @@ class Searcher {
   std::vector<int> own_gpu_;                 // of a NET, or -1
   std::vector<std::vector<char>> used_;      // [channel][gpu]
   std::vector<float> pci_bw_;
+  std::deque<std::vector<int>> scratch_;    // [depth]; a deque, so that lists stay in place
   std::vector<std::vector<Score>> scores_;  // [gpu][net + 1]
 
   ChannelGraph now_, best_;
@@ -433,7 +442,12 @@ void Searcher::visit(int gpu, int step, int leave_at, int close_at, Order order,
   } else if (now_.pattern == Pattern::collnet_direct) {
     try_direct(gpu, time);
   } else if (step < count - 1) {
-    std::vector<int> candidates;
+    // One list per depth, kept: this is the innermost loop.
+    const std::size_t depth =
+        static_cast<std::size_t>(filled_) * gpus_.size() + static_cast<std::size_t>(step);
+    while (scratch_.size() <= depth) scratch_.emplace_back();
+    std::vector<int>& candidates = scratch_[depth];
+    candidates.clear();
     if (order == Order::file) {
       // The order of the file, from the first GPU of the channel on.
       if (used_[filled_][step + 1] != 0) return;
@@ -598,11 +612,13 @@ void Searcher::sort_next(int gpu, int near_net, std::vector<int>& order) {
     first = {after};
   }
   if (first.size() == 2 && before == after) first.pop_back();
-  std::vector<int> kept;
-  for (const int g : first) {
-    if (std::find(order.begin(), order.end(), g) != order.end()) kept.insert(kept.begin(), g);
+  std::size_t kept = 0;
+  std::array<int, 2> neighbours{-1, -1};
+  for (std::size_t i = first.size(); i-- > 0;) {
+    if (std::find(order.begin(), order.end(), first[i]) != order.end())
+      neighbours[kept++] = first[i];
   }
-  order = kept;
+  order.assign(neighbours.begin(), neighbours.begin() + kept);
 }
 
 void Searcher::channels() {
@@ -730,7 +746,9 @@ ChannelGraph Searcher::run() {
   if (count == 0) return best_;
   min_channels_ = options_.min_channels;
   max_channels_ = options_.max_channels;
-  const int sm = graph_.min_sm();
+  // AMD's numbers are not compute capabilities.
+  const bool amd = !graph_.nodes[gpus_[0]].gpu.gcn.empty();
+  const int sm = amd ? 80 : graph_.min_sm();
   const bool ring = options_.pattern == Pattern::ring;
   const bool nvls = options_.pattern == Pattern::nvls;
 
@@ -773,7 +791,7 @@ ChannelGraph Searcher::run() {
   const Limits most = limits(graph_, paths_, between_);
   float total = most.total;
   if (count > 1 && !ring) total *= static_cast<float>(count) / static_cast<float>(count - 1);
-  const std::span<const float> list = speeds(sm, between_);
+  const std::vector<float> list = speeds(sm, between_);
   std::size_t speed = 0;
   while (speed + 1 < list.size() &&
          (list[speed] > most.widest || list[speed] * static_cast<float>(min_channels_) > total)) {
@@ -822,7 +840,7 @@ ChannelGraph Searcher::run() {
     now_.same_channels = same_first;
     if (time_ > 0) purse += time_;
     if (purse < 0 && best_.count() > 0) break;
-    if (sm >= 90 && now_.pattern == Pattern::balanced_tree) {
+    if ((sm >= 90 || best_.count() == 0) && now_.pattern == Pattern::balanced_tree) {
       now_.pattern = Pattern::tree;
       continue;
     }
@@ -951,6 +969,20 @@ ChannelPlan search_all(const Graph& graph, const Paths& paths, int ranks) {
   options.id = 1;
   options.min_channels = options.max_channels = std::max(1, plan.ring.count());
   plan.tree = search(graph, paths, options);
+  if (plan.tree.count() > 0 && plan.tree.bw_intra <= 0.1F && options.max_channels > 1) {
+    // As many trees as rings were not found: fewer will do, used by several channels each.
+    options.min_channels = 1;
+    ChannelGraph fewer = search(graph, paths, options);
+    const int count = fewer.count();
+    const int wanted = plan.ring.count();
+    const float each =
+        static_cast<float>(count) / static_cast<float>((wanted + count - 1) / count * count);
+    for (int c = count; c < wanted; ++c) fewer.channels.push_back(fewer.channels[c - count]);
+    fewer.bw_intra *= each;
+    fewer.bw_inter *= each;
+    if (fewer.bw_intra > plan.tree.bw_intra) plan.tree = std::move(fewer);
+    options.min_channels = options.max_channels;
+  }
   options.pattern = Pattern::tree;
   options.id = 2;
   options.collnet = true;

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <chrono>
+#include <ctime>
 #include <iostream>
 #include <set>
 
@@ -13,6 +14,11 @@
 namespace topo = ccl::topo;
 
 namespace {
+
+/// Time of this process alone: the machine may be busy with others.
+std::chrono::duration<double> cpu_now() {
+  return std::chrono::duration<double>(static_cast<double>(std::clock()) / CLOCKS_PER_SEC);
+}
 
 topo::ChannelGraph line(topo::Pattern pattern, int channels, int ranks) {
   topo::ChannelGraph graph;
@@ -130,9 +136,9 @@ TEST_CASE("alignment takes the least of all") {
 TEST_CASE("1,024 machines join within a second") {
   const auto machines = topo::replicate(line(topo::Pattern::ring, 16, 8),
                                         line(topo::Pattern::balanced_tree, 16, 8), 1024);
-  const auto start = std::chrono::steady_clock::now();
+  const auto start = cpu_now();
   const auto joined = topo::join(machines, 8192);
-  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
+  const std::chrono::duration<double> took = cpu_now() - start;
   REQUIRE(joined);
   CHECK(topo::check(*joined, 8192) == "");
   std::cout << "1,024 machines of 8 ranks, 32 channels: joined in " << took.count() * 1e3
@@ -193,17 +199,16 @@ TEST_CASE("all machines at hand search and connect for 1 to 64 nodes") {
       std::cout << fmt::format("{:32} no GPUs: a hint\n", shown);
       continue;
     }
-    const auto start = std::chrono::steady_clock::now();
+    const auto start = cpu_now();
     const topo::Paths paths = topo::compute_paths(loaded->graph);
-    const std::chrono::duration<double, std::milli> paths_ms =
-        std::chrono::steady_clock::now() - start;
+    const std::chrono::duration<double, std::milli> paths_ms = cpu_now() - start;
     std::string text = fmt::format("{:32} {:>2} GPUs {} NETs, paths {:.2f} ms;", shown, each,
                                    loaded->graph.of(topo::NodeType::net).size(), paths_ms.count());
     for (const int count : {1, 2, 4, 8, 16, 64}) {
       INFO(shown << " x " << count);
-      const auto begin = std::chrono::steady_clock::now();
+      const auto begin = cpu_now();
       const topo::ChannelPlan plan = topo::search_all(loaded->graph, paths, each * count);
-      const std::chrono::duration<double, std::milli> ms = std::chrono::steady_clock::now() - begin;
+      const std::chrono::duration<double, std::milli> ms = cpu_now() - begin;
       CHECK(topo::check(plan.ring, loaded->graph, paths) == "");
       CHECK(topo::check(plan.tree, loaded->graph, paths) == "");
       topo::JoinOptions options;
