@@ -1,5 +1,6 @@
 #pragma once
 
+#include <ccl/crew.hpp>
 #include <ccl/host_lanes.hpp>
 
 #include <thread>
@@ -19,6 +20,17 @@ struct HostCrew<ThreadLanes<Width>> {
   typename ThreadLanes<Width>::Team team;
   ThreadLanes<Width> lane(int rank) { return {team, rank}; }
 };
+/// One lane of one channel.
+template <class Body, class Group>
+void run_lane(const Body& body, Group group, int channel) {
+  if constexpr (EndsWithCrew<Body>) {
+    const auto left = body(group, channel);
+    group.sync();  // every lane has read what end() overwrites
+    body.end(left, channel, group.rank(), Group::width);
+  } else {
+    body(group, channel);
+  }
+}
 }  // namespace detail
 
 /// Runs one launch on CPU lanes: `body(group, channel)` for each channel, on a group of its own.
@@ -29,15 +41,18 @@ struct HostExecutor {
   static void run(int channels, const Body& body) {
     if constexpr (Group::width == 1) {
       std::vector<std::thread> others;
-      for (int c = 1; c < channels; ++c) others.emplace_back([&body, c] { body(Group{}, c); });
-      body(Group{}, 0);
+      for (int c = 1; c < channels; ++c) {
+        others.emplace_back([&body, c] { detail::run_lane(body, Group{}, c); });
+      }
+      detail::run_lane(body, Group{}, 0);
       for (auto& thread : others) thread.join();
     } else {
       std::vector<detail::HostCrew<Group>> crews(channels);
       std::vector<std::thread> threads;
       for (int c = 0; c < channels; ++c) {
         for (int l = 0; l < Group::width; ++l) {
-          threads.emplace_back([&body, &crews, c, l] { body(crews[c].lane(l), c); });
+          threads.emplace_back(
+              [&body, &crews, c, l] { detail::run_lane(body, crews[c].lane(l), c); });
         }
       }
       for (auto& thread : threads) thread.join();
