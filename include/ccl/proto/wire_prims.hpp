@@ -175,22 +175,29 @@ class WirePrims {
   /// drain on every wire in.
   template <int What>
   CCL_HD void open() {
-    if (group_.rank() == 0) {
-      if constexpr ((What & put) != 0) {
-        CCL_UNROLL for (int o = 0; o < MaxOut; ++o) {
-          if (fills(o)) await_credit(out_[o]);
-        }
+    if constexpr (Proto::carries_flags) {
+      // Lanes look for themselves and meet nobody: it is the same word for all of them.
+      await<What>();
+    } else {
+      if (group_.rank() == 0) await<What>();
+      group_.sync();  // what lane 0 acquired, every lane has
+    }
+  }
+  template <int What>
+  CCL_HD void await() {
+    if constexpr ((What & put) != 0) {
+      CCL_UNROLL for (int o = 0; o < MaxOut; ++o) {
+        if (fills(o)) await_credit(out_[o]);
       }
-      if constexpr ((What & get) != 0) {
-        CCL_UNROLL for (int i = 0; i < MaxIn; ++i) {
-          if (!takes(i) || (Proto::carries_flags && in_[i].posted == nullptr)) continue;
-          while (Memory::load_acquire(in_[i].posted) <= in_[i].received &&
-                 !patience_.ends(in_[i].peer, in_[i].received)) {
-          }
+    }
+    if constexpr ((What & get) != 0) {
+      CCL_UNROLL for (int i = 0; i < MaxIn; ++i) {
+        if (!takes(i) || (Proto::carries_flags && in_[i].posted == nullptr)) continue;
+        while (Memory::load_acquire(in_[i].posted) <= in_[i].received &&
+               !patience_.ends(in_[i].peer, in_[i].received)) {
         }
       }
     }
-    group_.sync();  // what lane 0 acquired, every lane has
   }
   /// Is the next slice free to fill, as far as we know?
   CCL_HD bool has_credit(const Out& out) const {
@@ -260,7 +267,8 @@ class WirePrims {
 
   template <int What>
   CCL_HD void move_tiles(Index in_at, Index out_at, int n) {
-    constexpr int batch = MaxIn > 1 || MaxOut > 1 ? 1 : Proto::batch;
+    // Registers: a tree's node holds the ends of four wires, and a tile of each.
+    constexpr int batch = MaxIn > 1 || MaxOut > 1 ? 2 : Proto::batch;
     Ends ends;
     if constexpr ((What & get) != 0) {
       CCL_UNROLL for (int i = 0; i < MaxIn; ++i) {
