@@ -4,7 +4,7 @@
 #include <vector>
 
 // An all-reduce over the ring, on the CPU. Run it alone, or with mpirun, torchrun or srun.
-using SumRing = ccl::Collective<ccl::AllReduce, ccl::Ring, ccl::Simple, ccl::ShmTransport>;
+using SumRing = ccl::Collective<ccl::AllReduce, ccl::Ring, ccl::Simple, ccl::DefaultTransport>;
 
 ccl::Result<void> run() {
   CCL_TRY(auto comm, ccl::Communicator::from_env());

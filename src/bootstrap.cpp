@@ -53,7 +53,10 @@ class Bootstrap::Core : public std::enable_shared_from_this<Core> {
   }
 
   Result<void> join_root(const IdContent& id, int root, int roots) {
-    root_rank_ = id.root_rank;
+    if (id.root_rank >= 0) {
+      const Lock lock{mutex()};
+      root_rank_ = id.root_rank;
+    }
     const Hello hello{HelloKind::join, ranks_, roots, root, me_};
     auto fd = auth_connect(Address{id.root}, id.secret, bytes_of(hello), deadline(), status_);
     if (!fd && !status_->ok() && !roots_.empty()) {
@@ -61,8 +64,8 @@ class Bootstrap::Core : public std::enable_shared_from_this<Core> {
       fd = auth_connect(Address{id.root}, id.secret, bytes_of(hello), Deadline::after(last_word_s),
                         nullptr);
     }
-    if (!fd) return failed_at(root_rank_, std::move(fd).error());
     Lock lock{mutex()};
+    if (!fd) return failed_at(root_rank_, std::move(fd).error());
     CCL_TRY(auto conn, start(std::move(*fd), Role::root, Member{}));
     roots_.push_back(std::move(conn));
     return status_->result();

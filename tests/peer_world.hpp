@@ -45,7 +45,9 @@ class PeerWorld {
         work.channels = work.crews = channels;
         work.watch = {&stop, &gave_up, Word{60} * 1'000'000'000};
         setup(r, work);
-        HostExecutor::run<Group>(channels, PeerBody<Op, Algo, Proto, 1, R, Ranks>{work});
+        using Body = PeerBody<Op, Algo, Proto, 1, R, Ranks>;
+        if (!Body::template fits<Group>(work)) return;
+        HostExecutor::run<Group>(channels, Body{work});
         ok[r] = gave_up.peer == 0;
       });
     }

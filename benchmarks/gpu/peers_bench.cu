@@ -35,12 +35,7 @@ class Bench {
     using Body = PeerBody<Op, Algo, Proto, 16, R, Ranks>;
     constexpr int region = cuda::std::is_same_v<Proto, LL> ? 0 : 1;
     const Index size = sizeof(typename R::Type);
-    const Index count = bytes / size, share = count / Ranks;
-    const Index box = Algo::boxes == 2 || shape != Shape::all_reduce ? share + 1024 : count;
-    if (PeerPrims<WarpLanes, Proto, R, 16, Ranks>::half_packets(box, Algo::boxes) >
-        half_bytes / Index{sizeof(Packet)}) {
-      return;
-    }
+    const Index count = bytes / size;
     std::vector<PeerWork<R>> works(Ranks, PeerWork<R>{how});
     for (int g = 0; g < Ranks; ++g) {
       MUST(cudaSetDevice(g));
@@ -56,10 +51,9 @@ class Bench {
       w.input = machine_[g].in;
       w.output = machine_[g].out;
       w.watch = {&watched_->stop, &watched_->gave_up, Word{2'000'000'000}};
-      if (shape == Shape::all_reduce) w.layout = {count, 0, 0, Algo::boxes == 2};
-      if (shape == Shape::all_gather) w.layout = {share, 0, share, false};
-      if (shape == Shape::reduce_scatter) w.layout = {share, share, 0, false};
+      w.layout = lay_out_message(shape, count, count / Ranks, Algo::boxes == 2);
     }
+    if (!Body::template fits<WarpLanes>(works[0])) return;
     char plan[200];
     std::snprintf(plan, sizeof plan,
                   ",\"algo\":\"%s\",\"proto\":\"%s\",\"channels\":%d,\"blocks\":%d,\"group\":32,"
@@ -79,6 +73,11 @@ class Bench {
   }
 
  private:
+  static Layout lay_out_message(Shape shape, Index count, Index share, bool split) {
+    if (shape == Shape::all_reduce) return {count, 0, 0, split};
+    if (shape == Shape::all_gather) return {share, 0, share, false};
+    return {share, share, 0, false};
+  }
   static constexpr Index half_bytes = Index{64} << 20;
   struct Watched {
     Word stop = 0;

@@ -6,5 +6,7 @@
 #include <ccl/proto/ll.hpp>
 #include <ccl/proto/ll128.hpp>
 #include <ccl/proto/simple.hpp>
+#include <ccl/transport/any_of.hpp>
 #include <ccl/transport/loopback.hpp>
 #include <ccl/transport/shm.hpp>
+#include <ccl/transport/socket.hpp>

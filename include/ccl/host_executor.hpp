@@ -2,6 +2,7 @@
 
 #include <ccl/crew.hpp>
 #include <ccl/host_lanes.hpp>
+#include <ccl/host_memory.hpp>
 
 #include <thread>
 #include <vector>
@@ -35,24 +36,42 @@ void run_lane(const Body& body, Group group, int channel) {
 
 /// Runs one launch on CPU lanes: `body(group, channel)` for each channel, on a group of its own.
 /// Channel 0 of `SoloLane` runs on the calling thread, everything else on threads of its own.
-/// Returns when all lanes are done or have given up.
+/// Returns when all lanes are done or have given up. All threads help the proxy that the calling
+/// one helps: it may block while they are at it.
 struct HostExecutor {
   template <LaneGroup Group, class Body>
   static void run(int channels, const Body& body) {
+    const detail::IdleHook hook = detail::idle_hook;
     if constexpr (Group::width == 1) {
       std::vector<std::thread> others;
       for (int c = 1; c < channels; ++c) {
+<<<<<<< HEAD
         others.emplace_back([&body, c] { detail::run_lane(body, Group{}, c); });
       }
       detail::run_lane(body, Group{}, 0);
+=======
+        others.emplace_back([&body, hook, c] {
+          detail::idle_hook = hook;
+          body(Group{}, c);
+        });
+      }
+      body(Group{}, 0);
+>>>>>>> main
       for (auto& thread : others) thread.join();
     } else {
       std::vector<detail::HostCrew<Group>> crews(channels);
       std::vector<std::thread> threads;
       for (int c = 0; c < channels; ++c) {
         for (int l = 0; l < Group::width; ++l) {
+<<<<<<< HEAD
           threads.emplace_back(
               [&body, &crews, c, l] { detail::run_lane(body, crews[c].lane(l), c); });
+=======
+          threads.emplace_back([&body, &crews, hook, c, l] {
+            detail::idle_hook = hook;
+            body(crews[c].lane(l), c);
+          });
+>>>>>>> main
         }
       }
       for (auto& thread : threads) thread.join();

@@ -30,10 +30,10 @@ struct Claim {
   Nonce nonce;
 };
 
-template <class T>
-void append(std::vector<std::byte>& out, const T& value) {
-  const auto* at = reinterpret_cast<const std::byte*>(&value);
-  out.insert(out.end(), at, at + sizeof value);
+void append(std::vector<std::byte>& out, Bytes more) {
+  const size_t had = out.size();
+  out.resize(had + more.size());
+  if (!more.empty()) std::memcpy(out.data() + had, more.data(), more.size());
 }
 
 Digest proof(const Secret& secret, std::string_view side, const Nonce& listener,
@@ -42,7 +42,7 @@ Digest proof(const Secret& secret, std::string_view side, const Nonce& listener,
   std::memcpy(text.data(), side.data(), side.size());
   append(text, listener);
   append(text, caller);
-  text.insert(text.end(), hello.begin(), hello.end());
+  append(text, hello);
   return hmac_sha256(secret, text);
 }
 
@@ -262,8 +262,8 @@ Result<Fd> connect_and_prove(const Address& where, const Secret& secret, Bytes h
   Claim claim{magic, std::uint32_t(hello.size()), {}};
   fill_random(claim.nonce);
   std::vector<std::byte> message;
-  append(message, claim);
-  message.insert(message.end(), hello.begin(), hello.end());
+  append(message, std::as_bytes(std::span{&claim, 1}));
+  append(message, hello);
   append(message, proof(secret, "caller", greeting.nonce, claim.nonce, hello));
   CCL_CHECK(send_all(fd.get(), message.data(), Index(message.size()), deadline, status));
   // From here on the other end may count on this connection: whoever gave up now, at once, would

@@ -2,6 +2,7 @@
 #include <ccl/topo/path.hpp>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cctype>
@@ -193,8 +194,6 @@ class Detector {
     gpu.set("sm", std::to_string(seen.sm));
     gpu.set("rank", std::to_string(seen.dev));
     gpu.set("gdr", gdr() ? "1" : "0");
-    const auto& all = options_.gpus;
-    static_cast<void>(all);
     for (const SeenLink& link : seen.links) {
       Element nvlink;
       nvlink.name = "nvlink";
@@ -210,10 +209,13 @@ class Detector {
     pci.children.push_back(std::move(gpu));
   }
 
+  /// Peer memory by module, or DMA-BUF, which the open kernel modules export.
   bool gdr() const {
     std::error_code ignored;
     return fs::exists(sys_ / "module/nvidia_peermem", ignored) ||
-           fs::exists(sys_ / "kernel/mm/memory_peers/nv_mem/version", ignored);
+           fs::exists(sys_ / "kernel/mm/memory_peers/nv_mem/version", ignored) ||
+           line_of(fs::path(options_.proc) / "driver/nvidia/version").find("Open Kernel Module") !=
+               std::string::npos;
   }
 
   void add_net(const fs::path& device, Element net) {
@@ -315,12 +317,6 @@ std::string short_bus_id(const char* text) {
   return id;
 }
 
-const char* setting(const char* own, const char* nccl) {
-  const char* value = std::getenv(own);
-  if (value == nullptr || *value == '\0') value = std::getenv(nccl);
-  return value == nullptr || *value == '\0' ? nullptr : value;
-}
-
 }  // namespace
 
 std::vector<SeenGpu> nvml_gpus(std::string& why) {
@@ -404,25 +400,6 @@ Result<XmlFile> discover(const DiscoverOptions& options) {
   return file;
 }
 
-Result<LoadedGraph> machine() {
-  XmlFile file;
-  if (const char* path = setting("CCL_TOPO_FILE", "NCCL_TOPO_FILE")) {
-    CCL_TRY(file, read_xml(path));
-    CCL_TRY(const LoadedGraph given, to_graph(file));
-    if (given.graph.of(NodeType::gpu).empty()) {
-      CCL_TRY(const XmlFile detected, discover());
-      file.root = merge(detected.root, file.root);
-    }
-  } else {
-    CCL_TRY(file, discover());
-  }
-  CCL_TRY(LoadedGraph loaded, to_graph(file));
-  if (const char* path = setting("CCL_TOPO_DUMP_FILE", "NCCL_TOPO_DUMP_FILE")) {
-    CCL_CHECK(write_file(path, print_xml(to_xml(loaded.graph))));
-  }
-  return loaded;
-}
-
 namespace {
 
 void lint_graph(const LoadedGraph& machine, std::vector<Remark>& remarks) {
@@ -444,6 +421,7 @@ void lint_graph(const LoadedGraph& machine, std::vector<Remark>& remarks) {
   for (const int gpu : gpus) widest = std::max(widest, uplink(gpu));
   const Paths paths = compute_paths(graph);
   const std::vector<int> nets = graph.of(NodeType::net);
+  std::map<std::pair<int, std::string>, std::vector<std::string>> without_gdr;
   for (const int gpu : gpus) {
     const float bw = uplink(gpu);
     if (bw > 0 && bw < widest) {
@@ -481,12 +459,16 @@ void lint_graph(const LoadedGraph& machine, std::vector<Remark>& remarks) {
                          "move the NIC, or add one on the GPU's socket"});
     }
     const GdrAnswer gdr = check_gdr(graph, paths, {}, gpu, net, false);
-    if (!gdr.allowed) {
-      remarks.push_back({fmt::format("no GPU direct RDMA between {} and {} ({})", graph.label(gpu),
-                                     graph.nodes[net].net.name, gdr.why),
-                         "load nvidia-peermem or use a driver with DMA-BUF, and put both below one "
-                         "switch"});
-    }
+    if (!gdr.allowed) without_gdr[{net, gdr.why}].push_back(graph.label(gpu));
+  }
+  for (const auto& [where, labels] : without_gdr) {
+    const Node::Net& net = graph.nodes[where.first].net;
+    remarks.push_back({fmt::format("no GPU direct RDMA between {} and {} ({})", net.name,
+                                   fmt::join(labels, ", "), where.second),
+                       net.gdr ? "load nvidia-peermem or use a driver with DMA-BUF, and put both "
+                                 "below one switch"
+                               : "use a NIC with RDMA, and load nvidia-peermem or use a driver "
+                                 "with DMA-BUF"});
   }
   for (const int node : graph.of(NodeType::pci)) {
     for (const int l : graph.nodes[node].out) {

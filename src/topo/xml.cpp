@@ -923,6 +923,14 @@ Element merge(const Element& detected, const Element& hint) {
     }
     for (Element& child : cpu.children) same->children.push_back(std::move(child));
   }
+  // Hints of some clouds give only places. All sockets of a machine are of one kind.
+  for (Element& cpu : merged.children) {
+    if (cpu.name != "cpu" || detected.children.empty()) continue;
+    for (const char* kind : {"arch", "vendor", "familyid", "modelid", "host_hash"}) {
+      const std::string* known = detected.children.front().find(kind);
+      if (known != nullptr && cpu.find(kind) == nullptr) cpu.set(kind, *known);
+    }
+  }
   if (merged.find("version") == nullptr) merged.set("version", "1");
   return merged;
 }

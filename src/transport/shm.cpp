@@ -11,6 +11,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <system_error>
 #include <thread>
 
 #include "fd.hpp"
@@ -112,12 +113,18 @@ class ShmServer {
   Result<UnixName> offer(const Proof& proof, const WireShape& shape, Fd memory) {
     const std::lock_guard lock{mutex_};
     if (!running_) {
-      if (thread_.joinable()) thread_.join();  // it has left its loop
       CCL_CHECK(listen());
+      try {
+        std::thread{[this] { serve(); }}.detach();  // ends by itself, and this object never does
+      } catch (const std::system_error& problem) {
+        listener_.reset();
+        return fail(os_error(Errc::system,
+                             fmt::format("cannot start a thread ({})", problem.what()),
+                             problem.code().value()));
+      }
       running_ = true;
-      thread_ = std::thread{[this] { serve(); }};
     }
-    offers_[proof] = Offer{shape, std::move(memory)};
+    offers_[proof] = Offer{shape, std::move(memory)};  // before the thread gets the mutex
     return name_;
   }
   void withdraw(const Proof& proof) {
@@ -204,7 +211,6 @@ class ShmServer {
   std::mutex mutex_;
   std::map<Proof, Offer> offers_;  // by what the sender must say
   bool running_ = false;           // the thread looks at `offers_` again before it ends
-  std::thread thread_;
   Fd listener_, bell_;
   UnixName name_;
 };

@@ -1,12 +1,12 @@
-#include "catch.hpp"
-#include "world.hpp"
-
 #include <ccl/proto/ll.hpp>
 #include <ccl/proto/ll128.hpp>
 #include <ccl/proto/simple.hpp>
 
 #include <random>
 #include <tuple>
+
+#include "catch.hpp"
+#include "world.hpp"
 
 using namespace ccl;
 using namespace ccl::test;
@@ -28,7 +28,8 @@ TEMPLATE_LIST_TEST_CASE("pairwise: messages of any size, several between two ran
   std::mt19937 random{7};
   for (int round = 0; round < 6; ++round) {
     // sizes[from][to]: the messages between two ranks
-    std::vector<std::vector<std::vector<Index>>> sizes(ranks, std::vector<std::vector<Index>>(ranks));
+    std::vector<std::vector<std::vector<Index>>> sizes(ranks,
+                                                       std::vector<std::vector<Index>>(ranks));
     for (auto& row : sizes) {
       for (auto& list : row) {
         for (unsigned n = random() % 4; n > 0; --n) {

@@ -1,11 +1,11 @@
-#include "catch.hpp"
-#include "world.hpp"
-
 #include <ccl/proto/ll.hpp>
 #include <ccl/proto/ll128.hpp>
 #include <ccl/proto/simple.hpp>
 
 #include <tuple>
+
+#include "catch.hpp"
+#include "world.hpp"
 
 using namespace ccl;
 using namespace ccl::test;

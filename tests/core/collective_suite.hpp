@@ -5,9 +5,7 @@
 #include <ccl/collective.hpp>
 #include <ccl/transport/loopback.hpp>
 #include <ccl/transport/shm.hpp>
-#if __has_include(<ccl/transport/socket.hpp>)
-#  include <ccl/transport/socket.hpp>
-#endif
+#include <ccl/transport/socket.hpp>
 
 #include <functional>
 #include <thread>
@@ -277,6 +275,38 @@ int run_suite(const std::vector<Communicator>& comms, Index largest) {
   return cases / int(comms.size());
 }
 
+/// 64 MiB once, in place.
+template <class Op, class Algo, class Proto>
+void run_large(const std::vector<Communicator>& comms) {
+  on_all(comms, [](const Communicator& comm) -> Result<void> {
+    using C = Collective<Op, Algo, Proto, ChosenTransport>;
+    CCL_TRY(auto c, C::create(comm));
+    const int R = comm.ranks(), me = comm.rank();
+    const Index count = Index{16} << 20;
+    std::vector<float> x(count), y(Op::reduces ? 0 : count);
+    for (Index i = 0; i < count; ++i) x[i] = float((i + me) % 1024);
+    if constexpr (Op::reduces) {
+      CCL_CHECK(c(x.data(), x.data(), count));
+    } else {
+      CCL_CHECK(c(x.data(), y.data(), count / R));
+    }
+    for (Index i = 0; i < count; ++i) {
+      float want = 0;
+      if constexpr (Op::reduces) {
+        for (int r = 0; r < R; ++r) want += float((i + r) % 1024);
+      } else {
+        const Index run = count / R;
+        want = float((me * run + i % run + i / run) % 1024);
+      }
+      if ((Op::reduces ? x : y)[i] != want) {
+        return fail(Errc::internal, fmt::format("element {} of {}: {} instead of {}", i, c.name(),
+                                                (Op::reduces ? x : y)[i], want));
+      }
+    }
+    return {};
+  });
+}
+
 template <class Proto>
 void run_protocol_suite() {
   const int ranks = 4;
@@ -284,10 +314,9 @@ void run_protocol_suite() {
   config.timeout_s = 60;
   config.memory_budget_bytes = Index{1} << 30;
   for (const auto& connector : {
-         detail::connector<LoopbackTransport>(), detail::connector<ShmTransport>(),
-#if __has_include(<ccl/transport/socket.hpp>)
-             detail::connector<SocketTransport>(),
-#endif
+           detail::connector<LoopbackTransport>(),
+           detail::connector<ShmTransport>(),
+           detail::connector<SocketTransport>(),
        }) {
     chosen = connector;
     auto comms = Communicator::create_all(ranks, config);
@@ -297,6 +326,10 @@ void run_protocol_suite() {
     int cases = run_suite<Ring, Proto>(*comms, largest);
     cases += run_suite<Tree, Proto>(*comms, largest);
     cases += run_suite<Pairwise, Proto>(*comms, largest);
+    run_large<AllReduce, Ring, Proto>(*comms);
+    run_large<AllReduce, Tree, Proto>(*comms);
+    run_large<AllToAll, Pairwise, Proto>(*comms);
+    cases += 3;
     WARN(Proto::name << " over " << connector.name << ": " << cases << " calls checked");
     on_all(*comms, [](const Communicator& comm) { return comm.finalize(); });
   }

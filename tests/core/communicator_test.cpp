@@ -134,20 +134,22 @@ TEST_CASE("a late rank ends the others' wait at the deadline, and the error name
   config.timeout_s = 0.3;
   const auto comms = make(3, config);
   std::vector<Result<void>> results(3);
+  std::vector<Result<Sums>> sums(3, fail(Errc::internal, "not made"));  // outlive the peers' set-up
   std::vector<std::thread> threads;
   for (int r = 0; r < 3; ++r) {
     threads.emplace_back([&, r] {
-      auto sums = Sums::create(comms[r]);
-      if (!sums) results[r] = fail(sums.error());
-      if (!sums || r == 2) return;  // rank 2 never calls
+      sums[r] = Sums::create(comms[r]);
+      if (!sums[r]) results[r] = fail(sums[r].error());
+      if (!sums[r] || r == 2) return;  // rank 2 never calls
       std::vector<float> x(1000), y(1000);
-      results[r] = (*sums)(x.data(), y.data(), 1000);
-      if (results[r]) results[r] = (*sums)(x.data(), y.data(), 1000);
+      results[r] = (*sums[r])(x.data(), y.data(), 1000);
+      if (results[r]) results[r] = (*sums[r])(x.data(), y.data(), 1000);
     });
   }
   for (auto& t : threads) t.join();
   // Rank 0 waits for rank 2 and rank 1 for rank 0; who gives up first tells the other.
   for (int r = 0; r < 2; ++r) {
+    INFO((results[r] ? std::string{"ok"} : results[r].error().message()));
     CHECK((code(results[r]) == Errc::timed_out || code(results[r]) == Errc::aborted));
     CHECK(results[r].error().what.find("no progress for 0.3 s") != std::string::npos);
     CHECK(results[r].error().peer >= 0);

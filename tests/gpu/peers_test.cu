@@ -10,7 +10,7 @@ using namespace ccl::test;
 
 namespace {
 constexpr int max_blocks = 16;
-constexpr Index half_packets = Index{4} << 20 >> 4;
+constexpr Index half_packets = Index{16} << 20 >> 4;
 
 /// Ranks that address each other's scratch: as `World`, without wires.
 template <int Ranks, class Proto>
@@ -49,6 +49,10 @@ class Peers {
       work.crews = blocks;
       work.watch = {&watch_->stop, &watch_->gave_up, Word{2'000'000'000}};
       setup(r, work);
+      if (!Body::template fits<WarpLanes>(work)) {
+        std::printf("the scratch is too small for this test\n");
+        std::exit(1);
+      }
       MUST(cudaSetDevice(world_.gpu(r)));
       MUST((CudaExecutor::launch<WarpLanes, Body>(work, {blocks * groups, blocks, Ranks <= gpus()},
                                                   streams_[r])));

@@ -21,7 +21,7 @@ namespace ccl::test {
 inline const char* topology_folder() {
   const char* folder = std::getenv("CCL_TEST_TOPOLOGIES");
   if (folder == nullptr) {
-    std::cout << "skipped: CCL_TEST_TOPOLOGIES names no folder of topology files\n";
+    std::cout << "SKIP: CCL_TEST_TOPOLOGIES names no folder of topology files\n";
   }
   return folder;
 }

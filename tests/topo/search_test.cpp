@@ -177,6 +177,72 @@ TEST_CASE("published graphs of real machines load beside ours") {
   }
 }
 
+namespace {
+
+/// GPUs and NICs of a machine, all below one CPU and without link figures: what a VM shows.
+void flatten(const topo::Element& from, topo::Element& cpu) {
+  for (const topo::Element& child : from.children) {
+    if (child.name != "pci") continue;
+    const bool device =
+        std::any_of(child.children.begin(), child.children.end(),
+                    [](const topo::Element& e) { return e.name == "gpu" || e.name == "nic"; });
+    if (!device) {
+      flatten(child, cpu);
+      continue;
+    }
+    cpu.children.push_back(child);
+    cpu.children.back().set("link_speed", "");
+    cpu.children.back().set("link_width", "0");
+  }
+}
+
+}  // namespace
+
+TEST_CASE("vendors' hint files restore what a VM flattens") {
+  const char* folder = ccl::test::topology_folder();
+  if (folder == nullptr) return;
+  const std::filesystem::path root(folder);
+  for (const auto& [hint_name, full_name] :
+       {std::pair("azure/ndv2-topo.xml", "golden/azure-ndv2-topo.xml"),
+        std::pair("azure/ndv4-topo.xml", "golden/azure-ndv4-topo.xml"),
+        std::pair("aws/p4d-24xl-topo.xml", "golden/aws-p4d-24xl-topo.xml"),
+        std::pair("aws/g5.48xl-topo.xml", "golden/aws-g5.48xl-topo.xml")}) {
+    INFO(hint_name);
+    const auto hint = topo::read_xml((root / hint_name).string());
+    const auto full = topo::read_xml((root / full_name).string());
+    REQUIRE(hint);
+    REQUIRE(full);
+    topo::XmlFile flat;
+    flat.name = "flat";
+    flat.root.name = "system";
+    topo::Element cpu = full->root.children.front();
+    cpu.children.clear();
+    cpu.set("numaid", "-1");
+    for (const topo::Element& other : full->root.children) flatten(other, cpu);
+    flat.root.children.push_back(cpu);
+    const auto flattened = topo::to_graph(flat);
+    const auto merged = topo::to_graph({"merged", topo::merge(flat.root, hint->root)});
+    const auto true_one = topo::to_graph(*full);
+    REQUIRE(flattened);
+    if (!merged) FAIL(merged.error().what);
+    REQUIRE(true_one);
+    const int local = static_cast<int>(true_one->graph.of(NodeType::gpu).size());
+    CHECK(static_cast<int>(merged->graph.of(NodeType::gpu).size()) == local);
+    const auto ring = [&](const topo::Graph& graph) {
+      return topo::search_all(graph, topo::compute_paths(graph), 2 * local).ring;
+    };
+    const topo::ChannelGraph bare = ring(flattened->graph), ours = ring(merged->graph),
+                             best = ring(true_one->graph);
+    std::cout << fmt::format(
+        "{:24} flat {} x {:g} {}, with the hint {} x {:g} {}, by hand {} x {:g} {}\n", hint_name,
+        bare.count(), bare.bw_inter, topo::name(bare.type_inter), ours.count(), ours.bw_inter,
+        topo::name(ours.type_inter), best.count(), best.bw_inter, topo::name(best.type_inter));
+    CHECK(ours.type_inter == best.type_inter);
+    CHECK(ours.count() == best.count());
+    CHECK(ours.bw_inter == best.bw_inter);
+  }
+}
+
 TEST_CASE("channels of real machines beside NCCL's own answers") {
   const char* folder = ccl::test::topology_folder();
   if (folder == nullptr) return;

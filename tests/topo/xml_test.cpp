@@ -1,10 +1,9 @@
 #include <ccl/topo/xml.hpp>
 
-#include <cstdlib>
 #include <filesystem>
-#include <iostream>
 
 #include "catch.hpp"
+#include "topo/machines.hpp"
 
 namespace topo = ccl::topo;
 
@@ -191,11 +190,8 @@ TEST_CASE("a hint places what detection found") {
 }
 
 TEST_CASE("files of real machines load, and what is written reads back") {
-  const char* folder = std::getenv("CCL_TEST_TOPOLOGIES");
-  if (folder == nullptr) {
-    std::cout << "skipped: CCL_TEST_TOPOLOGIES names no folder of topology files\n";
-    return;
-  }
+  const char* folder = ccl::test::topology_folder();
+  if (folder == nullptr) return;
   int machines = 0;
   for (const auto& entry : std::filesystem::recursive_directory_iterator(folder)) {
     if (entry.path().extension() != ".xml") continue;

@@ -178,6 +178,8 @@ Result<Duplex> connect_pair(TransportContext& context, int rank, WireShape shape
   Duplex duplex;
   CCL_TRY(duplex.out, out.connect(theirs[1]));
   CCL_TRY(duplex.in, in.connect(theirs[0]));
+  char mine_done = 1, theirs_done = 0;  // an end that goes too early is missed by the other
+  if (!swap_bytes(fd, &mine_done, &theirs_done, 1)) return fail(Errc::peer_lost, "no peer");
   return duplex;
 }
 

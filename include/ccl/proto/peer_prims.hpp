@@ -173,6 +173,15 @@ struct PeerBody {
   static constexpr int max_lanes = 512;
   const Work& work;
 
+  /// Does the message fit into the scratch? Nobody else looks.
+  template <LaneGroup Group>
+  static constexpr bool fits(const Work& work) {
+    using Prims = PeerPrims<Group, Proto, R, Align, Ranks>;
+    const int count = int(work.layout.count);
+    const int share = work.layout.split ? Prims::split_share(count) : count;
+    return Prims::half_packets(share, Algo::boxes) <= work.peers.half_packets;
+  }
+
   template <LaneGroup Group>
   CCL_HD Word operator()(Group group, int channel) const {
     PeerPrims<Group, Proto, R, Align, Ranks> prims{group, work, channel};

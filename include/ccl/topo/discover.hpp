@@ -39,10 +39,6 @@ std::vector<SeenGpu> nvml_gpus(std::string& why);
 /// What could not be seen is in `repairs` of the graph made of it, or in a missing attribute.
 [[nodiscard]] Result<XmlFile> discover(const DiscoverOptions& options = {});
 
-/// The file that the settings name (CCL_TOPO_FILE, NCCL_TOPO_FILE), laid over what is detected when
-/// it is a hint; else what is detected. CCL_TOPO_DUMP_FILE gets the result.
-[[nodiscard]] Result<LoadedGraph> machine();
-
 /// A remark of `lint`: what is wrong, and what to do.
 struct Remark {
   std::string problem, advice;

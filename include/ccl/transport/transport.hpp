@@ -78,7 +78,9 @@ concept Connects = requires(typename T::End& end, const Handshake& theirs) {
 ///   can_connect(a, b)  from rank a to rank b, by what they said of themselves; an error says what
 ///                      is missing. Both ends must come to the same answer.
 ///   setup(context, edge) -> End, at both ends; end.handshake() goes to the other end;
-///   end.connect(theirs) -> Connection, at both ends, in any order, within the deadline.
+///   end.connect(theirs) -> Connection, at both ends, in any order, within the deadline. An end
+///   that goes before the other has connected fails the other: ranks meet once more before they
+///   let go.
 ///   atomic_line_bytes  how many bytes, written at once by a group, land at once; LL128 needs 128.
 /// Settings that forbid a transport (CCL_SHM_DISABLE ...) are read by `can_connect`.
 template <class T>

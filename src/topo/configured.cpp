@@ -1,0 +1,92 @@
+#include <ccl/settings.hpp>
+#include <ccl/topo/configured.hpp>
+#include <ccl/topo/discover.hpp>
+
+#include <fmt/format.h>
+
+#include <array>
+
+namespace ccl::topo {
+
+Result<LoadedGraph> configured_machine() {
+  CCL_TRY(const std::string given, setting_text("TOPO_FILE"));
+  XmlFile file;
+  if (given.empty()) {
+    CCL_TRY(file, discover());
+  } else {
+    CCL_TRY(file, read_xml(given));
+    CCL_TRY(const LoadedGraph alone, to_graph(file));
+    if (alone.graph.of(NodeType::gpu).empty()) {
+      CCL_TRY(const XmlFile detected, discover());
+      file.root = merge(detected.root, file.root);
+    }
+  }
+  CCL_TRY(LoadedGraph loaded, to_graph(file));
+  CCL_TRY(const std::string dump, setting_text("TOPO_DUMP_FILE"));
+  if (!dump.empty()) CCL_CHECK(write_file(dump, print_xml(to_xml(loaded.graph))));
+  return loaded;
+}
+
+Result<PathRules> configured_rules() {
+  PathRules rules;
+  CCL_TRY(rules.p2p_disabled, setting_flag("P2P_DISABLE"));
+  CCL_TRY(rules.shm_disabled, setting_flag("SHM_DISABLE"));
+  CCL_TRY(const std::string level, setting_text("P2P_LEVEL"));
+  if (level.empty()) return rules;
+  PathType type = PathType::loc;
+  // Numbers are of the time when there were six levels.
+  constexpr std::array old_levels{PathType::loc, PathType::pix, PathType::pxb,
+                                  PathType::pxb, PathType::phb, PathType::sys};
+  if (level.size() == 1 && level[0] >= '0' && level[0] <= '9') {
+    const std::size_t number = static_cast<std::size_t>(level[0] - '0');
+    type = number < old_levels.size() ? old_levels[number] : PathType::sys;
+  } else if (!parse(level, type)) {
+    return fail(
+        Errc::bad_setting,
+        fmt::format("CCL_P2P_LEVEL is \"{}\" (no path type); give one of LOC NVL NVB C2C PIX "
+                    "PXB PHB SYS",
+                    level));
+  }
+  rules.p2p_level = type;
+  return rules;
+}
+
+Result<ChannelPlan> configured_channels(const Graph& graph, const Paths& paths, int ranks) {
+  ChannelPlan plan = search_all(graph, paths, ranks);
+  CCL_TRY(const std::string given, setting_text("GRAPH_FILE"));
+  if (!given.empty()) {
+    CCL_TRY(const XmlFile file, read_xml(given));
+    CCL_TRY(const std::vector<ChannelGraph> graphs, to_channel_graphs(file, graph));
+    for (const ChannelGraph& read : graphs) {
+      if (read.channels.empty()) continue;
+      switch (read.id) {
+        case 0:
+          plan.ring = read;
+          break;
+        case 1:
+          plan.tree = read;
+          break;
+        case 2:
+          plan.collnet_chain = read;
+          break;
+        case 3:
+          plan.nvls = read;
+          break;
+        case 4:
+          plan.collnet_direct = read;
+          break;
+        default:
+          break;
+      }
+    }
+  }
+  CCL_TRY(const std::string dump, setting_text("GRAPH_DUMP_FILE"));
+  if (!dump.empty()) {
+    CCL_CHECK(write_file(dump, print_xml(to_xml({plan.ring, plan.tree, plan.collnet_chain,
+                                                 plan.nvls, plan.collnet_direct},
+                                                graph))));
+  }
+  return plan;
+}
+
+}  // namespace ccl::topo

@@ -1,0 +1,111 @@
+#include <ccl/topo/configured.hpp>
+
+#include <cstdlib>
+#include <filesystem>
+#include <string>
+
+#include "catch.hpp"
+#include <unistd.h>
+
+namespace topo = ccl::topo;
+namespace fs = std::filesystem;
+
+namespace {
+
+/// A variable set as long as the object lives.
+class Variable {
+ public:
+  Variable(const char* name, const std::string& value) : name_(name) {
+    setenv(name, value.c_str(), 1);
+  }
+  ~Variable() { unsetenv(name_); }
+  Variable(const Variable&) = delete;
+  Variable& operator=(const Variable&) = delete;
+
+ private:
+  const char* name_;
+};
+
+std::string temporary(const char* what) {
+  return (fs::temp_directory_path() / ("ccl_configured_" + std::to_string(getpid()) + what))
+      .string();
+}
+
+constexpr auto machine =
+    R"(<system><cpu numaid="0" arch="x86_64" vendor="GenuineIntel" familyid="6" modelid="143">
+  <pci busid="10" link_speed="16 GT/s" link_width="16"><gpu dev="0" rank="0" sm="80"/></pci>
+  <pci busid="20" link_speed="16 GT/s" link_width="16"><gpu dev="1" rank="1" sm="80"/></pci>
+  <pci busid="30" link_speed="16 GT/s" link_width="16"><gpu dev="2" rank="2" sm="80"/></pci></cpu></system>)";
+
+}  // namespace
+
+TEST_CASE("a topology file replaces detection and is dumped") {
+  const std::string in = temporary("in.xml"), out = temporary("out.xml");
+  REQUIRE(topo::write_file(in, machine));
+  {
+    const Variable file("NCCL_TOPO_FILE", in), dump("CCL_TOPO_DUMP_FILE", out);
+    const auto loaded = topo::configured_machine();
+    if (!loaded) FAIL(loaded.error().what);
+    CHECK(loaded->graph.of(topo::NodeType::gpu).size() == 3);
+    const auto again = topo::load_graph(out);
+    REQUIRE(again);
+    CHECK(again->graph.links.size() == loaded->graph.links.size());
+  }
+  {
+    const Variable missing("CCL_TOPO_FILE", temporary("not_there"));
+    const auto loaded = topo::configured_machine();
+    REQUIRE_FALSE(loaded);
+    CHECK(loaded.error().what.find("not_there") != std::string::npos);
+  }
+  CHECK(topo::configured_machine());  // this machine
+  fs::remove(in);
+  fs::remove(out);
+}
+
+TEST_CASE("levels are read by name and by NCCL's old numbers") {
+  CHECK_FALSE(topo::configured_rules()->p2p_level);
+  {
+    const Variable level("CCL_P2P_LEVEL", "phb"), off("NCCL_P2P_DISABLE", "1");
+    const auto rules = topo::configured_rules();
+    if (!rules) FAIL(rules.error().what);
+    CHECK(rules->p2p_level == topo::PathType::phb);
+    CHECK(rules->p2p_disabled);
+  }
+  const Variable level("NCCL_P2P_LEVEL", "5");
+  CHECK(topo::configured_rules()->p2p_level == topo::PathType::sys);
+}
+
+TEST_CASE("a graph file stands in for the search") {
+  const auto file = topo::parse_xml(machine, "machine");
+  REQUIRE(file);
+  const auto loaded = topo::to_graph(*file);
+  REQUIRE(loaded);
+  const topo::Paths paths = topo::compute_paths(loaded->graph);
+  const std::string out = temporary("graphs.xml"), in = temporary("own.xml");
+  {
+    const Variable dump("CCL_GRAPH_DUMP_FILE", out);
+    REQUIRE(topo::configured_channels(loaded->graph, paths, 3));
+  }
+  const auto searched = topo::configured_channels(loaded->graph, paths, 3);
+  {
+    const Variable use("CCL_GRAPH_FILE", out);
+    const auto again = topo::configured_channels(loaded->graph, paths, 3);
+    if (!again) FAIL(again.error().what);
+    CHECK(again->ring.channels == searched->ring.channels);
+  }
+  REQUIRE(
+      topo::write_file(in,
+                       "<graphs><graph id=\"0\" pattern=\"4\" nchannels=\"1\" speedintra=\"7\" "
+                       "speedinter=\"7\"><channel><gpu dev=\"2\"/><gpu dev=\"0\"/><gpu dev=\"1\"/>"
+                       "</channel></graph></graphs>"));
+  {
+    const Variable use("CCL_GRAPH_FILE", in);
+    const auto own = topo::configured_channels(loaded->graph, paths, 3);
+    REQUIRE(own);
+    CHECK(own->ring.bw_intra == 7);
+    CHECK(own->ring.channels.at(0).ranks == std::vector<int>{2, 0, 1});
+    CHECK(own->tree.channels == searched->tree.channels);
+  }
+  fs::remove(in);
+  fs::remove(out);
+}
