@@ -45,33 +45,22 @@ struct HostExecutor {
     if constexpr (Group::width == 1) {
       std::vector<std::thread> others;
       for (int c = 1; c < channels; ++c) {
-<<<<<<< HEAD
-        others.emplace_back([&body, c] { detail::run_lane(body, Group{}, c); });
-      }
-      detail::run_lane(body, Group{}, 0);
-=======
         others.emplace_back([&body, hook, c] {
           detail::idle_hook = hook;
-          body(Group{}, c);
+          detail::run_lane(body, Group{}, c);
         });
       }
-      body(Group{}, 0);
->>>>>>> main
+      detail::run_lane(body, Group{}, 0);
       for (auto& thread : others) thread.join();
     } else {
       std::vector<detail::HostCrew<Group>> crews(channels);
       std::vector<std::thread> threads;
       for (int c = 0; c < channels; ++c) {
         for (int l = 0; l < Group::width; ++l) {
-<<<<<<< HEAD
-          threads.emplace_back(
-              [&body, &crews, c, l] { detail::run_lane(body, crews[c].lane(l), c); });
-=======
           threads.emplace_back([&body, &crews, hook, c, l] {
             detail::idle_hook = hook;
-            body(crews[c].lane(l), c);
+            detail::run_lane(body, crews[c].lane(l), c);
           });
->>>>>>> main
         }
       }
       for (auto& thread : threads) thread.join();
