@@ -47,6 +47,7 @@ class WirePrims {
         reduction_{load_scalar(work.reduction)},
         steps_{work.slice_steps},
         patience_{work.watch} {
+    group_.sync();  // what lane 0 left of earlier primitives on these wires, every lane sees
     CCL_UNROLL for (int i = 0; i < MaxIn; ++i) {
       if (ins.rank[i] >= 0) open_in(in_[i], work.in[row_ + ins.rank[i]], ins.rank[i]);
     }
@@ -69,6 +70,9 @@ class WirePrims {
 
   /// From now on, parts lie at `data`: the user's buffer of one message.
   CCL_HD void bind(char* data) { data_ = Data{data, data}; }
+
+  /// From now on, what this rank contributes is what it has stored so far.
+  CCL_HD void own_is_output() { data_ = Data{data_.out(0), data_.out(0)}; }
 
   CCL_HD void send(const Part& part) { step<load | put>(part); }
   CCL_HD void copy_send(const Part& part) { step<load | store | put>(part); }
