@@ -5,9 +5,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <limits>
 #include <numeric>
+#include <thread>
 
 #include "comm_state.hpp"
 
@@ -145,7 +147,15 @@ Result<void> Links::connect(const std::vector<int>& from, const std::vector<int>
   context.deadline_s = state.init_timeout_s;
   const auto peer_of = [me](const Half& h) { return h.sender == me ? h.receiver : h.sender; };
   const auto named = [&](Error error, int peer) {
-    error.peer = peer;
+    // A peer that hangs up may only have heard sooner of a rank that died: the bootstrap knows
+    // whom.
+    const auto verdict_due = std::chrono::steady_clock::now() + std::chrono::seconds{2};
+    while ((error.code == Errc::peer_lost || error.code == Errc::network) && state.status.ok() &&
+           std::chrono::steady_clock::now() < verdict_due) {
+      std::this_thread::sleep_for(std::chrono::milliseconds{1});
+    }
+    if (auto well = state.status.result(); !well) error = std::move(well).error();
+    if (error.peer < 0) error.peer = peer;  // a rank that was lost is named already
     if (error.transport.empty()) error.transport = connector_.name;
     return fail(state.blame(std::move(error)));
   };
@@ -185,6 +195,15 @@ Result<void> Links::connect(const std::vector<int>& from, const std::vector<int>
     proxied_ = proxied_ || made->wires[0].proxied;
     log_info(LogPart::init, "{}: {} to {} by {}", name_, h.sender, h.receiver, made->transport);
     owners_.push_back(*std::move(made));
+    if (h.sender != me) continue;
+    auto sent = state.bootstrap->send(peer, edge_id(number_, h.sender, h.receiver), "", 1);
+    if (!sent) return named(std::move(sent).error(), peer);
+  }
+  // A receiver stays until its senders have connected, however soon its owner lets go.
+  for (const Half& h : halves) {
+    if (h.receiver != me) continue;
+    auto met = state.bootstrap->recv(h.sender, edge_id(number_, h.sender, h.receiver));
+    if (!met) return named(std::move(met).error(), h.sender);
   }
   return {};
 }

@@ -128,7 +128,7 @@ void tune_connection(int fd) {
   const int on = 1;
   const int idle_s = int(setting_integer("BOOTSTRAP_KEEPALIVE").value_or(3));
   const int probes = 3;
-  const int user_timeout_ms = idle_s * (probes + 1) * 1000;  // the same when data is unacknowledged
+  const int user_timeout_ms = (idle_s + probes) * 1000;  // the same when data is unacknowledged
   if (::setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on) != 0) return;
   ::setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
   ::setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle_s, sizeof idle_s);

@@ -8,7 +8,7 @@ function(step)
     message(FATAL_ERROR "failed (${result}): ${ARGN}")
   endif()
 endfunction()
-set(options -DCMAKE_CXX_COMPILER=${compiler} -DCMAKE_BUILD_TYPE=Release)
+set(options -DCMAKE_CXX_COMPILER=${compiler} -DCMAKE_BUILD_TYPE=Debug)  # quick to build
 if(launcher)
   list(APPEND options -DCMAKE_CXX_COMPILER_LAUNCHER=${launcher})
 endif()

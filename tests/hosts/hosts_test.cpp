@@ -1,4 +1,4 @@
-#include <ccl/bootstrap.hpp>
+#include <ccl/unique_id.hpp>
 
 #include <fmt/format.h>
 

@@ -1,42 +1,47 @@
 #pragma once
 
-#include <ccl/bootstrap.hpp>
+#include <ccl/ccl.hpp>
 
 #include <set>
+#include <string>
+#include <utility>
+#include <vector>
 
 namespace ccl::test {
 
-/// One rank's part of a job, as these tests see it.
+/// One rank's part of a job, as these tests see it: a communicator and a collective on it.
 class Job {
  public:
-  static Result<Job> create(const UniqueId& id, int rank, int ranks, double deadline_s) {
-    BootstrapOptions options;
-    options.deadline_s = deadline_s;
-    CCL_TRY(auto bootstrap, Bootstrap::join({&id, 1}, rank, ranks, options));
-    return Job{std::move(bootstrap)};
+  using Call = Collective<AllReduce, Ring, Simple, DefaultTransport>;
+
+  static Result<Job> create(const UniqueId& id, int rank, int ranks, double patience_s) {
+    Config config;
+    config.init_timeout_s = config.timeout_s = patience_s;
+    CCL_TRY(auto comm, Communicator::create(id, rank, ranks, config));
+    CCL_TRY(auto call, Call::create(comm));
+    return Job{std::move(comm), std::move(call)};
   }
-  /// Some communication that every rank has a part in.
+  /// Communication that every rank has a part in, with a result that is checked.
   Result<void> step() {
-    std::vector<int> all(std::size_t(bootstrap_->ranks()), -1);
-    all[std::size_t(bootstrap_->rank())] = bootstrap_->rank() * 3;
-    CCL_CHECK(bootstrap_->all_gather_hosts(all.data(), sizeof(int)));
-    for (int rank = 0; rank < bootstrap_->ranks(); ++rank) {
-      if (all[std::size_t(rank)] != rank * 3) return fail(Errc::internal, "wrong data");
+    std::vector<int> data(10'001, comm_.rank() + 1);
+    CCL_CHECK(call_(data.data(), data.data(), Index(data.size()), Sum{}));
+    const int sum = comm_.ranks() * (comm_.ranks() + 1) / 2;
+    for (const int value : data) {
+      if (value != sum) return fail(Errc::internal, "wrong data");
     }
     return {};
   }
   int hosts() const {
     std::set<std::uint64_t> hashes;
-    for (int rank = 0; rank < bootstrap_->ranks(); ++rank) {
-      hashes.insert(bootstrap_->place(rank).host_hash);
-    }
+    for (int rank = 0; rank < comm_.ranks(); ++rank) hashes.insert(comm_.peer(rank).host_hash);
     return int(hashes.size());
   }
-  Result<void> finalize() { return bootstrap_->finalize(); }
+  Result<void> finalize() { return comm_.finalize(); }
 
  private:
-  explicit Job(std::unique_ptr<Bootstrap> bootstrap) : bootstrap_{std::move(bootstrap)} {}
-  std::unique_ptr<Bootstrap> bootstrap_;
+  Job(Communicator comm, Call call) : comm_{std::move(comm)}, call_{std::move(call)} {}
+  Communicator comm_;
+  Call call_;
 };
 
 }  // namespace ccl::test

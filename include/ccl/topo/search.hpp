@@ -20,7 +20,7 @@ struct SearchOptions {
   // Steps of the search, so that answers do not depend on the machine's speed.
   std::int64_t budget = 1 << 15;               // until the first answer
   std::int64_t budget_same_channels = 1 << 8;  // per try
-  std::int64_t budget_tree = 1 << 13;
+  std::int64_t budget_tree = 1 << 12;
   std::int64_t budget_try = 1 << 13;
 };
 

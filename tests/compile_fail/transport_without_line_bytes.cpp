@@ -1,0 +1,13 @@
+// expect: ccl: the fourth argument of Collective must be a transport (a model of Transport); the compiler's notes name the missing member
+#include <ccl/ccl.hpp>
+
+struct Pigeons {
+  static constexpr const char* name = "pigeons";
+  static constexpr ccl::Reach reach = ccl::Reach::network;
+  static constexpr bool peer_addressable = false, proxied = true;
+  using End = ccl::ShmTransport::End;
+  static ccl::Result<void> can_connect(const ccl::PeerInfo&, const ccl::PeerInfo&);
+  static ccl::Result<End> setup(ccl::TransportContext&, const ccl::Edge&);
+};
+using Bad = ccl::Collective<ccl::AllReduce, ccl::Ring, ccl::Simple, Pigeons>;
+static_assert(sizeof(Bad) > 0);

@@ -1,0 +1,71 @@
+#include <ccl/topo/channel_graph.hpp>
+
+#include <string>
+
+#include "catch.hpp"
+
+namespace topo = ccl::topo;
+
+namespace {
+
+topo::Graph pair() {
+  topo::Graph graph;
+  for (int n = 0; n < 2; ++n) {
+    topo::Node node;
+    node.type = topo::NodeType::gpu;
+    node.gpu.rank = n;
+    node.gpu.dev = 10 + n;  // devices and ranks differ where a job uses part of a machine
+    graph.add(node);
+  }
+  return graph;
+}
+
+ccl::Result<std::vector<topo::ChannelGraph>> read(const std::string& inside) {
+  const auto file = topo::parse_xml("<graphs version=\"1\">" + inside + "</graphs>", "graphs.xml");
+  REQUIRE(file);
+  return topo::to_channel_graphs(*file, pair());
+}
+
+}  // namespace
+
+TEST_CASE("graph files name devices, in hexadecimal or decimal, or ranks") {
+  const auto graphs = read(
+      "<graph id=\"1\" pattern=\"3\" nchannels=\"2\" speedintra=\"12\" speedinter=\"6\" "
+      "typeintra=\"NVL\" "
+      "typeinter=\"PXN\" samechannels=\"0\" crossnic=\"2\"><channel><net dev=\"1\"/><gpu "
+      "dev=\"0xa\"/><gpu dev=\"11\"/>"
+      "<net dev=\"3\"/></channel><channel><gpu dev=\"7\" rank=\"1\"/><gpu dev=\"7\" "
+      "rank=\"0\"/></channel></graph>");
+  if (!graphs) FAIL(graphs.error().what);
+  REQUIRE(graphs->size() == 1);
+  const topo::ChannelGraph& graph = graphs->front();
+  CHECK(graph.pattern == topo::Pattern::tree);
+  CHECK(graph.type_inter == topo::PathType::pxn);
+  CHECK_FALSE(graph.same_channels);
+  CHECK(graph.cross_nic == 2);
+  CHECK(graph.channels.at(0) == topo::ChannelOrder{{0, 1}, 1, 3});
+  CHECK(graph.channels.at(1) == topo::ChannelOrder{{1, 0}, -1, -1});
+  const std::string text = topo::print(graph);
+  CHECK(text.find("NET1 0 1 NET3") != std::string::npos);
+  const std::string xml = topo::print_xml(topo::to_xml({graph}, pair()));
+  const auto again = topo::parse_xml(xml, "again");
+  REQUIRE(again);
+  CHECK(topo::to_channel_graphs(*again, pair())->front().channels == graph.channels);
+}
+
+TEST_CASE("graph files that cannot be meant are refused by attribute") {
+  const auto problem = [](const std::string& inside) {
+    const auto graphs = read(inside);
+    return graphs ? std::string("none") : graphs.error().what;
+  };
+  CHECK(problem("<graph pattern=\"9\"/>").find("pattern=\"9\"") != std::string::npos);
+  CHECK(problem("<graph nchannels=\"3\"/>").find("nchannels=\"3\"") != std::string::npos);
+  CHECK(problem("<graph typeintra=\"FAR\"/>").find("typeintra=\"FAR\"") != std::string::npos);
+  CHECK(problem("<graph speedintra=\"fast\"/>").find("speedintra=\"fast\"") != std::string::npos);
+  CHECK(problem(
+            "<graph nchannels=\"1\"><channel><gpu dev=\"10\"/><gpu dev=\"10\"/></channel></graph>")
+            .find("twice") != std::string::npos);
+  CHECK(problem("<graph nchannels=\"1\"><channel><gpu dev=\"1\" rank=\"8\"/></channel></graph>")
+            .find("no such rank") != std::string::npos);
+  CHECK(problem("<graph nchannels=\"0\"/>") == "none");
+}
