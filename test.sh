@@ -9,14 +9,19 @@ jobs=$(nproc)
 builds=(host)
 cmake --preset host
 cmake --build --preset host -j "$jobs"
+# Under the sanitizers, what they are best at: memory at the edges, threads everywhere.
+declare -A sanitized=(
+  [asan]='^(net|transport|topo\.xml$|core\.(bootstrap|communicator|proxy|collective_simple)$)'
+  [tsan]='^(transport|algo\.(ring|tree|pairwise)$|core\.(communicator|proxy)$)'
+)
 for sanitizer in asan tsan; do
-  cmake --preset "host-$sanitizer" >/dev/null
+  cmake --preset "host-$sanitizer" "-DCCL_TEST_FILTER=${sanitized[$sanitizer]}" >/dev/null
   cmake --build --preset "host-$sanitizer" -j "$jobs"
   builds+=("$sanitizer")
 done
 notes=()
 if [ -n "${CUDACXX:-}" ]; then
-  cmake --preset cuda -DCCL_TEST_FILTER='\.gpu$' >/dev/null
+  cmake --preset cuda -DCCL_TEST_FILTER='\.gpu$' -DCCL_BUILD_EXAMPLES=OFF >/dev/null
   cmake --build --preset cuda -j "$jobs"
   builds+=(cuda)
 else

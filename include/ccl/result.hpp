@@ -3,6 +3,7 @@
 #include <ccl/error.hpp>
 
 #include <cuda/std/expected>
+
 #include <utility>
 
 namespace ccl {
@@ -26,9 +27,9 @@ inline cuda::std::unexpected<Error> fail(Errc code, std::string what) {
 
 #define CCL_DETAIL_CAT2(a, b) a##b
 #define CCL_DETAIL_CAT(a, b) CCL_DETAIL_CAT2(a, b)
-#define CCL_DETAIL_TRY(tmp, declaration, ...)                       \
-  auto tmp = (__VA_ARGS__);                                         \
-  if (!tmp) return ::ccl::fail(std::move(tmp).error());             \
+#define CCL_DETAIL_TRY(tmp, declaration, ...)           \
+  auto tmp = (__VA_ARGS__);                             \
+  if (!tmp) return ::ccl::fail(std::move(tmp).error()); \
   declaration = *std::move(tmp)
 #define CCL_DETAIL_CHECK(tmp, ...) \
   if (auto tmp = (__VA_ARGS__); !tmp) return ::ccl::fail(std::move(tmp).error())

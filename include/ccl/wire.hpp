@@ -31,8 +31,8 @@ struct Wire {
 
 /// How a connection's wires are to be made. The same at both ends.
 struct WireShape {
-  int channels = 1;    // wires of the connection
-  int slot_count = 8;  // a power of two
+  int channels = 1;      // wires of the connection
+  int slot_count = 8;    // a power of two
   Index slot_bytes = 0;  // a multiple of 128
   friend bool operator==(const WireShape&, const WireShape&) = default;
 };

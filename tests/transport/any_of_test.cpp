@@ -119,3 +119,18 @@ TEST_CASE("an edge that nobody connects lists each reason") {
   CHECK(end.error().rank == 1);
   CHECK(end.error().peer == 0);
 }
+
+TEST_CASE("CCL_TRANSPORT narrows the choice") {
+  ::setenv("CCL_TRANSPORT", "Socket, nvls", 1);
+  CHECK(two_processes<DefaultTransport>("socket") == "");
+  ::setenv("CCL_TRANSPORT", "^shm", 1);
+  CHECK(two_processes<DefaultTransport>("socket") == "");
+  ::setenv("CCL_TRANSPORT", "^shm,socket", 1);
+  PeerInfo here, there;
+  there.pid_hash = here.pid_hash + 1;
+  const auto none = DefaultTransport::can_connect(here, there);
+  ::unsetenv("CCL_TRANSPORT");
+  REQUIRE(!none);
+  CHECK(none.error().code == Errc::no_transport);
+  CHECK(none.error().what.find("CCL_TRANSPORT is ^shm,socket") != std::string::npos);
+}

@@ -11,9 +11,13 @@
 #include <variant>
 
 namespace ccl {
+namespace detail {
+/// Whether CCL_TRANSPORT leaves the transport `name` to choose from. An error says why not.
+Result<void> may_choose(const char* name);
+}  // namespace detail
 
-/// The first of `Ts` that connects an edge, chosen per edge at run time. At compile time it
-/// promises only what all of them do.
+/// The first of `Ts` that connects an edge, chosen per edge at run time; CCL_TRANSPORT
+/// narrows the choice. At compile time it promises only what all of them do.
 template <Transport... Ts>
 struct AnyOf {
   static_assert(sizeof...(Ts) >= 1, "AnyOf needs at least one transport.");
@@ -50,7 +54,7 @@ struct AnyOf {
       reasons += (reasons.empty() ? "" : "; ") + last.what;
       return false;
     };
-    if ((connects(Ts::can_connect(from, to)) || ...)) return {};
+    if ((connects(offers<Ts>(from, to)) || ...)) return {};
     if constexpr (sizeof...(Ts) > 1) {
       last.what = "no transport connects rank " + std::to_string(from.rank) + " to rank " +
                   std::to_string(to.rank) + " (" + reasons + ")";
@@ -69,10 +73,15 @@ struct AnyOf {
   }
 
  private:
+  template <class T>
+  static Result<void> offers(const PeerInfo& from, const PeerInfo& to) {
+    CCL_CHECK(detail::may_choose(T::name));
+    return T::can_connect(from, to);
+  }
   template <std::size_t N, class T, class... Rest>
   static Result<End> first(TransportContext& context, const Edge& edge, const PeerInfo& from,
                            const PeerInfo& to) {
-    if (T::can_connect(from, to)) {
+    if (offers<T>(from, to)) {
       CCL_TRY(auto end, T::setup(context, edge));
       return End{std::in_place_index<N>, std::move(end)};
     }

@@ -35,9 +35,9 @@ struct Edge {
 /// What the communicator lends to transports. Outlives every connection made with it.
 struct TransportContext {
   ProxyEngine* proxy = nullptr;
-  Status* status = nullptr;                // waits end when it says stop
-  std::array<std::byte, 16> secret{};      // of the communicator: connections prove it
-  double deadline_s = 60;                  // of one connect
+  Status* status = nullptr;            // waits end when it says stop
+  std::array<std::byte, 16> secret{};  // of the communicator: connections prove it
+  double deadline_s = 60;              // of one connect
 };
 
 /// One end of a made connection: its wires, one per channel, and what keeps them alive.
@@ -85,6 +85,6 @@ concept Connects = requires(typename T::End& end, const Handshake& theirs) {
 /// Settings that forbid a transport (CCL_SHM_DISABLE ...) are read by `can_connect`.
 template <class T>
 concept Transport = detail::StatesReach<T> && detail::StatesLineBytes<T> &&
-                    detail::ChecksReach<T> && detail::SetsUp<T> && detail::Connects<T>;
+    detail::ChecksReach<T> && detail::SetsUp<T> && detail::Connects<T>;
 
 }  // namespace ccl

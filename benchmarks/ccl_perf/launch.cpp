@@ -1,0 +1,160 @@
+#include "launch.hpp"
+
+#include <ccl/settings.hpp>
+#include <ccl/unique_id.hpp>
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <cstdio>
+#include <cstring>
+#include <thread>
+#include <vector>
+
+#include "rival.hpp"
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+namespace ccl::perf {
+namespace {
+
+constexpr int failed = 3;
+using Body = std::function<Result<int>(const Communicator&)>;
+
+int status_of(const Result<int>& result) {
+  if (result) return *result;
+  fmt::print(stderr, "ccl_perf: {}\n", result.error().message());
+  return failed;
+}
+
+Config config() {
+  Config config;
+  if (!setting_given("TIMEOUT")) config.timeout_s = 60;  // nobody waits for a benchmark for ever
+  config.name = "ccl_perf";
+  return config;
+}
+
+Result<int> run(Result<Communicator> comm, const Body& body) {
+  if (!comm) return fail(std::move(comm).error());
+  CCL_TRY(const int status, body(*comm));
+  CCL_CHECK(comm->finalize());
+  return status;
+}
+
+/// Ranks as processes: the first one makes the id and hands it to the others through a pipe, which
+/// closes when it dies.
+Result<int> run_child(int rank, int ranks, const int (&pipe)[2], const Body& body) {
+  UniqueId id;
+  if (rank == 0) {
+    CCL_TRY(id, create_unique_id());
+    for (int i = 1; i < ranks; ++i) {
+      if (::write(pipe[1], &id, sizeof id) != ssize_t(sizeof id)) {
+        return fail(Errc::system,
+                    fmt::format("cannot tell rank {} the id ({})", i, std::strerror(errno)));
+      }
+    }
+  }
+  ::close(pipe[1]);
+  if (rank != 0 && ::read(pipe[0], &id, sizeof id) != ssize_t(sizeof id)) {
+    return fail(Errc::peer_lost, fmt::format("rank {} got no id (rank 0 ended before)", rank));
+  }
+  ::close(pipe[0]);
+  return run(Communicator::create(id, rank, ranks, config()), body);
+}
+
+int fork_ranks(int ranks, const Body& body) {
+  int pipe[2];
+  if (::pipe(pipe) != 0) {
+    fmt::print(stderr, "ccl_perf: no pipe ({})\n", std::strerror(errno));
+    return failed;
+  }
+  std::fflush(nullptr);
+  const pid_t parent = ::getpid();
+  std::vector<pid_t> children;
+  int status = 0;
+  for (int rank = 0; rank < ranks; ++rank) {
+    const pid_t child = ::fork();
+    if (child < 0) {
+      fmt::print(stderr, "ccl_perf: cannot start rank {} ({})\n", rank, std::strerror(errno));
+      for (const pid_t c : children) ::kill(c, SIGKILL);
+      status = failed;
+      break;
+    }
+    if (child == 0) {
+      ::prctl(PR_SET_PDEATHSIG, SIGKILL);  // ranks end with whoever started them
+      if (::getppid() != parent) ::_exit(failed);
+      const int mine = status_of(run_child(rank, ranks, pipe, body));
+      std::fflush(nullptr);
+      ::_exit(mine);
+    }
+    children.push_back(child);
+  }
+  ::close(pipe[0]);
+  ::close(pipe[1]);
+  for (std::size_t left = children.size(); left > 0; --left) {
+    int how = 0;
+    pid_t ended;
+    do {
+      ended = ::wait(&how);
+    } while (ended < 0 && errno == EINTR);
+    if (WIFSIGNALED(how)) {
+      const auto rank = std::find(children.begin(), children.end(), ended) - children.begin();
+      fmt::print(stderr, "ccl_perf: rank {} ended by signal {} ({})\n", rank, WTERMSIG(how),
+                 strsignal(WTERMSIG(how)));
+    }
+    status = std::max(status, WIFEXITED(how) ? WEXITSTATUS(how) : failed);
+  }
+  return status;
+}
+
+int run_threads(int ranks, const Body& body) {
+  auto comms = Communicator::create_all(ranks, config());
+  if (!comms) return status_of(fail(std::move(comms).error()));
+  std::vector<int> status(std::size_t(ranks), 0);
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < ranks; ++rank) {
+    threads.emplace_back([&, rank] { status[rank] = status_of(run((*comms)[rank], body)); });
+  }
+  for (auto& thread : threads) thread.join();
+  return *std::max_element(status.begin(), status.end());
+}
+
+/// The rival's launcher already connects the ranks: the id goes that way.
+int run_beside_rival(const Body& body) {
+  struct {
+    UniqueId id;
+    bool made = false;
+  } root;
+  if (rival::rank() == 0) {
+    if (auto id = create_unique_id()) {
+      root = {*id, true};
+    } else {
+      status_of(fail(std::move(id).error()));
+    }
+  }
+  rival::share(&root, sizeof root);
+  if (!root.made) return failed;
+  return status_of(
+      run(Communicator::create(root.id, rival::rank(), rival::ranks(), config()), body));
+}
+
+}  // namespace
+
+int launch(const Options& options, const Body& body) {
+  if (!options.transport.empty()) ::setenv("CCL_TRANSPORT", options.transport.c_str(), 1);
+  switch (options.launch) {
+    case Launch::processes:
+      return fork_ranks(options.ranks, body);
+    case Launch::threads:
+      return run_threads(options.ranks, body);
+    case Launch::environment:
+      break;
+  }
+  if (rival::name() != nullptr) return run_beside_rival(body);
+  return status_of(run(Communicator::from_env(config()), body));
+}
+
+}  // namespace ccl::perf

@@ -1,0 +1,13 @@
+#pragma once
+
+#include <functional>
+
+#include "options.hpp"
+
+namespace ccl::perf {
+
+/// Runs `body` on every rank that this process is to be, or to start. The exit status: the largest
+/// of all ranks'. `body` gives its own exit status.
+int launch(const Options& options, const std::function<Result<int>(const Communicator&)>& body);
+
+}  // namespace ccl::perf

@@ -1,0 +1,24 @@
+#include <fmt/format.h>
+
+#include <cstdio>
+
+#include "launch.hpp"
+#include "measure.hpp"
+#include "rival.hpp"
+
+int main(int argc, char** argv) {
+  using namespace ccl::perf;
+  const Options options = parse_options(argc, argv);
+  const bool meets_rival = rival::name() != nullptr && options.launch == Launch::environment;
+  if (options.compare && !meets_rival) {
+    fmt::print(stderr,
+               "ccl_perf: --compare mpi needs MPI and its ranks; run "
+               "\"mpirun -n 2 ccl_perf_mpi ...\" without --ranks\n");
+    return 2;
+  }
+  if (meets_rival) rival::start(&argc, &argv);
+  const int status =
+      launch(options, [&](const ccl::Communicator& comm) { return measure(comm, options); });
+  if (meets_rival) rival::stop();
+  return status;
+}

@@ -1,0 +1,294 @@
+#include "measure.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <functional>
+#include <map>
+#include <numeric>
+
+#include "report.hpp"
+#include "rival.hpp"
+#include "rule.hpp"
+#include "verify.hpp"
+
+namespace ccl::perf {
+namespace {
+
+/// Page-aligned memory; owns it.
+class Buffer {
+ public:
+  explicit Buffer(Index bytes)
+      : data_{static_cast<std::byte*>(
+            std::aligned_alloc(4096, std::size_t((bytes + 4096) / 4096 * 4096)))} {}
+  ~Buffer() { std::free(data_); }
+  Buffer(const Buffer&) = delete;
+  Buffer& operator=(const Buffer&) = delete;
+  std::byte* data() const { return data_; }
+
+ private:
+  std::byte* data_;
+};
+
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  const std::size_t n = values.size();
+  return n % 2 == 1 ? values[n / 2] : (values[n / 2 - 1] + values[n / 2]) / 2;
+}
+
+/// The compositions in use, made when first asked for. All ranks ask in the same order.
+class Compositions {
+ public:
+  Compositions(const Communicator& comm, const Options& options) : comm_{comm}, options_{options} {}
+
+  Result<const Runner*> get(const Choice& choice) {
+    const auto key = choice.name();
+    if (const auto found = made_.find(key); found != made_.end()) return found->second.get();
+    for (const Entry& entry : all_entries()) {
+      if (entry.op != options_.op || entry.algo != choice.algo || entry.proto != choice.proto) {
+        continue;
+      }
+      CCL_TRY(auto runner, entry.make(comm_, {}));
+      if (options_.plan_given()) {
+        Plan plan = runner->plan();
+        if (options_.channels != 0) plan.channels = options_.channels;
+        if (options_.slots != 0) plan.slot_count = options_.slots;
+        if (options_.slot_bytes != 0) plan.slot_bytes = options_.slot_bytes;
+        if (options_.slice_steps != 0) plan.slice_steps = options_.slice_steps;
+        if (options_.chunk_steps != 0) plan.chunk_steps = options_.chunk_steps;
+        runner.reset();
+        CCL_TRY(runner, entry.make(comm_, plan));
+        return (made_[key] = std::move(runner)).get();
+      }
+      return (made_[key] = std::move(runner)).get();
+    }
+    return fail(
+        Errc::invalid_argument,
+        fmt::format("{} does not run on {} (see `supports` in its header)", options_.op, key));
+  }
+
+ private:
+  const Communicator& comm_;
+  const Options& options_;
+  std::map<std::string, std::unique_ptr<Runner>> made_;
+};
+
+/// What the ranks tell each other about their measurements, over a composition of its own.
+class Sideband {
+ public:
+  static Result<Sideband> create(const Communicator& comm) {
+    for (const Entry& entry : all_entries()) {
+      if (entry.op != "all_gather" || entry.algo != "Ring" || entry.proto != "Simple") continue;
+      Plan plan;
+      plan.slot_bytes = 4096;
+      CCL_TRY(auto runner, entry.make(comm, plan));
+      return Sideband{std::move(runner), comm.ranks()};
+    }
+    return fail(Errc::internal, "no composition to compare measurements with");
+  }
+  /// Everyone's value, by rank.
+  Result<std::vector<double>> gather(double mine) const {
+    std::vector<double> all(std::size_t(ranks_), 0.0);
+    Call call;
+    call.type = DataType::float64;
+    call.send = reinterpret_cast<const std::byte*>(&mine);
+    call.recv = reinterpret_cast<std::byte*>(all.data());
+    call.count = 1;
+    CCL_CHECK(runner_->run(call));
+    return all;
+  }
+  Result<double> mean(double mine) const {
+    CCL_TRY(const auto all, gather(mine));
+    return std::accumulate(all.begin(), all.end(), 0.0) / ranks_;
+  }
+  Result<double> most(double mine) const {
+    CCL_TRY(const auto all, gather(mine));
+    return *std::max_element(all.begin(), all.end());
+  }
+  Result<void> meet() const {
+    CCL_CHECK(gather(0));
+    return {};
+  }
+
+ private:
+  Sideband(std::unique_ptr<Runner> runner, int ranks) : runner_{std::move(runner)}, ranks_{ranks} {}
+  std::unique_ptr<Runner> runner_;
+  int ranks_;
+};
+
+/// Seconds of one call, as the mean of `n` in a row.
+template <class F>
+Result<double> time_calls(int n, F&& call) {
+  const double begin = now_s();
+  for (int i = 0; i < n; ++i) CCL_CHECK(call());
+  return (now_s() - begin) / n;
+}
+
+/// Calls that take about `round_s` seconds, within reason.
+int iterations_for(double call_s) {
+  constexpr double round_s = 0.03;
+  return int(std::clamp(round_s / std::max(call_s, 1e-9), 2.0, 5000.0));
+}
+
+class Bench {
+ public:
+  Bench(const Communicator& comm, const Options& options, const Sideband& sideband, Index bytes)
+      : comm_{comm}, options_{options}, sideband_{sideband}, send_{bytes}, recv_{bytes} {}
+
+  Result<Row> row(const Runner& runner, Row row, const std::function<void(int)>& progress) {
+    const Shape& shape = row.shape;
+    Call call;
+    call.type = row.type;
+    call.redop = row.redop;
+    call.count = shape.count;
+    call.root = shape.root;
+    call.next = (shape.rank + 1) % shape.ranks;
+    call.prev = (shape.rank + shape.ranks - 1) % shape.ranks;
+    call.send_counts = shape.send_counts;
+    call.send_offsets = shape.send_offsets;
+    call.recv_counts = shape.recv_counts;
+    call.recv_offsets = shape.recv_offsets;
+    call.recv = recv_.data();
+    const Index size = size_of(row.type);
+    const Index offset = shape.in_place_offset();
+    std::byte* const send =
+        options_.in_place && offset >= 0 ? recv_.data() + offset * size : send_.data();
+    call.send = send;
+    const auto ours = [&] { return runner.run(call); };
+    const auto theirs = [&]() -> Result<void> {
+      rival::run(shape, call);
+      return {};
+    };
+
+    // One checked call first, with nothing left of earlier ones.
+    Index wrong = 0;
+    if (options_.check) poison(recv_.data(), shape.recv_count * size);
+    fill_send(shape, row.type, row.redop, send);
+    CCL_CHECK(sideband_.meet());
+    CCL_CHECK(ours());
+    if (options_.check) wrong = count_wrong(shape, row.type, row.redop, recv_.data());
+
+    const bool compares =
+        options_.compare && rival::runs(shape, row.type, row.redop, options_.in_place);
+    CCL_CHECK(sideband_.meet());
+    CCL_TRY(const double guess, time_calls(std::max(options_.warmup, 1), ours));
+    CCL_TRY(const double slowest, sideband_.most(guess));
+    row.iterations = options_.iterations != 0 ? options_.iterations : iterations_for(slowest);
+    int rival_iterations = row.iterations;
+    if (compares) {
+      rival::barrier();
+      CCL_TRY(const double their_guess, time_calls(std::max(options_.warmup, 1), theirs));
+      CCL_TRY(const double their_slowest, sideband_.most(their_guess));
+      if (options_.iterations == 0) rival_iterations = iterations_for(their_slowest);
+    }
+    std::vector<double> our_times, their_times;
+    for (int round = 0; round < options_.rounds; ++round) {
+      progress(round);
+      if (compares) {
+        rival::barrier();
+        CCL_TRY(const double t, time_calls(rival_iterations, theirs));
+        CCL_TRY(const double mean, sideband_.mean(t));
+        their_times.push_back(mean);
+      }
+      // The first call of a round finds other code and data in the caches.
+      CCL_CHECK(sideband_.meet());
+      CCL_CHECK(ours());
+      CCL_TRY(const double t, time_calls(row.iterations, ours));
+      CCL_TRY(const double mean, sideband_.mean(t));
+      our_times.push_back(mean);
+    }
+    row.time_us = median(our_times) * 1e6;
+    row.least_us = *std::min_element(our_times.begin(), our_times.end()) * 1e6;
+    if (compares) {
+      row.rival_us = median(their_times) * 1e6;
+      row.rival_least_us = *std::min_element(their_times.begin(), their_times.end()) * 1e6;
+    }
+    if (options_.check) {
+      // And once more after all of them, where no rank's input has become output.
+      if (!options_.in_place) {
+        poison(recv_.data(), shape.recv_count * size);
+        CCL_CHECK(sideband_.meet());
+        CCL_CHECK(ours());
+        wrong += count_wrong(shape, row.type, row.redop, recv_.data());
+      }
+      CCL_TRY(const double mean, sideband_.mean(double(wrong)));
+      row.wrong = Index(std::llround(mean * comm_.ranks()));
+    }
+    return row;
+  }
+
+ private:
+  const Communicator& comm_;
+  const Options& options_;
+  const Sideband& sideband_;
+  Buffer send_, recv_;
+};
+
+}  // namespace
+
+Result<int> measure(const Communicator& comm, const Options& options) {
+  if (options.root < 0 || options.root >= comm.ranks()) {
+    return fail(Errc::invalid_argument,
+                fmt::format("-r {} is no rank (there are {})", options.root, comm.ranks()));
+  }
+  CCL_TRY(const auto sideband, Sideband::create(comm));
+  std::vector<Index> sizes;
+  for (double size = double(options.begin); size <= double(options.end);
+       size = std::max(size * options.factor, size + 1)) {
+    sizes.push_back(Index(size));
+  }
+  const auto shape_of = [&](Index bytes, DataType type) {
+    return Shape::of(options.op, bytes, size_of(type), comm.ranks(), comm.rank(), options.root);
+  };
+  Index most = 0;
+  for (const auto type : options.types) {
+    for (const Index bytes : sizes) {
+      const Shape shape = shape_of(bytes, type);
+      most = std::max(most, std::max(shape.send_count, shape.recv_count) * size_of(type));
+    }
+  }
+
+  Report report{options, comm.ranks(), comm.rank() == 0};
+  Compositions compositions{comm, options};
+  Bench bench{comm, options, sideband, most};
+  bool has_wrong = false;
+  const std::vector<Choice> listed = choices(options.op, options.algo, options.proto);
+  const int all = int(sizes.size() * options.types.size() * options.redops.size() *
+                      std::max<std::size_t>(listed.size(), 1));
+  int done = 0;
+  for (const auto type : options.types) {
+    for (const auto redop : options.redops) {
+      for (const Index bytes : sizes) {
+        std::vector<Choice> now = listed;
+        if (now.empty()) {
+          now = {choose({options.op, bytes, comm.ranks(), redop, options.algo, options.proto,
+                         options.transport})};
+        }
+        for (const Choice& choice : now) {
+          if (now.size() > 1 && !takes(choice, redop)) continue;
+          CCL_TRY(const Runner* const runner, compositions.get(choice));
+          Row row;
+          row.shape = shape_of(bytes, type);
+          row.type = type;
+          row.redop = redop;
+          row.composition = choice.name();
+          row.plan = runner->plan();
+          const auto progress = [&](int round) {
+            report.progress(done, all,
+                            fmt::format("{} B, {}, {}, round {} of {}", row.shape.bytes, name(type),
+                                        row.composition, round + 1, options.rounds));
+          };
+          CCL_TRY(const Row measured, bench.row(*runner, row, progress));
+          report.add(measured);
+          has_wrong = has_wrong || measured.wrong > 0;
+          ++done;
+        }
+      }
+    }
+  }
+  return report.finish() && !has_wrong ? 0 : 1;
+}
+
+}  // namespace ccl::perf

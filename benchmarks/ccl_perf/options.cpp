@@ -1,0 +1,203 @@
+#include "options.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <set>
+
+#include <CLI/CLI.hpp>
+
+namespace ccl::perf {
+namespace {
+
+[[noreturn]] void refuse(const std::string& what) {
+  fmt::print(stderr, "ccl_perf: {}\n", what);
+  std::exit(2);
+}
+
+std::string joined(const std::set<std::string>& words) {
+  std::string all;
+  for (const auto& word : words) all += (all.empty() ? "" : ", ") + word;
+  return all;
+}
+
+std::string lower(std::string text) {
+  for (char& c : text) c = char(c >= 'A' && c <= 'Z' ? c - 'A' + 'a' : c);
+  return text;
+}
+
+/// "8", "64K", "4M", "1G".
+Index parse_bytes(const std::string& text, const char* option) {
+  std::size_t used = 0;
+  double number = -1;
+  try {
+    number = std::stod(text, &used);
+  } catch (const std::exception&) {
+  }
+  std::string unit = lower(text.substr(used));
+  if (unit.size() > 1 && unit.back() == 'b') unit.pop_back();
+  const int shift = unit.empty() || unit == "b" ? 0
+                    : unit == "k"               ? 10
+                    : unit == "m"               ? 20
+                    : unit == "g"               ? 30
+                                                : -1;
+  if (number < 0 || shift < 0) {
+    refuse(
+        fmt::format("{} cannot be \"{}\" (it is no size); write 8, 64K, 4M or 1G", option, text));
+  }
+  return Index(number * double(Index{1} << shift));
+}
+
+/// The name in the table that `text` means, without regard to case, '_' and '-'.
+std::string find_name(const std::set<std::string>& names, const std::string& text,
+                      const char* what) {
+  const auto plain = [](std::string s) {
+    s = lower(std::move(s));
+    std::erase_if(s, [](char c) { return c == '_' || c == '-'; });
+    return s;
+  };
+  for (const auto& name : names) {
+    if (plain(name) == plain(text)) return name;
+  }
+  refuse(fmt::format("there is no {} \"{}\"; there are: {}", what, text, joined(names)));
+}
+
+std::vector<DataType> parse_types(const std::string& text, bool reduces) {
+  std::vector<DataType> types;
+  if (text != "all") {
+    std::string name = text;
+    if (name == "fp16" || name == "fp32" || name == "fp64") name = "float" + name.substr(2);
+    if (name == "bf16") name = "bfloat16";
+    const auto type = parse_data_type(name);
+    if (!type)
+      refuse(fmt::format("-d cannot be {}; it is one of: all, {}", text, data_type_names()));
+    return {*type};
+  }
+  for (int i = 0; i < data_type_count; ++i) {
+    if (!reduces || carries(DataType(i), RedOp::sum)) types.push_back(DataType(i));
+  }
+  return types;
+}
+
+std::vector<RedOp> parse_redops(const std::string& text, DataType type) {
+  std::vector<RedOp> redops;
+  for (int i = 0; i < redop_count; ++i) {
+    if (text == redop_names[i] || (text == "all" && carries(type, RedOp(i)))) {
+      redops.push_back(RedOp(i));
+    }
+  }
+  if (redops.empty()) {
+    refuse(
+        fmt::format("-o cannot be {}; it is one of: all, sum, prod, min, max, avg, mulsum", text));
+  }
+  return redops;
+}
+
+}  // namespace
+
+Options parse_options(int argc, char** argv) {
+  Options options;
+  std::string begin = "8", end = "64M", type = "float", redop = "sum", compare, device = "cpu";
+  std::string slot_bytes = "0";
+  bool threads = false, processes = false;
+
+  CLI::App app{
+      "Times and checks ccl's collectives. Alone it starts --ranks ranks; under mpirun, srun or "
+      "torchrun it is one of theirs."};
+  app.add_option("collective", options.op, "all_reduce, all_gather, reduce_scatter, ...")
+      ->capture_default_str();
+  app.add_option("-b,--begin", begin, "smallest size, in bytes (K, M, G)")->capture_default_str();
+  app.add_option("-e,--end", end, "largest size")->capture_default_str();
+  app.add_option("-f,--factor", options.factor, "from one size to the next")
+      ->check(CLI::Range(1.01, 1e6))
+      ->capture_default_str();
+  app.add_option("-n,--iterations", options.iterations,
+                 "calls of one measurement; 0: as many as give a stable time")
+      ->check(CLI::NonNegativeNumber);
+  app.add_option("-w,--warmup", options.warmup, "calls before each measurement")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  app.add_option("--rounds", options.rounds, "measurements of each size; the median counts")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  app.add_option("-d,--type", type, "element type, or all")->capture_default_str();
+  app.add_option("-o,--redop", redop, "reduction, or all")->capture_default_str();
+  app.add_option("-r,--root", options.root, "root rank")->capture_default_str();
+  app.add_option("--ranks", options.ranks, "ranks to start; without it, what the launcher started")
+      ->check(CLI::PositiveNumber);
+  auto* const procs_flag = app.add_flag("--procs", processes, "ranks are processes (default)");
+  app.add_flag("--threads", threads, "ranks are threads of this process")->excludes(procs_flag);
+  app.add_option("--algo", options.algo, "Ring, Tree, Pairwise, auto, or all")
+      ->capture_default_str();
+  app.add_option("--proto", options.proto, "Simple, LL, LL128, auto, or all")
+      ->capture_default_str();
+  app.add_option("--transport", options.transport,
+                 "loopback, shm, socket (a value of CCL_TRANSPORT); default: the first that works");
+  app.add_option("--device", device, "where the data is")
+      ->check(CLI::IsMember({"cpu", "cuda"}))
+      ->capture_default_str();
+  app.add_option("-c,--check", options.check, "1: check every element")->capture_default_str();
+  app.add_flag("--inplace", options.in_place, "send and receive buffers are one");
+  app.add_option("--json", options.json, "file for the results");
+  app.add_option("--compare", compare, "mpi: time MPI's collective in turn with ccl's")
+      ->check(CLI::IsMember({"mpi"}));
+  app.add_option("--slot-bytes", slot_bytes, "of a wire's slot; 0: the composition's choice");
+  app.add_option("--slots", options.slots, "of a wire");
+  app.add_option("--channels", options.channels, "independent parts of a message");
+  app.add_option("--slice-steps", options.slice_steps, "slots of a slice");
+  app.add_option("--chunk-steps", options.chunk_steps, "slots of a chunk");
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    std::exit(app.exit(error) == 0 ? 0 : 2);
+  }
+
+  std::set<std::string> ops, algos{"auto", "all"}, protos{"auto", "all"};
+  for (const Entry& entry : all_entries()) ops.emplace(entry.op);
+  options.op = find_name(ops, options.op, "collective");
+  for (const Entry& entry : all_entries()) {
+    if (entry.op == options.op) algos.emplace(entry.algo), protos.emplace(entry.proto);
+  }
+  options.algo = find_name(algos, options.algo, "algorithm of this collective");
+  options.proto = find_name(protos, options.proto, "protocol");
+
+  options.begin = parse_bytes(begin, "-b");
+  options.end = parse_bytes(end, "-e");
+  options.slot_bytes = parse_bytes(slot_bytes, "--slot-bytes");
+  if (options.begin > options.end) refuse("-b is above -e, so there is no size to measure");
+  const bool reduces =
+      options.op == "all_reduce" || options.op == "reduce" || options.op == "reduce_scatter";
+  options.types = parse_types(lower(type), reduces);
+  options.redops = parse_redops(lower(redop), options.types.front());
+  if (reduces) {
+    for (const auto t : options.types) {
+      for (const auto r : options.redops) {
+        if (carries(t, r)) continue;
+        refuse(
+            fmt::format("this ccl_perf does not reduce {} with {}; configure with "
+                        "-DCCL_PERF_ALL_TYPES=ON",
+                        name(t), redop_names[int(r)]));
+      }
+    }
+  } else {
+    options.redops = {RedOp::sum};
+  }
+  options.transport = lower(options.transport);
+  if (options.transport == "auto") options.transport.clear();
+  options.compare = !compare.empty();
+  if (device == "cuda") {
+    refuse(
+        "--device cuda: this ccl_perf has no device code (its kernels run on CPU lanes only); use "
+        "--device cpu");
+  }
+  if (threads || processes || options.ranks > 0) {
+    if (options.ranks == 0) refuse("--threads and --procs need --ranks, the number to start");
+    options.launch = threads ? Launch::threads : Launch::processes;
+  }
+  for (int i = 0; i < argc; ++i) options.command += (i == 0 ? "" : " ") + std::string{argv[i]};
+  return options;
+}
+
+}  // namespace ccl::perf

@@ -1,0 +1,53 @@
+#pragma once
+
+#include <ccl/communicator.hpp>
+#include <ccl/data_type.hpp>
+#include <ccl/plan.hpp>
+
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace ccl::perf {
+
+/// The reductions by name. `mulsum` multiplies by 2.
+enum class RedOp : int { sum, prod, min, max, avg, mulsum };
+inline constexpr int redop_count = 6;
+inline constexpr std::string_view redop_names[redop_count] = {"sum", "prod", "min",
+                                                              "max", "avg",  "mulsum"};
+
+/// One call of a collective. What an operation does not have is not looked at.
+struct Call {
+  DataType type = DataType::float32;
+  RedOp redop = RedOp::sum;
+  const std::byte* send = nullptr;
+  std::byte* recv = nullptr;
+  Index count = 0;  // elements, as the collective counts them
+  int root = 0;
+  int next = 0, prev = 0;                            // of SendRecv
+  std::span<const Index> send_counts, send_offsets;  // of AllToAllV
+  std::span<const Index> recv_counts, recv_offsets;
+};
+
+/// A composition whose types are chosen at run time.
+class Runner {
+ public:
+  virtual ~Runner() = default;
+  virtual Result<void> run(const Call& call) const = 0;
+  virtual const Plan& plan() const = 0;
+};
+
+/// A composition that this program contains.
+struct Entry {
+  std::string_view op, algo, proto;  // "all_reduce", "Ring", "LL128"
+  Result<std::unique_ptr<Runner>> (*make)(const Communicator& comm, std::optional<Plan> plan);
+};
+std::span<const Entry> all_entries();
+
+/// Whether this program reduces that type with that operation.
+bool carries(DataType type, RedOp redop);
+
+}  // namespace ccl::perf

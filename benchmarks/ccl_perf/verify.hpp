@@ -1,0 +1,34 @@
+#pragma once
+
+#include <vector>
+
+#include "runner.hpp"
+
+namespace ccl::perf {
+
+/// What a collective of one size looks like on each rank.
+struct Shape {
+  std::string op;
+  int ranks = 1, rank = 0, root = 0;
+  Index count = 0;                       // elements, as the collective counts them
+  Index send_count = 0, recv_count = 0;  // elements of this rank's buffers
+  Index bytes = 0;                       // what the size column says
+  double bus_factor = 1;                 // bus bandwidth over algorithm bandwidth
+  std::vector<Index> send_counts, send_offsets, recv_counts, recv_offsets;  // of AllToAllV
+
+  /// For a message of about `bytes`, at least one element for each rank.
+  static Shape of(const std::string& op, Index bytes, Index element_bytes, int ranks, int rank,
+                  int root);
+  /// Where an in-place call's send buffer begins in its receive buffer, in elements; below 0: the
+  /// operation does not run in place.
+  Index in_place_offset() const;
+};
+
+/// This rank's data: small numbers, so that every order of reduction gives the same bits.
+void fill_send(const Shape& shape, DataType type, RedOp redop, std::byte* send);
+/// A pattern that no result has.
+void poison(std::byte* recv, Index bytes);
+/// Elements of `recv` that are not bit for bit what the operation must give on this rank.
+Index count_wrong(const Shape& shape, DataType type, RedOp redop, const std::byte* recv);
+
+}  // namespace ccl::perf

@@ -1,0 +1,125 @@
+#pragma once
+
+#include <ccl/collective.hpp>
+#include <ccl/proto/ll.hpp>
+#include <ccl/proto/ll128.hpp>
+#include <ccl/proto/simple.hpp>
+#include <ccl/transport/any_of.hpp>
+
+#include <fmt/format.h>
+
+#include "runner.hpp"
+
+namespace ccl::perf {
+
+/// Kernels do not depend on the transport, so one composition serves them all: CCL_TRANSPORT says
+/// at run time which of its members to choose from.
+using AnyTransport = DefaultTransport;
+
+/// Calls `f(functor)` with the functor of `redop`.
+template <class F>
+decltype(auto) with_redop(RedOp redop, F&& f) {
+  switch (redop) {
+    case RedOp::prod:
+      return f(Prod{});
+    case RedOp::min:
+      return f(Min{});
+    case RedOp::max:
+      return f(Max{});
+    case RedOp::avg:
+      return f(Avg{});
+    case RedOp::mulsum:
+      return f(PreMulSum{2});
+    case RedOp::sum:
+      break;
+  }
+  return f(Sum{});
+}
+
+/// The kernels that this program contains.
+template <class T, class F>
+constexpr bool carried() {
+  using cuda::std::is_same_v;
+  if (CCL_PERF_ALL_TYPES) return true;
+  return (is_same_v<T, float> || is_same_v<T, bfloat16> ||
+          is_same_v<T, cuda::std::int32_t>)&&(is_same_v<F, Sum> || is_same_v<F, Max>);
+}
+
+template <class Op, class Algo, class Proto>
+class WireRunner final : public Runner {
+  using Composed = Collective<Op, Algo, Proto, AnyTransport>;
+
+ public:
+  explicit WireRunner(Composed collective) : collective_{std::move(collective)} {}
+
+  const Plan& plan() const override { return collective_.plan(); }
+
+  Result<void> run(const Call& call) const override {
+    if constexpr (Op::reduces) {
+      return with_type(call.type, [&]<class T>(TypeTag<T>) -> Result<void> {
+        return with_redop(call.redop, [&](auto op) -> Result<void> {
+          if constexpr (!takes<decltype(op)>()) {
+            return fail(Errc::not_supported,
+                        fmt::format("{} does not run {}; choose another algorithm", Algo::name,
+                                    redop_names[int(call.redop)]));
+          } else if constexpr (carried<T, decltype(op)>()) {
+            return reduce(reinterpret_cast<const T*>(call.send), reinterpret_cast<T*>(call.recv),
+                          call, op);
+          } else {
+            return fail(Errc::not_supported,
+                        fmt::format("this ccl_perf does not reduce {} with {}; configure with "
+                                    "-DCCL_PERF_ALL_TYPES=ON",
+                                    ccl::name(call.type), redop_names[int(call.redop)]));
+          }
+        });
+      });
+    } else {
+      return move(call, size_of(call.type));
+    }
+  }
+
+ private:
+  template <class F>
+  static constexpr bool takes() {
+    if constexpr (requires { Algo::template takes<F>; }) return Algo::template takes<F>;
+    return true;
+  }
+
+  template <class T, class F>
+  Result<void> reduce(const T* send, T* recv, const Call& call, F op) const {
+    if constexpr (Op::rooted) {
+      return collective_(send, recv, call.count, op, call.root);
+    } else {
+      return collective_(send, recv, call.count, op);
+    }
+  }
+
+  Result<void> move(const Call& call, Index size) const {
+    const Index bytes = call.count * size;
+    if constexpr (cuda::std::is_same_v<Op, AllToAllV>) {
+      std::vector<Index> scaled[4];
+      const std::span<const Index> given[4] = {call.send_counts, call.send_offsets,
+                                               call.recv_counts, call.recv_offsets};
+      for (int i = 0; i < 4; ++i) {
+        for (const Index n : given[i]) scaled[i].push_back(n * size);
+      }
+      return collective_(call.send, scaled[0], scaled[1], call.recv, scaled[2], scaled[3]);
+    } else if constexpr (cuda::std::is_same_v<Op, SendRecv>) {
+      return collective_(call.send, bytes, call.next, call.recv, bytes, call.prev);
+    } else if constexpr (Op::rooted) {
+      return collective_(call.send, call.recv, bytes, call.root);
+    } else {
+      return collective_(call.send, call.recv, bytes);
+    }
+  }
+
+  Composed collective_;
+};
+
+template <class Op, class Algo, class Proto>
+Result<std::unique_ptr<Runner>> make_runner(const Communicator& comm, std::optional<Plan> plan) {
+  CCL_TRY(auto collective, Collective<Op, Algo, Proto, AnyTransport>::create(comm, plan));
+  return std::make_unique<WireRunner<Op, Algo, Proto>>(std::move(collective));
+}
+
+}  // namespace ccl::perf
