@@ -69,6 +69,7 @@ class WirePrims {
   WirePrims& operator=(const WirePrims&) = delete;
   /// Leaves the counts for the next launch.
   CCL_HD ~WirePrims() {
+    group_.sync();  // every lane has read the counts, even of a launch without a step
     if (group_.rank() != 0) return;
     CCL_UNROLL for (int i = 0; i < MaxIn; ++i) {
       if (has_in(i)) *in_[i].kept = in_[i].received;
