@@ -195,6 +195,15 @@ Result<void> Links::connect(const std::vector<int>& from, const std::vector<int>
     proxied_ = proxied_ || made->wires[0].proxied;
     log_info(LogPart::init, "{}: {} to {} by {}", name_, h.sender, h.receiver, made->transport);
     owners_.push_back(*std::move(made));
+    if (h.sender != me) continue;
+    auto sent = state.bootstrap->send(peer, edge_id(number_, h.sender, h.receiver), "", 1);
+    if (!sent) return named(std::move(sent).error(), peer);
+  }
+  // A receiver stays until its senders have connected, however soon its owner lets go.
+  for (const Half& h : halves) {
+    if (h.receiver != me) continue;
+    auto met = state.bootstrap->recv(h.sender, edge_id(number_, h.sender, h.receiver));
+    if (!met) return named(std::move(met).error(), h.sender);
   }
   return {};
 }

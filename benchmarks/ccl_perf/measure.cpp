@@ -58,7 +58,7 @@ class Compositions {
         if (options_.slot_bytes != 0) plan.slot_bytes = options_.slot_bytes;
         if (options_.slice_steps != 0) plan.slice_steps = options_.slice_steps;
         if (options_.chunk_steps != 0) plan.chunk_steps = options_.chunk_steps;
-        runner.reset();
+        made_[key + " as it is"] = std::move(runner);  // its peers may still be connecting to it
         CCL_TRY(runner, entry.make(comm_, plan));
         return (made_[key] = std::move(runner)).get();
       }

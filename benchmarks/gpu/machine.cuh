@@ -152,12 +152,15 @@ class Machine {
       MUST(cudaStreamBeginCapture(gpu_[g].stream, cudaStreamCaptureModeThreadLocal));
     }
     for (int k = 0; k < launches; ++k) run();
+    std::vector<cudaGraph_t> captured(gpus());
     for (int g = 0; g < gpus(); ++g) {
       MUST(cudaSetDevice(g));
-      cudaGraph_t captured;
-      MUST(cudaStreamEndCapture(gpu_[g].stream, &captured));
-      MUST(cudaGraphInstantiate(&graph[g], captured, 0));
-      MUST(cudaGraphDestroy(captured));
+      MUST(cudaStreamEndCapture(gpu_[g].stream, &captured[g]));
+    }
+    for (int g = 0; g < gpus(); ++g) {
+      MUST(cudaSetDevice(g));
+      MUST(cudaGraphInstantiate(&graph[g], captured[g], 0));
+      MUST(cudaGraphDestroy(captured[g]));
       MUST(cudaGraphUpload(graph[g], gpu_[g].stream));
       MUST(cudaStreamSynchronize(gpu_[g].stream));
     }

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <ccl/config.hpp>
+
 #include <cuda/std/cstdint>
 
 namespace ccl {
@@ -16,6 +18,12 @@ template <class R>
 inline constexpr bool reduces = requires {
   typename R::Accumulate;
 };
+/// Whether R changes a rank's own data before it travels.
+template <class R>
+CCL_HD constexpr bool prepares() {
+  if constexpr (reduces<R>) return R::prepares;
+  return false;
+}
 }  // namespace detail
 
 }  // namespace ccl

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <ccl/crew.hpp>
 #include <ccl/device_lanes.cuh>
 
 #include <cuda_runtime_api.h>
@@ -11,13 +12,19 @@ namespace detail {
 template <class Group, class Body>
 __global__ void __launch_bounds__(Body::max_lanes, 1)
     run_collective(const __grid_constant__ typename Body::Work work, int channels) {
-  ptx::launch_dependents();
-  ptx::wait_for_previous();
+  ptx::launch_dependents();  // the body waits for the launch before: `Memory::await_previous()`
   // The same for all of a warp, which the compiler cannot know (two-shot of 4 MiB on 4 GPUs: 23.1
   // us became 21.8).
   const int group = __shfl_sync(0xffff'ffffu, int(threadIdx.x) / Group::width, 0);
   const int channel = group * int(gridDim.x) + int(blockIdx.x);
-  if (channel < channels) Body{work}(Group{}, channel);
+  const Body body{work};
+  if constexpr (detail::EndsWithCrew<Body>) {
+    const auto left = body(Group{}, channel);
+    __syncthreads();  // every group has read what end() overwrites
+    body.end(left, int(blockIdx.x), int(threadIdx.x), int(blockDim.x));
+  } else {
+    if (channel < channels) body(Group{}, channel);
+  }
 }
 }  // namespace detail
 
@@ -41,6 +48,9 @@ struct CudaExecutor {
   [[nodiscard]] static cudaError_t launch(const typename Body::Work& work, const CudaShape& shape,
                                           cudaStream_t stream) {
     if (shape.channels < 1 || shape.blocks < 1) return cudaErrorInvalidValue;
+    if (detail::EndsWithCrew<Body> && shape.channels % shape.blocks != 0) {
+      return cudaErrorInvalidConfiguration;
+    }
     const int lanes = div_up(shape.channels, shape.blocks) * Group::width;
     if (lanes > Body::max_lanes) return cudaErrorInvalidConfiguration;
     cudaLaunchAttribute early{};

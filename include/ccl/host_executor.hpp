@@ -1,5 +1,6 @@
 #pragma once
 
+#include <ccl/crew.hpp>
 #include <ccl/host_lanes.hpp>
 #include <ccl/host_memory.hpp>
 
@@ -20,6 +21,17 @@ struct HostCrew<ThreadLanes<Width>> {
   typename ThreadLanes<Width>::Team team;
   ThreadLanes<Width> lane(int rank) { return {team, rank}; }
 };
+/// One lane of one channel.
+template <class Body, class Group>
+void run_lane(const Body& body, Group group, int channel) {
+  if constexpr (EndsWithCrew<Body>) {
+    const auto left = body(group, channel);
+    group.sync();  // every lane has read what end() overwrites
+    body.end(left, channel, group.rank(), Group::width);
+  } else {
+    body(group, channel);
+  }
+}
 }  // namespace detail
 
 /// Runs one launch on CPU lanes: `body(group, channel)` for each channel, on a group of its own.
@@ -35,10 +47,10 @@ struct HostExecutor {
       for (int c = 1; c < channels; ++c) {
         others.emplace_back([&body, hook, c] {
           detail::idle_hook = hook;
-          body(Group{}, c);
+          detail::run_lane(body, Group{}, c);
         });
       }
-      body(Group{}, 0);
+      detail::run_lane(body, Group{}, 0);
       for (auto& thread : others) thread.join();
     } else {
       std::vector<detail::HostCrew<Group>> crews(channels);
@@ -47,7 +59,7 @@ struct HostExecutor {
         for (int l = 0; l < Group::width; ++l) {
           threads.emplace_back([&body, &crews, hook, c, l] {
             detail::idle_hook = hook;
-            body(crews[c].lane(l), c);
+            detail::run_lane(body, crews[c].lane(l), c);
           });
         }
       }

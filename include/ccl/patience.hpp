@@ -28,7 +28,8 @@ class Patience {
 
   CCL_HD constexpr bool gave_up() const { return gave_up_; }
 
-  /// Counts a failed poll for something that `peer` owes us. True: give up.
+  /// Counts a failed poll for something that `peer` owes us. True: give up. A lane that cannot tell
+  /// who is late says -1 and leaves the deadline to others.
   CCL_HD bool ends(int peer, Word step) {
     if (gave_up_) return true;
     Memory::pause();
@@ -37,7 +38,7 @@ class Patience {
         Memory::load_relaxed(&watch_.gave_up->peer) != 0) {
       return gave_up_ = true;
     }
-    if (watch_.deadline_ns == 0) return false;
+    if (watch_.deadline_ns == 0 || peer < 0) return false;
     const Word now = Memory::now_ns();
     if (since_ == 0 || step != step_ || peer != peer_) {
       since_ = now;

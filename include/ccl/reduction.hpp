@@ -177,6 +177,10 @@ struct Reduction {
 
   Scale scale_{};
   bool loaded_ = false;
+
+ public:
+  /// Does `prepare` change a value? Where not, data may travel as it is.
+  static constexpr bool prepares = is_scaled || is_early_avg;
 };
 
 /// Reduces fragments element by element, in registers, and rounds once, at the end. The order of

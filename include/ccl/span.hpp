@@ -5,6 +5,13 @@
 
 namespace ccl {
 
+/// How much of a tile is there.
+enum class Fill {
+  full,   // all of it: no branch parts the loads of one tile from those of the next
+  cells,  // some whole accesses of each lane: loads that are not made, and no branch either
+  any     // elements up to any count
+};
+
 /// The user's buffers, seen as cells of elements. `Align` is what the address of every run of cells
 /// is known to be a multiple of: 16 where base, chunks and counts allow it, else sizeof(T) or 1.
 /// `in` and `out` may be the same memory. A view.
@@ -21,20 +28,21 @@ class Span {
   CCL_HD char* out(Index at) const { return out_ + at * Index{sizeof(T)}; }
 
   /// A lane's cells of the tile whose first element is `at` and which has `left` elements, or fewer
-  /// than none, or more than fit. What is not there reads as zero. `Full`: all of the tile is
-  /// there, and no branch parts the loads of one tile from those of the next.
-  template <bool Full, class Lane>
+  /// than none, or more than fit. What is not there reads as zero.
+  template <Fill How, class Lane>
   CCL_HD typename Lane::Fragment load(const Lane& lane, Index at, Index left) const {
     typename Lane::Fragment f{};
     const char* const from = in(at) + lane.cell(0) * per_cell * int(sizeof(T));
     CCL_UNROLL for (int c = 0; c < Lane::cells; c += Lane::stride) {
       const int first = lane.cell(c) * per_cell;
       const int offset = c * per_cell * int(sizeof(T));  // a lane's cells lie side by side
-      if (whole<Lane>() && (Full || first + Lane::stride * per_cell <= left)) {
-        if (lane.has(c)) read<Lane::stride * cell_words>(from + offset, &f.word[c * cell_words]);
+      const bool here = How == Fill::full || first + Lane::stride * per_cell <= left;
+      if (whole<Lane>() && (How != Fill::any || here)) {
+        if (lane.has(c) && here)
+          read<Lane::stride * cell_words>(from + offset, &f.word[c * cell_words]);
       } else {
         CCL_UNROLL for (int i = 0; i < Lane::stride * per_cell; ++i) {
-          if (!lane.has(c + i / per_cell) || (!Full && first + i >= left)) continue;
+          if (!lane.has(c + i / per_cell) || (How != Fill::full && first + i >= left)) continue;
           T x;
           __builtin_memcpy(&x, aligned<element_align>(from + offset + i * int(sizeof(T))),
                            sizeof(T));
@@ -44,18 +52,20 @@ class Span {
     }
     return f;
   }
-  template <bool Full, class Lane>
+  template <Fill How, class Lane>
   CCL_HD void store(const Lane& lane, Index at, Index left,
                     const typename Lane::Fragment& f) const {
     char* const to = out(at) + lane.cell(0) * per_cell * int(sizeof(T));
     CCL_UNROLL for (int c = 0; c < Lane::cells; c += Lane::stride) {
       const int first = lane.cell(c) * per_cell;
       const int offset = c * per_cell * int(sizeof(T));
-      if (whole<Lane>() && (Full || first + Lane::stride * per_cell <= left)) {
-        if (lane.has(c)) write<Lane::stride * cell_words>(to + offset, &f.word[c * cell_words]);
+      const bool here = How == Fill::full || first + Lane::stride * per_cell <= left;
+      if (whole<Lane>() && (How != Fill::any || here)) {
+        if (lane.has(c) && here)
+          write<Lane::stride * cell_words>(to + offset, &f.word[c * cell_words]);
       } else {
         CCL_UNROLL for (int i = 0; i < Lane::stride * per_cell; ++i) {
-          if (!lane.has(c + i / per_cell) || (!Full && first + i >= left)) continue;
+          if (!lane.has(c + i / per_cell) || (How != Fill::full && first + i >= left)) continue;
           const T x = Element<T>::get(&f.word[(c + i / per_cell) * cell_words], i % per_cell);
           __builtin_memcpy(aligned<element_align>(to + offset + i * int(sizeof(T))), &x, sizeof(T));
         }

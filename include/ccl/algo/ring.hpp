@@ -26,8 +26,9 @@ struct Ring {
   template <class Context>
   CCL_HD static constexpr void run(AllReduce, Context& context) {
     const auto at = context.ring();
+    auto chunks = context.chunks(at.ranks);
     auto prims = context.template prims<1, 1>({at.prev()}, {at.next()});
-    for (auto chunks = context.chunks(at.ranks); chunks.next();) {
+    while (chunks.next()) {
       prims.send(chunks.share(at.behind(1)));
       for (int j = 2; j < at.ranks; ++j) prims.recv_reduce_send(chunks.share(at.behind(j)));
       prims.recv_reduce_copy_send(chunks.share(at.rank()));
@@ -39,8 +40,9 @@ struct Ring {
   template <class Context>
   CCL_HD static constexpr void run(AllGather, Context& context) {
     const auto at = context.ring();
+    auto chunks = context.chunks(at.ranks);
     auto prims = context.template prims<1, 1>({at.prev()}, {at.next()});
-    for (auto chunks = context.chunks(at.ranks); chunks.next();) {
+    while (chunks.next()) {
       prims.copy_send(chunks.share(at.rank()));
       for (int j = 1; j < at.ranks - 1; ++j) prims.recv_copy_send(chunks.share(at.behind(j)));
       prims.recv(chunks.share(at.ahead(1)));
@@ -50,8 +52,9 @@ struct Ring {
   template <class Context>
   CCL_HD static constexpr void run(ReduceScatter, Context& context) {
     const auto at = context.ring();
+    auto chunks = context.chunks(at.ranks);
     auto prims = context.template prims<1, 1>({at.prev()}, {at.next()});
-    for (auto chunks = context.chunks(at.ranks); chunks.next();) {
+    while (chunks.next()) {
       prims.send(chunks.share(at.behind(1)));
       for (int j = 2; j < at.ranks; ++j) prims.recv_reduce_send(chunks.share(at.behind(j)));
       prims.recv_reduce_copy(chunks.share(at.rank()));
@@ -61,9 +64,10 @@ struct Ring {
   template <class Context>
   CCL_HD static constexpr void run(Broadcast, Context& context) {
     const auto at = context.ring();
-    auto prims = context.template prims<1, 1>({at.prev()}, {at.next()});
+    auto chunks = context.chunks(1);
     const int hops = at.distance_from(context.root());
-    for (auto chunks = context.chunks(1); chunks.next();) {
+    auto prims = context.template prims<1, 1>({at.prev()}, {at.next()});
+    while (chunks.next()) {
       if (hops == 0) {
         prims.copy_send(chunks.all());
       } else if (hops < at.ranks - 1) {
@@ -77,9 +81,10 @@ struct Ring {
   template <class Context>
   CCL_HD static constexpr void run(Reduce, Context& context) {
     const auto at = context.ring();
-    auto prims = context.template prims<1, 1>({at.prev()}, {at.next()});
+    auto chunks = context.chunks(1);
     const int hops = at.distance_from(context.root());
-    for (auto chunks = context.chunks(1); chunks.next();) {
+    auto prims = context.template prims<1, 1>({at.prev()}, {at.next()});
+    while (chunks.next()) {
       if (hops == 0) {
         prims.recv_reduce_copy(chunks.all());
       } else if (hops == 1) {

@@ -72,8 +72,9 @@ struct Tree {
   template <class Context>
   CCL_HD static constexpr void run(Broadcast, Context& context) {
     const auto at = context.tree();
+    auto chunks = context.chunks(1);
     auto prims = context.template prims<1, 3>({at.up}, {at.down[0], at.down[1], at.down[2]});
-    for (auto chunks = context.chunks(1); chunks.next();) {
+    while (chunks.next()) {
       if (at.is_root()) {
         prims.copy_send(chunks.all());
       } else if (at.is_leaf()) {
@@ -87,8 +88,9 @@ struct Tree {
   template <class Context>
   CCL_HD static constexpr void run(Reduce, Context& context) {
     const auto at = context.tree();
+    auto chunks = context.chunks(1);
     auto prims = context.template prims<3, 1>({at.down[0], at.down[1], at.down[2]}, {at.up});
-    for (auto chunks = context.chunks(1); chunks.next();) {
+    while (chunks.next()) {
       if (at.is_root()) {
         prims.recv_reduce_copy(chunks.all());
       } else if (at.is_leaf()) {

@@ -29,4 +29,28 @@ CCL_HD Fragments<typename Lane::Fragment, N> collect(const Lane& lane, const Pac
   return result;
 }
 
+/// The same from N peers: tile n is that of rank n, `stride` packets after the one before. `skip`
+/// is a rank that sends none; its tile is loaded too, as a branch among the loads would part them.
+template <int N, class Lane, class Memory>
+CCL_HD Fragments<typename Lane::Fragment, N> collect_peers(const Lane& lane, const Packet* tile,
+                                                           Index stride, Word flag, int skip,
+                                                           Patience<Memory>& patience) {
+  typename Lane::Arrival got[N];
+  bool here;
+  int late = -1;
+  do {
+    CCL_UNROLL for (int n = 0; n < N; ++n) got[n] = lane.load(tile + n * stride);
+    here = true;
+    CCL_UNROLL for (int n = 0; n < N; ++n) here = here & ((n == skip) | lane.here(got[n], flag));
+    if (lane.agree(here)) break;
+    CCL_UNROLL for (int n = 0; n < N; ++n) {
+      if (n != skip && !lane.here(got[n], flag)) late = n;
+    }
+    if (here) late = -1;
+  } while (!lane.agree(patience.ends(late, flag)));
+  Fragments<typename Lane::Fragment, N> result;
+  CCL_UNROLL for (int n = 0; n < N; ++n) result.of[n] = lane.unpack(got[n]);
+  return result;
+}
+
 }  // namespace ccl

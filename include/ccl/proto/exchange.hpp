@@ -22,6 +22,7 @@ class Exchange {
 
   /// Messages to myself. All lanes.
   CCL_HD void copy_own() {
+    Memory::await_previous();
     const Messages &from = work_.sends, &to = work_.recvs;
     for (int i = from.begin[rank()], j = to.begin[rank()];
          i < from.begin[rank() + 1] && j < to.begin[rank() + 1]; ++i, ++j) {

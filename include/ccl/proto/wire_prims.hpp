@@ -44,7 +44,7 @@ class WirePrims {
         group_{group},
         lane_{group},
         data_{work.input, work.output},
-        reduction_{load_scalar(work.reduction)},
+        reduction_{work.reduction},
         steps_{work.slice_steps},
         patience_{work.watch} {
     group_.sync();  // what lane 0 left of earlier primitives on these wires, every lane sees
@@ -54,17 +54,28 @@ class WirePrims {
     CCL_UNROLL for (int o = 0; o < MaxOut; ++o) {
       if (outs.rank[o] >= 0) open_out(out_[o], work.out[row_ + outs.rank[o]], outs.rank[o]);
     }
+    Memory::await_previous();  // what was read until here stays, counts and data change
+    if constexpr (detail::reduces<R>) reduction_ = work.reduction.load();
+    CCL_UNROLL for (int i = 0; i < MaxIn; ++i) {
+      if (has_in(i)) in_[i].received = *in_[i].kept;
+    }
+    CCL_UNROLL for (int o = 0; o < MaxOut; ++o) {
+      if (!has_out(o)) continue;
+      out_[o].sent = *out_[o].kept;
+      out_[o].drained = Memory::load_credit(out_[o].credit);
+    }
   }
   WirePrims(const WirePrims&) = delete;
   WirePrims& operator=(const WirePrims&) = delete;
   /// Leaves the counts for the next launch.
   CCL_HD ~WirePrims() {
+    group_.sync();  // every lane has read the counts, even of a launch without a step
     if (group_.rank() != 0) return;
     CCL_UNROLL for (int i = 0; i < MaxIn; ++i) {
-      if (has_in(i)) *work_.in[row_ + in_[i].peer].received = in_[i].received;
+      if (has_in(i)) *in_[i].kept = in_[i].received;
     }
     CCL_UNROLL for (int o = 0; o < MaxOut; ++o) {
-      if (has_out(o)) *work_.out[row_ + out_[o].peer].sent = out_[o].sent;
+      if (has_out(o)) *out_[o].kept = out_[o].sent;
     }
   }
 
@@ -106,41 +117,38 @@ class WirePrims {
     const Packet* slots = nullptr;
     const Word* posted = nullptr;  // null: packets tell by themselves
     Word* credit = nullptr;        // the wire's `drained`
-    Word received = 0;
+    Word* kept = nullptr;          // the wire's `received`
     int peer = -1;
+    Word received = 0;
   };
   struct Out {
     Packet* slots = nullptr;
     Word* posted = nullptr;  // null: packets tell by themselves
     const Word* credit = nullptr;
+    Word* kept = nullptr;  // the wire's `sent`
+    int peer = -1;
     Word sent = 0;
     Word drained = 0;  // what the receiver was last seen to have given back
-    int peer = -1;
   };
   CCL_HD bool has_in(int i) const { return in_[i].peer >= 0; }
   CCL_HD bool has_out(int o) const { return out_[o].peer >= 0; }
   // In a step: a lone wire is always there, and the compiler is to know.
   CCL_HD bool takes(int i) const { return MaxIn == 1 || has_in(i); }
   CCL_HD bool fills(int o) const { return MaxOut == 1 || has_out(o); }
-  CCL_HD static R load_scalar(const R& reduction) {
-    if constexpr (detail::reduces<R>) {
-      return reduction.load();
-    } else {
-      return reduction;
-    }
-  }
   CCL_HD void open_in(In& in, const Wire& wire, int peer) {
-    in = {wire.slots, !Proto::carries_flags || wire.proxied ? wire.posted : nullptr, wire.drained,
-          *wire.received, peer};
+    in.slots = wire.slots;
+    in.posted = !Proto::carries_flags || wire.proxied ? wire.posted : nullptr;
+    in.credit = wire.drained;
+    in.kept = wire.received;
+    in.peer = peer;
     take_shape(wire);
   }
   CCL_HD void open_out(Out& out, const Wire& wire, int peer) {
-    out = {wire.slots,
-           !Proto::carries_flags || wire.proxied ? wire.posted : nullptr,
-           wire.drained,
-           *wire.sent,
-           Memory::load_credit(wire.drained),
-           peer};
+    out.slots = wire.slots;
+    out.posted = !Proto::carries_flags || wire.proxied ? wire.posted : nullptr;
+    out.credit = wire.drained;
+    out.kept = wire.sent;
+    out.peer = peer;
     take_shape(wire);
   }
   /// All wires of a launch have one shape.
@@ -172,22 +180,29 @@ class WirePrims {
   /// drain on every wire in.
   template <int What>
   CCL_HD void open() {
-    if (group_.rank() == 0) {
-      if constexpr ((What & put) != 0) {
-        CCL_UNROLL for (int o = 0; o < MaxOut; ++o) {
-          if (fills(o)) await_credit(out_[o]);
-        }
+    if constexpr (Proto::carries_flags) {
+      // Lanes look for themselves and meet nobody: it is the same word for all of them.
+      await<What>();
+    } else {
+      if (group_.rank() == 0) await<What>();
+      group_.sync();  // what lane 0 acquired, every lane has
+    }
+  }
+  template <int What>
+  CCL_HD void await() {
+    if constexpr ((What & put) != 0) {
+      CCL_UNROLL for (int o = 0; o < MaxOut; ++o) {
+        if (fills(o)) await_credit(out_[o]);
       }
-      if constexpr ((What & get) != 0) {
-        CCL_UNROLL for (int i = 0; i < MaxIn; ++i) {
-          if (!takes(i) || (Proto::carries_flags && in_[i].posted == nullptr)) continue;
-          while (Memory::load_acquire(in_[i].posted) <= in_[i].received &&
-                 !patience_.ends(in_[i].peer, in_[i].received)) {
-          }
+    }
+    if constexpr ((What & get) != 0) {
+      CCL_UNROLL for (int i = 0; i < MaxIn; ++i) {
+        if (!takes(i) || (Proto::carries_flags && in_[i].posted == nullptr)) continue;
+        while (Memory::load_acquire(in_[i].posted) <= in_[i].received &&
+               !patience_.ends(in_[i].peer, in_[i].received)) {
         }
       }
     }
-    group_.sync();  // what lane 0 acquired, every lane has
   }
   /// Is the next slice free to fill, as far as we know?
   CCL_HD bool has_credit(const Out& out) const {
@@ -257,7 +272,8 @@ class WirePrims {
 
   template <int What>
   CCL_HD void move_tiles(Index in_at, Index out_at, int n) {
-    constexpr int batch = MaxIn > 1 || MaxOut > 1 ? 1 : Proto::batch;
+    // Registers: a tree's node holds the ends of four wires, and a tile of each.
+    constexpr int batch = MaxIn > 1 || MaxOut > 1 ? 2 : Proto::batch;
     Ends ends;
     if constexpr ((What & get) != 0) {
       CCL_UNROLL for (int i = 0; i < MaxIn; ++i) {
@@ -271,14 +287,14 @@ class WirePrims {
     }
     int left = n;
     CCL_ROLL for (; left >= batch * tile_elements; left -= batch * tile_elements) {
-      move<What, batch, true>(ends, in_at + (n - left), out_at + (n - left), left);
+      move<What, batch, Fill::full>(ends, in_at + (n - left), out_at + (n - left), left);
     }
     if constexpr (batch > 1) {
       CCL_ROLL for (; left >= tile_elements; left -= tile_elements) {
-        move<What, 1, true>(ends, in_at + (n - left), out_at + (n - left), left);
+        move<What, 1, Fill::full>(ends, in_at + (n - left), out_at + (n - left), left);
       }
     }
-    if (left > 0) move<What, 1, false>(ends, in_at + (n - left), out_at + (n - left), left);
+    if (left > 0) move<What, 1, Fill::any>(ends, in_at + (n - left), out_at + (n - left), left);
   }
 
   /// Where the next tile of a slice comes from and goes to.
@@ -287,14 +303,13 @@ class WirePrims {
     Packet* to[MaxOut];
   };
 
-  /// N tiles through registers: everything is loaded before anything is looked at. `Full`: all of
-  /// them are whole.
-  template <int What, int N, bool Full>
+  /// N tiles through registers: everything is loaded before anything is looked at.
+  template <int What, int N, Fill How>
   CCL_HD void move(Ends& ends, Index in_at, Index out_at, int left) {
     Fragment f[N];
     if constexpr ((What & load) != 0) {
       CCL_UNROLL for (int n = 0; n < N; ++n) {
-        f[n] = data_.template load<Full>(lane_, in_at + n * tile_elements, left);
+        f[n] = data_.template load<How>(lane_, in_at + n * tile_elements, left);
       }
     }
     if constexpr ((What & get) != 0) {
@@ -315,7 +330,7 @@ class WirePrims {
           f[n] = (What & finish) != 0 ? sum.finish() : sum.result();
         }
       }
-    } else if constexpr (detail::reduces<R>) {
+    } else if constexpr (detail::prepares<R>()) {
       CCL_UNROLL for (int n = 0; n < N; ++n) {
         f[n] = CellReducer<R, Lane::words>::from_own(reduction_, f[n]).result();
       }
@@ -331,7 +346,7 @@ class WirePrims {
     }
     if constexpr ((What & store) != 0) {
       CCL_UNROLL for (int n = 0; n < N; ++n) {
-        data_.template store<Full>(lane_, out_at + n * tile_elements, left, f[n]);
+        data_.template store<How>(lane_, out_at + n * tile_elements, left, f[n]);
       }
     }
   }

@@ -18,10 +18,10 @@ struct SearchOptions {
   bool collnet = false;  // only NICs that reduce in the network will do
   int cross_nic = 2;     // 0 never, 1 always allowed, 2 only if nothing else is as good
   // Steps of the search, so that answers do not depend on the machine's speed.
-  std::int64_t budget = 1 << 15;               // until the first answer
+  std::int64_t budget = 1 << 16;               // until the first answer
   std::int64_t budget_same_channels = 1 << 8;  // per try
   std::int64_t budget_tree = 1 << 12;
-  std::int64_t budget_try = 1 << 13;
+  std::int64_t budget_try = 1 << 14;
 };
 
 /// Finds channels: tries speeds from high to low; at each speed first equal, then different

@@ -1,0 +1,87 @@
+#pragma once
+
+#include <ccl/algo/ops.hpp>
+#include <ccl/types.hpp>
+
+namespace ccl {
+
+/// Everybody sends to everybody: one hop. AllReduce sends R - 1 times the message from each rank;
+/// AllGather, ReduceScatter and AllToAll R - 1 shares. Sums go in rank order on every rank.
+struct OneShot {
+  static constexpr const char* name = "OneShot";
+  static constexpr bool reorders = false;
+  static constexpr int boxes = 1;
+  template <class Op>
+  static constexpr bool supports =
+      detail::one_of<Op, AllReduce, AllGather, ReduceScatter, AllToAll>;
+
+  template <class Prims>
+  CCL_HD static constexpr void run(AllReduce, Prims& prims) {
+    const auto tiles = prims.tiles();
+    auto next = prims.load(0, tiles.first);
+    prims.begin();
+    for (int t = tiles.first; t < tiles.last; t += tiles.step) {
+      prims.push(0, t, prims.prepare(next));
+      next = prims.load(0, t + tiles.step);
+    }
+    for (int t = tiles.first; t < tiles.last; t += tiles.step) {
+      const auto own = prims.prepare(prims.load(0, t));
+      prims.store(0, t, prims.reduce(prims.collect(0, t), own));
+    }
+  }
+
+  template <class Prims>
+  CCL_HD static constexpr void run(AllGather, Prims& prims) {
+    const auto tiles = prims.tiles();
+    auto next = prims.load(0, tiles.first);
+    prims.begin();
+    for (int t = tiles.first; t < tiles.last; t += tiles.step) {
+      prims.push(0, t, next);
+      prims.store(prims.rank(), t, next);
+      next = prims.load(0, t + tiles.step);
+    }
+    for (int t = tiles.first; t < tiles.last; t += tiles.step) store_others(prims, 0, t);
+  }
+
+  template <class Prims>
+  CCL_HD static constexpr void run(ReduceScatter, Prims& prims) {
+    const auto tiles = prims.tiles();
+    scatter_all(prims);
+    for (int t = tiles.first; t < tiles.last; t += tiles.step) {
+      const auto own = prims.prepare(prims.load(prims.rank(), t));
+      prims.store(0, t, prims.reduce(prims.collect(0, t), own));
+    }
+  }
+
+  template <class Prims>
+  CCL_HD static constexpr void run(AllToAll, Prims& prims) {
+    const auto tiles = prims.tiles();
+    scatter_all(prims);
+    for (int t = tiles.first; t < tiles.last; t += tiles.step) {
+      prims.store(prims.rank(), t, prims.load(prims.rank(), t));
+      store_others(prims, 0, t);
+    }
+  }
+
+  /// Each peer its share: the first half of what needs two hops, too.
+  template <class Prims>
+  CCL_HD static constexpr void scatter_all(Prims& prims) {
+    const auto tiles = prims.tiles();
+    auto next = prims.load_others(tiles.first);
+    prims.begin();
+    for (int t = tiles.first; t < tiles.last; t += tiles.step) {
+      prims.scatter(0, t, next);
+      next = prims.load_others(t + tiles.step);
+    }
+  }
+  /// What the peers pushed, each to its rank's share.
+  template <class Prims>
+  CCL_HD static constexpr void store_others(Prims& prims, int box, int t) {
+    const auto all = prims.collect(box, t);
+    CCL_UNROLL for (int r = 0; r < Prims::ranks; ++r) {
+      if (r != prims.rank()) prims.store(r, t, all.of[r]);
+    }
+  }
+};
+
+}  // namespace ccl

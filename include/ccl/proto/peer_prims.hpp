@@ -1,0 +1,199 @@
+#pragma once
+
+#include <ccl/bytes.hpp>
+#include <ccl/peer_work.hpp>
+#include <ccl/proto/collect.hpp>
+#include <ccl/reduction.hpp>
+#include <ccl/span.hpp>
+
+namespace ccl {
+
+/// What an algorithm may do with peers whose memory it can address: push a tile into a peer's box,
+/// collect what every peer pushed into mine. A box of each rank is written once per launch. The
+/// message is one share, or one for each rank, in tiles that the groups deal out among themselves.
+///
+/// Scratch halves alternate from launch to launch: as every rank waits for data of all others, none
+/// is more than one launch ahead, and nobody still reads what it overwrites.
+template <LaneGroup Group, Protocol<Group> Proto, class R, int Align, int Ranks>
+class PeerPrims {
+ public:
+  static constexpr int ranks = Ranks;
+  using T = typename R::Type;
+  using Memory = typename Group::Memory;
+  using Lane = typename Proto::template Lane<Group, Element<T>::words_per_cell>;
+  using Fragment = typename Lane::Fragment;
+  using All = Fragments<Fragment, Ranks>;
+  static_assert(Proto::carries_flags, "Peers tell by flags that their tiles have landed.");
+
+  /// first, first + step, ...: the tiles of one group.
+  struct Stripe {
+    int first, last, step;
+  };
+
+  /// Elements: shares begin at multiples of 128 bytes.
+  static constexpr int grain = [] {
+    int n = 128;
+    while (n > 1 && (n / 2) * int(sizeof(T)) % 128 == 0) n /= 2;
+    return n;
+  }();
+
+  /// Packets of scratch that a launch of `share` elements for each box needs, in each half.
+  static constexpr Index half_packets(Index share, int boxes) {
+    return div_up<Index>(share, tile_elements) * Lane::tile_packets * Ranks * boxes;
+  }
+  /// Elements of a share, where `count` elements are split among the ranks.
+  CCL_HD static constexpr int split_share(int count) {
+    return div_up(div_up(count, Ranks), grain) * grain;
+  }
+
+  CCL_HD PeerPrims(Group group, const PeerWork<R>& work, int channel)
+      : work_{work},
+        lane_{group},
+        data_{work.input, work.output},
+        reduction_{work.reduction},
+        rank_{work.peers.rank},
+        crew_{channel % work.crews},
+        count_{int(work.layout.count)},
+        share_{work.layout.split ? split_share(count_) : count_},
+        in_stride_{work.layout.split ? share_ : work.layout.in_stride},
+        out_stride_{work.layout.split ? share_ : work.layout.out_stride},
+        tiles_{div_up(share_, tile_elements)},
+        stripe_{channel, tiles_, work.channels},
+        patience_{work.watch} {
+    Memory::await_previous();
+    if constexpr (detail::reduces<R>) reduction_ = work.reduction.load();
+  }
+
+  /// Before any push or collect. What is loaded before this is on its way together with the epoch.
+  CCL_HD void begin() {
+    flag_ = Memory::load_relaxed(work_.epoch.copies + crew_) + 1;
+    const Index half = Index(flag_ & 1) * work_.peers.half_packets;
+    mine_ = work_.peers.scratch[rank_] + half;
+    CCL_UNROLL for (int k = 1; k < Ranks; ++k) {
+      theirs_[k] = work_.peers.scratch[peer(k)] + half + slots(rank_, 0);
+    }
+  }
+
+  /// This group's tiles of each share.
+  CCL_HD const Stripe& tiles() const { return stripe_; }
+  CCL_HD int rank() const { return rank_; }
+  CCL_HD Word flag() const { return flag_; }
+
+  CCL_HD Fragment load(int share, int t) const {
+    return data_.template load<fill>(lane_, share * in_stride_ + Index{t} * tile_elements,
+                                     left(share, t));
+  }
+  CCL_HD void store(int share, int t, const Fragment& f) const {
+    data_.template store<fill>(lane_, share * out_stride_ + Index{t} * tile_elements,
+                               left(share, t), f);
+  }
+  /// My own tile as it travels: scaled, where the reduction does that.
+  CCL_HD Fragment prepare(const Fragment& f) const {
+    if constexpr (detail::prepares<R>()) {
+      return CellReducer<R, Lane::words>::from_own(reduction_, f).result();
+    } else {
+      return f;
+    }
+  }
+  /// Tile t of every share but mine; `of[k]` is the share of the k-th rank after me.
+  CCL_HD All load_others(int t) const {
+    All all;
+    CCL_UNROLL for (int k = 1; k < Ranks; ++k) all.of[k] = load(peer(k), t);
+    return all;
+  }
+
+  /// The fragment to every peer.
+  CCL_HD void push(int box, int t, const Fragment& f) const {
+    CCL_UNROLL for (int k = 1; k < Ranks; ++k) {
+      lane_.store(theirs_[k] + slots(box * Ranks, t), f, flag_);
+    }
+  }
+  /// To each peer its own.
+  CCL_HD void scatter(int box, int t, const All& all) const {
+    CCL_UNROLL for (int k = 1; k < Ranks; ++k) {
+      lane_.store(theirs_[k] + slots(box * Ranks, t), prepare(all.of[k]), flag_);
+    }
+  }
+  /// What the peers pushed; mine is whatever. Ends with the peers' flags or with patience.
+  CCL_HD All collect(int box, int t) {
+    return collect_peers<Ranks>(lane_, mine_ + slots(box * Ranks, t), slots(1, 0), flag_, rank_,
+                                patience_);
+  }
+  /// In rank order, so that every rank has the same bits; `own`, prepared, in my place.
+  CCL_HD Fragment reduce(const All& all, const Fragment& own) const {
+    auto sum = CellReducer<R, Lane::words>::from_received(reduction_, pick(0, all, own));
+    CCL_UNROLL for (int r = 1; r < Ranks; ++r) sum.add_received(pick(r, all, own));
+    return sum.finish();
+  }
+
+ private:
+  static constexpr int tile_elements = Lane::tile_cells * Element<T>::per_cell;
+  static constexpr Fill fill = Align == 16 ? Fill::cells : Fill::any;
+
+  CCL_HD int peer(int k) const {
+    if constexpr ((Ranks & (Ranks - 1)) == 0) return (rank_ + k) & (Ranks - 1);
+    return rank_ + k - (rank_ + k < Ranks ? 0 : Ranks);
+  }
+  CCL_HD Fragment pick(int r, const All& all, const Fragment& own) const {
+    Fragment f;
+    CCL_UNROLL for (int w = 0; w < Lane::words; ++w) {
+      f.word[w] = r == rank_ ? own.word[w] : all.of[r].word[w];
+    }
+    return f;
+  }
+  /// Elements of the share from tile t on; below one past its end.
+  CCL_HD int left(int share, int t) const {
+    const int rest = work_.layout.split ? count_ - share * share_ : count_;
+    return (rest < share_ ? rest : share_) - t * tile_elements;
+  }
+  /// Packets in `rows` rows of slots, a slot for each tile, and `t` more.
+  CCL_HD Index slots(int rows, int t) const {
+    return (Index{rows} * tiles_ + t) * Lane::tile_packets;
+  }
+
+  const PeerWork<R>& work_;
+  Lane lane_;
+  Span<T, Align> data_;
+  R reduction_;
+  int rank_, crew_;
+  int count_, share_;  // elements
+  Index in_stride_, out_stride_;
+  int tiles_;  // of a share
+  Stripe stripe_;
+  Word flag_ = 0;               // this launch's epoch
+  Packet* mine_ = nullptr;      // in my memory: Ranks rows of slots for each box
+  Packet* theirs_[Ranks] = {};  // my row in the memory of the k-th rank after me
+  Patience<Memory> patience_;
+};
+
+/// One launch over a peer view, as an executor runs it.
+template <class Op, class Algo, class Proto, int Align, class R, int Ranks>
+struct PeerBody {
+  using Work = PeerWork<R>;
+  static constexpr int max_lanes = 512;
+  const Work& work;
+
+  /// Does the message fit into the scratch? Nobody else looks.
+  template <LaneGroup Group>
+  static constexpr bool fits(const Work& work) {
+    using Prims = PeerPrims<Group, Proto, R, Align, Ranks>;
+    const int count = int(work.layout.count);
+    const int share = work.layout.split ? Prims::split_share(count) : count;
+    return Prims::half_packets(share, Algo::boxes) <= work.peers.half_packets;
+  }
+
+  template <LaneGroup Group>
+  CCL_HD Word operator()(Group group, int channel) const {
+    PeerPrims<Group, Proto, R, Align, Ranks> prims{group, work, channel};
+    Algo::run(Op{}, prims);
+    return prims.flag();
+  }
+  /// All lanes of a crew: counts the launch in their copy and in those of crews that had no part.
+  CCL_HD void end(Word flag, int crew, int lane, int lanes) const {
+    CCL_ROLL for (int i = crew + lane * work.crews; i < work.epoch.count; i += lanes * work.crews) {
+      work.epoch.copies[i] = flag;
+    }
+  }
+};
+
+}  // namespace ccl

@@ -1,0 +1,148 @@
+// One-shot and two-shot collectives over the scratch of peers, on GPU lanes.
+#include <ccl/algo/one_shot.hpp>
+#include <ccl/algo/two_shot.hpp>
+#include <ccl/proto/peer_prims.hpp>
+
+#include "wires.cuh"
+
+using namespace ccl;
+using namespace ccl::test;
+
+namespace {
+constexpr int max_blocks = 16;
+constexpr Index half_packets = Index{16} << 20 >> 4;
+
+/// Ranks that address each other's scratch: as `World`, without wires.
+template <int Ranks, class Proto>
+class Peers {
+ public:
+  Peers() : world_{Ranks, 1, 2, 128} {
+    MUST(cudaHostAlloc(&watch_, sizeof *watch_, cudaHostAllocPortable));
+    *watch_ = {};
+    for (int r = 0; r < Ranks; ++r) {
+      scratch_.emplace_back(world_.gpu(r), size_t(2 * half_packets) * sizeof(Packet));
+      epochs_.emplace_back(world_.gpu(r), max_blocks * sizeof(Word));
+      MUST(cudaSetDevice(world_.gpu(r)));
+      MUST(cudaStreamCreateWithFlags(&streams_[r], cudaStreamNonBlocking));
+    }
+  }
+  const World& world() const { return world_; }
+
+  template <class Op, class Algo, int Align, class R, class F>
+  bool run(const R& how, F setup) {
+    using Body = PeerBody<Op, Algo, Proto, Align, R, Ranks>;
+    for (int r = 0; r < Ranks; ++r) {
+      MUST(cudaSetDevice(world_.gpu(r)));
+      MUST((CudaExecutor::load<WarpLanes, Body>()));
+      MUST(cudaDeviceSynchronize());
+    }
+    const int blocks = 1 + turn_ % 3, groups = 1 + turn_ % 4;
+    ++turn_;
+    for (int r = 0; r < Ranks; ++r) {
+      PeerWork<R> work{how};
+      for (int p = 0; p < Ranks; ++p) work.peers.scratch[p] = scratch_[p].template as<Packet>();
+      work.peers.half_packets = half_packets;
+      work.peers.rank = r;
+      work.peers.ranks = Ranks;
+      work.epoch = {epochs_[r].template as<Word>(), max_blocks};
+      work.channels = blocks * groups;
+      work.crews = blocks;
+      work.watch = {&watch_->stop, &watch_->gave_up, Word{2'000'000'000}};
+      setup(r, work);
+      if (!Body::template fits<WarpLanes>(work)) {
+        std::printf("the scratch is too small for this test\n");
+        std::exit(1);
+      }
+      MUST(cudaSetDevice(world_.gpu(r)));
+      MUST((CudaExecutor::launch<WarpLanes, Body>(work, {blocks * groups, blocks, Ranks <= gpus()},
+                                                  streams_[r])));
+    }
+    for (int r = 0; r < Ranks; ++r) MUST(cudaStreamSynchronize(streams_[r]));
+    if (watch_->gave_up.peer != 0) {
+      std::printf("a lane gave up: peer %d, launch %d\n", int(watch_->gave_up.peer) - 1,
+                  int(watch_->gave_up.step));
+      std::exit(1);
+    }
+    return true;
+  }
+
+ private:
+  struct Watched {
+    Word stop = 0;
+    GaveUp gave_up;
+  };
+  World world_;
+  std::vector<DeviceArray> scratch_, epochs_;
+  cudaStream_t streams_[Ranks];
+  Watched* watch_;
+  int turn_ = 0;
+};
+
+template <class Op, class Algo, class T, int Ranks, class Proto, class R>
+void check(Tally& tally, Peers<Ranks, Proto>& peers, const R& how, Index count, Index offset,
+           unsigned seed) {
+  constexpr bool moves = !Op::reduces;
+  constexpr bool shares_in =
+      cuda::std::is_same_v<Op, ReduceScatter> || cuda::std::is_same_v<Op, AllToAll>;
+  constexpr bool shares_out = moves;
+  const Index unit = moves ? Index{sizeof(T)} : 1;
+  Buffers<T> b{peers.world(), count * (shares_in ? Ranks : 1), count * (shares_out ? Ranks : 1),
+               offset, seed};
+  const auto setup = [&](int r, auto& w) {
+    w.input = b.in(r), w.output = b.out(r);
+    w.layout = {count * unit, shares_in ? count * unit : 0, shares_out ? count * unit : 0,
+                Algo::boxes == 2};
+  };
+  PeerWork<R> work{how};
+  setup(0, work);
+  const bool ok = alignment(work) == 16
+                      ? peers.template run<Op, Algo, 16>(how, setup)
+                      : peers.template run<Op, Algo, int(sizeof(typename R::Type))>(how, setup);
+  for (int r = 0; r < Ranks; ++r) {
+    const bool right = b.holds(r, count * (shares_out ? Ranks : 1), [&](Index i) {
+      if (cuda::std::is_same_v<Op, AllReduce>) return b.reduced(Ranks, i);
+      if (cuda::std::is_same_v<Op, ReduceScatter>) return b.reduced(Ranks, r * count + i);
+      if (cuda::std::is_same_v<Op, AllGather>) return b.input(int(i / count), i % count);
+      return b.input(int(i / count), r * count + i % count);
+    });
+    tally.check(ok && right, "%s %s %s %s count %ld offset %ld ranks %d", Algo::name, Proto::name,
+                Op::name, type_name<T>(), long(count), long(offset), Ranks);
+  }
+}
+
+template <int Ranks, class Proto>
+void run(Tally& tally) {
+  Peers<Ranks, Proto> peers;
+  unsigned seed = 0;
+  for (const Index count : {1, 64, 121, 4096, 30001}) {
+    for (const Index offset : {0, 1}) {
+      const auto reductions = [&](auto tag) {
+        using T = typename decltype(tag)::type;
+        const Reduction<typename Values<T>::Reduce, T> how{{}, Ranks};
+        check<AllReduce, OneShot, T>(tally, peers, how, count, offset, ++seed);
+        check<AllReduce, TwoShot, T>(tally, peers, how, count, offset, ++seed);
+        check<ReduceScatter, OneShot, T>(tally, peers, how, count, offset, ++seed);
+      };
+      reductions(TypeTag<float>{});
+      reductions(TypeTag<bfloat16>{});
+      reductions(TypeTag<Wide>{});
+#if defined(CCL_TEST_ALL_TYPES)
+      reductions(TypeTag<float8_e4m3>{});
+      reductions(TypeTag<double>{});
+#endif
+      check<AllGather, OneShot, float>(tally, peers, Bytes{}, count, offset, ++seed);
+      check<AllToAll, OneShot, float>(tally, peers, Bytes{}, count, offset, ++seed);
+    }
+  }
+}
+}  // namespace
+
+int main() {
+  gpus();
+  Tally tally;
+  run<2, LL>(tally);
+  run<2, LL128>(tally);
+  run<4, LL>(tally);
+  run<4, LL128>(tally);
+  return tally.result("OneShot and TwoShot");
+}

@@ -1,0 +1,67 @@
+#pragma once
+
+// Ranks as threads that address each other's scratch: algorithms over a peer view without a
+// communicator.
+#include <ccl/algo/one_shot.hpp>
+#include <ccl/algo/two_shot.hpp>
+#include <ccl/host_executor.hpp>
+#include <ccl/proto/ll.hpp>
+#include <ccl/proto/ll128.hpp>
+#include <ccl/proto/peer_prims.hpp>
+
+#include <algorithm>
+#include <thread>
+#include <vector>
+
+namespace ccl::test {
+
+template <int Ranks>
+class PeerWorld {
+ public:
+  static constexpr int max_channels = 4;
+
+  explicit PeerWorld(Index half_packets)
+      : half_packets_{(half_packets + 7) / 8 * 8}, scratch_(Ranks), epochs_(Ranks) {
+    for (int r = 0; r < Ranks; ++r) {
+      scratch_[r].resize(2 * half_packets_ + 8);
+      epochs_[r].assign(max_channels, 0);
+    }
+  }
+  /// One launch of every rank; `setup(rank, work)` gives buffers and layout.
+  template <class Op, class Algo, class Proto, class Group, class R, class F>
+  bool run(const R& reduction, int channels, F setup) {
+    std::vector<std::thread> threads;
+    std::vector<char> ok(Ranks, 0);
+    for (int r = 0; r < Ranks; ++r) {
+      threads.emplace_back([&, r] {
+        GaveUp gave_up;
+        const Word stop = 0;
+        PeerWork<R> work{reduction};
+        for (int p = 0; p < Ranks; ++p) work.peers.scratch[p] = lines(scratch_[p].data());
+        work.peers.half_packets = half_packets_;
+        work.peers.rank = r;
+        work.peers.ranks = Ranks;
+        work.epoch = {epochs_[r].data(), max_channels};
+        work.channels = work.crews = channels;
+        work.watch = {&stop, &gave_up, Word{60} * 1'000'000'000};
+        setup(r, work);
+        using Body = PeerBody<Op, Algo, Proto, 1, R, Ranks>;
+        if (!Body::template fits<Group>(work)) return;
+        HostExecutor::run<Group>(channels, Body{work});
+        ok[r] = gave_up.peer == 0;
+      });
+    }
+    for (auto& t : threads) t.join();
+    return std::all_of(ok.begin(), ok.end(), [](char o) { return o != 0; });
+  }
+
+ private:
+  static Packet* lines(Packet* p) {
+    return p + (128 - reinterpret_cast<std::uintptr_t>(p) % 128) % 128 / sizeof(Packet);
+  }
+  Index half_packets_;
+  std::vector<std::vector<Packet>> scratch_;
+  std::vector<std::vector<Word>> epochs_;
+};
+
+}  // namespace ccl::test
