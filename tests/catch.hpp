@@ -3,6 +3,7 @@
 // Catch2 2 or 3, whichever is installed.
 #if defined(CCL_CATCH2_V3)
 #  include <catch2/catch_all.hpp>
+using Catch::Approx;
 #else
 #  include <catch2/catch.hpp>
 #endif
