@@ -69,6 +69,8 @@ class Composition {
                           fmt::format("{}/{}/{}/{}", Op::name, Algo::name, Proto::name, T::name)));
     if (comm.ranks() > 1 && (!Op::rooted || !cuda::std::is_same_v<Algo, Tree>))
       CCL_CHECK(connect(*links, 0));
+    // Nobody may drop its end while a peer is still on its way to it.
+    if (comm.ranks() > 1) CCL_CHECK(comm.barrier());
     return links;
   }
   /// Cache-sized slots: what the CPU's caches hold of one wire's ring is what it can hide.

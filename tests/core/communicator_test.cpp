@@ -230,6 +230,17 @@ TEST_CASE("asynchronous creation says in_progress until it is done") {
   CHECK(first->peer(1).rank == 1);
 }
 
+TEST_CASE("a composition may be dropped as soon as it is made") {
+  const auto comms = make(3);
+  on_all(comms, [](const Communicator& comm) -> Result<void> {
+    for (int i = 0; i < 20; ++i) {
+      CCL_CHECK((Collective<AllReduce, Ring, LL, ShmTransport>::create(comm)));
+      CCL_CHECK((Collective<AllToAll, Pairwise, Simple, LoopbackTransport>::create(comm)));
+    }
+    return comm.memory_used() == 0 ? Result<void>{} : fail(Errc::internal, "memory is left");
+  });
+}
+
 TEST_CASE("slots shrink to the memory budget, and a budget too small is refused") {
   Config config;
   config.memory_budget_bytes = 256 << 10;
