@@ -9,6 +9,7 @@ namespace ccl::net::pmix {
 // needs, so that a program runs with and without the library. A test compares it with pmix.h.
 
 constexpr int success = 0;
+constexpr int partial_success = -52;
 constexpr std::uint16_t type_string = 3;
 constexpr std::uint16_t type_uint32 = 14;
 constexpr std::uint8_t scope_global = 3;
