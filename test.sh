@@ -21,7 +21,7 @@ for sanitizer in asan tsan; do
 done
 notes=()
 if [ -n "${CUDACXX:-}" ]; then
-  cmake --preset cuda -DCCL_TEST_FILTER='\.gpu$' -DCCL_BUILD_EXAMPLES=OFF >/dev/null
+  cmake --preset cuda -DCCL_TEST_FILTER='\.gpu$' -DCCL_BUILD_EXAMPLES=OFF -DCCL_BUILD_PERF=OFF >/dev/null
   cmake --build --preset cuda -j "$jobs"
   builds+=(cuda)
 else

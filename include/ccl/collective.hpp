@@ -26,12 +26,21 @@ concept Runs = requires {
   requires Algo::template supports<Op>;
 };
 
+template <class Algo>
+concept PlansWires = requires {
+  { Algo::most_wires(2) } -> cuda::std::same_as<int>;
+  { Algo::root_moves_wires } -> cuda::std::convertible_to<bool>;
+};
+
 /// Says in one sentence what is wrong with a composition.
 template <class Op, class Algo, class Proto, class T>
 constexpr bool check_collective() {
   static_assert(Runs<Algo, Op>,
                 "ccl: this algorithm does not run this operation; see `supports` in "
                 "its header for those that it does");
+  static_assert(PlansWires<Algo>,
+                "ccl: an algorithm must state `most_wires(ranks)` and "
+                "`root_moves_wires`, as Ring does");
   static_assert(Protocol<Proto, AnyLanes>,
                 "ccl: the third argument of Collective must be a "
                 "protocol (Simple, LL, LL128, or a model of Protocol)");
@@ -50,7 +59,7 @@ class Composition {
  public:
   /// The numbers that this composition runs with.
   const Plan& plan() const { return links_->plan(); }
-  /// "Ring/LL128/shm": what runs.
+  /// "all_reduce/Ring/LL128/shm": what runs.
   const std::string& name() const { return links_->name(); }
 
  protected:
@@ -61,14 +70,10 @@ class Composition {
   static Result<std::shared_ptr<Links>> make_links(const Communicator& comm,
                                                    std::optional<Plan> plan) {
     Plan wanted = plan ? *plan : default_plan();
-    const int fan = cuda::std::is_same_v<Algo, Ring>   ? 1
-                    : cuda::std::is_same_v<Algo, Tree> ? 6
-                                                       : comm.ranks() - 1;
     CCL_TRY(auto links,
-            Links::create(comm, wanted, fan, connector<T>(),
+            Links::create(comm, wanted, Algo::most_wires(comm.ranks()), connector<T>(),
                           fmt::format("{}/{}/{}/{}", Op::name, Algo::name, Proto::name, T::name)));
-    if (comm.ranks() > 1 && (!Op::rooted || !cuda::std::is_same_v<Algo, Tree>))
-      CCL_CHECK(connect(*links, 0));
+    if (comm.ranks() > 1 && !by_root) CCL_CHECK(connect(*links, 0));
     // Nobody may drop its end while a peer is still on its way to it.
     if (comm.ranks() > 1) CCL_CHECK(comm.barrier());
     return links;
@@ -80,6 +85,9 @@ class Composition {
         Proto::default_slot_bytes < Index{64} << 10 ? Proto::default_slot_bytes : Index{64} << 10;
     return plan;
   }
+  /// Wires differ with the root, so they are made when a root is first named.
+  static constexpr bool by_root = Op::rooted && Algo::root_moves_wires;
+
   /// The peers that this launch's seats name.
   static Result<void> connect(Links& links, int root) {
     links.seats_for(root, !Op::rooted);
@@ -113,7 +121,7 @@ class Composition {
                           void* output, const Layout& layout, int root) {
     const std::lock_guard lock{links.mutex()};
     CCL_CHECK(links.begin(info));
-    if constexpr (Op::rooted && cuda::std::is_same_v<Algo, Tree>) CCL_CHECK(connect(links, root));
+    if constexpr (by_root) CCL_CHECK(connect(links, root));
     auto work = links.work(loaded(reduction));
     work.input = input;
     work.output = output;

@@ -14,6 +14,9 @@ namespace ccl {
 struct Doubling {
   static constexpr const char* name = "Doubling";
   static constexpr bool reorders = true;
+  static constexpr bool root_moves_wires = false;
+  /// Into one rank, at most: what the memory plan reckons with.
+  static constexpr int most_wires(int ranks) { return ranks - 1; }
   template <class Op>
   static constexpr bool supports = detail::one_of<Op, AllReduce>;
   /// Partial results become a rank's own data, so there is no place for a prologue or an epilogue.

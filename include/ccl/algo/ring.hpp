@@ -11,6 +11,9 @@ namespace ccl {
 struct Ring {
   static constexpr const char* name = "Ring";
   static constexpr bool reorders = true;
+  static constexpr bool root_moves_wires = false;
+  /// Into one rank, at most: what the memory plan reckons with.
+  static constexpr int most_wires(int) { return 1; }
   static constexpr int wires = 2;  // that one channel of a rank works on at once
   template <class Op>
   static constexpr bool supports =

@@ -2,7 +2,6 @@
 
 #include <ccl/algo/ops.hpp>
 #include <ccl/seat.hpp>
-#include <ccl/types.hpp>
 
 namespace ccl {
 
@@ -13,6 +12,9 @@ namespace ccl {
 struct Tree {
   static constexpr const char* name = "Tree";
   static constexpr bool reorders = true;
+  static constexpr bool root_moves_wires = true;
+  /// Into one rank, at most: what the memory plan reckons with.
+  static constexpr int most_wires(int) { return 2 * TreeSeat::arity; }
   static constexpr int wires =
       2 * (TreeSeat::arity + 1);  // that one channel of a rank works on at once
   template <class Op>
