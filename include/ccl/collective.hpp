@@ -104,9 +104,9 @@ class Composition {
   template <class R>
   Result<void> launch(const CallInfo& info, const R& reduction, const void* input, void* output,
                       const Layout& layout, int root, Stream stream) const {
-    return queue(stream, [links = links_, info, reduction, input, output, layout, root] {
-      return run(*links, info, reduction, input, output, layout, root);
-    });
+    return queue(stream,
+                 [links = links_, info = links_->noted(info), reduction, input, output, layout,
+                  root] { return run(*links, info, reduction, input, output, layout, root); });
   }
   template <class F>
   Result<void> queue(Stream stream, F call) const {
@@ -187,9 +187,8 @@ CallInfo call_info(const char* what, Index count, int root) {
 /// of one rank has to do.
 template <class R>
 void alone(const R& reduction, const void* input, void* output, Index count) {
-  void* const to[1] = {output};
   if constexpr (reduces<R>) {
-    move_elements<R, true, 0>(reduction, to, 1, input, nullptr, 0, count);
+    if (count > 0) reduce_bulk<R, 0, true>(reduction, output, input, nullptr, count);
   } else if (input != output && count > 0) {
     std::memmove(output, input, size_t(count));
   }
@@ -476,9 +475,10 @@ class Collective : public detail::Composition<Op, Algo, Proto> {
   }
 
   Result<void> exchange(const detail::CallInfo& info, Table table, Stream stream) const {
-    return this->queue(stream, [links = this->links_, info, table = std::move(table)] {
-      return run_exchange(*links, info, table);
-    });
+    return this->queue(
+        stream, [links = this->links_, info = this->links_->noted(info), table = std::move(table)] {
+          return run_exchange(*links, info, table);
+        });
   }
   static Result<void> run_exchange(detail::Links& links, const detail::CallInfo& info,
                                    const Table& table) {
