@@ -139,9 +139,9 @@ class Composition {
     if (links_->on_device()) {
       return launch_on_device(info, reduction, input, output, layout, root, stream);
     }
-    return queue(stream, [links = links_, info, reduction, input, output, layout, root] {
-      return run(*links, info, reduction, input, output, layout, root);
-    });
+    return queue(stream,
+                 [links = links_, info = links_->noted(info), reduction, input, output, layout,
+                  root] { return run(*links, info, reduction, input, output, layout, root); });
   }
   template <class R>
   Result<void> launch_on_device(const CallInfo& info, const R& reduction, const void* input,
@@ -241,9 +241,8 @@ CallInfo call_info(const char* what, Index count, int root) {
 /// of one rank has to do.
 template <class R>
 void alone(const R& reduction, const void* input, void* output, Index count) {
-  void* const to[1] = {output};
   if constexpr (reduces<R>) {
-    move_elements<R, true, 0>(reduction, to, 1, input, nullptr, 0, count);
+    if (count > 0) reduce_bulk<R, 0, true>(reduction, output, input, nullptr, count);
   } else if (input != output && count > 0) {
     std::memmove(output, input, size_t(count));
   }
@@ -551,9 +550,10 @@ class Collective : public detail::Composition<Op, Algo, Proto> {
   Result<void> exchange(const detail::CallInfo& info, Table table, Stream stream) const {
     detail::enroll<detail::ExchangeKernels<Algo, Proto>>();
     if (this->links_->on_device()) return exchange_on_device(info, table, stream);
-    return this->queue(stream, [links = this->links_, info, table = std::move(table)] {
-      return run_exchange(*links, info, table);
-    });
+    return this->queue(
+        stream, [links = this->links_, info = this->links_->noted(info), table = std::move(table)] {
+          return run_exchange(*links, info, table);
+        });
   }
   Result<void> exchange_on_device(const detail::CallInfo& info, const Table& table,
                                   Stream stream) const {

@@ -67,15 +67,15 @@ class WirePrims {
   }
   WirePrims(const WirePrims&) = delete;
   WirePrims& operator=(const WirePrims&) = delete;
-  /// Leaves the counts for the next launch.
+  /// Leaves the counts for the next launch; who diagnoses may read them at any time.
   CCL_HD ~WirePrims() {
     group_.sync();  // every lane has read the counts, even of a launch without a step
     if (group_.rank() != 0) return;
     CCL_UNROLL for (int i = 0; i < MaxIn; ++i) {
-      if (has_in(i)) *in_[i].kept = in_[i].received;
+      if (has_in(i)) Memory::store_relaxed(in_[i].kept, in_[i].received);
     }
     CCL_UNROLL for (int o = 0; o < MaxOut; ++o) {
-      if (has_out(o)) *out_[o].kept = out_[o].sent;
+      if (has_out(o)) Memory::store_relaxed(out_[o].kept, out_[o].sent);
     }
   }
 
@@ -108,6 +108,8 @@ class WirePrims {
     return group_.all(lane_.here(lane_.load(slot(in.slots, in.received)), in.received + 1));
   }
   CCL_HD bool gave_up() const { return patience_.gave_up(); }
+  /// Of the first wire: how many steps are behind it.
+  CCL_HD Word step() const { return has_in(0) ? in_[0].received : out_[0].sent; }
 
  private:
   enum Does { get = 1, load = 2, store = 4, put = 8, finish = 16 };  // in this order, tile by tile
@@ -256,18 +258,18 @@ class WirePrims {
         if (takes(i)) from[sources++] = slot(in_[i].slots, in_[i].received);
       }
     }
-    void* to[MaxOut + 1]{};
-    int targets = 0;
-    if constexpr ((What & store) != 0) to[targets++] = data_.out(out_at);
+    void* slots[MaxOut]{};
+    int filled = 0;
     if constexpr ((What & put) != 0) {
       for (int o = 0; o < MaxOut; ++o) {
-        if (fills(o)) to[targets++] = slot(out_[o].slots, out_[o].sent);
+        if (fills(o)) slots[filled++] = slot(out_[o].slots, out_[o].sent);
       }
     }
     if (patience_.gave_up()) return;
+    void* const out = (What & store) != 0 ? data_.out(out_at) : nullptr;
     const void* const own = (What & load) != 0 ? data_.in(in_at) : nullptr;
     detail::move_elements<R, (What & finish) != 0, (What & get) != 0 ? MaxIn : 0>(
-        reduction_, to, targets, own, from, sources, n);
+        reduction_, out, slots, filled, own, from, sources, n);
   }
 
   template <int What>
