@@ -6,12 +6,12 @@
 #include <ccl/proxy.hpp>
 #include <ccl/status.hpp>
 
-#include "gpu/order.hpp"
-
 #include <atomic>
 #include <condition_variable>
 #include <mutex>
 #include <thread>
+
+#include "gpu/order.hpp"
 
 namespace ccl::detail {
 
@@ -32,9 +32,9 @@ struct CommState {
   std::unique_ptr<Bootstrap> bootstrap;  // null in a communicator of one rank
   std::mutex bootstrap_mutex;            // one thread at a time
   ProxyEngine proxy;
-  std::shared_ptr<Gpu> gpu;          // null on a CPU rank
-  std::unique_ptr<GpuOrder> order;   // of its launches
-  int ranks_on_gpu = 1;              // of this communicator
+  std::shared_ptr<Gpu> gpu;         // null on a CPU rank
+  std::unique_ptr<GpuOrder> order;  // of its launches
+  int ranks_on_gpu = 1;             // of this communicator
   bool check = false;
   double timeout_s = 0, init_timeout_s = 60;
   Index budget = 0;

@@ -73,7 +73,8 @@ class Composition {
     Plan wanted = plan ? *plan : gpu ? default_device_plan() : default_plan();
     CCL_TRY(auto links,
             Links::create(comm, wanted, Algo::most_wires(comm.ranks()), Proto::line_bytes,
-                          connector<T>(), fmt::format("{}/{}/{}/{}", Op::name, Algo::name, Proto::name, T::name)));
+                          connector<T>(),
+                          fmt::format("{}/{}/{}/{}", Op::name, Algo::name, Proto::name, T::name)));
     if (gpu) CCL_CHECK(load_kernels(*links));
     if (comm.ranks() > 1 && !by_root) CCL_CHECK(connect(*links, 0));
     // Nobody may drop its end while a peer is still on its way to it.
@@ -120,9 +121,8 @@ class Composition {
   /// The peers that this launch's seats name.
   static Result<void> connect(Links& links, int root) {
     links.seats_for(root, !Op::rooted);
-    const auto work = links.work(Bytes{});
-    Seats seats{work};
-    for (int c = 0; c < work.channels; ++c) {
+    Seats seats{links, root};
+    for (int c = 0; c < links.plan().channels; ++c) {
       seats.channel = c;
       Algo::peers(seats);
     }
@@ -145,8 +145,7 @@ class Composition {
   }
   template <class R>
   Result<void> launch_on_device(const CallInfo& info, const R& reduction, const void* input,
-                                void* output, const Layout& layout, int root,
-                                Stream stream) const {
+                                void* output, const Layout& layout, int root, Stream stream) const {
     Links& links = *links_;
     const auto kernels = WireKernels<Op, Algo, Proto, R>::launch;
     if (kernels == nullptr) return fail(links.no_device_code());
@@ -196,13 +195,14 @@ class Composition {
 
  private:
   struct Seats {
-    const WireWork<Bytes>& work;
+    const Links& links;
+    int root;
     int channel = 0;
     std::vector<int> in{}, out{};
-    int rank() const { return work.rank; }
-    int ranks() const { return work.ranks; }
-    RingSeat ring() const { return work.rings[channel]; }
-    TreeSeat tree() const { return work.trees[channel]; }
+    int rank() const { return links.comm().rank(); }
+    int ranks() const { return links.comm().ranks(); }
+    RingSeat ring() const { return links.ring(channel); }
+    TreeSeat tree() const { return links.tree(channel, root); }
     void from(int peer) { in.push_back(peer); }
     void to(int peer) { out.push_back(peer); }
   };
@@ -563,8 +563,8 @@ class Collective : public detail::Composition<Op, Algo, Proto> {
       const auto& from = table.sends[0];
       const auto& to = table.recvs[0];
       for (std::size_t m = 0; m < from.size() && m < to.size(); ++m) {
-        CCL_CHECK(links.copy(to[m].data, from[m].data, std::min(from[m].bytes, to[m].bytes),
-                             stream));
+        CCL_CHECK(
+            links.copy(to[m].data, from[m].data, std::min(from[m].bytes, to[m].bytes), stream));
       }
       return {};
     }

@@ -91,6 +91,11 @@ class Links : public std::enable_shared_from_this<Links> {
   /// The trees that `root` makes: rings and trees of all channels, in place for a launch.
   void seats_for(int root, bool double_tree);
 
+  const RingSeat& ring(int channel) const { return rings_[channel]; }
+  const TreeSeat& tree(int channel, int root) const {
+    return trees_[on_device() ? plan_.channels * root + channel : channel];
+  }
+
   /// Of wires that CPU lanes use, or, on a device, where `on_device` says.
   template <class R>
   WireWork<R> work(const R& reduction) {

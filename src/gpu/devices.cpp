@@ -29,9 +29,9 @@ cuda::std::int64_t bus_id_of(const std::string& text) {
 Result<void> describe_device(PeerInfo& info) {
   CCL_TRY(const CudaDriver* const cuda, cuda_driver());
   CUdevice device;
-  CCL_CHECK(cuda_check(cuda->device_get(&device, info.device),
-                       fmt::format("use CUDA device {} (this process sees {})", info.device,
-                                   cuda_device_count())));
+  CCL_CHECK(cuda_check(
+      cuda->device_get(&device, info.device),
+      fmt::format("use CUDA device {} (this process sees {})", info.device, cuda_device_count())));
   char text[32] = {};
   CCL_CHECK(cuda_check(cuda->device_get_pci_bus_id(text, sizeof text, device), "ask a bus id"));
   info.bus_id = bus_id_of(text);

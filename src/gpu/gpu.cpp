@@ -29,18 +29,17 @@ Result<std::shared_ptr<Gpu>> Gpu::open(int device) {
   CCL_CHECK(cuda_check(driver->device_get(&handle, device), "get the device"));
   CCL_CHECK(cuda_check(driver->primary_ctx_retain(&gpu->context_, handle),
                        fmt::format("use CUDA device {}", device)));
-  CCL_CHECK(cuda_check(
-      driver->device_get_attribute(&gpu->multiprocessors_,
-                                   CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, handle),
-      "count multiprocessors"));
+  CCL_CHECK(
+      cuda_check(driver->device_get_attribute(&gpu->multiprocessors_,
+                                              CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, handle),
+                 "count multiprocessors"));
   const Current current{*gpu};
-  CCL_CHECK(cuda_check(driver->stream_create(&gpu->stream_, CU_STREAM_NON_BLOCKING),
-                       "make a stream"));
+  CCL_CHECK(
+      cuda_check(driver->stream_create(&gpu->stream_, CU_STREAM_NON_BLOCKING), "make a stream"));
   void* pinned = nullptr;
-  CCL_CHECK(cuda_check(
-      driver->mem_host_alloc(&pinned, sizeof(Watched),
-                             CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP),
-      "allocate pinned memory"));
+  CCL_CHECK(cuda_check(driver->mem_host_alloc(&pinned, sizeof(Watched),
+                                              CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP),
+                       "allocate pinned memory"));
   gpu->watched_ = new (pinned) Watched;
   return gpu;
 }
@@ -69,8 +68,8 @@ Result<void> Gpu::copy(void* to, const void* from, std::size_t bytes) const {
 Result<void> Gpu::clear(void* at, std::size_t bytes) const {
   const Current current{*this};
   const std::lock_guard lock{mutex_};
-  CCL_CHECK(cuda_check(
-      driver_.memset_async(reinterpret_cast<CUdeviceptr>(at), 0, bytes, stream_), "clear memory"));
+  CCL_CHECK(cuda_check(driver_.memset_async(reinterpret_cast<CUdeviceptr>(at), 0, bytes, stream_),
+                       "clear memory"));
   return cuda_check(driver_.stream_synchronize(stream_), "clear memory");
 }
 

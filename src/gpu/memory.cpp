@@ -93,9 +93,8 @@ Result<void> GpuMemory::allocate_handles(std::size_t bytes) {
   const CudaDriver& cuda = gpu_->driver();
   const CUmemAllocationProp how = properties(gpu_->device());
   std::size_t grain = 0;
-  CCL_CHECK(cuda_check(
-      cuda.mem_get_granularity(&grain, &how, CU_MEM_ALLOC_GRANULARITY_RECOMMENDED),
-      "ask for the granularity of memory"));
+  CCL_CHECK(cuda_check(cuda.mem_get_granularity(&grain, &how, CU_MEM_ALLOC_GRANULARITY_RECOMMENDED),
+                       "ask for the granularity of memory"));
   name_.handles = 1;
   name_.bytes = up(bytes, grain);
   CCL_CHECK(cuda_check(cuda.mem_create(&handle_, name_.bytes, &how, 0),
@@ -165,15 +164,15 @@ Result<std::shared_ptr<GpuMemory>> GpuMemory::map(std::shared_ptr<Gpu> gpu,
   if (name.handles != 0) {
     // The driver takes the descriptor for a pointer.
     void* const descriptor = reinterpret_cast<void*>(std::uintptr_t(fd.get()));
-    CCL_CHECK(cuda_check(cuda.mem_import(&memory->handle_, descriptor,
-                                         CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR),
-                         "import a peer's memory"));
+    CCL_CHECK(cuda_check(
+        cuda.mem_import(&memory->handle_, descriptor, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR),
+        "import a peer's memory"));
     CCL_CHECK(memory->map_handle());
   } else {
     CUdeviceptr at = 0;
-    CCL_CHECK(cuda_check(
-        cuda.ipc_open_mem_handle(&at, name.ipc, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS),
-        "open a peer's memory"));
+    CCL_CHECK(
+        cuda_check(cuda.ipc_open_mem_handle(&at, name.ipc, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS),
+                   "open a peer's memory"));
     memory->base_ = reinterpret_cast<std::byte*>(at);
   }
   Registry::instance().put(name, memory->gpu_->device(), memory);
@@ -183,9 +182,9 @@ Result<std::shared_ptr<GpuMemory>> GpuMemory::map(std::shared_ptr<Gpu> gpu,
 
 Result<Fd> GpuMemory::share() const {
   int fd = -1;
-  CCL_CHECK(cuda_check(gpu_->driver().mem_export(&fd, handle_,
-                                                 CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0),
-                       "share memory"));
+  CCL_CHECK(cuda_check(
+      gpu_->driver().mem_export(&fd, handle_, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0),
+      "share memory"));
   return Fd{fd};
 }
 

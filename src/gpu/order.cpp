@@ -57,9 +57,9 @@ Result<void> GpuOrder::before(CUstream stream, const std::shared_ptr<void>& keep
     if (capturing_) {
       cuuint64_t id = 0;
       CUgraph graph = nullptr;
-      CCL_CHECK(cuda_check(cuda.stream_get_capture_info(stream, &status, &id, &graph, nullptr,
-                                                        nullptr, nullptr),
-                           "look at the capture"));
+      CCL_CHECK(cuda_check(
+          cuda.stream_get_capture_info(stream, &status, &id, &graph, nullptr, nullptr, nullptr),
+          "look at the capture"));
       if (id != capture_) {
         capture_ = id;
         ended_ = nullptr;
@@ -92,13 +92,12 @@ Result<void> GpuOrder::enter_graph(CUstream stream, CUgraph graph,
   if (std::find(kept_.begin(), kept_.end(), keep.get()) == kept_.end()) {
     CUuserObject object = nullptr;
     auto* const held = new std::shared_ptr<void>{keep};
-    const CUresult made =
-        cuda.user_object_create(&object, held, &graph_has_gone, 1, CU_USER_OBJECT_NO_DESTRUCTOR_SYNC);
+    const CUresult made = cuda.user_object_create(&object, held, &graph_has_gone, 1,
+                                                  CU_USER_OBJECT_NO_DESTRUCTOR_SYNC);
     if (made != CUDA_SUCCESS) delete held;
     CCL_CHECK(cuda_check(made, "tie connections to a graph"));
-    CCL_CHECK(cuda_check(
-        cuda.graph_retain_user_object(graph, object, 1, CU_GRAPH_USER_OBJECT_MOVE),
-        "tie connections to a graph"));
+    CCL_CHECK(cuda_check(cuda.graph_retain_user_object(graph, object, 1, CU_GRAPH_USER_OBJECT_MOVE),
+                         "tie connections to a graph"));
     kept_.push_back(keep.get());
   }
   if (ended_ == nullptr) {
@@ -133,22 +132,22 @@ Result<void> GpuOrder::after(CUstream stream) {
     CUstreamCaptureStatus status;
     const CUgraphNode* nodes = nullptr;
     std::size_t count = 0;
-    CCL_CHECK(cuda_check(cuda.stream_get_capture_info(stream, &status, nullptr, nullptr, &nodes,
-                                                      nullptr, &count),
-                         "look at the capture"));
+    CCL_CHECK(cuda_check(
+        cuda.stream_get_capture_info(stream, &status, nullptr, nullptr, &nodes, nullptr, &count),
+        "look at the capture"));
     const std::vector<CUgraphNode> ends(nodes, nodes + count);
     if (ended_ == nullptr) {
-      CCL_CHECK(cuda_check(cuda.graph_add_event_record_node(&ended_, graph_, ends.data(),
-                                                            ends.size(), turn_),
-                           "let the graph give its turn away"));
+      CCL_CHECK(cuda_check(
+          cuda.graph_add_event_record_node(&ended_, graph_, ends.data(), ends.size(), turn_),
+          "let the graph give its turn away"));
     } else {
       const std::vector<CUgraphNode> to_old(ends_.size(), ended_), to_new(ends.size(), ended_);
       CCL_CHECK(cuda_check(cuda.graph_remove_dependencies(graph_, ends_.data(), to_old.data(),
                                                           nullptr, ends_.size()),
                            "let the graph give its turn away"));
-      CCL_CHECK(cuda_check(cuda.graph_add_dependencies(graph_, ends.data(), to_new.data(), nullptr,
-                                                       ends.size()),
-                           "let the graph give its turn away"));
+      CCL_CHECK(cuda_check(
+          cuda.graph_add_dependencies(graph_, ends.data(), to_new.data(), nullptr, ends.size()),
+          "let the graph give its turn away"));
     }
     ends_ = ends;
     in_graph_ = stream;

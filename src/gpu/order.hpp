@@ -50,8 +50,8 @@ class GpuOrder {
   cuuint64_t capture_ = 0;
   bool capturing_ = false;
   CUgraph graph_ = nullptr;
-  CUstream in_graph_ = nullptr;  // the stream of its last launch
-  CUgraphNode ended_ = nullptr;  // records `turn_`
+  CUstream in_graph_ = nullptr;    // the stream of its last launch
+  CUgraphNode ended_ = nullptr;    // records `turn_`
   std::vector<CUgraphNode> ends_;  // what `ended_` depends on
   std::vector<void*> kept_;        // by this capture's graph
   std::vector<Retired> retired_;

@@ -139,10 +139,11 @@ class FdServer {
         ::listen(listener_.get(), 1024) != 0 ||
         ::getsockname(listener_.get(), address, &name_.bytes) != 0) {
       const int os_code = errno;
-      return fail(os_error(Errc::system,
-                           fmt::format("cannot listen on a Unix socket for those who share memory ({})",
-                                       std::strerror(os_code)),
-                           os_code));
+      return fail(
+          os_error(Errc::system,
+                   fmt::format("cannot listen on a Unix socket for those who share memory ({})",
+                               std::strerror(os_code)),
+                   os_code));
     }
     return {};
   }
@@ -221,8 +222,9 @@ Result<Fd> fetch_fd(const TransportContext& context, const Edge& edge, const cha
     return refuse(code, fmt::format("{} ({})", what, std::strerror(os_code)), os_code);
   };
   if (from.bytes <= sizeof(sa_family_t) || from.bytes > sizeof from.address) {
-    return refuse(Errc::mismatch,
-                  fmt::format("the other end's handshake is not one of the {} transport", transport));
+    return refuse(
+        Errc::mismatch,
+        fmt::format("the other end's handshake is not one of the {} transport", transport));
   }
   const auto end = Clock::now() + std::chrono::duration_cast<Clock::duration>(
                                       std::chrono::duration<double>(context.deadline_s));
@@ -267,11 +269,11 @@ Result<Fd> fetch_fd(const TransportContext& context, const Edge& edge, const cha
                   "destroyed)");
   }
   if (reply.shape != edge.shape) {
-    return refuse(Errc::mismatch,
-                  fmt::format("the ends of edge {} do not match (the other made {} channels of {} "
-                              "slots of {} bytes)",
-                              edge.id, reply.shape.channels, reply.shape.slot_count,
-                              reply.shape.slot_bytes));
+    return refuse(
+        Errc::mismatch,
+        fmt::format("the ends of edge {} do not match (the other made {} channels of {} "
+                    "slots of {} bytes)",
+                    edge.id, reply.shape.channels, reply.shape.slot_count, reply.shape.slot_bytes));
   }
   return fd;
 }

@@ -131,9 +131,9 @@ struct P2pEnd {
       wire.drained = word(sender, 2 * c + 1);
       if (sends) wire.sent = word(sender, 2 * c);
       if (!sends) wire.received = word(receiver, 2 * c + 1);
-      wire.slots = reinterpret_cast<Packet*>(
-          receiver + 2 * line * std::size_t(shape.channels) +
-          c * std::size_t(shape.slot_count) * std::size_t(shape.slot_bytes));
+      wire.slots = reinterpret_cast<Packet*>(receiver + 2 * line * std::size_t(shape.channels) +
+                                             c * std::size_t(shape.slot_count) *
+                                                 std::size_t(shape.slot_bytes));
       wire.slot_count = shape.slot_count;
       wire.slot_packets = int(shape.slot_bytes / Index(sizeof(Packet)));
       wires.push_back(wire);
@@ -165,14 +165,15 @@ Result<void> P2pTransport::can_connect(const PeerInfo& from, const PeerInfo& to)
     // This process does not see one of them; cuMem handles work all the same.
     CCL_TRY(const bool handles, setting_flag("CUMEM_ENABLE"));
     if (handles) return {};
-    return refuse("legacy IPC handles want both GPUs visible to both processes; leave "
-                  "CCL_CUMEM_ENABLE at 1");
+    return refuse(
+        "legacy IPC handles want both GPUs visible to both processes; leave "
+        "CCL_CUMEM_ENABLE at 1");
   }
   int reaches = 0;
-  CCL_CHECK(detail::cuda_check(cuda->device_can_access_peer(&reaches, a, b),
-                               fmt::format("ask whether GPU {} reaches GPU {}",
-                                           detail::bus_id_text(from.bus_id),
-                                           detail::bus_id_text(to.bus_id))));
+  CCL_CHECK(detail::cuda_check(
+      cuda->device_can_access_peer(&reaches, a, b),
+      fmt::format("ask whether GPU {} reaches GPU {}", detail::bus_id_text(from.bus_id),
+                  detail::bus_id_text(to.bus_id))));
   if (reaches != 0) return {};
   return refuse(fmt::format("GPU {} cannot access GPU {}; shm would",
                             detail::bus_id_text(from.bus_id), detail::bus_id_text(to.bus_id)));

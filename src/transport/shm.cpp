@@ -43,8 +43,8 @@ struct ShmEnd {
     }
     CCL_TRY(mapping, Mapping::of(memory, layout.bytes()));
     CCL_CHECK(fill_random(&nonce, sizeof nonce));
-    CCL_TRY(offer, FdOffer::make(proof_of(context, nonce, edge.id, 0), edge.shape,
-                                 std::move(memory)));
+    CCL_TRY(offer,
+            FdOffer::make(proof_of(context, nonce, edge.id, 0), edge.shape, std::move(memory)));
     return {};
   }
 
@@ -59,9 +59,9 @@ struct ShmEnd {
     const int seals = ::fcntl(memory.get(), F_GET_SEALS);
     if (::fstat(memory.get(), &file) != 0 || std::size_t(file.st_size) != layout.bytes() ||
         seals < 0 || (seals & F_SEAL_SHRINK) == 0) {
-      return refuse(Errc::mismatch,
-                    fmt::format("the receiver's memory of edge {} is not what was agreed on",
-                                edge.id));
+      return refuse(
+          Errc::mismatch,
+          fmt::format("the receiver's memory of edge {} is not what was agreed on", edge.id));
     }
     CCL_TRY(mapping, Mapping::of(memory, layout.bytes()));
     return {};

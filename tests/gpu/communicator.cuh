@@ -24,9 +24,8 @@ struct Score {
 };
 
 inline Score& score() {
-  static Score* const shared =
-      new (::mmap(nullptr, sizeof(Score), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0))
-          Score{};
+  static Score* const shared = new (::mmap(nullptr, sizeof(Score), PROT_READ | PROT_WRITE,
+                                           MAP_SHARED | MAP_ANONYMOUS, -1, 0)) Score{};
   return *shared;
 }
 

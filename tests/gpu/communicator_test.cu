@@ -32,8 +32,8 @@ class Buffer {
   template <class F>
   long wrong(Index count, F want, cudaStream_t stream) const {
     std::vector<T> host(size_t(count) + 1);
-    MUST_CUDA(cudaMemcpyAsync(host.data(), get(), size_t(count) * sizeof(T),
-                              cudaMemcpyDeviceToHost, stream));
+    MUST_CUDA(cudaMemcpyAsync(host.data(), get(), size_t(count) * sizeof(T), cudaMemcpyDeviceToHost,
+                              stream));
     MUST_CUDA(cudaStreamSynchronize(stream));
     long n = 0;
     for (Index i = 0; i < count; ++i) n += double(host[size_t(i)]) != double(T(want(i)));
@@ -102,7 +102,8 @@ struct Rank {
       }
       Buffer<float> copy{n, offset};
       go([&] { return broadcast(in.get(), copy.get(), n, root, stream); });
-      check(copy.wrong(n, [&](Index i) { return value(root, i); }, stream) == 0,
+      check(copy.wrong(
+                n, [&](Index i) { return value(root, i); }, stream) == 0,
             "%s count %ld root %d rank %d", broadcast.name().c_str(), long(n), root, rank);
       if (!graph) {
         must(all_reduce(in.get(), in.get(), n, Sum{}, stream));
@@ -114,25 +115,28 @@ struct Rank {
 
   template <class Proto>
   void shares(const std::vector<Index>& counts) const {
-    const auto all_gather = must(Collective<AllGather, Ring, Proto, DefaultTransport>::create(comm));
+    const auto all_gather =
+        must(Collective<AllGather, Ring, Proto, DefaultTransport>::create(comm));
     const auto reduce_scatter =
         must(Collective<ReduceScatter, Ring, Proto, DefaultTransport>::create(comm));
     for (const Index n : counts) {
       Buffer<float> one{n, 0}, all{n * ranks, 0}, sum{n, 0};
       one.fill([&](Index i) { return value(rank, i); }, stream);
       go([&] { return all_gather(one.get(), all.get(), n, stream); });
-      check(all.wrong(n * ranks, [&](Index i) { return value(int(i / n), i % n); }, stream) == 0,
+      check(all.wrong(
+                n * ranks, [&](Index i) { return value(int(i / n), i % n); }, stream) == 0,
             "%s count %ld rank %d", all_gather.name().c_str(), long(n), rank);
       Buffer<float> mine{n * ranks, 0};
       mine.fill([&](Index i) { return value(rank, i); }, stream);
       go([&] { return reduce_scatter(mine.get(), sum.get(), n, Sum{}, stream); });
-      check(sum.wrong(n,
-                      [&](Index i) {
-                        double s = 0;
-                        for (int r = 0; r < ranks; ++r) s += value(r, rank * n + i);
-                        return s;
-                      },
-                      stream) == 0,
+      check(sum.wrong(
+                n,
+                [&](Index i) {
+                  double s = 0;
+                  for (int r = 0; r < ranks; ++r) s += value(r, rank * n + i);
+                  return s;
+                },
+                stream) == 0,
             "%s count %ld rank %d", reduce_scatter.name().c_str(), long(n), rank);
     }
   }
@@ -149,28 +153,29 @@ struct Rank {
       Buffer<float> in{n * ranks, 0}, out{n * ranks, 0};
       in.fill([&](Index i) { return value(rank * 3 + int(i / std::max<Index>(n, 1)), i); }, stream);
       go([&] { return all_to_all(in.get(), out.get(), n, stream); });
-      check(out.wrong(n * ranks,
-                      [&](Index i) {
-                        return value(int(i / n) * 3 + rank, Index{rank} * n + i % n);
-                      },
-                      stream) == 0,
+      check(out.wrong(
+                n * ranks,
+                [&](Index i) { return value(int(i / n) * 3 + rank, Index{rank} * n + i % n); },
+                stream) == 0,
             "%s count %ld rank %d", all_to_all.name().c_str(), long(n), rank);
       const int root = int(n % ranks);
       Buffer<float> all{n * ranks, 0}, one{n, 0};
       go([&] { return gather(in.get(), all.get(), n, root, stream); });
       if (rank == root) {
-        check(all.wrong(n * ranks, [&](Index i) { return value(int(i / n) * 3, i % n); },
-                        stream) == 0,
+        check(all.wrong(
+                  n * ranks, [&](Index i) { return value(int(i / n) * 3, i % n); }, stream) == 0,
               "%s count %ld", gather.name().c_str(), long(n));
       }
       go([&] { return scatter(in.get(), one.get(), n, root, stream); });
-      check(one.wrong(n, [&](Index i) { return value(root * 3 + rank, Index{rank} * n + i); },
-                      stream) == 0,
-            "%s count %ld rank %d", scatter.name().c_str(), long(n), rank);
+      check(
+          one.wrong(
+              n, [&](Index i) { return value(root * 3 + rank, Index{rank} * n + i); }, stream) == 0,
+          "%s count %ld rank %d", scatter.name().c_str(), long(n), rank);
       const int next = (rank + 1) % ranks, before = (rank + ranks - 1) % ranks;
       Buffer<float> got{n, 0};
       go([&] { return send_recv(in.get(), n, next, got.get(), n, before, stream); });
-      check(got.wrong(n, [&](Index i) { return value(before * 3, i); }, stream) == 0,
+      check(got.wrong(
+                n, [&](Index i) { return value(before * 3, i); }, stream) == 0,
             "%s count %ld rank %d", send_recv.name().c_str(), long(n), rank);
     }
   }
