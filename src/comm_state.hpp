@@ -2,6 +2,7 @@
 
 #include <ccl/bootstrap.hpp>
 #include <ccl/communicator.hpp>
+#include <ccl/journal.hpp>
 #include <ccl/proxy.hpp>
 #include <ccl/status.hpp>
 
@@ -11,6 +12,8 @@
 #include <thread>
 
 namespace ccl::detail {
+
+class Links;
 
 /// What all handles of one rank's membership share.
 struct CommState {
@@ -32,6 +35,9 @@ struct CommState {
   Index budget = 0;
   std::atomic<Index> used{0};
   std::atomic<int> compositions{0};
+  std::unique_ptr<Journal> journal;  // null in a communicator of one rank
+  std::mutex links_mutex;            // of `links`: those that live, for diagnosis
+  std::vector<Links*> links;
   std::atomic<bool> finalized{false};
 
   // Asynchronous creation.

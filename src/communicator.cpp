@@ -59,6 +59,8 @@ Result<void> meet(CommState& state, std::unique_ptr<Bootstrap> bootstrap) {
   state.peers[state.rank] = mine;
   if (bootstrap) {
     CCL_CHECK(bootstrap->all_gather(state.peers.data(), Index{sizeof(PeerInfo)}));
+    CCL_TRY(const Index size, setting_integer("JOURNAL_SIZE"));
+    state.journal = std::make_unique<Journal>(int(size));
     state.bootstrap = std::move(bootstrap);
   }
   log_info(LogPart::init, "communicator {} of {} ranks is up", state.config.name, state.ranks);
@@ -197,8 +199,13 @@ Result<void> Communicator::status() const {
 Result<void> Communicator::barrier() const {
   CCL_CHECK(state_->ready());
   if (!state_->bootstrap) return {};
+  Operation op;
+  std::string_view{"barrier"}.copy(op.what, sizeof op.what - 1);
+  const Word ticket = state_->journal->note(op);
   const std::lock_guard lock{state_->bootstrap_mutex};
+  state_->journal->started(ticket);
   auto met = state_->bootstrap->barrier();
+  state_->journal->ended(ticket, met.has_value());
   if (!met) return fail(state_->blame(std::move(met).error()));
   return {};
 }

@@ -45,6 +45,10 @@ Links::Links(const Communicator& comm, Plan plan, const Connector& connector, st
     : comm_{comm}, plan_{plan}, connector_{connector}, name_{std::move(name)} {}
 
 Links::~Links() {
+  {
+    const std::lock_guard lock{comm_.state()->links_mutex};
+    std::erase(comm_.state()->links, this);
+  }
   comm_.state()->used -= bytes_;
 }
 
@@ -103,7 +107,9 @@ Result<std::shared_ptr<Links>> Links::create(const Communicator& comm, Plan plan
   links->rings_.assign(plan.channels, RingSeat{comm.rank(), ranks, links->order_.data()});
   links->trees_.resize(plan.channels);
   links->watch_ = {reinterpret_cast<const Word*>(&state.status.word()), &links->gave_up_,
-                   Word(state.timeout_s * 1e9)};
+                   Word(state.timeout_s * 1e9), &links->waits_};
+  const std::lock_guard lock{state.links_mutex};
+  state.links.push_back(links.get());
   return links;
 }
 
@@ -155,6 +161,8 @@ Result<void> Links::connect(const std::vector<int>& from, const std::vector<int>
       std::this_thread::sleep_for(std::chrono::milliseconds{1});
     }
     if (auto well = state.status.result(); !well) error = std::move(well).error();
+    helper_.reset();
+    state.journal->ended(info_.ticket, false);
     if (error.peer < 0) error.peer = peer;  // a rank that was lost is named already
     if (error.transport.empty()) error.transport = connector_.name;
     return fail(state.blame(std::move(error)));
@@ -186,7 +194,11 @@ Result<void> Links::connect(const std::vector<int>& from, const std::vector<int>
     auto made = h.end->connect(theirs);
     if (!made) return named(std::move(made).error(), peer);
     auto& table = h.sender == me ? out_ : in_;
-    for (int c = 0; c < plan_.channels; ++c) table[std::size_t(c) * ranks + peer] = made->wires[c];
+    {
+      const std::lock_guard wires{wires_mutex_};
+      for (int c = 0; c < plan_.channels; ++c)
+        table[std::size_t(c) * ranks + peer] = made->wires[c];
+    }
     if (h.receiver == me || made->wires[0].proxied) {
       const Index bytes = plan_.slot_bytes * plan_.slot_count * plan_.channels;
       bytes_ += bytes;
@@ -221,13 +233,68 @@ Result<void> Links::ready() const {
   return comm_.state()->ready();
 }
 
+CallInfo Links::noted(CallInfo info) {
+  CommState& state = *comm_.state();
+  info.composition = number_;
+  info.call = calls_.fetch_add(1, std::memory_order_relaxed);
+  if (!state.journal || !state.status.ok()) return info;
+  Operation op;
+  name_.copy(op.what, sizeof op.what - 1);
+  std::memcpy(op.type, info.type, sizeof op.type);
+  std::memcpy(op.redop, info.redop, sizeof op.redop);
+  op.count = info.count;
+  op.root = info.root;
+  op.composition = number_;
+  op.call = info.call;
+  info.ticket = state.journal->note(op, std::string_view{info.what} == SendRecv::name);
+  return info;
+}
+
+std::optional<WireSteps> read_steps(const Wire& wire, int device) {
+  if (device >= 0 || wire.slots == nullptr) return {};
+  const auto read = [](const Word* at) { return at == nullptr ? 0 : HostMemory::load_relaxed(at); };
+  WireSteps steps;
+  // Not every wire counts what is posted, and the sender's own count lags while it works.
+  steps.filled = std::max(read(wire.posted), read(wire.sent));
+  steps.drained = std::max(read(wire.drained), read(wire.received));
+  return steps;
+}
+
+std::vector<WireSteps> Links::steps() const {
+  std::vector<WireSteps> all;
+  const int ranks = comm_.ranks();
+  const std::lock_guard lock{wires_mutex_};
+  for (const auto* wires : {&in_, &out_}) {
+    for (std::size_t i = 0; i < wires->size(); ++i) {
+      auto steps = read_steps((*wires)[i], comm_.device());
+      if (!steps) continue;
+      steps->peer = int(i) % ranks;
+      steps->channel = int(i) / ranks;
+      steps->sends = wires == &out_;
+      all.push_back(*steps);
+    }
+  }
+  return all;
+}
+
+WaitsFor Links::waits() const {
+  return WaitsFor::unpack(HostMemory::load_relaxed(&waits_));
+}
+
 Result<void> Links::begin(CallInfo info) {
   CommState& state = *comm_.state();
-  CCL_CHECK(state.ready());
-  info.composition = number_;
-  info.call = calls_++;
   info_ = info;
+  auto begun = begin_checked(info);
+  if (!begun && state.journal) state.journal->ended(info.ticket, false);
+  return begun;
+}
+
+Result<void> Links::begin_checked(const CallInfo& info) {
+  CommState& state = *comm_.state();
+  CCL_CHECK(state.ready());
   gave_up_ = {};
+  HostMemory::store_relaxed(&waits_, 0);
+  if (state.journal) state.journal->started(info.ticket);
   if (proxied_) helper_.emplace(state.proxy);
   if (!state.check) return {};
   std::vector<CallInfo> all(comm_.ranks());
@@ -273,7 +340,9 @@ Result<void> Links::finish() {
     error.peer = peer;
     state.fail_all(std::move(error));
   }
-  if (auto well = state.status.result(); !well) {
+  auto well = state.status.result();
+  if (state.journal) state.journal->ended(info_.ticket, well.has_value());
+  if (!well) {
     Error error = std::move(well).error();
     if (error.what.find(info_.what) == std::string::npos) {
       error.what += fmt::format(" [while in {} call {}]", name_, info_.call);

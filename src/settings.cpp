@@ -52,6 +52,8 @@ constexpr std::array table{
     Setting{"IB_DISABLE", flag, "0", nccl, "1: never use InfiniBand"},
     Setting{"INIT_TIMEOUT", seconds, "60", false,
             "seconds without progress after which the creation of a communicator fails"},
+    Setting{"JOURNAL_SIZE", integer, "256", false,
+            "operations that each communicator remembers, for diagnosis", 1, 1 << 20},
     Setting{"LL128_BUFFSIZE", bytes, "4800K", nccl, "bytes of an LL128 buffer", 4096,
             Index{1} << 31},
     Setting{"LL_BUFFSIZE", bytes, "512K", nccl, "bytes of an LL buffer", 4096, Index{1} << 31},

@@ -104,9 +104,9 @@ class Composition {
   template <class R>
   Result<void> launch(const CallInfo& info, const R& reduction, const void* input, void* output,
                       const Layout& layout, int root, Stream stream) const {
-    return queue(stream, [links = links_, info, reduction, input, output, layout, root] {
-      return run(*links, info, reduction, input, output, layout, root);
-    });
+    return queue(stream,
+                 [links = links_, info = links_->noted(info), reduction, input, output, layout,
+                  root] { return run(*links, info, reduction, input, output, layout, root); });
   }
   template <class F>
   Result<void> queue(Stream stream, F call) const {
@@ -476,9 +476,10 @@ class Collective : public detail::Composition<Op, Algo, Proto> {
   }
 
   Result<void> exchange(const detail::CallInfo& info, Table table, Stream stream) const {
-    return this->queue(stream, [links = this->links_, info, table = std::move(table)] {
-      return run_exchange(*links, info, table);
-    });
+    return this->queue(
+        stream, [links = this->links_, info = this->links_->noted(info), table = std::move(table)] {
+          return run_exchange(*links, info, table);
+        });
   }
   static Result<void> run_exchange(detail::Links& links, const detail::CallInfo& info,
                                    const Table& table) {

@@ -1,13 +1,16 @@
 #pragma once
 
 #include <ccl/communicator.hpp>
+#include <ccl/journal.hpp>
 #include <ccl/plan.hpp>
 #include <ccl/proxy.hpp>
 #include <ccl/transport/transport.hpp>
 #include <ccl/wire_work.hpp>
 
+#include <atomic>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -59,7 +62,12 @@ struct CallInfo {
   int root = -1;
   int composition = 0;  // in order of creation
   Word call = 0;        // of this composition
+  Word ticket = 0;      // in the journal; 0: not in it
 };
+
+/// The one place that reads the words of a wire for diagnosis, and so must know where they lie.
+/// Nothing where the host cannot read them: on `device` >= 0.
+std::optional<WireSteps> read_steps(const Wire& wire, int device);
 
 /// The connections of one composition of one rank, and what its launches share. Calls on it are
 /// serialised: one launch of a composition at a time.
@@ -98,6 +106,13 @@ class Links {
   Cursor* send_cursors();
   Cursor* recv_cursors();
 
+  /// Writes a call into the journal, as queued. The result goes to `begin`.
+  CallInfo noted(CallInfo info);
+  /// For diagnosis, any thread, at any time: all wires, and for whom a lane began to wait last.
+  std::vector<WireSteps> steps() const;
+  WaitsFor waits() const;
+  int number() const { return number_; }
+
   /// Before a launch: the communicator must be well, and, with checking on, all ranks must have
   /// called the same. The lock is held until `finish`.
   Result<void> begin(CallInfo info);
@@ -109,15 +124,17 @@ class Links {
 
  private:
   Links(const Communicator& comm, Plan plan, const Connector& connector, std::string name);
+  Result<void> begin_checked(const CallInfo& info);
 
   Communicator comm_;
   Plan plan_;
   Connector connector_;
   std::string name_;
   int number_ = 0;
-  Word calls_ = 0;
+  std::atomic<Word> calls_{0};
   CallInfo info_;
   std::mutex mutex_;
+  mutable std::mutex wires_mutex_;  // `steps` reads while `connect` writes
   std::vector<Wire> in_, out_;
   std::vector<Connection> owners_;
   std::vector<int> order_;
@@ -126,6 +143,7 @@ class Links {
   std::vector<Cursor> cursors_;
   GaveUp gave_up_;
   Watch watch_;
+  Word waits_ = 0;  // `WaitsFor`, written by lanes
   Index bytes_ = 0;
   std::optional<ProxyEngine::Helper> helper_;  // during a launch over proxied wires
   bool proxied_ = false;

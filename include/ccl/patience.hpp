@@ -15,6 +15,22 @@ struct Watch {
   const Word* stop = nullptr;  // 0 while all is well: see `Status`
   GaveUp* gave_up = nullptr;   // written once, by the first lane whose deadline passes
   Word deadline_ns = 0;        // of one wait without progress; 0: for ever
+  Word* waits = nullptr;       // `WaitsFor`, the latest of any lane, for diagnosis; null: not kept
+};
+
+/// For whom a lane has begun to wait, and at which step of that wire: in one word.
+struct WaitsFor {
+  int peer = -1;  // nobody
+  Word step = 0;
+  CCL_HD static constexpr Word pack(int peer, Word step) {
+    return Word(peer + 1) << 40 | (step & step_mask);
+  }
+  CCL_HD static constexpr WaitsFor unpack(Word word) {
+    return {int(word >> 40) - 1, word & step_mask};
+  }
+
+ private:
+  static constexpr Word step_mask = (Word{1} << 40) - 1;
 };
 
 /// Ends every spin loop that its peers do not end. A launch that gave up once runs through without
@@ -38,15 +54,16 @@ class Patience {
         Memory::load_relaxed(&watch_.gave_up->peer) != 0) {
       return gave_up_ = true;
     }
-    if (watch_.deadline_ns == 0 || peer < 0) return false;
+    if (peer < 0) return false;
     const Word now = Memory::now_ns();
     if (since_ == 0 || step != step_ || peer != peer_) {
       since_ = now;
       step_ = step;
       peer_ = peer;
+      if (watch_.waits != nullptr) Memory::store_relaxed(watch_.waits, WaitsFor::pack(peer, step));
       return false;
     }
-    if (now - since_ < watch_.deadline_ns) return false;
+    if (watch_.deadline_ns == 0 || now - since_ < watch_.deadline_ns) return false;
     Memory::store_relaxed(&watch_.gave_up->step, step);
     Memory::store_release(&watch_.gave_up->peer, Word(peer + 1));
     return gave_up_ = true;

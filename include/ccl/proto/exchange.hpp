@@ -94,7 +94,7 @@ class Exchange {
         if (prims.gave_up()) gave_up_ = true;
       } else {
         waiting_ = peer;
-        step_ = Word(at.done);
+        step_ = prims.step();
       }
     }
     group_.sync();  // every lane has read the cursor

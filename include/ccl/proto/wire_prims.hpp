@@ -67,15 +67,15 @@ class WirePrims {
   }
   WirePrims(const WirePrims&) = delete;
   WirePrims& operator=(const WirePrims&) = delete;
-  /// Leaves the counts for the next launch.
+  /// Leaves the counts for the next launch; who diagnoses may read them at any time.
   CCL_HD ~WirePrims() {
     group_.sync();  // every lane has read the counts, even of a launch without a step
     if (group_.rank() != 0) return;
     CCL_UNROLL for (int i = 0; i < MaxIn; ++i) {
-      if (has_in(i)) *in_[i].kept = in_[i].received;
+      if (has_in(i)) Memory::store_relaxed(in_[i].kept, in_[i].received);
     }
     CCL_UNROLL for (int o = 0; o < MaxOut; ++o) {
-      if (has_out(o)) *out_[o].kept = out_[o].sent;
+      if (has_out(o)) Memory::store_relaxed(out_[o].kept, out_[o].sent);
     }
   }
 
@@ -108,6 +108,8 @@ class WirePrims {
     return group_.all(lane_.here(lane_.load(slot(in.slots, in.received)), in.received + 1));
   }
   CCL_HD bool gave_up() const { return patience_.gave_up(); }
+  /// Of the first wire: how many steps are behind it.
+  CCL_HD Word step() const { return has_in(0) ? in_[0].received : out_[0].sent; }
 
  private:
   enum Does { get = 1, load = 2, store = 4, put = 8, finish = 16 };  // in this order, tile by tile

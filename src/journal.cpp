@@ -1,0 +1,92 @@
+#include <ccl/cpu.hpp>
+#include <ccl/journal.hpp>
+
+#include <algorithm>
+#include <chrono>
+
+namespace ccl {
+namespace {
+Word system_ns() {
+  return Word(std::chrono::duration_cast<std::chrono::nanoseconds>(
+                  std::chrono::system_clock::now().time_since_epoch())
+                  .count());
+}
+constexpr auto relaxed = std::memory_order_relaxed;
+}  // namespace
+
+std::string_view name(OpState state) {
+  constexpr std::string_view names[] = {"queued", "running", "done", "failed"};
+  return names[int(state)];
+}
+
+// `op` is written with the journal's mutex; the atomics also without, by whoever runs the
+// operation.
+struct Journal::Entry {
+  std::atomic<Word> ticket{0};  // 0: never used
+  Operation op;
+  std::atomic<OpState> state{OpState::queued};
+  std::atomic<Word> queued{0}, started{0}, ended{0};  // in ticks
+};
+
+Journal::Journal(int size)
+    : entries_{std::make_unique<Entry[]>(std::size_t(size))},
+      size_{size},
+      first_ticks_{cpu_ticks()},
+      first_ns_{system_ns()} {}
+Journal::~Journal() = default;
+
+Word Journal::note(Operation op, bool point_to_point) {
+  const std::lock_guard lock{mutex_};
+  if (!point_to_point) op.number = collectives_.fetch_add(1, relaxed) + 1;
+  const Word ticket = ++tickets_;
+  Entry& entry = entries_[ticket % Word(size_)];
+  entry.ticket.store(ticket, relaxed);
+  entry.op = op;
+  entry.state.store(OpState::queued, relaxed);
+  entry.queued.store(cpu_ticks(), relaxed);
+  entry.started.store(0, relaxed);
+  entry.ended.store(0, relaxed);
+  return ticket;
+}
+
+void Journal::started(Word ticket) {
+  Entry& entry = entries_[ticket % Word(size_)];
+  if (ticket == 0 || entry.ticket.load(relaxed) != ticket) return;
+  entry.started.store(cpu_ticks(), relaxed);
+  entry.state.store(OpState::running, relaxed);
+}
+
+void Journal::ended(Word ticket, bool well) {
+  Entry& entry = entries_[ticket % Word(size_)];
+  if (ticket == 0 || entry.ticket.load(relaxed) != ticket) return;
+  entry.ended.store(cpu_ticks(), relaxed);
+  entry.state.store(well ? OpState::done : OpState::failed, relaxed);
+}
+
+std::vector<Operation> Journal::latest(int most) const {
+  std::vector<Operation> all;
+  const std::lock_guard lock{mutex_};
+  const Word first = tickets_ > Word(size_) ? tickets_ - Word(size_) + 1 : 1;
+  for (Word ticket = tickets_; ticket >= first; --ticket) {
+    const Entry& entry = entries_[ticket % Word(size_)];
+    Operation op = entry.op;
+    op.state = entry.state.load(relaxed);
+    const bool ended = op.state == OpState::done || op.state == OpState::failed;
+    if (ended && --most < 0) continue;
+    op.queued_ns = to_ns(entry.queued.load(relaxed));
+    op.started_ns = to_ns(entry.started.load(relaxed));
+    op.ended_ns = to_ns(entry.ended.load(relaxed));
+    all.push_back(op);
+  }
+  std::reverse(all.begin(), all.end());
+  return all;
+}
+
+Word Journal::to_ns(Word ticks) const {
+  if (ticks == 0) return 0;
+  const double ticks_passed = double(cpu_ticks() - first_ticks_);
+  const double ns_passed = double(system_ns() - first_ns_);
+  return first_ns_ + Word(double(ticks - first_ticks_) * ns_passed / std::max(1.0, ticks_passed));
+}
+
+}  // namespace ccl

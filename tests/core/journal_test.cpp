@@ -1,0 +1,101 @@
+#include <ccl/journal.hpp>
+
+#include <cstring>
+#include <thread>
+
+#include "catch.hpp"
+
+using namespace ccl;
+
+namespace {
+Operation named(const char* what) {
+  Operation op;
+  std::strncpy(op.what, what, sizeof op.what - 1);
+  return op;
+}
+}  // namespace
+
+TEST_CASE("a journal numbers collectives in order of calls, and messages not at all") {
+  Journal journal{8};
+  CHECK(journal.latest(8).empty());
+  const Word a = journal.note(named("a"));
+  const Word p = journal.note(named("p"), true);
+  const Word b = journal.note(named("b"));
+  CHECK(journal.called() == 2);
+  journal.started(a);
+  journal.ended(a, true);
+  journal.started(p);
+  journal.started(b);
+  journal.ended(b, false);
+  const auto ops = journal.latest(8);
+  REQUIRE(ops.size() == 3);
+  CHECK((ops[0].number == 1 && ops[1].number == 0 && ops[2].number == 2));
+  CHECK((ops[0].state == OpState::done && ops[1].state == OpState::running &&
+         ops[2].state == OpState::failed));
+  CHECK(std::string_view{ops[2].what} == "b");
+  CHECK(name(ops[2].state) == "failed");
+  CHECK((ops[0].queued_ns <= ops[0].started_ns && ops[0].started_ns <= ops[0].ended_ns));
+  CHECK(ops[0].ended_ns > 0);
+  CHECK(ops[1].ended_ns == 0);
+}
+
+TEST_CASE("times are those of the system's clock") {
+  Journal journal{2};
+  std::this_thread::sleep_for(std::chrono::milliseconds{20});
+  const Word ticket = journal.note(named("a"));
+  std::this_thread::sleep_for(std::chrono::milliseconds{50});
+  journal.ended(ticket, true);
+  std::this_thread::sleep_for(std::chrono::milliseconds{20});
+  const auto op = journal.latest(1).at(0);
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  const double age_s =
+      double(std::chrono::duration_cast<std::chrono::nanoseconds>(now).count()) / 1e9 -
+      double(op.queued_ns) / 1e9;
+  CHECK(age_s >= 0.06);
+  CHECK(age_s < 5);
+  CHECK(op.ended_ns - op.queued_ns >= 45'000'000);
+}
+
+TEST_CASE("a journal keeps its size in operations, and late news of older ones changes nothing") {
+  Journal journal{4};
+  const Word first = journal.note(named("first"));
+  for (int i = 0; i < 5; ++i) journal.ended(journal.note(named("next")), true);
+  const Word last = journal.note(named("last"));
+  journal.started(first);
+  journal.ended(first, false);
+  const auto ops = journal.latest(100);
+  REQUIRE(ops.size() == 4);
+  CHECK((ops.front().number == 4 && ops.back().number == 7));
+  for (const auto& op : ops) CHECK(op.state != OpState::failed);
+  // Of those that have ended, only as many as asked for; of the others, all.
+  const auto few = journal.latest(1);
+  REQUIRE(few.size() == 2);
+  CHECK((few[0].number == 6 && few[1].number == 7));
+  journal.ended(last, true);
+  CHECK(journal.latest(0).empty());
+}
+
+TEST_CASE("a journal may be read while others write") {
+  Journal journal{16};
+  std::atomic<bool> stop{false};
+  std::vector<std::thread> writers;
+  for (int t = 0; t < 2; ++t) {
+    writers.emplace_back([&] {
+      while (!stop) {
+        const Word ticket = journal.note(named("op"));
+        journal.started(ticket);
+        journal.ended(ticket, true);
+      }
+    });
+  }
+  for (int i = 0; i < 200; ++i) {
+    Word before = 0;
+    for (const auto& op : journal.latest(16)) {
+      CHECK(op.number > before);
+      before = op.number;
+    }
+    std::this_thread::yield();
+  }
+  stop = true;
+  for (auto& w : writers) w.join();
+}
