@@ -228,23 +228,21 @@ Wanted<T> wanted(int ranks, Index i, bool rough) {
     }
     return {best};
   } else if constexpr (is_float<T>) {
-    double result = multiplies ? 1 : 0, size = result;
+    long double result = multiplies ? 1 : 0, size = result;  // no rounding of their own
     for (int r = 0; r < ranks; ++r) {
-      const double v = real(x(r)) * (scales ? scalar<T>() : 1);
+      const long double v = real(x(r)) * (scales ? scalar<T>() : 1);
       result = multiplies ? result * v : result + v;
       size = multiplies ? size * std::abs(v) : size + std::abs(v);
     }
     if constexpr (std::is_same_v<F, Avg>) {
       size /= ranks;
-      if constexpr (std::is_same_v<T, double>) {
-        result /= ranks;
-      } else {
-        result = double(float(result) / float(ranks));
-      }
+      using A = std::conditional_t<std::is_same_v<T, double>, double, float>;
+      result = rough ? result / ranks : A(result) / A(ranks);
     }
-    if (!rough) return {number<T>(result)};
-    // Every rank rounds once, the division and the result once more.
-    return {number<T>(result), (std::pow(1 + roundoff<T>(), ranks + 2) - 1) * size};
+    if (!rough) return {number<T>(double(result))};
+    // Each rank rounds once; the scalar's product, the division, the result and this value too.
+    const double most = std::expm1((ranks + 3) * std::log1p(roundoff<T>()));
+    return {number<T>(double(result)), most * double(size)};
   } else {
     T result = x(0);
     if constexpr (std::is_same_v<T, Triple>) {
@@ -426,12 +424,12 @@ inline std::vector<detail::Connector> transports() {
           detail::connector<SocketTransport>()};
 }
 
-/// A row, and then what it compiled at all other numbers of ranks and elements, the rest in turns.
-/// Returns how many cases these were.
+/// A row, and then what it compiled at all other numbers of ranks, for each at the row's number of
+/// elements and `more_counts` others, the rest in turns. Returns how many cases these were.
 template <class RunCase>
-int sweep(Levels row, RunCase run_case) {
+int sweep(Levels row, int more_counts, RunCase run_case) {
   for (int r = 0; r < levels[rank_count]; ++r) {
-    for (int n = 0; n < levels[count]; ++n) {
+    for (int n = 0; n <= more_counts; ++n) {
       Levels at = row;
       const auto turn = [&](Factor f, int by) { at[f] = (row[f] + by) % levels[f]; };
       turn(rank_count, r);
@@ -444,7 +442,7 @@ int sweep(Levels row, RunCase run_case) {
       run_case(at);
     }
   }
-  return levels[rank_count] * levels[count];
+  return levels[rank_count] * (1 + more_counts);
 }
 
 /// The rows whose number is `Part` modulo `Parts`.
@@ -461,7 +459,7 @@ void run_types() {
     constexpr Shape shape = std::is_same_v<typename P::Op, AllReduce> ? Shape::all_reduce
                             : std::is_same_v<typename P::Op, Reduce>  ? Shape::reduce
                                                                       : Shape::reduce_scatter;
-    ran += sweep(at, [&](const Levels& level) {
+    ran += sweep(at, levels[count] - 1, [&](const Levels& level) {
       const Case one{level};
       INFO("row " << I << ": " << detail::type_label<T>() << ' ' << detail::redop_label<F>() << ", "
                   << P::Op::name << '/' << P::Algo::name << '/' << ProtocolAt<at[proto]>::name
