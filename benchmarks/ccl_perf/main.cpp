@@ -2,6 +2,7 @@
 
 #include <cstdio>
 
+#include "conduct.hpp"
 #include "launch.hpp"
 #include "measure.hpp"
 #include "rival.hpp"
@@ -9,8 +10,9 @@
 int main(int argc, char** argv) {
   using namespace ccl::perf;
   const Options options = parse_options(argc, argv);
+  if (options.device == Device::cuda) return conduct(options);
   const bool meets_rival = rival::name() != nullptr && options.launch == Launch::environment;
-  if (options.compare && !meets_rival) {
+  if (!options.compare.empty() && !meets_rival) {
     fmt::print(stderr,
                "ccl_perf: --compare mpi needs MPI and its ranks; run "
                "\"mpirun -n 2 ccl_perf_mpi ...\" without --ranks\n");

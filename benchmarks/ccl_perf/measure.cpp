@@ -6,9 +6,10 @@
 #include <cmath>
 #include <cstdlib>
 #include <functional>
-#include <map>
 #include <numeric>
 
+#include "cases.hpp"
+#include "compositions.hpp"
 #include "report.hpp"
 #include "rival.hpp"
 #include "rule.hpp"
@@ -30,49 +31,6 @@ class Buffer {
 
  private:
   std::byte* data_;
-};
-
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  const std::size_t n = values.size();
-  return n % 2 == 1 ? values[n / 2] : (values[n / 2 - 1] + values[n / 2]) / 2;
-}
-
-/// The compositions in use, made when first asked for. All ranks ask in the same order.
-class Compositions {
- public:
-  Compositions(const Communicator& comm, const Options& options) : comm_{comm}, options_{options} {}
-
-  Result<const Runner*> get(const Choice& choice) {
-    const auto key = choice.name();
-    if (const auto found = made_.find(key); found != made_.end()) return found->second.get();
-    for (const Entry& entry : all_entries()) {
-      if (entry.op != options_.op || entry.algo != choice.algo || entry.proto != choice.proto) {
-        continue;
-      }
-      CCL_TRY(auto runner, entry.make(comm_, {}));
-      if (options_.plan_given()) {
-        Plan plan = runner->plan();
-        if (options_.channels != 0) plan.channels = options_.channels;
-        if (options_.slots != 0) plan.slot_count = options_.slots;
-        if (options_.slot_bytes != 0) plan.slot_bytes = options_.slot_bytes;
-        if (options_.slice_steps != 0) plan.slice_steps = options_.slice_steps;
-        if (options_.chunk_steps != 0) plan.chunk_steps = options_.chunk_steps;
-        made_[key + " as it is"] = std::move(runner);  // its peers may still be connecting to it
-        CCL_TRY(runner, entry.make(comm_, plan));
-        return (made_[key] = std::move(runner)).get();
-      }
-      return (made_[key] = std::move(runner)).get();
-    }
-    return fail(
-        Errc::invalid_argument,
-        fmt::format("{} does not run on {} (see `supports` in its header)", options_.op, key));
-  }
-
- private:
-  const Communicator& comm_;
-  const Options& options_;
-  std::map<std::string, std::unique_ptr<Runner>> made_;
 };
 
 /// What the ranks tell each other about their measurements, over a composition of its own.
@@ -139,17 +97,7 @@ class Bench {
 
   Result<Row> row(const Runner& runner, Row row, const std::function<void(int)>& progress) {
     const Shape& shape = row.shape;
-    Call call;
-    call.type = row.type;
-    call.redop = row.redop;
-    call.count = shape.count;
-    call.root = shape.root;
-    call.next = (shape.rank + 1) % shape.ranks;
-    call.prev = (shape.rank + shape.ranks - 1) % shape.ranks;
-    call.send_counts = shape.send_counts;
-    call.send_offsets = shape.send_offsets;
-    call.recv_counts = shape.recv_counts;
-    call.recv_offsets = shape.recv_offsets;
+    Call call = make_call(shape, row.type, row.redop);
     call.recv = recv_.data();
     const Index size = size_of(row.type);
     const Index offset = shape.in_place_offset();
@@ -171,7 +119,7 @@ class Bench {
     if (options_.check) wrong = count_wrong(shape, row.type, row.redop, recv_.data());
 
     const bool compares =
-        options_.compare && rival::runs(shape, row.type, row.redop, options_.in_place);
+        !options_.compare.empty() && rival::runs(shape, row.type, row.redop, options_.in_place);
     CCL_CHECK(sideband_.meet());
     CCL_TRY(const double guess, time_calls(std::max(options_.warmup, 1), ours));
     CCL_TRY(const double slowest, sideband_.most(guess));
@@ -234,33 +182,21 @@ Result<int> measure(const Communicator& comm, const Options& options) {
                 fmt::format("-r {} is no rank (there are {})", options.root, comm.ranks()));
   }
   CCL_TRY(const auto sideband, Sideband::create(comm));
-  std::vector<Index> sizes;
-  for (double size = double(options.begin); size <= double(options.end);
-       size = std::max(size * options.factor, size + 1)) {
-    sizes.push_back(Index(size));
-  }
+  const std::vector<Index> all_sizes = sizes(options);
   const auto shape_of = [&](Index bytes, DataType type) {
     return Shape::of(options.op, bytes, size_of(type), comm.ranks(), comm.rank(), options.root);
   };
-  Index most = 0;
-  for (const auto type : options.types) {
-    for (const Index bytes : sizes) {
-      const Shape shape = shape_of(bytes, type);
-      most = std::max(most, std::max(shape.send_count, shape.recv_count) * size_of(type));
-    }
-  }
-
   Report report{options, comm.ranks(), comm.rank() == 0};
   Compositions compositions{comm, options};
-  Bench bench{comm, options, sideband, most};
+  Bench bench{comm, options, sideband, largest_buffer(options, comm.ranks())};
   bool has_wrong = false;
   const std::vector<Choice> listed = choices(options.op, options.algo, options.proto);
-  const int all = int(sizes.size() * options.types.size() * options.redops.size() *
+  const int all = int(all_sizes.size() * options.types.size() * options.redops.size() *
                       std::max<std::size_t>(listed.size(), 1));
   int done = 0;
   for (const auto type : options.types) {
     for (const auto redop : options.redops) {
-      for (const Index bytes : sizes) {
+      for (const Index bytes : all_sizes) {
         std::vector<Choice> now = listed;
         if (now.empty()) {
           now = {choose({options.op, bytes, comm.ranks(), redop, options.algo, options.proto,

@@ -1,12 +1,18 @@
 #include "options.hpp"
 
+#include <ccl/launcher.hpp>
+
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <set>
+#include <sstream>
 
+#include "conduct.hpp"
+#include "rival.hpp"
+#include "side.hpp"
 #include <CLI/CLI.hpp>
 
 namespace ccl::perf {
@@ -95,11 +101,46 @@ std::vector<RedOp> parse_redops(const std::string& text, DataType type) {
   return redops;
 }
 
+std::vector<std::string> parse_modes(const std::string& text) {
+  std::set<std::string> known;
+  for (const Mode& mode : nccl_modes({})) known.insert(mode.name);
+  std::vector<std::string> modes;
+  std::istringstream words{text};
+  for (std::string word; std::getline(words, word, ',');) {
+    if (!word.empty()) modes.push_back(find_name(known, word, "mode of NCCL"));
+  }
+  return modes;
+}
+
+/// Only where nothing else says, the machine is asked.
+Device settle_device(const Options& options, const std::string& given, bool threads) {
+  if (given == "cpu" || options.compare == "mpi") return Device::cpu;
+  const auto launched = detect_launch();
+  const bool by_launcher = options.launch == Launch::environment && !threads &&
+                           (!launched || launched->launcher != "alone" || rival::name() != nullptr);
+  if (given == "auto") {
+    if (!gpu::compiled() || by_launcher) return Device::cpu;
+    return gpus().count > 0 ? Device::cuda : Device::cpu;
+  }
+  if (!gpu::compiled()) {
+    refuse(
+        "--device cuda: this ccl_perf has no device code (it was built without CUDA); configure "
+        "with -DCCL_ENABLE_CUDA=ON, or use --device cpu");
+  }
+  if (by_launcher) {
+    refuse(
+        "--device cuda does not run under a launcher (ccl_perf starts the ranks of one machine "
+        "itself); run it alone");
+  }
+  return Device::cuda;
+}
+
 }  // namespace
 
 Options parse_options(int argc, char** argv) {
   Options options;
-  std::string begin = "8", end = "64M", type = "float", redop = "sum", compare, device = "cpu";
+  std::string begin = "8", end = "64M", type = "float", redop = "sum", compare, device = "auto",
+              modes;
   std::string slot_bytes = "0";
   bool threads = false, processes = false;
 
@@ -135,14 +176,31 @@ Options parse_options(int argc, char** argv) {
       ->capture_default_str();
   app.add_option("--transport", options.transport,
                  "loopback, shm, socket (a value of CCL_TRANSPORT); default: the first that works");
-  app.add_option("--device", device, "where the data is")
-      ->check(CLI::IsMember({"cpu", "cuda"}))
+  app.add_option("--device", device, "where the data is; auto: on GPUs if there are any")
+      ->check(CLI::IsMember({"auto", "cpu", "cuda"}))
+      ->capture_default_str();
+  app.add_option("--graph", options.graph,
+                 "GPUs: calls of one CUDA graph, of which replays are timed; 0: plain launches")
+      ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
   app.add_option("-c,--check", options.check, "1: check every element")->capture_default_str();
   app.add_flag("--inplace", options.in_place, "send and receive buffers are one");
   app.add_option("--json", options.json, "file for the results");
-  app.add_option("--compare", compare, "mpi: time MPI's collective in turn with ccl's")
-      ->check(CLI::IsMember({"mpi"}));
+  app.add_option("--compare", compare,
+                 "mpi or nccl: time its collective in turn with ccl's on the same ranks or GPUs")
+      ->check(CLI::IsMember({"mpi", "nccl"}));
+  app.add_option("--nccl-modes", modes,
+                 "of plain,registered,windows,windows-32,windows-ce; default: all");
+  app.add_option("--nccl-library", options.nccl_library,
+                 "path of libnccl.so.2; default: CCL_PERF_NCCL, else the system's, else Python's");
+  app.add_option("--nccl-algo", options.nccl_algo, "pins NCCL_ALGO");
+  app.add_option("--nccl-proto", options.nccl_proto, "pins NCCL_PROTO");
+  app.add_option("--timeout", options.timeout_s, "GPUs: seconds of one step, after which it failed")
+      ->check(CLI::Range(1.0, 1e5))
+      ->capture_default_str();
+  app.add_option("--limit", options.limit_s, "GPUs: seconds after which no further size is begun")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
   app.add_option("--slot-bytes", slot_bytes, "of a wire's slot; 0: the composition's choice");
   app.add_option("--slots", options.slots, "of a wire");
   app.add_option("--channels", options.channels, "independent parts of a message");
@@ -186,15 +244,28 @@ Options parse_options(int argc, char** argv) {
   }
   options.transport = lower(options.transport);
   if (options.transport == "auto") options.transport.clear();
-  options.compare = !compare.empty();
-  if (device == "cuda") {
-    refuse(
-        "--device cuda: this ccl_perf has no device code (its kernels run on CPU lanes only); use "
-        "--device cpu");
+  options.compare = compare;
+  // A setting of this program: ccl would not know it.
+  if (const char* const library = std::getenv("CCL_PERF_NCCL")) {
+    if (options.nccl_library.empty()) options.nccl_library = library;
+    ::unsetenv("CCL_PERF_NCCL");
   }
+  options.nccl_modes = parse_modes(modes);
+  options.nccl_algo = lower(options.nccl_algo);
+  options.nccl_proto = lower(options.nccl_proto);
   if (threads || processes || options.ranks > 0) {
-    if (options.ranks == 0) refuse("--threads and --procs need --ranks, the number to start");
     options.launch = threads ? Launch::threads : Launch::processes;
+  }
+  options.device = settle_device(options, device, threads);
+  if (options.device == Device::cuda) {
+    if (options.launch == Launch::environment) options.launch = Launch::processes;
+    if (compare == "mpi") refuse("--compare mpi times CPU ranks; add --device cpu");
+  } else {
+    if (compare == "nccl") refuse("--compare nccl needs GPUs (there are none, or --device cpu)");
+    if (options.graph != 0) refuse("--graph needs GPUs (there are none, or --device cpu)");
+    if ((threads || processes) && options.ranks == 0) {
+      refuse("--threads and --procs need --ranks, the number to start");
+    }
   }
   for (int i = 0; i < argc; ++i) options.command += (i == 0 ? "" : " ") + std::string{argv[i]};
   return options;

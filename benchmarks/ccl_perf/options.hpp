@@ -17,6 +17,8 @@ enum class Launch {
   environment  // a launcher started them
 };
 
+enum class Device { cpu, cuda };
+
 struct Options {
   std::string op = "all_reduce";
   Index begin = 8, end = Index{64} << 20;  // bytes
@@ -32,8 +34,15 @@ struct Options {
   std::string algo = "auto", proto = "auto";
   std::string transport;  // a value of CCL_TRANSPORT; empty: as the environment has it
   bool check = true, in_place = false;
-  std::string json;  // file; empty: none
-  bool compare = false;
+  std::string json;     // file; empty: none
+  std::string compare;  // "mpi", "nccl", or nothing
+  Device device = Device::cpu;
+  int graph = 0;          // calls of a CUDA graph; 0: calls are queued one by one
+  double timeout_s = 60;  // of one step of the GPUs, as preparing a size or timing it once
+  double limit_s = 1800;  // no further size is begun after that
+  std::vector<std::string> nccl_modes{};  // empty: all
+  std::string nccl_library;               // path of libnccl.so.2; empty: found
+  std::string nccl_algo, nccl_proto;      // NCCL_ALGO, NCCL_PROTO; empty: NCCL's choice
   // Of the plan; 0: the composition's choice.
   Index slot_bytes = 0;
   int slots = 0, channels = 0, slice_steps = 0, chunk_steps = 0;

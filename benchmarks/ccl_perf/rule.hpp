@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "runner.hpp"
+#include "options.hpp"
 
 namespace ccl::perf {
 
@@ -21,9 +21,10 @@ struct Case {
   RedOp redop = RedOp::sum;
   std::string algo = "auto", proto = "auto";  // a name leaves no choice
   std::string transport = {};
+  Device device = Device::cpu;
 };
 
-/// The composition for a size: a rule of thumb, measured on CPU ranks of one host.
+/// The composition for a size: a rule of thumb, measured on ranks of one host.
 Choice choose(const Case& what);
 
 /// Whether an algorithm takes that reduction.

@@ -2,6 +2,7 @@
 
 #include <ccl/communicator.hpp>
 #include <ccl/data_type.hpp>
+#include <ccl/host_stream.hpp>
 #include <ccl/plan.hpp>
 
 #include <memory>
@@ -11,13 +12,9 @@
 #include <string_view>
 #include <vector>
 
-namespace ccl::perf {
+#include "redop.hpp"
 
-/// The reductions by name. `mulsum` multiplies by 2.
-enum class RedOp : int { sum, prod, min, max, avg, mulsum };
-inline constexpr int redop_count = 6;
-inline constexpr std::string_view redop_names[redop_count] = {"sum", "prod", "min",
-                                                              "max", "avg",  "mulsum"};
+namespace ccl::perf {
 
 /// One call of a collective. What an operation does not have is not looked at.
 struct Call {
@@ -30,6 +27,7 @@ struct Call {
   int next = 0, prev = 0;                            // of SendRecv
   std::span<const Index> send_counts, send_offsets;  // of AllToAllV
   std::span<const Index> recv_counts, recv_offsets;
+  Stream stream;
 };
 
 /// A composition whose types are chosen at run time.

@@ -6,6 +6,13 @@
 
 namespace ccl::perf {
 
+/// A run of a receive buffer that must be the bytes of one rank's send buffer. All in bytes.
+struct Piece {
+  Index to = 0, bytes = 0;  // in the receive buffer
+  int from = 0;
+  Index at = 0;  // in that rank's send buffer
+};
+
 /// What a collective of one size looks like on each rank.
 struct Shape {
   std::string op;
@@ -22,13 +29,26 @@ struct Shape {
   /// Where an in-place call's send buffer begins in its receive buffer, in elements; below 0: the
   /// operation does not run in place.
   Index in_place_offset() const;
+  bool reduces() const;
+  /// Whether this rank gets anything.
+  bool receives() const;
+  /// Of what is reduced: which element this rank's first one is the sum of.
+  Index reduced_from() const;
+  /// Of what is moved: everything that this rank must receive.
+  std::vector<Piece> pieces(Index element_bytes) const;
 };
 
 /// This rank's data: small numbers, so that every order of reduction gives the same bits.
 void fill_send(const Shape& shape, DataType type, RedOp redop, std::byte* send);
+void fill_values(DataType type, RedOp redop, int ranks, int rank, Index count, std::byte* send);
+void fill_moved(int from, Index bytes, std::byte* send);
 /// A pattern that no result has.
+constexpr int poison_byte = 0xa5;
 void poison(std::byte* recv, Index bytes);
 /// Elements of `recv` that are not bit for bit what the operation must give on this rank.
 Index count_wrong(const Shape& shape, DataType type, RedOp redop, const std::byte* recv);
+Index count_values(DataType type, RedOp redop, int ranks, Index first, Index count,
+                   const std::byte* recv);
+Index count_moved(const Piece& piece, Index element_bytes, const std::byte* recv);
 
 }  // namespace ccl::perf

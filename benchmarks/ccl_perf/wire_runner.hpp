@@ -88,9 +88,9 @@ class WireRunner final : public Runner {
   template <class T, class F>
   Result<void> reduce(const T* send, T* recv, const Call& call, F op) const {
     if constexpr (Op::rooted) {
-      return collective_(send, recv, call.count, op, call.root);
+      return collective_(send, recv, call.count, op, call.root, call.stream);
     } else {
-      return collective_(send, recv, call.count, op);
+      return collective_(send, recv, call.count, op, call.stream);
     }
   }
 
@@ -103,13 +103,14 @@ class WireRunner final : public Runner {
       for (int i = 0; i < 4; ++i) {
         for (const Index n : given[i]) scaled[i].push_back(n * size);
       }
-      return collective_(call.send, scaled[0], scaled[1], call.recv, scaled[2], scaled[3]);
+      return collective_(call.send, scaled[0], scaled[1], call.recv, scaled[2], scaled[3],
+                         call.stream);
     } else if constexpr (cuda::std::is_same_v<Op, SendRecv>) {
-      return collective_(call.send, bytes, call.next, call.recv, bytes, call.prev);
+      return collective_(call.send, bytes, call.next, call.recv, bytes, call.prev, call.stream);
     } else if constexpr (Op::rooted) {
-      return collective_(call.send, call.recv, bytes, call.root);
+      return collective_(call.send, call.recv, bytes, call.root, call.stream);
     } else {
-      return collective_(call.send, call.recv, bytes);
+      return collective_(call.send, call.recv, bytes, call.stream);
     }
   }
 

@@ -20,16 +20,16 @@ void store_unaligned(char* at, const T& value) {
   std::memcpy(at, static_cast<const void*>(&value), sizeof(T));
 }
 
-template <class R, int Sources, bool Finish, bool Own, bool TwoOutputs>
-void reduce_loop(const R& reduction, char* out0, char* out1, const char* own,
-                 const char* const* sources, Index count) {
+template <class R, int Sources, bool Finish, bool Own>
+void reduce_loop(const R& reduction, char* out, const char* own, const char* const* sources,
+                 Index count) {
   using T = typename R::Type;
   using Acc = typename R::Accumulate;
   constexpr Index size = sizeof(T);
   const R r = reduction.load();
   const char* from[Sources + 1] = {};
   for (int s = 0; s < Sources; ++s) from[s] = sources[s];
-  // Outputs may be inputs, but then in the same place: no element depends on another.
+  // The output may be an input, but then in the same place: no element depends on another.
   CCL_INDEPENDENT
   for (Index i = 0; i < count; ++i) {
     Acc acc = Own ? r.prepare(load_unaligned<T>(own + i * size))
@@ -37,16 +37,14 @@ void reduce_loop(const R& reduction, char* out0, char* out1, const char* own,
     for (int s = Own ? 0 : 1; s < Sources; ++s) {
       acc = r.combine(acc, r.widen(load_unaligned<T>(from[s] + i * size)));
     }
-    const T result = Finish ? r.finish(acc) : r.narrow(acc);
-    store_unaligned(out0 + i * size, result);
-    if constexpr (TwoOutputs) store_unaligned(out1 + i * size, result);
+    store_unaligned(out + i * size, Finish ? r.finish(acc) : r.narrow(acc));
   }
 }
 
 /// The same by way of floats in the first cache, since CPUs convert runs fast and elements slowly.
-template <class R, int Sources, bool Finish, bool Own, bool TwoOutputs>
-void reduce_runs(const R& reduction, char* out0, char* out1, const char* own,
-                 const char* const* sources, Index count) {
+template <class R, int Sources, bool Finish, bool Own>
+void reduce_runs(const R& reduction, char* out, const char* own, const char* const* sources,
+                 Index count) {
   using T = typename R::Type;
   constexpr Index size = sizeof(T), run = 1024;
   const R r = reduction.load();
@@ -64,41 +62,36 @@ void reduce_runs(const R& reduction, char* out0, char* out1, const char* own,
     if constexpr (Finish) {
       for (Index i = 0; i < n; ++i) sum[i] = r.complete(sum[i]);
     }
-    narrow_run<T>(sum, out0 + at * size, n);
-    if constexpr (TwoOutputs) std::memcpy(out1 + at * size, out0 + at * size, size_t(n * size));
+    narrow_run<T>(sum, out + at * size, n);
   }
 }
 }  // namespace detail
 
 /// One CPU thread reduces `count` elements of plain memory, aligned or not:
-///   out0[i] = out1[i] = own[i] (+) sources[0][i] (+) sources[1][i] ...
+///   out[i] = own[i] (+) sources[0][i] (+) sources[1][i] ...
 /// in this order, rounded once; the whole result if `Finish`, else a partial one. `own` is this
 /// rank's data and may be null where there is a source; `sources` hold what other ranks prepared.
-/// `out1` may be null. An output may be the same memory as an input; it may not overlap one
-/// otherwise.
+/// `out` may be the same memory as an input; it may not overlap one otherwise.
 template <class R, int Sources, bool Finish>
-void reduce_bulk(const R& reduction, void* out0, void* out1, const void* own,
-                 const void* const* sources, Index count) {
+void reduce_bulk(const R& reduction, void* out, const void* own, const void* const* sources,
+                 Index count) {
   static_assert(Sources >= 0);
-  auto* const to0 = static_cast<char*>(out0);
-  auto* const to1 = static_cast<char*>(out1);
+  auto* const to = static_cast<char*>(out);
   auto* const mine = static_cast<const char*>(own);
   const char* from[Sources + 1] = {};
   for (int s = 0; s < Sources; ++s) from[s] = static_cast<const char*>(sources[s]);
-  const auto run = [&]<bool Own, bool Two>() {
+  const auto run = [&]<bool Own>() {
     if constexpr (is_narrow_float<typename R::Type> &&
                   cuda::std::is_same_v<typename R::Accumulate, float>) {
-      detail::reduce_runs<R, Sources, Finish, Own, Two>(reduction, to0, to1, mine, from, count);
+      detail::reduce_runs<R, Sources, Finish, Own>(reduction, to, mine, from, count);
     } else {
-      detail::reduce_loop<R, Sources, Finish, Own, Two>(reduction, to0, to1, mine, from, count);
+      detail::reduce_loop<R, Sources, Finish, Own>(reduction, to, mine, from, count);
     }
   };
   if (own != nullptr) {
-    out1 != nullptr ? run.template operator()<true, true>()
-                    : run.template operator()<true, false>();
+    run.template operator()<true>();
   } else if constexpr (Sources > 0) {
-    out1 != nullptr ? run.template operator()<false, true>()
-                    : run.template operator()<false, false>();
+    run.template operator()<false>();
   }
 }
 

@@ -188,9 +188,8 @@ CallInfo call_info(const char* what, Index count, int root) {
 /// of one rank has to do.
 template <class R>
 void alone(const R& reduction, const void* input, void* output, Index count) {
-  void* const to[1] = {output};
   if constexpr (reduces<R>) {
-    move_elements<R, true, 0>(reduction, to, 1, input, nullptr, 0, count);
+    if (count > 0) reduce_bulk<R, 0, true>(reduction, output, input, nullptr, count);
   } else if (input != output && count > 0) {
     std::memmove(output, input, size_t(count));
   }

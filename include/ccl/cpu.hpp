@@ -1,9 +1,42 @@
 #pragma once
 
-// What the instruction set gives a waiting CPU thread. Only this header asks which one it is.
+// What the instruction set gives a CPU thread. Only this header asks which one it is.
 #include <chrono>
+#include <cstddef>
+#include <cstring>
+
+#if defined(__x86_64__)
+#  include <cpuid.h>
+#endif
 
 namespace ccl {
+namespace detail {
+/// The string instructions write whole lines without fetching them first, and are not instrumented
+/// by the sanitizers.
+inline bool has_string_stores() {
+#if defined(__x86_64__) && !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  return __get_cpuid_count(7, 0, &a, &b, &c, &d) != 0 && (b >> 9 & 1) != 0;  // ERMS
+#else
+  return false;
+#endif
+}
+inline const bool string_stores = has_string_stores();
+}  // namespace detail
+
+/// Copies into memory that another core was the last to read. Plain stores fetch each line from
+/// that core before they overwrite it: between two cores of an EPYC, 7 GB/s; string stores do not:
+/// 28 GB/s, and no slower where both share caches. Later stores are ordered after it. Host only.
+inline void copy_away(void* to, const void* from, std::size_t bytes) {
+#if defined(__x86_64__)
+  constexpr std::size_t few = 256;  // starting the instruction takes longer
+  if (bytes >= few && detail::string_stores) {
+    asm volatile("rep movsb" : "+D"(to), "+S"(from), "+c"(bytes) : : "memory");
+    return;
+  }
+#endif
+  std::memcpy(to, from, bytes);
+}
 
 /// A clock that costs next to nothing to read: about a nanosecond a tick. Host only.
 inline unsigned long long cpu_ticks() {

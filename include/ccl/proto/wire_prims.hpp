@@ -271,18 +271,18 @@ class WirePrims {
         if (takes(i)) from[sources++] = slot(in_[i].slots, in_[i].received);
       }
     }
-    void* to[MaxOut + 1]{};
-    int targets = 0;
-    if constexpr ((What & store) != 0) to[targets++] = data_.out(out_at);
+    void* slots[MaxOut]{};
+    int filled = 0;
     if constexpr ((What & put) != 0) {
       for (int o = 0; o < MaxOut; ++o) {
-        if (fills(o)) to[targets++] = slot(out_[o].slots, out_[o].sent);
+        if (fills(o)) slots[filled++] = slot(out_[o].slots, out_[o].sent);
       }
     }
     if (patience_.gave_up()) return;
+    void* const out = (What & store) != 0 ? data_.out(out_at) : nullptr;
     const void* const own = (What & load) != 0 ? data_.in(in_at) : nullptr;
     detail::move_elements<R, (What & finish) != 0, (What & get) != 0 ? MaxIn : 0>(
-        reduction_, to, targets, own, from, sources, n);
+        reduction_, out, slots, filled, own, from, sources, n);
   }
 
   template <int What>

@@ -1,0 +1,345 @@
+#include "conduct.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+
+#include "cases.hpp"
+#include "group.hpp"
+#include "report.hpp"
+
+namespace ccl::perf {
+namespace {
+
+constexpr double probe_s = 60;  // a driver may take long to start
+constexpr int most_restarts = 3;
+
+/// One size with one composition.
+struct Task {
+  Choice choice;
+  DataType type = DataType::float32;
+  RedOp redop = RedOp::sum;
+  Index bytes = 0;
+};
+
+/// One library in one mode.
+struct Team {
+  Mode mode;
+  std::unique_ptr<Group> group{};
+  int starts = 0;
+  Start start{};  // of the first group that ran
+  bool has_called = false;
+  std::string dropped{};  // why it takes no further part
+};
+
+/// How often a case is timed in one repetition.
+struct Amount {
+  int calls = 1, warm = 1, samples = 1;
+};
+
+class Conductor {
+ public:
+  Conductor(const Options& options, int ranks, std::string nccl_library, Report& report)
+      : options_{options}, ranks_{ranks}, nccl_library_{std::move(nccl_library)}, report_{report} {
+    teams_.push_back({{"ccl"}});
+    if (options.compare == "nccl") {
+      for (const Mode& mode : nccl_modes(options)) teams_.push_back({mode});
+    }
+  }
+
+  /// False: something failed.
+  bool run() {
+    const double begin = now_s();
+    std::vector<Task> cases;
+    const std::vector<Choice> listed = choices(options_.op, options_.algo, options_.proto);
+    for (const auto type : options_.types) {
+      for (const auto redop : options_.redops) {
+        for (const Index bytes : sizes(options_)) {
+          std::vector<Choice> now = listed;
+          if (now.empty()) {
+            now = {choose({options_.op, bytes, ranks_, redop, options_.algo, options_.proto,
+                           options_.transport, Device::cuda})};
+          }
+          for (const Choice& choice : now) {
+            if (now.size() > 1 && !takes(choice, redop)) continue;
+            cases.push_back({choice, type, redop, bytes});
+          }
+        }
+      }
+    }
+    bool well = true;
+    for (Team& team : teams_) {
+      if (const auto ready = ensure(team); !ready) give_up(team, ready.error());
+    }
+    int done = 0;
+    for (const Task& one : cases) {
+      if (now_s() - begin > options_.limit_s) {
+        report_.remark(fmt::format("stopped after {} of {} cases: --limit {} s was reached", done,
+                                   cases.size(), options_.limit_s));
+        break;
+      }
+      if (!teams_[0].dropped.empty()) {
+        report_.remark("stopped: ccl failed too often");
+        break;
+      }
+      well =
+          measure(one,
+                  [&](const std::string& doing) {
+                    report_.progress(done, int(cases.size()),
+                                     fmt::format("{} B, {}, {}", one.bytes, name(one.type), doing));
+                  }) &&
+          well;
+      ++done;
+    }
+    for (Team& team : teams_) {
+      if (team.group != nullptr) leave(team);
+      if (team.starts > 0 && team.dropped.empty()) report_.add(team.start);
+    }
+    return well && teams_[0].dropped.empty();
+  }
+
+ private:
+  /// A team whose ranks are ready for orders.
+  Result<void> ensure(Team& team) {
+    if (team.group != nullptr) return {};
+    if (team.starts == most_restarts) return fail(Errc::internal, "it failed too often");
+    ++team.starts;
+    CCL_TRY(auto group, Group::start(options_, team.mode, ranks_, nccl_library_));
+    CCL_TRY(const auto replies, group->join());
+    team.group = std::move(group);
+    if (team.starts > 1) return {};
+    team.start.name = team.mode.name;
+    for (const Reply& reply : replies) {
+      team.start.create_s = std::max(team.start.create_s, reply.seconds);
+      team.start.create_bytes = std::max(team.start.create_bytes, reply.memory_bytes);
+    }
+    if (replies[0].note[0] != 0) {
+      report_.remark(fmt::format("{}: {}", team.mode.name, replies[0].note));
+    }
+    return {};
+  }
+  void give_up(Team& team, const Error& error) {
+    team.dropped = error.message();
+    team.group.reset();
+    report_.remark(fmt::format("{} takes no part: {}", team.mode.name, team.dropped));
+  }
+  /// After a failure nothing is known of the ranks: new ones take the next case.
+  std::string restart(Team& team, const Error& error) {
+    team.group.reset();
+    report_.remark(error.message());
+    if (team.starts == most_restarts) give_up(team, error);
+    return error.message();
+  }
+
+  bool measure(const Task& one, const std::function<void(const std::string&)>& progress) {
+    Row row;
+    row.shape = Shape::of(options_.op, one.bytes, size_of(one.type), ranks_, 0, options_.root);
+    row.type = one.type;
+    row.redop = one.redop;
+    std::vector<Times> times(teams_.size());
+    std::vector<Amount> amounts(teams_.size());
+    for (std::size_t i = 0; i < teams_.size(); ++i) {
+      Team& team = teams_[i];
+      times[i].name = team.mode.name;
+      times[i].takes_part = team.dropped.empty() && one.bytes >= team.mode.from_bytes;
+      if (!times[i].takes_part) continue;
+      progress(fmt::format("preparing {}", team.mode.name));
+      if (const auto amount = prepare(team, one, row, times[i])) {
+        amounts[i] = *amount;
+      } else {
+        times[i].takes_part = false;
+        if (amount.error().code == Errc::not_supported && team.group != nullptr) {
+          times[i].failure = amount.error().what;
+        } else {
+          times[i].failure = restart(team, amount.error());
+        }
+      }
+      if (i == 0 && !times[0].takes_part) break;  // nothing to compare with
+    }
+    for (int round = 0; times[0].takes_part && round < options_.rounds; ++round) {
+      for (std::size_t i = 0; i < teams_.size(); ++i) {
+        if (!times[i].takes_part) continue;
+        progress(fmt::format("round {} of {}, {}", round + 1, options_.rounds, times[i].name));
+        if (const auto timed = time(teams_[i], amounts[i], times[i]); !timed) {
+          times[i].takes_part = false;
+          times[i].failure = restart(teams_[i], timed.error());
+        }
+      }
+    }
+    for (std::size_t i = 0; i < teams_.size(); ++i) {
+      if (!times[i].takes_part) continue;
+      if (const auto finished = finish(teams_[i], times[i]); !finished) {
+        times[i].takes_part = false;
+        times[i].failure = restart(teams_[i], finished.error());
+      }
+    }
+    row.own = std::move(times[0]);
+    row.iterations = amounts[0].calls * amounts[0].samples;
+    times.erase(times.begin());
+    row.rivals = std::move(times);
+    row.settle();
+    report_.add(row);
+    return row.own.takes_part && row.wrong <= 0;
+  }
+
+  Result<Amount> prepare(Team& team, const Task& one, Row& row, Times& times) {
+    CCL_CHECK(ensure(team));
+    Order order;
+    order.verb = Order::Verb::prepare;
+    order.type = one.type;
+    order.redop = one.redop;
+    order.bytes = one.bytes;
+    put(order.algo, one.choice.algo);
+    put(order.proto, one.choice.proto);
+    CCL_TRY(const auto replies, team.group->ask(order));
+    double call_s = 0, first_s = 0;
+    Index memory = 0;
+    for (const Reply& reply : replies) {
+      call_s = std::max(call_s, reply.call_s);
+      first_s = std::max(first_s, reply.seconds);
+      memory = std::max(memory, reply.memory_bytes);
+      times.wrong += reply.wrong;
+    }
+    if (!team.has_called) {
+      team.has_called = true;
+      team.start.first_call_s = first_s;
+      team.start.first_call_bytes = memory;
+    }
+    if (!team.mode.nccl) {
+      row.composition = replies[0].label;
+      row.plan = replies[0].plan;
+    }
+    return amount(call_s);
+  }
+
+  /// About 30 ms for each measurement, and some before it that do not count.
+  Amount amount(double call_s) const {
+    const auto times = [](double wanted_s, double each_s, int least, int most) {
+      return std::clamp(int(wanted_s / std::max(each_s, 1e-9)), least, most);
+    };
+    if (options_.graph == 0) {
+      const int calls =
+          options_.iterations != 0 ? options_.iterations : times(0.01, call_s, 5, 500);
+      return {calls, 1, 3};
+    }
+    const double replay_s = call_s * options_.graph;
+    const int samples = options_.iterations != 0
+                            ? std::min(options_.iterations, Reply::most_samples)
+                            : times(0.03, replay_s, replay_s > 0.3 ? 2 : 3, 20);
+    return {options_.graph, times(0.003, replay_s, 1, 20), samples};
+  }
+
+  Result<void> time(Team& team, const Amount& amount, Times& times) {
+    Order order;
+    order.verb = Order::Verb::time;
+    order.calls = amount.calls;
+    order.warm = amount.warm;
+    order.samples = amount.samples;
+    CCL_TRY(const auto replies, team.group->ask(order));
+    std::vector<double> us, wall_us;
+    for (int sample = 0; sample < amount.samples; ++sample) {
+      double slowest = 0, slowest_wall = 0;
+      for (const Reply& reply : replies) {
+        slowest = std::max(slowest, reply.us[sample]);
+        slowest_wall = std::max(slowest_wall, reply.wall_us[sample]);
+      }
+      us.push_back(slowest);
+      wall_us.push_back(slowest_wall);
+    }
+    times.us.push_back(median(us));
+    if (options_.graph == 0) times.wall_us.push_back(median(wall_us));
+    return {};
+  }
+
+  Result<void> finish(Team& team, Times& times) {
+    Order order;
+    order.verb = Order::Verb::finish;
+    CCL_TRY(const auto replies, team.group->ask(order));
+    for (const Reply& reply : replies) times.wrong += reply.wrong;
+    return {};
+  }
+
+  void leave(Team& team) {
+    Order order;
+    order.verb = Order::Verb::leave;
+    const auto replies = team.group->ask(order);
+    if (!replies) {
+      report_.remark(replies.error().message());
+    } else {
+      for (const Reply& reply : *replies) {
+        team.start.leave_s = std::max(team.start.leave_s, reply.seconds);
+      }
+    }
+    team.group.reset();
+  }
+
+  const Options& options_;
+  int ranks_;
+  std::string nccl_library_;
+  Report& report_;
+  std::vector<Team> teams_;
+};
+
+std::string cuda_version(int version) {
+  return fmt::format("{}.{}", version / 1000, version % 1000 / 10);
+}
+
+}  // namespace
+
+const gpu::Facts& gpus() {
+  static const gpu::Facts facts = [] {
+    const auto asked = in_other_process<gpu::Facts>(probe_s, [] { return gpu::look(); });
+    if (asked) return *asked;
+    gpu::Facts none;
+    put(none.why_none, "the driver does not answer: " + asked.error().what);
+    return none;
+  }();
+  return facts;
+}
+
+int conduct(const Options& options) {
+  const auto refuse = [](const std::string& what) {
+    fmt::print(stderr, "ccl_perf: {}\n", what);
+    return 2;
+  };
+  const gpu::Facts& facts = gpus();
+  if (facts.count == 0) {
+    return refuse(fmt::format("there is no GPU ({}); use --device cpu", facts.why_none));
+  }
+  const int ranks = options.ranks == 0 ? facts.count : options.ranks;
+  if (ranks > facts.count) {
+    return refuse(
+        fmt::format("--ranks {} is more than there are GPUs ({}), and every rank has one "
+                    "of its own",
+                    ranks, facts.count));
+  }
+  if (options.root < 0 || options.root >= ranks) {
+    return refuse(fmt::format("-r {} is no rank (there are {})", options.root, ranks));
+  }
+  Machine machine;
+  machine.gpus = facts.count;
+  machine.model = facts.model;
+  machine.driver = facts.driver;
+  machine.driver_cuda = cuda_version(facts.driver_cuda);
+  machine.runtime_cuda = cuda_version(facts.runtime_cuda);
+  std::string library;
+  if (options.compare == "nccl") {
+    const auto nccl =
+        in_other_process<NcclFound>(probe_s, [&] { return find_nccl(options.nccl_library); });
+    if (!nccl) return refuse(fmt::format("opening NCCL failed ({})", nccl.error().what));
+    if (nccl->library[0] == 0) {
+      return refuse(fmt::format("--compare nccl finds no NCCL ({})", nccl->why_none));
+    }
+    library = nccl->library;
+    machine.nccl = fmt::format("NCCL {}.{}.{}", nccl->version / 10000, nccl->version / 100 % 100,
+                               nccl->version % 100);
+    machine.nccl_library = library;
+  }
+  Report report{options, ranks, true, &machine};
+  const bool well = Conductor{options, ranks, library, report}.run();
+  return report.finish() && well ? 0 : 1;
+}
+
+}  // namespace ccl::perf

@@ -1,0 +1,27 @@
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include "verify.hpp"
+
+/// Launches of the benchmark's own kernels, apart from the host code that nvcc need not see.
+namespace ccl::perf::gpu {
+
+cudaError_t launch_fill_values(DataType type, RedOp redop, int ranks, int rank, Index count,
+                               std::byte* send, cudaStream_t stream);
+cudaError_t launch_fill_moved(int from, Index bytes, std::byte* send, cudaStream_t stream);
+/// Adds the number of wrong elements to `*wrong`, on the GPU.
+cudaError_t launch_count_values(DataType type, RedOp redop, int ranks, Index first, Index count,
+                                const std::byte* recv, unsigned long long* wrong,
+                                cudaStream_t stream);
+cudaError_t launch_count_moved(const Piece& piece, Index element_bytes, const std::byte* recv,
+                               unsigned long long* wrong, cudaStream_t stream);
+cudaError_t launch_count_poison_gone(const std::byte* memory, Index bytes,
+                                     unsigned long long* wrong, cudaStream_t stream);
+/// Ends when `*opened` has reached `number`, or after `deadline_s`; then it adds 1 to `*missed`.
+cudaError_t launch_gate(const unsigned* opened, unsigned* missed, unsigned number,
+                        double deadline_s, cudaStream_t stream);
+/// Loads all of them onto the current GPU: a first launch could wait for kernels that run.
+cudaError_t load_kernels();
+
+}  // namespace ccl::perf::gpu

@@ -1,0 +1,35 @@
+#pragma once
+
+#include <atomic>
+#include <memory>
+
+#include "gpu.hpp"
+
+namespace ccl::perf {
+
+/// Where the ranks of one group meet, threads or processes: memory that is made before they are
+/// forked. Owns it.
+class Meeting {
+ public:
+  static Result<std::unique_ptr<Meeting>> create(int ranks);
+  ~Meeting();
+  Meeting(const Meeting&) = delete;
+  Meeting& operator=(const Meeting&) = delete;
+
+  /// Returns when all ranks have come here, or fails at the deadline.
+  Result<void> meet(double deadline_s);
+  gpu::Gate& gate() { return shared_->gate; }
+
+ private:
+  struct Shared {
+    alignas(4096) gpu::Gate gate;  // a page of its own: GPUs map it
+    alignas(4096) std::atomic<unsigned> arrived{0};
+    alignas(128) std::atomic<unsigned> round{0};
+  };
+  Meeting(Shared* shared, int ranks) : shared_{shared}, ranks_{unsigned(ranks)} {}
+
+  Shared* shared_;
+  unsigned ranks_;
+};
+
+}  // namespace ccl::perf

@@ -1,0 +1,276 @@
+#include "player.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <cmath>
+#include <cstring>
+
+#include "cases.hpp"
+#include "orders.hpp"
+#include "report.hpp"
+#include <signal.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+namespace ccl::perf {
+namespace {
+
+/// Ends the process unless every order is done in time. Ranks that are threads share it.
+class Watchdog {
+ public:
+  explicit Watchdog(double limit_s) {
+    struct sigaction action {};
+    action.sa_handler = [](int) {
+      constexpr char text[] = "ccl_perf: a rank hangs; its process ends (see --timeout)\n";
+      (void)!::write(STDERR_FILENO, text, sizeof text - 1);
+      ::_exit(4);
+    };
+    ::sigaction(SIGALRM, &action, nullptr);
+    ++working();
+    ::alarm(unsigned(std::ceil(limit_s)));
+  }
+  ~Watchdog() {
+    if (--working() == 0) ::alarm(0);
+  }
+  Watchdog(const Watchdog&) = delete;
+  Watchdog& operator=(const Watchdog&) = delete;
+
+ private:
+  static std::atomic<int>& working() {
+    static std::atomic<int> count{0};
+    return count;
+  }
+};
+
+class Player {
+ public:
+  explicit Player(const Seat& seat)
+      : seat_{seat},
+        options_{seat.options},
+        side_{seat.mode.nccl ? make_nccl_side(seat.mode, seat.nccl_library)
+                             : make_ccl_side(seat.options)} {}
+
+  Result<void> obey(const Order& order, Reply& reply) {
+    switch (order.verb) {
+      case Order::Verb::invite: {
+        CCL_CHECK(gpu::select(seat_.rank));
+        CCL_TRY(reply.invitation, side_->invite());
+        return {};
+      }
+      case Order::Verb::join:
+        return join(order, reply);
+      case Order::Verb::prepare:
+        return prepare(order, reply);
+      case Order::Verb::time:
+        return time(order, reply);
+      case Order::Verb::finish:
+        return finish(reply);
+      case Order::Verb::leave:
+        break;
+    }
+    const double begin = now_s();
+    CCL_CHECK(side_->leave());
+    reply.seconds = now_s() - begin;
+    return {};
+  }
+
+ private:
+  static constexpr Index margin = 256;  // bytes after the receive buffer that nobody may touch
+
+  Result<void> join(const Order& order, Reply& reply) {
+    CCL_CHECK(gpu::select(seat_.rank));
+    CCL_TRY(queue_, gpu::Queue::create(seat_.meeting.gate(), options_.timeout_s));
+    CCL_CHECK(meet());  // contexts take long, and are not what is measured
+    CCL_TRY(const Index before, gpu::free_memory());
+    const double begin = now_s();
+    CCL_CHECK(side_->join(order.invitation, seat_.rank, seat_.ranks, seat_.rank));
+    reply.seconds = now_s() - begin;
+    CCL_TRY(const Index after, gpu::free_memory());
+    reply.memory_bytes = before - after;
+    const Index most = largest_buffer(options_, seat_.ranks);
+    CCL_TRY(send_, side_->allocate(most + margin));
+    CCL_TRY(recv_, side_->allocate(most + margin));
+    put(reply.note, side_->note());
+    return {};
+  }
+
+  Result<void> prepare(const Order& order, Reply& reply) {
+    shape_ = Shape::of(options_.op, order.bytes, size_of(order.type), seat_.ranks, seat_.rank,
+                       options_.root);
+    call_ = make_call(shape_, order.type, order.redop);
+    call_.recv = recv_;
+    const Index offset = shape_.in_place_offset();
+    in_place_ = options_.in_place && offset >= 0;
+    into_ = in_place_ ? recv_ + offset * size_of(order.type) : send_;
+    call_.send = into_;
+    call_.stream = queue_->stream();
+
+    CCL_TRY(const Index before, gpu::free_memory());
+    double begin = now_s();
+    CCL_CHECK(side_->prepare({order.algo, order.proto}, shape_, order.type, order.redop));
+    reply.seconds = now_s() - begin;
+    put(reply.label, side_->label());
+    reply.plan = side_->plan();
+    CCL_CHECK(fresh_data());
+    CCL_CHECK(meet());
+    begin = now_s();
+    CCL_CHECK(run());
+    CCL_CHECK(queue_->wait());
+    reply.seconds += now_s() - begin;
+    CCL_CHECK(side_->health());
+    CCL_TRY(reply.wrong, wrong());
+    CCL_TRY(const Index after, gpu::free_memory());
+    reply.memory_bytes = before - after;
+
+    CCL_CHECK(meet());
+    const int warm = std::max(options_.warmup, 1);
+    begin = now_s();
+    for (int i = 0; i < warm; ++i) CCL_CHECK(run());
+    CCL_CHECK(queue_->wait());
+    reply.call_s = (now_s() - begin) / warm;
+    if (options_.graph == 0) return {};
+
+    CCL_CHECK(meet());
+    CCL_CHECK(queue_->capture([&]() -> Result<void> {
+      for (int i = 0; i < options_.graph; ++i) CCL_CHECK(run());
+      return {};
+    }));
+    for (int i = 0; i < 2; ++i) {
+      CCL_CHECK(meet());
+      begin = now_s();
+      CCL_CHECK(queue_->replay());
+      CCL_CHECK(queue_->wait());
+    }
+    reply.call_s = (now_s() - begin) / options_.graph;
+    return side_->health();
+  }
+
+  Result<void> time(const Order& order, Reply& reply) {
+    const int samples = std::min(order.samples, Reply::most_samples);
+    for (int i = -order.warm; i < samples; ++i) {
+      double us = 0, wall_us = 0;
+      if (options_.graph != 0) {
+        CCL_TRY(us, clock_graph());
+      } else {
+        const double begin = now_s();
+        CCL_TRY(us, clock_calls(order.calls));
+        wall_us = (now_s() - begin) * 1e6;
+      }
+      if (i < 0) continue;
+      reply.us[i] = us / order.calls;
+      reply.wall_us[i] = wall_us / order.calls;
+    }
+    if (seat_.meeting.gate().missed.load() != 0) {
+      return fail(Errc::timed_out, "the ranks' graphs did not start together (a rank was late)");
+    }
+    return side_->health();
+  }
+
+  /// All GPUs begin when the last rank has queued its graph: what the CPU takes does not count.
+  Result<double> clock_graph() {
+    ++gate_;
+    CCL_CHECK(queue_->hold(gate_));
+    CCL_CHECK(queue_->begin_clock());
+    CCL_CHECK(queue_->replay());
+    CCL_CHECK(queue_->end_clock());
+    CCL_CHECK(meet());
+    if (seat_.rank == 0) seat_.meeting.gate().opened.store(gate_, std::memory_order_release);
+    CCL_CHECK(queue_->wait());
+    return queue_->clock_us();
+  }
+  Result<double> clock_calls(int calls) {
+    CCL_CHECK(meet());
+    CCL_CHECK(queue_->begin_clock());
+    for (int i = 0; i < calls; ++i) CCL_CHECK(run());
+    CCL_CHECK(queue_->end_clock());
+    CCL_CHECK(queue_->wait());
+    return queue_->clock_us();
+  }
+
+  /// In place, a graph of several calls leaves what nobody can tell: one call is checked then.
+  Result<void> finish(Reply& reply) {
+    if (options_.check) {
+      CCL_CHECK(fresh_data());
+      CCL_CHECK(meet());
+      CCL_CHECK(options_.graph != 0 && !in_place_ ? queue_->replay() : run());
+      CCL_CHECK(queue_->wait());
+      CCL_TRY(reply.wrong, wrong());
+      CCL_CHECK(side_->health());
+      CCL_CHECK(meet());
+    }
+    return queue_->drop_graph();
+  }
+
+  Result<void> fresh_data() {
+    CCL_CHECK(queue_->poison(recv_, received_bytes() + margin));
+    CCL_CHECK(fill_send(*queue_, shape_, call_.type, call_.redop, into_));
+    return queue_->wait();
+  }
+  Result<Index> wrong() {
+    if (!options_.check) return 0;
+    CCL_TRY(const Index inside, gpu::count_wrong(*queue_, shape_, call_.type, call_.redop, recv_));
+    CCL_TRY(const Index beyond, queue_->count_poison_gone(recv_ + received_bytes(), margin));
+    return inside + beyond;
+  }
+  Index received_bytes() const { return shape_.recv_count * size_of(call_.type); }
+  Result<void> run() { return side_->run(shape_, call_, queue_->native()); }
+  Result<void> meet() { return seat_.meeting.meet(options_.timeout_s); }
+
+  const Seat& seat_;
+  const Options& options_;
+  std::unique_ptr<Side> side_;
+  std::unique_ptr<gpu::Queue> queue_;
+  std::byte *send_ = nullptr, *recv_ = nullptr, *into_ = nullptr;
+  Shape shape_;
+  Call call_;
+  bool in_place_ = false;
+  unsigned gate_ = 0;
+};
+
+}  // namespace
+
+Result<void> send_message(int socket, const void* data, std::size_t bytes) {
+  for (auto at = static_cast<const char*>(data); bytes > 0;) {
+    const ssize_t sent = ::send(socket, at, bytes, MSG_NOSIGNAL);
+    if (sent < 0 && errno == EINTR) continue;
+    if (sent <= 0) return fail(Errc::peer_lost, std::strerror(errno));
+    at += sent;
+    bytes -= std::size_t(sent);
+  }
+  return {};
+}
+Result<void> receive_message(int socket, void* data, std::size_t bytes) {
+  for (auto at = static_cast<char*>(data); bytes > 0;) {
+    const ssize_t got = ::recv(socket, at, bytes, 0);
+    if (got < 0 && errno == EINTR) continue;
+    if (got == 0) return fail(Errc::peer_lost, "it has ended");
+    if (got < 0) return fail(Errc::peer_lost, std::strerror(errno));
+    at += got;
+    bytes -= std::size_t(got);
+  }
+  return {};
+}
+
+void play(const Seat& seat) {
+  Player player{seat};
+  for (;;) {
+    Order order;
+    if (!receive_message(seat.socket, &order, sizeof order)) return;
+    Reply reply;
+    {
+      const Watchdog watchdog{seat.options.timeout_s + 15};
+      const auto result = player.obey(order, reply);
+      reply.ok = result.has_value();
+      if (!result) {
+        reply.code = result.error().code;
+        put(reply.text, result.error().what);
+        reply.os_code = result.error().os_code;
+        reply.peer = result.error().peer;
+      }
+    }
+    if (!send_message(seat.socket, &reply, sizeof reply)) return;
+    if (order.verb == Order::Verb::leave) return;
+  }
+}
+
+}  // namespace ccl::perf

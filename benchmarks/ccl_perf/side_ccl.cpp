@@ -1,0 +1,64 @@
+#include <ccl/settings.hpp>
+
+#include <cstring>
+
+#include "compositions.hpp"
+#include "side.hpp"
+
+namespace ccl::perf {
+namespace {
+
+class CclSide final : public Side {
+ public:
+  explicit CclSide(const Options& options) : options_{options} {}
+
+  Result<Invitation> invite() override {
+    CCL_TRY(const UniqueId id, create_unique_id());
+    static_assert(sizeof id == sizeof(Invitation));
+    Invitation invitation;
+    std::memcpy(invitation.data(), &id, sizeof id);
+    return invitation;
+  }
+  Result<void> join(const Invitation& invitation, int rank, int ranks, int device) override {
+    UniqueId id;
+    std::memcpy(&id, invitation.data(), sizeof id);
+    Config config;
+    // Before the benchmark's own deadline, so that ccl says who is late.
+    if (!setting_given("TIMEOUT")) config.timeout_s = options_.timeout_s / 2;
+    config.device = gpu::communicator_device(device);
+    config.name = "ccl_perf";
+    CCL_TRY(auto comm, Communicator::create(id, rank, ranks, config));
+    comm_ = std::move(comm);
+    compositions_ = std::make_unique<Compositions>(*comm_, options_);
+    return {};
+  }
+  Result<std::byte*> allocate(Index bytes) override { return gpu::allocate(bytes); }
+  Result<void> prepare(const Choice& choice, const Shape&, DataType, RedOp) override {
+    CCL_TRY(runner_, compositions_->get(choice));
+    label_ = choice.name();
+    return {};
+  }
+  Result<void> run(const Shape&, const Call& call, void*) override { return runner_->run(call); }
+  Result<void> health() override { return comm_->status(); }
+  Result<void> leave() override {
+    compositions_.reset();
+    return comm_->finalize();
+  }
+  std::string label() const override { return label_; }
+  Plan plan() const override { return runner_ == nullptr ? Plan{} : runner_->plan(); }
+
+ private:
+  const Options& options_;
+  std::optional<Communicator> comm_;
+  std::unique_ptr<Compositions> compositions_;
+  const Runner* runner_ = nullptr;
+  std::string label_;
+};
+
+}  // namespace
+
+std::unique_ptr<Side> make_ccl_side(const Options& options) {
+  return std::make_unique<CclSide>(options);
+}
+
+}  // namespace ccl::perf
