@@ -226,7 +226,6 @@ Result<void> Links::connect(const std::vector<int>& from, const std::vector<int>
       std::this_thread::sleep_for(std::chrono::milliseconds{1});
     }
     if (auto well = state.status.result(); !well) error = std::move(well).error();
-    helper_.reset();
     state.journal->ended(info_.ticket, false);
     if (error.peer < 0) error.peer = peer;  // a rank that was lost is named already
     if (error.transport.empty()) error.transport = connector_.name;
@@ -361,7 +360,6 @@ Result<void> Links::begin_checked(const CallInfo& info) {
   gave_up_ = {};
   if (watch_.waits != nullptr) HostMemory::store_relaxed(watch_.waits, 0);
   if (state.journal) state.journal->started(info.ticket);
-  if (proxied_ && !device_) helper_.emplace(state.proxy);
   if (proxied_ && device_) state.proxy.wake();
   if (!state.check) return {};
   std::vector<CallInfo> all(comm_.ranks());
@@ -391,6 +389,10 @@ Result<void> Links::begin_checked(const CallInfo& info) {
     if (other.root != info.root) return differs("root", other.root, info.root);
   }
   return {};
+}
+
+void Links::help() {
+  if (proxied_) helper_.emplace(comm_.state()->proxy);
 }
 
 Result<void> Links::finish() {

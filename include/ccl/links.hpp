@@ -129,6 +129,9 @@ class Links : public std::enable_shared_from_this<Links> {
   /// Before a launch: the communicator must be well, and, with checking on, all ranks must have
   /// called the same. The lock is held until `finish`.
   Result<void> begin(CallInfo info);
+  /// Just before a launch on CPU lanes, when all its wires are made: until `finish`, this thread
+  /// helps the proxy.
+  void help();
   /// After a launch: what became of it.
   Result<void> finish();
   /// Around a launch on the communicator's device: `code` is what the launch returned. In between,
