@@ -161,7 +161,6 @@ Result<void> Links::connect(const std::vector<int>& from, const std::vector<int>
       std::this_thread::sleep_for(std::chrono::milliseconds{1});
     }
     if (auto well = state.status.result(); !well) error = std::move(well).error();
-    helper_.reset();
     state.journal->ended(info_.ticket, false);
     if (error.peer < 0) error.peer = peer;  // a rank that was lost is named already
     if (error.transport.empty()) error.transport = connector_.name;
@@ -296,7 +295,6 @@ Result<void> Links::begin_checked(const CallInfo& info) {
   gave_up_ = {};
   HostMemory::store_relaxed(&waits_, 0);
   if (state.journal) state.journal->started(info.ticket);
-  if (proxied_) helper_.emplace(state.proxy);
   if (!state.check) return {};
   std::vector<CallInfo> all(comm_.ranks());
   all[comm_.rank()] = info;
@@ -325,6 +323,10 @@ Result<void> Links::begin_checked(const CallInfo& info) {
     if (other.root != info.root) return differs("root", other.root, info.root);
   }
   return {};
+}
+
+void Links::help() {
+  if (proxied_) helper_.emplace(comm_.state()->proxy);
 }
 
 Result<void> Links::finish() {

@@ -127,6 +127,7 @@ class Composition {
     work.output = output;
     work.layout = layout;
     work.root = root;
+    links.help();
     HostExecutor::run<SoloLane>(work.channels, WireBody<Op, Algo, Proto, 1, R>{work});
     return links.finish();
   }
@@ -496,6 +497,7 @@ class Collective : public detail::Composition<Op, Algo, Proto> {
     auto work = links.work(Bytes{});
     work.sends = {messages[0].data(), begin[0].data(), links.send_cursors()};
     work.recvs = {messages[1].data(), begin[1].data(), links.recv_cursors()};
+    links.help();
     HostExecutor::run<SoloLane>(work.channels, WireBody<Op, Algo, Proto, 1, Bytes>{work});
     if (links.comm().ranks() == 1) return {};
     return links.finish();

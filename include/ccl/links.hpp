@@ -116,6 +116,9 @@ class Links {
   /// Before a launch: the communicator must be well, and, with checking on, all ranks must have
   /// called the same. The lock is held until `finish`.
   Result<void> begin(CallInfo info);
+  /// Just before a launch on CPU lanes, when all its wires are made: until `finish`, this thread
+  /// helps the proxy.
+  void help();
   /// After a launch: what became of it.
   Result<void> finish();
   /// The communicator is well and not finalized.
