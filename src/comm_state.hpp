@@ -4,6 +4,7 @@
 #include <ccl/communicator.hpp>
 #include <ccl/journal.hpp>
 #include <ccl/proxy.hpp>
+#include <ccl/report.hpp>
 #include <ccl/status.hpp>
 
 #include <atomic>
@@ -16,6 +17,9 @@
 namespace ccl::detail {
 
 class Links;
+
+constexpr double report_limit_s = 2;  // for ranks to answer who asks for a report
+constexpr int told_operations = 8;    // that have ended, of each rank
 
 /// What all handles of one rank's membership share.
 struct CommState {
@@ -58,6 +62,14 @@ struct CommState {
   void look_at_gpu();
   /// Fails this communicator here and tells the others.
   void fail_all(Error error);
+
+  /// What this rank does at present. Any thread; takes short locks only.
+  Account account();
+  /// What all ranks do, as far as they answer within `limit_s`.
+  Report report(double limit_s);
+  /// The error of a wait without progress, which `error` says in its own words; `peer` is who was
+  /// waited for. Asks all ranks who is behind, and logs what they say.
+  Error overdue(Error error);
 };
 
 }  // namespace ccl::detail

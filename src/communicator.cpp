@@ -1,9 +1,13 @@
 #include <ccl/communicator.hpp>
 #include <ccl/host_id.hpp>
+#include <ccl/links.hpp>
 #include <ccl/log.hpp>
 #include <ccl/settings.hpp>
 
 #include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
 
 #include "comm_state.hpp"
 #include "gpu/devices.hpp"
@@ -61,6 +65,66 @@ void CommState::fail_all(Error error) {
   error = blame(std::move(error));
   status.set(error);
   if (bootstrap) bootstrap->abort(error);
+}
+
+Account CommState::account() {
+  Account mine;
+  mine.rank = rank;
+  mine.answered = true;
+  mine.host = host_name();
+  mine.pid = peers.empty() ? 0 : peers[rank].pid;
+  mine.now_ns = Word(std::chrono::duration_cast<std::chrono::nanoseconds>(
+                         std::chrono::system_clock::now().time_since_epoch())
+                         .count());
+  if (!journal) return mine;
+  mine.called = journal->called();
+  mine.operations = journal->latest(told_operations);
+  const Operation* running = mine.running();
+  if (running == nullptr) return mine;
+  const std::lock_guard lock{links_mutex};
+  for (const Links* one : links) {
+    if (one->number() != running->composition) continue;
+    mine.waits = one->waits();
+    mine.steps = one->steps();
+  }
+  return mine;
+}
+
+Report CommState::report(double limit_s) {
+  std::vector<Account> all(ranks);
+  if (!bootstrap) {
+    all[0] = account();
+    return diagnose(std::move(all), 0);
+  }
+  const auto told = bootstrap->accounts(limit_s);
+  for (int r = 0; r < ranks; ++r) {
+    if (!unpack(told[r], all[r]) || all[r].rank != r) {
+      all[r] = {};
+      all[r].rank = r;
+      all[r].host = peers[r].host;
+    }
+  }
+  return diagnose(std::move(all), rank);
+}
+
+Error CommState::overdue(Error error) {
+  if (!bootstrap || !status.ok()) return error;
+  const Report said = report(report_limit_s);
+  if (said.behind >= 0) {
+    error.peer = said.behind;
+    error.what = fmt::format("{}: {}", said.verdict, error.what);
+  }
+  // All ranks come here, and the log may be one for all of them: one speaks for all.
+  const auto first = std::find_if(said.ranks.begin(), said.ranks.end(),
+                                  [](const Account& of) { return of.answered; });
+  const auto level = first->rank == rank ? LogLevel::warn : LogLevel::info;
+  const std::string text = said.text();
+  for (std::string_view rest = text; !rest.empty();) {
+    const auto line = rest.substr(0, rest.find('\n'));
+    log(level, LogPart::coll, "{}", line);
+    rest.remove_prefix(std::min(rest.size(), line.size() + 1));
+  }
+  return error;
 }
 
 namespace {
@@ -125,6 +189,8 @@ Result<void> meet(CommState& state, std::unique_ptr<Bootstrap> bootstrap) {
     CCL_TRY(const Index size, setting_integer("JOURNAL_SIZE"));
     state.journal = std::make_unique<Journal>(int(size));
     state.bootstrap = std::move(bootstrap);
+    // Its end comes before that of `state`, and with it the end of such calls.
+    state.bootstrap->set_account([&state] { return pack(state.account()); });
   }
   CCL_CHECK(check_devices(state));
   log_info(LogPart::init, "communicator {} of {} ranks is up", state.config.name, state.ranks);
@@ -280,6 +346,11 @@ Result<void> Communicator::barrier() const {
   return {};
 }
 
+Report Communicator::report() const {
+  if (auto made = status(); !made && made.error().code == Errc::in_progress) return {};
+  return state_->report(detail::report_limit_s);
+}
+
 Result<void> Communicator::finalize() const {
   CCL_CHECK(state_->ready());
   if (state_->bootstrap) {
@@ -292,7 +363,14 @@ Result<void> Communicator::finalize() const {
 }
 
 void Communicator::abort(const std::string& why) const {
-  state_->fail_all({Errc::aborted, why, -1, state_->rank});
+  Error error{Errc::aborted, why, -1, state_->rank};
+  // Who aborts while an operation runs wants to know who holds it up.
+  if (state_->status.ok() && !state_->creating && state_->account().running() != nullptr) {
+    const int me = error.peer;
+    error = state_->overdue(std::move(error));
+    error.peer = me;
+  }
+  state_->fail_all(std::move(error));
 }
 
 Index Communicator::memory_budget() const {

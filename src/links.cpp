@@ -322,6 +322,7 @@ std::optional<WireSteps> read_steps(const Wire& wire, int device) {
   // Not every wire counts what is posted, and the sender's own count lags while it works.
   steps.filled = std::max(read(wire.posted), read(wire.sent));
   steps.drained = std::max(read(wire.drained), read(wire.received));
+  steps.filled = std::max(steps.filled, steps.drained);
   return steps;
 }
 
@@ -400,14 +401,14 @@ Result<void> Links::finish() {
   helper_.reset();
   if (gave_up_.peer != 0) {
     const int peer = int(gave_up_.peer) - 1;
-    Error error{Errc::timed_out,
-                fmt::format("no progress for {} s in {} call {} ({} elements) at step {} of the "
-                            "wire with rank {} on {} (that rank is late or dead); look there, or "
-                            "raise CCL_TIMEOUT",
-                            state.timeout_s, name_, info_.call, info_.count, gave_up_.step, peer,
-                            peer < int(state.peers.size()) ? state.peers[peer].host : "?")};
+    Error error{
+        Errc::timed_out,
+        fmt::format("no progress for {} s in {} call {} (it waits for rank {} on {} at step "
+                    "{}); look there, or raise CCL_TIMEOUT",
+                    state.timeout_s, name_, info_.call, peer,
+                    peer < int(state.peers.size()) ? state.peers[peer].host : "?", gave_up_.step)};
     error.peer = peer;
-    state.fail_all(std::move(error));
+    state.fail_all(state.overdue(std::move(error)));
   }
   auto well = state.status.result();
   if (state.journal) state.journal->ended(info_.ticket, well.has_value());

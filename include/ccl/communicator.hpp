@@ -1,6 +1,7 @@
 #pragma once
 
 #include <ccl/peer_info.hpp>
+#include <ccl/report.hpp>
 #include <ccl/result.hpp>
 #include <ccl/types.hpp>
 #include <ccl/unique_id.hpp>
@@ -71,7 +72,12 @@ class Communicator {
   Result<void> barrier() const;
   /// The graceful end: waits for all ranks, then closes connections. Later calls are misuse.
   Result<void> finalize() const;
-  /// Ends everything that runs or waits, here and at all other ranks, in bounded time. Any thread.
+  /// What all ranks do and who is behind. Not collective: asks the others, who answer whatever they
+  /// do, and takes at most two seconds. Any thread, at any time; empty while creation goes on.
+  Report report() const;
+  /// Ends everything that runs or waits, here and at all other ranks, in bounded time: at once, or,
+  /// where operations run, after the two seconds that a report of who holds them up may take. Any
+  /// thread.
   void abort(const std::string& why = "abort was called") const;
 
   Index memory_budget() const;  // bytes
