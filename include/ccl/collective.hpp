@@ -70,9 +70,11 @@ class Composition {
   static Result<std::shared_ptr<Links>> make_links(const Communicator& comm,
                                                    std::optional<Plan> plan) {
     const bool gpu = comm.device() >= 0;
-    Plan wanted = plan ? *plan : gpu ? default_device_plan() : default_plan();
+    const Plans plans = plan  ? Plans::same(*plan)
+                        : gpu ? default_device_plans()
+                              : Plans::same(default_plan());
     CCL_TRY(auto links,
-            Links::create(comm, wanted, Algo::most_wires(comm.ranks()), Proto::line_bytes,
+            Links::create(comm, plans, Algo::most_wires(comm.ranks()), Proto::line_bytes,
                           connector<T>(),
                           fmt::format("{}/{}/{}/{}", Op::name, Algo::name, Proto::name, T::name)));
     if (gpu) CCL_CHECK(load_kernels(*links));
@@ -101,6 +103,23 @@ class Composition {
       plan.chunk_steps = Algo::wires > 2 ? 1 : 2;
     }
     return plan;
+  }
+  /// PCIe is full with a few channels. A lone proxy thread carries a network's, and each costs a
+  /// connection; larger steps cost it fewer calls.
+  static Plans default_device_plans() {
+    constexpr bool to_many = Algo::most_wires(64) > 8;
+    Plan host = default_device_plan(), network = host;
+    if (Proto::carries_flags) {
+      host.channels = to_many ? 16 : 32;
+      host.slot_bytes = Index{8} << 10;
+      network.channels = to_many ? 4 : 8;
+      network.slot_bytes = Index{32} << 10;
+    } else {
+      host.channels = to_many ? 8 : 16;
+      network.channels = to_many ? 2 : 4;
+      network.slot_bytes = Index{256} << 10;
+    }
+    return {{default_device_plan(), host, network}};
   }
   static Result<void> load_kernels(const Links& links) {
     const int device = links.comm().device();

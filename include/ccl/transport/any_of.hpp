@@ -64,6 +64,17 @@ struct AnyOf {
     return fail(std::move(last));
   }
 
+  /// Of the member that will connect them; of the last one if none does.
+  static Carrier carrier(const PeerInfo& from, const PeerInfo& to) {
+    Carrier found;
+    const auto takes = [&](bool connects, const Carrier& by) {
+      found = by;
+      return connects;
+    };
+    (void)(takes(offers<Ts>(from, to).has_value(), detail::carrier<Ts>(from, to)) || ...);
+    return found;
+  }
+
   /// Both ends choose the same: they ask in the order of `Ts`, for sender and receiver in that
   /// order.
   static Result<End> setup(TransportContext& context, const Edge& edge) {
