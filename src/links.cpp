@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "comm_state.hpp"
+#include <unistd.h>
 
 namespace ccl::detail {
 namespace {
@@ -38,6 +39,14 @@ Result<void> check_plan(const Plan& plan) {
                   "slices; slot bytes a multiple of 128; chunks whole slices)",
                   plan.channels, plan.slot_count, plan.slot_bytes, plan.slice_steps,
                   plan.chunk_steps));
+}
+
+/// Tells those who will wait whether the ranks of this host have a CPU each.
+void look_for_room(const CommState& state) {
+  const auto local = std::count_if(state.peers.begin(), state.peers.end(), [&](const PeerInfo& p) {
+    return p.host_hash == state.peers[std::size_t(state.rank)].host_hash;
+  });
+  if (local > ::sysconf(_SC_NPROCESSORS_ONLN)) crowded.store(true, std::memory_order_relaxed);
 }
 }  // namespace
 
@@ -68,6 +77,7 @@ Result<std::shared_ptr<Links>> Links::create(const Communicator& comm, Plan plan
   links->number_ = state.compositions.fetch_add(1);
   const int ranks = comm.ranks();
   if (ranks == 1) return links;
+  look_for_room(state);
 
   // Slots shrink until this composition takes at most a quarter of the budget, and what is left.
   // All ranks take the smallest that any of them needs.
