@@ -8,8 +8,9 @@ namespace ccl {
 /// A view: the connection that made it owns the memory. Counts go on for the life of the wire.
 ///
 /// Sender:    waits until sent < drained + slot_count, fills slot(sent), writes sizes[sent % n]
-///            (if `sizes`), then, where packets carry no flags or the wire is proxied, posts.
-/// Receiver:  where packets carry no flags or the wire is proxied, waits until posted > received;
+///            (if `sizes`; of each slot of a slice), then, where packets carry no flags or the wire
+///            is proxied, posts.
+/// Receiver:  where packets carry no flags or the wire is proxied, waits until the slice is posted;
 ///            reads slot(received), then gives the credit back in `drained`.
 /// A proxied wire has two rings, one at each end, and a proxy that copies between them: it acts as
 /// the receiver on the sender's host and as the sender on the receiver's.

@@ -2,55 +2,9 @@
 
 // Every collective and algorithm of one protocol, over a transport that is chosen at run time, so
 // that the element loops are compiled once.
-#include <ccl/collective.hpp>
-#include <ccl/transport/loopback.hpp>
-#include <ccl/transport/shm.hpp>
-#include <ccl/transport/socket.hpp>
-
-#include <functional>
-#include <thread>
-
-#include "catch.hpp"
+#include "core/chosen_transport.hpp"
 
 namespace ccl::test {
-
-inline detail::Connector chosen = detail::connector<LoopbackTransport>();
-
-/// Any transport, by `chosen`.
-struct ChosenTransport {
-  static constexpr const char* name = "chosen";
-  static constexpr Reach reach = Reach::network;
-  static constexpr bool peer_addressable = false;
-  static constexpr bool proxied = true;
-  static constexpr int atomic_line_bytes = 128;
-  static Result<void> can_connect(const PeerInfo& a, const PeerInfo& b) {
-    return chosen.can_connect(a, b);
-  }
-  struct End {
-    std::unique_ptr<detail::AnyEnd> end;
-    Handshake handshake() { return end->handshake(); }
-    Result<Connection> connect(const Handshake& theirs) { return end->connect(theirs); }
-  };
-  static Result<End> setup(TransportContext& context, const Edge& edge) {
-    CCL_TRY(auto end, chosen.setup(context, edge));
-    return End{std::move(end)};
-  }
-};
-
-/// Runs `body(comm)` on a thread for each rank; all must succeed.
-inline void on_all(const std::vector<Communicator>& comms,
-                   const std::function<Result<void>(const Communicator&)>& body) {
-  std::vector<std::thread> threads;
-  std::vector<Result<void>> results(comms.size());
-  for (size_t r = 0; r < comms.size(); ++r) {
-    threads.emplace_back([&, r] { results[r] = body(comms[r]); });
-  }
-  for (auto& t : threads) t.join();
-  for (const auto& result : results) {
-    INFO((result ? std::string{} : result.error().message()));
-    REQUIRE(result.has_value());
-  }
-}
 
 /// `count` floats that begin `skew` bytes after an aligned address, with guards after the end.
 class Buffer {

@@ -70,7 +70,7 @@ class WirePrims {
   /// Leaves the counts for the next launch; who diagnoses may read them at any time.
   CCL_HD ~WirePrims() {
     group_.sync();  // every lane has read the counts, even of a launch without a step
-    if (group_.rank() != 0) return;
+    if (group_.rank() != 0 || patience_.gave_up()) return;  // then they say how far it came
     CCL_UNROLL for (int i = 0; i < MaxIn; ++i) {
       if (has_in(i)) Memory::store_relaxed(in_[i].kept, in_[i].received);
     }
@@ -104,7 +104,7 @@ class WirePrims {
   }
   CCL_HD bool can_recv() {
     const In& in = in_[0];
-    if (in.posted != nullptr) return group_.all(Memory::load_acquire(in.posted) > in.received);
+    if (in.posted != nullptr) return group_.all(has_come(in));
     return group_.all(lane_.here(lane_.load(slot(in.slots, in.received)), in.received + 1));
   }
   CCL_HD bool gave_up() const { return patience_.gave_up(); }
@@ -200,8 +200,7 @@ class WirePrims {
     if constexpr ((What & get) != 0) {
       CCL_UNROLL for (int i = 0; i < MaxIn; ++i) {
         if (!takes(i) || (Proto::carries_flags && in_[i].posted == nullptr)) continue;
-        while (Memory::load_acquire(in_[i].posted) <= in_[i].received &&
-               !patience_.ends(in_[i].peer, in_[i].received)) {
+        while (!has_come(in_[i]) && !patience_.ends(in_[i].peer, in_[i].received)) {
         }
       }
     }
@@ -209,6 +208,10 @@ class WirePrims {
   /// Is the next slice free to fill, as far as we know?
   CCL_HD bool has_credit(const Out& out) const {
     return out.drained + Word(slot_count_ - steps_) >= out.sent;
+  }
+  /// Is the next slice here, all steps of it?
+  CCL_HD bool has_come(const In& in) const {
+    return Memory::load_acquire(in.posted) >= in.received + Word(steps_);
   }
   CCL_HD void await_credit(Out& out) {
     while (!has_credit(out)) {
@@ -227,8 +230,9 @@ class WirePrims {
         if (!fills(o)) continue;
         Out& out = out_[o];
         if (lead && (!Proto::carries_flags || out.posted != nullptr)) {
-          Word* const sizes = work_.out[row_ + out.peer].sizes;
-          if (sizes != nullptr) sizes[int(out.sent) & (slot_count_ - 1)] = wire_bytes(n);
+          if (Word* const sizes = work_.out[row_ + out.peer].sizes; sizes != nullptr) {
+            tell_sizes(sizes + (int(out.sent) & (slot_count_ - 1)), wire_bytes(n));
+          }
           Memory::store_release(out.posted, out.sent + Word(steps_));
         }
         out.sent += Word(steps_);
@@ -246,6 +250,15 @@ class WirePrims {
   CCL_HD static Word wire_bytes(int n) {
     if constexpr (contiguous) return Word(n) * sizeof(T);
     return Word(div_up(n, tile_elements)) * Word(Lane::tile_packets * sizeof(Packet));
+  }
+
+  /// A proxy moves steps one by one: a slice fills its slots in order, the last ones perhaps not.
+  CCL_HD void tell_sizes(Word* sizes, Word bytes) const {
+    const Word slot_bytes = Word(slot_packets_) * sizeof(Packet);
+    for (int s = 0; s < steps_; ++s) {
+      sizes[s] = bytes < slot_bytes ? bytes : slot_bytes;
+      bytes -= sizes[s];
+    }
   }
 
   /// One CPU lane: slots hold plain elements, side by side.
