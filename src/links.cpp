@@ -91,11 +91,8 @@ Result<std::shared_ptr<Links>> Links::create(const Communicator& comm, Plan plan
   links->cursors_.resize(2 * std::size_t(ranks) * plan.channels);
   links->tables_.cursors = links->cursors_.data();
   if (ranks == 1) return links;
-<<<<<<< HEAD
   look_for_room(state);
-=======
   if (state.gpu) links->device_ = std::make_shared<OnDevice>(OnDevice{GpuArena{state.gpu}, {}, {}});
->>>>>>> main
 
   // Slots shrink until this composition takes at most a quarter of the budget, and what is left.
   // All ranks take the smallest that any of them needs.
