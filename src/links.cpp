@@ -13,6 +13,7 @@
 
 #include "comm_state.hpp"
 #include "gpu/memory.hpp"
+#include <unistd.h>
 
 namespace ccl::detail {
 namespace {
@@ -39,6 +40,14 @@ Result<void> check_plan(const Plan& plan) {
                   "slices; slot bytes a multiple of 128; chunks whole slices)",
                   plan.channels, plan.slot_count, plan.slot_bytes, plan.slice_steps,
                   plan.chunk_steps));
+}
+
+/// Tells those who will wait whether the ranks of this host have a CPU each.
+void look_for_room(const CommState& state) {
+  const auto local = std::count_if(state.peers.begin(), state.peers.end(), [&](const PeerInfo& p) {
+    return p.host_hash == state.peers[std::size_t(state.rank)].host_hash;
+  });
+  if (local > ::sysconf(_SC_NPROCESSORS_ONLN)) crowded.store(true, std::memory_order_relaxed);
 }
 }  // namespace
 
@@ -82,6 +91,7 @@ Result<std::shared_ptr<Links>> Links::create(const Communicator& comm, Plan plan
   links->cursors_.resize(2 * std::size_t(ranks) * plan.channels);
   links->tables_.cursors = links->cursors_.data();
   if (ranks == 1) return links;
+  look_for_room(state);
   if (state.gpu) links->device_ = std::make_shared<OnDevice>(OnDevice{GpuArena{state.gpu}, {}, {}});
 
   // Slots shrink until this composition takes at most a quarter of the budget, and what is left.

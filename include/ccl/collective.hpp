@@ -1,5 +1,6 @@
 #pragma once
 
+#include <ccl/algo/bruck.hpp>
 #include <ccl/algo/doubling.hpp>
 #include <ccl/algo/ops.hpp>
 #include <ccl/algo/pairwise.hpp>
