@@ -46,6 +46,10 @@ bool takes(const Choice& choice, RedOp redop) {
   return choice.algo != "Doubling" || (redop != RedOp::avg && redop != RedOp::mulsum);
 }
 
+bool runs_on_gpus(const Choice& choice) {
+  return choice.algo != "Doubling";  // see CMakeLists.txt
+}
+
 std::vector<Choice> choices(const std::string& op, const std::string& algo,
                             const std::string& proto) {
   std::vector<Choice> found;

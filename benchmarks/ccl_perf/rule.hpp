@@ -30,6 +30,9 @@ Choice choose(const Case& what);
 /// Whether an algorithm takes that reduction.
 bool takes(const Choice& choice, RedOp redop);
 
+/// Whether it has kernels.
+bool runs_on_gpus(const Choice& choice);
+
 /// Where "all" stands for the algorithm or the protocol: everything that it stands for. Else
 /// nothing: the choice is up to `choose`.
 std::vector<Choice> choices(const std::string& op, const std::string& algo,
