@@ -12,6 +12,8 @@
 #include <mutex>
 #include <thread>
 
+#include "gpu/order.hpp"
+
 namespace ccl::detail {
 
 class Links;
@@ -34,6 +36,9 @@ struct CommState {
   std::unique_ptr<Bootstrap> bootstrap;  // null in a communicator of one rank
   std::mutex bootstrap_mutex;            // one thread at a time
   ProxyEngine proxy;
+  std::shared_ptr<Gpu> gpu;         // null on a CPU rank
+  std::unique_ptr<GpuOrder> order;  // of its launches
+  int ranks_on_gpu = 1;             // of this communicator
   bool check = false;
   double timeout_s = 0, init_timeout_s = 60;
   Index budget = 0;
@@ -52,7 +57,9 @@ struct CommState {
   /// An error of this rank: says who and where.
   Error blame(Error error) const;
   /// The first failure, with this rank named; or in_progress, or misuse after finalize.
-  Result<void> ready() const;
+  Result<void> ready();
+  /// What kernels have left: the first that gave up makes this communicator fail.
+  void look_at_gpu();
   /// Fails this communicator here and tells the others.
   void fail_all(Error error);
 

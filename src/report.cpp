@@ -271,9 +271,10 @@ struct Header {
 };
 
 template <class T>
-void append(std::vector<std::byte>& to, const T* items, std::size_t n) {
-  const auto bytes = std::as_bytes(std::span{items, n});
-  to.insert(to.end(), bytes.begin(), bytes.end());
+void append(std::vector<std::byte>& to, const T* from, std::size_t count) {
+  const std::size_t at = to.size();
+  to.resize(at + count * sizeof(T));  // g++ 12 sees an overflow in `insert`
+  if (count > 0) std::memcpy(to.data() + at, from, count * sizeof(T));
 }
 }  // namespace
 

@@ -9,5 +9,6 @@
 #include <ccl/proto/simple.hpp>
 #include <ccl/transport/any_of.hpp>
 #include <ccl/transport/loopback.hpp>
+#include <ccl/transport/p2p.hpp>
 #include <ccl/transport/shm.hpp>
 #include <ccl/transport/socket.hpp>
