@@ -25,6 +25,8 @@ namespace {
 constexpr std::uint64_t own_tags = std::uint64_t{1} << 63;  // tags of this class, not of its users
 constexpr double goodbye_s = 5;
 constexpr double last_word_s = 2;  // to tell another root why this rank ends
+constexpr auto account_age = std::chrono::milliseconds{200};  // how old an account may be
+constexpr double dial_s = 0.2;  // for one rank to answer who asks it directly
 }  // namespace
 
 // Everything here is guarded by the engine's mutex, except what `form` sets before anyone else sees
@@ -221,6 +223,10 @@ class Bootstrap::Core : public std::enable_shared_from_this<Core> {
     told.peer = rank_;
     told.os_code = error.os_code;
     told.what = fmt::format("{} aborted ({})", describe(me_), error.what);
+    if (error.code == Errc::timed_out && error.peer >= 0) {  // who is at fault is known
+      told = error;
+      told.what += fmt::format(" [found by rank {}]", rank_);
+    }
     spread(told);
     settle(error);
   }
@@ -256,8 +262,46 @@ class Bootstrap::Core : public std::enable_shared_from_this<Core> {
       spread(e);
     }
     leaving_ = true;
+    speak_ = {};
     close_all();
     finalized_ = true;
+  }
+
+  void set_account(std::function<std::vector<std::byte>()> account) {
+    const Lock lock{mutex()};
+    speak_ = std::move(account);
+  }
+
+  std::vector<std::vector<std::byte>> accounts(double limit_s) {
+    Lock lock{mutex()};
+    const auto begin = Clock::now();
+    const auto until = Deadline::after(limit_s), dial = Deadline::after(limit_s / 4);
+    const bool had_failed = failure_.has_value();
+    std::set<int> missing;
+    for (int r = 0; r < ranks_; ++r) {
+      if (r != rank_) missing.insert(missing.end(), r);
+    }
+    const auto look = [&] {
+      std::erase_if(missing, [&](int r) {
+        const auto it = accounts_.find(r);
+        return it != accounts_.end() && it->second.at >= begin - account_age;
+      });
+      return missing.empty() || until.passed() || leaving_ || failure_.has_value() != had_failed;
+    };
+    speak();
+    while (!look() && !dial.passed()) changed_.wait_for(lock, std::chrono::milliseconds(10));
+    // A stopped rank cuts the ways through it: ask those behind it directly.
+    for (int d = 1; d < ranks_ && !look(); ++d) {
+      const int peer = (rank_ + d) % ranks_;
+      if (missing.contains(peer)) ask(lock, peer);
+    }
+    while (!look()) changed_.wait_for(lock, std::chrono::milliseconds(10));
+    std::vector<std::vector<std::byte>> out(static_cast<size_t>(ranks_));
+    for (const auto& [r, account] : accounts_) {
+      if (!missing.contains(r)) out[size_t(r)] = account.text;
+    }
+    if (speak_) out[size_t(rank_)] = speak_();
+    return out;
   }
 
   /// This rank cannot go on while the ring forms: the others hear why.
@@ -302,6 +346,11 @@ class Bootstrap::Core : public std::enable_shared_from_this<Core> {
   std::uint64_t next_tag() { return own_tags | internal_calls_++; }
 
  private:
+  struct Account {
+    Clock::time_point at;      // when it came
+    std::uint64_t number = 0;  // of that rank's accounts
+    std::vector<std::byte> text;
+  };
   struct Gather {
     std::byte* base;
     Index bytes_each;
@@ -423,9 +472,44 @@ class Bootstrap::Core : public std::enable_shared_from_this<Core> {
       case FrameKind::goodbye:
         changed_.notify_all();
         break;
+      case FrameKind::account:
+        account(h, payload);
+        break;
       case FrameKind::formed:
         break;
     }
+  }
+
+  // Accounts flood: each travels on over every connection when it comes first, and whoever hears
+  // one gives its own. A rank speaks at most once in `account_age`, however many ask.
+  void account(const FrameHeader& h, Bytes payload) {
+    if (h.rank < 0 || h.rank >= ranks_ || h.rank == rank_) return;
+    Account& known = accounts_[h.rank];
+    if (h.tag <= known.number) return;
+    known = {Clock::now(), h.tag, std::vector(payload.begin(), payload.end())};
+    for_each_conn([&](Conn& c) { c.send_now(FrameKind::account, h.rank, h.tag, payload); });
+    speak();
+    changed_.notify_all();
+  }
+  void speak() {
+    if (!speak_ || Clock::now() - spoke_at_ < account_age) return;
+    spoke_at_ = Clock::now();
+    const auto text = speak_();
+    ++own_accounts_;
+    for_each_conn([&](Conn& c) { c.send_now(FrameKind::account, rank_, own_accounts_, text); });
+  }
+  void ask(Lock& lock, int peer) {
+    const Member to = members_[size_t(peer)];
+    const Hello hello{HelloKind::peer, ranks_, 0, 0, me_};
+    lock.unlock();
+    auto fd = auth_connect(Address{to.listen}, secret_, bytes_of(hello), Deadline::after(dial_s),
+                           nullptr);
+    lock.lock();
+    if (!fd || leaving_) return;
+    auto conn = start(std::move(*fd), Role::peer, to);
+    if (!conn || !speak_) return;
+    (*conn)->send_now(FrameKind::account, rank_, ++own_accounts_, speak_());
+    dialed_.push_back(std::move(*conn));
   }
 
   // Parts travel on at once, whether this rank has called all_gather yet or not.
@@ -541,6 +625,7 @@ class Bootstrap::Core : public std::enable_shared_from_this<Core> {
     }
     for (const auto& c : roots_) f(*c);
     for (const auto& c : accepted_) f(*c);
+    for (const auto& c : dialed_) f(*c);
     for (const auto& [peer, c] : out_) {
       if (c && c != next_ && c != prev_ &&
           std::find(accepted_.begin(), accepted_.end(), c) == accepted_.end()) {
@@ -614,6 +699,7 @@ class Bootstrap::Core : public std::enable_shared_from_this<Core> {
   std::vector<std::shared_ptr<Conn>> accepted_;  // from peers
   std::map<int, std::shared_ptr<Conn>> in_;      // the latest of accepted_, by peer
   std::map<int, std::shared_ptr<Conn>> out_;     // for messages to a peer
+  std::vector<std::shared_ptr<Conn>> dialed_;    // to ask for accounts
 
   std::condition_variable changed_;
   std::uint64_t progress_ = 0;  // counts whatever shows that others are alive and moving
@@ -635,6 +721,11 @@ class Bootstrap::Core : public std::enable_shared_from_this<Core> {
   std::uint64_t barriers_ = 0;         // calls that have begun
   std::uint64_t first_token_ = 0, second_token_ = 0;
   std::uint64_t internal_calls_ = 0;
+
+  std::function<std::vector<std::byte>()> speak_;
+  std::map<int, Account> accounts_;
+  std::uint64_t own_accounts_ = 0;
+  Clock::time_point spoke_at_{};
 };
 
 Bootstrap::Bootstrap(std::shared_ptr<Core> core) : core_(std::move(core)) {}
@@ -901,6 +992,12 @@ Result<std::unique_ptr<Bootstrap>> Bootstrap::split(int color, int key, const Op
   return out;
 }
 
+void Bootstrap::set_account(std::function<std::vector<std::byte>()> account) {
+  core_->set_account(std::move(account));
+}
+std::vector<std::vector<std::byte>> Bootstrap::accounts(double limit_s) {
+  return core_->accounts(limit_s);
+}
 void Bootstrap::abort(const Error& error) {
   core_->abort(error);
 }

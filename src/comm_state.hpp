@@ -4,6 +4,7 @@
 #include <ccl/communicator.hpp>
 #include <ccl/journal.hpp>
 #include <ccl/proxy.hpp>
+#include <ccl/report.hpp>
 #include <ccl/status.hpp>
 
 #include <atomic>
@@ -11,9 +12,14 @@
 #include <mutex>
 #include <thread>
 
+#include "gpu/order.hpp"
+
 namespace ccl::detail {
 
 class Links;
+
+constexpr double report_limit_s = 2;  // for ranks to answer who asks for a report
+constexpr int told_operations = 8;    // that have ended, of each rank
 
 /// What all handles of one rank's membership share.
 struct CommState {
@@ -30,6 +36,9 @@ struct CommState {
   std::unique_ptr<Bootstrap> bootstrap;  // null in a communicator of one rank
   std::mutex bootstrap_mutex;            // one thread at a time
   ProxyEngine proxy;
+  std::shared_ptr<Gpu> gpu;         // null on a CPU rank
+  std::unique_ptr<GpuOrder> order;  // of its launches
+  int ranks_on_gpu = 1;             // of this communicator
   bool check = false;
   double timeout_s = 0, init_timeout_s = 60;
   Index budget = 0;
@@ -48,9 +57,19 @@ struct CommState {
   /// An error of this rank: says who and where.
   Error blame(Error error) const;
   /// The first failure, with this rank named; or in_progress, or misuse after finalize.
-  Result<void> ready() const;
+  Result<void> ready();
+  /// What kernels have left: the first that gave up makes this communicator fail.
+  void look_at_gpu();
   /// Fails this communicator here and tells the others.
   void fail_all(Error error);
+
+  /// What this rank does at present. Any thread; takes short locks only.
+  Account account();
+  /// What all ranks do, as far as they answer within `limit_s`.
+  Report report(double limit_s);
+  /// The error of a wait without progress, which `error` says in its own words; `peer` is who was
+  /// waited for. Asks all ranks who is behind, and logs what they say.
+  Error overdue(Error error);
 };
 
 }  // namespace ccl::detail

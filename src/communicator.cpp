@@ -1,11 +1,16 @@
 #include <ccl/communicator.hpp>
 #include <ccl/host_id.hpp>
+#include <ccl/links.hpp>
 #include <ccl/log.hpp>
 #include <ccl/settings.hpp>
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <chrono>
+
 #include "comm_state.hpp"
+#include "gpu/devices.hpp"
 
 namespace ccl {
 namespace detail {
@@ -13,6 +18,10 @@ namespace detail {
 CommState::~CommState() {
   // Wires that others still use are theirs to give up: the bootstrap's end tells them.
   bootstrap.reset();
+  if (!gpu) return;
+  status.set({Errc::aborted, "the communicator was destroyed"});  // ends kernels that wait
+  order->drain();
+  status.copy_to(nullptr);
 }
 
 Error CommState::blame(Error error) const {
@@ -21,10 +30,29 @@ Error CommState::blame(Error error) const {
   return error;
 }
 
-Result<void> CommState::ready() const {
+void CommState::look_at_gpu() {
+  GaveUp& gave_up = gpu->watched().gave_up;
+  const auto load = [](Word& at) {
+    return cuda::atomic_ref<Word, cuda::thread_scope_system>{at}.load(
+        cuda::std::memory_order_acquire);
+  };
+  const Word who = load(gave_up.peer);
+  if (who == 0 || !status.ok()) return;
+  const int peer = int(who) - 1;
+  Error error{Errc::timed_out,
+              fmt::format("no progress for {} s in a kernel at step {} of the wire with rank {} on "
+                          "{} (that rank is late or dead); look there, or raise CCL_TIMEOUT",
+                          timeout_s, load(gave_up.step), peer,
+                          peer < int(peers.size()) ? peers[peer].host : "?")};
+  error.peer = peer;
+  fail_all(std::move(error));
+}
+
+Result<void> CommState::ready() {
   if (creating.load(std::memory_order_acquire)) {
     return fail(blame({Errc::in_progress, "the communicator is still being created; call wait"}));
   }
+  if (gpu) look_at_gpu();
   if (auto well = status.result(); !well) return fail(blame(std::move(well).error()));
   if (finalized.load(std::memory_order_acquire)) {
     return fail(
@@ -39,6 +67,67 @@ void CommState::fail_all(Error error) {
   if (bootstrap) bootstrap->abort(error);
 }
 
+Account CommState::account() {
+  Account mine;
+  mine.rank = rank;
+  mine.answered = true;
+  mine.host = host_name();
+  mine.pid = peers.empty() ? 0 : peers[rank].pid;
+  mine.now_ns = Word(std::chrono::duration_cast<std::chrono::nanoseconds>(
+                         std::chrono::system_clock::now().time_since_epoch())
+                         .count());
+  if (!journal) return mine;
+  mine.called = journal->called();
+  mine.operations = journal->latest(told_operations);
+  const Operation* running = mine.running();
+  if (running == nullptr) return mine;
+  const std::lock_guard lock{links_mutex};
+  for (const Links* one : links) {
+    if (one->number() != running->composition) continue;
+    mine.waits = one->waits();
+    mine.steps = one->steps();
+  }
+  return mine;
+}
+
+Report CommState::report(double limit_s) {
+  std::vector<Account> all(ranks);
+  if (!bootstrap) {
+    all[0] = account();
+    return diagnose(std::move(all), 0);
+  }
+  const auto told = bootstrap->accounts(limit_s);
+  for (int r = 0; r < ranks; ++r) {
+    if (!unpack(told[r], all[r]) || all[r].rank != r) {
+      all[r] = {};
+      all[r].rank = r;
+      all[r].host = peers[r].host;
+    }
+  }
+  return diagnose(std::move(all), rank);
+}
+
+Error CommState::overdue(Error error) {
+  if (!bootstrap || !status.ok()) return error;
+  const Report said = report(report_limit_s);
+  if (said.behind >= 0) {
+    error.peer = said.behind;
+    error.what = error.code == Errc::aborted ? fmt::format("{} ({})", error.what, said.verdict)
+                                             : fmt::format("{}: {}", said.verdict, error.what);
+  }
+  // All ranks come here, and the log may be one for all of them: one speaks for all.
+  const auto first = std::find_if(said.ranks.begin(), said.ranks.end(),
+                                  [](const Account& of) { return of.answered; });
+  const auto level = first->rank == rank ? LogLevel::warn : LogLevel::info;
+  const std::string text = said.text();
+  for (std::string_view rest = text; !rest.empty();) {
+    const auto line = rest.substr(0, rest.find('\n'));
+    log(level, LogPart::coll, "{}", line);
+    rest.remove_prefix(std::min(rest.size(), line.size() + 1));
+  }
+  return error;
+}
+
 namespace {
 /// What config leaves open comes from the settings.
 Result<void> settle(CommState& state) {
@@ -48,13 +137,52 @@ Result<void> settle(CommState& state) {
           config.timeout_s ? Result<double>{*config.timeout_s} : setting_seconds("TIMEOUT"));
   CCL_TRY(state.init_timeout_s, config.init_timeout_s ? Result<double>{*config.init_timeout_s}
                                                       : setting_seconds("INIT_TIMEOUT"));
+  if (config.device == Config::automatic) {
+    state.config.device = choose_device(0);
+  }
   CCL_TRY(state.budget, config.memory_budget_bytes ? Result<Index>{*config.memory_budget_bytes}
                                                    : setting_bytes("MEMORY_BUDGET"));
   return {};
 }
 
+/// All ranks on CPUs, or all on GPUs; each GPU has one of them, unless more are asked for.
+Result<void> check_devices(CommState& state) {
+  const PeerInfo& mine = state.peers[state.rank];
+  state.ranks_on_gpu = 0;
+  for (const PeerInfo& other : state.peers) {
+    if ((other.device < 0) != (mine.device < 0)) {
+      Error error{Errc::mismatch,
+                  fmt::format("rank {} is on {} and rank {} on {}; give all ranks a GPU, or none "
+                              "(Config::device)",
+                              mine.rank, mine.device < 0 ? "a CPU" : "a GPU", other.rank,
+                              other.device < 0 ? "a CPU" : "a GPU")};
+      error.peer = other.rank;
+      return fail(std::move(error));
+    }
+    if (mine.device >= 0 && other.host_hash == mine.host_hash && other.bus_id == mine.bus_id) {
+      ++state.ranks_on_gpu;
+      CCL_TRY(const bool allowed, setting_flag("MULTI_RANK_GPU_ENABLE"));
+      if (other.rank == mine.rank || allowed) continue;
+      Error error{Errc::invalid_argument,
+                  fmt::format("ranks {} and {} are both on GPU {} of {}; call cudaSetDevice or set "
+                              "Config::device before the communicator is created, or set "
+                              "CCL_MULTI_RANK_GPU_ENABLE=1",
+                              mine.rank, other.rank, bus_id_text(mine.bus_id), mine.host)};
+      error.peer = other.rank;
+      return fail(std::move(error));
+    }
+  }
+  return {};
+}
+
 Result<void> meet(CommState& state, std::unique_ptr<Bootstrap> bootstrap) {
   CCL_TRY(auto mine, local_peer_info(state.rank, state.config.device));
+  if (state.config.device >= 0) {
+    CCL_CHECK(describe_device(mine));
+    CCL_TRY(state.gpu, Gpu::open(state.config.device));
+    state.order = std::make_unique<GpuOrder>(state.gpu);
+    state.status.copy_to(&state.gpu->watched().stop);
+  }
   state.peers.resize(state.ranks);
   state.peers[state.rank] = mine;
   if (bootstrap) {
@@ -62,7 +190,10 @@ Result<void> meet(CommState& state, std::unique_ptr<Bootstrap> bootstrap) {
     CCL_TRY(const Index size, setting_integer("JOURNAL_SIZE"));
     state.journal = std::make_unique<Journal>(int(size));
     state.bootstrap = std::move(bootstrap);
+    // Its end comes before that of `state`, and with it the end of such calls.
+    state.bootstrap->set_account([&state] { return pack(state.account()); });
   }
+  CCL_CHECK(check_devices(state));
   log_info(LogPart::init, "communicator {} of {} ranks is up", state.config.name, state.ranks);
   return {};
 }
@@ -129,12 +260,18 @@ Result<std::vector<Communicator>> Communicator::create_all(int ranks, Config con
   CCL_CHECK(check_settings());
   CCL_CHECK(detail::check_shape(0, ranks));
   CCL_TRY(const UniqueId id, create_unique_id());
+  // Rank r takes device r.
+  const auto of_rank = [&config](int rank) {
+    Config own = config;
+    if (own.device == Config::automatic) own.device = detail::choose_device(rank, false);
+    return own;
+  };
   std::vector<Result<Communicator>> made(ranks, fail(Errc::internal, "not created"));
   std::vector<std::thread> threads;
   for (int r = 1; r < ranks; ++r) {
-    threads.emplace_back([&, r] { made[r] = create(id, r, ranks, config); });
+    threads.emplace_back([&, r] { made[r] = create(id, r, ranks, of_rank(r)); });
   }
-  made[0] = create(id, 0, ranks, config);
+  made[0] = create(id, 0, ranks, of_rank(0));
   for (auto& thread : threads) thread.join();
   std::vector<Communicator> all;
   for (auto& one : made) {
@@ -210,6 +347,11 @@ Result<void> Communicator::barrier() const {
   return {};
 }
 
+Report Communicator::report() const {
+  if (auto made = status(); !made && made.error().code == Errc::in_progress) return {};
+  return state_->report(detail::report_limit_s);
+}
+
 Result<void> Communicator::finalize() const {
   CCL_CHECK(state_->ready());
   if (state_->bootstrap) {
@@ -222,7 +364,14 @@ Result<void> Communicator::finalize() const {
 }
 
 void Communicator::abort(const std::string& why) const {
-  state_->fail_all({Errc::aborted, why, -1, state_->rank});
+  Error error{Errc::aborted, why, -1, state_->rank};
+  // Who aborts while an operation runs wants to know who holds it up.
+  if (state_->status.ok() && !state_->creating && state_->account().running() != nullptr) {
+    const int me = error.peer;
+    error = state_->overdue(std::move(error));
+    error.peer = me;
+  }
+  state_->fail_all(std::move(error));
 }
 
 Index Communicator::memory_budget() const {

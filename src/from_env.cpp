@@ -2,12 +2,17 @@
 #include <ccl/launcher.hpp>
 #include <ccl/settings.hpp>
 
+#include "gpu/devices.hpp"
+
 namespace ccl {
 
 Result<Communicator> Communicator::from_env(Config config) {
   CCL_CHECK(check_settings());
   CCL_TRY(const Launch launch, detect_launch());
   CCL_TRY(const UniqueId id, launch.ranks > 1 ? launch_id(launch) : Result<UniqueId>{UniqueId{}});
+  if (config.device == Config::automatic) {
+    config.device = detail::choose_device(launch.local_rank);
+  }
   return create(id, launch.rank, launch.ranks, std::move(config));
 }
 

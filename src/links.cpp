@@ -12,6 +12,8 @@
 #include <thread>
 
 #include "comm_state.hpp"
+#include "gpu/memory.hpp"
+#include <unistd.h>
 
 namespace ccl::detail {
 namespace {
@@ -24,7 +26,7 @@ std::uint64_t edge_id(int composition, int sender, int receiver) {
 
 Result<void> check_plan(const Plan& plan) {
   const auto power_of_two = [](Index n) { return n > 0 && (n & (n - 1)) == 0; };
-  if (plan.channels >= 1 && plan.channels <= 64 && power_of_two(plan.slot_count) &&
+  if (plan.channels >= 1 && plan.channels <= 4096 && power_of_two(plan.slot_count) &&
       plan.slot_count >= 2 && plan.slot_bytes > 0 && plan.slot_bytes % 128 == 0 &&
       plan.slice_steps >= 1 && plan.chunk_steps % plan.slice_steps == 0 &&
       power_of_two(plan.slice_steps) && plan.slot_count >= 2 * plan.slice_steps &&
@@ -34,12 +36,27 @@ Result<void> check_plan(const Plan& plan) {
   return fail(
       Errc::invalid_argument,
       fmt::format("a plan of {} channels, {} slots of {} bytes, slices of {} and chunks of "
-                  "{} steps cannot be (1 to 64 channels; slots a power of two, at least two "
+                  "{} steps cannot be (1 to 4096 channels; slots a power of two, at least two "
                   "slices; slot bytes a multiple of 128; chunks whole slices)",
                   plan.channels, plan.slot_count, plan.slot_bytes, plan.slice_steps,
                   plan.chunk_steps));
 }
+
+/// Tells those who will wait whether the ranks of this host have a CPU each.
+void look_for_room(const CommState& state) {
+  const auto local = std::count_if(state.peers.begin(), state.peers.end(), [&](const PeerInfo& p) {
+    return p.host_hash == state.peers[std::size_t(state.rank)].host_hash;
+  });
+  if (local > ::sysconf(_SC_NPROCESSORS_ONLN)) crowded.store(true, std::memory_order_relaxed);
+}
 }  // namespace
+
+/// What the wires of a rank on a GPU stand on.
+struct Links::OnDevice {
+  GpuArena arena;
+  GpuBlock tables;
+  std::vector<Connection> connections;
+};
 
 Links::Links(const Communicator& comm, Plan plan, const Connector& connector, std::string name)
     : comm_{comm}, plan_{plan}, connector_{connector}, name_{std::move(name)} {}
@@ -50,30 +67,37 @@ Links::~Links() {
     std::erase(comm_.state()->links, this);
   }
   comm_.state()->used -= bytes_;
+  if (!device_) return;
+  device_->connections = std::move(owners_);
+  comm_.state()->order->retire(std::move(device_));
+}
+
+bool Links::on_device() const {
+  return comm_.state()->gpu != nullptr;
 }
 
 Result<std::shared_ptr<Links>> Links::create(const Communicator& comm, Plan plan, int fan,
-                                             const Connector& connector, std::string name) {
+                                             int line_bytes, const Connector& connector,
+                                             std::string name) {
   CommState& state = *comm.state();
   CCL_CHECK(state.ready());
+  bury_graphs();
   if (state.config.channels) plan.channels = *state.config.channels;
   if (auto good = check_plan(plan); !good) return fail(state.blame(std::move(good).error()));
-  if (state.config.device >= 0) {
-    return fail(state.blame({Errc::no_device_code,
-                             fmt::format("{} has no kernel in this program (the communicator is on "
-                                         "device {}); include <ccl/ccl.cuh> where it is named",
-                                         name, state.config.device)}));
-  }
   auto links = std::shared_ptr<Links>{new Links{comm, plan, connector, std::move(name)}};
   links->number_ = state.compositions.fetch_add(1);
+  links->line_bytes_ = line_bytes;
   const int ranks = comm.ranks();
+  links->cursors_.resize(2 * std::size_t(ranks) * plan.channels);
+  links->tables_.cursors = links->cursors_.data();
   if (ranks == 1) return links;
+  look_for_room(state);
+  if (state.gpu) links->device_ = std::make_shared<OnDevice>(OnDevice{GpuArena{state.gpu}, {}, {}});
 
   // Slots shrink until this composition takes at most a quarter of the budget, and what is left.
   // All ranks take the smallest that any of them needs.
-  const auto bytes_of = [&](Index slot) {
-    return slot * plan.slot_count * plan.channels * std::max(1, std::min(fan, ranks - 1));
-  };
+  links->fan_ = std::max(1, std::min(fan, ranks - 1));
+  const auto bytes_of = [&](Index slot) { return links->bytes_of(slot); };
   const Index left = std::min(state.budget / 4, state.budget - state.used.load());
   Index slot = plan.slot_bytes;
   while (slot > smallest_slot && bytes_of(slot) > left) slot = slot / 2 / 128 * 128;
@@ -106,17 +130,67 @@ Result<std::shared_ptr<Links>> Links::create(const Communicator& comm, Plan plan
   std::iota(links->order_.begin(), links->order_.end(), 0);
   links->rings_.assign(plan.channels, RingSeat{comm.rank(), ranks, links->order_.data()});
   links->trees_.resize(plan.channels);
+  links->connected_.resize(ranks);
   links->watch_ = {reinterpret_cast<const Word*>(&state.status.word()), &links->gave_up_,
                    Word(state.timeout_s * 1e9), &links->waits_};
+  links->tables_ = {links->in_.data(), links->out_.data(), links->rings_.data(),
+                    links->trees_.data(), links->cursors_.data()};
+  if (state.gpu) {
+    Watched& watched = state.gpu->watched();
+    links->watch_ = {&watched.stop, &watched.gave_up, Word(state.timeout_s * 1e9), &watched.waits};
+    auto done = links->device_->arena.reserve(std::size_t(links->bytes_of(*least)));
+    if (!done) return fail(state.blame(std::move(done).error()));
+  }
   const std::lock_guard lock{state.links_mutex};
   state.links.push_back(links.get());
   return links;
 }
 
 void Links::seats_for(int root, bool double_tree) {
-  for (int c = 0; c < int(trees_.size()); ++c) {
-    trees_[c] = double_binary_tree(comm_.rank(), comm_.ranks(), root, double_tree ? c % 2 : 0);
+  const auto seat = [&](int of_root, int c) {
+    return double_binary_tree(comm_.rank(), comm_.ranks(), of_root, double_tree ? c % 2 : 0);
+  };
+  if (!on_device()) {
+    for (int c = 0; c < plan_.channels; ++c) trees_[c] = seat(root, c);
+    return;
   }
+  // On a GPU launches of different roots may be under way at once: the trees of all roots.
+  if (int(trees_.size()) < plan_.channels * comm_.ranks()) {
+    trees_.resize(std::size_t(plan_.channels) * comm_.ranks());
+    for (int r = 0; r < comm_.ranks(); ++r) {
+      for (int c = 0; c < plan_.channels; ++c) trees_[r * plan_.channels + c] = seat(r, c);
+    }
+  }
+}
+
+Result<void> Links::upload() {
+  CommState& state = *comm_.state();
+  const auto part = [](const auto& v) { return v.size() * sizeof v[0]; };
+  // In the order of their alignment.
+  const std::size_t out = part(in_), rings = out + part(out_), trees = rings + part(rings_),
+                    cursors = trees + part(trees_), order = (cursors + part(cursors_) + 7) / 8 * 8,
+                    bytes = order + part(order_);
+  static_assert(alignof(TreeSeat) <= 8 && sizeof(TreeSeat) % 8 == 0 && sizeof(RingSeat) % 8 == 0);
+  if (!device_->tables.memory) {
+    CCL_TRY(device_->tables, device_->arena.allocate(bytes));
+  }
+  std::byte* const base = device_->tables.at();
+  std::vector<std::byte> image(bytes);
+  const auto put = [&](std::size_t at, const auto& v) {
+    std::memcpy(image.data() + at, v.data(), part(v));
+  };
+  auto rings_there = rings_;
+  for (RingSeat& ring : rings_there) ring.order = reinterpret_cast<const int*>(base + order);
+  put(0, in_);
+  put(out, out_);
+  put(rings, rings_there);
+  put(trees, trees_);
+  put(order, order_);
+  tables_ = {reinterpret_cast<const Wire*>(base), reinterpret_cast<const Wire*>(base + out),
+             reinterpret_cast<const RingSeat*>(base + rings),
+             reinterpret_cast<const TreeSeat*>(base + trees),
+             reinterpret_cast<Cursor*>(base + cursors)};
+  return state.gpu->copy(base, image.data(), bytes);
 }
 
 Result<void> Links::connect(const std::vector<int>& from, const std::vector<int>& to) {
@@ -151,6 +225,7 @@ Result<void> Links::connect(const std::vector<int>& from, const std::vector<int>
   context.status = &state.status;
   context.secret = state.bootstrap->secret();
   context.deadline_s = state.init_timeout_s;
+  if (device_) context.arena = &device_->arena;
   const auto peer_of = [me](const Half& h) { return h.sender == me ? h.receiver : h.sender; };
   const auto named = [&](Error error, int peer) {
     // A peer that hangs up may only have heard sooner of a rank that died: the bootstrap knows
@@ -205,27 +280,28 @@ Result<void> Links::connect(const std::vector<int>& from, const std::vector<int>
     }
     proxied_ = proxied_ || made->wires[0].proxied;
     log_info(LogPart::init, "{}: {} to {} by {}", name_, h.sender, h.receiver, made->transport);
+    if (made->line_bytes < line_bytes_) {
+      return named({Errc::not_supported,
+                    fmt::format("{} needs lines of {} bytes that land whole, and {} carries {} "
+                                "between rank {} and rank {}; use Simple or LL",
+                                name_, line_bytes_, made->transport, made->line_bytes, h.sender,
+                                h.receiver)},
+                   peer);
+    }
     owners_.push_back(*std::move(made));
-    if (h.sender != me) continue;
     auto sent = state.bootstrap->send(peer, edge_id(number_, h.sender, h.receiver), "", 1);
     if (!sent) return named(std::move(sent).error(), peer);
   }
-  // A receiver stays until its senders have connected, however soon its owner lets go.
+  // An end stays until the other has connected, however soon its owner lets go.
   for (const Half& h : halves) {
-    if (h.receiver != me) continue;
-    auto met = state.bootstrap->recv(h.sender, edge_id(number_, h.sender, h.receiver));
-    if (!met) return named(std::move(met).error(), h.sender);
+    const int peer = peer_of(h);
+    auto met = state.bootstrap->recv(peer, edge_id(number_, h.sender, h.receiver));
+    if (!met) return named(std::move(met).error(), peer);
+  }
+  if (device_) {
+    if (auto done = upload(); !done) return fail(state.blame(std::move(done).error()));
   }
   return {};
-}
-
-Cursor* Links::send_cursors() {
-  const auto n = std::size_t(comm_.ranks()) * plan_.channels;
-  cursors_.assign(2 * n, {});
-  return cursors_.data();
-}
-Cursor* Links::recv_cursors() {
-  return cursors_.data() + std::size_t(comm_.ranks()) * plan_.channels;
 }
 
 Result<void> Links::ready() const {
@@ -256,6 +332,7 @@ std::optional<WireSteps> read_steps(const Wire& wire, int device) {
   // Not every wire counts what is posted, and the sender's own count lags while it works.
   steps.filled = std::max(read(wire.posted), read(wire.sent));
   steps.drained = std::max(read(wire.drained), read(wire.received));
+  steps.filled = std::max(steps.filled, steps.drained);
   return steps;
 }
 
@@ -277,7 +354,7 @@ std::vector<WireSteps> Links::steps() const {
 }
 
 WaitsFor Links::waits() const {
-  return WaitsFor::unpack(HostMemory::load_relaxed(&waits_));
+  return WaitsFor::unpack(watch_.waits != nullptr ? HostMemory::load_relaxed(watch_.waits) : 0);
 }
 
 Result<void> Links::begin(CallInfo info) {
@@ -292,8 +369,9 @@ Result<void> Links::begin_checked(const CallInfo& info) {
   CommState& state = *comm_.state();
   CCL_CHECK(state.ready());
   gave_up_ = {};
-  HostMemory::store_relaxed(&waits_, 0);
+  if (watch_.waits != nullptr) HostMemory::store_relaxed(watch_.waits, 0);
   if (state.journal) state.journal->started(info.ticket);
+  if (proxied_ && device_) state.proxy.wake();
   if (!state.check) return {};
   std::vector<CallInfo> all(comm_.ranks());
   all[comm_.rank()] = info;
@@ -333,14 +411,14 @@ Result<void> Links::finish() {
   helper_.reset();
   if (gave_up_.peer != 0) {
     const int peer = int(gave_up_.peer) - 1;
-    Error error{Errc::timed_out,
-                fmt::format("no progress for {} s in {} call {} ({} elements) at step {} of the "
-                            "wire with rank {} on {} (that rank is late or dead); look there, or "
-                            "raise CCL_TIMEOUT",
-                            state.timeout_s, name_, info_.call, info_.count, gave_up_.step, peer,
-                            peer < int(state.peers.size()) ? state.peers[peer].host : "?")};
+    Error error{
+        Errc::timed_out,
+        fmt::format("no progress for {} s in {} call {} (it waits for rank {} on {} at step "
+                    "{}); look there, or raise CCL_TIMEOUT",
+                    state.timeout_s, name_, info_.call, peer,
+                    peer < int(state.peers.size()) ? state.peers[peer].host : "?", gave_up_.step)};
     error.peer = peer;
-    state.fail_all(std::move(error));
+    state.fail_all(state.overdue(std::move(error)));
   }
   auto well = state.status.result();
   if (state.journal) state.journal->ended(info_.ticket, well.has_value());
@@ -352,6 +430,80 @@ Result<void> Links::finish() {
     return fail(state.blame(std::move(error)));
   }
   return {};
+}
+
+Result<DeviceTarget> Links::begin_on_device(CallInfo info, Stream stream) {
+  CommState& state = *comm_.state();
+  if (stream.host() != nullptr) {
+    return fail(state.blame({Errc::invalid_argument,
+                             fmt::format("{} was given a HostStream (the communicator is on CUDA "
+                                         "device {}); give it a cudaStream_t",
+                                         name_, state.config.device)}));
+  }
+  CCL_CHECK(begin(noted(info)));
+  if (auto done = state.order->before(stream.cuda(), shared_from_this()); !done) {
+    return fail(state.blame(std::move(done).error()));
+  }
+  // Several ranks on one GPU share its multiprocessors; one that only waits would take the place of
+  // the one that it waits for.
+  const int most = state.gpu->multiprocessors() / state.ranks_on_gpu;
+  return DeviceTarget{state.config.device, stream.cuda(), std::max(1, std::min(most, 128)),
+                      state.ranks_on_gpu == 1};
+}
+
+Result<void> Links::finish_on_device(int code, Stream stream) {
+  CommState& state = *comm_.state();
+  if (code != 0) {
+    state.order->give_up();
+    return fail(cuda_failed(code));
+  }
+  if (auto done = state.order->after(stream.cuda()); !done) {
+    return fail(state.blame(std::move(done).error()));
+  }
+  return {};
+}
+
+Result<void> Links::copy(void* to, const void* from, Index bytes, Stream stream) {
+  CommState& state = *comm_.state();
+  CCL_CHECK(state.ready());
+  if (to == from || bytes == 0) return {};
+  const CudaDriver& cuda = state.gpu->driver();
+  const auto done = cuda_check(
+      cuda.memcpy_async(reinterpret_cast<CUdeviceptr>(to), reinterpret_cast<CUdeviceptr>(from),
+                        std::size_t(bytes), stream.cuda()),
+      fmt::format("copy {} bytes", bytes));
+  if (!done) return fail(state.blame(done.error()));
+  return {};
+}
+
+Error Links::no_device_code() const {
+  const CommState& state = *comm_.state();
+  return state.blame({Errc::no_device_code,
+                      fmt::format("{} has no kernel for this element type and reduction in this "
+                                  "program (the communicator is on CUDA device {}); include "
+                                  "<ccl/ccl.cuh> where it is called, and compile that with nvcc",
+                                  name_, state.config.device)});
+}
+
+Error Links::not_on_device() const {
+  return comm_.state()->blame(
+      {Errc::invalid_argument,
+       fmt::format("{} was given a CUDA stream (the communicator is on CPUs); give it a HostStream "
+                   "or none, or set Config::device",
+                   name_)});
+}
+
+Error Links::too_many_messages(int messages) const {
+  return comm_.state()->blame(
+      {Errc::not_supported,
+       fmt::format("{} of {} messages with {} ranks does not fit into a launch (at most {} "
+                   "messages, {} ranks); split it",
+                   name_, messages, comm_.ranks(), ExchangeWork::most_messages,
+                   ExchangeWork::most_ranks)});
+}
+
+Error Links::cuda_failed(int code) const {
+  return comm_.state()->blame(cuda_error(CUresult(code), fmt::format("launch {}", name_)));
 }
 
 Result<void> check_buffer(const Communicator& comm, const char* what, const void* buffer,

@@ -63,6 +63,7 @@ constexpr std::array table{
             "bytes of buffers that one communicator may hold on one rank", 1, any},
     Setting{"MIN_CTAS", integer, "1", nccl,
             "fewest thread blocks (CPU: channels) of one collective", 1, 64},
+    Setting{"MULTI_RANK_GPU_ENABLE", flag, "0", nccl, "1: several ranks may share one GPU"},
     Setting{"NET", text, "", nccl, "the network to use: Socket or IB"},
     Setting{"NSOCKS_PERTHREAD", integer, "1", nccl,
             "sockets of a connection for each thread that drives it, helpers and the proxy's", 1,

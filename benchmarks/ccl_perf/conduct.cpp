@@ -95,7 +95,7 @@ class Conductor {
     }
     for (Team& team : teams_) {
       if (team.group != nullptr) leave(team);
-      if (team.starts > 0 && team.dropped.empty()) report_.add(team.start);
+      if (team.has_called) report_.add(team.start);
     }
     return well && teams_[0].dropped.empty();
   }

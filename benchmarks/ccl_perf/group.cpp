@@ -175,7 +175,9 @@ Result<std::vector<Reply>> Group::ask(const Order& order, int ranks) {
   }
   std::vector<Reply> replies(std::size_t(ranks), Reply{});
   std::optional<Error> failure;
-  double until = now_s() + options_.timeout_s + 10;
+  // The ranks' own deadlines come first: they know more.
+  const double patience_s = options_.timeout_s + std::min(options_.timeout_s, 10.);
+  double until = now_s() + patience_s;
   for (int left = ranks; left > 0;) {
     const int ready = ::poll(waiting.data(), nfds_t(waiting.size()), left_ms(until));
     if (ready < 0 && errno == EINTR) continue;
@@ -208,7 +210,7 @@ Result<std::vector<Reply>> Group::ask(const Order& order, int ranks) {
   return fail(refuse(Errc::timed_out, -1,
                      fmt::format("no answer within {:.0f} s from rank {} (it hangs, or needs more "
                                  "time: see --timeout)",
-                                 options_.timeout_s + 10, late)));
+                                 patience_s, late)));
 }
 
 Result<void> detail::run_apart(double deadline_s, void* data, std::size_t bytes,

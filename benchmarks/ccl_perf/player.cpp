@@ -258,7 +258,7 @@ void play(const Seat& seat) {
     if (!receive_message(seat.socket, &order, sizeof order)) return;
     Reply reply;
     {
-      const Watchdog watchdog{seat.options.timeout_s + 15};
+      const Watchdog watchdog{seat.options.timeout_s * 2 + 5};
       const auto result = player.obey(order, reply);
       reply.ok = result.has_value();
       if (!result) {

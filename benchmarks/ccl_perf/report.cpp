@@ -158,6 +158,11 @@ void Report::clear_line() {
 void Report::add(const Row& row) {
   if (!prints_) return;
   rows_.push_back(row);
+  for (const Times& rival : row.rivals) {
+    if (rival.wrong == 0) continue;
+    remark(fmt::format("NCCL {}: {} elements of {} B were wrong", rival.name, rival.wrong,
+                       row.shape.bytes));
+  }
   clear_line();
   const bool timed = row.time_us > 0;
   const auto number = [&](int width, int digits, double value) {
@@ -172,11 +177,6 @@ void Report::add(const Row& row) {
              row.wrong < 0 || !timed ? "n/a" : std::to_string(row.wrong), row.composition,
              rival_columns(row));
   std::fflush(stdout);
-  for (const Times& rival : row.rivals) {
-    if (rival.wrong == 0) continue;
-    remark(fmt::format("NCCL {}: {} elements of {} B were wrong", rival.name, rival.wrong,
-                       row.shape.bytes));
-  }
 }
 
 void Report::add(const Start& start) {

@@ -8,6 +8,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -82,6 +83,13 @@ class Bootstrap {
   /// then of rank. `color` < 0: no part in any, and the result is null. A null `status` in
   /// `options` means its own here, too.
   Result<std::unique_ptr<Bootstrap>> split(int color, int key, const Options& options = {});
+  /// What this rank says of itself when some rank asks for `accounts`. Called on any thread, with a
+  /// lock held: it must not block, nor call this class.
+  void set_account(std::function<std::vector<std::byte>()> account);
+  /// Every rank's account, none older than 0.2 s; empty for those from whom nothing comes within
+  /// `limit_s`. Not collective: ranks answer whatever they do, unless their process is stopped or
+  /// gone. Any thread, also during other calls of this class.
+  std::vector<std::vector<std::byte>> accounts(double limit_s);
   /// Tells every rank; their `Status` becomes `Errc::aborted` and names this rank. Does not block.
   void abort(const Error& error);
   /// Collective: the graceful end. From then on ranks may leave without being missed.

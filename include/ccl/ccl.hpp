@@ -1,6 +1,7 @@
 #pragma once
 
 // Everything that a program needs, but for device code: <ccl/ccl.cuh> has that too.
+#include <ccl/any_collective.hpp>
 #include <ccl/collective.hpp>
 #include <ccl/communicator.hpp>
 #include <ccl/proto/ll.hpp>
@@ -8,5 +9,6 @@
 #include <ccl/proto/simple.hpp>
 #include <ccl/transport/any_of.hpp>
 #include <ccl/transport/loopback.hpp>
+#include <ccl/transport/p2p.hpp>
 #include <ccl/transport/shm.hpp>
 #include <ccl/transport/socket.hpp>

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <ccl/algo/bruck.hpp>
 #include <ccl/algo/doubling.hpp>
 #include <ccl/algo/ops.hpp>
 #include <ccl/algo/pairwise.hpp>
@@ -69,10 +70,13 @@ class Composition {
   template <Transport T>
   static Result<std::shared_ptr<Links>> make_links(const Communicator& comm,
                                                    std::optional<Plan> plan) {
-    Plan wanted = plan ? *plan : default_plan();
+    const bool gpu = comm.device() >= 0;
+    Plan wanted = plan ? *plan : gpu ? default_device_plan() : default_plan();
     CCL_TRY(auto links,
-            Links::create(comm, wanted, Algo::most_wires(comm.ranks()), connector<T>(),
+            Links::create(comm, wanted, Algo::most_wires(comm.ranks()), Proto::line_bytes,
+                          connector<T>(),
                           fmt::format("{}/{}/{}/{}", Op::name, Algo::name, Proto::name, T::name)));
+    if (gpu) CCL_CHECK(load_kernels(*links));
     if (comm.ranks() > 1 && !by_root) CCL_CHECK(connect(*links, 0));
     // Nobody may drop its end while a peer is still on its way to it.
     if (comm.ranks() > 1) CCL_CHECK(comm.barrier());
@@ -85,32 +89,82 @@ class Composition {
         Proto::default_slot_bytes < Index{64} << 10 ? Proto::default_slot_bytes : Index{64} << 10;
     return plan;
   }
+  /// Enough channels to fill a GPU; measured on H200.
+  static Plan default_device_plan() {
+    Plan plan;
+    if (Proto::carries_flags) {
+      plan.channels = Algo::most_wires(64) > 8 ? 128 : Algo::wires > 2 ? 256 : 512;
+      plan.slot_bytes = 4096;
+      plan.chunk_steps = 2;
+    } else {
+      plan.channels = Algo::most_wires(64) > 8 ? 32 : Algo::wires > 2 ? 256 : 128;
+      plan.slot_bytes = Index{128} << 10;
+      plan.chunk_steps = Algo::wires > 2 ? 1 : 2;
+    }
+    return plan;
+  }
+  static Result<void> load_kernels(const Links& links) {
+    const int device = links.comm().device();
+    const auto good = [&](int code) -> Result<void> {
+      if (code == 0) return {};
+      return fail(links.cuda_failed(code));
+    };
+    for (auto* l = KernelsOf<Op, Algo, Proto>::first; l != nullptr; l = l->next) {
+      CCL_CHECK(good(l->load(device)));
+    }
+    using Exchange = ExchangeKernels<Algo, Proto>;
+    if (Exchange::load != nullptr) CCL_CHECK(good(Exchange::load(device)));
+    return {};
+  }
   /// Wires differ with the root, so they are made when a root is first named.
   static constexpr bool by_root = Op::rooted && Algo::root_moves_wires;
 
   /// The peers that this launch's seats name.
   static Result<void> connect(Links& links, int root) {
     links.seats_for(root, !Op::rooted);
-    const auto work = links.work(Bytes{});
-    Seats seats{work};
-    for (int c = 0; c < work.channels; ++c) {
+    Seats seats{links, root};
+    for (int c = 0; c < links.plan().channels; ++c) {
       seats.channel = c;
       Algo::peers(seats);
     }
-    return links.connect(seats.in, seats.out);
+    CCL_CHECK(links.connect(seats.in, seats.out));
+    links.set_connected(root);
+    return {};
   }
 
   /// Runs now or, given a stream, when everything before it there has run.
   template <class R>
   Result<void> launch(const CallInfo& info, const R& reduction, const void* input, void* output,
                       const Layout& layout, int root, Stream stream) const {
+    enroll<WireKernels<Op, Algo, Proto, R>>();
+    if (links_->on_device()) {
+      return launch_on_device(info, reduction, input, output, layout, root, stream);
+    }
     return queue(stream,
                  [links = links_, info = links_->noted(info), reduction, input, output, layout,
                   root] { return run(*links, info, reduction, input, output, layout, root); });
   }
+  template <class R>
+  Result<void> launch_on_device(const CallInfo& info, const R& reduction, const void* input,
+                                void* output, const Layout& layout, int root, Stream stream) const {
+    Links& links = *links_;
+    const auto kernels = WireKernels<Op, Algo, Proto, R>::launch;
+    if (kernels == nullptr) return fail(links.no_device_code());
+    const std::lock_guard lock{links.mutex()};
+    if (by_root && !links.connected(root)) CCL_CHECK(connect(links, root));
+    CCL_TRY(const DeviceTarget target, links.begin_on_device(info, stream));
+    auto work = links.work(reduction);
+    if (by_root) work.trees += Index{work.channels} * root;
+    work.input = input;
+    work.output = output;
+    work.layout = layout;
+    work.root = root;
+    return links.finish_on_device(kernels(work, target), stream);
+  }
   template <class F>
   Result<void> queue(Stream stream, F call) const {
     CCL_CHECK(links_->ready());
+    if (stream.cuda() != nullptr) return fail(links_->not_on_device());
     if (stream.host() == nullptr) return call();
     stream.host()->enqueue(std::move(call));
     return {};
@@ -143,13 +197,14 @@ class Composition {
 
  private:
   struct Seats {
-    const WireWork<Bytes>& work;
+    const Links& links;
+    int root;
     int channel = 0;
     std::vector<int> in{}, out{};
-    int rank() const { return work.rank; }
-    int ranks() const { return work.ranks; }
-    RingSeat ring() const { return work.rings[channel]; }
-    TreeSeat tree() const { return work.trees[channel]; }
+    int rank() const { return links.comm().rank(); }
+    int ranks() const { return links.comm().ranks(); }
+    RingSeat ring() const { return links.ring(channel); }
+    TreeSeat tree() const { return links.tree(channel, root); }
     void from(int peer) { in.push_back(peer); }
     void to(int peer) { out.push_back(peer); }
   };
@@ -443,6 +498,7 @@ class Collective : public detail::Composition<Op, Algo, Proto> {
   }
 
   Result<void> move_alone(const void* send, void* recv, Index bytes, Stream stream) const {
+    if (this->links_->on_device()) return this->links_->copy(recv, send, bytes, stream);
     return this->queue(stream, [send, recv, bytes]() -> Result<void> {
       detail::alone(Bytes{}, send, recv, bytes);
       return {};
@@ -466,6 +522,8 @@ class Collective : public detail::Composition<Op, Algo, Proto> {
     const auto& comm = this->links_->comm();
     const R reduction{op, comm.ranks()};
     if (comm.ranks() == 1) {
+      detail::enroll<detail::AloneKernels<R>>();
+      if (this->links_->on_device()) return reduce_alone(reduction, send, recv, count, stream);
       return this->queue(stream, [reduction, send, recv, count]() -> Result<void> {
         detail::alone(reduction.load(), send, recv, count);
         return {};
@@ -475,11 +533,65 @@ class Collective : public detail::Composition<Op, Algo, Proto> {
                         send, recv, layout, root, stream);
   }
 
+  template <class R, class T>
+  Result<void> reduce_alone(const R& reduction, const T* send, T* recv, Index count,
+                            Stream stream) const {
+    detail::Links& links = *this->links_;
+    if constexpr (!R::prepares) {
+      return links.copy(recv, send, count * Index{sizeof(T)}, stream);
+    } else {
+      const auto kernel = detail::AloneKernels<R>::launch;
+      if (kernel == nullptr) return fail(links.no_device_code());
+      CCL_CHECK(links.ready());
+      const int code = kernel(reduction, send, recv, count, {links.comm().device(), stream.cuda()});
+      if (code != 0) return fail(links.cuda_failed(code));
+      return {};
+    }
+  }
+
   Result<void> exchange(const detail::CallInfo& info, Table table, Stream stream) const {
+    detail::enroll<detail::ExchangeKernels<Algo, Proto>>();
+    if (this->links_->on_device()) return exchange_on_device(info, table, stream);
     return this->queue(
         stream, [links = this->links_, info = this->links_->noted(info), table = std::move(table)] {
           return run_exchange(*links, info, table);
         });
+  }
+  Result<void> exchange_on_device(const detail::CallInfo& info, const Table& table,
+                                  Stream stream) const {
+    detail::Links& links = *this->links_;
+    const auto& comm = links.comm();
+    if (comm.ranks() == 1) {
+      const auto& from = table.sends[0];
+      const auto& to = table.recvs[0];
+      for (std::size_t m = 0; m < from.size() && m < to.size(); ++m) {
+        CCL_CHECK(
+            links.copy(to[m].data, from[m].data, std::min(from[m].bytes, to[m].bytes), stream));
+      }
+      return {};
+    }
+    const auto kernel = detail::ExchangeKernels<Algo, Proto>::launch;
+    if (kernel == nullptr) return fail(links.no_device_code());
+    const std::lock_guard lock{links.mutex()};
+    ExchangeWork work{links.work(Bytes{})};
+    Index most = 0;
+    int filled = 0;
+    for (int side = 0; side < 2; ++side) {
+      for (int p = 0; p <= comm.ranks(); ++p) {
+        if (p <= ExchangeWork::most_ranks) work.begin[side][p] = filled;
+        if (p == comm.ranks()) break;
+        for (const Message& m : side == 0 ? table.sends[p] : table.recvs[p]) {
+          if (filled < ExchangeWork::most_messages) work.message[filled] = m;
+          most = std::max(most, m.bytes);
+          ++filled;
+        }
+      }
+    }
+    if (comm.ranks() > ExchangeWork::most_ranks || filled > ExchangeWork::most_messages) {
+      return fail(links.too_many_messages(filled));
+    }
+    CCL_TRY(const auto target, links.begin_on_device(info, stream));
+    return links.finish_on_device(kernel(work, most, target), stream);
   }
   static Result<void> run_exchange(detail::Links& links, const detail::CallInfo& info,
                                    const Table& table) {
@@ -495,8 +607,8 @@ class Collective : public detail::Composition<Op, Algo, Proto> {
       begin[side].push_back(int(messages[side].size()));
     }
     auto work = links.work(Bytes{});
-    work.sends = {messages[0].data(), begin[0].data(), links.send_cursors()};
-    work.recvs = {messages[1].data(), begin[1].data(), links.recv_cursors()};
+    work.sends = {messages[0].data(), begin[0].data(), work.sends.cursor};
+    work.recvs = {messages[1].data(), begin[1].data(), work.recvs.cursor};
     links.help();
     HostExecutor::run<SoloLane>(work.channels, WireBody<Op, Algo, Proto, 1, Bytes>{work});
     if (links.comm().ranks() == 1) return {};

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <ccl/peer_info.hpp>
+#include <ccl/report.hpp>
 #include <ccl/result.hpp>
 #include <ccl/types.hpp>
 #include <ccl/unique_id.hpp>
@@ -19,13 +20,20 @@ struct CommState;
 /// How a communicator is to behave. What is not set is taken from the settings (docs/settings.md).
 /// The same on all ranks, but for `name` and `device`.
 struct Config {
+  /// No GPU: data is in CPU memory.
+  static constexpr int cpu = -1;
+  /// In a program with device code (<ccl/ccl.cuh>), where there is a GPU: the device of the
+  /// thread's CUDA context; without one the rank's own, counted on its host (`from_env`,
+  /// `create_all`), or the first. Else `cpu`.
+  static constexpr int automatic = -2;
+
   bool blocking = true;                  // false: create returns at once; see `Communicator::wait`
   std::optional<bool> check;             // compare every call's arguments between ranks (CCL_CHECK)
   std::optional<double> timeout_s;       // of a wait without progress; 0: for ever (CCL_TIMEOUT)
   std::optional<double> init_timeout_s;  // of creation (CCL_INIT_TIMEOUT)
   std::optional<Index> memory_budget_bytes;  // of wires and scratch (CCL_MEMORY_BUDGET)
   std::optional<int> channels;               // of every composition; unset: the plan's choice
-  int device = -1;                           // CUDA device; -1: data is in CPU memory
+  int device = automatic;                    // CUDA device
   std::string name;                          // for messages
 };
 
@@ -64,7 +72,12 @@ class Communicator {
   Result<void> barrier() const;
   /// The graceful end: waits for all ranks, then closes connections. Later calls are misuse.
   Result<void> finalize() const;
-  /// Ends everything that runs or waits, here and at all other ranks, in bounded time. Any thread.
+  /// What all ranks do and who is behind. Not collective: asks the others, who answer whatever they
+  /// do, and takes at most two seconds. Any thread, at any time; empty while creation goes on.
+  Report report() const;
+  /// Ends everything that runs or waits, here and at all other ranks, in bounded time: at once, or,
+  /// where operations run, after the two seconds that a report of who holds them up may take. Any
+  /// thread.
   void abort(const std::string& why = "abort was called") const;
 
   Index memory_budget() const;  // bytes

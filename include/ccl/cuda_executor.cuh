@@ -2,6 +2,7 @@
 
 #include <ccl/crew.hpp>
 #include <ccl/device_lanes.cuh>
+#include <ccl/reduction.hpp>
 
 #include <cuda_runtime_api.h>
 
@@ -24,6 +25,17 @@ __global__ void __launch_bounds__(Body::max_lanes, 1)
     body.end(left, int(blockIdx.x), int(threadIdx.x), int(blockDim.x));
   } else {
     if (channel < channels) body(Group{}, channel);
+  }
+}
+
+/// One rank alone: its elements through the reduction's prologue and epilogue.
+template <class R>
+__global__ void run_alone(const __grid_constant__ R reduction, const typename R::Type* input,
+                          typename R::Type* output, Index count) {
+  const R loaded = reduction.load();
+  const Index lanes = Index{gridDim.x} * blockDim.x;
+  for (Index i = Index{blockIdx.x} * blockDim.x + threadIdx.x; i < count; i += lanes) {
+    output[i] = loaded.finish(loaded.prepare(input[i]));
   }
 }
 }  // namespace detail
@@ -63,6 +75,18 @@ struct CudaExecutor {
     config.attrs = &early;
     config.numAttrs = shape.early ? 1 : 0;
     return cudaLaunchKernelEx(&config, detail::run_collective<Group, Body>, work, shape.channels);
+  }
+
+  /// What a communicator of one rank has to do.
+  template <class R>
+  [[nodiscard]] static cudaError_t alone(const R& reduction, const void* input, void* output,
+                                         Index count, cudaStream_t stream) {
+    if (count == 0) return cudaSuccess;
+    const Index blocks = div_up<Index>(count, 1024);
+    using T = typename R::Type;
+    detail::run_alone<R><<<unsigned(blocks < 512 ? blocks : 512), 256, 0, stream>>>(
+        reduction, static_cast<const T*>(input), static_cast<T*>(output), count);
+    return cudaGetLastError();
   }
 
   /// Loads the kernel onto the current device. A first launch may do that too late: loading waits

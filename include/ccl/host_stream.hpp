@@ -8,6 +8,8 @@
 #include <queue>
 #include <thread>
 
+struct CUstream_st;  // of CUDA: cudaStream_t points to it
+
 namespace ccl {
 
 /// An ordered queue of calls on a thread of its own: what a CUDA stream is to a GPU. A collective
@@ -36,18 +38,22 @@ class HostStream {
   std::thread thread_;
 };
 
-/// Where a collective is queued. Null: on the CPU the call blocks; on a GPU it is the default
-/// stream. A view: the stream must outlive what is queued on it.
+/// Where a collective is queued: a HostStream or a cudaStream_t. Null: on the CPU the call blocks;
+/// on a GPU it is the legacy default stream. A view: the stream must outlive what is queued on it
+/// and, on a GPU, the communicator's next launch on another stream.
 class Stream {
  public:
   Stream() = default;
   Stream(std::nullptr_t) {}
   Stream(HostStream* stream) : host_{stream} {}
   Stream(HostStream& stream) : host_{&stream} {}
+  Stream(CUstream_st* stream) : cuda_{stream} {}
   HostStream* host() const { return host_; }
+  CUstream_st* cuda() const { return cuda_; }
 
  private:
   HostStream* host_ = nullptr;
+  CUstream_st* cuda_ = nullptr;
 };
 
 }  // namespace ccl

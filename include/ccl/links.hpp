@@ -1,6 +1,8 @@
 #pragma once
 
 #include <ccl/communicator.hpp>
+#include <ccl/device_code.hpp>
+#include <ccl/host_stream.hpp>
 #include <ccl/journal.hpp>
 #include <ccl/plan.hpp>
 #include <ccl/proxy.hpp>
@@ -71,11 +73,13 @@ std::optional<WireSteps> read_steps(const Wire& wire, int device);
 
 /// The connections of one composition of one rank, and what its launches share. Calls on it are
 /// serialised: one launch of a composition at a time.
-class Links {
+class Links : public std::enable_shared_from_this<Links> {
  public:
-  /// Collective. `fan`: most wires in that a rank will have, for the memory plan.
+  /// Collective. `fan`: most wires in that a rank will have, for the memory plan. `line_bytes`:
+  /// that must land at once on every edge.
   static Result<std::shared_ptr<Links>> create(const Communicator& comm, Plan plan, int fan,
-                                               const Connector& connector, std::string name);
+                                               int line_bytes, const Connector& connector,
+                                               std::string name);
   ~Links();
 
   /// Connects what of these is not connected yet. Both ends of each edge call it.
@@ -87,13 +91,21 @@ class Links {
   /// The trees that `root` makes: rings and trees of all channels, in place for a launch.
   void seats_for(int root, bool double_tree);
 
+  const RingSeat& ring(int channel) const { return rings_[channel]; }
+  const TreeSeat& tree(int channel, int root) const {
+    return trees_[on_device() ? plan_.channels * root + channel : channel];
+  }
+
+  /// Of wires that CPU lanes use, or, on a device, where `on_device` says.
   template <class R>
   WireWork<R> work(const R& reduction) {
     WireWork<R> work{reduction};
-    work.in = in_.data();
-    work.out = out_.data();
-    work.rings = rings_.data();
-    work.trees = trees_.data();
+    work.in = tables_.in;
+    work.out = tables_.out;
+    work.rings = tables_.rings;
+    work.trees = tables_.trees;
+    work.sends.cursor = tables_.cursors;
+    work.recvs.cursor = tables_.cursors + Index{plan_.channels} * comm_.ranks();
     work.rank = comm_.rank();
     work.ranks = comm_.ranks();
     work.channels = plan_.channels;
@@ -102,9 +114,10 @@ class Links {
     work.watch = watch_;
     return work;
   }
-  /// Cursors, zeroed: channels * ranks each.
-  Cursor* send_cursors();
-  Cursor* recv_cursors();
+  bool on_device() const;
+  /// Whether the wires that `root` needs are there.
+  bool connected(int root) const { return connected_[root]; }
+  void set_connected(int root) { connected_[root] = true; }
 
   /// Writes a call into the journal, as queued. The result goes to `begin`.
   CallInfo noted(CallInfo info);
@@ -121,12 +134,25 @@ class Links {
   void help();
   /// After a launch: what became of it.
   Result<void> finish();
+  /// Around a launch on the communicator's device: `code` is what the launch returned. In between,
+  /// other threads' launches on this communicator wait.
+  Result<DeviceTarget> begin_on_device(CallInfo info, Stream stream);
+  Result<void> finish_on_device(int code, Stream stream);
+  /// On the communicator's device.
+  Result<void> copy(void* to, const void* from, Index bytes, Stream stream);
+  Error no_device_code() const;
+  Error not_on_device() const;
+  Error too_many_messages(int messages) const;
+  Error cuda_failed(int code) const;
   /// The communicator is well and not finalized.
   Result<void> ready() const;
   std::mutex& mutex() { return mutex_; }
 
  private:
   Links(const Communicator& comm, Plan plan, const Connector& connector, std::string name);
+  Result<void> upload();
+  /// Of all wires into this rank, and their slots' share of the budget.
+  Index bytes_of(Index slot) const { return slot * plan_.slot_count * plan_.channels * fan_; }
   Result<void> begin_checked(const CallInfo& info);
 
   Communicator comm_;
@@ -144,6 +170,18 @@ class Links {
   std::vector<RingSeat> rings_;
   std::vector<TreeSeat> trees_;
   std::vector<Cursor> cursors_;
+  std::vector<bool> connected_;  // by root
+  struct Tables {
+    const Wire *in = nullptr, *out = nullptr;
+    const RingSeat* rings = nullptr;
+    const TreeSeat* trees = nullptr;
+    Cursor* cursors = nullptr;
+  };
+  Tables tables_;  // what launches read: the vectors here, or their copies on the device
+  struct OnDevice;
+  std::shared_ptr<OnDevice> device_;
+  int line_bytes_ = 0;
+  int fan_ = 1;
   GaveUp gave_up_;
   Watch watch_;
   Word waits_ = 0;  // `WaitsFor`, written by lanes

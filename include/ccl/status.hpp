@@ -1,6 +1,9 @@
 #pragma once
 
 #include <ccl/result.hpp>
+#include <ccl/types.hpp>
+
+#include <cuda/atomic>
 
 #include <atomic>
 #include <mutex>
@@ -17,6 +20,13 @@ class Status {
     if (word_.load(std::memory_order_relaxed) != 0) return;
     error_ = std::move(error);
     word_.store(Word(error_.code), std::memory_order_release);
+    if (copy_ != nullptr) copy(Word(error_.code));
+  }
+  /// Keeps `at` equal to `word()`, for lanes that cannot read that. Null ends it.
+  void copy_to(Word* at) {
+    const std::lock_guard lock{mutex_};
+    copy_ = at;
+    if (at != nullptr) copy(word_.load(std::memory_order_relaxed));
   }
   bool ok() const { return word_.load(std::memory_order_acquire) == 0; }
   /// The first failure, or nothing wrong.
@@ -29,7 +39,13 @@ class Status {
   std::atomic<Word>& word() { return word_; }
 
  private:
+  void copy(Word value) {
+    cuda::atomic_ref<Word, cuda::thread_scope_system>{*copy_}.store(
+        value, cuda::std::memory_order_release);
+  }
+
   std::atomic<Word> word_{0};
+  Word* copy_ = nullptr;
   mutable std::mutex mutex_;
   Error error_;
 };

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <ccl/bytes.hpp>
 #include <ccl/chunks.hpp>
 #include <ccl/patience.hpp>
 #include <ccl/seat.hpp>
@@ -24,7 +25,7 @@ struct Cursor {
 struct Messages {
   const Message* message = nullptr;
   const int* begin = nullptr;  // ranks + 1
-  Cursor* cursor = nullptr;    // channels * ranks, zero at launch
+  Cursor* cursor = nullptr;    // channels * ranks: scratch
 };
 
 /// What one launch over wires is told. Trivially copyable; everything it points to outlives the
@@ -45,7 +46,23 @@ struct WireWork {
   Messages sends, recvs;
   R reduction;
   Watch watch;
+
+  CCL_HD const Messages& sent() const { return sends; }
+  CCL_HD const Messages& received() const { return recvs; }
 };
+
+/// The same for an exchange whose messages travel with the launch: a GPU need not fetch them.
+struct ExchangeWork : WireWork<Bytes> {
+  static constexpr int most_ranks = 64, most_messages = 144;
+  explicit ExchangeWork(const WireWork<Bytes>& work) : WireWork<Bytes>{work} {}
+
+  Message message[most_messages];  // sends, then receives
+  int begin[2][most_ranks + 1];    // in `message`; of sends and of receives
+
+  CCL_HD Messages sent() const { return {message, begin[0], sends.cursor}; }
+  CCL_HD Messages received() const { return {message, begin[1], recvs.cursor}; }
+};
+static_assert(sizeof(ExchangeWork) <= 4000, "Kernel arguments beyond 4 KB want a newer driver.");
 
 /// What every share's address is a multiple of, at most 16: buffers, and the strides between
 /// shares.

@@ -19,7 +19,8 @@ enum class FrameKind : std::uint32_t {
   formed,       // rank to root: my part of the ring stands
   release,      // root to rank: the whole ring stands
   notice,       // a rank is lost or has aborted
-  goodbye       // I leave, all is well
+  goodbye,      // I leave, all is well
+  account       // what `rank` says of itself; `tag` is the number of its accounts so far
 };
 
 struct FrameHeader {

@@ -39,6 +39,12 @@ struct LoopbackMemory {
 }  // namespace detail
 
 Result<void> LoopbackTransport::can_connect(const PeerInfo& from, const PeerInfo& to) {
+  if (from.device >= 0 || to.device >= 0) {
+    return fail(Errc::no_transport,
+                fmt::format("loopback does not connect rank {} to rank {} (it is for CPU ranks); "
+                            "p2p or shm would",
+                            from.rank, to.rank));
+  }
   if (from.pid_hash == to.pid_hash) return {};
   return fail(Errc::no_transport,
               fmt::format("loopback does not connect rank {} to rank {} (they are in different "

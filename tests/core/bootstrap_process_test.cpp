@@ -65,6 +65,10 @@ class Ranks {
   void kill(int rank) {
     if (pids_[size_t(rank)] > 0) ::kill(pids_[size_t(rank)], SIGKILL);
   }
+  void stop(int rank) {
+    ::kill(pids_[size_t(rank)], SIGSTOP);
+    ::waitpid(pids_[size_t(rank)], nullptr, WUNTRACED);
+  }
   void wait() {
     for (pid_t& pid : pids_) {
       if (pid > 0) ::waitpid(pid, nullptr, 0);
@@ -226,4 +230,52 @@ TEST_CASE("a rank killed while ranks meet is named by every survivor") {
   std::printf(
       "killed during the start; slowest survivor: %.3f s; %d of %d had never met the rank\n",
       slowest, missed, 20 * 7);
+}
+
+TEST_CASE("accounts come from all ranks but the stopped ones, and from behind these") {
+  const Lo lo;
+  constexpr int ranks = 6;
+  const auto id = create_unique_id().value();
+  const auto word_of = [](int rank) {
+    return std::vector<std::byte>(40'000,
+                                  std::byte(10 + rank));  // more than a socket takes at once
+  };
+  Ranks all{ranks, [&](int rank, Outcome& o) -> Result<void> {
+              CCL_TRY(auto b, Bootstrap::join({&id, 1}, rank, ranks, {60, nullptr}));
+              b->set_account([&] { return word_of(rank); });
+              CCL_CHECK(b->barrier());
+              const auto full = b->accounts(30);
+              for (int r = 0; r < ranks; ++r) {
+                if (full[size_t(r)] != word_of(r)) return fail(Errc::internal, "not all answer");
+              }
+              o.steps = 1;
+              while (rank != 0 || o.steps != 2)
+                std::this_thread::sleep_for(std::chrono::milliseconds(5));
+              std::this_thread::sleep_for(std::chrono::milliseconds(300));
+              const auto start = Clock::now();
+              const auto some = b->accounts(2);
+              const double took_s = std::chrono::duration<double>(Clock::now() - start).count();
+              for (int r = 0; r < ranks; ++r) {
+                const bool stopped = r == 1 || r == 4;  // 2 and 3 are cut off from 0 by the ring
+                if (some[size_t(r)] == (stopped ? std::vector<std::byte>{} : word_of(r))) continue;
+                return fail(Errc::internal, "rank " + std::to_string(r) + " is taken wrongly");
+              }
+              if (took_s > 4) return fail(Errc::internal, "it took too long");
+              o.steps = 3;
+              for (;;) std::this_thread::sleep_for(std::chrono::seconds(1));
+            }};
+  const auto until = Clock::now() + std::chrono::seconds(60);
+  const auto reached = [&](int rank, int steps) {
+    while (all[rank].steps < steps && all[rank].code == Errc::ok && all[rank].at_s == 0 &&
+           Clock::now() < until) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
+    INFO("rank " << rank << ": " << all[rank].text);
+    CHECK(all[rank].steps >= steps);
+  };
+  for (int r = 0; r < ranks; ++r) reached(r, 1);
+  all.stop(1);
+  all.stop(4);
+  all[0].steps = 2;
+  reached(0, 3);
 }

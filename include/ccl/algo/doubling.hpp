@@ -17,6 +17,7 @@ struct Doubling {
   static constexpr bool root_moves_wires = false;
   /// Into one rank, at most: what the memory plan reckons with.
   static constexpr int most_wires(int ranks) { return ranks - 1; }
+  static constexpr int wires = 2;  // that one channel of a rank works on at once
   template <class Op>
   static constexpr bool supports = detail::one_of<Op, AllReduce>;
   /// Partial results become a rank's own data, so there is no place for a prologue or an epilogue.

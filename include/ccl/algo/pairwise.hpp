@@ -31,6 +31,7 @@ struct Pairwise {
   template <class Op, class Context>
   requires(!Op::reduces) CCL_HD static constexpr void run(Op, Context& context) {
     auto pairs = context.exchange();
+    pairs.begin();
     pairs.copy_own();
     while (advance(pairs)) pairs.rest();
   }

@@ -23,7 +23,7 @@ CCL_HD Fragments<typename Lane::Fragment, N> collect(const Lane& lane, const Pac
     CCL_UNROLL for (int n = 0; n < N; ++n) got[n] = lane.load(tile + n * Lane::tile_packets);
     here = true;
     CCL_UNROLL for (int n = 0; n < N; ++n) here = here & lane.here(got[n], flag);
-  } while (!lane.agree(here) && !lane.agree(patience.ends(peer, flag)));
+  } while (!lane.agree(here) && !lane.agree(patience.ends(peer, flag - 1)));  // steps before it
   Fragments<typename Lane::Fragment, N> result;
   CCL_UNROLL for (int n = 0; n < N; ++n) result.of[n] = lane.unpack(got[n]);
   return result;

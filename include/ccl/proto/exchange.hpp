@@ -7,23 +7,32 @@ namespace ccl {
 /// What `Pairwise` may do: move a slice of the next message to or from any peer that is ready.
 /// Messages are bytes, at multiples of `Align`. One channel's part of each message is a run of
 /// whole 128-byte lines.
-template <LaneGroup Group, Protocol<Group> Proto, class R, int Align>
+template <LaneGroup Group, Protocol<Group> Proto, class R, int Align, class Work = WireWork<R>>
 class Exchange {
   using Memory = typename Group::Memory;
   using Prims = WirePrims<Group, Proto, R, Align, 1, 1>;
   static_assert(sizeof(typename R::Type) == 1, "Messages are bytes.");
 
  public:
-  CCL_HD Exchange(Group group, const WireWork<R>& work, int channel)
+  CCL_HD Exchange(Group group, const Work& work, int channel)
       : group_{group}, work_{work}, channel_{channel}, patience_{work.watch} {}
 
   CCL_HD int rank() const { return work_.rank; }
   CCL_HD int ranks() const { return work_.ranks; }
 
+  /// Before anything else, by all lanes: nothing has been moved yet.
+  CCL_HD void begin() {
+    Memory::await_previous();
+    for (int p = group_.rank(); p < ranks(); p += Group::width) {
+      work_.sends.cursor[channel_ * ranks() + p] = {};
+      work_.recvs.cursor[channel_ * ranks() + p] = {};
+    }
+    group_.sync();
+  }
+
   /// Messages to myself. All lanes.
   CCL_HD void copy_own() {
-    Memory::await_previous();
-    const Messages &from = work_.sends, &to = work_.recvs;
+    const Messages from = work_.sent(), to = work_.received();
     for (int i = from.begin[rank()], j = to.begin[rank()];
          i < from.begin[rank() + 1] && j < to.begin[rank() + 1]; ++i, ++j) {
       const Message out = part(from.message[i]), in = part(to.message[j]);
@@ -42,8 +51,8 @@ class Exchange {
   }
 
   /// At most one slice to `peer`. False when nothing is left for it.
-  CCL_HD bool send_some(int peer) { return some<true>(peer, work_.sends); }
-  CCL_HD bool recv_some(int peer) { return some<false>(peer, work_.recvs); }
+  CCL_HD bool send_some(int peer) { return some<true>(peer, work_.sent()); }
+  CCL_HD bool recv_some(int peer) { return some<false>(peer, work_.received()); }
 
   /// Between two rounds over all peers: waits a little if nobody was ready.
   CCL_HD void rest() {
@@ -104,7 +113,7 @@ class Exchange {
   }
 
   Group group_;
-  const WireWork<R>& work_;
+  const Work& work_;
   int channel_;
   bool moved_ = false, gave_up_ = false;
   int waiting_ = -1;

@@ -6,10 +6,10 @@
 namespace ccl {
 
 /// What an algorithm over wires is given: one channel of one rank's launch.
-template <LaneGroup Group, Protocol<Group> Proto, class R, int Align>
+template <LaneGroup Group, Protocol<Group> Proto, class R, int Align, class Work = WireWork<R>>
 class WireContext {
  public:
-  CCL_HD WireContext(Group group, const WireWork<R>& work, int channel)
+  CCL_HD WireContext(Group group, const Work& work, int channel)
       : group_{group}, work_{work}, channel_{channel} {}
 
   CCL_HD RingSeat ring() const { return work_.rings[channel_]; }
@@ -27,12 +27,20 @@ class WireContext {
     const Index chunk = slice * (work_.chunk_steps / work_.slice_steps) / grain * grain;
     return {work_.layout, shares, channel_, work_.channels, chunk < grain ? grain : chunk, grain};
   }
+  /// Chunks that a wire holds: what may be sent before the peer receives.
+  CCL_HD int window() const {
+    const Wire& any = work_.in[channel_ * work_.ranks + any_peer()];
+    const int chunks = any.slot_count / work_.chunk_steps;
+    return chunks < 1 ? 1 : chunks;
+  }
   template <int In, int Out>
   CCL_HD WirePrims<Group, Proto, R, Align, In, Out> prims(const Peers<In>& ins,
                                                           const Peers<Out>& outs) const {
     return {group_, work_, channel_, ins, outs};
   }
-  CCL_HD Exchange<Group, Proto, R, Align> exchange() const { return {group_, work_, channel_}; }
+  CCL_HD Exchange<Group, Proto, R, Align, Work> exchange() const {
+    return {group_, work_, channel_};
+  }
 
  private:
   /// Chunks begin at multiples of 128 bytes, so that aligned buffers stay aligned.
@@ -50,7 +58,7 @@ class WireContext {
   }
 
   Group group_;
-  const WireWork<R>& work_;
+  const Work& work_;
   int channel_;
 };
 
@@ -66,6 +74,20 @@ struct WireBody {
   template <LaneGroup Group>
   CCL_HD void operator()(Group group, int channel) const {
     WireContext<Group, Proto, R, Align> context{group, work, channel};
+    Algo::run(Op{}, context);
+  }
+};
+
+/// One launch of an exchange whose messages travel with it.
+template <class Op, class Algo, class Proto, int Align>
+struct ExchangeBody {
+  using Work = ExchangeWork;
+  static constexpr int max_lanes = 512;
+  const Work& work;
+
+  template <LaneGroup Group>
+  CCL_HD void operator()(Group group, int channel) const {
+    WireContext<Group, Proto, Bytes, Align, Work> context{group, work, channel};
     Algo::run(Op{}, context);
   }
 };

@@ -70,7 +70,7 @@ class WirePrims {
   /// Leaves the counts for the next launch; who diagnoses may read them at any time.
   CCL_HD ~WirePrims() {
     group_.sync();  // every lane has read the counts, even of a launch without a step
-    if (group_.rank() != 0) return;
+    if (group_.rank() != 0 || patience_.gave_up()) return;  // then they say how far it came
     CCL_UNROLL for (int i = 0; i < MaxIn; ++i) {
       if (has_in(i)) Memory::store_relaxed(in_[i].kept, in_[i].received);
     }

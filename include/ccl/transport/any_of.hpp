@@ -1,6 +1,7 @@
 #pragma once
 
 #include <ccl/transport/loopback.hpp>
+#include <ccl/transport/p2p.hpp>
 #include <ccl/transport/shm.hpp>
 #include <ccl/transport/socket.hpp>
 #include <ccl/transport/transport.hpp>
@@ -99,8 +100,8 @@ struct AnyOf {
   }
 };
 
-/// What connects any two ranks that hold their data in CPU memory.
-using DefaultTransport = AnyOf<LoopbackTransport, ShmTransport, SocketTransport>;
+/// What connects any two ranks.
+using DefaultTransport = AnyOf<P2pTransport, LoopbackTransport, ShmTransport, SocketTransport>;
 static_assert(Transport<DefaultTransport>);
 
 }  // namespace ccl

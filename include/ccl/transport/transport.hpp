@@ -15,6 +15,9 @@ namespace ccl {
 
 class ProxyEngine;  // proxy.hpp: moves the bytes of proxied wires
 class Status;       // status.hpp: how a failure is told to everyone
+namespace detail {
+class GpuArena;  // the rank's GPU, and its memory that peers may map
+}
 
 /// How far a transport carries.
 enum class Reach { process, host, network };
@@ -38,6 +41,7 @@ struct TransportContext {
   Status* status = nullptr;            // waits end when it says stop
   std::array<std::byte, 16> secret{};  // of the communicator: connections prove it
   double deadline_s = 60;              // of one connect
+  detail::GpuArena* arena = nullptr;   // null on a CPU rank
 };
 
 /// One end of a made connection: its wires, one per channel, and what keeps them alive.
@@ -45,6 +49,7 @@ struct Connection {
   std::vector<Wire> wires;
   std::shared_ptr<void> owner;
   const char* transport = "";  // name of the transport that carries it
+  int line_bytes = 128;        // that land at once; a path of less than its transport says so here
 };
 
 namespace detail {

@@ -1,0 +1,13 @@
+# CLI11::CLI11 and CLI11_FOUND, also where its headers lie about without a package: those in
+# CCL_CLI11_INCLUDE_DIR then.
+find_package(CLI11 QUIET)
+if(NOT CLI11_FOUND)
+  find_path(CCL_CLI11_INCLUDE_DIR CLI/CLI.hpp DOC "Folder of CLI/CLI.hpp")
+  if(CCL_CLI11_INCLUDE_DIR)
+    set(CLI11_FOUND TRUE)
+    if(NOT TARGET CLI11::CLI11)
+      add_library(CLI11::CLI11 INTERFACE IMPORTED GLOBAL)
+      target_include_directories(CLI11::CLI11 INTERFACE ${CCL_CLI11_INCLUDE_DIR})
+    endif()
+  endif()
+endif()

@@ -1,0 +1,396 @@
+#pragma once
+
+#include <ccl/collective.hpp>
+#include <ccl/proto/ll.hpp>
+#include <ccl/proto/ll128.hpp>
+#include <ccl/proto/simple.hpp>
+#include <ccl/transport/any_of.hpp>
+
+#include <fmt/format.h>
+
+#include <array>
+#include <limits>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <tuple>
+
+namespace ccl {
+namespace detail {
+/// Up to which size a protocol is usually the faster one.
+template <class Proto>
+inline constexpr Index usual_most_bytes = !Proto::carries_flags ? std::numeric_limits<Index>::max()
+                                          : Proto::line_bytes >= 128 ? Index{1} << 20
+                                                                     : Index{64} << 10;
+/// Do CCL_ALGO and CCL_PROTO leave this candidate of `op` to choose from? In NCCL's syntax:
+/// "Ring,Tree", "^Tree", "Ring;allreduce:Tree".
+Result<bool> leaves(const char* op, const char* algo, const char* proto);
+
+template <class F>
+inline constexpr char functor_id = 0;  // its address tells functors apart
+
+template <class F>
+concept NamedFunctor = requires {
+  { F::name } -> std::convertible_to<std::string_view>;
+};
+}  // namespace detail
+
+/// A way to run an operation, for the list of an `AnyCollective`. Where none is asked for by name,
+/// it is used up to `most` bytes.
+template <class Algo, class Proto, class Transport = DefaultTransport,
+          Index MostBytes = detail::usual_most_bytes<Proto>>
+struct Candidate {
+  template <class Op>
+  using On = Collective<Op, Algo, Proto, Transport>;
+  using Algorithm = Algo;
+  static constexpr Index most_bytes = MostBytes;
+  static constexpr const char* algo = Algo::name;
+  static constexpr const char* proto = Proto::name;
+  static constexpr const char* transport = Transport::name;
+};
+
+// What a program holds code for: each candidate that reduces once for every type and reduction.
+template <class... Cs>
+struct Candidates {};
+template <class... Ts>
+struct Types {};
+template <class... Fs>
+struct Reductions {};
+
+/// A reduction chosen at run time: a functor's name ("sum", "max", ...), or a functor with its
+/// value
+/// (`PreMulSum{0.5}`).
+class RedOp {
+ public:
+  /// `name` must live as long as this.
+  constexpr RedOp(std::string_view name) : name_{name} {}
+  constexpr RedOp(const char* name) : name_{name} {}
+  template <detail::NamedFunctor F>
+  RedOp(const F& functor) : name_{F::name}, id_{&detail::functor_id<F>} {
+    static_assert(sizeof(F) <= sizeof value_ && cuda::std::is_trivially_copyable_v<F>,
+                  "ccl: a functor chosen at run time must be trivially copyable and take at most "
+                  "64 bytes");
+    std::memcpy(value_, &functor, sizeof functor);
+  }
+  std::string_view name() const { return name_; }
+  /// The functor; nothing if only its name is known and it cannot be made of nothing.
+  template <class F>
+  std::optional<F> as() const {
+    if (id_ == &detail::functor_id<F>) {
+      // A trivially copyable F begins its life in an array of bytes.
+      alignas(F) std::byte bytes[sizeof(F)];
+      std::memcpy(bytes, value_, sizeof(F));
+      return *std::launder(reinterpret_cast<const F*>(bytes));
+    }
+    if constexpr (std::is_default_constructible_v<F>) return F{};
+    return {};
+  }
+
+ private:
+  std::string_view name_;
+  const void* id_ = nullptr;  // of the functor's type; null: only the name is known
+  std::byte value_[64] = {};
+};
+
+/// One message of a group, its type chosen at run time.
+struct AnyMessage {
+  bool sends = false;
+  void* data = nullptr;  // only read if it is sent
+  Index count = 0;
+  DataType type = DataType::uint8;
+  int peer = -1;
+};
+
+/// An operation whose composition, element type and reduction are chosen at run time, out of those
+/// that the program lists. What it does not list is an error that says what there is.
+///
+///     using AllReduces = ccl::AnyCollective<
+///         ccl::AllReduce,
+///         ccl::Candidates<ccl::Candidate<ccl::Ring, ccl::LL>, ccl::Candidate<ccl::Ring,
+///         ccl::Simple>>, ccl::Types<float, ccl::bfloat16>, ccl::Reductions<ccl::Sum, ccl::Max>>;
+///
+/// Operations that only move data take every type, and are instantiated once for each candidate.
+/// A call names its candidate, "Tree", "Ring/LL" or "Ring/LL/any", or leaves the choice: the first
+/// whose `most_bytes` hold the larger buffer, else the last; where sizes may differ between ranks
+/// (AllToAllV, SendRecv), the last. All ranks must come to the same. `create` is collective and
+/// connects all candidates that CCL_ALGO and CCL_PROTO leave. A handle, as `Collective`.
+template <class Op, class CandidateList, class TypeList = Types<>,
+          class ReductionList = Reductions<>>
+class AnyCollective;
+
+template <class Op, class... Cs, class... Ts, class... Fs>
+class AnyCollective<Op, Candidates<Cs...>, Types<Ts...>, Reductions<Fs...>> {
+  static_assert(sizeof...(Cs) > 0,
+                "ccl: AnyCollective lists no candidate; give it Candidates<Candidate<Ring, LL>, "
+                "...>");
+  static_assert(!Op::reduces || (sizeof...(Ts) > 0 && sizeof...(Fs) > 0),
+                "ccl: this operation reduces, so AnyCollective needs Types<...> and "
+                "Reductions<...>: there is code for each pair of these and no other");
+  static_assert(Op::reduces || sizeof...(Ts) + sizeof...(Fs) == 0,
+                "ccl: this operation moves data of any type, by code that is there once; leave "
+                "Types and Reductions out");
+  static_assert((has_data_type<Ts> && ...),
+                "ccl: a type in Types has no DataType, so that no call could name it; use "
+                "Collective for it");
+  static_assert((detail::NamedFunctor<Fs> && ...),
+                "ccl: a functor in Reductions has no `name`, by which a call would choose it");
+  static constexpr bool is_v = cuda::std::same_as<Op, AllToAllV>;
+  static constexpr bool is_p2p = cuda::std::same_as<Op, SendRecv>;
+
+ public:
+  static Result<AnyCollective> create(const Communicator& comm) {
+    AnyCollective made{comm};
+    Result<void> good;
+    // In the order of the list, on all ranks.
+    each([&]<std::size_t I, class C>() {
+      if (!good) return;
+      good = made.template make<I, C>();
+    });
+    if (!good) return fail(std::move(good).error());
+    if (made.usable() == 0) {
+      return fail(
+          Errc::bad_setting,
+          fmt::format("{} has no candidate left (CCL_ALGO and CCL_PROTO exclude all of {}); "
+                      "unset one of them",
+                      Op::name, names()));
+    }
+    return made;
+  }
+
+  /// AllReduce and ReduceScatter, as in `Collective`.
+  Result<void> operator()(const void* send, void* recv, Index count, DataType type, const RedOp& op,
+                          Stream stream = {}, std::string_view which = {}) const
+      requires(Op::reduces && !Op::rooted) {
+    return reduce(type, op, pick(count, type, which),
+                  [&]<class T, class F>(const auto& call, const F& functor) {
+                    return call(static_cast<const T*>(send), static_cast<T*>(recv), count, functor,
+                                stream);
+                  });
+  }
+  /// Reduce.
+  Result<void> operator()(const void* send, void* recv, Index count, DataType type, const RedOp& op,
+                          int root, Stream stream = {}, std::string_view which = {}) const
+      requires(Op::reduces&& Op::rooted) {
+    return reduce(type, op, pick(count, type, which),
+                  [&]<class T, class F>(const auto& call, const F& functor) {
+                    return call(static_cast<const T*>(send), static_cast<T*>(recv), count, functor,
+                                root, stream);
+                  });
+  }
+  /// AllGather and AllToAll.
+  Result<void> operator()(const void* send, void* recv, Index count, DataType type,
+                          Stream stream = {}, std::string_view which = {}) const
+      requires(!Op::reduces && !Op::rooted && !is_v && !is_p2p) {
+    return move(type, pick(count, type, which), [&]<class T>(const auto& call) {
+      return call(static_cast<const T*>(send), static_cast<T*>(recv), count, stream);
+    });
+  }
+  /// Broadcast, Gather and Scatter.
+  Result<void> operator()(const void* send, void* recv, Index count, DataType type, int root,
+                          Stream stream = {}, std::string_view which = {}) const
+      requires(!Op::reduces && Op::rooted) {
+    return move(type, pick(count, type, which), [&]<class T>(const auto& call) {
+      return call(static_cast<const T*>(send), static_cast<T*>(recv), count, root, stream);
+    });
+  }
+  /// AllToAllV. Counts and offsets are in elements, one for each rank.
+  Result<void> operator()(const void* send, std::span<const Index> send_counts,
+                          std::span<const Index> send_offsets, void* recv,
+                          std::span<const Index> recv_counts, std::span<const Index> recv_offsets,
+                          DataType type, Stream stream = {},
+                          std::string_view which = {}) const requires is_v {
+    return move(type, pick(any_size, type, which), [&]<class T>(const auto& call) {
+      return call(static_cast<const T*>(send), send_counts, send_offsets, static_cast<T*>(recv),
+                  recv_counts, recv_offsets, stream);
+    });
+  }
+  /// Sends and receives that go on at once; see `Collective::group`. Each may have its own type.
+  Result<void> group(std::span<const AnyMessage> messages, Stream stream = {},
+                     std::string_view which = {}) const requires is_p2p {
+    std::vector<typename First::Leg> legs;
+    for (const AnyMessage& m : messages) {
+      CCL_CHECK(check_type(m.type));
+      legs.push_back({m.sends, m.data, m.count, size_of(m.type), m.peer});
+    }
+    CCL_TRY(const int at, pick(any_size, DataType::uint8, which));
+    return call(at, [&]<class C>(const auto& one) { return one.group(std::span{legs}, stream); });
+  }
+  Result<void> send(const void* data, Index count, DataType type, int to, Stream stream = {},
+                    std::string_view which = {}) const requires is_p2p {
+    const AnyMessage message{true, const_cast<void*>(data), count, type, to};
+    return group({&message, 1}, stream, which);
+  }
+  Result<void> recv(void* data, Index count, DataType type, int from, Stream stream = {},
+                    std::string_view which = {}) const requires is_p2p {
+    const AnyMessage message{false, data, count, type, from};
+    return group({&message, 1}, stream, which);
+  }
+
+  /// Every candidate of the list: "Ring/LL/any, Ring/Simple/any".
+  static std::string names() {
+    std::string all;
+    ((all += (all.empty() ? "" : ", ") + name_of<Cs>()), ...);
+    return all;
+  }
+  /// The candidate that a call of `count` elements without a name takes.
+  Result<std::string> choice(Index count, DataType type) const {
+    CCL_TRY(const int at, pick(is_v || is_p2p ? any_size : count, type, {}));
+    std::string name;
+    each([&]<std::size_t I, class C>() {
+      if (int(I) == at) name = name_of<C>();
+    });
+    return name;
+  }
+
+ private:
+  static constexpr Index any_size = -1;
+  using First = typename std::tuple_element_t<0, std::tuple<Cs...>>::template On<Op>;
+
+  explicit AnyCollective(const Communicator& comm) : comm_{comm} {}
+
+  /// Calls f<index, candidate>() for each of the list.
+  template <class F>
+  static void each(F&& f) {
+    [&]<std::size_t... I>(std::index_sequence<I...>) {
+      (f.template operator()<I, Cs>(), ...);
+    }
+    (std::index_sequence_for<Cs...>{});
+  }
+  template <class C>
+  static std::string name_of() {
+    return fmt::format("{}/{}/{}", C::algo, C::proto, C::transport);
+  }
+  template <std::size_t I, class C>
+  Result<void> make() {
+    CCL_TRY(const bool left, detail::leaves(Op::name, C::algo, C::proto));
+    if (!left) return {};
+    CCL_TRY(auto one, C::template On<Op>::create(comm_));
+    std::get<I>(calls_).emplace(std::move(one));
+    return {};
+  }
+  int usable() const {
+    return std::apply([](const auto&... call) { return (0 + ... + int(call.has_value())); },
+                      calls_);
+  }
+
+  cuda::std::unexpected<Error> not_listed(std::string what, std::string there) const {
+    Error error{Errc::not_supported,
+                fmt::format("{} has no code for {} in this program (it lists {}); add it to the "
+                            "AnyCollective",
+                            Op::name, what, there)};
+    error.rank = comm_.rank();
+    return fail(std::move(error));
+  }
+  Result<void> check_type(DataType type) const {
+    if (int(type) >= 0 && int(type) < data_type_count) return {};
+    return not_listed(fmt::format("type number {}", int(type)), data_type_names());
+  }
+
+  /// The index of the candidate for a call.
+  Result<int> pick(Index count, DataType type, std::string_view which) const {
+    CCL_CHECK(check_type(type));
+    Index bytes = std::numeric_limits<Index>::max();
+    const bool times_ranks =
+        detail::one_of<Op, AllGather, ReduceScatter, AllToAll, Gather, Scatter>;
+    if (count >= 0) bytes = count * size_of(type) * (times_ranks ? comm_.ranks() : 1);
+    int first = -1, last = -1;
+    bool listed = false;
+    each([&]<std::size_t I, class C>() {
+      const std::string name = which.empty() ? std::string{} : name_of<C>();
+      // A name fits in whole parts: "Ring" fits Ring/LL, "Ring/L" does not.
+      const bool asked =
+          which.empty() ||
+          (name.starts_with(which) && (name.size() == which.size() || name[which.size()] == '/'));
+      listed = listed || asked;
+      if (!asked || !std::get<I>(calls_)) return;
+      const bool fits = which.empty() ? bytes <= C::most_bytes : true;
+      if (first < 0 && fits) first = int(I);
+      last = int(I);
+    });
+    if (first >= 0) return first;
+    if (last >= 0) return last;
+    if (!listed) return not_listed(std::string{which}, names());
+    return fail(Errc::bad_setting, fmt::format("{} may not run {} (CCL_ALGO or CCL_PROTO exclude "
+                                               "it); unset them",
+                                               Op::name, which));
+  }
+
+  /// f<candidate>(its collective).
+  template <class F>
+  Result<void> call(int at, F&& f) const {
+    Result<void> result;
+    each([&]<std::size_t I, class C>() {
+      if (int(I) == at) result = f.template operator()<C>(*std::get<I>(calls_));
+    });
+    return result;
+  }
+
+  /// Only the label and the size of a type differ between calls that move data, so this is cheap.
+  template <class F>
+  Result<void> move(DataType type, Result<int> at, F&& f) const {
+    CCL_CHECK(at);
+    return call(*at, [&]<class C>(const auto& one) {
+      return with_type(type, [&]<class T>(TypeTag<T>) { return f.template operator()<T>(one); });
+    });
+  }
+
+  /// f<T, F>(collective, functor) for the T and F that are meant.
+  template <class G>
+  Result<void> reduce(DataType type, const RedOp& op, Result<int> at, G&& g) const {
+    CCL_CHECK(at);
+    if (!((data_type_of<Ts> == type) || ...)) {
+      return not_listed(fmt::format("type {}", ccl::name(type)),
+                        list({ccl::name(data_type_of<Ts>)...}));
+    }
+    if (!((op.name() == Fs::name) || ...)) {
+      return not_listed(fmt::format("reduction {}", op.name()), list({Fs::name...}));
+    }
+    return call(*at, [&]<class C>(const auto& one) {
+      Result<void> result;
+      (on_type<C, Ts>(type, op, one, g, result), ...);
+      return result;
+    });
+  }
+  template <class C, class T, class One, class G>
+  void on_type(DataType type, const RedOp& op, const One& one, G& g, Result<void>& result) const {
+    if (data_type_of<T> != type) return;
+    (on_functor<C, T, Fs>(op, one, g, result), ...);
+  }
+  template <class C, class T, class F, class One, class G>
+  void on_functor(const RedOp& op, const One& one, G& g, Result<void>& result) const {
+    if (op.name() != F::name) return;
+    if constexpr (runs<C, T, F>()) {
+      const auto functor = op.template as<F>();
+      if (functor) {
+        result = g.template operator()<T, F>(one, *functor);
+      } else {
+        result = fail(Errc::invalid_argument,
+                      fmt::format("{} needs its value (only its name was given on rank {}); pass "
+                                  "the functor",
+                                  F::name, comm_.rank()));
+      }
+    } else {
+      result = not_listed(fmt::format("{} of {} by {}", F::name, detail::type_label<T>(), C::algo),
+                          "what that algorithm can reduce");
+    }
+  }
+  template <class C, class T, class F>
+  static constexpr bool runs() {
+    using Algo = typename C::Algorithm;
+    if constexpr (!ReduceOp<F, accumulate_t<T>>) {
+      return false;
+    } else if constexpr (requires { Algo::template takes<F>; }) {
+      return Algo::template takes<F> && (!Algo::reorders || is_commutative<F>);
+    } else {
+      return !Algo::reorders || is_commutative<F>;
+    }
+  }
+  static std::string list(std::initializer_list<std::string_view> names) {
+    return fmt::format("{}", fmt::join(names, ", "));
+  }
+
+  Communicator comm_;
+  std::tuple<std::optional<typename Cs::template On<Op>>...> calls_;
+};
+
+}  // namespace ccl

@@ -1,0 +1,143 @@
+#pragma once
+
+// ccl.hpp, and the kernels of the compositions that a translation unit instantiates.
+
+// Primitives are for both sides, and CPU lanes call functions of the host only: nvcc says so for
+// each instantiation, at the end of the translation unit.
+#pragma nv_diag_suppress 20014
+
+#include <ccl/ccl.hpp>
+#include <ccl/cuda_executor.cuh>
+#include <ccl/device_code.hpp>
+
+namespace ccl::detail {
+
+inline const bool has_device_code = program_has_device_code = true;
+
+/// Who works together on a channel: a warp where packets carry flags, since no lane waits for
+/// another; many warps where a release is paid for each slice.
+template <class Proto, class Body>
+using LanesOf = cuda::std::conditional_t<
+    Proto::carries_flags, WarpLanes,
+    cuda::std::conditional_t<(Body::max_lanes >= 512), BlockLanes<512>, BlockLanes<128>>>;
+
+/// How many channels a message keeps busy, and on how many blocks they lie. Measured on H200: a
+/// channel is worth it from 1 KiB with flags and from 16 KiB without; up to 4 warps share a block,
+/// which starts sooner than more blocks do.
+template <class Group, class Body>
+CudaShape device_shape(Index bytes, int channels, const DeviceTarget& target) {
+  constexpr Index worth = Group::width == 32 ? 1024 : Index{32} * Group::width;
+  constexpr int groups = Body::max_lanes / Group::width;
+  const int most = target.most_blocks < channels ? target.most_blocks : channels;
+  Index use = div_up(bytes, worth);
+  use = use < 1 ? 1 : use < channels ? use : channels;
+  Index blocks = div_up<Index>(use, groups < 4 ? groups : 4);
+  blocks = blocks < most ? blocks : most;
+  if (blocks * groups < use) use = blocks * groups;
+  return {int(use), int(blocks), target.early};
+}
+
+/// Runs `call` on a device, whichever the thread was at.
+template <class F>
+cudaError_t on_device(int device, F call) {
+  int before = -1;
+  if (const cudaError_t e = cudaGetDevice(&before); e != cudaSuccess) return e;
+  if (before == device) return call();
+  if (const cudaError_t e = cudaSetDevice(device); e != cudaSuccess) return e;
+  const cudaError_t result = call();
+  (void)cudaSetDevice(before);
+  return result;
+}
+
+template <class Group, class Body>
+cudaError_t launch_body(typename Body::Work& work, Index bytes, const DeviceTarget& target) {
+  const CudaShape shape = device_shape<Group, Body>(bytes, work.channels, target);
+  work.channels = shape.channels;
+  return CudaExecutor::launch<Group, Body>(work, shape, target.stream);
+}
+
+template <class Kernels>
+struct Enrolled;
+
+template <class Op, class Algo, class Proto, class R>
+struct Enrolled<WireKernels<Op, Algo, Proto, R>> {
+  template <int Align>
+  using Body = WireBody<Op, Algo, Proto, Align, R>;
+  template <int Align>
+  using Group = LanesOf<Proto, Body<Align>>;
+
+  static int launch(const WireWork<R>& how, const DeviceTarget& target) {
+    return on_device(target.device, [&] {
+      WireWork<R> work = how;
+      const Index bytes = message_bytes(work);
+      if (alignment(work) == 16) return launch_body<Group<16>, Body<16>>(work, bytes, target);
+      return launch_body<Group<1>, Body<1>>(work, bytes, target);
+    });
+  }
+  static int load(int device) {
+    return on_device(device, [] {
+      const cudaError_t e = CudaExecutor::load<Group<16>, Body<16>>();
+      return e != cudaSuccess ? e : CudaExecutor::load<Group<1>, Body<1>>();
+    });
+  }
+  static inline KernelLoader loader{&load, nullptr};
+  static inline const bool once = [] {
+    WireKernels<Op, Algo, Proto, R>::launch = &launch;
+    loader.next = KernelsOf<Op, Algo, Proto>::first;
+    KernelsOf<Op, Algo, Proto>::first = &loader;
+    return true;
+  }();
+};
+
+template <class Algo, class Proto>
+struct Enrolled<ExchangeKernels<Algo, Proto>> {
+  template <int Align>
+  using Body = ExchangeBody<AllToAllV, Algo, Proto, Align>;
+  template <int Align>
+  using Group = LanesOf<Proto, Body<Align>>;
+
+  static int launch(const ExchangeWork& how, Index bytes, const DeviceTarget& target) {
+    return on_device(target.device, [&] {
+      ExchangeWork work = how;
+      Word bits = 16;
+      for (int m = 0; m < work.begin[1][work.ranks]; ++m) {
+        bits |= reinterpret_cast<cuda::std::uintptr_t>(work.message[m].data);
+      }
+      if (bits % 16 == 0) return launch_body<Group<16>, Body<16>>(work, bytes, target);
+      return launch_body<Group<1>, Body<1>>(work, bytes, target);
+    });
+  }
+  static int load(int device) {
+    return on_device(device, [] {
+      const cudaError_t e = CudaExecutor::load<Group<16>, Body<16>>();
+      return e != cudaSuccess ? e : CudaExecutor::load<Group<1>, Body<1>>();
+    });
+  }
+  static inline const bool once = [] {
+    ExchangeKernels<Algo, Proto>::launch = &launch;
+    ExchangeKernels<Algo, Proto>::load = &load;
+    return true;
+  }();
+};
+
+template <class R>
+struct Enrolled<AloneKernels<R>> {
+  static int launch(const R& reduction, const void* input, void* output, Index count,
+                    const DeviceTarget& target) {
+    return on_device(target.device, [&] {
+      return CudaExecutor::alone(reduction, input, output, count, target.stream);
+    });
+  }
+  static inline const bool once = [] {
+    AloneKernels<R>::launch = &launch;
+    return true;
+  }();
+};
+
+/// See `enroll`: taking the address instantiates the variable, whose initializer runs before main.
+template <class Kernels>
+void enroll_device_code(std::type_identity<Kernels>) {
+  (void)&Enrolled<Kernels>::once;
+}
+
+}  // namespace ccl::detail

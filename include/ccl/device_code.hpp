@@ -1,0 +1,74 @@
+#pragma once
+
+#include <ccl/bytes.hpp>
+#include <ccl/wire_work.hpp>
+
+#include <type_traits>
+
+struct CUstream_st;  // of CUDA: cudaStream_t points to it
+
+namespace ccl::detail {
+
+/// Where a launch goes. `most_blocks` fit beside what else may run.
+struct DeviceTarget {
+  int device = 0;
+  CUstream_st* stream = nullptr;
+  int most_blocks = 1;
+  bool early = true;  // may move in before the launch ahead of it has ended
+};
+
+// The kernels of a program, as far as host code needs to know them: pointers that <ccl/ccl.cuh>
+// fills in before main, for each composition that CUDA code instantiates; null otherwise. They
+// return a cudaError_t.
+
+/// Set by <ccl/ccl.cuh>.
+inline bool program_has_device_code = false;
+
+/// A launch over wires.
+template <class Op, class Algo, class Proto, class R>
+struct WireKernels {
+  static inline int (*launch)(const WireWork<R>&, const DeviceTarget&) = nullptr;
+};
+/// A launch of an exchange.
+template <class Algo, class Proto>
+struct ExchangeKernels {
+  static inline int (*launch)(const ExchangeWork&, Index bytes, const DeviceTarget&) = nullptr;
+  static inline int (*load)(int device) = nullptr;
+};
+/// One rank alone: its data through the reduction's prologue and epilogue.
+template <class R>
+struct AloneKernels {
+  static inline int (*launch)(const R&, const void* input, void* output, Index count,
+                              const DeviceTarget&) = nullptr;
+};
+
+/// All kernels that a composition may launch, to be loaded when it is created: a first launch may
+/// do that too late, while kernels run that wait for the rank that is loading.
+struct KernelLoader {
+  int (*load)(int device);
+  KernelLoader* next;
+};
+template <class Op, class Algo, class Proto>
+struct KernelsOf {
+  static inline KernelLoader* first = nullptr;
+};
+
+/// Instantiates what fills in `Kernels`, where this is CUDA code that has seen <ccl/ccl.cuh>. The
+/// function is found there by its argument; both definitions of a template that calls this do the
+/// same, whichever the linker keeps.
+template <class Kernels>
+void enroll() {
+  if constexpr (requires { enroll_device_code(std::type_identity<Kernels>{}); }) {
+    enroll_device_code(std::type_identity<Kernels>{});
+  }
+}
+
+/// What all of a launch over wires moves, for one rank: bytes.
+template <class R>
+Index message_bytes(const WireWork<R>& work) {
+  const Layout& l = work.layout;
+  const Index shares = l.split || (l.in_stride == 0 && l.out_stride == 0) ? 1 : work.ranks;
+  return l.count * shares * Index{sizeof(typename R::Type)};
+}
+
+}  // namespace ccl::detail

@@ -1,0 +1,43 @@
+#pragma once
+
+#include <ccl/transport/transport.hpp>
+
+#include <memory>
+
+namespace ccl {
+namespace detail {
+struct P2pEnd;
+}
+
+/// Between GPUs of one host that can address each other's memory (NVLink, PCIe). Slots lie in the
+/// receiver's memory, where the sender writes them; credits in the sender's. Memory is shared
+/// directly within a process; between processes by cuMem handles, passed as file descriptors over a
+/// Unix socket, or by legacy IPC handles where CCL_CUMEM_ENABLE is 0.
+struct P2pTransport {
+  static constexpr const char* name = "p2p";
+  static constexpr Reach reach = Reach::host;
+  static constexpr bool peer_addressable = true;
+  static constexpr bool proxied = false;
+  static constexpr int atomic_line_bytes = 128;  // shown by a litmus test on NVLink
+
+  /// One end before the other is known.
+  class End {
+   public:
+    Handshake handshake() const;
+    /// Also writes to the peer's memory and reads it back: a path that does not work is an error
+    /// that names it.
+    Result<Connection> connect(const Handshake& theirs);
+
+   private:
+    friend struct P2pTransport;
+    std::shared_ptr<detail::P2pEnd> end_;
+  };
+
+  /// Refuses CPU ranks, other hosts, GPUs without peer access, and everything if CCL_P2P_DISABLE is
+  /// 1.
+  static Result<void> can_connect(const PeerInfo& from, const PeerInfo& to);
+  static Result<End> setup(TransportContext& context, const Edge& edge);
+};
+static_assert(Transport<P2pTransport>);
+
+}  // namespace ccl

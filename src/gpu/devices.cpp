@@ -1,0 +1,57 @@
+#include "gpu/devices.hpp"
+
+#include <ccl/device_code.hpp>
+
+#include <fmt/format.h>
+
+#include "gpu/driver.hpp"
+
+namespace ccl::detail {
+
+std::string bus_id_text(cuda::std::int64_t bus_id) {
+  const auto bits = static_cast<unsigned long long>(bus_id);
+  return fmt::format("{:04x}:{:02x}:{:02x}.{:x}", bits >> 20, bits >> 12 & 0xff, bits >> 4 & 0xff,
+                     bits & 0xf);
+}
+
+cuda::std::int64_t bus_id_of(const std::string& text) {
+  cuda::std::int64_t id = 0;
+  for (const char c : text) {
+    const int digit = c >= '0' && c <= '9'   ? c - '0'
+                      : c >= 'a' && c <= 'f' ? c - 'a' + 10
+                      : c >= 'A' && c <= 'F' ? c - 'A' + 10
+                                             : -1;
+    if (digit >= 0) id = id << 4 | digit;
+  }
+  return id;
+}
+
+Result<void> describe_device(PeerInfo& info) {
+  CCL_TRY(const CudaDriver* const cuda, cuda_driver());
+  CUdevice device;
+  CCL_CHECK(cuda_check(
+      cuda->device_get(&device, info.device),
+      fmt::format("use CUDA device {} (this process sees {})", info.device, cuda_device_count())));
+  char text[32] = {};
+  CCL_CHECK(cuda_check(cuda->device_get_pci_bus_id(text, sizeof text, device), "ask a bus id"));
+  info.bus_id = bus_id_of(text);
+  int major = 0, minor = 0;
+  (void)cuda->device_get_attribute(&major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, device);
+  (void)cuda->device_get_attribute(&minor, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, device);
+  info.compute_capability = 10 * major + minor;
+  return {};
+}
+
+int choose_device(int local_rank, bool current) {
+  if (!program_has_device_code || cuda_device_count() == 0) return -1;
+  const CudaDriver& cuda = **cuda_driver();
+  CUcontext context = nullptr;
+  CUdevice device = -1;
+  if (current && cuda.ctx_get_current(&context) == CUDA_SUCCESS && context != nullptr &&
+      cuda.ctx_get_device(&device) == CUDA_SUCCESS) {
+    return device;
+  }
+  return local_rank % cuda_device_count();
+}
+
+}  // namespace ccl::detail

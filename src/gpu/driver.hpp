@@ -1,0 +1,92 @@
+#pragma once
+
+#include <ccl/result.hpp>
+
+#include <cuda.h>
+
+#include <string>
+
+namespace ccl::detail {
+
+// Macro: the names are macros themselves, and stand for the version that the headers declare.
+#define CCL_CUDA_DRIVER_CALLS(X)                                           \
+  X(init, cuInit)                                                          \
+  X(device_get_count, cuDeviceGetCount)                                    \
+  X(device_get, cuDeviceGet)                                               \
+  X(device_get_attribute, cuDeviceGetAttribute)                            \
+  X(device_get_by_pci_bus_id, cuDeviceGetByPCIBusId)                       \
+  X(device_get_pci_bus_id, cuDeviceGetPCIBusId)                            \
+  X(device_can_access_peer, cuDeviceCanAccessPeer)                         \
+  X(primary_ctx_retain, cuDevicePrimaryCtxRetain)                          \
+  X(primary_ctx_release, cuDevicePrimaryCtxRelease)                        \
+  X(ctx_get_current, cuCtxGetCurrent)                                      \
+  X(ctx_get_device, cuCtxGetDevice)                                        \
+  X(ctx_push_current, cuCtxPushCurrent)                                    \
+  X(ctx_pop_current, cuCtxPopCurrent)                                      \
+  X(ctx_enable_peer_access, cuCtxEnablePeerAccess)                         \
+  X(mem_alloc, cuMemAlloc)                                                 \
+  X(mem_free, cuMemFree)                                                   \
+  X(mem_host_alloc, cuMemHostAlloc)                                        \
+  X(mem_free_host, cuMemFreeHost)                                          \
+  X(mem_host_register, cuMemHostRegister)                                  \
+  X(mem_host_unregister, cuMemHostUnregister)                              \
+  X(mem_host_get_device_pointer, cuMemHostGetDevicePointer)                \
+  X(mem_create, cuMemCreate)                                               \
+  X(mem_release, cuMemRelease)                                             \
+  X(mem_address_reserve, cuMemAddressReserve)                              \
+  X(mem_address_free, cuMemAddressFree)                                    \
+  X(mem_map, cuMemMap)                                                     \
+  X(mem_unmap, cuMemUnmap)                                                 \
+  X(mem_set_access, cuMemSetAccess)                                        \
+  X(mem_get_granularity, cuMemGetAllocationGranularity)                    \
+  X(mem_export, cuMemExportToShareableHandle)                              \
+  X(mem_import, cuMemImportFromShareableHandle)                            \
+  X(memcpy_async, cuMemcpyAsync)                                           \
+  X(memset_async, cuMemsetD8Async)                                         \
+  X(ipc_get_mem_handle, cuIpcGetMemHandle)                                 \
+  X(ipc_open_mem_handle, cuIpcOpenMemHandle)                               \
+  X(ipc_close_mem_handle, cuIpcCloseMemHandle)                             \
+  X(stream_create, cuStreamCreate)                                         \
+  X(stream_destroy, cuStreamDestroy)                                       \
+  X(stream_synchronize, cuStreamSynchronize)                               \
+  X(stream_wait_event, cuStreamWaitEvent)                                  \
+  X(stream_is_capturing, cuStreamIsCapturing)                              \
+  X(stream_get_capture_info, cuStreamGetCaptureInfo)                       \
+  X(stream_update_capture_dependencies, cuStreamUpdateCaptureDependencies) \
+  X(graph_add_event_record_node, cuGraphAddEventRecordNode)                \
+  X(graph_add_dependencies, cuGraphAddDependencies)                        \
+  X(graph_remove_dependencies, cuGraphRemoveDependencies)                  \
+  X(ctx_record_event, cuCtxRecordEvent)                                    \
+  X(ctx_synchronize, cuCtxSynchronize)                                     \
+  X(event_create, cuEventCreate)                                           \
+  X(event_record, cuEventRecord)                                           \
+  X(event_query, cuEventQuery)                                             \
+  X(event_synchronize, cuEventSynchronize)                                 \
+  X(event_destroy, cuEventDestroy)                                         \
+  X(thread_exchange_capture_mode, cuThreadExchangeStreamCaptureMode)       \
+  X(user_object_create, cuUserObjectCreate)                                \
+  X(user_object_release, cuUserObjectRelease)                              \
+  X(graph_retain_user_object, cuGraphRetainUserObject)                     \
+  X(get_error_name, cuGetErrorName)                                        \
+  X(get_error_string, cuGetErrorString)
+
+/// libcuda, opened at run time: one binary serves machines with and without a driver.
+struct CudaDriver {
+#define CCL_CUDA_DRIVER_MEMBER(member, function) decltype(&::function) member = nullptr;
+  CCL_CUDA_DRIVER_CALLS(CCL_CUDA_DRIVER_MEMBER)
+#undef CCL_CUDA_DRIVER_MEMBER
+};
+
+/// The driver, initialised; an error that says what is missing. Any thread, any number of times.
+Result<const CudaDriver*> cuda_driver();
+/// GPUs that this process may use; 0 without a driver.
+int cuda_device_count();
+
+/// An error of a failed call: "cannot <what> (CUDA_ERROR_..., <text>)".
+Error cuda_error(CUresult code, const std::string& what);
+inline Result<void> cuda_check(CUresult code, const std::string& what) {
+  if (code == CUDA_SUCCESS) return {};
+  return fail(cuda_error(code, what));
+}
+
+}  // namespace ccl::detail

@@ -1,0 +1,64 @@
+#pragma once
+
+#include <ccl/patience.hpp>
+
+#include <memory>
+#include <mutex>
+
+#include "gpu/driver.hpp"
+
+namespace ccl::detail {
+
+/// What kernels poll and leave for the host, in pinned memory: the host writes and reads it without
+/// a call, whatever the GPU is doing. Kernels look at it once in thousands of polls.
+struct Watched {
+  Word stop = 0;
+  GaveUp gave_up;
+  Word waits = 0;  // `WaitsFor`
+};
+
+/// One GPU as a rank uses it: holds its primary context, a stream for the library's own copies and
+/// what kernels poll.
+class Gpu {
+ public:
+  static Result<std::shared_ptr<Gpu>> open(int device);
+  ~Gpu();
+  Gpu(const Gpu&) = delete;
+  Gpu& operator=(const Gpu&) = delete;
+
+  const CudaDriver& driver() const { return driver_; }
+  int device() const { return device_; }
+  int multiprocessors() const { return multiprocessors_; }
+  Watched& watched() const { return *watched_; }
+  CUcontext context() const { return context_; }
+
+  /// While it lives, the GPU's context is the calling thread's, and calls that a stream's capture
+  /// would otherwise forbid are allowed: they do not touch that stream.
+  class Current {
+   public:
+    explicit Current(const Gpu& gpu);
+    ~Current();
+    Current(const Current&) = delete;
+    Current& operator=(const Current&) = delete;
+
+   private:
+    const CudaDriver& driver_;
+    CUstreamCaptureMode mode_ = CU_STREAM_CAPTURE_MODE_RELAXED;
+  };
+
+  /// Copies at once, beside whatever the GPU does. Any memory to any.
+  Result<void> copy(void* to, const void* from, std::size_t bytes) const;
+  Result<void> clear(void* at, std::size_t bytes) const;
+
+ private:
+  Gpu(const CudaDriver& driver, int device) : driver_{driver}, device_{device} {}
+  const CudaDriver& driver_;
+  int device_;
+  int multiprocessors_ = 0;
+  CUcontext context_ = nullptr;
+  CUstream stream_ = nullptr;
+  Watched* watched_ = nullptr;
+  mutable std::mutex mutex_;  // of the stream
+};
+
+}  // namespace ccl::detail

@@ -1,0 +1,224 @@
+#include "gpu/memory.hpp"
+
+#include <ccl/settings.hpp>
+
+#include <fmt/format.h>
+
+#include <map>
+#include <mutex>
+#include <tuple>
+
+#include "transport/wire_memory.hpp"
+
+namespace ccl::detail {
+namespace {
+
+constexpr std::size_t up(std::size_t bytes, std::size_t to) {
+  return (bytes + to - 1) / to * to;
+}
+
+/// What this process has made (by its own device) or mapped (by the device that maps), by id.
+struct Registry {
+  using Key = std::tuple<Word, Word, int>;  // device -1: the owner
+  std::mutex mutex;
+  std::map<Key, std::weak_ptr<GpuMemory>> known;
+  static Registry& instance() {
+    static Registry* const registry = new Registry;  // outlives the last connection at exit
+    return *registry;
+  }
+  std::shared_ptr<GpuMemory> find(const GpuMemoryName& name, int device) {
+    const std::lock_guard lock{mutex};
+    const auto found = known.find({name.id[0], name.id[1], device});
+    return found == known.end() ? nullptr : found->second.lock();
+  }
+  void put(const GpuMemoryName& name, int device, std::weak_ptr<GpuMemory> memory) {
+    const std::lock_guard lock{mutex};
+    known[{name.id[0], name.id[1], device}] = std::move(memory);
+  }
+  void drop(const GpuMemoryName& name, int device) {
+    const std::lock_guard lock{mutex};
+    const auto found = known.find({name.id[0], name.id[1], device});
+    if (found != known.end() && found->second.expired()) known.erase(found);
+  }
+};
+
+CUmemAllocationProp properties(int device) {
+  CUmemAllocationProp how{};
+  how.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+  how.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+  how.location.id = device;
+  how.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+  return how;
+}
+CUmemAccessDesc writable(int device) {
+  CUmemAccessDesc access{};
+  access.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+  access.location.id = device;
+  access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+  return access;
+}
+
+Result<bool> has_handles(const Gpu& gpu) {
+  CCL_TRY(const bool wanted, setting_flag("CUMEM_ENABLE"));
+  if (!wanted) return false;
+  CUdevice device;
+  CCL_CHECK(cuda_check(gpu.driver().device_get(&device, gpu.device()), "get the device"));
+  int managed = 0, files = 0;
+  (void)gpu.driver().device_get_attribute(
+      &managed, CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, device);
+  (void)gpu.driver().device_get_attribute(
+      &files, CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED, device);
+  return managed != 0 && files != 0;
+}
+
+}  // namespace
+
+Result<std::shared_ptr<GpuMemory>> GpuMemory::allocate(std::shared_ptr<Gpu> gpu,
+                                                       std::size_t bytes) {
+  CCL_TRY(const bool handles, has_handles(*gpu));
+  std::shared_ptr<GpuMemory> memory{new GpuMemory{std::move(gpu)}};
+  memory->own_ = true;
+  CCL_CHECK(fill_random(&memory->name_.id, sizeof memory->name_.id));
+  {
+    const Gpu::Current current{*memory->gpu_};
+    CCL_CHECK(handles ? memory->allocate_handles(bytes) : memory->allocate_legacy(bytes));
+  }
+  CCL_CHECK(memory->gpu_->clear(memory->base_, memory->name_.bytes));
+  Registry::instance().put(memory->name_, -1, memory);
+  memory->enlisted_ = true;
+  return memory;
+}
+
+Result<void> GpuMemory::allocate_handles(std::size_t bytes) {
+  const CudaDriver& cuda = gpu_->driver();
+  const CUmemAllocationProp how = properties(gpu_->device());
+  std::size_t grain = 0;
+  CCL_CHECK(cuda_check(cuda.mem_get_granularity(&grain, &how, CU_MEM_ALLOC_GRANULARITY_RECOMMENDED),
+                       "ask for the granularity of memory"));
+  name_.handles = 1;
+  name_.bytes = up(bytes, grain);
+  CCL_CHECK(cuda_check(cuda.mem_create(&handle_, name_.bytes, &how, 0),
+                       fmt::format("allocate {} bytes on device {}", name_.bytes, gpu_->device())));
+  return map_handle();
+}
+
+Result<void> GpuMemory::allocate_legacy(std::size_t bytes) {
+  const CudaDriver& cuda = gpu_->driver();
+  // A handle names a whole allocation of the driver's, which holds several small ones.
+  name_.bytes = up(bytes, std::size_t{2} << 20);
+  CUdeviceptr at = 0;
+  CCL_CHECK(cuda_check(cuda.mem_alloc(&at, name_.bytes),
+                       fmt::format("allocate {} bytes on device {}", name_.bytes, gpu_->device())));
+  base_ = reinterpret_cast<std::byte*>(at);
+  return cuda_check(cuda.ipc_get_mem_handle(&name_.ipc, at), "get an IPC handle");
+}
+
+Result<void> GpuMemory::map_handle() {
+  const CudaDriver& cuda = gpu_->driver();
+  CUdeviceptr at = 0;
+  CCL_CHECK(cuda_check(cuda.mem_address_reserve(&at, name_.bytes, 0, 0, 0), "reserve addresses"));
+  base_ = reinterpret_cast<std::byte*>(at);
+  CCL_CHECK(cuda_check(cuda.mem_map(at, name_.bytes, 0, handle_, 0), "map memory"));
+  mapped_ = true;
+  const CUmemAccessDesc access = writable(gpu_->device());
+  return cuda_check(cuda.mem_set_access(at, name_.bytes, &access, 1),
+                    fmt::format("let device {} use the memory", gpu_->device()));
+}
+
+Result<std::shared_ptr<GpuMemory>> GpuMemory::find(const Gpu& gpu, const GpuMemoryName& name) {
+  auto memory = Registry::instance().find(name, -1);
+  if (!memory || memory->gpu_->device() == gpu.device()) return memory;
+  const CudaDriver& cuda = gpu.driver();
+  const Gpu::Current current{gpu};
+  if (memory->name_.handles != 0) {
+    const CUmemAccessDesc access = writable(gpu.device());
+    CCL_CHECK(cuda_check(cuda.mem_set_access(reinterpret_cast<CUdeviceptr>(memory->base_),
+                                             memory->name_.bytes, &access, 1),
+                         fmt::format("let device {} use memory of device {}", gpu.device(),
+                                     memory->gpu_->device())));
+    return memory;
+  }
+  CUcontext theirs = nullptr;
+  {
+    const Gpu::Current owner{*memory->gpu_};
+    (void)cuda.ctx_get_current(&theirs);
+  }
+  const CUresult code = cuda.ctx_enable_peer_access(theirs, 0);
+  if (code != CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED) {
+    CCL_CHECK(cuda_check(code, fmt::format("let device {} use memory of device {}", gpu.device(),
+                                           memory->gpu_->device())));
+  }
+  return memory;
+}
+
+std::shared_ptr<GpuMemory> GpuMemory::mapped(const Gpu& gpu, const GpuMemoryName& name) {
+  return Registry::instance().find(name, gpu.device());
+}
+
+Result<std::shared_ptr<GpuMemory>> GpuMemory::map(std::shared_ptr<Gpu> gpu,
+                                                  const GpuMemoryName& name, const Fd& fd) {
+  std::shared_ptr<GpuMemory> memory{new GpuMemory{std::move(gpu)}};
+  memory->name_ = name;
+  const CudaDriver& cuda = memory->gpu_->driver();
+  const Gpu::Current current{*memory->gpu_};
+  if (name.handles != 0) {
+    // The driver takes the descriptor for a pointer.
+    void* const descriptor = reinterpret_cast<void*>(std::uintptr_t(fd.get()));
+    CCL_CHECK(cuda_check(
+        cuda.mem_import(&memory->handle_, descriptor, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR),
+        "import a peer's memory"));
+    CCL_CHECK(memory->map_handle());
+  } else {
+    CUdeviceptr at = 0;
+    CCL_CHECK(
+        cuda_check(cuda.ipc_open_mem_handle(&at, name.ipc, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS),
+                   "open a peer's memory"));
+    memory->base_ = reinterpret_cast<std::byte*>(at);
+  }
+  Registry::instance().put(name, memory->gpu_->device(), memory);
+  memory->enlisted_ = true;
+  return memory;
+}
+
+Result<Fd> GpuMemory::share() const {
+  int fd = -1;
+  CCL_CHECK(cuda_check(
+      gpu_->driver().mem_export(&fd, handle_, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0),
+      "share memory"));
+  return Fd{fd};
+}
+
+GpuMemory::~GpuMemory() {
+  if (enlisted_) Registry::instance().drop(name_, own_ ? -1 : gpu_->device());
+  const CudaDriver& cuda = gpu_->driver();
+  const Gpu::Current current{*gpu_};
+  const CUdeviceptr at = reinterpret_cast<CUdeviceptr>(base_);
+  if (name_.handles != 0) {
+    if (mapped_) (void)cuda.mem_unmap(at, name_.bytes);
+    if (base_ != nullptr) (void)cuda.mem_address_free(at, name_.bytes);
+    if (handle_ != 0) (void)cuda.mem_release(handle_);
+  } else if (base_ != nullptr) {
+    if (own_) {
+      (void)cuda.mem_free(at);
+    } else {
+      (void)cuda.ipc_close_mem_handle(at);
+    }
+  }
+}
+
+Result<void> GpuArena::reserve(std::size_t bytes) {
+  if (memory_ && memory_->name().bytes - used_ >= bytes) return {};
+  CCL_TRY(memory_, GpuMemory::allocate(gpu_, bytes));
+  used_ = 0;
+  return {};
+}
+
+Result<GpuBlock> GpuArena::allocate(std::size_t bytes) {
+  bytes = up(bytes, 128);
+  CCL_CHECK(reserve(bytes));
+  GpuBlock block{memory_, used_};
+  used_ += bytes;
+  return block;
+}
+
+}  // namespace ccl::detail

@@ -1,0 +1,64 @@
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "gpu/gpu.hpp"
+
+namespace ccl::detail {
+
+/// Keeps the launches of one communicator in order, whatever streams they are on: they share wires,
+/// and two that ran at once might each hold multiprocessors that the other's peers wait for.
+///
+/// Launches on one stream are in order by themselves. One on another stream than the last waits for
+/// that by an event, so the last stream must still exist then. A captured graph waits for that
+/// event when its replay begins, and records it when its last collective has ended, on a branch of
+/// its own, so that collectives of a graph follow each other as closely as they can. Replays are
+/// not seen here: from the first capture on, every launch outside a graph waits and records, too.
+class GpuOrder {
+ public:
+  explicit GpuOrder(std::shared_ptr<Gpu> gpu) : gpu_{std::move(gpu)} {}
+  ~GpuOrder();
+  GpuOrder(const GpuOrder&) = delete;
+  GpuOrder& operator=(const GpuOrder&) = delete;
+
+  /// Around each launch, on the thread that launches; the lock is held in between.
+  Result<void> before(CUstream stream, const std::shared_ptr<void>& keep);
+  Result<void> after(CUstream stream);
+  void give_up() { mutex_.unlock(); }  // instead of `after`: nothing was launched
+
+  /// What kernels that run may still use: let go of once they have ended. Never blocks.
+  void retire(std::shared_ptr<void> used);
+  /// Waits for all that was retired, and for all else that the GPU does; for the end.
+  void drain();
+
+ private:
+  struct Retired {
+    CUevent event;
+    std::shared_ptr<void> used;
+  };
+  Result<void> enter_graph(CUstream stream, CUgraph graph, const std::shared_ptr<void>& keep);
+  Result<void> make_event();
+
+  std::shared_ptr<Gpu> gpu_;
+  std::mutex mutex_;
+  CUevent turn_ = nullptr;  // the last launch has ended
+  CUstream last_ = nullptr;
+  bool launched_ = false, graphs_ = false;
+  // Of the capture that was seen last.
+  cuuint64_t capture_ = 0;
+  bool capturing_ = false;
+  CUgraph graph_ = nullptr;
+  CUstream in_graph_ = nullptr;    // the stream of its last launch
+  CUgraphNode ended_ = nullptr;    // records `turn_`
+  std::vector<CUgraphNode> ends_;  // what `ended_` depends on
+  std::vector<void*> kept_;        // by this capture's graph
+  std::vector<Retired> retired_;
+};
+
+/// Lets go of what destroyed graphs have kept. Their destruction may come at a time when the driver
+/// takes no calls, so others do it later.
+void bury_graphs();
+
+}  // namespace ccl::detail

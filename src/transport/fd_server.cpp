@@ -1,0 +1,281 @@
+#include "transport/fd_server.hpp"
+
+#include <ccl/status.hpp>
+
+#include <fmt/format.h>
+
+#include <atomic>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <system_error>
+#include <thread>
+
+#include "os_error.hpp"
+#include "transport/wire_memory.hpp"
+#include <poll.h>
+#include <pthread.h>
+#include <sys/eventfd.h>
+
+namespace ccl::detail {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+/// What is said to the offering process, and what comes back along with the fd.
+struct Request {
+  Proof proof;
+};
+struct Reply {
+  int found;  // 0: nothing is on offer for this proof
+  WireShape shape;
+};
+
+/// Same user at the other end of a Unix socket?
+bool same_user(int fd) {
+  ucred peer{};
+  socklen_t bytes = sizeof peer;
+  return ::getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &bytes) == 0 && peer.uid == ::geteuid();
+}
+
+bool send_reply(int socket, const Reply& reply, int fd) {
+  iovec data{const_cast<Reply*>(&reply), sizeof reply};
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
+  msghdr message{};
+  message.msg_iov = &data;
+  message.msg_iovlen = 1;
+  if (fd >= 0) {
+    message.msg_control = control;
+    message.msg_controllen = sizeof control;
+    cmsghdr* const head = CMSG_FIRSTHDR(&message);
+    head->cmsg_level = SOL_SOCKET;
+    head->cmsg_type = SCM_RIGHTS;
+    head->cmsg_len = CMSG_LEN(sizeof(int));
+    std::memcpy(CMSG_DATA(head), &fd, sizeof fd);
+  }
+  return ::sendmsg(socket, &message, MSG_NOSIGNAL) == ssize_t(sizeof reply);
+}
+
+/// Bytes received; `fd` gets the descriptor that came along, if one did.
+ssize_t receive_reply(int socket, Reply& reply, Fd& fd) {
+  iovec data{&reply, sizeof reply};
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
+  msghdr message{};
+  message.msg_iov = &data;
+  message.msg_iovlen = 1;
+  message.msg_control = control;
+  message.msg_controllen = sizeof control;
+  const ssize_t bytes = ::recvmsg(socket, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+  for (cmsghdr* head = CMSG_FIRSTHDR(&message); bytes >= 0 && head != nullptr;
+       head = CMSG_NXTHDR(&message, head)) {
+    if (head->cmsg_level != SOL_SOCKET || head->cmsg_type != SCM_RIGHTS) continue;
+    int got = -1;
+    std::memcpy(&got, CMSG_DATA(head), sizeof got);
+    fd = Fd{got};
+  }
+  return bytes;
+}
+
+/// Hands out this process's fds.
+class FdServer {
+ public:
+  /// Of this process: a child starts with none.
+  static FdServer& instance() {
+    static const int registered = ::pthread_atfork(nullptr, nullptr, &forget);
+    (void)registered;
+    FdServer* server = current_.load();
+    while (server == nullptr) {
+      auto fresh = std::make_unique<FdServer>();
+      if (current_.compare_exchange_strong(server, fresh.get())) server = fresh.release();
+    }
+    return *server;  // outlives the last connection at exit
+  }
+
+  Result<UnixName> offer(const Proof& proof, const WireShape& shape, Fd fd) {
+    const std::lock_guard lock{mutex_};
+    if (!running_) {
+      CCL_CHECK(listen());
+      try {
+        std::thread{[this] { serve(); }}.detach();  // ends by itself, and this object never does
+      } catch (const std::system_error& problem) {
+        listener_.reset();
+        return fail(os_error(Errc::system,
+                             fmt::format("cannot start a thread ({})", problem.what()),
+                             problem.code().value()));
+      }
+      running_ = true;
+    }
+    offers_[proof] = Offer{shape, std::move(fd)};  // before the thread gets the mutex
+    return name_;
+  }
+  void withdraw(const Proof& proof) {
+    const std::lock_guard lock{mutex_};
+    if (offers_.erase(proof) != 0 && running_) ::eventfd_write(bell_.get(), 1);
+  }
+
+ private:
+  struct Offer {
+    WireShape shape;
+    Fd fd;
+  };
+
+  static void forget() {
+    if (FdServer* const server = current_.exchange(nullptr)) {
+      ::close(server->listener_.get());  // or the parent's name would outlive the parent
+    }
+  }
+
+  Result<void> listen() {
+    listener_ = Fd{::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)};
+    bell_ = Fd{::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};
+    name_ = {};
+    name_.address.sun_family = AF_UNIX;
+    name_.bytes = sizeof name_.address;
+    sockaddr* const address = reinterpret_cast<sockaddr*>(&name_.address);
+    if (!listener_ || !bell_ || ::bind(listener_.get(), address, sizeof(sa_family_t)) != 0 ||
+        ::listen(listener_.get(), 1024) != 0 ||
+        ::getsockname(listener_.get(), address, &name_.bytes) != 0) {
+      const int os_code = errno;
+      return fail(
+          os_error(Errc::system,
+                   fmt::format("cannot listen on a Unix socket for those who share memory ({})",
+                               std::strerror(os_code)),
+                   os_code));
+    }
+    return {};
+  }
+
+  void serve() {
+    std::vector<Fd> callers;
+    std::vector<pollfd> watched;
+    for (;;) {
+      {
+        const std::lock_guard lock{mutex_};
+        if (offers_.empty()) {
+          listener_.reset();
+          bell_.reset();
+          running_ = false;
+          return;
+        }
+      }
+      watched.assign({{listener_.get(), POLLIN, 0}, {bell_.get(), POLLIN, 0}});
+      for (const Fd& caller : callers) watched.push_back({caller.get(), POLLIN, 0});
+      if (::poll(watched.data(), nfds_t(watched.size()), -1) < 0) continue;
+      eventfd_t rings = 0;
+      if (watched[1].revents != 0) ::eventfd_read(bell_.get(), &rings);
+      for (std::size_t c = callers.size(); c-- > 0;) {
+        if (watched[c + 2].revents == 0) continue;
+        answer(callers[c].get());
+        callers.erase(callers.begin() + std::ptrdiff_t(c));
+      }
+      if (watched[0].revents != 0) {
+        Fd caller{::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK)};
+        if (!caller || !same_user(caller.get())) continue;
+        if (callers.size() == 1024) callers.erase(callers.begin());  // the oldest silent one
+        callers.push_back(std::move(caller));
+      }
+    }
+  }
+
+  void answer(int caller) {
+    Request request{};
+    if (::recv(caller, &request, sizeof request, 0) != ssize_t(sizeof request)) return;
+    const std::lock_guard lock{mutex_};
+    const auto found = offers_.find(request.proof);
+    if (found == offers_.end()) {
+      send_reply(caller, Reply{}, -1);
+    } else if (send_reply(caller, Reply{1, found->second.shape}, found->second.fd.get())) {
+      offers_.erase(found);
+    }
+  }
+
+  static inline std::atomic<FdServer*> current_{nullptr};
+  std::mutex mutex_;
+  std::map<Proof, Offer> offers_;  // by what must be said
+  bool running_ = false;           // the thread looks at `offers_` again before it ends
+  Fd listener_, bell_;
+  UnixName name_;
+};
+
+}  // namespace
+
+Result<FdOffer> FdOffer::make(const Proof& proof, const WireShape& shape, Fd fd) {
+  FdOffer offer;
+  CCL_TRY(offer.name_, FdServer::instance().offer(proof, shape, std::move(fd)));
+  offer.proof_ = proof;
+  offer.open_ = true;
+  return offer;
+}
+FdOffer::~FdOffer() {
+  if (open_) FdServer::instance().withdraw(proof_);
+}
+
+Result<Fd> fetch_fd(const TransportContext& context, const Edge& edge, const char* transport,
+                    const UnixName& from, const Proof& proof) {
+  const auto refuse = [&](Errc code, std::string what, int os_code = 0) {
+    return fail(edge_error(edge, transport, code, std::move(what), os_code));
+  };
+  const auto refuse_errno = [&](Errc code, const char* what, int os_code) {
+    return refuse(code, fmt::format("{} ({})", what, std::strerror(os_code)), os_code);
+  };
+  if (from.bytes <= sizeof(sa_family_t) || from.bytes > sizeof from.address) {
+    return refuse(
+        Errc::mismatch,
+        fmt::format("the other end's handshake is not one of the {} transport", transport));
+  }
+  const auto end = Clock::now() + std::chrono::duration_cast<Clock::duration>(
+                                      std::chrono::duration<double>(context.deadline_s));
+  const auto may_wait = [&]() -> Result<void> {
+    if (context.status != nullptr) CCL_CHECK(context.status->result());
+    if (Clock::now() < end) return {};
+    return refuse(Errc::timed_out,
+                  fmt::format("no memory from rank {} on {} within {} s (its process is stopped or "
+                              "overloaded); raise the deadline",
+                              edge.peer.rank, edge.peer.host, context.deadline_s));
+  };
+  const Fd socket{::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)};
+  if (!socket) return refuse_errno(Errc::system, "cannot make a Unix socket", errno);
+  while (::connect(socket.get(), reinterpret_cast<const sockaddr*>(&from.address), from.bytes) !=
+         0) {
+    if (errno == ECONNREFUSED) {
+      return refuse_errno(Errc::peer_lost, "the other end listens no more", errno);
+    }
+    if (errno != EAGAIN && errno != EINTR) {
+      return refuse_errno(Errc::network, "cannot reach the other end's Unix socket", errno);
+    }
+    CCL_CHECK(may_wait());  // the queue is full
+    std::this_thread::sleep_for(std::chrono::milliseconds{1});
+  }
+  if (!same_user(socket.get())) {
+    return refuse(Errc::refused, "the other end's Unix socket belongs to another user");
+  }
+  const Request request{proof};
+  if (::send(socket.get(), &request, sizeof request, MSG_NOSIGNAL) != ssize_t(sizeof request)) {
+    return refuse_errno(Errc::peer_lost, "the other end hung up", errno);
+  }
+  pollfd answer{socket.get(), POLLIN, 0};
+  while (::poll(&answer, 1, 20) <= 0) CCL_CHECK(may_wait());
+  Reply reply{};
+  Fd fd;
+  if (receive_reply(socket.get(), reply, fd) != ssize_t(sizeof reply)) {
+    return refuse(Errc::peer_lost, "the other end hung up before it gave its memory away");
+  }
+  if (reply.found == 0 || !fd) {
+    return refuse(Errc::refused,
+                  "the other end does not know this one (another secret, another edge, or it was "
+                  "destroyed)");
+  }
+  if (reply.shape != edge.shape) {
+    return refuse(
+        Errc::mismatch,
+        fmt::format("the ends of edge {} do not match (the other made {} channels of {} "
+                    "slots of {} bytes)",
+                    edge.id, reply.shape.channels, reply.shape.slot_count, reply.shape.slot_bytes));
+  }
+  return fd;
+}
+
+}  // namespace ccl::detail

@@ -1,0 +1,413 @@
+#include <ccl/ccl.hpp>
+#include <ccl/report.hpp>
+
+#include <atomic>
+#include <cstring>
+#include <thread>
+
+#include "catch.hpp"
+#include "hosts/processes.hpp"
+
+using namespace ccl;
+using namespace ccl::test;
+
+namespace {
+using Sums = Collective<AllReduce, Ring, Simple, DefaultTransport>;
+using LLSums = Collective<AllReduce, Ring, LL, DefaultTransport>;
+using P2p = Collective<SendRecv, Pairwise, Simple, DefaultTransport>;
+
+Operation op(Word number, OpState state, const char* what = "all_reduce", Index count = 10) {
+  Operation one;
+  one.number = number;
+  one.call = number - 1;
+  one.composition = 0;
+  one.count = count;
+  one.state = state;
+  std::strncpy(one.what, what, sizeof one.what - 1);
+  std::strncpy(one.type, "float", sizeof one.type - 1);
+  return one;
+}
+/// Ranks that have done 4 operations and run the fifth; each waits for the one before it.
+std::vector<Account> ring(int ranks) {
+  std::vector<Account> all(ranks);
+  for (int r = 0; r < ranks; ++r) {
+    all[r].rank = r;
+    all[r].answered = true;
+    all[r].host = "here";
+    all[r].called = 5;
+    for (Word n = 1; n <= 4; ++n) all[r].operations.push_back(op(n, OpState::done));
+    all[r].operations.push_back(op(5, OpState::running));
+    all[r].waits = {(r + ranks - 1) % ranks, 12};
+  }
+  return all;
+}
+bool says(const std::string& text, const char* part) {
+  return text.find(part) != text.npos;
+}
+}  // namespace
+
+TEST_CASE("a rank that does not answer is behind") {
+  auto all = ring(4);
+  all[2].answered = false;
+  const Report report = diagnose(all, 0);
+  INFO(report.verdict);
+  CHECK(report.behind == 2);
+  CHECK(report.operation.number == 5);
+  CHECK((report.waiting == 3 && report.step == 12));
+  CHECK(says(report.verdict, "rank 2 on here does not answer"));
+  CHECK(says(report.verdict, "operation 5 (all_reduce, 10 float)"));
+  CHECK(says(report.verdict, "rank 3 waits for it at step 12"));
+  CHECK(says(report.text(), "rank 2: no answer"));
+  CHECK(says(report.text(), "ranks 0-1, 3: operation 5"));
+}
+
+TEST_CASE("of several ranks without an answer, the one at the end of the waiting is named first") {
+  auto all = ring(6);
+  all[1].answered = all[4].answered = false;
+  const Report report = diagnose(all, 0);  // 0 waits for 5, which waits for 4
+  CHECK(report.behind == 4);
+  CHECK(says(report.verdict, "ranks 1, 4 on here do not answer"));
+  CHECK(diagnose(all, 3).behind == 1);
+}
+
+TEST_CASE("a rank that has not called what the others run is behind") {
+  auto all = ring(4);
+  all[2].operations.pop_back();
+  all[2].called = 4;
+  all[2].waits = {};
+  const Report report = diagnose(all, 1);
+  INFO(report.verdict);
+  CHECK(report.behind == 2);
+  CHECK(report.operation.number == 5);
+  CHECK((report.waiting == 3 && report.step == 12));
+  CHECK(says(report.verdict, "rank 2 on here has not called operation 5 (all_reduce, 10 float)"));
+  CHECK(says(report.verdict, "its last is operation 4 (all_reduce, 10 float), done"));
+}
+
+TEST_CASE("the earliest operation that hangs counts, not that of the asking rank") {
+  auto all = ring(4);
+  // Rank 0 is one further; rank 1 has not come to 5.
+  all[0].operations.back().state = OpState::done;
+  all[0].operations.push_back(op(6, OpState::running));
+  all[0].called = 6;
+  all[1].operations.pop_back();
+  all[1].called = 4;
+  const Report report = diagnose(all, 0);
+  CHECK(report.behind == 1);
+  CHECK(report.operation.number == 5);
+}
+
+TEST_CASE("a rank that called something else is named, with both calls") {
+  auto all = ring(4);
+  all[1].operations[3] = op(4, OpState::done, "broadcast");
+  Report report = diagnose(all, 0);
+  INFO(report.verdict);
+  CHECK(report.behind == 1);
+  CHECK(report.operation.number == 4);
+  CHECK(says(report.verdict,
+             "rank 1 called broadcast, 10 float as operation 4 where ranks 0, 2-3 "
+             "called all_reduce, 10 float"));
+  all = ring(4);
+  all[3].operations[2] = op(3, OpState::done, "all_reduce", 11);
+  report = diagnose(all, 0);
+  CHECK(report.behind == 3);
+  CHECK(says(report.verdict, "rank 3 called all_reduce, 11 float as operation 3"));
+}
+
+TEST_CASE("messages between some ranks are no difference") {
+  auto all = ring(3);
+  Operation message = op(0, OpState::done, "send_recv");
+  all[1].operations.insert(all[1].operations.begin() + 1, message);
+  all[2].operations.pop_back();
+  all[2].called = 4;
+  CHECK(diagnose(all, 0).behind == 2);
+}
+
+TEST_CASE("within one operation, the rank that waits for nobody is behind") {
+  auto all = ring(4);
+  all[2].waits = {};
+  const Report report = diagnose(all, 0);
+  CHECK(report.behind == 2);
+  CHECK(report.waiting == 3);
+  CHECK(says(report.verdict, "rank 2 on here waits for nobody"));
+  all[2].waits = {1, 7};
+  CHECK(says(diagnose(all, 0).verdict, "wait for each other in a circle"));
+  CHECK(diagnose(all, 0).behind == 2);
+}
+
+TEST_CASE("a rank whose stream is busy with something else holds the others up") {
+  auto all = ring(3);
+  all[1].operations.back().state = OpState::queued;
+  all[1].operations.push_back(op(0, OpState::running, "send_recv"));
+  all[1].waits = {0, 3};
+  const Report report = diagnose(all, 2);
+  INFO(report.verdict);
+  CHECK(report.behind == 1);
+  CHECK(says(report.verdict, "has not begun operation 5"));
+  CHECK(says(report.verdict, "of send_recv"));
+}
+
+TEST_CASE("where nothing runs, nobody is behind") {
+  auto all = ring(2);
+  for (auto& of : all) of.operations.back().state = OpState::done;
+  const Report report = diagnose(all, 0);
+  CHECK(report.behind == -1);
+  CHECK(report.verdict == "no operation runs");
+}
+
+TEST_CASE("an account comes back from its bytes, and other bytes are refused") {
+  Account account = ring(4)[3];
+  account.pid = 7;
+  account.now_ns = 99;
+  for (int i = 0; i < 100; ++i) account.steps.push_back({i % 10, i / 10, i % 2 == 0, 5, 4});
+  const auto bytes = detail::pack(account);
+  Account back;
+  REQUIRE(detail::unpack(bytes, back));
+  CHECK((back.rank == 3 && back.answered && back.host == "here" && back.pid == 7));
+  CHECK((back.now_ns == 99 && back.called == 5 && back.waits.peer == 2 && back.waits.step == 12));
+  REQUIRE(back.operations.size() == 5);
+  CHECK(back.operations[4].state == OpState::running);
+  REQUIRE(back.steps.size() == 64);
+  for (int i = 0; i < 10; ++i) CHECK(back.steps[i].peer == 2);  // first those that matter
+  CHECK_FALSE(detail::unpack(std::span{bytes}.first(bytes.size() - 1), back));
+  CHECK_FALSE(detail::unpack({}, back));
+  auto wrong = bytes;
+  wrong[0] = std::byte{0};
+  CHECK_FALSE(detail::unpack(wrong, back));
+}
+
+TEST_CASE("on demand, a rank learns what all others do, while they do it") {
+  Config config;
+  config.timeout_s = 60;
+  auto comms = Communicator::create_all(3, config);
+  REQUIRE(comms.has_value());
+  std::atomic<bool> go{false};
+  std::vector<Result<void>> results(3);
+  std::vector<std::thread> threads;
+  for (int r = 0; r < 3; ++r) {
+    threads.emplace_back([&, r] {
+      results[r] = [&]() -> Result<void> {
+        CCL_TRY(auto sums, LLSums::create((*comms)[r]));
+        std::vector<float> x(1000, 1.f), y(1000);
+        CCL_CHECK(sums(x.data(), y.data(), 1000));
+        while (r == 1 && !go) sleep_s(0.001);
+        return sums(x.data(), y.data(), 1000);
+      }();
+    });
+  }
+  Report report;
+  // Ranks 0 and 2 call operation 3 (the first was creation's barrier); rank 1 does not.
+  CHECK(wait_until(
+      [&] {
+        report = (*comms)[0].report();
+        return report.behind == 1 && report.waiting == 2;
+      },
+      30));
+  INFO(report.text());
+  CHECK(report.operation.number == 3);
+  CHECK(std::string_view{report.operation.what} == "all_reduce/Ring/LL/any");
+  CHECK(std::string_view{report.operation.type} == "float");
+  CHECK(report.operation.count == 1000);
+  CHECK(says(report.verdict, "has not called operation 3"));
+  REQUIRE(report.ranks.size() == 3);
+  const Account& waiting = report.ranks[2];
+  CHECK(waiting.called == 3);
+  CHECK(waiting.waits.peer == 1);
+  CHECK(waiting.waits.step == report.step);
+  bool seen = false;
+  for (const WireSteps& s : waiting.steps) {
+    if (s.sends || s.peer != 1) continue;
+    seen = true;
+    CHECK(s.drained == report.step);
+  }
+  CHECK(seen);
+  go = true;
+  for (auto& t : threads) t.join();
+  for (const auto& result : results) CHECK(result.has_value());
+  CHECK(wait_until(  // what a report says may be 0.2 s old
+      [&] {
+        report = (*comms)[2].report();
+        return report.behind == -1;
+      },
+      30));
+  CHECK(report.ranks[1].operations.back().state == OpState::done);
+}
+
+TEST_CASE("a receive that nobody answers names its peer") {
+  Config config;
+  config.timeout_s = 0.3;
+  auto comms = Communicator::create_all(3, config);
+  REQUIRE(comms.has_value());
+  std::vector<Result<void>> results(3);
+  std::vector<Result<P2p>> made(3, fail(Errc::internal, "not made"));
+  std::vector<std::thread> threads;
+  for (int r = 0; r < 3; ++r) {
+    threads.emplace_back([&, r] {
+      made[r] = P2p::create((*comms)[r]);
+      if (!made[r] || r == 1) return;
+      int x = 0;
+      results[r] = r == 0 ? made[r]->recv(&x, 1, 1) : Result<void>{};
+    });
+  }
+  for (auto& t : threads) t.join();
+  REQUIRE(!results[0].has_value());
+  INFO(results[0].error().message());
+  CHECK(results[0].error().code == Errc::timed_out);
+  CHECK(results[0].error().peer == 1);
+  CHECK(says(results[0].error().what, "rank 1 on"));
+  CHECK(says(results[0].error().what, "call 0 of send_recv/Pairwise/Simple/any"));
+}
+
+namespace {
+constexpr int ranks = 4;
+constexpr int victim = 2;
+
+struct Board {
+  UniqueId id;
+  std::atomic<int> ready{0};
+  struct Survivor {
+    std::atomic<bool> over{false};
+    Errc code = Errc::ok;
+    int peer = -1;
+    double took_s = 0;
+    char text[800] = {};
+  } rank[ranks];
+};
+
+/// Each rank does 5 all-reduces of each of two compositions, in turns; `trouble(rank, i)` comes
+/// before the i-th pair, and says whether to skip its first half.
+template <class Trouble>
+int play(Board& board, int rank, double patience_s, Trouble&& trouble) {
+  auto& mine = board.rank[rank];
+  const auto work = [&]() -> Result<void> {
+    Config config;
+    config.timeout_s = patience_s;
+    CCL_TRY(auto comm, Communicator::create(board.id, rank, ranks, config));
+    CCL_TRY(auto sums, Sums::create(comm));
+    CCL_TRY(auto ll_sums, LLSums::create(comm));
+    std::vector<float> x(5000, 1.f), y(5000);
+    for (int i = 0; i < 5; ++i) {
+      ++board.ready;
+      const bool skips = trouble(rank, i);
+      const auto start = Clock::now();
+      const auto step = [&]() -> Result<void> {
+        if (!skips) CCL_CHECK(sums(x.data(), y.data(), 5000));
+        return ll_sums(x.data(), y.data(), 777);
+      };
+      auto done = step();
+      mine.took_s = seconds(Clock::now() - start);
+      CCL_CHECK(std::move(done));
+    }
+    // Who has skipped one is done early; it stays, so that it answers.
+    wait_until([&] { return !comm.status().has_value(); }, 20);
+    return comm.status();
+  };
+  const auto end = work();
+  mine.code = end ? Errc::ok : end.error().code;
+  mine.peer = end ? -1 : end.error().peer;
+  if (!end) std::snprintf(mine.text, sizeof mine.text, "%s", end.error().message().c_str());
+  mine.over = true;
+  return 0;
+}
+}  // namespace
+
+TEST_CASE("of four ranks one is stopped: the survivors' errors name it, the operation, the step") {
+  Shared<Board> board;
+  board->id = create_unique_id().value();
+  std::vector<pid_t> pids;
+  for (int r = 0; r < ranks; ++r) {
+    pids.push_back(start_process([&, r] {
+      return play(*board, r, 0.5, [&](int rank, int i) {
+        if (rank == victim && i == 3) raise(SIGSTOP);
+        return false;
+      });
+    }));
+  }
+  CHECK(wait_until(
+      [&] {
+        for (int r = 0; r < ranks; ++r) {
+          if (r != victim && !board->rank[r].over) return false;
+        }
+        return true;
+      },
+      30));
+  for (int r = 0; r < ranks; ++r) {
+    if (r == victim) continue;
+    const auto& of = board->rank[r];
+    INFO("rank " << r << ": " << of.text);
+    CHECK(of.code == Errc::timed_out);
+    CHECK(of.peer == victim);
+    // Two barriers of creation, three rounds of two; it stopped before the fourth.
+    CHECK(says(of.text, "rank 2 on"));
+    CHECK(says(of.text,
+               "does not answer (stopped, or cut off) in operation 9 "
+               "(all_reduce/Ring/Simple/any, 5000 float, sum)"));
+    CHECK(says(of.text, "; rank 3 waits for it at step "));
+    CHECK(of.took_s < 0.5 + 2 + 3);
+  }
+  kill(pids[victim], SIGKILL);
+  kill(pids[victim], SIGCONT);
+  CHECK(reap(pids, 20, pids[victim]));
+}
+
+TEST_CASE("of four ranks one skips a collective: all errors name it, the operation, the step") {
+  Shared<Board> board;
+  board->id = create_unique_id().value();
+  std::vector<pid_t> pids;
+  for (int r = 0; r < ranks; ++r) {
+    pids.push_back(start_process([&, r] {
+      return play(*board, r, 0.5, [&](int rank, int i) { return rank == victim && i == 3; });
+    }));
+  }
+  CHECK(reap(pids, 60));
+  for (int r = 0; r < ranks; ++r) {
+    const auto& of = board->rank[r];
+    INFO("rank " << r << ": " << of.text);
+    CHECK(of.code == Errc::timed_out);
+    CHECK(of.peer == victim);
+    CHECK(says(of.text,
+               "rank 2 called all_reduce/Ring/LL/any, 777 float, sum as operation 9 where "
+               "ranks 0-1, 3 called all_reduce/Ring/Simple/any, 5000 float, sum"));
+    CHECK(says(of.text, "; rank 3 waits for it at step "));
+    CHECK(of.took_s < 0.5 + 2 + 3);
+  }
+}
+
+TEST_CASE("of four ranks one leaves a loop early: all errors name it and what it has not called") {
+  Shared<Board> board;
+  board->id = create_unique_id().value();
+  std::vector<pid_t> pids;
+  for (int r = 0; r < ranks; ++r) {
+    pids.push_back(start_process([&, r] {
+      auto& mine = board->rank[r];
+      const auto work = [&]() -> Result<void> {
+        Config config;
+        config.timeout_s = 0.5;
+        CCL_TRY(auto comm, Communicator::create(board->id, r, ranks, config));
+        CCL_TRY(auto sums, Sums::create(comm));
+        std::vector<double> x(100, 1.0), y(100);
+        for (int i = 0; i < (r == victim ? 6 : 7); ++i) CCL_CHECK(sums(x.data(), y.data(), 100));
+        wait_until([&] { return !comm.status().has_value(); }, 20);
+        return comm.status();
+      };
+      const auto end = work();
+      mine.code = end ? Errc::ok : end.error().code;
+      mine.peer = end ? -1 : end.error().peer;
+      if (!end) std::snprintf(mine.text, sizeof mine.text, "%s", end.error().message().c_str());
+      return 0;
+    }));
+  }
+  CHECK(reap(pids, 60));
+  for (int r = 0; r < ranks; ++r) {
+    const auto& of = board->rank[r];
+    INFO("rank " << r << ": " << of.text);
+    CHECK(of.code == Errc::timed_out);
+    CHECK(of.peer == victim);
+    CHECK(says(of.text, "rank 2 on"));
+    CHECK(
+        says(of.text, "has not called operation 8 (all_reduce/Ring/Simple/any, 100 double, sum)"));
+    CHECK(says(of.text,
+               "its last is operation 7 (all_reduce/Ring/Simple/any, 100 double, sum), "
+               "done for"));
+  }
+}

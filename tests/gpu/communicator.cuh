@@ -1,0 +1,136 @@
+#pragma once
+
+// Ranks on GPUs through the front door: as threads of one process, or as processes.
+#include <ccl/ccl.cuh>
+
+#include <atomic>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+namespace ccl::test {
+
+/// What all ranks of all processes have counted.
+struct Score {
+  std::atomic<long> cases, wrong;
+};
+
+inline Score& score() {
+  static Score* const shared = new (::mmap(nullptr, sizeof(Score), PROT_READ | PROT_WRITE,
+                                           MAP_SHARED | MAP_ANONYMOUS, -1, 0)) Score{};
+  return *shared;
+}
+
+inline void check(bool ok, const char* format, auto... values) {
+  ++score().cases;
+  if (ok) return;
+  if (++score().wrong > 20) return;
+  char text[400];
+  std::snprintf(text, sizeof text, format, values...);
+  std::printf("WRONG: %s\n", text);
+  std::fflush(stdout);
+}
+inline void must_cuda(cudaError_t e, const char* what, int line) {
+  if (e == cudaSuccess) return;
+  std::printf("line %d: %s: %s\n", line, what, cudaGetErrorString(e));
+  std::fflush(stdout);
+  std::_Exit(1);
+}
+#define MUST_CUDA(call) ::ccl::test::must_cuda((call), #call, __LINE__)
+
+/// The value, or the end of this process with the error's text.
+template <class T>
+T must(Result<T> r, int line = __builtin_LINE()) {
+  if (!r) {
+    std::printf("line %d: %s\n", line, r.error().message().c_str());
+    std::fflush(stdout);
+    std::_Exit(1);
+  }
+  if constexpr (!std::is_void_v<T>) return *std::move(r);
+}
+
+/// GPUs of this machine, asked in a child: a process that forks ranks must not touch CUDA before.
+inline int count_gpus() {
+  std::fflush(stdout);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    int n = 0;
+    std::_Exit(cudaGetDeviceCount(&n) == cudaSuccess ? n : 0);
+  }
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 0;
+}
+
+using RankBody = std::function<void(Communicator)>;
+
+/// One thread for each rank.
+inline void as_threads(int ranks, const Config& config, const RankBody& body) {
+  const pid_t child = ::fork();  // so that processes can be forked after it
+  if (child != 0) {
+    int status = 0;
+    ::waitpid(child, &status, 0);
+    check(WIFEXITED(status) && WEXITSTATUS(status) == 0, "the process of all ranks ended with %d",
+          status);
+    return;
+  }
+  auto comms = must(Communicator::create_all(ranks, config));
+  std::vector<std::thread> threads;
+  for (auto& comm : comms) {
+    threads.emplace_back([&comm, &body] {
+      MUST_CUDA(cudaSetDevice(comm.device()));
+      body(comm);
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  comms.clear();
+  std::fflush(stdout);
+  std::_Exit(0);
+}
+
+/// One process for each rank.
+inline void as_processes(int ranks, const Config& config, const RankBody& body) {
+  const std::string port = std::to_string(20000 + ::getpid() % 20000);
+  std::vector<pid_t> children;
+  for (int r = 0; r < ranks; ++r) {
+    const pid_t child = ::fork();
+    if (child != 0) {
+      children.push_back(child);
+      continue;
+    }
+    ::setenv("RANK", std::to_string(r).c_str(), 1);
+    ::setenv("LOCAL_RANK", std::to_string(r).c_str(), 1);
+    ::setenv("WORLD_SIZE", std::to_string(ranks).c_str(), 1);
+    ::setenv("MASTER_ADDR", "127.0.0.1", 1);
+    ::setenv("MASTER_PORT", port.c_str(), 1);
+    {
+      Communicator comm = must(Communicator::from_env(config));
+      MUST_CUDA(cudaSetDevice(comm.device()));
+      body(comm);
+      must(comm.finalize());
+    }
+    std::fflush(stdout);
+    std::_Exit(0);
+  }
+  for (const pid_t child : children) {
+    int status = 0;
+    ::waitpid(child, &status, 0);
+    check(WIFEXITED(status) && WEXITSTATUS(status) == 0, "a rank's process ended with %d", status);
+  }
+}
+
+inline int result(const char* name, int gpus) {
+  std::printf("%s: %ld cases on %d GPUs, %ld wrong\n", name, score().cases.load(), gpus,
+              score().wrong.load());
+  return score().wrong == 0 && score().cases > 0 ? 0 : 1;
+}
+
+}  // namespace ccl::test
