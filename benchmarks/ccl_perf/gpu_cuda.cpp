@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
+#include <mutex>
 #include <string>
 #include <thread>
 #include <utility>
@@ -67,7 +68,9 @@ class CudaQueue final : public Queue {
     CCL_CHECK(
         done(cudaHostAlloc(pointer_to(wrong_here_), 256, cudaHostAllocPortable), "cudaHostAlloc"));
     CCL_CHECK(done(load_kernels(), "loading the benchmark's kernels"));
-    // Of several ranks in one process, one registers the page for all.
+    // Of several ranks in one process, one registers the page for all, and the others wait for it.
+    static std::mutex registering;
+    const std::lock_guard lock{registering};
     const auto e =
         cudaHostRegister(&gate_, 4096, cudaHostRegisterPortable | cudaHostRegisterMapped);
     if (e == cudaErrorHostMemoryAlreadyRegistered) {

@@ -42,12 +42,12 @@ Choice choose(const Case& what) {
   return choice;
 }
 
-bool takes(const Choice& choice, RedOp redop) {
-  return choice.algo != "Doubling" || (redop != RedOp::avg && redop != RedOp::mulsum);
-}
-
 bool runs_on_gpus(const Choice& choice) {
   return choice.algo != "Doubling";  // see CMakeLists.txt
+}
+
+bool takes(const Choice& choice, RedOp redop) {
+  return choice.algo != "Doubling" || (redop != RedOp::avg && redop != RedOp::mulsum);
 }
 
 std::vector<Choice> choices(const std::string& op, const std::string& algo,

@@ -27,11 +27,11 @@ struct Case {
 /// The composition for a size: a rule of thumb, measured on ranks of one host.
 Choice choose(const Case& what);
 
-/// Whether an algorithm takes that reduction.
-bool takes(const Choice& choice, RedOp redop);
-
 /// Whether it has kernels.
 bool runs_on_gpus(const Choice& choice);
+
+/// Whether an algorithm takes that reduction.
+bool takes(const Choice& choice, RedOp redop);
 
 /// Where "all" stands for the algorithm or the protocol: everything that it stands for. Else
 /// nothing: the choice is up to `choose`.
