@@ -112,7 +112,8 @@ Error CommState::overdue(Error error) {
   const Report said = report(report_limit_s);
   if (said.behind >= 0) {
     error.peer = said.behind;
-    error.what = fmt::format("{}: {}", said.verdict, error.what);
+    error.what = error.code == Errc::aborted ? fmt::format("{} ({})", error.what, said.verdict)
+                                             : fmt::format("{}: {}", said.verdict, error.what);
   }
   // All ranks come here, and the log may be one for all of them: one speaks for all.
   const auto first = std::find_if(said.ranks.begin(), said.ranks.end(),
