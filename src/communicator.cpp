@@ -153,6 +153,7 @@ Result<void> settle(CommState& state) {
   }
   CCL_TRY(state.budget, config.memory_budget_bytes ? Result<Index>{*config.memory_budget_bytes}
                                                    : setting_bytes("MEMORY_BUDGET"));
+  CCL_TRY(state.bounds, channel_bounds(config.min_channels, config.max_channels));
   return {};
 }
 

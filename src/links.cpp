@@ -82,7 +82,12 @@ Result<std::shared_ptr<Links>> Links::create(const Communicator& comm, Plan plan
   CommState& state = *comm.state();
   CCL_CHECK(state.ready());
   bury_graphs();
-  if (state.config.channels) plan.channels = *state.config.channels;
+  if (state.config.channels) {
+    plan.channels = *state.config.channels;
+  } else if (!state.gpu) {  // there, they are bounds on blocks: see `begin_on_device`
+    plan.channels = std::min(plan.channels, state.bounds.most.value_or(plan.channels));
+    plan.channels = std::max(plan.channels, state.bounds.least.value_or(plan.channels));
+  }
   if (auto good = check_plan(plan); !good) return fail(state.blame(std::move(good).error()));
   auto links = std::shared_ptr<Links>{new Links{comm, plan, connector, std::move(name)}};
   links->number_ = state.compositions.fetch_add(1);
@@ -443,7 +448,8 @@ Result<DeviceTarget> Links::begin_on_device(CallInfo info, Stream stream) {
   }
   // Several ranks on one GPU share its multiprocessors; one that only waits would take the place of
   // the one that it waits for.
-  const int most = state.gpu->multiprocessors() / state.ranks_on_gpu;
+  const int most = std::min(state.gpu->multiprocessors() / state.ranks_on_gpu,
+                            state.bounds.most.value_or(std::numeric_limits<int>::max()));
   return DeviceTarget{state.config.device, stream.cuda(), std::max(1, std::min(most, 128)),
                       state.ranks_on_gpu == 1};
 }
