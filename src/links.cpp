@@ -13,6 +13,7 @@
 
 #include "comm_state.hpp"
 #include "gpu/memory.hpp"
+#include <unistd.h>
 
 namespace ccl::detail {
 namespace {
@@ -47,6 +48,14 @@ struct Means {
   Index through = 0;
   std::array<Index, 3> slot_bytes{};
 };
+
+/// Tells those who will wait whether the ranks of this host have a CPU each.
+void look_for_room(const CommState& state) {
+  const auto local = std::count_if(state.peers.begin(), state.peers.end(), [&](const PeerInfo& p) {
+    return p.host_hash == state.peers[std::size_t(state.rank)].host_hash;
+  });
+  if (local > ::sysconf(_SC_NPROCESSORS_ONLN)) crowded.store(true, std::memory_order_relaxed);
+}
 }  // namespace
 
 /// What the wires of a rank on a GPU stand on.
@@ -83,7 +92,12 @@ Result<std::shared_ptr<Links>> Links::create(const Communicator& comm, const Pla
   bury_graphs();
   Plans wanted = plans;
   for (Plan& plan : wanted.by_through) {
-    if (state.config.channels) plan.channels = *state.config.channels;
+    if (state.config.channels) {
+      plan.channels = *state.config.channels;
+    } else if (!state.gpu) {  // there, they are bounds on blocks: see `begin_on_device`
+      plan.channels = std::min(plan.channels, state.bounds.most.value_or(plan.channels));
+      plan.channels = std::max(plan.channels, state.bounds.least.value_or(plan.channels));
+    }
     if (auto good = check_plan(plan); !good) return fail(state.blame(std::move(good).error()));
   }
   auto links = std::shared_ptr<Links>{new Links{comm, connector, std::move(name)}};
@@ -100,6 +114,7 @@ Result<std::shared_ptr<Links>> Links::create(const Communicator& comm, const Pla
   links->cursors_.resize(2 * std::size_t(ranks) * plan.channels);
   links->tables_.cursors = links->cursors_.data();
   if (ranks == 1) return links;
+  look_for_room(state);
 
   links->in_.resize(std::size_t(ranks) * plan.channels);
   links->out_.resize(links->in_.size());
@@ -109,12 +124,13 @@ Result<std::shared_ptr<Links>> Links::create(const Communicator& comm, const Pla
   links->trees_.resize(plan.channels);
   links->connected_.resize(ranks);
   links->watch_ = {reinterpret_cast<const Word*>(&state.status.word()), &links->gave_up_,
-                   Word(state.timeout_s * 1e9), &links->waits_};
+                   Word(state.timeout_s * 1e9), &links->waits_, 0};
   links->tables_ = {links->in_.data(), links->out_.data(), links->rings_.data(),
                     links->trees_.data(), links->cursors_.data()};
   if (state.gpu) {
     Watched& watched = state.gpu->watched();
-    links->watch_ = {&watched.stop, &watched.gave_up, Word(state.timeout_s * 1e9), &watched.waits};
+    links->watch_ = {&watched.stop, &watched.gave_up, Word(state.timeout_s * 1e9), &watched.waits,
+                     0};
     if (links->device_->holds_slots) {
       auto done = links->device_->arena.reserve(std::size_t(links->bytes_of(plan)));
       if (!done) return fail(state.blame(std::move(done).error()));
@@ -394,10 +410,6 @@ std::vector<WireSteps> Links::steps() const {
   return all;
 }
 
-WaitsFor Links::waits() const {
-  return WaitsFor::unpack(watch_.waits != nullptr ? HostMemory::load_relaxed(watch_.waits) : 0);
-}
-
 Result<void> Links::begin(CallInfo info) {
   CommState& state = *comm_.state();
   info_ = info;
@@ -410,7 +422,7 @@ Result<void> Links::begin_checked(const CallInfo& info) {
   CommState& state = *comm_.state();
   CCL_CHECK(state.ready());
   gave_up_ = {};
-  if (watch_.waits != nullptr) HostMemory::store_relaxed(watch_.waits, 0);
+  watch_.ticket = info.ticket;
   if (state.journal) state.journal->started(info.ticket);
   if (proxied_ && device_) state.proxy.wake();
   if (!state.check) return {};
@@ -487,7 +499,8 @@ Result<DeviceTarget> Links::begin_on_device(CallInfo info, Stream stream) {
   }
   // Several ranks on one GPU share its multiprocessors; one that only waits would take the place of
   // the one that it waits for.
-  const int most = state.gpu->multiprocessors() / state.ranks_on_gpu;
+  const int most = std::min(state.gpu->multiprocessors() / state.ranks_on_gpu,
+                            state.bounds.most.value_or(std::numeric_limits<int>::max()));
   return DeviceTarget{state.config.device, stream.cuda(), std::max(1, std::min(most, 128)),
                       state.ranks_on_gpu == 1};
 }

@@ -225,8 +225,12 @@ ProxyEngine::Helper::~Helper() {
   if (engine_.task_count_.load(std::memory_order_relaxed) == 0) return;
   for (int attempt = 0; attempt < 4; ++attempt) {
     if (!engine_.try_acquire()) continue;
-    engine_.round();
-    const bool left_over = engine_.left_over();
+    // A round costs a system call for each socket that it looks at.
+    bool left_over = engine_.left_over();
+    if (left_over) {
+      engine_.round();
+      left_over = engine_.left_over();
+    }
     engine_.helped_.store(engine_.helped_.load(std::memory_order_relaxed) + 1,
                           std::memory_order_relaxed);
     engine_.release();

@@ -1,6 +1,7 @@
 #pragma once
 
 // Everything that a program needs, but for device code: <ccl/ccl.cuh> has that too.
+#include <ccl/any_collective.hpp>
 #include <ccl/collective.hpp>
 #include <ccl/communicator.hpp>
 #include <ccl/proto/ll.hpp>

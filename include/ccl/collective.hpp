@@ -1,10 +1,12 @@
 #pragma once
 
+#include <ccl/algo/bruck.hpp>
 #include <ccl/algo/doubling.hpp>
 #include <ccl/algo/ops.hpp>
 #include <ccl/algo/pairwise.hpp>
 #include <ccl/algo/ring.hpp>
 #include <ccl/algo/tree.hpp>
+#include <ccl/choice.hpp>
 #include <ccl/communicator.hpp>
 #include <ccl/data_type.hpp>
 #include <ccl/host_executor.hpp>
@@ -70,9 +72,14 @@ class Composition {
   static Result<std::shared_ptr<Links>> make_links(const Communicator& comm,
                                                    std::optional<Plan> plan) {
     const bool gpu = comm.device() >= 0;
-    const Plans plans = plan  ? Plans::same(*plan)
-                        : gpu ? default_device_plans()
-                              : Plans::same(default_plan());
+    CCL_CHECK(may_compose(Op::name, Algo::name, Proto::name));
+    Plans plans = plan  ? Plans::same(*plan)
+                  : gpu ? default_device_plans()
+                        : Plans::same(default_plan());
+    for (Plan& wanted : plans.by_through) {
+      if (plan) break;
+      CCL_TRY(wanted, with_buffer_setting(wanted, Proto::name));
+    }
     CCL_TRY(auto links,
             Links::create(comm, plans, Algo::most_wires(comm.ranks()), Proto::line_bytes,
                           connector<T>(),

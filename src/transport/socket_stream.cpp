@@ -8,6 +8,8 @@
 #include <cerrno>
 #include <cstring>
 
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
@@ -19,6 +21,15 @@ constexpr Index turn_bytes = 1 << 20;  // of one stream, then the others have th
 constexpr int steps_per_send = 8;      // small steps that share a system call
 constexpr int rounds_per_look = 16;    // a sender with nothing to send looks for a farewell
 constexpr std::size_t staging_bytes = 16 << 10;
+constexpr std::size_t packed_bytes = 2048;  // parts that cost less to copy than to list
+constexpr unsigned receives_per_hush = 64;
+
+/// Until the kernel thinks better of it, acknowledgements wait for a second segment. Otherwise each
+/// small message is answered at once by an empty packet, at a fourth of the message's own cost.
+void hush(int socket) {
+  const int off = 0;
+  ::setsockopt(socket, IPPROTO_TCP, TCP_QUICKACK, &off, sizeof off);
+}
 
 bool would_block(int os_code) {
   return os_code == EAGAIN || os_code == EWOULDBLOCK || os_code == EINTR;
@@ -130,10 +141,7 @@ class SendStream final : public Stream {
     }
     Index sent = 0;
     if (count > 0) {
-      msghdr message{};
-      message.msg_iov = parts;
-      message.msg_iovlen = std::size_t(count);
-      sent = ::sendmsg(socket_.get(), &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+      sent = send_parts({parts, std::size_t(count)});
       if (sent < 0) {
         const int os_code = errno;
         blocked_ = would_block(os_code);
@@ -154,6 +162,24 @@ class SendStream final : public Stream {
       sent_ -= whole;
     }
     return sent;
+  }
+
+  Index send_parts(std::span<iovec> parts) {
+    std::size_t bytes = 0;
+    for (const iovec& part : parts) bytes += part.iov_len;
+    if (bytes > packed_bytes) {
+      msghdr message{};
+      message.msg_iov = parts.data();
+      message.msg_iovlen = parts.size();
+      return ::sendmsg(socket_.get(), &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+    }
+    std::byte packed[packed_bytes];
+    std::byte* end = packed;
+    for (const iovec& part : parts) {
+      std::memcpy(end, part.iov_base, part.iov_len);
+      end += part.iov_len;
+    }
+    return ::send(socket_.get(), packed, bytes, MSG_DONTWAIT | MSG_NOSIGNAL);
   }
 
   /// The receiver says one byte before it closes in peace. True if it has.
@@ -333,11 +359,17 @@ class ReceiveStream final : public Stream {
       parts[count++] = {staging_.data() + end_, staging_.size() - end_};
     }
     for (std::size_t n = 0; n < count; ++n) asked += parts[n].iov_len;
-    msghdr message{};
-    message.msg_iov = parts;
-    message.msg_iovlen = count;
-    const ssize_t got = ::recvmsg(socket_.get(), &message, MSG_DONTWAIT);
+    ssize_t got = 0;
+    if (count == 1) {
+      got = ::recv(socket_.get(), parts[0].iov_base, parts[0].iov_len, MSG_DONTWAIT);
+    } else {
+      msghdr message{};
+      message.msg_iov = parts;
+      message.msg_iovlen = count;
+      got = ::recvmsg(socket_.get(), &message, MSG_DONTWAIT);
+    }
     if (got > 0) {
+      if (receives_++ % receives_per_hush == 0) hush(socket_.get());
       const Index into_slot = inside_ ? std::min(Index(got), direct) : 0;
       at_ += into_slot;
       rest_ -= into_slot;
@@ -368,6 +400,7 @@ class ReceiveStream final : public Stream {
   std::byte* at_ = nullptr;
   Index rest_ = 0;  // bytes of its piece still to come, for `at_`
   std::vector<std::byte> staging_;
+  unsigned receives_ = 0;
   std::size_t begin_ = 0, end_ = 0;  // of what has come early, in `staging_`
 };
 

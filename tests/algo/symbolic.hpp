@@ -24,6 +24,7 @@ struct Event {
   int does = 0;
   int in[3] = {-1, -1, -1}, out[3] = {-1, -1, -1};
   Part part;
+  bool own_is_output = false;  // loads what this rank has stored
 };
 
 template <int In, int Out>
@@ -31,11 +32,14 @@ struct TracePrims {
   std::vector<Event>& events;
   Peers<In> ins;
   Peers<Out> outs;
+  bool from_output = false;
+  constexpr void own_is_output() { from_output = true; }
   constexpr void note(int does, const Part& part) {
     if (part.count == 0) return;
     Event e;
     e.does = does;
     e.part = part;
+    e.own_is_output = from_output;
     for (int i = 0; i < In && (does & gets) != 0; ++i) e.in[i] = ins.rank[i];
     for (int o = 0; o < Out && (does & puts) != 0; ++o) e.out[o] = outs.rank[o];
     events.push_back(e);
@@ -54,10 +58,14 @@ struct TraceContext {
   TreeSeat tree_seat;
   int root_rank = 0;
   Layout layout;
+  int my_rank = 0, rank_count = 1, slots = 1;
   std::vector<Event> events{};
   constexpr RingSeat ring() const { return ring_seat; }
   constexpr TreeSeat tree() const { return tree_seat; }
   constexpr int root() const { return root_rank; }
+  constexpr int rank() const { return my_rank; }
+  constexpr int ranks() const { return rank_count; }
+  constexpr int window() const { return slots; }
   constexpr Chunks chunks(int shares) const { return {layout, shares, 0, 1, 1, 1}; }
   template <int In, int Out>
   constexpr TracePrims<In, Out> prims(const Peers<In>& ins, const Peers<Out>& outs) {
@@ -84,6 +92,9 @@ constexpr bool plays(int ranks, int slots, int root = 0, int which_tree = 0) {
     context[r].tree_seat = double_binary_tree(r, ranks, root, which_tree);
     context[r].root_rank = root;
     context[r].layout = layout;
+    context[r].my_rank = r;
+    context[r].rank_count = ranks;
+    context[r].slots = slots;
     Algo::run(Op{}, context[r]);
   }
   std::vector<std::vector<Symbol>> out(ranks, std::vector<Symbol>(count * (gathers ? ranks : 1)));
@@ -105,7 +116,9 @@ constexpr bool plays(int ranks, int slots, int root = 0, int which_tree = 0) {
       }
       if (!ready) continue;
       Symbol value;
-      if ((e.does & loads) != 0) value = {1u << r, e.part.in};
+      if ((e.does & loads) != 0) {
+        value = e.own_is_output ? out[r][e.part.in] : Symbol{1u << r, e.part.in};
+      }
       for (const int p : e.in) {
         if (p < 0) continue;
         const int w = p * ranks + r;

@@ -27,6 +27,12 @@ class WireContext {
     const Index chunk = slice * (work_.chunk_steps / work_.slice_steps) / grain * grain;
     return {work_.layout, shares, channel_, work_.channels, chunk < grain ? grain : chunk, grain};
   }
+  /// Chunks that a wire holds: what may be sent before the peer receives.
+  CCL_HD int window() const {
+    const Wire& any = work_.in[channel_ * work_.ranks + any_peer()];
+    const int chunks = any.slot_count / work_.chunk_steps;
+    return chunks < 1 ? 1 : chunks;
+  }
   template <int In, int Out>
   CCL_HD WirePrims<Group, Proto, R, Align, In, Out> prims(const Peers<In>& ins,
                                                           const Peers<Out>& outs) const {
