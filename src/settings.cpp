@@ -24,9 +24,9 @@ constexpr std::array table{
     Setting{"ALGO", text, "", nccl,
             "algorithms to choose from, in NCCL's syntax: a list of names, or ^ and a list to "
             "leave out"},
-    Setting{"BOOTSTRAP_KEEPALIVE", integer, "3", false,
+    Setting{"BOOTSTRAP_KEEPALIVE", integer, "2", false,
             "seconds of silence after which the host of a neighbour is probed; it is lost after "
-            "three probes without an answer",
+            "two probes, a second apart, without an answer",
             1, 3600},
     Setting{"BUFFSIZE", bytes, "4M", nccl, "bytes of a Simple buffer", 4096, Index{1} << 31},
     Setting{"CHECK", flag, "0", false,

@@ -152,9 +152,9 @@ double kill_some(int ranks, int roots, const std::vector<int>& victims, double a
                  bool root_in_rank_0, double deadline_s = 30) {
   std::vector<UniqueId> ids;
   if (root_in_rank_0) {
-    static int port = 0;
+    static int port = 0;  // below those that the system gives to connections
     ids.push_back(
-        unique_id_at("127.0.0.1:" + std::to_string(30000 + ::getpid() % 20000 + ++port), "test")
+        unique_id_at("127.0.0.1:" + std::to_string(10000 + ::getpid() % 9000 + ++port), "test")
             .value());
   } else {
     for (int i = 0; i < roots; ++i) ids.push_back(create_unique_id().value());
