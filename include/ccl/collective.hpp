@@ -6,6 +6,7 @@
 #include <ccl/algo/pairwise.hpp>
 #include <ccl/algo/ring.hpp>
 #include <ccl/algo/tree.hpp>
+#include <ccl/choice.hpp>
 #include <ccl/communicator.hpp>
 #include <ccl/data_type.hpp>
 #include <ccl/host_executor.hpp>
@@ -71,7 +72,11 @@ class Composition {
   static Result<std::shared_ptr<Links>> make_links(const Communicator& comm,
                                                    std::optional<Plan> plan) {
     const bool gpu = comm.device() >= 0;
+    CCL_CHECK(may_compose(Op::name, Algo::name, Proto::name));
     Plan wanted = plan ? *plan : gpu ? default_device_plan() : default_plan();
+    if (!plan) {
+      CCL_TRY(wanted, with_buffer_setting(wanted, Proto::name));
+    }
     CCL_TRY(auto links,
             Links::create(comm, wanted, Algo::most_wires(comm.ranks()), Proto::line_bytes,
                           connector<T>(),
