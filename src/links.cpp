@@ -141,12 +141,13 @@ Result<std::shared_ptr<Links>> Links::create(const Communicator& comm, Plan plan
   links->trees_.resize(plan.channels);
   links->connected_.resize(ranks);
   links->watch_ = {reinterpret_cast<const Word*>(&state.status.word()), &links->gave_up_,
-                   Word(state.timeout_s * 1e9), &links->waits_};
+                   Word(state.timeout_s * 1e9), &links->waits_, 0};
   links->tables_ = {links->in_.data(), links->out_.data(), links->rings_.data(),
                     links->trees_.data(), links->cursors_.data()};
   if (state.gpu) {
     Watched& watched = state.gpu->watched();
-    links->watch_ = {&watched.stop, &watched.gave_up, Word(state.timeout_s * 1e9), &watched.waits};
+    links->watch_ = {&watched.stop, &watched.gave_up, Word(state.timeout_s * 1e9), &watched.waits,
+                     0};
     auto done = links->device_->arena.reserve(std::size_t(links->bytes_of(*least)));
     if (!done) return fail(state.blame(std::move(done).error()));
   }
@@ -362,10 +363,6 @@ std::vector<WireSteps> Links::steps() const {
   return all;
 }
 
-WaitsFor Links::waits() const {
-  return WaitsFor::unpack(watch_.waits != nullptr ? HostMemory::load_relaxed(watch_.waits) : 0);
-}
-
 Result<void> Links::begin(CallInfo info) {
   CommState& state = *comm_.state();
   info_ = info;
@@ -378,7 +375,7 @@ Result<void> Links::begin_checked(const CallInfo& info) {
   CommState& state = *comm_.state();
   CCL_CHECK(state.ready());
   gave_up_ = {};
-  if (watch_.waits != nullptr) HostMemory::store_relaxed(watch_.waits, 0);
+  watch_.ticket = info.ticket;
   if (state.journal) state.journal->started(info.ticket);
   if (proxied_ && device_) state.proxy.wake();
   if (!state.check) return {};
