@@ -58,6 +58,10 @@ struct Links::OnDevice {
   std::vector<Connection> connections;
 };
 
+Result<void> check_ready(const Communicator& comm) {
+  return comm.state()->ready();
+}
+
 Links::Links(const Communicator& comm, Plan plan, const Connector& connector, std::string name)
     : comm_{comm}, plan_{plan}, connector_{connector}, name_{std::move(name)} {}
 

@@ -25,9 +25,9 @@ constexpr std::array table{
             "algorithms to choose from: a list of names, or ^ and a list to leave out; "
             "allreduce:list for one collective, lists parted by semicolons. Collectives that only "
             "move messages between pairs of ranks are not asked"},
-    Setting{"BOOTSTRAP_KEEPALIVE", integer, "3", false,
+    Setting{"BOOTSTRAP_KEEPALIVE", integer, "2", false,
             "seconds of silence after which the host of a neighbour is probed; it is lost after "
-            "three probes without an answer",
+            "two probes, a second apart, without an answer",
             1, 3600},
     Setting{"BUFFSIZE", bytes, "", nccl,
             "bytes of a wire's buffer in Simple, all its slots together; by default the "

@@ -3,11 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <concepts>
 #include <cstdio>
 #include <cstring>
+#include <mutex>
 #include <string>
 #include <thread>
+#include <utility>
 
 #include "gpu.hpp"
 #include "gpu_kernels.hpp"
@@ -67,8 +68,11 @@ class CudaQueue final : public Queue {
     CCL_CHECK(
         done(cudaHostAlloc(pointer_to(wrong_here_), 256, cudaHostAllocPortable), "cudaHostAlloc"));
     CCL_CHECK(done(load_kernels(), "loading the benchmark's kernels"));
-    // Of several ranks in one process, one registers the page for all.
-    const auto e = cudaHostRegister(&gate_, 4096, cudaHostRegisterPortable);
+    // Of several ranks in one process, one registers the page for all, and the others wait for it.
+    static std::mutex registering;
+    const std::lock_guard lock{registering};
+    const auto e =
+        cudaHostRegister(&gate_, 4096, cudaHostRegisterPortable | cudaHostRegisterMapped);
     if (e == cudaErrorHostMemoryAlreadyRegistered) {
       (void)cudaGetLastError();
     } else {
@@ -79,7 +83,7 @@ class CudaQueue final : public Queue {
     return {};
   }
 
-  Stream stream() const override { return stream_as<Stream>(stream_); }
+  Stream stream() const override { return stream_; }
   void* native() const override { return stream_; }
 
   Result<void> wait() override {
@@ -170,11 +174,6 @@ class CudaQueue final : public Queue {
   }
 
  private:
-  template <class S>
-  static S stream_as(cudaStream_t stream) {
-    if constexpr (std::constructible_from<S, cudaStream_t>) return S{stream};
-    return S{};
-  }
   template <class F>
   Result<Index> counted(F&& launch) {
     CCL_CHECK(done(cudaMemsetAsync(wrong_, 0, sizeof *wrong_, stream_), "cudaMemset"));

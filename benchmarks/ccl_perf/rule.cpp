@@ -55,6 +55,10 @@ Choice choose(const Case& what) {
   return what.device == Device::cuda ? choose_on_gpus(what) : choose_on_cpus(what);
 }
 
+bool runs_on_gpus(const Choice& choice) {
+  return choice.algo != "Doubling";  // see CMakeLists.txt
+}
+
 bool takes(const Choice& choice, RedOp redop) {
   return choice.algo != "Doubling" || (redop != RedOp::avg && redop != RedOp::mulsum);
 }
