@@ -66,6 +66,10 @@ struct Links::OnDevice {
   bool holds_slots = false;  // of some wires into this rank
 };
 
+Result<void> check_ready(const Communicator& comm) {
+  return comm.state()->ready();
+}
+
 Links::Links(const Communicator& comm, const Connector& connector, std::string name)
     : comm_{comm}, connector_{connector}, name_{std::move(name)} {}
 
@@ -147,11 +151,11 @@ Result<void> Links::agree(const Plans& plans) {
   std::vector<Means> all(comm_.ranks());
   Means& mine = all[me];
   for (const PeerInfo& peer : state.peers) {
-    if (!device_ || peer.rank == me) continue;
+    if (peer.rank == me) continue;
     const Through in = connector_.carrier(peer, state.peers[me]).through;
     const Through out = connector_.carrier(state.peers[me], peer).through;
     mine.through = std::max({mine.through, Index(in), Index(out)});
-    if (in == Through::gpu_memory) device_->holds_slots = true;
+    if (device_ && in == Through::gpu_memory) device_->holds_slots = true;
   }
   // Slots shrink until this composition takes at most a quarter of the budget, and what is left.
   // All ranks take the smallest that any of them needs.

@@ -82,6 +82,9 @@ struct CallInfo {
 /// Nothing where the host cannot read them: on `device` >= 0.
 std::optional<WireSteps> read_steps(const Wire& wire, int device);
 
+/// The communicator is made, well and not finalized.
+Result<void> check_ready(const Communicator& comm);
+
 /// The connections of one composition of one rank, and what its launches share. Calls on it are
 /// serialised: one launch of a composition at a time.
 class Links : public std::enable_shared_from_this<Links> {

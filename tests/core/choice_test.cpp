@@ -98,6 +98,16 @@ TEST_CASE("buffers are of the bytes that the setting of their protocol says") {
   CHECK(plan_of<Sums>().value() == Plan{.slot_count = slots, .slot_bytes = (1 << 20) / slots});
 }
 
+TEST_CASE("slots are larger where a proxy moves them") {
+  using Any = AnyOf<LoopbackTransport, SocketTransport>;
+  CHECK(plan_of<Sums>().value().slot_bytes == 64 << 10);
+  CHECK(plan_of<Collective<AllReduce, Ring, Simple, SocketTransport>>().value().slot_bytes ==
+        512 << 10);
+  CHECK(plan_of<Collective<AllReduce, Ring, Simple, Any>>().value().slot_bytes == 64 << 10);
+  const Env env{"CCL_TRANSPORT", "socket"};
+  CHECK(plan_of<Collective<AllReduce, Ring, Simple, Any>>().value().slot_bytes == 512 << 10);
+}
+
 TEST_CASE("channels stay between their bounds, of which those of the Config come first") {
   const Env least{"CCL_MIN_CTAS", "2"}, most{"CCL_MAX_CTAS", "3"};
   const Plan one{.slot_bytes = 4096}, four{.channels = 4, .slot_bytes = 4096};

@@ -27,7 +27,8 @@ using Handshake = std::array<std::byte, 256>;
 
 enum class Side { sender, receiver };
 
-/// What the steps of an edge between GPUs go through, the cheapest wires first.
+/// What the steps of an edge go through, the cheapest wires first. Between CPUs the first two are
+/// one.
 enum class Through { gpu_memory, host_memory, network };
 
 /// One end of a connection to be made: who, which way, and what shape.
