@@ -134,8 +134,8 @@ class AnyCollective<Op, Candidates<Cs...>, Types<Ts...>, Reductions<Fs...>> {
                 "Collective for it");
   static_assert((detail::NamedFunctor<Fs> && ...),
                 "ccl: a functor in Reductions has no `name`, by which a call would choose it");
-  static constexpr bool is_v = cuda::std::same_as<Op, AllToAllV>;
-  static constexpr bool is_p2p = cuda::std::same_as<Op, SendRecv>;
+  static constexpr bool is_v = cuda::std::is_same_v<Op, AllToAllV>;
+  static constexpr bool is_p2p = cuda::std::is_same_v<Op, SendRecv>;
 
  public:
   static Result<AnyCollective> create(const Communicator& comm) {
