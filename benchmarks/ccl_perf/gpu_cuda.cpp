@@ -6,6 +6,7 @@
 #include <concepts>
 #include <cstdio>
 #include <cstring>
+#include <mutex>
 #include <string>
 #include <thread>
 
@@ -67,8 +68,11 @@ class CudaQueue final : public Queue {
     CCL_CHECK(
         done(cudaHostAlloc(pointer_to(wrong_here_), 256, cudaHostAllocPortable), "cudaHostAlloc"));
     CCL_CHECK(done(load_kernels(), "loading the benchmark's kernels"));
-    // Of several ranks in one process, one registers the page for all.
-    const auto e = cudaHostRegister(&gate_, 4096, cudaHostRegisterPortable);
+    // Of several ranks in one process, one registers the page for all, and the others wait for it.
+    static std::mutex registering;
+    const std::lock_guard lock{registering};
+    const auto e =
+        cudaHostRegister(&gate_, 4096, cudaHostRegisterPortable | cudaHostRegisterMapped);
     if (e == cudaErrorHostMemoryAlreadyRegistered) {
       (void)cudaGetLastError();
     } else {
