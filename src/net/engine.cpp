@@ -22,8 +22,12 @@ Engine& Engine::get() {
   return *engine;
 }
 
+// A thread that is being born or is dying holds locks of the C library, and of sanitizers, that a
+// child would keep for ever. So `start` waits until the thread runs, and here until an ended one is
+// gone; between the two it holds such locks only with the mutex.
 void Engine::before_fork() {
   get().mutex_.lock();
+  get().bury();
 }
 void Engine::after_fork() {
   get().mutex_.unlock();
@@ -39,6 +43,7 @@ void Engine::in_child() {
   new std::map<std::uint64_t, std::shared_ptr<Handler>>{std::move(e.handlers_)};
   new std::vector<std::function<bool()>>{std::move(e.tickers_)};
   new std::vector<std::shared_ptr<Handler>>{std::move(e.dirty_)};
+  new std::thread{std::move(e.thread_)};
   e.handlers_.clear();
   e.tickers_.clear();
   e.dirty_.clear();
@@ -52,6 +57,7 @@ void Engine::in_child() {
 
 Result<void> Engine::start() {
   if (running_) return {};
+  bury();
   Fd epoll{::epoll_create1(EPOLL_CLOEXEC)};
   Fd event{::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};
   if (!epoll || !event) return fail(system_error("cannot create an epoll set", errno));
@@ -64,7 +70,11 @@ Result<void> Engine::start() {
   ::pthread_sigmask(SIG_SETMASK, &all, &before);
   int failed = 0;
   try {
-    std::thread{[this, ep = epoll.get(), ev = event.get()] { loop(ep, ev); }}.detach();
+    thread_ = std::thread{[this, ep = epoll.get(), ev = event.get()] {
+      born_.release();
+      loop(ep, ev);
+    }};
+    born_.acquire();
   } catch (const std::system_error& error) {
     failed = error.code().value();
   }
@@ -74,6 +84,10 @@ Result<void> Engine::start() {
   event_ = event.release();
   running_ = true;
   return {};
+}
+
+void Engine::bury() {
+  if (!running_ && thread_.joinable()) thread_.join();
 }
 
 void Engine::stop() {

@@ -7,6 +7,8 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <semaphore>
+#include <thread>
 #include <vector>
 
 namespace ccl::net {
@@ -49,6 +51,7 @@ class Engine {
   void wake() const;
   void loop(int epoll, int event);
   void stop();
+  void bury();  // joins a thread that has ended
   static void before_fork();
   static void after_fork();
   static void in_child();
@@ -58,6 +61,8 @@ class Engine {
   std::vector<std::function<bool()>> tickers_;
   std::vector<std::shared_ptr<Handler>> dirty_;
   std::uint64_t last_id_ = 0;
+  std::thread thread_;
+  std::binary_semaphore born_{0};
   bool running_ = false;
   bool in_round_ = false;  // the engine's thread is handling events
   int epoll_ = -1;

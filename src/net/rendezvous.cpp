@@ -106,7 +106,8 @@ class Root : public std::enable_shared_from_this<Root> {
     return gate_->address();
   }
   const Secret& secret() const { return secret_; }
-  bool ended() const { return !gate_; }
+  /// Or left behind in the parent of this process.
+  bool ended() const { return !gate_ || gate_->fd() < 0; }
 
   void fail_all(const Error& error) {
     if (failure_ || !gate_) return;
@@ -284,7 +285,7 @@ Result<Address> open_root(const Address& where, const Secret& secret, int root_r
 void fail_local_root(const Secret& secret, const Error& error) {
   for (const auto& weak : local_roots()) {
     const auto root = weak.lock();
-    if (root && root->secret() == secret) root->fail_all(error);
+    if (root && root->secret() == secret && !root->ended()) root->fail_all(error);
   }
 }
 
