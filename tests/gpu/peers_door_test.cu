@@ -45,7 +45,8 @@ struct Suite : Rank {
       one.fill([&](Index i) { return value(rank, i); }, stream);
       mine.fill([&](Index i) { return value(rank, i); }, stream);
       go([&] { return all_gather(one.get(), all.get(), n, stream); });
-      check(all.wrong(n * ranks, [&](Index i) { return value(int(i / n), i % n); }, stream) == 0,
+      check(all.wrong(
+                n * ranks, [&](Index i) { return value(int(i / n), i % n); }, stream) == 0,
             "%s count %ld rank %d", all_gather.name().c_str(), long(n), rank);
       go([&] { return reduce_scatter(mine.get(), sum.get(), n, Sum{}, stream); });
       const auto reduced = [&](Index i) {
