@@ -1,6 +1,7 @@
 #pragma once
 
 #include <ccl/bootstrap.hpp>
+#include <ccl/choice.hpp>
 #include <ccl/communicator.hpp>
 #include <ccl/journal.hpp>
 #include <ccl/proxy.hpp>
@@ -42,6 +43,7 @@ struct CommState {
   bool check = false;
   double timeout_s = 0, init_timeout_s = 60;
   Index budget = 0;
+  ChannelBounds bounds;
   std::atomic<Index> used{0};
   std::atomic<int> compositions{0};
   std::unique_ptr<Journal> journal;  // null in a communicator of one rank

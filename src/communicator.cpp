@@ -40,12 +40,12 @@ void CommState::look_at_gpu() {
   if (who == 0 || !status.ok()) return;
   const int peer = int(who) - 1;
   Error error{Errc::timed_out,
-              fmt::format("no progress for {} s in a kernel at step {} of the wire with rank {} on "
-                          "{} (that rank is late or dead); look there, or raise CCL_TIMEOUT",
-                          timeout_s, load(gave_up.step), peer,
-                          peer < int(peers.size()) ? peers[peer].host : "?")};
+              fmt::format("no progress for {} s in a kernel (it waits for rank {} on {} at step "
+                          "{}); look there, or raise CCL_TIMEOUT",
+                          timeout_s, peer, peer < int(peers.size()) ? peers[peer].host : "?",
+                          load(gave_up.step))};
   error.peer = peer;
-  fail_all(std::move(error));
+  fail_all(overdue(std::move(error)));
 }
 
 Result<void> CommState::ready() {
@@ -78,13 +78,24 @@ Account CommState::account() {
                          .count());
   if (!journal) return mine;
   mine.called = journal->called();
-  mine.operations = journal->latest(told_operations);
+  const auto read = [](const LaneWaits& waits) {
+    return WaitsFor{int(HostMemory::load_relaxed(&waits.peer)) - 1,
+                    HostMemory::load_relaxed(&waits.step)};
+  };
+  if (gpu) {
+    const LaneWaits& waits = gpu->watched().waits;
+    mine.waits = read(waits);
+    mine.operations = journal->latest_on_device(
+        told_operations, mine.waits.peer < 0 ? 0 : HostMemory::load_relaxed(&waits.ticket));
+  } else {
+    mine.operations = journal->latest(told_operations);
+  }
   const Operation* running = mine.running();
   if (running == nullptr) return mine;
   const std::lock_guard lock{links_mutex};
   for (const Links* one : links) {
     if (one->number() != running->composition) continue;
-    mine.waits = one->waits();
+    if (one->waits() != nullptr) mine.waits = read(*one->waits());
     mine.steps = one->steps();
   }
   return mine;
@@ -142,6 +153,7 @@ Result<void> settle(CommState& state) {
   }
   CCL_TRY(state.budget, config.memory_budget_bytes ? Result<Index>{*config.memory_budget_bytes}
                                                    : setting_bytes("MEMORY_BUDGET"));
+  CCL_TRY(state.bounds, channel_bounds(config.min_channels, config.max_channels));
   return {};
 }
 

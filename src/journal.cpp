@@ -15,7 +15,7 @@ constexpr auto relaxed = std::memory_order_relaxed;
 }  // namespace
 
 std::string_view name(OpState state) {
-  constexpr std::string_view names[] = {"queued", "running", "done", "failed"};
+  constexpr std::string_view names[] = {"queued", "launched", "running", "done", "failed"};
   return names[int(state)];
 }
 
@@ -64,15 +64,29 @@ void Journal::ended(Word ticket, bool well) {
 }
 
 std::vector<Operation> Journal::latest(int most) const {
+  return collect(most, size_, [](Word, OpState state) { return state; });
+}
+
+std::vector<Operation> Journal::latest_on_device(int most, Word waiting) const {
+  return collect(most, most, [waiting](Word ticket, OpState state) {
+    if (state != OpState::running) return state;
+    return ticket < waiting    ? OpState::done
+           : ticket == waiting ? OpState::running
+                               : OpState::launched;
+  });
+}
+
+template <class StateOf>
+std::vector<Operation> Journal::collect(int most_ended, int most_others, StateOf state_of) const {
   std::vector<Operation> all;
   const std::lock_guard lock{mutex_};
   const Word first = tickets_ > Word(size_) ? tickets_ - Word(size_) + 1 : 1;
   for (Word ticket = tickets_; ticket >= first; --ticket) {
     const Entry& entry = entries_[ticket % Word(size_)];
     Operation op = entry.op;
-    op.state = entry.state.load(relaxed);
+    op.state = state_of(ticket, entry.state.load(relaxed));
     const bool ended = op.state == OpState::done || op.state == OpState::failed;
-    if (ended && --most < 0) continue;
+    if (--(ended ? most_ended : most_others) < 0 && op.state != OpState::running) continue;
     op.queued_ns = to_ns(entry.queued.load(relaxed));
     op.started_ns = to_ns(entry.started.load(relaxed));
     op.ended_ns = to_ns(entry.ended.load(relaxed));

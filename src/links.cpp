@@ -60,6 +60,10 @@ struct Links::OnDevice {
   std::vector<Connection> connections;
 };
 
+Result<void> check_ready(const Communicator& comm) {
+  return comm.state()->ready();
+}
+
 Links::Links(const Communicator& comm, Plan plan, const Connector& connector, std::string name)
     : comm_{comm}, plan_{plan}, connector_{connector}, name_{std::move(name)} {}
 
@@ -84,7 +88,12 @@ Result<std::shared_ptr<Links>> Links::create(const Communicator& comm, Plan plan
   CommState& state = *comm.state();
   CCL_CHECK(state.ready());
   bury_graphs();
-  if (state.config.channels) plan.channels = *state.config.channels;
+  if (state.config.channels) {
+    plan.channels = *state.config.channels;
+  } else if (!state.gpu) {  // there, they are bounds on blocks: see `begin_on_device`
+    plan.channels = std::min(plan.channels, state.bounds.most.value_or(plan.channels));
+    plan.channels = std::max(plan.channels, state.bounds.least.value_or(plan.channels));
+  }
   if (auto good = check_plan(plan); !good) return fail(state.blame(std::move(good).error()));
   auto links = std::shared_ptr<Links>{new Links{comm, plan, connector, std::move(name)}};
   links->number_ = state.compositions.fetch_add(1);
@@ -134,12 +143,13 @@ Result<std::shared_ptr<Links>> Links::create(const Communicator& comm, Plan plan
   links->trees_.resize(plan.channels);
   links->connected_.resize(ranks);
   links->watch_ = {reinterpret_cast<const Word*>(&state.status.word()), &links->gave_up_,
-                   Word(state.timeout_s * 1e9), &links->waits_};
+                   Word(state.timeout_s * 1e9), &links->waits_, 0};
   links->tables_ = {links->in_.data(), links->out_.data(), links->rings_.data(),
                     links->trees_.data(), links->cursors_.data()};
   if (state.gpu) {
     Watched& watched = state.gpu->watched();
-    links->watch_ = {&watched.stop, &watched.gave_up, Word(state.timeout_s * 1e9), &watched.waits};
+    links->watch_ = {&watched.stop, &watched.gave_up, Word(state.timeout_s * 1e9), &watched.waits,
+                     0};
     auto done = links->device_->arena.reserve(std::size_t(links->bytes_of(*least)));
     if (!done) return fail(state.blame(std::move(done).error()));
   }
@@ -355,10 +365,6 @@ std::vector<WireSteps> Links::steps() const {
   return all;
 }
 
-WaitsFor Links::waits() const {
-  return WaitsFor::unpack(watch_.waits != nullptr ? HostMemory::load_relaxed(watch_.waits) : 0);
-}
-
 Result<void> Links::begin(CallInfo info) {
   CommState& state = *comm_.state();
   info_ = info;
@@ -371,7 +377,7 @@ Result<void> Links::begin_checked(const CallInfo& info) {
   CommState& state = *comm_.state();
   CCL_CHECK(state.ready());
   gave_up_ = {};
-  if (watch_.waits != nullptr) HostMemory::store_relaxed(watch_.waits, 0);
+  watch_.ticket = info.ticket;
   if (state.journal) state.journal->started(info.ticket);
   if (proxied_ && device_) state.proxy.wake();
   if (!state.check) return {};
@@ -537,7 +543,8 @@ Result<DeviceTarget> Links::begin_on_device(CallInfo info, Stream stream) {
   }
   // Several ranks on one GPU share its multiprocessors; one that only waits would take the place of
   // the one that it waits for.
-  const int most = state.gpu->multiprocessors() / state.ranks_on_gpu;
+  const int most = std::min(state.gpu->multiprocessors() / state.ranks_on_gpu,
+                            state.bounds.most.value_or(std::numeric_limits<int>::max()));
   return DeviceTarget{state.config.device, stream.cuda(), std::max(1, std::min(most, 128)),
                       state.ranks_on_gpu == 1};
 }

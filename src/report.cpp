@@ -108,17 +108,25 @@ class Diagnosis {
                        ranks.size() == 1 ? "does" : "do");
   }
 
-  /// Of these, the one that a chain of waiting ranks ends in.
-  int first_waited_for(const std::vector<int>& ranks) const {
+  /// Of these, the one that a chain of waiting ranks leads to, first of all from the asking one;
+  /// -1: none.
+  int waited_for(const std::vector<int>& ranks) const {
     const auto among = [&](int r) {
       return std::find(ranks.begin(), ranks.end(), r) != ranks.end();
     };
-    int r = asking_ < 0 ? 0 : asking_;
-    for (int hops = 0; hops < count() && r >= 0 && r < count(); ++hops) {
-      if (among(r)) return r;
-      r = at(r).waits.peer;
+    for (int first = -1; first < count(); ++first) {
+      int r = first < 0 ? asking_ : first;
+      if (r < 0 || at(r).waits.peer < 0) continue;
+      for (int hops = 0; hops < count() && r >= 0 && r < count(); ++hops) {
+        if (among(r)) return r;
+        r = at(r).waits.peer;
+      }
     }
-    return ranks.front();
+    return -1;
+  }
+  int first_waited_for(const std::vector<int>& ranks) const {
+    const int rank = waited_for(ranks);
+    return rank >= 0 ? rank : ranks.front();
   }
 
   void settle(int rank, const std::string& why) {
@@ -205,21 +213,26 @@ class Diagnosis {
     return true;
   }
 
-  /// Ranks that have called it, but where it has not begun.
+  /// A rank that has called it, but where it has not begun.
   bool held_up() {
     if (subject_->number == 0) return false;
     std::vector<int> late;
     for (const Account& of : report_.ranks) {
       const Operation* op = of.find(subject_->number);
-      if (op != nullptr && op->state == OpState::queued) late.push_back(of.rank);
+      const bool begun =
+          op == nullptr || (op->state != OpState::queued && op->state != OpState::launched);
+      if (!begun) late.push_back(of.rank);
     }
-    if (late.empty()) return false;
-    const int rank = first_waited_for(late);
+    int rank = waited_for(late);
+    // What is launched may have ended meanwhile; what is queued has certainly not begun.
+    for (std::size_t i = 0; i < late.size() && rank < 0; ++i) {
+      if (at(late[i]).find(subject_->number)->state == OpState::queued) rank = late[i];
+    }
+    if (rank < 0) return false;
     const Operation* before = at(rank).running();
-    settle(rank,
-           fmt::format("{} on {} {} not begun {} (queued behind {})", say_ranks(late),
-                       at(rank).host, late.size() == 1 ? "has" : "have", say_numbered(*subject_),
-                       before != nullptr ? say_numbered(*before) : "other work"));
+    settle(rank, fmt::format("rank {} on {} has not begun {} ({} behind {})", rank, at(rank).host,
+                             say_numbered(*subject_), name(at(rank).find(subject_->number)->state),
+                             before != nullptr ? say_numbered(*before) : "other work"));
     return true;
   }
 

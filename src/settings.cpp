@@ -22,13 +22,17 @@ constexpr Index any = 0;
 // Sorted by name.
 constexpr std::array table{
     Setting{"ALGO", text, "", nccl,
-            "algorithms to choose from, in NCCL's syntax: a list of names, or ^ and a list to "
-            "leave out"},
+            "algorithms to choose from: a list of names, or ^ and a list to leave out; "
+            "allreduce:list for one collective, lists parted by semicolons. Collectives that only "
+            "move messages between pairs of ranks are not asked"},
     Setting{"BOOTSTRAP_KEEPALIVE", integer, "3", false,
             "seconds of silence after which the host of a neighbour is probed; it is lost after "
             "three probes without an answer",
             1, 3600},
-    Setting{"BUFFSIZE", bytes, "4M", nccl, "bytes of a Simple buffer", 4096, Index{1} << 31},
+    Setting{"BUFFSIZE", bytes, "", nccl,
+            "bytes of a wire's buffer in Simple, all its slots together; by default the "
+            "composition's choice",
+            4096, Index{1} << 31},
     Setting{"CHECK", flag, "0", false,
             "1: compare operation, count, type and root between ranks before each collective"},
     Setting{"COMM_ID", text, "", nccl,
@@ -54,15 +58,14 @@ constexpr std::array table{
             "seconds without progress after which the creation of a communicator fails"},
     Setting{"JOURNAL_SIZE", integer, "256", false,
             "operations that each communicator remembers, for diagnosis", 1, 1 << 20},
-    Setting{"LL128_BUFFSIZE", bytes, "4800K", nccl, "bytes of an LL128 buffer", 4096,
-            Index{1} << 31},
-    Setting{"LL_BUFFSIZE", bytes, "512K", nccl, "bytes of an LL buffer", 4096, Index{1} << 31},
-    Setting{"MAX_CTAS", integer, "64", nccl, "most thread blocks (CPU: channels) of one collective",
-            1, 64},
+    Setting{"LL128_BUFFSIZE", bytes, "", nccl, "the same in LL128", 4096, Index{1} << 31},
+    Setting{"LL_BUFFSIZE", bytes, "", nccl, "the same in LL", 4096, Index{1} << 31},
+    Setting{"MAX_CTAS", integer, "", nccl, "most thread blocks (CPU: channels) of one collective",
+            1, 4096},
     Setting{"MEMORY_BUDGET", bytes, "128M", false,
             "bytes of buffers that one communicator may hold on one rank", 1, any},
-    Setting{"MIN_CTAS", integer, "1", nccl,
-            "fewest thread blocks (CPU: channels) of one collective", 1, 64},
+    Setting{"MIN_CTAS", integer, "", nccl,
+            "fewest channels of one collective (a GPU's blocks follow from the size)", 1, 4096},
     Setting{"MULTI_RANK_GPU_ENABLE", flag, "0", nccl, "1: several ranks may share one GPU"},
     Setting{"NET", text, "", nccl, "the network to use: Socket or IB"},
     Setting{"NSOCKS_PERTHREAD", integer, "1", nccl,
@@ -73,7 +76,7 @@ constexpr std::array table{
     Setting{"P2P_LEVEL", word, "", nccl, "the farthest path over which GPUs access each other", any,
             any, "LOC NVL NVB C2C PIX PXB P2C PXN PHB SYS 0 1 2 3 4 5"},
     Setting{"PROTO", text, "", nccl,
-            "protocols to choose from: a list of Simple, LL, LL128, or ^ and a list to leave out"},
+            "protocols to choose from: Simple, LL, LL128, written as CCL_ALGO is"},
     Setting{"SHM_DISABLE", flag, "0", nccl, "1: never use shared memory between processes"},
     Setting{"SOCKET_FAMILY", word, "", nccl, "address family of the connections between hosts", any,
             any, "AF_INET AF_INET6"},
@@ -89,8 +92,6 @@ constexpr std::array table{
     Setting{"TOPO_FILE", text, "", nccl, "XML file with a topology, in NCCL's schema"},
     Setting{"TRANSPORT", text, "", false,
             "transports to choose from: a list of names, or ^ and a list to leave out"},
-    Setting{"TUNE_FILE", text, "", false,
-            "JSON file with measured times, written by ccl_perf --tune"},
 };
 static_assert(std::is_sorted(table.begin(), table.end(),
                              [](const Setting& a, const Setting& b) { return a.name < b.name; }));

@@ -64,7 +64,7 @@ class Conductor {
                            options_.transport, Device::cuda})};
           }
           for (const Choice& choice : now) {
-            if (now.size() > 1 && !takes(choice, redop)) continue;
+            if (now.size() > 1 && !(takes(choice, redop) && runs_on_gpus(choice))) continue;
             cases.push_back({choice, type, redop, bytes});
           }
         }

@@ -3,12 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <concepts>
 #include <cstdio>
 #include <cstring>
 #include <mutex>
 #include <string>
 #include <thread>
+#include <utility>
 
 #include "gpu.hpp"
 #include "gpu_kernels.hpp"
@@ -83,7 +83,7 @@ class CudaQueue final : public Queue {
     return {};
   }
 
-  Stream stream() const override { return stream_as<Stream>(stream_); }
+  Stream stream() const override { return stream_; }
   void* native() const override { return stream_; }
 
   Result<void> wait() override {
@@ -174,11 +174,6 @@ class CudaQueue final : public Queue {
   }
 
  private:
-  template <class S>
-  static S stream_as(cudaStream_t stream) {
-    if constexpr (std::constructible_from<S, cudaStream_t>) return S{stream};
-    return S{};
-  }
   template <class F>
   Result<Index> counted(F&& launch) {
     CCL_CHECK(done(cudaMemsetAsync(wrong_, 0, sizeof *wrong_, stream_), "cudaMemset"));

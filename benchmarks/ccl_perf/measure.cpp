@@ -38,7 +38,8 @@ class Sideband {
  public:
   static Result<Sideband> create(const Communicator& comm) {
     for (const Entry& entry : all_entries()) {
-      if (entry.op != "all_gather" || entry.algo != "Ring" || entry.proto != "Simple") continue;
+      // CCL_ALGO and CCL_PROTO, which may leave out any all-gather, do not ask this one.
+      if (entry.op != "all_to_all" || entry.proto != "Simple") continue;
       Plan plan;
       plan.slot_bytes = 4096;
       CCL_TRY(auto runner, entry.make(comm, plan));
@@ -48,10 +49,10 @@ class Sideband {
   }
   /// Everyone's value, by rank.
   Result<std::vector<double>> gather(double mine) const {
-    std::vector<double> all(std::size_t(ranks_), 0.0);
+    std::vector<double> all(std::size_t(ranks_), 0.0), copies(std::size_t(ranks_), mine);
     Call call;
     call.type = DataType::float64;
-    call.send = reinterpret_cast<const std::byte*>(&mine);
+    call.send = reinterpret_cast<const std::byte*>(copies.data());
     call.recv = reinterpret_cast<std::byte*>(all.data());
     call.count = 1;
     CCL_CHECK(runner_->run(call));

@@ -1,5 +1,7 @@
 #include "rule.hpp"
 
+#include <ccl/choice.hpp>
+
 #include "gpu.hpp"
 
 namespace ccl::perf {
@@ -41,24 +43,39 @@ Choice choose_on_gpus(const Case& what) {
   return choice;
 }
 
-}  // namespace
-
-// On CPU lanes Simple was the fastest protocol from 64 B up on 2 and 4 ranks, and LL and LL128
-// within a microsecond of it below: a core publishes a count as cheaply as a flag. Recursive
-// doubling won against the ring up to 16 KiB (2 to 4 times on 4 ranks), and lost from 128 KiB on.
-Choice choose(const Case& what) {
-  if (what.device == Device::cuda) return choose_on_gpus(what);
-  constexpr Index small = Index{16} << 10;  // bytes
-  Choice choice{what.algo, what.proto};
-  if (choice.algo == "auto") {
-    choice.algo = has(what, "Ring") ? "Ring" : "Pairwise";
-    const Choice doubling{"Doubling", choice.proto};
-    if (what.op == "all_reduce" && what.bytes <= small && takes(doubling, what.redop)) {
-      choice.algo = doubling.algo;
+Choice choose_on_cpus(const Case& what) {
+  constexpr Index kib = 1024;
+  // What a size prefers, best first. The first that is there and allowed runs.
+  std::vector<std::string> algos;
+  if (what.op == "all_reduce" && what.bytes <= 16 * kib) algos.push_back("Doubling");
+  if (what.op == "all_gather" && what.bytes <= 64 * kib) algos.push_back("Bruck");
+  for (const char* name : {"Ring", "Pairwise", "Tree", "Doubling", "Bruck"}) algos.push_back(name);
+  if (what.algo != "auto") algos = {what.algo};
+  // A core publishes a count as cheaply as a flag.
+  std::vector<std::string> protos{"Simple", "LL", "LL128"};
+  if (what.proto != "auto") protos = {what.proto};
+  for (const auto& algo : algos) {
+    for (const auto& proto : protos) {
+      const Choice choice{algo, proto};
+      for (const Entry& entry : all_entries()) {
+        if (entry.op == what.op && entry.algo == algo && entry.proto == proto &&
+            takes(choice, what.redop) && may_compose(what.op, algo, proto)) {
+          return choice;
+        }
+      }
     }
   }
-  if (choice.proto == "auto") choice.proto = "Simple";
-  return choice;
+  return {algos.front(), protos.front()};  // its creation says why not
+}
+
+}  // namespace
+
+Choice choose(const Case& what) {
+  return what.device == Device::cuda ? choose_on_gpus(what) : choose_on_cpus(what);
+}
+
+bool runs_on_gpus(const Choice& choice) {
+  return choice.algo != "Doubling" && choice.algo != "Bruck";  // see CMakeLists.txt
 }
 
 bool takes(const Choice& choice, RedOp redop) {
@@ -74,7 +91,8 @@ std::vector<Choice> choices(const std::string& op, const std::string& algo,
   for (const Entry& entry : all_entries()) {
     if (over_peers(std::string{entry.algo}) && !peers) continue;
     if (entry.op == op && (algo == "all" || entry.algo == only_algo) &&
-        (proto == "all" || proto == "auto" || entry.proto == proto)) {
+        (proto == "all" || proto == "auto" || entry.proto == proto) &&
+        may_compose(op, entry.algo, entry.proto)) {
       found.push_back({std::string{entry.algo}, std::string{entry.proto}});
     }
   }

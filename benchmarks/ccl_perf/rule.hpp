@@ -27,6 +27,9 @@ struct Case {
 /// The composition for a size: a rule of thumb, measured on ranks of one host.
 Choice choose(const Case& what);
 
+/// Whether it has kernels.
+bool runs_on_gpus(const Choice& choice);
+
 /// Whether an algorithm takes that reduction.
 bool takes(const Choice& choice, RedOp redop);
 

@@ -31,10 +31,11 @@ struct Config {
   std::optional<bool> check;             // compare every call's arguments between ranks (CCL_CHECK)
   std::optional<double> timeout_s;       // of a wait without progress; 0: for ever (CCL_TIMEOUT)
   std::optional<double> init_timeout_s;  // of creation (CCL_INIT_TIMEOUT)
-  std::optional<Index> memory_budget_bytes;  // of wires and scratch (CCL_MEMORY_BUDGET)
-  std::optional<int> channels;               // of every composition; unset: the plan's choice
-  int device = automatic;                    // CUDA device
-  std::string name;                          // for messages
+  std::optional<Index> memory_budget_bytes;       // of wires and scratch (CCL_MEMORY_BUDGET)
+  std::optional<int> channels;                    // of every composition; unset: the plan's choice
+  std::optional<int> min_channels, max_channels;  // limits on that choice (CCL_MIN_CTAS, _MAX_CTAS)
+  int device = automatic;                         // CUDA device
+  std::string name;                               // for messages
 };
 
 /// A rank's membership in a group of ranks. A handle: copies share one state, which collectives

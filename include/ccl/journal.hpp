@@ -12,8 +12,10 @@ namespace ccl {
 
 /// How far an operation has come on one rank.
 enum class OpState : int {
-  queued,   // called; something before it on its stream runs, or it waits for the GPU
-  running,  // its lanes move data, or wait for their peers
+  queued,    // called; something before it on its stream runs
+  launched,  // given to a GPU, which has not said yet that it waits in this operation or a later
+             // one
+  running,   // its lanes move data, or wait for their peers
   done,
   failed  // ended by a deadline, an abort or a lost rank
 };
@@ -58,11 +60,17 @@ class Journal {
 
   /// Operations, oldest first: what has not ended, and the latest `most` others.
   std::vector<Operation> latest(int most) const;
+  /// The same of a GPU, which tells only in which operation it waits: `ticket`; 0: in none. It runs
+  /// them in order, so those before have ended, and of those after nothing is known. At most the
+  /// latest `most` of what has not ended, too.
+  std::vector<Operation> latest_on_device(int most, Word ticket) const;
   /// How many collectives have been called.
   Word called() const { return collectives_.load(std::memory_order_relaxed); }
 
  private:
   struct Entry;
+  template <class StateOf>
+  std::vector<Operation> collect(int most_ended, int most_others, StateOf state_of) const;
   Word to_ns(Word ticks) const;
 
   std::unique_ptr<Entry[]> entries_;

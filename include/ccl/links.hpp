@@ -72,6 +72,9 @@ struct CallInfo {
 /// Nothing where the host cannot read them: on `device` >= 0.
 std::optional<WireSteps> read_steps(const Wire& wire, int device);
 
+/// The communicator is made, well and not finalized.
+Result<void> check_ready(const Communicator& comm);
+
 /// The connections of one composition of one rank, and what its launches share. Calls on it are
 /// serialised: one launch of a composition at a time.
 class Links : public std::enable_shared_from_this<Links> {
@@ -128,9 +131,9 @@ class Links : public std::enable_shared_from_this<Links> {
 
   /// Writes a call into the journal, as queued. The result goes to `begin`.
   CallInfo noted(CallInfo info);
-  /// For diagnosis, any thread, at any time: all wires, and for whom a lane began to wait last.
+  /// For diagnosis, any thread, at any time.
   std::vector<WireSteps> steps() const;
-  WaitsFor waits() const;
+  const LaneWaits* waits() const { return watch_.waits; }  // read it word by word; may be null
   int number() const { return number_; }
 
   /// Before a launch: the communicator must be well, and, with checking on, all ranks must have
@@ -193,7 +196,7 @@ class Links : public std::enable_shared_from_this<Links> {
   int fan_ = 1;
   GaveUp gave_up_;
   Watch watch_;
-  Word waits_ = 0;  // `WaitsFor`, written by lanes
+  LaneWaits waits_;  // of CPU lanes
   Index bytes_ = 0;
   std::optional<ProxyEngine::Helper> helper_;  // during a launch over proxied wires
   bool proxied_ = false;

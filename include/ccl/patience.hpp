@@ -10,27 +10,21 @@ struct GaveUp {
   Word step = 0;  // steps of that wire done before
 };
 
+/// For whom lanes wait at present, for diagnosis: they write it at times while they wait, in words
+/// of their own, and clear it when they have got on. Of several lanes, the one that wrote last.
+struct LaneWaits {
+  Word peer = 0;    // rank + 1; 0: nobody waits, or not for long
+  Word step = 0;    // steps of that wire done before
+  Word ticket = 0;  // of the operation, as in `Watch`
+};
+
 /// How long lanes wait. Lives in memory that lanes and the host share.
 struct Watch {
   const Word* stop = nullptr;  // 0 while all is well: see `Status`
   GaveUp* gave_up = nullptr;   // written once, by the first lane whose deadline passes
   Word deadline_ns = 0;        // of one wait without progress; 0: for ever
-  Word* waits = nullptr;       // `WaitsFor`, the latest of any lane, for diagnosis; null: not kept
-};
-
-/// For whom a lane has begun to wait, and at which step of that wire: in one word.
-struct WaitsFor {
-  int peer = -1;  // nobody
-  Word step = 0;
-  CCL_HD static constexpr Word pack(int peer, Word step) {
-    return Word(peer + 1) << 40 | (step & step_mask);
-  }
-  CCL_HD static constexpr WaitsFor unpack(Word word) {
-    return {int(word >> 40) - 1, word & step_mask};
-  }
-
- private:
-  static constexpr Word step_mask = (Word{1} << 40) - 1;
+  LaneWaits* waits = nullptr;  // null: not kept
+  Word ticket = 0;             // the operation's, in the rank's journal
 };
 
 /// Ends every spin loop that its peers do not end. A launch that gave up once runs through without
@@ -41,6 +35,15 @@ class Patience {
  public:
   /// `watch` must outlive it: kernels leave it where their arguments are, not in registers.
   explicit CCL_HD Patience(const Watch& watch) : watch_{watch} {}
+
+  Patience(const Patience&) = delete;
+  Patience& operator=(const Patience&) = delete;
+  /// Nobody waits here any more; where it gave up, what was waited for stays to be read.
+  CCL_HD ~Patience() {
+    if (since_ != 0 && !gave_up_ && watch_.waits != nullptr) {
+      Memory::store_relaxed(&watch_.waits->peer, Word{0});
+    }
+  }
 
   CCL_HD constexpr bool gave_up() const { return gave_up_; }
 
@@ -55,12 +58,16 @@ class Patience {
       return gave_up_ = true;
     }
     if (peer < 0) return false;
+    if (watch_.waits != nullptr) {
+      Memory::store_relaxed(&watch_.waits->step, step);
+      Memory::store_relaxed(&watch_.waits->ticket, watch_.ticket);
+      Memory::store_relaxed(&watch_.waits->peer, Word(peer + 1));
+    }
     const Word now = Memory::now_ns();
     if (since_ == 0 || step != step_ || peer != peer_) {
       since_ = now;
       step_ = step;
       peer_ = peer;
-      if (watch_.waits != nullptr) Memory::store_relaxed(watch_.waits, WaitsFor::pack(peer, step));
       return false;
     }
     if (watch_.deadline_ns == 0 || now - since_ < watch_.deadline_ns) return false;

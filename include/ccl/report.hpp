@@ -1,7 +1,6 @@
 #pragma once
 
 #include <ccl/journal.hpp>
-#include <ccl/patience.hpp>
 #include <ccl/types.hpp>
 
 #include <cstddef>
@@ -10,6 +9,12 @@
 #include <vector>
 
 namespace ccl {
+
+/// For whom a rank's lanes wait, and at which step of the wire between them.
+struct WaitsFor {
+  int peer = -1;  // nobody
+  Word step = 0;
+};
 
 /// What one rank knows of its own operations.
 struct Account {

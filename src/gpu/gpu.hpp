@@ -14,7 +14,7 @@ namespace ccl::detail {
 struct Watched {
   Word stop = 0;
   GaveUp gave_up;
-  Word waits = 0;  // `WaitsFor`
+  LaneWaits waits;
 };
 
 /// One GPU as a rank uses it: holds its primary context, a stream for the library's own copies and

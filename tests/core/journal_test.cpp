@@ -75,6 +75,24 @@ TEST_CASE("a journal keeps its size in operations, and late news of older ones c
   CHECK(journal.latest(0).empty());
 }
 
+TEST_CASE("of a GPU, the operation that waits tells what has ended") {
+  Journal journal{16};
+  std::vector<Word> tickets;
+  for (int i = 0; i < 6; ++i) {
+    tickets.push_back(journal.note(named("op")));
+    if (i < 5) journal.started(tickets.back());
+  }
+  const auto states = [&](int most, Word ticket) {
+    std::vector<OpState> all;
+    for (const auto& op : journal.latest_on_device(most, ticket)) all.push_back(op.state);
+    return all;
+  };
+  using enum OpState;
+  CHECK(states(9, tickets[3]) == std::vector<OpState>{done, done, done, running, launched, queued});
+  CHECK(states(1, tickets[3]) == std::vector<OpState>{done, running, queued});
+  CHECK(states(3, 0) == std::vector<OpState>{launched, launched, queued});
+}
+
 TEST_CASE("a journal may be read while others write") {
   Journal journal{16};
   std::atomic<bool> stop{false};

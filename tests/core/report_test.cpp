@@ -147,6 +147,27 @@ TEST_CASE("a rank whose stream is busy with something else holds the others up")
   CHECK(says(report.verdict, "of send_recv"));
 }
 
+TEST_CASE("of GPUs that have not said that they wait, one is behind if others wait for it") {
+  // A broadcast from 0, whose GPU may be through; that of rank 2 has other work to do first.
+  auto all = ring(4);
+  for (const int r : {0, 2}) {
+    all[r].operations.back().state = OpState::launched;
+    all[r].waits = {};
+  }
+  all[1].waits = {2, 7};
+  for (int asking = 0; asking < 4; ++asking) {
+    const Report report = diagnose(all, asking);
+    INFO(report.verdict);
+    CHECK(report.behind == 2);
+    CHECK(says(report.verdict, "rank 2 on here has not begun operation 5"));
+    CHECK(says(report.verdict, "(launched behind other work); rank "));
+  }
+  all[2].operations.back().state = OpState::running;
+  all[1].waits = {2, 7};
+  all[2].waits = {};
+  CHECK(diagnose(all, 3).behind == 2);
+}
+
 TEST_CASE("where nothing runs, nobody is behind") {
   auto all = ring(2);
   for (auto& of : all) of.operations.back().state = OpState::done;

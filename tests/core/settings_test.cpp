@@ -49,8 +49,8 @@ TEST_CASE("a name that NCCL does not have is not read from NCCL_") {
 
 TEST_CASE("values of each kind are read") {
   CHECK(setting_bytes("MEMORY_BUDGET").value() == Index{128} << 20);
-  CHECK(setting_bytes("LL128_BUFFSIZE").value() == 4800 * 1024);
-  CHECK(setting_integer("MAX_CTAS").value() == 64);
+  CHECK(setting_bytes("LL128_BUFFSIZE").value() == 0);  // none
+  CHECK(setting_integer("MAX_CTAS").value() == 0);
   CHECK(setting_seconds("INIT_TIMEOUT").value() == 60);
   CHECK(setting_text("DEBUG").value() == "WARN");
   const Env a{"CCL_MEMORY_BUDGET", "3g"}, b{"CCL_INIT_TIMEOUT", "0.5"}, c{"CCL_DEBUG", "info"};
@@ -71,15 +71,15 @@ TEST_CASE("a bad value is an error that says what fits") {
   };
   bad("CCL_SHM_DISABLE", "yes", "0 or 1");
   bad("NCCL_SHM_DISABLE", "2", "0 or 1");
-  bad("CCL_MAX_CTAS", "0", "from 1 to 64");
-  bad("CCL_MAX_CTAS", "12x", "from 1 to 64");
+  bad("CCL_MAX_CTAS", "0", "from 1 to 4096");
+  bad("CCL_MAX_CTAS", "12x", "from 1 to 4096");
   bad("CCL_MEMORY_BUDGET", "12T", "with K, M or G");
   bad("CCL_BUFFSIZE", "99999999999999999999", "number of bytes");
   bad("CCL_TIMEOUT", "-1", "at least 0");
   bad("CCL_TIMEOUT", "nan", "at least 0");
   bad("CCL_DEBUG", "LOUD", "TRACE");
   bad("CCL_P2P_LEVEL", "LOC NVL", "PHB");
-  const Env env{"CCL_MAX_CTAS", "65"};
+  const Env env{"CCL_MAX_CTAS", "4097"};
   CHECK(setting_integer("MAX_CTAS").error().code == Errc::bad_setting);
 }
 

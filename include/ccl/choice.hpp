@@ -1,0 +1,30 @@
+#pragma once
+
+#include <ccl/plan.hpp>
+#include <ccl/result.hpp>
+
+#include <optional>
+#include <string_view>
+
+namespace ccl {
+
+/// Whether `list` leaves `name` to choose from when `op` is asked for: lists parted by semicolons,
+/// each of names parted by commas, or ^ and the names that it leaves out; "op:" before a list makes
+/// it that operation's alone. The last list of the operation counts, else the last for all; without
+/// one everything is left. Case does not matter, nor '_'.
+bool list_leaves(std::string_view list, std::string_view op, std::string_view name);
+
+/// Nothing, or an error that says which of CCL_ALGO and CCL_PROTO leaves a composition out.
+Result<void> may_compose(std::string_view op, std::string_view algo, std::string_view proto);
+
+/// Limits on the channels of a plan, from a `Config`, else from CCL_MIN_CTAS and CCL_MAX_CTAS.
+struct ChannelBounds {
+  std::optional<int> least, most;
+};
+Result<ChannelBounds> channel_bounds(std::optional<int> least, std::optional<int> most);
+
+/// The plan that a composition chose by itself, as the settings would have it: buffers of
+/// CCL_BUFFSIZE, CCL_LL_BUFFSIZE or CCL_LL128_BUFFSIZE bytes.
+Result<Plan> with_buffer_setting(Plan plan, std::string_view proto);
+
+}  // namespace ccl
