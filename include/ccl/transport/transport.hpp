@@ -119,4 +119,9 @@ Carrier carrier(const PeerInfo& sender, const PeerInfo& receiver) {
 }
 }  // namespace detail
 
+/// Whether T, or a member of it, lets a rank address its peers' memory. At run time `create` names
+/// the edge where that is not so.
+template <class T>
+inline constexpr bool offers_peer_view = T::peer_addressable;
+
 }  // namespace ccl
