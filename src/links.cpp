@@ -1,6 +1,7 @@
 #include <ccl/collective.hpp>
 #include <ccl/links.hpp>
 #include <ccl/log.hpp>
+#include <ccl/transport/p2p.hpp>
 
 #include <fmt/format.h>
 
@@ -13,6 +14,7 @@
 
 #include "comm_state.hpp"
 #include "gpu/memory.hpp"
+#include "transport/p2p_mapping.hpp"
 #include <unistd.h>
 
 namespace ccl::detail {
@@ -436,6 +438,95 @@ Result<void> Links::finish() {
     return fail(state.blame(std::move(error)));
   }
   return {};
+}
+
+Result<void> Links::map_peers() {
+  CommState& state = *comm_.state();
+  const int me = comm_.rank(), ranks = comm_.ranks();
+  const std::size_t half = std::size_t(plan_.slot_bytes);
+  epoch_.count = 128;  // blocks of a launch, at most
+  const auto named = [&](Error error, int peer) {
+    if (auto well = state.status.result(); !well) error = std::move(well).error();
+    if (error.peer < 0) error.peer = peer;
+    return fail(state.blame(std::move(error)));
+  };
+  auto scratch = device_->arena.allocate(2 * half);
+  if (!scratch) return fail(state.blame(std::move(scratch).error()));
+  auto copies = device_->arena.allocate(std::size_t(epoch_.count) * sizeof(Word));
+  if (!copies) return fail(state.blame(std::move(copies).error()));
+  device_->tables = *copies;
+  epoch_.copies = reinterpret_cast<Word*>(copies->at());
+
+  const std::lock_guard lock{state.bootstrap_mutex};
+  TransportContext context;
+  context.status = &state.status;
+  context.secret = state.bootstrap->secret();
+  context.deadline_s = state.init_timeout_s;
+  context.arena = &device_->arena;
+  std::vector<P2pMapping> mappings(ranks);
+  const auto id_of = [&](int a, int b) { return edge_id(number_, std::min(a, b), std::max(a, b)); };
+  for (int p = 0; p < ranks; ++p) {
+    if (p == me) continue;
+    const auto can =
+        P2pTransport::can_connect(state.peers[std::min(p, me)], state.peers[std::max(p, me)]);
+    if (!can) {
+      Error error = can.error();
+      error.what += fmt::format("; {} addresses the memory of every peer: use Ring or Tree", name_);
+      return named(std::move(error), p);
+    }
+    Edge edge;
+    edge.self = state.peers[me];
+    edge.peer = state.peers[p];
+    edge.side = me < p ? Side::sender : Side::receiver;
+    edge.shape = {1, plan_.slot_count, plan_.slot_bytes};
+    edge.id = id_of(me, p);
+    auto mapping = P2pMapping::make(context, edge, *scratch, 2 * half);
+    if (!mapping) return named(std::move(mapping).error(), p);
+    mappings[p] = *std::move(mapping);
+    const Handshake mine = mappings[p].handshake();
+    auto sent = state.bootstrap->send(p, edge.id, mine.data(), Index(mine.size()));
+    if (!sent) return named(std::move(sent).error(), p);
+  }
+  for (int p = 0; p < ranks; ++p) {
+    if (p == me) continue;
+    auto got = state.bootstrap->recv(p, id_of(me, p));
+    if (!got) return named(std::move(got).error(), p);
+    Handshake theirs{};
+    std::memcpy(theirs.data(), got->data(), std::min(got->size(), theirs.size()));
+    if (auto done = mappings[p].connect(theirs); !done) return named(std::move(done).error(), p);
+    peers_.scratch[p] = reinterpret_cast<Packet*>(mappings[p].theirs().at());
+    using Blocks = std::pair<GpuBlock, GpuBlock>;
+    Connection connection;
+    connection.owner = std::make_shared<Blocks>(mappings[p].mine(), mappings[p].theirs());
+    connection.transport = P2pTransport::name;
+    owners_.push_back(std::move(connection));
+  }
+  peers_.scratch[me] = reinterpret_cast<Packet*>(scratch->at());
+  peers_.half_packets = Index(half / sizeof(Packet));
+  peers_.rank = me;
+  peers_.ranks = ranks;
+  bytes_ += Index(2 * half);
+  state.used += Index(2 * half);
+  log_info(LogPart::init, "{}: scratch of {} bytes at every rank, by p2p", name_, 2 * half);
+  // Nobody launches, or drops its offers, before all have come so far.
+  auto met = state.bootstrap->barrier();
+  if (!met) return fail(state.blame(std::move(met).error()));
+  return {};
+}
+
+Error Links::no_peer_view(bool has_kernels) const {
+  const CommState& state = *comm_.state();
+  if (!state.gpu) {
+    return state.blame({Errc::not_supported,
+                        fmt::format("{} addresses its peers' memory, which CPU ranks do not offer; "
+                                    "use Doubling, Ring or Tree",
+                                    name_)});
+  }
+  return state.blame(
+      {Errc::not_supported,
+       fmt::format("{} has {} kernels for {} ranks; list that number in its RankCounts, or use "
+                   "Ring or Tree",
+                   name_, has_kernels ? "no working" : "no", state.ranks)});
 }
 
 Result<DeviceTarget> Links::begin_on_device(CallInfo info, Stream stream) {

@@ -77,6 +77,10 @@ constexpr std::array table{
             any, "LOC NVL NVB C2C PIX PXB P2C PXN PHB SYS 0 1 2 3 4 5"},
     Setting{"PROTO", text, "", nccl,
             "protocols to choose from: Simple, LL, LL128, written as CCL_ALGO is"},
+    Setting{
+        "REPORT_SIGNAL", integer, "0", false,
+        "number of a signal on which a process logs what all ranks do and who is behind; 0: none",
+        0, 64},
     Setting{"SHM_DISABLE", flag, "0", nccl, "1: never use shared memory between processes"},
     Setting{"SOCKET_FAMILY", word, "", nccl, "address family of the connections between hosts", any,
             any, "AF_INET AF_INET6"},

@@ -4,6 +4,7 @@
 #include <ccl/device_code.hpp>
 #include <ccl/host_stream.hpp>
 #include <ccl/journal.hpp>
+#include <ccl/peer_view.hpp>
 #include <ccl/plan.hpp>
 #include <ccl/proxy.hpp>
 #include <ccl/transport/transport.hpp>
@@ -118,6 +119,12 @@ class Links : public std::enable_shared_from_this<Links> {
     return work;
   }
   bool on_device() const;
+  /// Instead of wires: every rank's scratch, two slots of the plan. Collective; on a GPU.
+  Result<void> map_peers();
+  const PeerView& peers() const { return peers_; }
+  const Epoch& epoch() const { return epoch_; }
+  const Watch& watch() const { return watch_; }
+  Error no_peer_view(bool has_kernels) const;
   /// Whether the wires that `root` needs are there.
   bool connected(int root) const { return connected_[root]; }
   void set_connected(int root) { connected_[root] = true; }
@@ -183,6 +190,8 @@ class Links : public std::enable_shared_from_this<Links> {
   Tables tables_;  // what launches read: the vectors here, or their copies on the device
   struct OnDevice;
   std::shared_ptr<OnDevice> device_;
+  PeerView peers_;
+  Epoch epoch_;
   int line_bytes_ = 0;
   int fan_ = 1;
   GaveUp gave_up_;

@@ -117,6 +117,9 @@ struct AnyOf {
   }
 };
 
+template <Transport... Ts>
+inline constexpr bool offers_peer_view<AnyOf<Ts...>> = (offers_peer_view<Ts> || ...);
+
 /// What connects any two ranks.
 using DefaultTransport = AnyOf<P2pTransport, LoopbackTransport, ShmTransport, SocketTransport>;
 static_assert(Transport<DefaultTransport>);

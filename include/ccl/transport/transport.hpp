@@ -92,4 +92,9 @@ template <class T>
 concept Transport = detail::StatesReach<T> && detail::StatesLineBytes<T> &&
     detail::ChecksReach<T> && detail::SetsUp<T> && detail::Connects<T>;
 
+/// Whether T, or a member of it, lets a rank address its peers' memory. At run time `create` names
+/// the edge where that is not so.
+template <class T>
+inline constexpr bool offers_peer_view = T::peer_addressable;
+
 }  // namespace ccl
