@@ -88,12 +88,13 @@ class Composition {
     const bool gpu = comm.device() >= 0;
     CCL_CHECK(check_ready(comm));
     CCL_CHECK(may_compose(Op::name, Algo::name, Proto::name));
-    Plan wanted = plan ? *plan : gpu ? default_device_plan() : default_plan<T>(comm);
-    if (!plan) {
+    Plans plans = plan ? Plans::same(*plan) : gpu ? default_device_plans() : default_plans();
+    for (Plan& wanted : plans.by_through) {
+      if (plan) break;
       CCL_TRY(wanted, with_buffer_setting(wanted, Proto::name));
     }
     CCL_TRY(auto links,
-            Links::create(comm, wanted, Algo::most_wires(comm.ranks()), Proto::line_bytes,
+            Links::create(comm, plans, Algo::most_wires(comm.ranks()), Proto::line_bytes,
                           connector<T>(),
                           fmt::format("{}/{}/{}/{}", Op::name, Algo::name, Proto::name, T::name)));
     if (gpu) CCL_CHECK(load_kernels(*links));
@@ -127,17 +128,17 @@ class Composition {
   }
   /// Cache-sized slots: what the CPU's caches hold of one wire's ring is what it can hide. Where a
   /// proxy moves them, each costs system calls: over TCP, 1 MiB took 1.4 times as long in such.
-  template <Transport T>
-  static Plan default_plan(const Communicator& comm) {
-    bool proxied = false;
-    for (int r = 0; r < comm.ranks() && comm.ranks() > 1; ++r) {
-      proxied = proxied || proxies_edge<T>(comm.peer(r), comm.peer((r + 1) % comm.ranks()));
-    }
-    Plan plan;
-    const Index most = Index{proxied ? 512 : 64} << 10;
-    plan.slot_bytes = Proto::default_slot_bytes < most ? Proto::default_slot_bytes : most;
-    if (proxied) plan.slot_count = 4;
-    return plan;
+  static Plans default_plans() {
+    const auto with_slots = [](Index most) {
+      Plan plan;
+      plan.slot_bytes = Proto::default_slot_bytes < most ? Proto::default_slot_bytes : most;
+      return plan;
+    };
+    Plan network = with_slots(Index{512} << 10);
+    network.slot_count = 4;
+    Plans plans = Plans::same(with_slots(Index{64} << 10));
+    plans.by_through[int(Through::network)] = network;
+    return plans;
   }
   /// Enough channels to fill a GPU; measured on H200.
   static Plan default_device_plan() {
@@ -152,6 +153,23 @@ class Composition {
       plan.chunk_steps = Algo::wires > 2 ? 1 : 2;
     }
     return plan;
+  }
+  /// PCIe is full with a few channels. A lone proxy thread carries a network's, and each costs a
+  /// connection; larger steps cost it fewer calls.
+  static Plans default_device_plans() {
+    constexpr bool to_many = Algo::most_wires(64) > 8;
+    Plan host = default_device_plan(), network = host;
+    if (Proto::carries_flags) {
+      host.channels = to_many ? 16 : 32;
+      host.slot_bytes = Index{8} << 10;
+      network.channels = to_many ? 4 : 8;
+      network.slot_bytes = Index{32} << 10;
+    } else {
+      host.channels = to_many ? 8 : 16;
+      network.channels = to_many ? 2 : 4;
+      network.slot_bytes = Index{256} << 10;
+    }
+    return {{default_device_plan(), host, network}};
   }
   static Result<void> load_kernels(const Links& links) {
     const int device = links.comm().device();

@@ -96,8 +96,8 @@ inline void as_threads(int ranks, const Config& config, const RankBody& body) {
   std::_Exit(0);
 }
 
-/// One process for each rank.
-inline void as_processes(int ranks, const Config& config, const RankBody& body) {
+/// One process for each rank; they take each other to be on `hosts` hosts.
+inline void as_processes(int ranks, const Config& config, const RankBody& body, int hosts = 1) {
   const std::string port = std::to_string(20000 + ::getpid() % 20000);
   std::vector<pid_t> children;
   for (int r = 0; r < ranks; ++r) {
@@ -109,6 +109,9 @@ inline void as_processes(int ranks, const Config& config, const RankBody& body) 
     ::setenv("RANK", std::to_string(r).c_str(), 1);
     ::setenv("LOCAL_RANK", std::to_string(r).c_str(), 1);
     ::setenv("WORLD_SIZE", std::to_string(ranks).c_str(), 1);
+    if (hosts > 1) {
+      ::setenv("CCL_HOSTID", ("host" + std::to_string(r * hosts / ranks)).c_str(), 1);
+    }
     ::setenv("MASTER_ADDR", "127.0.0.1", 1);
     ::setenv("MASTER_PORT", port.c_str(), 1);
     {
