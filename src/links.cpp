@@ -29,10 +29,10 @@ std::uint64_t edge_id(int composition, int sender, int receiver) {
 Result<void> check_plan(const Plan& plan) {
   const auto power_of_two = [](Index n) { return n > 0 && (n & (n - 1)) == 0; };
   if (plan.channels >= 1 && plan.channels <= 4096 && power_of_two(plan.slot_count) &&
-      plan.slot_count >= 2 && plan.slot_bytes > 0 && plan.slot_bytes % 128 == 0 &&
-      plan.slice_steps >= 1 && plan.chunk_steps % plan.slice_steps == 0 &&
-      power_of_two(plan.slice_steps) && plan.slot_count >= 2 * plan.slice_steps &&
-      plan.chunk_steps >= plan.slice_steps) {
+      plan.slot_count >= 2 && plan.slot_bytes > 0 && plan.channel_bytes >= 0 &&
+      plan.slot_bytes % 128 == 0 && plan.slice_steps >= 1 &&
+      plan.chunk_steps % plan.slice_steps == 0 && power_of_two(plan.slice_steps) &&
+      plan.slot_count >= 2 * plan.slice_steps && plan.chunk_steps >= plan.slice_steps) {
     return {};
   }
   return fail(
@@ -597,7 +597,7 @@ Result<DeviceTarget> Links::begin_on_device(CallInfo info, Stream stream) {
   const int most = std::min(state.gpu->multiprocessors() / state.ranks_on_gpu,
                             state.bounds.most.value_or(std::numeric_limits<int>::max()));
   return DeviceTarget{state.config.device, stream.cuda(), std::max(1, std::min(most, 128)),
-                      state.ranks_on_gpu == 1};
+                      state.ranks_on_gpu == 1, plan_.channel_bytes};
 }
 
 Result<void> Links::finish_on_device(int code, Stream stream) {

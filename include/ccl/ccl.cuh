@@ -25,12 +25,16 @@ using LanesOf = cuda::std::conditional_t<
 /// How many channels a message keeps busy, and on how many blocks they lie. Measured on H200: a
 /// channel is worth it from 1 KiB with flags and from 16 KiB without; up to 4 warps share a block,
 /// which starts sooner than more blocks do.
+template <class Group>
+Index channel_worth(const DeviceTarget& target) {
+  constexpr Index alone = Group::width == 32 ? 1024 : Index{32} * Group::width;
+  return alone < target.channel_bytes ? target.channel_bytes : alone;
+}
 template <class Group, class Body>
 CudaShape device_shape(Index bytes, int channels, const DeviceTarget& target) {
-  constexpr Index worth = Group::width == 32 ? 1024 : Index{32} * Group::width;
   constexpr int groups = Body::max_lanes / Group::width;
   const int most = target.most_blocks < channels ? target.most_blocks : channels;
-  Index use = div_up(bytes, worth);
+  Index use = div_up(bytes, channel_worth<Group>(target));
   use = use < 1 ? 1 : use < channels ? use : channels;
   Index blocks = div_up<Index>(use, groups < 4 ? groups : 4);
   blocks = blocks < most ? blocks : most;
@@ -172,6 +176,9 @@ struct Enrolled<ExchangeKernels<Algo, Proto>> {
   static int launch(const ExchangeWork& how, Index bytes, const DeviceTarget& target) {
     return on_device(target.device, [&] {
       ExchangeWork work = how;
+      // The largest message of this rank is not that of its peers: each has channels by its own
+      // size.
+      work.channel_bytes = channel_worth<Group<16>>(target);
       Word bits = 16;
       for (int m = 0; m < work.begin[1][work.ranks]; ++m) {
         bits |= reinterpret_cast<cuda::std::uintptr_t>(work.message[m].data);

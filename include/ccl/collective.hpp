@@ -164,10 +164,12 @@ class Composition {
       host.slot_bytes = Index{8} << 10;
       network.channels = to_many ? 4 : 8;
       network.slot_bytes = Index{32} << 10;
+      network.channel_bytes = Index{32} << 10;
     } else {
       host.channels = to_many ? 8 : 16;
       network.channels = to_many ? 2 : 4;
       network.slot_bytes = Index{256} << 10;
+      network.channel_bytes = Index{128} << 10;
     }
     return {{default_device_plan(), host, network}};
   }

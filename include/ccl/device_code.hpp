@@ -15,7 +15,8 @@ struct DeviceTarget {
   int device = 0;
   CUstream_st* stream = nullptr;
   int most_blocks = 1;
-  bool early = true;  // may move in before the launch ahead of it has ended
+  bool early = true;        // may move in before the launch ahead of it has ended
+  Index channel_bytes = 0;  // see `Plan`
 };
 
 // The kernels of a program, as far as host code needs to know them: pointers that <ccl/ccl.cuh>

@@ -150,12 +150,12 @@ class Buffer {
                               cudaMemcpyHostToDevice, stream));
     MUST_CUDA(cudaStreamSynchronize(stream));
   }
-  /// Elements that are not what `want` says.
+  /// Elements from `first` on that are not what `want` says.
   template <class F>
-  long wrong(Index count, F want, cudaStream_t stream) const {
+  long wrong(Index count, F want, cudaStream_t stream, Index first = 0) const {
     std::vector<T> host(size_t(count) + 1);
-    MUST_CUDA(cudaMemcpyAsync(host.data(), get(), size_t(count) * sizeof(T), cudaMemcpyDeviceToHost,
-                              stream));
+    MUST_CUDA(cudaMemcpyAsync(host.data(), get() + first, size_t(count) * sizeof(T),
+                              cudaMemcpyDeviceToHost, stream));
     MUST_CUDA(cudaStreamSynchronize(stream));
     long n = 0;
     for (Index i = 0; i < count; ++i) n += double(host[size_t(i)]) != double(T(want(i)));

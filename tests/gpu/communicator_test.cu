@@ -83,6 +83,8 @@ struct Suite : Rank {
     const auto scatter = must(Collective<Scatter, Pairwise, Proto, DefaultTransport>::create(comm));
     const auto send_recv =
         must(Collective<SendRecv, Pairwise, Proto, DefaultTransport>::create(comm));
+    const auto all_to_all_v =
+        must(Collective<AllToAllV, Pairwise, Proto, DefaultTransport>::create(comm));
     for (const Index n : counts) {
       Buffer<float> in{n * ranks, 0}, out{n * ranks, 0};
       in.fill([&](Index i) { return value(rank * 3 + int(i / std::max<Index>(n, 1)), i); }, stream);
@@ -92,6 +94,25 @@ struct Suite : Rank {
                 [&](Index i) { return value(int(i / n) * 3 + rank, Index{rank} * n + i % n); },
                 stream) == 0,
             "%s count %ld rank %d", all_to_all.name().c_str(), long(n), rank);
+      // Sizes that let each rank have another largest message.
+      const auto size = [&](int from, int to) {
+        return from == to ? n >> 2 * (from % 4) : n >> 6 + (from + to) % 2;
+      };
+      std::vector<Index> out_sizes, in_sizes, offsets;
+      for (int p = 0; p < ranks; ++p) {
+        out_sizes.push_back(size(rank, p));
+        in_sizes.push_back(size(p, rank));
+        offsets.push_back(n * p);
+      }
+      Buffer<float> uneven{n * ranks, 0};
+      go([&] {
+        return all_to_all_v(in.get(), out_sizes, offsets, uneven.get(), in_sizes, offsets, stream);
+      });
+      for (int p = 0; p < ranks; ++p) {
+        const auto at = [&](Index i) { return value(p * 3 + rank, Index{rank} * n + i); };
+        check(uneven.wrong(size(p, rank), at, stream, n * p) == 0, "%s count %ld from %d to %d",
+              all_to_all_v.name().c_str(), long(n), p, rank);
+      }
       const int root = int(n % ranks);
       Buffer<float> all{n * ranks, 0}, one{n, 0};
       go([&] { return gather(in.get(), all.get(), n, root, stream); });

@@ -63,9 +63,15 @@ class Exchange {
  private:
   static constexpr Index run = Group::width == 1 ? 4096 : 16;  // of one lane, in `copy_own`
 
+  /// How many channels share a message: both its ends must know, so nothing else may count.
+  CCL_HD Index sharers(Index bytes) const {
+    const Index each = work_.channel_bytes;
+    if (each == 0 || bytes >= each * work_.channels) return work_.channels;
+    return bytes <= each ? 1 : div_up(bytes, each);
+  }
   /// This channel's part of a message.
   CCL_HD Message part(const Message& m) const {
-    const Index lines = div_up<Index>(m.bytes, Index{128} * work_.channels);
+    const Index lines = div_up<Index>(m.bytes, 128 * sharers(m.bytes));
     const Index begin = lines * 128 * channel_;
     const Index left = m.bytes - begin;
     const Index bytes = left < 0 ? 0 : left < lines * 128 ? left : lines * 128;
