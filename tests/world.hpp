@@ -78,7 +78,7 @@ class World {
         work.sends.cursor = cursors.data();
         work.recvs.cursor = cursors.data() + ranks_ * channels_;
         setup(r, work);
-        HostExecutor::run<Group>(channels_, WireBody<Op, Algo, Proto, 1, R>{work});
+        HostExecutor::run<Group>(work.channels, WireBody<Op, Algo, Proto, 1, R>{work});
         ok[r] = gave_up.peer == 0;
       });
     }
