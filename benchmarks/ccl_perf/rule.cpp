@@ -1,6 +1,7 @@
 #include "rule.hpp"
 
 #include <ccl/choice.hpp>
+#include <ccl/settings.hpp>
 
 #include "gpu.hpp"
 
@@ -24,7 +25,7 @@ Choice choose_on_gpus(const Case& what) {
   constexpr Index kib = 1024, mib = 1024 * kib;
   Choice choice{what.algo, what.proto};
   const bool peers = gpu::communicator_device(0) >= 0 && what.transport.empty() &&
-                     choice.proto != "Simple" &&
+                     !setting_flag("P2P_DISABLE").value_or(false) && choice.proto != "Simple" &&
                      (what.ranks == 2 || what.ranks == 4 || what.ranks == 8);
   if (choice.algo == "auto" && peers) {
     const Index one = what.op == "all_reduce" ? 768 * kib / what.ranks : 8 * mib;
