@@ -4,12 +4,14 @@
 #include <ccl/choice.hpp>
 #include <ccl/communicator.hpp>
 #include <ccl/journal.hpp>
+#include <ccl/log.hpp>
 #include <ccl/proxy.hpp>
 #include <ccl/report.hpp>
 #include <ccl/status.hpp>
 
 #include <atomic>
 #include <condition_variable>
+#include <memory>
 #include <mutex>
 #include <thread>
 
@@ -23,7 +25,7 @@ constexpr double report_limit_s = 2;  // for ranks to answer who asks for a repo
 constexpr int told_operations = 8;    // that have ended, of each rank
 
 /// What all handles of one rank's membership share.
-struct CommState {
+struct CommState : std::enable_shared_from_this<CommState> {
   CommState(int my_rank, int rank_count, Config how)
       : rank{my_rank}, ranks{rank_count}, config{std::move(how)} {}
   ~CommState();
@@ -72,6 +74,7 @@ struct CommState {
   /// The error of a wait without progress, which `error` says in its own words; `peer` is who was
   /// waited for. Asks all ranks who is behind, and logs what they say.
   Error overdue(Error error);
+  static void log_report(const Report& said, LogLevel level);
 };
 
 }  // namespace ccl::detail

@@ -11,6 +11,7 @@
 
 #include "comm_state.hpp"
 #include "gpu/devices.hpp"
+#include "report_signal.hpp"
 
 namespace ccl {
 namespace detail {
@@ -129,14 +130,17 @@ Error CommState::overdue(Error error) {
   // All ranks come here, and the log may be one for all of them: one speaks for all.
   const auto first = std::find_if(said.ranks.begin(), said.ranks.end(),
                                   [](const Account& of) { return of.answered; });
-  const auto level = first->rank == rank ? LogLevel::warn : LogLevel::info;
+  log_report(said, first->rank == rank ? LogLevel::warn : LogLevel::info);
+  return error;
+}
+
+void CommState::log_report(const Report& said, LogLevel level) {
   const std::string text = said.text();
   for (std::string_view rest = text; !rest.empty();) {
     const auto line = rest.substr(0, rest.find('\n'));
     log(level, LogPart::coll, "{}", line);
     rest.remove_prefix(std::min(rest.size(), line.size() + 1));
   }
-  return error;
 }
 
 namespace {
@@ -204,6 +208,7 @@ Result<void> meet(CommState& state, std::unique_ptr<Bootstrap> bootstrap) {
     state.bootstrap = std::move(bootstrap);
     // Its end comes before that of `state`, and with it the end of such calls.
     state.bootstrap->set_account([&state] { return pack(state.account()); });
+    CCL_CHECK(report_on_signal(state.weak_from_this()));
   }
   CCL_CHECK(check_devices(state));
   log_info(LogPart::init, "communicator {} of {} ranks is up", state.config.name, state.ranks);

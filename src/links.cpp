@@ -1,6 +1,7 @@
 #include <ccl/collective.hpp>
 #include <ccl/links.hpp>
 #include <ccl/log.hpp>
+#include <ccl/transport/p2p.hpp>
 
 #include <fmt/format.h>
 
@@ -13,6 +14,7 @@
 
 #include "comm_state.hpp"
 #include "gpu/memory.hpp"
+#include "transport/p2p_mapping.hpp"
 #include <unistd.h>
 
 namespace ccl::detail {
@@ -42,6 +44,13 @@ Result<void> check_plan(const Plan& plan) {
                   plan.chunk_steps));
 }
 
+/// What a rank can take part in: how dear its dearest edge is, and the largest slots that it has
+/// memory for, by plan; -1: not even for the smallest.
+struct Means {
+  Index through = 0;
+  std::array<Index, 3> slot_bytes{};
+};
+
 /// Tells those who will wait whether the ranks of this host have a CPU each.
 void look_for_room(const CommState& state) {
   const auto local = std::count_if(state.peers.begin(), state.peers.end(), [&](const PeerInfo& p) {
@@ -54,16 +63,17 @@ void look_for_room(const CommState& state) {
 /// What the wires of a rank on a GPU stand on.
 struct Links::OnDevice {
   GpuArena arena;
-  GpuBlock tables;
-  std::vector<Connection> connections;
+  GpuBlock tables{};
+  std::vector<Connection> connections{};
+  bool holds_slots = false;  // of some wires into this rank
 };
 
 Result<void> check_ready(const Communicator& comm) {
   return comm.state()->ready();
 }
 
-Links::Links(const Communicator& comm, Plan plan, const Connector& connector, std::string name)
-    : comm_{comm}, plan_{plan}, connector_{connector}, name_{std::move(name)} {}
+Links::Links(const Communicator& comm, const Connector& connector, std::string name)
+    : comm_{comm}, connector_{connector}, name_{std::move(name)} {}
 
 Links::~Links() {
   {
@@ -80,58 +90,37 @@ bool Links::on_device() const {
   return comm_.state()->gpu != nullptr;
 }
 
-Result<std::shared_ptr<Links>> Links::create(const Communicator& comm, Plan plan, int fan,
+Result<std::shared_ptr<Links>> Links::create(const Communicator& comm, const Plans& plans, int fan,
                                              int line_bytes, const Connector& connector,
                                              std::string name) {
   CommState& state = *comm.state();
   CCL_CHECK(state.ready());
   bury_graphs();
-  if (state.config.channels) {
-    plan.channels = *state.config.channels;
-  } else if (!state.gpu) {  // there, they are bounds on blocks: see `begin_on_device`
-    plan.channels = std::min(plan.channels, state.bounds.most.value_or(plan.channels));
-    plan.channels = std::max(plan.channels, state.bounds.least.value_or(plan.channels));
+  Plans wanted = plans;
+  for (Plan& plan : wanted.by_through) {
+    if (state.config.channels) {
+      plan.channels = *state.config.channels;
+    } else if (!state.gpu) {  // there, they are bounds on blocks: see `begin_on_device`
+      plan.channels = std::min(plan.channels, state.bounds.most.value_or(plan.channels));
+      plan.channels = std::max(plan.channels, state.bounds.least.value_or(plan.channels));
+    }
+    if (auto good = check_plan(plan); !good) return fail(state.blame(std::move(good).error()));
   }
-  if (auto good = check_plan(plan); !good) return fail(state.blame(std::move(good).error()));
-  auto links = std::shared_ptr<Links>{new Links{comm, plan, connector, std::move(name)}};
+  auto links = std::shared_ptr<Links>{new Links{comm, connector, std::move(name)}};
   links->number_ = state.compositions.fetch_add(1);
   links->line_bytes_ = line_bytes;
+  links->plan_ = wanted.by_through[0];
   const int ranks = comm.ranks();
+  if (ranks > 1) {
+    if (state.gpu) links->device_ = std::make_shared<OnDevice>(OnDevice{GpuArena{state.gpu}});
+    links->fan_ = std::max(1, std::min(fan, ranks - 1));
+    CCL_CHECK(links->agree(wanted));
+  }
+  const Plan& plan = links->plan_;
   links->cursors_.resize(2 * std::size_t(ranks) * plan.channels);
   links->tables_.cursors = links->cursors_.data();
   if (ranks == 1) return links;
   look_for_room(state);
-  if (state.gpu) links->device_ = std::make_shared<OnDevice>(OnDevice{GpuArena{state.gpu}, {}, {}});
-
-  // Slots shrink until this composition takes at most a quarter of the budget, and what is left.
-  // All ranks take the smallest that any of them needs.
-  links->fan_ = std::max(1, std::min(fan, ranks - 1));
-  const auto bytes_of = [&](Index slot) { return links->bytes_of(slot); };
-  const Index left = std::min(state.budget / 4, state.budget - state.used.load());
-  Index slot = plan.slot_bytes;
-  while (slot > smallest_slot && bytes_of(slot) > left) slot = slot / 2 / 128 * 128;
-  std::vector<Index> slots(ranks);
-  slots[comm.rank()] = bytes_of(slot) > left ? -1 : slot;
-  {
-    const std::lock_guard lock{state.bootstrap_mutex};
-    auto all = state.bootstrap->all_gather(slots.data(), Index{sizeof(Index)});
-    if (!all) return fail(state.blame(std::move(all).error()));
-  }
-  const auto least = std::min_element(slots.begin(), slots.end());
-  if (*least < 0) {
-    return fail(state.blame(
-        {Errc::over_budget,
-         fmt::format("{} needs {} bytes for its smallest slots on rank {} (the budget is {}, of "
-                     "which {} are used here); raise CCL_MEMORY_BUDGET or drop a composition",
-                     links->name_, bytes_of(smallest_slot), least - slots.begin(), state.budget,
-                     state.used.load()),
-         -1, int(least - slots.begin())}));
-  }
-  if (*least < plan.slot_bytes) {
-    log_info(LogPart::init, "{}: slots of {} bytes instead of {}, to fit the memory budget",
-             links->name_, *least, plan.slot_bytes);
-  }
-  links->plan_.slot_bytes = *least;
 
   links->in_.resize(std::size_t(ranks) * plan.channels);
   links->out_.resize(links->in_.size());
@@ -148,12 +137,66 @@ Result<std::shared_ptr<Links>> Links::create(const Communicator& comm, Plan plan
     Watched& watched = state.gpu->watched();
     links->watch_ = {&watched.stop, &watched.gave_up, Word(state.timeout_s * 1e9), &watched.waits,
                      0};
-    auto done = links->device_->arena.reserve(std::size_t(links->bytes_of(*least)));
-    if (!done) return fail(state.blame(std::move(done).error()));
+    if (links->device_->holds_slots) {
+      auto done = links->device_->arena.reserve(std::size_t(links->bytes_of(plan)));
+      if (!done) return fail(state.blame(std::move(done).error()));
+    }
   }
   const std::lock_guard lock{state.links_mutex};
   state.links.push_back(links.get());
   return links;
+}
+
+Result<void> Links::agree(const Plans& plans) {
+  CommState& state = *comm_.state();
+  const int me = comm_.rank();
+  std::vector<Means> all(comm_.ranks());
+  Means& mine = all[me];
+  for (const PeerInfo& peer : state.peers) {
+    if (peer.rank == me) continue;
+    const Through in = connector_.carrier(peer, state.peers[me]).through;
+    const Through out = connector_.carrier(state.peers[me], peer).through;
+    mine.through = std::max({mine.through, Index(in), Index(out)});
+    if (device_ && in == Through::gpu_memory) device_->holds_slots = true;
+  }
+  // Slots shrink until this composition takes at most a quarter of the budget, and what is left.
+  // All ranks take the smallest that any of them needs.
+  const Index left = std::min(state.budget / 4, state.budget - state.used.load());
+  for (std::size_t n = 0; n < plans.by_through.size(); ++n) {
+    Plan plan = plans.by_through[n];
+    while (plan.slot_bytes > smallest_slot && bytes_of(plan) > left) {
+      plan.slot_bytes = plan.slot_bytes / 2 / 128 * 128;
+    }
+    mine.slot_bytes[n] = bytes_of(plan) > left ? -1 : plan.slot_bytes;
+  }
+  {
+    const std::lock_guard lock{state.bootstrap_mutex};
+    auto met = state.bootstrap->all_gather(all.data(), Index{sizeof(Means)});
+    if (!met) return fail(state.blame(std::move(met).error()));
+  }
+  std::size_t through = 0;
+  for (const Means& of : all) through = std::max(through, std::size_t(of.through));
+  plan_ = plans.by_through[through];
+  const auto smaller = [through](const Means& a, const Means& b) {
+    return a.slot_bytes[through] < b.slot_bytes[through];
+  };
+  const auto least = std::min_element(all.begin(), all.end(), smaller);
+  const Index slot = least->slot_bytes[through];
+  if (slot < 0) {
+    plan_.slot_bytes = smallest_slot;
+    return fail(state.blame(
+        {Errc::over_budget,
+         fmt::format("{} needs {} bytes for its smallest slots on rank {} (the budget is {}, of "
+                     "which {} are used here); raise CCL_MEMORY_BUDGET or drop a composition",
+                     name_, bytes_of(plan_), least - all.begin(), state.budget, state.used.load()),
+         -1, int(least - all.begin())}));
+  }
+  if (slot < plan_.slot_bytes) {
+    log_info(LogPart::init, "{}: slots of {} bytes instead of {}, to fit the memory budget", name_,
+             slot, plan_.slot_bytes);
+  }
+  plan_.slot_bytes = slot;
+  return {};
 }
 
 void Links::seats_for(int root, bool double_tree) {
@@ -251,6 +294,21 @@ Result<void> Links::connect(const std::vector<int>& from, const std::vector<int>
     if (error.transport.empty()) error.transport = connector_.name;
     return fail(state.blame(std::move(error)));
   };
+  const auto short_lines = [&](const Half& h, const char* transport, int bytes) {
+    Error error{Errc::not_supported,
+                fmt::format("{} needs lines of {} bytes that land whole (from rank {} to rank {} "
+                            "{} carries {}); use Simple or LL",
+                            name_, line_bytes_, h.sender, h.receiver, transport, bytes)};
+    error.transport = transport;
+    return error;
+  };
+  // Both ends refuse before either has anything that the other might wait for.
+  for (const Half& h : halves) {
+    const Carrier by = connector_.carrier(state.peers[h.sender], state.peers[h.receiver]);
+    if (by.line_bytes < line_bytes_) {
+      return named(short_lines(h, by.transport, by.line_bytes), peer_of(h));
+    }
+  }
   for (Half& h : halves) {
     const int peer = peer_of(h);
     if (auto can = connector_.can_connect(state.peers[h.sender], state.peers[h.receiver]); !can) {
@@ -291,12 +349,7 @@ Result<void> Links::connect(const std::vector<int>& from, const std::vector<int>
     proxied_ = proxied_ || made->wires[0].proxied;
     log_info(LogPart::init, "{}: {} to {} by {}", name_, h.sender, h.receiver, made->transport);
     if (made->line_bytes < line_bytes_) {
-      return named({Errc::not_supported,
-                    fmt::format("{} needs lines of {} bytes that land whole, and {} carries {} "
-                                "between rank {} and rank {}; use Simple or LL",
-                                name_, line_bytes_, made->transport, made->line_bytes, h.sender,
-                                h.receiver)},
-                   peer);
+      return named(short_lines(h, made->transport, made->line_bytes), peer);
     }
     owners_.push_back(*std::move(made));
     auto sent = state.bootstrap->send(peer, edge_id(number_, h.sender, h.receiver), "", 1);
@@ -436,6 +489,95 @@ Result<void> Links::finish() {
     return fail(state.blame(std::move(error)));
   }
   return {};
+}
+
+Result<void> Links::map_peers() {
+  CommState& state = *comm_.state();
+  const int me = comm_.rank(), ranks = comm_.ranks();
+  const std::size_t half = std::size_t(plan_.slot_bytes);
+  epoch_.count = 128;  // blocks of a launch, at most
+  const auto named = [&](Error error, int peer) {
+    if (auto well = state.status.result(); !well) error = std::move(well).error();
+    if (error.peer < 0) error.peer = peer;
+    return fail(state.blame(std::move(error)));
+  };
+  auto scratch = device_->arena.allocate(2 * half);
+  if (!scratch) return fail(state.blame(std::move(scratch).error()));
+  auto copies = device_->arena.allocate(std::size_t(epoch_.count) * sizeof(Word));
+  if (!copies) return fail(state.blame(std::move(copies).error()));
+  device_->tables = *copies;
+  epoch_.copies = reinterpret_cast<Word*>(copies->at());
+
+  const std::lock_guard lock{state.bootstrap_mutex};
+  TransportContext context;
+  context.status = &state.status;
+  context.secret = state.bootstrap->secret();
+  context.deadline_s = state.init_timeout_s;
+  context.arena = &device_->arena;
+  std::vector<P2pMapping> mappings(ranks);
+  const auto id_of = [&](int a, int b) { return edge_id(number_, std::min(a, b), std::max(a, b)); };
+  for (int p = 0; p < ranks; ++p) {
+    if (p == me) continue;
+    const auto can =
+        P2pTransport::can_connect(state.peers[std::min(p, me)], state.peers[std::max(p, me)]);
+    if (!can) {
+      Error error = can.error();
+      error.what += fmt::format("; {} addresses the memory of every peer: use Ring or Tree", name_);
+      return named(std::move(error), p);
+    }
+    Edge edge;
+    edge.self = state.peers[me];
+    edge.peer = state.peers[p];
+    edge.side = me < p ? Side::sender : Side::receiver;
+    edge.shape = {1, plan_.slot_count, plan_.slot_bytes};
+    edge.id = id_of(me, p);
+    auto mapping = P2pMapping::make(context, edge, *scratch, 2 * half);
+    if (!mapping) return named(std::move(mapping).error(), p);
+    mappings[p] = *std::move(mapping);
+    const Handshake mine = mappings[p].handshake();
+    auto sent = state.bootstrap->send(p, edge.id, mine.data(), Index(mine.size()));
+    if (!sent) return named(std::move(sent).error(), p);
+  }
+  for (int p = 0; p < ranks; ++p) {
+    if (p == me) continue;
+    auto got = state.bootstrap->recv(p, id_of(me, p));
+    if (!got) return named(std::move(got).error(), p);
+    Handshake theirs{};
+    std::memcpy(theirs.data(), got->data(), std::min(got->size(), theirs.size()));
+    if (auto done = mappings[p].connect(theirs); !done) return named(std::move(done).error(), p);
+    peers_.scratch[p] = reinterpret_cast<Packet*>(mappings[p].theirs().at());
+    using Blocks = std::pair<GpuBlock, GpuBlock>;
+    Connection connection;
+    connection.owner = std::make_shared<Blocks>(mappings[p].mine(), mappings[p].theirs());
+    connection.transport = P2pTransport::name;
+    owners_.push_back(std::move(connection));
+  }
+  peers_.scratch[me] = reinterpret_cast<Packet*>(scratch->at());
+  peers_.half_packets = Index(half / sizeof(Packet));
+  peers_.rank = me;
+  peers_.ranks = ranks;
+  bytes_ += Index(2 * half);
+  state.used += Index(2 * half);
+  log_info(LogPart::init, "{}: scratch of {} bytes at every rank, by p2p", name_, 2 * half);
+  // Nobody launches, or drops its offers, before all have come so far.
+  auto met = state.bootstrap->barrier();
+  if (!met) return fail(state.blame(std::move(met).error()));
+  return {};
+}
+
+Error Links::no_peer_view(bool has_kernels) const {
+  const CommState& state = *comm_.state();
+  if (!state.gpu) {
+    return state.blame({Errc::not_supported,
+                        fmt::format("{} addresses its peers' memory, which CPU ranks do not offer; "
+                                    "use Doubling, Ring or Tree",
+                                    name_)});
+  }
+  return state.blame(
+      {Errc::not_supported,
+       fmt::format("{} has {} kernels for {} ranks; list that number in its RankCounts, or use "
+                   "Ring or Tree",
+                   name_, has_kernels ? "no working" : "no", state.ranks)});
 }
 
 Result<DeviceTarget> Links::begin_on_device(CallInfo info, Stream stream) {

@@ -2,11 +2,13 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <cstring>
 #include <ctime>
 #include <system_error>
+#include <utility>
 
 #include "os_error.hpp"
 #include <poll.h>
@@ -19,6 +21,13 @@ namespace {
 constexpr long helped_sleep_us = 500;  // between two looks at whether helpers are still at it
 constexpr int idle_rounds = 32;        // without any movement, before the thread blocks
 constexpr double last_rounds_s = 1;    // for tasks that are ending when the engine goes
+// A polled task: a launch may take that long between two steps; a look costs some microseconds.
+constexpr long eager_us = 300, rarest_look_us = 1000;
+
+/// How long to sleep between two looks at polled tasks, when nothing has moved for `quiet_us`.
+long between_looks_us(long quiet_us) {
+  return quiet_us < eager_us ? 0 : std::min(quiet_us / 8, rarest_look_us);
+}
 }  // namespace
 
 ProxyEngine::~ProxyEngine() {
@@ -138,7 +147,8 @@ bool ProxyEngine::left_over() const {
 void ProxyEngine::run() {
   Word seen = 0;  // rounds of helpers
   int idle = 0;
-  bool called = false;
+  bool called = false, fresh = true;  // fresh: something has moved, or someone has called
+  std::chrono::steady_clock::time_point quiet_since;
   while (!stop_.load(std::memory_order_relaxed)) {
     const Word helped = helped_.load(std::memory_order_relaxed);
     if (helped != seen && !called) {
@@ -147,6 +157,7 @@ void ProxyEngine::run() {
       called = sleep(false, helped_sleep_us);
       continue;
     }
+    fresh = fresh || called;
     called = false;
     bool moved = false;
     if (try_acquire()) {
@@ -156,26 +167,35 @@ void ProxyEngine::run() {
     }
     if (moved) {
       idle = 0;
+      fresh = true;
     } else if (++idle < idle_rounds) {
       ::sched_yield();
     } else {
       idle = 0;
-      called = sleep(true, -1);
+      const auto now = std::chrono::steady_clock::now();
+      if (std::exchange(fresh, false)) quiet_since = now;
+      const auto quiet = std::chrono::duration_cast<std::chrono::microseconds>(now - quiet_since);
+      const long pause_us = between_looks_us(long(quiet.count()));
+      called = sleep(true, -1, pause_us);
+      if (polled_ && pause_us > 0 && !called) idle = idle_rounds;  // one look, then the next sleep
     }
   }
 }
 
-/// Until someone calls, the time is over (-1: never), or, `for_tasks`, one of them can move. True
-/// if someone called.
-bool ProxyEngine::sleep(bool for_tasks, long timeout_us) {
+/// Until someone calls, the time is over (-1: never), or, `for_tasks`, one of them can move. The
+/// time is `polled_us` at most if one of them is polled. True if someone called.
+bool ProxyEngine::sleep(bool for_tasks, long timeout_us, long polled_us) {
   std::vector<pollfd> watched{{bell_, POLLIN, 0}};
   asleep_.store(true);
   bool stay = !called_.load();
   if (for_tasks && stay) {
+    polled_ = false;
     acquire();
     for (const auto& task : tasks_) {
       const ProxyInterest interest = task->interest();
-      if (interest.pending) stay = false;
+      if (interest.pending || (interest.polled && polled_us == 0)) stay = false;
+      if (interest.polled && polled_us > 0) timeout_us = polled_us;
+      polled_ = polled_ || interest.polled;
       if (interest.fd >= 0 && interest.events != 0) {
         watched.push_back({interest.fd, interest.events, 0});
       }

@@ -25,9 +25,9 @@ constexpr std::array table{
             "algorithms to choose from: a list of names, or ^ and a list to leave out; "
             "allreduce:list for one collective, lists parted by semicolons. Collectives that only "
             "move messages between pairs of ranks are not asked"},
-    Setting{"BOOTSTRAP_KEEPALIVE", integer, "3", false,
+    Setting{"BOOTSTRAP_KEEPALIVE", integer, "2", false,
             "seconds of silence after which the host of a neighbour is probed; it is lost after "
-            "three probes without an answer",
+            "two probes, a second apart, without an answer",
             1, 3600},
     Setting{"BUFFSIZE", bytes, "", nccl,
             "bytes of a wire's buffer in Simple, all its slots together; by default the "
@@ -77,6 +77,10 @@ constexpr std::array table{
             any, "LOC NVL NVB C2C PIX PXB P2C PXN PHB SYS 0 1 2 3 4 5"},
     Setting{"PROTO", text, "", nccl,
             "protocols to choose from: Simple, LL, LL128, written as CCL_ALGO is"},
+    Setting{
+        "REPORT_SIGNAL", integer, "0", false,
+        "number of a signal on which a process logs what all ranks do and who is behind; 0: none",
+        0, 64},
     Setting{"SHM_DISABLE", flag, "0", nccl, "1: never use shared memory between processes"},
     Setting{"SOCKET_FAMILY", word, "", nccl, "address family of the connections between hosts", any,
             any, "AF_INET AF_INET6"},

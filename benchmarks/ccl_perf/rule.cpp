@@ -2,24 +2,43 @@
 
 #include <ccl/choice.hpp>
 
+#include "gpu.hpp"
+
 namespace ccl::perf {
 namespace {
 
-bool has_ring(const Case& what) {
+bool over_peers(const std::string& algo) {
+  return algo == "OneShot" || algo == "TwoShot";
+}
+bool has(const Case& what, const char* algo) {
   for (const Entry& entry : all_entries()) {
-    if (entry.op == what.op && entry.algo == "Ring") return true;
+    if (entry.op == what.op && entry.algo == algo) return true;
   }
   return false;
 }
 
-// On 4 H200 over NVLink, LL won below 64 KiB, LL128 up to 8 MiB, Simple above (see
-// benchmarks/gpu/README.md).
+// On 4 H200 over NVLink (see benchmarks/gpu/README.md): everybody to everybody won while a message
+// takes less time on the wire than the second hop costs, two hops up to some megabytes, the ring
+// above. Over wires LL won below 64 KiB, LL128 up to 8 MiB, Simple above.
 Choice choose_on_gpus(const Case& what) {
-  constexpr Index kib = 1024;
+  constexpr Index kib = 1024, mib = 1024 * kib;
   Choice choice{what.algo, what.proto};
-  if (choice.algo == "auto") choice.algo = has_ring(what) ? "Ring" : "Pairwise";
+  const bool peers = gpu::communicator_device(0) >= 0 && what.transport.empty() &&
+                     choice.proto != "Simple" &&
+                     (what.ranks == 2 || what.ranks == 4 || what.ranks == 8);
+  if (choice.algo == "auto" && peers) {
+    const Index one = what.op == "all_reduce" ? 768 * kib / what.ranks : 8 * mib;
+    const Index two = what.ranks * mib * 3 / 2;
+    if (has(what, "OneShot") && what.bytes <= one) {
+      choice.algo = "OneShot";
+    } else if (has(what, "TwoShot") && what.bytes <= two) {
+      choice.algo = "TwoShot";
+    }
+  }
+  if (choice.algo == "auto") choice.algo = has(what, "Ring") ? "Ring" : "Pairwise";
+  if (choice.proto == "auto" && over_peers(choice.algo)) choice.proto = "LL128";
   if (choice.proto == "auto") {
-    choice.proto = what.bytes < 64 * kib ? "LL" : what.bytes <= 8192 * kib ? "LL128" : "Simple";
+    choice.proto = what.bytes < 64 * kib ? "LL" : what.bytes <= 8 * mib ? "LL128" : "Simple";
   }
   return choice;
 }
@@ -58,7 +77,7 @@ Choice choose(const Case& what) {
 }
 
 bool runs_on_gpus(const Choice& choice) {
-  return choice.algo != "Doubling";  // see CMakeLists.txt
+  return choice.algo != "Doubling" && choice.algo != "Bruck";  // see CMakeLists.txt
 }
 
 bool takes(const Choice& choice, RedOp redop) {
@@ -66,11 +85,13 @@ bool takes(const Choice& choice, RedOp redop) {
 }
 
 std::vector<Choice> choices(const std::string& op, const std::string& algo,
-                            const std::string& proto) {
+                            const std::string& proto, Device device) {
+  const bool peers = device == Device::cuda && gpu::communicator_device(0) >= 0;
   std::vector<Choice> found;
   if (algo != "all" && proto != "all") return found;
   const std::string only_algo = algo == "auto" ? choose({.op = op}).algo : algo;
   for (const Entry& entry : all_entries()) {
+    if (over_peers(std::string{entry.algo}) && !peers) continue;
     if (entry.op == op && (algo == "all" || entry.algo == only_algo) &&
         (proto == "all" || proto == "auto" || entry.proto == proto) &&
         may_compose(op, entry.algo, entry.proto)) {

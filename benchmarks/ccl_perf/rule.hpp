@@ -36,6 +36,6 @@ bool takes(const Choice& choice, RedOp redop);
 /// Where "all" stands for the algorithm or the protocol: everything that it stands for. Else
 /// nothing: the choice is up to `choose`.
 std::vector<Choice> choices(const std::string& op, const std::string& algo,
-                            const std::string& proto);
+                            const std::string& proto, Device device);
 
 }  // namespace ccl::perf

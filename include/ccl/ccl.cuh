@@ -4,11 +4,12 @@
 
 // Primitives are for both sides, and CPU lanes call functions of the host only: nvcc says so for
 // each instantiation, at the end of the translation unit.
-#pragma nv_diag_suppress 20014
+#pragma nv_diag_suppress 20011, 20014
 
 #include <ccl/ccl.hpp>
 #include <ccl/cuda_executor.cuh>
 #include <ccl/device_code.hpp>
+#include <ccl/proto/peer_prims.hpp>
 
 namespace ccl::detail {
 
@@ -83,6 +84,78 @@ struct Enrolled<WireKernels<Op, Algo, Proto, R>> {
   static inline KernelLoader loader{&load, nullptr};
   static inline const bool once = [] {
     WireKernels<Op, Algo, Proto, R>::launch = &launch;
+    loader.next = KernelsOf<Op, Algo, Proto>::first;
+    KernelsOf<Op, Algo, Proto>::first = &loader;
+    return true;
+  }();
+};
+
+template <class Op, class Algo, class Proto, class R>
+struct Enrolled<PeerKernels<Op, Algo, Proto, R>> {
+  template <int Align, int Ranks>
+  using Body = PeerBody<Op, Algo, Proto, Align, R, Ranks>;
+  using Group = WarpLanes;
+
+  static int launch(const PeerWork<R>& how, const DeviceTarget& target) {
+    return on_device(target.device,
+                     [&] { return for_ranks(typename Algo::RankCounts{}, how, target); });
+  }
+  template <int... Ranks>
+  static cudaError_t for_ranks(RankCounts<Ranks...>, const PeerWork<R>& how,
+                               const DeviceTarget& target) {
+    cudaError_t result = cudaErrorInvalidValue;
+    const bool aligned = alignment(how) == 16;
+    (void)((how.peers.ranks == Ranks && (result = aligned ? launch_all<Body<16, Ranks>>(how, target)
+                                                          : launch_all<Body<1, Ranks>>(how, target),
+                                         true)) ||
+           ...);
+    return result;
+  }
+  /// A message in as many launches as its scratch wants.
+  template <class Body>
+  static cudaError_t launch_all(const PeerWork<R>& how, const DeviceTarget& target) {
+    constexpr Index size = sizeof(typename R::Type);
+    const Index most = Body::template most_elements<Group>(how);
+    if (most < 1) return cudaErrorInvalidValue;
+    for (Index at = 0; at < how.layout.count; at += most) {
+      PeerWork<R> work = how;
+      work.input = static_cast<const char*>(how.input) + at * size;
+      work.output = static_cast<char*>(how.output) + at * size;
+      work.layout.count = how.layout.count - at < most ? how.layout.count - at : most;
+      if (const cudaError_t e = launch_one<Body>(work, target); e != cudaSuccess) return e;
+    }
+    return cudaSuccess;
+  }
+  /// A warp for each tile, on as many multiprocessors as there are; measured on H200.
+  template <class Body>
+  static cudaError_t launch_one(PeerWork<R>& work, const DeviceTarget& target) {
+    constexpr Index most_warps = Body::max_lanes / Group::width;
+    const Index tiles = Body::template tiles<Group>(work);
+    Index blocks = target.most_blocks < work.epoch.count ? target.most_blocks : work.epoch.count;
+    if (tiles < blocks) blocks = tiles;
+    Index warps = div_up(tiles, blocks);
+    warps = warps < most_warps ? warps : most_warps;
+    work.crews = int(blocks);
+    work.channels = int(blocks * warps);
+    return CudaExecutor::launch<Group, Body>(work, {work.channels, int(blocks), target.early},
+                                             target.stream);
+  }
+  template <int... Ranks>
+  static cudaError_t load_all(RankCounts<Ranks...>) {
+    cudaError_t result = cudaSuccess;
+    const auto good = [&](cudaError_t e) {
+      if (result == cudaSuccess) result = e;
+    };
+    (good(CudaExecutor::load<Group, Body<16, Ranks>>()), ...);
+    (good(CudaExecutor::load<Group, Body<1, Ranks>>()), ...);
+    return result;
+  }
+  static int load(int device) {
+    return on_device(device, [] { return load_all(typename Algo::RankCounts{}); });
+  }
+  static inline KernelLoader loader{&load, nullptr};
+  static inline const bool once = [] {
+    PeerKernels<Op, Algo, Proto, R>::launch = &launch;
     loader.next = KernelsOf<Op, Algo, Proto>::first;
     KernelsOf<Op, Algo, Proto>::first = &loader;
     return true;

@@ -2,10 +2,12 @@
 
 #include <ccl/algo/bruck.hpp>
 #include <ccl/algo/doubling.hpp>
+#include <ccl/algo/one_shot.hpp>
 #include <ccl/algo/ops.hpp>
 #include <ccl/algo/pairwise.hpp>
 #include <ccl/algo/ring.hpp>
 #include <ccl/algo/tree.hpp>
+#include <ccl/algo/two_shot.hpp>
 #include <ccl/choice.hpp>
 #include <ccl/communicator.hpp>
 #include <ccl/data_type.hpp>
@@ -29,8 +31,14 @@ concept Runs = requires {
   requires Algo::template supports<Op>;
 };
 
+/// Algorithms that address their peers' memory.
 template <class Algo>
-concept PlansWires = requires {
+concept OverPeers = requires {
+  typename Algo::RankCounts;
+};
+
+template <class Algo>
+concept PlansWires = OverPeers<Algo> || requires {
   { Algo::most_wires(2) } -> cuda::std::same_as<int>;
   { Algo::root_moves_wires } -> cuda::std::convertible_to<bool>;
 };
@@ -53,6 +61,11 @@ constexpr bool check_collective() {
   static_assert(T::atomic_line_bytes >= Proto::line_bytes,
                 "ccl: this protocol needs lines that land whole, and the transport's "
                 "atomic_line_bytes is too small for it; use Simple or LL");
+  static_assert(!OverPeers<Algo> || offers_peer_view<T>,
+                "ccl: this algorithm addresses its peers' memory, and the transport does not offer "
+                "that; use P2pTransport or DefaultTransport");
+  static_assert(!OverPeers<Algo> || Proto::carries_flags,
+                "ccl: this algorithm tells by flags that its data has landed; use LL or LL128");
   return true;
 }
 
@@ -75,12 +88,13 @@ class Composition {
     const bool gpu = comm.device() >= 0;
     CCL_CHECK(check_ready(comm));
     CCL_CHECK(may_compose(Op::name, Algo::name, Proto::name));
-    Plan wanted = plan ? *plan : gpu ? default_device_plan() : default_plan<T>(comm);
-    if (!plan) {
+    Plans plans = plan ? Plans::same(*plan) : gpu ? default_device_plans() : default_plans(comm);
+    for (Plan& wanted : plans.by_through) {
+      if (plan) break;
       CCL_TRY(wanted, with_buffer_setting(wanted, Proto::name));
     }
     CCL_TRY(auto links,
-            Links::create(comm, wanted, Algo::most_wires(comm.ranks()), Proto::line_bytes,
+            Links::create(comm, plans, Algo::most_wires(comm.ranks()), Proto::line_bytes,
                           connector<T>(),
                           fmt::format("{}/{}/{}/{}", Op::name, Algo::name, Proto::name, T::name)));
     if (gpu) CCL_CHECK(load_kernels(*links));
@@ -89,22 +103,47 @@ class Composition {
     if (comm.ranks() > 1) CCL_CHECK(comm.barrier());
     return links;
   }
-  /// Cache-sized slots: what the CPU's caches hold of one wire's ring is what it can hide. Where a
-  /// proxy moves them, each costs system calls: over TCP, 1 MiB took 1.4 times as long in slots of
-  /// 64 KiB. More than two ranks of a host fill its caches with such sooner.
+  /// The same for an algorithm that addresses its peers' memory. A slot of the plan is one of the
+  /// two halves of this rank's scratch.
   template <Transport T>
-  static Plan default_plan(const Communicator& comm) {
-    bool proxied = false;
-    int neighbours = 0;
-    for (int r = 0; r < comm.ranks() && comm.ranks() > 1; ++r) {
-      proxied = proxied || proxies_edge<T>(comm.peer(r), comm.peer((r + 1) % comm.ranks()));
+  static Result<std::shared_ptr<Links>> make_peers(const Communicator& comm,
+                                                   std::optional<Plan> plan) {
+    CCL_CHECK(check_ready(comm));
+    CCL_CHECK(may_compose(Op::name, Algo::name, Proto::name));
+    Plan wanted;
+    wanted.slot_count = 2;
+    wanted.slot_bytes = Index{16} << 20;
+    if (plan) wanted = *plan;
+    CCL_TRY(auto links,
+            Links::create(comm, wanted, 1, Proto::line_bytes, connector<T>(),
+                          fmt::format("{}/{}/{}/{}", Op::name, Algo::name, Proto::name, T::name)));
+    if (comm.ranks() == 1) return links;
+    if (comm.device() < 0 || !Algo::RankCounts::has(comm.ranks())) {
+      return fail(links->no_peer_view(Algo::RankCounts::has(comm.ranks())));
+    }
+    CCL_CHECK(load_kernels(*links));
+    CCL_CHECK(links->map_peers());
+    CCL_CHECK(comm.barrier());
+    return links;
+  }
+  /// Cache-sized slots: what the CPU's caches hold of one wire's ring is what it can hide. Where a
+  /// proxy moves them, each costs system calls: over TCP, 1 MiB took 1.4 times as long in such.
+  /// More than two ranks of a host fill its caches with large ones.
+  static Plans default_plans(const Communicator& comm) {
+    const auto with_slots = [](Index most) {
+      Plan plan;
+      plan.slot_bytes = Proto::default_slot_bytes < most ? Proto::default_slot_bytes : most;
+      return plan;
+    };
+    int neighbours = 1;
+    for (int r = 1; r < comm.ranks(); ++r) {
       neighbours += int(comm.peer(r).host_hash == comm.peer(0).host_hash);
     }
-    Plan plan;
-    const Index most = Index{!proxied ? 64 : neighbours > 2 ? 256 : 512} << 10;
-    plan.slot_bytes = Proto::default_slot_bytes < most ? Proto::default_slot_bytes : most;
-    if (proxied) plan.slot_count = 4;
-    return plan;
+    Plan network = with_slots(Index{neighbours > 2 ? 256 : 512} << 10);
+    network.slot_count = 4;
+    Plans plans = Plans::same(with_slots(Index{64} << 10));
+    plans.by_through[int(Through::network)] = network;
+    return plans;
   }
   /// Enough channels to fill a GPU; measured on H200.
   static Plan default_device_plan() {
@@ -120,6 +159,23 @@ class Composition {
     }
     return plan;
   }
+  /// PCIe is full with a few channels. A lone proxy thread carries a network's, and each costs a
+  /// connection; larger steps cost it fewer calls.
+  static Plans default_device_plans() {
+    constexpr bool to_many = Algo::most_wires(64) > 8;
+    Plan host = default_device_plan(), network = host;
+    if (Proto::carries_flags) {
+      host.channels = to_many ? 16 : 32;
+      host.slot_bytes = Index{8} << 10;
+      network.channels = to_many ? 4 : 8;
+      network.slot_bytes = Index{32} << 10;
+    } else {
+      host.channels = to_many ? 8 : 16;
+      network.channels = to_many ? 2 : 4;
+      network.slot_bytes = Index{256} << 10;
+    }
+    return {{default_device_plan(), host, network}};
+  }
   static Result<void> load_kernels(const Links& links) {
     const int device = links.comm().device();
     const auto good = [&](int code) -> Result<void> {
@@ -134,7 +190,13 @@ class Composition {
     return {};
   }
   /// Wires differ with the root, so they are made when a root is first named.
-  static constexpr bool by_root = Op::rooted && Algo::root_moves_wires;
+  static constexpr bool by_root = [] {
+    if constexpr (OverPeers<Algo>) {
+      return false;
+    } else {
+      return Op::rooted && Algo::root_moves_wires;
+    }
+  }();
 
   /// The peers that this launch's seats name.
   static Result<void> connect(Links& links, int root) {
@@ -153,13 +215,17 @@ class Composition {
   template <class R>
   Result<void> launch(const CallInfo& info, const R& reduction, const void* input, void* output,
                       const Layout& layout, int root, Stream stream) const {
-    enroll<WireKernels<Op, Algo, Proto, R>>();
-    if (links_->on_device()) {
-      return launch_on_device(info, reduction, input, output, layout, root, stream);
+    if constexpr (OverPeers<Algo>) {
+      return launch_over_peers(info, reduction, input, output, layout, stream);
+    } else {
+      enroll<WireKernels<Op, Algo, Proto, R>>();
+      if (links_->on_device()) {
+        return launch_on_device(info, reduction, input, output, layout, root, stream);
+      }
+      return queue(stream,
+                   [links = links_, info = links_->noted(info), reduction, input, output, layout,
+                    root] { return run(*links, info, reduction, input, output, layout, root); });
     }
-    return queue(stream,
-                 [links = links_, info = links_->noted(info), reduction, input, output, layout,
-                  root] { return run(*links, info, reduction, input, output, layout, root); });
   }
   template <class R>
   Result<void> launch_on_device(const CallInfo& info, const R& reduction, const void* input,
@@ -176,6 +242,26 @@ class Composition {
     work.output = output;
     work.layout = layout;
     work.root = root;
+    return links.finish_on_device(kernels(work, target), stream);
+  }
+  template <class R>
+  Result<void> launch_over_peers(const CallInfo& info, const R& reduction, const void* input,
+                                 void* output, Layout layout, Stream stream) const {
+    enroll<PeerKernels<Op, Algo, Proto, R>>();
+    Links& links = *links_;
+    const auto kernels = PeerKernels<Op, Algo, Proto, R>::launch;
+    if (kernels == nullptr) return fail(links.no_device_code());
+    if (layout.count == 0) return links.ready();  // flags of no tile could tell of the launch
+    layout.split = layout.split && Algo::splits;
+    const std::lock_guard lock{links.mutex()};
+    CCL_TRY(const DeviceTarget target, links.begin_on_device(info, stream));
+    PeerWork<R> work{reduction};
+    work.peers = links.peers();
+    work.epoch = links.epoch();
+    work.watch = links.watch();
+    work.input = input;
+    work.output = output;
+    work.layout = layout;
     return links.finish_on_device(kernels(work, target), stream);
   }
   template <class F>
@@ -279,8 +365,13 @@ class Collective : public detail::Composition<Op, Algo, Proto> {
  public:
   /// Connects what the algorithm needs. Collective. `plan` must be the same on all ranks.
   static Result<Collective> create(const Communicator& comm, std::optional<Plan> plan = {}) {
-    CCL_TRY(auto links, Base::template make_links<Transport>(comm, plan));
-    return Collective{std::move(links)};
+    if constexpr (detail::OverPeers<Algo>) {
+      CCL_TRY(auto links, Base::template make_peers<Transport>(comm, plan));
+      return Collective{std::move(links)};
+    } else {
+      CCL_TRY(auto links, Base::template make_links<Transport>(comm, plan));
+      return Collective{std::move(links)};
+    }
   }
 
   /// AllReduce: `count` elements each; everyone gets the reduction of all ranks' elements.
@@ -359,12 +450,18 @@ class Collective : public detail::Composition<Op, Algo, Proto> {
     CCL_CHECK(check(send, times_ranks(count), sizeof(T), "send"));
     CCL_CHECK(check(recv, times_ranks(count), sizeof(T), "recv"));
     CCL_CHECK(check_apart(send, recv, times_ranks(bytes)));
-    Table table{comm.ranks()};
-    for (int p = 0; p < comm.ranks(); ++p) {
-      table.send(p, bytes_at(send, p * bytes), bytes);
-      table.recv(p, bytes_at(recv, p * bytes), bytes);
+    if constexpr (detail::OverPeers<Algo>) {
+      if (comm.ranks() == 1) return move_alone(send, recv, bytes, stream);
+      return this->launch(detail::call_info<T, void>(Op::name, count, -1), Bytes{}, send, recv,
+                          {bytes, bytes, bytes, false}, 0, stream);
+    } else {
+      Table table{comm.ranks()};
+      for (int p = 0; p < comm.ranks(); ++p) {
+        table.send(p, bytes_at(send, p * bytes), bytes);
+        table.recv(p, bytes_at(recv, p * bytes), bytes);
+      }
+      return exchange(detail::call_info<T, void>(Op::name, count, -1), std::move(table), stream);
     }
-    return exchange(detail::call_info<T, void>(Op::name, count, -1), std::move(table), stream);
   }
   /// AllToAllV: send_counts[p] elements from send + send_offsets[p] go to rank p, and so back; all
   /// in elements, one entry for each rank. The counts of two ranks for each other must agree.

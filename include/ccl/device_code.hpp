@@ -1,6 +1,7 @@
 #pragma once
 
 #include <ccl/bytes.hpp>
+#include <ccl/peer_work.hpp>
 #include <ccl/wire_work.hpp>
 
 #include <type_traits>
@@ -28,6 +29,11 @@ inline bool program_has_device_code = false;
 template <class Op, class Algo, class Proto, class R>
 struct WireKernels {
   static inline int (*launch)(const WireWork<R>&, const DeviceTarget&) = nullptr;
+};
+/// A launch over a peer view, or several where the message is longer than the scratch.
+template <class Op, class Algo, class Proto, class R>
+struct PeerKernels {
+  static inline int (*launch)(const PeerWork<R>&, const DeviceTarget&) = nullptr;
 };
 /// A launch of an exchange.
 template <class Algo, class Proto>

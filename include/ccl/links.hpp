@@ -4,11 +4,13 @@
 #include <ccl/device_code.hpp>
 #include <ccl/host_stream.hpp>
 #include <ccl/journal.hpp>
+#include <ccl/peer_view.hpp>
 #include <ccl/plan.hpp>
 #include <ccl/proxy.hpp>
 #include <ccl/transport/transport.hpp>
 #include <ccl/wire_work.hpp>
 
+#include <array>
 #include <atomic>
 #include <memory>
 #include <mutex>
@@ -31,6 +33,7 @@ struct Connector {
   const char* name;
   bool proxied;
   Result<void> (*can_connect)(const PeerInfo& sender, const PeerInfo& receiver);
+  Carrier (*carrier)(const PeerInfo& sender, const PeerInfo& receiver);
   Result<std::unique_ptr<AnyEnd>> (*setup)(TransportContext& context, const Edge& edge);
 };
 template <Transport T>
@@ -49,11 +52,20 @@ Connector connector() {
           [](const PeerInfo& sender, const PeerInfo& receiver) {
             return T::can_connect(sender, receiver);
           },
+          [](const PeerInfo& sender, const PeerInfo& receiver) {
+            return detail::carrier<T>(sender, receiver);
+          },
           [](TransportContext& context, const Edge& edge) -> Result<std::unique_ptr<AnyEnd>> {
             CCL_TRY(auto end, T::setup(context, edge));
             return std::make_unique<EndOf<T>>(std::move(end));
           }};
 }
+
+/// Plans by what a communicator's dearest edge goes through: its wires all have one shape.
+struct Plans {
+  std::array<Plan, 3> by_through;
+  static Plans same(const Plan& plan) { return {{plan, plan, plan}}; }
+};
 
 /// What one call is, for checking between ranks and for messages. Trivially copyable.
 struct CallInfo {
@@ -80,8 +92,8 @@ class Links : public std::enable_shared_from_this<Links> {
  public:
   /// Collective. `fan`: most wires in that a rank will have, for the memory plan. `line_bytes`:
   /// that must land at once on every edge.
-  static Result<std::shared_ptr<Links>> create(const Communicator& comm, Plan plan, int fan,
-                                               int line_bytes, const Connector& connector,
+  static Result<std::shared_ptr<Links>> create(const Communicator& comm, const Plans& plans,
+                                               int fan, int line_bytes, const Connector& connector,
                                                std::string name);
   ~Links();
 
@@ -118,6 +130,12 @@ class Links : public std::enable_shared_from_this<Links> {
     return work;
   }
   bool on_device() const;
+  /// Instead of wires: every rank's scratch, two slots of the plan. Collective; on a GPU.
+  Result<void> map_peers();
+  const PeerView& peers() const { return peers_; }
+  const Epoch& epoch() const { return epoch_; }
+  const Watch& watch() const { return watch_; }
+  Error no_peer_view(bool has_kernels) const;
   /// Whether the wires that `root` needs are there.
   bool connected(int root) const { return connected_[root]; }
   void set_connected(int root) { connected_[root] = true; }
@@ -152,10 +170,14 @@ class Links : public std::enable_shared_from_this<Links> {
   std::mutex& mutex() { return mutex_; }
 
  private:
-  Links(const Communicator& comm, Plan plan, const Connector& connector, std::string name);
+  Links(const Communicator& comm, const Connector& connector, std::string name);
   Result<void> upload();
-  /// Of all wires into this rank, and their slots' share of the budget.
-  Index bytes_of(Index slot) const { return slot * plan_.slot_count * plan_.channels * fan_; }
+  /// Of the slots of all wires into this rank.
+  Index bytes_of(const Plan& plan) const {
+    return plan.slot_bytes * plan.slot_count * plan.channels * fan_;
+  }
+  /// One of `plans`, with slots that fit. All ranks come to the same.
+  Result<void> agree(const Plans& plans);
   Result<void> begin_checked(const CallInfo& info);
 
   Communicator comm_;
@@ -183,6 +205,8 @@ class Links : public std::enable_shared_from_this<Links> {
   Tables tables_;  // what launches read: the vectors here, or their copies on the device
   struct OnDevice;
   std::shared_ptr<OnDevice> device_;
+  PeerView peers_;
+  Epoch epoch_;
   int line_bytes_ = 0;
   int fan_ = 1;
   GaveUp gave_up_;

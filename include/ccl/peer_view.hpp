@@ -14,6 +14,14 @@ struct PeerView {
   int rank = 0, ranks = 1;
 };
 
+/// The sizes of communicators for which an algorithm over a peer view has kernels: the number of
+/// ranks is known to the compiler. A user's own list: `struct Mine : OneShot { using RankCounts =
+/// ccl::RankCounts<3, 6>; };`.
+template <int... Ranks>
+struct RankCounts {
+  static constexpr bool has(int ranks) { return ((ranks == Ranks) || ...); }
+};
+
 /// Counts launches. Every crew reads its own copy, so that no crew waits for another; who takes
 /// part refreshes the copies of those who do not, so that launches of any shape agree. All ranks
 /// make the same launches, and none of an empty message: who sends nothing holds nobody back.

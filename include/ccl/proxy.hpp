@@ -13,11 +13,13 @@
 namespace ccl {
 
 /// What a task waits for: `fd` to be ready for `events` (of poll(2); 0: for nothing there).
-/// `pending`: it waits for nothing and could move something now.
+/// `pending`: it waits for nothing and could move something now. `polled`: it waits for somebody
+/// who cannot call, such as lanes of a GPU, and is to be asked again and again.
 struct ProxyInterest {
   int fd = -1;
   short events = 0;
   bool pending = false;
+  bool polled = false;
 };
 
 /// What has been moved, since the engine was made.
@@ -42,7 +44,9 @@ class ProxyTask {
 
 /// Moves the bytes of proxied wires. Threads that wait inside a collective do so themselves (they
 /// `help`); one thread of the engine does what they leave, and sleeps while they are at it. Idle,
-/// it blocks until a socket or someone calls. No step ever waits for a lock.
+/// it blocks until a socket or someone calls. Where tasks are polled, it goes on looking for some
+/// hundred microseconds after the last movement or call, then ever more rarely, at least once a
+/// millisecond. No step ever waits for a lock.
 class ProxyEngine {
  public:
   struct Counters {
@@ -92,7 +96,7 @@ class ProxyEngine {
   bool round();  // with `busy_` held
   bool left_over() const;
   void run();
-  bool sleep(bool for_tasks, long timeout_us);
+  bool sleep(bool for_tasks, long timeout_us, long polled_us = -1);
   void acquire();
   bool try_acquire() { return !busy_.exchange(true, std::memory_order_acquire); }
   void release() { busy_.store(false, std::memory_order_release); }
@@ -109,6 +113,7 @@ class ProxyEngine {
   alignas(128) std::atomic<bool> asleep_{false};  // the thread is in poll, or just before it
   std::atomic<bool> called_{false};               // someone wants it to look
   std::atomic<bool> stop_{false};
+  bool polled_ = false;  // one of the tasks was, when the thread looked last
   std::mutex start_mutex_;
   std::vector<std::unique_ptr<ProxyEngine>> further_;
   std::thread thread_;

@@ -6,8 +6,7 @@
 #include <memory>
 
 #include "gpu/devices.hpp"
-#include "gpu/memory.hpp"
-#include "transport/fd_server.hpp"
+#include "transport/p2p_mapping.hpp"
 #include "transport/wire_memory.hpp"
 
 namespace ccl {
@@ -24,102 +23,28 @@ std::size_t block_bytes(const Edge& edge) {
   return words + std::size_t(shape.channels) * std::size_t(shape.slot_count) *
                      std::size_t(shape.slot_bytes);
 }
-
-/// What one end says of the memory that it made.
-struct Said {
-  Nonce nonce{};
-  UnixName name;
-  GpuMemoryName memory;
-  Word offset = 0;
-};
-static_assert(sizeof(Said) <= sizeof(Handshake));
 }  // namespace
 
 struct P2pEnd {
   TransportContext context;
   Edge edge;
-  GpuBlock mine, theirs;
-  Nonce nonce{};
-  FdOffer offer;
+  P2pMapping mapping;
 
   auto refuse(Errc code, std::string what) const {
     return fail(edge_error(edge, P2pTransport::name, code, std::move(what)));
   }
-  Result<void> blame(Result<void> done) const {
-    if (done) return {};
-    Error error = std::move(done).error();
-    error.rank = edge.self.rank;
-    error.peer = edge.peer.rank;
-    error.transport = P2pTransport::name;
-    return fail(std::move(error));
-  }
-
   Result<void> make() {
-    CCL_TRY(mine, context.arena->allocate(block_bytes(edge)));
-    CCL_CHECK(fill_random(&nonce, sizeof nonce));
-    if (edge.self.pid_hash == edge.peer.pid_hash || mine.memory->name().handles == 0) return {};
-    CCL_TRY(Fd fd, mine.memory->share());
-    CCL_TRY(offer,
-            FdOffer::make(proof_of(context, nonce, edge.id, unsigned(edge.side == Side::sender)),
-                          edge.shape, std::move(fd)));
-    return {};
-  }
-
-  Result<void> reach(const Said& said) {
-    const std::shared_ptr<Gpu>& gpu = context.arena->gpu();
-    if (edge.self.pid_hash == edge.peer.pid_hash) {
-      CCL_TRY(theirs.memory, GpuMemory::find(*gpu, said.memory));
-      if (!theirs.memory) {
-        return refuse(Errc::peer_lost,
-                      fmt::format("rank {} has no such memory any more (its end was destroyed); "
-                                  "keep both ends until both connect",
-                                  edge.peer.rank));
-      }
-    } else {
-      theirs.memory = GpuMemory::mapped(*gpu, said.memory);
-      if (!theirs.memory) {
-        Fd fd;
-        if (said.memory.handles != 0) {
-          CCL_TRY(fd, fetch_fd(context, edge, P2pTransport::name, said.name,
-                               proof_of(context, said.nonce, edge.id,
-                                        unsigned(edge.side != Side::sender))));
-        }
-        CCL_TRY(theirs.memory, GpuMemory::map(gpu, said.memory, fd));
-      }
-    }
+    CCL_TRY(auto block, context.arena->allocate(block_bytes(edge)));
     Edge other = edge;
     other.side = edge.side == Side::sender ? Side::receiver : Side::sender;
-    theirs.offset = said.offset;
-    if (said.offset > theirs.memory->name().bytes ||
-        theirs.memory->name().bytes - said.offset < block_bytes(other)) {
-      return refuse(Errc::mismatch,
-                    fmt::format("the ends of edge {} do not match (rank {} made {} bytes)", edge.id,
-                                edge.peer.rank, theirs.memory->name().bytes - said.offset));
-    }
-    return probe(*gpu);
-  }
-
-  /// A word of the peer's, which nobody uses before both ends have connected, written and read back
-  /// through the mapping, and left as it was.
-  Result<void> probe(const Gpu& gpu) {
-    std::byte* const at = theirs.at() + (edge.side == Side::sender ? 0 : line);
-    const Word zero = 0;
-    Word token = 0x5ca1ab1e'00000000u + Word(edge.self.rank), back = 0;
-    CCL_CHECK(gpu.copy(at, &token, sizeof token));
-    CCL_CHECK(gpu.copy(&back, at, sizeof back));
-    CCL_CHECK(gpu.copy(at, &zero, sizeof zero));
-    if (back == token) return {};
-    return refuse(Errc::not_supported,
-                  fmt::format("memory of rank {} on device {} does not keep what is written to it "
-                              "(IOMMU or ACS may be in the way); set CCL_P2P_DISABLE=1 to go "
-                              "through host memory",
-                              edge.peer.rank, edge.peer.device));
+    CCL_TRY(mapping, P2pMapping::make(context, edge, std::move(block), block_bytes(other)));
+    return {};
   }
 
   std::vector<Wire> wires() const {
     const bool sends = edge.side == Side::sender;
-    std::byte* const receiver = sends ? theirs.at() : mine.at();
-    std::byte* const sender = sends ? mine.at() : theirs.at();
+    std::byte* const receiver = (sends ? mapping.theirs() : mapping.mine()).at();
+    std::byte* const sender = (sends ? mapping.mine() : mapping.theirs()).at();
     const WireShape& shape = edge.shape;
     const auto word = [](std::byte* at, std::size_t n) {
       return reinterpret_cast<Word*>(at + n * line);
@@ -189,27 +114,20 @@ Result<P2pTransport::End> P2pTransport::setup(TransportContext& context, const E
   }
   CCL_TRY(const auto layout, detail::WireLayout::of(edge.shape));  // refuses shapes that cannot be
   (void)layout;
-  CCL_CHECK(end.end_->blame(end.end_->make()));
+  CCL_CHECK(end.end_->make());
   return end;
 }
 
 Handshake P2pTransport::End::handshake() const {
-  detail::Said said;
-  said.nonce = end_->nonce;
-  said.name = end_->offer.name();
-  said.memory = end_->mine.memory->name();
-  said.offset = end_->mine.offset;
-  Handshake mine{};
-  detail::HandshakeCursor{}.put(mine, said);
-  return mine;
+  return end_->mapping.handshake();
 }
 
 Result<Connection> P2pTransport::End::connect(const Handshake& theirs) {
-  CCL_CHECK(end_->blame(end_->reach(detail::HandshakeCursor{}.get<detail::Said>(theirs))));
+  CCL_CHECK(end_->mapping.connect(theirs));
   Connection connection;
   connection.wires = end_->wires();
   using Blocks = std::pair<detail::GpuBlock, detail::GpuBlock>;
-  connection.owner = std::make_shared<Blocks>(end_->mine, end_->theirs);
+  connection.owner = std::make_shared<Blocks>(end_->mapping.mine(), end_->mapping.theirs());
   connection.transport = name;
   return connection;
 }

@@ -8,6 +8,8 @@
 #include <memory>
 
 #include "fd.hpp"
+#include "gpu/host_pin.hpp"
+#include "gpu/memory.hpp"
 #include "os_error.hpp"
 #include "transport/fd_server.hpp"
 #include "transport/wire_memory.hpp"
@@ -25,6 +27,7 @@ struct ShmEnd {
   Nonce nonce{};  // the receiver's: the sender proves that it was told
   FdOffer offer;
   Mapping mapping;
+  HostPin pin;  // on a GPU rank
 
   auto refuse(Errc code, std::string what, int os_code = 0) const {
     return fail(edge_error(edge, ShmTransport::name, code, std::move(what), os_code));
@@ -66,6 +69,14 @@ struct ShmEnd {
     CCL_TRY(mapping, Mapping::of(memory, layout.bytes()));
     return {};
   }
+
+  /// A GPU's lanes work on the same memory, over PCIe.
+  Result<void> let_gpu_in() {
+    auto made = HostPin::make(context.arena->gpu(), mapping.base(), mapping.bytes());
+    if (!made) return refuse(made.error().code, made.error().what, made.error().os_code);
+    pin = *std::move(made);
+    return {};
+  }
 };
 
 }  // namespace detail
@@ -79,6 +90,12 @@ Result<void> ShmTransport::can_connect(const PeerInfo& from, const PeerInfo& to)
   if (disabled) return refuse("CCL_SHM_DISABLE is 1");
   if (from.host_hash != to.host_hash) return refuse("they are on different hosts; socket would");
   return {};
+}
+
+Carrier ShmTransport::carrier(const PeerInfo& from, const PeerInfo& to) {
+  // A warp's stores cross PCIe in pieces of any size, but words stay whole.
+  const bool pcie = from.device >= 0 || to.device >= 0;
+  return {name, Through::host_memory, pcie ? int(sizeof(Word)) : atomic_line_bytes};
 }
 
 Result<ShmTransport::End> ShmTransport::setup(TransportContext& context, const Edge& edge) {
@@ -102,7 +119,13 @@ Handshake ShmTransport::End::handshake() const {
 Result<Connection> ShmTransport::End::connect(const Handshake& theirs) {
   if (end_->mapping.base() == nullptr) CCL_CHECK(end_->fetch(theirs));
   Connection connection;
-  connection.wires = end_->layout.wires(end_->mapping.base(), end_->edge.side, false);
+  connection.line_bytes = carrier(end_->edge.self, end_->edge.peer).line_bytes;
+  std::byte* base = end_->mapping.base();
+  if (end_->context.arena != nullptr) {
+    if (end_->pin.on_device() == nullptr) CCL_CHECK(end_->let_gpu_in());
+    base = end_->pin.on_device();
+  }
+  connection.wires = end_->layout.wires(base, end_->edge.side, false);
   connection.owner = end_;
   connection.transport = name;
   return connection;

@@ -7,6 +7,8 @@
 
 #include <cstring>
 
+#include "gpu/host_pin.hpp"
+#include "gpu/memory.hpp"
 #include "transport/proof.hpp"
 #include "transport/socket_stream.hpp"
 #include <net/auth.hpp>
@@ -62,7 +64,9 @@ class Door {
 struct SocketEnd {
   TransportContext context;
   std::shared_ptr<SocketLink> link = std::make_shared<SocketLink>();
-  Nonce nonce{};                     // the receiver's
+  HostPin pin;              // on a GPU rank; only lanes need it, so it need not stay with the link
+  std::vector<Wire> wires;  // as the lanes see them
+  Nonce nonce{};            // the receiver's
   std::shared_ptr<Mailbox> mailbox;  // of the receiver
   std::unique_ptr<Door> door;
   bool connected = false;
@@ -88,7 +92,12 @@ struct SocketEnd {
     CCL_TRY(const Index threads, setting_integer("SOCKET_NTHREADS"));
     CCL_TRY(const Index each, setting_integer("NSOCKS_PERTHREAD"));
     CCL_TRY(link->memory, Mapping::anonymous(layout.bytes()));
-    link->wires = layout.wires(link->memory.base(), link->edge.side, true);
+    link->wires = wires = layout.wires(link->memory.base(), link->edge.side, true);
+    if (context.arena != nullptr) {
+      CCL_TRY(pin, HostPin::make(context.arena->gpu(), link->memory.base(), layout.bytes()));
+      wires = layout.wires(pin.on_device(), link->edge.side, true);
+      link->polled = true;
+    }
     link->status = context.status;
     link->deadline = std::chrono::steady_clock::now() +
                      std::chrono::duration_cast<std::chrono::steady_clock::duration>(
@@ -222,7 +231,7 @@ Result<Connection> SocketTransport::End::connect(const Handshake& theirs) {
     return fail(end_->in_context(std::move(done).error()));
   }
   Connection connection;
-  connection.wires = end_->link->wires;
+  connection.wires = end_->wires;
   connection.owner = end_;
   connection.transport = name;
   return connection;

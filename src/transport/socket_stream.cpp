@@ -50,6 +50,8 @@ class Stream : public ProxyTask {
   std::byte* slot(Word step) const { return reinterpret_cast<std::byte*>(wire_.slot(step)); }
   Piece piece(Word step) const { return Piece::of(Index(size_of(step)), stream_, link_->streams); }
   std::atomic<Word>& announced() const { return link_->announced[std::size_t(channel_)]; }
+  /// The first stream tells the others.
+  bool polled() const { return link_->polled && stream_ == 0 && !ending(); }
   /// The other streams of the channel may have something to do now.
   void wake_others() const {
     for (std::size_t n = 1; n < link_->engines.size(); ++n) link_->engines[n]->wake();
@@ -104,9 +106,10 @@ class SendStream final : public Stream {
   }
 
   ProxyInterest interest() const override {
-    if (!socket_) return {-1, 0, ending()};
+    if (!socket_) return {-1, 0, ending(), polled()};
     const bool more = step_ < HostMemory::load_acquire(wire_.posted) || ending();
-    return {socket_.get(), short((blocked_ ? POLLOUT : 0) | POLLIN | POLLRDHUP), more && !blocked_};
+    return {socket_.get(), short((blocked_ ? POLLOUT : 0) | POLLIN | POLLRDHUP), more && !blocked_,
+            polled()};
   }
 
  private:
@@ -249,8 +252,9 @@ class ReceiveStream final : public Stream {
   }
 
   ProxyInterest interest() const override {
-    if (!socket_) return {-1, 0, ending() || waiting()};
-    return {socket_.get(), short(wants_bytes() ? POLLIN | POLLRDHUP : 0), ending() || can_unpack()};
+    if (!socket_) return {-1, 0, ending() || waiting(), false};
+    return {socket_.get(), short(wants_bytes() ? POLLIN | POLLRDHUP : 0), ending() || can_unpack(),
+            polled() && wants_credit()};
   }
 
  private:
@@ -286,6 +290,8 @@ class ReceiveStream final : public Stream {
     }
     return inside_ ? rest_ == 0 : step_ < announced().load(std::memory_order_acquire);
   }
+  /// Waits for the lanes to give credit, of which nobody tells it.
+  bool wants_credit() const { return !inside_ && staged() >= sizeof(StepHeader) && !has_credit(); }
   bool wants_bytes() const {
     if (inside_) return rest_ > 0;
     return stream_ == 0 && staged() < sizeof(StepHeader);

@@ -54,7 +54,8 @@ struct SocketLink {
   Edge edge;
   Status* status = nullptr;
   Mapping memory;
-  std::vector<Wire> wires;
+  std::vector<Wire> wires;            // as the proxy sees them
+  bool polled = false;                // the lanes are a GPU's: they post and cannot call
   int streams = 1;                    // of a channel
   std::atomic<bool> closing{false};   // the owner is gone
   std::vector<ProxyEngine*> engines;  // that drive the streams: stream s by engine s modulo count

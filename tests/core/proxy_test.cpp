@@ -31,12 +31,13 @@ class Mover : public ProxyTask {
     return progress;
   }
   ProxyInterest interest() const override {
-    return {fd_, short(fd_ >= 0 ? POLLIN : 0), fd_ < 0 && done.load() < posted.load()};
+    return {fd_, short(fd_ >= 0 ? POLLIN : 0), fd_ < 0 && done.load() < posted.load(), polled};
   }
   bool ending() const override { return end.load(); }
 
   std::atomic<Word> posted{0}, done{0}, turns{0};
   std::atomic<bool> end{false}, overlapped{false};
+  bool polled = false;  // set before it is added
 
  private:
   Progress count(ProxyCounters& counters) {
@@ -107,6 +108,36 @@ TEST_CASE("an idle engine burns no processor time") {
   std::this_thread::sleep_for(std::chrono::milliseconds{200});
   CHECK(process_cpu_s() - before < 0.02);
   CHECK(engine.counters().rounds == rounds);
+}
+
+TEST_CASE("what is posted to a polled task without a call is moved within a moment") {
+  ProxyEngine engine;
+  auto task = std::make_shared<Mover>();
+  task->polled = true;
+  REQUIRE(engine.add(task).has_value());
+  for (Word n = 1; n <= 40; ++n) {
+    // At once, and when the engine has become slow to look.
+    if (n % 4 == 0) std::this_thread::sleep_for(std::chrono::milliseconds{20});
+    task->posted = n;
+    REQUIRE(wait_until([&] { return task->done == n; }));
+  }
+}
+
+TEST_CASE("an engine looks at idle polled tasks once in a millisecond") {
+  ProxyEngine engine;
+  auto task = std::make_shared<Mover>();
+  task->polled = true;
+  REQUIRE(engine.add(task).has_value());
+  std::this_thread::sleep_for(std::chrono::milliseconds{50});
+  const double before = process_cpu_s();
+  const Word rounds = engine.counters().rounds;
+  std::this_thread::sleep_for(std::chrono::milliseconds{300});
+  CHECK(process_cpu_s() - before < 0.03);
+  CHECK(engine.counters().rounds > rounds);
+  CHECK(engine.counters().rounds - rounds <= 301);
+  // Those that end by themselves hold nobody up.
+  task->end = true;
+  CHECK(wait_until([&] { return engine.counters().tasks == 0; }));
 }
 
 TEST_CASE("helpers from many threads take turns, and every task has its own") {

@@ -1,8 +1,14 @@
 #include <ccl/ccl.hpp>
+#include <ccl/log.hpp>
 #include <ccl/report.hpp>
 
+#include <fmt/format.h>
+
 #include <atomic>
+#include <csignal>
+#include <cstdlib>
 #include <cstring>
+#include <fstream>
 #include <thread>
 
 #include "catch.hpp"
@@ -252,6 +258,47 @@ TEST_CASE("on demand, a rank learns what all others do, while they do it") {
       },
       30));
   CHECK(report.ranks[1].operations.back().state == OpState::done);
+}
+
+TEST_CASE("on a signal, a process logs what all ranks do") {
+  const std::string file = fmt::format("/tmp/ccl-report-{}.log", getpid());
+  const pid_t pid = start_process([&]() -> int {
+    setenv("CCL_REPORT_SIGNAL", std::to_string(SIGUSR1).c_str(), 1);
+    setenv("CCL_DEBUG_FILE", file.c_str(), 1);
+    log_reload();
+    Config config;
+    config.timeout_s = 60;
+    auto comms = Communicator::create_all(2, config);
+    if (!comms) return 1;
+    std::vector<Result<Sums>> sums(2, fail(Errc::internal, "not made"));
+    Result<void> result;
+    const auto make = [&](int r) { sums[r] = Sums::create((*comms)[r]); };
+    std::thread first{[&] {
+      make(0);
+      float x = 1, y = 0;
+      result = (*sums[0])(&x, &y, 1);
+    }};
+    make(1);
+    const auto said = [&] {
+      std::ifstream in{file};
+      const std::string text{std::istreambuf_iterator<char>{in}, {}};
+      return says(text, "rank 0 WARN COLL rank 1 on") && says(text, "rank 1 WARN COLL rank 1 on") &&
+             says(text, "has not called operation 2 (all_reduce/Ring/Simple/any, 1 float, sum)");
+    };
+    const bool good = wait_until(
+        [&] {
+          raise(SIGUSR1);
+          sleep_s(0.25);
+          return said();
+        },
+        30);
+    float x = 1, y = 0;
+    const auto second = (*sums[1])(&x, &y, 1);
+    first.join();
+    return good && second && result && y == 2 ? 0 : 2;
+  });
+  CHECK(reap({pid}, 60));
+  unlink(file.c_str());
 }
 
 TEST_CASE("a receive that nobody answers names its peer") {

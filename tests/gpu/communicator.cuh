@@ -96,8 +96,8 @@ inline void as_threads(int ranks, const Config& config, const RankBody& body) {
   std::_Exit(0);
 }
 
-/// One process for each rank.
-inline void as_processes(int ranks, const Config& config, const RankBody& body) {
+/// One process for each rank; they take each other to be on `hosts` hosts.
+inline void as_processes(int ranks, const Config& config, const RankBody& body, int hosts = 1) {
   const std::string port = std::to_string(20000 + ::getpid() % 20000);
   std::vector<pid_t> children;
   for (int r = 0; r < ranks; ++r) {
@@ -109,6 +109,9 @@ inline void as_processes(int ranks, const Config& config, const RankBody& body) 
     ::setenv("RANK", std::to_string(r).c_str(), 1);
     ::setenv("LOCAL_RANK", std::to_string(r).c_str(), 1);
     ::setenv("WORLD_SIZE", std::to_string(ranks).c_str(), 1);
+    if (hosts > 1) {
+      ::setenv("CCL_HOSTID", ("host" + std::to_string(r * hosts / ranks)).c_str(), 1);
+    }
     ::setenv("MASTER_ADDR", "127.0.0.1", 1);
     ::setenv("MASTER_PORT", port.c_str(), 1);
     {
@@ -126,6 +129,75 @@ inline void as_processes(int ranks, const Config& config, const RankBody& body) 
     check(WIFEXITED(status) && WEXITSTATUS(status) == 0, "a rank's process ended with %d", status);
   }
 }
+
+/// Device memory for `count` elements behind `offset` more.
+template <class T>
+class Buffer {
+ public:
+  Buffer(Index count, Index offset) : count_{count}, offset_{offset} {
+    MUST_CUDA(cudaMalloc(&base_, size_t(count + offset + 16) * sizeof(T)));
+    MUST_CUDA(cudaMemset(base_, 0xa5, size_t(count + offset + 16) * sizeof(T)));
+  }
+  Buffer(const Buffer&) = delete;
+  Buffer& operator=(const Buffer&) = delete;
+  ~Buffer() { (void)cudaFree(base_); }
+  T* get() const { return base_ + offset_; }
+  template <class F>
+  void fill(F value, cudaStream_t stream) {
+    std::vector<T> host(size_t(count_) + 1);
+    for (Index i = 0; i < count_; ++i) host[size_t(i)] = T(value(i));
+    MUST_CUDA(cudaMemcpyAsync(get(), host.data(), size_t(count_) * sizeof(T),
+                              cudaMemcpyHostToDevice, stream));
+    MUST_CUDA(cudaStreamSynchronize(stream));
+  }
+  /// Elements that are not what `want` says.
+  template <class F>
+  long wrong(Index count, F want, cudaStream_t stream) const {
+    std::vector<T> host(size_t(count) + 1);
+    MUST_CUDA(cudaMemcpyAsync(host.data(), get(), size_t(count) * sizeof(T), cudaMemcpyDeviceToHost,
+                              stream));
+    MUST_CUDA(cudaStreamSynchronize(stream));
+    long n = 0;
+    for (Index i = 0; i < count; ++i) n += double(host[size_t(i)]) != double(T(want(i)));
+    return n;
+  }
+
+ private:
+  T* base_ = nullptr;
+  Index count_, offset_;
+};
+
+inline double value(int rank, Index i) {
+  return double((i * 7 + rank * 13) % 5);
+}
+
+/// One rank and its stream.
+struct Rank {
+  Communicator comm;
+  cudaStream_t stream;
+  bool graph = false;
+  int rank = comm.rank(), ranks = comm.ranks();
+
+  /// `call`, now or as a graph that is replayed twice.
+  template <class F>
+  void go(F call) const {
+    if (!graph) {
+      must(call());
+      return;
+    }
+    cudaGraph_t captured;
+    cudaGraphExec_t ready;
+    MUST_CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+    must(call());
+    MUST_CUDA(cudaStreamEndCapture(stream, &captured));
+    MUST_CUDA(cudaGraphInstantiate(&ready, captured, 0));
+    MUST_CUDA(cudaGraphLaunch(ready, stream));
+    MUST_CUDA(cudaGraphLaunch(ready, stream));
+    MUST_CUDA(cudaStreamSynchronize(stream));
+    MUST_CUDA(cudaGraphExecDestroy(ready));
+    MUST_CUDA(cudaGraphDestroy(captured));
+  }
+};
 
 inline int result(const char* name, int gpus) {
   std::printf("%s: %ld cases on %d GPUs, %ld wrong\n", name, score().cases.load(), gpus,

@@ -8,73 +8,7 @@ using namespace ccl::test;
 
 namespace {
 
-/// Device memory for `count` elements behind `offset` more.
-template <class T>
-class Buffer {
- public:
-  Buffer(Index count, Index offset) : count_{count}, offset_{offset} {
-    MUST_CUDA(cudaMalloc(&base_, size_t(count + offset + 16) * sizeof(T)));
-    MUST_CUDA(cudaMemset(base_, 0xa5, size_t(count + offset + 16) * sizeof(T)));
-  }
-  Buffer(const Buffer&) = delete;
-  Buffer& operator=(const Buffer&) = delete;
-  ~Buffer() { (void)cudaFree(base_); }
-  T* get() const { return base_ + offset_; }
-  template <class F>
-  void fill(F value, cudaStream_t stream) {
-    std::vector<T> host(size_t(count_) + 1);
-    for (Index i = 0; i < count_; ++i) host[size_t(i)] = T(value(i));
-    MUST_CUDA(cudaMemcpyAsync(get(), host.data(), size_t(count_) * sizeof(T),
-                              cudaMemcpyHostToDevice, stream));
-    MUST_CUDA(cudaStreamSynchronize(stream));
-  }
-  /// Elements that are not what `want` says.
-  template <class F>
-  long wrong(Index count, F want, cudaStream_t stream) const {
-    std::vector<T> host(size_t(count) + 1);
-    MUST_CUDA(cudaMemcpyAsync(host.data(), get(), size_t(count) * sizeof(T), cudaMemcpyDeviceToHost,
-                              stream));
-    MUST_CUDA(cudaStreamSynchronize(stream));
-    long n = 0;
-    for (Index i = 0; i < count; ++i) n += double(host[size_t(i)]) != double(T(want(i)));
-    return n;
-  }
-
- private:
-  T* base_ = nullptr;
-  Index count_, offset_;
-};
-
-double value(int rank, Index i) {
-  return double((i * 7 + rank * 13) % 5);
-}
-
-struct Rank {
-  Communicator comm;
-  cudaStream_t stream;
-  int rank = comm.rank(), ranks = comm.ranks();
-  bool graph = false;
-
-  /// `call`, now or as a graph that is replayed twice.
-  template <class F>
-  void go(F call) const {
-    if (!graph) {
-      must(call());
-      return;
-    }
-    cudaGraph_t captured;
-    cudaGraphExec_t ready;
-    MUST_CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
-    must(call());
-    MUST_CUDA(cudaStreamEndCapture(stream, &captured));
-    MUST_CUDA(cudaGraphInstantiate(&ready, captured, 0));
-    MUST_CUDA(cudaGraphLaunch(ready, stream));
-    MUST_CUDA(cudaGraphLaunch(ready, stream));
-    MUST_CUDA(cudaStreamSynchronize(stream));
-    MUST_CUDA(cudaGraphExecDestroy(ready));
-    MUST_CUDA(cudaGraphDestroy(captured));
-  }
-
+struct Suite : Rank {
   template <class Algo, class Proto>
   void reductions(const std::vector<Index>& counts) const {
     const auto all_reduce =
@@ -181,26 +115,35 @@ struct Rank {
   }
 };
 
-void suite(const Communicator& comm) {
+template <class Proto>
+void protocol(const Rank& rank, const std::vector<Index>& counts) {
+  rank.reductions<Ring, Proto>(counts);
+  rank.reductions<Tree, Proto>(counts);
+  rank.shares<Proto>(counts);
+  rank.messages<Proto>(counts);
+}
+
+/// LL128 must say why not and what would work, on all ranks, and leave them well.
+void refuses_ll128(const Communicator& comm) {
+  const auto made = Collective<AllReduce, Ring, LL128, DefaultTransport>::create(comm);
+  const std::string text = made ? "nothing" : made.error().message();
+  check(!made && made.error().code == Errc::not_supported && made.error().transport == "shm" &&
+            made.error().peer == (comm.rank() == 0 ? 1 : comm.rank() - 1) &&
+            text.find("use Simple or LL") != std::string::npos,
+        "LL128 over shm on rank %d: %s", comm.rank(), text.c_str());
+}
+
+void suite(const Communicator& comm, const std::vector<Index>& counts, bool lines) {
   cudaStream_t stream;
   MUST_CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
-  const std::vector<Index> counts{0, 1, 1023, 65536, 300001};
   for (const bool graph : {false, true}) {
-    Rank rank{comm, stream};
+    Suite rank{{comm, stream}};
     rank.graph = graph;
-    rank.reductions<Ring, LL>(counts);
-    rank.reductions<Ring, LL128>(counts);
-    rank.reductions<Ring, Simple>(counts);
-    rank.reductions<Tree, LL>(counts);
-    rank.reductions<Tree, LL128>(counts);
-    rank.reductions<Tree, Simple>(counts);
-    rank.shares<LL>(counts);
-    rank.shares<LL128>(counts);
-    rank.shares<Simple>(counts);
-    rank.messages<LL>(counts);
-    rank.messages<LL128>(counts);
-    rank.messages<Simple>(counts);
+    protocol<LL>(rank, counts);
+    protocol<Simple>(rank, counts);
+    if (lines) protocol<LL128>(rank, counts);
   }
+  if (!lines) refuses_ll128(comm);
   MUST_CUDA(cudaStreamDestroy(stream));
   if (comm.rank() == 0) {
     std::printf("memory used: %ld of %ld bytes\n", long(comm.memory_used()),
@@ -210,7 +153,13 @@ void suite(const Communicator& comm) {
 
 }  // namespace
 
-int main() {
+/// Without arguments all of them: threads, processes, alone, and, of processes, shm and network.
+int main(int argc, char** argv) {
+  const auto wanted = [&](const char* name) {
+    bool listed = argc < 2;
+    for (int a = 1; a < argc; ++a) listed = listed || std::strcmp(argv[a], name) == 0;
+    return listed;
+  };
   score();
   const int gpus = count_gpus();
   if (gpus == 0) {
@@ -225,8 +174,22 @@ int main() {
   }
   Config config;
   config.memory_budget_bytes = Index{2} << 30;
-  as_threads(ranks, config, suite);
-  as_processes(ranks, config, suite);
-  as_threads(1, config, suite);
+  const std::vector<Index> counts{0, 1, 1023, 65536, 300001};
+  const auto direct = [&](const Communicator& comm) { suite(comm, counts, true); };
+  if (wanted("threads")) as_threads(ranks, config, direct);
+  if (wanted("processes")) as_processes(ranks, config, direct);
+  if (wanted("alone")) as_threads(1, config, direct);
+  // Wires through host memory are few and small: the largest message goes round them many times.
+  const std::vector<Index> far{0, 1, 1023, 65536, 3000001};
+  if (wanted("network")) {
+    as_processes(
+        ranks, config, [&](const Communicator& comm) { suite(comm, far, true); }, 2);
+  }
+  ::setenv("CCL_P2P_DISABLE", "1", 1);
+  const auto through_host = [&](const Communicator& comm) { suite(comm, far, false); };
+  if (wanted("shm")) {
+    as_threads(ranks, config, through_host);
+    as_processes(ranks, config, through_host);
+  }
   return result("Communicator", gpus);
 }

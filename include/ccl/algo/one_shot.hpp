@@ -1,6 +1,7 @@
 #pragma once
 
 #include <ccl/algo/ops.hpp>
+#include <ccl/peer_view.hpp>
 #include <ccl/types.hpp>
 
 namespace ccl {
@@ -11,6 +12,8 @@ struct OneShot {
   static constexpr const char* name = "OneShot";
   static constexpr bool reorders = false;
   static constexpr int boxes = 1;
+  static constexpr bool splits = false;  // an all-reduce into shares
+  using RankCounts = ccl::RankCounts<2, 4, 8>;
   template <class Op>
   static constexpr bool supports =
       detail::one_of<Op, AllReduce, AllGather, ReduceScatter, AllToAll>;

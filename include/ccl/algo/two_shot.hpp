@@ -10,6 +10,8 @@ struct TwoShot {
   static constexpr const char* name = "TwoShot";
   static constexpr bool reorders = false;
   static constexpr int boxes = 2;
+  static constexpr bool splits = true;  // an all-reduce into shares
+  using RankCounts = ccl::RankCounts<2, 4, 8>;
   template <class Op>
   static constexpr bool supports = detail::one_of<Op, AllReduce>;
 

@@ -30,6 +30,7 @@ class PeerPrims {
     int first, last, step;
   };
 
+  static constexpr int tile_elements = Lane::tile_cells * Element<T>::per_cell;
   /// Elements: shares begin at multiples of 128 bytes.
   static constexpr int grain = [] {
     int n = 128;
@@ -127,7 +128,6 @@ class PeerPrims {
   }
 
  private:
-  static constexpr int tile_elements = Lane::tile_cells * Element<T>::per_cell;
   static constexpr Fill fill = Align == 16 ? Fill::cells : Fill::any;
 
   CCL_HD int peer(int k) const {
@@ -177,9 +177,24 @@ struct PeerBody {
   template <LaneGroup Group>
   static constexpr bool fits(const Work& work) {
     using Prims = PeerPrims<Group, Proto, R, Align, Ranks>;
-    const int count = int(work.layout.count);
-    const int share = work.layout.split ? Prims::split_share(count) : count;
-    return Prims::half_packets(share, Algo::boxes) <= work.peers.half_packets;
+    return Prims::half_packets(share<Group>(work), Algo::boxes) <= work.peers.half_packets;
+  }
+  /// Tiles of each share: as many groups have something to do.
+  template <LaneGroup Group>
+  static constexpr Index tiles(const Work& work) {
+    using Prims = PeerPrims<Group, Proto, R, Align, Ranks>;
+    return div_up<Index>(share<Group>(work), Prims::tile_elements);
+  }
+  /// Elements of the longest message, split or of each share, that fits into a half of the scratch.
+  /// A multiple of 128 bytes, so that the next one is aligned as this one is.
+  template <LaneGroup Group>
+  static constexpr Index most_elements(const Work& work) {
+    using Prims = PeerPrims<Group, Proto, R, Align, Ranks>;
+    const Index tiles = work.peers.half_packets / Prims::half_packets(1, Algo::boxes);
+    const Index share = tiles * Prims::tile_elements / Prims::grain * Prims::grain;
+    const Index most = work.layout.split ? share * Ranks : share;
+    constexpr Index limit = Index{1} << 30;
+    return most < limit ? most : limit;
   }
 
   template <LaneGroup Group>
@@ -187,6 +202,11 @@ struct PeerBody {
     PeerPrims<Group, Proto, R, Align, Ranks> prims{group, work, channel};
     Algo::run(Op{}, prims);
     return prims.flag();
+  }
+  template <LaneGroup Group>
+  static constexpr Index share(const Work& work) {
+    using Prims = PeerPrims<Group, Proto, R, Align, Ranks>;
+    return work.layout.split ? Prims::split_share(int(work.layout.count)) : work.layout.count;
   }
   /// All lanes of a crew: counts the launch in their copy and in those of crews that had no part.
   CCL_HD void end(Word flag, int crew, int lane, int lanes) const {

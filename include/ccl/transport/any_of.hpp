@@ -15,16 +15,6 @@ namespace ccl {
 namespace detail {
 /// Whether CCL_TRANSPORT leaves the transport `name` to choose from. An error says why not.
 Result<void> may_choose(const char* name);
-
-/// Whether a proxy moves the bytes of an edge that `T` connects.
-template <class T>
-bool proxies_edge(const PeerInfo& from, const PeerInfo& to) {
-  if constexpr (requires { T::proxies(from, to); }) {
-    return T::proxies(from, to);
-  } else {
-    return T::proxied;
-  }
-}
 }  // namespace detail
 
 /// The first of `Ts` that connects an edge, chosen per edge at run time; CCL_TRANSPORT
@@ -74,11 +64,15 @@ struct AnyOf {
     return fail(std::move(last));
   }
 
-  /// Whether a proxy moves the bytes of this edge.
-  static bool proxies(const PeerInfo& from, const PeerInfo& to) {
-    bool answer = false;
-    (void)((offers<Ts>(from, to) && ((answer = detail::proxies_edge<Ts>(from, to)), true)) || ...);
-    return answer;
+  /// Of the member that will connect them; of the last one if none does.
+  static Carrier carrier(const PeerInfo& from, const PeerInfo& to) {
+    Carrier found;
+    const auto takes = [&](bool connects, const Carrier& by) {
+      found = by;
+      return connects;
+    };
+    (void)(takes(offers<Ts>(from, to).has_value(), detail::carrier<Ts>(from, to)) || ...);
+    return found;
   }
 
   /// Both ends choose the same: they ask in the order of `Ts`, for sender and receiver in that
@@ -116,6 +110,9 @@ struct AnyOf {
     }
   }
 };
+
+template <Transport... Ts>
+inline constexpr bool offers_peer_view<AnyOf<Ts...>> = (offers_peer_view<Ts> || ...);
 
 /// What connects any two ranks.
 using DefaultTransport = AnyOf<P2pTransport, LoopbackTransport, ShmTransport, SocketTransport>;

@@ -11,7 +11,8 @@ struct SocketEnd;
 
 /// Between any two ranks, over TCP. Each end has its own ring of slots; the proxies copy between
 /// them and the network. `CCL_SOCKET_IFNAME` chooses the interface, `CCL_NSOCKS_PERTHREAD` and
-/// `CCL_SOCKET_NTHREADS` over how many sockets, and threads, large steps are spread.
+/// `CCL_SOCKET_NTHREADS` over how many sockets, and threads, large steps are spread. A GPU's rings
+/// lie in pinned memory of its host.
 struct SocketTransport {
   static constexpr const char* name = "socket";
   static constexpr Reach reach = Reach::network;

@@ -27,6 +27,10 @@ using Handshake = std::array<std::byte, 256>;
 
 enum class Side { sender, receiver };
 
+/// What the steps of an edge go through, the cheapest wires first. Between CPUs the first two are
+/// one.
+enum class Through { gpu_memory, host_memory, network };
+
 /// One end of a connection to be made: who, which way, and what shape.
 struct Edge {
   PeerInfo self, peer;
@@ -91,5 +95,33 @@ concept Connects = requires(typename T::End& end, const Handshake& theirs) {
 template <class T>
 concept Transport = detail::StatesReach<T> && detail::StatesLineBytes<T> &&
     detail::ChecksReach<T> && detail::SetsUp<T> && detail::Connects<T>;
+
+/// What will carry an edge, known before it is made.
+struct Carrier {
+  const char* transport = "";
+  Through through = Through::gpu_memory;
+  int line_bytes = 128;  // that land at once
+};
+
+namespace detail {
+/// Of an edge that `T` connects; `T::carrier` says it where that depends on the edge.
+template <Transport T>
+Carrier carrier(const PeerInfo& sender, const PeerInfo& receiver) {
+  if constexpr (requires { T::carrier(sender, receiver); }) {
+    return T::carrier(sender, receiver);
+  } else {
+    return {T::name,
+            T::proxied            ? Through::network
+            : T::peer_addressable ? Through::gpu_memory
+                                  : Through::host_memory,
+            T::atomic_line_bytes};
+  }
+}
+}  // namespace detail
+
+/// Whether T, or a member of it, lets a rank address its peers' memory. At run time `create` names
+/// the edge where that is not so.
+template <class T>
+inline constexpr bool offers_peer_view = T::peer_addressable;
 
 }  // namespace ccl

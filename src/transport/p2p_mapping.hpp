@@ -1,0 +1,40 @@
+#pragma once
+
+#include <ccl/transport/transport.hpp>
+
+#include "gpu/memory.hpp"
+#include "transport/fd_server.hpp"
+
+namespace ccl::detail {
+
+/// A block of this rank's GPU memory and one of a peer's, each mapped by the other: what P2P wires
+/// and peer views are made of. As the ends of a transport: make, handshake, connect.
+class P2pMapping {
+ public:
+  P2pMapping() = default;
+  /// `mine` is shown to the peer of `edge`, whose block must have `theirs_bytes`. The edge's side
+  /// tells the ends apart.
+  static Result<P2pMapping> make(const TransportContext& context, const Edge& edge, GpuBlock mine,
+                                 std::size_t theirs_bytes);
+  Handshake handshake() const;
+  /// Also writes a word of the peer's block, which must be zero and not yet in use, and reads it
+  /// back: a path that does not work is an error that names it.
+  Result<void> connect(const Handshake& theirs);
+
+  const GpuBlock& mine() const { return mine_; }
+  const GpuBlock& theirs() const { return theirs_; }
+
+ private:
+  struct Said;
+  Result<void> reach(const Said& said);
+  Result<void> probe(const Gpu& gpu) const;
+
+  TransportContext context_;
+  Edge edge_;
+  GpuBlock mine_, theirs_;
+  std::size_t theirs_bytes_ = 0;
+  Nonce nonce_{};
+  FdOffer offer_;
+};
+
+}  // namespace ccl::detail

@@ -1,0 +1,212 @@
+// A late rank, an abort and a dead rank end every kernel that waits, name who is at fault, and
+// leave the GPU and the survivors fit for a new communicator.
+#include <chrono>
+#include <csignal>
+
+#include "communicator.cuh"
+
+using namespace ccl;
+using namespace ccl::test;
+
+namespace {
+
+constexpr Index count = 1 << 16;
+
+double now_s() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+/// Ends the process if the stream does not come to an end.
+void drain(cudaStream_t stream, double within_s) {
+  const double end = now_s() + within_s;
+  while (cudaStreamQuery(stream) == cudaErrorNotReady) {
+    if (now_s() > end) {
+      std::printf("WRONG: a kernel runs for more than %.0f s\n", within_s);
+      std::fflush(stdout);
+      std::_Exit(3);
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds{1});
+  }
+  check(cudaStreamQuery(stream) == cudaSuccess, "the stream has failed");
+}
+
+/// The first failure of the communicator, waited for.
+Result<void> failure(const Communicator& comm, double within_s) {
+  const double end = now_s() + within_s;
+  Result<void> status;
+  while ((status = comm.status()) && now_s() < end) {
+    std::this_thread::sleep_for(std::chrono::milliseconds{1});
+  }
+  return status;
+}
+
+template <class Algo, class Proto>
+auto all_reduce_on(const Communicator& comm) {
+  return must(Collective<AllReduce, Algo, Proto, DefaultTransport>::create(comm));
+}
+
+/// All ranks together: the machine is as good as before.
+void check_works(const Communicator& comm) {
+  cudaStream_t stream;
+  MUST_CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+  Buffer<float> in{count, 0}, out{count, 0};
+  in.fill([&](Index i) { return value(comm.rank(), i); }, stream);
+  const auto op = all_reduce_on<Ring, LL128>(comm);
+  must(op(in.get(), out.get(), count, Sum{}, stream));
+  drain(stream, 10);
+  const auto sum = [&](Index i) {
+    double s = 0;
+    for (int r = 0; r < comm.ranks(); ++r) s += value(r, i);
+    return s;
+  };
+  check(out.wrong(count, sum, stream) == 0, "rank %d: wrong after a failure", comm.rank());
+  MUST_CUDA(cudaStreamDestroy(stream));
+}
+
+/// The last rank does not call. The others' kernels end at the deadline and name it.
+template <class Algo, class Proto>
+void late(const Communicator& whole) {
+  Config config;
+  config.timeout_s = 0.5;
+  config.device = whole.device();
+  const auto comm = must(whole.split(0, whole.rank(), config)).value();
+  cudaStream_t stream;
+  MUST_CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+  Buffer<float> in{count, 0}, out{count, 0};
+  const auto op = all_reduce_on<Algo, Proto>(comm);
+  const int last = comm.ranks() - 1;
+  if (comm.rank() != last) {
+    const double begin = now_s();
+    must(op(in.get(), out.get(), count, Sum{}, stream));
+    drain(stream, 10);
+    const auto status = failure(comm, 5);
+    check(!status, "%s: rank %d noticed nothing", op.name().c_str(), comm.rank());
+    if (!status) {
+      const Error& e = status.error();
+      check(e.code == Errc::timed_out || e.code == Errc::aborted, "%s", e.message().c_str());
+      check(!e.message().empty() && now_s() - begin < 5, "%s", e.message().c_str());
+      if (comm.rank() == 0) std::printf("late: %s\n", e.message().c_str());
+    }
+    const auto again = op(in.get(), out.get(), count, Sum{}, stream);
+    check(!again, "%s: a poisoned communicator launches", op.name().c_str());
+  } else {
+    const auto status = failure(comm, 10);
+    check(!status, "the late rank hears nothing");
+  }
+  MUST_CUDA(cudaStreamDestroy(stream));
+  must(whole.barrier());
+}
+
+/// Rank 0 waits in a kernel without a deadline, and another thread calls abort.
+void aborted(const Communicator& whole) {
+  Config config;
+  config.timeout_s = 0;
+  config.device = whole.device();
+  const auto comm = must(whole.split(0, whole.rank(), config)).value();
+  cudaStream_t stream;
+  MUST_CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+  Buffer<float> in{count, 0}, out{count, 0};
+  const auto op = all_reduce_on<Ring, Simple>(comm);
+  const int last = comm.ranks() - 1;
+  if (comm.rank() != last) must(op(in.get(), out.get(), count, Sum{}, stream));
+  double asked = 0;
+  if (comm.rank() == 0) {
+    std::this_thread::sleep_for(std::chrono::milliseconds{300});
+    check(cudaStreamQuery(stream) == cudaErrorNotReady, "the kernel did not wait");
+    asked = now_s();
+    comm.abort("the test wants it");
+  }
+  const auto status = failure(comm, 10);
+  check(!status && status.error().message().find("the test wants it") != std::string::npos, "%s",
+        status ? "no failure" : status.error().message().c_str());
+  drain(stream, 10);
+  if (comm.rank() == 0) std::printf("abort: kernels ended within %.3f s\n", now_s() - asked);
+  MUST_CUDA(cudaStreamDestroy(stream));
+  must(whole.barrier());
+}
+
+void suite(const Communicator& comm) {
+  late<Ring, LL>(comm);
+  late<Ring, LL128>(comm);
+  late<Ring, Simple>(comm);
+  late<Tree, LL128>(comm);
+  late<OneShot, LL128>(comm);
+  aborted(comm);
+  check_works(comm);
+}
+
+/// One of the processes is killed while its peers' kernels wait for it.
+void killed(int ranks, const Config& config) {
+  const std::string port = std::to_string(40000 + ::getpid() % 20000);
+  std::vector<pid_t> children;
+  for (int r = 0; r < ranks; ++r) {
+    const pid_t child = ::fork();
+    if (child != 0) {
+      children.push_back(child);
+      continue;
+    }
+    ::setenv("RANK", std::to_string(r).c_str(), 1);
+    ::setenv("LOCAL_RANK", std::to_string(r).c_str(), 1);
+    ::setenv("WORLD_SIZE", std::to_string(ranks).c_str(), 1);
+    ::setenv("MASTER_ADDR", "127.0.0.1", 1);
+    ::setenv("MASTER_PORT", port.c_str(), 1);
+    Communicator comm = must(Communicator::from_env(config));
+    MUST_CUDA(cudaSetDevice(comm.device()));
+    cudaStream_t stream;
+    MUST_CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    Buffer<float> in{count, 0}, out{count, 0};
+    const auto op = all_reduce_on<Ring, LL128>(comm);
+    for (int i = 0; i < 10; ++i) must(op(in.get(), out.get(), count, Sum{}, stream));
+    drain(stream, 10);
+    must(comm.barrier());
+    if (comm.rank() == ranks - 1) ::kill(::getpid(), SIGKILL);
+    const double begin = now_s();
+    (void)op(in.get(), out.get(), count, Sum{}, stream);
+    const auto status = failure(comm, 10);
+    drain(stream, 10);
+    const double took = now_s() - begin;
+    check(!status && status.error().peer == ranks - 1, "a killed rank: %s",
+          status ? "nobody noticed" : status.error().message().c_str());
+    check(took < 5, "it took %.1f s", took);
+    if (comm.rank() == 0 && !status) {
+      std::printf("kill: %.3f s: %s\n", took, status.error().message().c_str());
+    }
+    // The GPU is still good for those that are left.
+    Buffer<float> again{count, 0};
+    again.fill([](Index i) { return double(i % 3); }, stream);
+    check(again.wrong(
+              count, [](Index i) { return double(i % 3); }, stream) == 0,
+          "GPU is gone");
+    std::fflush(stdout);
+    std::_Exit(0);
+  }
+  for (std::size_t c = 0; c < children.size(); ++c) {
+    int status = 0;
+    ::waitpid(children[c], &status, 0);
+    const bool victim = c + 1 == children.size();
+    check(victim ? WIFSIGNALED(status) : WIFEXITED(status) && WEXITSTATUS(status) == 0,
+          "rank %d's process ended with %d", int(c), status);
+  }
+}
+
+}  // namespace
+
+int main() {
+  score();
+  const int gpus = count_gpus();
+  if (gpus == 0) {
+    std::printf("SKIP: no GPU\n");
+    return 77;
+  }
+  ::setenv("CCL_TIMEOUT", "5", 0);
+  ::setenv("CCL_DEBUG", "NONE", 0);
+  int ranks = gpus;
+  if (gpus == 1) {
+    ::setenv("CCL_MULTI_RANK_GPU_ENABLE", "1", 1);
+    ranks = 2;
+  }
+  as_threads(ranks, {}, suite);
+  as_processes(ranks, {}, suite);
+  for (int i = 0; i < 3; ++i) killed(ranks, {});
+  return result("Abort", gpus);
+}

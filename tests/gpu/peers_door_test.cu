@@ -1,0 +1,114 @@
+// OneShot and TwoShot through the front door: threads and processes, eager and in graphs, with
+// messages that fit into the scratch and with some that take several launches.
+#include "communicator.cuh"
+
+using namespace ccl;
+using namespace ccl::test;
+
+namespace {
+
+struct Suite : Rank {
+  std::optional<Plan> plan{};
+
+  template <class Algo, class Proto, class T>
+  void all_reduce(const std::vector<Index>& counts) const {
+    const auto op = must(Collective<AllReduce, Algo, Proto, DefaultTransport>::create(comm, plan));
+    const auto sum = [&](Index i) {
+      double s = 0;
+      for (int r = 0; r < ranks; ++r) s += value(r, i);
+      return s;
+    };
+    for (const Index n : counts) {
+      const Index offset = n % 3 == 1 ? 1 : 0;
+      Buffer<T> in{n, offset}, out{n, offset};
+      in.fill([&](Index i) { return value(rank, i); }, stream);
+      go([&] { return op(in.get(), out.get(), n, Sum{}, stream); });
+      check(out.wrong(n, sum, stream) == 0, "%s count %ld rank %d", op.name().c_str(), long(n),
+            rank);
+      if (graph) continue;
+      must(op(in.get(), in.get(), n, Sum{}, stream));
+      check(in.wrong(n, sum, stream) == 0, "%s in place, count %ld rank %d", op.name().c_str(),
+            long(n), rank);
+    }
+  }
+  template <class Proto>
+  void shares(const std::vector<Index>& counts) const {
+    using ccl::AllGather, ccl::ReduceScatter, ccl::AllToAll;
+    const auto all_gather =
+        must(Collective<AllGather, OneShot, Proto, DefaultTransport>::create(comm, plan));
+    const auto reduce_scatter =
+        must(Collective<ReduceScatter, OneShot, Proto, DefaultTransport>::create(comm, plan));
+    const auto all_to_all =
+        must(Collective<AllToAll, OneShot, Proto, DefaultTransport>::create(comm, plan));
+    for (const Index n : counts) {
+      Buffer<float> one{n, 0}, all{n * ranks, 0}, sum{n, 0}, mine{n * ranks, 0}, out{n * ranks, 0};
+      one.fill([&](Index i) { return value(rank, i); }, stream);
+      mine.fill([&](Index i) { return value(rank, i); }, stream);
+      go([&] { return all_gather(one.get(), all.get(), n, stream); });
+      check(all.wrong(
+                n * ranks, [&](Index i) { return value(int(i / n), i % n); }, stream) == 0,
+            "%s count %ld rank %d", all_gather.name().c_str(), long(n), rank);
+      go([&] { return reduce_scatter(mine.get(), sum.get(), n, Sum{}, stream); });
+      const auto reduced = [&](Index i) {
+        double s = 0;
+        for (int r = 0; r < ranks; ++r) s += value(r, rank * n + i);
+        return s;
+      };
+      check(sum.wrong(n, reduced, stream) == 0, "%s count %ld rank %d",
+            reduce_scatter.name().c_str(), long(n), rank);
+      go([&] { return all_to_all(mine.get(), out.get(), n, stream); });
+      const auto moved = [&](Index i) { return value(int(i / n), rank * n + i % n); };
+      check(out.wrong(n * ranks, moved, stream) == 0, "%s count %ld rank %d",
+            all_to_all.name().c_str(), long(n), rank);
+    }
+  }
+};
+
+void suite(const Communicator& comm) {
+  if (comm.ranks() != 2 && comm.ranks() != 4 && comm.ranks() != 8) {
+    const auto none = Collective<AllReduce, OneShot, LL, DefaultTransport>::create(comm);
+    check(!none && none.error().code == Errc::not_supported, "%d ranks have kernels", comm.ranks());
+    return;
+  }
+  cudaStream_t stream;
+  MUST_CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+  const std::vector<Index> counts{0, 1, 1023, 65536, 300001};
+  for (const bool graph : {false, true}) {
+    Suite rank{{comm, stream, graph}};
+    for (const bool small : {false, true}) {
+      if (small) {
+        rank.plan.emplace();
+        rank.plan->slot_count = 2;
+        rank.plan->slot_bytes = 128 << 10;
+      }
+      rank.all_reduce<OneShot, LL, float>(counts);
+      rank.all_reduce<OneShot, LL128, float>(counts);
+      rank.all_reduce<TwoShot, LL128, float>(counts);
+      rank.all_reduce<TwoShot, LL128, __nv_bfloat16>(counts);
+      rank.shares<LL128>(counts);
+    }
+  }
+  MUST_CUDA(cudaStreamDestroy(stream));
+}
+
+}  // namespace
+
+int main() {
+  score();
+  const int gpus = count_gpus();
+  if (gpus == 0) {
+    std::printf("SKIP: no GPU\n");
+    return 77;
+  }
+  ::setenv("CCL_TIMEOUT", "5", 0);
+  int ranks = gpus;
+  if (gpus == 1) {
+    ::setenv("CCL_MULTI_RANK_GPU_ENABLE", "1", 1);
+    ranks = 2;
+  }
+  Config config;
+  config.memory_budget_bytes = Index{2} << 30;
+  as_threads(ranks, config, suite);
+  as_processes(ranks, config, suite);
+  return result("OneShot and TwoShot", gpus);
+}
