@@ -191,8 +191,9 @@ Options parse_options(int argc, char** argv) {
       ->check(CLI::IsMember({"mpi", "nccl"}));
   app.add_option("--nccl-modes", modes,
                  "of plain,registered,windows,windows-32,windows-ce; default: all");
-  app.add_option("--nccl-library", options.nccl_library,
-                 "path of libnccl.so.2; default: CCL_PERF_NCCL, else the system's, else Python's");
+  app.add_option(
+      "--nccl-library", options.nccl_library,
+      "path of libnccl.so.2; default: PERF_NCCL_LIBRARY, else the system's, else Python's");
   app.add_option("--nccl-algo", options.nccl_algo, "pins NCCL_ALGO");
   app.add_option("--nccl-proto", options.nccl_proto, "pins NCCL_PROTO");
   app.add_option("--timeout", options.timeout_s, "GPUs: seconds of one step, after which it failed")
@@ -246,9 +247,9 @@ Options parse_options(int argc, char** argv) {
   if (options.transport == "auto") options.transport.clear();
   options.compare = compare;
   // A setting of this program: ccl would not know it.
-  if (const char* const library = std::getenv("CCL_PERF_NCCL")) {
+  if (const char* const library = std::getenv("PERF_NCCL_LIBRARY")) {
     if (options.nccl_library.empty()) options.nccl_library = library;
-    ::unsetenv("CCL_PERF_NCCL");
+    ::unsetenv("PERF_NCCL_LIBRARY");
   }
   options.nccl_modes = parse_modes(modes);
   options.nccl_algo = lower(options.nccl_algo);

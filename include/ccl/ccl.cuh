@@ -4,7 +4,7 @@
 
 // Primitives are for both sides, and CPU lanes call functions of the host only: nvcc says so for
 // each instantiation, at the end of the translation unit.
-#pragma nv_diag_suppress 20011, 20014
+#pragma nv_diag_suppress 20011, 20013, 20014
 
 #include <ccl/ccl.hpp>
 #include <ccl/cuda_executor.cuh>

@@ -115,7 +115,7 @@ class Composition {
     wanted.slot_bytes = Index{16} << 20;
     if (plan) wanted = *plan;
     CCL_TRY(auto links,
-            Links::create(comm, wanted, 1, Proto::line_bytes, connector<T>(),
+            Links::create(comm, Plans::same(wanted), 1, Proto::line_bytes, connector<T>(),
                           fmt::format("{}/{}/{}/{}", Op::name, Algo::name, Proto::name, T::name)));
     if (comm.ranks() == 1) return links;
     if (comm.device() < 0 || !Algo::RankCounts::has(comm.ranks())) {

@@ -116,7 +116,7 @@ struct Suite : Rank {
 };
 
 template <class Proto>
-void protocol(const Rank& rank, const std::vector<Index>& counts) {
+void protocol(const Suite& rank, const std::vector<Index>& counts) {
   rank.reductions<Ring, Proto>(counts);
   rank.reductions<Tree, Proto>(counts);
   rank.shares<Proto>(counts);

@@ -1,0 +1,96 @@
+// A rank that does not come: the errors of all others name it, the operation and the step.
+#include <chrono>
+#include <csignal>
+
+#include "communicator.cuh"
+
+using namespace ccl;
+using namespace ccl::test;
+
+namespace {
+using Sums = Collective<AllReduce, Ring, LL, DefaultTransport>;
+constexpr Index count = 5000;
+
+/// Three all-reduces; `miss` comes before the last and says whether to leave it out. Then waits
+/// until this communicator has failed.
+template <class Miss>
+Result<void> play(const Communicator& comm, Miss&& miss) {
+  CCL_TRY(auto sums, Sums::create(comm));
+  cudaStream_t stream;
+  MUST_CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+  float* data = nullptr;
+  MUST_CUDA(cudaMalloc(&data, count * sizeof(float)));
+  MUST_CUDA(cudaMemset(data, 0, count * sizeof(float)));
+  for (int i = 0; i < 3; ++i) {
+    if (i == 2 && miss()) break;
+    CCL_CHECK(sums(data, data, count, Sum{}, stream));
+    if (i == 1) MUST_CUDA(cudaStreamSynchronize(stream));
+  }
+  MUST_CUDA(cudaStreamSynchronize(stream));
+  const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+  while (comm.status() && std::chrono::steady_clock::now() < until) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  MUST_CUDA(cudaFree(data));
+  MUST_CUDA(cudaStreamDestroy(stream));
+  return comm.status();
+}
+
+void check_error(const char* what, int rank, const Result<void>& end, int victim,
+                 const std::string& part) {
+  const std::string text = end ? "no error" : end.error().message();
+  check(!end && end.error().peer == victim && text.find(part) != text.npos &&
+            text.find("all_reduce/Ring/LL/any, 5000 float, sum") != text.npos &&
+            text.find("waits for it at step") != text.npos,
+        "%s: rank %d says: %s", what, rank, text.c_str());
+}
+}  // namespace
+
+int main() {
+  score();
+  const int gpus = count_gpus();
+  if (gpus == 0) {
+    std::printf("SKIP: no GPU\n");
+    return 77;
+  }
+  int ranks = gpus;
+  if (gpus == 1) {
+    ::setenv("CCL_MULTI_RANK_GPU_ENABLE", "1", 1);
+    ranks = 2;
+  }
+  const int victim = ranks - 1;
+  Config config;
+  config.timeout_s = 1;
+  as_threads(ranks, config, [&](Communicator comm) {
+    const auto end = play(comm, [&] { return comm.rank() == victim; });
+    check_error("skips", comm.rank(), end, victim, "has not called operation 4");
+  });
+
+  // As processes: one is stopped.
+  const auto id = must(create_unique_id());
+  std::vector<pid_t> children;
+  for (int r = 0; r < ranks; ++r) {
+    const pid_t child = ::fork();
+    if (child != 0) {
+      children.push_back(child);
+      continue;
+    }
+    Config mine = config;
+    mine.device = gpus == 1 ? 0 : r;
+    const Communicator comm = must(Communicator::create(id, r, ranks, mine));
+    MUST_CUDA(cudaSetDevice(comm.device()));
+    const auto end = play(comm, [&] {
+      if (r == victim) ::raise(SIGSTOP);
+      return false;
+    });
+    check_error("is stopped", r, end, victim,
+                "does not answer (stopped, or cut off) in operation 4");
+    std::fflush(stdout);
+    std::_Exit(0);
+  }
+  for (int r = 0; r < victim; ++r) ::waitpid(children[size_t(r)], nullptr, 0);
+  ::kill(children[size_t(victim)], SIGKILL);
+  ::waitpid(children[size_t(victim)], nullptr, 0);
+  check(score().cases >= 2 * ranks, "only %ld ranks have checked", score().cases.load());
+  return result("Report", gpus);
+}
