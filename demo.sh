@@ -12,7 +12,7 @@ if nvidia-smi --list-gpus 2>/dev/null | grep -q GPU; then has_gpus=1; fi
 if [ -n "${CUDACXX:-}" ] && [ -n "$has_gpus" ]; then
   # Only this collective's kernels, and what ccl_perf needs itself: a minute instead of several.
   cmake --preset cuda -B build-demo -DCCL_BUILD_TESTS=OFF -DCCL_BUILD_EXAMPLES=OFF \
-    "-DCCL_PERF_OPS=AllReduce;AllGather" >/dev/null
+    "-DCCL_PERF_OPS=AllReduce;AllToAll" >/dev/null
   cmake --build build-demo -j "$jobs" --target ccl_perf
   exec build-demo/benchmarks/ccl_perf all_reduce --graph 20 "$@"
 fi

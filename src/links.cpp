@@ -159,9 +159,9 @@ Result<void> Links::agree(const Plans& plans) {
     mine.through = std::max({mine.through, Index(in), Index(out)});
     if (device_ && in == Through::gpu_memory) device_->holds_slots = true;
   }
-  // Slots shrink until this composition takes at most a quarter of the budget, and what is left.
+  // Slots shrink until this composition takes at most half of the budget, and what is left.
   // All ranks take the smallest that any of them needs.
-  const Index left = std::min(state.budget / 4, state.budget - state.used.load());
+  const Index left = std::min(state.budget / 2, state.budget - state.used.load());
   for (std::size_t n = 0; n < plans.by_through.size(); ++n) {
     Plan plan = plans.by_through[n];
     while (plan.slot_bytes > smallest_slot && bytes_of(plan) > left) {

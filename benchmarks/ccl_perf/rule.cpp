@@ -1,6 +1,7 @@
 #include "rule.hpp"
 
 #include <ccl/choice.hpp>
+#include <ccl/settings.hpp>
 
 #include "gpu.hpp"
 
@@ -24,7 +25,7 @@ Choice choose_on_gpus(const Case& what) {
   constexpr Index kib = 1024, mib = 1024 * kib;
   Choice choice{what.algo, what.proto};
   const bool peers = gpu::communicator_device(0) >= 0 && what.transport.empty() &&
-                     choice.proto != "Simple" &&
+                     !setting_flag("P2P_DISABLE").value_or(false) && choice.proto != "Simple" &&
                      (what.ranks == 2 || what.ranks == 4 || what.ranks == 8);
   if (choice.algo == "auto" && peers) {
     const Index one = what.op == "all_reduce" ? 768 * kib / what.ranks : 8 * mib;
@@ -43,15 +44,17 @@ Choice choose_on_gpus(const Case& what) {
   return choice;
 }
 
+// On 2 and 4 ranks of 2 cores, over shared memory and TCP, recursive doubling took up to 64 KiB at
+// most the ring's time, often half of it; Bruck's all-gather did up to 128 KiB. A core publishes a
+// count as cheaply as a flag, so Simple wins at all sizes.
 Choice choose_on_cpus(const Case& what) {
   constexpr Index kib = 1024;
   // What a size prefers, best first. The first that is there and allowed runs.
   std::vector<std::string> algos;
-  if (what.op == "all_reduce" && what.bytes <= 16 * kib) algos.push_back("Doubling");
-  if (what.op == "all_gather" && what.bytes <= 64 * kib) algos.push_back("Bruck");
+  if (what.op == "all_reduce" && what.bytes <= 64 * kib) algos.push_back("Doubling");
+  if (what.op == "all_gather" && what.bytes <= 128 * kib) algos.push_back("Bruck");
   for (const char* name : {"Ring", "Pairwise", "Tree", "Doubling", "Bruck"}) algos.push_back(name);
   if (what.algo != "auto") algos = {what.algo};
-  // A core publishes a count as cheaply as a flag.
   std::vector<std::string> protos{"Simple", "LL", "LL128"};
   if (what.proto != "auto") protos = {what.proto};
   for (const auto& algo : algos) {

@@ -88,7 +88,7 @@ class Composition {
     const bool gpu = comm.device() >= 0;
     CCL_CHECK(check_ready(comm));
     CCL_CHECK(may_compose(Op::name, Algo::name, Proto::name));
-    Plans plans = plan ? Plans::same(*plan) : gpu ? default_device_plans() : default_plans();
+    Plans plans = plan ? Plans::same(*plan) : gpu ? default_device_plans() : default_plans(comm);
     for (Plan& wanted : plans.by_through) {
       if (plan) break;
       CCL_TRY(wanted, with_buffer_setting(wanted, Proto::name));
@@ -128,13 +128,18 @@ class Composition {
   }
   /// Cache-sized slots: what the CPU's caches hold of one wire's ring is what it can hide. Where a
   /// proxy moves them, each costs system calls: over TCP, 1 MiB took 1.4 times as long in such.
-  static Plans default_plans() {
+  /// More than two ranks of a host fill its caches with large ones.
+  static Plans default_plans(const Communicator& comm) {
     const auto with_slots = [](Index most) {
       Plan plan;
       plan.slot_bytes = Proto::default_slot_bytes < most ? Proto::default_slot_bytes : most;
       return plan;
     };
-    Plan network = with_slots(Index{512} << 10);
+    int neighbours = 1;
+    for (int r = 1; r < comm.ranks(); ++r) {
+      neighbours += int(comm.peer(r).host_hash == comm.peer(0).host_hash);
+    }
+    Plan network = with_slots(Index{neighbours > 2 ? 256 : 512} << 10);
     network.slot_count = 4;
     Plans plans = Plans::same(with_slots(Index{64} << 10));
     plans.by_through[int(Through::network)] = network;

@@ -247,8 +247,8 @@ TEST_CASE("slots shrink to the memory budget, and a budget too small is refused"
   const auto comms = make(2, config);
   on_all(comms, [](const Communicator& comm) -> Result<void> {
     CCL_TRY(auto sums, Sums::create(comm));
-    if (sums.plan().slot_bytes != 8192) return fail(Errc::internal, "slots did not shrink");
-    if (comm.memory_used() != 64 << 10) return fail(Errc::internal, "memory not counted");
+    if (sums.plan().slot_bytes != 16384) return fail(Errc::internal, "slots did not shrink");
+    if (comm.memory_used() != 128 << 10) return fail(Errc::internal, "memory not counted");
     std::vector<float> x(100'000, 1.f), y(x.size());
     CCL_CHECK(sums(x.data(), y.data(), Index(x.size())));
     return y.back() == 2.f ? Result<void>{} : fail(Errc::internal, "wrong sum");

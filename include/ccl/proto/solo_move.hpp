@@ -51,7 +51,7 @@ void move_elements(const R& reduction, void* out, void* const* slots, int slot_c
   const Index step = int(stores) + slot_count > 1 ? block * size : n * size;
   for (Index at = 0; at < n * size; at += step) {
     const auto m = size_t(std::min(step, n * size - at));
-    if (stores) std::memcpy(static_cast<char*>(out) + at, source + at, m);
+    if (stores) copy_away(static_cast<char*>(out) + at, source + at, m);  // nobody reads it soon
     for (int s = 0; s < slot_count; ++s) {
       copy_away(static_cast<char*>(slots[s]) + at, source + at, m);
     }
