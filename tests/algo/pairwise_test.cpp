@@ -31,10 +31,12 @@ TEMPLATE_LIST_TEST_CASE("pairwise: messages of any size, several between two ran
     // sizes[from][to]: the messages between two ranks
     std::vector<std::vector<std::vector<Index>>> sizes(ranks,
                                                        std::vector<std::vector<Index>>(ranks));
-    for (auto& row : sizes) {
-      for (auto& list : row) {
+    for (int from = 0; from < ranks; ++from) {
+      for (int to = 0; to < ranks; ++to) {
+        // From the fourth round on, each rank has another largest message.
+        const int limit = round >= 3 ? 400 * (1 + from * to) : round % 2 == 0 ? 300 : 5000;
         for (unsigned n = random() % 4; n > 0; --n) {
-          list.push_back(Index(random() % (round % 2 == 0 ? 300 : 5000)));
+          sizes[from][to].push_back(Index(random() % limit));
         }
       }
     }
