@@ -7,6 +7,8 @@
 #include <atomic>
 #include <charconv>
 #include <cstdlib>
+#include <mutex>
+#include <optional>
 #include <string_view>
 #include <type_traits>
 #include <utility>
@@ -76,6 +78,17 @@ class Pmix {
       return fail(Errc::not_supported, fmt::format("PMIx_Init gave {}", code));
     }
     return p;
+  }
+  /// The process's client: PMIx does not take kindly to being started again after its end.
+  static Result<Pmix*> instance() {
+    static std::mutex mutex;
+    static std::optional<Pmix> client;  // ends with the process
+    const std::lock_guard lock{mutex};
+    if (!client) {
+      CCL_TRY(auto opened, open());
+      client.emplace(std::move(opened));
+    }
+    return &*client;
   }
   Pmix(Pmix&& other) noexcept
       : me_(other.me_),
@@ -190,15 +203,15 @@ Result<Launch> detect_launch() {
   if (has("PMIX_RANK")) {
     launch.launcher = "PMIx";
     launch.job_key = env("PMIX_NAMESPACE");
-    auto client = Pmix::open();
+    const auto client = Pmix::instance();
     if (!client) {
       return fail(Errc::not_supported,
                   fmt::format("PMIX_RANK is set and PMIx cannot be asked for the number of ranks "
                               "({}); set RANK and WORLD_SIZE",
                               client.error().what));
     }
-    launch.rank = client->rank();
-    CCL_TRY(launch.ranks, client->ranks());
+    launch.rank = (*client)->rank();
+    CCL_TRY(launch.ranks, (*client)->ranks());
     return checked(std::move(launch));
   }
   launch.launcher = "alone";
@@ -221,7 +234,7 @@ Result<UniqueId> launch_id(const Launch& launch) {
   }
   std::string why = "PMIX_RANK is not set";
   if (has("PMIX_RANK")) {
-    auto client = Pmix::open();
+    const auto client = Pmix::instance();
     if (client) {
       std::string mine;
       if (launch.rank == 0) {
@@ -231,7 +244,7 @@ Result<UniqueId> launch_id(const Launch& launch) {
       // A new key for each id of a process: PMIx remembers what it once got.
       static std::atomic<int> calls{0};
       const std::string key = fmt::format("ccl.id.{}", calls++);
-      CCL_TRY(const std::string text, client->from_first(key, mine));
+      CCL_TRY(const std::string text, (*client)->from_first(key, mine));
       log_info(LogPart::init, "rank {} of {} by {}; the root came through PMIx", launch.rank,
                launch.ranks, launch.launcher);
       return UniqueId::from_string(text);

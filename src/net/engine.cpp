@@ -22,12 +22,10 @@ Engine& Engine::get() {
   return *engine;
 }
 
-// A thread that is being born or is dying holds locks of the C library, and of sanitizers, that a
-// child would keep for ever. So `start` waits until the thread runs, and here until an ended one is
-// gone; between the two it holds such locks only with the mutex.
+// A thread that is being born holds locks of the C library, and of sanitizers, that a child would
+// keep for ever. So `start` waits, with the mutex, until the thread runs.
 void Engine::before_fork() {
   get().mutex_.lock();
-  get().bury();
 }
 void Engine::after_fork() {
   get().mutex_.unlock();
@@ -57,7 +55,6 @@ void Engine::in_child() {
 
 Result<void> Engine::start() {
   if (running_) return {};
-  bury();
   Fd epoll{::epoll_create1(EPOLL_CLOEXEC)};
   Fd event{::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};
   if (!epoll || !event) return fail(system_error("cannot create an epoll set", errno));
@@ -86,11 +83,8 @@ Result<void> Engine::start() {
   return {};
 }
 
-void Engine::bury() {
-  if (!running_ && thread_.joinable()) thread_.join();
-}
-
 void Engine::stop() {
+  thread_.detach();  // it is this one, and about to end
   ::close(epoll_);
   ::close(event_);
   running_ = false;

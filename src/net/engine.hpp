@@ -51,7 +51,6 @@ class Engine {
   void wake() const;
   void loop(int epoll, int event);
   void stop();
-  void bury();  // joins a thread that has ended
   static void before_fork();
   static void after_fork();
   static void in_child();
