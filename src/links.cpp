@@ -565,7 +565,7 @@ Result<void> Links::map_peers() {
   return {};
 }
 
-Error Links::no_peer_view(bool has_kernels) const {
+Error Links::no_peer_view() const {
   const CommState& state = *comm_.state();
   if (!state.gpu) {
     return state.blame({Errc::not_supported,
@@ -575,9 +575,10 @@ Error Links::no_peer_view(bool has_kernels) const {
   }
   return state.blame(
       {Errc::not_supported,
-       fmt::format("{} has {} kernels for {} ranks; list that number in its RankCounts, or use "
-                   "Ring or Tree",
-                   name_, has_kernels ? "no working" : "no", state.ranks)});
+       fmt::format(
+           "{} has no kernels for {} ranks; list that number in its RankCounts, or use Ring "
+           "or Tree",
+           name_, state.ranks)});
 }
 
 Result<DeviceTarget> Links::begin_on_device(CallInfo info, Stream stream) {

@@ -119,11 +119,10 @@ class Composition {
                           fmt::format("{}/{}/{}/{}", Op::name, Algo::name, Proto::name, T::name)));
     if (comm.ranks() == 1) return links;
     if (comm.device() < 0 || !Algo::RankCounts::has(comm.ranks())) {
-      return fail(links->no_peer_view(Algo::RankCounts::has(comm.ranks())));
+      return fail(links->no_peer_view());
     }
     CCL_CHECK(load_kernels(*links));
-    CCL_CHECK(links->map_peers());
-    CCL_CHECK(comm.barrier());
+    CCL_CHECK(links->map_peers());  // ends with a barrier
     return links;
   }
   /// Cache-sized slots: what the CPU's caches hold of one wire's ring is what it can hide. Where a

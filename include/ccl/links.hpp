@@ -135,7 +135,7 @@ class Links : public std::enable_shared_from_this<Links> {
   const PeerView& peers() const { return peers_; }
   const Epoch& epoch() const { return epoch_; }
   const Watch& watch() const { return watch_; }
-  Error no_peer_view(bool has_kernels) const;
+  Error no_peer_view() const;
   /// Whether the wires that `root` needs are there.
   bool connected(int root) const { return connected_[root]; }
   void set_connected(int root) { connected_[root] = true; }
