@@ -96,6 +96,9 @@ constexpr std::array table{
     Setting{"TOPO_FILE", text, "", nccl, "XML file with a topology, in NCCL's schema"},
     Setting{"TRANSPORT", text, "", false,
             "transports to choose from: a list of names, or ^ and a list to leave out"},
+    Setting{"TUNE_FILE", text, "", false,
+            "JSON file of measurements by ccl_perf --tune, which Auto chooses by; the same on all "
+            "ranks"},
 };
 static_assert(std::is_sorted(table.begin(), table.end(),
                              [](const Setting& a, const Setting& b) { return a.name < b.name; }));
