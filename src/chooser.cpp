@@ -20,10 +20,10 @@
 namespace ccl {
 
 std::string Choice::text() const {
-  std::string all = fmt::format(
-      "{}: {:.2f} us {}; {} {} of {} {}, chunks of {} bytes; {}", composition, us,
-      measured ? "measured" : "predicted", channels, channels == 1 ? "channel" : "channels", lanes,
-      lanes == 1 ? "lane" : "lanes", chunk_bytes, why);
+  std::string all = fmt::format("{}: {:.2f} us {}; {} {} of {} {}, chunks of {} bytes; {}",
+                                composition, us, measured ? "measured" : "predicted", channels,
+                                channels == 1 ? "channel" : "channels", lanes,
+                                lanes == 1 ? "lane" : "lanes", chunk_bytes, why);
   if (!runner_up.empty()) all += fmt::format("; then {} with {:.2f} us", runner_up, runner_up_us);
   return all;
 }
@@ -92,8 +92,8 @@ std::string no_peers(const CommState& state) {
   const PeerInfo& me = state.peers[std::size_t(state.rank)];
   for (const PeerInfo& peer : state.peers) {
     if (peer.rank == me.rank) continue;
-    const auto can = P2pTransport::can_connect(me.rank < peer.rank ? me : peer,
-                                               me.rank < peer.rank ? peer : me);
+    const auto can =
+        P2pTransport::can_connect(me.rank < peer.rank ? me : peer, me.rank < peer.rank ? peer : me);
     if (!can) return can.error().what;
   }
   return {};
@@ -119,9 +119,9 @@ Result<Chooser> Chooser::create(const Communicator& comm, const Question& questi
   Chooser made;
   made.facts_.assign(question.candidates.begin(), question.candidates.end());
   if (made.facts_.size() > most_candidates) {
-    return fail(state.blame({Errc::not_supported,
-                             fmt::format("{} has {} candidates (at most {} can be chosen from)",
-                                         question.op, made.facts_.size(), most_candidates)}));
+    return fail(state.blame(
+        {Errc::not_supported, fmt::format("{} has {} candidates (at most {} can be chosen from)",
+                                          question.op, made.facts_.size(), most_candidates)}));
   }
   made.op_ = question.op;
   made.rank_ = state.rank;
@@ -243,8 +243,8 @@ Result<Chooser> Chooser::create(const Communicator& comm, const Question& questi
     }
   }
 
-  TuningCase where{made.op_, state.ranks, 1, std::string{name(made.path_)}, 0,
-                   state.bounds.most.value_or(0)};
+  TuningCase where{
+      made.op_, state.ranks, 1, std::string{name(made.path_)}, 0, state.bounds.most.value_or(0)};
   std::set<std::uint64_t> hosts;
   for (const PeerInfo& peer : state.peers) {
     hosts.insert(peer.host_hash);
@@ -407,10 +407,10 @@ Choice Chooser::explain(Index bytes, int picked, const Plan& plan) const {
   } else {
     const Rates& r = rates_[c];
     const double start = predict_us(r, efforts_[c], 0, blocks_);
-    choice.why = fmt::format("{} ranks over {}: {:.1f} us for {:.3g} hops, {:.1f} us for {:.3g} "
-                             "times the message",
-                             ranks_, name(path_), start, efforts_[c].hops, choice.us - start,
-                             efforts_[c].volume);
+    choice.why = fmt::format(
+        "{} ranks over {}: {:.1f} us for {:.3g} hops, {:.1f} us for {:.3g} "
+        "times the message",
+        ranks_, name(path_), start, efforts_[c].hops, choice.us - start, efforts_[c].volume);
   }
   std::string gone;
   for (std::size_t o = 0; o < out_.size(); ++o) {
@@ -440,9 +440,9 @@ Error Chooser::nothing_left() const {
     why += fmt::format("{}{}: {}", c == 0 ? "" : "; ", facts_[c].name(), out_[c]);
   }
   return {by_setting_ ? Errc::bad_setting : Errc::not_supported,
-          fmt::format("{} has no candidate left ({}); {}", op_, why,
-                      by_setting_ ? "widen CCL_ALGO and CCL_PROTO"
-                                  : "list one that this machine can run")};
+          fmt::format(
+              "{} has no candidate left ({}); {}", op_, why,
+              by_setting_ ? "widen CCL_ALGO and CCL_PROTO" : "list one that this machine can run")};
 }
 
 }  // namespace detail

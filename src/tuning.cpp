@@ -132,8 +132,8 @@ Result<void> TuningTable::write(const std::string& path) const {
   out << json();
   out.close();
   if (!out || std::rename(next.c_str(), path.c_str()) != 0) {
-    return fail(Errc::system, fmt::format("cannot write {} ({}); name another file", path,
-                                          std::strerror(errno)));
+    return fail(Errc::system,
+                fmt::format("cannot write {} ({}); name another file", path, std::strerror(errno)));
   }
   return {};
 }

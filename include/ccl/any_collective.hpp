@@ -14,10 +14,6 @@
 
 namespace ccl {
 namespace detail {
-/// Do CCL_ALGO and CCL_PROTO leave this candidate of `op` to choose from? In NCCL's syntax:
-/// "Ring,Tree", "^Tree", "Ring;allreduce:Tree".
-Result<bool> leaves(const char* op, const char* algo, const char* proto);
-
 template <class F>
 inline constexpr char functor_id = 0;  // its address tells functors apart
 
@@ -238,8 +234,9 @@ class AnyCollective<Op, Candidates<Cs...>, Types<Ts...>, Reductions<Fs...>> {
   }
   template <std::size_t I, class C>
   Result<void> make() {
-    CCL_TRY(const bool left, detail::leaves(Op::name, C::algo, C::proto));
-    if (!left) return {};
+    const auto left = may_compose(Op::name, C::algo, C::proto);
+    if (!left && left.error().code == Errc::bad_setting) return {};
+    CCL_CHECK(left);
     CCL_TRY(auto one, C::template On<Op>::create(comm_));
     std::get<I>(calls_).emplace(std::move(one));
     return {};

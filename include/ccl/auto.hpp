@@ -3,6 +3,7 @@
 #include <ccl/candidates.hpp>
 #include <ccl/chooser.hpp>
 #include <ccl/collective.hpp>
+#include <ccl/transport/one_side.hpp>
 
 #include <array>
 #include <memory>
@@ -40,9 +41,10 @@ template <class List, class Proto>
 struct OfProto;
 template <class... Cs, class Proto>
 struct OfProto<Candidates<Cs...>, Proto> {
-  using List = typename Joined<
-      Candidates<>, cuda::std::conditional_t<cuda::std::is_same_v<typename Cs::Protocol, Proto>,
-                                             Candidates<Cs>, Candidates<>>...>::List;
+  using List =
+      typename Joined<Candidates<>,
+                      cuda::std::conditional_t<cuda::std::is_same_v<typename Cs::Protocol, Proto>,
+                                               Candidates<Cs>, Candidates<>>...>::List;
 };
 
 /// The candidates that an algorithm and a protocol, of which one is `Auto`, stand for.
@@ -82,19 +84,6 @@ struct CandidatesOf<Op, Auto, Auto> : DefaultCandidates<Op> {};
 template <class Op>
 struct CandidatesOf<Op, Deterministic, Auto> : DeterministicCandidates<Op> {};
 
-/// A candidate's own transport, if it names another than the default.
-template <class C, class Transport>
-using TransportOf = cuda::std::conditional_t<cuda::std::is_same_v<typename C::Over, DefaultTransport>,
-                                             Transport, typename C::Over>;
-
-template <Transport T>
-inline const Connector connector_of = connector<T>();
-
-template <class Algo, class F>
-constexpr bool algorithm_takes() {
-  if constexpr (requires { Algo::template takes<F>; }) return Algo::template takes<F>;
-  return true;
-}
 template <class C>
 constexpr bool candidate_on_gpus() {
   if constexpr (requires { C::on_gpus; }) return C::on_gpus;
@@ -105,7 +94,35 @@ constexpr bool candidate_on_cpus() {
   if constexpr (requires { C::on_cpus; }) return C::on_cpus;
   return !OverPeers<typename C::Algorithm>;
 }
+/// A candidate's own transport, if it names another than the default.
+template <class C, class Transport>
+using GivenTransport =
+    cuda::std::conditional_t<cuda::std::is_same_v<typename C::Over, DefaultTransport>, Transport,
+                             typename C::Over>;
+template <class T, bool on_cpus, bool on_gpus>
+struct OnSides {
+  using Type = T;
+};
+template <class T>
+struct OnSides<T, true, false> {
+  using Type = ForCpus<T>;
+};
+template <class T>
+struct OnSides<T, false, true> {
+  using Type = ForGpus<T>;
+};
+template <class C, class Transport>
+using TransportOf = typename OnSides<GivenTransport<C, Transport>, candidate_on_cpus<C>(),
+                                     candidate_on_gpus<C>()>::Type;
 
+template <Transport T>
+inline const Connector connector_of = connector<T>();
+
+template <class Algo, class F>
+constexpr bool algorithm_takes() {
+  if constexpr (requires { Algo::template takes<F>; }) return Algo::template takes<F>;
+  return true;
+}
 template <class Op, class C, class Transport>
 CandidateFacts facts_of() {
   using Algo = typename C::Algorithm;
@@ -116,12 +133,14 @@ CandidateFacts facts_of() {
   facts.packing = packing_of<Proto>();
   facts.line_bytes = Proto::line_bytes;
   facts.order = order_of<Op, Algo>();
-  facts.takes_all = !requires { Algo::template takes<Sum>; };
+  facts.takes_all = !requires {
+    Algo::template takes<Sum>;
+  };
   facts.reorders = Algo::reorders;
   facts.on_gpus = candidate_on_gpus<C>();
   facts.on_cpus = candidate_on_cpus<C>();
   facts.effort = [](int ranks) { return effort_of<Op, Algo>(ranks); };
-  facts.connector = &connector_of<TransportOf<C, Transport>>;
+  facts.connector = &connector_of<GivenTransport<C, Transport>>;
   if constexpr (OverPeers<Algo>) {
     facts.mover = Mover::peers;
     facts.takes_ranks = [](int ranks) { return Algo::RankCounts::has(ranks); };
@@ -146,11 +165,13 @@ template <class Op, class List, class Transport, bool OneOrder>
 class AutoCollective;
 template <class Op, class... Cs, class Transport, bool OneOrder>
 class AutoCollective<Op, Candidates<Cs...>, Transport, OneOrder> {
-  static_assert(sizeof...(Cs) > 0,
-                "ccl: no candidate of this operation has that protocol; name its algorithm, or give "
-                "AutoOf<Candidate<...>, ...>");
+  static_assert(
+      sizeof...(Cs) > 0,
+      "ccl: no candidate of this operation has that protocol; name its algorithm, or give "
+      "AutoOf<Candidate<...>, ...>");
   template <class C>
-  using One = Collective<Op, typename C::Algorithm, typename C::Protocol, TransportOf<C, Transport>>;
+  using One =
+      Collective<Op, typename C::Algorithm, typename C::Protocol, TransportOf<C, Transport>>;
   template <class... Ts>
   struct FirstOf;
   template <class T, class... Ts>
@@ -169,13 +190,14 @@ class AutoCollective<Op, Candidates<Cs...>, Transport, OneOrder> {
     using F = typename FunctorOf<Rest...>::Type;
     constexpr Demands demands{Op::reduces && (!algorithm_takes<typename Cs::Algorithm, F>() || ...),
                               !commutes<F>()};
-    static_assert((runs<Cs, F>() || ...),
-                  "ccl: none of the candidates can run this reduction; see `takes` and `reorders` in "
-                  "the headers of their algorithms");
+    static_assert(
+        (runs<Cs, F>() || ...),
+        "ccl: none of the candidates can run this reduction; see `takes` and `reorders` in "
+        "the headers of their algorithms");
     constexpr bool times_ranks =
         detail::one_of<Op, AllGather, ReduceScatter, AllToAll, Gather, Scatter>;
-    const int at = state_->chooser.pick(
-        count * Index{sizeof(T)} * (times_ranks ? state_->ranks : 1), demands);
+    const int at =
+        state_->chooser.pick(count * Index{sizeof(T)} * (times_ranks ? state_->ranks : 1), demands);
     if (at < 0) return fail(state_->chooser.none_meets(demands));
     Result<void> result;
     each([&]<std::size_t I, class C>() {
@@ -198,11 +220,13 @@ class AutoCollective<Op, Candidates<Cs...>, Transport, OneOrder> {
     return steady([&](const auto& one) { return one(args...); });
   }
   template <class... Args>
-  requires is_p2p Result<void> send(const Args&... args) const {
+  requires is_p2p Result<void> send(const Args&... args)
+  const {
     return steady([&](const auto& one) { return one.send(args...); });
   }
   template <class... Args>
-  requires is_p2p Result<void> recv(const Args&... args) const {
+  requires is_p2p Result<void> recv(const Args&... args)
+  const {
     return steady([&](const auto& one) { return one.recv(args...); });
   }
 
@@ -237,10 +261,9 @@ class AutoCollective<Op, Candidates<Cs...>, Transport, OneOrder> {
   explicit AutoCollective(std::shared_ptr<const State> state) : state_{std::move(state)} {}
 
   static Result<std::shared_ptr<const State>> make(const Communicator& comm) {
-    static const std::array<CandidateFacts, sizeof...(Cs)> facts{
-        facts_of<Op, Cs, Transport>()...};
-    CCL_TRY(auto chooser, Chooser::create(comm, {Op::name, facts, OneOrder, Op::reduces,
-                                                 is_v || is_p2p}));
+    static const std::array<CandidateFacts, sizeof...(Cs)> facts{facts_of<Op, Cs, Transport>()...};
+    CCL_TRY(auto chooser,
+            Chooser::create(comm, {Op::name, facts, OneOrder, Op::reduces, is_v || is_p2p}));
     auto state = std::make_shared<State>(State{std::move(chooser), comm.ranks()});
     // What is left out makes room for others, so the list may change until all of it is made.
     for (bool settled = false; !settled;) {
@@ -331,8 +354,7 @@ requires(detail::is_auto<Algo> ||
 
  private:
   using Base::Base;
-  explicit Collective(std::shared_ptr<const typename Base::State> state)
-      : Base{std::move(state)} {}
+  explicit Collective(std::shared_ptr<const typename Base::State> state) : Base{std::move(state)} {}
 };
 
 }  // namespace ccl

@@ -25,8 +25,8 @@ struct AutoOf {};
 using Auto = AutoOf<>;
 
 /// The same, but only of candidates that reduce every element in one order, which depends on the
-/// number of ranks alone: the result has the same bits in every run, on every rank, and whatever the
-/// size of the message around the element. docs/choosing.md has the orders.
+/// number of ranks alone: the result has the same bits in every run, on every rank, and whatever
+/// the size of the message around the element. docs/choosing.md has the orders.
 template <class... Cs>
 struct DeterministicOf {};
 using Deterministic = DeterministicOf<>;
@@ -42,8 +42,8 @@ inline constexpr Index usual_most_bytes = !Proto::carries_flags ? std::numeric_l
                                                                      : Index{64} << 10;
 }  // namespace detail
 
-/// A way to run an operation, for the list of an `Auto` or an `AnyCollective`. The latter uses it up
-/// to `MostBytes` where none is asked for by name; `Auto` has its cost model.
+/// A way to run an operation, for the list of an `Auto` or an `AnyCollective`. The latter uses it
+/// up to `MostBytes` where none is asked for by name; `Auto` has its cost model.
 template <class Algo, class Proto, class Transport = DefaultTransport,
           Index MostBytes = detail::usual_most_bytes<Proto>>
 struct Candidate {
@@ -79,61 +79,61 @@ template <class Op>
 struct DefaultCandidates;
 template <>
 struct DefaultCandidates<AllReduce> {
-  using List = Candidates<          //
-      Candidate<OneShot, LL128>,    //
-      Candidate<TwoShot, LL128>,    //
+  using List = Candidates<                  //
+      Candidate<OneShot, LL128>,            //
+      Candidate<TwoShot, LL128>,            //
       OnCpus<Candidate<Doubling, Simple>>,  //
-      Candidate<Ring, LL>,          //
-      Candidate<Ring, LL128>,       //
-      Candidate<Ring, Simple>,      //
-      Candidate<Tree, LL>,          //
+      OnGpus<Candidate<Ring, LL>>,          //
+      OnGpus<Candidate<Ring, LL128>>,       //
+      Candidate<Ring, Simple>,              //
+      OnGpus<Candidate<Tree, LL>>,          //
       Candidate<Tree, Simple>>;
 };
 template <>
 struct DefaultCandidates<AllGather> {
-  using List = Candidates<        //
-      Candidate<OneShot, LL128>,  //
-      OnCpus<Candidate<Bruck, Simple>>,   //
-      Candidate<Ring, LL>,        //
-      Candidate<Ring, LL128>,     //
+  using List = Candidates<               //
+      Candidate<OneShot, LL128>,         //
+      OnCpus<Candidate<Bruck, Simple>>,  //
+      OnGpus<Candidate<Ring, LL>>,       //
+      OnGpus<Candidate<Ring, LL128>>,    //
       Candidate<Ring, Simple>>;
 };
 template <>
 struct DefaultCandidates<ReduceScatter> {
-  using List = Candidates<        //
-      Candidate<OneShot, LL128>,  //
-      Candidate<Ring, LL>,        //
-      Candidate<Ring, LL128>,     //
+  using List = Candidates<             //
+      Candidate<OneShot, LL128>,       //
+      OnGpus<Candidate<Ring, LL>>,     //
+      OnGpus<Candidate<Ring, LL128>>,  //
       Candidate<Ring, Simple>>;
 };
 template <>
 struct DefaultCandidates<Broadcast> {
-  using List = Candidates<     //
-      Candidate<Ring, LL>,     //
-      Candidate<Ring, LL128>,  //
+  using List = Candidates<             //
+      OnGpus<Candidate<Ring, LL>>,     //
+      OnGpus<Candidate<Ring, LL128>>,  //
       Candidate<Ring, Simple>>;
 };
 template <>
 struct DefaultCandidates<Reduce> {
-  using List = Candidates<     //
-      Candidate<Ring, LL>,     //
-      Candidate<Ring, LL128>,  //
+  using List = Candidates<             //
+      OnGpus<Candidate<Ring, LL>>,     //
+      OnGpus<Candidate<Ring, LL128>>,  //
       Candidate<Ring, Simple>>;
 };
 template <>
 struct DefaultCandidates<AllToAll> {
-  using List = Candidates<         //
-      Candidate<OneShot, LL128>,   //
-      Candidate<Pairwise, LL>,     //
-      Candidate<Pairwise, LL128>,  //
+  using List = Candidates<                 //
+      Candidate<OneShot, LL128>,           //
+      OnGpus<Candidate<Pairwise, LL>>,     //
+      OnGpus<Candidate<Pairwise, LL128>>,  //
       Candidate<Pairwise, Simple>>;
 };
 /// What only moves messages between pairs of ranks.
 template <class Op>
 struct DefaultCandidates {
-  using List = Candidates<         //
-      Candidate<Pairwise, LL>,     //
-      Candidate<Pairwise, LL128>,  //
+  using List = Candidates<                 //
+      OnGpus<Candidate<Pairwise, LL>>,     //
+      OnGpus<Candidate<Pairwise, LL128>>,  //
       Candidate<Pairwise, Simple>>;
 };
 /// Where only one order will do, Tree gives way to OneTree.
@@ -141,11 +141,11 @@ template <class Op>
 struct DeterministicCandidates : DefaultCandidates<Op> {};
 template <>
 struct DeterministicCandidates<AllReduce> {
-  using List = Candidates<        //
-      Candidate<OneShot, LL128>,  //
-      Candidate<TwoShot, LL128>,  //
-      Candidate<OneTree, LL>,     //
-      Candidate<OneTree, LL128>,  //
+  using List = Candidates<                //
+      Candidate<OneShot, LL128>,          //
+      Candidate<TwoShot, LL128>,          //
+      OnGpus<Candidate<OneTree, LL>>,     //
+      OnGpus<Candidate<OneTree, LL128>>,  //
       Candidate<OneTree, Simple>>;
 };
 

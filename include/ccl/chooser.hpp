@@ -54,7 +54,7 @@ struct CandidateFacts {
 
 /// What a call asks of its candidate.
 struct Demands {
-  bool any_reduction = false;    // one that not every algorithm takes
+  bool any_reduction = false;  // one that not every algorithm takes
   bool not_commutative = false;
 };
 

@@ -13,8 +13,8 @@ struct Effort {
   double volume = 0;  // messages that cross the busiest direction of the busiest rank
 };
 
-/// In which order an algorithm combines the ranks' values of one element. Two algorithms of the same
-/// order give the same bits.
+/// In which order an algorithm combines the ranks' values of one element. Two algorithms of the
+/// same order give the same bits.
 enum class SumOrder {
   varies,   // with the element's place in the message, and so with the message's size
   by_rank,  // ((0 + 1) + 2) + ...

@@ -12,10 +12,10 @@ namespace ccl {
 
 /// What was measured where: `ccl_perf --tune` writes it, a communicator reads it.
 struct TuningCase {
-  std::string op;    // "all_reduce"
+  std::string op;  // "all_reduce"
   int ranks = 0;
-  int hosts = 1;     // that they are on
-  std::string path;  // "nvlink", "pcie", "gpu-host", "gpu-net", "shm", "net"
+  int hosts = 1;               // that they are on
+  std::string path;            // "nvlink", "pcie", "gpu-host", "gpu-net", "shm", "net"
   int compute_capability = 0;  // of the GPUs; 0 on CPUs
   int max_ctas = 0;            // that it was measured with; 0: no limit
   friend bool operator==(const TuningCase&, const TuningCase&) = default;

@@ -70,8 +70,8 @@ TEST_CASE("an Auto runs, by whatever it chooses") {
 }
 
 TEST_CASE("the defaults are Auto, Auto and DefaultTransport") {
-  static_assert(std::is_same_v<Collective<AllReduce>,
-                               Collective<AllReduce, Auto, Auto, DefaultTransport>>);
+  static_assert(
+      std::is_same_v<Collective<AllReduce>, Collective<AllReduce, Auto, Auto, DefaultTransport>>);
   with_ranks(3, [&](int rank, const Communicator& comm) -> Result<void> {
     CCL_TRY(const auto all_reduce, Collective<AllReduce>::create(comm));
     CCL_TRY(const auto all_gather, Collective<AllGather>::create(comm));
@@ -114,7 +114,8 @@ TEST_CASE("a plan says what runs, what it takes, why, and what comes next, alike
       const Choice choice = call.plan(bytes);
       texts[rank][i++] = choice.text();
       CCL_CHECK(expect(choice.us > 0 && choice.runner_up_us >= choice.us, "times"));
-      CCL_CHECK(expect(choice.composition != choice.runner_up && !choice.runner_up.empty(), "next"));
+      CCL_CHECK(
+          expect(choice.composition != choice.runner_up && !choice.runner_up.empty(), "next"));
       CCL_CHECK(expect(choice.plan.slot_bytes > 0 && choice.channels >= 1 && choice.lanes == 1 &&
                            choice.chunk_bytes >= choice.plan.slot_bytes,
                        "plan"));

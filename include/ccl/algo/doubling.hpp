@@ -26,7 +26,7 @@ struct Doubling {
     double rounds = 0;
     for (int paired = power_of_two(ranks); paired > 1; paired /= 2) ++rounds;
     const double more = power_of_two(ranks) == ranks ? 0 : 2;
-    return {rounds + more, rounds + more / 2};
+    return {rounds + more, 1.6 * (rounds + more / 2)};  // each rank also adds up all of it
   }
   template <class Op>
   static constexpr SumOrder order = SumOrder::halves;

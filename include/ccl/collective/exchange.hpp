@@ -4,6 +4,7 @@
 #include <ccl/device_code.hpp>
 #include <ccl/host_stream.hpp>
 #include <ccl/links.hpp>
+#include <ccl/transport/one_side.hpp>
 
 #include <algorithm>
 #include <memory>
@@ -84,15 +85,20 @@ Result<void> exchange_on_device(Links& links, const CallInfo& info, const Messag
 }
 
 /// On whichever the communicator is on.
-template <class Op, class Algo, class Proto>
+template <class Op, class Algo, class Proto, Sides sides>
 Result<void> exchange(const std::shared_ptr<Links>& links, const CallInfo& info, MessageTable table,
                       Stream stream) {
-  enroll<ExchangeKernels<Algo, Proto>>();
-  if (links->on_device()) return exchange_on_device<Algo, Proto>(*links, info, table, stream);
-  return queue_on_host(*links, stream,
-                       [links, info = links->noted(info), table = std::move(table)] {
-                         return exchange_on_host<Op, Algo, Proto>(*links, info, table);
-                       });
+  if constexpr (sides.gpus) {
+    enroll<ExchangeKernels<Algo, Proto>>();
+    if (links->on_device()) return exchange_on_device<Algo, Proto>(*links, info, table, stream);
+  }
+  if constexpr (sides.cpus) {
+    return queue_on_host(*links, stream,
+                         [links, info = links->noted(info), table = std::move(table)] {
+                           return exchange_on_host<Op, Algo, Proto>(*links, info, table);
+                         });
+  }
+  return fail(links->no_device_code());  // not reached: creation was refused
 }
 
 }  // namespace ccl::detail

@@ -23,7 +23,11 @@ struct PeersOfSeats {
 /// Takes the seats of a launch with this root, and connects the peers that they name.
 template <class Op, class Algo>
 Result<void> connect_seats(Links& links, int root) {
-  links.seats_for(root, !Op::rooted);
+  constexpr bool one_tree = [] {
+    if constexpr (requires { Algo::one_tree; }) return Algo::one_tree;
+    return false;
+  }();
+  links.seats_for(root, !Op::rooted && !one_tree);
   PeersOfSeats seats{links, root};
   for (int c = 0; c < links.plan().channels; ++c) {
     seats.channel = c;
