@@ -51,7 +51,7 @@ struct Rows {
     level[type] = t;
     level[functor] = turn % levels[functor];
     level[pattern] = (t + turn) % levels[pattern];
-    level[proto] = (t + 2 * turn) % levels[proto];
+    level[proto] = (t + t / 3 + 2 * turn) % levels[proto];
     if (peers_only(level[pattern]) && level[proto] == 0) level[proto] = 1 + turn % 2;
     level[skew] = (t / 2 + turn) % 2;
     level[graph] = (t + turn / 2) % 2;
@@ -121,7 +121,7 @@ struct TypesSuite : Rank {
         }
       });
       MUST_CUDA(cudaStreamSynchronize(stream));
-      must(comm.async_error());
+      must(comm.status());
       if (Op::rooted && rank != root) continue;
       std::vector<char> got(size_t(n * how.size) + 1);
       MUST_CUDA(cudaMemcpy(got.data(), to, size_t(n * how.size), cudaMemcpyDeviceToHost));
