@@ -106,7 +106,9 @@ class Links : public std::enable_shared_from_this<Links> {
   Result<void> finish();
   /// Around a launch on the communicator's device: `code` is what the launch returned. In between,
   /// other threads' launches on this communicator wait.
-  Result<DeviceTarget> begin_on_device(CallInfo info, Stream stream);
+  /// `keep`: what a graph must hold; null: these links.
+  Result<DeviceTarget> begin_on_device(CallInfo info, Stream stream,
+                                       std::shared_ptr<void> keep = nullptr);
   Result<void> finish_on_device(int code, Stream stream);
   /// On the communicator's device.
   Result<void> copy(void* to, const void* from, Index bytes, Stream stream);

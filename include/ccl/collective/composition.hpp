@@ -7,6 +7,7 @@
 #include <ccl/collective/device_launch.hpp>
 #include <ccl/collective/host_launch.hpp>
 #include <ccl/collective/seats.hpp>
+#include <ccl/collective/wire_call.hpp>
 #include <ccl/communicator.hpp>
 #include <ccl/connector.hpp>
 #include <ccl/links.hpp>
@@ -28,6 +29,9 @@ class Composition {
   const Plan& plan() const { return links_->plan(); }
   /// "all_reduce/Ring/LL128/shm": what runs.
   const std::string& name() const { return links_->name(); }
+  /// Of the communicator's compositions, in order of creation.
+  int number() const { return links_->number(); }
+  int ranks() const { return links_->comm().ranks(); }
 
  protected:
   explicit Composition(std::shared_ptr<Links> links) : links_{std::move(links)} {}
@@ -52,10 +56,19 @@ class Composition {
   Result<void> launch(const CallInfo& info, const R& reduction, const void* input, void* output,
                       const Layout& layout, int root, Stream stream) const {
     if constexpr (OverPeers<Algo>) {
+      if (stream.recorder() != nullptr) {
+        stream.recorder()->call = std::make_unique<PeerCall>(links_, info);
+        return {};
+      }
       return launch_over_peers<Op, Algo, Proto>(*links_, info, reduction, input, output, layout,
                                                 stream);
     } else {
       enroll<WireKernels<Op, Algo, Proto, R>>();
+      if (stream.recorder() != nullptr) {
+        stream.recorder()->call = std::make_unique<WireCall<Op, Algo, Proto, R>>(
+            links_, info, reduction, input, output, layout, root);
+        return {};
+      }
       if (links_->on_device()) {
         return launch_on_device<Op, Algo, Proto>(*links_, info, reduction, input, output, layout,
                                                  root, stream);
