@@ -5,6 +5,7 @@
 #include <ccl/auto.hpp>
 #include <ccl/collective.hpp>
 #include <ccl/communicator.hpp>
+#include <ccl/group.hpp>
 #include <ccl/proto/ll.hpp>
 #include <ccl/proto/ll128.hpp>
 #include <ccl/proto/simple.hpp>
