@@ -9,6 +9,7 @@
 #include <ccl/algo/tree.hpp>
 #include <ccl/algo/two_shot.hpp>
 #include <ccl/collective/arguments.hpp>
+#include <ccl/collective/bound_call.hpp>
 #include <ccl/collective/checks.hpp>
 #include <ccl/collective/composition.hpp>
 #include <ccl/collective/exchange.hpp>
@@ -27,9 +28,9 @@ namespace ccl {
 /// `create` is collective. Objects are handles: copies share the connections. Calls of one object
 /// are serialised; all ranks make them in the same order.
 template <class Op, class Algo, class Proto, class Transport>
-class Collective : public detail::Composition<Op, Algo, Proto> {
+class Collective : public detail::Composition<Op, Algo, Proto, detail::sides_of<Transport>()> {
   static_assert(detail::check_collective<Op, Algo, Proto, Transport>());
-  using Base = detail::Composition<Op, Algo, Proto>;
+  using Base = detail::Composition<Op, Algo, Proto, detail::sides_of<Transport>()>;
 
  public:
   /// Connects what the algorithm needs. Collective. `plan` must be the same on all ranks.
@@ -181,6 +182,17 @@ class Collective : public detail::Composition<Op, Algo, Proto> {
     return exchange(detail::call_info<T, void>(Op::name, count, root), std::move(table), stream);
   }
 
+  /// The call of these arguments, for `ccl::group` to make beside others.
+  template <class Acc = void, class... Args>
+  auto bind(Args... args) const {
+    if constexpr (Op::reduces && !Op::rooted && sizeof...(Args) == 3) {
+      return bind<Acc>(args..., Sum{});
+    } else {
+      using Call = detail::bound_call<Op, Algo, Proto, Acc, Args...>;
+      return detail::BoundCall<Collective, Call, Acc, Args...>{*this, {args...}};
+    }
+  }
+
   /// SendRecv: a message to `to` and one from `from`, at once.
   template <class T>
   requires cuda::std::same_as<Op, SendRecv> Result<void>
@@ -295,7 +307,8 @@ class Collective : public detail::Composition<Op, Algo, Proto> {
   }
 
   Result<void> exchange(const detail::CallInfo& info, Table table, Stream stream) const {
-    return detail::exchange<Op, Algo, Proto>(this->links_, info, std::move(table), stream);
+    return detail::exchange<Op, Algo, Proto, detail::sides_of<Transport>()>(
+        this->links_, info, std::move(table), stream);
   }
 };
 
