@@ -39,8 +39,13 @@ class Links : public std::enable_shared_from_this<Links> {
                                                std::string name);
   ~Links();
 
-  /// Connects what of these is not connected yet. Both ends of each edge call it.
-  Result<void> connect(const std::vector<int>& from, const std::vector<int>& to);
+  /// A peer, and the channel that reaches it.
+  struct Peer {
+    int rank, channel;
+  };
+  /// Connects what of these is not connected yet; both ends of each edge call it. Between two ranks
+  /// wires of all channels that are wanted are made at once, and never again.
+  Result<void> connect(const std::vector<Peer>& from, const std::vector<Peer>& to);
 
   const Plan& plan() const { return plan_; }
   const Communicator& comm() const { return comm_; }
@@ -114,8 +119,9 @@ class Links : public std::enable_shared_from_this<Links> {
  private:
   Links(const Communicator& comm, const Connector& connector, std::string name);
   Result<void> upload();
+  void take_rings();
   /// Takes one made connection, of wires from `sender` to `receiver`.
-  void own(Connection connection, int sender, int receiver);
+  void own(Connection connection, int sender, int receiver, const std::vector<int>& channels);
   /// Of the slots of all wires into this rank.
   Index bytes_of(const Plan& plan) const {
     return plan.slot_bytes * plan.slot_count * plan.channels * fan_;

@@ -133,6 +133,9 @@ Result<Arrangement> Arrangement::of(std::vector<Machine> machines, int ranks) {
     cross_nic = std::max(cross_nic, machine.ring.cross_nic);
     made.tree_pattern_ = std::max(made.tree_pattern_, machine.tree.pattern);
   }
+  // Where all pairs are alike, so are all orders: one keeps the number of peers small.
+  if (machines.size() == 1 && machines[0].even)
+    ring_count = tree_count = std::min<std::size_t>(ring_count, 1);
   std::vector<MachineChannels> channels;
   for (const Machine& machine : machines) {
     MachineChannels orders;

@@ -11,13 +11,13 @@ struct PeersOfSeats {
   const Links& links;
   int root;
   int channel = 0;
-  std::vector<int> in{}, out{};
+  std::vector<Links::Peer> in{}, out{};
   int rank() const { return links.comm().rank(); }
   int ranks() const { return links.comm().ranks(); }
   RingSeat ring() const { return links.ring(channel); }
   TreeSeat tree() const { return links.tree(channel, root); }
-  void from(int peer) { in.push_back(peer); }
-  void to(int peer) { out.push_back(peer); }
+  void from(int peer) { in.push_back({peer, channel}); }
+  void to(int peer) { out.push_back({peer, channel}); }
 };
 
 /// Takes the seats of a launch with this root, and connects the peers that they name.
@@ -28,6 +28,15 @@ Result<void> connect_seats(Links& links, int root) {
   for (int c = 0; c < links.plan().channels; ++c) {
     seats.channel = c;
     Algo::peers(seats);
+  }
+  if constexpr (wires_by_root<Op, Algo>) {
+    // Another root may want other channels between the same ranks.
+    for (auto* peers : {&seats.in, &seats.out}) {
+      const auto named = *peers;
+      for (const auto& peer : named) {
+        for (int c = 0; c < links.plan().channels; ++c) peers->push_back({peer.rank, c});
+      }
+    }
   }
   CCL_CHECK(links.connect(seats.in, seats.out));
   links.set_connected(root);

@@ -42,6 +42,7 @@ std::vector<Machine> machines_of(std::span<const MachineShare> all, std::string&
 /// leaves once, and a tree enters once. The same on all ranks.
 class Arrangement {
  public:
+  Arrangement() = default;
   /// One machine, ranks in their order.
   static Arrangement in_order(int ranks);
   static Result<Arrangement> of(std::vector<Machine> machines, int ranks);
