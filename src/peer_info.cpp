@@ -9,6 +9,7 @@
 #include <fstream>
 #include <string>
 
+#include "ib/presence.hpp"
 #include "numa.hpp"
 #include "os_error.hpp"
 #include <sys/stat.h>
@@ -69,6 +70,9 @@ Result<PeerInfo> local_peer_info(int rank, int device) {
   }
   struct stat shm {};
   if (::stat("/dev/shm", &shm) == 0) info.shm_device = cuda::std::uint64_t(shm.st_dev);
+  CCL_TRY(const detail::IbPresence ib, detail::ib_presence());
+  info.ib_kinds = ib.kinds;
+  info.ib_absence = int(ib.absence);
   return info;
 }
 

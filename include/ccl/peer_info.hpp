@@ -19,6 +19,8 @@ struct PeerInfo {
   int numa = -1;                       // NUMA node that it is bound to; -1: to none alone
   int looks_closely = 0;               // it has files that say or want to know the topology
   int pid = 0;
+  int ib_kinds = 0;    // of its active RDMA ports: 1 InfiniBand, 2 RoCE
+  int ib_absence = 0;  // why it has none; detail::IbAbsence
   char host[64] = {};  // host name, for messages
 
   /// What the topology says of the way between this rank and the one that holds this copy. Set by
