@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "comm_state.hpp"
+#include "links/verdict.hpp"
 #include "topo/seat_ranks.hpp"
 
 namespace ccl::detail {
@@ -74,15 +75,13 @@ Result<void> arrange_ranks(CommState& state) {
   if (state.ranks > 1) {
     CCL_CHECK(state.bootstrap->all_gather(all.data(), Index{sizeof(topo::MachineShare)}));
   }
-  if (!machine) return fail(std::move(machine).error());
-  for (const topo::MachineShare& share : all) {
-    if (share.machine >= 0) continue;
-    const int culprit = int(&share - all.data());
-    Error error{Errc::bad_setting, fmt::format("rank {} cannot see its machine; its own error says "
-                                               "why",
-                                               culprit)};
-    error.peer = culprit;
-    return fail(std::move(error));
+  const auto blind = std::find_if(
+      all.begin(), all.end(), [](const topo::MachineShare& share) { return share.machine < 0; });
+  if (blind != all.end()) {
+    Result<void> mine;
+    if (!machine) mine = fail(std::move(machine).error());
+    if (state.ranks == 1) return mine;
+    return all_agree(state, "looking at the topology", mine);
   }
   std::string wrong;
   std::vector<topo::Machine> machines = topo::machines_of(all, wrong);

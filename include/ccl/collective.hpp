@@ -9,6 +9,7 @@
 #include <ccl/algo/tree.hpp>
 #include <ccl/algo/two_shot.hpp>
 #include <ccl/collective/arguments.hpp>
+#include <ccl/collective/bound_call.hpp>
 #include <ccl/collective/checks.hpp>
 #include <ccl/collective/composition.hpp>
 #include <ccl/collective/exchange.hpp>
@@ -179,6 +180,17 @@ class Collective : public detail::Composition<Op, Algo, Proto> {
       for (int p = 0; p < comm.ranks(); ++p) table.send(p, bytes_at(send, p * bytes), bytes);
     }
     return exchange(detail::call_info<T, void>(Op::name, count, root), std::move(table), stream);
+  }
+
+  /// The call of these arguments, for `ccl::group` to make beside others.
+  template <class Acc = void, class... Args>
+  auto bind(Args... args) const {
+    if constexpr (Op::reduces && !Op::rooted && sizeof...(Args) == 3) {
+      return bind<Acc>(args..., Sum{});
+    } else {
+      using Call = detail::bound_call<Op, Algo, Proto, Acc, Args...>;
+      return detail::BoundCall<Collective, Call, Acc, Args...>{*this, {args...}};
+    }
   }
 
   /// SendRecv: a message to `to` and one from `from`, at once.

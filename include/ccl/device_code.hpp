@@ -42,6 +42,12 @@ struct ExchangeKernels {
   static inline int (*launch)(const ExchangeWork&, Index bytes, const DeviceTarget&) = nullptr;
   static inline int (*load)(int device) = nullptr;
 };
+/// One launch of several calls over wires: `Wired` are `WireCall`s, whose works it is given.
+template <class... Wired>
+struct GroupKernels {
+  static inline int (*launch)(const DeviceTarget&,
+                              const WireWork<typename Wired::Reduced>&...) = nullptr;
+};
 /// One rank alone: its data through the reduction's prologue and epilogue.
 template <class R>
 struct AloneKernels {

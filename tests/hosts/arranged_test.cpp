@@ -246,5 +246,8 @@ TEST_CASE("a rank whose file is missing fails with its name; the others name the
       },
       [](const Communicator&) -> Answer { return "made"; });
   CHECK(said[1].find("/not/there.xml") != std::string::npos);
-  for (const int r : {0, 2}) CHECK(said[r].find("rank 1") != std::string::npos);
+  for (const int r : {0, 2}) {
+    INFO(said[r]);
+    CHECK(said[r].find("rank 1") != std::string::npos);
+  }
 }

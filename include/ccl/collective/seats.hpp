@@ -2,6 +2,7 @@
 
 #include <ccl/links.hpp>
 
+#include <set>
 #include <vector>
 
 namespace ccl::detail {
@@ -20,10 +21,12 @@ struct PeersOfSeats {
   void to(int peer) { out.push_back({peer, channel}); }
 };
 
-/// Takes the seats of a launch with this root, and connects the peers that they name.
+/// Takes the seats of a launch with this root, and connects the peers that they name if they are
+/// not connected yet. Collective then; `so_far` as for `Links::connect`.
 template <class Op, class Algo>
-Result<void> connect_seats(Links& links, int root) {
+Result<void> connect_seats(Links& links, int root, const Result<void>& so_far = {}) {
   links.seats_for(root, !Op::rooted);
+  if (links.connected(root)) return {};
   PeersOfSeats seats{links, root};
   for (int c = 0; c < links.plan().channels; ++c) {
     seats.channel = c;
@@ -32,13 +35,15 @@ Result<void> connect_seats(Links& links, int root) {
   if constexpr (wires_by_root<Op, Algo>) {
     // Another root may want other channels between the same ranks.
     for (auto* peers : {&seats.in, &seats.out}) {
-      const auto named = *peers;
-      for (const auto& peer : named) {
-        for (int c = 0; c < links.plan().channels; ++c) peers->push_back({peer.rank, c});
+      std::set<int> ranks;
+      for (const auto& peer : *peers) ranks.insert(peer.rank);
+      peers->clear();
+      for (const int rank : ranks) {
+        for (int c = 0; c < links.plan().channels; ++c) peers->push_back({rank, c});
       }
     }
   }
-  CCL_CHECK(links.connect(seats.in, seats.out));
+  CCL_CHECK(links.connect(seats.in, seats.out, so_far));
   links.set_connected(root);
   return {};
 }
