@@ -9,7 +9,7 @@ if [ ! -e "$build/vm/ok2" ]; then
   exit 77
 fi
 cd "$build"
-bash "$here/rxe-vm.sh" -n 4 -d 2 -s "$build" -s "$here" -t 600 "$build/vm" bash "$here/vm_jobs.sh" "$build/tests/ib"
+bash "$here/rxe-vm.sh" -n 4 -d 2 -s "$build" -s "$here" -t 840 "$build/vm" bash "$here/vm_jobs.sh" "$build/tests/ib"
 status=$?
 if [ $status = 125 ]; then
   echo "SKIP: the virtual machine did not start (see $build/vm/console.log)"
