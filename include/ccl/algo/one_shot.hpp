@@ -66,6 +66,15 @@ struct OneShot {
     }
   }
 
+  /// Messages of any size between any two ranks.
+  template <class Exchange>
+  requires requires(Exchange& exchange) { exchange.push_all(); }
+  CCL_HD static constexpr void run(Exchange& exchange) {
+    exchange.begin();
+    exchange.push_all();
+    exchange.collect_all();
+  }
+
   /// Each peer its share: the first half of what needs two hops, too.
   template <class Prims>
   CCL_HD static constexpr void scatter_all(Prims& prims) {

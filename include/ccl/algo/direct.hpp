@@ -1,0 +1,25 @@
+#pragma once
+
+#include <ccl/algo/ops.hpp>
+#include <ccl/config.hpp>
+
+namespace ccl {
+
+/// Everybody stores what it has straight into its peers' buffers, where these are mapped, and else
+/// through slots in their scratch. One hop; every byte crosses the wire once. For messages that are
+/// long enough to pay for a release: from about a megabyte on.
+struct Direct {
+  static constexpr const char* name = "Direct";
+  static constexpr bool reorders = false;
+  template <class Op>
+  static constexpr bool supports =
+      detail::one_of<Op, AllGather, AllToAll, AllToAllV, Gather, Scatter, SendRecv>;
+
+  template <class Exchange>
+  CCL_HD static constexpr void run(Exchange& exchange) {
+    exchange.open_doors();
+    exchange.run();
+  }
+};
+
+}  // namespace ccl
