@@ -1,16 +1,17 @@
 #pragma once
 
+#include <ccl/collective/call_info.hpp>
+#include <ccl/collective/default_plans.hpp>
 #include <ccl/communicator.hpp>
+#include <ccl/connector.hpp>
 #include <ccl/device_code.hpp>
 #include <ccl/host_stream.hpp>
 #include <ccl/journal.hpp>
 #include <ccl/peer_view.hpp>
 #include <ccl/plan.hpp>
 #include <ccl/proxy.hpp>
-#include <ccl/transport/transport.hpp>
 #include <ccl/wire_work.hpp>
 
-#include <array>
 #include <atomic>
 #include <memory>
 #include <mutex>
@@ -19,65 +20,6 @@
 #include <vector>
 
 namespace ccl::detail {
-
-/// One end of a connection to be made, whatever its transport.
-class AnyEnd {
- public:
-  virtual ~AnyEnd() = default;
-  virtual Handshake handshake() = 0;
-  virtual Result<Connection> connect(const Handshake& theirs) = 0;
-};
-
-/// A transport policy as values, for the compiled runtime.
-struct Connector {
-  const char* name;
-  bool proxied;
-  Result<void> (*can_connect)(const PeerInfo& sender, const PeerInfo& receiver);
-  Carrier (*carrier)(const PeerInfo& sender, const PeerInfo& receiver);
-  Result<std::unique_ptr<AnyEnd>> (*setup)(TransportContext& context, const Edge& edge);
-};
-template <Transport T>
-class EndOf final : public AnyEnd {
- public:
-  explicit EndOf(typename T::End end) : end_{std::move(end)} {}
-  Handshake handshake() override { return end_.handshake(); }
-  Result<Connection> connect(const Handshake& theirs) override { return end_.connect(theirs); }
-
- private:
-  typename T::End end_;
-};
-template <Transport T>
-Connector connector() {
-  return {T::name, T::proxied,
-          [](const PeerInfo& sender, const PeerInfo& receiver) {
-            return T::can_connect(sender, receiver);
-          },
-          [](const PeerInfo& sender, const PeerInfo& receiver) {
-            return detail::carrier<T>(sender, receiver);
-          },
-          [](TransportContext& context, const Edge& edge) -> Result<std::unique_ptr<AnyEnd>> {
-            CCL_TRY(auto end, T::setup(context, edge));
-            return std::make_unique<EndOf<T>>(std::move(end));
-          }};
-}
-
-/// Plans by what a communicator's dearest edge goes through: its wires all have one shape.
-struct Plans {
-  std::array<Plan, 3> by_through;
-  static Plans same(const Plan& plan) { return {{plan, plan, plan}}; }
-};
-
-/// What one call is, for checking between ranks and for messages. Trivially copyable.
-struct CallInfo {
-  char what[24] = {};   // "all_reduce"
-  char type[16] = {};   // of the elements
-  char redop[16] = {};  // of the reduction; empty if none
-  Index count = 0;      // as the caller gave it
-  int root = -1;
-  int composition = 0;  // in order of creation
-  Word call = 0;        // of this composition
-  Word ticket = 0;      // in the journal; 0: not in it
-};
 
 /// The one place that reads the words of a wire for diagnosis, and so must know where they lie.
 /// Nothing where the host cannot read them: on `device` >= 0.
@@ -172,6 +114,8 @@ class Links : public std::enable_shared_from_this<Links> {
  private:
   Links(const Communicator& comm, const Connector& connector, std::string name);
   Result<void> upload();
+  /// Takes one made connection, of wires from `sender` to `receiver`.
+  void own(Connection connection, int sender, int receiver);
   /// Of the slots of all wires into this rank.
   Index bytes_of(const Plan& plan) const {
     return plan.slot_bytes * plan.slot_count * plan.channels * fan_;

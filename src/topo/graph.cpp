@@ -138,6 +138,12 @@ float nvlink_bw(int sm) {
   return gbps::nvlink_sm70;
 }
 
+float xgmi_bw(std::string_view gcn) {
+  const int digits = std::atoi(std::string(gcn.substr(gcn.rfind("gfx", 0) == 0 ? 3 : 0)).c_str());
+  if (gcn.rfind("gfx90a", 0) == 0 || digits == 910) return gbps::xgmi_mi200;
+  return digits >= 940 ? gbps::xgmi_mi300 : gbps::xgmi_vega;
+}
+
 float sys_bw(const Node::Cpu& cpu) {
   if (cpu.arch == CpuArch::power) return gbps::sys_power9;
   if (cpu.arch == CpuArch::arm) return gbps::sys_arm;

@@ -140,6 +140,8 @@ struct Graph {
 
 /// Bandwidth of one NVLink of a GPU of compute capability `sm`.
 float nvlink_bw(int sm);
+/// Bandwidth of one xGMI link of an AMD GPU: "gfx942", or the older number.
+float xgmi_bw(std::string_view gcn);
 /// Bandwidth between two CPUs of this kind.
 float sys_bw(const Node::Cpu& cpu);
 /// GB/s of a PCIe link: "16.0 GT/s PCIe", 16 lanes -> 24. Returns 0 for an unknown speed.

@@ -1,0 +1,63 @@
+#pragma once
+
+#include <ccl/lane_group.hpp>
+#include <ccl/proto/protocol.hpp>
+#include <ccl/transport/transport.hpp>
+
+#include <cuda/std/concepts>
+
+namespace ccl::detail {
+template <class Algo, class Op>
+concept Runs = requires {
+  requires Algo::template supports<Op>;
+};
+
+/// Algorithms that address their peers' memory.
+template <class Algo>
+concept OverPeers = requires {
+  typename Algo::RankCounts;
+};
+
+template <class Algo>
+concept PlansWires = OverPeers<Algo> || requires {
+  { Algo::most_wires(2) } -> cuda::std::same_as<int>;
+  { Algo::root_moves_wires } -> cuda::std::convertible_to<bool>;
+};
+
+/// Wires differ with the root, so they are made when a root is first named.
+template <class Op, class Algo>
+inline constexpr bool wires_by_root = [] {
+  if constexpr (OverPeers<Algo>) {
+    return false;
+  } else {
+    return Op::rooted && Algo::root_moves_wires;
+  }
+}();
+
+/// Says in one sentence what is wrong with a composition.
+template <class Op, class Algo, class Proto, class T>
+constexpr bool check_collective() {
+  static_assert(Runs<Algo, Op>,
+                "ccl: this algorithm does not run this operation; see `supports` in "
+                "its header for those that it does");
+  static_assert(PlansWires<Algo>,
+                "ccl: an algorithm must state `most_wires(ranks)` and "
+                "`root_moves_wires`, as Ring does");
+  static_assert(Protocol<Proto, AnyLanes>,
+                "ccl: the third argument of Collective must be a "
+                "protocol (Simple, LL, LL128, or a model of Protocol)");
+  static_assert(Transport<T>,
+                "ccl: the fourth argument of Collective must be a transport (a model "
+                "of Transport); the compiler's notes name the missing member");
+  static_assert(T::atomic_line_bytes >= Proto::line_bytes,
+                "ccl: this protocol needs lines that land whole, and the transport's "
+                "atomic_line_bytes is too small for it; use Simple or LL");
+  static_assert(!OverPeers<Algo> || offers_peer_view<T>,
+                "ccl: this algorithm addresses its peers' memory, and the transport does not offer "
+                "that; use P2pTransport or DefaultTransport");
+  static_assert(!OverPeers<Algo> || Proto::carries_flags,
+                "ccl: this algorithm tells by flags that its data has landed; use LL or LL128");
+  return true;
+}
+
+}  // namespace ccl::detail

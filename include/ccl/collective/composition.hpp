@@ -1,0 +1,103 @@
+#pragma once
+
+#include <ccl/choice.hpp>
+#include <ccl/collective/checks.hpp>
+#include <ccl/collective/default_plans.hpp>
+#include <ccl/collective/device_launch.hpp>
+#include <ccl/collective/host_launch.hpp>
+#include <ccl/collective/seats.hpp>
+#include <ccl/communicator.hpp>
+#include <ccl/connector.hpp>
+#include <ccl/links.hpp>
+
+#include <fmt/format.h>
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+
+namespace ccl::detail {
+
+/// What every composition has: the links, shared by all copies.
+template <class Op, class Algo, class Proto>
+class Composition {
+ public:
+  /// The numbers that this composition runs with.
+  const Plan& plan() const { return links_->plan(); }
+  /// "all_reduce/Ring/LL128/shm": what runs.
+  const std::string& name() const { return links_->name(); }
+
+ protected:
+  explicit Composition(std::shared_ptr<Links> links) : links_{std::move(links)} {}
+  Composition() = default;
+
+  /// Collective.
+  template <Transport T>
+  static Result<std::shared_ptr<Links>> make_links(const Communicator& comm,
+                                                   std::optional<Plan> plan) {
+    CCL_CHECK(check_ready(comm));
+    CCL_CHECK(may_compose(Op::name, Algo::name, Proto::name));
+    if constexpr (OverPeers<Algo>) {
+      return make_peers<T>(comm, peer_plans(plan));
+    } else {
+      CCL_TRY(const Plans plans, wire_plans<Algo, Proto>(comm, plan));
+      return make_wires<T>(comm, plans);
+    }
+  }
+
+  /// Runs now or, given a stream, when everything before it there has run.
+  template <class R>
+  Result<void> launch(const CallInfo& info, const R& reduction, const void* input, void* output,
+                      const Layout& layout, int root, Stream stream) const {
+    if constexpr (OverPeers<Algo>) {
+      return launch_over_peers<Op, Algo, Proto>(*links_, info, reduction, input, output, layout,
+                                                stream);
+    } else {
+      enroll<WireKernels<Op, Algo, Proto, R>>();
+      if (links_->on_device()) {
+        return launch_on_device<Op, Algo, Proto>(*links_, info, reduction, input, output, layout,
+                                                 root, stream);
+      }
+      return queue_on_host(
+          *links_, stream,
+          [links = links_, info = links_->noted(info), reduction, input, output, layout, root] {
+            return run_on_host<Op, Algo, Proto>(*links, info, reduction, input, output, layout,
+                                                root);
+          });
+    }
+  }
+
+  std::shared_ptr<Links> links_;
+
+ private:
+  template <Transport T>
+  static std::string name_with() {
+    return fmt::format("{}/{}/{}/{}", Op::name, Algo::name, Proto::name, T::name);
+  }
+  template <Transport T>
+  static Result<std::shared_ptr<Links>> make_wires(const Communicator& comm, const Plans& plans) {
+    CCL_TRY(auto links, Links::create(comm, plans, Algo::most_wires(comm.ranks()),
+                                      Proto::line_bytes, connector<T>(), name_with<T>()));
+    if (comm.device() >= 0) CCL_CHECK((load_kernels<Op, Algo, Proto>(*links)));
+    if (comm.ranks() == 1) return links;
+    if (!wires_by_root<Op, Algo>) CCL_CHECK((connect_seats<Op, Algo>(*links, 0)));
+    // Nobody may drop its end while a peer is still on its way to it.
+    CCL_CHECK(comm.barrier());
+    return links;
+  }
+  template <Transport T>
+  static Result<std::shared_ptr<Links>> make_peers(const Communicator& comm, const Plans& plans) {
+    CCL_TRY(auto links,
+            Links::create(comm, plans, 1, Proto::line_bytes, connector<T>(), name_with<T>()));
+    if (comm.ranks() == 1) return links;
+    if (comm.device() < 0 || !Algo::RankCounts::has(comm.ranks())) {
+      return fail(links->no_peer_view());
+    }
+    CCL_CHECK((load_kernels<Op, Algo, Proto>(*links)));
+    CCL_CHECK(links->map_peers());  // ends with a barrier
+    return links;
+  }
+};
+
+}  // namespace ccl::detail

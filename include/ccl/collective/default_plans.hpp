@@ -1,0 +1,98 @@
+#pragma once
+
+#include <ccl/choice.hpp>
+#include <ccl/communicator.hpp>
+#include <ccl/plan.hpp>
+#include <ccl/transport/transport.hpp>
+
+#include <array>
+#include <optional>
+
+namespace ccl::detail {
+
+/// Plans by what a communicator's dearest edge goes through: its wires all have one shape.
+struct Plans {
+  std::array<Plan, 3> by_through;
+  static Plans same(const Plan& plan) { return {{plan, plan, plan}}; }
+};
+
+/// On CPU lanes. Cache-sized slots: what the CPU's caches hold of one wire's ring is what it can
+/// hide. Where a proxy moves them, each costs system calls: over TCP, 1 MiB took 1.4 times as long
+/// in such. More than two ranks of a host fill its caches with large ones.
+template <class Proto>
+Plans default_host_plans(const Communicator& comm) {
+  const auto with_slots = [](Index most) {
+    Plan plan;
+    plan.slot_bytes = Proto::default_slot_bytes < most ? Proto::default_slot_bytes : most;
+    return plan;
+  };
+  int neighbours = 1;
+  for (int r = 1; r < comm.ranks(); ++r) {
+    neighbours += int(comm.peer(r).host_hash == comm.peer(0).host_hash);
+  }
+  Plan network = with_slots(Index{neighbours > 2 ? 256 : 512} << 10);
+  network.slot_count = 4;
+  Plans plans = Plans::same(with_slots(Index{64} << 10));
+  plans.by_through[int(Through::network)] = network;
+  return plans;
+}
+
+/// Enough channels to fill a GPU; measured on H200.
+template <class Algo, class Proto>
+Plan default_device_plan() {
+  Plan plan;
+  if (Proto::carries_flags) {
+    plan.channels = Algo::most_wires(64) > 8 ? 128 : Algo::wires > 2 ? 256 : 512;
+    plan.slot_bytes = 4096;
+    plan.chunk_steps = 2;
+  } else {
+    plan.channels = Algo::most_wires(64) > 8 ? 32 : Algo::wires > 2 ? 256 : 128;
+    plan.slot_bytes = Index{128} << 10;
+    plan.chunk_steps = Algo::wires > 2 ? 1 : 2;
+  }
+  return plan;
+}
+
+/// PCIe is full with a few channels. A lone proxy thread carries a network's, and each costs a
+/// connection; larger steps cost it fewer calls.
+template <class Algo, class Proto>
+Plans default_device_plans() {
+  constexpr bool to_many = Algo::most_wires(64) > 8;
+  Plan host = default_device_plan<Algo, Proto>(), network = host;
+  if (Proto::carries_flags) {
+    host.channels = to_many ? 16 : 32;
+    host.slot_bytes = Index{8} << 10;
+    network.channels = to_many ? 4 : 8;
+    network.slot_bytes = Index{32} << 10;
+    network.channel_bytes = Index{32} << 10;
+  } else {
+    host.channels = to_many ? 8 : 16;
+    network.channels = to_many ? 2 : 4;
+    network.slot_bytes = Index{256} << 10;
+    network.channel_bytes = Index{128} << 10;
+  }
+  return {{default_device_plan<Algo, Proto>(), host, network}};
+}
+
+/// Over wires: `given`, or what suits the communicator and the settings.
+template <class Algo, class Proto>
+Result<Plans> wire_plans(const Communicator& comm, const std::optional<Plan>& given) {
+  if (given) return Plans::same(*given);
+  Plans plans =
+      comm.device() >= 0 ? default_device_plans<Algo, Proto>() : default_host_plans<Proto>(comm);
+  for (Plan& plan : plans.by_through) {
+    CCL_TRY(plan, with_buffer_setting(plan, Proto::name));
+  }
+  return plans;
+}
+
+/// Over a peer view. A slot of the plan is one of the two halves of this rank's scratch.
+inline Plans peer_plans(const std::optional<Plan>& given) {
+  if (given) return Plans::same(*given);
+  Plan plan;
+  plan.slot_count = 2;
+  plan.slot_bytes = Index{16} << 20;
+  return Plans::same(plan);
+}
+
+}  // namespace ccl::detail

@@ -1,0 +1,85 @@
+#pragma once
+
+#include <ccl/collective/checks.hpp>
+#include <ccl/collective/seats.hpp>
+#include <ccl/device_code.hpp>
+#include <ccl/host_stream.hpp>
+#include <ccl/links.hpp>
+
+#include <mutex>
+
+namespace ccl::detail {
+
+/// All kernels that a composition may launch.
+template <class Op, class Algo, class Proto>
+Result<void> load_kernels(const Links& links) {
+  const int device = links.comm().device();
+  const auto good = [&](int code) -> Result<void> {
+    if (code == 0) return {};
+    return fail(links.cuda_failed(code));
+  };
+  for (auto* l = KernelsOf<Op, Algo, Proto>::first; l != nullptr; l = l->next) {
+    CCL_CHECK(good(l->load(device)));
+  }
+  using Exchange = ExchangeKernels<Algo, Proto>;
+  if (Exchange::load != nullptr) CCL_CHECK(good(Exchange::load(device)));
+  return {};
+}
+
+template <class Op, class Algo, class Proto, class R>
+Result<void> launch_on_device(Links& links, const CallInfo& info, const R& reduction,
+                              const void* input, void* output, const Layout& layout, int root,
+                              Stream stream) {
+  const auto kernels = WireKernels<Op, Algo, Proto, R>::launch;
+  if (kernels == nullptr) return fail(links.no_device_code());
+  constexpr bool by_root = wires_by_root<Op, Algo>;
+  const std::lock_guard lock{links.mutex()};
+  if (by_root && !links.connected(root)) CCL_CHECK((connect_seats<Op, Algo>(links, root)));
+  CCL_TRY(const DeviceTarget target, links.begin_on_device(info, stream));
+  auto work = links.work(reduction);
+  if (by_root) work.trees += Index{work.channels} * root;
+  work.input = input;
+  work.output = output;
+  work.layout = layout;
+  work.root = root;
+  return links.finish_on_device(kernels(work, target), stream);
+}
+
+template <class Op, class Algo, class Proto, class R>
+Result<void> launch_over_peers(Links& links, const CallInfo& info, const R& reduction,
+                               const void* input, void* output, Layout layout, Stream stream) {
+  enroll<PeerKernels<Op, Algo, Proto, R>>();
+  const auto kernels = PeerKernels<Op, Algo, Proto, R>::launch;
+  if (kernels == nullptr) return fail(links.no_device_code());
+  if (layout.count == 0) return links.ready();  // flags of no tile could tell of the launch
+  layout.split = layout.split && Algo::splits;
+  const std::lock_guard lock{links.mutex()};
+  CCL_TRY(const DeviceTarget target, links.begin_on_device(info, stream));
+  PeerWork<R> work{reduction};
+  work.peers = links.peers();
+  work.epoch = links.epoch();
+  work.watch = links.watch();
+  work.input = input;
+  work.output = output;
+  work.layout = layout;
+  return links.finish_on_device(kernels(work, target), stream);
+}
+
+/// In a communicator of one rank.
+template <class R>
+Result<void> reduce_alone_on_device(Links& links, const R& reduction, const void* input,
+                                    void* output, Index count, Stream stream) {
+  if constexpr (!R::prepares) {
+    return links.copy(output, input, count * Index{sizeof(typename R::Type)}, stream);
+  } else {
+    const auto kernel = AloneKernels<R>::launch;
+    if (kernel == nullptr) return fail(links.no_device_code());
+    CCL_CHECK(links.ready());
+    const int code =
+        kernel(reduction, input, output, count, {links.comm().device(), stream.cuda()});
+    if (code != 0) return fail(links.cuda_failed(code));
+    return {};
+  }
+}
+
+}  // namespace ccl::detail

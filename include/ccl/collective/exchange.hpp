@@ -1,0 +1,98 @@
+#pragma once
+
+#include <ccl/collective/host_launch.hpp>
+#include <ccl/device_code.hpp>
+#include <ccl/host_stream.hpp>
+#include <ccl/links.hpp>
+
+#include <algorithm>
+#include <memory>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+namespace ccl::detail {
+
+/// The messages of one exchange, peer by peer, in the order in which they travel.
+struct MessageTable {
+  explicit MessageTable(int ranks) : sends(ranks), recvs(ranks) {}
+  std::vector<std::vector<Message>> sends, recvs;
+  void send(int peer, const void* data, Index bytes) {
+    sends[peer].push_back({static_cast<char*>(const_cast<void*>(data)), bytes});
+  }
+  void recv(int peer, void* data, Index bytes) {
+    recvs[peer].push_back({static_cast<char*>(data), bytes});
+  }
+};
+
+template <class Op, class Algo, class Proto>
+Result<void> exchange_on_host(Links& links, const CallInfo& info, const MessageTable& table) {
+  const std::lock_guard lock{links.mutex()};
+  if (links.comm().ranks() > 1) CCL_CHECK(links.begin(info));
+  std::vector<Message> messages[2];
+  std::vector<int> begin[2];
+  for (int side = 0; side < 2; ++side) {
+    for (const auto& of_peer : side == 0 ? table.sends : table.recvs) {
+      begin[side].push_back(int(messages[side].size()));
+      messages[side].insert(messages[side].end(), of_peer.begin(), of_peer.end());
+    }
+    begin[side].push_back(int(messages[side].size()));
+  }
+  auto work = links.work(Bytes{});
+  work.sends = {messages[0].data(), begin[0].data(), work.sends.cursor};
+  work.recvs = {messages[1].data(), begin[1].data(), work.recvs.cursor};
+  links.help();
+  HostExecutor::run<SoloLane>(work.channels, WireBody<Op, Algo, Proto, 1, Bytes>{work});
+  if (links.comm().ranks() == 1) return {};
+  return links.finish();
+}
+
+template <class Algo, class Proto>
+Result<void> exchange_on_device(Links& links, const CallInfo& info, const MessageTable& table,
+                                Stream stream) {
+  const auto& comm = links.comm();
+  if (comm.ranks() == 1) {
+    const auto& from = table.sends[0];
+    const auto& to = table.recvs[0];
+    for (std::size_t m = 0; m < from.size() && m < to.size(); ++m) {
+      CCL_CHECK(links.copy(to[m].data, from[m].data, std::min(from[m].bytes, to[m].bytes), stream));
+    }
+    return {};
+  }
+  const auto kernel = ExchangeKernels<Algo, Proto>::launch;
+  if (kernel == nullptr) return fail(links.no_device_code());
+  const std::lock_guard lock{links.mutex()};
+  ExchangeWork work{links.work(Bytes{})};
+  Index most = 0;
+  int filled = 0;
+  for (int side = 0; side < 2; ++side) {
+    for (int p = 0; p <= comm.ranks(); ++p) {
+      if (p <= ExchangeWork::most_ranks) work.begin[side][p] = filled;
+      if (p == comm.ranks()) break;
+      for (const Message& m : side == 0 ? table.sends[p] : table.recvs[p]) {
+        if (filled < ExchangeWork::most_messages) work.message[filled] = m;
+        most = std::max(most, m.bytes);
+        ++filled;
+      }
+    }
+  }
+  if (comm.ranks() > ExchangeWork::most_ranks || filled > ExchangeWork::most_messages) {
+    return fail(links.too_many_messages(filled));
+  }
+  CCL_TRY(const auto target, links.begin_on_device(info, stream));
+  return links.finish_on_device(kernel(work, most, target), stream);
+}
+
+/// On whichever the communicator is on.
+template <class Op, class Algo, class Proto>
+Result<void> exchange(const std::shared_ptr<Links>& links, const CallInfo& info, MessageTable table,
+                      Stream stream) {
+  enroll<ExchangeKernels<Algo, Proto>>();
+  if (links->on_device()) return exchange_on_device<Algo, Proto>(*links, info, table, stream);
+  return queue_on_host(*links, stream,
+                       [links, info = links->noted(info), table = std::move(table)] {
+                         return exchange_on_host<Op, Algo, Proto>(*links, info, table);
+                       });
+}
+
+}  // namespace ccl::detail

@@ -1,0 +1,61 @@
+#pragma once
+
+#include <ccl/collective/checks.hpp>
+#include <ccl/collective/seats.hpp>
+#include <ccl/host_executor.hpp>
+#include <ccl/host_stream.hpp>
+#include <ccl/links.hpp>
+#include <ccl/proto/wire_context.hpp>
+#include <ccl/reduction.hpp>
+
+#include <cstring>
+#include <mutex>
+#include <utility>
+
+namespace ccl::detail {
+
+/// Runs now or, given a stream, when everything before it there has run.
+template <class F>
+Result<void> queue_on_host(const Links& links, Stream stream, F call) {
+  CCL_CHECK(links.ready());
+  if (stream.cuda() != nullptr) return fail(links.not_on_device());
+  if (stream.host() == nullptr) return call();
+  stream.host()->enqueue(std::move(call));
+  return {};
+}
+
+/// A scalar that lies in memory is read once per launch.
+template <class R>
+R loaded(const R& reduction) {
+  if constexpr (reduces<R>) return reduction.load();
+  return reduction;
+}
+
+template <class Op, class Algo, class Proto, class R>
+Result<void> run_on_host(Links& links, const CallInfo& info, const R& reduction, const void* input,
+                         void* output, const Layout& layout, int root) {
+  const std::lock_guard lock{links.mutex()};
+  CCL_CHECK(links.begin(info));
+  if constexpr (wires_by_root<Op, Algo>) CCL_CHECK((connect_seats<Op, Algo>(links, root)));
+  auto work = links.work(loaded(reduction));
+  work.input = input;
+  work.output = output;
+  work.layout = layout;
+  work.root = root;
+  links.help();
+  HostExecutor::run<SoloLane>(work.channels, WireBody<Op, Algo, Proto, 1, R>{work});
+  return links.finish();
+}
+
+/// Copies a rank's own data through the reduction's prologue and epilogue: all that a communicator
+/// of one rank has to do.
+template <class R>
+void alone(const R& reduction, const void* input, void* output, Index count) {
+  if constexpr (reduces<R>) {
+    if (count > 0) reduce_bulk<R, 0, true>(reduction, output, input, nullptr, count);
+  } else if (input != output && count > 0) {
+    std::memmove(output, input, size_t(count));
+  }
+}
+
+}  // namespace ccl::detail

@@ -1,0 +1,37 @@
+#pragma once
+
+#include <ccl/links.hpp>
+
+#include <vector>
+
+namespace ccl::detail {
+
+/// Collects the peers that an algorithm's seats name, as `Algo::peers` is given it.
+struct PeersOfSeats {
+  const Links& links;
+  int root;
+  int channel = 0;
+  std::vector<int> in{}, out{};
+  int rank() const { return links.comm().rank(); }
+  int ranks() const { return links.comm().ranks(); }
+  RingSeat ring() const { return links.ring(channel); }
+  TreeSeat tree() const { return links.tree(channel, root); }
+  void from(int peer) { in.push_back(peer); }
+  void to(int peer) { out.push_back(peer); }
+};
+
+/// Takes the seats of a launch with this root, and connects the peers that they name.
+template <class Op, class Algo>
+Result<void> connect_seats(Links& links, int root) {
+  links.seats_for(root, !Op::rooted);
+  PeersOfSeats seats{links, root};
+  for (int c = 0; c < links.plan().channels; ++c) {
+    seats.channel = c;
+    Algo::peers(seats);
+  }
+  CCL_CHECK(links.connect(seats.in, seats.out));
+  links.set_connected(root);
+  return {};
+}
+
+}  // namespace ccl::detail

@@ -1,0 +1,50 @@
+#pragma once
+
+#include <ccl/transport/transport.hpp>
+
+#include <memory>
+
+namespace ccl::detail {
+
+/// One end of a connection to be made, whatever its transport.
+class AnyEnd {
+ public:
+  virtual ~AnyEnd() = default;
+  virtual Handshake handshake() = 0;
+  virtual Result<Connection> connect(const Handshake& theirs) = 0;
+};
+
+/// A transport policy as values, for the compiled runtime.
+struct Connector {
+  const char* name;
+  bool proxied;
+  Result<void> (*can_connect)(const PeerInfo& sender, const PeerInfo& receiver);
+  Carrier (*carrier)(const PeerInfo& sender, const PeerInfo& receiver);
+  Result<std::unique_ptr<AnyEnd>> (*setup)(TransportContext& context, const Edge& edge);
+};
+template <Transport T>
+class EndOf final : public AnyEnd {
+ public:
+  explicit EndOf(typename T::End end) : end_{std::move(end)} {}
+  Handshake handshake() override { return end_.handshake(); }
+  Result<Connection> connect(const Handshake& theirs) override { return end_.connect(theirs); }
+
+ private:
+  typename T::End end_;
+};
+template <Transport T>
+Connector connector() {
+  return {T::name, T::proxied,
+          [](const PeerInfo& sender, const PeerInfo& receiver) {
+            return T::can_connect(sender, receiver);
+          },
+          [](const PeerInfo& sender, const PeerInfo& receiver) {
+            return detail::carrier<T>(sender, receiver);
+          },
+          [](TransportContext& context, const Edge& edge) -> Result<std::unique_ptr<AnyEnd>> {
+            CCL_TRY(auto end, T::setup(context, edge));
+            return std::make_unique<EndOf<T>>(std::move(end));
+          }};
+}
+
+}  // namespace ccl::detail

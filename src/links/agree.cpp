@@ -1,0 +1,77 @@
+#include <ccl/links.hpp>
+#include <ccl/log.hpp>
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "comm_state.hpp"
+#include "links/on_device.hpp"
+
+namespace ccl::detail {
+
+namespace {
+constexpr Index smallest_slot = 1024;  // bytes
+
+/// What a rank can take part in: how dear its dearest edge is, and the largest slots that it has
+/// memory for, by plan; -1: not even for the smallest.
+struct Means {
+  Index through = 0;
+  std::array<Index, 3> slot_bytes{};
+};
+
+}  // namespace
+
+Result<void> Links::agree(const Plans& plans) {
+  CommState& state = *comm_.state();
+  const int me = comm_.rank();
+  std::vector<Means> all(comm_.ranks());
+  Means& mine = all[me];
+  for (const PeerInfo& peer : state.peers) {
+    if (peer.rank == me) continue;
+    const Through in = connector_.carrier(peer, state.peers[me]).through;
+    const Through out = connector_.carrier(state.peers[me], peer).through;
+    mine.through = std::max({mine.through, Index(in), Index(out)});
+    if (device_ && in == Through::gpu_memory) device_->holds_slots = true;
+  }
+  // Slots shrink until this composition takes at most half of the budget, and what is left.
+  // All ranks take the smallest that any of them needs.
+  const Index left = std::min(state.budget / 2, state.budget - state.used.load());
+  for (std::size_t n = 0; n < plans.by_through.size(); ++n) {
+    Plan plan = plans.by_through[n];
+    while (plan.slot_bytes > smallest_slot && bytes_of(plan) > left) {
+      plan.slot_bytes = plan.slot_bytes / 2 / 128 * 128;
+    }
+    mine.slot_bytes[n] = bytes_of(plan) > left ? -1 : plan.slot_bytes;
+  }
+  {
+    const std::lock_guard lock{state.bootstrap_mutex};
+    auto met = state.bootstrap->all_gather(all.data(), Index{sizeof(Means)});
+    if (!met) return fail(state.blame(std::move(met).error()));
+  }
+  std::size_t through = 0;
+  for (const Means& of : all) through = std::max(through, std::size_t(of.through));
+  plan_ = plans.by_through[through];
+  const auto smaller = [through](const Means& a, const Means& b) {
+    return a.slot_bytes[through] < b.slot_bytes[through];
+  };
+  const auto least = std::min_element(all.begin(), all.end(), smaller);
+  const Index slot = least->slot_bytes[through];
+  if (slot < 0) {
+    plan_.slot_bytes = smallest_slot;
+    return fail(state.blame(
+        {Errc::over_budget,
+         fmt::format("{} needs {} bytes for its smallest slots on rank {} (the budget is {}, of "
+                     "which {} are used here); raise CCL_MEMORY_BUDGET or drop a composition",
+                     name_, bytes_of(plan_), least - all.begin(), state.budget, state.used.load()),
+         -1, int(least - all.begin())}));
+  }
+  if (slot < plan_.slot_bytes) {
+    log_info(LogPart::init, "{}: slots of {} bytes instead of {}, to fit the memory budget", name_,
+             slot, plan_.slot_bytes);
+  }
+  plan_.slot_bytes = slot;
+  return {};
+}
+
+}  // namespace ccl::detail

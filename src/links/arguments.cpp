@@ -1,0 +1,59 @@
+#include <ccl/collective/arguments.hpp>
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "comm_state.hpp"
+
+namespace ccl::detail {
+
+Result<void> check_buffer(const Communicator& comm, const char* what, const void* buffer,
+                          Index count, Index element_bytes) {
+  constexpr Index most = Index{1} << 62;
+  const auto bad = [&](std::string text) {
+    return fail(comm.state()->blame({Errc::invalid_argument, std::move(text)}));
+  };
+  if (count < 0 || count > most / std::max<Index>(element_bytes, 1)) {
+    return bad(fmt::format("{} count {} of {}-byte elements cannot be (0 to {})", what, count,
+                           element_bytes, most / element_bytes));
+  }
+  if (buffer == nullptr && count > 0) {
+    return bad(
+        fmt::format("{} is null and should hold {} elements of {} bytes; give a buffer or "
+                    "count 0",
+                    what, count, element_bytes));
+  }
+  return {};
+}
+
+Result<void> check_root(const Communicator& comm, int root) {
+  if (root >= 0 && root < comm.ranks()) return {};
+  Error error{Errc::invalid_argument,
+              fmt::format("rank {} is not in the communicator (it has ranks 0 to {})", root,
+                          comm.ranks() - 1)};
+  error.peer = root;
+  return fail(comm.state()->blame(std::move(error)));
+}
+
+Result<void> check_apart(const Communicator& comm, const char* op, const void* send,
+                         const void* recv, Index bytes) {
+  const auto a = static_cast<const char*>(send), b = static_cast<const char*>(recv);
+  if (bytes == 0 || comm.ranks() == 1 || a + bytes <= b || b + bytes <= a) return {};
+  return fail(
+      Errc::invalid_argument,
+      fmt::format("{} cannot run in place (send {} and recv {} overlap on rank {}); give it "
+                  "two buffers",
+                  op, send, recv, comm.rank()));
+}
+
+Result<void> check_counts(const Communicator& comm, std::size_t counts) {
+  if (int(counts) == comm.ranks()) return {};
+  return fail(
+      Errc::invalid_argument,
+      fmt::format("all_to_all_v got {} counts or offsets on rank {} (the communicator has {} "
+                  "ranks); give one for each rank",
+                  counts, comm.rank(), comm.ranks()));
+}
+
+}  // namespace ccl::detail

@@ -1,0 +1,109 @@
+#include <ccl/algo/ops.hpp>
+#include <ccl/links.hpp>
+
+#include <fmt/format.h>
+
+#include <cstring>
+#include <string_view>
+
+#include "comm_state.hpp"
+
+namespace ccl::detail {
+
+Result<void> Links::ready() const {
+  return comm_.state()->ready();
+}
+
+CallInfo Links::noted(CallInfo info) {
+  CommState& state = *comm_.state();
+  info.composition = number_;
+  info.call = calls_.fetch_add(1, std::memory_order_relaxed);
+  if (!state.journal || !state.status.ok()) return info;
+  Operation op;
+  name_.copy(op.what, sizeof op.what - 1);
+  std::memcpy(op.type, info.type, sizeof op.type);
+  std::memcpy(op.redop, info.redop, sizeof op.redop);
+  op.count = info.count;
+  op.root = info.root;
+  op.composition = number_;
+  op.call = info.call;
+  info.ticket = state.journal->note(op, std::string_view{info.what} == SendRecv::name);
+  return info;
+}
+
+Result<void> Links::begin(CallInfo info) {
+  CommState& state = *comm_.state();
+  info_ = info;
+  auto begun = begin_checked(info);
+  if (!begun && state.journal) state.journal->ended(info.ticket, false);
+  return begun;
+}
+
+Result<void> Links::begin_checked(const CallInfo& info) {
+  CommState& state = *comm_.state();
+  CCL_CHECK(state.ready());
+  gave_up_ = {};
+  watch_.ticket = info.ticket;
+  if (state.journal) state.journal->started(info.ticket);
+  if (proxied_ && device_) state.proxy.wake();
+  if (!state.check) return {};
+  std::vector<CallInfo> all(comm_.ranks());
+  all[comm_.rank()] = info;
+  const std::lock_guard lock{state.bootstrap_mutex};
+  auto met = state.bootstrap->all_gather(all.data(), Index{sizeof(CallInfo)});
+  if (!met) return fail(state.blame(std::move(met).error()));
+  for (int r = 0; r < comm_.ranks(); ++r) {
+    const CallInfo& other = all[r];
+    const auto differs = [&](const char* what, const auto& theirs, const auto& mine) {
+      Error error{Errc::mismatch,
+                  fmt::format("{} {} of call {} differs: rank {} gave {}, rank {} gave {} (all "
+                              "ranks must make the same calls in the same order)",
+                              info.what, what, info.call, r, theirs, comm_.rank(), mine)};
+      error.peer = r;
+      state.status.set(state.blame(error));
+      return fail(state.blame(std::move(error)));
+    };
+    using Text = std::string_view;
+    if (Text{other.what} != Text{info.what}) return differs("operation", other.what, info.what);
+    if (other.composition != info.composition || other.call != info.call) {
+      return differs("number", other.call, info.call);
+    }
+    if (Text{other.type} != Text{info.type}) return differs("type", other.type, info.type);
+    if (Text{other.redop} != Text{info.redop}) return differs("reduction", other.redop, info.redop);
+    if (other.count != info.count) return differs("count", other.count, info.count);
+    if (other.root != info.root) return differs("root", other.root, info.root);
+  }
+  return {};
+}
+
+void Links::help() {
+  if (proxied_) helper_.emplace(comm_.state()->proxy);
+}
+
+Result<void> Links::finish() {
+  CommState& state = *comm_.state();
+  helper_.reset();
+  if (gave_up_.peer != 0) {
+    const int peer = int(gave_up_.peer) - 1;
+    Error error{
+        Errc::timed_out,
+        fmt::format("no progress for {} s in {} call {} (it waits for rank {} on {} at step "
+                    "{}); look there, or raise CCL_TIMEOUT",
+                    state.timeout_s, name_, info_.call, peer,
+                    peer < int(state.peers.size()) ? state.peers[peer].host : "?", gave_up_.step)};
+    error.peer = peer;
+    state.fail_all(state.overdue(std::move(error)));
+  }
+  auto well = state.status.result();
+  if (state.journal) state.journal->ended(info_.ticket, well.has_value());
+  if (!well) {
+    Error error = std::move(well).error();
+    if (error.what.find(info_.what) == std::string::npos) {
+      error.what += fmt::format(" [while in {} call {}]", name_, info_.call);
+    }
+    return fail(state.blame(std::move(error)));
+  }
+  return {};
+}
+
+}  // namespace ccl::detail

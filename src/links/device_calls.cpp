@@ -1,0 +1,57 @@
+#include <ccl/links.hpp>
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+
+#include "comm_state.hpp"
+
+namespace ccl::detail {
+
+Result<DeviceTarget> Links::begin_on_device(CallInfo info, Stream stream) {
+  CommState& state = *comm_.state();
+  if (stream.host() != nullptr) {
+    return fail(state.blame({Errc::invalid_argument,
+                             fmt::format("{} was given a HostStream (the communicator is on CUDA "
+                                         "device {}); give it a cudaStream_t",
+                                         name_, state.config.device)}));
+  }
+  CCL_CHECK(begin(noted(info)));
+  if (auto done = state.order->before(stream.cuda(), shared_from_this()); !done) {
+    return fail(state.blame(std::move(done).error()));
+  }
+  // Several ranks on one GPU share its multiprocessors; one that only waits would take the place of
+  // the one that it waits for.
+  const int most = std::min(state.gpu->multiprocessors() / state.ranks_on_gpu,
+                            state.bounds.most.value_or(std::numeric_limits<int>::max()));
+  return DeviceTarget{state.config.device, stream.cuda(), std::max(1, std::min(most, 128)),
+                      state.ranks_on_gpu == 1, plan_.channel_bytes};
+}
+
+Result<void> Links::finish_on_device(int code, Stream stream) {
+  CommState& state = *comm_.state();
+  if (code != 0) {
+    state.order->give_up();
+    return fail(cuda_failed(code));
+  }
+  if (auto done = state.order->after(stream.cuda()); !done) {
+    return fail(state.blame(std::move(done).error()));
+  }
+  return {};
+}
+
+Result<void> Links::copy(void* to, const void* from, Index bytes, Stream stream) {
+  CommState& state = *comm_.state();
+  CCL_CHECK(state.ready());
+  if (to == from || bytes == 0) return {};
+  const CudaDriver& cuda = state.gpu->driver();
+  const auto done = cuda_check(
+      cuda.memcpy_async(reinterpret_cast<CUdeviceptr>(to), reinterpret_cast<CUdeviceptr>(from),
+                        std::size_t(bytes), stream.cuda()),
+      fmt::format("copy {} bytes", bytes));
+  if (!done) return fail(state.blame(done.error()));
+  return {};
+}
+
+}  // namespace ccl::detail

@@ -1,0 +1,56 @@
+#include <ccl/links.hpp>
+#include <ccl/wire_work.hpp>
+
+#include <fmt/format.h>
+
+#include "comm_state.hpp"
+
+namespace ccl::detail {
+
+Error Links::no_peer_view() const {
+  const CommState& state = *comm_.state();
+  if (!state.gpu) {
+    return state.blame({Errc::not_supported,
+                        fmt::format("{} addresses its peers' memory, which CPU ranks do not offer; "
+                                    "use Doubling, Ring or Tree",
+                                    name_)});
+  }
+  return state.blame(
+      {Errc::not_supported,
+       fmt::format(
+           "{} has no kernels for {} ranks; list that number in its RankCounts, or use Ring "
+           "or Tree",
+           name_, state.ranks)});
+}
+
+Error Links::no_device_code() const {
+  const CommState& state = *comm_.state();
+  return state.blame({Errc::no_device_code,
+                      fmt::format("{} has no kernel for this element type and reduction in this "
+                                  "program (the communicator is on CUDA device {}); include "
+                                  "<ccl/ccl.cuh> where it is called, and compile that with nvcc",
+                                  name_, state.config.device)});
+}
+
+Error Links::not_on_device() const {
+  return comm_.state()->blame(
+      {Errc::invalid_argument,
+       fmt::format("{} was given a CUDA stream (the communicator is on CPUs); give it a HostStream "
+                   "or none, or set Config::device",
+                   name_)});
+}
+
+Error Links::too_many_messages(int messages) const {
+  return comm_.state()->blame(
+      {Errc::not_supported,
+       fmt::format("{} of {} messages with {} ranks does not fit into a launch (at most {} "
+                   "messages, {} ranks); split it",
+                   name_, messages, comm_.ranks(), ExchangeWork::most_messages,
+                   ExchangeWork::most_ranks)});
+}
+
+Error Links::cuda_failed(int code) const {
+  return comm_.state()->blame(cuda_error(CUresult(code), fmt::format("launch {}", name_)));
+}
+
+}  // namespace ccl::detail

@@ -1,0 +1,63 @@
+#include "links/handshake.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <thread>
+
+namespace ccl::detail {
+namespace {
+/// A peer that hangs up may only have heard sooner of a rank that died: the bootstrap knows whom.
+Error verdict(const CommState& state, Error error) {
+  const auto due = std::chrono::steady_clock::now() + std::chrono::seconds{2};
+  while ((error.code == Errc::peer_lost || error.code == Errc::network) && state.status.ok() &&
+         std::chrono::steady_clock::now() < due) {
+    std::this_thread::sleep_for(std::chrono::milliseconds{1});
+  }
+  if (auto well = state.status.result(); !well) return std::move(well).error();
+  return error;
+}
+}  // namespace
+
+TransportContext transport_context(CommState& state, GpuArena* arena) {
+  TransportContext context;
+  context.proxy = &state.proxy;
+  context.status = &state.status;
+  context.secret = state.bootstrap->secret();
+  context.deadline_s = state.init_timeout_s;
+  context.arena = arena;
+  return context;
+}
+
+Result<void> shake_hands(CommState& state, const char* transport,
+                         const std::vector<Meeting>& meetings) {
+  const auto named = [&](Error error, const Meeting& m) {
+    error = verdict(state, std::move(error));
+    if (error.peer < 0) error.peer = m.peer;  // a rank that was lost is named already
+    if (error.transport.empty()) error.transport = transport;
+    return fail(state.blame(std::move(error)));
+  };
+  for (const Meeting& m : meetings) {
+    const auto mine = m.offer();
+    if (!mine) return named(mine.error(), m);
+    auto sent = state.bootstrap->send(m.peer, m.id, mine->data(), Index(mine->size()));
+    if (!sent) return named(std::move(sent).error(), m);
+  }
+  for (const Meeting& m : meetings) {
+    auto got = state.bootstrap->recv(m.peer, m.id);
+    if (!got) return named(std::move(got).error(), m);
+    Handshake theirs{};
+    std::memcpy(theirs.data(), got->data(), std::min(got->size(), theirs.size()));
+    if (auto made = m.connect(theirs); !made) return named(std::move(made).error(), m);
+    auto sent = state.bootstrap->send(m.peer, m.id, "", 1);
+    if (!sent) return named(std::move(sent).error(), m);
+  }
+  // An end stays until the other has connected, however soon its owner lets go.
+  for (const Meeting& m : meetings) {
+    auto met = state.bootstrap->recv(m.peer, m.id);
+    if (!met) return named(std::move(met).error(), m);
+  }
+  return {};
+}
+
+}  // namespace ccl::detail

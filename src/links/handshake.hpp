@@ -1,0 +1,35 @@
+#pragma once
+
+#include <ccl/transport/transport.hpp>
+
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "comm_state.hpp"
+
+namespace ccl::detail {
+
+/// Both ends of an edge give it the same number; one for each composition and direction.
+inline std::uint64_t edge_id(int composition, int sender, int receiver) {
+  return std::uint64_t(composition) << 40 | std::uint64_t(sender) << 20 | std::uint64_t(receiver);
+}
+
+/// One edge to be made with a peer, which has the same with this rank.
+struct Meeting {
+  int peer;
+  std::uint64_t id;
+  std::function<Result<Handshake>()> offer;
+  std::function<Result<void>(const Handshake& theirs)> connect;
+};
+
+/// What the communicator lends to the transports of one composition.
+TransportContext transport_context(CommState& state, GpuArena* arena);
+
+/// Makes edges: all offers first, then all connections. `meetings` are in one order for all ranks:
+/// whoever waits for an edge then waits for a rank that is at an edge before it, so that nobody
+/// waits in a circle. An error names the peer. The caller holds the bootstrap.
+Result<void> shake_hands(CommState& state, const char* transport,
+                         const std::vector<Meeting>& meetings);
+
+}  // namespace ccl::detail

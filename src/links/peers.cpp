@@ -1,0 +1,79 @@
+#include <ccl/links.hpp>
+#include <ccl/log.hpp>
+#include <ccl/transport/p2p.hpp>
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "comm_state.hpp"
+#include "links/handshake.hpp"
+#include "links/on_device.hpp"
+#include "transport/p2p_mapping.hpp"
+
+namespace ccl::detail {
+
+Result<void> Links::map_peers() {
+  CommState& state = *comm_.state();
+  const int me = comm_.rank(), ranks = comm_.ranks();
+  const std::size_t half = std::size_t(plan_.slot_bytes);
+  epoch_.count = 128;  // blocks of a launch, at most
+  auto scratch = device_->arena.allocate(2 * half);
+  if (!scratch) return fail(state.blame(std::move(scratch).error()));
+  auto copies = device_->arena.allocate(std::size_t(epoch_.count) * sizeof(Word));
+  if (!copies) return fail(state.blame(std::move(copies).error()));
+  device_->tables = *copies;
+  epoch_.copies = reinterpret_cast<Word*>(copies->at());
+
+  const std::lock_guard lock{state.bootstrap_mutex};
+  const TransportContext context = transport_context(state, &device_->arena);
+  std::vector<P2pMapping> mappings(ranks);
+  std::vector<Meeting> meetings;
+  for (int p = 0; p < ranks; ++p) {
+    if (p == me) continue;
+    const int low = std::min(p, me), high = std::max(p, me);
+    Edge edge;
+    edge.self = state.peers[me];
+    edge.peer = state.peers[p];
+    edge.side = me < p ? Side::sender : Side::receiver;
+    edge.shape = {1, plan_.slot_count, plan_.slot_bytes};
+    edge.id = edge_id(number_, low, high);
+    P2pMapping& mapping = mappings[p];
+    const auto offer = [&, edge, low, high]() -> Result<Handshake> {
+      if (auto can = P2pTransport::can_connect(state.peers[low], state.peers[high]); !can) {
+        Error error = std::move(can).error();
+        error.what +=
+            fmt::format("; {} addresses the memory of every peer: use Ring or Tree", name_);
+        return fail(std::move(error));
+      }
+      CCL_TRY(mapping, P2pMapping::make(context, edge, *scratch, 2 * half));
+      return mapping.handshake();
+    };
+    const auto connect = [&, p](const Handshake& theirs) -> Result<void> {
+      CCL_CHECK(mapping.connect(theirs));
+      peers_.scratch[p] = reinterpret_cast<Packet*>(mapping.theirs().at());
+      using Blocks = std::pair<GpuBlock, GpuBlock>;
+      Connection connection;
+      connection.owner = std::make_shared<Blocks>(mapping.mine(), mapping.theirs());
+      connection.transport = P2pTransport::name;
+      owners_.push_back(std::move(connection));
+      return {};
+    };
+    meetings.push_back({p, edge.id, offer, connect});
+  }
+  CCL_CHECK(shake_hands(state, P2pTransport::name, meetings));
+  peers_.scratch[me] = reinterpret_cast<Packet*>(scratch->at());
+  peers_.half_packets = Index(half / sizeof(Packet));
+  peers_.rank = me;
+  peers_.ranks = ranks;
+  bytes_ += Index(2 * half);
+  state.used += Index(2 * half);
+  log_info(LogPart::init, "{}: scratch of {} bytes at every rank, by p2p", name_, 2 * half);
+  // Nobody launches, or drops its offers, before all have come so far.
+  auto met = state.bootstrap->barrier();
+  if (!met) return fail(state.blame(std::move(met).error()));
+  return {};
+}
+
+}  // namespace ccl::detail

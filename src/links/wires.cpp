@@ -1,0 +1,161 @@
+#include <ccl/links.hpp>
+#include <ccl/log.hpp>
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "comm_state.hpp"
+#include "links/handshake.hpp"
+#include "links/on_device.hpp"
+
+namespace ccl::detail {
+
+void Links::seats_for(int root, bool double_tree) {
+  const auto seat = [&](int of_root, int c) {
+    return double_binary_tree(comm_.rank(), comm_.ranks(), of_root, double_tree ? c % 2 : 0);
+  };
+  if (!on_device()) {
+    for (int c = 0; c < plan_.channels; ++c) trees_[c] = seat(root, c);
+    return;
+  }
+  // On a GPU launches of different roots may be under way at once: the trees of all roots.
+  if (int(trees_.size()) < plan_.channels * comm_.ranks()) {
+    trees_.resize(std::size_t(plan_.channels) * comm_.ranks());
+    for (int r = 0; r < comm_.ranks(); ++r) {
+      for (int c = 0; c < plan_.channels; ++c) trees_[r * plan_.channels + c] = seat(r, c);
+    }
+  }
+}
+
+Result<void> Links::upload() {
+  CommState& state = *comm_.state();
+  const auto part = [](const auto& v) { return v.size() * sizeof v[0]; };
+  // In the order of their alignment.
+  const std::size_t out = part(in_), rings = out + part(out_), trees = rings + part(rings_),
+                    cursors = trees + part(trees_), order = (cursors + part(cursors_) + 7) / 8 * 8,
+                    bytes = order + part(order_);
+  static_assert(alignof(TreeSeat) <= 8 && sizeof(TreeSeat) % 8 == 0 && sizeof(RingSeat) % 8 == 0);
+  if (!device_->tables.memory) {
+    CCL_TRY(device_->tables, device_->arena.allocate(bytes));
+  }
+  std::byte* const base = device_->tables.at();
+  std::vector<std::byte> image(bytes);
+  const auto put = [&](std::size_t at, const auto& v) {
+    std::memcpy(image.data() + at, v.data(), part(v));
+  };
+  auto rings_there = rings_;
+  for (RingSeat& ring : rings_there) ring.order = reinterpret_cast<const int*>(base + order);
+  put(0, in_);
+  put(out, out_);
+  put(rings, rings_there);
+  put(trees, trees_);
+  put(order, order_);
+  tables_ = {reinterpret_cast<const Wire*>(base), reinterpret_cast<const Wire*>(base + out),
+             reinterpret_cast<const RingSeat*>(base + rings),
+             reinterpret_cast<const TreeSeat*>(base + trees),
+             reinterpret_cast<Cursor*>(base + cursors)};
+  return state.gpu->copy(base, image.data(), bytes);
+}
+
+Result<void> Links::connect(const std::vector<int>& from, const std::vector<int>& to) {
+  CommState& state = *comm_.state();
+  const int me = comm_.rank();
+  struct Half {
+    int sender, receiver;
+    std::unique_ptr<AnyEnd> end;
+  };
+  std::vector<Half> halves;
+  const auto want = [&](int sender, int receiver) {
+    const int peer = sender == me ? receiver : sender;
+    const auto& table = sender == me ? out_ : in_;
+    if (peer == me || table[peer].slots != nullptr) return;
+    for (const Half& h : halves) {
+      if (h.sender == sender && h.receiver == receiver) return;
+    }
+    halves.push_back({sender, receiver, nullptr});
+  };
+  for (const int p : from) want(p, me);
+  for (const int p : to) want(me, p);
+  if (halves.empty()) return {};
+  // One order for all ranks: whoever waits for an edge waits for a rank that is at an edge before
+  // it, so that nobody waits in a circle.
+  std::sort(halves.begin(), halves.end(), [](const Half& a, const Half& b) {
+    return std::pair{a.sender, a.receiver} < std::pair{b.sender, b.receiver};
+  });
+
+  const auto peer_of = [me](const Half& h) { return h.sender == me ? h.receiver : h.sender; };
+  const auto short_lines = [&](const Half& h, const char* transport, int bytes) {
+    Error error{Errc::not_supported,
+                fmt::format("{} needs lines of {} bytes that land whole (from rank {} to rank {} "
+                            "{} carries {}); use Simple or LL",
+                            name_, line_bytes_, h.sender, h.receiver, transport, bytes)};
+    error.peer = peer_of(h);
+    error.transport = transport;
+    return fail(std::move(error));
+  };
+  const auto make = [&]() -> Result<void> {
+    // Both ends refuse before either has anything that the other might wait for.
+    for (const Half& h : halves) {
+      const Carrier by = connector_.carrier(state.peers[h.sender], state.peers[h.receiver]);
+      if (by.line_bytes < line_bytes_) return short_lines(h, by.transport, by.line_bytes);
+    }
+    TransportContext context = transport_context(state, device_ ? &device_->arena : nullptr);
+    std::vector<Meeting> meetings;
+    for (Half& h : halves) {
+      Edge edge;
+      edge.self = state.peers[me];
+      edge.peer = state.peers[peer_of(h)];
+      edge.side = h.sender == me ? Side::sender : Side::receiver;
+      edge.shape = {plan_.channels, plan_.slot_count, plan_.slot_bytes};
+      edge.id = edge_id(number_, h.sender, h.receiver);
+      const auto offer = [&, edge]() -> Result<Handshake> {
+        CCL_CHECK(connector_.can_connect(state.peers[h.sender], state.peers[h.receiver]));
+        CCL_TRY(h.end, connector_.setup(context, edge));
+        return h.end->handshake();
+      };
+      const auto connect = [&](const Handshake& theirs) -> Result<void> {
+        CCL_TRY(Connection made, h.end->connect(theirs));
+        if (made.line_bytes < line_bytes_) {
+          return short_lines(h, made.transport, made.line_bytes);
+        }
+        own(std::move(made), h.sender, h.receiver);
+        return {};
+      };
+      meetings.push_back({peer_of(h), edge.id, offer, connect});
+    }
+    return shake_hands(state, connector_.name, meetings);
+  };
+  const std::lock_guard lock{state.bootstrap_mutex};
+  if (auto made = make(); !made) {
+    state.journal->ended(info_.ticket, false);
+    return fail(state.blame(std::move(made).error()));
+  }
+  if (device_) {
+    if (auto done = upload(); !done) return fail(state.blame(std::move(done).error()));
+  }
+  return {};
+}
+
+void Links::own(Connection connection, int sender, int receiver) {
+  CommState& state = *comm_.state();
+  const int me = comm_.rank(), peer = sender == me ? receiver : sender;
+  const bool proxied = connection.wires[0].proxied;
+  {
+    const std::lock_guard wires{wires_mutex_};
+    for (int c = 0; c < plan_.channels; ++c) {
+      (sender == me ? out_ : in_)[std::size_t(c) * comm_.ranks() + peer] = connection.wires[c];
+    }
+  }
+  if (receiver == me || proxied) {
+    const Index bytes = plan_.slot_bytes * plan_.slot_count * plan_.channels;
+    bytes_ += bytes;
+    state.used += bytes;
+  }
+  proxied_ = proxied_ || proxied;
+  log_info(LogPart::init, "{}: {} to {} by {}", name_, sender, receiver, connection.transport);
+  owners_.push_back(std::move(connection));
+}
+
+}  // namespace ccl::detail
