@@ -14,9 +14,9 @@ struct alignas(128) Mail {
   Word begun[words_per_line];  // [0]: the last launch, or message from here to there, that the peer
                                // has begun: it is through with all before
   Word door[words_per_line];   // [0], [1]: where the peer wants message `seq`: halves of a word,
-                              // each with the low half of `seq` above it
-  Word told[most_rings];     // of the message from the peer: seq << 32 | slots that it has filled
-  Word drained[most_rings];  // of the message to the peer: seq << 32 | slots that it has emptied
+                               // each with the low half of `seq` above it
+  Word told[most_rings];       // of the message from the peer: seq << 32 | slots that it has filled
+  Word drained[most_rings];    // of the message to the peer: seq << 32 | slots that it has emptied
 };
 static_assert(sizeof(Mail) % 128 == 0);
 

@@ -2,6 +2,7 @@
 
 #include <ccl/algo/ops.hpp>
 #include <ccl/config.hpp>
+#include <ccl/peer_view.hpp>
 
 namespace ccl {
 
@@ -11,6 +12,10 @@ namespace ccl {
 struct Direct {
   static constexpr const char* name = "Direct";
   static constexpr bool reorders = false;
+  static constexpr bool stores_plainly = true;  // instead of packets that carry flags
+  using RankCounts = AnyRankCount;
+  template <class Op>
+  static constexpr bool exchanges = true;
   template <class Op>
   static constexpr bool supports =
       detail::one_of<Op, AllGather, AllToAll, AllToAllV, Gather, Scatter, SendRecv>;

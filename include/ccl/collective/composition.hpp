@@ -52,7 +52,7 @@ class Composition {
                       const Layout& layout, int root, Stream stream) const {
     if constexpr (OverPeers<Algo>) {
       return launch_over_peers<Op, Algo, Proto>(*links_, info, reduction, input, output, layout,
-                                                stream);
+                                                root, stream);
     } else {
       enroll<WireKernels<Op, Algo, Proto, R>>();
       if (links_->on_device()) {
@@ -91,10 +91,11 @@ class Composition {
     CCL_TRY(auto links,
             Links::create(comm, plans, 1, Proto::line_bytes, connector<T>(), name_with<T>()));
     if (comm.ranks() == 1) return links;
-    if (comm.device() < 0 || !Algo::RankCounts::has(comm.ranks())) {
-      return fail(links->no_peer_view());
-    }
+    constexpr bool any_count = ExchangesOverPeers<Op, Algo>;
+    using Counts = cuda::std::conditional_t<any_count, AnyRankCount, typename Algo::RankCounts>;
+    if (comm.device() < 0 || !Counts::has(comm.ranks())) return fail(links->no_peer_view());
     CCL_CHECK((load_kernels<Op, Algo, Proto>(*links)));
+    if (StoresPlainly<Algo>) CCL_CHECK(links->open_doors());
     CCL_CHECK(links->map_peers());  // ends with a barrier
     return links;
   }
