@@ -8,6 +8,7 @@
 #include <fstream>
 #include <string>
 
+#include "ib/presence.hpp"
 #include "os_error.hpp"
 #include <sys/stat.h>
 #include <unistd.h>
@@ -63,6 +64,9 @@ Result<PeerInfo> local_peer_info(int rank, int device) {
   info.pid_hash = hash(fmt::format("{} {} {}", host, info.pid, link_text("/proc/self/ns/pid")));
   struct stat shm {};
   if (::stat("/dev/shm", &shm) == 0) info.shm_device = cuda::std::uint64_t(shm.st_dev);
+  CCL_TRY(const detail::IbPresence ib, detail::ib_presence());
+  info.ib_kinds = ib.kinds;
+  info.ib_absence = int(ib.absence);
   return info;
 }
 

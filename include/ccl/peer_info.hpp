@@ -17,6 +17,8 @@ struct PeerInfo {
   cuda::std::int64_t bus_id = -1;      // PCI bus id of the device
   int compute_capability = 0;          // 90 for sm_90; 0 on CPU
   int pid = 0;
+  int ib_kinds = 0;    // of its active RDMA ports: 1 InfiniBand, 2 RoCE
+  int ib_absence = 0;  // why it has none; detail::IbAbsence
   char host[64] = {};  // host name, for messages
 };
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <ccl/transport/ib.hpp>
 #include <ccl/transport/loopback.hpp>
 #include <ccl/transport/p2p.hpp>
 #include <ccl/transport/shm.hpp>
@@ -115,7 +116,8 @@ template <Transport... Ts>
 inline constexpr bool offers_peer_view<AnyOf<Ts...>> = (offers_peer_view<Ts> || ...);
 
 /// What connects any two ranks.
-using DefaultTransport = AnyOf<P2pTransport, LoopbackTransport, ShmTransport, SocketTransport>;
+using DefaultTransport =
+    AnyOf<P2pTransport, LoopbackTransport, ShmTransport, IbTransport, SocketTransport>;
 static_assert(Transport<DefaultTransport>);
 
 }  // namespace ccl

@@ -1,0 +1,83 @@
+#include <bootstrap/core.hpp>
+
+namespace ccl {
+
+using namespace net;
+
+namespace {
+constexpr auto account_age = std::chrono::milliseconds{200};  // how old an account may be
+constexpr double dial_s = 0.2;  // for one rank to answer who asks it directly
+}  // namespace
+
+void Bootstrap::Core::set_account(std::function<std::vector<std::byte>()> account) {
+  const Lock lock{mutex()};
+  speak_ = std::move(account);
+}
+
+std::vector<std::vector<std::byte>> Bootstrap::Core::accounts(double limit_s) {
+  Lock lock{mutex()};
+  const auto begin = Clock::now();
+  const auto until = Deadline::after(limit_s), dial = Deadline::after(limit_s / 4);
+  const bool had_failed = failure_.has_value();
+  std::set<int> missing;
+  for (int r = 0; r < ranks_; ++r) {
+    if (r != rank_) missing.insert(missing.end(), r);
+  }
+  const auto look = [&] {
+    std::erase_if(missing, [&](int r) {
+      const auto it = accounts_.find(r);
+      return it != accounts_.end() && it->second.at >= begin - account_age;
+    });
+    return missing.empty() || until.passed() || leaving_ || failure_.has_value() != had_failed;
+  };
+  speak();
+  while (!look() && !dial.passed()) changed_.wait_for(lock, std::chrono::milliseconds(10));
+  // A stopped rank cuts the ways through it: ask those behind it directly.
+  for (int d = 1; d < ranks_ && !look(); ++d) {
+    const int peer = (rank_ + d) % ranks_;
+    if (missing.contains(peer)) ask(lock, peer);
+  }
+  while (!look()) changed_.wait_for(lock, std::chrono::milliseconds(10));
+  std::vector<std::vector<std::byte>> out(static_cast<size_t>(ranks_));
+  for (const auto& [r, account] : accounts_) {
+    if (!missing.contains(r)) out[size_t(r)] = account.text;
+  }
+  if (speak_) out[size_t(rank_)] = speak_();
+  return out;
+}
+
+// Accounts flood: each travels on over every connection when it comes first, and whoever hears
+// one gives its own. A rank speaks at most once in `account_age`, however many ask.
+void Bootstrap::Core::account(const FrameHeader& h, Bytes payload) {
+  if (h.rank < 0 || h.rank >= ranks_ || h.rank == rank_) return;
+  Account& known = accounts_[h.rank];
+  if (h.tag <= known.number) return;
+  known = {Clock::now(), h.tag, std::vector(payload.begin(), payload.end())};
+  for_each_conn([&](Conn& c) { c.send_now(FrameKind::account, h.rank, h.tag, payload); });
+  speak();
+  changed_.notify_all();
+}
+
+void Bootstrap::Core::speak() {
+  if (!speak_ || Clock::now() - spoke_at_ < account_age) return;
+  spoke_at_ = Clock::now();
+  const auto text = speak_();
+  ++own_accounts_;
+  for_each_conn([&](Conn& c) { c.send_now(FrameKind::account, rank_, own_accounts_, text); });
+}
+
+void Bootstrap::Core::ask(Lock& lock, int peer) {
+  const Member to = members_[size_t(peer)];
+  const Hello hello{HelloKind::peer, ranks_, 0, 0, me_};
+  lock.unlock();
+  auto fd =
+      auth_connect(Address{to.listen}, secret_, bytes_of(hello), Deadline::after(dial_s), nullptr);
+  lock.lock();
+  if (!fd || leaving_) return;
+  auto conn = start(std::move(*fd), Role::peer, to);
+  if (!conn || !speak_) return;
+  (*conn)->send_now(FrameKind::account, rank_, ++own_accounts_, speak_());
+  dialed_.push_back(std::move(*conn));
+}
+
+}  // namespace ccl

@@ -1,0 +1,72 @@
+#include <fmt/format.h>
+
+#include <bootstrap/core.hpp>
+
+namespace ccl {
+
+using namespace net;
+
+Bootstrap::Bootstrap(std::shared_ptr<Core> core) : core_(std::move(core)) {}
+Bootstrap::~Bootstrap() {
+  core_->leave();
+}
+
+int Bootstrap::rank() const {
+  return core_->rank();
+}
+int Bootstrap::ranks() const {
+  return core_->ranks();
+}
+Status& Bootstrap::status() const {
+  return core_->status();
+}
+std::array<std::byte, 16> Bootstrap::secret() const {
+  return core_->secret();
+}
+const RankPlace& Bootstrap::place(int rank) const {
+  return core_->place(rank);
+}
+
+Result<void> Bootstrap::all_gather(void* all, Index bytes_each) {
+  return core_->all_gather(all, bytes_each);
+}
+
+Result<void> Bootstrap::send(int peer, std::uint64_t tag, const void* data, Index bytes) {
+  if (peer < 0 || peer >= ranks() || bytes < 0 || (data == nullptr && bytes != 0) ||
+      (tag & own_tags) != 0) {
+    return core_->failed(
+        Errc::invalid_argument,
+        fmt::format("send to rank {} of {} with {} bytes and tag {} makes no sense", peer, ranks(),
+                    bytes, tag));
+  }
+  return core_->send(peer, tag, data, bytes);
+}
+
+Result<std::vector<std::byte>> Bootstrap::recv(int peer, std::uint64_t tag) {
+  if (peer < 0 || peer >= ranks() || (tag & own_tags) != 0) {
+    const auto e = core_->failed(
+        Errc::invalid_argument,
+        fmt::format("recv from rank {} of {} with tag {} makes no sense", peer, ranks(), tag));
+    return fail(e.error());
+  }
+  return core_->recv(peer, tag);
+}
+
+Result<void> Bootstrap::barrier() {
+  return core_->barrier();
+}
+
+void Bootstrap::set_account(std::function<std::vector<std::byte>()> account) {
+  core_->set_account(std::move(account));
+}
+std::vector<std::vector<std::byte>> Bootstrap::accounts(double limit_s) {
+  return core_->accounts(limit_s);
+}
+void Bootstrap::abort(const Error& error) {
+  core_->abort(error);
+}
+Result<void> Bootstrap::finalize() {
+  return core_->finalize();
+}
+
+}  // namespace ccl

@@ -1,0 +1,223 @@
+#include <ccl/host_id.hpp>
+#include <ccl/log.hpp>
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include <bootstrap/core.hpp>
+
+namespace ccl {
+
+using namespace net;
+
+Bootstrap::Core::Core(int rank, int ranks, const Secret& secret, double deadline_s, Status* status)
+    : rank_(rank),
+      ranks_(ranks),
+      secret_(secret),
+      deadline_s_(deadline_s),
+      status_(status == nullptr ? &own_status_ : status) {}
+
+Address Bootstrap::Core::listening_at() const {
+  Address a{me_.listen};
+  a.set_port(0);
+  return a;
+}
+
+void Bootstrap::Core::set_joined() {
+  const Lock lock{mutex()};
+  joined_ = true;
+}
+
+void Bootstrap::Core::set_forming_child(const std::shared_ptr<Core>& child) {
+  const Lock lock{mutex()};
+  forming_child_ = child;
+  if (child && failure_) child->hear(*failure_);
+}
+
+Result<void> Bootstrap::Core::failed(Errc code, std::string what) const {
+  Error e;
+  e.code = code;
+  e.what = std::move(what);
+  complete(e);
+  return fail(std::move(e));
+}
+
+Result<void> Bootstrap::Core::failed_at(int peer, Error e) const {
+  e.peer = peer;
+  complete(e);
+  return fail(std::move(e));
+}
+
+void Bootstrap::Core::complete(Error& e) const {
+  if (e.rank < 0) e.rank = rank_;
+  if (e.host.empty()) e.host = host_name();
+}
+
+Result<void> Bootstrap::Core::usable() const {
+  CCL_CHECK(status_->result());
+  if (finalized_ || leaving_) {
+    return failed(Errc::invalid_usage,
+                  "the bootstrap was used after finalize (create a new communicator)");
+  }
+  return {};
+}
+
+Result<std::shared_ptr<Conn>> Bootstrap::Core::start(Fd fd, Role role, const Member& peer) {
+  auto conn = Conn::start(
+      std::move(fd),
+      [weak = weak_from_this()](Conn&, const FrameHeader& h, Bytes payload) {
+        if (const auto self = weak.lock()) self->frame(h, payload);
+      },
+      [weak = weak_from_this(), role, peer](Conn& c, int os_code) {
+        if (const auto self = weak.lock()) self->closed(c, role, peer, os_code);
+      });
+  if (conn && failure_) {  // the other end has not heard yet
+    (*conn)->send_now(FrameKind::notice, rank_, 0, bytes_of(to_notice(*failure_)));
+  }
+  return conn;
+}
+
+void Bootstrap::Core::accept(Accepted one) {
+  Hello hello;
+  if (!read_into(hello, one.hello) || hello.kind == HelloKind::join || hello.ranks != ranks_ ||
+      hello.me.rank < 0 || hello.me.rank >= ranks_ ||
+      (hello.kind == HelloKind::ring && hello.me.rank != prev_peer())) {
+    log_warn(LogPart::bootstrap, "refused a connection from {} (it fits no rank of this job)",
+             one.from.to_string());
+    return;
+  }
+  const bool ring = hello.kind == HelloKind::ring;
+  auto conn = start(std::move(one.fd), ring ? Role::prev : Role::peer, hello.me);
+  if (!conn) return;
+  if (failure_) {
+    (*conn)->drain();
+  } else if (leaving_) {
+    (*conn)->send_now(FrameKind::goodbye, rank_, 0, {});
+    (*conn)->drain();
+  } else if (ring) {
+    prev_ = std::move(*conn);
+  } else {
+    in_[hello.me.rank] = *conn;
+    accepted_.push_back(std::move(*conn));
+  }
+  changed_.notify_all();
+}
+
+void Bootstrap::Core::frame(const FrameHeader& h, Bytes payload) {
+  switch (h.kind) {
+    case FrameKind::message:
+      inbox_[{h.rank, h.tag}].emplace_back(payload.begin(), payload.end());
+      changed_.notify_all();
+      break;
+    case FrameKind::part:
+    case FrameKind::token:
+      if (!next_ || !prev_) {  // a neighbour is ahead of us
+        early_frames_.emplace_back(h, std::vector(payload.begin(), payload.end()));
+      } else {
+        h.kind == FrameKind::part ? part(h, payload) : token(h);
+      }
+      break;
+    case FrameKind::next: {
+      Member m;
+      if (read_into(m, payload)) next_member_ = m;
+      ++progress_;
+      changed_.notify_all();
+      break;
+    }
+    case FrameKind::progress: {
+      Progress p;
+      if (!read_into(p, payload)) break;
+      if (p.root_rank >= 0) root_rank_ = p.root_rank;
+      // Another root knows about other ranks.
+      const int count = std::clamp(p.missing_count, 0, 8);
+      if (h.tag < missing_by_root_.size()) {
+        missing_by_root_[h.tag].assign(p.missing, p.missing + count);
+      }
+      missing_.clear();
+      for (const auto& m : missing_by_root_) missing_.insert(m.begin(), m.end());
+      ++progress_;
+      break;
+    }
+    case FrameKind::release:
+      released_ = true;
+      break;
+    case FrameKind::notice: {
+      Notice n;
+      if (read_into(n, payload)) hear(to_error(n));
+      break;
+    }
+    case FrameKind::goodbye:
+      changed_.notify_all();
+      break;
+    case FrameKind::account:
+      account(h, payload);
+      break;
+    case FrameKind::formed:
+      break;
+  }
+}
+
+void Bootstrap::Core::for_each_conn(const std::function<void(Conn&)>& f) {
+  for (const auto& c : {next_, prev_}) {
+    if (c) f(*c);
+  }
+  for (const auto& c : roots_) f(*c);
+  for (const auto& c : accepted_) f(*c);
+  for (const auto& c : dialed_) f(*c);
+  for (const auto& [peer, c] : out_) {
+    if (c && c != next_ && c != prev_ &&
+        std::find(accepted_.begin(), accepted_.end(), c) == accepted_.end()) {
+      f(*c);
+    }
+  }
+}
+
+void Bootstrap::Core::close_all() {
+  for_each_conn([](Conn& c) { c.drain(); });
+  if (gate_) gate_->close();
+}
+
+namespace {
+
+std::string say_late(const std::vector<int>& late) {
+  if (late.empty()) return "somebody is late; CCL_INIT_TIMEOUT sets the limit";
+  std::string list;
+  for (size_t i = 0; i < std::min<size_t>(late.size(), 8); ++i) list += fmt::format(" {}", late[i]);
+  return fmt::format("nothing from rank{}{}{}; start them, or raise CCL_INIT_TIMEOUT",
+                     late.size() > 1 ? "s" : "", list, late.size() >= 8 ? " ..." : "");
+}
+
+}  // namespace
+
+Result<void> Bootstrap::Core::wait(Lock& lock, const std::function<bool()>& done, const char* what,
+                                   const std::function<std::vector<int>()>& missing) {
+  // While ranks meet, those who know who is missing shall be the first to say so.
+  const auto deadline = [&] {
+    return Deadline::after(joined_ || !missing_.empty() ? deadline_s_ : 1.5 * deadline_s_);
+  };
+  auto until = deadline();
+  auto seen = progress_;
+  for (;;) {
+    CCL_CHECK(status_->result());
+    if (done()) return {};
+    CCL_CHECK(usable());
+    if (seen != progress_) {
+      seen = progress_;
+      until = deadline();
+    }
+    if (until.passed()) {
+      std::vector<int> late(missing_.begin(), missing_.end());
+      if (late.empty() && missing) late = missing();
+      Error e;
+      e.code = Errc::timed_out;
+      e.peer = late.empty() ? -1 : late.front();
+      e.what = fmt::format("no progress for {} s in {} ({})", deadline_s_, what, say_late(late));
+      complete(e);
+      return fail(std::move(e));
+    }
+    changed_.wait_for(lock, std::chrono::milliseconds(50));
+  }
+}
+
+}  // namespace ccl

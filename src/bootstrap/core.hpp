@@ -1,0 +1,180 @@
+#pragma once
+
+#include <ccl/bootstrap.hpp>
+
+#include <chrono>
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <net/auth.hpp>
+#include <net/conn.hpp>
+#include <net/rendezvous.hpp>
+
+namespace ccl {
+
+/// Tags of messages that the bootstrap itself sends; its users' are below.
+constexpr std::uint64_t own_tags = std::uint64_t{1} << 63;
+
+/// How long a wait of a bootstrap with these options may take.
+Result<double> deadline_of(const BootstrapOptions& options);
+
+/// The state of a bootstrap. Everything here is guarded by the engine's mutex, except what joining
+/// sets before anyone else sees it. The engine's thread calls `accept`, `frame` and `closed`.
+class Bootstrap::Core : public std::enable_shared_from_this<Core> {
+  using Clock = net::Clock;
+
+ public:
+  using Lock = std::unique_lock<std::mutex>;
+  enum class Role { next, prev, root, peer };
+
+  Core(int rank, int ranks, const net::Secret& secret, double deadline_s, Status* status);
+
+  // Before the ring stands: join.cpp.
+  Result<void> open_gate(const net::Address& where);
+  Result<void> join_root(const net::IdContent& id, int root, int roots);
+  Result<net::Member> next_from_root();
+  Result<void> form_ring(const net::Member& next);
+  Result<void> exchange_members();
+  void set_root_secrets(std::vector<net::Secret> secrets);
+  /// After a failure: ranks on their way to this process's root shall hear the reason, not find
+  /// nobody there.
+  void wait_for_late_ranks();
+  void set_members(std::vector<net::Member> members);
+
+  // Around the ring: ring.cpp.
+  Result<void> all_gather(void* all, Index bytes_each);
+  Result<void> barrier();
+
+  // Between any two: messages.cpp.
+  Result<void> send(int peer, std::uint64_t tag, const void* data, Index bytes);
+  Result<std::vector<std::byte>> recv(int peer, std::uint64_t tag);
+
+  // The end, good or bad: ending.cpp.
+  void abort(const Error& error);
+  /// This rank cannot go on while the ring forms: the others hear why.
+  Error give_up(Error error);
+  Result<void> finalize();
+  /// The destructor's part.
+  void leave();
+
+  // accounts.cpp
+  void set_account(std::function<std::vector<std::byte>()> account);
+  std::vector<std::vector<std::byte>> accounts(double limit_s);
+
+  int rank() const { return rank_; }
+  int ranks() const { return ranks_; }
+  const net::Secret& secret() const { return secret_; }
+  Status& status() const { return *status_; }
+  const net::Member& me() const { return me_; }
+  const RankPlace& place(int rank) const { return places_[size_t(rank)]; }
+  std::uint64_t next_tag() { return own_tags | internal_calls_++; }
+  /// Where a child may listen: this rank's address, any port.
+  net::Address listening_at() const;
+  void set_joined();
+  void set_forming_child(const std::shared_ptr<Core>& child);
+  Result<void> failed(Errc code, std::string what) const;
+
+ private:
+  struct Account {
+    Clock::time_point at;      // when it came
+    std::uint64_t number = 0;  // of that rank's accounts
+    std::vector<std::byte> text;
+  };
+  struct Gather {
+    std::byte* base;
+    Index bytes_each;
+    int count;  // of parts that have come
+    std::vector<bool> here;
+  };
+
+  static std::mutex& mutex() { return net::Engine::get().mutex(); }
+  net::Deadline deadline() const { return net::Deadline::after(deadline_s_); }
+  int next_peer() const { return (rank_ + 1) % ranks_; }
+  int prev_peer() const { return (rank_ + ranks_ - 1) % ranks_; }
+  int forward_steps() const { return ranks_ / 2; }
+  int backward_steps() const { return (ranks_ - 1) / 2; }
+
+  void complete(Error& e) const;
+  Result<void> usable() const;
+  Result<void> failed_at(int peer, Error e) const;
+  Result<std::shared_ptr<net::Conn>> start(net::Fd fd, Role role, const net::Member& peer);
+  void accept(net::Accepted one);
+  void frame(const net::FrameHeader& h, net::Bytes payload);
+  void for_each_conn(const std::function<void(net::Conn&)>& f);
+  void close_all();
+  // Ends when `done`, on failure, or when nothing has moved for deadline_s.
+  Result<void> wait(Lock& lock, const std::function<bool()>& done, const char* what,
+                    const std::function<std::vector<int>()>& missing = {});
+
+  // ring.cpp
+  void part(const net::FrameHeader& h, net::Bytes payload);
+  void take_part(int owner, net::Bytes payload);
+  std::vector<int> missing_parts() const;
+  void token(const net::FrameHeader& h);
+
+  // ending.cpp
+  void closed(net::Conn& conn, Role role, const net::Member& peer, int os_code);
+  void hear(Error error);
+  void spread(const Error& error);
+  void settle(Error error);
+
+  // accounts.cpp
+  void account(const net::FrameHeader& h, net::Bytes payload);
+  void speak();
+  void ask(Lock& lock, int peer);
+
+  const int rank_, ranks_;
+  const net::Secret secret_;
+  const double deadline_s_;
+  Status own_status_;
+  Status* const status_;
+  net::Member me_;
+  std::vector<net::Member> members_;
+  std::vector<RankPlace> places_;
+
+  std::shared_ptr<net::Gate> gate_;
+  std::shared_ptr<net::Conn> next_, prev_;
+  std::vector<net::Secret> root_secrets_;             // of all roots; some may live in this process
+  std::vector<std::shared_ptr<net::Conn>> roots_;     // until all ranks stand in the ring
+  std::vector<std::shared_ptr<net::Conn>> accepted_;  // from peers
+  std::map<int, std::shared_ptr<net::Conn>> in_;      // the latest of accepted_, by peer
+  std::map<int, std::shared_ptr<net::Conn>> out_;     // for messages to a peer
+  std::vector<std::shared_ptr<net::Conn>> dialed_;    // to ask for accounts
+
+  std::condition_variable changed_;
+  std::uint64_t progress_ = 0;  // counts whatever shows that others are alive and moving
+  std::vector<std::vector<int>> missing_by_root_;  // ranks that have not joined it, as it has said
+  std::set<int> missing_;                          // of all roots
+  std::optional<net::Member> next_member_;
+  int root_rank_ = -1;
+  bool formed_ = false, released_ = false, joined_ = false;
+  std::optional<Error> failure_;
+  bool leaving_ = false, finalized_ = false;
+
+  std::map<std::pair<int, std::uint64_t>, std::deque<std::vector<std::byte>>> inbox_;
+  std::optional<Gather> gather_;
+  std::uint64_t gathers_ = 0;  // calls that have ended
+  std::map<std::uint64_t, std::vector<std::pair<int, std::vector<std::byte>>>> early_parts_;
+  std::vector<std::pair<net::FrameHeader, std::vector<std::byte>>>
+      early_frames_;                   // before the ring stood
+  std::weak_ptr<Core> forming_child_;  // of a split that not all ranks have left yet
+  std::uint64_t barriers_ = 0;         // calls that have begun
+  std::uint64_t first_token_ = 0, second_token_ = 0;
+  std::uint64_t internal_calls_ = 0;
+
+  std::function<std::vector<std::byte>()> speak_;
+  std::map<int, Account> accounts_;
+  std::uint64_t own_accounts_ = 0;
+  Clock::time_point spoke_at_{};
+};
+
+}  // namespace ccl

@@ -1,0 +1,108 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include <bootstrap/core.hpp>
+
+namespace ccl {
+
+using namespace net;
+
+Result<void> Bootstrap::Core::all_gather(void* all, Index bytes_each) {
+  if (all == nullptr || bytes_each < 0) {
+    return failed(Errc::invalid_argument, "all_gather got no memory or a negative size");
+  }
+  Lock lock{mutex()};
+  CCL_CHECK(usable());
+  if (ranks_ == 1 || bytes_each == 0) return {};
+  auto* base = static_cast<std::byte*>(all);
+  const Bytes mine{base + rank_ * bytes_each, size_t(bytes_each)};
+  gather_ = Gather{base, bytes_each, 0, std::vector<bool>(size_t(ranks_))};
+  if (forward_steps() > 0) next_->send(FrameKind::part, rank_, gathers_, mine);
+  if (backward_steps() > 0) prev_->send(FrameKind::part, rank_, gathers_, mine);
+  const auto early = early_parts_.find(gathers_);
+  if (early != early_parts_.end()) {
+    for (const auto& [owner, bytes] : early->second) take_part(owner, bytes);
+    early_parts_.erase(early);
+  }
+  auto done = wait(
+      lock, [&] { return gather_->count == ranks_ - 1; }, "all_gather",
+      [&] { return missing_parts(); });
+  gather_.reset();
+  ++gathers_;
+  return done;
+}
+
+// Parts travel on at once, whether this rank has called all_gather yet or not.
+void Bootstrap::Core::part(const FrameHeader& h, Bytes payload) {
+  const int owner = h.rank;
+  if (owner < 0 || owner >= ranks_ || owner == rank_ || h.tag < gathers_) return;
+  ++progress_;
+  const int behind = (rank_ - owner + ranks_) % ranks_;
+  const int ahead = (owner - rank_ + ranks_) % ranks_;
+  const bool forward = behind <= forward_steps();  // else it came backward
+  if (forward && behind < forward_steps()) next_->send(h.kind, owner, h.tag, payload);
+  if (!forward && ahead < backward_steps()) prev_->send(h.kind, owner, h.tag, payload);
+  if (gather_ && h.tag == gathers_) {
+    take_part(owner, payload);
+  } else {
+    early_parts_[h.tag].emplace_back(owner, std::vector(payload.begin(), payload.end()));
+  }
+}
+
+void Bootstrap::Core::take_part(int owner, Bytes payload) {
+  if (Index(payload.size()) != gather_->bytes_each) {
+    Error e;
+    e.code = Errc::mismatch;
+    e.peer = owner;
+    e.what = fmt::format("rank {} gave {} bytes to all_gather, rank {} {}; all must give the same",
+                         owner, payload.size(), rank_, gather_->bytes_each);
+    spread(e);
+    settle(std::move(e));
+    return;
+  }
+  if (gather_->here[size_t(owner)]) return;
+  gather_->here[size_t(owner)] = true;
+  std::memcpy(gather_->base + owner * gather_->bytes_each, payload.data(), payload.size());
+  if (++gather_->count == ranks_ - 1) changed_.notify_all();
+}
+
+std::vector<int> Bootstrap::Core::missing_parts() const {
+  std::vector<int> out;
+  for (int r = 0; r < ranks_; ++r) {
+    if (r != rank_ && !gather_->here[size_t(r)]) out.push_back(r);
+  }
+  return out;
+}
+
+// Twice around the ring: "everybody is here", which rank 0 starts, then "all know".
+Result<void> Bootstrap::Core::barrier() {
+  Lock lock{mutex()};
+  CCL_CHECK(usable());
+  if (ranks_ == 1) return {};
+  const std::uint64_t number = ++barriers_;
+  if (rank_ == 0 || first_token_ == number) next_->send(FrameKind::token, 0, number, {});
+  return wait(
+      lock, [&] { return second_token_ == number; }, "barrier",
+      [&] { return std::vector{prev_peer()}; });
+}
+
+void Bootstrap::Core::token(const FrameHeader& h) {
+  ++progress_;
+  if (h.rank == 0) {
+    first_token_ = h.tag;
+    if (rank_ == 0) {
+      second_token_ = h.tag;
+      next_->send(FrameKind::token, 1, h.tag, {});
+    } else if (barriers_ == h.tag) {
+      next_->send(FrameKind::token, 0, h.tag, {});
+    }
+  } else if (rank_ != 0) {
+    second_token_ = h.tag;
+    if (next_peer() != 0) next_->send(FrameKind::token, 1, h.tag, {});
+  }
+  changed_.notify_all();
+}
+
+}  // namespace ccl

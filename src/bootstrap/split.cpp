@@ -1,0 +1,83 @@
+#include <algorithm>
+#include <cstring>
+
+#include <bootstrap/core.hpp>
+#include <net/auth.hpp>
+#include <net/sha256.hpp>
+
+namespace ccl {
+
+using namespace net;
+
+Result<std::unique_ptr<Bootstrap>> Bootstrap::split(int color, int key, const Options& options) {
+  CCL_TRY(const double deadline_s, deadline_of(options));
+  struct Part {
+    std::int32_t color, key;
+    std::array<std::byte, 16> random;
+  };
+  std::vector<Part> parts(static_cast<size_t>(ranks()));
+  Part& mine = parts[size_t(rank())];
+  mine = {color, key, {}};
+  fill_random(mine.random);
+  CCL_CHECK(all_gather(parts.data(), sizeof(Part)));
+  std::vector<int> group;  // ranks of the parent, in the child's order
+  for (int r = 0; r < ranks(); ++r) {
+    if (parts[size_t(r)].color == color) group.push_back(r);
+  }
+  std::stable_sort(group.begin(), group.end(),
+                   [&](int a, int b) { return parts[size_t(a)].key < parts[size_t(b)].key; });
+  const int child_ranks = color < 0 ? 1 : int(group.size());
+  const int child_rank =
+      color < 0 ? 0 : int(std::find(group.begin(), group.end(), rank()) - group.begin());
+  // What only the parent's ranks know, and what no earlier split had.
+  std::vector<std::byte> text;
+  for (const int r : group) {
+    text.insert(text.end(), parts[size_t(r)].random.begin(), parts[size_t(r)].random.end());
+  }
+  const auto parent_secret = secret();
+  const Digest digest = hmac_sha256(parent_secret, text);
+  Secret child_secret;
+  std::memcpy(child_secret.data(), digest.data(), child_secret.size());
+
+  auto core =
+      std::make_shared<Core>(child_rank, child_ranks, child_secret, deadline_s, options.status);
+  std::unique_ptr<Bootstrap> out{new Bootstrap(core)};
+  std::vector<Member> members(static_cast<size_t>(ranks()));
+  const auto form = [&]() -> Result<void> {
+    Member& me = members[size_t(rank())];
+    if (child_ranks > 1) {
+      CCL_CHECK(core->open_gate(core_->listening_at()));
+      me = core->me();
+    } else {
+      me = this_member(child_rank, {});
+    }
+    // Everybody listens before anybody calls.
+    CCL_CHECK(all_gather(members.data(), sizeof(Member)));
+    std::vector<Member> table;
+    for (const int r : group) table.push_back(members[size_t(r)]);
+    if (child_ranks == 1) {
+      core->set_members({me});
+    } else {
+      const Member next = table[size_t((child_rank + 1) % child_ranks)];
+      core->set_members(std::move(table));
+      CCL_CHECK(core->form_ring(next));
+    }
+    return {};
+  };
+  // While some still form their rings, the parent's ring watches over all of them.
+  core_->set_forming_child(core);
+  auto formed = form();
+  if (formed) formed = barrier();
+  core_->set_forming_child({});
+  if (!formed) {
+    core->give_up(formed.error());
+    return fail(core_->give_up(formed.error()));
+  }
+  if (color < 0) {
+    CCL_CHECK(out->finalize());
+    return std::unique_ptr<Bootstrap>{};
+  }
+  return out;
+}
+
+}  // namespace ccl
