@@ -25,6 +25,7 @@ using Sizes = std::vector<std::vector<Index>>;
 class ExchangeWorld {
  public:
   static constexpr int max_channels = 6;
+  bool one_peer = false;  // as where each rank sends to one other
 
   ExchangeWorld(int ranks, Index half_packets) : ranks_{ranks}, half_packets_{half_packets} {
     const std::size_t bytes = std::size_t(2 * half_packets) * sizeof(Packet) +
@@ -80,7 +81,9 @@ class ExchangeWorld {
         work.table = tables_[r].data();
         work.state = {states_[r].data(), max_channels};
         work.channels = work.crews = channels[r];
+        work.most_rings = detail::Rings::most(ranks_, one_peer);
         work.watch = {&stop, &gave_up, Word{60} * 1'000'000'000};
+        Body::template prepare<Group>(work);
         HostExecutor::run<Group>(channels[r], Body{work});
         ok[r] = gave_up.peer == 0;
       });

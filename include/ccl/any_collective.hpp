@@ -246,7 +246,7 @@ class AnyCollective<Op, Candidates<Cs...>, Types<Ts...>, Reductions<Fs...>> {
   static constexpr Index any_size = -1;
   using First = typename std::tuple_element_t<0, std::tuple<Cs...>>::template On<Op>;
 
-  explicit AnyCollective(const Communicator& comm) : comm_{comm} {}
+  explicit AnyCollective(Communicator comm) : comm_{std::move(comm)} {}
 
   /// Calls f<index, candidate>() for each of the list.
   template <class F>

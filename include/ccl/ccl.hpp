@@ -4,6 +4,7 @@
 #include <ccl/any_collective.hpp>
 #include <ccl/collective.hpp>
 #include <ccl/communicator.hpp>
+#include <ccl/group.hpp>
 #include <ccl/proto/ll.hpp>
 #include <ccl/proto/ll128.hpp>
 #include <ccl/proto/simple.hpp>

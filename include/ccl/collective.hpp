@@ -10,6 +10,7 @@
 #include <ccl/algo/tree.hpp>
 #include <ccl/algo/two_shot.hpp>
 #include <ccl/collective/arguments.hpp>
+#include <ccl/collective/bound_call.hpp>
 #include <ccl/collective/checks.hpp>
 #include <ccl/collective/composition.hpp>
 #include <ccl/collective/exchange.hpp>
@@ -183,6 +184,17 @@ class Collective : public detail::Composition<Op, Algo, Proto> {
     return exchange(detail::call_info<T, void>(Op::name, count, root), std::move(table), stream);
   }
 
+  /// The call of these arguments, for `ccl::group` to make beside others.
+  template <class Acc = void, class... Args>
+  auto bind(Args... args) const {
+    if constexpr (Op::reduces && !Op::rooted && sizeof...(Args) == 3) {
+      return bind<Acc>(args..., Sum{});
+    } else {
+      using Call = detail::bound_call<Op, Algo, Proto, Acc, Args...>;
+      return detail::BoundCall<Collective, Call, Acc, Args...>{*this, {args...}};
+    }
+  }
+
   /// SendRecv: a message to `to` and one from `from`, at once.
   template <class T>
   requires cuda::std::same_as<Op, SendRecv> Result<void>
@@ -298,7 +310,7 @@ class Collective : public detail::Composition<Op, Algo, Proto> {
 
   Result<void> exchange(const detail::CallInfo& info, Table table, Stream stream) const {
     if constexpr (detail::OverPeers<Algo>) {
-      return detail::exchange_over_peers<Algo, Proto>(this->links_, info, table, stream);
+      return detail::exchange_over_peers<Op, Algo, Proto>(this->links_, info, table, stream);
     } else {
       return detail::exchange<Op, Algo, Proto>(this->links_, info, std::move(table), stream);
     }

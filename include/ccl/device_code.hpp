@@ -50,6 +50,12 @@ struct PeerExchangeKernels {
   static inline Index (*most_bytes)(const PeerView&) = nullptr;  // of one message of a launch
   static inline int (*load)(int device) = nullptr;
 };
+/// One launch of several calls over wires: `Wired` are `WireCall`s, whose works it is given.
+template <class... Wired>
+struct GroupKernels {
+  static inline int (*launch)(const DeviceTarget&,
+                              const WireWork<typename Wired::Reduced>&...) = nullptr;
+};
 /// One rank alone: its data through the reduction's prologue and epilogue.
 template <class R>
 struct AloneKernels {

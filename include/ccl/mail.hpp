@@ -53,8 +53,25 @@ struct PeerExchangeWork {
   Message out[most_ranks];      // bytes 0: none
   Message in[most_ranks];
   Word where[most_ranks] = {};  // of `in`, for the peers
-  int channels = 1;             // groups of the launch
-  int crews = 1;                // groups that end together
+  /// How a direction's tiles are dealt out among the groups, where messages travel in tiles.
+  struct Deal {
+    int tiles[most_ranks] = {};
+    int first[most_ranks] = {};  // the group that has the first run of a message
+    int run = 1;                 // tiles that go to a group together
+  };
+  Deal out_deal, in_deal;
+  /// The ranks with a message of a direction, this rank first, then those behind it; for plain
+  /// stores.
+  struct Partners {
+    int count = 0;
+    int rank[most_ranks] = {};
+  };
+  Partners to, from;
+  int most_rings = 1;     // of a message; the same on all ranks
+  Index slot_bytes = 0;   // of a ring
+  Index box_packets = 0;  // of what one rank pushes to another, in each half
+  int channels = 1;       // groups of the launch
+  int crews = 1;          // groups that end together
   Watch watch;
 };
 
@@ -69,18 +86,19 @@ CCL_HD Mail* mail(const PeerView& peers, int owner, int writer) {
 struct Rings {
   static constexpr Index worth_bytes = Index{16} << 10;  // of a message, for one more ring
   static constexpr int slot_count = 4;
-  /// Fewer for each peer where there are more: together they keep a GPU busy.
-  CCL_HD static constexpr int most(int ranks) {
-    const int n = 128 / ranks;
+  /// Together, the messages of a launch to all peers keep a GPU busy; so must one where a rank
+  /// sends to one peer.
+  CCL_HD static constexpr int most(int ranks, bool one_peer) {
+    const int n = one_peer ? Mail::most_rings : 128 / ranks;
     return n < Mail::most_rings ? n : Mail::most_rings;
   }
-  CCL_HD static constexpr int used(Index bytes, int ranks) {
+  CCL_HD static constexpr int used(Index bytes, int most) {
     const Index n = div_up(bytes, worth_bytes);
-    return n < most(ranks) ? int(n) : most(ranks);
+    return n < most ? int(n) : most;
   }
   /// The part of a message that goes through `ring`: whole lines, but for the last.
-  CCL_HD static constexpr Message part(const Message& m, int ring, int ranks) {
-    const int n = used(m.bytes, ranks);
+  CCL_HD static constexpr Message part(const Message& m, int ring, int most) {
+    const int n = used(m.bytes, most);
     if (ring >= n) return {};
     const Index each = div_up<Index>(m.bytes, Index{128} * n) * 128;
     const Index begin = each * ring;
@@ -89,14 +107,15 @@ struct Rings {
     return {m.data + begin, left < each ? left : each};
   }
   /// Bytes of a slot: a rank's scratch, both halves of it, is dealt out to its peers.
-  CCL_HD static constexpr Index slot_bytes(const PeerView& peers) {
+  CCL_HD static constexpr Index slot_bytes(const PeerView& peers, int most) {
     return 2 * peers.half_packets * Index{sizeof(Packet)} /
-           (Index{peers.ranks} * most(peers.ranks) * slot_count) / 128 * 128;
+           (Index{peers.ranks} * most * slot_count) / 128 * 128;
   }
   /// In the scratch of `owner`, for what `writer` sends.
-  CCL_HD static char* slot(const PeerView& peers, int owner, int writer, int ring, Index chunk) {
-    const Index row = (Index{writer} * most(peers.ranks) + ring) * slot_count + chunk % slot_count;
-    return reinterpret_cast<char*>(peers.scratch[owner]) + row * slot_bytes(peers);
+  CCL_HD static char* slot(const PeerView& peers, int most, Index slot_bytes, int owner, int writer,
+                           int ring, Index chunk) {
+    const Index row = (Index{writer} * most + ring) * slot_count + chunk % slot_count;
+    return reinterpret_cast<char*>(peers.scratch[owner]) + row * slot_bytes;
   }
 };
 }  // namespace detail

@@ -65,6 +65,7 @@ namespace ccl::detail {
   X(event_destroy, cuEventDestroy)                                         \
   X(thread_exchange_capture_mode, cuThreadExchangeStreamCaptureMode)       \
   X(user_object_create, cuUserObjectCreate)                                \
+  X(user_object_release, cuUserObjectRelease)                              \
   X(graph_retain_user_object, cuGraphRetainUserObject)                     \
   X(get_error_name, cuGetErrorName)                                        \
   X(get_error_string, cuGetErrorString)

@@ -56,4 +56,22 @@ Result<void> check_counts(const Communicator& comm, std::size_t counts) {
                   counts, comm.rank(), comm.ranks()));
 }
 
+Result<void> check_plan(const Communicator& comm, const Plan& plan) {
+  const auto power_of_two = [](Index n) { return n > 0 && (n & (n - 1)) == 0; };
+  if (plan.channels >= 1 && plan.channels <= 4096 && power_of_two(plan.slot_count) &&
+      plan.slot_count >= 2 && plan.slot_bytes > 0 && plan.channel_bytes >= 0 &&
+      plan.slot_bytes % 128 == 0 && plan.slice_steps >= 1 &&
+      plan.chunk_steps % plan.slice_steps == 0 && power_of_two(plan.slice_steps) &&
+      plan.slot_count >= 2 * plan.slice_steps && plan.chunk_steps >= plan.slice_steps) {
+    return {};
+  }
+  return fail(comm.state()->blame(
+      {Errc::invalid_argument,
+       fmt::format("a plan of {} channels, {} slots of {} bytes, slices of {} and chunks of "
+                   "{} steps cannot be (1 to 4096 channels; slots a power of two, at least two "
+                   "slices; slot bytes a multiple of 128; chunks whole slices)",
+                   plan.channels, plan.slot_count, plan.slot_bytes, plan.slice_steps,
+                   plan.chunk_steps)}));
+}
+
 }  // namespace ccl::detail

@@ -50,22 +50,26 @@ struct Said {
 };
 }  // namespace
 
-Result<std::shared_ptr<Doors>> Doors::open(CommState& state, int composition) {
+Result<std::shared_ptr<Doors>> Doors::open(CommState& state, int composition,
+                                           std::string_view name) {
   std::shared_ptr<Doors> doors{new Doors{state}};
   doors->rank_ = state.rank;
   doors->peers_ = state.peers;
   doors->boards_.resize(std::size_t(state.ranks));
   doors->mapped_.resize(std::size_t(state.ranks) * Door::slots);
   GpuArena arena{state.gpu};
-  CCL_TRY(doors->table_, arena.allocate(doors->mapped_.size() * sizeof(Word)));
-
   Fd memory{::memfd_create("ccl-doors", MFD_CLOEXEC | MFD_ALLOW_SEALING)};
-  if (!memory || ::ftruncate(memory.get(), off_t(sizeof(DoorBoard))) != 0 ||
-      ::fcntl(memory.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
-    return fail(Errc::system, fmt::format("cannot make shared memory ({})", std::strerror(errno)));
-  }
-  CCL_TRY(doors->boards_[std::size_t(state.rank)], Mapping::of(memory, sizeof(DoorBoard)));
-  new (doors->boards_[std::size_t(state.rank)].base()) DoorBoard;
+  const auto prepare = [&]() -> Result<void> {
+    CCL_TRY(doors->table_, arena.allocate(doors->mapped_.size() * sizeof(Word)));
+    if (!memory || ::ftruncate(memory.get(), off_t(sizeof(DoorBoard))) != 0 ||
+        ::fcntl(memory.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
+      return fail(Errc::system,
+                  fmt::format("cannot make shared memory ({})", std::strerror(errno)));
+    }
+    CCL_TRY(doors->boards_[std::size_t(state.rank)], Mapping::of(memory, sizeof(DoorBoard)));
+    new (doors->boards_[std::size_t(state.rank)].base()) DoorBoard;
+    return {};
+  };
 
   const TransportContext context = transport_context(state, nullptr);
   struct End {
@@ -105,7 +109,7 @@ Result<std::shared_ptr<Doors>> Doors::open(CommState& state, int composition) {
     };
     meetings.push_back({p, end.edge.id, offer, connect});
   }
-  CCL_CHECK(shake_hands(state, "doors", meetings));
+  CCL_CHECK(shake_hands(state, name, "doors", prepare(), meetings));
   // The user's signals are the user's.
   sigset_t all, before;
   ::sigfillset(&all);

@@ -4,6 +4,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -21,8 +22,10 @@ namespace ccl::detail {
 /// there is no slot left; ids are never used twice.
 class Doors {
  public:
-  /// Collective; the caller holds the bootstrap. `composition`: names the edges.
-  static Result<std::shared_ptr<Doors>> open(CommState& state, int composition);
+  /// Collective; the caller holds the bootstrap. The number and the name are those of
+  /// the composition that wants them.
+  static Result<std::shared_ptr<Doors>> open(CommState& state, int composition,
+                                             std::string_view name);
   ~Doors();
   Doors(const Doors&) = delete;
   Doors& operator=(const Doors&) = delete;

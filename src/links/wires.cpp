@@ -59,7 +59,8 @@ Result<void> Links::upload() {
   return state.gpu->copy(base, image.data(), bytes);
 }
 
-Result<void> Links::connect(const std::vector<int>& from, const std::vector<int>& to) {
+Result<void> Links::connect(const std::vector<int>& from, const std::vector<int>& to,
+                            const Result<void>& so_far) {
   CommState& state = *comm_.state();
   const int me = comm_.rank();
   struct Half {
@@ -78,7 +79,6 @@ Result<void> Links::connect(const std::vector<int>& from, const std::vector<int>
   };
   for (const int p : from) want(p, me);
   for (const int p : to) want(me, p);
-  if (halves.empty()) return {};
   // One order for all ranks: whoever waits for an edge waits for a rank that is at an edge before
   // it, so that nobody waits in a circle.
   std::sort(halves.begin(), halves.end(), [](const Half& a, const Half& b) {
@@ -95,42 +95,47 @@ Result<void> Links::connect(const std::vector<int>& from, const std::vector<int>
     error.transport = transport;
     return fail(std::move(error));
   };
-  const auto make = [&]() -> Result<void> {
-    // Both ends refuse before either has anything that the other might wait for.
+  const auto short_of_lines = [&]() -> Result<void> {
+    CCL_CHECK(so_far);
+    if (broken_) return fail(*broken_);
     for (const Half& h : halves) {
       const Carrier by = connector_.carrier(state.peers[h.sender], state.peers[h.receiver]);
       if (by.line_bytes < line_bytes_) return short_lines(h, by.transport, by.line_bytes);
     }
-    TransportContext context = transport_context(state, device_ ? &device_->arena : nullptr);
-    std::vector<Meeting> meetings;
-    for (Half& h : halves) {
-      Edge edge;
-      edge.self = state.peers[me];
-      edge.peer = state.peers[peer_of(h)];
-      edge.side = h.sender == me ? Side::sender : Side::receiver;
-      edge.shape = {plan_.channels, plan_.slot_count, plan_.slot_bytes};
-      edge.id = edge_id(number_, h.sender, h.receiver);
-      const auto offer = [&, edge]() -> Result<Handshake> {
-        CCL_CHECK(connector_.can_connect(state.peers[h.sender], state.peers[h.receiver]));
-        CCL_TRY(h.end, connector_.setup(context, edge));
-        return h.end->handshake();
-      };
-      const auto connect = [&](const Handshake& theirs) -> Result<void> {
-        CCL_TRY(Connection made, h.end->connect(theirs));
-        if (made.line_bytes < line_bytes_) {
-          return short_lines(h, made.transport, made.line_bytes);
-        }
-        own(std::move(made), h.sender, h.receiver);
-        return {};
-      };
-      meetings.push_back({peer_of(h), edge.id, offer, connect});
-    }
-    return shake_hands(state, connector_.name, meetings);
+    return {};
   };
+  TransportContext context = transport_context(state, device_ ? &device_->arena : nullptr);
+  std::vector<Meeting> meetings;
+  for (Half& h : halves) {
+    Edge edge;
+    edge.self = state.peers[me];
+    edge.peer = state.peers[peer_of(h)];
+    edge.side = h.sender == me ? Side::sender : Side::receiver;
+    edge.shape = {plan_.channels, plan_.slot_count, plan_.slot_bytes};
+    edge.id = edge_id(number_, h.sender, h.receiver);
+    const auto offer = [&, edge]() -> Result<Handshake> {
+      CCL_CHECK(connector_.can_connect(state.peers[h.sender], state.peers[h.receiver]));
+      CCL_TRY(h.end, connector_.setup(context, edge));
+      return h.end->handshake();
+    };
+    const auto connect = [&](const Handshake& theirs) -> Result<void> {
+      CCL_TRY(Connection made, h.end->connect(theirs));
+      if (made.line_bytes < line_bytes_) {
+        return short_lines(h, made.transport, made.line_bytes);
+      }
+      own(std::move(made), h.sender, h.receiver);
+      return {};
+    };
+    meetings.push_back({peer_of(h), edge.id, offer, connect});
+  }
   const std::lock_guard lock{state.bootstrap_mutex};
-  if (auto made = make(); !made) {
+  const std::size_t before = owners_.size();
+  auto made = shake_hands(state, name_, connector_.name, short_of_lines(), meetings);
+  if (!made) {
+    // Ranks have made different parts of these edges: none of them can be made again.
+    if (owners_.size() > before) broken_ = made.error();
     state.journal->ended(info_.ticket, false);
-    return fail(state.blame(std::move(made).error()));
+    return made;
   }
   if (device_) {
     if (auto done = upload(); !done) return fail(state.blame(std::move(done).error()));

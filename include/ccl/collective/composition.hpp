@@ -1,11 +1,13 @@
 #pragma once
 
 #include <ccl/choice.hpp>
+#include <ccl/collective/arguments.hpp>
 #include <ccl/collective/checks.hpp>
 #include <ccl/collective/default_plans.hpp>
 #include <ccl/collective/device_launch.hpp>
 #include <ccl/collective/host_launch.hpp>
 #include <ccl/collective/seats.hpp>
+#include <ccl/collective/wire_call.hpp>
 #include <ccl/communicator.hpp>
 #include <ccl/connector.hpp>
 #include <ccl/links.hpp>
@@ -27,6 +29,9 @@ class Composition {
   const Plan& plan() const { return links_->plan(); }
   /// "all_reduce/Ring/LL128/shm": what runs.
   const std::string& name() const { return links_->name(); }
+  /// Of the communicator's compositions, in order of creation.
+  int number() const { return links_->number(); }
+  int ranks() const { return links_->comm().ranks(); }
 
  protected:
   explicit Composition(std::shared_ptr<Links> links) : links_{std::move(links)} {}
@@ -37,12 +42,12 @@ class Composition {
   static Result<std::shared_ptr<Links>> make_links(const Communicator& comm,
                                                    std::optional<Plan> plan) {
     CCL_CHECK(check_ready(comm));
-    CCL_CHECK(may_compose(Op::name, Algo::name, Proto::name));
+    if (plan) CCL_CHECK(check_plan(comm, *plan));
+    const auto may = may_compose(Op::name, Algo::name, Proto::name);
     if constexpr (OverPeers<Algo>) {
-      return make_peers<T>(comm, peer_plans(plan));
+      return make_peers<T>(comm, may ? Result<Plans>{peer_plans(plan)} : fail(may.error()));
     } else {
-      CCL_TRY(const Plans plans, wire_plans<Algo, Proto>(comm, plan));
-      return make_wires<T>(comm, plans);
+      return make_wires<T>(comm, may ? wire_plans<Algo, Proto>(comm, plan) : fail(may.error()));
     }
   }
 
@@ -51,10 +56,19 @@ class Composition {
   Result<void> launch(const CallInfo& info, const R& reduction, const void* input, void* output,
                       const Layout& layout, int root, Stream stream) const {
     if constexpr (OverPeers<Algo>) {
+      if (stream.recorder() != nullptr) {
+        stream.recorder()->call = std::make_unique<PeerCall>(links_, info);
+        return {};
+      }
       return launch_over_peers<Op, Algo, Proto>(*links_, info, reduction, input, output, layout,
                                                 root, stream);
     } else {
       enroll<WireKernels<Op, Algo, Proto, R>>();
+      if (stream.recorder() != nullptr) {
+        stream.recorder()->call = std::make_unique<WireCall<Op, Algo, Proto, R>>(
+            links_, info, reduction, input, output, layout, root);
+        return {};
+      }
       if (links_->on_device()) {
         return launch_on_device<Op, Algo, Proto>(*links_, info, reduction, input, output, layout,
                                                  root, stream);
@@ -76,27 +90,41 @@ class Composition {
     return fmt::format("{}/{}/{}/{}", Op::name, Algo::name, Proto::name, T::name);
   }
   template <Transport T>
-  static Result<std::shared_ptr<Links>> make_wires(const Communicator& comm, const Plans& plans) {
+  static Result<std::shared_ptr<Links>> make_wires(const Communicator& comm,
+                                                   const Result<Plans>& plans) {
     CCL_TRY(auto links, Links::create(comm, plans, Algo::most_wires(comm.ranks()),
                                       Proto::line_bytes, connector<T>(), name_with<T>()));
-    if (comm.device() >= 0) CCL_CHECK((load_kernels<Op, Algo, Proto>(*links)));
-    if (comm.ranks() == 1) return links;
-    if (!wires_by_root<Op, Algo>) CCL_CHECK((connect_seats<Op, Algo>(*links, 0)));
-    // Nobody may drop its end while a peer is still on its way to it.
-    CCL_CHECK(comm.barrier());
+    const auto prepare = [&]() -> Result<void> {
+      if (comm.device() < 0) return {};
+      CCL_CHECK(links->reserve());
+      return load_kernels<Op, Algo, Proto>(*links);
+    };
+    const Result<void> ready = prepare();
+    if (comm.ranks() == 1) {
+      CCL_CHECK(ready);
+    } else if constexpr (wires_by_root<Op, Algo>) {
+      CCL_CHECK(links->all_agree(ready));
+    } else {
+      CCL_CHECK((connect_seats<Op, Algo>(*links, 0, ready)));
+    }
     return links;
   }
   template <Transport T>
-  static Result<std::shared_ptr<Links>> make_peers(const Communicator& comm, const Plans& plans) {
+  static Result<std::shared_ptr<Links>> make_peers(const Communicator& comm,
+                                                   const Result<Plans>& plans) {
     CCL_TRY(auto links,
             Links::create(comm, plans, 1, Proto::line_bytes, connector<T>(), name_with<T>()));
     if (comm.ranks() == 1) return links;
     constexpr bool any_count = ExchangesOverPeers<Op, Algo>;
     using Counts = cuda::std::conditional_t<any_count, AnyRankCount, typename Algo::RankCounts>;
-    if (comm.device() < 0 || !Counts::has(comm.ranks())) return fail(links->no_peer_view());
-    CCL_CHECK((load_kernels<Op, Algo, Proto>(*links)));
+    const auto prepare = [&]() -> Result<void> {
+      if (comm.device() < 0 || !Counts::has(comm.ranks())) {
+        return fail(links->no_peer_view());
+      }
+      return load_kernels<Op, Algo, Proto>(*links);
+    };
+    CCL_CHECK(links->map_peers(prepare()));
     if (StoresPlainly<Algo>) CCL_CHECK(links->open_doors());
-    CCL_CHECK(links->map_peers());  // ends with a barrier
     return links;
   }
 };

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <ccl/collective/checks.hpp>
+#include <ccl/collective/recorder.hpp>
 #include <ccl/collective/seats.hpp>
 #include <ccl/device_code.hpp>
 #include <ccl/host_stream.hpp>
@@ -68,6 +69,13 @@ Result<void> launch_over_peers(Links& links, const CallInfo& info, const R& redu
   work.root = root;
   return links.finish_on_device(kernels(work, target), stream);
 }
+
+/// A call over a peer view that a group makes: a launch of its own.
+class PeerCall final : public RecordedCall {
+ public:
+  using RecordedCall::RecordedCall;
+  void run_on_host() override {}  // not reached: CPU ranks have no peer view
+};
 
 /// In a communicator of one rank.
 template <class R>

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <ccl/collective/host_launch.hpp>
+#include <ccl/collective/recorder.hpp>
 #include <ccl/device_code.hpp>
 #include <ccl/host_stream.hpp>
 #include <ccl/links.hpp>
@@ -25,10 +26,9 @@ struct MessageTable {
   }
 };
 
+/// Between `Links::help` and `Links::finish`.
 template <class Op, class Algo, class Proto>
-Result<void> exchange_on_host(Links& links, const CallInfo& info, const MessageTable& table) {
-  const std::lock_guard lock{links.mutex()};
-  if (links.comm().ranks() > 1) CCL_CHECK(links.begin(info));
+void run_messages(Links& links, const MessageTable& table) {
   std::vector<Message> messages[2];
   std::vector<int> begin[2];
   for (int side = 0; side < 2; ++side) {
@@ -41,9 +41,17 @@ Result<void> exchange_on_host(Links& links, const CallInfo& info, const MessageT
   auto work = links.work(Bytes{});
   work.sends = {messages[0].data(), begin[0].data(), work.sends.cursor};
   work.recvs = {messages[1].data(), begin[1].data(), work.recvs.cursor};
-  links.help();
   HostExecutor::run<SoloLane>(work.channels, WireBody<Op, Algo, Proto, 1, Bytes>{work});
-  if (links.comm().ranks() == 1) return {};
+}
+
+template <class Op, class Algo, class Proto>
+Result<void> exchange_on_host(Links& links, const CallInfo& info, const MessageTable& table) {
+  const std::lock_guard lock{links.mutex()};
+  const bool alone = links.comm().ranks() == 1;
+  if (!alone) CCL_CHECK(links.begin(info));
+  links.help();
+  run_messages<Op, Algo, Proto>(links, table);
+  if (alone) return {};
   return links.finish();
 }
 
@@ -57,6 +65,17 @@ inline Result<void> exchange_alone_on_device(Links& links, const MessageTable& t
   }
   return {};
 }
+/// An exchange that a group makes.
+template <class Op, class Algo, class Proto>
+class ExchangeCall final : public RecordedCall {
+ public:
+  ExchangeCall(std::shared_ptr<Links> links, const CallInfo& info, MessageTable table)
+      : RecordedCall{std::move(links), info}, table_{std::move(table)} {}
+  void run_on_host() override { run_messages<Op, Algo, Proto>(links(), table_); }
+
+ private:
+  MessageTable table_;
+};
 
 template <class Algo, class Proto>
 Result<void> exchange_on_device(Links& links, const CallInfo& info, const MessageTable& table,
@@ -92,6 +111,11 @@ template <class Op, class Algo, class Proto>
 Result<void> exchange(const std::shared_ptr<Links>& links, const CallInfo& info, MessageTable table,
                       Stream stream) {
   enroll<ExchangeKernels<Algo, Proto>>();
+  if (stream.recorder() != nullptr) {
+    using Call = ExchangeCall<Op, Algo, Proto>;
+    stream.recorder()->call = std::make_unique<Call>(links, info, std::move(table));
+    return {};
+  }
   if (links->on_device()) return exchange_on_device<Algo, Proto>(*links, info, table, stream);
   return queue_on_host(*links, stream,
                        [links, info = links->noted(info), table = std::move(table)] {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <ccl/collective/device_launch.hpp>
 #include <ccl/collective/exchange.hpp>
 #include <ccl/collective/host_launch.hpp>
 
@@ -12,12 +13,16 @@ namespace ccl::detail {
 /// The messages of one exchange over a peer view, in as many launches as their number and the
 /// scratch want: the n-th holds the n-th piece of each message list. Both ends of a list cut it
 /// alike, and lists count for themselves, so ranks need not make the same number of launches.
-template <class Algo, class Proto>
+template <class Op, class Algo, class Proto>
 Result<void> exchange_over_peers(const std::shared_ptr<Links>& owner, const CallInfo& info,
                                  const MessageTable& table, Stream stream) {
   enroll<PeerExchangeKernels<Algo, Proto>>();
   Links& links = *owner;
   const int ranks = links.comm().ranks();
+  if (stream.recorder() != nullptr) {
+    stream.recorder()->call = std::make_unique<PeerCall>(owner, info);
+    return {};
+  }
   if (!links.on_device()) {  // of one rank, or `create` would have refused
     return queue_on_host(links, stream, [table]() -> Result<void> {
       for (std::size_t m = 0; m < table.sends[0].size() && m < table.recvs[0].size(); ++m) {
@@ -37,6 +42,7 @@ Result<void> exchange_over_peers(const std::shared_ptr<Links>& owner, const Call
   work.state = links.exchange_state();
   work.table = links.door_table();
   work.watch = links.watch();
+  work.most_rings = Rings::most(ranks, cuda::std::is_same_v<Op, SendRecv>);
   const Index most = Kernels::most_bytes(work.peers);
   struct Place {
     std::size_t message = 0;

@@ -20,16 +20,18 @@ struct PeersOfSeats {
   void to(int peer) { out.push_back(peer); }
 };
 
-/// Takes the seats of a launch with this root, and connects the peers that they name.
+/// Takes the seats of a launch with this root, and connects the peers that they name if they are
+/// not connected yet. Collective then; `so_far` as for `Links::connect`.
 template <class Op, class Algo>
-Result<void> connect_seats(Links& links, int root) {
+Result<void> connect_seats(Links& links, int root, const Result<void>& so_far = {}) {
   links.seats_for(root, !Op::rooted);
+  if (links.connected(root)) return {};
   PeersOfSeats seats{links, root};
   for (int c = 0; c < links.plan().channels; ++c) {
     seats.channel = c;
     Algo::peers(seats);
   }
-  CCL_CHECK(links.connect(seats.in, seats.out));
+  CCL_CHECK(links.connect(seats.in, seats.out, so_far));
   links.set_connected(root);
   return {};
 }

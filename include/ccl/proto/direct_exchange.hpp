@@ -17,13 +17,25 @@ class DirectExchange {
   static constexpr Word all_there = 0xffff'ffffu;  // told in place of slots: nothing is in them
 
  public:
+  /// On the host, before a launch.
+  static void deal(PeerExchangeWork& work) {
+    work.slot_bytes = Rings::slot_bytes(work.peers, work.most_rings);
+    work.to = work.from = {};
+    for (int k = 0; k < work.peers.ranks; ++k) {
+      const int ahead = (work.peers.rank + k) % work.peers.ranks;
+      const int behind = (work.peers.rank + work.peers.ranks - k) % work.peers.ranks;
+      if (work.out[ahead].bytes > 0) work.to.rank[work.to.count++] = ahead;
+      if (k > 0 && work.in[behind].bytes > 0) work.from.rank[work.from.count++] = behind;
+    }
+  }
+
   CCL_HD DirectExchange(Group group, const PeerExchangeWork& work, int channel)
       : group_{group},
         work_{work},
         channel_{channel},
         rank_{work.peers.rank},
         ranks_{work.peers.ranks},
-        rings_{Rings::most(work.peers.ranks)},
+        rings_{work.most_rings},
         state_{work.state.copies + (channel % work.crews) * PeerExchangeWork::state_words},
         patience_{work.watch} {
     Memory::await_previous();
@@ -46,21 +58,19 @@ class DirectExchange {
   /// All messages. Rounds of one slot of each ring: in a round all sends, then all receives, so
   /// that whoever waits waits for something of an earlier round, or for a send of this one.
   CCL_HD void run() {
-    const int tasks = 2 * ranks_ * rings_;
+    const int sends = work_.to.count * rings_, tasks = sends + work_.from.count * rings_;
     bool left = true;
     for (Index round = 0; left; ++round) {
       left = false;
       for (int t = channel_, n = 0; t < tasks; t += work_.channels, ++n) {
         if (n < 64 && (over_ >> n & 1) != 0) continue;
-        const bool sends = t < ranks_ * rings_;
-        const int i = sends ? t : t - ranks_ * rings_;
-        const int ahead = rank_ + i % ranks_;
-        const int peer = ahead < ranks_ ? ahead : ahead - ranks_;
-        const int ring = i / ranks_;
-        const bool more = sends ? send(peer, ring, round, n) : recv(peer, ring, round);
+        const auto& partners = t < sends ? work_.to : work_.from;
+        const int i = t < sends ? t : t - sends;
+        const int peer = partners.rank[i % partners.count], ring = i / partners.count;
+        const bool more = t < sends ? send(peer, ring, round, n) : recv(peer, ring, round);
+        if (gave_up_) return;
         if (!more && n < 64) over_ |= Word{1} << n;
         left |= more;
-        if (gave_up_) return;
       }
     }
   }
@@ -68,11 +78,11 @@ class DirectExchange {
  private:
   /// One slot, or, where the receiver's memory is mapped, everything. False: that was all.
   CCL_HD bool send(int peer, int ring, Index round, int n) {
-    const Message part = Rings::part(work_.out[peer], ring, ranks_);
-    const Index slot = Rings::slot_bytes(work_.peers), at = round * slot;
+    const Message part = Rings::part(work_.out[peer], ring, rings_);
+    const Index slot = work_.slot_bytes, at = round * slot;
     if (at >= part.bytes) return false;
     if (peer == rank_) {
-      const Message own = Rings::part(work_.in[peer], ring, ranks_);
+      const Message own = Rings::part(work_.in[peer], ring, rings_);
       if (own.data != part.data && own.bytes == part.bytes) {
         detail::copy_run(group_, own.data, part.data, part.bytes);
       }
@@ -104,16 +114,16 @@ class DirectExchange {
       if (!await<Order::credit>(mine->drained + ring, want, peer)) return false;
     }
     const Index left = part.bytes - at;
-    detail::copy_run(group_, Rings::slot(work_.peers, peer, rank_, ring, round), part.data + at,
-                     left < slot ? left : slot);
+    detail::copy_run(group_, Rings::slot(work_.peers, rings_, slot, peer, rank_, ring, round),
+                     part.data + at, left < slot ? left : slot);
     group_.sync();
     if (group_.rank() == 0) Memory::store_release(theirs->told + ring, flag | Word(round + 1));
     return left > slot;
   }
 
   CCL_HD bool recv(int peer, int ring, Index round) {
-    const Message part = Rings::part(work_.in[peer], ring, ranks_);
-    const Index slot = Rings::slot_bytes(work_.peers), at = round * slot;
+    const Message part = Rings::part(work_.in[peer], ring, rings_);
+    const Index slot = work_.slot_bytes, at = round * slot;
     if (at >= part.bytes || peer == rank_) return false;
     const Word flag = (Memory::load_relaxed(state_ + PeerExchangeWork::most_ranks + peer) + 1)
                       << 32;
@@ -123,7 +133,8 @@ class DirectExchange {
     const bool first = group_.rank() == 0;
     if (group_.all(!first || low(Memory::load_relaxed(told)) == all_there)) return false;
     const Index left = part.bytes - at;
-    detail::copy_run(group_, part.data + at, Rings::slot(work_.peers, rank_, peer, ring, round),
+    detail::copy_run(group_, part.data + at,
+                     Rings::slot(work_.peers, rings_, slot, rank_, peer, ring, round),
                      left < slot ? left : slot);
     group_.sync();  // every lane has read the slot
     if (group_.rank() == 0) {

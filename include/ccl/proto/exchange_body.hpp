@@ -19,17 +19,21 @@ struct PeerExchangeBody {
     Algo::run(exchange);
     return 0;
   }
+  /// On the host, when all else is set.
+  template <LaneGroup Group>
+  static void prepare(Work& work) {
+    if constexpr (requires { Exchange<Group>::deal(work); }) Exchange<Group>::deal(work);
+  }
   /// All lanes of a crew: counts the messages in their copy of the state and in those of crews that
-  /// had no part.
+  /// had no part. Copies are equal between launches; each is one lane's.
   CCL_HD void end(Word, int crew, int lane, int lanes) const {
     constexpr int words = PeerExchangeWork::state_words;
-    CCL_ROLL for (int w = lane; w < words; w += lanes) {
-      const int p = w % PeerExchangeWork::most_ranks;
-      const bool sent = w < PeerExchangeWork::most_ranks;
-      const Index bytes = p == work.peers.rank ? 0 : (sent ? work.out : work.in)[p].bytes;
-      const Word count = work.state.copies[crew * words + w] + Word(bytes > 0);
-      CCL_ROLL for (int i = crew; i < work.state.count; i += work.crews) {
-        work.state.copies[i * words + w] = count;
+    CCL_ROLL for (int i = crew + lane * work.crews; i < work.state.count; i += lanes * work.crews) {
+      CCL_UNROLL for (int w = 0; w < words; ++w) {
+        const int p = w % PeerExchangeWork::most_ranks;
+        const bool sent = w < PeerExchangeWork::most_ranks;
+        if (p == work.peers.rank || (sent ? work.out : work.in)[p].bytes == 0) continue;
+        ++work.state.copies[i * words + w];
       }
     }
   }

@@ -27,14 +27,33 @@ class PacketExchange {
   static constexpr int tile_bytes = Lane::tile_cells * int(sizeof(Word));
   /// Bytes of a message, at most; a multiple of 128, so that the next one is aligned as this one
   /// is.
-  CCL_HD static constexpr Index most_bytes(const PeerView& peers) {
+  static constexpr Index most_bytes(const PeerView& peers) {
     return box_tiles(peers) * tile_bytes / 128 * 128;
   }
   /// Tiles of all messages of one direction: as many groups have something to do.
-  CCL_HD static constexpr Index tiles(const Message* messages, int ranks) {
+  static constexpr Index tiles(const Message* messages, int ranks) {
     Index n = 0;
     for (int p = 0; p < ranks; ++p) n += div_up<Index>(messages[p].bytes, tile_bytes);
     return n;
+  }
+
+  /// On the host, once `channels` is known: a message's runs go on with the group where those of
+  /// the one before ended, so that small messages go to different groups.
+  static void deal(PeerExchangeWork& work) {
+    work.box_packets = box_tiles(work.peers) * Lane::tile_packets;
+    for (const bool sends : {true, false}) {
+      const Message* const messages = sends ? work.out : work.in;
+      auto& deal = sends ? work.out_deal : work.in_deal;
+      const Index all = tiles(messages, work.peers.ranks);
+      deal.run = all > Index{work.channels} * run ? run : 1;
+      int next = 0;
+      for (int k = 0; k < work.peers.ranks; ++k) {
+        const int p = (work.peers.rank + k) % work.peers.ranks;
+        deal.tiles[p] = int(div_up<Index>(messages[p].bytes, tile_bytes));
+        deal.first[p] = next;
+        next = (next + div_up(deal.tiles[p], deal.run)) % work.channels;
+      }
+    }
   }
 
   CCL_HD PacketExchange(Group group, const PeerExchangeWork& work, int channel)
@@ -59,12 +78,11 @@ class PacketExchange {
   }
 
   CCL_HD void push_all() {
-    Deal deal = dealt(work_.out);
-    for (int k = 0; k < ranks_; ++k) {
+    CCL_ROLL for (int k = 0; k < ranks_; ++k) {
       const int p = peer(k);
       const Message& m = work_.out[p];
-      const int n = tiles_of(m);
-      Tiles tiles = deal.next(n);
+      const int n = work_.out_deal.tiles[p];
+      Tiles tiles = tiles_of(work_.out_deal, p);
       if (tiles.t >= n) continue;
       const Data data{m.data, k == 0 ? work_.in[p].data : nullptr};
       if (k == 0) {
@@ -91,18 +109,17 @@ class PacketExchange {
   }
 
   CCL_HD void collect_all() {
-    Deal deal = dealt(work_.in);
-    for (int k = 0; k < ranks_; ++k) {
+    CCL_ROLL for (int k = 0; k < ranks_; ++k) {
       const int p = peer(k);
       const Message& m = work_.in[p];
-      const int n = tiles_of(m);
-      Tiles tiles = deal.next(n);
+      const int n = work_.in_deal.tiles[p];
+      Tiles tiles = tiles_of(work_.in_deal, p);
       if (k == 0 || tiles.t >= n) continue;
       const Data data{nullptr, m.data};
       const Word flag = sequence(false, p);
       const Packet* const box = box_of(rank_, p, flag);
       while (tiles.t < n) {
-        if (deal.length == run && tiles.t + run <= n) {
+        if (tiles.length == run && tiles.t + run <= n) {
           take<run>(data, m, box, tiles.t, flag, p);
           tiles.next_run();
         } else {
@@ -130,19 +147,11 @@ class PacketExchange {
     /// From the first tile of a run to that of the next.
     CCL_HD void next_run() { t += groups * length; }
   };
-  /// Deals out the messages of one direction, one after the other: a message's runs go on with the
-  /// group where those of the one before ended, so that small messages go to different groups.
-  struct Deal {
-    int length, groups, mine;  // `mine`: the first run of the next message that is this group's
-    CCL_HD Tiles next(int tiles) {
-      const Tiles result{mine * length, length, groups, length};
-      mine = (mine + groups - div_up(tiles, length) % groups) % groups;
-      return result;
-    }
-  };
-  CCL_HD Deal dealt(const Message* messages) const {
-    const Index all = tiles(messages, ranks_);
-    return {all > Index{work_.channels} * run ? run : 1, work_.channels, channel_};
+  /// The first tile of this group of a message, and how it goes on.
+  CCL_HD Tiles tiles_of(const PeerExchangeWork::Deal& deal, int p) const {
+    const int behind = channel_ - deal.first[p];
+    const int mine = behind < 0 ? behind + work_.channels : behind;
+    return {mine * deal.run, deal.run, work_.channels, deal.run};
   }
 
   CCL_HD Fragment load(const Data& data, const Message& m, int t) const {
@@ -158,15 +167,14 @@ class PacketExchange {
     const auto got = collect<N>(lane_, box + Index{t} * Lane::tile_packets, flag, p, patience_);
     CCL_UNROLL for (int i = 0; i < N; ++i) store(data, m, t + i, got.of[i]);
   }
-  CCL_HD static constexpr Index box_tiles(const PeerView& peers) {
+  static constexpr Index box_tiles(const PeerView& peers) {
     return peers.half_packets / peers.ranks / Lane::tile_packets;
   }
   CCL_HD Packet* box_of(int owner, int writer, Word flag) const {
     return work_.peers.scratch[owner] + Index(flag & 1) * work_.peers.half_packets +
-           writer * box_tiles(work_.peers) * Lane::tile_packets;
+           writer * work_.box_packets;
   }
   CCL_HD int peer(int k) const { return rank_ + k - (rank_ + k < ranks_ ? 0 : ranks_); }
-  CCL_HD int tiles_of(const Message& m) const { return int(div_up<Index>(m.bytes, tile_bytes)); }
   /// Of this launch's message to or from a peer.
   CCL_HD Word sequence(bool sends, int p) const {
     return Memory::load_relaxed(state_ + (sends ? 0 : PeerExchangeWork::most_ranks) + p) + 1;
