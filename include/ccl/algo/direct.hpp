@@ -2,6 +2,7 @@
 
 #include <ccl/algo/ops.hpp>
 #include <ccl/config.hpp>
+#include <ccl/cost.hpp>
 #include <ccl/peer_view.hpp>
 
 namespace ccl {
@@ -19,6 +20,11 @@ struct Direct {
   template <class Op>
   static constexpr bool supports =
       detail::one_of<Op, AllGather, AllToAll, AllToAllV, Gather, Scatter, SendRecv>;
+
+  template <class Op>
+  static constexpr Effort effort(int ranks) {
+    return {1, detail::one_of<Op, SendRecv> ? 1 : (ranks - 1.0) / ranks};
+  }
 
   template <class Exchange>
   CCL_HD static constexpr void run(Exchange& exchange) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <ccl/algo/ops.hpp>
+#include <ccl/cost.hpp>
 #include <ccl/peer_view.hpp>
 #include <ccl/types.hpp>
 
@@ -23,6 +24,15 @@ struct OneShot {
   template <class Op>
   static constexpr bool exchanges =
       detail::one_of<Op, AllToAllV, Broadcast, Gather, Scatter, SendRecv>;
+  template <class Op>
+  static constexpr Effort effort(int ranks) {
+    const double others = ranks - 1;
+    // A root's messages to all others, or theirs to it, are each as long as the message of one.
+    constexpr bool whole = detail::one_of<Op, AllReduce, Reduce, Broadcast>;
+    return {1, detail::one_of<Op, SendRecv> ? 1 : whole ? others : others / ranks};
+  }
+  template <class Op>
+  static constexpr SumOrder order = SumOrder::by_rank;
 
   template <class Prims>
   CCL_HD static constexpr void run(AllReduce, Prims& prims) {
