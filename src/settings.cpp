@@ -24,7 +24,7 @@ constexpr std::array table{
     Setting{"ALGO", text, "", nccl,
             "algorithms to choose from: a list of names, or ^ and a list to leave out; "
             "allreduce:list for one collective, lists parted by semicolons. Collectives that only "
-            "move messages between pairs of ranks are not asked"},
+            "move messages between pairs of ranks are asked only where a list names them"},
     Setting{"BOOTSTRAP_KEEPALIVE", integer, "2", false,
             "seconds of silence after which the host of a neighbour is probed; it is lost after "
             "two probes, a second apart, without an answer",
@@ -134,6 +134,9 @@ constexpr std::array table{
     Setting{"TOPO_FILE", text, "", nccl, "XML file with a topology, in NCCL's schema"},
     Setting{"TRANSPORT", text, "", false,
             "transports to choose from: a list of names, or ^ and a list to leave out"},
+    Setting{"TUNE_FILE", text, "", false,
+            "JSON file of measurements by ccl_perf --tune, which Auto chooses by; the same on all "
+            "ranks"},
 };
 static_assert(std::is_sorted(table.begin(), table.end(),
                              [](const Setting& a, const Setting& b) { return a.name < b.name; }));

@@ -28,9 +28,9 @@ namespace ccl {
 /// `create` is collective. Objects are handles: copies share the connections. Calls of one object
 /// are serialised; all ranks make them in the same order.
 template <class Op, class Algo, class Proto, class Transport>
-class Collective : public detail::Composition<Op, Algo, Proto> {
+class Collective : public detail::Composition<Op, Algo, Proto, detail::sides_of<Transport>()> {
   static_assert(detail::check_collective<Op, Algo, Proto, Transport>());
-  using Base = detail::Composition<Op, Algo, Proto>;
+  using Base = detail::Composition<Op, Algo, Proto, detail::sides_of<Transport>()>;
 
  public:
   /// Connects what the algorithm needs. Collective. `plan` must be the same on all ranks.
@@ -307,7 +307,8 @@ class Collective : public detail::Composition<Op, Algo, Proto> {
   }
 
   Result<void> exchange(const detail::CallInfo& info, Table table, Stream stream) const {
-    return detail::exchange<Op, Algo, Proto>(this->links_, info, std::move(table), stream);
+    return detail::exchange<Op, Algo, Proto, detail::sides_of<Transport>()>(
+        this->links_, info, std::move(table), stream);
   }
 };
 

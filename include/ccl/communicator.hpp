@@ -35,6 +35,7 @@ struct Config {
   std::optional<int> channels;                    // of every composition; unset: the plan's choice
   std::optional<int> min_channels, max_channels;  // limits on that choice (CCL_MIN_CTAS, _MAX_CTAS)
   int device = automatic;                         // CUDA device
+  std::string tune_file;                          // measurements to choose by (CCL_TUNE_FILE)
   std::string name;                               // for messages
 };
 

@@ -27,6 +27,16 @@ Result<void> check_buffer(const Communicator& comm, const char* what, const void
   return {};
 }
 
+Result<void> check_side(const Communicator& comm, const std::string& name, bool cpus, bool gpus) {
+  const bool gpu = comm.device() >= 0;
+  if (gpu ? gpus : cpus) return {};
+  return fail(comm.state()->blame(
+      {Errc::not_supported,
+       fmt::format("{} is for {} only (this communicator is on {}); take it without {}", name,
+                   gpu ? "CPU ranks" : "GPUs", gpu ? "GPUs" : "CPUs",
+                   gpu ? "ForCpus" : "ForGpus")}));
+}
+
 Result<void> check_root(const Communicator& comm, int root) {
   if (root >= 0 && root < comm.ranks()) return {};
   Error error{Errc::invalid_argument,

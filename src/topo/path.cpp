@@ -162,7 +162,7 @@ Paths compute_paths(const Graph& graph, const PathRules& rules) {
       if (out.reaches() && to[net][gpu].type != PathType::pxn) to[net][gpu] = out;
     }
   }
-  return Paths(std::move(to), wired.all_wired());
+  return {std::move(to), wired.all_wired()};
 }
 
 P2pAnswer check_p2p(const Graph& graph, const Paths& paths, const PathRules& rules, int gpu_a,

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <ccl/algo/ops.hpp>
+#include <ccl/cost.hpp>
 #include <ccl/peer_view.hpp>
 #include <ccl/types.hpp>
 
@@ -17,6 +18,13 @@ struct OneShot {
   template <class Op>
   static constexpr bool supports =
       detail::one_of<Op, AllReduce, AllGather, ReduceScatter, AllToAll>;
+  template <class Op>
+  static constexpr Effort effort(int ranks) {
+    const double others = ranks - 1;
+    return {1, detail::one_of<Op, AllReduce> ? others : others / ranks};
+  }
+  template <class Op>
+  static constexpr SumOrder order = SumOrder::by_rank;
 
   template <class Prims>
   CCL_HD static constexpr void run(AllReduce, Prims& prims) {

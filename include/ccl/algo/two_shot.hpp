@@ -14,6 +14,12 @@ struct TwoShot {
   using RankCounts = ccl::RankCounts<2, 4, 8>;
   template <class Op>
   static constexpr bool supports = detail::one_of<Op, AllReduce>;
+  template <class Op>
+  static constexpr Effort effort(int ranks) {
+    return {2, 2 * (ranks - 1.0) / ranks};
+  }
+  template <class Op>
+  static constexpr SumOrder order = SumOrder::by_rank;
 
   template <class Prims>
   CCL_HD static constexpr void run(AllReduce, Prims& prims) {

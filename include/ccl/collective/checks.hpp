@@ -1,10 +1,13 @@
 #pragma once
 
+#include <ccl/communicator.hpp>
 #include <ccl/lane_group.hpp>
 #include <ccl/proto/protocol.hpp>
 #include <ccl/transport/transport.hpp>
 
 #include <cuda/std/concepts>
+
+#include <string>
 
 namespace ccl::detail {
 template <class Algo, class Op>
@@ -33,6 +36,9 @@ inline constexpr bool wires_by_root = [] {
     return Op::rooted && Algo::root_moves_wires;
   }
 }();
+
+/// A composition that was made for the other kind of rank is refused.
+Result<void> check_side(const Communicator& comm, const std::string& name, bool cpus, bool gpus);
 
 /// Says in one sentence what is wrong with a composition.
 template <class Op, class Algo, class Proto, class T>

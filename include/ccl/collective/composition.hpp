@@ -11,6 +11,7 @@
 #include <ccl/communicator.hpp>
 #include <ccl/connector.hpp>
 #include <ccl/links.hpp>
+#include <ccl/transport/one_side.hpp>
 
 #include <fmt/format.h>
 
@@ -22,7 +23,7 @@
 namespace ccl::detail {
 
 /// What every composition has: the links, shared by all copies.
-template <class Op, class Algo, class Proto>
+template <class Op, class Algo, class Proto, Sides sides>
 class Composition {
  public:
   /// The numbers that this composition runs with.
@@ -42,6 +43,7 @@ class Composition {
   static Result<std::shared_ptr<Links>> make_links(const Communicator& comm,
                                                    std::optional<Plan> plan) {
     CCL_CHECK(check_ready(comm));
+    CCL_CHECK(check_side(comm, name_with<T>(), sides.cpus, sides.gpus));
     if (plan) CCL_CHECK(check_plan(comm, *plan));
     const auto may = may_compose(Op::name, Algo::name, Proto::name);
     if constexpr (OverPeers<Algo>) {
@@ -63,22 +65,32 @@ class Composition {
       return launch_over_peers<Op, Algo, Proto>(*links_, info, reduction, input, output, layout,
                                                 stream);
     } else {
-      enroll<WireKernels<Op, Algo, Proto, R>>();
       if (stream.recorder() != nullptr) {
-        stream.recorder()->call = std::make_unique<WireCall<Op, Algo, Proto, R>>(
-            links_, info, reduction, input, output, layout, root);
-        return {};
+        if constexpr (sides.cpus) {
+          stream.recorder()->call = std::make_unique<WireCall<Op, Algo, Proto, R>>(
+              links_, info, reduction, input, output, layout, root);
+          return {};
+        }
+        return fail(Errc::not_supported,
+                    "a group takes no composition for GPUs only (ForGpus, as in "
+                    "the lists of Auto); name its algorithm and protocol");
       }
-      if (links_->on_device()) {
-        return launch_on_device<Op, Algo, Proto>(*links_, info, reduction, input, output, layout,
-                                                 root, stream);
+      if constexpr (sides.gpus) {
+        enroll<WireKernels<Op, Algo, Proto, R>>();
+        if (links_->on_device()) {
+          return launch_on_device<Op, Algo, Proto>(*links_, info, reduction, input, output, layout,
+                                                   root, stream);
+        }
       }
-      return queue_on_host(
-          *links_, stream,
-          [links = links_, info = links_->noted(info), reduction, input, output, layout, root] {
-            return run_on_host<Op, Algo, Proto>(*links, info, reduction, input, output, layout,
-                                                root);
-          });
+      if constexpr (sides.cpus) {
+        return queue_on_host(
+            *links_, stream,
+            [links = links_, info = links_->noted(info), reduction, input, output, layout, root] {
+              return run_on_host<Op, Algo, Proto>(*links, info, reduction, input, output, layout,
+                                                  root);
+            });
+      }
+      return fail(links_->no_device_code());  // not reached: `make_links` refused
     }
   }
 

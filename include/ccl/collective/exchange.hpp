@@ -5,6 +5,7 @@
 #include <ccl/device_code.hpp>
 #include <ccl/host_stream.hpp>
 #include <ccl/links.hpp>
+#include <ccl/transport/one_side.hpp>
 
 #include <algorithm>
 #include <memory>
@@ -104,20 +105,30 @@ Result<void> exchange_on_device(Links& links, const CallInfo& info, const Messag
 }
 
 /// On whichever the communicator is on.
-template <class Op, class Algo, class Proto>
+template <class Op, class Algo, class Proto, Sides sides>
 Result<void> exchange(const std::shared_ptr<Links>& links, const CallInfo& info, MessageTable table,
                       Stream stream) {
-  enroll<ExchangeKernels<Algo, Proto>>();
   if (stream.recorder() != nullptr) {
-    using Call = ExchangeCall<Op, Algo, Proto>;
-    stream.recorder()->call = std::make_unique<Call>(links, info, std::move(table));
-    return {};
+    if constexpr (sides.cpus) {
+      using Call = ExchangeCall<Op, Algo, Proto>;
+      stream.recorder()->call = std::make_unique<Call>(links, info, std::move(table));
+      return {};
+    }
+    return fail(Errc::not_supported,
+                "a group takes no composition for GPUs only (ForGpus, as in "
+                "the lists of Auto); name its algorithm and protocol");
   }
-  if (links->on_device()) return exchange_on_device<Algo, Proto>(*links, info, table, stream);
-  return queue_on_host(*links, stream,
-                       [links, info = links->noted(info), table = std::move(table)] {
-                         return exchange_on_host<Op, Algo, Proto>(*links, info, table);
-                       });
+  if constexpr (sides.gpus) {
+    enroll<ExchangeKernels<Algo, Proto>>();
+    if (links->on_device()) return exchange_on_device<Algo, Proto>(*links, info, table, stream);
+  }
+  if constexpr (sides.cpus) {
+    return queue_on_host(*links, stream,
+                         [links, info = links->noted(info), table = std::move(table)] {
+                           return exchange_on_host<Op, Algo, Proto>(*links, info, table);
+                         });
+  }
+  return fail(links->no_device_code());  // not reached: creation was refused
 }
 
 }  // namespace ccl::detail

@@ -24,7 +24,11 @@ struct PeersOfSeats {
 /// not connected yet. Collective then; `so_far` as for `Links::connect`.
 template <class Op, class Algo>
 Result<void> connect_seats(Links& links, int root, const Result<void>& so_far = {}) {
-  links.seats_for(root, !Op::rooted);
+  constexpr bool one_tree = [] {
+    if constexpr (requires { Algo::one_tree; }) return Algo::one_tree;
+    return false;
+  }();
+  links.seats_for(root, !Op::rooted && !one_tree);
   if (links.connected(root)) return {};
   PeersOfSeats seats{links, root};
   for (int c = 0; c < links.plan().channels; ++c) {
