@@ -211,6 +211,7 @@ Result<void> meet(CommState& state, std::unique_ptr<Bootstrap> bootstrap) {
     CCL_CHECK(report_on_signal(state.weak_from_this()));
   }
   CCL_CHECK(check_devices(state));
+  CCL_CHECK(arrange_ranks(state));
   log_info(LogPart::init, "communicator {} of {} ranks is up", state.config.name, state.ranks);
   return {};
 }
@@ -309,6 +310,12 @@ int Communicator::device() const {
 }
 const std::string& Communicator::name() const {
   return state_->config.name;
+}
+int Communicator::ring_count() const {
+  return state_->arrangement.ring_count();
+}
+const std::vector<int>& Communicator::ring(int channel) const {
+  return state_->arrangement.ring(channel);
 }
 const PeerInfo& Communicator::peer(int rank) const {
   return state_->peers[rank];

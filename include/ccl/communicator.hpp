@@ -63,6 +63,11 @@ class Communicator {
   /// What rank `rank` said of itself. Only of a communicator whose creation has ended.
   const PeerInfo& peer(int rank) const;
 
+  /// Different rings that the topology gave; channels take them in turn.
+  int ring_count() const;
+  /// All ranks in the order of a ring: those of a host stand together, however ranks are numbered.
+  const std::vector<int>& ring(int channel) const;
+
   /// The ranks of one `color` become a communicator, ordered by `key`, then by rank. Collective. A
   /// negative color takes no part and gets nothing.
   Result<std::optional<Communicator>> split(int color, int key, Config config = {}) const;

@@ -39,12 +39,17 @@ class Links : public std::enable_shared_from_this<Links> {
                                                std::string name);
   ~Links();
 
+  /// A peer, and the channel that reaches it.
+  struct Peer {
+    int rank, channel;
+  };
   /// Memory of the wires into this rank, where they stand on its GPU.
   Result<void> reserve();
-  /// Connects what of these is not connected yet. Collective: all ranks call it, with their ends of
-  /// the same edges, and it succeeds on all or fails on all. `so_far` is what this rank has
-  /// prepared.
-  Result<void> connect(const std::vector<int>& from, const std::vector<int>& to,
+  /// Connects what of these is not connected yet; between two ranks, wires of
+  /// all channels that are wanted are made at once, and never again. Collective: all ranks call it,
+  /// with their ends of the same edges, and it succeeds on all or fails on all. `so_far` is what
+  /// this rank has prepared.
+  Result<void> connect(const std::vector<Peer>& from, const std::vector<Peer>& to,
                        const Result<void>& so_far = {});
   /// Collective: an error of one rank becomes an error of all, that names it.
   Result<void> all_agree(const Result<void>& mine);
@@ -123,8 +128,9 @@ class Links : public std::enable_shared_from_this<Links> {
  private:
   Links(const Communicator& comm, const Connector& connector, std::string name);
   Result<void> upload();
+  void take_rings();
   /// Takes one made connection, of wires from `sender` to `receiver`.
-  void own(Connection connection, int sender, int receiver);
+  void own(Connection connection, int sender, int receiver, const std::vector<int>& channels);
   /// Of the slots of all wires into this rank.
   Index bytes_of(const Plan& plan) const {
     return plan.slot_bytes * plan.slot_count * plan.channels * fan_;

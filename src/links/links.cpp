@@ -2,7 +2,6 @@
 #include <ccl/links.hpp>
 
 #include <algorithm>
-#include <numeric>
 
 #include "comm_state.hpp"
 #include "links/on_device.hpp"
@@ -93,9 +92,7 @@ Result<std::shared_ptr<Links>> Links::create(const Communicator& comm, const Res
 
   links->in_.resize(std::size_t(ranks) * plan.channels);
   links->out_.resize(links->in_.size());
-  links->order_.resize(ranks);
-  std::iota(links->order_.begin(), links->order_.end(), 0);
-  links->rings_.assign(plan.channels, RingSeat{comm.rank(), ranks, links->order_.data()});
+  links->take_rings();
   links->trees_.resize(plan.channels);
   links->connected_.resize(ranks);
   links->watch_ = {reinterpret_cast<const Word*>(&state.status.word()), &links->gave_up_,
@@ -110,6 +107,22 @@ Result<std::shared_ptr<Links>> Links::create(const Communicator& comm, const Res
   const std::lock_guard lock{state.links_mutex};
   state.links.push_back(links.get());
   return links;
+}
+
+/// Channels take the rings of the topology in turn.
+void Links::take_rings() {
+  const topo::Arrangement& arrangement = comm_.state()->arrangement;
+  const int ranks = comm_.ranks(), ways = std::min(arrangement.ring_count(), plan_.channels);
+  std::vector<int> places;
+  order_.reserve(std::size_t(ways) * ranks);
+  for (int way = 0; way < ways; ++way) {
+    const std::vector<int>& ring = arrangement.ring(way);
+    places.push_back(int(std::find(ring.begin(), ring.end(), comm_.rank()) - ring.begin()));
+    order_.insert(order_.end(), ring.begin(), ring.end());
+  }
+  for (int c = 0; c < plan_.channels; ++c) {
+    rings_.push_back({places[std::size_t(c % ways)], ranks, order_.data() + c % ways * ranks});
+  }
 }
 
 }  // namespace ccl::detail
