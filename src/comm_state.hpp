@@ -20,6 +20,7 @@
 
 namespace ccl::detail {
 
+class Doors;
 class Links;
 
 constexpr double report_limit_s = 2;  // for ranks to answer who asks for a report
@@ -42,6 +43,7 @@ struct CommState : std::enable_shared_from_this<CommState> {
   ProxyEngine proxy;
   std::shared_ptr<Gpu> gpu;         // null on a CPU rank
   std::unique_ptr<GpuOrder> order;  // of its launches
+  std::shared_ptr<Doors> doors;     // null until a composition wants them
   int ranks_on_gpu = 1;             // of this communicator
   topo::Arrangement arrangement;    // of all ranks into rings and trees
   bool check = false;

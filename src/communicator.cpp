@@ -11,6 +11,7 @@
 
 #include "comm_state.hpp"
 #include "gpu/devices.hpp"
+#include "links/doors.hpp"
 #include "report_signal.hpp"
 
 namespace ccl {
@@ -22,6 +23,7 @@ CommState::~CommState() {
   if (!gpu) return;
   status.set({Errc::aborted, "the communicator was destroyed"});  // ends kernels that wait
   order->drain();
+  doors.reset();
   status.copy_to(nullptr);
 }
 

@@ -10,6 +10,9 @@
 #include <ccl/cuda_executor.cuh>
 #include <ccl/device_code.hpp>
 #include <ccl/group.hpp>
+#include <ccl/proto/direct_exchange.hpp>
+#include <ccl/proto/exchange_body.hpp>
+#include <ccl/proto/packet_exchange.hpp>
 #include <ccl/proto/peer_prims.hpp>
 
 #include <algorithm>
@@ -203,6 +206,89 @@ struct Enrolled<ExchangeKernels<Algo, Proto>> {
   static inline const bool once = [] {
     ExchangeKernels<Algo, Proto>::launch = &launch;
     ExchangeKernels<Algo, Proto>::load = &load;
+    return true;
+  }();
+};
+
+/// Plain stores: a block for each ring, as long as there are multiprocessors.
+template <class Algo, class Proto>
+struct PeerExchangeShape {
+  using Group = BlockLanes<512>;
+  using Body = PeerExchangeBody<Algo, DirectExchange>;
+
+  static cudaError_t launch(PeerExchangeWork& work, const DeviceTarget& target) {
+    Index rings = 0;
+    for (int p = 0; p < work.peers.ranks; ++p) {
+      for (const Message& m : {work.out[p], work.in[p]}) {
+        rings += Rings::used(m.bytes, work.most_rings);
+      }
+    }
+    const Index most =
+        target.most_blocks < work.state.count ? target.most_blocks : work.state.count;
+    work.channels = work.crews = int(rings < 1 ? 1 : rings < most ? rings : most);
+    Body::template prepare<Group>(work);
+    return CudaExecutor::launch<Group, Body>(work, {work.channels, work.crews, target.early},
+                                             target.stream);
+  }
+  static Index most_bytes(const PeerView&) { return Index{1} << 46; }
+  static cudaError_t load() { return CudaExecutor::load<Group, Body>(); }
+};
+
+/// Packets: a warp for each tile, on as many multiprocessors as there are.
+template <class Algo, class Proto>
+requires(Proto::carries_flags) struct PeerExchangeShape<Algo, Proto> {
+  template <int Align>
+  using Exchange = PacketExchange<WarpLanes, Proto, Align>;
+  template <int Align>
+  using Body = PeerExchangeBody<Algo, Exchange<Align>::template Over>;
+
+  static cudaError_t launch(PeerExchangeWork& work, const DeviceTarget& target) {
+    Word bits = 16;
+    for (int p = 0; p < work.peers.ranks; ++p) {
+      for (const Message& m : {work.out[p], work.in[p]}) {
+        if (m.bytes > 0) bits |= reinterpret_cast<cuda::std::uintptr_t>(m.data) | Word(m.bytes);
+      }
+    }
+    return bits % 16 == 0 ? launch_aligned<16>(work, target) : launch_aligned<1>(work, target);
+  }
+  template <int Align>
+  static cudaError_t launch_aligned(PeerExchangeWork& work, const DeviceTarget& target) {
+    constexpr Index most_warps = Body<Align>::max_lanes / WarpLanes::width;
+    const Index out = Exchange<Align>::tiles(work.out, work.peers.ranks);
+    const Index in = Exchange<Align>::tiles(work.in, work.peers.ranks);
+    const Index tiles = out > in ? out : in;
+    Index blocks = target.most_blocks < work.state.count ? target.most_blocks : work.state.count;
+    if (tiles < blocks) blocks = tiles;
+    Index warps = div_up(tiles, blocks);
+    warps = warps < most_warps ? warps : most_warps;
+    work.crews = int(blocks);
+    work.channels = int(blocks * warps);
+    Body<Align>::template prepare<WarpLanes>(work);
+    return CudaExecutor::launch<WarpLanes, Body<Align>>(
+        work, {work.channels, work.crews, target.early}, target.stream);
+  }
+  static Index most_bytes(const PeerView& peers) { return Exchange<1>::most_bytes(peers); }
+  static cudaError_t load() {
+    const cudaError_t e = CudaExecutor::load<WarpLanes, Body<16>>();
+    return e != cudaSuccess ? e : CudaExecutor::load<WarpLanes, Body<1>>();
+  }
+};
+
+template <class Algo, class Proto>
+struct Enrolled<PeerExchangeKernels<Algo, Proto>> {
+  using Kernels = PeerExchangeKernels<Algo, Proto>;
+  using Shape = PeerExchangeShape<Algo, Proto>;
+  static int launch(const PeerExchangeWork& how, const DeviceTarget& target) {
+    return on_device(target.device, [&] {
+      PeerExchangeWork work = how;
+      return Shape::launch(work, target);
+    });
+  }
+  static int load(int device) { return on_device(device, &Shape::load); }
+  static inline const bool once = [] {
+    Kernels::launch = &launch;
+    Kernels::load = &load;
+    Kernels::most_bytes = &Shape::most_bytes;
     return true;
   }();
 };

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <ccl/algo/bruck.hpp>
+#include <ccl/algo/direct.hpp>
 #include <ccl/algo/doubling.hpp>
 #include <ccl/algo/one_shot.hpp>
 #include <ccl/algo/ops.hpp>
@@ -13,6 +14,7 @@
 #include <ccl/collective/checks.hpp>
 #include <ccl/collective/composition.hpp>
 #include <ccl/collective/exchange.hpp>
+#include <ccl/collective/peer_exchange.hpp>
 #include <ccl/communicator.hpp>
 #include <ccl/host_stream.hpp>
 #include <ccl/reduction.hpp>
@@ -74,7 +76,7 @@ class Collective : public detail::Composition<Op, Algo, Proto, detail::sides_of<
     const auto info = detail::call_info<T, void>(Op::name, count, -1);
     const auto& comm = this->links_->comm();
     if (comm.ranks() == 1) return move_alone(send, recv, bytes, stream);
-    if constexpr (cuda::std::same_as<Algo, Pairwise>) {
+    if constexpr (detail::Exchanges<Op, Algo>) {
       Table table{comm.ranks()};
       for (int p = 0; p < comm.ranks(); ++p) {
         table.send(p, send, bytes);
@@ -96,7 +98,7 @@ class Collective : public detail::Composition<Op, Algo, Proto, detail::sides_of<
     CCL_CHECK(check(recv, count, sizeof(T), "recv"));
     const auto info = detail::call_info<T, void>(Op::name, count, root);
     if (comm.ranks() == 1) return move_alone(send, recv, bytes, stream);
-    if constexpr (cuda::std::same_as<Algo, Pairwise>) {
+    if constexpr (detail::Exchanges<Op, Algo>) {
       Table table{comm.ranks()};
       for (int p = 0; root == comm.rank() && p < comm.ranks(); ++p) table.send(p, send, bytes);
       table.recv(root, recv, bytes);
@@ -115,7 +117,7 @@ class Collective : public detail::Composition<Op, Algo, Proto, detail::sides_of<
     CCL_CHECK(check(send, times_ranks(count), sizeof(T), "send"));
     CCL_CHECK(check(recv, times_ranks(count), sizeof(T), "recv"));
     CCL_CHECK(check_apart(send, recv, times_ranks(bytes)));
-    if constexpr (detail::OverPeers<Algo>) {
+    if constexpr (!detail::Exchanges<Op, Algo>) {
       if (comm.ranks() == 1) return move_alone(send, recv, bytes, stream);
       return this->launch(detail::call_info<T, void>(Op::name, count, -1), Bytes{}, send, recv,
                           {bytes, bytes, bytes, false}, 0, stream);
@@ -307,8 +309,12 @@ class Collective : public detail::Composition<Op, Algo, Proto, detail::sides_of<
   }
 
   Result<void> exchange(const detail::CallInfo& info, Table table, Stream stream) const {
-    return detail::exchange<Op, Algo, Proto, detail::sides_of<Transport>()>(
-        this->links_, info, std::move(table), stream);
+    if constexpr (detail::OverPeers<Algo>) {
+      return detail::exchange_over_peers<Op, Algo, Proto>(this->links_, info, table, stream);
+    } else {
+      return detail::exchange<Op, Algo, Proto, detail::sides_of<Transport>()>(
+          this->links_, info, std::move(table), stream);
+    }
   }
 };
 

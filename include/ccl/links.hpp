@@ -88,7 +88,16 @@ class Links : public std::enable_shared_from_this<Links> {
   Result<void> map_peers(const Result<void>& so_far);
   const PeerView& peers() const { return peers_; }
   const Epoch& epoch() const { return epoch_; }
+  /// The same memory as that of `epoch`: a composition uses one of the two.
+  const Epoch& exchange_state() const { return epoch_; }
   const Watch& watch() const { return watch_; }
+  /// Lets ranks map the buffers that they give to this composition. Collective; on a GPU.
+  Result<void> open_doors();
+  /// Where peers find the memory of a message to this rank; 0 where they cannot map it. From then
+  /// on they try.
+  Word door(const Message& message);
+  /// What this rank has mapped of its peers, on the device; null without doors.
+  const Word* door_table() const;
   Error no_peer_view() const;
   /// Whether the wires that `root` needs are there.
   bool connected(int root) const { return connected_[root]; }

@@ -213,7 +213,8 @@ IbTrouble explain(ibv_wc_status status) {
       return {"IBV_WC_REM_ACCESS_ERR", "the other end does not allow the access",
               "its memory is gone or its key is wrong: see its log", false};
     case IBV_WC_REM_INV_REQ_ERR:
-      return {"IBV_WC_REM_INV_REQ_ERR", "the other end refused the request", "see its log", false};
+      return {"IBV_WC_REM_INV_REQ_ERR", "the other end refused the request", "see its log",
+              true};  // software RDMA says so when packets were lost
     case IBV_WC_REM_OP_ERR:
       return {"IBV_WC_REM_OP_ERR", "the other end could not do it", "see its log", true};
     case IBV_WC_LOC_PROT_ERR:

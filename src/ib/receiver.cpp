@@ -148,12 +148,9 @@ class IbReceiver final : public IbTask {
     const std::size_t p = completion.wr_id >> 48;
     if (p >= pairs_.size()) return;
     Pair& pair = pairs_[p];
+    --posted_receives_[p];
     if (completion.status != IBV_WC_SUCCESS) {
-      if (draining_) {
-        ++flushed_;
-      } else {
-        trouble(pair, completion, fmt::format("the receive of step {}", low));
-      }
+      if (!draining_) trouble(pair, completion, fmt::format("the receive of step {}", low));
       return;
     }
     Channel& channel = channels_[std::size_t(pair.channel)];
@@ -177,12 +174,9 @@ class IbReceiver final : public IbTask {
       ++channel.received;
     }
     steps_ += channel.received - before;
+    advanced_ = advanced_ || channel.received != before;
     // Its place in the queue goes to the step that comes there next, before that slot is offered.
-    if (draining_) {
-      ++flushed_;
-    } else {
-      receive(p, low + slots);
-    }
+    if (!draining_) receive(p, low + slots);
     if (channel.received != before)
       HostMemory::store_release(channel.wire.posted, channel.received);
   }
@@ -192,7 +186,10 @@ class IbReceiver final : public IbTask {
     ibv_recv_wr request{}, *bad = nullptr;
     request.wr_id = Word(p) << 48 | step;
     const int code = ibv_post_recv(pairs_[p].qp->get(), &request, &bad);
-    if (code == 0) return;
+    if (code == 0) {
+      ++posted_receives_[p];
+      return;
+    }
     trouble(fmt::format("receives from {} cannot be posted on queue pair {} of {} ({})",
                         peer_text(), pairs_[p].qp->number(),
                         ports_[std::size_t(own_port(pairs_[p]))].text(), std::strerror(code)),
@@ -216,15 +213,14 @@ class IbReceiver final : public IbTask {
   /// Whatever arrived before the queue pairs end counts: the sender may have been told so.
   void drain() {
     draining_ = true;
-    flushed_ = 0;
-    std::size_t receives = 0;
-    for (const Pair& pair : pairs_) {
-      pair.qp->stop();
-      receives += posted_receives(channels_[std::size_t(pair.channel)]);
-    }
+    for (const Pair& pair : pairs_) pair.qp->stop();
+    const auto any = [this] {
+      return std::any_of(posted_receives_.begin(), posted_receives_.end(),
+                         [](std::size_t count) { return count > 0; });
+    };
     const auto end = std::chrono::steady_clock::now() + drain_limit;
     ibv_wc done[32];
-    while (flushed_ < receives && std::chrono::steady_clock::now() < end) {
+    while (any() && std::chrono::steady_clock::now() < end) {
       for (const auto& queue : queues_) {
         const int count = queue->poll(done, 32);
         for (int n = 0; n < count; ++n) {
@@ -234,10 +230,6 @@ class IbReceiver final : public IbTask {
     }
     draining_ = false;
   }
-  static std::size_t posted_receives(const Channel& channel) {
-    return std::size_t(channel.wire.slot_count) / (channel.pairs / channel.parts);
-  }
-
   /// Ports of the sender and of ours between which queue pairs of channel `c` go. One card of each,
   /// in turn; several ports of a card side by side.
   std::vector<std::pair<std::uint32_t, std::uint32_t>> paths(
@@ -300,6 +292,7 @@ class IbReceiver final : public IbTask {
     }
     if (again && !pairs_.empty()) drain();
     close_pairs();
+    posted_receives_.clear();
     state_ = State::making;
     set_deadline();
     peers_ports_ = std::move(theirs);
@@ -346,7 +339,8 @@ class IbReceiver final : public IbTask {
         // Its steps from here on, as many as there can be under way.
         const Word group = Word(n / channel.parts), all = Word(groups);
         Word step = channel.received + (group + all - channel.received % all) % all;
-        for (std::size_t k = 0; k < posted_receives(channel); ++k, step += all) {
+        posted_receives_.push_back(std::size_t(slots) / groups);
+        for (std::size_t k = 0; k < posted_receives_.back(); ++k, step += all) {
           ibv_recv_wr request{}, *bad = nullptr;
           request.wr_id = Word(pairs_.size() - 1) << 48 | step;
           if (const int code = ibv_post_recv(pairs_.back().qp->get(), &request, &bad); code != 0) {
@@ -407,7 +401,7 @@ class IbReceiver final : public IbTask {
   std::uint64_t board_ = 0;  // the sender's address of it
   Word steps_ = 0, bytes_ = 0;
   bool draining_ = false;
-  std::size_t flushed_ = 0;  // receives that have ended
+  std::vector<std::size_t> posted_receives_;  // one for each of `pairs_`
 };
 
 }  // namespace

@@ -187,6 +187,7 @@ class IbSender final : public IbTask {
     }
     if (done <= channel.done) return;
     channel.done = done;
+    advanced_ = true;
     HostMemory::store_release(channel.wire.drained, done);
   }
 

@@ -58,10 +58,10 @@ ProxyTask::Progress IbTask::progress(ProxyCounters& counters) {
   if (state_ == State::running) {
     moved = poll();
     if (state_ == State::running && move(counters)) moved = true;
-    moved_ = moved_ || moved;
   }
   if (closing && (finished() || state_ == State::over || !link_->healthy())) {
     if (line_.open() && link_->healthy()) line_.send(IbSay::farewell);
+    if (!link_->healthy()) tell_why(link_->context.status->result().error());
     return Progress::ended;
   }
   if (moved) {
@@ -158,7 +158,7 @@ void IbTask::listen_to_line() {
       const auto code = body.get<std::int32_t>();
       const auto text = body.get_all<char>();
       give_up(code > 0 && code <= int(Errc::internal) ? Errc(code) : Errc::network,
-              fmt::format("{} refused: {}", peer_text(), std::string(text.begin(), text.end())));
+              fmt::format("{} gave up: {}", peer_text(), std::string(text.begin(), text.end())));
       return;
     }
     heard(*message);
@@ -250,7 +250,7 @@ void IbTask::trouble(const std::string& text, bool worth_another_try) {
     }
     return;
   }
-  tries_ = std::exchange(moved_, false) ? 1 : tries_ + 1;
+  tries_ = std::exchange(advanced_, false) ? 1 : tries_ + 1;
   if (!worth_another_try || tries_ > most_tries) {
     give_up(Errc::network, text);
     return;
@@ -268,13 +268,17 @@ void IbTask::give_up(Errc code, std::string what, int os_code) {
   refuse(error);
 }
 
+/// Whoever only sees the line close would take the process for dead.
+void IbTask::tell_why(const Error& error) {
+  if (!line_.open() || line_.broken()) return;
+  IbWriter body;
+  body.put(std::int32_t(error.code));
+  body.put_all(std::vector<char>(error.what.begin(), error.what.end()));
+  line_.send(IbSay::refused, body.body);
+}
+
 void IbTask::refuse(const Error& error) {
-  if (line_.open() && !line_.broken()) {
-    IbWriter body;
-    body.put(std::int32_t(error.code));
-    body.put_all(std::vector<char>(error.what.begin(), error.what.end()));
-    line_.send(IbSay::refused, body.body);
-  }
+  tell_why(error);
   // While `connect` waits, it returns the error.
   const bool tell = !sends() || link_->state() == IbLink::State::works;
   state_ = State::over;

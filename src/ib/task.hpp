@@ -75,6 +75,7 @@ class IbTask : public ProxyTask {
   void give_up(Errc code, std::string what, int os_code = 0);
   void lost(const char* why, int os_code);
   void refuse(const Error& error);
+  void tell_why(const Error& error);
   void set_deadline();
   std::string peer_text() const;
 
@@ -98,8 +99,8 @@ class IbTask : public ProxyTask {
   };
   std::optional<Held> held_;  // trouble among completions: all of them are looked at first, since
   bool in_batch_ = false;     // what has arrived counts, whatever failed beside it
-  bool moved_ = false;        // since the last trouble
-  int tries_ = 0;             // since something moved
+  bool advanced_ = false;     // a step has arrived since the last trouble
+  int tries_ = 0;             // since a step has arrived
   unsigned quiet_ = 0;
   std::chrono::steady_clock::time_point deadline_{};
 };

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "comm_state.hpp"
+#include "links/doors.hpp"
 #include "links/handshake.hpp"
 #include "links/on_device.hpp"
 #include "transport/p2p_mapping.hpp"
@@ -19,11 +20,13 @@ Result<void> Links::map_peers(const Result<void>& so_far) {
   const int me = comm_.rank(), ranks = comm_.ranks();
   const std::size_t half = std::size_t(plan_.slot_bytes);
   epoch_.count = 128;  // blocks of a launch, at most
+  const std::size_t block = 2 * half + PeerView::max_ranks * sizeof(Mail);
   GpuBlock scratch;
   const auto prepare = [&]() -> Result<void> {
     CCL_CHECK(so_far);
-    CCL_TRY(scratch, device_->arena.allocate(2 * half));
-    CCL_TRY(device_->tables, device_->arena.allocate(std::size_t(epoch_.count) * sizeof(Word)));
+    CCL_TRY(scratch, device_->arena.allocate(block));
+    CCL_TRY(device_->tables, device_->arena.allocate(std::size_t(epoch_.count) *
+                                                     PeerExchangeWork::state_words * sizeof(Word)));
     epoch_.copies = reinterpret_cast<Word*>(device_->tables.at());
     return {};
   };
@@ -50,7 +53,7 @@ Result<void> Links::map_peers(const Result<void>& so_far) {
             fmt::format("; {} addresses the memory of every peer: use Ring or Tree", name_);
         return fail(std::move(error));
       }
-      CCL_TRY(mapping, P2pMapping::make(context, edge, scratch, 2 * half));
+      CCL_TRY(mapping, P2pMapping::make(context, edge, scratch, block));
       return mapping.handshake();
     };
     const auto connect = [&, p](const Handshake& theirs) -> Result<void> {
@@ -70,10 +73,30 @@ Result<void> Links::map_peers(const Result<void>& so_far) {
   peers_.half_packets = Index(half / sizeof(Packet));
   peers_.rank = me;
   peers_.ranks = ranks;
-  bytes_ += Index(2 * half);
-  state.used += Index(2 * half);
+  bytes_ += Index(block);
+  state.used += Index(block);
   log_info(LogPart::init, "{}: scratch of {} bytes at every rank, by p2p", name_, 2 * half);
   return {};
+}
+
+Result<void> Links::open_doors() {
+  CommState& state = *comm_.state();
+  const std::lock_guard lock{state.bootstrap_mutex};
+  if (state.doors) return {};
+  auto made = Doors::open(state, number_, name_);
+  if (!made) return fail(state.blame(std::move(made).error()));
+  state.doors = *std::move(made);
+  return {};
+}
+
+Word Links::door(const Message& message) {
+  Doors* const doors = comm_.state()->doors.get();
+  return doors == nullptr || message.bytes == 0 ? 0 : doors->where(message.data, message.bytes);
+}
+
+const Word* Links::door_table() const {
+  const Doors* const doors = comm_.state()->doors.get();
+  return doors == nullptr ? nullptr : doors->table();
 }
 
 }  // namespace ccl::detail

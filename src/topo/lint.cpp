@@ -102,6 +102,20 @@ void lint_graph(const LoadedGraph& machine, std::vector<Remark>& remarks) {
 }
 
 void lint_system(std::vector<Remark>& remarks) {
+  std::string why;
+  const std::vector<SeenGpu> gpus = nvml_gpus(why);
+  for (const SeenGpu& gpu : gpus) {
+    if (!gpu.mig) continue;
+    remarks.push_back({fmt::format("GPU {} is in MIG mode (its instances have no NVLink and no "
+                                   "peer access)",
+                                   gpu.bus_id),
+                       "nvidia-smi -mig 0, if ranks of one job are to share it over NVLink"});
+  }
+  if (gpus.empty() && !entries("/proc/driver/nvidia/gpus").empty()) {
+    remarks.push_back({fmt::format("there are GPUs, but NVML does not tell of them ({})", why),
+                       "give the container the driver's utility libraries "
+                       "(NVIDIA_DRIVER_CAPABILITIES=compute,utility)"});
+  }
   const auto check_limit = [&](int resource, rlim_t wanted, const char* what, const char* flag) {
     rlimit limit{};
     if (getrlimit(static_cast<__rlimit_resource>(resource), &limit) == 0 &&

@@ -50,6 +50,8 @@ struct Captures : Rank {
     for (int r = 0; r < ranks; ++r) sum += value(r + g, i);
     return sum * ranks;
   }
+  cudaGraph_t captured[graphs] = {};
+
   void begin(int g) {
     MUST_CUDA(cudaStreamBeginCapture(streams[g], cudaStreamCaptureModeThreadLocal));
   }
@@ -64,10 +66,14 @@ struct Captures : Rank {
     check(waits == 1 && records == 1 && kernels == 2,
           "%s, graph %d: %d kernels wait %d times for their turn and give it away %d times", how, g,
           kernels, waits, records);
-    MUST_CUDA(cudaGraphInstantiate(&ready[g], graph, 0));
-    MUST_CUDA(cudaGraphDestroy(graph));
+    captured[g] = graph;
   }
   void replay(const char* how) {
+    // Only now: a thread that captures another stream must not instantiate.
+    for (int g = 0; g < graphs; ++g) {
+      MUST_CUDA(cudaGraphInstantiate(&ready[g], captured[g], 0));
+      MUST_CUDA(cudaGraphDestroy(captured[g]));
+    }
     for (int turn = 0; turn < 30; ++turn) {
       for (int g = 0; g < graphs; ++g) {
         // Of its own stream, and of another's: the same on all ranks.

@@ -130,7 +130,9 @@ int main() {
     ::setenv("CCL_MULTI_RANK_GPU_ENABLE", "1", 1);
     ranks = 2;
   }
-  as_threads(ranks, {}, suite);
-  as_processes(ranks, {}, suite);
+  Config config;
+  config.memory_budget_bytes = Index{1} << 30;  // for many compositions at once
+  as_threads(ranks, config, suite);
+  as_processes(ranks, config, suite);
   return result("Groups", gpus);
 }

@@ -19,7 +19,7 @@ using Patterns =
                Pattern<ReduceScatter, OneShot>, Pattern<Reduce, Ring>, Pattern<Reduce, Tree>>;
 using Protocols = std::tuple<Simple, LL, LL128>;
 
-enum Factor { type, functor, pattern, proto, skew, in_place, rough, memory, graph, factors };
+enum Factor { type, functor, pattern, proto, skew, in_place, rough, memory, captured, factors };
 using Levels = std::array<int, factors>;
 constexpr Levels levels{int(std::tuple_size_v<Types>),
                         int(std::tuple_size_v<Functors>),
@@ -29,7 +29,7 @@ constexpr Levels levels{int(std::tuple_size_v<Types>),
                         2,
                         2,   // data that rounds
                         2,   // the scalar of PreMulSum
-                        2};  // eager, captured
+                        2};  // eager, or captured and replayed
 template <int I, class List>
 using At = std::tuple_element_t<size_t(I), List>;
 
@@ -54,8 +54,8 @@ struct Rows {
     level[proto] = (t + t / 3 + 2 * turn) % levels[proto];
     if (peers_only(level[pattern]) && level[proto] == 0) level[proto] = 1 + turn % 2;
     level[skew] = (t / 2 + turn) % 2;
-    level[graph] = (t + turn / 2) % 2;
-    level[in_place] = level[graph] == 0 && (t / 3 + turn) % 2 == 0;
+    level[captured] = (t + turn / 2) % 2;
+    level[in_place] = level[captured] == 0 && (t / 3 + turn) % 2 == 0;
     level[rough] = rounds(t, level[functor]) && (t + turn / 3) % 2 == 0;
     level[memory] = (t + turn) % 2;
     return level;
@@ -73,7 +73,7 @@ struct Rows {
 };
 static_assert(Rows::cover(functor, pattern) && Rows::cover(type, proto) &&
               Rows::cover(functor, proto) && Rows::cover(pattern, proto) &&
-              Rows::cover(pattern, skew) && Rows::cover(pattern, graph) &&
+              Rows::cover(pattern, skew) && Rows::cover(pattern, captured) &&
               Rows::cover(pattern, in_place));
 
 struct TypesSuite : Rank {
@@ -105,12 +105,14 @@ struct TypesSuite : Rank {
       for (Index i = 0; i < all; ++i) how.fill(host.data() + i * how.size, rank, i, at[rough] != 0);
       Buffer<char> in{(all + offset) * how.size, 0}, apart{(n + offset) * how.size, 0};
       char* const from = in.get() + offset * how.size;
-      MUST_CUDA(cudaMemcpy(from, host.data(), size_t(all * how.size), cudaMemcpyHostToDevice));
+      MUST_CUDA(cudaMemcpyAsync(from, host.data(), size_t(all * how.size), cudaMemcpyHostToDevice,
+                                stream));
+      MUST_CUDA(cudaStreamSynchronize(stream));
       const Index mine = scatters ? rank * n : 0;
       char* const to = at[in_place] != 0 ? from + mine * how.size : apart.get() + offset * how.size;
       const int root = int(n % ranks);
       Rank runner{comm, stream};
-      runner.graph = at[graph] != 0;
+      runner.graph = at[captured] != 0;
       runner.go([&] {
         const auto* send = reinterpret_cast<const T*>(from);
         auto* recv = reinterpret_cast<T*>(to);

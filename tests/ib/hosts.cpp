@@ -22,6 +22,7 @@ std::vector<Communicator> world() {
 template <class Proto>
 void every_collective() {
   chosen = detail::connector<IbTransport>();
+  brief = true;
   const auto comms = world();
   const Index largest = 40'003;  // more than the slots of one wire hold
   int cases = run_suite<Ring, Proto>(comms, largest);
@@ -30,6 +31,7 @@ void every_collective() {
   on_all(comms, [](const Communicator& comm) { return comm.finalize(); });
   if (comms[0].rank() == 0) {
     std::printf("%s over ib, %d hosts: %d calls checked\n", Proto::name, comms[0].ranks(), cases);
+    std::fflush(stdout);
   }
 }
 

@@ -14,6 +14,7 @@ struct Pairwise {
   static constexpr const char* name = "Pairwise";
   static constexpr bool reorders = false;
   static constexpr bool root_moves_wires = false;
+  static constexpr bool serves_pairs = true;
   /// Into one rank, at most: what the memory plan reckons with.
   static constexpr int most_wires(int ranks) { return ranks - 1; }
   static constexpr int wires = 2;  // that one channel of a rank works on at once

@@ -21,6 +21,22 @@ concept OverPeers = requires {
   typename Algo::RankCounts;
 };
 
+/// Algorithms over peers' memory that take an operation as messages between any two ranks.
+template <class Op, class Algo>
+concept ExchangesOverPeers = OverPeers<Algo> && requires {
+  requires Algo::template exchanges<Op>;
+};
+/// Operations that an algorithm takes as messages between any two ranks.
+template <class Op, class Algo>
+concept Exchanges = ExchangesOverPeers<Op, Algo> || requires {
+  Algo::serves_pairs;
+};
+
+template <class Algo>
+concept StoresPlainly = requires {
+  requires Algo::stores_plainly;
+};
+
 template <class Algo>
 concept PlansWires = OverPeers<Algo> || requires {
   { Algo::most_wires(2) } -> cuda::std::same_as<int>;
@@ -61,8 +77,11 @@ constexpr bool check_collective() {
   static_assert(!OverPeers<Algo> || offers_peer_view<T>,
                 "ccl: this algorithm addresses its peers' memory, and the transport does not offer "
                 "that; use P2pTransport or DefaultTransport");
-  static_assert(!OverPeers<Algo> || Proto::carries_flags,
+  static_assert(!OverPeers<Algo> || StoresPlainly<Algo> || Proto::carries_flags,
                 "ccl: this algorithm tells by flags that its data has landed; use LL or LL128");
+  static_assert(!StoresPlainly<Algo> || !Proto::carries_flags,
+                "ccl: this algorithm stores data where the user wants it, which leaves no room for "
+                "flags; use Simple");
   return true;
 }
 

@@ -63,7 +63,7 @@ class Composition {
         return {};
       }
       return launch_over_peers<Op, Algo, Proto>(*links_, info, reduction, input, output, layout,
-                                                stream);
+                                                root, stream);
     } else {
       if (stream.recorder() != nullptr) {
         if constexpr (sides.cpus) {
@@ -127,13 +127,16 @@ class Composition {
     CCL_TRY(auto links,
             Links::create(comm, plans, 1, Proto::line_bytes, connector<T>(), name_with<T>()));
     if (comm.ranks() == 1) return links;
+    constexpr bool any_count = ExchangesOverPeers<Op, Algo>;
+    using Counts = cuda::std::conditional_t<any_count, AnyRankCount, typename Algo::RankCounts>;
     const auto prepare = [&]() -> Result<void> {
-      if (comm.device() < 0 || !Algo::RankCounts::has(comm.ranks())) {
+      if (comm.device() < 0 || !Counts::has(comm.ranks())) {
         return fail(links->no_peer_view());
       }
       return load_kernels<Op, Algo, Proto>(*links);
     };
     CCL_CHECK(links->map_peers(prepare()));
+    if (StoresPlainly<Algo>) CCL_CHECK(links->open_doors());
     return links;
   }
 };

@@ -24,6 +24,8 @@ Result<void> load_kernels(const Links& links) {
   }
   using Exchange = ExchangeKernels<Algo, Proto>;
   if (Exchange::load != nullptr) CCL_CHECK(good(Exchange::load(device)));
+  using OverPeers = PeerExchangeKernels<Algo, Proto>;
+  if (OverPeers::load != nullptr) CCL_CHECK(good(OverPeers::load(device)));
   return {};
 }
 
@@ -48,12 +50,13 @@ Result<void> launch_on_device(Links& links, const CallInfo& info, const R& reduc
 
 template <class Op, class Algo, class Proto, class R>
 Result<void> launch_over_peers(Links& links, const CallInfo& info, const R& reduction,
-                               const void* input, void* output, Layout layout, Stream stream) {
+                               const void* input, void* output, Layout layout, int root,
+                               Stream stream) {
   enroll<PeerKernels<Op, Algo, Proto, R>>();
   const auto kernels = PeerKernels<Op, Algo, Proto, R>::launch;
   if (kernels == nullptr) return fail(links.no_device_code());
   if (layout.count == 0) return links.ready();  // flags of no tile could tell of the launch
-  layout.split = layout.split && Algo::splits;
+  layout.split = (layout.split || Op::rooted) && Algo::splits;
   const std::lock_guard lock{links.mutex()};
   CCL_TRY(const DeviceTarget target, links.begin_on_device(info, stream));
   PeerWork<R> work{reduction};
@@ -63,6 +66,7 @@ Result<void> launch_over_peers(Links& links, const CallInfo& info, const R& redu
   work.input = input;
   work.output = output;
   work.layout = layout;
+  work.root = root;
   return links.finish_on_device(kernels(work, target), stream);
 }
 

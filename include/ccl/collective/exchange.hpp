@@ -56,6 +56,16 @@ Result<void> exchange_on_host(Links& links, const CallInfo& info, const MessageT
   return links.finish();
 }
 
+/// In a communicator of one rank: its messages to itself.
+inline Result<void> exchange_alone_on_device(Links& links, const MessageTable& table,
+                                             Stream stream) {
+  const auto& from = table.sends[0];
+  const auto& to = table.recvs[0];
+  for (std::size_t m = 0; m < from.size() && m < to.size(); ++m) {
+    CCL_CHECK(links.copy(to[m].data, from[m].data, std::min(from[m].bytes, to[m].bytes), stream));
+  }
+  return {};
+}
 /// An exchange that a group makes.
 template <class Op, class Algo, class Proto>
 class ExchangeCall final : public RecordedCall {
@@ -72,14 +82,7 @@ template <class Algo, class Proto>
 Result<void> exchange_on_device(Links& links, const CallInfo& info, const MessageTable& table,
                                 Stream stream) {
   const auto& comm = links.comm();
-  if (comm.ranks() == 1) {
-    const auto& from = table.sends[0];
-    const auto& to = table.recvs[0];
-    for (std::size_t m = 0; m < from.size() && m < to.size(); ++m) {
-      CCL_CHECK(links.copy(to[m].data, from[m].data, std::min(from[m].bytes, to[m].bytes), stream));
-    }
-    return {};
-  }
+  if (comm.ranks() == 1) return exchange_alone_on_device(links, table, stream);
   const auto kernel = ExchangeKernels<Algo, Proto>::launch;
   if (kernel == nullptr) return fail(links.no_device_code());
   const std::lock_guard lock{links.mutex()};
