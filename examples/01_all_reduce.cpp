@@ -3,11 +3,9 @@
 #include <cstdio>
 #include <vector>
 
-using SumRing = ccl::Collective<ccl::AllReduce, ccl::Ring, ccl::Simple, ccl::DefaultTransport>;
-
 ccl::Result<void> run() {
   CCL_TRY(const auto comm, ccl::Communicator::from_env());  // mpirun, torchrun, srun, or alone
-  CCL_TRY(const auto all_reduce, SumRing::create(comm));
+  CCL_TRY(const auto all_reduce, ccl::Collective<ccl::AllReduce>::create(comm));
   std::vector<float> data(1000, float(comm.rank() + 1));
   CCL_CHECK(all_reduce(data.data(), data.data(), 1000, ccl::Sum{}));
   std::printf("rank %d of %d: the sum is %g\n", comm.rank(), comm.ranks(), data[999]);

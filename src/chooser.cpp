@@ -243,7 +243,8 @@ Result<Chooser> Chooser::create(const Communicator& comm, const Question& questi
     }
   }
 
-  TuningCase where{
+  TuningCase& where = made.where_;
+  where = {
       made.op_, state.ranks, 1, std::string{name(made.path_)}, 0, state.bounds.most.value_or(0)};
   std::set<std::uint64_t> hosts;
   for (const PeerInfo& peer : state.peers) {

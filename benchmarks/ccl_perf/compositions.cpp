@@ -6,6 +6,47 @@
 
 namespace ccl::perf {
 
+Result<const Compositions::Chooser*> Compositions::chooser(const Choice& choice) {
+  const auto key = choice.name();
+  if (const auto found = choosers_.find(key); found != choosers_.end()) return &found->second;
+  const bool pinned = choice.algo != "auto" || choice.proto != "auto";
+  std::vector<Choice> names;
+  std::vector<detail::CandidateFacts> facts;
+  for (const Entry& entry : all_entries()) {
+    if (entry.op != options_.op || (choice.algo != "auto" && entry.algo != choice.algo) ||
+        (choice.proto != "auto" && entry.proto != choice.proto)) {
+      continue;
+    }
+    const EntryFacts of = entry.facts();
+    if (!of.is_default && !pinned) continue;
+    names.push_back({std::string{entry.algo}, std::string{entry.proto}});
+    facts.push_back(of.facts);
+    if (pinned) {  // whoever asks for it gets it
+      facts.back().on_cpus = facts.back().mover == detail::Mover::wires;
+      facts.back().on_gpus = runs_on_gpus(names.back());
+    }
+  }
+  const bool by_message = options_.op == "send_recv" || options_.op == "all_to_all_v";
+  const bool reduces = options_.op.find("reduce") != std::string::npos;
+  CCL_TRY(auto made,
+          detail::Chooser::create(comm_, {options_.op.c_str(), facts, false, reduces, by_message}));
+  return &choosers_.emplace(key, Chooser{std::move(names), std::move(made)}).first->second;
+}
+
+Result<Choice> Compositions::settle(const Choice& choice, Index bytes, RedOp redop) {
+  if (!choice.is_open()) return choice;
+  CCL_TRY(const Chooser* const by, chooser(choice));
+  const detail::Demands demands{redop == RedOp::avg || redop == RedOp::mulsum, false};
+  const int at = by->chooser.pick(bytes, demands);
+  if (at < 0) return fail(by->chooser.none_meets(demands));
+  return by->names[std::size_t(at)];
+}
+
+Result<TuningCase> Compositions::tuning_case() {
+  CCL_TRY(const Chooser* const by, chooser({"auto", "auto"}));
+  return by->chooser.tuning_case();
+}
+
 Result<const Runner*> Compositions::get(const Choice& choice) {
   const auto key = choice.name();
   if (const auto found = made_.find(key); found != made_.end()) return found->second.get();

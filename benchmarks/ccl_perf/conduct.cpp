@@ -9,6 +9,7 @@
 #include "cases.hpp"
 #include "group.hpp"
 #include "report.hpp"
+#include "tune.hpp"
 
 namespace ccl::perf {
 namespace {
@@ -49,6 +50,7 @@ class Conductor {
     }
   }
 
+  const TuningCase& where() const { return where_; }
   /// False: something failed.
   bool run() {
     const double begin = now_s();
@@ -60,8 +62,7 @@ class Conductor {
         for (const Index bytes : sizes(options_)) {
           std::vector<Choice> now = listed;
           if (now.empty()) {
-            now = {choose({options_.op, bytes, ranks_, redop, options_.algo, options_.proto,
-                           options_.transport, Device::cuda})};
+            now = {{options_.algo, options_.proto}};  // the ranks settle it
           }
           for (const Choice& choice : now) {
             if (now.size() > 1 && !(takes(choice, redop) && runs_on_gpus(choice))) continue;
@@ -211,6 +212,13 @@ class Conductor {
     if (!team.mode.nccl) {
       row.composition = replies[0].label;
       row.plan = replies[0].plan;
+      row.ctas = options_.ctas.front();
+      where_ = {options_.op,
+                ranks_,
+                replies[0].hosts,
+                replies[0].path,
+                replies[0].compute_capability,
+                options_.ctas.front()};
     }
     return amount(call_s);
   }
@@ -281,6 +289,7 @@ class Conductor {
   std::string nccl_library_;
   Report& report_;
   std::vector<Team> teams_;
+  TuningCase where_;
 };
 
 std::string cuda_version(int version) {
@@ -339,7 +348,23 @@ int conduct(const Options& options) {
     machine.nccl_library = library;
   }
   Report report{options, ranks, true, &machine};
-  const bool well = Conductor{options, ranks, library, report}.run();
+  bool well = true;
+  for (const int ctas : options.ctas) {
+    Options limited = options;
+    limited.ctas = {ctas};
+    if (options.ctas.size() > 1 || ctas != 0) {
+      report.remark(ctas == 0 ? "no limit on blocks" : fmt::format("at most {} blocks", ctas));
+    }
+    Conductor conductor{limited, ranks, library, report};
+    well = conductor.run() && well;
+    if (options.tune.empty()) continue;
+    std::vector<Row> rows;
+    for (const Row& row : report.rows()) {
+      if (row.ctas == ctas) rows.push_back(row);
+    }
+    const auto written = write_tuning(options, conductor.where(), machine.model, rows);
+    if (!written) return refuse(written.error().what);
+  }
   return report.finish() && well ? 0 : 1;
 }
 

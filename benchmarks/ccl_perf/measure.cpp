@@ -10,9 +10,10 @@
 
 #include "cases.hpp"
 #include "compositions.hpp"
+#include "listing.hpp"
 #include "report.hpp"
 #include "rival.hpp"
-#include "rule.hpp"
+#include "tune.hpp"
 #include "verify.hpp"
 
 namespace ccl::perf {
@@ -200,8 +201,9 @@ Result<int> measure(const Communicator& comm, const Options& options) {
       for (const Index bytes : all_sizes) {
         std::vector<Choice> now = listed;
         if (now.empty()) {
-          now = {choose({options.op, bytes, comm.ranks(), redop, options.algo, options.proto,
-                         options.transport})};
+          CCL_TRY(const Choice chosen,
+                  compositions.settle({options.algo, options.proto}, bytes, redop));
+          now = {chosen};
         }
         for (const Choice& choice : now) {
           if (now.size() > 1 && !takes(choice, redop)) continue;
@@ -224,6 +226,10 @@ Result<int> measure(const Communicator& comm, const Options& options) {
         }
       }
     }
+  }
+  if (!options.tune.empty()) {
+    CCL_TRY(const TuningCase where, compositions.tuning_case());
+    if (comm.rank() == 0) CCL_CHECK(write_tuning(options, where, processor(), report.rows()));
   }
   return report.finish() && !has_wrong ? 0 : 1;
 }

@@ -112,6 +112,20 @@ std::vector<std::string> parse_modes(const std::string& text) {
   return modes;
 }
 
+std::vector<int> parse_ctas(const std::string& text) {
+  std::vector<int> ctas;
+  std::istringstream words{text.empty() ? "all" : text};
+  for (std::string word; std::getline(words, word, ',');) {
+    char* end = nullptr;
+    const long number = word == "all" ? 0 : std::strtol(word.c_str(), &end, 10);
+    if (word != "all" && (end == word.c_str() || *end != 0 || number < 1 || number > 4096)) {
+      refuse(fmt::format("--ctas cannot be {}; write numbers and \"all\", as 4,8,16,all", text));
+    }
+    ctas.push_back(int(number));
+  }
+  return ctas;
+}
+
 /// Only where nothing else says, the machine is asked.
 Device settle_device(const Options& options, const std::string& given, bool threads) {
   if (given == "cpu" || options.compare == "mpi") return Device::cpu;
@@ -140,7 +154,7 @@ Device settle_device(const Options& options, const std::string& given, bool thre
 Options parse_options(int argc, char** argv) {
   Options options;
   std::string begin = "8", end = "64M", type = "float", redop = "sum", compare, device = "auto",
-              modes;
+              modes, ctas;
   std::string slot_bytes = "0";
   bool threads = false, processes = false;
 
@@ -186,6 +200,10 @@ Options parse_options(int argc, char** argv) {
   app.add_option("-c,--check", options.check, "1: check every element")->capture_default_str();
   app.add_flag("--inplace", options.in_place, "send and receive buffers are one");
   app.add_option("--json", options.json, "file for the results");
+  app.add_option("--tune", options.tune,
+                 "measure all compositions, and write the table that CCL_TUNE_FILE names");
+  app.add_option("--ctas", ctas,
+                 "GPUs: most blocks of a collective, as 4,8,16,all: a table for each");
   app.add_option("--compare", compare,
                  "mpi or nccl: time its collective in turn with ccl's on the same ranks or GPUs")
       ->check(CLI::IsMember({"mpi", "nccl"}));
@@ -222,6 +240,8 @@ Options parse_options(int argc, char** argv) {
   options.algo = find_name(algos, options.algo, "algorithm of this collective");
   options.proto = find_name(protos, options.proto, "protocol");
 
+  if (!options.tune.empty()) options.algo = options.proto = "all";
+  options.ctas = parse_ctas(ctas);
   options.begin = parse_bytes(begin, "-b");
   options.end = parse_bytes(end, "-e");
   options.slot_bytes = parse_bytes(slot_bytes, "--slot-bytes");
@@ -263,6 +283,7 @@ Options parse_options(int argc, char** argv) {
     if (compare == "mpi") refuse("--compare mpi times CPU ranks; add --device cpu");
   } else {
     if (compare == "nccl") refuse("--compare nccl needs GPUs (there are none, or --device cpu)");
+    if (options.ctas != std::vector<int>{0}) refuse("--ctas needs GPUs (see CCL_MAX_CTAS)");
     if (options.graph != 0) refuse("--graph needs GPUs (there are none, or --device cpu)");
     if ((threads || processes) && options.ranks == 0) {
       refuse("--threads and --procs need --ranks, the number to start");

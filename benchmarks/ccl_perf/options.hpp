@@ -34,8 +34,10 @@ struct Options {
   std::string algo = "auto", proto = "auto";
   std::string transport;  // a value of CCL_TRANSPORT; empty: as the environment has it
   bool check = true, in_place = false;
-  std::string json;     // file; empty: none
-  std::string compare;  // "mpi", "nccl", or nothing
+  std::string tune;          // file of the table of measurements; empty: none is made
+  std::vector<int> ctas{0};  // most blocks of a collective, one table after the other; 0: no limit
+  std::string json;          // file; empty: none
+  std::string compare;       // "mpi", "nccl", or nothing
   Device device = Device::cpu;
   int graph = 0;          // calls of a CUDA graph; 0: calls are queued one by one
   double timeout_s = 60;  // of one step of the GPUs, as preparing a size or timing it once

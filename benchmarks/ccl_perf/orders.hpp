@@ -39,6 +39,8 @@ struct Reply {
   Index wrong = 0;         // elements
   char label[48] = {}, note[160] = {};
   Plan plan;
+  char path[16] = {};  // of prepare, with --tune: see `TuningCase`
+  int compute_capability = 0, hosts = 1;
   double us[most_samples] = {};       // of one call, by the GPU's clock
   double wall_us[most_samples] = {};  // of one call, by the CPU's; 0 with a graph
 };

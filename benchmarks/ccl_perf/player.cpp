@@ -111,6 +111,12 @@ class Player {
     reply.seconds = now_s() - begin;
     put(reply.label, side_->label());
     reply.plan = side_->plan();
+    if (!options_.tune.empty()) {
+      CCL_TRY(const TuningCase where, side_->tuning_case());
+      put(reply.path, where.path);
+      reply.compute_capability = where.compute_capability;
+      reply.hosts = where.hosts;
+    }
     CCL_CHECK(fresh_data());
     CCL_CHECK(meet());
     begin = now_s();

@@ -21,15 +21,6 @@
 namespace ccl::perf {
 namespace {
 
-std::string processor() {
-  std::ifstream info{"/proc/cpuinfo"};
-  for (std::string line; std::getline(info, line);) {
-    if (line.rfind("model name", 0) != 0) continue;
-    return line.substr(std::min(line.find(':') + 2, line.size()));
-  }
-  return "unknown";
-}
-
 nlohmann::json to_json(const Times& times) {
   nlohmann::json json = {{"name", times.name}, {"us", times.us}, {"wrong", times.wrong}};
   if (!times.wall_us.empty()) json["wall_us"] = times.wall_us;
@@ -46,6 +37,15 @@ bool is_reducing(const Shape& shape) {
 }
 
 }  // namespace
+
+std::string processor() {
+  std::ifstream info{"/proc/cpuinfo"};
+  for (std::string line; std::getline(info, line);) {
+    if (line.rfind("model name", 0) != 0) continue;
+    return line.substr(std::min(line.find(':') + 2, line.size()));
+  }
+  return "unknown";
+}
 
 double now_s() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
@@ -296,6 +296,7 @@ bool Report::finish() {
                              {"chunk_steps", row.plan.chunk_steps}}},
                            {"iterations", row.iterations},
                            {"rounds", options_.rounds}};
+    if (row.ctas != 0) line["max_ctas"] = row.ctas;
     if (row.time_us > 0) {
       line["time_us"] = row.time_us;
       line["least_us"] = row.least_us;

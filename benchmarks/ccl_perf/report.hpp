@@ -26,6 +26,7 @@ struct Row {
   RedOp redop = RedOp::sum;
   std::string composition;  // "Ring/LL128"
   Plan plan;
+  int ctas = 0;  // most blocks; 0: no limit
   int iterations = 0;
   double time_us = 0, least_us = 0;         // median and least of the rounds
   double rival_us = 0, rival_least_us = 0;  // 0: not measured
@@ -71,6 +72,7 @@ class Report {
   void progress(int done, int all, const std::string& doing);
   /// The closing lines and the file. False: some element was wrong, or the file cannot be written.
   bool finish();
+  const std::vector<Row>& rows() const { return rows_; }
 
  private:
   void clear_line();
@@ -87,6 +89,9 @@ class Report {
 };
 
 double median(std::vector<double> values);
+
+/// The model of this machine's CPU.
+std::string processor();
 
 /// Seconds on a clock that only goes forward.
 double now_s();

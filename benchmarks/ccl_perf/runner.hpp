@@ -1,5 +1,6 @@
 #pragma once
 
+#include <ccl/chooser.hpp>
 #include <ccl/communicator.hpp>
 #include <ccl/data_type.hpp>
 #include <ccl/host_stream.hpp>
@@ -38,10 +39,17 @@ class Runner {
   virtual const Plan& plan() const = 0;
 };
 
+/// What ccl's own choice goes by, and whether it chooses from this one without being asked.
+struct EntryFacts {
+  detail::CandidateFacts facts;
+  bool is_default = false;
+};
+
 /// A composition that this program contains.
 struct Entry {
   std::string_view op, algo, proto;  // "all_reduce", "Ring", "LL128"
   Result<std::unique_ptr<Runner>> (*make)(const Communicator& comm, std::optional<Plan> plan);
+  EntryFacts (*facts)();
 };
 std::span<const Entry> all_entries();
 

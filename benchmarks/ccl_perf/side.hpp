@@ -1,12 +1,14 @@
 #pragma once
 
+#include <ccl/tuning.hpp>
+
 #include <array>
 #include <memory>
 #include <string>
 
 #include "gpu.hpp"
+#include "listing.hpp"
 #include "options.hpp"
-#include "rule.hpp"
 
 namespace ccl::perf {
 
@@ -33,6 +35,8 @@ class Side {
   virtual std::string label() const = 0;           // of what runs: "Ring/LL128"
   virtual std::string note() const { return {}; }  // what the reader must know about it
   virtual Plan plan() const { return {}; }
+  /// See `TuningTable`; nothing of a rival. Collective at first.
+  virtual Result<TuningCase> tuning_case() { return TuningCase{}; }
 };
 
 /// How a side is set up. NCCL reads its settings once per process, so each mode has its own.

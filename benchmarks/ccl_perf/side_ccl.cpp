@@ -33,7 +33,8 @@ class CclSide final : public Side {
     return {};
   }
   Result<std::byte*> allocate(Index bytes) override { return gpu::allocate(bytes); }
-  Result<void> prepare(const Choice& choice, const Shape&, DataType, RedOp) override {
+  Result<void> prepare(const Choice& asked, const Shape& shape, DataType, RedOp redop) override {
+    CCL_TRY(const Choice choice, compositions_->settle(asked, shape.bytes, redop));
     CCL_TRY(runner_, compositions_->get(choice));
     label_ = choice.name();
     return {};
@@ -44,6 +45,7 @@ class CclSide final : public Side {
     compositions_.reset();
     return comm_->finalize();
   }
+  Result<TuningCase> tuning_case() override { return compositions_->tuning_case(); }
   std::string label() const override { return label_; }
   Plan plan() const override { return runner_ == nullptr ? Plan{} : runner_->plan(); }
 

@@ -5,13 +5,15 @@ namespace ccl::perf {
 // The bodies are in the generated files.
 #define CCL_PERF_ENTRY(op, algo, proto)                                         \
   extern template Result<std::unique_ptr<Runner>> make_runner<op, algo, proto>( \
-      const Communicator&, std::optional<Plan>);
+      const Communicator&, std::optional<Plan>);                                \
+  extern template EntryFacts entry_facts<op, algo, proto>();
 #include "entries.inc"
 #undef CCL_PERF_ENTRY
 
 std::span<const Entry> all_entries() {
-#define CCL_PERF_ENTRY(op, algo, proto) \
-  Entry{op::name, algo::name, proto::name, &make_runner<op, algo, proto>},
+#define CCL_PERF_ENTRY(op, algo, proto)                                   \
+  Entry{op::name, algo::name, proto::name, &make_runner<op, algo, proto>, \
+        &entry_facts<op, algo, proto>},
   static constexpr Entry entries[] = {
 #include "entries.inc"
   };

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <ccl/auto.hpp>
 #include <ccl/collective.hpp>
 #include <ccl/proto/ll.hpp>
 #include <ccl/proto/ll128.hpp>
@@ -121,6 +122,24 @@ template <class Op, class Algo, class Proto>
 Result<std::unique_ptr<Runner>> make_runner(const Communicator& comm, std::optional<Plan> plan) {
   CCL_TRY(auto collective, Collective<Op, Algo, Proto, AnyTransport>::create(comm, plan));
   return std::make_unique<WireRunner<Op, Algo, Proto>>(std::move(collective));
+}
+
+/// As the list of `Collective<Op>` has it.
+template <class Op, class Algo, class Proto, class... Cs>
+EntryFacts facts_in(Candidates<Cs...>) {
+  EntryFacts found{detail::facts_of<Op, Candidate<Algo, Proto>, AnyTransport>(), false};
+  const auto look = [&]<class C>(std::type_identity<C>) {
+    if constexpr (cuda::std::is_same_v<typename C::Algorithm, Algo> &&
+                  cuda::std::is_same_v<typename C::Protocol, Proto>) {
+      found = {detail::facts_of<Op, C, AnyTransport>(), true};
+    }
+  };
+  (look(std::type_identity<Cs>{}), ...);
+  return found;
+}
+template <class Op, class Algo, class Proto>
+EntryFacts entry_facts() {
+  return facts_in<Op, Algo, Proto>(typename detail::DefaultCandidates<Op>::List{});
 }
 
 }  // namespace ccl::perf

@@ -143,7 +143,13 @@ CandidateFacts facts_of() {
   facts.connector = &connector_of<GivenTransport<C, Transport>>;
   if constexpr (OverPeers<Algo>) {
     facts.mover = Mover::peers;
-    facts.takes_ranks = [](int ranks) { return Algo::RankCounts::has(ranks); };
+    constexpr bool exchanges = [] {
+      if constexpr (requires { Algo::template exchanges<Op>; }) return Algo::template exchanges<Op>;
+      return false;
+    }();
+    if constexpr (!exchanges) {  // messages between pairs take any number of ranks
+      facts.takes_ranks = [](int ranks) { return Algo::RankCounts::has(ranks); };
+    }
   } else if constexpr (!Proto::carries_flags) {
     facts.gpu_lanes = Op::reduces && Algo::wires > 2 ? 128 : 512;
   }

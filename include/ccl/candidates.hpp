@@ -1,6 +1,7 @@
 #pragma once
 
 #include <ccl/algo/bruck.hpp>
+#include <ccl/algo/direct.hpp>
 #include <ccl/algo/doubling.hpp>
 #include <ccl/algo/one_shot.hpp>
 #include <ccl/algo/one_tree.hpp>
@@ -93,6 +94,7 @@ template <>
 struct DefaultCandidates<AllGather> {
   using List = Candidates<               //
       Candidate<OneShot, LL128>,         //
+      Candidate<Direct, Simple>,         //
       OnCpus<Candidate<Bruck, Simple>>,  //
       OnGpus<Candidate<Ring, LL>>,       //
       OnGpus<Candidate<Ring, LL128>>,    //
@@ -109,6 +111,8 @@ struct DefaultCandidates<ReduceScatter> {
 template <>
 struct DefaultCandidates<Broadcast> {
   using List = Candidates<             //
+      Candidate<OneShot, LL128>,       //
+      Candidate<TwoShot, LL128>,       //
       OnGpus<Candidate<Ring, LL>>,     //
       OnGpus<Candidate<Ring, LL128>>,  //
       Candidate<Ring, Simple>>;
@@ -116,6 +120,8 @@ struct DefaultCandidates<Broadcast> {
 template <>
 struct DefaultCandidates<Reduce> {
   using List = Candidates<             //
+      Candidate<OneShot, LL128>,       //
+      Candidate<TwoShot, LL128>,       //
       OnGpus<Candidate<Ring, LL>>,     //
       OnGpus<Candidate<Ring, LL128>>,  //
       Candidate<Ring, Simple>>;
@@ -124,6 +130,7 @@ template <>
 struct DefaultCandidates<AllToAll> {
   using List = Candidates<                 //
       Candidate<OneShot, LL128>,           //
+      Candidate<Direct, Simple>,           //
       OnGpus<Candidate<Pairwise, LL>>,     //
       OnGpus<Candidate<Pairwise, LL128>>,  //
       Candidate<Pairwise, Simple>>;
@@ -132,6 +139,7 @@ struct DefaultCandidates<AllToAll> {
 template <class Op>
 struct DefaultCandidates {
   using List = Candidates<                 //
+      Candidate<Direct, Simple>,           //
       OnGpus<Candidate<Pairwise, LL>>,     //
       OnGpus<Candidate<Pairwise, LL128>>,  //
       Candidate<Pairwise, Simple>>;

@@ -3,6 +3,7 @@
 #include <ccl/communicator.hpp>
 #include <ccl/cost.hpp>
 #include <ccl/plan.hpp>
+#include <ccl/tuning.hpp>
 
 #include <cstdint>
 #include <memory>
@@ -86,6 +87,8 @@ class Chooser {
   double predict(int candidate, Index bytes) const;
   bool usable(int candidate) const { return (usable_ >> candidate & 1) != 0; }
   Path path() const { return path_; }
+  /// The rows of a table that count here.
+  const TuningCase& tuning_case() const { return where_; }
 
   /// What no candidate of a call meets.
   Error none_meets(Demands demands) const;
@@ -112,6 +115,7 @@ class Chooser {
   int blocks_ = 1;
   bool gpu_ = false, any_size_ = false, reduces_ = false, by_setting_ = false;
   Path path_ = Path::shm;
+  TuningCase where_;
   std::uint64_t usable_ = 0;
   std::vector<int> kept_;
   int steady_[4] = {-1, -1, -1, -1};  // by demands, where sizes may differ

@@ -1,0 +1,38 @@
+#include "listing.hpp"
+
+#include <ccl/choice.hpp>
+
+#include "gpu.hpp"
+
+namespace ccl::perf {
+namespace {
+bool over_peers(const std::string& algo) {
+  return algo == "OneShot" || algo == "TwoShot" || algo == "Direct";
+}
+}  // namespace
+
+bool runs_on_gpus(const Choice& choice) {
+  return choice.algo != "Doubling" && choice.algo != "Bruck";  // see CMakeLists.txt
+}
+
+bool takes(const Choice& choice, RedOp redop) {
+  return choice.algo != "Doubling" || (redop != RedOp::avg && redop != RedOp::mulsum);
+}
+
+std::vector<Choice> choices(const std::string& op, const std::string& algo,
+                            const std::string& proto, Device device) {
+  const bool peers = device == Device::cuda && gpu::communicator_device(0) >= 0;
+  std::vector<Choice> found;
+  if (algo != "all" && proto != "all") return found;
+  for (const Entry& entry : all_entries()) {
+    if (over_peers(std::string{entry.algo}) && !peers) continue;
+    if (entry.op == op && (algo == "all" || algo == "auto" || entry.algo == algo) &&
+        (proto == "all" || proto == "auto" || entry.proto == proto) &&
+        may_compose(op, entry.algo, entry.proto)) {
+      found.push_back({std::string{entry.algo}, std::string{entry.proto}});
+    }
+  }
+  return found;
+}
+
+}  // namespace ccl::perf
