@@ -31,6 +31,7 @@ struct Ring {
     const auto at = context.ring();
     auto chunks = context.chunks(at.ranks);
     auto prims = context.template prims<1, 1>({at.prev()}, {at.next()});
+    prims.lend();
     while (chunks.next()) {
       prims.send(chunks.share(at.behind(1)));
       for (int j = 2; j < at.ranks; ++j) prims.recv_reduce_send(chunks.share(at.behind(j)));
@@ -45,6 +46,7 @@ struct Ring {
     const auto at = context.ring();
     auto chunks = context.chunks(at.ranks);
     auto prims = context.template prims<1, 1>({at.prev()}, {at.next()});
+    prims.lend();
     while (chunks.next()) {
       prims.copy_send(chunks.share(at.rank()));
       for (int j = 1; j < at.ranks - 1; ++j) prims.recv_copy_send(chunks.share(at.behind(j)));
@@ -57,6 +59,7 @@ struct Ring {
     const auto at = context.ring();
     auto chunks = context.chunks(at.ranks);
     auto prims = context.template prims<1, 1>({at.prev()}, {at.next()});
+    prims.lend();
     while (chunks.next()) {
       prims.send(chunks.share(at.behind(1)));
       for (int j = 2; j < at.ranks; ++j) prims.recv_reduce_send(chunks.share(at.behind(j)));
@@ -70,6 +73,7 @@ struct Ring {
     auto chunks = context.chunks(1);
     const int hops = at.distance_from(context.root());
     auto prims = context.template prims<1, 1>({at.prev()}, {at.next()});
+    prims.lend();
     while (chunks.next()) {
       if (hops == 0) {
         prims.copy_send(chunks.all());
@@ -87,6 +91,7 @@ struct Ring {
     auto chunks = context.chunks(1);
     const int hops = at.distance_from(context.root());
     auto prims = context.template prims<1, 1>({at.prev()}, {at.next()});
+    prims.lend();
     while (chunks.next()) {
       if (hops == 0) {
         prims.recv_reduce_copy(chunks.all());
