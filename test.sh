@@ -11,8 +11,8 @@ cmake --preset host
 cmake --build --preset host -j "$jobs"
 # Under the sanitizers, what they are best at: memory at the edges, threads everywhere.
 declare -A sanitized=(
-  [asan]='^(net|transport|topo\.xml$|core\.(bootstrap|bootstrap_process|communicator|proxy|collective_simple|types_0)$)'
-  [tsan]='^(transport|algo\.(ring|tree|pairwise)$|core\.(communicator|proxy)$)'
+  [asan]='^(net|transport|ib|topo\.xml$|core\.(bootstrap|bootstrap_process|communicator|proxy|collective_simple|types_0)$)'
+  [tsan]='^(transport|ib|algo\.(ring|tree|pairwise)$|core\.(communicator|proxy)$)'
 )
 for sanitizer in asan tsan; do
   cmake --preset "host-$sanitizer" "-DCCL_TEST_FILTER=${sanitized[$sanitizer]}" >/dev/null
@@ -26,6 +26,11 @@ if [ -n "${CUDACXX:-}" ]; then
   builds+=(cuda)
 else
   notes+=("device code: not compiled (no nvcc)")
+fi
+
+# A virtual machine with software RDMA, for the tests of IbTransport between hosts.
+if ! bash tests/ib/rxe-vm.sh -p build/vm; then
+  notes+=("InfiniBand between hosts: the virtual machine cannot be made (see build/vm/apt.log)")
 fi
 
 # One run over all builds, so that one summary closes it.

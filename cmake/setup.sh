@@ -23,6 +23,7 @@ missing_packages() {
   has_header nlohmann/json.hpp || echo nlohmann-json3-dev
   has_header pugixml.hpp || echo libpugixml-dev
   has_header CLI/CLI.hpp || echo libcli11-dev
+  has_header infiniband/verbs.h || echo libibverbs-dev
 }
 
 # The toolkit's headers, CCCL's among them; nvcc is welcome but not needed.

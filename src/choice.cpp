@@ -29,7 +29,17 @@ void each_part(std::string_view text, char separator, F f) {
   }
 }
 
-/// Those that have one algorithm only are not asked, as in NCCL.
+/// Whether a list names this operation.
+bool is_named(std::string_view list, std::string_view op) {
+  bool found = false;
+  each_part(plain(list), ';', [&](std::string_view part) {
+    const size_t colon = part.find(':');
+    found = found || (colon != part.npos && part.substr(0, colon) == plain(op));
+  });
+  return found;
+}
+
+/// Those that have one algorithm only are not asked, as in NCCL, unless a list names them.
 bool has_choice(std::string_view op) {
   constexpr std::string_view ops[] = {"all_reduce", "all_gather", "reduce_scatter", "broadcast",
                                       "reduce"};
@@ -58,9 +68,9 @@ bool list_leaves(std::string_view list, std::string_view op, std::string_view na
 }
 
 Result<void> may_compose(std::string_view op, std::string_view algo, std::string_view proto) {
-  if (!has_choice(op)) return {};
   const auto look = [&](std::string_view setting, std::string_view name) -> Result<void> {
     CCL_TRY(const std::string list, setting_text(setting));
+    if (!has_choice(op) && !is_named(list, op)) return {};
     if (list_leaves(list, op, name)) return {};
     return fail(Errc::bad_setting,
                 fmt::format("{} cannot run by {}/{} (CCL_{} is {}, which leaves {} out); add "

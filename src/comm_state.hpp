@@ -8,6 +8,7 @@
 #include <ccl/proxy.hpp>
 #include <ccl/report.hpp>
 #include <ccl/status.hpp>
+#include <ccl/topo/arrange.hpp>
 
 #include <atomic>
 #include <condition_variable>
@@ -19,6 +20,7 @@
 
 namespace ccl::detail {
 
+class Doors;
 class Links;
 
 constexpr double report_limit_s = 2;  // for ranks to answer who asks for a report
@@ -41,7 +43,9 @@ struct CommState : std::enable_shared_from_this<CommState> {
   ProxyEngine proxy;
   std::shared_ptr<Gpu> gpu;         // null on a CPU rank
   std::unique_ptr<GpuOrder> order;  // of its launches
+  std::shared_ptr<Doors> doors;     // null until a composition wants them
   int ranks_on_gpu = 1;             // of this communicator
+  topo::Arrangement arrangement;    // of all ranks into rings and trees
   bool check = false;
   double timeout_s = 0, init_timeout_s = 60;
   Index budget = 0;
@@ -76,5 +80,8 @@ struct CommState : std::enable_shared_from_this<CommState> {
   Error overdue(Error error);
   static void log_report(const Report& said, LogLevel level);
 };
+
+/// Looks at this machine, tells the others, and arranges all ranks. Collective.
+Result<void> arrange_ranks(CommState& state);
 
 }  // namespace ccl::detail

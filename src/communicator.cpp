@@ -11,6 +11,7 @@
 
 #include "comm_state.hpp"
 #include "gpu/devices.hpp"
+#include "links/doors.hpp"
 #include "report_signal.hpp"
 
 namespace ccl {
@@ -22,6 +23,7 @@ CommState::~CommState() {
   if (!gpu) return;
   status.set({Errc::aborted, "the communicator was destroyed"});  // ends kernels that wait
   order->drain();
+  doors.reset();
   status.copy_to(nullptr);
 }
 
@@ -211,6 +213,7 @@ Result<void> meet(CommState& state, std::unique_ptr<Bootstrap> bootstrap) {
     CCL_CHECK(report_on_signal(state.weak_from_this()));
   }
   CCL_CHECK(check_devices(state));
+  CCL_CHECK(arrange_ranks(state));
   log_info(LogPart::init, "communicator {} of {} ranks is up", state.config.name, state.ranks);
   return {};
 }
@@ -309,6 +312,12 @@ int Communicator::device() const {
 }
 const std::string& Communicator::name() const {
   return state_->config.name;
+}
+int Communicator::ring_count() const {
+  return state_->arrangement.ring_count();
+}
+const std::vector<int>& Communicator::ring(int channel) const {
+  return state_->arrangement.ring(channel);
 }
 const PeerInfo& Communicator::peer(int rank) const {
   return state_->peers[rank];

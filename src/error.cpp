@@ -55,7 +55,9 @@ std::string Error::message() const {
   if (!text.empty()) text += ": ";
   text += fmt::format("{}: {}", name(code), what);
   std::string where;
-  const auto add = [&where](std::string part) { where += (where.empty() ? "" : ", ") + part; };
+  const auto add = [&where](const std::string& part) {
+    where += (where.empty() ? "" : ", ") + part;
+  };
   if (peer >= 0) add(fmt::format("peer {}", peer));
   if (!transport.empty()) add("transport " + transport);
   if (os_code != 0) add(fmt::format("os {}", os_code));

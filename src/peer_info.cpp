@@ -1,4 +1,5 @@
 #include <ccl/peer_info.hpp>
+#include <ccl/settings.hpp>
 
 #include <fmt/format.h>
 
@@ -8,6 +9,8 @@
 #include <fstream>
 #include <string>
 
+#include "ib/presence.hpp"
+#include "numa.hpp"
 #include "os_error.hpp"
 #include <sys/stat.h>
 #include <unistd.h>
@@ -61,8 +64,15 @@ Result<PeerInfo> local_peer_info(int rank, int device) {
   info.host_hash = hash(host);
   info.pid = int(::getpid());
   info.pid_hash = hash(fmt::format("{} {} {}", host, info.pid, link_text("/proc/self/ns/pid")));
+  if (device < 0) info.numa = detail::bound_numa_node();
+  for (const char* file : {"TOPO_FILE", "TOPO_DUMP_FILE", "GRAPH_FILE", "GRAPH_DUMP_FILE"}) {
+    info.looks_closely |= setting_given(file) ? 1 : 0;
+  }
   struct stat shm {};
   if (::stat("/dev/shm", &shm) == 0) info.shm_device = cuda::std::uint64_t(shm.st_dev);
+  CCL_TRY(const detail::IbPresence ib, detail::ib_presence());
+  info.ib_kinds = ib.kinds;
+  info.ib_absence = int(ib.absence);
   return info;
 }
 

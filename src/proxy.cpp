@@ -192,6 +192,7 @@ bool ProxyEngine::sleep(bool for_tasks, long timeout_us, long polled_us) {
     polled_ = false;
     acquire();
     for (const auto& task : tasks_) {
+      if (task->arm()) stay = false;
       const ProxyInterest interest = task->interest();
       if (interest.pending || (interest.polled && polled_us == 0)) stay = false;
       if (interest.polled && polled_us > 0) timeout_us = polled_us;

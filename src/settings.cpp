@@ -24,7 +24,7 @@ constexpr std::array table{
     Setting{"ALGO", text, "", nccl,
             "algorithms to choose from: a list of names, or ^ and a list to leave out; "
             "allreduce:list for one collective, lists parted by semicolons. Collectives that only "
-            "move messages between pairs of ranks are not asked"},
+            "move messages between pairs of ranks are asked only where a list names them"},
     Setting{"BOOTSTRAP_KEEPALIVE", integer, "2", false,
             "seconds of silence after which the host of a neighbour is probed; it is lost after "
             "two probes, a second apart, without an answer",
@@ -53,7 +53,45 @@ constexpr std::array table{
     Setting{"HOSTID", text, "", nccl,
             "name of this host when deciding which ranks share one; by default of boot id and "
             "network namespace"},
-    Setting{"IB_DISABLE", flag, "0", nccl, "1: never use InfiniBand"},
+    Setting{"IB_ADAPTIVE_ROUTING", integer, "-2", nccl,
+            "1: the network may reorder packets, so that large pieces of a step are announced by a "
+            "write of their own; 0: it keeps their order; -2: 1 on InfiniBand, 0 on RoCE",
+            -2, 1},
+    Setting{"IB_ADDR_FAMILY", word, "AF_INET", nccl,
+            "address family of the RoCE GIDs to prefer, where CCL_IB_GID_INDEX is -1", any, any,
+            "AF_INET AF_INET6"},
+    Setting{"IB_ADDR_RANGE", text, "", nccl,
+            "address/prefix length, such as 10.1.0.0/16, that RoCE GIDs are taken from"},
+    Setting{"IB_AR_THRESHOLD", integer, "8192", nccl,
+            "bytes from which CCL_IB_ADAPTIVE_ROUTING announces pieces apart", 0, Index{1} << 31},
+    Setting{"IB_DISABLE", flag, "0", nccl, "1: never use InfiniBand or RoCE"},
+    Setting{"IB_GID_INDEX", integer, "-1", nccl,
+            "index of the GID that connections start from; -1: choose by family, range and version",
+            -1, 65535},
+    Setting{"IB_HCA", text, "", nccl,
+            "RDMA devices to use: a list of prefixes of names, each with :port or without; = "
+            "before the list: whole names; ^ before it: all but these"},
+    Setting{"IB_MERGE_NICS", flag, "1", nccl,
+            "1: ports of one card (and devices that are on no PCI bus) are one NIC, over which "
+            "every step is striped; 0: each channel of a connection uses one port"},
+    Setting{
+        "IB_PCI_RELAXED_ORDERING", integer, "2", nccl,
+        "1 or 2: data may pass other data on the PCI bus, where device and kernel can; 0: never", 0,
+        2},
+    Setting{"IB_PKEY", integer, "0", nccl, "index of the partition key", 0, 65535},
+    Setting{"IB_QPS_PER_CONNECTION", integer, "1", nccl,
+            "queue pairs of a channel on each port; the ends take the larger number", 1, 64},
+    Setting{"IB_RETRY_CNT", integer, "7", nccl,
+            "times that a packet without an answer is sent again before the queue pair fails", 0,
+            7},
+    Setting{"IB_ROCE_VERSION_NUM", integer, "2", nccl,
+            "RoCE version of the GIDs to prefer, where CCL_IB_GID_INDEX is -1", 1, 2},
+    Setting{"IB_SL", integer, "-1", nccl, "service level; -1: 0", -1, 15},
+    Setting{"IB_SPLIT_DATA_ON_QPS", flag, "0", nccl,
+            "1: every step is spread over all queue pairs of its channel; 0: steps take turns"},
+    Setting{"IB_TC", integer, "-1", nccl, "traffic class; -1: 0", -1, 255},
+    Setting{"IB_TIMEOUT", integer, "20", nccl,
+            "a packet without an answer is sent again after 4.096 us * 2^this; 0: never", 0, 31},
     Setting{"INIT_TIMEOUT", seconds, "60", false,
             "seconds without progress after which the creation of a communicator fails"},
     Setting{"JOURNAL_SIZE", integer, "256", false,
@@ -96,6 +134,9 @@ constexpr std::array table{
     Setting{"TOPO_FILE", text, "", nccl, "XML file with a topology, in NCCL's schema"},
     Setting{"TRANSPORT", text, "", false,
             "transports to choose from: a list of names, or ^ and a list to leave out"},
+    Setting{"TUNE_FILE", text, "", false,
+            "JSON file of measurements by ccl_perf --tune, which Auto chooses by; the same on all "
+            "ranks"},
 };
 static_assert(std::is_sorted(table.begin(), table.end(),
                              [](const Setting& a, const Setting& b) { return a.name < b.name; }));

@@ -23,7 +23,8 @@ class PeerWorld {
   explicit PeerWorld(Index half_packets)
       : half_packets_{(half_packets + 7) / 8 * 8}, scratch_(Ranks), epochs_(Ranks) {
     for (int r = 0; r < Ranks; ++r) {
-      scratch_[r].resize(2 * half_packets_ + 8);
+      scratch_[r].resize(2 * half_packets_ + 8 +
+                         PeerView::max_ranks * Index{sizeof(Mail)} / Index{sizeof(Packet)});
       epochs_[r].assign(max_channels, 0);
     }
   }

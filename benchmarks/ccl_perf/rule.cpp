@@ -9,7 +9,7 @@ namespace ccl::perf {
 namespace {
 
 bool over_peers(const std::string& algo) {
-  return algo == "OneShot" || algo == "TwoShot";
+  return algo == "OneShot" || algo == "TwoShot" || algo == "Direct";
 }
 bool has(const Case& what, const char* algo) {
   for (const Entry& entry : all_entries()) {
@@ -25,18 +25,27 @@ Choice choose_on_gpus(const Case& what) {
   constexpr Index kib = 1024, mib = 1024 * kib;
   Choice choice{what.algo, what.proto};
   const bool peers = gpu::communicator_device(0) >= 0 && what.transport.empty() &&
-                     !setting_flag("P2P_DISABLE").value_or(false) && choice.proto != "Simple" &&
+                     !setting_flag("P2P_DISABLE").value_or(false) &&
                      (what.ranks == 2 || what.ranks == 4 || what.ranks == 8);
   if (choice.algo == "auto" && peers) {
-    const Index one = what.op == "all_reduce" ? 768 * kib / what.ranks : 8 * mib;
+    const bool flags = choice.proto != "Simple", plain = choice.proto == "auto" || !flags;
+    const bool to_all = what.op == "gather" || what.op == "scatter";
+    const Index one = what.op == "all_reduce" || what.op == "broadcast" || what.op == "reduce"
+                          ? 768 * kib / what.ranks
+                      : what.op == "send_recv" ? mib
+                      : to_all                 ? mib
+                                               : 8 * mib;
     const Index two = what.ranks * mib * 3 / 2;
-    if (has(what, "OneShot") && what.bytes <= one) {
+    if (flags && has(what, "OneShot") && what.bytes <= one) {
       choice.algo = "OneShot";
-    } else if (has(what, "TwoShot") && what.bytes <= two) {
+    } else if (flags && has(what, "TwoShot") && what.bytes <= two) {
       choice.algo = "TwoShot";
+    } else if (plain && has(what, "Direct")) {
+      choice.algo = "Direct";
     }
   }
   if (choice.algo == "auto") choice.algo = has(what, "Ring") ? "Ring" : "Pairwise";
+  if (choice.proto == "auto" && choice.algo == "Direct") choice.proto = "Simple";
   if (choice.proto == "auto" && over_peers(choice.algo)) choice.proto = "LL128";
   if (choice.proto == "auto") {
     choice.proto = what.bytes < 64 * kib ? "LL" : what.bytes <= 8 * mib ? "LL128" : "Simple";

@@ -1,10 +1,7 @@
 #pragma once
 
+#include <ccl/candidates.hpp>
 #include <ccl/collective.hpp>
-#include <ccl/proto/ll.hpp>
-#include <ccl/proto/ll128.hpp>
-#include <ccl/proto/simple.hpp>
-#include <ccl/transport/any_of.hpp>
 
 #include <fmt/format.h>
 
@@ -17,15 +14,6 @@
 
 namespace ccl {
 namespace detail {
-/// Up to which size a protocol is usually the faster one.
-template <class Proto>
-inline constexpr Index usual_most_bytes = !Proto::carries_flags ? std::numeric_limits<Index>::max()
-                                          : Proto::line_bytes >= 128 ? Index{1} << 20
-                                                                     : Index{64} << 10;
-/// Do CCL_ALGO and CCL_PROTO leave this candidate of `op` to choose from? In NCCL's syntax:
-/// "Ring,Tree", "^Tree", "Ring;allreduce:Tree".
-Result<bool> leaves(const char* op, const char* algo, const char* proto);
-
 template <class F>
 inline constexpr char functor_id = 0;  // its address tells functors apart
 
@@ -35,23 +23,7 @@ concept NamedFunctor = requires {
 };
 }  // namespace detail
 
-/// A way to run an operation, for the list of an `AnyCollective`. Where none is asked for by name,
-/// it is used up to `most` bytes.
-template <class Algo, class Proto, class Transport = DefaultTransport,
-          Index MostBytes = detail::usual_most_bytes<Proto>>
-struct Candidate {
-  template <class Op>
-  using On = Collective<Op, Algo, Proto, Transport>;
-  using Algorithm = Algo;
-  static constexpr Index most_bytes = MostBytes;
-  static constexpr const char* algo = Algo::name;
-  static constexpr const char* proto = Proto::name;
-  static constexpr const char* transport = Transport::name;
-};
-
-// What a program holds code for: each candidate that reduces once for every type and reduction.
-template <class... Cs>
-struct Candidates {};
+// What a program holds code for, once for each candidate that reduces.
 template <class... Ts>
 struct Types {};
 template <class... Fs>
@@ -246,7 +218,7 @@ class AnyCollective<Op, Candidates<Cs...>, Types<Ts...>, Reductions<Fs...>> {
   static constexpr Index any_size = -1;
   using First = typename std::tuple_element_t<0, std::tuple<Cs...>>::template On<Op>;
 
-  explicit AnyCollective(const Communicator& comm) : comm_{comm} {}
+  explicit AnyCollective(Communicator comm) : comm_{std::move(comm)} {}
 
   /// Calls f<index, candidate>() for each of the list.
   template <class F>
@@ -262,8 +234,9 @@ class AnyCollective<Op, Candidates<Cs...>, Types<Ts...>, Reductions<Fs...>> {
   }
   template <std::size_t I, class C>
   Result<void> make() {
-    CCL_TRY(const bool left, detail::leaves(Op::name, C::algo, C::proto));
-    if (!left) return {};
+    const auto left = may_compose(Op::name, C::algo, C::proto);
+    if (!left && left.error().code == Errc::bad_setting) return {};
+    CCL_CHECK(left);
     CCL_TRY(auto one, C::template On<Op>::create(comm_));
     std::get<I>(calls_).emplace(std::move(one));
     return {};

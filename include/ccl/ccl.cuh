@@ -9,7 +9,13 @@
 #include <ccl/ccl.hpp>
 #include <ccl/cuda_executor.cuh>
 #include <ccl/device_code.hpp>
+#include <ccl/group.hpp>
+#include <ccl/proto/direct_exchange.hpp>
+#include <ccl/proto/exchange_body.hpp>
+#include <ccl/proto/packet_exchange.hpp>
 #include <ccl/proto/peer_prims.hpp>
+
+#include <algorithm>
 
 namespace ccl::detail {
 
@@ -17,10 +23,12 @@ inline const bool has_device_code = program_has_device_code = true;
 
 /// Who works together on a channel: a warp where packets carry flags, since no lane waits for
 /// another; many warps where a release is paid for each slice.
-template <class Proto, class Body>
-using LanesOf = cuda::std::conditional_t<
+template <class Proto, int MaxLanes>
+using LanesWithin = cuda::std::conditional_t<
     Proto::carries_flags, WarpLanes,
-    cuda::std::conditional_t<(Body::max_lanes >= 512), BlockLanes<512>, BlockLanes<128>>>;
+    cuda::std::conditional_t<(MaxLanes >= 512), BlockLanes<512>, BlockLanes<128>>>;
+template <class Proto, class Body>
+using LanesOf = LanesWithin<Proto, Body::max_lanes>;
 
 /// How many channels a message keeps busy, and on how many blocks they lie. Measured on H200: a
 /// channel is worth it from 1 KiB with flags and from 16 KiB without; up to 4 warps share a block,
@@ -30,9 +38,9 @@ Index channel_worth(const DeviceTarget& target) {
   constexpr Index alone = Group::width == 32 ? 1024 : Index{32} * Group::width;
   return alone < target.channel_bytes ? target.channel_bytes : alone;
 }
-template <class Group, class Body>
+template <class Group, int MaxLanes>
 CudaShape device_shape(Index bytes, int channels, const DeviceTarget& target) {
-  constexpr int groups = Body::max_lanes / Group::width;
+  constexpr int groups = MaxLanes / Group::width;
   const int most = target.most_blocks < channels ? target.most_blocks : channels;
   Index use = div_up(bytes, channel_worth<Group>(target));
   use = use < 1 ? 1 : use < channels ? use : channels;
@@ -56,13 +64,15 @@ cudaError_t on_device(int device, F call) {
 
 template <class Group, class Body>
 cudaError_t launch_body(typename Body::Work& work, Index bytes, const DeviceTarget& target) {
-  const CudaShape shape = device_shape<Group, Body>(bytes, work.channels, target);
+  const CudaShape shape = device_shape<Group, Body::max_lanes>(bytes, work.channels, target);
   work.channels = shape.channels;
   return CudaExecutor::launch<Group, Body>(work, shape, target.stream);
 }
 
 template <class Kernels>
 struct Enrolled;
+template <class Call>
+struct AsMember;  // of a group
 
 template <class Op, class Algo, class Proto, class R>
 struct Enrolled<WireKernels<Op, Algo, Proto, R>> {
@@ -196,6 +206,168 @@ struct Enrolled<ExchangeKernels<Algo, Proto>> {
   static inline const bool once = [] {
     ExchangeKernels<Algo, Proto>::launch = &launch;
     ExchangeKernels<Algo, Proto>::load = &load;
+    return true;
+  }();
+};
+
+/// Plain stores: a block for each ring, as long as there are multiprocessors.
+template <class Algo, class Proto>
+struct PeerExchangeShape {
+  using Group = BlockLanes<512>;
+  using Body = PeerExchangeBody<Algo, DirectExchange>;
+
+  static cudaError_t launch(PeerExchangeWork& work, const DeviceTarget& target) {
+    Index rings = 0;
+    for (int p = 0; p < work.peers.ranks; ++p) {
+      for (const Message& m : {work.out[p], work.in[p]}) {
+        rings += Rings::used(m.bytes, work.most_rings);
+      }
+    }
+    const Index most =
+        target.most_blocks < work.state.count ? target.most_blocks : work.state.count;
+    work.channels = work.crews = int(rings < 1 ? 1 : rings < most ? rings : most);
+    Body::template prepare<Group>(work);
+    return CudaExecutor::launch<Group, Body>(work, {work.channels, work.crews, target.early},
+                                             target.stream);
+  }
+  static Index most_bytes(const PeerView&) { return Index{1} << 46; }
+  static cudaError_t load() { return CudaExecutor::load<Group, Body>(); }
+};
+
+/// Packets: a warp for each tile, on as many multiprocessors as there are.
+template <class Algo, class Proto>
+requires(Proto::carries_flags) struct PeerExchangeShape<Algo, Proto> {
+  template <int Align>
+  using Exchange = PacketExchange<WarpLanes, Proto, Align>;
+  template <int Align>
+  using Body = PeerExchangeBody<Algo, Exchange<Align>::template Over>;
+
+  static cudaError_t launch(PeerExchangeWork& work, const DeviceTarget& target) {
+    Word bits = 16;
+    for (int p = 0; p < work.peers.ranks; ++p) {
+      for (const Message& m : {work.out[p], work.in[p]}) {
+        if (m.bytes > 0) bits |= reinterpret_cast<cuda::std::uintptr_t>(m.data) | Word(m.bytes);
+      }
+    }
+    return bits % 16 == 0 ? launch_aligned<16>(work, target) : launch_aligned<1>(work, target);
+  }
+  template <int Align>
+  static cudaError_t launch_aligned(PeerExchangeWork& work, const DeviceTarget& target) {
+    constexpr Index most_warps = Body<Align>::max_lanes / WarpLanes::width;
+    const Index out = Exchange<Align>::tiles(work.out, work.peers.ranks);
+    const Index in = Exchange<Align>::tiles(work.in, work.peers.ranks);
+    const Index tiles = out > in ? out : in;
+    Index blocks = target.most_blocks < work.state.count ? target.most_blocks : work.state.count;
+    if (tiles < blocks) blocks = tiles;
+    Index warps = div_up(tiles, blocks);
+    warps = warps < most_warps ? warps : most_warps;
+    work.crews = int(blocks);
+    work.channels = int(blocks * warps);
+    Body<Align>::template prepare<WarpLanes>(work);
+    return CudaExecutor::launch<WarpLanes, Body<Align>>(
+        work, {work.channels, work.crews, target.early}, target.stream);
+  }
+  static Index most_bytes(const PeerView& peers) { return Exchange<1>::most_bytes(peers); }
+  static cudaError_t load() {
+    const cudaError_t e = CudaExecutor::load<WarpLanes, Body<16>>();
+    return e != cudaSuccess ? e : CudaExecutor::load<WarpLanes, Body<1>>();
+  }
+};
+
+template <class Algo, class Proto>
+struct Enrolled<PeerExchangeKernels<Algo, Proto>> {
+  using Kernels = PeerExchangeKernels<Algo, Proto>;
+  using Shape = PeerExchangeShape<Algo, Proto>;
+  static int launch(const PeerExchangeWork& how, const DeviceTarget& target) {
+    return on_device(target.device, [&] {
+      PeerExchangeWork work = how;
+      return Shape::launch(work, target);
+    });
+  }
+  static int load(int device) { return on_device(device, &Shape::load); }
+  static inline const bool once = [] {
+    Kernels::launch = &launch;
+    Kernels::load = &load;
+    Kernels::most_bytes = &Shape::most_bytes;
+    return true;
+  }();
+};
+
+template <class Op, class Algo, class Proto, class R>
+struct Enrolled<AsMember<WireCall<Op, Algo, Proto, R>>> {
+  using Protocol = Proto;
+  using Reduced = R;
+  template <int Align>
+  using Body = WireBody<Op, Algo, Proto, Align, R>;
+  static constexpr int max_lanes = Body<16>::max_lanes;
+  static void add_loader(KernelLoader& loader) {
+    loader.next = KernelsOf<Op, Algo, Proto>::first;
+    KernelsOf<Op, Algo, Proto>::first = &loader;
+  }
+};
+
+template <class... Wired>
+struct Enrolled<GroupKernels<Wired...>> {
+  template <class W>
+  using Member = Enrolled<AsMember<W>>;
+  static constexpr int count = int(sizeof...(Wired));
+  static constexpr int max_lanes = std::min({Member<Wired>::max_lanes...});
+  template <int N, class W, int Align>
+  using Part = KernelPart<N, LanesWithin<typename Member<W>::Protocol, max_lanes>,
+                          typename Member<W>::template Body<Align>>;
+
+  static int launch(const DeviceTarget& target, const WireWork<typename Wired::Reduced>&... works) {
+    return on_device(target.device, [&] {
+      const bool aligned = ((alignment(works) == 16) && ...);
+      using Numbers = cuda::std::make_integer_sequence<int, count>;
+      return aligned ? launch_as<16>(Numbers{}, target, works...)
+                     : launch_as<1>(Numbers{}, target, works...);
+    });
+  }
+  template <int Align, int... N>
+  static cudaError_t launch_as(cuda::std::integer_sequence<int, N...>, const DeviceTarget& target,
+                               const WireWork<typename Wired::Reduced>&... works) {
+    if (target.most_blocks < count) return cudaErrorInvalidConfiguration;
+    // Each has a block; the others go by size, which all ranks see alike.
+    Index all_bytes = 0;
+    ((all_bytes += message_bytes(works)), ...);
+    int begin = 0, lanes = 0;
+    const auto part = [&]<class P>(std::type_identity<P>, auto work) {
+      using Group = typename P::Lanes;
+      const Index bytes = message_bytes(work);
+      DeviceTarget share = target;
+      share.most_blocks = 1 + int(double(target.most_blocks - count) * double(bytes) /
+                                  double(all_bytes < 1 ? 1 : all_bytes));
+      const CudaShape shape = device_shape<Group, max_lanes>(bytes, work.channels, share);
+      work.channels = shape.channels;
+      const P made{work, begin, shape.blocks};
+      begin += shape.blocks;
+      const int wants = div_up(shape.channels, shape.blocks) * Group::width;
+      lanes = wants > lanes ? wants : lanes;
+      return made;
+    };
+    using Parts = KernelParts<Part<N, Wired, Align>...>;
+    static_assert(sizeof(Parts) <= 4000, "ccl: a group of fewer calls fits into a launch");
+    const Parts parts{part(std::type_identity<Part<N, Wired, Align>>{}, works)...};
+    return CudaExecutor::launch_parts<max_lanes>(parts, begin, lanes, target.early, target.stream);
+  }
+  template <int Align, int... N>
+  static cudaError_t load_as(cuda::std::integer_sequence<int, N...>) {
+    return CudaExecutor::load_parts<max_lanes, Part<N, Wired, Align>...>();
+  }
+  static int load(int device) {
+    return on_device(device, [] {
+      using Numbers = cuda::std::make_integer_sequence<int, count>;
+      const cudaError_t e = load_as<16>(Numbers{});
+      return e != cudaSuccess ? e : load_as<1>(Numbers{});
+    });
+  }
+  static inline KernelLoader loaders[count];
+  static inline const bool once = [] {
+    GroupKernels<Wired...>::launch = &launch;
+    int n = 0;
+    for (KernelLoader& loader : loaders) loader.load = &load;
+    (Member<Wired>::add_loader(loaders[n++]), ...);
     return true;
   }();
 };

@@ -2,8 +2,10 @@
 
 // Everything that a program needs, but for device code: <ccl/ccl.cuh> has that too.
 #include <ccl/any_collective.hpp>
+#include <ccl/auto.hpp>
 #include <ccl/collective.hpp>
 #include <ccl/communicator.hpp>
+#include <ccl/group.hpp>
 #include <ccl/proto/ll.hpp>
 #include <ccl/proto/ll128.hpp>
 #include <ccl/proto/simple.hpp>

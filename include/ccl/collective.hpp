@@ -1,6 +1,7 @@
 #pragma once
 
 #include <ccl/algo/bruck.hpp>
+#include <ccl/algo/direct.hpp>
 #include <ccl/algo/doubling.hpp>
 #include <ccl/algo/one_shot.hpp>
 #include <ccl/algo/ops.hpp>
@@ -9,9 +10,11 @@
 #include <ccl/algo/tree.hpp>
 #include <ccl/algo/two_shot.hpp>
 #include <ccl/collective/arguments.hpp>
+#include <ccl/collective/bound_call.hpp>
 #include <ccl/collective/checks.hpp>
 #include <ccl/collective/composition.hpp>
 #include <ccl/collective/exchange.hpp>
+#include <ccl/collective/peer_exchange.hpp>
 #include <ccl/communicator.hpp>
 #include <ccl/host_stream.hpp>
 #include <ccl/reduction.hpp>
@@ -27,9 +30,9 @@ namespace ccl {
 /// `create` is collective. Objects are handles: copies share the connections. Calls of one object
 /// are serialised; all ranks make them in the same order.
 template <class Op, class Algo, class Proto, class Transport>
-class Collective : public detail::Composition<Op, Algo, Proto> {
+class Collective : public detail::Composition<Op, Algo, Proto, detail::sides_of<Transport>()> {
   static_assert(detail::check_collective<Op, Algo, Proto, Transport>());
-  using Base = detail::Composition<Op, Algo, Proto>;
+  using Base = detail::Composition<Op, Algo, Proto, detail::sides_of<Transport>()>;
 
  public:
   /// Connects what the algorithm needs. Collective. `plan` must be the same on all ranks.
@@ -73,7 +76,7 @@ class Collective : public detail::Composition<Op, Algo, Proto> {
     const auto info = detail::call_info<T, void>(Op::name, count, -1);
     const auto& comm = this->links_->comm();
     if (comm.ranks() == 1) return move_alone(send, recv, bytes, stream);
-    if constexpr (cuda::std::same_as<Algo, Pairwise>) {
+    if constexpr (detail::Exchanges<Op, Algo>) {
       Table table{comm.ranks()};
       for (int p = 0; p < comm.ranks(); ++p) {
         table.send(p, send, bytes);
@@ -95,7 +98,7 @@ class Collective : public detail::Composition<Op, Algo, Proto> {
     CCL_CHECK(check(recv, count, sizeof(T), "recv"));
     const auto info = detail::call_info<T, void>(Op::name, count, root);
     if (comm.ranks() == 1) return move_alone(send, recv, bytes, stream);
-    if constexpr (cuda::std::same_as<Algo, Pairwise>) {
+    if constexpr (detail::Exchanges<Op, Algo>) {
       Table table{comm.ranks()};
       for (int p = 0; root == comm.rank() && p < comm.ranks(); ++p) table.send(p, send, bytes);
       table.recv(root, recv, bytes);
@@ -114,7 +117,7 @@ class Collective : public detail::Composition<Op, Algo, Proto> {
     CCL_CHECK(check(send, times_ranks(count), sizeof(T), "send"));
     CCL_CHECK(check(recv, times_ranks(count), sizeof(T), "recv"));
     CCL_CHECK(check_apart(send, recv, times_ranks(bytes)));
-    if constexpr (detail::OverPeers<Algo>) {
+    if constexpr (!detail::Exchanges<Op, Algo>) {
       if (comm.ranks() == 1) return move_alone(send, recv, bytes, stream);
       return this->launch(detail::call_info<T, void>(Op::name, count, -1), Bytes{}, send, recv,
                           {bytes, bytes, bytes, false}, 0, stream);
@@ -179,6 +182,17 @@ class Collective : public detail::Composition<Op, Algo, Proto> {
       for (int p = 0; p < comm.ranks(); ++p) table.send(p, bytes_at(send, p * bytes), bytes);
     }
     return exchange(detail::call_info<T, void>(Op::name, count, root), std::move(table), stream);
+  }
+
+  /// The call of these arguments, for `ccl::group` to make beside others.
+  template <class Acc = void, class... Args>
+  auto bind(Args... args) const {
+    if constexpr (Op::reduces && !Op::rooted && sizeof...(Args) == 3) {
+      return bind<Acc>(args..., Sum{});
+    } else {
+      using Call = detail::bound_call<Op, Algo, Proto, Acc, Args...>;
+      return detail::BoundCall<Collective, Call, Acc, Args...>{*this, {args...}};
+    }
   }
 
   /// SendRecv: a message to `to` and one from `from`, at once.
@@ -295,7 +309,12 @@ class Collective : public detail::Composition<Op, Algo, Proto> {
   }
 
   Result<void> exchange(const detail::CallInfo& info, Table table, Stream stream) const {
-    return detail::exchange<Op, Algo, Proto>(this->links_, info, std::move(table), stream);
+    if constexpr (detail::OverPeers<Algo>) {
+      return detail::exchange_over_peers<Op, Algo, Proto>(this->links_, info, table, stream);
+    } else {
+      return detail::exchange<Op, Algo, Proto, detail::sides_of<Transport>()>(
+          this->links_, info, std::move(table), stream);
+    }
   }
 };
 

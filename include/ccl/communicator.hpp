@@ -35,6 +35,7 @@ struct Config {
   std::optional<int> channels;                    // of every composition; unset: the plan's choice
   std::optional<int> min_channels, max_channels;  // limits on that choice (CCL_MIN_CTAS, _MAX_CTAS)
   int device = automatic;                         // CUDA device
+  std::string tune_file;                          // measurements to choose by (CCL_TUNE_FILE)
   std::string name;                               // for messages
 };
 
@@ -61,6 +62,11 @@ class Communicator {
   const std::string& name() const;
   /// What rank `rank` said of itself. Only of a communicator whose creation has ended.
   const PeerInfo& peer(int rank) const;
+
+  /// Different rings that the topology gave; channels take them in turn.
+  int ring_count() const;
+  /// All ranks in the order of a ring: those of a host stand together, however ranks are numbered.
+  const std::vector<int>& ring(int channel) const;
 
   /// The ranks of one `color` become a communicator, ordered by `key`, then by rank. Collective. A
   /// negative color takes no part and gets nothing.

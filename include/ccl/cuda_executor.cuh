@@ -28,6 +28,32 @@ __global__ void __launch_bounds__(Body::max_lanes, 1)
   }
 }
 
+/// One member of a kernel that several launches share: its work and its blocks.
+template <int N, class Group, class Body>
+struct KernelPart {
+  using Lanes = Group;
+  typename Body::Work work;
+  int first_block = 0, blocks = 1;
+
+  CCL_DEVICE void run() const {
+    const int block = int(blockIdx.x) - first_block;
+    if (block < 0 || block >= blocks) return;
+    const int group = __shfl_sync(0xffff'ffffu, int(threadIdx.x) / Group::width, 0);
+    const int channel = group * blocks + block;
+    if (channel < work.channels) Body{work}(Group{}, channel);
+  }
+};
+template <class... Parts>
+struct KernelParts : Parts... {};
+
+/// A block belongs to one part, which lays its channels over its blocks as `run_collective` does.
+template <int MaxLanes, class... Parts>
+__global__ void __launch_bounds__(MaxLanes, 1)
+    run_group(const __grid_constant__ KernelParts<Parts...> parts) {
+  ptx::launch_dependents();
+  (static_cast<const Parts&>(parts).run(), ...);
+}
+
 /// One rank alone: its elements through the reduction's prologue and epilogue.
 template <class R>
 __global__ void run_alone(const __grid_constant__ R reduction, const typename R::Type* input,
@@ -75,6 +101,29 @@ struct CudaExecutor {
     config.attrs = &early;
     config.numAttrs = shape.early ? 1 : 0;
     return cudaLaunchKernelEx(&config, detail::run_collective<Group, Body>, work, shape.channels);
+  }
+
+  /// Several launches as one kernel: `lanes` of a block are the most that a part wants.
+  template <int MaxLanes, class... Parts>
+  [[nodiscard]] static cudaError_t launch_parts(const detail::KernelParts<Parts...>& parts,
+                                                int blocks, int lanes, bool early_too,
+                                                cudaStream_t stream) {
+    if (lanes > MaxLanes) return cudaErrorInvalidConfiguration;
+    cudaLaunchAttribute early{};
+    early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    early.val.programmaticStreamSerializationAllowed = 1;
+    cudaLaunchConfig_t config{};
+    config.gridDim = dim3(unsigned(blocks));
+    config.blockDim = dim3(unsigned(lanes));
+    config.stream = stream;
+    config.attrs = &early;
+    config.numAttrs = early_too ? 1 : 0;
+    return cudaLaunchKernelEx(&config, detail::run_group<MaxLanes, Parts...>, parts);
+  }
+  template <int MaxLanes, class... Parts>
+  [[nodiscard]] static cudaError_t load_parts() {
+    cudaFuncAttributes attributes{};
+    return cudaFuncGetAttributes(&attributes, detail::run_group<MaxLanes, Parts...>);
   }
 
   /// What a communicator of one rank has to do.

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <ccl/bytes.hpp>
+#include <ccl/mail.hpp>
 #include <ccl/peer_work.hpp>
 #include <ccl/wire_work.hpp>
 
@@ -41,6 +42,19 @@ template <class Algo, class Proto>
 struct ExchangeKernels {
   static inline int (*launch)(const ExchangeWork&, Index bytes, const DeviceTarget&) = nullptr;
   static inline int (*load)(int device) = nullptr;
+};
+/// A launch of an exchange over a peer view.
+template <class Algo, class Proto>
+struct PeerExchangeKernels {
+  static inline int (*launch)(const PeerExchangeWork&, const DeviceTarget&) = nullptr;
+  static inline Index (*most_bytes)(const PeerView&) = nullptr;  // of one message of a launch
+  static inline int (*load)(int device) = nullptr;
+};
+/// One launch of several calls over wires: `Wired` are `WireCall`s, whose works it is given.
+template <class... Wired>
+struct GroupKernels {
+  static inline int (*launch)(const DeviceTarget&,
+                              const WireWork<typename Wired::Reduced>&...) = nullptr;
 };
 /// One rank alone: its data through the reduction's prologue and epilogue.
 template <class R>

@@ -11,6 +11,9 @@
 struct CUstream_st;  // of CUDA: cudaStream_t points to it
 
 namespace ccl {
+namespace detail {
+struct Recorder;
+}
 
 /// An ordered queue of calls on a thread of its own: what a CUDA stream is to a GPU. A collective
 /// given a stream returns at once and runs when everything queued before it has run.
@@ -51,9 +54,14 @@ class Stream {
   HostStream* host() const { return host_; }
   CUstream_st* cuda() const { return cuda_; }
 
+  /// For `group`: the call is not made, but put there.
+  explicit Stream(detail::Recorder& recorder) : recorder_{&recorder} {}
+  detail::Recorder* recorder() const { return recorder_; }
+
  private:
   HostStream* host_ = nullptr;
   CUstream_st* cuda_ = nullptr;
+  detail::Recorder* recorder_ = nullptr;
 };
 
 }  // namespace ccl

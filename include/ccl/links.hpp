@@ -32,15 +32,27 @@ Result<void> check_ready(const Communicator& comm);
 /// serialised: one launch of a composition at a time.
 class Links : public std::enable_shared_from_this<Links> {
  public:
-  /// Collective. `fan`: most wires in that a rank will have, for the memory plan. `line_bytes`:
-  /// that must land at once on every edge.
-  static Result<std::shared_ptr<Links>> create(const Communicator& comm, const Plans& plans,
+  /// Collective, and fails on all ranks where `plans` is an error on one. `fan`: most wires in that
+  /// a rank will have, for the memory plan. `line_bytes`: that must land at once on every edge.
+  static Result<std::shared_ptr<Links>> create(const Communicator& comm, const Result<Plans>& plans,
                                                int fan, int line_bytes, const Connector& connector,
                                                std::string name);
   ~Links();
 
-  /// Connects what of these is not connected yet. Both ends of each edge call it.
-  Result<void> connect(const std::vector<int>& from, const std::vector<int>& to);
+  /// A peer, and the channel that reaches it.
+  struct Peer {
+    int rank, channel;
+  };
+  /// Memory of the wires into this rank, where they stand on its GPU.
+  Result<void> reserve();
+  /// Connects what of these is not connected yet; between two ranks, wires of
+  /// all channels that are wanted are made at once, and never again. Collective: all ranks call it,
+  /// with their ends of the same edges, and it succeeds on all or fails on all. `so_far` is what
+  /// this rank has prepared.
+  Result<void> connect(const std::vector<Peer>& from, const std::vector<Peer>& to,
+                       const Result<void>& so_far = {});
+  /// Collective: an error of one rank becomes an error of all, that names it.
+  Result<void> all_agree(const Result<void>& mine);
 
   const Plan& plan() const { return plan_; }
   const Communicator& comm() const { return comm_; }
@@ -72,11 +84,20 @@ class Links : public std::enable_shared_from_this<Links> {
     return work;
   }
   bool on_device() const;
-  /// Instead of wires: every rank's scratch, two slots of the plan. Collective; on a GPU.
-  Result<void> map_peers();
+  /// Instead of wires: every rank's scratch, two slots of the plan. Collective, as `connect` is.
+  Result<void> map_peers(const Result<void>& so_far);
   const PeerView& peers() const { return peers_; }
   const Epoch& epoch() const { return epoch_; }
+  /// The same memory as that of `epoch`: a composition uses one of the two.
+  const Epoch& exchange_state() const { return epoch_; }
   const Watch& watch() const { return watch_; }
+  /// Lets ranks map the buffers that they give to this composition. Collective; on a GPU.
+  Result<void> open_doors();
+  /// Where peers find the memory of a message to this rank; 0 where they cannot map it. From then
+  /// on they try.
+  Word door(const Message& message);
+  /// What this rank has mapped of its peers, on the device; null without doors.
+  const Word* door_table() const;
   Error no_peer_view() const;
   /// Whether the wires that `root` needs are there.
   bool connected(int root) const { return connected_[root]; }
@@ -99,7 +120,9 @@ class Links : public std::enable_shared_from_this<Links> {
   Result<void> finish();
   /// Around a launch on the communicator's device: `code` is what the launch returned. In between,
   /// other threads' launches on this communicator wait.
-  Result<DeviceTarget> begin_on_device(CallInfo info, Stream stream);
+  /// `keep`: what a graph must hold; null: these links.
+  Result<DeviceTarget> begin_on_device(CallInfo info, Stream stream,
+                                       std::shared_ptr<void> keep = nullptr);
   Result<void> finish_on_device(int code, Stream stream);
   /// On the communicator's device.
   Result<void> copy(void* to, const void* from, Index bytes, Stream stream);
@@ -114,14 +137,15 @@ class Links : public std::enable_shared_from_this<Links> {
  private:
   Links(const Communicator& comm, const Connector& connector, std::string name);
   Result<void> upload();
+  void take_rings();
   /// Takes one made connection, of wires from `sender` to `receiver`.
-  void own(Connection connection, int sender, int receiver);
+  void own(Connection connection, int sender, int receiver, const std::vector<int>& channels);
   /// Of the slots of all wires into this rank.
   Index bytes_of(const Plan& plan) const {
     return plan.slot_bytes * plan.slot_count * plan.channels * fan_;
   }
   /// One of `plans`, with slots that fit. All ranks come to the same.
-  Result<void> agree(const Plans& plans);
+  Result<void> agree(const Result<Plans>& wanted);
   Result<void> begin_checked(const CallInfo& info);
 
   Communicator comm_;
@@ -140,6 +164,7 @@ class Links : public std::enable_shared_from_this<Links> {
   std::vector<TreeSeat> trees_;
   std::vector<Cursor> cursors_;
   std::vector<bool> connected_;  // by root
+  std::optional<Error> broken_;  // some edges are made by halves
   struct Tables {
     const Wire *in = nullptr, *out = nullptr;
     const RingSeat* rings = nullptr;

@@ -16,8 +16,19 @@ struct PeerInfo {
   cuda::std::uint64_t shm_device = 0;  // st_dev of /dev/shm; equal where memory can be shared
   cuda::std::int64_t bus_id = -1;      // PCI bus id of the device
   int compute_capability = 0;          // 90 for sm_90; 0 on CPU
+  int numa = -1;                       // NUMA node that it is bound to; -1: to none alone
+  int looks_closely = 0;               // it has files that say or want to know the topology
   int pid = 0;
+  int ib_kinds = 0;    // of its active RDMA ports: 1 InfiniBand, 2 RoCE
+  int ib_absence = 0;  // why it has none; detail::IbAbsence
   char host[64] = {};  // host name, for messages
+
+  /// What the topology says of the way between this rank and the one that holds this copy. Set by
+  /// that one; both come to the same.
+  struct Way {
+    bool avoid_p2p = false;    // too far: through host memory is better
+    bool prefer_rdma = false;  // both have NICs that are wider than what is between them
+  } way;
 };
 
 /// What this process says of itself as `rank` with `device`.

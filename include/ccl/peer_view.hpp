@@ -21,6 +21,10 @@ template <int... Ranks>
 struct RankCounts {
   static constexpr bool has(int ranks) { return ((ranks == Ranks) || ...); }
 };
+/// All that a peer view may have: of an algorithm whose kernels are told the number of ranks.
+struct AnyRankCount {
+  static constexpr bool has(int ranks) { return ranks <= PeerView::max_ranks; }
+};
 
 /// Counts launches. Every crew reads its own copy, so that no crew waits for another; who takes
 /// part refreshes the copies of those who do not, so that launches of any shape agree. All ranks

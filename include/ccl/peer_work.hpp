@@ -14,7 +14,8 @@ struct PeerWork {
 
   PeerView peers;
   Epoch epoch;
-  Layout layout;     // below 2^31 elements in all
+  Layout layout;  // below 2^31 elements in all
+  int root = 0;
   int channels = 1;  // groups of the launch
   int crews = 1;     // groups that end together: blocks on a GPU, groups on CPUs
   const void* input = nullptr;

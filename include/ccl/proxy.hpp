@@ -38,6 +38,9 @@ class ProxyTask {
   /// Never blocks. One thread at a time, but not always the same. `ended`: never call again.
   virtual Progress progress(ProxyCounters& counters) = 0;
   virtual ProxyInterest interest() const = 0;
+  /// The engine's thread is about to block on `interest()`. What makes its descriptor readable only
+  /// on demand is to be asked for now. True if something has come meanwhile.
+  virtual bool arm() { return false; }
   /// Its owner is gone; it is to end as soon as all that was posted has been transmitted.
   virtual bool ending() const = 0;
 };

@@ -23,7 +23,7 @@ CCL_HD float to_odd_float(double value) {
 template <class A>
 union Slot {
   A value;
-  CCL_HD Slot() {}
+  CCL_HD Slot() {}  // NOLINT: a default constructor would be deleted
   CCL_HD void set(const A& a) { ::new (static_cast<void*>(&value)) A(a); }
 };
 

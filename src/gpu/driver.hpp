@@ -24,6 +24,7 @@ namespace ccl::detail {
   X(ctx_push_current, cuCtxPushCurrent)                                    \
   X(ctx_pop_current, cuCtxPopCurrent)                                      \
   X(ctx_enable_peer_access, cuCtxEnablePeerAccess)                         \
+  X(pointer_get_attributes, cuPointerGetAttributes)                        \
   X(mem_alloc, cuMemAlloc)                                                 \
   X(mem_free, cuMemFree)                                                   \
   X(mem_host_alloc, cuMemHostAlloc)                                        \
@@ -64,6 +65,7 @@ namespace ccl::detail {
   X(event_destroy, cuEventDestroy)                                         \
   X(thread_exchange_capture_mode, cuThreadExchangeStreamCaptureMode)       \
   X(user_object_create, cuUserObjectCreate)                                \
+  X(user_object_release, cuUserObjectRelease)                              \
   X(graph_retain_user_object, cuGraphRetainUserObject)                     \
   X(get_error_name, cuGetErrorName)                                        \
   X(get_error_string, cuGetErrorString)

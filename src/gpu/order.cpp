@@ -14,12 +14,16 @@ struct Graveyard {
   }
 };
 
-void CUDA_CB graph_has_gone(void* keep) {
-  auto* const kept = static_cast<std::shared_ptr<void>*>(keep);
+/// What a graph holds.
+struct Tied {
+  std::shared_ptr<void> keep, alive;
+};
+
+void CUDA_CB graph_has_gone(void* held) {
+  const std::unique_ptr<Tied> tied{static_cast<Tied*>(held)};
   Graveyard& graveyard = Graveyard::instance();
   const std::lock_guard lock{graveyard.mutex};
-  graveyard.dead.push_back(std::move(*kept));
-  delete kept;
+  graveyard.dead.push_back(std::move(tied->keep));
 }
 
 }  // namespace
@@ -53,21 +57,20 @@ Result<void> GpuOrder::before(CUstream stream, const std::shared_ptr<void>& keep
       CCL_CHECK(cuda_check(cuda.stream_is_capturing(stream, &status),
                            "ask whether the stream is being captured"));
     }
-    capturing_ = status == CU_STREAM_CAPTURE_STATUS_ACTIVE;
-    if (capturing_) {
+    capture_ = nullptr;
+    if (status == CU_STREAM_CAPTURE_STATUS_ACTIVE) {
       cuuint64_t id = 0;
       CUgraph graph = nullptr;
       CCL_CHECK(cuda_check(
           cuda.stream_get_capture_info(stream, &status, &id, &graph, nullptr, nullptr, nullptr),
           "look at the capture"));
-      if (id != capture_) {
-        capture_ = id;
-        ended_ = nullptr;
-        ends_.clear();
-        kept_.clear();
-        graph_ = graph;
-      }
-      return enter_graph(stream, graph, keep);
+      // A record without an end is of a first launch that failed, perhaps before anything was tied.
+      std::erase_if(captures_, [id](const auto& c) {
+        return c.first != id && c.second.alive.expired() && c.second.ended != nullptr;
+      });
+      capture_ = &captures_[id];
+      capture_->graph = graph;
+      return enter_graph(stream, keep);
     }
     if (graphs_) {
       return cuda_check(cuda.stream_wait_event(stream, turn_, CU_EVENT_WAIT_DEFAULT),
@@ -86,21 +89,32 @@ Result<void> GpuOrder::before(CUstream stream, const std::shared_ptr<void>& keep
   return done;
 }
 
-Result<void> GpuOrder::enter_graph(CUstream stream, CUgraph graph,
-                                   const std::shared_ptr<void>& keep) {
+Result<void> GpuOrder::tie(const std::shared_ptr<void>& keep) {
   const CudaDriver& cuda = gpu_->driver();
-  if (std::find(kept_.begin(), kept_.end(), keep.get()) == kept_.end()) {
-    CUuserObject object = nullptr;
-    auto* const held = new std::shared_ptr<void>{keep};
-    const CUresult made = cuda.user_object_create(&object, held, &graph_has_gone, 1,
-                                                  CU_USER_OBJECT_NO_DESTRUCTOR_SYNC);
-    if (made != CUDA_SUCCESS) delete held;
-    CCL_CHECK(cuda_check(made, "tie connections to a graph"));
-    CCL_CHECK(cuda_check(cuda.graph_retain_user_object(graph, object, 1, CU_GRAPH_USER_OBJECT_MOVE),
-                         "tie connections to a graph"));
-    kept_.push_back(keep.get());
+  std::shared_ptr<void> alive = capture_->alive.lock();
+  if (!alive) alive = std::make_shared<char>();
+  auto held = std::make_unique<Tied>(Tied{keep, alive});
+  CUuserObject object = nullptr;
+  CCL_CHECK(cuda_check(cuda.user_object_create(&object, held.get(), &graph_has_gone, 1,
+                                               CU_USER_OBJECT_NO_DESTRUCTOR_SYNC),
+                       "tie connections to a graph"));
+  (void)held.release();  // the object's
+  const CUresult tied =
+      cuda.graph_retain_user_object(capture_->graph, object, 1, CU_GRAPH_USER_OBJECT_MOVE);
+  if (tied != CUDA_SUCCESS) (void)cuda.user_object_release(object, 1);
+  CCL_CHECK(cuda_check(tied, "tie connections to a graph"));
+  capture_->alive = alive;
+  capture_->kept.push_back(keep.get());
+  return {};
+}
+
+Result<void> GpuOrder::enter_graph(CUstream stream, const std::shared_ptr<void>& keep) {
+  const CudaDriver& cuda = gpu_->driver();
+  Capture& capture = *capture_;
+  if (std::find(capture.kept.begin(), capture.kept.end(), keep.get()) == capture.kept.end()) {
+    CCL_CHECK(tie(keep));
   }
-  if (ended_ == nullptr) {
+  if (capture.ended == nullptr) {
     if (!graphs_) {
       CCL_CHECK(make_event());
       if (launched_) {
@@ -112,23 +126,24 @@ Result<void> GpuOrder::enter_graph(CUstream stream, CUgraph graph,
     return cuda_check(cuda.stream_wait_event(stream, turn_, CU_EVENT_WAIT_EXTERNAL),
                       "let the graph wait for its turn");
   }
-  if (stream == in_graph_) return {};
+  if (stream == capture.last) return {};
   // After the collective before, which was on another stream of this capture.
-  return cuda_check(
-      cuda.stream_update_capture_dependencies(stream, ends_.data(), nullptr, ends_.size(),
-                                              CU_STREAM_ADD_CAPTURE_DEPENDENCIES),
-      "order two collectives of a graph");
+  return cuda_check(cuda.stream_update_capture_dependencies(stream, capture.ends.data(), nullptr,
+                                                            capture.ends.size(),
+                                                            CU_STREAM_ADD_CAPTURE_DEPENDENCIES),
+                    "order two collectives of a graph");
 }
 
 Result<void> GpuOrder::after(CUstream stream) {
   const CudaDriver& cuda = gpu_->driver();
   const auto locked = [&]() -> Result<void> {
-    if (!capturing_) {
+    if (capture_ == nullptr) {
       last_ = stream;
       launched_ = true;
       if (!graphs_) return {};
       return cuda_check(cuda.event_record(turn_, stream), "mark the launch");
     }
+    Capture& capture = *capture_;
     CUstreamCaptureStatus status;
     const CUgraphNode* nodes = nullptr;
     std::size_t count = 0;
@@ -136,21 +151,23 @@ Result<void> GpuOrder::after(CUstream stream) {
         cuda.stream_get_capture_info(stream, &status, nullptr, nullptr, &nodes, nullptr, &count),
         "look at the capture"));
     const std::vector<CUgraphNode> ends(nodes, nodes + count);
-    if (ended_ == nullptr) {
-      CCL_CHECK(cuda_check(
-          cuda.graph_add_event_record_node(&ended_, graph_, ends.data(), ends.size(), turn_),
-          "let the graph give its turn away"));
-    } else {
-      const std::vector<CUgraphNode> to_old(ends_.size(), ended_), to_new(ends.size(), ended_);
-      CCL_CHECK(cuda_check(cuda.graph_remove_dependencies(graph_, ends_.data(), to_old.data(),
-                                                          nullptr, ends_.size()),
+    if (capture.ended == nullptr) {
+      CCL_CHECK(cuda_check(cuda.graph_add_event_record_node(&capture.ended, capture.graph,
+                                                            ends.data(), ends.size(), turn_),
                            "let the graph give its turn away"));
-      CCL_CHECK(cuda_check(
-          cuda.graph_add_dependencies(graph_, ends.data(), to_new.data(), nullptr, ends.size()),
-          "let the graph give its turn away"));
+    } else {
+      const std::vector<CUgraphNode> to_old(capture.ends.size(), capture.ended),
+          to_new(ends.size(), capture.ended);
+      CCL_CHECK(
+          cuda_check(cuda.graph_remove_dependencies(capture.graph, capture.ends.data(),
+                                                    to_old.data(), nullptr, capture.ends.size()),
+                     "let the graph give its turn away"));
+      CCL_CHECK(cuda_check(cuda.graph_add_dependencies(capture.graph, ends.data(), to_new.data(),
+                                                       nullptr, ends.size()),
+                           "let the graph give its turn away"));
     }
-    ends_ = ends;
-    in_graph_ = stream;
+    capture.ends = ends;
+    capture.last = stream;
     return {};
   };
   auto done = locked();

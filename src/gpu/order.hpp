@@ -1,5 +1,6 @@
 #pragma once
 
+#include <map>
 #include <memory>
 #include <mutex>
 #include <vector>
@@ -38,7 +39,18 @@ class GpuOrder {
     CUevent event;
     std::shared_ptr<void> used;
   };
-  Result<void> enter_graph(CUstream stream, CUgraph graph, const std::shared_ptr<void>& keep);
+  /// What was launched into one graph that is being captured, or was. Several may be at once, of
+  /// several threads or streams.
+  struct Capture {
+    std::weak_ptr<void> alive;  // what the graph and its executables hold
+    CUgraph graph = nullptr;
+    CUstream last = nullptr;        // of its last launch
+    CUgraphNode ended = nullptr;    // records `turn_`
+    std::vector<CUgraphNode> ends;  // what `ended` depends on
+    std::vector<void*> kept;        // by the graph
+  };
+  Result<void> enter_graph(CUstream stream, const std::shared_ptr<void>& keep);
+  Result<void> tie(const std::shared_ptr<void>& keep);
   Result<void> make_event();
 
   std::shared_ptr<Gpu> gpu_;
@@ -46,14 +58,8 @@ class GpuOrder {
   CUevent turn_ = nullptr;  // the last launch has ended
   CUstream last_ = nullptr;
   bool launched_ = false, graphs_ = false;
-  // Of the capture that was seen last.
-  cuuint64_t capture_ = 0;
-  bool capturing_ = false;
-  CUgraph graph_ = nullptr;
-  CUstream in_graph_ = nullptr;    // the stream of its last launch
-  CUgraphNode ended_ = nullptr;    // records `turn_`
-  std::vector<CUgraphNode> ends_;  // what `ended_` depends on
-  std::vector<void*> kept_;        // by this capture's graph
+  std::map<cuuint64_t, Capture> captures_;  // by CUDA's number, until their graphs have gone
+  Capture* capture_ = nullptr;              // between `before` and `after`: of this launch
   std::vector<Retired> retired_;
 };
 

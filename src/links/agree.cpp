@@ -7,6 +7,7 @@
 
 #include "comm_state.hpp"
 #include "links/on_device.hpp"
+#include "links/verdict.hpp"
 
 namespace ccl::detail {
 
@@ -18,15 +19,19 @@ constexpr Index smallest_slot = 1024;  // bytes
 struct Means {
   Index through = 0;
   std::array<Index, 3> slot_bytes{};
+  Verdict verdict;  // on the plans
 };
 
 }  // namespace
 
-Result<void> Links::agree(const Plans& plans) {
+Result<void> Links::agree(const Result<Plans>& wanted) {
   CommState& state = *comm_.state();
   const int me = comm_.rank();
   std::vector<Means> all(comm_.ranks());
   Means& mine = all[me];
+  const Plans plans = wanted ? *wanted : Plans{};
+  const Result<void> planned = wanted ? Result<void>{} : fail(wanted.error());
+  mine.verdict = verdict_of(planned);
   for (const PeerInfo& peer : state.peers) {
     if (peer.rank == me) continue;
     const Through in = connector_.carrier(peer, state.peers[me]).through;
@@ -44,11 +49,12 @@ Result<void> Links::agree(const Plans& plans) {
     }
     mine.slot_bytes[n] = bytes_of(plan) > left ? -1 : plan.slot_bytes;
   }
-  {
-    const std::lock_guard lock{state.bootstrap_mutex};
-    auto met = state.bootstrap->all_gather(all.data(), Index{sizeof(Means)});
-    if (!met) return fail(state.blame(std::move(met).error()));
-  }
+  const std::lock_guard lock{state.bootstrap_mutex};
+  auto met = state.bootstrap->all_gather(all.data(), Index{sizeof(Means)});
+  if (!met) return fail(state.blame(std::move(met).error()));
+  std::vector<Verdict> verdicts;
+  for (const Means& of : all) verdicts.push_back(of.verdict);
+  CCL_CHECK(sum_up(state, name_, planned, verdicts));
   std::size_t through = 0;
   for (const Means& of : all) through = std::max(through, std::size_t(of.through));
   plan_ = plans.by_through[through];

@@ -27,6 +27,16 @@ Result<void> check_buffer(const Communicator& comm, const char* what, const void
   return {};
 }
 
+Result<void> check_side(const Communicator& comm, const std::string& name, bool cpus, bool gpus) {
+  const bool gpu = comm.device() >= 0;
+  if (gpu ? gpus : cpus) return {};
+  return fail(comm.state()->blame(
+      {Errc::not_supported,
+       fmt::format("{} is for {} only (this communicator is on {}); take it without {}", name,
+                   gpu ? "CPU ranks" : "GPUs", gpu ? "GPUs" : "CPUs",
+                   gpu ? "ForCpus" : "ForGpus")}));
+}
+
 Result<void> check_root(const Communicator& comm, int root) {
   if (root >= 0 && root < comm.ranks()) return {};
   Error error{Errc::invalid_argument,
@@ -54,6 +64,24 @@ Result<void> check_counts(const Communicator& comm, std::size_t counts) {
       fmt::format("all_to_all_v got {} counts or offsets on rank {} (the communicator has {} "
                   "ranks); give one for each rank",
                   counts, comm.rank(), comm.ranks()));
+}
+
+Result<void> check_plan(const Communicator& comm, const Plan& plan) {
+  const auto power_of_two = [](Index n) { return n > 0 && (n & (n - 1)) == 0; };
+  if (plan.channels >= 1 && plan.channels <= 4096 && power_of_two(plan.slot_count) &&
+      plan.slot_count >= 2 && plan.slot_bytes > 0 && plan.channel_bytes >= 0 &&
+      plan.slot_bytes % 128 == 0 && plan.slice_steps >= 1 &&
+      plan.chunk_steps % plan.slice_steps == 0 && power_of_two(plan.slice_steps) &&
+      plan.slot_count >= 2 * plan.slice_steps && plan.chunk_steps >= plan.slice_steps) {
+    return {};
+  }
+  return fail(comm.state()->blame(
+      {Errc::invalid_argument,
+       fmt::format("a plan of {} channels, {} slots of {} bytes, slices of {} and chunks of "
+                   "{} steps cannot be (1 to 4096 channels; slots a power of two, at least two "
+                   "slices; slot bytes a multiple of 128; chunks whole slices)",
+                   plan.channels, plan.slot_count, plan.slot_bytes, plan.slice_steps,
+                   plan.chunk_steps)}));
 }
 
 }  // namespace ccl::detail

@@ -9,7 +9,8 @@
 
 namespace ccl::detail {
 
-Result<DeviceTarget> Links::begin_on_device(CallInfo info, Stream stream) {
+Result<DeviceTarget> Links::begin_on_device(CallInfo info, Stream stream,
+                                            std::shared_ptr<void> keep) {
   CommState& state = *comm_.state();
   if (stream.host() != nullptr) {
     return fail(state.blame({Errc::invalid_argument,
@@ -18,7 +19,8 @@ Result<DeviceTarget> Links::begin_on_device(CallInfo info, Stream stream) {
                                          name_, state.config.device)}));
   }
   CCL_CHECK(begin(noted(info)));
-  if (auto done = state.order->before(stream.cuda(), shared_from_this()); !done) {
+  if (!keep) keep = shared_from_this();
+  if (auto done = state.order->before(stream.cuda(), keep); !done) {
     return fail(state.blame(std::move(done).error()));
   }
   // Several ranks on one GPU share its multiprocessors; one that only waits would take the place of

@@ -5,6 +5,8 @@
 #include <cstring>
 #include <thread>
 
+#include "links/verdict.hpp"
+
 namespace ccl::detail {
 namespace {
 /// A peer that hangs up may only have heard sooner of a rank that died: the bootstrap knows whom.
@@ -29,35 +31,43 @@ TransportContext transport_context(CommState& state, GpuArena* arena) {
   return context;
 }
 
-Result<void> shake_hands(CommState& state, const char* transport,
-                         const std::vector<Meeting>& meetings) {
+Result<void> shake_hands(CommState& state, std::string_view name, const char* transport,
+                         const Result<void>& so_far, const std::vector<Meeting>& meetings) {
   const auto named = [&](Error error, const Meeting& m) {
     error = verdict(state, std::move(error));
     if (error.peer < 0) error.peer = m.peer;  // a rank that was lost is named already
     if (error.transport.empty()) error.transport = transport;
     return fail(state.blame(std::move(error)));
   };
-  for (const Meeting& m : meetings) {
-    const auto mine = m.offer();
-    if (!mine) return named(mine.error(), m);
-    auto sent = state.bootstrap->send(m.peer, m.id, mine->data(), Index(mine->size()));
-    if (!sent) return named(std::move(sent).error(), m);
-  }
-  for (const Meeting& m : meetings) {
-    auto got = state.bootstrap->recv(m.peer, m.id);
-    if (!got) return named(std::move(got).error(), m);
-    Handshake theirs{};
-    std::memcpy(theirs.data(), got->data(), std::min(got->size(), theirs.size()));
-    if (auto made = m.connect(theirs); !made) return named(std::move(made).error(), m);
-    auto sent = state.bootstrap->send(m.peer, m.id, "", 1);
-    if (!sent) return named(std::move(sent).error(), m);
-  }
-  // An end stays until the other has connected, however soon its owner lets go.
-  for (const Meeting& m : meetings) {
-    auto met = state.bootstrap->recv(m.peer, m.id);
-    if (!met) return named(std::move(met).error(), m);
-  }
-  return {};
+  std::vector<Handshake> offers;
+  const auto offer = [&]() -> Result<void> {
+    CCL_CHECK(so_far);
+    for (const Meeting& m : meetings) {
+      auto mine = m.offer();
+      if (!mine) return named(std::move(mine).error(), m);
+      offers.push_back(*mine);
+    }
+    return {};
+  };
+  // Nobody waits for an edge that its other end refuses.
+  CCL_CHECK(all_agree(state, name, offer()));
+  const auto connect = [&]() -> Result<void> {
+    for (std::size_t i = 0; i < meetings.size(); ++i) {
+      const Meeting& m = meetings[i];
+      auto sent = state.bootstrap->send(m.peer, m.id, offers[i].data(), Index(offers[i].size()));
+      if (!sent) return named(std::move(sent).error(), m);
+    }
+    for (const Meeting& m : meetings) {
+      auto got = state.bootstrap->recv(m.peer, m.id);
+      if (!got) return named(std::move(got).error(), m);
+      Handshake theirs{};
+      std::memcpy(theirs.data(), got->data(), std::min(got->size(), theirs.size()));
+      if (auto made = m.connect(theirs); !made) return named(std::move(made).error(), m);
+    }
+    return {};
+  };
+  // An end stays until the other has connected, however soon its owner lets go: all meet once more.
+  return all_agree(state, name, connect());
 }
 
 }  // namespace ccl::detail

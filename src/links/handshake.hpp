@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <string_view>
 #include <vector>
 
 #include "comm_state.hpp"
@@ -26,10 +27,12 @@ struct Meeting {
 /// What the communicator lends to the transports of one composition.
 TransportContext transport_context(CommState& state, GpuArena* arena);
 
-/// Makes edges: all offers first, then all connections. `meetings` are in one order for all ranks:
+/// Makes edges: all offers first, then all connections. Collective: all ranks of the communicator
+/// call it, with edges or without, and it succeeds on all or fails on all. `so_far`: what a rank
+/// has prepared; who has failed there says so here. `meetings` are in one order for all ranks:
 /// whoever waits for an edge then waits for a rank that is at an edge before it, so that nobody
-/// waits in a circle. An error names the peer. The caller holds the bootstrap.
-Result<void> shake_hands(CommState& state, const char* transport,
-                         const std::vector<Meeting>& meetings);
+/// waits in a circle. Errors name the peer. The caller holds the bootstrap.
+Result<void> shake_hands(CommState& state, std::string_view name, const char* transport,
+                         const Result<void>& so_far, const std::vector<Meeting>& meetings);
 
 }  // namespace ccl::detail

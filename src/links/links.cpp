@@ -1,33 +1,16 @@
+#include <ccl/collective/arguments.hpp>
 #include <ccl/links.hpp>
 
 #include <algorithm>
-#include <numeric>
 
 #include "comm_state.hpp"
 #include "links/on_device.hpp"
+#include "links/verdict.hpp"
 #include <unistd.h>
 
 namespace ccl::detail {
 
 namespace {
-Result<void> check_plan(const Plan& plan) {
-  const auto power_of_two = [](Index n) { return n > 0 && (n & (n - 1)) == 0; };
-  if (plan.channels >= 1 && plan.channels <= 4096 && power_of_two(plan.slot_count) &&
-      plan.slot_count >= 2 && plan.slot_bytes > 0 && plan.channel_bytes >= 0 &&
-      plan.slot_bytes % 128 == 0 && plan.slice_steps >= 1 &&
-      plan.chunk_steps % plan.slice_steps == 0 && power_of_two(plan.slice_steps) &&
-      plan.slot_count >= 2 * plan.slice_steps && plan.chunk_steps >= plan.slice_steps) {
-    return {};
-  }
-  return fail(
-      Errc::invalid_argument,
-      fmt::format("a plan of {} channels, {} slots of {} bytes, slices of {} and chunks of "
-                  "{} steps cannot be (1 to 4096 channels; slots a power of two, at least two "
-                  "slices; slot bytes a multiple of 128; chunks whole slices)",
-                  plan.channels, plan.slot_count, plan.slot_bytes, plan.slice_steps,
-                  plan.chunk_steps));
-}
-
 /// Tells those who will wait whether the ranks of this host have a CPU each.
 void look_for_room(const CommState& state) {
   const auto local = std::count_if(state.peers.begin(), state.peers.end(), [&](const PeerInfo& p) {
@@ -55,30 +38,46 @@ Links::~Links() {
   comm_.state()->order->retire(std::move(device_));
 }
 
+Result<void> Links::reserve() {
+  if (!device_ || !device_->holds_slots) return {};
+  return device_->arena.reserve(std::size_t(bytes_of(plan_)));
+}
+
+Result<void> Links::all_agree(const Result<void>& mine) {
+  CommState& state = *comm_.state();
+  const std::lock_guard lock{state.bootstrap_mutex};
+  return detail::all_agree(state, name_, mine);
+}
+
 bool Links::on_device() const {
   return comm_.state()->gpu != nullptr;
 }
 
-Result<std::shared_ptr<Links>> Links::create(const Communicator& comm, const Plans& plans, int fan,
-                                             int line_bytes, const Connector& connector,
+Result<std::shared_ptr<Links>> Links::create(const Communicator& comm, const Result<Plans>& plans,
+                                             int fan, int line_bytes, const Connector& connector,
                                              std::string name) {
   CommState& state = *comm.state();
   CCL_CHECK(state.ready());
   bury_graphs();
-  Plans wanted = plans;
-  for (Plan& plan : wanted.by_through) {
-    if (state.config.channels) {
-      plan.channels = *state.config.channels;
-    } else if (!state.gpu) {  // there, they are bounds on blocks: see `begin_on_device`
-      plan.channels = std::min(plan.channels, state.bounds.most.value_or(plan.channels));
-      plan.channels = std::max(plan.channels, state.bounds.least.value_or(plan.channels));
+  const auto fitted = [&]() -> Result<Plans> {
+    CCL_TRY(Plans all, plans);
+    for (Plan& plan : all.by_through) {
+      if (state.config.channels) {
+        plan.channels = *state.config.channels;
+      } else if (!state.gpu) {  // there, they are bounds on blocks: see `begin_on_device`
+        plan.channels = std::min(plan.channels, state.bounds.most.value_or(plan.channels));
+        plan.channels = std::max(plan.channels, state.bounds.least.value_or(plan.channels));
+      }
+      CCL_CHECK(check_plan(comm, plan));
     }
-    if (auto good = check_plan(plan); !good) return fail(state.blame(std::move(good).error()));
-  }
+    return all;
+  };
+  const Result<Plans> wanted = fitted();
+  if (!wanted && comm.ranks() == 1) return fail(state.blame(wanted.error()));
   auto links = std::shared_ptr<Links>{new Links{comm, connector, std::move(name)}};
   links->number_ = state.compositions.fetch_add(1);
   links->line_bytes_ = line_bytes;
-  links->plan_ = wanted.by_through[0];
+  if (wanted) links->plan_ = wanted->by_through[0];
   const int ranks = comm.ranks();
   if (ranks > 1) {
     if (state.gpu) links->device_ = std::make_shared<OnDevice>(OnDevice{GpuArena{state.gpu}});
@@ -93,9 +92,7 @@ Result<std::shared_ptr<Links>> Links::create(const Communicator& comm, const Pla
 
   links->in_.resize(std::size_t(ranks) * plan.channels);
   links->out_.resize(links->in_.size());
-  links->order_.resize(ranks);
-  std::iota(links->order_.begin(), links->order_.end(), 0);
-  links->rings_.assign(plan.channels, RingSeat{comm.rank(), ranks, links->order_.data()});
+  links->take_rings();
   links->trees_.resize(plan.channels);
   links->connected_.resize(ranks);
   links->watch_ = {reinterpret_cast<const Word*>(&state.status.word()), &links->gave_up_,
@@ -106,14 +103,26 @@ Result<std::shared_ptr<Links>> Links::create(const Communicator& comm, const Pla
     Watched& watched = state.gpu->watched();
     links->watch_ = {&watched.stop, &watched.gave_up, Word(state.timeout_s * 1e9), &watched.waits,
                      0};
-    if (links->device_->holds_slots) {
-      auto done = links->device_->arena.reserve(std::size_t(links->bytes_of(plan)));
-      if (!done) return fail(state.blame(std::move(done).error()));
-    }
   }
   const std::lock_guard lock{state.links_mutex};
   state.links.push_back(links.get());
   return links;
+}
+
+/// Channels take the rings of the topology in turn.
+void Links::take_rings() {
+  const topo::Arrangement& arrangement = comm_.state()->arrangement;
+  const int ranks = comm_.ranks(), ways = std::min(arrangement.ring_count(), plan_.channels);
+  std::vector<int> places;
+  order_.reserve(std::size_t(ways) * ranks);
+  for (int way = 0; way < ways; ++way) {
+    const std::vector<int>& ring = arrangement.ring(way);
+    places.push_back(int(std::find(ring.begin(), ring.end(), comm_.rank()) - ring.begin()));
+    order_.insert(order_.end(), ring.begin(), ring.end());
+  }
+  for (int c = 0; c < plan_.channels; ++c) {
+    rings_.push_back({places[std::size_t(c % ways)], ranks, order_.data() + c % ways * ranks});
+  }
 }
 
 }  // namespace ccl::detail

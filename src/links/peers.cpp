@@ -8,26 +8,32 @@
 #include <utility>
 
 #include "comm_state.hpp"
+#include "links/doors.hpp"
 #include "links/handshake.hpp"
 #include "links/on_device.hpp"
 #include "transport/p2p_mapping.hpp"
 
 namespace ccl::detail {
 
-Result<void> Links::map_peers() {
+Result<void> Links::map_peers(const Result<void>& so_far) {
   CommState& state = *comm_.state();
   const int me = comm_.rank(), ranks = comm_.ranks();
   const std::size_t half = std::size_t(plan_.slot_bytes);
   epoch_.count = 128;  // blocks of a launch, at most
-  auto scratch = device_->arena.allocate(2 * half);
-  if (!scratch) return fail(state.blame(std::move(scratch).error()));
-  auto copies = device_->arena.allocate(std::size_t(epoch_.count) * sizeof(Word));
-  if (!copies) return fail(state.blame(std::move(copies).error()));
-  device_->tables = *copies;
-  epoch_.copies = reinterpret_cast<Word*>(copies->at());
+  const std::size_t block = 2 * half + PeerView::max_ranks * sizeof(Mail);
+  GpuBlock scratch;
+  const auto prepare = [&]() -> Result<void> {
+    CCL_CHECK(so_far);
+    CCL_TRY(scratch, device_->arena.allocate(block));
+    CCL_TRY(device_->tables, device_->arena.allocate(std::size_t(epoch_.count) *
+                                                     PeerExchangeWork::state_words * sizeof(Word)));
+    epoch_.copies = reinterpret_cast<Word*>(device_->tables.at());
+    return {};
+  };
+  const Result<void> prepared = prepare();
 
   const std::lock_guard lock{state.bootstrap_mutex};
-  const TransportContext context = transport_context(state, &device_->arena);
+  const TransportContext context = transport_context(state, device_ ? &device_->arena : nullptr);
   std::vector<P2pMapping> mappings(ranks);
   std::vector<Meeting> meetings;
   for (int p = 0; p < ranks; ++p) {
@@ -47,7 +53,7 @@ Result<void> Links::map_peers() {
             fmt::format("; {} addresses the memory of every peer: use Ring or Tree", name_);
         return fail(std::move(error));
       }
-      CCL_TRY(mapping, P2pMapping::make(context, edge, *scratch, 2 * half));
+      CCL_TRY(mapping, P2pMapping::make(context, edge, scratch, block));
       return mapping.handshake();
     };
     const auto connect = [&, p](const Handshake& theirs) -> Result<void> {
@@ -62,18 +68,35 @@ Result<void> Links::map_peers() {
     };
     meetings.push_back({p, edge.id, offer, connect});
   }
-  CCL_CHECK(shake_hands(state, P2pTransport::name, meetings));
-  peers_.scratch[me] = reinterpret_cast<Packet*>(scratch->at());
+  CCL_CHECK(shake_hands(state, name_, P2pTransport::name, prepared, meetings));
+  peers_.scratch[me] = reinterpret_cast<Packet*>(scratch.at());
   peers_.half_packets = Index(half / sizeof(Packet));
   peers_.rank = me;
   peers_.ranks = ranks;
-  bytes_ += Index(2 * half);
-  state.used += Index(2 * half);
+  bytes_ += Index(block);
+  state.used += Index(block);
   log_info(LogPart::init, "{}: scratch of {} bytes at every rank, by p2p", name_, 2 * half);
-  // Nobody launches, or drops its offers, before all have come so far.
-  auto met = state.bootstrap->barrier();
-  if (!met) return fail(state.blame(std::move(met).error()));
   return {};
+}
+
+Result<void> Links::open_doors() {
+  CommState& state = *comm_.state();
+  const std::lock_guard lock{state.bootstrap_mutex};
+  if (state.doors) return {};
+  auto made = Doors::open(state, number_, name_);
+  if (!made) return fail(state.blame(std::move(made).error()));
+  state.doors = *std::move(made);
+  return {};
+}
+
+Word Links::door(const Message& message) {
+  Doors* const doors = comm_.state()->doors.get();
+  return doors == nullptr || message.bytes == 0 ? 0 : doors->where(message.data, message.bytes);
+}
+
+const Word* Links::door_table() const {
+  const Doors* const doors = comm_.state()->doors.get();
+  return doors == nullptr ? nullptr : doors->table();
 }
 
 }  // namespace ccl::detail

@@ -5,6 +5,9 @@
 
 #include <algorithm>
 #include <cstring>
+#include <map>
+#include <set>
+#include <utility>
 
 #include "comm_state.hpp"
 #include "links/handshake.hpp"
@@ -13,8 +16,9 @@
 namespace ccl::detail {
 
 void Links::seats_for(int root, bool double_tree) {
+  const topo::Arrangement& arrangement = comm_.state()->arrangement;
   const auto seat = [&](int of_root, int c) {
-    return double_binary_tree(comm_.rank(), comm_.ranks(), of_root, double_tree ? c % 2 : 0);
+    return arrangement.tree(comm_.rank(), double_tree ? -1 : of_root, c);
   };
   if (!on_device()) {
     for (int c = 0; c < plan_.channels; ++c) trees_[c] = seat(root, c);
@@ -46,7 +50,9 @@ Result<void> Links::upload() {
     std::memcpy(image.data() + at, v.data(), part(v));
   };
   auto rings_there = rings_;
-  for (RingSeat& ring : rings_there) ring.order = reinterpret_cast<const int*>(base + order);
+  for (RingSeat& ring : rings_there) {
+    ring.order = reinterpret_cast<const int*>(base + order) + (ring.order - order_.data());
+  }
   put(0, in_);
   put(out, out_);
   put(rings, rings_there);
@@ -59,31 +65,30 @@ Result<void> Links::upload() {
   return state.gpu->copy(base, image.data(), bytes);
 }
 
-Result<void> Links::connect(const std::vector<int>& from, const std::vector<int>& to) {
+Result<void> Links::connect(const std::vector<Peer>& from, const std::vector<Peer>& to,
+                            const Result<void>& so_far) {
   CommState& state = *comm_.state();
   const int me = comm_.rank();
   struct Half {
     int sender, receiver;
-    std::unique_ptr<AnyEnd> end;
+    std::vector<int> channels{};
+    std::unique_ptr<AnyEnd> end{};
   };
-  std::vector<Half> halves;
-  const auto want = [&](int sender, int receiver) {
+  // In one order for all ranks: whoever waits for an edge waits for a rank that is at an edge
+  // before it, so that nobody waits in a circle.
+  std::map<std::pair<int, int>, std::set<int>> wanted;
+  const auto want = [&](int sender, int receiver, int channel) {
     const int peer = sender == me ? receiver : sender;
     const auto& table = sender == me ? out_ : in_;
-    if (peer == me || table[peer].slots != nullptr) return;
-    for (const Half& h : halves) {
-      if (h.sender == sender && h.receiver == receiver) return;
-    }
-    halves.push_back({sender, receiver, nullptr});
+    if (peer == me || table[std::size_t(channel) * comm_.ranks() + peer].slots != nullptr) return;
+    wanted[{sender, receiver}].insert(channel);
   };
-  for (const int p : from) want(p, me);
-  for (const int p : to) want(me, p);
-  if (halves.empty()) return {};
-  // One order for all ranks: whoever waits for an edge waits for a rank that is at an edge before
-  // it, so that nobody waits in a circle.
-  std::sort(halves.begin(), halves.end(), [](const Half& a, const Half& b) {
-    return std::pair{a.sender, a.receiver} < std::pair{b.sender, b.receiver};
-  });
+  for (const Peer& p : from) want(p.rank, me, p.channel);
+  for (const Peer& p : to) want(me, p.rank, p.channel);
+  std::vector<Half> halves;
+  for (const auto& [edge, channels] : wanted) {
+    halves.push_back({edge.first, edge.second, {channels.begin(), channels.end()}});
+  }
 
   const auto peer_of = [me](const Half& h) { return h.sender == me ? h.receiver : h.sender; };
   const auto short_lines = [&](const Half& h, const char* transport, int bytes) {
@@ -95,42 +100,47 @@ Result<void> Links::connect(const std::vector<int>& from, const std::vector<int>
     error.transport = transport;
     return fail(std::move(error));
   };
-  const auto make = [&]() -> Result<void> {
-    // Both ends refuse before either has anything that the other might wait for.
+  const auto short_of_lines = [&]() -> Result<void> {
+    CCL_CHECK(so_far);
+    if (broken_) return fail(*broken_);
     for (const Half& h : halves) {
       const Carrier by = connector_.carrier(state.peers[h.sender], state.peers[h.receiver]);
       if (by.line_bytes < line_bytes_) return short_lines(h, by.transport, by.line_bytes);
     }
-    TransportContext context = transport_context(state, device_ ? &device_->arena : nullptr);
-    std::vector<Meeting> meetings;
-    for (Half& h : halves) {
-      Edge edge;
-      edge.self = state.peers[me];
-      edge.peer = state.peers[peer_of(h)];
-      edge.side = h.sender == me ? Side::sender : Side::receiver;
-      edge.shape = {plan_.channels, plan_.slot_count, plan_.slot_bytes};
-      edge.id = edge_id(number_, h.sender, h.receiver);
-      const auto offer = [&, edge]() -> Result<Handshake> {
-        CCL_CHECK(connector_.can_connect(state.peers[h.sender], state.peers[h.receiver]));
-        CCL_TRY(h.end, connector_.setup(context, edge));
-        return h.end->handshake();
-      };
-      const auto connect = [&](const Handshake& theirs) -> Result<void> {
-        CCL_TRY(Connection made, h.end->connect(theirs));
-        if (made.line_bytes < line_bytes_) {
-          return short_lines(h, made.transport, made.line_bytes);
-        }
-        own(std::move(made), h.sender, h.receiver);
-        return {};
-      };
-      meetings.push_back({peer_of(h), edge.id, offer, connect});
-    }
-    return shake_hands(state, connector_.name, meetings);
+    return {};
   };
+  TransportContext context = transport_context(state, device_ ? &device_->arena : nullptr);
+  std::vector<Meeting> meetings;
+  for (Half& h : halves) {
+    Edge edge;
+    edge.self = state.peers[me];
+    edge.peer = state.peers[peer_of(h)];
+    edge.side = h.sender == me ? Side::sender : Side::receiver;
+    edge.shape = {int(h.channels.size()), plan_.slot_count, plan_.slot_bytes};
+    edge.id = edge_id(number_, h.sender, h.receiver);
+    const auto offer = [&, edge]() -> Result<Handshake> {
+      CCL_CHECK(connector_.can_connect(state.peers[h.sender], state.peers[h.receiver]));
+      CCL_TRY(h.end, connector_.setup(context, edge));
+      return h.end->handshake();
+    };
+    const auto connect = [&](const Handshake& theirs) -> Result<void> {
+      CCL_TRY(Connection made, h.end->connect(theirs));
+      if (made.line_bytes < line_bytes_) {
+        return short_lines(h, made.transport, made.line_bytes);
+      }
+      own(std::move(made), h.sender, h.receiver, h.channels);
+      return {};
+    };
+    meetings.push_back({peer_of(h), edge.id, offer, connect});
+  }
   const std::lock_guard lock{state.bootstrap_mutex};
-  if (auto made = make(); !made) {
+  const std::size_t before = owners_.size();
+  auto made = shake_hands(state, name_, connector_.name, short_of_lines(), meetings);
+  if (!made) {
+    // Ranks have made different parts of these edges: none of them can be made again.
+    if (owners_.size() > before) broken_ = made.error();
     state.journal->ended(info_.ticket, false);
-    return fail(state.blame(std::move(made).error()));
+    return made;
   }
   if (device_) {
     if (auto done = upload(); !done) return fail(state.blame(std::move(done).error()));
@@ -138,18 +148,19 @@ Result<void> Links::connect(const std::vector<int>& from, const std::vector<int>
   return {};
 }
 
-void Links::own(Connection connection, int sender, int receiver) {
+void Links::own(Connection connection, int sender, int receiver, const std::vector<int>& channels) {
   CommState& state = *comm_.state();
   const int me = comm_.rank(), peer = sender == me ? receiver : sender;
   const bool proxied = connection.wires[0].proxied;
   {
     const std::lock_guard wires{wires_mutex_};
-    for (int c = 0; c < plan_.channels; ++c) {
-      (sender == me ? out_ : in_)[std::size_t(c) * comm_.ranks() + peer] = connection.wires[c];
+    for (std::size_t n = 0; n < channels.size(); ++n) {
+      (sender == me ? out_ : in_)[std::size_t(channels[n]) * comm_.ranks() + peer] =
+          connection.wires[n];
     }
   }
   if (receiver == me || proxied) {
-    const Index bytes = plan_.slot_bytes * plan_.slot_count * plan_.channels;
+    const Index bytes = plan_.slot_bytes * plan_.slot_count * Index(channels.size());
     bytes_ += bytes;
     state.used += bytes;
   }

@@ -8,23 +8,26 @@
 
 namespace ccl::topo {
 
-Result<LoadedGraph> configured_machine() {
+Result<LoadedGraph> configured_machine(const DiscoverOptions& options) {
   CCL_TRY(const std::string given, setting_text("TOPO_FILE"));
   XmlFile file;
   if (given.empty()) {
-    CCL_TRY(file, discover());
+    CCL_TRY(file, discover(options));
   } else {
     CCL_TRY(file, read_xml(given));
     CCL_TRY(const LoadedGraph alone, to_graph(file));
     if (alone.graph.of(NodeType::gpu).empty()) {
-      CCL_TRY(const XmlFile detected, discover());
+      CCL_TRY(const XmlFile detected, discover(options));
       file.root = merge(detected.root, file.root);
     }
   }
-  CCL_TRY(LoadedGraph loaded, to_graph(file));
+  return to_graph(file);
+}
+
+Result<void> dump_machine(const Graph& graph) {
   CCL_TRY(const std::string dump, setting_text("TOPO_DUMP_FILE"));
-  if (!dump.empty()) CCL_CHECK(write_file(dump, print_xml(to_xml(loaded.graph))));
-  return loaded;
+  if (dump.empty()) return {};
+  return write_file(dump, print_xml(to_xml(graph)));
 }
 
 Result<PathRules> configured_rules() {
@@ -80,13 +83,16 @@ Result<ChannelPlan> configured_channels(const Graph& graph, const Paths& paths, 
       }
     }
   }
-  CCL_TRY(const std::string dump, setting_text("GRAPH_DUMP_FILE"));
-  if (!dump.empty()) {
-    CCL_CHECK(write_file(dump, print_xml(to_xml({plan.ring, plan.tree, plan.collnet_chain,
-                                                 plan.nvls, plan.collnet_direct},
-                                                graph))));
-  }
   return plan;
+}
+
+Result<void> dump_channels(const ChannelPlan& plan, const Graph& graph) {
+  CCL_TRY(const std::string dump, setting_text("GRAPH_DUMP_FILE"));
+  if (dump.empty()) return {};
+  return write_file(
+      dump,
+      print_xml(to_xml({plan.ring, plan.tree, plan.collnet_chain, plan.nvls, plan.collnet_direct},
+                       graph)));
 }
 
 }  // namespace ccl::topo

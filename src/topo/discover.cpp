@@ -14,24 +14,14 @@
 #include <set>
 #include <sstream>
 
-#include <dlfcn.h>
-#include <sys/resource.h>
+#include "topo/sys_files.hpp"
 #include <sys/utsname.h>
 
 namespace ccl::topo {
 namespace fs = std::filesystem;
+using detail::entries;
+using detail::line_of;
 namespace {
-
-/// First line without the end; empty if it cannot be read.
-std::string line_of(const fs::path& path) {
-  std::ifstream in(path);
-  std::string text;
-  std::getline(in, text);
-  while (!text.empty() && std::isspace(static_cast<unsigned char>(text.back())) != 0) {
-    text.pop_back();
-  }
-  return text;
-}
 
 bool is_bdf(const std::string& name) {
   // dddd:bb:dd.f
@@ -44,19 +34,6 @@ bool is_bdf(const std::string& name) {
 std::string lower(std::string text) {
   for (char& c : text) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
   return text;
-}
-
-/// Entries in an order that does not depend on the file system.
-std::vector<fs::path> entries(const fs::path& folder) {
-  std::vector<fs::path> found;
-  std::error_code ignored;
-  for (auto it = fs::directory_iterator(folder, ignored); it != fs::directory_iterator();
-       it.increment(ignored)) {
-    found.push_back(it->path());
-    if (ignored) break;
-  }
-  std::sort(found.begin(), found.end());
-  return found;
 }
 
 double gigatransfers(const std::string& speed) {
@@ -73,7 +50,9 @@ class Detector {
   Element run() {
     add_cpus();
     std::string why;
-    for (const SeenGpu& gpu : options_.gpus ? *options_.gpus : nvml_gpus(why)) add_gpu(gpu);
+    const std::vector<SeenGpu> gpus = options_.gpus ? *options_.gpus : nvml_gpus(why);
+    for (const SeenGpu& gpu : gpus) gpu_ids_.insert(lower(gpu.bus_id));
+    for (const SeenGpu& gpu : gpus) add_gpu(gpu);
     if (options_.network && !add_infiniband()) add_interfaces();
     return std::move(root_);
   }
@@ -194,19 +173,41 @@ class Detector {
     gpu.set("sm", std::to_string(seen.sm));
     gpu.set("rank", std::to_string(seen.dev));
     gpu.set("gdr", gdr() ? "1" : "0");
-    for (const SeenLink& link : seen.links) {
+    // An NVSwitch has many bus ids; what is no GPU is one fabric.
+    int fabric = 0;
+    const auto add_link = [&](const std::string& target, const std::string& kind, int count) {
       Element nvlink;
       nvlink.name = "nvlink";
-      const fs::path remote =
-          link.remote_bus_id.empty() ? fs::path() : device_path(link.remote_bus_id);
-      const std::string remote_class = remote.empty() ? "" : line_of(remote / "class");
-      const bool to_gpu = remote_class.rfind("0x03", 0) == 0;
-      nvlink.set("target", to_gpu ? lower(link.remote_bus_id) : "fffffff:ff:ff.0");
-      nvlink.set("count", std::to_string(link.count));
-      nvlink.set("tclass", to_gpu ? remote_class : "0x068000");
+      nvlink.set("target", target);
+      nvlink.set("count", std::to_string(count));
+      nvlink.set("tclass", kind);
       gpu.children.push_back(std::move(nvlink));
+    };
+    for (const SeenLink& link : seen.links) {
+      const std::string remote = lower(link.remote_bus_id);
+      const fs::path path_there = remote.empty() ? fs::path() : device_path(remote);
+      const std::string kind = path_there.empty() ? "" : line_of(path_there / "class");
+      if (kind.rfind("0x03", 0) == 0 || gpu_ids_.count(remote) != 0) {
+        add_link(remote, kind.empty() ? "0x030200" : kind, link.count);
+      } else if (kind.rfind("0x0680", 0) == 0 && vendor_is_ibm(path_there)) {
+        add_link(remote, "0x068001", link.count);  // POWER's bridge to the CPU
+      } else {
+        fabric += link.count;
+      }
+    }
+    if (fabric > 0) add_link("fffffff:ff:ff.0", "0x068000", fabric);
+    if (seen.c2c_links > 0) {
+      Element c2c;
+      c2c.name = "c2c";
+      c2c.set("bw", std::to_string(seen.c2c_mbps));
+      c2c.set("count", std::to_string(seen.c2c_links));
+      gpu.children.push_back(std::move(c2c));
     }
     pci.children.push_back(std::move(gpu));
+  }
+
+  static bool vendor_is_ibm(const fs::path& device) {
+    return line_of(device / "vendor") == "0x1014";
   }
 
   /// Peer memory by module, or DMA-BUF, which the open kernel modules export.
@@ -289,251 +290,17 @@ class Detector {
   const DiscoverOptions& options_;
   fs::path sys_;
   Element root_;
+  std::set<std::string> gpu_ids_;
   int nets_ = 0;
 };
 
-/// NVML by name. Layouts are those of nvml.h, which are stable by contract.
-struct Nvml {
-  struct PciInfo {
-    char legacy[16];
-    unsigned domain, bus, device, pci_device, pci_subsystem;
-    char bus_id[32];
-  };
-  using Device = void*;
-  int (*init)() = nullptr;
-  int (*shutdown)() = nullptr;
-  int (*count)(unsigned*) = nullptr;
-  int (*by_index)(unsigned, Device*) = nullptr;
-  int (*pci)(Device, PciInfo*) = nullptr;
-  int (*capability)(Device, int*, int*) = nullptr;
-  int (*link_state)(Device, unsigned, int*) = nullptr;
-  int (*link_remote)(Device, unsigned, PciInfo*) = nullptr;
-};
-
-std::string short_bus_id(const char* text) {
-  std::string id = lower(text);
-  // NVML writes eight digits of domain, sysfs four.
-  if (id.size() > 12 && id.rfind("0000", 0) == 0) id = id.substr(id.size() - 12);
-  return id;
-}
-
 }  // namespace
-
-std::vector<SeenGpu> nvml_gpus(std::string& why) {
-  std::vector<SeenGpu> gpus;
-  void* library = dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
-  if (library == nullptr) {
-    why = "libnvidia-ml.so.1 cannot be opened (no NVIDIA driver here)";
-    return gpus;
-  }
-  Nvml nvml;
-  const auto find = [library](const char* symbol, auto& function) {
-    function =
-        reinterpret_cast<std::remove_reference_t<decltype(function)>>(dlsym(library, symbol));
-    return function != nullptr;
-  };
-  const bool complete = find("nvmlInit_v2", nvml.init) && find("nvmlShutdown", nvml.shutdown) &&
-                        find("nvmlDeviceGetCount_v2", nvml.count) &&
-                        find("nvmlDeviceGetHandleByIndex_v2", nvml.by_index) &&
-                        find("nvmlDeviceGetPciInfo_v3", nvml.pci) &&
-                        find("nvmlDeviceGetCudaComputeCapability", nvml.capability);
-  find("nvmlDeviceGetNvLinkState", nvml.link_state);
-  find("nvmlDeviceGetNvLinkRemotePciInfo_v2", nvml.link_remote);
-  if (!complete || nvml.init() != 0) {
-    why = complete ? "NVML does not start (driver not loaded?)" : "NVML is too old";
-    dlclose(library);
-    return gpus;
-  }
-  unsigned count = 0;
-  nvml.count(&count);
-  for (unsigned index = 0; index < count; ++index) {
-    Nvml::Device device = nullptr;
-    Nvml::PciInfo pci{};
-    int major = 0, minor = 0;
-    if (nvml.by_index(index, &device) != 0 || nvml.pci(device, &pci) != 0 ||
-        nvml.capability(device, &major, &minor) != 0) {
-      why = fmt::format("GPU {} does not answer", index);
-      continue;
-    }
-    SeenGpu gpu;
-    gpu.bus_id = short_bus_id(pci.bus_id);
-    gpu.dev = static_cast<int>(gpus.size());
-    gpu.sm = major * 10 + minor;
-    std::map<std::string, int> links;
-    for (unsigned link = 0; nvml.link_state != nullptr && link < 36; ++link) {
-      int active = 0;
-      if (nvml.link_state(device, link, &active) != 0) continue;  // inactive links stand between
-      if (active == 0) continue;
-      Nvml::PciInfo remote{};
-      const bool known =
-          nvml.link_remote != nullptr && nvml.link_remote(device, link, &remote) == 0;
-      links[known ? short_bus_id(remote.bus_id) : std::string()]++;
-    }
-    // An NVSwitch has many bus ids; what is no GPU is one fabric.
-    for (const auto& [remote, number] : links) gpu.links.push_back({remote, number});
-    gpus.push_back(std::move(gpu));
-  }
-  nvml.shutdown();
-  dlclose(library);
-  std::set<std::string> ids;
-  for (const SeenGpu& gpu : gpus) ids.insert(gpu.bus_id);
-  for (SeenGpu& gpu : gpus) {
-    std::vector<SeenLink> direct;
-    SeenLink fabric;
-    for (const SeenLink& link : gpu.links) {
-      if (ids.count(link.remote_bus_id) != 0) {
-        direct.push_back(link);
-      } else {
-        fabric.count += link.count;
-      }
-    }
-    if (fabric.count > 0) direct.push_back(fabric);
-    gpu.links = std::move(direct);
-  }
-  return gpus;
-}
 
 Result<XmlFile> discover(const DiscoverOptions& options) {
   XmlFile file;
   file.name = "this machine";
   file.root = Detector(options).run();
   return file;
-}
-
-namespace {
-
-void lint_graph(const LoadedGraph& machine, std::vector<Remark>& remarks) {
-  const Graph& graph = machine.graph;
-  for (const Repair& repair : machine.repairs) {
-    remarks.push_back(
-        {repair.line > 0 ? fmt::format("line {}: {}", repair.line, repair.what) : repair.what,
-         "correct the file, or give one with CCL_TOPO_FILE"});
-  }
-  const std::vector<int> gpus = graph.of(NodeType::gpu);
-  float widest = 0;
-  const auto uplink = [&](int gpu) {
-    float bw = 0;
-    for (const int l : graph.nodes[gpu].out) {
-      if (graph.links[l].type == LinkType::pci) bw = std::max(bw, graph.links[l].bw);
-    }
-    return bw;
-  };
-  for (const int gpu : gpus) widest = std::max(widest, uplink(gpu));
-  const Paths paths = compute_paths(graph);
-  const std::vector<int> nets = graph.of(NodeType::net);
-  std::map<std::pair<int, std::string>, std::vector<std::string>> without_gdr;
-  for (const int gpu : gpus) {
-    const float bw = uplink(gpu);
-    if (bw > 0 && bw < widest) {
-      remarks.push_back(
-          {fmt::format("{} has {:g} GB/s of PCIe, others have {:g}", graph.label(gpu), bw, widest),
-           "reseat the card, check the slot's width and the BIOS's lane split"});
-    }
-    float fabric = 0;
-    for (const int l : graph.nodes[gpu].out) {
-      if (graph.links[l].type == LinkType::nvl) fabric += graph.links[l].bw;
-    }
-    for (const int other : gpus) {
-      float there = 0;
-      for (const int l : graph.nodes[other].out) {
-        if (graph.links[l].type == LinkType::nvl) there += graph.links[l].bw;
-      }
-      if (other < gpu && std::abs(fabric - there) > 0.1F) {
-        remarks.push_back({fmt::format("{} has {:g} GB/s of NVLink, {} has {:g}", graph.label(gpu),
-                                       fabric, graph.label(other), there),
-                           "look for inactive links with nvidia-smi nvlink --status"});
-        break;
-      }
-    }
-    if (nets.empty() || graph.nodes[gpu].gpu.on_cpu) continue;
-    const int net = local_net(graph, paths, gpu, 0);
-    if (net < 0) {
-      remarks.push_back({fmt::format("{} reaches no NIC", graph.label(gpu)),
-                         "check the PCI part of the topology file"});
-      continue;
-    }
-    const PathType type = paths.at(gpu, net).type;
-    if (type == PathType::sys) {
-      remarks.push_back({fmt::format("{} and its NIC {} are on different sockets", graph.label(gpu),
-                                     graph.nodes[net].net.name),
-                         "move the NIC, or add one on the GPU's socket"});
-    }
-    const GdrAnswer gdr = check_gdr(graph, paths, {}, gpu, net, false);
-    if (!gdr.allowed) without_gdr[{net, gdr.why}].push_back(graph.label(gpu));
-  }
-  for (const auto& [where, labels] : without_gdr) {
-    const Node::Net& net = graph.nodes[where.first].net;
-    remarks.push_back({fmt::format("no GPU direct RDMA between {} and {} ({})", net.name,
-                                   fmt::join(labels, ", "), where.second),
-                       net.gdr ? "load nvidia-peermem or use a driver with DMA-BUF, and put both "
-                                 "below one switch"
-                               : "use a NIC with RDMA, and load nvidia-peermem or use a driver "
-                                 "with DMA-BUF"});
-  }
-  for (const int node : graph.of(NodeType::pci)) {
-    for (const int l : graph.nodes[node].out) {
-      const Link& link = graph.links[l];
-      if (link.to == graph.nodes[node].parent && link.bw < 4) {
-        remarks.push_back({fmt::format("switch {} has {:g} GB/s to {}", graph.label(node), link.bw,
-                                       graph.label(link.to)),
-                           "many bridges report 2.5 GT/s x1 falsely; set link_speed in a topology "
-                           "file if so"});
-      }
-    }
-  }
-}
-
-void lint_system(std::vector<Remark>& remarks) {
-  const auto check_limit = [&](int resource, rlim_t wanted, const char* what, const char* flag) {
-    rlimit limit{};
-    if (getrlimit(static_cast<__rlimit_resource>(resource), &limit) == 0 &&
-        limit.rlim_cur != RLIM_INFINITY && limit.rlim_cur < wanted) {
-      remarks.push_back({fmt::format("{} is limited to {}", what, limit.rlim_cur),
-                         fmt::format("raise it: ulimit {}", flag)});
-    }
-  };
-  check_limit(RLIMIT_NOFILE, 4096, "the number of open files", "-n 65536");
-  check_limit(RLIMIT_MEMLOCK, rlim_t{1} << 30, "locked memory", "-l unlimited");
-  std::error_code ignored;
-  const std::string command = line_of("/proc/cmdline");
-  const bool pass_through = command.find("iommu=pt") != std::string::npos;
-  if (!entries("/sys/class/iommu").empty() && !pass_through) {
-    remarks.push_back({"the IOMMU is on and translates (PCIe P2P goes through the CPU)",
-                       "boot with iommu=pt, or switch it off in the BIOS"});
-  }
-  for (const fs::path& device : entries("/sys/bus/pci/devices")) {
-    if (line_of(device / "class").rfind("0x0604", 0) != 0) continue;
-    std::ifstream in(device / "config", std::ios::binary);
-    std::string config((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
-    const auto word = [&](std::size_t at) {
-      unsigned value = 0;
-      if (at + 4 <= config.size()) std::memcpy(&value, config.data() + at, 4);
-      return value;
-    };
-    // Extended capabilities start at 0x100; ACS is number 0xd, its control at +6.
-    for (std::size_t at = 0x100, hops = 0; at >= 0x100 && at + 8 <= config.size() && hops < 48;
-         ++hops) {
-      const unsigned header = word(at);
-      if (header == 0 || header == ~0U) break;
-      if ((header & 0xffffU) == 0xdU && ((word(at + 4) >> 16) & 0x1dU) != 0) {
-        remarks.push_back(
-            {fmt::format("ACS redirects on bridge {} (P2P below it goes up to the CPU)",
-                         device.filename().string()),
-             fmt::format("setpci -s {} ECAP_ACS+0x6.w=0000, or switch ACS off in the BIOS",
-                         device.filename().string())});
-      }
-      at = header >> 20;
-    }
-  }
-}
-
-}  // namespace
-
-std::vector<Remark> lint(const LoadedGraph& machine, bool here) {
-  std::vector<Remark> remarks;
-  lint_graph(machine, remarks);
-  if (here) lint_system(remarks);
-  return remarks;
 }
 
 }  // namespace ccl::topo

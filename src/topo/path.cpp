@@ -162,7 +162,7 @@ Paths compute_paths(const Graph& graph, const PathRules& rules) {
       if (out.reaches() && to[net][gpu].type != PathType::pxn) to[net][gpu] = out;
     }
   }
-  return Paths(std::move(to), wired.all_wired());
+  return {std::move(to), wired.all_wired()};
 }
 
 P2pAnswer check_p2p(const Graph& graph, const Paths& paths, const PathRules& rules, int gpu_a,
@@ -365,6 +365,21 @@ Graph trim(const Graph& graph, const Paths& paths, int rank, int ranks) {
   return select(graph, keep);
 }
 
+void add_cpu_rank(Graph& graph, int cpu, int rank) {
+  Node node;
+  node.type = NodeType::gpu;
+  node.id = rank;
+  node.host = graph.nodes[cpu].host;
+  node.parent = cpu;
+  node.gpu.rank = rank;
+  node.gpu.dev = rank;
+  node.gpu.on_cpu = true;
+  node.gpu.gdr = true;  // its memory is what NICs reach anyway
+  const int seat = graph.add(std::move(node));
+  graph.connect(seat, cpu, LinkType::loc, gbps::host_memory);
+  graph.connect(cpu, seat, LinkType::loc, gbps::host_memory);
+}
+
 void add_cpu_ranks(Graph& graph, int count) {
   const std::vector<int> cpus = graph.of(NodeType::cpu);
   if (cpus.empty()) return;
@@ -372,18 +387,7 @@ void add_cpu_ranks(Graph& graph, int count) {
     // Neighbouring ranks share a NUMA node.
     const int cpu =
         cpus[static_cast<std::size_t>(rank) * cpus.size() / static_cast<std::size_t>(count)];
-    Node node;
-    node.type = NodeType::gpu;
-    node.id = rank;
-    node.host = graph.nodes[cpu].host;
-    node.parent = cpu;
-    node.gpu.rank = rank;
-    node.gpu.dev = rank;
-    node.gpu.on_cpu = true;
-    node.gpu.gdr = true;  // its memory is what NICs reach anyway
-    const int seat = graph.add(std::move(node));
-    graph.connect(seat, cpu, LinkType::loc, gbps::host_memory);
-    graph.connect(cpu, seat, LinkType::loc, gbps::host_memory);
+    add_cpu_rank(graph, cpu, rank);
   }
 }
 

@@ -9,8 +9,6 @@
 #include <fstream>
 #include <sstream>
 
-#include <pugixml.hpp>
-
 namespace ccl::topo {
 
 const std::string* Element::find(std::string_view attribute) const {
@@ -31,48 +29,6 @@ void Element::set(std::string_view attribute, std::string value) {
 }
 
 namespace {
-
-class Lines {
- public:
-  explicit Lines(std::string_view text) {
-    starts_.push_back(0);
-    for (std::size_t i = 0; i < text.size(); ++i) {
-      if (text[i] == '\n') starts_.push_back(i + 1);
-    }
-  }
-  int at(std::ptrdiff_t offset) const {
-    const auto after =
-        std::upper_bound(starts_.begin(), starts_.end(),
-                         static_cast<std::size_t>(std::max<std::ptrdiff_t>(offset, 0)));
-    return static_cast<int>(after - starts_.begin());
-  }
-
- private:
-  std::vector<std::size_t> starts_;
-};
-
-Result<Element> copy(const pugi::xml_node& node, const Lines& lines, const std::string& file,
-                     int depth) {
-  Element element;
-  element.name = node.name();
-  element.line = lines.at(node.offset_debug());
-  if (depth > max_xml_depth) {
-    return fail(
-        Errc::invalid_argument,
-        fmt::format("{}:{}: <{}> is nested {} deep (no machine has that many buses in a row); "
-                    "check the file",
-                    file, element.line, element.name, depth));
-  }
-  for (const pugi::xml_attribute& attribute : node.attributes()) {
-    element.attributes.emplace_back(attribute.name(), attribute.value());
-  }
-  for (const pugi::xml_node& child : node.children()) {
-    if (child.type() != pugi::node_element) continue;
-    CCL_TRY(Element sub, copy(child, lines, file, depth + 1));
-    element.children.push_back(std::move(sub));
-  }
-  return element;
-}
 
 std::string escape(const std::string& text) {
   std::string out;
@@ -111,27 +67,6 @@ void print(const Element& element, int indent, std::string& out) {
 }
 
 }  // namespace
-
-Result<XmlFile> parse_xml(std::string_view text, std::string name) {
-  pugi::xml_document document;
-  const pugi::xml_parse_result parsed = document.load_buffer(text.data(), text.size());
-  const Lines lines(text);
-  if (!parsed) {
-    return fail(Errc::invalid_argument,
-                fmt::format("{}:{}: not well-formed XML ({}); repair the file", name,
-                            lines.at(parsed.offset), parsed.description()));
-  }
-  const pugi::xml_node root = document.document_element();
-  if (!root) {
-    return fail(
-        Errc::invalid_argument,
-        fmt::format("{}:1: no element (the file is empty); give a <system> or <graphs>", name));
-  }
-  XmlFile file;
-  CCL_TRY(file.root, copy(root, lines, name, 0));
-  file.name = std::move(name);
-  return file;
-}
 
 Result<XmlFile> read_xml(const std::string& path) {
   std::ifstream in(path, std::ios::binary);

@@ -86,10 +86,10 @@ class FdServer {
   static FdServer& instance() {
     static const int registered = ::pthread_atfork(nullptr, nullptr, &forget);
     (void)registered;
-    FdServer* server = current_.load();
+    FdServer* server = current.load();
     while (server == nullptr) {
       auto fresh = std::make_unique<FdServer>();
-      if (current_.compare_exchange_strong(server, fresh.get())) server = fresh.release();
+      if (current.compare_exchange_strong(server, fresh.get())) server = fresh.release();
     }
     return *server;  // outlives the last connection at exit
   }
@@ -123,7 +123,7 @@ class FdServer {
   };
 
   static void forget() {
-    if (FdServer* const server = current_.exchange(nullptr)) {
+    if (FdServer* const server = current.exchange(nullptr)) {
       ::close(server->listener_.get());  // or the parent's name would outlive the parent
     }
   }
@@ -192,7 +192,7 @@ class FdServer {
     }
   }
 
-  static inline std::atomic<FdServer*> current_{nullptr};
+  static inline std::atomic<FdServer*> current{nullptr};
   std::mutex mutex_;
   std::map<Proof, Offer> offers_;  // by what must be said
   bool running_ = false;           // the thread looks at `offers_` again before it ends

@@ -9,6 +9,7 @@
 
 #include "gpu/host_pin.hpp"
 #include "gpu/memory.hpp"
+#include "transport/net_choice.hpp"
 #include "transport/proof.hpp"
 #include "transport/socket_stream.hpp"
 #include <net/auth.hpp>
@@ -202,8 +203,12 @@ struct SocketEnd {
 
 }  // namespace detail
 
-Result<void> SocketTransport::can_connect(const PeerInfo&, const PeerInfo&) {
-  return {};
+Result<void> SocketTransport::can_connect(const PeerInfo& from, const PeerInfo& to) {
+  CCL_TRY(const bool allowed, detail::net_allows(name));
+  if (allowed) return {};
+  return fail(Errc::no_transport, fmt::format("socket does not connect rank {} to rank {} (CCL_NET "
+                                              "is IB)",
+                                              from.rank, to.rank));
 }
 
 Result<SocketTransport::End> SocketTransport::setup(TransportContext& context, const Edge& edge) {

@@ -62,6 +62,15 @@ TEMPLATE_LIST_TEST_CASE("one-shot: every collective, launches of any shape after
       for (Index i = 0; i < count; ++i) REQUIRE(out[r][i] == total(r * count + i));
       REQUIRE(out[r][count] == T(-1));
     }
+    for (int root = 0; root < R; ++root) {
+      poison();
+      REQUIRE(world.template run<Reduce, OneShot, Proto, Group>(sum, channels, [&](int r, auto& w) {
+        w.input = in[r].data(), w.output = out[r].data(), w.layout = {count, 0, 0, false};
+        w.root = root;
+      }));
+      for (Index i = 0; i < count; ++i) REQUIRE(out[root][i] == total(i));
+      REQUIRE(out[(root + 1) % R][0] == T(-1));
+    }
     const Index n = count * Index{sizeof(T)};
     poison();
     REQUIRE(bytes.template run<AllGather, OneShot, Proto, Group>(

@@ -37,11 +37,44 @@ void run() {
           w.input = w.output = in[r].data(), w.layout = {count, 0, 0, true};
         }));
     for (int r = 0; r < R; ++r) REQUIRE(in[r] == want);
+    // Rooted: the root of one launch may be behind that of the next.
+    for (int root = 0; root < R; root += R - 1) {
+      for (auto& o : out) o.assign(count + 1, T(9));
+      for (int r = 0; r < R; ++r) in[r] = std::vector<T>(count, T(r + 1));
+      REQUIRE(world.template run<Reduce, TwoShot, Proto, Group>(sum, channels, [&](int r, auto& w) {
+        w.input = in[r].data(), w.output = out[r].data(), w.layout = {count, 0, 0, true};
+        w.root = root;
+      }));
+      for (int r = 0; r < R; ++r) {
+        REQUIRE(out[r][0] == T(r == root ? R * (R + 1) / 2 : 9));
+        REQUIRE(out[r][count - 1] == T(r == root ? R * (R + 1) / 2 : 9));
+        REQUIRE(out[r][count] == T(9));
+      }
+    }
+  }
+  PeerWorld<R> bytes{PeerPrims<Group, Proto, Bytes, 1, R>::half_packets(
+      PeerPrims<Group, Proto, Bytes, 1, R>::split_share(4200), 2)};
+  for (const Index count : {1, 500, 4099}) {
+    for (int root = 0; root < R; ++root) {
+      std::vector<std::vector<char>> in(R), out(R, std::vector<char>(count + 1, 9));
+      for (int r = 0; r < R; ++r) {
+        for (Index i = 0; i < count; ++i) in[r].push_back(char(i * 5 + r));
+      }
+      REQUIRE(bytes.template run<Broadcast, TwoShot, Proto, Group>(
+          Bytes{}, 1 + root % 3, [&](int r, auto& w) {
+            w.input = in[r].data(), w.output = out[r].data(), w.layout = {count, 0, 0, true};
+            w.root = root;
+          }));
+      for (int r = 0; r < R; ++r) {
+        REQUIRE(std::equal(in[root].begin(), in[root].end(), out[r].begin()));
+        REQUIRE(out[r][count] == 9);
+      }
+    }
   }
 }
 }  // namespace
 
-TEST_CASE("two-shot all-reduce over peers' memory") {
+TEST_CASE("two-shot all-reduce, reduce and broadcast over peers' memory") {
   run<float, LL, SoloLane, 4>();
   run<float, LL128, SoloLane, 3>();
   run<int, LL128, ThreadLanes<8>, 2>();

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <ccl/topo/arrange.hpp>
 #include <ccl/topo/connect.hpp>
 #include <ccl/topo/draw.hpp>
 #include <ccl/topo/search.hpp>
@@ -9,6 +10,44 @@
 #include <string_view>
 
 namespace ccl::test {
+
+/// Three machines with these rings, their ranks interleaved, told and arranged.
+inline void arrange(const topo::ChannelGraph& ring, int each, std::size_t salt) {
+  if (each == 0 || ring.channels.empty()) return;
+  std::vector<topo::MachineShare> told(static_cast<std::size_t>(each) * 3);
+  for (int m = 0; m < 3; ++m) {
+    topo::Machine machine;
+    machine.even = salt % 2 == 0;
+    machine.ring = machine.tree = ring;
+    machine.tree.pattern = static_cast<topo::Pattern>(1 + salt % 3);
+    for (int r = 0; r < each; ++r) machine.ranks.push_back(r * 3 + m);
+    for (auto* graph : {&machine.ring, &machine.tree}) {
+      for (auto& order : graph->channels) {
+        for (int& rank : order.ranks) rank = machine.ranks[static_cast<std::size_t>(rank % each)];
+      }
+    }
+    if (machine.ring.channels[0].ranks.size() != static_cast<std::size_t>(each)) return;
+    for (const int r : machine.ranks) told[static_cast<std::size_t>(r)] = share_of(machine, r);
+  }
+  std::string wrong;
+  const auto made = topo::Arrangement::of(topo::machines_of(told, wrong), each * 3);
+  if (!made) return;
+  for (int root = -1; root < each * 3; root += each) {
+    for (int channel = 0; channel < 2; ++channel) {
+      int roots = 0, children = 0;
+      for (int r = 0; r < each * 3; ++r) {
+        const TreeSeat seat = made->tree(r, root, channel);
+        roots += seat.is_root() ? 1 : 0;
+        for (const int down : seat.down) {
+          if (down < 0) continue;
+          ++children;
+          if (made->tree(down, root, channel).up != r) std::abort();
+        }
+      }
+      if (roots != 1 || children != each * 3 - 1) std::abort();
+    }
+  }
+}
 
 /// Reads any bytes as a topology or graph file and does all that ccl does with one. Aborts where an
 /// answer contradicts itself; crashes are found by sanitizers. Returns true if it was a machine.
@@ -52,6 +91,7 @@ inline bool use_topology(std::string_view bytes) {
     const topo::ChannelGraph ring = topo::search(graph, paths, options);
     const int ranks = ring.channels.empty() ? 0 : static_cast<int>(ring.channels[0].ranks.size());
     static_cast<void>(topo::join(topo::replicate(ring, ring, 3), ranks * 3));
+    arrange(ring, ranks, bytes.size());
   }
   if (gpus > 0) static_cast<void>(topo::trim(graph, paths, 0, gpus + 1));
   static_cast<void>(topo::to_svg(graph));

@@ -137,6 +137,7 @@ class Buffer {
   Buffer(Index count, Index offset) : count_{count}, offset_{offset} {
     MUST_CUDA(cudaMalloc(&base_, size_t(count + offset + 16) * sizeof(T)));
     MUST_CUDA(cudaMemset(base_, 0xa5, size_t(count + offset + 16) * sizeof(T)));
+    MUST_CUDA(cudaStreamSynchronize(nullptr));  // streams that do not wait for this one follow
   }
   Buffer(const Buffer&) = delete;
   Buffer& operator=(const Buffer&) = delete;

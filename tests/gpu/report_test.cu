@@ -63,7 +63,7 @@ int main() {
   config.timeout_s = 1;
   as_threads(ranks, config, [&](Communicator comm) {
     const auto end = play(comm, [&] { return comm.rank() == victim; });
-    check_error("skips", comm.rank(), end, victim, "has not called operation 4");
+    check_error("skips", comm.rank(), end, victim, "has not called operation 3");
   });
 
   // As processes: one is stopped.
@@ -84,7 +84,7 @@ int main() {
       return false;
     });
     check_error("is stopped", r, end, victim,
-                "does not answer (stopped, or cut off) in operation 4");
+                "does not answer (stopped, or cut off) in operation 3");
     std::fflush(stdout);
     std::_Exit(0);
   }

@@ -47,6 +47,7 @@ TEST_CASE("a topology file replaces detection and is dumped") {
     const auto loaded = topo::configured_machine();
     if (!loaded) FAIL(loaded.error().what);
     CHECK(loaded->graph.of(topo::NodeType::gpu).size() == 3);
+    REQUIRE(topo::dump_machine(loaded->graph));
     const auto again = topo::load_graph(out);
     REQUIRE(again);
     CHECK(again->graph.links.size() == loaded->graph.links.size());
@@ -84,7 +85,9 @@ TEST_CASE("a graph file stands in for the search") {
   const std::string out = temporary("graphs.xml"), in = temporary("own.xml");
   {
     const Variable dump("CCL_GRAPH_DUMP_FILE", out);
-    REQUIRE(topo::configured_channels(loaded->graph, paths, 3));
+    const auto found = topo::configured_channels(loaded->graph, paths, 3);
+    REQUIRE(found);
+    REQUIRE(topo::dump_channels(*found, loaded->graph));
   }
   const auto searched = topo::configured_channels(loaded->graph, paths, 3);
   {

@@ -2,6 +2,7 @@
 #include <ccl/topo/search.hpp>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <chrono>
 #include <ctime>
@@ -176,6 +177,12 @@ TEST_CASE("joined rings and trees of real machines are NCCL's") {
                                  golden.name, count, theirs["nChannels"].get<int>(),
                                  joined->count(), rings ? "same" : "other",
                                  trees ? "same" : "other");
+        for (int c = 0; c < joined->count() / 2; ++c) {
+          std::cout << fmt::format("  ring {:>2}: NCCL {}\n           ccl  {}\n", c,
+                                   theirs["rings"][c].dump(), fmt::join(joined->rings[c], ","));
+          std::cout << fmt::format("  tree {:>2}: NCCL {}\n           ccl  {}\n", c,
+                                   theirs["trees_up"][c].dump(), fmt::join(ups[c], ","));
+        }
       }
     }
   }
@@ -208,7 +215,6 @@ TEST_CASE("all machines at hand search and connect for 1 to 64 nodes") {
       INFO(shown << " x " << count);
       const auto begin = cpu_now();
       const topo::ChannelPlan plan = topo::search_all(loaded->graph, paths, each * count);
-      const std::chrono::duration<double, std::milli> ms = cpu_now() - begin;
       CHECK(topo::check(plan.ring, loaded->graph, paths) == "");
       CHECK(topo::check(plan.tree, loaded->graph, paths) == "");
       topo::JoinOptions options;
@@ -218,14 +224,17 @@ TEST_CASE("all machines at hand search and connect for 1 to 64 nodes") {
       ring.channels.resize(both);
       tree.channels.resize(both);
       const auto joined = topo::join(topo::replicate(ring, tree, count), each * count, options);
+      const std::chrono::duration<double, std::milli> ms = cpu_now() - begin;
       REQUIRE(joined);
       CHECK(topo::check(*joined, each * count) == "");
       if (count <= 2) {
-        text += fmt::format(" n{}: ring {} x {:g} {}/{} tree {} x {:g} ({:.1f} ms)", count,
-                            plan.ring.count(), plan.ring.bw_intra, topo::name(plan.ring.type_intra),
-                            topo::name(plan.ring.type_inter), plan.tree.count(), plan.tree.bw_intra,
-                            ms.count());
+        text +=
+            fmt::format(" n{}: ring {} x {:g} {}/{} tree {} x {:g}", count, plan.ring.count(),
+                        plan.ring.bw_intra, topo::name(plan.ring.type_intra),
+                        topo::name(plan.ring.type_inter), plan.tree.count(), plan.tree.bw_intra);
       }
+      text += fmt::format("{}{:.1f} ms", count <= 2 ? " (" : ", ", ms.count());
+      if (count == 1 || count == 64) text += ")";
     }
     std::cout << text << "\n";
   }

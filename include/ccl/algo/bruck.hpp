@@ -1,6 +1,7 @@
 #pragma once
 
 #include <ccl/algo/ops.hpp>
+#include <ccl/cost.hpp>
 #include <ccl/types.hpp>
 
 namespace ccl {
@@ -22,6 +23,10 @@ struct Bruck {
   static constexpr int wires = 2;  // that one channel of a rank works on at once
   template <class Op>
   static constexpr bool supports = detail::one_of<Op, AllGather>;
+  template <class Op>
+  static constexpr Effort effort(int ranks) {
+    return {double(most_wires(ranks)), (ranks - 1.0) / ranks};
+  }
 
   template <class Seats>
   static constexpr void peers(Seats& seats) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <ccl/algo/ops.hpp>
+#include <ccl/cost.hpp>
 #include <ccl/reduce_op.hpp>
 #include <ccl/types.hpp>
 
@@ -20,6 +21,15 @@ struct Doubling {
   static constexpr int wires = 2;  // that one channel of a rank works on at once
   template <class Op>
   static constexpr bool supports = detail::one_of<Op, AllReduce>;
+  template <class Op>
+  static constexpr Effort effort(int ranks) {
+    double rounds = 0;
+    for (int paired = power_of_two(ranks); paired > 1; paired /= 2) ++rounds;
+    const double more = power_of_two(ranks) == ranks ? 0 : 2;
+    return {rounds + more, 1.6 * (rounds + more / 2)};  // each rank also adds up all of it
+  }
+  template <class Op>
+  static constexpr SumOrder order = SumOrder::halves;
   /// Partial results become a rank's own data, so there is no place for a prologue or an epilogue.
   template <class F>
   static constexpr bool takes = !detail::one_of<F, Avg, PreMulSum>;

@@ -1,13 +1,15 @@
 #pragma once
 
 #include <ccl/algo/ops.hpp>
+#include <ccl/cost.hpp>
 #include <ccl/peer_view.hpp>
 #include <ccl/types.hpp>
 
 namespace ccl {
 
 /// Everybody sends to everybody: one hop. AllReduce sends R - 1 times the message from each rank;
-/// AllGather, ReduceScatter and AllToAll R - 1 shares. Sums go in rank order on every rank.
+/// AllGather, ReduceScatter and AllToAll R - 1 shares; so does the root of a Broadcast with the
+/// message. Sums go in rank order on every rank.
 struct OneShot {
   static constexpr const char* name = "OneShot";
   static constexpr bool reorders = false;
@@ -16,7 +18,21 @@ struct OneShot {
   using RankCounts = ccl::RankCounts<2, 4, 8>;
   template <class Op>
   static constexpr bool supports =
-      detail::one_of<Op, AllReduce, AllGather, ReduceScatter, AllToAll>;
+      detail::one_of<Op, AllReduce, AllGather, ReduceScatter, AllToAll, Reduce, AllToAllV,
+                     Broadcast, Gather, Scatter, SendRecv>;
+  /// As messages between any two ranks, of any number of ranks.
+  template <class Op>
+  static constexpr bool exchanges =
+      detail::one_of<Op, AllToAllV, Broadcast, Gather, Scatter, SendRecv>;
+  template <class Op>
+  static constexpr Effort effort(int ranks) {
+    const double others = ranks - 1;
+    // A root's messages to all others, or theirs to it, are each as long as the message of one.
+    constexpr bool whole = detail::one_of<Op, AllReduce, Reduce, Broadcast>;
+    return {1, detail::one_of<Op, SendRecv> ? 1 : whole ? others : others / ranks};
+  }
+  template <class Op>
+  static constexpr SumOrder order = SumOrder::by_rank;
 
   template <class Prims>
   CCL_HD static constexpr void run(AllReduce, Prims& prims) {
@@ -30,6 +46,26 @@ struct OneShot {
     for (int t = tiles.first; t < tiles.last; t += tiles.step) {
       const auto own = prims.prepare(prims.load(0, t));
       prims.store(0, t, prims.reduce(prims.collect(0, t), own));
+    }
+  }
+
+  template <class Prims>
+  CCL_HD static constexpr void run(Reduce, Prims& prims) {
+    const auto tiles = prims.tiles();
+    const int root = prims.root();
+    prims.begin_in_step();
+    if (prims.rank() == root) {
+      for (int t = tiles.first; t < tiles.last; t += tiles.step) {
+        const auto own = prims.prepare(prims.load(0, t));
+        prims.store(0, t, prims.reduce(prims.collect(0, t), own));
+      }
+      return;
+    }
+    auto next = prims.load(0, tiles.first);
+    if (!prims.await_step(root)) return;
+    for (int t = tiles.first; t < tiles.last; t += tiles.step) {
+      prims.push_to(root, 0, t, prims.prepare(next));
+      next = prims.load(0, t + tiles.step);
     }
   }
 
@@ -64,6 +100,15 @@ struct OneShot {
       prims.store(prims.rank(), t, prims.load(prims.rank(), t));
       store_others(prims, 0, t);
     }
+  }
+
+  /// Messages of any size between any two ranks.
+  template <class Exchange>
+  requires requires(Exchange& exchange) { exchange.push_all(); }
+  CCL_HD static constexpr void run(Exchange& exchange) {
+    exchange.begin();
+    exchange.push_all();
+    exchange.collect_all();
   }
 
   /// Each peer its share: the first half of what needs two hops, too.

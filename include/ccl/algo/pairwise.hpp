@@ -1,6 +1,7 @@
 #pragma once
 
 #include <ccl/algo/ops.hpp>
+#include <ccl/cost.hpp>
 #include <ccl/types.hpp>
 
 namespace ccl {
@@ -13,12 +14,20 @@ struct Pairwise {
   static constexpr const char* name = "Pairwise";
   static constexpr bool reorders = false;
   static constexpr bool root_moves_wires = false;
+  static constexpr bool serves_pairs = true;
   /// Into one rank, at most: what the memory plan reckons with.
   static constexpr int most_wires(int ranks) { return ranks - 1; }
   static constexpr int wires = 2;  // that one channel of a rank works on at once
   template <class Op>
   static constexpr bool supports =
       detail::one_of<Op, AllToAll, AllToAllV, Gather, Scatter, SendRecv, AllGather, Broadcast>;
+  /// Messages to many peers start one after another.
+  template <class Op>
+  static constexpr Effort effort(int ranks) {
+    const double others = ranks - 1;
+    if constexpr (detail::one_of<Op, SendRecv>) return {1, 1};
+    return {1 + 0.3 * (others - 1), detail::one_of<Op, Broadcast> ? others : others / ranks};
+  }
 
   template <class Seats>
   static constexpr void peers(Seats& seats) {

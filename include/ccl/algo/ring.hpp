@@ -1,6 +1,7 @@
 #pragma once
 
 #include <ccl/algo/ops.hpp>
+#include <ccl/cost.hpp>
 #include <ccl/types.hpp>
 
 namespace ccl {
@@ -18,6 +19,16 @@ struct Ring {
   template <class Op>
   static constexpr bool supports =
       detail::one_of<Op, AllReduce, AllGather, ReduceScatter, Broadcast, Reduce>;
+  template <class Op>
+  static constexpr Effort effort(int ranks) {
+    const double others = ranks - 1;
+    if constexpr (detail::one_of<Op, Broadcast, Reduce>) return {others, 1};
+    return detail::one_of<Op, AllReduce> ? Effort{2 * others, 2 * others / ranks}
+                                         : Effort{others, others / ranks};
+  }
+  template <class Op>
+  static constexpr SumOrder order =
+      detail::one_of<Op, AllReduce> ? SumOrder::varies : SumOrder::ring;
 
   template <class Seats>
   static constexpr void peers(Seats& seats) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <ccl/algo/ops.hpp>
+#include <ccl/cost.hpp>
 #include <ccl/seat.hpp>
 
 namespace ccl {
@@ -19,6 +20,17 @@ struct Tree {
       2 * (TreeSeat::arity + 1);  // that one channel of a rank works on at once
   template <class Op>
   static constexpr bool supports = detail::one_of<Op, AllReduce, Broadcast, Reduce>;
+  static constexpr bool one_tree = false;  // that all channels of an all-reduce share
+  template <class Op>
+  static constexpr Effort effort(int ranks) {
+    double levels = 0;
+    for (int below = 1; below < ranks; below *= 2) ++levels;
+    if constexpr (!detail::one_of<Op, AllReduce>) return {levels, ranks > 2 ? 2.0 : 1.0};
+    return {2 * levels, ranks > 2 ? 2.3 : 1.2};  // measured with two trees
+  }
+  template <class Op>
+  static constexpr SumOrder order =
+      detail::one_of<Op, AllReduce> ? SumOrder::varies : SumOrder::tree;
   // Chunks under way between a leaf's send and its receive; each may fill a chunk's slots of the
   // wires up, so it must be below the chunks that a wire holds (8 slots of one step each).
   static constexpr int lag = 4;

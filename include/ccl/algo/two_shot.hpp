@@ -4,8 +4,9 @@
 
 namespace ccl {
 
-/// Rank r reduces share r and sends the result to everybody. Two hops; 2(R - 1)/R of the message
-/// leaves each rank. Sums go in rank order on every rank.
+/// Rank r reduces share r and sends the result to everybody, or to the root; or gets it from the
+/// root and sends it on. Two hops; 2(R - 1)/R of the message leaves each rank at most. Sums go in
+/// rank order on every rank.
 struct TwoShot {
   static constexpr const char* name = "TwoShot";
   static constexpr bool reorders = false;
@@ -13,7 +14,13 @@ struct TwoShot {
   static constexpr bool splits = true;  // an all-reduce into shares
   using RankCounts = ccl::RankCounts<2, 4, 8>;
   template <class Op>
-  static constexpr bool supports = detail::one_of<Op, AllReduce>;
+  static constexpr bool supports = detail::one_of<Op, AllReduce, Broadcast, Reduce>;
+  template <class Op>
+  static constexpr Effort effort(int ranks) {
+    return {2, 2 * (ranks - 1.0) / ranks};
+  }
+  template <class Op>
+  static constexpr SumOrder order = SumOrder::by_rank;
 
   template <class Prims>
   CCL_HD static constexpr void run(AllReduce, Prims& prims) {
@@ -25,6 +32,53 @@ struct TwoShot {
       const auto sum = prims.reduce(prims.collect(0, t), own);
       prims.push(1, t, sum);
       prims.store(me, t, sum);
+    }
+    for (int t = tiles.first; t < tiles.last; t += tiles.step) {
+      OneShot::store_others(prims, 1, t);
+    }
+  }
+
+  template <class Prims>
+  CCL_HD static constexpr void run(Reduce, Prims& prims) {
+    const auto tiles = prims.tiles();
+    const int me = prims.rank(), root = prims.root();
+    OneShot::scatter_all(prims);
+    for (int t = tiles.first; t < tiles.last; t += tiles.step) {
+      const auto own = prims.prepare(prims.load(me, t));
+      const auto sum = prims.reduce(prims.collect(0, t), own);
+      if (me == root) {
+        prims.store(me, t, sum);
+      } else {
+        prims.push_to(root, 1, t, sum);
+      }
+    }
+    if (me != root) return;
+    for (int t = tiles.first; t < tiles.last; t += tiles.step) {
+      OneShot::store_others(prims, 1, t);
+    }
+  }
+
+  template <class Prims>
+  CCL_HD static constexpr void run(Broadcast, Prims& prims) {
+    const auto tiles = prims.tiles();
+    const int me = prims.rank(), root = prims.root();
+    prims.begin_in_step();
+    if (!prims.await_step_of_all()) return;
+    if (me == root) {
+      for (int t = tiles.first; t < tiles.last; t += tiles.step) {
+        const auto shares = prims.load_others(t);
+        const auto own = prims.load(me, t);
+        prims.scatter(0, t, shares);
+        prims.push(1, t, own);
+        prims.store_loaded(t, shares);
+        prims.store(me, t, own);
+      }
+      return;
+    }
+    for (int t = tiles.first; t < tiles.last; t += tiles.step) {
+      const auto share = prims.collect_from(root, 0, t);
+      prims.push(1, t, share);
+      prims.store(me, t, share);
     }
     for (int t = tiles.first; t < tiles.last; t += tiles.step) {
       OneShot::store_others(prims, 1, t);

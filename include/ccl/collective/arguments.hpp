@@ -1,6 +1,7 @@
 #pragma once
 
 #include <ccl/communicator.hpp>
+#include <ccl/plan.hpp>
 
 #include <cstddef>
 
@@ -16,5 +17,7 @@ Result<void> check_apart(const Communicator& comm, const char* op, const void* s
                          const void* recv, Index bytes);
 /// One count or offset for each rank.
 Result<void> check_counts(const Communicator& comm, std::size_t counts);
+
+Result<void> check_plan(const Communicator& comm, const Plan& plan);
 
 }  // namespace ccl::detail

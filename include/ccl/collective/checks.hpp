@@ -1,10 +1,13 @@
 #pragma once
 
+#include <ccl/communicator.hpp>
 #include <ccl/lane_group.hpp>
 #include <ccl/proto/protocol.hpp>
 #include <ccl/transport/transport.hpp>
 
 #include <cuda/std/concepts>
+
+#include <string>
 
 namespace ccl::detail {
 template <class Algo, class Op>
@@ -16,6 +19,22 @@ concept Runs = requires {
 template <class Algo>
 concept OverPeers = requires {
   typename Algo::RankCounts;
+};
+
+/// Algorithms over peers' memory that take an operation as messages between any two ranks.
+template <class Op, class Algo>
+concept ExchangesOverPeers = OverPeers<Algo> && requires {
+  requires Algo::template exchanges<Op>;
+};
+/// Operations that an algorithm takes as messages between any two ranks.
+template <class Op, class Algo>
+concept Exchanges = ExchangesOverPeers<Op, Algo> || requires {
+  Algo::serves_pairs;
+};
+
+template <class Algo>
+concept StoresPlainly = requires {
+  requires Algo::stores_plainly;
 };
 
 template <class Algo>
@@ -33,6 +52,9 @@ inline constexpr bool wires_by_root = [] {
     return Op::rooted && Algo::root_moves_wires;
   }
 }();
+
+/// A composition that was made for the other kind of rank is refused.
+Result<void> check_side(const Communicator& comm, const std::string& name, bool cpus, bool gpus);
 
 /// Says in one sentence what is wrong with a composition.
 template <class Op, class Algo, class Proto, class T>
@@ -55,8 +77,11 @@ constexpr bool check_collective() {
   static_assert(!OverPeers<Algo> || offers_peer_view<T>,
                 "ccl: this algorithm addresses its peers' memory, and the transport does not offer "
                 "that; use P2pTransport or DefaultTransport");
-  static_assert(!OverPeers<Algo> || Proto::carries_flags,
+  static_assert(!OverPeers<Algo> || StoresPlainly<Algo> || Proto::carries_flags,
                 "ccl: this algorithm tells by flags that its data has landed; use LL or LL128");
+  static_assert(!StoresPlainly<Algo> || !Proto::carries_flags,
+                "ccl: this algorithm stores data where the user wants it, which leaves no room for "
+                "flags; use Simple");
   return true;
 }
 

@@ -1,14 +1,17 @@
 #pragma once
 
 #include <ccl/choice.hpp>
+#include <ccl/collective/arguments.hpp>
 #include <ccl/collective/checks.hpp>
 #include <ccl/collective/default_plans.hpp>
 #include <ccl/collective/device_launch.hpp>
 #include <ccl/collective/host_launch.hpp>
 #include <ccl/collective/seats.hpp>
+#include <ccl/collective/wire_call.hpp>
 #include <ccl/communicator.hpp>
 #include <ccl/connector.hpp>
 #include <ccl/links.hpp>
+#include <ccl/transport/one_side.hpp>
 
 #include <fmt/format.h>
 
@@ -20,13 +23,16 @@
 namespace ccl::detail {
 
 /// What every composition has: the links, shared by all copies.
-template <class Op, class Algo, class Proto>
+template <class Op, class Algo, class Proto, Sides sides>
 class Composition {
  public:
   /// The numbers that this composition runs with.
   const Plan& plan() const { return links_->plan(); }
   /// "all_reduce/Ring/LL128/shm": what runs.
   const std::string& name() const { return links_->name(); }
+  /// Of the communicator's compositions, in order of creation.
+  int number() const { return links_->number(); }
+  int ranks() const { return links_->comm().ranks(); }
 
  protected:
   explicit Composition(std::shared_ptr<Links> links) : links_{std::move(links)} {}
@@ -37,12 +43,13 @@ class Composition {
   static Result<std::shared_ptr<Links>> make_links(const Communicator& comm,
                                                    std::optional<Plan> plan) {
     CCL_CHECK(check_ready(comm));
-    CCL_CHECK(may_compose(Op::name, Algo::name, Proto::name));
+    CCL_CHECK(check_side(comm, name_with<T>(), sides.cpus, sides.gpus));
+    if (plan) CCL_CHECK(check_plan(comm, *plan));
+    const auto may = may_compose(Op::name, Algo::name, Proto::name);
     if constexpr (OverPeers<Algo>) {
-      return make_peers<T>(comm, peer_plans(plan));
+      return make_peers<T>(comm, may ? Result<Plans>{peer_plans(plan)} : fail(may.error()));
     } else {
-      CCL_TRY(const Plans plans, wire_plans<Algo, Proto>(comm, plan));
-      return make_wires<T>(comm, plans);
+      return make_wires<T>(comm, may ? wire_plans<Algo, Proto>(comm, plan) : fail(may.error()));
     }
   }
 
@@ -51,20 +58,39 @@ class Composition {
   Result<void> launch(const CallInfo& info, const R& reduction, const void* input, void* output,
                       const Layout& layout, int root, Stream stream) const {
     if constexpr (OverPeers<Algo>) {
-      return launch_over_peers<Op, Algo, Proto>(*links_, info, reduction, input, output, layout,
-                                                stream);
-    } else {
-      enroll<WireKernels<Op, Algo, Proto, R>>();
-      if (links_->on_device()) {
-        return launch_on_device<Op, Algo, Proto>(*links_, info, reduction, input, output, layout,
-                                                 root, stream);
+      if (stream.recorder() != nullptr) {
+        stream.recorder()->call = std::make_unique<PeerCall>(links_, info);
+        return {};
       }
-      return queue_on_host(
-          *links_, stream,
-          [links = links_, info = links_->noted(info), reduction, input, output, layout, root] {
-            return run_on_host<Op, Algo, Proto>(*links, info, reduction, input, output, layout,
-                                                root);
-          });
+      return launch_over_peers<Op, Algo, Proto>(*links_, info, reduction, input, output, layout,
+                                                root, stream);
+    } else {
+      if (stream.recorder() != nullptr) {
+        if constexpr (sides.cpus) {
+          stream.recorder()->call = std::make_unique<WireCall<Op, Algo, Proto, R>>(
+              links_, info, reduction, input, output, layout, root);
+          return {};
+        }
+        return fail(Errc::not_supported,
+                    "a group takes no composition for GPUs only (ForGpus, as in "
+                    "the lists of Auto); name its algorithm and protocol");
+      }
+      if constexpr (sides.gpus) {
+        enroll<WireKernels<Op, Algo, Proto, R>>();
+        if (links_->on_device()) {
+          return launch_on_device<Op, Algo, Proto>(*links_, info, reduction, input, output, layout,
+                                                   root, stream);
+        }
+      }
+      if constexpr (sides.cpus) {
+        return queue_on_host(
+            *links_, stream,
+            [links = links_, info = links_->noted(info), reduction, input, output, layout, root] {
+              return run_on_host<Op, Algo, Proto>(*links, info, reduction, input, output, layout,
+                                                  root);
+            });
+      }
+      return fail(links_->no_device_code());  // not reached: `make_links` refused
     }
   }
 
@@ -76,26 +102,41 @@ class Composition {
     return fmt::format("{}/{}/{}/{}", Op::name, Algo::name, Proto::name, T::name);
   }
   template <Transport T>
-  static Result<std::shared_ptr<Links>> make_wires(const Communicator& comm, const Plans& plans) {
+  static Result<std::shared_ptr<Links>> make_wires(const Communicator& comm,
+                                                   const Result<Plans>& plans) {
     CCL_TRY(auto links, Links::create(comm, plans, Algo::most_wires(comm.ranks()),
                                       Proto::line_bytes, connector<T>(), name_with<T>()));
-    if (comm.device() >= 0) CCL_CHECK((load_kernels<Op, Algo, Proto>(*links)));
-    if (comm.ranks() == 1) return links;
-    if (!wires_by_root<Op, Algo>) CCL_CHECK((connect_seats<Op, Algo>(*links, 0)));
-    // Nobody may drop its end while a peer is still on its way to it.
-    CCL_CHECK(comm.barrier());
+    const auto prepare = [&]() -> Result<void> {
+      if (comm.device() < 0) return {};
+      CCL_CHECK(links->reserve());
+      return load_kernels<Op, Algo, Proto>(*links);
+    };
+    const Result<void> ready = prepare();
+    if (comm.ranks() == 1) {
+      CCL_CHECK(ready);
+    } else if constexpr (wires_by_root<Op, Algo>) {
+      CCL_CHECK(links->all_agree(ready));
+    } else {
+      CCL_CHECK((connect_seats<Op, Algo>(*links, 0, ready)));
+    }
     return links;
   }
   template <Transport T>
-  static Result<std::shared_ptr<Links>> make_peers(const Communicator& comm, const Plans& plans) {
+  static Result<std::shared_ptr<Links>> make_peers(const Communicator& comm,
+                                                   const Result<Plans>& plans) {
     CCL_TRY(auto links,
             Links::create(comm, plans, 1, Proto::line_bytes, connector<T>(), name_with<T>()));
     if (comm.ranks() == 1) return links;
-    if (comm.device() < 0 || !Algo::RankCounts::has(comm.ranks())) {
-      return fail(links->no_peer_view());
-    }
-    CCL_CHECK((load_kernels<Op, Algo, Proto>(*links)));
-    CCL_CHECK(links->map_peers());  // ends with a barrier
+    constexpr bool any_count = ExchangesOverPeers<Op, Algo>;
+    using Counts = cuda::std::conditional_t<any_count, AnyRankCount, typename Algo::RankCounts>;
+    const auto prepare = [&]() -> Result<void> {
+      if (comm.device() < 0 || !Counts::has(comm.ranks())) {
+        return fail(links->no_peer_view());
+      }
+      return load_kernels<Op, Algo, Proto>(*links);
+    };
+    CCL_CHECK(links->map_peers(prepare()));
+    if (StoresPlainly<Algo>) CCL_CHECK(links->open_doors());
     return links;
   }
 };

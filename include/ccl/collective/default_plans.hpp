@@ -56,7 +56,7 @@ Plan default_device_plan() {
 /// PCIe is full with a few channels. A lone proxy thread carries a network's, and each costs a
 /// connection; larger steps cost it fewer calls.
 template <class Algo, class Proto>
-Plans default_device_plans() {
+Plans default_device_plans(const Communicator& comm) {
   constexpr bool to_many = Algo::most_wires(64) > 8;
   Plan host = default_device_plan<Algo, Proto>(), network = host;
   if (Proto::carries_flags) {
@@ -71,6 +71,9 @@ Plans default_device_plans() {
     network.slot_bytes = Index{256} << 10;
     network.channel_bytes = Index{128} << 10;
   }
+  // Every ring of the topology has NICs of its own: each of them once, or equally often.
+  const int rings = comm.ring_count() < 16 ? comm.ring_count() : 16;
+  if (!to_many) network.channels = (network.channels + rings - 1) / rings * rings;
   return {{default_device_plan<Algo, Proto>(), host, network}};
 }
 
@@ -78,8 +81,8 @@ Plans default_device_plans() {
 template <class Algo, class Proto>
 Result<Plans> wire_plans(const Communicator& comm, const std::optional<Plan>& given) {
   if (given) return Plans::same(*given);
-  Plans plans =
-      comm.device() >= 0 ? default_device_plans<Algo, Proto>() : default_host_plans<Proto>(comm);
+  Plans plans = comm.device() >= 0 ? default_device_plans<Algo, Proto>(comm)
+                                   : default_host_plans<Proto>(comm);
   for (Plan& plan : plans.by_through) {
     CCL_TRY(plan, with_buffer_setting(plan, Proto::name));
   }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <ccl/collective/checks.hpp>
+#include <ccl/collective/recorder.hpp>
 #include <ccl/collective/seats.hpp>
 #include <ccl/device_code.hpp>
 #include <ccl/host_stream.hpp>
@@ -23,6 +24,8 @@ Result<void> load_kernels(const Links& links) {
   }
   using Exchange = ExchangeKernels<Algo, Proto>;
   if (Exchange::load != nullptr) CCL_CHECK(good(Exchange::load(device)));
+  using OverPeers = PeerExchangeKernels<Algo, Proto>;
+  if (OverPeers::load != nullptr) CCL_CHECK(good(OverPeers::load(device)));
   return {};
 }
 
@@ -47,12 +50,13 @@ Result<void> launch_on_device(Links& links, const CallInfo& info, const R& reduc
 
 template <class Op, class Algo, class Proto, class R>
 Result<void> launch_over_peers(Links& links, const CallInfo& info, const R& reduction,
-                               const void* input, void* output, Layout layout, Stream stream) {
+                               const void* input, void* output, Layout layout, int root,
+                               Stream stream) {
   enroll<PeerKernels<Op, Algo, Proto, R>>();
   const auto kernels = PeerKernels<Op, Algo, Proto, R>::launch;
   if (kernels == nullptr) return fail(links.no_device_code());
   if (layout.count == 0) return links.ready();  // flags of no tile could tell of the launch
-  layout.split = layout.split && Algo::splits;
+  layout.split = (layout.split || Op::rooted) && Algo::splits;
   const std::lock_guard lock{links.mutex()};
   CCL_TRY(const DeviceTarget target, links.begin_on_device(info, stream));
   PeerWork<R> work{reduction};
@@ -62,8 +66,16 @@ Result<void> launch_over_peers(Links& links, const CallInfo& info, const R& redu
   work.input = input;
   work.output = output;
   work.layout = layout;
+  work.root = root;
   return links.finish_on_device(kernels(work, target), stream);
 }
+
+/// A call over a peer view that a group makes: a launch of its own.
+class PeerCall final : public RecordedCall {
+ public:
+  using RecordedCall::RecordedCall;
+  void run_on_host() override {}  // not reached: CPU ranks have no peer view
+};
 
 /// In a communicator of one rank.
 template <class R>

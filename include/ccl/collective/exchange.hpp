@@ -1,9 +1,11 @@
 #pragma once
 
 #include <ccl/collective/host_launch.hpp>
+#include <ccl/collective/recorder.hpp>
 #include <ccl/device_code.hpp>
 #include <ccl/host_stream.hpp>
 #include <ccl/links.hpp>
+#include <ccl/transport/one_side.hpp>
 
 #include <algorithm>
 #include <memory>
@@ -25,10 +27,9 @@ struct MessageTable {
   }
 };
 
+/// Between `Links::help` and `Links::finish`.
 template <class Op, class Algo, class Proto>
-Result<void> exchange_on_host(Links& links, const CallInfo& info, const MessageTable& table) {
-  const std::lock_guard lock{links.mutex()};
-  if (links.comm().ranks() > 1) CCL_CHECK(links.begin(info));
+void run_messages(Links& links, const MessageTable& table) {
   std::vector<Message> messages[2];
   std::vector<int> begin[2];
   for (int side = 0; side < 2; ++side) {
@@ -41,24 +42,47 @@ Result<void> exchange_on_host(Links& links, const CallInfo& info, const MessageT
   auto work = links.work(Bytes{});
   work.sends = {messages[0].data(), begin[0].data(), work.sends.cursor};
   work.recvs = {messages[1].data(), begin[1].data(), work.recvs.cursor};
-  links.help();
   HostExecutor::run<SoloLane>(work.channels, WireBody<Op, Algo, Proto, 1, Bytes>{work});
-  if (links.comm().ranks() == 1) return {};
+}
+
+template <class Op, class Algo, class Proto>
+Result<void> exchange_on_host(Links& links, const CallInfo& info, const MessageTable& table) {
+  const std::lock_guard lock{links.mutex()};
+  const bool alone = links.comm().ranks() == 1;
+  if (!alone) CCL_CHECK(links.begin(info));
+  links.help();
+  run_messages<Op, Algo, Proto>(links, table);
+  if (alone) return {};
   return links.finish();
 }
+
+/// In a communicator of one rank: its messages to itself.
+inline Result<void> exchange_alone_on_device(Links& links, const MessageTable& table,
+                                             Stream stream) {
+  const auto& from = table.sends[0];
+  const auto& to = table.recvs[0];
+  for (std::size_t m = 0; m < from.size() && m < to.size(); ++m) {
+    CCL_CHECK(links.copy(to[m].data, from[m].data, std::min(from[m].bytes, to[m].bytes), stream));
+  }
+  return {};
+}
+/// An exchange that a group makes.
+template <class Op, class Algo, class Proto>
+class ExchangeCall final : public RecordedCall {
+ public:
+  ExchangeCall(std::shared_ptr<Links> links, const CallInfo& info, MessageTable table)
+      : RecordedCall{std::move(links), info}, table_{std::move(table)} {}
+  void run_on_host() override { run_messages<Op, Algo, Proto>(links(), table_); }
+
+ private:
+  MessageTable table_;
+};
 
 template <class Algo, class Proto>
 Result<void> exchange_on_device(Links& links, const CallInfo& info, const MessageTable& table,
                                 Stream stream) {
   const auto& comm = links.comm();
-  if (comm.ranks() == 1) {
-    const auto& from = table.sends[0];
-    const auto& to = table.recvs[0];
-    for (std::size_t m = 0; m < from.size() && m < to.size(); ++m) {
-      CCL_CHECK(links.copy(to[m].data, from[m].data, std::min(from[m].bytes, to[m].bytes), stream));
-    }
-    return {};
-  }
+  if (comm.ranks() == 1) return exchange_alone_on_device(links, table, stream);
   const auto kernel = ExchangeKernels<Algo, Proto>::launch;
   if (kernel == nullptr) return fail(links.no_device_code());
   const std::lock_guard lock{links.mutex()};
@@ -84,15 +108,30 @@ Result<void> exchange_on_device(Links& links, const CallInfo& info, const Messag
 }
 
 /// On whichever the communicator is on.
-template <class Op, class Algo, class Proto>
+template <class Op, class Algo, class Proto, Sides sides>
 Result<void> exchange(const std::shared_ptr<Links>& links, const CallInfo& info, MessageTable table,
                       Stream stream) {
-  enroll<ExchangeKernels<Algo, Proto>>();
-  if (links->on_device()) return exchange_on_device<Algo, Proto>(*links, info, table, stream);
-  return queue_on_host(*links, stream,
-                       [links, info = links->noted(info), table = std::move(table)] {
-                         return exchange_on_host<Op, Algo, Proto>(*links, info, table);
-                       });
+  if (stream.recorder() != nullptr) {
+    if constexpr (sides.cpus) {
+      using Call = ExchangeCall<Op, Algo, Proto>;
+      stream.recorder()->call = std::make_unique<Call>(links, info, std::move(table));
+      return {};
+    }
+    return fail(Errc::not_supported,
+                "a group takes no composition for GPUs only (ForGpus, as in "
+                "the lists of Auto); name its algorithm and protocol");
+  }
+  if constexpr (sides.gpus) {
+    enroll<ExchangeKernels<Algo, Proto>>();
+    if (links->on_device()) return exchange_on_device<Algo, Proto>(*links, info, table, stream);
+  }
+  if constexpr (sides.cpus) {
+    return queue_on_host(*links, stream,
+                         [links, info = links->noted(info), table = std::move(table)] {
+                           return exchange_on_host<Op, Algo, Proto>(*links, info, table);
+                         });
+  }
+  return fail(links->no_device_code());  // not reached: creation was refused
 }
 
 }  // namespace ccl::detail

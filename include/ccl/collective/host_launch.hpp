@@ -31,19 +31,26 @@ R loaded(const R& reduction) {
   return reduction;
 }
 
+/// Between `Links::help` and `Links::finish`.
+template <class Op, class Algo, class Proto, class R>
+void run_wires(Links& links, const R& reduction, const void* input, void* output,
+               const Layout& layout, int root) {
+  auto work = links.work(loaded(reduction));
+  work.input = input;
+  work.output = output;
+  work.layout = layout;
+  work.root = root;
+  HostExecutor::run<SoloLane>(work.channels, WireBody<Op, Algo, Proto, 1, R>{work});
+}
+
 template <class Op, class Algo, class Proto, class R>
 Result<void> run_on_host(Links& links, const CallInfo& info, const R& reduction, const void* input,
                          void* output, const Layout& layout, int root) {
   const std::lock_guard lock{links.mutex()};
   CCL_CHECK(links.begin(info));
   if constexpr (wires_by_root<Op, Algo>) CCL_CHECK((connect_seats<Op, Algo>(links, root)));
-  auto work = links.work(loaded(reduction));
-  work.input = input;
-  work.output = output;
-  work.layout = layout;
-  work.root = root;
   links.help();
-  HostExecutor::run<SoloLane>(work.channels, WireBody<Op, Algo, Proto, 1, R>{work});
+  run_wires<Op, Algo, Proto>(links, reduction, input, output, layout, root);
   return links.finish();
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <ccl/bytes.hpp>
+#include <ccl/mail.hpp>
 #include <ccl/peer_work.hpp>
 #include <ccl/proto/collect.hpp>
 #include <ccl/reduction.hpp>
@@ -12,8 +13,9 @@ namespace ccl {
 /// collect what every peer pushed into mine. A box of each rank is written once per launch. The
 /// message is one share, or one for each rank, in tiles that the groups deal out among themselves.
 ///
-/// Scratch halves alternate from launch to launch: as every rank waits for data of all others, none
-/// is more than one launch ahead, and nobody still reads what it overwrites.
+/// Scratch halves alternate from launch to launch: where every rank waits for data of all others,
+/// none is more than one launch ahead, and nobody still reads what it overwrites. Where some wait
+/// for nobody, `begin_in_step` keeps them from running ahead.
 template <LaneGroup Group, Protocol<Group> Proto, class R, int Align, int Ranks>
 class PeerPrims {
  public:
@@ -48,7 +50,8 @@ class PeerPrims {
   }
 
   CCL_HD PeerPrims(Group group, const PeerWork<R>& work, int channel)
-      : work_{work},
+      : group_{group},
+        work_{work},
         lane_{group},
         data_{work.input, work.output},
         reduction_{work.reduction},
@@ -75,9 +78,35 @@ class PeerPrims {
     }
   }
 
+  /// The same where not everybody waits for everybody: also tells the peers that this rank is
+  /// through with all launches before this one. To be followed by `await_step` of those to whom
+  /// this rank pushes; every rank calls it in every launch of the operation.
+  CCL_HD void begin_in_step() {
+    begin();
+    if (stripe_.first != 0) return;
+    for (int p = group_.rank(); p < Ranks; p += Group::width) {
+      if (p == rank_) continue;
+      Memory::store_credit(detail::mail(work_.peers, p, rank_)->begun, flag_);
+    }
+  }
+  /// Until rank p is through with the launch that used this half before; false if patience ended.
+  CCL_HD bool await_step(int p) {
+    const Word* const begun = detail::mail(work_.peers, rank_, p)->begun;
+    while (!group_.all(Index(Memory::load_credit(begun) + 1 - flag_) >= 0)) {
+      if (group_.all(patience_.ends(p, flag_ - 1))) return false;
+    }
+    return true;
+  }
+  CCL_HD bool await_step_of_all() {
+    bool all = true;
+    CCL_ROLL for (int p = 0; p < Ranks; ++p) all = all && (p == rank_ || await_step(p));
+    return all;
+  }
+
   /// This group's tiles of each share.
   CCL_HD const Stripe& tiles() const { return stripe_; }
   CCL_HD int rank() const { return rank_; }
+  CCL_HD int root() const { return work_.root; }
   CCL_HD Word flag() const { return flag_; }
 
   CCL_HD Fragment load(int share, int t) const {
@@ -109,6 +138,12 @@ class PeerPrims {
       lane_.store(theirs_[k] + slots(box * Ranks, t), f, flag_);
     }
   }
+  /// To one rank, not to myself.
+  CCL_HD void push_to(int rank, int box, int t, const Fragment& f) const {
+    Packet* const row =
+        work_.peers.scratch[rank] + Index(flag_ & 1) * work_.peers.half_packets + slots(rank_, 0);
+    lane_.store(row + slots(box * Ranks, t), f, flag_);
+  }
   /// To each peer its own.
   CCL_HD void scatter(int box, int t, const All& all) const {
     CCL_UNROLL for (int k = 1; k < Ranks; ++k) {
@@ -119,6 +154,15 @@ class PeerPrims {
   CCL_HD All collect(int box, int t) {
     return collect_peers<Ranks>(lane_, mine_ + slots(box * Ranks, t), slots(1, 0), flag_, rank_,
                                 patience_);
+  }
+  /// What one rank pushed.
+  CCL_HD Fragment collect_from(int rank, int box, int t) {
+    return ccl::collect<1>(lane_, mine_ + slots(box * Ranks + rank, t), flag_, rank, patience_)
+        .of[0];
+  }
+  /// To the output, each where `load_others` found it.
+  CCL_HD void store_loaded(int t, const All& all) const {
+    CCL_UNROLL for (int k = 1; k < Ranks; ++k) store(peer(k), t, all.of[k]);
   }
   /// In rank order, so that every rank has the same bits; `own`, prepared, in my place.
   CCL_HD Fragment reduce(const All& all, const Fragment& own) const {
@@ -151,6 +195,7 @@ class PeerPrims {
     return (Index{rows} * tiles_ + t) * Lane::tile_packets;
   }
 
+  Group group_;
   const PeerWork<R>& work_;
   Lane lane_;
   Span<T, Align> data_;

@@ -21,6 +21,8 @@ struct SeenGpu {
   int dev = 0;
   int sm = 0;
   std::vector<SeenLink> links;
+  int c2c_links = 0, c2c_mbps = 0;  // to the CPU's chip; MB/s of each
+  bool mig = false;                 // split into instances, which have no NVLink
 };
 
 struct DiscoverOptions {
@@ -33,6 +35,8 @@ struct DiscoverOptions {
 /// What NVML knows; opened at run time. Empty where there is no driver; `why` then says what is
 /// missing.
 std::vector<SeenGpu> nvml_gpus(std::string& why);
+/// The one with that bus id; nothing where there is no driver or no such GPU.
+std::optional<SeenGpu> nvml_gpu(const std::string& bus_id);
 
 /// This machine: NUMA nodes and CPU model, PCI chains of GPUs and NICs, NVLinks, InfiniBand
 /// devices, and network interfaces where there are none. Works without GPUs and without a network.

@@ -97,6 +97,8 @@ Graph trim(const Graph& graph, const Paths& paths, int rank, int ranks);
 /// Keeps the marked nodes.
 Graph select(const Graph& graph, const std::vector<char>& keep);
 
+/// A seat for `rank` at that CPU node.
+void add_cpu_rank(Graph& graph, int cpu, int rank);
 /// Puts one rank on each of `count` places of CPUs (round robin over NUMA nodes), for machines and
 /// communicators without GPUs.
 void add_cpu_ranks(Graph& graph, int count);

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <ccl/transport/ib.hpp>
 #include <ccl/transport/loopback.hpp>
 #include <ccl/transport/p2p.hpp>
 #include <ccl/transport/shm.hpp>
@@ -8,6 +9,7 @@
 
 #include <algorithm>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <variant>
 
@@ -18,7 +20,8 @@ Result<void> may_choose(const char* name);
 }  // namespace detail
 
 /// The first of `Ts` that connects an edge, chosen per edge at run time; CCL_TRANSPORT
-/// narrows the choice. At compile time it promises only what all of them do.
+/// narrows the choice, and the topology may say that a later one is better. At compile time it
+/// promises only what all of them do.
 template <Transport... Ts>
 struct AnyOf {
   static_assert(sizeof...(Ts) >= 1, "AnyOf needs at least one transport.");
@@ -67,11 +70,13 @@ struct AnyOf {
   /// Of the member that will connect them; of the last one if none does.
   static Carrier carrier(const PeerInfo& from, const PeerInfo& to) {
     Carrier found;
-    const auto takes = [&](bool connects, const Carrier& by) {
+    const int wanted = choose(from, to);
+    int n = 0;
+    const auto takes = [&](const Carrier& by) {
       found = by;
-      return connects;
+      return n++ == wanted;
     };
-    (void)(takes(offers<Ts>(from, to).has_value(), detail::carrier<Ts>(from, to)) || ...);
+    (void)(takes(detail::carrier<Ts>(from, to)) || ...);
     return found;
   }
 
@@ -81,7 +86,15 @@ struct AnyOf {
     const bool sends = edge.side == Side::sender;
     const PeerInfo& from = sends ? edge.self : edge.peer;
     const PeerInfo& to = sends ? edge.peer : edge.self;
-    return first<0, Ts...>(context, edge, from, to);
+    const int wanted = choose(from, to);
+    if (wanted >= 0) return set_up<0, Ts...>(wanted, context, edge);
+    auto refused = can_connect(from, to);
+    if (refused) return fail(Errc::internal, "a transport changed its mind");
+    Error error = std::move(refused).error();
+    error.rank = edge.self.rank;
+    error.peer = edge.peer.rank;
+    error.host = edge.self.host;
+    return fail(std::move(error));
   }
 
  private:
@@ -90,24 +103,32 @@ struct AnyOf {
     CCL_CHECK(detail::may_choose(T::name));
     return T::can_connect(from, to);
   }
+  /// Which of `Ts` will connect them, or -1: the first that does, but what the topology says of the
+  /// way goes before their order.
+  static int choose(const PeerInfo& from, const PeerInfo& to) {
+    const bool rdma = from.way.prefer_rdma || to.way.prefer_rdma;
+    const bool far = from.way.avoid_p2p || to.way.avoid_p2p;
+    const auto first = [&](auto suits) {
+      int n = 0, found = -1;
+      ((found < 0 && suits(std::string_view{Ts::name}) && offers<Ts>(from, to) ? void(found = n)
+                                                                               : void(),
+        ++n),
+       ...);
+      return found;
+    };
+    int found = -1;
+    if (rdma) found = first([](std::string_view name) { return name == "ib"; });
+    if (found < 0 && far) found = first([](std::string_view name) { return name != "p2p"; });
+    if (found < 0) found = first([](std::string_view) { return true; });
+    return found;
+  }
   template <std::size_t N, class T, class... Rest>
-  static Result<End> first(TransportContext& context, const Edge& edge, const PeerInfo& from,
-                           const PeerInfo& to) {
-    if (offers<T>(from, to)) {
-      CCL_TRY(auto end, T::setup(context, edge));
-      return End{std::in_place_index<N>, std::move(end)};
-    }
+  static Result<End> set_up(int wanted, TransportContext& context, const Edge& edge) {
     if constexpr (sizeof...(Rest) > 0) {
-      return first<N + 1, Rest...>(context, edge, from, to);
-    } else {
-      auto refused = can_connect(from, to);
-      if (refused) return fail(Errc::internal, "a transport changed its mind");
-      Error error = std::move(refused).error();
-      error.rank = edge.self.rank;
-      error.peer = edge.peer.rank;
-      error.host = edge.self.host;
-      return fail(std::move(error));
+      if (wanted != int(N)) return set_up<N + 1, Rest...>(wanted, context, edge);
     }
+    CCL_TRY(auto end, T::setup(context, edge));
+    return End{std::in_place_index<N>, std::move(end)};
   }
 };
 
@@ -115,7 +136,8 @@ template <Transport... Ts>
 inline constexpr bool offers_peer_view<AnyOf<Ts...>> = (offers_peer_view<Ts> || ...);
 
 /// What connects any two ranks.
-using DefaultTransport = AnyOf<P2pTransport, LoopbackTransport, ShmTransport, SocketTransport>;
+using DefaultTransport =
+    AnyOf<P2pTransport, LoopbackTransport, ShmTransport, IbTransport, SocketTransport>;
 static_assert(Transport<DefaultTransport>);
 
 }  // namespace ccl

@@ -1,0 +1,36 @@
+#pragma once
+
+#include <ccl/algo/ops.hpp>
+#include <ccl/config.hpp>
+#include <ccl/cost.hpp>
+#include <ccl/peer_view.hpp>
+
+namespace ccl {
+
+/// Everybody stores what it has straight into its peers' buffers, where these are mapped, and else
+/// through slots in their scratch. One hop; every byte crosses the wire once. For messages that are
+/// long enough to pay for a release: from about a megabyte on.
+struct Direct {
+  static constexpr const char* name = "Direct";
+  static constexpr bool reorders = false;
+  static constexpr bool stores_plainly = true;  // instead of packets that carry flags
+  using RankCounts = AnyRankCount;
+  template <class Op>
+  static constexpr bool exchanges = true;
+  template <class Op>
+  static constexpr bool supports =
+      detail::one_of<Op, AllGather, AllToAll, AllToAllV, Gather, Scatter, SendRecv>;
+
+  template <class Op>
+  static constexpr Effort effort(int ranks) {
+    return {1, detail::one_of<Op, SendRecv> ? 1 : (ranks - 1.0) / ranks};
+  }
+
+  template <class Exchange>
+  CCL_HD static constexpr void run(Exchange& exchange) {
+    exchange.open_doors();
+    exchange.run();
+  }
+};
+
+}  // namespace ccl

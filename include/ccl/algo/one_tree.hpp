@@ -1,0 +1,23 @@
+#pragma once
+
+#include <ccl/algo/tree.hpp>
+
+namespace ccl {
+
+/// Tree, but for one tree that all channels of an all-reduce share: which values are added to which
+/// depends on nothing but the number of ranks, at the price of ranks that are inner for the whole
+/// message and ranks that are leaves.
+struct OneTree : Tree {
+  static constexpr const char* name = "OneTree";
+  static constexpr bool one_tree = true;
+  template <class Op>
+  static constexpr bool supports = detail::one_of<Op, AllReduce>;
+  template <class Op>
+  static constexpr Effort effort(int ranks) {
+    return {Tree::effort<Op>(ranks).hops, ranks > 2 ? 3.3 : 1.2};
+  }
+  template <class Op>
+  static constexpr SumOrder order = SumOrder::tree;
+};
+
+}  // namespace ccl

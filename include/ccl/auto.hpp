@@ -1,0 +1,360 @@
+#pragma once
+
+#include <ccl/candidates.hpp>
+#include <ccl/chooser.hpp>
+#include <ccl/collective.hpp>
+#include <ccl/transport/one_side.hpp>
+
+#include <array>
+#include <memory>
+#include <optional>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+namespace ccl {
+namespace detail {
+
+template <class T>
+inline constexpr bool is_auto = false;
+template <class... Cs>
+inline constexpr bool is_auto<AutoOf<Cs...>> = true;
+template <class... Cs>
+inline constexpr bool is_auto<DeterministicOf<Cs...>> = true;
+template <class T>
+inline constexpr bool is_deterministic = false;
+template <class... Cs>
+inline constexpr bool is_deterministic<DeterministicOf<Cs...>> = true;
+
+template <class... Lists>
+struct Joined;
+template <class... Cs>
+struct Joined<Candidates<Cs...>> {
+  using List = Candidates<Cs...>;
+};
+template <class... As, class... Bs, class... Rest>
+struct Joined<Candidates<As...>, Candidates<Bs...>, Rest...> {
+  using List = typename Joined<Candidates<As..., Bs...>, Rest...>::List;
+};
+/// Those of a list with that protocol.
+template <class List, class Proto>
+struct OfProto;
+template <class... Cs, class Proto>
+struct OfProto<Candidates<Cs...>, Proto> {
+  using List =
+      typename Joined<Candidates<>,
+                      cuda::std::conditional_t<cuda::std::is_same_v<typename Cs::Protocol, Proto>,
+                                               Candidates<Cs>, Candidates<>>...>::List;
+};
+
+/// The candidates that an algorithm and a protocol, of which one is `Auto`, stand for.
+template <class Op, class Algo, class Proto>
+struct CandidatesOf {
+  // An algorithm is given: its protocols.
+  using List = cuda::std::conditional_t<
+      OverPeers<Algo>, Candidates<Candidate<Algo, LL>, Candidate<Algo, LL128>>,
+      Candidates<Candidate<Algo, LL>, Candidate<Algo, LL128>, Candidate<Algo, Simple>>>;
+};
+template <class Op, class... Cs, class Proto>
+struct CandidatesOf<Op, AutoOf<Cs...>, Proto> {
+  using List = typename OfProto<Candidates<Cs...>, Proto>::List;
+};
+template <class Op, class... Cs, class Proto>
+struct CandidatesOf<Op, DeterministicOf<Cs...>, Proto> {
+  using List = typename OfProto<Candidates<Cs...>, Proto>::List;
+};
+template <class Op, class Proto>
+struct CandidatesOf<Op, AutoOf<>, Proto> {
+  using List = typename OfProto<typename DefaultCandidates<Op>::List, Proto>::List;
+};
+template <class Op, class Proto>
+struct CandidatesOf<Op, DeterministicOf<>, Proto> {
+  using List = typename OfProto<typename DeterministicCandidates<Op>::List, Proto>::List;
+};
+template <class Op, class C, class... Cs>
+struct CandidatesOf<Op, AutoOf<C, Cs...>, Auto> {
+  using List = Candidates<C, Cs...>;
+};
+template <class Op, class C, class... Cs>
+struct CandidatesOf<Op, DeterministicOf<C, Cs...>, Auto> {
+  using List = Candidates<C, Cs...>;
+};
+template <class Op>
+struct CandidatesOf<Op, Auto, Auto> : DefaultCandidates<Op> {};
+template <class Op>
+struct CandidatesOf<Op, Deterministic, Auto> : DeterministicCandidates<Op> {};
+
+template <class C>
+constexpr bool candidate_on_gpus() {
+  if constexpr (requires { C::on_gpus; }) return C::on_gpus;
+  return true;
+}
+template <class C>
+constexpr bool candidate_on_cpus() {
+  if constexpr (requires { C::on_cpus; }) return C::on_cpus;
+  return !OverPeers<typename C::Algorithm>;
+}
+/// A candidate's own transport, if it names another than the default.
+template <class C, class Transport>
+using GivenTransport =
+    cuda::std::conditional_t<cuda::std::is_same_v<typename C::Over, DefaultTransport>, Transport,
+                             typename C::Over>;
+template <class T, bool on_cpus, bool on_gpus>
+struct OnSides {
+  using Type = T;
+};
+template <class T>
+struct OnSides<T, true, false> {
+  using Type = ForCpus<T>;
+};
+template <class T>
+struct OnSides<T, false, true> {
+  using Type = ForGpus<T>;
+};
+template <class C, class Transport>
+using TransportOf = typename OnSides<GivenTransport<C, Transport>, candidate_on_cpus<C>(),
+                                     candidate_on_gpus<C>()>::Type;
+
+template <Transport T>
+inline const Connector connector_of = connector<T>();
+
+template <class Algo, class F>
+constexpr bool algorithm_takes() {
+  if constexpr (requires { Algo::template takes<F>; }) return Algo::template takes<F>;
+  return true;
+}
+template <class Op, class C, class Transport>
+CandidateFacts facts_of() {
+  using Algo = typename C::Algorithm;
+  using Proto = typename C::Protocol;
+  CandidateFacts facts;
+  facts.algo = Algo::name;
+  facts.proto = Proto::name;
+  facts.packing = packing_of<Proto>();
+  facts.line_bytes = Proto::line_bytes;
+  facts.order = order_of<Op, Algo>();
+  facts.takes_all = !requires {
+    Algo::template takes<Sum>;
+  };
+  facts.reorders = Algo::reorders;
+  facts.on_gpus = candidate_on_gpus<C>();
+  facts.on_cpus = candidate_on_cpus<C>();
+  facts.effort = [](int ranks) { return effort_of<Op, Algo>(ranks); };
+  facts.connector = &connector_of<GivenTransport<C, Transport>>;
+  if constexpr (OverPeers<Algo>) {
+    facts.mover = Mover::peers;
+    facts.takes_ranks = [](int ranks) { return Algo::RankCounts::has(ranks); };
+  } else if constexpr (!Proto::carries_flags) {
+    facts.gpu_lanes = Op::reduces && Algo::wires > 2 ? 128 : 512;
+  }
+  return facts;
+}
+
+/// The functor among the arguments after `count` of a call that reduces.
+template <class... Rest>
+struct FunctorOf {
+  using Type = Sum;
+};
+template <class F, class... Rest>
+struct FunctorOf<F, Rest...> {
+  using Type = F;
+};
+
+/// The body of a `Collective` that chooses.
+template <class Op, class List, class Transport, bool OneOrder>
+class AutoCollective;
+template <class Op, class... Cs, class Transport, bool OneOrder>
+class AutoCollective<Op, Candidates<Cs...>, Transport, OneOrder> {
+  static_assert(
+      sizeof...(Cs) > 0,
+      "ccl: no candidate of this operation has that protocol; name its algorithm, or give "
+      "AutoOf<Candidate<...>, ...>");
+  template <class C>
+  using One =
+      Collective<Op, typename C::Algorithm, typename C::Protocol, TransportOf<C, Transport>>;
+  template <class... Ts>
+  struct FirstOf;
+  template <class T, class... Ts>
+  struct FirstOf<T, Ts...> {
+    using Type = T;
+  };
+  using First = One<typename FirstOf<Cs...>::Type>;
+  static constexpr bool is_v = cuda::std::is_same_v<Op, AllToAllV>;
+  static constexpr bool is_p2p = cuda::std::is_same_v<Op, SendRecv>;
+
+ public:
+  /// The call of `Collective<Op, ...>` for this operation, with the same arguments.
+  template <class Acc = void, class T, class... Rest>
+  requires(!is_v && !is_p2p) Result<void>
+  operator()(const T* send, T* recv, Index count, Rest... rest) const {
+    using F = typename FunctorOf<Rest...>::Type;
+    constexpr Demands demands{Op::reduces && (!algorithm_takes<typename Cs::Algorithm, F>() || ...),
+                              !commutes<F>()};
+    static_assert(
+        (runs<Cs, F>() || ...),
+        "ccl: none of the candidates can run this reduction; see `takes` and `reorders` in "
+        "the headers of their algorithms");
+    constexpr bool times_ranks =
+        detail::one_of<Op, AllGather, ReduceScatter, AllToAll, Gather, Scatter>;
+    const int at =
+        state_->chooser.pick(count * Index{sizeof(T)} * (times_ranks ? state_->ranks : 1), demands);
+    if (at < 0) return fail(state_->chooser.none_meets(demands));
+    Result<void> result;
+    each([&]<std::size_t I, class C>() {
+      if constexpr (runs<C, F>()) {
+        if (int(I) != at) return;
+        const auto& one = *std::get<I>(state_->made);
+        if constexpr (Op::reduces) {
+          result = one.template operator()<Acc>(send, recv, count, rest...);
+        } else {
+          result = one(send, recv, count, rest...);
+        }
+      }
+    });
+    return result;
+  }
+  /// AllToAllV and SendRecv, whose sizes may differ between ranks: one candidate does all.
+  template <class... Args>
+  requires(is_v || is_p2p) Result<void>
+  operator()(const Args&... args) const {
+    return steady([&](const auto& one) { return one(args...); });
+  }
+  template <class... Args>
+  requires is_p2p Result<void> send(const Args&... args)
+  const {
+    return steady([&](const auto& one) { return one.send(args...); });
+  }
+  template <class... Args>
+  requires is_p2p Result<void> recv(const Args&... args)
+  const {
+    return steady([&](const auto& one) { return one.recv(args...); });
+  }
+
+  /// What a message of `bytes` would run; see `Choice`. For a functor that not every algorithm
+  /// takes, another may. The message is the larger buffer: what all ranks give or get of AllGather,
+  /// ReduceScatter, AllToAll, Gather and Scatter, one rank's `count` elements else.
+  Choice plan(Index bytes) const {
+    const int at = state_->chooser.pick(bytes);
+    Plan plan;
+    each([&]<std::size_t I, class C>() {
+      if (int(I) == at && std::get<I>(state_->made)) plan = std::get<I>(state_->made)->plan();
+    });
+    return state_->chooser.explain(bytes, at, plan);
+  }
+  /// The compositions that were made, of which each is the fastest at some size.
+  std::vector<std::string> compositions() const {
+    std::vector<std::string> names;
+    each([&]<std::size_t I, class C>() {
+      if (std::get<I>(state_->made)) {
+        names.push_back(std::string{C::algo} + "/" + C::proto);
+      }
+    });
+    return names;
+  }
+
+ protected:
+  struct State {
+    Chooser chooser;
+    int ranks = 1;
+    std::tuple<std::optional<One<Cs>>...> made{};
+  };
+  explicit AutoCollective(std::shared_ptr<const State> state) : state_{std::move(state)} {}
+
+  static Result<std::shared_ptr<const State>> make(const Communicator& comm) {
+    static const std::array<CandidateFacts, sizeof...(Cs)> facts{facts_of<Op, Cs, Transport>()...};
+    CCL_TRY(auto chooser,
+            Chooser::create(comm, {Op::name, facts, OneOrder, Op::reduces, is_v || is_p2p}));
+    auto state = std::make_shared<State>(State{std::move(chooser), comm.ranks()});
+    // What is left out makes room for others, so the list may change until all of it is made.
+    for (bool settled = false; !settled;) {
+      settled = true;
+      for (const int at : std::vector<int>{state->chooser.kept()}) {
+        CCL_TRY(const bool made, make_one(comm, *state, at));
+        if (made) continue;
+        settled = false;
+        break;
+      }
+    }
+    return state;
+  }
+
+ private:
+  template <class F>
+  static constexpr bool commutes() {
+    if constexpr (!Op::reduces) return true;
+    return is_commutative<F>;
+  }
+  template <class C, class F>
+  static constexpr bool runs() {
+    if constexpr (!Op::reduces) return true;
+    return algorithm_takes<typename C::Algorithm, F>() &&
+           (!C::Algorithm::reorders || commutes<F>());
+  }
+  /// Calls f<index, candidate>() for each of the list.
+  template <class F>
+  static void each(F&& f) {
+    [&]<std::size_t... I>(std::index_sequence<I...>) {
+      (f.template operator()<I, Cs>(), ...);
+    }
+    (std::index_sequence_for<Cs...>{});
+  }
+  /// False: there was no room, on any rank.
+  static Result<bool> make_one(const Communicator& comm, State& state, int at) {
+    Result<bool> result{true};
+    each([&]<std::size_t I, class C>() {
+      if (int(I) != at || std::get<I>(state.made)) return;
+      auto one = One<C>::create(comm);
+      if (one) {
+        std::get<I>(state.made).emplace(*std::move(one));
+      } else if (one.error().code != Errc::over_budget) {
+        result = fail(std::move(one).error());
+      } else if (auto left = state.chooser.drop(at, one.error()); !left) {
+        result = fail(std::move(left).error());
+      } else {
+        result = false;
+      }
+    });
+    return result;
+  }
+  template <class F>
+  Result<void> steady(F&& f) const {
+    const int at = state_->chooser.pick(0);
+    Result<void> result;
+    each([&]<std::size_t I, class C>() {
+      if (int(I) == at) result = f(*std::get<I>(state_->made));
+    });
+    return result;
+  }
+
+  std::shared_ptr<const State> state_;
+};
+
+template <class Op, class Algo, class Proto, class Transport>
+using AutoBase = AutoCollective<Op, typename CandidatesOf<Op, Algo, Proto>::List, Transport,
+                                is_deterministic<Algo>>;
+
+}  // namespace detail
+
+/// A collective that chooses between compositions, call by call. `create` is collective and makes
+/// those candidates that are the fastest at some size, as far as the memory budget goes. All ranks
+/// choose alike.
+template <class Op, class Algo, class Proto, class Transport>
+requires(detail::is_auto<Algo> ||
+         detail::is_auto<Proto>) class Collective<Op, Algo, Proto, Transport>
+    : public detail::AutoBase<Op, Algo, Proto, Transport> {
+  static_assert(!detail::is_deterministic<Proto>,
+                "ccl: Deterministic stands for the algorithm, the second argument of Collective");
+  using Base = detail::AutoBase<Op, Algo, Proto, Transport>;
+
+ public:
+  static Result<Collective> create(const Communicator& comm) {
+    CCL_TRY(auto state, Base::make(comm));
+    return Collective{std::move(state)};
+  }
+
+ private:
+  using Base::Base;
+  explicit Collective(std::shared_ptr<const typename Base::State> state) : Base{std::move(state)} {}
+};
+
+}  // namespace ccl

@@ -1,0 +1,153 @@
+#pragma once
+
+#include <ccl/algo/bruck.hpp>
+#include <ccl/algo/doubling.hpp>
+#include <ccl/algo/one_shot.hpp>
+#include <ccl/algo/one_tree.hpp>
+#include <ccl/algo/ops.hpp>
+#include <ccl/algo/pairwise.hpp>
+#include <ccl/algo/ring.hpp>
+#include <ccl/algo/tree.hpp>
+#include <ccl/algo/two_shot.hpp>
+#include <ccl/proto/ll.hpp>
+#include <ccl/proto/ll128.hpp>
+#include <ccl/proto/simple.hpp>
+#include <ccl/transport/any_of.hpp>
+
+#include <limits>
+
+namespace ccl {
+/// Stands for the algorithm of a `Collective`, or for its protocol, or for both: each call runs the
+/// fastest for its size of a list of candidates. `AutoOf<Candidate<Ring, LL>, ...>` is one's own
+/// list; `Auto` is ccl's for the operation.
+template <class... Cs>
+struct AutoOf {};
+using Auto = AutoOf<>;
+
+/// The same, but only of candidates that reduce every element in one order, which depends on the
+/// number of ranks alone: the result has the same bits in every run, on every rank, and whatever
+/// the size of the message around the element. docs/choosing.md has the orders.
+template <class... Cs>
+struct DeterministicOf {};
+using Deterministic = DeterministicOf<>;
+
+template <class Op, class Algo = Auto, class Proto = Auto, class Transport = DefaultTransport>
+class Collective;
+
+namespace detail {
+/// Up to which size a protocol is usually the faster one.
+template <class Proto>
+inline constexpr Index usual_most_bytes = !Proto::carries_flags ? std::numeric_limits<Index>::max()
+                                          : Proto::line_bytes >= 128 ? Index{1} << 20
+                                                                     : Index{64} << 10;
+}  // namespace detail
+
+/// A way to run an operation, for the list of an `Auto` or an `AnyCollective`. The latter uses it
+/// up to `MostBytes` where none is asked for by name; `Auto` has its cost model.
+template <class Algo, class Proto, class Transport = DefaultTransport,
+          Index MostBytes = detail::usual_most_bytes<Proto>>
+struct Candidate {
+  template <class Op>
+  using On = Collective<Op, Algo, Proto, Transport>;
+  using Algorithm = Algo;
+  using Protocol = Proto;
+  using Over = Transport;
+  static constexpr Index most_bytes = MostBytes;
+  static constexpr const char* algo = Algo::name;
+  static constexpr const char* proto = Proto::name;
+  static constexpr const char* transport = Transport::name;
+};
+
+// A candidate of an `Auto` that only CPU ranks, or only GPUs, are to choose from.
+template <class C>
+struct OnCpus : C {
+  static constexpr bool on_gpus = false;
+};
+template <class C>
+struct OnGpus : C {
+  static constexpr bool on_cpus = false;
+};
+
+/// What a program holds code for: each candidate that reduces once for every type and reduction.
+template <class... Cs>
+struct Candidates {};
+
+namespace detail {
+
+/// ccl's list for an operation: one line adds a candidate.
+template <class Op>
+struct DefaultCandidates;
+template <>
+struct DefaultCandidates<AllReduce> {
+  using List = Candidates<                  //
+      Candidate<OneShot, LL128>,            //
+      Candidate<TwoShot, LL128>,            //
+      OnCpus<Candidate<Doubling, Simple>>,  //
+      OnGpus<Candidate<Ring, LL>>,          //
+      OnGpus<Candidate<Ring, LL128>>,       //
+      Candidate<Ring, Simple>,              //
+      OnGpus<Candidate<Tree, LL>>,          //
+      Candidate<Tree, Simple>>;
+};
+template <>
+struct DefaultCandidates<AllGather> {
+  using List = Candidates<               //
+      Candidate<OneShot, LL128>,         //
+      OnCpus<Candidate<Bruck, Simple>>,  //
+      OnGpus<Candidate<Ring, LL>>,       //
+      OnGpus<Candidate<Ring, LL128>>,    //
+      Candidate<Ring, Simple>>;
+};
+template <>
+struct DefaultCandidates<ReduceScatter> {
+  using List = Candidates<             //
+      Candidate<OneShot, LL128>,       //
+      OnGpus<Candidate<Ring, LL>>,     //
+      OnGpus<Candidate<Ring, LL128>>,  //
+      Candidate<Ring, Simple>>;
+};
+template <>
+struct DefaultCandidates<Broadcast> {
+  using List = Candidates<             //
+      OnGpus<Candidate<Ring, LL>>,     //
+      OnGpus<Candidate<Ring, LL128>>,  //
+      Candidate<Ring, Simple>>;
+};
+template <>
+struct DefaultCandidates<Reduce> {
+  using List = Candidates<             //
+      OnGpus<Candidate<Ring, LL>>,     //
+      OnGpus<Candidate<Ring, LL128>>,  //
+      Candidate<Ring, Simple>>;
+};
+template <>
+struct DefaultCandidates<AllToAll> {
+  using List = Candidates<                 //
+      Candidate<OneShot, LL128>,           //
+      OnGpus<Candidate<Pairwise, LL>>,     //
+      OnGpus<Candidate<Pairwise, LL128>>,  //
+      Candidate<Pairwise, Simple>>;
+};
+/// What only moves messages between pairs of ranks.
+template <class Op>
+struct DefaultCandidates {
+  using List = Candidates<                 //
+      OnGpus<Candidate<Pairwise, LL>>,     //
+      OnGpus<Candidate<Pairwise, LL128>>,  //
+      Candidate<Pairwise, Simple>>;
+};
+/// Where only one order will do, Tree gives way to OneTree.
+template <class Op>
+struct DeterministicCandidates : DefaultCandidates<Op> {};
+template <>
+struct DeterministicCandidates<AllReduce> {
+  using List = Candidates<                //
+      Candidate<OneShot, LL128>,          //
+      Candidate<TwoShot, LL128>,          //
+      OnGpus<Candidate<OneTree, LL>>,     //
+      OnGpus<Candidate<OneTree, LL128>>,  //
+      Candidate<OneTree, Simple>>;
+};
+
+}  // namespace detail
+}  // namespace ccl

@@ -1,0 +1,121 @@
+#pragma once
+
+#include <ccl/communicator.hpp>
+#include <ccl/cost.hpp>
+#include <ccl/plan.hpp>
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace ccl {
+
+/// What a call of some size runs, and why; nothing of it has run.
+struct Choice {
+  std::string composition;  // "Ring/LL128"
+  Plan plan;                // of the composition
+  int channels = 1;         // that this size keeps busy, at most
+  int lanes = 1;            // that work on one channel: threads of a GPU, or one of a CPU
+  Index chunk_bytes = 0;
+  double us = 0;          // predicted
+  bool measured = false;  // by a table of measurements, not by the model
+  std::string why;
+  std::string runner_up;  // empty: there was no other
+  double runner_up_us = 0;
+
+  /// All of it in one line.
+  std::string text() const;
+};
+
+namespace detail {
+
+struct Connector;
+
+/// A candidate as values.
+struct CandidateFacts {
+  const char* algo;
+  const char* proto;
+  Mover mover = Mover::wires;
+  Packing packing = Packing::simple;
+  int line_bytes = 16;  // that must land at once
+  int gpu_lanes = 32;   // of one channel
+  SumOrder order = SumOrder::varies;
+  bool takes_all = true;  // every reduction
+  bool reorders = false;  // the ranks, so that it needs a commutative functor
+  bool on_cpus = true, on_gpus = true;
+  bool (*takes_ranks)(int ranks) = nullptr;  // null: any number
+  Effort (*effort)(int ranks) = nullptr;
+  const Connector* connector = nullptr;
+
+  std::string name() const { return std::string{algo} + "/" + proto; }
+};
+
+/// What a call asks of its candidate.
+struct Demands {
+  bool any_reduction = false;  // one that not every algorithm takes
+  bool not_commutative = false;
+};
+
+/// Chooses between candidates. What it goes by is equal on all ranks: the operation, the number of
+/// bytes, what ranks said of themselves when they met, and the settings, tables and limits that
+/// `create` compares; so all ranks choose alike.
+class Chooser {
+ public:
+  struct Question {
+    const char* op = "";
+    std::span<const CandidateFacts> candidates;
+    bool deterministic = false;  // only candidates of one order
+    bool reduces = false;
+    /// Ranks may call with different sizes, so that one candidate must do for all.
+    bool any_size = false;
+  };
+  /// Collective. An error says why each candidate is out if none is left.
+  static Result<Chooser> create(const Communicator& comm, const Question& question);
+
+  /// Candidates that are the fastest at some size, for some demands, in the order of the list.
+  const std::vector<int>& kept() const { return kept_; }
+  /// Leaves out what could not be created, on all ranks alike; an error if nothing is left.
+  Result<void> drop(int candidate, const Error& why);
+  /// The fastest that meets the demands, of those kept; -1: none does.
+  int pick(Index bytes, Demands demands = {}) const;
+  /// The same, with reasons. `plan_of` is the plan that the picked one was created with.
+  Choice explain(Index bytes, int picked, const Plan& plan) const;
+  /// Microseconds that a candidate is thought to take.
+  double predict(int candidate, Index bytes) const;
+  bool usable(int candidate) const { return (usable_ >> candidate & 1) != 0; }
+  Path path() const { return path_; }
+
+  /// What no candidate of a call meets.
+  Error none_meets(Demands demands) const;
+
+ private:
+  struct Curve {  // measured times of one candidate
+    std::vector<double> bytes, us;
+  };
+  void settle();
+  bool meets(int candidate, Demands demands) const;
+  int best(std::uint64_t among, double bytes, Demands demands) const;
+  int steadiest(Demands demands) const;
+  std::uint64_t competing() const;
+  Error nothing_left() const;
+
+  std::vector<CandidateFacts> facts_;
+  std::vector<Rates> rates_;
+  std::vector<Effort> efforts_;
+  std::vector<Curve> curves_;
+  std::vector<std::string> out_;  // why a candidate is not usable
+  std::string op_;
+  std::string asked_;  // what narrowed the list, for messages
+  int rank_ = 0, ranks_ = 1;
+  int blocks_ = 1;
+  bool gpu_ = false, any_size_ = false, reduces_ = false, by_setting_ = false;
+  Path path_ = Path::shm;
+  std::uint64_t usable_ = 0;
+  std::vector<int> kept_;
+  int steady_[4] = {-1, -1, -1, -1};  // by demands, where sizes may differ
+};
+
+}  // namespace detail
+}  // namespace ccl

@@ -1,0 +1,66 @@
+#pragma once
+
+#include <ccl/algo/pairwise.hpp>
+#include <ccl/collective/checks.hpp>
+#include <ccl/collective/wire_call.hpp>
+#include <ccl/host_stream.hpp>
+#include <ccl/reduction.hpp>
+
+#include <tuple>
+#include <type_traits>
+#include <utility>
+
+namespace ccl::detail {
+
+template <class Op, class Algo, class Proto, class Acc, class... Args>
+struct CallOf {
+  using Type = void;
+};
+template <class Op, class Algo, class Proto, class Acc, class T, class... Args>
+requires(!OverPeers<Algo> && !std::same_as<Algo, Pairwise> &&
+         Op::reduces) struct CallOf<Op, Algo, Proto, Acc, T*, Args...> {
+  using E = std::remove_const_t<T>;
+  using F = std::tuple_element_t<2, std::tuple<Args..., Sum>>;  // after recv and count
+  using A = std::conditional_t<std::is_void_v<Acc>, accumulate_t<E>, Acc>;
+  using Type = WireCall<Op, Algo, Proto, Reduction<F, E, A>>;
+};
+template <class Op, class Algo, class Proto, class Acc, class T, class... Args>
+requires(!OverPeers<Algo> && !std::same_as<Algo, Pairwise> &&
+         !Op::reduces) struct CallOf<Op, Algo, Proto, Acc, T*, Args...> {
+  using Type = WireCall<Op, Algo, Proto, Bytes>;
+};
+/// What a call with these arguments is recorded as: a `WireCall`, which may share a kernel with
+/// others, or void.
+template <class Op, class Algo, class Proto, class Acc, class... Args>
+using bound_call = typename CallOf<Op, Algo, Proto, Acc, Args...>::Type;
+
+/// A composition and the arguments of one call of it.
+template <class C, class Wired, class Acc, class... Args>
+class BoundCall {
+ public:
+  using Call = Wired;
+  BoundCall(C collective, std::tuple<Args...> args)
+      : collective_{std::move(collective)}, args_{std::move(args)} {}
+
+  Result<void> operator()(Stream stream) const {
+    return std::apply(
+        [&](const auto&... args) {
+          if constexpr (std::is_void_v<Acc>) {
+            return collective_(args..., stream);
+          } else {
+            return collective_.template operator()<Acc>(args..., stream);
+          }
+        },
+        args_);
+  }
+
+  /// Of its composition, in order of creation.
+  int number() const { return collective_.number(); }
+  bool alone() const { return collective_.ranks() == 1; }
+
+ private:
+  C collective_;
+  std::tuple<Args...> args_;
+};
+
+}  // namespace ccl::detail

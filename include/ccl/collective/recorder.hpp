@@ -1,0 +1,34 @@
+#pragma once
+
+#include <ccl/links.hpp>
+
+#include <memory>
+#include <utility>
+
+namespace ccl::detail {
+
+/// A call that a group makes beside others: its arguments, checked.
+class RecordedCall {
+ public:
+  RecordedCall(std::shared_ptr<Links> links, const CallInfo& info)
+      : links_{std::move(links)}, info_{info} {}
+  virtual ~RecordedCall() = default;
+  Links& links() const { return *links_; }
+  const std::shared_ptr<Links>& shared_links() const { return links_; }
+  CallInfo& info() { return info_; }
+  /// Collective: connects what its root wants.
+  virtual Result<void> connect() { return {}; }
+  /// All that lies between `Links::help` and `Links::finish`.
+  virtual void run_on_host() = 0;
+
+ private:
+  std::shared_ptr<Links> links_;
+  CallInfo info_;
+};
+
+/// Where a call goes that is given it for a stream.
+struct Recorder {
+  std::unique_ptr<RecordedCall> call{};
+};
+
+}  // namespace ccl::detail

@@ -1,0 +1,88 @@
+#pragma once
+
+#include <ccl/types.hpp>
+
+#include <string_view>
+
+namespace ccl {
+
+/// What an algorithm makes of one operation, for the cost model. The message of an operation is its
+/// larger buffer: `count` elements of AllReduce, all ranks' shares of AllGather.
+struct Effort {
+  double hops = 0;    // one after another, on the longest way
+  double volume = 0;  // messages that cross the busiest direction of the busiest rank
+};
+
+/// In which order an algorithm combines the ranks' values of one element. Two algorithms of the
+/// same order give the same bits.
+enum class SumOrder {
+  varies,   // with the element's place in the message, and so with the message's size
+  by_rank,  // ((0 + 1) + 2) + ...
+  tree,     // each node its own, then its children's from the first on; one tree for all elements
+  ring,     // from the result's rank all around the ring to it: each rank's result another order
+  halves    // pairs, pairs of pairs, ...; results of AllReduce only agree if op(a, b) is op(b, a)
+};
+
+namespace detail {
+
+/// The dearest edge of a communicator.
+enum class Path {
+  nvlink,    // a GPU's stores into a peer's memory, whole lines at once
+  pcie,      // the same, in smaller pieces
+  gpu_host,  // GPUs through memory of the host
+  gpu_net,   // GPUs through a proxy and a network
+  shm,       // CPU ranks of one host
+  net        // CPU ranks through a network
+};
+inline constexpr int path_count = 6;
+std::string_view name(Path path);
+
+/// What moves an algorithm's data.
+enum class Mover { wires, peers };
+/// How a protocol's data tells that it is there, which decides what a hop and a byte cost.
+enum class Packing {
+  simple,  // a count after the data
+  ll,      // a flag in every 16 bytes
+  ll128    // a flag in every 128
+};
+
+/// Of one path, mover and packing.
+struct Rates {
+  double base_us = 0;    // of a call: launch, first look at the data
+  double hop_us = 0;     // until a neighbour can go on
+  double gbs = 1;        // bytes of messages through one direction of a rank, 1e9 each second
+  double block_gbs = 0;  // that one block of a GPU moves; 0: one is as good as many
+};
+
+/// Measured ones where there are any; docs/choosing.md says which.
+Rates rates(Path path, Mover mover, Packing packing);
+
+/// Microseconds of a message of `bytes` on a GPU with `blocks` blocks.
+double predict_us(const Rates& rates, const Effort& effort, double bytes, int blocks);
+
+template <class Proto>
+constexpr Packing packing_of() {
+  if constexpr (!Proto::carries_flags) return Packing::simple;
+  return Proto::line_bytes >= 128 ? Packing::ll128 : Packing::ll;
+}
+
+/// What the algorithm says of itself; of one that says nothing, what a ring does.
+template <class Op, class Algo>
+constexpr Effort effort_of(int ranks) {
+  if constexpr (requires { Algo::template effort<Op>(2); }) {
+    return Algo::template effort<Op>(ranks);
+  } else {
+    return {2.0 * (ranks - 1), 2};
+  }
+}
+template <class Op, class Algo>
+constexpr SumOrder order_of() {
+  if constexpr (requires { Algo::template order<Op>; }) {
+    return Algo::template order<Op>;
+  } else {
+    return SumOrder::varies;
+  }
+}
+
+}  // namespace detail
+}  // namespace ccl

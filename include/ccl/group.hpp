@@ -1,0 +1,139 @@
+#pragma once
+
+#include <ccl/collective.hpp>
+#include <ccl/device_code.hpp>
+
+#include <array>
+#include <memory>
+#include <span>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+namespace ccl {
+namespace detail {
+
+using CallList = std::vector<std::unique_ptr<RecordedCall>>;
+
+/// Orders the calls as their compositions were made, whatever order a rank listed them in; refuses
+/// those that cannot go together.
+Result<void> settle_group(CallList& calls);
+/// Makes them at once on CPU lanes: each on threads of its own.
+Result<void> run_group_on_host(CallList& calls);
+/// Before and after one launch of several calls: locks, journals and orders all of them.
+class GroupLaunch {
+ public:
+  /// `calls` in their compositions' order; must outlive this.
+  explicit GroupLaunch(std::span<RecordedCall* const> calls) : calls_{calls} {}
+  Result<DeviceTarget> begin(Stream stream);
+  Result<void> finish(int code, Stream stream);
+
+ private:
+  std::span<RecordedCall* const> calls_;
+  std::vector<std::unique_lock<std::mutex>> locks_;
+};
+
+template <class... Wired>
+struct Types {};
+template <class... A, class... B>
+Types<A..., B...> operator+(Types<A...>, Types<B...>);
+template <class Call>
+using OneOrNone = std::conditional_t<std::is_void_v<Call>, Types<>, Types<Call>>;
+/// Those of the calls that share a kernel.
+template <class... Bound>
+using WiredOf = decltype((Types<>{} + ... + OneOrNone<typename Bound::Call>{}));
+
+template <class... Wired>
+Result<void> launch_wired(Types<Wired...>, const CallList& calls, Stream stream) {
+  using Kernels = GroupKernels<Wired...>;
+  enroll<Kernels>();
+  std::vector<RecordedCall*> sorted;
+  std::vector<bool> taken(calls.size());
+  const auto take = [&]<class W>(std::type_identity<W>) -> W* {
+    for (std::size_t i = 0; i < calls.size(); ++i) {
+      auto* const call = dynamic_cast<W*>(calls[i].get());
+      if (call == nullptr || taken[i]) continue;
+      taken[i] = true;
+      return call;
+    }
+    return nullptr;
+  };
+  const std::tuple<Wired*...> wired{take(std::type_identity<Wired>{})...};
+  for (std::size_t i = 0; i < calls.size(); ++i) {
+    if (taken[i]) sorted.push_back(calls[i].get());
+  }
+  if (Kernels::launch == nullptr) return fail(sorted.front()->links().no_device_code());
+  GroupLaunch group{sorted};
+  CCL_TRY(const DeviceTarget target, group.begin(stream));
+  const int code = std::apply(
+      [&](auto*... call) { return Kernels::launch(target, call->work_on_device()...); }, wired);
+  return group.finish(code, stream);
+}
+inline Result<void> launch_wired(Types<>, const CallList&, Stream) {
+  return {};
+}
+
+/// The calls that share no kernel, in the order of their compositions.
+template <class... Bound>
+Result<void> launch_others(const CallList& calls, Stream stream, const Bound&... bound) {
+  Result<void> done;
+  const auto launch = [&](int number, const auto& one) {
+    if constexpr (std::is_void_v<typename std::remove_cvref_t<decltype(one)>::Call>) {
+      if (done && one.number() == number) done = one(stream);
+    }
+  };
+  for (const auto& call : calls) (launch(call->links().number(), bound), ...);
+  return done;
+}
+
+template <class... Bound>
+Result<void> record_group(CallList& calls, const Bound&... bound) {
+  const auto record = [&](const auto& one) -> Result<void> {
+    Recorder recorder;
+    CCL_CHECK(one(Stream{recorder}));
+    calls.push_back(std::move(recorder.call));
+    return {};
+  };
+  Result<void> done;
+  (void)((done = record(bound), done.has_value()) && ...);
+  return done;
+}
+}  // namespace detail
+
+/// On a GPU, the kernels of one `group` of such calls: one for all that go over wires, and one for
+/// each exchange of messages and each call over a peer view.
+template <class... Bound>
+inline constexpr int group_kernels = (0 + ... + int(std::is_void_v<typename Bound::Call>)) +
+                                     int((0 + ... + int(!std::is_void_v<typename Bound::Call>)) >
+                                         0);
+
+/// Several calls as one:
+///   group(stream, all_reduce.bind(a, b, n, Sum{}), all_gather.bind(c, d, m));
+/// Of different compositions of one communicator; all ranks name the same ones, in any order. No
+/// call waits for another: buffers of one must not be those of another. On CPU lanes all run at
+/// once; on a GPU those over wires are one kernel, whose blocks they share by their sizes, and the
+/// others follow in launches of their own, see `group_kernels`.
+template <class... Bound>
+requires(sizeof...(Bound) > 0)
+    [[nodiscard]] Result<void> group(Stream stream, const Bound&... bound) {
+  if ((bound.alone() || ...)) {  // nobody waits for anybody
+    Result<void> done;
+    (void)((done = bound(stream), done.has_value()) && ...);
+    return done;
+  }
+  detail::CallList calls;
+  CCL_CHECK(detail::record_group(calls, bound...));
+  CCL_CHECK(detail::settle_group(calls));
+  detail::Links& first = calls.front()->links();
+  if (first.on_device()) {
+    CCL_CHECK(detail::launch_wired(detail::WiredOf<Bound...>{}, calls, stream));
+    return detail::launch_others(calls, stream, bound...);
+  }
+  for (auto& call : calls) call->info() = call->links().noted(call->info());
+  auto shared = std::make_shared<detail::CallList>(std::move(calls));
+  return detail::queue_on_host(first, stream,
+                               [shared] { return detail::run_group_on_host(*shared); });
+}
+
+}  // namespace ccl

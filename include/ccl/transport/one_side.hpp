@@ -1,0 +1,37 @@
+#pragma once
+
+#include <ccl/transport/transport.hpp>
+
+namespace ccl {
+
+/// `T`, between CPU ranks only: a composition over it has no kernels, and costs nvcc nothing.
+template <Transport T>
+struct ForCpus : T {
+  static constexpr bool for_gpus = false;
+};
+/// `T`, between GPUs only: a composition over it has no code for CPU lanes.
+template <Transport T>
+struct ForGpus : T {
+  static constexpr bool for_cpus = false;
+};
+
+template <class T>
+inline constexpr bool offers_peer_view<ForCpus<T>> = false;
+template <class T>
+inline constexpr bool offers_peer_view<ForGpus<T>> = offers_peer_view<T>;
+
+namespace detail {
+/// Where a composition runs.
+struct Sides {
+  bool cpus = true, gpus = true;
+};
+template <class T>
+constexpr Sides sides_of() {
+  Sides sides;
+  if constexpr (requires { T::for_cpus; }) sides.cpus = T::for_cpus;
+  if constexpr (requires { T::for_gpus; }) sides.gpus = T::for_gpus;
+  return sides;
+}
+}  // namespace detail
+
+}  // namespace ccl

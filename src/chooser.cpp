@@ -1,0 +1,449 @@
+#include <ccl/choice.hpp>
+#include <ccl/chooser.hpp>
+#include <ccl/links.hpp>
+#include <ccl/log.hpp>
+#include <ccl/settings.hpp>
+#include <ccl/transport/any_of.hpp>
+#include <ccl/transport/p2p.hpp>
+#include <ccl/tuning.hpp>
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <set>
+
+#include "comm_state.hpp"
+#include "gpu/gpu.hpp"
+
+namespace ccl {
+
+std::string Choice::text() const {
+  std::string all = fmt::format("{}: {:.2f} us {}; {} {} of {} {}, chunks of {} bytes; {}",
+                                composition, us, measured ? "measured" : "predicted", channels,
+                                channels == 1 ? "channel" : "channels", lanes,
+                                lanes == 1 ? "lane" : "lanes", chunk_bytes, why);
+  if (!runner_up.empty()) all += fmt::format("; then {} with {:.2f} us", runner_up, runner_up_us);
+  return all;
+}
+
+namespace detail {
+namespace {
+
+constexpr int most_candidates = 64;
+constexpr int most_blocks = 128;  // of a launch: see `Links::begin_on_device`
+constexpr Index largest = Index{1} << 34;
+
+/// What the ranks compare before they choose.
+struct Ballot {
+  std::uint64_t usable = 0;
+  std::uint64_t table = 0;  // hash of the measurements that count here
+  std::int32_t path = 0;
+  std::int32_t blocks = 0;
+};
+
+std::uint64_t hash_of(std::string_view text, std::uint64_t hash = 1469598103934665603ull) {
+  for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211ull;
+  return hash;
+}
+
+/// What one rank's edges are to one transport.
+struct Edges {
+  const Connector* by = nullptr;
+  Path path = Path::shm;
+  int line_bytes = 128;  // that land at once on all of them
+  std::string refusal;   // of an edge that it does not connect
+};
+
+Path path_of(bool gpu, const Carrier& by) {
+  switch (by.through) {
+    case Through::gpu_memory:
+      return !gpu ? Path::shm : by.line_bytes >= 128 ? Path::nvlink : Path::pcie;
+    case Through::host_memory:
+      return gpu ? Path::gpu_host : Path::shm;
+    case Through::network:
+      break;
+  }
+  return gpu ? Path::gpu_net : Path::net;
+}
+
+Edges look_at(const CommState& state, const Connector& by) {
+  Edges edges{&by, state.gpu ? Path::nvlink : Path::shm, 128, {}};
+  const PeerInfo& me = state.peers[std::size_t(state.rank)];
+  for (const PeerInfo& peer : state.peers) {
+    if (peer.rank == me.rank) continue;
+    for (const auto& [from, to] : {std::pair{me, peer}, std::pair{peer, me}}) {
+      if (auto can = by.can_connect(from, to); !can && edges.refusal.empty()) {
+        edges.refusal = can.error().what;
+      }
+      const Carrier carrier = by.carrier(from, to);
+      edges.path = std::max(edges.path, path_of(state.gpu != nullptr, carrier));
+      edges.line_bytes = std::min(edges.line_bytes, carrier.line_bytes);
+    }
+  }
+  return edges;
+}
+
+/// Why this rank cannot address its peers' memory; empty if it can.
+std::string no_peers(const CommState& state) {
+  if (!state.gpu) return "CPU ranks do not address each other's memory";
+  if (auto may = may_choose(P2pTransport::name); !may) return may.error().what;
+  const PeerInfo& me = state.peers[std::size_t(state.rank)];
+  for (const PeerInfo& peer : state.peers) {
+    if (peer.rank == me.rank) continue;
+    const auto can =
+        P2pTransport::can_connect(me.rank < peer.rank ? me : peer, me.rank < peer.rank ? peer : me);
+    if (!can) return can.error().what;
+  }
+  return {};
+}
+
+/// A time between measured ones: straight in both logarithms, and beyond them as if the last slope
+/// went on; never less than the smallest size took.
+double between(const std::vector<double>& bytes, const std::vector<double>& us, double at) {
+  if (at <= bytes.front()) return us.front();
+  if (bytes.size() == 1) return us.front() * std::max(1.0, at / bytes.front());
+  if (at >= bytes.back()) return us.back() * at / bytes.back();
+  const auto above = std::upper_bound(bytes.begin(), bytes.end(), at) - bytes.begin();
+  const std::size_t b = std::size_t(above), a = b - 1;
+  const double part = std::log(at / bytes[a]) / std::log(bytes[b] / bytes[a]);
+  return us[a] * std::pow(us[b] / us[a], part);
+}
+
+}  // namespace
+
+Result<Chooser> Chooser::create(const Communicator& comm, const Question& question) {
+  CommState& state = *comm.state();
+  CCL_CHECK(state.ready());
+  Chooser made;
+  made.facts_.assign(question.candidates.begin(), question.candidates.end());
+  if (made.facts_.size() > most_candidates) {
+    return fail(state.blame(
+        {Errc::not_supported, fmt::format("{} has {} candidates (at most {} can be chosen from)",
+                                          question.op, made.facts_.size(), most_candidates)}));
+  }
+  made.op_ = question.op;
+  made.rank_ = state.rank;
+  made.ranks_ = state.ranks;
+  made.gpu_ = state.gpu != nullptr;
+  made.any_size_ = question.any_size;
+  made.reduces_ = question.reduces;
+  made.out_.resize(made.facts_.size());
+  made.curves_.resize(made.facts_.size());
+
+  // What this rank's edges leave.
+  std::vector<Edges> seen;
+  const auto edges_of = [&](const Connector* by) -> const Edges& {
+    for (const Edges& edges : seen) {
+      if (edges.by == by) return edges;
+    }
+    return seen.emplace_back(look_at(state, *by));
+  };
+  std::optional<std::string> peers_refused;
+  Ballot mine;
+  mine.path = made.gpu_ ? int(Path::nvlink) : int(Path::shm);
+  for (std::size_t c = 0; c < made.facts_.size(); ++c) {
+    const CandidateFacts& one = made.facts_[c];
+    std::string& out = made.out_[c];
+    if (auto may = may_compose(question.op, one.algo, one.proto); !may) {
+      if (may.error().code != Errc::bad_setting) return fail(state.blame(may.error()));
+      out = may.error().what;
+      made.by_setting_ = true;
+    } else if (!(made.gpu_ ? one.on_gpus : one.on_cpus)) {
+      out = made.gpu_ ? "it is for CPUs" : "it is for GPUs";
+    } else if (question.deterministic && question.reduces && one.order == SumOrder::varies) {
+      out = "its order of reduction varies with the size";
+    } else if (state.ranks > 1 && one.takes_ranks != nullptr && !one.takes_ranks(state.ranks)) {
+      out = fmt::format("it is not for {} ranks", state.ranks);
+    } else if (state.ranks > 1) {
+      const Edges& edges = edges_of(one.connector);
+      mine.path = std::max(mine.path, int(edges.path));
+      if (one.mover == Mover::peers) {
+        if (!peers_refused) peers_refused = no_peers(state);
+        out = *peers_refused;
+      } else if (!edges.refusal.empty()) {
+        out = edges.refusal;
+      } else if (edges.line_bytes < one.line_bytes) {
+        out = fmt::format("it needs lines of {} bytes that land whole, and an edge has {}",
+                          one.line_bytes, edges.line_bytes);
+      }
+    } else if (one.mover == Mover::peers && !made.gpu_) {
+      out = "CPU ranks do not address each other's memory";
+    }
+    if (out.empty()) mine.usable |= std::uint64_t{1} << c;
+  }
+  mine.blocks = most_blocks;
+  if (made.gpu_) {
+    mine.blocks = std::min({mine.blocks, state.gpu->multiprocessors() / state.ranks_on_gpu,
+                            state.bounds.most.value_or(most_blocks)});
+  }
+
+  // And what all ranks' do.
+  std::vector<Ballot> all(std::size_t(state.ranks), mine);
+  const auto exchange = [&]() -> Result<void> {
+    if (state.ranks == 1) return {};
+    const std::lock_guard lock{state.bootstrap_mutex};
+    auto met = state.bootstrap->all_gather(all.data(), Index{sizeof(Ballot)});
+    if (!met) return fail(state.blame(std::move(met).error()));
+    return {};
+  };
+  // A rank without a readable table must not leave the others waiting.
+  TuningTable table;
+  auto read = [&]() -> Result<TuningTable> {
+    std::string file = state.config.tune_file;
+    if (file.empty()) {
+      CCL_TRY(file, setting_text("TUNE_FILE"));
+    }
+    if (file.empty()) return TuningTable{};
+    return TuningTable::read(file);
+  }();
+  if (read) {
+    table = *std::move(read);
+    mine.table = table.rows.empty() ? 0 : hash_of(table.json());
+  } else {
+    mine.table = ~std::uint64_t{0};
+  }
+  all[std::size_t(state.rank)] = mine;
+  CCL_CHECK(exchange());
+  if (!read) return fail(state.blame(std::move(read).error()));
+  for (int r = 0; r < state.ranks; ++r) {
+    if (all[std::size_t(r)].table == mine.table) continue;
+    Error error{Errc::mismatch,
+                fmt::format("rank {} and rank {} go by different tables of measurements (see "
+                            "CCL_TUNE_FILE and Config::tune_file); give all ranks the same",
+                            state.rank, r)};
+    error.peer = r;
+    return fail(state.blame(std::move(error)));
+  }
+  for (int r = 0; r < state.ranks; ++r) {
+    const Ballot& other = all[std::size_t(r)];
+    for (std::size_t c = 0; c < made.facts_.size(); ++c) {
+      if (made.out_[c].empty() && (other.usable >> c & 1) == 0) {
+        made.out_[c] = fmt::format("rank {} cannot run it", r);
+      }
+    }
+    mine.usable &= other.usable;
+    mine.path = std::max(mine.path, other.path);
+    mine.blocks = std::min(mine.blocks, other.blocks);
+  }
+  made.usable_ = mine.usable;
+  made.path_ = Path(mine.path);
+  made.blocks_ = mine.blocks;
+
+  // One order for all sizes: that of the first candidate that is left.
+  if (question.deterministic && question.reduces) {
+    std::optional<SumOrder> order;
+    for (std::size_t c = 0; c < made.facts_.size(); ++c) {
+      if (!made.usable(int(c))) continue;
+      if (!order) order = made.facts_[c].order;
+      if (made.facts_[c].order == *order) continue;
+      made.usable_ &= ~(std::uint64_t{1} << c);
+      made.out_[c] = "it reduces in another order than those before it";
+    }
+  }
+
+  TuningCase where{
+      made.op_, state.ranks, 1, std::string{name(made.path_)}, 0, state.bounds.most.value_or(0)};
+  std::set<std::uint64_t> hosts;
+  for (const PeerInfo& peer : state.peers) {
+    hosts.insert(peer.host_hash);
+    where.compute_capability = std::max(where.compute_capability, peer.compute_capability);
+  }
+  where.hosts = int(hosts.size());
+  for (const TuningRow* row : table.of(where)) {
+    for (const auto& [composition, us] : row->us) {
+      for (std::size_t c = 0; c < made.facts_.size(); ++c) {
+        if (made.facts_[c].name() != composition) continue;
+        made.curves_[c].bytes.push_back(double(std::max<Index>(row->bytes, 1)));
+        made.curves_[c].us.push_back(us);
+      }
+    }
+  }
+  for (const CandidateFacts& one : made.facts_) {
+    made.rates_.push_back(rates(made.path_, one.mover, one.packing));
+    made.efforts_.push_back(one.effort == nullptr ? Effort{1, 1} : one.effort(state.ranks));
+  }
+  made.settle();
+  if (made.kept_.empty()) return fail(state.blame(made.nothing_left()));
+  return made;
+}
+
+double Chooser::predict(int candidate, Index bytes) const {
+  const auto c = std::size_t(candidate);
+  const double at = double(std::max<Index>(bytes, 1));
+  if (!curves_[c].bytes.empty()) return between(curves_[c].bytes, curves_[c].us, at);
+  return predict_us(rates_[c], efforts_[c], at, blocks_);
+}
+
+bool Chooser::meets(int candidate, Demands demands) const {
+  const CandidateFacts& one = facts_[std::size_t(candidate)];
+  return (!demands.any_reduction || one.takes_all) && (!demands.not_commutative || !one.reorders);
+}
+
+std::uint64_t Chooser::competing() const {
+  // The model knows nothing of what the measurements know: where there are some, only those count.
+  std::uint64_t measured = 0;
+  for (std::size_t c = 0; c < curves_.size(); ++c) {
+    if (!curves_[c].bytes.empty()) measured |= std::uint64_t{1} << c;
+  }
+  return (usable_ & measured) != 0 ? usable_ & measured : usable_;
+}
+
+int Chooser::best(std::uint64_t among, double bytes, Demands demands) const {
+  int found = -1;
+  double least = 0;
+  for (int c = 0; c < int(facts_.size()); ++c) {
+    if ((among >> c & 1) == 0 || !meets(c, demands)) continue;
+    const double us = predict(c, Index(bytes));
+    if (found >= 0 && us >= least) continue;
+    found = c;
+    least = us;
+  }
+  return found;
+}
+
+int Chooser::steadiest(Demands demands) const {
+  int found = -1;
+  double least = std::numeric_limits<double>::max();
+  for (int c = 0; c < int(facts_.size()); ++c) {
+    if ((competing() >> c & 1) == 0 || !meets(c, demands)) continue;
+    double worst = 1;
+    for (Index bytes = 64; bytes <= largest; bytes *= 4) {
+      const int other = best(competing(), double(bytes), demands);
+      worst = std::max(worst, predict(c, bytes) / predict(other, bytes));
+    }
+    if (worst >= least) continue;
+    found = c;
+    least = worst;
+  }
+  return found;
+}
+
+void Chooser::settle() {
+  std::uint64_t keep = 0;
+  for (int d = 0; d < 4; ++d) {
+    const Demands demands{(d & 1) != 0, (d & 2) != 0};
+    if (d != 0 && !reduces_) continue;
+    const auto take = [&](int c) {
+      if (c >= 0) keep |= std::uint64_t{1} << c;
+      return c;
+    };
+    // The model's candidates serve demands that the measured ones do not meet.
+    const auto among = [&] {
+      for (int c = 0; c < int(facts_.size()); ++c) {
+        if ((competing() >> c & 1) != 0 && meets(c, demands)) return competing();
+      }
+      return usable_;
+    }();
+    if (any_size_) {
+      steady_[d] = take(steadiest(demands));
+      continue;
+    }
+    for (double bytes = 1; bytes <= double(largest); bytes *= 1.25) {
+      take(best(among, bytes, demands));
+    }
+  }
+  kept_.clear();
+  for (int c = 0; c < int(facts_.size()); ++c) {
+    if ((keep >> c & 1) != 0) kept_.push_back(c);
+  }
+}
+
+Result<void> Chooser::drop(int candidate, const Error& why) {
+  usable_ &= ~(std::uint64_t{1} << candidate);
+  out_[std::size_t(candidate)] = why.what;
+  settle();
+  if (!kept_.empty()) return {};
+  return fail(why);
+}
+
+int Chooser::pick(Index bytes, Demands demands) const {
+  if (any_size_) return steady_[int(demands.any_reduction) + 2 * int(demands.not_commutative)];
+  int found = -1;
+  double least = 0;
+  for (const int c : kept_) {
+    if (!meets(c, demands)) continue;
+    if (kept_.size() == 1) return c;
+    const double us = predict(c, bytes);
+    if (found >= 0 && us >= least) continue;
+    found = c;
+    least = us;
+  }
+  return found;
+}
+
+Choice Chooser::explain(Index bytes, int picked, const Plan& plan) const {
+  const auto c = std::size_t(picked);
+  const CandidateFacts& one = facts_[c];
+  Choice choice;
+  choice.composition = one.name();
+  choice.plan = plan;
+  choice.us = ranks_ == 1 ? 0 : predict(picked, bytes);
+  choice.measured = !curves_[c].bytes.empty();
+  choice.lanes = gpu_ ? one.gpu_lanes : 1;
+  choice.chunk_bytes = plan.slot_bytes * plan.chunk_steps;
+  choice.channels = plan.channels;
+  if (gpu_) {
+    // See `channel_worth` in ccl.cuh.
+    const Index worth =
+        std::max(plan.channel_bytes, one.gpu_lanes == 32 ? Index{1024} : Index{32} * one.gpu_lanes);
+    const int most = one.mover == Mover::peers ? blocks_ * 512 / one.gpu_lanes : plan.channels;
+    choice.channels = int(std::clamp<Index>((bytes + worth - 1) / worth, 1, most));
+  }
+  std::uint64_t others = usable_ & ~(std::uint64_t{1} << picked);
+  if ((others & competing()) != 0) others &= competing();
+  const int next = best(others, double(bytes), {});
+  if (next >= 0 && !any_size_) {
+    choice.runner_up = facts_[std::size_t(next)].name();
+    choice.runner_up_us = predict(next, bytes);
+  }
+  if (ranks_ == 1) {
+    choice.why = "a rank alone only copies";
+  } else if (any_size_) {
+    choice.why = "sizes may differ between ranks, so this one, which is never far behind, does all";
+  } else if (choice.measured) {
+    choice.why = fmt::format("measured on {} ranks over {}", ranks_, name(path_));
+  } else {
+    const Rates& r = rates_[c];
+    const double start = predict_us(r, efforts_[c], 0, blocks_);
+    choice.why = fmt::format(
+        "{} ranks over {}: {:.1f} us for {:.3g} hops, {:.1f} us for {:.3g} "
+        "times the message",
+        ranks_, name(path_), start, efforts_[c].hops, choice.us - start, efforts_[c].volume);
+  }
+  std::string gone;
+  for (std::size_t o = 0; o < out_.size(); ++o) {
+    if (!out_[o].empty()) gone += (gone.empty() ? "" : ", ") + facts_[o].name();
+  }
+  if (!gone.empty()) choice.why += fmt::format("; not to be had: {}", gone);
+  return choice;
+}
+
+Error Chooser::none_meets(Demands demands) const {
+  std::string names;
+  for (const int c : kept_) names += (names.empty() ? "" : ", ") + facts_[std::size_t(c)].name();
+  Error error{Errc::not_supported,
+              fmt::format("{} has no candidate for this reduction ({}; {} are left); name an "
+                          "algorithm that takes it",
+                          op_,
+                          demands.not_commutative ? "the functor is not commutative"
+                                                  : "it scales what the ranks give",
+                          names)};
+  error.rank = rank_;
+  return error;
+}
+
+Error Chooser::nothing_left() const {
+  std::string why;
+  for (std::size_t c = 0; c < facts_.size(); ++c) {
+    why += fmt::format("{}{}: {}", c == 0 ? "" : "; ", facts_[c].name(), out_[c]);
+  }
+  return {by_setting_ ? Errc::bad_setting : Errc::not_supported,
+          fmt::format(
+              "{} has no candidate left ({}); {}", op_, why,
+              by_setting_ ? "widen CCL_ALGO and CCL_PROTO" : "list one that this machine can run")};
+}
+
+}  // namespace detail
+}  // namespace ccl

@@ -1,0 +1,47 @@
+#include <ccl/cost.hpp>
+
+#include <algorithm>
+#include <array>
+
+namespace ccl::detail {
+namespace {
+
+// Of nvlink: fitted to 2 and 4 H200 over NVSwitch, launches of a CUDA graph
+// (benchmarks/gpu/results); a block's share to sweeps over the number of blocks. Of shm and net: 2
+// and 4 processes of one host with 2 cores, over shared memory and over TCP on loopback. Of pcie,
+// gpu_host and gpu_net: estimates, for want of such machines; what counts is their order.
+constexpr Rates table[path_count][2][3] = {
+    // simple, ll, ll128 over wires; the same over peers
+    {{{2.0, 2.5, 366, 20}, {1.5, 0.8, 170, 12}, {1.8, 0.83, 315, 22}},
+     {{3.0, 2.5, 340, 40}, {0.5, 1.25, 150, 12}, {0.5, 1.27, 290, 25}}},
+    {{{3.0, 4.0, 22, 8}, {2.0, 1.8, 11, 6}, {2.0, 1.8, 20, 8}},
+     {{4.0, 4.0, 22, 8}, {1.5, 2.0, 11, 6}, {1.5, 2.0, 20, 8}}},
+    {{{3.0, 5.0, 11, 6}, {2.0, 2.2, 5.5, 4}, {2.0, 2.2, 10, 6}},
+     {{4.0, 5.0, 11, 6}, {2.0, 2.5, 5.5, 4}, {2.0, 2.5, 10, 6}}},
+    {{{12, 30, 3.0, 0}, {10, 25, 1.5, 0}, {10, 25, 2.5, 0}},
+     {{12, 30, 3.0, 0}, {10, 25, 1.5, 0}, {10, 25, 2.5, 0}}},
+    {{{0.3, 0.35, 6.0, 0}, {0.3, 0.4, 2.0, 0}, {0.4, 0.5, 3.0, 0}},
+     {{0.3, 0.35, 6.0, 0}, {0.3, 0.4, 2.0, 0}, {0.4, 0.5, 3.0, 0}}},
+    {{{4.0, 12, 2.5, 0}, {4.0, 12, 1.2, 0}, {4.0, 13, 2.0, 0}},
+     {{4.0, 12, 2.5, 0}, {4.0, 12, 1.2, 0}, {4.0, 13, 2.0, 0}}},
+};
+
+}  // namespace
+
+std::string_view name(Path path) {
+  constexpr std::array<std::string_view, path_count> names{"nvlink",  "pcie", "gpu-host",
+                                                           "gpu-net", "shm",  "net"};
+  return names[std::size_t(path)];
+}
+
+Rates rates(Path path, Mover mover, Packing packing) {
+  return table[int(path)][int(mover)][int(packing)];
+}
+
+double predict_us(const Rates& rates, const Effort& effort, double bytes, int blocks) {
+  double gbs = rates.gbs;
+  if (rates.block_gbs > 0) gbs = std::min(gbs, rates.block_gbs * std::max(blocks, 1));
+  return rates.base_us + effort.hops * rates.hop_us + effort.volume * bytes / (gbs * 1e3);
+}
+
+}  // namespace ccl::detail

@@ -1,0 +1,32 @@
+// Built where rdma-core's headers are missing, instead of everything else in this folder.
+#include <ccl/transport/ib.hpp>
+
+#include "ib/presence.hpp"
+#include "transport/wire_memory.hpp"
+
+namespace ccl {
+namespace detail {
+
+struct IbEnd {};
+
+Result<IbPresence> ib_presence() {
+  return IbPresence{0, IbAbsence::not_built};
+}
+
+}  // namespace detail
+
+Result<IbTransport::End> IbTransport::setup(TransportContext&, const Edge& edge) {
+  return fail(detail::edge_error(edge, name, Errc::not_supported,
+                                 "ccl was built without rdma-core (its headers were missing); "
+                                 "install libibverbs-dev and build again"));
+}
+
+Handshake IbTransport::End::handshake() const {
+  return {};
+}
+
+Result<Connection> IbTransport::End::connect(const Handshake&) {
+  return fail(Errc::not_supported, "ccl was built without rdma-core");
+}
+
+}  // namespace ccl

@@ -1,0 +1,65 @@
+#include "ib/verbs.hpp"
+
+#include <fmt/format.h>
+
+#include <atomic>
+#include <type_traits>
+
+#include <dlfcn.h>
+
+namespace ccl::detail {
+namespace {
+
+struct Opened {
+  Verbs verbs;
+  std::string problem;
+};
+
+Opened open_library() {
+  Opened opened;
+  void* const library = ::dlopen("libibverbs.so.1", RTLD_NOW);  // for the process's life
+  if (library == nullptr) {
+    const char* const why = ::dlerror();
+    opened.problem = fmt::format("there is no libibverbs ({}); install rdma-core's",
+                                 why != nullptr ? why : "libibverbs.so.1 was not found");
+    return opened;
+  }
+  const char* missing = nullptr;
+  const auto find = [&](auto& to, const char* symbol) {
+    to = reinterpret_cast<std::remove_reference_t<decltype(to)>>(::dlsym(library, symbol));
+    if (to == nullptr && missing == nullptr) missing = symbol;
+  };
+#define CCL_VERBS_TEXT(function) #function
+#define CCL_VERBS_FIND(member, function) find(opened.verbs.member, CCL_VERBS_TEXT(function));
+  CCL_VERBS_CALLS(CCL_VERBS_FIND)
+#undef CCL_VERBS_FIND
+#undef CCL_VERBS_TEXT
+  if (missing != nullptr) {
+    opened.problem = fmt::format(
+        "libibverbs is too old (it has no {}); install that of rdma-core 32 or later", missing);
+  } else {
+    (void)opened.verbs.fork_init();  // programs fork; kernels before 5.12 need to be told
+  }
+  return opened;
+}
+
+std::atomic<const Verbs*> replaced{nullptr};
+
+}  // namespace
+
+Result<const Verbs*> verbs() {
+  if (const Verbs* const instead = replaced.load()) return instead;
+  static const Opened opened = open_library();
+  if (!opened.problem.empty()) return fail(Errc::not_supported, opened.problem);
+  return &opened.verbs;
+}
+
+void use_verbs(const Verbs* instead) {
+  replaced.store(instead);
+}
+
+bool verbs_are_replaced() {
+  return replaced.load() != nullptr;
+}
+
+}  // namespace ccl::detail

@@ -1,0 +1,255 @@
+#include "links/doors.hpp"
+
+#include <ccl/log.hpp>
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <new>
+
+#include "links/handshake.hpp"
+#include "transport/fd_server.hpp"
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sys/mman.h>
+
+namespace ccl::detail {
+namespace {
+/// A handle names one of the driver's own allocations, which may hold several smaller ones.
+constexpr Word smallest = Word{2} << 20;
+constexpr Word most_ids = Word{1} << (64 - Door::id_shift);
+
+struct Range {
+  Word buffer = 0, base = 0, bytes = 0;  // `buffer`: unique for the life of the process
+  bool may_open = false;
+};
+Range range_of(const CudaDriver& cuda, int device, CUdeviceptr at) {
+  Range range;
+  unsigned long long buffer = 0;
+  CUdeviceptr base = 0;
+  std::size_t bytes = 0;
+  int legacy = 0, ordinal = -1;
+  CUpointer_attribute what[] = {
+      CU_POINTER_ATTRIBUTE_BUFFER_ID, CU_POINTER_ATTRIBUTE_RANGE_START_ADDR,
+      CU_POINTER_ATTRIBUTE_RANGE_SIZE, CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE,
+      CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL};
+  void* to[] = {&buffer, &base, &bytes, &legacy, &ordinal};
+  if (cuda.pointer_get_attributes(5, what, to, at) != CUDA_SUCCESS) return range;
+  range = {Word(buffer), Word(base), Word(bytes), false};
+  range.may_open = legacy != 0 && ordinal == device && bytes >= smallest && base % 256 == 0;
+  return range;
+}
+
+/// The two ends of an exchange of boards.
+struct Said {
+  Nonce nonce{};
+  UnixName name;
+};
+}  // namespace
+
+Result<std::shared_ptr<Doors>> Doors::open(CommState& state, int composition,
+                                           std::string_view name) {
+  std::shared_ptr<Doors> doors{new Doors{state}};
+  doors->rank_ = state.rank;
+  doors->peers_ = state.peers;
+  doors->boards_.resize(std::size_t(state.ranks));
+  doors->mapped_.resize(std::size_t(state.ranks) * Door::slots);
+  GpuArena arena{state.gpu};
+  Fd memory{::memfd_create("ccl-doors", MFD_CLOEXEC | MFD_ALLOW_SEALING)};
+  const auto prepare = [&]() -> Result<void> {
+    CCL_TRY(doors->table_, arena.allocate(doors->mapped_.size() * sizeof(Word)));
+    if (!memory || ::ftruncate(memory.get(), off_t(sizeof(DoorBoard))) != 0 ||
+        ::fcntl(memory.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
+      return fail(Errc::system,
+                  fmt::format("cannot make shared memory ({})", std::strerror(errno)));
+    }
+    CCL_TRY(doors->boards_[std::size_t(state.rank)], Mapping::of(memory, sizeof(DoorBoard)));
+    new (doors->boards_[std::size_t(state.rank)].base()) DoorBoard;
+    return {};
+  };
+
+  const TransportContext context = transport_context(state, nullptr);
+  struct End {
+    Edge edge;
+    Nonce nonce{};
+    FdOffer offer;
+  };
+  std::vector<End> ends(std::size_t(state.ranks));
+  std::vector<Meeting> meetings;
+  for (int p = 0; p < state.ranks; ++p) {
+    if (p == state.rank) continue;
+    End& end = ends[std::size_t(p)];
+    end.edge.self = state.peers[state.rank];
+    end.edge.peer = state.peers[p];
+    end.edge.side = state.rank < p ? Side::sender : Side::receiver;
+    end.edge.shape = {1, 2, 128};
+    // The composition's own edges have the lower rank first.
+    end.edge.id = edge_id(composition, std::max(p, state.rank), std::min(p, state.rank));
+    const auto offer = [&context, &end, &memory]() -> Result<Handshake> {
+      CCL_CHECK(fill_random(&end.nonce, sizeof end.nonce));
+      Fd copy{::fcntl(memory.get(), F_DUPFD_CLOEXEC, 0)};
+      if (!copy) return fail(Errc::system, "cannot share a descriptor");
+      const unsigned side = unsigned(end.edge.side == Side::sender);
+      CCL_TRY(end.offer, FdOffer::make(proof_of(context, end.nonce, end.edge.id, side),
+                                       end.edge.shape, std::move(copy)));
+      Handshake mine{};
+      HandshakeCursor{}.put(mine, Said{end.nonce, end.offer.name()});
+      return mine;
+    };
+    const auto connect = [&context, &end, &doors, p](const Handshake& theirs) -> Result<void> {
+      const auto said = HandshakeCursor{}.get<Said>(theirs);
+      const unsigned side = unsigned(end.edge.side != Side::sender);
+      CCL_TRY(const Fd fd, fetch_fd(context, end.edge, "doors", said.name,
+                                    proof_of(context, said.nonce, end.edge.id, side)));
+      CCL_TRY(doors->boards_[std::size_t(p)], Mapping::of(fd, sizeof(DoorBoard)));
+      return {};
+    };
+    meetings.push_back({p, end.edge.id, offer, connect});
+  }
+  CCL_CHECK(shake_hands(state, name, "doors", prepare(), meetings));
+  // The user's signals are the user's.
+  sigset_t all, before;
+  ::sigfillset(&all);
+  ::pthread_sigmask(SIG_SETMASK, &all, &before);
+  doors->thread_ = std::thread{[d = doors.get()] { d->serve(); }};
+  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  return doors;
+}
+
+Doors::~Doors() {
+  if (thread_.joinable()) {
+    stop_.store(true, std::memory_order_release);
+    board(rank_).ring();
+    thread_.join();
+  }
+  const Gpu::Current current{*gpu_};
+  for (Mapped& mapped : mapped_) unmap(mapped);
+  for (const CUdevice device : peer_contexts_) (void)gpu_->driver().primary_ctx_release(device);
+}
+
+void Doors::serve() {
+  DoorBoard& mine = board(rank_);
+  while (!stop_.load(std::memory_order_acquire)) {
+    const unsigned rung = mine.rung();
+    for (int p = 0; p < int(peers_.size()); ++p) {
+      if (p == rank_) continue;
+      for (int slot = 0; slot < Door::slots; ++slot) look_at(p, slot);
+    }
+    if (!stop_.load(std::memory_order_acquire)) {
+      mine.await_ring(rung, std::chrono::milliseconds{1000});
+    }
+  }
+}
+
+void Doors::look_at(int peer, int slot) {
+  const auto memory = board(peer).read(slot);
+  Mapped& mapped = mapped_[std::size_t(peer * Door::slots + slot)];
+  if (!memory || memory->id == mapped.id) return;
+  const Gpu::Current current{*gpu_};
+  std::byte* const entry = table_.at() + (peer * Door::slots + slot) * Index{sizeof(Word)};
+  Word now = 0;
+  if (mapped.id != 0) {
+    // Its owner has freed it, or will not use it: no kernel is told of it any more.
+    (void)gpu_->copy(entry, &now, sizeof now);
+    unmap(mapped);
+  }
+  mapped.id = memory->id;
+  if (memory->id == 0) return;
+  if (const Word base = map(peer, *memory, mapped); base != 0) {
+    now = Door::entry(memory->id, base);
+    (void)gpu_->copy(entry, &now, sizeof now);
+    log_info(LogPart::init, "mapped {} bytes of rank {}", memory->bytes, peer);
+  }
+  board(peer).seen(rank_, slot, memory->id);
+}
+
+Word Doors::map(int peer, const DoorBoard::Memory& memory, Mapped& mapped) {
+  const CudaDriver& cuda = gpu_->driver();
+  const PeerInfo& self = peers_[std::size_t(rank_)];
+  const PeerInfo& theirs = peers_[std::size_t(peer)];
+  if (self.pid_hash != theirs.pid_hash) {
+    CUdeviceptr at = 0;
+    const CUresult code =
+        cuda.ipc_open_mem_handle(&at, memory.ipc, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
+    if (code != CUDA_SUCCESS) {
+      log_info(LogPart::init, "rank {}'s memory is not mapped ({})", peer,
+               cuda_error(code, "open it").what);
+      return 0;
+    }
+    mapped.ipc = at;
+    if (at % 256 == 0) return Word(at);
+    unmap(mapped);
+    return 0;
+  }
+  if (self.device != theirs.device) {
+    CUcontext context = nullptr;
+    if (cuda.primary_ctx_retain(&context, theirs.device) != CUDA_SUCCESS) return 0;
+    peer_contexts_.push_back(theirs.device);
+    const CUresult code = cuda.ctx_enable_peer_access(context, 0);
+    if (code != CUDA_SUCCESS && code != CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED) return 0;
+  }
+  return memory.base;
+}
+
+void Doors::unmap(Mapped& mapped) {
+  if (mapped.ipc != 0) (void)gpu_->driver().ipc_close_mem_handle(mapped.ipc);
+  mapped = {};
+}
+
+void Doors::ring_all() {
+  for (int p = 0; p < int(peers_.size()); ++p) {
+    if (p != rank_) board(p).ring();
+  }
+}
+
+Word Doors::fresh_id() {
+  const auto taken = [this](Word id) {
+    return std::any_of(open_.begin(), open_.end(), [id](const auto& o) {
+      return o.second.id % Door::slots == id % Door::slots;
+    });
+  };
+  for (int tries = 0; tries < Door::slots && last_id_ + 1 < most_ids; ++tries) {
+    if (!taken(++last_id_)) return last_id_;
+  }
+  return 0;
+}
+
+Word Doors::where(const char* data, Index bytes) {
+  const CudaDriver& cuda = gpu_->driver();
+  const Word at = reinterpret_cast<Word>(data);
+  const Range range = range_of(cuda, gpu_->device(), CUdeviceptr(at));
+  if (!range.may_open || at + Word(bytes) > range.base + range.bytes) return 0;
+  const std::lock_guard lock{mutex_};
+  const auto known = open_.find(range.base);
+  if (known != open_.end() && known->second.buffer == range.buffer) {
+    return Door::where(known->second.id, at - range.base);
+  }
+  // Something new: what was freed meanwhile makes room.
+  bool rings = false;
+  for (auto it = open_.begin(); it != open_.end();) {
+    const bool lives =
+        range_of(cuda, gpu_->device(), CUdeviceptr(it->first)).buffer == it->second.buffer;
+    if (!lives) board(rank_).close(int(it->second.id % Door::slots));
+    rings |= !lives;
+    it = lives ? std::next(it) : open_.erase(it);
+  }
+  DoorBoard::Memory memory;
+  memory.base = range.base;
+  memory.bytes = range.bytes;
+  const Gpu::Current current{*gpu_};
+  memory.id = fresh_id();
+  if (memory.id != 0 && cuda.ipc_get_mem_handle(&memory.ipc, range.base) == CUDA_SUCCESS) {
+    board(rank_).open(memory);
+    open_[range.base] = {memory.id, range.buffer};
+    rings = true;
+  } else {
+    memory.id = 0;
+  }
+  if (rings) ring_all();
+  return memory.id == 0 ? 0 : Door::where(memory.id, at - range.base);
+}
+
+}  // namespace ccl::detail

@@ -1,0 +1,84 @@
+#include <ccl/group.hpp>
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+#include <thread>
+
+#include "comm_state.hpp"
+
+namespace ccl::detail {
+
+Result<void> settle_group(CallList& calls) {
+  std::stable_sort(calls.begin(), calls.end(), [](const auto& a, const auto& b) {
+    return a->links().number() < b->links().number();
+  });
+  const CommState& state = *calls.front()->links().comm().state();
+  for (std::size_t i = 0; i < calls.size(); ++i) {
+    const Links& links = calls[i]->links();
+    if (links.comm().state().get() != &state) {
+      return fail(state.blame(
+          {Errc::invalid_usage, fmt::format("a group holds {} and {}, of two communicators; make a "
+                                            "group for each",
+                                            calls.front()->links().name(), links.name())}));
+    }
+    if (i > 0 && calls[i - 1]->links().number() == links.number()) {
+      return fail(state.blame(
+          {Errc::invalid_usage,
+           fmt::format("a group holds {} twice (calls of one composition share its wires); create "
+                       "it once for each call, or call it after the group",
+                       links.name())}));
+    }
+  }
+  return {};
+}
+
+Result<void> run_group_on_host(CallList& calls) {
+  std::vector<std::unique_lock<std::mutex>> locks;
+  std::vector<Result<void>> results(calls.size());
+  std::size_t begun = 0;
+  Result<void> well;
+  for (auto& call : calls) {
+    locks.emplace_back(call->links().mutex());
+    well = call->links().begin(call->info());
+    if (well) ++begun;
+    if (well) well = call->connect();
+    if (!well) break;
+  }
+  if (!well) {
+    for (std::size_t i = 0; i < begun; ++i) (void)calls[i]->links().finish();
+    return well;
+  }
+  const auto run = [&](std::size_t i) {
+    calls[i]->links().help();
+    calls[i]->run_on_host();
+    results[i] = calls[i]->links().finish();
+  };
+  std::vector<std::thread> others;
+  for (std::size_t i = 1; i < calls.size(); ++i) others.emplace_back(run, i);
+  run(0);
+  for (auto& thread : others) thread.join();
+  for (auto& result : results) CCL_CHECK(result);
+  return {};
+}
+
+Result<DeviceTarget> GroupLaunch::begin(Stream stream) {
+  std::vector<std::shared_ptr<Links>> all;
+  for (RecordedCall* call : calls_) {
+    locks_.emplace_back(call->links().mutex());
+    CCL_CHECK(call->connect());
+    all.push_back(call->shared_links());
+  }
+  for (std::size_t i = 1; i < calls_.size(); ++i) {
+    CCL_CHECK(calls_[i]->links().begin(calls_[i]->links().noted(calls_[i]->info())));
+  }
+  return calls_[0]->links().begin_on_device(
+      calls_[0]->info(), stream, std::make_shared<std::vector<std::shared_ptr<Links>>>(all));
+}
+
+Result<void> GroupLaunch::finish(int code, Stream stream) {
+  return calls_[0]->links().finish_on_device(code, stream);
+}
+
+}  // namespace ccl::detail

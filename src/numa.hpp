@@ -1,0 +1,8 @@
+#pragma once
+
+namespace ccl::detail {
+
+/// NUMA node that holds all CPUs that this thread may run on; -1 if there is none such.
+int bound_numa_node();
+
+}  // namespace ccl::detail

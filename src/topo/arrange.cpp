@@ -1,0 +1,260 @@
+#include <ccl/topo/arrange.hpp>
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+
+namespace ccl::topo {
+namespace {
+
+void add_child(TreeSeat& seat, int rank) {
+  for (int& down : seat.down) {
+    if (down >= 0) continue;
+    down = rank;
+    return;
+  }
+}
+
+/// Every order holds every rank of the machine once.
+bool whole(const Machine& machine) {
+  for (const ChannelGraph* graph : {&machine.ring, &machine.tree}) {
+    for (const ChannelOrder& order : graph->channels) {
+      std::vector<int> sorted = order.ranks;
+      std::sort(sorted.begin(), sorted.end());
+      if (sorted != machine.ranks) return false;
+    }
+  }
+  return !machine.ring.channels.empty() && !machine.tree.channels.empty();
+}
+
+Machine in_rank_order(std::vector<int> ranks) {
+  Machine machine;
+  machine.ring.channels.push_back({ranks});
+  machine.tree.channels.push_back({ranks});
+  machine.tree.pattern = Pattern::tree;
+  machine.ranks = std::move(ranks);
+  return machine;
+}
+
+}  // namespace
+
+MachineShare share_of(const Machine& machine, int rank) {
+  MachineShare share;
+  const auto count = [](const ChannelGraph& graph) {
+    return std::min(graph.count(), MachineShare::most_channels);
+  };
+  share.machine = machine.ranks.front();
+  share.ring_count = count(machine.ring);
+  share.tree_count = count(machine.tree);
+  share.ring_bw_intra = machine.ring.bw_intra;
+  share.ring_bw_inter = machine.ring.bw_inter;
+  share.tree_bw_intra = machine.tree.bw_intra;
+  share.tree_bw_inter = machine.tree.bw_inter;
+  share.ring_type_intra = static_cast<int>(machine.ring.type_intra);
+  share.ring_type_inter = static_cast<int>(machine.ring.type_inter);
+  share.tree_pattern = static_cast<int>(machine.tree.pattern);
+  share.cross_nic = machine.ring.cross_nic;
+  share.even = machine.even ? 1 : 0;
+  const auto place = static_cast<std::size_t>(
+      std::lower_bound(machine.ranks.begin(), machine.ranks.end(), rank) - machine.ranks.begin());
+  for (int c = 0; c < share.ring_count; ++c) share.ring[c] = machine.ring.channels[c].ranks[place];
+  for (int c = 0; c < share.tree_count; ++c) share.tree[c] = machine.tree.channels[c].ranks[place];
+  return share;
+}
+
+std::vector<Machine> machines_of(std::span<const MachineShare> all, std::string& wrong) {
+  std::map<int, std::vector<int>> by_lowest;
+  for (std::size_t r = 0; r < all.size(); ++r) {
+    by_lowest[all[r].machine].push_back(static_cast<int>(r));
+  }
+  std::vector<Machine> machines;
+  for (auto& [lowest, ranks] : by_lowest) {
+    const MachineShare& first = all[ranks.front()];
+    Machine machine;
+    machine.ranks = ranks;
+    machine.ring.bw_intra = first.ring_bw_intra;
+    machine.ring.bw_inter = first.ring_bw_inter;
+    machine.tree.bw_intra = first.tree_bw_intra;
+    machine.tree.bw_inter = first.tree_bw_inter;
+    machine.ring.type_intra = static_cast<PathType>(first.ring_type_intra);
+    machine.ring.type_inter = static_cast<PathType>(first.ring_type_inter);
+    machine.tree.pattern = static_cast<Pattern>(first.tree_pattern);
+    machine.ring.cross_nic = first.cross_nic;
+    machine.even = first.even != 0;
+    bool agreed = lowest == ranks.front();
+    const auto fits = [](int count) { return count > 0 && count <= MachineShare::most_channels; };
+    for (const int r : ranks) {
+      agreed = agreed && all[r].ring_count == first.ring_count &&
+               all[r].tree_count == first.tree_count && fits(all[r].ring_count) &&
+               fits(all[r].tree_count);
+    }
+    if (agreed) {
+      machine.ring.channels.resize(static_cast<std::size_t>(first.ring_count));
+      machine.tree.channels.resize(static_cast<std::size_t>(first.tree_count));
+      for (const int r : ranks) {
+        for (int c = 0; c < first.ring_count; ++c) {
+          machine.ring.channels[c].ranks.push_back(all[r].ring[c]);
+        }
+        for (int c = 0; c < first.tree_count; ++c) {
+          machine.tree.channels[c].ranks.push_back(all[r].tree[c]);
+        }
+      }
+    }
+    if (!agreed || !whole(machine)) {
+      wrong = fmt::format(
+          "the ranks of rank {}'s machine see different machines (other settings, or devices "
+          "hidden from some?); they stay in the order of ranks",
+          ranks.front());
+      machine = in_rank_order(ranks);
+    }
+    machines.push_back(std::move(machine));
+  }
+  return machines;
+}
+
+Arrangement Arrangement::in_order(int ranks) {
+  std::vector<int> all(static_cast<std::size_t>(ranks));
+  for (int r = 0; r < ranks; ++r) all[r] = r;
+  return *of({in_rank_order(std::move(all))}, ranks);
+}
+
+Result<Arrangement> Arrangement::of(std::vector<Machine> machines, int ranks) {
+  if (machines.empty()) {
+    return fail(Errc::invalid_argument, "no machines to arrange (0 ranks); give at least one");
+  }
+  Arrangement made;
+  made.tree_pattern_ = machines[0].tree.pattern;  // simpler ones have larger numbers
+  std::size_t ring_count = MachineShare::most_channels, tree_count = ring_count;
+  int cross_nic = 0;
+  for (const Machine& machine : machines) {
+    ring_count = std::min(ring_count, machine.ring.channels.size());
+    tree_count = std::min(tree_count, machine.tree.channels.size());
+    cross_nic = std::max(cross_nic, machine.ring.cross_nic);
+    made.tree_pattern_ = std::max(made.tree_pattern_, machine.tree.pattern);
+  }
+  // Where all pairs are alike, so are all orders: one keeps the number of peers small.
+  if (machines.size() == 1 && machines[0].even)
+    ring_count = tree_count = std::min<std::size_t>(ring_count, 1);
+  std::vector<MachineChannels> channels;
+  for (const Machine& machine : machines) {
+    MachineChannels orders;
+    orders.ring = machine.ring.channels;
+    orders.ring.resize(ring_count);
+    orders.tree = orders.ring;
+    channels.push_back(std::move(orders));
+  }
+  JoinOptions options;
+  options.cross_nic = cross_nic;
+  CCL_TRY(JoinedChannels joined, join(channels, ranks, options));
+  joined.rings.resize(ring_count);
+  made.rings_ = std::move(joined.rings);
+
+  made.machine_of_.assign(static_cast<std::size_t>(ranks), -1);
+  for (std::size_t m = 0; m < machines.size(); ++m) {
+    for (const int r : machines[m].ranks) {
+      if (r >= 0 && r < ranks) made.machine_of_[r] = static_cast<int>(m);
+    }
+  }
+  if (std::count(made.machine_of_.begin(), made.machine_of_.end(), -1) != 0) {
+    return fail(Errc::mismatch, "some ranks are on no machine; gather what all of them tell");
+  }
+  for (std::size_t t = 0; t < tree_count; ++t) {
+    Order order;
+    order.place.resize(static_cast<std::size_t>(ranks));
+    for (const Machine& machine : machines) {
+      order.chains.push_back(machine.tree.channels[t].ranks);
+      for (std::size_t i = 0; i < order.chains.back().size(); ++i) {
+        order.place[order.chains.back()[i]] = static_cast<int>(i);
+      }
+    }
+    made.orders_.push_back(std::move(order));
+  }
+  made.machines_ = std::move(machines);
+  return made;
+}
+
+/// The rank of a machine that talks to its `child`-th child machine: balanced trees share the NIC's
+/// traffic between two.
+int Arrangement::gate(const Order& order, int machine, int child) const {
+  const std::vector<int>& chain = order.chains[machine];
+  const bool second =
+      child == 0 ? tree_pattern_ != Pattern::tree : tree_pattern_ == Pattern::split_tree;
+  return chain[second && chain.size() > 1 ? 1 : 0];
+}
+
+/// The part of a seat that lies inside the machine: a binary tree below `head` where all pairs are
+/// alike, else the chain, which `head` may part in two.
+void Arrangement::add_inside(TreeSeat& seat, const Order& order, int rank, int head,
+                             bool twin) const {
+  const int machine = machine_of_[rank];
+  const std::vector<int>& chain = order.chains[machine];
+  const int count = static_cast<int>(chain.size());
+  const int place = order.place[rank], top = order.place[head];
+  if (!machines_[machine].even) {
+    if (place != top) seat.up = chain[place < top ? place + 1 : place - 1];
+    if (place <= top && place > 0) add_child(seat, chain[place - 1]);
+    if (place >= top && place + 1 < count) add_child(seat, chain[place + 1]);
+    return;
+  }
+  // Places below the head; the twin moves them on by one, which turns leaves into inner nodes.
+  int below = (place - top + count) % count;
+  if (twin && below > 0) below = below == 1 ? count - 1 : below - 1;
+  const auto rank_at = [&](int n) {
+    if (twin && n > 0) n = n == count - 1 ? 1 : n + 1;
+    return chain[(top + n) % count];
+  };
+  const TreeSeat local = ccl::detail::binary_tree(below, count);
+  if (local.up >= 0) seat.up = rank_at(local.up);
+  for (const int down : local.down) {
+    if (down >= 0) add_child(seat, rank_at(down));
+  }
+}
+
+TreeSeat Arrangement::tree(int rank, int root, int channel) const {
+  const bool twin = root < 0 && channel % 2 != 0;
+  const int way = root < 0 ? channel / 2 : channel;
+  const Order& order = orders_[static_cast<std::size_t>(way) % orders_.size()];
+  const int count = machine_count();
+  if (count == 1 && machines_[0].even) {
+    const std::vector<int>& chain = order.chains[0];
+    const TreeSeat flat = double_binary_tree(order.place[rank], ranks(),
+                                             root < 0 ? 0 : order.place[root], twin ? 1 : 0);
+    TreeSeat seat;
+    if (flat.up >= 0) seat.up = chain[flat.up];
+    for (int d = 0; d < TreeSeat::arity; ++d) {
+      if (flat.down[d] >= 0) seat.down[d] = chain[flat.down[d]];
+    }
+    return seat;
+  }
+  const int machine = machine_of_[rank];
+  const int root_machine = root < 0 ? 0 : machine_of_[root];
+  const auto place_of = [&](int m) {
+    if (twin) return binary_twin(m, count);
+    BinaryPlace place = binary_tree((m - root_machine + count) % count, count);
+    const auto back = [&](int n) { return n < 0 ? -1 : (n + root_machine) % count; };
+    place.parent = back(place.parent);
+    for (int& child : place.child) child = back(child);
+    return place;
+  };
+  const auto head_of = [&](int m) {
+    return root >= 0 && m == root_machine ? root : order.chains[m].front();
+  };
+  const auto gate_of = [&](int m, int child) {
+    return root >= 0 && m == root_machine ? root : gate(order, m, child);
+  };
+  TreeSeat seat;
+  add_inside(seat, order, rank, head_of(machine), twin);
+  const BinaryPlace place = place_of(machine);
+  if (rank == head_of(machine) && place.parent >= 0) {
+    seat.up = gate_of(place.parent, place.as_child);
+  }
+  for (int child = 0; child < 2; ++child) {
+    if (place.child[child] >= 0 && gate_of(machine, child) == rank) {
+      add_child(seat, head_of(place.child[child]));
+    }
+  }
+  return seat;
+}
+
+}  // namespace ccl::topo

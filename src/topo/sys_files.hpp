@@ -1,0 +1,38 @@
+#pragma once
+
+#include <algorithm>
+#include <cctype>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <system_error>
+#include <vector>
+
+namespace ccl::topo::detail {
+namespace fs = std::filesystem;
+
+/// First line without the end; empty if it cannot be read.
+inline std::string line_of(const fs::path& path) {
+  std::ifstream in(path);
+  std::string text;
+  std::getline(in, text);
+  while (!text.empty() && std::isspace(static_cast<unsigned char>(text.back())) != 0) {
+    text.pop_back();
+  }
+  return text;
+}
+
+/// Entries in an order that does not depend on the file system.
+inline std::vector<fs::path> entries(const fs::path& folder) {
+  std::vector<fs::path> found;
+  std::error_code ignored;
+  for (auto it = fs::directory_iterator(folder, ignored); it != fs::directory_iterator();
+       it.increment(ignored)) {
+    found.push_back(it->path());
+    if (ignored) break;
+  }
+  std::sort(found.begin(), found.end());
+  return found;
+}
+
+}  // namespace ccl::topo::detail

@@ -1,0 +1,71 @@
+#include <tuple>
+
+#include "catch.hpp"
+#include "exchange_world.hpp"
+
+using namespace ccl;
+using namespace ccl::test;
+
+namespace {
+template <class G, int R>
+struct Case {
+  using Group = G;
+  static constexpr int ranks = R;
+};
+using Cases = std::tuple<Case<SoloLane, 2>, Case<SoloLane, 5>, Case<ThreadLanes<8>, 3>>;
+using Body = PeerExchangeBody<Direct, DirectExchange>;
+}  // namespace
+
+TEMPLATE_LIST_TEST_CASE("direct: messages of any size, into mapped buffers and through scratch", "",
+                        Cases) {
+  using Group = typename TestType::Group;
+  constexpr int R = TestType::ranks;
+  const bool solo = Group::width == 1;
+  // Slots of 128 bytes: messages of many rounds.
+  ExchangeWorld world{R, Index{128} * 128 * 4 / 16 / 2};
+  std::mt19937 random{5};
+  for (int turn = 0; turn < (solo ? 40 : 10); ++turn) {
+    const Index most = turn % 5 == 0 ? 300 : turn % 5 == 4 ? 200'000 : 20'000;
+    const Sizes sizes = random_sizes(R, random, most);
+    const auto which = random();
+    std::vector<int> channels(R);
+    for (int& c : channels) c = 1 + int(random() % (solo ? 4 : 2));
+    INFO("turn " << turn);
+    REQUIRE(world.run<Body, Group>(
+        sizes, turn % 3,
+        [which](int from, int to) { return (which >> ((from * 5 + to) % 32) & 1) != 0; },
+        channels));
+  }
+}
+
+TEST_CASE("direct: who has no message need not take part") {
+  ExchangeWorld world{4, 8192};
+  world.one_peer = true;
+  const auto mapped = [](int, int) { return false; };
+  for (int turn = 0; turn < 6; ++turn) {
+    Sizes sizes(4, std::vector<Index>(4));
+    sizes[turn % 2][1 - turn % 2] = 70'000;
+    REQUIRE(world.run<Body, SoloLane>(sizes, 0, mapped, {2, 3, 0, 0}));
+    Sizes ring(4, std::vector<Index>(4));
+    for (int r = 0; r < 4; ++r) ring[r][(r + 1) % 4] = 5000 * (r + 1);
+    REQUIRE(world.run<Body, SoloLane>(ring, 0, mapped, {2, 1, 3, 2}));
+  }
+}
+
+TEST_CASE("direct: a message's rings are its bytes, each once") {
+  for (const int ranks : {2, 3, 4, 8}) {
+    for (const Index bytes : {1, 127, 128, 16384, 16385, 1 << 20, 1234567}) {
+      char base[1];
+      Index next = 0;
+      const int most = detail::Rings::most(ranks, bytes % 2 == 0);
+      for (int ring = 0; ring < most; ++ring) {
+        const Message part = detail::Rings::part({base, bytes}, ring, most);
+        if (part.bytes == 0) continue;
+        REQUIRE(part.data - base == next);
+        next += part.bytes;
+        REQUIRE((next == bytes || next % 128 == 0));
+      }
+      REQUIRE(next == bytes);
+    }
+  }
+}

@@ -1,0 +1,134 @@
+#include <ccl/ccl.hpp>
+
+#include <cstring>
+#include <functional>
+#include <random>
+#include <thread>
+
+#include "catch.hpp"
+
+using namespace ccl;
+
+namespace {
+/// Values whose sum depends on the order of adding.
+template <class T>
+std::vector<T> values(int rank, Index count) {
+  std::mt19937 random{unsigned(rank + 1)};
+  std::uniform_real_distribution<float> digits{1, 2};
+  std::uniform_int_distribution<int> power{-12, 12};
+  std::vector<T> all;
+  for (Index i = 0; i < count; ++i) {
+    all.push_back(T(std::ldexp(digits(random), power(random)) * (random() % 2 == 0 ? 1.F : -1.F)));
+  }
+  return all;
+}
+
+/// Every rank's results of an all-reduce of the first `count` values.
+template <class Composed, class T, class F = Sum>
+std::vector<std::vector<T>> results(int ranks, Index count, int runs = 1, Config config = {},
+                                    F functor = {}) {
+  config.device = Config::cpu;
+  auto comms = Communicator::create_all(ranks, config);
+  REQUIRE(comms);
+  const std::vector<T> none(static_cast<std::size_t>(count));
+  std::vector<std::vector<T>> all(static_cast<std::size_t>(ranks), none);
+  std::vector<std::thread> threads;
+  std::vector<std::string> errors(static_cast<std::size_t>(ranks));
+  for (int r = 0; r < ranks; ++r) {
+    threads.emplace_back([&, r] {
+      const auto run = [&]() -> Result<void> {
+        CCL_TRY(const auto call, Composed::create((*comms)[r]));
+        const auto in = values<T>(r, count);
+        auto& out = all[std::size_t(r)];
+        for (int i = 0; i < runs; ++i) {
+          std::vector<T> again = none;
+          CCL_CHECK(call(in.data(), again.data(), count, functor));
+          const bool same = std::memcmp(again.data(), out.data(), again.size() * sizeof(T)) == 0;
+          if (i > 0 && !same) return fail(Errc::internal, "two runs differ");
+          out = again;
+        }
+        return {};
+      };
+      if (const auto done = run(); !done) errors[std::size_t(r)] = done.error().message();
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  for (const auto& error : errors) CHECK(error == "");
+  return all;
+}
+template <class T>
+bool begins_with(const std::vector<T>& longer, const std::vector<T>& shorter) {
+  return std::memcmp(longer.data(), shorter.data(), shorter.size() * sizeof(T)) == 0;
+}
+
+using Det = Collective<AllReduce, Deterministic, Auto, LoopbackTransport>;
+template <class Proto>
+using Pinned = Collective<AllReduce, OneTree, Proto, LoopbackTransport>;
+constexpr Index longest = 70001;  // several chunks
+}  // namespace
+
+TEMPLATE_TEST_CASE("a deterministic all-reduce has the same bits in every run, size and rank", "",
+                   float, bfloat16, double) {
+  for (const int ranks : {2, 3, 5}) {
+    const auto whole = results<Det, TestType>(ranks, longest, 3);
+    for (const auto& of_rank : whole) CHECK(begins_with(whole[0], of_rank));
+    for (const Index count : {1, 7, 1000, 20001}) {
+      const auto part = results<Det, TestType>(ranks, count);
+      for (const auto& of_rank : part) CHECK(begins_with(whole[0], of_rank));
+    }
+  }
+}
+
+TEST_CASE("one tree gives the same bits by every protocol and number of channels") {
+  const auto one = results<Pinned<Simple>, float>(5, longest);
+  CHECK(begins_with(one[0], results<Pinned<LL>, float>(5, longest)[0]));
+  CHECK(begins_with(one[0], results<Pinned<LL128>, float>(5, longest)[0]));
+  Config config;
+  config.channels = 4;
+  CHECK(begins_with(one[0], results<Pinned<Simple>, float>(5, longest, 1, config)[0]));
+  // Else the test could not tell: two trees are two orders.
+  using Two = Collective<AllReduce, Tree, Simple, LoopbackTransport>;
+  CHECK_FALSE(begins_with(one[0], results<Two, float>(5, longest, 1, config)[0]));
+  using Rings = Collective<AllReduce, Ring, Simple, LoopbackTransport>;
+  const auto ring = results<Rings, float>(5, longest);
+  CHECK_FALSE(begins_with(ring[0], results<Rings, float>(5, 1000)[0]));
+}
+
+TEST_CASE("the sum is that of the documented order") {
+  // A node's own value, then its children's, as docs/choosing.md has it: for three ranks rank 0 is
+  // the root, which has one child, 2, which has one, 1.
+  const auto sums = results<Det, float>(3, 1000);
+  const auto a = values<float>(0, 1000), b = values<float>(1, 1000), c = values<float>(2, 1000);
+  bool same = true;
+  for (std::size_t i = 0; i < 1000; ++i) same = same && sums[0][i] == a[i] + (c[i] + b[i]);
+  CHECK(same);
+}
+
+TEST_CASE("where the reduction's order depends on the size, a candidate is left out") {
+  using Own = DeterministicOf<Candidate<Ring, Simple>, Candidate<Doubling, Simple>,
+                              Candidate<OneTree, Simple>>;
+  Config config;
+  config.device = Config::cpu;
+  auto comms = Communicator::create_all(2, config);
+  REQUIRE(comms);
+  std::vector<std::vector<std::string>> names(2);
+  std::string why[2];
+  std::vector<std::thread> threads;
+  for (int r = 0; r < 2; ++r) {
+    threads.emplace_back([&, r] {
+      const auto own = Collective<AllReduce, Own, Auto, LoopbackTransport>::create((*comms)[r]);
+      if (own) names[std::size_t(r)] = own->compositions();
+      using OnlyRing = DeterministicOf<Candidate<Ring, Simple>>;
+      const auto none =
+          Collective<AllReduce, OnlyRing, Auto, LoopbackTransport>::create((*comms)[r]);
+      if (!none) why[r] = none.error().what;
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  for (int r = 0; r < 2; ++r) {
+    // Doubling comes first, and OneTree has another order.
+    CHECK(names[std::size_t(r)] == std::vector<std::string>{"Doubling/Simple"});
+    CHECK(why[r].find("Ring/Simple: its order of reduction varies with the size") !=
+          std::string::npos);
+  }
+}

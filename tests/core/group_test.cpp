@@ -1,0 +1,181 @@
+// Several calls as one, on CPU lanes: in whatever order the ranks list them.
+#include <ccl/ccl.hpp>
+
+#include <algorithm>
+#include <thread>
+#include <vector>
+
+#include "catch.hpp"
+#include "core/chosen_transport.hpp"
+
+using namespace ccl;
+using namespace ccl::test;
+
+namespace {
+using Sums = Collective<AllReduce, Ring, Simple, LoopbackTransport>;
+using Trees = Collective<AllReduce, Tree, LL, LoopbackTransport>;
+using Gathers = Collective<AllGather, Ring, LL128, LoopbackTransport>;
+using Copies = Collective<Broadcast, Tree, LL, LoopbackTransport>;
+using Alls = Collective<AllToAll, Pairwise, LL, LoopbackTransport>;
+using Network = Collective<AllReduce, Ring, Simple, SocketTransport>;
+
+constexpr Index n = 5000;
+
+std::vector<Communicator> make(int ranks, Config config = {}) {
+  if (!config.timeout_s) config.timeout_s = 60;
+  auto comms = Communicator::create_all(ranks, config);
+  REQUIRE(comms.has_value());
+  return *std::move(comms);
+}
+
+/// One rank's buffers and what they must hold in the end.
+struct Data {
+  int rank, ranks;
+  std::vector<float> a, sum, gathered, copy, mail, got, net;
+  std::vector<double> b, tree;
+  Data(int me, int all) : rank{me}, ranks{all} {
+    a.assign(n, float(me + 1));
+    b.assign(n / 2, double(me * 3));
+    mail.resize(size_t(n) * all);
+    for (int p = 0; p < all; ++p) std::fill_n(mail.begin() + p * n, n, float(me * 10 + p));
+    sum.resize(n);
+    net.resize(n);
+    tree.resize(n / 2);
+    gathered.resize(size_t(n) * all);
+    copy.resize(n);
+    got.resize(size_t(n) * all);
+  }
+  long wrong(int root) const {
+    long bad = 0;
+    const int each = ranks * (ranks - 1) / 2;
+    for (Index i = 0; i < n; ++i) bad += sum[size_t(i)] != float(each + ranks);
+    for (const double x : tree) bad += x != 3.0 * each;
+    for (const float x : copy) bad += x != float(root + 1);
+    for (Index i = 0; i < n * ranks; ++i) {
+      bad += gathered[size_t(i)] != float(i / n + 1);
+      bad += got[size_t(i)] != float(i / n * 10 + rank);
+    }
+    return bad;
+  }
+};
+
+Errc code(const Result<void>& result) {
+  return result ? Errc::ok : result.error().code;
+}
+}  // namespace
+
+TEST_CASE("a group makes all its calls, whatever order each rank lists them in") {
+  for (const int ranks : {1, 2, 3, 4}) {
+    for (const bool check : {false, true}) {
+      Config config;
+      config.check = check;
+      const auto comms = make(ranks, config);
+      std::atomic<long> wrong{0};
+      on_all(comms, [&](const Communicator& comm) -> Result<void> {
+        CCL_TRY(auto sums, Sums::create(comm));
+        CCL_TRY(auto trees, Trees::create(comm));
+        CCL_TRY(auto gathers, Gathers::create(comm));
+        CCL_TRY(auto copies, Copies::create(comm));
+        CCL_TRY(auto alls, Alls::create(comm));
+        HostStream stream;
+        for (int turn = 0; turn < 8; ++turn) {
+          Data d{comm.rank(), ranks};
+          const int root = turn % ranks;
+          const Stream on = turn % 2 == 0 ? Stream{} : Stream{stream};
+          const auto sum = sums.bind(d.a.data(), d.sum.data(), n);
+          const auto tree = trees.bind(d.b.data(), d.tree.data(), n / 2, Sum{});
+          const auto gather = gathers.bind(d.a.data(), d.gathered.data(), n);
+          const auto copy = copies.bind(d.a.data(), d.copy.data(), n, root);
+          const auto all = alls.bind(d.mail.data(), d.got.data(), n);
+          static_assert(group_kernels<decltype(sum), decltype(all), decltype(copy)> == 2);
+          switch ((turn + comm.rank()) % 3) {
+            case 0:
+              CCL_CHECK(group(on, sum, tree, gather, copy, all));
+              break;
+            case 1:
+              CCL_CHECK(group(on, all, copy, gather, tree, sum));
+              break;
+            default:
+              CCL_CHECK(group(on, gather, sum, all, tree, copy));
+          }
+          CCL_CHECK(stream.synchronize());
+          wrong += d.wrong(root);
+        }
+        return comm.finalize();
+      });
+      INFO(ranks << " ranks" << (check ? ", checked" : ""));
+      CHECK(wrong == 0);
+    }
+  }
+}
+
+TEST_CASE("a group may hold calls over a network, whose proxies its threads help") {
+  const auto comms = make(3);
+  std::atomic<long> wrong{0};
+  on_all(comms, [&](const Communicator& comm) -> Result<void> {
+    CCL_TRY(auto sums, Sums::create(comm));
+    CCL_TRY(auto network, Network::create(comm));
+    for (int turn = 0; turn < 10; ++turn) {
+      Data d{comm.rank(), comm.ranks()};
+      const auto sum = sums.bind(d.a.data(), d.sum.data(), n, Max{});
+      const auto net = network.bind(d.a.data(), d.net.data(), n, Sum{});
+      CCL_CHECK(comm.rank() == 0 ? group({}, sum, net) : group({}, net, sum));
+      for (const float x : d.sum) wrong += x != 3.f;
+      for (const float x : d.net) wrong += x != 6.f;
+    }
+    return comm.finalize();
+  });
+  CHECK(wrong == 0);
+}
+
+TEST_CASE("a group refuses what cannot go together, before anything runs") {
+  const auto comms = make(2);
+  const auto others = make(2);
+  std::vector<std::vector<Errc>> codes(2);
+  std::vector<std::string> texts(2);
+  std::vector<std::thread> threads;
+  for (int r = 0; r < 2; ++r) {
+    threads.emplace_back([&, r] {
+      auto sums = Sums::create(comms[size_t(r)]);
+      auto more = Sums::create(comms[size_t(r)]);
+      auto foreign = Sums::create(others[size_t(r)]);
+      if (!sums || !more || !foreign) return;
+      float x[4] = {1, 2, 3, 4}, y[4] = {}, z[4] = {};
+      const auto one = sums->bind(x, y, 4);
+      const auto twice = group({}, one, sums->bind(x, z, 4));
+      if (!twice) texts[size_t(r)] = twice.error().message();
+      codes[size_t(r)] = {code(twice), code(group({}, one, foreign->bind(x, z, 4))),
+                          code(group({}, one, more->bind(static_cast<float*>(nullptr), z, 4))),
+                          code(group({}, one, more->bind(x, z, 4)))};
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  for (int r = 0; r < 2; ++r) {
+    INFO(texts[size_t(r)]);
+    CHECK(codes[size_t(r)] == std::vector<Errc>{Errc::invalid_usage, Errc::invalid_usage,
+                                                Errc::invalid_argument, Errc::ok});
+    CHECK(texts[size_t(r)].find("all_reduce/Ring/Simple/loopback twice") != std::string::npos);
+  }
+}
+
+TEST_CASE("a rank that leaves ends a group everywhere") {
+  auto comms = make(2);
+  std::vector<Result<void>> results(2);
+  std::vector<std::thread> threads;
+  for (int r = 0; r < 2; ++r) {
+    threads.emplace_back([&, r] {
+      Communicator comm = std::move(comms[size_t(r)]);
+      auto sums = Sums::create(comm);
+      auto trees = Trees::create(comm);
+      if (!sums || !trees) return;
+      if (r == 1) {
+        comm.abort("enough");
+        return;
+      }
+      float x[4] = {}, y[4] = {}, z[4] = {};
+      results[0] = group({}, sums->bind(x, y, 4), trees->bind(x, z, 4));
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  CHECK(code(results[0]) == Errc::aborted);
+}

@@ -1,0 +1,5 @@
+#include "types.cuh"
+
+int main() {
+  return ccl::test::run_types<2, 8>();
+}

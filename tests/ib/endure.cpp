@@ -1,0 +1,104 @@
+// endure CALLS BYTES [QP_AT]: all-reduces over IbTransport, every element checked, while the
+// network is ill-treated from outside, or (QP_AT) a queue pair is driven into error after so many
+// calls. Status 0: all calls were right. 3: one failed; the error, and the seconds that the call
+// took, are printed.
+#include <ccl/ccl.hpp>
+
+#include <fmt/format.h>
+
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <mutex>
+#include <vector>
+
+#include "ib/verbs.hpp"
+
+using namespace ccl;
+
+namespace {
+
+using Sums = Collective<AllReduce, Ring, Simple, IbTransport>;
+
+/// The library's table, and the queue pairs made through it.
+struct Watched {
+  detail::Verbs calls, library;
+  std::mutex mutex;
+  std::vector<ibv_qp*> pairs;
+} watched;
+
+ibv_qp* create_qp(ibv_pd* pd, ibv_qp_init_attr* attributes) {
+  ibv_qp* const qp = watched.library.create_qp(pd, attributes);
+  const std::lock_guard lock{watched.mutex};
+  if (qp != nullptr) watched.pairs.push_back(qp);
+  return qp;
+}
+int destroy_qp(ibv_qp* qp) {
+  const std::lock_guard lock{watched.mutex};
+  std::erase(watched.pairs, qp);
+  return watched.library.destroy_qp(qp);
+}
+/// As a device does it to a queue pair that it has given up.
+int break_one() {
+  const std::lock_guard lock{watched.mutex};
+  ibv_qp_attr to{};
+  to.qp_state = IBV_QPS_ERR;
+  return watched.pairs.empty() ? -1
+                               : watched.library.modify_qp(watched.pairs[0], &to, IBV_QP_STATE);
+}
+
+Result<void> run(int calls, Index bytes, int qp_at) {
+  CCL_TRY(const detail::Verbs* const library, detail::verbs());
+  watched.library = watched.calls = *library;
+  watched.calls.create_qp = create_qp;
+  watched.calls.destroy_qp = destroy_qp;
+  detail::use_verbs(&watched.calls);
+  CCL_TRY(const auto comm, Communicator::from_env());
+  CCL_TRY(const auto sums, Sums::create(comm));
+  const Index count = bytes / 4;
+  const int ranks = comm.ranks();
+  std::vector<float> data(static_cast<std::size_t>(count));
+  double longest = 0;
+  const auto start = std::chrono::steady_clock::now();
+  const auto since = [](auto then) {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - then).count();
+  };
+  for (int call = 0; call < calls; ++call) {
+    for (Index i = 0; i < count; ++i) data[std::size_t(i)] = float((i + call + comm.rank()) % 1000);
+    const auto then = std::chrono::steady_clock::now();
+    if (call == qp_at && comm.rank() == 0) {
+      fmt::print("rank 0: breaks a queue pair before call {} ({})\n", call, break_one());
+    }
+    if (auto done = sums(data.data(), data.data(), count); !done) {
+      Error error = std::move(done).error();
+      error.what = fmt::format("call {} failed after {:.1f} s: {}", call, since(then), error.what);
+      return fail(std::move(error));
+    }
+    longest = std::max(longest, since(then));
+    for (Index i = 0; i < count; ++i) {
+      float want = 0;
+      for (int r = 0; r < ranks; ++r) want += float((i + call + r) % 1000);
+      if (data[std::size_t(i)] != want) {
+        return fail(Errc::internal, fmt::format("call {}: element {} is {} instead of {}", call, i,
+                                                data[std::size_t(i)], want));
+      }
+    }
+    if (call == 0 && comm.rank() == 0) {
+      fmt::print("rank 0: under way\n");
+      std::fflush(stdout);
+    }
+  }
+  fmt::print("rank {}: {} calls of {} bytes right, {:.1f} s, the longest {:.2f} s\n", comm.rank(),
+             calls, bytes, since(start), longest);
+  return comm.finalize();
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const int calls = argc > 1 ? std::atoi(argv[1]) : 10;
+  const Index bytes = argc > 2 ? std::atoll(argv[2]) : 1 << 20;
+  const auto done = run(calls, bytes, argc > 3 ? std::atoi(argv[3]) : -1);
+  if (!done) fmt::print("{}\n", done.error().message());
+  return done ? 0 : done.error().code == Errc::internal ? 2 : 3;
+}

@@ -1,0 +1,273 @@
+// IbTransport on devices that are not there: every setting of its paths, and faults that real
+// devices show only now and then. Each case asserts that its fault has happened.
+#include <ccl/transport/ib.hpp>
+
+#include <cstdlib>
+
+#include "ib/device.hpp"
+#include "ib/fake_verbs.hpp"
+#include "ib/queue_pair.hpp"
+#include "transport/driver.hpp"
+
+using namespace ccl;
+using namespace ccl::test;
+
+namespace {
+
+using Settings = std::vector<std::pair<const char*, const char*>>;
+struct Environment {
+  explicit Environment(Settings values) : values_{std::move(values)} {
+    for (const auto& [name, value] : values_) ::setenv(name, value, 1);
+  }
+  ~Environment() {
+    for (const auto& [name, value] : values_) ::unsetenv(name);
+  }
+  Settings values_;
+};
+
+struct Lent {
+  Status status;
+  ProxyEngine proxy;
+  TransportContext context;
+  Lent() {
+    context.status = &status;
+    context.proxy = &proxy;
+    context.secret[5] = std::byte{7};
+    context.deadline_s = 20;
+  }
+};
+
+struct Ends {
+  std::string problem[2];
+  Error error[2];  // of connecting, or of the communicator
+};
+
+/// Steps both ways between two ranks in threads; `body(rank)` runs when they are connected.
+template <class Body>
+Ends two_ranks(WireShape shape, Word steps, Body body) {
+  int fds[2];
+  REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM, 0, fds) == 0);
+  Ends ends;
+  const auto rank = [&](int r) {
+    Lent lent;
+    {
+      auto duplex = connect_pair<IbTransport>(lent.context, r, shape, fds[r]);
+      if (duplex) {
+        body(r);
+        ends.problem[r] = exchange(*duplex, r, 1 - r, steps, &lent.status, &lent.proxy);
+        char mine = 1, theirs = 0;
+        if (lent.status.ok()) (void)swap_bytes(fds[r], &mine, &theirs, 1);
+      } else {
+        ends.problem[r] = duplex.error().message();
+        ends.error[r] = duplex.error();
+      }
+    }
+    ::shutdown(fds[r], SHUT_RDWR);
+    if (!lent.status.ok()) ends.error[r] = lent.status.result().error();
+  };
+  std::thread other{[&] { rank(1); }};
+  rank(0);
+  other.join();
+  ::close(fds[0]);
+  ::close(fds[1]);
+  return ends;
+}
+Ends two_ranks(WireShape shape, Word steps) {
+  return two_ranks(shape, steps, [](int) {});
+}
+
+void check_fine(const Ends& ends) {
+  for (int r = 0; r < 2; ++r) {
+    CHECK(ends.problem[r] == "");
+    CHECK(ends.error[r].what == "");
+  }
+}
+bool has(const std::string& text, const std::string& part) {
+  return text.find(part) != text.npos;
+}
+/// The rank whose write it was says more than the other, which is told.
+std::string told(const Ends& ends) {
+  return ends.error[0].what + " | " + ends.error[1].what;
+}
+
+}  // namespace
+
+TEST_CASE("steps cross, whatever the paths") {
+  const WireShape shape =
+      GENERATE(WireShape{1, 2, 128}, WireShape{2, 8, 4096}, WireShape{1, 4, 64 << 10});
+  const Settings settings =
+      GENERATE(Settings{}, Settings{{"CCL_IB_QPS_PER_CONNECTION", "4"}},
+               Settings{{"CCL_IB_QPS_PER_CONNECTION", "3"}, {"CCL_IB_SPLIT_DATA_ON_QPS", "1"}},
+               Settings{{"CCL_IB_ADAPTIVE_ROUTING", "1"}, {"CCL_IB_AR_THRESHOLD", "512"}},
+               Settings{{"CCL_IB_MERGE_NICS", "0"}}, Settings{{"CCL_IB_HCA", "=fake_1"}});
+  const int devices = GENERATE(1, 3);
+  if (devices == 1 && !settings.empty() && settings[0].first == std::string{"CCL_IB_HCA"}) return;
+  const bool infiniband = devices == 1;
+  FakeVerbs fabric{devices, infiniband};
+  {
+    const Environment environment{settings};
+    check_fine(two_ranks(shape, shape.slot_bytes > 4096 ? 40 : 200));
+    CHECK(fabric.faults.writes > 0);
+  }
+  CHECK(fabric.held() == 0);
+}
+
+TEST_CASE("completions come late and overtake each other") {
+  FakeVerbs fabric{2};
+  fabric.faults.delay_polls = 40;
+  fabric.faults.reorder = true;
+  const Environment environment{{{"CCL_IB_QPS_PER_CONNECTION", "4"}}};
+  check_fine(two_ranks({2, 8, 4096}, 300));
+  CHECK(fabric.faults.delayed > 100);
+  CHECK(fabric.faults.reordered > 10);
+}
+
+TEST_CASE("a post that fails is made good by new queue pairs") {
+  FakeVerbs fabric{1};
+  SECTION("of a send") {
+    fabric.faults.fail_send_at = GENERATE(1, 2, 17, 40);
+    check_fine(two_ranks({1, 4, 4096}, 100));
+    CHECK(fabric.faults.failed_sends == 1);
+  }
+  SECTION("of a receive") {
+    fabric.faults.fail_receive_at = GENERATE(1, 2, 17, 40);
+    check_fine(two_ranks({1, 4, 4096}, 100));
+    CHECK(fabric.faults.failed_receives == 1);
+  }
+  CHECK(fabric.held() == 0);
+}
+
+TEST_CASE("a completion with an error is made good by new queue pairs") {
+  FakeVerbs fabric{2};
+  fabric.faults.forge_at = GENERATE(1, 50);
+  fabric.faults.forged = GENERATE(IBV_WC_RETRY_EXC_ERR, IBV_WC_WR_FLUSH_ERR,
+                                  IBV_WC_RNR_RETRY_EXC_ERR, IBV_WC_FATAL_ERR, IBV_WC_REM_OP_ERR);
+  fabric.faults.forged_arrives = GENERATE(false, true);
+  const Environment environment{{{"CCL_IB_QPS_PER_CONNECTION", "2"}}};
+  check_fine(two_ranks({2, 4, 4096}, 100));
+  CHECK(fabric.faults.forgeries == 1);
+}
+
+TEST_CASE("errors again and again, with progress in between, are survived") {
+  FakeVerbs fabric{2};
+  fabric.faults.forge_every = 60;
+  fabric.faults.delay_polls = 5;
+  check_fine(two_ranks({1, 8, 1024}, 400));
+  CHECK(fabric.faults.forgeries >= 10);
+}
+
+TEST_CASE("errors that new queue pairs cannot help end it, and say who, what and why") {
+  FakeVerbs fabric{1};
+  fabric.faults.forge_at = 9;
+  fabric.faults.forged = GENERATE(IBV_WC_REM_ACCESS_ERR, IBV_WC_LOC_PROT_ERR, IBV_WC_LOC_LEN_ERR);
+  const Ends ends = two_ranks({1, 4, 4096}, 100);
+  CHECK(fabric.faults.forgeries == 1);
+  for (int r = 0; r < 2; ++r) {
+    CHECK(ends.error[r].code == Errc::network);
+    CHECK(ends.error[r].peer == 1 - r);
+    CHECK(ends.error[r].transport == "ib");
+  }
+  INFO(told(ends));
+  CHECK(has(told(ends), detail::explain(fabric.faults.forged).name));
+  CHECK(has(told(ends), "fake_0 port 1 of rank 0"));
+  CHECK(has(told(ends), "the write of step"));
+  CHECK(has(told(ends), "queue pair 1"));
+}
+
+TEST_CASE("errors without any progress end it after three tries, and name the settings") {
+  FakeVerbs fabric{1};
+  fabric.faults.forge_every = 1;
+  const Ends ends = two_ranks({1, 4, 4096}, 100);
+  CHECK(fabric.faults.forgeries >= 4);
+  INFO(told(ends));
+  CHECK(ends.error[0].code == Errc::network);
+  CHECK(has(told(ends), "IBV_WC_RETRY_EXC_ERR"));
+  CHECK(has(told(ends), "CCL_IB_TIMEOUT"));
+}
+
+TEST_CASE("a port that goes down leaves the other") {
+  FakeVerbs fabric{2};
+  const Ends ends = two_ranks({2, 4, 4096}, 300, [&](int rank) {
+    if (rank == 0) fabric.take_down(1);
+  });
+  check_fine(ends);
+}
+
+TEST_CASE("the only port goes down") {
+  FakeVerbs fabric{1};
+  const Ends ends = two_ranks({1, 4, 4096}, 300, [&](int rank) {
+    if (rank == 0) fabric.take_down(0);
+  });
+  CHECK(ends.error[0].code == Errc::network);
+  CHECK(ends.error[1].code == Errc::network);
+  INFO(told(ends));
+  CHECK(has(told(ends), "no port is up"));
+}
+
+TEST_CASE("a queue pair that the device gives up") {
+  FakeVerbs fabric{1};
+  bool broken = false;
+  check_fine(two_ranks({1, 4, 4096}, 200, [&](int rank) {
+    if (rank == 0) broken = fabric.break_one();
+  }));
+  CHECK(broken);
+}
+
+TEST_CASE("what the device refuses while connecting is told to both") {
+  FakeVerbs fabric{1};
+  SECTION("memory") {
+    fabric.faults.refuse_memory = true;
+    CHECK(has(told(two_ranks({1, 2, 128}, 1)), "RLIMIT_MEMLOCK"));
+  }
+  SECTION("the address") {
+    fabric.faults.refuse_rtr = true;
+    const Ends ends = two_ranks({1, 2, 128}, 1);
+    INFO(told(ends));
+    CHECK(has(told(ends), "cannot reach fake_0 port 1 at 10.9.0.1"));
+    CHECK(has(told(ends), "CCL_IB_GID_INDEX"));
+  }
+  CHECK(fabric.held() == 0);
+}
+
+TEST_CASE("memory is registered once, however often it is asked for") {
+  FakeVerbs fabric{1};
+  {
+    auto found = detail::find_ib_ports();
+    REQUIRE(found.has_value());
+    REQUIRE(found->ports.size() == 1);
+    detail::IbDevice& device = *found->ports[0].device;
+    alignas(4096) static std::byte memory[4 * 4096];
+    auto all = device.memory(memory, sizeof memory, IBV_ACCESS_LOCAL_WRITE);
+    auto part = device.memory(memory + 5000, 100, IBV_ACCESS_LOCAL_WRITE);
+    REQUIRE(all.has_value());
+    CHECK(part->get() == all->get());
+    CHECK(fabric.regions_made == 1);
+    auto other = device.memory(memory, 100, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
+    CHECK(other->get() != all->get());
+    CHECK(fabric.regions_made == 2);
+    all->reset();
+    part->reset();
+    CHECK(device.memory(memory, 100, IBV_ACCESS_LOCAL_WRITE).has_value());
+    CHECK(fabric.regions_made == 3);
+  }
+  CHECK(fabric.held() == 0);
+}
+
+TEST_CASE("why there is no port") {
+  FakeVerbs fabric{1};
+  CHECK(detail::ib_presence()->kinds == 2);
+  {
+    const Environment environment{{{"CCL_IB_DISABLE", "1"}}};
+    CHECK(detail::ib_presence()->absence == detail::IbAbsence::disabled);
+  }
+  {
+    const Environment environment{{{"CCL_IB_HCA", "^fake"}}};
+    CHECK(detail::ib_presence()->absence == detail::IbAbsence::not_chosen);
+  }
+  {
+    const Environment environment{{{"CCL_IB_ADDR_RANGE", "10.8.0.0/16"}}};
+    CHECK(detail::ib_presence()->absence == detail::IbAbsence::no_gid);
+  }
+  fabric.take_down(0);
+  CHECK(detail::ib_presence()->absence == detail::IbAbsence::not_active);
+}

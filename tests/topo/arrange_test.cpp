@@ -1,0 +1,204 @@
+#include <ccl/topo/arrange.hpp>
+
+#include <algorithm>
+#include <random>
+#include <set>
+
+#include "catch.hpp"
+
+namespace topo = ccl::topo;
+using topo::Arrangement;
+using topo::Machine;
+
+namespace {
+
+/// Machines whose ranks are interleaved in any way: `of_rank[r]` says where rank r is.
+std::vector<Machine> machines(const std::vector<int>& of_rank, int channels, topo::Pattern pattern,
+                              bool even) {
+  std::vector<Machine> all;
+  std::vector<int> index;
+  std::vector<int> seen;
+  for (std::size_t r = 0; r < of_rank.size(); ++r) {
+    const auto known = std::find(seen.begin(), seen.end(), of_rank[r]);
+    if (known == seen.end()) {
+      seen.push_back(of_rank[r]);
+      all.emplace_back();
+      all.back().ranks.push_back(int(r));
+    } else {
+      all[std::size_t(known - seen.begin())].ranks.push_back(int(r));
+    }
+  }
+  for (Machine& machine : all) {
+    machine.even = even;
+    machine.tree.pattern = pattern;
+    for (int c = 0; c < channels; ++c) {
+      topo::ChannelOrder order{machine.ranks};
+      std::rotate(order.ranks.begin(), order.ranks.begin() + c % int(order.ranks.size()),
+                  order.ranks.end());
+      machine.ring.channels.push_back(order);
+      std::reverse(order.ranks.begin(), order.ranks.end());
+      machine.tree.channels.push_back(order);
+    }
+  }
+  return all;
+}
+
+/// Edges of a ring that leave a machine.
+int crossings(const Arrangement& made, const std::vector<int>& ring) {
+  int count = 0;
+  for (std::size_t i = 0; i < ring.size(); ++i) {
+    count += made.machine_of(ring[i]) != made.machine_of(ring[(i + 1) % ring.size()]) ? 1 : 0;
+  }
+  return count;
+}
+
+/// What is wrong with a tree: not all reached once from `root` (or from any, if -1), ends that
+/// disagree, more edges between machines than it takes.
+std::string wrong_tree(const Arrangement& made, int root, int channel) {
+  const int ranks = made.ranks();
+  std::vector<ccl::TreeSeat> seats;
+  for (int r = 0; r < ranks; ++r) seats.push_back(made.tree(r, root, channel));
+  int top = -1, edges = 0, between = 0;
+  for (int r = 0; r < ranks; ++r) {
+    if (seats[r].is_root()) {
+      if (top >= 0) return "two roots";
+      top = r;
+    }
+    for (const int down : seats[r].down) {
+      if (down < 0) continue;
+      if (down >= ranks || seats[down].up != r) return "ends disagree";
+      ++edges;
+      between += made.machine_of(down) != made.machine_of(r) ? 1 : 0;
+    }
+  }
+  if (top < 0 || (root >= 0 && top != root)) return "wrong root";
+  if (edges != ranks - 1) return "edges missing: a child did not fit";
+  for (int r = 0; r < ranks; ++r) {
+    int up = r, steps = 0;
+    while (seats[up].up >= 0 && steps++ < ranks) up = seats[up].up;
+    if (up != top) return "not connected";
+  }
+  return between == made.machine_count() - 1 ? "" : "too many edges between machines";
+}
+
+}  // namespace
+
+TEST_CASE("one machine in order is what there was before") {
+  for (const int ranks : {1, 2, 3, 8, 13}) {
+    const Arrangement made = Arrangement::in_order(ranks);
+    CHECK(made.ring_count() == 1);
+    CHECK(std::is_sorted(made.ring(7).begin(), made.ring(7).end()));
+    for (int r = 0; r < ranks; ++r) {
+      for (int root = -1; root < ranks; ++root) {
+        for (const int channel : {0, 1}) {
+          const auto mine = made.tree(r, root, channel);
+          const auto plain =
+              ccl::double_binary_tree(r, ranks, std::max(root, 0), root < 0 ? channel % 2 : 0);
+          CHECK(mine.up == plain.up);
+          for (int d = 0; d < 3; ++d) CHECK(mine.down[d] == plain.down[d]);
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("interleaved hosts: rings go through one after the other") {
+  // Ranks 0 and 2 on host A, 1 and 3 on B.
+  const auto made = Arrangement::of(machines({0, 1, 0, 1}, 1, topo::Pattern::tree, true), 4);
+  REQUIRE(made);
+  CHECK(made->ring(0) == std::vector<int>{0, 2, 1, 3});
+}
+
+TEST_CASE("any interleaving: whole rings and trees, with the fewest edges between machines") {
+  std::mt19937 random(5);
+  for (int machine_count = 1; machine_count <= 9; ++machine_count) {
+    for (int trial = 0; trial < 12; ++trial) {
+      std::vector<int> of_rank;
+      for (int m = 0; m < machine_count; ++m) {
+        const int size = trial < 5 ? trial + 1 : int(random() % 9) + 1;
+        of_rank.insert(of_rank.end(), std::size_t(size), m);
+      }
+      std::shuffle(of_rank.begin(), of_rank.end(), random);
+      const int ranks = int(of_rank.size());
+      for (const auto pattern :
+           {topo::Pattern::tree, topo::Pattern::split_tree, topo::Pattern::balanced_tree}) {
+        for (const bool even : {true, false}) {
+          const auto made = Arrangement::of(machines(of_rank, 3, pattern, even), ranks);
+          REQUIRE(made);
+          INFO(machine_count << " machines, " << ranks << " ranks, even " << even << " pattern "
+                             << int(pattern));
+          for (int c = 0; c < 3; ++c) {
+            CHECK(std::set<int>(made->ring(c).begin(), made->ring(c).end()).size() ==
+                  std::size_t(ranks));
+            if (machine_count > 1) CHECK(crossings(*made, made->ring(c)) == machine_count);
+          }
+          for (int root = -1; root < ranks; ++root) {
+            for (int channel = 0; channel < 4; ++channel) {
+              const std::string wrong = wrong_tree(*made, root, channel);
+              if (!wrong.empty()) FAIL(wrong << ", root " << root << " channel " << channel);
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("twins between machines: who is inner in one is a leaf in the other") {
+  std::vector<int> of_rank;
+  for (int m = 0; m < 8; ++m) of_rank.insert(of_rank.end(), 4, m);
+  const auto made = Arrangement::of(machines(of_rank, 1, topo::Pattern::tree, true), 32);
+  REQUIRE(made);
+  int inner_in_both = 0;
+  for (int r = 0; r < 32; ++r) {
+    const auto children = [&](int channel) {
+      const auto seat = made->tree(r, -1, channel);
+      return std::count_if(std::begin(seat.down), std::end(seat.down),
+                           [](int down) { return down >= 0; });
+    };
+    inner_in_both += children(0) > 1 && children(1) > 1 ? 1 : 0;
+  }
+  CHECK(inner_in_both == 0);
+}
+
+TEST_CASE("what ranks tell each other makes the machines again") {
+  const std::vector<int> of_rank{0, 1, 0, 1, 0, 2};
+  const auto true_ones = machines(of_rank, 2, topo::Pattern::balanced_tree, false);
+  std::vector<topo::MachineShare> told;
+  for (int r = 0; r < 6; ++r) told.push_back(topo::share_of(true_ones[of_rank[r]], r));
+  std::string wrong;
+  const auto again = topo::machines_of(told, wrong);
+  CHECK(wrong == "");
+  REQUIRE(again.size() == 3);
+  for (std::size_t m = 0; m < 3; ++m) {
+    CHECK(again[m].ranks == true_ones[m].ranks);
+    CHECK(again[m].ring.channels == true_ones[m].ring.channels);
+    CHECK(again[m].tree.channels == true_ones[m].tree.channels);
+    CHECK(again[m].tree.pattern == topo::Pattern::balanced_tree);
+    CHECK_FALSE(again[m].even);
+  }
+  SECTION("a rank that saw something else is noticed") {
+    told[2].ring[1] = 2;
+    const auto mended = topo::machines_of(told, wrong);
+    CHECK(wrong.find("rank 0's machine") != std::string::npos);
+    CHECK(mended[0].ring.channels.at(0).ranks == std::vector<int>{0, 2, 4});
+    CHECK(Arrangement::of(mended, 6));
+  }
+  SECTION("garbage too") {
+    told[5].ring_count = 1 << 30;
+    CHECK(topo::machines_of(told, wrong).size() == 3);
+    CHECK(wrong != "");
+  }
+}
+
+TEST_CASE("machines of different sizes and channels are aligned") {
+  auto all = machines({0, 0, 0, 1}, 4, topo::Pattern::balanced_tree, true);
+  all[1].ring.channels.resize(2);
+  all[1].tree.pattern = topo::Pattern::tree;
+  const auto made = Arrangement::of(all, 4);
+  REQUIRE(made);
+  CHECK(made->ring_count() == 2);
+  CHECK(made->tree_count() == 4);
+  CHECK_FALSE(Arrangement::of({}, 0));
+  CHECK_FALSE(Arrangement::of(all, 5));
+}
