@@ -70,7 +70,7 @@ TEST_CASE("who gives up in the middle has its memory back: no proxy writes it an
       auto gather = Gather::create((*comms)[std::size_t(r)]);
       if (!gather) return;
       ++created;
-      std::vector<char> mine(std::size_t(count), char(r)), all(std::size_t(count) * ranks);
+      std::vector<char> mine(count, char(r)), all(count * ranks);
       // The last rank brings a part and no more: the others stand in the middle of theirs.
       const Index bytes = r == ranks - 1 ? count / 8 : count;
       auto done = (*gather)(mine.data(), all.data(), bytes);
