@@ -24,7 +24,8 @@ static_assert(sizeof(Mail) % 128 == 0);
 /// has opened to them, then the offset in that. 0: in no such memory.
 struct Door {
   static constexpr int id_shift = 44;
-  static constexpr int slots = 256;  // memories that a rank keeps open at a time
+  static constexpr int slots = 256;               // memories that a rank keeps open at a time
+  static constexpr int base_bits = id_shift + 8;  // of addresses that an entry can hold
   static constexpr Word offset_mask = (Word{1} << id_shift) - 1;
 
   CCL_HD static constexpr Word where(Word id, Word offset) { return id << id_shift | offset; }

@@ -7,6 +7,7 @@
 #include <array>
 #include <atomic>
 #include <chrono>
+#include <cstring>
 #include <optional>
 
 namespace ccl::detail {
@@ -25,7 +26,13 @@ struct DoorBoard {
   /// Owner: opens a memory in the slot of its id, which must be closed.
   void open(const Memory& memory) {
     Entry& entry = entries_[std::size_t(memory.id) % Door::slots];
-    entry.memory = memory;
+    Words words;
+    std::memcpy(words.data(), &memory, sizeof memory);
+    // The slot was closed, then these, then its id: who reads across them sees the id change.
+    std::atomic_thread_fence(std::memory_order_release);
+    for (std::size_t w = 0; w < words.size(); ++w) {
+      entry.memory[w].store(words[w], std::memory_order_relaxed);
+    }
     entry.id.store(memory.id, std::memory_order_release);
   }
   /// Owner: peers will let go of it.
@@ -35,8 +42,13 @@ struct DoorBoard {
     const Entry& entry = entries_[std::size_t(slot)];
     const Word id = entry.id.load(std::memory_order_acquire);
     if (id == 0) return Memory{};
-    const Memory memory = entry.memory;
+    Words words;
+    for (std::size_t w = 0; w < words.size(); ++w) {
+      words[w] = entry.memory[w].load(std::memory_order_relaxed);
+    }
     std::atomic_thread_fence(std::memory_order_acquire);
+    Memory memory;
+    std::memcpy(static_cast<void*>(&memory), words.data(), sizeof memory);
     if (entry.id.load(std::memory_order_relaxed) != id || memory.id != id) return {};
     return memory;
   }
@@ -57,9 +69,11 @@ struct DoorBoard {
   }
 
  private:
+  static_assert(sizeof(Memory) % sizeof(Word) == 0);
+  using Words = std::array<Word, sizeof(Memory) / sizeof(Word)>;
   struct Entry {
     std::atomic<Word> id{0};
-    Memory memory;
+    std::array<std::atomic<Word>, sizeof(Memory) / sizeof(Word)> memory{};
   };
   std::atomic<unsigned> bell_{0};
   std::array<Entry, Door::slots> entries_;

@@ -180,7 +180,7 @@ Word Doors::map(int peer, const DoorBoard::Memory& memory, Mapped& mapped) {
       return 0;
     }
     mapped.ipc = at;
-    if (at % 256 == 0) return Word(at);
+    if (at % 256 == 0 && Word(at) >> Door::base_bits == 0) return Word(at);
     unmap(mapped);
     return 0;
   }
@@ -191,7 +191,7 @@ Word Doors::map(int peer, const DoorBoard::Memory& memory, Mapped& mapped) {
     const CUresult code = cuda.ctx_enable_peer_access(context, 0);
     if (code != CUDA_SUCCESS && code != CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED) return 0;
   }
-  return memory.base;
+  return memory.base >> Door::base_bits == 0 ? memory.base : 0;
 }
 
 void Doors::unmap(Mapped& mapped) {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cstdlib>
+#include <initializer_list>
 #include <map>
 
 namespace ccl::topo {
@@ -87,6 +88,17 @@ class Loader {
     return found == nullptr ? std::string() : *found;
   }
 
+  static std::vector<std::pair<std::string, std::string>> others(
+      const Element& element, std::initializer_list<std::string_view> used) {
+    std::vector<std::pair<std::string, std::string>> rest;
+    for (const auto& attribute : element.attributes) {
+      if (std::find(used.begin(), used.end(), attribute.first) == used.end()) {
+        rest.push_back(attribute);
+      }
+    }
+    return rest;
+  }
+
   Result<void> add_cpus(const Element& root) {
     Graph& graph = loaded_.graph;
     int adopted = -1;  // CPU made for devices that stand outside of any
@@ -142,6 +154,8 @@ class Loader {
     }
     CCL_TRY(node.cpu.family, integer(element, "familyid", 0, 0, 1 << 20));
     CCL_TRY(node.cpu.model, integer(element, "modelid", 0, 0, 1 << 20));
+    node.others = others(
+        element, {"numaid", "host_hash", "affinity", "arch", "vendor", "familyid", "modelid"});
     for (const int cpu : graph.of(NodeType::cpu)) {
       if (graph.nodes[cpu].id == node.id && graph.nodes[cpu].host == node.host) {
         repair(element.line,
@@ -179,6 +193,8 @@ class Loader {
     node.pci.subsystem_device = text(element, "subsystem_device");
     node.pci.link_speed = text(element, "link_speed");
     CCL_TRY(node.pci.link_width, integer(element, "link_width", 0, 0, 1 << 10));
+    node.pci_others = others(element, {"busid", "class", "vendor", "device", "subsystem_vendor",
+                                       "subsystem_device", "link_speed", "link_width"});
 
     const Element* gpu = nullptr;
     const Element* nic = nullptr;
@@ -195,6 +211,7 @@ class Loader {
       node.gpu.gdr = gdr > 0;
       node.gpu.gcn = text(*gpu, "gcn");
       node.gpu.arch = text(*gpu, "arch");
+      node.others = others(*gpu, {"dev", "sm", "rank", "gdr", "gcn", "arch"});
     } else if (nic != nullptr) {
       node.type = NodeType::nic;
       node.id &= ~std::int64_t{0xf};  // the ports of a NIC are functions of one device
@@ -309,6 +326,8 @@ class Loader {
         node.net.guid = std::strtoull(guid.c_str(), &end, 16);
         if (end == guid.c_str()) return wrong(child, "guid", guid, "not a hexadecimal number");
       }
+      node.others = others(
+          child, {"name", "dev", "latency", "speed", "port", "guid", "maxconn", "gdr", "coll"});
       const float bw = node.net.bw;
       const int net = graph.add(std::move(node));
       net_lines_[net] = child.line;

@@ -28,6 +28,11 @@ class Writer {
     if (!value.empty()) element.set(attribute, value);
   }
 
+  static void set_all(Element& element,
+                      const std::vector<std::pair<std::string, std::string>>& attributes) {
+    for (const auto& [key, value] : attributes) element.set(key, value);
+  }
+
   Element element(int n) const {
     const Node& node = graph_.nodes[n];
     Element out;
@@ -40,6 +45,7 @@ class Writer {
       set_known(out, "vendor", node.cpu.vendor_name);
       out.set("familyid", std::to_string(node.cpu.family));
       out.set("modelid", std::to_string(node.cpu.model));
+      set_all(out, node.others);
       add_children(out, n);
       return out;
     }
@@ -54,6 +60,7 @@ class Writer {
       out.set("maxconn", std::to_string(node.net.max_connections));
       out.set("gdr", node.net.gdr ? "1" : "0");
       if (node.net.coll) out.set("coll", "1");
+      set_all(out, node.others);
       return out;
     }
     Element nic;
@@ -71,6 +78,7 @@ class Writer {
     set_known(out, "subsystem_device", node.pci.subsystem_device);
     out.set("link_speed", node.pci.link_speed);
     out.set("link_width", std::to_string(node.pci.link_width));
+    set_all(out, node.pci_others);
     if (node.type == NodeType::nic) out.children.push_back(std::move(nic));
     if (node.type == NodeType::gpu) out.children.push_back(gpu(node));
     if (node.type == NodeType::pci) {
@@ -102,6 +110,7 @@ class Writer {
     set_known(out, "arch", node.gpu.arch);
     if (node.gpu.rank >= 0) out.set("rank", std::to_string(node.gpu.rank));
     out.set("gdr", node.gpu.gdr ? "1" : "0");
+    set_all(out, node.others);
     const bool amd = !node.gpu.gcn.empty();
     for (const int l : node.out) {
       const Link& link = graph_.links[l];

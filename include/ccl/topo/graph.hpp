@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace ccl::topo {
@@ -81,6 +82,9 @@ struct Node {
   int host = 0;          // of which machine, where a graph spans several
   int parent = -1;       // node above in the PCI tree; -1 for CPUs and NVSwitches
   std::vector<int> out;  // indices of links that leave it, widest first
+  /// Attributes of its file that ccl makes no use of (keep, rail, plane, mlopart ...), and those of
+  /// the PCI function it is: what is written has them again.
+  std::vector<std::pair<std::string, std::string>> others, pci_others;
 
   struct Pci {
     std::string bus_id, device_class, vendor, device, subsystem_vendor, subsystem_device;
