@@ -40,48 +40,54 @@ class Patience {
   Patience& operator=(const Patience&) = delete;
   /// Nobody waits here any more; where it gave up, what was waited for stays to be read.
   CCL_HD ~Patience() {
-    if (since_ != 0 && !gave_up_ && watch_.waits != nullptr) {
+    if (since_ != 0 && !gave_up() && watch_.waits != nullptr) {
       Memory::store_relaxed(&watch_.waits->peer, Word{0});
     }
   }
 
-  CCL_HD constexpr bool gave_up() const { return gave_up_; }
+  CCL_HD constexpr bool gave_up() const { return since_ == never; }
 
   /// Counts a failed poll for something that `peer` owes us. True: give up. A lane that cannot tell
   /// who is late says -1 and leaves the deadline to others.
   CCL_HD bool ends(int peer, Word step) {
-    if (gave_up_) return true;
+    if (gave_up()) return true;
     Memory::pause();
     if (++polls_ % Memory::check_every != 0) return false;
-    if (Memory::load_relaxed(watch_.stop) != 0 ||
-        Memory::load_relaxed(&watch_.gave_up->peer) != 0) {
-      return gave_up_ = true;
-    }
-    if (peer < 0) return false;
-    if (watch_.waits != nullptr) {
-      Memory::store_relaxed(&watch_.waits->step, step);
-      Memory::store_relaxed(&watch_.waits->ticket, watch_.ticket);
-      Memory::store_relaxed(&watch_.waits->peer, Word(peer + 1));
-    }
-    const Word now = Memory::now_ns();
-    if (since_ == 0 || step != step_ || peer != peer_) {
-      since_ = now;
-      step_ = step;
-      peer_ = peer;
-      return false;
-    }
-    if (watch_.deadline_ns == 0 || now - since_ < watch_.deadline_ns) return false;
-    Memory::store_relaxed(&watch_.gave_up->step, step);
-    Memory::store_release(&watch_.gave_up->peer, Word(peer + 1));
-    return gave_up_ = true;
+    since_ = look(watch_, since_, peer, step);
+    return gave_up();
   }
 
  private:
+  static constexpr Word never = ~Word{0};  // gave up
+  static constexpr int tick_bits = 20;     // of nanoseconds: a millisecond
+
+  /// What `since_` is to be. A function of its own, called once in thousands of polls: in the
+  /// midst of every wait its state made LL128's ring spill registers.
+  CCL_HD_APART static Word look(const Watch& watch, Word since, int peer, Word step) {
+    if (Memory::load_relaxed(watch.stop) != 0 || Memory::load_relaxed(&watch.gave_up->peer) != 0) {
+      return never;
+    }
+    if (peer < 0) return since;
+    if (watch.waits != nullptr) {
+      Memory::store_relaxed(&watch.waits->step, step);
+      Memory::store_relaxed(&watch.waits->ticket, watch.ticket);
+      Memory::store_relaxed(&watch.waits->peer, Word(peer + 1));
+    }
+    const unsigned now = unsigned(Memory::now_ns() >> tick_bits) & 0x7fff'ffffu;
+    // Who and where, well mixed: two waits that look alike would share a deadline.
+    const unsigned what = (unsigned(step) * 64 + unsigned(peer)) * 0x9e37'79b1u;
+    constexpr unsigned begun = 1u << 31;  // so that no wait is 0
+    if (since == 0 || unsigned(since >> 32) != what) return Word{what} << 32 | begun | now;
+    const unsigned gone = (now - unsigned(since)) & ~begun;
+    if (watch.deadline_ns == 0 || Word{gone} << tick_bits < watch.deadline_ns) return since;
+    Memory::store_relaxed(&watch.gave_up->step, step);
+    Memory::store_release(&watch.gave_up->peer, Word(peer + 1));
+    return never;
+  }
+
   const Watch& watch_;
   unsigned polls_ = 0;
-  bool gave_up_ = false;
-  int peer_ = -1;
-  Word step_ = 0, since_ = 0;
+  Word since_ = 0;  // what is waited for, mixed, and the tick since when; 0: nothing for long
 };
 
 }  // namespace ccl

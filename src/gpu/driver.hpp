@@ -17,6 +17,7 @@ namespace ccl::detail {
   X(device_get_by_pci_bus_id, cuDeviceGetByPCIBusId)                       \
   X(device_get_pci_bus_id, cuDeviceGetPCIBusId)                            \
   X(device_can_access_peer, cuDeviceCanAccessPeer)                         \
+  X(device_get_p2p_attribute, cuDeviceGetP2PAttribute)                     \
   X(primary_ctx_retain, cuDevicePrimaryCtxRetain)                          \
   X(primary_ctx_release, cuDevicePrimaryCtxRelease)                        \
   X(ctx_get_current, cuCtxGetCurrent)                                      \

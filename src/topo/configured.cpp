@@ -4,7 +4,7 @@
 
 #include <fmt/format.h>
 
-#include <array>
+#include "transport/p2p_path.hpp"
 
 namespace ccl::topo {
 
@@ -34,23 +34,7 @@ Result<PathRules> configured_rules() {
   PathRules rules;
   CCL_TRY(rules.p2p_disabled, setting_flag("P2P_DISABLE"));
   CCL_TRY(rules.shm_disabled, setting_flag("SHM_DISABLE"));
-  CCL_TRY(const std::string level, setting_text("P2P_LEVEL"));
-  if (level.empty()) return rules;
-  PathType type = PathType::loc;
-  // Numbers are of the time when there were six levels.
-  constexpr std::array old_levels{PathType::loc, PathType::pix, PathType::pxb,
-                                  PathType::pxb, PathType::phb, PathType::sys};
-  if (level.size() == 1 && level[0] >= '0' && level[0] <= '9') {
-    const std::size_t number = static_cast<std::size_t>(level[0] - '0');
-    type = number < old_levels.size() ? old_levels[number] : PathType::sys;
-  } else if (!parse(level, type)) {
-    return fail(
-        Errc::bad_setting,
-        fmt::format("CCL_P2P_LEVEL is \"{}\" (no path type); give one of LOC NVL NVB C2C PIX "
-                    "PXB PHB SYS",
-                    level));
-  }
-  rules.p2p_level = type;
+  CCL_TRY(rules.p2p_level, detail::p2p_level());
   return rules;
 }
 

@@ -7,6 +7,7 @@
 
 #include "gpu/devices.hpp"
 #include "transport/p2p_mapping.hpp"
+#include "transport/p2p_path.hpp"
 #include "transport/wire_memory.hpp"
 
 namespace ccl {
@@ -79,6 +80,13 @@ Result<void> P2pTransport::can_connect(const PeerInfo& from, const PeerInfo& to)
   if (disabled) return refuse("CCL_P2P_DISABLE is 1");
   if (from.host_hash != to.host_hash) return refuse("they are on different hosts; socket would");
   if (from.bus_id == to.bus_id) return {};
+  CCL_TRY(const auto level, detail::p2p_level());
+  if (const auto path = detail::gpu_path(from, to); level && path > *level) {
+    return refuse(
+        fmt::format("their path is {}, and CCL_P2P_LEVEL is {}; shm would, or a higher "
+                    "level",
+                    detail::path_text(path), detail::path_text(*level)));
+  }
   CCL_TRY(const detail::CudaDriver* const cuda, detail::cuda_driver());
   const auto device_at = [&](cuda::std::int64_t bus_id) {
     CUdevice device = -1;
@@ -102,6 +110,12 @@ Result<void> P2pTransport::can_connect(const PeerInfo& from, const PeerInfo& to)
   if (reaches != 0) return {};
   return refuse(fmt::format("GPU {} cannot access GPU {}; shm would",
                             detail::bus_id_text(from.bus_id), detail::bus_id_text(to.bus_id)));
+}
+
+Carrier P2pTransport::carrier(const PeerInfo& from, const PeerInfo& to) {
+  const bool proven = from.device >= 0 && to.device >= 0 && from.host_hash == to.host_hash &&
+                      detail::lines_proven(detail::gpu_path(from, to));
+  return {name, Through::gpu_memory, proven ? atomic_line_bytes : 16};
 }
 
 Result<P2pTransport::End> P2pTransport::setup(TransportContext& context, const Edge& edge) {
@@ -129,6 +143,7 @@ Result<Connection> P2pTransport::End::connect(const Handshake& theirs) {
   using Blocks = std::pair<detail::GpuBlock, detail::GpuBlock>;
   connection.owner = std::make_shared<Blocks>(end_->mapping.mine(), end_->mapping.theirs());
   connection.transport = name;
+  connection.line_bytes = carrier(end_->edge.self, end_->edge.peer).line_bytes;
   return connection;
 }
 

@@ -4,19 +4,22 @@
 bin=$1
 export CCL_SOCKET_IFNAME=eth0 CCL_IB_HCA==rxe0,rxe1
 perf() { # PROGRAM ARGS
-  vh 1 timeout 60 "$@" -d rxe1 -x 1 -F >/dev/null 2>&1 &
-  sleep 0.7
-  vh 0 timeout 60 "$@" -d rxe0 -x 1 -F 10.0.0.2 2>/dev/null
-  wait
+  vh 1 timeout 40 "$@" -d rxe1 -x 1 -F >/dev/null 2>&1 &
+  local server=$!
+  for _ in {1..20}; do  # until the server listens
+    sleep 0.3
+    if vh 0 timeout 40 "$@" -d rxe0 -x 1 -F 10.0.0.2 2>/dev/null; then break; fi
+  done
+  wait $server
 }
 for turn in 1 2 3 4 5; do
-  for bytes in 65536 1048576 4194304; do
-    n=$((bytes >= 4194304 ? 50 : bytes >= 1048576 ? 150 : 800))
+  for bytes in 65536 1048576; do
+    n=$((bytes >= 1048576 ? 60 : 300))
     perf ib_write_bw -s $bytes -n $n -t 8 -N | awk -v b=$bytes '$1 == b { printf "perftest %s bytes: %.1f MB/s\n", b, $4 * 1.048576 }'
     for rank in 0 1; do RANK=$rank BYTES=$bytes STEPS=$n vh $rank timeout 60 "$bin/ccl.vm.put" & done
     wait
   done
-  perf ib_write_lat -s 8 -n 1000 | awk '$1 == 8 { print "perftest 8 bytes: median of 1000 half round trips " $5 " us" }'
-  for rank in 0 1; do RANK=$rank BYTES=8 STEPS=100 PINGS=1000 vh $rank timeout 60 "$bin/ccl.vm.put" & done
+  perf ib_write_lat -s 8 -n 500 | awk '$1 == 8 { print "perftest 8 bytes: median of 500 half round trips " $5 " us" }'
+  for rank in 0 1; do RANK=$rank BYTES=8 STEPS=100 PINGS=500 vh $rank timeout 60 "$bin/ccl.vm.put" & done
   wait
 done

@@ -1,8 +1,13 @@
 #include <ccl/transport/p2p.hpp>
 
 #include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <string>
 
 #include "transport/driver.hpp"
+#include "transport/p2p_path.hpp"
+#include <unistd.h>
 
 using namespace ccl;
 using namespace ccl::test;
@@ -54,4 +59,69 @@ TEST_CASE("set-up without a GPU is an error that names both ranks") {
   CHECK(end.error().code == Errc::invalid_usage);
   CHECK(end.error().rank == 1);
   CHECK(end.error().peer == 0);
+}
+
+TEST_CASE("CCL_P2P_LEVEL is a path type or one of NCCL's numbers") {
+  using topo::PathType;
+  const auto level = [](const char* text) {
+    ::setenv("CCL_P2P_LEVEL", text, 1);
+    const auto read = detail::p2p_level();
+    ::unsetenv("CCL_P2P_LEVEL");
+    return read ? read->value_or(PathType::dis) : PathType::net;
+  };
+  CHECK(detail::p2p_level().value() == std::nullopt);
+  CHECK(level("LOC") == PathType::loc);
+  CHECK(level("nvl") == PathType::nvl);
+  CHECK(level("PHB") == PathType::phb);
+  CHECK(level("0") == PathType::loc);
+  CHECK(level("2") == PathType::pxb);
+  CHECK(level("5") == PathType::sys);
+  CHECK(level("far") == PathType::net);
+}
+
+TEST_CASE("the places of two PCI devices say how far apart they are") {
+  // Two sockets; below the first, two ports, one of them with a switch that has a switch below.
+  namespace fs = std::filesystem;
+  const fs::path sysfs = fs::temp_directory_path() / ("ccl-p2p-" + std::to_string(::getpid()));
+  const auto add = [&](const std::string& bridges, const std::string& device, int node) {
+    const fs::path folder = sysfs / "devices" / bridges / device;
+    fs::create_directories(folder);
+    fs::create_directories(sysfs / "bus/pci/devices");
+    std::ofstream{folder / "numa_node"} << node << '\n';
+    fs::create_directory_symlink(folder, sysfs / "bus/pci/devices" / device);
+  };
+  const std::string port = "pci0000:17/0000:17:01.0", up = port + "/0000:18:00.0";
+  add(up + "/0000:19:00.0", "0000:1a:00.0", 0);
+  add(up + "/0000:19:01.0", "0000:1b:00.0", 0);
+  add(up + "/0000:19:02.0/0000:1c:00.0/0000:1d:00.0", "0000:1e:00.0", 0);
+  add("pci0000:17/0000:17:02.0", "0000:1f:00.0", 0);
+  add("pci0000:20/0000:20:01.0", "0000:21:00.0", 0);
+  add("pci0000:a0/0000:a0:01.0", "0000:a1:00.0", 1);
+  add("pci0000:b0/0000:b0:01.0", "0000:b1:00.0", -1);
+  const auto path = [&](const char* a, const char* b) {
+    const auto there = detail::pci_path(sysfs.string(), a, b);
+    CHECK(detail::pci_path(sysfs.string(), b, a) == there);
+    return detail::path_text(there);
+  };
+  CHECK(path("0000:1a:00.0", "0000:1a:00.0") == "LOC");
+  CHECK(path("0000:1a:00.0", "0000:1b:00.0") == "PIX");
+  CHECK(path("0000:1a:00.0", "0000:1e:00.0") == "PXB");
+  CHECK(path("0000:1a:00.0", "0000:1f:00.0") == "PHB");
+  CHECK(path("0000:1a:00.0", "0000:21:00.0") == "PHB");
+  CHECK(path("0000:1a:00.0", "0000:a1:00.0") == "SYS");
+  CHECK(path("0000:1a:00.0", "0000:b1:00.0") == "SYS");
+  CHECK(path("0000:1a:00.0", "0000:ff:00.0") == "unknown");
+  fs::remove_all(sysfs);
+}
+
+TEST_CASE("a level refuses what is farther, and lines land whole only where that is proven") {
+  const PeerInfo a = gpu_rank(0, 0x1b000), b = gpu_rank(1, 0x1b000), c = gpu_rank(2, 0xfff1c000);
+  ::setenv("CCL_P2P_LEVEL", "SYS", 1);
+  CHECK(says(refusal(a, c), "their path is unknown, and CCL_P2P_LEVEL is SYS"));
+  ::setenv("CCL_P2P_LEVEL", "LOC", 1);
+  CHECK(P2pTransport::can_connect(a, b));
+  ::unsetenv("CCL_P2P_LEVEL");
+  CHECK(P2pTransport::carrier(a, b).line_bytes == 128);
+  CHECK(P2pTransport::carrier(a, c).line_bytes == 16);
+  CHECK(P2pTransport::carrier(info_of(0), info_of(1)).line_bytes == 16);
 }

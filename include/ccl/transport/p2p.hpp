@@ -33,9 +33,11 @@ struct P2pTransport {
     std::shared_ptr<detail::P2pEnd> end_;
   };
 
-  /// Refuses CPU ranks, other hosts, GPUs without peer access, and everything if CCL_P2P_DISABLE is
-  /// 1.
+  /// Refuses CPU ranks, other hosts, GPUs without peer access or farther apart than CCL_P2P_LEVEL,
+  /// and everything if CCL_P2P_DISABLE is 1.
   static Result<void> can_connect(const PeerInfo& from, const PeerInfo& to);
+  /// Lines of 128 bytes land whole where that is proven: within a GPU and over NVLink.
+  static Carrier carrier(const PeerInfo& from, const PeerInfo& to);
   static Result<End> setup(TransportContext& context, const Edge& edge);
 };
 static_assert(Transport<P2pTransport>);

@@ -1,0 +1,423 @@
+#pragma once
+
+// Ring all-reduce of float sums, written by hand for one protocol each, with no header of ccl: what
+// the library's kernels are held against. The same wires, steps and batches, so that the difference
+// is what the library's seams cost.
+#include <cuda_runtime.h>
+
+namespace bare {
+
+using Word = unsigned long long;
+
+/// One channel's end of one wire, as this rank uses it.
+struct End {
+  ulonglong2* slots;
+  Word* posted;  // of Simple
+  Word* credit;
+  Word* kept;
+};
+
+struct Work {
+  const End *in, *out;  // from the rank before, to the rank after; one for each channel
+  const float* input;
+  float* output;
+  long long count;
+  int rank, ranks;
+  int channels, slot_count, slot_packets, chunk_steps;
+  const Word* stop;
+};
+
+__device__ inline void store_line(ulonglong2* at, Word a, Word b) {
+  asm volatile("st.relaxed.sys.global.v2.u64 [%0], {%1, %2};" ::"l"(at), "l"(a), "l"(b) : "memory");
+}
+__device__ inline ulonglong2 load_line(const ulonglong2* at) {
+  ulonglong2 p;
+  asm volatile("ld.relaxed.sys.global.v2.u64 {%0, %1}, [%2];"
+               : "=l"(p.x), "=l"(p.y)
+               : "l"(at)
+               : "memory");
+  return p;
+}
+__device__ inline void store_bulk(ulonglong2* at, ulonglong2 p) {
+  asm volatile("st.global.v2.u64 [%0], {%1, %2};" ::"l"(at), "l"(p.x), "l"(p.y) : "memory");
+}
+__device__ inline Word load_word(const Word* at) {
+  Word w;
+  asm volatile("ld.relaxed.sys.global.u64 %0, [%1];" : "=l"(w) : "l"(at) : "memory");
+  return w;
+}
+__device__ inline Word load_acquire(const Word* at) {
+  Word w;
+  asm volatile("ld.acquire.sys.global.u64 %0, [%1];" : "=l"(w) : "l"(at) : "memory");
+  return w;
+}
+__device__ inline void store_word(Word* at, Word w) {
+  asm volatile("st.relaxed.sys.global.u64 [%0], %1;" ::"l"(at), "l"(w) : "memory");
+}
+__device__ inline void store_release(Word* at, Word w) {
+  asm volatile("st.release.sys.global.u64 [%0], %1;" ::"l"(at), "l"(w) : "memory");
+}
+__device__ inline Word add(Word a, Word b) {
+  const float low = __uint_as_float(unsigned(a)) + __uint_as_float(unsigned(b));
+  const float high = __uint_as_float(unsigned(a >> 32)) + __uint_as_float(unsigned(b >> 32));
+  return Word(__float_as_uint(high)) << 32 | __float_as_uint(low);
+}
+
+/// Waits end here when the host says so.
+struct Polls {
+  const Word* stop;
+  unsigned count = 0;
+  bool ended = false;
+  __device__ bool end() {
+    if (ended) return true;
+    if (++count % 4096 != 0) return false;
+    return ended = load_word(stop) != 0;
+  }
+};
+
+/// A channel's rounds of the message, a chunk for each rank.
+struct Rounds {
+  long long next, end, at = 0;
+  int ranks, most, chunk = 0;
+  static constexpr int grain = 32;  // 128 bytes
+  __device__ Rounds(const Work& work, int channel, int most_elements)
+      : ranks{work.ranks}, most{most_elements / grain * grain} {
+    const long long part = up((work.count + work.channels - 1) / work.channels);
+    next = part * channel;
+    end = next + part < work.count ? next + part : work.count;
+  }
+  __device__ static long long up(long long n) { return (n + grain - 1) / grain * grain; }
+  __device__ bool advance() {
+    if (next >= end) return false;
+    at = next;
+    const long long fair = (end - at + ranks - 1) / ranks;
+    chunk = int(fair < most ? up(fair) : most);
+    next += static_cast<long long>(chunk) * ranks;
+    return true;
+  }
+  __device__ long long begin_of(int share) const {
+    return at + static_cast<long long>(share) * chunk;
+  }
+  __device__ int size_of(int share) const {
+    const long long left = end - begin_of(share);
+    return int(left < 0 ? 0 : left < chunk ? left : chunk);
+  }
+};
+
+/// A warp on lines of 120 bytes of data and 8 of flag.
+class Ll128 {
+ public:
+  static constexpr int tile = 120, batch = 4, width = 32;  // elements, tiles, lanes
+  __device__ Ll128(const Work& work, int channel)
+      : in_{work.in[channel]},
+        out_{work.out[channel]},
+        input_{work.input},
+        output_{work.output},
+        slot_count_{work.slot_count},
+        slot_packets_{work.slot_packets},
+        slice_{work.slot_packets / 32 * tile},
+        lane_{int(threadIdx.x % 32)},
+        last_{lane_ % 8 == 7},
+        word_{lane_ / 8 * 15 + lane_ % 8 * 2},
+        polls_{work.stop} {
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+    received_ = *in_.kept;
+    sent_ = *out_.kept;
+    drained_ = load_word(out_.credit);
+  }
+  __device__ int slice() const { return slice_; }
+  __device__ void leave() {
+    __syncwarp();
+    if (lane_ != 0 || polls_.ended) return;
+    store_word(in_.kept, received_);
+    store_word(out_.kept, sent_);
+  }
+
+  template <bool Recv, bool Own, bool Store, bool Send>
+  __device__ void step(long long begin, int size) {
+    for (int at = 0; at < size; at += slice_) {
+      const int n = size - at < slice_ ? size - at : slice_;
+      if (Send) {
+        while (drained_ + Word(slot_count_ - 1) < sent_) {
+          drained_ = load_word(out_.credit);
+          if (drained_ + Word(slot_count_ - 1) < sent_ && polls_.end()) break;
+        }
+      }
+      const ulonglong2* from = in_.slots + slot(received_) + lane_;
+      ulonglong2* to = out_.slots + slot(sent_) + lane_;
+      int left = n;
+#pragma unroll 1
+      for (; left >= batch * tile; left -= batch * tile) {
+        move<Recv, Own, Store, Send, batch, true>(from, to, begin + at + n - left, left);
+      }
+#pragma unroll 1
+      for (; left >= tile; left -= tile) {
+        move<Recv, Own, Store, Send, 1, true>(from, to, begin + at + n - left, left);
+      }
+      if (left > 0) move<Recv, Own, Store, Send, 1, false>(from, to, begin + at + n - left, left);
+      __syncwarp();
+      if (Send) ++sent_;
+      if (Recv) {
+        ++received_;
+        if (lane_ == 0 && !polls_.ended) store_word(in_.credit, received_);
+      }
+    }
+  }
+
+ private:
+  __device__ long long slot(Word step) const {
+    return static_cast<long long>(int(step) & (slot_count_ - 1)) * slot_packets_;
+  }
+  template <bool Recv, bool Own, bool Store, bool Send, int N, bool Full>
+  __device__ void move(const ulonglong2*& from, ulonglong2*& to, long long at, int left) {
+    Word f[N][2];
+    if (Own) {
+#pragma unroll
+      for (int n = 0; n < N; ++n) {
+#pragma unroll
+        for (int w = 0; w < 2; ++w) {
+          const float* const x = input_ + at + n * tile + (word_ + w) * 2;
+          f[n][w] = 0;
+          if (w == 1 && last_) continue;
+          if (Full) {
+            f[n][w] = *reinterpret_cast<const Word*>(x);
+          } else {
+            const int i = (word_ + w) * 2;
+            if (i < left) f[n][w] = __float_as_uint(x[0]);
+            if (i + 1 < left) f[n][w] |= Word(__float_as_uint(x[1])) << 32;
+          }
+        }
+      }
+    }
+    if (Recv) {
+      ulonglong2 got[N];
+      bool here;
+      do {
+#pragma unroll
+        for (int n = 0; n < N; ++n) got[n] = load_line(from + n * 32);
+        here = true;
+#pragma unroll
+        for (int n = 0; n < N; ++n) here = here & (got[n].y == received_ + 1);
+      } while (!__all_sync(~0u, here | !last_) && !__all_sync(~0u, polls_.end()));
+      from += N * 32;
+#pragma unroll
+      for (int n = 0; n < N; ++n) {
+        f[n][0] = Own ? add(f[n][0], got[n].x) : got[n].x;
+        f[n][1] = Own ? add(f[n][1], got[n].y) : got[n].y;
+      }
+    }
+    if (Send) {
+#pragma unroll
+      for (int n = 0; n < N; ++n) store_line(to + n * 32, f[n][0], last_ ? sent_ + 1 : f[n][1]);
+      to += N * 32;
+    }
+    if (Store) {
+#pragma unroll
+      for (int n = 0; n < N; ++n) {
+#pragma unroll
+        for (int w = 0; w < 2; ++w) {
+          float* const x = output_ + at + n * tile + (word_ + w) * 2;
+          if (w == 1 && last_) continue;
+          if (Full) {
+            *reinterpret_cast<Word*>(x) = f[n][w];
+          } else {
+            const int i = (word_ + w) * 2;
+            if (i < left) x[0] = __uint_as_float(unsigned(f[n][w]));
+            if (i + 1 < left) x[1] = __uint_as_float(unsigned(f[n][w] >> 32));
+          }
+        }
+      }
+    }
+  }
+
+  End in_, out_;
+  const float* input_;
+  float* output_;
+  int slot_count_, slot_packets_, slice_, lane_;
+  bool last_;
+  int word_;  // the lane's first, of a tile
+  Polls polls_;
+  Word received_, sent_, drained_;
+};
+
+/// A block of 512 threads on plain slots and counts of them.
+class Simple {
+ public:
+  static constexpr int width = 512, tile = width * 4, batch = 4;
+  __device__ Simple(const Work& work, int channel)
+      : in_{work.in[channel]},
+        out_{work.out[channel]},
+        input_{work.input},
+        output_{work.output},
+        slot_count_{work.slot_count},
+        slot_packets_{work.slot_packets},
+        slice_{work.slot_packets / width * tile},
+        lane_{int(threadIdx.x)},
+        polls_{work.stop} {
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+    received_ = *in_.kept;
+    sent_ = *out_.kept;
+    drained_ = load_word(out_.credit);
+  }
+  __device__ int slice() const { return slice_; }
+  __device__ void leave() {
+    __syncthreads();
+    if (lane_ != 0 || polls_.ended) return;
+    store_word(in_.kept, received_);
+    store_word(out_.kept, sent_);
+  }
+
+  template <bool Recv, bool Own, bool Store, bool Send>
+  __device__ void step(long long begin, int size) {
+    for (int at = 0; at < size; at += slice_) {
+      const int n = size - at < slice_ ? size - at : slice_;
+      if (lane_ == 0) {
+        if (Send) {
+          while (drained_ + Word(slot_count_ - 1) < sent_) {
+            drained_ = load_word(out_.credit);
+            if (drained_ + Word(slot_count_ - 1) < sent_ && polls_.end()) break;
+          }
+        }
+        if (Recv) {
+          while (load_acquire(in_.posted) < received_ + 1 && !polls_.end()) {
+          }
+        }
+      }
+      __syncthreads();
+      const ulonglong2* from = in_.slots + slot(received_) + lane_;
+      ulonglong2* to = out_.slots + slot(sent_) + lane_;
+      int left = n;
+#pragma unroll 1
+      for (; left >= batch * tile; left -= batch * tile) {
+        move<Recv, Own, Store, Send, batch, true>(from, to, begin + at + n - left, left);
+      }
+#pragma unroll 1
+      for (; left >= tile; left -= tile) {
+        move<Recv, Own, Store, Send, 1, true>(from, to, begin + at + n - left, left);
+      }
+      if (left > 0) move<Recv, Own, Store, Send, 1, false>(from, to, begin + at + n - left, left);
+      __syncthreads();
+      if (Send) {
+        if (lane_ == 0 && !polls_.ended) store_release(out_.posted, sent_ + 1);
+        ++sent_;
+      }
+      if (Recv) {
+        ++received_;
+        if (lane_ == 0 && !polls_.ended) store_word(in_.credit, received_);
+      }
+    }
+  }
+
+ private:
+  __device__ long long slot(Word step) const {
+    return static_cast<long long>(int(step) & (slot_count_ - 1)) * slot_packets_;
+  }
+  template <bool Recv, bool Own, bool Store, bool Send, int N, bool Full>
+  __device__ void move(const ulonglong2*& from, ulonglong2*& to, long long at, int left) {
+    ulonglong2 f[N], got[N];
+    const int first = lane_ * 4;
+    if (Own) {
+#pragma unroll
+      for (int n = 0; n < N; ++n) {
+        const float* const x = input_ + at + n * tile + first;
+        if (Full || first + 4 <= left) {
+          f[n] = *reinterpret_cast<const ulonglong2*>(x);
+        } else {
+          float e[4] = {};
+#pragma unroll
+          for (int i = 0; i < 4; ++i) {
+            if (first + i < left) e[i] = x[i];
+          }
+          f[n].x = Word(__float_as_uint(e[1])) << 32 | __float_as_uint(e[0]);
+          f[n].y = Word(__float_as_uint(e[3])) << 32 | __float_as_uint(e[2]);
+        }
+      }
+    }
+    if (Recv) {
+#pragma unroll
+      for (int n = 0; n < N; ++n) got[n] = load_line(from + n * width);
+      from += N * width;
+#pragma unroll
+      for (int n = 0; n < N; ++n) {
+        f[n].x = Own ? add(f[n].x, got[n].x) : got[n].x;
+        f[n].y = Own ? add(f[n].y, got[n].y) : got[n].y;
+      }
+    }
+    if (Send) {
+#pragma unroll
+      for (int n = 0; n < N; ++n) store_bulk(to + n * width, f[n]);
+      to += N * width;
+    }
+    if (Store) {
+#pragma unroll
+      for (int n = 0; n < N; ++n) {
+        float* const x = output_ + at + n * tile + first;
+        if (Full || first + 4 <= left) {
+          *reinterpret_cast<ulonglong2*>(x) = f[n];
+        } else {
+          const Word w[2] = {f[n].x, f[n].y};
+#pragma unroll
+          for (int i = 0; i < 4; ++i) {
+            if (first + i < left) x[i] = __uint_as_float(unsigned(w[i / 2] >> i % 2 * 32));
+          }
+        }
+      }
+    }
+  }
+
+  End in_, out_;
+  const float* input_;
+  float* output_;
+  int slot_count_, slot_packets_, slice_, lane_;
+  Polls polls_;
+  Word received_, sent_, drained_;
+};
+
+/// Group g of block b works on channel g * blocks + b.
+template <class Protocol>
+__global__ void __launch_bounds__(512, 1) ring_all_reduce(const __grid_constant__ Work work) {
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+  const int group = __shfl_sync(~0u, int(threadIdx.x) / Protocol::width, 0);
+  const int channel = group * int(gridDim.x) + int(blockIdx.x);
+  if (channel >= work.channels) return;
+  Protocol ring{work, channel};
+  Rounds rounds{work, channel, ring.slice() * work.chunk_steps};
+  const int ranks = work.ranks;
+  const auto behind = [&](int j) {
+    const int r = work.rank - j;
+    return r < 0 ? r + ranks : r;
+  };
+  while (rounds.advance()) {
+    int s = behind(1);
+    ring.template step<false, true, false, true>(rounds.begin_of(s), rounds.size_of(s));
+    for (int j = 2; j < ranks; ++j) {
+      s = behind(j);
+      ring.template step<true, true, false, true>(rounds.begin_of(s), rounds.size_of(s));
+    }
+    s = work.rank;
+    ring.template step<true, true, true, true>(rounds.begin_of(s), rounds.size_of(s));
+    for (int j = 1; j < ranks - 1; ++j) {
+      s = behind(j);
+      ring.template step<true, false, true, true>(rounds.begin_of(s), rounds.size_of(s));
+    }
+    s = behind(ranks - 1);
+    ring.template step<true, false, true, false>(rounds.begin_of(s), rounds.size_of(s));
+  }
+  ring.leave();
+}
+
+template <class Protocol>
+cudaError_t launch(const Work& work, int blocks, int groups, cudaStream_t stream) {
+  cudaLaunchAttribute early{};
+  early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  early.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(unsigned(blocks));
+  config.blockDim = dim3(unsigned(groups * Protocol::width));
+  config.stream = stream;
+  config.attrs = &early;
+  config.numAttrs = 1;
+  return cudaLaunchKernelEx(&config, ring_all_reduce<Protocol>, work);
+}
+
+}  // namespace bare
