@@ -38,7 +38,15 @@ Result<void> Bootstrap::Core::join_root(const IdContent& id, int root, int roots
                       nullptr);
   }
   Lock lock{mutex()};
-  if (!fd) return failed_at(root_rank_, std::move(fd).error());
+  if (!fd) {
+    Error error = std::move(fd).error();
+    if (root_rank_ < 0) {
+      error.what +=
+          "; the process that called create_unique_id should be there, rank 0 as a rule, and has "
+          "told nothing of itself yet";
+    }
+    return failed_at(root_rank_, std::move(error));
+  }
   CCL_TRY(auto conn, start(std::move(*fd), Role::root, Member{}));
   roots_.push_back(std::move(conn));
   return status_->result();

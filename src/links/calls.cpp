@@ -51,6 +51,11 @@ Result<void> Links::begin_checked(const CallInfo& info) {
   all[comm_.rank()] = info;
   const std::lock_guard lock{state.bootstrap_mutex};
   auto met = state.bootstrap->all_gather(all.data(), Index{sizeof(CallInfo)});
+  if (!met && met.error().code == Errc::timed_out) {  // the journals know more than who is missing
+    Error error = state.blame(state.overdue(std::move(met).error()));
+    state.fail_all(error);
+    return fail(std::move(error));
+  }
   if (!met) return fail(state.blame(std::move(met).error()));
   for (int r = 0; r < comm_.ranks(); ++r) {
     const CallInfo& other = all[r];

@@ -98,6 +98,11 @@ struct SocketEnd {
       CCL_TRY(pin, HostPin::make(context.arena->gpu(), link->memory.base(), layout.bytes()));
       wires = layout.wires(pin.on_device(), link->edge.side, true);
       link->polled = true;
+    } else {
+      for (std::size_t c = 0; c < wires.size(); ++c) {
+        Bypass& past = link->bypasses.emplace_back(shape.slot_count);
+        wires[c].bypass = link->wires[c].bypass = &past;
+      }
     }
     link->status = context.status;
     link->deadline = std::chrono::steady_clock::now() +

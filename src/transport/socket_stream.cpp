@@ -46,9 +46,18 @@ class Stream : public ProxyTask {
 
  protected:
   Word& size_of(Word step) const { return wire_.sizes[step & Word(wire_.slot_count - 1)]; }
+  Word bytes_of(Word step) const { return size_of(step) & ~Bypass::mark; }
+  /// Whether the step is, or goes to, the user's memory.
+  bool past_slot(Word step) const {
+    return wire_.bypass != nullptr && size_of(step) >= Bypass::mark;
+  }
+  bool revoked() const { return wire_.bypass != nullptr && wire_.bypass->revoked(); }
   Index slot_bytes() const { return Index(wire_.slot_packets) * Index(sizeof(Packet)); }
-  std::byte* slot(Word step) const { return reinterpret_cast<std::byte*>(wire_.slot(step)); }
-  Piece piece(Word step) const { return Piece::of(Index(size_of(step)), stream_, link_->streams); }
+  std::byte* slot(Word step) const {
+    return past_slot(step) ? wire_.bypass->place(step)
+                           : reinterpret_cast<std::byte*>(wire_.slot(step));
+  }
+  Piece piece(Word step) const { return Piece::of(Index(bytes_of(step)), stream_, link_->streams); }
   std::atomic<Word>& announced() const { return link_->announced[std::size_t(channel_)]; }
   /// The first stream tells the others.
   bool polled() const { return link_->polled && stream_ == 0 && !ending(); }
@@ -87,6 +96,7 @@ class SendStream final : public Stream {
       return Progress::none;
     }
     if (closing && !link_->healthy()) return Progress::ended;
+    if (revoked()) return Progress::none;
     Progress progress = Progress::none;
     Index left_bytes = turn_bytes;
     blocked_ = false;
@@ -106,7 +116,7 @@ class SendStream final : public Stream {
   }
 
   ProxyInterest interest() const override {
-    if (!socket_) return {-1, 0, ending(), polled()};
+    if (!socket_ || revoked()) return {-1, 0, ending(), polled()};
     const bool more = step_ < HostMemory::load_acquire(wire_.posted) || ending();
     return {socket_.get(), short((blocked_ ? POLLOUT : 0) | POLLIN | POLLRDHUP), more && !blocked_,
             polled()};
@@ -118,11 +128,13 @@ class SendStream final : public Stream {
     iovec parts[2 * steps_per_send];
     StepHeader headers[steps_per_send];
     int count = 0;
+    bool lent = false;
     Word last = step_;
     for (; last < posted && last < step_ + steps_per_send; ++last) {
       const Piece mine = piece(last);
       StepHeader& header = headers[last - step_];
-      header = {last, size_of(last)};
+      header = {last, bytes_of(last)};
+      lent = lent || past_slot(last);
       Index skip = last == step_ ? sent_ : 0;
       if (stream_ == 0) {
         const Index rest = std::max(Index(sizeof header) - skip, Index(0));
@@ -141,6 +153,8 @@ class SendStream final : public Stream {
     }
     Index sent = 0;
     if (count > 0) {
+      const Bypass::Use use{lent ? wire_.bypass : nullptr};
+      if (!use.allowed()) return -1;
       sent = send_parts({parts, std::size_t(count)});
       if (sent < 0) {
         const int os_code = errno;
@@ -230,12 +244,14 @@ class ReceiveStream final : public Stream {
 
   Progress progress(ProxyCounters& counters) override {
     if (ending()) return leave();
+    if (revoked()) return Progress::none;
     if (!socket_ && !arrive()) return Progress::none;
     Progress progress = Progress::none;
     Index left_bytes = turn_bytes;
+    large_done_ = false;
     while (left_bytes > 0 && socket_) {
-      while (unpack(counters)) progress = Progress::some;
-      if (!socket_ || !wants_bytes()) break;
+      while (!large_done_ && unpack(counters)) progress = Progress::some;
+      if (!socket_ || large_done_ || !wants_bytes()) break;
       bool more = false;
       const Index got = receive_some(more);
       if (got <= 0) break;
@@ -243,7 +259,7 @@ class ReceiveStream final : public Stream {
       left_bytes -= got;
       progress = Progress::some;
       if (!more) {  // the socket is empty
-        while (unpack(counters)) {
+        while (!large_done_ && unpack(counters)) {
         }
         break;
       }
@@ -252,6 +268,7 @@ class ReceiveStream final : public Stream {
   }
 
   ProxyInterest interest() const override {
+    if (revoked()) return {-1, 0, ending(), false};
     if (!socket_) return {-1, 0, ending() || waiting(), false};
     return {socket_.get(), short(wants_bytes() ? POLLIN | POLLRDHUP : 0), ending() || can_unpack(),
             polled() && wants_credit()};
@@ -308,6 +325,8 @@ class ReceiveStream final : public Stream {
       inside_ = true;
     }
     if (const Index ready = std::min(Index(staged()), rest_); ready > 0) {
+      const Bypass::Use use{past_slot(step_) ? wire_.bypass : nullptr};
+      if (!use.allowed()) return false;
       std::memcpy(at_, staging_.data() + begin_, std::size_t(ready));
       begin_ += std::size_t(ready);
       at_ += ready;
@@ -315,6 +334,7 @@ class ReceiveStream final : public Stream {
     }
     if (rest_ == 0) {
       inside_ = false;
+      large_done_ = wire_.bypass != nullptr && Index(bytes_of(step_)) >= Bypass::least_bytes;
       ++step_;
       if (stream_ == 0) ++counters.steps;
       link_->publish(channel_, stream_, step_);
@@ -337,7 +357,9 @@ class ReceiveStream final : public Stream {
                                                    header.step, header.bytes, step_));
       return false;
     }
-    size_of(step_) = header.bytes;
+    const bool past = wire_.bypass != nullptr && Index(header.bytes) >= Bypass::least_bytes &&
+                      wire_.bypass->offered(step_);
+    size_of(step_) = header.bytes | (past ? Bypass::mark : 0);
     announced().store(step_ + 1, std::memory_order_release);
     if (link_->streams > 1) wake_others();
     return true;
@@ -356,10 +378,15 @@ class ReceiveStream final : public Stream {
     const Index direct = std::min(rest_, turn_bytes);
     if (inside_ && rest_ > 0) parts[count++] = {at_, std::size_t(direct)};
     if (stream_ == 0 && direct == (inside_ ? rest_ : 0)) {
-      parts[count++] = {staging_.data() + end_, staging_.size() - end_};
+      // After a large step comes another, more often than not: not by way of the staging area.
+      const bool large = wire_.bypass != nullptr && direct >= Bypass::least_bytes;
+      const std::size_t room = staging_.size() - end_;
+      parts[count++] = {staging_.data() + end_, large ? sizeof(StepHeader) : room};
     }
     for (std::size_t n = 0; n < count; ++n) asked += parts[n].iov_len;
     ssize_t got = 0;
+    const Bypass::Use use{inside_ && past_slot(step_) ? wire_.bypass : nullptr};
+    if (!use.allowed()) return -1;
     if (count == 1) {
       got = ::recv(socket_.get(), parts[0].iov_base, parts[0].iov_len, MSG_DONTWAIT);
     } else {
@@ -401,6 +428,7 @@ class ReceiveStream final : public Stream {
   Index rest_ = 0;  // bytes of its piece still to come, for `at_`
   std::vector<std::byte> staging_;
   unsigned receives_ = 0;
+  bool large_done_ = false;          // in this turn: the lanes may now say where the next one goes
   std::size_t begin_ = 0, end_ = 0;  // of what has come early, in `staging_`
 };
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <ccl/bypass.hpp>
 #include <ccl/proxy.hpp>
 #include <ccl/status.hpp>
 #include <ccl/transport/transport.hpp>
@@ -7,6 +8,7 @@
 #include <array>
 #include <atomic>
 #include <chrono>
+#include <deque>
 #include <memory>
 #include <span>
 #include <vector>
@@ -55,6 +57,7 @@ struct SocketLink {
   Status* status = nullptr;
   Mapping memory;
   std::vector<Wire> wires;            // as the proxy sees them
+  std::deque<Bypass> bypasses;        // one for each wire, of CPU lanes
   bool polled = false;                // the lanes are a GPU's: they post and cannot call
   int streams = 1;                    // of a channel
   std::atomic<bool> closing{false};   // the owner is gone

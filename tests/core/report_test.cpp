@@ -442,6 +442,7 @@ TEST_CASE("of four ranks one skips a collective: all errors name it, the operati
 }
 
 TEST_CASE("of four ranks one leaves a loop early: all errors name it and what it has not called") {
+  const bool checks = GENERATE(false, true);  // then the others wait before their lanes do
   Shared<Board> board;
   board->id = create_unique_id().value();
   std::vector<pid_t> pids;
@@ -451,6 +452,8 @@ TEST_CASE("of four ranks one leaves a loop early: all errors name it and what it
       const auto work = [&]() -> Result<void> {
         Config config;
         config.timeout_s = 0.5;
+        config.check = checks;
+        if (checks) config.init_timeout_s = 1;
         CCL_TRY(auto comm, Communicator::create(board->id, r, ranks, config));
         CCL_TRY(auto sums, Sums::create(comm));
         std::vector<double> x(100, 1.0), y(100);

@@ -45,6 +45,7 @@ struct Bruck {
         const int from = (rank + held) % ranks, to = (rank + ranks - held) % ranks;
         const int shares = held < ranks - held ? held : ranks - held;
         auto prims = context.template prims<1, 1>({from}, {to});
+        prims.lend();
         if (held > 1) prims.own_is_output();
         // All ranks send before they receive: no more at once than a wire holds.
         const int window = context.window();

@@ -42,6 +42,7 @@ struct Ring {
     const auto at = context.ring();
     auto chunks = context.chunks(at.ranks);
     auto prims = context.template prims<1, 1>({at.prev()}, {at.next()});
+    prims.lend();
     while (chunks.next()) {
       prims.send(chunks.share(at.behind(1)));
       for (int j = 2; j < at.ranks; ++j) prims.recv_reduce_send(chunks.share(at.behind(j)));
@@ -56,6 +57,7 @@ struct Ring {
     const auto at = context.ring();
     auto chunks = context.chunks(at.ranks);
     auto prims = context.template prims<1, 1>({at.prev()}, {at.next()});
+    prims.lend();
     while (chunks.next()) {
       prims.copy_send(chunks.share(at.rank()));
       for (int j = 1; j < at.ranks - 1; ++j) prims.recv_copy_send(chunks.share(at.behind(j)));
@@ -68,6 +70,7 @@ struct Ring {
     const auto at = context.ring();
     auto chunks = context.chunks(at.ranks);
     auto prims = context.template prims<1, 1>({at.prev()}, {at.next()});
+    prims.lend();
     while (chunks.next()) {
       prims.send(chunks.share(at.behind(1)));
       for (int j = 2; j < at.ranks; ++j) prims.recv_reduce_send(chunks.share(at.behind(j)));
@@ -81,6 +84,7 @@ struct Ring {
     auto chunks = context.chunks(1);
     const int hops = at.distance_from(context.root());
     auto prims = context.template prims<1, 1>({at.prev()}, {at.next()});
+    prims.lend();
     while (chunks.next()) {
       if (hops == 0) {
         prims.copy_send(chunks.all());
@@ -98,6 +102,7 @@ struct Ring {
     auto chunks = context.chunks(1);
     const int hops = at.distance_from(context.root());
     auto prims = context.template prims<1, 1>({at.prev()}, {at.next()});
+    prims.lend();
     while (chunks.next()) {
       if (hops == 0) {
         prims.recv_reduce_copy(chunks.all());

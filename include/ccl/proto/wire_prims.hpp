@@ -1,5 +1,6 @@
 #pragma once
 
+#include <ccl/bypass.hpp>
 #include <ccl/bytes.hpp>
 #include <ccl/proto/collect.hpp>
 #include <ccl/proto/solo_move.hpp>
@@ -69,6 +70,7 @@ class WirePrims {
   WirePrims& operator=(const WirePrims&) = delete;
   /// Leaves the counts for the next launch; who diagnoses may read them at any time.
   CCL_HD ~WirePrims() {
+    if constexpr (contiguous) settle();
     group_.sync();  // every lane has read the counts, even of a launch without a step
     if (group_.rank() != 0 || patience_.gave_up()) return;  // then they say how far it came
     CCL_UNROLL for (int i = 0; i < MaxIn; ++i) {
@@ -84,6 +86,10 @@ class WirePrims {
 
   /// From now on, what this rank contributes is what it has stored so far.
   CCL_HD void own_is_output() { data_ = Data{data_.out(0), data_.out(0)}; }
+
+  /// The user's memory that is sent from now on changes only by what its receivers' answers bring,
+  /// if at all, until these primitives go: a proxy may take it from there.
+  CCL_HD void lend() { lends_ = true; }
 
   CCL_HD void send(const Part& part) { step<load | put>(part); }
   CCL_HD void copy_send(const Part& part) { step<load | store | put>(part); }
@@ -168,6 +174,7 @@ class WirePrims {
   CCL_HD void step(const Part& part) {
     for (Index at = 0; at < part.count; at += slice_) {
       const int n = part.count - at < slice_ ? int(part.count - at) : slice_;
+      if constexpr (contiguous) offer<What>(part.out + at, n);
       open<What>();
       if constexpr (contiguous) {
         move_array<What>(part.in + at, part.out + at, n);
@@ -231,7 +238,9 @@ class WirePrims {
         Out& out = out_[o];
         if (lead && (!Proto::carries_flags || out.posted != nullptr)) {
           if (Word* const sizes = work_.out[row_ + out.peer].sizes; sizes != nullptr) {
-            tell_sizes(sizes + (int(out.sent) & (slot_count_ - 1)), wire_bytes(n));
+            Word bytes = wire_bytes(n);
+            if constexpr (contiguous) bytes |= lent_[o] == out.sent + 1 ? Bypass::mark : 0;
+            tell_sizes(sizes + (int(out.sent) & (slot_count_ - 1)), bytes);
           }
           Memory::store_release(out.posted, out.sent + Word(steps_));
         }
@@ -255,9 +264,57 @@ class WirePrims {
   /// A proxy moves steps one by one: a slice fills its slots in order, the last ones perhaps not.
   CCL_HD void tell_sizes(Word* sizes, Word bytes) const {
     const Word slot_bytes = Word(slot_packets_) * sizeof(Packet);
+    if constexpr (contiguous) {
+      if (bytes >= Bypass::mark) sizes[0] = bytes;  // a slice of one step
+      if (bytes >= Bypass::mark) return;
+    }
     for (int s = 0; s < steps_; ++s) {
       sizes[s] = bytes < slot_bytes ? bytes : slot_bytes;
       bytes -= sizes[s];
+    }
+  }
+
+  /// Of a wire past whose slots a slice of n elements may go.
+  Bypass* bypass(const Wire* wires, int peer, Index n) const {
+    const bool worth = steps_ == 1 && n * Index{sizeof(T)} >= Bypass::least_bytes;
+    return worth ? wires[row_ + peer].bypass : nullptr;
+  }
+  /// What is only stored may land where it belongs.
+  template <int What>
+  void offer(Index out_at, Index n) {
+    if constexpr (MaxIn == 1 && (What & (get | load | store)) == (get | store)) {
+      if (Bypass* const past = bypass(work_.in, in_[0].peer, n); past != nullptr) {
+        past->put(in_[0].received, data_.out(out_at));
+        past->offer(in_[0].received);
+      }
+    }
+  }
+  /// Whether it has.
+  template <int What>
+  bool landed(Index n) const {
+    if constexpr (MaxIn == 1 && (What & (get | load | store)) == (get | store)) {
+      if (bypass(work_.in, in_[0].peer, n) == nullptr) return false;
+      const Word* const sizes = work_.in[row_ + in_[0].peer].sizes;
+      return sizes[int(in_[0].received) & (slot_count_ - 1)] >= Bypass::mark;
+    }
+    return false;
+  }
+  /// At the end: what was lent has left, or nobody touches it any more.
+  void settle() {
+    for (int o = 0; o < MaxOut; ++o) {
+      if (!has_out(o)) continue;
+      while (Memory::load_credit(out_[o].credit) < lent_[o]) {
+        if (patience_.ends(out_[o].peer, out_[o].sent)) break;
+      }
+    }
+    if (!patience_.gave_up()) return;
+    for (int o = 0; o < MaxOut; ++o) {
+      if (!has_out(o)) continue;
+      if (Bypass* const past = work_.out[row_ + out_[o].peer].bypass) past->revoke();
+    }
+    for (int i = 0; i < MaxIn; ++i) {
+      if (!has_in(i)) continue;
+      if (Bypass* const past = work_.in[row_ + in_[i].peer].bypass) past->revoke();
     }
   }
 
@@ -271,16 +328,29 @@ class WirePrims {
         if (takes(i)) from[sources++] = slot(in_[i].slots, in_[i].received);
       }
     }
-    void* slots[MaxOut]{};
-    int filled = 0;
-    if constexpr ((What & put) != 0) {
-      for (int o = 0; o < MaxOut; ++o) {
-        if (fills(o)) slots[filled++] = slot(out_[o].slots, out_[o].sent);
-      }
-    }
     if (patience_.gave_up()) return;
     void* const out = (What & store) != 0 ? data_.out(out_at) : nullptr;
     const void* const own = (What & load) != 0 ? data_.in(in_at) : nullptr;
+    if (landed<What>(n)) from[0] = out;
+    void* slots[MaxOut]{};
+    int filled = 0;
+    if constexpr ((What & put) != 0) {
+      // What goes out lies in the user's memory as it is, or will when this slice is stored.
+      constexpr bool as_it_is = (What & (get | load)) == load && !detail::prepares<R>();
+      for (int o = 0; o < MaxOut; ++o) {
+        if (!fills(o)) continue;
+        if constexpr (as_it_is || (What & store) != 0) {
+          Bypass* const past = lends_ ? bypass(work_.out, out_[o].peer, n) : nullptr;
+          if (past != nullptr) {
+            past->put(out_[o].sent, as_it_is ? own : out);
+            lent_[o] = out_[o].sent + 1;
+            continue;
+          }
+        }
+        slots[filled++] = slot(out_[o].slots, out_[o].sent);
+      }
+    }
+    if (filled == 0 && (out == nullptr || (out == from[0] && own == nullptr))) return;
     detail::move_elements<R, (What & finish) != 0, (What & get) != 0 ? MaxIn : 0>(
         reduction_, out, slots, filled, own, from, sources, n);
   }
@@ -377,6 +447,8 @@ class WirePrims {
   int slot_count_ = 1, slot_packets_ = 0;
   In in_[MaxIn];
   Out out_[MaxOut];
+  bool lends_ = false;
+  Word lent_[MaxOut] = {};  // one more than the last step that was, by wire out
   Patience<Memory> patience_;
 };
 

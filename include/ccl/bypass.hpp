@@ -1,0 +1,67 @@
+#pragma once
+
+#include <ccl/types.hpp>
+
+#include <atomic>
+#include <vector>
+
+#include <sched.h>
+
+namespace ccl {
+
+/// Lets a proxy move steps of a wire between a socket and the user's memory: no copy through the
+/// slot. CPU lanes and the proxy's threads share it, one for each wire and end.
+///
+/// Sender's lanes: `put` before they post the step, whose size then carries `mark`; the memory may
+///     change once the step is drained.
+/// Receiver's lanes: `put`, then `offer`, before they wait for the step. If its size then carries
+///     `mark`, it lies there, else in its slot: the proxy may have begun before.
+/// Who gives up calls `revoke`: the memory belongs to its owner again.
+class Bypass {
+ public:
+  static constexpr Word mark = Word{1} << 63;            // in a step's size
+  static constexpr Index least_bytes = Index{16} << 10;  // below, a copy costs less than the wait
+
+  explicit Bypass(int slot_count) : places_(std::size_t(slot_count)) {}
+
+  void put(Word step, const void* place) { places_[index(step)] = const_cast<void*>(place); }
+  void offer(Word step) { offered_.store(step + 1, std::memory_order_release); }
+  bool offered(Word step) const { return offered_.load(std::memory_order_acquire) == step + 1; }
+  std::byte* place(Word step) const { return static_cast<std::byte*>(places_[index(step)]); }
+
+  /// From its return on, no proxy touches the user's memory. It does not wait for any peer.
+  void revoke() {
+    revoked_.store(true);
+    while (users_.load() != 0) ::sched_yield();
+  }
+  bool revoked() const { return revoked_.load(std::memory_order_relaxed); }
+
+  /// Around each access of a proxy to a place. Null: there is nothing to guard.
+  class Use {
+   public:
+    explicit Use(Bypass* bypass) : bypass_{bypass} {
+      if (bypass_ == nullptr) return;
+      bypass_->users_.fetch_add(1);  // before the look; who revokes does it the other way round
+      allowed_ = !bypass_->revoked_.load();
+    }
+    ~Use() {
+      if (bypass_ != nullptr) bypass_->users_.fetch_sub(1);
+    }
+    Use(const Use&) = delete;
+    Use& operator=(const Use&) = delete;
+    bool allowed() const { return allowed_; }
+
+   private:
+    Bypass* const bypass_;
+    bool allowed_ = true;
+  };
+
+ private:
+  std::size_t index(Word step) const { return std::size_t(step) & (places_.size() - 1); }
+  std::vector<void*> places_;
+  std::atomic<Word> offered_{0};
+  std::atomic<bool> revoked_{false};
+  std::atomic<int> users_{0};
+};
+
+}  // namespace ccl
