@@ -1,5 +1,6 @@
 #pragma once
 
+#include <ccl/algo/ops.hpp>
 #include <ccl/collective/device_launch.hpp>
 #include <ccl/collective/exchange.hpp>
 #include <ccl/collective/host_launch.hpp>

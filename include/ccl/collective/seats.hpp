@@ -1,5 +1,6 @@
 #pragma once
 
+#include <ccl/collective/checks.hpp>
 #include <ccl/links.hpp>
 
 #include <set>
