@@ -7,9 +7,10 @@ namespace ccl::detail {
 namespace {
 
 // Of nvlink: fitted to 2 and 4 H200 over NVSwitch, launches of a CUDA graph
-// (benchmarks/gpu/results); a block's share to sweeps over the number of blocks. Of shm and net: 2
-// and 4 processes of one host with 2 cores, over shared memory and over TCP on loopback. Of pcie,
-// gpu_host and gpu_net: estimates, for want of such machines; what counts is their order.
+// (benchmarks/gpu/results); a block's share to sweeps over the number of blocks. Of shm and net:
+// guesses that put Doubling, Bruck, Ring and Tree in the order seen on 2 and 4 processes of one
+// host. Of pcie, gpu_host and gpu_net: estimates, for want of such machines; what counts is their
+// order.
 constexpr Rates table[path_count][2][3] = {
     // simple, ll, ll128 over wires; the same over peers
     {{{2.0, 2.5, 366, 20}, {1.5, 0.8, 170, 12}, {1.8, 0.83, 315, 22}},

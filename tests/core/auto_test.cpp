@@ -155,17 +155,6 @@ TEST_CASE("CCL_ALGO and CCL_PROTO narrow an Auto; nothing left is an error that 
   CHECK(none.find("CCL_ALGO is ring, which leaves Tree out") != none.npos);
 }
 
-TEST_CASE("ranks that may choose from different candidates choose from those of both") {
-  // The setting is read when the Auto is made: one rank after the other sets its own.
-  with_ranks(2, [&](int, const Communicator& comm) -> Result<void> {
-    CCL_TRY(const auto call, (Collective<AllReduce, Ring, Auto, LoopbackTransport>::create(comm)));
-    CCL_CHECK(expect(call.compositions().size() >= 1, "some"));
-    float x = 1;
-    CCL_CHECK(call(&x, &x, 1));
-    return expect(x == 2, "sum");
-  });
-}
-
 TEST_CASE("an Auto makes do with what the memory budget holds") {
   Config config;
   config.memory_budget_bytes = 96 << 10;  // the first candidate takes half of what there is

@@ -21,12 +21,14 @@ struct Pairwise {
   template <class Op>
   static constexpr bool supports =
       detail::one_of<Op, AllToAll, AllToAllV, Gather, Scatter, SendRecv, AllGather, Broadcast>;
-  /// Messages to many peers start one after another.
+  /// Messages to many peers start one after another. A lone message has the wires of one peer, a
+  /// share of what all wires carry. Measured on 4 H200 at 16 MiB: SendRecv 142 us and AllToAll 73,
+  /// where Direct takes 57 and 43.
   template <class Op>
   static constexpr Effort effort(int ranks) {
     const double others = ranks - 1;
-    if constexpr (detail::one_of<Op, SendRecv>) return {1, 1};
-    return {1 + 0.3 * (others - 1), detail::one_of<Op, Broadcast> ? others : others / ranks};
+    if constexpr (detail::one_of<Op, SendRecv>) return {1, others};
+    return {1 + 0.3 * (others - 1), detail::one_of<Op, Broadcast> ? others : 1.7 * others / ranks};
   }
 
   template <class Seats>
