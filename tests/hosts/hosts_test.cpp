@@ -150,6 +150,11 @@ int run_host(Board& board, int host) {
                       address_of(host))) != 0) {
     return 77;
   }
+  // The other end of the cable is noticed a little later.
+  if (run("for i in $(seq 100); do ip link show eth0 | grep -q 'state UP' && exit 0; sleep 0.1; "
+          "done; exit 1") != 0) {
+    return 1;
+  }
   std::vector<pid_t> rank_pids;
   const pid_t attacker = start_process([&] { return attack(board, host); });
   for (int i = 0; i < ranks_per_host; ++i) {
