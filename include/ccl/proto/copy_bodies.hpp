@@ -85,7 +85,7 @@ struct CopyReduceBody {
     const Index lanes = Index{work.channels} * Group::width;
     const Index whole = Wide && Element<T>::packed ? work.count / per_fragment : 0;
     for (Index f = lane; f < whole; f += lanes) {
-      Fragment<words> piece[PeerView::max_ranks];
+      Fragment<words> piece[PeerView::max_ranks]{};
       CCL_UNROLL for (int r = 0; r < PeerView::max_ranks; ++r) {
         if (r < work.ranks) piece[r] = load(work.piece[r], f);
       }
