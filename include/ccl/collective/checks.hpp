@@ -83,9 +83,9 @@ constexpr bool check_collective() {
   static_assert(!OverPeers<Algo> || offers_peer_view<T>,
                 "ccl: this algorithm addresses its peers' memory, and the transport does not offer "
                 "that; use P2pTransport or DefaultTransport");
-  static_assert(!OverPeers<Algo> || StoresPlainly<Algo> || MovesByCopies<Algo> ||
-                    Proto::carries_flags,
-                "ccl: this algorithm tells by flags that its data has landed; use LL or LL128");
+  static_assert(
+      !OverPeers<Algo> || StoresPlainly<Algo> || MovesByCopies<Algo> || Proto::carries_flags,
+      "ccl: this algorithm tells by flags that its data has landed; use LL or LL128");
   static_assert(!MovesByCopies<Algo> || !Proto::carries_flags,
                 "ccl: copy engines move data as it is, without flags; use Simple");
   static_assert(!StoresPlainly<Algo> || !Proto::carries_flags,
