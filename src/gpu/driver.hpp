@@ -55,6 +55,7 @@ namespace ccl::detail {
   X(stream_synchronize, cuStreamSynchronize)                               \
   X(stream_query, cuStreamQuery)                                           \
   X(stream_wait_event, cuStreamWaitEvent)                                  \
+  X(stream_get_id, cuStreamGetId)                                          \
   X(stream_is_capturing, cuStreamIsCapturing)                              \
   X(stream_get_capture_info, cuStreamGetCaptureInfo)                       \
   X(stream_update_capture_dependencies, cuStreamUpdateCaptureDependencies) \
