@@ -82,8 +82,7 @@ class RowPrims {
   }
   /// The row to every peer.
   CCL_HD void push_row(int box, int row, const Own& own) const {
-    if constexpr (Ranks == 1) return;
-    CCL_UNROLL for (int k = 0; k < Tiles; ++k) {
+    CCL_UNROLL for (int k = 0; Ranks > 1 && k < Tiles; ++k) {
       const int t = tile(k);
       if (t >= tiles_) break;
       const Fragment f = prepare(row, t, own.run + k * Lane::cells);
