@@ -14,6 +14,7 @@ namespace ccl::detail {
 /// Plans by what a communicator's dearest edge goes through: its wires all have one shape.
 struct Plans {
   std::array<Plan, 3> by_through;
+  Index least_slot_bytes = 1024;  // to which slots may shrink where memory is short
   static Plans same(const Plan& plan) { return {{plan, plan, plan}}; }
 };
 
@@ -77,13 +78,16 @@ Plans default_device_plans(int ring_count) {
 /// Over wires: `given`, or what suits the communicator and the settings.
 template <class Algo, class Proto>
 Result<Plans> wire_plans(const Communicator& comm, const std::optional<Plan>& given) {
-  if (given) return Plans::same(*given);
   int neighbours = 1;
   for (int r = 1; r < comm.ranks(); ++r) {
     neighbours += int(comm.peer(r).host_hash == comm.peer(0).host_hash);
   }
-  Plans plans = comm.device() >= 0 ? default_device_plans<Algo, Proto>(comm.ring_count())
-                                   : default_host_plans<Proto>(neighbours);
+  Plans plans = given                ? Plans::same(*given)
+                : comm.device() >= 0 ? default_device_plans<Algo, Proto>(comm.ring_count())
+                                     : default_host_plans<Proto>(neighbours);
+  // What a GPU's lanes move at once: a block 16 bytes each, a warp a tile with its flags.
+  if (comm.device() >= 0) plans.least_slot_bytes = Proto::carries_flags ? 2048 : 512 * 16;
+  if (given) return plans;
   for (Plan& plan : plans.by_through) {
     CCL_TRY(plan, with_buffer_setting(plan, Proto::name));
   }
