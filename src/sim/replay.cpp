@@ -28,9 +28,10 @@ struct SimWire {
 
 /// One channel of one rank.
 struct Actor {
-  int stage = 0, seat = 0;
+  const SimStep* steps = nullptr;  // of its trace
+  std::uint32_t step_count = 0, step = 0, done_bytes = 0;
+  int stage = 0, rank = 0, channel = 0;
   std::size_t in = 0, out = 0;  // of its wires, in the table
-  std::uint32_t step = 0, done_bytes = 0;
   double free_us = 0, half_us = -1;
 };
 
@@ -60,25 +61,18 @@ class Replay {
     start();
     play();
     for (const Actor& actor : actors_) {
-      const SimTrace& trace = trace_of(actor);
-      if (actor.step == trace.steps.size()) continue;
-      const SimStage& stage = program_.stages[std::size_t(actor.stage)];
-      const SimSeat& seat = stage.seats[std::size_t(actor.seat)];
+      if (actor.step == actor.step_count) continue;
       return fail(Errc::internal,
                   fmt::format("the simulation stopped (rank {} waits in step {} of {} of channel "
                               "{}); the algorithm cannot run over {} slots, or its seats are not "
                               "what they seem",
-                              seat.rank, actor.step, trace.steps.size(), seat.channel,
-                              stage.plan.slot_count));
+                              actor.rank, actor.step, actor.step_count, actor.channel,
+                              program_.stages[std::size_t(actor.stage)].plan.slot_count));
     }
     return outcome();
   }
 
  private:
-  const SimTrace& trace_of(const Actor& actor) const {
-    const SimStage& stage = program_.stages[std::size_t(actor.stage)];
-    return stage.traces[std::size_t(stage.seats[std::size_t(actor.seat)].trace)];
-  }
   int node_of(int rank) const { return rank / cluster_.locals(); }
   int local_of(int rank) const { return rank % cluster_.locals(); }
 
@@ -157,12 +151,16 @@ class Replay {
       const double gbs =
           lanes.block_gbs > 0 ? lanes.block_gbs / stage.channels_per_block : lanes.gbs;
       lane_us_per_byte_.push_back(1e-3 / gbs);
-      for (int i = 0; i < int(stage.seats.size()); ++i) {
-        const SimSeat& seat = stage.seats[std::size_t(i)];
+      slice_bytes_.push_back(stage.slice_bytes);
+      for (const SimSeat& seat : stage.seats) {
         const int me = int(actors_.size());
         Actor actor;
+        const SimTrace& trace = stage.traces[std::size_t(seat.trace)];
+        actor.steps = trace.steps.data();
+        actor.step_count = std::uint32_t(trace.steps.size());
         actor.stage = s;
-        actor.seat = i;
+        actor.rank = seat.rank;
+        actor.channel = seat.channel;
         actor.in = table_.size();
         for (const int peer : seat.in) {
           table_.push_back(wire(s, seat.channel, peer, seat.rank));
@@ -213,10 +211,7 @@ class Replay {
     rank_us_.assign(stages * ranks, 0);
     for (std::size_t a = 0; a < actors_.size(); ++a) {
       const Actor& actor = actors_[a];
-      const std::size_t at =
-          std::size_t(actor.stage) * ranks +
-          std::size_t(
-              program_.stages[std::size_t(actor.stage)].seats[std::size_t(actor.seat)].rank);
+      const std::size_t at = std::size_t(actor.stage) * ranks + std::size_t(actor.rank);
       ++left_[at];
       of_rank_[at].push_back(int(a));
     }
@@ -240,9 +235,8 @@ class Replay {
   /// Puts the actor's next slice on the clock, or leaves word with the wire that holds it up.
   void look(int a) {
     Actor& actor = actors_[std::size_t(a)];
-    const SimTrace& trace = trace_of(actor);
-    if (actor.step == trace.steps.size()) return finish(actor);
-    const SimStep& step = trace.steps[actor.step];
+    if (actor.step == actor.step_count) return finish(actor);
+    const SimStep& step = actor.steps[actor.step];
     const unsigned window = windows_[std::size_t(actor.stage)];
     double us = actor.free_us;
     for (const int i : step.in) {
@@ -270,7 +264,7 @@ class Replay {
   void finish(Actor& actor) {
     const auto stage = std::size_t(actor.stage);
     const std::size_t ranks = std::size_t(span_) * cluster_.locals();
-    const auto rank = std::size_t(program_.stages[stage].seats[std::size_t(actor.seat)].rank);
+    const auto rank = std::size_t(actor.rank);
     done_us_[stage] = std::max(done_us_[stage], actor.free_us);
     double& last = rank_us_[stage * ranks + rank];
     last = std::max(last, actor.free_us);
@@ -285,11 +279,10 @@ class Replay {
 
   /// Moves a slice: in, through the lanes, and out.
   void move(Actor& actor, int a, double us) {
-    const SimTrace& trace = trace_of(actor);
-    const SimStage& stage = program_.stages[std::size_t(actor.stage)];
-    const SimStep step = trace.steps[actor.step];
+    const SimStep step = actor.steps[actor.step];
     const unsigned window = windows_[std::size_t(actor.stage)];
-    const std::uint32_t bytes = std::min(stage.slice_bytes, step.bytes - actor.done_bytes);
+    const std::uint32_t bytes =
+        std::min(slice_bytes_[std::size_t(actor.stage)], step.bytes - actor.done_bytes);
     const double lanes = us + bytes * lane_us_per_byte_[std::size_t(actor.stage)];
     double free = lanes;
     for (const int o : step.out) {
@@ -313,7 +306,7 @@ class Replay {
     actor.done_bytes += bytes;
     if (actor.done_bytes == step.bytes) {
       actor.done_bytes = 0;
-      if (++actor.step == trace.steps.size() / 2) actor.half_us = free;
+      if (++actor.step == actor.step_count / 2) actor.half_us = free;
     }
     for (const int o : step.out) {
       if (o < 0) continue;
@@ -398,6 +391,7 @@ class Replay {
   std::vector<int> table_;                   // wires of all actors
   std::vector<double> come_us_, credit_us_;  // of each slot: when its slice is there; is free again
   std::vector<unsigned> windows_;            // [stage]: slices of a wire
+  std::vector<std::uint32_t> slice_bytes_;   // [stage]
   std::vector<double> lane_us_per_byte_;     // [stage]
   std::vector<int> left_;                    // [stage][rank]: channels under way
   std::vector<double> rank_us_;              // [stage][rank]
