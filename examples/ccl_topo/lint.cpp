@@ -1,0 +1,49 @@
+#include <ccl/topo/discover.hpp>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include <memory>
+
+#include "tool.hpp"
+
+namespace tool {
+namespace {
+
+namespace topo = ccl::topo;
+
+struct Options {
+  Source source;
+  std::string format;
+};
+
+ccl::Result<void> lint(const Options& options) {
+  CCL_TRY(const Machine machine, look_at(options.source));
+  const auto remarks = topo::lint(machine.loaded, options.source.xml.empty());
+  if (options.format == "json") {
+    auto all = nlohmann::json::array();
+    for (const topo::Remark& remark : remarks) {
+      all.push_back({{"problem", remark.problem}, {"advice", remark.advice}});
+    }
+    fmt::print("{}\n", all.dump(1));
+    return {};
+  }
+  for (const topo::Remark& remark : remarks) {
+    fmt::print("- {}\n    {}\n", remark.problem, remark.advice);
+  }
+  if (remarks.empty()) fmt::print("nothing to remark\n");
+  return {};
+}
+
+}  // namespace
+
+Command add_lint(CLI::App& app) {
+  const auto options = std::make_shared<Options>();
+  CLI::App* const command =
+      app.add_subcommand("lint", "what is wrong with the machine, and what to do");
+  options->source.add_options(*command);
+  add_format(*command, options->format, {"text", "json"});
+  return {command, [options] { return lint(*options); }};
+}
+
+}  // namespace tool

@@ -1,0 +1,53 @@
+#pragma once
+
+#include <ccl/result.hpp>
+#include <ccl/topo/path.hpp>
+#include <ccl/topo/xml.hpp>
+
+#include <functional>
+#include <string>
+
+#include <CLI/CLI.hpp>
+
+/// Parts that the subcommands of ccl_topo share. Each subcommand has a file of its own.
+namespace tool {
+
+/// Which machine to look at; options of every subcommand that looks at one.
+struct Source {
+  std::string xml, hint;  // files; without `xml`, this machine
+  int nodes = 1;          // such machines
+  int ranks = 0;          // on CPUs, where there are no GPUs
+  bool no_p2p = false;
+
+  void add_options(CLI::App& command);
+};
+
+/// A machine with its paths.
+struct Machine {
+  ccl::topo::LoadedGraph loaded;
+  ccl::topo::PathRules rules;
+  ccl::topo::Paths paths;
+
+  const ccl::topo::Graph& graph() const { return loaded.graph; }
+};
+ccl::Result<Machine> look_at(const Source& source);
+
+/// The node that a rank, "net0", a NIC's name or a label means.
+ccl::Result<int> find_node(const ccl::topo::Graph& graph, const std::string& text);
+
+/// Adds --format with these values, the first of which is the default.
+void add_format(CLI::App& command, std::string& format, const std::vector<std::string>& values);
+
+/// A subcommand, and what runs when it was chosen. `run` owns its options.
+struct Command {
+  CLI::App* app;
+  std::function<ccl::Result<void>()> run;
+};
+Command add_show(CLI::App& app);
+Command add_paths(CLI::App& app);
+Command add_rings(CLI::App& app);
+Command add_trees(CLI::App& app);
+Command add_lint(CLI::App& app);
+Command add_explain(CLI::App& app);
+
+}  // namespace tool
