@@ -22,9 +22,11 @@ struct Options {
 ccl::Result<void> channels(bool rings, const Options& options) {
   CCL_TRY(const Machine machine, look_at(options.source));
   const topo::Graph& graph = machine.graph();
-  const int nodes = options.source.nodes;
+  const int nodes = machine.machines;
   const int local = static_cast<int>(graph.of(topo::NodeType::gpu).size());
-  topo::ChannelPlan plan = topo::search_all(graph, machine.paths, local * nodes);
+  topo::ChannelPlan plan = timed(options.source, "search", [&] {
+    return topo::search_all(graph, machine.paths, local * nodes);
+  });
   const topo::ChannelGraph& wanted = rings ? plan.ring : plan.tree;
   if (options.format == "xml") {
     fmt::print("{}", topo::print_xml(topo::to_xml(
@@ -43,8 +45,9 @@ ccl::Result<void> channels(bool rings, const Options& options) {
   topo::JoinOptions join;
   join.cross_nic = plan.ring.cross_nic;
   join.extra_copies = topo::copies(plan.ring, nodes, graph.min_sm());
-  CCL_TRY(const topo::JoinedChannels joined,
-          topo::join(topo::replicate(plan.ring, plan.tree, nodes), local * nodes, join));
+  CCL_TRY(const topo::JoinedChannels joined, timed(options.source, "joining", [&] {
+            return topo::join(topo::replicate(plan.ring, plan.tree, nodes), local * nodes, join);
+          }));
   if (options.format == "json") {
     fmt::print("{}", topo::to_json(joined));
     return {};

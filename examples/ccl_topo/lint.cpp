@@ -1,4 +1,4 @@
-#include <ccl/topo/discover.hpp>
+#include <ccl/topo/lint.hpp>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -19,7 +19,10 @@ struct Options {
 
 ccl::Result<void> lint(const Options& options) {
   CCL_TRY(const Machine machine, look_at(options.source));
-  const auto remarks = topo::lint(machine.loaded, options.source.xml.empty());
+  std::vector<topo::Remark> remarks = topo::lint(machine.loaded);
+  if (options.source.xml.empty()) {
+    for (topo::Remark& remark : topo::lint_system()) remarks.push_back(std::move(remark));
+  }
   if (options.format == "json") {
     auto all = nlohmann::json::array();
     for (const topo::Remark& remark : remarks) {

@@ -1,5 +1,6 @@
 #include "tool.hpp"
 
+#include <ccl/topo/configured.hpp>
 #include <ccl/topo/discover.hpp>
 
 #include <fmt/format.h>
@@ -15,13 +16,17 @@ void Source::add_options(CLI::App& command) {
   command.add_option("--nodes", nodes, "number of such machines")->check(CLI::Range(1, 65536));
   command.add_option("--ranks", ranks, "CPU ranks on a machine without GPUs (4)")
       ->check(CLI::Range(1, 1024));
+  command.add_flag("--fabric", fabric, "the machines are on one NVLink fabric");
+  command.add_flag("--time", time, "tell on stderr how long each part takes");
+  command.add_option("--merge", merge, "NICs that count as one: LOC, PORT, PIX, PXB, PHB or SYS")
+      ->check(CLI::IsMember({"LOC", "PORT", "PIX", "PXB", "PHB", "SYS"}, CLI::ignore_case));
   command.add_flag("--no-p2p", no_p2p, "as with P2P disabled");
 }
 
 ccl::Result<Machine> look_at(const Source& source) {
   topo::XmlFile file;
   if (source.xml.empty()) {
-    CCL_TRY(file, topo::discover());
+    CCL_TRY(file, timed(source, "detection", [] { return topo::discover(); }));
   } else {
     CCL_TRY(file, topo::read_xml(source.xml));
   }
@@ -29,13 +34,24 @@ ccl::Result<Machine> look_at(const Source& source) {
     CCL_TRY(const topo::XmlFile hint, topo::read_xml(source.hint));
     file.root = topo::merge(file.root, hint.root);
   }
+  if (source.fabric) {
+    file.root = topo::join_hosts(
+        std::vector<topo::Element>(static_cast<std::size_t>(source.nodes), file.root));
+  }
   Machine machine;
   CCL_TRY(machine.loaded, topo::to_graph(file));
+  CCL_TRY(topo::FuseRules fusion, topo::configured_fusion());
+  if (!source.merge.empty()) static_cast<void>(topo::parse(source.merge, fusion.level));
+  if (source.xml.empty() || !source.merge.empty()) {
+    machine.loaded.graph = topo::fuse_nets(machine.graph(), fusion);
+  }
+  machine.machines = source.fabric ? 1 : source.nodes;
   if (machine.graph().of(NodeType::gpu).empty()) {
     topo::add_cpu_ranks(machine.loaded.graph, source.ranks > 0 ? source.ranks : 4);
   }
   machine.rules.p2p_disabled = source.no_p2p;
-  machine.paths = topo::compute_paths(machine.graph(), machine.rules);
+  machine.paths =
+      timed(source, "paths", [&] { return topo::compute_paths(machine.graph(), machine.rules); });
   return machine;
 }
 

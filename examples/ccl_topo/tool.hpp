@@ -4,6 +4,10 @@
 #include <ccl/topo/path.hpp>
 #include <ccl/topo/xml.hpp>
 
+#include <fmt/format.h>
+
+#include <chrono>
+#include <cstdio>
 #include <functional>
 #include <string>
 
@@ -17,7 +21,10 @@ struct Source {
   std::string xml, hint;  // files; without `xml`, this machine
   int nodes = 1;          // such machines
   int ranks = 0;          // on CPUs, where there are no GPUs
+  bool fabric = false;    // these are on one NVLink fabric, one machine
   bool no_p2p = false;
+  bool time = false;  // tell how long each part takes
+  std::string merge;  // which NICs count as one; empty: as the settings say of this machine
 
   void add_options(CLI::App& command);
 };
@@ -27,6 +34,7 @@ struct Machine {
   ccl::topo::LoadedGraph loaded;
   ccl::topo::PathRules rules;
   ccl::topo::Paths paths;
+  int machines = 1;  // such machines
 
   const ccl::topo::Graph& graph() const { return loaded.graph; }
 };
@@ -34,6 +42,16 @@ ccl::Result<Machine> look_at(const Source& source);
 
 /// The node that a rank, "net0", a NIC's name or a label means.
 ccl::Result<int> find_node(const ccl::topo::Graph& graph, const std::string& text);
+
+/// Runs `part` and, where asked to, tells on stderr how long it took.
+template <class F>
+auto timed(const Source& source, const char* what, const F& part) {
+  const auto began = std::chrono::steady_clock::now();
+  auto result = part();
+  const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - began;
+  if (source.time) fmt::print(stderr, "{}: {:.3f} ms\n", what, took.count());
+  return result;
+}
 
 /// Adds --format with these values, the first of which is the default.
 void add_format(CLI::App& command, std::string& format, const std::vector<std::string>& values);

@@ -46,8 +46,7 @@ const char* fill(PathType type) {
 
 std::string paths_to_svg(const Graph& graph, const Paths& paths) {
   const std::vector<int> gpus = graph.of(NodeType::gpu), nets = graph.of(NodeType::net);
-  std::vector<int> ends = gpus;
-  ends.insert(ends.end(), nets.begin(), nets.end());
+  const std::vector<int> ends = ends_of(graph);
   Canvas canvas;
   constexpr double cell = 74, high = 44, left = 118, top = 116, gap = 4;
   const auto title = [&](int n) {
@@ -96,14 +95,14 @@ std::string paths_to_svg(const Graph& graph, const Paths& paths) {
   double x = 36, y = bottom;
   for (const auto& [type, text] : words) {
     if (seen.count(type) == 0) continue;
-    if (x + 190 > width) {
+    if (x + 210 > width) {
       x = 36;
       y += 24;
     }
     canvas.box(x, y - 12, 16, 16, fill(type), "");
     canvas.label(x + 24, y, fmt::format("{} · {}", name(type), text), 12, "#5b6880", "400",
                  "start");
-    x += 190;
+    x += 210;
   }
   return canvas.text(width, y + 28);
 }

@@ -86,7 +86,12 @@ class Explainer {
   void rule(const Path& path, NodeType first, NodeType second) {
     const Path& wired = paths_.wired(a_, b_);
     if (wired.links == path.links) {
-      if (path.hops() > 0) say("no other way is NVLink alone, wider, or as wide and shorter");
+      if (path.hops() == 0) return;
+      if (path.type <= PathType::nvb) {
+        say("NVLink alone comes first, whatever else there is");
+      } else {
+        say("no way is NVLink alone or wider, and none as wide is shorter");
+      }
       return;
     }
     say("as wired: {} ({:g} GB/s, {})", print_path(graph_, wired), wired.bw, name(wired.type));

@@ -134,7 +134,8 @@ Paths compute_paths(const Graph& graph, const PathRules& rules) {
       const int cpu = nearest_cpu(graph, to, b);
       const Path through = cpu < 0 ? Path() : join(wired.wired(a, cpu), wired.wired(cpu, b));
       if (through.reaches()) to[b][a] = through;
-      if (rules.shm_disabled) to[b][a].type = PathType::net;
+      const bool apart = graph.nodes[a].host != graph.nodes[b].host;
+      if (rules.shm_disabled || apart) to[b][a].type = PathType::net;
     }
   }
   for (const int net : nets) {

@@ -20,6 +20,10 @@ P2pAnswer check_p2p(const Graph& graph, const Paths& paths, const PathRules& rul
     answer.why = "P2P is disabled";
     return answer;
   }
+  if (a.host != b.host && path.type > PathType::nvb) {
+    answer.why = "they are on different hosts, which no NVLink joins";
+    return answer;
+  }
   if (path.type == PathType::nvb) {
     if (rules.nvb_disabled) {
       answer.why = "relaying through a GPU is disabled";

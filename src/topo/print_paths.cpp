@@ -33,9 +33,18 @@ std::string print_paths(const Graph& graph, const Paths& paths) {
   return text;
 }
 
+std::vector<int> ends_of(const Graph& graph) {
+  std::vector<int> gpus = graph.of(NodeType::gpu), nets = graph.of(NodeType::net);
+  std::stable_sort(gpus.begin(), gpus.end(),
+                   [&](int a, int b) { return graph.nodes[a].gpu.rank < graph.nodes[b].gpu.rank; });
+  std::stable_sort(nets.begin(), nets.end(),
+                   [&](int a, int b) { return graph.nodes[a].net.dev < graph.nodes[b].net.dev; });
+  gpus.insert(gpus.end(), nets.begin(), nets.end());
+  return gpus;
+}
+
 std::string print_matrix(const Graph& graph, const Paths& paths) {
-  std::vector<int> ends = graph.of(NodeType::gpu);
-  for (const int net : graph.of(NodeType::net)) ends.push_back(net);
+  const std::vector<int> ends = ends_of(graph);
   const auto title = [&](int n) {
     const Node& node = graph.nodes[n];
     return node.type == NodeType::gpu ? fmt::format("GPU{}", node.gpu.rank)
@@ -63,7 +72,8 @@ std::string print_matrix(const Graph& graph, const Paths& paths) {
     while (!text.empty() && text.back() == ' ') text.pop_back();
     text += "\n";
   }
-  for (const int gpu : graph.of(NodeType::gpu)) {
+  for (const int gpu : ends) {
+    if (graph.nodes[gpu].type != NodeType::gpu) continue;
     const int cpu = local_cpu(graph, paths, gpu);
     if (cpu < 0) continue;
     text += fmt::format(
@@ -77,8 +87,7 @@ Element paths_to_xml(const Graph& graph, const Paths& paths) {
   Element root;
   root.name = "paths";
   root.set("version", "1");
-  std::vector<int> ends = graph.of(NodeType::gpu);
-  for (const int net : graph.of(NodeType::net)) ends.push_back(net);
+  const std::vector<int> ends = ends_of(graph);
   for (const int from : ends) {
     for (const int to : ends) {
       const Path& path = paths.at(from, to);

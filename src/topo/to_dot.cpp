@@ -41,12 +41,6 @@ const char* color_of(PathType type) {
   return type == PathType::pxn ? color(LinkType::net) : color(LinkType::sys);
 }
 
-std::vector<int> ends_of(const Graph& graph) {
-  std::vector<int> ends = graph.of(NodeType::gpu);
-  for (const int net : graph.of(NodeType::net)) ends.push_back(net);
-  return ends;
-}
-
 constexpr const char* heading =
     "  node [style=filled, shape=box, fontname=Helvetica, fillcolor=\"#8fd6ae\"];\n";
 

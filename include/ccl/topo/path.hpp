@@ -106,6 +106,8 @@ void add_cpu_ranks(Graph& graph, int count);
 
 /// All paths that start at GPUs and NETs, one per line, in NCCL's format.
 std::string print_paths(const Graph& graph, const Paths& paths);
+/// GPUs by rank, then NETs by device number.
+std::vector<int> ends_of(const Graph& graph);
 /// A table of types and bandwidths, from the row's GPU or NET to the column's, and each GPU's
 /// cores.
 std::string print_matrix(const Graph& graph, const Paths& paths);
