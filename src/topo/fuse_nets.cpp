@@ -141,24 +141,63 @@ class Fuser {
       node.net.coll = node.net.coll && other.coll;
     }
     int nic = at;
-    if (fused.nodes[at].type != NodeType::nic) {
-      Node card;
-      card.type = NodeType::nic;
-      card.parent = at;
-      card.host = node.host;
-      for (const int known : fused.of(NodeType::nic)) {
-        if (fused.nodes[known].pci.bus_id.empty()) ++loose;
-      }
-      card.id = loose;
-      nic = fused.add(std::move(card));
-      fused.connect(nic, at, LinkType::pci, gbps::loc);
-      fused.connect(at, nic, LinkType::pci, gbps::loc);
+    if (fused.nodes[at].type == NodeType::cpu) {
+      nic = add_loose(fused, at, node.host, loose);
+    } else if (fused.nodes[at].type == NodeType::pci) {
+      nic = add_card(fused, at, group);
     }
     node.parent = nic;
     const float bw = node.net.bw;
     const int net = fused.add(std::move(node));
     fused.connect(nic, net, LinkType::net, bw);
     fused.connect(net, nic, LinkType::net, bw);
+  }
+
+  static int add_loose(Graph& fused, int at, int host, int number) {
+    Node card;
+    card.type = NodeType::nic;
+    card.parent = at;
+    card.host = host;
+    for (const int known : fused.of(NodeType::nic)) {
+      if (fused.nodes[known].pci.bus_id.empty()) ++number;
+    }
+    card.id = number;
+    const int nic = fused.add(std::move(card));
+    fused.connect(nic, at, LinkType::pci, gbps::loc);
+    fused.connect(at, nic, LinkType::pci, gbps::loc);
+    return nic;
+  }
+
+  /// Below a switch, all cards become one at the place of the first, with as many lanes as they had
+  /// together: that is what files can say.
+  int add_card(Graph& fused, int at, const Group& group) const {
+    std::vector<int> cards;
+    for (const int net : group) {
+      const int card = graph_.nodes[net].parent;
+      if (std::find(cards.begin(), cards.end(), card) == cards.end()) cards.push_back(card);
+    }
+    Node one = graph_.nodes[cards[0]];
+    const auto known = [&](const Node& n) {
+      return n.type == one.type && n.id == one.id && n.host == one.host;
+    };
+    const auto standing = std::find_if(fused.nodes.begin(), fused.nodes.end(), known);
+    if (standing != fused.nodes.end()) return static_cast<int>(standing - fused.nodes.begin());
+    one.out.clear();
+    one.kept.clear();
+    one.parent = at;
+    one.pci.link_width = 0;
+    float bw = 0;
+    for (const int card : cards) {
+      const int width = graph_.nodes[card].pci.link_width;
+      one.pci.link_width += width == 0 ? 16 : width;
+      for (const int l : graph_.nodes[card].out) {
+        if (graph_.links[l].to == graph_.nodes[card].parent) bw += graph_.links[l].bw;
+      }
+    }
+    const int nic = fused.add(std::move(one));
+    fused.connect(nic, at, LinkType::pci, bw);
+    fused.connect(at, nic, LinkType::pci, bw);
+    return nic;
   }
 
   const Graph& graph_;

@@ -159,7 +159,7 @@ class System {
       std::ifstream in(device / "config", std::ios::binary);
       const std::string config((std::istreambuf_iterator<char>(in)),
                                std::istreambuf_iterator<char>());
-      if (config.size() <= 64) ++hidden;  // all that others than root may read
+      if (in.is_open() && config.size() <= 64) ++hidden;  // all that others than root may read
       const auto word = [&](std::size_t at) {
         unsigned value = 0;
         if (at + 4 <= config.size()) std::memcpy(&value, config.data() + at, 4);
