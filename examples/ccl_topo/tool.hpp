@@ -67,5 +67,6 @@ Command add_rings(CLI::App& app);
 Command add_trees(CLI::App& app);
 Command add_lint(CLI::App& app);
 Command add_explain(CLI::App& app);
+Command add_simulate(CLI::App& app);
 
 }  // namespace tool
