@@ -226,12 +226,15 @@ struct Enrolled<RowKernels<Algo, Proto, P, E>> {
   }
   template <int Ranks, int Tiles>
   static cudaError_t launch_one(Work& work, int tiles, const DeviceTarget& target) {
-    int blocks = target.most_blocks < work.rows ? target.most_blocks : work.rows;
+    // Blocks without a row of their own help to push and to reduce.
+    constexpr Index worth = Ranks > 1 ? 8 : 1;
+    Index blocks = worth * work.rows;
+    if (target.most_blocks < blocks) blocks = target.most_blocks;
     if (Ranks > 1 && work.epoch.count < blocks) blocks = work.epoch.count;
-    work.crews = blocks;
-    work.channels = blocks * div_up(tiles, Tiles);
+    work.crews = int(blocks);
+    work.channels = int(blocks) * div_up(tiles, Tiles);
     return CudaExecutor::launch<Group, Body<Ranks, Tiles>>(
-        work, {work.channels, blocks, target.early}, target.stream);
+        work, {work.channels, work.crews, target.early}, target.stream);
   }
   template <int... Ranks>
   static Index packets_for(RankCounts<Ranks...>, int length, int ranks) {
