@@ -226,9 +226,12 @@ struct Enrolled<RowKernels<Algo, Proto, P, E>> {
   }
   template <int Ranks, int Tiles>
   static cudaError_t launch_one(Work& work, int tiles, const DeviceTarget& target) {
-    // Blocks without a row of their own help to push and to reduce.
-    constexpr Index worth = Ranks > 1 ? 8 : 1;
-    Index blocks = worth * work.rows;
+    // Blocks without a row of their own help to push and to reduce: two for each row are faster
+    // than one or eight. Blocks of this size fill a multiprocessor: where they take more than 64,
+    // the next launch has no room to move in early (16 rows of 7168 on 4 H200: 64 blocks 2.7 us
+    // faster).
+    const Index helped = 2 * Index{work.rows} < 64 ? 2 * Index{work.rows} : 64;
+    Index blocks = Ranks > 1 && helped > work.rows ? helped : work.rows;
     if (target.most_blocks < blocks) blocks = target.most_blocks;
     if (Ranks > 1 && work.epoch.count < blocks) blocks = work.epoch.count;
     work.crews = int(blocks);

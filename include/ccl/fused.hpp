@@ -45,7 +45,8 @@ concept Prologue = cuda::std::is_trivially_copyable_v<P> && detail::CarriesRows<
 
 /// What becomes of a reduced row, which lanes of one block have in registers: `epilogue(row,
 /// ahead)` for each lane's `RowPart`, where `ahead` is what `epilogue.ahead(row)` returned, before
-/// the wait for the peers. A trivially copyable value.
+/// the wait for the peers. With a member `bool aligned() const` it is refused where that is false.
+/// A trivially copyable value.
 template <class E>
 concept Epilogue = cuda::std::is_trivially_copyable_v<E> && detail::TakesRows<E, detail::AnyRow>;
 
@@ -102,6 +103,12 @@ class Fused<Before, Collective<AllReduce, Algo, Proto, Transport>, After>
                                 "was given {} elements at {}",
                                 length, static_cast<const void*>(input)),
                     "pad the rows");
+    }
+    if constexpr (requires { epilogue.aligned(); }) {
+      if (!epilogue.aligned()) {
+        return refuse("was given an epilogue with a buffer that is not aligned to 16 bytes",
+                      "align all of its buffers");
+      }
     }
     RowWork<Before, After> work{prologue, epilogue};
     work.input = input;

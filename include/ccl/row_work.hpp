@@ -103,6 +103,14 @@ struct RowRun {
   }
 };
 
+namespace detail {
+/// May these be read and written by whole accesses?
+template <class... Ts>
+bool rows_aligned(const Ts*... matrices) {
+  return ((reinterpret_cast<cuda::std::uintptr_t>(matrices) % 16 == 0) && ...);
+}
+}  // namespace detail
+
 /// One lane's part of a row: `pieces` runs of `per_piece` elements, of which some may not be there.
 /// This is what an epilogue is given. All lanes of the row's crew run the epilogue together.
 template <class Group, class Lane, int PerPiece, int DataCells, int Tiles>

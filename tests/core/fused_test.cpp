@@ -71,6 +71,9 @@ TEST_CASE("arguments of Fused that cannot be run are refused with a reason") {
   REQUIRE(text(1, 12, in).find("multiple of 8 elements") != std::string::npos);
   REQUIRE(text(1, 8, in + 1).find("aligned to 16 bytes") != std::string::npos);
   REQUIRE(text(1, 1 << 20, in).find("cannot hold a row of 1048576") != std::string::npos);
+  const auto skewed = (*norm)(in, 1, 8, {nullptr, nullptr, out, in + 1});
+  REQUIRE(!skewed);
+  REQUIRE(skewed.error().message().find("an epilogue with a buffer") != std::string::npos);
   REQUIRE(text(-1, 8, in) != "");
   REQUIRE(text(0, 8, in) == "");
   REQUIRE(text(8, 8, in) == "");
