@@ -236,12 +236,18 @@ struct Enrolled<RowKernels<Algo, Proto, P, E>> {
   }
   template <int Ranks, int Tiles>
   static cudaError_t launch_one(Work& work, int tiles, const DeviceTarget& target) {
-    int blocks = target.most_blocks < work.rows ? target.most_blocks : work.rows;
+    // Blocks without a row of their own help to push and to reduce: two for each row are faster
+    // than one or eight. Blocks of this size fill a multiprocessor: where they take more than 64,
+    // the next launch has no room to move in early (16 rows of 7168 on 4 H200: 64 blocks 2.7 us
+    // faster).
+    const Index helped = 2 * Index{work.rows} < 64 ? 2 * Index{work.rows} : 64;
+    Index blocks = Ranks > 1 && helped > work.rows ? helped : work.rows;
+    if (target.most_blocks < blocks) blocks = target.most_blocks;
     if (Ranks > 1 && work.epoch.count < blocks) blocks = work.epoch.count;
-    work.crews = blocks;
-    work.channels = blocks * div_up(tiles, Tiles);
+    work.crews = int(blocks);
+    work.channels = int(blocks) * div_up(tiles, Tiles);
     return CudaExecutor::launch<Group, Body<Ranks, Tiles>>(
-        work, {work.channels, blocks, target.early}, target.stream);
+        work, {work.channels, work.crews, target.early}, target.stream);
   }
   template <int... Ranks>
   static Index packets_for(RankCounts<Ranks...>, int length, int ranks) {
