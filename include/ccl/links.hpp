@@ -80,6 +80,7 @@ class Links : public std::enable_shared_from_this<Links> {
     work.channels = plan_.channels;
     work.slice_steps = plan_.slice_steps;
     work.chunk_steps = plan_.chunk_steps;
+    work.proxied = proxied_;
     work.watch = watch_;
     return work;
   }
