@@ -13,7 +13,14 @@ class WireContext {
   CCL_HD WireContext(Group group, const Work& work, int channel)
       : group_{group}, work_{work}, channel_{channel} {}
 
-  CCL_HD RingSeat ring() const { return work_.rings[channel_]; }
+  CCL_HD auto ring() const {
+    // Steps of packets with flags are short; where counts tell, registers are worth more.
+    if constexpr (Group::width > 1 && Proto::carries_flags) {
+      return NearRingSeat{work_.rings[channel_]};
+    } else {
+      return work_.rings[channel_];
+    }
+  }
   CCL_HD TreeSeat tree() const { return work_.trees[channel_]; }
   CCL_HD int root() const { return work_.root; }
   CCL_HD int rank() const { return work_.rank; }
