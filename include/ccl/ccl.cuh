@@ -88,23 +88,25 @@ struct AsMember;  // of a group
 
 template <class Op, class Algo, class Proto, class R>
 struct Enrolled<WireKernels<Op, Algo, Proto, R>> {
-  template <int Align>
-  using Body = WireBody<Op, Algo, Proto, Align, R>;
-  template <int Align>
-  using Group = LanesOf<Proto, Body<Align>>;
+  template <int Align, bool Proxied>
+  using Body = WireBody<Op, Algo, Proto, Align, R, Proxied>;
+  using Group = LanesOf<Proto, Body<16, true>>;
 
   static int launch(const WireWork<R>& how, const DeviceTarget& target) {
     return on_device(target.device, [&] {
       WireWork<R> work = how;
       const Index bytes = message_bytes(work);
-      if (alignment(work) == 16) return launch_body<Group<16>, Body<16>>(work, bytes, target);
-      return launch_body<Group<1>, Body<1>>(work, bytes, target);
+      if (alignment(work) != 16) return launch_body<Group, Body<1, true>>(work, bytes, target);
+      if (work.proxied) return launch_body<Group, Body<16, true>>(work, bytes, target);
+      return launch_body<Group, Body<16, false>>(work, bytes, target);
     });
   }
   static int load(int device) {
     return on_device(device, [] {
-      const cudaError_t e = CudaExecutor::load<Group<16>, Body<16>>();
-      return e != cudaSuccess ? e : CudaExecutor::load<Group<1>, Body<1>>();
+      cudaError_t e = CudaExecutor::load<Group, Body<16, false>>();
+      if (e == cudaSuccess) e = CudaExecutor::load<Group, Body<16, true>>();
+      if (e == cudaSuccess) e = CudaExecutor::load<Group, Body<1, true>>();
+      return e;
     });
   }
   static inline KernelLoader loader{&load, nullptr};
