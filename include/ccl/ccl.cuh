@@ -10,6 +10,7 @@
 #include <ccl/cuda_executor.cuh>
 #include <ccl/device_code.hpp>
 #include <ccl/group.hpp>
+#include <ccl/proto/counted_exchange.hpp>
 #include <ccl/proto/direct_exchange.hpp>
 #include <ccl/proto/exchange_body.hpp>
 #include <ccl/proto/packet_exchange.hpp>
@@ -289,6 +290,57 @@ struct Enrolled<PeerExchangeKernels<Algo, Proto>> {
     Kernels::launch = &launch;
     Kernels::load = &load;
     Kernels::most_bytes = &Shape::most_bytes;
+    return true;
+  }();
+};
+
+template <class Algo, class Proto>
+struct Enrolled<CountedKernels<Algo, Proto>> {
+  using Kernels = CountedKernels<Algo, Proto>;
+  using Group = WarpLanes;
+  template <int Align>
+  using Body = CountedBody<Algo, Proto, Align>;
+  using Exchange = CountedExchange<Group, Proto, 1>;
+
+  static int launch(const CountedWork& how, const DeviceTarget& target) {
+    return on_device(target.device, [&] {
+      CountedWork work = how;
+      const Word bits = reinterpret_cast<cuda::std::uintptr_t>(work.send) |
+                        reinterpret_cast<cuda::std::uintptr_t>(work.recv) | Word(work.row_bytes);
+      return bits % 16 == 0 ? launch_aligned<16>(work, target) : launch_aligned<1>(work, target);
+    });
+  }
+  /// As many warps as the fullest messages that may come would keep busy.
+  template <int Align>
+  static cudaError_t launch_aligned(CountedWork& work, const DeviceTarget& target) {
+    constexpr Index most_warps = Body<Align>::max_lanes / Group::width;
+    const Index rows = work.stride() < work.most ? work.stride() : work.most;
+    Index tiles = work.peers.ranks * Exchange::tiles(work.row_bytes, rows);
+    tiles = tiles < 1 ? 1 : tiles;
+    Index blocks = target.most_blocks;
+    if (work.peers.ranks > 1 && work.state.count < blocks) blocks = work.state.count;
+    if (tiles < blocks) blocks = tiles;
+    Index warps = div_up(tiles, blocks);
+    warps = warps < most_warps ? warps : most_warps;
+    work.crews = int(blocks);
+    work.channels = int(blocks * warps);
+    Exchange::deal(work);
+    return CudaExecutor::launch<Group, Body<Align>>(work, {work.channels, work.crews, target.early},
+                                                    target.stream);
+  }
+  static int load(int device) {
+    return on_device(device, [] {
+      const cudaError_t e = CudaExecutor::load<Group, Body<16>>();
+      return e != cudaSuccess ? e : CudaExecutor::load<Group, Body<1>>();
+    });
+  }
+  static int most_rows(const PeerView& peers, Index row_bytes) {
+    return Exchange::most_rows(peers, row_bytes);
+  }
+  static inline const bool once = [] {
+    Kernels::launch = &launch;
+    Kernels::load = &load;
+    Kernels::most_rows = &most_rows;
     return true;
   }();
 };

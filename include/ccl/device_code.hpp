@@ -1,6 +1,7 @@
 #pragma once
 
 #include <ccl/bytes.hpp>
+#include <ccl/counted_work.hpp>
 #include <ccl/mail.hpp>
 #include <ccl/peer_work.hpp>
 #include <ccl/wire_work.hpp>
@@ -48,6 +49,14 @@ template <class Algo, class Proto>
 struct PeerExchangeKernels {
   static inline int (*launch)(const PeerExchangeWork&, const DeviceTarget&) = nullptr;
   static inline Index (*most_bytes)(const PeerView&) = nullptr;  // of one message of a launch
+  static inline int (*load)(int device) = nullptr;
+};
+/// A launch of an exchange whose counts lie in memory.
+template <class Algo, class Proto>
+struct CountedKernels {
+  static inline int (*launch)(const CountedWork&, const DeviceTarget&) = nullptr;
+  /// Rows of each message of a launch.
+  static inline int (*most_rows)(const PeerView&, Index row_bytes) = nullptr;
   static inline int (*load)(int device) = nullptr;
 };
 /// One launch of several calls over wires: `Wired` are `WireCall`s, whose works it is given.

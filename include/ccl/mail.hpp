@@ -15,8 +15,10 @@ struct alignas(128) Mail {
                                // has begun: it is through with all before
   Word door[words_per_line];   // [0], [1]: where the peer wants message `seq`: halves of a word,
                                // each with the low half of `seq` above it
-  Word told[most_rings];       // of the message from the peer: seq << 32 | slots that it has filled
-  Word drained[most_rings];    // of the message to the peer: seq << 32 | slots that it has emptied
+  Word counted[words_per_line];  // [seq % 2]: low half of `seq` << 32 | rows of message `seq`,
+                                 // where only the peer knew how many it would be
+  Word told[most_rings];     // of the message from the peer: seq << 32 | slots that it has filled
+  Word drained[most_rings];  // of the message to the peer: seq << 32 | slots that it has emptied
 };
 static_assert(sizeof(Mail) % 128 == 0);
 
@@ -66,6 +68,7 @@ struct PeerExchangeWork {
   struct Partners {
     int count = 0;
     int rank[most_ranks] = {};
+    int rings = 0;  // of the message that has the most
   };
   Partners to, from;
   int most_rings = 1;     // of a message; the same on all ranks
