@@ -95,7 +95,7 @@ class CountedExchange {
     int next = 0;  // the group that has the first run of the message at hand
     CCL_ROLL for (int k = 0; k < ranks_; ++k) {
       const int p = peer(k);
-      const Pieces::Message m = pieces.of(moved(sends_[p].rows));
+      const typename Pieces::Message m = pieces.of(moved(sends_[p].rows));
       int r = first_run(next);
       next = int((next + m.runs) % work_.channels);
       if (r >= m.runs || (k == 0 && work_.send == work_.recv)) continue;
@@ -132,7 +132,7 @@ class CountedExchange {
     int next = 0;
     CCL_ROLL for (int k = 1; k < ranks_; ++k) {
       const int p = peer(k);
-      const Pieces::Message m = pieces.of(moved(recvs_[p].rows));
+      const typename Pieces::Message m = pieces.of(moved(recvs_[p].rows));
       int r = first_run(next);
       next = int((next + m.runs) % work_.channels);
       const Index base = Index{p} * work_.recv_stride + work_.first;

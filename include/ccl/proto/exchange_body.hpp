@@ -9,7 +9,7 @@
 namespace ccl {
 namespace detail {
 /// Adds one to a word that no other lane writes, and does not wait for it.
-CCL_HD inline void count_one(Word* at) {
+CCL_HD void count_one(Word* at) {
   NV_IF_ELSE_TARGET(NV_IS_DEVICE, (ptx::add_one(at);), (++*at;))
 }
 }  // namespace detail
