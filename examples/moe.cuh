@@ -99,7 +99,7 @@ class Layer {
     const std::size_t ranks = std::size_t(comm.ranks()) * sizeof(int);
     for (const auto& [at, bytes] :
          {std::pair{(void**)&layer.counts_, ranks}, std::pair{(void**)&layer.got_, ranks},
-          std::pair{(void**)&layer.returned_, ranks}, std::pair{(void**)&layer.got_picks_, ranks},
+          std::pair{(void**)&layer.returned_, ranks},
           std::pair{(void**)&layer.list_, most * sizeof(int)},
           std::pair{(void**)&layer.place_, most * sizeof(int)},
           std::pair{(void**)&layer.sent_picks_, most * pick},
@@ -117,21 +117,28 @@ class Layer {
   ccl::Result<void> dispatch(const Token* tokens, const Pick* picks, cudaStream_t stream) const {
     route<<<1, unsigned(32 * ranks_), 0, stream>>>(shape_, ranks_, picks, counts_, list_, place_,
                                                    sent_picks_);
-    CCL_CHECK(exchange_.counted(tokens, arrived_,
-                                {shape_.hidden, counts_, shape_.tokens, list_, got_, shape_.tokens},
-                                stream));
-    return exchange_.counted(
-        sent_picks_, arrived_picks_,
-        {shape_.top, counts_, shape_.tokens, nullptr, got_picks_, shape_.tokens}, stream);
+    ccl::CountedRows rows;
+    rows.row = shape_.hidden;
+    rows.send_counts = counts_;
+    rows.send_rows = list_;
+    rows.recv_counts = got_;
+    rows.send_stride = rows.recv_stride = shape_.tokens;
+    rows.send_side = sent_picks_;
+    rows.recv_side = arrived_picks_;
+    rows.side_bytes = shape_.top * int(sizeof(Pick));
+    return exchange_.counted(tokens, arrived_, rows, stream);
   }
   Arrived arrived() const { return {got_, arrived_, arrived_picks_}; }
 
   /// The experts' weighted results, a row for each that arrived, to where the tokens came from;
   /// their sum there.
   ccl::Result<void> combine(const Token* results, Token* out, cudaStream_t stream) const {
-    CCL_CHECK(exchange_.counted(
-        results, back_, {shape_.hidden, got_, shape_.tokens, nullptr, returned_, shape_.tokens},
-        stream));
+    ccl::CountedRows rows;
+    rows.row = shape_.hidden;
+    rows.send_counts = got_;
+    rows.recv_counts = returned_;
+    rows.send_stride = rows.recv_stride = shape_.tokens;
+    CCL_CHECK(exchange_.counted(results, back_, rows, stream));
     add_up<<<unsigned(shape_.tokens), 896, 0, stream>>>(shape_, ranks_, place_, back_, out);
     return {};
   }
@@ -153,7 +160,7 @@ class Layer {
   int ranks_;
   Exchange exchange_;
   std::vector<Memory> memory_;
-  int *counts_ = nullptr, *got_ = nullptr, *returned_ = nullptr, *got_picks_ = nullptr;
+  int *counts_ = nullptr, *got_ = nullptr, *returned_ = nullptr;
   int* list_ = nullptr;   // tokens for each rank
   int* place_ = nullptr;  // of each token among those of each rank; -1: not there
   Pick *sent_picks_ = nullptr, *arrived_picks_ = nullptr;

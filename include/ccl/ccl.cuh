@@ -294,10 +294,12 @@ struct Enrolled<PeerExchangeKernels<Algo, Proto>> {
   }();
 };
 
+/// Blocks, whose warps move the tiles, on as many multiprocessors as the fullest messages that may
+/// come would keep busy.
 template <class Algo, class Proto>
 struct Enrolled<CountedKernels<Algo, Proto>> {
   using Kernels = CountedKernels<Algo, Proto>;
-  using Group = WarpLanes;
+  using Group = BlockLanes<512>;
   template <int Align>
   using Body = CountedBody<Algo, Proto, Align>;
   using Exchange = CountedExchange<Group, Proto, 1>;
@@ -305,28 +307,19 @@ struct Enrolled<CountedKernels<Algo, Proto>> {
   static int launch(const CountedWork& how, const DeviceTarget& target) {
     return on_device(target.device, [&] {
       CountedWork work = how;
+      Exchange::deal(work);
+      const Index rows = work.stride() < work.most ? work.stride() : work.most;
+      const Index tiles = work.peers.ranks * Exchange::tiles(work, rows);
+      Index blocks = target.most_blocks;
+      if (work.peers.ranks > 1 && work.state.count < blocks) blocks = work.state.count;
+      if (tiles < blocks) blocks = tiles < 1 ? 1 : tiles;
+      work.channels = work.crews = int(blocks);
+      const CudaShape shape{work.channels, work.crews, target.early};
       const Word bits = reinterpret_cast<cuda::std::uintptr_t>(work.send) |
                         reinterpret_cast<cuda::std::uintptr_t>(work.recv) | Word(work.row_bytes);
-      return bits % 16 == 0 ? launch_aligned<16>(work, target) : launch_aligned<1>(work, target);
+      if (bits % 16 == 0) return CudaExecutor::launch<Group, Body<16>>(work, shape, target.stream);
+      return CudaExecutor::launch<Group, Body<1>>(work, shape, target.stream);
     });
-  }
-  /// As many warps as the fullest messages that may come would keep busy.
-  template <int Align>
-  static cudaError_t launch_aligned(CountedWork& work, const DeviceTarget& target) {
-    constexpr Index most_warps = Body<Align>::max_lanes / Group::width;
-    const Index rows = work.stride() < work.most ? work.stride() : work.most;
-    Index tiles = work.peers.ranks * Exchange::tiles(work.row_bytes, rows);
-    tiles = tiles < 1 ? 1 : tiles;
-    Index blocks = target.most_blocks;
-    if (work.peers.ranks > 1 && work.state.count < blocks) blocks = work.state.count;
-    if (tiles < blocks) blocks = tiles;
-    Index warps = div_up(tiles, blocks);
-    warps = warps < most_warps ? warps : most_warps;
-    work.crews = int(blocks);
-    work.channels = int(blocks * warps);
-    Exchange::deal(work);
-    return CudaExecutor::launch<Group, Body<Align>>(work, {work.channels, work.crews, target.early},
-                                                    target.stream);
   }
   static int load(int device) {
     return on_device(device, [] {
@@ -334,8 +327,10 @@ struct Enrolled<CountedKernels<Algo, Proto>> {
       return e != cudaSuccess ? e : CudaExecutor::load<Group, Body<1>>();
     });
   }
-  static int most_rows(const PeerView& peers, Index row_bytes) {
-    return Exchange::most_rows(peers, row_bytes);
+  static int most_rows(const CountedWork& how) {
+    CountedWork work = how;
+    Exchange::deal(work);
+    return Exchange::most_rows(work);
   }
   static inline const bool once = [] {
     Kernels::launch = &launch;

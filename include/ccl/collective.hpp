@@ -178,6 +178,9 @@ class Collective : public detail::Composition<Op, Algo, Proto, detail::sides_of<
     work.recv_counts = rows.recv_counts;
     work.send_rows = rows.send_rows;
     work.row_bytes = row_bytes;
+    work.send_side = static_cast<const char*>(rows.send_side);
+    work.recv_side = static_cast<char*>(rows.recv_side);
+    work.side_bytes = rows.side_bytes;
     work.send_stride = int(rows.send_stride);
     work.recv_stride = int(rows.recv_stride);
     const auto info = detail::call_info<T, void>(Op::name, rows.row * rows.recv_stride, -1);
@@ -250,14 +253,7 @@ class Collective : public detail::Composition<Op, Algo, Proto, detail::sides_of<
     return group({send_message(send, send_count, to), recv_message(recv, recv_count, from)},
                  stream);
   }
-  /// One message of a group.
-  struct Leg {
-    bool sends = false;
-    void* data = nullptr;
-    Index count = 0;
-    Index element_bytes = 1;
-    int peer = -1;
-  };
+  using Leg = detail::Leg;
   template <class T>
   requires cuda::std::same_as<Op, SendRecv>
   static Leg send_message(const T* data, Index count, int to) {

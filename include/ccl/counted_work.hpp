@@ -23,11 +23,18 @@ struct CountedWork {
   // send_rows[p * send_stride + i]-th of `send`.
   const int* send_rows = nullptr;
   Index row_bytes = 0;
+  // Bytes that go with each row, of rows that are apart: the i-th for rank p is at
+  // (p * send_stride + i) * side_bytes, and arrives as the row does.
+  const char* send_side = nullptr;
+  char* recv_side = nullptr;
+  Index side_bytes = 0;
   int send_stride = 0;  // rows from one rank's run to the next's
   int recv_stride = 0;  // the same on all ranks
   int first = 0;        // row of each run that this launch begins with
   int most = 0;         // rows of each run, at most
   Index box_packets = 0;
+  int row_tiles = 0;   // of a row that is apart, without its side; 0: rows are not apart
+  int side_tiles = 0;  // of its side
   int channels = 1;
   int crews = 1;
   Watch watch;

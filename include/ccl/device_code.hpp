@@ -56,7 +56,7 @@ template <class Algo, class Proto>
 struct CountedKernels {
   static inline int (*launch)(const CountedWork&, const DeviceTarget&) = nullptr;
   /// Rows of each message of a launch.
-  static inline int (*most_rows)(const PeerView&, Index row_bytes) = nullptr;
+  static inline int (*most_rows)(const CountedWork&) = nullptr;
   static inline int (*load)(int device) = nullptr;
 };
 /// One launch of several calls over wires: `Wired` are `WireCall`s, whose works it is given.

@@ -43,6 +43,8 @@ TEST_CASE("counted: rows between CPU ranks, by counts that change from call to c
         std::vector<int> list(std::size_t(ranks * stride));
         for (int i = 0; i < ranks * stride; ++i) list[std::size_t(i)] = ranks * stride - 1 - i;
         std::vector<float> from(std::size_t(row * ranks * stride)), to(from.size());
+        std::vector<int> side(std::size_t(ranks * stride)), sides(side.size(), -1);
+        for (std::size_t i = 0; i < side.size(); ++i) side[i] = me * 1000 + int(i);
         for (int turn = 0; turn < 5; ++turn) {
           for (int p = 0; p < ranks; ++p) counts[std::size_t(p)] = rows_for(me, p, turn);
           for (std::size_t i = 0; i < from.size(); ++i) from[i] = float(me * 100000 + int(i));
@@ -52,11 +54,21 @@ TEST_CASE("counted: rows between CPU ranks, by counts that change from call to c
           rows.send_counts = counts.data();
           rows.send_stride = rows.recv_stride = stride;
           rows.recv_counts = got.data();
-          if (row == 600) rows.send_rows = list.data();
+          if (row == 600) {
+            rows.send_rows = list.data();
+            rows.send_side = side.data();
+            rows.recv_side = sides.data();
+            rows.side_bytes = sizeof(int);
+          }
           CCL_CHECK(all_to_all_v.counted(from.data(), to.data(), rows));
           for (int p = 0; p < ranks; ++p) {
             const int n = rows_for(p, me, turn);
             if (got[std::size_t(p)] != n) return fail(Errc::internal, "a count");
+            for (int i = 0; i < n && row == 600; ++i) {
+              if (sides[std::size_t(p * stride + i)] != p * 1000 + me * stride + i) {
+                return fail(Errc::internal, "what goes with a row");
+              }
+            }
             for (Index i = 0; i < row * stride; ++i) {
               Index at = me * stride + i / row;
               if (row == 600) at = ranks * stride - 1 - at;
@@ -113,6 +125,8 @@ TEST_CASE("counted: arguments that can never work") {
           Errc::invalid_argument);
     CHECK(all_to_all_v.counted(&a, &b, {1, &count, 1, &list, &got, 1}).error().code ==
           Errc::invalid_argument);
+    CountedRows sided{1, &count, 1, nullptr, &got, 1, &list, &list, 4};
+    CHECK(all_to_all_v.counted(&a, &b, sided).error().code == Errc::invalid_argument);
     CHECK(all_to_all_v.counted(&a, &b, {1, &count, -1, nullptr, &got, 1}).error().code ==
           Errc::invalid_argument);
     CHECK(all_to_all_v.counted(&a, &b, {1, &count, 1, nullptr, &got, 1}).has_value());

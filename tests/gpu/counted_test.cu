@@ -23,7 +23,13 @@ void exchange(const Rank& rank, Index row, int stride, bool listed, Index offset
   list.fill([&](Index i) { return double(rows - 1 - i); }, rank.stream);
   const auto element = [&](int of, Index i) { return double((i * 5 + of * 17) % 251); };
   from.fill([&](Index i) { return element(me, i); }, rank.stream);
+  const int beside = listed ? 5 : 0;  // ints that go with each row
+  Buffer<int> side{rows * beside, 0}, sides{rows * beside, 0};
+  side.fill([&](Index i) { return double(me * 100000 + i); }, rank.stream);
   CountedRows how;
+  how.send_side = side.get();
+  how.recv_side = sides.get();
+  how.side_bytes = beside * 4;
   how.row = row;
   how.send_counts = counts.get();
   how.send_stride = how.recv_stride = stride;
@@ -52,6 +58,15 @@ void exchange(const Rank& rank, Index row, int stride, bool listed, Index offset
               ranks, [&](Index p) { return double(rows_for(int(p), me, turn, stride)); },
               rank.stream) == 0,
           "%s counts, row %ld turn %d rank %d", all_to_all_v.name().c_str(), long(row), turn, me);
+    for (int p = 0; p < ranks; ++p) {
+      const auto what = [&](Index i) {
+        return double(p * 100000 + Index{me} * stride * beside + i);
+      };
+      check(sides.wrong(Index{rows_for(p, me, turn, stride)} * beside, what, rank.stream,
+                        Index{p} * stride * beside) == 0,
+            "%s what goes with rows, row %ld turn %d rank %d", all_to_all_v.name().c_str(),
+            long(row), turn, me);
+    }
     float untouched;
     std::memset(&untouched, 0xa5, sizeof untouched);
     const auto want = [&](Index i) {

@@ -22,6 +22,11 @@ struct CountedRows {
   const int* send_rows = nullptr;    // null, or ranks * send_stride: where in `send` each row is
   int* recv_counts = nullptr;        // rows from each rank, written
   Index recv_stride = 0;             // the same on all ranks
+  // Bytes that go with each row, where rows have 2048 bytes or more: the i-th for rank p lies at
+  // (p * send_stride + i) * side_bytes, and arrives as the row does.
+  const void* send_side = nullptr;
+  void* recv_side = nullptr;
+  Index side_bytes = 0;  // the same on all ranks
 };
 
 namespace detail {
@@ -49,6 +54,16 @@ inline Result<void> check_rows(const Communicator& comm, const CountedRows& rows
                     "more); put the rows of a rank side by side, and give null",
                     row_bytes, CountedWork::apart_bytes));
   }
+  if (rows.side_bytes != 0) {
+    if (row_bytes < CountedWork::apart_bytes || rows.side_bytes < 0) {
+      return refuse(fmt::format(
+          "{} bytes are to go with each row of {} bytes (they go with rows of {} or more); "
+          "make them part of the row",
+          rows.side_bytes, row_bytes, CountedWork::apart_bytes));
+    }
+    CCL_CHECK(check_buffer(comm, "send_side", rows.send_side, rows.send_stride, rows.side_bytes));
+    CCL_CHECK(check_buffer(comm, "recv_side", rows.recv_side, rows.recv_stride, rows.side_bytes));
+  }
   CCL_CHECK(check_buffer(comm, "send", send, rows.send_stride, row_bytes));
   return check_buffer(comm, "recv", recv, rows.recv_stride, row_bytes);
 }
@@ -64,7 +79,7 @@ Result<void> counted_on_device(Links& links, const CallInfo& info, CountedWork w
   work.state = links.exchange_state();
   const int stride = std::max(1, work.stride());
   const bool alone = links.comm().ranks() == 1;
-  work.most = alone ? stride : Kernels::most_rows(work.peers, work.row_bytes);
+  work.most = alone ? stride : Kernels::most_rows(work);
   if (work.most < 1) return fail(links.row_too_long(work.row_bytes));
   const auto launch = [&](const DeviceTarget& target) {
     int code = 0;
@@ -139,6 +154,9 @@ Result<void> counted_on_host(Links& links, const CallInfo& info, const CountedWo
     for (int i = 0; i < from; ++i) {
       table.recv(p, work.recv + (received + i) * work.row_bytes, work.row_bytes);
     }
+    if (work.side_bytes == 0) continue;
+    table.send(p, work.send_side + sent * work.side_bytes, to * work.side_bytes);
+    table.recv(p, work.recv_side + received * work.side_bytes, from * work.side_bytes);
   }
   run_messages<Op, Algo, Proto>(links, table);
   if (ranks == 1) return {};

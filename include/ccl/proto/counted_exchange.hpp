@@ -12,13 +12,17 @@ namespace ccl {
 /// What `OneShot` may do with messages whose sizes only the sender's memory holds. The count goes
 /// ahead of the tiles, in a word of its own; tiles go where the message's size does not matter. A
 /// rank with a count that its peer has no room for tells all peers so and sends nothing.
-template <LaneGroup Group, Protocol<Group> Proto, int Align>
+///
+/// A group waits for its peers as one, since a word that every warp of a GPU polls answers slowly;
+/// its parts move the tiles.
+template <LaneGroup Group, class Proto, int Align>
 class CountedExchange {
   using Memory = typename Group::Memory;
-  using Lane = typename Proto::template Lane<Group, 1>;
+  using Part = typename Parts<Group>::Part;
+  using Lane = typename Proto::template Lane<Part, 1>;
   using Fragment = typename Lane::Fragment;
   static constexpr Fill fill = Align == 16 ? Fill::cells : Fill::any;
-  static constexpr int run = 4;  // tiles that a group has in flight, where there are many
+  static constexpr int run = 4;  // tiles that a part has in flight, where there are many
   static constexpr int most_ranks = CountedWork::most_ranks;
   static constexpr Word nothing = 0xffff'ffffu;  // in place of a count: the sender gave up
   static_assert(Proto::carries_flags, "Peers tell by flags that their tiles have landed.");
@@ -26,33 +30,36 @@ class CountedExchange {
  public:
   static constexpr int tile_bytes = Lane::tile_cells * int(sizeof(Word));
 
-  CCL_HD static constexpr bool rows_apart(Index row_bytes) {
-    return row_bytes >= CountedWork::apart_bytes;
-  }
-  /// Tiles of a message of so many rows.
-  CCL_HD static constexpr Index tiles(Index row_bytes, Index rows) {
-    return rows_apart(row_bytes) ? rows * div_up<Index>(row_bytes, tile_bytes)
-                                 : div_up<Index>(rows * row_bytes, tile_bytes);
-  }
-  /// Rows of each message of a launch, at most: what a box holds. Not a row: 0.
-  static constexpr int most_rows(const PeerView& peers, Index row_bytes) {
-    const Index room = box_tiles(peers);
-    const Index rows = rows_apart(row_bytes) ? room / div_up<Index>(row_bytes, tile_bytes)
-                                             : room * tile_bytes / row_bytes;
-    return int(rows < (1 << 30) ? rows : 1 << 30);
-  }
-  /// On the host, before a launch.
+  /// On the host, before a launch and the questions below.
   static void deal(CountedWork& work) {
     work.box_packets = box_tiles(work.peers) * Lane::tile_packets;
+    const bool apart = work.row_bytes >= CountedWork::apart_bytes;
+    work.row_tiles = apart ? int(div_up<Index>(work.row_bytes, tile_bytes)) : 0;
+    work.side_tiles = apart ? int(div_up<Index>(work.side_bytes, tile_bytes)) : 0;
+  }
+  /// Tiles of a message of so many rows.
+  CCL_HD static constexpr Index tiles(const CountedWork& work, Index rows) {
+    return work.row_tiles > 0 ? rows * (work.row_tiles + work.side_tiles)
+                              : div_up<Index>(rows * work.row_bytes, tile_bytes);
+  }
+  /// Rows of each message of a launch, at most: what a box holds. Not a row: 0.
+  static constexpr int most_rows(const CountedWork& work) {
+    const Index room = box_tiles(work.peers);
+    const Index rows = work.row_tiles > 0 ? room / (work.row_tiles + work.side_tiles)
+                                          : room * tile_bytes / work.row_bytes;
+    return int(rows < (1 << 30) ? rows : 1 << 30);
   }
 
   CCL_HD CountedExchange(Group group, const CountedWork& work, int channel)
       : group_{group},
-        lane_{group},
+        lane_{Parts<Group>::part(group)},
         work_{work},
-        channel_{channel},
+        first_{channel == 0},
         rank_{work.peers.rank},
         ranks_{work.peers.ranks},
+        part_{Parts<Group>::index(group) * work.channels + channel},
+        parts_{Parts<Group>::count * work.channels},
+        state_{work.state.copies + (channel % work.crews) * PeerExchangeWork::state_words},
         patience_{work.watch} {
     Memory::await_previous();
   }
@@ -60,67 +67,62 @@ class CountedExchange {
   /// Before any push: reads what this rank has for the others, and tells them that it is through
   /// with the messages before.
   CCL_HD void begin() {
-    const Word* const state =
-        work_.state.copies + (channel_ % work_.crews) * PeerExchangeWork::state_words;
-    const bool alone = ranks_ == 1;
     // One latency for all of it: no branch parts the loads.
     CCL_UNROLL for (int p = 0; p < most_ranks; ++p) {
       const int r = p < ranks_ ? p : rank_;
       sends_[p].rows = work_.send_counts[r];
-      if (alone) continue;
-      sends_[p].flag = Memory::load_relaxed(state + r) + 1;
-      recvs_[p].flag = Memory::load_relaxed(state + most_ranks + r) + 1;
+      if (ranks_ == 1) continue;
+      sends_[p].flag = Memory::load_relaxed(state_ + r) + 1;
+      recvs_[p].flag = Memory::load_relaxed(state_ + most_ranks + r) + 1;
     }
-    if (channel_ == 0) {
+    if (first_) {
       for (int p = group_.rank(); p < ranks_; p += Group::width) {
         if (p == rank_) continue;
         Memory::store_credit(detail::mail(work_.peers, p, rank_)->begun, recvs_[p].flag);
       }
     }
-    CCL_ROLL for (int p = ranks_ - 1; p >= 0; --p) {
-      if (!fits(sends_[p].rows)) too_many_ = p;
+    CCL_UNROLL for (int p = most_ranks - 1; p >= 0; --p) {
+      if (p < ranks_ && !fits(sends_[p].rows)) too_many_ = p;
     }
   }
 
   CCL_HD void push_all() {
-    if (!await_begun()) return;
-    if (channel_ == 0) tell_counts();
+    if (!await<Event::begun>()) return;
+    if (first_) tell_counts();
     if (too_many_ >= 0) {
-      if (channel_ == 0 && group_.rank() == 0) {
+      if (first_ && group_.rank() == 0) {
         report(GaveUp::too_many, too_many_, unsigned(sends_[too_many_].rows), true);
       }
       return;
     }
-    const Pieces pieces = deal_out(sends_);
-    int next = 0;  // the group that has the first run of the message at hand
+    const int length = run_length(sends_);
+    int next = 0;  // the part that has the first run of the message at hand
     CCL_ROLL for (int k = 0; k < ranks_; ++k) {
       const int p = peer(k);
-      const typename Pieces::Message m = pieces.of(moved(sends_[p].rows));
-      int r = first_run(next);
-      next = int((next + m.runs) % work_.channels);
-      if (r >= m.runs || (k == 0 && work_.send == work_.recv)) continue;
+      const Message m = cut(moved(sends_[p].rows), length);
+      int r = first_run(next, m.runs);
+      if (r >= m.runs) continue;
       const Index base = Index{p} * work_.send_stride + work_.first;
-      if (k == 0) {
-        const Index to = Index{p} * work_.recv_stride + work_.first;
-        for (; r < m.runs; r += work_.channels) {
-          const typename Pieces::Run at = pieces.run(m, r);
-          const Data data{row(base + at.piece), work_.recv + (to + at.piece) * work_.row_bytes};
-          CCL_ROLL for (int t = at.tile; t < at.end; ++t) {
-            store(data, t, m.bytes, load(data, t, m.bytes));
-          }
-        }
-        continue;
-      }
+      const Index own = k == 0 ? Index{p} * work_.recv_stride + work_.first : 0;
       Packet* const box = box_of(p, rank_, sends_[p].flag);
-      const Word flag = sends_[p].flag;
-      for (; r < m.runs; r += work_.channels) {
-        const typename Pieces::Run at = pieces.run(m, r);
-        const Data data{row(base + at.piece), nullptr};
-        Packet* const tile = box + (at.piece * m.tiles + at.tile) * Lane::tile_packets;
+      for (; r < m.runs; r += parts_) {
+        const Run at = run_of(m, r, length);
+        const Rows rows{
+            {row(base + at.piece), work_.recv + (own + at.piece) * work_.row_bytes},
+            {side(work_.send_side, base + at.piece), side(work_.recv_side, own + at.piece)}};
         Fragment f[run];
-        CCL_UNROLL for (int i = 0; i < run; ++i) f[i] = load(data, at.tile + i, m.bytes);
+        CCL_UNROLL for (int i = 0; i < run; ++i) f[i] = load(rows, m, at.tile + i);
+        if (k == 0) {
+          CCL_UNROLL for (int i = 0; i < run; ++i) {
+            if (at.tile + i < at.end) store(rows, m, at.tile + i, f[i]);
+          }
+          continue;
+        }
+        Packet* const tile = box + (Index{at.piece} * m.tiles + at.tile) * Lane::tile_packets;
         CCL_UNROLL for (int i = 0; i < run; ++i) {
-          if (at.tile + i < at.end) lane_.store(tile + i * Lane::tile_packets, f[i], flag);
+          if (at.tile + i < at.end) {
+            lane_.store(tile + i * Lane::tile_packets, f[i], sends_[p].flag);
+          }
         }
       }
     }
@@ -128,87 +130,102 @@ class CountedExchange {
 
   CCL_HD void collect_all() {
     if (too_many_ >= 0 || gave_up_ || !await_counts()) return;
-    const Pieces pieces = deal_out(recvs_);
+    const int length = run_length(recvs_);
     int next = 0;
     CCL_ROLL for (int k = 1; k < ranks_; ++k) {
       const int p = peer(k);
-      const typename Pieces::Message m = pieces.of(moved(recvs_[p].rows));
-      int r = first_run(next);
-      next = int((next + m.runs) % work_.channels);
+      const Message m = cut(moved(recvs_[p].rows), length);
       const Index base = Index{p} * work_.recv_stride + work_.first;
-      const Word flag = recvs_[p].flag;
-      const Packet* const box = box_of(rank_, p, flag);
-      for (; r < m.runs; r += work_.channels) {
-        const typename Pieces::Run at = pieces.run(m, r);
-        const Data data{nullptr, work_.recv + (base + at.piece) * work_.row_bytes};
-        if (!take(data, m, box, at, flag, p)) return;
+      const Packet* const box = box_of(rank_, p, recvs_[p].flag);
+      for (int r = first_run(next, m.runs); r < m.runs; r += parts_) {
+        const Run at = run_of(m, r, length);
+        const Rows rows{{nullptr, work_.recv + (base + at.piece) * work_.row_bytes},
+                        {nullptr, side(work_.recv_side, base + at.piece)}};
+        if (!take(rows, m, box, at, recvs_[p].flag, p)) return;
       }
     }
   }
 
  private:
   using Data = Span<cuda::std::uint8_t, Align>;
+  using Side = Span<cuda::std::uint8_t, 1>;
   struct Peer {
     Word flag = 0;
     int rows = 0;  // of its whole message
   };
-
-  /// How messages are cut: into pieces, whose tiles follow each other in the box, and these into
-  /// runs, which groups take in turn. A row of many tiles is a piece, else the whole message is.
-  struct Pieces {
-    Index row_bytes;
-    int row_tiles;  // 0: rows are not apart
-    int length;     // of a run
-    struct Message {
-      Index bytes;  // of a piece
-      int tiles;
-      int piece_runs;
-      Index runs;
-    };
-    struct Run {
-      Index piece;
-      int tile, end;
-    };
-    CCL_HD Message of(int rows) const {
-      Message m;
-      m.bytes = row_tiles > 0 ? row_bytes : rows * row_bytes;
-      m.tiles = row_tiles > 0 ? row_tiles : int(div_up<Index>(m.bytes, tile_bytes));
-      m.piece_runs = div_up(m.tiles, length);
-      m.runs = row_tiles > 0 ? Index{rows} * m.piece_runs : m.piece_runs;
-      return m;
-    }
-    CCL_HD Run run(const Message& m, Index r) const {
-      const int piece = int(unsigned(r) / unsigned(m.piece_runs));
-      const int tile = (int(r) - piece * m.piece_runs) * length;
-      return {piece, tile, tile + length < m.tiles ? tile + length : m.tiles};
-    }
+  /// Messages are cut into pieces, whose tiles follow each other in the box, and these into runs,
+  /// which parts take in turn. A row that is apart is a piece, else the whole message is.
+  struct Message {
+    Index bytes;  // of a piece, without its side
+    int tiles;    // of a piece
+    int main;     // of these, before its side's
+    int piece_runs;
+    int runs;
   };
-  CCL_HD Pieces deal_out(const Peer (&peers)[most_ranks]) const {
-    Index all = 0;
-    CCL_ROLL for (int p = 0; p < ranks_; ++p) all += tiles(work_.row_bytes, moved(peers[p].rows));
-    const bool apart = rows_apart(work_.row_bytes);
-    return {work_.row_bytes, apart ? int(div_up<Index>(work_.row_bytes, tile_bytes)) : 0,
-            all > Index{work_.channels} * run ? run : 1};
+  struct Run {
+    int piece, tile, end;
+  };
+  struct Rows {
+    Data data;
+    Side side;
+  };
+  CCL_HD Message cut(int rows, int length) const {
+    const bool apart = work_.row_tiles > 0;
+    Message m;
+    m.bytes = apart ? work_.row_bytes : rows * work_.row_bytes;
+    m.main = apart ? work_.row_tiles : int(div_up<Index>(m.bytes, tile_bytes));
+    m.tiles = m.main + work_.side_tiles;
+    m.piece_runs = length == 1 ? m.tiles : div_up(m.tiles, run);
+    m.runs = apart ? rows * m.piece_runs : m.piece_runs;
+    return m;
   }
-  CCL_HD int first_run(int next) const {
-    const int mine = channel_ - next;
-    return mine < 0 ? mine + work_.channels : mine;
+  CCL_HD static Run run_of(const Message& m, int r, int length) {
+    const int piece = m.runs == m.piece_runs ? 0 : int(unsigned(r) / unsigned(m.piece_runs));
+    const int tile = (r - piece * m.piece_runs) * length;
+    return {piece, tile, tile + length < m.tiles ? tile + length : m.tiles};
+  }
+  CCL_HD int run_length(const Peer (&peers)[most_ranks]) const {
+    Index all = 0;
+    CCL_UNROLL for (int p = 0; p < most_ranks; ++p) {
+      if (p < ranks_) all += tiles(work_, moved(peers[p].rows));
+    }
+    return all > Index{parts_} * run ? run : 1;
+  }
+  /// This part's first run of a message; `next` goes on to the part that begins the one after.
+  CCL_HD int first_run(int& next, int runs) const {
+    const int mine = part_ - next;
+    next = int(unsigned(next + runs) % unsigned(parts_));
+    return mine < 0 ? mine + parts_ : mine;
   }
 
-  /// Until every peer has begun the message before this one: it has read what the half held.
-  CCL_HD bool await_begun() {
-    CCL_ROLL for (int k = 1; k < ranks_; ++k) {
-      const int p = peer(k);
-      const Word* const begun = detail::mail(work_.peers, rank_, p)->begun;
-      const Word flag = sends_[p].flag;
-      while (!group_.all(Index(Memory::load_credit(begun) + 1 - flag) >= 0)) {
-        if (group_.all(patience_.ends(p, flag - 1))) {
-          gave_up_ = true;
-          return false;
-        }
-      }
+  enum class Event {
+    begun,   // a peer has begun the message before: it has read what the half held
+    counted  // it has told how many rows it has
+  };
+  template <Event What>
+  CCL_HD bool there(int p) const {
+    if constexpr (What == Event::begun) {
+      const Word* const at = detail::mail(work_.peers, rank_, p)->begun;
+      return Index(Memory::load_credit(at) + 1 - sends_[p].flag) >= 0;
+    } else {
+      const Word flag = recvs_[p].flag;
+      return Memory::load_relaxed(counted(rank_, p, flag)) >> 32 == (flag & 0xffff'ffffu);
     }
-    return true;
+  }
+  /// All lanes: until it is so of every peer; false if patience ended first. A lane looks at one
+  /// peer, or at some.
+  template <Event What>
+  CCL_HD bool await() {
+    for (;;) {
+      int late = -1;
+      for (int p = group_.rank(); p < ranks_; p += Group::width) {
+        if (p != rank_ && !there<What>(p)) late = p;
+      }
+      if (group_.all(late < 0)) return true;
+      if (group_.all(patience_.ends(late, late < 0 ? 0 : sends_[late].flag - 1))) break;
+    }
+    gave_up_ = true;
+    return false;
   }
   CCL_HD void tell_counts() const {
     for (int p = group_.rank(); p < ranks_; p += Group::width) {
@@ -218,31 +235,26 @@ class CountedExchange {
       }
       const Word rows = unsigned(sends_[p].rows);
       const Word told = too_many_ >= 0 && fits(sends_[p].rows) ? nothing : rows;
-      Memory::store_relaxed(detail::mail(work_.peers, p, rank_)->counted + (sends_[p].flag & 1),
-                            sends_[p].flag << 32 | told);
+      Memory::store_relaxed(counted(p, rank_, sends_[p].flag), sends_[p].flag << 32 | told);
     }
   }
   /// What every peer has for this rank; false if one has too much, or patience ended.
   CCL_HD bool await_counts() {
-    CCL_ROLL for (int k = 1; k < ranks_; ++k) {
-      const int p = peer(k);
-      const Word flag = recvs_[p].flag;
-      const Word* const counted = detail::mail(work_.peers, rank_, p)->counted + (flag & 1);
-      Word told;
-      for (;;) {
-        told = Memory::load_relaxed(counted);
-        if (group_.all(told >> 32 == (flag & 0xffff'ffffu))) break;
-        if (group_.all(patience_.ends(p, flag - 1))) return false;
-      }
-      told &= 0xffff'ffffu;
-      recvs_[p].rows = int(unsigned(told));
-      if (!fits(recvs_[p].rows)) {
-        if (channel_ == 0 && group_.rank() == 0) {
-          report(told == nothing ? GaveUp::refused : GaveUp::too_many, p, told, false);
-        }
+    if (!await<Event::counted>()) return false;
+    CCL_UNROLL for (int p = 0; p < most_ranks; ++p) {
+      if (p >= ranks_ || p == rank_) continue;
+      recvs_[p].rows = int(unsigned(Memory::load_settled(counted(rank_, p, recvs_[p].flag))));
+    }
+    CCL_ROLL for (int p = 0; p < ranks_; ++p) {
+      if (p == rank_) continue;
+      const int rows = recvs_[p].rows;
+      const bool tells = first_ && group_.rank() == 0;
+      if (!fits(rows)) {
+        const Word told = unsigned(rows);
+        if (tells) report(told == nothing ? GaveUp::refused : GaveUp::too_many, p, told, false);
         return false;
       }
-      if (channel_ == 0 && group_.rank() == 0) work_.recv_counts[p] = recvs_[p].rows;
+      if (tells) work_.recv_counts[p] = rows;
     }
     return true;
   }
@@ -257,9 +269,9 @@ class CountedExchange {
   }
 
   /// A run's tiles: all are looked at until all are here.
-  CCL_HD bool take(const Data& data, const typename Pieces::Message& m, const Packet* box,
-                   const typename Pieces::Run& at, Word flag, int p) {
-    const Packet* const tile = box + (at.piece * m.tiles + at.tile) * Lane::tile_packets;
+  CCL_HD bool take(const Rows& rows, const Message& m, const Packet* box, const Run& at, Word flag,
+                   int p) {
+    const Packet* const tile = box + (Index{at.piece} * m.tiles + at.tile) * Lane::tile_packets;
     typename Lane::Arrival got[run];
     for (;;) {
       // Behind the run's end its last tile again: a branch among the loads would part them.
@@ -273,23 +285,39 @@ class CountedExchange {
       if (lane_.agree(patience_.ends(p, flag - 1))) return false;
     }
     CCL_UNROLL for (int i = 0; i < run; ++i) {
-      if (at.tile + i < at.end) store(data, at.tile + i, m.bytes, lane_.unpack(got[i]));
+      if (at.tile + i < at.end) store(rows, m, at.tile + i, lane_.unpack(got[i]));
     }
     return true;
   }
 
-  CCL_HD Fragment load(const Data& data, int t, Index bytes) const {
-    const Index at = Index{t} * tile_bytes;
-    return data.template load<fill>(lane_, at, bytes - at);
+  CCL_HD Fragment load(const Rows& rows, const Message& m, int t) const {
+    if (t < m.main) {
+      const Index at = Index{t} * tile_bytes;
+      return rows.data.template load<fill>(lane_, at, m.bytes - at);
+    }
+    const Index at = Index{t - m.main} * tile_bytes;
+    return rows.side.template load<Fill::any>(lane_, at, work_.side_bytes - at);
   }
-  CCL_HD void store(const Data& data, int t, Index bytes, const Fragment& f) const {
-    const Index at = Index{t} * tile_bytes;
-    data.template store<fill>(lane_, at, bytes - at, f);
+  CCL_HD void store(const Rows& rows, const Message& m, int t, const Fragment& f) const {
+    if (t < m.main) {
+      const Index at = Index{t} * tile_bytes;
+      rows.data.template store<fill>(lane_, at, m.bytes - at, f);
+    } else {
+      const Index at = Index{t - m.main} * tile_bytes;
+      rows.side.template store<Fill::any>(lane_, at, work_.side_bytes - at, f);
+    }
   }
   /// The i-th row of all that is sent.
   CCL_HD const char* row(Index i) const {
     if (work_.send_rows != nullptr) i = work_.send_rows[i];
     return work_.send + i * work_.row_bytes;
+  }
+  template <class P>
+  CCL_HD P* side(P* of, Index i) const {
+    return of == nullptr ? of : of + i * work_.side_bytes;
+  }
+  CCL_HD Word* counted(int owner, int writer, Word flag) const {
+    return detail::mail(work_.peers, owner, writer)->counted + (flag & 1);
   }
   CCL_HD bool fits(int rows) const { return rows >= 0 && rows <= work_.stride(); }
   /// Of a message, by this launch.
@@ -309,7 +337,10 @@ class CountedExchange {
   Group group_;
   Lane lane_;
   const CountedWork& work_;
-  int channel_, rank_, ranks_;
+  bool first_;  // of the groups
+  int rank_, ranks_;
+  int part_, parts_;  // of all groups
+  const Word* state_;
   int too_many_ = -1;  // the first rank that this one has too many rows for
   bool gave_up_ = false;
   Peer sends_[most_ranks], recvs_[most_ranks];
@@ -325,6 +356,7 @@ struct CountedBody {
 
   template <LaneGroup Group>
   CCL_HD Word operator()(Group group, int channel) const {
+    detail::fetch(work);  // while the launch ahead runs
     CountedExchange<Group, Proto, Align> exchange{group, work, channel};
     Algo::run(exchange);
     return 0;

@@ -12,6 +12,15 @@ namespace detail {
 CCL_HD void count_one(Word* at) {
   NV_IF_ELSE_TARGET(NV_IS_DEVICE, (ptx::add_one(at);), (++*at;))
 }
+/// Reads all of a launch's arguments. Of a graph's launches each has its own, and no cache has seen
+/// them: fetched one after another when they are wanted, they cost more than a small message.
+template <class Work>
+CCL_HD void fetch(const Work& work) {
+  NV_IF_TARGET(NV_IS_DEVICE, ({
+                 const auto* const word = reinterpret_cast<const unsigned*>(&work);
+                 CCL_UNROLL for (int i = 0; i < int(sizeof(Work) / 4); i += 16) ptx::use(word[i]);
+               }))
+}
 }  // namespace detail
 
 /// One launch of an exchange over a peer view, as an executor runs it: `Algo::run(exchange)`, and
@@ -24,6 +33,7 @@ struct PeerExchangeBody {
 
   template <LaneGroup Group>
   CCL_HD Word operator()(Group group, int channel) const {
+    detail::fetch(work);  // while the launch ahead runs
     Exchange<Group> exchange{group, work, channel};
     Algo::run(exchange);
     return 0;
