@@ -27,46 +27,83 @@ struct Pick {
   float weight;
 };
 
-/// A warp for each rank finds the tokens with an expert there, in order.
-static __global__ void route(Shape shape, int ranks, const Pick* picks, int* counts, int* list,
-                             int* place, Pick* sent) {
-  const int rank = int(threadIdx.x / 32), lane = int(threadIdx.x % 32);
+constexpr int most_ranks = 8;
+
+// Each kernel may move in while the one ahead of it in the stream runs, and then waits for it.
+
+/// One block, a thread for each token: which ranks have an expert of it, and where it stands among
+/// the tokens for such a rank, in order.
+static __global__ void __launch_bounds__(1024)
+    route(Shape shape, int ranks, const Pick* picks, int* counts, int* list, int* place,
+          Pick* sent) {
+  cudaTriggerProgrammaticLaunchCompletion();
+  cudaGridDependencySynchronize();
+  __shared__ int found[32][most_ranks];  // by each warp
+  const int lane = int(threadIdx.x % 32), warp = int(threadIdx.x / 32);
   const int each = shape.experts / ranks;
-  int found = 0;
-  for (int first = 0; first < shape.tokens; first += 32) {
-    const int t = first + lane;
-    bool here = false;
+  int before[most_ranks] = {};  // tokens for each rank of earlier turns
+  for (int first = 0; first < shape.tokens; first += int(blockDim.x)) {
+    const int t = first + int(threadIdx.x);
+    unsigned wanted = 0;
     for (int k = 0; k < shape.top && t < shape.tokens; ++k) {
-      here |= picks[t * shape.top + k].expert / each == rank;
+      wanted |= 1u << picks[t * shape.top + k].expert / each;
     }
-    const unsigned all = __ballot_sync(0xffff'ffffu, here);
-    const int at = found + __popc(all & ((1u << lane) - 1));
-    found += __popc(all);
-    if (t >= shape.tokens) continue;
-    place[t * ranks + rank] = here ? at : -1;
-    if (!here) continue;
-    list[rank * shape.tokens + at] = t;
-    for (int k = 0; k < shape.top; ++k) {
-      Pick pick = picks[t * shape.top + k];
-      if (pick.expert / each != rank) pick.expert = -1;
-      sent[(rank * shape.tokens + at) * shape.top + k] = pick;
+    int at[most_ranks];
+#pragma unroll
+    for (int r = 0; r < most_ranks; ++r) {
+      const unsigned all = __ballot_sync(0xffff'ffffu, wanted >> r & 1);
+      at[r] = before[r] + __popc(all & ((1u << lane) - 1));
+      if (lane == 0) found[warp][r] = __popc(all);
     }
+    __syncthreads();
+#pragma unroll
+    for (int r = 0; r < most_ranks; ++r) {
+      if (r >= ranks) break;
+      for (int w = 0; w < int(blockDim.x / 32); ++w) {
+        at[r] += w < warp ? found[w][r] : 0;
+        before[r] += found[w][r];
+      }
+      if (t >= shape.tokens) continue;
+      const bool here = wanted >> r & 1;
+      place[t * ranks + r] = here ? at[r] : -1;
+      if (!here) continue;
+      list[r * shape.tokens + at[r]] = t;
+      for (int k = 0; k < shape.top; ++k) {
+        Pick pick = picks[t * shape.top + k];
+        if (pick.expert / each != r) pick.expert = -1;
+        sent[(r * shape.tokens + at[r]) * shape.top + k] = pick;
+      }
+    }
+    __syncthreads();
   }
-  if (lane == 0) counts[rank] = found;
+#pragma unroll
+  for (int r = 0; r < most_ranks; ++r) {
+    if (int(threadIdx.x) == r && r < ranks) counts[r] = before[r];
+  }
 }
 
 /// A block for each token: the sum of what its ranks sent back.
-static __global__ void add_up(Shape shape, int ranks, const int* place, const Token* back,
-                              Token* out) {
+static __global__ void __launch_bounds__(1024)
+    add_up(Shape shape, int ranks, const int* place, const Token* back, Token* out) {
+  cudaTriggerProgrammaticLaunchCompletion();
+  cudaGridDependencySynchronize();
   const int t = int(blockIdx.x);
+  int at[most_ranks];
+#pragma unroll
+  for (int r = 0; r < most_ranks; ++r) at[r] = r < ranks ? place[t * ranks + r] : -1;
   for (int i = int(threadIdx.x) * 8; i < shape.hidden; i += int(blockDim.x) * 8) {
+    uint4 part[most_ranks];
+#pragma unroll
+    for (int r = 0; r < most_ranks; ++r) {  // zeros in bfloat16, too
+      const ccl::Index row = ccl::Index{r} * shape.tokens + at[r];
+      part[r] = at[r] < 0 ? uint4{0, 0, 0, 0}
+                          : *reinterpret_cast<const uint4*>(back + row * shape.hidden + i);
+    }
     float sum[8] = {};
-    for (int r = 0; r < ranks; ++r) {
-      const int at = place[t * ranks + r];
-      if (at < 0) continue;
-      const ccl::Index from = (ccl::Index{r} * shape.tokens + at) * shape.hidden + i;
-      const uint4 eight = *reinterpret_cast<const uint4*>(back + from);
-      const auto* const pair = reinterpret_cast<const __nv_bfloat162*>(&eight);
+#pragma unroll
+    for (int r = 0; r < most_ranks; ++r) {
+      const auto* const pair = reinterpret_cast<const __nv_bfloat162*>(&part[r]);
+#pragma unroll
       for (int k = 0; k < 4; ++k) {
         const float2 two = __bfloat1622float2(pair[k]);
         sum[2 * k] += two.x;
@@ -74,10 +111,28 @@ static __global__ void add_up(Shape shape, int ranks, const int* place, const To
       }
     }
     __nv_bfloat162 eight[4];
+#pragma unroll
     for (int k = 0; k < 4; ++k) eight[k] = __floats2bfloat162_rn(sum[2 * k], sum[2 * k + 1]);
     *reinterpret_cast<uint4*>(out + ccl::Index{t} * shape.hidden + i) =
         *reinterpret_cast<const uint4*>(eight);
   }
+}
+
+template <class... Parameters, class... Arguments>
+ccl::Result<void> launch(void (*kernel)(Parameters...), int blocks, int threads,
+                         cudaStream_t stream, Arguments... arguments) {
+  cudaLaunchAttribute early{};
+  early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  early.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(unsigned(blocks));
+  config.blockDim = dim3(unsigned(threads));
+  config.stream = stream;
+  config.attrs = &early;
+  config.numAttrs = 1;
+  const cudaError_t e = cudaLaunchKernelEx(&config, kernel, Parameters(arguments)...);
+  if (e != cudaSuccess) return ccl::fail(ccl::Errc::cuda, cudaGetErrorString(e));
+  return {};
 }
 
 class Layer {
@@ -115,8 +170,9 @@ class Layer {
 
   /// Each token once to every rank that has an expert of it.
   ccl::Result<void> dispatch(const Token* tokens, const Pick* picks, cudaStream_t stream) const {
-    route<<<1, unsigned(32 * ranks_), 0, stream>>>(shape_, ranks_, picks, counts_, list_, place_,
-                                                   sent_picks_);
+    const int threads = shape_.tokens < 1024 ? (shape_.tokens + 31) / 32 * 32 : 1024;
+    CCL_CHECK(launch(route, 1, threads, stream, shape_, ranks_, picks, counts_, list_, place_,
+                     sent_picks_));
     ccl::CountedRows rows;
     rows.row = shape_.hidden;
     rows.send_counts = counts_;
@@ -139,8 +195,8 @@ class Layer {
     rows.recv_counts = returned_;
     rows.send_stride = rows.recv_stride = shape_.tokens;
     CCL_CHECK(exchange_.counted(results, back_, rows, stream));
-    add_up<<<unsigned(shape_.tokens), 896, 0, stream>>>(shape_, ranks_, place_, back_, out);
-    return {};
+    const int threads = shape_.hidden < 8192 ? (shape_.hidden / 8 + 31) / 32 * 32 : 1024;
+    return launch(add_up, shape_.tokens, threads, stream, shape_, ranks_, place_, back_, out);
   }
 
  private:

@@ -250,6 +250,25 @@ class AutoCollective<Op, Candidates<Cs...>, Transport, OneOrder> {
                  recv_offsets, stream);
     });
   }
+  /// By the first candidate that takes counts in memory: OneShot on GPUs, Pairwise on CPU ranks.
+  template <class T>
+  requires is_v Result<void> counted(const T* send, T* recv, const CountedRows& rows,
+                                     Stream stream = {})
+  const {
+    Result<void> result =
+        fail(Errc::not_supported,
+             "none of the candidates takes counts that lie in memory; name OneShot with LL128 on "
+             "GPUs, Pairwise on CPU ranks");
+    bool found = false;
+    each([&]<std::size_t I, class C>() {
+      if constexpr (takes_counts<Op, typename C::Algorithm, typename C::Protocol>) {
+        if (found || !std::get<I>(state_->made)) return;
+        found = true;
+        result = std::get<I>(state_->made)->counted(send, recv, rows, stream);
+      }
+    });
+    return result;
+  }
   using Leg = detail::Leg;
   template <class T>
   requires is_p2p Result<void>

@@ -160,9 +160,8 @@ class Collective : public detail::Composition<Op, Algo, Proto, detail::sides_of<
                                                                   const CountedRows& rows,
                                                                   Stream stream = {})
   const {
-    constexpr bool over_peers = detail::ExchangesOverPeers<Op, Algo> && Proto::carries_flags;
-    constexpr bool over_wires = !detail::OverPeers<Algo>;
-    static_assert(over_peers || over_wires,
+    constexpr bool over_wires = !detail::OverPeers<Algo>, over_peers = !over_wires;
+    static_assert(detail::takes_counts<Op, Algo, Proto>,
                   "ccl: counts that lie in memory take OneShot with LL or LL128, or Pairwise");
     detail::Links& links = *this->links_;
     const Index row_bytes = rows.row * Index{sizeof(T)};

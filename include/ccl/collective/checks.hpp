@@ -37,6 +37,11 @@ concept StoresPlainly = requires {
   requires Algo::stores_plainly;
 };
 
+/// Exchanges whose counts may lie in memory.
+template <class Op, class Algo, class Proto>
+inline constexpr bool takes_counts =
+    !OverPeers<Algo> || (ExchangesOverPeers<Op, Algo> && Proto::carries_flags);
+
 template <class Algo>
 concept PlansWires = OverPeers<Algo> || requires {
   { Algo::most_wires(2) } -> cuda::std::same_as<int>;
