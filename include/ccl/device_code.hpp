@@ -1,6 +1,7 @@
 #pragma once
 
 #include <ccl/bytes.hpp>
+#include <ccl/copy_work.hpp>
 #include <ccl/counted_work.hpp>
 #include <ccl/mail.hpp>
 #include <ccl/peer_work.hpp>
@@ -58,6 +59,17 @@ struct CountedKernels {
   /// Rows of each message of a launch.
   static inline int (*most_rows)(const CountedWork&) = nullptr;
   static inline int (*load)(int device) = nullptr;
+};
+/// What `CopyEngine` runs beside the copies, and its reductions.
+template <class Algo>
+struct CopyKernels {
+  static inline int (*sync)(const CopySync&, const DeviceTarget&) = nullptr;
+  static inline int (*runs)(const CopyRuns&, const DeviceTarget&) = nullptr;
+  static inline int (*load)(int device) = nullptr;
+};
+template <class Op, class Algo, class Proto, class R>
+struct CopyReduceKernels {
+  static inline int (*launch)(const CopyReduction<R>&, const DeviceTarget&) = nullptr;
 };
 /// One launch of several calls over wires: `Wired` are `WireCall`s, whose works it is given.
 template <class... Wired>
