@@ -337,183 +337,184 @@ struct Enrolled<CountedKernels<Algo, Proto>> {
     Kernels::launch = &launch;
     Kernels::load = &load;
     Kernels::most_rows = &most_rows;
-    template <class Algo>
-    struct Enrolled<CopyKernels<Algo>> {
-      using Kernels = CopyKernels<Algo>;
-      using Movers = BlockLanes<512>;
-      /// Enough to keep ahead of NVLink; measured on H200.
-      static constexpr int most_blocks = 64;
+    return true;
+  }();
+};
 
-      static int sync(const CopySync& work, const DeviceTarget& target) {
-        return on_device(target.device, [&] {
-          return CudaExecutor::launch<WarpLanes, CopySyncBody>(work, {1, 1, false}, target.stream);
-        });
+template <class Algo>
+struct Enrolled<CopyKernels<Algo>> {
+  using Kernels = CopyKernels<Algo>;
+  using Movers = BlockLanes<512>;
+  /// Enough to keep ahead of NVLink; measured on H200.
+  static constexpr int most_blocks = 64;
+
+  static int sync(const CopySync& work, const DeviceTarget& target) {
+    return on_device(target.device, [&] {
+      return CudaExecutor::launch<WarpLanes, CopySyncBody>(work, {1, 1, false}, target.stream);
+    });
+  }
+  static int runs(const CopyRuns& how, const DeviceTarget& target) {
+    return on_device(target.device, [&] {
+      CopyRuns work = how;
+      Index bytes = 0;
+      for (int r = 0; r < work.count; ++r) bytes += work.run[r].bytes;
+      work.channels = blocks_for(bytes, target);
+      return CudaExecutor::launch<Movers, CopyRunsBody>(work, {work.channels, work.channels, false},
+                                                        target.stream);
+    });
+  }
+  static int blocks_for(Index bytes, const DeviceTarget& target) {
+    const Index worth = div_up<Index>(bytes, Index{64} << 10);
+    return int(std::clamp<Index>(worth, 1, std::min(most_blocks, target.most_blocks)));
+  }
+  static int load(int device) {
+    return on_device(device, [] {
+      const cudaError_t e = CudaExecutor::load<WarpLanes, CopySyncBody>();
+      return e != cudaSuccess ? e : CudaExecutor::load<Movers, CopyRunsBody>();
+    });
+  }
+  static inline const bool once = [] {
+    Kernels::sync = &sync;
+    Kernels::runs = &runs;
+    Kernels::load = &load;
+    return true;
+  }();
+};
+
+template <class Op, class Algo, class Proto, class R>
+struct Enrolled<CopyReduceKernels<Op, Algo, Proto, R>> {
+  using Lanes = BlockLanes<512>;
+
+  static int launch(const CopyReduction<R>& how, const DeviceTarget& target) {
+    return on_device(target.device, [&] {
+      CopyReduction<R> work = how;
+      const Index bytes = work.count * Index{sizeof(typename R::Type)};
+      work.channels = Enrolled<CopyKernels<Algo>>::blocks_for(bytes, target);
+      Word bits = 0;
+      for (int r = 0; r < work.ranks; ++r) {
+        bits |= reinterpret_cast<cuda::std::uintptr_t>(work.piece[r]);
       }
-      static int runs(const CopyRuns& how, const DeviceTarget& target) {
-        return on_device(target.device, [&] {
-          CopyRuns work = how;
-          Index bytes = 0;
-          for (int r = 0; r < work.count; ++r) bytes += work.run[r].bytes;
-          work.channels = blocks_for(bytes, target);
-          return CudaExecutor::launch<Movers, CopyRunsBody>(
-              work, {work.channels, work.channels, false}, target.stream);
-        });
+      bits |= reinterpret_cast<cuda::std::uintptr_t>(work.output) |
+              reinterpret_cast<cuda::std::uintptr_t>(work.also);
+      const CudaShape shape{work.channels, work.channels, false};
+      if (bits % 16 == 0) {
+        return CudaExecutor::launch<Lanes, CopyReduceBody<R, true>>(work, shape, target.stream);
       }
-      static int blocks_for(Index bytes, const DeviceTarget& target) {
-        const Index worth = div_up<Index>(bytes, Index{64} << 10);
-        return int(std::clamp<Index>(worth, 1, std::min(most_blocks, target.most_blocks)));
-      }
-      static int load(int device) {
-        return on_device(device, [] {
-          const cudaError_t e = CudaExecutor::load<WarpLanes, CopySyncBody>();
-          return e != cudaSuccess ? e : CudaExecutor::load<Movers, CopyRunsBody>();
-        });
-      }
-      static inline const bool once = [] {
-        Kernels::sync = &sync;
-        Kernels::runs = &runs;
-        Kernels::load = &load;
-        return true;
-      }();
+      return CudaExecutor::launch<Lanes, CopyReduceBody<R, false>>(work, shape, target.stream);
+    });
+  }
+  static int load(int device) {
+    return on_device(device, [] {
+      const cudaError_t e = CudaExecutor::load<Lanes, CopyReduceBody<R, true>>();
+      return e != cudaSuccess ? e : CudaExecutor::load<Lanes, CopyReduceBody<R, false>>();
+    });
+  }
+  static inline KernelLoader loader{&load, nullptr};
+  static inline const bool once = [] {
+    CopyReduceKernels<Op, Algo, Proto, R>::launch = &launch;
+    loader.next = KernelsOf<Op, Algo, Proto>::first;
+    KernelsOf<Op, Algo, Proto>::first = &loader;
+    return true;
+  }();
+};
+
+template <class Op, class Algo, class Proto, class R>
+struct Enrolled<AsMember<WireCall<Op, Algo, Proto, R>>> {
+  using Protocol = Proto;
+  using Reduced = R;
+  template <int Align>
+  using Body = WireBody<Op, Algo, Proto, Align, R>;
+  static constexpr int max_lanes = Body<16>::max_lanes;
+  static void add_loader(KernelLoader& loader) {
+    loader.next = KernelsOf<Op, Algo, Proto>::first;
+    KernelsOf<Op, Algo, Proto>::first = &loader;
+  }
+};
+
+template <class... Wired>
+struct Enrolled<GroupKernels<Wired...>> {
+  template <class W>
+  using Member = Enrolled<AsMember<W>>;
+  static constexpr int count = int(sizeof...(Wired));
+  static constexpr int max_lanes = std::min({Member<Wired>::max_lanes...});
+  template <int N, class W, int Align>
+  using Part = KernelPart<N, LanesWithin<typename Member<W>::Protocol, max_lanes>,
+                          typename Member<W>::template Body<Align>>;
+
+  static int launch(const DeviceTarget& target, const WireWork<typename Wired::Reduced>&... works) {
+    return on_device(target.device, [&] {
+      const bool aligned = ((alignment(works) == 16) && ...);
+      using Numbers = cuda::std::make_integer_sequence<int, count>;
+      return aligned ? launch_as<16>(Numbers{}, target, works...)
+                     : launch_as<1>(Numbers{}, target, works...);
+    });
+  }
+  template <int Align, int... N>
+  static cudaError_t launch_as(cuda::std::integer_sequence<int, N...>, const DeviceTarget& target,
+                               const WireWork<typename Wired::Reduced>&... works) {
+    if (target.most_blocks < count) return cudaErrorInvalidConfiguration;
+    // Each has a block; the others go by size, which all ranks see alike.
+    Index all_bytes = 0;
+    ((all_bytes += message_bytes(works)), ...);
+    int begin = 0, lanes = 0;
+    const auto part = [&]<class P>(std::type_identity<P>, auto work) {
+      using Group = typename P::Lanes;
+      const Index bytes = message_bytes(work);
+      DeviceTarget share = target;
+      share.most_blocks = 1 + int(double(target.most_blocks - count) * double(bytes) /
+                                  double(all_bytes < 1 ? 1 : all_bytes));
+      const CudaShape shape = device_shape<Group, max_lanes>(bytes, work.channels, share);
+      work.channels = shape.channels;
+      const P made{work, begin, shape.blocks};
+      begin += shape.blocks;
+      const int wants = div_up(shape.channels, shape.blocks) * Group::width;
+      lanes = wants > lanes ? wants : lanes;
+      return made;
     };
+    using Parts = KernelParts<Part<N, Wired, Align>...>;
+    static_assert(sizeof(Parts) <= 4000, "ccl: a group of fewer calls fits into a launch");
+    const Parts parts{part(std::type_identity<Part<N, Wired, Align>>{}, works)...};
+    return CudaExecutor::launch_parts<max_lanes>(parts, begin, lanes, target.early, target.stream);
+  }
+  template <int Align, int... N>
+  static cudaError_t load_as(cuda::std::integer_sequence<int, N...>) {
+    return CudaExecutor::load_parts<max_lanes, Part<N, Wired, Align>...>();
+  }
+  static int load(int device) {
+    return on_device(device, [] {
+      using Numbers = cuda::std::make_integer_sequence<int, count>;
+      const cudaError_t e = load_as<16>(Numbers{});
+      return e != cudaSuccess ? e : load_as<1>(Numbers{});
+    });
+  }
+  static inline KernelLoader loaders[count];
+  static inline const bool once = [] {
+    GroupKernels<Wired...>::launch = &launch;
+    int n = 0;
+    for (KernelLoader& loader : loaders) loader.load = &load;
+    (Member<Wired>::add_loader(loaders[n++]), ...);
+    return true;
+  }();
+};
 
-    template <class Op, class Algo, class Proto, class R>
-    struct Enrolled<CopyReduceKernels<Op, Algo, Proto, R>> {
-      using Lanes = BlockLanes<512>;
+template <class R>
+struct Enrolled<AloneKernels<R>> {
+  static int launch(const R& reduction, const void* input, void* output, Index count,
+                    const DeviceTarget& target) {
+    return on_device(target.device, [&] {
+      return CudaExecutor::alone(reduction, input, output, count, target.stream);
+    });
+  }
+  static inline const bool once = [] {
+    AloneKernels<R>::launch = &launch;
+    return true;
+  }();
+};
 
-      static int launch(const CopyReduction<R>& how, const DeviceTarget& target) {
-        return on_device(target.device, [&] {
-          CopyReduction<R> work = how;
-          const Index bytes = work.count * Index{sizeof(typename R::Type)};
-          work.channels = Enrolled<CopyKernels<Algo>>::blocks_for(bytes, target);
-          Word bits = 0;
-          for (int r = 0; r < work.ranks; ++r) {
-            bits |= reinterpret_cast<cuda::std::uintptr_t>(work.piece[r]);
-          }
-          bits |= reinterpret_cast<cuda::std::uintptr_t>(work.output) |
-                  reinterpret_cast<cuda::std::uintptr_t>(work.also);
-          const CudaShape shape{work.channels, work.channels, false};
-          if (bits % 16 == 0) {
-            return CudaExecutor::launch<Lanes, CopyReduceBody<R, true>>(work, shape, target.stream);
-          }
-          return CudaExecutor::launch<Lanes, CopyReduceBody<R, false>>(work, shape, target.stream);
-        });
-      }
-      static int load(int device) {
-        return on_device(device, [] {
-          const cudaError_t e = CudaExecutor::load<Lanes, CopyReduceBody<R, true>>();
-          return e != cudaSuccess ? e : CudaExecutor::load<Lanes, CopyReduceBody<R, false>>();
-        });
-      }
-      static inline KernelLoader loader{&load, nullptr};
-      static inline const bool once = [] {
-        CopyReduceKernels<Op, Algo, Proto, R>::launch = &launch;
-        loader.next = KernelsOf<Op, Algo, Proto>::first;
-        KernelsOf<Op, Algo, Proto>::first = &loader;
-        return true;
-      }();
-    };
+/// See `enroll`: taking the address instantiates the variable, whose initializer runs before main.
+template <class Kernels>
+void enroll_device_code(std::type_identity<Kernels>) {
+  (void)&Enrolled<Kernels>::once;
+}
 
-    template <class Op, class Algo, class Proto, class R>
-    struct Enrolled<AsMember<WireCall<Op, Algo, Proto, R>>> {
-      using Protocol = Proto;
-      using Reduced = R;
-      template <int Align>
-      using Body = WireBody<Op, Algo, Proto, Align, R>;
-      static constexpr int max_lanes = Body<16>::max_lanes;
-      static void add_loader(KernelLoader& loader) {
-        loader.next = KernelsOf<Op, Algo, Proto>::first;
-        KernelsOf<Op, Algo, Proto>::first = &loader;
-      }
-    };
-
-    template <class... Wired>
-    struct Enrolled<GroupKernels<Wired...>> {
-      template <class W>
-      using Member = Enrolled<AsMember<W>>;
-      static constexpr int count = int(sizeof...(Wired));
-      static constexpr int max_lanes = std::min({Member<Wired>::max_lanes...});
-      template <int N, class W, int Align>
-      using Part = KernelPart<N, LanesWithin<typename Member<W>::Protocol, max_lanes>,
-                              typename Member<W>::template Body<Align>>;
-
-      static int launch(const DeviceTarget& target,
-                        const WireWork<typename Wired::Reduced>&... works) {
-        return on_device(target.device, [&] {
-          const bool aligned = ((alignment(works) == 16) && ...);
-          using Numbers = cuda::std::make_integer_sequence<int, count>;
-          return aligned ? launch_as<16>(Numbers{}, target, works...)
-                         : launch_as<1>(Numbers{}, target, works...);
-        });
-      }
-      template <int Align, int... N>
-      static cudaError_t launch_as(cuda::std::integer_sequence<int, N...>,
-                                   const DeviceTarget& target,
-                                   const WireWork<typename Wired::Reduced>&... works) {
-        if (target.most_blocks < count) return cudaErrorInvalidConfiguration;
-        // Each has a block; the others go by size, which all ranks see alike.
-        Index all_bytes = 0;
-        ((all_bytes += message_bytes(works)), ...);
-        int begin = 0, lanes = 0;
-        const auto part = [&]<class P>(std::type_identity<P>, auto work) {
-          using Group = typename P::Lanes;
-          const Index bytes = message_bytes(work);
-          DeviceTarget share = target;
-          share.most_blocks = 1 + int(double(target.most_blocks - count) * double(bytes) /
-                                      double(all_bytes < 1 ? 1 : all_bytes));
-          const CudaShape shape = device_shape<Group, max_lanes>(bytes, work.channels, share);
-          work.channels = shape.channels;
-          const P made{work, begin, shape.blocks};
-          begin += shape.blocks;
-          const int wants = div_up(shape.channels, shape.blocks) * Group::width;
-          lanes = wants > lanes ? wants : lanes;
-          return made;
-        };
-        using Parts = KernelParts<Part<N, Wired, Align>...>;
-        static_assert(sizeof(Parts) <= 4000, "ccl: a group of fewer calls fits into a launch");
-        const Parts parts{part(std::type_identity<Part<N, Wired, Align>>{}, works)...};
-        return CudaExecutor::launch_parts<max_lanes>(parts, begin, lanes, target.early,
-                                                     target.stream);
-      }
-      template <int Align, int... N>
-      static cudaError_t load_as(cuda::std::integer_sequence<int, N...>) {
-        return CudaExecutor::load_parts<max_lanes, Part<N, Wired, Align>...>();
-      }
-      static int load(int device) {
-        return on_device(device, [] {
-          using Numbers = cuda::std::make_integer_sequence<int, count>;
-          const cudaError_t e = load_as<16>(Numbers{});
-          return e != cudaSuccess ? e : load_as<1>(Numbers{});
-        });
-      }
-      static inline KernelLoader loaders[count];
-      static inline const bool once = [] {
-        GroupKernels<Wired...>::launch = &launch;
-        int n = 0;
-        for (KernelLoader& loader : loaders) loader.load = &load;
-        (Member<Wired>::add_loader(loaders[n++]), ...);
-        return true;
-      }();
-    };
-
-    template <class R>
-    struct Enrolled<AloneKernels<R>> {
-      static int launch(const R& reduction, const void* input, void* output, Index count,
-                        const DeviceTarget& target) {
-        return on_device(target.device, [&] {
-          return CudaExecutor::alone(reduction, input, output, count, target.stream);
-        });
-      }
-      static inline const bool once = [] {
-        AloneKernels<R>::launch = &launch;
-        return true;
-      }();
-    };
-
-    /// See `enroll`: taking the address instantiates the variable, whose initializer runs before
-    /// main.
-    template <class Kernels>
-    void enroll_device_code(std::type_identity<Kernels>) {
-      (void)&Enrolled<Kernels>::once;
-    }
-  }  // namespace ccl::detail
+}  // namespace ccl::detail

@@ -15,7 +15,7 @@ CCL_HD void count_one(Word* at) {
 /// Reads all of a launch's arguments. Of a graph's launches each has its own, and no cache has seen
 /// them: fetched one after another when they are wanted, they cost more than a small message.
 template <class Work>
-CCL_HD void fetch(const Work& work) {
+CCL_HD void fetch([[maybe_unused]] const Work& work) {
   NV_IF_TARGET(NV_IS_DEVICE, ({
                  const auto* const word = reinterpret_cast<const unsigned*>(&work);
                  CCL_UNROLL for (int i = 0; i < int(sizeof(Work) / 4); i += 16) ptx::use(word[i]);
