@@ -33,8 +33,9 @@ struct CountedWork {
   int first = 0;        // row of each run that this launch begins with
   int most = 0;         // rows of each run, at most
   Index box_packets = 0;
-  int row_tiles = 0;   // of a row that is apart, without its side; 0: rows are not apart
-  int side_tiles = 0;  // of its side
+  int row_tiles = 0;    // of a row that is apart, without its side; 0: rows are not apart
+  int piece_tiles = 0;  // with it
+  int piece_runs = 0;   // of so many tiles as a lane group has in flight
   int channels = 1;
   int crews = 1;
   Watch watch;

@@ -63,14 +63,14 @@ struct PeerExchangeWork {
     int run = 1;                 // tiles that go to a group together
   };
   Deal out_deal, in_deal;
-  /// The ranks with a message of a direction, this rank first, then those behind it; for plain
-  /// stores.
+  /// The ranks with a message of a direction, from this one on: ahead of it, or behind.
   struct Partners {
     int count = 0;
     int rank[most_ranks] = {};
     int rings = 0;  // of the message that has the most
   };
   Partners to, from;
+  unsigned counts = 0;    // words of the state that this launch counts up, a bit for each
   int most_rings = 1;     // of a message; the same on all ranks
   Index slot_bytes = 0;   // of a ring
   Index box_packets = 0;  // of what one rank pushes to another, in each half

@@ -35,18 +35,20 @@ class CountedExchange {
     work.box_packets = box_tiles(work.peers) * Lane::tile_packets;
     const bool apart = work.row_bytes >= CountedWork::apart_bytes;
     work.row_tiles = apart ? int(div_up<Index>(work.row_bytes, tile_bytes)) : 0;
-    work.side_tiles = apart ? int(div_up<Index>(work.side_bytes, tile_bytes)) : 0;
+    work.piece_tiles =
+        work.row_tiles + (apart ? int(div_up<Index>(work.side_bytes, tile_bytes)) : 0);
+    work.piece_runs = div_up(work.piece_tiles, run);
   }
   /// Tiles of a message of so many rows.
   CCL_HD static constexpr Index tiles(const CountedWork& work, Index rows) {
-    return work.row_tiles > 0 ? rows * (work.row_tiles + work.side_tiles)
+    return work.row_tiles > 0 ? rows * work.piece_tiles
                               : div_up<Index>(rows * work.row_bytes, tile_bytes);
   }
   /// Rows of each message of a launch, at most: what a box holds. Not a row: 0.
   static constexpr int most_rows(const CountedWork& work) {
     const Index room = box_tiles(work.peers);
-    const Index rows = work.row_tiles > 0 ? room / (work.row_tiles + work.side_tiles)
-                                          : room * tile_bytes / work.row_bytes;
+    const Index rows =
+        work.row_tiles > 0 ? room / work.piece_tiles : room * tile_bytes / work.row_bytes;
     return int(rows < (1 << 30) ? rows : 1 << 30);
   }
 
@@ -67,22 +69,24 @@ class CountedExchange {
   /// Before any push: reads what this rank has for the others, and tells them that it is through
   /// with the messages before.
   CCL_HD void begin() {
-    // One latency for all of it: no branch parts the loads.
-    CCL_UNROLL for (int p = 0; p < most_ranks; ++p) {
-      const int r = p < ranks_ ? p : rank_;
-      sends_[p].rows = work_.send_counts[r];
-      if (ranks_ == 1) continue;
-      sends_[p].flag = Memory::load_relaxed(state_ + r) + 1;
-      recvs_[p].flag = Memory::load_relaxed(state_ + most_ranks + r) + 1;
+    if constexpr (Parts<Group>::keeps) {
+      Word* const kept = Parts<Group>::kept(group_);
+      for (int p = group_.rank(); p < ranks_; p += Group::width) {
+        kept[rows_out + p] = unsigned(work_.send_counts[p]);
+        if (ranks_ == 1) continue;
+        kept[flag_out + p] = Memory::load_relaxed(state_ + p) + 1;
+        kept[flag_in + p] = Memory::load_relaxed(state_ + most_ranks + p) + 1;
+      }
+      group_.sync();
     }
     if (first_) {
       for (int p = group_.rank(); p < ranks_; p += Group::width) {
         if (p == rank_) continue;
-        Memory::store_credit(detail::mail(work_.peers, p, rank_)->begun, recvs_[p].flag);
+        Memory::store_credit(detail::mail(work_.peers, p, rank_)->begun, get(flag_in, p));
       }
     }
-    CCL_UNROLL for (int p = most_ranks - 1; p >= 0; --p) {
-      if (p < ranks_ && !fits(sends_[p].rows)) too_many_ = p;
+    CCL_ROLL for (int p = ranks_ - 1; p >= 0; --p) {
+      if (!fits(rows_of(rows_out, p))) too_many_ = p;
     }
   }
 
@@ -91,67 +95,73 @@ class CountedExchange {
     if (first_) tell_counts();
     if (too_many_ >= 0) {
       if (first_ && group_.rank() == 0) {
-        report(GaveUp::too_many, too_many_, unsigned(sends_[too_many_].rows), true);
+        report(GaveUp::too_many, too_many_, get(rows_out, too_many_), true);
       }
       return;
     }
-    const int length = run_length(sends_);
-    int next = 0;  // the part that has the first run of the message at hand
+    const int length = run_length(rows_out);
+    int begin = 0, g = part_;  // of all runs: the message's first, this part's next
     CCL_ROLL for (int k = 0; k < ranks_; ++k) {
       const int p = peer(k);
-      const Message m = cut(moved(sends_[p].rows), length);
-      int r = first_run(next, m.runs);
-      if (r >= m.runs) continue;
-      const Index base = Index{p} * work_.send_stride + work_.first;
-      const Index own = k == 0 ? Index{p} * work_.recv_stride + work_.first : 0;
-      Packet* const box = box_of(p, rank_, sends_[p].flag);
-      for (; r < m.runs; r += parts_) {
-        const Run at = run_of(m, r, length);
-        const Rows rows{
-            {row(base + at.piece), work_.recv + (own + at.piece) * work_.row_bytes},
-            {side(work_.send_side, base + at.piece), side(work_.recv_side, own + at.piece)}};
-        Fragment f[run];
-        CCL_UNROLL for (int i = 0; i < run; ++i) f[i] = load(rows, m, at.tile + i);
-        if (k == 0) {
+      const Message m = cut(moved(rows_of(rows_out, p)), length);
+      if (g < begin + m.runs) {
+        const Index base = Index{p} * work_.send_stride + work_.first;
+        const Index own = k == 0 ? Index{p} * work_.recv_stride + work_.first : 0;
+        const Word flag = k == 0 ? 0 : get(flag_out, p);
+        Packet* const box = box_of(p, rank_, flag);
+        for (; g < begin + m.runs; g += parts_) {
+          const Run at = run_of(m, g - begin, length);
+          const Rows rows{
+              {row(base + at.piece), work_.recv + (own + at.piece) * work_.row_bytes},
+              {side(work_.send_side, base + at.piece), side(work_.recv_side, own + at.piece)}};
+          Fragment f[run];
+          CCL_UNROLL for (int i = 0; i < run; ++i) f[i] = load(rows, m, at.tile + i);
+          Packet* const tile = box + (Index{at.piece} * m.tiles + at.tile) * Lane::tile_packets;
           CCL_UNROLL for (int i = 0; i < run; ++i) {
-            if (at.tile + i < at.end) store(rows, m, at.tile + i, f[i]);
-          }
-          continue;
-        }
-        Packet* const tile = box + (Index{at.piece} * m.tiles + at.tile) * Lane::tile_packets;
-        CCL_UNROLL for (int i = 0; i < run; ++i) {
-          if (at.tile + i < at.end) {
-            lane_.store(tile + i * Lane::tile_packets, f[i], sends_[p].flag);
+            if (at.tile + i >= at.end) continue;
+            if (k == 0) {
+              store(rows, m, at.tile + i, f[i]);
+            } else {
+              lane_.store(tile + i * Lane::tile_packets, f[i], flag);
+            }
           }
         }
       }
+      begin += m.runs;
     }
   }
 
   CCL_HD void collect_all() {
     if (too_many_ >= 0 || gave_up_ || !await_counts()) return;
-    const int length = run_length(recvs_);
-    int next = 0;
+    const int length = run_length(rows_in);
+    int begin = 0, g = part_;
     CCL_ROLL for (int k = 1; k < ranks_; ++k) {
       const int p = peer(k);
-      const Message m = cut(moved(recvs_[p].rows), length);
-      const Index base = Index{p} * work_.recv_stride + work_.first;
-      const Packet* const box = box_of(rank_, p, recvs_[p].flag);
-      for (int r = first_run(next, m.runs); r < m.runs; r += parts_) {
-        const Run at = run_of(m, r, length);
-        const Rows rows{{nullptr, work_.recv + (base + at.piece) * work_.row_bytes},
-                        {nullptr, side(work_.recv_side, base + at.piece)}};
-        if (!take(rows, m, box, at, recvs_[p].flag, p)) return;
+      const Message m = cut(moved(rows_of(rows_in, p)), length);
+      if (g < begin + m.runs) {
+        const Index base = Index{p} * work_.recv_stride + work_.first;
+        const Word flag = get(flag_in, p);
+        const Packet* const box = box_of(rank_, p, flag);
+        for (; g < begin + m.runs; g += parts_) {
+          const Run at = run_of(m, g - begin, length);
+          const Rows rows{{nullptr, work_.recv + (base + at.piece) * work_.row_bytes},
+                          {nullptr, side(work_.recv_side, base + at.piece)}};
+          if (!take(rows, m, box, at, flag, p)) return;
+        }
       }
+      begin += m.runs;
     }
   }
 
  private:
   using Data = Span<cuda::std::uint8_t, Align>;
   using Side = Span<cuda::std::uint8_t, 1>;
-  struct Peer {
-    Word flag = 0;
-    int rows = 0;  // of its whole message
+  /// What there is of each peer: the first of its words in `kept`.
+  enum What : int {
+    rows_out = 0,
+    flag_out = most_ranks,
+    flag_in = 2 * most_ranks,
+    rows_in = 3 * most_ranks
   };
   /// Messages are cut into pieces, whose tiles follow each other in the box, and these into runs,
   /// which parts take in turn. A row that is apart is a piece, else the whole message is.
@@ -169,14 +179,40 @@ class CountedExchange {
     Data data;
     Side side;
   };
+
+  /// One block of a GPU asks memory once for all its warps: what each warp asks for itself, on all
+  /// multiprocessors, took longer than small messages.
+  CCL_HD Word get(What what, int p) const {
+    if constexpr (Parts<Group>::keeps) {
+      return Parts<Group>::kept(group_)[what + p];
+    } else {
+      switch (what) {
+        case rows_out:
+          return unsigned(work_.send_counts[p]);
+        case flag_out:
+          return Memory::load_relaxed(state_ + p) + 1;
+        case flag_in:
+          return Memory::load_relaxed(state_ + most_ranks + p) + 1;
+        default:
+          return Memory::load_relaxed(counted(rank_, p, get(flag_in, p))) & 0xffff'ffffu;
+      }
+    }
+  }
+  CCL_HD int rows_of(What what, int p) const { return int(unsigned(get(what, p))); }
+
   CCL_HD Message cut(int rows, int length) const {
-    const bool apart = work_.row_tiles > 0;
     Message m;
-    m.bytes = apart ? work_.row_bytes : rows * work_.row_bytes;
-    m.main = apart ? work_.row_tiles : int(div_up<Index>(m.bytes, tile_bytes));
-    m.tiles = m.main + work_.side_tiles;
-    m.piece_runs = length == 1 ? m.tiles : div_up(m.tiles, run);
-    m.runs = apart ? rows * m.piece_runs : m.piece_runs;
+    if (work_.row_tiles > 0) {
+      m.bytes = work_.row_bytes;
+      m.main = work_.row_tiles;
+      m.tiles = work_.piece_tiles;
+      m.piece_runs = length == 1 ? m.tiles : work_.piece_runs;
+      m.runs = rows * m.piece_runs;
+    } else {
+      m.bytes = rows * work_.row_bytes;
+      m.main = m.tiles = int(div_up<Index>(m.bytes, tile_bytes));
+      m.runs = m.piece_runs = length == 1 ? m.tiles : div_up(m.tiles, run);
+    }
     return m;
   }
   CCL_HD static Run run_of(const Message& m, int r, int length) {
@@ -184,36 +220,34 @@ class CountedExchange {
     const int tile = (r - piece * m.piece_runs) * length;
     return {piece, tile, tile + length < m.tiles ? tile + length : m.tiles};
   }
-  CCL_HD int run_length(const Peer (&peers)[most_ranks]) const {
-    Index all = 0;
-    CCL_UNROLL for (int p = 0; p < most_ranks; ++p) {
-      if (p < ranks_) all += tiles(work_, moved(peers[p].rows));
+  CCL_HD int run_length(What what) const {
+    Index rows = 0;
+    CCL_ROLL for (int p = 0; p < ranks_; ++p) {
+      if (what == rows_out || p != rank_) rows += moved(rows_of(what, p));
     }
-    return all > Index{parts_} * run ? run : 1;
-  }
-  /// This part's first run of a message; `next` goes on to the part that begins the one after.
-  CCL_HD int first_run(int& next, int runs) const {
-    const int mine = part_ - next;
-    next = int(unsigned(next + runs) % unsigned(parts_));
-    return mine < 0 ? mine + parts_ : mine;
+    return tiles(work_, rows) > Index{parts_} * run ? run : 1;
   }
 
   enum class Event {
     begun,   // a peer has begun the message before: it has read what the half held
     counted  // it has told how many rows it has
   };
+  /// By a lane that asks for one peer, or for some.
   template <Event What>
   CCL_HD bool there(int p) const {
     if constexpr (What == Event::begun) {
       const Word* const at = detail::mail(work_.peers, rank_, p)->begun;
-      return Index(Memory::load_credit(at) + 1 - sends_[p].flag) >= 0;
+      return Index(Memory::load_credit(at) + 1 - get(flag_out, p)) >= 0;
     } else {
-      const Word flag = recvs_[p].flag;
-      return Memory::load_relaxed(counted(rank_, p, flag)) >> 32 == (flag & 0xffff'ffffu);
+      const Word flag = get(flag_in, p);
+      const Word told = Memory::load_relaxed(counted(rank_, p, flag));
+      if constexpr (Parts<Group>::keeps) {
+        Parts<Group>::kept(group_)[rows_in + p] = told & 0xffff'ffffu;
+      }
+      return told >> 32 == (flag & 0xffff'ffffu);
     }
   }
-  /// All lanes: until it is so of every peer; false if patience ended first. A lane looks at one
-  /// peer, or at some.
+  /// All lanes: until it is so of every peer; false if patience ended first.
   template <Event What>
   CCL_HD bool await() {
     for (;;) {
@@ -222,32 +256,29 @@ class CountedExchange {
         if (p != rank_ && !there<What>(p)) late = p;
       }
       if (group_.all(late < 0)) return true;
-      if (group_.all(patience_.ends(late, late < 0 ? 0 : sends_[late].flag - 1))) break;
+      if (group_.all(patience_.ends(late, late < 0 ? 0 : get(flag_out, late) - 1))) break;
     }
     gave_up_ = true;
     return false;
   }
   CCL_HD void tell_counts() const {
     for (int p = group_.rank(); p < ranks_; p += Group::width) {
+      const Word rows = get(rows_out, p);
       if (p == rank_) {
-        if (too_many_ < 0) work_.recv_counts[p] = sends_[p].rows;
+        if (too_many_ < 0) work_.recv_counts[p] = int(unsigned(rows));
         continue;
       }
-      const Word rows = unsigned(sends_[p].rows);
-      const Word told = too_many_ >= 0 && fits(sends_[p].rows) ? nothing : rows;
-      Memory::store_relaxed(counted(p, rank_, sends_[p].flag), sends_[p].flag << 32 | told);
+      const Word told = too_many_ >= 0 && fits(int(unsigned(rows))) ? nothing : rows;
+      const Word flag = get(flag_out, p);
+      Memory::store_relaxed(counted(p, rank_, flag), flag << 32 | told);
     }
   }
   /// What every peer has for this rank; false if one has too much, or patience ended.
   CCL_HD bool await_counts() {
     if (!await<Event::counted>()) return false;
-    CCL_UNROLL for (int p = 0; p < most_ranks; ++p) {
-      if (p >= ranks_ || p == rank_) continue;
-      recvs_[p].rows = int(unsigned(Memory::load_settled(counted(rank_, p, recvs_[p].flag))));
-    }
     CCL_ROLL for (int p = 0; p < ranks_; ++p) {
       if (p == rank_) continue;
-      const int rows = recvs_[p].rows;
+      const int rows = rows_of(rows_in, p);
       const bool tells = first_ && group_.rank() == 0;
       if (!fits(rows)) {
         const Word told = unsigned(rows);
@@ -343,7 +374,6 @@ class CountedExchange {
   const Word* state_;
   int too_many_ = -1;  // the first rank that this one has too many rows for
   bool gave_up_ = false;
-  Peer sends_[most_ranks], recvs_[most_ranks];
   Patience<Memory> patience_;
 };
 
@@ -356,7 +386,6 @@ struct CountedBody {
 
   template <LaneGroup Group>
   CCL_HD Word operator()(Group group, int channel) const {
-    detail::fetch(work);  // while the launch ahead runs
     CountedExchange<Group, Proto, Align> exchange{group, work, channel};
     Algo::run(exchange);
     return 0;
@@ -364,10 +393,9 @@ struct CountedBody {
   /// All lanes of a crew: as of `PeerExchangeBody`, whose counts these are.
   CCL_HD void end(Word, int crew, int lane, int lanes) const {
     constexpr int words = PeerExchangeWork::state_words;
-    CCL_ROLL for (int w = 0; w < words; ++w) {
-      const int p = w % PeerExchangeWork::most_ranks;
-      if (p == work.peers.rank || p >= work.peers.ranks) continue;
-      Word* const counts = work.state.copies + w;
+    const unsigned peers = ((1u << work.peers.ranks) - 1) & ~(1u << work.peers.rank);
+    for (unsigned left = peers | peers << CountedWork::most_ranks; left != 0; left &= left - 1) {
+      Word* const counts = work.state.copies + detail::lowest_bit(left);
       CCL_ROLL for (int i = crew + lane * work.crews; i < work.state.count;
                     i += lanes * work.crews) {
         detail::count_one(counts + i * words);

@@ -20,12 +20,11 @@ class DirectExchange {
   /// On the host, before a launch.
   static void deal(PeerExchangeWork& work) {
     work.slot_bytes = Rings::slot_bytes(work.peers, work.most_rings);
-    work.to = work.from = {};
-    for (int k = 0; k < work.peers.ranks; ++k) {
-      const int ahead = (work.peers.rank + k) % work.peers.ranks;
-      const int behind = (work.peers.rank + work.peers.ranks - k) % work.peers.ranks;
-      take(work.to, ahead, work.out[ahead].bytes, work.most_rings);
-      if (k > 0) take(work.from, behind, work.in[behind].bytes, work.most_rings);
+    for (int i = 0; i < work.to.count; ++i) {
+      take(work.to, work.out[work.to.rank[i]].bytes, work.most_rings);
+    }
+    for (int i = 0; i < work.from.count; ++i) {
+      take(work.from, work.in[work.from.rank[i]].bytes, work.most_rings);
     }
   }
 
@@ -78,9 +77,7 @@ class DirectExchange {
   }
 
  private:
-  static void take(PeerExchangeWork::Partners& partners, int peer, Index bytes, int most) {
-    if (bytes == 0) return;
-    partners.rank[partners.count++] = peer;
+  static void take(PeerExchangeWork::Partners& partners, Index bytes, int most) {
     const int rings = Rings::used(bytes, most);
     partners.rings = partners.rings < rings ? rings : partners.rings;
   }

@@ -12,14 +12,8 @@ namespace detail {
 CCL_HD void count_one(Word* at) {
   NV_IF_ELSE_TARGET(NV_IS_DEVICE, (ptx::add_one(at);), (++*at;))
 }
-/// Reads all of a launch's arguments. Of a graph's launches each has its own, and no cache has seen
-/// them: fetched one after another when they are wanted, they cost more than a small message.
-template <class Work>
-CCL_HD void fetch([[maybe_unused]] const Work& work) {
-  NV_IF_TARGET(NV_IS_DEVICE, ({
-                 const auto* const word = reinterpret_cast<const unsigned*>(&work);
-                 CCL_UNROLL for (int i = 0; i < int(sizeof(Work) / 4); i += 16) ptx::use(word[i]);
-               }))
+CCL_HD int lowest_bit(unsigned bits) {
+  NV_IF_ELSE_TARGET(NV_IS_DEVICE, (return __ffs(int(bits)) - 1;), (return __builtin_ctz(bits);))
 }
 }  // namespace detail
 
@@ -33,7 +27,6 @@ struct PeerExchangeBody {
 
   template <LaneGroup Group>
   CCL_HD Word operator()(Group group, int channel) const {
-    detail::fetch(work);  // while the launch ahead runs
     Exchange<Group> exchange{group, work, channel};
     Algo::run(exchange);
     return 0;
@@ -41,6 +34,18 @@ struct PeerExchangeBody {
   /// On the host, when all else is set.
   template <LaneGroup Group>
   static void prepare(Work& work) {
+    constexpr int most = PeerExchangeWork::most_ranks;
+    work.counts = 0;
+    work.to = work.from = {};
+    for (int k = 0; k < work.peers.ranks; ++k) {
+      const int p = (work.peers.rank + k) % work.peers.ranks;
+      const int behind = (work.peers.rank + work.peers.ranks - k) % work.peers.ranks;
+      if (work.out[p].bytes > 0) work.to.rank[work.to.count++] = p;
+      if (k == 0) continue;
+      if (work.in[behind].bytes > 0) work.from.rank[work.from.count++] = behind;
+      if (work.out[p].bytes > 0) work.counts |= 1u << p;
+      if (work.in[p].bytes > 0) work.counts |= 1u << (most + p);
+    }
     if constexpr (requires { Exchange<Group>::deal(work); }) Exchange<Group>::deal(work);
   }
   /// All lanes of a crew: counts the messages in their copy of the state and in those of crews that
@@ -48,11 +53,8 @@ struct PeerExchangeBody {
   /// crew of one warp has all copies to count in, and loads took it longer than its message.
   CCL_HD void end(Word, int crew, int lane, int lanes) const {
     constexpr int words = PeerExchangeWork::state_words;
-    CCL_ROLL for (int w = 0; w < words; ++w) {
-      const int p = w % PeerExchangeWork::most_ranks;
-      const bool sent = w < PeerExchangeWork::most_ranks;
-      if (p == work.peers.rank || (sent ? work.out : work.in)[p].bytes == 0) continue;
-      Word* const counts = work.state.copies + w;
+    for (unsigned left = work.counts; left != 0; left &= left - 1) {
+      Word* const counts = work.state.copies + detail::lowest_bit(left);
       CCL_ROLL for (int i = crew + lane * work.crews; i < work.state.count;
                     i += lanes * work.crews) {
         detail::count_one(counts + i * words);
