@@ -79,6 +79,7 @@ class Links : public std::enable_shared_from_this<Links> {
     work.ranks = comm_.ranks();
     work.channels = plan_.channels;
     work.slice_steps = plan_.slice_steps;
+    work.slot_bytes = int(plan_.slot_bytes);
     work.chunk_steps = plan_.chunk_steps;
     work.watch = watch_;
     return work;
@@ -149,6 +150,7 @@ class Links : public std::enable_shared_from_this<Links> {
   Error row_too_long(Index row_bytes) const;
   /// Of an exchange whose counts lay in memory: fails the communicator, here and elsewhere.
   Result<void> overflow(const GaveUp& found);
+  /// `code`: CUDA's, or the negative of the bytes that a slice must hold and does not.
   Error cuda_failed(int code) const;
   /// The communicator is well and not finalized.
   Result<void> ready() const;
