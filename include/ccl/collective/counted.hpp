@@ -1,5 +1,6 @@
 #pragma once
 
+#include <ccl/collective/arguments.hpp>
 #include <ccl/collective/exchange.hpp>
 #include <ccl/counted_work.hpp>
 
@@ -8,7 +9,8 @@
 #include <algorithm>
 #include <memory>
 #include <mutex>
-#include <vector>
+#include <string>
+#include <utility>
 
 namespace ccl {
 
