@@ -132,7 +132,7 @@ Result<Chooser> Chooser::create(const Communicator& comm, const Question& questi
   made.rank_ = state.rank;
   made.ranks_ = state.ranks;
   made.gpu_ = state.gpu != nullptr;
-  made.any_size_ = question.any_size;
+  made.any_size_ = question.by_message && state.check;
   made.reduces_ = question.reduces;
   made.out_.resize(made.facts_.size());
   made.curves_.resize(made.facts_.size());
@@ -405,7 +405,9 @@ Choice Chooser::explain(Index bytes, int picked, const Plan& plan) const {
   if (ranks_ == 1) {
     choice.why = "a rank alone only copies";
   } else if (any_size_) {
-    choice.why = "sizes may differ between ranks, so this one, which is never far behind, does all";
+    choice.why =
+        "sizes may differ between ranks, and calls are checked, so this one, which is never far "
+        "behind, does all";
   } else if (choice.measured) {
     choice.why = fmt::format("measured on {} ranks over {}", ranks_, name(path_));
   } else {

@@ -72,6 +72,8 @@ struct CommState : std::enable_shared_from_this<CommState> {
   Result<void> ready();
   /// What kernels have left: the first that gave up makes this communicator fail.
   void look_at_gpu();
+  /// What a kernel or a call has found of counts that lay in memory.
+  Error overflow(const GaveUp& found) const;
   /// Fails this communicator here and tells the others.
   void fail_all(Error error);
 

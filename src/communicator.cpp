@@ -42,6 +42,7 @@ void CommState::look_at_gpu() {
   const Word who = load(gave_up.peer);
   if (who == 0 || !status.ok()) return;
   const int peer = int(who) - 1;
+  if (load(gave_up.why) != GaveUp::late) return fail_all(overflow(gave_up));
   Error error{Errc::timed_out,
               fmt::format("no progress for {} s in a kernel (it waits for rank {} on {} at step "
                           "{}); look there, or raise CCL_TIMEOUT",
@@ -49,6 +50,26 @@ void CommState::look_at_gpu() {
                           load(gave_up.step))};
   error.peer = peer;
   fail_all(overdue(std::move(error)));
+}
+
+Error CommState::overflow(const GaveUp& found) const {
+  const int peer = int(found.peer) - 1;
+  Error error{Errc::overflow, {}};
+  error.peer = peer;
+  if (found.why == GaveUp::refused) {
+    error.what = fmt::format(
+        "rank {} sent nothing (it has more rows for some rank than that has room for); see its own "
+        "error",
+        peer);
+  } else {
+    const int from = found.sends != 0 ? rank : peer, to = found.sends != 0 ? peer : rank;
+    error.what = fmt::format(
+        "rank {} has {} rows for rank {} (the stride leaves room for {}); raise the stride, or "
+        "send "
+        "fewer",
+        from, int(unsigned(found.count)), to, found.stride);
+  }
+  return error;
 }
 
 Result<void> CommState::ready() {

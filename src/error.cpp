@@ -44,6 +44,8 @@ std::string_view name(Errc code) {
       return "not_supported";
     case Errc::internal:
       return "internal";
+    case Errc::overflow:
+      return "overflow";
   }
   return "unknown";
 }

@@ -7,8 +7,11 @@
 #include <ccl/window.hpp>
 
 #include <array>
+#include <initializer_list>
 #include <memory>
 #include <optional>
+#include <set>
+#include <span>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -243,21 +246,88 @@ class AutoCollective<Op, Candidates<Cs...>, Transport, OneOrder> {
     }
   }
   int ranks() const { return state_->ranks; }
-  /// AllToAllV and SendRecv, whose sizes may differ between ranks: one candidate does all.
-  template <class... Args>
-  requires(is_v || is_p2p) Result<void>
-  operator()(const Args&... args) const {
-    return steady([&](const auto& one) { return one(args...); });
+  /// AllToAllV and SendRecv, whose sizes may differ between ranks. Both ends of a message know its
+  /// size, so each goes by the candidate for that, and a call is a launch of each candidate that it
+  /// has a message for, in the order of the list.
+  template <class T>
+  requires is_v Result<void>
+  operator()(const T* send, std::span<const Index> send_counts, std::span<const Index> send_offsets,
+             T* recv, std::span<const Index> recv_counts, std::span<const Index> recv_offsets,
+             Stream stream = {}) const {
+    const auto by = [&](std::span<const Index> counts) {
+      std::vector<int> at;
+      for (const Index n : counts) {
+        at.push_back(state_->chooser.pick(n * Index{sizeof(T)} * state_->ranks));
+      }
+      return at;
+    };
+    const std::vector<int> sends = by(send_counts), recvs = by(recv_counts);
+    return in_turn({&sends, &recvs}, [&](int candidate, const auto& one) {
+      const auto only = [&](std::span<const Index> counts, const std::vector<int>& at) {
+        std::vector<Index> left(counts.begin(), counts.end());
+        for (std::size_t p = 0; p < left.size(); ++p) {
+          if (at[p] != candidate) left[p] = 0;
+        }
+        return left;
+      };
+      return one(send, only(send_counts, sends), send_offsets, recv, only(recv_counts, recvs),
+                 recv_offsets, stream);
+    });
   }
-  template <class... Args>
-  requires is_p2p Result<void> send(const Args&... args)
+  /// By the first candidate that takes counts in memory: OneShot on GPUs, Pairwise on CPU ranks.
+  template <class T>
+  requires is_v Result<void> counted(const T* send, T* recv, const CountedRows& rows,
+                                     Stream stream = {})
   const {
-    return steady([&](const auto& one) { return one.send(args...); });
+    Result<void> result =
+        fail(Errc::not_supported,
+             "none of the candidates takes counts that lie in memory; name OneShot with LL128 on "
+             "GPUs, Pairwise on CPU ranks");
+    bool found = false;
+    each([&]<std::size_t I, class C>() {
+      if constexpr (takes_counts<Op, typename C::Algorithm, typename C::Protocol>) {
+        if (found || !std::get<I>(state_->made)) return;
+        found = true;
+        result = std::get<I>(state_->made)->counted(send, recv, rows, stream);
+      }
+    });
+    return result;
   }
-  template <class... Args>
-  requires is_p2p Result<void> recv(const Args&... args)
-  const {
-    return steady([&](const auto& one) { return one.recv(args...); });
+  using Leg = detail::Leg;
+  template <class T>
+  requires is_p2p Result<void>
+  operator()(const T* send, Index send_count, int to, T* recv, Index recv_count, int from,
+             Stream stream = {}) const {
+    return group({send_message(send, send_count, to), recv_message(recv, recv_count, from)},
+                 stream);
+  }
+  template <class T>
+  requires is_p2p static Leg send_message(const T* data, Index count, int to) {
+    return First::send_message(data, count, to);
+  }
+  template <class T>
+  requires is_p2p static Leg recv_message(T* data, Index count, int from) {
+    return First::recv_message(data, count, from);
+  }
+  template <class T>
+  requires is_p2p Result<void> send(const T* data, Index count, int to, Stream stream = {})
+  const { return group({send_message(data, count, to)}, stream); }
+  template <class T>
+  requires is_p2p Result<void> recv(T* data, Index count, int from, Stream stream = {})
+  const { return group({recv_message(data, count, from)}, stream); }
+  Result<void> group(std::initializer_list<Leg> legs, Stream stream = {}) const requires is_p2p {
+    return group(std::span{legs.begin(), legs.size()}, stream);
+  }
+  Result<void> group(std::span<const Leg> legs, Stream stream = {}) const requires is_p2p {
+    std::vector<int> at;
+    for (const Leg& leg : legs) at.push_back(state_->chooser.pick(leg.count * leg.element_bytes));
+    return in_turn({&at}, [&](int candidate, const auto& one) {
+      std::vector<Leg> mine;
+      for (std::size_t l = 0; l < legs.size(); ++l) {
+        if (at[l] == candidate) mine.push_back(legs[l]);
+      }
+      return one.group(std::span<const Leg>{mine}, stream);
+    });
   }
 
   /// What a message of `bytes` would run; see `Choice`. For a functor that not every algorithm
@@ -350,12 +420,16 @@ class AutoCollective<Op, Candidates<Cs...>, Transport, OneOrder> {
     });
     return result;
   }
+  /// Calls f(index, composition) for each candidate that is picked for some message; for the one of
+  /// no bytes where there is none.
   template <class F>
-  Result<void> steady(F&& f) const {
-    const int at = state_->chooser.pick(0);
+  Result<void> in_turn(std::initializer_list<const std::vector<int>*> picked, F&& f) const {
+    std::set<int> used;
+    for (const auto* at : picked) used.insert(at->begin(), at->end());
+    if (used.empty()) used.insert(state_->chooser.pick(0));
     Result<void> result;
     each([&]<std::size_t I, class C>() {
-      if (int(I) == at) result = f(*std::get<I>(state_->made));
+      if (used.count(int(I)) != 0 && result) result = f(int(I), *std::get<I>(state_->made));
     });
     return result;
   }

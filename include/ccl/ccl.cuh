@@ -11,6 +11,7 @@
 #include <ccl/device_code.hpp>
 #include <ccl/group.hpp>
 #include <ccl/proto/copy_bodies.hpp>
+#include <ccl/proto/counted_exchange.hpp>
 #include <ccl/proto/direct_exchange.hpp>
 #include <ccl/proto/exchange_body.hpp>
 #include <ccl/proto/packet_exchange.hpp>
@@ -398,6 +399,52 @@ struct Enrolled<PeerExchangeKernels<Algo, Proto>> {
     Kernels::launch = &launch;
     Kernels::load = &load;
     Kernels::most_bytes = &Shape::most_bytes;
+    return true;
+  }();
+};
+
+/// Blocks, whose warps move the tiles, on as many multiprocessors as the fullest messages that may
+/// come would keep busy.
+template <class Algo, class Proto>
+struct Enrolled<CountedKernels<Algo, Proto>> {
+  using Kernels = CountedKernels<Algo, Proto>;
+  using Group = BlockLanes<512>;
+  template <int Align>
+  using Body = CountedBody<Algo, Proto, Align>;
+  using Exchange = CountedExchange<Group, Proto, 1>;
+
+  static int launch(const CountedWork& how, const DeviceTarget& target) {
+    return on_device(target.device, [&] {
+      CountedWork work = how;
+      Exchange::deal(work);
+      const Index rows = work.stride() < work.most ? work.stride() : work.most;
+      const Index tiles = work.peers.ranks * Exchange::tiles(work, rows);
+      Index blocks = target.most_blocks;
+      if (work.peers.ranks > 1 && work.state.count < blocks) blocks = work.state.count;
+      if (tiles < blocks) blocks = tiles < 1 ? 1 : tiles;
+      work.channels = work.crews = int(blocks);
+      const CudaShape shape{work.channels, work.crews, target.early};
+      const Word bits = reinterpret_cast<cuda::std::uintptr_t>(work.send) |
+                        reinterpret_cast<cuda::std::uintptr_t>(work.recv) | Word(work.row_bytes);
+      if (bits % 16 == 0) return CudaExecutor::launch<Group, Body<16>>(work, shape, target.stream);
+      return CudaExecutor::launch<Group, Body<1>>(work, shape, target.stream);
+    });
+  }
+  static int load(int device) {
+    return on_device(device, [] {
+      const cudaError_t e = CudaExecutor::load<Group, Body<16>>();
+      return e != cudaSuccess ? e : CudaExecutor::load<Group, Body<1>>();
+    });
+  }
+  static int most_rows(const CountedWork& how) {
+    CountedWork work = how;
+    Exchange::deal(work);
+    return Exchange::most_rows(work);
+  }
+  static inline const bool once = [] {
+    Kernels::launch = &launch;
+    Kernels::load = &load;
+    Kernels::most_rows = &most_rows;
     return true;
   }();
 };

@@ -71,8 +71,9 @@ class Chooser {
     std::span<const CandidateFacts> candidates;
     bool deterministic = false;  // only candidates of one order
     bool reduces = false;
-    /// Ranks may call with different sizes, so that one candidate must do for all.
-    bool any_size = false;
+    /// Ranks may call with different sizes: what is picked is for one message between two ranks.
+    /// With checking on all ranks must call alike, and one candidate does for all sizes.
+    bool by_message = false;
   };
   /// Collective. An error says why each candidate is out if none is left.
   static Result<Chooser> create(const Communicator& comm, const Question& question);
@@ -121,7 +122,7 @@ class Chooser {
   TuningCase where_;
   std::uint64_t usable_ = 0;
   std::vector<int> kept_;
-  int steady_[4] = {-1, -1, -1, -1};  // by demands, where sizes may differ
+  int steady_[4] = {-1, -1, -1, -1};  // by demands, where one candidate does for all sizes
 };
 
 }  // namespace detail

@@ -14,6 +14,7 @@
 #include <ccl/collective/bound_call.hpp>
 #include <ccl/collective/checks.hpp>
 #include <ccl/collective/composition.hpp>
+#include <ccl/collective/counted.hpp>
 #include <ccl/collective/exchange.hpp>
 #include <ccl/collective/peer_exchange.hpp>
 #include <ccl/communicator.hpp>
@@ -151,6 +152,54 @@ class Collective : public detail::Composition<Op, Algo, Proto, detail::sides_of<
     }
     return exchange(detail::call_info<T, void>(Op::name, -1, -1), std::move(table), stream);
   }
+  /// AllToAllV with counts that lie in memory: see `CountedRows`. The rows from rank p become those
+  /// of `recv` from p * recv_stride on. A count beyond a stride is `Errc::overflow`, and nothing is
+  /// written for it. Not in place. On GPUs it takes `OneShot`, on CPU ranks `Pairwise`; counts are
+  /// read, and written, when the stream gets there.
+  template <class T>
+  requires cuda::std::same_as<Op, AllToAllV> Result<void> counted(const T* send, T* recv,
+                                                                  const CountedRows& rows,
+                                                                  Stream stream = {})
+  const {
+    constexpr bool over_wires = !detail::OverPeers<Algo>, over_peers = !over_wires;
+    static_assert(detail::takes_counts<Op, Algo, Proto>,
+                  "ccl: counts that lie in memory take OneShot with LL or LL128, or Pairwise");
+    detail::Links& links = *this->links_;
+    const Index row_bytes = rows.row * Index{sizeof(T)};
+    CCL_CHECK(detail::check_rows(links.comm(), rows, row_bytes, send, recv));
+    if (stream.recorder() != nullptr) {
+      return fail(Errc::not_supported,
+                  "a group takes no exchange whose counts lie in memory; call it on its own");
+    }
+    CountedWork work;
+    work.send = reinterpret_cast<const char*>(send);
+    work.recv = reinterpret_cast<char*>(recv);
+    work.send_counts = rows.send_counts;
+    work.recv_counts = rows.recv_counts;
+    work.send_rows = rows.send_rows;
+    work.row_bytes = row_bytes;
+    work.send_side = static_cast<const char*>(rows.send_side);
+    work.recv_side = static_cast<char*>(rows.recv_side);
+    work.side_bytes = rows.side_bytes;
+    work.send_stride = int(rows.send_stride);
+    work.recv_stride = int(rows.recv_stride);
+    const auto info = detail::call_info<T, void>(Op::name, rows.row * rows.recv_stride, -1);
+    if constexpr (over_peers) {
+      detail::enroll<detail::CountedKernels<Algo, Proto>>();
+      if (links.on_device()) {
+        return detail::counted_on_device<Algo, Proto>(links, info, work, stream);
+      }
+    }
+    if constexpr (over_wires && detail::sides_of<Transport>().cpus) {
+      if (!links.on_device()) {
+        return detail::queue_on_host(
+            links, stream, [links = this->links_, info = links.noted(info), work] {
+              return detail::counted_on_host<Op, Algo, Proto>(*links, info, work);
+            });
+      }
+    }
+    return fail(links.no_counts());
+  }
   /// Gather: `count` elements of each rank become the runs of `root`'s `recv`, which the others may
   /// leave null. In place on the root where send == recv + root * count.
   template <class T>
@@ -204,14 +253,7 @@ class Collective : public detail::Composition<Op, Algo, Proto, detail::sides_of<
     return group({send_message(send, send_count, to), recv_message(recv, recv_count, from)},
                  stream);
   }
-  /// One message of a group.
-  struct Leg {
-    bool sends = false;
-    void* data = nullptr;
-    Index count = 0;
-    Index element_bytes = 1;
-    int peer = -1;
-  };
+  using Leg = detail::Leg;
   template <class T>
   requires cuda::std::same_as<Op, SendRecv>
   static Leg send_message(const T* data, Index count, int to) {

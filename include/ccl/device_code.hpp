@@ -2,6 +2,7 @@
 
 #include <ccl/bytes.hpp>
 #include <ccl/copy_work.hpp>
+#include <ccl/counted_work.hpp>
 #include <ccl/mail.hpp>
 #include <ccl/peer_work.hpp>
 #include <ccl/row_work.hpp>
@@ -58,6 +59,14 @@ template <class Algo, class Proto>
 struct PeerExchangeKernels {
   static inline int (*launch)(const PeerExchangeWork&, const DeviceTarget&) = nullptr;
   static inline Index (*most_bytes)(const PeerView&) = nullptr;  // of one message of a launch
+  static inline int (*load)(int device) = nullptr;
+};
+/// A launch of an exchange whose counts lie in memory.
+template <class Algo, class Proto>
+struct CountedKernels {
+  static inline int (*launch)(const CountedWork&, const DeviceTarget&) = nullptr;
+  /// Rows of each message of a launch.
+  static inline int (*most_rows)(const CountedWork&) = nullptr;
   static inline int (*load)(int device) = nullptr;
 };
 /// What `CopyEngine` runs beside the copies, and its reductions.

@@ -27,7 +27,8 @@ enum class Errc : int {
   aborted,           // someone called abort
   in_progress,       // asynchronous creation has not ended
   not_supported,     // the machine cannot do it
-  internal           // a bug in ccl
+  internal,          // a bug in ccl
+  overflow           // a count that lay in memory is larger than what there is room for
 };
 
 /// "timed_out", "peer_lost", ...: the enumerator's name.

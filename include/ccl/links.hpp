@@ -153,6 +153,10 @@ class Links : public std::enable_shared_from_this<Links> {
   Error no_device_code() const;
   Error not_on_device() const;
   Error too_many_messages(int messages) const;
+  Error no_counts() const;
+  Error row_too_long(Index row_bytes) const;
+  /// Of an exchange whose counts lay in memory: fails the communicator, here and elsewhere.
+  Result<void> overflow(const GaveUp& found);
   /// `code`: CUDA's, or the negative of the bytes that a slice must hold and does not.
   Error cuda_failed(int code) const;
   /// The communicator is well and not finalized.

@@ -15,8 +15,10 @@ struct alignas(128) Mail {
                                // has begun: it is through with all before
   Word door[words_per_line];   // [0], [1]: where the peer wants message `seq`: halves of a word,
                                // each with the low half of `seq` above it
-  Word told[most_rings];       // of the message from the peer: seq << 32 | slots that it has filled
-  Word drained[most_rings];    // of the message to the peer: seq << 32 | slots that it has emptied
+  Word counted[words_per_line];  // [seq % 2]: low half of `seq` << 32 | rows of message `seq`,
+                                 // where only the peer knew how many it would be
+  Word told[most_rings];     // of the message from the peer: seq << 32 | slots that it has filled
+  Word drained[most_rings];  // of the message to the peer: seq << 32 | slots that it has emptied
 };
 static_assert(sizeof(Mail) % 128 == 0);
 
@@ -61,13 +63,14 @@ struct PeerExchangeWork {
     int run = 1;                 // tiles that go to a group together
   };
   Deal out_deal, in_deal;
-  /// The ranks with a message of a direction, this rank first, then those behind it; for plain
-  /// stores.
+  /// The ranks with a message of a direction, from this one on: ahead of it, or behind.
   struct Partners {
     int count = 0;
     int rank[most_ranks] = {};
+    int rings = 0;  // of the message that has the most
   };
   Partners to, from;
+  unsigned counts = 0;    // words of the state that this launch counts up, a bit for each
   int most_rings = 1;     // of a message; the same on all ranks
   Index slot_bytes = 0;   // of a ring
   Index box_packets = 0;  // of what one rank pushes to another, in each half

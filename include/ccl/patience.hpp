@@ -4,10 +4,19 @@
 
 namespace ccl {
 
-/// What a lane that ran out of patience leaves for the host: who it waited for, and where.
+/// What a lane that gave up leaves for the host: because of whom, and why.
 struct GaveUp {
-  Word peer = 0;  // rank + 1; 0: nobody's deadline passed
-  Word step = 0;  // steps of that wire done before
+  enum Why : Word {
+    late,      // `peer` owes something, and the deadline passed
+    too_many,  // rows that this rank has for `peer`, or `peer` for it: see `count` and `stride`
+    refused    // `peer` has too many for someone, and sent nothing to anybody
+  };
+  Word peer = 0;  // rank + 1, written last; 0: nobody gave up
+  Word step = 0;  // of `late`: steps of that wire done before
+  Word why = late;
+  Word count = 0;   // of `too_many`: rows
+  Word stride = 0;  // and as many as there is room for
+  Word sends = 0;   // 1: they were to go to `peer`
 };
 
 /// For whom lanes wait at present, for diagnosis: they write it at times while they wait, in words

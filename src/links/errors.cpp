@@ -49,6 +49,30 @@ Error Links::too_many_messages(int messages) const {
                    ExchangeWork::most_ranks)});
 }
 
+Error Links::no_counts() const {
+  return comm_.state()->blame(
+      {Errc::not_supported,
+       fmt::format("{} takes no counts that lie in memory here; use OneShot with LL128 on GPUs, "
+                   "Pairwise on CPU ranks",
+                   name_)});
+}
+
+Error Links::row_too_long(Index row_bytes) const {
+  return comm_.state()->blame(
+      {Errc::not_supported,
+       fmt::format(
+           "{} cannot move rows of {} bytes (not one fits into the scratch of a rank); give "
+           "it a Plan with larger slots, or shorter rows",
+           name_, row_bytes)});
+}
+
+Result<void> Links::overflow(const GaveUp& found) {
+  CommState& state = *comm_.state();
+  Error error = state.blame(state.overflow(found));
+  state.fail_all(error);
+  return fail(std::move(error));
+}
+
 Error Links::cuda_failed(int code) const {
   if (code < 0) {
     return comm_.state()->blame(

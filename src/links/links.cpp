@@ -87,6 +87,13 @@ Result<std::shared_ptr<Links>> Links::create(const Communicator& comm, const Res
   const Plan& plan = links->plan_;
   links->cursors_.resize(2 * std::size_t(ranks) * plan.channels);
   links->tables_.cursors = links->cursors_.data();
+  links->watch_ = {reinterpret_cast<const Word*>(&state.status.word()), &links->gave_up_,
+                   Word(state.timeout_s * 1e9), &links->waits_, 0};
+  if (state.gpu) {
+    Watched& watched = state.gpu->watched();
+    links->watch_ = {&watched.stop, &watched.gave_up, Word(state.timeout_s * 1e9), &watched.waits,
+                     0};
+  }
   if (ranks == 1) return links;
   look_for_room(state);
 
@@ -95,15 +102,8 @@ Result<std::shared_ptr<Links>> Links::create(const Communicator& comm, const Res
   links->take_rings();
   links->trees_.resize(plan.channels);
   links->connected_.resize(ranks);
-  links->watch_ = {reinterpret_cast<const Word*>(&state.status.word()), &links->gave_up_,
-                   Word(state.timeout_s * 1e9), &links->waits_, 0};
   links->tables_ = {links->in_.data(), links->out_.data(), links->rings_.data(),
                     links->trees_.data(), links->cursors_.data()};
-  if (state.gpu) {
-    Watched& watched = state.gpu->watched();
-    links->watch_ = {&watched.stop, &watched.gave_up, Word(state.timeout_s * 1e9), &watched.waits,
-                     0};
-  }
   const std::lock_guard lock{state.links_mutex};
   state.links.push_back(links.get());
   return links;

@@ -62,6 +62,13 @@ TEST_CASE("the model meets what was measured on 4 H200, within a third") {
       {81.8, us(Packing::simple, Mover::wires, effort_of<AllReduce, Ring>(4), 16 << 20)},
       {4400, us(Packing::simple, Mover::wires, effort_of<AllReduce, Ring>(4), 1 << 30)},
       {131, us(Packing::ll128, Mover::wires, effort_of<AllReduce, Tree>(4), 16 << 20)},
+      // benchmarks/ccl_perf/results/h200x4, OneShot and Direct between pairs
+      {303.6, us(Packing::ll128, Mover::peers, effort_of<SendRecv, OneShot>(4), 64 << 20)},
+      {191.6, us(Packing::simple, Mover::peers, effort_of<SendRecv, Direct>(4), 64 << 20)},
+      {39.7, us(Packing::ll128, Mover::peers, effort_of<SendRecv, OneShot>(4), 8 << 20)},
+      {18.5, us(Packing::ll128, Mover::peers, effort_of<Gather, OneShot>(4), 8 << 20)},
+      {40.5, us(Packing::simple, Mover::peers, effort_of<Gather, Direct>(4), 16 << 20)},
+      {41.5, us(Packing::simple, Mover::peers, effort_of<Scatter, Direct>(4), 16 << 20)},
       {446, us(Packing::simple, Mover::wires, effort_of<AllReduce, Tree>(4), 64 << 20)},
       {67.5, us(Packing::simple, Mover::engines, effort_of<AllGather, WindowCopies>(4), 16 << 20)},
       {559, us(Packing::simple, Mover::engines, effort_of<AllToAll, WindowCopies>(4), 256 << 20)},
@@ -71,6 +78,19 @@ TEST_CASE("the model meets what was measured on 4 H200, within a third") {
     INFO(one.measured);
     CHECK(one.predicted == Approx(one.measured).epsilon(0.33));
   }
+}
+
+TEST_CASE("messages between pairs of GPUs go by OneShot where they are small, by Direct beyond") {
+  const auto faster = [](const Effort& one_shot, const Effort& direct, double bytes) {
+    return predict_us(rates(Path::nvlink, Mover::peers, Packing::ll128), one_shot, bytes, 128) <
+           predict_us(rates(Path::nvlink, Mover::peers, Packing::simple), direct, bytes, 128);
+  };
+  // As measured on 4 H200: 7.5 us against 10.0, 39.7 against 30.2; 18.5 against 23.8; 45.2 against
+  // 41.5.
+  CHECK(faster(effort_of<SendRecv, OneShot>(4), effort_of<SendRecv, Direct>(4), 1 << 20));
+  CHECK_FALSE(faster(effort_of<SendRecv, OneShot>(4), effort_of<SendRecv, Direct>(4), 8 << 20));
+  CHECK(faster(effort_of<Gather, OneShot>(4), effort_of<Gather, Direct>(4), 8 << 20));
+  CHECK_FALSE(faster(effort_of<Scatter, OneShot>(4), effort_of<Scatter, Direct>(4), 16 << 20));
 }
 
 TEST_CASE("paths have names of their own") {

@@ -29,7 +29,9 @@ struct OneShot {
     const double others = ranks - 1;
     // A root's messages to all others, or theirs to it, are each as long as the message of one.
     constexpr bool whole = detail::one_of<Op, AllReduce, Reduce, Broadcast>;
-    return {1, detail::one_of<Op, SendRecv> ? 1 : whole ? others : others / ranks};
+    // A lone message goes through the scratch at 221 GB/s (64 MiB on 4 H200), those of many peers
+    // at 290 or more.
+    return {1, detail::one_of<Op, SendRecv> ? 1.31 : whole ? others : others / ranks};
   }
   template <class Op>
   static constexpr SumOrder order = SumOrder::by_rank;

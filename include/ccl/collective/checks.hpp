@@ -37,6 +37,11 @@ concept StoresPlainly = requires {
   requires Algo::stores_plainly;
 };
 
+/// Exchanges whose counts may lie in memory.
+template <class Op, class Algo, class Proto>
+inline constexpr bool takes_counts =
+    !OverPeers<Algo> || (ExchangesOverPeers<Op, Algo> && Proto::carries_flags);
+
 /// Algorithms over peers' memory whose data copy engines move.
 template <class Algo>
 concept MovesByCopies = requires {

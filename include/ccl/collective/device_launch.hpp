@@ -26,6 +26,8 @@ Result<void> load_kernels(const Links& links) {
   if (Exchange::load != nullptr) CCL_CHECK(good(Exchange::load(device)));
   using OverPeers = PeerExchangeKernels<Algo, Proto>;
   if (OverPeers::load != nullptr) CCL_CHECK(good(OverPeers::load(device)));
+  using Counted = CountedKernels<Algo, Proto>;
+  if (Counted::load != nullptr) CCL_CHECK(good(Counted::load(device)));
   if (CopyKernels<Algo>::load != nullptr) CCL_CHECK(good(CopyKernels<Algo>::load(device)));
   return {};
 }

@@ -15,6 +15,14 @@
 
 namespace ccl::detail {
 
+/// One message of a group of sends and receives.
+struct Leg {
+  bool sends = false;
+  void* data = nullptr;
+  Index count = 0;
+  Index element_bytes = 1;
+  int peer = -1;
+};
 /// The messages of one exchange, peer by peer, in the order in which they travel.
 struct MessageTable {
   explicit MessageTable(int ranks) : sends(ranks), recvs(ranks) {}

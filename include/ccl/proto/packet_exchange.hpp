@@ -78,14 +78,14 @@ class PacketExchange {
   }
 
   CCL_HD void push_all() {
-    CCL_ROLL for (int k = 0; k < ranks_; ++k) {
-      const int p = peer(k);
+    CCL_ROLL for (int k = 0; k < work_.to.count; ++k) {
+      const int p = work_.to.rank[k];
       const Message& m = work_.out[p];
       const int n = work_.out_deal.tiles[p];
       Tiles tiles = tiles_of(work_.out_deal, p);
       if (tiles.t >= n) continue;
-      const Data data{m.data, k == 0 ? work_.in[p].data : nullptr};
-      if (k == 0) {
+      const Data data{m.data, p == rank_ ? work_.in[p].data : nullptr};
+      if (p == rank_) {
         if (m.data == work_.in[p].data || m.bytes != work_.in[p].bytes) continue;
         for (; tiles.t < n; tiles.next()) store(data, m, tiles.t, load(data, m, tiles.t));
         continue;
@@ -109,12 +109,12 @@ class PacketExchange {
   }
 
   CCL_HD void collect_all() {
-    CCL_ROLL for (int k = 0; k < ranks_; ++k) {
-      const int p = peer(k);
+    CCL_ROLL for (int k = 0; k < work_.from.count; ++k) {
+      const int p = work_.from.rank[k];
       const Message& m = work_.in[p];
       const int n = work_.in_deal.tiles[p];
       Tiles tiles = tiles_of(work_.in_deal, p);
-      if (k == 0 || tiles.t >= n) continue;
+      if (tiles.t >= n) continue;
       const Data data{nullptr, m.data};
       const Word flag = sequence(false, p);
       const Packet* const box = box_of(rank_, p, flag);
@@ -174,7 +174,6 @@ class PacketExchange {
     return work_.peers.scratch[owner] + Index(flag & 1) * work_.peers.half_packets +
            writer * work_.box_packets;
   }
-  CCL_HD int peer(int k) const { return rank_ + k - (rank_ + k < ranks_ ? 0 : ranks_); }
   /// Of this launch's message to or from a peer.
   CCL_HD Word sequence(bool sends, int p) const {
     return Memory::load_relaxed(state_ + (sends ? 0 : PeerExchangeWork::most_ranks) + p) + 1;

@@ -1,0 +1,275 @@
+// Copies into peers' memory by the lanes of a block and by the bulk copy engine of its
+// multiprocessor (cp.async.bulk through shared memory), for the GPUs of one process: to the next
+// GPU, or a share to each. One line of JSON per case, times from CUDA graphs, results checked.
+//   bulk_bench [min bytes] [max bytes]
+#include <ccl/device_lanes.cuh>
+#include <ccl/proto/copy_run.hpp>
+
+#include <cstring>
+
+#include "machine.cuh"
+
+using namespace ccl;
+using namespace ccl::bench;
+
+namespace {
+
+struct Copies {
+  const char* from;
+  char* to[8];
+  int targets;
+  Index each;  // bytes for each target, side by side in `from`
+  Word* done;  // in the memory of the first target: what a release is paid for
+};
+
+/// Block b's part of all: whole lines of one target.
+__device__ bool part(const Copies& work, int b, int blocks, const char*& from, char*& to,
+                     Index& bytes) {
+  const int per = blocks / work.targets;
+  const int target = b / per, i = b % per;
+  if (target >= work.targets) return false;
+  const Index lines = div_up<Index>(work.each, Index{128} * per);
+  const Index begin = lines * 128 * i;
+  bytes = work.each - begin < lines * 128 ? work.each - begin : lines * 128;
+  from = work.from + target * work.each + begin;
+  to = work.to[target] + begin;
+  return bytes > 0;
+}
+
+__global__ void __launch_bounds__(512, 1) by_lanes(const __grid_constant__ Copies work) {
+  ptx::launch_dependents();
+  ptx::wait_for_previous();
+  const char* from;
+  char* to;
+  Index bytes;
+  const BlockLanes<512> group;
+  if (part(work, int(blockIdx.x), int(gridDim.x), from, to, bytes)) {
+    detail::copy_run(group, to, from, bytes);
+  }
+  group.sync();
+  if (group.rank() == 0) ptx::store_release(work.done + blockIdx.x * 16, 1);
+}
+
+__device__ unsigned shared_address(const void* p) {
+  return unsigned(__cvta_generic_to_shared(p));
+}
+
+/// One thread keeps `Stages` pieces on their way, half of them in and half of them out.
+template <int Stages>
+__global__ void __launch_bounds__(32, 1) by_bulk(const __grid_constant__ Copies work, int piece) {
+  extern __shared__ __align__(128) char memory[];
+  __shared__ __align__(8) Word full[Stages];
+  ptx::launch_dependents();
+  ptx::wait_for_previous();
+  if (threadIdx.x != 0) return;
+  for (Word& bar : full) {
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" : : "r"(shared_address(&bar)) : "memory");
+  }
+  asm volatile("fence.mbarrier_init.release.cluster;" : : : "memory");
+  asm volatile("fence.proxy.async.shared::cta;" : : : "memory");
+  const char* from;
+  char* to;
+  Index bytes;
+  if (!part(work, int(blockIdx.x), int(gridDim.x), from, to, bytes)) return;
+  const int pieces = int(div_up<Index>(bytes, piece));
+  const auto size = [&](int n) {
+    const Index left = bytes - Index{n} * piece;
+    return unsigned(left < piece ? left : piece);
+  };
+  const auto fetch = [&](int n) {
+    const unsigned bar = shared_address(&full[n % Stages]);
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;"
+                 :
+                 : "r"(bar), "r"(size(n))
+                 : "memory");
+    asm volatile(
+        "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];"
+        :
+        : "r"(shared_address(memory + Index{n % Stages} * piece)), "l"(from + Index{n} * piece),
+          "r"(size(n)), "r"(bar)
+        : "memory");
+  };
+  constexpr int ahead = Stages / 2;
+  for (int n = 0; n < ahead && n < pieces; ++n) fetch(n);
+  for (int n = 0; n < pieces; ++n) {
+    const unsigned bar = shared_address(&full[n % Stages]);
+    unsigned there = 0;
+    while (there == 0) {
+      asm volatile(
+          "{.reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2; "
+          "selp.u32 %0, 1, 0, p;}"
+          : "=r"(there)
+          : "r"(bar), "r"(unsigned(n / Stages) & 1u)
+          : "memory");
+    }
+    asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;"
+                 :
+                 : "l"(to + Index{n} * piece),
+                   "r"(shared_address(memory + Index{n % Stages} * piece)), "r"(size(n))
+                 : "memory");
+    asm volatile("cp.async.bulk.commit_group;" : : : "memory");
+    if (n + ahead >= pieces) continue;
+    // Of the pieces before, all but the last `Stages - ahead` have been read out of shared
+    // memory: the place of the next one is free.
+    asm volatile("cp.async.bulk.wait_group.read %0;" : : "n"(Stages - ahead) : "memory");
+    fetch(n + ahead);
+  }
+  asm volatile("cp.async.bulk.wait_group 0;" : : : "memory");
+  ptx::store_release(work.done + blockIdx.x * 16, 1);
+}
+
+__global__ void mark(unsigned* to, Index words, unsigned seed) {
+  for (Index i = blockIdx.x * Index{blockDim.x} + threadIdx.x; i < words;
+       i += Index{gridDim.x} * blockDim.x) {
+    to[i] = unsigned(i) * 2654435761u + seed;
+  }
+}
+__global__ void compare(const unsigned* got, Index words, Index first, unsigned seed,
+                        unsigned* wrong) {
+  unsigned bad = 0;
+  for (Index i = blockIdx.x * Index{blockDim.x} + threadIdx.x; i < words;
+       i += Index{gridDim.x} * blockDim.x) {
+    bad += got[i] != unsigned(first + i) * 2654435761u + seed;
+  }
+  if (bad != 0) atomicAdd(wrong, bad);
+}
+
+class Bench {
+ public:
+  Bench(int gpus, Index most) : machine_{gpus, most}, gpus_{gpus} {
+    for (int g = 0; g < gpus; ++g) {
+      done_.push_back(static_cast<Word*>(Machine::zeroed(g, 128 * 128)));
+    }
+    machine_.sync();
+  }
+
+  template <class Launch>
+  bool run(const char* how, bool to_all, Index bytes, int blocks, int piece, Launch launch) {
+    std::vector<Copies> works;
+    for (int g = 0; g < gpus_; ++g) {
+      Copies work{};
+      work.from = reinterpret_cast<const char*>(machine_[g].in);
+      work.targets = to_all ? gpus_ - 1 : 1;
+      work.each = to_all ? bytes / gpus_ / 128 * 128 : bytes;
+      for (int k = 0; k < work.targets; ++k) {
+        const int p = (g + 1 + k) % gpus_;
+        work.to[k] = reinterpret_cast<char*>(machine_[p].out) + (to_all ? g * work.each : 0);
+      }
+      work.done = done_[(g + 1) % gpus_];
+      works.push_back(work);
+    }
+    ++seed_;
+    for (int g = 0; g < gpus_; ++g) {
+      MUST(cudaSetDevice(g));
+      mark<<<512, 512, 0, machine_[g].stream>>>(reinterpret_cast<unsigned*>(machine_[g].in),
+                                                bytes / 4, seed_ + unsigned(g) * 77);
+      MUST(cudaMemsetAsync(machine_[g].out, 0, size_t(bytes), machine_[g].stream));
+    }
+    machine_.sync();
+    const auto all = [&] {
+      for (int g = 0; g < gpus_; ++g) {
+        MUST(cudaSetDevice(g));
+        launch(works[g], machine_[g].stream);
+      }
+    };
+    const Index mib = Index{1} << 20;
+    const double us = machine_.time(20, bytes < 64 * mib ? 7 : 3, all);
+    unsigned wrong = 0;
+    for (int g = 0; g < gpus_; ++g) {
+      MUST(cudaSetDevice(g));
+      for (int k = 0; k < works[0].targets; ++k) {
+        const int from = (g + gpus_ - 1 - k) % gpus_;
+        const Index each = works[0].each;
+        compare<<<512, 512, 0, machine_[g].stream>>>(
+            reinterpret_cast<unsigned*>(machine_[g].out) + (to_all ? from * each / 4 : 0), each / 4,
+            k * each / 4, seed_ + unsigned(from) * 77, machine_[g].wrong);
+      }
+      unsigned w;
+      MUST(cudaStreamSynchronize(machine_[g].stream));
+      MUST(cudaMemcpy(&w, machine_[g].wrong, sizeof w, cudaMemcpyDeviceToHost));
+      MUST(cudaMemset(machine_[g].wrong, 0, sizeof w));
+      wrong += w;
+    }
+    const double moved = double(works[0].each) * works[0].targets;
+    std::printf(
+        "{\"bench\":\"bulk\",\"gpus\":%d,\"how\":\"%s\",\"to\":\"%s\",\"bytes\":%lld,"
+        "\"blocks\":%d,\"piece\":%d,\"us\":%.2f,\"gbs\":%.1f,\"wrong\":%u}\n",
+        gpus_, how, to_all ? "all" : "next", static_cast<long long>(bytes), blocks, piece, us,
+        moved / us / 1e3, wrong);
+    std::fflush(stdout);
+    return wrong == 0;
+  }
+
+ private:
+  Machine machine_;
+  int gpus_;
+  unsigned seed_ = 0;
+  std::vector<Word*> done_;
+};
+
+cudaError_t launch_early(void (*kernel)(Copies), int blocks, const Copies& work,
+                         cudaStream_t stream) {
+  cudaLaunchAttribute early{};
+  early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  early.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(unsigned(blocks));
+  config.blockDim = dim3(512);
+  config.stream = stream;
+  config.attrs = &early;
+  config.numAttrs = 1;
+  return cudaLaunchKernelEx(&config, kernel, work);
+}
+template <int Stages>
+cudaError_t launch_bulk(int blocks, int piece, const Copies& work, cudaStream_t stream) {
+  cudaLaunchAttribute early{};
+  early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  early.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(unsigned(blocks));
+  config.blockDim = dim3(32);
+  config.dynamicSmemBytes = std::size_t(Stages * piece);
+  config.stream = stream;
+  config.attrs = &early;
+  config.numAttrs = 1;
+  return cudaLaunchKernelEx(&config, by_bulk<Stages>, work, piece);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  setenv("CUDA_MODULE_LOADING", "EAGER", 1);
+  int gpus = 0;
+  (void)cudaGetDeviceCount(&gpus);
+  if (gpus < 2) {
+    std::printf("SKIP: needs two GPUs, has %d\n", gpus);
+    return 77;
+  }
+  const Index min = argc > 1 ? std::atoll(argv[1]) : Index{1} << 20;
+  const Index max = argc > 2 ? std::atoll(argv[2]) : Index{256} << 20;
+  Bench bench{gpus, max};
+  constexpr int stages = 6;
+  for (int g = 0; g < gpus; ++g) {
+    MUST(cudaSetDevice(g));
+    MUST(cudaFuncSetAttribute(by_bulk<stages>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                              stages * 32768));
+  }
+  bool right = true;
+  for (Index bytes = min; bytes <= max; bytes *= 4) {
+    for (const bool to_all : {false, true}) {
+      for (const int blocks : {16, 32, 64, 128}) {
+        right &= bench.run("lanes", to_all, bytes, blocks, 0,
+                           [&](const Copies& work, cudaStream_t stream) {
+                             MUST(launch_early(by_lanes, blocks, work, stream));
+                           });
+        for (const int piece : {8192, 32768}) {
+          right &= bench.run("bulk", to_all, bytes, blocks, piece,
+                             [&](const Copies& work, cudaStream_t stream) {
+                               MUST(launch_bulk<stages>(blocks, piece, work, stream));
+                             });
+        }
+      }
+    }
+  }
+  return right ? 0 : 1;
+}

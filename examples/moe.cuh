@@ -1,0 +1,226 @@
+#pragma once
+
+// A layer of a mixture of experts over GPUs: tokens to the ranks of their experts and back. Counts
+// never leave the GPUs, so all of it can be captured into a graph.
+#include <ccl/ccl.cuh>
+
+#include <cuda_bf16.h>
+
+#include <memory>
+#include <utility>
+#include <vector>
+
+namespace moe {
+
+using Token = __nv_bfloat16;
+
+struct Shape {
+  int tokens = 128;   // of each rank, at most
+  int hidden = 7168;  // elements of a token; a multiple of 8
+  int top = 8;        // experts of a token
+  int experts = 256;  // of all ranks, split evenly
+};
+
+/// An expert of a token, and what its result counts. -1: one of another rank.
+struct Pick {
+  int expert;
+  float weight;
+};
+
+constexpr int most_ranks = 8;
+
+// Each kernel may move in while the one ahead of it in the stream runs, and then waits for it.
+
+/// One block, a thread for each token: which ranks have an expert of it, and where it stands among
+/// the tokens for such a rank, in order.
+static __global__ void __launch_bounds__(1024)
+    route(Shape shape, int ranks, const Pick* picks, int* counts, int* list, int* place,
+          Pick* sent) {
+  cudaTriggerProgrammaticLaunchCompletion();
+  cudaGridDependencySynchronize();
+  __shared__ int found[32][most_ranks];  // by each warp
+  const int lane = int(threadIdx.x % 32), warp = int(threadIdx.x / 32);
+  const int each = shape.experts / ranks;
+  int before[most_ranks] = {};  // tokens for each rank of earlier turns
+  for (int first = 0; first < shape.tokens; first += int(blockDim.x)) {
+    const int t = first + int(threadIdx.x);
+    unsigned wanted = 0;
+    for (int k = 0; k < shape.top && t < shape.tokens; ++k) {
+      wanted |= 1u << picks[t * shape.top + k].expert / each;
+    }
+    int at[most_ranks];
+#pragma unroll
+    for (int r = 0; r < most_ranks; ++r) {
+      const unsigned all = __ballot_sync(0xffff'ffffu, wanted >> r & 1);
+      at[r] = before[r] + __popc(all & ((1u << lane) - 1));
+      if (lane == 0) found[warp][r] = __popc(all);
+    }
+    __syncthreads();
+#pragma unroll
+    for (int r = 0; r < most_ranks; ++r) {
+      if (r >= ranks) break;
+      for (int w = 0; w < int(blockDim.x / 32); ++w) {
+        at[r] += w < warp ? found[w][r] : 0;
+        before[r] += found[w][r];
+      }
+      if (t >= shape.tokens) continue;
+      const bool here = wanted >> r & 1;
+      place[t * ranks + r] = here ? at[r] : -1;
+      if (!here) continue;
+      list[r * shape.tokens + at[r]] = t;
+      for (int k = 0; k < shape.top; ++k) {
+        Pick pick = picks[t * shape.top + k];
+        if (pick.expert / each != r) pick.expert = -1;
+        sent[(r * shape.tokens + at[r]) * shape.top + k] = pick;
+      }
+    }
+    __syncthreads();
+  }
+#pragma unroll
+  for (int r = 0; r < most_ranks; ++r) {
+    if (int(threadIdx.x) == r && r < ranks) counts[r] = before[r];
+  }
+}
+
+/// A block for each token: the sum of what its ranks sent back.
+static __global__ void __launch_bounds__(1024)
+    add_up(Shape shape, int ranks, const int* place, const Token* back, Token* out) {
+  cudaTriggerProgrammaticLaunchCompletion();
+  cudaGridDependencySynchronize();
+  const int t = int(blockIdx.x);
+  int at[most_ranks];
+#pragma unroll
+  for (int r = 0; r < most_ranks; ++r) at[r] = r < ranks ? place[t * ranks + r] : -1;
+  for (int i = int(threadIdx.x) * 8; i < shape.hidden; i += int(blockDim.x) * 8) {
+    uint4 part[most_ranks];
+#pragma unroll
+    for (int r = 0; r < most_ranks; ++r) {  // zeros in bfloat16, too
+      const ccl::Index row = ccl::Index{r} * shape.tokens + at[r];
+      part[r] = at[r] < 0 ? uint4{0, 0, 0, 0}
+                          : *reinterpret_cast<const uint4*>(back + row * shape.hidden + i);
+    }
+    float sum[8] = {};
+#pragma unroll
+    for (int r = 0; r < most_ranks; ++r) {
+      const auto* const pair = reinterpret_cast<const __nv_bfloat162*>(&part[r]);
+#pragma unroll
+      for (int k = 0; k < 4; ++k) {
+        const float2 two = __bfloat1622float2(pair[k]);
+        sum[2 * k] += two.x;
+        sum[2 * k + 1] += two.y;
+      }
+    }
+    __nv_bfloat162 eight[4];
+#pragma unroll
+    for (int k = 0; k < 4; ++k) eight[k] = __floats2bfloat162_rn(sum[2 * k], sum[2 * k + 1]);
+    *reinterpret_cast<uint4*>(out + ccl::Index{t} * shape.hidden + i) =
+        *reinterpret_cast<const uint4*>(eight);
+  }
+}
+
+template <class... Parameters, class... Arguments>
+ccl::Result<void> launch(void (*kernel)(Parameters...), int blocks, int threads,
+                         cudaStream_t stream, Arguments... arguments) {
+  cudaLaunchAttribute early{};
+  early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  early.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(unsigned(blocks));
+  config.blockDim = dim3(unsigned(threads));
+  config.stream = stream;
+  config.attrs = &early;
+  config.numAttrs = 1;
+  const cudaError_t e = cudaLaunchKernelEx(&config, kernel, Parameters(arguments)...);
+  if (e != cudaSuccess) return ccl::fail(ccl::Errc::cuda, cudaGetErrorString(e));
+  return {};
+}
+
+class Layer {
+ public:
+  /// What dispatch leaves here, for the experts: `counts[r]` rows of rank r from row r * tokens on.
+  struct Arrived {
+    const int* counts;
+    const Token* tokens;
+    const Pick* picks;  // `top` of each row
+  };
+
+  /// Collective.
+  static ccl::Result<Layer> create(const ccl::Communicator& comm, Shape shape) {
+    CCL_TRY(auto exchange, Exchange::create(comm));
+    Layer layer{shape, comm.ranks(), std::move(exchange)};
+    const std::size_t most = std::size_t(comm.ranks()) * std::size_t(shape.tokens);
+    const std::size_t row = std::size_t(shape.hidden) * sizeof(Token);
+    const std::size_t pick = std::size_t(shape.top) * sizeof(Pick);
+    const std::size_t ranks = std::size_t(comm.ranks()) * sizeof(int);
+    for (const auto& [at, bytes] :
+         {std::pair{(void**)&layer.counts_, ranks}, std::pair{(void**)&layer.got_, ranks},
+          std::pair{(void**)&layer.returned_, ranks},
+          std::pair{(void**)&layer.list_, most * sizeof(int)},
+          std::pair{(void**)&layer.place_, most * sizeof(int)},
+          std::pair{(void**)&layer.sent_picks_, most * pick},
+          std::pair{(void**)&layer.arrived_picks_, most * pick},
+          std::pair{(void**)&layer.arrived_, most * row},
+          std::pair{(void**)&layer.back_, most * row}}) {
+      CCL_TRY(auto memory, allocate(bytes));
+      *at = memory.get();
+      layer.memory_.push_back(std::move(memory));
+    }
+    return layer;
+  }
+
+  /// Each token once to every rank that has an expert of it.
+  ccl::Result<void> dispatch(const Token* tokens, const Pick* picks, cudaStream_t stream) const {
+    const int threads = shape_.tokens < 1024 ? (shape_.tokens + 31) / 32 * 32 : 1024;
+    CCL_CHECK(launch(route, 1, threads, stream, shape_, ranks_, picks, counts_, list_, place_,
+                     sent_picks_));
+    ccl::CountedRows rows;
+    rows.row = shape_.hidden;
+    rows.send_counts = counts_;
+    rows.send_rows = list_;
+    rows.recv_counts = got_;
+    rows.send_stride = rows.recv_stride = shape_.tokens;
+    rows.send_side = sent_picks_;
+    rows.recv_side = arrived_picks_;
+    rows.side_bytes = shape_.top * int(sizeof(Pick));
+    return exchange_.counted(tokens, arrived_, rows, stream);
+  }
+  Arrived arrived() const { return {got_, arrived_, arrived_picks_}; }
+
+  /// The experts' weighted results, a row for each that arrived, to where the tokens came from;
+  /// their sum there.
+  ccl::Result<void> combine(const Token* results, Token* out, cudaStream_t stream) const {
+    ccl::CountedRows rows;
+    rows.row = shape_.hidden;
+    rows.send_counts = got_;
+    rows.recv_counts = returned_;
+    rows.send_stride = rows.recv_stride = shape_.tokens;
+    CCL_CHECK(exchange_.counted(results, back_, rows, stream));
+    const int threads = shape_.hidden < 8192 ? (shape_.hidden / 8 + 31) / 32 * 32 : 1024;
+    return launch(add_up, shape_.tokens, threads, stream, shape_, ranks_, place_, back_, out);
+  }
+
+ private:
+  using Exchange = ccl::Collective<ccl::AllToAllV, ccl::OneShot, ccl::LL128, ccl::DefaultTransport>;
+  using Memory = std::shared_ptr<void>;
+  Layer(Shape shape, int ranks, Exchange exchange)
+      : shape_{shape}, ranks_{ranks}, exchange_{std::move(exchange)} {}
+  static ccl::Result<Memory> allocate(std::size_t bytes) {
+    void* at = nullptr;
+    if (cudaMalloc(&at, bytes) != cudaSuccess) {
+      return ccl::fail(ccl::Errc::out_of_memory, "no memory for the layer");
+    }
+    return Memory{at, [](void* p) { (void)cudaFree(p); }};
+  }
+
+  Shape shape_;
+  int ranks_;
+  Exchange exchange_;
+  std::vector<Memory> memory_;
+  int *counts_ = nullptr, *got_ = nullptr, *returned_ = nullptr;
+  int* list_ = nullptr;   // tokens for each rank
+  int* place_ = nullptr;  // of each token among those of each rank; -1: not there
+  Pick *sent_picks_ = nullptr, *arrived_picks_ = nullptr;
+  Token *arrived_ = nullptr, *back_ = nullptr;
+};
+
+}  // namespace moe
