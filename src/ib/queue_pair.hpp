@@ -18,6 +18,7 @@ struct IbTuning {
   int adaptive = -2;
   Index announce_bytes = 8192;  // CCL_IB_AR_THRESHOLD
   bool relaxed = true;
+  bool flush = true;  // only of GPU memory
   static Result<IbTuning> from_settings();
 };
 
@@ -59,6 +60,7 @@ class IbQueue {
 
 struct IbQpSize {
   int sends = 1, receives = 1, inline_bytes = 0;
+  unsigned access = IBV_ACCESS_REMOTE_WRITE;  // of the other end
 };
 
 /// A reliable connection's queue pair, from its making to its end.
