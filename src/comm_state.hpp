@@ -15,6 +15,7 @@
 #include <memory>
 #include <mutex>
 #include <thread>
+#include <vector>
 
 #include "gpu/order.hpp"
 
@@ -22,6 +23,7 @@ namespace ccl::detail {
 
 class Doors;
 class Links;
+struct WindowState;
 
 constexpr double report_limit_s = 2;  // for ranks to answer who asks for a report
 constexpr int told_operations = 8;    // that have ended, of each rank
@@ -55,6 +57,8 @@ struct CommState : std::enable_shared_from_this<CommState> {
   std::unique_ptr<Journal> journal;  // null in a communicator of one rank
   std::mutex links_mutex;            // of `links`: those that live, for diagnosis
   std::vector<Links*> links;
+  std::mutex windows_mutex;  // of `windows`: those that live
+  std::vector<std::weak_ptr<const WindowState>> windows;
   std::atomic<bool> finalized{false};
 
   // Asynchronous creation.

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <ccl/bytes.hpp>
+#include <ccl/copy_work.hpp>
 #include <ccl/mail.hpp>
 #include <ccl/peer_work.hpp>
 #include <ccl/wire_work.hpp>
@@ -49,6 +50,17 @@ struct PeerExchangeKernels {
   static inline int (*launch)(const PeerExchangeWork&, const DeviceTarget&) = nullptr;
   static inline Index (*most_bytes)(const PeerView&) = nullptr;  // of one message of a launch
   static inline int (*load)(int device) = nullptr;
+};
+/// What `CopyEngine` runs beside the copies, and its reductions.
+template <class Algo>
+struct CopyKernels {
+  static inline int (*sync)(const CopySync&, const DeviceTarget&) = nullptr;
+  static inline int (*runs)(const CopyRuns&, const DeviceTarget&) = nullptr;
+  static inline int (*load)(int device) = nullptr;
+};
+template <class Op, class Algo, class Proto, class R>
+struct CopyReduceKernels {
+  static inline int (*launch)(const CopyReduction<R>&, const DeviceTarget&) = nullptr;
 };
 /// One launch of several calls over wires: `Wired` are `WireCall`s, whose works it is given.
 template <class... Wired>
