@@ -35,7 +35,7 @@ Result<void> IbLink::place_on_gpu() {
   const auto bytes =
       std::size_t(shape.channels) * std::size_t(shape.slot_count) * std::size_t(shape.slot_bytes);
   std::string why;
-  CCL_TRY(gpu_slots, IbGpuSlots::make(context.arena, bytes, found.ports, slot_access(), why));
+  CCL_TRY(gpu_slots, IbGpuSlots::make(context.arena, bytes, found.ports, slot_access(true), why));
   if (gpu_slots) {
     slots_elsewhere = gpu_slots->base();
     log_info(LogPart::net, "slots for rank {} lie in GPU memory, by {}; GDRCopy is {}",
@@ -47,11 +47,11 @@ Result<void> IbLink::place_on_gpu() {
   return {};
 }
 
-unsigned IbLink::slot_access() const {
+unsigned IbLink::slot_access(bool of_gpu) const {
   if (edge.side == Side::sender) return IBV_ACCESS_LOCAL_WRITE;
   // Only data: a board's lines are seen by their last word, without a completion.
   return unsigned(IBV_ACCESS_LOCAL_WRITE) | unsigned(IBV_ACCESS_REMOTE_WRITE) |
-         (tuning.flush ? unsigned(IBV_ACCESS_REMOTE_READ) : 0u) |  // by itself: see IbFlush
+         (of_gpu && tuning.flush ? unsigned(IBV_ACCESS_REMOTE_READ) : 0u) |  // see IbFlush
          (tuning.relaxed ? unsigned(IBV_ACCESS_RELAXED_ORDERING) : 0u);
 }
 

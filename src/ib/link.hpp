@@ -31,8 +31,7 @@ struct IbLink : ProxiedLink {
   enum class State { connecting, works, failed };
 
   IbTuning tuning;
-  Mapping
-      board;  // channels * slot_count IbSlots: the sender's; at the receiver its draft; one more
+  Mapping board;  // IbSlots of all channels: the sender's; at the receiver its draft. One more
   std::unique_ptr<IbGpuSlots> gpu_slots;  // null: the slots lie in `memory`
 
   Result<void> prepare();
@@ -54,7 +53,8 @@ struct IbLink : ProxiedLink {
     return reinterpret_cast<IbSlot*>(board.base()) +
            std::size_t(channel) * std::size_t(edge.shape.slot_count);
   }
-  unsigned slot_access() const;
+  /// What devices may do with slots, the other end's by remote access.
+  unsigned slot_access(bool of_gpu) const;
   /// Whether what has come must be read once before the GPU is told of it.
   bool flushes() const {
     return gpu_slots != nullptr && tuning.flush && edge.side == Side::receiver;

@@ -85,11 +85,11 @@ IbQueue::~IbQueue() {
   (void)calls.destroy_comp_channel(channel_);
 }
 
-void IbQueue::arm() {
+void IbQueue::arm(bool rang) {
   const Verbs& calls = device_->calls();
   ibv_cq* of = nullptr;
   void* context = nullptr;
-  while (armed_ && calls.get_cq_event(channel_, &of, &context) == 0) {
+  while (rang && armed_ && calls.get_cq_event(channel_, &of, &context) == 0) {
     calls.ack_cq_events(of, 1);
     armed_ = false;
   }

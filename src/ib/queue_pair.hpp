@@ -47,7 +47,8 @@ class IbQueue {
   int fd() const { return channel_->fd; }
   int poll(ibv_wc* to, int most) const { return ibv_poll_cq(cq_, most, to); }
   /// The next completion makes `fd` readable. What came before does not: look once more afterwards.
-  void arm();
+  /// `rang`: `fd` may be readable.
+  void arm(bool rang);
 
  private:
   IbQueue(std::shared_ptr<IbDevice> device, ibv_comp_channel* channel, ibv_cq* cq)

@@ -88,9 +88,11 @@ ProxyInterest IbTask::interest() const {
 
 bool IbTask::arm() {
   if (state_ == State::over) return false;
-  for (const auto& queue : queues_) queue->arm();
+  epoll_event ready{};
+  const bool any = ::epoll_wait(epoll_.get(), &ready, 1, 0) != 0;  // one call for all descriptors
+  for (const auto& queue : queues_) queue->arm(any);
   const bool came = state_ == State::running && poll();
-  look_aside();  // the line, too, may be what has woken us
+  if (any || state_ != State::running) look_aside();  // the line may be what has woken us
   return came;
 }
 
@@ -178,7 +180,7 @@ Result<void> IbTask::take_ports() {
     CCL_TRY(auto memory, link_->gpu_slots != nullptr
                              ? link_->gpu_slots->with(port.device)
                              : port.device->memory(link_->memory.base(), link_->memory.bytes(),
-                                                   link_->slot_access()));
+                                                   link_->slot_access(false)));
     slot_memory_.push_back(std::move(memory));
     CCL_TRY(auto of_board, port.device->memory(link_->board.base(), link_->board.bytes(), board));
     board_memory_.push_back(std::move(of_board));
