@@ -4,6 +4,7 @@
 #include <ccl/copy_work.hpp>
 #include <ccl/mail.hpp>
 #include <ccl/peer_work.hpp>
+#include <ccl/row_work.hpp>
 #include <ccl/wire_work.hpp>
 
 #include <type_traits>
@@ -37,6 +38,14 @@ struct WireKernels {
 template <class Op, class Algo, class Proto, class R>
 struct PeerKernels {
   static inline int (*launch)(const PeerWork<R>&, const DeviceTarget&) = nullptr;
+};
+/// A launch over the rows of a matrix, or several where they do not fit into the scratch.
+template <class Algo, class Proto, class P, class E>
+struct RowKernels {
+  static inline int (*launch)(const RowWork<P, E>&, const DeviceTarget&) = nullptr;
+  /// Packets of scratch, in each half, that a row takes; 0: it is too long for any.
+  static inline Index (*row_packets)(int length, int ranks) = nullptr;
+  static inline int most_length = 0;
 };
 /// A launch of an exchange.
 template <class Algo, class Proto>
