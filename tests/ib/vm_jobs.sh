@@ -47,7 +47,9 @@ wanted=("$@")
 
 begin collectives_2_hosts && { job 2 env CCL_IB_HCA=$one_device "$bin/ccl.vm.hosts"; verdict " 0 0" "calls checked"; }
 begin collectives_4_hosts && { limit=400 job 4 env CCL_IB_HCA=$one_device "$bin/ccl.vm.hosts"; verdict " 0 0 0 0" "calls checked"; }
-begin collectives_8_hosts && { limit=400 job 8 env CCL_IB_HCA=$one_device "$bin/ccl.vm.hosts"; verdict " 0 0 0 0 0 0 0 0" "calls checked"; }
+for proto in Simple LL LL128; do
+  begin collectives_8_hosts_$proto && { limit=400 job 8 env CCL_IB_HCA=$one_device "$bin/ccl.vm.hosts" $proto; verdict " 0 0 0 0 0 0 0 0" "calls checked"; }
+done
 begin collectives_2_hosts_split && { job 2 env CCL_IB_QPS_PER_CONNECTION=2 CCL_IB_SPLIT_DATA_ON_QPS=1 "$bin/ccl.vm.hosts"; verdict " 0 0" "calls checked"; }
 begin queue_pairs_in_turn && { job 2 env CCL_IB_HCA=$one_device CCL_IB_QPS_PER_CONNECTION=4 "$bin/ccl.vm.endure" 20 300000; verdict " 0 0"; }
 begin split_on_queue_pairs && { job 2 env CCL_IB_HCA=$one_device CCL_IB_QPS_PER_CONNECTION=3 CCL_IB_SPLIT_DATA_ON_QPS=1 "$bin/ccl.vm.endure" 20 300000; verdict " 0 0"; }
@@ -64,10 +66,16 @@ begin loss_and_delay && {
   verdict " 0 0"
 }
 begin much_loss && {
-  for i in 0 1 2 3; do tc qdisc add dev rdma$i root netem delay 5ms 2ms loss 1%; done
+  for i in 0 1 2 3; do tc qdisc add dev rdma$i root netem delay 5ms loss 1%; done
   job 4 env CCL_IB_HCA=$one_device CCL_IB_TIMEOUT=16 "$bin/ccl.vm.endure" 5 300000
   for i in 0 1 2 3; do tc qdisc del dev rdma$i root; done
   verdict " 0 0 0 0"
+}
+begin much_reordering && {  # which reliable connections answer by sending everything again
+  for i in 0 1; do tc qdisc add dev rdma$i root netem delay 5ms 2ms loss 1%; done
+  CCL_TIMEOUT=20 job 2 env CCL_IB_HCA=$one_device CCL_IB_TIMEOUT=16 "$bin/ccl.vm.endure" 5 300000
+  for i in 0 1; do tc qdisc del dev rdma$i root; done
+  verdict " [03] [03]"
 }
 begin one_of_two_devices_down && {
   meanwhile 0.5 "ip link set rdma1_1 down"
