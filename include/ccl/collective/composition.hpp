@@ -142,7 +142,8 @@ class Composition {
       return load_kernels<Op, Algo, Proto>(*links);
     };
     CCL_CHECK(links->map_peers(prepare()));
-    if (MovesByCopies<Algo>) CCL_CHECK(links->open_side());
+    if constexpr (MovesByCopies<Algo>) CCL_CHECK(links->open_side(Algo::stages));
+    if (TellsByStream<Algo>) CCL_CHECK(links->open_signals());
     if (StoresPlainly<Algo>) CCL_CHECK(links->open_doors());
     return links;
   }
