@@ -40,9 +40,15 @@ Rates rates(Path path, Mover mover, Packing packing) {
 }
 
 double predict_us(const Rates& rates, const Effort& effort, double bytes, int blocks) {
+  return predict_us(rates, rates, 1, effort, bytes, blocks);
+}
+
+double predict_us(const Rates& rates, const Rates& near, double far, const Effort& effort,
+                  double bytes, int blocks) {
   double gbs = rates.gbs;
   if (rates.block_gbs > 0) gbs = std::min(gbs, rates.block_gbs * std::max(blocks, 1));
-  return rates.base_us + effort.hops * rates.hop_us + effort.volume * bytes / (gbs * 1e3);
+  const double hop_us = far * rates.hop_us + (1 - far) * near.hop_us;
+  return rates.base_us + effort.hops * hop_us + effort.volume * bytes / (gbs * 1e3);
 }
 
 }  // namespace ccl::detail

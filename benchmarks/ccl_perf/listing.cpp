@@ -7,7 +7,7 @@
 namespace ccl::perf {
 namespace {
 bool over_peers(const std::string& algo) {
-  return algo == "OneShot" || algo == "TwoShot" || algo == "Direct";
+  return algo.find("Shot") != std::string::npos || algo == "Direct";
 }
 }  // namespace
 
