@@ -16,6 +16,7 @@
 #include <mutex>
 #include <optional>
 #include <thread>
+#include <vector>
 
 #include "gpu/order.hpp"
 
@@ -24,6 +25,7 @@ namespace ccl::detail {
 class Doors;
 struct Levels;
 class Links;
+struct WindowState;
 
 constexpr double report_limit_s = 2;  // for ranks to answer who asks for a report
 constexpr int told_operations = 8;    // that have ended, of each rank
@@ -57,6 +59,8 @@ struct CommState : std::enable_shared_from_this<CommState> {
   std::unique_ptr<Journal> journal;  // null in a communicator of one rank
   std::mutex links_mutex;            // of `links`: those that live, for diagnosis
   std::vector<Links*> links;
+  std::mutex windows_mutex;  // of `windows`: those that live
+  std::vector<std::weak_ptr<const WindowState>> windows;
   std::atomic<bool> finalized{false};
   std::mutex levels_mutex;                 // of `levels`: who fails may be any thread
   std::shared_ptr<const Levels> levels{};  // null until a composition wants them

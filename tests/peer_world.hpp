@@ -8,6 +8,7 @@
 #include <ccl/proto/ll.hpp>
 #include <ccl/proto/ll128.hpp>
 #include <ccl/proto/peer_prims.hpp>
+#include <ccl/proto/row_prims.hpp>
 
 #include <algorithm>
 #include <thread>
@@ -31,32 +32,59 @@ class PeerWorld {
   /// One launch of every rank; `setup(rank, work)` gives buffers and layout.
   template <class Op, class Algo, class Proto, class Group, class R, class F>
   bool run(const R& reduction, int channels, F setup) {
+    return each_rank([&](int r, const Watch& watch) {
+      PeerWork<R> work{reduction};
+      fill(work, r, channels, watch);
+      setup(r, work);
+      using Body = PeerBody<Op, Algo, Proto, 1, R, Ranks>;
+      if (!Body::template fits<Group>(work)) return false;
+      HostExecutor::run<Group>(channels, Body{work});
+      return true;
+    });
+  }
+  /// The same over rows; `epilogue(rank)`.
+  template <class Algo, class Proto, class Group, int Tiles, class P, class E, class F>
+  bool run_rows(const P& prologue, E epilogue, int channels, F setup) {
+    return each_rank([&](int r, const Watch& watch) {
+      using After = decltype(epilogue(0));
+      RowWork<P, After> work{prologue, epilogue(r)};
+      fill(work, r, channels, watch);
+      setup(r, work);
+      using Body = RowBody<AllReduceRows, Algo, Proto, P, After, Ranks, Tiles>;
+      using Prims = typename Body::template Prims<Group>;
+      if (Prims::row_packets(work.length) * work.rows > half_packets_) return false;
+      if (Prims::tiles_of(work.length) > Tiles) return false;
+      HostExecutor::run<Group>(channels, Body{work});
+      return true;
+    });
+  }
+
+ private:
+  template <class F>
+  static bool each_rank(F body) {
     std::vector<std::thread> threads;
     std::vector<char> ok(Ranks, 0);
     for (int r = 0; r < Ranks; ++r) {
       threads.emplace_back([&, r] {
         GaveUp gave_up;
         const Word stop = 0;
-        PeerWork<R> work{reduction};
-        for (int p = 0; p < Ranks; ++p) work.peers.scratch[p] = lines(scratch_[p].data());
-        work.peers.half_packets = half_packets_;
-        work.peers.rank = r;
-        work.peers.ranks = Ranks;
-        work.epoch = {epochs_[r].data(), max_channels};
-        work.channels = work.crews = channels;
-        work.watch = {&stop, &gave_up, Word{60} * 1'000'000'000};
-        setup(r, work);
-        using Body = PeerBody<Op, Algo, Proto, 1, R, Ranks>;
-        if (!Body::template fits<Group>(work)) return;
-        HostExecutor::run<Group>(channels, Body{work});
-        ok[r] = gave_up.peer == 0;
+        const bool ran = body(r, Watch{&stop, &gave_up, Word{60} * 1'000'000'000});
+        ok[r] = ran && gave_up.peer == 0;
       });
     }
     for (auto& t : threads) t.join();
     return std::all_of(ok.begin(), ok.end(), [](char o) { return o != 0; });
   }
-
- private:
+  template <class Work>
+  void fill(Work& work, int r, int channels, const Watch& watch) {
+    for (int p = 0; p < Ranks; ++p) work.peers.scratch[p] = lines(scratch_[p].data());
+    work.peers.half_packets = half_packets_;
+    work.peers.rank = r;
+    work.peers.ranks = Ranks;
+    work.epoch = {epochs_[r].data(), max_channels};
+    work.channels = work.crews = channels;
+    work.watch = watch;
+  }
   static Packet* lines(Packet* p) {
     return p + (128 - reinterpret_cast<std::uintptr_t>(p) % 128) % 128 / sizeof(Packet);
   }

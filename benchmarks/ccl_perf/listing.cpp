@@ -7,7 +7,7 @@
 namespace ccl::perf {
 namespace {
 bool over_peers(const std::string& algo) {
-  return algo.find("Shot") != std::string::npos || algo == "Direct";
+  return algo.find("Shot") != std::string::npos || algo == "Direct" || algo == "CopyEngine";
 }
 }  // namespace
 
@@ -16,6 +16,7 @@ bool runs_on_gpus(const Choice& choice) {
 }
 
 bool takes(const Choice& choice, RedOp redop) {
+  if (choice.algo == "CopyEngine") return redop != RedOp::mulsum;
   return choice.algo != "Doubling" || (redop != RedOp::avg && redop != RedOp::mulsum);
 }
 

@@ -202,6 +202,7 @@ Options parse_options(int argc, char** argv) {
       ->capture_default_str();
   app.add_option("-c,--check", options.check, "1: check every element")->capture_default_str();
   app.add_flag("--inplace", options.in_place, "send and receive buffers are one");
+  app.add_flag("--windows", options.windows, "GPUs: ccl's buffers are registered windows");
   app.add_option("--json", options.json, "file for the results");
   app.add_option("--tune", options.tune,
                  "measure all compositions, and write the table that CCL_TUNE_FILE names");

@@ -34,7 +34,7 @@ struct Options {
   Launch launch = Launch::environment;
   std::string algo = "auto", proto = "auto";
   std::string transport;  // a value of CCL_TRANSPORT; empty: as the environment has it
-  bool check = true, in_place = false;
+  bool check = true, in_place = false, windows = false;
   std::string tune;          // file of the table of measurements; empty: none is made
   std::vector<int> ctas{0};  // most blocks of a collective, one table after the other; 0: no limit
   std::string json;          // file; empty: none

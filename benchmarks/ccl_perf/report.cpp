@@ -256,6 +256,7 @@ bool Report::finish() {
                                                         : "environment"},
       {"transport", options_.transport.empty() ? "auto" : options_.transport},
       {"in_place", options_.in_place},
+      {"windows", options_.windows},
       {"wrong", wrong},
       {"rows", nlohmann::json::array()}};
   if (options_.compare == "mpi") file["rival"] = rival::version();

@@ -1,4 +1,5 @@
 #include <ccl/settings.hpp>
+#include <ccl/window.hpp>
 
 #include <cstring>
 
@@ -32,7 +33,13 @@ class CclSide final : public Side {
     compositions_ = std::make_unique<Compositions>(*comm_, options_);
     return {};
   }
-  Result<std::byte*> allocate(Index bytes) override { return gpu::allocate(bytes); }
+  Result<std::byte*> allocate(Index bytes) override {
+    if (!options_.windows) return gpu::allocate(bytes);
+    CCL_TRY(const auto memory, SharedMemory::allocate(*comm_, bytes));
+    CCL_TRY(auto window, Window::create(*comm_, memory));
+    windows_.push_back(std::move(window));
+    return memory.data();
+  }
   Result<void> prepare(const Choice& asked, const Shape& shape, DataType, RedOp redop) override {
     CCL_TRY(const Choice choice, compositions_->settle(asked, shape.bytes, redop));
     CCL_TRY(runner_, compositions_->get(choice));
@@ -43,6 +50,7 @@ class CclSide final : public Side {
   Result<void> health() override { return comm_->status(); }
   Result<void> leave() override {
     compositions_.reset();
+    for (const Window& window : windows_) CCL_CHECK(window.close());
     return comm_->finalize();
   }
   Result<TuningCase> tuning_case() override { return compositions_->tuning_case(); }
@@ -53,6 +61,7 @@ class CclSide final : public Side {
   const Options& options_;
   std::optional<Communicator> comm_;
   std::unique_ptr<Compositions> compositions_;
+  std::vector<Window> windows_;  // keep their memory
   const Runner* runner_ = nullptr;
   std::string label_;
 };

@@ -14,7 +14,8 @@ namespace ccl::bench {
 class Nccl {
  public:
   using Comm = struct ncclComm*;
-  static constexpr int sum = 0, float32 = 7, int8 = 0;
+  static constexpr int sum = 0, float32 = 7, int8 = 0, bfloat16 = 9;
+  static constexpr int symmetric = 1;  // a window at the same place on all ranks
 
   /// `path`: of libnccl.so.2. Ends the program where it cannot be opened.
   explicit Nccl(const char* path) {
@@ -31,6 +32,8 @@ class Nccl {
     find(group_start, "ncclGroupStart");
     find(group_end, "ncclGroupEnd");
     find(get_version, "ncclGetVersion");
+    look(alloc, "ncclMemAlloc");
+    look(register_window, "ncclCommWindowRegister");
   }
   int version() const {
     int v = 0;
@@ -46,11 +49,18 @@ class Nccl {
   int (*group_start)();
   int (*group_end)();
   int (*get_version)(int*);
+  // Null in old ones.
+  int (*alloc)(void**, size_t) = nullptr;
+  int (*register_window)(Comm, void*, size_t, struct ncclWindow**, int flags) = nullptr;
 
  private:
   template <class F>
-  void find(F*& function, const char* symbol) {
+  void look(F*& function, const char* symbol) {
     function = reinterpret_cast<F*>(dlsym(library_, symbol));
+  }
+  template <class F>
+  void find(F*& function, const char* symbol) {
+    look(function, symbol);
     if (function == nullptr) {
       std::printf("this NCCL has no %s\n", symbol);
       std::exit(1);

@@ -10,10 +10,12 @@
 #include <ccl/cuda_executor.cuh>
 #include <ccl/device_code.hpp>
 #include <ccl/group.hpp>
+#include <ccl/proto/copy_bodies.hpp>
 #include <ccl/proto/direct_exchange.hpp>
 #include <ccl/proto/exchange_body.hpp>
 #include <ccl/proto/packet_exchange.hpp>
 #include <ccl/proto/peer_prims.hpp>
+#include <ccl/proto/row_prims.hpp>
 
 #include <algorithm>
 
@@ -176,6 +178,95 @@ struct Enrolled<PeerKernels<Op, Algo, Proto, R>> {
   }();
 };
 
+/// A block for each row, a warp for each tile of it; more tiles for each where the warps are too
+/// few.
+template <class Algo, class Proto, class P, class E>
+struct Enrolled<RowKernels<Algo, Proto, P, E>> {
+  using Kernels = RowKernels<Algo, Proto, P, E>;
+  using Work = RowWork<P, E>;
+  using Group = WarpLanes;
+  template <int Ranks, int Tiles>
+  using Body = RowBody<AllReduceRows, cuda::std::conditional_t<Ranks == 1, OneShot, Algo>, Proto, P,
+                       E, Ranks, Tiles>;
+  template <int Ranks>
+  using Prims = typename Body<Ranks, 1>::template Prims<Group>;
+  template <int... Ranks>
+  static RankCounts<1, Ranks...> with_one(RankCounts<Ranks...>);
+  using Counts = decltype(with_one(typename Algo::RankCounts{}));
+  static constexpr int most_warps = P::Wire::most_lanes / Group::width;
+  static constexpr int most_tiles = 4;  // of a warp
+
+  static int launch(const Work& work, const DeviceTarget& target) {
+    return on_device(target.device, [&] { return for_ranks(Counts{}, work, target); });
+  }
+  template <int... Ranks>
+  static cudaError_t for_ranks(RankCounts<Ranks...>, const Work& work, const DeviceTarget& target) {
+    cudaError_t result = cudaErrorInvalidValue;
+    (void)((work.peers.ranks == Ranks && (result = launch_all<Ranks>(work, target), true)) || ...);
+    return result;
+  }
+  /// Rows in as many launches as the scratch wants.
+  template <int Ranks>
+  static cudaError_t launch_all(const Work& how, const DeviceTarget& target) {
+    Index most = how.rows;
+    if (Ranks > 1) most = how.peers.half_packets / Prims<Ranks>::row_packets(how.length);
+    if (most < 1) return cudaErrorInvalidValue;
+    const int tiles = Prims<Ranks>::tiles_of(how.length);
+    for (Index at = 0; at < how.rows; at += most) {
+      Work work = how;
+      work.first_row += at;
+      work.input += at * how.length;
+      work.rows = int(how.rows - at < most ? how.rows - at : most);
+      const cudaError_t e = tiles <= most_warps       ? launch_one<Ranks, 1>(work, tiles, target)
+                            : tiles <= 2 * most_warps ? launch_one<Ranks, 2>(work, tiles, target)
+                                                      : launch_one<Ranks, 4>(work, tiles, target);
+      if (e != cudaSuccess) return e;
+    }
+    return cudaSuccess;
+  }
+  template <int Ranks, int Tiles>
+  static cudaError_t launch_one(Work& work, int tiles, const DeviceTarget& target) {
+    int blocks = target.most_blocks < work.rows ? target.most_blocks : work.rows;
+    if (Ranks > 1 && work.epoch.count < blocks) blocks = work.epoch.count;
+    work.crews = blocks;
+    work.channels = blocks * div_up(tiles, Tiles);
+    return CudaExecutor::launch<Group, Body<Ranks, Tiles>>(
+        work, {work.channels, blocks, target.early}, target.stream);
+  }
+  template <int... Ranks>
+  static Index packets_for(RankCounts<Ranks...>, int length, int ranks) {
+    Index packets = 0;
+    ((packets += ranks == Ranks ? Prims<Ranks>::row_packets(length) : 0), ...);
+    return packets;
+  }
+  template <int... Ranks>
+  static cudaError_t load_all(RankCounts<Ranks...>) {
+    cudaError_t result = cudaSuccess;
+    const auto good = [&](cudaError_t e) {
+      if (result == cudaSuccess) result = e;
+    };
+    (good(CudaExecutor::load<Group, Body<Ranks, 1>>()), ...);
+    (good(CudaExecutor::load<Group, Body<Ranks, 2>>()), ...);
+    (good(CudaExecutor::load<Group, Body<Ranks, 4>>()), ...);
+    return result;
+  }
+  static int load(int device) {
+    return on_device(device, [] { return load_all(Counts{}); });
+  }
+  static inline KernelLoader loader{&load, nullptr};
+  static inline const bool once = [] {
+    Kernels::launch = &launch;
+    Kernels::row_packets = [](int length, int ranks) {
+      return packets_for(Counts{}, length, ranks);
+    };
+    Kernels::most_length = most_warps * most_tiles * Prims<1>::tile_elements;
+    using Of = KernelsOf<FusedOp<P, E>, Algo, Proto>;
+    loader.next = Of::first;
+    Of::first = &loader;
+    return true;
+  }();
+};
+
 template <class Algo, class Proto>
 struct Enrolled<ExchangeKernels<Algo, Proto>> {
   template <int Align>
@@ -289,6 +380,83 @@ struct Enrolled<PeerExchangeKernels<Algo, Proto>> {
     Kernels::launch = &launch;
     Kernels::load = &load;
     Kernels::most_bytes = &Shape::most_bytes;
+    return true;
+  }();
+};
+
+template <class Algo>
+struct Enrolled<CopyKernels<Algo>> {
+  using Kernels = CopyKernels<Algo>;
+  using Movers = BlockLanes<512>;
+  /// Enough to keep ahead of NVLink; measured on H200.
+  static constexpr int most_blocks = 64;
+
+  static int sync(const CopySync& work, const DeviceTarget& target) {
+    return on_device(target.device, [&] {
+      return CudaExecutor::launch<WarpLanes, CopySyncBody>(work, {1, 1, false}, target.stream);
+    });
+  }
+  static int runs(const CopyRuns& how, const DeviceTarget& target) {
+    return on_device(target.device, [&] {
+      CopyRuns work = how;
+      Index bytes = 0;
+      for (int r = 0; r < work.count; ++r) bytes += work.run[r].bytes;
+      work.channels = blocks_for(bytes, target);
+      return CudaExecutor::launch<Movers, CopyRunsBody>(work, {work.channels, work.channels, false},
+                                                        target.stream);
+    });
+  }
+  static int blocks_for(Index bytes, const DeviceTarget& target) {
+    const Index worth = div_up<Index>(bytes, Index{64} << 10);
+    return int(std::clamp<Index>(worth, 1, std::min(most_blocks, target.most_blocks)));
+  }
+  static int load(int device) {
+    return on_device(device, [] {
+      const cudaError_t e = CudaExecutor::load<WarpLanes, CopySyncBody>();
+      return e != cudaSuccess ? e : CudaExecutor::load<Movers, CopyRunsBody>();
+    });
+  }
+  static inline const bool once = [] {
+    Kernels::sync = &sync;
+    Kernels::runs = &runs;
+    Kernels::load = &load;
+    return true;
+  }();
+};
+
+template <class Op, class Algo, class Proto, class R>
+struct Enrolled<CopyReduceKernels<Op, Algo, Proto, R>> {
+  using Lanes = BlockLanes<512>;
+
+  static int launch(const CopyReduction<R>& how, const DeviceTarget& target) {
+    return on_device(target.device, [&] {
+      CopyReduction<R> work = how;
+      const Index bytes = work.count * Index{sizeof(typename R::Type)};
+      work.channels = Enrolled<CopyKernels<Algo>>::blocks_for(bytes, target);
+      Word bits = 0;
+      for (int r = 0; r < work.ranks; ++r) {
+        bits |= reinterpret_cast<cuda::std::uintptr_t>(work.piece[r]);
+      }
+      bits |= reinterpret_cast<cuda::std::uintptr_t>(work.output) |
+              reinterpret_cast<cuda::std::uintptr_t>(work.also);
+      const CudaShape shape{work.channels, work.channels, false};
+      if (bits % 16 == 0) {
+        return CudaExecutor::launch<Lanes, CopyReduceBody<R, true>>(work, shape, target.stream);
+      }
+      return CudaExecutor::launch<Lanes, CopyReduceBody<R, false>>(work, shape, target.stream);
+    });
+  }
+  static int load(int device) {
+    return on_device(device, [] {
+      const cudaError_t e = CudaExecutor::load<Lanes, CopyReduceBody<R, true>>();
+      return e != cudaSuccess ? e : CudaExecutor::load<Lanes, CopyReduceBody<R, false>>();
+    });
+  }
+  static inline KernelLoader loader{&load, nullptr};
+  static inline const bool once = [] {
+    CopyReduceKernels<Op, Algo, Proto, R>::launch = &launch;
+    loader.next = KernelsOf<Op, Algo, Proto>::first;
+    KernelsOf<Op, Algo, Proto>::first = &loader;
     return true;
   }();
 };

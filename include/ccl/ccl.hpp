@@ -1,14 +1,19 @@
 #pragma once
 
 // Everything that a program needs, but for device code: <ccl/ccl.cuh> has that too.
+#include <ccl/add_rms_norm.hpp>
 #include <ccl/any_collective.hpp>
 #include <ccl/auto.hpp>
 #include <ccl/collective.hpp>
 #include <ccl/communicator.hpp>
+#include <ccl/fused.hpp>
 #include <ccl/group.hpp>
+#include <ccl/proto/fp8_rows.hpp>
 #include <ccl/proto/ll.hpp>
 #include <ccl/proto/ll128.hpp>
+#include <ccl/proto/plain_rows.hpp>
 #include <ccl/proto/simple.hpp>
+#include <ccl/store_rows.hpp>
 #include <ccl/transport/any_of.hpp>
 #include <ccl/transport/loopback.hpp>
 #include <ccl/transport/p2p.hpp>

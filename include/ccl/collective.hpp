@@ -1,6 +1,7 @@
 #pragma once
 
 #include <ccl/algo/bruck.hpp>
+#include <ccl/algo/copy_engine.hpp>
 #include <ccl/algo/direct.hpp>
 #include <ccl/algo/doubling.hpp>
 #include <ccl/algo/one_shot.hpp>
@@ -310,7 +311,9 @@ class Collective : public detail::Composition<Op, Algo, Proto, detail::sides_of<
   }
 
   Result<void> exchange(const detail::CallInfo& info, Table table, Stream stream) const {
-    if constexpr (detail::OverPeers<Algo>) {
+    if constexpr (detail::MovesByCopies<Algo>) {
+      return detail::exchange_by_copies<Op, Algo>(this->links_, info, table, stream);
+    } else if constexpr (detail::OverPeers<Algo>) {
       return detail::exchange_over_peers<Op, Algo, Proto>(this->links_, info, table, stream);
     } else {
       return detail::exchange<Op, Algo, Proto, detail::sides_of<Transport>()>(

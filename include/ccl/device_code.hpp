@@ -1,8 +1,10 @@
 #pragma once
 
 #include <ccl/bytes.hpp>
+#include <ccl/copy_work.hpp>
 #include <ccl/mail.hpp>
 #include <ccl/peer_work.hpp>
+#include <ccl/row_work.hpp>
 #include <ccl/wire_work.hpp>
 
 #include <type_traits>
@@ -37,6 +39,14 @@ template <class Op, class Algo, class Proto, class R>
 struct PeerKernels {
   static inline int (*launch)(const PeerWork<R>&, const DeviceTarget&) = nullptr;
 };
+/// A launch over the rows of a matrix, or several where they do not fit into the scratch.
+template <class Algo, class Proto, class P, class E>
+struct RowKernels {
+  static inline int (*launch)(const RowWork<P, E>&, const DeviceTarget&) = nullptr;
+  /// Packets of scratch, in each half, that a row takes; 0: it is too long for any.
+  static inline Index (*row_packets)(int length, int ranks) = nullptr;
+  static inline int most_length = 0;
+};
 /// A launch of an exchange.
 template <class Algo, class Proto>
 struct ExchangeKernels {
@@ -49,6 +59,17 @@ struct PeerExchangeKernels {
   static inline int (*launch)(const PeerExchangeWork&, const DeviceTarget&) = nullptr;
   static inline Index (*most_bytes)(const PeerView&) = nullptr;  // of one message of a launch
   static inline int (*load)(int device) = nullptr;
+};
+/// What `CopyEngine` runs beside the copies, and its reductions.
+template <class Algo>
+struct CopyKernels {
+  static inline int (*sync)(const CopySync&, const DeviceTarget&) = nullptr;
+  static inline int (*runs)(const CopyRuns&, const DeviceTarget&) = nullptr;
+  static inline int (*load)(int device) = nullptr;
+};
+template <class Op, class Algo, class Proto, class R>
+struct CopyReduceKernels {
+  static inline int (*launch)(const CopyReduction<R>&, const DeviceTarget&) = nullptr;
 };
 /// One launch of several calls over wires: `Wired` are `WireCall`s, whose works it is given.
 template <class... Wired>

@@ -124,6 +124,22 @@ class Links : public std::enable_shared_from_this<Links> {
   Result<DeviceTarget> begin_on_device(CallInfo info, Stream stream,
                                        std::shared_ptr<void> keep = nullptr);
   Result<void> finish_on_device(int code, Stream stream);
+  /// For `CopyEngine`, between `begin_on_device` and `finish_on_device`, on the launch's stream and
+  /// on the one that `fork` branches off it until `join`. Between own and peers' memory alike.
+  Result<void> copy_within(void* to, const void* from, Index bytes, CUstream_st* stream);
+  Result<CUstream_st*> fork(CUstream_st* stream);
+  Result<void> join(CUstream_st* stream);
+  /// What `fork` needs.
+  Result<void> open_side();
+  /// Where the same bytes of a window lie at every rank; `at` is empty if `data` is in none.
+  struct InWindow {
+    Index offset = 0;
+    std::vector<std::byte*> at;        // the window's begin at each rank
+    std::shared_ptr<const void> keep;  // for as long as copies may run
+    char* of(int rank) const { return reinterpret_cast<char*>(at[std::size_t(rank)] + offset); }
+    explicit operator bool() const { return !at.empty(); }
+  };
+  InWindow in_window(const void* data, Index bytes) const;
   /// On the communicator's device.
   Result<void> copy(void* to, const void* from, Index bytes, Stream stream);
   Error no_device_code() const;

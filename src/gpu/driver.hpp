@@ -35,6 +35,8 @@ namespace ccl::detail {
   X(mem_host_get_device_pointer, cuMemHostGetDevicePointer)                \
   X(mem_create, cuMemCreate)                                               \
   X(mem_release, cuMemRelease)                                             \
+  X(mem_retain_handle, cuMemRetainAllocationHandle)                        \
+  X(mem_get_properties, cuMemGetAllocationPropertiesFromHandle)            \
   X(mem_address_reserve, cuMemAddressReserve)                              \
   X(mem_address_free, cuMemAddressFree)                                    \
   X(mem_map, cuMemMap)                                                     \
@@ -51,7 +53,9 @@ namespace ccl::detail {
   X(stream_create, cuStreamCreate)                                         \
   X(stream_destroy, cuStreamDestroy)                                       \
   X(stream_synchronize, cuStreamSynchronize)                               \
+  X(stream_query, cuStreamQuery)                                           \
   X(stream_wait_event, cuStreamWaitEvent)                                  \
+  X(stream_get_id, cuStreamGetId)                                          \
   X(stream_is_capturing, cuStreamIsCapturing)                              \
   X(stream_get_capture_info, cuStreamGetCaptureInfo)                       \
   X(stream_update_capture_dependencies, cuStreamUpdateCaptureDependencies) \

@@ -151,6 +151,63 @@ Result<std::shared_ptr<GpuMemory>> GpuMemory::find(const Gpu& gpu, const GpuMemo
   return memory;
 }
 
+Result<std::shared_ptr<GpuMemory>> GpuMemory::borrow(std::shared_ptr<Gpu> gpu, void* at,
+                                                     std::size_t bytes, bool elsewhere) {
+  const CudaDriver& cuda = gpu->driver();
+  const Gpu::Current current{*gpu};
+  CUdeviceptr base = 0;
+  std::size_t size = 0;
+  int legacy = 0, ordinal = -1;
+  CUmemorytype kind{};
+  CUpointer_attribute what[] = {
+      CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, CU_POINTER_ATTRIBUTE_RANGE_SIZE,
+      CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL,
+      CU_POINTER_ATTRIBUTE_MEMORY_TYPE};
+  void* to[] = {&base, &size, &legacy, &ordinal, &kind};
+  const CUdeviceptr begin = reinterpret_cast<CUdeviceptr>(at);
+  if (cuda.pointer_get_attributes(5, what, to, begin) != CUDA_SUCCESS ||
+      kind != CU_MEMORYTYPE_DEVICE || ordinal != gpu->device()) {
+    return fail(Errc::invalid_argument,
+                fmt::format("{} is not memory of device {} (peers map the memory of this rank's "
+                            "GPU); take it from cudaMalloc there, or from SharedMemory",
+                            at, gpu->device()));
+  }
+  if (begin + bytes > base + size) {
+    return fail(Errc::invalid_argument,
+                fmt::format("{} bytes from {} on end behind their allocation (of {} bytes from {} "
+                            "on); peers map one allocation",
+                            bytes, at, size, reinterpret_cast<void*>(base)));
+  }
+  std::shared_ptr<GpuMemory> memory{new GpuMemory{std::move(gpu)}};
+  memory->own_ = memory->borrowed_ = true;
+  memory->base_ = reinterpret_cast<std::byte*>(base);
+  memory->name_.bytes = size;
+  CCL_CHECK(fill_random(&memory->name_.id, sizeof memory->name_.id));
+  if (legacy != 0) {
+    if (elsewhere) {
+      CCL_CHECK(cuda_check(cuda.ipc_get_mem_handle(&memory->name_.ipc, base),
+                           fmt::format("share the memory at {}", at)));
+    }
+  } else {
+    int files = 0;
+    CUmemAllocationProp how{};
+    if (cuda.mem_retain_handle(&memory->handle_, at) == CUDA_SUCCESS &&
+        cuda.mem_get_properties(&how, memory->handle_) == CUDA_SUCCESS) {
+      files = how.requestedHandleTypes & CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+    }
+    if (memory->handle_ == 0 || (elsewhere && files == 0)) {
+      return fail(Errc::not_supported,
+                  fmt::format("the memory at {} cannot be shared (it is neither of cudaMalloc nor "
+                              "of a cuMem handle for file descriptors); take SharedMemory",
+                              at));
+    }
+    memory->name_.handles = 1;
+  }
+  Registry::instance().put(memory->name_, -1, memory);
+  memory->enlisted_ = true;
+  return memory;
+}
+
 std::shared_ptr<GpuMemory> GpuMemory::mapped(const Gpu& gpu, const GpuMemoryName& name) {
   return Registry::instance().find(name, gpu.device());
 }
@@ -193,7 +250,9 @@ GpuMemory::~GpuMemory() {
   const CudaDriver& cuda = gpu_->driver();
   const Gpu::Current current{*gpu_};
   const CUdeviceptr at = reinterpret_cast<CUdeviceptr>(base_);
-  if (name_.handles != 0) {
+  if (borrowed_) {
+    if (handle_ != 0) (void)cuda.mem_release(handle_);
+  } else if (name_.handles != 0) {
     if (mapped_) (void)cuda.mem_unmap(at, name_.bytes);
     if (base_ != nullptr) (void)cuda.mem_address_free(at, name_.bytes);
     if (handle_ != 0) (void)cuda.mem_release(handle_);

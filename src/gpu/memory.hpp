@@ -32,6 +32,10 @@ class GpuMemory {
   /// Maps a peer's memory; `fd` is that of a cuMem handle.
   static Result<std::shared_ptr<GpuMemory>> map(std::shared_ptr<Gpu> gpu, const GpuMemoryName& name,
                                                 const Fd& fd);
+  /// Memory that the user has made, for peers to map, whoever frees it. `elsewhere`: some of them
+  /// are other processes. `bytes` from `at` on must lie in one allocation of `gpu`.
+  static Result<std::shared_ptr<GpuMemory>> borrow(std::shared_ptr<Gpu> gpu, void* at,
+                                                   std::size_t bytes, bool elsewhere);
   ~GpuMemory();
   GpuMemory(const GpuMemory&) = delete;
   GpuMemory& operator=(const GpuMemory&) = delete;
@@ -51,6 +55,7 @@ class GpuMemory {
   std::shared_ptr<Gpu> gpu_;
   GpuMemoryName name_;
   bool own_ = false, enlisted_ = false;
+  bool borrowed_ = false;  // the user's
   std::byte* base_ = nullptr;
   CUmemGenericAllocationHandle handle_ = 0;
   bool mapped_ = false;

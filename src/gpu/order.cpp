@@ -47,6 +47,13 @@ Result<void> GpuOrder::make_event() {
   return cuda_check(gpu_->driver().event_create(&turn_, CU_EVENT_DISABLE_TIMING), "make an event");
 }
 
+Result<unsigned long long> GpuOrder::number_of(CUstream stream) const {
+  if (stream == nullptr) return legacy;  // must not be asked while another stream is captured
+  unsigned long long number = 0;
+  CCL_CHECK(cuda_check(gpu_->driver().stream_get_id(stream, &number), "get the stream's number"));
+  return number;
+}
+
 Result<void> GpuOrder::before(CUstream stream, const std::shared_ptr<void>& keep) {
   mutex_.lock();
   const CudaDriver& cuda = gpu_->driver();
@@ -72,17 +79,10 @@ Result<void> GpuOrder::before(CUstream stream, const std::shared_ptr<void>& keep
       capture_->graph = graph;
       return enter_graph(stream, keep);
     }
-    if (graphs_) {
-      return cuda_check(cuda.stream_wait_event(stream, turn_, CU_EVENT_WAIT_DEFAULT),
-                        "wait for the launch before");
-    }
-    if (launched_ && stream != last_) {
-      CCL_CHECK(make_event());
-      CCL_CHECK(cuda_check(cuda.event_record(turn_, last_), "mark the launch before"));
-      CCL_CHECK(cuda_check(cuda.stream_wait_event(stream, turn_, CU_EVENT_WAIT_DEFAULT),
-                           "wait for the launch before"));
-    }
-    return {};
+    CCL_TRY(number_, number_of(stream));
+    if (!graphs_ && (!launched_ || number_ == last_)) return {};
+    return cuda_check(cuda.stream_wait_event(stream, turn_, CU_EVENT_WAIT_DEFAULT),
+                      "wait for the launch before");
   };
   auto done = locked();
   if (!done) mutex_.unlock();
@@ -115,14 +115,8 @@ Result<void> GpuOrder::enter_graph(CUstream stream, const std::shared_ptr<void>&
     CCL_CHECK(tie(keep));
   }
   if (capture.ended == nullptr) {
-    if (!graphs_) {
-      CCL_CHECK(make_event());
-      if (launched_) {
-        const Gpu::Current relaxed{*gpu_};
-        CCL_CHECK(cuda_check(cuda.event_record(turn_, last_), "mark the launch before"));
-      }
-      graphs_ = true;
-    }
+    CCL_CHECK(make_event());
+    graphs_ = true;
     return cuda_check(cuda.stream_wait_event(stream, turn_, CU_EVENT_WAIT_EXTERNAL),
                       "let the graph wait for its turn");
   }
@@ -138,10 +132,11 @@ Result<void> GpuOrder::after(CUstream stream) {
   const CudaDriver& cuda = gpu_->driver();
   const auto locked = [&]() -> Result<void> {
     if (capture_ == nullptr) {
-      last_ = stream;
+      CCL_CHECK(make_event());
+      CCL_CHECK(cuda_check(cuda.event_record(turn_, stream), "mark the launch"));
+      last_ = number_;
       launched_ = true;
-      if (!graphs_) return {};
-      return cuda_check(cuda.event_record(turn_, stream), "mark the launch");
+      return {};
     }
     Capture& capture = *capture_;
     CUstreamCaptureStatus status;

@@ -12,11 +12,13 @@ namespace ccl::detail {
 /// Keeps the launches of one communicator in order, whatever streams they are on: they share wires,
 /// and two that ran at once might each hold multiprocessors that the other's peers wait for.
 ///
-/// Launches on one stream are in order by themselves. One on another stream than the last waits for
-/// that by an event, so the last stream must still exist then. A captured graph waits for that
-/// event when its replay begins, and records it when its last collective has ended, on a branch of
-/// its own, so that collectives of a graph follow each other as closely as they can. Replays are
-/// not seen here: from the first capture on, every launch outside a graph waits and records, too.
+/// Launches on one stream are in order by themselves. Every launch records an event, for which one
+/// on another stream waits. It is recorded at once, not when the other stream comes, since the user
+/// may have destroyed the first by then; a new one may even have its handle, so streams are told
+/// apart by CUDA's numbers. A captured graph waits for that event when its replay begins, and
+/// records it when its last collective has ended, on a branch of its own, so that collectives of a
+/// graph follow each other as closely as they can. Replays are not seen here: from the first
+/// capture on, every launch outside a graph waits.
 class GpuOrder {
  public:
   explicit GpuOrder(std::shared_ptr<Gpu> gpu) : gpu_{std::move(gpu)} {}
@@ -52,11 +54,13 @@ class GpuOrder {
   Result<void> enter_graph(CUstream stream, const std::shared_ptr<void>& keep);
   Result<void> tie(const std::shared_ptr<void>& keep);
   Result<void> make_event();
+  Result<unsigned long long> number_of(CUstream stream) const;
+  static constexpr unsigned long long legacy = ~0ULL;
 
   std::shared_ptr<Gpu> gpu_;
   std::mutex mutex_;
-  CUevent turn_ = nullptr;  // the last launch has ended
-  CUstream last_ = nullptr;
+  CUevent turn_ = nullptr;            // the last launch has ended
+  unsigned long long number_ = 0, last_ = 0;  // of the streams of this launch and of the one before
   bool launched_ = false, graphs_ = false;
   std::map<cuuint64_t, Capture> captures_;  // by CUDA's number, until their graphs have gone
   Capture* capture_ = nullptr;              // between `before` and `after`: of this launch

@@ -13,12 +13,12 @@ class P2pMapping {
  public:
   P2pMapping() = default;
   /// `mine` is shown to the peer of `edge`, whose block must have `theirs_bytes`. The edge's side
-  /// tells the ends apart.
+  /// tells the ends apart. `probe`: see `connect`; the same at both ends.
   static Result<P2pMapping> make(const TransportContext& context, const Edge& edge, GpuBlock mine,
-                                 std::size_t theirs_bytes);
+                                 std::size_t theirs_bytes, bool probe = true);
   Handshake handshake() const;
-  /// Also writes a word of the peer's block, which must be zero and not yet in use, and reads it
-  /// back: a path that does not work is an error that names it.
+  /// Where it may probe, it also writes a word of the peer's block, which must be zero and not yet
+  /// in use, and reads it back: a path that does not work is an error that names it.
   Result<void> connect(const Handshake& theirs);
 
   const GpuBlock& mine() const { return mine_; }
@@ -33,6 +33,7 @@ class P2pMapping {
   Edge edge_;
   GpuBlock mine_, theirs_;
   std::size_t theirs_bytes_ = 0;
+  bool probe_ = true;
   Nonce nonce_{};
   FdOffer offer_;
 };

@@ -19,7 +19,7 @@ struct OneShot {
   template <class Op>
   static constexpr bool supports =
       detail::one_of<Op, AllReduce, AllGather, ReduceScatter, AllToAll, Reduce, AllToAllV,
-                     Broadcast, Gather, Scatter, SendRecv>;
+                     Broadcast, Gather, Scatter, SendRecv, AllReduceRows>;
   /// As messages between any two ranks, of any number of ranks.
   template <class Op>
   static constexpr bool exchanges =
@@ -47,6 +47,18 @@ struct OneShot {
       const auto own = prims.prepare(prims.load(0, t));
       prims.store(0, t, prims.reduce(prims.collect(0, t), own));
     }
+  }
+
+  template <class Prims>
+  CCL_HD static constexpr void run(AllReduceRows, Prims& prims) {
+    const auto rows = prims.rows();
+    auto next = prims.load(rows.first);
+    prims.begin();
+    for (int r = rows.first; r < rows.last; r += rows.step) {
+      prims.push_row(0, r, next);
+      next = prims.load(r + rows.step);
+    }
+    for (int r = rows.first; r < rows.last; r += rows.step) prims.finish_reduced(0, r);
   }
 
   template <class Prims>

@@ -46,6 +46,11 @@ struct SendRecv {
   static constexpr const char* name = "send_recv";
   static constexpr bool reduces = false, rooted = false;
 };
+/// An all-reduce of the rows of a matrix, each of which one crew has whole: see `Fused`.
+struct AllReduceRows {
+  static constexpr const char* name = "all_reduce_rows";
+  static constexpr bool reduces = true, rooted = false;
+};
 
 namespace detail {
 template <class Op, class... Ops>

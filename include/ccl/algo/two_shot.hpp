@@ -14,7 +14,7 @@ struct TwoShot {
   static constexpr bool splits = true;  // an all-reduce into shares
   using RankCounts = ccl::RankCounts<2, 4, 8>;
   template <class Op>
-  static constexpr bool supports = detail::one_of<Op, AllReduce, Broadcast, Reduce>;
+  static constexpr bool supports = detail::one_of<Op, AllReduce, Broadcast, Reduce, AllReduceRows>;
   template <class Op>
   static constexpr Effort effort(int ranks) {
     return {2, 2 * (ranks - 1.0) / ranks};
@@ -36,6 +36,20 @@ struct TwoShot {
     for (int t = tiles.first; t < tiles.last; t += tiles.step) {
       OneShot::store_others(prims, 1, t);
     }
+  }
+
+  /// Rank r reduces the r-th slice of each row; then everybody has whole rows to finish.
+  template <class Prims>
+  CCL_HD static constexpr void run(AllReduceRows, Prims& prims) {
+    const auto rows = prims.rows();
+    auto next = prims.load(rows.first);
+    prims.begin();
+    for (int r = rows.first; r < rows.last; r += rows.step) {
+      prims.scatter_row(0, r, next);
+      next = prims.load(r + rows.step);
+    }
+    prims.reduce_slices(0, 1);
+    for (int r = rows.first; r < rows.last; r += rows.step) prims.finish_collected(1, r);
   }
 
   template <class Prims>

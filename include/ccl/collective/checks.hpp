@@ -37,6 +37,12 @@ concept StoresPlainly = requires {
   requires Algo::stores_plainly;
 };
 
+/// Algorithms over peers' memory whose data copy engines move.
+template <class Algo>
+concept MovesByCopies = requires {
+  requires Algo::copies;
+};
+
 template <class Algo>
 concept PlansWires = OverPeers<Algo> || requires {
   { Algo::most_wires(2) } -> cuda::std::same_as<int>;
@@ -77,8 +83,11 @@ constexpr bool check_collective() {
   static_assert(!OverPeers<Algo> || offers_peer_view<T>,
                 "ccl: this algorithm addresses its peers' memory, and the transport does not offer "
                 "that; use P2pTransport or DefaultTransport");
-  static_assert(!OverPeers<Algo> || StoresPlainly<Algo> || Proto::carries_flags,
-                "ccl: this algorithm tells by flags that its data has landed; use LL or LL128");
+  static_assert(
+      !OverPeers<Algo> || StoresPlainly<Algo> || MovesByCopies<Algo> || Proto::carries_flags,
+      "ccl: this algorithm tells by flags that its data has landed; use LL or LL128");
+  static_assert(!MovesByCopies<Algo> || !Proto::carries_flags,
+                "ccl: copy engines move data as it is, without flags; use Simple");
   static_assert(!StoresPlainly<Algo> || !Proto::carries_flags,
                 "ccl: this algorithm stores data where the user wants it, which leaves no room for "
                 "flags; use Simple");

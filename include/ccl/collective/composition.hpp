@@ -3,6 +3,7 @@
 #include <ccl/choice.hpp>
 #include <ccl/collective/arguments.hpp>
 #include <ccl/collective/checks.hpp>
+#include <ccl/collective/copies.hpp>
 #include <ccl/collective/default_plans.hpp>
 #include <ccl/collective/device_launch.hpp>
 #include <ccl/collective/host_launch.hpp>
@@ -47,7 +48,7 @@ class Composition {
     if (plan) CCL_CHECK(check_plan(comm, *plan));
     const auto may = may_compose(Op::name, Algo::name, Proto::name);
     if constexpr (OverPeers<Algo>) {
-      return make_peers<T>(comm, may ? Result<Plans>{peer_plans(plan)} : fail(may.error()));
+      return make_peers<T>(comm, may ? Result<Plans>{peer_plans<Algo>(plan)} : fail(may.error()));
     } else {
       return make_wires<T>(comm, may ? wire_plans<Algo, Proto>(comm, plan) : fail(may.error()));
     }
@@ -62,8 +63,13 @@ class Composition {
         stream.recorder()->call = std::make_unique<PeerCall>(links_, info);
         return {};
       }
-      return launch_over_peers<Op, Algo, Proto>(*links_, info, reduction, input, output, layout,
-                                                root, stream);
+      if constexpr (MovesByCopies<Algo>) {
+        return reduce_by_copies<Op, Algo, Proto>(*links_, info, reduction, input, output, layout,
+                                                 stream);
+      } else {
+        return launch_over_peers<Op, Algo, Proto>(*links_, info, reduction, input, output, layout,
+                                                  root, stream);
+      }
     } else {
       if (stream.recorder() != nullptr) {
         if constexpr (sides.cpus) {
@@ -136,6 +142,7 @@ class Composition {
       return load_kernels<Op, Algo, Proto>(*links);
     };
     CCL_CHECK(links->map_peers(prepare()));
+    if (MovesByCopies<Algo>) CCL_CHECK(links->open_side());
     if (StoresPlainly<Algo>) CCL_CHECK(links->open_doors());
     return links;
   }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <ccl/choice.hpp>
+#include <ccl/collective/checks.hpp>
 #include <ccl/communicator.hpp>
 #include <ccl/plan.hpp>
 #include <ccl/transport/transport.hpp>
@@ -89,12 +90,14 @@ Result<Plans> wire_plans(const Communicator& comm, const std::optional<Plan>& gi
   return plans;
 }
 
-/// Over a peer view. A slot of the plan is one of the two halves of this rank's scratch.
-inline Plans peer_plans(const std::optional<Plan>& given) {
+/// Over a peer view. A slot of the plan is one of the two halves of this rank's scratch. Copy
+/// engines want long copies: they take half of the default budget.
+template <class Algo>
+Plans peer_plans(const std::optional<Plan>& given) {
   if (given) return Plans::same(*given);
   Plan plan;
   plan.slot_count = 2;
-  plan.slot_bytes = Index{16} << 20;
+  plan.slot_bytes = Index{MovesByCopies<Algo> ? 32 : 16} << 20;
   return Plans::same(plan);
 }
 

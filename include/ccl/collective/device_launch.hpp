@@ -26,6 +26,7 @@ Result<void> load_kernels(const Links& links) {
   if (Exchange::load != nullptr) CCL_CHECK(good(Exchange::load(device)));
   using OverPeers = PeerExchangeKernels<Algo, Proto>;
   if (OverPeers::load != nullptr) CCL_CHECK(good(OverPeers::load(device)));
+  if (CopyKernels<Algo>::load != nullptr) CCL_CHECK(good(CopyKernels<Algo>::load(device)));
   return {};
 }
 

@@ -1,0 +1,163 @@
+#pragma once
+
+#include <ccl/algo/one_shot.hpp>
+#include <ccl/algo/two_shot.hpp>
+#include <ccl/collective.hpp>
+#include <ccl/proto/plain_rows.hpp>
+#include <ccl/proto/row_prims.hpp>
+
+#include <fmt/format.h>
+
+#include <cstdint>
+
+namespace ccl {
+namespace detail {
+template <class W>
+concept CarriesRows = requires {
+  { W::name } -> cuda::std::convertible_to<const char*>;
+  { W::per_cell } -> cuda::std::convertible_to<int>;
+  { W::most_lanes } -> cuda::std::convertible_to<int>;
+  { W::data_cells(60) } -> cuda::std::same_as<int>;
+};
+template <class E, class Row>
+concept TakesRows = requires(const E epilogue, Row& row) {
+  epilogue(row, epilogue.ahead(row));
+};
+/// What an epilogue may ask at the least.
+using AnyRow = RowPart<SoloLane, LL128::Lane<SoloLane, 1>, 4, 15, 1>;
+
+template <class P, class E>
+struct FusedOp {
+  static constexpr const char* name = "fused_all_reduce";
+  static constexpr bool reduces = true, rooted = false;
+};
+}  // namespace detail
+
+/// What becomes of the input on its way: `Element`, its type; `Wire`, how rows travel (`PlainRows`,
+/// `Fp8Rows`); and, if it likes, `float operator()(float value, Index row, int column) const`,
+/// which maps each value before it travels. A trivially copyable value.
+template <class P>
+concept Prologue = cuda::std::is_trivially_copyable_v<P> && detail::CarriesRows<typename P::Wire> &&
+    cuda::std::is_trivially_copyable_v<typename P::Element>;
+
+/// What becomes of a reduced row, which lanes of one block have in registers: `epilogue(row,
+/// ahead)` for each lane's `RowPart`, where `ahead` is what `epilogue.ahead(row)` returned, before
+/// the wait for the peers. A trivially copyable value.
+template <class E>
+concept Epilogue = cuda::std::is_trivially_copyable_v<E> && detail::TakesRows<E, detail::AnyRow>;
+
+/// An all-reduce of the rows of a matrix, one kernel from the input to what the epilogue stores:
+/// `Fused<AsIs<bfloat16>, Collective<AllReduce, OneShot, LL128, DefaultTransport>,
+/// AddRmsNorm<bfloat16>>`. Every rank has a summand of the matrix, and every rank finishes all of
+/// its rows. docs/fused.md says more.
+template <class Before, class C, class After>
+class Fused {
+  static_assert(!cuda::std::is_same_v<C, C>,
+                "ccl: Fused takes Collective<AllReduce, OneShot or TwoShot, LL or LL128, "
+                "a transport>");
+};
+
+template <class Before, class Algo, class Proto, class Transport, class After>
+class Fused<Before, Collective<AllReduce, Algo, Proto, Transport>, After>
+    : public detail::Composition<detail::FusedOp<Before, After>, Algo, Proto,
+                                 detail::sides_of<Transport>()> {
+  static_assert(detail::check_collective<AllReduceRows, Algo, Proto, Transport>());
+  static_assert(Prologue<Before>,
+                "ccl: the first argument of Fused must be a prologue (AsIs, QuantizeFp8, or a "
+                "model of Prologue); the compiler's notes name the missing member");
+  static_assert(Epilogue<After>,
+                "ccl: the third argument of Fused must be an epilogue (StoreRows, AddRmsNorm, or a "
+                "model of Epilogue); the compiler's notes name the missing member");
+  using Base = detail::Composition<detail::FusedOp<Before, After>, Algo, Proto,
+                                   detail::sides_of<Transport>()>;
+  using Kernels = detail::RowKernels<Algo, Proto, Before, After>;
+  using T = typename Before::Element;
+
+ public:
+  /// Collective. `plan` must be the same on all ranks; a slot of it is one half of the scratch.
+  static Result<Fused> create(const Communicator& comm, std::optional<Plan> plan = {}) {
+    detail::enroll<Kernels>();
+    CCL_TRY(auto links, Base::template make_links<Transport>(comm, plan));
+    return Fused{std::move(links)};
+  }
+
+  /// All ranks: the same `rows` and `length` (elements of a row, a multiple of 8). All matrices are
+  /// aligned to 16 bytes. What the epilogue stores may be the input.
+  Result<void> operator()(const T* input, Index rows, Index length, const After& epilogue,
+                          Stream stream = {}) const {
+    return (*this)(Before{}, input, rows, length, epilogue, stream);
+  }
+  Result<void> operator()(const Before& prologue, const T* input, Index rows, Index length,
+                          const After& epilogue, Stream stream = {}) const {
+    const Communicator& comm = this->links_->comm();
+    CCL_CHECK(detail::check_buffer(comm, "input", input, rows * length, sizeof(T)));
+    if (stream.recorder() != nullptr) return refuse("takes no part in a group", "call it alone");
+    if (rows >= Index{1} << 31) return refuse("takes fewer than 2^31 rows", "call it for parts");
+    if (rows == 0) return this->links_->ready();
+    if (length < 8 || length % 8 != 0 || reinterpret_cast<std::uintptr_t>(input) % 16 != 0) {
+      return refuse(fmt::format("takes rows of a multiple of 8 elements, aligned to 16 bytes, and "
+                                "was given {} elements at {}",
+                                length, static_cast<const void*>(input)),
+                    "pad the rows");
+    }
+    RowWork<Before, After> work{prologue, epilogue};
+    work.input = input;
+    work.rows = int(rows);
+    if (length > (Index{1} << 30)) return too_long(length, 0);
+    work.length = int(length);
+    work.peers.ranks = comm.ranks();
+    if (this->links_->on_device()) return launch(work, stream);
+    // Of one rank, or `create` would have refused.
+    constexpr int tiles = 512;
+    using Body = RowBody<AllReduceRows, OneShot, Proto, Before, After, 1, tiles>;
+    using Prims = typename Body::template Prims<SoloLane>;
+    if (Prims::tiles_of(work.length) > tiles) {
+      return too_long(length, Index{tiles} * Prims::tile_elements);
+    }
+    return detail::queue_on_host(*this->links_, stream, [work]() -> Result<void> {
+      HostExecutor::run<SoloLane>(1, Body{work});
+      return {};
+    });
+  }
+
+ private:
+  explicit Fused(std::shared_ptr<detail::Links> links) : Base{std::move(links)} {}
+
+  template <class Work>
+  Result<void> launch(Work& work, Stream stream) const {
+    detail::Links& links = *this->links_;
+    if (Kernels::launch == nullptr) return fail(links.no_device_code());
+    if (work.length > Kernels::most_length) return too_long(work.length, Kernels::most_length);
+    const int ranks = work.peers.ranks;
+    if (ranks == 1) {
+      CCL_CHECK(links.ready());
+      const int code = Kernels::launch(work, {links.comm().device(), stream.cuda(), 128, false});
+      if (code != 0) return fail(links.cuda_failed(code));
+      return {};
+    }
+    if (Kernels::row_packets(work.length, ranks) > links.peers().half_packets) {
+      return refuse(fmt::format("has {} bytes of scratch, and a row takes {}",
+                                links.peers().half_packets * Index{sizeof(Packet)},
+                                Kernels::row_packets(work.length, ranks) * Index{sizeof(Packet)}),
+                    "give create a plan with larger slots");
+    }
+    const auto info = detail::call_info<T, void>(detail::FusedOp<Before, After>::name,
+                                                 Index{work.rows} * work.length, -1);
+    const std::lock_guard lock{links.mutex()};
+    CCL_TRY(const detail::DeviceTarget target, links.begin_on_device(info, stream));
+    work.peers = links.peers();
+    work.epoch = links.epoch();
+    work.watch = links.watch();
+    return links.finish_on_device(Kernels::launch(work, target), stream);
+  }
+  Result<void> refuse(const std::string& what, const char* help) const {
+    return fail(Errc::invalid_argument, fmt::format("{} of rank {} {}; {}", this->name(),
+                                                    this->links_->comm().rank(), what, help));
+  }
+  Result<void> too_long(Index length, Index most) const {
+    return refuse(fmt::format("cannot hold a row of {} elements (the most is {})", length, most),
+                  "cut the rows, or reduce and finish them by two kernels");
+  }
+};
+
+}  // namespace ccl

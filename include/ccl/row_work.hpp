@@ -1,0 +1,133 @@
+#pragma once
+
+#include <ccl/element.hpp>
+#include <ccl/patience.hpp>
+#include <ccl/peer_view.hpp>
+
+#include <cuda/std/concepts>
+
+namespace ccl {
+
+/// What one launch over the rows of a matrix is told. Trivially copyable; everything it points to
+/// outlives the launch. Rows lie one after another, without gaps.
+template <class P, class E>
+struct RowWork {
+  RowWork(const P& before, const E& after) : prologue{before}, epilogue{after} {}
+
+  PeerView peers;
+  Epoch epoch;
+  const typename P::Element* input = nullptr;  // of row `first_row`, aligned to 16 bytes
+  Index first_row = 0;                         // as the epilogue counts
+  int rows = 0;
+  int length = 0;    // elements of a row, a multiple of 8
+  int channels = 1;  // groups of the launch
+  int crews = 1;     // groups that end together: a row is one crew's
+  P prologue;
+  E epilogue;
+  Watch watch;
+};
+
+/// N elements of a row, side by side, as they lie in memory.
+template <class T, int N>
+struct RowRun {
+  static constexpr int bytes = N * int(sizeof(T));
+  static constexpr int per_word = 8 / int(sizeof(T));
+  static_assert(bytes % 8 == 0 && Element<T>::packed && Element<T>::words_per_cell == 1);
+  static_assert(cuda::std::same_as<accumulate_t<T>, float>,
+                "ccl: rows are of elements that are reduced in float: float, bf16, half or fp8");
+  static constexpr int align = bytes % 16 == 0 ? 16 : 8;
+  Word word[bytes / 8];
+
+  CCL_HD static RowRun load(const T* at) {
+    RowRun run;
+    // nvcc 13 wants chars here.
+    const auto* const from = reinterpret_cast<const char*>(at);
+    __builtin_memcpy(run.word, __builtin_assume_aligned(from, align), bytes);
+    return run;
+  }
+  CCL_HD void store(T* at) const {
+    __builtin_memcpy(__builtin_assume_aligned(reinterpret_cast<char*>(at), align), word, bytes);
+  }
+  CCL_HD float operator[](int i) const {
+    return Element<T>::widen(Element<T>::get(&word[i / per_word], i % per_word));
+  }
+  CCL_HD void unpack(float* values) const {
+    CCL_UNROLL for (int w = 0; w < bytes / 8; ++w) {
+      if constexpr (requires { Element<T>::unpack(word, values); }) {
+        Element<T>::unpack(&word[w], values + w * per_word);
+      } else {
+        CCL_UNROLL for (int i = 0; i < per_word; ++i) {
+          values[w * per_word + i] = Element<T>::widen(Element<T>::get(&word[w], i));
+        }
+      }
+    }
+  }
+  /// Rounds to the nearest, ties to even.
+  CCL_HD static RowRun pack(const float* values) {
+    RowRun run;
+    CCL_UNROLL for (int w = 0; w < bytes / 8; ++w) {
+      if constexpr (requires { Element<T>::pack(run.word, values); }) {
+        Element<T>::pack(&run.word[w], values + w * per_word);
+      } else {
+        run.word[w] = 0;
+        CCL_UNROLL for (int i = 0; i < per_word; ++i) {
+          Element<T>::put(&run.word[w], i, Element<T>::narrow(values[w * per_word + i]));
+        }
+      }
+    }
+    return run;
+  }
+};
+
+/// One lane's part of a row: `pieces` runs of `per_piece` elements, of which some may not be there.
+/// This is what an epilogue is given. All lanes of the row's crew run the epilogue together.
+template <class Group, class Lane, int PerPiece, int DataCells, int Tiles>
+class RowPart {
+ public:
+  static constexpr int pieces = Tiles * Lane::cells;
+  static constexpr int per_piece = PerPiece;
+  template <class T>
+  using Run = RowRun<T, per_piece>;
+
+  CCL_HD RowPart(Group group, const Lane& lane, Index index, int length, int warp, int warps)
+      : group_{group}, lane_{lane}, index_{index}, length_{length}, warp_{warp}, warps_{warps} {}
+
+  CCL_HD Index number() const { return index_; }  // of the row in the matrix
+  CCL_HD int length() const { return length_; }   // elements
+  CCL_HD int column(int p) const {                // of the piece's first element
+    const int tile = warp_ + p / Lane::cells * warps_;
+    return (tile * DataCells + lane_.cell(p % Lane::cells)) * per_piece;
+  }
+  CCL_HD bool has(int p) const {
+    const int c = p % Lane::cells;
+    return lane_.has(c) && lane_.cell(c) < DataCells && column(p) < length_;
+  }
+  /// Of the whole row; every lane calls it, once for each of its numbers of that kind. All lanes,
+  /// and all ranks, get the same bits.
+  CCL_HD float sum(float mine) const { return group_.crew_sum(mine); }
+  CCL_HD float max(float mine) const { return group_.crew_max(mine); }
+
+  /// Piece p of this row of a matrix of the same shape; of a vector that all rows share.
+  template <class T>
+  CCL_HD Run<T> load(const T* matrix, int p) const {
+    return Run<T>::load(matrix + index_ * length_ + column(p));
+  }
+  template <class T>
+  CCL_HD Run<T> load_shared(const T* vector, int p) const {
+    return Run<T>::load(vector + column(p));
+  }
+  template <class T>
+  CCL_HD void store(T* matrix, int p, const float* values) const {
+    Run<T>::pack(values).store(matrix + index_ * length_ + column(p));
+  }
+
+  float value[pieces][per_piece];  // the reduced row; of pieces that are there
+
+ private:
+  Group group_;
+  const Lane& lane_;
+  Index index_;
+  int length_, warp_, warps_;
+};
+
+}  // namespace ccl

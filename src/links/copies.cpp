@@ -1,0 +1,75 @@
+#include <ccl/links.hpp>
+
+#include <fmt/format.h>
+
+#include "comm_state.hpp"
+#include "links/on_device.hpp"
+#include "window_state.hpp"
+
+namespace ccl::detail {
+
+Result<std::unique_ptr<SideBranch>> SideBranch::make(std::shared_ptr<Gpu> gpu) {
+  auto side = std::make_unique<SideBranch>(std::move(gpu));
+  const CudaDriver& cuda = side->gpu->driver();
+  const Gpu::Current current{*side->gpu};
+  CCL_CHECK(cuda_check(cuda.stream_create(&side->stream, CU_STREAM_NON_BLOCKING), "make a stream"));
+  for (CUevent* event : {&side->forked, &side->joined}) {
+    CCL_CHECK(cuda_check(cuda.event_create(event, CU_EVENT_DISABLE_TIMING), "make an event"));
+  }
+  return side;
+}
+
+SideBranch::~SideBranch() {
+  const Gpu::Current current{*gpu};
+  for (const CUevent event : {forked, joined}) {
+    if (event != nullptr) (void)gpu->driver().event_destroy(event);
+  }
+  if (stream != nullptr) (void)gpu->driver().stream_destroy(stream);
+}
+
+Result<void> Links::open_side() {
+  if (!device_ || device_->side) return {};
+  CCL_TRY(device_->side, SideBranch::make(comm_.state()->gpu));
+  return {};
+}
+
+Result<void> Links::copy_within(void* to, const void* from, Index bytes, CUstream_st* stream) {
+  if (bytes == 0) return {};
+  const Gpu& gpu = *comm_.state()->gpu;
+  const Gpu::Current current{gpu};
+  return cuda_check(
+      gpu.driver().memcpy_async(reinterpret_cast<CUdeviceptr>(to),
+                                reinterpret_cast<CUdeviceptr>(from), std::size_t(bytes), stream),
+      fmt::format("copy {} bytes", bytes));
+}
+
+Result<CUstream_st*> Links::fork(CUstream_st* stream) {
+  SideBranch& side = *device_->side;
+  const Gpu::Current current{*side.gpu};
+  const CudaDriver& cuda = side.gpu->driver();
+  CCL_CHECK(cuda_check(cuda.event_record(side.forked, stream), "branch off a stream"));
+  CCL_CHECK(cuda_check(cuda.stream_wait_event(side.stream, side.forked, CU_EVENT_WAIT_DEFAULT),
+                       "branch off a stream"));
+  return side.stream;
+}
+
+Result<void> Links::join(CUstream_st* stream) {
+  SideBranch& side = *device_->side;
+  const Gpu::Current current{*side.gpu};
+  const CudaDriver& cuda = side.gpu->driver();
+  CCL_CHECK(cuda_check(cuda.event_record(side.joined, side.stream), "join a stream"));
+  return cuda_check(cuda.stream_wait_event(stream, side.joined, CU_EVENT_WAIT_DEFAULT),
+                    "join a stream");
+}
+
+Links::InWindow Links::in_window(const void* data, Index bytes) const {
+  InWindow found;
+  const auto window = find_window(*comm_.state(), data, bytes);
+  if (!window) return found;
+  found.offset = static_cast<const std::byte*>(data) - window->base;
+  found.at = window->at;
+  found.keep = window;
+  return found;
+}
+
+}  // namespace ccl::detail

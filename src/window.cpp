@@ -1,0 +1,372 @@
+#include <ccl/transport/p2p.hpp>
+#include <ccl/window.hpp>
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "comm_state.hpp"
+#include "links/handshake.hpp"
+#include "links/verdict.hpp"
+#include "transport/fd_server.hpp"
+#include "transport/p2p_mapping.hpp"
+#include "window_state.hpp"
+#include <fcntl.h>
+#include <sys/mman.h>
+
+namespace ccl {
+namespace detail {
+namespace {
+
+constexpr const char* window_name = "a window";
+
+/// What a rank tells the others of its part.
+struct Part {
+  Word address = 0;
+  Index bytes = 0;
+  int shared = 0;  // host memory that has a descriptor
+};
+
+/// Host memory that other processes map.
+struct HostOffer {
+  Nonce nonce{};
+  FdOffer offer;
+};
+struct SaidOfHost {
+  Nonce nonce{};
+  UnixName name;
+};
+
+Result<void> check_part(const CommState& state, const void* data, Index bytes) {
+  if (data != nullptr && bytes > 0) return {};
+  return fail(Errc::invalid_argument,
+              fmt::format("rank {} gave a window {} bytes at {}; give every rank memory of its own",
+                          state.rank, bytes, data));
+}
+
+Result<void> check_parts(const CommState& state, const std::vector<Part>& parts) {
+  const Part& mine = parts[std::size_t(state.rank)];
+  for (int p = 0; p < state.ranks; ++p) {
+    const Part& theirs = parts[std::size_t(p)];
+    const PeerInfo& self = state.peers[std::size_t(state.rank)];
+    const PeerInfo& peer = state.peers[std::size_t(p)];
+    Error error{Errc::mismatch, ""};
+    error.peer = p;
+    if (theirs.bytes != mine.bytes) {
+      error.what =
+          fmt::format("the ranks' parts of a window differ: rank {} gave {} bytes, rank {} gave {}",
+                      p, theirs.bytes, state.rank, mine.bytes);
+      return fail(std::move(error));
+    }
+    if (self.host_hash != peer.host_hash) {
+      error.code = Errc::not_supported;
+      error.what = fmt::format(
+          "rank {} is on {}, and this rank on another host (a window is memory that is mapped); "
+          "make windows on the ranks of one host, by Communicator::split",
+          p, peer.host);
+      return fail(std::move(error));
+    }
+    if (!state.gpu && self.pid_hash != peer.pid_hash && theirs.shared == 0) {
+      error.code = Errc::not_supported;
+      error.what = fmt::format(
+          "rank {}'s memory cannot be mapped by rank {} (a process's own memory has no "
+          "descriptor); make the window of SharedMemory on all ranks",
+          p, state.rank);
+      return fail(std::move(error));
+    }
+  }
+  return {};
+}
+
+/// One rank's registration.
+class Maker {
+ public:
+  Maker(CommState& state, std::shared_ptr<WindowState> made, std::shared_ptr<SharedBlock> own)
+      : state_{state}, made_{std::move(made)}, own_{std::move(own)} {}
+
+  Result<void> run() {
+    const int me = state_.rank, ranks = state_.ranks;
+    std::vector<Part> parts(std::size_t(ranks), Part{});
+    Part& mine = parts[std::size_t(me)];
+    mine = {reinterpret_cast<Word>(made_->base), made_->bytes, int(own_ && own_->file)};
+    const std::lock_guard lock{state_.bootstrap_mutex};
+    const Result<void> good = check_part(state_, made_->base, made_->bytes);
+    CCL_CHECK(all_agree(state_, window_name, good));
+    if (auto met = state_.bootstrap->all_gather(parts.data(), Index{sizeof(Part)}); !met) {
+      return fail(state_.blame(std::move(met).error()));
+    }
+    for (int p = 0; p < ranks; ++p) {
+      made_->at[std::size_t(p)] = reinterpret_cast<std::byte*>(parts[std::size_t(p)].address);
+    }
+    Result<void> so_far = check_parts(state_, parts);
+    if (state_.gpu) return on_gpu(so_far);
+    return on_host(so_far);
+  }
+
+ private:
+  Edge edge_to(int p) const {
+    Edge edge;
+    edge.self = state_.peers[std::size_t(state_.rank)];
+    edge.peer = state_.peers[std::size_t(p)];
+    edge.side = state_.rank < p ? Side::sender : Side::receiver;
+    edge.shape = {1, 2, 128};
+    edge.id = edge_id(number_, std::min(p, state_.rank), std::max(p, state_.rank));
+    return edge;
+  }
+  bool elsewhere(int p) const {
+    return state_.peers[std::size_t(p)].pid_hash != state_.peers[std::size_t(state_.rank)].pid_hash;
+  }
+
+  Result<void> on_gpu(Result<void> so_far) {
+    GpuBlock block;
+    const auto prepare = [&]() -> Result<void> {
+      CCL_CHECK(so_far);
+      if (own_) {
+        block = own_->gpu;
+        return {};
+      }
+      bool others = false;
+      for (int p = 0; p < state_.ranks; ++p) others |= elsewhere(p);
+      CCL_TRY(block.memory,
+              GpuMemory::borrow(state_.gpu, made_->base, std::size_t(made_->bytes), others));
+      block.offset = std::size_t(made_->base - block.memory->base());
+      return {};
+    };
+    const Result<void> prepared = prepare();
+    made_->holds->gpu.push_back(block);
+    GpuArena arena{state_.gpu};
+    const TransportContext context = transport_context(state_, &arena);
+    std::vector<P2pMapping> mappings(std::size_t(state_.ranks));
+    std::vector<Meeting> meetings;
+    for (int p = 0; p < state_.ranks; ++p) {
+      if (p == state_.rank) continue;
+      const Edge edge = edge_to(p);
+      const int low = std::min(p, state_.rank), high = std::max(p, state_.rank);
+      P2pMapping& mapping = mappings[std::size_t(p)];
+      const auto offer = [&, edge, low, high]() -> Result<Handshake> {
+        CCL_CHECK(P2pTransport::can_connect(state_.peers[std::size_t(low)],
+                                            state_.peers[std::size_t(high)]));
+        CCL_TRY(mapping, P2pMapping::make(context, edge, block, std::size_t(made_->bytes), false));
+        return mapping.handshake();
+      };
+      const auto connect = [&, p](const Handshake& theirs) -> Result<void> {
+        CCL_CHECK(mapping.connect(theirs));
+        made_->at[std::size_t(p)] = mapping.theirs().at();
+        made_->holds->gpu.push_back(mapping.theirs());
+        return {};
+      };
+      meetings.push_back({p, edge.id, offer, connect});
+    }
+    CCL_CHECK(shake_hands(state_, window_name, P2pTransport::name, prepared, meetings));
+    return prove();
+  }
+
+  /// Reads through every mapping what its owner has just written: an allocation that is not mapped
+  /// from its begin on, or a path that does not work, is an error that names the peer.
+  Result<void> prove() {
+    const auto size = std::min<std::size_t>(sizeof(Word), std::size_t(made_->bytes));
+    const auto token_of = [this](int rank) {
+      return (0x5ca1ab1e'00000000u + Word(rank) * 0x01010101u) ^ Word(number_) << 32;
+    };
+    Word before = 0;
+    const Word mine = token_of(state_.rank);
+    auto done = state_.gpu->copy(&before, made_->base, size);
+    if (done) done = state_.gpu->copy(made_->base, &mine, size);
+    done = all_agree(state_, window_name, done);
+    if (!done) return done;
+    const auto look = [&]() -> Result<void> {
+      for (int p = 0; p < state_.ranks; ++p) {
+        Word seen = 0;
+        const Word want = token_of(p);
+        CCL_CHECK(state_.gpu->copy(&seen, made_->at[std::size_t(p)], size));
+        if (std::memcmp(&seen, &want, size) == 0) continue;
+        Error error{Errc::not_supported,
+                    fmt::format("the memory of rank {} does not appear where rank {} has mapped it "
+                                "(a small allocation that shares its pages, or an IOMMU in the "
+                                "way); take SharedMemory, or an allocation of 2 MiB or more",
+                                p, state_.rank)};
+        error.peer = p;
+        return fail(std::move(error));
+      }
+      return {};
+    };
+    done = all_agree(state_, window_name, look());
+    const auto restored = state_.gpu->copy(made_->base, &before, size);
+    return all_agree(state_, window_name, done ? restored : done);
+  }
+
+  Result<void> on_host(const Result<void>& so_far) {
+    const TransportContext context = transport_context(state_, nullptr);
+    std::vector<HostOffer> offers(std::size_t(state_.ranks));
+    std::vector<Meeting> meetings;
+    for (int p = 0; p < state_.ranks; ++p) {
+      if (!elsewhere(p)) continue;
+      const Edge edge = edge_to(p);
+      HostOffer& mine = offers[std::size_t(p)];
+      const auto offer = [&, edge]() -> Result<Handshake> {
+        CCL_CHECK(fill_random(&mine.nonce, sizeof mine.nonce));
+        Fd copy{::fcntl(own_->file.get(), F_DUPFD_CLOEXEC, 0)};
+        if (!copy) return fail(Errc::system, "cannot share a descriptor");
+        const unsigned side = unsigned(edge.side == Side::sender);
+        CCL_TRY(mine.offer, FdOffer::make(proof_of(context, mine.nonce, edge.id, side), edge.shape,
+                                          std::move(copy)));
+        Handshake said{};
+        HandshakeCursor{}.put(said, SaidOfHost{mine.nonce, mine.offer.name()});
+        return said;
+      };
+      const auto connect = [&, edge, p](const Handshake& theirs) -> Result<void> {
+        const auto said = HandshakeCursor{}.get<SaidOfHost>(theirs);
+        const unsigned side = unsigned(edge.side != Side::sender);
+        CCL_TRY(const Fd fd, fetch_fd(context, edge, window_name, said.name,
+                                      proof_of(context, said.nonce, edge.id, side)));
+        CCL_TRY(Mapping mapping, Mapping::of(fd, std::size_t(made_->bytes)));
+        made_->at[std::size_t(p)] = mapping.base();
+        made_->holds->host.push_back(std::move(mapping));
+        return {};
+      };
+      meetings.push_back({p, edge.id, offer, connect});
+    }
+    return shake_hands(state_, window_name, "shm", so_far, meetings);
+  }
+
+  CommState& state_;
+  std::shared_ptr<WindowState> made_;
+  std::shared_ptr<SharedBlock> own_;
+  int number_ = state_.compositions.fetch_add(1);  // edges have numbers of their own
+};
+
+Result<std::shared_ptr<WindowState>> make_window(const Communicator& comm, std::byte* data,
+                                                 Index bytes, std::shared_ptr<SharedBlock> own) {
+  CommState& state = *comm.state();
+  CCL_CHECK(state.ready());
+  auto made = std::make_shared<WindowState>(comm);
+  made->base = data;
+  made->bytes = bytes;
+  made->at.assign(std::size_t(state.ranks), data);
+  made->holds->own = own;
+  if (state.ranks == 1) {
+    if (auto good = check_part(state, data, bytes); !good) {
+      return fail(state.blame(std::move(good).error()));
+    }
+  } else if (auto done = Maker{state, made, std::move(own)}.run(); !done) {
+    return fail(state.blame(std::move(done).error()));
+  }
+  const std::lock_guard lock{state.windows_mutex};
+  std::erase_if(state.windows, [](const auto& w) { return w.expired(); });
+  state.windows.push_back(made);
+  return made;
+}
+
+}  // namespace
+
+WindowState::~WindowState() {
+  CommState& state = *comm.state();
+  if (state.gpu && holds) state.order->retire(std::move(holds));
+}
+
+std::shared_ptr<const WindowState> find_window(CommState& state, const void* data, Index bytes) {
+  const auto* const begin = static_cast<const std::byte*>(data);
+  const std::lock_guard lock{state.windows_mutex};
+  for (const auto& weak : state.windows) {
+    auto window = weak.lock();
+    if (window && window->holds && begin >= window->base &&
+        begin + bytes <= window->base + window->bytes) {
+      return window;
+    }
+  }
+  return nullptr;
+}
+
+}  // namespace detail
+
+Result<SharedMemory> SharedMemory::allocate(const Communicator& comm, Index bytes) {
+  detail::CommState& state = *comm.state();
+  CCL_CHECK(state.ready());
+  const auto refuse = [&](Errc code, std::string what, int os_code = 0) {
+    Error error{code, std::move(what)};
+    error.os_code = os_code;
+    return fail(state.blame(std::move(error)));
+  };
+  if (bytes <= 0) {
+    return refuse(Errc::invalid_argument,
+                  fmt::format("shared memory of {} bytes cannot be", bytes));
+  }
+  auto block = std::make_shared<detail::SharedBlock>();
+  block->bytes = bytes;
+  if (state.gpu) {
+    auto memory = detail::GpuMemory::allocate(state.gpu, std::size_t(bytes));
+    if (!memory) return fail(state.blame(std::move(memory).error()));
+    block->gpu.memory = *std::move(memory);
+    return SharedMemory{std::move(block)};
+  }
+  block->file = Fd{::memfd_create("ccl-shared", MFD_CLOEXEC | MFD_ALLOW_SEALING)};
+  if (!block->file || ::ftruncate(block->file.get(), off_t(bytes)) != 0 ||
+      ::fcntl(block->file.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
+    const int code = errno;
+    return refuse(
+        Errc::out_of_memory,
+        fmt::format("cannot make {} bytes of shared memory ({})", bytes, std::strerror(code)),
+        code);
+  }
+  CCL_TRY(block->host, detail::Mapping::of(block->file, std::size_t(bytes)));
+  return SharedMemory{std::move(block)};
+}
+
+std::byte* SharedMemory::data() const {
+  return block_->data();
+}
+Index SharedMemory::bytes() const {
+  return block_->bytes;
+}
+
+Result<Window> Window::create(const Communicator& comm, void* data, Index bytes) {
+  CCL_TRY(auto state, detail::make_window(comm, static_cast<std::byte*>(data), bytes, nullptr));
+  return Window{std::move(state)};
+}
+
+Result<Window> Window::create(const Communicator& comm, const SharedMemory& memory) {
+  CCL_TRY(auto state, detail::make_window(comm, memory.data(), memory.bytes(), memory.block()));
+  return Window{std::move(state)};
+}
+
+Index Window::bytes() const {
+  return state_->bytes;
+}
+int Window::rank() const {
+  return state_->comm.rank();
+}
+int Window::ranks() const {
+  return state_->comm.ranks();
+}
+std::byte* Window::at(int rank) const {
+  return state_->at[std::size_t(rank)];
+}
+
+Result<void> Window::close() const {
+  detail::CommState& state = *state_->comm.state();
+  std::shared_ptr<detail::WindowState::Holds> holds;
+  {
+    const std::lock_guard lock{state.windows_mutex};
+    holds = std::move(state_->holds);
+    for (int p = 0; p < state.ranks; ++p) {
+      if (p != state.rank) state_->at[std::size_t(p)] = nullptr;
+    }
+  }
+  if (state.gpu && holds) {
+    const detail::Gpu::Current current{*state.gpu};
+    CCL_CHECK(detail::cuda_check(state.gpu->driver().ctx_synchronize(), "wait for the GPU"));
+  }
+  if (holds) {
+    holds->gpu.clear();
+    holds->host.clear();
+  }
+  CCL_CHECK(state.ready());
+  if (state.ranks == 1) return {};
+  const std::lock_guard lock{state.bootstrap_mutex};
+  return detail::all_agree(state, detail::window_name, {});
+}
+
+}  // namespace ccl

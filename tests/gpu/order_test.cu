@@ -1,0 +1,95 @@
+// Calls of one communicator follow each other, whatever streams they are on, and whether or not
+// the streams of earlier calls still exist.
+#include <cstdint>
+
+#include "communicator.cuh"
+
+using namespace ccl;
+using namespace ccl::test;
+
+namespace {
+
+cudaStream_t new_stream() {
+  cudaStream_t stream = nullptr;
+  MUST_CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+  return stream;
+}
+
+using Number = std::uint64_t;
+
+/// A running product: each call multiplies every element by the number of ranks, modulo 2^64, if
+/// and only if it begins when the one before has ended.
+template <class Call>
+void in_order(const char* name, const Communicator& comm, const Call& call, Index count) {
+  constexpr int calls = 60;
+  Buffer<Number> data{count, 0};
+  cudaStream_t first = new_stream();
+  std::vector<Number> host(static_cast<std::size_t>(count), 1);
+  MUST_CUDA(
+      cudaMemcpyAsync(data.get(), host.data(), host.size() * 8, cudaMemcpyHostToDevice, first));
+  MUST_CUDA(cudaStreamSynchronize(first));
+  Number want = 1;
+  for (int i = 0; i < calls; ++i) {
+    // A stream is often given the handle of one that was just destroyed.
+    cudaStream_t stream = i % 3 == 2 ? first : new_stream();
+    must(call(data.get(), data.get(), count, Sum{}, stream));
+    want *= Number(comm.ranks());
+    if (stream != first) MUST_CUDA(cudaStreamDestroy(stream));
+    if (i != calls / 2) continue;
+    // In the middle a graph, captured and replayed on streams that do not live on either.
+    cudaStream_t capturing = new_stream(), replaying = new_stream();
+    cudaGraph_t graph = nullptr;
+    cudaGraphExec_t ready = nullptr;
+    MUST_CUDA(cudaStreamBeginCapture(capturing, cudaStreamCaptureModeThreadLocal));
+    must(call(data.get(), data.get(), count, Sum{}, capturing));
+    MUST_CUDA(cudaStreamEndCapture(capturing, &graph));
+    MUST_CUDA(cudaStreamDestroy(capturing));
+    MUST_CUDA(cudaGraphInstantiate(&ready, graph, 0));
+    for (int replay = 0; replay < 3; ++replay) {
+      MUST_CUDA(cudaGraphLaunch(ready, replaying));
+      want *= Number(comm.ranks());
+    }
+    MUST_CUDA(cudaStreamDestroy(replaying));
+    MUST_CUDA(cudaDeviceSynchronize());
+    MUST_CUDA(cudaGraphExecDestroy(ready));
+    MUST_CUDA(cudaGraphDestroy(graph));
+  }
+  MUST_CUDA(cudaDeviceSynchronize());
+  MUST_CUDA(cudaMemcpy(host.data(), data.get(), host.size() * 8, cudaMemcpyDeviceToHost));
+  long wrong = 0;
+  for (const Number x : host) wrong += x != want;
+  check(wrong == 0, "%s: %ld of %lld elements wrong after %d calls on short-lived streams", name,
+        wrong, static_cast<long long>(count), calls);
+  MUST_CUDA(cudaStreamDestroy(first));
+}
+
+void suite(Communicator comm) {
+  const auto hops = must(Collective<AllReduce, OneShot, LL128>::create(comm));
+  const auto ring = must(Collective<AllReduce, Ring, Simple>::create(comm));
+  const auto any = must(Collective<AllReduce>::create(comm));
+  for (const Index count : {1, 5000, 1'000'000}) {
+    in_order("one-shot", comm, hops, count);
+    in_order("ring", comm, ring, count);
+    in_order("auto", comm, any, count);
+  }
+}
+}  // namespace
+
+int main() {
+  score();
+  const int gpus = count_gpus();
+  if (gpus == 0) {
+    std::printf("SKIP: no GPU\n");
+    return 77;
+  }
+  ::setenv("CCL_TIMEOUT", "20", 0);
+  int ranks = gpus;
+  if (gpus == 1) {
+    ::setenv("CCL_MULTI_RANK_GPU_ENABLE", "1", 1);
+    ranks = 2;
+  }
+  const Config config;
+  as_threads(ranks, config, suite);
+  as_processes(ranks, config, suite);
+  return result("Order", gpus);
+}
