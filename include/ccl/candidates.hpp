@@ -90,7 +90,8 @@ namespace detail {
 
 // Where there are several hosts.
 using RailsOfCpus = OnCpus<Candidate<Hierarchical<Ring, Ring>, Simple>>;
-using RailsOfGpus = OnGpus<Candidate<Hierarchical<With<OneShot, LL128>, Ring>, Simple>>;
+template <class Proto>
+using RailsOfGpus = OnGpus<Candidate<Hierarchical<With<OneShot, LL128>, Ring>, Proto>>;
 
 /// ccl's list for an operation: one line adds a candidate.
 template <class Op>
@@ -106,7 +107,7 @@ struct DefaultCandidates<AllReduce> {
       Candidate<Ring, Simple>,              //
       OnGpus<Candidate<Tree, LL>>,          //
       Candidate<Tree, Simple>,              //
-      RailsOfCpus, RailsOfGpus>;
+      RailsOfCpus, RailsOfGpus<LL>, RailsOfGpus<Simple>>;
 };
 template <>
 struct DefaultCandidates<AllGather> {
@@ -119,7 +120,7 @@ struct DefaultCandidates<AllGather> {
       Candidate<Ring, Simple>,           //
       OnGpus<Candidate<Pat, LL>>,        //
       OnCpus<Candidate<Pat, Simple>>,    //
-      RailsOfCpus, RailsOfGpus>;
+      RailsOfCpus, RailsOfGpus<LL>, RailsOfGpus<Simple>>;
 };
 template <>
 struct DefaultCandidates<ReduceScatter> {
@@ -129,7 +130,7 @@ struct DefaultCandidates<ReduceScatter> {
       OnGpus<Candidate<Ring, LL128>>,  //
       Candidate<Ring, Simple>,         //
       OnCpus<Candidate<Pat, Simple>>,  //
-      RailsOfCpus, RailsOfGpus>;
+      RailsOfCpus, RailsOfGpus<LL>, RailsOfGpus<Simple>>;
 };
 template <>
 struct DefaultCandidates<Broadcast> {
