@@ -124,8 +124,8 @@ std::string no_levels(const CommState& state, const CandidateFacts& one, const H
   return {};
 }
 
-/// A time between measured ones: straight in both logarithms, and beyond them as if the last slope
-/// went on; never less than the smallest size took.
+/// A time between measured ones: straight in both logarithms, beyond them in proportion to the
+/// size; never less than the smallest size took.
 double between(const std::vector<double>& bytes, const std::vector<double>& us, double at) {
   if (at <= bytes.front()) return us.front();
   if (bytes.size() == 1) return us.front() * std::max(1.0, at / bytes.front());
@@ -306,10 +306,15 @@ Result<Chooser> Chooser::create(const Communicator& comm, const Question& questi
   return made;
 }
 
+bool Chooser::covers(int candidate, double bytes) const {
+  const Curve& curve = curves_[std::size_t(candidate)];
+  return !curve.bytes.empty() && bytes <= 4 * curve.bytes.back();
+}
+
 double Chooser::predict(int candidate, Index bytes) const {
   const auto c = std::size_t(candidate);
   const double at = double(std::max<Index>(bytes, 1));
-  if (!curves_[c].bytes.empty()) return between(curves_[c].bytes, curves_[c].us, at);
+  if (covers(candidate, at)) return between(curves_[c].bytes, curves_[c].us, at);
   if (facts_[c].step_count > 0) return predict_levels(facts_[c], at);
   return predict_us(rates_[c], near_[c], far_[c], efforts_[c], at, blocks_);
 }
@@ -333,24 +338,21 @@ bool Chooser::meets(int candidate, Demands demands) const {
   return (!demands.any_reduction || one.takes_all) && (!demands.not_commutative || !one.reorders);
 }
 
-std::uint64_t Chooser::competing() const {
-  // The model knows nothing of what the measurements know: where there are some, only those count.
-  std::uint64_t measured = 0;
-  for (std::size_t c = 0; c < curves_.size(); ++c) {
-    if (!curves_[c].bytes.empty()) measured |= std::uint64_t{1} << c;
-  }
-  return (usable_ & measured) != 0 ? usable_ & measured : usable_;
-}
-
 int Chooser::best(std::uint64_t among, double bytes, Demands demands) const {
   int found = -1;
   double least = 0;
+  bool measured = false;
   for (int c = 0; c < int(facts_.size()); ++c) {
     if ((among >> c & 1) == 0 || !meets(c, demands)) continue;
+    // The model knows nothing of what the measurements know: where there are some, only those
+    // count.
+    const bool covered = covers(c, bytes);
+    if (measured && !covered) continue;
     const double us = predict(c, Index(bytes));
-    if (found >= 0 && us >= least) continue;
+    if (found >= 0 && covered == measured && us >= least) continue;
     found = c;
     least = us;
+    measured = covered;
   }
   return found;
 }
@@ -358,16 +360,21 @@ int Chooser::best(std::uint64_t among, double bytes, Demands demands) const {
 int Chooser::steadiest(Demands demands) const {
   int found = -1;
   double least = std::numeric_limits<double>::max();
-  for (int c = 0; c < int(facts_.size()); ++c) {
-    if ((competing() >> c & 1) == 0 || !meets(c, demands)) continue;
-    double worst = 1;
-    for (Index bytes = 64; bytes <= largest; bytes *= 4) {
-      const int other = best(competing(), double(bytes), demands);
-      worst = std::max(worst, predict(c, bytes) / predict(other, bytes));
+  for (const bool any : {false, true}) {  // at last also those that were not measured everywhere
+    for (int c = 0; c < int(facts_.size()); ++c) {
+      if (!usable(c) || !meets(c, demands)) continue;
+      double worst = 1;
+      bool counts = true;
+      for (Index bytes = 64; bytes <= largest; bytes *= 4) {
+        const int other = best(usable_, double(bytes), demands);
+        worst = std::max(worst, predict(c, bytes) / predict(other, bytes));
+        counts = counts && (covers(c, double(bytes)) || !covers(other, double(bytes)));
+      }
+      if ((!any && !counts) || worst >= least) continue;
+      found = c;
+      least = worst;
     }
-    if (worst >= least) continue;
-    found = c;
-    least = worst;
+    if (found >= 0) break;
   }
   return found;
 }
@@ -381,19 +388,12 @@ void Chooser::settle() {
       if (c >= 0) keep |= std::uint64_t{1} << c;
       return c;
     };
-    // The model's candidates serve demands that the measured ones do not meet.
-    const auto among = [&] {
-      for (int c = 0; c < int(facts_.size()); ++c) {
-        if ((competing() >> c & 1) != 0 && meets(c, demands)) return competing();
-      }
-      return usable_;
-    }();
     if (any_size_) {
       steady_[d] = take(steadiest(demands));
       continue;
     }
     for (double bytes = 1; bytes <= double(largest); bytes *= 1.25) {
-      take(best(among, bytes, demands));
+      take(best(usable_, bytes, demands));
     }
   }
   kept_.clear();
@@ -412,17 +412,10 @@ Result<void> Chooser::drop(int candidate, const Error& why) {
 
 int Chooser::pick(Index bytes, Demands demands) const {
   if (any_size_) return steady_[int(demands.any_reduction) + 2 * int(demands.not_commutative)];
-  int found = -1;
-  double least = 0;
-  for (const int c : kept_) {
-    if (!meets(c, demands)) continue;
-    if (kept_.size() == 1) return c;
-    const double us = predict(c, bytes);
-    if (found >= 0 && us >= least) continue;
-    found = c;
-    least = us;
-  }
-  return found;
+  if (kept_.size() == 1) return meets(kept_[0], demands) ? kept_[0] : -1;
+  std::uint64_t kept = 0;
+  for (const int c : kept_) kept |= std::uint64_t{1} << c;
+  return best(kept, double(std::max<Index>(bytes, 1)), demands);
 }
 
 Choice Chooser::explain(Index bytes, int picked, const Plan& plan) const {
@@ -432,7 +425,7 @@ Choice Chooser::explain(Index bytes, int picked, const Plan& plan) const {
   choice.composition = one.name();
   choice.plan = plan;
   choice.us = ranks_ == 1 ? 0 : predict(picked, bytes);
-  choice.measured = !curves_[c].bytes.empty();
+  choice.measured = covers(picked, double(std::max<Index>(bytes, 1)));
   choice.lanes = gpu_ ? one.gpu_lanes : 1;
   choice.chunk_bytes = plan.slot_bytes * plan.chunk_steps;
   choice.channels = plan.channels;
@@ -443,9 +436,7 @@ Choice Chooser::explain(Index bytes, int picked, const Plan& plan) const {
     const int most = one.mover == Mover::peers ? blocks_ * 512 / one.gpu_lanes : plan.channels;
     choice.channels = int(std::clamp<Index>((bytes + worth - 1) / worth, 1, most));
   }
-  std::uint64_t others = usable_ & ~(std::uint64_t{1} << picked);
-  if ((others & competing()) != 0) others &= competing();
-  const int next = best(others, double(bytes), {});
+  const int next = best(usable_ & ~(std::uint64_t{1} << picked), double(bytes), {});
   if (next >= 0 && !any_size_) {
     choice.runner_up = facts_[std::size_t(next)].name();
     choice.runner_up_us = predict(next, bytes);

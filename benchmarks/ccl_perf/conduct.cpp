@@ -51,6 +51,8 @@ class Conductor {
   }
 
   const TuningCase& where() const { return where_; }
+  /// The size of which only some compositions were measured when the run was stopped; 0: of none.
+  Index unfinished() const { return unfinished_; }
   /// False: something failed.
   bool run() {
     const double begin = now_s();
@@ -76,14 +78,22 @@ class Conductor {
       if (const auto ready = ensure(team); !ready) give_up(team, ready.error());
     }
     int done = 0;
+    const auto stop = [&] {
+      const Task& next = cases[std::size_t(done)];
+      if (done > 0 && cases[std::size_t(done) - 1].bytes == next.bytes) {
+        unfinished_ = shape_of(next).bytes;
+      }
+    };
     for (const Task& one : cases) {
       if (now_s() - begin > options_.limit_s) {
+        stop();
         report_.remark(fmt::format("stopped after {} of {} cases: --limit {} s was reached", done,
                                    cases.size(), options_.limit_s));
         break;
       }
       if (!teams_[0].dropped.empty()) {
         report_.remark("stopped: ccl failed too often");
+        stop();
         break;
       }
       well =
@@ -135,9 +145,12 @@ class Conductor {
     return error.message();
   }
 
+  Shape shape_of(const Task& one) const {
+    return Shape::of(options_.op, one.bytes, size_of(one.type), ranks_, 0, options_.root);
+  }
   bool measure(const Task& one, const std::function<void(const std::string&)>& progress) {
     Row row;
-    row.shape = Shape::of(options_.op, one.bytes, size_of(one.type), ranks_, 0, options_.root);
+    row.shape = shape_of(one);
     row.type = one.type;
     row.redop = one.redop;
     std::vector<Times> times(teams_.size());
@@ -152,7 +165,9 @@ class Conductor {
         amounts[i] = *amount;
       } else {
         times[i].takes_part = false;
-        if (amount.error().code == Errc::not_supported && team.group != nullptr) {
+        const bool refused =
+            amount.error().code == Errc::not_supported || amount.error().code == Errc::over_budget;
+        if (refused && team.group != nullptr) {
           times[i].failure = amount.error().what;
         } else {
           times[i].failure = restart(team, amount.error());
@@ -290,6 +305,7 @@ class Conductor {
   Report& report_;
   std::vector<Team> teams_;
   TuningCase where_;
+  Index unfinished_ = 0;
 };
 
 std::string cuda_version(int version) {
@@ -360,7 +376,8 @@ int conduct(const Options& options) {
     if (options.tune.empty()) continue;
     std::vector<Row> rows;
     for (const Row& row : report.rows()) {
-      if (row.ctas == ctas) rows.push_back(row);
+      const bool whole = row.shape.bytes != conductor.unfinished();
+      if (row.ctas == ctas && whole) rows.push_back(row);
     }
     const auto written = write_tuning(options, conductor.where(), machine.model, rows);
     if (!written) return refuse(written.error().what);

@@ -28,6 +28,10 @@ class CclSide final : public Side {
     if (!setting_given("TIMEOUT")) config.timeout_s = options_.timeout_s / 2;
     config.device = gpu::communicator_device(device);
     config.name = "ccl_perf";
+    // The budget is meant for the few compositions of a program, not for all that there are.
+    if ((options_.algo == "all" || options_.proto == "all") && !setting_given("MEMORY_BUDGET")) {
+      config.memory_budget_bytes = Index{4} << 30;
+    }
     CCL_TRY(auto comm, Communicator::create(id, rank, ranks, config));
     comm_ = std::move(comm);
     compositions_ = std::make_unique<Compositions>(*comm_, options_);

@@ -20,8 +20,6 @@ using AnyTransport = DefaultTransport;
 // Compositions on levels, by names without commas.
 using Rails = Hierarchical<Ring, Ring>;
 using PeerRails = Hierarchical<With<OneShot, LL128>, Ring>;
-using PairRails = Hierarchical<Pairwise, Pairwise>;
-using DirectRails = Hierarchical<With<Direct, Simple>, Pairwise>;
 
 /// Calls `f(functor)` with the functor of `redop`.
 template <class F>

@@ -64,8 +64,18 @@ cudaError_t on_device(int device, F call) {
   return result;
 }
 
+/// Whether slices hold what the lanes move at once; if not, what `Links::finish_on_device` makes an
+/// error of.
+template <class Group, class Body>
+cudaError_t check_slices(const typename Body::Work& work) {
+  constexpr Index needed = Body::template tile_bytes<Group>;
+  if (Index{work.slot_bytes} * work.slice_steps >= needed) return cudaSuccess;
+  return cudaError_t(-needed);
+}
+
 template <class Group, class Body>
 cudaError_t launch_body(typename Body::Work& work, Index bytes, const DeviceTarget& target) {
+  if (const cudaError_t e = check_slices<Group, Body>(work); e != cudaSuccess) return e;
   const CudaShape shape = device_shape<Group, Body::max_lanes>(bytes, work.channels, target);
   work.channels = shape.channels;
   return CudaExecutor::launch<Group, Body>(work, shape, target.stream);
@@ -496,6 +506,11 @@ struct Enrolled<GroupKernels<Wired...>> {
   static cudaError_t launch_as(cuda::std::integer_sequence<int, N...>, const DeviceTarget& target,
                                const WireWork<typename Wired::Reduced>&... works) {
     if (target.most_blocks < count) return cudaErrorInvalidConfiguration;
+    for (const cudaError_t e :
+         {check_slices<typename Part<N, Wired, Align>::Lanes,
+                       typename Member<Wired>::template Body<Align>>(works)...}) {
+      if (e != cudaSuccess) return e;
+    }
     // Each has a block; the others go by size, which all ranks see alike.
     Index all_bytes = 0;
     ((all_bytes += message_bytes(works)), ...);

@@ -105,10 +105,11 @@ class Chooser {
   };
   double predict_levels(const CandidateFacts& one, double bytes) const;
   void settle();
+  /// Was it measured near such a size? What a table says of other sizes says nothing of this one.
+  bool covers(int candidate, double bytes) const;
   bool meets(int candidate, Demands demands) const;
   int best(std::uint64_t among, double bytes, Demands demands) const;
   int steadiest(Demands demands) const;
-  std::uint64_t competing() const;
   Error nothing_left() const;
 
   std::vector<CandidateFacts> facts_;

@@ -79,6 +79,7 @@ class Links : public std::enable_shared_from_this<Links> {
     work.ranks = comm_.ranks();
     work.channels = plan_.channels;
     work.slice_steps = plan_.slice_steps;
+    work.slot_bytes = int(plan_.slot_bytes);
     work.chunk_steps = plan_.chunk_steps;
     work.watch = watch_;
     return work;
@@ -145,6 +146,7 @@ class Links : public std::enable_shared_from_this<Links> {
   Error no_device_code() const;
   Error not_on_device() const;
   Error too_many_messages(int messages) const;
+  /// `code`: CUDA's, or the negative of the bytes that a slice must hold and does not.
   Error cuda_failed(int code) const;
   /// Keeps something as long as these links, and what runs on them, may need it.
   void hold(std::shared_ptr<void> used) { held_.push_back(std::move(used)); }

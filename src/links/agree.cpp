@@ -12,8 +12,6 @@
 namespace ccl::detail {
 
 namespace {
-constexpr Index smallest_slot = 1024;  // bytes
-
 /// What a rank can take part in: how dear its dearest edge is, and the largest slots that it has
 /// memory for, by plan; -1: not even for the smallest.
 struct Means {
@@ -44,7 +42,7 @@ Result<void> Links::agree(const Result<Plans>& wanted) {
   const Index left = std::min(state.budget / 2, state.budget - state.used.load());
   for (std::size_t n = 0; n < plans.by_through.size(); ++n) {
     Plan plan = plans.by_through[n];
-    while (plan.slot_bytes > smallest_slot && bytes_of(plan) > left) {
+    while (plan.slot_bytes / 2 >= plans.least_slot_bytes && bytes_of(plan) > left) {
       plan.slot_bytes = plan.slot_bytes / 2 / 128 * 128;
     }
     mine.slot_bytes[n] = bytes_of(plan) > left ? -1 : plan.slot_bytes;
@@ -64,7 +62,7 @@ Result<void> Links::agree(const Result<Plans>& wanted) {
   const auto least = std::min_element(all.begin(), all.end(), smaller);
   const Index slot = least->slot_bytes[through];
   if (slot < 0) {
-    plan_.slot_bytes = smallest_slot;
+    plan_.slot_bytes = std::min(plan_.slot_bytes, plans.least_slot_bytes);
     return fail(state.blame(
         {Errc::over_budget,
          fmt::format("{} needs {} bytes for its smallest slots on rank {} (the budget is {}, of "

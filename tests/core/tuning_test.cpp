@@ -149,6 +149,25 @@ TEST_CASE("a choice goes by the measurements of its case, and by the model witho
   CHECK_FALSE(model->measured);
 }
 
+TEST_CASE("what a table says of small messages, it does not say of large ones") {
+  // Only one was measured, only at 64 bytes: the model's winner of large messages stays.
+  TuningTable table = table_of(64, "Ring/Simple", 1, "Doubling/Simple", 2);
+  const Index large = 1 << 24;
+  const auto by_model = choice_with("", "", large);
+  REQUIRE(by_model);
+  const std::string loser =
+      by_model->composition == "Ring/Simple" ? "Doubling/Simple" : "Ring/Simple";
+  std::erase_if(table.rows[0].us, [&](const auto& one) { return one.first != loser; });
+  const File file{table.json()};
+  const auto small = choice_with(file.path(), file.path(), 64);
+  REQUIRE(small);
+  CHECK(small->composition == loser);
+  const auto choice = choice_with(file.path(), file.path(), large);
+  REQUIRE(choice);
+  CHECK(choice->composition == by_model->composition);
+  CHECK_FALSE(choice->measured);
+}
+
 TEST_CASE("CCL_TUNE_FILE names the table where the Config does not") {
   const File file{table_of(64, "Ring/Simple", 1, "Doubling/Simple", 2).json()};
   ::setenv("CCL_TUNE_FILE", file.path().c_str(), 1);

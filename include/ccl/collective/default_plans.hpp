@@ -14,6 +14,7 @@ namespace ccl::detail {
 /// Plans by what a communicator's dearest edge goes through: its wires all have one shape.
 struct Plans {
   std::array<Plan, 3> by_through;
+  Index least_slot_bytes = 1024;  // to which slots may shrink where memory is short
   static Plans same(const Plan& plan) { return {{plan, plan, plan}}; }
 };
 
@@ -81,9 +82,12 @@ Plans default_device_plans(const Communicator& comm) {
 /// Over wires: `given`, or what suits the communicator and the settings.
 template <class Algo, class Proto>
 Result<Plans> wire_plans(const Communicator& comm, const std::optional<Plan>& given) {
-  if (given) return Plans::same(*given);
-  Plans plans = comm.device() >= 0 ? default_device_plans<Algo, Proto>(comm)
-                                   : default_host_plans<Proto>(comm);
+  Plans plans = given                ? Plans::same(*given)
+                : comm.device() >= 0 ? default_device_plans<Algo, Proto>(comm)
+                                     : default_host_plans<Proto>(comm);
+  // What a GPU's lanes move at once: a block 16 bytes each, a warp a tile with its flags.
+  if (comm.device() >= 0) plans.least_slot_bytes = Proto::carries_flags ? 2048 : 512 * 16;
+  if (given) return plans;
   for (Plan& plan : plans.by_through) {
     CCL_TRY(plan, with_buffer_setting(plan, Proto::name));
   }

@@ -30,6 +30,7 @@ class WirePrims {
   using Memory = typename Group::Memory;
   using Fragment = typename Lane::Fragment;
   static constexpr bool contiguous = Group::width == 1 && !Proto::carries_flags;
+  static constexpr Index tile_bytes = Index{Lane::tile_packets} * Index{sizeof(Packet)};
 
   /// Elements that a slice of `steps` slots holds.
   CCL_HD static constexpr Index slice_capacity(const Wire& wire, int steps) {
@@ -258,7 +259,7 @@ class WirePrims {
   /// Bytes of the wire that n elements take.
   CCL_HD static Word wire_bytes(int n) {
     if constexpr (contiguous) return Word(n) * sizeof(T);
-    return Word(div_up(n, tile_elements)) * Word(Lane::tile_packets * sizeof(Packet));
+    return Word(div_up(n, tile_elements)) * Word(tile_bytes);
   }
 
   /// A proxy moves steps one by one: a slice fills its slots in order, the last ones perhaps not.
