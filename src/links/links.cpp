@@ -88,7 +88,11 @@ Result<std::shared_ptr<Links>> Links::create(const Communicator& comm, const Res
   const Plan& plan = links->plan_;
   links->cursors_.resize(2 * std::size_t(ranks) * plan.channels);
   links->tables_.cursors = links->cursors_.data();
-  if (ranks == 1) return links;
+  if (ranks == 1) {
+    links->rings_.resize(std::size_t(plan.channels));  // nobody to go to
+    links->tables_.rings = links->rings_.data();
+    return links;
+  }
   look_for_room(state);
 
   links->in_.resize(std::size_t(ranks) * plan.channels);
