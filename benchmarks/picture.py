@@ -48,7 +48,7 @@ def curves_of(files):
     return curves, machines
 
 
-def panel(out, x0, y0, title, unit, points_of, log_y):
+def panel(out, x0, y0, title, unit, points_of, log_y, label=size_text):
     every = [p for points in points_of.values() for p in points]
     low, high = min(p[0] for p in every), max(p[0] for p in every)
     top = max(p[1] for p in every)
@@ -84,7 +84,7 @@ def panel(out, x0, y0, title, unit, points_of, log_y):
     for bytes_ in sizes[:: max(1, math.ceil(len(sizes) / 8))]:
         x = at_x(bytes_)
         out.append(f'<line x1="{x:.1f}" y1="{y0}" x2="{x:.1f}" y2="{y0 + HEIGHT}" class="grid"/>')
-        out.append(f'<text x="{x:.1f}" y="{y0 + HEIGHT + 18}" text-anchor="middle">{size_text(bytes_)}</text>')
+        out.append(f'<text x="{x:.1f}" y="{y0 + HEIGHT + 18}" text-anchor="middle">{label(bytes_)}</text>')
     out.append(f'<text x="{x0 - 52}" y="{y0 + HEIGHT / 2}" text-anchor="middle" '
                f'transform="rotate(-90 {x0 - 52} {y0 + HEIGHT / 2})">{unit}</text>')
     for n, points in enumerate(points_of.values()):

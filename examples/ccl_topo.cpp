@@ -1,5 +1,6 @@
 // Shows what ccl sees of a machine, the paths and channels that it chooses, and what is wrong.
 
+#include <ccl/simulate.hpp>
 #include <ccl/topo/connect.hpp>
 #include <ccl/topo/discover.hpp>
 #include <ccl/topo/draw.hpp>
@@ -8,8 +9,11 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
+#include <cstdint>
 #include <cstdio>
 #include <string>
+#include <vector>
 
 #include <CLI/CLI.hpp>
 
@@ -24,6 +28,12 @@ struct Options {
   int ranks = 0;
   bool no_p2p = false;
   std::vector<std::string> ends;
+  // simulate
+  ccl::sim::Composition what;
+  std::uint64_t bytes = std::uint64_t{64} << 20;
+  ccl::sim::Options simulation;
+  int channels = 0, slots = 0, slice_steps = 0, chunk_steps = 0;
+  std::uint64_t slot_bytes = 0;
 };
 
 ccl::Result<topo::LoadedGraph> load(const Options& options) {
@@ -179,11 +189,49 @@ ccl::Result<void> channels(const std::string& what, const topo::Graph& graph,
   return {};
 }
 
+/// Every composition that was asked for, the fastest in full.
+ccl::Result<void> simulate(const topo::Graph& graph, const topo::PathRules& rules,
+                           const Options& options) {
+  CCL_TRY(const auto all, ccl::sim::compositions(options.what));
+  CCL_TRY(const auto cluster, ccl::sim::Cluster::of(graph, options.nodes, rules));
+  ccl::sim::Options how = options.simulation;
+  if (options.channels > 0) {
+    how.plan.emplace();
+    how.plan->channels = options.channels;
+    if (options.slots > 0) how.plan->slot_count = options.slots;
+    how.plan->slot_bytes = ccl::Index(options.slot_bytes);
+    if (options.slice_steps > 0) how.plan->slice_steps = options.slice_steps;
+    how.plan->chunk_steps = std::max(options.chunk_steps, how.plan->slice_steps);
+  }
+  std::vector<ccl::sim::Report> reports;
+  for (const auto& composition : all) {
+    CCL_TRY(auto report, ccl::sim::simulate(cluster, composition, ccl::Index(options.bytes), how));
+    reports.push_back(std::move(report));
+  }
+  std::stable_sort(reports.begin(), reports.end(),
+                   [](const auto& a, const auto& b) { return a.us < b.us; });
+  if (options.format == "json") {
+    fmt::print("[");
+    for (std::size_t i = 0; i < reports.size(); ++i) {
+      fmt::print("{}{}", i == 0 ? "" : ",\n ", reports[i].json());
+    }
+    fmt::print("]\n");
+    return {};
+  }
+  fmt::print("{}", reports[0].text());
+  for (std::size_t i = 1; i < reports.size(); ++i) {
+    fmt::print("{:<28} {:12.1f} us {:9.2f} GB/s\n", reports[i].name, reports[i].us,
+               reports[i].bus_gbs);
+  }
+  return {};
+}
+
 ccl::Result<void> run(const std::string& what, const Options& options) {
   CCL_TRY(const topo::LoadedGraph loaded, load(options));
   const topo::Graph& graph = loaded.graph;
   topo::PathRules rules;
   rules.p2p_disabled = options.no_p2p;
+  if (what == "simulate") return simulate(graph, rules, options);
   const topo::Paths paths = topo::compute_paths(graph, rules);
   if (what == "lint") {
     const auto remarks = topo::lint(loaded, options.xml.empty());
@@ -228,7 +276,8 @@ int main(int argc, char** argv) {
       {"rings", "ring channels, joined over machines"},
       {"trees", "tree channels, joined over machines"},
       {"lint", "what is wrong with the machine, and what to do"},
-      {"explain", "why two nodes talk the way they do"}};
+      {"explain", "why two nodes talk the way they do"},
+      {"simulate", "how long a collective would take on many such machines"}};
   for (const auto& [name, text] : commands) {
     CLI::App* command = app.add_subcommand(name, text);
     command->add_option("--xml", options.xml, "topology file; else this machine");
@@ -244,6 +293,29 @@ int main(int argc, char** argv) {
       command->add_option("ends", options.ends, "rank, netN, or a name that `show` prints")
           ->required()
           ->expected(2);
+    }
+    if (std::string(name) == "simulate") {
+      command->add_option("operation", options.what.op, "all_reduce, broadcast ...")->required();
+      command->add_option("--bytes", options.bytes, "of the larger buffer: 64K, 1G (64M)")
+          ->transform(CLI::AsSizeValue(false));
+      command->add_option("--algo", options.what.algo, "Ring, Tree ...; else all");
+      command->add_option("--proto", options.what.proto, "Simple, LL128 or LL; else all");
+      command->add_option("--root", options.simulation.root, "of broadcast and reduce (0)");
+      command->add_option("--net-us", options.simulation.net_us,
+                          "latency of a step over the network (the cost model's)");
+      command
+          ->add_option("--budget", options.simulation.budget,
+                       "slices to replay at most; the rest goes on at their pace (2e7)")
+          ->check(CLI::Range(std::int64_t{1000}, std::int64_t{1} << 40));
+      CLI::Option* own = command->add_option("--channels", options.channels,
+                                             "a plan of one's own: this many channels, and");
+      own->check(CLI::Range(1, 4096));
+      command->add_option("--slot-bytes", options.slot_bytes, "of a slot (the protocol's)")
+          ->transform(CLI::AsSizeValue(false))
+          ->needs(own);
+      command->add_option("--slots", options.slots, "of a wire (8)")->needs(own);
+      command->add_option("--slice-steps", options.slice_steps, "slots of a slice (1)")->needs(own);
+      command->add_option("--chunk-steps", options.chunk_steps, "slots of a chunk (1)")->needs(own);
     }
   }
   CLI11_PARSE(app, argc, argv);

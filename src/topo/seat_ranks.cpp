@@ -31,20 +31,6 @@ Result<LoadedGraph> known_machine(const DiscoverOptions& options) {
   return seen.emplace(std::move(key), std::move(loaded)).first->second;
 }
 
-bool all_alike(const Graph& graph, const Paths& paths) {
-  const std::vector<int> gpus = graph.of(NodeType::gpu);
-  const Path* first = nullptr;
-  for (const int a : gpus) {
-    for (const int b : gpus) {
-      if (a == b) continue;
-      const Path& path = paths.at(a, b);
-      if (first == nullptr) first = &path;
-      if (path.type != PathType::nvl || path.bw != first->bw) return false;
-    }
-  }
-  return true;
-}
-
 /// Orders of places become orders of ranks: those of one place stand together.
 void expand(ChannelGraph& graph, const std::vector<Place>& places) {
   for (ChannelOrder& order : graph.channels) {
@@ -84,6 +70,20 @@ bool file_has_gpus() {
 }
 
 }  // namespace
+
+bool all_alike(const Graph& graph, const Paths& paths) {
+  const std::vector<int> gpus = graph.of(NodeType::gpu);
+  const Path* first = nullptr;
+  for (const int a : gpus) {
+    for (const int b : gpus) {
+      if (a == b) continue;
+      const Path& path = paths.at(a, b);
+      if (first == nullptr) first = &path;
+      if (path.type != PathType::nvl || path.bw != first->bw) return false;
+    }
+  }
+  return true;
+}
 
 GpuSight sight_of(std::int64_t bus_id) {
   GpuSight sight;

@@ -24,6 +24,9 @@ struct GpuSight {
 };
 GpuSight sight_of(std::int64_t bus_id);
 
+/// NVLink of one width between all pairs of GPUs: their order does not matter.
+bool all_alike(const Graph& graph, const Paths& paths);
+
 /// Ranks that share a GPU or, on CPUs, a NUMA node.
 struct Place {
   std::int64_t key = 0;  // bus id; NUMA node

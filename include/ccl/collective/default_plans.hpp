@@ -20,18 +20,14 @@ struct Plans {
 
 /// On CPU lanes. Cache-sized slots: what the CPU's caches hold of one wire's ring is what it can
 /// hide. Where a proxy moves them, each costs system calls: over TCP, 1 MiB took 1.4 times as long
-/// in such. More than two ranks of a host fill its caches with large ones.
+/// in such. More than two ranks of a host (`neighbours`) fill its caches with large ones.
 template <class Proto>
-Plans default_host_plans(const Communicator& comm) {
+Plans default_host_plans(int neighbours) {
   const auto with_slots = [](Index most) {
     Plan plan;
     plan.slot_bytes = Proto::default_slot_bytes < most ? Proto::default_slot_bytes : most;
     return plan;
   };
-  int neighbours = 1;
-  for (int r = 1; r < comm.ranks(); ++r) {
-    neighbours += int(comm.peer(r).host_hash == comm.peer(0).host_hash);
-  }
   Plan network = with_slots(Index{neighbours > 2 ? 256 : 512} << 10);
   network.slot_count = 4;
   Plans plans = Plans::same(with_slots(Index{64} << 10));
@@ -56,9 +52,9 @@ Plan default_device_plan() {
 }
 
 /// PCIe is full with a few channels. A lone proxy thread carries a network's, and each costs a
-/// connection; larger steps cost it fewer calls.
+/// connection; larger steps cost it fewer calls. `ring_count`: of the topology.
 template <class Algo, class Proto>
-Plans default_device_plans(const Communicator& comm) {
+Plans default_device_plans(int ring_count) {
   constexpr bool to_many = Algo::most_wires(64) > 8;
   Plan host = default_device_plan<Algo, Proto>(), network = host;
   if (Proto::carries_flags) {
@@ -74,7 +70,7 @@ Plans default_device_plans(const Communicator& comm) {
     network.channel_bytes = Index{128} << 10;
   }
   // Every ring of the topology has NICs of its own: each of them once, or equally often.
-  const int rings = comm.ring_count() < 16 ? comm.ring_count() : 16;
+  const int rings = ring_count < 16 ? ring_count : 16;
   if (!to_many) network.channels = (network.channels + rings - 1) / rings * rings;
   return {{default_device_plan<Algo, Proto>(), host, network}};
 }
@@ -82,9 +78,13 @@ Plans default_device_plans(const Communicator& comm) {
 /// Over wires: `given`, or what suits the communicator and the settings.
 template <class Algo, class Proto>
 Result<Plans> wire_plans(const Communicator& comm, const std::optional<Plan>& given) {
+  int neighbours = 1;
+  for (int r = 1; r < comm.ranks(); ++r) {
+    neighbours += int(comm.peer(r).host_hash == comm.peer(0).host_hash);
+  }
   Plans plans = given                ? Plans::same(*given)
-                : comm.device() >= 0 ? default_device_plans<Algo, Proto>(comm)
-                                     : default_host_plans<Proto>(comm);
+                : comm.device() >= 0 ? default_device_plans<Algo, Proto>(comm.ring_count())
+                                     : default_host_plans<Proto>(neighbours);
   // What a GPU's lanes move at once: a block 16 bytes each, a warp a tile with its flags.
   if (comm.device() >= 0) plans.least_slot_bytes = Proto::carries_flags ? 2048 : 512 * 16;
   if (given) return plans;

@@ -1,0 +1,432 @@
+#include <ccl/cost.hpp>
+#include <ccl/simulate.hpp>
+#include <ccl/transport/sim.hpp>
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <queue>
+#include <unordered_map>
+
+#include "sim/clock.hpp"
+
+namespace ccl::detail {
+namespace {
+
+/// One direction of a connection of one channel: what `Wire` is, with times in place of counts.
+struct SimWire {
+  int sender = -1, receiver = -1;  // actors; -1: not met yet
+  int route = 0;
+  bool direct = true;  // the sender's lanes store to the other end; else a proxy takes it there
+  bool sender_waits = false, receiver_waits = false;
+  float hop_us = 0, credit_us = 0;
+  float cost = 1;                // bytes of link time for each of payload
+  unsigned sent = 0, taken = 0;  // slices
+  std::size_t slots = 0;         // of its times
+  double payload = 0;
+};
+
+/// One channel of one rank.
+struct Actor {
+  const SimStep* steps = nullptr;  // of its trace
+  std::uint32_t step_count = 0, step = 0, done_bytes = 0;
+  int stage = 0, rank = 0, channel = 0;
+  std::size_t in = 0, out = 0;  // of its wires, in the table
+  double free_us = 0, half_us = -1;
+};
+
+/// Of a connection between two ranks.
+struct Way {
+  Path path = Path::nvlink;
+  bool direct = true;
+  double more_us = 0;      // what the NICs say of themselves
+  std::vector<int> links;  // of the cluster
+};
+
+class Replay {
+ public:
+  Replay(const sim::Cluster& cluster, const SimProgram& program, const sim::Options& options)
+      : cluster_{cluster}, program_{program}, options_{options} {
+    span_ = program.period > 0 ? program.period : cluster.nodes();
+  }
+
+  Result<SimOutcome> run() {
+    const auto per_node = cluster_.machine().links.size();
+    for (int node = 0; node < span_; ++node) {
+      for (std::size_t l = 0; l < per_node; ++l) {
+        net_.add_link(std::max(double(cluster_.machine().links[l].bw), 1e-6));
+      }
+    }
+    CCL_CHECK(build());
+    start();
+    play();
+    for (const Actor& actor : actors_) {
+      if (actor.step == actor.step_count) continue;
+      return fail(Errc::internal,
+                  fmt::format("the simulation stopped (rank {} waits in step {} of {} of channel "
+                              "{}); the algorithm cannot run over {} slots, or its seats are not "
+                              "what they seem",
+                              actor.rank, actor.step, actor.step_count, actor.channel,
+                              program_.stages[std::size_t(actor.stage)].plan.slot_count));
+    }
+    return outcome();
+  }
+
+ private:
+  int node_of(int rank) const { return rank / cluster_.locals(); }
+  int local_of(int rank) const { return rank % cluster_.locals(); }
+
+  Result<Way> way(int from, int to, int channel) {
+    const topo::Graph& graph = cluster_.machine();
+    const topo::Paths& paths = cluster_.paths();
+    const int a = cluster_.gpu(local_of(from)), b = cluster_.gpu(local_of(to));
+    Way way;
+    const auto take = [&](const topo::Path& path, int node) {
+      const int base = (node % span_) * int(graph.links.size());
+      for (const int link : path.links) way.links.push_back(base + link);
+      return path.reaches();
+    };
+    if (node_of(from) == node_of(to)) {
+      const topo::Path& path = paths.at(a, b);
+      if (cluster_.on_cpus()) {
+        way.path = Path::shm;
+      } else if (path.type <= topo::PathType::nvb) {
+        way.path = Path::nvlink;
+      } else {
+        way.path = topo::check_p2p(graph, paths, cluster_.rules(), a, b).allowed ? Path::pcie
+                                                                                 : Path::gpu_host;
+      }
+      if (take(path, node_of(from))) return way;
+      return fail(Errc::no_transport,
+                  fmt::format("rank {} does not reach rank {} (no way from {} to {} in this file); "
+                              "look at `ccl_topo paths`",
+                              from, to, graph.label(a), graph.label(b)));
+    }
+    way.path = cluster_.on_cpus() ? Path::net : Path::gpu_net;
+    way.direct = false;
+    const int out = nic(local_of(from), channel), in = nic(local_of(to), channel);
+    if (out < 0 || in < 0 || !take(paths.at(a, out), node_of(from)) ||
+        !take(paths.at(in, b), node_of(to))) {
+      return fail(
+          Errc::no_transport,
+          fmt::format("rank {} does not reach rank {} ({} has no NIC in this file); add one", from,
+                      to, graph.label(out < 0 ? a : b)));
+    }
+    way.more_us =
+        graph.nodes[std::size_t(out)].net.latency + graph.nodes[std::size_t(in)].net.latency;
+    return way;
+  }
+  int nic(int local, int channel) {
+    constexpr int turns = 64;
+    if (nics_.empty()) nics_.assign(std::size_t(cluster_.locals()) * turns, -2);
+    int& known = nics_[std::size_t(local * turns + channel % turns)];
+    if (known == -2) {
+      known = topo::local_net(cluster_.machine(), cluster_.paths(), cluster_.gpu(local),
+                              channel % turns);
+    }
+    return known;
+  }
+
+  /// Both ends of a wire name it alike: as if the sender were among the ranks that are replayed.
+  int wire(int stage, int channel, int from, int to) {
+    const int nodes = cluster_.nodes(), locals = cluster_.locals();
+    const int back = node_of(from) - node_of(from) % span_;
+    from -= back * locals;
+    to = ((node_of(to) - back + nodes) % nodes) * locals + local_of(to);
+    const std::uint64_t key =
+        ((std::uint64_t(stage) << 12 | std::uint64_t(channel)) << 24 | std::uint64_t(from)) << 24 |
+        std::uint64_t(to);
+    const auto [found, added] = wire_at_.try_emplace(key, int(wires_.size()));
+    if (added) wires_.emplace_back();
+    return found->second;
+  }
+
+  Result<void> build() {
+    for (int s = 0; s < int(program_.stages.size()); ++s) {
+      const SimStage& stage = program_.stages[std::size_t(s)];
+      const auto window = unsigned(stage.plan.slot_count / stage.plan.slice_steps);
+      windows_.push_back(window);
+      const Rates lanes =
+          rates(cluster_.on_cpus() ? Path::shm : Path::nvlink, Mover::wires, stage.packing);
+      const double gbs =
+          lanes.block_gbs > 0 ? lanes.block_gbs / stage.channels_per_block : lanes.gbs;
+      lane_us_per_byte_.push_back(1e-3 / gbs);
+      slice_bytes_.push_back(stage.slice_bytes);
+      for (const SimSeat& seat : stage.seats) {
+        const int me = int(actors_.size());
+        Actor actor;
+        const SimTrace& trace = stage.traces[std::size_t(seat.trace)];
+        actor.steps = trace.steps.data();
+        actor.step_count = std::uint32_t(trace.steps.size());
+        actor.stage = s;
+        actor.rank = seat.rank;
+        actor.channel = seat.channel;
+        actor.in = table_.size();
+        for (const int peer : seat.in) {
+          table_.push_back(wire(s, seat.channel, peer, seat.rank));
+          wires_[std::size_t(table_.back())].receiver = me;
+        }
+        actor.out = table_.size();
+        for (const int peer : seat.out) {
+          table_.push_back(wire(s, seat.channel, seat.rank, peer));
+          SimWire& w = wires_[std::size_t(table_.back())];
+          w.sender = me;
+          CCL_TRY(const Way found, way(seat.rank, peer, seat.channel));
+          const Rates cost = rates(found.path, Mover::wires, stage.packing);
+          const Rates plain = rates(found.path, Mover::wires, Packing::simple);
+          const Rates word = rates(found.path, Mover::wires, Packing::ll);
+          const bool net = !found.direct;
+          w.hop_us =
+              float((net && options_.net_us ? *options_.net_us : cost.hop_us) + found.more_us);
+          // A credit is a lone word: what LL's hop takes.
+          w.credit_us = std::min(w.hop_us, float(word.hop_us + found.more_us));
+          w.cost = float(plain.gbs / cost.gbs);
+          w.direct = found.direct;
+          w.route = net_.add_route(found.links);
+        }
+        actors_.push_back(actor);
+      }
+    }
+    wire_at_.clear();
+    std::size_t slots = 0;
+    for (SimWire& w : wires_) {
+      if (w.sender < 0 || w.receiver < 0) {
+        return fail(Errc::internal,
+                    "a wire has one end only (an algorithm's ranks do not name the same peers)");
+      }
+      w.slots = slots;
+      slots += windows_[std::size_t(actors_[std::size_t(w.sender)].stage)];
+    }
+    come_us_.resize(slots);
+    credit_us_.resize(slots);
+    return {};
+  }
+
+  void start() {
+    const std::size_t ranks = std::size_t(span_) * cluster_.locals(),
+                      stages = program_.stages.size();
+    left_.assign(stages * ranks, 0);
+    of_rank_.resize(stages * ranks);
+    done_us_.assign(stages, 0);
+    rank_us_.assign(stages * ranks, 0);
+    for (std::size_t a = 0; a < actors_.size(); ++a) {
+      const Actor& actor = actors_[a];
+      const std::size_t at = std::size_t(actor.stage) * ranks + std::size_t(actor.rank);
+      ++left_[at];
+      of_rank_[at].push_back(int(a));
+    }
+    for (std::size_t r = 0; r < ranks; ++r) begin(0, r, 0);
+  }
+  /// A rank launches a stage.
+  void begin(std::size_t stage, std::size_t rank, double us) {
+    const std::size_t ranks = std::size_t(span_) * cluster_.locals();
+    if (stage == program_.stages.size()) return;
+    const SimStage& what = program_.stages[stage];
+    const Path path = cluster_.on_cpus() ? Path::shm : Path::nvlink;
+    us += rates(path, Mover::wires, what.packing).base_us;
+    done_us_[stage] = std::max(done_us_[stage], us);
+    if (left_[stage * ranks + rank] == 0) return begin(stage + 1, rank, us);
+    for (const int a : of_rank_[stage * ranks + rank]) {
+      actors_[std::size_t(a)].free_us = us;
+      look(a);
+    }
+  }
+
+  /// Puts the actor's next slice on the clock, or leaves word with the wire that holds it up.
+  void look(int a) {
+    Actor& actor = actors_[std::size_t(a)];
+    if (actor.step == actor.step_count) return finish(actor);
+    const SimStep& step = actor.steps[actor.step];
+    const unsigned window = windows_[std::size_t(actor.stage)];
+    double us = actor.free_us;
+    for (const int i : step.in) {
+      if (i < 0) continue;
+      SimWire& w = wires_[std::size_t(table_[actor.in + std::size_t(i)])];
+      if (w.taken == w.sent) {
+        w.receiver_waits = true;
+        return;
+      }
+      us = std::max(us, come_us_[w.slots + w.taken % window]);
+    }
+    for (const int o : step.out) {
+      if (o < 0) continue;
+      SimWire& w = wires_[std::size_t(table_[actor.out + std::size_t(o)])];
+      if (w.sent < window) continue;
+      if (w.sent - w.taken >= window) {
+        w.sender_waits = true;
+        return;
+      }
+      us = std::max(us, credit_us_[w.slots + w.sent % window]);
+    }
+    clock_.add(us, a);
+  }
+
+  void finish(Actor& actor) {
+    const auto stage = std::size_t(actor.stage);
+    const std::size_t ranks = std::size_t(span_) * cluster_.locals();
+    const auto rank = std::size_t(actor.rank);
+    done_us_[stage] = std::max(done_us_[stage], actor.free_us);
+    double& last = rank_us_[stage * ranks + rank];
+    last = std::max(last, actor.free_us);
+    if (--left_[stage * ranks + rank] == 0) begin(stage + 1, rank, last);
+  }
+
+  void play() {
+    double us = 0;
+    int a = 0;
+    while (clock_.take(us, a)) move(actors_[std::size_t(a)], a, us);
+  }
+
+  /// Moves a slice: in, through the lanes, and out.
+  void move(Actor& actor, int a, double us) {
+    const SimStep step = actor.steps[actor.step];
+    const unsigned window = windows_[std::size_t(actor.stage)];
+    const std::uint32_t bytes =
+        std::min(slice_bytes_[std::size_t(actor.stage)], step.bytes - actor.done_bytes);
+    const double lanes = us + bytes * lane_us_per_byte_[std::size_t(actor.stage)];
+    double free = lanes;
+    for (const int o : step.out) {
+      if (o < 0) continue;
+      SimWire& w = wires_[std::size_t(table_[actor.out + std::size_t(o)])];
+      const double start = w.direct ? us : lanes;
+      double over = std::max(lanes, net_.carry(w.route, double(bytes) * w.cost, start));
+      if (w.direct) free = std::max(free, over);
+      come_us_[w.slots + w.sent % window] = over + w.hop_us;
+      ++w.sent;
+      w.payload += double(bytes) * step.counted;
+    }
+    for (const int i : step.in) {
+      if (i < 0) continue;
+      SimWire& w = wires_[std::size_t(table_[actor.in + std::size_t(i)])];
+      credit_us_[w.slots + w.taken % window] = free + w.credit_us;
+      ++w.taken;
+    }
+    actor.free_us = free;
+    ++slices_;
+    actor.done_bytes += bytes;
+    if (actor.done_bytes == step.bytes) {
+      actor.done_bytes = 0;
+      if (++actor.step == actor.step_count / 2) actor.half_us = free;
+    }
+    for (const int o : step.out) {
+      if (o < 0) continue;
+      SimWire& w = wires_[std::size_t(table_[actor.out + std::size_t(o)])];
+      if (!w.receiver_waits) continue;
+      w.receiver_waits = false;
+      look(w.receiver);
+    }
+    for (const int i : step.in) {
+      if (i < 0) continue;
+      SimWire& w = wires_[std::size_t(table_[actor.in + std::size_t(i)])];
+      if (!w.sender_waits) continue;
+      w.sender_waits = false;
+      look(w.sender);
+    }
+    look(a);
+  }
+
+  SimOutcome outcome() const {
+    SimOutcome done;
+    done.slices = slices_;
+    std::vector<double> more(program_.stages.size(), 1);
+    double before = 0;
+    for (std::size_t s = 0; s < program_.stages.size(); ++s) {
+      double rounds = 0, all = 0;
+      for (const SimTrace& trace : program_.stages[s].traces) {
+        if (trace.all_rounds <= all) continue;
+        all = trace.all_rounds;
+        rounds = trace.rounds;
+      }
+      double us = std::max(done_us_[s] - before, 0.0);
+      before = std::max(before, done_us_[s]);
+      if (all > rounds && rounds > 0) {
+        more[s] = all / rounds;
+        double half = 0;
+        for (const Actor& actor : actors_) {
+          if (std::size_t(actor.stage) == s) half = std::max(half, actor.half_us);
+        }
+        us += (all - rounds) * (done_us_[s] - half) / (rounds / 2);
+      }
+      done.stage_us.push_back(us);
+      done.us += us;
+    }
+    const auto per_node = cluster_.machine().links.size();
+    std::vector<double> bytes(std::size_t(net_.link_count())), busy(bytes.size());
+    const double copies = double(cluster_.nodes()) / span_;
+    for (const SimWire& w : wires_) {
+      const auto s = std::size_t(actors_[std::size_t(w.sender)].stage);
+      const double payload = w.payload * more[s];
+      done.payload += payload * copies;
+      for (const int link : net_.route(w.route)) {
+        bytes[std::size_t(link)] += payload * program_.stages[s].overhead;
+        busy[std::size_t(link)] += payload * w.cost * net_.us_per_byte(link);
+      }
+    }
+    for (std::size_t l = 0; l < per_node; ++l) {
+      std::size_t most = l;
+      for (std::size_t at = l; at < bytes.size(); at += per_node) {
+        if (busy[at] > busy[most]) most = at;
+      }
+      if (bytes[most] <= 0) continue;
+      const topo::Graph& graph = cluster_.machine();
+      const topo::Link& link = graph.links[l];
+      done.links.push_back({fmt::format("{} -> {}", graph.label(link.from), graph.label(link.to)),
+                            int(most / per_node), double(link.bw), bytes[most],
+                            done.us > 0 ? busy[most] / done.us : 0});
+    }
+    std::stable_sort(done.links.begin(), done.links.end(),
+                     [](const auto& a, const auto& b) { return a.busy > b.busy; });
+    return done;
+  }
+
+  const sim::Cluster& cluster_;
+  const SimProgram& program_;
+  const sim::Options& options_;
+  int span_ = 1;  // nodes that are replayed
+  SimTransport net_;
+  SimClock clock_;
+  std::vector<SimWire> wires_;
+  std::unordered_map<std::uint64_t, int> wire_at_;
+  std::vector<Actor> actors_;
+  std::vector<int> table_;                   // wires of all actors
+  std::vector<double> come_us_, credit_us_;  // of each slot: when its slice is there; is free again
+  std::vector<unsigned> windows_;            // [stage]: slices of a wire
+  std::vector<std::uint32_t> slice_bytes_;   // [stage]
+  std::vector<double> lane_us_per_byte_;     // [stage]
+  std::vector<int> left_;                    // [stage][rank]: channels under way
+  std::vector<double> rank_us_;              // [stage][rank]
+  std::vector<std::vector<int>> of_rank_;    // [stage][rank]
+  std::vector<double> done_us_;              // [stage]
+  std::vector<int> nics_;                    // [local][channel]
+  Index slices_ = 0;
+};
+
+}  // namespace
+
+Result<SimOutcome> replay(const sim::Cluster& cluster, const SimProgram& program,
+                          const sim::Options& options) {
+  return Replay{cluster, program, options}.run();
+}
+
+bool rings_repeat(const sim::Cluster& cluster, const SimTeams& teams, int period) {
+  const int nodes = cluster.nodes(), locals = cluster.locals();
+  if (teams.teams > 1 && teams.rank_stride == 1) return true;  // each node by itself
+  for (int way = 0; way < teams.arrangement->ring_count(); ++way) {
+    const std::vector<int>& order = teams.arrangement->ring(way);
+    const int count = int(order.size());
+    // [node % period][local]: how many nodes on, and to which local rank.
+    std::vector<std::pair<int, int>> next(std::size_t(period) * locals, {-1, -1});
+    for (int i = 0; i < count; ++i) {
+      const int here = order[std::size_t(i)] * teams.rank_stride;
+      const int there = order[std::size_t((i + 1) % count)] * teams.rank_stride;
+      const std::pair<int, int> step{(there / locals - here / locals + nodes) % nodes,
+                                     there % locals};
+      auto& known = next[std::size_t((here / locals % period) * locals + here % locals)];
+      if (known.first >= 0 && known != step) return false;
+      known = step;
+    }
+  }
+  return true;
+}
+
+}  // namespace ccl::detail

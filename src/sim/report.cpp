@@ -1,0 +1,166 @@
+#include <ccl/simulate.hpp>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include <utility>
+
+namespace ccl {
+namespace {
+
+std::string size_text(double bytes) {
+  const char* const units[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB"};
+  int unit = 0;
+  while (bytes >= 1024 && unit < 5) {
+    bytes /= 1024;
+    ++unit;
+  }
+  return fmt::format("{:.4g} {}", bytes, units[unit]);
+}
+
+/// What NCCL's bus bandwidth counts of a message.
+double bus_factor(std::string_view op, int ranks) {
+  const double others = double(ranks - 1) / ranks;
+  if (op == AllReduce::name) return 2 * others;
+  if (op == AllGather::name || op == ReduceScatter::name) return others;
+  return 1;
+}
+
+}  // namespace
+
+namespace detail {
+
+Result<void> check_options(const sim::Cluster& cluster, Index bytes, const sim::Options& options) {
+  const auto bad = [](std::string what) { return fail(Errc::invalid_argument, std::move(what)); };
+  if (bytes < 4) {
+    return bad(fmt::format("nothing to simulate ({} bytes); give at least 4, one float", bytes));
+  }
+  if (options.root < 0 || options.root >= cluster.ranks()) {
+    return bad(fmt::format("rank {} cannot be the root (there are ranks 0 to {}); name one of them",
+                           options.root, cluster.ranks() - 1));
+  }
+  if (cluster.ranks() < 2) {
+    return bad(
+        "one rank alone has nobody to talk to; give more nodes, or a machine with more GPUs");
+  }
+  if (cluster.ranks() > 1 << 24) {
+    return bad(fmt::format("{} ranks are too many (at most {}); give fewer nodes", cluster.ranks(),
+                           1 << 24));
+  }
+  if (options.net_us && !(*options.net_us >= 0)) {
+    return bad(
+        fmt::format("a step over the network cannot take {} us; give 0 or more", *options.net_us));
+  }
+  if (!options.plan) return {};
+  const Plan& p = *options.plan;
+  const bool power = p.slot_count > 0 && (p.slot_count & (p.slot_count - 1)) == 0;
+  const bool fits = p.channels >= 1 && p.channels <= 4096 && power && p.slot_bytes >= 0 &&
+                    p.slot_bytes % 128 == 0 && p.slice_steps >= 1 && p.chunk_steps >= 1 &&
+                    p.chunk_steps % p.slice_steps == 0 && p.slice_steps < p.slot_count &&
+                    p.slot_bytes * p.slice_steps < Index{1} << 31;
+  if (fits) return {};
+  return bad(fmt::format(
+      "no plan has {} channels, {} slots of {} bytes, slices of {} and chunks of {} steps (1 to "
+      "4096 "
+      "channels; slots a power of two, of a multiple of 128 bytes; chunks of whole slices; slices "
+      "below 2 GiB that leave a slot free)",
+      p.channels, p.slot_count, p.slot_bytes, p.slice_steps, p.chunk_steps));
+}
+
+Result<sim::Report> report_of(const sim::Cluster& cluster, const SimProgram& program,
+                              const sim::Options& options, std::string name, std::string_view op,
+                              Index bytes) {
+  CCL_TRY(SimOutcome outcome, replay(cluster, program, options));
+  sim::Report report;
+  report.name = std::move(name);
+  report.bytes = bytes;
+  report.ranks = cluster.ranks();
+  report.nodes = cluster.nodes();
+  report.us = outcome.us;
+  report.bus_gbs = double(bytes) * bus_factor(op, report.ranks) / (outcome.us * 1e3);
+  report.sent_bytes = outcome.payload;
+  report.slices = outcome.slices;
+  report.period = program.period;
+  for (const SimStage& stage : program.stages) {
+    Index steps = 0;
+    for (const SimTrace& trace : stage.traces) {
+      const bool all = trace.rounds >= trace.all_rounds;
+      report.extended = report.extended || !all;
+      const double more = all ? 1 : trace.all_rounds / trace.rounds;
+      steps = std::max(steps, Index(double(trace.steps.size()) * more));
+    }
+    report.steps += steps;
+    report.seat_classes += int(stage.traces.size());
+    Plan plan = stage.plan;
+    plan.channels = stage.channels;
+    report.plans.push_back(plan);
+  }
+  report.links = std::move(outcome.links);
+  return report;
+}
+
+}  // namespace detail
+
+namespace sim {
+
+std::string Report::text() const {
+  std::string text =
+      fmt::format("{} of {} on {} ranks ({} node{}): {:.1f} us, bus bandwidth {:.2f} GB/s\n", name,
+                  size_text(double(bytes)), ranks, nodes, nodes == 1 ? "" : "s", us, bus_gbs);
+  for (const Plan& plan : plans) {
+    text += fmt::format(
+        "  plan: {} channels, {} slots of {}, slices of {} and chunks of {} steps\n", plan.channels,
+        plan.slot_count, size_text(double(plan.slot_bytes)), plan.slice_steps, plan.chunk_steps);
+  }
+  text += fmt::format("  steps of a channel: {}; sent by all ranks: {}\n", steps,
+                      size_text(sent_bytes));
+  text +=
+      fmt::format("  replayed: {} slices, {} class{} of seats{}{}\n", slices, seat_classes,
+                  seat_classes == 1 ? "" : "es",
+                  period > 0 ? fmt::format(", {} node{} for all", period, period == 1 ? "" : "s")
+                             : std::string(),
+                  extended ? "; the rest of the rounds at the pace of these" : "");
+  constexpr std::size_t most = 12;
+  for (std::size_t l = 0; l < links.size() && l < most; ++l) {
+    const LinkLoad& load = links[l];
+    text += fmt::format("  {}{}: {:g} GB/s, {}, busy {:.1f} %\n", l == 0 ? "hottest link " : "",
+                        load.name, load.gbs, size_text(load.bytes), load.busy * 100);
+  }
+  if (links.size() > most) text += fmt::format("  and {} more links\n", links.size() - most);
+  return text;
+}
+
+std::string Report::json() const {
+  nlohmann::ordered_json all{{"name", name},
+                             {"bytes", bytes},
+                             {"ranks", ranks},
+                             {"nodes", nodes},
+                             {"us", us},
+                             {"bus_gbs", bus_gbs},
+                             {"sent_bytes", sent_bytes},
+                             {"steps", steps},
+                             {"slices", slices},
+                             {"seat_classes", seat_classes},
+                             {"period", period},
+                             {"extended", extended},
+                             {"plans", nlohmann::ordered_json::array()},
+                             {"links", nlohmann::ordered_json::array()}};
+  for (const Plan& plan : plans) {
+    all["plans"].push_back({{"channels", plan.channels},
+                            {"slot_count", plan.slot_count},
+                            {"slot_bytes", plan.slot_bytes},
+                            {"slice_steps", plan.slice_steps},
+                            {"chunk_steps", plan.chunk_steps}});
+  }
+  for (const LinkLoad& load : links) {
+    all["links"].push_back({{"name", load.name},
+                            {"node", load.node},
+                            {"gbs", load.gbs},
+                            {"bytes", load.bytes},
+                            {"busy", load.busy}});
+  }
+  return all.dump();
+}
+
+}  // namespace sim
+}  // namespace ccl
