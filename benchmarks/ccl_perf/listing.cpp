@@ -12,6 +12,10 @@ bool over_peers(const std::string& algo) {
 bool wants_windows(const std::string& algo) {
   return algo == "WindowCopies" || algo == "ZeroSmCopies";
 }
+/// Their inner level does.
+bool peers_inside(const std::string& algo) {
+  return algo.starts_with("Hierarchical-OneShot") || algo.starts_with("Hierarchical-Direct");
+}
 }  // namespace
 
 bool runs_on_gpus(const Choice& choice) {
@@ -24,13 +28,15 @@ bool takes(const Choice& choice, RedOp redop) {
 }
 
 std::vector<Choice> choices(const std::string& op, const std::string& algo,
-                            const std::string& proto, Device device, bool windows) {
+                            const std::string& proto, Device device, Surroundings where) {
   const bool peers = device == Device::cuda && gpu::communicator_device(0) >= 0;
   std::vector<Choice> found;
   if (algo != "all" && proto != "all") return found;
   for (const Entry& entry : all_entries()) {
-    if (over_peers(std::string{entry.algo}) && !peers) continue;
-    if (wants_windows(std::string{entry.algo}) && !(peers && windows)) continue;
+    const std::string name{entry.algo};
+    if ((over_peers(name) && !(peers && where.one_host)) || (peers_inside(name) && !peers))
+      continue;
+    if (wants_windows(name) && !(peers && where.one_host && where.windows)) continue;
     if (entry.op == op && (algo == "all" || algo == "auto" || entry.algo == algo) &&
         (proto == "all" || proto == "auto" || entry.proto == proto) &&
         may_compose(op, entry.algo, entry.proto)) {

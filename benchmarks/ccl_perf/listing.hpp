@@ -20,9 +20,14 @@ bool runs_on_gpus(const Choice& choice);
 /// Whether an algorithm takes that reduction.
 bool takes(const Choice& choice, RedOp redop);
 
+/// What decides which compositions can run.
+struct Surroundings {
+  bool windows = false;  // the buffers are in registered windows
+  bool one_host = true;  // all ranks may address each other's memory
+};
 /// Where "all" stands for the algorithm or the protocol: everything that it stands for. Else
 /// nothing: the choice is up to ccl.
 std::vector<Choice> choices(const std::string& op, const std::string& algo,
-                            const std::string& proto, Device device, bool windows);
+                            const std::string& proto, Device device, Surroundings where);
 
 }  // namespace ccl::perf

@@ -35,6 +35,7 @@ Links::~Links() {
   comm_.state()->used -= bytes_;
   if (!device_) return;
   device_->connections = std::move(owners_);
+  device_->held = std::move(held_);
   comm_.state()->order->retire(std::move(device_));
 }
 
@@ -94,7 +95,11 @@ Result<std::shared_ptr<Links>> Links::create(const Communicator& comm, const Res
     links->watch_ = {&watched.stop, &watched.gave_up, Word(state.timeout_s * 1e9), &watched.waits,
                      0};
   }
-  if (ranks == 1) return links;
+  if (ranks == 1) {
+    links->rings_.resize(std::size_t(plan.channels));  // nobody to go to
+    links->tables_.rings = links->rings_.data();
+    return links;
+  }
   look_for_room(state);
 
   links->in_.resize(std::size_t(ranks) * plan.channels);
