@@ -12,10 +12,10 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <set>
 
 #include "comm_state.hpp"
 #include "gpu/gpu.hpp"
+#include "host_shape.hpp"
 
 namespace ccl {
 
@@ -40,6 +40,7 @@ struct Ballot {
   std::uint64_t usable = 0;
   std::uint64_t table = 0;  // hash of the measurements that count here
   std::int32_t path = 0;
+  std::int32_t inner_path = 0;  // inside its host
   std::int32_t blocks = 0;
 };
 
@@ -52,8 +53,9 @@ std::uint64_t hash_of(std::string_view text, std::uint64_t hash = 14695981039346
 struct Edges {
   const Connector* by = nullptr;
   Path path = Path::shm;
-  int line_bytes = 128;  // that land at once on all of them
-  std::string refusal;   // of an edge that it does not connect
+  Path inner_path = Path::shm;  // inside the host
+  int line_bytes = 128;         // that land at once on all of them
+  std::string refusal;          // of an edge that it does not connect
 };
 
 Path path_of(bool gpu, const Carrier& by) {
@@ -69,7 +71,8 @@ Path path_of(bool gpu, const Carrier& by) {
 }
 
 Edges look_at(const CommState& state, const Connector& by) {
-  Edges edges{&by, state.gpu ? Path::nvlink : Path::shm, 128, {}};
+  const Path best = state.gpu ? Path::nvlink : Path::shm;
+  Edges edges{&by, best, best, 128, {}};
   const PeerInfo& me = state.peers[std::size_t(state.rank)];
   for (const PeerInfo& peer : state.peers) {
     if (peer.rank == me.rank) continue;
@@ -78,23 +81,45 @@ Edges look_at(const CommState& state, const Connector& by) {
         edges.refusal = can.error().what;
       }
       const Carrier carrier = by.carrier(from, to);
-      edges.path = std::max(edges.path, path_of(state.gpu != nullptr, carrier));
+      const Path path = path_of(state.gpu != nullptr, carrier);
+      edges.path = std::max(edges.path, path);
+      if (peer.host_hash == me.host_hash) edges.inner_path = std::max(edges.inner_path, path);
       edges.line_bytes = std::min(edges.line_bytes, carrier.line_bytes);
     }
   }
   return edges;
 }
 
-/// Why this rank cannot address its peers' memory; empty if it can.
-std::string no_peers(const CommState& state) {
+/// Why this rank cannot address its peers' memory, or that of those on its host; empty if it can.
+std::string no_peers(const CommState& state, bool of_host = false) {
   if (!state.gpu) return "CPU ranks do not address each other's memory";
   if (auto may = may_choose(P2pTransport::name); !may) return may.error().what;
   const PeerInfo& me = state.peers[std::size_t(state.rank)];
   for (const PeerInfo& peer : state.peers) {
-    if (peer.rank == me.rank) continue;
+    if (peer.rank == me.rank || (of_host && peer.host_hash != me.host_hash)) continue;
     const auto can =
         P2pTransport::can_connect(me.rank < peer.rank ? me : peer, me.rank < peer.rank ? peer : me);
     if (!can) return can.error().what;
+  }
+  return {};
+}
+
+/// Why this communicator has no levels for a candidate; empty if it has.
+std::string no_levels(const CommState& state, const CandidateFacts& one, const HostShape& shape) {
+  if (shape.hosts == 1) return "all ranks are on one host";
+  if (shape.hosts == state.ranks) return "each rank is alone on its host";
+  if (one.by_rail && !shape.even) return "hosts have different numbers of ranks";
+  if (one.by_rank && !shape.regular) return "ranks are not numbered host by host";
+  const int locals = state.ranks / shape.hosts;  // of one host, where hosts are even
+  for (int s = 0; s < one.step_count; ++s) {
+    const LevelStep& step = one.steps[std::size_t(s)];
+    const int ranks = step.outer ? shape.hosts : shape.even ? locals : 0;
+    if (step.takes_ranks != nullptr && !step.takes_ranks(ranks)) {
+      return fmt::format("one of its levels is not for {} ranks", ranks);
+    }
+    if (step.mover != Mover::peers) continue;
+    if (step.outer) return "hosts do not address each other's memory";
+    if (auto why = no_peers(state, true); !why.empty()) return why;
   }
   return {};
 }
@@ -140,9 +165,12 @@ Result<Chooser> Chooser::create(const Communicator& comm, const Question& questi
     }
     return seen.emplace_back(look_at(state, *by));
   };
+  const HostShape shape = host_shape(state);
+  made.hosts_ = shape.hosts;
+  made.locals_ = shape.even ? state.ranks / shape.hosts : shape.most;
   std::optional<std::string> peers_refused;
   Ballot mine;
-  mine.path = made.gpu_ ? int(Path::nvlink) : int(Path::shm);
+  mine.path = mine.inner_path = made.gpu_ ? int(Path::nvlink) : int(Path::shm);
   for (std::size_t c = 0; c < made.facts_.size(); ++c) {
     const CandidateFacts& one = made.facts_[c];
     std::string& out = made.out_[c];
@@ -159,7 +187,11 @@ Result<Chooser> Chooser::create(const Communicator& comm, const Question& questi
     } else if (state.ranks > 1) {
       const Edges& edges = edges_of(one.connector);
       mine.path = std::max(mine.path, int(edges.path));
-      if (one.mover == Mover::peers) {
+      mine.inner_path = std::max(mine.inner_path, int(edges.inner_path));
+      if (one.step_count > 0) out = no_levels(state, one, shape);
+      if (!out.empty()) {
+        // its levels say no
+      } else if (one.mover == Mover::peers) {
         if (!peers_refused) peers_refused = no_peers(state);
         out = *peers_refused;
       } else if (!edges.refusal.empty()) {
@@ -168,6 +200,8 @@ Result<Chooser> Chooser::create(const Communicator& comm, const Question& questi
         out = fmt::format("it needs lines of {} bytes that land whole, and an edge has {}",
                           one.line_bytes, edges.line_bytes);
       }
+    } else if (one.step_count > 0) {
+      out = "a rank alone has no levels";
     } else if (one.mover == Mover::peers && !made.gpu_) {
       out = "CPU ranks do not address each other's memory";
     }
@@ -225,10 +259,12 @@ Result<Chooser> Chooser::create(const Communicator& comm, const Question& questi
     }
     mine.usable &= other.usable;
     mine.path = std::max(mine.path, other.path);
+    mine.inner_path = std::max(mine.inner_path, other.inner_path);
     mine.blocks = std::min(mine.blocks, other.blocks);
   }
   made.usable_ = mine.usable;
   made.path_ = Path(mine.path);
+  made.inner_path_ = Path(mine.inner_path);
   made.blocks_ = mine.blocks;
 
   // One order for all sizes: that of the first candidate that is left.
@@ -246,12 +282,10 @@ Result<Chooser> Chooser::create(const Communicator& comm, const Question& questi
   TuningCase& where = made.where_;
   where = {
       made.op_, state.ranks, 1, std::string{name(made.path_)}, 0, state.bounds.most.value_or(0)};
-  std::set<std::uint64_t> hosts;
   for (const PeerInfo& peer : state.peers) {
-    hosts.insert(peer.host_hash);
     where.compute_capability = std::max(where.compute_capability, peer.compute_capability);
   }
-  where.hosts = int(hosts.size());
+  where.hosts = made.hosts_;
   for (const TuningRow* row : table.of(where)) {
     for (const auto& [composition, us] : row->us) {
       for (std::size_t c = 0; c < made.facts_.size(); ++c) {
@@ -263,6 +297,8 @@ Result<Chooser> Chooser::create(const Communicator& comm, const Question& questi
   }
   for (const CandidateFacts& one : made.facts_) {
     made.rates_.push_back(rates(made.path_, one.mover, one.packing));
+    made.near_.push_back(rates(made.inner_path_, one.mover, one.packing));
+    made.far_.push_back(one.far_part == nullptr ? 1 : one.far_part(state.ranks, made.hosts_));
     made.efforts_.push_back(one.effort == nullptr ? Effort{1, 1} : one.effort(state.ranks));
   }
   made.settle();
@@ -279,7 +315,22 @@ double Chooser::predict(int candidate, Index bytes) const {
   const auto c = std::size_t(candidate);
   const double at = double(std::max<Index>(bytes, 1));
   if (covers(candidate, at)) return between(curves_[c].bytes, curves_[c].us, at);
-  return predict_us(rates_[c], efforts_[c], at, blocks_);
+  if (facts_[c].step_count > 0) return predict_levels(facts_[c], at);
+  return predict_us(rates_[c], near_[c], far_[c], efforts_[c], at, blocks_);
+}
+
+double Chooser::predict_levels(const CandidateFacts& one, double bytes) const {
+  double us = 0;
+  for (int s = 0; s < one.step_count; ++s) {
+    const LevelStep& step = one.steps[std::size_t(s)];
+    const int ranks = step.outer ? hosts_ : locals_;
+    if (ranks < 2) continue;
+    const int calls = step.once_a_host ? hosts_ : 1;
+    const Rates by = rates(step.outer ? path_ : inner_path_, step.mover, step.packing);
+    const double each = bytes / calls / (step.shared ? locals_ : 1);
+    us += calls * predict_us(by, step.effort(ranks), each, blocks_);
+  }
+  return us;
 }
 
 bool Chooser::meets(int candidate, Demands demands) const {
@@ -396,9 +447,13 @@ Choice Chooser::explain(Index bytes, int picked, const Plan& plan) const {
     choice.why = "sizes may differ between ranks, so this one, which is never far behind, does all";
   } else if (choice.measured) {
     choice.why = fmt::format("measured on {} ranks over {}", ranks_, name(path_));
+  } else if (one.step_count > 0) {
+    choice.why = fmt::format(
+        "{} ranks of {} hosts over {}, hosts over {}: {:.1f} us before the "
+        "first byte",
+        ranks_, hosts_, name(inner_path_), name(path_), predict_levels(one, 0));
   } else {
-    const Rates& r = rates_[c];
-    const double start = predict_us(r, efforts_[c], 0, blocks_);
+    const double start = predict_us(rates_[c], near_[c], far_[c], efforts_[c], 0, blocks_);
     choice.why = fmt::format(
         "{} ranks over {}: {:.1f} us for {:.3g} hops, {:.1f} us for {:.3g} "
         "times the message",

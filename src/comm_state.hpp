@@ -14,6 +14,7 @@
 #include <condition_variable>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <thread>
 #include <vector>
 
@@ -22,6 +23,7 @@
 namespace ccl::detail {
 
 class Doors;
+struct Levels;
 class Links;
 struct WindowState;
 
@@ -60,6 +62,8 @@ struct CommState : std::enable_shared_from_this<CommState> {
   std::mutex windows_mutex;  // of `windows`: those that live
   std::vector<std::weak_ptr<const WindowState>> windows;
   std::atomic<bool> finalized{false};
+  std::mutex levels_mutex;                 // of `levels`: who fails may be any thread
+  std::shared_ptr<const Levels> levels{};  // null until a composition wants them
 
   // Asynchronous creation.
   std::atomic<bool> creating{false};
@@ -72,8 +76,12 @@ struct CommState : std::enable_shared_from_this<CommState> {
   Result<void> ready();
   /// What kernels have left: the first that gave up makes this communicator fail.
   void look_at_gpu();
-  /// Fails this communicator here and tells the others.
+  /// Fails this communicator and its levels here and tells the others.
   void fail_all(Error error);
+  std::shared_ptr<const Levels> current_levels();
+  static void fail_levels(const Levels& parts, const Error& error);
+  /// In the words and numbers of this communicator.
+  static std::optional<Error> failure_of_levels(const Levels& parts);
 
   /// What this rank does at present. Any thread; takes short locks only.
   Account account();

@@ -1,3 +1,4 @@
+#include <ccl/collective/levels.hpp>
 #include <ccl/communicator.hpp>
 #include <ccl/host_id.hpp>
 #include <ccl/links.hpp>
@@ -56,7 +57,14 @@ Result<void> CommState::ready() {
     return fail(blame({Errc::in_progress, "the communicator is still being created; call wait"}));
   }
   if (gpu) look_at_gpu();
-  if (auto well = status.result(); !well) return fail(blame(std::move(well).error()));
+  const auto parts = current_levels();
+  if (parts && status.ok()) {
+    if (auto failed = failure_of_levels(*parts)) fail_all(*std::move(failed));
+  }
+  if (auto well = status.result(); !well) {
+    if (parts) fail_levels(*parts, well.error());
+    return fail(blame(std::move(well).error()));
+  }
   if (finalized.load(std::memory_order_acquire)) {
     return fail(
         blame({Errc::invalid_usage, "the communicator has been finalized; make a new one"}));
@@ -68,6 +76,18 @@ void CommState::fail_all(Error error) {
   error = blame(std::move(error));
   status.set(error);
   if (bootstrap) bootstrap->abort(error);
+  if (const auto parts = current_levels()) fail_levels(*parts, error);
+}
+
+void CommState::fail_levels(const Levels& parts, const Error& error) {
+  for (const Communicator* part : {&parts.inner, parts.outer ? &*parts.outer : nullptr}) {
+    if (part != nullptr && part->state()->status.ok()) part->state()->fail_all(error);
+  }
+}
+
+std::shared_ptr<const Levels> CommState::current_levels() {
+  const std::lock_guard lock{levels_mutex};
+  return levels;
 }
 
 Account CommState::account() {
@@ -380,6 +400,10 @@ Report Communicator::report() const {
 
 Result<void> Communicator::finalize() const {
   CCL_CHECK(state_->ready());
+  if (const auto parts = state_->current_levels()) {
+    CCL_CHECK(parts->inner.finalize());
+    if (parts->outer) CCL_CHECK(parts->outer->finalize());
+  }
   if (state_->bootstrap) {
     const std::lock_guard lock{state_->bootstrap_mutex};
     auto left = state_->bootstrap->finalize();

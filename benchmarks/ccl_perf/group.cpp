@@ -9,6 +9,7 @@
 #include <cstring>
 #include <thread>
 
+#include "launch.hpp"
 #include "player.hpp"
 #include "report.hpp"
 #include <poll.h>
@@ -106,6 +107,7 @@ Result<void> Group::fork_ranks(const std::string& nccl_library) {
         for (int rank = 0; rank < ranks_; ++rank) {
           if (rank != first) ::close(theirs[rank]);
         }
+        take_host(options_, first, ranks_);
         play(seat(first));
       }
       std::fflush(nullptr);

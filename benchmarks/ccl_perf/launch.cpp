@@ -66,7 +66,8 @@ Result<int> run_child(int rank, int ranks, const int (&pipe)[2], const Body& bod
   return run(Communicator::create(id, rank, ranks, config()), body);
 }
 
-int fork_ranks(int ranks, const Body& body) {
+int fork_ranks(const Options& options, const Body& body) {
+  const int ranks = options.ranks;
   int pipe[2];
   if (::pipe(pipe) != 0) {
     fmt::print(stderr, "ccl_perf: no pipe ({})\n", std::strerror(errno));
@@ -87,6 +88,7 @@ int fork_ranks(int ranks, const Body& body) {
     if (child == 0) {
       ::prctl(PR_SET_PDEATHSIG, SIGKILL);  // ranks end with whoever started them
       if (::getppid() != parent) ::_exit(failed);
+      take_host(options, rank, ranks);
       const int mine = status_of(run_child(rank, ranks, pipe, body));
       std::fflush(nullptr);
       ::_exit(mine);
@@ -144,11 +146,17 @@ int run_beside_rival(const Body& body) {
 
 }  // namespace
 
+void take_host(const Options& options, int rank, int ranks) {
+  if (options.hosts == 0) return;
+  const std::string host = "host" + std::to_string(rank * options.hosts / ranks);
+  for (const char* const name : {"CCL_HOSTID", "NCCL_HOSTID"}) ::setenv(name, host.c_str(), 1);
+}
+
 int launch(const Options& options, const Body& body) {
   if (!options.transport.empty()) ::setenv("CCL_TRANSPORT", options.transport.c_str(), 1);
   switch (options.launch) {
     case Launch::processes:
-      return fork_ranks(options.ranks, body);
+      return fork_ranks(options, body);
     case Launch::threads:
       return run_threads(options.ranks, body);
     case Launch::environment:

@@ -21,8 +21,8 @@ bool runs_on_gpus(const Choice& choice);
 bool takes(const Choice& choice, RedOp redop);
 
 /// Where "all" stands for the algorithm or the protocol: everything that it stands for. Else
-/// nothing: the choice is up to ccl.
+/// nothing: the choice is up to ccl. `one_host`: all ranks may address each other's memory.
 std::vector<Choice> choices(const std::string& op, const std::string& algo,
-                            const std::string& proto, Device device);
+                            const std::string& proto, Device device, bool one_host);
 
 }  // namespace ccl::perf

@@ -180,6 +180,9 @@ Options parse_options(int argc, char** argv) {
   app.add_option("-d,--type", type, "element type, or all")->capture_default_str();
   app.add_option("-o,--redop", redop, "reduction, or all")->capture_default_str();
   app.add_option("-r,--root", options.root, "root rank")->capture_default_str();
+  app.add_option("--hosts", options.hosts,
+                 "ranks that are processes take themselves to be on so many hosts, block by block")
+      ->check(CLI::PositiveNumber);
   app.add_option("--ranks", options.ranks, "ranks to start; without it, what the launcher started")
       ->check(CLI::PositiveNumber);
   auto* const procs_flag = app.add_flag("--procs", processes, "ranks are processes (default)");

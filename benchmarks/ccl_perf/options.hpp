@@ -30,6 +30,7 @@ struct Options {
   std::vector<RedOp> redops{RedOp::sum};
   int root = 0;
   int ranks = 0;
+  int hosts = 0;  // that the ranks take themselves to be on, block by block; 0: as it is
   Launch launch = Launch::environment;
   std::string algo = "auto", proto = "auto";
   std::string transport;  // a value of CCL_TRANSPORT; empty: as the environment has it

@@ -20,7 +20,7 @@ struct Order {
   DataType type = DataType::float32;
   RedOp redop = RedOp::sum;
   Index bytes = 0;
-  char algo[24] = {}, proto[24] = {};
+  char algo[40] = {}, proto[24] = {};
   int calls = 1;    // on one clock; with a graph: those in it
   int warm = 0;     // clocks that do not count, first
   int samples = 1;  // clocks that do, at most `Reply::most_samples`

@@ -17,6 +17,10 @@ namespace ccl::perf {
 /// at run time which of its members to choose from.
 using AnyTransport = DefaultTransport;
 
+// Compositions on levels, by names without commas.
+using Rails = Hierarchical<Ring, Ring>;
+using PeerRails = Hierarchical<With<OneShot, LL128>, Ring>;
+
 /// Calls `f(functor)` with the functor of `redop`.
 template <class F>
 decltype(auto) with_redop(RedOp redop, F&& f) {

@@ -3,6 +3,7 @@
 #include <ccl/candidates.hpp>
 #include <ccl/chooser.hpp>
 #include <ccl/collective.hpp>
+#include <ccl/hierarchical.hpp>
 #include <ccl/transport/one_side.hpp>
 
 #include <array>
@@ -14,17 +15,6 @@
 
 namespace ccl {
 namespace detail {
-
-template <class T>
-inline constexpr bool is_auto = false;
-template <class... Cs>
-inline constexpr bool is_auto<AutoOf<Cs...>> = true;
-template <class... Cs>
-inline constexpr bool is_auto<DeterministicOf<Cs...>> = true;
-template <class T>
-inline constexpr bool is_deterministic = false;
-template <class... Cs>
-inline constexpr bool is_deterministic<DeterministicOf<Cs...>> = true;
 
 template <class... Lists>
 struct Joined;
@@ -123,6 +113,50 @@ constexpr bool algorithm_takes() {
   if constexpr (requires { Algo::template takes<F>; }) return Algo::template takes<F>;
   return true;
 }
+template <class Op, class Algo, class Proto>
+LevelStep level_step(bool outer, bool shared, bool once_a_host) {
+  LevelStep step;
+  step.outer = outer;
+  step.shared = shared;
+  step.once_a_host = once_a_host;
+  step.packing = packing_of<Proto>();
+  step.effort = [](int ranks) { return effort_of<Op, Algo>(ranks); };
+  if constexpr (OverPeers<Algo>) {
+    step.mover = Mover::peers;
+    if constexpr (!ExchangesOverPeers<Op, Algo>) {
+      step.takes_ranks = [](int ranks) { return Algo::RankCounts::has(ranks); };
+    }
+  }
+  return step;
+}
+/// The steps of a `Hierarchical`, as it makes them.
+template <class Op, class Algo, class Proto>
+void add_steps(CandidateFacts& facts) {
+  using Inner = typename Algo::InnerAlgo;
+  using InnerProto = typename Algo::template InnerProto<Proto>;
+  using Outer = typename Algo::OuterAlgo;
+  using OuterProto = typename Algo::template OuterProto<Proto>;
+  const auto add = [&](const LevelStep& step) {
+    facts.steps[std::size_t(facts.step_count++)] = step;
+  };
+  constexpr bool all_reduce = cuda::std::is_same_v<Op, AllReduce>;
+  facts.by_rank = one_of<Op, AllGather, ReduceScatter, AllToAll>;
+  facts.by_rail = !(all_reduce && !Algo::rails) && !cuda::std::is_same_v<Op, Broadcast>;
+  if constexpr (all_reduce && Algo::rails) {
+    add(level_step<ReduceScatter, Inner, InnerProto>(false, false, false));
+    add(level_step<AllReduce, Outer, OuterProto>(true, true, false));
+    add(level_step<AllGather, Inner, InnerProto>(false, false, false));
+  } else if constexpr (all_reduce) {
+    add(level_step<Reduce, Inner, InnerProto>(false, false, false));
+    add(level_step<AllReduce, Outer, OuterProto>(true, false, false));
+    add(level_step<Broadcast, Inner, InnerProto>(false, false, false));
+  } else {
+    constexpr bool in_rails = one_of<Op, AllGather, ReduceScatter>;
+    add(level_step<Op, Inner, InnerProto>(false, false, in_rails));
+    add(level_step<Op, Outer, OuterProto>(true, in_rails, false));
+  }
+}
+
 template <class Op, class C, class Transport>
 CandidateFacts facts_of() {
   using Algo = typename C::Algorithm;
@@ -139,9 +173,17 @@ CandidateFacts facts_of() {
   facts.reorders = Algo::reorders;
   facts.on_gpus = candidate_on_gpus<C>();
   facts.on_cpus = candidate_on_cpus<C>();
-  facts.effort = [](int ranks) { return effort_of<Op, Algo>(ranks); };
+  if constexpr (!is_hierarchical<Algo>) {
+    facts.effort = [](int ranks) { return effort_of<Op, Algo>(ranks); };
+  }
+  facts.far_part = [](int ranks, int hosts) { return far_part<Algo>(ranks, hosts); };
   facts.connector = &connector_of<GivenTransport<C, Transport>>;
-  if constexpr (OverPeers<Algo>) {
+  if constexpr (is_hierarchical<Algo>) {
+    add_steps<Op, Algo, Proto>(facts);
+    using OuterProto = typename Algo::template OuterProto<Proto>;
+    facts.line_bytes = OuterProto::line_bytes;
+    facts.packing = packing_of<OuterProto>();
+  } else if constexpr (OverPeers<Algo>) {
     facts.mover = Mover::peers;
     constexpr bool exchanges = [] {
       if constexpr (requires { Algo::template exchanges<Op>; }) return Algo::template exchanges<Op>;

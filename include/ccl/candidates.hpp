@@ -3,10 +3,12 @@
 #include <ccl/algo/bruck.hpp>
 #include <ccl/algo/direct.hpp>
 #include <ccl/algo/doubling.hpp>
+#include <ccl/algo/hierarchical.hpp>
 #include <ccl/algo/one_shot.hpp>
 #include <ccl/algo/one_tree.hpp>
 #include <ccl/algo/ops.hpp>
 #include <ccl/algo/pairwise.hpp>
+#include <ccl/algo/pat.hpp>
 #include <ccl/algo/ring.hpp>
 #include <ccl/algo/tree.hpp>
 #include <ccl/algo/two_shot.hpp>
@@ -36,6 +38,17 @@ template <class Op, class Algo = Auto, class Proto = Auto, class Transport = Def
 class Collective;
 
 namespace detail {
+template <class T>
+inline constexpr bool is_auto = false;
+template <class... Cs>
+inline constexpr bool is_auto<AutoOf<Cs...>> = true;
+template <class... Cs>
+inline constexpr bool is_auto<DeterministicOf<Cs...>> = true;
+template <class T>
+inline constexpr bool is_deterministic = false;
+template <class... Cs>
+inline constexpr bool is_deterministic<DeterministicOf<Cs...>> = true;
+
 /// Up to which size a protocol is usually the faster one.
 template <class Proto>
 inline constexpr Index usual_most_bytes = !Proto::carries_flags ? std::numeric_limits<Index>::max()
@@ -75,6 +88,11 @@ struct Candidates {};
 
 namespace detail {
 
+// Where there are several hosts.
+using RailsOfCpus = OnCpus<Candidate<Hierarchical<Ring, Ring>, Simple>>;
+template <class Proto>
+using RailsOfGpus = OnGpus<Candidate<Hierarchical<With<OneShot, LL128>, Ring>, Proto>>;
+
 /// ccl's list for an operation: one line adds a candidate.
 template <class Op>
 struct DefaultCandidates;
@@ -88,7 +106,8 @@ struct DefaultCandidates<AllReduce> {
       OnGpus<Candidate<Ring, LL128>>,       //
       Candidate<Ring, Simple>,              //
       OnGpus<Candidate<Tree, LL>>,          //
-      Candidate<Tree, Simple>>;
+      Candidate<Tree, Simple>,              //
+      RailsOfCpus, RailsOfGpus<LL>, RailsOfGpus<Simple>>;
 };
 template <>
 struct DefaultCandidates<AllGather> {
@@ -98,7 +117,10 @@ struct DefaultCandidates<AllGather> {
       OnCpus<Candidate<Bruck, Simple>>,  //
       OnGpus<Candidate<Ring, LL>>,       //
       OnGpus<Candidate<Ring, LL128>>,    //
-      Candidate<Ring, Simple>>;
+      Candidate<Ring, Simple>,           //
+      OnGpus<Candidate<Pat, LL>>,        //
+      OnCpus<Candidate<Pat, Simple>>,    //
+      RailsOfCpus, RailsOfGpus<LL>, RailsOfGpus<Simple>>;
 };
 template <>
 struct DefaultCandidates<ReduceScatter> {
@@ -106,7 +128,9 @@ struct DefaultCandidates<ReduceScatter> {
       Candidate<OneShot, LL128>,       //
       OnGpus<Candidate<Ring, LL>>,     //
       OnGpus<Candidate<Ring, LL128>>,  //
-      Candidate<Ring, Simple>>;
+      Candidate<Ring, Simple>,         //
+      OnCpus<Candidate<Pat, Simple>>,  //
+      RailsOfCpus, RailsOfGpus<LL>, RailsOfGpus<Simple>>;
 };
 template <>
 struct DefaultCandidates<Broadcast> {

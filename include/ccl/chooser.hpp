@@ -5,6 +5,7 @@
 #include <ccl/plan.hpp>
 #include <ccl/tuning.hpp>
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -49,6 +50,11 @@ struct CandidateFacts {
   bool (*takes_ranks)(int ranks) = nullptr;  // null: any number
   Effort (*effort)(int ranks) = nullptr;
   const Connector* connector = nullptr;
+  double (*far_part)(int ranks, int hosts) = nullptr;  // of its hops; null: all
+  std::array<LevelStep, 3> steps{};  // of one that runs others on levels, in order
+  int step_count = 0;
+  bool by_rail = false;  // it wants as many ranks on every host,
+  bool by_rank = false;  // and ranks numbered host by host or around the hosts
 
   std::string name() const { return std::string{algo} + "/" + proto; }
 };
@@ -97,6 +103,7 @@ class Chooser {
   struct Curve {  // measured times of one candidate
     std::vector<double> bytes, us;
   };
+  double predict_levels(const CandidateFacts& one, double bytes) const;
   void settle();
   /// Was it measured near such a size? What a table says of other sizes says nothing of this one.
   bool covers(int candidate, double bytes) const;
@@ -107,7 +114,9 @@ class Chooser {
 
   std::vector<CandidateFacts> facts_;
   std::vector<Rates> rates_;
+  std::vector<Rates> near_;  // inside a host
   std::vector<Effort> efforts_;
+  std::vector<double> far_;
   std::vector<Curve> curves_;
   std::vector<std::string> out_;  // why a candidate is not usable
   std::string op_;
@@ -116,6 +125,8 @@ class Chooser {
   int blocks_ = 1;
   bool gpu_ = false, any_size_ = false, reduces_ = false, by_setting_ = false;
   Path path_ = Path::shm;
+  Path inner_path_ = Path::shm;  // inside hosts
+  int hosts_ = 1, locals_ = 1;   // ranks of this one
   TuningCase where_;
   std::uint64_t usable_ = 0;
   std::vector<int> kept_;

@@ -7,6 +7,7 @@
 #include <ccl/algo/one_shot.hpp>
 #include <ccl/algo/ops.hpp>
 #include <ccl/algo/pairwise.hpp>
+#include <ccl/algo/pat.hpp>
 #include <ccl/algo/ring.hpp>
 #include <ccl/algo/tree.hpp>
 #include <ccl/algo/two_shot.hpp>

@@ -59,6 +59,33 @@ Rates rates(Path path, Mover mover, Packing packing);
 
 /// Microseconds of a message of `bytes` on a GPU with `blocks` blocks.
 double predict_us(const Rates& rates, const Effort& effort, double bytes, int blocks);
+/// The same where `far` (0 to 1) of the hops go between hosts, and the others cost what `near`
+/// says.
+double predict_us(const Rates& rates, const Rates& near, double far, const Effort& effort,
+                  double bytes, int blocks);
+
+/// One of the steps of an algorithm that runs others on levels, one after the other.
+struct LevelStep {
+  bool outer = false;        // between hosts; else inside each
+  bool shared = false;       // each of a host's ranks carries its share of the message
+  bool once_a_host = false;  // a call for each host's part of the message
+  Mover mover = Mover::wires;
+  Packing packing = Packing::simple;
+  bool (*takes_ranks)(int ranks) = nullptr;  // null: any number
+  Effort (*effort)(int ranks) = nullptr;
+};
+
+/// Which part of its hops an algorithm makes between hosts: all, if it says nothing of it.
+template <class Algo>
+constexpr double far_part(int ranks, int hosts) {
+  if constexpr (requires { Algo::far_part(2, 1); }) return Algo::far_part(ranks, hosts);
+  return 1;
+}
+constexpr int doublings(int n) {
+  int rounds = 0;
+  for (int below = 1; below < n; below *= 2) ++rounds;
+  return rounds;
+}
 
 template <class Proto>
 constexpr Packing packing_of() {

@@ -150,6 +150,31 @@ struct PreMulSum : Sum {
 };
 
 namespace detail {
+// What two reductions, one over what the other gave, do for an `Avg`: the first leaves a sum,
+// scaled as on the wire, and the second, whose own data that is, divides. Both by all ranks.
+struct AvgBegun : Sum {
+  static constexpr const char* name = "avg";
+};
+struct AvgEnded : Sum {
+  static constexpr const char* name = "avg";
+};
+/// The functors of a reduction in two steps.
+template <class Op>
+struct InTwo {
+  static constexpr Op begun(const Op& op) { return op; }
+  static constexpr Op ended(const Op& op) { return op; }
+};
+template <>
+struct InTwo<Avg> {
+  static constexpr AvgBegun begun(const Avg&) { return {}; }
+  static constexpr AvgEnded ended(const Avg&) { return {}; }
+};
+template <>
+struct InTwo<PreMulSum> {
+  static constexpr PreMulSum begun(const PreMulSum& op) { return op; }
+  static constexpr Sum ended(const PreMulSum&) { return {}; }
+};
+
 template <class Op>
 concept TravelsToKernels = cuda::std::is_trivially_copyable_v<Op>;
 template <class Op, class A>

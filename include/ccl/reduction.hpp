@@ -142,7 +142,7 @@ struct Reduction {
 
   /// `prepare` of what is wide already.
   CCL_HD constexpr Acc scaled(const Acc& own) const {
-    if constexpr (is_scaled || is_early_avg) {
+    if constexpr (prepares) {
       return detail::product<Acc>(scale(), own);
     } else {
       return own;
@@ -150,7 +150,9 @@ struct Reduction {
   }
   /// `finish` of what stays wide.
   CCL_HD constexpr Acc complete(const Acc& value) const {
-    if constexpr (is_early_avg) {
+    if constexpr (is_begun) {
+      return value;
+    } else if constexpr (is_early_avg) {
       return value / detail::product<Acc>(scale_, static_cast<Acc>(ranks));
     } else if constexpr (is_avg) {
       return detail::divide<Acc>(value, ranks);
@@ -164,7 +166,9 @@ struct Reduction {
 
  private:
   static constexpr bool is_scaled = cuda::std::is_same_v<Op, PreMulSum>;
-  static constexpr bool is_avg = cuda::std::is_same_v<Op, Avg>;
+  static constexpr bool is_begun = cuda::std::is_same_v<Op, detail::AvgBegun>;
+  static constexpr bool is_ended = cuda::std::is_same_v<Op, detail::AvgEnded>;
+  static constexpr bool is_avg = cuda::std::is_same_v<Op, Avg> || is_begun || is_ended;
   static constexpr bool is_early_avg = is_avg && !detail::has_wide_range<T>();
   using Scale = cuda::std::conditional_t<is_scaled || is_early_avg, Acc, detail::NoScale>;
 
@@ -180,7 +184,7 @@ struct Reduction {
 
  public:
   /// Does `prepare` change a value? Where not, data may travel as it is.
-  static constexpr bool prepares = is_scaled || is_early_avg;
+  static constexpr bool prepares = is_scaled || (is_early_avg && !is_ended);
 };
 
 /// Reduces fragments element by element, in registers, and rounds once, at the end. The order of

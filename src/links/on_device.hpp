@@ -25,6 +25,7 @@ struct Links::OnDevice {
   GpuArena arena;
   GpuBlock tables{};
   std::vector<Connection> connections{};
+  std::vector<std::shared_ptr<void>> held{};
   bool holds_slots = false;            // of some wires into this rank
   std::unique_ptr<SideBranch> side{};  // of `CopyEngine`
 };

@@ -24,6 +24,11 @@ struct Sink {
   std::vector<int> in{}, out{};
   int rank() const { return r; }
   int ranks() const { return n; }
+  std::vector<int> order{};
+  RingSeat ring() {
+    for (int i = int(order.size()); i < n; ++i) order.push_back(i);
+    return {r, n, order.data()};
+  }
   void from(int peer) { in.push_back(peer); }
   void to(int peer) { out.push_back(peer); }
 };

@@ -162,9 +162,9 @@ constexpr bool exchanges(int ranks, int slots) {
   struct Pairs {
     int me, n, slots;
     std::vector<int>&sent, &taken;
+    const int* order;
     bool moved = false;
-    constexpr int rank() const { return me; }
-    constexpr int ranks() const { return n; }
+    constexpr RingSeat ring() const { return {me, n, order}; }
     constexpr int slices(int from, int to) const { return 1 + (from + to) % 4; }
     constexpr bool send_some(int peer) {
       const int w = me * n + peer;
@@ -179,11 +179,13 @@ constexpr bool exchanges(int ranks, int slots) {
       return taken[w] < slices(peer, me);
     }
   };
+  std::vector<int> order(ranks);
+  for (int i = 0; i < ranks; ++i) order[i] = i;
   for (bool left = true; left;) {
     left = false;
     bool moved = false;
     for (int r = 0; r < ranks; ++r) {
-      Pairs pairs{r, ranks, slots, sent, taken};
+      Pairs pairs{r, ranks, slots, sent, taken, order.data()};
       left = Algo::advance(pairs) || left;
       moved = moved || pairs.moved;
     }

@@ -284,6 +284,7 @@ void run_protocol_suite() {
     int cases = run_suite<Ring, Proto>(*comms, largest);
     cases += run_suite<Tree, Proto>(*comms, largest);
     cases += run_suite<Pairwise, Proto>(*comms, largest);
+    cases += run_suite<Pat, Proto>(*comms, largest);
     run_large<AllReduce, Ring, Proto>(*comms);
     run_large<AllReduce, Tree, Proto>(*comms);
     run_large<AllToAll, Pairwise, Proto>(*comms);

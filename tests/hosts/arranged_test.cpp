@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "catch.hpp"
-#include "hosts/processes.hpp"
+#include "hosts/ranks.hpp"
 
 // Ranks as processes; CCL_HOSTID says which host each is on, and files what that host is like.
 using namespace ccl;
@@ -20,45 +20,6 @@ using namespace ccl::test;
 namespace fs = std::filesystem;
 
 namespace {
-
-constexpr int most_ranks = 16;
-struct Board {
-  char said[most_ranks][600] = {};
-};
-
-using Answer = Result<std::string>;
-using Body = std::function<Answer(const Communicator&)>;
-
-/// What each of the ranks says: what `body` gave it, or its error.
-std::vector<std::string> run(int ranks, const std::function<void(int)>& prepare, const Body& body) {
-  Shared<Board> board;
-  const auto id = create_unique_id();
-  REQUIRE(id);
-  std::vector<pid_t> pids;
-  for (int r = 0; r < ranks; ++r) {
-    pids.push_back(start_process([&, r] {
-      prepare(r);
-      const auto work = [&]() -> Answer {
-        Config config;
-        config.timeout_s = 20;
-        CCL_TRY(const auto comm, Communicator::create(*id, r, ranks, config));
-        CCL_TRY(auto said, body(comm));
-        CCL_CHECK(comm.finalize());
-        return said;
-      };
-      const Answer said = work();
-      const std::string text = said ? *said : "error: " + said.error().message();
-      std::strncpy(board->said[r], text.c_str(), sizeof board->said[r] - 1);
-      return 0;
-    }));
-  }
-  CHECK(reap(pids, 60));
-  return {board->said, board->said + ranks};
-}
-
-void on_host(const std::string& name) {
-  ::setenv("CCL_HOSTID", name.c_str(), 1);
-}
 
 /// Every operation of rings and trees, over whatever connects the ranks. Empty if all is right.
 template <class Algo>
@@ -73,28 +34,30 @@ Result<std::string> all_right(const Communicator& comm, int channels) {
     return truth ? std::string() : fmt::format("{} {} is wrong on rank {}", what, Algo::name, rank);
   };
   std::string wrong;
-  CCL_TRY(const auto all_reduce,
-          (Collective<AllReduce, Algo, Simple, DefaultTransport>::create(comm, plan)));
-  for (int i = 0; i < total; ++i) in[i] = i * (rank + 1);
-  CCL_CHECK(all_reduce(in.data(), out.data(), total));
   bool good = true;
-  for (int i = 0; i < total; ++i) good = good && out[i] == i * ranks * (ranks + 1) / 2;
-  wrong += expect("all_reduce", good);
-  CCL_TRY(const auto broadcast,
-          (Collective<Broadcast, Algo, Simple, DefaultTransport>::create(comm, plan)));
-  CCL_TRY(const auto reduce,
-          (Collective<Reduce, Algo, Simple, DefaultTransport>::create(comm, plan)));
-  for (int root = 0; root < ranks; ++root) {
-    for (int i = 0; i < total; ++i) in[i] = i + 1000 * rank;
-    CCL_CHECK(broadcast(in.data(), out.data(), total, root));
-    good = true;
-    for (int i = 0; i < total; ++i) good = good && out[i] == i + 1000 * root;
-    wrong += expect("broadcast", good);
-    CCL_CHECK(reduce(in.data(), out.data(), total, Sum{}, root));
-    for (int i = 0; i < total && rank == root; ++i) {
-      good = good && out[i] == ranks * i + 500 * ranks * (ranks - 1);
+  if constexpr (Algo::template supports<AllReduce>) {
+    CCL_TRY(const auto all_reduce,
+            (Collective<AllReduce, Algo, Simple, DefaultTransport>::create(comm, plan)));
+    for (int i = 0; i < total; ++i) in[i] = i * (rank + 1);
+    CCL_CHECK(all_reduce(in.data(), out.data(), total));
+    for (int i = 0; i < total; ++i) good = good && out[i] == i * ranks * (ranks + 1) / 2;
+    wrong += expect("all_reduce", good);
+    CCL_TRY(const auto broadcast,
+            (Collective<Broadcast, Algo, Simple, DefaultTransport>::create(comm, plan)));
+    CCL_TRY(const auto reduce,
+            (Collective<Reduce, Algo, Simple, DefaultTransport>::create(comm, plan)));
+    for (int root = 0; root < ranks; ++root) {
+      for (int i = 0; i < total; ++i) in[i] = i + 1000 * rank;
+      CCL_CHECK(broadcast(in.data(), out.data(), total, root));
+      good = true;
+      for (int i = 0; i < total; ++i) good = good && out[i] == i + 1000 * root;
+      wrong += expect("broadcast", good);
+      CCL_CHECK(reduce(in.data(), out.data(), total, Sum{}, root));
+      for (int i = 0; i < total && rank == root; ++i) {
+        good = good && out[i] == ranks * i + 500 * ranks * (ranks - 1);
+      }
+      wrong += expect("reduce", good);
     }
-    wrong += expect("reduce", good);
   }
   if constexpr (Algo::template supports<AllGather>) {
     CCL_TRY(const auto all_gather,
@@ -120,7 +83,8 @@ Result<std::string> all_right(const Communicator& comm, int channels) {
 Answer works(const Communicator& comm) {
   CCL_TRY(const std::string rings, all_right<Ring>(comm, 4));
   CCL_TRY(const std::string trees, all_right<Tree>(comm, 4));
-  return rings + trees;
+  CCL_TRY(const std::string pats, all_right<Pat>(comm, 4));
+  return rings + trees + pats;
 }
 
 Answer rings_of(const Communicator& comm) {

@@ -7,7 +7,9 @@
 namespace ccl {
 
 /// Everyone's share in ceil(log2 R) hops, at every rank count: after the round of distance d a rank
-/// holds the shares of the 2d ranks from itself on, and hands them to the rank 2d places before it.
+/// holds the shares of the 2d ranks from itself on, and hands them to the rank 2d places before it
+/// in the ring. The first rounds stay on a host; most shares cross in the last one, though (see
+/// `Pat`).
 /// Each share crosses as often as in the ring, in fewer and larger messages, to farther ranks: for
 /// small shares. Bruck, Ho, Kipnis, Upfal, Weathersby 1997, without their rotation.
 struct Bruck {
@@ -30,19 +32,20 @@ struct Bruck {
 
   template <class Seats>
   static constexpr void peers(Seats& seats) {
-    const int rank = seats.rank(), ranks = seats.ranks();
-    for (int held = 1; held < ranks; held *= 2) {
-      seats.from((rank + held) % ranks);
-      seats.to((rank + ranks - held) % ranks);
+    const auto at = seats.ring();
+    for (int held = 1; held < at.ranks; held *= 2) {
+      seats.from(at.ahead(held));
+      seats.to(at.behind(held));
     }
   }
 
   template <class Context>
   CCL_HD static constexpr void run(AllGather, Context& context) {
-    const int rank = context.rank(), ranks = context.ranks();
+    const auto at = context.ring();
+    const int ranks = at.ranks;
     for (auto chunks = context.chunks(ranks); chunks.next();) {
       for (int held = 1; held < ranks; held *= 2) {
-        const int from = (rank + held) % ranks, to = (rank + ranks - held) % ranks;
+        const int from = at.ahead(held), to = at.behind(held);
         const int shares = held < ranks - held ? held : ranks - held;
         auto prims = context.template prims<1, 1>({from}, {to});
         prims.lend();
@@ -52,14 +55,14 @@ struct Bruck {
         for (int first = 0; first < shares; first += window) {
           const int end = first + window < shares ? first + window : shares;
           for (int j = first; j < end; ++j) {
-            const auto mine = chunks.share((rank + j) % ranks);
+            const auto mine = chunks.share(at.ahead(j));
             if (held == 1) {
               prims.copy_send(mine);
             } else {
               prims.send({mine.out, mine.out, mine.count});
             }
           }
-          for (int j = first; j < end; ++j) prims.recv(chunks.share((from + j) % ranks));
+          for (int j = first; j < end; ++j) prims.recv(chunks.share(at.ahead(held + j)));
         }
       }
     }

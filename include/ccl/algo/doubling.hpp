@@ -7,11 +7,11 @@
 
 namespace ccl {
 
-/// Recursive doubling: each rank exchanges all it has with the rank that differs in one bit, bit by
-/// bit. log2(R) hops of the whole message, so it is for small ones; ranks beyond the largest power
-/// of two hand their data to a partner first and get the result last. Two ranks add the same two
-/// values in either order: the same bits everywhere if the functor gives them for (a, b) and (b, a)
-/// (of Min and Max, all but the sign of a zero).
+/// Recursive doubling: each rank exchanges all it has with the rank whose place in the ring differs
+/// in one bit, bit by bit, neighbours first. log2(R) hops of the whole message, so it is for small
+/// ones; ranks beyond the largest power of two hand their data to a partner first and get the
+/// result last. Two ranks add the same two values in either order: the same bits everywhere if the
+/// functor gives them for (a, b) and (b, a) (of Min and Max, all but the sign of a zero).
 struct Doubling {
   static constexpr const char* name = "Doubling";
   static constexpr bool reorders = true;
@@ -36,38 +36,43 @@ struct Doubling {
 
   template <class Seats>
   static constexpr void peers(Seats& seats) {
-    const int rank = seats.rank(), ranks = seats.ranks(), paired = power_of_two(ranks);
-    const auto both = [&seats](int peer) {
-      seats.from(peer);
-      seats.to(peer);
+    const auto at = seats.ring();
+    const int place = at.place, paired = power_of_two(at.ranks);
+    const auto both = [&](int other) {
+      seats.from(at.order[other]);
+      seats.to(at.order[other]);
     };
-    if (rank >= paired) return both(rank - paired);
-    if (rank + paired < ranks) both(rank + paired);
-    for (int bit = 1; bit < paired; bit <<= 1) both(rank ^ bit);
+    if (place >= paired) return both(place - paired);
+    if (place + paired < at.ranks) both(place + paired);
+    for (int bit = 1; bit < paired; bit <<= 1) both(place ^ bit);
   }
 
   template <class Context>
   CCL_HD static constexpr void run(AllReduce, Context& context) {
-    const int rank = context.rank(), ranks = context.ranks(), paired = power_of_two(ranks);
-    const int partner = rank + paired < ranks ? rank + paired : -1;
+    const auto at = context.ring();
+    const int place = at.place, paired = power_of_two(at.ranks);
+    const int partner = place + paired < at.ranks ? at.order[place + paired] : -1;
     for (auto chunks = context.chunks(1); chunks.next();) {
       const auto all = chunks.all();
-      if (rank >= paired) {
-        auto outer = context.template prims<1, 1>({rank - paired}, {rank - paired});
+      if (place >= paired) {
+        const int inner = at.order[place - paired];
+        auto outer = context.template prims<1, 1>({inner}, {inner});
         outer.send(all);
         outer.recv(all);
         continue;
       }
       if (partner >= 0) {
-        auto first = context.template prims<1, 1>({partner}, {rank ^ 1});
+        auto first = context.template prims<1, 1>({partner}, {at.order[place ^ 1]});
         first.recv_reduce_copy_send(all);
       } else {
-        auto first = context.template prims<1, 1>({rank ^ 1}, {rank ^ 1});
+        const int neighbour = at.order[place ^ 1];
+        auto first = context.template prims<1, 1>({neighbour}, {neighbour});
         first.send(all);
       }
       for (int bit = 1; bit < paired; bit <<= 1) {
-        const int next = bit << 1 < paired ? rank ^ bit << 1 : partner;
-        auto step = context.template prims<1, 1>({rank ^ bit}, {next >= 0 ? next : rank ^ bit});
+        const int other = at.order[place ^ bit];
+        const int next = bit << 1 < paired ? at.order[place ^ bit << 1] : partner;
+        auto step = context.template prims<1, 1>({other}, {next >= 0 ? next : other});
         if (bit > 1 || partner >= 0) step.own_is_output();
         if (next >= 0) {
           step.recv_reduce_copy_send(all);

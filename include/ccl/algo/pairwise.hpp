@@ -9,7 +9,8 @@ namespace ccl {
 /// Every rank exchanges its messages with every other over a wire of their own: AllToAll(V),
 /// Gather, Scatter, AllGather and groups of sends and receives. All messages go on at once, slice
 /// by slice, whoever is ready, so no order of calls at the peers can deadlock. Peers are served in
-/// pairing order: the rank d places ahead is sent to while the rank d behind is received from.
+/// pairing order: the rank d places ahead in the ring is sent to while the rank d behind is
+/// received from, those of the same host first.
 struct Pairwise {
   static constexpr const char* name = "Pairwise";
   static constexpr bool reorders = false;
@@ -52,12 +53,10 @@ struct Pairwise {
   template <class Exchange>
   CCL_HD static constexpr bool advance(Exchange& pairs) {
     bool left = false;
-    const int rank = pairs.rank(), ranks = pairs.ranks();
-    for (int d = 1; d < ranks; ++d) {
-      const int ahead = rank + d < ranks ? rank + d : rank + d - ranks;
-      const int behind = rank >= d ? rank - d : rank - d + ranks;
-      const bool sends = pairs.send_some(ahead);
-      const bool recvs = pairs.recv_some(behind);
+    const auto at = pairs.ring();
+    for (int d = 1; d < at.ranks; ++d) {
+      const bool sends = pairs.send_some(at.ahead(d));
+      const bool recvs = pairs.recv_some(at.behind(d));
       left = left || sends || recvs;
     }
     return left;

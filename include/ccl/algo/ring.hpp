@@ -26,6 +26,8 @@ struct Ring {
     return detail::one_of<Op, AllReduce> ? Effort{2 * others, 2 * others / ranks}
                                          : Effort{others, others / ranks};
   }
+  /// A host's ranks stand together.
+  static constexpr double far_part(int ranks, int hosts) { return double(hosts) / ranks; }
   template <class Op>
   static constexpr SumOrder order =
       detail::one_of<Op, AllReduce> ? SumOrder::varies : SumOrder::ring;

@@ -28,6 +28,10 @@ struct Tree {
     if constexpr (!detail::one_of<Op, AllReduce>) return {levels, ranks > 2 ? 2.0 : 1.0};
     return {2 * levels, ranks > 2 ? 2.3 : 1.2};  // measured with two trees
   }
+  /// Inside a host first, then between.
+  static constexpr double far_part(int ranks, int hosts) {
+    return double(detail::doublings(hosts)) / detail::doublings(ranks);
+  }
   template <class Op>
   static constexpr SumOrder order =
       detail::one_of<Op, AllReduce> ? SumOrder::varies : SumOrder::tree;

@@ -19,6 +19,7 @@ class Exchange {
 
   CCL_HD int rank() const { return work_.rank; }
   CCL_HD int ranks() const { return work_.ranks; }
+  CCL_HD RingSeat ring() const { return work_.rings[channel_]; }
 
   /// Before anything else, by all lanes: nothing has been moved yet.
   CCL_HD void begin() {

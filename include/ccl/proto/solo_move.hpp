@@ -33,6 +33,8 @@ void move_elements(const R& reduction, void* out, void* const* slots, int slot_c
         };
         if constexpr (Most >= 3) {
           if (sources == 3) reduce.template operator()<3>();
+        }
+        if constexpr (Most >= 2) {
           if (sources == 2) reduce.template operator()<2>();
         }
         if constexpr (Most >= 1) {

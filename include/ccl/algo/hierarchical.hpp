@@ -1,0 +1,128 @@
+#pragma once
+
+#include <ccl/algo/ops.hpp>
+#include <ccl/cost.hpp>
+
+#include <array>
+#include <string_view>
+#include <type_traits>
+
+namespace ccl {
+
+/// An algorithm with a protocol of its own, for a level of `Hierarchical`.
+template <class Algo, class Proto>
+struct With {
+  using Algorithm = Algo;
+  using Protocol = Proto;
+};
+
+namespace detail {
+template <class A>
+struct LevelOf {
+  using Algorithm = A;
+  template <class Proto>
+  using ProtocolOr = Proto;
+};
+template <class A, class P>
+struct LevelOf<With<A, P>> {
+  using Algorithm = A;
+  template <class Proto>
+  using ProtocolOr = P;
+};
+/// Takes messages of any size between any two ranks.
+template <class Algo>
+inline constexpr bool runs_messages = [] {
+  if constexpr (requires { Algo::serves_pairs; }) return Algo::serves_pairs;
+  if constexpr (requires { Algo::template exchanges<AllToAllV>; }) {
+    return Algo::template exchanges<AllToAllV>;
+  }
+  return false;
+}();
+template <class Algo, class... Ops>
+inline constexpr bool runs_all = (Algo::template supports<Ops> && ...);
+
+template <class Op, class Inner, class Outer>
+constexpr bool levels_run() {
+  if constexpr (std::is_same_v<Op, AllReduce>) {
+    constexpr bool inside =
+        runs_all<Inner, ReduceScatter, AllGather> || runs_all<Inner, Reduce, Broadcast>;
+    return inside && runs_all<Outer, AllReduce>;
+  } else if constexpr (std::is_same_v<Op, AllToAll>) {
+    return runs_messages<Inner> && runs_messages<Outer>;
+  } else if constexpr (one_of<Op, AllGather, ReduceScatter, Broadcast, Reduce>) {
+    return runs_all<Inner, Op> && runs_all<Outer, Op>;
+  }
+  return false;
+}
+
+/// "Hierarchical-Ring-Tree"
+template <class Inner, class Outer>
+struct HierarchicalName {
+  static constexpr std::string_view parts[4] = {"Hierarchical-", Inner::name, "-", Outer::name};
+  static constexpr std::size_t size = [] {
+    std::size_t n = 1;
+    for (const std::string_view part : parts) n += part.size();
+    return n;
+  }();
+  static constexpr std::array<char, size> text = [] {
+    std::array<char, size> all{};
+    std::size_t at = 0;
+    for (const std::string_view part : parts) {
+      for (const char c : part) all[at++] = c;
+    }
+    return all;
+  }();
+};
+}  // namespace detail
+
+/// One algorithm between the ranks of a host, another between hosts, one after the other. Where
+/// `Inner` runs ReduceScatter and AllGather, the n-th ranks of all hosts form a rail: each rail
+/// carries 1/L of a message between hosts, L being the ranks of a host. AllReduce is then
+/// ReduceScatter inside, AllReduce along the rails, AllGather inside; AllGather and ReduceScatter
+/// are themselves at both levels. With another `Inner` (Tree, TwoShot) an AllReduce goes through
+/// one rank of each host: Reduce, AllReduce, Broadcast. Broadcast and Reduce take the root's rail.
+/// AllToAll (of Pairwise, Direct) hands what goes to other hosts to the host's rank on the
+/// receiver's rail, which sends what its host has for another: a rank talks to one rank of each
+/// other host, through the NIC next to it.
+///
+/// `Inner` may address its peers' memory (OneShot) where `Outer` goes through a network; a level is
+/// an algorithm, or `With<Algo, Proto>` where it is to have another protocol than the composition.
+/// Rails need equally many ranks on every host. Levels run in sequence: they do not overlap.
+template <class Inner, class Outer>
+struct Hierarchical {
+  using InnerAlgo = typename detail::LevelOf<Inner>::Algorithm;
+  using OuterAlgo = typename detail::LevelOf<Outer>::Algorithm;
+  template <class Proto>
+  using InnerProto = typename detail::LevelOf<Inner>::template ProtocolOr<Proto>;
+  template <class Proto>
+  using OuterProto = typename detail::LevelOf<Outer>::template ProtocolOr<Proto>;
+
+  static constexpr const char* name = detail::HierarchicalName<InnerAlgo, OuterAlgo>::text.data();
+  static constexpr bool reorders = true;  // hosts need not hold neighbouring ranks
+  static constexpr bool rails = detail::runs_all<InnerAlgo, ReduceScatter, AllGather>;
+  template <class Op>
+  static constexpr bool supports = detail::levels_run<Op, InnerAlgo, OuterAlgo>();
+  /// Partial results become a level's own data.
+  template <class F>
+  requires(
+      requires { InnerAlgo::template takes<F>; } ||
+      requires { OuterAlgo::template takes<F>; }) static constexpr bool takes = [] {
+    bool all = true;
+    if constexpr (requires { InnerAlgo::template takes<F>; }) {
+      all = all && InnerAlgo::template takes<F>;
+    }
+    if constexpr (requires { OuterAlgo::template takes<F>; }) {
+      all = all && OuterAlgo::template takes<F>;
+    }
+    return all;
+  }();
+};
+
+namespace detail {
+template <class Algo>
+inline constexpr bool is_hierarchical = false;
+template <class Inner, class Outer>
+inline constexpr bool is_hierarchical<Hierarchical<Inner, Outer>> = true;
+}  // namespace detail
+
+}  // namespace ccl

@@ -1,0 +1,192 @@
+#pragma once
+
+#include <ccl/algo/ops.hpp>
+#include <ccl/cost.hpp>
+#include <ccl/seat.hpp>
+#include <ccl/types.hpp>
+
+namespace ccl {
+
+/// Parallel aggregated trees, one for each rank's share, all of one shape: about log2(R) hops at
+/// every rank count, and each share crosses as often as in the ring. Half of a rank's messages go
+/// to its neighbours in the ring, a quarter two places on, and so forth: those of a host stand
+/// together, so few cross the network. A rank talks to 2 log2(R) others.
+///
+/// A node of a tree is named by its place after the tree's rank; a rank is another node in each
+/// tree. All ranks take their nodes in one order: level by level within blocks that the wires can
+/// hold, block by block beyond that. So memory does not grow with the number of ranks, and messages
+/// longer than that cost hops for each block. A share is added up in one shape on every rank.
+struct Pat {
+  static constexpr const char* name = "Pat";
+  static constexpr bool reorders = true;
+  static constexpr bool root_moves_wires = false;
+  /// Into one rank, at most: what the memory plan reckons with.
+  static constexpr int most_wires(int ranks) {
+    const int wires = 2 * levels(ranks);
+    return wires < ranks - 1 ? wires : ranks - 1;
+  }
+  static constexpr int wires = 3;  // that one channel of a rank works on at once
+  template <class Op>
+  static constexpr bool supports = detail::one_of<Op, AllGather, ReduceScatter>;
+  template <class Op>
+  static constexpr Effort effort(int ranks) {
+    // A step for each share, of a few at once; slots are copied, which the ring can do without.
+    return {levels(ranks) + 1 + 0.2 * (ranks - 1), 1.3 * (ranks - 1.0) / ranks};
+  }
+
+  /// The near hops stay on a host.
+  static constexpr double far_part(int ranks, int hosts) {
+    return (1.0 + detail::doublings(hosts)) / (1 + detail::doublings(ranks));
+  }
+
+  template <class Seats>
+  static constexpr void peers(Seats& seats) {
+    const auto at = seats.ring();
+    // The same edges both ways, so that one plan of wires serves both operations.
+    for (int node = 1; node < at.ranks; ++node) {
+      const int up = detail::binary_tree(node, at.ranks).up;
+      const int there = at.ahead((up - node + at.ranks) % at.ranks);
+      const int back = at.ahead((node - up + at.ranks) % at.ranks);
+      for (const int peer : {there, back}) {
+        seats.to(peer);
+        seats.from(peer);
+      }
+    }
+  }
+
+  /// Down all trees: the rank at place p is node n of the tree of the rank at place p - n.
+  template <class Context>
+  CCL_HD static constexpr void run(AllGather, Context& context) {
+    const auto at = context.ring();
+    const Nodes nodes{at.ranks, block_of(context.window())};
+    for (auto chunks = context.chunks(at.ranks); chunks.next();) {
+      for (int n = nodes.last(); n >= 0; n = nodes.before(n)) {
+        const TreeSeat seat = detail::binary_tree(n, at.ranks);
+        const auto share = chunks.share(at.behind(n));
+        auto prims = context.template prims<1, 2>(
+            {peer(at, n, seat.up)}, {peer(at, n, seat.down[0]), peer(at, n, seat.down[1])});
+        if (n == 0) {
+          prims.copy_send(share);
+        } else if (seat.is_leaf()) {
+          prims.recv(share);
+        } else {
+          prims.recv_copy_send(share);
+        }
+      }
+    }
+  }
+
+  /// Up all trees, in the opposite order.
+  template <class Context>
+  CCL_HD static constexpr void run(ReduceScatter, Context& context) {
+    const auto at = context.ring();
+    const Nodes nodes{at.ranks, block_of(context.window())};
+    for (auto chunks = context.chunks(at.ranks); chunks.next();) {
+      for (int n = nodes.first(); n >= 0; n = nodes.after(n)) {
+        const TreeSeat seat = detail::binary_tree(n, at.ranks);
+        const auto share = chunks.share(at.behind(n));
+        auto prims = context.template prims<2, 1>(
+            {peer(at, n, seat.down[0]), peer(at, n, seat.down[1])}, {peer(at, n, seat.up)});
+        if (n == 0) {
+          prims.recv_reduce_copy(share);
+        } else if (seat.is_leaf()) {
+          prims.send(share);
+        } else {
+          prims.recv_reduce_send(share);
+        }
+      }
+    }
+  }
+
+  /// The order in which a rank takes its nodes, from leaves to the root. In a block of `block`
+  /// nodes (a power of two), all of one level go before those of the next. A node above the blocks
+  /// follows the last block below it.
+  struct Nodes {
+    int ranks, block;
+
+    CCL_HD constexpr int first() const { return into(0); }
+    CCL_HD static constexpr int last() { return 0; }
+    /// -1 after the last.
+    CCL_HD constexpr int after(int n) const {
+      if (n == 0) return -1;
+      if (n % block == 0) return settle(n - low(n), n + low(n));
+      const int base = n - n % block;
+      for (int level = low(n), at = n + 2 * level;; level *= 2, at = base + level) {
+        if (level == block) return settle(base, base + block);
+        if (at < base + block && at < ranks) return at;
+      }
+    }
+    /// -1 before the first.
+    CCL_HD constexpr int before(int n) const {
+      const int base = n - n % block;
+      if (n != base) {
+        const int level = low(n);
+        if (n - 2 * level > base) return n - 2 * level;
+        if (level == 1) return ahead_of(base);
+        return last_of(base, level / 2);
+      }
+      int half = n == 0 ? top() : low(n) / 2;
+      while (half >= block && n + half >= ranks) half /= 2;
+      if (half >= block) return n + half;
+      if (block > 1 && n + 1 < ranks) {
+        int level = block / 2;
+        while (n + level >= ranks) level /= 2;
+        return last_of(n, level);
+      }
+      return ahead_of(n);
+    }
+
+   private:
+    CCL_HD static constexpr int low(int n) { return n & -n; }
+    CCL_HD constexpr int top() const {
+      int bit = 1;
+      while (bit * 2 < ranks) bit *= 2;
+      return bit;
+    }
+    /// The first node of a block.
+    CCL_HD constexpr int into(int base) const {
+      for (;; base += block) {
+        if (block > 1 && base + 1 < ranks) return base + 1;
+        if (base + block >= ranks || low(base) == block) return base;
+      }
+    }
+    /// What follows when all below `done` is behind us but for `node` and what is above it.
+    CCL_HD constexpr int settle(int node, int done) const {
+      if (done >= ranks || (node != 0 && node + low(node) <= done)) return node;
+      return into(done);
+    }
+    /// The last of a level of a block.
+    CCL_HD constexpr int last_of(int base, int level) const {
+      const int end = base + block < ranks ? base + block : ranks;
+      return base + level + (end - 1 - base - level) / (2 * level) * 2 * level;
+    }
+    /// What is taken before a block.
+    CCL_HD constexpr int ahead_of(int base) const {
+      for (;; base -= block) {
+        if (base == 0) return -1;
+        if (low(base) > block) return base - low(base) / 2;
+        if (block > 1) return base - block / 2;
+      }
+    }
+  };
+
+ private:
+  /// Half of a block are leaves, and half of these send over one wire before anybody receives.
+  CCL_HD static constexpr int block_of(int window) {
+    int block = 4;
+    while (block * 2 <= 4 * window) block *= 2;
+    return block;
+  }
+  template <class Ring>
+  CCL_HD static constexpr int peer(const Ring& at, int me, int node) {
+    if (node < 0) return -1;
+    return node > me ? at.ahead(node - me) : at.behind(me - node);
+  }
+  CCL_HD static constexpr int levels(int ranks) {
+    int n = 0;
+    for (int below = 1; below < ranks; below *= 2) ++n;
+    return n;
+  }
+};
+
+}  // namespace ccl

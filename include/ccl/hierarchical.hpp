@@ -1,0 +1,427 @@
+#pragma once
+
+#include <ccl/algo/hierarchical.hpp>
+#include <ccl/candidates.hpp>
+#include <ccl/collective.hpp>
+#include <ccl/collective/levels.hpp>
+#include <ccl/collective/stage.hpp>
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace ccl {
+namespace detail {
+
+template <bool Has, class Op, class Algo, class Proto, class Transport>
+struct StageIf {
+  using Type = Stage<Op, Algo, Proto, Transport>;
+};
+template <class Op, class Algo, class Proto, class Transport>
+struct StageIf<false, Op, Algo, Proto, Transport> {
+  using Type = NoStage;
+};
+
+/// The levels of a `Hierarchical` and what each of them runs.
+template <class Op, class Algo, class Proto, class Transport>
+struct HierarchicalParts {
+  using InnerAlgo = typename Algo::InnerAlgo;
+  using InnerProto = typename Algo::template InnerProto<Proto>;
+  using OuterAlgo = typename Algo::OuterAlgo;
+  using OuterProto = typename Algo::template OuterProto<Proto>;
+  static constexpr bool all_reduce = std::is_same_v<Op, AllReduce>;
+  static constexpr bool rails = Algo::rails;  // of an AllReduce
+  template <class Inner, bool Has = true>
+  using InnerStage = typename StageIf<Has, Inner, InnerAlgo, InnerProto, Transport>::Type;
+  // What moves messages cuts them to what its scratch memory holds, and so in sizes of its own.
+  using Step = std::conditional_t<std::is_same_v<Op, AllToAll>, AllToAllV, Op>;
+  using First = InnerStage<
+      std::conditional_t<!all_reduce, Step, std::conditional_t<rails, ReduceScatter, Reduce>>>;
+  using Last = InnerStage<std::conditional_t<rails, AllGather, Broadcast>, all_reduce>;
+
+  using Outer = Stage<Step, OuterAlgo, OuterProto, Transport>;
+  // Whether it takes every rail, and lays data of ranks side by side.
+  static constexpr bool by_rail = !(all_reduce && !rails) && !std::is_same_v<Op, Broadcast>;
+  static constexpr bool by_rank = one_of<Op, AllGather, ReduceScatter, AllToAll>;
+  static constexpr bool needs_scratch =
+      (all_reduce && rails) || one_of<Op, ReduceScatter, Reduce, AllToAll>;
+
+  std::shared_ptr<const Levels> levels{};
+  First first{};  // inside
+  std::optional<Outer> outer{};
+  Last last{};  // inside
+  std::shared_ptr<void> scratch{};
+  Index scratch_bytes = 0;
+  std::string name{};
+};
+
+}  // namespace detail
+
+/// A collective on two levels; see `Hierarchical`. It makes two communicators of the one that it is
+/// given, of the ranks of a host and of those of a rail, which all such collectives share. Of a
+/// group it is no part.
+template <class Op, class Algo, class Proto, class Transport>
+requires(detail::is_hierarchical<Algo> &&
+         !detail::is_auto<Proto>) class Collective<Op, Algo, Proto, Transport> {
+  static_assert(detail::Runs<Algo, Op>,
+                "ccl: these levels do not run this operation; see Hierarchical::supports");
+  using Parts = detail::HierarchicalParts<Op, Algo, Proto, Transport>;
+
+ public:
+  /// Collective. `plan`: of the level between hosts.
+  static Result<Collective> create(const Communicator& comm, std::optional<Plan> plan = {}) {
+    CCL_CHECK(detail::check_ready(comm));
+    if (plan) CCL_CHECK(detail::check_plan(comm, *plan));
+    auto parts = std::make_shared<Parts>();
+    parts->name = fmt::format("{}/{}/{}/{}", Op::name, Algo::name, Proto::name, Transport::name);
+    // Each step needs all ranks, and is refused to all where one refuses.
+    const auto step = [&](auto&& prepare) {
+      return detail::agree_on(comm, parts->name, prepare());
+    };
+    CCL_CHECK(step([&]() -> Result<void> {
+      CCL_CHECK(may_compose(Op::name, Algo::name, Proto::name));
+      if (!Parts::by_rail) return {};
+      return detail::check_rails(comm, parts->name, Parts::by_rank);
+    }));
+    CCL_TRY(parts->levels, detail::levels_of(comm));
+    const detail::Levels& levels = *parts->levels;
+    CCL_CHECK(step([&]() -> Result<void> {
+      CCL_TRY(parts->first, Parts::First::create(levels.inner, {}));
+      if constexpr (Parts::all_reduce) {
+        CCL_TRY(parts->last, Parts::Last::create(levels.inner, {}));
+      }
+      return {};
+    }));
+    CCL_CHECK(step([&]() -> Result<void> {
+      if (!levels.outer) return {};
+      CCL_TRY(auto outer, Parts::Outer::create(*levels.outer, plan));
+      parts->outer.emplace(std::move(outer));
+      if (!Parts::needs_scratch) return {};
+      parts->scratch_bytes = Index{comm.device() < 0 ? 1 : 4} << 20;
+      CCL_TRY(parts->scratch, detail::scratch_of(comm, parts->scratch_bytes));
+      parts->first.hold(parts->scratch);
+      parts->outer->hold(parts->scratch);
+      return {};
+    }));
+    return Collective{comm, std::move(parts)};
+  }
+
+  /// AllReduce, as of any `Collective`.
+  template <class Acc = void, class T, class F = Sum>
+  requires cuda::std::same_as<Op, AllReduce> Result<void>
+  operator()(const T* send, T* recv, Index count, F op = {}, Stream stream = {}) const {
+    CCL_CHECK(check(send, count, sizeof(T), "send"));
+    CCL_CHECK(check(recv, count, sizeof(T), "recv"));
+    CCL_CHECK(check_stream(stream));
+    return told(all_reduce<T>(send, recv, count, reductions<T, F, Acc>(op), stream));
+  }
+  /// ReduceScatter, as of any `Collective`.
+  template <class Acc = void, class T, class F = Sum>
+  requires cuda::std::same_as<Op, ReduceScatter> Result<void>
+  operator()(const T* send, T* recv, Index count, F op = {}, Stream stream = {}) const {
+    CCL_CHECK(check(send, count * comm_.ranks(), sizeof(T), "send"));
+    CCL_CHECK(check(recv, count, sizeof(T), "recv"));
+    CCL_CHECK(check_stream(stream));
+    return told(reduce_scatter<T>(send, recv, count, reductions<T, F, Acc>(op), stream));
+  }
+  /// Reduce, as of any `Collective`.
+  template <class Acc = void, class T, class F = Sum>
+  requires cuda::std::same_as<Op, Reduce> Result<void>
+  operator()(const T* send, T* recv, Index count, F op, int root, Stream stream = {}) const {
+    CCL_CHECK(detail::check_root(comm_, root));
+    CCL_CHECK(check(send, count, sizeof(T), "send"));
+    if (root == comm_.rank()) CCL_CHECK(check(recv, count, sizeof(T), "recv"));
+    CCL_CHECK(check_stream(stream));
+    return told(reduce<T>(send, recv, count, reductions<T, F, Acc>(op), root, stream));
+  }
+  /// AllGather, as of any `Collective`.
+  template <class T>
+  requires cuda::std::same_as<Op, AllGather> Result<void>
+  operator()(const T* send, T* recv, Index count, Stream stream = {}) const {
+    CCL_CHECK(check(send, count, sizeof(T), "send"));
+    CCL_CHECK(check(recv, count * comm_.ranks(), sizeof(T), "recv"));
+    CCL_CHECK(check_stream(stream));
+    return told(all_gather(reinterpret_cast<const char*>(send), reinterpret_cast<char*>(recv),
+                           count * Index{sizeof(T)}, stream));
+  }
+  /// AllToAll, as of any `Collective`.
+  template <class T>
+  requires cuda::std::same_as<Op, AllToAll> Result<void>
+  operator()(const T* send, T* recv, Index count, Stream stream = {}) const {
+    const Index bytes = count * Index{sizeof(T)};
+    CCL_CHECK(check(send, count * comm_.ranks(), sizeof(T), "send"));
+    CCL_CHECK(check(recv, count * comm_.ranks(), sizeof(T), "recv"));
+    CCL_CHECK(detail::check_apart(comm_, Op::name, send, recv, bytes * comm_.ranks()));
+    CCL_CHECK(check_stream(stream));
+    return told(all_to_all(reinterpret_cast<const char*>(send), reinterpret_cast<char*>(recv),
+                           bytes, stream));
+  }
+  /// Broadcast, as of any `Collective`.
+  template <class T>
+  requires cuda::std::same_as<Op, Broadcast> Result<void>
+  operator()(const T* send, T* recv, Index count, int root, Stream stream = {}) const {
+    CCL_CHECK(detail::check_root(comm_, root));
+    if (root == comm_.rank()) CCL_CHECK(check(send, count, sizeof(T), "send"));
+    CCL_CHECK(check(recv, count, sizeof(T), "recv"));
+    CCL_CHECK(check_stream(stream));
+    return told(broadcast(send, recv, count * Index{sizeof(T)}, root, stream));
+  }
+
+  /// The numbers of the level between hosts.
+  const Plan& plan() const { return parts_->outer ? parts_->outer->plan() : parts_->first.plan(); }
+  const std::string& name() const { return parts_->name; }
+  int ranks() const { return comm_.ranks(); }
+
+ private:
+  Collective(const Communicator& comm, std::shared_ptr<const Parts> parts)
+      : comm_{comm}, parts_{std::move(parts)} {}
+
+  const detail::Levels& levels() const { return *parts_->levels; }
+  Index locals() const { return levels().locals(); }
+  Index hosts() const { return levels().host_count(); }
+
+  Result<void> check(const void* buffer, Index count, Index element_bytes, const char* what) const {
+    return detail::check_buffer(comm_, what, buffer, count, element_bytes);
+  }
+  Result<void> check_stream(Stream stream) const {
+    CCL_CHECK(detail::check_ready(comm_));
+    if (stream.recorder() == nullptr) return {};
+    return fail(Errc::not_supported,
+                fmt::format("{} is several launches (one for each level) and no part of a group; "
+                            "call it by itself, or name Ring or Tree",
+                            parts_->name));
+  }
+  /// A failure between some ranks is one of all.
+  Result<void> told(Result<void> result) const {
+    return detail::shared_failure(comm_, std::move(result));
+  }
+
+  /// What one level does where it is the only one, and what the first and the second do.
+  template <class Whole, class Begun, class Ended>
+  struct Reductions {
+    Whole whole;
+    Begun begun;
+    Ended ended;
+  };
+  template <class T, class F, class Acc>
+  auto reductions(const F& op) const {
+    using A = cuda::std::conditional_t<cuda::std::is_void_v<Acc>, accumulate_t<T>, Acc>;
+    using Two = detail::InTwo<F>;
+    using Begun = Reduction<decltype(Two::begun(op)), T, A>;
+    using Ended = Reduction<decltype(Two::ended(op)), T, A>;
+    using Whole = Reduction<F, T, A>;
+    static_assert(Whole::commutative,
+                  "ccl: this algorithm reduces the ranks in an order of its own, and the functor "
+                  "says that it is not commutative");
+    if constexpr (requires { Algo::template takes<F>; }) {
+      static_assert(Algo::template takes<F>,
+                    "ccl: this algorithm cannot run this reduction; see `takes` in its header");
+    }
+    return Reductions<Whole, Begun, Ended>{
+        {op, comm_.ranks()}, {Two::begun(op), comm_.ranks()}, {Two::ended(op), comm_.ranks()}};
+  }
+
+  /// Inside, as all that there is to do or as the first step.
+  template <class Rs>
+  Result<void> first(const Rs& by, const void* in, void* out, const Layout& layout, int root,
+                     Stream stream) const {
+    if (hosts() == 1) return parts_->first.reduce(by.whole, in, out, layout, root, stream);
+    return parts_->first.reduce(by.begun, in, out, layout, root, stream);
+  }
+  /// Between hosts, as all that there is to do or as the second step.
+  template <class Rs>
+  Result<void> second(const Rs& by, const void* in, void* out, const Layout& layout, int root,
+                      Stream stream) const {
+    if (hosts() == comm_.ranks()) {
+      return parts_->outer->reduce(by.whole, in, out, layout, root, stream);
+    }
+    if (hosts() == 1) return {};
+    return parts_->outer->reduce(by.ended, in, out, layout, root, stream);
+  }
+
+  template <class T, class Rs>
+  Result<void> all_reduce(const T* send, T* recv, Index count, const Rs& by, Stream stream) const {
+    const Layout whole{count, 0, 0, true};
+    if (hosts() == comm_.ranks()) return second(by, send, recv, whole, 0, stream);
+    if constexpr (!Parts::rails) {
+      // Through the first rank of each host.
+      CCL_CHECK(first(by, send, recv, {count, 0, 0, false}, 0, stream));
+      if (levels().local == 0) CCL_CHECK(second(by, recv, recv, whole, 0, stream));
+      return parts_->last.broadcast(recv, recv, count * Index{sizeof(T)}, 0, stream);
+    } else {
+      // Whole lines of equal shares go from buffer to buffer; what is left over, or too little for
+      // equal shares, is filled up in scratch memory.
+      const Index each = count / locals();
+      const bool is_long = each * Index{sizeof(T)} >= 65536;
+      const Index straight = is_long ? each / 128 * 128 : each * locals() == count ? each : 0;
+      CCL_CHECK(rail_reduce(send, recv, straight, by, stream));
+      const Index filled =
+          std::max<Index>(1, parts_->scratch_bytes / (locals() * Index{sizeof(T)}));
+      if (locals() * Index{sizeof(T)} > parts_->scratch_bytes) {
+        return straight * locals() == count ? Result<void>{} : too_large(sizeof(T));
+      }
+      T* const scratch = static_cast<T*>(parts_->scratch.get());
+      for (Index at = straight * locals(); at < count;) {
+        const Index n = std::min(count - at, filled * locals());
+        const Index bytes = n * Index{sizeof(T)};
+        CCL_CHECK(parts_->first.copy(send + at, scratch, bytes, stream));
+        CCL_CHECK(rail_reduce(scratch, scratch, (n + locals() - 1) / locals(), by, stream));
+        CCL_CHECK(parts_->first.copy(scratch, recv + at, bytes, stream));
+        at += n;
+      }
+      return {};
+    }
+  }
+  /// Of `each` elements for each rank of a host.
+  template <class T, class Rs>
+  Result<void> rail_reduce(const T* send, T* recv, Index each, const Rs& by, Stream stream) const {
+    if (each == 0) return {};
+    T* const mine = recv + levels().local * each;
+    CCL_CHECK(first(by, send, mine, {each, each, 0, false}, 0, stream));
+    CCL_CHECK(second(by, mine, mine, {each, 0, 0, true}, 0, stream));
+    const Index bytes = each * Index{sizeof(T)};
+    const typename Parts::Last::Run run{reinterpret_cast<const char*>(mine),
+                                        reinterpret_cast<char*>(recv)};
+    return parts_->last.gather({&run, 1}, bytes, bytes, stream);
+  }
+
+  template <class T, class Rs>
+  Result<void> reduce_scatter(const T* send, T* recv, Index count, const Rs& by,
+                              Stream stream) const {
+    const Index from_host = levels().host_stride * count,
+                from_local = levels().local_stride * count;
+    if (hosts() == 1 || locals() == 1) {
+      const Layout layout{count, count, 0, false};
+      if (locals() == 1) return second(by, send, recv, layout, 0, stream);
+      return first(by, send, recv, layout, 0, stream);
+    }
+    const Index most = parts_->scratch_bytes / (hosts() * Index{sizeof(T)});
+    if (most == 0) return too_large(sizeof(T));
+    const Index step = most >= 128 ? most / 128 * 128 : most;
+    T* const scratch = static_cast<T*>(parts_->scratch.get());
+    for (Index at = 0; at < count; at += step) {
+      const Index n = std::min(step, count - at);
+      for (Index h = 0; h < hosts(); ++h) {
+        CCL_CHECK(first(by, send + h * from_host + at, scratch + h * n, {n, from_local, 0, false},
+                        0, stream));
+      }
+      CCL_CHECK(second(by, scratch, recv + at, {n, n, 0, false}, 0, stream));
+    }
+    return {};
+  }
+
+  template <class T, class Rs>
+  Result<void> reduce(const T* send, T* recv, Index count, const Rs& by, int root,
+                      Stream stream) const {
+    const int host = levels().host_of(root), local = levels().local_of(root);
+    if (locals() == 1) return second(by, send, recv, {count, 0, 0, false}, host, stream);
+    if (hosts() == 1) return first(by, send, recv, {count, 0, 0, false}, local, stream);
+    const Index step = parts_->scratch_bytes / Index{sizeof(T)};
+    if (step == 0) return too_large(sizeof(T));
+    const bool mine = root == comm_.rank();
+    for (Index at = 0; at < count; at += step) {
+      const Index n = std::min(step, count - at);
+      T* const partial = mine ? recv + at : static_cast<T*>(parts_->scratch.get());
+      CCL_CHECK(first(by, send + at, partial, {n, 0, 0, false}, local, stream));
+      if (levels().local != local) continue;
+      CCL_CHECK(second(by, partial, partial, {n, 0, 0, false}, host, stream));
+    }
+    return {};
+  }
+
+  Result<void> all_gather(const char* send, char* recv, Index bytes, Stream stream) const {
+    using Run = typename Parts::First::Run;
+    const Index host = levels().host_stride * bytes, local = levels().local_stride * bytes;
+    char* const mine = recv + levels().local * local;  // of my rank on the first host
+    if (hosts() == 1) {
+      const Run run{send, recv};
+      return parts_->first.gather({&run, 1}, bytes, bytes, stream);
+    }
+    const typename Parts::Outer::Run out{send, mine};
+    CCL_CHECK(parts_->outer->gather({&out, 1}, bytes, host, stream));
+    if (locals() == 1) return {};
+    std::vector<Run> runs;
+    if (levels().host_stride == 1) {  // what a rail has gathered lies side by side
+      runs.push_back({mine, recv});
+      return parts_->first.gather(runs, bytes * hosts(), local, stream);
+    }
+    for (Index h = 0; h < hosts(); ++h) runs.push_back({mine + h * host, recv + h * host});
+    return parts_->first.gather(runs, bytes, local, stream);
+  }
+
+  Result<void> all_to_all(const char* send, char* recv, Index bytes, Stream stream) const {
+    const int H = int(hosts()), L = int(locals());
+    const auto place = [&](int host, int local) {
+      return (Index{host} * levels().host_stride + Index{local} * levels().local_stride) * bytes;
+    };
+    Index most = parts_->scratch_bytes / comm_.ranks();  // of a message that goes through there
+    if (most >= 128) most = most / 128 * 128;
+    if (most == 0) return too_large(1);
+    if (H == 1 || L == 1) most = std::max<Index>(bytes, 1);
+    for (Index at = 0; at < bytes; at += most) {
+      const Index part = std::min(most, bytes - at);
+      // [host that it is for][rank here that it is of], for the ranks of my rail.
+      const auto relay = [&, scratch = static_cast<char*>(parts_->scratch.get())](int h, int n) {
+        return scratch + (Index{h} * L + n) * part;
+      };
+      if (L > 1) {
+        auto inside = parts_->first.table();
+        for (int n = 0; n < L; ++n) {
+          for (int h = 0; h < H; ++h) {
+            const bool stays = h == levels().host;
+            inside.send(n, send + place(h, n) + at, part);
+            inside.recv(n, stays ? recv + place(h, n) + at : relay(h, n), part);
+          }
+        }
+        CCL_CHECK(parts_->first.send_all(std::move(inside), stream));
+      }
+      if (H == 1) continue;
+      auto between = parts_->outer->table();
+      // In one message where it is to lie in one piece.
+      const int step = part == bytes && levels().local_stride == 1 ? L : 1;
+      for (int h = 0; h < H; ++h) {
+        if (h == levels().host && L > 1) continue;
+        for (int n = 0; n < L; n += step) {
+          between.send(h, L > 1 ? relay(h, n) : send + place(h, 0) + at, step * part);
+          between.recv(h, recv + place(h, n) + at, step * part);
+        }
+      }
+      CCL_CHECK(parts_->outer->send_all(std::move(between), stream));
+    }
+    return {};
+  }
+
+  Result<void> broadcast(const void* send, void* recv, Index bytes, int root, Stream stream) const {
+    const int host = levels().host_of(root), local = levels().local_of(root);
+    const bool at_home = levels().host == host;
+    // Of uneven hosts, first ranks go between; the root's host hands the message to its own first.
+    const int door = levels().even ? local : 0;
+    const bool early = at_home && (door != local || hosts() == 1);
+    if (early) CCL_CHECK(parts_->first.broadcast(send, recv, bytes, local, stream));
+    if (hosts() > 1 && levels().local == door) {
+      const void* const from = root == comm_.rank() ? send : recv;
+      CCL_CHECK(parts_->outer->broadcast(from, recv, bytes, host, stream));
+    }
+    if (early) return {};
+    const void* const from = root == comm_.rank() ? send : recv;
+    return parts_->first.broadcast(from, recv, bytes, door, stream);
+  }
+
+  Result<void> too_large(std::size_t element) const {
+    return fail(
+        Errc::not_supported,
+        fmt::format("{} adds up in {} bytes of scratch (an element for each of {} has {} "
+                    "bytes); name Ring or Tree",
+                    parts_->name, parts_->scratch_bytes, std::max(hosts(), locals()), element));
+  }
+
+  Communicator comm_;
+  std::shared_ptr<const Parts> parts_;
+};
+
+}  // namespace ccl
