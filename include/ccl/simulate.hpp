@@ -61,7 +61,7 @@ struct Options {
   int root = 0;
   /// Slices that are replayed, at most: of a longer run only the first rounds are, and the rest at
   /// the pace of their second half.
-  Index budget = 20'000'000;
+  Index budget = 5'000'000;
   bool every_node = false;  // replay each, even where they repeat
 };
 
@@ -541,7 +541,7 @@ Result<sim::Report> replay_all(const sim::Cluster& cluster, const sim::Options& 
   const double part = std::min(1.0, double(options.budget) / std::max(slices, 1.0));
   const auto limit = [&](double rounds) {
     // Enough of them that the pipe is full and its pace to be seen.
-    return part < 1 ? std::max<Index>(Index(rounds * part), 16) : Index(rounds) + 2;
+    return part < 1 ? std::max<Index>(Index(rounds * part), 8) : Index(rounds) + 2;
   };
   ((program.stages.push_back(launches.record(nodes, limit(launches.length().rounds)))), ...);
   return report_of(cluster, program, options, std::move(name), op, bytes);
