@@ -232,6 +232,17 @@ class AutoCollective<Op, Candidates<Cs...>, Transport, OneOrder> {
     });
     return result;
   }
+  /// The call of these arguments, for `ccl::group` to make beside others. What it is depends on the
+  /// choice, so on a GPU it is a launch of its own.
+  template <class Acc = void, class... Args>
+  auto bind(Args... args) const {
+    if constexpr (Op::reduces && !Op::rooted && sizeof...(Args) == 3) {
+      return bind<Acc>(args..., Sum{});
+    } else {
+      return BoundCall<AutoCollective, void, Acc, Args...>{*this, {args...}};
+    }
+  }
+  int ranks() const { return state_->ranks; }
   /// AllToAllV and SendRecv, whose sizes may differ between ranks: one candidate does all.
   template <class... Args>
   requires(is_v || is_p2p) Result<void>

@@ -82,6 +82,7 @@ class Links : public std::enable_shared_from_this<Links> {
     work.slice_steps = plan_.slice_steps;
     work.slot_bytes = int(plan_.slot_bytes);
     work.chunk_steps = plan_.chunk_steps;
+    work.proxied = proxied_;
     work.watch = watch_;
     return work;
   }

@@ -321,7 +321,7 @@ Result<void> exchange_by_copies(const std::shared_ptr<Links>& owner, const CallI
   Links& links = *owner;
   const int ranks = links.comm().ranks();
   if (stream.recorder() != nullptr) {
-    stream.recorder()->call = std::make_unique<PeerCall>(owner, info);
+    stream.recorder()->call = std::make_unique<GpuCall>(owner, info);
     return {};
   }
   if (!links.on_device()) {  // of one rank, or `create` would have refused
