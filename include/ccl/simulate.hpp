@@ -354,7 +354,7 @@ class SimLaunch {
   }
 
   /// Whether all traces and wires repeat after `period` nodes.
-  bool repeats(int period) const {
+  bool repeats(int period) {
     if (Op::rooted || cluster_.nodes() % period != 0) return false;
     if (!rings_repeat(cluster_, teams_, period)) return false;
     const int nodes = cluster_.nodes(), stride = nodes < 64 ? 1 : nodes / 64;
@@ -363,6 +363,10 @@ class SimLaunch {
         for (int node = period; node < nodes; node += node < 2 * period ? 1 : stride) {
           const int like = node % period;
           if (relative(node, local, c) != relative(like, local, c)) return false;
+          // A root and its only child name each other alike, and do not do the same.
+          if (node < 2 * period && first_round(node, local, c) != first_round(like, local, c)) {
+            return false;
+          }
         }
       }
     }
@@ -448,6 +452,9 @@ class SimLaunch {
     const auto way = std::size_t(channel) % places_.size();
     return {places_[way][std::size_t(in_team(rank))], teams_.ranks,
             teams_.arrangement->ring(int(way)).data()};
+  }
+  SimTrace first_round(int node, int local, int channel) {
+    return run(node * cluster_.locals() + local, channel, 1, false).trace;
   }
   /// Peers of a seat: in and out, as nodes after its own and places in these.
   std::vector<std::pair<int, int>> relative(int node, int local, int channel) const {
