@@ -1,5 +1,6 @@
 #pragma once
 
+#include <ccl/algo/hierarchical.hpp>
 #include <ccl/algo/ops.hpp>
 #include <ccl/collective/default_plans.hpp>
 #include <ccl/cost.hpp>
@@ -524,11 +525,20 @@ class SimLaunch {
   std::vector<std::vector<int>> places_;  // [way][rank of the team]
 };
 
-/// Whether the seats can be recorded: algorithms over wires, by steps.
 template <class Op, class Algo>
-inline constexpr bool simulates =
-    detail::one_of<Op, AllReduce, AllGather, ReduceScatter, Broadcast, Reduce>&&
-        Algo::template supports<Op>;
+constexpr bool can_simulate() {
+  if constexpr (is_hierarchical<Algo>) {
+    return one_of<Op, AllReduce, AllGather, ReduceScatter> && Algo::rails &&
+           Algo::template supports<Op>;
+  } else {
+    return one_of<Op, AllReduce, AllGather, ReduceScatter, Broadcast, Reduce> &&
+           Algo::template supports<Op>;
+  }
+}
+/// Whether the seats can be recorded: algorithms over wires, by steps; of two levels, those that go
+/// along rails.
+template <class Op, class Algo>
+inline constexpr bool simulates = can_simulate<Op, Algo>();
 
 /// Launches one after the other, as they were made.
 template <class... Launches>
@@ -556,6 +566,44 @@ Result<sim::Report> replay_all(const sim::Cluster& cluster, const sim::Options& 
 
 }  // namespace ccl::detail
 
+namespace ccl::detail {
+
+/// Level by level: ranks of a node, and the n-th ranks of all nodes.
+template <class Op, class Levels, class Proto>
+Result<sim::Report> simulate_levels(const sim::Cluster& cluster, Index bytes,
+                                    const sim::Options& options) {
+  using Inner = typename Levels::InnerAlgo;
+  using Outer = typename Levels::OuterAlgo;
+  using InnerProto = typename Levels::template InnerProto<Proto>;
+  using OuterProto = typename Levels::template OuterProto<Proto>;
+  const int nodes = cluster.nodes(), locals = cluster.locals();
+  const SimTeams inside{&cluster.inside(), nodes, locals, locals, 1, false};
+  const SimTeams across{&cluster.across(), locals, nodes, 1, locals, true};
+  const std::string name = fmt::format("{}/{}/{}", Op::name, Levels::name, Proto::name);
+  if (nodes == 1 || locals == 1) {
+    SimLaunch<Op, Inner, InnerProto> inner{cluster, inside, bytes, options};
+    SimLaunch<Op, Outer, OuterProto> outer{cluster, across, bytes, options};
+    if (nodes == 1) return replay_all(cluster, options, name, Op::name, bytes, inner);
+    return replay_all(cluster, options, name, Op::name, bytes, outer);
+  }
+  const Index rail = div_up<Index>(bytes, locals);
+  SimLaunch<Op, Outer, OuterProto> outer{cluster, across, rail, options};
+  if constexpr (cuda::std::is_same_v<Op, AllReduce>) {
+    SimLaunch<ReduceScatter, Inner, InnerProto> first{cluster, inside, bytes, options};
+    SimLaunch<AllGather, Inner, InnerProto> last{cluster, inside, bytes, options};
+    return replay_all(cluster, options, name, Op::name, bytes, first, outer, last);
+  } else {
+    SimLaunch<Op, Inner, InnerProto> inner{cluster, inside, bytes, options};
+    if constexpr (cuda::std::is_same_v<Op, AllGather>) {
+      return replay_all(cluster, options, name, Op::name, bytes, outer, inner);
+    } else {
+      return replay_all(cluster, options, name, Op::name, bytes, inner, outer);
+    }
+  }
+}
+
+}  // namespace ccl::detail
+
 namespace ccl::sim {
 
 /// Runs the algorithm's own code on every class of seats, under the plan that a communicator would
@@ -564,12 +612,16 @@ template <class Op, class Algo, class Proto>
 Result<Report> simulate(const Cluster& cluster, Index bytes, const Options& options = {}) {
   static_assert(detail::simulates<Op, Algo>, "ccl: this algorithm has no steps to simulate");
   CCL_CHECK(detail::check_options(cluster, bytes, options));
-  const bool networked = cluster.nodes() > 1;
-  detail::SimTeams all{&cluster.whole(), 1, cluster.ranks(), 0, 1, networked};
-  detail::SimLaunch<Op, Algo, Proto> launch{cluster, all, bytes, options};
-  return detail::replay_all(cluster, options,
-                            fmt::format("{}/{}/{}", Op::name, Algo::name, Proto::name), Op::name,
-                            bytes, launch);
+  if constexpr (detail::is_hierarchical<Algo>) {
+    return detail::simulate_levels<Op, Algo, Proto>(cluster, bytes, options);
+  } else {
+    const bool networked = cluster.nodes() > 1;
+    detail::SimTeams all{&cluster.whole(), 1, cluster.ranks(), 0, 1, networked};
+    detail::SimLaunch<Op, Algo, Proto> launch{cluster, all, bytes, options};
+    return detail::replay_all(cluster, options,
+                              fmt::format("{}/{}/{}", Op::name, Algo::name, Proto::name), Op::name,
+                              bytes, launch);
+  }
 }
 
 /// A composition by its names, as settings have them: "all_reduce", "Ring", "Simple"; case matters

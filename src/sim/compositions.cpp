@@ -1,3 +1,6 @@
+#include <ccl/algo/doubling.hpp>
+#include <ccl/algo/hierarchical.hpp>
+#include <ccl/algo/pat.hpp>
 #include <ccl/algo/ring.hpp>
 #include <ccl/algo/tree.hpp>
 #include <ccl/proto/ll.hpp>
@@ -42,6 +45,10 @@ const std::vector<Entry>& entries() {
     std::vector<Entry> list;
     add<Ring>(list);
     add<Tree>(list);
+    add<Pat>(list);
+    add<Hierarchical<Ring, Ring>>(list);
+    add<Hierarchical<Ring, Tree>>(list);
+    add<Hierarchical<Ring, Doubling>>(list);
     return list;
   }();
   return all;

@@ -1,4 +1,5 @@
 // The replayed algorithms beside the closed form of their cost, on a machine of eight GPUs.
+#include <ccl/algo/hierarchical.hpp>
 #include <ccl/algo/ring.hpp>
 #include <ccl/algo/tree.hpp>
 #include <ccl/proto/ll.hpp>
@@ -212,6 +213,44 @@ TEST_CASE("simulate: trees keep up where rings are long") {
     CHECK(ring.us / tree.us > before);
     before = ring.us / tree.us;
   }
+}
+
+TEST_CASE("simulate: levels go one after the other, rails side by side") {
+  const int nodes = 4;
+  const Cluster cluster = machines(nodes);
+  const int locals = cluster.locals();
+  Options options = one_channel(128 << 10);
+  options.net_us = 20;
+  const Index share = 16 << 10, bytes = share * locals;  // a rail's; in pieces for its ring
+  const auto both = run<AllReduce, Hierarchical<Ring, Ring>, Simple>(cluster, bytes, options);
+  const auto cost = of<Simple>(detail::Path::nvlink);
+  const double s = lanes_us<Simple>(double(share)), piece = double(share) / nodes;
+  double wire = 0;
+  for (const auto& load : both.links) {
+    if (load.name.rfind("NIC", 0) == 0) wire = piece / (load.gbs * 1e3);
+  }
+  // Three launches. Inside, (locals - 1) hops of a share, twice; between nodes, a ring of pieces.
+  const double inside = (locals - 1) * (cost.hop_us + s) + s;
+  const double between = 2 * (nodes - 1) * (*options.net_us + lanes_us<Simple>(piece) + wire) +
+                         lanes_us<Simple>(piece);
+  CHECK(both.us == Approx(3 * cost.base_us + 2 * inside + between).epsilon(0.03));
+  CHECK(both.plans.size() == 3);
+  CHECK(both.period == 1);
+  int nics = 0;
+  for (const auto& load : both.links) {
+    if (load.name.find("-> NET") == std::string::npos) continue;
+    ++nics;
+    CHECK(load.bytes == Approx(2.0 * (nodes - 1) / nodes * double(share)));
+  }
+  CHECK(nics == locals);  // all rails, where a flat ring of one channel has one
+  // Whoever must cross many nodes is better off with levels.
+  const Cluster many = machines(64);
+  CHECK(run<AllReduce, Hierarchical<Ring, Tree>, Simple>(many, 1 << 20).us <
+        run<AllReduce, Ring, Simple>(many, 1 << 20).us);
+  CHECK(run<AllGather, Hierarchical<Ring, Ring>, Simple>(many, 1 << 20).us <
+        run<AllGather, Ring, Simple>(many, 1 << 20).us);
+  CHECK(run<AllReduce, Hierarchical<Ring, Ring>, Simple>(machines(1), 1 << 20).us ==
+        Approx(run<AllReduce, Ring, Simple>(machines(1), 1 << 20).us));
 }
 
 TEST_CASE("simulate: every composition by name, and what it says") {
