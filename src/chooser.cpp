@@ -143,6 +143,11 @@ Result<Chooser> Chooser::create(const Communicator& comm, const Question& questi
   CCL_CHECK(state.ready());
   Chooser made;
   made.facts_.assign(question.candidates.begin(), question.candidates.end());
+  // Where nothing else is in the list, it says itself what it wants.
+  const auto wants_window = [](const CandidateFacts& one) { return one.in_windows; };
+  if (std::all_of(made.facts_.begin(), made.facts_.end(), wants_window)) {
+    for (CandidateFacts& one : made.facts_) one.in_windows = false;
+  }
   if (made.facts_.size() > most_candidates) {
     return fail(state.blame(
         {Errc::not_supported, fmt::format("{} has {} candidates (at most {} can be chosen from)",
@@ -191,7 +196,7 @@ Result<Chooser> Chooser::create(const Communicator& comm, const Question& questi
       if (one.step_count > 0) out = no_levels(state, one, shape);
       if (!out.empty()) {
         // its levels say no
-      } else if (one.mover == Mover::peers) {
+      } else if (one.mover != Mover::wires) {
         if (!peers_refused) peers_refused = no_peers(state);
         out = *peers_refused;
       } else if (!edges.refusal.empty()) {
@@ -202,7 +207,7 @@ Result<Chooser> Chooser::create(const Communicator& comm, const Question& questi
       }
     } else if (one.step_count > 0) {
       out = "a rank alone has no levels";
-    } else if (one.mover == Mover::peers && !made.gpu_) {
+    } else if (one.mover != Mover::wires && !made.gpu_) {
       out = "CPU ranks do not address each other's memory";
     }
     if (out.empty()) mine.usable |= std::uint64_t{1} << c;
@@ -335,7 +340,8 @@ double Chooser::predict_levels(const CandidateFacts& one, double bytes) const {
 
 bool Chooser::meets(int candidate, Demands demands) const {
   const CandidateFacts& one = facts_[std::size_t(candidate)];
-  return (!demands.any_reduction || one.takes_all) && (!demands.not_commutative || !one.reorders);
+  return (!demands.any_reduction || one.takes_all) && (!demands.not_commutative || !one.reorders) &&
+         (!one.in_windows || demands.in_window);
 }
 
 int Chooser::best(std::uint64_t among, double bytes, Demands demands) const {
@@ -392,8 +398,11 @@ void Chooser::settle() {
       steady_[d] = take(steadiest(demands));
       continue;
     }
+    Demands in_window = demands;
+    in_window.in_window = true;
     for (double bytes = 1; bytes <= double(largest); bytes *= 1.25) {
       take(best(usable_, bytes, demands));
+      take(best(usable_, bytes, in_window));
     }
   }
   kept_.clear();
@@ -429,14 +438,17 @@ Choice Chooser::explain(Index bytes, int picked, const Plan& plan) const {
   choice.lanes = gpu_ ? one.gpu_lanes : 1;
   choice.chunk_bytes = plan.slot_bytes * plan.chunk_steps;
   choice.channels = plan.channels;
-  if (gpu_) {
+  if (one.mover == Mover::engines) choice.channels = 1;
+  if (gpu_ && one.mover != Mover::engines) {
     // See `channel_worth` in ccl.cuh.
     const Index worth =
         std::max(plan.channel_bytes, one.gpu_lanes == 32 ? Index{1024} : Index{32} * one.gpu_lanes);
-    const int most = one.mover == Mover::peers ? blocks_ * 512 / one.gpu_lanes : plan.channels;
+    const int most = one.mover == Mover::wires ? plan.channels : blocks_ * 512 / one.gpu_lanes;
     choice.channels = int(std::clamp<Index>((bytes + worth - 1) / worth, 1, most));
   }
-  const int next = best(usable_ & ~(std::uint64_t{1} << picked), double(bytes), {});
+  Demands as_picked;
+  as_picked.in_window = one.in_windows;
+  const int next = best(usable_ & ~(std::uint64_t{1} << picked), double(bytes), as_picked);
   if (next >= 0 && !any_size_) {
     choice.runner_up = facts_[std::size_t(next)].name();
     choice.runner_up_us = predict(next, bytes);

@@ -57,8 +57,8 @@ class Conductor {
   bool run() {
     const double begin = now_s();
     std::vector<Task> cases;
-    const std::vector<Choice> listed =
-        choices(options_.op, options_.algo, options_.proto, Device::cuda, options_.hosts <= 1);
+    const std::vector<Choice> listed = choices(options_.op, options_.algo, options_.proto,
+                                               Device::cuda, options_.windows, options_.hosts <= 1);
     for (const auto type : options_.types) {
       for (const auto redop : options_.redops) {
         for (const Index bytes : sizes(options_)) {

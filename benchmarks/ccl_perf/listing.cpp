@@ -13,6 +13,9 @@ bool over_peers(const std::string& algo) {
 bool peers_inside(const std::string& algo) {
   return algo.starts_with("Hierarchical-OneShot") || algo.starts_with("Hierarchical-Direct");
 }
+bool wants_windows(const std::string& algo) {
+  return algo == "WindowCopies" || algo == "ZeroSmCopies";
+}
 }  // namespace
 
 bool runs_on_gpus(const Choice& choice) {
@@ -25,13 +28,14 @@ bool takes(const Choice& choice, RedOp redop) {
 }
 
 std::vector<Choice> choices(const std::string& op, const std::string& algo,
-                            const std::string& proto, Device device, bool one_host) {
+                            const std::string& proto, Device device, bool windows, bool one_host) {
   const bool peers = device == Device::cuda && gpu::communicator_device(0) >= 0;
   std::vector<Choice> found;
   if (algo != "all" && proto != "all") return found;
   for (const Entry& entry : all_entries()) {
     const std::string name{entry.algo};
     if ((over_peers(name) && !(peers && one_host)) || (peers_inside(name) && !peers)) continue;
+    if (wants_windows(name) && !(peers && windows && one_host)) continue;
     if (entry.op == op && (algo == "all" || algo == "auto" || entry.algo == algo) &&
         (proto == "all" || proto == "auto" || entry.proto == proto) &&
         may_compose(op, entry.algo, entry.proto)) {

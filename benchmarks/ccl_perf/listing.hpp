@@ -23,6 +23,6 @@ bool takes(const Choice& choice, RedOp redop);
 /// Where "all" stands for the algorithm or the protocol: everything that it stands for. Else
 /// nothing: the choice is up to ccl. `one_host`: all ranks may address each other's memory.
 std::vector<Choice> choices(const std::string& op, const std::string& algo,
-                            const std::string& proto, Device device, bool one_host);
+                            const std::string& proto, Device device, bool windows, bool one_host);
 
 }  // namespace ccl::perf

@@ -193,7 +193,7 @@ Result<int> measure(const Communicator& comm, const Options& options) {
   Bench bench{comm, options, sideband, largest_buffer(options, comm.ranks())};
   bool has_wrong = false;
   const std::vector<Choice> listed =
-      choices(options.op, options.algo, options.proto, Device::cpu, options.hosts <= 1);
+      choices(options.op, options.algo, options.proto, Device::cpu, false, options.hosts <= 1);
   const int all = int(all_sizes.size() * options.types.size() * options.redops.size() *
                       std::max<std::size_t>(listed.size(), 1));
   int done = 0;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <ccl/algo/bruck.hpp>
+#include <ccl/algo/copy_engine.hpp>
 #include <ccl/algo/direct.hpp>
 #include <ccl/algo/doubling.hpp>
 #include <ccl/algo/hierarchical.hpp>
@@ -111,15 +112,16 @@ struct DefaultCandidates<AllReduce> {
 };
 template <>
 struct DefaultCandidates<AllGather> {
-  using List = Candidates<               //
-      Candidate<OneShot, LL128>,         //
-      Candidate<Direct, Simple>,         //
-      OnCpus<Candidate<Bruck, Simple>>,  //
-      OnGpus<Candidate<Ring, LL>>,       //
-      OnGpus<Candidate<Ring, LL128>>,    //
-      Candidate<Ring, Simple>,           //
-      OnGpus<Candidate<Pat, LL>>,        //
-      OnCpus<Candidate<Pat, Simple>>,    //
+  using List = Candidates<                      //
+      Candidate<OneShot, LL128>,                //
+      Candidate<Direct, Simple>,                //
+      OnCpus<Candidate<Bruck, Simple>>,         //
+      OnGpus<Candidate<Ring, LL>>,              //
+      OnGpus<Candidate<Ring, LL128>>,           //
+      Candidate<Ring, Simple>,                  //
+      OnGpus<Candidate<WindowCopies, Simple>>,  //
+      OnGpus<Candidate<Pat, LL>>,               //
+      OnCpus<Candidate<Pat, Simple>>,           //
       RailsOfCpus, RailsOfGpus<LL>, RailsOfGpus<Simple>>;
 };
 template <>
@@ -157,7 +159,8 @@ struct DefaultCandidates<AllToAll> {
       Candidate<Direct, Simple>,           //
       OnGpus<Candidate<Pairwise, LL>>,     //
       OnGpus<Candidate<Pairwise, LL128>>,  //
-      Candidate<Pairwise, Simple>>;
+      Candidate<Pairwise, Simple>,         //
+      OnGpus<Candidate<WindowCopies, Simple>>>;
 };
 /// What only moves messages between pairs of ranks.
 template <class Op>

@@ -63,6 +63,9 @@ TEST_CASE("the model meets what was measured on 4 H200, within a third") {
       {4400, us(Packing::simple, Mover::wires, effort_of<AllReduce, Ring>(4), 1 << 30)},
       {131, us(Packing::ll128, Mover::wires, effort_of<AllReduce, Tree>(4), 16 << 20)},
       {446, us(Packing::simple, Mover::wires, effort_of<AllReduce, Tree>(4), 64 << 20)},
+      {67.5, us(Packing::simple, Mover::engines, effort_of<AllGather, WindowCopies>(4), 16 << 20)},
+      {559, us(Packing::simple, Mover::engines, effort_of<AllToAll, WindowCopies>(4), 256 << 20)},
+      {712, us(Packing::simple, Mover::engines, effort_of<SendRecv, WindowCopies>(4), 256 << 20)},
   };
   for (const auto& one : cases) {
     INFO(one.measured);
