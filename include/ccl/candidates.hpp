@@ -112,15 +112,16 @@ struct DefaultCandidates<AllReduce> {
 };
 template <>
 struct DefaultCandidates<AllGather> {
-  using List = Candidates<                                                  //
-      Candidate<OneShot, LL128>,                                            //
-      Candidate<Direct, Simple>,                                            //
-      OnCpus<Candidate<Bruck, Simple>>,                                     //
-      OnGpus<Candidate<Ring, LL>>,                                          //
-      OnGpus<Candidate<Ring, LL128>>,                                       //
-      Candidate<Ring, Simple>,                                              //
-      OnGpus<Candidate<WindowCopies, Simple>>, OnGpus<Candidate<Pat, LL>>,  //
-      OnCpus<Candidate<Pat, Simple>>,                                       //
+  using List = Candidates<                      //
+      Candidate<OneShot, LL128>,                //
+      Candidate<Direct, Simple>,                //
+      OnCpus<Candidate<Bruck, Simple>>,         //
+      OnGpus<Candidate<Ring, LL>>,              //
+      OnGpus<Candidate<Ring, LL128>>,           //
+      Candidate<Ring, Simple>,                  //
+      OnGpus<Candidate<WindowCopies, Simple>>,  //
+      OnGpus<Candidate<Pat, LL>>,               //
+      OnCpus<Candidate<Pat, Simple>>,           //
       RailsOfCpus, RailsOfGpus<LL>, RailsOfGpus<Simple>>;
 };
 template <>
@@ -165,7 +166,6 @@ struct DefaultCandidates<AllToAll> {
 template <class Op>
 struct DefaultCandidates {
   using List = Candidates<                 //
-      Candidate<OneShot, LL128>,           //
       Candidate<Direct, Simple>,           //
       OnGpus<Candidate<Pairwise, LL>>,     //
       OnGpus<Candidate<Pairwise, LL128>>,  //

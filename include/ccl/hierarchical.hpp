@@ -369,7 +369,7 @@ requires(detail::is_hierarchical<Algo> &&
       const auto relay = [&, scratch = static_cast<char*>(parts_->scratch.get())](int h, int n) {
         return scratch + (Index{h} * L + n) * part;
       };
-      if (L > 1) {
+      if (L > 1 || H == 1) {
         auto inside = parts_->first.table();
         for (int n = 0; n < L; ++n) {
           for (int h = 0; h < H; ++h) {
