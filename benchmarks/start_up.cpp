@@ -1,5 +1,6 @@
 // How long N processes take from the first fork to a communicator, a composition on it, and the end
-// of the first all-reduce: the slowest rank's times. "ccl_start_up 2 8 64"
+// of the first all-reduce: the slowest rank's times. "ccl_start_up 2 8 64"; "ccl_start_up --hosts 4
+// 8" pretends that the ranks are on 4 hosts, which then look at their topology and talk by sockets.
 #include <ccl/ccl.hpp>
 
 #include <algorithm>
@@ -8,6 +9,8 @@
 #include <cstdio>
 #include <cstdlib>
 #include <new>
+#include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -17,7 +20,9 @@
 
 namespace {
 
-using FirstReduce = ccl::Collective<ccl::AllReduce, ccl::Doubling, ccl::LL, ccl::ShmTransport>;
+using InHost = ccl::Collective<ccl::AllReduce, ccl::Doubling, ccl::LL, ccl::ShmTransport>;
+using OverHosts = ccl::Collective<ccl::AllReduce, ccl::Ring, ccl::Simple,
+                                  ccl::AnyOf<ccl::ShmTransport, ccl::SocketTransport>>;
 
 double now_s() {  // one clock for all processes of a machine
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
@@ -34,6 +39,7 @@ void raise_to(std::atomic<double>& most, double value) {
   }
 }
 
+template <class FirstReduce>
 ccl::Result<void> start(const ccl::UniqueId& id, int rank, int ranks, Board& board) {
   CCL_TRY(const auto comm, ccl::Communicator::create(id, rank, ranks));
   raise_to(board.communicator_s, now_s());
@@ -48,7 +54,7 @@ ccl::Result<void> start(const ccl::UniqueId& id, int rank, int ranks, Board& boa
   return comm.finalize();
 }
 
-bool measure(int ranks) {
+bool measure(int ranks, int hosts) {
   void* shared =
       ::mmap(nullptr, sizeof(Board), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (shared == MAP_FAILED) return false;
@@ -60,7 +66,13 @@ bool measure(int ranks) {
   for (int r = 0; r < ranks; ++r) {
     const pid_t pid = ::fork();
     if (pid == 0) {
-      const auto done = start(*id, r, ranks, board);
+      if (hosts > 0) {
+        // Neighbours share a host.
+        const int host = r * hosts / ranks;
+        ::setenv("CCL_HOSTID", ("host " + std::to_string(host)).c_str(), 1);
+      }
+      const auto done =
+          hosts > 0 ? start<OverHosts>(*id, r, ranks, board) : start<InHost>(*id, r, ranks, board);
       if (!done) std::fprintf(stderr, "%s\n", done.error().message().c_str());
       ::_exit(done ? 0 : 1);
     }
@@ -83,8 +95,14 @@ bool measure(int ranks) {
 
 int main(int argc, char** argv) {
   bool good = argc > 1;
-  if (!good) std::fprintf(stderr, "usage: ccl_start_up RANKS...\n");
-  for (int i = 1; i < argc && good; ++i)
-    good = std::atoi(argv[i]) > 0 && measure(std::atoi(argv[i]));
+  if (!good) std::fprintf(stderr, "usage: ccl_start_up [--hosts N] RANKS...\n");
+  int hosts = 0;
+  for (int i = 1; i < argc && good; ++i) {
+    if (std::string_view(argv[i]) == "--hosts" && i + 1 < argc) {
+      hosts = std::atoi(argv[++i]);
+      continue;
+    }
+    good = std::atoi(argv[i]) > 0 && measure(std::atoi(argv[i]), hosts);
+  }
   return good ? 0 : 1;
 }

@@ -118,6 +118,11 @@ Result<Chooser> Chooser::create(const Communicator& comm, const Question& questi
   CCL_CHECK(state.ready());
   Chooser made;
   made.facts_.assign(question.candidates.begin(), question.candidates.end());
+  // Where nothing else is in the list, it says itself what it wants.
+  const auto wants_window = [](const CandidateFacts& one) { return one.in_windows; };
+  if (std::all_of(made.facts_.begin(), made.facts_.end(), wants_window)) {
+    for (CandidateFacts& one : made.facts_) one.in_windows = false;
+  }
   if (made.facts_.size() > most_candidates) {
     return fail(state.blame(
         {Errc::not_supported, fmt::format("{} has {} candidates (at most {} can be chosen from)",
@@ -159,7 +164,7 @@ Result<Chooser> Chooser::create(const Communicator& comm, const Question& questi
     } else if (state.ranks > 1) {
       const Edges& edges = edges_of(one.connector);
       mine.path = std::max(mine.path, int(edges.path));
-      if (one.mover == Mover::peers) {
+      if (one.mover != Mover::wires) {
         if (!peers_refused) peers_refused = no_peers(state);
         out = *peers_refused;
       } else if (!edges.refusal.empty()) {
@@ -168,7 +173,7 @@ Result<Chooser> Chooser::create(const Communicator& comm, const Question& questi
         out = fmt::format("it needs lines of {} bytes that land whole, and an edge has {}",
                           one.line_bytes, edges.line_bytes);
       }
-    } else if (one.mover == Mover::peers && !made.gpu_) {
+    } else if (one.mover != Mover::wires && !made.gpu_) {
       out = "CPU ranks do not address each other's memory";
     }
     if (out.empty()) mine.usable |= std::uint64_t{1} << c;
@@ -284,7 +289,8 @@ double Chooser::predict(int candidate, Index bytes) const {
 
 bool Chooser::meets(int candidate, Demands demands) const {
   const CandidateFacts& one = facts_[std::size_t(candidate)];
-  return (!demands.any_reduction || one.takes_all) && (!demands.not_commutative || !one.reorders);
+  return (!demands.any_reduction || one.takes_all) && (!demands.not_commutative || !one.reorders) &&
+         (!one.in_windows || demands.in_window);
 }
 
 int Chooser::best(std::uint64_t among, double bytes, Demands demands) const {
@@ -341,8 +347,11 @@ void Chooser::settle() {
       steady_[d] = take(steadiest(demands));
       continue;
     }
+    Demands in_window = demands;
+    in_window.in_window = true;
     for (double bytes = 1; bytes <= double(largest); bytes *= 1.25) {
       take(best(usable_, bytes, demands));
+      take(best(usable_, bytes, in_window));
     }
   }
   kept_.clear();
@@ -378,14 +387,17 @@ Choice Chooser::explain(Index bytes, int picked, const Plan& plan) const {
   choice.lanes = gpu_ ? one.gpu_lanes : 1;
   choice.chunk_bytes = plan.slot_bytes * plan.chunk_steps;
   choice.channels = plan.channels;
-  if (gpu_) {
+  if (one.mover == Mover::engines) choice.channels = 1;
+  if (gpu_ && one.mover != Mover::engines) {
     // See `channel_worth` in ccl.cuh.
     const Index worth =
         std::max(plan.channel_bytes, one.gpu_lanes == 32 ? Index{1024} : Index{32} * one.gpu_lanes);
-    const int most = one.mover == Mover::peers ? blocks_ * 512 / one.gpu_lanes : plan.channels;
+    const int most = one.mover == Mover::wires ? plan.channels : blocks_ * 512 / one.gpu_lanes;
     choice.channels = int(std::clamp<Index>((bytes + worth - 1) / worth, 1, most));
   }
-  const int next = best(usable_ & ~(std::uint64_t{1} << picked), double(bytes), {});
+  Demands as_picked;
+  as_picked.in_window = one.in_windows;
+  const int next = best(usable_ & ~(std::uint64_t{1} << picked), double(bytes), as_picked);
   if (next >= 0 && !any_size_) {
     choice.runner_up = facts_[std::size_t(next)].name();
     choice.runner_up_us = predict(next, bytes);

@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <chrono>
 #include <string>
 #include <vector>
 
@@ -54,6 +55,7 @@ void judge_ways(CommState& state, const topo::Seated& seated,
 Result<void> arrange_ranks(CommState& state) {
   state.arrangement = topo::Arrangement::in_order(state.ranks);
   if (all_alike(state)) return {};
+  const auto began = std::chrono::steady_clock::now();
   std::vector<topo::GpuSight> sights(state.gpu ? std::size_t(state.ranks) : 0);
   if (state.gpu && state.ranks > 1) {
     sights[std::size_t(state.rank)] = topo::sight_of(state.peers[std::size_t(state.rank)].bus_id);
@@ -88,9 +90,10 @@ Result<void> arrange_ranks(CommState& state) {
   if (!wrong.empty()) log_warn(LogPart::graph, "{}", wrong);
   CCL_TRY(state.arrangement, topo::Arrangement::of(std::move(machines), state.ranks));
   if (state.rank == 0) {
-    log_info(LogPart::graph, "{} ranks on {} machines, {} rings; the first: {}", state.ranks,
-             state.arrangement.machine_count(), state.arrangement.ring_count(),
-             fmt::join(state.arrangement.ring(0), " "));
+    const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - began;
+    log_info(LogPart::graph, "{} ranks on {} machines, {} rings, in {:.1f} ms; the first: {}",
+             state.ranks, state.arrangement.machine_count(), state.arrangement.ring_count(),
+             took.count(), fmt::join(state.arrangement.ring(0), " "));
   }
   return {};
 }

@@ -106,6 +106,17 @@ constexpr std::array table{
             "fewest channels of one collective (a GPU's blocks follow from the size)", 1, 4096},
     Setting{"MULTI_RANK_GPU_ENABLE", flag, "0", nccl, "1: several ranks may share one GPU"},
     Setting{"NET", text, "", nccl, "the network to use: Socket or IB"},
+    Setting{"NET_FORCE_MERGE", text, "", nccl,
+            "groups of NICs that count as one, whatever CCL_NET_MERGE_LEVEL says: lists of names, "
+            "each with :port or without, parted by semicolons"},
+    Setting{"NET_MERGE_LEVEL", word, "PORT", nccl,
+            "how far apart NICs may be that the topology takes as one (at most 4): LOC none, PORT "
+            "ports of one card, PIX below one PCIe switch, PXB below several, PHB of one CPU, SYS "
+            "of one host; a topology file with GPUs stands as it is unless this is set",
+            any, any, "LOC PORT PIX PXB PHB SYS"},
+    Setting{"NET_MERGE_POLICY", word, "ALL", nccl,
+            "RAIL: only NICs of the same rail, as the topology file says, are taken as one", any,
+            any, "ALL RAIL"},
     Setting{"NSOCKS_PERTHREAD", integer, "1", nccl,
             "sockets of a connection for each thread that drives it, helpers and the proxy's", 1,
             64},

@@ -267,6 +267,10 @@ WindowState::~WindowState() {
   if (state.gpu && holds) state.order->retire(std::move(holds));
 }
 
+bool lies_in_window(const Communicator& comm, const void* data, Index bytes) {
+  return bytes > 0 && find_window(*comm.state(), data, bytes) != nullptr;
+}
+
 std::shared_ptr<const WindowState> find_window(CommState& state, const void* data, Index bytes) {
   const auto* const begin = static_cast<const std::byte*>(data);
   const std::lock_guard lock{state.windows_mutex};

@@ -36,7 +36,8 @@ Result<const Compositions::Chooser*> Compositions::chooser(const Choice& choice)
 Result<Choice> Compositions::settle(const Choice& choice, Index bytes, RedOp redop) {
   if (!choice.is_open()) return choice;
   CCL_TRY(const Chooser* const by, chooser(choice));
-  const detail::Demands demands{redop == RedOp::avg || redop == RedOp::mulsum, false};
+  const detail::Demands demands{redop == RedOp::avg || redop == RedOp::mulsum, false,
+                                options_.windows};
   const int at = by->chooser.pick(bytes, demands);
   if (at < 0) return fail(by->chooser.none_meets(demands));
   return by->names[std::size_t(at)];

@@ -58,7 +58,7 @@ class Conductor {
     const double begin = now_s();
     std::vector<Task> cases;
     const std::vector<Choice> listed =
-        choices(options_.op, options_.algo, options_.proto, Device::cuda);
+        choices(options_.op, options_.algo, options_.proto, Device::cuda, options_.windows);
     for (const auto type : options_.types) {
       for (const auto redop : options_.redops) {
         for (const Index bytes : sizes(options_)) {

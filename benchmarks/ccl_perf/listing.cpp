@@ -9,6 +9,9 @@ namespace {
 bool over_peers(const std::string& algo) {
   return algo == "OneShot" || algo == "TwoShot" || algo == "Direct" || algo == "CopyEngine";
 }
+bool wants_windows(const std::string& algo) {
+  return algo == "WindowCopies" || algo == "ZeroSmCopies";
+}
 }  // namespace
 
 bool runs_on_gpus(const Choice& choice) {
@@ -21,12 +24,13 @@ bool takes(const Choice& choice, RedOp redop) {
 }
 
 std::vector<Choice> choices(const std::string& op, const std::string& algo,
-                            const std::string& proto, Device device) {
+                            const std::string& proto, Device device, bool windows) {
   const bool peers = device == Device::cuda && gpu::communicator_device(0) >= 0;
   std::vector<Choice> found;
   if (algo != "all" && proto != "all") return found;
   for (const Entry& entry : all_entries()) {
     if (over_peers(std::string{entry.algo}) && !peers) continue;
+    if (wants_windows(std::string{entry.algo}) && !(peers && windows)) continue;
     if (entry.op == op && (algo == "all" || algo == "auto" || entry.algo == algo) &&
         (proto == "all" || proto == "auto" || entry.proto == proto) &&
         may_compose(op, entry.algo, entry.proto)) {

@@ -23,6 +23,6 @@ bool takes(const Choice& choice, RedOp redop);
 /// Where "all" stands for the algorithm or the protocol: everything that it stands for. Else
 /// nothing: the choice is up to ccl.
 std::vector<Choice> choices(const std::string& op, const std::string& algo,
-                            const std::string& proto, Device device);
+                            const std::string& proto, Device device, bool windows);
 
 }  // namespace ccl::perf

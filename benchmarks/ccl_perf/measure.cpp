@@ -192,7 +192,8 @@ Result<int> measure(const Communicator& comm, const Options& options) {
   Compositions compositions{comm, options};
   Bench bench{comm, options, sideband, largest_buffer(options, comm.ranks())};
   bool has_wrong = false;
-  const std::vector<Choice> listed = choices(options.op, options.algo, options.proto, Device::cpu);
+  const std::vector<Choice> listed =
+      choices(options.op, options.algo, options.proto, Device::cpu, false);
   const int all = int(all_sizes.size() * options.types.size() * options.redops.size() *
                       std::max<std::size_t>(listed.size(), 1));
   int done = 0;

@@ -25,6 +25,8 @@ struct Work {
   int rank, ranks;
   int channels, slot_count, slot_packets, chunk_steps;
   const Word* stop;
+  Word* gave_up;     // rank + 1 and step of the first wait that took too long
+  Word deadline_ns;  // of one wait; 0: none
 };
 
 __device__ inline void store_line(ulonglong2* at, Word a, Word b) {
@@ -63,15 +65,31 @@ __device__ inline Word add(Word a, Word b) {
   return Word(__float_as_uint(high)) << 32 | __float_as_uint(low);
 }
 
-/// Waits end here when the host says so.
+/// Waits end here when the host says so, or when one has taken too long; then it is written who was
+/// waited for, and at which step.
 struct Polls {
-  const Word* stop;
+  const Work& work;
   unsigned count = 0;
+  Word since = 0;  // what is waited for, hashed, and the tick since when
   bool ended = false;
-  __device__ bool end() {
+  __device__ bool end(int peer, Word step) {
     if (ended) return true;
     if (++count % 4096 != 0) return false;
-    return ended = load_word(stop) != 0;
+    since = look(work, since, peer, step);
+    return ended = since == ~Word{0};
+  }
+  __device__ __noinline__ static Word look(const Work& work, Word since, int peer, Word step) {
+    if (load_word(work.stop) != 0 || load_word(work.gave_up) != 0) return ~Word{0};
+    Word now;
+    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
+    const unsigned tick = unsigned(now >> 20) & 0x7fffffffu;
+    const unsigned what = (unsigned(step) * 64 + unsigned(peer)) * 0x9e3779b1u;
+    if (since == 0 || unsigned(since >> 32) != what) return Word{what} << 32 | 1u << 31 | tick;
+    const unsigned gone = (tick - unsigned(since)) & 0x7fffffffu;
+    if (work.deadline_ns == 0 || Word{gone} << 20 < work.deadline_ns) return since;
+    store_word(work.gave_up + 1, step);
+    store_release(work.gave_up, Word(peer + 1));
+    return ~Word{0};
   }
 };
 
@@ -113,13 +131,15 @@ class Ll128 {
         out_{work.out[channel]},
         input_{work.input},
         output_{work.output},
+        prev_{(work.rank + work.ranks - 1) % work.ranks},
+        next_{(work.rank + 1) % work.ranks},
         slot_count_{work.slot_count},
         slot_packets_{work.slot_packets},
         slice_{work.slot_packets / 32 * tile},
         lane_{int(threadIdx.x % 32)},
         last_{lane_ % 8 == 7},
         word_{lane_ / 8 * 15 + lane_ % 8 * 2},
-        polls_{work.stop} {
+        polls_{work} {
     asm volatile("griddepcontrol.wait;" ::: "memory");
     received_ = *in_.kept;
     sent_ = *out_.kept;
@@ -140,7 +160,7 @@ class Ll128 {
       if (Send) {
         while (drained_ + Word(slot_count_ - 1) < sent_) {
           drained_ = load_word(out_.credit);
-          if (drained_ + Word(slot_count_ - 1) < sent_ && polls_.end()) break;
+          if (drained_ + Word(slot_count_ - 1) < sent_ && polls_.end(next_, sent_)) break;
         }
       }
       const ulonglong2* from = in_.slots + slot(received_) + lane_;
@@ -198,7 +218,7 @@ class Ll128 {
         here = true;
 #pragma unroll
         for (int n = 0; n < N; ++n) here = here & (got[n].y == received_ + 1);
-      } while (!__all_sync(~0u, here | !last_) && !__all_sync(~0u, polls_.end()));
+      } while (!__all_sync(~0u, here | !last_) && !__all_sync(~0u, polls_.end(prev_, received_)));
       from += N * 32;
 #pragma unroll
       for (int n = 0; n < N; ++n) {
@@ -233,7 +253,7 @@ class Ll128 {
   End in_, out_;
   const float* input_;
   float* output_;
-  int slot_count_, slot_packets_, slice_, lane_;
+  int prev_, next_, slot_count_, slot_packets_, slice_, lane_;
   bool last_;
   int word_;  // the lane's first, of a tile
   Polls polls_;
@@ -249,11 +269,13 @@ class Simple {
         out_{work.out[channel]},
         input_{work.input},
         output_{work.output},
+        prev_{(work.rank + work.ranks - 1) % work.ranks},
+        next_{(work.rank + 1) % work.ranks},
         slot_count_{work.slot_count},
         slot_packets_{work.slot_packets},
         slice_{work.slot_packets / width * tile},
         lane_{int(threadIdx.x)},
-        polls_{work.stop} {
+        polls_{work} {
     asm volatile("griddepcontrol.wait;" ::: "memory");
     received_ = *in_.kept;
     sent_ = *out_.kept;
@@ -275,11 +297,11 @@ class Simple {
         if (Send) {
           while (drained_ + Word(slot_count_ - 1) < sent_) {
             drained_ = load_word(out_.credit);
-            if (drained_ + Word(slot_count_ - 1) < sent_ && polls_.end()) break;
+            if (drained_ + Word(slot_count_ - 1) < sent_ && polls_.end(next_, sent_)) break;
           }
         }
         if (Recv) {
-          while (load_acquire(in_.posted) < received_ + 1 && !polls_.end()) {
+          while (load_acquire(in_.posted) < received_ + 1 && !polls_.end(prev_, received_)) {
           }
         }
       }
@@ -368,7 +390,7 @@ class Simple {
   End in_, out_;
   const float* input_;
   float* output_;
-  int slot_count_, slot_packets_, slice_, lane_;
+  int prev_, next_, slot_count_, slot_packets_, slice_, lane_;
   Polls polls_;
   Word received_, sent_, drained_;
 };

@@ -20,7 +20,7 @@ constexpr Index kib = 1024, mib = 1024 * kib;
 bool all_good = true;
 
 template <class Proto>
-using Body = WireBody<AllReduce, Ring, Proto, 16, Reduction<Sum, float>>;
+using Body = WireBody<AllReduce, Ring, Proto, 16, Reduction<Sum, float>, false>;
 template <class Proto>
 using Lanes = detail::LanesOf<Proto, Body<Proto>>;
 
@@ -168,6 +168,8 @@ class Rival {
       work.slot_packets = int(plan_.slot_bytes / Index{sizeof(Packet)});
       work.chunk_steps = plan_.chunk_steps;
       work.stop = as_bare(&watched_->stop);
+      work.gave_up = as_bare(&watched_->gave_up.peer);
+      work.deadline_ns = 2'000'000'000;
       MUST((bare::launch<Bare>(work, how.blocks, div_up(how.channels, how.blocks),
                                machine_[g].stream)));
     }

@@ -44,7 +44,7 @@ class Bench {
 
   template <class Op, class Algo, class Proto, class Group, class R>
   void run(const R& how, Shape shape, Index bytes, const Config& config) {
-    using Body = WireBody<Op, Algo, Proto, 16, R>;
+    using Body = WireBody<Op, Algo, Proto, 16, R, false>;
     const int channels = config.blocks * config.groups;
     if (config.groups * Group::width > Body::max_lanes) return;
     constexpr bool tree = Algo::wires > 2;

@@ -17,6 +17,8 @@ struct AddRmsNorm {
   const T* weight = nullptr;    // length; null: ones
   float epsilon = 1e-6f;
 
+  bool aligned() const { return detail::rows_aligned(residual, sum, out, weight); }
+
   /// What needs no waiting for peers.
   template <class Row>
   struct Ahead {

@@ -4,6 +4,7 @@
 #include <ccl/chooser.hpp>
 #include <ccl/collective.hpp>
 #include <ccl/transport/one_side.hpp>
+#include <ccl/window.hpp>
 
 #include <array>
 #include <initializer_list>
@@ -55,8 +56,10 @@ template <class Op, class Algo, class Proto>
 struct CandidatesOf {
   // An algorithm is given: its protocols.
   using List = cuda::std::conditional_t<
-      OverPeers<Algo>, Candidates<Candidate<Algo, LL>, Candidate<Algo, LL128>>,
-      Candidates<Candidate<Algo, LL>, Candidate<Algo, LL128>, Candidate<Algo, Simple>>>;
+      StoresPlainly<Algo> || MovesByCopies<Algo>, Candidates<Candidate<Algo, Simple>>,
+      cuda::std::conditional_t<
+          OverPeers<Algo>, Candidates<Candidate<Algo, LL>, Candidate<Algo, LL128>>,
+          Candidates<Candidate<Algo, LL>, Candidate<Algo, LL128>, Candidate<Algo, Simple>>>>;
 };
 template <class Op, class... Cs, class Proto>
 struct CandidatesOf<Op, AutoOf<Cs...>, Proto> {
@@ -126,6 +129,12 @@ constexpr bool algorithm_takes() {
   if constexpr (requires { Algo::template takes<F>; }) return Algo::template takes<F>;
   return true;
 }
+/// Whether an algorithm takes receive buffers in windows only.
+template <class Algo>
+inline constexpr bool writes_windows = [] {
+  if constexpr (MovesByCopies<Algo>) return !Algo::stages;
+  return false;
+}();
 template <class Op, class C, class Transport>
 CandidateFacts facts_of() {
   using Algo = typename C::Algorithm;
@@ -145,7 +154,8 @@ CandidateFacts facts_of() {
   facts.effort = [](int ranks) { return effort_of<Op, Algo>(ranks); };
   facts.connector = &connector_of<GivenTransport<C, Transport>>;
   if constexpr (OverPeers<Algo>) {
-    facts.mover = Mover::peers;
+    facts.mover = MovesByCopies<Algo> ? Mover::engines : Mover::peers;
+    facts.in_windows = writes_windows<Algo>;
     constexpr bool exchanges = [] {
       if constexpr (requires { Algo::template exchanges<Op>; }) return Algo::template exchanges<Op>;
       return false;
@@ -197,16 +207,19 @@ class AutoCollective<Op, Candidates<Cs...>, Transport, OneOrder> {
   requires(!is_v && !is_p2p) Result<void>
   operator()(const T* send, T* recv, Index count, Rest... rest) const {
     using F = typename FunctorOf<Rest...>::Type;
-    constexpr Demands demands{Op::reduces && (!algorithm_takes<typename Cs::Algorithm, F>() || ...),
-                              !commutes<F>()};
+    Demands demands{Op::reduces && (!algorithm_takes<typename Cs::Algorithm, F>() || ...),
+                    !commutes<F>()};
     static_assert(
         (runs<Cs, F>() || ...),
         "ccl: none of the candidates can run this reduction; see `takes` and `reorders` in "
         "the headers of their algorithms");
     constexpr bool times_ranks =
         detail::one_of<Op, AllGather, ReduceScatter, AllToAll, Gather, Scatter>;
-    const int at =
-        state_->chooser.pick(count * Index{sizeof(T)} * (times_ranks ? state_->ranks : 1), demands);
+    const Index bytes = count * Index{sizeof(T)} * (times_ranks ? state_->ranks : 1);
+    if constexpr (constexpr bool any = (writes_windows<typename Cs::Algorithm> || ...); any) {
+      demands.in_window = lies_in_window(state_->comm, recv, bytes);
+    }
+    const int at = state_->chooser.pick(bytes, demands);
     if (at < 0) return fail(state_->chooser.none_meets(demands));
     Result<void> result;
     each([&]<std::size_t I, class C>() {
@@ -222,6 +235,17 @@ class AutoCollective<Op, Candidates<Cs...>, Transport, OneOrder> {
     });
     return result;
   }
+  /// The call of these arguments, for `ccl::group` to make beside others. What it is depends on the
+  /// choice, so on a GPU it is a launch of its own.
+  template <class Acc = void, class... Args>
+  auto bind(Args... args) const {
+    if constexpr (Op::reduces && !Op::rooted && sizeof...(Args) == 3) {
+      return bind<Acc>(args..., Sum{});
+    } else {
+      return BoundCall<AutoCollective, void, Acc, Args...>{*this, {args...}};
+    }
+  }
+  int ranks() const { return state_->ranks; }
   /// AllToAllV and SendRecv, whose sizes may differ between ranks. Both ends of a message know its
   /// size, so each goes by the candidate for that, and a call is a launch of each candidate that it
   /// has a message for, in the order of the list.
@@ -233,7 +257,7 @@ class AutoCollective<Op, Candidates<Cs...>, Transport, OneOrder> {
     const auto by = [&](std::span<const Index> counts) {
       std::vector<int> at;
       for (const Index n : counts) {
-        at.push_back(state_->chooser.pick(n * Index{sizeof(T)} * state_->ranks));
+        at.push_back(pick_message(n * Index{sizeof(T)} * state_->ranks, stream));
       }
       return at;
     };
@@ -296,7 +320,7 @@ class AutoCollective<Op, Candidates<Cs...>, Transport, OneOrder> {
   }
   Result<void> group(std::span<const Leg> legs, Stream stream = {}) const requires is_p2p {
     std::vector<int> at;
-    for (const Leg& leg : legs) at.push_back(state_->chooser.pick(leg.count * leg.element_bytes));
+    for (const Leg& leg : legs) at.push_back(pick_message(leg.count * leg.element_bytes, stream));
     return in_turn({&at}, [&](int candidate, const auto& one) {
       std::vector<Leg> mine;
       for (std::size_t l = 0; l < legs.size(); ++l) {
@@ -309,8 +333,11 @@ class AutoCollective<Op, Candidates<Cs...>, Transport, OneOrder> {
   /// What a message of `bytes` would run; see `Choice`. For a functor that not every algorithm
   /// takes, another may. The message is the larger buffer: what all ranks give or get of AllGather,
   /// ReduceScatter, AllToAll, Gather and Scatter, one rank's `count` elements else.
-  Choice plan(Index bytes) const {
-    const int at = state_->chooser.pick(bytes);
+  /// `in_window`: the receive buffer lies in a `Window`, as it does at the same place on all ranks.
+  Choice plan(Index bytes, bool in_window = false) const {
+    Demands demands;
+    demands.in_window = in_window;
+    const int at = state_->chooser.pick(bytes, demands);
     Plan plan;
     each([&]<std::size_t I, class C>() {
       if (int(I) == at && std::get<I>(state_->made)) plan = std::get<I>(state_->made)->plan();
@@ -331,6 +358,7 @@ class AutoCollective<Op, Candidates<Cs...>, Transport, OneOrder> {
  protected:
   struct State {
     Chooser chooser;
+    Communicator comm;
     int ranks = 1;
     std::tuple<std::optional<One<Cs>>...> made{};
   };
@@ -340,7 +368,7 @@ class AutoCollective<Op, Candidates<Cs...>, Transport, OneOrder> {
     static const std::array<CandidateFacts, sizeof...(Cs)> facts{facts_of<Op, Cs, Transport>()...};
     CCL_TRY(auto chooser,
             Chooser::create(comm, {Op::name, facts, OneOrder, Op::reduces, is_v || is_p2p}));
-    auto state = std::make_shared<State>(State{std::move(chooser), comm.ranks()});
+    auto state = std::make_shared<State>(State{std::move(chooser), comm, comm.ranks()});
     // What is left out makes room for others, so the list may change until all of it is made.
     for (bool settled = false; !settled;) {
       settled = true;
@@ -391,6 +419,10 @@ class AutoCollective<Op, Candidates<Cs...>, Transport, OneOrder> {
       }
     });
     return result;
+  }
+  /// A group of calls records one of each: its messages go by one candidate, whatever their size.
+  int pick_message(Index bytes, Stream stream) const {
+    return state_->chooser.pick(stream.recorder() != nullptr ? 0 : bytes);
   }
   /// Calls f(index, composition) for each candidate that is picked for some message; for the one of
   /// no bytes where there is none.

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <ccl/algo/bruck.hpp>
+#include <ccl/algo/copy_engine.hpp>
 #include <ccl/algo/direct.hpp>
 #include <ccl/algo/doubling.hpp>
 #include <ccl/algo/one_shot.hpp>
@@ -98,7 +99,8 @@ struct DefaultCandidates<AllGather> {
       OnCpus<Candidate<Bruck, Simple>>,  //
       OnGpus<Candidate<Ring, LL>>,       //
       OnGpus<Candidate<Ring, LL128>>,    //
-      Candidate<Ring, Simple>>;
+      Candidate<Ring, Simple>,           //
+      OnGpus<Candidate<WindowCopies, Simple>>>;
 };
 template <>
 struct DefaultCandidates<ReduceScatter> {
@@ -133,7 +135,8 @@ struct DefaultCandidates<AllToAll> {
       Candidate<Direct, Simple>,           //
       OnGpus<Candidate<Pairwise, LL>>,     //
       OnGpus<Candidate<Pairwise, LL128>>,  //
-      Candidate<Pairwise, Simple>>;
+      Candidate<Pairwise, Simple>,         //
+      OnGpus<Candidate<WindowCopies, Simple>>>;
 };
 /// What only moves messages between pairs of ranks.
 template <class Op>

@@ -43,8 +43,9 @@ struct CandidateFacts {
   int line_bytes = 16;  // that must land at once
   int gpu_lanes = 32;   // of one channel
   SumOrder order = SumOrder::varies;
-  bool takes_all = true;  // every reduction
-  bool reorders = false;  // the ranks, so that it needs a commutative functor
+  bool takes_all = true;    // every reduction
+  bool reorders = false;    // the ranks, so that it needs a commutative functor
+  bool in_windows = false;  // takes receive buffers in windows only
   bool on_cpus = true, on_gpus = true;
   bool (*takes_ranks)(int ranks) = nullptr;  // null: any number
   Effort (*effort)(int ranks) = nullptr;
@@ -57,6 +58,7 @@ struct CandidateFacts {
 struct Demands {
   bool any_reduction = false;  // one that not every algorithm takes
   bool not_commutative = false;
+  bool in_window = false;  // peers can write to the receive buffer, on all ranks alike
 };
 
 /// Chooses between candidates. What it goes by is equal on all ranks: the operation, the number of

@@ -38,7 +38,7 @@ inline constexpr int path_count = 6;
 std::string_view name(Path path);
 
 /// What moves an algorithm's data.
-enum class Mover { wires, peers };
+enum class Mover { wires, peers, engines };
 /// How a protocol's data tells that it is there, which decides what a hop and a byte cost.
 enum class Packing {
   simple,  // a count after the data

@@ -2,7 +2,10 @@
 
 #include <ccl/algo/one_shot.hpp>
 #include <ccl/algo/two_shot.hpp>
+#include <ccl/candidates.hpp>
 #include <ccl/collective.hpp>
+#include <ccl/cost.hpp>
+#include <ccl/proto/ll128.hpp>
 #include <ccl/proto/plain_rows.hpp>
 #include <ccl/proto/row_prims.hpp>
 
@@ -42,7 +45,8 @@ concept Prologue = cuda::std::is_trivially_copyable_v<P> && detail::CarriesRows<
 
 /// What becomes of a reduced row, which lanes of one block have in registers: `epilogue(row,
 /// ahead)` for each lane's `RowPart`, where `ahead` is what `epilogue.ahead(row)` returned, before
-/// the wait for the peers. A trivially copyable value.
+/// the wait for the peers. With a member `bool aligned() const` it is refused where that is false.
+/// A trivially copyable value.
 template <class E>
 concept Epilogue = cuda::std::is_trivially_copyable_v<E> && detail::TakesRows<E, detail::AnyRow>;
 
@@ -99,6 +103,12 @@ class Fused<Before, Collective<AllReduce, Algo, Proto, Transport>, After>
                                 "was given {} elements at {}",
                                 length, static_cast<const void*>(input)),
                     "pad the rows");
+    }
+    if constexpr (requires { epilogue.aligned(); }) {
+      if (!epilogue.aligned()) {
+        return refuse("was given an epilogue with a buffer that is not aligned to 16 bytes",
+                      "align all of its buffers");
+      }
     }
     RowWork<Before, After> work{prologue, epilogue};
     work.input = input;
@@ -158,6 +168,61 @@ class Fused<Before, Collective<AllReduce, Algo, Proto, Transport>, After>
     return refuse(fmt::format("cannot hold a row of {} elements (the most is {})", length, most),
                   "cut the rows, or reduce and finish them by two kernels");
   }
+};
+
+/// The same by OneShot or TwoShot, whichever is faster for a call's bytes: all ranks choose alike,
+/// since nothing but `rows`, `length` and the number of ranks decides. Both have scratch.
+template <class Before, class Proto, class Transport, class After>
+class Fused<Before, Collective<AllReduce, Auto, Proto, Transport>, After> {
+  using Packets = cuda::std::conditional_t<cuda::std::is_same_v<Proto, Auto>, LL128, Proto>;
+  template <class Algo>
+  using By = Fused<Before, Collective<AllReduce, Algo, Packets, Transport>, After>;
+  using T = typename Before::Element;
+
+ public:
+  /// Collective.
+  static Result<Fused> create(const Communicator& comm, std::optional<Plan> plan = {}) {
+    CCL_TRY(auto one, By<OneShot>::create(comm, plan));
+    // One of two ranks sends as much by either, and TwoShot takes two hops.
+    if (comm.ranks() <= 2) return Fused{std::move(one), {}, comm.ranks()};
+    CCL_TRY(auto two, By<TwoShot>::create(comm, plan));
+    return Fused{std::move(one), std::move(two), comm.ranks()};
+  }
+  Result<void> operator()(const T* input, Index rows, Index length, const After& epilogue,
+                          Stream stream = {}) const {
+    return (*this)(Before{}, input, rows, length, epilogue, stream);
+  }
+  Result<void> operator()(const Before& prologue, const T* input, Index rows, Index length,
+                          const After& epilogue, Stream stream = {}) const {
+    if (takes_two_hops(rows, length)) {
+      return (*two_)(prologue, input, rows, length, epilogue, stream);
+    }
+    return one_(prologue, input, rows, length, epilogue, stream);
+  }
+  /// What a call of this shape runs, as `name()` of that says it.
+  const std::string& name(Index rows, Index length) const {
+    return takes_two_hops(rows, length) ? two_->name() : one_.name();
+  }
+
+ private:
+  Fused(By<OneShot> one, std::optional<By<TwoShot>> two, int ranks)
+      : one_{std::move(one)}, two_{std::move(two)}, ranks_{ranks} {}
+
+  bool takes_two_hops(Index rows, Index length) const {
+    if (!two_) return false;
+    const double bytes = double(rows) * double(length) * 8 / Before::Wire::per_cell;
+    const auto rates = detail::rates(
+        detail::Path::nvlink, detail::Mover::peers,
+        cuda::std::is_same_v<Packets, LL> ? detail::Packing::ll : detail::Packing::ll128);
+    const auto us = [&](const Effort& effort) {
+      return detail::predict_us(rates, effort, bytes, 128);
+    };
+    return us(TwoShot::effort<AllReduce>(ranks_)) < us(OneShot::effort<AllReduce>(ranks_));
+  }
+
+  By<OneShot> one_;
+  std::optional<By<TwoShot>> two_;
+  int ranks_;
 };
 
 }  // namespace ccl

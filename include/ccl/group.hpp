@@ -3,6 +3,7 @@
 #include <ccl/collective.hpp>
 #include <ccl/device_code.hpp>
 
+#include <algorithm>
 #include <array>
 #include <memory>
 #include <span>
@@ -44,25 +45,22 @@ using OneOrNone = std::conditional_t<std::is_void_v<Call>, Types<>, Types<Call>>
 template <class... Bound>
 using WiredOf = decltype((Types<>{} + ... + OneOrNone<typename Bound::Call>{}));
 
+/// `places`: those of the calls that share the kernel, among the arguments of the group.
 template <class... Wired>
-Result<void> launch_wired(Types<Wired...>, const CallList& calls, Stream stream) {
+Result<void> launch_wired(Types<Wired...>, std::span<const int> places, const CallList& calls,
+                          Stream stream) {
   using Kernels = GroupKernels<Wired...>;
   enroll<Kernels>();
   std::vector<RecordedCall*> sorted;
-  std::vector<bool> taken(calls.size());
-  const auto take = [&]<class W>(std::type_identity<W>) -> W* {
-    for (std::size_t i = 0; i < calls.size(); ++i) {
-      auto* const call = dynamic_cast<W*>(calls[i].get());
-      if (call == nullptr || taken[i]) continue;
-      taken[i] = true;
-      return call;
-    }
-    return nullptr;
+  for (const auto& call : calls) {
+    if (std::ranges::find(places, call->place) != places.end()) sorted.push_back(call.get());
+  }
+  auto place = places.begin();
+  const auto take = [&]<class W>(std::type_identity<W>) {
+    const auto at = std::ranges::find(sorted, *place++, &RecordedCall::place);
+    return static_cast<W*>(*at);
   };
   const std::tuple<Wired*...> wired{take(std::type_identity<Wired>{})...};
-  for (std::size_t i = 0; i < calls.size(); ++i) {
-    if (taken[i]) sorted.push_back(calls[i].get());
-  }
   if (Kernels::launch == nullptr) return fail(sorted.front()->links().no_device_code());
   GroupLaunch group{sorted};
   CCL_TRY(const DeviceTarget target, group.begin(stream));
@@ -70,7 +68,7 @@ Result<void> launch_wired(Types<Wired...>, const CallList& calls, Stream stream)
       [&](auto*... call) { return Kernels::launch(target, call->work_on_device()...); }, wired);
   return group.finish(code, stream);
 }
-inline Result<void> launch_wired(Types<>, const CallList&, Stream) {
+inline Result<void> launch_wired(Types<>, std::span<const int>, const CallList&, Stream) {
   return {};
 }
 
@@ -78,12 +76,17 @@ inline Result<void> launch_wired(Types<>, const CallList&, Stream) {
 template <class... Bound>
 Result<void> launch_others(const CallList& calls, Stream stream, const Bound&... bound) {
   Result<void> done;
-  const auto launch = [&](int number, const auto& one) {
+  int place = 0;
+  const auto launch = [&](int wanted, const auto& one) {
     if constexpr (std::is_void_v<typename std::remove_cvref_t<decltype(one)>::Call>) {
-      if (done && one.number() == number) done = one(stream);
+      if (done && place == wanted) done = one(stream);
     }
+    ++place;
   };
-  for (const auto& call : calls) (launch(call->links().number(), bound), ...);
+  for (const auto& call : calls) {
+    place = 0;
+    (launch(call->place, bound), ...);
+  }
   return done;
 }
 
@@ -92,6 +95,7 @@ Result<void> record_group(CallList& calls, const Bound&... bound) {
   const auto record = [&](const auto& one) -> Result<void> {
     Recorder recorder;
     CCL_CHECK(one(Stream{recorder}));
+    recorder.call->place = int(calls.size());
     calls.push_back(std::move(recorder.call));
     return {};
   };
@@ -102,7 +106,8 @@ Result<void> record_group(CallList& calls, const Bound&... bound) {
 }  // namespace detail
 
 /// On a GPU, the kernels of one `group` of such calls: one for all that go over wires, and one for
-/// each exchange of messages and each call over a peer view.
+/// each exchange of messages, each call over a peer view, and each that `Auto` chooses; a message
+/// longer than a peer view's scratch is several.
 template <class... Bound>
 inline constexpr int group_kernels = (0 + ... + int(std::is_void_v<typename Bound::Call>)) +
                                      int((0 + ... + int(!std::is_void_v<typename Bound::Call>)) >
@@ -113,7 +118,8 @@ inline constexpr int group_kernels = (0 + ... + int(std::is_void_v<typename Boun
 /// Of different compositions of one communicator; all ranks name the same ones, in any order. No
 /// call waits for another: buffers of one must not be those of another. On CPU lanes all run at
 /// once; on a GPU those over wires are one kernel, whose blocks they share by their sizes, and the
-/// others follow in launches of their own, see `group_kernels`.
+/// others follow in launches of their own, in the order in which their compositions were created,
+/// see `group_kernels`.
 template <class... Bound>
 requires(sizeof...(Bound) > 0)
     [[nodiscard]] Result<void> group(Stream stream, const Bound&... bound) {
@@ -127,7 +133,10 @@ requires(sizeof...(Bound) > 0)
   CCL_CHECK(detail::settle_group(calls));
   detail::Links& first = calls.front()->links();
   if (first.on_device()) {
-    CCL_CHECK(detail::launch_wired(detail::WiredOf<Bound...>{}, calls, stream));
+    std::vector<int> wired;
+    int place = 0;
+    ((std::is_void_v<typename Bound::Call> ? void() : wired.push_back(place), ++place), ...);
+    CCL_CHECK(detail::launch_wired(detail::WiredOf<Bound...>{}, wired, calls, stream));
     return detail::launch_others(calls, stream, bound...);
   }
   for (auto& call : calls) call->info() = call->links().noted(call->info());

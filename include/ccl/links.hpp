@@ -4,6 +4,7 @@
 #include <ccl/collective/default_plans.hpp>
 #include <ccl/communicator.hpp>
 #include <ccl/connector.hpp>
+#include <ccl/copy_work.hpp>
 #include <ccl/device_code.hpp>
 #include <ccl/host_stream.hpp>
 #include <ccl/journal.hpp>
@@ -81,6 +82,7 @@ class Links : public std::enable_shared_from_this<Links> {
     work.slice_steps = plan_.slice_steps;
     work.slot_bytes = int(plan_.slot_bytes);
     work.chunk_steps = plan_.chunk_steps;
+    work.proxied = proxied_;
     work.watch = watch_;
     return work;
   }
@@ -130,8 +132,13 @@ class Links : public std::enable_shared_from_this<Links> {
   Result<void> copy_within(void* to, const void* from, Index bytes, CUstream_st* stream);
   Result<CUstream_st*> fork(CUstream_st* stream);
   Result<void> join(CUstream_st* stream);
-  /// What `fork` needs.
-  Result<void> open_side();
+  /// What `fork` needs. Collective. `pulls`: copies will read from peers' scratch.
+  Result<void> open_side(bool pulls);
+  /// The same as a `CopySync` of `post` and `await`, without a kernel. `open_signals` is
+  /// collective.
+  Result<void> signal(const CopySync& sync, CUstream_st* stream);
+  Result<void> open_signals();
+  Error not_in_window(const void* data) const;
   /// Where the same bytes of a window lie at every rank; `at` is empty if `data` is in none.
   struct InWindow {
     Index offset = 0;
@@ -206,6 +213,7 @@ class Links : public std::enable_shared_from_this<Links> {
   Index bytes_ = 0;
   std::optional<ProxyEngine::Helper> helper_;  // during a launch over proxied wires
   bool proxied_ = false;
+  bool cumem_scratch_ = false;
 };
 
 }  // namespace ccl::detail

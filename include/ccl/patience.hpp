@@ -54,7 +54,7 @@ class Patience {
     }
   }
 
-  CCL_HD constexpr bool gave_up() const { return since_ == never; }
+  CCL_HD constexpr bool gave_up() const { return gave_up_; }
 
   /// Counts a failed poll for something that `peer` owes us. True: give up. A lane that cannot tell
   /// who is late says -1 and leaves the deadline to others.
@@ -63,7 +63,7 @@ class Patience {
     Memory::pause();
     if (++polls_ % Memory::check_every != 0) return false;
     since_ = look(watch_, since_, peer, step);
-    return gave_up();
+    return gave_up_ = since_ == never;
   }
 
  private:
@@ -96,7 +96,8 @@ class Patience {
 
   const Watch& watch_;
   unsigned polls_ = 0;
-  Word since_ = 0;  // what is waited for, mixed, and the tick since when; 0: nothing for long
+  Word since_ = 0;        // what is waited for, mixed, and the tick since when; 0: nothing for long
+  bool gave_up_ = false;  // `since_ == never`, which steps ask all the time
 };
 
 }  // namespace ccl

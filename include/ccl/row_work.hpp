@@ -5,6 +5,7 @@
 #include <ccl/peer_view.hpp>
 
 #include <cuda/std/concepts>
+#include <cuda/std/type_traits>
 
 namespace ccl {
 
@@ -35,18 +36,17 @@ struct RowRun {
   static_assert(bytes % 8 == 0 && Element<T>::packed && Element<T>::words_per_cell == 1);
   static_assert(cuda::std::same_as<accumulate_t<T>, float>,
                 "ccl: rows are of elements that are reduced in float: float, bf16, half or fp8");
-  static constexpr int align = bytes % 16 == 0 ? 16 : 8;
   Word word[bytes / 8];
 
   CCL_HD static RowRun load(const T* at) {
     RowRun run;
-    // nvcc 13 wants chars here.
-    const auto* const from = reinterpret_cast<const char*>(at);
-    __builtin_memcpy(run.word, __builtin_assume_aligned(from, align), bytes);
+    NV_IF_ELSE_TARGET(NV_IS_DEVICE, (run.read(reinterpret_cast<const Access*>(at));),
+                      (__builtin_memcpy(run.word, at, bytes);))
     return run;
   }
   CCL_HD void store(T* at) const {
-    __builtin_memcpy(__builtin_assume_aligned(reinterpret_cast<char*>(at), align), word, bytes);
+    NV_IF_ELSE_TARGET(NV_IS_DEVICE, (write(reinterpret_cast<Access*>(at));),
+                      (__builtin_memcpy(at, word, bytes);))
   }
   CCL_HD float operator[](int i) const {
     return Element<T>::widen(Element<T>::get(&word[i / per_word], i % per_word));
@@ -77,7 +77,39 @@ struct RowRun {
     }
     return run;
   }
+
+ private:
+  // A GPU's whole accesses; from a memcpy of known alignment nvcc 13 makes one for each byte here.
+  using Access = cuda::std::conditional_t<bytes % 16 == 0, Packet, Word>;
+  CCL_HD void read(const Access* at) {
+    CCL_UNROLL for (int i = 0; i < bytes / int(sizeof(Access)); ++i) {
+      const Access a = at[i];
+      if constexpr (sizeof(Access) == 16) {
+        word[2 * i] = a.word[0];
+        word[2 * i + 1] = a.word[1];
+      } else {
+        word[i] = a;
+      }
+    }
+  }
+  CCL_HD void write(Access* at) const {
+    CCL_UNROLL for (int i = 0; i < bytes / int(sizeof(Access)); ++i) {
+      if constexpr (sizeof(Access) == 16) {
+        at[i] = {{word[2 * i], word[2 * i + 1]}};
+      } else {
+        at[i] = word[i];
+      }
+    }
+  }
 };
+
+namespace detail {
+/// May these be read and written by whole accesses?
+template <class... Ts>
+bool rows_aligned(const Ts*... matrices) {
+  return ((reinterpret_cast<cuda::std::uintptr_t>(matrices) % 16 == 0) && ...);
+}
+}  // namespace detail
 
 /// One lane's part of a row: `pieces` runs of `per_piece` elements, of which some may not be there.
 /// This is what an epilogue is given. All lanes of the row's crew run the epilogue together.

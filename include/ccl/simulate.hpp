@@ -212,10 +212,10 @@ struct SimPrims {
 };
 
 /// What an algorithm is given: the context of a launch, whose primitives only note.
-template <class Proto, class R>
-class SimContext : public WireContext<SoloLane, Proto, R, 16> {
+template <class Op, class Proto, class R>
+class SimContext : public WireContext<Op, SoloLane, Proto, R, 16> {
  public:
-  using Base = WireContext<SoloLane, Proto, R, 16>;
+  using Base = WireContext<Op, SoloLane, Proto, R, 16>;
   SimContext(const WireWork<R>& work, int channel, SimRecord& record)
       : Base{SoloLane{}, work, channel}, record_{record} {}
 
@@ -498,7 +498,7 @@ class SimLaunch {
     SimRecord record;
     record.limit = limit;
     record.measures = measures;
-    SimContext<Proto, R> context{work, channel, record};
+    SimContext<Op, Proto, R> context{work, channel, record};
     Algo::run(Op{}, context);
     return record;
   }

@@ -9,6 +9,8 @@ template <class T>
 struct StoreRows {
   T* out = nullptr;  // rows * length
 
+  bool aligned() const { return detail::rows_aligned(out); }
+
   struct Ahead {};
   template <class Row>
   CCL_HD Ahead ahead(const Row&) const {

@@ -11,7 +11,9 @@
 namespace ccl {
 namespace detail {
 struct WindowState;
-}
+/// Whether a window of the communicator holds these bytes of this rank.
+bool lies_in_window(const Communicator& comm, const void* data, Index bytes);
+}  // namespace detail
 
 /// Memory of every rank, each of the same size, that all ranks can address: a GPU's memory from its
 /// peers over NVLink or PCIe, by cuMem handles or legacy IPC; in one process, the memory itself. A

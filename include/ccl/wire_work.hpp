@@ -41,6 +41,7 @@ struct WireWork {
   int rank = 0, ranks = 1, root = 0;
   int channels = 1, slice_steps = 1, chunk_steps = 1;
   int slot_bytes = 0;       // of every wire
+  bool proxied = true;      // some of the wires are, or may be
   Index channel_bytes = 0;  // of a message of an exchange for each channel with a part; 0: all have
   Layout layout;
   const void* input = nullptr;

@@ -53,7 +53,7 @@ namespace ccl::detail {
   X(stream_create, cuStreamCreate)                                         \
   X(stream_destroy, cuStreamDestroy)                                       \
   X(stream_synchronize, cuStreamSynchronize)                               \
-  X(stream_query, cuStreamQuery)                                           \
+  X(stream_batch_mem_op, cuStreamBatchMemOp)                               \
   X(stream_wait_event, cuStreamWaitEvent)                                  \
   X(stream_get_id, cuStreamGetId)                                          \
   X(stream_is_capturing, cuStreamIsCapturing)                              \

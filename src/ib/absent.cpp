@@ -1,4 +1,5 @@
 // Built where rdma-core's headers are missing, instead of everything else in this folder.
+#include <ccl/topo/discover.hpp>
 #include <ccl/transport/ib.hpp>
 
 #include "ib/presence.hpp"
@@ -28,5 +29,14 @@ Handshake IbTransport::End::handshake() const {
 Result<Connection> IbTransport::End::connect(const Handshake&) {
   return fail(Errc::not_supported, "ccl was built without rdma-core");
 }
+
+namespace topo {
+Result<SeenNics> verbs_nics() {
+  SeenNics none;
+  none.asked = false;
+  none.why = "ccl was built without rdma-core";
+  return none;
+}
+}  // namespace topo
 
 }  // namespace ccl

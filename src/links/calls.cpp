@@ -77,6 +77,7 @@ Result<void> Links::begin_checked(const CallInfo& info) {
     if (Text{other.redop} != Text{info.redop}) return differs("reduction", other.redop, info.redop);
     if (other.count != info.count) return differs("count", other.count, info.count);
     if (other.root != info.root) return differs("root", other.root, info.root);
+    if (other.place != info.place) return differs("place in a window", other.place, info.place);
   }
   return {};
 }

@@ -27,10 +27,28 @@ SideBranch::~SideBranch() {
   if (stream != nullptr) (void)gpu->driver().stream_destroy(stream);
 }
 
-Result<void> Links::open_side() {
+Result<void> Links::open_side(bool pulls) {
   if (!device_ || device_->side) return {};
-  CCL_TRY(device_->side, SideBranch::make(comm_.state()->gpu));
-  return {};
+  const auto open = [&]() -> Result<void> {
+    const CommState& state = *comm_.state();
+    for (const PeerInfo& peer : state.peers) {
+      if (peer.rank == state.rank || !pulls || cumem_scratch_ ||
+          peer.pid_hash != state.peers[std::size_t(state.rank)].pid_hash) {
+        continue;
+      }
+      // Seen on 4 H200: such a copy in a graph waits for what the peer's GPU runs, which waits.
+      Error error{Errc::not_supported,
+                  fmt::format("{} cannot read the memory of rank {}, which is of this process and "
+                              "of cudaMalloc (the driver orders such copies behind what both GPUs "
+                              "run); let CCL_CUMEM_ENABLE be 1, or use WindowCopies",
+                              name_, peer.rank)};
+      error.peer = peer.rank;
+      return fail(std::move(error));
+    }
+    CCL_TRY(device_->side, SideBranch::make(state.gpu));
+    return {};
+  };
+  return all_agree(open());
 }
 
 Result<void> Links::copy_within(void* to, const void* from, Index bytes, CUstream_st* stream) {
@@ -60,6 +78,34 @@ Result<void> Links::join(CUstream_st* stream) {
   CCL_CHECK(cuda_check(cuda.event_record(side.joined, side.stream), "join a stream"));
   return cuda_check(cuda.stream_wait_event(stream, side.joined, CU_EVENT_WAIT_DEFAULT),
                     "join a stream");
+}
+
+Error Links::not_in_window(const void* data) const {
+  const CommState& state = *comm_.state();
+  if (data == nullptr) {
+    return state.blame(
+        {Errc::invalid_argument,
+         fmt::format("{} moves one message to a rank and one from a rank, each time (it tells "
+                     "peers nothing of others); use CopyEngine or Direct",
+                     name_)});
+  }
+  return state.blame({Errc::invalid_argument,
+                      fmt::format("{} was given a receive buffer at {} that is in no window (peers "
+                                  "write straight into it); register it with Window::create, or "
+                                  "use CopyEngine",
+                                  name_, data)});
+}
+
+Result<void> Links::open_signals() {
+  CommState& state = *comm_.state();
+  if (!device_) return {};
+  const std::lock_guard lock{state.bootstrap_mutex};
+  CCL_TRY(device_->signals, StreamSignals::open(state, number_, name_));
+  return {};
+}
+
+Result<void> Links::signal(const CopySync& sync, CUstream_st* stream) {
+  return device_->signals->sync(sync, stream);
 }
 
 Links::InWindow Links::in_window(const void* data, Index bytes) const {

@@ -3,6 +3,7 @@
 #include <ccl/links.hpp>
 
 #include "gpu/memory.hpp"
+#include "links/stream_signals.hpp"
 
 namespace ccl::detail {
 
@@ -25,8 +26,9 @@ struct Links::OnDevice {
   GpuArena arena;
   GpuBlock tables{};
   std::vector<Connection> connections{};
-  bool holds_slots = false;            // of some wires into this rank
-  std::unique_ptr<SideBranch> side{};  // of `CopyEngine`
+  bool holds_slots = false;                  // of some wires into this rank
+  std::unique_ptr<SideBranch> side{};        // of `CopyEngine`
+  std::unique_ptr<StreamSignals> signals{};  // where it tells by stream
 };
 
 }  // namespace ccl::detail

@@ -70,6 +70,7 @@ Result<void> Links::map_peers(const Result<void>& so_far) {
   }
   CCL_CHECK(shake_hands(state, name_, P2pTransport::name, prepared, meetings));
   peers_.scratch[me] = reinterpret_cast<Packet*>(scratch.at());
+  cumem_scratch_ = scratch.memory->name().handles != 0;
   peers_.half_packets = Index(half / sizeof(Packet));
   peers_.rank = me;
   peers_.ranks = ranks;

@@ -8,8 +8,23 @@
 
 namespace ccl::topo {
 
+Result<FuseRules> configured_fusion() {
+  FuseRules rules;
+  CCL_TRY(const std::string level, setting_text("NET_MERGE_LEVEL"));
+  CCL_TRY(const std::string forced, setting_text("NET_FORCE_MERGE"));
+  CCL_TRY(const std::string policy, setting_text("NET_MERGE_POLICY"));
+  CCL_TRY(const bool cards, setting_flag("IB_MERGE_NICS"));
+  CCL_TRY(rules.forced, parse_groups(forced));
+  static_cast<void>(parse(level, rules.level));  // the setting takes no other words
+  if (!cards && rules.level == FuseLevel::port) rules.level = FuseLevel::none;
+  rules.same_rail = policy == "RAIL";
+  return rules;
+}
+
 Result<LoadedGraph> configured_machine(const DiscoverOptions& options) {
   CCL_TRY(const std::string given, setting_text("TOPO_FILE"));
+  CCL_TRY(const FuseRules fusion, configured_fusion());
+  bool detected = given.empty();
   XmlFile file;
   if (given.empty()) {
     CCL_TRY(file, discover(options));
@@ -17,11 +32,17 @@ Result<LoadedGraph> configured_machine(const DiscoverOptions& options) {
     CCL_TRY(file, read_xml(given));
     CCL_TRY(const LoadedGraph alone, to_graph(file));
     if (alone.graph.of(NodeType::gpu).empty()) {
-      CCL_TRY(const XmlFile detected, discover(options));
-      file.root = merge(detected.root, file.root);
+      CCL_TRY(const XmlFile found, discover(options));
+      file.root = merge(found.root, file.root);
+      detected = true;
     }
   }
-  return to_graph(file);
+  CCL_TRY(LoadedGraph loaded, to_graph(file));
+  // A whole file stands as it is, unless someone says otherwise.
+  if (detected || setting_given("NET_MERGE_LEVEL") || !fusion.forced.empty()) {
+    loaded.graph = fuse_nets(loaded.graph, fusion);
+  }
+  return loaded;
 }
 
 Result<void> dump_machine(const Graph& graph) {

@@ -1,19 +1,18 @@
+#include <ccl/settings.hpp>
 #include <ccl/topo/discover.hpp>
-#include <ccl/topo/path.hpp>
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cctype>
 #include <cstdlib>
-#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <map>
 #include <set>
-#include <sstream>
+#include <tuple>
 
+#include "net/address.hpp"
 #include "topo/sys_files.hpp"
 #include <sys/utsname.h>
 
@@ -47,13 +46,16 @@ class Detector {
     root_.set("version", "1");
   }
 
-  Element run() {
+  Result<Element> run() {
     add_cpus();
     std::string why;
     const std::vector<SeenGpu> gpus = options_.gpus ? *options_.gpus : nvml_gpus(why);
     for (const SeenGpu& gpu : gpus) gpu_ids_.insert(lower(gpu.bus_id));
     for (const SeenGpu& gpu : gpus) add_gpu(gpu);
-    if (options_.network && !add_infiniband()) add_interfaces();
+    if (!options_.network) return std::move(root_);
+    CCL_TRY(const std::vector<SeenNic> nics, rdma_ports());
+    for (const SeenNic& nic : nics) add_rdma_port(nic);
+    if (nics.empty()) CCL_CHECK(add_interfaces());
     return std::move(root_);
   }
 
@@ -172,7 +174,8 @@ class Detector {
     gpu.set("dev", std::to_string(seen.dev));
     gpu.set("sm", std::to_string(seen.sm));
     gpu.set("rank", std::to_string(seen.dev));
-    gpu.set("gdr", gdr() ? "1" : "0");
+    gpu.set("gdr", peer_memory() || open_kernel_module() ? "1" : "0");
+    if (!seen.fabric.empty()) gpu.set("fabric", seen.fabric);
     // An NVSwitch has many bus ids; what is no GPU is one fabric.
     int fabric = 0;
     const auto add_link = [&](const std::string& target, const std::string& kind, int count) {
@@ -210,13 +213,17 @@ class Detector {
     return line_of(device / "vendor") == "0x1014";
   }
 
-  /// Peer memory by module, or DMA-BUF, which the open kernel modules export.
-  bool gdr() const {
+  bool peer_memory() const {
     std::error_code ignored;
     return fs::exists(sys_ / "module/nvidia_peermem", ignored) ||
            fs::exists(sys_ / "kernel/mm/memory_peers/nv_mem/version", ignored) ||
-           line_of(fs::path(options_.proc) / "driver/nvidia/version").find("Open Kernel Module") !=
-               std::string::npos;
+           fs::exists(sys_ / "kernel/mm/memory_peers/nv_mem_nc/version", ignored);
+  }
+
+  /// The kernel modules that export GPU memory as DMA-BUF.
+  bool open_kernel_module() const {
+    return line_of(fs::path(options_.proc) / "driver/nvidia/version").find("Open Kernel Module") !=
+           std::string::npos;
   }
 
   void add_net(const fs::path& device, Element net) {
@@ -241,34 +248,102 @@ class Detector {
     parent->children.push_back(std::move(nic));
   }
 
-  bool add_infiniband() {
+  fs::path rdma_folder(const std::string& device) const {
+    return sys_ / "class/infiniband" / device;
+  }
+
+  /// PCI path of the card without the function; empty for devices that are software.
+  std::string card_of(const SeenNic& nic) const {
+    std::error_code missing;
+    const fs::path real = fs::canonical(rdma_folder(nic.name) / "device", missing);
+    if (missing || !is_bdf(real.filename())) return {};
+    return real.string().substr(0, real.string().rfind('.'));
+  }
+
+  /// In the order of cards, which is that of the bus; names decide among devices of one.
+  Result<std::vector<SeenNic>> rdma_ports() const {
+    std::vector<SeenNic> ports;
+    if (options_.nics) {
+      ports = *options_.nics;
+    } else {
+      CCL_TRY(SeenNics seen, verbs_nics());
+      ports = seen.asked ? std::move(seen.nics) : ports_by_files();
+    }
+    std::stable_sort(ports.begin(), ports.end(), [&](const SeenNic& a, const SeenNic& b) {
+      return std::tuple(card_of(a), a.name.size(), a.name, a.port) <
+             std::tuple(card_of(b), b.name.size(), b.name, b.port);
+    });
+    return ports;
+  }
+
+  std::vector<SeenNic> ports_by_files() const {
+    std::vector<SeenNic> ports;
     for (const fs::path& device : entries(sys_ / "class/infiniband")) {
       for (const fs::path& port : entries(device / "ports")) {
         if (line_of(port / "state").find("ACTIVE") == std::string::npos) continue;
-        std::string guid = line_of(device / "node_guid");
-        guid.erase(std::remove(guid.begin(), guid.end(), ':'), guid.end());
-        Element net;
-        net.name = "net";
-        net.set("name", device.filename());
-        net.set("dev", std::to_string(nets_++));
-        // "200 Gb/sec (4X HDR)"
-        net.set("speed",
-                fmt::format("{:.0f}", std::strtod(line_of(port / "rate").c_str(), nullptr) * 1000));
-        net.set("port", port.filename());
-        net.set("latency", "0.000000");
-        net.set("guid", guid.empty() ? "0x0" : "0x" + guid);
-        net.set("maxconn", "131072");
-        net.set("gdr", gdr() ? "1" : "0");
-        add_net(device / "device", std::move(net));
+        SeenNic nic;
+        nic.name = device.filename();
+        nic.port = std::atoi(port.filename().c_str());
+        ports.push_back(std::move(nic));
       }
     }
-    return nets_ > 0;
+    return ports;
   }
 
-  void add_interfaces() {
+  void add_rdma_port(const SeenNic& nic) {
+    const fs::path device = rdma_folder(nic.name);
+    // "200 Gb/sec (4X HDR)": right also for speeds that are younger than libibverbs.
+    const std::string rate = line_of(device / "ports" / std::to_string(nic.port) / "rate");
+    const int mbps = std::max(nic.mbps, static_cast<int>(std::strtod(rate.c_str(), nullptr) * 1e3));
+    std::uint64_t guid = nic.guid;
+    for (const char* file : {"sys_image_guid", "node_guid"}) {
+      std::string text = line_of(device / file);  // "0c42:a103:0012:3456"
+      text.erase(std::remove(text.begin(), text.end(), ':'), text.end());
+      if (guid == 0) guid = std::strtoull(text.c_str(), nullptr, 16);
+    }
+    // Functions of a card share its guid: the port of a second one counts as a further port.
+    std::set<int>& used = ports_[card_of(nic)];
+    int port = nic.port;
+    while (!card_of(nic).empty() && !used.insert(port).second) ++port;
+    Element net;
+    net.name = "net";
+    net.set("name", nic.name);
+    net.set("dev", std::to_string(nets_++));
+    net.set("speed", std::to_string(mbps));
+    net.set("port", std::to_string(port));
+    net.set("latency", "0.000000");
+    net.set("guid", fmt::format("{:#x}", guid));
+    net.set("maxconn", std::to_string(nic.max_connections > 0 ? nic.max_connections : 131072));
+    net.set("gdr", gdr_with(nic) ? "1" : "0");
+    add_net(device / "device", std::move(net));
+  }
+
+  /// By the module that lends GPU memory to all devices, or by DMA-BUF, if driver and NIC have it.
+  bool gdr_with(const SeenNic& nic) const {
+    return peer_memory() || (open_kernel_module() && (nic.dma_buf || nic.mbps == 0));
+  }
+
+  /// Names of interfaces that sockets may use; nothing if that is not known of this machine.
+  Result<std::optional<std::set<std::string>>> usable_interfaces() const {
+    std::optional<std::set<std::string>> names;
+    if (options_.sockets) {
+      names.emplace(options_.sockets->begin(), options_.sockets->end());
+    } else if (options_.sys == "/sys") {
+      CCL_TRY(const std::string wanted, setting_text("SOCKET_IFNAME"));
+      names.emplace();
+      for (const net::Interface& fit : net::choose_interfaces(net::list_interfaces(), wanted, 0)) {
+        names->insert(fit.name);
+      }
+    }
+    return names;
+  }
+
+  Result<void> add_interfaces() {
+    CCL_TRY(const auto usable, usable_interfaces());
     for (const fs::path& interface : entries(sys_ / "class/net")) {
       const std::string name = interface.filename();
       if (name == "lo" || name.rfind("docker", 0) == 0) continue;
+      if (usable && usable->count(name) == 0) continue;
       const std::string state = line_of(interface / "operstate");
       if (state != "up" && state != "unknown") continue;
       int mbps = std::atoi(line_of(interface / "speed").c_str());
@@ -285,12 +360,14 @@ class Detector {
       net.set("gdr", "0");
       add_net(interface / "device", std::move(net));
     }
+    return {};
   }
 
   const DiscoverOptions& options_;
   fs::path sys_;
   Element root_;
   std::set<std::string> gpu_ids_;
+  std::map<std::string, std::set<int>> ports_;  // of each card
   int nets_ = 0;
 };
 
@@ -299,7 +376,7 @@ class Detector {
 Result<XmlFile> discover(const DiscoverOptions& options) {
   XmlFile file;
   file.name = "this machine";
-  file.root = Detector(options).run();
+  CCL_TRY(file.root, Detector(options).run());
   return file;
 }
 

@@ -67,6 +67,12 @@ class Writer {
     nic.name = "nic";
     if (node.type == NodeType::nic) {
       add_children(nic, n);
+      for (const auto& [kept, attributes] : node.kept) {
+        Element same;
+        same.name = kept;
+        set_all(same, attributes);
+        nic.children.push_back(std::move(same));
+      }
       if (node.pci.bus_id.empty()) return nic;
     }
     out.name = "pci";

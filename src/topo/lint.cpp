@@ -1,37 +1,30 @@
-#include <ccl/topo/discover.hpp>
+#include <ccl/topo/lint.hpp>
 #include <ccl/topo/path.hpp>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <cstring>
-#include <fstream>
+#include <cmath>
 #include <map>
-#include <set>
-#include <sstream>
-
-#include "topo/sys_files.hpp"
-#include <sys/resource.h>
 
 namespace ccl::topo {
-using detail::entries;
-using detail::line_of;
-namespace fs = std::filesystem;
-namespace {
 
-void lint_graph(const LoadedGraph& machine, std::vector<Remark>& remarks) {
+std::vector<Remark> lint(const LoadedGraph& machine) {
+  std::vector<Remark> remarks;
   const Graph& graph = machine.graph;
   for (const Repair& repair : machine.repairs) {
     remarks.push_back(
         {repair.line > 0 ? fmt::format("line {}: {}", repair.line, repair.what) : repair.what,
-         "correct the file, or give one with CCL_TOPO_FILE"});
+         repair.line > 0
+             ? "correct the file"
+             : "give the right value in a topology file (CCL_TOPO_FILE), if it matters"});
   }
   const std::vector<int> gpus = graph.of(NodeType::gpu);
   float widest = 0;
-  const auto uplink = [&](int gpu) {
+  const auto uplink = [&](int device) {
     float bw = 0;
-    for (const int l : graph.nodes[gpu].out) {
+    for (const int l : graph.nodes[device].out) {
       if (graph.links[l].type == LinkType::pci) bw = std::max(bw, graph.links[l].bw);
     }
     return bw;
@@ -88,6 +81,20 @@ void lint_graph(const LoadedGraph& machine, std::vector<Remark>& remarks) {
                                : "use a NIC with RDMA, and load nvidia-peermem or use a driver "
                                  "with DMA-BUF"});
   }
+  for (const int nic : graph.of(NodeType::nic)) {
+    float wire = 0;
+    std::string names;
+    for (const int net : nets) {
+      if (graph.nodes[net].parent != nic) continue;
+      wire += graph.nodes[net].net.bw;
+      names += (names.empty() ? "" : ", ") + graph.nodes[net].net.name;
+    }
+    const float bw = uplink(nic);
+    if (bw > 0 && bw < wire * 0.9F) {
+      remarks.push_back({fmt::format("{} has {:g} GB/s of wire, but {:g} of PCIe", names, wire, bw),
+                         "move the NIC to a wider or faster slot"});
+    }
+  }
   for (const int node : graph.of(NodeType::pci)) {
     for (const int l : graph.nodes[node].out) {
       const Link& link = graph.links[l];
@@ -99,72 +106,6 @@ void lint_graph(const LoadedGraph& machine, std::vector<Remark>& remarks) {
       }
     }
   }
-}
-
-void lint_system(std::vector<Remark>& remarks) {
-  std::string why;
-  const std::vector<SeenGpu> gpus = nvml_gpus(why);
-  for (const SeenGpu& gpu : gpus) {
-    if (!gpu.mig) continue;
-    remarks.push_back({fmt::format("GPU {} is in MIG mode (its instances have no NVLink and no "
-                                   "peer access)",
-                                   gpu.bus_id),
-                       "nvidia-smi -mig 0, if ranks of one job are to share it over NVLink"});
-  }
-  if (gpus.empty() && !entries("/proc/driver/nvidia/gpus").empty()) {
-    remarks.push_back({fmt::format("there are GPUs, but NVML does not tell of them ({})", why),
-                       "give the container the driver's utility libraries "
-                       "(NVIDIA_DRIVER_CAPABILITIES=compute,utility)"});
-  }
-  const auto check_limit = [&](int resource, rlim_t wanted, const char* what, const char* flag) {
-    rlimit limit{};
-    if (getrlimit(static_cast<__rlimit_resource>(resource), &limit) == 0 &&
-        limit.rlim_cur != RLIM_INFINITY && limit.rlim_cur < wanted) {
-      remarks.push_back({fmt::format("{} is limited to {}", what, limit.rlim_cur),
-                         fmt::format("raise it: ulimit {}", flag)});
-    }
-  };
-  check_limit(RLIMIT_NOFILE, 4096, "the number of open files", "-n 65536");
-  check_limit(RLIMIT_MEMLOCK, rlim_t{1} << 30, "locked memory", "-l unlimited");
-  std::error_code ignored;
-  const std::string command = line_of("/proc/cmdline");
-  const bool pass_through = command.find("iommu=pt") != std::string::npos;
-  if (!entries("/sys/class/iommu").empty() && !pass_through) {
-    remarks.push_back({"the IOMMU is on and translates (PCIe P2P goes through the CPU)",
-                       "boot with iommu=pt, or switch it off in the BIOS"});
-  }
-  for (const fs::path& device : entries("/sys/bus/pci/devices")) {
-    if (line_of(device / "class").rfind("0x0604", 0) != 0) continue;
-    std::ifstream in(device / "config", std::ios::binary);
-    std::string config((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
-    const auto word = [&](std::size_t at) {
-      unsigned value = 0;
-      if (at + 4 <= config.size()) std::memcpy(&value, config.data() + at, 4);
-      return value;
-    };
-    // Extended capabilities start at 0x100; ACS is number 0xd, its control at +6.
-    for (std::size_t at = 0x100, hops = 0; at >= 0x100 && at + 8 <= config.size() && hops < 48;
-         ++hops) {
-      const unsigned header = word(at);
-      if (header == 0 || header == ~0U) break;
-      if ((header & 0xffffU) == 0xdU && ((word(at + 4) >> 16) & 0x1dU) != 0) {
-        remarks.push_back(
-            {fmt::format("ACS redirects on bridge {} (P2P below it goes up to the CPU)",
-                         device.filename().string()),
-             fmt::format("setpci -s {} ECAP_ACS+0x6.w=0000, or switch ACS off in the BIOS",
-                         device.filename().string())});
-      }
-      at = header >> 20;
-    }
-  }
-}
-
-}  // namespace
-
-std::vector<Remark> lint(const LoadedGraph& machine, bool here) {
-  std::vector<Remark> remarks;
-  lint_graph(machine, remarks);
-  if (here) lint_system(remarks);
   return remarks;
 }
 

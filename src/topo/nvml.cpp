@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <map>
 #include <mutex>
 #include <set>
@@ -32,6 +33,12 @@ struct Nvml {
       unsigned long long large;
     } value;
   };
+  struct FabricInfo {
+    unsigned char cluster[16];
+    int status;
+    unsigned clique;
+    unsigned char state;  // 3: the GPU has joined
+  };
   static constexpr unsigned c2c_link_count = 170, c2c_link_status = 171, c2c_link_max_bw = 172;
   static constexpr unsigned most_links = 36;  // and more than any GPU so far has
   using Device = void*;
@@ -47,6 +54,7 @@ struct Nvml {
   int (*link_remote)(Device, unsigned, PciInfo*) = nullptr;
   int (*mig_mode)(Device, unsigned*, unsigned*) = nullptr;
   int (*fields)(Device, int, FieldValue*) = nullptr;
+  int (*fabric)(Device, FabricInfo*) = nullptr;
   std::string why;  // not empty: of no use
 };
 
@@ -79,6 +87,7 @@ const Nvml& nvml() {
   find("nvmlDeviceGetNvLinkRemotePciInfo_v2", made.link_remote);
   find("nvmlDeviceGetMigMode", made.mig_mode);
   find("nvmlDeviceGetFieldValues", made.fields);
+  find("nvmlDeviceGetGpuFabricInfo", made.fabric);
   if (!complete) {
     made.why = "NVML is too old";
   } else if (made.init() != 0) {
@@ -115,6 +124,21 @@ void look_at_c2c(const Nvml& by, Nvml::Device device, SeenGpu& gpu) {
   }
 }
 
+/// Which fabric over several hosts it has joined; of one host's NVSwitches, the cluster is all
+/// zero.
+std::string fabric_of(const Nvml& by, Nvml::Device device) {
+  Nvml::FabricInfo info{};
+  if (by.fabric == nullptr || by.fabric(device, &info) != 0) return {};
+  const auto* const cluster = info.cluster;
+  if (info.state != 3 || info.status != 0 ||
+      std::all_of(cluster, cluster + 16, [](unsigned char byte) { return byte == 0; })) {
+    return {};
+  }
+  std::string text;
+  for (int byte = 0; byte < 16; ++byte) text += fmt::format("{:02x}", cluster[byte]);
+  return fmt::format("{}:{}", text, info.clique);
+}
+
 bool look_at(const Nvml& by, Nvml::Device device, SeenGpu& gpu) {
   Nvml::PciInfo pci{};
   int major = 0, minor = 0;
@@ -126,6 +150,7 @@ bool look_at(const Nvml& by, Nvml::Device device, SeenGpu& gpu) {
   unsigned mig = 0, pending = 0;
   gpu.mig = by.mig_mode != nullptr && by.mig_mode(device, &mig, &pending) == 0 && mig != 0;
   look_at_c2c(by, device, gpu);
+  gpu.fabric = fabric_of(by, device);
   if (gpu.mig) return true;  // its parts do not reach each other, nor others over NVLink
   std::map<std::string, int> links;
   for (unsigned link = 0; by.link_state != nullptr && link < Nvml::most_links; ++link) {

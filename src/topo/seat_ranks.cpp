@@ -65,7 +65,9 @@ void seat_on_cpus(Graph& graph, const std::vector<Place>& places) {
 bool file_has_gpus() {
   const auto given = setting_text("TOPO_FILE");
   if (!given || given->empty()) return false;
-  const auto machine = known_machine({.gpus = std::vector<SeenGpu>{}});
+  DiscoverOptions without;
+  without.gpus.emplace();
+  const auto machine = known_machine(without);
   return machine && !machine->graph.of(NodeType::gpu).empty();
 }
 

@@ -70,6 +70,9 @@ TEST_CASE("the model meets what was measured on 4 H200, within a third") {
       {40.5, us(Packing::simple, Mover::peers, effort_of<Gather, Direct>(4), 16 << 20)},
       {41.5, us(Packing::simple, Mover::peers, effort_of<Scatter, Direct>(4), 16 << 20)},
       {446, us(Packing::simple, Mover::wires, effort_of<AllReduce, Tree>(4), 64 << 20)},
+      {67.5, us(Packing::simple, Mover::engines, effort_of<AllGather, WindowCopies>(4), 16 << 20)},
+      {559, us(Packing::simple, Mover::engines, effort_of<AllToAll, WindowCopies>(4), 256 << 20)},
+      {712, us(Packing::simple, Mover::engines, effort_of<SendRecv, WindowCopies>(4), 256 << 20)},
   };
   for (const auto& one : cases) {
     INFO(one.measured);

@@ -44,11 +44,19 @@ TEST_CASE("one CPU rank adds the residual and normalises its rows") {
     REQUIRE(out[i] == Approx(want[i]).epsilon(1e-5));
     REQUIRE(residual[i] == float(i % 17) - 8 + float(i % 5));
   }
+  // The composition that chooses has no choice here.
+  using Any = Fused<AsIs<float>, Collective<AllReduce>, AddRmsNorm<float>>;
+  const auto any = Any::create(comm);
+  REQUIRE(any);
+  REQUIRE(any->name(rows, length).find("OneShot") != std::string::npos);
+  alignas(16) static float same[rows * length];
+  REQUIRE((*any)(in, rows, length, {nullptr, nullptr, same}));
   HostStream stream;
   std::vector<float> first(out, out + rows * length);
   REQUIRE((*norm)(in, rows, length, {nullptr, nullptr, out}, stream));
   REQUIRE(stream.synchronize());
   REQUIRE(out[1] != first[1]);
+  REQUIRE(out[1] == same[1]);
 }
 
 TEST_CASE("arguments of Fused that cannot be run are refused with a reason") {
@@ -63,6 +71,9 @@ TEST_CASE("arguments of Fused that cannot be run are refused with a reason") {
   REQUIRE(text(1, 12, in).find("multiple of 8 elements") != std::string::npos);
   REQUIRE(text(1, 8, in + 1).find("aligned to 16 bytes") != std::string::npos);
   REQUIRE(text(1, 1 << 20, in).find("cannot hold a row of 1048576") != std::string::npos);
+  const auto skewed = (*norm)(in, 1, 8, {nullptr, nullptr, out, in + 1});
+  REQUIRE(!skewed);
+  REQUIRE(skewed.error().message().find("an epilogue with a buffer") != std::string::npos);
   REQUIRE(text(-1, 8, in) != "");
   REQUIRE(text(0, 8, in) == "");
   REQUIRE(text(8, 8, in) == "");

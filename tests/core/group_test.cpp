@@ -128,6 +128,27 @@ TEST_CASE("a group may hold calls over a network, whose proxies its threads help
   CHECK(wrong == 0);
 }
 
+TEST_CASE("a group may hold calls whose compositions are chosen, size by size") {
+  using Chosen = Collective<AllReduce, Auto, Auto, LoopbackTransport>;
+  const auto comms = make(3);
+  std::atomic<long> wrong{0};
+  on_all(comms, [&](const Communicator& comm) -> Result<void> {
+    CCL_TRY(auto sums, Sums::create(comm));
+    CCL_TRY(auto chosen, Chosen::create(comm));
+    for (const Index count : {Index{1}, Index{100}, n}) {
+      Data d{comm.rank(), comm.ranks()};
+      const auto sum = sums.bind(d.a.data(), d.sum.data(), n, Max{});
+      const auto any = chosen.bind(d.a.data(), d.net.data(), count);
+      static_assert(group_kernels<decltype(sum), decltype(any)> == 2);
+      CCL_CHECK(comm.rank() == 0 ? group({}, sum, any) : group({}, any, sum));
+      for (const float x : d.sum) wrong += x != 3.f;
+      for (Index i = 0; i < n; ++i) wrong += d.net[size_t(i)] != (i < count ? 6.f : 0.f);
+    }
+    return comm.finalize();
+  });
+  CHECK(wrong == 0);
+}
+
 TEST_CASE("a group refuses what cannot go together, before anything runs") {
   const auto comms = make(2);
   const auto others = make(2);

@@ -3,6 +3,9 @@
 #include <ccl/topo/arrange.hpp>
 #include <ccl/topo/connect.hpp>
 #include <ccl/topo/draw.hpp>
+#include <ccl/topo/explain.hpp>
+#include <ccl/topo/fuse.hpp>
+#include <ccl/topo/lint.hpp>
 #include <ccl/topo/search.hpp>
 
 #include <cstdio>
@@ -71,6 +74,26 @@ inline bool use_topology(std::string_view bytes) {
   demand(topo::to_graph(*again).has_value(), "what is written does not load");
   const topo::Paths paths = topo::compute_paths(graph);
   static_cast<void>(topo::print_paths(graph, paths));
+  static_cast<void>(topo::print_matrix(graph, paths));
+  static_cast<void>(topo::print_xml(topo::paths_to_xml(graph, paths)));
+  static_cast<void>(topo::paths_to_svg(graph, paths));
+  static_cast<void>(topo::paths_to_dot(graph, paths));
+  static_cast<void>(topo::lint(*loaded));
+  const int last = static_cast<int>(graph.nodes.size()) - 1;
+  for (const int n : {0, last / 2, last}) {
+    if (last >= 0) static_cast<void>(topo::explain(graph, paths, {}, n, last - n));
+  }
+  for (const topo::FuseLevel level : {topo::FuseLevel::port, topo::FuseLevel::sys}) {
+    topo::FuseRules rules;
+    rules.level = level;
+    const topo::Graph fused = topo::fuse_nets(graph, rules);
+    const auto written = topo::parse_xml(topo::print_xml(topo::to_xml(fused)), "fused");
+    demand(written && topo::to_graph(*written), "a machine with fused NETs does not load");
+  }
+  const topo::XmlFile hosts{"hosts", topo::join_hosts({file->root, file->root})};
+  if (const auto two = topo::to_graph(hosts)) {
+    static_cast<void>(topo::compute_paths(two->graph));
+  }
   const int gpus = static_cast<int>(graph.of(topo::NodeType::gpu).size());
   for (const int nodes : {1, 2}) {
     topo::SearchOptions options;

@@ -192,21 +192,12 @@ void killed(int ranks, const Config& config) {
 }  // namespace
 
 int main() {
-  score();
-  const int gpus = count_gpus();
-  if (gpus == 0) {
-    std::printf("SKIP: no GPU\n");
-    return 77;
-  }
+  const Ranks ranks = find_ranks();
+  if (ranks.gpus == 0) return skipped();
   ::setenv("CCL_TIMEOUT", "5", 0);
   ::setenv("CCL_DEBUG", "NONE", 0);
-  int ranks = gpus;
-  if (gpus == 1) {
-    ::setenv("CCL_MULTI_RANK_GPU_ENABLE", "1", 1);
-    ranks = 2;
-  }
-  as_threads(ranks, {}, suite);
-  as_processes(ranks, {}, suite);
-  for (int i = 0; i < 3; ++i) killed(ranks, {});
-  return result("Abort", gpus);
+  as_threads(ranks.count, {}, suite);
+  as_processes(ranks.count, {}, suite);
+  for (int i = 0; i < 3; ++i) killed(ranks.count, {});
+  return result("Abort", ranks.gpus);
 }

@@ -70,6 +70,24 @@ inline int count_gpus() {
   return WIFEXITED(status) ? WEXITSTATUS(status) : 0;
 }
 
+/// How many ranks a test makes: one for each GPU; two where there is one GPU, which they share.
+struct Ranks {
+  int gpus, count;
+};
+/// Before anything else of a test.
+inline Ranks find_ranks() {
+  score();
+  const int gpus = count_gpus();
+  if (gpus != 1) return {gpus, gpus};
+  ::setenv("CCL_MULTI_RANK_GPU_ENABLE", "1", 1);
+  return {1, 2};
+}
+/// What a test ends with that has no GPU.
+inline int skipped() {
+  std::printf("SKIP: no GPU\n");
+  return 77;
+}
+
 using RankBody = std::function<void(Communicator)>;
 
 /// One thread for each rank.

@@ -181,36 +181,27 @@ int main(int argc, char** argv) {
     for (int a = 1; a < argc; ++a) listed = listed || std::strcmp(argv[a], name) == 0;
     return listed;
   };
-  score();
-  const int gpus = count_gpus();
-  if (gpus == 0) {
-    std::printf("SKIP: no GPU\n");
-    return 77;
-  }
+  const Ranks ranks = find_ranks();
+  if (ranks.gpus == 0) return skipped();
   ::setenv("CCL_TIMEOUT", "5", 0);
-  int ranks = gpus;
-  if (gpus == 1) {
-    ::setenv("CCL_MULTI_RANK_GPU_ENABLE", "1", 1);
-    ranks = 2;
-  }
   Config config;
   config.memory_budget_bytes = Index{2} << 30;
   const std::vector<Index> counts{0, 1, 1023, 65536, 300001};
   const auto direct = [&](const Communicator& comm) { suite(comm, counts, true); };
-  if (wanted("threads")) as_threads(ranks, config, direct);
-  if (wanted("processes")) as_processes(ranks, config, direct);
+  if (wanted("threads")) as_threads(ranks.count, config, direct);
+  if (wanted("processes")) as_processes(ranks.count, config, direct);
   if (wanted("alone")) as_threads(1, config, direct);
   // Wires through host memory are few and small: the largest message goes round them many times.
   const std::vector<Index> far{0, 1, 1023, 65536, 3000001};
   if (wanted("network")) {
     as_processes(
-        ranks, config, [&](const Communicator& comm) { suite(comm, far, true); }, 2);
+        ranks.count, config, [&](const Communicator& comm) { suite(comm, far, true); }, 2);
   }
   ::setenv("CCL_P2P_DISABLE", "1", 1);
   const auto through_host = [&](const Communicator& comm) { suite(comm, far, false); };
   if (wanted("shm")) {
-    as_threads(ranks, config, through_host);
-    as_processes(ranks, config, through_host);
+    as_threads(ranks.count, config, through_host);
+    as_processes(ranks.count, config, through_host);
   }
-  return result("Communicator", gpus);
+  return result("Communicator", ranks.gpus);
 }

@@ -106,6 +106,73 @@ struct Suite : Rank {
       if (window) must(window->close());
     }
   }
+  /// What runs in windows only, also in place, and what says no.
+  template <class Algo>
+  void in_windows(Index n) const {
+    const auto all_gather =
+        must(Collective<ccl::AllGather, Algo, Simple, DefaultTransport>::create(comm));
+    const auto all_to_all =
+        must(Collective<ccl::AllToAll, Algo, Simple, DefaultTransport>::create(comm));
+    const auto send_recv =
+        must(Collective<ccl::SendRecv, Algo, Simple, DefaultTransport>::create(comm));
+    Buffer<float> one{n, 0}, mine{n * ranks, 0};
+    one.fill([&](Index i) { return value(rank, i); }, stream);
+    mine.fill([&](Index i) { return value(rank, i); }, stream);
+    const auto memory = must(SharedMemory::allocate(comm, n * ranks * Index{sizeof(float)}));
+    float* const out = memory.as<float>();
+    const auto refused = all_gather(one.get(), mine.get(), n, stream);
+    check(!refused && refused.error().code == Errc::invalid_argument, "no window, rank %d", rank);
+    const auto window = must(Window::create(comm, memory));
+    const auto wrong = [&](Index count, auto want) {
+      std::vector<float> host(std::size_t(count) + 1);
+      MUST_CUDA(cudaMemcpyAsync(host.data(), out, size_t(count) * sizeof(float),
+                                cudaMemcpyDeviceToHost, stream));
+      MUST_CUDA(cudaStreamSynchronize(stream));
+      long bad = 0;
+      for (Index i = 0; i < count; ++i) bad += double(host[size_t(i)]) != want(i);
+      return bad;
+    };
+    const auto gathered = [&](Index i) { return value(int(i / n), i % n); };
+    for (int again = 0; again < 3; ++again) {
+      MUST_CUDA(cudaMemsetAsync(out, 0xa5, size_t(n * ranks) * sizeof(float), stream));
+      go([&] { return all_gather(one.get(), out, n, stream); });
+      check(wrong(n * ranks, gathered) == 0, "%s all_gather count %ld rank %d graph %d", Algo::name,
+            long(n), rank, int(graph));
+      go([&] { return all_gather(out + rank * n, out, n, stream); });
+      check(wrong(n * ranks, gathered) == 0, "%s in place, count %ld rank %d graph %d", Algo::name,
+            long(n), rank, int(graph));
+      go([&] { return all_to_all(mine.get(), out, n, stream); });
+      check(wrong(n * ranks, [&](Index i) { return value(int(i / n), rank * n + i % n); }) == 0,
+            "%s all_to_all count %ld rank %d graph %d", Algo::name, long(n), rank, int(graph));
+      const int next = (rank + 1) % ranks, before = (rank + ranks - 1) % ranks;
+      go([&] { return send_recv(one.get(), n, next, out, n, before, stream); });
+      check(wrong(n, [&](Index i) { return value(before, i); }) == 0,
+            "%s send_recv count %ld rank %d graph %d", Algo::name, long(n), rank, int(graph));
+    }
+    must(window.close());
+  }
+  /// The default choice takes windows for the largest messages, and only where there is one.
+  void chosen() const {
+    const auto op = must(Collective<ccl::AllGather>::create(comm));
+    const Index large = Index{1} << 30;
+    const auto with = op.plan(large, true), without = op.plan(large);
+    check(with.composition == "WindowCopies/Simple", "in a window: %s", with.text().c_str());
+    check(without.composition != "WindowCopies/Simple", "in none: %s", without.text().c_str());
+    const Index n = Index{48} << 20;  // bytes of each rank: enough, on 4 ranks and more
+    const auto memory = must(SharedMemory::allocate(comm, n * ranks));
+    const auto window = must(Window::create(comm, memory));
+    Buffer<char> one{n, 0};
+    MUST_CUDA(cudaMemsetAsync(one.get(), rank + 1, size_t(n), stream));
+    go([&] { return op(one.get(), memory.as<char>(), n, stream); });
+    for (int p = 0; p < ranks; ++p) {
+      char seen = 0;
+      MUST_CUDA(cudaMemcpyAsync(&seen, memory.as<char>() + (p + 1) * n - 1, 1,
+                                cudaMemcpyDeviceToHost, stream));
+      MUST_CUDA(cudaStreamSynchronize(stream));
+      check(seen == char(p + 1), "Auto in a window: rank %d's at rank %d", p, rank);
+    }
+    must(window.close());
+  }
   /// Groups in which ranks have different parts, and rooted operations.
   void uneven(Index n) const {
     const auto send_recv = made<ccl::SendRecv>();
@@ -152,6 +219,12 @@ struct Suite : Rank {
 };
 
 void suite(const Communicator& comm) {
+  const char* const cumem = std::getenv("CCL_CUMEM_ENABLE");
+  if (cumem != nullptr && cumem[0] == '0' && comm.peer(0).pid_hash == comm.peer(1).pid_hash) {
+    const auto none = Collective<AllReduce, CopyEngine, Simple, DefaultTransport>::create(comm);
+    check(!none && none.error().code == Errc::not_supported, "pulls of cudaMalloc's memory");
+    return;
+  }
   cudaStream_t stream;
   MUST_CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
   const std::vector<Index> counts{0, 1, 1023, 300001, 2000003};
@@ -169,6 +242,11 @@ void suite(const Communicator& comm) {
       for (const int kind : {0, 1, 2}) rank.moves({1, 1023, 300001}, kind);
       rank.uneven(100001);
     }
+    for (const Index n : {1, 1023, 300001}) {
+      rank.in_windows<WindowCopies>(n);
+      rank.in_windows<ZeroSmCopies>(n);
+    }
+    rank.chosen();
   }
   MUST_CUDA(cudaStreamDestroy(stream));
 }

@@ -39,6 +39,15 @@ std::vector<T> host(const Buffer<T>& from, Index count, cudaStream_t stream) {
   return all;
 }
 
+template <class Op>
+std::string name_of(const Op& op, Index rows, int length) {
+  if constexpr (requires { op.name(rows, length); }) {
+    return "chosen " + op.name(rows, length);
+  } else {
+    return op.name();
+  }
+}
+
 struct Suite : Rank {
   std::optional<Plan> plan{};
 
@@ -79,8 +88,9 @@ struct Suite : Rank {
                    std::abs(want) * 0x1.02p-8 + 1e-30);
       }
     }
-    check(wrong == 0, "%s %ld rows of %d, rank %d: %ld wrong", op.name().c_str(), long(rows),
-          length, rank, wrong);
+    const std::string what = name_of(op, rows, length);
+    check(wrong == 0, "%s %ld rows of %d, rank %d: %ld wrong", what.c_str(), long(rows), length,
+          rank, wrong);
     // In place: the residual is the new residual, the input is the output.
     const AddRmsNorm<bfloat16> in_place{residual.get(), residual.get(), in.get(), weight.get(),
                                         1e-5f};
@@ -88,8 +98,18 @@ struct Suite : Rank {
     const auto again = host(in, count, stream), new_sums = host(residual, count, stream);
     check(std::memcmp(again.data(), got.data(), got.size() * 2) == 0 &&
               std::memcmp(new_sums.data(), sums.data(), sums.size() * 2) == 0,
-          "%s %ld rows of %d in place differ, rank %d", op.name().c_str(), long(rows), length,
-          rank);
+          "%s %ld rows of %d in place differ, rank %d", what.c_str(), long(rows), length, rank);
+  }
+
+  void choice() const {
+    using Op = Fused<AsIs<bfloat16>, Collective<AllReduce>, StoreRows<bfloat16>>;
+    const auto op = must(Op::create(comm, plan));
+    const auto has = [](const std::string& text, const char* part) {
+      return text.find(part) != std::string::npos;
+    };
+    const std::string few = op.name(1, 7168), many = op.name(512, 7168);
+    check(has(few, "OneShot/LL128"), "%s for one row", few.c_str());
+    check(has(many, ranks > 2 ? "TwoShot/LL128" : "OneShot/LL128"), "%s for many", many.c_str());
   }
 
   /// Bounds as proto/fp8_rows.hpp states them; blocks of 472 values.
@@ -157,6 +177,9 @@ void suite(const Communicator& comm) {
         rank.norm<AsIs<bfloat16>, TwoShot, LL128>(rows, length);
       }
       rank.norm<Doubled, TwoShot, LL>(5, 2048);
+      rank.norm<AsIs<bfloat16>, Auto, Auto>(1, 7168);
+      rank.norm<AsIs<bfloat16>, Auto, Auto>(131, 2048);
+      rank.choice();
       for (const auto& [rows, length] : {std::pair{1, 7168}, {131, 1000}}) {
         rank.fp8<OneShot>(rows, length);
         rank.fp8<TwoShot>(rows, length);

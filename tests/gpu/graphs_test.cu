@@ -140,19 +140,10 @@ void suite(const Communicator& comm) {
 }  // namespace
 
 int main() {
-  score();
-  const int gpus = count_gpus();
-  if (gpus == 0) {
-    std::printf("SKIP: no GPU\n");
-    return 77;
-  }
+  const Ranks ranks = find_ranks();
+  if (ranks.gpus == 0) return skipped();
   ::setenv("CCL_TIMEOUT", "20", 0);
-  int ranks = gpus;
-  if (gpus == 1) {
-    ::setenv("CCL_MULTI_RANK_GPU_ENABLE", "1", 1);
-    ranks = 2;
-  }
-  as_threads(ranks, {}, suite);
-  as_processes(ranks, {}, suite);
-  return result("Captures at once", gpus);
+  as_threads(ranks.count, {}, suite);
+  as_processes(ranks.count, {}, suite);
+  return result("Captures at once", ranks.gpus);
 }

@@ -15,6 +15,13 @@ struct Suite : Rank {
   Default<Broadcast, Ring, LL> broadcast = must(Default<Broadcast, Ring, LL>::create(comm));
   Default<AllToAll, Pairwise, LL> all_to_all = must(Default<AllToAll, Pairwise, LL>::create(comm));
 
+  Default<AllReduce, OneShot, LL128> one_shot =
+      must(Default<AllReduce, OneShot, LL128>::create(comm));
+  Default<AllToAll, Direct, Simple> direct = must(Default<AllToAll, Direct, Simple>::create(comm));
+  Collective<AllReduce, Ring, LL128, ForGpus<DefaultTransport>> here_only =
+      must(Collective<AllReduce, Ring, LL128, ForGpus<DefaultTransport>>::create(comm));
+  Default<AllReduce, Auto, Auto> chosen = must(Default<AllReduce, Auto, Auto>::create(comm));
+
   double sum(Index i) const {
     double s = 0;
     for (int r = 0; r < ranks; ++r) s += value(r, i);
@@ -69,6 +76,32 @@ struct Suite : Rank {
               stream) == 0,
           "all_to_all beside all_reduce, %ld, rank %d", long(n), rank);
   }
+  /// Beside calls over wires: over peer views, on GPUs only, and what Auto chooses for the size.
+  void of_all_kinds(Index n) const {
+    Buffer<float> a{n, 0}, b{n * ranks, 0}, b_out{n * ranks, 0};
+    Buffer<float> out[] = {{n, 0}, {n, 0}, {n, 0}, {n, 0}};
+    a.fill([&](Index i) { return value(rank, i); }, stream);
+    b.fill([&](Index i) { return value(rank * 3 + int(i / std::max<Index>(n, 1)), i); }, stream);
+    const auto wired = ring.bind(a.get(), out[0].get(), n);
+    const auto viewed = one_shot.bind(a.get(), out[1].get(), n);
+    const auto gpu_only = here_only.bind(a.get(), out[2].get(), n, Sum{});
+    const auto any = chosen.bind(a.get(), out[3].get(), n);
+    const auto direct_too = direct.bind(b.get(), b_out.get(), n);
+    go([&] {
+      return rank % 2 == 0 ? group(stream, wired, viewed, gpu_only, any, direct_too)
+                           : group(stream, direct_too, any, wired, gpu_only, viewed);
+    });
+    for (int k = 0; k < 4; ++k) {
+      check(out[k].wrong(
+                n, [&](Index i) { return sum(i); }, stream) == 0,
+            "all_reduce %d of all kinds, %ld, rank %d", k, long(n), rank);
+    }
+    check(b_out.wrong(
+              n * ranks,
+              [&](Index i) { return value(int(i / n) * 3 + rank, Index{rank} * n + i % n); },
+              stream) == 0,
+          "direct all_to_all beside others, %ld, rank %d", long(n), rank);
+  }
   /// All calls over wires are one kernel.
   void count_kernels() const {
     Buffer<float> a{1000, 0}, a_out{1000, 0}, c_out{Index{1000} * ranks, 0};
@@ -110,6 +143,9 @@ void suite(const Communicator& comm) {
       }
       rank.mixed(1000);
       rank.mixed(200'001);
+      if (rank.ranks != 3) {  // for which OneShot has no kernel
+        for (const Index n : {1, 1000, 100'000, 3'000'000}) rank.of_all_kinds(n);
+      }
     }
     rank.count_kernels();
   }
@@ -118,21 +154,12 @@ void suite(const Communicator& comm) {
 }  // namespace
 
 int main() {
-  score();
-  const int gpus = count_gpus();
-  if (gpus == 0) {
-    std::printf("SKIP: no GPU\n");
-    return 77;
-  }
+  const Ranks ranks = find_ranks();
+  if (ranks.gpus == 0) return skipped();
   ::setenv("CCL_TIMEOUT", "20", 0);
-  int ranks = gpus;
-  if (gpus == 1) {
-    ::setenv("CCL_MULTI_RANK_GPU_ENABLE", "1", 1);
-    ranks = 2;
-  }
   Config config;
   config.memory_budget_bytes = Index{1} << 30;  // for many compositions at once
-  as_threads(ranks, config, suite);
-  as_processes(ranks, config, suite);
-  return result("Groups", gpus);
+  as_threads(ranks.count, config, suite);
+  as_processes(ranks.count, config, suite);
+  return result("Groups", ranks.gpus);
 }

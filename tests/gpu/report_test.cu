@@ -47,21 +47,12 @@ void check_error(const char* what, int rank, const Result<void>& end, int victim
 }  // namespace
 
 int main() {
-  score();
-  const int gpus = count_gpus();
-  if (gpus == 0) {
-    std::printf("SKIP: no GPU\n");
-    return 77;
-  }
-  int ranks = gpus;
-  if (gpus == 1) {
-    ::setenv("CCL_MULTI_RANK_GPU_ENABLE", "1", 1);
-    ranks = 2;
-  }
-  const int victim = ranks - 1;
+  const Ranks ranks = find_ranks();
+  if (ranks.gpus == 0) return skipped();
+  const int victim = ranks.count - 1;
   Config config;
   config.timeout_s = 1;
-  as_threads(ranks, config, [&](Communicator comm) {
+  as_threads(ranks.count, config, [&](Communicator comm) {
     const auto end = play(comm, [&] { return comm.rank() == victim; });
     check_error("skips", comm.rank(), end, victim, "has not called operation 3");
   });
@@ -69,15 +60,15 @@ int main() {
   // As processes: one is stopped.
   const auto id = must(create_unique_id());
   std::vector<pid_t> children;
-  for (int r = 0; r < ranks; ++r) {
+  for (int r = 0; r < ranks.count; ++r) {
     const pid_t child = ::fork();
     if (child != 0) {
       children.push_back(child);
       continue;
     }
     Config mine = config;
-    mine.device = gpus == 1 ? 0 : r;
-    const Communicator comm = must(Communicator::create(id, r, ranks, mine));
+    mine.device = ranks.gpus == 1 ? 0 : r;
+    const Communicator comm = must(Communicator::create(id, r, ranks.count, mine));
     MUST_CUDA(cudaSetDevice(comm.device()));
     const auto end = play(comm, [&] {
       if (r == victim) ::raise(SIGSTOP);
@@ -91,6 +82,7 @@ int main() {
   for (int r = 0; r < victim; ++r) ::waitpid(children[size_t(r)], nullptr, 0);
   ::kill(children[size_t(victim)], SIGKILL);
   ::waitpid(children[size_t(victim)], nullptr, 0);
-  check(score().cases >= 2 * ranks, "only %ld ranks have checked", score().cases.load());
-  return result("Report", gpus);
+  check(score().cases >= 2 * ranks.count, "only %ld ranks have checked",
+        score().cases.load());
+  return result("Report", ranks.gpus);
 }

@@ -173,24 +173,15 @@ void suite(const Communicator& comm) {
 }  // namespace
 
 int main() {
-  score();
-  const int gpus = count_gpus();
-  if (gpus == 0) {
-    std::printf("SKIP: no GPU\n");
-    return 77;
-  }
+  const Ranks ranks = find_ranks();
+  if (ranks.gpus == 0) return skipped();
   if (const char* s = std::getenv("SOAK_S")) seconds = std::atof(s);
   if (const char* s = std::getenv("SOAK_SEED")) seed = unsigned(std::atoi(s));
   std::printf("seed %u, %.0f s as threads and as long as processes\n", seed, seconds);
   ::setenv("CCL_TIMEOUT", "10", 0);
-  int ranks = gpus;
-  if (gpus == 1) {
-    ::setenv("CCL_MULTI_RANK_GPU_ENABLE", "1", 1);
-    ranks = 2;
-  }
   Config config;
   config.memory_budget_bytes = Index{2} << 30;
-  as_threads(ranks, config, suite);
-  as_processes(ranks, config, suite);
-  return result("Soak", gpus);
+  as_threads(ranks.count, config, suite);
+  as_processes(ranks.count, config, suite);
+  return result("Soak", ranks.gpus);
 }

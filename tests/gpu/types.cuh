@@ -146,14 +146,9 @@ int run_types() {
 #else
   constexpr int sample = 16;
 #endif
-  score();
-  const int gpus = count_gpus();
-  if (gpus == 0) {
-    std::printf("SKIP: no GPU\n");
-    return 77;
-  }
+  const int gpus = find_ranks().gpus;
+  if (gpus == 0) return skipped();
   ::setenv("CCL_TIMEOUT", "20", 0);
-  if (gpus == 1) ::setenv("CCL_MULTI_RANK_GPU_ENABLE", "1", 1);
   constexpr int step = Parts * sample, first = Part;
   constexpr int count = (Rows::count - first + step - 1) / step;
   Config config;

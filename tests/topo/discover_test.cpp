@@ -1,67 +1,17 @@
 #include <ccl/topo/discover.hpp>
+#include <ccl/topo/lint.hpp>
 #include <ccl/topo/path.hpp>
 
-#include <filesystem>
-#include <fstream>
-
 #include "catch.hpp"
-#include <unistd.h>
+#include "topo/fake_machine.hpp"
 
 namespace topo = ccl::topo;
 namespace fs = std::filesystem;
+using ccl::test::FakeMachine;
 using topo::NodeType;
 using topo::PathType;
 
 namespace {
-
-/// A made-up /sys and /proc, gone with the object.
-class FakeMachine {
- public:
-  FakeMachine() : root_(fs::temp_directory_path() / ("ccl_discover_" + std::to_string(getpid()))) {
-    fs::remove_all(root_);
-    file("proc/cpuinfo",
-         "processor\t: 0\nvendor_id\t: GenuineIntel\ncpu family\t: 6\nmodel\t\t: 143\nmodel "
-         "name\t: x\n\n");
-  }
-  ~FakeMachine() {
-    std::error_code ignored;
-    fs::remove_all(root_, ignored);
-  }
-  void file(const std::string& path, const std::string& text) {
-    fs::create_directories((root_ / path).parent_path());
-    std::ofstream(root_ / path) << text;
-  }
-  void numa(int node, const std::string& map) {
-    file("sys/devices/system/node/node" + std::to_string(node) + "/cpumap", map + "\n");
-  }
-  std::string pci(const std::string& path, const std::string& device_class, int node,
-                  const std::string& speed = "16.0 GT/s PCIe", const std::string& width = "16") {
-    const std::string full = "sys/devices/" + path;
-    file(full + "/class", device_class + "\n");
-    file(full + "/vendor", "0x10de\n");
-    file(full + "/numa_node", std::to_string(node) + "\n");
-    file(full + "/max_link_speed", speed + "\n");
-    file(full + "/max_link_width", width + "\n");
-    const std::string id = fs::path(path).filename();
-    fs::create_directories(root_ / "sys/bus/pci/devices");
-    fs::create_directory_symlink(root_ / full, root_ / "sys/bus/pci/devices" / id);
-    return full;
-  }
-  void device(const std::string& from, const std::string& to) {
-    fs::create_directories((root_ / from).parent_path());
-    fs::create_directory_symlink(root_ / to, root_ / from);
-  }
-  topo::DiscoverOptions options() const {
-    topo::DiscoverOptions options;
-    options.sys = (root_ / "sys").string();
-    options.proc = (root_ / "proc").string();
-    options.gpus.emplace();
-    return options;
-  }
-
- private:
-  fs::path root_;
-};
 
 topo::LoadedGraph graph_of(const topo::DiscoverOptions& options) {
   const auto file = topo::discover(options);
@@ -94,6 +44,10 @@ TEST_CASE("a machine with a switch, GPUs and an InfiniBand NIC is seen") {
   fake.device("sys/class/infiniband/mlx5_0/device", nic);
   fake.file("sys/module/nvidia_peermem/version", "1\n");
   auto options = fake.options();
+  topo::SeenNic port;
+  port.name = "mlx5_0";
+  port.mbps = 100000;  // the kernel knows of 200
+  options.nics->push_back(port);
   options.gpus->push_back({"0000:13:00.0", 0, 90, {{"0000:81:00.0", 4}, {"", 2}}});
   options.gpus->push_back({"0000:81:00.0", 1, 90, {{"0000:13:00.0", 4}, {"", 2}}});
 
@@ -116,7 +70,7 @@ TEST_CASE("a machine with a switch, GPUs and an InfiniBand NIC is seen") {
   CHECK(paths.at(gpus[0], nets[0]).type == PathType::pix);
   CHECK(paths.at(gpus[1], graph.of(NodeType::cpu)[1]).bw == 6);  // its port is 8 GT/s x8
   bool narrow = false;
-  for (const topo::Remark& remark : topo::lint(loaded, false)) {
+  for (const topo::Remark& remark : topo::lint(loaded)) {
     narrow = narrow || remark.problem.find("6 GB/s of PCIe, others have 24") != std::string::npos;
   }
   CHECK(narrow);
@@ -149,5 +103,97 @@ TEST_CASE("this machine is seen, whatever it is") {
   const auto again = topo::parse_xml(topo::print_xml(topo::to_xml(loaded.graph)), "dump");
   REQUIRE(again);
   CHECK(topo::to_graph(*again));
-  for (const topo::Remark& remark : topo::lint(loaded, true)) CHECK_FALSE(remark.advice.empty());
+  for (const topo::Remark& remark : topo::lint(loaded)) CHECK_FALSE(remark.advice.empty());
+}
+
+TEST_CASE("RDMA ports are taken in the order of the bus, with speed, guid and GPU direct RDMA") {
+  FakeMachine fake;
+  const std::string late = fake.pci("pci0000:80/0000:80:01.0", "0x020700", -1);
+  const std::string early = fake.pci("pci0000:10/0000:10:01.0", "0x020700", -1);
+  const std::string second = fake.pci("pci0000:10/0000:10:01.1", "0x020700", -1);
+  fake.device("sys/class/infiniband/mlx5_0/device", late);
+  fake.device("sys/class/infiniband/mlx5_1/device", early);
+  fake.device("sys/class/infiniband/mlx5_2/device", second);
+  fake.file("sys/class/infiniband/mlx5_0/ports/1/rate", "800 Gb/sec (4X XDR)\n");
+  fake.file("sys/class/infiniband/mlx5_0/sys_image_guid", "0000:0000:0000:00ab\n");
+  fake.file("proc/driver/nvidia/version", "NVRM version: NVIDIA UNIX Open Kernel Module\n");
+  auto options = fake.options();
+  for (const char* name : {"mlx5_0", "mlx5_1", "mlx5_2"}) {
+    topo::SeenNic nic;
+    nic.name = name;
+    nic.mbps = 400000;
+    nic.guid = nic.name == "mlx5_0" ? 0 : 0x77;
+    nic.max_connections = 1000;
+    nic.dma_buf = nic.name != "mlx5_0";
+    options.nics->push_back(nic);
+  }
+  const topo::Graph graph = graph_of(options).graph;
+  const auto nets = graph.of(NodeType::net);
+  REQUIRE(nets.size() == 3);
+  const auto& first = graph.nodes[nets[0]].net;
+  CHECK(first.name == "mlx5_1");
+  CHECK(first.bw == 50);
+  CHECK(first.guid == 0x77);
+  CHECK(first.port == 1);
+  CHECK(first.gdr);
+  CHECK(first.max_connections == 1000);
+  CHECK(graph.nodes[nets[1]].net.name == "mlx5_2");
+  CHECK(graph.nodes[nets[1]].net.port == 2);  // a second function of the card
+  const auto& last = graph.nodes[nets[2]].net;
+  CHECK(last.bw == 100);  // the kernel's word: faster than libibverbs can say
+  CHECK(last.guid == 0xab);
+  CHECK_FALSE(last.gdr);  // neither peer memory nor DMA-BUF
+  CHECK(graph.nodes[nets[0]].parent == graph.nodes[nets[1]].parent);
+}
+
+TEST_CASE("where libibverbs cannot be asked, the kernel's files tell of ports") {
+  FakeMachine fake;
+  fake.file("sys/class/infiniband/mlx5_0/ports/1/state", "4: ACTIVE\n");
+  fake.file("sys/class/infiniband/mlx5_0/ports/1/rate", "200 Gb/sec (4X HDR)\n");
+  fake.file("sys/class/infiniband/mlx5_0/ports/2/state", "1: DOWN\n");
+  fake.file("sys/class/infiniband/mlx5_0/node_guid", "0c42:a103:0012:3456\n");
+  topo::DiscoverOptions options = fake.options();
+  options.nics = std::nullopt;
+  const auto asked = topo::verbs_nics();
+  REQUIRE(asked);
+  CHECK_FALSE((asked->nics.empty() && asked->why.empty()));
+  if (asked->asked) return;  // there is a libibverbs, which knows of no fake files
+  const topo::Graph graph = graph_of(options).graph;
+  REQUIRE(graph.of(NodeType::net).size() == 1);
+  CHECK(graph.nodes[graph.of(NodeType::net)[0]].net.guid == 0x0c42a10300123456ULL);
+}
+
+TEST_CASE("interfaces that sockets may not use are no NETs") {
+  FakeMachine fake;
+  for (const char* name : {"eth0", "eth1"}) {
+    fake.file(std::string("sys/class/net/") + name + "/operstate", "up\n");
+  }
+  auto options = fake.options();
+  options.sockets = std::vector<std::string>{"eth1"};
+  const topo::Graph graph = graph_of(options).graph;
+  REQUIRE(graph.of(NodeType::net).size() == 1);
+  CHECK(graph.nodes[graph.of(NodeType::net)[0]].net.name == "eth1");
+}
+
+TEST_CASE("GPUs say which fabric they have joined") {
+  FakeMachine fake;
+  auto options = fake.options();
+  for (const int dev : {0, 1, 2}) {
+    topo::SeenGpu gpu;
+    gpu.bus_id = "0000:0" + std::to_string(dev + 1) + ":00.0";
+    gpu.dev = dev;
+    gpu.sm = 100;
+    gpu.links = {{"", 18}};
+    gpu.fabric = dev < 2 ? "ab:1" : "ab:2";
+    options.gpus->push_back(gpu);
+  }
+  const topo::Graph graph = graph_of(options).graph;
+  const auto gpus = graph.of(NodeType::gpu);
+  REQUIRE(graph.of(NodeType::nvs).size() == 2);  // one for each clique
+  const topo::Paths paths = topo::compute_paths(graph);
+  CHECK(paths.wired(gpus[0], gpus[1]).type == PathType::nvl);
+  CHECK(paths.wired(gpus[0], gpus[2]).type > PathType::nvl);
+  const auto again = topo::parse_xml(topo::print_xml(topo::to_xml(graph)), "dump");
+  REQUIRE(again);
+  CHECK(topo::to_graph(*again)->graph.of(NodeType::nvs).size() == 2);
 }

@@ -1,3 +1,4 @@
+#include <ccl/topo/path.hpp>
 #include <ccl/topo/xml.hpp>
 
 #include <filesystem>
@@ -276,4 +277,91 @@ TEST_CASE("every attribute of the schema is written again, and nothing beyond it
   const topo::Element written = topo::to_xml(loaded->graph);
   CHECK(topo::print_xml(written) == text);
   CHECK(beyond_schema(written) == "");
+}
+
+TEST_CASE("what ccl makes no use of is written again") {
+  const std::string text = R"(<system version="1">
+  <cpu numaid="0" arch="x86_64" vendor="GenuineIntel" familyid="6" modelid="106" extra="e">
+    <pci busid="0000:17:00.0" class="0x030200" link_speed="16.0 GT/s PCIe" link_width="16" mark="m">
+      <gpu dev="0" sm="90" rank="0" gdr="1" mlopart="2" keep="1" fabric="ab:1">
+        <c2c bw="44712" count="10"/>
+      </gpu>
+    </pci>
+    <pci busid="0000:18:00.0" class="0x060400" link_speed="16.0 GT/s PCIe" link_width="16">
+      <pcilink target="0000:19:00.0"/>
+    </pci>
+    <pci busid="0000:19:00.0" class="0x060400" link_speed="16.0 GT/s PCIe" link_width="16"/>
+    <pci busid="0000:4b:00.0" class="0x020700" link_speed="16.0 GT/s PCIe" link_width="16">
+      <nic>
+        <net name="mlx5_0" dev="0" speed="200000" port="1" guid="0x12" gdr="1" coll="1" rail="3" plane="1" keep="1" gin="1" rma="0" net="1"/>
+        <gin name="mlx5_0" dev="0" speed="200000" port="1" guid="0x12" gdr="1"/>
+        <rma name="mlx5_0" dev="0" speed="200000"/>
+      </nic>
+    </pci>
+  </cpu>
+</system>)";
+  const auto loaded = load(text);
+  REQUIRE(loaded);
+  CHECK(loaded->repairs.empty());
+  const std::string written = topo::print_xml(topo::to_xml(loaded->graph));
+  for (const char* part :
+       {"extra=\"e\"", "mark=\"m\"", "mlopart=\"2\"", "fabric=\"ab:1\"", "bw=\"447120\"",
+        "<pcilink target=\"0000:19:00.0\"", "coll=\"1\"", "rail=\"3\"", "plane=\"1\"", "gin=\"1\"",
+        "rma=\"0\"", "<gin name=\"mlx5_0\"", "<rma name=\"mlx5_0\"", "keep=\"1\""}) {
+    INFO(part);
+    CHECK(written.find(part) != std::string::npos);
+  }
+}
+
+TEST_CASE("hosts on one NVLink fabric are one machine") {
+  const auto file = topo::parse_xml(R"(<system version="1">
+  <cpu numaid="0" arch="arm64" vendor="ARM">
+    <pci busid="0000:01:00.0" link_speed="32.0 GT/s PCIe" link_width="16"><gpu dev="0" sm="100" rank="0" gdr="1" fabric="ab:1"><nvlink target="fffffff:ff:ff.0" count="18" tclass="0x068000"/></gpu></pci>
+    <pci busid="0000:02:00.0" link_speed="32.0 GT/s PCIe" link_width="16"><gpu dev="1" sm="100" rank="1" gdr="1" fabric="ab:1"><nvlink target="fffffff:ff:ff.0" count="18" tclass="0x068000"/></gpu></pci>
+    <pci busid="0000:03:00.0" link_speed="32.0 GT/s PCIe" link_width="16"><nic><net name="mlx5_0" dev="0" speed="400000" port="1" guid="0x1" gdr="1"/></nic></pci>
+  </cpu></system>)",
+                                    "host");
+  REQUIRE(file);
+  topo::XmlFile joined{"hosts", topo::join_hosts({file->root, file->root, file->root})};
+  const auto loaded = topo::to_graph(joined);
+  if (!loaded) FAIL(loaded.error().what);
+  const topo::Graph& graph = loaded->graph;
+  CHECK(graph.of(topo::NodeType::nvs).size() == 1);
+  REQUIRE(graph.of(topo::NodeType::gpu).size() == 6);
+  REQUIRE(graph.of(topo::NodeType::net).size() == 3);
+  const topo::Paths paths = topo::compute_paths(graph);
+  for (int a = 0; a < 6; ++a) {
+    for (int b = 0; b < 6; ++b) {
+      const int from = graph.gpu_of_rank(a), to = graph.gpu_of_rank(b);
+      REQUIRE(from >= 0);
+      CHECK(graph.nodes[from].host == a / 2);
+      if (a == b) continue;
+      CHECK(paths.at(from, to).type == topo::PathType::nvl);
+      CHECK(topo::check_p2p(graph, paths, {}, from, to).allowed);
+    }
+  }
+  // All of them are one domain; a NIC of another host is not reached.
+  CHECK(topo::trim(graph, paths, 0, 6).of(topo::NodeType::gpu).size() == 6);
+  const int nic_there = graph.of(topo::NodeType::net)[2];
+  CHECK(paths.at(graph.gpu_of_rank(0), nic_there).type > topo::PathType::phb);
+  // Written and read again, it is the same.
+  const auto again = topo::parse_xml(topo::print_xml(topo::to_xml(graph)), "again");
+  REQUIRE(again);
+  const auto same = topo::to_graph(*again);
+  REQUIRE(same);
+  CHECK(same->graph.links.size() == graph.links.size());
+
+  // Of different cliques, no NVLink joins them, and nothing but the network is left.
+  topo::XmlFile other = joined;
+  const auto rename = [](auto& self, topo::Element& element) -> void {
+    if (element.name == "gpu") element.set("fabric", "ab:2");
+    for (topo::Element& child : element.children) self(self, child);
+  };
+  rename(rename, other.root.children[1]);
+  const auto parted = topo::to_graph(other);
+  REQUIRE(parted);
+  const topo::Paths away = topo::compute_paths(parted->graph);
+  const int here = parted->graph.gpu_of_rank(0), there = parted->graph.gpu_of_rank(2);
+  CHECK(away.at(here, there).type >= topo::PathType::net);
+  CHECK(away.at(here, parted->graph.gpu_of_rank(4)).type == topo::PathType::nvl);
 }

@@ -53,13 +53,14 @@ struct OneShot {
 
   template <class Prims>
   CCL_HD static constexpr void run(AllReduceRows, Prims& prims) {
-    const auto rows = prims.rows();
-    auto next = prims.load(rows.first);
+    const auto tiles = prims.tiles();
+    auto next = prims.load(tiles.first);
     prims.begin();
-    for (int r = rows.first; r < rows.last; r += rows.step) {
-      prims.push_row(0, r, next);
-      next = prims.load(r + rows.step);
+    for (int i = tiles.first; i < tiles.last; i += tiles.step) {
+      prims.push(0, i, next);
+      next = prims.load(i + tiles.step);
     }
+    const auto rows = prims.rows();
     for (int r = rows.first; r < rows.last; r += rows.step) prims.finish_reduced(0, r);
   }
 

@@ -41,14 +41,16 @@ struct TwoShot {
   /// Rank r reduces the r-th slice of each row; then everybody has whole rows to finish.
   template <class Prims>
   CCL_HD static constexpr void run(AllReduceRows, Prims& prims) {
-    const auto rows = prims.rows();
-    auto next = prims.load(rows.first);
+    const auto tiles = prims.tiles();
+    auto next = prims.load(tiles.first);
     prims.begin();
-    for (int r = rows.first; r < rows.last; r += rows.step) {
-      prims.scatter_row(0, r, next);
-      next = prims.load(r + rows.step);
+    for (int i = tiles.first; i < tiles.last; i += tiles.step) {
+      prims.scatter(0, i, next);
+      next = prims.load(i + tiles.step);
     }
-    prims.reduce_slices(0, 1);
+    const auto slices = prims.slices();
+    for (int i = slices.first; i < slices.last; i += slices.step) prims.reduce_slice(0, 1, i);
+    const auto rows = prims.rows();
     for (int r = rows.first; r < rows.last; r += rows.step) prims.finish_collected(1, r);
   }
 

@@ -30,7 +30,7 @@ requires(!OverPeers<Algo> && !std::same_as<Algo, Pairwise> &&
   using Type = WireCall<Op, Algo, Proto, Bytes>;
 };
 /// What a call with these arguments is recorded as: a `WireCall`, which may share a kernel with
-/// others, or void.
+/// others on GPUs and CPUs, or void: on a GPU a launch of its own.
 template <class Op, class Algo, class Proto, class Acc, class... Args>
 using bound_call = typename CallOf<Op, Algo, Proto, Acc, Args...>::Type;
 
@@ -54,8 +54,6 @@ class BoundCall {
         args_);
   }
 
-  /// Of its composition, in order of creation.
-  int number() const { return collective_.number(); }
   bool alone() const { return collective_.ranks() == 1; }
 
  private:

@@ -19,6 +19,7 @@ struct CallInfo {
   int composition = 0;  // in order of creation
   Word call = 0;        // of this composition
   Word ticket = 0;      // in the journal; 0: not in it
+  Index place = -1;     // of the receive buffer in a window that peers write to; -1: none
 };
 
 template <class T>

@@ -48,6 +48,12 @@ concept MovesByCopies = requires {
   requires Algo::copies;
 };
 
+/// Of these, those that peers' streams tell each other about.
+template <class Algo>
+concept TellsByStream = MovesByCopies<Algo> && requires {
+  requires Algo::by_stream;
+};
+
 template <class Algo>
 concept PlansWires = OverPeers<Algo> || requires {
   { Algo::most_wires(2) } -> cuda::std::same_as<int>;

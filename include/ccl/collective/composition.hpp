@@ -60,7 +60,7 @@ class Composition {
                       const Layout& layout, int root, Stream stream) const {
     if constexpr (OverPeers<Algo>) {
       if (stream.recorder() != nullptr) {
-        stream.recorder()->call = std::make_unique<PeerCall>(links_, info);
+        stream.recorder()->call = std::make_unique<GpuCall>(links_, info);
         return {};
       }
       if constexpr (MovesByCopies<Algo>) {
@@ -75,11 +75,10 @@ class Composition {
         if constexpr (sides.cpus) {
           stream.recorder()->call = std::make_unique<WireCall<Op, Algo, Proto, R>>(
               links_, info, reduction, input, output, layout, root);
-          return {};
+        } else {
+          stream.recorder()->call = std::make_unique<GpuCall>(links_, info);
         }
-        return fail(Errc::not_supported,
-                    "a group takes no composition for GPUs only (ForGpus, as in "
-                    "the lists of Auto); name its algorithm and protocol");
+        return {};
       }
       if constexpr (sides.gpus) {
         enroll<WireKernels<Op, Algo, Proto, R>>();
@@ -142,7 +141,8 @@ class Composition {
       return load_kernels<Op, Algo, Proto>(*links);
     };
     CCL_CHECK(links->map_peers(prepare()));
-    if (MovesByCopies<Algo>) CCL_CHECK(links->open_side());
+    if constexpr (MovesByCopies<Algo>) CCL_CHECK(links->open_side(Algo::stages));
+    if (TellsByStream<Algo>) CCL_CHECK(links->open_signals());
     if (StoresPlainly<Algo>) CCL_CHECK(links->open_doors());
     return links;
   }

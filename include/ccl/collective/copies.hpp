@@ -49,12 +49,24 @@ class CopySequence {
     work.post[CopySync::emptied] = post_emptied;
     work.await[CopySync::emptied] = await_emptied;
     work.watch = links_.watch();
-    check(Kernels::sync(work, target_));
+    if constexpr (TellsByStream<Algo>) {
+      done_ = links_.signal(work, target_.stream);
+    } else {
+      check(Kernels::sync(work, target_));
+    }
   }
   void barrier() { sync(others(), others()); }
-  /// Copies within this rank's own memory, by multiprocessors: the copy engines are busy.
+  /// Copies within this rank's own memory, by multiprocessors: the copy engines are busy. Where
+  /// none may be used, by the engines.
   void run(const CopyRuns& runs) {
-    if (done_ && runs.count > 0) check(Kernels::runs(runs, on_stream()));
+    if constexpr (TellsByStream<Algo>) {
+      for (int r = 0; r < runs.count && done_; ++r) {
+        const CopyRuns::Run& run = runs.run[r];
+        done_ = links_.copy_within(run.to, run.from, run.bytes, on_stream().stream);
+      }
+    } else {
+      if (done_ && runs.count > 0) check(Kernels::runs(runs, on_stream()));
+    }
   }
   /// Between the two, kernels run beside the copies.
   void fork() {
@@ -305,11 +317,11 @@ void exchange_in_window(CopySequence<Algo>& go, const MessageTable& table,
 template <class Op, class Algo>
 Result<void> exchange_by_copies(const std::shared_ptr<Links>& owner, const CallInfo& info,
                                 const MessageTable& table, Stream stream) {
-  enroll<CopyKernels<Algo>>();
+  if constexpr (!TellsByStream<Algo>) enroll<CopyKernels<Algo>>();
   Links& links = *owner;
   const int ranks = links.comm().ranks();
   if (stream.recorder() != nullptr) {
-    stream.recorder()->call = std::make_unique<PeerCall>(owner, info);
+    stream.recorder()->call = std::make_unique<GpuCall>(owner, info);
     return {};
   }
   if (!links.on_device()) {  // of one rank, or `create` would have refused
@@ -322,7 +334,9 @@ Result<void> exchange_by_copies(const std::shared_ptr<Links>& owner, const CallI
     });
   }
   if (ranks == 1) return exchange_alone_on_device(links, table, stream);
-  if (CopyKernels<Algo>::sync == nullptr) return fail(links.no_device_code());
+  if (!TellsByStream<Algo> && CopyKernels<Algo>::sync == nullptr) {
+    return fail(links.no_device_code());
+  }
   // The buffer that peers would write to, where all ranks have one at the same place.
   Message recv{};
   if constexpr (one_of<Op, AllGather, AllToAll>) {
@@ -336,22 +350,30 @@ Result<void> exchange_by_copies(const std::shared_ptr<Links>& owner, const CallI
       recvs += int(list.size());
       if (!list.empty()) recv = list[0];
     }
-    if (sends != 1 || recvs != 1) recv = {};
+    if (sends != 1 || recvs != 1) {
+      recv = {};
+      if (!Algo::stages) return fail(links.not_in_window(nullptr));
+    }
   }
   const std::lock_guard lock{links.mutex()};
   Links::InWindow window;
   if (recv.bytes > 0) window = links.in_window(recv.data, recv.bytes);
   std::shared_ptr<void> keep;
+  if constexpr (!Algo::stages) {
+    if (recv.bytes > 0 && !window) return fail(links.not_in_window(recv.data));
+    if (recv.bytes == 0) return links.ready();
+  }
   if (window) {
     using Kept = std::pair<std::shared_ptr<Links>, std::shared_ptr<const void>>;
     keep = std::make_shared<Kept>(owner, window.keep);
   }
-  return launch_copies<Algo>(links, info, stream, keep, [&](CopySequence<Algo>& go) {
-    if (window) {
-      exchange_in_window<Op>(go, table, window);
-    } else {
-      exchange_staged<Op>(go, table);
+  CallInfo placed = info;
+  if (window) placed.place = window.offset;
+  return launch_copies<Algo>(links, placed, stream, keep, [&](CopySequence<Algo>& go) {
+    if constexpr (Algo::stages) {
+      if (!window) return exchange_staged<Op>(go, table);
     }
+    exchange_in_window<Op>(go, table, window);
   });
 }
 

@@ -95,13 +95,14 @@ Result<Plans> wire_plans(const Communicator& comm, const std::optional<Plan>& gi
 }
 
 /// Over a peer view. A slot of the plan is one of the two halves of this rank's scratch. Copy
-/// engines want long copies: they take half of the default budget.
+/// engines want long copies: they take half of the default budget, or nothing for windows.
 template <class Algo>
 Plans peer_plans(const std::optional<Plan>& given) {
   if (given) return Plans::same(*given);
   Plan plan;
   plan.slot_count = 2;
-  plan.slot_bytes = Index{MovesByCopies<Algo> ? 32 : 16} << 20;
+  plan.slot_bytes = Index{16} << 20;
+  if constexpr (MovesByCopies<Algo>) plan.slot_bytes = Algo::stages ? Index{32} << 20 : 4096;
   return Plans::same(plan);
 }
 

@@ -73,13 +73,6 @@ Result<void> launch_over_peers(Links& links, const CallInfo& info, const R& redu
   return links.finish_on_device(kernels(work, target), stream);
 }
 
-/// A call over a peer view that a group makes: a launch of its own.
-class PeerCall final : public RecordedCall {
- public:
-  using RecordedCall::RecordedCall;
-  void run_on_host() override {}  // not reached: CPU ranks have no peer view
-};
-
 /// In a communicator of one rank.
 template <class R>
 Result<void> reduce_alone_on_device(Links& links, const R& reduction, const void* input,

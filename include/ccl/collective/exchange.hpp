@@ -123,11 +123,10 @@ Result<void> exchange(const std::shared_ptr<Links>& links, const CallInfo& info,
     if constexpr (sides.cpus) {
       using Call = ExchangeCall<Op, Algo, Proto>;
       stream.recorder()->call = std::make_unique<Call>(links, info, std::move(table));
-      return {};
+    } else {
+      stream.recorder()->call = std::make_unique<GpuCall>(links, info);
     }
-    return fail(Errc::not_supported,
-                "a group takes no composition for GPUs only (ForGpus, as in "
-                "the lists of Auto); name its algorithm and protocol");
+    return {};
   }
   if constexpr (sides.gpus) {
     enroll<ExchangeKernels<Algo, Proto>>();

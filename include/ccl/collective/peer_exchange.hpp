@@ -21,7 +21,7 @@ Result<void> exchange_over_peers(const std::shared_ptr<Links>& owner, const Call
   Links& links = *owner;
   const int ranks = links.comm().ranks();
   if (stream.recorder() != nullptr) {
-    stream.recorder()->call = std::make_unique<PeerCall>(owner, info);
+    stream.recorder()->call = std::make_unique<GpuCall>(owner, info);
     return {};
   }
   if (!links.on_device()) {  // of one rank, or `create` would have refused

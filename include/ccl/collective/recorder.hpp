@@ -13,6 +13,7 @@ class RecordedCall {
   RecordedCall(std::shared_ptr<Links> links, const CallInfo& info)
       : links_{std::move(links)}, info_{info} {}
   virtual ~RecordedCall() = default;
+  int place = 0;  // among the group's arguments, as this rank listed them
   Links& links() const { return *links_; }
   const std::shared_ptr<Links>& shared_links() const { return links_; }
   CallInfo& info() { return info_; }
@@ -24,6 +25,13 @@ class RecordedCall {
  private:
   std::shared_ptr<Links> links_;
   CallInfo info_;
+};
+
+/// A call that is a launch of its own on a GPU and that CPU ranks cannot make.
+class GpuCall final : public RecordedCall {
+ public:
+  using RecordedCall::RecordedCall;
+  void run_on_host() override {}  // not reached: `create` refused
 };
 
 /// Where a call goes that is given it for a stream.

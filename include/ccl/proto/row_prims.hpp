@@ -12,10 +12,14 @@ concept MapsValues = requires(const P prologue, float value, Index row, int colu
 };
 }  // namespace detail
 
-/// What an algorithm may do with the rows of a matrix that all ranks have a summand of: push a row,
-/// or slices of it, to peers; reduce what came; finish a row that is complete. A row is cut into
-/// tiles, one group's each; a lane has `Tiles` of them at most. Boxes and halves of the scratch as
-/// in `PeerPrims`; every rank waits for every other in each launch.
+/// What an algorithm may do with the rows of a matrix that all ranks have a summand of: push tiles
+/// of them into boxes, its own too; reduce what came; finish a row that is complete. All groups of
+/// a launch deal out the tiles of all rows among themselves, but a row is finished by one crew, a
+/// lane of which has `Tiles` of its tiles at most. Halves of the scratch as in `PeerPrims`; every
+/// rank waits for every other in each launch.
+///
+/// An output may be the input: who finishes a tile has seen its sum, to which this rank's summand
+/// came through a box, after it had been read.
 template <ReducingLanes Group, Protocol<Group> Proto, class P, class E, int Slices, int Ranks,
           int Tiles>
 class RowPrims {
@@ -32,13 +36,13 @@ class RowPrims {
   static constexpr int tile_elements = data_cells * per_cell;
   using Row = RowPart<Group, Lane, per_cell, data_cells, Tiles>;
 
-  /// first, first + step, ...: the rows of one crew.
+  /// first, first + step, ...
   struct Stripe {
     int first, last, step;
   };
-  /// A lane's part of a row of the input.
+  /// A lane's part of a tile of the input.
   struct Own {
-    RowRun<T, per_cell> run[Row::pieces];
+    RowRun<T, per_cell> run[Lane::cells];
   };
 
   CCL_HD static constexpr int tiles_of(int length) { return div_up(length, tile_elements); }
@@ -54,6 +58,7 @@ class RowPrims {
         work_{work},
         lane_{group},
         rank_{work.peers.rank},
+        channel_{channel},
         crew_{channel % work.crews},
         warp_{channel / work.crews},
         warps_{work.channels / work.crews},
@@ -69,62 +74,53 @@ class RowPrims {
     const Index half = Index(flag_ & 1) * work_.peers.half_packets;
     CCL_UNROLL for (int k = 0; k < Ranks; ++k) base_[k] = work_.peers.scratch[peer(k)] + half;
   }
-  CCL_HD Stripe rows() const { return {crew_, work_.rows, work_.crews}; }
   CCL_HD Word flag() const { return flag_; }
+  /// This group's of all tiles of the matrix.
+  CCL_HD Stripe tiles() const {
+    return {channel_, Ranks == 1 ? 0 : work_.rows * tiles_, work_.channels};
+  }
+  /// This group's of those tiles that this rank reduces.
+  CCL_HD Stripe slices() const {
+    return {channel_, Ranks == 1 ? 0 : work_.rows * slice_width(), work_.channels};
+  }
+  /// This crew's rows.
+  CCL_HD Stripe rows() const { return {crew_, work_.rows, work_.crews}; }
 
-  /// Nothing of rows past the last.
-  CCL_HD Own load(int row) const {
-    Own own;
-    CCL_UNROLL for (int k = 0; k < Tiles; ++k) {
-      if (row < work_.rows && tile(k) < tiles_) load_tile(row, tile(k), own.run + k * Lane::cells);
-    }
-    return own;
+  /// Nothing of tiles past the last.
+  CCL_HD Own load(int i) const {
+    const int row = int(unsigned(i) / unsigned(tiles_));
+    if (row >= work_.rows) return {};
+    return load_tile(row, i - row * tiles_);
   }
-  /// The row to every peer.
-  CCL_HD void push_row(int box, int row, const Own& own) const {
-    CCL_UNROLL for (int k = 0; Ranks > 1 && k < Tiles; ++k) {
-      const int t = tile(k);
-      if (t >= tiles_) break;
-      const Fragment f = prepare(row, t, own.run + k * Lane::cells);
-      CCL_UNROLL for (int p = 1; p < Ranks; ++p) {
-        lane_.store(base_[p] + slot(box, rank_, row, t), f, flag_);
-      }
+  /// To every rank.
+  CCL_HD void push(int box, int i, const Own& own) const {
+    const int row = int(unsigned(i) / unsigned(tiles_)), t = i - row * tiles_;
+    const Fragment f = prepare(row, t, own);
+    CCL_UNROLL for (int k = 0; k < Ranks; ++k) {
+      lane_.store(base_[k] + slot(box, rank_, row, t), f, flag_);
     }
   }
-  /// To each peer its slice.
-  CCL_HD void scatter_row(int box, int row, const Own& own) const {
-    CCL_UNROLL for (int k = 0; k < Tiles; ++k) {
-      const int t = tile(k);
-      if (t >= tiles_) break;
-      const int owner = t / slice_;
-      if (owner == rank_) continue;
-      const Fragment f = prepare(row, t, own.run + k * Lane::cells);
-      Packet* const half = work_.peers.scratch[owner] + (base_[0] - work_.peers.scratch[rank_]);
-      lane_.store(half + slot(box, rank_, row, t % slice_), f, flag_);
+  /// To the rank that reduces the tile.
+  CCL_HD void scatter(int box, int i, const Own& own) const {
+    const int row = int(unsigned(i) / unsigned(tiles_)), t = i - row * tiles_;
+    const int owner = int(unsigned(t) / unsigned(slice_));
+    Packet* const half = work_.peers.scratch[owner] + (base_[0] - work_.peers.scratch[rank_]);
+    lane_.store(half + slot(box, rank_, row, t - owner * slice_), prepare(row, t, own), flag_);
+  }
+  /// The i-th tile of my slices, from one box into another of every rank.
+  CCL_HD void reduce_slice(int from, int to, int i) {
+    const int width = slice_width();
+    const int row = int(unsigned(i) / unsigned(width)), at = i - row * width;
+    float sum[values];
+    reduce(from, row, at, sum);
+    const Fragment f = Wire::pack(group_, lane_, sum);
+    CCL_UNROLL for (int k = 0; k < Ranks; ++k) {
+      lane_.store(base_[k] + slot(to, 0, row, rank_ * slice_ + at), f, flag_);
     }
   }
-  /// My slice of all rows of the crew, from one box into another of every rank, mine too.
-  CCL_HD void reduce_slices(int from, int to) {
-    const int begin = rank_ * slice_;
-    const int width = tiles_ - begin < slice_ ? tiles_ - begin : slice_;
-    if (width <= 0) return;
-    const int first_row = crew_;
-    const int rows = first_row < work_.rows ? div_up(work_.rows - first_row, work_.crews) : 0;
-    // One slice after another, so that all groups of the crew are busy.
-    for (int i = warp_; i < rows * width; i += warps_) {
-      const int row = first_row + i / width * work_.crews;
-      const int t = begin + i % width;
-      float sum[values];
-      reduce(from, row, t, t - begin, sum);
-      const Fragment f = Wire::pack(group_, lane_, sum);
-      CCL_UNROLL for (int p = 0; p < Ranks; ++p) {
-        lane_.store(base_[p] + slot(to, 0, row, t), f, flag_);
-      }
-    }
-  }
-  /// A row of which everybody has pushed their summand.
+  /// A row of which everybody has pushed their summand to everybody.
   CCL_HD void finish_reduced(int box, int row) { finish<Summands>(box, row); }
-  /// A row of which the sums have been pushed, mine too.
+  /// A row of which the sums have been pushed.
   CCL_HD void finish_collected(int box, int row) { finish<Sums>(box, row); }
 
  private:
@@ -141,61 +137,62 @@ class RowPrims {
     const int width = box == 0 ? slice_ : tiles_;
     return (first + (Index{writer} * work_.rows + row) * width + t) * Lane::tile_packets;
   }
-  CCL_HD void load_tile(int row, int t, RowRun<T, per_cell>* run) const {
+  CCL_HD int slice_width() const {
+    const int left = tiles_ - rank_ * slice_;
+    return left < 0 ? 0 : left < slice_ ? left : slice_;
+  }
+  CCL_HD bool has(int t, int c) const {
+    return lane_.has(c) && lane_.cell(c) < data_cells && column(t, c) < work_.length;
+  }
+  CCL_HD int column(int t, int c) const { return (t * data_cells + lane_.cell(c)) * per_cell; }
+  CCL_HD Own load_tile(int row, int t) const {
+    Own own{};
+    const T* const from = work_.input + Index{row} * work_.length;
     CCL_UNROLL for (int c = 0; c < Lane::cells; ++c) {
-      const int column = (t * data_cells + lane_.cell(c)) * per_cell;
-      run[c] = {};
-      if (!lane_.has(c) || lane_.cell(c) >= data_cells || column >= work_.length) continue;
-      run[c] = RowRun<T, per_cell>::load(work_.input + Index{row} * work_.length + column);
+      if (has(t, c)) own.run[c] = RowRun<T, per_cell>::load(from + column(t, c));
     }
+    return own;
   }
   /// As it travels.
-  CCL_HD Fragment prepare(int row, int t, const RowRun<T, per_cell>* run) const {
+  CCL_HD Fragment prepare(int row, int t, const Own& own) const {
     float value[values];
     CCL_UNROLL for (int c = 0; c < Lane::cells; ++c) {
-      run[c].unpack(value + c * per_cell);
+      own.run[c].unpack(value + c * per_cell);
       if constexpr (detail::MapsValues<P>) {
-        const int column = (t * data_cells + lane_.cell(c)) * per_cell;
-        if (!lane_.has(c) || lane_.cell(c) >= data_cells || column >= work_.length) continue;
+        if (!has(t, c)) continue;
         CCL_UNROLL for (int i = 0; i < per_cell; ++i) {
           float& v = value[c * per_cell + i];
-          v = work_.prologue(v, work_.first_row + row, column + i);
+          v = work_.prologue(v, work_.first_row + row, column(t, c) + i);
         }
       }
     }
     return Wire::pack(group_, lane_, value);
   }
-  /// In rank order, in float; my own summand as my peers have it.
-  CCL_HD void reduce(int box, int row, int t, int at, float* sum) {
-    RowRun<T, per_cell> run[Lane::cells];
-    load_tile(row, t, run);
-    const Fragment own = prepare(row, t, run);
-    if constexpr (Ranks == 1) {
-      Wire::unpack(group_, lane_, own, sum);
-    } else {
-      const Index stride = slot(0, 1, 0, 0);
-      const auto all = collect_peers<Ranks>(lane_, base_[0] + slot(box, 0, row, at), stride, flag_,
-                                            rank_, patience_);
-      CCL_UNROLL for (int r = 0; r < Ranks; ++r) {
-        Fragment f;
-        CCL_UNROLL for (int w = 0; w < Lane::words; ++w) {
-          f.word[w] = r == rank_ ? own.word[w] : all.of[r].word[w];
-        }
-        float value[values];
-        Wire::unpack(group_, lane_, f, value);
-        CCL_UNROLL for (int i = 0; i < values; ++i) sum[i] = r == 0 ? value[i] : sum[i] + value[i];
-      }
+  /// In rank order, in float.
+  CCL_HD void reduce(int box, int row, int at, float* sum) {
+    const auto all = collect_peers<Ranks>(lane_, base_[0] + slot(box, 0, row, at), slot(0, 1, 0, 0),
+                                          flag_, -1, patience_);
+    Wire::unpack(group_, lane_, all.of[0], sum);
+    CCL_UNROLL for (int r = 1; r < Ranks; ++r) {
+      float value[values];
+      Wire::unpack(group_, lane_, all.of[r], value);
+      CCL_UNROLL for (int i = 0; i < values; ++i) sum[i] += value[i];
     }
   }
   struct Summands {};
   struct Sums {};
   CCL_HD void take(Summands, int box, int row, int t, float* sum) {
-    reduce(box, row, t, t, sum);
+    if constexpr (Ranks == 1) {
+      Wire::unpack(group_, lane_, prepare(row, t, load_tile(row, t)), sum);
+    } else {
+      reduce(box, row, t, sum);
+    }
     Wire::template settle<Lane>(sum);
   }
   CCL_HD void take(Sums, int box, int row, int t, float* sum) {
     const Packet* const at = base_[0] + slot(box, 0, row, t);
-    const auto got = collect<1>(lane_, at, flag_, t / slice_, patience_);
+    const int owner = int(unsigned(t) / unsigned(slice_));
+    const auto got = collect<1>(lane_, at, flag_, owner, patience_);
     Wire::unpack(group_, lane_, got.of[0], sum);
   }
   template <class What>
@@ -216,7 +213,7 @@ class RowPrims {
   Group group_;
   const RowWork<P, E>& work_;
   Lane lane_;
-  int rank_, crew_;
+  int rank_, channel_, crew_;
   int warp_, warps_;     // this group among those of its crew
   int tiles_, slice_;    // of a row; of one rank's part of it
   Word flag_ = 0;        // this launch's epoch

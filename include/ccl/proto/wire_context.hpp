@@ -6,13 +6,21 @@
 namespace ccl {
 
 /// What an algorithm over wires is given: one channel of one rank's launch.
-template <LaneGroup Group, Protocol<Group> Proto, class R, int Align, class Work = WireWork<R>>
+template <class Op, LaneGroup Group, Protocol<Group> Proto, class R, int Align,
+          class Work = WireWork<R>, bool Proxied = true>
 class WireContext {
  public:
   CCL_HD WireContext(Group group, const Work& work, int channel)
       : group_{group}, work_{work}, channel_{channel} {}
 
-  CCL_HD RingSeat ring() const { return work_.rings[channel_]; }
+  CCL_HD auto ring() const {
+    // Steps of packets with flags are short; where counts tell, registers are worth more.
+    if constexpr (Group::width > 1 && Proto::carries_flags) {
+      return NearRingSeat{work_.rings[channel_]};
+    } else {
+      return work_.rings[channel_];
+    }
+  }
   CCL_HD TreeSeat tree() const { return work_.trees[channel_]; }
   CCL_HD int root() const { return work_.root; }
   CCL_HD int rank() const { return work_.rank; }
@@ -25,7 +33,9 @@ class WireContext {
     const Wire& any = work_.in[channel_ * work_.ranks + any_peer()];
     const Index slice = Prims::slice_capacity(any, work_.slice_steps);
     const Index chunk = slice * (work_.chunk_steps / work_.slice_steps) / grain * grain;
-    return {work_.layout, shares, channel_, work_.channels, chunk < grain ? grain : chunk, grain};
+    Layout layout = work_.layout;
+    layout.split = Op::cuts;  // it is; now the compiler knows, too
+    return {layout, shares, channel_, work_.channels, chunk < grain ? grain : chunk, grain};
   }
   /// Chunks that a wire holds: what may be sent before the peer receives.
   CCL_HD int window() const {
@@ -34,8 +44,8 @@ class WireContext {
     return chunks < 1 ? 1 : chunks;
   }
   template <int In, int Out>
-  CCL_HD WirePrims<Group, Proto, R, Align, In, Out> prims(const Peers<In>& ins,
-                                                          const Peers<Out>& outs) const {
+  CCL_HD WirePrims<Group, Proto, R, Align, In, Out, Proxied> prims(const Peers<In>& ins,
+                                                                   const Peers<Out>& outs) const {
     return {group_, work_, channel_, ins, outs};
   }
   CCL_HD Exchange<Group, Proto, R, Align, Work> exchange() const {
@@ -62,8 +72,9 @@ class WireContext {
   int channel_;
 };
 
-/// One launch over wires, as an executor runs it: one group works on one channel.
-template <class Op, class Algo, class Proto, int Align, class R>
+/// One launch over wires, as an executor runs it: one group works on one channel. `Proxied`: see
+/// `WirePrims`.
+template <class Op, class Algo, class Proto, int Align, class R, bool Proxied = true>
 struct WireBody {
   using Work = WireWork<R>;
   /// Of one GPU block, at most. A tree's all-reduce holds the ends of eight wires in registers, and
@@ -76,7 +87,7 @@ struct WireBody {
 
   template <LaneGroup Group>
   CCL_HD void operator()(Group group, int channel) const {
-    WireContext<Group, Proto, R, Align> context{group, work, channel};
+    WireContext<Op, Group, Proto, R, Align, Work, Proxied> context{group, work, channel};
     Algo::run(Op{}, context);
   }
 };
@@ -92,7 +103,7 @@ struct ExchangeBody {
 
   template <LaneGroup Group>
   CCL_HD void operator()(Group group, int channel) const {
-    WireContext<Group, Proto, Bytes, Align, Work> context{group, work, channel};
+    WireContext<Op, Group, Proto, Bytes, Align, Work> context{group, work, channel};
     Algo::run(Op{}, context);
   }
 };

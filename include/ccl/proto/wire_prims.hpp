@@ -21,7 +21,11 @@ struct Peers {
 /// the next is on its way. Sources are added in the order own, in 0, in 1, ...
 ///
 /// Groups of one CPU lane move Simple's slices as plain arrays of elements; all others move tiles.
-template <LaneGroup Group, Protocol<Group> Proto, class R, int Align, int MaxIn, int MaxOut>
+/// `Proxied`: a proxy may move the bytes of some of the wires. Where none does the compiler is to
+/// know: a condition in each step that only some wires meet made LL128's ring half as long again,
+/// as of lanes that have branched it does not know that they are together afterwards.
+template <LaneGroup Group, Protocol<Group> Proto, class R, int Align, int MaxIn, int MaxOut,
+          bool Proxied = true>
 class WirePrims {
  public:
   using T = typename R::Type;
@@ -111,7 +115,7 @@ class WirePrims {
   }
   CCL_HD bool can_recv() {
     const In& in = in_[0];
-    if (in.posted != nullptr) return group_.all(has_come(in));
+    if (in.counted) return group_.all(has_come(in));
     return group_.all(lane_.here(lane_.load(slot(in.slots, in.received)), in.received + 1));
   }
   CCL_HD bool gave_up() const { return patience_.gave_up(); }
@@ -124,18 +128,20 @@ class WirePrims {
   // The ends of the wires, as far as every slice needs them: registers are scarce.
   struct In {
     const Packet* slots = nullptr;
-    const Word* posted = nullptr;  // null: packets tell by themselves
+    const Word* posted = nullptr;  // where packets carry no flags
     Word* credit = nullptr;        // the wire's `drained`
     Word* kept = nullptr;          // the wire's `received`
     int peer = -1;
+    bool counted = false;  // `posted` tells, not packets by themselves
     Word received = 0;
   };
   struct Out {
     Packet* slots = nullptr;
-    Word* posted = nullptr;  // null: packets tell by themselves
+    Word* posted = nullptr;  // where packets carry no flags
     const Word* credit = nullptr;
     Word* kept = nullptr;  // the wire's `sent`
     int peer = -1;
+    bool proxied = false;  // someone else moves the bytes, and wants to know how many
     Word sent = 0;
     Word drained = 0;  // what the receiver was last seen to have given back
   };
@@ -146,7 +152,8 @@ class WirePrims {
   CCL_HD bool fills(int o) const { return MaxOut == 1 || has_out(o); }
   CCL_HD void open_in(In& in, const Wire& wire, int peer) {
     in.slots = wire.slots;
-    in.posted = !Proto::carries_flags || wire.proxied ? wire.posted : nullptr;
+    in.posted = wire.posted;
+    in.counted = !Proto::carries_flags || (Proxied && wire.proxied);
     in.credit = wire.drained;
     in.kept = wire.received;
     in.peer = peer;
@@ -154,7 +161,8 @@ class WirePrims {
   }
   CCL_HD void open_out(Out& out, const Wire& wire, int peer) {
     out.slots = wire.slots;
-    out.posted = !Proto::carries_flags || wire.proxied ? wire.posted : nullptr;
+    out.posted = wire.posted;
+    out.proxied = Proxied && wire.proxied;
     out.credit = wire.drained;
     out.kept = wire.sent;
     out.peer = peer;
@@ -168,13 +176,15 @@ class WirePrims {
   }
   template <class P>
   CCL_HD P* slot(P* slots, Word step) const {
-    return slots + Index(int(step) & (slot_count_ - 1)) * slot_packets_;
+    return slots + Word(unsigned(step) & unsigned(slot_count_ - 1)) * unsigned(slot_packets_);
   }
 
   template <int What>
   CCL_HD void step(const Part& part) {
-    for (Index at = 0; at < part.count; at += slice_) {
-      const int n = part.count - at < slice_ ? int(part.count - at) : slice_;
+    using Count = cuda::std::conditional_t<contiguous, Index, int>;  // a chunk in a GPU's slots
+    const auto count = Count(part.count);
+    for (Count at = 0; at < count; at += slice_) {
+      const int n = count - at < slice_ ? int(count - at) : slice_;
       if constexpr (contiguous) offer<What>(part.out + at, n);
       open<What>();
       if constexpr (contiguous) {
@@ -207,7 +217,7 @@ class WirePrims {
     }
     if constexpr ((What & get) != 0) {
       CCL_UNROLL for (int i = 0; i < MaxIn; ++i) {
-        if (!takes(i) || (Proto::carries_flags && in_[i].posted == nullptr)) continue;
+        if (!takes(i) || (Proto::carries_flags && !(Proxied && in_[i].counted))) continue;
         while (!has_come(in_[i]) && !patience_.ends(in_[i].peer, in_[i].received)) {
         }
       }
@@ -215,11 +225,11 @@ class WirePrims {
   }
   /// Is the next slice free to fill, as far as we know?
   CCL_HD bool has_credit(const Out& out) const {
-    return out.drained + Word(slot_count_ - steps_) >= out.sent;
+    return unsigned(out.sent) - unsigned(out.drained) <= unsigned(slot_count_ - steps_);
   }
   /// Is the next slice here, all steps of it?
   CCL_HD bool has_come(const In& in) const {
-    return Memory::load_acquire(in.posted) >= in.received + Word(steps_);
+    return unsigned(Memory::load_acquire(in.posted)) - unsigned(in.received) >= unsigned(steps_);
   }
   CCL_HD void await_credit(Out& out) {
     while (!has_credit(out)) {
@@ -237,12 +247,13 @@ class WirePrims {
       CCL_UNROLL for (int o = 0; o < MaxOut; ++o) {
         if (!fills(o)) continue;
         Out& out = out_[o];
-        if (lead && (!Proto::carries_flags || out.posted != nullptr)) {
-          if (Word* const sizes = work_.out[row_ + out.peer].sizes; sizes != nullptr) {
-            Word bytes = wire_bytes(n);
-            if constexpr (contiguous) bytes |= lent_[o] == out.sent + 1 ? Bypass::mark : 0;
-            tell_sizes(sizes + (int(out.sent) & (slot_count_ - 1)), bytes);
-          }
+        if (Proxied && lead && out.proxied) {
+          Word bytes = wire_bytes(n);
+          if constexpr (contiguous) bytes |= lent_[o] == out.sent + 1 ? Bypass::mark : 0;
+          const Wire& wire = work_.out[row_ + out.peer];
+          tell_sizes(wire.sizes + (int(out.sent) & (slot_count_ - 1)), bytes);
+        }
+        if (lead && (!Proto::carries_flags || (Proxied && out.proxied))) {
           Memory::store_release(out.posted, out.sent + Word(steps_));
         }
         out.sent += Word(steps_);
@@ -269,7 +280,7 @@ class WirePrims {
       if (bytes >= Bypass::mark) sizes[0] = bytes;  // a slice of one step
       if (bytes >= Bypass::mark) return;
     }
-    for (int s = 0; s < steps_; ++s) {
+    CCL_ROLL for (int s = 0; s < steps_; ++s) {
       sizes[s] = bytes < slot_bytes ? bytes : slot_bytes;
       bytes -= sizes[s];
     }

@@ -2,14 +2,18 @@
 
 #include <ccl/result.hpp>
 #include <ccl/topo/discover.hpp>
+#include <ccl/topo/fuse.hpp>
 #include <ccl/topo/path.hpp>
 #include <ccl/topo/search.hpp>
 #include <ccl/topo/xml.hpp>
 
 namespace ccl::topo {
 
+/// CCL_NET_MERGE_LEVEL, CCL_NET_MERGE_POLICY, CCL_NET_FORCE_MERGE and CCL_IB_MERGE_NICS.
+[[nodiscard]] Result<FuseRules> configured_fusion();
 /// The machine as the settings want it: the file that CCL_TOPO_FILE names, laid over what is
-/// detected if it is a hint (no GPUs in it); without the setting, what is detected.
+/// detected if it is a hint (no GPUs in it); without the setting, what is detected. NICs that
+/// belong together are fused.
 [[nodiscard]] Result<LoadedGraph> configured_machine(const DiscoverOptions& options = {});
 /// Writes the machine where CCL_TOPO_DUMP_FILE says, if it does.
 [[nodiscard]] Result<void> dump_machine(const Graph& graph);

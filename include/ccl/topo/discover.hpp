@@ -3,6 +3,7 @@
 #include <ccl/result.hpp>
 #include <ccl/topo/xml.hpp>
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
@@ -23,12 +24,35 @@ struct SeenGpu {
   std::vector<SeenLink> links;
   int c2c_links = 0, c2c_mbps = 0;  // to the CPU's chip; MB/s of each
   bool mig = false;                 // split into instances, which have no NVLink
+  /// The NVLink fabric of several hosts that it belongs to, "cluster:clique"; empty: it has none.
+  std::string fabric{};
 };
+
+/// A port of an RDMA device that is up, as libibverbs shows it.
+struct SeenNic {
+  std::string name;  // "mlx5_0"
+  int port = 1;
+  int mbps = 0;             // 0: the kernel knows better
+  std::uint64_t guid = 0;   // of the card; 0: the kernel knows better
+  int max_connections = 0;  // 0: unknown
+  bool infiniband = true;   // else RoCE
+  bool dma_buf = false;     // registers GPU memory that comes as a DMA-BUF
+};
+struct SeenNics {
+  std::vector<SeenNic> nics;
+  bool asked = true;  // false: there is no libibverbs, and the kernel's files must do
+  std::string why;    // in words, where there are none
+};
+/// The ports that CCL_IB_HCA takes; libibverbs is opened at run time. An error only for settings
+/// that do not fit.
+[[nodiscard]] Result<SeenNics> verbs_nics();
 
 struct DiscoverOptions {
   std::string sys = "/sys";  // another root for tests
   std::string proc = "/proc";
-  std::optional<std::vector<SeenGpu>> gpus;  // unset: ask NVML
+  std::optional<std::vector<SeenGpu>> gpus;         // unset: ask NVML
+  std::optional<std::vector<SeenNic>> nics;         // unset: ask libibverbs
+  std::optional<std::vector<std::string>> sockets;  // interfaces; unset: as CCL_SOCKET_IFNAME says
   bool network = true;
 };
 
@@ -42,14 +66,5 @@ std::optional<SeenGpu> nvml_gpu(const std::string& bus_id);
 /// devices, and network interfaces where there are none. Works without GPUs and without a network.
 /// What could not be seen is in `repairs` of the graph made of it, or in a missing attribute.
 [[nodiscard]] Result<XmlFile> discover(const DiscoverOptions& options = {});
-
-/// A remark of `lint`: what is wrong, and what to do.
-struct Remark {
-  std::string problem, advice;
-};
-/// What slows this machine down: narrow PCIe links, asymmetric NVLinks, NICs on other sockets than
-/// GPUs, missing GDR. With `here`, also what only the running system tells: IOMMU, ACS, file
-/// descriptors, locked memory.
-std::vector<Remark> lint(const LoadedGraph& machine, bool here);
 
 }  // namespace ccl::topo

@@ -84,7 +84,10 @@ struct Node {
   std::vector<int> out;  // indices of links that leave it, widest first
   /// Attributes of its file that ccl makes no use of (keep, rail, plane, mlopart ...), and those of
   /// the PCI function it is: what is written has them again.
-  std::vector<std::pair<std::string, std::string>> others, pci_others;
+  using Attributes = std::vector<std::pair<std::string, std::string>>;
+  Attributes others, pci_others;
+  /// Elements of its file below a NIC that are other names of its NETs (gin, rma): likewise.
+  std::vector<std::pair<std::string, Attributes>> kept;
 
   struct Pci {
     std::string bus_id, device_class, vendor, device, subsystem_vendor, subsystem_device;

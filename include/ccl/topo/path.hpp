@@ -1,6 +1,7 @@
 #pragma once
 
 #include <ccl/topo/graph.hpp>
+#include <ccl/topo/xml.hpp>
 
 #include <optional>
 #include <string>
@@ -105,6 +106,13 @@ void add_cpu_ranks(Graph& graph, int count);
 
 /// All paths that start at GPUs and NETs, one per line, in NCCL's format.
 std::string print_paths(const Graph& graph, const Paths& paths);
+/// GPUs by rank, then NETs by device number.
+std::vector<int> ends_of(const Graph& graph);
+/// A table of types and bandwidths, from the row's GPU or NET to the column's, and each GPU's
+/// cores.
+std::string print_matrix(const Graph& graph, const Paths& paths);
+/// `<paths>`: each path between GPUs and NETs with its hops.
+Element paths_to_xml(const Graph& graph, const Paths& paths);
 /// "--PCI(24)->CPU/0-1--SYS(10)->CPU/0-0".
 std::string print_path(const Graph& graph, const Path& path);
 

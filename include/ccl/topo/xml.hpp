@@ -62,6 +62,11 @@ Element to_xml(const Graph& graph);
 /// know keeps its place.
 Element merge(const Element& detected, const Element& hint);
 
+/// Hosts whose GPUs are on one NVLink fabric as one machine: ranks and NETs are counted on from
+/// host to host, and every host keeps its CPUs and PCI trees. Their NVSwitches become one; GPUs of
+/// other cliques (attribute `fabric` of <gpu>) have another.
+Element join_hosts(const std::vector<Element>& systems);
+
 /// Number of a bus id: "0000:99:00.0" -> 0x99000. False if it is none.
 bool parse_bus_id(std::string_view text, std::int64_t& id);
 

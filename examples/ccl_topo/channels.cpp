@@ -1,0 +1,98 @@
+#include <ccl/topo/connect.hpp>
+#include <ccl/topo/draw.hpp>
+#include <ccl/topo/search.hpp>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <memory>
+
+#include "tool.hpp"
+
+namespace tool {
+namespace {
+
+namespace topo = ccl::topo;
+
+struct Options {
+  Source source;
+  std::string format;
+};
+
+ccl::Result<void> channels(bool rings, const Options& options) {
+  CCL_TRY(const Machine machine, look_at(options.source));
+  const topo::Graph& graph = machine.graph();
+  const int nodes = machine.machines;
+  const int local = static_cast<int>(graph.of(topo::NodeType::gpu).size());
+  topo::ChannelPlan plan = timed(options.source, "search", [&] {
+    return topo::search_all(graph, machine.paths, local * nodes);
+  });
+  const topo::ChannelGraph& wanted = rings ? plan.ring : plan.tree;
+  if (options.format == "xml") {
+    fmt::print("{}", topo::print_xml(topo::to_xml(
+                         {plan.ring, plan.tree, plan.collnet_chain, plan.nvls, plan.collnet_direct},
+                         graph)));
+    return {};
+  }
+  if (options.format == "svg") {
+    fmt::print("{}", !rings && nodes > 1 ? topo::trees_svg(nodes) : topo::to_svg(wanted));
+    return {};
+  }
+  const std::string found = topo::print(wanted);
+  const std::size_t both = std::min(plan.ring.channels.size(), plan.tree.channels.size());
+  plan.ring.channels.resize(both);
+  plan.tree.channels.resize(both);
+  topo::JoinOptions join;
+  join.cross_nic = plan.ring.cross_nic;
+  join.extra_copies = topo::copies(plan.ring, nodes, graph.min_sm());
+  CCL_TRY(const topo::JoinedChannels joined, timed(options.source, "joining", [&] {
+            return topo::join(topo::replicate(plan.ring, plan.tree, nodes), local * nodes, join);
+          }));
+  if (options.format == "json") {
+    fmt::print("{}", topo::to_json(joined));
+    return {};
+  }
+  if (options.format == "dot") {
+    fmt::print("{}", rings ? topo::rings_to_dot(joined) : topo::trees_to_dot(joined));
+    return {};
+  }
+  fmt::print("{}", found);
+  fmt::print("over {} machine{}: {} channels\n", nodes, nodes == 1 ? "" : "s", joined.count());
+  for (int c = 0; c < joined.count(); ++c) {
+    if (rings) {
+      fmt::print("  {:>2}: {}\n", c, fmt::join(joined.rings[c], " "));
+      continue;
+    }
+    fmt::print("  {:>2}:", c);
+    for (std::size_t r = 0; r < joined.trees[c].size(); ++r) {
+      fmt::print(
+          " {}<-{}",
+          joined.trees[c][r].up < 0 ? std::string("root") : std::to_string(joined.trees[c][r].up),
+          r);
+    }
+    fmt::print("\n");
+  }
+  return {};
+}
+
+Command add_channels(CLI::App& app, bool rings) {
+  const auto options = std::make_shared<Options>();
+  CLI::App* const command =
+      app.add_subcommand(rings ? "rings" : "trees", rings ? "ring channels, joined over machines"
+                                                          : "tree channels, joined over machines");
+  options->source.add_options(*command);
+  add_format(*command, options->format, {"text", "json", "xml", "dot", "svg"});
+  return {command, [options, rings] { return channels(rings, *options); }};
+}
+
+}  // namespace
+
+Command add_rings(CLI::App& app) {
+  return add_channels(app, true);
+}
+
+Command add_trees(CLI::App& app) {
+  return add_channels(app, false);
+}
+
+}  // namespace tool

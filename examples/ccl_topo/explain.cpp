@@ -1,0 +1,45 @@
+#include <ccl/topo/explain.hpp>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include <memory>
+
+#include "tool.hpp"
+
+namespace tool {
+namespace {
+
+struct Options {
+  Source source;
+  std::string format;
+  std::vector<std::string> ends;
+};
+
+ccl::Result<void> explain(const Options& options) {
+  CCL_TRY(const Machine machine, look_at(options.source));
+  CCL_TRY(const int a, find_node(machine.graph(), options.ends[0]));
+  CCL_TRY(const int b, find_node(machine.graph(), options.ends[1]));
+  const auto lines = ccl::topo::explain(machine.graph(), machine.paths, machine.rules, a, b);
+  if (options.format == "json") {
+    fmt::print("{}\n", nlohmann::json(lines).dump(1));
+    return {};
+  }
+  for (const std::string& line : lines) fmt::print("{}\n", line);
+  return {};
+}
+
+}  // namespace
+
+Command add_explain(CLI::App& app) {
+  const auto options = std::make_shared<Options>();
+  CLI::App* const command = app.add_subcommand("explain", "why two nodes talk the way they do");
+  options->source.add_options(*command);
+  add_format(*command, options->format, {"text", "json"});
+  command->add_option("ends", options->ends, "rank, netN, or a name that `show` prints")
+      ->required()
+      ->expected(2);
+  return {command, [options] { return explain(*options); }};
+}
+
+}  // namespace tool

@@ -1,0 +1,25 @@
+// Shows what ccl sees of a machine, the paths and channels that it chooses, and what is wrong.
+
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <vector>
+
+#include "tool.hpp"
+
+int main(int argc, char** argv) {
+  CLI::App app{"What ccl sees of a machine and makes of it", "ccl_topo"};
+  app.require_subcommand(1);
+  const std::vector<tool::Command> commands{
+      tool::add_show(app), tool::add_paths(app),   tool::add_rings(app),   tool::add_trees(app),
+      tool::add_lint(app), tool::add_explain(app), tool::add_simulate(app)};
+  CLI11_PARSE(app, argc, argv);
+  for (const tool::Command& command : commands) {
+    if (!command.app->parsed()) continue;
+    const auto done = command.run();
+    if (done) continue;
+    fmt::print(stderr, "ccl_topo: {}\n", done.error().message());
+    return 1;
+  }
+  return 0;
+}

@@ -1,0 +1,76 @@
+#include <ccl/topo/draw.hpp>
+
+#include <fmt/format.h>
+
+#include <memory>
+
+#include "tool.hpp"
+
+namespace tool {
+namespace {
+
+namespace topo = ccl::topo;
+using topo::NodeType;
+
+void print_tree(const topo::Graph& graph, int node, int depth) {
+  const topo::Node& n = graph.nodes[node];
+  std::string what;
+  if (n.type == NodeType::gpu) {
+    what =
+        fmt::format("rank {} {}", n.gpu.rank,
+                    n.gpu.on_cpu ? "on CPU" : fmt::format("sm_{} gdr {:d}", n.gpu.sm, n.gpu.gdr));
+  }
+  if (n.type == NodeType::net) {
+    what = fmt::format("{} {:g} Gb/s gdr {:d}", n.net.name, n.net.bw * 8, n.net.gdr);
+  }
+  if (n.type == NodeType::cpu) what = fmt::format("{} {}", n.cpu.vendor_name, n.cpu.affinity);
+  fmt::print("{:{}}{} {}\n", "", depth * 2, graph.label(node), what);
+  for (const int l : n.out) {
+    const topo::Link& link = graph.links[l];
+    if (link.to == n.parent || graph.nodes[link.to].parent == node) continue;
+    fmt::print("{:{}}+ {} {:g} GB/s -> {}\n", "", depth * 2 + 2, topo::name(link.type), link.bw,
+               graph.label(link.to));
+  }
+  for (int child = 0; child < static_cast<int>(graph.nodes.size()); ++child) {
+    if (graph.nodes[child].parent == node) print_tree(graph, child, depth + 1);
+  }
+}
+
+struct Options {
+  Source source;
+  std::string format;
+};
+
+ccl::Result<void> show(const Options& options) {
+  CCL_TRY(const Machine machine, look_at(options.source));
+  const topo::Graph& graph = machine.graph();
+  if (options.format == "json") {
+    fmt::print("{}", topo::to_json(graph));
+  } else if (options.format == "xml") {
+    fmt::print("{}", topo::print_xml(topo::to_xml(graph)));
+  } else if (options.format == "dot") {
+    fmt::print("{}", topo::to_dot(graph));
+  } else if (options.format == "svg") {
+    fmt::print("{}", topo::to_svg(graph));
+  } else {
+    for (int n = 0; n < static_cast<int>(graph.nodes.size()); ++n) {
+      if (graph.nodes[n].parent < 0) print_tree(graph, n, 0);
+    }
+    for (const topo::Repair& repair : machine.loaded.repairs) {
+      fmt::print("repaired, line {}: {}\n", repair.line, repair.what);
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+Command add_show(CLI::App& app) {
+  const auto options = std::make_shared<Options>();
+  CLI::App* const command = app.add_subcommand("show", "nodes and links");
+  options->source.add_options(*command);
+  add_format(*command, options->format, {"text", "json", "xml", "dot", "svg"});
+  return {command, [options] { return show(*options); }};
+}
+
+}  // namespace tool

@@ -1,0 +1,82 @@
+#include "tool.hpp"
+
+#include <ccl/topo/configured.hpp>
+#include <ccl/topo/discover.hpp>
+
+#include <fmt/format.h>
+
+namespace tool {
+
+namespace topo = ccl::topo;
+using topo::NodeType;
+
+void Source::add_options(CLI::App& command) {
+  command.add_option("--xml", xml, "topology file; else this machine");
+  command.add_option("--hint", hint, "vendor's file to lay over it");
+  command.add_option("--nodes", nodes, "number of such machines")->check(CLI::Range(1, 65536));
+  command.add_option("--ranks", ranks, "CPU ranks on a machine without GPUs (4)")
+      ->check(CLI::Range(1, 1024));
+  command.add_flag("--fabric", fabric, "the machines are on one NVLink fabric");
+  command.add_flag("--time", time, "tell on stderr how long each part takes");
+  command.add_option("--merge", merge, "NICs that count as one: LOC, PORT, PIX, PXB, PHB or SYS")
+      ->check(CLI::IsMember({"LOC", "PORT", "PIX", "PXB", "PHB", "SYS"}, CLI::ignore_case));
+  command.add_flag("--no-p2p", no_p2p, "as with P2P disabled");
+}
+
+ccl::Result<Machine> look_at(const Source& source) {
+  topo::XmlFile file;
+  if (source.xml.empty()) {
+    CCL_TRY(file, timed(source, "detection", [] { return topo::discover(); }));
+  } else {
+    CCL_TRY(file, topo::read_xml(source.xml));
+  }
+  if (!source.hint.empty()) {
+    CCL_TRY(const topo::XmlFile hint, topo::read_xml(source.hint));
+    file.root = topo::merge(file.root, hint.root);
+  }
+  if (source.fabric) {
+    file.root = topo::join_hosts(
+        std::vector<topo::Element>(static_cast<std::size_t>(source.nodes), file.root));
+  }
+  Machine machine;
+  CCL_TRY(machine.loaded, topo::to_graph(file));
+  CCL_TRY(topo::FuseRules fusion, topo::configured_fusion());
+  if (!source.merge.empty()) static_cast<void>(topo::parse(source.merge, fusion.level));
+  if (source.xml.empty() || !source.merge.empty()) {
+    machine.loaded.graph = topo::fuse_nets(machine.graph(), fusion);
+  }
+  machine.machines = source.fabric ? 1 : source.nodes;
+  if (machine.graph().of(NodeType::gpu).empty()) {
+    topo::add_cpu_ranks(machine.loaded.graph, source.ranks > 0 ? source.ranks : 4);
+  }
+  machine.rules.p2p_disabled = source.no_p2p;
+  machine.paths =
+      timed(source, "paths", [&] { return topo::compute_paths(machine.graph(), machine.rules); });
+  return machine;
+}
+
+ccl::Result<int> find_node(const topo::Graph& graph, const std::string& text) {
+  for (int n = 0; n < static_cast<int>(graph.nodes.size()); ++n) {
+    const topo::Node& node = graph.nodes[n];
+    if (graph.label(n) == text) return n;
+    if (node.type == NodeType::gpu && std::to_string(node.gpu.rank) == text) return n;
+    if (node.type == NodeType::net &&
+        (node.net.name == text || fmt::format("net{}", node.net.dev) == text)) {
+      return n;
+    }
+  }
+  return ccl::fail(
+      ccl::Errc::invalid_argument,
+      fmt::format("no node {} (neither rank, nor NIC, nor name as `show` prints it); try "
+                  "0, net0 or GPU/0-99000",
+                  text));
+}
+
+void add_format(CLI::App& command, std::string& format, const std::vector<std::string>& values) {
+  format = values.front();
+  std::string list;
+  for (const std::string& value : values) list += (list.empty() ? "" : ", ") + value;
+  command.add_option("--format", format, list)->check(CLI::IsMember(values));
+}
+
+}  // namespace tool

@@ -1,0 +1,57 @@
+#include <ccl/topo/xml.hpp>
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdlib>
+
+namespace ccl::topo {
+namespace {
+
+int number_of(const Element& element, std::string_view attribute) {
+  const std::string* text = element.find(attribute);
+  if (text == nullptr) return -1;
+  const bool hex = text->rfind("0x", 0) == 0 || text->rfind("0X", 0) == 0;
+  return static_cast<int>(std::strtol(text->c_str(), nullptr, hex ? 16 : 10));
+}
+
+/// Highest rank of GPUs and device number of NETs, to count on from.
+void find_last(const Element& element, int& rank, int& dev) {
+  if (element.name == "gpu") rank = std::max(rank, number_of(element, "rank"));
+  if (element.name == "net") dev = std::max(dev, number_of(element, "dev"));
+  for (const Element& child : element.children) find_last(child, rank, dev);
+}
+
+void shift(Element& element, int ranks, int devs) {
+  const auto raise = [&](std::string_view attribute, int by) {
+    const int number = number_of(element, attribute);
+    if (number >= 0) element.set(attribute, std::to_string(number + by));
+  };
+  if (element.name == "gpu") raise("rank", ranks);
+  if (element.name == "net") raise("dev", devs);
+  for (Element& child : element.children) shift(child, ranks, devs);
+}
+
+}  // namespace
+
+Element join_hosts(const std::vector<Element>& systems) {
+  Element joined;
+  joined.name = "system";
+  int ranks = 0, devs = 0;
+  for (std::size_t host = 0; host < systems.size(); ++host) {
+    Element system = systems[host];
+    if (host == 0) joined.attributes = system.attributes;
+    int last_rank = -1, last_dev = -1;
+    find_last(system, last_rank, last_dev);
+    shift(system, ranks, devs);
+    ranks += last_rank + 1;
+    devs += last_dev + 1;
+    for (Element& cpu : system.children) {
+      if (cpu.name == "cpu") cpu.set("host_hash", fmt::format("{:#x}", host + 1));
+      joined.children.push_back(std::move(cpu));
+    }
+  }
+  return joined;
+}
+
+}  // namespace ccl::topo

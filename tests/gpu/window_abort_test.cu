@@ -1,0 +1,122 @@
+// Copies into windows that some rank never comes to: streams that wait end at the deadline, or by
+// an abort, whether a kernel waits or the stream itself.
+#include <ccl/window.hpp>
+
+#include <chrono>
+
+#include "communicator.cuh"
+
+using namespace ccl;
+using namespace ccl::test;
+
+namespace {
+
+double now_s() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+/// Ends the process if the stream does not come to an end.
+void drain(cudaStream_t stream, double within_s) {
+  const double end = now_s() + within_s;
+  while (cudaStreamQuery(stream) == cudaErrorNotReady) {
+    if (now_s() > end) {
+      std::printf("WRONG: a stream waits for more than %.0f s\n", within_s);
+      std::fflush(stdout);
+      std::_Exit(3);
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds{1});
+  }
+  check(cudaStreamQuery(stream) == cudaSuccess, "the stream has failed");
+}
+
+Result<void> failure(const Communicator& comm, double within_s) {
+  const double end = now_s() + within_s;
+  Result<void> status;
+  while ((status = comm.status()) && now_s() < end) {
+    std::this_thread::sleep_for(std::chrono::milliseconds{1});
+  }
+  return status;
+}
+
+/// The last rank does not call; the others have two calls queued, as a graph or one by one.
+template <class Algo>
+void late(const Communicator& whole, bool graph, bool aborts) {
+  Config config;
+  config.timeout_s = aborts ? 0 : 0.5;
+  config.device = whole.device();
+  const auto comm = must(whole.split(0, whole.rank(), config)).value();
+  const int last = comm.ranks() - 1;
+  const Index n = 1 << 16;
+  cudaStream_t stream;
+  MUST_CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+  const auto memory = must(SharedMemory::allocate(comm, n * comm.ranks()));
+  const auto window = must(Window::create(comm, memory));
+  Buffer<char> in{n, 0};
+  const auto op = must(Collective<ccl::AllGather, Algo, Simple, DefaultTransport>::create(comm));
+  must(op(in.get(), memory.as<char>(), n, stream));  // together
+  drain(stream, 10);
+  must(comm.barrier());
+  if (comm.rank() != last) {
+    const auto twice = [&] {
+      must(op(in.get(), memory.as<char>(), n, stream));
+      must(op(in.get(), memory.as<char>(), n, stream));
+    };
+    if (graph) {
+      cudaGraph_t captured;
+      cudaGraphExec_t ready;
+      MUST_CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+      twice();
+      MUST_CUDA(cudaStreamEndCapture(stream, &captured));
+      MUST_CUDA(cudaGraphInstantiate(&ready, captured, 0));
+      MUST_CUDA(cudaGraphLaunch(ready, stream));
+      drain(stream, 20);
+      MUST_CUDA(cudaGraphExecDestroy(ready));
+      MUST_CUDA(cudaGraphDestroy(captured));
+    } else {
+      twice();
+      drain(stream, 20);
+    }
+    const auto status = failure(comm, 5);
+    check(!status, "%s: rank %d saw no failure", Algo::name, comm.rank());
+    if (!status && !aborts) {
+      check(status.error().code == Errc::timed_out, "%s: rank %d: %s", Algo::name, comm.rank(),
+            status.error().message().c_str());
+      check(status.error().peer == last, "%s: rank %d blames %d", Algo::name, comm.rank(),
+            status.error().peer);
+    }
+    const auto again = op(in.get(), memory.as<char>(), n, stream);
+    check(!again, "%s: a call after the failure", Algo::name);
+  } else {
+    std::this_thread::sleep_for(std::chrono::milliseconds{300});
+    if (aborts) comm.abort("a test");
+    check(!failure(comm, 20), "%s: the late rank heard nothing", Algo::name);
+  }
+  MUST_CUDA(cudaStreamDestroy(stream));
+}
+
+void suite(const Communicator& comm) {
+  for (const bool graph : {false, true}) {
+    for (const bool aborts : {false, true}) {
+      late<CopyEngine>(comm, graph, aborts);
+      late<WindowCopies>(comm, graph, aborts);
+      late<ZeroSmCopies>(comm, graph, aborts);
+    }
+  }
+}
+
+}  // namespace
+
+int main() {
+  score();
+  const int gpus = count_gpus();
+  if (gpus < 2) {
+    std::printf("SKIP: %d GPUs, and copies between them want two\n", gpus);
+    return 77;
+  }
+  ::setenv("CCL_TIMEOUT", "10", 0);
+  Config config;
+  config.memory_budget_bytes = Index{4} << 30;
+  as_threads(gpus, config, suite);
+  as_processes(gpus, config, suite);
+  return result("Late ranks and windows", gpus);
+}
