@@ -79,7 +79,7 @@ Command add_simulate(CLI::App& app) {
                       "latency of a step over the network (the cost model's)");
   command
       ->add_option("--budget", options->simulation.budget,
-                   "slices to replay at most; the rest goes on at their pace (2e7)")
+                   "slices to replay at most; the rest goes on at their pace (5e6)")
       ->check(CLI::Range(std::int64_t{1000}, std::int64_t{1} << 40));
   CLI::Option* own = command->add_option("--channels", options->channels,
                                          "a plan of one's own: this many channels, and");

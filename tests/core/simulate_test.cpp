@@ -168,6 +168,21 @@ TEST_CASE("simulate: one node stands for all where they repeat") {
   CHECK(run<AllReduce, Tree, Simple>(cluster, 1 << 20).period == 0);
 }
 
+TEST_CASE("simulate: two nodes that name each other alike need not do the same") {
+  // One GPU of each node: of two, one is the tree's root and the other its leaf.
+  const auto loaded = topo::load_graph(CCL_SOURCE_DIR "/docs/machines/eight_gpus_eight_nics.xml");
+  REQUIRE(loaded);
+  const topo::Paths paths = topo::compute_paths(loaded->graph);
+  std::vector<char> keep(loaded->graph.nodes.size(), 1);
+  const auto gpus = loaded->graph.of(topo::NodeType::gpu);
+  for (std::size_t i = 1; i < gpus.size(); ++i) keep[std::size_t(gpus[i])] = 0;
+  const auto cluster = Cluster::of(topo::select(loaded->graph, keep), 2);
+  REQUIRE(cluster);
+  const auto report = run<AllReduce, Tree, Simple>(*cluster, 4096, one_channel(4096));
+  CHECK(report.period != 1);
+  CHECK(report.steps == 2);
+}
+
 TEST_CASE("simulate: beyond the budget, the pace of the first rounds is taken on") {
   const Cluster cluster = machines(4);
   const Index bytes = Index{1} << 30;
