@@ -19,8 +19,21 @@
 namespace ccl {
 namespace {
 constexpr long helped_sleep_us = 500;  // between two looks at whether helpers are still at it
-constexpr int idle_rounds = 32;        // without any movement, before the thread blocks
-constexpr double last_rounds_s = 1;    // for tasks that are ending when the engine goes
+constexpr long dozed_sleep_us = 4000;  // while a helper blocks: it will hear of whatever comes
+// Until then a helper polls: on hardware whatever it waits for comes sooner. Where the network is
+// the kernel's work, and cores are few, a poll takes the core from what it waits for.
+constexpr double doze_after_us = 50;
+constexpr double longest_doze_us = 1000, least_doze_us = 50, most_polled_us = 250;
+
+/// A thread's wait: calls of `help` with hardly anything between them, none of which moved
+/// anything.
+struct Wait {
+  std::chrono::steady_clock::time_point since{}, last{};
+};
+thread_local Wait wait;
+constexpr auto same_wait = std::chrono::microseconds{100};
+constexpr int idle_rounds = 32;      // without any movement, before the thread blocks
+constexpr double last_rounds_s = 1;  // for tasks that are ending when the engine goes
 // A polled task: a launch may take that long between two steps; a look costs some microseconds.
 constexpr long eager_us = 300, rarest_look_us = 1000;
 
@@ -127,8 +140,38 @@ bool ProxyEngine::help() {
   if (task_count_.load(std::memory_order_relaxed) == 0 || !try_acquire()) return false;
   const bool moved = round();
   helped_.store(helped_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
-  release();
+  const auto now = std::chrono::steady_clock::now();
+  if (moved || now - wait.last > same_wait) wait.since = now;
+  wait.last = now;
+  const double waited_us = std::chrono::duration<double, std::micro>(now - wait.since).count();
+  if (waited_us < doze_after_us) {
+    release();
+  } else {
+    doze(waited_us);
+    wait.last = std::chrono::steady_clock::now();
+  }
   return moved;
+}
+
+void ProxyEngine::doze(double waited_us) {
+  std::vector<pollfd> watched;
+  bool stay = true;
+  double limit_us = std::clamp(waited_us / 4, least_doze_us, longest_doze_us);
+  for (const auto& task : tasks_) {
+    if (task->arm()) stay = false;
+    const ProxyInterest interest = task->interest();
+    if (interest.pending) stay = false;
+    if (interest.polled) limit_us = std::clamp(limit_us / 2, least_doze_us, most_polled_us);
+    if (interest.fd >= 0 && interest.events != 0) {
+      watched.push_back({interest.fd, interest.events, 0});
+    }
+  }
+  if (stay) dozing_.fetch_add(1, std::memory_order_relaxed);
+  release();
+  if (!stay) return;
+  const timespec limit{0, long(limit_us * 1000)};
+  ::ppoll(watched.data(), nfds_t(watched.size()), &limit, nullptr);
+  dozing_.fetch_sub(1, std::memory_order_relaxed);
 }
 
 void ProxyEngine::wake() {
@@ -151,10 +194,11 @@ void ProxyEngine::run() {
   std::chrono::steady_clock::time_point quiet_since;
   while (!stop_.load(std::memory_order_relaxed)) {
     const Word helped = helped_.load(std::memory_order_relaxed);
-    if (helped != seen && !called) {
+    const bool dozing = dozing_.load(std::memory_order_relaxed) > 0;
+    if ((helped != seen || dozing) && !called) {
       seen = helped;
       idle = 0;
-      called = sleep(false, helped_sleep_us);
+      called = sleep(false, dozing ? dozed_sleep_us : helped_sleep_us);
       continue;
     }
     fresh = fresh || called;

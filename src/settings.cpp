@@ -48,6 +48,9 @@ constexpr std::array table{
     Setting{"DEBUG_SUBSYS", text, "INIT,BOOTSTRAP,ENV", nccl,
             "subsystems logged at INFO and TRACE: a list of INIT BOOTSTRAP COLL P2P SHM NET GRAPH "
             "TUNING ENV ALLOC PROXY ALL; ^ and a list: all but these"},
+    Setting{"DMABUF_ENABLE", flag, "1", nccl, "0: RDMA devices do not reach GPU memory by DMA-BUF"},
+    Setting{"GDR_FLUSH_DISABLE", flag, "0", nccl,
+            "1: do not read what RDMA devices have written to GPU memory before the GPU is told"},
     Setting{"GRAPH_DUMP_FILE", text, "", nccl, "XML file to which the graphs found are written"},
     Setting{"GRAPH_FILE", text, "", nccl, "XML file with the graphs to use instead of searching"},
     Setting{"HOSTID", text, "", nccl,
@@ -68,6 +71,9 @@ constexpr std::array table{
     Setting{"IB_GID_INDEX", integer, "-1", nccl,
             "index of the GID that connections start from; -1: choose by family, range and version",
             -1, 65535},
+    Setting{"IB_GPU_MEMORY", flag, "0", false,
+            "1: slots of GPU ranks lie in GPU memory where the devices reach it, by DMA-BUF or "
+            "nvidia-peermem; has not been run on hardware"},
     Setting{"IB_HCA", text, "", nccl,
             "RDMA devices to use: a list of prefixes of names, each with :port or without; = "
             "before the list: whole names; ^ before it: all but these"},

@@ -70,6 +70,8 @@ class ProxyEngine {
   Result<void> add(std::shared_ptr<ProxyTask> task);
 
   /// One turn of every task, unless another thread is at it. True if something moved. Any thread.
+  /// Who has helped for a while without any movement blocks here until a task can move, for at most
+  /// a quarter of the time that it has waited so far, and a millisecond.
   bool help();
 
   /// The n-th further engine, with a thread of its own that nobody helps; made when first asked
@@ -100,6 +102,7 @@ class ProxyEngine {
   bool left_over() const;
   void run();
   bool sleep(bool for_tasks, long timeout_us, long polled_us = -1);
+  void doze(double waited_us);  // with `busy_` held, which it gives up
   void acquire();
   bool try_acquire() { return !busy_.exchange(true, std::memory_order_acquire); }
   void release() { busy_.store(false, std::memory_order_release); }
@@ -107,6 +110,7 @@ class ProxyEngine {
   // Written by whoever made the last round.
   std::atomic<Word> steps_{0}, bytes_{0}, rounds_{0}, helped_{0}, sleeps_{0};
   std::atomic<int> task_count_{0};
+  std::atomic<int> dozing_{0};  // helpers
 
   alignas(128) std::atomic<bool> busy_{false};  // someone makes a round, or changes `tasks_`
   std::vector<std::shared_ptr<ProxyTask>> tasks_;

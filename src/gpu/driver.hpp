@@ -44,6 +44,7 @@ namespace ccl::detail {
   X(mem_set_access, cuMemSetAccess)                                        \
   X(mem_get_granularity, cuMemGetAllocationGranularity)                    \
   X(mem_export, cuMemExportToShareableHandle)                              \
+  X(mem_get_handle_for_range, cuMemGetHandleForAddressRange)               \
   X(mem_import, cuMemImportFromShareableHandle)                            \
   X(memcpy_async, cuMemcpyAsync)                                           \
   X(memset_async, cuMemsetD8Async)                                         \

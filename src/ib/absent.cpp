@@ -8,10 +8,22 @@
 namespace ccl {
 namespace detail {
 
-struct IbEnd {};
+struct IbLink {};
+template <>
+struct ProxiedBody<IbLink> {};
 
 Result<IbPresence> ib_presence() {
   return IbPresence{0, IbAbsence::not_built};
+}
+
+template <>
+Handshake ProxiedEnd<IbLink>::handshake() const {
+  return {};
+}
+
+template <>
+Result<Connection> ProxiedEnd<IbLink>::connect(const Handshake&) {
+  return fail(Errc::not_supported, "ccl was built without rdma-core");
 }
 
 }  // namespace detail
@@ -20,14 +32,6 @@ Result<IbTransport::End> IbTransport::setup(TransportContext&, const Edge& edge)
   return fail(detail::edge_error(edge, name, Errc::not_supported,
                                  "ccl was built without rdma-core (its headers were missing); "
                                  "install libibverbs-dev and build again"));
-}
-
-Handshake IbTransport::End::handshake() const {
-  return {};
-}
-
-Result<Connection> IbTransport::End::connect(const Handshake&) {
-  return fail(Errc::not_supported, "ccl was built without rdma-core");
 }
 
 namespace topo {

@@ -119,6 +119,22 @@ Result<std::shared_ptr<IbMemory>> IbDevice::memory(void* at, std::size_t bytes, 
   return made;
 }
 
+Result<std::shared_ptr<IbMemory>> IbDevice::dma_buf_memory(int fd, void* at, std::size_t bytes,
+                                                           unsigned access) {
+  if (calls_.reg_dmabuf_mr == nullptr) {
+    return fail(Errc::not_supported,
+                "libibverbs registers no DMA-BUF; install that of rdma-core 34 or later");
+  }
+  ibv_mr* const region =
+      calls_.reg_dmabuf_mr(pd_, 0, bytes, reinterpret_cast<std::uintptr_t>(at), fd, int(access));
+  if (region != nullptr) return std::make_shared<IbMemory>(shared_from_this(), region);
+  const int os_code = errno;
+  return fail(os_error(Errc::not_supported,
+                       fmt::format("{} cannot register a DMA-BUF of {} bytes ({})", name_, bytes,
+                                   std::strerror(os_code)),
+                       os_code));
+}
+
 void IbDevice::read_events() {
   const std::unique_lock lock{events_mutex_, std::try_to_lock};
   if (!lock) return;  // another thread is at it

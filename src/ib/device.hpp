@@ -50,6 +50,10 @@ class IbDevice : public std::enable_shared_from_this<IbDevice> {
   /// Registers whole pages; who asks for a range that is registered already, with the same access,
   /// shares that.
   Result<std::shared_ptr<IbMemory>> memory(void* at, std::size_t bytes, unsigned access);
+  /// Registers memory that a DMA-BUF stands for, from its first byte on; `at` is where the requests
+  /// will say that it lies.
+  Result<std::shared_ptr<IbMemory>> dma_buf_memory(int fd, void* at, std::size_t bytes,
+                                                   unsigned access);
   /// Reads what the device has to say of its ports. Never blocks.
   void read_events();
   /// Counts what may concern a connection: ports that went up or down, and fatal errors.

@@ -1,17 +1,15 @@
 #pragma once
 
 #include <ccl/proxy.hpp>
-#include <ccl/status.hpp>
-#include <ccl/transport/transport.hpp>
 
 #include <atomic>
-#include <chrono>
 #include <memory>
 #include <mutex>
-#include <vector>
 
+#include "ib/gpu_memory.hpp"
 #include "ib/queue_pair.hpp"
-#include "transport/wire_memory.hpp"
+#include "transport/proxied_link.hpp"
+#include <net/socket.hpp>
 
 namespace ccl::detail {
 
@@ -28,33 +26,46 @@ struct IbSlot {
 static_assert(sizeof(IbSlot) == 64);
 
 /// One end of a connection, shared by its owner and its task.
-struct IbLink {
+struct IbLink : ProxiedLink {
+  static constexpr const char* name = "ib";
   enum class State { connecting, works, failed };
 
-  Edge edge;
-  TransportContext context;
   IbTuning tuning;
-  Mapping memory;           // the slots, and the counts beside them
-  std::vector<Wire> wires;  // as the proxy sees them
-  Mapping board;        // channels * slot_count IbSlots: the sender's; at the receiver its draft
-  bool polled = false;  // the lanes are a GPU's: they post and cannot call
-  std::atomic<bool> closing{false};  // the owner is gone
-  std::atomic<int> arriving{-1};     // the receiver's socket, from the listening thread
-  std::chrono::steady_clock::time_point deadline{};
+  Mapping board;  // IbSlots of all channels: the sender's; at the receiver its draft. One more
+  std::unique_ptr<IbGpuSlots> gpu_slots;  // null: the slots lie in `memory`
+
+  Result<void> prepare();
+  std::size_t lines() const { return 1; }
+  void tell(Handshake&, HandshakeCursor&) const {}
+  Result<void> hear(const Handshake&, HandshakeCursor&) { return {}; }
+  static Result<void> receive(const std::shared_ptr<IbLink>& link);
+  static Result<void> send(const std::shared_ptr<IbLink>& link, std::size_t line, Fd socket);
+  /// Until the queue pairs work.
+  Result<void> settle(const net::Deadline& deadline);
+  void wake() { context.proxy->wake(); }
 
   State state() const { return state_.load(std::memory_order_acquire); }
   void works() { state_.store(State::works, std::memory_order_release); }
-  /// The first failure; `tell`: the communicator fails with it.
-  void fail_with(Error error, bool tell);
+  /// The first failure; `tell_all`: the communicator fails with it.
+  void fail_with(Error error, bool tell_all);
   Error error() const;
-  bool healthy() const { return context.status == nullptr || context.status->ok(); }
   IbSlot* slots(int channel) const {
     return reinterpret_cast<IbSlot*>(board.base()) +
            std::size_t(channel) * std::size_t(edge.shape.slot_count);
   }
-  ~IbLink() { Fd{arriving.exchange(-1)}; }
+  /// What devices may do with slots, the other end's by remote access.
+  unsigned slot_access(bool of_gpu) const;
+  /// Whether what has come must be read once before the GPU is told of it.
+  bool flushes() const {
+    return gpu_slots != nullptr && tuning.flush && edge.side == Side::receiver;
+  }
+  /// Where such reads go, and nobody looks.
+  std::byte* flush_landing() const {
+    return reinterpret_cast<std::byte*>(slots(edge.shape.channels));
+  }
 
  private:
+  Result<void> place_on_gpu();
   std::atomic<State> state_{State::connecting};
   mutable std::mutex mutex_;
   Error error_;

@@ -44,6 +44,8 @@ Result<IbTuning> IbTuning::from_settings() {
   tuning.qps_per_port = int(qps);
   tuning.adaptive = int(adaptive);
   tuning.relaxed = relaxed != 0;
+  CCL_TRY(const bool unflushed, setting_flag("GDR_FLUSH_DISABLE"));
+  tuning.flush = !unflushed;
   return tuning;
 }
 
@@ -83,11 +85,11 @@ IbQueue::~IbQueue() {
   (void)calls.destroy_comp_channel(channel_);
 }
 
-void IbQueue::arm() {
+void IbQueue::arm(bool rang) {
   const Verbs& calls = device_->calls();
   ibv_cq* of = nullptr;
   void* context = nullptr;
-  while (armed_ && calls.get_cq_event(channel_, &of, &context) == 0) {
+  while (rang && armed_ && calls.get_cq_event(channel_, &of, &context) == 0) {
     calls.ack_cq_events(of, 1);
     armed_ = false;
   }
@@ -124,7 +126,7 @@ Result<std::unique_ptr<IbQp>> IbQp::make(const IbPort& port, IbQueue& queue, IbQ
   to.qp_state = IBV_QPS_INIT;
   to.pkey_index = std::uint16_t(tuning.pkey);
   to.port_num = std::uint8_t(port.number);
-  to.qp_access_flags = IBV_ACCESS_REMOTE_WRITE;
+  to.qp_access_flags = size.access;
   const int code = calls.modify_qp(
       qp, &to, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
   if (code != 0) {

@@ -18,6 +18,7 @@ struct IbTuning {
   int adaptive = -2;
   Index announce_bytes = 8192;  // CCL_IB_AR_THRESHOLD
   bool relaxed = true;
+  bool flush = true;  // only of GPU memory
   static Result<IbTuning> from_settings();
 };
 
@@ -46,7 +47,8 @@ class IbQueue {
   int fd() const { return channel_->fd; }
   int poll(ibv_wc* to, int most) const { return ibv_poll_cq(cq_, most, to); }
   /// The next completion makes `fd` readable. What came before does not: look once more afterwards.
-  void arm();
+  /// `rang`: `fd` may be readable.
+  void arm(bool rang);
 
  private:
   IbQueue(std::shared_ptr<IbDevice> device, ibv_comp_channel* channel, ibv_cq* cq)
@@ -59,6 +61,7 @@ class IbQueue {
 
 struct IbQpSize {
   int sends = 1, receives = 1, inline_bytes = 0;
+  unsigned access = IBV_ACCESS_REMOTE_WRITE;  // of the other end
 };
 
 /// A reliable connection's queue pair, from its making to its end.

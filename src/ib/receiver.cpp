@@ -6,16 +6,14 @@
 #include <algorithm>
 #include <cstring>
 
+#include "ib/board.hpp"
+#include "ib/paths.hpp"
 #include "ib/task.hpp"
 #include <arpa/inet.h>
 
 namespace ccl::detail {
 namespace {
 
-constexpr int slots_per_write = 4;  // of a board
-constexpr int board_writes = 64;    // under way on a queue pair
-constexpr int board_signal_every = 8;
-constexpr Word board_id = Word(1) << 63;
 constexpr auto drain_limit = std::chrono::milliseconds{200};
 
 class IbReceiver final : public IbTask {
@@ -36,7 +34,9 @@ class IbReceiver final : public IbTask {
     Word received = 0;                            // steps, all parts of them
     Word offered = 0;                             // slots that the board knows
     std::vector<std::size_t> missing;             // parts, by slot
-    Word board_posted = 0, board_done = 0;        // writes to the board
+    IbBoard board;
+    Word flushing = 0, flushed = 0;  // steps, where they go to GPU memory
+    std::size_t reads = 0;           // under way, one for each port
   };
 
   bool sends() const override { return false; }
@@ -59,7 +59,7 @@ class IbReceiver final : public IbTask {
   bool needs_peer() const override { return false; }
 
   void arrive() override {
-    if (Fd socket{link_->arriving.exchange(-1)}; socket) {
+    if (Fd socket = link_->arriving.take(0); socket) {
       watch(socket.get());
       line_ = IbLine{std::move(socket)};
       listen_to_line();
@@ -79,7 +79,7 @@ class IbReceiver final : public IbTask {
     const Word few = Word(channel.wire.slot_count / 4);
     const Word free = free_until(channel) - channel.offered;
     return free > 0 && (free >= few || channel.offered - channel.received <= few) &&
-           channel.board_posted - channel.board_done < board_writes;
+           channel.board.has_room();
   }
 
   bool offer_slots(std::size_t c) {
@@ -91,10 +91,10 @@ class IbReceiver final : public IbTask {
     const IbPortCard& to = peers_ports_[std::size_t(peer_port(pair))];
     const std::uint32_t key = board_memory_[std::size_t(own_port(pair))]->local_key();
     IbSlot* const draft = link_->slots(int(c));
-    while (channel.offered < until && channel.board_posted - channel.board_done < board_writes) {
+    while (channel.offered < until && channel.board.has_room()) {
       const Word first = channel.offered % count;
       const Word together =
-          std::min({until - channel.offered, count - first, Word(slots_per_write)});
+          std::min({until - channel.offered, count - first, Word(IbBoard::slots_per_write)});
       for (Word n = 0; n < together; ++n) {
         IbSlot& slot = draft[first + n];
         const Word step = channel.offered + n;
@@ -107,44 +107,33 @@ class IbReceiver final : public IbTask {
         slot.step = step + 1;
         channel.missing[first + n] = channel.parts;
       }
-      ibv_sge place{reinterpret_cast<std::uint64_t>(draft + first),
-                    std::uint32_t(together * sizeof(IbSlot)), key};
-      ibv_send_wr request{};
-      request.wr_id = board_id | Word(c) << 48 | (channel.board_posted & (~Word(0) >> 16));
-      request.sg_list = &place;
-      request.num_sge = 1;
-      request.opcode = IBV_WR_RDMA_WRITE;
-      request.wr.rdma.remote_addr = board_ + (std::uint64_t(c) * count + first) * sizeof(IbSlot);
-      request.wr.rdma.rkey = to.key;
-      if (Index(place.length) <= pair.qp->inline_bytes()) request.send_flags |= IBV_SEND_INLINE;
-      if (channel.board_posted % board_signal_every == board_signal_every - 1) {
-        request.send_flags |= IBV_SEND_SIGNALED;
-      }
-      ibv_send_wr* bad = nullptr;
-      if (const int code = ibv_post_send(pair.qp->get(), &request, &bad); code != 0) {
+      const std::uint64_t there = board_ + (std::uint64_t(c) * count + first) * sizeof(IbSlot);
+      if (const int code =
+              channel.board.write(*pair.qp, c, draft + first, together, key, there, to.key);
+          code != 0) {
         trouble(fmt::format("free slots cannot be told to {} on queue pair {} of {} ({})",
                             peer_text(), pair.qp->number(),
                             ports_[std::size_t(own_port(pair))].text(), std::strerror(code)),
                 true);
         return true;
       }
-      ++channel.board_posted;
       channel.offered += together;
     }
     return true;
   }
 
   void completed(const ibv_wc& completion) override {
-    const Word low = completion.wr_id & (~Word(0) >> 16);
-    if ((completion.wr_id & board_id) != 0) {
-      Channel& channel = channels_[std::size_t(completion.wr_id >> 48 & 0x7fff)];
+    if (IbBoard::is_of_a_board(completion)) {
+      Channel& channel = channels_[IbBoard::channel_of(completion)];
       if (completion.status == IBV_WC_SUCCESS) {
-        channel.board_done = low + 1;
+        channel.board.completed(completion);
       } else {
         trouble(pairs_[channel.first], completion, "the write of free slots");
       }
       return;
     }
+    if (IbFlush::is_one(completion)) return flushed(completion);
+    const Word low = completion.wr_id & (~Word(0) >> 16);
     const std::size_t p = completion.wr_id >> 48;
     if (p >= pairs_.size()) return;
     Pair& pair = pairs_[p];
@@ -177,8 +166,45 @@ class IbReceiver final : public IbTask {
     advanced_ = advanced_ || channel.received != before;
     // Its place in the queue goes to the step that comes there next, before that slot is offered.
     if (!draining_) receive(p, low + slots);
-    if (channel.received != before)
+    if (channel.received != before) show(std::size_t(pair.channel));
+  }
+
+  /// To the lanes: what has been received and, of GPU memory, flushed.
+  void show(std::size_t c) {
+    Channel& channel = channels_[c];
+    if (!link_->flushes()) {
       HostMemory::store_release(channel.wire.posted, channel.received);
+      return;
+    }
+    if (draining_ || channel.reads > 0 || channel.flushed == channel.received) return;
+    channel.flushing = channel.received;
+    const auto at = reinterpret_cast<std::uint64_t>(channel.wire.slot(channel.received - 1));
+    for (std::size_t n = 0; n < flushes_.size(); ++n) {
+      const int code = flushes_[n]->read(c, at, slot_memory_[n]->remote_key(),
+                                         link_->flush_landing(), board_memory_[n]->local_key());
+      if (code != 0) {
+        trouble(fmt::format("GPU memory cannot be flushed over {} ({})", ports_[n].text(),
+                            std::strerror(code)),
+                true);
+        return;
+      }
+      ++channel.reads;
+    }
+  }
+  void flushed(const ibv_wc& completion) {
+    const std::size_t c = IbFlush::channel_of(completion);
+    if (draining_ || c >= channels_.size()) return;
+    Channel& channel = channels_[c];
+    if (completion.status != IBV_WC_SUCCESS) {
+      trouble(fmt::format("the flush of GPU memory for {} ended with {}", peer_text(),
+                          explain(completion.status).name),
+              true);
+      return;
+    }
+    if (channel.reads == 0 || --channel.reads > 0) return;
+    channel.flushed = channel.flushing;
+    HostMemory::store_release(channel.wire.posted, channel.flushed);
+    show(c);
   }
 
   /// Posts the receive of a part of `step`.
@@ -224,58 +250,12 @@ class IbReceiver final : public IbTask {
       for (const auto& queue : queues_) {
         const int count = queue->poll(done, 32);
         for (int n = 0; n < count; ++n) {
-          if ((done[n].wr_id & board_id) == 0) completed(done[n]);
+          if (!IbBoard::is_of_a_board(done[n])) completed(done[n]);
         }
       }
     }
     draining_ = false;
   }
-  /// Ports of the sender and of ours between which queue pairs of channel `c` go. One card of each,
-  /// in turn; several ports of a card side by side.
-  std::vector<std::pair<std::uint32_t, std::uint32_t>> paths(
-      std::size_t c, const std::vector<IbPortCard>& theirs) const {
-    std::vector<std::int32_t> their_nics, my_nics;
-    const auto note = [](std::vector<std::int32_t>& nics, std::int32_t nic) {
-      if (std::find(nics.begin(), nics.end(), nic) == nics.end()) nics.push_back(nic);
-    };
-    for (const IbPortCard& card : theirs) note(their_nics, card.nic);
-    for (const IbPort& port : ports_) note(my_nics, port.nic);
-    std::vector<std::uint32_t> from, to;
-    for (std::uint32_t n = 0; n < theirs.size(); ++n) {
-      if (theirs[n].nic == their_nics[c % their_nics.size()]) from.push_back(n);
-    }
-    for (std::uint32_t n = 0; n < ports_.size(); ++n) {
-      if (ports_[n].nic == my_nics[c % my_nics.size()]) to.push_back(n);
-    }
-    using Path = std::pair<std::uint32_t, std::uint32_t>;
-    std::vector<Path> side_by_side, every;
-    for (std::size_t n = 0; n < std::max(from.size(), to.size()); ++n) {
-      side_by_side.emplace_back(from[n % from.size()], to[n % to.size()]);
-    }
-    for (std::uint32_t s = 0; s < theirs.size(); ++s) {
-      for (std::uint32_t r = 0; r < ports_.size(); ++r) every.emplace_back(s, r);
-    }
-    const auto kind_fits = [&](const Path& path) {
-      return (theirs[path.first].infiniband != 0) == ports_[path.second].infiniband;
-    };
-    const auto is_bad = [&](const Path& path) {
-      const std::string mine = ports_[path.second].text();
-      return std::any_of(bad_paths_.begin(), bad_paths_.end(), [&](const IbBadPath& bad) {
-        return mine == bad.receiver && std::string_view{theirs[path.first].where} == bad.sender;
-      });
-    };
-    const auto only = [](std::vector<Path> some, const auto& good) {
-      std::erase_if(some, [&](const Path& path) { return !good(path); });
-      return some;
-    };
-    side_by_side = only(side_by_side, kind_fits);
-    every = only(every, kind_fits);
-    const auto well = [&](const Path& path) { return !is_bad(path); };
-    if (auto some = only(side_by_side, well); !some.empty()) return some;
-    if (auto some = only(every, well); !some.empty()) return {some.front()};
-    return side_by_side.empty() && !every.empty() ? std::vector<Path>{every.front()} : side_by_side;
-  }
-
   /// The sender's offer: decides which queue pairs there will be, makes ours, and says so.
   Result<void> plan(IbReader& body) {
     const auto round = body.get<std::uint32_t>();
@@ -299,11 +279,11 @@ class IbReceiver final : public IbTask {
     CCL_CHECK(take_ports());
     const auto per_path = std::size_t(std::max(qps, link_->tuning.qps_per_port));
     const int slots = link_->edge.shape.slot_count;
-    std::vector<std::vector<std::pair<std::uint32_t, std::uint32_t>>> all_paths;
+    std::vector<std::vector<IbPath>> all_paths;
     std::vector<IbChannelPlan> plans;
     std::size_t total = 0;
     for (std::size_t c = 0; c < channels_.size(); ++c) {
-      all_paths.push_back(paths(c, peers_ports_));
+      all_paths.push_back(choose_paths(c, peers_ports_, ports_, bad_paths_));
       if (all_paths.back().empty()) {
         return fail(Errc::network, "no port of the sender is of the kind of one of the receiver's");
       }
@@ -317,11 +297,18 @@ class IbReceiver final : public IbTask {
       channel.first = total;
       total += channel.pairs;
       channel.offered = channel.received;
-      channel.board_posted = channel.board_done = 0;
+      channel.board.restart();
+      channel.reads = 0;
       plans.push_back(
           {std::uint32_t(channel.pairs), std::uint32_t(channel.parts), channel.received});
     }
-    CCL_CHECK(open_queues(int(total) * (slots + board_writes + 2) + 16));
+    CCL_CHECK(open_queues(int(total) * (slots + IbBoard::most_writes + 2) +
+                          int(channels_.size() * ports_.size()) + 16));
+    for (std::size_t n = 0; link_->flushes() && n < ports_.size(); ++n) {
+      CCL_TRY(auto flush,
+              IbFlush::make(ports_[n], queue_of(n), int(channels_.size()) + 1, link_->tuning));
+      flushes_.push_back(std::move(flush));
+    }
     std::vector<IbPair> planned;
     for (std::size_t c = 0; c < channels_.size(); ++c) {
       const Channel& channel = channels_[c];
@@ -329,10 +316,10 @@ class IbReceiver final : public IbTask {
       const std::size_t groups = channel.pairs / channel.parts;
       for (std::size_t n = 0; n < channel.pairs; ++n) {
         const auto [from, to] = ways[n % ways.size()];
-        CCL_TRY(auto qp,
-                IbQp::make(ports_[to], queue_of(to),
-                           {board_writes + 1, slots + 1, slots_per_write * int(sizeof(IbSlot))},
-                           link_->tuning));
+        CCL_TRY(auto qp, IbQp::make(ports_[to], queue_of(to),
+                                    {IbBoard::most_writes + 1, slots + 1,
+                                     IbBoard::slots_per_write * int(sizeof(IbSlot))},
+                                    link_->tuning));
         const IbPair mine{from, to, qp->number(), qp->psn()};
         planned.push_back(mine);
         pairs_.push_back({std::move(qp), int(c), mine, {}});
@@ -383,6 +370,7 @@ class IbReceiver final : public IbTask {
     line_.send(IbSay::go, answer.body);
     state_ = State::running;
     link_->works();
+    for (std::size_t c = 0; c < channels_.size(); ++c) show(c);  // what came before the trouble
     return {};
   }
 

@@ -131,7 +131,11 @@ class IbSender final : public IbTask {
       request.num_sge = bytes > 0 ? 1 : 0;
       request.wr.rdma.remote_addr = to;
       request.wr.rdma.rkey = slot.keys[peer_port(pair)];
-      if (bytes > 0 && bytes <= pair.qp->inline_bytes()) request.send_flags = IBV_SEND_INLINE;
+      // The CPU cannot read a GPU's memory.
+      const bool readable = link_->gpu_slots == nullptr;
+      if (readable && bytes > 0 && bytes <= pair.qp->inline_bytes()) {
+        request.send_flags = IBV_SEND_INLINE;
+      }
       return request;
     };
     const bool apart = chain.announces && bytes > 0 && bytes >= link_->tuning.announce_bytes;
@@ -270,7 +274,7 @@ class IbSender final : public IbTask {
       total += plan.pairs;
       good = good && plan.parts > 0 && plan.pairs > 0 && plan.pairs % plan.parts == 0;
     }
-    good = good && total == planned.size() && total < (1 << 15) &&
+    good = good && total == planned.size() && total < (1 << 14) &&
            peers_ports_.size() <= most_ib_ports;
     for (const IbPair& pair : planned) {
       good = good && pair.sender_port < ports_.size() && pair.receiver_port < peers_ports_.size();

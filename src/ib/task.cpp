@@ -1,7 +1,6 @@
 #include "ib/task.hpp"
 
 #include <ccl/log.hpp>
-#include <ccl/transport/ib.hpp>
 
 #include <fmt/format.h>
 
@@ -19,18 +18,19 @@ constexpr int most_tries = 3;          // to make queue pairs anew, while nothin
 constexpr int completions = 32;
 }  // namespace
 
-void IbLink::fail_with(Error error, bool tell) {
+void IbLink::fail_with(Error error, bool tell_all) {
   error.rank = edge.self.rank;
   error.peer = edge.peer.rank;
   error.host = edge.self.host;
-  error.transport = IbTransport::name;
+  error.transport = name;
   {
     const std::lock_guard lock{mutex_};
     if (state_.load() == State::failed) return;
     error_ = error;
     state_.store(State::failed, std::memory_order_release);
   }
-  if (tell && !closing.load() && context.status != nullptr) context.status->set(std::move(error));
+  if (tell_all && !closing.load() && context.status != nullptr)
+    context.status->set(std::move(error));
 }
 
 Error IbLink::error() const {
@@ -81,16 +81,18 @@ ProxyInterest IbTask::interest() const {
   } else if (state_ == State::making) {
     interest.polled = true;  // for the deadline
   } else {
-    interest.pending = interest.pending || link_->arriving.load() >= 0;
+    interest.pending = interest.pending || link_->arriving.has(0);
   }
   return interest;
 }
 
 bool IbTask::arm() {
   if (state_ == State::over) return false;
-  for (const auto& queue : queues_) queue->arm();
+  epoll_event ready{};
+  const bool any = ::epoll_wait(epoll_.get(), &ready, 1, 0) != 0;  // one call for all descriptors
+  for (const auto& queue : queues_) queue->arm(any);
   const bool came = state_ == State::running && poll();
-  look_aside();  // the line, too, may be what has woken us
+  if (any || state_ != State::running) look_aside();  // the line may be what has woken us
   return came;
 }
 
@@ -173,12 +175,12 @@ Result<void> IbTask::take_ports() {
   board_memory_.clear();
   events_.clear();
   const unsigned local = IBV_ACCESS_LOCAL_WRITE;
-  // Only data: a board's lines are seen by their last word, without a completion.
-  const unsigned relaxed = link_->tuning.relaxed ? unsigned(IBV_ACCESS_RELAXED_ORDERING) : 0;
-  const unsigned slots = sends() ? local : local | IBV_ACCESS_REMOTE_WRITE | relaxed;
   const unsigned board = sends() ? local | IBV_ACCESS_REMOTE_WRITE : local;
   for (const IbPort& port : ports_) {
-    CCL_TRY(auto memory, port.device->memory(link_->memory.base(), link_->memory.bytes(), slots));
+    CCL_TRY(auto memory, link_->gpu_slots != nullptr
+                             ? link_->gpu_slots->with(port.device)
+                             : port.device->memory(link_->memory.base(), link_->memory.bytes(),
+                                                   link_->slot_access(false)));
     slot_memory_.push_back(std::move(memory));
     CCL_TRY(auto of_board, port.device->memory(link_->board.base(), link_->board.bytes(), board));
     board_memory_.push_back(std::move(of_board));
@@ -213,6 +215,7 @@ IbQueue& IbTask::queue_of(std::size_t port) const {
 
 void IbTask::close_pairs() {
   pairs_.clear();  // before the queues that they use
+  flushes_.clear();
   queues_.clear();
 }
 

@@ -5,8 +5,10 @@
 #include <string>
 #include <utility>
 
+#include "ib/flush.hpp"
 #include "ib/line.hpp"
 #include "ib/link.hpp"
+#include "ib/paths.hpp"
 
 namespace ccl::detail {
 
@@ -21,11 +23,6 @@ struct IbChannelPlan {
   std::uint32_t pairs, parts;
   std::uint64_t received;  // steps, all parts of them
 };
-/// Ports between which a queue pair has failed, by what they are called.
-struct IbBadPath {
-  char sender[44], receiver[44];
-};
-
 /// What both ends' tasks have in common: the line, the queue pairs, and their making anew.
 class IbTask : public ProxyTask {
  public:
@@ -90,6 +87,7 @@ class IbTask : public ProxyTask {
   std::vector<std::shared_ptr<IbMemory>> slot_memory_, board_memory_;  // by port
   std::vector<std::unique_ptr<IbQueue>> queues_;                       // by device
   std::vector<Pair> pairs_;
+  std::vector<std::unique_ptr<IbFlush>> flushes_;  // by port; the receiver's, into GPU memory
   std::vector<IbBadPath> bad_paths_;
   std::vector<std::pair<std::shared_ptr<IbDevice>, unsigned>> events_;  // seen so far
   std::string trouble_;                                                 // the reason for this round

@@ -34,6 +34,8 @@ Opened open_library() {
   CCL_VERBS_CALLS(CCL_VERBS_FIND)
 #undef CCL_VERBS_FIND
 #undef CCL_VERBS_TEXT
+  void* const dma_buf = ::dlsym(library, "ibv_reg_dmabuf_mr");
+  opened.verbs.reg_dmabuf_mr = reinterpret_cast<decltype(opened.verbs.reg_dmabuf_mr)>(dma_buf);
   if (missing != nullptr) {
     opened.problem = fmt::format(
         "libibverbs is too old (it has no {}); install that of rdma-core 32 or later", missing);

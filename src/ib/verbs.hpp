@@ -4,10 +4,13 @@
 
 #include <infiniband/verbs.h>
 
+#include <cstddef>
+#include <cstdint>
+
 namespace ccl::detail {
 
-// Macro: each line is a member of the table, its name in the library, and whether old libraries may
-// lack it. Posting and polling are not here: verbs.h calls the provider through the context.
+// Macro: each line is a member of the table and its name in the library. Posting and polling are
+// not here: verbs.h calls the provider through the context.
 #define CCL_VERBS_CALLS(X)                          \
   X(fork_init, ibv_fork_init)                       \
   X(get_device_list, ibv_get_device_list)           \
@@ -38,6 +41,9 @@ struct Verbs {
 #define CCL_VERBS_MEMBER(member, function) decltype(&::function) member = nullptr;
   CCL_VERBS_CALLS(CCL_VERBS_MEMBER)
 #undef CCL_VERBS_MEMBER
+  /// Of rdma-core 34 and later; null in those before.
+  ibv_mr* (*reg_dmabuf_mr)(ibv_pd* pd, std::uint64_t offset, std::size_t bytes, std::uint64_t iova,
+                           int fd, int access) = nullptr;
 };
 
 /// The library; an error that says what is missing. Any thread, any number of times.

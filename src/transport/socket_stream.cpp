@@ -1,12 +1,11 @@
 #include "transport/socket_stream.hpp"
 
-#include <ccl/transport/socket.hpp>
-
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <span>
 
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -29,6 +28,14 @@ constexpr unsigned receives_per_hush = 64;
 void hush(int socket) {
   const int off = 0;
   ::setsockopt(socket, IPPROTO_TCP, TCP_QUICKACK, &off, sizeof off);
+}
+
+/// Ready for steps: a rank that is late may leave data unread for as long as it likes, so only
+/// keep-alives tell a dead host, never unread data.
+void tune(int socket) {
+  const int on = 1, never = 0;
+  ::setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+  ::setsockopt(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, &never, sizeof never);
 }
 
 bool would_block(int os_code) {
@@ -81,6 +88,7 @@ class SendStream final : public Stream {
   SendStream(std::shared_ptr<SocketLink> link, int channel, int stream, Fd socket)
       : Stream{std::move(link), channel, stream} {
     socket_ = std::move(socket);
+    tune(socket_.get());
   }
 
   Progress progress(ProxyCounters& counters) override {
@@ -236,9 +244,8 @@ class SendStream final : public Stream {
 
 class ReceiveStream final : public Stream {
  public:
-  ReceiveStream(std::shared_ptr<SocketLink> link, int channel, int stream,
-                std::shared_ptr<Mailbox> mailbox)
-      : Stream{std::move(link), channel, stream}, mailbox_{std::move(mailbox)} {
+  ReceiveStream(std::shared_ptr<SocketLink> link, int channel, int stream)
+      : Stream{std::move(link), channel, stream} {
     if (stream == 0) staging_.resize(staging_bytes);
   }
 
@@ -275,13 +282,12 @@ class ReceiveStream final : public Stream {
   }
 
  private:
-  std::atomic<int>& mail() const {
-    return mailbox_->sockets[std::size_t(channel_ * link_->streams + stream_)];
-  }
-  bool waiting() const { return !arrived_ && mail().load(std::memory_order_relaxed) >= 0; }
+  std::size_t line() const { return std::size_t(channel_ * link_->streams + stream_); }
+  bool waiting() const { return !arrived_ && link_->arriving.has(line()); }
   bool arrive() {
     if (arrived_ || gave_up_) return false;
-    socket_ = Fd{mail().exchange(-1)};
+    socket_ = link_->arriving.take(line());
+    if (socket_) tune(socket_.get());
     arrived_ = bool(socket_);
     if (!arrived_ && std::chrono::steady_clock::now() > link_->deadline) {
       gave_up_ = true;
@@ -415,12 +421,11 @@ class ReceiveStream final : public Stream {
   }
 
   Progress leave() {
-    if (!socket_) socket_ = Fd{mail().exchange(-1)};
+    if (!socket_) socket_ = link_->arriving.take(line());
     if (socket_ && link_->healthy()) ::send(socket_.get(), "", 1, MSG_DONTWAIT | MSG_NOSIGNAL);
     return Progress::ended;
   }
 
-  const std::shared_ptr<Mailbox> mailbox_;
   bool arrived_ = false, gave_up_ = false;
   Word step_ = 0;        // being received
   bool inside_ = false;  // its header has come
@@ -459,8 +464,8 @@ void SocketLink::lose(const char* what, int os_code) {
 }
 
 void SocketLink::fail_with(Errc code, std::string what, int os_code) {
-  if (closing.load() || status == nullptr) return;
-  status->set(edge_error(edge, SocketTransport::name, code, std::move(what), os_code));
+  if (closing.load() || context.status == nullptr) return;
+  context.status->set(edge_error(edge, name, code, std::move(what), os_code));
 }
 
 std::shared_ptr<ProxyTask> make_send_stream(std::shared_ptr<SocketLink> link, int channel,
@@ -468,8 +473,8 @@ std::shared_ptr<ProxyTask> make_send_stream(std::shared_ptr<SocketLink> link, in
   return std::make_shared<SendStream>(std::move(link), channel, stream, std::move(socket));
 }
 std::shared_ptr<ProxyTask> make_receive_stream(std::shared_ptr<SocketLink> link, int channel,
-                                               int stream, std::shared_ptr<Mailbox> mailbox) {
-  return std::make_shared<ReceiveStream>(std::move(link), channel, stream, std::move(mailbox));
+                                               int stream) {
+  return std::make_shared<ReceiveStream>(std::move(link), channel, stream);
 }
 
 }  // namespace ccl::detail

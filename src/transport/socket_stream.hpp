@@ -2,19 +2,16 @@
 
 #include <ccl/bypass.hpp>
 #include <ccl/proxy.hpp>
-#include <ccl/status.hpp>
 #include <ccl/transport/transport.hpp>
 
-#include <array>
 #include <atomic>
-#include <chrono>
 #include <deque>
 #include <memory>
-#include <span>
 #include <vector>
 
 #include "fd.hpp"
-#include "transport/wire_memory.hpp"
+#include "transport/proxied_link.hpp"
+#include <net/socket.hpp>
 
 namespace ccl::detail {
 
@@ -40,43 +37,43 @@ struct Piece {
   }
 };
 
-/// Sockets on their way from the listening thread to the streams that wait for them.
-struct Mailbox {
-  explicit Mailbox(std::size_t count) : sockets(count) {
-    for (auto& socket : sockets) socket.store(-1);
-  }
-  ~Mailbox() {
-    for (auto& socket : sockets) Fd{socket.exchange(-1)};
-  }
-  std::vector<std::atomic<int>> sockets;
-};
+/// One end of a connection, shared by its streams. Line n of the connection is stream n modulo
+/// `streams` of channel n / streams.
+struct SocketLink : ProxiedLink {
+  static constexpr const char* name = "socket";
 
-/// One end of a connection, shared by its streams.
-struct SocketLink {
-  Edge edge;
-  Status* status = nullptr;
-  Mapping memory;
-  std::vector<Wire> wires;            // as the proxy sees them
   std::deque<Bypass> bypasses;        // one for each wire, of CPU lanes
-  bool polled = false;                // the lanes are a GPU's: they post and cannot call
   int streams = 1;                    // of a channel
-  std::atomic<bool> closing{false};   // the owner is gone
   std::vector<ProxyEngine*> engines;  // that drive the streams: stream s by engine s modulo count
-  std::chrono::steady_clock::time_point deadline{};  // for the sender to connect
   std::unique_ptr<std::atomic<Word>[]> done;       // channels * streams: steps done by each stream
   std::unique_ptr<std::atomic<Word>[]> announced;  // channels: steps whose header has come
+
+  Result<void> prepare();
+  void furnish();
+  std::size_t lines() const { return std::size_t(edge.shape.channels) * std::size_t(streams); }
+  void tell(Handshake& mine, HandshakeCursor& cursor) const { cursor.put(mine, streams); }
+  Result<void> hear(const Handshake& theirs, HandshakeCursor& cursor);
+  static Result<void> receive(const std::shared_ptr<SocketLink>& link);
+  static Result<void> send(const std::shared_ptr<SocketLink>& link, std::size_t line, Fd socket);
+  Result<void> settle(const net::Deadline&) { return {}; }
+  void wake();
 
   /// After a step of one stream: tells the lanes, when all streams of the channel are that far.
   void publish(int channel, int stream, Word steps);
   /// The first failure of the communicator; nothing if we are leaving anyway.
   void lose(const char* what, int os_code);
   void fail_with(Errc code, std::string what, int os_code = 0);
-  bool healthy() const { return status == nullptr || status->ok(); }
+
+ private:
+  void set_streams(int count);
+  ProxyEngine& engine_of(int stream) const {
+    return *engines[std::size_t(stream) % engines.size()];
+  }
 };
 
 std::shared_ptr<ProxyTask> make_send_stream(std::shared_ptr<SocketLink> link, int channel,
                                             int stream, Fd socket);
 std::shared_ptr<ProxyTask> make_receive_stream(std::shared_ptr<SocketLink> link, int channel,
-                                               int stream, std::shared_ptr<Mailbox> mailbox);
+                                               int stream);
 
 }  // namespace ccl::detail

@@ -42,7 +42,7 @@ Result<Mapping> Mapping::of(const Fd& fd, std::size_t bytes) {
   return Mapping{base, bytes};
 }
 
-Result<WireLayout> WireLayout::of(const WireShape& shape) {
+Result<WireLayout> WireLayout::of(const WireShape& shape, std::byte* slots) {
   const auto bad = [&](const char* why) {
     return fail(Errc::invalid_argument,
                 fmt::format("no wire can have {} channels of {} slots of {} bytes ({})",
@@ -60,6 +60,7 @@ Result<WireLayout> WireLayout::of(const WireShape& shape) {
   }
   WireLayout layout;
   layout.shape_ = shape;
+  layout.slots_ = slots;
   layout.head_bytes_ = up(4 * line + std::size_t(shape.slot_count) * sizeof(Word), page);
   std::size_t total = 0;
   if (__builtin_mul_overflow(std::size_t(shape.slot_count), std::size_t(shape.slot_bytes),
@@ -67,6 +68,7 @@ Result<WireLayout> WireLayout::of(const WireShape& shape) {
       layout.channel_bytes_ > std::numeric_limits<std::size_t>::max() / 4) {
     return bad("more than memory can hold");
   }
+  if (slots != nullptr) layout.channel_bytes_ = 0;
   layout.channel_bytes_ = up(layout.channel_bytes_, page) + layout.head_bytes_;
   if (__builtin_mul_overflow(layout.channel_bytes_, std::size_t(shape.channels), &total) ||
       total > std::size_t(std::numeric_limits<Index>::max())) {
@@ -87,7 +89,8 @@ std::vector<Wire> WireLayout::wires(std::byte* base, Side side, bool proxied) co
     if (side == Side::sender) wire.sent = word(2);
     if (side == Side::receiver) wire.received = word(3);
     if (proxied) wire.sizes = word(4);
-    wire.slots = reinterpret_cast<Packet*>(at + head_bytes_);
+    const Index apart = Index(channel) * shape_.slot_count * shape_.slot_bytes;
+    wire.slots = reinterpret_cast<Packet*>(slots_ != nullptr ? slots_ + apart : at + head_bytes_);
     wire.slot_count = shape_.slot_count;
     wire.slot_packets = int(shape_.slot_bytes / Index(sizeof(Packet)));
     wire.proxied = proxied;

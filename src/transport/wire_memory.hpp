@@ -43,13 +43,15 @@ class Mapping {
 /// received on a line each (their writers differ), the sizes, then the slots from a new page on.
 class WireLayout {
  public:
-  /// Refuses shapes that no wire can have.
-  static Result<WireLayout> of(const WireShape& shape);
+  /// Refuses shapes that no wire can have. `slots`: where those of all channels lie, if not in the
+  /// same block.
+  static Result<WireLayout> of(const WireShape& shape, std::byte* slots = nullptr);
   std::size_t bytes() const { return std::size_t(shape_.channels) * channel_bytes_; }
   std::vector<Wire> wires(std::byte* base, Side side, bool proxied) const;
 
  private:
   WireShape shape_;
+  std::byte* slots_ = nullptr;
   std::size_t head_bytes_ = 0, channel_bytes_ = 0;
 };
 

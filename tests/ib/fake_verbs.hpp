@@ -33,8 +33,11 @@ struct Faults {
   int delay_polls = 0;          // completions are seen after so many looks, at random
   bool reorder = false;         // those of different queue pairs overtake each other
   bool refuse_memory = false, refuse_rtr = false;
+  int refuse_dma_buf = 0;     // an errno
+  bool refuse_flush = false;  // reads end with an error
 
   int sends = 0, receives = 0, writes = 0;
+  int flushes = 0, late_writes = 0, inline_writes = 0;
   int failed_sends = 0, failed_receives = 0, forgeries = 0, delayed = 0, reordered = 0;
 };
 
@@ -58,7 +61,12 @@ class FakeVerbs {
 
   Faults faults;  // under `mutex` while something runs
   std::mutex mutex;
-  int regions_made = 0;
+  int regions_made = 0, dma_bufs_made = 0;
+  /// Registrations of this memory go to a GPU's, as with nvidia-peermem.
+  void stand_for_gpu(std::byte* at, std::size_t bytes) {
+    const std::lock_guard lock{mutex};
+    gpu_memory_.emplace_back(at, bytes);
+  }
   /// Queue pairs, completion queues, regions and contexts that were not given back.
   int held() const { return held_; }
   void take_down(int device) {
@@ -117,6 +125,12 @@ class FakeVerbs {
   struct Region {
     ibv_mr self{};
     unsigned access = 0;
+    bool of_gpu = false;
+  };
+  /// On its way through a device to a GPU's memory.
+  struct Late {
+    std::uint64_t to;
+    std::vector<std::byte> data;
   };
 
   static inline FakeVerbs* the = nullptr;
@@ -180,13 +194,40 @@ class FakeVerbs {
                   IBV_ACCESS_REMOTE_WRITE)) {
         return IBV_WC_REM_ACCESS_ERR;
       }
-      copy(request.wr.rdma.remote_addr, place.addr, place.length);
+      if ((request.send_flags & IBV_SEND_INLINE) != 0) ++faults.inline_writes;
+      if (regions_[request.wr.rdma.rkey]->of_gpu) {  // not there before someone reads
+        const auto* const from = reinterpret_cast<const std::byte*>(place.addr);
+        late_[of(peer.self.context).device].push_back(
+            {request.wr.rdma.remote_addr, {from, from + place.length}});
+        ++faults.late_writes;
+      } else {
+        copy(request.wr.rdma.remote_addr, place.addr, place.length);
+      }
     }
     if (request.opcode != IBV_WR_RDMA_WRITE_WITH_IMM) return IBV_WC_SUCCESS;
     if (peer.receives.empty()) return IBV_WC_RNR_RETRY_EXC_ERR;
     complete(peer, peer.receives.front(), IBV_WC_SUCCESS, IBV_WC_RECV_RDMA_WITH_IMM,
              request.imm_data);
     peer.receives.pop_front();
+    return IBV_WC_SUCCESS;
+  }
+  /// A queue pair to its own port: what the device has on its way arrives first.
+  ibv_wc_status read(Pair& pair, const ibv_send_wr& request) {
+    const ibv_sge& place = request.sg_list[0];
+    if (faults.refuse_flush || pair.to != pair.self.qp_num) return IBV_WC_REM_OP_ERR;
+    if (!covers(place.lkey, place.addr, place.length, IBV_ACCESS_LOCAL_WRITE)) {
+      return IBV_WC_LOC_PROT_ERR;
+    }
+    if (!covers(request.wr.rdma.rkey, request.wr.rdma.remote_addr, place.length,
+                IBV_ACCESS_REMOTE_READ)) {
+      return IBV_WC_REM_ACCESS_ERR;
+    }
+    ++faults.flushes;
+    for (const Late& late : late_[of(pair.self.context).device]) {
+      std::memcpy(reinterpret_cast<void*>(late.to), late.data.data(), late.data.size());
+    }
+    late_[of(pair.self.context).device].clear();
+    copy(place.addr, request.wr.rdma.remote_addr, place.length);
     return IBV_WC_SUCCESS;
   }
   bool covers(std::uint32_t key, std::uint64_t at, std::uint32_t bytes, unsigned access) const {
@@ -217,7 +258,11 @@ class FakeVerbs {
           announces && (faults.writes == faults.forge_at ||
                         (faults.forge_every > 0 && faults.writes % faults.forge_every == 0));
       ibv_wc_status status = IBV_WC_SUCCESS;
-      if (!forged || faults.forged_arrives) status = the->write(pair, *request);
+      if (request->opcode == IBV_WR_RDMA_READ) {
+        status = the->read(pair, *request);
+      } else if (!forged || faults.forged_arrives) {
+        status = the->write(pair, *request);
+      }
       if (forged) {
         ++faults.forgeries;
         status = faults.forged;
@@ -365,10 +410,33 @@ class FakeVerbs {
       region->self.length = bytes;
       region->self.lkey = region->self.rkey = ++the->last_;
       region->access = access;
+      for (const auto& [begin, size] : the->gpu_memory_) {
+        region->of_gpu = region->of_gpu || (at >= begin && at < begin + size);
+      }
       the->regions_[the->last_] = region;
       ++the->regions_made;
       ++the->held_;
       return &region->self;
+    };
+    calls_.reg_dmabuf_mr = [](ibv_pd* pd, std::uint64_t offset, std::size_t bytes,
+                              std::uint64_t iova, int fd, int access) -> ibv_mr* {
+      int refused = 0;
+      {
+        const std::lock_guard lock{the->mutex};
+        refused = the->faults.refuse_dma_buf;
+      }
+      if (refused != 0 || fd < 0 || offset != 0) {
+        errno = refused != 0 ? refused : EBADF;
+        return nullptr;
+      }
+      ibv_mr* const made =
+          the->calls_.reg_mr(pd, reinterpret_cast<void*>(iova), bytes, iova, unsigned(access));
+      const std::lock_guard lock{the->mutex};
+      if (made != nullptr) {
+        reinterpret_cast<Region*>(made)->of_gpu = true;
+        ++the->dma_bufs_made;
+      }
+      return made;
     };
     calls_.dereg_mr = [](ibv_mr* mr) {
       const std::lock_guard lock{the->mutex};
@@ -456,6 +524,8 @@ class FakeVerbs {
   std::map<std::uint32_t, Pair*> pairs_;      // by number
   std::map<std::uint32_t, Region*> regions_;  // by key
   std::uint32_t last_ = 100;
+  std::map<Device*, std::vector<Late>> late_;
+  std::vector<std::pair<std::byte*, std::size_t>> gpu_memory_;
   std::atomic<int> held_{0};
   std::mt19937 random_{7};
 };

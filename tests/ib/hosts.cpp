@@ -19,20 +19,28 @@ std::vector<Communicator> world() {
   return {*comm};
 }
 
+template <class Algo, class Proto>
+int count(const std::vector<Communicator>& comms) {
+  const Index largest = 40'003;  // more than the slots of one wire hold
+  const int cases = run_suite<Algo, Proto>(comms, largest);
+  if (comms[0].rank() == 0) {
+    std::printf("%d hosts: %s, %s: %d calls checked\n", comms[0].ranks(), Algo::name, Proto::name,
+                cases);
+    std::fflush(stdout);
+  }
+  return cases;
+}
+
 template <class Proto>
 void every_collective() {
   chosen = detail::connector<IbTransport>();
   brief = true;
   const auto comms = world();
-  const Index largest = 40'003;  // more than the slots of one wire hold
-  int cases = run_suite<Ring, Proto>(comms, largest);
-  cases += run_suite<Tree, Proto>(comms, largest);
-  cases += run_suite<Pairwise, Proto>(comms, largest);
+  const int cases = count<Ring, Proto>(comms) + count<Tree, Proto>(comms) +
+                    count<Pairwise, Proto>(comms) + count<Bruck, Proto>(comms) +
+                    count<Doubling, Proto>(comms);
+  CHECK(cases > 0);
   on_all(comms, [](const Communicator& comm) { return comm.finalize(); });
-  if (comms[0].rank() == 0) {
-    std::printf("%s over ib, %d hosts: %d calls checked\n", Proto::name, comms[0].ranks(), cases);
-    std::fflush(stdout);
-  }
 }
 
 }  // namespace

@@ -1,6 +1,6 @@
-// Settings BYTES, STEPS, PINGS: IbTransport's wires alone, between rank 0 and rank 1, beside which
-// tests/ib/vm_bench.sh runs perftest. One line: bandwidth with all slots of one wire under way (as
-// ib_write_bw -t 8), then, with PINGS, half of a round trip of one step (as ib_write_lat).
+// Settings BYTES, STEPS, PINGS, SLOTS: IbTransport's wires alone, between rank 0 and rank 1, beside
+// which tests/ib/vm_bench.sh runs perftest. One line: bandwidth with all slots of one wire under
+// way (as ib_write_bw -t 8), then, with PINGS, half of a round trip of one step (as ib_write_lat).
 #include <ccl/ccl.hpp>
 
 #include <fmt/format.h>
@@ -72,7 +72,7 @@ TEST_CASE("put") {
   context.status = &status;
   context.proxy = &proxy;
   const int fd = meet(rank);
-  const WireShape shape{1, 8, div_up(bytes, Index(128)) * 128};
+  const WireShape shape{1, int(number("SLOTS", 8)), div_up(bytes, Index(128)) * 128};
   auto duplex = connect_pair<IbTransport>(context, rank, shape, fd);
   INFO((duplex ? std::string{} : duplex.error().message()));
   REQUIRE(duplex.has_value());

@@ -21,6 +21,7 @@ job() {
     statuses+=" $?"
   done
   cat /run/out.*
+  sed -n 's/.*: \([0-9]*\) calls checked.*/\1/p' /run/out.0 >>/run/checked
   seconds=$((SECONDS - began))
 }
 begin() {
@@ -41,11 +42,15 @@ verdict() {
 }
 # Once rank 0 is under way: ill-treats the network.
 meanwhile() { (for _ in {1..300}; do grep -qs "under way" /run/out.0 && break; sleep 0.1; done; sleep "$1"; eval "$2") & }
-one_device='=rxe0,rxe1,rxe2,rxe3'
+one_device='=rxe0,rxe1,rxe2,rxe3,rxe4,rxe5,rxe6,rxe7'
 wanted=("$@")
 
 begin collectives_2_hosts && { job 2 env CCL_IB_HCA=$one_device "$bin/ccl.vm.hosts"; verdict " 0 0" "calls checked"; }
 begin collectives_4_hosts && { limit=400 job 4 env CCL_IB_HCA=$one_device "$bin/ccl.vm.hosts"; verdict " 0 0 0 0" "calls checked"; }
+for proto in Simple LL LL128; do
+  begin collectives_8_hosts_$proto && { limit=400 job 8 env CCL_IB_HCA=$one_device "$bin/ccl.vm.hosts" $proto; verdict " 0 0 0 0 0 0 0 0" "calls checked"; }
+done
+begin collectives_2_hosts_split && { job 2 env CCL_IB_QPS_PER_CONNECTION=2 CCL_IB_SPLIT_DATA_ON_QPS=1 "$bin/ccl.vm.hosts"; verdict " 0 0" "calls checked"; }
 begin queue_pairs_in_turn && { job 2 env CCL_IB_HCA=$one_device CCL_IB_QPS_PER_CONNECTION=4 "$bin/ccl.vm.endure" 20 300000; verdict " 0 0"; }
 begin split_on_queue_pairs && { job 2 env CCL_IB_HCA=$one_device CCL_IB_QPS_PER_CONNECTION=3 CCL_IB_SPLIT_DATA_ON_QPS=1 "$bin/ccl.vm.endure" 20 300000; verdict " 0 0"; }
 begin two_devices && { job 2 "$bin/ccl.vm.endure" 20 1000000; verdict " 0 0"; }
@@ -60,11 +65,35 @@ begin loss_and_delay && {
   for i in 0 1; do tc qdisc del dev rdma$i root; done
   verdict " 0 0"
 }
+begin much_loss && {
+  for i in 0 1 2 3; do tc qdisc add dev rdma$i root netem delay 5ms loss 1%; done
+  job 4 env CCL_IB_HCA=$one_device CCL_IB_TIMEOUT=16 "$bin/ccl.vm.endure" 5 300000
+  for i in 0 1 2 3; do tc qdisc del dev rdma$i root; done
+  verdict " 0 0 0 0"
+}
+begin much_reordering && {  # which reliable connections answer by sending everything again
+  for i in 0 1; do tc qdisc add dev rdma$i root netem delay 5ms 2ms loss 1%; done
+  CCL_TIMEOUT=20 job 2 env CCL_IB_HCA=$one_device CCL_IB_TIMEOUT=16 "$bin/ccl.vm.endure" 5 300000
+  for i in 0 1; do tc qdisc del dev rdma$i root; done
+  verdict " [03] [03]"
+}
 begin one_of_two_devices_down && {
   meanwhile 0.5 "ip link set rdma1_1 down"
   job 2 env CCL_IB_TIMEOUT=14 "$bin/ccl.vm.endure" 60 1000000
   ip link set rdma1_1 up
   verdict " 0 0" "goes on over"
+}
+begin device_down_of_one_in_8 && {
+  meanwhile 0.5 "ip link set rdma5_1 down"
+  job 8 env CCL_IB_TIMEOUT=14 "$bin/ccl.vm.endure" 20 300000
+  ip link set rdma5_1 up
+  verdict " 0 0 0 0 0 0 0 0" "goes on over"
+}
+begin only_device_of_one_in_8_down && {
+  meanwhile 0.5 "ip link set rdma5 down"
+  job 8 env CCL_IB_HCA=$one_device CCL_IB_TIMEOUT=14 "$bin/ccl.vm.endure" 2000 300000
+  ip link set rdma5 up
+  verdict " 3 3 3 3 3 3 3 3"
 }
 begin only_device_down && {
   meanwhile 0.5 "ip link set rdma1 down"
@@ -83,5 +112,7 @@ begin rank_killed && {
   job 2 env CCL_IB_HCA=$one_device "$bin/ccl.vm.endure" 2000 300000
   verdict " 3 137"
 }
+total=$(cat /run/checked 2>/dev/null | awk '{ sum += $1 } END { print sum + 0 }')
+echo "$total collective calls checked"
 echo "$((cases - failed)) of $cases cases as expected"
 exit $((failed > 0))

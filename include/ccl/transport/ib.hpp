@@ -1,12 +1,10 @@
 #pragma once
 
-#include <ccl/transport/transport.hpp>
-
-#include <memory>
+#include <ccl/transport/proxied_end.hpp>
 
 namespace ccl {
 namespace detail {
-struct IbEnd;
+struct IbLink;
 }
 
 /// Between ranks that have RDMA ports, InfiniBand or RoCE. Each end has its own ring of slots. The
@@ -22,17 +20,7 @@ struct IbTransport {
   static constexpr bool proxied = true;
   static constexpr int atomic_line_bytes = 128;  // a step is seen when all of it has come
 
-  /// One end before the other is known. The receiver's `connect` returns at once; the sender's when
-  /// its queue pairs work.
-  class End {
-   public:
-    Handshake handshake() const;
-    Result<Connection> connect(const Handshake& theirs);
-
-   private:
-    friend struct IbTransport;
-    std::shared_ptr<detail::IbEnd> end_;
-  };
+  using End = detail::ProxiedEnd<detail::IbLink>;
 
   /// Refuses, with the reason, unless both have an active port of one kind and CCL_NET allows it.
   static Result<void> can_connect(const PeerInfo& from, const PeerInfo& to);

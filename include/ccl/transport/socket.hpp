@@ -1,12 +1,10 @@
 #pragma once
 
-#include <ccl/transport/transport.hpp>
-
-#include <memory>
+#include <ccl/transport/proxied_end.hpp>
 
 namespace ccl {
 namespace detail {
-struct SocketEnd;
+struct SocketLink;
 }
 
 /// Between any two ranks, over TCP. Each end has its own ring of slots; the proxies copy between
@@ -20,17 +18,7 @@ struct SocketTransport {
   static constexpr bool proxied = true;
   static constexpr int atomic_line_bytes = 128;  // a step is seen when all of it has come
 
-  /// One end before the other is known. The sender's `connect` returns with its connections made;
-  /// the receiver's returns at once, and its connections arrive when the sender makes them.
-  class End {
-   public:
-    Handshake handshake() const;
-    Result<Connection> connect(const Handshake& theirs);
-
-   private:
-    friend struct SocketTransport;
-    std::shared_ptr<detail::SocketEnd> end_;
-  };
+  using End = detail::ProxiedEnd<detail::SocketLink>;
 
   static Result<void> can_connect(const PeerInfo& from, const PeerInfo& to);
   /// Needs `context.proxy`, and wakes or helps by whoever uses the wires; see `ProxyEngine`.

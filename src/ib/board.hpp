@@ -1,0 +1,40 @@
+#pragma once
+
+#include <ccl/types.hpp>
+
+#include <cstdint>
+
+#include "ib/link.hpp"
+#include "ib/queue_pair.hpp"
+
+namespace ccl::detail {
+
+/// The receiver's writes of free slots to the board of one channel, which lies in the sender's
+/// memory.
+class IbBoard {
+ public:
+  static constexpr int slots_per_write = 4;
+  static constexpr int most_writes = 64;  // under way on a queue pair
+
+  /// From here on over new queue pairs.
+  void restart() { posted_ = done_ = 0; }
+  bool has_room() const { return posted_ - done_ < most_writes; }
+  /// `count` slots, from `draft` with `key` on, to `address` with `remote_key`. The code of
+  /// ibv_post_send.
+  int write(const IbQp& qp, std::size_t channel, const IbSlot* draft, Word count, std::uint32_t key,
+            std::uint64_t address, std::uint32_t remote_key);
+
+  static bool is_of_a_board(const ibv_wc& completion) { return (completion.wr_id & mark) != 0; }
+  static std::size_t channel_of(const ibv_wc& completion) {
+    return std::size_t(completion.wr_id >> 48 & 0x7fff);
+  }
+  void completed(const ibv_wc& completion) { done_ = (completion.wr_id & low_bits) + 1; }
+
+ private:
+  static constexpr Word mark = Word(1) << 63;
+  static constexpr Word low_bits = ~Word(0) >> 16;
+  static constexpr Word signal_every = 8;
+  Word posted_ = 0, done_ = 0;  // writes
+};
+
+}  // namespace ccl::detail
