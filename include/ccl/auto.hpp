@@ -299,7 +299,7 @@ class AutoCollective<Op, Candidates<Cs...>, Transport, OneOrder> {
     const auto by = [&](std::span<const Index> counts) {
       std::vector<int> at;
       for (const Index n : counts) {
-        at.push_back(state_->chooser.pick(n * Index{sizeof(T)} * state_->ranks));
+        at.push_back(pick_message(n * Index{sizeof(T)} * state_->ranks, stream));
       }
       return at;
     };
@@ -362,7 +362,7 @@ class AutoCollective<Op, Candidates<Cs...>, Transport, OneOrder> {
   }
   Result<void> group(std::span<const Leg> legs, Stream stream = {}) const requires is_p2p {
     std::vector<int> at;
-    for (const Leg& leg : legs) at.push_back(state_->chooser.pick(leg.count * leg.element_bytes));
+    for (const Leg& leg : legs) at.push_back(pick_message(leg.count * leg.element_bytes, stream));
     return in_turn({&at}, [&](int candidate, const auto& one) {
       std::vector<Leg> mine;
       for (std::size_t l = 0; l < legs.size(); ++l) {
@@ -461,6 +461,10 @@ class AutoCollective<Op, Candidates<Cs...>, Transport, OneOrder> {
       }
     });
     return result;
+  }
+  /// A group of calls records one of each: its messages go by one candidate, whatever their size.
+  int pick_message(Index bytes, Stream stream) const {
+    return state_->chooser.pick(stream.recorder() != nullptr ? 0 : bytes);
   }
   /// Calls f(index, composition) for each candidate that is picked for some message; for the one of
   /// no bytes where there is none.
