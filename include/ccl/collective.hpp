@@ -241,7 +241,9 @@ class Collective : public detail::Composition<Op, Algo, Proto, detail::sides_of<
     if constexpr (Op::reduces && !Op::rooted && sizeof...(Args) == 3) {
       return bind<Acc>(args..., Sum{});
     } else {
-      using Call = detail::bound_call<Op, Algo, Proto, Acc, Args...>;
+      // What is for GPUs only holds no code for the group's calls on CPU lanes.
+      using Call = std::conditional_t<detail::sides_of<Transport>().cpus,
+                                      detail::bound_call<Op, Algo, Proto, Acc, Args...>, void>;
       return detail::BoundCall<Collective, Call, Acc, Args...>{*this, {args...}};
     }
   }

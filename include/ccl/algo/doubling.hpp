@@ -39,8 +39,8 @@ struct Doubling {
     const auto at = seats.ring();
     const int place = at.place, paired = power_of_two(at.ranks);
     const auto both = [&](int other) {
-      seats.from(at.order[other]);
-      seats.to(at.order[other]);
+      seats.from(at.rank_at(other));
+      seats.to(at.rank_at(other));
     };
     if (place >= paired) return both(place - paired);
     if (place + paired < at.ranks) both(place + paired);
@@ -51,27 +51,27 @@ struct Doubling {
   CCL_HD static constexpr void run(AllReduce, Context& context) {
     const auto at = context.ring();
     const int place = at.place, paired = power_of_two(at.ranks);
-    const int partner = place + paired < at.ranks ? at.order[place + paired] : -1;
+    const int partner = place + paired < at.ranks ? at.rank_at(place + paired) : -1;
     for (auto chunks = context.chunks(1); chunks.next();) {
       const auto all = chunks.all();
       if (place >= paired) {
-        const int inner = at.order[place - paired];
+        const int inner = at.rank_at(place - paired);
         auto outer = context.template prims<1, 1>({inner}, {inner});
         outer.send(all);
         outer.recv(all);
         continue;
       }
       if (partner >= 0) {
-        auto first = context.template prims<1, 1>({partner}, {at.order[place ^ 1]});
+        auto first = context.template prims<1, 1>({partner}, {at.rank_at(place ^ 1)});
         first.recv_reduce_copy_send(all);
       } else {
-        const int neighbour = at.order[place ^ 1];
+        const int neighbour = at.rank_at(place ^ 1);
         auto first = context.template prims<1, 1>({neighbour}, {neighbour});
         first.send(all);
       }
       for (int bit = 1; bit < paired; bit <<= 1) {
-        const int other = at.order[place ^ bit];
-        const int next = bit << 1 < paired ? at.order[place ^ bit << 1] : partner;
+        const int other = at.rank_at(place ^ bit);
+        const int next = bit << 1 < paired ? at.rank_at(place ^ bit << 1) : partner;
         auto step = context.template prims<1, 1>({other}, {next >= 0 ? next : other});
         if (bit > 1 || partner >= 0) step.own_is_output();
         if (next >= 0) {
