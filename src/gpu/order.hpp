@@ -59,7 +59,7 @@ class GpuOrder {
 
   std::shared_ptr<Gpu> gpu_;
   std::mutex mutex_;
-  CUevent turn_ = nullptr;            // the last launch has ended
+  CUevent turn_ = nullptr;                    // the last launch has ended
   unsigned long long number_ = 0, last_ = 0;  // of the streams of this launch and of the one before
   bool launched_ = false, graphs_ = false;
   std::map<cuuint64_t, Capture> captures_;  // by CUDA's number, until their graphs have gone

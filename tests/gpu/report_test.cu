@@ -82,7 +82,6 @@ int main() {
   for (int r = 0; r < victim; ++r) ::waitpid(children[size_t(r)], nullptr, 0);
   ::kill(children[size_t(victim)], SIGKILL);
   ::waitpid(children[size_t(victim)], nullptr, 0);
-  check(score().cases >= 2 * ranks.count, "only %ld ranks have checked",
-        score().cases.load());
+  check(score().cases >= 2 * ranks.count, "only %ld ranks have checked", score().cases.load());
   return result("Report", ranks.gpus);
 }
