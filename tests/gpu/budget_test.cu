@@ -86,24 +86,15 @@ void by_lines(Communicator comm) {
 }  // namespace
 
 int main() {
-  score();
-  const int gpus = count_gpus();
-  if (gpus == 0) {
-    std::printf("SKIP: no GPU\n");
-    return 77;
-  }
+  const Ranks ranks = find_ranks();
+  if (ranks.gpus == 0) return skipped();
   ::setenv("CCL_TIMEOUT", "20", 0);
-  int ranks = gpus;
-  if (gpus == 1) {
-    ::setenv("CCL_MULTI_RANK_GPU_ENABLE", "1", 1);
-    ranks = 2;
-  }
   Config config;
   config.memory_budget_bytes = Index{20} << 20;
-  as_threads(ranks, config, suite);
-  as_processes(ranks, config, suite);
+  as_threads(ranks.count, config, suite);
+  as_processes(ranks.count, config, suite);
   config.memory_budget_bytes = Index{18} << 20;
-  as_processes(ranks, config, by_warps);
-  as_processes(ranks, config, by_lines);
-  return result("Budget", gpus);
+  as_processes(ranks.count, config, by_warps);
+  as_processes(ranks.count, config, by_lines);
+  return result("Budget", ranks.gpus);
 }

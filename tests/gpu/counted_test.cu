@@ -141,23 +141,14 @@ void too_many(const Communicator& comm) {
 }  // namespace
 
 int main() {
-  score();
-  const int gpus = count_gpus();
-  if (gpus == 0) {
-    std::printf("SKIP: no GPU\n");
-    return 77;
-  }
+  const Ranks ranks = find_ranks();
+  if (ranks.gpus == 0) return skipped();
   ::setenv("CCL_TIMEOUT", "5", 0);
-  int ranks = gpus;
-  if (gpus == 1) {
-    ::setenv("CCL_MULTI_RANK_GPU_ENABLE", "1", 1);
-    ranks = 2;
-  }
   Config config;
   config.memory_budget_bytes = Index{1} << 30;
   as_threads(1, config, suite);
-  as_threads(ranks, config, suite);
-  as_processes(ranks, config, suite);
-  as_threads(ranks, config, too_many);
-  return result("rows whose counts only the GPUs hold", gpus);
+  as_threads(ranks.count, config, suite);
+  as_processes(ranks.count, config, suite);
+  as_threads(ranks.count, config, too_many);
+  return result("rows whose counts only the GPUs hold", ranks.gpus);
 }

@@ -76,20 +76,11 @@ void suite(Communicator comm) {
 }  // namespace
 
 int main() {
-  score();
-  const int gpus = count_gpus();
-  if (gpus == 0) {
-    std::printf("SKIP: no GPU\n");
-    return 77;
-  }
+  const Ranks ranks = find_ranks();
+  if (ranks.gpus == 0) return skipped();
   ::setenv("CCL_TIMEOUT", "20", 0);
-  int ranks = gpus;
-  if (gpus == 1) {
-    ::setenv("CCL_MULTI_RANK_GPU_ENABLE", "1", 1);
-    ranks = 2;
-  }
   const Config config;
-  as_threads(ranks, config, suite);
-  as_processes(ranks, config, suite);
-  return result("Order", gpus);
+  as_threads(ranks.count, config, suite);
+  as_processes(ranks.count, config, suite);
+  return result("Order", ranks.gpus);
 }
