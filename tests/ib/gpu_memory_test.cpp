@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include <atomic>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -22,7 +23,7 @@ namespace {
 /// A GPU's driver and the kernel's modules, as told.
 struct Machine {
   bool exports = true, peer_memory = false;
-  int allocated = 0, exported = 0;
+  std::atomic<int> allocated = 0, exported = 0;  // both ranks are threads
   FakeVerbs* fabric = nullptr;
 } machine;
 
@@ -46,7 +47,9 @@ constexpr detail::GpuCalls calls{
 
 struct OnGpus {
   explicit OnGpus(FakeVerbs& fabric) {
-    machine = {};
+    machine.exports = true;
+    machine.peer_memory = false;
+    machine.allocated = machine.exported = 0;
     machine.fabric = &fabric;
     detail::use_gpu_calls(&calls);
     ::setenv("CCL_IB_GPU_MEMORY", "1", 1);
