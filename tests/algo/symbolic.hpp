@@ -74,10 +74,22 @@ struct TraceContext {
   }
 };
 
+/// The seat of a double binary tree where each `of_host` ranks share a host.
+constexpr TreeSeat tree_over_hosts(int rank, int ranks, int root, int which, int of_host) {
+  TreeSeat seat = double_binary_tree(rank, ranks, root, which);
+  seat.near = seat.far = 0;
+  for (int at = rank, up = seat.up; up >= 0;) {
+    ++(at / of_host == up / of_host ? seat.near : seat.far);
+    at = up;
+    up = double_binary_tree(at, ranks, root, which).up;
+  }
+  return seat;
+}
+
 /// True if all ranks come to the end over wires of `slots` slices, no contribution counts twice,
-/// no two elements are mixed up, and the result is complete.
+/// no two elements are mixed up, and the result is complete. Hosts have `of_host` ranks.
 template <class Op, class Algo>
-constexpr bool plays(int ranks, int slots, int root = 0, int which_tree = 0) {
+constexpr bool plays(int ranks, int slots, int root = 0, int which_tree = 0, int of_host = 1000) {
   constexpr Index rounds = 3;  // chunks of each share
   std::vector<int> order(ranks);
   for (int i = 0; i < ranks; ++i) order[i] = (i * 1 + 1) % ranks;
@@ -90,7 +102,7 @@ constexpr bool plays(int ranks, int slots, int root = 0, int which_tree = 0) {
   std::vector<TraceContext> context(ranks);
   for (int r = 0; r < ranks; ++r) {
     context[r].ring_seat = {(r + ranks - 1) % ranks, ranks, order.data()};
-    context[r].tree_seat = double_binary_tree(r, ranks, root, which_tree);
+    context[r].tree_seat = tree_over_hosts(r, ranks, root, which_tree, of_host);
     context[r].root_rank = root;
     context[r].layout = layout;
     context[r].my_rank = r;
