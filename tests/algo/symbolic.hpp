@@ -9,6 +9,8 @@
 
 #include <vector>
 
+#include "tree_over_hosts.hpp"
+
 namespace ccl::test {
 
 /// An element of the result in the making: which ranks have contributed to which element.
@@ -73,18 +75,6 @@ struct TraceContext {
     return {events, ins, outs};
   }
 };
-
-/// The seat of a double binary tree where each `of_host` ranks share a host.
-constexpr TreeSeat tree_over_hosts(int rank, int ranks, int root, int which, int of_host) {
-  TreeSeat seat = double_binary_tree(rank, ranks, root, which);
-  seat.near = seat.far = 0;
-  for (int at = rank, up = seat.up; up >= 0;) {
-    ++(at / of_host == up / of_host ? seat.near : seat.far);
-    at = up;
-    up = double_binary_tree(at, ranks, root, which).up;
-  }
-  return seat;
-}
 
 /// True if all ranks come to the end over wires of `slots` slices, no contribution counts twice,
 /// no two elements are mixed up, and the result is complete. Hosts have `of_host` ranks.
