@@ -8,11 +8,17 @@
 #include <ccl/proto/wire_context.hpp>
 
 #include <algorithm>
+#include <atomic>
+#include <chrono>
 #include <cstring>
+#include <deque>
 #include <functional>
 #include <numeric>
 #include <thread>
+#include <utility>
 #include <vector>
+
+#include "tree_over_hosts.hpp"
 
 namespace ccl::test {
 
@@ -24,7 +30,7 @@ class World {
     std::iota(order_.begin(), order_.end(), 0);
     for (Lines& l : all_) {
       l.slots.resize(slots * slot_bytes / sizeof(Packet) + 8);
-      l.words.resize(4 * words_per_line);
+      l.words.resize(6 * words_per_line);
       auto* const base = l.slots.data() +
                          (128 - reinterpret_cast<std::uintptr_t>(l.slots.data()) % 128) % 128 / 16;
       l.wire = {base,
@@ -39,12 +45,20 @@ class World {
     }
   }
   int ranks() const { return ranks_; }
+  /// From now on, counts take this long from one end of a wire to the other, as over a network.
+  /// Where packets carry flags, it does nothing. `of_host` ranks share a host, which trees see.
+  void delay(std::chrono::microseconds by, int of_host = 1) {
+    delay_ = by;
+    of_host_ = of_host;
+  }
   /// Runs one launch of every rank; `setup(rank, work)` gives buffers, layout and root.
   /// `order`: the ring's; by default 0, 1, 2, ...
   template <class Op, class Algo, class Proto, class Group, class R, class F>
   bool run(const R& reduction, int slice_steps, int chunk_steps, int root, F setup) {
     std::vector<std::thread> threads;
     std::vector<char> ok(ranks_, 0);
+    std::atomic<bool> done{false};
+    std::thread network{[&] { carry_counts(done); }};
     for (int r = 0; r < ranks_; ++r) {
       threads.emplace_back([&, r] {
         std::vector<Wire> in(ranks_ * channels_), out(ranks_ * channels_);
@@ -53,12 +67,12 @@ class World {
         for (int c = 0; c < channels_; ++c) {
           for (int p = 0; p < ranks_; ++p) {
             if (p == r) continue;
-            in[c * ranks_ + p] = wire(p, r, c);
+            in[c * ranks_ + p] = far_end(p, r, c);
             out[c * ranks_ + p] = wire(r, p, c);
           }
           rings[c] = {int(std::find(order_.begin(), order_.end(), r) - order_.begin()), ranks_,
                       order_.data()};
-          trees[c] = double_binary_tree(r, ranks_, root, Op::rooted ? 0 : c % 2);
+          trees[c] = tree_over_hosts(r, ranks_, root, Op::rooted ? 0 : c % 2, of_host_);
         }
         std::vector<Cursor> cursors(2 * ranks_ * channels_);
         GaveUp gave_up;
@@ -83,6 +97,8 @@ class World {
       });
     }
     for (auto& t : threads) t.join();
+    done = true;
+    network.join();
     return std::all_of(ok.begin(), ok.end(), [](char o) { return o != 0; });
   }
   std::vector<int>& order() { return order_; }
@@ -97,7 +113,45 @@ class World {
     return all_[(from * ranks_ + to) * channels_ + channel].wire;
   }
 
-  int ranks_, channels_;
+  /// The same as the receiver has it.
+  Wire far_end(int from, int to, int channel) {
+    Wire far = wire(from, to, channel);
+    if (delay_.count() == 0) return far;
+    Lines& l = all_[(from * ranks_ + to) * channels_ + channel];
+    far.posted = &l.words[4 * words_per_line];
+    far.drained = &l.words[5 * words_per_line];
+    return far;
+  }
+  void carry_counts(const std::atomic<bool>& done) {
+    using Clock = std::chrono::steady_clock;
+    struct Count {
+      Word *from, *to;
+      Word seen = 0;
+      std::deque<std::pair<Clock::time_point, Word>> under_way{};
+    };
+    std::vector<Count> counts;
+    for (Lines& l : all_) {
+      if (delay_.count() == 0) return;
+      Word* const w = l.words.data();
+      counts.push_back({l.wire.posted, w + 4 * words_per_line});
+      counts.push_back({w + 5 * words_per_line, l.wire.drained});
+    }
+    while (!done) {
+      const auto now = Clock::now();
+      for (Count& c : counts) {
+        const Word is = HostMemory::load_acquire(c.from);
+        if (is != c.seen) c.under_way.emplace_back(now + delay_, c.seen = is);
+        while (!c.under_way.empty() && c.under_way.front().first <= now) {
+          HostMemory::store_release(c.to, c.under_way.front().second);
+          c.under_way.pop_front();
+        }
+      }
+      std::this_thread::sleep_for(delay_ / 32);
+    }
+  }
+
+  int ranks_, channels_, of_host_ = 1 << 20;
+  std::chrono::microseconds delay_{0};
   std::vector<int> order_;
   std::vector<Lines> all_;
 };

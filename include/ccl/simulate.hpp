@@ -60,8 +60,8 @@ struct Options {
   std::optional<Plan> plan;      // else what a communicator would take
   std::optional<double> net_us;  // of a step over the network, else the cost model's
   int root = 0;
-  /// Slices that are replayed, at most: of a longer run only the first rounds are, and the rest at
-  /// the pace of their second half.
+  /// Slices that are replayed, at most: of a longer run only the first rounds are (but enough to
+  /// fill the pipe), and the rest at the pace of their middle half.
   Index budget = 5'000'000;
   bool every_node = false;  // replay each, even where they repeat
 };
@@ -112,6 +112,7 @@ struct SimTrace {
   std::vector<SimStep> steps;
   double rounds = 0;      // recorded
   double all_rounds = 0;  // that there are
+  int near = 0, far = 0;  // of a seat in a tree: they set the pace of later rounds
   friend bool operator==(const SimTrace&, const SimTrace&) = default;
 };
 inline bool operator==(const SimStep& a, const SimStep& b) {
@@ -220,6 +221,12 @@ class SimContext : public WireContext<Op, SoloLane, Proto, R, 16> {
   SimContext(const WireWork<R>& work, int channel, SimRecord& record)
       : Base{SoloLane{}, work, channel}, record_{record} {}
 
+  TreeSeat tree() const {
+    const TreeSeat seat = Base::tree();
+    record_.trace.near = seat.near;
+    record_.trace.far = seat.far;
+    return seat;
+  }
   SimChunks chunks(int shares) const { return {Base::chunks(shares), shares, record_}; }
   template <int In, int Out>
   SimPrims prims(const Peers<In>& ins, const Peers<Out>& outs) const {
@@ -400,6 +407,7 @@ class SimLaunch {
   /// Slices of one rank's channels, and rounds of the longest of them.
   struct Length {
     double slices = 0, rounds = 0;
+    Index least = 8;  // rounds in which the pipe is full and its pace to be seen
   };
   Length length() {
     Length all;
@@ -410,11 +418,23 @@ class SimLaunch {
       all.slices += each * trace.all_rounds;
       all.rounds = std::max(all.rounds, trace.all_rounds);
     }
+    if constexpr (requires(TreeSeat seat) { Algo::lead(seat, Window{}); } &&
+                  one_of<Op, AllReduce>) {
+      const Window wires{std::max(1, stage_.plan.slot_count / stage_.plan.chunk_steps)};
+      for (int rank = 0; rank < teams_.ranks; ++rank) {
+        const TreeSeat seat = teams_.arrangement->tree(rank, sim_root<Op, Algo>(root_), 0);
+        all.least = std::max<Index>(all.least, 2 * Algo::lead(seat, wires));
+      }
+    }
     return all;
   }
   const Plan& plan() const { return stage_.plan; }
 
  private:
+  struct Window {
+    int chunks = 1;
+    int window() const { return chunks; }
+  };
   Plan default_plan() const {
     const auto through = int(cluster_.on_cpus() && !teams_.networked ? Through::host_memory
                              : teams_.networked                      ? Through::network
@@ -556,11 +576,11 @@ Result<sim::Report> replay_all(const sim::Cluster& cluster, const sim::Options& 
   double slices = 0;
   ((slices += launches.length().slices * nodes * cluster.locals()), ...);
   const double part = std::min(1.0, double(options.budget) / std::max(slices, 1.0));
-  const auto limit = [&](double rounds) {
-    // Enough of them that the pipe is full and its pace to be seen.
-    return part < 1 ? std::max<Index>(Index(rounds * part), 8) : Index(rounds) + 2;
+  const auto limit = [&](const auto& length) {
+    return part < 1 ? std::max<Index>(Index(length.rounds * part), length.least)
+                    : Index(length.rounds) + 2;
   };
-  ((program.stages.push_back(launches.record(nodes, limit(launches.length().rounds)))), ...);
+  ((program.stages.push_back(launches.record(nodes, limit(launches.length())))), ...);
   return report_of(cluster, program, options, std::move(name), op, bytes);
 }
 

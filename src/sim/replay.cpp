@@ -32,7 +32,8 @@ struct Actor {
   std::uint32_t step_count = 0, step = 0, done_bytes = 0;
   int stage = 0, rank = 0, channel = 0;
   std::size_t in = 0, out = 0;  // of its wires, in the table
-  double free_us = 0, half_us = -1;
+  double free_us = 0;
+  double quarter_us = -1, last_quarter_us = -1;  // when the middle half of its steps begins, ends
 };
 
 /// Of a connection between two ranks.
@@ -306,7 +307,9 @@ class Replay {
     actor.done_bytes += bytes;
     if (actor.done_bytes == step.bytes) {
       actor.done_bytes = 0;
-      if (++actor.step == actor.step_count / 2) actor.half_us = free;
+      ++actor.step;
+      if (actor.step == actor.step_count / 4) actor.quarter_us = free;
+      if (actor.step == actor.step_count / 4 * 3) actor.last_quarter_us = free;
     }
     for (const int o : step.out) {
       if (o < 0) continue;
@@ -341,11 +344,14 @@ class Replay {
       before = std::max(before, done_us_[s]);
       if (all > rounds && rounds > 0) {
         more[s] = all / rounds;
-        double half = 0;
+        // Neither how it fills nor how it drains goes on for as long as the message is.
+        double from = 0, until = 0;
         for (const Actor& actor : actors_) {
-          if (std::size_t(actor.stage) == s) half = std::max(half, actor.half_us);
+          if (std::size_t(actor.stage) != s) continue;
+          from = std::max(from, actor.quarter_us);
+          until = std::max(until, actor.last_quarter_us);
         }
-        us += (all - rounds) * (done_us_[s] - half) / (rounds / 2);
+        us += (all - rounds) * (until - from) / (rounds / 2);
       }
       done.stage_us.push_back(us);
       done.us += us;

@@ -212,6 +212,16 @@ void Arrangement::add_inside(TreeSeat& seat, const Order& order, int rank, int h
 }
 
 TreeSeat Arrangement::tree(int rank, int root, int channel) const {
+  TreeSeat seat = neighbours(rank, root, channel);
+  if (machine_count() == 1 && machines_[0].even) return seat;
+  for (int at = rank, up = seat.up; up >= 0; up = neighbours(at = up, root, channel).up) {
+    ++(machine_of_[at] == machine_of_[up] ? seat.near : seat.far);
+  }
+  return seat;
+}
+
+/// A seat that knows how far its root is only where all ranks are alike.
+TreeSeat Arrangement::neighbours(int rank, int root, int channel) const {
   const bool twin = root < 0 && channel % 2 != 0;
   const int way = root < 0 ? channel / 2 : channel;
   const Order& order = orders_[static_cast<std::size_t>(way) % orders_.size()];
@@ -221,6 +231,7 @@ TreeSeat Arrangement::tree(int rank, int root, int channel) const {
     const TreeSeat flat = double_binary_tree(order.place[rank], ranks(),
                                              root < 0 ? 0 : order.place[root], twin ? 1 : 0);
     TreeSeat seat;
+    seat.near = flat.near;
     if (flat.up >= 0) seat.up = chain[flat.up];
     for (int d = 0; d < TreeSeat::arity; ++d) {
       if (flat.down[d] >= 0) seat.down[d] = chain[flat.down[d]];

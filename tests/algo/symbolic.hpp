@@ -9,6 +9,8 @@
 
 #include <vector>
 
+#include "tree_over_hosts.hpp"
+
 namespace ccl::test {
 
 /// An element of the result in the making: which ranks have contributed to which element.
@@ -75,9 +77,9 @@ struct TraceContext {
 };
 
 /// True if all ranks come to the end over wires of `slots` slices, no contribution counts twice,
-/// no two elements are mixed up, and the result is complete.
+/// no two elements are mixed up, and the result is complete. Hosts have `of_host` ranks.
 template <class Op, class Algo>
-constexpr bool plays(int ranks, int slots, int root = 0, int which_tree = 0) {
+constexpr bool plays(int ranks, int slots, int root = 0, int which_tree = 0, int of_host = 1000) {
   constexpr Index rounds = 3;  // chunks of each share
   std::vector<int> order(ranks);
   for (int i = 0; i < ranks; ++i) order[i] = (i * 1 + 1) % ranks;
@@ -90,7 +92,7 @@ constexpr bool plays(int ranks, int slots, int root = 0, int which_tree = 0) {
   std::vector<TraceContext> context(ranks);
   for (int r = 0; r < ranks; ++r) {
     context[r].ring_seat = {(r + ranks - 1) % ranks, ranks, order.data()};
-    context[r].tree_seat = double_binary_tree(r, ranks, root, which_tree);
+    context[r].tree_seat = tree_over_hosts(r, ranks, root, which_tree, of_host);
     context[r].root_rank = root;
     context[r].layout = layout;
     context[r].my_rank = r;

@@ -20,6 +20,41 @@ TEST_CASE("tree: proved at compile time for 2 to 17 ranks") {
   SUCCEED();
 }
 
+TEST_CASE("tree: plays to the end over wires of any length, its edges inside hosts or between") {
+  for (const int ranks : {2, 3, 5, 8, 13, 16, 24, 31}) {
+    for (const int slots : {1, 2, 3, 4, 8}) {
+      for (const int of_host : {1, 2, 4, 1000}) {
+        INFO(ranks << " ranks, " << of_host << " on a host, wires of " << slots);
+        CHECK(plays<AllReduce, Tree>(ranks, slots, 0, 0, of_host));
+        CHECK(plays<AllReduce, Tree>(ranks, slots, 0, 1, of_host));
+      }
+    }
+  }
+}
+
+TEST_CASE("tree: a rank is further ahead than its parent by what their edge is to hide") {
+  struct Wires {
+    int window() const { return 8; }
+  };
+  for (int ranks = 2; ranks <= 40; ++ranks) {
+    for (const int which : {0, 1}) {
+      for (int r = 0; r < ranks; ++r) {
+        const TreeSeat seat = tree_over_hosts(r, ranks, 0, which, 4);
+        if (seat.is_root()) {
+          CHECK(seat.near + seat.far == 0);
+          continue;
+        }
+        const TreeSeat up = tree_over_hosts(seat.up, ranks, 0, which, 4);
+        const int more = Tree::lead(seat, Wires{}) - Tree::lead(up, Wires{});
+        CHECK(more == (r / 4 == seat.up / 4 ? Tree::near_lead : 8));
+        const TreeSeat flat = double_binary_tree(r, ranks, 0, which);
+        CHECK(flat.near == seat.near + seat.far);
+        CHECK(flat.far == 0);
+      }
+    }
+  }
+}
+
 TEST_CASE("every rank but the roots is a leaf of at least one of the two trees") {
   for (int ranks = 2; ranks <= 17; ++ranks) {
     for (int r = 0; r < ranks; ++r) {

@@ -48,6 +48,34 @@ TEMPLATE_LIST_TEST_CASE("tree: all-reduce, broadcast, reduce at every rank count
   }
 }
 
+TEST_CASE("tree: wires of chunks are under way on every edge, whatever its latency") {
+  // Deepest rank at three edges: one chunk for each round trip of the tree is six delays a chunk.
+  const int ranks = 8, slots = 8, chunks = 64;
+  const Index count = chunks * 128;
+  const std::chrono::microseconds delay{4000};
+  World world{ranks, 1, slots, 512};
+  world.delay(delay);
+  const Reduction<Sum, int> sum{Sum{}, ranks};
+  std::vector<std::vector<int>> in(ranks, std::vector<int>(count)), out = in;
+  std::vector<int> want(count);
+  for (int r = 0; r < ranks; ++r) {
+    for (Index i = 0; i < count; ++i) want[i] += in[r][i] = int(i * 3 + r * 1000);
+  }
+  const auto begin = std::chrono::steady_clock::now();
+  REQUIRE(world.run<AllReduce, Tree, Simple, SoloLane>(sum, 1, 1, 0, [&](int r, auto& w) {
+    w.input = in[r].data();
+    w.output = out[r].data();
+    w.layout = {count, 0, 0, false};
+  }));
+  const double delays = double((std::chrono::steady_clock::now() - begin) / delay);
+  for (int r = 0; r < ranks; ++r) REQUIRE(out[r] == want);
+  INFO(delays << " delays");
+  // A wire's chunks for each round trip of an edge, and the tree once up and down.
+  CHECK(delays >= 2.0 * chunks / slots + 4);
+  CHECK(delays < 2.0 * chunks);
+  if (std::getenv("CCL_TEST_SHOW") != nullptr) WARN(delays << " delays for " << chunks);
+}
+
 TEST_CASE("a wide element crosses every protocol whole") {
   struct Wide {
     double value;

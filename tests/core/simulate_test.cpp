@@ -90,7 +90,7 @@ TEMPLATE_TEST_CASE("simulate: a tree of one node costs its closed form", "", Sim
   // 0 -> 4 -> 2, 6 -> 1, 3, 5, 7: three hops up and three down.
   const auto both = run<AllReduce, Tree, TestType>(cluster, bytes, options);
   CHECK(both.us == Approx(cost.base_us + 6 * (cost.hop_us + s) + s).epsilon(0.02));
-  CHECK(both.seat_classes == 3);  // root, inner nodes, leaves
+  CHECK(both.seat_classes == 4);  // root, inner nodes of two levels, leaves
   const auto down = run<Broadcast, Tree, TestType>(cluster, bytes, options);
   CHECK(down.us == Approx(cost.base_us + 3 * (cost.hop_us + s) + s).epsilon(0.02));
   const auto up = run<Reduce, Tree, TestType>(cluster, bytes, options);
@@ -147,6 +147,27 @@ TEST_CASE("simulate: a ring over nodes costs its hops, and each NIC carries its 
     CHECK(load.bytes == Approx(2.0 * (n - 1) * double(share)));
   }
   CHECK(nics == 1);
+}
+
+TEST_CASE("simulate: a tree over nodes hides its depth and the network's latency") {
+  const Index slot = 512 << 10, chunks = 96;
+  const double s = lanes_us<Simple>(double(slot));
+  for (const double net_us : {5.0, 50.0, 200.0}) {
+    Options options = one_channel(slot);
+    options.net_us = net_us;
+    double two = 0;
+    for (const int nodes : {2, 4, 16}) {
+      INFO(nodes << " nodes, " << net_us << " us");
+      const auto report = run<AllReduce, Tree, Simple>(machines(nodes), slot * chunks, options);
+      // The pace of a rank's two steps for each chunk, and the depth of the tree once up and down.
+      const double depth = std::log2(nodes) + 1;
+      const double fill = 2 * depth * (net_us + 8 * (of<Simple>(detail::Path::nvlink).hop_us + s));
+      CHECK(report.us > 2 * double(chunks) * s);
+      CHECK(report.us < 2 * double(chunks) * s + fill);
+      if (nodes == 2) two = report.us;
+      CHECK(report.us < 1.5 * two);
+    }
+  }
 }
 
 TEST_CASE("simulate: one node stands for all where they repeat") {

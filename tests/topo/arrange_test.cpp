@@ -74,9 +74,13 @@ std::string wrong_tree(const Arrangement& made, int root, int channel) {
   if (top < 0 || (root >= 0 && top != root)) return "wrong root";
   if (edges != ranks - 1) return "edges missing: a child did not fit";
   for (int r = 0; r < ranks; ++r) {
-    int up = r, steps = 0;
-    while (seats[up].up >= 0 && steps++ < ranks) up = seats[up].up;
+    int up = r, near = 0, far = 0;
+    while (seats[up].up >= 0 && near + far < ranks) {
+      ++(made.machine_of(up) == made.machine_of(seats[up].up) ? near : far);
+      up = seats[up].up;
+    }
     if (up != top) return "not connected";
+    if (near != seats[r].near || far != seats[r].far) return "its depth is another";
   }
   return between == made.machine_count() - 1 ? "" : "too many edges between machines";
 }

@@ -8,7 +8,7 @@ namespace ccl {
 
 /// Data flows up a tree, reduced at each node, and down again: 2 log2(R) hops. Channels alternate
 /// between the two trees of a double binary tree, so that every rank is inner in one of them.
-/// Up and down go on at once: a rank sends chunk k + lag up before it takes chunk k from above.
+/// Up and down go on at once: a rank sends chunk k + lead up before it takes chunk k from above.
 /// A node adds its own data first, then its children's in order: the same bits on every rank.
 struct Tree {
   static constexpr const char* name = "Tree";
@@ -35,9 +35,17 @@ struct Tree {
   template <class Op>
   static constexpr SumOrder order =
       detail::one_of<Op, AllReduce> ? SumOrder::varies : SumOrder::tree;
-  // Chunks under way between a leaf's send and its receive; each may fill a chunk's slots of the
-  // wires up, so it must be below the chunks that a wire holds (8 slots of one step each).
-  static constexpr int lag = 4;
+  /// Chunks that a rank sends up before it takes the first from above. The further from the root,
+  /// the more: what a rank has in hand beyond its parent is under way between the two, and hides
+  /// the time of that edge alone. Were all equally far ahead, no rank could hand a chunk down
+  /// before the next has come up from the leaves, and all that a tree had under way would be one
+  /// rank's lead. Over a network a whole wire of chunks is to be under way. Twice that is the most
+  /// that comes to an end: a wire up, and one down, are then full.
+  template <class Context>
+  CCL_HD static constexpr int lead(const TreeSeat& at, const Context& context) {
+    return near_lead * at.near + (at.far > 0 ? at.far * context.window() : 0);
+  }
+  static constexpr int near_lead = 2;  // chunks, for each edge inside a machine
 
   template <class Seats>
   static constexpr void peers(Seats& seats) {
@@ -67,14 +75,15 @@ struct Tree {
     auto up = context.template prims<3, 1>({at.down[0], at.down[1], at.down[2]}, {at.up});
     auto down = context.template prims<1, 3>({at.up}, {at.down[0], at.down[1], at.down[2]});
     auto behind = ahead;
-    for (int lead = 0;;) {
-      if (lead < lag && ahead.next()) {
+    const int most = lead(at, context);
+    for (int under_way = 0;;) {
+      if (under_way < most && ahead.next()) {
         if (at.is_leaf()) {
           up.send(ahead.all());
         } else {
           up.recv_reduce_send(ahead.all());
         }
-        ++lead;
+        ++under_way;
         continue;
       }
       if (!behind.next()) break;
@@ -83,7 +92,7 @@ struct Tree {
       } else {
         down.recv_copy_send(behind.all());
       }
-      --lead;
+      --under_way;
     }
   }
 

@@ -66,6 +66,7 @@ class Arrangement {
     std::vector<std::vector<int>> chains;  // [machine]
     std::vector<int> place;                // [rank], in its machine's chain
   };
+  TreeSeat neighbours(int rank, int root, int channel) const;
   int gate(const Order& order, int machine, int child) const;
   void add_inside(TreeSeat& seat, const Order& order, int rank, int head, bool twin) const;
 
