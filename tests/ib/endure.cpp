@@ -1,15 +1,18 @@
-// endure CALLS BYTES [QP_AT]: all-reduces over IbTransport, every element checked, while the
-// network is ill-treated from outside, or (QP_AT) a queue pair is driven into error after so many
-// calls. Status 0: all calls were right. 3: one failed; the error, and the seconds that the call
-// took, are printed.
+// endure CALLS BYTES [repair [BREAK_AT] | failure]: all-reduces over IbTransport, every element
+// checked, while the network is ill-treated from outside. "repair": calls go on until queue pairs
+// have been made anew at some rank, and CALLS more; rank 0 breaks one of its own before call
+// BREAK_AT. "failure": they go on until one fails. Status 0: all calls were right. 3: one failed;
+// the error, and the seconds that the call took, are printed.
 #include <ccl/ccl.hpp>
 
 #include <fmt/format.h>
 
+#include <atomic>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <mutex>
+#include <string_view>
 #include <vector>
 
 #include "ib/verbs.hpp"
@@ -25,12 +28,15 @@ struct Watched {
   detail::Verbs calls, library;
   std::mutex mutex;
   std::vector<ibv_qp*> pairs;
+  std::atomic<int> made{0};
 } watched;
 
 ibv_qp* create_qp(ibv_pd* pd, ibv_qp_init_attr* attributes) {
   ibv_qp* const qp = watched.library.create_qp(pd, attributes);
   const std::lock_guard lock{watched.mutex};
-  if (qp != nullptr) watched.pairs.push_back(qp);
+  if (qp == nullptr) return qp;
+  watched.pairs.push_back(qp);
+  ++watched.made;
   return qp;
 }
 int destroy_qp(ibv_qp* qp) {
@@ -47,7 +53,9 @@ int break_one() {
                                : watched.library.modify_qp(watched.pairs[0], &to, IBV_QP_STATE);
 }
 
-Result<void> run(int calls, Index bytes, int qp_at) {
+enum class Until { counted, repaired, failed };
+
+Result<void> run(const int calls, Index bytes, Until until, int break_at) {
   CCL_TRY(const detail::Verbs* const library, detail::verbs());
   watched.library = watched.calls = *library;
   watched.calls.create_qp = create_qp;
@@ -57,19 +65,23 @@ Result<void> run(int calls, Index bytes, int qp_at) {
   CCL_TRY(const auto sums, Sums::create(comm));
   const Index count = bytes / 4;
   const int ranks = comm.ranks();
-  std::vector<float> data(static_cast<std::size_t>(count));
+  // The last element counts the ranks that have made queue pairs anew: all ranks see it in the same
+  // call, so all end with the same one.
+  std::vector<float> data(static_cast<std::size_t>(count) + 1);
   double longest = 0;
   const auto start = std::chrono::steady_clock::now();
   const auto since = [](auto then) {
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - then).count();
   };
-  for (int call = 0; call < calls; ++call) {
+  int left = calls, call = 0, made_first = 0;
+  for (bool repaired = false; left > 0 || until == Until::failed; ++call) {
     for (Index i = 0; i < count; ++i) data[std::size_t(i)] = float((i + call + comm.rank()) % 1000);
+    data.back() = call > 0 && watched.made > made_first ? 1 : 0;
     const auto then = std::chrono::steady_clock::now();
-    if (call == qp_at && comm.rank() == 0) {
+    if (call == break_at && comm.rank() == 0) {
       fmt::print("rank 0: breaks a queue pair before call {} ({})\n", call, break_one());
     }
-    if (auto done = sums(data.data(), data.data(), count); !done) {
+    if (auto done = sums(data.data(), data.data(), count + 1); !done) {
       Error error = std::move(done).error();
       error.what = fmt::format("call {} failed after {:.1f} s: {}", call, since(then), error.what);
       return fail(std::move(error));
@@ -83,13 +95,16 @@ Result<void> run(int calls, Index bytes, int qp_at) {
                                                 data[std::size_t(i)], want));
       }
     }
-    if (call == 0 && comm.rank() == 0) {
+    if (call == 0) made_first = watched.made;
+    repaired = repaired || data.back() > 0;
+    if (until != Until::repaired || repaired) --left;
+    if (call == 1 && comm.rank() == 0) {  // so the first one has ended everywhere
       fmt::print("rank 0: under way\n");
       std::fflush(stdout);
     }
   }
   fmt::print("rank {}: {} calls of {} bytes right, {:.1f} s, the longest {:.2f} s\n", comm.rank(),
-             calls, bytes, since(start), longest);
+             call, bytes, since(start), longest);
   return comm.finalize();
 }
 
@@ -98,7 +113,11 @@ Result<void> run(int calls, Index bytes, int qp_at) {
 int main(int argc, char** argv) {
   const int calls = argc > 1 ? std::atoi(argv[1]) : 10;
   const Index bytes = argc > 2 ? std::atoll(argv[2]) : 1 << 20;
-  const auto done = run(calls, bytes, argc > 3 ? std::atoi(argv[3]) : -1);
+  const std::string_view word = argc > 3 ? argv[3] : "";
+  const Until until = word == "repair"    ? Until::repaired
+                      : word == "failure" ? Until::failed
+                                          : Until::counted;
+  const auto done = run(calls, bytes, until, argc > 4 ? std::atoi(argv[4]) : -1);
   if (!done) fmt::print("{}\n", done.error().message());
   return done ? 0 : done.error().code == Errc::internal ? 2 : 3;
 }

@@ -30,15 +30,26 @@ struct Faults {
   int forge_every = 0;      // each n-th
   ibv_wc_status forged = IBV_WC_RETRY_EXC_ERR;
   bool forged_arrives = false;  // the data is there all the same, only the answer was lost
+  int forge_board_at = 0;       // the n-th write of free slots
+  int fail_poll_at = 0;         // the n-th look at a completion queue
   int delay_polls = 0;          // completions are seen after so many looks, at random
   bool reorder = false;         // those of different queue pairs overtake each other
-  bool refuse_memory = false, refuse_rtr = false;
+  bool refuse_memory = false, refuse_rtr = false, refuse_rts = false;
+  bool refuse_channel = false, refuse_queue = false, refuse_pair = false;
   int refuse_dma_buf = 0;     // an errno
   bool refuse_flush = false;  // reads end with an error
 
-  int sends = 0, receives = 0, writes = 0;
+  int sends = 0, receives = 0, writes = 0, board_writes = 0, polls = 0;
   int flushes = 0, late_writes = 0, inline_writes = 0;
-  int failed_sends = 0, failed_receives = 0, forgeries = 0, delayed = 0, reordered = 0;
+  int failed_sends = 0, failed_receives = 0, failed_polls = 0;
+  int forgeries = 0, delayed = 0, reordered = 0;
+};
+
+/// What a queue pair was told on its way to RTS.
+struct QpSettings {
+  ibv_gid to{};
+  int gid_index = 0, service_level = 0, traffic_class = 0, mtu = 0;
+  int timeout = 0, retry_count = 0, pkey_index = 0;
 };
 
 class FakeVerbs {
@@ -62,6 +73,16 @@ class FakeVerbs {
   Faults faults;  // under `mutex` while something runs
   std::mutex mutex;
   int regions_made = 0, dma_bufs_made = 0;
+  std::vector<QpSettings> connected;  // queue pairs that reached RTS, in that order
+  std::vector<unsigned> accesses;     // of regions, as they were made
+  /// Ports have this MTU from now on, in the order of devices; others 4096.
+  std::vector<ibv_mtu> mtus;
+  /// Ports get other GIDs, at another index: 10.`subnet`.0.n.
+  void readdress(int subnet, unsigned index) {
+    const std::lock_guard lock{mutex};
+    subnet_ = subnet;
+    gid_index_ = index;
+  }
   /// Registrations of this memory go to a GPU's, as with nvidia-peermem.
   void stand_for_gpu(std::byte* at, std::size_t bytes) {
     const std::lock_guard lock{mutex};
@@ -121,6 +142,7 @@ class FakeVerbs {
     std::uint32_t to = 0;
     std::deque<std::uint64_t> receives;
     bool waits_to_connect = true;
+    QpSettings settings;
   };
   struct Region {
     ibv_mr self{};
@@ -253,10 +275,13 @@ class FakeVerbs {
         continue;
       }
       const bool announces = request->opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
+      const bool of_board = request->opcode == IBV_WR_RDMA_WRITE && request->wr_id >> 63 != 0;
       faults.writes += announces ? 1 : 0;
+      faults.board_writes += of_board ? 1 : 0;
       const bool forged =
-          announces && (faults.writes == faults.forge_at ||
-                        (faults.forge_every > 0 && faults.writes % faults.forge_every == 0));
+          (announces && (faults.writes == faults.forge_at ||
+                         (faults.forge_every > 0 && faults.writes % faults.forge_every == 0))) ||
+          (of_board && faults.board_writes == faults.forge_board_at);
       ibv_wc_status status = IBV_WC_SUCCESS;
       if (request->opcode == IBV_WR_RDMA_READ) {
         status = the->read(pair, *request);
@@ -294,6 +319,10 @@ class FakeVerbs {
   static int poll_cq(ibv_cq* cq, int most, ibv_wc* to) {
     const std::lock_guard lock{the->mutex};
     auto& done = reinterpret_cast<Queue*>(cq)->done;
+    if (++the->faults.polls == the->faults.fail_poll_at) {
+      ++the->faults.failed_polls;
+      return -1;
+    }
     int count = 0;
     for (Completion& completion : done) completion.polls_left -= completion.polls_left > 0 ? 1 : 0;
     while (count < most && !done.empty()) {
@@ -318,6 +347,12 @@ class FakeVerbs {
     const std::lock_guard lock{the->mutex};
     reinterpret_cast<Queue*>(cq)->armed = true;
     return 0;
+  }
+
+  bool refuses(const bool& fault) {
+    const std::lock_guard lock{mutex};
+    if (fault) errno = ENOMEM;
+    return fault;
   }
 
   void fill_table() {
@@ -359,7 +394,8 @@ class FakeVerbs {
       const std::lock_guard lock{the->mutex};
       auto* const attributes = reinterpret_cast<ibv_port_attr*>(to);
       attributes->state = of(context).device->down ? IBV_PORT_DOWN : IBV_PORT_ACTIVE;
-      attributes->active_mtu = IBV_MTU_4096;
+      const auto number = std::size_t(of(context).device->number);
+      attributes->active_mtu = number < the->mtus.size() ? the->mtus[number] : IBV_MTU_4096;
       attributes->lid = std::uint16_t(1 + of(context).device->number);
       attributes->link_layer =
           the->infiniband_ ? IBV_LINK_LAYER_INFINIBAND : IBV_LINK_LAYER_ETHERNET;
@@ -368,12 +404,19 @@ class FakeVerbs {
     calls_.query_gid_table = [](ibv_context* context, ibv_gid_entry* entries, std::size_t most,
                                 std::uint32_t, std::size_t) -> ssize_t {
       if (most < 1) return 0;
+      const std::lock_guard lock{the->mutex};
       entries[0] = {};
       entries[0].port_num = 1;
+      entries[0].gid_index = the->gid_index_;
       entries[0].gid_type = the->infiniband_ ? IBV_GID_TYPE_IB : IBV_GID_TYPE_ROCE_V2;
-      const std::uint8_t raw[16] = {
-          0, 0, 0,    0,    0,  0, 0, 0,
-          0, 0, 0xff, 0xff, 10, 9, 0, std::uint8_t(1 + of(context).device->number)};
+      const std::uint8_t raw[16] = {0,    0,
+                                    0,    0,
+                                    0,    0,
+                                    0,    0,
+                                    0,    0,
+                                    0xff, 0xff,
+                                    10,   std::uint8_t(the->subnet_),
+                                    0,    std::uint8_t(1 + of(context).device->number)};
       std::memcpy(entries[0].gid.raw, raw, sizeof raw);
       return 1;
     };
@@ -414,6 +457,7 @@ class FakeVerbs {
         region->of_gpu = region->of_gpu || (at >= begin && at < begin + size);
       }
       the->regions_[the->last_] = region;
+      the->accesses.push_back(access);
       ++the->regions_made;
       ++the->held_;
       return &region->self;
@@ -445,7 +489,8 @@ class FakeVerbs {
       --the->held_;
       return 0;
     };
-    calls_.create_comp_channel = [](ibv_context* context) {
+    calls_.create_comp_channel = [](ibv_context* context) -> ibv_comp_channel* {
+      if (the->refuses(the->faults.refuse_channel)) return nullptr;
       auto* const channel = new Channel;
       channel->self.context = context;
       channel->self.fd = ::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
@@ -459,7 +504,8 @@ class FakeVerbs {
       return 0;
     };
     calls_.create_cq = [](ibv_context* context, int entries, void*, ibv_comp_channel* channel,
-                          int) {
+                          int) -> ibv_cq* {
+      if (the->refuses(the->faults.refuse_queue)) return nullptr;
       auto* const queue = new Queue;
       queue->self.context = context;
       queue->self.channel = channel;
@@ -485,7 +531,8 @@ class FakeVerbs {
       return 0;
     };
     calls_.ack_cq_events = [](ibv_cq*, unsigned) {};
-    calls_.create_qp = [](ibv_pd* pd, ibv_qp_init_attr* attributes) {
+    calls_.create_qp = [](ibv_pd* pd, ibv_qp_init_attr* attributes) -> ibv_qp* {
+      if (the->refuses(the->faults.refuse_pair)) return nullptr;
       const std::lock_guard lock{the->mutex};
       auto* const pair = new Pair;
       pair->self.context = pd->context;
@@ -495,11 +542,25 @@ class FakeVerbs {
       ++the->held_;
       return &pair->self;
     };
-    calls_.modify_qp = [](ibv_qp* qp, ibv_qp_attr* to, int) {
+    calls_.modify_qp = [](ibv_qp* qp, ibv_qp_attr* to, int) -> int {
       const std::lock_guard lock{the->mutex};
       Pair& pair = *reinterpret_cast<Pair*>(qp);
       if (to->qp_state == IBV_QPS_RTR && the->faults.refuse_rtr) return EHOSTUNREACH;
-      if (to->qp_state == IBV_QPS_RTR) pair.to = to->dest_qp_num;
+      if (to->qp_state == IBV_QPS_RTS && the->faults.refuse_rts) return EINVAL;
+      if (to->qp_state == IBV_QPS_INIT) pair.settings.pkey_index = to->pkey_index;
+      if (to->qp_state == IBV_QPS_RTR) {
+        pair.to = to->dest_qp_num;
+        pair.settings.to = to->ah_attr.grh.dgid;
+        pair.settings.gid_index = to->ah_attr.grh.sgid_index;
+        pair.settings.traffic_class = to->ah_attr.grh.traffic_class;
+        pair.settings.service_level = to->ah_attr.sl;
+        pair.settings.mtu = to->path_mtu;
+      }
+      if (to->qp_state == IBV_QPS_RTS) {
+        pair.settings.timeout = to->timeout;
+        pair.settings.retry_count = to->retry_cnt;
+        the->connected.push_back(pair.settings);
+      }
       if (to->qp_state == IBV_QPS_ERR) {
         the->enter_error(pair);
       } else {
@@ -524,6 +585,8 @@ class FakeVerbs {
   std::map<std::uint32_t, Pair*> pairs_;      // by number
   std::map<std::uint32_t, Region*> regions_;  // by key
   std::uint32_t last_ = 100;
+  int subnet_ = 9;
+  unsigned gid_index_ = 0;
   std::map<Device*, std::vector<Late>> late_;
   std::vector<std::pair<std::byte*, std::size_t>> gpu_memory_;
   std::atomic<int> held_{0};

@@ -2,6 +2,8 @@
 // devices show only now and then. Each case asserts that its fault has happened.
 #include <ccl/transport/ib.hpp>
 
+#include <algorithm>
+
 #include "ib/device.hpp"
 #include "ib/fake_verbs.hpp"
 #include "ib/queue_pair.hpp"
@@ -64,6 +66,36 @@ TEST_CASE("a completion with an error is made good by new queue pairs") {
   const Environment environment{{{"CCL_IB_QPS_PER_CONNECTION", "2"}}};
   check_fine(two_ranks({2, 4, 4096}, 100));
   CHECK(fabric.faults.forgeries == 1);
+}
+
+TEST_CASE("a write of free slots that fails is made good by new queue pairs") {
+  FakeVerbs fabric{2};
+  fabric.faults.forge_board_at = GENERATE(1, 2, 17);
+  fabric.faults.forged_arrives = GENERATE(false, true);
+  check_fine(two_ranks({1, 4, 4096}, 100));
+  CHECK(fabric.faults.forgeries == 1);
+  CHECK(fabric.held() == 0);
+}
+
+TEST_CASE("a completion queue that cannot be read is made good by another") {
+  FakeVerbs fabric{1};
+  fabric.faults.fail_poll_at = GENERATE(1, 20, 400);
+  check_fine(two_ranks({1, 4, 4096}, 200));
+  CHECK(fabric.faults.failed_polls == 1);
+  CHECK(fabric.held() == 0);
+}
+
+TEST_CASE("late and reordered completions of steps that are split, and errors among them") {
+  FakeVerbs fabric{2};
+  fabric.faults.delay_polls = 20;
+  fabric.faults.reorder = true;
+  fabric.faults.forge_every = 150;
+  const Environment environment{
+      {{"CCL_IB_QPS_PER_CONNECTION", "2"}, {"CCL_IB_SPLIT_DATA_ON_QPS", "1"}}};
+  check_fine(two_ranks({2, 8, 4096}, 300));
+  CHECK(fabric.faults.delayed > 100);
+  CHECK(fabric.faults.reordered > 10);
+  CHECK(fabric.faults.forgeries >= 2);
 }
 
 TEST_CASE("errors again and again, with progress in between, are survived") {
@@ -144,7 +176,86 @@ TEST_CASE("what the device refuses while connecting is told to both") {
     CHECK(has(told(ends), "cannot reach fake_0 port 1 at 10.9.0.1"));
     CHECK(has(told(ends), "CCL_IB_GID_INDEX"));
   }
+  SECTION("to send") {
+    fabric.faults.refuse_rts = true;
+    CHECK(has(told(two_ranks({1, 2, 128}, 1)), "cannot let a queue pair of fake_0 port 1 send"));
+  }
+  SECTION("a completion channel") {
+    fabric.faults.refuse_channel = true;
+    CHECK(has(told(two_ranks({1, 2, 128}, 1)), "cannot make a completion channel of fake_0"));
+  }
+  SECTION("a completion queue") {
+    fabric.faults.refuse_queue = true;
+    CHECK(has(told(two_ranks({1, 2, 128}, 1)), "cannot make a completion queue of"));
+  }
+  SECTION("a queue pair") {
+    fabric.faults.refuse_pair = true;
+    CHECK(has(told(two_ranks({1, 2, 128}, 1)), "fake_0"));
+  }
   CHECK(fabric.held() == 0);
+}
+
+TEST_CASE("settings reach the queue pairs of both ends") {
+  FakeVerbs fabric{2};
+  fabric.mtus = {IBV_MTU_1024, IBV_MTU_2048};
+  fabric.readdress(9, 5);
+  const Environment environment{{{"CCL_IB_TC", "106"},
+                                 {"CCL_IB_SL", "3"},
+                                 {"CCL_IB_TIMEOUT", "17"},
+                                 {"CCL_IB_RETRY_CNT", "5"},
+                                 {"CCL_IB_PKEY", "2"},
+                                 {"CCL_IB_HCA", "=fake_1"}}};
+  check_fine(two_ranks({1, 2, 128}, 5));
+  REQUIRE(fabric.connected.size() >= 4);  // two connections of two ends
+  for (const QpSettings& qp : fabric.connected) {
+    CHECK(qp.traffic_class == 106);
+    CHECK(qp.service_level == 3);
+    CHECK(qp.timeout == 17);
+    CHECK(qp.retry_count == 5);
+    CHECK(qp.pkey_index == 2);
+    CHECK(qp.mtu == IBV_MTU_2048);
+    CHECK(qp.gid_index == 5);
+    CHECK(int(qp.to.raw[15]) == 2);  // fake_1's
+  }
+}
+
+TEST_CASE("queue pairs that are made anew go to the addresses of then") {
+  FakeVerbs fabric{1};
+  bool broken = false;
+  check_fine(two_ranks({1, 4, 4096}, 200, [&](int rank) {
+    if (rank != 0) return;
+    fabric.readdress(8, 3);
+    broken = fabric.break_one();
+  }));
+  REQUIRE(broken);
+  REQUIRE(fabric.connected.size() > 4);
+  CHECK(int(fabric.connected.front().to.raw[13]) == 9);
+  CHECK(fabric.connected.front().gid_index == 0);
+  CHECK(int(fabric.connected.back().to.raw[13]) == 8);
+  CHECK(fabric.connected.back().gid_index == 3);
+}
+
+TEST_CASE("data is ordered as the bus likes it unless a setting says otherwise; boards never are") {
+  FakeVerbs fabric{1};
+  const bool relaxed = GENERATE(true, false);
+  const Environment environment{{{"CCL_IB_PCI_RELAXED_ORDERING", relaxed ? "1" : "0"}}};
+  check_fine(two_ranks({1, 2, 128}, 5));
+  const auto count = [&](bool with) {
+    return std::count_if(fabric.accesses.begin(), fabric.accesses.end(), [&](unsigned access) {
+      return (access & IBV_ACCESS_REMOTE_WRITE) != 0 &&
+             ((access & IBV_ACCESS_RELAXED_ORDERING) != 0) == with;
+    });
+  };
+  CHECK(count(true) == (relaxed ? 2 : 0));   // slots of two receivers
+  CHECK(count(false) == (relaxed ? 2 : 4));  // boards of two senders
+}
+
+TEST_CASE("small steps are sent inline, and free slots are told of together") {
+  FakeVerbs fabric{1};
+  check_fine(two_ranks({1, 8, 128}, 400));
+  CHECK(fabric.faults.writes == 800);
+  CHECK(fabric.faults.board_writes < 800);
+  CHECK(fabric.faults.inline_writes > fabric.faults.board_writes);
 }
 
 TEST_CASE("memory is registered once, however often it is asked for") {

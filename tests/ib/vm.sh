@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# vm.sh BUILD_DIR [CASE]...: IbTransport between hosts of a virtual machine with software RDMA. Skipped (77)
+# vm.sh BUILD_DIR [full | CASE...]: IbTransport between hosts of a virtual machine with software RDMA. Skipped (77)
 # where that machine cannot be started; "tests/ib/rxe-vm.sh -p BUILD_DIR/vm" prepares it.
 set -uo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
@@ -8,8 +8,10 @@ if [ ! -e "$build/vm/ok2" ]; then
   echo "SKIP: no virtual machine in $build/vm (tests/ib/rxe-vm.sh -p $build/vm makes it: qemu and Debian's kernel)"
   exit 77
 fi
+limit=840  # seconds, below that of the test
+if [ "${2:-}" = full ]; then limit=3000; fi
 cd "$build"
-bash "$here/rxe-vm.sh" -n 8 -d 2 -s "$build" -s "$here" -t 840 "$build/vm" bash "$here/vm_jobs.sh" "$build/tests/ib" "${@:2}"
+bash "$here/rxe-vm.sh" -n 8 -d 2 -s "$build" -s "$here" -t "$limit" "$build/vm" bash "$here/vm_jobs.sh" "$build/tests/ib" "${@:2}"
 status=$?
 if [ $status = 125 ]; then
   echo "SKIP: the virtual machine did not start (see $build/vm/console.log)"

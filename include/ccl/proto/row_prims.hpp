@@ -114,6 +114,8 @@ class RowPrims {
     float sum[values];
     reduce(from, row, at, sum);
     const Fragment f = Wire::pack(group_, lane_, sum);
+    // What is left of a wait that was given up must not pass for data.
+    if (!lane_.agree(!patience_.gave_up())) return;
     CCL_UNROLL for (int k = 0; k < Ranks; ++k) {
       lane_.store(base_[k] + slot(to, 0, row, rank_ * slice_ + at), f, flag_);
     }

@@ -433,8 +433,10 @@ class WirePrims {
       }
     }
     if constexpr ((What & put) != 0) {
+      // What is left of a wait that was given up must not pass for data.
+      const bool real = !Proto::carries_flags || lane_.agree(!patience_.gave_up());
       CCL_UNROLL for (int o = 0; o < MaxOut; ++o) {
-        if (!fills(o)) continue;
+        if (!real || !fills(o)) continue;
         CCL_UNROLL for (int n = 0; n < N; ++n) {
           lane_.store(ends.to[o] + n * Lane::tile_packets, f[n], out_[o].sent + 1);
         }
