@@ -1,6 +1,6 @@
-// ccl_across_hosts [RANKS HOSTS [LARGEST]]: algorithms beside each other on CPU ranks that take
-// themselves to be on several hosts (CCL_HOSTID), and so go through TCP between them. Microseconds
-// of a call, the median of several; every result is checked.
+// ccl_across_hosts [RANKS HOSTS [LARGEST [OPERATION]]]: algorithms beside each other on CPU ranks
+// that take themselves to be on several hosts (CCL_HOSTID), and so go through TCP between them.
+// Microseconds of a call, the median of several; every result is checked.
 #include <ccl/ccl.hpp>
 
 #include <fmt/format.h>
@@ -20,10 +20,12 @@ using namespace ccl;
 namespace {
 
 using Clock = std::chrono::steady_clock;
+std::string only;  // operation; all if empty
 
 /// Calls of one composition at one size, by the slowest rank; the first rank prints.
 template <class Op, class Algo>
 Result<void> measure(const Communicator& comm, Index largest) {
+  if (!only.empty() && only != Op::name) return {};
   using C = Collective<Op, Algo, Simple, DefaultTransport>;
   CCL_TRY(const auto call, C::create(comm));
   CCL_TRY(const auto slowest, (Collective<AllReduce, Ring, Simple>::create(comm)));
@@ -92,9 +94,10 @@ Result<void> body(const UniqueId& id, int rank, int ranks, Index largest) {
 int main(int argc, char** argv) {
   const int ranks = argc > 1 ? std::atoi(argv[1]) : 4, hosts = argc > 2 ? std::atoi(argv[2]) : 2;
   const Index largest = argc > 3 ? std::atol(argv[3]) : Index{1} << 18;
+  if (argc > 4) only = argv[4];
   const auto id = create_unique_id();
   if (!id || ranks < 1 || hosts < 1) {
-    fmt::print(stderr, "ccl_across_hosts [RANKS HOSTS [LARGEST]]\n");
+    fmt::print(stderr, "ccl_across_hosts [RANKS HOSTS [LARGEST [OPERATION]]]\n");
     return 2;
   }
   for (int rank = 0; rank < ranks; ++rank) {

@@ -18,7 +18,9 @@
 
 namespace ccl {
 namespace {
-constexpr long helped_sleep_us = 500;  // between two looks at whether helpers are still at it
+// Between two looks at whether helpers are still at it: ever longer while they are. Each look takes
+// a core from a rank.
+constexpr long helped_sleep_us = 500, longest_helped_sleep_us = 4000;
 constexpr long dozed_sleep_us = 4000;  // while a helper blocks: it will hear of whatever comes
 // Until then a helper polls: on hardware whatever it waits for comes sooner. Where the network is
 // the kernel's work, and cores are few, a poll takes the core from what it waits for.
@@ -106,11 +108,12 @@ void ProxyEngine::acquire() {
   while (!try_acquire()) ::sched_yield();  // rounds are short
 }
 
-bool ProxyEngine::round() {
+bool ProxyEngine::round(bool left_over_only) {
   bool moved = false, ended = false;
   const std::size_t count = tasks_.size();
   for (std::size_t n = 0; n < count; ++n) {
     auto& task = tasks_[first_ + n < count ? first_ + n : first_ + n - count];
+    if (left_over_only && !left_over(*task)) continue;
     switch (task->progress(moved_)) {
       case ProxyTask::Progress::none:
         break;
@@ -180,15 +183,17 @@ void ProxyEngine::wake() {
 }
 
 bool ProxyEngine::left_over() const {
-  for (const auto& task : tasks_) {
-    const ProxyInterest interest = task->interest();
-    if (interest.pending || (interest.events & POLLOUT) != 0) return true;
-  }
-  return false;
+  return std::any_of(tasks_.begin(), tasks_.end(),
+                     [](const auto& task) { return left_over(*task); });
+}
+bool ProxyEngine::left_over(const ProxyTask& task) {
+  const ProxyInterest interest = task.interest();
+  return interest.pending || (interest.events & POLLOUT) != 0;
 }
 
 void ProxyEngine::run() {
   Word seen = 0;  // rounds of helpers
+  long helped_us = helped_sleep_us;
   int idle = 0;
   bool called = false, fresh = true;  // fresh: something has moved, or someone has called
   std::chrono::steady_clock::time_point quiet_since;
@@ -198,9 +203,11 @@ void ProxyEngine::run() {
     if ((helped != seen || dozing) && !called) {
       seen = helped;
       idle = 0;
-      called = sleep(false, dozing ? dozed_sleep_us : helped_sleep_us);
+      called = sleep(false, dozing ? dozed_sleep_us : helped_us);
+      helped_us = std::min(2 * helped_us, longest_helped_sleep_us);
       continue;
     }
+    helped_us = helped_sleep_us;
     fresh = fresh || called;
     called = false;
     bool moved = false;
@@ -270,10 +277,10 @@ ProxyEngine::Helper::~Helper() {
   if (engine_.task_count_.load(std::memory_order_relaxed) == 0) return;
   for (int attempt = 0; attempt < 4; ++attempt) {
     if (!engine_.try_acquire()) continue;
-    // A round costs a system call for each socket that it looks at.
+    // A full round costs a system call for each socket that it looks at.
     bool left_over = engine_.left_over();
     if (left_over) {
-      engine_.round();
+      engine_.round(true);
       left_over = engine_.left_over();
     }
     engine_.helped_.store(engine_.helped_.load(std::memory_order_relaxed) + 1,

@@ -123,9 +123,10 @@ constexpr std::array table{
     Setting{"NET_MERGE_POLICY", word, "ALL", nccl,
             "RAIL: only NICs of the same rail, as the topology file says, are taken as one", any,
             any, "ALL RAIL"},
-    Setting{"NSOCKS_PERTHREAD", integer, "1", nccl,
-            "sockets of a connection for each thread that drives it, helpers and the proxy's", 1,
-            64},
+    Setting{"NSOCKS_PERTHREAD", integer, "-2", nccl,
+            "sockets of a connection for each thread that drives it, helpers and the proxy's; at "
+            "most 64 in all; -2: 8 on a NIC of Amazon's cloud, else 1",
+            -2, 64},
     Setting{"NVLS_ENABLE", flag, "1", nccl, "0: never use NVLink SHARP multicast"},
     Setting{"P2P_DISABLE", flag, "0", nccl, "1: never use direct GPU peer access"},
     Setting{"P2P_LEVEL", word, "", nccl, "the farthest path over which GPUs access each other", any,
@@ -142,9 +143,10 @@ constexpr std::array table{
     Setting{"SOCKET_IFNAME", text, "", nccl,
             "network interfaces to use: a list of prefixes of names; = before the list: whole "
             "names; ^ before it: all but these"},
-    Setting{"SOCKET_NTHREADS", integer, "0", nccl,
-            "helper threads of the Socket transport, beside those that wait in a collective", 0,
-            16},
+    Setting{"SOCKET_NTHREADS", integer, "-2", nccl,
+            "helper threads of the Socket transport, beside those that wait in a collective; -2: "
+            "2 on a NIC of Amazon's cloud, 4 of Google's, else 0",
+            -2, 16},
     Setting{"TIMEOUT", seconds, "0", false,
             "seconds without progress after which a collective fails; 0: never"},
     Setting{"TOPO_DUMP_FILE", text, "", nccl, "XML file to which the topology found is written"},

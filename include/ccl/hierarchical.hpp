@@ -5,11 +5,14 @@
 #include <ccl/collective.hpp>
 #include <ccl/collective/levels.hpp>
 #include <ccl/collective/stage.hpp>
+#include <ccl/host_stream.hpp>
 
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <condition_variable>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <utility>
@@ -57,6 +60,9 @@ struct HierarchicalParts {
   Last last{};  // inside
   std::shared_ptr<void> scratch{};
   Index scratch_bytes = 0;
+  // Of the level between hosts, while this thread works on the one inside. On CPUs only: a GPU's
+  // launches go in one order.
+  std::shared_ptr<HostStream> between{};
   std::string name{};
 };
 
@@ -101,6 +107,10 @@ requires(detail::is_hierarchical<Algo> &&
       if (!levels.outer) return {};
       CCL_TRY(auto outer, Parts::Outer::create(*levels.outer, plan));
       parts->outer.emplace(std::move(outer));
+      if (Parts::all_reduce && Parts::rails && comm.device() < 0 && levels.host_count() > 1 &&
+          levels.locals() > 1) {
+        parts->between = std::make_shared<HostStream>();
+      }
       if (!Parts::needs_scratch) return {};
       parts->scratch_bytes = Index{comm.device() < 0 ? 1 : 4} << 20;
       CCL_TRY(parts->scratch, detail::scratch_of(comm, parts->scratch_bytes));
@@ -281,13 +291,79 @@ requires(detail::is_hierarchical<Algo> &&
   template <class T, class Rs>
   Result<void> rail_reduce(const T* send, T* recv, Index each, const Rs& by, Stream stream) const {
     if (each == 0) return {};
-    T* const mine = recv + levels().local * each;
-    CCL_CHECK(first(by, send, mine, {each, each, 0, false}, 0, stream));
-    CCL_CHECK(second(by, mine, mine, {each, 0, 0, true}, 0, stream));
-    const Index bytes = each * Index{sizeof(T)};
+    const Index parts = std::min(most_parts, each * Index{sizeof(T)} / least_part_bytes);
+    if (parts_->between && parts > 1) {
+      const Index step = (each + parts - 1) / parts / 128 * 128;
+      if (stream.host() == nullptr) return rail_reduce_in_turns(send, recv, each, step, by);
+      stream.host()->enqueue(
+          [=, *this] { return told(rail_reduce_in_turns(send, recv, each, step, by)); });
+      return {};
+    }
+    CCL_CHECK(rail_scatter(send, recv, each, 0, each, by, stream));
+    CCL_CHECK(rail_cross(recv, each, 0, each, by, stream));
+    return rail_gather(recv, each, 0, each, stream);
+  }
+  /// Of a long message, shares are cut into parts: while one is under way between hosts, those
+  /// before and after it are gathered and scattered inside.
+  static constexpr Index most_parts = 8;
+  static constexpr Index least_part_bytes = Index{512} << 10;
+
+  /// Returns when nothing of it is under way any more, whatever became of it.
+  template <class T, class Rs>
+  Result<void> rail_reduce_in_turns(const T* send, T* recv, Index each, Index step,
+                                    const Rs& by) const {
+    HostStream& between = *parts_->between;
+    std::mutex mutex;
+    std::condition_variable crossed;
+    Index across = 0;  // parts
+    const auto gather_behind = [&](Index part) {
+      {
+        std::unique_lock lock{mutex};
+        crossed.wait(lock, [&] { return across > part; });
+      }
+      const Index at = part * step;
+      return rail_gather(recv, each, at, std::min(step, each - at), {});
+    };
+    const auto all = [&]() -> Result<void> {
+      Index part = 0;
+      for (Index at = 0; at < each; at += step, ++part) {
+        const Index n = std::min(step, each - at);
+        CCL_CHECK(rail_scatter(send, recv, each, at, n, by, {}));
+        CCL_CHECK(rail_cross(recv, each, at, n, by, between));
+        between.enqueue([&]() -> Result<void> {
+          const std::lock_guard lock{mutex};
+          ++across;
+          crossed.notify_one();
+          return {};
+        });
+        if (part > 0) CCL_CHECK(gather_behind(part - 1));
+      }
+      return gather_behind(part - 1);
+    };
+    const Result<void> here = all(), there = between.synchronize();
+    return there ? here : there;
+  }
+
+  /// Of elements `at` to `at + n` of each rank's share: this rank's to its place, reduced over the
+  /// host; the same over all hosts; all shares to all ranks of the host.
+  template <class T, class Rs>
+  Result<void> rail_scatter(const T* send, T* recv, Index each, Index at, Index n, const Rs& by,
+                            Stream stream) const {
+    T* const mine = recv + levels().local * each + at;
+    return first(by, send + at, mine, {n, each, 0, false}, 0, stream);
+  }
+  template <class T, class Rs>
+  Result<void> rail_cross(T* recv, Index each, Index at, Index n, const Rs& by,
+                          Stream stream) const {
+    T* const mine = recv + levels().local * each + at;
+    return second(by, mine, mine, {n, 0, 0, true}, 0, stream);
+  }
+  template <class T>
+  Result<void> rail_gather(T* recv, Index each, Index at, Index n, Stream stream) const {
+    const T* const mine = recv + levels().local * each + at;
     const typename Parts::Last::Run run{reinterpret_cast<const char*>(mine),
-                                        reinterpret_cast<char*>(recv)};
-    return parts_->last.gather({&run, 1}, bytes, bytes, stream);
+                                        reinterpret_cast<char*>(recv + at)};
+    return parts_->last.gather({&run, 1}, n * Index{sizeof(T)}, each * Index{sizeof(T)}, stream);
   }
 
   template <class T, class Rs>

@@ -98,8 +98,9 @@ class ProxyEngine {
   Counters counters() const;
 
  private:
-  bool round();  // with `busy_` held
-  bool left_over() const;
+  bool round(bool left_over_only = false);  // with `busy_` held
+  bool left_over() const;                   // something is to be moved that no descriptor tells of
+  static bool left_over(const ProxyTask& task);
   void run();
   bool sleep(bool for_tasks, long timeout_us, long polled_us = -1);
   void doze(double waited_us);  // with `busy_` held, which it gives up

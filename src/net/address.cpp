@@ -215,12 +215,12 @@ std::vector<Interface> choose_interfaces(const std::vector<Interface>& all, std:
   return out;
 }
 
-Result<Address> local_address() {
+Result<Interface> local_interface() {
   CCL_TRY(const int family, wanted_family());
   CCL_TRY(const std::string names, setting_text("SOCKET_IFNAME"));
   const auto all = list_interfaces();
   const auto fit = choose_interfaces(all, names, family);
-  if (!fit.empty()) return fit.front().address;
+  if (!fit.empty()) return fit.front();
   std::string have;
   for (const auto& i : all) have += fmt::format(" {}={}", i.name, i.address.to_string());
   return fail(Errc::network, fmt::format("no network interface fits (CCL_SOCKET_IFNAME=\"{}\", "
@@ -230,6 +230,11 @@ Result<Address> local_address() {
                                          : family != 0     ? "AF_INET6"
                                                            : "any",
                                          have.empty() ? " none" : have));
+}
+
+Result<Address> local_address() {
+  CCL_TRY(const Interface mine, local_interface());
+  return mine.address;
 }
 
 Result<Address> local_address_towards(const Address& peer) {

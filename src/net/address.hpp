@@ -58,7 +58,9 @@ struct Interface {
 std::vector<Interface> choose_interfaces(const std::vector<Interface>& all, std::string_view names,
                                          int family);
 std::vector<Interface> list_interfaces();
-/// The address to listen on, port 0: by CCL_SOCKET_IFNAME and CCL_SOCKET_FAMILY.
+/// The interface to listen on: by CCL_SOCKET_IFNAME and CCL_SOCKET_FAMILY.
+Result<Interface> local_interface();
+/// Its address, port 0.
 Result<Address> local_address();
 /// As above; without CCL_SOCKET_IFNAME, the local end of the route to `peer`.
 Result<Address> local_address_towards(const Address& peer);

@@ -1,21 +1,22 @@
-#include <ccl/settings.hpp>
 #include <ccl/transport/socket.hpp>
 
 #include <fmt/format.h>
 
 #include "transport/net_choice.hpp"
 #include "transport/proxied_end.hpp"
+#include "transport/socket_spread.hpp"
 #include "transport/socket_stream.hpp"
+#include <net/address.hpp>
 
 namespace ccl {
 namespace detail {
 
 Result<void> SocketLink::prepare() {
-  CCL_TRY(const Index threads, setting_integer("SOCKET_NTHREADS"));
-  CCL_TRY(const Index each, setting_integer("NSOCKS_PERTHREAD"));
+  CCL_TRY(const net::Interface nic, net::local_interface());
+  CCL_TRY(const SocketSpread spread, socket_spread(nic.name));
   engines.push_back(context.proxy);
-  for (int n = 0; n < int(threads); ++n) engines.push_back(&context.proxy->further(n));
-  set_streams(int((threads + 1) * each));
+  for (int n = 0; n < spread.threads; ++n) engines.push_back(&context.proxy->further(n));
+  set_streams(spread.sockets());
   return {};
 }
 

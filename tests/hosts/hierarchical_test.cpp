@@ -214,6 +214,38 @@ TEST_CASE("hierarchical: averages and scaled sums go through both levels once") 
   for (const std::string& wrong : run(4, hosts("AABB"), averages)) CHECK(wrong == "");
 }
 
+TEST_CASE(
+    "hierarchical: a long message crosses between hosts while its next part is reduced inside") {
+  const auto long_ones = [](const Communicator& comm) -> Answer {
+    CCL_TRY(const auto rails, (Collective<AllReduce, Rings, Simple>::create(comm)));
+    HostStream stream;
+    std::string wrong;
+    // Of two parts, of as many as there may be, and with a rest that does not fill its shares.
+    for (const Index n : {Index{1} << 19, Index{3} << 20, Index{1'300'003}}) {
+      for (const bool queued : {false, true}) {
+        std::vector<int> in(n), out(n, -1);
+        for (Index i = 0; i < n; ++i) in[i] = number(comm.rank(), i);
+        CCL_CHECK(rails(in.data(), out.data(), n, Sum{}, queued ? Stream{stream} : Stream{}));
+        if (queued) CCL_CHECK(rails(in.data(), in.data(), n, Sum{}, stream));
+        CCL_CHECK(stream.synchronize());
+        for (Index i = 0; i < n && wrong.empty(); ++i) {
+          int sum = 0;
+          for (int r = 0; r < comm.ranks(); ++r) sum += number(r, i);
+          if (out[i] != sum) wrong = fmt::format("{} of {} is {}", i, n, out[i]);
+          if (queued && in[i] != sum) wrong = fmt::format("in place, {} of {} is {}", i, n, in[i]);
+        }
+      }
+    }
+    return wrong;
+  };
+  for (const char* const names : {"AABB", "ABAB", "AAABBB"}) {
+    INFO(names);
+    for (const std::string& wrong : run(int(std::strlen(names)), hosts(names), long_ones)) {
+      CHECK(wrong == "");
+    }
+  }
+}
+
 TEST_CASE("hierarchical: calls on a stream go in order") {
   const auto queued = [](const Communicator& comm) -> Answer {
     CCL_TRY(const auto rails, (Collective<AllReduce, Rings, Simple>::create(comm)));
@@ -280,10 +312,11 @@ TEST_CASE("hierarchical: a group refuses it by name") {
 }
 
 TEST_CASE("hierarchical: a rank that is gone ends those of other hosts and rails, too") {
-  const auto left = [](const Communicator& comm) -> Answer {
+  const Index count = GENERATE(Index{1000}, Index{1} << 20);
+  const auto left = [count](const Communicator& comm) -> Answer {
     CCL_TRY(const auto rails, (Collective<AllReduce, Rings, Simple>::create(comm)));
-    std::vector<int> x(1000, 1);
-    CCL_CHECK(rails(x.data(), x.data(), 1000));
+    std::vector<int> x(count, 1);
+    CCL_CHECK(rails(x.data(), x.data(), count));
     CCL_CHECK(comm.barrier());
     if (comm.rank() == 3) {
       sleep_s(0.3);  // so that the others are in their next call
@@ -291,7 +324,7 @@ TEST_CASE("hierarchical: a rank that is gone ends those of other hosts and rails
       return std::string{"gone"};
     }
     // Rank 0 shares neither a host nor a rail with rank 3.
-    const auto done = rails(x.data(), x.data(), 1000);
+    const auto done = rails(x.data(), x.data(), count);
     if (done) return std::string{"went on"};
     const auto after = comm.status();
     return std::string{after ? "still well" : "heard"};

@@ -87,7 +87,8 @@ struct HierarchicalName {
 ///
 /// `Inner` may address its peers' memory (OneShot) where `Outer` goes through a network; a level is
 /// an algorithm, or `With<Algo, Proto>` where it is to have another protocol than the composition.
-/// Rails need equally many ranks on every host. Levels run in sequence: they do not overlap.
+/// Rails need equally many ranks on every host. On CPUs a long AllReduce along rails goes in parts,
+/// one between hosts while others are inside; else levels run one after the other.
 template <class Inner, class Outer>
 struct Hierarchical {
   using InnerAlgo = typename detail::LevelOf<Inner>::Algorithm;

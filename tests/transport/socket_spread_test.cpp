@@ -1,0 +1,89 @@
+#include "transport/socket_spread.hpp"
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+#include "catch.hpp"
+#include <unistd.h>
+
+using ccl::detail::socket_spread;
+using ccl::detail::SocketSpread;
+namespace fs = std::filesystem;
+
+namespace {
+
+/// A tree like /sys, gone with it, and no settings.
+struct Machine {
+  const fs::path root = fs::temp_directory_path() / ("ccl-spread-" + std::to_string(::getpid()));
+  Machine() { unset(); }
+  ~Machine() {
+    fs::remove_all(root);
+    unset();
+  }
+  static void unset() {
+    for (const char* name : {"CCL_SOCKET_NTHREADS", "CCL_NSOCKS_PERTHREAD", "NCCL_SOCKET_NTHREADS",
+                             "NCCL_NSOCKS_PERTHREAD"}) {
+      ::unsetenv(name);
+    }
+  }
+  /// As the kernel has it: the device is a link to a folder of the PCI bus.
+  void add(const std::string& interface, const std::string& vendor) const {
+    const fs::path device = root / "devices/pci0000:00" / interface;
+    fs::create_directories(device);
+    fs::create_directories(root / "class/net" / interface);
+    fs::create_directory_symlink(device, root / "class/net" / interface / "device");
+    std::ofstream{device / "vendor"} << vendor << "\n";
+  }
+  SocketSpread spread(const std::string& interface) const {
+    const auto found = socket_spread(interface, root.string());
+    REQUIRE(found);
+    return *found;
+  }
+};
+
+}  // namespace
+
+TEST_CASE("the vendor of the NIC says over how many sockets and threads") {
+  const Machine machine;
+  machine.add("ens5", "0x1d0f");
+  machine.add("ens4", "0x1ae0");
+  machine.add("eth0", "0x15b3");
+  CHECK(machine.spread("ens5") == SocketSpread{2, 8});
+  CHECK(machine.spread("ens4") == SocketSpread{4, 1});
+  CHECK(machine.spread("eth0") == SocketSpread{0, 1});
+  CHECK(machine.spread("lo") == SocketSpread{0, 1});  // no device at all
+}
+
+TEST_CASE("each of the two settings goes before the vendor") {
+  const Machine machine;
+  machine.add("ens5", "0x1d0f");
+  ::setenv("CCL_SOCKET_NTHREADS", "1", 1);
+  CHECK(machine.spread("ens5") == SocketSpread{1, 8});
+  ::setenv("CCL_NSOCKS_PERTHREAD", "3", 1);
+  CHECK(machine.spread("ens5") == SocketSpread{1, 3});
+  ::setenv("CCL_SOCKET_NTHREADS", "-2", 1);
+  CHECK(machine.spread("ens5") == SocketSpread{2, 3});
+  ::setenv("CCL_SOCKET_NTHREADS", "0", 1);
+  CHECK(machine.spread("lo") == SocketSpread{0, 3});
+  Machine::unset();
+  ::setenv("NCCL_NSOCKS_PERTHREAD", "2", 1);
+  CHECK(machine.spread("ens5") == SocketSpread{2, 2});
+}
+
+TEST_CASE("a channel has 64 sockets at most") {
+  const Machine machine;
+  ::setenv("CCL_SOCKET_NTHREADS", "15", 1);
+  ::setenv("CCL_NSOCKS_PERTHREAD", "64", 1);
+  CHECK(machine.spread("lo") == SocketSpread{15, 4});
+  CHECK(machine.spread("lo").sockets() == SocketSpread::most_sockets);
+}
+
+TEST_CASE("a bad number is an error, not the vendor's") {
+  const Machine machine;
+  ::setenv("CCL_SOCKET_NTHREADS", "many", 1);
+  const auto found = socket_spread("lo", machine.root.string());
+  REQUIRE_FALSE(found);
+  CHECK(found.error().code == ccl::Errc::bad_setting);
+}
