@@ -291,6 +291,8 @@ Result<SimOutcome> replay(const sim::Cluster& cluster, const SimProgram& program
 Result<sim::Report> report_of(const sim::Cluster& cluster, const SimProgram& program,
                               const sim::Options& options, std::string name, std::string_view op,
                               Index bytes);
+/// One after the other.
+sim::Report joined(sim::Report first, const sim::Report& then);
 Result<void> check_options(const sim::Cluster& cluster, Index bytes, const sim::Options& options);
 
 /// Whether a team's rings look the same from every `period`-th node.
@@ -570,6 +572,26 @@ Result<sim::Report> replay_all(const sim::Cluster& cluster, const sim::Options& 
     if (!options.every_node && (launches.repeats(period) && ...)) {
       program.period = period;
       break;
+    }
+  }
+  if constexpr (sizeof...(launches) > 1) {
+    if (program.period == 0 && !options.every_node) {
+      // Levels are alike on all ranks, and begin where the one before has ended: of those that
+      // repeat, one node stands for all.
+      std::optional<sim::Report> whole;
+      Result<void> well;
+      const auto play = [&](auto& launch) {
+        if (!well) return;
+        auto report = replay_all(cluster, options, name, op, bytes, launch);
+        if (!report) {
+          well = fail(std::move(report).error());
+        } else {
+          whole = whole ? joined(std::move(*whole), *report) : std::move(*report);
+        }
+      };
+      (play(launches), ...);
+      CCL_CHECK(std::move(well));
+      return std::move(*whole);
     }
   }
   const int nodes = program.period > 0 ? program.period : cluster.nodes();

@@ -49,6 +49,7 @@ const std::vector<Entry>& entries() {
     add<Hierarchical<Ring, Ring>>(list);
     add<Hierarchical<Ring, Tree>>(list);
     add<Hierarchical<Ring, Doubling>>(list);
+    add<Hierarchical<Ring, Pat>>(list);
     return list;
   }();
   return all;

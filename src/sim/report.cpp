@@ -99,6 +99,35 @@ Result<sim::Report> report_of(const sim::Cluster& cluster, const SimProgram& pro
   return report;
 }
 
+sim::Report joined(sim::Report first, const sim::Report& then) {
+  const double us = first.us + then.us;
+  first.bus_gbs *= first.us / us;
+  for (sim::LinkLoad& link : first.links) link.busy *= first.us / us;
+  for (const sim::LinkLoad& link : then.links) {
+    const auto same = std::find_if(first.links.begin(), first.links.end(),
+                                   [&](const auto& l) { return l.name == link.name; });
+    const double busy = link.busy * then.us / us;
+    if (same == first.links.end()) {
+      first.links.push_back(link);
+      first.links.back().busy = busy;
+    } else {
+      same->bytes += link.bytes;
+      same->busy += busy;
+    }
+  }
+  std::stable_sort(first.links.begin(), first.links.end(),
+                   [](const auto& a, const auto& b) { return a.busy > b.busy; });
+  first.us = us;
+  first.sent_bytes += then.sent_bytes;
+  first.steps += then.steps;
+  first.slices += then.slices;
+  first.seat_classes += then.seat_classes;
+  first.period = first.period == then.period ? first.period : 0;
+  first.extended = first.extended || then.extended;
+  first.plans.insert(first.plans.end(), then.plans.begin(), then.plans.end());
+  return first;
+}
+
 }  // namespace detail
 
 namespace sim {

@@ -274,6 +274,45 @@ TEST_CASE("simulate: levels go one after the other, rails side by side") {
         Approx(run<AllReduce, Ring, Simple>(machines(1), 1 << 20).us));
 }
 
+TEST_CASE("simulate: two levels of rings cost the closed form of each") {
+  const int nodes = 4;
+  const Cluster cluster = machines(nodes);
+  const int locals = cluster.locals();
+  Options options = one_channel(128 << 10);
+  options.net_us = 20;
+  const Index piece = 4096, bytes = piece * nodes * locals;
+  const auto report = run<AllReduce, Hierarchical<Ring, Ring>, Simple>(cluster, bytes, options);
+  const auto near = of<Simple>(detail::Path::nvlink);
+  const double inside_s = lanes_us<Simple>(double(piece * nodes)),
+               across_s = lanes_us<Simple>(double(piece));
+  double wire = 0;
+  for (const auto& load : report.links) {
+    if (load.name.rfind("NIC", 0) == 0) wire = double(piece) / (load.gbs * 1e3);
+  }
+  const double inside = near.base_us + (locals - 1) * (near.hop_us + inside_s) + inside_s;
+  const double across =
+      near.base_us + 2 * (nodes - 1) * (*options.net_us + across_s + wire) + across_s;
+  CHECK(report.us == Approx(2 * inside + across).epsilon(0.01));
+  const double sent = 2.0 * (locals - 1) / locals * double(bytes) +
+                      2.0 * (nodes - 1) / nodes * double(bytes) / locals;
+  CHECK(report.sent_bytes == Approx(sent * nodes * locals));
+}
+
+TEST_CASE("simulate: levels replayed by themselves are the whole") {
+  const Cluster cluster = machines(6);
+  Options all;
+  all.every_node = true;
+  const auto apart = run<AllReduce, Hierarchical<Ring, Tree>, LL128>(cluster, 4 << 20);
+  const auto whole = run<AllReduce, Hierarchical<Ring, Tree>, LL128>(cluster, 4 << 20, all);
+  CHECK(apart.slices < whole.slices / 2);
+  CHECK(apart.us == Approx(whole.us).epsilon(0.03));
+  CHECK(apart.sent_bytes == Approx(whole.sent_bytes));
+  CHECK(apart.bus_gbs == Approx(whole.bus_gbs).epsilon(0.03));
+  CHECK(apart.plans == whole.plans);
+  CHECK(apart.links[0].name == whole.links[0].name);
+  CHECK(apart.links[0].bytes == Approx(whole.links[0].bytes).epsilon(0.01));
+}
+
 TEST_CASE("simulate: every composition by name, and what it says") {
   const Cluster cluster = machines(2);
   const auto all = sim::compositions({});

@@ -150,7 +150,7 @@ begin one_of_two_devices_down && {
   ip link set rdma1_1 up
   verdict " 0 0" "goes on over"
 }
-begin device_down_of_one_in_8 && {
+begin device_down_of_one_in_8 full && {
   meanwhile "ip link set rdma5_1 down"
   job 8 env CCL_IB_TIMEOUT=14 $endure 5 300000 repair
   ip link set rdma5_1 up
