@@ -69,7 +69,7 @@ cudaError_t on_device(int device, F call) {
 /// error of.
 template <class Group, class Body>
 cudaError_t check_slices(const typename Body::Work& work) {
-  constexpr Index needed = Body::template tile_bytes<Group>;
+  constexpr Index needed = Body::template least_slice_bytes<Group>;
   if (Index{work.slot_bytes} * work.slice_steps >= needed) return cudaSuccess;
   return cudaError_t(-needed);
 }

@@ -159,6 +159,7 @@ class Links : public std::enable_shared_from_this<Links> {
   Result<void> overflow(const GaveUp& found);
   /// `code`: CUDA's, or the negative of the bytes that a slice must hold and does not.
   Error cuda_failed(int code) const;
+  Error slices_too_small(Index needed) const;
   /// Keeps something as long as these links, and what runs on them, may need it.
   void hold(std::shared_ptr<void> used) { held_.push_back(std::move(used)); }
   /// The communicator is well and not finalized.

@@ -73,14 +73,16 @@ Result<void> Links::overflow(const GaveUp& found) {
   return fail(std::move(error));
 }
 
+Error Links::slices_too_small(Index needed) const {
+  return comm_.state()->blame(
+      {Errc::over_budget,
+       fmt::format("{} has slices of {} bytes (its lanes move {} bytes of this element type at "
+                   "once); raise CCL_MEMORY_BUDGET, CCL_BUFFSIZE or the plan's slot_bytes",
+                   name_, plan_.slot_bytes * plan_.slice_steps, needed)});
+}
+
 Error Links::cuda_failed(int code) const {
-  if (code < 0) {
-    return comm_.state()->blame(
-        {Errc::over_budget,
-         fmt::format("{} has slices of {} bytes (its lanes move {} bytes of this element type at "
-                     "once); raise CCL_MEMORY_BUDGET, CCL_BUFFSIZE or the plan's slot_bytes",
-                     name_, plan_.slot_bytes * plan_.slice_steps, -Index{code})});
-  }
+  if (code < 0) return slices_too_small(-Index{code});
   return comm_.state()->blame(cuda_error(CUresult(code), fmt::format("launch {}", name_)));
 }
 

@@ -31,6 +31,14 @@ R loaded(const R& reduction) {
   return reduction;
 }
 
+/// Elements of a user may be larger than a slice.
+template <class Op, class Algo, class Proto, class R>
+Result<void> check_slices_on_host(const Links& links) {
+  constexpr Index needed = WireBody<Op, Algo, Proto, 1, R>::template least_slice_bytes<SoloLane>;
+  if (links.plan().slot_bytes * links.plan().slice_steps >= needed) return {};
+  return fail(links.slices_too_small(needed));
+}
+
 /// Between `Links::help` and `Links::finish`.
 template <class Op, class Algo, class Proto, class R>
 void run_wires(Links& links, const R& reduction, const void* input, void* output,
@@ -48,6 +56,10 @@ Result<void> run_on_host(Links& links, const CallInfo& info, const R& reduction,
                          void* output, const Layout& layout, int root) {
   const std::lock_guard lock{links.mutex()};
   CCL_CHECK(links.begin(info));
+  if (auto fits = check_slices_on_host<Op, Algo, Proto, R>(links); !fits) {
+    (void)links.finish();
+    return fits;
+  }
   if constexpr (wires_by_root<Op, Algo>) CCL_CHECK((connect_seats<Op, Algo>(links, root)));
   links.help();
   run_wires<Op, Algo, Proto>(links, reduction, input, output, layout, root);

@@ -21,6 +21,7 @@ class WireCall final : public RecordedCall {
         root_{root} {}
 
   Result<void> connect() override {
+    CCL_CHECK((check_slices_on_host<Op, Algo, Proto, R>(links())));
     if constexpr (wires_by_root<Op, Algo>) return connect_seats<Op, Algo>(links(), root_);
     return {};
   }

@@ -80,9 +80,9 @@ struct WireBody {
   /// Of one GPU block, at most. A tree's all-reduce holds the ends of eight wires in registers, and
   /// a block of half the lanes has twice as many for each.
   static constexpr int max_lanes = Op::reduces && Algo::wires > 2 ? 256 : 512;
-  /// What a group moves at once: a slice must hold it.
   template <LaneGroup Group>
-  static constexpr Index tile_bytes = WirePrims<Group, Proto, R, Align, 1, 1>::tile_bytes;
+  static constexpr Index least_slice_bytes =
+      WirePrims<Group, Proto, R, Align, 1, 1>::least_slice_bytes;
   const Work& work;
 
   template <LaneGroup Group>
@@ -98,7 +98,8 @@ struct ExchangeBody {
   using Work = ExchangeWork;
   static constexpr int max_lanes = 512;
   template <LaneGroup Group>
-  static constexpr Index tile_bytes = WirePrims<Group, Proto, Bytes, Align, 1, 1>::tile_bytes;
+  static constexpr Index least_slice_bytes =
+      WirePrims<Group, Proto, Bytes, Align, 1, 1>::least_slice_bytes;
   const Work& work;
 
   template <LaneGroup Group>

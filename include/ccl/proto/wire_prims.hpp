@@ -35,6 +35,8 @@ class WirePrims {
   using Fragment = typename Lane::Fragment;
   static constexpr bool contiguous = Group::width == 1 && !Proto::carries_flags;
   static constexpr Index tile_bytes = Index{Lane::tile_packets} * Index{sizeof(Packet)};
+  /// What a slice must hold: less, and steps move nothing, for ever.
+  static constexpr Index least_slice_bytes = contiguous ? Index{sizeof(T)} : tile_bytes;
 
   /// Elements that a slice of `steps` slots holds.
   CCL_HD static constexpr Index slice_capacity(const Wire& wire, int steps) {
