@@ -9,9 +9,9 @@ namespace {
 // Of nvlink: fitted to 2 and 4 H200 over NVSwitch, launches of a CUDA graph
 // (benchmarks/gpu/results); a block's share to sweeps over the number of blocks. Of shm and net:
 // guesses that put Doubling, Bruck, Ring and Tree in the order seen on 2 and 4 processes of one
-// host. Of gpu_net: fitted to 4 H200 taken for two hosts, over TCP loopback; an RDMA network has
-// shorter hops. Of pcie and gpu_host: estimates, for want of such machines; what counts is their
-// order.
+// host; those of net were held against TCP of 10 Gb/s, see docs/network.md. Of gpu_net: fitted to 4
+// H200 taken for two hosts, over TCP loopback; an RDMA network has shorter hops. Of pcie and
+// gpu_host: estimates, for want of such machines; what counts is their order.
 constexpr Rates table[path_count][2][3] = {
     // simple, ll, ll128 over wires; the same over peers
     {{{2.0, 2.5, 366, 7}, {1.5, 0.8, 170, 12}, {1.8, 0.83, 315, 16}},

@@ -13,6 +13,7 @@
 #include "os_error.hpp"
 #include <poll.h>
 #include <sched.h>
+#include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
@@ -34,8 +35,9 @@ struct Wait {
 };
 thread_local Wait wait;
 constexpr auto same_wait = std::chrono::microseconds{100};
-constexpr int idle_rounds = 32;      // without any movement, before the thread blocks
-constexpr double last_rounds_s = 1;  // for tasks that are ending when the engine goes
+constexpr std::size_t few_tasks = 4;  // that cost less to try than to hear of
+constexpr int idle_rounds = 32;       // without any movement, before the thread blocks
+constexpr double last_rounds_s = 1;   // for tasks that are ending when the engine goes
 // A polled task: a launch may take that long between two steps; a look costs some microseconds.
 constexpr long eager_us = 300, rarest_look_us = 1000;
 
@@ -61,6 +63,7 @@ ProxyEngine::~ProxyEngine() {
     if (!round()) sleep(true, 1000);
   }
   tasks_.clear();
+  if (watch_ >= 0) ::close(watch_);
   if (bell_ >= 0) ::close(bell_);
 }
 
@@ -76,6 +79,8 @@ Result<void> ProxyEngine::add(std::shared_ptr<ProxyTask> task) {
     }
   }
   acquire();
+  if (watch_ < 0) watch_ = ::epoll_create1(EPOLL_CLOEXEC);  // without it, all tasks try
+  watch(*task);
   tasks_.push_back(std::move(task));
   task_count_.store(int(tasks_.size()), std::memory_order_relaxed);
   release();
@@ -108,7 +113,48 @@ void ProxyEngine::acquire() {
   while (!try_acquire()) ::sched_yield();  // rounds are short
 }
 
+void ProxyEngine::watch(ProxyTask& task) {
+  const int fd = task.watched();
+  if (fd < 0 || fd == task.heard.fd || watch_ < 0) return;
+  task.heard.fd = fd;
+  epoll_event event{EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET, {}};
+  event.data.fd = fd;
+  if (::epoll_ctl(watch_, EPOLL_CTL_ADD, fd, &event) != 0) return;
+  if (by_fd_.size() <= std::size_t(fd)) by_fd_.resize(std::size_t(fd) + 1);
+  by_fd_[std::size_t(fd)] = &task;
+  task.heard.told = listening_;
+  task.heard.readable = task.heard.writable = true;  // whoever is not is told so by a system call
+}
+
+/// What has become ready since the last time; who was ready then has not been asked in vain since.
+void ProxyEngine::listen() {
+  const bool many = tasks_.size() > few_tasks;
+  if (many != listening_) {
+    listening_ = many;
+    for (const auto& task : tasks_) {
+      ProxyHeard& heard = task->heard;
+      heard.told = many && heard.fd >= 0 && std::size_t(heard.fd) < by_fd_.size() &&
+                   by_fd_[std::size_t(heard.fd)] == task.get();
+      heard.readable = heard.writable = true;
+    }
+  }
+  if (!many || watch_ < 0) return;
+  constexpr int most = 64;  // the others in the next round
+  epoll_event events[most];
+  const int count = ::epoll_wait(watch_, events, most, 0);
+  for (int n = 0; n < count; ++n) {
+    ProxyTask* const task = by_fd_[std::size_t(events[n].data.fd)];
+    if (task == nullptr) continue;
+    ProxyHeard& heard = task->heard;
+    const auto is = events[n].events;
+    heard.closed = heard.closed || (is & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)) != 0;
+    heard.readable = heard.readable || heard.closed || (is & EPOLLIN) != 0;
+    heard.writable = heard.writable || heard.closed || (is & EPOLLOUT) != 0;
+  }
+}
+
 bool ProxyEngine::round(bool left_over_only) {
+  if (!left_over_only) listen();
   bool moved = false, ended = false;
   const std::size_t count = tasks_.size();
   for (std::size_t n = 0; n < count; ++n) {
@@ -121,10 +167,12 @@ bool ProxyEngine::round(bool left_over_only) {
         moved = true;
         break;
       case ProxyTask::Progress::ended:
+        std::replace(by_fd_.begin(), by_fd_.end(), task.get(), static_cast<ProxyTask*>(nullptr));
         task.reset();
         ended = true;
         break;
     }
+    if (task != nullptr) watch(*task);
   }
   first_ = first_ + 1 < count ? first_ + 1 : 0;
   if (ended) {

@@ -58,9 +58,13 @@ Result<void> launch_wired(Types<Wired...>, std::span<const int> places, const Ca
   auto place = places.begin();
   const auto take = [&]<class W>(std::type_identity<W>) {
     const auto at = std::ranges::find(sorted, *place++, &RecordedCall::place);
-    return static_cast<W*>(*at);
+    return dynamic_cast<W*>(*at);
   };
   const std::tuple<Wired*...> wired{take(std::type_identity<Wired>{})...};
+  if (std::apply([](auto*... call) { return (... || (call == nullptr)); }, wired)) {
+    return fail(Errc::internal,
+                "a call of a group was recorded as another type than it is bound to");
+  }
   if (Kernels::launch == nullptr) return fail(sorted.front()->links().no_device_code());
   GroupLaunch group{sorted};
   CCL_TRY(const DeviceTarget target, group.begin(stream));

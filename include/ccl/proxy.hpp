@@ -28,6 +28,13 @@ struct ProxyCounters {
   Word bytes = 0;
 };
 
+/// What the engine has heard of a task's descriptor. Not `told`: the task is to try. A task clears
+/// what a system call has used up; once `closed`, it stays readable and writable.
+struct ProxyHeard {
+  bool told = false, readable = true, writable = true, closed = false;
+  int fd = -1;  // the engine's own: watched so far
+};
+
 /// One stream of steps that a proxy moves: posted → transmitted → done, or received → done.
 class ProxyTask {
  public:
@@ -41,8 +48,12 @@ class ProxyTask {
   /// The engine's thread is about to block on `interest()`. What makes its descriptor readable only
   /// on demand is to be asked for now. True if something has come meanwhile.
   virtual bool arm() { return false; }
+  /// A descriptor to be heard of; -1: none, or not yet.
+  virtual int watched() const { return -1; }
   /// Its owner is gone; it is to end as soon as all that was posted has been transmitted.
   virtual bool ending() const = 0;
+
+  ProxyHeard heard;
 };
 
 /// Moves the bytes of proxied wires. Threads that wait inside a collective do so themselves (they
@@ -99,7 +110,9 @@ class ProxyEngine {
 
  private:
   bool round(bool left_over_only = false);  // with `busy_` held
-  bool left_over() const;                   // something is to be moved that no descriptor tells of
+  void listen();
+  void watch(ProxyTask& task);
+  bool left_over() const;  // something is to be moved that no descriptor tells of
   static bool left_over(const ProxyTask& task);
   void run();
   bool sleep(bool for_tasks, long timeout_us, long polled_us = -1);
@@ -117,6 +130,11 @@ class ProxyEngine {
   std::vector<std::shared_ptr<ProxyTask>> tasks_;
   std::size_t first_ = 0;  // whose turn comes first in the next round
   ProxyCounters moved_;
+  // Where tasks are many, one system call a round says whose descriptors are ready. By number of
+  // the descriptor, since one that a forked process holds is heard of after its task's end.
+  int watch_ = -1;  // epoll
+  bool listening_ = false;
+  std::vector<ProxyTask*> by_fd_;
 
   alignas(128) std::atomic<bool> asleep_{false};  // the thread is in poll, or just before it
   std::atomic<bool> called_{false};               // someone wants it to look

@@ -50,8 +50,10 @@ class Stream : public ProxyTask {
         channel_{channel},
         stream_{stream} {}
   bool ending() const override { return link_->closing.load(std::memory_order_acquire); }
+  int watched() const override { return socket_ ? socket_.get() : -1; }
 
  protected:
+  void used_up(bool ProxyHeard::*what) { heard.*what = heard.closed; }
   Word& size_of(Word step) const { return wire_.sizes[step & Word(wire_.slot_count - 1)]; }
   Word bytes_of(Word step) const { return size_of(step) & ~Bypass::mark; }
   /// Whether the step is, or goes to, the user's memory.
@@ -100,15 +102,15 @@ class SendStream final : public Stream {
     }
     if (step_ == posted) {
       if (closing) return leave();
-      if (++quiet_ % rounds_per_look == 0) look_for_farewell();
+      if (heard.told ? heard.readable : ++quiet_ % rounds_per_look == 0) look_for_farewell();
       return Progress::none;
     }
     if (closing && !link_->healthy()) return Progress::ended;
     if (revoked()) return Progress::none;
     Progress progress = Progress::none;
     Index left_bytes = turn_bytes;
-    blocked_ = false;
-    while (step_ < posted && left_bytes > 0) {
+    blocked_ = heard.told && !heard.writable;
+    while (step_ < posted && left_bytes > 0 && !blocked_) {
       const Word before = step_;
       const Index sent = send_some(posted);
       if (sent < 0) return progress;
@@ -167,6 +169,7 @@ class SendStream final : public Stream {
       if (sent < 0) {
         const int os_code = errno;
         blocked_ = would_block(os_code);
+        if (os_code == EAGAIN) used_up(&ProxyHeard::writable);
         if (!blocked_ && !look_for_farewell()) {
           if (socket_) lose("the connection broke", os_code);
         }
@@ -207,6 +210,7 @@ class SendStream final : public Stream {
   /// The receiver says one byte before it closes in peace. True if it has.
   bool look_for_farewell() {
     char byte = 0;
+    used_up(&ProxyHeard::readable);
     const ssize_t bytes = ::recv(socket_.get(), &byte, 1, MSG_DONTWAIT);
     if (bytes > 0) {
       left_ = true;
@@ -258,7 +262,7 @@ class ReceiveStream final : public Stream {
     large_done_ = false;
     while (left_bytes > 0 && socket_) {
       while (!large_done_ && unpack(counters)) progress = Progress::some;
-      if (!socket_ || large_done_ || !wants_bytes()) break;
+      if (!socket_ || large_done_ || !wants_bytes() || (heard.told && !heard.readable)) break;
       bool more = false;
       const Index got = receive_some(more);
       if (got <= 0) break;
@@ -408,6 +412,7 @@ class ReceiveStream final : public Stream {
       rest_ -= into_slot;
       end_ += std::size_t(got - into_slot);
       more = std::size_t(got) == asked;
+      if (!more) used_up(&ProxyHeard::readable);
     } else if (got == 0) {
       if (stream_ == 0) {
         lose("its process ended or closed the connection", 0);
@@ -416,6 +421,8 @@ class ReceiveStream final : public Stream {
       }
     } else if (!would_block(errno)) {
       lose("the connection broke", errno);
+    } else if (errno != EINTR) {
+      used_up(&ProxyHeard::readable);
     }
     return Index(got);
   }

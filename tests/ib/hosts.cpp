@@ -1,9 +1,11 @@
-// One rank of a job whose hosts are virtual (tests/ib/vm.sh): IbTransport on real verbs. With
-// SPARSE set, two calls of each operation instead of nine; and Pairwise, most of whose time goes
-// into making R(R - 1) connections for each operation, only with Simple and on few hosts.
+// One rank of a job whose hosts are virtual (tests/ib/vm.sh): IbTransport on real verbs, or,
+// with VM_TRANSPORT=socket, SocketTransport. With SPARSE set, two calls of each operation instead
+// of nine; and Pairwise, most of whose time goes into making R(R - 1) connections for each
+// operation, only with Simple and on few hosts.
 #include <ccl/ccl.hpp>
 
 #include <cstdlib>
+#include <string_view>
 #include <type_traits>
 
 #include "core/collective_suite.hpp"
@@ -12,6 +14,12 @@ using namespace ccl;
 using namespace ccl::test;
 
 namespace {
+
+void choose_transport() {
+  const char* const transport = std::getenv("VM_TRANSPORT");
+  const bool tcp = transport != nullptr && std::string_view{transport} == "socket";
+  chosen = tcp ? detail::connector<SocketTransport>() : detail::connector<IbTransport>();
+}
 
 /// This process's rank, in the form that the suites take.
 std::vector<Communicator> world() {
@@ -38,7 +46,7 @@ int count(const std::vector<Communicator>& comms) {
 
 template <class Proto>
 void every_collective() {
-  chosen = detail::connector<IbTransport>();
+  choose_transport();
   thoroughness = std::getenv("SPARSE") != nullptr ? Thoroughness::sparse : Thoroughness::brief;
   const auto comms = world();
   int cases = count<Ring, Proto>(comms) + count<Tree, Proto>(comms) + count<Pat, Proto>(comms) +
@@ -62,7 +70,7 @@ TEST_CASE("LL128") {
 }
 // Where CCL_HOSTID makes several ranks one host.
 TEST_CASE("levels", "[.]") {
-  chosen = detail::connector<IbTransport>();
+  choose_transport();
   thoroughness = Thoroughness::sparse;
   const auto comms = world();
   CHECK(count<Hierarchical<Ring, Ring>, Simple>(comms) > 0);

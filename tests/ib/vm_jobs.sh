@@ -131,6 +131,19 @@ begin much_reordering full && {
   no_netem 0 1
   verdict " [03] [03]"
 }
+# Towards each host, so that an answer comes after 10 ms. Data whose packet is lost is sent again by TCP.
+tcp_over_bad_links() {
+  local n=$1 expected=$2 i
+  for ((i = 0; i < n; i++)); do tc qdisc add dev h$i root netem delay 5ms loss 1%; done
+  limit=400 job "$n" env VM_TRANSPORT=socket ${3:-} "$bin/ccl.vm.hosts"
+  for ((i = 0; i < n; i++)); do
+    tc -s qdisc show dev h$i | awk -v host=$i '/dropped/ { print "host", host ": " $4, "packets,", $7, "lost" }' | tr -d ,
+    tc qdisc del dev h$i root
+  done
+  verdict "$expected" "calls checked"
+}
+begin tcp_loss_and_delay_2_hosts && tcp_over_bad_links 2 " 0 0"
+begin tcp_loss_and_delay_4_hosts && tcp_over_bad_links 4 " 0 0 0 0" SPARSE=1
 begin one_of_two_devices_down && {
   meanwhile "ip link set rdma1_1 down"
   job 2 env CCL_IB_TIMEOUT=14 $endure 10 1000000 repair
