@@ -69,6 +69,7 @@ struct TraceContext {
   constexpr int rank() const { return my_rank; }
   constexpr int ranks() const { return rank_count; }
   constexpr int window() const { return slots; }
+  constexpr int window(Index) const { return slots; }
   constexpr Chunks chunks(int shares) const { return {layout, shares, 0, 1, 1, 1}; }
   template <int In, int Out>
   constexpr TracePrims<In, Out> prims(const Peers<In>& ins, const Peers<Out>& outs) {

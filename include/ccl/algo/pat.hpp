@@ -58,8 +58,9 @@ struct Pat {
   template <class Context>
   CCL_HD static constexpr void run(AllGather, Context& context) {
     const auto at = context.ring();
-    const Nodes nodes{at.ranks, block_of(context.window())};
     for (auto chunks = context.chunks(at.ranks); chunks.next();) {
+      // Of short shares more fit into a wire: all trees at once, in as many hops as one has.
+      const Nodes nodes{at.ranks, block_of(context.window(chunks.share(at.rank()).count))};
       for (int n = nodes.last(); n >= 0; n = nodes.before(n)) {
         const TreeSeat seat = detail::binary_tree(n, at.ranks);
         const auto share = chunks.share(at.behind(n));
@@ -80,8 +81,9 @@ struct Pat {
   template <class Context>
   CCL_HD static constexpr void run(ReduceScatter, Context& context) {
     const auto at = context.ring();
-    const Nodes nodes{at.ranks, block_of(context.window())};
     for (auto chunks = context.chunks(at.ranks); chunks.next();) {
+      // Of short shares more fit into a wire: all trees at once, in as many hops as one has.
+      const Nodes nodes{at.ranks, block_of(context.window(chunks.share(at.rank()).count))};
       for (int n = nodes.first(); n >= 0; n = nodes.after(n)) {
         const TreeSeat seat = detail::binary_tree(n, at.ranks);
         const auto share = chunks.share(at.behind(n));

@@ -63,6 +63,12 @@ Plans default_device_plans(int ring_count) {
     network.channels = to_many ? 4 : 8;
     network.slot_bytes = Index{32} << 10;
     network.channel_bytes = Index{32} << 10;
+    if constexpr (Algo::most_wires(64) > 8 && Algo::wires > 2) {
+      // Pat's short shares take a slot each: the same memory in more of them.
+      network.slot_count = 64;
+      network.slot_bytes = Index{4} << 10;
+      network.chunk_steps = 16;
+    }
   } else {
     host.channels = to_many ? 8 : 16;
     network.channels = to_many ? 2 : 4;

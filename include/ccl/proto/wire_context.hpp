@@ -43,6 +43,15 @@ class WireContext {
     const int chunks = any.slot_count / work_.chunk_steps;
     return chunks < 1 ? 1 : chunks;
   }
+  /// The same of chunks of `count` elements, which take the slots that they fill.
+  CCL_HD int window(Index count) const {
+    using Prims = WirePrims<Group, Proto, R, Align, 1, 1>;
+    const Wire& any = work_.in[channel_ * work_.ranks + any_peer()];
+    const Index slices = div_up(count, Prims::slice_capacity(any, work_.slice_steps));
+    const int most = any.slot_count / work_.slice_steps;
+    const int chunks = slices < 1 ? most : slices < most ? most / int(slices) : 1;
+    return chunks;
+  }
   template <int In, int Out>
   CCL_HD WirePrims<Group, Proto, R, Align, In, Out, Proxied> prims(const Peers<In>& ins,
                                                                    const Peers<Out>& outs) const {
