@@ -142,7 +142,8 @@ constexpr std::array table{
             any, "AF_INET AF_INET6"},
     Setting{"SOCKET_IFNAME", text, "", nccl,
             "network interfaces to use: a list of prefixes of names; = before the list: whole "
-            "names; ^ before it: all but these"},
+            "names; ^ before it: all but these. The Socket transport spreads over up to four of "
+            "them; without it, over one"},
     Setting{"SOCKET_NTHREADS", integer, "-2", nccl,
             "helper threads of the Socket transport, beside those that wait in a collective; -2: "
             "2 on a NIC of Amazon's cloud, 4 of Google's, else 0",

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
 #include <cstring>
 
@@ -211,6 +212,21 @@ std::vector<Interface> choose_interfaces(const std::vector<Interface>& all, std:
         out.push_back(i);
       }
     }
+  }
+  return out;
+}
+
+Result<std::vector<Interface>> data_interfaces(std::size_t most) {
+  CCL_TRY(Interface first, local_interface());
+  std::vector<Interface> out{std::move(first)};
+  if (!setting_given("SOCKET_IFNAME")) return out;
+  CCL_TRY(const int family, wanted_family());
+  CCL_TRY(const std::string names, setting_text("SOCKET_IFNAME"));
+  for (const Interface& i : choose_interfaces(list_interfaces(), names, family)) {
+    const bool same_family = i.address.family() == out.front().address.family();
+    const bool known = std::any_of(out.begin(), out.end(),
+                                   [&](const Interface& has) { return has.name == i.name; });
+    if (out.size() < most && same_family && !known) out.push_back(i);
   }
   return out;
 }

@@ -60,7 +60,10 @@ std::vector<Interface> choose_interfaces(const std::vector<Interface>& all, std:
 std::vector<Interface> list_interfaces();
 /// The interface to listen on: by CCL_SOCKET_IFNAME and CCL_SOCKET_FAMILY.
 Result<Interface> local_interface();
-/// Its address, port 0.
+/// Those to spread data over: all that CCL_SOCKET_IFNAME names, each with its best address, at most
+/// `most`. Without it one, as nobody says that the others lead to the peers.
+Result<std::vector<Interface>> data_interfaces(std::size_t most);
+/// The address of `local_interface`, port 0.
 Result<Address> local_address();
 /// As above; without CCL_SOCKET_IFNAME, the local end of the route to `peer`.
 Result<Address> local_address_towards(const Address& peer);

@@ -24,7 +24,9 @@ namespace ccl::detail {
 /// What a network adds to a `ProxiedLink`. One source file that has such a link, a header that
 /// names `ProxiedEnd` of it, and `template class ProxiedEnd<Link>` are a transport.
 ///   prepare()       reads the settings and makes its own memory.
+///   doors()         the addresses where the receiver listens, at most `most_doors`.
 ///   furnish()       adds to `wires`, before the lanes get them; need not be there.
+///   door_of(n)      to which of them the sender's line n goes, modulo their number.
 ///   lines()         TCP connections that the sender makes.
 ///   tell, hear      what the receiver's handshake says besides where its door is.
 ///   receive(link)   at the receiver: adds its tasks, which wait for lines in `arriving`.
@@ -62,13 +64,13 @@ struct ProxiedBody {
   HostPin pin;              // on a GPU rank; only lanes need it, so it need not stay with the link
   std::vector<Wire> wires;  // as the lanes see them
   Nonce nonce{};            // the receiver's
-  std::shared_ptr<net::Gate> gate;
+  std::vector<std::shared_ptr<net::Gate>> gates;
   bool connected = false;
 
   ~ProxiedBody() {
-    if (gate) {
+    if (!gates.empty()) {
       const std::lock_guard lock{net::Engine::get().mutex()};
-      gate->close();  // nobody puts a line into the mailbox any more
+      for (const auto& gate : gates) gate->close();  // nobody puts a line into the mailbox any more
     }
     link->closing.store(true, std::memory_order_release);
     if (link->context.proxy != nullptr) link->wake();
@@ -110,7 +112,7 @@ struct ProxiedBody {
 
   Result<void> listen() {
     CCL_CHECK(fill_random(&nonce, sizeof nonce));
-    CCL_TRY(const net::Address where, net::local_address());
+    CCL_TRY(const auto doors, link->doors());
     link->arriving.resize(link->lines());
     const auto accept = [link = link, nonce = nonce](net::Accepted caller) {
       LineHello hello{};
@@ -137,7 +139,10 @@ struct ProxiedBody {
       if (link->arriving.put(hello.line, socket) && !link->closing.load()) link->wake();
     };
     const std::lock_guard lock{net::Engine::get().mutex()};
-    CCL_TRY(gate, net::Gate::open(where, link->context.secret, accept));
+    for (const net::Address& where : doors) {
+      CCL_TRY(auto gate, net::Gate::open(where, link->context.secret, accept));
+      gates.push_back(std::move(gate));
+    }
     return {};
   }
 
@@ -158,8 +163,14 @@ struct ProxiedBody {
     hello.nonce = cursor.get<Nonce>(theirs);
     hello.edge_id = link->edge.id;
     hello.shape = link->edge.shape;
-    const net::Address where{cursor.get<net::WireAddress>(theirs)};
-    if (where.family() != AF_INET && where.family() != AF_INET6) {
+    const auto count = cursor.get<std::size_t>(theirs);
+    std::vector<net::Address> doors;
+    for (std::size_t d = 0; d < count && d < Link::most_doors; ++d) {
+      doors.emplace_back(cursor.get<net::WireAddress>(theirs));
+      const int family = doors.back().family();
+      if (family != AF_INET && family != AF_INET6) doors.clear();
+    }
+    if (doors.empty() || doors.size() != count) {
       return fail(Errc::mismatch, fmt::format("the receiver's handshake is not one of the {} "
                                               "transport",
                                               Link::name));
@@ -167,9 +178,9 @@ struct ProxiedBody {
     CCL_CHECK(link->hear(theirs, cursor));
     for (std::size_t n = 0; n < link->lines(); ++n) {
       hello.line = n;
-      CCL_TRY(net::Fd line,
-              net::auth_connect(where, link->context.secret, std::as_bytes(std::span{&hello, 1}),
-                                deadline, link->context.status));
+      CCL_TRY(net::Fd line, net::auth_connect(doors[link->door_of(n) % count], link->context.secret,
+                                              std::as_bytes(std::span{&hello, 1}), deadline,
+                                              link->context.status));
       CCL_CHECK(Link::send(link, n, Fd{line.release()}));
     }
     return {};
@@ -191,10 +202,11 @@ Result<ProxiedEnd<Link>> ProxiedEnd<Link>::make(TransportContext& context, const
 template <class Link>
 Handshake ProxiedEnd<Link>::handshake() const {
   Handshake mine{};
-  if (!body_->gate) return mine;
+  if (body_->gates.empty()) return mine;
   HandshakeCursor cursor;
   cursor.put(mine, body_->nonce);
-  cursor.put(mine, body_->gate->address().wire());
+  cursor.put(mine, body_->gates.size());
+  for (const auto& gate : body_->gates) cursor.put(mine, gate->address().wire());
   body_->link->tell(mine, cursor);
   return mine;
 }

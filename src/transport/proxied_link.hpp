@@ -10,6 +10,7 @@
 
 #include "fd.hpp"
 #include "transport/wire_memory.hpp"
+#include <net/address.hpp>
 
 namespace ccl::detail {
 
@@ -52,6 +53,13 @@ struct ProxiedLink {
   Mailbox arriving;                      // at the receiver
   std::chrono::steady_clock::time_point deadline{};  // for the sender to connect
 
+  static constexpr std::size_t most_doors = 4;
+  /// Where the receiver listens; the sender's lines are dealt out among these.
+  Result<std::vector<net::Address>> doors() const {
+    CCL_TRY(const net::Address one, net::local_address());
+    return std::vector{one};
+  }
+  std::size_t door_of(std::size_t line) const { return line; }
   void furnish() {}
   bool healthy() const { return context.status == nullptr || context.status->ok(); }
 };

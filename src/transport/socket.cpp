@@ -12,12 +12,18 @@ namespace ccl {
 namespace detail {
 
 Result<void> SocketLink::prepare() {
-  CCL_TRY(const net::Interface nic, net::local_interface());
-  CCL_TRY(const SocketSpread spread, socket_spread(nic.name));
+  CCL_TRY(nics, net::data_interfaces(most_doors));
+  CCL_TRY(const SocketSpread spread, socket_spread(nics.front().name));
   engines.push_back(context.proxy);
   for (int n = 0; n < spread.threads; ++n) engines.push_back(&context.proxy->further(n));
-  set_streams(spread.sockets());
+  set_streams(spread.sockets() * int(nics.size()));  // each channel's large steps on all of them
   return {};
+}
+
+Result<std::vector<net::Address>> SocketLink::doors() const {
+  std::vector<net::Address> out;
+  for (const net::Interface& nic : nics) out.push_back(nic.address);
+  return out;
 }
 
 void SocketLink::furnish() {
@@ -33,7 +39,7 @@ void SocketLink::set_streams(int count) {
 
 Result<void> SocketLink::hear(const Handshake& theirs, HandshakeCursor& cursor) {
   const int count = cursor.get<int>(theirs);
-  if (count < 1 || count > 17 * 64) {
+  if (count < 1 || count > 17 * 64 * int(most_doors)) {
     return fail(Errc::mismatch, "the receiver's handshake is not one of the socket transport");
   }
   set_streams(count);  // the receiver's choice

@@ -11,6 +11,7 @@
 
 #include "fd.hpp"
 #include "transport/proxied_link.hpp"
+#include <net/address.hpp>
 #include <net/socket.hpp>
 
 namespace ccl::detail {
@@ -48,9 +49,16 @@ struct SocketLink : ProxiedLink {
   std::unique_ptr<std::atomic<Word>[]> done;       // channels * streams: steps done by each stream
   std::unique_ptr<std::atomic<Word>[]> announced;  // channels: steps whose header has come
 
+  std::vector<net::Interface> nics;  // this end's
   Result<void> prepare();
+  Result<std::vector<net::Address>> doors() const;
   void furnish();
   std::size_t lines() const { return std::size_t(edge.shape.channels) * std::size_t(streams); }
+  /// Large steps of a channel use all doors; so do small ones of several channels or peers.
+  std::size_t door_of(std::size_t line) const {
+    const auto each = std::size_t(streams);
+    return std::size_t(edge.self.rank + edge.peer.rank) + line / each + line % each;
+  }
   void tell(Handshake& mine, HandshakeCursor& cursor) const { cursor.put(mine, streams); }
   Result<void> hear(const Handshake& theirs, HandshakeCursor& cursor);
   static Result<void> receive(const std::shared_ptr<SocketLink>& link);
