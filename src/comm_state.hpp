@@ -30,6 +30,9 @@ struct WindowState;
 constexpr double report_limit_s = 2;  // for ranks to answer who asks for a report
 constexpr int told_operations = 8;    // that have ended, of each rank
 
+/// How many forks lie between this process and the first that asked.
+int forks_before();
+
 /// What all handles of one rank's membership share.
 struct CommState : std::enable_shared_from_this<CommState> {
   CommState(int my_rank, int rank_count, Config how)
@@ -41,6 +44,7 @@ struct CommState : std::enable_shared_from_this<CommState> {
   int rank, ranks;
   Config config;
   Status status;
+  const int process = forks_before();    // that it belongs to
   std::vector<PeerInfo> peers;           // one for each rank
   std::unique_ptr<Bootstrap> bootstrap;  // null in a communicator of one rank
   std::mutex bootstrap_mutex;            // one thread at a time

@@ -8,12 +8,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 
 #include "comm_state.hpp"
 #include "gpu/devices.hpp"
 #include "links/doors.hpp"
 #include "report_signal.hpp"
+#include <pthread.h>
 
 namespace ccl {
 namespace detail {
@@ -73,7 +75,21 @@ Error CommState::overflow(const GaveUp& found) const {
   return error;
 }
 
+int forks_before() {
+  static std::atomic<int> forks{0};
+  static const int watching = ::pthread_atfork(nullptr, nullptr, [] { ++forks; });
+  (void)watching;
+  return forks.load(std::memory_order_relaxed);
+}
+
 Result<void> CommState::ready() {
+  if (forks_before() != process) {  // before any lock: its holder may not be in this process
+    Error error{Errc::invalid_usage,
+                "the communicator is another process's (this one was forked from it, which leaves "
+                "its threads behind); create one after fork"};
+    error.rank = rank;
+    return fail(std::move(error));
+  }
   if (creating.load(std::memory_order_acquire)) {
     return fail(blame({Errc::in_progress, "the communicator is still being created; call wait"}));
   }

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <string_view>
 
 #include <pugixml.hpp>
 
@@ -29,6 +30,25 @@ class Lines {
   std::vector<std::size_t> starts_;
 };
 
+/// JSON and XML that ccl writes must be UTF-8, and names go into it as they are.
+bool is_utf8(std::string_view text) {
+  const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
+  for (std::size_t i = 0; i < text.size();) {
+    const unsigned first = byte(i);
+    const std::size_t more = first < 0x80 ? 0 : first < 0xe0 ? 1 : first < 0xf0 ? 2 : 3;
+    if ((first >= 0x80 && first < 0xc2) || first > 0xf4 || text.size() - i <= more) return false;
+    unsigned code = more == 0 ? first : first & (0x3fu >> more);
+    for (std::size_t k = 1; k <= more; ++k) {
+      if ((byte(i + k) & 0xc0) != 0x80) return false;
+      code = code << 6 | (byte(i + k) & 0x3f);
+    }
+    const bool short_enough = more < 2 || code >= (more == 2 ? 0x800u : 0x10000u);
+    if (!short_enough || (code >= 0xd800 && code <= 0xdfff) || code > 0x10ffff) return false;
+    i += more + 1;
+  }
+  return true;
+}
+
 Result<Element> copy(const pugi::xml_node& node, const Lines& lines, const std::string& file,
                      int depth) {
   Element element;
@@ -42,6 +62,11 @@ Result<Element> copy(const pugi::xml_node& node, const Lines& lines, const std::
                     file, element.line, element.name, depth));
   }
   for (const pugi::xml_attribute& attribute : node.attributes()) {
+    if (!is_utf8(attribute.value())) {
+      return fail(Errc::invalid_argument,
+                  fmt::format("{}:{}: the value of {} is no UTF-8; save the file in UTF-8", file,
+                              element.line, is_utf8(attribute.name()) ? attribute.name() : "?"));
+    }
     element.attributes.emplace_back(attribute.name(), attribute.value());
   }
   for (const pugi::xml_node& child : node.children()) {
