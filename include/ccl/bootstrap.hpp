@@ -12,6 +12,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace ccl {
@@ -48,7 +49,8 @@ struct RankPlace {
 /// connection has proved the secret of the id.
 /// A rank that dies closes its connections; its neighbours see that and tell everybody, so that the
 /// `Status` of every rank names it, whether it is inside a call of this class or not.
-/// Usable by one thread at a time. Collective calls come in the same order on all ranks.
+/// Usable by one thread at a time, but for what says otherwise. Collective calls come in the same
+/// order on all ranks.
 class Bootstrap {
  public:
   using Options = BootstrapOptions;
@@ -78,6 +80,15 @@ class Bootstrap {
   /// Tags are below 2^63.
   Result<void> send(int peer, std::uint64_t tag, const void* data, Index bytes);
   Result<std::vector<std::byte>> recv(int peer, std::uint64_t tag);
+  /// From whom and under which tag.
+  struct Source {
+    int peer;
+    std::uint64_t tag;
+  };
+  /// All messages of these that have come; waits until `limit_s` for the first. Any thread, also
+  /// during other calls of this class; so is `send`.
+  std::vector<std::pair<Source, std::vector<std::byte>>> recv_any(std::span<const Source> sources,
+                                                                  double limit_s);
   Result<void> barrier();
   /// Collective. Ranks of one colour form a new bootstrap with its own secret, in order of `key`,
   /// then of rank. `color` < 0: no part in any, and the result is null. A null `status` in

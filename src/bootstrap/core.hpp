@@ -57,6 +57,8 @@ class Bootstrap::Core : public std::enable_shared_from_this<Core> {
   // Between any two: messages.cpp.
   Result<void> send(int peer, std::uint64_t tag, const void* data, Index bytes);
   Result<std::vector<std::byte>> recv(int peer, std::uint64_t tag);
+  std::vector<std::pair<Source, std::vector<std::byte>>> recv_any(std::span<const Source> sources,
+                                                                  double limit_s);
 
   // The end, good or bad: ending.cpp.
   void abort(const Error& error);
@@ -148,6 +150,7 @@ class Bootstrap::Core : public std::enable_shared_from_this<Core> {
   std::vector<std::shared_ptr<net::Conn>> accepted_;  // from peers
   std::map<int, std::shared_ptr<net::Conn>> in_;      // the latest of accepted_, by peer
   std::map<int, std::shared_ptr<net::Conn>> out_;     // for messages to a peer
+  std::set<int> dialing_;                             // some thread connects out_ to these
   std::vector<std::shared_ptr<net::Conn>> dialed_;    // to ask for accounts
 
   std::condition_variable changed_;

@@ -15,6 +15,10 @@ Result<void> Bootstrap::Core::send(int peer, std::uint64_t tag, const void* data
     return {};
   }
   auto& out = out_[peer];  // one connection per peer for ever: messages stay in order
+  while (dialing_.contains(peer)) {
+    changed_.wait_for(lock, std::chrono::milliseconds(50));
+    CCL_CHECK(usable());
+  }
   if (!out || !out->is_open()) {
     const auto incoming = in_.find(peer);
     if (peer == next_peer() && next_->is_open()) {
@@ -26,9 +30,12 @@ Result<void> Bootstrap::Core::send(int peer, std::uint64_t tag, const void* data
     } else {
       const Member& to = members_[size_t(peer)];
       const Hello hello{HelloKind::peer, ranks_, 0, 0, me_};
+      dialing_.insert(peer);
       lock.unlock();
       auto fd = auth_connect(Address{to.listen}, secret_, bytes_of(hello), deadline(), status_);
       lock.lock();
+      dialing_.erase(peer);
+      changed_.notify_all();
       CCL_CHECK(usable());
       if (!fd) return failed_at(peer, std::move(fd).error());
       CCL_TRY(out, start(std::move(*fd), Role::peer, to));
@@ -48,6 +55,24 @@ Result<std::vector<std::byte>> Bootstrap::Core::recv(int peer, std::uint64_t tag
   it->second.pop_front();
   if (it->second.empty()) inbox_.erase(it);
   return message;
+}
+
+std::vector<std::pair<Bootstrap::Source, std::vector<std::byte>>> Bootstrap::Core::recv_any(
+    std::span<const Source> sources, double limit_s) {
+  std::vector<std::pair<Source, std::vector<std::byte>>> found;
+  const auto due = Clock::now() + std::chrono::duration_cast<Clock::duration>(
+                                      std::chrono::duration<double>(limit_s));
+  Lock lock{mutex()};
+  for (;;) {
+    for (const Source& from : sources) {
+      const auto it = inbox_.find({from.peer, from.tag});
+      if (it == inbox_.end()) continue;
+      for (auto& text : it->second) found.emplace_back(from, std::move(text));
+      inbox_.erase(it);
+    }
+    if (!found.empty() || Clock::now() >= due || !usable()) return found;
+    changed_.wait_until(lock, due);
+  }
 }
 
 }  // namespace ccl
