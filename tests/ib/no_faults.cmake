@@ -1,0 +1,49 @@
+# cmake -Dnm=NM -Dgrep=GREP -Dobjects=FILE -Dcontrol=PROGRAM -P no_faults.cmake: fails if an object
+# of the runtime (FILE names each on a line of its own) holds anything of the tests' fault layer, or
+# if one that moves steps looks at the switch that lets it in. PROGRAM has the layer in it: there it
+# must be found.
+cmake_minimum_required(VERSION 3.25)
+set(layer "ccl::test::|FakeVerbs|Faults")
+set(switch "ccl::detail::(use_verbs|verbs_are_replaced|verbs)\\(|::replaced")
+set(movers board end flush line paths queue_pair receiver sender task)
+
+# Symbols that match, a line for each, with the name of the file.
+function(matching regex result)
+  execute_process(COMMAND ${nm} -A -C ${ARGN} COMMAND ${grep} -E ${regex}
+    OUTPUT_VARIABLE lines ERROR_VARIABLE problem RESULTS_VARIABLE codes)
+  list(GET codes 0 nm_code)
+  list(GET codes 1 grep_code)
+  if(nm_code OR grep_code GREATER 1)
+    message(FATAL_ERROR "cannot read symbols (${problem})")
+  endif()
+  set(${result} "${lines}" PARENT_SCOPE)
+endfunction()
+
+matching("${layer}" lines ${control})
+if(NOT lines)
+  message(FATAL_ERROR "${control} shows nothing of the fault layer: this search would find nothing anywhere")
+endif()
+file(STRINGS ${objects} files)
+matching("${layer}" lines ${files})
+if(lines)
+  message(SEND_ERROR "the runtime holds parts of the fault layer:\n${lines}")
+endif()
+
+foreach(name IN LISTS movers)
+  set(found ${files})
+  list(FILTER found INCLUDE REGEX "/src/ib/${name}\\.cpp\\.o$")
+  if(NOT found)
+    message(FATAL_ERROR "the runtime has no object of ib/${name}.cpp; which objects move steps?")
+  endif()
+  list(APPEND of_movers ${found})
+endforeach()
+matching("${switch}" lines ${of_movers})
+if(lines)
+  message(SEND_ERROR "what moves steps looks at the switch of the fault layer:\n${lines}")
+endif()
+set(of_device ${files})
+list(FILTER of_device INCLUDE REGEX "/src/ib/device\\.cpp\\.o$")
+matching("${switch}" lines ${of_device})
+if(NOT lines)
+  message(FATAL_ERROR "device.cpp shows no use of the switch: this search would find none anywhere")
+endif()
