@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <string_view>
 
 #include "comm_state.hpp"
 #include "links/on_device.hpp"
@@ -19,6 +20,7 @@ struct Means {
   std::array<Index, 3> slot_bytes{};
   bool opens_later = false;
   Verdict verdict;  // on the plans
+  char name[160]{};
 };
 
 }  // namespace
@@ -31,6 +33,7 @@ Result<void> Links::agree(const Result<Plans>& wanted) {
   const Plans plans = wanted ? *wanted : Plans{};
   const Result<void> planned = wanted ? Result<void>{} : fail(wanted.error());
   mine.verdict = verdict_of(planned);
+  name_.copy(mine.name, sizeof mine.name - 1);
   mine.opens_later = opens_later_ && !device_;
   int networked = 0;
   for (const PeerInfo& peer : state.peers) {
@@ -56,6 +59,14 @@ Result<void> Links::agree(const Result<Plans>& wanted) {
   const std::lock_guard lock{state.bootstrap_mutex};
   auto met = state.bootstrap->all_gather(all.data(), Index{sizeof(Means)});
   if (!met) return fail(state.blame(std::move(met).error()));
+  for (int r = 0; r < comm_.ranks(); ++r) {
+    if (std::string_view{all[r].name} == mine.name) continue;
+    return state.disagree(
+        fmt::format("rank {} creates {} where rank {} creates {} (all ranks must create the same "
+                    "compositions in the same order)",
+                    r, all[r].name, me, mine.name),
+        r);
+  }
   std::vector<Verdict> verdicts;
   for (const Means& of : all) verdicts.push_back(of.verdict);
   CCL_CHECK(sum_up(state, name_, planned, verdicts));

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <map>
 #include <optional>
 
 #include "comm_state.hpp"
@@ -17,10 +18,13 @@ namespace {
 
 /// What the ends of an edge say, each in this order. Who finds that the other has greeted already
 /// leaves out its own greeting: an end is set up only when its peer waits for it, since a peer may
-/// be late by any time and the end has a deadline.
+/// be late by any time and the end has a deadline. A greeting for one way is one for the way back,
+/// too, where `back` says so: ends of both ways may share a connection, if they are set up
+/// together.
 enum class Step : unsigned char { greeting, offer, made };
 struct Said {
   Step what = Step::greeting;
+  bool back = false;  // wants the edge back in the same call
   Handshake handshake{};
 };
 
@@ -31,6 +35,7 @@ struct Opening::Edge {
   std::uint64_t id = 0;
   int peer = -1;
   bool sends = false;
+  Edge* back = nullptr;  // the other way between the two, if this call makes both
   std::unique_ptr<AnyEnd> end{};
   bool greeted = false, made = false, peer_made = false;
   std::optional<net::Deadline> due{};  // from when the peer is known to wait
@@ -54,6 +59,13 @@ Opening::Opening(Links& links, const std::vector<std::pair<int, int>>& edges) : 
     edges_.push_back(std::move(edge));
   }
   missing_.store(int(edges_.size()));
+  std::map<int, Edge*> first;  // by peer; `edges_` stay where they are
+  for (Edge& edge : edges_) {
+    const auto [other, none] = first.try_emplace(edge.peer, &edge);
+    if (none) continue;
+    edge.back = other->second;
+    other->second->back = &edge;
+  }
   thread_ = std::thread{[this] { run(); }};
 }
 
@@ -96,7 +108,7 @@ void Opening::run() {
     if (state.status.ok()) state.fail_all(std::move(error));
   };
   const auto say = [&](const Edge& edge, Step what, const Handshake& handshake = {}) {
-    const Said said{what, handshake};
+    const Said said{what, edge.back != nullptr, handshake};
     return bootstrap.send(edge.peer, edge.id, &said, Index{sizeof said});
   };
   const auto offer = [&](Edge& edge) -> Result<void> {
@@ -104,6 +116,13 @@ void Opening::run() {
     edge.due = net::Deadline::after(context.deadline_s);
     CCL_TRY(edge.end, links_.set_up(context, edge.sender, edge.receiver));
     return say(edge, Step::offer, edge.end->handshake());
+  };
+  // The sender's end first: it is what the receiver's offer may want to share.
+  const auto offer_both = [&](Edge& edge, bool both) -> Result<void> {
+    Edge* const back = both ? edge.back : nullptr;
+    if (back != nullptr && back->sends) CCL_CHECK(offer(*back));
+    CCL_CHECK(offer(edge));
+    return back != nullptr ? offer(*back) : Result<void>{};
   };
   const auto hear = [&](Edge& edge, const std::vector<std::byte>& text) -> Result<void> {
     Said said;
@@ -116,9 +135,9 @@ void Opening::run() {
     std::memcpy(&said, text.data(), sizeof said);
     switch (said.what) {
       case Step::greeting:
-        return offer(edge);
+        return offer_both(edge, said.back);
       case Step::offer:
-        CCL_CHECK(offer(edge));
+        CCL_CHECK(offer_both(edge, said.back));
         CCL_CHECK(links_.connect_end(*edge.end, edge.sender, edge.receiver, said.handshake));
         HostMemory::store_release(&there_[edge.sends][std::size_t(edge.peer)], Word{1});
         edge.made = true;
@@ -146,6 +165,7 @@ void Opening::run() {
       });
       if (auto well = hear(*edge, text); !well) return failed(*edge, std::move(well).error());
       edge->greeted = true;
+      if (edge->back != nullptr) edge->back->greeted = true;
     }
   };
   listen(0);
@@ -153,6 +173,7 @@ void Opening::run() {
     if (!state.status.ok()) return;
     if (edge.greeted) continue;
     if (auto well = say(edge, Step::greeting); !well) return failed(edge, std::move(well).error());
+    if (edge.back != nullptr) edge.back->greeted = true;
   }
   const auto done = [](const Edge& edge) { return edge.done(); };
   while (!std::all_of(edges_.begin(), edges_.end(), done)) {

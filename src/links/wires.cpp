@@ -208,11 +208,11 @@ std::unique_ptr<Opening> Links::open(const std::vector<int>& from, const std::ve
   if (missing_ == 0) return nullptr;
   const int me = comm_.rank();
   std::vector<std::pair<int, int>> edges;
-  for (const int p : from) {
-    if (!has_wire(p, me)) edges.emplace_back(p, me);
-  }
   for (const int p : to) {
     if (!has_wire(me, p)) edges.emplace_back(me, p);
+  }
+  for (const int p : from) {
+    if (!has_wire(p, me)) edges.emplace_back(p, me);
   }
   if (edges.empty()) return nullptr;
   return std::make_unique<Opening>(*this, edges);
