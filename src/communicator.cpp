@@ -103,6 +103,24 @@ void CommState::fail_all(Error error) {
   if (const auto parts = current_levels()) fail_levels(*parts, error);
 }
 
+Result<void> CommState::disagree(std::string what, int peer) {
+  Error error = blame({Errc::mismatch, std::move(what)});
+  error.peer = peer;
+  // Who left earlier would have the others hear of that instead.
+  (void)bootstrap->barrier();
+  fail_all(error);
+  return fail(std::move(error));
+}
+
+Result<void> CommState::met(Result<void> meeting) {
+  if (meeting) return {};
+  if (meeting.error().code != Errc::timed_out) return fail(blame(std::move(meeting).error()));
+  Error error =
+      blame(overdue(std::move(meeting).error()));  // journals know more than who is missing
+  fail_all(error);
+  return fail(std::move(error));
+}
+
 void CommState::fail_levels(const Levels& parts, const Error& error) {
   for (const Communicator* part : {&parts.inner, parts.outer ? &*parts.outer : nullptr}) {
     if (part != nullptr && part->state()->status.ok()) part->state()->fail_all(error);
@@ -426,10 +444,9 @@ Result<void> Communicator::barrier() const {
   const Word ticket = state_->journal->note(op);
   const std::lock_guard lock{state_->bootstrap_mutex};
   state_->journal->started(ticket);
-  auto met = state_->bootstrap->barrier();
+  auto met = state_->met(state_->bootstrap->barrier(state_->timeout_s));
   state_->journal->ended(ticket, met.has_value());
-  if (!met) return fail(state_->blame(std::move(met).error()));
-  return {};
+  return met;
 }
 
 Report Communicator::report() const {
@@ -445,8 +462,7 @@ Result<void> Communicator::finalize() const {
   }
   if (state_->bootstrap) {
     const std::lock_guard lock{state_->bootstrap_mutex};
-    auto left = state_->bootstrap->finalize();
-    if (!left) return fail(state_->blame(std::move(left).error()));
+    CCL_CHECK(state_->met(state_->bootstrap->finalize(state_->timeout_s)));
   }
   state_->finalized.store(true, std::memory_order_release);
   return {};

@@ -32,6 +32,7 @@ namespace ccl::detail {
 ///   receive(link)   at the receiver: adds its tasks, which wait for lines in `arriving`.
 ///   send(link, n, socket)  at the sender: adds those of line n.
 ///   settle(deadline)       at the sender: waits until it works.
+///   lines_go_both_ways(), lines_come(), lend(n, socket)  need not be there: see `ProxiedLink`.
 ///   wake()          the owner has gone, or a line has come: whoever runs the tasks is to look.
 template <class Link>
 concept NetworkLink = std::derived_from<Link, ProxiedLink> &&
@@ -54,6 +55,7 @@ struct LineHello {
   unsigned long long edge_id;
   WireShape shape;
   std::size_t line;
+  bool both_ways;  // the line is to carry the edge back as well
 };
 
 /// What the owner of a connection holds: when it goes, the tasks end by themselves.
@@ -136,6 +138,7 @@ struct ProxiedBody {
         return;
       }
       Fd socket{caller.fd.release()};
+      if (hello.both_ways) link->lend(hello.line, socket.get());
       if (link->arriving.put(hello.line, socket) && !link->closing.load()) link->wake();
     };
     const std::lock_guard lock{net::Engine::get().mutex()};
@@ -176,11 +179,17 @@ struct ProxiedBody {
                                               Link::name));
     }
     CCL_CHECK(link->hear(theirs, cursor));
+    hello.both_ways = link->lines_go_both_ways();
     for (std::size_t n = 0; n < link->lines(); ++n) {
+      if (link->lines_come()) {
+        CCL_CHECK(Link::send(link, n, Fd{}));
+        continue;
+      }
       hello.line = n;
       CCL_TRY(net::Fd line, net::auth_connect(doors[link->door_of(n) % count], link->context.secret,
                                               std::as_bytes(std::span{&hello, 1}), deadline,
                                               link->context.status));
+      if (hello.both_ways) link->lend(n, line.get());
       CCL_CHECK(Link::send(link, n, Fd{line.release()}));
     }
     return {};

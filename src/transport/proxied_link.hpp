@@ -61,6 +61,10 @@ struct ProxiedLink {
   }
   std::size_t door_of(std::size_t line) const { return line; }
   void furnish() {}
+  // A network whose lines carry the steps of the edge back as well says so.
+  bool lines_go_both_ways() const { return false; }  // the sender's; they are the way back's too
+  bool lines_come() const { return false; }  // the sender's come from the edge back: not to be made
+  void lend(std::size_t, int) {}             // the line's socket, to the edge back
   bool healthy() const { return context.status == nullptr || context.status->ok(); }
 };
 

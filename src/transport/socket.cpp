@@ -2,14 +2,57 @@
 
 #include <fmt/format.h>
 
+#include <cerrno>
+#include <map>
+#include <mutex>
+#include <tuple>
+
 #include "transport/net_choice.hpp"
 #include "transport/proxied_end.hpp"
 #include "transport/socket_spread.hpp"
 #include "transport/socket_stream.hpp"
+#include <fcntl.h>
 #include <net/address.hpp>
 
 namespace ccl {
 namespace detail {
+namespace {
+
+// Edges of both directions find each other by their ids, which say who sends to whom.
+constexpr int rank_bits = 20;  // see edge_id()
+struct Ends {
+  std::mutex mutex;
+  std::map<std::tuple<const ProxyEngine*, unsigned long long, Side>, std::weak_ptr<SocketLink>> all;
+};
+Ends& ends() {
+  static Ends* const one = new Ends;  // engines' threads may outlive static objects
+  return *one;
+}
+unsigned long long id_of(const Edge& edge, bool back) {
+  const bool sends = (edge.side == Side::sender) != back;
+  const auto from = static_cast<unsigned long long>(sends ? edge.self.rank : edge.peer.rank);
+  const auto to = static_cast<unsigned long long>(sends ? edge.peer.rank : edge.self.rank);
+  return edge.id >> 2 * rank_bits << 2 * rank_bits | from << rank_bits | to;
+}
+bool says_who(const Edge& edge) {
+  return id_of(edge, false) == edge.id;
+}
+
+}  // namespace
+
+SocketLink::~SocketLink() {
+  const std::lock_guard lock{ends().mutex};
+  const auto own = ends().all.find({context.proxy, edge.id, edge.side});
+  if (own != ends().all.end() && own->second.expired()) ends().all.erase(own);
+}
+
+std::shared_ptr<SocketLink> SocketLink::mate() const {
+  if (!says_who(edge)) return nullptr;
+  const Side other = edge.side == Side::sender ? Side::receiver : Side::sender;
+  const std::lock_guard lock{ends().mutex};
+  const auto found = ends().all.find({context.proxy, id_of(edge, true), other});
+  return found == ends().all.end() ? nullptr : found->second.lock();
+}
 
 Result<void> SocketLink::prepare() {
   CCL_TRY(nics, net::data_interfaces(most_doors));
@@ -17,6 +60,9 @@ Result<void> SocketLink::prepare() {
   engines.push_back(context.proxy);
   for (int n = 0; n < spread.threads; ++n) engines.push_back(&context.proxy->further(n));
   set_streams(spread.sockets() * int(nics.size()));  // each channel's large steps on all of them
+  if (edge.side == Side::sender) arriving.resize(lines());
+  const std::lock_guard lock{ends().mutex};
+  ends().all[{context.proxy, edge.id, edge.side}] = weak_from_this();
   return {};
 }
 
@@ -37,12 +83,28 @@ void SocketLink::set_streams(int count) {
   announced = std::make_unique<std::atomic<Word>[]>(std::size_t(edge.shape.channels));
 }
 
+void SocketLink::tell(Handshake& mine, HandshakeCursor& cursor) {
+  // The lower rank's lines; its edge out comes first in every rank's order.
+  const auto out = edge.self.rank < edge.peer.rank ? mate() : nullptr;
+  if (out != nullptr && !out->answered_ && streams == 1 && out->edge.shape == edge.shape) {
+    out->offered_ = true;
+  }
+  cursor.put(mine, streams);
+  cursor.put(mine, int(out != nullptr && out->offered_));
+}
+
+/// Both ends come to the same: each knows how many streams both want, and what the lower offered.
 Result<void> SocketLink::hear(const Handshake& theirs, HandshakeCursor& cursor) {
   const int count = cursor.get<int>(theirs);
   if (count < 1 || count > 17 * 64 * int(most_doors)) {
     return fail(Errc::mismatch, "the receiver's handshake is not one of the socket transport");
   }
   set_streams(count);  // the receiver's choice
+  const bool offered = cursor.get<int>(theirs) != 0;
+  const auto in = mate();
+  lower_ = edge.self.rank < edge.peer.rank;
+  answered_ = true;
+  both_ways = count == 1 && in != nullptr && in->streams == 1 && (lower_ ? offered_ : offered);
   return {};
 }
 
@@ -58,6 +120,16 @@ Result<void> SocketLink::send(const std::shared_ptr<SocketLink>& link, std::size
                               Fd socket) {
   const int channel = int(line) / link->streams, stream = int(line) % link->streams;
   return link->engine_of(stream).add(make_send_stream(link, channel, stream, std::move(socket)));
+}
+
+void SocketLink::lend(std::size_t line, int socket) {
+  const auto back = mate();
+  if (back == nullptr || line >= back->arriving.size()) return;
+  Fd own{::fcntl(socket, F_DUPFD_CLOEXEC, 0)};
+  if (!own) return fail_with(Errc::system, "cannot duplicate a socket", errno);
+  both_ways = true;  // before either stream has its socket
+  back->both_ways = true;
+  if (back->arriving.put(line, own)) back->wake();
 }
 
 void SocketLink::wake() {

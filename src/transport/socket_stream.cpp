@@ -67,6 +67,7 @@ class Stream : public ProxyTask {
                            : reinterpret_cast<std::byte*>(wire_.slot(step));
   }
   Piece piece(Word step) const { return Piece::of(Index(bytes_of(step)), stream_, link_->streams); }
+  std::size_t line() const { return std::size_t(channel_ * link_->streams + stream_); }
   std::atomic<Word>& announced() const { return link_->announced[std::size_t(channel_)]; }
   /// The first stream tells the others.
   bool polled() const { return link_->polled && stream_ == 0 && !ending(); }
@@ -90,12 +91,14 @@ class SendStream final : public Stream {
   SendStream(std::shared_ptr<SocketLink> link, int channel, int stream, Fd socket)
       : Stream{std::move(link), channel, stream} {
     socket_ = std::move(socket);
-    tune(socket_.get());
+    if (socket_) tune(socket_.get());
+    arrived_ = bool(socket_);
   }
 
   Progress progress(ProxyCounters& counters) override {
     const bool closing = ending();  // before the look at `posted`: nobody posts any more
     const Word posted = HostMemory::load_acquire(wire_.posted);
+    if (!arrived_ && !arrive()) return closing && gone() ? Progress::ended : Progress::none;
     if (!socket_) {
       if (!closing && posted > step_ && left_) lose("it closed its end of the connection", 0);
       return closing ? Progress::ended : Progress::none;
@@ -126,13 +129,28 @@ class SendStream final : public Stream {
   }
 
   ProxyInterest interest() const override {
+    if (!arrived_) return {-1, 0, link_->arriving.has(line()), polled()};
     if (!socket_ || revoked()) return {-1, 0, ending(), polled()};
     const bool more = step_ < HostMemory::load_acquire(wire_.posted) || ending();
-    return {socket_.get(), short((blocked_ ? POLLOUT : 0) | POLLIN | POLLRDHUP), more && !blocked_,
-            polled()};
+    // Of a socket in common the edge in waits for data.
+    const int in = link_->both_ways ? 0 : POLLIN | POLLRDHUP;
+    return {socket_.get(), short((blocked_ ? POLLOUT : 0) | in), more && !blocked_, polled()};
   }
 
  private:
+  /// A line that the peer makes, for both directions.
+  bool arrive() {
+    socket_ = link_->arriving.take(line());
+    arrived_ = bool(socket_);
+    if (arrived_) tune(socket_.get());
+    return arrived_;
+  }
+  /// No line will come any more: nobody listens.
+  bool gone() const {
+    const auto in = link_->mate();
+    return (in == nullptr || in->closing.load()) && !link_->arriving.has(line());
+  }
+
   /// One system call's worth; -1 if the socket takes nothing now, or no more.
   Index send_some(Word posted) {
     iovec parts[2 * steps_per_send];
@@ -209,6 +227,11 @@ class SendStream final : public Stream {
 
   /// The receiver says one byte before it closes in peace. True if it has.
   bool look_for_farewell() {
+    if (link_->both_ways) {
+      left_ = link_->peer_left.load(std::memory_order_acquire);
+      if (left_) socket_.reset();
+      return left_;
+    }
     char byte = 0;
     used_up(&ProxyHeard::readable);
     const ssize_t bytes = ::recv(socket_.get(), &byte, 1, MSG_DONTWAIT);
@@ -244,6 +267,7 @@ class SendStream final : public Stream {
   unsigned quiet_ = 0;
   bool blocked_ = false;  // the socket takes nothing until it is writable
   bool left_ = false;     // the receiver has said farewell
+  bool arrived_ = false;  // has had a socket
 };
 
 class ReceiveStream final : public Stream {
@@ -286,7 +310,6 @@ class ReceiveStream final : public Stream {
   }
 
  private:
-  std::size_t line() const { return std::size_t(channel_ * link_->streams + stream_); }
   bool waiting() const { return !arrived_ && link_->arriving.has(line()); }
   bool arrive() {
     if (arrived_ || gave_up_) return false;
@@ -359,6 +382,9 @@ class ReceiveStream final : public Stream {
     begin_ += sizeof header;
     if (header.step == goodbye) {
       socket_.reset();
+      if (link_->both_ways) {
+        if (const auto out = link_->mate()) out->peer_left.store(true, std::memory_order_release);
+      }
       return false;
     }
     if (header.step != step_ || header.bytes > Word(slot_bytes())) {
@@ -429,7 +455,10 @@ class ReceiveStream final : public Stream {
 
   Progress leave() {
     if (!socket_) socket_ = link_->arriving.take(line());
-    if (socket_ && link_->healthy()) ::send(socket_.get(), "", 1, MSG_DONTWAIT | MSG_NOSIGNAL);
+    // Of a socket in common the edge out says goodbye.
+    if (socket_ && link_->healthy() && !link_->both_ways) {
+      ::send(socket_.get(), "", 1, MSG_DONTWAIT | MSG_NOSIGNAL);
+    }
     return Progress::ended;
   }
 

@@ -40,7 +40,13 @@ struct Piece {
 
 /// One end of a connection, shared by its streams. Line n of the connection is stream n modulo
 /// `streams` of channel n / streams.
-struct SocketLink : ProxiedLink {
+///
+/// Where two ranks make the edges of both directions at once, alike and with one stream for each
+/// channel, both edges use the TCP connections that the lower rank makes for its own: the data of
+/// one direction then carries the acknowledgements of the other, which otherwise are every third
+/// packet of small messages. Each of the two streams at an end has a descriptor of its own for the
+/// socket; that of the edge in is the only one that reads, and its goodbye is that of both.
+struct SocketLink : ProxiedLink, std::enable_shared_from_this<SocketLink> {
   static constexpr const char* name = "socket";
 
   std::deque<Bypass> bypasses;        // one for each wire, of CPU lanes
@@ -53,13 +59,21 @@ struct SocketLink : ProxiedLink {
   Result<void> prepare();
   Result<std::vector<net::Address>> doors() const;
   void furnish();
+  ~SocketLink();
+  /// This end of the edge in the other direction, if it is there.
+  std::shared_ptr<SocketLink> mate() const;
+  std::atomic<bool> both_ways{false};  // has its sockets in common with the mate
+  std::atomic<bool> peer_left{false};  // heard by the mate
+  bool lines_go_both_ways() const { return lower_ && both_ways; }
+  bool lines_come() const { return !lower_ && both_ways; }
+  void lend(std::size_t line, int socket);
   std::size_t lines() const { return std::size_t(edge.shape.channels) * std::size_t(streams); }
   /// Large steps of a channel use all doors; so do small ones of several channels or peers.
   std::size_t door_of(std::size_t line) const {
     const auto each = std::size_t(streams);
     return std::size_t(edge.self.rank + edge.peer.rank) + line / each + line % each;
   }
-  void tell(Handshake& mine, HandshakeCursor& cursor) const { cursor.put(mine, streams); }
+  void tell(Handshake& mine, HandshakeCursor& cursor);
   Result<void> hear(const Handshake& theirs, HandshakeCursor& cursor);
   static Result<void> receive(const std::shared_ptr<SocketLink>& link);
   static Result<void> send(const std::shared_ptr<SocketLink>& link, std::size_t line, Fd socket);
@@ -73,6 +87,10 @@ struct SocketLink : ProxiedLink {
   void fail_with(Errc code, std::string what, int os_code = 0);
 
  private:
+  // What ends know of each other while they connect, all by the thread that connects them.
+  bool offered_ = false;   // a sender: the edge back would have its lines from here
+  bool lower_ = false;     // a sender of the lower rank, which makes lines in common
+  bool answered_ = false;  // a sender that has heard
   void set_streams(int count);
   ProxyEngine& engine_of(int stream) const {
     return *engines[std::size_t(stream) % engines.size()];

@@ -169,7 +169,11 @@ Result<Duplex> connect_pair(TransportContext& context, int rank, WireShape shape
   if (!swap_bytes(fd, &self, &peer, sizeof self)) return fail(Errc::peer_lost, "no peer");
   CCL_CHECK(T::can_connect(self, peer));
   CCL_CHECK(T::can_connect(peer, self));
-  const auto out_id = 10u + unsigned(rank), in_id = 10u + unsigned(peer.rank);
+  const auto id = [](int sender, int receiver) {  // as edge_id() makes them
+    return 10ull << 40 | static_cast<unsigned long long>(sender) << 20 |
+           static_cast<unsigned long long>(receiver);
+  };
+  const auto out_id = id(rank, peer.rank), in_id = id(peer.rank, rank);
   CCL_TRY(auto out, T::setup(context, edge_of(self, peer, Side::sender, shape, out_id)));
   CCL_TRY(auto in, T::setup(context, edge_of(peer, self, Side::receiver, shape, in_id)));
   const Handshake mine[2] = {out.handshake(), in.handshake()};

@@ -51,7 +51,89 @@ std::string two_processes(WireShape shape, Word steps) {
                     [&](int fd, pid_t) { return rank_main(0, fd, shape, steps); });
 }
 
+/// TCP connections of this process, both ends of which are here, that are neither listening nor
+/// half closed.
+int connections() {
+  int count = 0;
+  for (int fd = 0; fd < 1024; ++fd) {
+    sockaddr_storage peer{};
+    socklen_t bytes = sizeof peer;
+    if (::getpeername(fd, reinterpret_cast<sockaddr*>(&peer), &bytes) != 0) continue;
+    if (peer.ss_family != AF_INET && peer.ss_family != AF_INET6) continue;
+    bool again = false;  // a descriptor for the same socket: it has the same cookie
+    const auto cookie = [](int of) {
+      std::uint64_t value = 0;
+      socklen_t size = sizeof value;
+      (void)::getsockopt(of, SOL_SOCKET, SO_COOKIE, &value, &size);
+      return value;
+    };
+    for (int other = 0; other < fd && !again; ++other) again = cookie(other) == cookie(fd);
+    count += again ? 0 : 1;
+  }
+  return count / 2;
+}
+
 }  // namespace
+
+TEST_CASE("both directions share a connection, unless there are several for each") {
+  const bool several = GENERATE(false, true);
+  const Environment environment{{{"CCL_NSOCKS_PERTHREAD", several ? "2" : "1"}}};
+  const WireShape shape{3, 2, 1024};
+  int fds[2];
+  REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM, 0, fds) == 0);
+  const int before = connections();
+  int made = 0;
+  std::string problem[2];
+  const auto rank = [&](int r) {
+    Lent lent;
+    {
+      const auto duplex = connect_pair<SocketTransport>(lent.context, r, shape, fds[r]);
+      if (!duplex) {
+        problem[r] = duplex.error().message();
+        return;
+      }
+      problem[r] = exchange(*duplex, r, 1 - r, 50, &lent.status, &lent.proxy);
+      char mine = 1, theirs = 0;  // all lines carry steps now
+      (void)swap_bytes(fds[r], &mine, &theirs, 1);
+      if (r == 0) made = connections() - before;
+      (void)swap_bytes(fds[r], &mine, &theirs, 1);
+    }
+    if (!lent.status.ok()) problem[r] += lent.status.result().error().message();
+  };
+  std::thread other{[&] { rank(1); }};
+  rank(0);
+  other.join();
+  ::close(fds[0]);
+  ::close(fds[1]);
+  CHECK(problem[0] == "");
+  CHECK(problem[1] == "");
+  CHECK(made == (several ? 2 * 2 : 1) * shape.channels);
+}
+
+TEST_CASE("a rank that leaves a shared connection is missed only by who still sends to it") {
+  int fds[2];
+  REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM, 0, fds) == 0);
+  const WireShape shape{1, 4, 1024};
+  std::string problem;
+  std::thread leaver{[&] {
+    Lent lent;
+    const auto duplex = connect_pair<SocketTransport>(lent.context, 1, shape, fds[1]);
+    if (!duplex) problem = duplex.error().message();
+  }};
+  Lent lent;
+  const auto duplex = connect_pair<SocketTransport>(lent.context, 0, shape, fds[0]);
+  leaver.join();
+  REQUIRE(duplex);
+  CHECK(problem == "");
+  std::this_thread::sleep_for(std::chrono::milliseconds{20});  // the engine sees it close
+  CHECK(lent.status.ok());                                     // it said goodbye
+  const Outcome outcome = push(duplex->out.wires[0], 100, 5, &lent.status, &lent.proxy);
+  CHECK(outcome.problem != "");
+  REQUIRE_FALSE(lent.status.ok());
+  CHECK(lent.status.result().error().code == Errc::peer_lost);
+  ::close(fds[0]);
+  ::close(fds[1]);
+}
 
 TEST_CASE("steps cross TCP between processes, both ways at once, on every channel") {
   const WireShape shape = GENERATE(WireShape{1, 2, 128}, WireShape{2, 8, 4096},
