@@ -11,6 +11,7 @@
 
 #include "comm_state.hpp"
 #include "links/handshake.hpp"
+#include "own_thread.hpp"
 #include <net/socket.hpp>
 
 namespace ccl::detail {
@@ -66,7 +67,12 @@ Opening::Opening(Links& links, const std::vector<std::pair<int, int>>& edges) : 
     edge.back = other->second;
     other->second->back = &edge;
   }
-  thread_ = std::thread{[this] { run(); }};
+  auto thread = own_thread("the opening of connections", [this] { run(); });
+  if (thread) {
+    thread_ = *std::move(thread);
+  } else {  // lanes give up when they hear
+    links.comm().state()->fail_all(std::move(thread).error());
+  }
 }
 
 Opening::~Opening() {
@@ -94,7 +100,7 @@ void Opening::finish() {
   for (const Edge& edge : edges_) {
     if (missing(there_[edge.sends], edge.peer)) stop_.store(true, std::memory_order_relaxed);
   }
-  thread_.join();
+  if (thread_.joinable()) thread_.join();
 }
 
 void Opening::run() {
