@@ -51,7 +51,7 @@ struct CommState : std::enable_shared_from_this<CommState> {
   int ranks_on_gpu = 1;             // of this communicator
   topo::Arrangement arrangement;    // of all ranks into rings and trees
   bool check = false;
-  double timeout_s = 0, init_timeout_s = 60;
+  double timeout_s = 0, init_timeout_s = 60;  // 0: no limit
   Index budget = 0;
   ChannelBounds bounds;
   std::atomic<Index> used{0};
@@ -80,6 +80,9 @@ struct CommState : std::enable_shared_from_this<CommState> {
   Error overflow(const GaveUp& found) const;
   /// Fails this communicator and its levels here and tells the others.
   void fail_all(Error error);
+  /// The error of ranks that were found to differ from `peer`, or from others: all ranks know it
+  /// and come here before any of them leaves. With `bootstrap_mutex` held.
+  Result<void> disagree(std::string what, int peer);
   std::shared_ptr<const Levels> current_levels();
   static void fail_levels(const Levels& parts, const Error& error);
   /// In the words and numbers of this communicator.
@@ -89,6 +92,9 @@ struct CommState : std::enable_shared_from_this<CommState> {
   Account account();
   /// What all ranks do, as far as they answer within `limit_s`.
   Report report(double limit_s);
+  /// What came of a meeting of all ranks that may take `timeout_s`: who has not come in that time
+  /// has made the communicator fail.
+  Result<void> met(Result<void> meeting);
   /// The error of a wait without progress, which `error` says in its own words; `peer` is who was
   /// waited for. Asks all ranks who is behind, and logs what they say.
   Error overdue(Error error);

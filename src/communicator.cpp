@@ -9,10 +9,13 @@
 
 #include <algorithm>
 #include <chrono>
+#include <future>
+#include <thread>
 
 #include "comm_state.hpp"
 #include "gpu/devices.hpp"
 #include "links/doors.hpp"
+#include "own_thread.hpp"
 #include "report_signal.hpp"
 
 namespace ccl {
@@ -98,6 +101,24 @@ void CommState::fail_all(Error error) {
   status.set(error);
   if (bootstrap) bootstrap->abort(error);
   if (const auto parts = current_levels()) fail_levels(*parts, error);
+}
+
+Result<void> CommState::disagree(std::string what, int peer) {
+  Error error = blame({Errc::mismatch, std::move(what)});
+  error.peer = peer;
+  // Who left earlier would have the others hear of that instead.
+  (void)bootstrap->barrier();
+  fail_all(error);
+  return fail(std::move(error));
+}
+
+Result<void> CommState::met(Result<void> meeting) {
+  if (meeting) return {};
+  if (meeting.error().code != Errc::timed_out) return fail(blame(std::move(meeting).error()));
+  Error error =
+      blame(overdue(std::move(meeting).error()));  // journals know more than who is missing
+  fail_all(error);
+  return fail(std::move(error));
 }
 
 void CommState::fail_levels(const Levels& parts, const Error& error) {
@@ -304,7 +325,7 @@ Result<Communicator> Communicator::create(std::span<const UniqueId> ids, int ran
     return Communicator{std::move(state)};
   }
   state->creating = true;
-  std::thread{[state, own = std::vector<UniqueId>(ids.begin(), ids.end())] {
+  const auto finish = [state, own = std::vector<UniqueId>(ids.begin(), ids.end())] {
     if (auto done = detail::start(*state, own); !done) {
       state->status.set(state->blame(std::move(done).error()));
     }
@@ -313,7 +334,9 @@ Result<Communicator> Communicator::create(std::span<const UniqueId> ids, int ran
       state->creating.store(false, std::memory_order_release);
     }
     state->created.notify_all();
-  }}.detach();
+  };
+  CCL_TRY(std::thread thread, detail::own_thread("a communicator", finish));
+  thread.detach();
   return Communicator{std::move(state)};
 }
 
@@ -327,13 +350,26 @@ Result<std::vector<Communicator>> Communicator::create_all(int ranks, Config con
     if (own.device == Config::automatic) own.device = detail::choose_device(rank, false);
     return own;
   };
-  std::vector<Result<Communicator>> made(ranks, fail(Errc::internal, "not created"));
+  std::vector<Result<Communicator>> made(std::size_t(ranks), fail(Errc::internal, "not created"));
+  // Nobody begins before all can: a rank that is missing would only be waited for.
+  std::promise<bool> all_are_there;
+  const auto begin = all_are_there.get_future().share();
+  Result<void> started;
   std::vector<std::thread> threads;
-  for (int r = 1; r < ranks; ++r) {
-    threads.emplace_back([&, r] { made[r] = create(id, r, ranks, of_rank(r)); });
+  for (int r = 1; r < ranks && started; ++r) {
+    auto thread = detail::own_thread(fmt::format("rank {}", r), [&, begin, r] {
+      if (begin.get()) made[std::size_t(r)] = create(id, r, ranks, of_rank(r));
+    });
+    if (thread) {
+      threads.push_back(*std::move(thread));
+    } else {
+      started = fail(std::move(thread).error());
+    }
   }
-  made[0] = create(id, 0, ranks, of_rank(0));
+  all_are_there.set_value(bool(started));
+  if (started) made[0] = create(id, 0, ranks, of_rank(0));
   for (auto& thread : threads) thread.join();
+  CCL_CHECK(started);
   std::vector<Communicator> all;
   for (auto& one : made) {
     CCL_TRY(auto comm, std::move(one));
@@ -408,10 +444,9 @@ Result<void> Communicator::barrier() const {
   const Word ticket = state_->journal->note(op);
   const std::lock_guard lock{state_->bootstrap_mutex};
   state_->journal->started(ticket);
-  auto met = state_->bootstrap->barrier();
+  auto met = state_->met(state_->bootstrap->barrier(state_->timeout_s));
   state_->journal->ended(ticket, met.has_value());
-  if (!met) return fail(state_->blame(std::move(met).error()));
-  return {};
+  return met;
 }
 
 Report Communicator::report() const {
@@ -427,8 +462,7 @@ Result<void> Communicator::finalize() const {
   }
   if (state_->bootstrap) {
     const std::lock_guard lock{state_->bootstrap_mutex};
-    auto left = state_->bootstrap->finalize();
-    if (!left) return fail(state_->blame(std::move(left).error()));
+    CCL_CHECK(state_->met(state_->bootstrap->finalize(state_->timeout_s)));
   }
   state_->finalized.store(true, std::memory_order_release);
   return {};

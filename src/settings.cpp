@@ -33,8 +33,10 @@ constexpr std::array table{
             "bytes of a wire's buffer in Simple, all its slots together; by default the "
             "composition's choice",
             4096, Index{1} << 31},
-    Setting{"CHECK", flag, "0", false,
-            "1: compare operation, count, type and root between ranks before each collective"},
+    Setting{
+        "CHECK", flag, "0", false,
+        "1: compare operation, count, type and root between ranks before each collective, and the "
+        "lengths of messages at their two ends"},
     Setting{"COMM_ID", text, "", nccl,
             "host:port where rank 0 listens for the others while ranks find each other; "
             "[address]:port for IPv6"},

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -48,7 +49,8 @@ struct RankPlace {
 /// connection has proved the secret of the id.
 /// A rank that dies closes its connections; its neighbours see that and tell everybody, so that the
 /// `Status` of every rank names it, whether it is inside a call of this class or not.
-/// Usable by one thread at a time. Collective calls come in the same order on all ranks.
+/// Usable by one thread at a time, but for `send`, `recv` and what says so. Collective calls come
+/// in the same order on all ranks.
 class Bootstrap {
  public:
   using Options = BootstrapOptions;
@@ -70,15 +72,17 @@ class Bootstrap {
   const RankPlace& place(int rank) const;
 
   /// Collective, in place: `all` holds one part of `bytes_each` per rank, this rank's is filled in.
-  /// Parts travel both ways around the ring: R / 2 steps.
-  Result<void> all_gather(void* all, Index bytes_each);
+  /// Parts travel both ways around the ring: R / 2 steps. `limit_s` takes the place of
+  /// `deadline_s`; 0: no limit, as ranks may be late.
+  Result<void> all_gather(void* all, Index bytes_each, std::optional<double> limit_s = {});
   /// The same result, but inside each host first, then between one rank of each host.
   Result<void> all_gather_hosts(void* all, Index bytes_each);
   /// Returns when the message is on its way. Messages from a to b with one tag arrive in order.
-  /// Tags are below 2^63.
+  /// Tags are below 2^63. Any thread, as `recv`.
   Result<void> send(int peer, std::uint64_t tag, const void* data, Index bytes);
-  Result<std::vector<std::byte>> recv(int peer, std::uint64_t tag);
-  Result<void> barrier();
+  Result<std::vector<std::byte>> recv(int peer, std::uint64_t tag,
+                                      std::optional<double> limit_s = {});
+  Result<void> barrier(std::optional<double> limit_s = {});
   /// Collective. Ranks of one colour form a new bootstrap with its own secret, in order of `key`,
   /// then of rank. `color` < 0: no part in any, and the result is null. A null `status` in
   /// `options` means its own here, too.
@@ -93,7 +97,7 @@ class Bootstrap {
   /// Tells every rank; their `Status` becomes `Errc::aborted` and names this rank. Does not block.
   void abort(const Error& error);
   /// Collective: the graceful end. From then on ranks may leave without being missed.
-  Result<void> finalize();
+  Result<void> finalize(std::optional<double> limit_s = {});
 
  private:
   class Core;

@@ -49,15 +49,15 @@ class Collective : public detail::Composition<Op, Algo, Proto, detail::sides_of<
   template <class Acc = void, class T, class F = Sum>
   requires cuda::std::same_as<Op, AllReduce> Result<void>
   operator()(const T* send, T* recv, Index count, F op = {}, Stream stream = {}) const {
-    return reduce_into<Acc>(send, recv, count, count, op, 0, {count, 0, 0, true}, count, stream);
+    return reduce_into<Acc>(send, recv, count, 1, op, 0, {count, 0, 0, true}, true, stream);
   }
   /// ReduceScatter: `send` has ranks * count elements; rank r gets the reduction of the r-th run.
   /// In place where recv == send + rank * count.
   template <class Acc = void, class T, class F = Sum>
   requires cuda::std::same_as<Op, ReduceScatter> Result<void>
   operator()(const T* send, T* recv, Index count, F op = {}, Stream stream = {}) const {
-    return reduce_into<Acc>(send, recv, count, times_ranks(count), op, 0, {count, count, 0, false},
-                            count, stream);
+    return reduce_into<Acc>(send, recv, count, this->links_->comm().ranks(), op, 0,
+                            {count, count, 0, false}, true, stream);
   }
   /// Reduce: like AllReduce, but only `root` gets the result; `recv` of the others is not touched.
   template <class Acc = void, class T, class F = Sum>
@@ -65,19 +65,19 @@ class Collective : public detail::Composition<Op, Algo, Proto, detail::sides_of<
   operator()(const T* send, T* recv, Index count, F op, int root, Stream stream = {}) const {
     CCL_CHECK(detail::check_root(this->links_->comm(), root));
     const bool mine = root == this->links_->comm().rank();
-    return reduce_into<Acc>(send, recv, count, count, op, root, {count, 0, 0, false},
-                            mine ? count : 0, stream);
+    return reduce_into<Acc>(send, recv, count, 1, op, root, {count, 0, 0, false}, mine, stream);
   }
   /// AllGather: `count` elements of each rank; rank r's become the r-th run of `recv`.
   /// In place where send == recv + rank * count.
   template <class T>
   requires cuda::std::same_as<Op, AllGather> Result<void>
   operator()(const T* send, T* recv, Index count, Stream stream = {}) const {
-    const Index bytes = count * Index{sizeof(T)};
-    CCL_CHECK(check(send, count, sizeof(T), "send"));
-    CCL_CHECK(check(recv, times_ranks(count), sizeof(T), "recv"));
-    const auto info = detail::call_info<T, void>(Op::name, count, -1);
     const auto& comm = this->links_->comm();
+    CCL_CHECK(check(send, count, sizeof(T), "send"));
+    CCL_CHECK(check(recv, count, sizeof(T), "recv", comm.ranks()));
+    const Index bytes = count * Index{sizeof(T)};
+    CCL_CHECK(check_overlap(send, bytes, recv, times_ranks(bytes), recv + at_rank(count)));
+    const auto info = detail::call_info<T, void>(Op::name, count, -1);
     if (comm.ranks() == 1) return move_alone(send, recv, bytes, stream);
     if constexpr (detail::Exchanges<Op, Algo>) {
       Table table{comm.ranks()};
@@ -96,9 +96,10 @@ class Collective : public detail::Composition<Op, Algo, Proto, detail::sides_of<
   operator()(const T* send, T* recv, Index count, int root, Stream stream = {}) const {
     const auto& comm = this->links_->comm();
     CCL_CHECK(detail::check_root(comm, root));
-    const Index bytes = count * Index{sizeof(T)};
     if (root == comm.rank()) CCL_CHECK(check(send, count, sizeof(T), "send"));
     CCL_CHECK(check(recv, count, sizeof(T), "recv"));
+    const Index bytes = count * Index{sizeof(T)};
+    if (root == comm.rank()) CCL_CHECK(check_overlap(send, bytes, recv, bytes, recv));
     const auto info = detail::call_info<T, void>(Op::name, count, root);
     if (comm.ranks() == 1) return move_alone(send, recv, bytes, stream);
     if constexpr (detail::Exchanges<Op, Algo>) {
@@ -116,9 +117,9 @@ class Collective : public detail::Composition<Op, Algo, Proto, detail::sides_of<
   requires cuda::std::same_as<Op, AllToAll> Result<void>
   operator()(const T* send, T* recv, Index count, Stream stream = {}) const {
     const auto& comm = this->links_->comm();
+    CCL_CHECK(check(send, count, sizeof(T), "send", comm.ranks()));
+    CCL_CHECK(check(recv, count, sizeof(T), "recv", comm.ranks()));
     const Index bytes = count * Index{sizeof(T)};
-    CCL_CHECK(check(send, times_ranks(count), sizeof(T), "send"));
-    CCL_CHECK(check(recv, times_ranks(count), sizeof(T), "recv"));
     CCL_CHECK(check_apart(send, recv, times_ranks(bytes)));
     if constexpr (!detail::Exchanges<Op, Algo>) {
       if (comm.ranks() == 1) return move_alone(send, recv, bytes, stream);
@@ -207,13 +208,14 @@ class Collective : public detail::Composition<Op, Algo, Proto, detail::sides_of<
   requires cuda::std::same_as<Op, Gather> Result<void>
   operator()(const T* send, T* recv, Index count, int root, Stream stream = {}) const {
     const auto& comm = this->links_->comm();
-    const Index bytes = count * Index{sizeof(T)};
     CCL_CHECK(detail::check_root(comm, root));
     CCL_CHECK(check(send, count, sizeof(T), "send"));
+    const Index bytes = count * Index{sizeof(T)};
     Table table{comm.ranks()};
     table.send(root, send, bytes);
     if (comm.rank() == root) {
-      CCL_CHECK(check(recv, times_ranks(count), sizeof(T), "recv"));
+      CCL_CHECK(check(recv, count, sizeof(T), "recv", comm.ranks()));
+      CCL_CHECK(check_overlap(send, bytes, recv, times_ranks(bytes), recv + at_rank(count)));
       for (int p = 0; p < comm.ranks(); ++p) table.recv(p, bytes_at(recv, p * bytes), bytes);
     }
     return exchange(detail::call_info<T, void>(Op::name, count, root), std::move(table), stream);
@@ -223,13 +225,14 @@ class Collective : public detail::Composition<Op, Algo, Proto, detail::sides_of<
   requires cuda::std::same_as<Op, Scatter> Result<void>
   operator()(const T* send, T* recv, Index count, int root, Stream stream = {}) const {
     const auto& comm = this->links_->comm();
-    const Index bytes = count * Index{sizeof(T)};
     CCL_CHECK(detail::check_root(comm, root));
     CCL_CHECK(check(recv, count, sizeof(T), "recv"));
+    const Index bytes = count * Index{sizeof(T)};
     Table table{comm.ranks()};
     table.recv(root, recv, bytes);
     if (comm.rank() == root) {
-      CCL_CHECK(check(send, times_ranks(count), sizeof(T), "send"));
+      CCL_CHECK(check(send, count, sizeof(T), "send", comm.ranks()));
+      CCL_CHECK(check_overlap(send, times_ranks(bytes), recv, bytes, recv - at_rank(count)));
       for (int p = 0; p < comm.ranks(); ++p) table.send(p, bytes_at(send, p * bytes), bytes);
     }
     return exchange(detail::call_info<T, void>(Op::name, count, root), std::move(table), stream);
@@ -307,9 +310,17 @@ class Collective : public detail::Composition<Op, Algo, Proto, detail::sides_of<
     return base == nullptr ? nullptr : base + bytes / Index{sizeof(P)};
   }
   Index times_ranks(Index n) const { return n * this->links_->comm().ranks(); }
+  /// Where this rank's run of `count` begins.
+  Index at_rank(Index count) const { return count * this->links_->comm().rank(); }
 
-  Result<void> check(const void* buffer, Index count, Index element_bytes, const char* what) const {
-    return detail::check_buffer(this->links_->comm(), what, buffer, count, element_bytes);
+  Result<void> check(const void* buffer, Index count, Index element_bytes, const char* what,
+                     Index runs = 1) const {
+    return detail::check_buffer(this->links_->comm(), what, buffer, count, element_bytes, runs);
+  }
+  Result<void> check_overlap(const void* send, Index send_bytes, const void* recv, Index recv_bytes,
+                             const void* in_place) const {
+    return detail::check_overlap(this->links_->comm(), Op::name, send, send_bytes, recv, recv_bytes,
+                                 in_place);
   }
   Result<void> check_apart(const void* send, const void* recv, Index bytes) const {
     return detail::check_apart(this->links_->comm(), Op::name, send, recv, bytes);
@@ -324,8 +335,8 @@ class Collective : public detail::Composition<Op, Algo, Proto, detail::sides_of<
   }
 
   template <class Acc, class T, class F>
-  Result<void> reduce_into(const T* send, T* recv, Index count, Index send_count, F op, int root,
-                           const Layout& layout, Index recv_count, Stream stream) const {
+  Result<void> reduce_into(const T* send, T* recv, Index count, int runs, F op, int root,
+                           const Layout& layout, bool gets, Stream stream) const {
     using A = cuda::std::conditional_t<cuda::std::is_void_v<Acc>, accumulate_t<T>, Acc>;
     using R = Reduction<F, T, A>;
     static_assert(!Algo::reorders || R::commutative,
@@ -335,9 +346,14 @@ class Collective : public detail::Composition<Op, Algo, Proto, detail::sides_of<
       static_assert(Algo::template takes<F>,
                     "ccl: this algorithm cannot run this reduction; see `takes` in its header");
     }
-    CCL_CHECK(check(send, send_count, sizeof(T), "send"));
-    CCL_CHECK(check(recv, recv_count, sizeof(T), "recv"));
+    CCL_CHECK(check(send, count, sizeof(T), "send", runs));
     const auto& comm = this->links_->comm();
+    if (gets) {
+      CCL_CHECK(check(recv, count, sizeof(T), "recv"));
+      const Index bytes = count * Index{sizeof(T)};
+      CCL_CHECK(
+          check_overlap(send, runs * bytes, recv, bytes, runs == 1 ? recv : recv - at_rank(count)));
+    }
     const R reduction{op, comm.ranks()};
     if (comm.ranks() == 1) {
       detail::enroll<detail::AloneKernels<R>>();

@@ -127,6 +127,8 @@ requires(detail::is_hierarchical<Algo> &&
   operator()(const T* send, T* recv, Index count, F op = {}, Stream stream = {}) const {
     CCL_CHECK(check(send, count, sizeof(T), "send"));
     CCL_CHECK(check(recv, count, sizeof(T), "recv"));
+    const Index bytes = count * Index{sizeof(T)};
+    CCL_CHECK(check_overlap(send, bytes, recv, bytes, recv));
     CCL_CHECK(check_stream(stream));
     return told(all_reduce<T>(send, recv, count, reductions<T, F, Acc>(op), stream));
   }
@@ -134,8 +136,10 @@ requires(detail::is_hierarchical<Algo> &&
   template <class Acc = void, class T, class F = Sum>
   requires cuda::std::same_as<Op, ReduceScatter> Result<void>
   operator()(const T* send, T* recv, Index count, F op = {}, Stream stream = {}) const {
-    CCL_CHECK(check(send, count * comm_.ranks(), sizeof(T), "send"));
+    CCL_CHECK(check(send, count, sizeof(T), "send", comm_.ranks()));
     CCL_CHECK(check(recv, count, sizeof(T), "recv"));
+    const Index bytes = count * Index{sizeof(T)};
+    CCL_CHECK(check_overlap(send, bytes * comm_.ranks(), recv, bytes, recv - count * comm_.rank()));
     CCL_CHECK(check_stream(stream));
     return told(reduce_scatter<T>(send, recv, count, reductions<T, F, Acc>(op), stream));
   }
@@ -145,7 +149,11 @@ requires(detail::is_hierarchical<Algo> &&
   operator()(const T* send, T* recv, Index count, F op, int root, Stream stream = {}) const {
     CCL_CHECK(detail::check_root(comm_, root));
     CCL_CHECK(check(send, count, sizeof(T), "send"));
-    if (root == comm_.rank()) CCL_CHECK(check(recv, count, sizeof(T), "recv"));
+    if (root == comm_.rank()) {
+      CCL_CHECK(check(recv, count, sizeof(T), "recv"));
+      const Index bytes = count * Index{sizeof(T)};
+      CCL_CHECK(check_overlap(send, bytes, recv, bytes, recv));
+    }
     CCL_CHECK(check_stream(stream));
     return told(reduce<T>(send, recv, count, reductions<T, F, Acc>(op), root, stream));
   }
@@ -154,18 +162,20 @@ requires(detail::is_hierarchical<Algo> &&
   requires cuda::std::same_as<Op, AllGather> Result<void>
   operator()(const T* send, T* recv, Index count, Stream stream = {}) const {
     CCL_CHECK(check(send, count, sizeof(T), "send"));
-    CCL_CHECK(check(recv, count * comm_.ranks(), sizeof(T), "recv"));
+    CCL_CHECK(check(recv, count, sizeof(T), "recv", comm_.ranks()));
+    const Index bytes = count * Index{sizeof(T)};
+    CCL_CHECK(check_overlap(send, bytes, recv, bytes * comm_.ranks(), recv + count * comm_.rank()));
     CCL_CHECK(check_stream(stream));
     return told(all_gather(reinterpret_cast<const char*>(send), reinterpret_cast<char*>(recv),
-                           count * Index{sizeof(T)}, stream));
+                           bytes, stream));
   }
   /// AllToAll, as of any `Collective`.
   template <class T>
   requires cuda::std::same_as<Op, AllToAll> Result<void>
   operator()(const T* send, T* recv, Index count, Stream stream = {}) const {
+    CCL_CHECK(check(send, count, sizeof(T), "send", comm_.ranks()));
+    CCL_CHECK(check(recv, count, sizeof(T), "recv", comm_.ranks()));
     const Index bytes = count * Index{sizeof(T)};
-    CCL_CHECK(check(send, count * comm_.ranks(), sizeof(T), "send"));
-    CCL_CHECK(check(recv, count * comm_.ranks(), sizeof(T), "recv"));
     CCL_CHECK(detail::check_apart(comm_, Op::name, send, recv, bytes * comm_.ranks()));
     CCL_CHECK(check_stream(stream));
     return told(all_to_all(reinterpret_cast<const char*>(send), reinterpret_cast<char*>(recv),
@@ -178,8 +188,10 @@ requires(detail::is_hierarchical<Algo> &&
     CCL_CHECK(detail::check_root(comm_, root));
     if (root == comm_.rank()) CCL_CHECK(check(send, count, sizeof(T), "send"));
     CCL_CHECK(check(recv, count, sizeof(T), "recv"));
+    const Index bytes = count * Index{sizeof(T)};
+    if (root == comm_.rank()) CCL_CHECK(check_overlap(send, bytes, recv, bytes, recv));
     CCL_CHECK(check_stream(stream));
-    return told(broadcast(send, recv, count * Index{sizeof(T)}, root, stream));
+    return told(broadcast(send, recv, bytes, root, stream));
   }
 
   /// The numbers of the level between hosts.
@@ -195,8 +207,13 @@ requires(detail::is_hierarchical<Algo> &&
   Index locals() const { return levels().locals(); }
   Index hosts() const { return levels().host_count(); }
 
-  Result<void> check(const void* buffer, Index count, Index element_bytes, const char* what) const {
-    return detail::check_buffer(comm_, what, buffer, count, element_bytes);
+  Result<void> check(const void* buffer, Index count, Index element_bytes, const char* what,
+                     Index runs = 1) const {
+    return detail::check_buffer(comm_, what, buffer, count, element_bytes, runs);
+  }
+  Result<void> check_overlap(const void* send, Index send_bytes, const void* recv, Index recv_bytes,
+                             const void* in_place) const {
+    return detail::check_overlap(comm_, Op::name, send, send_bytes, recv, recv_bytes, in_place);
   }
   Result<void> check_stream(Stream stream) const {
     CCL_CHECK(detail::check_ready(comm_));

@@ -18,6 +18,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace ccl::detail {
@@ -106,6 +107,10 @@ class Links : public std::enable_shared_from_this<Links> {
   bool connected(int root) const { return connected_[root]; }
   void set_connected(int root) { connected_[root] = true; }
 
+  /// With checking on: whether the ends of each message give it the same length. If not, the
+  /// communicator has failed. By peer; between `begin` and `finish`.
+  bool same_messages(std::string_view op, const std::vector<std::vector<Message>>& sends,
+                     const std::vector<std::vector<Message>>& recvs);
   /// Writes a call into the journal, as queued. The result goes to `begin`.
   CallInfo noted(CallInfo info);
   /// For diagnosis, any thread, at any time.

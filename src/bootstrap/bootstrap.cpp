@@ -27,8 +27,8 @@ const RankPlace& Bootstrap::place(int rank) const {
   return core_->place(rank);
 }
 
-Result<void> Bootstrap::all_gather(void* all, Index bytes_each) {
-  return core_->all_gather(all, bytes_each);
+Result<void> Bootstrap::all_gather(void* all, Index bytes_each, std::optional<double> limit_s) {
+  return core_->all_gather(all, bytes_each, limit_s);
 }
 
 Result<void> Bootstrap::send(int peer, std::uint64_t tag, const void* data, Index bytes) {
@@ -42,18 +42,19 @@ Result<void> Bootstrap::send(int peer, std::uint64_t tag, const void* data, Inde
   return core_->send(peer, tag, data, bytes);
 }
 
-Result<std::vector<std::byte>> Bootstrap::recv(int peer, std::uint64_t tag) {
+Result<std::vector<std::byte>> Bootstrap::recv(int peer, std::uint64_t tag,
+                                               std::optional<double> limit_s) {
   if (peer < 0 || peer >= ranks() || (tag & own_tags) != 0) {
     const auto e = core_->failed(
         Errc::invalid_argument,
         fmt::format("recv from rank {} of {} with tag {} makes no sense", peer, ranks(), tag));
     return fail(e.error());
   }
-  return core_->recv(peer, tag);
+  return core_->recv(peer, tag, limit_s);
 }
 
-Result<void> Bootstrap::barrier() {
-  return core_->barrier();
+Result<void> Bootstrap::barrier(std::optional<double> limit_s) {
+  return core_->barrier(limit_s);
 }
 
 void Bootstrap::set_account(std::function<std::vector<std::byte>()> account) {
@@ -65,8 +66,8 @@ std::vector<std::vector<std::byte>> Bootstrap::accounts(double limit_s) {
 void Bootstrap::abort(const Error& error) {
   core_->abort(error);
 }
-Result<void> Bootstrap::finalize() {
-  return core_->finalize();
+Result<void> Bootstrap::finalize(std::optional<double> limit_s) {
+  return core_->finalize(limit_s);
 }
 
 }  // namespace ccl

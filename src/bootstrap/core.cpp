@@ -180,20 +180,24 @@ void Bootstrap::Core::close_all() {
 
 namespace {
 
-std::string say_late(const std::vector<int>& late) {
-  if (late.empty()) return "somebody is late; CCL_INIT_TIMEOUT sets the limit";
+std::string say_late(const std::vector<int>& late, const char* setting) {
+  if (late.empty()) return fmt::format("somebody is late; {} sets the limit", setting);
   std::string list;
   for (size_t i = 0; i < std::min<size_t>(late.size(), 8); ++i) list += fmt::format(" {}", late[i]);
-  return fmt::format("nothing from rank{}{}{}; start them, or raise CCL_INIT_TIMEOUT",
-                     late.size() > 1 ? "s" : "", list, late.size() >= 8 ? " ..." : "");
+  return fmt::format("nothing from rank{}{}{}; start them, or raise {}", late.size() > 1 ? "s" : "",
+                     list, late.size() >= 8 ? " ..." : "", setting);
 }
 
 }  // namespace
 
 Result<void> Bootstrap::Core::wait(Lock& lock, const std::function<bool()>& done, const char* what,
-                                   const std::function<std::vector<int>()>& missing) {
+                                   const std::function<std::vector<int>()>& missing,
+                                   std::optional<double> limit_s) {
   // While ranks meet, those who know who is missing shall be the first to say so.
+  const bool endless = limit_s && *limit_s == 0;
+  const double most_s = limit_s.value_or(deadline_s_);
   const auto deadline = [&] {
+    if (limit_s) return Deadline::after(most_s);
     return Deadline::after(joined_ || !missing_.empty() ? deadline_s_ : 1.5 * deadline_s_);
   };
   auto until = deadline();
@@ -206,13 +210,14 @@ Result<void> Bootstrap::Core::wait(Lock& lock, const std::function<bool()>& done
       seen = progress_;
       until = deadline();
     }
-    if (until.passed()) {
+    if (!endless && until.passed()) {
       std::vector<int> late(missing_.begin(), missing_.end());
       if (late.empty() && missing) late = missing();
       Error e;
       e.code = Errc::timed_out;
       e.peer = late.empty() ? -1 : late.front();
-      e.what = fmt::format("no progress for {} s in {} ({})", deadline_s_, what, say_late(late));
+      e.what = fmt::format("no progress for {} s in {} ({})", most_s, what,
+                           say_late(late, limit_s ? "CCL_TIMEOUT" : "CCL_INIT_TIMEOUT"));
       complete(e);
       return fail(std::move(e));
     }

@@ -51,18 +51,19 @@ class Bootstrap::Core : public std::enable_shared_from_this<Core> {
   void set_members(std::vector<net::Member> members);
 
   // Around the ring: ring.cpp.
-  Result<void> all_gather(void* all, Index bytes_each);
-  Result<void> barrier();
+  Result<void> all_gather(void* all, Index bytes_each, std::optional<double> limit_s = {});
+  Result<void> barrier(std::optional<double> limit_s = {});
 
   // Between any two: messages.cpp.
   Result<void> send(int peer, std::uint64_t tag, const void* data, Index bytes);
-  Result<std::vector<std::byte>> recv(int peer, std::uint64_t tag);
+  Result<std::vector<std::byte>> recv(int peer, std::uint64_t tag,
+                                      std::optional<double> limit_s = {});
 
   // The end, good or bad: ending.cpp.
   void abort(const Error& error);
   /// This rank cannot go on while the ring forms: the others hear why.
   Error give_up(Error error);
-  Result<void> finalize();
+  Result<void> finalize(std::optional<double> limit_s = {});
   /// The destructor's part.
   void leave();
 
@@ -111,9 +112,10 @@ class Bootstrap::Core : public std::enable_shared_from_this<Core> {
   void frame(const net::FrameHeader& h, net::Bytes payload);
   void for_each_conn(const std::function<void(net::Conn&)>& f);
   void close_all();
-  // Ends when `done`, on failure, or when nothing has moved for deadline_s.
+  // Ends when `done`, on failure, or when nothing has moved for deadline_s or, if given, `limit_s`.
   Result<void> wait(Lock& lock, const std::function<bool()>& done, const char* what,
-                    const std::function<std::vector<int>()>& missing = {});
+                    const std::function<std::vector<int>()>& missing = {},
+                    std::optional<double> limit_s = {});
 
   // ring.cpp
   void part(const net::FrameHeader& h, net::Bytes payload);
@@ -150,6 +152,7 @@ class Bootstrap::Core : public std::enable_shared_from_this<Core> {
   std::map<int, std::shared_ptr<net::Conn>> out_;     // for messages to a peer
   std::vector<std::shared_ptr<net::Conn>> dialed_;    // to ask for accounts
 
+  std::mutex dialing_;  // one thread at a time opens connections to send over
   std::condition_variable changed_;
   std::uint64_t progress_ = 0;  // counts whatever shows that others are alive and moving
   std::vector<std::vector<int>> missing_by_root_;  // ranks that have not joined it, as it has said

@@ -20,7 +20,8 @@ void Bootstrap::Core::abort(const Error& error) {
   told.peer = rank_;
   told.os_code = error.os_code;
   told.what = fmt::format("{} aborted ({})", describe(me_), error.what);
-  if (error.code == Errc::timed_out && error.peer >= 0) {  // who is at fault is known
+  const bool judged = error.code == Errc::timed_out || error.code == Errc::mismatch;
+  if (judged && error.peer >= 0) {  // who is at fault is known
     told = error;
     told.what += fmt::format(" [found by rank {}]", rank_);
   }
@@ -38,9 +39,9 @@ Error Bootstrap::Core::give_up(Error error) {
   return error;
 }
 
-Result<void> Bootstrap::Core::finalize() {
+Result<void> Bootstrap::Core::finalize(std::optional<double> limit_s) {
   if (finalized_) return {};
-  if (ranks_ > 1) CCL_CHECK(barrier());
+  if (ranks_ > 1) CCL_CHECK(barrier(limit_s));
   Lock lock{mutex()};
   CCL_CHECK(usable());
   leaving_ = true;

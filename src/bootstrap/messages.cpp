@@ -8,10 +8,12 @@ using namespace net;
 
 Result<void> Bootstrap::Core::send(int peer, std::uint64_t tag, const void* data, Index bytes) {
   const Bytes payload{static_cast<const std::byte*>(data), size_t(bytes)};
+  const std::lock_guard dialing{dialing_};
   Lock lock{mutex()};
   CCL_CHECK(usable());
   if (peer == rank_) {
     inbox_[{peer, tag}].emplace_back(payload.begin(), payload.end());
+    changed_.notify_all();
     return {};
   }
   auto& out = out_[peer];  // one connection per peer for ever: messages stay in order
@@ -38,11 +40,13 @@ Result<void> Bootstrap::Core::send(int peer, std::uint64_t tag, const void* data
   return {};
 }
 
-Result<std::vector<std::byte>> Bootstrap::Core::recv(int peer, std::uint64_t tag) {
+Result<std::vector<std::byte>> Bootstrap::Core::recv(int peer, std::uint64_t tag,
+                                                     std::optional<double> limit_s) {
   Lock lock{mutex()};
   const std::pair key{peer, tag};
   const auto arrived = [&] { return inbox_.contains(key); };
-  CCL_CHECK(wait(lock, arrived, "recv", [&] { return std::vector{peer}; }));
+  CCL_CHECK(wait(
+      lock, arrived, "recv", [&] { return std::vector{peer}; }, limit_s));
   const auto it = inbox_.find(key);
   auto message = std::move(it->second.front());
   it->second.pop_front();

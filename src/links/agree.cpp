@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <string_view>
 
 #include "comm_state.hpp"
 #include "links/on_device.hpp"
@@ -18,6 +19,7 @@ struct Means {
   Index through = 0;
   std::array<Index, 3> slot_bytes{};
   Verdict verdict;  // on the plans
+  char name[160]{};
 };
 
 }  // namespace
@@ -30,6 +32,7 @@ Result<void> Links::agree(const Result<Plans>& wanted) {
   const Plans plans = wanted ? *wanted : Plans{};
   const Result<void> planned = wanted ? Result<void>{} : fail(wanted.error());
   mine.verdict = verdict_of(planned);
+  name_.copy(mine.name, sizeof mine.name - 1);
   for (const PeerInfo& peer : state.peers) {
     if (peer.rank == me) continue;
     const Through in = connector_.carrier(peer, state.peers[me]).through;
@@ -50,6 +53,14 @@ Result<void> Links::agree(const Result<Plans>& wanted) {
   const std::lock_guard lock{state.bootstrap_mutex};
   auto met = state.bootstrap->all_gather(all.data(), Index{sizeof(Means)});
   if (!met) return fail(state.blame(std::move(met).error()));
+  for (int r = 0; r < comm_.ranks(); ++r) {
+    if (std::string_view{all[r].name} == mine.name) continue;
+    return state.disagree(
+        fmt::format("rank {} creates {} where rank {} creates {} (all ranks must create the same "
+                    "compositions in the same order)",
+                    r, all[r].name, me, mine.name),
+        r);
+  }
   std::vector<Verdict> verdicts;
   for (const Means& of : all) verdicts.push_back(of.verdict);
   CCL_CHECK(sum_up(state, name_, planned, verdicts));

@@ -9,20 +9,22 @@
 namespace ccl::detail {
 
 Result<void> check_buffer(const Communicator& comm, const char* what, const void* buffer,
-                          Index count, Index element_bytes) {
-  constexpr Index most = Index{1} << 62;
+                          Index count, Index element_bytes, Index runs) {
+  constexpr Index most = Index{1} << 56;  // no address space is larger
   const auto bad = [&](std::string text) {
     return fail(comm.state()->blame({Errc::invalid_argument, std::move(text)}));
   };
-  if (count < 0 || count > most / std::max<Index>(element_bytes, 1)) {
-    return bad(fmt::format("{} count {} of {}-byte elements cannot be (0 to {})", what, count,
-                           element_bytes, most / element_bytes));
+  const Index most_elements = most / std::max<Index>(element_bytes, 1) / std::max<Index>(runs, 1);
+  const std::string times = runs > 1 ? fmt::format(" for each of {} ranks", runs) : std::string{};
+  if (count < 0 || count > most_elements) {
+    return bad(fmt::format("{} count {} of {}-byte elements{} cannot be (0 to {})", what, count,
+                           element_bytes, times, most_elements));
   }
   if (buffer == nullptr && count > 0) {
     return bad(
-        fmt::format("{} is null and should hold {} elements of {} bytes; give a buffer or "
+        fmt::format("{} is null and should hold {} elements of {} bytes{}; give a buffer or "
                     "count 0",
-                    what, count, element_bytes));
+                    what, count, element_bytes, times));
   }
   return {};
 }
@@ -57,8 +59,23 @@ Result<void> check_apart(const Communicator& comm, const char* op, const void* s
                   op, send, recv, comm.rank()));
 }
 
+Result<void> check_overlap(const Communicator& comm, const char* op, const void* send,
+                           Index send_bytes, const void* recv, Index recv_bytes,
+                           const void* in_place) {
+  const auto a = static_cast<const char*>(send), b = static_cast<const char*>(recv);
+  if (send_bytes == 0 || recv_bytes == 0 || send == in_place || a + send_bytes <= b ||
+      b + recv_bytes <= a) {
+    return {};
+  }
+  return fail(comm.state()->blame(
+      {Errc::invalid_argument,
+       fmt::format("{} of {} bytes at {} into {} bytes at {} overlap (in place, it sends from {} "
+                   "here); give it buffers that lie apart, or that one",
+                   op, send_bytes, send, recv_bytes, recv, in_place)}));
+}
+
 Result<void> check_counts(const Communicator& comm, std::size_t counts) {
-  if (int(counts) == comm.ranks()) return {};
+  if (counts == std::size_t(comm.ranks())) return {};
   return fail(
       Errc::invalid_argument,
       fmt::format("all_to_all_v got {} counts or offsets on rank {} (the communicator has {} "

@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cstdint>
 #include <cstring>
 #include <string_view>
 
@@ -46,27 +48,21 @@ Result<void> Links::begin_checked(const CallInfo& info) {
   watch_.ticket = info.ticket;
   if (state.journal) state.journal->started(info.ticket);
   if (proxied_ && device_) state.proxy.wake();
-  if (!state.check) return {};
+  // Of messages, only the ranks need call that have some: `same_messages` compares those.
+  if (!state.check || (!state.gpu && std::string_view{info.what} == SendRecv::name)) return {};
   std::vector<CallInfo> all(comm_.ranks());
   all[comm_.rank()] = info;
   const std::lock_guard lock{state.bootstrap_mutex};
-  auto met = state.bootstrap->all_gather(all.data(), Index{sizeof(CallInfo)});
-  if (!met && met.error().code == Errc::timed_out) {  // the journals know more than who is missing
-    Error error = state.blame(state.overdue(std::move(met).error()));
-    state.fail_all(error);
-    return fail(std::move(error));
-  }
-  if (!met) return fail(state.blame(std::move(met).error()));
+  CCL_CHECK(
+      state.met(state.bootstrap->all_gather(all.data(), Index{sizeof(CallInfo)}, state.timeout_s)));
   for (int r = 0; r < comm_.ranks(); ++r) {
     const CallInfo& other = all[r];
     const auto differs = [&](const char* what, const auto& theirs, const auto& mine) {
-      Error error{Errc::mismatch,
-                  fmt::format("{} {} of call {} differs: rank {} gave {}, rank {} gave {} (all "
-                              "ranks must make the same calls in the same order)",
-                              info.what, what, info.call, r, theirs, comm_.rank(), mine)};
-      error.peer = r;
-      state.status.set(state.blame(error));
-      return fail(state.blame(std::move(error)));
+      return state.disagree(
+          fmt::format("{} {} of call {} differs: rank {} gave {}, rank {} gave {} (all "
+                      "ranks must make the same calls in the same order)",
+                      info.what, what, info.call, r, theirs, comm_.rank(), mine),
+          r);
     };
     using Text = std::string_view;
     if (Text{other.what} != Text{info.what}) return differs("operation", other.what, info.what);
@@ -80,6 +76,43 @@ Result<void> Links::begin_checked(const CallInfo& info) {
     if (other.place != info.place) return differs("place in a window", other.place, info.place);
   }
   return {};
+}
+
+bool Links::same_messages(std::string_view op, const std::vector<std::vector<Message>>& sends,
+                          const std::vector<std::vector<Message>>& recvs) {
+  CommState& state = *comm_.state();
+  if (!state.check || (op != SendRecv::name && op != AllToAllV::name)) return true;
+  const int me = comm_.rank();
+  const std::uint64_t tag = std::uint64_t{1} << 62 | std::uint64_t(number_);
+  // An empty message of a group need not have another end.
+  const auto counts = [&](const Message& m) { return m.bytes > 0 || op == AllToAllV::name; };
+  const auto compare = [&]() -> Result<void> {
+    for (int p = 0; p < comm_.ranks(); ++p) {
+      for (const Message& m : sends[std::size_t(p)]) {
+        if (!counts(m)) continue;
+        CCL_CHECK(state.bootstrap->send(p, tag, &m.bytes, Index{sizeof m.bytes}));
+      }
+    }
+    for (int p = 0; p < comm_.ranks(); ++p) {
+      for (const Message& m : recvs[std::size_t(p)]) {
+        if (!counts(m)) continue;
+        CCL_TRY(const auto said, state.bootstrap->recv(p, tag, state.timeout_s));
+        Index theirs = 0;
+        std::memcpy(&theirs, said.data(), std::min(said.size(), sizeof theirs));
+        if (theirs == m.bytes) continue;
+        Error error{Errc::mismatch,
+                    fmt::format("a message of call {} of {} differs: rank {} sends {} bytes, rank "
+                                "{} takes {} (both ends must give the same count and type)",
+                                info_.call, name_, p, theirs, me, m.bytes)};
+        error.peer = p;
+        return fail(std::move(error));
+      }
+    }
+    return {};
+  };
+  const Result<void> same = state.met(compare());
+  if (!same) state.fail_all(same.error());
+  return same.has_value();
 }
 
 void Links::help() {

@@ -9,12 +9,18 @@ namespace ccl::detail {
 
 // Checks of arguments that need no other rank. Errors name the rank and the value.
 
+/// A buffer of `runs` times `count` elements.
 Result<void> check_buffer(const Communicator& comm, const char* what, const void* buffer,
-                          Index count, Index element_bytes);
+                          Index count, Index element_bytes, Index runs = 1);
 Result<void> check_root(const Communicator& comm, int root);
 /// `op` does not run in place.
 Result<void> check_apart(const Communicator& comm, const char* op, const void* send,
                          const void* recv, Index bytes);
+/// What `op` sends from `send` and gets at `recv`, which lie apart or as it says: `in_place` is
+/// where `send` begins then. Buffers of no bytes lie anywhere.
+Result<void> check_overlap(const Communicator& comm, const char* op, const void* send,
+                           Index send_bytes, const void* recv, Index recv_bytes,
+                           const void* in_place);
 /// One count or offset for each rank.
 Result<void> check_counts(const Communicator& comm, std::size_t counts);
 

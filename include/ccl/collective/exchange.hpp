@@ -59,7 +59,9 @@ Result<void> exchange_on_host(Links& links, const CallInfo& info, const MessageT
   const bool alone = links.comm().ranks() == 1;
   if (!alone) CCL_CHECK(links.begin(info));
   links.help();
-  run_messages<Op, Algo, Proto>(links, table);
+  if (alone || links.same_messages(Op::name, table.sends, table.recvs)) {
+    run_messages<Op, Algo, Proto>(links, table);
+  }
   if (alone) return {};
   return links.finish();
 }
@@ -80,7 +82,10 @@ class ExchangeCall final : public RecordedCall {
  public:
   ExchangeCall(std::shared_ptr<Links> links, const CallInfo& info, MessageTable table)
       : RecordedCall{std::move(links), info}, table_{std::move(table)} {}
-  void run_on_host() override { run_messages<Op, Algo, Proto>(links(), table_); }
+  void run_on_host() override {
+    if (!links().same_messages(Op::name, table_.sends, table_.recvs)) return;
+    run_messages<Op, Algo, Proto>(links(), table_);
+  }
 
  private:
   MessageTable table_;

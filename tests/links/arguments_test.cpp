@@ -1,0 +1,89 @@
+#include <ccl/proto/simple.hpp>
+
+#include <limits>
+
+#include "core/collective_suite.hpp"
+
+using namespace ccl;
+using namespace ccl::test;
+
+namespace {
+template <class Op, class Algo>
+using Over = Collective<Op, Algo, Simple, LoopbackTransport>;
+
+std::vector<Communicator> make(int ranks) {
+  Config config;
+  config.timeout_s = 60;
+  auto comms = Communicator::create_all(ranks, config);
+  REQUIRE(comms.has_value());
+  return *std::move(comms);
+}
+Result<void> refused(const Result<void>& result, std::string_view says) {
+  if (!result && result.error().code == Errc::invalid_argument &&
+      result.error().message().find(says) != std::string::npos) {
+    return {};
+  }
+  return fail(Errc::internal, fmt::format("\"{}\" instead of \"{}\"",
+                                          result ? "fine" : result.error().message(), says));
+}
+}  // namespace
+
+TEST_CASE("counts that no memory holds are refused, and named as they were given") {
+  on_all(make(4), [](const Communicator& comm) -> Result<void> {
+    CCL_TRY(auto sum, (Over<AllReduce, Ring>::create(comm)));
+    CCL_TRY(auto gather, (Over<AllGather, Ring>::create(comm)));
+    CCL_TRY(auto scatter, (Over<ReduceScatter, Ring>::create(comm)));
+    CCL_TRY(auto swap, (Over<AllToAll, Pairwise>::create(comm)));
+    CCL_TRY(auto collect, (Over<Gather, Pairwise>::create(comm)));
+    CCL_TRY(auto deal, (Over<Scatter, Pairwise>::create(comm)));
+    char x[4] = {}, y[4] = {};
+    float u[4] = {}, v[4] = {};
+    constexpr Index most = std::numeric_limits<Index>::max();
+    // 1 << 62 bytes for each of four ranks are none at all in 64 bits.
+    for (const Index n : {Index{-1}, Index{1} << 60, Index{1} << 62, most / 4, most, -most - 1}) {
+      const std::string count = fmt::format("count {} of", n);
+      CCL_CHECK(refused(sum(u, v, n), count));
+      CCL_CHECK(refused(gather(x, y, n), count));
+      CCL_CHECK(refused(scatter(x, y, n), count));
+      CCL_CHECK(refused(swap(x, y, n), count));
+      CCL_CHECK(refused(collect(x, y, n, comm.rank()), count));
+      CCL_CHECK(refused(deal(x, y, n, comm.rank()), count));
+    }
+    return comm.barrier();
+  });
+}
+
+TEST_CASE("buffers that overlap are refused, except where the operation runs in place") {
+  on_all(make(3), [](const Communicator& comm) -> Result<void> {
+    CCL_TRY(auto sum, (Over<AllReduce, Ring>::create(comm)));
+    CCL_TRY(auto gather, (Over<AllGather, Ring>::create(comm)));
+    CCL_TRY(auto scatter, (Over<ReduceScatter, Ring>::create(comm)));
+    CCL_TRY(auto to_all, (Over<Broadcast, Ring>::create(comm)));
+    CCL_TRY(auto to_root, (Over<Reduce, Ring>::create(comm)));
+    CCL_TRY(auto collect, (Over<Gather, Pairwise>::create(comm)));
+    CCL_TRY(auto deal, (Over<Scatter, Pairwise>::create(comm)));
+    const int me = comm.rank();
+    std::vector<int> data(64, 1);
+    int* x = data.data();
+    const auto overlap = "overlap";
+    CCL_CHECK(refused(sum(x, x + 1, 8), overlap));
+    CCL_CHECK(refused(sum(x + 7, x, 8), overlap));
+    CCL_CHECK(refused(gather(x + 8 * me + 1, x, 8), overlap));
+    CCL_CHECK(refused(scatter(x, x + 8 * me + 1, 8), overlap));
+    CCL_CHECK(refused(to_all(x, x + 1, 8, me), overlap));
+    CCL_CHECK(refused(to_root(x, x + 1, 8, Sum{}, me), overlap));
+    CCL_CHECK(refused(collect(x + 8 * me + 1, x, 8, me), overlap));
+    CCL_CHECK(refused(deal(x, x + 8 * me + 1, 8, me), overlap));
+    // Apart, if only just; in place; and nothing at all.
+    CCL_CHECK(sum(x, x + 8, 8));
+    CCL_CHECK(sum(x, x, 8));
+    CCL_CHECK(sum(x, x + 1, 0));
+    CCL_CHECK(gather(x + 8 * me, x, 8));
+    CCL_CHECK(scatter(x, x + 8 * me, 8));
+    CCL_CHECK(to_all(x, x, 8, 1));
+    CCL_CHECK(to_root(x, me == 1 ? x : x + 1, 8, Sum{}, 1));  // what the others give is not touched
+    CCL_CHECK(collect(x + 8 * me, x, 8, 1));
+    CCL_CHECK(deal(x, x + 8 * me, 8, 1));
+    return comm.finalize();
+  });
+}

@@ -1,0 +1,149 @@
+#include <ccl/proto/simple.hpp>
+
+#include <chrono>
+#include <thread>
+
+#include "core/collective_suite.hpp"
+
+using namespace ccl;
+using namespace ccl::test;
+
+namespace {
+template <class Op, class Algo>
+using Over = Collective<Op, Algo, Simple, LoopbackTransport>;
+
+std::vector<Communicator> make(int ranks, Config config) {
+  auto comms = Communicator::create_all(ranks, config);
+  REQUIRE(comms.has_value());
+  return *std::move(comms);
+}
+Config checking() {
+  Config config;
+  config.timeout_s = 60;
+  config.check = true;
+  return config;
+}
+Result<void> expect(bool good, const std::string& what) {
+  return good ? Result<void>{} : fail(Errc::internal, what);
+}
+template <class R>
+Result<void> is_mismatch(const R& result, std::string_view says) {
+  return expect(!result && result.error().code == Errc::mismatch &&
+                    result.error().what.find(says) != std::string::npos,
+                result ? "it was fine" : result.error().message());
+}
+}  // namespace
+
+TEST_CASE("every rank hears of a mismatch, whoever leaves first") {
+  for (int again = 0; again < 10; ++again) {
+    auto comms = make(5, checking());
+    std::vector<std::thread> threads;
+    std::vector<Result<void>> results(comms.size()), after(comms.size());
+    for (std::size_t r = 0; r < comms.size(); ++r) {
+      threads.emplace_back([&, r, comm = std::move(comms[r])]() mutable {
+        auto sum = Over<AllReduce, Ring>::create(comm);
+        float x[4] = {}, y[4] = {};
+        if (sum) results[r] = (*sum)(x, y, r == 2 ? 3 : 4);
+        after[r] = comm.status();
+        sum = fail(Errc::internal, "dropped");
+        comm = Communicator{nullptr};  // leaves
+      });
+    }
+    for (auto& t : threads) t.join();
+    for (std::size_t r = 0; r < results.size(); ++r) {
+      INFO("rank " << r << ": " << (results[r] ? "fine" : results[r].error().message()));
+      REQUIRE_FALSE(results[r].has_value());
+      CHECK(results[r].error().code == Errc::mismatch);
+      REQUIRE_FALSE(after[r].has_value());
+      CHECK(after[r].error().code == Errc::mismatch);
+    }
+  }
+}
+
+TEST_CASE("ranks that create different compositions are told so") {
+  Config config;
+  config.timeout_s = config.init_timeout_s = 60;
+  on_all(make(3, config), [](const Communicator& comm) -> Result<void> {
+    if (comm.rank() == 1) {
+      CCL_CHECK(is_mismatch(Over<AllReduce, Tree>::create(comm), "all_reduce/Tree"));
+    } else {
+      CCL_CHECK(is_mismatch(Over<AllReduce, Ring>::create(comm), "rank 1 creates all_reduce/Tree"));
+    }
+    return expect(!comm.status().has_value(), "the communicator is well");
+  });
+}
+
+TEST_CASE("with checking on, messages are compared by the ranks that have them") {
+  const auto exchange = [](int sent, int taken) {
+    return [sent, taken](const Communicator& comm) -> Result<void> {
+      CCL_TRY(auto pass, (Over<SendRecv, Pairwise>::create(comm)));
+      std::vector<int> x(1000, comm.rank()), y(1000, -1);
+      for (int call = 0; call < 2; ++call) {  // the other two do not take part
+        Result<void> done;
+        if (comm.rank() == 1) done = pass.send(x.data(), sent, 3);
+        if (comm.rank() == 3) done = pass.recv(y.data(), taken, 1);
+        if (sent != taken && comm.rank() == 3) {
+          return is_mismatch(
+              done, fmt::format("rank 1 sends {} bytes, rank 3 takes {}", 4 * sent, 4 * taken));
+        }
+        if (sent == taken) CCL_CHECK(done);
+      }
+      if (comm.rank() == 3) CCL_CHECK(expect(y[99] == 1 && y[100] == -1, "wrong data"));
+      return sent == taken ? comm.finalize() : Result<void>{};
+    };
+  };
+  on_all(make(4, checking()), exchange(100, 100));
+  on_all(make(4, checking()), exchange(100, 7));
+  on_all(make(4, checking()), exchange(7, 100));
+}
+
+TEST_CASE("with checking on, the counts of AllToAllV are compared by pairs") {
+  for (const Index wrong : {Index{5}, Index{0}, Index{3}}) {
+    on_all(make(3, checking()), [wrong](const Communicator& comm) -> Result<void> {
+      CCL_TRY(auto swap, (Over<AllToAllV, Pairwise>::create(comm)));
+      const std::vector<Index> offsets{0, 10, 20};
+      std::vector<Index> out{3, 3, 3}, in{3, 3, 3};
+      if (comm.rank() == 2) in[0] = wrong;
+      std::vector<int> x(30, 1), y(30, 0);
+      const auto done = swap(x.data(), out, offsets, y.data(), in, offsets);
+      if (wrong == 3) return done;
+      if (comm.rank() == 2) {
+        CCL_CHECK(
+            is_mismatch(done, fmt::format("rank 0 sends 12 bytes, rank 2 takes {}", 4 * wrong)));
+      }
+      // The others may be through by then, but hear of it.
+      while (comm.status()) std::this_thread::yield();
+      return is_mismatch(comm.status(), "rank 2 takes");
+    });
+  }
+}
+
+TEST_CASE("a rank that is late for a barrier or the end is no error, but for CCL_TIMEOUT") {
+  Config config;
+  config.init_timeout_s = 0.3;
+  config.check = true;
+  config.timeout_s = 0;
+  const auto late = [] { std::this_thread::sleep_for(std::chrono::milliseconds(900)); };
+  on_all(make(2, config), [&](const Communicator& comm) -> Result<void> {
+    CCL_TRY(auto sum, (Over<AllReduce, Ring>::create(comm)));
+    float x = 1;
+    if (comm.rank() == 1) late();
+    CCL_CHECK(sum(&x, &x, 1));
+    if (comm.rank() == 1) late();
+    CCL_CHECK(comm.barrier());
+    if (comm.rank() == 1) late();
+    return comm.finalize();
+  });
+  config.init_timeout_s = 60;
+  config.timeout_s = 0.3;
+  on_all(make(2, config), [](const Communicator& comm) -> Result<void> {
+    if (comm.rank() == 1) {
+      while (comm.status()) std::this_thread::yield();
+      return expect(comm.status().error().code == Errc::timed_out, "another failure");
+    }
+    const auto met = comm.barrier();
+    CCL_CHECK(expect(!met && met.error().code == Errc::timed_out, "no time-out"));
+    CCL_CHECK(expect(met.error().peer == 1, met.error().message()));
+    return expect(met.error().what.find("CCL_TIMEOUT") != std::string::npos, met.error().what);
+  });
+}
