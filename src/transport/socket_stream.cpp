@@ -440,8 +440,6 @@ class ReceiveStream final : public Stream {
       end_ += std::size_t(got - into_slot);
       more = std::size_t(got) == asked;
       if (!more) used_up(&ProxyHeard::readable);
-    } else if (parting(got)) {
-      socket_.reset();
     } else if (got == 0) {
       if (stream_ == 0) {
         lose("its process ended or closed the connection", 0);
@@ -454,14 +452,6 @@ class ReceiveStream final : public Stream {
       used_up(&ProxyHeard::readable);
     }
     return Index(got);
-  }
-
-  /// The edge out has said goodbye for both, and the peer has closed the socket in common before
-  /// the owner of this end has let go.
-  bool parting(ssize_t got) const {
-    if (!link_->both_ways || (got < 0 && (would_block(errno) || errno == EINTR))) return false;
-    const auto out = link_->mate();
-    return out == nullptr || out->closing.load();
   }
 
   Progress leave() {
