@@ -21,6 +21,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 std::string only;  // operation; all if empty
+constexpr Index smallest = 64;
 
 /// Calls of one composition at one size, by the slowest rank; the first rank prints.
 template <class Op, class Algo>
@@ -31,7 +32,7 @@ Result<void> measure(const Communicator& comm, Index largest) {
   CCL_TRY(const auto slowest, (Collective<AllReduce, Ring, Simple>::create(comm)));
   const Index ranks = comm.ranks();
   std::string line = fmt::format("{:<15}{:<24}", Op::name, Algo::name);
-  for (Index bytes = 1024; bytes <= largest; bytes *= 16) {
+  for (Index bytes = smallest; bytes <= largest; bytes *= 16) {
     // The message is the larger buffer.
     const Index all = bytes / Index{sizeof(float)};
     const Index each = std::is_same_v<Op, AllReduce> ? all : all / ranks;
@@ -61,6 +62,21 @@ Result<void> measure(const Communicator& comm, Index largest) {
   return {};
 }
 
+/// What `Auto` takes at each size.
+template <class Op>
+Result<void> say_choice(const Communicator& comm, Index largest) {
+  if (!only.empty() && only != Op::name) return {};
+  CCL_TRY(const auto chosen, Collective<Op>::create(comm));
+  std::string line = fmt::format("{:<15}{:<18}", Op::name, "Auto takes");
+  for (Index bytes = smallest; bytes <= largest; bytes *= 16) {
+    std::string name = chosen.plan(bytes).composition;
+    line += fmt::format("{:>14}", name.substr(0, name.find("/Simple")).substr(0, 13));
+  }
+  if (comm.rank() == 0) fmt::print("{}\n", line);
+  std::fflush(stdout);
+  return {};
+}
+
 Result<void> body(const UniqueId& id, int rank, int ranks, Index largest) {
   Config config;
   config.timeout_s = 30;
@@ -68,22 +84,28 @@ Result<void> body(const UniqueId& id, int rank, int ranks, Index largest) {
   CCL_TRY(const auto comm, Communicator::create(id, rank, ranks, config));
   if (rank == 0) {
     std::string sizes;
-    for (Index bytes = 1024; bytes <= largest; bytes *= 16) sizes += fmt::format("{:>12}", bytes);
+    for (Index bytes = smallest; bytes <= largest; bytes *= 16)
+      sizes += fmt::format("{:>12}", bytes);
     fmt::print("{:<15}{:<24}{}\n", "us", "bytes", sizes);
   }
   using Rails = Hierarchical<Ring, Ring>;
   using Leaders = Hierarchical<Tree, Tree>;
+  CCL_CHECK((say_choice<AllReduce>(comm, largest)));
   CCL_CHECK((measure<AllReduce, Ring>(comm, largest)));
+  CCL_CHECK((measure<AllReduce, Doubling>(comm, largest)));
   CCL_CHECK((measure<AllReduce, Tree>(comm, largest)));
   CCL_CHECK((measure<AllReduce, Rails>(comm, largest)));
   CCL_CHECK((measure<AllReduce, Leaders>(comm, largest)));
+  CCL_CHECK((say_choice<AllGather>(comm, largest)));
   CCL_CHECK((measure<AllGather, Ring>(comm, largest)));
   CCL_CHECK((measure<AllGather, Bruck>(comm, largest)));
   CCL_CHECK((measure<AllGather, Pat>(comm, largest)));
   CCL_CHECK((measure<AllGather, Rails>(comm, largest)));
+  CCL_CHECK((say_choice<ReduceScatter>(comm, largest)));
   CCL_CHECK((measure<ReduceScatter, Ring>(comm, largest)));
   CCL_CHECK((measure<ReduceScatter, Pat>(comm, largest)));
   CCL_CHECK((measure<ReduceScatter, Rails>(comm, largest)));
+  CCL_CHECK((say_choice<AllToAll>(comm, largest)));
   CCL_CHECK((measure<AllToAll, Pairwise>(comm, largest)));
   CCL_CHECK((measure<AllToAll, Hierarchical<Pairwise, Pairwise>>(comm, largest)));
   return comm.finalize();
@@ -93,7 +115,7 @@ Result<void> body(const UniqueId& id, int rank, int ranks, Index largest) {
 
 int main(int argc, char** argv) {
   const int ranks = argc > 1 ? std::atoi(argv[1]) : 4, hosts = argc > 2 ? std::atoi(argv[2]) : 2;
-  const Index largest = argc > 3 ? std::atol(argv[3]) : Index{1} << 18;
+  const Index largest = argc > 3 ? std::atol(argv[3]) : Index{1} << 20;
   if (argc > 4) only = argv[4];
   const auto id = create_unique_id();
   if (!id || ranks < 1 || hosts < 1) {

@@ -111,4 +111,11 @@ Result<Plan> with_buffer_setting(Plan plan, std::string_view proto) {
   return plan;
 }
 
+Result<Plan> with_net_channels(Plan plan) {
+  if (!setting_given("NCHANNELS_PER_NET_PEER")) return plan;
+  CCL_TRY(const Index channels, setting_integer("NCHANNELS_PER_NET_PEER"));
+  plan.channels = int(channels);
+  return plan;
+}
+
 }  // namespace ccl

@@ -10,10 +10,13 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <future>
+#include <thread>
 
 #include "comm_state.hpp"
 #include "gpu/devices.hpp"
 #include "links/doors.hpp"
+#include "own_thread.hpp"
 #include "report_signal.hpp"
 #include <pthread.h>
 
@@ -338,7 +341,7 @@ Result<Communicator> Communicator::create(std::span<const UniqueId> ids, int ran
     return Communicator{std::move(state)};
   }
   state->creating = true;
-  std::thread{[state, own = std::vector<UniqueId>(ids.begin(), ids.end())] {
+  const auto finish = [state, own = std::vector<UniqueId>(ids.begin(), ids.end())] {
     if (auto done = detail::start(*state, own); !done) {
       state->status.set(state->blame(std::move(done).error()));
     }
@@ -347,7 +350,9 @@ Result<Communicator> Communicator::create(std::span<const UniqueId> ids, int ran
       state->creating.store(false, std::memory_order_release);
     }
     state->created.notify_all();
-  }}.detach();
+  };
+  CCL_TRY(std::thread thread, detail::own_thread("a communicator", finish));
+  thread.detach();
   return Communicator{std::move(state)};
 }
 
@@ -361,13 +366,26 @@ Result<std::vector<Communicator>> Communicator::create_all(int ranks, Config con
     if (own.device == Config::automatic) own.device = detail::choose_device(rank, false);
     return own;
   };
-  std::vector<Result<Communicator>> made(ranks, fail(Errc::internal, "not created"));
+  std::vector<Result<Communicator>> made(std::size_t(ranks), fail(Errc::internal, "not created"));
+  // Nobody begins before all can: a rank that is missing would only be waited for.
+  std::promise<bool> all_are_there;
+  const auto begin = all_are_there.get_future().share();
+  Result<void> started;
   std::vector<std::thread> threads;
-  for (int r = 1; r < ranks; ++r) {
-    threads.emplace_back([&, r] { made[r] = create(id, r, ranks, of_rank(r)); });
+  for (int r = 1; r < ranks && started; ++r) {
+    auto thread = detail::own_thread(fmt::format("rank {}", r), [&, begin, r] {
+      if (begin.get()) made[std::size_t(r)] = create(id, r, ranks, of_rank(r));
+    });
+    if (thread) {
+      threads.push_back(*std::move(thread));
+    } else {
+      started = fail(std::move(thread).error());
+    }
   }
-  made[0] = create(id, 0, ranks, of_rank(0));
+  all_are_there.set_value(bool(started));
+  if (started) made[0] = create(id, 0, ranks, of_rank(0));
   for (auto& thread : threads) thread.join();
+  CCL_CHECK(started);
   std::vector<Communicator> all;
   for (auto& one : made) {
     CCL_TRY(auto comm, std::move(one));

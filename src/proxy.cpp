@@ -7,10 +7,10 @@
 #include <chrono>
 #include <cstring>
 #include <ctime>
-#include <system_error>
 #include <utility>
 
 #include "os_error.hpp"
+#include "own_thread.hpp"
 #include <poll.h>
 #include <sched.h>
 #include <sys/epoll.h>
@@ -88,18 +88,15 @@ Result<void> ProxyEngine::add(std::shared_ptr<ProxyTask> task) {
     wake();
     return {};
   }
-  try {
-    thread_ = std::thread{[this] { run(); }};
-  } catch (const std::system_error& problem) {
+  auto started = detail::own_thread("the proxy", [this] { run(); });
+  if (!started) {
     acquire();
     tasks_.pop_back();
     task_count_.store(int(tasks_.size()), std::memory_order_relaxed);
     release();
-    return fail(detail::os_error(
-        Errc::system,
-        fmt::format("cannot start the proxy's thread ({}); a limit on threads?", problem.what()),
-        problem.code().value()));
+    return fail(std::move(started).error());
   }
+  thread_ = std::move(*started);
   return {};
 }
 

@@ -10,6 +10,7 @@
 
 #include "comm_state.hpp"
 #include "net/engine.hpp"
+#include "own_thread.hpp"
 #include <unistd.h>
 
 namespace ccl::detail {
@@ -42,14 +43,19 @@ bool tick() {
   if (now != all.seen) {
     all.seen = now;
     // Answers come through the engine's thread, so another one has to wait for them.
-    std::thread{[states = all.states] {
+    auto thread = own_thread("reports", [states = all.states] {
       for (const auto& weak : states) {
         const auto state = weak.lock();
         if (!state) continue;
         const LogRank named{state->rank};
         state->log_report(state->report(report_limit_s), LogLevel::warn);
       }
-    }}.detach();
+    });
+    if (thread) {
+      thread->detach();
+    } else {
+      log_warn(LogPart::init, "{}", thread.error().what);
+    }
   }
   return !all.states.empty();
 }

@@ -113,6 +113,12 @@ constexpr std::array table{
     Setting{"MIN_CTAS", integer, "", nccl,
             "fewest channels of one collective (a GPU's blocks follow from the size)", 1, 4096},
     Setting{"MULTI_RANK_GPU_ENABLE", flag, "0", nccl, "1: several ranks may share one GPU"},
+    Setting{
+        "NCHANNELS_PER_NET_PEER", integer, "", nccl,
+        "channels, each with connections of its own, of Pairwise (send and receive, all-to-all, "
+        "gather, scatter) where some ranks reach each other over a network; CCL_MIN_CTAS and "
+        "CCL_MAX_CTAS bound them on CPU ranks; by default the composition's choice",
+        1, 64},
     Setting{"NET", text, "", nccl, "the network to use: Socket or IB"},
     Setting{"NET_FORCE_MERGE", text, "", nccl,
             "groups of NICs that count as one, whatever CCL_NET_MERGE_LEVEL says: lists of names, "
@@ -139,6 +145,9 @@ constexpr std::array table{
         "REPORT_SIGNAL", integer, "0", false,
         "number of a signal on which a process logs what all ranks do and who is behind; 0: none",
         0, 64},
+    Setting{"RUNTIME_CONNECT", flag, "1", nccl,
+            "0: Pairwise on CPU ranks connects every pair of ranks when it is created; 1: a pair "
+            "is connected by the first call that has a message for it"},
     Setting{"SHM_DISABLE", flag, "0", nccl, "1: never use shared memory between processes"},
     Setting{"SOCKET_FAMILY", word, "", nccl, "address family of the connections between hosts", any,
             any, "AF_INET AF_INET6"},

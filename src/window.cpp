@@ -10,12 +10,10 @@
 
 #include "comm_state.hpp"
 #include "links/handshake.hpp"
+#include "links/share_memory.hpp"
 #include "links/verdict.hpp"
-#include "transport/fd_server.hpp"
 #include "transport/p2p_mapping.hpp"
 #include "window_state.hpp"
-#include <fcntl.h>
-#include <sys/mman.h>
 
 namespace ccl {
 namespace detail {
@@ -28,16 +26,6 @@ struct Part {
   Word address = 0;
   Index bytes = 0;
   int shared = 0;  // host memory that has a descriptor
-};
-
-/// Host memory that other processes map.
-struct HostOffer {
-  Nonce nonce{};
-  FdOffer offer;
-};
-struct SaidOfHost {
-  Nonce nonce{};
-  UnixName name;
 };
 
 Result<void> check_part(const CommState& state, const void* data, Index bytes) {
@@ -107,15 +95,6 @@ class Maker {
   }
 
  private:
-  Edge edge_to(int p) const {
-    Edge edge;
-    edge.self = state_.peers[std::size_t(state_.rank)];
-    edge.peer = state_.peers[std::size_t(p)];
-    edge.side = state_.rank < p ? Side::sender : Side::receiver;
-    edge.shape = {1, 2, 128};
-    edge.id = edge_id(number_, std::min(p, state_.rank), std::max(p, state_.rank));
-    return edge;
-  }
   bool elsewhere(int p) const {
     return state_.peers[std::size_t(p)].pid_hash != state_.peers[std::size_t(state_.rank)].pid_hash;
   }
@@ -143,7 +122,7 @@ class Maker {
     std::vector<Meeting> meetings;
     for (int p = 0; p < state_.ranks; ++p) {
       if (p == state_.rank) continue;
-      const Edge edge = edge_to(p);
+      const Edge edge = even_edge(state_, number_, p);
       const int low = std::min(p, state_.rank), high = std::max(p, state_.rank);
       P2pMapping& mapping = mappings[std::size_t(p)];
       const auto offer = [&, edge, low, high]() -> Result<Handshake> {
@@ -199,37 +178,16 @@ class Maker {
   }
 
   Result<void> on_host(const Result<void>& so_far) {
-    const TransportContext context = transport_context(state_, nullptr);
-    std::vector<HostOffer> offers(std::size_t(state_.ranks));
-    std::vector<Meeting> meetings;
-    for (int p = 0; p < state_.ranks; ++p) {
-      if (!elsewhere(p)) continue;
-      const Edge edge = edge_to(p);
-      HostOffer& mine = offers[std::size_t(p)];
-      const auto offer = [&, edge]() -> Result<Handshake> {
-        CCL_CHECK(fill_random(&mine.nonce, sizeof mine.nonce));
-        Fd copy{::fcntl(own_->file.get(), F_DUPFD_CLOEXEC, 0)};
-        if (!copy) return fail(Errc::system, "cannot share a descriptor");
-        const unsigned side = unsigned(edge.side == Side::sender);
-        CCL_TRY(mine.offer, FdOffer::make(proof_of(context, mine.nonce, edge.id, side), edge.shape,
-                                          std::move(copy)));
-        Handshake said{};
-        HandshakeCursor{}.put(said, SaidOfHost{mine.nonce, mine.offer.name()});
-        return said;
-      };
-      const auto connect = [&, edge, p](const Handshake& theirs) -> Result<void> {
-        const auto said = HandshakeCursor{}.get<SaidOfHost>(theirs);
-        const unsigned side = unsigned(edge.side != Side::sender);
-        CCL_TRY(const Fd fd, fetch_fd(context, edge, window_name, said.name,
-                                      proof_of(context, said.nonce, edge.id, side)));
-        CCL_TRY(Mapping mapping, Mapping::of(fd, std::size_t(made_->bytes)));
-        made_->at[std::size_t(p)] = mapping.base();
-        made_->holds->host.push_back(std::move(mapping));
-        return {};
-      };
-      meetings.push_back({p, edge.id, offer, connect});
-    }
-    return shake_hands(state_, window_name, "shm", so_far, meetings);
+    const auto take = [this](int p, const Fd& fd) -> Result<void> {
+      CCL_TRY(Mapping mapping, Mapping::of(fd, std::size_t(made_->bytes)));
+      made_->at[std::size_t(p)] = mapping.base();
+      made_->holds->host.push_back(std::move(mapping));
+      return {};
+    };
+    const auto with = [this](int p) { return elsewhere(p); };
+    static const Fd none;
+    return share_memory(state_, {number_, window_name, "shm", with, take}, own_ ? own_->file : none,
+                        so_far);
   }
 
   CommState& state_;
@@ -289,14 +247,9 @@ std::shared_ptr<const WindowState> find_window(CommState& state, const void* dat
 Result<SharedMemory> SharedMemory::allocate(const Communicator& comm, Index bytes) {
   detail::CommState& state = *comm.state();
   CCL_CHECK(state.ready());
-  const auto refuse = [&](Errc code, std::string what, int os_code = 0) {
-    Error error{code, std::move(what)};
-    error.os_code = os_code;
-    return fail(state.blame(std::move(error)));
-  };
   if (bytes <= 0) {
-    return refuse(Errc::invalid_argument,
-                  fmt::format("shared memory of {} bytes cannot be", bytes));
+    return fail(state.blame(
+        Error{Errc::invalid_argument, fmt::format("shared memory of {} bytes cannot be", bytes)}));
   }
   auto block = std::make_shared<detail::SharedBlock>();
   block->bytes = bytes;
@@ -306,15 +259,9 @@ Result<SharedMemory> SharedMemory::allocate(const Communicator& comm, Index byte
     block->gpu.memory = *std::move(memory);
     return SharedMemory{std::move(block)};
   }
-  block->file = Fd{::memfd_create("ccl-shared", MFD_CLOEXEC | MFD_ALLOW_SEALING)};
-  if (!block->file || ::ftruncate(block->file.get(), off_t(bytes)) != 0 ||
-      ::fcntl(block->file.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
-    const int code = errno;
-    return refuse(
-        Errc::out_of_memory,
-        fmt::format("cannot make {} bytes of shared memory ({})", bytes, std::strerror(code)),
-        code);
-  }
+  auto file = detail::shareable_memory("ccl-shared", std::size_t(bytes));
+  if (!file) return fail(state.blame(std::move(file).error()));
+  block->file = *std::move(file);
   CCL_TRY(block->host, detail::Mapping::of(block->file, std::size_t(bytes)));
   return SharedMemory{std::move(block)};
 }

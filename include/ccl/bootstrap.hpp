@@ -13,6 +13,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace ccl {
@@ -82,6 +83,14 @@ class Bootstrap {
   Result<void> send(int peer, std::uint64_t tag, const void* data, Index bytes);
   Result<std::vector<std::byte>> recv(int peer, std::uint64_t tag,
                                       std::optional<double> limit_s = {});
+  /// From whom and under which tag.
+  struct Source {
+    int peer;
+    std::uint64_t tag;
+  };
+  /// All messages of these that have come; waits until `limit_s` for the first. Any thread.
+  std::vector<std::pair<Source, std::vector<std::byte>>> recv_any(std::span<const Source> sources,
+                                                                  double limit_s);
   Result<void> barrier(std::optional<double> limit_s = {});
   /// Collective. Ranks of one colour form a new bootstrap with its own secret, in order of `key`,
   /// then of rank. `color` < 0: no part in any, and the result is null. A null `status` in

@@ -26,5 +26,7 @@ Result<ChannelBounds> channel_bounds(std::optional<int> least, std::optional<int
 /// The plan that a composition chose by itself, as the settings would have it: buffers of
 /// CCL_BUFFSIZE, CCL_LL_BUFFSIZE or CCL_LL128_BUFFSIZE bytes.
 Result<Plan> with_buffer_setting(Plan plan, std::string_view proto);
+/// The plan of messages between pairs of ranks over a network, with CCL_NCHANNELS_PER_NET_PEER.
+Result<Plan> with_net_channels(Plan plan);
 
 }  // namespace ccl

@@ -8,6 +8,7 @@
 #include <ccl/device_code.hpp>
 #include <ccl/host_stream.hpp>
 #include <ccl/journal.hpp>
+#include <ccl/opening.hpp>
 #include <ccl/peer_view.hpp>
 #include <ccl/plan.hpp>
 #include <ccl/proxy.hpp>
@@ -53,6 +54,14 @@ class Links : public std::enable_shared_from_this<Links> {
   /// this rank has prepared.
   Result<void> connect(const std::vector<Peer>& from, const std::vector<Peer>& to,
                        const Result<void>& so_far = {});
+  /// Instead of `connect`, on CPU lanes, where all ranks may connect to all: says whether that
+  /// can be, takes the memory for it, and leaves each pair to `open`. Collective.
+  Result<void> open_later(const Result<void>& so_far);
+  /// Whether wires between pairs are to wait for the first call that needs them.
+  bool opens_later() const { return opens_later_; }
+  /// Begins to make those of these wires that are not there: from the ranks of `from`, and to those
+  /// of `to`. Null if all are. What a wire waits for is its other end's call of this.
+  std::unique_ptr<Opening> open(const std::vector<int>& from, const std::vector<int>& to);
   /// Collective: an error of one rank becomes an error of all, that names it.
   Result<void> all_agree(const Result<void>& mine);
 
@@ -171,13 +180,22 @@ class Links : public std::enable_shared_from_this<Links> {
   Result<void> ready() const;
   std::mutex& mutex() { return mutex_; }
 
+  // For `Opening`, of an edge that this rank is an end of.
+  bool has_wire(int sender, int receiver) const;
+  Result<std::unique_ptr<AnyEnd>> set_up(TransportContext& context, int sender, int receiver);
+  Result<void> connect_end(AnyEnd& end, int sender, int receiver, const Handshake& theirs);
+  const char* transport() const { return connector_.name; }
+  bool gave_up() const { return gave_up_.peer != 0; }
+
  private:
   Links(const Communicator& comm, const Connector& connector, std::string name);
+  Edge edge_of(int sender, int receiver, int channels) const;
+  Result<void> short_lines(int sender, int receiver, const char* transport, int bytes) const;
   Result<void> upload();
   void take_rings();
   /// Takes one made connection, of wires from `sender` to `receiver`.
   void own(Connection connection, int sender, int receiver, const std::vector<int>& channels);
-  /// Of the slots of all wires into this rank.
+  /// Of the slots of all wires that are in this rank's memory.
   Index bytes_of(const Plan& plan) const {
     return plan.slot_bytes * plan.slot_count * plan.channels * fan_;
   }
@@ -215,13 +233,16 @@ class Links : public std::enable_shared_from_this<Links> {
   PeerView peers_;
   Epoch epoch_;
   int line_bytes_ = 0;
-  int fan_ = 1;
+  int fan_ = 1;  // wires whose slots are here, at most
   GaveUp gave_up_;
   Watch watch_;
   LaneWaits waits_;  // of CPU lanes
   Index bytes_ = 0;
   std::optional<ProxyEngine::Helper> helper_;  // during a launch over proxied wires
   bool proxied_ = false;
+  bool opens_later_ = false;
+  bool reserved_ = false;  // memory of all wires is taken
+  int missing_ = 0;        // wires that `open` may still have to make, both ways
   bool cumem_scratch_ = false;
 };
 

@@ -54,6 +54,14 @@ struct WireWork {
   CCL_HD const Messages& received() const { return recvs; }
 };
 
+/// The same for an exchange of CPU lanes to which wires may still come.
+struct OpeningWork : WireWork<Bytes> {
+  OpeningWork(const WireWork<Bytes>& work, const Word* in_there, const Word* out_there)
+      : WireWork<Bytes>{work}, there{in_there, out_there} {}
+
+  const Word* there[2];  // wires in and out: not 0 where the peer's may be looked at (acquire)
+};
+
 /// The same for an exchange whose messages travel with the launch: a GPU need not fetch them.
 struct ExchangeWork : WireWork<Bytes> {
   static constexpr int most_ranks = 64, most_messages = 144;

@@ -53,6 +53,11 @@ Result<std::vector<std::byte>> Bootstrap::recv(int peer, std::uint64_t tag,
   return core_->recv(peer, tag, limit_s);
 }
 
+std::vector<std::pair<Bootstrap::Source, std::vector<std::byte>>> Bootstrap::recv_any(
+    std::span<const Source> sources, double limit_s) {
+  return core_->recv_any(sources, limit_s);
+}
+
 Result<void> Bootstrap::barrier(std::optional<double> limit_s) {
   return core_->barrier(limit_s);
 }

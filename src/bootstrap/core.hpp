@@ -58,6 +58,8 @@ class Bootstrap::Core : public std::enable_shared_from_this<Core> {
   Result<void> send(int peer, std::uint64_t tag, const void* data, Index bytes);
   Result<std::vector<std::byte>> recv(int peer, std::uint64_t tag,
                                       std::optional<double> limit_s = {});
+  std::vector<std::pair<Source, std::vector<std::byte>>> recv_any(std::span<const Source> sources,
+                                                                  double limit_s);
 
   // The end, good or bad: ending.cpp.
   void abort(const Error& error);

@@ -54,4 +54,22 @@ Result<std::vector<std::byte>> Bootstrap::Core::recv(int peer, std::uint64_t tag
   return message;
 }
 
+std::vector<std::pair<Bootstrap::Source, std::vector<std::byte>>> Bootstrap::Core::recv_any(
+    std::span<const Source> sources, double limit_s) {
+  std::vector<std::pair<Source, std::vector<std::byte>>> found;
+  const auto due = Clock::now() + std::chrono::duration_cast<Clock::duration>(
+                                      std::chrono::duration<double>(limit_s));
+  Lock lock{mutex()};
+  for (;;) {
+    for (const Source& from : sources) {
+      const auto it = inbox_.find({from.peer, from.tag});
+      if (it == inbox_.end()) continue;
+      for (auto& text : it->second) found.emplace_back(from, std::move(text));
+      inbox_.erase(it);
+    }
+    if (!found.empty() || Clock::now() >= due || !usable()) return found;
+    changed_.wait_until(lock, due);
+  }
+}
+
 }  // namespace ccl

@@ -18,6 +18,7 @@ namespace {
 struct Means {
   Index through = 0;
   std::array<Index, 3> slot_bytes{};
+  bool opens_later = false;
   Verdict verdict;  // on the plans
   char name[160]{};
 };
@@ -33,13 +34,18 @@ Result<void> Links::agree(const Result<Plans>& wanted) {
   const Result<void> planned = wanted ? Result<void>{} : fail(wanted.error());
   mine.verdict = verdict_of(planned);
   name_.copy(mine.name, sizeof mine.name - 1);
+  mine.opens_later = opens_later_ && !device_;
+  int networked = 0;
   for (const PeerInfo& peer : state.peers) {
     if (peer.rank == me) continue;
     const Through in = connector_.carrier(peer, state.peers[me]).through;
     const Through out = connector_.carrier(state.peers[me], peer).through;
     mine.through = std::max({mine.through, Index(in), Index(out)});
     if (device_ && in == Through::gpu_memory) device_->holds_slots = true;
+    networked += int(out == Through::network);
   }
+  // What goes through a network has slots at both ends. A GPU rank's lie in its host's memory.
+  if (!device_) fan_ += std::min(fan_, networked);
   // Slots shrink until this composition takes at most half of the budget, and what is left.
   // All ranks take the smallest that any of them needs.
   const Index left = std::min(state.budget / 2, state.budget - state.used.load());
@@ -65,7 +71,10 @@ Result<void> Links::agree(const Result<Plans>& wanted) {
   for (const Means& of : all) verdicts.push_back(of.verdict);
   CCL_CHECK(sum_up(state, name_, planned, verdicts));
   std::size_t through = 0;
-  for (const Means& of : all) through = std::max(through, std::size_t(of.through));
+  for (const Means& of : all) {
+    through = std::max(through, std::size_t(of.through));
+    opens_later_ = opens_later_ && of.opens_later;
+  }
   plan_ = plans.by_through[through];
   const auto smaller = [through](const Means& a, const Means& b) {
     return a.slot_bytes[through] < b.slot_bytes[through];

@@ -9,12 +9,8 @@
 #include <cstring>
 #include <new>
 
-#include "links/handshake.hpp"
-#include "transport/fd_server.hpp"
-#include <fcntl.h>
-#include <pthread.h>
-#include <signal.h>
-#include <sys/mman.h>
+#include "links/share_memory.hpp"
+#include "own_thread.hpp"
 
 namespace ccl::detail {
 namespace {
@@ -43,11 +39,6 @@ Range range_of(const CudaDriver& cuda, int device, CUdeviceptr at) {
   return range;
 }
 
-/// The two ends of an exchange of boards.
-struct Said {
-  Nonce nonce{};
-  UnixName name;
-};
 }  // namespace
 
 Result<std::shared_ptr<Doors>> Doors::open(CommState& state, int composition,
@@ -58,64 +49,21 @@ Result<std::shared_ptr<Doors>> Doors::open(CommState& state, int composition,
   doors->boards_.resize(std::size_t(state.ranks));
   doors->mapped_.resize(std::size_t(state.ranks) * Door::slots);
   GpuArena arena{state.gpu};
-  Fd memory{::memfd_create("ccl-doors", MFD_CLOEXEC | MFD_ALLOW_SEALING)};
+  Fd memory;
+  const auto take = [&doors](int rank, const Fd& fd) -> Result<void> {
+    CCL_TRY(doors->boards_[std::size_t(rank)], Mapping::of(fd, sizeof(DoorBoard)));
+    return {};
+  };
   const auto prepare = [&]() -> Result<void> {
     CCL_TRY(doors->table_, arena.allocate(doors->mapped_.size() * sizeof(Word)));
-    if (!memory || ::ftruncate(memory.get(), off_t(sizeof(DoorBoard))) != 0 ||
-        ::fcntl(memory.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
-      return fail(Errc::system,
-                  fmt::format("cannot make shared memory ({})", std::strerror(errno)));
-    }
-    CCL_TRY(doors->boards_[std::size_t(state.rank)], Mapping::of(memory, sizeof(DoorBoard)));
+    CCL_TRY(memory, shareable_memory("ccl-doors", sizeof(DoorBoard)));
+    CCL_CHECK(take(state.rank, memory));
     new (doors->boards_[std::size_t(state.rank)].base()) DoorBoard;
     return {};
   };
-
-  const TransportContext context = transport_context(state, nullptr);
-  struct End {
-    Edge edge;
-    Nonce nonce{};
-    FdOffer offer;
-  };
-  std::vector<End> ends(std::size_t(state.ranks));
-  std::vector<Meeting> meetings;
-  for (int p = 0; p < state.ranks; ++p) {
-    if (p == state.rank) continue;
-    End& end = ends[std::size_t(p)];
-    end.edge.self = state.peers[state.rank];
-    end.edge.peer = state.peers[p];
-    end.edge.side = state.rank < p ? Side::sender : Side::receiver;
-    end.edge.shape = {1, 2, 128};
-    // The composition's own edges have the lower rank first.
-    end.edge.id = edge_id(composition, std::max(p, state.rank), std::min(p, state.rank));
-    const auto offer = [&context, &end, &memory]() -> Result<Handshake> {
-      CCL_CHECK(fill_random(&end.nonce, sizeof end.nonce));
-      Fd copy{::fcntl(memory.get(), F_DUPFD_CLOEXEC, 0)};
-      if (!copy) return fail(Errc::system, "cannot share a descriptor");
-      const unsigned side = unsigned(end.edge.side == Side::sender);
-      CCL_TRY(end.offer, FdOffer::make(proof_of(context, end.nonce, end.edge.id, side),
-                                       end.edge.shape, std::move(copy)));
-      Handshake mine{};
-      HandshakeCursor{}.put(mine, Said{end.nonce, end.offer.name()});
-      return mine;
-    };
-    const auto connect = [&context, &end, &doors, p](const Handshake& theirs) -> Result<void> {
-      const auto said = HandshakeCursor{}.get<Said>(theirs);
-      const unsigned side = unsigned(end.edge.side != Side::sender);
-      CCL_TRY(const Fd fd, fetch_fd(context, end.edge, "doors", said.name,
-                                    proof_of(context, said.nonce, end.edge.id, side)));
-      CCL_TRY(doors->boards_[std::size_t(p)], Mapping::of(fd, sizeof(DoorBoard)));
-      return {};
-    };
-    meetings.push_back({p, end.edge.id, offer, connect});
-  }
-  CCL_CHECK(shake_hands(state, name, "doors", prepare(), meetings));
-  // The user's signals are the user's.
-  sigset_t all, before;
-  ::sigfillset(&all);
-  ::pthread_sigmask(SIG_SETMASK, &all, &before);
-  doors->thread_ = std::thread{[d = doors.get()] { d->serve(); }};
-  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  const auto all = [](int) { return true; };
+  CCL_CHECK(share_memory(state, {composition, name, "doors", all, take}, memory, prepare()));
+  CCL_TRY(doors->thread_, own_thread("doors", [d = doors.get()] { d->serve(); }));
   return doors;
 }
 

@@ -8,9 +8,8 @@
 #include "links/verdict.hpp"
 
 namespace ccl::detail {
-namespace {
-/// A peer that hangs up may only have heard sooner of a rank that died: the bootstrap knows whom.
-Error verdict(const CommState& state, Error error) {
+
+Error truth_of(const CommState& state, Error error) {
   const auto due = std::chrono::steady_clock::now() + std::chrono::seconds{2};
   while ((error.code == Errc::peer_lost || error.code == Errc::network) && state.status.ok() &&
          std::chrono::steady_clock::now() < due) {
@@ -19,7 +18,6 @@ Error verdict(const CommState& state, Error error) {
   if (auto well = state.status.result(); !well) return std::move(well).error();
   return error;
 }
-}  // namespace
 
 TransportContext transport_context(CommState& state, GpuArena* arena) {
   TransportContext context;
@@ -34,7 +32,7 @@ TransportContext transport_context(CommState& state, GpuArena* arena) {
 Result<void> shake_hands(CommState& state, std::string_view name, const char* transport,
                          const Result<void>& so_far, const std::vector<Meeting>& meetings) {
   const auto named = [&](Error error, const Meeting& m) {
-    error = verdict(state, std::move(error));
+    error = truth_of(state, std::move(error));
     if (error.peer < 0) error.peer = m.peer;  // a rank that was lost is named already
     if (error.transport.empty()) error.transport = transport;
     return fail(state.blame(std::move(error)));

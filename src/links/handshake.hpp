@@ -24,6 +24,10 @@ struct Meeting {
   std::function<Result<void>(const Handshake& theirs)> connect;
 };
 
+/// A peer that hangs up may only have heard sooner of a rank that died: the bootstrap knows whom.
+/// May wait for two seconds for it.
+Error truth_of(const CommState& state, Error error);
+
 /// What the communicator lends to the transports of one composition.
 TransportContext transport_context(CommState& state, GpuArena* arena);
 

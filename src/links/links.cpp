@@ -1,5 +1,6 @@
 #include <ccl/collective/arguments.hpp>
 #include <ccl/links.hpp>
+#include <ccl/settings.hpp>
 
 #include <algorithm>
 
@@ -79,6 +80,7 @@ Result<std::shared_ptr<Links>> Links::create(const Communicator& comm, const Res
   links->number_ = state.compositions.fetch_add(1);
   links->line_bytes_ = line_bytes;
   if (wanted) links->plan_ = wanted->by_through[0];
+  CCL_TRY(links->opens_later_, setting_flag("RUNTIME_CONNECT"));
   const int ranks = comm.ranks();
   if (ranks > 1) {
     if (state.gpu) links->device_ = std::make_shared<OnDevice>(OnDevice{GpuArena{state.gpu}});

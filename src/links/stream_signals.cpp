@@ -9,22 +9,13 @@
 #include <new>
 #include <utility>
 
-#include "links/handshake.hpp"
-#include "transport/fd_server.hpp"
-#include <fcntl.h>
-#include <pthread.h>
-#include <signal.h>
-#include <sys/mman.h>
+#include "links/share_memory.hpp"
+#include "own_thread.hpp"
 
 namespace ccl::detail {
 namespace {
 using SharedWord = std::atomic<Word>;
 static_assert(SharedWord::is_always_lock_free && sizeof(SharedWord) == sizeof(Word));
-
-struct Said {
-  Nonce nonce{};
-  UnixName name;
-};
 
 using Op = CUstreamBatchMemOpParams;
 Op write(CUdeviceptr at, Word value) {
@@ -75,7 +66,7 @@ Result<std::unique_ptr<StreamSignals>> StreamSignals::open(CommState& state, int
   signals->timeout_s_ = state.timeout_s;
   signals->boards_.resize(std::size_t(state.ranks));
   signals->pins_.resize(std::size_t(state.ranks));
-  Fd memory{::memfd_create("ccl-signals", MFD_CLOEXEC | MFD_ALLOW_SEALING)};
+  Fd memory;
   const auto take = [&](int rank, const Fd& fd) -> Result<void> {
     Mapping& board = signals->boards_[std::size_t(rank)];
     CCL_TRY(board, Mapping::of(fd, sizeof(Board)));
@@ -96,59 +87,14 @@ Result<std::unique_ptr<StreamSignals>> StreamSignals::open(CommState& state, int
                               "GPU); use WindowCopies, whose kernels wait",
                               state.gpu->device()));
     }
-    if (!memory || ::ftruncate(memory.get(), off_t(sizeof(Board))) != 0 ||
-        ::fcntl(memory.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
-      return fail(Errc::system,
-                  fmt::format("cannot make shared memory ({})", std::strerror(errno)));
-    }
+    CCL_TRY(memory, shareable_memory("ccl-signals", sizeof(Board)));
     CCL_CHECK(take(state.rank, memory));
     new (signals->boards_[std::size_t(state.rank)].base()) Board;
     return {};
   };
-  const TransportContext context = transport_context(state, nullptr);
-  struct End {
-    Edge edge;
-    Nonce nonce{};
-    FdOffer offer;
-  };
-  std::vector<End> ends(std::size_t(state.ranks));
-  std::vector<Meeting> meetings;
-  for (int p = 0; p < state.ranks; ++p) {
-    if (p == state.rank) continue;
-    End& end = ends[std::size_t(p)];
-    end.edge.self = state.peers[std::size_t(state.rank)];
-    end.edge.peer = state.peers[std::size_t(p)];
-    end.edge.side = state.rank < p ? Side::sender : Side::receiver;
-    end.edge.shape = {1, 2, 128};
-    // The composition's own edges have the lower rank first.
-    end.edge.id = edge_id(composition, std::max(p, state.rank), std::min(p, state.rank));
-    const auto offer = [&context, &end, &memory]() -> Result<Handshake> {
-      CCL_CHECK(fill_random(&end.nonce, sizeof end.nonce));
-      Fd copy{::fcntl(memory.get(), F_DUPFD_CLOEXEC, 0)};
-      if (!copy) return fail(Errc::system, "cannot share a descriptor");
-      const unsigned side = unsigned(end.edge.side == Side::sender);
-      CCL_TRY(end.offer, FdOffer::make(proof_of(context, end.nonce, end.edge.id, side),
-                                       end.edge.shape, std::move(copy)));
-      Handshake said{};
-      HandshakeCursor{}.put(said, Said{end.nonce, end.offer.name()});
-      return said;
-    };
-    const auto connect = [&context, &end, &take, p](const Handshake& theirs) -> Result<void> {
-      const auto said = HandshakeCursor{}.get<Said>(theirs);
-      const unsigned side = unsigned(end.edge.side != Side::sender);
-      CCL_TRY(const Fd fd, fetch_fd(context, end.edge, "signals", said.name,
-                                    proof_of(context, said.nonce, end.edge.id, side)));
-      return take(p, fd);
-    };
-    meetings.push_back({p, end.edge.id, offer, connect});
-  }
-  CCL_CHECK(shake_hands(state, name, "signals", prepare(), meetings));
-  // The user's signals are the user's.
-  sigset_t all, before;
-  ::sigfillset(&all);
-  ::pthread_sigmask(SIG_SETMASK, &all, &before);
-  signals->thread_ = std::thread{[s = signals.get()] { s->watch(); }};
-  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  const auto all = [](int) { return true; };
+  CCL_CHECK(share_memory(state, {composition, name, "signals", all, take}, memory, prepare()));
+  CCL_TRY(signals->thread_, own_thread("signals", [s = signals.get()] { s->watch(); }));
   return signals;
 }
 

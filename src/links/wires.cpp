@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstring>
 #include <map>
+#include <numeric>
 #include <set>
 #include <utility>
 
@@ -65,6 +66,28 @@ Result<void> Links::upload() {
   return state.gpu->copy(base, image.data(), bytes);
 }
 
+Edge Links::edge_of(int sender, int receiver, int channels) const {
+  const CommState& state = *comm_.state();
+  const int me = comm_.rank();
+  Edge edge;
+  edge.self = state.peers[me];
+  edge.peer = state.peers[sender == me ? receiver : sender];
+  edge.side = sender == me ? Side::sender : Side::receiver;
+  edge.shape = {channels, plan_.slot_count, plan_.slot_bytes};
+  edge.id = edge_id(number_, sender, receiver);
+  return edge;
+}
+
+Result<void> Links::short_lines(int sender, int receiver, const char* transport, int bytes) const {
+  Error error{Errc::not_supported,
+              fmt::format("{} needs lines of {} bytes that land whole (from rank {} to rank {} "
+                          "{} carries {}); use Simple or LL",
+                          name_, line_bytes_, sender, receiver, transport, bytes)};
+  error.peer = sender == comm_.rank() ? receiver : sender;
+  error.transport = transport;
+  return fail(std::move(error));
+}
+
 Result<void> Links::connect(const std::vector<Peer>& from, const std::vector<Peer>& to,
                             const Result<void>& so_far) {
   CommState& state = *comm_.state();
@@ -91,33 +114,21 @@ Result<void> Links::connect(const std::vector<Peer>& from, const std::vector<Pee
   }
 
   const auto peer_of = [me](const Half& h) { return h.sender == me ? h.receiver : h.sender; };
-  const auto short_lines = [&](const Half& h, const char* transport, int bytes) {
-    Error error{Errc::not_supported,
-                fmt::format("{} needs lines of {} bytes that land whole (from rank {} to rank {} "
-                            "{} carries {}); use Simple or LL",
-                            name_, line_bytes_, h.sender, h.receiver, transport, bytes)};
-    error.peer = peer_of(h);
-    error.transport = transport;
-    return fail(std::move(error));
-  };
   const auto short_of_lines = [&]() -> Result<void> {
     CCL_CHECK(so_far);
     if (broken_) return fail(*broken_);
     for (const Half& h : halves) {
       const Carrier by = connector_.carrier(state.peers[h.sender], state.peers[h.receiver]);
-      if (by.line_bytes < line_bytes_) return short_lines(h, by.transport, by.line_bytes);
+      if (by.line_bytes < line_bytes_) {
+        return short_lines(h.sender, h.receiver, by.transport, by.line_bytes);
+      }
     }
     return {};
   };
   TransportContext context = transport_context(state, device_ ? &device_->arena : nullptr);
   std::vector<Meeting> meetings;
   for (Half& h : halves) {
-    Edge edge;
-    edge.self = state.peers[me];
-    edge.peer = state.peers[peer_of(h)];
-    edge.side = h.sender == me ? Side::sender : Side::receiver;
-    edge.shape = {int(h.channels.size()), plan_.slot_count, plan_.slot_bytes};
-    edge.id = edge_id(number_, h.sender, h.receiver);
+    const Edge edge = edge_of(h.sender, h.receiver, int(h.channels.size()));
     const auto offer = [&, edge]() -> Result<Handshake> {
       CCL_CHECK(connector_.can_connect(state.peers[h.sender], state.peers[h.receiver]));
       CCL_TRY(h.end, connector_.setup(context, edge));
@@ -126,7 +137,7 @@ Result<void> Links::connect(const std::vector<Peer>& from, const std::vector<Pee
     const auto connect = [&](const Handshake& theirs) -> Result<void> {
       CCL_TRY(Connection made, h.end->connect(theirs));
       if (made.line_bytes < line_bytes_) {
-        return short_lines(h, made.transport, made.line_bytes);
+        return short_lines(h.sender, h.receiver, made.transport, made.line_bytes);
       }
       own(std::move(made), h.sender, h.receiver, h.channels);
       return {};
@@ -148,6 +159,81 @@ Result<void> Links::connect(const std::vector<Peer>& from, const std::vector<Pee
   return {};
 }
 
+Result<void> Links::open_later(const Result<void>& so_far) {
+  CommState& state = *comm_.state();
+  const int me = comm_.rank();
+  int wires = 0;
+  const auto look = [&](int sender, int receiver) -> Result<void> {
+    const PeerInfo &from = state.peers[sender], &to = state.peers[receiver];
+    if (auto can = connector_.can_connect(from, to); !can) {
+      Error error = std::move(can).error();
+      error.peer = sender == me ? receiver : sender;
+      if (error.transport.empty()) error.transport = connector_.name;
+      return fail(std::move(error));
+    }
+    const Carrier by = connector_.carrier(from, to);
+    if (by.line_bytes < line_bytes_) {
+      return short_lines(sender, receiver, by.transport, by.line_bytes);
+    }
+    const bool network = by.through == Through::network;
+    proxied_ = proxied_ || network;
+    wires += int(receiver == me || network);
+    ++missing_;
+    return {};
+  };
+  const auto look_at_all = [&]() -> Result<void> {
+    CCL_CHECK(so_far);
+    for (int p = 0; p < comm_.ranks(); ++p) {
+      if (p == me) continue;
+      CCL_CHECK(look(p, me));
+      CCL_CHECK(look(me, p));
+    }
+    return {};
+  };
+  CCL_CHECK(all_agree(look_at_all()));
+  const Index bytes = plan_.slot_bytes * plan_.slot_count * plan_.channels * wires;
+  bytes_ += bytes;
+  state.used += bytes;
+  reserved_ = true;
+  return {};
+}
+
+bool Links::has_wire(int sender, int receiver) const {
+  const int me = comm_.rank();
+  if (sender == receiver) return true;
+  return (sender == me ? out_[std::size_t(receiver)] : in_[std::size_t(sender)]).slots != nullptr;
+}
+
+std::unique_ptr<Opening> Links::open(const std::vector<int>& from, const std::vector<int>& to) {
+  if (missing_ == 0) return nullptr;
+  const int me = comm_.rank();
+  std::vector<std::pair<int, int>> edges;
+  for (const int p : to) {
+    if (!has_wire(me, p)) edges.emplace_back(me, p);
+  }
+  for (const int p : from) {
+    if (!has_wire(p, me)) edges.emplace_back(p, me);
+  }
+  if (edges.empty()) return nullptr;
+  return std::make_unique<Opening>(*this, edges);
+}
+
+Result<std::unique_ptr<AnyEnd>> Links::set_up(TransportContext& context, int sender, int receiver) {
+  return connector_.setup(context, edge_of(sender, receiver, plan_.channels));
+}
+
+Result<void> Links::connect_end(AnyEnd& end, int sender, int receiver, const Handshake& theirs) {
+  CCL_TRY(Connection made, end.connect(theirs));
+  if (made.line_bytes < line_bytes_) {
+    return short_lines(sender, receiver, made.transport, made.line_bytes);
+  }
+  std::vector<int> channels(std::size_t(plan_.channels));
+  std::iota(channels.begin(), channels.end(), 0);
+  own(std::move(made), sender, receiver, channels);
+  --missing_;
+  return {};
+}
+
 void Links::own(Connection connection, int sender, int receiver, const std::vector<int>& channels) {
   CommState& state = *comm_.state();
   const int me = comm_.rank(), peer = sender == me ? receiver : sender;
@@ -159,7 +245,7 @@ void Links::own(Connection connection, int sender, int receiver, const std::vect
           connection.wires[n];
     }
   }
-  if (receiver == me || proxied) {
+  if (!reserved_ && (receiver == me || proxied)) {
     const Index bytes = plan_.slot_bytes * plan_.slot_count * Index(channels.size());
     bytes_ += bytes;
     state.used += bytes;

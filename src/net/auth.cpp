@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <bit>
 #include <cerrno>
 #include <cstring>
 #include <string_view>
@@ -93,8 +94,12 @@ class Gate::Guest : public Handler {
   }
 
   void refuse(std::string_view why) {
-    log_warn(LogPart::bootstrap, "refused a connection from {} ({}); not one of this job's ranks",
-             from_.to_string(), why);
+    // Who scans ports does not fill the log.
+    static unsigned refused = 0;  // with the engine's mutex
+    const bool loud = ++refused <= 20 || std::has_single_bit(refused);
+    log(loud ? LogLevel::warn : LogLevel::info, LogPart::bootstrap,
+        "refused a connection from {} ({}); not one of this job's ranks{}", from_.to_string(), why,
+        refused < 20 || !loud ? "" : fmt::format(" ({} so far; not all are logged)", refused));
     leave();
   }
   void leave() {

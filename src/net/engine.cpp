@@ -1,11 +1,11 @@
+#include "net/engine.hpp"
+
 #include <cerrno>
-#include <csignal>
 #include <new>
-#include <system_error>
 #include <thread>
 
-#include <net/engine.hpp>
-#include <net/socket.hpp>
+#include "net/socket.hpp"
+#include "own_thread.hpp"
 #include <pthread.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
@@ -61,22 +61,11 @@ Result<void> Engine::start() {
   epoll_event e{};
   e.events = EPOLLIN;
   ::epoll_ctl(epoll.get(), EPOLL_CTL_ADD, event.get(), &e);
-  // Signals are for the program's own threads.
-  sigset_t all, before;
-  ::sigfillset(&all);
-  ::pthread_sigmask(SIG_SETMASK, &all, &before);
-  int failed = 0;
-  try {
-    thread_ = std::thread{[this, ep = epoll.get(), ev = event.get()] {
-      born_.release();
-      loop(ep, ev);
-    }};
-    born_.acquire();
-  } catch (const std::system_error& error) {
-    failed = error.code().value();
-  }
-  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  if (failed != 0) return fail(system_error("cannot start the network thread", failed));
+  CCL_TRY(thread_, detail::own_thread("the network", [this, ep = epoll.get(), ev = event.get()] {
+            born_.release();
+            loop(ep, ev);
+          }));
+  born_.acquire();
   epoll_ = epoll.release();
   event_ = event.release();
   running_ = true;

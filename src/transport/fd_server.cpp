@@ -11,10 +11,10 @@
 #include <map>
 #include <memory>
 #include <mutex>
-#include <system_error>
 #include <thread>
 
 #include "os_error.hpp"
+#include "own_thread.hpp"
 #include "transport/wire_memory.hpp"
 #include <poll.h>
 #include <pthread.h>
@@ -98,14 +98,12 @@ class FdServer {
     const std::lock_guard lock{mutex_};
     if (!running_) {
       CCL_CHECK(listen());
-      try {
-        std::thread{[this] { serve(); }}.detach();  // ends by itself, and this object never does
-      } catch (const std::system_error& problem) {
+      auto thread = own_thread("shared memory", [this] { serve(); });
+      if (!thread) {
         listener_.reset();
-        return fail(os_error(Errc::system,
-                             fmt::format("cannot start a thread ({})", problem.what()),
-                             problem.code().value()));
+        return fail(std::move(thread).error());
       }
+      thread->detach();  // ends by itself, and this object never does
       running_ = true;
     }
     offers_[proof] = Offer{shape, std::move(fd)};  // before the thread gets the mutex

@@ -38,12 +38,9 @@ struct ShmEnd {
 
   /// Receiver: makes the memory and offers it to the sender.
   Result<void> make() {
-    Fd memory{::memfd_create("ccl", MFD_CLOEXEC | MFD_ALLOW_SEALING)};
-    if (!memory) return refuse_errno(Errc::system, "cannot make shared memory", errno);
-    if (::ftruncate(memory.get(), off_t(layout.bytes())) != 0 ||
-        ::fcntl(memory.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
-      return refuse_errno(Errc::out_of_memory, "cannot size shared memory", errno);
-    }
+    auto made = shareable_memory("ccl", layout.bytes());
+    if (!made) return refuse(made.error().code, made.error().what, made.error().os_code);
+    Fd memory = *std::move(made);
     CCL_TRY(mapping, Mapping::of(memory, layout.bytes()));
     CCL_CHECK(fill_random(&nonce, sizeof nonce));
     CCL_TRY(offer,

@@ -99,9 +99,10 @@ class SendStream final : public Stream {
     const bool closing = ending();  // before the look at `posted`: nobody posts any more
     const Word posted = HostMemory::load_acquire(wire_.posted);
     if (!arrived_ && !arrive()) return closing && gone() ? Progress::ended : Progress::none;
-    if (!socket_) {
+    if (!socket_ || left_) {
       if (!closing && posted > step_ && left_) lose("it closed its end of the connection", 0);
-      return closing ? Progress::ended : Progress::none;
+      if (!closing) return Progress::none;
+      return socket_ && step_ == posted ? leave() : Progress::ended;
     }
     if (step_ == posted) {
       if (closing) return leave();
@@ -228,8 +229,8 @@ class SendStream final : public Stream {
   /// The receiver says one byte before it closes in peace. True if it has.
   bool look_for_farewell() {
     if (link_->both_ways) {
+      // The peer's end of the edge in may still be there: it is not to see the socket close.
       left_ = link_->peer_left.load(std::memory_order_acquire);
-      if (left_) socket_.reset();
       return left_;
     }
     char byte = 0;

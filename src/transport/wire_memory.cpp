@@ -8,6 +8,7 @@
 #include <limits>
 
 #include "os_error.hpp"
+#include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/random.h>
 
@@ -40,6 +41,20 @@ Result<Mapping> Mapping::anonymous(std::size_t bytes) {
 Result<Mapping> Mapping::of(const Fd& fd, std::size_t bytes) {
   CCL_TRY(std::byte* const base, map(bytes, MAP_SHARED, fd.get()));
   return Mapping{base, bytes};
+}
+
+Result<Fd> shareable_memory(const char* name, std::size_t bytes) {
+  Fd memory{::memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING)};
+  const Errc code = memory ? Errc::out_of_memory : Errc::system;
+  if (!memory || ::ftruncate(memory.get(), off_t(bytes)) != 0 ||
+      ::fcntl(memory.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
+    const int os_code = errno;
+    return fail(os_error(
+        code,
+        fmt::format("cannot make {} bytes of shared memory ({})", bytes, std::strerror(os_code)),
+        os_code));
+  }
+  return memory;
 }
 
 Result<WireLayout> WireLayout::of(const WireShape& shape, std::byte* slots) {

@@ -39,6 +39,10 @@ class Mapping {
   std::size_t bytes_ = 0;
 };
 
+/// Memory of `bytes`, zero, that whoever gets the descriptor can map, and nobody can resize.
+/// `name`: for /proc.
+Result<Fd> shareable_memory(const char* name, std::size_t bytes);
+
 /// Where the wires of a connection lie in one block of memory. Per channel: posted, drained, sent,
 /// received on a line each (their writers differ), the sizes, then the slots from a new page on.
 class WireLayout {

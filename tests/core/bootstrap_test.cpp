@@ -398,7 +398,8 @@ TEST_CASE("strangers at every port disturb nobody") {
   }
   std::remove(file.c_str());
   CHECK(visits > 50);
-  CHECK(named > 20);
+  CHECK(named >= 20);
+  CHECK(named < 20 + 32);  // then only each doubling of their number
 }
 
 TEST_CASE("no thread and no descriptor is left") {

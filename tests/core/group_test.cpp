@@ -2,6 +2,7 @@
 #include <ccl/ccl.hpp>
 
 #include <algorithm>
+#include <latch>
 #include <thread>
 #include <vector>
 
@@ -183,11 +184,13 @@ TEST_CASE("a rank that leaves ends a group everywhere") {
   auto comms = make(2);
   std::vector<Result<void>> results(2);
   std::vector<std::thread> threads;
+  std::latch created{2};
   for (int r = 0; r < 2; ++r) {
     threads.emplace_back([&, r] {
       Communicator comm = std::move(comms[size_t(r)]);
       auto sums = Sums::create(comm);
       auto trees = Trees::create(comm);
+      created.arrive_and_wait();
       if (!sums || !trees) return;
       if (r == 1) {
         comm.abort("enough");

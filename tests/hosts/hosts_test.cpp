@@ -131,7 +131,7 @@ int run_rank(Board& board, int host, int rank) {
     board.id_is_set = true;
   }
   if (!wait_until([&] { return board.id_is_set.load(); }, 20)) return report("no id");
-  auto job = Job::create(board.id, rank, ranks, 20);
+  auto job = Job::create(board.id, rank, ranks, 20, 20);
   if (!job) return report(job.error().message());
   for (int step = 0; step < 20; ++step) {
     if (const auto done = job->step(); !done) return report(done.error().message());

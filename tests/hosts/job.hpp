@@ -14,9 +14,12 @@ class Job {
  public:
   using Call = Collective<AllReduce, Ring, Simple, DefaultTransport>;
 
-  static Result<Job> create(const UniqueId& id, int rank, int ranks, double patience_s) {
+  /// Seconds without progress: of the creation, of a call.
+  static Result<Job> create(const UniqueId& id, int rank, int ranks, double creation_s,
+                            double call_s) {
     Config config;
-    config.init_timeout_s = config.timeout_s = patience_s;
+    config.init_timeout_s = creation_s;
+    config.timeout_s = call_s;
     CCL_TRY(auto comm, Communicator::create(id, rank, ranks, config));
     CCL_TRY(auto call, Call::create(comm));
     return Job{std::move(comm), std::move(call)};

@@ -23,8 +23,9 @@ using Answer = Result<std::string>;
 using Body = std::function<Answer(const Communicator&)>;
 
 /// What each of the ranks says: what `body` gave it, or its error. `finalizes`: at the end.
+/// `dies`: a rank that may be killed.
 inline std::vector<std::string> run(int ranks, const std::function<void(int)>& prepare,
-                                    const Body& body, bool finalizes = true) {
+                                    const Body& body, bool finalizes = true, int dies = -1) {
   Shared<Board> board;
   const auto id = create_unique_id();
   REQUIRE(id);
@@ -46,7 +47,7 @@ inline std::vector<std::string> run(int ranks, const std::function<void(int)>& p
       return 0;
     }));
   }
-  CHECK(reap(pids, 60));
+  CHECK(reap(pids, 60, dies < 0 ? 0 : pids[std::size_t(dies)]));
   return {board->said, board->said + ranks};
 }
 

@@ -135,6 +135,34 @@ TEST_CASE("a rank that leaves a shared connection is missed only by who still se
   ::close(fds[1]);
 }
 
+TEST_CASE("one end of a shared connection goes before the other") {
+  int fds[2];
+  REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM, 0, fds) == 0);
+  const WireShape shape{2, 4, 1024};
+  std::string problem[2];
+  Lent lent[2];
+  const auto rank = [&](int r) {
+    auto duplex = connect_pair<SocketTransport>(lent[r].context, r, shape, fds[r]);
+    if (!duplex) {
+      problem[r] = duplex.error().message();
+      return;
+    }
+    if (r == 1) duplex->out = {};
+    std::this_thread::sleep_for(std::chrono::milliseconds{50});  // both engines see it
+    char mine = 1, theirs = 0;
+    if (!swap_bytes(fds[r], &mine, &theirs, 1)) problem[r] = "the other is gone";
+  };
+  std::thread other{[&] { rank(1); }};
+  rank(0);
+  other.join();
+  ::close(fds[0]);
+  ::close(fds[1]);
+  for (int r = 0; r < 2; ++r) {
+    CHECK(problem[r] == "");
+    CHECK(lent[r].status.ok());
+  }
+}
+
 TEST_CASE("steps cross TCP between processes, both ways at once, on every channel") {
   const WireShape shape = GENERATE(WireShape{1, 2, 128}, WireShape{2, 8, 4096},
                                    WireShape{1, 4, 64 << 10}, WireShape{2, 2, 512 << 10});

@@ -121,6 +121,8 @@ class Composition {
       CCL_CHECK(ready);
     } else if constexpr (wires_by_root<Op, Algo>) {
       CCL_CHECK(links->all_agree(ready));
+    } else if (Exchanges<Op, Algo> && links->opens_later()) {
+      CCL_CHECK(links->open_later(ready));
     } else {
       CCL_CHECK((connect_seats<Op, Algo>(*links, 0, ready)));
     }

@@ -97,6 +97,10 @@ Result<Plans> wire_plans(const Communicator& comm, const std::optional<Plan>& gi
   for (Plan& plan : plans.by_through) {
     CCL_TRY(plan, with_buffer_setting(plan, Proto::name));
   }
+  if constexpr (requires { Algo::serves_pairs; }) {
+    Plan& network = plans.by_through[int(Through::network)];
+    CCL_TRY(network, with_net_channels(network));
+  }
   return plans;
 }
 

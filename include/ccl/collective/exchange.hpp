@@ -50,6 +50,22 @@ void run_messages(Links& links, const MessageTable& table) {
   auto work = links.work(Bytes{});
   work.sends = {messages[0].data(), begin[0].data(), work.sends.cursor};
   work.recvs = {messages[1].data(), begin[1].data(), work.recvs.cursor};
+  const auto peers = [](const auto& of_peers) {
+    std::vector<int> found;
+    for (std::size_t p = 0; p < of_peers.size(); ++p) {
+      const auto some = [](const Message& m) { return m.bytes > 0; };
+      if (std::any_of(of_peers[p].begin(), of_peers[p].end(), some)) found.push_back(int(p));
+    }
+    return found;
+  };
+  if (links.opens_later()) {
+    if (const auto opening = links.open(peers(table.recvs), peers(table.sends))) {
+      const Opening::Sleeper sleeper{*opening};
+      const OpeningWork some{work, opening->there(false), opening->there(true)};
+      HostExecutor::run<SoloLane>(work.channels, OpeningBody<Op, Algo, Proto>{some});
+      return opening->finish();
+    }
+  }
   HostExecutor::run<SoloLane>(work.channels, WireBody<Op, Algo, Proto, 1, Bytes>{work});
 }
 

@@ -91,6 +91,13 @@ class Exchange {
       now = part(messages.message[messages.begin[peer] + at.message]);
       if (at.done < now.bytes) break;
     }
+    if constexpr (requires { work_.there; }) {
+      if (at.message < n && Memory::load_acquire(work_.there[Sends] + peer) == 0) {
+        waiting_ = peer;
+        step_ = 0;
+        return true;
+      }
+    }
     if (at.message < n) {
       Prims prims{group_, work_, channel_, {Sends ? -1 : peer}, {Sends ? peer : -1}};
       const bool ready = Sends ? prims.can_send() : prims.can_recv();

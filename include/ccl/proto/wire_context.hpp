@@ -101,6 +101,17 @@ struct WireBody {
   }
 };
 
+/// One exchange of CPU lanes to which wires may still come.
+template <class Op, class Algo, class Proto>
+struct OpeningBody {
+  const OpeningWork& work;
+  template <LaneGroup Group>
+  CCL_HD void operator()(Group group, int channel) const {
+    WireContext<Op, Group, Proto, Bytes, 1, OpeningWork> context{group, work, channel};
+    Algo::run(Op{}, context);
+  }
+};
+
 /// One launch of an exchange whose messages travel with it.
 template <class Op, class Algo, class Proto, int Align>
 struct ExchangeBody {

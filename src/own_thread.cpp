@@ -1,0 +1,35 @@
+#include "own_thread.hpp"
+
+#include <fmt/format.h>
+
+#include <optional>
+#include <system_error>
+#include <utility>
+
+#include "os_error.hpp"
+#include <pthread.h>
+#include <signal.h>
+
+namespace ccl::detail {
+
+Result<std::thread> own_thread(std::string_view what, std::function<void()> body) {
+  sigset_t all, before;
+  ::sigfillset(&all);
+  ::pthread_sigmask(SIG_SETMASK, &all, &before);
+  std::thread thread;
+  std::optional<Error> error;
+  try {
+    thread = std::thread{std::move(body)};
+  } catch (const std::system_error& problem) {
+    error = os_error(Errc::system,
+                     fmt::format("cannot start a thread for {} ({}); raise the limit on threads "
+                                 "(ulimit -u, or pids.max of the container)",
+                                 what, problem.what()),
+                     problem.code().value());
+  }
+  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  if (error) return fail(std::move(*error));
+  return thread;
+}
+
+}  // namespace ccl::detail
