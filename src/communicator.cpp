@@ -16,6 +16,7 @@
 #include "comm_state.hpp"
 #include "gpu/devices.hpp"
 #include "links/doors.hpp"
+#include "os_error.hpp"
 #include "own_thread.hpp"
 #include "report_signal.hpp"
 #include <pthread.h>
@@ -36,7 +37,7 @@ CommState::~CommState() {
 Error CommState::blame(Error error) const {
   error.rank = rank;
   if (error.host.empty()) error.host = host_name();
-  return error;
+  return with_shortage(std::move(error));
 }
 
 void CommState::look_at_gpu() {

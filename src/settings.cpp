@@ -1,4 +1,5 @@
 #include <ccl/settings.hpp>
+#include <ccl/topo/fuse.hpp>
 
 #include <fmt/format.h>
 
@@ -10,6 +11,7 @@
 #include <optional>
 #include <vector>
 
+#include <arpa/inet.h>
 #include <unistd.h>
 
 namespace ccl {
@@ -119,7 +121,7 @@ constexpr std::array table{
         "gather, scatter) where some ranks reach each other over a network; CCL_MIN_CTAS and "
         "CCL_MAX_CTAS bound them on CPU ranks; by default the composition's choice",
         1, 64},
-    Setting{"NET", text, "", nccl, "the network to use: Socket or IB"},
+    Setting{"NET", word, "", nccl, "the network to use: Socket or IB", any, any, "SOCKET IB"},
     Setting{"NET_FORCE_MERGE", text, "", nccl,
             "groups of NICs that count as one, whatever CCL_NET_MERGE_LEVEL says: lists of names, "
             "each with :port or without, parted by semicolons"},
@@ -195,6 +197,80 @@ std::optional<Given> given(const Setting& s) {
   return {};
 }
 
+std::optional<Index> parse_integer(std::string_view v) {
+  Index n = 0;
+  const auto [end, ec] = std::from_chars(v.data(), v.data() + v.size(), n);
+  if (ec != std::errc{} || end != v.data() + v.size()) return {};
+  return n;
+}
+
+// Calls `see` with each piece of the list; whether all calls were true.
+template <class See>
+bool all_pieces(std::string_view list, char end, See see) {
+  for (;;) {
+    const size_t at = std::min(list.find(end), list.size());
+    if (!see(list.substr(0, at))) return false;
+    if (at == list.size()) return true;
+    list.remove_prefix(at + 1);
+  }
+}
+
+bool is_part_list(std::string_view v) {
+  constexpr std::string_view parts =
+      " INIT COLL P2P SHM NET GRAPH TUNING ENV ALLOC CALL PROXY NVLS BOOTSTRAP REG PROFILE RAS "
+      "ALL ";
+  if (v.starts_with('^')) v.remove_prefix(1);
+  return all_pieces(v, ',', [&](std::string_view piece) {
+    return piece.empty() || (piece.find(' ') == piece.npos &&
+                             parts.find(fmt::format(" {} ", upper(piece))) != parts.npos);
+  });
+}
+
+bool is_address_range(std::string_view v) {
+  const size_t slash = std::min(v.find('/'), v.size());
+  const std::string address{v.substr(0, slash)};
+  std::array<unsigned char, 16> bits{};
+  const Index most = ::inet_pton(AF_INET, address.c_str(), bits.data()) == 1    ? 32
+                     : ::inet_pton(AF_INET6, address.c_str(), bits.data()) == 1 ? 128
+                                                                                : -1;
+  const auto length = parse_integer(v.substr(std::min(slash + 1, v.size())));
+  return length && *length >= 0 && *length <= most;
+}
+
+// Of what an interface or a device can be named.
+bool is_nic_groups(std::string_view v) {
+  const bool named = v.find_first_not_of(";,") != v.npos;
+  return named && topo::parse_groups(v) && all_pieces(v, ';', [](std::string_view group) {
+           return group.empty() || all_pieces(group, ',', [](std::string_view nic) {
+                    return std::all_of(nic.begin(), nic.end(),
+                                       [](char c) { return c > ' ' && c <= '~' && c != '/'; });
+                  });
+         });
+}
+
+// What a text must look like, where it is not any text.
+struct Form {
+  std::string_view name;
+  bool (*fits)(std::string_view);
+  std::string_view takes;
+};
+constexpr std::array forms{
+    Form{
+        "DEBUG_SUBSYS", is_part_list,
+        "a list, parted by commas, of INIT BOOTSTRAP COLL P2P SHM NET GRAPH TUNING ENV ALLOC PROXY "
+        "ALL, such as INIT,NET, or ^ and such a list"},
+    Form{"IB_ADDR_RANGE", is_address_range,
+         "an address and a prefix length, such as 10.1.0.0/16 or fd00::/8"},
+    Form{"NET_FORCE_MERGE", is_nic_groups,
+         "groups parted by semicolons, each a list of names of NICs parted by commas, with or "
+         "without :port, such as mlx5_0,mlx5_1;mlx5_2:1,mlx5_3:1"},
+};
+const Form* form_of(const Setting& s) {
+  const auto* const found =
+      std::find_if(forms.begin(), forms.end(), [&](const Form& f) { return f.name == s.name; });
+  return found == forms.end() ? nullptr : found;
+}
+
 std::string valid_values(const Setting& s) {
   switch (s.kind) {
     case flag:
@@ -213,16 +289,9 @@ std::string valid_values(const Setting& s) {
       return "one of " + list;
     }
     case text:
-      return "any text";
+      return std::string{form_of(s) == nullptr ? "any text" : form_of(s)->takes};
   }
   return "";
-}
-
-std::optional<Index> parse_integer(std::string_view v) {
-  Index n = 0;
-  const auto [end, ec] = std::from_chars(v.data(), v.data() + v.size(), n);
-  if (ec != std::errc{} || end != v.data() + v.size()) return {};
-  return n;
 }
 
 std::optional<Index> parse_bytes(std::string_view v) {
@@ -274,7 +343,7 @@ bool fits(const Setting& s, const std::string& v) {
     case word:
       return is_word(s, v);
     case text:
-      return true;
+      return form_of(s) == nullptr || form_of(s)->fits(v);
   }
   return false;
 }

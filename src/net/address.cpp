@@ -3,9 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <charconv>
 #include <cstring>
 
+#include "os_error.hpp"
 #include <arpa/inet.h>
 #include <ifaddrs.h>
 #include <net/address.hpp>
@@ -166,7 +168,10 @@ std::string Address::to_string() const {
 std::vector<Interface> list_interfaces() {
   std::vector<Interface> out;
   ifaddrs* all = nullptr;
-  if (::getifaddrs(&all) != 0) return out;
+  if (::getifaddrs(&all) != 0) {
+    static_cast<void>(ccl::detail::descriptor_hint(errno));
+    return out;
+  }
   for (const ifaddrs* at = all; at != nullptr; at = at->ifa_next) {
     if (at->ifa_addr == nullptr || (at->ifa_flags & IFF_UP) == 0 ||
         (at->ifa_flags & IFF_RUNNING) == 0) {
@@ -239,13 +244,17 @@ Result<Interface> local_interface() {
   if (!fit.empty()) return fit.front();
   std::string have;
   for (const auto& i : all) have += fmt::format(" {}={}", i.name, i.address.to_string());
-  return fail(Errc::network, fmt::format("no network interface fits (CCL_SOCKET_IFNAME=\"{}\", "
-                                         "CCL_SOCKET_FAMILY={}); those that are up:{}",
-                                         names,
-                                         family == AF_INET ? "AF_INET"
-                                         : family != 0     ? "AF_INET6"
-                                                           : "any",
-                                         have.empty() ? " none" : have));
+  Error error;
+  error.code = Errc::network;
+  error.what = fmt::format(
+      "no network interface fits (CCL_SOCKET_IFNAME=\"{}\", "
+      "CCL_SOCKET_FAMILY={}); those that are up:{}",
+      names,
+      family == AF_INET ? "AF_INET"
+      : family != 0     ? "AF_INET6"
+                        : "any",
+      have.empty() ? " none" : have);
+  return fail(ccl::detail::with_shortage(std::move(error)));
 }
 
 Result<Address> local_address() {

@@ -8,6 +8,7 @@
 #include <string_view>
 #include <thread>
 
+#include "os_error.hpp"
 #include <net/auth.hpp>
 #include <poll.h>
 #include <sys/epoll.h>
@@ -173,8 +174,10 @@ void Gate::ready(std::uint32_t) {
     Fd fd{::accept4(fd_.get(), reinterpret_cast<sockaddr*>(&from), &bytes,
                     SOCK_CLOEXEC | SOCK_NONBLOCK)};
     if (!fd) {
+      const int code = errno;
+      ccl::detail::note_descriptors("cannot accept a connection", code);
       std::erase_if(guests_, [](const auto& g) { return g->gone(); });
-      if ((errno == EMFILE || errno == ENFILE) && !guests_.empty()) {
+      if ((code == EMFILE || code == ENFILE) && !guests_.empty()) {
         guests_.front()->refuse("out of file descriptors and it was the slowest");
         continue;
       }

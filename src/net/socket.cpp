@@ -5,6 +5,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "os_error.hpp"
 #include <net/socket.hpp>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -28,7 +29,8 @@ bool again() {
 }  // namespace
 
 Error system_error(std::string what, int os_code) {
-  return error_of(Errc::network, fmt::format("{} ({})", what, std::strerror(os_code)), os_code);
+  return ccl::detail::os_error(Errc::network, fmt::format("{} ({})", what, std::strerror(os_code)),
+                               os_code);
 }
 
 Result<void> wait_ready(int fd, short events, const Deadline& deadline, const Status* status) {

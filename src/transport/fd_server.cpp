@@ -171,6 +171,7 @@ class FdServer {
       }
       if (watched[0].revents != 0) {
         Fd caller{::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK)};
+        if (!caller) note_descriptors("cannot accept one who shares memory", errno);
         if (!caller || !same_user(caller.get())) continue;
         if (callers.size() == 1024) callers.erase(callers.begin());  // the oldest silent one
         callers.push_back(std::move(caller));
@@ -217,7 +218,9 @@ Result<Fd> fetch_fd(const TransportContext& context, const Edge& edge, const cha
     return fail(edge_error(edge, transport, code, std::move(what), os_code));
   };
   const auto refuse_errno = [&](Errc code, const char* what, int os_code) {
-    return refuse(code, fmt::format("{} ({})", what, std::strerror(os_code)), os_code);
+    return refuse(code,
+                  fmt::format("{} ({}){}", what, std::strerror(os_code), descriptor_hint(os_code)),
+                  os_code);
   };
   if (from.bytes <= sizeof(sa_family_t) || from.bytes > sizeof from.address) {
     return refuse(

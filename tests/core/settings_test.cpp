@@ -79,8 +79,37 @@ TEST_CASE("a bad value is an error that says what fits") {
   bad("CCL_TIMEOUT", "nan", "at least 0");
   bad("CCL_DEBUG", "LOUD", "TRACE");
   bad("CCL_P2P_LEVEL", "LOC NVL", "PHB");
+  bad("CCL_NET", "Infiniband", "SOCKET, IB");
+  bad("NCCL_NET", "AWS Libfabric", "SOCKET, IB");
+  bad("CCL_DEBUG_SUBSYS", "INIT,NETS", "BOOTSTRAP");
+  bad("CCL_DEBUG_SUBSYS", "INIT NET", "parted by commas");
+  bad("CCL_DEBUG_SUBSYS", "^NETS", "INIT,NET");
+  bad("CCL_IB_ADDR_RANGE", "garbage", "10.1.0.0/16");
+  bad("CCL_IB_ADDR_RANGE", "10.1.0.0", "10.1.0.0/16");
+  bad("NCCL_IB_ADDR_RANGE", "10.1.0.0/33", "prefix length");
+  bad("CCL_IB_ADDR_RANGE", "fd00::/x", "fd00::/8");
+  bad("CCL_NET_FORCE_MERGE", ";;", "mlx5_0,mlx5_1");
+  bad("CCL_NET_FORCE_MERGE", "mlx5_0 mlx5_1", "parted by commas");
+  bad("CCL_NET_FORCE_MERGE", "mlx5_0:x,mlx5_1", "such as mlx5_0");
   const Env env{"CCL_MAX_CTAS", "4097"};
   CHECK(setting_integer("MAX_CTAS").error().code == Errc::bad_setting);
+}
+
+TEST_CASE("what NCCL takes in a text is taken") {
+  const auto good = [](const char* name, const char* value) {
+    const Env env{name, value};
+    INFO(name << "=" << value);
+    CHECK(why(check_settings()) == "");
+  };
+  good("NCCL_NET", "ib");
+  good("NCCL_NET", "Socket");
+  good("NCCL_DEBUG_SUBSYS", "ALL");
+  good("NCCL_DEBUG_SUBSYS", "^init,NVLS,");
+  good("NCCL_DEBUG_SUBSYS", "CALL,REG,PROFILE,RAS");
+  good("NCCL_IB_ADDR_RANGE", "0.0.0.0/0");
+  good("NCCL_IB_ADDR_RANGE", "fd00:1::/128");
+  good("NCCL_NET_FORCE_MERGE", "mlx5_0,mlx5_1;mlx5_2:1,mlx5_3:1;");
+  good("NCCL_NET_FORCE_MERGE", "eth0.100,roce-p0");
 }
 
 TEST_CASE("an unknown name is an error that lists all and names the nearest") {
