@@ -34,6 +34,9 @@ std::string lower(std::string text) {
   return text;
 }
 
+constexpr int most_ranks = 4096;     // that one ccl_perf starts
+constexpr int most_calls = 1 << 20;  // of one measurement, and measurements of a size
+
 /// "8", "64K", "4M", "1G".
 Index parse_bytes(const std::string& text, const char* option) {
   std::size_t used = 0;
@@ -49,11 +52,13 @@ Index parse_bytes(const std::string& text, const char* option) {
                     : unit == "m"               ? 20
                     : unit == "g"               ? 30
                                                 : -1;
-  if (number < 0 || shift < 0) {
-    refuse(
-        fmt::format("{} cannot be \"{}\" (it is no size); write 8, 64K, 4M or 1G", option, text));
+  const double bytes = number * double(Index{1} << std::max(shift, 0));
+  constexpr double most = double(Index{1} << 50);  // more than any machine's memory
+  if (!(bytes >= 0 && bytes <= most) || shift < 0) {
+    refuse(fmt::format("{} cannot be \"{}\" (it is no size{}); write 8, 64K, 4M or 1G", option,
+                       text, bytes > most ? " that memory holds" : ""));
   }
-  return Index(number * double(Index{1} << shift));
+  return Index(bytes);
 }
 
 /// The name in the table that `text` means, without regard to case, '_' and '-'.
@@ -170,21 +175,21 @@ Options parse_options(int argc, char** argv) {
       ->capture_default_str();
   app.add_option("-n,--iterations", options.iterations,
                  "calls of one measurement; 0: as many as give a stable time")
-      ->check(CLI::NonNegativeNumber);
+      ->check(CLI::Range(0, most_calls));
   app.add_option("-w,--warmup", options.warmup, "calls before each measurement")
-      ->check(CLI::NonNegativeNumber)
+      ->check(CLI::Range(0, most_calls))
       ->capture_default_str();
   app.add_option("--rounds", options.rounds, "measurements of each size; the median counts")
-      ->check(CLI::PositiveNumber)
+      ->check(CLI::Range(1, most_calls))
       ->capture_default_str();
   app.add_option("-d,--type", type, "element type, or all")->capture_default_str();
   app.add_option("-o,--redop", redop, "reduction, or all")->capture_default_str();
   app.add_option("-r,--root", options.root, "root rank")->capture_default_str();
   app.add_option("--hosts", options.hosts,
                  "ranks that are processes take themselves to be on so many hosts, block by block")
-      ->check(CLI::PositiveNumber);
+      ->check(CLI::Range(1, most_ranks));
   app.add_option("--ranks", options.ranks, "ranks to start; without it, what the launcher started")
-      ->check(CLI::PositiveNumber);
+      ->check(CLI::Range(1, most_ranks));
   auto* const procs_flag = app.add_flag("--procs", processes, "ranks are processes (default)");
   app.add_flag("--threads", threads, "ranks are threads of this process")->excludes(procs_flag);
   app.add_option("--algo", options.algo, "Ring, Tree, Pairwise, auto, or all")
@@ -198,7 +203,7 @@ Options parse_options(int argc, char** argv) {
       ->capture_default_str();
   app.add_option("--graph", options.graph,
                  "GPUs: calls of one CUDA graph, of which replays are timed; 0: plain launches")
-      ->check(CLI::NonNegativeNumber)
+      ->check(CLI::Range(0, most_calls))
       ->capture_default_str();
   app.add_option("-c,--check", options.check, "1: check every element")->capture_default_str();
   app.add_flag("--inplace", options.in_place, "send and receive buffers are one");
@@ -222,7 +227,7 @@ Options parse_options(int argc, char** argv) {
       ->check(CLI::Range(1.0, 1e5))
       ->capture_default_str();
   app.add_option("--limit", options.limit_s, "GPUs: seconds after which no further size is begun")
-      ->check(CLI::PositiveNumber)
+      ->check(CLI::Range(1e-3, 1e9))
       ->capture_default_str();
   app.add_option("--slot-bytes", slot_bytes, "of a wire's slot; 0: the composition's choice");
   app.add_option("--slots", options.slots, "of a wire");

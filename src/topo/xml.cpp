@@ -7,7 +7,7 @@
 #include <cerrno>
 #include <cstring>
 #include <fstream>
-#include <sstream>
+#include <vector>
 
 namespace ccl::topo {
 
@@ -69,10 +69,20 @@ void print(const Element& element, int indent, std::string& out) {
 }  // namespace
 
 Result<XmlFile> read_xml(const std::string& path) {
+  constexpr std::size_t most = std::size_t{64} << 20;  // a device or a pipe may have no end
   std::ifstream in(path, std::ios::binary);
-  std::ostringstream text;
-  text << in.rdbuf();
-  if (!in) {
+  std::string text;
+  std::vector<char> piece(std::size_t{1} << 16);
+  while (text.size() <= most && in) {
+    in.read(piece.data(), static_cast<std::streamsize>(piece.size()));
+    text.append(piece.data(), static_cast<std::size_t>(in.gcount()));
+  }
+  if (text.size() > most) {
+    return fail(
+        Errc::invalid_argument,
+        fmt::format("{} is no topology (it goes on after {} bytes); name an XML file", path, most));
+  }
+  if (!in.eof() || in.bad()) {
     Error error;
     error.code = Errc::system;
     error.os_code = errno;
@@ -80,7 +90,7 @@ Result<XmlFile> read_xml(const std::string& path) {
                              std::strerror(errno));
     return fail(std::move(error));
   }
-  return parse_xml(text.str(), path);
+  return parse_xml(text, path);
 }
 
 Result<void> write_file(const std::string& path, std::string_view text) {

@@ -1,6 +1,7 @@
 #include <ccl/topo/path.hpp>
 #include <ccl/topo/xml.hpp>
 
+#include <cerrno>
 #include <filesystem>
 #include <map>
 #include <set>
@@ -251,6 +252,21 @@ std::string beyond_schema(const topo::Element& element) {
 }
 
 }  // namespace
+
+TEST_CASE("what has no end, is no file or is too long is refused") {
+  const auto endless = topo::read_xml("/dev/zero");
+  REQUIRE_FALSE(endless);
+  CHECK(endless.error().code == ccl::Errc::invalid_argument);
+  CHECK(endless.error().what.find("/dev/zero is no topology (it goes on after 67108864 bytes)") ==
+        0);
+  const auto folder = topo::read_xml("/");
+  REQUIRE_FALSE(folder);
+  CHECK(folder.error().code == ccl::Errc::system);
+  CHECK(folder.error().os_code == EISDIR);
+  const auto none = topo::read_xml("/no/such/file");
+  REQUIRE_FALSE(none);
+  CHECK(none.error().os_code == ENOENT);
+}
 
 TEST_CASE("every attribute of the schema is written again, and nothing beyond it") {
   const std::string text =
