@@ -9,7 +9,8 @@
 #include <cstdio>
 #include <cstring>
 #include <fstream>
-#include <sstream>
+
+#include "whole_file.hpp"
 
 namespace ccl {
 namespace {
@@ -89,17 +90,11 @@ Result<TuningTable> TuningTable::parse(std::string_view text, const std::string&
 }
 
 Result<TuningTable> TuningTable::read(const std::string& path) {
-  std::ifstream in{path};
-  std::ostringstream text;
-  text << in.rdbuf();
-  if (!in) {
-    const int why = errno;
-    return fail(Errc::bad_setting,
-                fmt::format("cannot read the table of measurements {} ({}); see CCL_TUNE_FILE and "
-                            "Config::tune_file",
-                            path, std::strerror(why)));
-  }
-  return parse(text.str(), path);
+  const auto text = detail::whole_file(path);
+  if (text) return parse(*text, path);
+  return fail(Errc::bad_setting,
+              fmt::format("no table of measurements: {}; see CCL_TUNE_FILE and Config::tune_file",
+                          text.error().what));
 }
 
 std::string TuningTable::json() const {

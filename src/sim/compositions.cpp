@@ -14,6 +14,7 @@
 #include <algorithm>
 #include <cctype>
 #include <set>
+#include <string>
 
 namespace ccl::sim {
 namespace {
@@ -55,10 +56,16 @@ const std::vector<Entry>& entries() {
   return all;
 }
 
+// Without regard to case, _ and -.
 bool same(std::string_view a, std::string_view b) {
-  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](unsigned char x, unsigned char y) {
-    return std::tolower(x) == std::tolower(y);
-  });
+  const auto plain = [](std::string_view name) {
+    std::string out;
+    for (const unsigned char c : name) {
+      if (c != '_' && c != '-') out += char(std::tolower(c));
+    }
+    return out;
+  };
+  return plain(a) == plain(b);
 }
 bool fits(std::string_view wanted, std::string_view name) {
   return wanted.empty() || same(wanted, name);

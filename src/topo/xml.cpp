@@ -7,7 +7,8 @@
 #include <cerrno>
 #include <cstring>
 #include <fstream>
-#include <vector>
+
+#include "whole_file.hpp"
 
 namespace ccl::topo {
 
@@ -69,27 +70,7 @@ void print(const Element& element, int indent, std::string& out) {
 }  // namespace
 
 Result<XmlFile> read_xml(const std::string& path) {
-  constexpr std::size_t most = std::size_t{64} << 20;  // a device or a pipe may have no end
-  std::ifstream in(path, std::ios::binary);
-  std::string text;
-  std::vector<char> piece(std::size_t{1} << 16);
-  while (text.size() <= most && in) {
-    in.read(piece.data(), static_cast<std::streamsize>(piece.size()));
-    text.append(piece.data(), static_cast<std::size_t>(in.gcount()));
-  }
-  if (text.size() > most) {
-    return fail(
-        Errc::invalid_argument,
-        fmt::format("{} is no topology (it goes on after {} bytes); name an XML file", path, most));
-  }
-  if (!in.eof() || in.bad()) {
-    Error error;
-    error.code = Errc::system;
-    error.os_code = errno;
-    error.what = fmt::format("cannot read {} ({}); check the name and permissions", path,
-                             std::strerror(errno));
-    return fail(std::move(error));
-  }
+  CCL_TRY(const std::string text, ccl::detail::whole_file(path));
   return parse_xml(text, path);
 }
 

@@ -337,6 +337,7 @@ TEST_CASE("simulate: what cannot be simulated is a typed error") {
   const Cluster cluster = machines(2);
   const auto code = [](const auto& result) { return result ? Errc::ok : result.error().code; };
   CHECK(code(sim::compositions({"all_reduce", "Rung", ""})) == Errc::invalid_argument);
+  CHECK(sim::compositions({"all-Reduce", "hierarchical_ring_tree", "ll_128"}).value().size() == 1);
   CHECK(code(sim::compositions({"sum", "", ""})) == Errc::invalid_argument);
   CHECK(code(sim::compositions({"all_gather", "Tree", ""})) == Errc::not_supported);
   CHECK(code(simulate(cluster, {"all_reduce", "", ""}, 1024)) == Errc::invalid_argument);

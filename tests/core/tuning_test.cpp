@@ -110,6 +110,10 @@ TEST_CASE("what is no table is refused, and it is said why") {
   CHECK(row("{" + where + R"("bytes": 8, "us": {"Ring/LL": 0}})").find("Ring/LL is no number") !=
         std::string::npos);
   CHECK_FALSE(TuningTable::read("/no/such/file"));
+  const auto endless = TuningTable::read("/dev/zero");
+  REQUIRE_FALSE(endless);
+  CHECK(endless.error().code == Errc::bad_setting);
+  CHECK(endless.error().what.find("/dev/zero is too long") != std::string::npos);
 }
 
 TEST_CASE("merging replaces the rows of the same case and size") {
