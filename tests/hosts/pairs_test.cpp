@@ -37,7 +37,7 @@ Answer swap(const Pairs& pairs, int me, int peer) {
 
 TEST_CASE("creating Pairwise opens no connection, and a pair's first message opens that pair's") {
   constexpr int ranks = 10;
-  Shared<std::atomic<int>> counted;
+  Shared<std::atomic<int>> looked, counted;
   const auto said = run(
       ranks, [](int r) { on_host(fmt::format("host{}", r / 2)); },
       [&](const Communicator& comm) -> Answer {
@@ -45,7 +45,10 @@ TEST_CASE("creating Pairwise opens no connection, and a pair's first message ope
         const std::size_t before = descriptors();
         CCL_TRY(const auto pairs, Pairs::create(comm));
         CCL_TRY(const auto to_all, ToAll::create(comm));
-        if (descriptors() > before) return "opened at create";
+        const std::size_t created = descriptors();
+        ++*looked;  // only then may others knock
+        if (!wait_until([&] { return *looked == ranks; }, 20)) return "alone";
+        if (created > before) return "opened at create";
         // Hosts of two ranks, the first with the second, the third with the fourth.
         const int host = me / 2, far = host % 2 == 1 ? me - 2 : host == 4 ? me : me + 2;
         CCL_CHECK(swap(pairs, me, me ^ 1));
