@@ -15,16 +15,18 @@ Result<void> check_buffer(const Communicator& comm, const char* what, const void
     return fail(comm.state()->blame({Errc::invalid_argument, std::move(text)}));
   };
   const Index most_elements = most / std::max<Index>(element_bytes, 1) / std::max<Index>(runs, 1);
-  const std::string times = runs > 1 ? fmt::format(" for each of {} ranks", runs) : std::string{};
+  const auto times = [runs] {  // only for an error: calls come here
+    return runs > 1 ? fmt::format(" for each of {} ranks", runs) : std::string{};
+  };
   if (count < 0 || count > most_elements) {
     return bad(fmt::format("{} count {} of {}-byte elements{} cannot be (0 to {})", what, count,
-                           element_bytes, times, most_elements));
+                           element_bytes, times(), most_elements));
   }
   if (buffer == nullptr && count > 0) {
     return bad(
         fmt::format("{} is null and should hold {} elements of {} bytes{}; give a buffer or "
                     "count 0",
-                    what, count, element_bytes, times));
+                    what, count, element_bytes, times()));
   }
   return {};
 }
