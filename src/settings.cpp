@@ -215,6 +215,22 @@ bool all_pieces(std::string_view list, char end, See see) {
   }
 }
 
+// Names of algorithms and protocols may be a program's own, those of collectives may not.
+bool is_choice(std::string_view v) {
+  constexpr std::string_view collectives =
+      " allreduce allgather reducescatter broadcast reduce alltoall alltoallv gather scatter "
+      "sendrecv send recv allreducerows ";
+  return all_pieces(v, ';', [&](std::string_view piece) {
+    const size_t colon = piece.find(':');
+    if (colon == piece.npos) return true;
+    std::string name;
+    for (const char c : piece.substr(0, colon)) {
+      if (c != '_' && c != ' ') name += char(std::tolower(static_cast<unsigned char>(c)));
+    }
+    return collectives.find(" " + name + " ") != collectives.npos;
+  });
+}
+
 bool is_part_list(std::string_view v) {
   constexpr std::string_view parts =
       " INIT COLL P2P SHM NET GRAPH TUNING ENV ALLOC CALL PROXY NVLS BOOTSTRAP REG PROFILE RAS "
@@ -254,7 +270,12 @@ struct Form {
   bool (*fits)(std::string_view);
   std::string_view takes;
 };
+constexpr std::string_view choice =
+    "a list of names, or ^ and such a list, for all collectives or behind the name of one and a "
+    "colon, parted by semicolons, such as Ring,Tree;broadcast:^Tree; it knows allreduce allgather "
+    "reducescatter broadcast reduce alltoall alltoallv gather scatter sendrecv";
 constexpr std::array forms{
+    Form{"ALGO", is_choice, choice},
     Form{
         "DEBUG_SUBSYS", is_part_list,
         "a list, parted by commas, of INIT BOOTSTRAP COLL P2P SHM NET GRAPH TUNING ENV ALLOC PROXY "
@@ -264,6 +285,7 @@ constexpr std::array forms{
     Form{"NET_FORCE_MERGE", is_nic_groups,
          "groups parted by semicolons, each a list of names of NICs parted by commas, with or "
          "without :port, such as mlx5_0,mlx5_1;mlx5_2:1,mlx5_3:1"},
+    Form{"PROTO", is_choice, choice},
 };
 const Form* form_of(const Setting& s) {
   const auto* const found =

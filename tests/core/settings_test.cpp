@@ -81,6 +81,9 @@ TEST_CASE("a bad value is an error that says what fits") {
   bad("CCL_P2P_LEVEL", "LOC NVL", "PHB");
   bad("CCL_NET", "Infiniband", "SOCKET, IB");
   bad("NCCL_NET", "AWS Libfabric", "SOCKET, IB");
+  bad("CCL_ALGO", "nosuch:Ring", "reducescatter");
+  bad("CCL_ALGO", "Ring;:Tree", "allreduce");
+  bad("NCCL_PROTO", "LL;allreduce,broadcast:Simple", "parted by semicolons");
   bad("CCL_DEBUG_SUBSYS", "INIT,NETS", "BOOTSTRAP");
   bad("CCL_DEBUG_SUBSYS", "INIT NET", "parted by commas");
   bad("CCL_DEBUG_SUBSYS", "^NETS", "INIT,NET");
@@ -101,6 +104,9 @@ TEST_CASE("what NCCL takes in a text is taken") {
     INFO(name << "=" << value);
     CHECK(why(check_settings()) == "");
   };
+  good("NCCL_ALGO", "^NVLSTree,PAT;allreduce:Tree, Ring;");
+  good("NCCL_PROTO", "AllReduce:LL128;reduce_scatter:^LL;broadcast:");
+  good("CCL_ALGO", "Mine;send_recv:Pairwise;all_to_all_v:OneShot;all_reduce_rows:TwoShot");
   good("NCCL_NET", "ib");
   good("NCCL_NET", "Socket");
   good("NCCL_DEBUG_SUBSYS", "ALL");
