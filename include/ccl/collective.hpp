@@ -136,6 +136,7 @@ class Collective : public detail::Composition<Op, Algo, Proto, detail::sides_of<
   }
   /// AllToAllV: send_counts[p] elements from send + send_offsets[p] go to rank p, and so back; all
   /// in elements, one entry for each rank. The counts of two ranks for each other must agree.
+  /// What comes may not lie over what goes; only a rank's own share may stay where it is.
   template <class T>
   requires cuda::std::same_as<Op, AllToAllV> Result<void>
   operator()(const T* send, std::span<const Index> send_counts, std::span<const Index> send_offsets,
@@ -152,6 +153,7 @@ class Collective : public detail::Composition<Op, Algo, Proto, detail::sides_of<
       table.send(p, send + send_offsets[p], send_counts[p] * Index{sizeof(T)});
       table.recv(p, recv + recv_offsets[p], recv_counts[p] * Index{sizeof(T)});
     }
+    CCL_CHECK(detail::check_overlap(comm, Op::name, table));
     return exchange(detail::call_info<T, void>(Op::name, -1, -1), std::move(table), stream);
   }
   /// AllToAllV with counts that lie in memory: see `CountedRows`. The rows from rank p become those

@@ -1,8 +1,10 @@
 #include <ccl/collective/arguments.hpp>
+#include <ccl/collective/exchange.hpp>
 
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <vector>
 
 #include "comm_state.hpp"
 
@@ -74,6 +76,61 @@ Result<void> check_overlap(const Communicator& comm, const char* op, const void*
        fmt::format("{} of {} bytes at {} into {} bytes at {} overlap (in place, it sends from {} "
                    "here); give it buffers that lie apart, or that one",
                    op, send_bytes, send, recv_bytes, recv, in_place)}));
+}
+
+Result<void> check_overlap(const Communicator& comm, const char* op, const MessageTable& table) {
+  struct Piece {
+    const char *begin, *end;
+    int peer;
+    bool operator==(const Piece&) const = default;
+  };
+  // By address, those of no bytes left out.
+  const auto pieces = [](const std::vector<std::vector<Message>>& of_peers) {
+    std::vector<Piece> all;
+    for (std::size_t p = 0; p < of_peers.size(); ++p) {
+      for (const Message& m : of_peers[p]) {
+        if (m.bytes > 0) all.push_back({m.data, m.data + m.bytes, int(p)});
+      }
+    }
+    std::sort(all.begin(), all.end(),
+              [](const Piece& a, const Piece& b) { return a.begin < b.begin; });
+    return all;
+  };
+  const auto ends_before = [](const Piece& a, const Piece& b) { return a.end < b.end; };
+  const std::vector<Piece> outs = pieces(table.sends), ins = pieces(table.recvs);
+  if (outs.empty() || ins.empty()) return {};
+  if (std::max_element(outs.begin(), outs.end(), ends_before)->end <= ins.front().begin ||
+      std::max_element(ins.begin(), ins.end(), ends_before)->end <= outs.front().begin) {
+    return {};  // two buffers, as a rule
+  }
+  const auto hit = [&](const Piece& in, const Piece& out) -> Result<void> {
+    return fail(comm.state()->blame(
+        {Errc::invalid_argument,
+         fmt::format("{}: {} bytes from rank {} at {} overlap {} bytes to rank {} at {}; give it "
+                     "buffers that lie apart",
+                     op, in.end - in.begin, in.peer, fmt::ptr(in.begin), out.end - out.begin,
+                     out.peer, fmt::ptr(out.begin))}));
+  };
+  // Of the outs up to each, the one that ends last: outs may overlap each other.
+  std::vector<std::size_t> last(outs.size());
+  for (std::size_t o = 1; o < outs.size(); ++o) {
+    last[o] = outs[o].end > outs[last[o - 1]].end ? o : last[o - 1];
+  }
+  for (const Piece& in : ins) {
+    if (in.peer == comm.rank()) {
+      for (const Piece& out : outs) {
+        if (out.begin < in.end && in.begin < out.end && !(out == in)) return hit(in, out);
+      }
+      continue;
+    }
+    const auto after =
+        std::lower_bound(outs.begin(), outs.end(), in.end,
+                         [](const Piece& out, const char* end) { return out.begin < end; });
+    if (after == outs.begin()) continue;
+    const Piece& out = outs[last[std::size_t(after - outs.begin()) - 1]];
+    if (out.end > in.begin) return hit(in, out);
+  }
+  return {};
 }
 
 Result<void> check_counts(const Communicator& comm, std::size_t counts) {

@@ -87,3 +87,38 @@ TEST_CASE("buffers that overlap are refused, except where the operation runs in 
     return comm.finalize();
   });
 }
+
+TEST_CASE("messages of all_to_all_v that come where others leave from are refused") {
+  on_all(make(3), [](const Communicator& comm) -> Result<void> {
+    CCL_TRY(auto swap, (Over<AllToAllV, Pairwise>::create(comm)));
+    const int me = comm.rank();
+    std::vector<int> x(64, me);
+    using Counts = std::vector<Index>;
+    const auto call = [&](const Counts& out, const Counts& from, const Counts& in,
+                          const Counts& to) { return swap(x.data(), out, from, x.data(), in, to); };
+    const auto overlap = "overlap";
+    const Counts four{4, 4, 4};
+    CCL_CHECK(refused(call(four, {0, 4, 8}, four, {0, 4, 8}), overlap));
+    CCL_CHECK(refused(call(four, {0, 4, 8}, four, {20, 11, 30}), overlap));
+    CCL_CHECK(refused(call(four, {0, 0, 20}, four, {23, 40, 50}), overlap));
+    // A long one that begins before a short one.
+    Counts out{1, 1, 1};
+    out[std::size_t((me + 1) % 3)] = 20;
+    Counts from{2, 2, 2};
+    from[std::size_t((me + 1) % 3)] = 0;
+    CCL_CHECK(refused(call(out, from, four, {30, 40, 16}), overlap));
+    // The share of this rank may stay, and not move by a bit.
+    Counts to{20, 30, 40};
+    to[std::size_t(me)] = 4 * me + 1;
+    CCL_CHECK(refused(call(four, {0, 4, 8}, four, to), overlap));
+    to[std::size_t(me)] = 4 * me;
+    CCL_CHECK(call(four, {0, 4, 8}, four, to));
+    // Between each other, if only just; nothing at all lies anywhere.
+    CCL_CHECK(call(four, {0, 8, 16}, four, {4, 12, 20}));
+    CCL_CHECK(call({0, 0, 0}, {0, 1, 2}, {0, 0, 0}, {1, 0, 1}));
+    Counts own(3, 0);
+    own[std::size_t(me)] = 4;
+    CCL_CHECK(call(own, {0, 0, 0}, own, {4, 4, 4}));
+    return comm.finalize();
+  });
+}

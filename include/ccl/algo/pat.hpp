@@ -22,8 +22,8 @@ struct Pat {
   static constexpr bool root_moves_wires = false;
   /// Into one rank, at most: what the memory plan reckons with.
   static constexpr int most_wires(int ranks) {
-    const int wires = 2 * levels(ranks);
-    return wires < ranks - 1 ? wires : ranks - 1;
+    const int both_ways = 2 * levels(ranks);
+    return both_ways < ranks - 1 ? both_ways : ranks - 1;
   }
   static constexpr int wires = 3;  // that one channel of a rank works on at once
   template <class Op>

@@ -21,6 +21,10 @@ Result<void> check_apart(const Communicator& comm, const char* op, const void* s
 Result<void> check_overlap(const Communicator& comm, const char* op, const void* send,
                            Index send_bytes, const void* recv, Index recv_bytes,
                            const void* in_place);
+struct MessageTable;
+/// Nothing of `op` arrives where something leaves from, except this rank's message to itself, which
+/// may stay in place. Messages of no bytes lie anywhere.
+Result<void> check_overlap(const Communicator& comm, const char* op, const MessageTable& table);
 /// One count or offset for each rank.
 Result<void> check_counts(const Communicator& comm, std::size_t counts);
 
