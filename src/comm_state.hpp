@@ -107,5 +107,8 @@ struct CommState : std::enable_shared_from_this<CommState> {
 
 /// Looks at this machine, tells the others, and arranges all ranks. Collective.
 Result<void> arrange_ranks(CommState& state);
+/// Tries the paths between the GPUs of each host, those that this process has not tried yet, and
+/// settles which pairs address each other, and which have a GPU between them. Collective.
+Result<void> prove_paths(CommState& state);
 
 }  // namespace ccl::detail

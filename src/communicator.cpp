@@ -293,6 +293,7 @@ Result<void> meet(CommState& state, std::unique_ptr<Bootstrap> bootstrap) {
   }
   CCL_CHECK(check_devices(state));
   CCL_CHECK(arrange_ranks(state));
+  CCL_CHECK(prove_paths(state));
   log_info(LogPart::init, "communicator {} of {} ranks is up", state.config.name, state.ranks);
   return {};
 }

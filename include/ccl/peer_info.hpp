@@ -28,6 +28,9 @@ struct PeerInfo {
   struct Way {
     bool avoid_p2p = false;    // too far: through host memory is better
     bool prefer_rdma = false;  // both have NICs that are wider than what is between them
+    int fault = 0;             // why they do not address each other's memory; detail::PathFault
+    int relay = -1;            // rank whose GPU lies between them on NVLink, for their wires
+    cuda::std::int64_t relay_bus_id = -1;  // of that GPU
   } way;
 };
 

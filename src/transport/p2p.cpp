@@ -3,9 +3,11 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <memory>
 
 #include "gpu/devices.hpp"
+#include "transport/p2p_check.hpp"
 #include "transport/p2p_mapping.hpp"
 #include "transport/p2p_path.hpp"
 #include "transport/wire_memory.hpp"
@@ -23,6 +25,31 @@ std::size_t block_bytes(const Edge& edge) {
   if (edge.side == Side::sender) return words;
   return words + std::size_t(shape.channels) * std::size_t(shape.slot_count) *
                      std::size_t(shape.slot_bytes);
+}
+
+/// Why peer access is not to be had; empty if it is.
+Result<std::string> driver_refuses(const PeerInfo& from, const PeerInfo& to) {
+  CCL_TRY(const CudaDriver* const cuda, cuda_driver());
+  const auto device_at = [&](cuda::std::int64_t bus_id) {
+    CUdevice device = -1;
+    const std::string text = bus_id_text(bus_id);
+    return cuda->device_get_by_pci_bus_id(&device, text.c_str()) == CUDA_SUCCESS ? device : -1;
+  };
+  const CUdevice a = device_at(from.bus_id), b = device_at(to.bus_id);
+  if (a < 0 || b < 0) {
+    // This process does not see one of them; cuMem handles work all the same.
+    CCL_TRY(const bool handles, setting_flag("CUMEM_ENABLE"));
+    if (handles) return std::string{};
+    return std::string{
+        "legacy IPC handles want both GPUs visible to both processes; leave CCL_CUMEM_ENABLE at 1"};
+  }
+  int reaches = 0;
+  CCL_CHECK(cuda_check(cuda->device_can_access_peer(&reaches, a, b),
+                       fmt::format("ask whether GPU {} reaches GPU {}", bus_id_text(from.bus_id),
+                                   bus_id_text(to.bus_id))));
+  if (reaches != 0) return std::string{};
+  return fmt::format("GPU {} cannot access GPU {}; shm would", bus_id_text(from.bus_id),
+                     bus_id_text(to.bus_id));
 }
 }  // namespace
 
@@ -70,7 +97,7 @@ struct P2pEnd {
 
 }  // namespace detail
 
-Result<void> P2pTransport::can_connect(const PeerInfo& from, const PeerInfo& to) {
+Result<void> P2pTransport::can_address(const PeerInfo& from, const PeerInfo& to) {
   const auto refuse = [&](std::string why) {
     return fail(Errc::no_transport, fmt::format("p2p does not connect rank {} to rank {} ({})",
                                                 from.rank, to.rank, why));
@@ -79,6 +106,14 @@ Result<void> P2pTransport::can_connect(const PeerInfo& from, const PeerInfo& to)
   CCL_TRY(const bool disabled, setting_flag("P2P_DISABLE"));
   if (disabled) return refuse("CCL_P2P_DISABLE is 1");
   if (from.host_hash != to.host_hash) return refuse("they are on different hosts; socket would");
+  const auto fault = detail::PathFault(std::max(from.way.fault, to.way.fault));
+  if (detail::failed_its_check(fault)) {
+    return refuse(
+        fmt::format("{} when the communicator was created, so IOMMU or ACS may be in the "
+                    "way; shm would, and CCL_P2P_CHECK=0 uses paths without a check",
+                    detail::fault_text(fault)));
+  }
+  if (fault == detail::PathFault::excluded) return refuse("CCL_P2P_EXCLUDE names them; shm would");
   if (from.bus_id == to.bus_id) return {};
   CCL_TRY(const auto level, detail::p2p_level());
   if (const auto path = detail::gpu_path(from, to); level && path > *level) {
@@ -87,29 +122,17 @@ Result<void> P2pTransport::can_connect(const PeerInfo& from, const PeerInfo& to)
                     "level",
                     detail::path_text(path), detail::path_text(*level)));
   }
-  CCL_TRY(const detail::CudaDriver* const cuda, detail::cuda_driver());
-  const auto device_at = [&](cuda::std::int64_t bus_id) {
-    CUdevice device = -1;
-    const std::string text = detail::bus_id_text(bus_id);
-    return cuda->device_get_by_pci_bus_id(&device, text.c_str()) == CUDA_SUCCESS ? device : -1;
-  };
-  const CUdevice a = device_at(from.bus_id), b = device_at(to.bus_id);
-  if (a < 0 || b < 0) {
-    // This process does not see one of them; cuMem handles work all the same.
-    CCL_TRY(const bool handles, setting_flag("CUMEM_ENABLE"));
-    if (handles) return {};
-    return refuse(
-        "legacy IPC handles want both GPUs visible to both processes; leave "
-        "CCL_CUMEM_ENABLE at 1");
+  if (auto why = detail::driver_refuses(from, to); !why) {
+    return fail(std::move(why).error());
+  } else if (!why->empty()) {
+    return refuse(*why);
   }
-  int reaches = 0;
-  CCL_CHECK(detail::cuda_check(
-      cuda->device_can_access_peer(&reaches, a, b),
-      fmt::format("ask whether GPU {} reaches GPU {}", detail::bus_id_text(from.bus_id),
-                  detail::bus_id_text(to.bus_id))));
-  if (reaches != 0) return {};
-  return refuse(fmt::format("GPU {} cannot access GPU {}; shm would",
-                            detail::bus_id_text(from.bus_id), detail::bus_id_text(to.bus_id)));
+  if (fault == detail::PathFault::none) return {};
+  return refuse("a setting or the driver of the other one is against it; shm would");
+}
+
+Result<void> P2pTransport::can_connect(const PeerInfo& from, const PeerInfo& to) {
+  return can_address(from, to);
 }
 
 Carrier P2pTransport::carrier(const PeerInfo& from, const PeerInfo& to) {

@@ -35,6 +35,7 @@ Result<P2pMapping> P2pMapping::make(const TransportContext& context, const Edge&
   mapping.theirs_bytes_ = theirs_bytes;
   mapping.probe_ = probe;
   const auto offer = [&]() -> Result<void> {
+    if (!mapping.mine_.memory) return {};
     CCL_CHECK(fill_random(&mapping.nonce_, sizeof mapping.nonce_));
     const GpuMemory& memory = *mapping.mine_.memory;
     if (edge.self.pid_hash == edge.peer.pid_hash || memory.name().handles == 0) return {};
@@ -53,7 +54,7 @@ Handshake P2pMapping::handshake() const {
   Said said;
   said.nonce = nonce_;
   said.name = offer_.name();
-  said.memory = mine_.memory->name();
+  if (mine_.memory) said.memory = mine_.memory->name();
   said.offset = mine_.offset;
   Handshake mine{};
   HandshakeCursor{}.put(mine, said);
@@ -61,6 +62,7 @@ Handshake P2pMapping::handshake() const {
 }
 
 Result<void> P2pMapping::connect(const Handshake& theirs) {
+  if (theirs_bytes_ == 0) return {};
   return blame(reach(HandshakeCursor{}.get<Said>(theirs)), edge_);
 }
 

@@ -33,8 +33,11 @@ struct P2pTransport {
     std::shared_ptr<detail::P2pEnd> end_;
   };
 
-  /// Refuses CPU ranks, other hosts, GPUs without peer access or farther apart than CCL_P2P_LEVEL,
-  /// and everything if CCL_P2P_DISABLE is 1.
+  /// Whether they address each other's memory. Refuses CPU ranks, other hosts, GPUs without peer
+  /// access or farther apart than CCL_P2P_LEVEL, pairs whose path has failed its check, and
+  /// everything if CCL_P2P_DISABLE is 1.
+  static Result<void> can_address(const PeerInfo& from, const PeerInfo& to);
+  /// The same, or both address the GPU between them.
   static Result<void> can_connect(const PeerInfo& from, const PeerInfo& to);
   /// Lines of 128 bytes land whole where that is proven: within a GPU and over NVLink.
   static Carrier carrier(const PeerInfo& from, const PeerInfo& to);

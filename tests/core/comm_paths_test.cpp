@@ -1,0 +1,206 @@
+// Which GPUs of a host address each other, found out when a communicator is created: on a driver
+// whose GPUs are plain memory, and whose paths can fail.
+#include <ccl/communicator.hpp>
+#include <ccl/transport/any_of.hpp>
+
+#include <cstdlib>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "catch.hpp"
+#include "fake_gpus.hpp"
+#include "transport/p2p_check.hpp"
+
+using namespace ccl;
+using namespace ccl::test;
+using detail::PathFault;
+
+namespace {
+
+/// A process remembers what it has found: each case takes GPUs of its own.
+FakeGpus& gpus(int devices = FakeGpus::most) {
+  return FakeGpus::install(devices);
+}
+
+/// One variable, for as long as it lives.
+class Env {
+ public:
+  Env(const char* name, const char* value) : name_{name} { ::setenv(name, value, 1); }
+  ~Env() { ::unsetenv(name_); }
+  Env(const Env&) = delete;
+
+ private:
+  const char* name_;
+};
+
+/// Rank r on the r-th of `devices`, a thread each.
+std::vector<Result<Communicator>> create(const std::vector<int>& devices) {
+  const auto id = create_unique_id();
+  REQUIRE(id);
+  std::vector<Result<Communicator>> all(devices.size(), fail(Errc::internal, "not created"));
+  std::vector<std::thread> threads;
+  for (std::size_t r = 0; r < devices.size(); ++r) {
+    threads.emplace_back([&, r] {
+      Config config;
+      config.device = devices[r];
+      all[r] = Communicator::create(*id, int(r), int(devices.size()), config);
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  return all;
+}
+
+PathFault fault(const Result<Communicator>& comm, int peer) {
+  INFO((comm ? std::string{} : comm.error().message()));
+  REQUIRE(comm);
+  return PathFault(comm->peer(peer).way.fault);
+}
+Result<void> address(const Result<Communicator>& comm, int peer) {
+  const int me = comm->rank();
+  return P2pTransport::can_address(comm->peer(std::min(me, peer)), comm->peer(std::max(me, peer)));
+}
+std::string carried_by(const Result<Communicator>& comm, int peer) {
+  return DefaultTransport::carrier(comm->peer(comm->rank()), comm->peer(peer)).transport;
+}
+bool says(const std::string& text, const char* part) {
+  return text.find(part) != std::string::npos;
+}
+
+}  // namespace
+
+TEST_CASE("paths that work are used, and tried once in a process") {
+  FakeGpus& all = gpus();
+  const auto first = create({0, 1, 2, 3});
+  for (const auto& comm : first) {
+    for (int p = 0; p < 4; ++p) {
+      if (p == comm->rank()) continue;
+      CHECK(fault(comm, p) == PathFault::none);
+      CHECK(address(comm, p));
+      CHECK(carried_by(comm, p) == "p2p");
+    }
+  }
+  const int copies = all.copies_between;
+  CHECK(copies == 4 * 3 * 2);  // each to each, there and back
+  const auto second = create({3, 1, 0});
+  CHECK(fault(second[0], 1) == PathFault::none);
+  CHECK(all.copies_between == copies);
+  create({0, 4});
+  CHECK(all.copies_between == copies + 4);
+}
+
+TEST_CASE("a path that fails is used by neither end, says what was seen, and leaves the others") {
+  FakeGpus& all = gpus();
+  const struct {
+    FakePath path;
+    PathFault seen;
+    const char* text;
+  } cases[] = {{FakePath::lost, PathFault::lost, "did not arrive"},
+               {FakePath::corrupt, PathFault::corrupt, "read as something else"},
+               {FakePath::slow, PathFault::slow, "slower than any link"},
+               {FakePath::stuck, PathFault::stuck, "did not end"}};
+  int a = 8;
+  for (const bool both : {false, true}) {
+    for (const auto& one : cases) {
+      const int b = a + 1;
+      all.links[std::size_t(a)][std::size_t(b)] = {true, true, one.path};
+      if (both) all.links[std::size_t(b)][std::size_t(a)] = {true, true, one.path};
+      const auto comms = create({0, a, b});
+      INFO(one.text << (both ? " both ways" : " one way"));
+      CHECK(fault(comms[1], 2) == one.seen);
+      CHECK(fault(comms[2], 1) == one.seen);
+      CHECK(fault(comms[0], 1) == PathFault::none);
+      CHECK(fault(comms[2], 0) == PathFault::none);
+      for (const auto& [from, to] : {std::pair{1, 2}, std::pair{2, 1}}) {
+        const auto refused = address(comms[std::size_t(from)], to);
+        REQUIRE(!refused);
+        CHECK(refused.error().code == Errc::no_transport);
+        CHECK(says(refused.error().what, one.text));
+        CHECK(says(refused.error().what, "CCL_P2P_CHECK=0"));
+        CHECK(says(refused.error().what, "shm would"));
+      }
+      const int tried = all.copies_between;
+      const auto again = create({b, a});  // remembered, the other way round, too
+      CHECK(fault(again[0], 1) == one.seen);
+      CHECK(all.copies_between == tried);
+      a += 2;
+    }
+  }
+}
+
+TEST_CASE("with a broken path the next transport of a composition carries the pair") {
+  FakeGpus& all = gpus();
+  const Env no_relay{"CCL_NVB_DISABLE", "1"};
+  all.link(24, 25, {true, true, FakePath::lost});
+  const auto comms = create({24, 25, 0});
+  CHECK(fault(comms[0], 1) == PathFault::lost);
+  CHECK(carried_by(comms[0], 1) == "shm");
+  CHECK(carried_by(comms[1], 0) == "shm");
+  CHECK(carried_by(comms[0], 2) == "p2p");
+  const auto only = AnyOf<P2pTransport>::can_connect(comms[0]->peer(0), comms[0]->peer(1));
+  REQUIRE(!only);
+  CHECK(only.error().code == Errc::no_transport);
+  CHECK(says(only.error().what, "rank 0 to rank 1"));
+  CHECK(says(only.error().what, "did not arrive"));
+}
+
+TEST_CASE("CCL_P2P_CHECK=0 tries nothing and uses everything") {
+  FakeGpus& all = gpus();
+  all.link(26, 27, {true, true, FakePath::lost});
+  const int tried = all.copies_between;
+  const Env unchecked{"CCL_P2P_CHECK", "0"};
+  const auto comms = create({26, 27});
+  CHECK(fault(comms[0], 1) == PathFault::none);
+  CHECK(address(comms[0], 1));
+  CHECK(all.copies_between == tried);
+}
+
+TEST_CASE("memory that the driver does not map is a fault of the path") {
+  FakeGpus& all = gpus();
+  all.link(28, 29, {true, true, FakePath::well});
+  all.refuses_to_map = 29;
+  const auto comms = create({28, 29});
+  all.refuses_to_map = -1;
+  CHECK(fault(comms[0], 1) == PathFault::not_mapped);
+  CHECK(fault(comms[1], 0) == PathFault::not_mapped);
+}
+
+TEST_CASE("CCL_P2P_EXCLUDE names pairs by ranks or by GPUs; nothing is tried between them") {
+  FakeGpus& all = gpus();
+  const int tried = all.copies_between;
+  for (const char* pair : {"1-0", "fade:2e:00.0-FADE:2f:00.0", "7-8, 0-1"}) {
+    const Env excluded{"CCL_P2P_EXCLUDE", pair};
+    const auto comms = create({30, 31});
+    INFO(pair);
+    CHECK(fault(comms[0], 1) == PathFault::excluded);
+    CHECK(fault(comms[1], 0) == PathFault::excluded);
+    CHECK(says(address(comms[0], 1).error().what, "CCL_P2P_EXCLUDE"));
+  }
+  for (const char* pair : {"0", "0-x", "0-0000:1b:00.0", "-1", "0-1,"}) {
+    const Env excluded{"CCL_P2P_EXCLUDE", pair};
+    const auto comms = create({30, 31});
+    INFO(pair);
+    if (std::string{pair} == "0-1,") {
+      CHECK(comms[0]);
+      continue;
+    }
+    REQUIRE(!comms[0]);
+    CHECK(comms[0].error().code == Errc::bad_setting);
+    CHECK(says(comms[0].error().what, pair));
+  }
+  CHECK(all.copies_between == tried);
+}
+
+TEST_CASE("only a path that is slower than any link is slow") {
+  using detail::judge;
+  using topo::PathType;
+  const auto us_at = [](double gb_per_s) {
+    return double(detail::path_trial_bytes) / gb_per_s / 1e3;
+  };
+  CHECK(judge(PathType::nvl, {us_at(20), us_at(20)}) == PathFault::none);
+  CHECK(judge(PathType::nvl, {us_at(20), us_at(0.5)}) == PathFault::slow);
+  CHECK(judge(PathType::phb, {us_at(0.8), us_at(0.25)}) ==
+        PathFault::none);  // one lane of PCIe 3, 1
+  CHECK(judge(PathType::sys, {us_at(0.02), us_at(6)}) == PathFault::slow);
+}
