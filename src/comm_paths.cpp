@@ -301,6 +301,14 @@ class Trials {
       if (p == place_) continue;
       PeerInfo::Way& way = state_.peers[std::size_t(locals_[std::size_t(p)])].way;
       way.fault = int(table_.fault(place_, p));
+      const int between = table_.relay(place_, p);
+      if (between < 0) continue;
+      way.relay = peer(between).rank;
+      way.relay_bus_id = peer(between).bus_id;
+      way.avoid_p2p = false;     // which is of the way without it
+      if (p < place_) continue;  // one of the two says it
+      log_info(LogPart::p2p, "ranks {} and {} send each other through memory of GPU {}, of rank {}",
+               me_.rank, peer(p).rank, bus_id_text(way.relay_bus_id), way.relay);
     }
   }
 

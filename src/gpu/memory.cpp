@@ -8,6 +8,7 @@
 #include <mutex>
 #include <tuple>
 
+#include "gpu/devices.hpp"
 #include "transport/wire_memory.hpp"
 
 namespace ccl::detail {
@@ -76,12 +77,28 @@ Result<bool> has_handles(const Gpu& gpu) {
 Result<std::shared_ptr<GpuMemory>> GpuMemory::allocate(std::shared_ptr<Gpu> gpu,
                                                        std::size_t bytes) {
   CCL_TRY(const bool handles, has_handles(*gpu));
+  const int device = handles ? gpu->device() : -1;
+  return make(std::move(gpu), bytes, device);
+}
+
+Result<std::shared_ptr<GpuMemory>> GpuMemory::allocate_on(std::int64_t bus_id,
+                                                          std::shared_ptr<Gpu> gpu,
+                                                          std::size_t bytes) {
+  CUdevice device = -1;
+  CCL_CHECK(cuda_check(gpu->driver().device_get_by_pci_bus_id(&device, bus_id_text(bus_id).c_str()),
+                       fmt::format("find GPU {}", bus_id_text(bus_id))));
+  return make(std::move(gpu), bytes, device);
+}
+
+Result<std::shared_ptr<GpuMemory>> GpuMemory::make(std::shared_ptr<Gpu> gpu, std::size_t bytes,
+                                                   int device) {
   std::shared_ptr<GpuMemory> memory{new GpuMemory{std::move(gpu)}};
   memory->own_ = true;
   CCL_CHECK(fill_random(&memory->name_.id, sizeof memory->name_.id));
   {
     const Gpu::Current current{*memory->gpu_};
-    CCL_CHECK(handles ? memory->allocate_handles(bytes) : memory->allocate_legacy(bytes));
+    CCL_CHECK(device >= 0 ? memory->allocate_handles(bytes, device)
+                          : memory->allocate_legacy(bytes));
   }
   CCL_CHECK(memory->gpu_->clear(memory->base_, memory->name_.bytes));
   Registry::instance().put(memory->name_, -1, memory);
@@ -89,16 +106,16 @@ Result<std::shared_ptr<GpuMemory>> GpuMemory::allocate(std::shared_ptr<Gpu> gpu,
   return memory;
 }
 
-Result<void> GpuMemory::allocate_handles(std::size_t bytes) {
+Result<void> GpuMemory::allocate_handles(std::size_t bytes, int device) {
   const CudaDriver& cuda = gpu_->driver();
-  const CUmemAllocationProp how = properties(gpu_->device());
+  const CUmemAllocationProp how = properties(device);
   std::size_t grain = 0;
   CCL_CHECK(cuda_check(cuda.mem_get_granularity(&grain, &how, CU_MEM_ALLOC_GRANULARITY_RECOMMENDED),
                        "ask for the granularity of memory"));
   name_.handles = 1;
   name_.bytes = up(bytes, grain);
   CCL_CHECK(cuda_check(cuda.mem_create(&handle_, name_.bytes, &how, 0),
-                       fmt::format("allocate {} bytes on device {}", name_.bytes, gpu_->device())));
+                       fmt::format("allocate {} bytes on device {}", name_.bytes, device)));
   return map_handle();
 }
 

@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <vector>
 
@@ -24,6 +25,11 @@ class GpuMemory {
  public:
   /// Zeroed memory of `gpu`, by cuMem handles unless CCL_CUMEM_ENABLE is 0 or the GPU has none.
   static Result<std::shared_ptr<GpuMemory>> allocate(std::shared_ptr<Gpu> gpu, std::size_t bytes);
+  /// The same on the GPU with this bus id, which this process must see and `gpu` must reach; always
+  /// by cuMem handles.
+  static Result<std::shared_ptr<GpuMemory>> allocate_on(std::int64_t bus_id,
+                                                        std::shared_ptr<Gpu> gpu,
+                                                        std::size_t bytes);
   /// Of another rank of this process: the memory itself, made accessible to `gpu`; null if no rank
   /// of this process has made it.
   static Result<std::shared_ptr<GpuMemory>> find(const Gpu& gpu, const GpuMemoryName& name);
@@ -47,7 +53,10 @@ class GpuMemory {
 
  private:
   explicit GpuMemory(std::shared_ptr<Gpu> gpu) : gpu_{std::move(gpu)} {}
-  Result<void> allocate_handles(std::size_t bytes);
+  Result<void> allocate_handles(std::size_t bytes, int device);
+  /// `device` -1: without handles, on the GPU itself.
+  static Result<std::shared_ptr<GpuMemory>> make(std::shared_ptr<Gpu> gpu, std::size_t bytes,
+                                                 int device);
   Result<void> allocate_legacy(std::size_t bytes);
   Result<void> map_handle();
   void enlist();

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <memory>
 
 #include "gpu/devices.hpp"
@@ -18,13 +19,23 @@ namespace {
 constexpr std::size_t line = 128;
 
 /// What lies in whose memory, for each channel: two words, each on a line of its own; in the
-/// receiver's, the slots follow the words of all channels.
+/// receiver's, the slots follow the words of all channels. Over a GPU in between, each end keeps
+/// the word that only it reads, and all else is there.
+constexpr std::size_t words_per_channel = 2;
+std::size_t word_bytes(const WireShape& shape) {
+  return words_per_channel * line * std::size_t(shape.channels);
+}
+std::size_t slot_bytes(const WireShape& shape) {
+  return std::size_t(shape.channels) * std::size_t(shape.slot_count) *
+         std::size_t(shape.slot_bytes);
+}
 std::size_t block_bytes(const Edge& edge) {
-  const WireShape& shape = edge.shape;
-  const std::size_t words = 2 * line * std::size_t(shape.channels);
-  if (edge.side == Side::sender) return words;
-  return words + std::size_t(shape.channels) * std::size_t(shape.slot_count) *
-                     std::size_t(shape.slot_bytes);
+  return word_bytes(edge.shape) + (edge.side == Side::sender ? 0 : slot_bytes(edge.shape));
+}
+
+/// The bus id of the GPU between them; -1: they address each other.
+std::int64_t relay_between(const PeerInfo& a, const PeerInfo& b) {
+  return std::max(a.way.relay_bus_id, b.way.relay_bus_id);
 }
 
 /// Why peer access is not to be had; empty if it is.
@@ -56,23 +67,39 @@ Result<std::string> driver_refuses(const PeerInfo& from, const PeerInfo& to) {
 struct P2pEnd {
   TransportContext context;
   Edge edge;
-  P2pMapping mapping;
+  GpuBlock own;        // of this rank's GPU
+  P2pMapping mapping;  // shows `own`, or memory of the GPU in between
 
   auto refuse(Errc code, std::string what) const {
     return fail(edge_error(edge, P2pTransport::name, code, std::move(what)));
   }
   Result<void> make() {
-    CCL_TRY(auto block, context.arena->allocate(block_bytes(edge)));
+    const std::int64_t relay = relay_between(edge.self, edge.peer);
+    if (relay >= 0) return make_over(relay);
+    CCL_TRY(own, context.arena->allocate(block_bytes(edge)));
     Edge other = edge;
     other.side = edge.side == Side::sender ? Side::receiver : Side::sender;
-    CCL_TRY(mapping, P2pMapping::make(context, edge, std::move(block), block_bytes(other)));
+    CCL_TRY(mapping, P2pMapping::make(context, edge, own, block_bytes(other)));
+    return {};
+  }
+  /// The receiver takes memory of the GPU in between, and the sender maps it.
+  Result<void> make_over(std::int64_t relay) {
+    CCL_TRY(own, context.arena->allocate(word_bytes(edge.shape)));
+    const std::size_t bytes = word_bytes(edge.shape) + slot_bytes(edge.shape);
+    GpuBlock between;
+    if (edge.side == Side::receiver) {
+      CCL_TRY(between.memory, GpuMemory::allocate_on(relay, context.arena->gpu(), bytes));
+    }
+    CCL_TRY(mapping, P2pMapping::make(context, edge, std::move(between),
+                                      edge.side == Side::sender ? bytes : 0));
     return {};
   }
 
   std::vector<Wire> wires() const {
     const bool sends = edge.side == Side::sender;
-    std::byte* const receiver = (sends ? mapping.theirs() : mapping.mine()).at();
-    std::byte* const sender = (sends ? mapping.mine() : mapping.theirs()).at();
+    const bool relayed = relay_between(edge.self, edge.peer) >= 0;
+    std::byte* const shown = (sends ? mapping.theirs() : mapping.mine()).at();
+    std::byte* const credits = relayed ? shown : (sends ? mapping.mine() : mapping.theirs()).at();
     const WireShape& shape = edge.shape;
     const auto word = [](std::byte* at, std::size_t n) {
       return reinterpret_cast<Word*>(at + n * line);
@@ -80,11 +107,11 @@ struct P2pEnd {
     std::vector<Wire> wires;
     for (std::size_t c = 0; c < std::size_t(shape.channels); ++c) {
       Wire wire;
-      wire.posted = word(receiver, 2 * c);
-      wire.drained = word(sender, 2 * c + 1);
-      if (sends) wire.sent = word(sender, 2 * c);
-      if (!sends) wire.received = word(receiver, 2 * c + 1);
-      wire.slots = reinterpret_cast<Packet*>(receiver + 2 * line * std::size_t(shape.channels) +
+      wire.posted = word(shown, 2 * c);
+      wire.drained = word(credits, 2 * c + 1);
+      if (sends) wire.sent = word(own.at(), 2 * c);
+      if (!sends) wire.received = word(own.at(), 2 * c + 1);
+      wire.slots = reinterpret_cast<Packet*>(shown + word_bytes(shape) +
                                              c * std::size_t(shape.slot_count) *
                                                  std::size_t(shape.slot_bytes));
       wire.slot_count = shape.slot_count;
@@ -132,11 +159,13 @@ Result<void> P2pTransport::can_address(const PeerInfo& from, const PeerInfo& to)
 }
 
 Result<void> P2pTransport::can_connect(const PeerInfo& from, const PeerInfo& to) {
+  if (detail::relay_between(from, to) >= 0) return {};
   return can_address(from, to);
 }
 
 Carrier P2pTransport::carrier(const PeerInfo& from, const PeerInfo& to) {
-  const bool proven = from.device >= 0 && to.device >= 0 && from.host_hash == to.host_hash &&
+  const bool proven = detail::relay_between(from, to) < 0 && from.device >= 0 && to.device >= 0 &&
+                      from.host_hash == to.host_hash &&
                       detail::lines_proven(detail::gpu_path(from, to));
   return {name, Through::gpu_memory, proven ? atomic_line_bytes : 16};
 }
@@ -163,8 +192,9 @@ Result<Connection> P2pTransport::End::connect(const Handshake& theirs) {
   CCL_CHECK(end_->mapping.connect(theirs));
   Connection connection;
   connection.wires = end_->wires();
-  using Blocks = std::pair<detail::GpuBlock, detail::GpuBlock>;
-  connection.owner = std::make_shared<Blocks>(end_->mapping.mine(), end_->mapping.theirs());
+  using Blocks = std::array<detail::GpuBlock, 3>;
+  connection.owner =
+      std::make_shared<Blocks>(Blocks{end_->own, end_->mapping.mine(), end_->mapping.theirs()});
   connection.transport = name;
   connection.line_bytes = carrier(end_->edge.self, end_->edge.peer).line_bytes;
   return connection;

@@ -11,6 +11,8 @@
 
 #include "catch.hpp"
 #include "fake_gpus.hpp"
+#include "gpu/memory.hpp"
+#include "transport/driver.hpp"
 #include "transport/p2p_check.hpp"
 
 using namespace ccl;
@@ -190,6 +192,76 @@ TEST_CASE("CCL_P2P_EXCLUDE names pairs by ranks or by GPUs; nothing is tried bet
     CHECK(says(comms[0].error().what, pair));
   }
   CHECK(all.copies_between == tried);
+}
+
+TEST_CASE("two GPUs without NVLink go through one that has it to both, and steps arrive") {
+  FakeGpus& all = gpus();
+  const FakeGpus::Link none{false, false, FakePath::well};
+  all.link(4, 6, none);
+  const auto comms = create({4, 5, 6});
+  CHECK(comms[0]->peer(2).way.relay == 1);
+  CHECK(comms[2]->peer(0).way.relay == 1);
+  CHECK(comms[0]->peer(1).way.relay == -1);
+  CHECK(comms[0]->peer(2).way.relay_bus_id == comms[0]->peer(1).bus_id);
+  // For wires only, and for none that need lines to land whole.
+  CHECK(carried_by(comms[0], 2) == "p2p");
+  CHECK_FALSE(address(comms[0], 2));
+  const PeerInfo from = comms[0]->peer(0), from_here = comms[2]->peer(0);
+  const PeerInfo to = comms[0]->peer(2), to_here = comms[2]->peer(2);
+  CHECK(P2pTransport::can_connect(from, to));
+  CHECK(P2pTransport::carrier(from, to).line_bytes == 16);
+
+  const auto gpu_of = [](int device) { return *detail::Gpu::open(device); };
+  detail::GpuArena sends{gpu_of(4)}, receives{gpu_of(6)};
+  TransportContext at_sender, at_receiver;
+  at_sender.arena = &sends;
+  at_receiver.arena = &receives;
+  const WireShape shape{2, 4, 1024};
+  auto out = P2pTransport::setup(at_sender, edge_of(from, to, Side::sender, shape, 1));
+  auto in = P2pTransport::setup(at_receiver, edge_of(from_here, to_here, Side::receiver, shape, 1));
+  REQUIRE(out);
+  REQUIRE(in);
+  const Handshake of_sender = out->handshake(), of_receiver = in->handshake();
+  const auto sender = out->connect(of_receiver);
+  const auto receiver = in->connect(of_sender);
+  REQUIRE(sender);
+  REQUIRE(receiver);
+  CHECK(sender->line_bytes == 16);
+  for (std::size_t c = 0; c < 2; ++c) {
+    const Wire &a = sender->wires[c], &b = receiver->wires[c];
+    for (const void* shared : {static_cast<void*>(b.slots), static_cast<void*>(b.posted),
+                               static_cast<void*>(b.drained)}) {
+      const FakeGpus::Region* const region = all.region(shared);
+      REQUIRE(region != nullptr);
+      CHECK(region->device == 5);
+      CHECK(region->accessible == std::vector<int>{6, 4});
+    }
+    CHECK(all.region(a.sent)->device == 4);
+    CHECK(all.region(b.received)->device == 6);
+  }
+  std::string problem;
+  std::thread pushing{[&] {
+    problem = on_all(*sender, [](const Wire& wire, Word w) { return push(wire, 300, w); });
+  }};
+  CHECK(on_all(*receiver, [](const Wire& wire, Word w) { return pull(wire, 300, w); }) == "");
+  pushing.join();
+  CHECK(problem == "");
+}
+
+TEST_CASE("a GPU in between can be forbidden, and is no farther than CCL_P2P_LEVEL") {
+  FakeGpus& all = gpus();
+  all.link(1, 3, {false, false, FakePath::well});
+  CHECK(create({1, 2, 3})[0]->peer(2).way.relay == 1);
+  for (const auto& [name, value] :
+       {std::pair{"CCL_NVB_DISABLE", "1"}, {"CCL_P2P_LEVEL", "NVL"}, {"CCL_CUMEM_ENABLE", "0"}}) {
+    const Env forbids{name, value};
+    const Env unchecked{"CCL_P2P_CHECK", "0"};
+    const auto comms = create({1, 2, 3});
+    INFO(name);
+    REQUIRE(comms[0]);
+    CHECK(comms[0]->peer(2).way.relay == -1);
+    CHECK(carried_by(comms[0], 2) == "shm");
+  }
 }
 
 TEST_CASE("only a path that is slower than any link is slow") {

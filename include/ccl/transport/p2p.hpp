@@ -12,7 +12,9 @@ struct P2pEnd;
 /// Between GPUs of one host that can address each other's memory (NVLink, PCIe). Slots lie in the
 /// receiver's memory, where the sender writes them; credits in the sender's. Memory is shared
 /// directly within a process; between processes by cuMem handles, passed as file descriptors over a
-/// Unix socket, or by legacy IPC handles where CCL_CUMEM_ENABLE is 0.
+/// Unix socket, or by legacy IPC handles where CCL_CUMEM_ENABLE is 0. Two GPUs that have NVLink to
+/// a third one and none to each other go through its memory: the sender writes there and the
+/// receiver reads from there.
 struct P2pTransport {
   static constexpr const char* name = "p2p";
   static constexpr Reach reach = Reach::host;
@@ -39,7 +41,8 @@ struct P2pTransport {
   static Result<void> can_address(const PeerInfo& from, const PeerInfo& to);
   /// The same, or both address the GPU between them.
   static Result<void> can_connect(const PeerInfo& from, const PeerInfo& to);
-  /// Lines of 128 bytes land whole where that is proven: within a GPU and over NVLink.
+  /// Lines of 128 bytes land whole where that is proven: within a GPU and over NVLink, without
+  /// another GPU in between.
   static Carrier carrier(const PeerInfo& from, const PeerInfo& to);
   static Result<End> setup(TransportContext& context, const Edge& edge);
 };
