@@ -45,21 +45,26 @@ class KnownPaths {
 
  private:
   // The memory of one process is mapped in another way than that of two.
-  using Key = std::tuple<std::int64_t, std::int64_t, bool>;
+  using Key = std::tuple<std::int64_t, std::uint64_t, std::int64_t, bool>;
   static Key key(const PeerInfo& from, const PeerInfo& to) {
-    return {from.bus_id, to.bus_id, from.pid_hash == to.pid_hash};
+    return {from.bus_id, to.host_hash, to.bus_id, from.pid_hash == to.pid_hash};
   }
   std::mutex mutex_;
   std::map<Key, PathFault> known_;
 };
 
-/// One rank's part in the trials of its host.
+/// Ranks that may address each other: of one NVLink domain over several hosts, else of one host.
+std::uint64_t domain_of(const PeerInfo& peer) {
+  return peer.fabric != 0 ? peer.fabric : peer.host_hash;
+}
+
+/// One rank's part in the trials of its host or NVLink domain.
 class Trials {
  public:
   explicit Trials(CommState& state)
       : state_{state}, me_{state.peers[std::size_t(state.rank)]}, table_{0} {
     for (const PeerInfo& peer : state.peers) {
-      if (peer.host_hash == me_.host_hash) locals_.push_back(peer.rank);
+      if (domain_of(peer) == domain_of(me_)) locals_.push_back(peer.rank);
     }
     place_ = place_of(me_.rank);
     table_ = PathTable{int(locals_.size())};
@@ -102,6 +107,8 @@ class Trials {
     CCL_TRY(const bool handles, setting_flag("CUMEM_ENABLE"));
     CCL_TRY(const auto level, p2p_level());
     CCL_TRY(const CudaDriver* const cuda, cuda_driver());
+    const bool may_relay =
+        handles && !no_relays && level.value_or(topo::PathType::nvb) >= topo::PathType::nvb;
     for (int p = 0; p < table_.places(); ++p) {
       if (p == place_) continue;
       const PeerInfo& to = peer(p);
@@ -109,14 +116,14 @@ class Trials {
       said.nvlink = gpu_path(me_, to) <= topo::PathType::nvl;
       CUdevice device = -1;
       said.relays =
-          handles && !no_relays && level.value_or(topo::PathType::nvb) >= topo::PathType::nvb &&
+          may_relay && to.host_hash == me_.host_hash &&
           cuda->device_get_by_pci_bus_id(&device, bus_id_text(to.bus_id).c_str()) == CUDA_SUCCESS;
       CCL_TRY(const bool excluded, p2p_excludes(me_, to));
       if (excluded) {
         said.fault = PathFault::excluded;
-      } else if (!P2pTransport::can_address(p < place_ ? to : me_, p < place_ ? me_ : to)) {
+      } else if (!P2pTransport::can_connect(p < place_ ? to : me_, p < place_ ? me_ : to)) {
         said.fault = PathFault::refused;
-      } else if (check && to.bus_id != me_.bus_id) {
+      } else if (check && !same_gpu(to, me_)) {
         const PathFault* const known = KnownPaths::instance().find(me_, to);
         if (known != nullptr) {
           said.fault = *known;
@@ -132,7 +139,7 @@ class Trials {
   Result<void> exchange(const Result<void>& mine) {
     std::map<cuda::std::uint64_t, std::size_t> met;
     std::size_t most = 0;
-    for (const PeerInfo& p : state_.peers) most = std::max(most, ++met[p.host_hash]);
+    for (const PeerInfo& p : state_.peers) most = std::max(most, ++met[domain_of(p)]);
     std::vector<std::uint8_t> all(most * std::size_t(state_.ranks));
     const auto row = [&](int rank) { return all.data() + std::size_t(rank) * most; };
     constexpr std::uint8_t gave_up = 0xff;
@@ -144,14 +151,14 @@ class Trials {
     bool well = true;
     untried_ = false;
     for (const PeerInfo& p : state_.peers) {
-      const std::size_t place = met[p.host_hash]++;
+      const std::size_t place = met[domain_of(p)]++;
       const std::uint8_t* const bytes = row(p.rank);
       well = well && bytes[place] != gave_up;
       for (std::size_t q = 0; q < most; ++q) {
         if (q == place) continue;
         const PathSaid said = PathSaid::of(bytes[q]);
         untried_ = untried_ || said.untried;
-        if (p.host_hash == me_.host_hash) table_.at(int(place), int(q)) = said;
+        if (domain_of(p) == domain_of(me_)) table_.at(int(place), int(q)) = said;
       }
     }
     if (well) return {};
@@ -295,7 +302,7 @@ class Trials {
     }
   }
 
-  /// What it all comes to, between this rank and each other of its host.
+  /// What it all comes to, between this rank and each other of its domain.
   void settle() {
     for (int p = 0; p < table_.places(); ++p) {
       if (p == place_) continue;
@@ -314,7 +321,7 @@ class Trials {
 
   CommState& state_;
   const PeerInfo me_;
-  std::vector<int> locals_;  // ranks of this host
+  std::vector<int> locals_;  // ranks of its domain
   int place_ = 0;            // of this rank among them
   PathTable table_;
   bool untried_ = false;  // some path of some host

@@ -19,6 +19,7 @@
 #include "os_error.hpp"
 #include "own_thread.hpp"
 #include "report_signal.hpp"
+#include "transport/p2p_path.hpp"
 #include <pthread.h>
 
 namespace ccl {
@@ -291,6 +292,10 @@ Result<void> meet(CommState& state, std::unique_ptr<Bootstrap> bootstrap) {
     state.bootstrap->set_account([&state] { return pack(state.account()); });
     CCL_CHECK(report_on_signal(state.weak_from_this()));
   }
+  const auto elsewhere = [&mine](const PeerInfo& peer) {
+    return peer.host_hash != mine.host_hash && same_fabric(peer, mine);
+  };
+  if (std::any_of(state.peers.begin(), state.peers.end(), elsewhere)) state.gpu->use_fabric();
   CCL_CHECK(check_devices(state));
   CCL_CHECK(arrange_ranks(state));
   CCL_CHECK(prove_paths(state));

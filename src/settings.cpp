@@ -114,6 +114,14 @@ constexpr std::array table{
             "bytes of buffers that one communicator may hold on one rank", 1, any},
     Setting{"MIN_CTAS", integer, "", nccl,
             "fewest channels of one collective (a GPU's blocks follow from the size)", 1, 4096},
+    Setting{"MNNVL_CLIQUE_ID", integer, "-1", nccl,
+            "which part of its NVLink domain a GPU counts to; -1: as NVML says", -1, any},
+    Setting{"MNNVL_ENABLE", integer, "2", nccl,
+            "0: no P2P between hosts; 1 and 2: where NVLink joins them and the driver has fabric "
+            "handles",
+            0, 2},
+    Setting{"MNNVL_UUID", integer, "-1", nccl,
+            "the NVLink domain over several hosts that a GPU counts to; -1: as NVML says", -1, any},
     Setting{"MULTI_RANK_GPU_ENABLE", flag, "0", nccl, "1: several ranks may share one GPU"},
     Setting{
         "NCHANNELS_PER_NET_PEER", integer, "", nccl,

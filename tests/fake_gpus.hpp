@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "gpu/driver.hpp"
+#include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -32,6 +33,8 @@ struct FakeGpus {
   std::array<std::array<Link, most>, most> links{};
   int copies_between = 0;   // of GPUs, in all
   int refuses_to_map = -1;  // for this device, what is another's
+  bool fabric = true;       // handles for other hosts: here, other processes
+  int fabric_imports = 0;
 
   /// Both ways.
   void link(int a, int b, Link how) {
@@ -77,6 +80,11 @@ struct Event {
 struct Handle {
   int fd = -1;
   int device = -1;
+};
+/// A fabric handle: a process of this host plays another host.
+struct FabricName {
+  int pid = 0;
+  Handle held{};
 };
 inline std::map<ino_t, int>& devices_of_files() {
   static std::map<ino_t, int> all;
@@ -220,6 +228,9 @@ inline CudaDriver driver() {
   };
   cuda.mem_create = [](CUmemGenericAllocationHandle* handle, std::size_t bytes,
                        const CUmemAllocationProp* how, unsigned long long) {
+    if ((how->requestedHandleTypes & CU_MEM_HANDLE_TYPE_FABRIC) != 0 && !gpus().fabric) {
+      return CUDA_ERROR_NOT_PERMITTED;
+    }
     const int fd = ::memfd_create("fake-gpu", MFD_CLOEXEC);
     if (fd < 0 || ::ftruncate(fd, off_t(bytes)) != 0) return CUDA_ERROR_OUT_OF_MEMORY;
     const std::lock_guard lock{gpus().mutex};
@@ -233,15 +244,32 @@ inline CudaDriver driver() {
     delete held;
     return CUDA_SUCCESS;
   };
-  cuda.mem_export = [](void* to, CUmemGenericAllocationHandle handle, CUmemAllocationHandleType,
-                       unsigned long long) {
-    *static_cast<int*>(to) = ::dup(reinterpret_cast<Handle*>(handle)->fd);
+  cuda.mem_export = [](void* to, CUmemGenericAllocationHandle handle,
+                       CUmemAllocationHandleType type, unsigned long long) {
+    const Handle& held = *reinterpret_cast<Handle*>(handle);
+    if (type == CU_MEM_HANDLE_TYPE_FABRIC) {
+      const FabricName name{int(::getpid()), held};
+      std::memcpy(to, &name, sizeof name);
+    } else {
+      *static_cast<int*>(to) = ::dup(held.fd);
+    }
     return CUDA_SUCCESS;
   };
   cuda.mem_import = [](CUmemGenericAllocationHandle* handle, void* from,
-                       CUmemAllocationHandleType) {
-    const int fd = ::dup(int(reinterpret_cast<std::uintptr_t>(from)));
+                       CUmemAllocationHandleType type) {
     const std::lock_guard lock{gpus().mutex};
+    if (type == CU_MEM_HANDLE_TYPE_FABRIC) {
+      FabricName name;
+      std::memcpy(&name, from, sizeof name);
+      char path[64];
+      std::snprintf(path, sizeof path, "/proc/%d/fd/%d", name.pid, name.held.fd);
+      const int fd = ::open(path, O_RDWR | O_CLOEXEC);
+      if (fd < 0) return CUDA_ERROR_INVALID_VALUE;
+      ++gpus().fabric_imports;
+      *handle = reinterpret_cast<std::uintptr_t>(new Handle{fd, name.held.device});
+      return CUDA_SUCCESS;
+    }
+    const int fd = ::dup(int(reinterpret_cast<std::uintptr_t>(from)));
     *handle = reinterpret_cast<std::uintptr_t>(new Handle{fd, devices_of_files()[file_of(fd)]});
     return CUDA_SUCCESS;
   };

@@ -15,8 +15,11 @@ namespace ccl::detail {
 struct GpuMemoryName {
   std::array<Word, 2> id{};  // unique
   Word bytes = 0;
-  Word handles = 0;  // 1: cuMem, whose fd comes over a Unix socket; 0: legacy, by `ipc`
-  CUipcMemHandle ipc{};
+  // 1: cuMem, whose fd comes over a Unix socket; 2: the same, and `key` is its fabric handle, for
+  // other hosts; 0: legacy, and `key` is its IPC handle.
+  Word handles = 0;
+  std::array<std::byte, 64> key{};
+  static_assert(sizeof(CUipcMemHandle) == 64 && sizeof(CUmemFabricHandle) == 64);
 };
 
 /// Memory of a GPU, this rank's own or mapped from a peer. A mapping of cuMem memory keeps it alive
@@ -35,7 +38,7 @@ class GpuMemory {
   static Result<std::shared_ptr<GpuMemory>> find(const Gpu& gpu, const GpuMemoryName& name);
   /// What `gpu` has mapped already; null if nothing.
   static std::shared_ptr<GpuMemory> mapped(const Gpu& gpu, const GpuMemoryName& name);
-  /// Maps a peer's memory; `fd` is that of a cuMem handle.
+  /// Maps a peer's memory; `fd` is that of a cuMem handle, none if its fabric handle is meant.
   static Result<std::shared_ptr<GpuMemory>> map(std::shared_ptr<Gpu> gpu, const GpuMemoryName& name,
                                                 const Fd& fd);
   /// Memory that the user has made, for peers to map, whoever frees it. `elsewhere`: some of them
@@ -59,6 +62,7 @@ class GpuMemory {
                                                  int device);
   Result<void> allocate_legacy(std::size_t bytes);
   Result<void> map_handle();
+  Result<void> export_fabric();
   void enlist();
 
   std::shared_ptr<Gpu> gpu_;

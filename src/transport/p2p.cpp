@@ -40,6 +40,7 @@ std::int64_t relay_between(const PeerInfo& a, const PeerInfo& b) {
 
 /// Why peer access is not to be had; empty if it is.
 Result<std::string> driver_refuses(const PeerInfo& from, const PeerInfo& to) {
+  if (from.host_hash != to.host_hash) return std::string{};  // none sees both
   CCL_TRY(const CudaDriver* const cuda, cuda_driver());
   const auto device_at = [&](cuda::std::int64_t bus_id) {
     CUdevice device = -1;
@@ -124,43 +125,59 @@ struct P2pEnd {
 
 }  // namespace detail
 
-Result<void> P2pTransport::can_address(const PeerInfo& from, const PeerInfo& to) {
-  const auto refuse = [&](std::string why) {
-    return fail(Errc::no_transport, fmt::format("p2p does not connect rank {} to rank {} ({})",
-                                                from.rank, to.rank, why));
-  };
+namespace detail {
+namespace {
+auto refusal(const PeerInfo& from, const PeerInfo& to, std::string_view why) {
+  return fail(Errc::no_transport,
+              fmt::format("p2p does not connect rank {} to rank {} ({})", from.rank, to.rank, why));
+}
+
+/// Whether a pair addresses each other's memory, on whatever hosts.
+Result<void> reaches(const PeerInfo& from, const PeerInfo& to) {
+  const auto refuse = [&](std::string why) { return refusal(from, to, why); };
   if (from.device < 0 || to.device < 0) return refuse("it is for GPUs; shm or socket would");
   CCL_TRY(const bool disabled, setting_flag("P2P_DISABLE"));
   if (disabled) return refuse("CCL_P2P_DISABLE is 1");
-  if (from.host_hash != to.host_hash) return refuse("they are on different hosts; socket would");
-  const auto fault = detail::PathFault(std::max(from.way.fault, to.way.fault));
-  if (detail::failed_its_check(fault)) {
+  if (from.host_hash != to.host_hash && !same_fabric(from, to)) {
+    return refuse("they are on different hosts; socket would");
+  }
+  const auto fault = PathFault(std::max(from.way.fault, to.way.fault));
+  if (failed_its_check(fault)) {
     return refuse(
         fmt::format("{} when the communicator was created, so IOMMU or ACS may be in the "
                     "way; shm would, and CCL_P2P_CHECK=0 uses paths without a check",
-                    detail::fault_text(fault)));
+                    fault_text(fault)));
   }
-  if (fault == detail::PathFault::excluded) return refuse("CCL_P2P_EXCLUDE names them; shm would");
-  if (from.bus_id == to.bus_id) return {};
-  CCL_TRY(const auto level, detail::p2p_level());
-  if (const auto path = detail::gpu_path(from, to); level && path > *level) {
+  if (fault == PathFault::excluded) return refuse("CCL_P2P_EXCLUDE names them; shm would");
+  if (same_gpu(from, to)) return {};
+  CCL_TRY(const auto level, p2p_level());
+  if (const auto path = gpu_path(from, to); level && path > *level) {
     return refuse(
         fmt::format("their path is {}, and CCL_P2P_LEVEL is {}; shm would, or a higher "
                     "level",
-                    detail::path_text(path), detail::path_text(*level)));
+                    path_text(path), path_text(*level)));
   }
-  if (auto why = detail::driver_refuses(from, to); !why) {
+  if (auto why = driver_refuses(from, to); !why) {
     return fail(std::move(why).error());
   } else if (!why->empty()) {
     return refuse(*why);
   }
-  if (fault == detail::PathFault::none) return {};
+  if (fault == PathFault::none) return {};
   return refuse("a setting or the driver of the other one is against it; shm would");
+}
+}  // namespace
+}  // namespace detail
+
+Result<void> P2pTransport::can_address(const PeerInfo& from, const PeerInfo& to) {
+  if (from.device >= 0 && to.device >= 0 && from.host_hash != to.host_hash) {
+    return detail::refusal(from, to, "they are on different hosts, where P2P is for wires");
+  }
+  return detail::reaches(from, to);
 }
 
 Result<void> P2pTransport::can_connect(const PeerInfo& from, const PeerInfo& to) {
   if (detail::relay_between(from, to) >= 0) return {};
-  return can_address(from, to);
+  return detail::reaches(from, to);
 }
 
 Carrier P2pTransport::carrier(const PeerInfo& from, const PeerInfo& to) {

@@ -39,6 +39,15 @@ Result<P2pMapping> P2pMapping::make(const TransportContext& context, const Edge&
     CCL_CHECK(fill_random(&mapping.nonce_, sizeof mapping.nonce_));
     const GpuMemory& memory = *mapping.mine_.memory;
     if (edge.self.pid_hash == edge.peer.pid_hash || memory.name().handles == 0) return {};
+    if (edge.self.host_hash != edge.peer.host_hash) {
+      if (memory.name().handles == 2) return {};
+      return fail(Errc::not_supported,
+                  fmt::format("memory of device {} has no fabric handle, which rank {} on another "
+                              "host needs (does nvidia-imex run, and is "
+                              "/dev/nvidia-caps-imex-channels there?); CCL_MNNVL_ENABLE=0 takes "
+                              "the network",
+                              edge.self.device, edge.peer.rank));
+    }
     CCL_TRY(Fd fd, memory.share());
     const unsigned end = unsigned(edge.side == Side::sender);
     CCL_TRY(mapping.offer_, FdOffer::make(proof_of(context, mapping.nonce_, edge.id, end),
@@ -83,7 +92,7 @@ Result<void> P2pMapping::reach(const Said& said) {
     theirs_.memory = GpuMemory::mapped(*gpu, said.memory);
     if (!theirs_.memory) {
       Fd fd;
-      if (said.memory.handles != 0) {
+      if (said.memory.handles != 0 && edge_.self.host_hash == edge_.peer.host_hash) {
         const unsigned end = unsigned(edge_.side != Side::sender);
         CCL_TRY(fd, fetch_fd(context_, edge_, P2pTransport::name, said.name,
                              proof_of(context_, said.nonce, edge_.id, end)));
