@@ -24,6 +24,7 @@ namespace ccl::detail {
 namespace {
 
 constexpr double longest_copy_s = 2;
+constexpr int most_stuck = 3;          // copies; then none is tried any more
 constexpr int trial_number = 1 << 22;  // in the place of a composition's
 
 /// What this process has found out already: paths stay, communicators come and go.
@@ -205,11 +206,15 @@ class Trials {
   }
   /// Behind a copy that did not end, others go on another stream. What it uses is left to it.
   Result<void> refresh() {
+    if (copies_->stuck() && stuck_ < most_stuck) {
+      leave(block_.memory);
+      for (const Trial& trial : trials_) leave(trial.mapping.theirs().memory);
+      if (++stuck_ < most_stuck) {
+        CCL_TRY(copies_, TrialCopies::make(state_.gpu, longest_copy_s));
+      }
+    }
     if (!copies_->stuck()) return {};
-    auto* const left = new std::vector<GpuBlock>{block_};
-    for (const Trial& trial : trials_) left->push_back(trial.mapping.theirs());
-    CCL_TRY(copies_, TrialCopies::make(state_.gpu, longest_copy_s));
-    return {};
+    return fail(Errc::timed_out, fmt::format("{} copies before it did not end", most_stuck));
   }
 
   Result<void> try_all(const std::vector<int>& peers) {
@@ -261,7 +266,7 @@ class Trials {
       }
       conclude(trial);
     }
-    if (copies_) CCL_CHECK(refresh());
+    if (copies_) (void)refresh();
     return {};
   }
 
@@ -325,6 +330,7 @@ class Trials {
   int place_ = 0;            // of this rank among them
   PathTable table_;
   bool untried_ = false;  // some path of some host
+  int stuck_ = 0;
   std::unique_ptr<TrialCopies> copies_;
   GpuArena arena_{state_.gpu};
   GpuBlock block_;

@@ -25,7 +25,7 @@ namespace ccl::test {
 enum class FakePath { well, lost, corrupt, stuck, slow };
 
 struct FakeGpus {
-  static constexpr int most = 32;
+  static constexpr int most = 40;
   struct Link {
     bool access = true, nvlink = true;
     FakePath path = FakePath::well;

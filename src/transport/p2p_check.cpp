@@ -4,7 +4,10 @@
 
 #include <algorithm>
 #include <chrono>
+#include <mutex>
 #include <thread>
+#include <utility>
+#include <vector>
 
 namespace ccl::detail {
 namespace {
@@ -72,6 +75,13 @@ Word trial_word(Word writer, Word index) {
   return x ^ x >> 33;
 }
 
+void leave(std::shared_ptr<const void> used) {
+  static std::mutex mutex;
+  static auto* const all = new std::vector<std::shared_ptr<const void>>;
+  const std::lock_guard lock{mutex};
+  all->push_back(std::move(used));
+}
+
 Result<std::unique_ptr<TrialCopies>> TrialCopies::make(std::shared_ptr<Gpu> gpu, double longest_s) {
   std::unique_ptr<TrialCopies> copies{new TrialCopies{std::move(gpu)}};
   copies->longest_s_ = longest_s;
@@ -90,8 +100,7 @@ Result<std::unique_ptr<TrialCopies>> TrialCopies::make(std::shared_ptr<Gpu> gpu,
 
 TrialCopies::~TrialCopies() {
   if (stuck_) {
-    // Freeing any of it would wait for the copy.
-    new std::shared_ptr<Gpu>{gpu_};
+    leave(gpu_);
     return;
   }
   const CudaDriver& cuda = gpu_->driver();
@@ -114,12 +123,17 @@ Result<double> TrialCopies::copy(void* to, const void* from, std::size_t bytes) 
     const CUresult code = cuda.event_query(event_);
     if (code == CUDA_SUCCESS) return us_since(begin);
     if (code != CUDA_ERROR_NOT_READY) return fail(cuda_error(code, "copy"));
-    if (us_since(begin) > longest_s_ * 1e6) {
+    const double us = us_since(begin);
+    if (us > longest_s_ * 1e6) {
       stuck_ = true;
       return fail(Errc::timed_out,
                   fmt::format("a copy of {} bytes was under way for {} s", bytes, longest_s_));
     }
-    std::this_thread::yield();
+    if (us < 1000) {
+      std::this_thread::yield();
+    } else {
+      std::this_thread::sleep_for(std::chrono::microseconds{50});
+    }
   }
 }
 

@@ -48,6 +48,10 @@ PathFault judge(topo::PathType path, const PathTimes& times);
 /// The words of a trial, different for each writer.
 Word trial_word(Word writer, Word index);
 
+/// Holds what a copy that never ends may still use, for the life of the process: to free it would
+/// wait for the copy.
+void leave(std::shared_ptr<const void> used);
+
 /// Copies on a stream of its own, with deadlines: a path that does not work may never let one end.
 class TrialCopies {
  public:
@@ -58,7 +62,7 @@ class TrialCopies {
   TrialCopies& operator=(const TrialCopies&) = delete;
 
   /// Microseconds until it had ended. `Errc::timed_out`: it is still under way, and so no other
-  /// can be made; the stream stays for ever, and whoever owns the memory must leave it, too.
+  /// can be made; the stream is left, and the memory must be.
   Result<double> copy(void* to, const void* from, std::size_t bytes);
   bool stuck() const { return stuck_; }
   /// Pinned, of `path_trial_bytes`.

@@ -132,6 +132,20 @@ TEST_CASE("a path that fails is used by neither end, says what was seen, and lea
   }
 }
 
+TEST_CASE("a GPU whose copies do not end is not waited for at every path") {
+  FakeGpus& all = gpus();
+  for (int to = 33; to < 38; ++to) all.links[32][std::size_t(to)].path = FakePath::stuck;
+  const auto comms = create({32, 33, 34, 35, 36, 37});
+  int stuck = 0;
+  for (int p = 1; p < 6; ++p) {
+    stuck += fault(comms[0], p) == PathFault::stuck;
+    CHECK(fault(comms[0], p) != PathFault::none);
+    CHECK(fault(comms[std::size_t(p)], 0) == fault(comms[0], p));
+  }
+  CHECK(stuck == 3);
+  CHECK(fault(comms[1], 2) == PathFault::none);
+}
+
 TEST_CASE("with a broken path the next transport of a composition carries the pair") {
   FakeGpus& all = gpus();
   const Env no_relay{"CCL_NVB_DISABLE", "1"};

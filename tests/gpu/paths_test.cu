@@ -115,6 +115,19 @@ void relayed(const Communicator& comm) {
   works(comm);
 }
 
+/// As if on two hosts of one NVLink domain: by fabric handles where this machine lets processes
+/// have them, else by the network.
+void wide(const Communicator& comm) {
+  const int other = comm.rank() < comm.ranks() / 2 ? comm.ranks() - 1 : 0;
+  const std::string by =
+      DefaultTransport::carrier(comm.peer(comm.rank()), comm.peer(other)).transport;
+  const bool fault = comm.peer(other).way.fault != int(PathFault::none);
+  check((by == "p2p") == !fault, "rank %d to %d by %s with fault %d", comm.rank(), other,
+        by.c_str(), comm.peer(other).way.fault);
+  if (comm.rank() == 0) std::printf("between hosts of one NVLink domain: by %s\n", by.c_str());
+  works(comm);
+}
+
 const detail::CudaDriver* real = nullptr;
 /// What a trial writes to a peer goes nowhere.
 CUresult lossy_copy(CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream stream) {
@@ -171,6 +184,11 @@ int main() {
   ::setenv("CCL_P2P_EXCLUDE", "0-1,2-3", 1);
   both(4, relayed);
   ::unsetenv("CCL_P2P_EXCLUDE");
-  if (ranks.gpus >= 2) lossy(config);
+  if (ranks.gpus >= 2) {
+    ::setenv("CCL_MNNVL_UUID", "1", 1);
+    as_processes(ranks.count, config, wide, 2);
+    ::unsetenv("CCL_MNNVL_UUID");
+    lossy(config);
+  }
   return result("Paths", ranks.gpus);
 }
