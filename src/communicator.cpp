@@ -11,7 +11,9 @@
 #include <atomic>
 #include <chrono>
 #include <future>
+#include <map>
 #include <thread>
+#include <utility>
 
 #include "comm_state.hpp"
 #include "gpu/devices.hpp"
@@ -246,7 +248,7 @@ Result<void> settle(CommState& state) {
 /// All ranks on CPUs, or all on GPUs; each GPU has one of them, unless more are asked for.
 Result<void> check_devices(CommState& state) {
   const PeerInfo& mine = state.peers[state.rank];
-  state.ranks_on_gpu = 0;
+  std::map<std::pair<std::uint64_t, std::int64_t>, int> ranks;
   for (const PeerInfo& other : state.peers) {
     if ((other.device < 0) != (mine.device < 0)) {
       Error error{Errc::mismatch,
@@ -257,8 +259,9 @@ Result<void> check_devices(CommState& state) {
       error.peer = other.rank;
       return fail(std::move(error));
     }
-    if (mine.device >= 0 && other.host_hash == mine.host_hash && other.bus_id == mine.bus_id) {
-      ++state.ranks_on_gpu;
+    int& sharing = ranks[{other.host_hash, other.bus_id}];
+    state.ranks_on_gpu = std::max(state.ranks_on_gpu, ++sharing);
+    if (mine.device >= 0 && same_gpu(mine, other)) {
       CCL_TRY(const bool allowed, setting_flag("MULTI_RANK_GPU_ENABLE"));
       if (other.rank == mine.rank || allowed) continue;
       Error error{Errc::invalid_argument,

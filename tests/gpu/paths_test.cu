@@ -12,13 +12,24 @@ namespace {
 
 constexpr Index counts[] = {1, 1023, 65536, 300001};
 
+/// Where ranks of one process share a GPU, one that allocates or frees may wait for the kernel of
+/// another, which waits for its own: nobody launches before all have allocated, nor allocates
+/// before all have freed.
+struct Quiet {
+  const Communicator& comm;
+  void meet() const { must(comm.barrier()); }
+  ~Quiet() { meet(); }
+};
+
 template <class Algo, class Proto>
 void sums(const Rank& at) {
   const auto all_reduce =
       must(Collective<AllReduce, Algo, Proto, DefaultTransport>::create(at.comm));
   for (const Index n : counts) {
+    const Quiet quiet{at.comm};
     Buffer<float> in{n, 0}, out{n, 0};
     in.fill([&](Index i) { return value(at.rank, i); }, at.stream);
+    quiet.meet();
     const auto sum = [&](Index i) {
       double s = 0;
       for (int r = 0; r < at.ranks; ++r) s += value(r, i);
@@ -35,8 +46,10 @@ void messages(const Rank& at) {
   const auto all_to_all =
       must(Collective<AllToAll, Pairwise, Proto, DefaultTransport>::create(at.comm));
   for (const Index n : counts) {
+    const Quiet quiet{at.comm};
     Buffer<float> in{n * at.ranks, 0}, out{n * at.ranks, 0};
     in.fill([&](Index i) { return value(at.rank * 3 + int(i / n), i); }, at.stream);
+    quiet.meet();
     at.go([&] { return all_to_all(in.get(), out.get(), n, at.stream); });
     check(out.wrong(
               n * at.ranks,
@@ -46,11 +59,23 @@ void messages(const Rank& at) {
   }
 }
 
-/// Every edge of the ranks carries steps of both kinds, eager and in graphs.
+/// Another rank of this process has the same GPU.
+bool shares_context(const Communicator& comm) {
+  const PeerInfo& me = comm.peer(comm.rank());
+  for (int p = 0; p < comm.ranks(); ++p) {
+    const PeerInfo& peer = comm.peer(p);
+    if (p != comm.rank() && peer.pid_hash == me.pid_hash && peer.bus_id == me.bus_id) return true;
+  }
+  return false;
+}
+
+/// Every edge of the ranks carries steps of both kinds, eager and in graphs, which are made at
+/// times that no barrier orders.
 void works(const Communicator& comm) {
   cudaStream_t stream;
   MUST_CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
   for (const bool graph : {false, true}) {
+    if (graph && shares_context(comm)) continue;
     Rank at{comm, stream};
     at.graph = graph;
     sums<Ring, Simple>(at);
@@ -166,29 +191,42 @@ void lossy(const Config& config) {
 
 }  // namespace
 
-int main() {
+/// Without arguments all of them.
+int main(int argc, char** argv) {
+  const auto wanted = [&](const char* name) {
+    bool listed = argc < 2;
+    for (int a = 1; a < argc; ++a) listed = listed || std::strcmp(argv[a], name) == 0;
+    return listed;
+  };
   const Ranks ranks = find_ranks();
   if (ranks.gpus == 0) return skipped();
   ::setenv("CCL_TIMEOUT", "5", 0);
+  // Ranks that share a GPU wait for each other: no kernel may be loaded, or stand in one queue
+  // behind another, when that one waits.
+  ::setenv("CUDA_MODULE_LOADING", "EAGER", 1);
+  ::setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 1);
   Config config;
   config.memory_budget_bytes = Index{1} << 30;
   const auto both = [&](int count, const RankBody& body) {
     as_threads(count, config, body);
     as_processes(count, config, body);
   };
-  both(ranks.count, sound);
+  if (wanted("sound")) both(ranks.count, sound);
   ::setenv("CCL_MULTI_RANK_GPU_ENABLE", "1", 1);
+  if (wanted("shared")) both(2 * ranks.count, works);
   ::setenv("CCL_P2P_EXCLUDE", "0-1", 1);
-  both(2, [](const Communicator& comm) { apart(comm, PathFault::excluded, "CCL_P2P_EXCLUDE"); });
-  both(3, relayed);
+  if (wanted("apart")) {
+    both(2, [](const Communicator& comm) { apart(comm, PathFault::excluded, "CCL_P2P_EXCLUDE"); });
+  }
+  if (wanted("three")) both(3, relayed);
   ::setenv("CCL_P2P_EXCLUDE", "0-1,2-3", 1);
-  both(4, relayed);
+  if (wanted("four")) both(4, relayed);
   ::unsetenv("CCL_P2P_EXCLUDE");
-  if (ranks.gpus >= 2) {
+  if (ranks.gpus >= 2 && wanted("wide")) {
     ::setenv("CCL_MNNVL_UUID", "1", 1);
     as_processes(ranks.count, config, wide, 2);
     ::unsetenv("CCL_MNNVL_UUID");
-    lossy(config);
   }
+  if (ranks.gpus >= 2 && wanted("lossy")) lossy(config);
   return result("Paths", ranks.gpus);
 }
