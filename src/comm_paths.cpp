@@ -300,8 +300,8 @@ class Trials {
     } else {
       log_warn(LogPart::p2p,
                "rank {} (GPU {}) and rank {} (GPU {}) do not use P2P: {} ({}); what they send each "
-               "other takes the next transport, such as shm (is an IOMMU or ACS in the way?); "
-               "CCL_P2P_CHECK=0 skips this check",
+               "other takes the next transport, such as shm (an IOMMU or ACS may be in the way: "
+               "ccl_topo lint looks for them); CCL_P2P_CHECK=0 skips this check",
                me_.rank, bus_id_text(me_.bus_id), to.rank, bus_id_text(to.bus_id),
                fault_text(said.fault), trial.seen.detail);
     }
