@@ -206,14 +206,15 @@ class Trials {
   }
   /// Behind a copy that did not end, others go on another stream. What it uses is left to it.
   Result<void> refresh() {
-    if (copies_->stuck() && stuck_ < most_stuck) {
+    if (copies_ && copies_->stuck()) {
+      leave(std::shared_ptr<TrialCopies>{std::move(copies_)});
       leave(block_.memory);
       for (const Trial& trial : trials_) leave(trial.mapping.theirs().memory);
       if (++stuck_ < most_stuck) {
         CCL_TRY(copies_, TrialCopies::make(state_.gpu, longest_copy_s));
       }
     }
-    if (!copies_->stuck()) return {};
+    if (copies_) return {};
     return fail(Errc::timed_out, fmt::format("{} copies before it did not end", most_stuck));
   }
 
@@ -266,7 +267,7 @@ class Trials {
       }
       conclude(trial);
     }
-    if (copies_) (void)refresh();
+    (void)refresh();
     return {};
   }
 
