@@ -309,6 +309,9 @@ inline CudaDriver driver() {
            !gpus().links[std::size_t(device)][std::size_t(region.device)].access)) {
         return CUDA_ERROR_PEER_ACCESS_UNSUPPORTED;
       }
+      if (std::count(region.accessible.begin(), region.accessible.end(), device) != 0) {
+        return CUDA_ERROR_ALREADY_MAPPED;  // as the driver says where two threads do it
+      }
       region.accessible.push_back(device);
     }
     return CUDA_SUCCESS;

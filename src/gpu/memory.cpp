@@ -178,12 +178,17 @@ Result<std::shared_ptr<GpuMemory>> GpuMemory::find(const Gpu& gpu, const GpuMemo
   if (!memory || memory->gpu_->device() == gpu.device()) return memory;
   const CudaDriver& cuda = gpu.driver();
   const Gpu::Current current{gpu};
+  // Once for each device: where several ranks have the same, doing it again fails, or takes the
+  // memory away for a moment, under the copies of the first.
+  const std::lock_guard lock{memory->access_mutex_};
+  if (memory->accessible_.count(gpu.device()) != 0) return memory;
   if (memory->name_.handles != 0) {
     const CUmemAccessDesc access = writable(gpu.device());
     CCL_CHECK(cuda_check(cuda.mem_set_access(reinterpret_cast<CUdeviceptr>(memory->base_),
                                              memory->name_.bytes, &access, 1),
                          fmt::format("let device {} use memory of device {}", gpu.device(),
                                      memory->gpu_->device())));
+    memory->accessible_.insert(gpu.device());
     return memory;
   }
   CUcontext theirs = nullptr;
@@ -196,6 +201,7 @@ Result<std::shared_ptr<GpuMemory>> GpuMemory::find(const Gpu& gpu, const GpuMemo
     CCL_CHECK(cuda_check(code, fmt::format("let device {} use memory of device {}", gpu.device(),
                                            memory->gpu_->device())));
   }
+  memory->accessible_.insert(gpu.device());
   return memory;
 }
 

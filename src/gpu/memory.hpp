@@ -4,6 +4,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <mutex>
+#include <set>
 #include <vector>
 
 #include "fd.hpp"
@@ -72,6 +74,8 @@ class GpuMemory {
   std::byte* base_ = nullptr;
   CUmemGenericAllocationHandle handle_ = 0;
   bool mapped_ = false;
+  std::mutex access_mutex_;   // of `accessible_`
+  std::set<int> accessible_;  // to these devices of other ranks of this process
 };
 
 /// Part of a memory, which it keeps alive.

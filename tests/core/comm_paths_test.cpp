@@ -135,6 +135,17 @@ TEST_CASE("a path that fails is used by neither end, says what was seen, and lea
   }
 }
 
+TEST_CASE("ranks of one process that share a GPU map the memory of others once") {
+  gpus();
+  const Env shared{"CCL_MULTI_RANK_GPU_ENABLE", "1"};
+  const auto comms = create({38, 39, 38, 39});
+  for (int a = 0; a < 4; ++a) {
+    for (int b = 0; b < 4; ++b) {
+      if (a != b) CHECK(fault(comms[std::size_t(a)], b) == PathFault::none);
+    }
+  }
+}
+
 TEST_CASE("a GPU whose copies do not end is not waited for at every path") {
   FakeGpus& all = gpus();
   for (int to = 33; to < 38; ++to) all.links[32][std::size_t(to)].path = FakePath::stuck;

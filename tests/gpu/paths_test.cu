@@ -59,12 +59,13 @@ void messages(const Rank& at) {
   }
 }
 
-/// Another rank of this process has the same GPU.
-bool shares_context(const Communicator& comm) {
-  const PeerInfo& me = comm.peer(comm.rank());
+/// Whether two ranks of one process have the same GPU.
+bool some_share_context(const Communicator& comm) {
   for (int p = 0; p < comm.ranks(); ++p) {
-    const PeerInfo& peer = comm.peer(p);
-    if (p != comm.rank() && peer.pid_hash == me.pid_hash && peer.bus_id == me.bus_id) return true;
+    for (int q = 0; q < p; ++q) {
+      const PeerInfo &one = comm.peer(p), &other = comm.peer(q);
+      if (one.pid_hash == other.pid_hash && one.bus_id == other.bus_id) return true;
+    }
   }
   return false;
 }
@@ -75,7 +76,7 @@ void works(const Communicator& comm) {
   cudaStream_t stream;
   MUST_CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
   for (const bool graph : {false, true}) {
-    if (graph && shares_context(comm)) continue;
+    if (graph && some_share_context(comm)) continue;
     Rank at{comm, stream};
     at.graph = graph;
     sums<Ring, Simple>(at);
