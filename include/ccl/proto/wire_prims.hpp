@@ -127,6 +127,7 @@ class WirePrims {
  private:
   enum Does { get = 1, load = 2, store = 4, put = 8, finish = 16 };  // in this order, tile by tile
   static constexpr int tile_elements = Lane::tile_cells * Data::per_cell;
+  static constexpr bool pairs = Lane::pairs && Element<T>::packed;
   // The ends of the wires, as far as every slice needs them: registers are scarce.
   struct In {
     const Packet* slots = nullptr;
@@ -388,6 +389,13 @@ class WirePrims {
     CCL_ROLL for (; left >= batch * tile_elements; left -= batch * tile_elements) {
       move<What, batch, Fill::full>(ends, in_at + (n - left), out_at + (n - left), left);
     }
+    // Both ends of a wire take the same tiles for pairs, whatever their batches are.
+    if constexpr (pairs && batch > 2) {
+      if (left >= 2 * tile_elements) {
+        move<What, 2, Fill::full>(ends, in_at + (n - left), out_at + (n - left), left);
+        left -= 2 * tile_elements;
+      }
+    }
     if constexpr (batch > 1) {
       CCL_ROLL for (; left >= tile_elements; left -= tile_elements) {
         move<What, 1, Fill::full>(ends, in_at + (n - left), out_at + (n - left), left);
@@ -407,8 +415,14 @@ class WirePrims {
   CCL_HD void move(Ends& ends, Index in_at, Index out_at, int left) {
     Fragment f[N];
     if constexpr ((What & load) != 0) {
-      CCL_UNROLL for (int n = 0; n < N; ++n) {
-        f[n] = data_.template load<How>(lane_, in_at + n * tile_elements, left);
+      if constexpr (pairs && N % 2 == 0) {
+        CCL_UNROLL for (int n = 0; n < N; n += 2) {
+          data_.load_pair(lane_, in_at + n * tile_elements, &f[n]);
+        }
+      } else {
+        CCL_UNROLL for (int n = 0; n < N; ++n) {
+          f[n] = data_.template load<How>(lane_, in_at + n * tile_elements, left);
+        }
       }
     }
     if constexpr ((What & get) != 0) {
@@ -446,8 +460,14 @@ class WirePrims {
       }
     }
     if constexpr ((What & store) != 0) {
-      CCL_UNROLL for (int n = 0; n < N; ++n) {
-        data_.template store<How>(lane_, out_at + n * tile_elements, left, f[n]);
+      if constexpr (pairs && N % 2 == 0) {
+        CCL_UNROLL for (int n = 0; n < N; n += 2) {
+          data_.store_pair(lane_, out_at + n * tile_elements, &f[n]);
+        }
+      } else {
+        CCL_UNROLL for (int n = 0; n < N; ++n) {
+          data_.template store<How>(lane_, out_at + n * tile_elements, left, f[n]);
+        }
       }
     }
   }
