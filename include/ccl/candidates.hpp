@@ -166,6 +166,7 @@ struct DefaultCandidates<AllToAll> {
 template <class Op>
 struct DefaultCandidates {
   using List = Candidates<                 //
+      Candidate<OneShot, LL128>,           //
       Candidate<Direct, Simple>,           //
       OnGpus<Candidate<Pairwise, LL>>,     //
       OnGpus<Candidate<Pairwise, LL128>>,  //
