@@ -1,14 +1,19 @@
-// ccl_across_hosts [RANKS HOSTS [LARGEST [OPERATION]]]: algorithms beside each other on CPU ranks
-// that take themselves to be on several hosts (CCL_HOSTID), and so go through TCP between them.
-// Microseconds of a call, the median of several; every result is checked.
+// ccl_across_hosts [RANKS HOSTS [LARGEST [OPERATIONS]]]: what `Auto` takes beside each of the
+// algorithms, on CPU ranks that take themselves to be on several hosts (CCL_HOSTID), and so go
+// through TCP between them. Microseconds of a call, one after the other: the medians of rounds in
+// which all take turns, so that what the scheduler does to one it does to all. Rooted operations
+// change their root from call to call, or else a call would overlap the one before. Every result is
+// checked. Below each operation: which one Auto took, and its time over that of the fastest.
 #include <ccl/ccl.hpp>
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -20,59 +25,151 @@ using namespace ccl;
 namespace {
 
 using Clock = std::chrono::steady_clock;
-std::string only;  // operation; all if empty
+std::string only;  // operations, with commas around each; all if empty
 constexpr Index smallest = 64;
+constexpr int rounds = 9;
 
-/// Calls of one composition at one size, by the slowest rank; the first rank prints.
-template <class Op, class Algo>
-Result<void> measure(const Communicator& comm, Index largest) {
-  if (!only.empty() && only != Op::name) return {};
-  using C = Collective<Op, Algo, Simple, DefaultTransport>;
-  CCL_TRY(const auto call, C::create(comm));
-  CCL_TRY(const auto slowest, (Collective<AllReduce, Ring, Simple>::create(comm)));
-  const Index ranks = comm.ranks();
-  std::string line = fmt::format("{:<15}{:<24}", Op::name, Algo::name);
-  for (Index bytes = smallest; bytes <= largest; bytes *= 16) {
-    // The message is the larger buffer.
-    const Index all = bytes / Index{sizeof(float)};
-    const Index each = std::is_same_v<Op, AllReduce> ? all : all / ranks;
-    std::vector<float> in(std::size_t(all), 1.f), out(std::size_t(all), -1.f);
-    const int calls = bytes < 1 << 20 ? 41 : 9;
-    std::vector<double> us;
-    for (int k = 0; k < calls + 2; ++k) {
-      CCL_CHECK(comm.barrier());
-      const auto begin = Clock::now();
-      CCL_CHECK(call(in.data(), out.data(), each));
-      double took = std::chrono::duration<double, std::micro>(Clock::now() - begin).count();
-      CCL_CHECK(slowest(&took, &took, 1, Max{}));
-      if (k >= 2) us.push_back(took);
-    }
-    const Index filled = std::is_same_v<Op, ReduceScatter> ? each : each * (all / each);
-    const float want = Op::reduces ? float(ranks) : 1.f;
-    for (Index i = 0; i < filled; ++i) {
-      if (out[std::size_t(i)] != want) {
-        return fail(Errc::internal, fmt::format("{} is wrong at {}", call.name(), i));
-      }
-    }
-    std::nth_element(us.begin(), us.begin() + calls / 2, us.end());
-    line += fmt::format("{:>12.1f}", us[std::size_t(calls / 2)]);
-  }
-  if (comm.rank() == 0) fmt::print("{}\n", line);
-  std::fflush(stdout);
-  return {};
+struct Buffers {
+  Index each;  // elements, as a call counts them
+  std::vector<float> in, out;
+};
+
+/// A composition that takes its turns.
+struct Side {
+  std::string name;
+  std::function<Result<void>(Buffers&, int call)> call;
+  std::vector<double> us{};
+};
+
+double median(std::vector<double> us) {
+  const auto middle = us.begin() + std::ptrdiff_t(us.size() / 2);
+  std::nth_element(us.begin(), middle, us.end());
+  return *middle;
 }
 
-/// What `Auto` takes at each size.
-template <class Op>
-Result<void> say_choice(const Communicator& comm, Index largest) {
-  if (!only.empty() && only != Op::name) return {};
-  CCL_TRY(const auto chosen, Collective<Op>::create(comm));
-  std::string line = fmt::format("{:<15}{:<18}", Op::name, "Auto takes");
-  for (Index bytes = smallest; bytes <= largest; bytes *= 16) {
-    std::string name = chosen.plan(bytes).composition;
-    line += fmt::format("{:>14}", name.substr(0, name.find("/Simple")).substr(0, 13));
+/// Another root for each call, the same on all ranks.
+int root_of(int call, int ranks) {
+  return int((unsigned(call) * 2654435761u >> 8) % unsigned(ranks));
+}
+
+template <class Op, class C>
+Result<void> run(const C& one, Buffers& b, int call, int ranks) {
+  const float* in = b.in.data();
+  if constexpr (std::is_same_v<Op, Broadcast>) {
+    return one(in, b.out.data(), b.each, root_of(call, ranks));
+  } else if constexpr (std::is_same_v<Op, Reduce>) {
+    return one(in, b.out.data(), b.each, Sum{}, root_of(call, ranks));
+  } else {
+    return one(in, b.out.data(), b.each);
   }
-  if (comm.rank() == 0) fmt::print("{}\n", line);
+}
+
+template <class Op>
+Result<void> check(const Buffers& b, const std::string& name, int ranks) {
+  const auto filled =
+      std::is_same_v<Op, ReduceScatter> ? std::ptrdiff_t(b.each) : std::ptrdiff_t(b.out.size());
+  const float want = Op::reduces ? float(ranks) : 1.f;
+  const auto wrong = [&](float x) { return x != want; };
+  const auto at = std::find_if(b.out.begin(), b.out.begin() + filled, wrong);
+  if (at == b.out.begin() + filled) return {};
+  return fail(Errc::internal,
+              fmt::format("{} by {} is wrong at {}", Op::name, name, at - b.out.begin()));
+}
+
+using Slowest = Collective<AllReduce, Ring, Simple>;
+
+/// Microseconds of a call, by the slowest rank.
+Result<double> time_calls(const Communicator& comm, const Slowest& slowest, Side& side, Buffers& b,
+                          int calls) {
+  CCL_CHECK(comm.barrier());
+  const auto begin = Clock::now();
+  for (int k = 0; k < calls; ++k) CCL_CHECK(side.call(b, k));
+  double us = std::chrono::duration<double, std::micro>(Clock::now() - begin).count() / calls;
+  CCL_CHECK(slowest(&us, &us, 1, Max{}));
+  return us;
+}
+
+template <class Op, class... Algos>
+Result<void> compare(const Communicator& comm, Index largest) {
+  if (!only.empty() && only.find(fmt::format(",{},", Op::name)) == only.npos) return {};
+  const int ranks = comm.ranks();
+  CCL_TRY(const auto slowest, Slowest::create(comm));
+  std::vector<Side> sides;
+  CCL_TRY(const auto chosen, Collective<Op>::create(comm));
+  sides.push_back(
+      {"Auto", [&chosen, ranks](Buffers& b, int k) { return run<Op>(chosen, b, k, ranks); }});
+  const auto add = [&]<class Algo>(std::type_identity<Algo>) -> Result<void> {
+    CCL_TRY(auto one, (Collective<Op, Algo, Simple>::create(comm)));
+    sides.push_back(
+        {Algo::name, [one, ranks](Buffers& b, int k) { return run<Op>(one, b, k, ranks); }});
+    return {};
+  };
+  Result<void> made;
+  ((made = made ? add(std::type_identity<Algos>{}) : made), ...);
+  CCL_CHECK(made);
+  std::vector<std::string> lines(sides.size() + 2);
+  double worst = 0, logs = 0;
+  int sizes = 0;
+  for (Index bytes = smallest; bytes <= largest; bytes *= 8) {
+    // The message is the larger buffer.
+    const Index all = bytes / Index{sizeof(float)};
+    const Index each =
+        detail::one_of<Op, AllReduce, Broadcast, Reduce> ? all : std::max(all / ranks, Index{1});
+    const auto size = std::size_t(each == all ? all : each * ranks);
+    Buffers b{each, std::vector<float>(size, 1.f), std::vector<float>(size, -1.f)};
+    std::vector<int> calls;
+    for (Side& side : sides) {
+      side.us.clear();
+      // Some open their wires when a root is first named.
+      for (int k = 0; Op::rooted && bytes == smallest && k < 8 * ranks; ++k) {
+        CCL_CHECK(side.call(b, k));
+      }
+      std::fill(b.out.begin(), b.out.end(), -1.f);
+      CCL_CHECK(side.call(b, 0));
+      if (!std::is_same_v<Op, Reduce> || root_of(0, ranks) == comm.rank()) {
+        CCL_CHECK((check<Op>(b, side.name, ranks)));
+      }
+      CCL_TRY(const double guess, time_calls(comm, slowest, side, b, bytes < 1 << 20 ? 4 : 1));
+      calls.push_back(int(std::clamp(3e3 / guess, 1.0, 32.0)));
+    }
+    for (int round = 0; round < rounds; ++round) {
+      for (std::size_t s = 0; s < sides.size(); ++s) {
+        CCL_TRY(const double us, time_calls(comm, slowest, sides[s], b, calls[s]));
+        sides[s].us.push_back(us);
+      }
+    }
+    double least = median(sides[0].us);
+    for (std::size_t s = 0; s < sides.size(); ++s) {
+      const double us = median(sides[s].us);
+      least = std::min(least, us);
+      lines[s] += fmt::format("{:>11.1f}", us);
+    }
+    // What Auto took may be among the sides: the lesser of the two is its time.
+    const std::string name = chosen.plan(bytes).composition;
+    const std::string taken = name.substr(0, name.find('/'));
+    double took = median(sides[0].us);
+    for (const Side& side : sides) {
+      if (side.name == taken) took = std::min(took, median(side.us));
+    }
+    const auto dash = taken.find('-');
+    lines[sides.size()] += fmt::format(
+        "{:>11}", dash == taken.npos
+                      ? taken
+                      : "H" + taken.substr(dash, 2) + taken.substr(taken.rfind('-'), 2));
+    lines[sides.size() + 1] += fmt::format("{:>11.2f}", took / least);
+    worst = std::max(worst, took / least);
+    logs += std::log(took / least);
+    ++sizes;
+  }
+  if (comm.rank() != 0) return {};
+  for (std::size_t s = 0; s < lines.size(); ++s) {
+    const std::string name = s < sides.size()    ? sides[s].name
+                             : s == sides.size() ? "Auto takes"
+                                                 : "over the fastest";
+    fmt::print("{:<15}{:<31}{}\n", Op::name, name, lines[s]);
+  }
+  fmt::print("{:<15}worst {:.2f}, geometric mean {:.2f}\n", Op::name, worst,
+             std::exp(logs / sizes));
   std::fflush(stdout);
   return {};
 }
@@ -84,30 +181,19 @@ Result<void> body(const UniqueId& id, int rank, int ranks, Index largest) {
   CCL_TRY(const auto comm, Communicator::create(id, rank, ranks, config));
   if (rank == 0) {
     std::string sizes;
-    for (Index bytes = smallest; bytes <= largest; bytes *= 16)
-      sizes += fmt::format("{:>12}", bytes);
-    fmt::print("{:<15}{:<24}{}\n", "us", "bytes", sizes);
+    for (Index bytes = smallest; bytes <= largest; bytes *= 8) {
+      sizes += fmt::format("{:>11}", bytes);
+    }
+    fmt::print("{:<15}{:<31}{}\n", "us", "bytes", sizes);
   }
   using Rails = Hierarchical<Ring, Ring>;
   using Leaders = Hierarchical<Tree, Tree>;
-  CCL_CHECK((say_choice<AllReduce>(comm, largest)));
-  CCL_CHECK((measure<AllReduce, Ring>(comm, largest)));
-  CCL_CHECK((measure<AllReduce, Doubling>(comm, largest)));
-  CCL_CHECK((measure<AllReduce, Tree>(comm, largest)));
-  CCL_CHECK((measure<AllReduce, Rails>(comm, largest)));
-  CCL_CHECK((measure<AllReduce, Leaders>(comm, largest)));
-  CCL_CHECK((say_choice<AllGather>(comm, largest)));
-  CCL_CHECK((measure<AllGather, Ring>(comm, largest)));
-  CCL_CHECK((measure<AllGather, Bruck>(comm, largest)));
-  CCL_CHECK((measure<AllGather, Pat>(comm, largest)));
-  CCL_CHECK((measure<AllGather, Rails>(comm, largest)));
-  CCL_CHECK((say_choice<ReduceScatter>(comm, largest)));
-  CCL_CHECK((measure<ReduceScatter, Ring>(comm, largest)));
-  CCL_CHECK((measure<ReduceScatter, Pat>(comm, largest)));
-  CCL_CHECK((measure<ReduceScatter, Rails>(comm, largest)));
-  CCL_CHECK((say_choice<AllToAll>(comm, largest)));
-  CCL_CHECK((measure<AllToAll, Pairwise>(comm, largest)));
-  CCL_CHECK((measure<AllToAll, Hierarchical<Pairwise, Pairwise>>(comm, largest)));
+  CCL_CHECK((compare<AllReduce, Ring, Doubling, Tree, Rails, Leaders>(comm, largest)));
+  CCL_CHECK((compare<AllGather, Ring, Bruck, Pat, Rails>(comm, largest)));
+  CCL_CHECK((compare<ReduceScatter, Ring, Pat, Rails>(comm, largest)));
+  CCL_CHECK((compare<Broadcast, Ring, Pat, Tree>(comm, largest)));
+  CCL_CHECK((compare<Reduce, Ring, Pat, Tree>(comm, largest)));
+  CCL_CHECK((compare<AllToAll, Pairwise, Hierarchical<Pairwise, Pairwise>>(comm, largest)));
   return comm.finalize();
 }
 
@@ -116,10 +202,10 @@ Result<void> body(const UniqueId& id, int rank, int ranks, Index largest) {
 int main(int argc, char** argv) {
   const int ranks = argc > 1 ? std::atoi(argv[1]) : 4, hosts = argc > 2 ? std::atoi(argv[2]) : 2;
   const Index largest = argc > 3 ? std::atol(argv[3]) : Index{1} << 20;
-  if (argc > 4) only = argv[4];
+  if (argc > 4) only = fmt::format(",{},", argv[4]);
   const auto id = create_unique_id();
   if (!id || ranks < 1 || hosts < 1) {
-    fmt::print(stderr, "ccl_across_hosts [RANKS HOSTS [LARGEST [OPERATION]]]\n");
+    fmt::print(stderr, "ccl_across_hosts [RANKS HOSTS [LARGEST [OPERATIONS]]]\n");
     return 2;
   }
   for (int rank = 0; rank < ranks; ++rank) {

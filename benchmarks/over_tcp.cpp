@@ -177,7 +177,7 @@ Result<void> body(const Options& options) {
   Config config;
   config.device = Config::cpu;
   CCL_TRY(const auto comm, Communicator::from_env(config));
-  CCL_CHECK((compare<Broadcast, Ring>(comm, options)));
+  CCL_CHECK((compare<Broadcast, Ring, Pat>(comm, options)));
   CCL_CHECK((compare<SendRecv, Pairwise>(comm, options)));
   CCL_CHECK((compare<AllReduce, Doubling, Ring, Tree>(comm, options)));
   CCL_CHECK((compare<AllGather, Bruck, Ring, Pat>(comm, options)));

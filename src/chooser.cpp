@@ -304,7 +304,11 @@ Result<Chooser> Chooser::create(const Communicator& comm, const Question& questi
     made.rates_.push_back(rates(made.path_, one.mover, one.packing));
     made.near_.push_back(rates(made.inner_path_, one.mover, one.packing));
     made.far_.push_back(one.far_part == nullptr ? 1 : one.far_part(state.ranks, made.hosts_));
-    made.efforts_.push_back(one.effort == nullptr ? Effort{1, 1} : one.effort(state.ranks));
+    Effort effort = one.effort == nullptr ? Effort{1, 1} : one.effort(state.ranks);
+    if (one.far_volume != nullptr && made.hosts_ > 1) {
+      effort.volume = one.far_volume(state.ranks, made.hosts_);
+    }
+    made.efforts_.push_back(effort);
   }
   made.settle();
   if (made.kept_.empty()) return fail(state.blame(made.nothing_left()));
@@ -332,8 +336,11 @@ double Chooser::predict_levels(const CandidateFacts& one, double bytes) const {
     if (ranks < 2) continue;
     const int calls = step.once_a_host ? hosts_ : 1;
     const Rates by = rates(step.outer ? path_ : inner_path_, step.mover, step.packing);
-    const double each = bytes / calls / (step.shared ? locals_ : 1);
+    // GPUs have NICs of their own; the rails of CPU ranks share their host's.
+    const bool rails = step.shared && path_ != Path::net;
+    const double each = bytes / calls / (rails ? locals_ : 1);
     us += calls * predict_us(by, step.effort(ranks), each, blocks_);
+    if (!step.outer) us += calls * level_us(inner_path_);
   }
   return us;
 }
@@ -341,7 +348,7 @@ double Chooser::predict_levels(const CandidateFacts& one, double bytes) const {
 bool Chooser::meets(int candidate, Demands demands) const {
   const CandidateFacts& one = facts_[std::size_t(candidate)];
   return (!demands.any_reduction || one.takes_all) && (!demands.not_commutative || !one.reorders) &&
-         (!one.in_windows || demands.in_window);
+         (!one.in_windows || demands.in_window) && (!demands.in_group || one.step_count == 0);
 }
 
 int Chooser::best(std::uint64_t among, double bytes, Demands demands) const {
@@ -404,6 +411,9 @@ void Chooser::settle() {
       take(best(usable_, bytes, demands));
       take(best(usable_, bytes, in_window));
     }
+    Demands in_group = demands;
+    in_group.in_group = true;
+    if (best(keep, 1, in_group) < 0) take(steadiest(in_group));
   }
   kept_.clear();
   for (int c = 0; c < int(facts_.size()); ++c) {
@@ -421,9 +431,14 @@ Result<void> Chooser::drop(int candidate, const Error& why) {
 
 int Chooser::pick(Index bytes, Demands demands) const {
   if (any_size_) return steady_[int(demands.any_reduction) + 2 * int(demands.not_commutative)];
-  if (kept_.size() == 1) return meets(kept_[0], demands) ? kept_[0] : -1;
   std::uint64_t kept = 0;
   for (const int c : kept_) kept |= std::uint64_t{1} << c;
+  if (demands.in_group) {
+    if (const int one = best(kept, double(std::max<Index>(bytes, 1)), demands); one >= 0)
+      return one;
+    demands.in_group = false;
+  }
+  if (kept_.size() == 1) return meets(kept_[0], demands) ? kept_[0] : -1;
   return best(kept, double(std::max<Index>(bytes, 1)), demands);
 }
 

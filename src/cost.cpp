@@ -8,8 +8,8 @@ namespace {
 
 // Of nvlink: fitted to 2 and 4 H200 over NVSwitch, launches of a CUDA graph
 // (benchmarks/gpu/results); a block's share to sweeps over the number of blocks. Of shm and net:
-// guesses that put Doubling, Bruck, Ring and Tree in the order seen on 2 and 4 processes of one
-// host; those of net were held against TCP of 10 Gb/s, see docs/network.md. Of gpu_net: fitted to 4
+// what puts the candidates in the order seen on 4 processes of one host and on 4 and 8 of two and
+// four hosts, over TCP (benchmarks/across_hosts.cpp). Of gpu_net: fitted to 4
 // H200 taken for two hosts, over TCP loopback; an RDMA network has shorter hops. Of pcie and
 // gpu_host: estimates, for want of such machines; what counts is their order.
 constexpr Rates table[path_count][2][3] = {
@@ -24,8 +24,8 @@ constexpr Rates table[path_count][2][3] = {
      {{26, 10, 4.0, 0}, {7, 9.7, 2.0, 0}, {12, 9.2, 3.7, 0}}},
     {{{0.3, 0.35, 6.0, 0}, {0.3, 0.4, 2.0, 0}, {0.4, 0.5, 3.0, 0}},
      {{0.3, 0.35, 6.0, 0}, {0.3, 0.4, 2.0, 0}, {0.4, 0.5, 3.0, 0}}},
-    {{{4.0, 12, 2.5, 0}, {4.0, 12, 1.2, 0}, {4.0, 13, 2.0, 0}},
-     {{4.0, 12, 2.5, 0}, {4.0, 12, 1.2, 0}, {4.0, 13, 2.0, 0}}},
+    {{{4.0, 20, 2.5, 0}, {4.0, 20, 1.2, 0}, {4.0, 21, 2.0, 0}},
+     {{4.0, 20, 2.5, 0}, {4.0, 20, 1.2, 0}, {4.0, 21, 2.0, 0}}},
 };
 
 /// Copy engines, one copy to a hop. Of nvlink: fitted to windows of 16 MiB to 256 MiB on 4 H200,
@@ -44,6 +44,11 @@ std::string_view name(Path path) {
 Rates rates(Path path, Mover mover, Packing packing) {
   if (mover == Mover::engines) return engines[int(path)];
   return table[int(path)][int(mover)][int(packing)];
+}
+
+// As above, of shm and net; of GPUs it is in the time of a launch.
+double level_us(Path path) {
+  return path == Path::shm || path == Path::net ? 8 : 0;
 }
 
 double predict_us(const Rates& rates, const Effort& effort, double bytes, int blocks) {

@@ -184,7 +184,7 @@ bool ProxyEngine::round(bool left_over_only) {
   return moved;
 }
 
-bool ProxyEngine::help() {
+bool ProxyEngine::help(bool looks_elsewhere) {
   if (task_count_.load(std::memory_order_relaxed) == 0 || !try_acquire()) return false;
   const bool moved = round();
   helped_.store(helped_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
@@ -192,7 +192,7 @@ bool ProxyEngine::help() {
   if (moved || now - wait.last > same_wait) wait.since = now;
   wait.last = now;
   const double waited_us = std::chrono::duration<double, std::micro>(now - wait.since).count();
-  if (waited_us < doze_after_us) {
+  if (looks_elsewhere || waited_us < doze_after_us) {
     release();
   } else {
     doze(waited_us);
@@ -312,9 +312,12 @@ bool ProxyEngine::sleep(bool for_tasks, long timeout_us, long polled_us) {
   return called_.exchange(false);
 }
 
-ProxyEngine::Helper::Helper(ProxyEngine& engine) : engine_{engine}, before_{detail::idle_hook} {
-  detail::idle_hook = {[](void* context) { return static_cast<ProxyEngine*>(context)->help(); },
-                       &engine};
+ProxyEngine::Helper::Helper(ProxyEngine& engine, bool looks_elsewhere)
+    : engine_{engine}, before_{detail::idle_hook} {
+  detail::idle_hook = {
+      looks_elsewhere ? [](void* context) { return static_cast<ProxyEngine*>(context)->help(true); }
+                      : [](void* context) { return static_cast<ProxyEngine*>(context)->help(); },
+      &engine};
 }
 
 ProxyEngine::Helper::~Helper() {

@@ -187,6 +187,7 @@ CandidateFacts facts_of() {
   facts.on_cpus = candidate_on_cpus<C>();
   if constexpr (!is_hierarchical<Algo>) {
     facts.effort = [](int ranks) { return effort_of<Op, Algo>(ranks); };
+    facts.far_volume = [](int ranks, int hosts) { return far_volume<Op, Algo>(ranks, hosts); };
   }
   facts.far_part = [](int ranks, int hosts) { return far_part<Algo>(ranks, hosts); };
   facts.connector = &connector_of<GivenTransport<C, Transport>>;
@@ -261,6 +262,13 @@ class AutoCollective<Op, Candidates<Cs...>, Transport, OneOrder> {
     if constexpr (constexpr bool any = (writes_windows<typename Cs::Algorithm> || ...); any) {
       demands.in_window = lies_in_window(state_->comm, recv, bytes);
     }
+    [[maybe_unused]] const auto recorded = [](const auto& argument) {
+      if constexpr (cuda::std::is_same_v<decltype(argument), const Stream&>) {
+        return argument.recorder() != nullptr;
+      }
+      return false;
+    };
+    demands.in_group = (recorded(rest) || ...);
     const int at = state_->chooser.pick(bytes, demands);
     if (at < 0) return fail(state_->chooser.none_meets(demands));
     Result<void> result;

@@ -141,6 +141,7 @@ struct DefaultCandidates<Broadcast> {
       Candidate<TwoShot, LL128>,       //
       OnGpus<Candidate<Ring, LL>>,     //
       OnGpus<Candidate<Ring, LL128>>,  //
+      OnCpus<Candidate<Pat, Simple>>,  //
       Candidate<Ring, Simple>>;
 };
 template <>
@@ -150,17 +151,19 @@ struct DefaultCandidates<Reduce> {
       Candidate<TwoShot, LL128>,       //
       OnGpus<Candidate<Ring, LL>>,     //
       OnGpus<Candidate<Ring, LL128>>,  //
+      OnCpus<Candidate<Pat, Simple>>,  //
       Candidate<Ring, Simple>>;
 };
 template <>
 struct DefaultCandidates<AllToAll> {
-  using List = Candidates<                 //
-      Candidate<OneShot, LL128>,           //
-      Candidate<Direct, Simple>,           //
-      OnGpus<Candidate<Pairwise, LL>>,     //
-      OnGpus<Candidate<Pairwise, LL128>>,  //
-      Candidate<Pairwise, Simple>,         //
-      OnGpus<Candidate<WindowCopies, Simple>>>;
+  using List = Candidates<                      //
+      Candidate<OneShot, LL128>,                //
+      Candidate<Direct, Simple>,                //
+      OnGpus<Candidate<Pairwise, LL>>,          //
+      OnGpus<Candidate<Pairwise, LL128>>,       //
+      Candidate<Pairwise, Simple>,              //
+      OnGpus<Candidate<WindowCopies, Simple>>,  //
+      OnCpus<Candidate<Hierarchical<Pairwise, Pairwise>, Simple>>>;
 };
 /// What only moves messages between pairs of ranks.
 template <class Op>

@@ -51,7 +51,8 @@ struct CandidateFacts {
   bool (*takes_ranks)(int ranks) = nullptr;  // null: any number
   Effort (*effort)(int ranks) = nullptr;
   const Connector* connector = nullptr;
-  double (*far_part)(int ranks, int hosts) = nullptr;  // of its hops; null: all
+  double (*far_part)(int ranks, int hosts) = nullptr;    // of its hops; null: all
+  double (*far_volume)(int ranks, int hosts) = nullptr;  // between hosts; null: of `effort`
   std::array<LevelStep, 3> steps{};  // of one that runs others on levels, in order
   int step_count = 0;
   bool by_rail = false;  // it wants as many ranks on every host,
@@ -65,6 +66,7 @@ struct Demands {
   bool any_reduction = false;  // one that not every algorithm takes
   bool not_commutative = false;
   bool in_window = false;  // peers can write to the receive buffer, on all ranks alike
+  bool in_group = false;   // with other calls, which what runs on levels takes no part in
 };
 
 /// Chooses between candidates. What it goes by is equal on all ranks: the operation, the number of
@@ -88,7 +90,8 @@ class Chooser {
   const std::vector<int>& kept() const { return kept_; }
   /// Leaves out what could not be created, on all ranks alike; an error if nothing is left.
   Result<void> drop(int candidate, const Error& why);
-  /// The fastest that meets the demands, of those kept; -1: none does.
+  /// The fastest that meets the demands, of those kept; -1: none does. What only the demand of a
+  /// group is not met by says so itself.
   int pick(Index bytes, Demands demands = {}) const;
   /// The same, with reasons. `plan_of` is the plan that the picked one was created with.
   Choice explain(Index bytes, int picked, const Plan& plan) const;

@@ -64,6 +64,10 @@ double predict_us(const Rates& rates, const Effort& effort, double bytes, int bl
 double predict_us(const Rates& rates, const Rates& near, double far, const Effort& effort,
                   double bytes, int blocks);
 
+/// Microseconds that a call of a level costs beside its own time: its ranks have come from others
+/// and wait for each other anew.
+double level_us(Path path);
+
 /// One of the steps of an algorithm that runs others on levels, one after the other.
 struct LevelStep {
   bool outer = false;        // between hosts; else inside each
@@ -100,6 +104,16 @@ constexpr Effort effort_of(int ranks) {
     return Algo::template effort<Op>(ranks);
   } else {
     return {2.0 * (ranks - 1), 2};
+  }
+}
+/// How many messages cross the busiest direction of a host's network, if the algorithm says it;
+/// else as many as a rank's.
+template <class Op, class Algo>
+constexpr double far_volume(int ranks, int hosts) {
+  if constexpr (requires { Algo::template far_volume<Op>(2, 1); }) {
+    return Algo::template far_volume<Op>(ranks, hosts);
+  } else {
+    return effort_of<Op, Algo>(ranks).volume;
   }
 }
 template <class Op, class Algo>

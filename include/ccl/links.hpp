@@ -239,7 +239,8 @@ class Links : public std::enable_shared_from_this<Links> {
   LaneWaits waits_;  // of CPU lanes
   Index bytes_ = 0;
   std::optional<ProxyEngine::Helper> helper_;  // during a launch over proxied wires
-  bool proxied_ = false;
+  bool proxied_ = false;                       // some of the wires are
+  bool unproxied_ = false;                     // some of them are not
   bool opens_later_ = false;
   bool reserved_ = false;  // memory of all wires is taken
   int missing_ = 0;        // wires that `open` may still have to make, both ways

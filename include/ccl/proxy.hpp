@@ -82,8 +82,9 @@ class ProxyEngine {
 
   /// One turn of every task, unless another thread is at it. True if something moved. Any thread.
   /// Who has helped for a while without any movement blocks here until a task can move, for at most
-  /// a quarter of the time that it has waited so far, and a millisecond.
-  bool help();
+  /// a quarter of the time that it has waited so far, and a millisecond; not if it
+  /// `looks_elsewhere`, too, where no task tells it of what comes.
+  bool help(bool looks_elsewhere = false);
 
   /// The n-th further engine, with a thread of its own that nobody helps; made when first asked
   /// for, gone with this one. For transports that spread one connection over threads.
@@ -93,10 +94,11 @@ class ProxyEngine {
   void wake();
 
   /// While it lives, its thread helps whenever it waits (`HostMemory::pause`). What the thread
-  /// leaves untransmitted, the engine's thread finishes.
+  /// leaves untransmitted, the engine's thread finishes. `looks_elsewhere`: some of what it waits
+  /// for is not the engine's to bring, so that it must not block on the engine's tasks.
   class Helper {
    public:
-    explicit Helper(ProxyEngine& engine);
+    explicit Helper(ProxyEngine& engine, bool looks_elsewhere = false);
     ~Helper();
     Helper(const Helper&) = delete;
     Helper& operator=(const Helper&) = delete;

@@ -116,7 +116,7 @@ bool Links::same_messages(std::string_view op, const std::vector<std::vector<Mes
 }
 
 void Links::help() {
-  if (proxied_) helper_.emplace(comm_.state()->proxy);
+  if (proxied_) helper_.emplace(comm_.state()->proxy, unproxied_);
 }
 
 Result<void> Links::finish() {

@@ -250,7 +250,7 @@ void Links::own(Connection connection, int sender, int receiver, const std::vect
     bytes_ += bytes;
     state.used += bytes;
   }
-  proxied_ = proxied_ || proxied;
+  (proxied ? proxied_ : unproxied_) = true;
   log_info(LogPart::init, "{}: {} to {} by {}", name_, sender, receiver, connection.transport);
   owners_.push_back(std::move(connection));
 }

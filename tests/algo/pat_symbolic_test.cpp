@@ -13,7 +13,8 @@ using namespace ccl::test;
 
 template <int Ranks>
 constexpr bool proved = plays<AllGather, Pat>(Ranks, 2) && plays<ReduceScatter, Pat>(Ranks, 2) &&
-                        plays<AllGather, Pat>(Ranks, 8) && plays<ReduceScatter, Pat>(Ranks, 8);
+                        plays<AllGather, Pat>(Ranks, 8) && plays<ReduceScatter, Pat>(Ranks, 8) &&
+                        plays<Broadcast, Pat>(Ranks, 2) && plays<Reduce, Pat>(Ranks, 2);
 static_assert(proved<2> && proved<3> && proved<4> && proved<5> && proved<6>);
 static_assert(proved<7> && proved<8> && proved<9> && proved<10> && proved<11>);
 static_assert(proved<12> && proved<13> && proved<14>);

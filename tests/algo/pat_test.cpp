@@ -67,6 +67,42 @@ TEMPLATE_LIST_TEST_CASE("pat: all-gather and reduce-scatter at every rank count"
   }
 }
 
+TEMPLATE_LIST_TEST_CASE("pat: broadcast and reduce at every rank count", "", Cases) {
+  using Proto = typename TestType::Proto;
+  using Group = typename TestType::Group;
+  const int most = Group::width == 1 ? 9 : 3;
+  for (int ranks = 2; ranks <= most; ++ranks) {
+    World world{ranks, 2, 8, 512};
+    std::rotate(world.order().begin(), world.order().begin() + 1, world.order().end());
+    const Reduction<Sum, int> sum{Sum{}, ranks};
+    for (const Index count : {0, 1, 63, 5001}) {
+      INFO(Proto::name << " ranks " << ranks << " count " << count);
+      std::vector<std::vector<int>> in(ranks, std::vector<int>(count)), out = in;
+      std::vector<int> want(count);
+      for (int r = 0; r < ranks; ++r) {
+        for (Index i = 0; i < count; ++i) want[i] += in[r][i] = int(i * 3 + r * 1000);
+      }
+      const auto buffers = [&](int r, auto& w) {
+        w.input = in[r].data();
+        w.output = out[r].data();
+        w.layout = {count, 0, 0, false};
+      };
+      for (const int root : {0, ranks - 1, int(count) % ranks}) {
+        for (auto& o : out) o.assign(count, -1);
+        REQUIRE(world.run<Reduce, Pat, Proto, Group>(sum, 1, 1, root, buffers));
+        for (int r = 0; r < ranks; ++r) {
+          REQUIRE(out[r] == (r == root ? want : std::vector<int>(count, -1)));
+        }
+        REQUIRE(world.run<Broadcast, Pat, Proto, Group>(Bytes{}, 1, 1, root, [&](int r, auto& w) {
+          buffers(r, w);
+          w.layout.count *= 4;
+        }));
+        for (int r = 0; r < ranks; ++r) REQUIRE(out[r] == in[root]);
+      }
+    }
+  }
+}
+
 TEST_CASE("pat: the bits of a sum that rounds depend on nothing but the ranks") {
   for (int ranks = 3; ranks <= 8; ++ranks) {
     World narrow{ranks, 1, 2, 128}, wide{ranks, 2, 8, 4096};

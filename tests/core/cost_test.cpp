@@ -25,6 +25,21 @@ TEST_CASE("algorithms say how far and how much they carry") {
   STATIC_REQUIRE(effort_of<AllReduce, Silent>(3).hops == 4);
 }
 
+TEST_CASE("algorithms say what of it crosses between hosts") {
+  STATIC_REQUIRE(far_volume<AllGather, Ring>(8, 2) == effort_of<AllGather, Ring>(8).volume);
+  // One rank on each host: as much as a rank's own.
+  STATIC_REQUIRE(far_volume<AllGather, Bruck>(4, 4) == 0.75);
+  // Two on each of four: a share in the first round, four in the next, eight in the last.
+  STATIC_REQUIRE(far_volume<AllGather, Bruck>(8, 4) == 13 / 8.0);
+  STATIC_REQUIRE(far_volume<AllToAll, Pairwise>(8, 2) == far_volume<AllToAll, Pairwise>(4, 2));
+  STATIC_REQUIRE(far_part<Ring>(8, 2) == 0.25);
+  STATIC_REQUIRE(far_part<Pat>(4, 4) == 1);
+  STATIC_REQUIRE(far_part<Pat>(16, 4) == 0.75);
+  struct Silent {};
+  STATIC_REQUIRE(far_volume<AllReduce, Silent>(4, 2) == 2);
+  STATIC_REQUIRE(far_part<Silent>(4, 2) == 1);
+}
+
 TEST_CASE("only what keeps one order says so") {
   STATIC_REQUIRE(order_of<AllReduce, OneShot>() == SumOrder::by_rank);
   STATIC_REQUIRE(order_of<AllReduce, TwoShot>() == SumOrder::by_rank);

@@ -195,6 +195,23 @@ TEST_CASE("the engine stays out of the way while a helper is at it") {
   CHECK(engine.counters().rounds - rounds < 1'000);
 }
 
+TEST_CASE("a helper blocks between looks, unless it looks elsewhere, too") {
+  int ends[2];
+  REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM, 0, ends) == 0);
+  ProxyEngine engine;
+  REQUIRE(engine.add(std::make_shared<Mover>(ends[0])).has_value());
+  const auto looks = [&](bool looks_elsewhere) {
+    std::this_thread::sleep_for(std::chrono::milliseconds{1});  // a wait of its own
+    const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds{30};
+    int count = 0;
+    for (; std::chrono::steady_clock::now() < end; ++count) engine.help(looks_elsewhere);
+    return count;
+  };
+  CHECK(looks(true) > 4 * looks(false));
+  ::close(ends[0]);
+  ::close(ends[1]);
+}
+
 TEST_CASE("tasks that are ending may finish when the engine goes, the others are dropped") {
   auto ending = std::make_shared<Mover>(), endless = std::make_shared<Mover>();
   {

@@ -42,6 +42,8 @@ Result<std::string> all_right(const Communicator& comm, int channels) {
     CCL_CHECK(all_reduce(in.data(), out.data(), total));
     for (int i = 0; i < total; ++i) good = good && out[i] == i * ranks * (ranks + 1) / 2;
     wrong += expect("all_reduce", good);
+  }
+  if constexpr (Algo::template supports<Broadcast>) {
     CCL_TRY(const auto broadcast,
             (Collective<Broadcast, Algo, Simple, DefaultTransport>::create(comm, plan)));
     CCL_TRY(const auto reduce,

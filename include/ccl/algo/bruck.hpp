@@ -30,6 +30,14 @@ struct Bruck {
     return {double(most_wires(ranks)), (ranks - 1.0) / ranks};
   }
 
+  /// All ranks of a host hand on shares at once: in rounds of a distance d below their number, d of
+  /// them send d shares to another host, later all of them all.
+  template <class Op>
+  static constexpr double far_volume(int ranks, int hosts) {
+    const double locals = double(ranks) / hosts;
+    return (locals * (ranks - locals) + (locals * locals - 1) / 3) / ranks;
+  }
+
   template <class Seats>
   static constexpr void peers(Seats& seats) {
     const auto at = seats.ring();

@@ -34,6 +34,13 @@ struct Pairwise {
     return {1 + 0.3 * (others - 1), detail::one_of<Op, Broadcast> ? others : 1.7 * others / ranks};
   }
 
+  /// What is for ranks of the same host does not cross.
+  template <class Op>
+  static constexpr double far_volume(int ranks, int hosts) {
+    if constexpr (!detail::one_of<Op, AllToAll>) return effort<Op>(ranks).volume;
+    return 2.0 * (hosts - 1) / hosts;
+  }
+
   template <class Seats>
   static constexpr void peers(Seats& seats) {
     for (int d = 1; d < seats.ranks(); ++d) {

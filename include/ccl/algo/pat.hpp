@@ -16,6 +16,9 @@ namespace ccl {
 /// tree. All ranks take their nodes in one order: level by level within blocks that the wires can
 /// hold, block by block beyond that. So memory does not grow with the number of ranks, and messages
 /// longer than that cost hops for each block. A share is added up in one shape on every rank.
+///
+/// Broadcast and Reduce go along the one tree of their root: as few hops as `Tree`, over the same
+/// wires whatever the root.
 struct Pat {
   static constexpr const char* name = "Pat";
   static constexpr bool reorders = true;
@@ -27,16 +30,21 @@ struct Pat {
   }
   static constexpr int wires = 3;  // that one channel of a rank works on at once
   template <class Op>
-  static constexpr bool supports = detail::one_of<Op, AllGather, ReduceScatter>;
+  static constexpr bool supports = detail::one_of<Op, AllGather, ReduceScatter, Broadcast, Reduce>;
   template <class Op>
   static constexpr Effort effort(int ranks) {
+    if constexpr (detail::one_of<Op, Broadcast, Reduce>) {
+      // Of two children the second has to wait a little. Not every rank has two.
+      return {1.3 * levels(ranks), ranks > 2 ? 1.5 : 1.0};
+    }
     // A step for each share, of a few at once; slots are copied, which the ring can do without.
-    return {levels(ranks) + 1 + 0.2 * (ranks - 1), 1.3 * (ranks - 1.0) / ranks};
+    return {levels(ranks) + 0.2 * (ranks - 1), 1.2 * (ranks - 1.0) / ranks};
   }
 
   /// The near hops stay on a host.
   static constexpr double far_part(int ranks, int hosts) {
-    return (1.0 + detail::doublings(hosts)) / (1 + detail::doublings(ranks));
+    const double far = 1 + detail::doublings(hosts), all = detail::doublings(ranks);
+    return far < all ? far / all : 1;
   }
 
   template <class Seats>
@@ -96,6 +104,44 @@ struct Pat {
         } else {
           prims.recv_reduce_send(share);
         }
+      }
+    }
+  }
+
+  /// Down the root's tree.
+  template <class Context>
+  CCL_HD static constexpr void run(Broadcast, Context& context) {
+    const auto at = context.ring();
+    const int n = at.distance_from(context.root());
+    const TreeSeat seat = detail::binary_tree(n, at.ranks);
+    auto prims = context.template prims<1, 2>(
+        {peer(at, n, seat.up)}, {peer(at, n, seat.down[0]), peer(at, n, seat.down[1])});
+    for (auto chunks = context.chunks(1); chunks.next();) {
+      if (n == 0) {
+        prims.copy_send(chunks.all());
+      } else if (seat.is_leaf()) {
+        prims.recv(chunks.all());
+      } else {
+        prims.recv_copy_send(chunks.all());
+      }
+    }
+  }
+
+  /// Up the root's tree.
+  template <class Context>
+  CCL_HD static constexpr void run(Reduce, Context& context) {
+    const auto at = context.ring();
+    const int n = at.distance_from(context.root());
+    const TreeSeat seat = detail::binary_tree(n, at.ranks);
+    auto prims = context.template prims<2, 1>(
+        {peer(at, n, seat.down[0]), peer(at, n, seat.down[1])}, {peer(at, n, seat.up)});
+    for (auto chunks = context.chunks(1); chunks.next();) {
+      if (n == 0) {
+        prims.recv_reduce_copy(chunks.all());
+      } else if (seat.is_leaf()) {
+        prims.send(chunks.all());
+      } else {
+        prims.recv_reduce_send(chunks.all());
       }
     }
   }
