@@ -35,7 +35,7 @@ class Span {
     const char* const from = in(at) + lane.cell(0) * per_cell * int(sizeof(T));
     CCL_UNROLL for (int c = 0; c < Lane::cells; c += Lane::stride) {
       const int first = lane.cell(c) * per_cell;
-      const int offset = c * per_cell * int(sizeof(T));  // a lane's cells lie side by side
+      const int offset = (lane.cell(c) - lane.cell(0)) * per_cell * int(sizeof(T));
       const bool here = How == Fill::full || first + Lane::stride * per_cell <= left;
       if (whole<Lane>() && (How != Fill::any || here)) {
         if (lane.has(c) && here)
@@ -58,7 +58,7 @@ class Span {
     char* const to = out(at) + lane.cell(0) * per_cell * int(sizeof(T));
     CCL_UNROLL for (int c = 0; c < Lane::cells; c += Lane::stride) {
       const int first = lane.cell(c) * per_cell;
-      const int offset = c * per_cell * int(sizeof(T));
+      const int offset = (lane.cell(c) - lane.cell(0)) * per_cell * int(sizeof(T));
       const bool here = How == Fill::full || first + Lane::stride * per_cell <= left;
       if (whole<Lane>() && (How != Fill::any || here)) {
         if (lane.has(c) && here)
@@ -73,26 +73,6 @@ class Span {
     }
   }
 
-  /// Two tiles in a row that are all there, where `Lane` lays them out as a pair.
-  template <class Lane>
-  CCL_HD void load_pair(const Lane& lane, Index at, typename Lane::Fragment* f) const {
-    const char* const from = in(at) + lane.pair_cell() * 8;
-    Word first[2] = {}, second[2] = {};
-    read_cells(from, first);
-    if (lane.has(1)) read_cells(from + Lane::pair_step * 8, second);
-    f[0].word[0] = first[0];
-    f[0].word[1] = first[1];
-    f[1].word[0] = lane.has(1) ? second[0] : first[1];
-    f[1].word[1] = second[1];
-  }
-  template <class Lane>
-  CCL_HD void store_pair(const Lane& lane, Index at, const typename Lane::Fragment* f) const {
-    char* const to = out(at) + lane.pair_cell() * 8;
-    const Word first[2] = {f[0].word[0], lane.has(1) ? f[0].word[1] : f[1].word[0]};
-    write_cells(to, first);
-    if (lane.has(1)) write_cells(to + Lane::pair_step * 8, f[1].word);
-  }
-
  private:
   // What every element's address is a multiple of.
   static constexpr int element_align = (Align | int(sizeof(T))) & -(Align | int(sizeof(T)));
@@ -103,11 +83,9 @@ class Span {
   /// May whole cells be moved as words? A CPU takes any address.
   template <class Lane>
   CCL_HD static constexpr bool whole() {
-    return Element<T>::packed && whole_words<cell_words * Lane::stride>();
-  }
-  template <int Words>
-  CCL_HD static constexpr bool whole_words() {
-    NV_IF_ELSE_TARGET(NV_IS_DEVICE, (return run_align >= access<Words>;), (return true;))
+    if constexpr (!Element<T>::packed) return false;
+    NV_IF_ELSE_TARGET(NV_IS_DEVICE, (return run_align >= access<cell_words * Lane::stride>;),
+                      (return true;))
   }
   /// The user's memory is theirs to alias: a copy of known alignment is one access of that size.
   template <int Bytes, class P>
@@ -125,29 +103,6 @@ class Span {
     NV_IF_ELSE_TARGET(NV_IS_DEVICE,
                       (__builtin_memcpy(aligned<access<Words>>(to), from, 8 * Words);),
                       (__builtin_memcpy(to, from, 8 * Words);))
-  }
-
-  /// Two cells of packed elements.
-  CCL_HD static void read_cells(const char* from, Word* to) {
-    if constexpr (whole_words<2>()) {
-      read<2>(from, to);
-    } else {
-      CCL_UNROLL for (int i = 0; i < 2 * per_cell; ++i) {
-        T x;
-        __builtin_memcpy(&x, aligned<element_align>(from + i * int(sizeof(T))), sizeof(T));
-        Element<T>::put(&to[i / per_cell], i % per_cell, x);
-      }
-    }
-  }
-  CCL_HD static void write_cells(char* to, const Word* from) {
-    if constexpr (whole_words<2>()) {
-      write<2>(to, from);
-    } else {
-      CCL_UNROLL for (int i = 0; i < 2 * per_cell; ++i) {
-        const T x = Element<T>::get(&from[i / per_cell], i % per_cell);
-        __builtin_memcpy(aligned<element_align>(to + i * int(sizeof(T))), &x, sizeof(T));
-      }
-    }
   }
 
   const char* in_;
