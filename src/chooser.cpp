@@ -98,7 +98,7 @@ std::string no_peers(const CommState& state, bool of_host = false) {
   for (const PeerInfo& peer : state.peers) {
     if (peer.rank == me.rank || (of_host && peer.host_hash != me.host_hash)) continue;
     const auto can =
-        P2pTransport::can_connect(me.rank < peer.rank ? me : peer, me.rank < peer.rank ? peer : me);
+        P2pTransport::can_address(me.rank < peer.rank ? me : peer, me.rank < peer.rank ? peer : me);
     if (!can) return can.error().what;
   }
   return {};

@@ -52,7 +52,8 @@ struct CommState : std::enable_shared_from_this<CommState> {
   std::shared_ptr<Gpu> gpu;         // null on a CPU rank
   std::unique_ptr<GpuOrder> order;  // of its launches
   std::shared_ptr<Doors> doors;     // null until a composition wants them
-  int ranks_on_gpu = 1;             // of this communicator
+  int ranks_on_gpu = 1;             // of this communicator, on the GPU that has most: blocks are
+                                    // divided alike on all ranks
   topo::Arrangement arrangement;    // of all ranks into rings and trees
   bool check = false;
   double timeout_s = 0, init_timeout_s = 60;  // 0: no limit
@@ -107,5 +108,8 @@ struct CommState : std::enable_shared_from_this<CommState> {
 
 /// Looks at this machine, tells the others, and arranges all ranks. Collective.
 Result<void> arrange_ranks(CommState& state);
+/// Tries the paths between the GPUs of each host, those that this process has not tried yet, and
+/// settles which pairs address each other, and which have a GPU between them. Collective.
+Result<void> prove_paths(CommState& state);
 
 }  // namespace ccl::detail

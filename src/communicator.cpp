@@ -11,7 +11,9 @@
 #include <atomic>
 #include <chrono>
 #include <future>
+#include <map>
 #include <thread>
+#include <utility>
 
 #include "comm_state.hpp"
 #include "gpu/devices.hpp"
@@ -19,6 +21,7 @@
 #include "os_error.hpp"
 #include "own_thread.hpp"
 #include "report_signal.hpp"
+#include "transport/p2p_path.hpp"
 #include <pthread.h>
 
 namespace ccl {
@@ -245,7 +248,7 @@ Result<void> settle(CommState& state) {
 /// All ranks on CPUs, or all on GPUs; each GPU has one of them, unless more are asked for.
 Result<void> check_devices(CommState& state) {
   const PeerInfo& mine = state.peers[state.rank];
-  state.ranks_on_gpu = 0;
+  std::map<std::pair<std::uint64_t, std::int64_t>, int> ranks;
   for (const PeerInfo& other : state.peers) {
     if ((other.device < 0) != (mine.device < 0)) {
       Error error{Errc::mismatch,
@@ -256,8 +259,9 @@ Result<void> check_devices(CommState& state) {
       error.peer = other.rank;
       return fail(std::move(error));
     }
-    if (mine.device >= 0 && other.host_hash == mine.host_hash && other.bus_id == mine.bus_id) {
-      ++state.ranks_on_gpu;
+    int& sharing = ranks[{other.host_hash, other.bus_id}];
+    state.ranks_on_gpu = std::max(state.ranks_on_gpu, ++sharing);
+    if (mine.device >= 0 && same_gpu(mine, other)) {
       CCL_TRY(const bool allowed, setting_flag("MULTI_RANK_GPU_ENABLE"));
       if (other.rank == mine.rank || allowed) continue;
       Error error{Errc::invalid_argument,
@@ -291,8 +295,13 @@ Result<void> meet(CommState& state, std::unique_ptr<Bootstrap> bootstrap) {
     state.bootstrap->set_account([&state] { return pack(state.account()); });
     CCL_CHECK(report_on_signal(state.weak_from_this()));
   }
+  const auto elsewhere = [&mine](const PeerInfo& peer) {
+    return peer.host_hash != mine.host_hash && same_fabric(peer, mine);
+  };
+  if (std::any_of(state.peers.begin(), state.peers.end(), elsewhere)) state.gpu->use_fabric();
   CCL_CHECK(check_devices(state));
   CCL_CHECK(arrange_ranks(state));
+  CCL_CHECK(prove_paths(state));
   log_info(LogPart::init, "communicator {} of {} ranks is up", state.config.name, state.ranks);
   return {};
 }

@@ -115,6 +115,14 @@ constexpr std::array table{
             "bytes of buffers that one communicator may hold on one rank", 1, any},
     Setting{"MIN_CTAS", integer, "", nccl,
             "fewest channels of one collective (a GPU's blocks follow from the size)", 1, 4096},
+    Setting{"MNNVL_CLIQUE_ID", integer, "-1", nccl,
+            "which part of its NVLink domain a GPU counts to; -1: as NVML says", -1, any},
+    Setting{"MNNVL_ENABLE", integer, "2", nccl,
+            "0: no P2P between hosts; 1 and 2: where NVLink joins them and the driver has fabric "
+            "handles",
+            0, 2},
+    Setting{"MNNVL_UUID", integer, "-1", nccl,
+            "the NVLink domain over several hosts that a GPU counts to; -1: as NVML says", -1, any},
     Setting{"MULTI_RANK_GPU_ENABLE", flag, "0", nccl, "1: several ranks may share one GPU"},
     Setting{
         "NCHANNELS_PER_NET_PEER", integer, "", nccl,
@@ -138,8 +146,16 @@ constexpr std::array table{
             "sockets of a connection for each thread that drives it, helpers and the proxy's; at "
             "most 64 in all; -2: 8 on a NIC of Amazon's cloud, else 1",
             -2, 64},
+    Setting{"NVB_DISABLE", flag, "0", nccl,
+            "1: never relay between two GPUs through memory of a third one that has NVLink to both "
+            "where they have none to each other"},
     Setting{"NVLS_ENABLE", flag, "1", nccl, "0: never use NVLink SHARP multicast"},
+    Setting{"P2P_CHECK", flag, "1", false,
+            "0: use GPU peer access without trying each path when a communicator is created"},
     Setting{"P2P_DISABLE", flag, "0", nccl, "1: never use direct GPU peer access"},
+    Setting{"P2P_EXCLUDE", text, "", false,
+            "pairs that never access each other's GPU memory, of ranks (0-1) or of GPUs "
+            "(0000:1b:00.0-0000:43:00.0), parted by commas"},
     Setting{"P2P_LEVEL", word, "", nccl, "the farthest path over which GPUs access each other", any,
             any, "LOC NVL NVB C2C PIX PXB P2C PXN PHB SYS 0 1 2 3 4 5"},
     Setting{"PROTO", text, "", nccl,

@@ -126,7 +126,7 @@ class Maker {
       const int low = std::min(p, state_.rank), high = std::max(p, state_.rank);
       P2pMapping& mapping = mappings[std::size_t(p)];
       const auto offer = [&, edge, low, high]() -> Result<Handshake> {
-        CCL_CHECK(P2pTransport::can_connect(state_.peers[std::size_t(low)],
+        CCL_CHECK(P2pTransport::can_address(state_.peers[std::size_t(low)],
                                             state_.peers[std::size_t(high)]));
         CCL_TRY(mapping, P2pMapping::make(context, edge, block, std::size_t(made_->bytes), false));
         return mapping.handshake();

@@ -15,6 +15,7 @@ struct PeerInfo {
   cuda::std::uint64_t pid_hash = 0;    // of host_hash, pid and pid namespace: one address space
   cuda::std::uint64_t shm_device = 0;  // st_dev of /dev/shm; equal where memory can be shared
   cuda::std::int64_t bus_id = -1;      // PCI bus id of the device
+  cuda::std::uint64_t fabric = 0;      // of its NVLink domain over several hosts; 0: it has none
   int compute_capability = 0;          // 90 for sm_90; 0 on CPU
   int numa = -1;                       // NUMA node that it is bound to; -1: to none alone
   int looks_closely = 0;               // it has files that say or want to know the topology
@@ -28,6 +29,9 @@ struct PeerInfo {
   struct Way {
     bool avoid_p2p = false;    // too far: through host memory is better
     bool prefer_rdma = false;  // both have NICs that are wider than what is between them
+    int fault = 0;             // why they do not address each other's memory; detail::PathFault
+    int relay = -1;            // rank whose GPU lies between them on NVLink, for their wires
+    cuda::std::int64_t relay_bus_id = -1;  // of that GPU
   } way;
 };
 

@@ -1,8 +1,12 @@
 #include "gpu/devices.hpp"
 
 #include <ccl/device_code.hpp>
+#include <ccl/settings.hpp>
+#include <ccl/topo/discover.hpp>
 
 #include <fmt/format.h>
+
+#include <algorithm>
 
 #include "gpu/driver.hpp"
 
@@ -26,6 +30,23 @@ cuda::std::int64_t bus_id_of(const std::string& text) {
   return id;
 }
 
+Result<cuda::std::uint64_t> fabric_domain(const std::string& of_nvml) {
+  CCL_TRY(const Index enabled, setting_integer("MNNVL_ENABLE"));
+  CCL_TRY(const bool handles, setting_flag("CUMEM_ENABLE"));
+  CCL_TRY(const Index uuid, setting_integer("MNNVL_UUID"));
+  CCL_TRY(const Index clique, setting_integer("MNNVL_CLIQUE_ID"));
+  const std::size_t colon = std::min(of_nvml.find(':'), of_nvml.size());
+  std::string cluster = of_nvml.substr(0, colon), part = of_nvml.substr(colon);
+  if (uuid >= 0) cluster = fmt::format("{}", uuid);
+  if (clique >= 0) part = fmt::format(":{}", clique);
+  if (enabled == 0 || !handles || cluster.empty()) return cuda::std::uint64_t{0};
+  cuda::std::uint64_t hash = 0xcbf2'9ce4'8422'2325u;  // FNV-1a
+  for (const char c : cluster + part) {
+    hash = (hash ^ static_cast<unsigned char>(c)) * 0x0000'0100'0000'01b3u;
+  }
+  return hash | 1;
+}
+
 Result<void> describe_device(PeerInfo& info) {
   CCL_TRY(const CudaDriver* const cuda, cuda_driver());
   CUdevice device;
@@ -39,6 +60,12 @@ Result<void> describe_device(PeerInfo& info) {
   (void)cuda->device_get_attribute(&major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, device);
   (void)cuda->device_get_attribute(&minor, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, device);
   info.compute_capability = 10 * major + minor;
+  int fabric = 0;
+  (void)cuda->device_get_attribute(&fabric, CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED,
+                                   device);
+  if (fabric != 0) {
+    CCL_TRY(info.fabric, fabric_domain(topo::nvml_fabric(bus_id_text(info.bus_id))));
+  }
   return {};
 }
 

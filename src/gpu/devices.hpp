@@ -10,6 +10,10 @@ namespace ccl::detail {
 std::string bus_id_text(cuda::std::int64_t bus_id);
 cuda::std::int64_t bus_id_of(const std::string& text);
 
+/// The NVLink domain over several hosts that a GPU belongs to, from what NVML says of it
+/// ("cluster:clique", or nothing) and the settings CCL_MNNVL_...; 0: none.
+Result<cuda::std::uint64_t> fabric_domain(const std::string& of_nvml);
+
 /// Fills in what the driver says of info.device.
 Result<void> describe_device(PeerInfo& info);
 

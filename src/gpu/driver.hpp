@@ -85,6 +85,8 @@ struct CudaDriver {
 
 /// The driver, initialised; an error that says what is missing. Any thread, any number of times.
 Result<const CudaDriver*> cuda_driver();
+/// In tests, in the place of libcuda; before anything else asks for it.
+void use_cuda_driver(const CudaDriver& driver, int devices);
 /// GPUs that this process may use; 0 without a driver.
 int cuda_device_count();
 

@@ -31,6 +31,9 @@ class Gpu {
   int multiprocessors() const { return multiprocessors_; }
   Watched& watched() const { return *watched_; }
   CUcontext context() const { return context_; }
+  /// Whether its memory is to have handles for other hosts.
+  bool fabric() const { return fabric_; }
+  void use_fabric() { fabric_ = true; }
 
   /// While it lives, the GPU's context is the calling thread's, and calls that a stream's capture
   /// would otherwise forbid are allowed: they do not touch that stream.
@@ -55,6 +58,7 @@ class Gpu {
   const CudaDriver& driver_;
   int device_;
   int multiprocessors_ = 0;
+  bool fabric_ = false;
   CUcontext context_ = nullptr;
   CUstream stream_ = nullptr;
   Watched* watched_ = nullptr;

@@ -1,13 +1,17 @@
 #include "gpu/memory.hpp"
 
+#include <ccl/log.hpp>
 #include <ccl/settings.hpp>
 
 #include <fmt/format.h>
 
+#include <cstring>
 #include <map>
 #include <mutex>
 #include <tuple>
+#include <utility>
 
+#include "gpu/devices.hpp"
 #include "transport/wire_memory.hpp"
 
 namespace ccl::detail {
@@ -42,12 +46,14 @@ struct Registry {
   }
 };
 
-CUmemAllocationProp properties(int device) {
+CUmemAllocationProp properties(int device, bool fabric) {
   CUmemAllocationProp how{};
   how.type = CU_MEM_ALLOCATION_TYPE_PINNED;
   how.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
   how.location.id = device;
-  how.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+  unsigned types = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+  if (fabric) types |= CU_MEM_HANDLE_TYPE_FABRIC;
+  how.requestedHandleTypes = CUmemAllocationHandleType(types);
   return how;
 }
 CUmemAccessDesc writable(int device) {
@@ -56,6 +62,10 @@ CUmemAccessDesc writable(int device) {
   access.location.id = device;
   access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
   return access;
+}
+
+CUipcMemHandle* ipc_of(GpuMemoryName& name) {
+  return reinterpret_cast<CUipcMemHandle*>(name.key.data());
 }
 
 Result<bool> has_handles(const Gpu& gpu) {
@@ -76,12 +86,28 @@ Result<bool> has_handles(const Gpu& gpu) {
 Result<std::shared_ptr<GpuMemory>> GpuMemory::allocate(std::shared_ptr<Gpu> gpu,
                                                        std::size_t bytes) {
   CCL_TRY(const bool handles, has_handles(*gpu));
+  const int device = handles ? gpu->device() : -1;
+  return make(std::move(gpu), bytes, device);
+}
+
+Result<std::shared_ptr<GpuMemory>> GpuMemory::allocate_on(std::int64_t bus_id,
+                                                          std::shared_ptr<Gpu> gpu,
+                                                          std::size_t bytes) {
+  CUdevice device = -1;
+  CCL_CHECK(cuda_check(gpu->driver().device_get_by_pci_bus_id(&device, bus_id_text(bus_id).c_str()),
+                       fmt::format("find GPU {}", bus_id_text(bus_id))));
+  return make(std::move(gpu), bytes, device);
+}
+
+Result<std::shared_ptr<GpuMemory>> GpuMemory::make(std::shared_ptr<Gpu> gpu, std::size_t bytes,
+                                                   int device) {
   std::shared_ptr<GpuMemory> memory{new GpuMemory{std::move(gpu)}};
   memory->own_ = true;
   CCL_CHECK(fill_random(&memory->name_.id, sizeof memory->name_.id));
   {
     const Gpu::Current current{*memory->gpu_};
-    CCL_CHECK(handles ? memory->allocate_handles(bytes) : memory->allocate_legacy(bytes));
+    CCL_CHECK(device >= 0 ? memory->allocate_handles(bytes, device)
+                          : memory->allocate_legacy(bytes));
   }
   CCL_CHECK(memory->gpu_->clear(memory->base_, memory->name_.bytes));
   Registry::instance().put(memory->name_, -1, memory);
@@ -89,17 +115,39 @@ Result<std::shared_ptr<GpuMemory>> GpuMemory::allocate(std::shared_ptr<Gpu> gpu,
   return memory;
 }
 
-Result<void> GpuMemory::allocate_handles(std::size_t bytes) {
+Result<void> GpuMemory::allocate_handles(std::size_t bytes, int device) {
   const CudaDriver& cuda = gpu_->driver();
-  const CUmemAllocationProp how = properties(gpu_->device());
-  std::size_t grain = 0;
-  CCL_CHECK(cuda_check(cuda.mem_get_granularity(&grain, &how, CU_MEM_ALLOC_GRANULARITY_RECOMMENDED),
-                       "ask for the granularity of memory"));
-  name_.handles = 1;
-  name_.bytes = up(bytes, grain);
-  CCL_CHECK(cuda_check(cuda.mem_create(&handle_, name_.bytes, &how, 0),
-                       fmt::format("allocate {} bytes on device {}", name_.bytes, gpu_->device())));
+  const auto allocate = [&](bool fabric) -> Result<void> {
+    const CUmemAllocationProp how = properties(device, fabric);
+    std::size_t grain = 0;
+    CCL_CHECK(
+        cuda_check(cuda.mem_get_granularity(&grain, &how, CU_MEM_ALLOC_GRANULARITY_RECOMMENDED),
+                   "ask for the granularity of memory"));
+    name_.bytes = up(bytes, grain);
+    CCL_CHECK(cuda_check(cuda.mem_create(&handle_, name_.bytes, &how, 0),
+                         fmt::format("allocate {} bytes on device {}", name_.bytes, device)));
+    name_.handles = 1;
+    return fabric ? export_fabric() : Result<void>{};
+  };
+  Result<void> made = allocate(gpu_->fabric());
+  if (!made && gpu_->fabric() && made.error().code != Errc::out_of_memory) {
+    // Without access to the fabric (IMEX), memory is this host's only.
+    log_info(LogPart::p2p, "no memory for other hosts: {}", made.error().what);
+    if (name_.handles != 0) (void)cuda.mem_release(std::exchange(handle_, 0));
+    name_.handles = 0;
+    made = allocate(false);
+  }
+  CCL_CHECK(made);
   return map_handle();
+}
+
+Result<void> GpuMemory::export_fabric() {
+  CUmemFabricHandle fabric;
+  CCL_CHECK(cuda_check(gpu_->driver().mem_export(&fabric, handle_, CU_MEM_HANDLE_TYPE_FABRIC, 0),
+                       "share memory with other hosts (is /dev/nvidia-caps-imex-channels there?)"));
+  std::memcpy(name_.key.data(), &fabric, sizeof fabric);
+  name_.handles = 2;
+  return {};
 }
 
 Result<void> GpuMemory::allocate_legacy(std::size_t bytes) {
@@ -110,7 +158,7 @@ Result<void> GpuMemory::allocate_legacy(std::size_t bytes) {
   CCL_CHECK(cuda_check(cuda.mem_alloc(&at, name_.bytes),
                        fmt::format("allocate {} bytes on device {}", name_.bytes, gpu_->device())));
   base_ = reinterpret_cast<std::byte*>(at);
-  return cuda_check(cuda.ipc_get_mem_handle(&name_.ipc, at), "get an IPC handle");
+  return cuda_check(cuda.ipc_get_mem_handle(ipc_of(name_), at), "get an IPC handle");
 }
 
 Result<void> GpuMemory::map_handle() {
@@ -185,7 +233,7 @@ Result<std::shared_ptr<GpuMemory>> GpuMemory::borrow(std::shared_ptr<Gpu> gpu, v
   CCL_CHECK(fill_random(&memory->name_.id, sizeof memory->name_.id));
   if (legacy != 0) {
     if (elsewhere) {
-      CCL_CHECK(cuda_check(cuda.ipc_get_mem_handle(&memory->name_.ipc, base),
+      CCL_CHECK(cuda_check(cuda.ipc_get_mem_handle(ipc_of(memory->name_), base),
                            fmt::format("share the memory at {}", at)));
     }
   } else {
@@ -219,17 +267,21 @@ Result<std::shared_ptr<GpuMemory>> GpuMemory::map(std::shared_ptr<Gpu> gpu,
   const CudaDriver& cuda = memory->gpu_->driver();
   const Gpu::Current current{*memory->gpu_};
   if (name.handles != 0) {
+    CUmemFabricHandle fabric;
+    std::memcpy(&fabric, name.key.data(), sizeof fabric);
     // The driver takes the descriptor for a pointer.
-    void* const descriptor = reinterpret_cast<void*>(std::uintptr_t(fd.get()));
+    void* const what = fd ? reinterpret_cast<void*>(std::uintptr_t(fd.get())) : &fabric;
     CCL_CHECK(cuda_check(
-        cuda.mem_import(&memory->handle_, descriptor, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR),
-        "import a peer's memory"));
+        cuda.mem_import(&memory->handle_, what,
+                        fd ? CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR : CU_MEM_HANDLE_TYPE_FABRIC),
+        fd ? "import a peer's memory" : "import memory of another host"));
     CCL_CHECK(memory->map_handle());
   } else {
     CUdeviceptr at = 0;
-    CCL_CHECK(
-        cuda_check(cuda.ipc_open_mem_handle(&at, name.ipc, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS),
-                   "open a peer's memory"));
+    CUipcMemHandle ipc;
+    std::memcpy(&ipc, name.key.data(), sizeof ipc);
+    CCL_CHECK(cuda_check(cuda.ipc_open_mem_handle(&at, ipc, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS),
+                         "open a peer's memory"));
     memory->base_ = reinterpret_cast<std::byte*>(at);
   }
   Registry::instance().put(name, memory->gpu_->device(), memory);

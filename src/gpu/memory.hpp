@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <vector>
 
@@ -14,8 +15,11 @@ namespace ccl::detail {
 struct GpuMemoryName {
   std::array<Word, 2> id{};  // unique
   Word bytes = 0;
-  Word handles = 0;  // 1: cuMem, whose fd comes over a Unix socket; 0: legacy, by `ipc`
-  CUipcMemHandle ipc{};
+  // 1: cuMem, whose fd comes over a Unix socket; 2: the same, and `key` is its fabric handle, for
+  // other hosts; 0: legacy, and `key` is its IPC handle.
+  Word handles = 0;
+  std::array<std::byte, 64> key{};
+  static_assert(sizeof(CUipcMemHandle) == 64 && sizeof(CUmemFabricHandle) == 64);
 };
 
 /// Memory of a GPU, this rank's own or mapped from a peer. A mapping of cuMem memory keeps it alive
@@ -24,12 +28,17 @@ class GpuMemory {
  public:
   /// Zeroed memory of `gpu`, by cuMem handles unless CCL_CUMEM_ENABLE is 0 or the GPU has none.
   static Result<std::shared_ptr<GpuMemory>> allocate(std::shared_ptr<Gpu> gpu, std::size_t bytes);
+  /// The same on the GPU with this bus id, which this process must see and `gpu` must reach; always
+  /// by cuMem handles.
+  static Result<std::shared_ptr<GpuMemory>> allocate_on(std::int64_t bus_id,
+                                                        std::shared_ptr<Gpu> gpu,
+                                                        std::size_t bytes);
   /// Of another rank of this process: the memory itself, made accessible to `gpu`; null if no rank
   /// of this process has made it.
   static Result<std::shared_ptr<GpuMemory>> find(const Gpu& gpu, const GpuMemoryName& name);
   /// What `gpu` has mapped already; null if nothing.
   static std::shared_ptr<GpuMemory> mapped(const Gpu& gpu, const GpuMemoryName& name);
-  /// Maps a peer's memory; `fd` is that of a cuMem handle.
+  /// Maps a peer's memory; `fd` is that of a cuMem handle, none if its fabric handle is meant.
   static Result<std::shared_ptr<GpuMemory>> map(std::shared_ptr<Gpu> gpu, const GpuMemoryName& name,
                                                 const Fd& fd);
   /// Memory that the user has made, for peers to map, whoever frees it. `elsewhere`: some of them
@@ -47,9 +56,13 @@ class GpuMemory {
 
  private:
   explicit GpuMemory(std::shared_ptr<Gpu> gpu) : gpu_{std::move(gpu)} {}
-  Result<void> allocate_handles(std::size_t bytes);
+  Result<void> allocate_handles(std::size_t bytes, int device);
+  /// `device` -1: without handles, on the GPU itself.
+  static Result<std::shared_ptr<GpuMemory>> make(std::shared_ptr<Gpu> gpu, std::size_t bytes,
+                                                 int device);
   Result<void> allocate_legacy(std::size_t bytes);
   Result<void> map_handle();
+  Result<void> export_fabric();
   void enlist();
 
   std::shared_ptr<Gpu> gpu_;

@@ -33,6 +33,7 @@ class IbReceiver final : public IbTask {
     std::size_t first = 0, pairs = 0, parts = 1;  // of `pairs_`
     Word received = 0;                            // steps, all parts of them
     Word offered = 0;                             // slots that the board knows
+    bool deferred = false;                        // an offer that can wait was put off
     std::vector<std::size_t> missing;             // parts, by slot
     IbBoard board;
     Word flushing = 0, flushed = 0;  // steps, where they go to GPU memory
@@ -52,7 +53,7 @@ class IbReceiver final : public IbTask {
   }
   bool could_move() const override {
     return std::any_of(channels_.begin(), channels_.end(),
-                       [this](const Channel& channel) { return wants_to_offer(channel); });
+                       [](const Channel& channel) { return must_offer(channel); });
   }
   bool waits_for_lanes() const override { return link_->polled && !ending(); }
   bool finished() const override { return true; }
@@ -74,18 +75,30 @@ class IbReceiver final : public IbTask {
   static Word free_until(const Channel& channel) {
     return HostMemory::load_credit(channel.wire.drained) + Word(channel.wire.slot_count);
   }
-  /// Several slots share a write while the sender has others to go on with.
-  static bool wants_to_offer(const Channel& channel) {
-    const Word few = Word(channel.wire.slot_count / 4);
-    const Word free = free_until(channel) - channel.offered;
-    return free > 0 && (free >= few || channel.offered - channel.received <= few) &&
-           channel.board.has_room();
+  /// The sender has hardly any slot to go on with.
+  static bool must_offer(const Channel& channel) {
+    return channel.offered - channel.received <= Word(channel.wire.slot_count / 4) &&
+           free_until(channel) > channel.offered && channel.board.has_room();
+  }
+  /// Half of the slots share a write, which costs as much as one of a small step. They lie side by
+  /// side: the step after the last of them.
+  static Word next_half(const Channel& channel) {
+    const Word half = Word(std::max(channel.wire.slot_count / 2, 1));
+    return (channel.offered / half + 1) * half;
+  }
+  static bool may_offer(const Channel& channel) {
+    return free_until(channel) >= next_half(channel) && channel.board.has_room();
   }
 
   bool offer_slots(std::size_t c) {
     Channel& channel = channels_[c];
-    if (!wants_to_offer(channel)) return false;
-    const Word until = free_until(channel);
+    if (!must_offer(channel)) {
+      // Whoever has just drained a slot may have posted an answer, which goes first: a round later.
+      channel.deferred = may_offer(channel) && !channel.deferred;
+      if (channel.deferred || !may_offer(channel)) return false;
+    }
+    // Beyond a half, others will be free soon.
+    const Word until = must_offer(channel) ? free_until(channel) : next_half(channel);
     const Word count = Word(channel.wire.slot_count);
     Pair& pair = pairs_[channel.first];
     const IbPortCard& to = peers_ports_[std::size_t(peer_port(pair))];

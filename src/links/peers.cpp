@@ -47,7 +47,7 @@ Result<void> Links::map_peers(const Result<void>& so_far) {
     edge.id = edge_id(number_, low, high);
     P2pMapping& mapping = mappings[p];
     const auto offer = [&, edge, low, high]() -> Result<Handshake> {
-      if (auto can = P2pTransport::can_connect(state.peers[low], state.peers[high]); !can) {
+      if (auto can = P2pTransport::can_address(state.peers[low], state.peers[high]); !can) {
         Error error = std::move(can).error();
         error.what +=
             fmt::format("; {} addresses the memory of every peer: use Ring or Tree", name_);

@@ -56,6 +56,7 @@ Result<PathRules> configured_rules() {
   CCL_TRY(rules.p2p_disabled, setting_flag("P2P_DISABLE"));
   CCL_TRY(rules.shm_disabled, setting_flag("SHM_DISABLE"));
   CCL_TRY(rules.p2p_level, detail::p2p_level());
+  CCL_TRY(rules.nvb_disabled, setting_flag("NVB_DISABLE"));
   return rules;
 }
 

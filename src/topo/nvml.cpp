@@ -176,6 +176,13 @@ std::optional<SeenGpu> nvml_gpu(const std::string& bus_id) {
   return gpu;
 }
 
+std::string nvml_fabric(const std::string& bus_id) {
+  const Nvml& by = nvml();
+  Nvml::Device device = nullptr;
+  if (!by.why.empty() || by.by_bus_id(bus_id.c_str(), &device) != 0) return {};
+  return fabric_of(by, device);
+}
+
 std::vector<SeenGpu> nvml_gpus(std::string& why) {
   std::vector<SeenGpu> gpus;
   const Nvml& by = nvml();

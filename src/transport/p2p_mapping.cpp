@@ -35,9 +35,19 @@ Result<P2pMapping> P2pMapping::make(const TransportContext& context, const Edge&
   mapping.theirs_bytes_ = theirs_bytes;
   mapping.probe_ = probe;
   const auto offer = [&]() -> Result<void> {
+    if (!mapping.mine_.memory) return {};
     CCL_CHECK(fill_random(&mapping.nonce_, sizeof mapping.nonce_));
     const GpuMemory& memory = *mapping.mine_.memory;
     if (edge.self.pid_hash == edge.peer.pid_hash || memory.name().handles == 0) return {};
+    if (edge.self.host_hash != edge.peer.host_hash) {
+      if (memory.name().handles == 2) return {};
+      return fail(Errc::not_supported,
+                  fmt::format("memory of device {} has no fabric handle, which rank {} on another "
+                              "host needs (does nvidia-imex run, and is "
+                              "/dev/nvidia-caps-imex-channels there?); CCL_MNNVL_ENABLE=0 takes "
+                              "the network",
+                              edge.self.device, edge.peer.rank));
+    }
     CCL_TRY(Fd fd, memory.share());
     const unsigned end = unsigned(edge.side == Side::sender);
     CCL_TRY(mapping.offer_, FdOffer::make(proof_of(context, mapping.nonce_, edge.id, end),
@@ -53,7 +63,7 @@ Handshake P2pMapping::handshake() const {
   Said said;
   said.nonce = nonce_;
   said.name = offer_.name();
-  said.memory = mine_.memory->name();
+  if (mine_.memory) said.memory = mine_.memory->name();
   said.offset = mine_.offset;
   Handshake mine{};
   HandshakeCursor{}.put(mine, said);
@@ -61,6 +71,7 @@ Handshake P2pMapping::handshake() const {
 }
 
 Result<void> P2pMapping::connect(const Handshake& theirs) {
+  if (theirs_bytes_ == 0) return {};
   return blame(reach(HandshakeCursor{}.get<Said>(theirs)), edge_);
 }
 
@@ -81,7 +92,7 @@ Result<void> P2pMapping::reach(const Said& said) {
     theirs_.memory = GpuMemory::mapped(*gpu, said.memory);
     if (!theirs_.memory) {
       Fd fd;
-      if (said.memory.handles != 0) {
+      if (said.memory.handles != 0 && edge_.self.host_hash == edge_.peer.host_hash) {
         const unsigned end = unsigned(edge_.side != Side::sender);
         CCL_TRY(fd, fetch_fd(context_, edge_, P2pTransport::name, said.name,
                              proof_of(context_, said.nonce, edge_.id, end)));

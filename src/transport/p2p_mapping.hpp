@@ -12,8 +12,9 @@ namespace ccl::detail {
 class P2pMapping {
  public:
   P2pMapping() = default;
-  /// `mine` is shown to the peer of `edge`, whose block must have `theirs_bytes`. The edge's side
-  /// tells the ends apart. `probe`: see `connect`; the same at both ends.
+  /// `mine` is shown to the peer of `edge`, whose block must have `theirs_bytes`. One of the ends
+  /// may have none, and the other then wants none. The edge's side tells the ends apart. `probe`:
+  /// see `connect`; the same at both ends.
   static Result<P2pMapping> make(const TransportContext& context, const Edge& edge, GpuBlock mine,
                                  std::size_t theirs_bytes, bool probe = true);
   Handshake handshake() const;

@@ -108,6 +108,7 @@ PathType pci_path(const std::string& sysfs, const std::string& a, const std::str
 }
 
 PathType gpu_path(const PeerInfo& a, const PeerInfo& b) {
+  if (a.host_hash != b.host_hash) return same_fabric(a, b) ? PathType::nvl : PathType::dis;
   if (a.bus_id == b.bus_id) return PathType::loc;
   using Key = std::pair<std::int64_t, std::int64_t>;
   static std::mutex mutex;

@@ -61,6 +61,8 @@ struct DiscoverOptions {
 std::vector<SeenGpu> nvml_gpus(std::string& why);
 /// The one with that bus id; nothing where there is no driver or no such GPU.
 std::optional<SeenGpu> nvml_gpu(const std::string& bus_id);
+/// `SeenGpu::fabric` alone.
+std::string nvml_fabric(const std::string& bus_id);
 
 /// This machine: NUMA nodes and CPU model, PCI chains of GPUs and NICs, NVLinks, InfiniBand
 /// devices, and network interfaces where there are none. Works without GPUs and without a network.

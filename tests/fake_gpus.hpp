@@ -1,0 +1,358 @@
+#pragma once
+
+// A CUDA driver whose GPUs are memory of this process: what is done with peers' memory can be
+// tested without any, also over paths that do not work.
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstdint>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "gpu/driver.hpp"
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+namespace ccl::test {
+
+/// What becomes of copies over a path.
+enum class FakePath { well, lost, corrupt, stuck, slow };
+
+struct FakeGpus {
+  static constexpr int most = 40;
+  struct Link {
+    bool access = true, nvlink = true;
+    FakePath path = FakePath::well;
+  };
+  std::array<std::array<Link, most>, most> links{};
+  int copies_between = 0;   // of GPUs, in all
+  int refuses_to_map = -1;  // for this device, what is another's
+  bool fabric = true;       // handles for other hosts: here, other processes
+  int fabric_imports = 0;
+
+  /// Both ways.
+  void link(int a, int b, Link how) {
+    links[std::size_t(a)][std::size_t(b)] = links[std::size_t(b)][std::size_t(a)] = how;
+  }
+
+  /// Memory, where it is mapped.
+  struct Region {
+    std::size_t bytes = 0;
+    int device = -1;
+    std::vector<int> accessible;  // to these
+  };
+  std::mutex mutex;
+  std::map<std::uintptr_t, Region> regions;
+  const Region* region(const void* at) const {
+    const auto next = regions.upper_bound(reinterpret_cast<std::uintptr_t>(at));
+    if (next == regions.begin()) return nullptr;
+    const auto& [base, region] = *std::prev(next);
+    return reinterpret_cast<std::uintptr_t>(at) < base + region.bytes ? &region : nullptr;
+  }
+
+  /// In the place of libcuda, for the life of this process.
+  static FakeGpus& install(int devices);
+};
+
+namespace fake {
+using detail::CudaDriver;
+using Clock = std::chrono::steady_clock;
+
+inline FakeGpus& gpus() {
+  static FakeGpus* const all = new FakeGpus;
+  return *all;
+}
+struct Stream {
+  int device = 0;
+  Clock::time_point busy_until{};
+  bool stuck = false;
+};
+struct Event {
+  Clock::time_point at{};
+  bool never = false;
+};
+struct Handle {
+  int fd = -1;
+  int device = -1;
+};
+/// A fabric handle: a process of this host plays another host.
+struct FabricName {
+  int pid = 0;
+  Handle held{};
+};
+inline std::map<ino_t, int>& devices_of_files() {
+  static std::map<ino_t, int> all;
+  return all;
+}
+inline ino_t file_of(int fd) {
+  struct stat file {};
+  (void)::fstat(fd, &file);
+  return file.st_ino;
+}
+inline std::vector<int>& contexts() {
+  thread_local std::vector<int> stack;
+  return stack;
+}
+inline int current() {
+  return contexts().empty() ? -1 : contexts().back();
+}
+inline CUcontext context_of(int device) {
+  return reinterpret_cast<CUcontext>(std::uintptr_t(device + 1));
+}
+constexpr unsigned domain = 0xfade;  // that no machine has
+
+/// Whatever is not written below is not to be had.
+template <class F>
+struct Refuses;
+template <class... A>
+struct Refuses<CUresult (*)(A...)> {
+  static CUresult call(A...) { return CUDA_ERROR_NOT_SUPPORTED; }
+};
+
+inline CUresult copy(CUdeviceptr to, CUdeviceptr from, std::size_t bytes, CUstream on) {
+  FakeGpus& all = gpus();
+  Stream& stream = *reinterpret_cast<Stream*>(on);
+  auto* const target = reinterpret_cast<char*>(to);
+  auto* const source = reinterpret_cast<const char*>(from);
+  const std::lock_guard lock{all.mutex};
+  const FakeGpus::Region* const there = all.region(target);
+  const FakeGpus::Region* const here = all.region(source);
+  const auto reaches = [&](const FakeGpus::Region* region) {
+    return region == nullptr ||
+           std::count(region->accessible.begin(), region->accessible.end(), stream.device) != 0;
+  };
+  if (!reaches(there) || !reaches(here)) return CUDA_ERROR_ILLEGAL_ADDRESS;
+  const auto remote = [&](const FakeGpus::Region* region) {
+    return region != nullptr && region->device != stream.device;
+  };
+  const FakeGpus::Region* const peer = remote(there) ? there : remote(here) ? here : nullptr;
+  const FakePath path = peer == nullptr
+                            ? FakePath::well
+                            : all.links[std::size_t(stream.device)][std::size_t(peer->device)].path;
+  all.copies_between += peer != nullptr;
+  // What went to a lost path reads as it was written, but is nowhere.
+  static std::map<const char*, std::vector<char>> lost;
+  if (path == FakePath::stuck) stream.stuck = true;
+  if (stream.stuck) return CUDA_SUCCESS;
+  if (path == FakePath::slow) {
+    stream.busy_until = std::max(stream.busy_until, Clock::now()) + std::chrono::milliseconds{20};
+  }
+  if (path == FakePath::lost && peer == there) {
+    lost[target].assign(source, source + bytes);
+  } else if (path == FakePath::lost && lost.count(source) != 0) {
+    std::memcpy(target, lost[source].data(), std::min(bytes, lost[source].size()));
+  } else {
+    std::memmove(target, source, bytes);
+    if (path == FakePath::corrupt && peer == there && bytes > 64) target[bytes / 2] ^= 4;
+  }
+  return CUDA_SUCCESS;
+}
+
+inline CudaDriver driver() {
+  CudaDriver cuda;
+#define CCL_FAKE_REFUSES(member, function) cuda.member = &Refuses<decltype(&::function)>::call;
+  CCL_CUDA_DRIVER_CALLS(CCL_FAKE_REFUSES)
+#undef CCL_FAKE_REFUSES
+  cuda.get_error_name = [](CUresult, const char** name) {
+    *name = "CUDA_ERROR_FAKE";
+    return CUDA_SUCCESS;
+  };
+  cuda.get_error_string = [](CUresult, const char** text) {
+    *text = "of a fake driver";
+    return CUDA_SUCCESS;
+  };
+  cuda.device_get = [](CUdevice* device, int n) {
+    *device = n;
+    return CUDA_SUCCESS;
+  };
+  cuda.device_get_pci_bus_id = [](char* text, int bytes, CUdevice device) {
+    std::snprintf(text, std::size_t(bytes), "%04x:%02x:00.0", domain, 0x10 + unsigned(device));
+    return CUDA_SUCCESS;
+  };
+  cuda.device_get_by_pci_bus_id = [](CUdevice* device, const char* text) {
+    unsigned in = 0, bus = 0;
+    if (std::sscanf(text, "%x:%x:", &in, &bus) != 2 || in != domain)
+      return CUDA_ERROR_INVALID_VALUE;
+    *device = int(bus) - 0x10;
+    return CUDA_SUCCESS;
+  };
+  cuda.device_get_attribute = [](int* value, CUdevice_attribute, CUdevice) {
+    *value = 1;
+    return CUDA_SUCCESS;
+  };
+  cuda.device_can_access_peer = [](int* can, CUdevice a, CUdevice b) {
+    *can = gpus().links[std::size_t(a)][std::size_t(b)].access;
+    return CUDA_SUCCESS;
+  };
+  cuda.device_get_p2p_attribute = [](int* value, CUdevice_P2PAttribute, CUdevice a, CUdevice b) {
+    *value = gpus().links[std::size_t(a)][std::size_t(b)].nvlink;
+    return CUDA_SUCCESS;
+  };
+  cuda.primary_ctx_retain = [](CUcontext* context, CUdevice device) {
+    *context = context_of(device);
+    return CUDA_SUCCESS;
+  };
+  cuda.primary_ctx_release = [](CUdevice) { return CUDA_SUCCESS; };
+  cuda.ctx_push_current = [](CUcontext context) {
+    contexts().push_back(int(reinterpret_cast<std::uintptr_t>(context)) - 1);
+    return CUDA_SUCCESS;
+  };
+  cuda.ctx_pop_current = [](CUcontext* context) {
+    *context = context_of(current());
+    contexts().pop_back();
+    return CUDA_SUCCESS;
+  };
+  cuda.ctx_get_current = [](CUcontext* context) {
+    *context = current() < 0 ? nullptr : context_of(current());
+    return CUDA_SUCCESS;
+  };
+  cuda.thread_exchange_capture_mode = [](CUstreamCaptureMode*) { return CUDA_SUCCESS; };
+  cuda.mem_host_alloc = [](void** at, std::size_t bytes, unsigned) {
+    *at = ::operator new (bytes, std::align_val_t{4096});
+    return CUDA_SUCCESS;
+  };
+  cuda.mem_free_host = [](void* at) {
+    ::operator delete (at, std::align_val_t{4096});
+    return CUDA_SUCCESS;
+  };
+  cuda.mem_get_granularity = [](std::size_t* bytes, const CUmemAllocationProp*,
+                                CUmemAllocationGranularity_flags) {
+    *bytes = 1 << 16;
+    return CUDA_SUCCESS;
+  };
+  cuda.mem_create = [](CUmemGenericAllocationHandle* handle, std::size_t bytes,
+                       const CUmemAllocationProp* how, unsigned long long) {
+    if ((how->requestedHandleTypes & CU_MEM_HANDLE_TYPE_FABRIC) != 0 && !gpus().fabric) {
+      return CUDA_ERROR_NOT_PERMITTED;
+    }
+    const int fd = ::memfd_create("fake-gpu", MFD_CLOEXEC);
+    if (fd < 0 || ::ftruncate(fd, off_t(bytes)) != 0) return CUDA_ERROR_OUT_OF_MEMORY;
+    const std::lock_guard lock{gpus().mutex};
+    devices_of_files()[file_of(fd)] = how->location.id;
+    *handle = reinterpret_cast<std::uintptr_t>(new Handle{fd, how->location.id});
+    return CUDA_SUCCESS;
+  };
+  cuda.mem_release = [](CUmemGenericAllocationHandle handle) {
+    auto* const held = reinterpret_cast<Handle*>(handle);
+    ::close(held->fd);
+    delete held;
+    return CUDA_SUCCESS;
+  };
+  cuda.mem_export = [](void* to, CUmemGenericAllocationHandle handle,
+                       CUmemAllocationHandleType type, unsigned long long) {
+    const Handle& held = *reinterpret_cast<Handle*>(handle);
+    if (type == CU_MEM_HANDLE_TYPE_FABRIC) {
+      const FabricName name{int(::getpid()), held};
+      std::memcpy(to, &name, sizeof name);
+    } else {
+      *static_cast<int*>(to) = ::dup(held.fd);
+    }
+    return CUDA_SUCCESS;
+  };
+  cuda.mem_import = [](CUmemGenericAllocationHandle* handle, void* from,
+                       CUmemAllocationHandleType type) {
+    const std::lock_guard lock{gpus().mutex};
+    if (type == CU_MEM_HANDLE_TYPE_FABRIC) {
+      FabricName name;
+      std::memcpy(&name, from, sizeof name);
+      char path[64];
+      std::snprintf(path, sizeof path, "/proc/%d/fd/%d", name.pid, name.held.fd);
+      const int fd = ::open(path, O_RDWR | O_CLOEXEC);
+      if (fd < 0) return CUDA_ERROR_INVALID_VALUE;
+      ++gpus().fabric_imports;
+      *handle = reinterpret_cast<std::uintptr_t>(new Handle{fd, name.held.device});
+      return CUDA_SUCCESS;
+    }
+    const int fd = ::dup(int(reinterpret_cast<std::uintptr_t>(from)));
+    *handle = reinterpret_cast<std::uintptr_t>(new Handle{fd, devices_of_files()[file_of(fd)]});
+    return CUDA_SUCCESS;
+  };
+  cuda.mem_address_reserve = [](CUdeviceptr* at, std::size_t bytes, std::size_t, CUdeviceptr,
+                                unsigned long long) {
+    void* const base = ::mmap(nullptr, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    *at = reinterpret_cast<CUdeviceptr>(base);
+    return base == MAP_FAILED ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
+  };
+  cuda.mem_address_free = [](CUdeviceptr at, std::size_t bytes) {
+    ::munmap(reinterpret_cast<void*>(at), bytes);
+    return CUDA_SUCCESS;
+  };
+  cuda.mem_map = [](CUdeviceptr at, std::size_t bytes, std::size_t,
+                    CUmemGenericAllocationHandle handle, unsigned long long) {
+    const Handle& held = *reinterpret_cast<Handle*>(handle);
+    void* const base = ::mmap(reinterpret_cast<void*>(at), bytes, PROT_READ | PROT_WRITE,
+                              MAP_SHARED | MAP_FIXED, held.fd, 0);
+    if (base == MAP_FAILED) return CUDA_ERROR_MAP_FAILED;
+    const std::lock_guard lock{gpus().mutex};
+    gpus().regions[at] = {bytes, held.device, {}};
+    return CUDA_SUCCESS;
+  };
+  cuda.mem_unmap = [](CUdeviceptr at, std::size_t) {
+    const std::lock_guard lock{gpus().mutex};
+    gpus().regions.erase(at);
+    return CUDA_SUCCESS;
+  };
+  cuda.mem_set_access = [](CUdeviceptr at, std::size_t, const CUmemAccessDesc* access,
+                           std::size_t count) {
+    const std::lock_guard lock{gpus().mutex};
+    FakeGpus::Region& region = gpus().regions.at(at);
+    for (std::size_t n = 0; n < count; ++n) {
+      const int device = access[n].location.id;
+      if (device != region.device &&
+          (device == gpus().refuses_to_map ||
+           !gpus().links[std::size_t(device)][std::size_t(region.device)].access)) {
+        return CUDA_ERROR_PEER_ACCESS_UNSUPPORTED;
+      }
+      region.accessible.push_back(device);
+    }
+    return CUDA_SUCCESS;
+  };
+  cuda.memcpy_async = copy;
+  cuda.memset_async = [](CUdeviceptr at, unsigned char value, std::size_t bytes, CUstream) {
+    std::memset(reinterpret_cast<void*>(at), value, bytes);
+    return CUDA_SUCCESS;
+  };
+  cuda.stream_create = [](CUstream* stream, unsigned) {
+    *stream = reinterpret_cast<CUstream>(new Stream{current(), {}, false});
+    return CUDA_SUCCESS;
+  };
+  cuda.stream_destroy = [](CUstream stream) {
+    delete reinterpret_cast<Stream*>(stream);
+    return CUDA_SUCCESS;
+  };
+  cuda.stream_synchronize = [](CUstream stream) {
+    return reinterpret_cast<Stream*>(stream)->stuck ? CUDA_ERROR_LAUNCH_TIMEOUT : CUDA_SUCCESS;
+  };
+  cuda.event_create = [](CUevent* event, unsigned) {
+    *event = reinterpret_cast<CUevent>(new Event);
+    return CUDA_SUCCESS;
+  };
+  cuda.event_destroy = [](CUevent event) {
+    delete reinterpret_cast<Event*>(event);
+    return CUDA_SUCCESS;
+  };
+  cuda.event_record = [](CUevent event, CUstream on) {
+    const Stream& stream = *reinterpret_cast<Stream*>(on);
+    *reinterpret_cast<Event*>(event) = {stream.busy_until, stream.stuck};
+    return CUDA_SUCCESS;
+  };
+  cuda.event_query = [](CUevent event) {
+    const Event& of = *reinterpret_cast<Event*>(event);
+    return of.never || Clock::now() < of.at ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS;
+  };
+  return cuda;
+}
+}  // namespace fake
+
+inline FakeGpus& FakeGpus::install(int devices) {
+  detail::use_cuda_driver(fake::driver(), devices);
+  return fake::gpus();
+}
+
+}  // namespace ccl::test
