@@ -38,7 +38,8 @@ constexpr std::array table{
     Setting{
         "CHECK", flag, "0", false,
         "1: compare operation, count, type and root between ranks before each collective, and the "
-        "lengths of messages at their two ends"},
+        "lengths of messages at their two ends; on GPUs, that buffers are memory that kernels can "
+        "use"},
     Setting{"COMM_ID", text, "", nccl,
             "host:port where rank 0 listens for the others while ranks find each other; "
             "[address]:port for IPv6"},

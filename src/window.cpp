@@ -69,6 +69,12 @@ Result<void> check_parts(const CommState& state, const std::vector<Part>& parts)
   return {};
 }
 
+void enlist(CommState& state, const std::shared_ptr<WindowState>& made) {
+  const std::lock_guard lock{state.windows_mutex};
+  std::erase_if(state.windows, [&](const auto& w) { return w.expired() || w.lock() == made; });
+  state.windows.push_back(made);
+}
+
 /// One rank's registration.
 class Maker {
  public:
@@ -77,6 +83,7 @@ class Maker {
 
   Result<void> run() {
     const int me = state_.rank, ranks = state_.ranks;
+    made_->number = Word(number_) + 1;
     std::vector<Part> parts(std::size_t(ranks), Part{});
     Part& mine = parts[std::size_t(me)];
     mine = {reinterpret_cast<Word>(made_->base), made_->bytes, int(own_ && own_->file)};
@@ -174,6 +181,7 @@ class Maker {
     };
     done = all_agree(state_, window_name, look());
     const auto restored = state_.gpu->copy(made_->base, &before, size);
+    if (done && restored) enlist(state_, made_);  // before any rank uses it
     return all_agree(state_, window_name, done ? restored : done);
   }
 
@@ -212,9 +220,7 @@ Result<std::shared_ptr<WindowState>> make_window(const Communicator& comm, std::
   } else if (auto done = Maker{state, made, std::move(own)}.run(); !done) {
     return fail(state.blame(std::move(done).error()));
   }
-  const std::lock_guard lock{state.windows_mutex};
-  std::erase_if(state.windows, [](const auto& w) { return w.expired(); });
-  state.windows.push_back(made);
+  enlist(state, made);
   return made;
 }
 
@@ -238,6 +244,15 @@ std::shared_ptr<const WindowState> find_window(CommState& state, const void* dat
         begin + bytes <= window->base + window->bytes) {
       return window;
     }
+  }
+  return nullptr;
+}
+
+std::shared_ptr<const WindowState> find_window(CommState& state, Word number) {
+  const std::lock_guard lock{state.windows_mutex};
+  for (const auto& weak : state.windows) {
+    auto window = weak.lock();
+    if (window && window->holds && window->number == number) return window;
   }
   return nullptr;
 }

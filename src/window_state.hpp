@@ -29,6 +29,7 @@ struct WindowState {
   WindowState& operator=(const WindowState&) = delete;
 
   Communicator comm;
+  Word number = 0;  // from 1 on, the same on all ranks
   std::byte* base = nullptr;
   Index bytes = 0;
   std::vector<std::byte*> at;  // of each rank, as seen here
@@ -42,5 +43,7 @@ struct WindowState {
 
 /// The window of this communicator that holds `bytes` from `data` on; null if none does.
 std::shared_ptr<const WindowState> find_window(CommState& state, const void* data, Index bytes);
+/// The one of that number; null if it is closed, or not yet made here.
+std::shared_ptr<const WindowState> find_window(CommState& state, Word number);
 
 }  // namespace ccl::detail

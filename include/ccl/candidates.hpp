@@ -169,6 +169,7 @@ struct DefaultCandidates<AllToAll> {
 template <class Op>
 struct DefaultCandidates {
   using List = Candidates<                 //
+      Candidate<OneShot, LL128>,           //
       Candidate<Direct, Simple>,           //
       OnGpus<Candidate<Pairwise, LL>>,     //
       OnGpus<Candidate<Pairwise, LL128>>,  //

@@ -148,8 +148,10 @@ class Collective : public detail::Composition<Op, Algo, Proto, detail::sides_of<
       CCL_CHECK(detail::check_counts(comm, counts->size()));
     }
     for (int p = 0; p < comm.ranks(); ++p) {
-      CCL_CHECK(check(send, send_counts[p], sizeof(T), "send"));
-      CCL_CHECK(check(recv, recv_counts[p], sizeof(T), "recv"));
+      CCL_CHECK(check(send == nullptr ? send : send + send_offsets[p], send_counts[p], sizeof(T),
+                      "send"));
+      CCL_CHECK(check(recv == nullptr ? recv : recv + recv_offsets[p], recv_counts[p], sizeof(T),
+                      "recv"));
       table.send(p, send + send_offsets[p], send_counts[p] * Index{sizeof(T)});
       table.recv(p, recv + recv_offsets[p], recv_counts[p] * Index{sizeof(T)});
     }

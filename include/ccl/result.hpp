@@ -31,8 +31,10 @@ inline cuda::std::unexpected<Error> fail(Errc code, std::string what) {
   auto tmp = (__VA_ARGS__);                             \
   if (!tmp) return ::ccl::fail(std::move(tmp).error()); \
   declaration = *std::move(tmp)
-#define CCL_DETAIL_CHECK(tmp, ...) \
-  if (auto tmp = (__VA_ARGS__); !tmp) return ::ccl::fail(std::move(tmp).error())
+#define CCL_DETAIL_CHECK(tmp, ...)                                                  \
+  do {                                                                              \
+    if (auto tmp = (__VA_ARGS__); !tmp) return ::ccl::fail(std::move(tmp).error()); \
+  } while (false)
 
 /// `CCL_TRY(auto qp, open_qp(nic));` declares qp, or returns the error from the calling function.
 /// Macro: C++20 has no other early return. The first argument may hold no comma.

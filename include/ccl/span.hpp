@@ -35,7 +35,7 @@ class Span {
     const char* const from = in(at) + lane.cell(0) * per_cell * int(sizeof(T));
     CCL_UNROLL for (int c = 0; c < Lane::cells; c += Lane::stride) {
       const int first = lane.cell(c) * per_cell;
-      const int offset = c * per_cell * int(sizeof(T));  // a lane's cells lie side by side
+      const int offset = (lane.cell(c) - lane.cell(0)) * per_cell * int(sizeof(T));
       const bool here = How == Fill::full || first + Lane::stride * per_cell <= left;
       if (whole<Lane>() && (How != Fill::any || here)) {
         if (lane.has(c) && here)
@@ -58,7 +58,7 @@ class Span {
     char* const to = out(at) + lane.cell(0) * per_cell * int(sizeof(T));
     CCL_UNROLL for (int c = 0; c < Lane::cells; c += Lane::stride) {
       const int first = lane.cell(c) * per_cell;
-      const int offset = c * per_cell * int(sizeof(T));
+      const int offset = (lane.cell(c) - lane.cell(0)) * per_cell * int(sizeof(T));
       const bool here = How == Fill::full || first + Lane::stride * per_cell <= left;
       if (whole<Lane>() && (How != Fill::any || here)) {
         if (lane.has(c) && here)

@@ -20,10 +20,12 @@ void Bootstrap::Core::abort(const Error& error) {
   told.peer = rank_;
   told.os_code = error.os_code;
   told.what = fmt::format("{} aborted ({})", describe(me_), error.what);
-  const bool judged = error.code == Errc::timed_out || error.code == Errc::mismatch;
+  const bool judged =
+      error.code == Errc::timed_out || error.code == Errc::mismatch || error.code == Errc::overflow;
   if (judged && error.peer >= 0) {  // who is at fault is known
     told = error;
     told.what += fmt::format(" [found by rank {}]", rank_);
+    if (error.code == Errc::overflow) told.peer = rank_;  // the other of the two may be listening
   }
   spread(told);
   settle(error);

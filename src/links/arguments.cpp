@@ -7,6 +7,8 @@
 #include <vector>
 
 #include "comm_state.hpp"
+#include "gpu/address.hpp"
+#include "gpu/gpu.hpp"
 
 namespace ccl::detail {
 
@@ -30,6 +32,12 @@ Result<void> check_buffer(const Communicator& comm, const char* what, const void
                     "count 0",
                     what, count, element_bytes, times()));
   }
+  CommState& state = *comm.state();
+  if (!state.check || state.gpu == nullptr) return {};
+  const Gpu::Current current{*state.gpu};
+  auto checked = check_address(state.gpu->driver(), state.gpu->device(), what, buffer,
+                               count * element_bytes * runs);
+  if (!checked) return fail(state.blame(std::move(checked).error()));
   return {};
 }
 

@@ -20,6 +20,7 @@ struct DoorBoard {
     Word id = 0;    // counts, from 1 on; of `Door::id_shift`'s high bits
     Word base = 0;  // in the owner's address space
     Word bytes = 0;
+    Word window = 0;  // its number, if it is one of those; else `ipc` opens it
     CUipcMemHandle ipc{};
   };
 

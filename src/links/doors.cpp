@@ -11,6 +11,7 @@
 
 #include "links/share_memory.hpp"
 #include "own_thread.hpp"
+#include "window_state.hpp"
 
 namespace ccl::detail {
 namespace {
@@ -18,12 +19,11 @@ namespace {
 constexpr Word smallest = Word{2} << 20;
 constexpr Word most_ids = Word{1} << (64 - Door::id_shift);
 
-struct Range {
+struct Allocation {
   Word buffer = 0, base = 0, bytes = 0;  // `buffer`: unique for the life of the process
   bool may_open = false;
 };
-Range range_of(const CudaDriver& cuda, int device, CUdeviceptr at) {
-  Range range;
+Allocation allocation_around(const CudaDriver& cuda, int device, Word at) {
   unsigned long long buffer = 0;
   CUdeviceptr base = 0;
   std::size_t bytes = 0;
@@ -33,10 +33,9 @@ Range range_of(const CudaDriver& cuda, int device, CUdeviceptr at) {
       CU_POINTER_ATTRIBUTE_RANGE_SIZE, CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE,
       CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL};
   void* to[] = {&buffer, &base, &bytes, &legacy, &ordinal};
-  if (cuda.pointer_get_attributes(5, what, to, at) != CUDA_SUCCESS) return range;
-  range = {Word(buffer), Word(base), Word(bytes), false};
-  range.may_open = legacy != 0 && ordinal == device && bytes >= smallest && base % 256 == 0;
-  return range;
+  if (cuda.pointer_get_attributes(5, what, to, CUdeviceptr(at)) != CUDA_SUCCESS) return {};
+  const bool may_open = legacy != 0 && ordinal == device && bytes >= smallest && base % 256 == 0;
+  return {Word(buffer), Word(base), Word(bytes), may_open};
 }
 
 }  // namespace
@@ -106,6 +105,10 @@ void Doors::look_at(int peer, int slot) {
   }
   mapped.id = memory->id;
   if (memory->id == 0) return;
+  if (memory->window != 0 && !find_window(state_, memory->window)) {
+    mapped.id = 0;  // not made here yet: looked for again
+    return;
+  }
   if (const Word base = map(peer, *memory, mapped); base != 0) {
     now = Door::entry(memory->id, base);
     (void)gpu_->copy(entry, &now, sizeof now);
@@ -118,6 +121,11 @@ Word Doors::map(int peer, const DoorBoard::Memory& memory, Mapped& mapped) {
   const CudaDriver& cuda = gpu_->driver();
   const PeerInfo& self = peers_[std::size_t(rank_)];
   const PeerInfo& theirs = peers_[std::size_t(peer)];
+  if (memory.window != 0) {
+    const auto window = find_window(state_, memory.window);
+    const Word at = window ? reinterpret_cast<Word>(window->at[std::size_t(peer)]) : 0;
+    return at % 256 == 0 && at >> Door::base_bits == 0 ? at : 0;
+  }
   if (self.pid_hash != theirs.pid_hash) {
     CUdeviceptr at = 0;
     const CUresult code =
@@ -165,33 +173,52 @@ Word Doors::fresh_id() {
   return 0;
 }
 
-Word Doors::where(const char* data, Index bytes) {
-  const CudaDriver& cuda = gpu_->driver();
+Doors::Range Doors::range_around(const char* data, Index bytes) {
   const Word at = reinterpret_cast<Word>(data);
-  const Range range = range_of(cuda, gpu_->device(), CUdeviceptr(at));
-  if (!range.may_open || at + Word(bytes) > range.base + range.bytes) return 0;
+  const auto whole = allocation_around(gpu_->driver(), gpu_->device(), at);
+  if (whole.may_open && at + Word(bytes) <= whole.base + whole.bytes) {
+    return {whole.buffer, whole.base, whole.bytes, false, true};
+  }
+  const auto window = find_window(state_, data, bytes);
+  if (!window) return {};
+  const Word base = reinterpret_cast<Word>(window->base);
+  return {window->number, base, Word(window->bytes), true, base % 256 == 0};
+}
+
+bool Doors::lives(const Range& range) {
+  if (range.is_window) return find_window(state_, range.buffer) != nullptr;
+  return allocation_around(gpu_->driver(), gpu_->device(), range.base).buffer == range.buffer;
+}
+
+Word Doors::where(const char* data, Index bytes) {
+  const Word at = reinterpret_cast<Word>(data);
+  const Range range = range_around(data, bytes);
+  if (!range.may_open) return 0;
   const std::lock_guard lock{mutex_};
   const auto known = open_.find(range.base);
-  if (known != open_.end() && known->second.buffer == range.buffer) {
+  if (known != open_.end() && known->second.range.buffer == range.buffer &&
+      known->second.range.is_window == range.is_window) {
     return Door::where(known->second.id, at - range.base);
   }
   // Something new: what was freed meanwhile makes room.
   bool rings = false;
   for (auto it = open_.begin(); it != open_.end();) {
-    const bool lives =
-        range_of(cuda, gpu_->device(), CUdeviceptr(it->first)).buffer == it->second.buffer;
-    if (!lives) board(rank_).close(int(it->second.id % Door::slots));
-    rings |= !lives;
-    it = lives ? std::next(it) : open_.erase(it);
+    const bool stays = it->first != range.base && lives(it->second.range);
+    if (!stays) board(rank_).close(int(it->second.id % Door::slots));
+    rings |= !stays;
+    it = stays ? std::next(it) : open_.erase(it);
   }
   DoorBoard::Memory memory;
   memory.base = range.base;
   memory.bytes = range.bytes;
+  memory.window = range.is_window ? range.buffer : 0;
   const Gpu::Current current{*gpu_};
   memory.id = fresh_id();
-  if (memory.id != 0 && cuda.ipc_get_mem_handle(&memory.ipc, range.base) == CUDA_SUCCESS) {
+  const bool shared =
+      range.is_window || gpu_->driver().ipc_get_mem_handle(&memory.ipc, range.base) == CUDA_SUCCESS;
+  if (memory.id != 0 && shared) {
     board(rank_).open(memory);
-    open_[range.base] = {memory.id, range.buffer};
+    open_[range.base] = {memory.id, range};
     rings = true;
   } else {
     memory.id = 0;

@@ -18,8 +18,8 @@ namespace ccl::detail {
 /// The users' own buffers that the ranks of a communicator have mapped of each other. A rank that
 /// is given a buffer for the first time says so on its board; a thread of each peer maps it and
 /// puts it into the table that the peer's kernels look into. Nobody waits for that: until then,
-/// kernels go through scratch. What was freed is noticed when its addresses come again, or when
-/// there is no slot left; ids are never used twice.
+/// kernels go through scratch. Windows are mapped already. What was freed is noticed when its
+/// addresses come again, or when there is no slot left; ids are never used twice.
 class Doors {
  public:
   /// Collective; the caller holds the bootstrap. The number and the name are those of
@@ -40,10 +40,19 @@ class Doors {
     Word id = 0;
     CUdeviceptr ipc = 0;  // to be closed; 0: of this process
   };
-  struct Open {
-    Word id = 0, buffer = 0;
+  /// A memory of this rank's that peers may map.
+  struct Range {
+    Word buffer = 0;  // unique for the life of the process, or the number of a window
+    Word base = 0, bytes = 0;
+    bool is_window = false, may_open = false;
   };
-  explicit Doors(CommState& state) : gpu_{state.gpu} {}
+  struct Open {
+    Word id = 0;
+    Range range;
+  };
+  explicit Doors(CommState& state) : state_{state}, gpu_{state.gpu} {}
+  Range range_around(const char* data, Index bytes);
+  bool lives(const Range& range);
   void serve();
   void look_at(int peer, int slot);
   /// Where memory of a peer is here; 0: it cannot be mapped.
@@ -53,6 +62,7 @@ class Doors {
   /// A closed slot's id; 0 if there is none.
   Word fresh_id();
 
+  CommState& state_;  // which holds this
   std::shared_ptr<Gpu> gpu_;
   int rank_ = 0;
   std::vector<PeerInfo> peers_;

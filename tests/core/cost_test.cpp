@@ -2,6 +2,7 @@
 #include <ccl/cost.hpp>
 
 #include <set>
+#include <type_traits>
 
 #include "catch.hpp"
 
@@ -106,6 +107,52 @@ TEST_CASE("messages between pairs of GPUs go by OneShot where they are small, by
   CHECK_FALSE(faster(effort_of<SendRecv, OneShot>(4), effort_of<SendRecv, Direct>(4), 8 << 20));
   CHECK(faster(effort_of<Gather, OneShot>(4), effort_of<Gather, Direct>(4), 8 << 20));
   CHECK_FALSE(faster(effort_of<Scatter, OneShot>(4), effort_of<Scatter, Direct>(4), 16 << 20));
+}
+
+TEST_CASE("on 2 H200 the model prefers what was the faster one there") {
+  const auto us = [](Packing packing, Mover mover, const Effort& effort, double bytes) {
+    return predict_us(rates(Path::nvlink, mover, packing), effort, bytes, 128);
+  };
+  constexpr auto simple = Packing::simple, ll = Packing::ll, ll128 = Packing::ll128;
+  constexpr auto wires = Mover::wires, peers = Mover::peers;
+  // benchmarks/ccl_perf/results/h200x2: 5.40 us against 1.9, 76.9 against 50, 282 against 190, and
+  // all-gathers of 30.1 against 29.3, 102.1 against 100.1, 1491 against 1481.
+  CHECK(us(ll128, peers, effort_of<SendRecv, OneShot>(2), 256) <
+        us(ll, wires, effort_of<SendRecv, Pairwise>(2), 256));
+  for (const double bytes : {16 << 20, 64 << 20, 1 << 30}) {
+    CHECK(us(simple, peers, effort_of<SendRecv, Direct>(2), bytes) <
+          us(simple, wires, effort_of<SendRecv, Pairwise>(2), bytes));
+    CHECK(us(simple, peers, effort_of<AllGather, Direct>(2), bytes) <
+          us(simple, wires, effort_of<AllGather, Ring>(2), bytes));
+    CHECK(us(simple, wires, effort_of<AllGather, Ring>(2), bytes) ==
+          Approx(bytes / 2 / 364e3 + 6).epsilon(0.02));
+  }
+  // 4 H200: 42.5 us against 43.9; 152 against 147, 583 against 563.
+  CHECK(us(simple, peers, effort_of<AllGather, Direct>(4), 16 << 20) <
+        us(simple, wires, effort_of<AllGather, Ring>(4), 16 << 20));
+  for (const double bytes : {64 << 20, 256 << 20}) {
+    CHECK(us(simple, peers, effort_of<AllGather, Direct>(4), bytes) >
+          us(simple, wires, effort_of<AllGather, Ring>(4), bytes));
+  }
+}
+
+template <class List>
+constexpr bool has_one_shot = false;
+template <class... Cs>
+constexpr bool has_one_shot<Candidates<Cs...>> = (std::is_same_v<typename Cs::Algorithm, OneShot> ||
+                                                  ...);
+
+TEST_CASE("Auto has an algorithm of one hop for every operation") {
+  STATIC_REQUIRE(has_one_shot<DefaultCandidates<AllReduce>::List>);
+  STATIC_REQUIRE(has_one_shot<DefaultCandidates<AllGather>::List>);
+  STATIC_REQUIRE(has_one_shot<DefaultCandidates<ReduceScatter>::List>);
+  STATIC_REQUIRE(has_one_shot<DefaultCandidates<Broadcast>::List>);
+  STATIC_REQUIRE(has_one_shot<DefaultCandidates<Reduce>::List>);
+  STATIC_REQUIRE(has_one_shot<DefaultCandidates<AllToAll>::List>);
+  STATIC_REQUIRE(has_one_shot<DefaultCandidates<AllToAllV>::List>);
+  STATIC_REQUIRE(has_one_shot<DefaultCandidates<Gather>::List>);
+  STATIC_REQUIRE(has_one_shot<DefaultCandidates<Scatter>::List>);
+  STATIC_REQUIRE(has_one_shot<DefaultCandidates<SendRecv>::List>);
 }
 
 TEST_CASE("paths have names of their own") {

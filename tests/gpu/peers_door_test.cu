@@ -73,6 +73,8 @@ void suite(const Communicator& comm) {
   cudaStream_t stream;
   MUST_CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
   const std::vector<Index> counts{0, 1, 1023, 65536, 300001};
+  // Shares of 512 KiB and more go by pairs of tiles.
+  const std::vector<Index> with_pairs{1023, 300001, 1200000, 2400001};
   for (const bool graph : {false, true}) {
     Suite rank{{comm, stream, graph}};
     for (const bool small : {false, true}) {
@@ -83,8 +85,8 @@ void suite(const Communicator& comm) {
       }
       rank.all_reduce<OneShot, LL, float>(counts);
       rank.all_reduce<OneShot, LL128, float>(counts);
-      rank.all_reduce<TwoShot, LL128, float>(counts);
-      rank.all_reduce<TwoShot, LL128, __nv_bfloat16>(counts);
+      rank.all_reduce<TwoShot, LL128, float>(with_pairs);
+      rank.all_reduce<TwoShot, LL128, __nv_bfloat16>(with_pairs);
       rank.shares<LL128>(counts);
     }
   }

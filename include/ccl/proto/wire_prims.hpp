@@ -3,6 +3,8 @@
 #include <ccl/bypass.hpp>
 #include <ccl/bytes.hpp>
 #include <ccl/proto/collect.hpp>
+#include <ccl/proto/pair_lane.hpp>
+#include <ccl/proto/protocol.hpp>
 #include <ccl/proto/solo_move.hpp>
 #include <ccl/reduction.hpp>
 #include <ccl/span.hpp>
@@ -32,7 +34,7 @@ class WirePrims {
   using Data = Span<T, Align>;
   using Lane = typename Proto::template Lane<Group, Element<T>::words_per_cell>;
   using Memory = typename Group::Memory;
-  using Fragment = typename Lane::Fragment;
+  using Pair = detail::PairLane<Proto, Group, T>;
   static constexpr bool contiguous = Group::width == 1 && !Proto::carries_flags;
   static constexpr Index tile_bytes = Index{Lane::tile_packets} * Index{sizeof(Packet)};
   /// What a slice must hold: less, and steps move nothing, for ever.
@@ -385,15 +387,30 @@ class WirePrims {
       }
     }
     int left = n;
-    CCL_ROLL for (; left >= batch * tile_elements; left -= batch * tile_elements) {
-      move<What, batch, Fill::full>(ends, in_at + (n - left), out_at + (n - left), left);
+    // Both ends of a wire take the same tiles for pairs, whatever their batches are.
+    if constexpr (!cuda::std::is_void_v<Pair>) {
+      const Pair pair{group_};
+      CCL_ROLL for (; left >= batch * tile_elements; left -= batch * tile_elements) {
+        move<What, batch / 2, Fill::full>(pair, ends, in_at + (n - left), out_at + (n - left),
+                                          left);
+      }
+      if (batch > 2 && left >= 2 * tile_elements) {
+        move<What, 1, Fill::full>(pair, ends, in_at + (n - left), out_at + (n - left), left);
+        left -= 2 * tile_elements;
+      }
+    } else {
+      CCL_ROLL for (; left >= batch * tile_elements; left -= batch * tile_elements) {
+        move<What, batch, Fill::full>(lane_, ends, in_at + (n - left), out_at + (n - left), left);
+      }
     }
     if constexpr (batch > 1) {
       CCL_ROLL for (; left >= tile_elements; left -= tile_elements) {
-        move<What, 1, Fill::full>(ends, in_at + (n - left), out_at + (n - left), left);
+        move<What, 1, Fill::full>(lane_, ends, in_at + (n - left), out_at + (n - left), left);
       }
     }
-    if (left > 0) move<What, 1, Fill::any>(ends, in_at + (n - left), out_at + (n - left), left);
+    if (left > 0) {
+      move<What, 1, Fill::any>(lane_, ends, in_at + (n - left), out_at + (n - left), left);
+    }
   }
 
   /// Where the next tile of a slice comes from and goes to.
@@ -403,26 +420,28 @@ class WirePrims {
   };
 
   /// N tiles through registers: everything is loaded before anything is looked at.
-  template <int What, int N, Fill How>
-  CCL_HD void move(Ends& ends, Index in_at, Index out_at, int left) {
+  template <int What, int N, Fill How, class Tile>
+  CCL_HD void move(const Tile& lane, Ends& ends, Index in_at, Index out_at, int left) {
+    using Fragment = typename Tile::Fragment;
+    constexpr int elements = Tile::tile_cells * Data::per_cell;
     Fragment f[N];
     if constexpr ((What & load) != 0) {
       CCL_UNROLL for (int n = 0; n < N; ++n) {
-        f[n] = data_.template load<How>(lane_, in_at + n * tile_elements, left);
+        f[n] = data_.template load<How>(lane, in_at + n * elements, left);
       }
     }
     if constexpr ((What & get) != 0) {
       Fragments<Fragment, N> got[MaxIn];
       CCL_UNROLL for (int i = 0; i < MaxIn; ++i) {
         if (!takes(i)) continue;
-        got[i] = collect<N>(lane_, ends.from[i], in_[i].received + 1, in_[i].peer, patience_);
-        ends.from[i] += N * Lane::tile_packets;
+        got[i] = collect<N>(lane, ends.from[i], in_[i].received + 1, in_[i].peer, patience_);
+        ends.from[i] += N * Tile::tile_packets;
       }
       CCL_UNROLL for (int n = 0; n < N; ++n) {
         if constexpr ((What & load) == 0) {
           f[n] = got[0].of[n];
         } else if constexpr (detail::reduces<R>) {
-          auto sum = CellReducer<R, Lane::words>::from_own(reduction_, f[n]);
+          auto sum = CellReducer<R, Tile::words>::from_own(reduction_, f[n]);
           CCL_UNROLL for (int i = 0; i < MaxIn; ++i) {
             if (takes(i)) sum.add_received(got[i].of[n]);
           }
@@ -431,23 +450,23 @@ class WirePrims {
       }
     } else if constexpr (detail::prepares<R>()) {
       CCL_UNROLL for (int n = 0; n < N; ++n) {
-        f[n] = CellReducer<R, Lane::words>::from_own(reduction_, f[n]).result();
+        f[n] = CellReducer<R, Tile::words>::from_own(reduction_, f[n]).result();
       }
     }
     if constexpr ((What & put) != 0) {
       // What is left of a wait that was given up must not pass for data.
-      const bool real = !Proto::carries_flags || lane_.agree(!patience_.gave_up());
+      const bool real = !Proto::carries_flags || lane.agree(!patience_.gave_up());
       CCL_UNROLL for (int o = 0; o < MaxOut; ++o) {
         if (!real || !fills(o)) continue;
         CCL_UNROLL for (int n = 0; n < N; ++n) {
-          lane_.store(ends.to[o] + n * Lane::tile_packets, f[n], out_[o].sent + 1);
+          lane.store(ends.to[o] + n * Tile::tile_packets, f[n], out_[o].sent + 1);
         }
-        ends.to[o] += N * Lane::tile_packets;
+        ends.to[o] += N * Tile::tile_packets;
       }
     }
     if constexpr ((What & store) != 0) {
       CCL_UNROLL for (int n = 0; n < N; ++n) {
-        data_.template store<How>(lane_, out_at + n * tile_elements, left, f[n]);
+        data_.template store<How>(lane, out_at + n * elements, left, f[n]);
       }
     }
   }

@@ -1,0 +1,73 @@
+#pragma once
+
+#include <ccl/proto/ll128.hpp>
+
+namespace ccl {
+
+/// LL128 with two of its tiles as one, the same on the wire. A lane's cells are two and two side by
+/// side in the user's memory: first those of all lanes, then those of lanes without flags; so every
+/// access is 16 bytes of whole sectors, where LL128's own tile has each sector touched twice. More
+/// for a lane to have in flight, too: for messages that keep every lane busy.
+struct LL128Pairs : LL128 {
+  static constexpr int batch = LL128::batch / 2;
+  /// Groups whose lanes have two words of a line each, and elements of one cell.
+  template <LaneGroup Group, int W>
+  static constexpr bool fit = W == 1 && Group::width >= 8;
+  template <LaneGroup Group, int W = 1>
+  class Lane;
+};
+
+template <LaneGroup Group, int W>
+class LL128Pairs::Lane {
+  static_assert(fit<Group, W>);
+  using Half = LL128::Lane<Group, W>;
+  static constexpr int lanes = words_per_line / 2;    // that share a line
+  static constexpr int lines = Group::width / lanes;  // of a half, side by side
+  static constexpr int step = 2 * lines * lanes;      // cells from a lane's first two to its others
+
+ public:
+  static constexpr int cells = 4;
+  static constexpr int words = cells;
+  static constexpr int stride = 2;
+  static constexpr int tile_cells = 2 * Half::tile_cells;
+  static constexpr int tile_packets = 2 * Half::tile_packets;
+  using Fragment = ccl::Fragment<words>;
+  struct Arrival {
+    typename Half::Arrival half[2];
+  };
+
+  explicit CCL_HD Lane(Group group) : half_{group} {
+    const int lane = int(unsigned(group.rank()) % lanes),
+              line = int(unsigned(group.rank()) / lanes);
+    const int others = lanes - 1;  // without a flag
+    first_ = 2 * (lane == others ? lines * others + line : line * others + lane);
+  }
+
+  CCL_HD int cell(int c) const { return first_ + (c < 2 ? c : step + c - 2); }
+  CCL_HD bool has(int c) const { return c < 2 || half_.has(1); }
+
+  /// A lane with flags has one cell in each half.
+  CCL_HD void store(Packet* tile, const Fragment& f, Word flag) const {
+    half_.store(tile, {{f.word[0], f.word[1]}}, flag);
+    half_.store(tile + Half::tile_packets, {{half_.has(1) ? f.word[2] : f.word[1], f.word[3]}},
+                flag);
+  }
+  CCL_HD Arrival load(const Packet* tile) const {
+    return {{half_.load(tile), half_.load(tile + Half::tile_packets)}};
+  }
+  CCL_HD bool here(const Arrival& a, Word flag) const {
+    return half_.here(a.half[0], flag) & half_.here(a.half[1], flag);
+  }
+  CCL_HD bool agree(bool vote) const { return half_.agree(vote); }
+  CCL_HD Fragment unpack(const Arrival& a) const {
+    const auto one = half_.unpack(a.half[0]), other = half_.unpack(a.half[1]);
+    return {
+        {one.word[0], half_.has(1) ? one.word[1] : other.word[0], other.word[0], other.word[1]}};
+  }
+
+ private:
+  Half half_;
+  int first_;  // cell
+};
+
+}  // namespace ccl
