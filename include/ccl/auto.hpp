@@ -272,9 +272,11 @@ class AutoCollective<Op, Candidates<Cs...>, Transport, OneOrder> {
     const int at = state_->chooser.pick(bytes, demands);
     if (at < 0) return fail(state_->chooser.none_meets(demands));
     Result<void> result;
+    bool ran = false;
     each([&]<std::size_t I, class C>() {
       if constexpr (runs<C, F>()) {
         if (int(I) != at) return;
+        ran = true;
         const auto& one = *std::get<I>(state_->made);
         if constexpr (Op::reduces) {
           result = one.template operator()<Acc>(send, recv, count, rest...);
@@ -283,6 +285,7 @@ class AutoCollective<Op, Candidates<Cs...>, Transport, OneOrder> {
         }
       }
     });
+    if (!ran) return fail(state_->chooser.none_meets(demands));  // never to be taken for done
     return result;
   }
   /// The call of these arguments, for `ccl::group` to make beside others. What it is depends on the

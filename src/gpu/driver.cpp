@@ -88,6 +88,9 @@ Error cuda_error(CUresult code, const std::string& what) {
   Error error;
   error.code = code == CUDA_ERROR_OUT_OF_MEMORY ? Errc::out_of_memory : Errc::cuda;
   error.what = fmt::format("cannot {} ({}: {})", what, name, text);
+  if (code == CUDA_ERROR_ILLEGAL_ADDRESS) {
+    error.what += "; a kernel before it used memory that it may not: CCL_CHECK=1 looks at buffers";
+  }
   error.os_code = int(code);
   return error;
 }
