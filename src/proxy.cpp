@@ -24,8 +24,9 @@ namespace {
 constexpr long helped_sleep_us = 500, longest_helped_sleep_us = 4000;
 constexpr long dozed_sleep_us = 4000;  // while a helper blocks: it will hear of whatever comes
 // Until then a helper polls: on hardware whatever it waits for comes sooner. Where the network is
-// the kernel's work, and cores are few, a poll takes the core from what it waits for.
-constexpr double doze_after_us = 50;
+// the kernel's work, and cores are few, a poll takes the core from what it waits for. Sockets are
+// slower than a turn of all ranks on their cores, which is what sleepers were mostly late for.
+constexpr double doze_after_us = 50, doze_on_sockets_after_us = 400;
 constexpr double longest_doze_us = 1000, least_doze_us = 50, most_polled_us = 250;
 
 /// A thread's wait: calls of `help` with hardly anything between them, none of which moved
@@ -192,7 +193,12 @@ bool ProxyEngine::help(bool looks_elsewhere) {
   if (moved || now - wait.last > same_wait) wait.since = now;
   wait.last = now;
   const double waited_us = std::chrono::duration<double, std::micro>(now - wait.since).count();
-  if (looks_elsewhere || waited_us < doze_after_us) {
+  const auto on_sockets = [this] {
+    return std::all_of(tasks_.begin(), tasks_.end(),
+                       [](const auto& t) { return t->heard.fd >= 0; });
+  };
+  if (looks_elsewhere || waited_us < doze_after_us ||
+      (waited_us < doze_on_sockets_after_us && on_sockets())) {
     release();
   } else {
     doze(waited_us);
