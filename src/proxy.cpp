@@ -339,8 +339,12 @@ ProxyEngine::Helper::~Helper() {
     }
     engine_.helped_.store(engine_.helped_.load(std::memory_order_relaxed) + 1,
                           std::memory_order_relaxed);
+    // What waits for somebody who cannot call, the thread is to look at: it may have gone to sleep
+    // for good before our steps were posted.
+    const bool polled = std::any_of(engine_.tasks_.begin(), engine_.tasks_.end(),
+                                    [](const auto& task) { return task->interest().polled; });
     engine_.release();
-    if (left_over) engine_.wake();
+    if (left_over || polled) engine_.wake();
     return;
   }
   engine_.wake();  // another thread is in a round that may have passed our steps

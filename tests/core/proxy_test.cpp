@@ -180,6 +180,43 @@ TEST_CASE("the engine finishes what a helper leaves") {
   }
 }
 
+namespace {
+/// What it has posted waits for a gate that nobody tells of: a slot that a peer writes.
+class Gated : public ProxyTask {
+ public:
+  Progress progress(ProxyCounters&) override {
+    if (!waits() || !open.load()) return Progress::none;
+    done.fetch_add(1);
+    return Progress::some;
+  }
+  ProxyInterest interest() const override { return {-1, 0, waits() && open.load(), waits()}; }
+  bool ending() const override { return false; }
+
+  std::atomic<Word> posted{0}, done{0};
+  std::atomic<bool> open{false};
+
+ private:
+  bool waits() const { return done.load() < posted.load(); }
+};
+}  // namespace
+
+TEST_CASE("the engine looks for what a helper's call has left waiting, however soundly it slept") {
+  ProxyEngine engine;
+  auto task = std::make_shared<Gated>();
+  REQUIRE(engine.add(task).has_value());
+  for (Word n = 1; n <= 20; ++n) {
+    task->open = false;
+    std::this_thread::sleep_for(std::chrono::milliseconds{5});  // nothing to do: it sleeps for good
+    {
+      const ProxyEngine::Helper helper{engine};
+      task->posted = n;
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds{1});
+    task->open = true;
+    REQUIRE(wait_until([&] { return task->done == n; }));
+  }
+}
+
 TEST_CASE("the engine stays out of the way while a helper is at it") {
   ProxyEngine engine;
   auto task = std::make_shared<Mover>();
