@@ -16,6 +16,11 @@ using namespace ccl::bench;
 namespace {
 constexpr int max_blocks = 132;
 
+/// What `TwoShot` takes for large shares, in rows of its own.
+struct InPairs : LL128Pairs {
+  static constexpr const char* name = "LL128 in pairs";
+};
+
 template <int Ranks>
 class Bench {
  public:
@@ -112,6 +117,8 @@ int run(Index min, Index max) {
         if (bytes >= 16 * kib) {
           bench.template run<AllReduce, TwoShot, LL128>(sum, Shape::all_reduce, bytes, blocks,
                                                         groups);
+          bench.template run<AllReduce, TwoShot, InPairs>(sum, Shape::all_reduce, bytes, blocks,
+                                                          groups);
         }
         bench.template run<AllGather, OneShot, LL128>(Bytes{}, Shape::all_gather, bytes, blocks,
                                                       groups);

@@ -22,7 +22,8 @@ struct TwoShot {
   template <class Op>
   static constexpr SumOrder order = SumOrder::by_rank;
   /// Bytes of a share from which on the protocol's `Pairs` are worth it, where it has them; 0:
-  /// never. All-reduce on 2 H200: 1 MiB 5.36 us, so 5.15; 4 MiB 15.6, so 14.6; below, 3 % more.
+  /// never. All-reduce on 2 H200, by peers_bench: 1 MiB 5.39 us, so 5.16; 4 MiB 15.7, so 15.5; 16
+  /// MiB 61.8, so 58.7; of 256 KiB and less 1 to 2 % more.
   template <class Op>
   static constexpr Index pairs_from = detail::one_of<Op, AllReduce> ? Index{512} << 10 : 0;
 
