@@ -239,7 +239,7 @@ bool ProxyEngine::left_over() const {
 }
 bool ProxyEngine::left_over(const ProxyTask& task) {
   const ProxyInterest interest = task.interest();
-  return interest.pending || (interest.events & POLLOUT) != 0;
+  return (interest.pending && !interest.for_helpers) || (interest.events & POLLOUT) != 0;
 }
 
 void ProxyEngine::run() {

@@ -14,12 +14,14 @@ namespace ccl {
 
 /// What a task waits for: `fd` to be ready for `events` (of poll(2); 0: for nothing there).
 /// `pending`: it waits for nothing and could move something now. `polled`: it waits for somebody
-/// who cannot call, such as lanes of a GPU, and is to be asked again and again.
+/// who cannot call, such as lanes of a GPU, and is to be asked again and again. `for_helpers`: what
+/// is pending is for lanes that help as soon as they want it.
 struct ProxyInterest {
   int fd = -1;
   short events = 0;
   bool pending = false;
   bool polled = false;
+  bool for_helpers = false;
 };
 
 /// What has been moved, since the engine was made.

@@ -9,7 +9,7 @@ int IbBoard::write(const IbQp& qp, std::size_t channel, const IbSlot* draft, Wor
   request.wr_id = mark | Word(channel) << 48 | (posted_ & low_bits);
   request.sg_list = &place;
   request.num_sge = 1;
-  request.opcode = IBV_WR_RDMA_WRITE;
+  request.opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
   request.wr.rdma.remote_addr = address;
   request.wr.rdma.rkey = remote_key;
   if (Index(place.length) <= qp.inline_bytes()) request.send_flags |= IBV_SEND_INLINE;
@@ -18,6 +18,12 @@ int IbBoard::write(const IbQp& qp, std::size_t channel, const IbSlot* draft, Wor
   const int code = ibv_post_send(qp.get(), &request, &bad);
   if (code == 0) ++posted_;
   return code;
+}
+
+int IbBoard::receive(const IbQp& qp, std::size_t channel) {
+  ibv_recv_wr request{}, *bad = nullptr;
+  request.wr_id = mark | Word(channel) << 48;
+  return ibv_post_recv(qp.get(), &request, &bad);
 }
 
 }  // namespace ccl::detail

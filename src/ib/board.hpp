@@ -10,7 +10,7 @@
 namespace ccl::detail {
 
 /// The receiver's writes of free slots to the board of one channel, which lies in the sender's
-/// memory.
+/// memory. Each has an immediate, which says nothing: it wakes a sender that sleeps.
 class IbBoard {
  public:
   static constexpr int slots_per_write = 4;
@@ -23,6 +23,12 @@ class IbBoard {
   /// ibv_post_send.
   int write(const IbQp& qp, std::size_t channel, const IbSlot* draft, Word count, std::uint32_t key,
             std::uint64_t address, std::uint32_t remote_key);
+
+  /// The sender is to have a receive for each write that it has not noticed: of every slot, since
+  /// what has a slot of its own is noticed before the slot is filled, and some that come meanwhile.
+  static int receives(int slot_count) { return 2 * slot_count; }
+  /// The code of ibv_post_recv.
+  static int receive(const IbQp& qp, std::size_t channel);
 
   static bool is_of_a_board(const ibv_wc& completion) { return (completion.wr_id & mark) != 0; }
   static std::size_t channel_of(const ibv_wc& completion) {

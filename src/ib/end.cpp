@@ -25,6 +25,8 @@ Result<void> IbLink::prepare() {
   CCL_TRY(tuning, IbTuning::from_settings());
   const std::size_t slots = std::size_t(shape.channels) * std::size_t(shape.slot_count);
   CCL_TRY(board, Mapping::anonymous((slots + 1) * sizeof(IbSlot)));
+  freed.resize(std::size_t(shape.channels));
+  enter();
   CCL_TRY(const bool wanted, setting_flag("IB_GPU_MEMORY"));
   return wanted && may_use_gpu_memory(context.arena) ? place_on_gpu() : Result<void>{};
 }

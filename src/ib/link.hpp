@@ -3,11 +3,14 @@
 #include <ccl/proxy.hpp>
 
 #include <atomic>
+#include <bit>
 #include <memory>
 #include <mutex>
+#include <vector>
 
 #include "ib/gpu_memory.hpp"
 #include "ib/queue_pair.hpp"
+#include "transport/mates.hpp"
 #include "transport/proxied_link.hpp"
 #include <net/socket.hpp>
 
@@ -25,14 +28,38 @@ struct IbSlot {
 };
 static_assert(sizeof(IbSlot) == 64);
 
+/// What an immediate says of a step: its bytes and, in the bits that no size of these slots needs,
+/// how many further slots of the edge back are free. Steps are received once each, so that the
+/// sum of it is exact, whatever is lost and sent again.
+class IbImmediate {
+ public:
+  explicit IbImmediate(Index slot_bytes) : bits_{int(std::bit_width(Word(slot_bytes)))} {}
+  Word most_freed() const { return (Word{1} << (32 - bits_)) - 1; }  // 0: no bit is left
+  std::uint32_t of(Word bytes, Word freed) const { return std::uint32_t(freed << bits_ | bytes); }
+  Word bytes(std::uint32_t value) const { return value & ((Word{1} << bits_) - 1); }
+  Word freed(std::uint32_t value) const { return Word{value} >> bits_; }
+
+ private:
+  int bits_;
+};
+
+/// Of a channel of an edge whose ends have the edge back, too (see `IbLink::mate`): slots that were
+/// told to be free by what the edge back carries. Counts steps as `drained` does; touched by the
+/// tasks of the two edges alone, which one engine drives.
+struct IbFreed {
+  Word until = 0;    // told or, at the sender, heard: slots of all steps before it
+  bool may = false;  // the receiver: each slot has been on the board of these queue pairs
+};
+
 /// One end of a connection, shared by its owner and its task.
-struct IbLink : ProxiedLink {
+struct IbLink : ProxiedLink, Mates<IbLink> {
   static constexpr const char* name = "ib";
   enum class State { connecting, works, failed };
 
   IbTuning tuning;
   Mapping board;  // IbSlots of all channels: the sender's; at the receiver its draft. One more
   std::unique_ptr<IbGpuSlots> gpu_slots;  // null: the slots lie in `memory`
+  std::vector<IbFreed> freed;             // by channel
 
   Result<void> prepare();
   std::size_t lines() const { return 1; }

@@ -18,11 +18,13 @@ constexpr auto drain_limit = std::chrono::milliseconds{200};
 
 class IbReceiver final : public IbTask {
  public:
-  explicit IbReceiver(std::shared_ptr<IbLink> link) : IbTask{std::move(link), Fd{}} {
+  explicit IbReceiver(std::shared_ptr<IbLink> link)
+      : IbTask{std::move(link), Fd{}}, immediate_{link_->edge.shape.slot_bytes} {
     for (const Wire& wire : link_->wires) {
       Channel channel;
       channel.wire = wire;
       channel.missing.resize(std::size_t(wire.slot_count));
+      channel.freed.resize(std::size_t(wire.slot_count));
       channels_.push_back(std::move(channel));
     }
   }
@@ -32,9 +34,11 @@ class IbReceiver final : public IbTask {
     Wire wire;
     std::size_t first = 0, pairs = 0, parts = 1;  // of `pairs_`
     Word received = 0;                            // steps, all parts of them
-    Word offered = 0;                             // slots that the board knows
+    Word offered = 0;                             // slots that the sender is told of
+    Word first_offered = 0;                       // over these queue pairs
     bool deferred = false;                        // an offer that can wait was put off
     std::vector<std::size_t> missing;             // parts, by slot
+    std::vector<Word> freed;                      // by slot: what its step tells of the edge back
     IbBoard board;
     Word flushing = 0, flushed = 0;  // steps, where they go to GPU memory
     std::size_t reads = 0;           // under way, one for each port
@@ -72,6 +76,14 @@ class IbReceiver final : public IbTask {
     }
   }
 
+  /// What steps of the edge back have told the sender meanwhile.
+  void note_told(std::size_t c) {
+    Channel& channel = channels_[c];
+    if (!link_->freed[c].may) return;
+    for (; channel.offered < link_->freed[c].until; ++channel.offered) {
+      channel.missing[channel.offered % Word(channel.wire.slot_count)] = channel.parts;
+    }
+  }
   static Word free_until(const Channel& channel) {
     return HostMemory::load_credit(channel.wire.drained) + Word(channel.wire.slot_count);
   }
@@ -92,6 +104,7 @@ class IbReceiver final : public IbTask {
 
   bool offer_slots(std::size_t c) {
     Channel& channel = channels_[c];
+    note_told(c);
     if (!must_offer(channel)) {
       // Whoever has just drained a slot may have posted an answer, which goes first: a round later.
       channel.deferred = may_offer(channel) && !channel.deferred;
@@ -132,6 +145,7 @@ class IbReceiver final : public IbTask {
       }
       channel.offered += together;
     }
+    link_->freed[c].may = channel.offered >= channel.first_offered + count;
     return true;
   }
 
@@ -157,7 +171,8 @@ class IbReceiver final : public IbTask {
     }
     Channel& channel = channels_[std::size_t(pair.channel)];
     const Word slots = Word(channel.wire.slot_count);
-    const Word bytes = ntohl(completion.imm_data);
+    const Word bytes = immediate_.bytes(ntohl(completion.imm_data));
+    note_told(std::size_t(pair.channel));
     if (completion.opcode != IBV_WC_RECV_RDMA_WITH_IMM || low < channel.received ||
         low >= channel.offered || bytes > Word(link_->edge.shape.slot_bytes) ||
         channel.missing[low % slots] == 0) {
@@ -169,11 +184,17 @@ class IbReceiver final : public IbTask {
       return;
     }
     channel.wire.sizes[low % slots] = bytes;
+    channel.freed[low % slots] = immediate_.freed(ntohl(completion.imm_data));
     --channel.missing[low % slots];
     const Word before = channel.received;
+    Word freed = 0;
     while (channel.received < channel.offered && channel.missing[channel.received % slots] == 0) {
       bytes_ += channel.wire.sizes[channel.received % slots];
+      freed += channel.freed[channel.received % slots];
       ++channel.received;
+    }
+    if (const auto back = freed > 0 ? link_->mate() : nullptr; back != nullptr) {
+      back->freed[std::size_t(pair.channel)].until += freed;
     }
     steps_ += channel.received - before;
     advanced_ = advanced_ || channel.received != before;
@@ -309,7 +330,8 @@ class IbReceiver final : public IbTask {
       if (split) channel.parts = channel.pairs;
       channel.first = total;
       total += channel.pairs;
-      channel.offered = channel.received;
+      channel.offered = channel.first_offered = channel.received;
+      link_->freed[c].may = false;
       channel.board.restart();
       channel.reads = 0;
       plans.push_back(
@@ -398,6 +420,7 @@ class IbReceiver final : public IbTask {
     line_.send(IbSay::broken, body.body);
   }
 
+  const IbImmediate immediate_;
   std::vector<Channel> channels_;
   std::uint64_t board_ = 0;  // the sender's address of it
   Word steps_ = 0, bytes_ = 0;

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "ib/board.hpp"
 #include "ib/task.hpp"
 #include <arpa/inet.h>
 
@@ -17,8 +18,13 @@ constexpr int inline_wanted = 128;
 
 class IbSender final : public IbTask {
  public:
-  IbSender(std::shared_ptr<IbLink> link, Fd socket) : IbTask{std::move(link), std::move(socket)} {
-    for (const Wire& wire : link_->wires) channels_.emplace_back().wire = wire;
+  IbSender(std::shared_ptr<IbLink> link, Fd socket)
+      : IbTask{std::move(link), std::move(socket)}, immediate_{link_->edge.shape.slot_bytes} {
+    for (const Wire& wire : link_->wires) {
+      Channel& channel = channels_.emplace_back();
+      channel.wire = wire;
+      channel.freed.resize(std::size_t(wire.slot_count));
+    }
   }
 
   /// The first offer; problems are the caller's.
@@ -30,6 +36,8 @@ class IbSender final : public IbTask {
     std::size_t first = 0, pairs = 0, parts = 1;  // of `pairs_`
     Word next = 0;                                // step to transmit
     Word done = 0;                                // steps that have arrived
+    std::vector<Word> freed;                      // by slot: what its step tells of the edge back
+    Word told = 0;                                // steps that have their `freed`
   };
   /// Of a queue pair: what is to be posted in one call, and how far it has come.
   struct Chain {
@@ -59,8 +67,7 @@ class IbSender final : public IbTask {
     }
     return false;
   }
-  /// A board is written without a completion here: only looking tells.
-  bool waits_for_lanes() const override { return (link_->polled && !ending()) || needs_peer(); }
+  bool waits_for_lanes() const override { return link_->polled && !ending(); }
   bool needs_peer() const override {
     return std::any_of(channels_.begin(), channels_.end(), posted);
   }
@@ -78,12 +85,33 @@ class IbSender final : public IbTask {
     return link_->slots(int(c))[channel.next & Word(channel.wire.slot_count - 1)];
   }
   bool slot_is_free(std::size_t c) const {
-    return HostMemory::load_acquire(&slot_on_board(c).step) == channels_[c].next + 1;
+    const Word next = channels_[c].next;
+    const Word on_board = HostMemory::load_acquire(&slot_on_board(c).step);
+    // Where a slot is stays the same, so an older line will do; without any, it is not known.
+    return on_board == next + 1 || (on_board != 0 && link_->freed[c].until > next);
+  }
+
+  /// What `step` tells of the edge back: the same again if it is sent again.
+  Word freed_by(std::size_t c, Word step, IbLink* back) {
+    Channel& channel = channels_[c];
+    Word& freed = channel.freed[step & Word(channel.wire.slot_count - 1)];
+    if (step < channel.told) return freed;
+    channel.told = step + 1;
+    freed = 0;
+    if (back == nullptr || c >= back->freed.size() || !back->freed[c].may) return freed;
+    const Wire& wire = back->wires[c];
+    Word& until = back->freed[c].until;
+    const Word now = HostMemory::load_credit(wire.drained) + Word(wire.slot_count);
+    freed = std::min(now - until, immediate_.most_freed());
+    until += freed;
+    return freed;
   }
 
   bool transmit(std::size_t c, ProxyCounters& counters) {
     Channel& channel = channels_[c];
     const Word before = channel.next;
+    if (!posted(channel)) return false;
+    const auto back = link_->mate();
     while (posted(channel) && slot_is_free(c)) {
       const Word step = channel.next;
       const Word index = step & Word(channel.wire.slot_count - 1);
@@ -97,11 +125,11 @@ class IbSender final : public IbTask {
       const std::size_t groups = channel.pairs / channel.parts;
       const std::size_t first = channel.first + step % groups * channel.parts;
       const Index part = div_up(div_up(bytes, Index(channel.parts)), Index(128)) * 128;
+      const std::uint32_t says = immediate_.of(Word(bytes), freed_by(c, step, back.get()));
       for (std::size_t p = 0; p < channel.parts; ++p) {
         const Index from = std::min(part * Index(p), bytes);
         add(first + p, step, reinterpret_cast<std::byte*>(channel.wire.slot(step)) + from,
-            std::min(part, bytes - from), to.address + std::uint64_t(from), to,
-            std::uint32_t(bytes));
+            std::min(part, bytes - from), to.address + std::uint64_t(from), to, says);
       }
       ++channel.next;
       ++counters.steps;
@@ -116,7 +144,7 @@ class IbSender final : public IbTask {
 
   /// Data, then its announcement: one request, or two where the network may change their order.
   void add(std::size_t p, Word step, std::byte* from, Index bytes, std::uint64_t to,
-           const IbSlot& slot, std::uint32_t step_bytes) {
+           const IbSlot& slot, std::uint32_t says) {
     Pair& pair = pairs_[p];
     Chain& chain = chains_[p];
     const auto own = std::size_t(own_port(pair));
@@ -146,7 +174,7 @@ class IbSender final : public IbTask {
     }
     ibv_send_wr& last = next();
     last.opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
-    last.imm_data = htonl(step_bytes);
+    last.imm_data = htonl(says);
     if (large) last.send_flags |= IBV_SEND_SIGNALED;
   }
 
@@ -169,7 +197,23 @@ class IbSender final : public IbTask {
     return false;
   }
 
+  /// Some slots are on the board, which `transmit` reads.
+  void news(const ibv_wc& completion) {
+    const std::size_t c = IbBoard::channel_of(completion);
+    if (c >= channels_.size()) return;
+    const Pair& pair = pairs_[channels_[c].first];
+    if (completion.status != IBV_WC_SUCCESS) {
+      trouble(pair, completion, "the wait for free slots");
+    } else if (const int code = IbBoard::receive(*pair.qp, c); code != 0) {
+      trouble(fmt::format("receives from {} cannot be posted on queue pair {} of {} ({})",
+                          peer_text(), pair.qp->number(),
+                          ports_[std::size_t(own_port(pair))].text(), std::strerror(code)),
+              true);
+    }
+  }
+
   void completed(const ibv_wc& completion) override {
+    if (IbBoard::is_of_a_board(completion)) return news(completion);
     const std::size_t p = completion.wr_id >> 48;
     const Word step = completion.wr_id & (~Word(0) >> 16);
     if (p >= pairs_.size()) return;
@@ -281,7 +325,8 @@ class IbSender final : public IbTask {
     }
     if (!good) return fail(Errc::mismatch, "the receiver's plan is not one of ib");
     const int slots = link_->edge.shape.slot_count;
-    CCL_CHECK(open_queues(int(total) * (slots + 2) + 16));
+    const int receives = IbBoard::receives(slots);
+    CCL_CHECK(open_queues(int(total) * (slots + 2) + int(channels_.size()) * receives + 16));
     std::vector<IbPair> mine;
     chains_.resize(total);
     std::size_t first = 0;
@@ -303,8 +348,15 @@ class IbSender final : public IbTask {
       for (std::size_t n = 0; n < channel.pairs; ++n) {
         const IbPair& theirs = planned[first + n];
         const IbPort& port = ports_[theirs.sender_port];
-        CCL_TRY(auto qp, IbQp::make(port, queue_of(theirs.sender_port),
-                                    {2 * slots + 2, 1, inline_wanted}, link_->tuning));
+        CCL_TRY(auto qp,
+                IbQp::make(port, queue_of(theirs.sender_port),
+                           {2 * slots + 2, n == 0 ? receives : 1, inline_wanted}, link_->tuning));
+        for (int k = 0; n == 0 && k < receives; ++k) {
+          if (const int code = IbBoard::receive(*qp, c); code != 0) {
+            return fail(Errc::network, fmt::format("receives cannot be posted on {} ({})",
+                                                   port.text(), std::strerror(code)));
+          }
+        }
         CCL_CHECK(qp->connect(port, peers_ports_[theirs.receiver_port], theirs.number, theirs.psn,
                               link_->tuning));
         IbPair own = theirs;
@@ -330,6 +382,7 @@ class IbSender final : public IbTask {
     return {};
   }
 
+  const IbImmediate immediate_;
   std::vector<Channel> channels_;
   std::vector<Chain> chains_;  // one for each of `pairs_`
 };

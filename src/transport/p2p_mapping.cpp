@@ -113,9 +113,11 @@ Result<void> P2pMapping::reach(const Said& said) {
 }
 
 Result<void> P2pMapping::probe(const Gpu& gpu) const {
-  // Ends that probe one block at the same time must not meet: a word for each rank.
-  const std::size_t words = theirs_bytes_ / sizeof(Word);
-  std::byte* const at = theirs_.at() + std::size_t(edge_.self.rank) % words * sizeof(Word);
+  // A word that no wire looks at, as its owner may be through and wait for steps: of the first
+  // line, behind the word that wires have there. Ends that probe one block at the same time, of a
+  // peer view's ranks, must not meet.
+  constexpr std::size_t words = words_per_line - 1;
+  std::byte* const at = theirs_.at() + (1 + std::size_t(edge_.self.rank) % words) * sizeof(Word);
   const Word zero = 0;
   Word token = 0x5ca1ab1e'00000000u + Word(edge_.self.rank), back = 0;
   CCL_CHECK(gpu.copy(at, &token, sizeof token));

@@ -3,9 +3,6 @@
 #include <fmt/format.h>
 
 #include <cerrno>
-#include <map>
-#include <mutex>
-#include <tuple>
 
 #include "transport/net_choice.hpp"
 #include "transport/proxied_end.hpp"
@@ -16,44 +13,6 @@
 
 namespace ccl {
 namespace detail {
-namespace {
-
-// Edges of both directions find each other by their ids, which say who sends to whom.
-constexpr int rank_bits = 20;  // see edge_id()
-struct Ends {
-  std::mutex mutex;
-  std::map<std::tuple<const ProxyEngine*, unsigned long long, Side>, std::weak_ptr<SocketLink>> all;
-};
-Ends& ends() {
-  static Ends* const one = new Ends;  // engines' threads may outlive static objects
-  return *one;
-}
-unsigned long long id_of(const Edge& edge, bool back) {
-  const bool sends = (edge.side == Side::sender) != back;
-  const auto from = static_cast<unsigned long long>(sends ? edge.self.rank : edge.peer.rank);
-  const auto to = static_cast<unsigned long long>(sends ? edge.peer.rank : edge.self.rank);
-  return edge.id >> 2 * rank_bits << 2 * rank_bits | from << rank_bits | to;
-}
-bool says_who(const Edge& edge) {
-  return id_of(edge, false) == edge.id;
-}
-
-}  // namespace
-
-SocketLink::~SocketLink() {
-  const std::lock_guard lock{ends().mutex};
-  const auto own = ends().all.find({context.proxy, edge.id, edge.side});
-  if (own != ends().all.end() && own->second.expired()) ends().all.erase(own);
-}
-
-std::shared_ptr<SocketLink> SocketLink::mate() const {
-  if (!says_who(edge)) return nullptr;
-  const Side other = edge.side == Side::sender ? Side::receiver : Side::sender;
-  const std::lock_guard lock{ends().mutex};
-  const auto found = ends().all.find({context.proxy, id_of(edge, true), other});
-  return found == ends().all.end() ? nullptr : found->second.lock();
-}
-
 Result<void> SocketLink::prepare() {
   CCL_TRY(nics, net::data_interfaces(most_doors));
   CCL_TRY(const SocketSpread spread, socket_spread(nics.front().name));
@@ -61,8 +20,7 @@ Result<void> SocketLink::prepare() {
   for (int n = 0; n < spread.threads; ++n) engines.push_back(&context.proxy->further(n));
   set_streams(spread.sockets() * int(nics.size()));  // each channel's large steps on all of them
   if (edge.side == Side::sender) arriving.resize(lines());
-  const std::lock_guard lock{ends().mutex};
-  ends().all[{context.proxy, edge.id, edge.side}] = weak_from_this();
+  enter();
   return {};
 }
 

@@ -307,7 +307,7 @@ class ReceiveStream final : public Stream {
     if (revoked()) return {-1, 0, ending(), false};
     if (!socket_) return {-1, 0, ending() || waiting(), false};
     return {socket_.get(), short(wants_bytes() ? POLLIN | POLLRDHUP : 0), ending() || can_unpack(),
-            polled() && wants_credit()};
+            polled() && wants_credit(), holds_large() && !ending()};
   }
 
  private:
@@ -341,6 +341,13 @@ class ReceiveStream final : public Stream {
     }
     return inside_ ? rest_ == 0 : step_ < announced().load(std::memory_order_acquire);
   }
+  /// A large step comes next, of which lanes may yet say where it goes.
+  bool holds_large() const {
+    if (wire_.bypass == nullptr || inside_ || staged() < sizeof(StepHeader)) return false;
+    StepHeader header;
+    std::memcpy(&header, staging_.data() + begin_, sizeof header);
+    return Index(header.bytes) >= Bypass::least_bytes;
+  }
   /// Waits for the lanes to give credit, of which nobody tells it.
   bool wants_credit() const { return !inside_ && staged() >= sizeof(StepHeader) && !has_credit(); }
   bool wants_bytes() const {
@@ -369,6 +376,7 @@ class ReceiveStream final : public Stream {
     if (rest_ == 0) {
       inside_ = false;
       large_done_ = wire_.bypass != nullptr && Index(bytes_of(step_)) >= Bypass::least_bytes;
+      after_large_ = large_done_;
       ++step_;
       if (stream_ == 0) ++counters.steps;
       link_->publish(channel_, stream_, step_);
@@ -416,9 +424,10 @@ class ReceiveStream final : public Stream {
     if (inside_ && rest_ > 0) parts[count++] = {at_, std::size_t(direct)};
     if (stream_ == 0 && direct == (inside_ ? rest_ : 0)) {
       // After a large step comes another, more often than not: not by way of the staging area.
-      const bool large = wire_.bypass != nullptr && direct >= Bypass::least_bytes;
-      const std::size_t room = staging_.size() - end_;
-      parts[count++] = {staging_.data() + end_, large ? sizeof(StepHeader) : room};
+      const bool large =
+          inside_ ? wire_.bypass != nullptr && direct >= Bypass::least_bytes : after_large_;
+      const std::size_t room = large ? sizeof(StepHeader) : staging_.size();
+      parts[count++] = {staging_.data() + end_, room - end_};
     }
     for (std::size_t n = 0; n < count; ++n) asked += parts[n].iov_len;
     ssize_t got = 0;
@@ -471,6 +480,7 @@ class ReceiveStream final : public Stream {
   std::vector<std::byte> staging_;
   unsigned receives_ = 0;
   bool large_done_ = false;          // in this turn: the lanes may now say where the next one goes
+  bool after_large_ = false;         // the last step was
   std::size_t begin_ = 0, end_ = 0;  // of what has come early, in `staging_`
 };
 

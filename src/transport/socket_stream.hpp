@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "fd.hpp"
+#include "transport/mates.hpp"
 #include "transport/proxied_link.hpp"
 #include <net/address.hpp>
 #include <net/socket.hpp>
@@ -46,7 +47,7 @@ struct Piece {
 /// one direction then carries the acknowledgements of the other, which otherwise are every third
 /// packet of small messages. Each of the two streams at an end has a descriptor of its own for the
 /// socket; that of the edge in is the only one that reads, and its goodbye is that of both.
-struct SocketLink : ProxiedLink, std::enable_shared_from_this<SocketLink> {
+struct SocketLink : ProxiedLink, Mates<SocketLink> {
   static constexpr const char* name = "socket";
 
   std::deque<Bypass> bypasses;        // one for each wire, of CPU lanes
@@ -59,9 +60,6 @@ struct SocketLink : ProxiedLink, std::enable_shared_from_this<SocketLink> {
   Result<void> prepare();
   Result<std::vector<net::Address>> doors() const;
   void furnish();
-  ~SocketLink();
-  /// This end of the edge in the other direction, if it is there.
-  std::shared_ptr<SocketLink> mate() const;
   std::atomic<bool> both_ways{false};  // has its sockets in common with the mate
   std::atomic<bool> peer_left{false};  // heard by the mate
   bool lines_go_both_ways() const { return lower_ && both_ways; }

@@ -274,8 +274,8 @@ class FakeVerbs {
         the->complete(pair, request->wr_id, IBV_WC_WR_FLUSH_ERR, IBV_WC_RDMA_WRITE);
         continue;
       }
-      const bool announces = request->opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
-      const bool of_board = request->opcode == IBV_WR_RDMA_WRITE && request->wr_id >> 63 != 0;
+      const bool of_board = request->wr_id >> 63 != 0;
+      const bool announces = !of_board && request->opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
       faults.writes += announces ? 1 : 0;
       faults.board_writes += of_board ? 1 : 0;
       const bool forged =

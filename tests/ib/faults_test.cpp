@@ -6,6 +6,7 @@
 
 #include "ib/device.hpp"
 #include "ib/fake_verbs.hpp"
+#include "ib/link.hpp"
 #include "ib/queue_pair.hpp"
 #include "ib/two_ranks.hpp"
 
@@ -94,6 +95,87 @@ TEST_CASE("completions of steps that are split come late and overtake each other
   check_fine(two_ranks({2, 8, 4096}, 300));
   CHECK(fabric.faults.delayed > 100);
   CHECK(fabric.faults.reordered > 10);
+}
+
+namespace {
+/// Rank 0 asks with `questions` steps at a time, rank 1 answers with one.
+Ends ping_pong(FakeVerbs& fabric, WireShape shape, Word trips, Word questions, bool breaks) {
+  int fds[2];
+  REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM, 0, fds) == 0);
+  Ends ends;
+  const auto rank = [&](int r) {
+    Lent lent;
+    {
+      auto duplex = connect_pair<IbTransport>(lent.context, r, shape, fds[r]);
+      if (!duplex) ends.problem[r] = duplex.error().message();  // assertions are for one thread
+      for (Word n = 0; n < trips && ends.problem[r].empty(); ++n) {
+        if (breaks && r == 0 && n % 20 == 10) fabric.break_one();
+        const auto send = [&](Word steps) {
+          ends.problem[r] +=
+              push(duplex->out.wires[0], steps, 1, &lent.status, &lent.proxy).problem;
+        };
+        const auto receive = [&](Word steps) {
+          ends.problem[r] += pull(duplex->in.wires[0], steps, 1, &lent.status, &lent.proxy).problem;
+        };
+        if (r == 0) send(questions);
+        receive(r == 0 ? 1 : questions);
+        if (r == 1) send(1);
+      }
+      char mine = 1, theirs = 0;
+      if (lent.status.ok()) (void)swap_bytes(fds[r], &mine, &theirs, 1);
+    }
+    ::shutdown(fds[r], SHUT_RDWR);
+    if (!lent.status.ok()) ends.error[r] = lent.status.result().error();
+  };
+  std::thread other{[&] { rank(1); }};
+  rank(0);
+  other.join();
+  ::close(fds[0]);
+  ::close(fds[1]);
+  return ends;
+}
+}  // namespace
+
+TEST_CASE("a step tells which slots of the edge back are free") {
+  FakeVerbs fabric{2};
+  const int slots = GENERATE(2, 4, 8);
+  check_fine(ping_pong(fabric, {1, slots, 4096}, 200, 1, false));
+  INFO(fabric.faults.board_writes);
+  // Of what each end has at first, and hardly any in 200 trips: 100 to 400 without it.
+  CHECK(fabric.faults.board_writes < 20);
+}
+
+TEST_CASE("what a step tells of the edge back is neither lost nor told twice") {
+  FakeVerbs fabric{2};
+  const Index bytes = GENERATE(128, 64 << 10);
+  const Word questions = GENERATE(1, 3, 7);
+  SECTION("while queue pairs break") {
+    check_fine(ping_pong(fabric, {1, 4, bytes}, 100, questions, true));
+  }
+  SECTION("while completions come late and overtake each other") {
+    fabric.faults.delay_polls = 10;
+    fabric.faults.reorder = true;
+    const Environment environment{{{"CCL_IB_QPS_PER_CONNECTION", "4"}}};
+    check_fine(ping_pong(fabric, {1, 8, bytes}, 100, questions, false));
+    CHECK(fabric.faults.delayed > 0);
+    if (questions > 1) CHECK(fabric.faults.reordered > 0);
+  }
+  CHECK(fabric.held() == 0);
+}
+
+TEST_CASE("the immediate of a step has room for its bytes, and for more while there is some") {
+  for (const Index slot : {Index{128}, Index{4096}, Index{1} << 20, (Index{1} << 32) - 128}) {
+    const detail::IbImmediate immediate{slot};
+    for (const Word bytes : {Word{0}, Word{8}, Word(slot)}) {
+      for (const Word freed : {Word{0}, immediate.most_freed()}) {
+        const std::uint32_t both = immediate.of(bytes, freed);
+        CHECK(immediate.bytes(both) == bytes);
+        CHECK(immediate.freed(both) == freed);
+      }
+    }
+  }
+  CHECK(detail::IbImmediate{4096}.most_freed() == (1 << 19) - 1);
+  CHECK(detail::IbImmediate{(Index{1} << 32) - 128}.most_freed() == 0);
 }
 
 TEST_CASE("errors again and again, with progress in between, are survived") {

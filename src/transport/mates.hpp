@@ -1,0 +1,72 @@
+#pragma once
+
+#include <ccl/transport/transport.hpp>
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <tuple>
+
+namespace ccl::detail {
+
+/// Lets a rank's ends of the two edges between it and one peer find each other: by their engine and
+/// their ids, which say who sends to whom. `Link` is the class that derives from it.
+template <class Link>
+class Mates : public std::enable_shared_from_this<Link> {
+ public:
+  /// This end of the edge in the other direction; null while it is not there.
+  std::shared_ptr<Link> mate() const {
+    const std::lock_guard lock{mutex_};
+    return mate_.lock();
+  }
+
+ protected:
+  /// Once the link has its edge and its engine.
+  void enter() {
+    const Link& self = static_cast<const Link&>(*this);
+    const Edge& edge = self.edge;
+    if (id_of(edge, false) != edge.id) return;
+    const std::lock_guard lock{ends().mutex};
+    key_ = {self.context.proxy, edge.id, edge.side};
+    ends().all[key_] = this->weak_from_this();
+    const Side other = edge.side == Side::sender ? Side::receiver : Side::sender;
+    const auto found = ends().all.find({self.context.proxy, id_of(edge, true), other});
+    const auto back = found == ends().all.end() ? nullptr : found->second.lock();
+    if (back == nullptr) return;
+    meet(back);
+    back->meet(this->shared_from_this());
+  }
+  ~Mates() {
+    const std::lock_guard lock{ends().mutex};
+    const auto own = ends().all.find(key_);
+    if (own != ends().all.end() && own->second.expired()) ends().all.erase(own);
+  }
+
+ private:
+  using Key = std::tuple<const ProxyEngine*, unsigned long long, Side>;
+  struct Ends {
+    std::mutex mutex;
+    std::map<Key, std::weak_ptr<Link>> all;
+  };
+  static Ends& ends() {
+    static Ends* const one = new Ends;  // engines' threads may outlive static objects
+    return *one;
+  }
+  static constexpr int rank_bits = 20;  // see edge_id()
+  static unsigned long long id_of(const Edge& edge, bool back) {
+    const bool sends = (edge.side == Side::sender) != back;
+    const auto from = static_cast<unsigned long long>(sends ? edge.self.rank : edge.peer.rank);
+    const auto to = static_cast<unsigned long long>(sends ? edge.peer.rank : edge.self.rank);
+    return edge.id >> 2 * rank_bits << 2 * rank_bits | from << rank_bits | to;
+  }
+  void meet(const std::shared_ptr<Link>& mate) {
+    const std::lock_guard lock{mutex_};
+    mate_ = mate;
+  }
+
+  Key key_{};
+  mutable std::mutex mutex_;
+  std::weak_ptr<Link> mate_;
+};
+
+}  // namespace ccl::detail
