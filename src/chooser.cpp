@@ -32,7 +32,7 @@ namespace detail {
 namespace {
 
 constexpr int most_candidates = 64;
-constexpr int most_blocks = 128;  // of a launch: see `Links::begin_on_device`
+constexpr int most_blocks = 128;  // of a launch: see `CommState::most_blocks`
 constexpr Index largest = Index{1} << 34;
 
 /// What the ranks compare before they choose.
@@ -174,6 +174,8 @@ Result<Chooser> Chooser::create(const Communicator& comm, const Question& questi
   made.hosts_ = shape.hosts;
   made.locals_ = shape.even ? state.ranks / shape.hosts : shape.most;
   std::optional<std::string> peers_refused;
+  const auto no_relays = setting_flag("PXN_DISABLE");
+  if (!no_relays) return fail(state.blame(no_relays.error()));
   Ballot mine;
   mine.path = mine.inner_path = made.gpu_ ? int(Path::nvlink) : int(Path::shm);
   for (std::size_t c = 0; c < made.facts_.size(); ++c) {
@@ -182,6 +184,9 @@ Result<Chooser> Chooser::create(const Communicator& comm, const Question& questi
     if (auto may = may_compose(question.op, one.algo, one.proto); !may) {
       if (may.error().code != Errc::bad_setting) return fail(state.blame(may.error()));
       out = may.error().what;
+      made.by_setting_ = true;
+    } else if (one.relays && *no_relays) {
+      out = "CCL_PXN_DISABLE is 1";
       made.by_setting_ = true;
     } else if (!(made.gpu_ ? one.on_gpus : one.on_cpus)) {
       out = made.gpu_ ? "it is for CPUs" : "it is for GPUs";
@@ -212,11 +217,7 @@ Result<Chooser> Chooser::create(const Communicator& comm, const Question& questi
     }
     if (out.empty()) mine.usable |= std::uint64_t{1} << c;
   }
-  mine.blocks = most_blocks;
-  if (made.gpu_) {
-    mine.blocks = std::min({mine.blocks, state.gpu->multiprocessors() / state.ranks_on_gpu,
-                            state.bounds.most.value_or(most_blocks)});
-  }
+  mine.blocks = made.gpu_ ? state.most_blocks() : most_blocks;
 
   // And what all ranks' do.
   std::vector<Ballot> all(std::size_t(state.ranks), mine);
@@ -334,12 +335,18 @@ double Chooser::predict_levels(const CandidateFacts& one, double bytes) const {
     const LevelStep& step = one.steps[std::size_t(s)];
     const int ranks = step.outer ? hosts_ : locals_;
     if (ranks < 2) continue;
-    const int calls = step.once_a_host ? hosts_ : 1;
+    // What is relayed passes through scratch memory, as much at a time as it holds.
+    const double pieces =
+        one.relays ? std::max(1.0, std::ceil(bytes / double(level_scratch_bytes(gpu_)))) : 1;
+    const double calls = pieces * (step.once_a_host ? hosts_ : 1);
     const Rates by = rates(step.outer ? path_ : inner_path_, step.mover, step.packing);
     // GPUs have NICs of their own; the rails of CPU ranks share their host's.
     const bool rails = step.shared && path_ != Path::net;
     const double each = bytes / calls / (rails ? locals_ : 1);
-    us += calls * predict_us(by, step.effort(ranks), each, blocks_);
+    Effort effort = step.effort(ranks);
+    // As that of the candidates that send it straight.
+    if (one.relays && step.outer && gpu_) effort.volume = 2.0 * (hosts_ - 1) / hosts_;
+    us += calls * predict_us(by, effort, each, blocks_);
     if (!step.outer) us += calls * level_us(inner_path_);
   }
   return us;
@@ -455,7 +462,7 @@ Choice Chooser::explain(Index bytes, int picked, const Plan& plan) const {
   choice.channels = plan.channels;
   if (one.mover == Mover::engines) choice.channels = 1;
   if (gpu_ && one.mover != Mover::engines) {
-    // See `channel_worth` in ccl.cuh.
+    // See `channel_worth` in collective/device_shape.cuh.
     const Index worth =
         std::max(plan.channel_bytes, one.gpu_lanes == 32 ? Index{1024} : Index{32} * one.gpu_lanes);
     const int most = one.mover == Mover::wires ? plan.channels : blocks_ * 512 / one.gpu_lanes;
@@ -501,11 +508,14 @@ Error Chooser::none_meets(Demands demands) const {
   for (const int c : kept_) names += (names.empty() ? "" : ", ") + facts_[std::size_t(c)].name();
   Error error{Errc::not_supported,
               fmt::format("{} has no candidate for this reduction ({}; {} are left); name an "
-                          "algorithm that takes it",
+                          "algorithm that {}",
                           op_,
                           demands.not_commutative ? "the functor is not commutative"
                                                   : "it scales what the ranks give",
-                          names)};
+                          names,
+                          demands.not_commutative
+                              ? "keeps the order of the ranks, as OrderedTree does for all_reduce"
+                              : "takes it")};
   error.rank = rank_;
   return error;
 }

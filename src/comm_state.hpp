@@ -79,6 +79,8 @@ struct CommState : std::enable_shared_from_this<CommState> {
   Error blame(Error error) const;
   /// The first failure, with this rank named; or in_progress, or misuse after finalize.
   Result<void> ready();
+  /// On a GPU: blocks of a launch, at most; the same on all ranks.
+  int most_blocks() const;
   /// What kernels have left: the first that gave up makes this communicator fail.
   void look_at_gpu();
   /// What a kernel or a call has found of counts that lay in memory.

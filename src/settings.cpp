@@ -161,6 +161,11 @@ constexpr std::array table{
     Setting{"PROTO", text, "", nccl,
             "protocols to choose from: Simple, LL, LL128, written as CCL_ALGO is"},
     Setting{
+        "PXN_DISABLE", flag, "0", nccl,
+        "1: Auto never sends messages of AllToAll for another host by way of the rank here that "
+        "is on the receiver's rail, and the topology no GPU's data through one closer to the "
+        "NIC"},
+    Setting{
         "REPORT_SIGNAL", integer, "0", false,
         "number of a signal on which a process logs what all ranks do and who is behind; 0: none",
         0, 64},

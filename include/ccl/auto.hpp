@@ -153,6 +153,7 @@ void add_steps(CandidateFacts& facts) {
   };
   constexpr bool all_reduce = cuda::std::is_same_v<Op, AllReduce>;
   facts.by_rank = one_of<Op, AllGather, ReduceScatter, AllToAll>;
+  facts.relays = cuda::std::is_same_v<Op, AllToAll>;
   facts.by_rail = !(all_reduce && !Algo::rails) && !cuda::std::is_same_v<Op, Broadcast>;
   if constexpr (all_reduce && Algo::rails) {
     add(level_step<ReduceScatter, Inner, InnerProto>(false, false, false));
@@ -189,7 +190,7 @@ CandidateFacts facts_of() {
     facts.effort = [](int ranks) { return effort_of<Op, Algo>(ranks); };
     facts.far_volume = [](int ranks, int hosts) { return far_volume<Op, Algo>(ranks, hosts); };
   }
-  facts.far_part = [](int ranks, int hosts) { return far_part<Algo>(ranks, hosts); };
+  facts.far_part = [](int ranks, int hosts) { return far_part<Op, Algo>(ranks, hosts); };
   facts.connector = &connector_of<GivenTransport<C, Transport>>;
   if constexpr (is_hierarchical<Algo>) {
     add_steps<Op, Algo, Proto>(facts);

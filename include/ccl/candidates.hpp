@@ -4,6 +4,7 @@
 #include <ccl/algo/copy_engine.hpp>
 #include <ccl/algo/direct.hpp>
 #include <ccl/algo/doubling.hpp>
+#include <ccl/algo/halving.hpp>
 #include <ccl/algo/hierarchical.hpp>
 #include <ccl/algo/one_shot.hpp>
 #include <ccl/algo/one_tree.hpp>
@@ -93,6 +94,9 @@ namespace detail {
 using RailsOfCpus = OnCpus<Candidate<Hierarchical<Ring, Ring>, Simple>>;
 template <class Proto>
 using RailsOfGpus = OnGpus<Candidate<Hierarchical<With<OneShot, LL128>, Ring>, Proto>>;
+// By way of the rank of the sender's host that is on the receiver's rail.
+template <class Proto>
+using RelaysOfGpus = OnGpus<Candidate<Hierarchical<With<Direct, Simple>, Pairwise>, Proto>>;
 
 /// ccl's list for an operation: one line adds a candidate.
 template <class Op>
@@ -116,6 +120,7 @@ struct DefaultCandidates<AllGather> {
       Candidate<OneShot, LL128>,                //
       Candidate<Direct, Simple>,                //
       OnCpus<Candidate<Bruck, Simple>>,         //
+      OnCpus<Candidate<Doubling, Simple>>,      //
       OnGpus<Candidate<Ring, LL>>,              //
       OnGpus<Candidate<Ring, LL128>>,           //
       Candidate<Ring, Simple>,                  //
@@ -126,12 +131,13 @@ struct DefaultCandidates<AllGather> {
 };
 template <>
 struct DefaultCandidates<ReduceScatter> {
-  using List = Candidates<             //
-      Candidate<OneShot, LL128>,       //
-      OnGpus<Candidate<Ring, LL>>,     //
-      OnGpus<Candidate<Ring, LL128>>,  //
-      Candidate<Ring, Simple>,         //
-      OnCpus<Candidate<Pat, Simple>>,  //
+  using List = Candidates<                 //
+      Candidate<OneShot, LL128>,           //
+      OnGpus<Candidate<Ring, LL>>,         //
+      OnGpus<Candidate<Ring, LL128>>,      //
+      Candidate<Ring, Simple>,             //
+      OnCpus<Candidate<Halving, Simple>>,  //
+      OnCpus<Candidate<Pat, Simple>>,      //
       RailsOfCpus, RailsOfGpus<LL>, RailsOfGpus<Simple>>;
 };
 template <>
@@ -163,7 +169,8 @@ struct DefaultCandidates<AllToAll> {
       OnGpus<Candidate<Pairwise, LL128>>,       //
       Candidate<Pairwise, Simple>,              //
       OnGpus<Candidate<WindowCopies, Simple>>,  //
-      OnCpus<Candidate<Hierarchical<Pairwise, Pairwise>, Simple>>>;
+      OnCpus<Candidate<Hierarchical<Pairwise, Pairwise>, Simple>>, RelaysOfGpus<LL>,
+      RelaysOfGpus<Simple>>;
 };
 /// What only moves messages between pairs of ranks.
 template <class Op>

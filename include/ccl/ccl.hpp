@@ -2,6 +2,7 @@
 
 // Everything that a program needs, but for device code: <ccl/ccl.cuh> has that too.
 #include <ccl/add_rms_norm.hpp>
+#include <ccl/algo/ordered_tree.hpp>
 #include <ccl/any_collective.hpp>
 #include <ccl/auto.hpp>
 #include <ccl/collective.hpp>

@@ -57,6 +57,7 @@ struct CandidateFacts {
   int step_count = 0;
   bool by_rail = false;  // it wants as many ranks on every host,
   bool by_rank = false;  // and ranks numbered host by host or around the hosts
+  bool relays = false;   // messages between hosts by way of other ranks: see CCL_PXN_DISABLE
 
   std::string name() const { return std::string{algo} + "/" + proto; }
 };

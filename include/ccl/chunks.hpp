@@ -22,29 +22,29 @@ struct Layout {
 /// the same rounds, so that the two ends of a wire agree on every size without a word.
 class Chunks {
  public:
+  static constexpr Index most_elements = Index{1} << 30;  // of a chunk
   /// `chunk`: elements of a chunk, at most. `grain`: chunks and channels begin at multiples of it.
   CCL_HD constexpr Chunks(const Layout& layout, int shares, int channel, int channels, Index chunk,
                           Index grain)
-      : layout_{layout}, shares_{shares}, grain_{grain}, max_chunk_{chunk} {
+      : layout_{layout}, shares_{shares}, grain_{grain}, max_chunk_{int(chunk)} {
     const Index part = round_up(div_up<Index>(layout.count, channels), grain);
     const Index begin = part * channel;
     end_ = begin + part < layout.count ? begin + part : layout.count;
-    next_ = begin < end_ ? begin : end_;
+    round_ = begin < end_ ? begin : end_;
   }
 
   /// On to the next round. False when the channel's part is done.
   CCL_HD constexpr bool next() {
-    if (next_ >= end_) return false;
-    round_ = next_;
-    const Index left = end_ - next_;
+    round_ += layout_.split ? Index{chunk_} * shares_ : Index{chunk_};
+    if (round_ >= end_) return false;
+    const Index left = end_ - round_;
     const Index fair = layout_.split ? div_up<Index>(left, shares_) : left;
-    chunk_ = fair < max_chunk_ ? round_up(fair, grain_) : max_chunk_;
-    next_ += layout_.split ? chunk_ * shares_ : chunk_;
+    chunk_ = fair < max_chunk_ ? int(round_up(fair, grain_)) : max_chunk_;
     return true;
   }
   CCL_HD constexpr Part share(int s) const {
     if (layout_.split) {
-      const Index at = round_ + s * chunk_;
+      const Index at = round_ + Index{s} * chunk_;
       return {at, at, clamp(end_ - at)};
     }
     return {s * layout_.in_stride + round_, s * layout_.out_stride + round_, clamp(end_ - round_)};
@@ -57,12 +57,16 @@ class Chunks {
     return div_up<Index>(n, grain) * grain;
   }
   CCL_HD constexpr Index clamp(Index left) const {
-    return left < 0 ? 0 : left < chunk_ ? left : chunk_;
+    return left < 0 ? 0 : left < chunk_ ? left : Index{chunk_};
   }
 
+  // Registers: kernels hold this all along.
   Layout layout_;
-  Index shares_, grain_, max_chunk_;
-  Index next_ = 0, end_ = 0, round_ = 0, chunk_ = 0;
+  int shares_;
+  Index grain_;
+  int max_chunk_;
+  int chunk_ = 0;  // of the present round; none before the first
+  Index end_ = 0, round_ = 0;
 };
 
 }  // namespace ccl

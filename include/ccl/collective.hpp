@@ -248,8 +248,8 @@ class Collective : public detail::Composition<Op, Algo, Proto, detail::sides_of<
     if constexpr (Op::reduces && !Op::rooted && sizeof...(Args) == 3) {
       return bind<Acc>(args..., Sum{});
     } else {
-      // What is for GPUs only holds no code for the group's calls on CPU lanes.
-      using Call = std::conditional_t<detail::sides_of<Transport>().cpus,
+      // Over wires for GPUs only it holds no code for the group's calls on CPU lanes.
+      using Call = std::conditional_t<detail::sides_of<Transport>().cpus || detail::OverPeers<Algo>,
                                       detail::bound_call<Op, Algo, Proto, Acc, Args...>, void>;
       return detail::BoundCall<Collective, Call, Acc, Args...>{*this, {args...}};
     }

@@ -19,8 +19,10 @@ enum class SumOrder {
   varies,   // with the element's place in the message, and so with the message's size
   by_rank,  // ((0 + 1) + 2) + ...
   tree,     // each node its own, then its children's from the first on; one tree for all elements
-  ring,     // from the result's rank all around the ring to it: each rank's result another order
-  halves    // pairs, pairs of pairs, ...; results of AllReduce only agree if op(a, b) is op(b, a)
+  ordered_tree,  // the same of a tree whose nodes follow each other as their ranks do: any
+                 // associative op gives 0, 1, 2, ...
+  ring,   // from the result's rank all around the ring to it: each rank's result another order
+  halves  // pairs, pairs of pairs, ...; results of AllReduce only agree if op(a, b) is op(b, a)
 };
 
 namespace detail {
@@ -67,6 +69,10 @@ double predict_us(const Rates& rates, const Rates& near, double far, const Effor
 /// Microseconds that a call of a level costs beside its own time: its ranks have come from others
 /// and wait for each other anew.
 double level_us(Path path);
+/// Scratch memory of an algorithm on levels: longer messages go in pieces.
+constexpr Index level_scratch_bytes(bool on_gpu) {
+  return Index{on_gpu ? 4 : 1} << 20;
+}
 
 /// One of the steps of an algorithm that runs others on levels, one after the other.
 struct LevelStep {
@@ -80,9 +86,12 @@ struct LevelStep {
 };
 
 /// Which part of its hops an algorithm makes between hosts: all, if it says nothing of it.
-template <class Algo>
+template <class Op, class Algo>
 constexpr double far_part(int ranks, int hosts) {
   if constexpr (requires { Algo::far_part(2, 1); }) return Algo::far_part(ranks, hosts);
+  if constexpr (requires { Algo::template far_part<Op>(2, 1); }) {
+    return Algo::template far_part<Op>(ranks, hosts);
+  }
   return 1;
 }
 constexpr int doublings(int n) {

@@ -32,15 +32,26 @@ __global__ void __launch_bounds__(Body::max_lanes, 1)
 template <int N, class Group, class Body>
 struct KernelPart {
   using Lanes = Group;
+  using Runs = Body;
   typename Body::Work work;
-  int first_block = 0, blocks = 1;
+  int first_block = 0, blocks = 1;  // none: not in this launch
 
   CCL_DEVICE void run() const {
     const int block = int(blockIdx.x) - first_block;
     if (block < 0 || block >= blocks) return;
     const int group = __shfl_sync(0xffff'ffffu, int(threadIdx.x) / Group::width, 0);
     const int channel = group * blocks + block;
-    if (channel < work.channels) Body{work}(Group{}, channel);
+    const bool here = channel < work.channels;
+    if constexpr (detail::EndsWithCrew<Body>) {
+      // Groups beyond the part's own are there for another part's sake.
+      Word left = 0;
+      if (here) left = Body{work}(Group{}, channel);
+      __syncthreads();  // every group has read what end() overwrites
+      const int lanes = work.channels / blocks * Group::width;
+      if (here) Body{work}.end(left, block, int(threadIdx.x), lanes);
+    } else {
+      if (here) Body{work}(Group{}, channel);
+    }
   }
 };
 template <class... Parts>

@@ -39,6 +39,8 @@ struct WireKernels {
 template <class Op, class Algo, class Proto, class R>
 struct PeerKernels {
   static inline int (*launch)(const PeerWork<R>&, const DeviceTarget&) = nullptr;
+  /// Whether it is one launch, of a kernel that those of a group may be a part of.
+  static inline bool (*fits_one_launch)(const PeerWork<R>&) = nullptr;
 };
 /// A launch over the rows of a matrix, or several where they do not fit into the scratch.
 template <class Algo, class Proto, class P, class E>
@@ -80,11 +82,11 @@ template <class Op, class Algo, class Proto, class R>
 struct CopyReduceKernels {
   static inline int (*launch)(const CopyReduction<R>&, const DeviceTarget&) = nullptr;
 };
-/// One launch of several calls over wires: `Wired` are `WireCall`s, whose works it is given.
-template <class... Wired>
+/// One launch of several calls: `WireCall`s and `PeerCall`s, whose works it is given. One over a
+/// peer view that has no elements has no part in it.
+template <class... Calls>
 struct GroupKernels {
-  static inline int (*launch)(const DeviceTarget&,
-                              const WireWork<typename Wired::Reduced>&...) = nullptr;
+  static inline int (*launch)(const DeviceTarget&, const typename Calls::Work&...) = nullptr;
 };
 /// One rank alone: its data through the reduction's prologue and epilogue.
 template <class R>
@@ -119,6 +121,13 @@ template <class R>
 Index message_bytes(const WireWork<R>& work) {
   const Layout& l = work.layout;
   const Index shares = l.split || (l.in_stride == 0 && l.out_stride == 0) ? 1 : work.ranks;
+  return l.count * shares * Index{sizeof(typename R::Type)};
+}
+/// The same over a peer view.
+template <class R>
+Index message_bytes(const PeerWork<R>& work) {
+  const Layout& l = work.layout;
+  const Index shares = l.split || (l.in_stride == 0 && l.out_stride == 0) ? 1 : work.peers.ranks;
   return l.count * shares * Index{sizeof(typename R::Type)};
 }
 

@@ -35,33 +35,36 @@ class GroupLaunch {
   std::vector<std::unique_lock<std::mutex>> locks_;
 };
 
-template <class... Wired>
+template <class... Calls>
 struct Types {};
 template <class... A, class... B>
 Types<A..., B...> operator+(Types<A...>, Types<B...>);
 template <class Call>
 using OneOrNone = std::conditional_t<std::is_void_v<Call>, Types<>, Types<Call>>;
-/// Those of the calls that share a kernel.
+/// Those of the calls that may share a kernel.
 template <class... Bound>
-using WiredOf = decltype((Types<>{} + ... + OneOrNone<typename Bound::Call>{}));
+using SharingOf = decltype((Types<>{} + ... + OneOrNone<typename Bound::Call>{}));
 
-/// `places`: those of the calls that share the kernel, among the arguments of the group.
-template <class... Wired>
-Result<void> launch_wired(Types<Wired...>, std::span<const int> places, const CallList& calls,
-                          Stream stream) {
-  using Kernels = GroupKernels<Wired...>;
+/// `places`: those of the calls that may share the kernel, among the arguments of the group.
+template <class... Calls>
+Result<void> launch_shared(Types<Calls...>, std::span<const int> places, const CallList& calls,
+                           Stream stream) {
+  using Kernels = GroupKernels<Calls...>;
   enroll<Kernels>();
   std::vector<RecordedCall*> sorted;
   for (const auto& call : calls) {
-    if (std::ranges::find(places, call->place) != places.end()) sorted.push_back(call.get());
+    const bool may = std::ranges::find(places, call->place) != places.end();
+    if (may && call->shares_kernel()) sorted.push_back(call.get());
   }
+  if (sorted.empty()) return {};
   auto place = places.begin();
-  const auto take = [&]<class W>(std::type_identity<W>) {
-    const auto at = std::ranges::find(sorted, *place++, &RecordedCall::place);
-    return dynamic_cast<W*>(*at);
+  const auto take = [&]<class C>(std::type_identity<C>) {
+    const auto at =
+        std::ranges::find(calls, *place++, [](const auto& call) { return call->place; });
+    return dynamic_cast<C*>(at->get());
   };
-  const std::tuple<Wired*...> wired{take(std::type_identity<Wired>{})...};
-  if (std::apply([](auto*... call) { return (... || (call == nullptr)); }, wired)) {
+  const std::tuple<Calls*...> sharing{take(std::type_identity<Calls>{})...};
+  if (std::apply([](auto*... call) { return (... || (call == nullptr)); }, sharing)) {
     return fail(Errc::internal,
                 "a call of a group was recorded as another type than it is bound to");
   }
@@ -69,10 +72,10 @@ Result<void> launch_wired(Types<Wired...>, std::span<const int> places, const Ca
   GroupLaunch group{sorted};
   CCL_TRY(const DeviceTarget target, group.begin(stream));
   const int code = std::apply(
-      [&](auto*... call) { return Kernels::launch(target, call->work_on_device()...); }, wired);
+      [&](auto*... call) { return Kernels::launch(target, call->work_on_device()...); }, sharing);
   return group.finish(code, stream);
 }
-inline Result<void> launch_wired(Types<>, std::span<const int>, const CallList&, Stream) {
+inline Result<void> launch_shared(Types<>, std::span<const int>, const CallList&, Stream) {
   return {};
 }
 
@@ -81,15 +84,14 @@ template <class... Bound>
 Result<void> launch_others(const CallList& calls, Stream stream, const Bound&... bound) {
   Result<void> done;
   int place = 0;
-  const auto launch = [&](int wanted, const auto& one) {
-    if constexpr (std::is_void_v<typename std::remove_cvref_t<decltype(one)>::Call>) {
-      if (done && place == wanted) done = one(stream);
-    }
+  const auto launch = [&](const RecordedCall& call, const auto& one) {
+    constexpr bool never = std::is_void_v<typename std::remove_cvref_t<decltype(one)>::Call>;
+    if (done && place == call.place && (never || !call.shares_kernel())) done = one(stream);
     ++place;
   };
   for (const auto& call : calls) {
     place = 0;
-    (launch(call->place, bound), ...);
+    (launch(*call, bound), ...);
   }
   return done;
 }
@@ -109,9 +111,9 @@ Result<void> record_group(CallList& calls, const Bound&... bound) {
 }
 }  // namespace detail
 
-/// On a GPU, the kernels of one `group` of such calls: one for all that go over wires, and one for
-/// each exchange of messages, each call over a peer view, and each that `Auto` chooses; a message
-/// longer than a peer view's scratch is several.
+/// On a GPU, the kernels of one `group` of such calls: one for all that go over wires or a peer
+/// view, and one for each exchange of messages, each over wires for GPUs only, and each that `Auto`
+/// chooses. A message that is too long for one launch over its peer view has launches of its own.
 template <class... Bound>
 inline constexpr int group_kernels = (0 + ... + int(std::is_void_v<typename Bound::Call>)) +
                                      int((0 + ... + int(!std::is_void_v<typename Bound::Call>)) >
@@ -121,9 +123,9 @@ inline constexpr int group_kernels = (0 + ... + int(std::is_void_v<typename Boun
 ///   group(stream, all_reduce.bind(a, b, n, Sum{}), all_gather.bind(c, d, m));
 /// Of different compositions of one communicator; all ranks name the same ones, in any order. No
 /// call waits for another: buffers of one must not be those of another. On CPU lanes all run at
-/// once; on a GPU those over wires are one kernel, whose blocks they share by their sizes, and the
-/// others follow in launches of their own, in the order in which their compositions were created,
-/// see `group_kernels`.
+/// once; on a GPU those over wires and peer views are one kernel, whose blocks they share by their
+/// sizes, and the others follow in launches of their own, in the order in which their compositions
+/// were created, see `group_kernels`.
 template <class... Bound>
 requires(sizeof...(Bound) > 0)
     [[nodiscard]] Result<void> group(Stream stream, const Bound&... bound) {
@@ -137,10 +139,10 @@ requires(sizeof...(Bound) > 0)
   CCL_CHECK(detail::settle_group(calls));
   detail::Links& first = calls.front()->links();
   if (first.on_device()) {
-    std::vector<int> wired;
+    std::vector<int> sharing;
     int place = 0;
-    ((std::is_void_v<typename Bound::Call> ? void() : wired.push_back(place), ++place), ...);
-    CCL_CHECK(detail::launch_wired(detail::WiredOf<Bound...>{}, wired, calls, stream));
+    ((std::is_void_v<typename Bound::Call> ? void() : sharing.push_back(place), ++place), ...);
+    CCL_CHECK(detail::launch_shared(detail::SharingOf<Bound...>{}, sharing, calls, stream));
     return detail::launch_others(calls, stream, bound...);
   }
   for (auto& call : calls) call->info() = call->links().noted(call->info());

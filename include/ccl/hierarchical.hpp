@@ -112,7 +112,7 @@ requires(detail::is_hierarchical<Algo> &&
         parts->between = std::make_shared<HostStream>();
       }
       if (!Parts::needs_scratch) return {};
-      parts->scratch_bytes = Index{comm.device() < 0 ? 1 : 4} << 20;
+      parts->scratch_bytes = detail::level_scratch_bytes(comm.device() >= 0);
       CCL_TRY(parts->scratch, detail::scratch_of(comm, parts->scratch_bytes));
       parts->first.hold(parts->scratch);
       parts->outer->hold(parts->scratch);

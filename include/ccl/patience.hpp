@@ -59,11 +59,12 @@ class Patience {
   /// Counts a failed poll for something that `peer` owes us. True: give up. A lane that cannot tell
   /// who is late says -1 and leaves the deadline to others.
   CCL_HD bool ends(int peer, Word step) {
-    if (gave_up()) return true;
-    Memory::pause();
-    if (++polls_ % Memory::check_every != 0) return false;
-    since_ = look(watch_, since_, peer, step);
-    return gave_up_ = since_ == never;
+    if (!gave_up()) Memory::pause();
+    if (++polls_ % Memory::check_every == 0) {
+      since_ = look(watch_, since_, peer, step);
+      gave_up_ = since_ == never;
+    }
+    return gave_up();
   }
 
  private:
@@ -73,14 +74,13 @@ class Patience {
   /// What `since_` is to be. A function of its own, called once in thousands of polls: in the
   /// midst of every wait its state made LL128's ring spill registers.
   CCL_HD_APART static Word look(const Watch& watch, Word since, int peer, Word step) {
-    if (Memory::load_relaxed(watch.stop) != 0 || Memory::load_relaxed(&watch.gave_up->peer) != 0) {
-      return never;
-    }
+    if (since == never || Memory::load_relaxed(watch.stop) != 0) return never;
+    if (Memory::load_relaxed(&watch.gave_up->peer) != 0) return never;
     if (peer < 0) return since;
-    if (watch.waits != nullptr) {
-      Memory::store_relaxed(&watch.waits->step, step);
-      Memory::store_relaxed(&watch.waits->ticket, watch.ticket);
-      Memory::store_relaxed(&watch.waits->peer, Word(peer + 1));
+    if (LaneWaits* const waits = watch.waits; waits != nullptr) {
+      Memory::store_relaxed(&waits->step, step);
+      Memory::store_relaxed(&waits->ticket, watch.ticket);
+      Memory::store_relaxed(&waits->peer, Word(peer + 1));
     }
     const unsigned now = unsigned(Memory::now_ns() >> tick_bits) & 0x7fff'ffffu;
     // Who and where, well mixed: two waits that look alike would share a deadline.

@@ -101,8 +101,8 @@ namespace ccl::detail {
 
 /// A step of a channel, as its algorithm took it: which of the channel's wires, and how much.
 struct SimStep {
-  static constexpr int most = TreeSeat::arity;
-  std::int16_t in[most] = {-1, -1, -1}, out[most] = {-1, -1, -1};
+  static constexpr int most = 4;
+  std::int16_t in[most] = {-1, -1, -1, -1}, out[most] = {-1, -1, -1, -1};
   std::uint32_t bytes = 0;
   float counted = 1;  // part of `bytes` that other ranks' steps of the same round have on average
 };

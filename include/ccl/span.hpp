@@ -13,7 +13,8 @@ enum class Fill {
 };
 
 /// The user's buffers, seen as cells of elements. `Align` is what the address of every run of cells
-/// is known to be a multiple of: 16 where base, chunks and counts allow it, else sizeof(T) or 1.
+/// is known to be a multiple of: 16 where base, chunks and counts allow it, else what elements are
+/// aligned to, or 4 for smaller ones.
 /// `in` and `out` may be the same memory. A view.
 template <class T, int Align>
 class Span {
@@ -29,20 +30,21 @@ class Span {
 
   /// A lane's cells of the tile whose first element is `at` and which has `left` elements, or fewer
   /// than none, or more than fit. What is not there reads as zero.
-  template <Fill How, class Lane>
-  CCL_HD typename Lane::Fragment load(const Lane& lane, Index at, Index left) const {
+  template <Fill How, class Lane, class Count>
+  CCL_HD typename Lane::Fragment load(const Lane& lane, Index at, Count left) const {
     typename Lane::Fragment f{};
     const char* const from = in(at) + lane.cell(0) * per_cell * int(sizeof(T));
+    const Count there = left - lane.cell(0) * per_cell;
     CCL_UNROLL for (int c = 0; c < Lane::cells; c += Lane::stride) {
-      const int first = lane.cell(c) * per_cell;
-      const int offset = (lane.cell(c) - lane.cell(0)) * per_cell * int(sizeof(T));
-      const bool here = How == Fill::full || first + Lane::stride * per_cell <= left;
-      if (whole<Lane>() && (How != Fill::any || here)) {
+      const int first = (lane.cell(c) - lane.cell(0)) * per_cell;
+      const int offset = first * int(sizeof(T));
+      const bool here = How == Fill::full || first + Lane::stride * per_cell <= there;
+      if (whole() && (How != Fill::any || (many<Lane> && here))) {
         if (lane.has(c) && here)
           read<Lane::stride * cell_words>(from + offset, &f.word[c * cell_words]);
       } else {
         CCL_UNROLL for (int i = 0; i < Lane::stride * per_cell; ++i) {
-          if (!lane.has(c + i / per_cell) || (How != Fill::full && first + i >= left)) continue;
+          if (!lane.has(c + i / per_cell) || (How != Fill::full && first + i >= there)) continue;
           T x;
           __builtin_memcpy(&x, aligned<element_align>(from + offset + i * int(sizeof(T))),
                            sizeof(T));
@@ -52,20 +54,21 @@ class Span {
     }
     return f;
   }
-  template <Fill How, class Lane>
-  CCL_HD void store(const Lane& lane, Index at, Index left,
+  template <Fill How, class Lane, class Count>
+  CCL_HD void store(const Lane& lane, Index at, Count left,
                     const typename Lane::Fragment& f) const {
     char* const to = out(at) + lane.cell(0) * per_cell * int(sizeof(T));
+    const Count there = left - lane.cell(0) * per_cell;
     CCL_UNROLL for (int c = 0; c < Lane::cells; c += Lane::stride) {
-      const int first = lane.cell(c) * per_cell;
-      const int offset = (lane.cell(c) - lane.cell(0)) * per_cell * int(sizeof(T));
-      const bool here = How == Fill::full || first + Lane::stride * per_cell <= left;
-      if (whole<Lane>() && (How != Fill::any || here)) {
+      const int first = (lane.cell(c) - lane.cell(0)) * per_cell;
+      const int offset = first * int(sizeof(T));
+      const bool here = How == Fill::full || first + Lane::stride * per_cell <= there;
+      if (whole() && (How != Fill::any || (many<Lane> && here))) {
         if (lane.has(c) && here)
           write<Lane::stride * cell_words>(to + offset, &f.word[c * cell_words]);
       } else {
         CCL_UNROLL for (int i = 0; i < Lane::stride * per_cell; ++i) {
-          if (!lane.has(c + i / per_cell) || (How != Fill::full && first + i >= left)) continue;
+          if (!lane.has(c + i / per_cell) || (How != Fill::full && first + i >= there)) continue;
           const T x = Element<T>::get(&f.word[(c + i / per_cell) * cell_words], i % per_cell);
           __builtin_memcpy(aligned<element_align>(to + offset + i * int(sizeof(T))), &x, sizeof(T));
         }
@@ -77,15 +80,20 @@ class Span {
   // What every element's address is a multiple of.
   static constexpr int element_align = (Align | int(sizeof(T))) & -(Align | int(sizeof(T)));
   static constexpr int run_align = Align & -Align;
+  /// Bytes that a GPU's lane moves at once, of `Words` that lie side by side.
   template <int Words>
-  static constexpr int access = Words % 2 == 0 ? 16 : 8;  // bytes that a lane moves at once
+  static constexpr int access = [] {
+    constexpr int most = Words % 2 == 0 ? 16 : 8;
+    return run_align >= most ? most : run_align >= 8 ? 8 : 4;
+  }();
 
-  /// May whole cells be moved as words? A CPU takes any address.
+  /// One or two elements are loads that are made or not, without a branch.
   template <class Lane>
+  static constexpr bool many = Lane::stride* per_cell > 2;
+  /// May whole cells be moved as words, or as halves of them? A CPU takes any address.
   CCL_HD static constexpr bool whole() {
     if constexpr (!Element<T>::packed) return false;
-    NV_IF_ELSE_TARGET(NV_IS_DEVICE, (return run_align >= access<cell_words * Lane::stride>;),
-                      (return true;))
+    NV_IF_ELSE_TARGET(NV_IS_DEVICE, (return run_align >= 4;), (return true;))
   }
   /// The user's memory is theirs to alias: a copy of known alignment is one access of that size.
   template <int Bytes, class P>
@@ -94,15 +102,46 @@ class Span {
   }
   template <int Words>
   CCL_HD static void read(const char* from, Word* to) {
-    NV_IF_ELSE_TARGET(NV_IS_DEVICE,
-                      (__builtin_memcpy(to, aligned<access<Words>>(from), 8 * Words);),
+    NV_IF_ELSE_TARGET(NV_IS_DEVICE, (read_units<Words>(from, to);),
                       (__builtin_memcpy(to, from, 8 * Words);))
   }
   template <int Words>
   CCL_HD static void write(char* to, const Word* from) {
-    NV_IF_ELSE_TARGET(NV_IS_DEVICE,
-                      (__builtin_memcpy(aligned<access<Words>>(to), from, 8 * Words);),
+    NV_IF_ELSE_TARGET(NV_IS_DEVICE, (write_units<Words>(to, from);),
                       (__builtin_memcpy(to, from, 8 * Words);))
+  }
+  template <int Words>
+  CCL_HD static void read_units(const char* from, Word* to) {
+    if constexpr (access<Words> == 4) {
+      CCL_UNROLL for (int w = 0; w < Words; ++w) {
+        unsigned half[2];
+        CCL_UNROLL for (int h = 0; h < 2; ++h) {
+          __builtin_memcpy(&half[h], aligned<4>(from + 8 * w + 4 * h), 4);
+        }
+        to[w] = half[0] | Word{half[1]} << 32;
+      }
+    } else {
+      constexpr int words = access<Words> / 8;
+      CCL_UNROLL for (int w = 0; w < Words; w += words) {
+        __builtin_memcpy(to + w, aligned<8 * words>(from + 8 * w), 8 * words);
+      }
+    }
+  }
+  template <int Words>
+  CCL_HD static void write_units(char* to, const Word* from) {
+    if constexpr (access<Words> == 4) {
+      CCL_UNROLL for (int w = 0; w < Words; ++w) {
+        const unsigned half[2] = {unsigned(from[w]), unsigned(from[w] >> 32)};
+        CCL_UNROLL for (int h = 0; h < 2; ++h) {
+          __builtin_memcpy(aligned<4>(to + 8 * w + 4 * h), &half[h], 4);
+        }
+      }
+    } else {
+      constexpr int words = access<Words> / 8;
+      CCL_UNROLL for (int w = 0; w < Words; w += words) {
+        __builtin_memcpy(aligned<8 * words>(to + 8 * w), from + w, 8 * words);
+      }
+    }
   }
 
   const char* in_;

@@ -11,6 +11,7 @@
 #include <tuple>
 #include <utility>
 
+#include "gpu/allocation.hpp"
 #include "gpu/devices.hpp"
 #include "transport/wire_memory.hpp"
 
@@ -209,37 +210,28 @@ Result<std::shared_ptr<GpuMemory>> GpuMemory::borrow(std::shared_ptr<Gpu> gpu, v
                                                      std::size_t bytes, bool elsewhere) {
   const CudaDriver& cuda = gpu->driver();
   const Gpu::Current current{*gpu};
-  CUdeviceptr base = 0;
-  std::size_t size = 0;
-  int legacy = 0, ordinal = -1;
-  CUmemorytype kind{};
-  CUpointer_attribute what[] = {
-      CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, CU_POINTER_ATTRIBUTE_RANGE_SIZE,
-      CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL,
-      CU_POINTER_ATTRIBUTE_MEMORY_TYPE};
-  void* to[] = {&base, &size, &legacy, &ordinal, &kind};
   const CUdeviceptr begin = reinterpret_cast<CUdeviceptr>(at);
-  if (cuda.pointer_get_attributes(5, what, to, begin) != CUDA_SUCCESS ||
-      kind != CU_MEMORYTYPE_DEVICE || ordinal != gpu->device()) {
+  const Allocation whole = allocation_around(cuda, begin);
+  if (whole.kind != CU_MEMORYTYPE_DEVICE || whole.device != gpu->device()) {
     return fail(Errc::invalid_argument,
                 fmt::format("{} is not memory of device {} (peers map the memory of this rank's "
                             "GPU); take it from cudaMalloc there, or from SharedMemory",
                             at, gpu->device()));
   }
-  if (begin + bytes > base + size) {
+  if (begin + bytes > whole.end()) {
     return fail(Errc::invalid_argument,
                 fmt::format("{} bytes from {} on end behind their allocation (of {} bytes from {} "
                             "on); peers map one allocation",
-                            bytes, at, size, reinterpret_cast<void*>(base)));
+                            bytes, at, whole.bytes, reinterpret_cast<void*>(whole.begin)));
   }
   std::shared_ptr<GpuMemory> memory{new GpuMemory{std::move(gpu)}};
   memory->own_ = memory->borrowed_ = true;
-  memory->base_ = reinterpret_cast<std::byte*>(base);
-  memory->name_.bytes = size;
+  memory->base_ = reinterpret_cast<std::byte*>(whole.begin);
+  memory->name_.bytes = whole.bytes;
   CCL_CHECK(fill_random(&memory->name_.id, sizeof memory->name_.id));
-  if (legacy != 0) {
+  if (whole.legacy) {
     if (elsewhere) {
-      CCL_CHECK(cuda_check(cuda.ipc_get_mem_handle(ipc_of(memory->name_), base),
+      CCL_CHECK(cuda_check(cuda.ipc_get_mem_handle(ipc_of(memory->name_), whole.begin),
                            fmt::format("share the memory at {}", at)));
     }
   } else {

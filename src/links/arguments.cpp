@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <vector>
 
 #include "comm_state.hpp"
@@ -39,6 +40,17 @@ Result<void> check_buffer(const Communicator& comm, const char* what, const void
                                count * element_bytes * runs);
   if (!checked) return fail(state.blame(std::move(checked).error()));
   return {};
+}
+
+Result<void> check_aligned(const Communicator& comm, const void* send, const void* recv,
+                           int align) {
+  const auto bits = reinterpret_cast<std::uintptr_t>(send) | reinterpret_cast<std::uintptr_t>(recv);
+  if (bits % unsigned(align) == 0) return {};
+  return fail(comm.state()->blame(
+      {Errc::invalid_argument,
+       fmt::format("send {} and recv {} are not both aligned to their elements (multiples of {} "
+                   "bytes); give buffers that are",
+                   send, recv, align)}));
 }
 
 Result<void> check_side(const Communicator& comm, const std::string& name, bool cpus, bool gpus) {

@@ -3,11 +3,18 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <limits>
 
 #include "comm_state.hpp"
 
 namespace ccl::detail {
+
+int CommState::most_blocks() const {
+  // Several ranks on one GPU share its multiprocessors; one that only waits would take the place of
+  // the one that it waits for.
+  constexpr int worth = 128;
+  return std::max(
+      1, std::min({worth, gpu->multiprocessors() / ranks_on_gpu, bounds.most.value_or(worth)}));
+}
 
 Result<DeviceTarget> Links::begin_on_device(CallInfo info, Stream stream,
                                             std::shared_ptr<void> keep) {
@@ -23,11 +30,7 @@ Result<DeviceTarget> Links::begin_on_device(CallInfo info, Stream stream,
   if (auto done = state.order->before(stream.cuda(), keep); !done) {
     return fail(state.blame(std::move(done).error()));
   }
-  // Several ranks on one GPU share its multiprocessors; one that only waits would take the place of
-  // the one that it waits for.
-  const int most = std::min(state.gpu->multiprocessors() / state.ranks_on_gpu,
-                            state.bounds.most.value_or(std::numeric_limits<int>::max()));
-  return DeviceTarget{state.config.device, stream.cuda(), std::max(1, std::min(most, 128)),
+  return DeviceTarget{state.config.device, stream.cuda(), state.most_blocks(),
                       state.ranks_on_gpu == 1, plan_.channel_bytes};
 }
 

@@ -9,6 +9,7 @@
 #include <cstring>
 #include <new>
 
+#include "gpu/allocation.hpp"
 #include "links/share_memory.hpp"
 #include "own_thread.hpp"
 #include "window_state.hpp"
@@ -18,25 +19,6 @@ namespace {
 /// A handle names one of the driver's own allocations, which may hold several smaller ones.
 constexpr Word smallest = Word{2} << 20;
 constexpr Word most_ids = Word{1} << (64 - Door::id_shift);
-
-struct Allocation {
-  Word buffer = 0, base = 0, bytes = 0;  // `buffer`: unique for the life of the process
-  bool may_open = false;
-};
-Allocation allocation_around(const CudaDriver& cuda, int device, Word at) {
-  unsigned long long buffer = 0;
-  CUdeviceptr base = 0;
-  std::size_t bytes = 0;
-  int legacy = 0, ordinal = -1;
-  CUpointer_attribute what[] = {
-      CU_POINTER_ATTRIBUTE_BUFFER_ID, CU_POINTER_ATTRIBUTE_RANGE_START_ADDR,
-      CU_POINTER_ATTRIBUTE_RANGE_SIZE, CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE,
-      CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL};
-  void* to[] = {&buffer, &base, &bytes, &legacy, &ordinal};
-  if (cuda.pointer_get_attributes(5, what, to, CUdeviceptr(at)) != CUDA_SUCCESS) return {};
-  const bool may_open = legacy != 0 && ordinal == device && bytes >= smallest && base % 256 == 0;
-  return {Word(buffer), Word(base), Word(bytes), may_open};
-}
 
 }  // namespace
 
@@ -175,9 +157,11 @@ Word Doors::fresh_id() {
 
 Doors::Range Doors::range_around(const char* data, Index bytes) {
   const Word at = reinterpret_cast<Word>(data);
-  const auto whole = allocation_around(gpu_->driver(), gpu_->device(), at);
-  if (whole.may_open && at + Word(bytes) <= whole.base + whole.bytes) {
-    return {whole.buffer, whole.base, whole.bytes, false, true};
+  const Allocation whole = allocation_around(gpu_->driver(), CUdeviceptr(at));
+  const bool may_open = whole.legacy && whole.device == gpu_->device() && whole.bytes >= smallest &&
+                        whole.begin % 256 == 0;
+  if (may_open && at + Word(bytes) <= whole.end()) {
+    return {whole.id, whole.begin, whole.bytes, false, true};
   }
   const auto window = find_window(state_, data, bytes);
   if (!window) return {};
@@ -187,7 +171,7 @@ Doors::Range Doors::range_around(const char* data, Index bytes) {
 
 bool Doors::lives(const Range& range) {
   if (range.is_window) return find_window(state_, range.buffer) != nullptr;
-  return allocation_around(gpu_->driver(), gpu_->device(), range.base).buffer == range.buffer;
+  return allocation_around(gpu_->driver(), range.base).id == range.buffer;
 }
 
 Word Doors::where(const char* data, Index bytes) {

@@ -31,6 +31,11 @@ Result<void> settle_group(CallList& calls) {
                        links.name())}));
     }
   }
+  // Each part of a launch wants a block.
+  const auto shares = [](const auto& call) { return call->shares_kernel(); };
+  if (state.gpu && std::ranges::count_if(calls, shares) > state.most_blocks()) {
+    for (auto& call : calls) call->apart = true;
+  }
   return {};
 }
 

@@ -57,6 +57,8 @@ Result<PathRules> configured_rules() {
   CCL_TRY(rules.shm_disabled, setting_flag("SHM_DISABLE"));
   CCL_TRY(rules.p2p_level, detail::p2p_level());
   CCL_TRY(rules.nvb_disabled, setting_flag("NVB_DISABLE"));
+  CCL_TRY(const bool no_pxn, setting_flag("PXN_DISABLE"));
+  rules.pxn = !no_pxn;
   return rules;
 }
 

@@ -1,31 +1,14 @@
 #include <ccl/algo/bruck.hpp>
-#include <ccl/proto/ll.hpp>
-#include <ccl/proto/ll128.hpp>
-#include <ccl/proto/simple.hpp>
 
-#include <tuple>
-
-#include "catch.hpp"
-#include "world.hpp"
+#include "every_protocol.hpp"
 
 using namespace ccl;
 using namespace ccl::test;
 
-namespace {
-template <class P, class G>
-struct Case {
-  using Proto = P;
-  using Group = G;
-};
-using Cases = std::tuple<Case<LL, SoloLane>, Case<LL128, SoloLane>, Case<Simple, SoloLane>,
-                         Case<LL128, ThreadLanes<8>>>;
-}  // namespace
-
-TEMPLATE_LIST_TEST_CASE("bruck: all-gather at every rank count", "", Cases) {
+TEMPLATE_LIST_TEST_CASE("bruck: all-gather at every rank count", "", EveryProtocol) {
   using Proto = typename TestType::Proto;
   using Group = typename TestType::Group;
-  const int most = Group::width == 1 ? 9 : 3;
-  for (int ranks = 2; ranks <= most; ++ranks) {
+  for (int ranks = 2; ranks <= TestType::most_ranks; ++ranks) {
     World world{ranks, 2, 2, 512};  // a wire holds less than the shares of a round
     for (const Index count : {0, 1, 63, 5001}) {
       for (const bool in_place : {false, true}) {

@@ -8,7 +8,9 @@ using namespace ccl;
 using namespace ccl::test;
 
 template <int Ranks>
-constexpr bool proved = plays<AllReduce, Doubling>(Ranks, 2);
+constexpr bool proved =
+    plays<AllReduce, Doubling>(Ranks, 2) && plays<AllGather, Doubling>(Ranks, 1) &&
+    plays<AllGather, Doubling>(Ranks, 8);
 static_assert(proved<2> && proved<3> && proved<4> && proved<5> && proved<6>);
 static_assert(proved<7> && proved<8> && proved<9> && proved<10> && proved<11>);
 static_assert(proved<12> && proved<13> && proved<14>);

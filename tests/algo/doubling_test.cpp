@@ -1,24 +1,11 @@
 #include <ccl/algo/doubling.hpp>
-#include <ccl/proto/ll.hpp>
-#include <ccl/proto/ll128.hpp>
-#include <ccl/proto/simple.hpp>
 
-#include <tuple>
-
-#include "catch.hpp"
-#include "world.hpp"
+#include "every_protocol.hpp"
 
 using namespace ccl;
 using namespace ccl::test;
 
 namespace {
-template <class P, class G>
-struct Case {
-  using Proto = P;
-  using Group = G;
-};
-using Cases = std::tuple<Case<LL, SoloLane>, Case<LL128, SoloLane>, Case<Simple, SoloLane>,
-                         Case<LL128, ThreadLanes<8>>>;
 struct Sink {
   int r, n;
   std::vector<int> in{}, out{};
@@ -34,11 +21,10 @@ struct Sink {
 };
 }  // namespace
 
-TEMPLATE_LIST_TEST_CASE("doubling: all-reduce at every rank count", "", Cases) {
+TEMPLATE_LIST_TEST_CASE("doubling: all-reduce at every rank count", "", EveryProtocol) {
   using Proto = typename TestType::Proto;
   using Group = typename TestType::Group;
-  const int most = Group::width == 1 ? 9 : 3;
-  for (int ranks = 2; ranks <= most; ++ranks) {
+  for (int ranks = 2; ranks <= TestType::most_ranks; ++ranks) {
     World world{ranks, 2, 8, 512};
     const Reduction<Sum, int> sum{Sum{}, ranks};
     for (const Index count : {0, 1, 63, 5001}) {
@@ -55,6 +41,34 @@ TEMPLATE_LIST_TEST_CASE("doubling: all-reduce at every rank count", "", Cases) {
           w.layout = {count, 0, 0, false};
         }));
         for (int r = 0; r < ranks; ++r) REQUIRE((in_place ? in : out)[r] == want);
+      }
+    }
+  }
+}
+
+TEMPLATE_LIST_TEST_CASE("doubling: all-gather at every rank count", "", EveryProtocol) {
+  using Proto = typename TestType::Proto;
+  using Group = typename TestType::Group;
+  for (int ranks = 2; ranks <= TestType::most_ranks; ++ranks) {
+    World world{ranks, 2, 4, 512};
+    std::rotate(world.order().begin(), world.order().begin() + 1, world.order().end());
+    for (const Index count : {0, 1, 63, 5001}) {
+      for (const bool in_place : {false, true}) {
+        INFO(Proto::name << " ranks " << ranks << " count " << count << " in place " << in_place);
+        std::vector<std::vector<char>> in(ranks, std::vector<char>(count)),
+            out(ranks, std::vector<char>(ranks * count, -1));
+        std::vector<char> want;
+        for (int r = 0; r < ranks; ++r) {
+          for (Index i = 0; i < count; ++i) in[r][i] = char(i * 3 + r * 11);
+          want.insert(want.end(), in[r].begin(), in[r].end());
+          if (in_place) std::copy(in[r].begin(), in[r].end(), out[r].begin() + r * count);
+        }
+        REQUIRE(world.run<AllGather, Doubling, Proto, Group>(Bytes{}, 1, 1, 0, [&](int r, auto& w) {
+          w.input = in_place ? out[r].data() + r * count : in[r].data();
+          w.output = out[r].data();
+          w.layout = {count, 0, count, false};
+        }));
+        for (int r = 0; r < ranks; ++r) REQUIRE(out[r] == want);
       }
     }
   }

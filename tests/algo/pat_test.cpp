@@ -1,77 +1,48 @@
 #include <ccl/algo/pat.hpp>
-#include <ccl/proto/ll.hpp>
-#include <ccl/proto/ll128.hpp>
-#include <ccl/proto/simple.hpp>
 
 #include <algorithm>
-#include <tuple>
 
-#include "catch.hpp"
-#include "world.hpp"
+#include "every_protocol.hpp"
 
 using namespace ccl;
 using namespace ccl::test;
 
-namespace {
-template <class P, class G>
-struct Case {
-  using Proto = P;
-  using Group = G;
-};
-using Cases = std::tuple<Case<LL, SoloLane>, Case<LL128, SoloLane>, Case<Simple, SoloLane>,
-                         Case<LL128, ThreadLanes<8>>>;
-}  // namespace
-
-TEMPLATE_LIST_TEST_CASE("pat: all-gather and reduce-scatter at every rank count", "", Cases) {
+TEMPLATE_LIST_TEST_CASE("pat: all-gather and reduce-scatter at every rank count", "",
+                        EveryProtocol) {
   using Proto = typename TestType::Proto;
   using Group = typename TestType::Group;
-  const int most = Group::width == 1 ? 9 : 3;
-  for (int ranks = 2; ranks <= most; ++ranks) {
+  for (int ranks = 2; ranks <= TestType::most_ranks; ++ranks) {
     World world{ranks, 2, 4, 512};
     std::rotate(world.order().begin(), world.order().begin() + 1, world.order().end());
-    const Reduction<Sum, int> sum{Sum{}, ranks};
     for (const Index count : {0, 1, 63, 2501}) {
-      for (const int chunk_steps : {1, 2}) {
-        const bool in_place = (count + chunk_steps) % 2 == 0;
+      for (const int steps : {1, 2}) {
+        const bool in_place = (count + steps) % 2 == 0;
+        check_reduce_scatter<Pat, Proto, Group>(world, count, steps, in_place);
         INFO(Proto::name << " ranks " << ranks << " count " << count << " in place " << in_place);
-        std::vector<std::vector<int>> in(ranks, std::vector<int>(ranks * count)), out = in;
-        std::vector<int> gathered(ranks * count), sums(ranks * count);
+        std::vector<std::vector<int>> in(ranks, std::vector<int>(count)),
+            out(ranks, std::vector<int>(ranks * count));
+        std::vector<int> gathered;
         for (int r = 0; r < ranks; ++r) {
-          for (Index i = 0; i < ranks * count; ++i) {
-            sums[i] += in[r][i] = int(i * 3 + r * 1000);
-            if (i < count) gathered[r * count + i] = in[r][i];
-          }
-        }
-        REQUIRE(world.run<ReduceScatter, Pat, Proto, Group>(
-            sum, 1, chunk_steps, 0, [&](int r, auto& w) {
-              w.input = in[r].data();
-              w.output = in_place ? in[r].data() + r * count : out[r].data();
-              w.layout = {count, count, 0, false};
-            }));
-        for (int r = 0; r < ranks; ++r) {
-          const int* const got = in_place ? in[r].data() + r * count : out[r].data();
-          REQUIRE(std::equal(got, got + count, sums.begin() + r * count));
           for (Index i = 0; i < count; ++i) in[r][i] = int(i * 3 + r * 1000);
-          if (in_place) std::copy_n(in[r].begin(), count, out[r].begin() + r * count);
+          gathered.insert(gathered.end(), in[r].begin(), in[r].end());
+          if (in_place) std::copy(in[r].begin(), in[r].end(), out[r].begin() + r * count);
         }
         const Index bytes = count * Index{sizeof(int)};
-        REQUIRE(world.run<AllGather, Pat, Proto, Group>(
-            Bytes{}, 1, chunk_steps, 0, [&](int r, auto& w) {
-              w.input = in_place ? out[r].data() + r * count : in[r].data();
-              w.output = out[r].data();
-              w.layout = {bytes, 0, bytes, false};
-            }));
+        REQUIRE(world.run<AllGather, Pat, Proto, Group>(Bytes{}, 1, steps, 0, [&](int r, auto& w) {
+          w.input = in_place ? out[r].data() + r * count : in[r].data();
+          w.output = out[r].data();
+          w.layout = {bytes, 0, bytes, false};
+        }));
         for (int r = 0; r < ranks; ++r) REQUIRE(out[r] == gathered);
       }
     }
   }
 }
 
-TEMPLATE_LIST_TEST_CASE("pat: broadcast and reduce at every rank count", "", Cases) {
+TEMPLATE_LIST_TEST_CASE("pat: broadcast and reduce at every rank count", "", EveryProtocol) {
   using Proto = typename TestType::Proto;
   using Group = typename TestType::Group;
-  const int most = Group::width == 1 ? 9 : 3;
-  for (int ranks = 2; ranks <= most; ++ranks) {
+  for (int ranks = 2; ranks <= TestType::most_ranks; ++ranks) {
     World world{ranks, 2, 8, 512};
     std::rotate(world.order().begin(), world.order().begin() + 1, world.order().end());
     const Reduction<Sum, int> sum{Sum{}, ranks};

@@ -24,7 +24,7 @@ enum Does { gets = 1, loads = 2, stores = 4, puts = 8 };
 
 struct Event {
   int does = 0;
-  int in[3] = {-1, -1, -1}, out[3] = {-1, -1, -1};
+  int in[4] = {-1, -1, -1, -1}, out[3] = {-1, -1, -1};
   Part part;
   bool own_is_output = false;  // loads what this rank has stored
 };

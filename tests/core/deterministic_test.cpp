@@ -10,6 +10,11 @@
 using namespace ccl;
 
 namespace {
+struct Earlier {
+  static constexpr bool commutative = false;
+  float operator()(float a, float) const { return a; }
+};
+
 /// Values whose sum depends on the order of adding.
 template <class T>
 std::vector<T> values(int rank, Index count) {
@@ -102,6 +107,34 @@ TEST_CASE("the sum is that of the documented order") {
   bool same = true;
   for (std::size_t i = 0; i < 1000; ++i) same = same && sums[0][i] == a[i] + (c[i] + b[i]);
   CHECK(same);
+}
+
+TEST_CASE("a functor that is not commutative has the order of the ranks, by name") {
+  using Ordered = Collective<AllReduce, OrderedTree, Simple, LoopbackTransport>;
+  for (const int ranks : {2, 5}) {
+    for (const auto& of_rank : results<Ordered, float, Earlier>(ranks, 20001)) {
+      CHECK(of_rank == values<float>(0, 20001));
+    }
+  }
+  // Auto has none on CPU ranks, and says what has.
+  Config config;
+  config.device = Config::cpu;
+  const auto comms = Communicator::create_all(2, config);
+  REQUIRE(comms);
+  std::vector<std::string> texts(2);
+  std::vector<std::thread> threads;
+  for (int r = 0; r < 2; ++r) {
+    threads.emplace_back([&, r] {
+      const auto call = Collective<AllReduce>::create((*comms)[std::size_t(r)]);
+      if (!call) return;
+      float one = 1, sum = 0;
+      const auto done = (*call)(&one, &sum, 1, Earlier{});
+      if (!done && done.error().code == Errc::not_supported)
+        texts[std::size_t(r)] = done.error().message();
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  for (const auto& text : texts) CHECK(text.find("as OrderedTree does") != std::string::npos);
 }
 
 TEST_CASE("where the reduction's order depends on the size, a candidate is left out") {

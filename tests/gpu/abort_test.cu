@@ -97,6 +97,41 @@ void late(const Communicator& whole) {
   must(whole.barrier());
 }
 
+/// The same of a group, whose calls share a kernel.
+void late_group(const Communicator& whole) {
+  Config config;
+  config.timeout_s = 0.5;
+  config.device = whole.device();
+  const auto comm = must(whole.split(0, whole.rank(), config)).value();
+  cudaStream_t stream;
+  MUST_CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+  Buffer<float> in{count, 0}, out{count, 0}, other{count, 0};
+  const auto viewed = all_reduce_on<OneShot, LL128>(comm);
+  const auto wired = all_reduce_on<Ring, LL128>(comm);
+  const auto call = [&] {
+    return group(stream, viewed.bind(in.get(), out.get(), count),
+                 wired.bind(in.get(), other.get(), count));
+  };
+  must(call());
+  drain(stream, 10);
+  if (comm.rank() != comm.ranks() - 1) {
+    must(call());
+    drain(stream, 10);
+    const auto status = failure(comm, 5);
+    check(!status, "rank %d noticed nothing of a late group", comm.rank());
+    if (!status) {
+      const Error& e = status.error();
+      check(e.code == Errc::timed_out || e.code == Errc::aborted, "%s", e.message().c_str());
+      if (comm.rank() == 0) std::printf("late group: %s\n", e.message().c_str());
+    }
+    check(!call(), "a poisoned communicator launches a group");
+  } else {
+    check(!failure(comm, 10), "the rank that is late with a group hears nothing");
+  }
+  MUST_CUDA(cudaStreamDestroy(stream));
+  must(whole.barrier());
+}
+
 /// Rank 0 waits in a kernel without a deadline, and another thread calls abort.
 void aborted(const Communicator& whole) {
   Config config;
@@ -131,6 +166,7 @@ void suite(const Communicator& comm) {
   late<Ring, Simple>(comm);
   late<Tree, LL128>(comm);
   late<OneShot, LL128>(comm);
+  late_group(comm);
   aborted(comm);
   check_works(comm);
 }

@@ -46,6 +46,9 @@ CUresult attributes(unsigned count, CUpointer_attribute* what, void** to, CUdevi
         case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
           *static_cast<int*>(to[i]) = m.legacy;
           break;
+        case CU_POINTER_ATTRIBUTE_BUFFER_ID:
+          *static_cast<unsigned long long*>(to[i]) = m.begin;
+          break;
         default:
           return CUDA_ERROR_INVALID_VALUE;
       }

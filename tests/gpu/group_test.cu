@@ -8,6 +8,27 @@ namespace {
 template <class Op, class Algo, class Proto>
 using Default = Collective<Op, Algo, Proto, DefaultTransport>;
 
+/// Kernels that a call launches.
+template <class Call>
+int kernels_of(cudaStream_t stream, Call call) {
+  cudaGraph_t graph;
+  MUST_CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+  must(call());
+  MUST_CUDA(cudaStreamEndCapture(stream, &graph));
+  size_t count = 0;
+  MUST_CUDA(cudaGraphGetNodes(graph, nullptr, &count));
+  std::vector<cudaGraphNode_t> nodes(count);
+  MUST_CUDA(cudaGraphGetNodes(graph, nodes.data(), &count));
+  int kernels = 0;
+  for (const auto node : nodes) {
+    cudaGraphNodeType type;
+    MUST_CUDA(cudaGraphNodeGetType(node, &type));
+    kernels += type == cudaGraphNodeTypeKernel;
+  }
+  MUST_CUDA(cudaGraphDestroy(graph));
+  return kernels;
+}
+
 struct Suite : Rank {
   Default<AllReduce, Ring, LL> ring = must(Default<AllReduce, Ring, LL>::create(comm));
   Default<AllReduce, Tree, Simple> tree = must(Default<AllReduce, Tree, Simple>::create(comm));
@@ -17,6 +38,13 @@ struct Suite : Rank {
 
   Default<AllReduce, OneShot, LL128> one_shot =
       must(Default<AllReduce, OneShot, LL128>::create(comm));
+  // Over peer views; a scratch of two slots of the plan.
+  Default<AllReduce, OneShot, LL128> other_one_shot =
+      must(Default<AllReduce, OneShot, LL128>::create(comm));
+  Default<AllReduce, TwoShot, LL128> two_shot =
+      must(Default<AllReduce, TwoShot, LL128>::create(comm));
+  Default<AllGather, OneShot, LL> viewed_gather =
+      must(Default<AllGather, OneShot, LL>::create(comm));
   Default<AllToAll, Direct, Simple> direct = must(Default<AllToAll, Direct, Simple>::create(comm));
   Collective<AllReduce, Ring, LL128, ForGpus<DefaultTransport>> here_only =
       must(Collective<AllReduce, Ring, LL128, ForGpus<DefaultTransport>>::create(comm));
@@ -102,30 +130,106 @@ struct Suite : Rank {
               stream) == 0,
           "direct all_to_all beside others, %ld, rank %d", long(n), rank);
   }
-  /// All calls over wires are one kernel.
-  void count_kernels() const {
-    Buffer<float> a{1000, 0}, a_out{1000, 0}, c_out{Index{1000} * ranks, 0};
-    cudaGraph_t graph;
-    MUST_CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
-    const auto one = ring.bind(a.get(), a_out.get(), 1000);
-    const auto three = gather.bind(a.get(), c_out.get(), 1000);
-    must(group(stream, one, three));
-    MUST_CUDA(cudaStreamEndCapture(stream, &graph));
-    size_t count = 0;
-    MUST_CUDA(cudaGraphGetNodes(graph, nullptr, &count));
-    std::vector<cudaGraphNode_t> nodes(count);
-    MUST_CUDA(cudaGraphGetNodes(graph, nodes.data(), &count));
-    int kernels = 0;
-    for (const auto node : nodes) {
-      cudaGraphNodeType type;
-      MUST_CUDA(cudaGraphNodeGetType(node, &type));
-      kernels += type == cudaGraphNodeTypeKernel;
+  /// Calls over peer views of other sizes, two of one type among them, with and without a call over
+  /// wires. `n` may be too long for one launch over a peer view.
+  void viewed(Index n, Index m) const {
+    Buffer<float> a{n, 0}, b{m, m % 2};
+    Buffer<float> first{n, 0}, second{m, m % 2}, third{n, 0}, fourth{m, 0}, all{m * ranks, 0};
+    a.fill([&](Index i) { return value(rank, i); }, stream);
+    b.fill([&](Index i) { return value(rank, i) + 1; }, stream);
+    const auto one = one_shot.bind(a.get(), first.get(), n);
+    const auto two = other_one_shot.bind(b.get(), second.get(), m, Max{});
+    const auto three = two_shot.bind(a.get(), third.get(), n, Sum{});
+    const auto four = ring.bind(b.get(), fourth.get(), m);
+    const auto five = viewed_gather.bind(b.get(), all.get(), m);
+    for (int turn = 0; turn < 3; ++turn) {  // both halves of the scratch, and the first again
+      go([&] { return group(stream, one, two, three, four, five); });
+      // The same compositions on their own, between groups: their launches are counted alike.
+      must(one(stream));
+      go([&] { return rank % 2 == 0 ? group(stream, two, five) : group(stream, five, two); });
     }
-    MUST_CUDA(cudaGraphDestroy(graph));
-    static_assert(group_kernels<decltype(one), decltype(three)> == 1);
-    check(kernels == 1, "a group of two calls is %d kernels", kernels);
+    const auto largest = [&](Index i) {
+      double most = 0;
+      for (int r = 0; r < ranks; ++r) most = std::max(most, value(r, i) + 1);
+      return most;
+    };
+    const auto plus = [&](Index i) { return sum(i) + ranks; };
+    const auto gathered = [&](Index i) { return value(int(i / m), i % m) + 1; };
+    const long wrong[] = {first.wrong(
+                              n, [&](Index i) { return sum(i); }, stream),
+                          second.wrong(m, largest, stream),
+                          third.wrong(
+                              n, [&](Index i) { return sum(i); }, stream),
+                          fourth.wrong(m, plus, stream), all.wrong(m * ranks, gathered, stream)};
+    for (int k = 0; k < 5; ++k) {
+      check(wrong[k] == 0, "call %d of a group over peer views, %ld and %ld, rank %d: %ld wrong", k,
+            long(n), long(m), rank, wrong[k]);
+    }
+  }
+  /// Calls over wires, or over peer views, are one kernel.
+  void count_kernels() const {
+    const Index n = 1000, too_long = 40'000'000;
+    Buffer<float> a{too_long, 0}, out{too_long, 0}, c_out{n * ranks, 0};
+    Buffer<float> outs[] = {{n, 0}, {n, 0}, {n, 0}};
+    const auto one = ring.bind(a.get(), outs[0].get(), n);
+    const auto two = gather.bind(a.get(), c_out.get(), n);
+    const int of_wires = kernels_of(stream, [&] { return group(stream, one, two); });
+    static_assert(group_kernels<decltype(one), decltype(two)> == 1);
+    check(of_wires == 1, "a group of two calls over wires is %d kernels", of_wires);
+    if (ranks == 3) return;
+    const auto three = one_shot.bind(a.get(), outs[1].get(), n);
+    const auto four = two_shot.bind(a.get(), outs[2].get(), n);
+    const auto five = other_one_shot.bind(a.get(), out.get(), n, Sum{});
+    static_assert(group_kernels<decltype(three), decltype(four), decltype(five)> == 1);
+    const int of_three = kernels_of(stream, [&] { return group(stream, three, four, five); });
+    check(of_three == 1, "a group of calls over peer views is %d kernels", of_three);
+    const auto longer = other_one_shot.bind(a.get(), out.get(), too_long, Sum{});
+    const int alone = kernels_of(stream, [&] { return longer(stream); });
+    check(alone > 1, "%ld elements fit into one launch, so the test is none", long(too_long));
+    const int beside = kernels_of(stream, [&] { return group(stream, three, four, longer); });
+    check(beside == alone + 1, "a group with a long message is %d kernels, the message %d", beside,
+          alone);
   }
 };
+
+/// Where a launch may have fewer blocks than a group has calls, calls over peer views go one by
+/// one.
+void few_blocks(const Communicator& whole, int most) {
+  Config config;
+  config.device = whole.device();
+  config.max_channels = most;
+  config.memory_budget_bytes = Index{1} << 28;
+  const auto comm = must(whole.split(0, whole.rank(), config)).value();
+  cudaStream_t stream;
+  MUST_CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+  {
+    const Index n = 5000;
+    const auto one = must(Default<AllReduce, OneShot, LL128>::create(comm)),
+               two = must(Default<AllReduce, OneShot, LL128>::create(comm));
+    const auto three = must(Default<AllReduce, TwoShot, LL128>::create(comm));
+    Buffer<float> in{n, 0};
+    Buffer<float> out[] = {{n, 0}, {n, 0}, {n, 0}};
+    in.fill([&](Index i) { return value(comm.rank(), i); }, stream);
+    const auto call = [&] {
+      return group(stream, one.bind(in.get(), out[0].get(), n),
+                   three.bind(in.get(), out[1].get(), n), two.bind(in.get(), out[2].get(), n));
+    };
+    for (int turn = 0; turn < 3; ++turn) must(call());
+    const auto sum = [&](Index i) {
+      double s = 0;
+      for (int r = 0; r < comm.ranks(); ++r) s += value(r, i);
+      return s;
+    };
+    for (int k = 0; k < 3; ++k) {
+      check(out[k].wrong(n, sum, stream) == 0, "call %d of a group in %d blocks, rank %d", k, most,
+            comm.rank());
+    }
+    const int kernels = kernels_of(stream, call);
+    check(kernels == (most < 3 ? 3 : 1), "a group of three in %d blocks is %d kernels", most,
+          kernels);
+  }
+  MUST_CUDA(cudaStreamDestroy(stream));
+}
 
 void suite(const Communicator& comm) {
   cudaStream_t stream;
@@ -145,9 +249,21 @@ void suite(const Communicator& comm) {
       rank.mixed(200'001);
       if (rank.ranks != 3) {  // for which OneShot has no kernel
         for (const Index n : {1, 1000, 100'000, 3'000'000}) rank.of_all_kinds(n);
+        for (const auto& [n, m] : {std::pair<Index, Index>{1, 5},
+                                   {0, 1000},
+                                   {30'000, 100},
+                                   {64, 200'001},
+                                   {1'000'000, 3},
+                                   {20'000'000, 1000}}) {
+          rank.viewed(n, m);
+        }
       }
     }
     rank.count_kernels();
+  }
+  if (comm.ranks() != 3) {
+    few_blocks(comm, 2);
+    few_blocks(comm, 3);
   }
   MUST_CUDA(cudaStreamDestroy(stream));
 }

@@ -44,7 +44,8 @@ Answer choices(const Communicator& comm) {
 TEST_CASE("choices: among hosts of a rank each, few hops for small messages") {
   for (const std::string& said : run(4, hosts("ABCD"), choices)) {
     CHECK(said ==
-          "Doubling Doubling Ring; Bruck Bruck Bruck; Pat Pat Ring; Pat Pat Ring; Pat Pat Ring; "
+          "Doubling Doubling Ring; Bruck Bruck Ring; Halving Halving Ring; Pat Pat Ring; Pat Pat "
+          "Ring; "
           "Pairwise Pairwise Pairwise; ");
   }
 }
@@ -52,15 +53,18 @@ TEST_CASE("choices: among hosts of a rank each, few hops for small messages") {
 TEST_CASE("choices: between hosts of some ranks, levels only where they save more than they cost") {
   const std::string rails = "Hierarchical-Ring-Ring", pairs = "Hierarchical-Pairwise-Pairwise";
   for (const std::string& said : run(4, hosts("AABB"), choices)) {
-    CHECK(said == fmt::format("Doubling Tree {0}; Ring Ring {0}; Ring Ring {0}; Ring Ring "
-                              "Ring; Ring Ring Ring; {1} {1} Pairwise; ",
-                              rails, pairs));
+    CHECK(said ==
+          fmt::format("Doubling Tree {0}; Doubling Doubling Doubling; Halving Halving Halving; "
+                      "Ring Ring Ring; Ring Ring Ring; {1} {1} Pairwise; ",
+                      rails, pairs));
   }
 }
 
-TEST_CASE("choices: among more hosts of more ranks, a ring in which hosts stand together") {
+TEST_CASE(
+    "choices: among more hosts of more ranks, halves and a ring in which hosts stand together") {
   for (const std::string& said : run(8, hosts("AABBCCDD"), choices)) {
-    CHECK(said.find("; Ring Ring Ring; Ring Ring Ring; Ring Ring Ring; ") != std::string::npos);
+    CHECK(said.find("; Halving Halving Halving; Ring Ring Ring; Ring Ring Ring; ") !=
+          std::string::npos);
     CHECK(said.find("Hierarchical-Ring") == std::string::npos);
   }
 }
@@ -84,5 +88,20 @@ TEST_CASE("choices: in a group nothing that runs on levels is taken") {
   };
   for (const std::string& said : run(4, hosts("AABB"), grouped)) {
     CHECK(said == "Hierarchical-Pairwise-Pairwise/SimpleHierarchical-Ring-Ring/Simple");
+  }
+}
+
+TEST_CASE("choices: no all-to-all by way of other ranks where the setting says so") {
+  const auto without = [](const Communicator& comm) -> Answer {
+    ::setenv("CCL_PXN_DISABLE", "1", 1);
+    CCL_TRY(const std::string all_to_all, choice<AllToAll>(comm));
+    CCL_TRY(const auto chosen, Collective<AllToAll>::create(comm));
+    const bool told = chosen.plan(64).why.find("Hierarchical") != std::string::npos;
+    CCL_TRY(const auto named,
+            (Collective<AllToAll, Hierarchical<Pairwise, Pairwise>, Simple>::create(comm)));
+    return all_to_all + (told ? "told; " : "silent; ") + named.name();
+  };
+  for (const std::string& said : run(4, hosts("AABB"), without)) {
+    CHECK(said.find("Pairwise Pairwise Pairwise; told; all_to_all/Hierarchical") == 0);
   }
 }

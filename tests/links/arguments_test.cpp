@@ -53,6 +53,20 @@ TEST_CASE("counts that no memory holds are refused, and named as they were given
   });
 }
 
+TEST_CASE("a GPU's buffers are aligned to their elements, or refused") {
+  const std::vector<Communicator> alone = make(1);
+  alignas(16) char memory[32] = {};
+  const auto check = [&](Index send, Index recv, int align) {
+    return detail::check_aligned(alone[0], memory + send, memory + recv, align);
+  };
+  CHECK(check(0, 16, 16));
+  CHECK(check(4, 8, 4));
+  CHECK(check(3, 7, 1));
+  CHECK(detail::check_aligned(alone[0], memory + 2, nullptr, 2));
+  CHECK(refused(check(0, 6, 4), "(multiples of 4 bytes); give buffers that are"));
+  CHECK(refused(check(8, 0, 16), "not both aligned"));
+}
+
 TEST_CASE("buffers that overlap are refused, except where the operation runs in place") {
   on_all(make(3), [](const Communicator& comm) -> Result<void> {
     CCL_TRY(auto sum, (Over<AllReduce, Ring>::create(comm)));

@@ -63,6 +63,12 @@ TEST_CASE("a topology file replaces detection and is dumped") {
   fs::remove(out);
 }
 
+TEST_CASE("a GPU's data goes through one closer to the NIC unless the settings say no") {
+  CHECK(topo::configured_rules()->pxn);
+  const Variable off{"CCL_PXN_DISABLE", "1"};
+  CHECK_FALSE(topo::configured_rules()->pxn);
+}
+
 TEST_CASE("levels are read by name and by NCCL's old numbers") {
   CHECK_FALSE(topo::configured_rules()->p2p_level);
   {

@@ -12,6 +12,8 @@ namespace ccl::detail {
 /// A buffer of `runs` times `count` elements.
 Result<void> check_buffer(const Communicator& comm, const char* what, const void* buffer,
                           Index count, Index element_bytes, Index runs = 1);
+/// Both are multiples of `align`, which a GPU's loads want of elements.
+Result<void> check_aligned(const Communicator& comm, const void* send, const void* recv, int align);
 Result<void> check_root(const Communicator& comm, int root);
 /// `op` does not run in place.
 Result<void> check_apart(const Communicator& comm, const char* op, const void* send,

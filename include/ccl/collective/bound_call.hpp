@@ -2,6 +2,7 @@
 
 #include <ccl/algo/pairwise.hpp>
 #include <ccl/collective/checks.hpp>
+#include <ccl/collective/peer_call.hpp>
 #include <ccl/collective/wire_call.hpp>
 #include <ccl/host_stream.hpp>
 #include <ccl/reduction.hpp>
@@ -16,21 +17,28 @@ template <class Op, class Algo, class Proto, class Acc, class... Args>
 struct CallOf {
   using Type = void;
 };
+/// Over wires or a peer view; exchanges of messages and copies are launches of their own.
+template <class Op, class Algo>
+inline constexpr bool shares_kernels =
+    OverPeers<Algo> ? !MovesByCopies<Algo> && !ExchangesOverPeers<Op, Algo>
+                    : !std::same_as<Algo, Pairwise>;
+template <class Op, class Algo, class Proto, class R>
+using GroupCall =
+    std::conditional_t<OverPeers<Algo>, PeerCall<Op, Algo, Proto, R>, WireCall<Op, Algo, Proto, R>>;
 template <class Op, class Algo, class Proto, class Acc, class T, class... Args>
-requires(!OverPeers<Algo> && !std::same_as<Algo, Pairwise> &&
-         Op::reduces) struct CallOf<Op, Algo, Proto, Acc, T*, Args...> {
+requires(shares_kernels<Op, Algo>&& Op::reduces) struct CallOf<Op, Algo, Proto, Acc, T*, Args...> {
   using E = std::remove_const_t<T>;
   using F = std::tuple_element_t<2, std::tuple<Args..., Sum>>;  // after recv and count
   using A = std::conditional_t<std::is_void_v<Acc>, accumulate_t<E>, Acc>;
-  using Type = WireCall<Op, Algo, Proto, Reduction<F, E, A>>;
+  using Type = GroupCall<Op, Algo, Proto, Reduction<F, E, A>>;
 };
 template <class Op, class Algo, class Proto, class Acc, class T, class... Args>
-requires(!OverPeers<Algo> && !std::same_as<Algo, Pairwise> &&
+requires(shares_kernels<Op, Algo> &&
          !Op::reduces) struct CallOf<Op, Algo, Proto, Acc, T*, Args...> {
-  using Type = WireCall<Op, Algo, Proto, Bytes>;
+  using Type = GroupCall<Op, Algo, Proto, Bytes>;
 };
-/// What a call with these arguments is recorded as: a `WireCall`, which may share a kernel with
-/// others on GPUs and CPUs, or void: on a GPU a launch of its own.
+/// What a call with these arguments is recorded as: a `WireCall` or a `PeerCall`, which may share a
+/// kernel with others, or void: on a GPU a launch of its own.
 template <class Op, class Algo, class Proto, class Acc, class... Args>
 using bound_call = typename CallOf<Op, Algo, Proto, Acc, Args...>::Type;
 

@@ -7,6 +7,7 @@
 #include <ccl/collective/default_plans.hpp>
 #include <ccl/collective/device_launch.hpp>
 #include <ccl/collective/host_launch.hpp>
+#include <ccl/collective/peer_call.hpp>
 #include <ccl/collective/seats.hpp>
 #include <ccl/collective/wire_call.hpp>
 #include <ccl/communicator.hpp>
@@ -58,15 +59,28 @@ class Composition {
   template <class R>
   Result<void> launch(const CallInfo& info, const R& reduction, const void* input, void* output,
                       const Layout& layout, int root, Stream stream) const {
-    if constexpr (OverPeers<Algo>) {
-      if (stream.recorder() != nullptr) {
-        stream.recorder()->call = std::make_unique<GpuCall>(links_, info);
-        return {};
+    if constexpr (constexpr int align = int(alignof(typename R::Type)); align > 1) {
+      const bool has_output = !Op::rooted || links_->comm().rank() == root;
+      if (links_->on_device()) {
+        CCL_CHECK(check_aligned(links_->comm(), input, has_output ? output : nullptr,
+                                align < 16 ? align : 16));
       }
+    }
+    if constexpr (OverPeers<Algo>) {
       if constexpr (MovesByCopies<Algo>) {
+        if (stream.recorder() != nullptr) {
+          stream.recorder()->call = std::make_unique<GpuCall>(links_, info);
+          return {};
+        }
         return reduce_by_copies<Op, Algo, Proto>(*links_, info, reduction, input, output, layout,
                                                  stream);
       } else {
+        enroll<PeerKernels<Op, Algo, Proto, R>>();
+        if (stream.recorder() != nullptr) {
+          stream.recorder()->call = std::make_unique<PeerCall<Op, Algo, Proto, R>>(
+              links_, info, reduction, input, output, layout, root);
+          return {};
+        }
         return launch_over_peers<Op, Algo, Proto>(*links_, info, reduction, input, output, layout,
                                                   root, stream);
       }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <ccl/collective/checks.hpp>
+#include <ccl/collective/peer_call.hpp>
 #include <ccl/collective/recorder.hpp>
 #include <ccl/collective/seats.hpp>
 #include <ccl/device_code.hpp>
@@ -53,23 +54,15 @@ Result<void> launch_on_device(Links& links, const CallInfo& info, const R& reduc
 
 template <class Op, class Algo, class Proto, class R>
 Result<void> launch_over_peers(Links& links, const CallInfo& info, const R& reduction,
-                               const void* input, void* output, Layout layout, int root,
+                               const void* input, void* output, const Layout& layout, int root,
                                Stream stream) {
   enroll<PeerKernels<Op, Algo, Proto, R>>();
   const auto kernels = PeerKernels<Op, Algo, Proto, R>::launch;
   if (kernels == nullptr) return fail(links.no_device_code());
   if (layout.count == 0) return links.ready();  // flags of no tile could tell of the launch
-  layout.split = (layout.split || Op::rooted) && Algo::splits;
   const std::lock_guard lock{links.mutex()};
   CCL_TRY(const DeviceTarget target, links.begin_on_device(info, stream));
-  PeerWork<R> work{reduction};
-  work.peers = links.peers();
-  work.epoch = links.epoch();
-  work.watch = links.watch();
-  work.input = input;
-  work.output = output;
-  work.layout = layout;
-  work.root = root;
+  const auto work = peer_work<Op, Algo>(links, reduction, input, output, layout, root);
   return links.finish_on_device(kernels(work, target), stream);
 }
 

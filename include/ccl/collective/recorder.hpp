@@ -13,12 +13,15 @@ class RecordedCall {
   RecordedCall(std::shared_ptr<Links> links, const CallInfo& info)
       : links_{std::move(links)}, info_{info} {}
   virtual ~RecordedCall() = default;
-  int place = 0;  // among the group's arguments, as this rank listed them
+  int place = 0;       // among the group's arguments, as this rank listed them
+  bool apart = false;  // over a peer view: a launch of its own, for want of blocks
   Links& links() const { return *links_; }
   const std::shared_ptr<Links>& shared_links() const { return links_; }
   CallInfo& info() { return info_; }
   /// Collective: connects what its root wants.
   virtual Result<void> connect() { return {}; }
+  /// Whether, on a GPU, it may be a part of one launch with others; all ranks find the same.
+  virtual bool shares_kernel() const { return false; }
   /// All that lies between `Links::help` and `Links::finish`.
   virtual void run_on_host() = 0;
 

@@ -10,7 +10,7 @@ namespace ccl::detail {
 template <class Op, class Algo, class Proto, class R>
 class WireCall final : public RecordedCall {
  public:
-  using Reduced = R;
+  using Work = WireWork<R>;
   WireCall(std::shared_ptr<Links> links, const CallInfo& info, const R& reduction,
            const void* input, void* output, const Layout& layout, int root)
       : RecordedCall{std::move(links), info},
@@ -25,10 +25,11 @@ class WireCall final : public RecordedCall {
     if constexpr (wires_by_root<Op, Algo>) return connect_seats<Op, Algo>(links(), root_);
     return {};
   }
+  bool shares_kernel() const override { return true; }
   void run_on_host() override {
     run_wires<Op, Algo, Proto>(links(), reduction_, input_, output_, layout_, root_);
   }
-  WireWork<R> work_on_device() const {
+  Work work_on_device() const {
     auto work = links().work(reduction_);
     if (wires_by_root<Op, Algo>) work.trees += Index{work.channels} * root_;
     work.input = input_;

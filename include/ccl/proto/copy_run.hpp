@@ -37,27 +37,63 @@ CCL_HD void copy_units(Group group, char* to, const char* from, Index begin, Ind
   }
 }
 
-/// All lanes: `bytes` of any alignment, in the widest units that both addresses allow. Order and
-/// visibility are the caller's.
+/// Packets `begin` ... `end` - 1 to an aligned run; each is pieced together of the two aligned
+/// packets that hold it. `skew`, 1 to 15: how far behind an aligned address `from` is.
+template <int Batch, LaneGroup Group>
+CCL_HD void copy_skewed(Group group, char* to, const char* from, Index begin, Index end, int skew) {
+  constexpr Index size = sizeof(Packet), step = Group::width * size;
+  const bool late = skew >= 8;
+  const int shift = skew % 8 * 8;
+  const auto joined = [&](const Packet& low, const Packet& high) {
+    const Word a = late ? low.word[1] : low.word[0], b = late ? high.word[0] : low.word[1];
+    const Word c = late ? high.word[1] : high.word[0];
+    // A shift by 64 in two that are none.
+    return Packet{{a >> shift | b << 1 << (63 - shift), b >> shift | c << 1 << (63 - shift)}};
+  };
+  const char* const low = from - skew;
+  Index i = (begin + group.rank()) * size;
+  for (; i + (Batch - 1) * step < end * size; i += Batch * step) {
+    Packet half[Batch][2];
+    CCL_UNROLL for (int b = 0; b < Batch; ++b) {
+      half[b][0] = load_unit<Packet>(low + i + b * step);
+      half[b][1] = load_unit<Packet>(low + i + b * step + size);
+    }
+    CCL_UNROLL for (int b = 0; b < Batch; ++b) {
+      store_unit<typename Group::Memory>(to + i + b * step, joined(half[b][0], half[b][1]));
+    }
+  }
+  for (; i < end * size; i += step) {
+    store_unit<typename Group::Memory>(
+        to + i, joined(load_unit<Packet>(low + i), load_unit<Packet>(low + i + size)));
+  }
+}
+
+/// All lanes: `bytes` of any alignment, with whole packets to the target. Order and visibility are
+/// the caller's.
 template <LaneGroup Group>
 CCL_HD void copy_run(Group group, char* to, const char* from, Index bytes) {
   const auto target = reinterpret_cast<cuda::std::uintptr_t>(to);
   const auto source = reinterpret_cast<cuda::std::uintptr_t>(from);
-  const Word apart = (target - source) % sizeof(Packet);
-  if (apart == 0) {
-    const Index to_line = Index((sizeof(Packet) - target % sizeof(Packet)) % sizeof(Packet));
-    const Index head = to_line < bytes ? to_line : bytes;
+  constexpr Index size = sizeof(Packet);
+  const Index to_line = Index((size - target % size) % size);
+  const Index head = to_line < bytes ? to_line : bytes;
+  const int skew = int((source + Word(head)) % size);
+  if (skew == 0) {
     copy_units<char, 1>(group, to, from, 0, head);
-    const Index packets = (bytes - head) / Index{sizeof(Packet)};
+    const Index packets = (bytes - head) / size;
     copy_units<Packet, 8>(group, to + head, from + head, 0, packets);
-    const Index done = head + packets * Index{sizeof(Packet)};
-    copy_units<char, 1>(group, to, from, done, bytes);
-  } else if (apart % 4 == 0 && target % 4 == 0) {
-    copy_units<unsigned, 8>(group, to, from, 0, bytes / 4);
-    copy_units<char, 1>(group, to, from, bytes / 4 * 4, bytes);
-  } else {
-    copy_units<char, 8>(group, to, from, 0, bytes);
+    copy_units<char, 1>(group, to, from, head + packets * size, bytes);
+    return;
   }
+  // No packet is read that is not all of the source's.
+  const Index begin = head < skew ? 1 : 0;
+  const Index room = (bytes - head - (size - skew)) / size;
+  const Index end = room < begin ? begin : room;
+  const Index done = head + begin * size < bytes ? head + begin * size : bytes;
+  copy_units<char, 1>(group, to, from, 0, done);
+  copy_skewed<4>(group, to + head, from + head, begin, end, skew);
+  const Index rest = head + end * size;
+  copy_units<char, 1>(group, to, from, rest < bytes ? rest : bytes, bytes);
 }
 
 }  // namespace ccl::detail

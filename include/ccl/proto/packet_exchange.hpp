@@ -65,6 +65,7 @@ class PacketExchange {
         ranks_{work.peers.ranks},
         state_{work.state.copies + (channel % work.crews) * PeerExchangeWork::state_words},
         patience_{work.watch} {
+    detail::look_at(work_);
     Memory::await_previous();
   }
 

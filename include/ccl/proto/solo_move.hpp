@@ -31,6 +31,10 @@ void move_elements(const R& reduction, void* out, void* const* slots, int slot_c
           reduce_bulk<R, Sources, Finish>(reduction, to, moved(static_cast<const char*>(own)),
                                           parts, m);
         };
+        static_assert(Most <= 4, "ccl: no loop adds up so many messages at once");
+        if constexpr (Most >= 4) {
+          if (sources == 4) reduce.template operator()<4>();
+        }
         if constexpr (Most >= 3) {
           if (sources == 3) reduce.template operator()<3>();
         }

@@ -14,8 +14,7 @@ class WireContext {
       : group_{group}, work_{work}, channel_{channel} {}
 
   CCL_HD auto ring() const {
-    // Steps of packets with flags are short; where counts tell, registers are worth more.
-    if constexpr (Group::width > 1 && Proto::carries_flags) {
+    if constexpr (Group::width > 1) {
       return NearRingSeat{work_.rings[channel_]};
     } else {
       return work_.rings[channel_];
@@ -32,7 +31,11 @@ class WireContext {
     constexpr Index grain = grain_elements();
     const Wire& any = work_.in[channel_ * work_.ranks + any_peer()];
     const Index slice = Prims::slice_capacity(any, work_.slice_steps);
-    const Index chunk = slice * (work_.chunk_steps / work_.slice_steps) / grain * grain;
+    Index chunk = slice * (work_.chunk_steps / work_.slice_steps) / grain * grain;
+    // A GPU's slots hold fewer.
+    if constexpr (Group::width == 1) {
+      if (chunk > Chunks::most_elements) chunk = Chunks::most_elements / grain * grain;
+    }
     Layout layout = work_.layout;
     layout.split = Op::cuts;  // it is; now the compiler knows, too
     return {layout, shares, channel_, work_.channels, chunk < grain ? grain : chunk, grain};

@@ -193,7 +193,7 @@ class WirePrims {
       open<What>();
       if constexpr (contiguous) {
         move_array<What>(part.in + at, part.out + at, n);
-      } else {
+      } else if (may_fill<What>()) {
         move_tiles<What>(part.in + at, part.out + at, n);
       }
       close<What>(n);
@@ -211,6 +211,11 @@ class WirePrims {
       if (group_.rank() == 0) await<What>();
       group_.sync();  // what lane 0 acquired, every lane has
     }
+  }
+  /// Some lanes may have given up, and others not; a slot without credit is nobody's to fill.
+  template <int What>
+  CCL_HD bool may_fill() const {
+    return (What & put) == 0 || !Proto::carries_flags || lane_.agree(!patience_.gave_up());
   }
   template <int What>
   CCL_HD void await() {
@@ -258,15 +263,15 @@ class WirePrims {
           tell_sizes(wire.sizes + (int(out.sent) & (slot_count_ - 1)), bytes);
         }
         if (lead && (!Proto::carries_flags || (Proxied && out.proxied))) {
-          Memory::store_release(out.posted, out.sent + Word(steps_));
+          Memory::store_release(out.posted, out.sent + unsigned(steps_));
         }
-        out.sent += Word(steps_);
+        out.sent += unsigned(steps_);
       }
     }
     if constexpr ((What & get) != 0) {
       CCL_UNROLL for (int i = 0; i < MaxIn; ++i) {
         if (!takes(i)) continue;
-        in_[i].received += Word(steps_);
+        in_[i].received += unsigned(steps_);
         if (lead) Memory::store_credit(in_[i].credit, in_[i].received);
       }
     }
@@ -403,12 +408,8 @@ class WirePrims {
         move<What, batch, Fill::full>(lane_, ends, in_at + (n - left), out_at + (n - left), left);
       }
     }
-    if constexpr (batch > 1) {
-      CCL_ROLL for (; left >= tile_elements; left -= tile_elements) {
-        move<What, 1, Fill::full>(lane_, ends, in_at + (n - left), out_at + (n - left), left);
-      }
-    }
-    if (left > 0) {
+    // The last tile and those before it that make no batch: few, and not worth code of their own.
+    CCL_ROLL for (; left > 0; left -= tile_elements) {
       move<What, 1, Fill::any>(lane_, ends, in_at + (n - left), out_at + (n - left), left);
     }
   }
@@ -454,12 +455,13 @@ class WirePrims {
       }
     }
     if constexpr ((What & put) != 0) {
-      // What is left of a wait that was given up must not pass for data.
-      const bool real = !Proto::carries_flags || lane.agree(!patience_.gave_up());
+      // What is left of a wait that was given up must not pass for data: it has the flag of the
+      // step before. `collect` gives up with all of the lanes that share a flag, or with none.
+      const Word real = !patience_.gave_up();
       CCL_UNROLL for (int o = 0; o < MaxOut; ++o) {
-        if (!real || !fills(o)) continue;
+        if (!fills(o)) continue;
         CCL_UNROLL for (int n = 0; n < N; ++n) {
-          lane.store(ends.to[o] + n * Tile::tile_packets, f[n], out_[o].sent + 1);
+          lane.store(ends.to[o] + n * Tile::tile_packets, f[n], out_[o].sent + real);
         }
         ends.to[o] += N * Tile::tile_packets;
       }

@@ -1,0 +1,173 @@
+#pragma once
+
+#include <ccl/algo/ops.hpp>
+#include <ccl/cost.hpp>
+#include <ccl/seat.hpp>
+#include <ccl/types.hpp>
+
+namespace ccl {
+
+/// Recursive halving: each rank gives the rank whose place in the ring differs in one bit those of
+/// its partial sums that lie on the other's side, bit by bit, neighbours first. log2(R) messages of
+/// halves, quarters, ... of the data: no more bytes than the ring, none of them twice between
+/// hosts.
+///
+/// Nothing is kept but the result: what came early waits in its slot until the last part of its sum
+/// is there. So the steps are those of trees, one for each share, in which a rank at place p is
+/// node p ^ s of the tree of the share of the rank at place s; node n has a child for each bit
+/// below its lowest one. Beyond blocks of 8 nodes (4 where there are partners) a chain of their
+/// first nodes follows, since a step adds up only so many messages. Ranks beyond the largest power
+/// of two hand all their data to a partner first and get their share last.
+struct Halving {
+  static constexpr const char* name = "Halving";
+  static constexpr bool reorders = true;
+  static constexpr bool root_moves_wires = false;
+  /// Into one rank, at most: what the memory plan reckons with.
+  static constexpr int most_wires(int ranks) {
+    const int all = detail::doublings(ranks) + 1;
+    return all < ranks - 1 ? all : ranks - 1;
+  }
+  static constexpr int wires = 5;  // that one channel of a rank works on at once
+  template <class Op>
+  static constexpr bool supports = detail::one_of<Op, ReduceScatter>;
+  template <class Op>
+  static constexpr Effort effort(int ranks) {
+    const int paired = power_of_two(ranks), blocks = paired / block_of(ranks);
+    const double surplus = paired == ranks ? 0 : 2;
+    const double hops = detail::doublings(block_of(ranks)) + blocks - 1 + surplus;
+    // A step for each share, of many at once; slots are copied, which the ring can do without.
+    return {hops + 0.1 * (ranks - 1), (1.05 + surplus / 2) * (ranks - 1.0) / ranks};
+  }
+
+  /// A host's sums leave it once.
+  template <class Op>
+  static constexpr double far_volume(int ranks, int hosts) {
+    const double once = 1.05 * (hosts - 1) / hosts, all = effort<Op>(ranks).volume;
+    return power_of_two(ranks) == ranks ? once : all;
+  }
+
+  /// The near hops stay on a host.
+  static constexpr double far_part(int ranks, int hosts) {
+    const double far = detail::doublings(hosts), all = detail::doublings(ranks);
+    return far < all ? far / all : 1;
+  }
+
+  template <class Seats>
+  static constexpr void peers(Seats& seats) {
+    const auto at = seats.ring();
+    const int place = at.place, paired = power_of_two(at.ranks);
+    const auto both = [&](int other) {
+      seats.from(at.rank_at(other));
+      seats.to(at.rank_at(other));
+    };
+    if (place >= paired) return both(place - paired);
+    if (place + paired < at.ranks) both(place + paired);
+    const int block = block_of(at.ranks);
+    for (int bit = 1; bit < block; bit <<= 1) both(place ^ bit);
+    // From the first node of a block to that of the one before: all bits of its number that change.
+    for (int bits = block; bits < paired; bits = bits << 1 | block) both(place ^ bits);
+  }
+
+  template <class Context>
+  CCL_HD static constexpr void run(ReduceScatter, Context& context) {
+    const auto at = context.ring();
+    const int paired = power_of_two(at.ranks), block = block_of(at.ranks);
+    for (auto chunks = context.chunks(at.ranks); chunks.next();) {
+      // The leaves of a batch send before anybody receives, of two shares where there are partners.
+      const int window = context.window(chunks.share(at.rank()).count);
+      const int most = at.ranks == paired ? 2 * window : window;
+      int batch = block;
+      while (batch > most && batch > 1) batch /= 2;
+      for (int base = paired - batch; base >= 0; base -= batch) {
+        for (int i = batch - 1; i >= 0; --i) {
+          const int node = base + mirrored(i, batch);
+          if (at.place < paired) {
+            visit(context, chunks, node, paired, block);
+          } else {
+            hand_over(context, chunks, node, paired);
+          }
+        }
+      }
+    }
+  }
+
+ private:
+  static constexpr int most_in = 4;  // a block's bits, the next block, a partner
+
+  /// What a rank does as this node of the trees of a share and of the partner's share.
+  template <class Context, class Parts>
+  CCL_HD static constexpr void visit(Context& context, Parts& chunks, int node, int paired,
+                                     int block) {
+    const auto at = context.ring();
+    const int low = node & -node, inner = node & (block - 1);
+    const int partner = at.place + paired < at.ranks ? at.rank_at(at.place + paired) : -1;
+    int in[most_in] = {partner, -1, -1, -1};
+    int count = partner >= 0 ? 1 : 0;
+    for (int bit = 1; bit < (inner != 0 ? low : block); bit <<= 1) {
+      in[count++] = at.rank_at(at.place ^ bit);
+    }
+    const bool chained = inner == 0 && node + block < paired;
+    if (chained) in[count++] = at.rank_at(at.place ^ node ^ (node + block));
+    const int parent = inner != 0 ? node - low : node - block;
+
+    const int of = at.place ^ node;
+    const bool two = of + paired < at.ranks;
+    const auto share = chunks.share(at.rank_at(of));
+    if (node != 0) {
+      const int to = at.rank_at(at.place ^ node ^ parent);
+      auto prims = context.template prims<most_in, 1>({in[0], in[1], in[2], in[3]}, {to});
+      for (int n = 0; n < (two ? 2 : 1); ++n) {
+        const auto part = n == 0 ? share : chunks.share(at.rank_at(of + paired));
+        if (count == 0) {
+          prims.send(part);
+        } else {
+          prims.recv_reduce_send(part);
+        }
+      }
+      return;
+    }
+    {
+      auto prims = context.template prims<most_in, 1>({in[0], in[1], in[2], in[3]}, {-1});
+      prims.recv_reduce_copy(share);
+    }
+    if (!two) return;
+    // The partner's own part of its share it adds itself.
+    auto prims = context.template prims<most_in - 1, 1>({in[1], in[2], in[3]}, {partner});
+    prims.recv_reduce_send(chunks.share(at.rank_at(of + paired)));
+  }
+
+  /// What its partner waits for at this node.
+  template <class Context, class Parts>
+  CCL_HD static constexpr void hand_over(Context& context, Parts& chunks, int node, int paired) {
+    const auto at = context.ring();
+    const int partner = at.rank_at(at.place - paired), of = (at.place - paired) ^ node;
+    auto prims = context.template prims<1, 1>({partner}, {partner});
+    prims.send(chunks.share(at.rank_at(of)));
+    if (of + paired >= at.ranks) return;
+    const auto other = chunks.share(at.rank_at(of + paired));
+    if (node != 0) return prims.send(other);
+    prims.recv_reduce_copy(other);
+  }
+
+  /// Bits in the opposite order: counted down, it gives the odd numbers first, then those that two
+  /// divides once, and so on, and each of these in the order of what is left without the lowest
+  /// bit, in which their receivers take them.
+  CCL_HD static constexpr int mirrored(int i, int batch) {
+    int out = 0;
+    for (int bit = 1, other = batch / 2; bit < batch; bit <<= 1, other >>= 1) {
+      if ((i & bit) != 0) out |= other;
+    }
+    return out;
+  }
+  CCL_HD static constexpr int power_of_two(int ranks) {
+    int paired = 1;
+    while (paired * 2 <= ranks) paired *= 2;
+    return paired;
+  }
+  CCL_HD static constexpr int block_of(int ranks) {
+    const int paired = power_of_two(ranks), most = paired == ranks ? 8 : 4;
+    return paired < most ? paired : most;
+  }
+};
+
+}  // namespace ccl

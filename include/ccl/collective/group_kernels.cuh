@@ -1,0 +1,176 @@
+#pragma once
+
+#include <ccl/collective/peer_kernels.cuh>
+#include <ccl/group.hpp>
+#include <ccl/proto/wire_context.hpp>
+
+#include <algorithm>
+
+namespace ccl::detail {
+
+template <class Call>
+struct AsMember;  // of a group
+
+template <class Op, class Algo, class Proto, class R>
+struct Enrolled<AsMember<WireCall<Op, Algo, Proto, R>>> {
+  using Works = WireWork<R>;
+  using Counts = RankCounts<>;  // any
+  template <int MaxLanes>
+  using Lanes = LanesWithin<Proto, MaxLanes>;
+  template <int Align, int Ranks>
+  using Body = WireBody<Op, Algo, Proto, Align, R>;
+  static constexpr int max_lanes = Body<16, 0>::max_lanes;
+  static bool takes_part(const Works&) { return true; }
+  template <class Lanes, class Body>
+  static cudaError_t check(const Works& work) {
+    return check_slices<Lanes, Body>(work);
+  }
+  template <class Lanes, class Body, int MaxLanes>
+  static CudaShape spread(Works& work, const DeviceTarget& share) {
+    const CudaShape shape =
+        device_shape<Lanes, MaxLanes>(message_bytes(work), work.channels, share);
+    work.channels = shape.channels;
+    return shape;
+  }
+  static void add_loader(KernelLoader& loader) {
+    loader.next = KernelsOf<Op, Algo, Proto>::first;
+    KernelsOf<Op, Algo, Proto>::first = &loader;
+  }
+};
+
+template <class Op, class Algo, class Proto, class R>
+struct Enrolled<AsMember<PeerCall<Op, Algo, Proto, R>>> {
+  using Works = PeerWork<R>;
+  using Counts = typename Algo::RankCounts;
+  template <int MaxLanes>
+  using Lanes = WarpLanes;
+  template <int Align, int Ranks>
+  using Body = PeerBody<Op, Algo, Proto, Align, R, Ranks>;
+  static constexpr int max_lanes = Body<16, 2>::max_lanes;
+  static bool takes_part(const Works& work) { return work.layout.count > 0; }
+  template <class Lanes, class Body>
+  static cudaError_t check(const Works&) {
+    return cudaSuccess;
+  }
+  template <class Lanes, class Body, int MaxLanes>
+  static CudaShape spread(Works& work, const DeviceTarget& share) {
+    return Enrolled<PeerKernels<Op, Algo, Proto, R>>::template spread<Body>(work, MaxLanes, share);
+  }
+  static void add_loader(KernelLoader& loader) {
+    loader.next = KernelsOf<Op, Algo, Proto>::first;
+    KernelsOf<Op, Algo, Proto>::first = &loader;
+  }
+};
+
+/// The sizes of communicators that several calls have kernels for: those of the first over a peer
+/// view, as the others exist for the same communicator; any where there is none.
+template <class... Counts>
+struct CountsOf {
+  using Type = RankCounts<0>;
+};
+template <class... Others>
+struct CountsOf<RankCounts<>, Others...> : CountsOf<Others...> {};
+template <int... Ranks, class... Others>
+requires(sizeof...(Ranks) > 0) struct CountsOf<RankCounts<Ranks...>, Others...> {
+  using Type = RankCounts<Ranks...>;
+};
+
+template <class... Calls>
+struct Enrolled<GroupKernels<Calls...>> {
+  template <class C>
+  using Member = Enrolled<AsMember<C>>;
+  using Counts = typename CountsOf<typename Member<Calls>::Counts...>::Type;
+  static constexpr int count = int(sizeof...(Calls));
+  static constexpr int max_lanes = std::min({Member<Calls>::max_lanes...});
+  template <int N, class C, int Align, int Ranks>
+  using Part = KernelPart<N, typename Member<C>::template Lanes<max_lanes>,
+                          typename Member<C>::template Body<Align, Ranks>>;
+  using Numbers = cuda::std::make_integer_sequence<int, count>;
+
+  static int launch(const DeviceTarget& target, const typename Calls::Work&... works) {
+    return on_device(target.device, [&] { return launch_for(Counts{}, target, works...); });
+  }
+  template <int... Ranks>
+  static cudaError_t launch_for(RankCounts<Ranks...>, const DeviceTarget& target,
+                                const typename Calls::Work&... works) {
+    const bool aligned = ((!Member<Calls>::takes_part(works) || alignment(works) == 16) && ...);
+    int ranks = 0;
+    ((ranks = ranks_of(works)), ...);
+    cudaError_t result = cudaErrorInvalidValue;
+    const auto as = [&]<int R>(std::integral_constant<int, R>) {
+      result = aligned ? launch_as<16, R>(Numbers{}, target, works...)
+                       : launch_as<1, R>(Numbers{}, target, works...);
+      return true;
+    };
+    (void)(((Ranks == 0 || Ranks == ranks) && as(std::integral_constant<int, Ranks>{})) || ...);
+    return result;
+  }
+  template <class R>
+  static int ranks_of(const WireWork<R>& work) {
+    return work.ranks;
+  }
+  template <class R>
+  static int ranks_of(const PeerWork<R>& work) {
+    return work.peers.ranks;
+  }
+  template <int Align, int Ranks, int... N>
+  static cudaError_t launch_as(cuda::std::integer_sequence<int, N...>, const DeviceTarget& target,
+                               const typename Calls::Work&... works) {
+    if (target.most_blocks < count) return cudaErrorInvalidConfiguration;
+    for (const cudaError_t e :
+         {Member<Calls>::template check<typename Part<N, Calls, Align, Ranks>::Lanes,
+                                        typename Member<Calls>::template Body<Align, Ranks>>(
+             works)...}) {
+      if (e != cudaSuccess) return e;
+    }
+    // Each has a block; the others go by size, which all ranks see alike.
+    Index all_bytes = 0;
+    ((all_bytes += message_bytes(works)), ...);
+    int begin = 0, lanes = 0;
+    const auto part = [&]<class M, class P>(std::type_identity<M>, std::type_identity<P>,
+                                            auto work) {
+      using Group = typename P::Lanes;
+      if (!M::takes_part(work)) return P{work, 0, 0};
+      DeviceTarget share = target;
+      share.most_blocks = 1 + int(double(target.most_blocks - count) * double(message_bytes(work)) /
+                                  double(all_bytes < 1 ? 1 : all_bytes));
+      const CudaShape shape = M::template spread<Group, typename P::Runs, max_lanes>(work, share);
+      const P made{work, begin, shape.blocks};
+      begin += shape.blocks;
+      const int wants = div_up(shape.channels, shape.blocks) * Group::width;
+      lanes = wants > lanes ? wants : lanes;
+      return made;
+    };
+    using Parts = KernelParts<Part<N, Calls, Align, Ranks>...>;
+    static_assert(sizeof(Parts) <= 4000, "ccl: a group of fewer calls fits into a launch");
+    const Parts parts{part(std::type_identity<Member<Calls>>{},
+                           std::type_identity<Part<N, Calls, Align, Ranks>>{}, works)...};
+    return CudaExecutor::launch_parts<max_lanes>(parts, begin, lanes, target.early, target.stream);
+  }
+  template <int Align, int... Ranks, int... N>
+  static cudaError_t load_as(RankCounts<Ranks...>, cuda::std::integer_sequence<int, N...>) {
+    cudaError_t result = cudaSuccess;
+    const auto load = [&]<int R>(std::integral_constant<int, R>) {
+      result = CudaExecutor::load_parts<max_lanes, Part<N, Calls, Align, R>...>();
+      return result == cudaSuccess;
+    };
+    (void)(load(std::integral_constant<int, Ranks>{}) && ...);
+    return result;
+  }
+  static int load(int device) {
+    return on_device(device, [] {
+      const cudaError_t e = load_as<16>(Counts{}, Numbers{});
+      return e != cudaSuccess ? e : load_as<1>(Counts{}, Numbers{});
+    });
+  }
+  static inline KernelLoader loaders[count];
+  static inline const bool once = [] {
+    GroupKernels<Calls...>::launch = &launch;
+    int n = 0;
+    for (KernelLoader& loader : loaders) loader.load = &load;
+    (Member<Calls>::add_loader(loaders[n++]), ...);
+    return true;
+  }();
+};
+
+}  // namespace ccl::detail

@@ -1,0 +1,71 @@
+#include <ccl/algo/halving.hpp>
+
+#include <algorithm>
+
+#include "every_protocol.hpp"
+
+using namespace ccl;
+using namespace ccl::test;
+
+TEMPLATE_LIST_TEST_CASE("halving: reduce-scatter at every rank count", "", EveryProtocol) {
+  using Proto = typename TestType::Proto;
+  using Group = typename TestType::Group;
+  for (int ranks = 2; ranks <= TestType::most_ranks; ++ranks) {
+    World world{ranks, 2, 4, 512};
+    std::rotate(world.order().begin(), world.order().begin() + 1, world.order().end());
+    for (const Index count : {0, 1, 63, 2501}) {
+      for (const int steps : {1, 2}) {
+        check_reduce_scatter<Halving, Proto, Group>(world, count, steps, (count + steps) % 2 == 0);
+      }
+    }
+  }
+}
+
+TEST_CASE("halving: more than one block of ranks") {
+  World world{17, 1, 4, 512};
+  for (const Index count : {5, 700}) {
+    check_reduce_scatter<Halving, Simple, SoloLane>(world, count, 1, false);
+  }
+}
+
+TEST_CASE("halving: an average is scaled once, whoever has a partner") {
+  for (int ranks = 2; ranks <= 6; ++ranks) {
+    World world{ranks, 1, 4, 512};
+    const Reduction<Avg, float> avg{Avg{}, ranks};
+    const Index count = 100;
+    std::vector<std::vector<float>> in(ranks, std::vector<float>(ranks * count)),
+        out(ranks, std::vector<float>(count));
+    for (int r = 0; r < ranks; ++r) std::fill(in[r].begin(), in[r].end(), float(r * ranks));
+    REQUIRE(world.run<ReduceScatter, Halving, Simple, SoloLane>(avg, 1, 1, 0, [&](int r, auto& w) {
+      w.input = in[r].data();
+      w.output = out[r].data();
+      w.layout = {count, count, 0, false};
+    }));
+    const float want = float(ranks * (ranks - 1)) / 2;
+    for (int r = 0; r < ranks; ++r) {
+      for (const float x : out[r]) REQUIRE(x == Approx(want));
+    }
+  }
+}
+
+TEST_CASE("halving: the bits of a sum that rounds depend on nothing but the ranks") {
+  for (int ranks = 3; ranks <= 8; ++ranks) {
+    World narrow{ranks, 1, 2, 128}, wide{ranks, 2, 8, 4096};
+    const Reduction<Sum, float> sum{Sum{}, ranks};
+    const Index count = 700;
+    std::vector<std::vector<float>> in(ranks), a(ranks, std::vector<float>(count)), b = a;
+    for (int r = 0; r < ranks; ++r) {
+      for (Index i = 0; i < ranks * count; ++i)
+        in[r].push_back(1.f / float(1 + i * 7 + r * r * 31));
+    }
+    for (auto* world : {&narrow, &wide}) {
+      REQUIRE(
+          world->run<ReduceScatter, Halving, Simple, SoloLane>(sum, 1, 1, 0, [&](int r, auto& w) {
+            w.input = in[r].data();
+            w.output = (world == &narrow ? a : b)[r].data();
+            w.layout = {count, count, 0, false};
+          }));
+    }
+    REQUIRE(a == b);
+  }
+}
