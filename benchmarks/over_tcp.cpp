@@ -180,8 +180,8 @@ Result<void> body(const Options& options) {
   CCL_CHECK((compare<Broadcast, Ring, Pat>(comm, options)));
   CCL_CHECK((compare<SendRecv, Pairwise>(comm, options)));
   CCL_CHECK((compare<AllReduce, Doubling, Ring, Tree>(comm, options)));
-  CCL_CHECK((compare<AllGather, Bruck, Ring, Pat>(comm, options)));
-  CCL_CHECK((compare<ReduceScatter, Ring, Pat>(comm, options)));
+  CCL_CHECK((compare<AllGather, Bruck, Doubling, Ring, Pat>(comm, options)));
+  CCL_CHECK((compare<ReduceScatter, Ring, Pat, Halving>(comm, options)));
   CCL_CHECK((compare<AllToAll, Pairwise>(comm, options)));
   return comm.finalize();
 }

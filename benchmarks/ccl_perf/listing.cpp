@@ -19,7 +19,8 @@ bool peers_inside(const std::string& algo) {
 }  // namespace
 
 bool runs_on_gpus(const Choice& choice) {
-  return choice.algo != "Doubling" && choice.algo != "Bruck";  // see CMakeLists.txt
+  return choice.algo != "Doubling" && choice.algo != "Halving" &&
+         choice.algo != "Bruck";  // see CMakeLists.txt
 }
 
 bool takes(const Choice& choice, RedOp redop) {

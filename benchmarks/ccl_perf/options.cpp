@@ -100,8 +100,8 @@ std::vector<RedOp> parse_redops(const std::string& text, DataType type) {
     }
   }
   if (redops.empty()) {
-    refuse(
-        fmt::format("-o cannot be {}; it is one of: all, sum, prod, min, max, avg, mulsum", text));
+    refuse(fmt::format("-o cannot be {}; it is one of: all, {}", text,
+                       joined(std::set<std::string>(redop_names, redop_names + redop_count))));
   }
   return redops;
 }
@@ -265,7 +265,7 @@ Options parse_options(int argc, char** argv) {
         if (carries(t, r)) continue;
         refuse(
             fmt::format("this ccl_perf does not reduce {} with {}; configure with "
-                        "-DCCL_PERF_ALL_TYPES=ON",
+                        "-DCCL_PERF_TYPES and -DCCL_PERF_REDOPS",
                         name(t), redop_names[int(r)]));
       }
     }

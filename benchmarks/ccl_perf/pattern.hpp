@@ -44,7 +44,7 @@ CCL_HD cuda::std::int64_t sent_value(RedOp redop, int ranks, int rank, Index i) 
     const bool second = int((hash >> 12) % unsigned(ranks)) == rank;
     return (first ? 1 + int((hash >> 8) % 3) : 1) * (second ? 2 : 1);
   }
-  if (redop == RedOp::min || redop == RedOp::max) {
+  if (redop == RedOp::min || redop == RedOp::max || redop == RedOp::own) {
     return 1 + mix(uint64_t(i) * 64 + uint64_t(rank)) % 7;
   }
   // The sum, doubled by mulsum, stays exact; with very many ranks only some add to it.
@@ -81,6 +81,7 @@ CCL_HD T reduced_value(RedOp redop, int ranks, Index i) {
     case RedOp::min:
       return from_whole<T>(least);
     case RedOp::max:
+    case RedOp::own:
       return from_whole<T>(greatest);
     case RedOp::mulsum:
       return from_whole<T>(2 * sum);

@@ -44,6 +44,7 @@ MPI_Op mpi_op(RedOp redop) {
     case RedOp::min:
       return MPI_MIN;
     case RedOp::max:
+    case RedOp::own:
       return MPI_MAX;
     default:
       return MPI_OP_NULL;

@@ -55,6 +55,7 @@ int nccl_op(RedOp redop) {
     case RedOp::prod:
       return 1;
     case RedOp::max:
+    case RedOp::own:
       return 2;
     case RedOp::min:
       return 3;

@@ -9,6 +9,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <string_view>
+
 #include "runner.hpp"
 
 namespace ccl::perf {
@@ -20,6 +23,14 @@ using AnyTransport = DefaultTransport;
 // Compositions on levels, by names without commas.
 using Rails = Hierarchical<Ring, Ring>;
 using PeerRails = Hierarchical<With<OneShot, LL128>, Ring>;
+
+/// A functor that ccl knows nothing of.
+struct Own {
+  template <class A>
+  CCL_HD constexpr A operator()(const A& a, const A& b) const {
+    return a < b ? b : a;
+  }
+};
 
 /// Calls `f(functor)` with the functor of `redop`.
 template <class F>
@@ -35,19 +46,29 @@ decltype(auto) with_redop(RedOp redop, F&& f) {
       return f(Avg{});
     case RedOp::mulsum:
       return f(PreMulSum{2});
+    case RedOp::own:
+      return f(Own{});
     case RedOp::sum:
       break;
   }
   return f(Sum{});
 }
 
+/// Whether `names`, separated by commas, has `name` or "all".
+constexpr bool listed(std::string_view names, std::string_view name) {
+  while (!names.empty()) {
+    const std::string_view one = names.substr(0, names.find(','));
+    if (one == name || one == "all") return true;
+    names.remove_prefix(std::min(one.size() + 1, names.size()));
+  }
+  return false;
+}
 /// The kernels that this program contains.
 template <class T, class F>
 constexpr bool carried() {
-  using cuda::std::is_same_v;
-  if (CCL_PERF_ALL_TYPES) return true;
-  return (is_same_v<T, float> || is_same_v<T, bfloat16> ||
-          is_same_v<T, cuda::std::int32_t>)&&(is_same_v<F, Sum> || is_same_v<F, Max>);
+  std::string_view redop = redop_names[int(RedOp::own)];
+  if constexpr (requires { F::name; }) redop = F::name;
+  return listed(CCL_PERF_TYPES, ccl::name(data_type_of<T>)) && listed(CCL_PERF_REDOPS, redop);
 }
 
 template <class Op, class Algo, class Proto>
@@ -73,7 +94,7 @@ class WireRunner final : public Runner {
           } else {
             return fail(Errc::not_supported,
                         fmt::format("this ccl_perf does not reduce {} with {}; configure with "
-                                    "-DCCL_PERF_ALL_TYPES=ON",
+                                    "-DCCL_PERF_TYPES and -DCCL_PERF_REDOPS",
                                     ccl::name(call.type), redop_names[int(call.redop)]));
           }
         });

@@ -122,10 +122,11 @@ struct Rounds {
   }
 };
 
-/// A warp on lines of 120 bytes of data and 8 of flag.
+/// A warp on lines of 120 bytes of data and 8 of flag. Two tiles of four lines go as a pair: a lane
+/// has four floats side by side and, where it holds no flags, four more, for accesses of 16 bytes.
 class Ll128 {
  public:
-  static constexpr int tile = 120, batch = 4, width = 32;  // elements, tiles, lanes
+  static constexpr int tile = 120, batch = 2, width = 32;  // elements, pairs of tiles, lanes
   __device__ Ll128(const Work& work, int channel)
       : in_{work.in[channel]},
         out_{work.out[channel]},
@@ -139,6 +140,7 @@ class Ll128 {
         lane_{int(threadIdx.x % 32)},
         last_{lane_ % 8 == 7},
         word_{lane_ / 8 * 15 + lane_ % 8 * 2},
+        pair_{4 * (last_ ? 28 + lane_ / 8 : lane_ / 8 * 7 + lane_ % 8)},
         polls_{work} {
     asm volatile("griddepcontrol.wait;" ::: "memory");
     received_ = *in_.kept;
@@ -167,14 +169,17 @@ class Ll128 {
       ulonglong2* to = out_.slots + slot(sent_) + lane_;
       int left = n;
 #pragma unroll 1
-      for (; left >= batch * tile; left -= batch * tile) {
-        move<Recv, Own, Store, Send, batch, true>(from, to, begin + at + n - left, left);
+      for (; left >= batch * 2 * tile; left -= batch * 2 * tile) {
+        pairs<Recv, Own, Store, Send, batch>(from, to, begin + at + n - left);
+      }
+      if (left >= 2 * tile) {
+        pairs<Recv, Own, Store, Send, 1>(from, to, begin + at + n - left);
+        left -= 2 * tile;
       }
 #pragma unroll 1
-      for (; left >= tile; left -= tile) {
-        move<Recv, Own, Store, Send, 1, true>(from, to, begin + at + n - left, left);
+      for (; left > 0; left -= tile) {
+        rest<Recv, Own, Store, Send>(from, to, begin + at + n - left, left);
       }
-      if (left > 0) move<Recv, Own, Store, Send, 1, false>(from, to, begin + at + n - left, left);
       __syncwarp();
       if (Send) ++sent_;
       if (Recv) {
@@ -188,74 +193,108 @@ class Ll128 {
   __device__ long long slot(Word step) const {
     return static_cast<long long>(int(step) & (slot_count_ - 1)) * slot_packets_;
   }
-  template <bool Recv, bool Own, bool Store, bool Send, int N, bool Full>
-  __device__ void move(const ulonglong2*& from, ulonglong2*& to, long long at, int left) {
-    Word f[N][2];
+  template <bool Recv, bool Own, bool Store, bool Send, int N>
+  __device__ void pairs(const ulonglong2*& from, ulonglong2*& to, long long at) {
+    ulonglong2 a[N], b[N];
     if (Own) {
 #pragma unroll
       for (int n = 0; n < N; ++n) {
-#pragma unroll
-        for (int w = 0; w < 2; ++w) {
-          const float* const x = input_ + at + n * tile + (word_ + w) * 2;
-          f[n][w] = 0;
-          if (w == 1 && last_) continue;
-          if (Full) {
-            f[n][w] = *reinterpret_cast<const Word*>(x);
-          } else {
-            const int i = (word_ + w) * 2;
-            if (i < left) f[n][w] = __float_as_uint(x[0]);
-            if (i + 1 < left) f[n][w] |= Word(__float_as_uint(x[1])) << 32;
-          }
-        }
+        const float* const x = input_ + at + pair_ + n * 2 * tile;
+        a[n] = *reinterpret_cast<const ulonglong2*>(x);
+        b[n] = {};
+        if (!last_) b[n] = *reinterpret_cast<const ulonglong2*>(x + 128);
       }
     }
     if (Recv) {
-      ulonglong2 got[N];
+      ulonglong2 low[N], high[N];
       bool here;
       do {
 #pragma unroll
-        for (int n = 0; n < N; ++n) got[n] = load_line(from + n * 32);
+        for (int n = 0; n < N; ++n) {
+          low[n] = load_line(from + n * 64);
+          high[n] = load_line(from + n * 64 + 32);
+        }
         here = true;
 #pragma unroll
-        for (int n = 0; n < N; ++n) here = here & (got[n].y == received_ + 1);
-      } while (!__all_sync(~0u, here | !last_) && !__all_sync(~0u, polls_.end(prev_, received_)));
-      from += N * 32;
+        for (int n = 0; n < N; ++n) {
+          here = here & (low[n].y == received_ + 1) & (high[n].y == received_ + 1);
+        }
+      } while (!arrived(here));
+      from += N * 64;
 #pragma unroll
       for (int n = 0; n < N; ++n) {
-        f[n][0] = Own ? add(f[n][0], got[n].x) : got[n].x;
-        f[n][1] = Own ? add(f[n][1], got[n].y) : got[n].y;
+        if (last_) low[n].y = high[n].x;
+        a[n].x = Own ? add(a[n].x, low[n].x) : low[n].x;
+        a[n].y = Own ? add(a[n].y, low[n].y) : low[n].y;
+        b[n].x = Own ? add(b[n].x, high[n].x) : high[n].x;
+        b[n].y = Own ? add(b[n].y, high[n].y) : high[n].y;
       }
     }
     if (Send) {
 #pragma unroll
-      for (int n = 0; n < N; ++n) store_line(to + n * 32, f[n][0], last_ ? sent_ + 1 : f[n][1]);
-      to += N * 32;
+      for (int n = 0; n < N; ++n) {
+        store_line(to + n * 64, a[n].x, last_ ? sent_ + 1 : a[n].y);
+        store_line(to + n * 64 + 32, last_ ? a[n].y : b[n].x, last_ ? sent_ + 1 : b[n].y);
+      }
+      to += N * 64;
     }
     if (Store) {
 #pragma unroll
       for (int n = 0; n < N; ++n) {
-#pragma unroll
-        for (int w = 0; w < 2; ++w) {
-          float* const x = output_ + at + n * tile + (word_ + w) * 2;
-          if (w == 1 && last_) continue;
-          if (Full) {
-            *reinterpret_cast<Word*>(x) = f[n][w];
-          } else {
-            const int i = (word_ + w) * 2;
-            if (i < left) x[0] = __uint_as_float(unsigned(f[n][w]));
-            if (i + 1 < left) x[1] = __uint_as_float(unsigned(f[n][w] >> 32));
-          }
-        }
+        float* const x = output_ + at + pair_ + n * 2 * tile;
+        *reinterpret_cast<ulonglong2*>(x) = a[n];
+        if (!last_) *reinterpret_cast<ulonglong2*>(x + 128) = b[n];
       }
     }
+  }
+
+  /// One tile, of which `left` elements are there.
+  template <bool Recv, bool Own, bool Store, bool Send>
+  __device__ void rest(const ulonglong2*& from, ulonglong2*& to, long long at, int left) {
+    Word f[2] = {};
+    const int first = word_ * 2;
+    if (Own) {
+      const float* const x = input_ + at + first;
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        if (first + i < left && !(last_ && i > 1))
+          f[i / 2] |= Word(__float_as_uint(x[i])) << i % 2 * 32;
+      }
+    }
+    if (Recv) {
+      ulonglong2 got;
+      do {
+        got = load_line(from);
+      } while (!arrived(got.y == received_ + 1));
+      from += 32;
+      f[0] = Own ? add(f[0], got.x) : got.x;
+      f[1] = Own ? add(f[1], got.y) : got.y;
+    }
+    if (Send) {
+      store_line(to, f[0], last_ ? sent_ + 1 : f[1]);
+      to += 32;
+    }
+    if (Store) {
+      float* const x = output_ + at + first;
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        if (first + i < left && !(last_ && i > 1))
+          x[i] = __uint_as_float(unsigned(f[i / 2] >> i % 2 * 32));
+      }
+    }
+  }
+  /// Lanes with flags have seen them, or nobody waits any longer.
+  __device__ bool arrived(bool here) {
+    return __all_sync(~0u, here | !last_) || __all_sync(~0u, polls_.end(prev_, received_));
   }
 
   End in_, out_;
   const float* input_;
   float* output_;
   int prev_, next_, slot_count_, slot_packets_, slice_, lane_;
-  bool last_;
-  int word_;  // the lane's first, of a tile
+  bool last_;  // holds the flags
+  int word_;   // the lane's first, of a tile
+  int pair_;   // its first element of a pair
   Polls polls_;
   Word received_, sent_, drained_;
 };
