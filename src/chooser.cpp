@@ -506,16 +506,18 @@ Choice Chooser::explain(Index bytes, int picked, const Plan& plan) const {
 Error Chooser::none_meets(Demands demands) const {
   std::string names;
   for (const int c : kept_) names += (names.empty() ? "" : ", ") + facts_[std::size_t(c)].name();
-  Error error{Errc::not_supported,
-              fmt::format("{} has no candidate for this reduction ({}; {} are left); name an "
-                          "algorithm that {}",
-                          op_,
-                          demands.not_commutative ? "the functor is not commutative"
-                                                  : "it scales what the ranks give",
-                          names,
-                          demands.not_commutative
-                              ? "keeps the order of the ranks, as OrderedTree does for all_reduce"
-                              : "takes it")};
+  Error error{
+      Errc::not_supported,
+      fmt::format("{} has no candidate for this reduction ({}; {} are left); name an "
+                  "algorithm that {}",
+                  op_,
+                  demands.not_commutative ? "the functor is not commutative"
+                                          : "it scales what the ranks give",
+                  names,
+                  demands.not_commutative
+                      ? "keeps the order of the ranks, as OrderedTree does for all_reduce and "
+                        "reduce"
+                      : "takes it")};
   error.rank = rank_;
   return error;
 }

@@ -199,6 +199,7 @@ struct SimPrims {
   void recv_reduce_send(const Part& p) { note(true, true, p); }
   void recv_reduce_copy(const Part& p) { note(true, false, p); }
   void recv_reduce_copy_send(const Part& p) { note(true, true, p); }
+  void recv_reduce_finish_send(const Part& p) { note(true, true, p); }
 
  private:
   void note(bool gets, bool puts, const Part& part) {
@@ -302,12 +303,13 @@ bool rings_repeat(const sim::Cluster& cluster, const SimTeams& teams, int period
 struct SimSeats {
   const topo::Arrangement& arrangement;
   RingSeat ring_seat;
-  int my_rank, rank_count, root, channel;
+  int my_rank, rank_count, root_rank, channel;
   std::vector<int> in{}, out{};
   int rank() const { return my_rank; }
   int ranks() const { return rank_count; }
+  int root() const { return root_rank; }
   RingSeat ring() const { return ring_seat; }
-  TreeSeat tree() const { return arrangement.tree(my_rank, root, channel); }
+  TreeSeat tree() const { return arrangement.tree(my_rank, root_rank, channel); }
   void from(int peer) { in.push_back(peer); }
   void to(int peer) { out.push_back(peer); }
 };

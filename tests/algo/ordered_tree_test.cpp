@@ -56,7 +56,6 @@ TEMPLATE_LIST_TEST_CASE("ordered tree: a functor that is not commutative meets t
     World world{ranks, 2, 8, 512};
     const Reduction<Then, Affine> then{Then{}, ranks};
     for (const Index count : {0, 1, 63, 5001}) {
-      INFO(TestType::name << " ranks " << ranks << " count " << count);
       std::vector<std::vector<Affine>> in(ranks, std::vector<Affine>(count)), out = in;
       std::vector<Affine> want(count, Affine{1, 0});
       for (int r = 0; r < ranks; ++r) {
@@ -65,16 +64,48 @@ TEMPLATE_LIST_TEST_CASE("ordered tree: a functor that is not commutative meets t
           want[i] = Then{}(want[i], in[r][i]);
         }
       }
-      const auto run = [&](auto group) {
-        return world.run<AllReduce, OrderedTree, TestType, decltype(group)>(
-            then, 1, 2, 0, [&](int r, auto& w) {
-              w.input = in[r].data();
-              w.output = out[r].data();
-              w.layout = {count, 0, 0, false};
-            });
+      const auto buffers = [&](int r, auto& w) {
+        w.input = in[r].data();
+        w.output = out[r].data();
+        w.layout = {count, 0, 0, false};
       };
-      REQUIRE(run(SoloLane{}));
+      INFO(TestType::name << " ranks " << ranks << " count " << count);
+      REQUIRE(world.run<AllReduce, OrderedTree, TestType, SoloLane>(then, 1, 2, 0, buffers));
       for (int r = 0; r < ranks; ++r) REQUIRE(out[r] == want);
+      const std::vector<Affine> untouched(count, Affine{7, 7});
+      for (int root = 0; root < ranks; ++root) {
+        INFO("root " << root);
+        for (auto& o : out) o = untouched;
+        REQUIRE(world.run<Reduce, OrderedTree, TestType, SoloLane>(then, 1, 2, root, buffers));
+        for (int r = 0; r < ranks; ++r) REQUIRE(out[r] == (r == root ? want : untouched));
+      }
+      // In place, to a root that is neither the tree's root nor its last leaf.
+      const int root = ranks / 2;
+      REQUIRE(
+          world.run<Reduce, OrderedTree, TestType, SoloLane>(then, 1, 2, root, [&](int r, auto& w) {
+            buffers(r, w);
+            if (r == root) w.output = in[r].data();
+          }));
+      REQUIRE(in[root] == want);
     }
+  }
+}
+
+TEMPLATE_LIST_TEST_CASE("ordered tree: the result that goes on to a root is an average", "",
+                        Protos) {
+  const int ranks = 5;
+  const Index count = 700;
+  World world{ranks, 1, 8, 512};
+  const Reduction<Avg, float> avg{Avg{}, ranks};
+  for (int root = 0; root < ranks; ++root) {
+    std::vector<std::vector<float>> in(ranks), out(ranks, std::vector<float>(count));
+    for (int r = 0; r < ranks; ++r) in[r].assign(count, float(r * ranks));
+    REQUIRE(
+        world.run<Reduce, OrderedTree, TestType, SoloLane>(avg, 1, 1, root, [&](int r, auto& w) {
+          w.input = in[r].data();
+          w.output = out[r].data();
+          w.layout = {count, 0, 0, false};
+        }));
+    REQUIRE(out[root] == std::vector<float>(count, float(ranks * (ranks - 1)) / 2));
   }
 }

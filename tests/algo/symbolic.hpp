@@ -53,6 +53,7 @@ struct TracePrims {
   constexpr void recv_copy_send(const Part& p) { note(gets | stores | puts, p); }
   constexpr void recv_reduce_send(const Part& p) { note(gets | loads | puts, p); }
   constexpr void recv_reduce_copy(const Part& p) { note(gets | loads | stores, p); }
+  constexpr void recv_reduce_finish_send(const Part& p) { note(gets | loads | puts, p); }
   constexpr void recv_reduce_copy_send(const Part& p) { note(gets | loads | stores | puts, p); }
 };
 

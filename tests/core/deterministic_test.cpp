@@ -28,10 +28,15 @@ std::vector<T> values(int rank, Index count) {
   return all;
 }
 
-/// Every rank's results of an all-reduce of the first `count` values.
+template <class Composed>
+inline constexpr bool to_root = false;
+template <class Algo, class Proto, class Transport>
+inline constexpr bool to_root<Collective<Reduce, Algo, Proto, Transport>> = true;
+
+/// Every rank's results of an all-reduce of the first `count` values; of a reduce to `root`.
 template <class Composed, class T, class F = Sum>
 std::vector<std::vector<T>> results(int ranks, Index count, int runs = 1, Config config = {},
-                                    F functor = {}) {
+                                    F functor = {}, int root = -1) {
   config.device = Config::cpu;
   auto comms = Communicator::create_all(ranks, config);
   REQUIRE(comms);
@@ -47,7 +52,11 @@ std::vector<std::vector<T>> results(int ranks, Index count, int runs = 1, Config
         auto& out = all[std::size_t(r)];
         for (int i = 0; i < runs; ++i) {
           std::vector<T> again = none;
-          CCL_CHECK(call(in.data(), again.data(), count, functor));
+          if constexpr (to_root<Composed>) {
+            CCL_CHECK(call(in.data(), again.data(), count, functor, root));
+          } else {
+            CCL_CHECK(call(in.data(), again.data(), count, functor));
+          }
           const bool same = std::memcmp(again.data(), out.data(), again.size() * sizeof(T)) == 0;
           if (i > 0 && !same) return fail(Errc::internal, "two runs differ");
           out = again;
@@ -111,30 +120,54 @@ TEST_CASE("the sum is that of the documented order") {
 
 TEST_CASE("a functor that is not commutative has the order of the ranks, by name") {
   using Ordered = Collective<AllReduce, OrderedTree, Simple, LoopbackTransport>;
+  using ToRoot = Collective<Reduce, OrderedTree, Simple, LoopbackTransport>;
+  constexpr Index count = 20001;
   for (const int ranks : {2, 5}) {
-    for (const auto& of_rank : results<Ordered, float, Earlier>(ranks, 20001)) {
-      CHECK(of_rank == values<float>(0, 20001));
+    for (const auto& of_rank : results<Ordered, float, Earlier>(ranks, count)) {
+      CHECK(of_rank == values<float>(0, count));
+    }
+    for (int root = 0; root < ranks; ++root) {
+      const auto all = results<ToRoot, float, Earlier>(ranks, count, 2, {}, {}, root);
+      for (int r = 0; r < ranks; ++r) {
+        CHECK(all[std::size_t(r)] ==
+              (r == root ? values<float>(0, count) : std::vector<float>(count)));
+      }
     }
   }
-  // Auto has none on CPU ranks, and says what has.
+  // A sum that rounds, too: any root has what all ranks of an all-reduce have.
+  const auto sums = results<Ordered, float>(5, count);
+  CHECK(results<ToRoot, float>(5, count, 1, {}, Sum{}, 3)[3] == sums[3]);
+  CHECK(results<ToRoot, float>(5, count, 1, {}, Sum{}, 0)[0] == sums[3]);
+}
+
+TEST_CASE(
+    "Auto has no candidate on CPU ranks for a functor that is not commutative, and says which") {
   Config config;
   config.device = Config::cpu;
   const auto comms = Communicator::create_all(2, config);
   REQUIRE(comms);
-  std::vector<std::string> texts(2);
+  std::vector<std::vector<std::string>> texts(2);
   std::vector<std::thread> threads;
   for (int r = 0; r < 2; ++r) {
     threads.emplace_back([&, r] {
       const auto call = Collective<AllReduce>::create((*comms)[std::size_t(r)]);
-      if (!call) return;
+      const auto reduce = Collective<Reduce>::create((*comms)[std::size_t(r)]);
+      if (!call || !reduce) return;
       float one = 1, sum = 0;
-      const auto done = (*call)(&one, &sum, 1, Earlier{});
-      if (!done && done.error().code == Errc::not_supported)
-        texts[std::size_t(r)] = done.error().message();
+      for (const auto& done :
+           {(*call)(&one, &sum, 1, Earlier{}), (*reduce)(&one, &sum, 1, Earlier{}, 1)}) {
+        if (!done && done.error().code == Errc::not_supported)
+          texts[std::size_t(r)].push_back(done.error().message());
+      }
     });
   }
   for (auto& thread : threads) thread.join();
-  for (const auto& text : texts) CHECK(text.find("as OrderedTree does") != std::string::npos);
+  for (const auto& of_rank : texts) {
+    REQUIRE(of_rank.size() == 2);
+    for (const auto& text : of_rank) {
+      CHECK(text.find("as OrderedTree does for all_reduce and reduce") != std::string::npos);
+    }
+  }
 }
 
 TEST_CASE("where the reduction's order depends on the size, a candidate is left out") {

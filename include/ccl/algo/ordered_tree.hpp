@@ -9,9 +9,18 @@ namespace ccl {
 /// child, then those below its second. Since a node adds its own value first, the result is
 /// 0, 1, 2, ... in that order, whatever the brackets: for functors that are associative and not
 /// commutative. It heeds no topology: hosts whose ranks follow each other are crossed least often.
+/// The tree's root is rank 0, since it comes first; a Reduce to another rank takes one hop more.
 struct OrderedTree : OneTree {
   static constexpr const char* name = "OrderedTree";
   static constexpr bool reorders = false;
+  template <class Op>
+  static constexpr bool supports = detail::one_of<Op, AllReduce, Reduce>;
+  template <class Op>
+  static constexpr Effort effort(int ranks) {
+    if constexpr (detail::one_of<Op, AllReduce>) return OneTree::effort<Op>(ranks);
+    // To a root that has two children and takes the result, too.
+    return {Tree::effort<Op>(ranks).hops + 1, ranks > 2 ? 3.0 : 1.0};
+  }
   template <class Op>
   static constexpr SumOrder order = SumOrder::ordered_tree;
 
@@ -38,11 +47,50 @@ struct OrderedTree : OneTree {
   static constexpr void peers(Seats& seats) {
     Placed<Seats> placed{seats};
     OneTree::peers(placed);
+    if (seats.root() <= 0) return;
+    if (seats.rank() == 0) seats.to(seats.root());
+    if (seats.rank() == seats.root()) seats.from(0);
   }
   template <class Context>
   CCL_HD static constexpr void run(AllReduce, Context& context) {
     Placed<Context> placed{context};
     OneTree::run(AllReduce{}, placed);
+  }
+
+  template <class Context>
+  CCL_HD static constexpr void run(Reduce, Context& context) {
+    const int root = context.root();
+    Placed<Context> placed{context};
+    const TreeSeat at = placed.tree();
+    if (root == 0 || (context.rank() != root && !at.is_root())) {
+      OneTree::run(Reduce{}, placed);
+      return;
+    }
+    auto ahead = context.chunks(1);
+    if (at.is_root()) {
+      auto turn = context.template prims<3, 1>({at.down[0], at.down[1], at.down[2]}, {root});
+      while (ahead.next()) turn.recv_reduce_finish_send(ahead.all());
+      return;
+    }
+    auto up = context.template prims<3, 1>({at.down[0], at.down[1], at.down[2]}, {at.up});
+    auto whole = context.template prims<1, 1>({0}, {-1});
+    auto behind = ahead;
+    // As much as the wires on the way to rank 0 and back hold: more would wait for itself.
+    const int most = (at.near + 1) * context.window();
+    for (int under_way = 0;;) {
+      if (under_way < most && ahead.next()) {
+        if (at.is_leaf()) {
+          up.send(ahead.all());
+        } else {
+          up.recv_reduce_send(ahead.all());
+        }
+        ++under_way;
+        continue;
+      }
+      if (!behind.next()) break;
+      whole.recv(behind.all());
+      --under_way;
+    }
   }
 
  private:

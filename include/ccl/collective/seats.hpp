@@ -11,13 +11,14 @@ namespace ccl::detail {
 /// Collects the peers that an algorithm's seats name, as `Algo::peers` is given it.
 struct PeersOfSeats {
   const Links& links;
-  int root;
+  int root_rank;
   int channel = 0;
   std::vector<Links::Peer> in{}, out{};
   int rank() const { return links.comm().rank(); }
   int ranks() const { return links.comm().ranks(); }
+  int root() const { return root_rank; }
   RingSeat ring() const { return links.ring(channel); }
-  TreeSeat tree() const { return links.tree(channel, root); }
+  TreeSeat tree() const { return links.tree(channel, root_rank); }
   void from(int peer) { in.push_back({peer, channel}); }
   void to(int peer) { out.push_back({peer, channel}); }
 };

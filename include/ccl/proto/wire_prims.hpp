@@ -109,6 +109,8 @@ class WirePrims {
   CCL_HD void recv_reduce_copy_send(const Part& part) {
     step<get | load | store | finish | put>(part);
   }
+  /// The whole result goes on to the rank that wants it; none stays here.
+  CCL_HD void recv_reduce_finish_send(const Part& part) { step<get | load | finish | put>(part); }
 
   /// Would a send, or a recv, of one slice go through without waiting for the peer? All lanes get
   /// the same answer. Of the first wire of each direction.
