@@ -2,6 +2,7 @@
 
 #include <ccl/choice.hpp>
 #include <ccl/collective/arguments.hpp>
+#include <ccl/collective/call_arguments.hpp>
 #include <ccl/collective/checks.hpp>
 #include <ccl/collective/copies.hpp>
 #include <ccl/collective/default_plans.hpp>
@@ -66,6 +67,7 @@ class Composition {
                                 align < 16 ? align : 16));
       }
     }
+    [[maybe_unused]] const CallArguments<R> given{reduction, input, output, layout, root};
     if constexpr (OverPeers<Algo>) {
       if constexpr (MovesByCopies<Algo>) {
         if (stream.recorder() != nullptr) {
@@ -77,18 +79,17 @@ class Composition {
       } else {
         enroll<PeerKernels<Op, Algo, Proto, R>>();
         if (stream.recorder() != nullptr) {
-          stream.recorder()->call = std::make_unique<PeerCall<Op, Algo, Proto, R>>(
-              links_, info, reduction, input, output, layout, root);
+          stream.recorder()->call =
+              std::make_unique<PeerCall<Op, Algo, Proto, R>>(links_, info, given);
           return {};
         }
-        return launch_over_peers<Op, Algo, Proto>(*links_, info, reduction, input, output, layout,
-                                                  root, stream);
+        return launch_over_peers<Op, Algo, Proto>(*links_, info, given, stream);
       }
     } else {
       if (stream.recorder() != nullptr) {
         if constexpr (sides.cpus) {
-          stream.recorder()->call = std::make_unique<WireCall<Op, Algo, Proto, R>>(
-              links_, info, reduction, input, output, layout, root);
+          stream.recorder()->call =
+              std::make_unique<WireCall<Op, Algo, Proto, R>>(links_, info, given);
         } else {
           stream.recorder()->call = std::make_unique<GpuCall>(links_, info);
         }
@@ -97,17 +98,13 @@ class Composition {
       if constexpr (sides.gpus) {
         enroll<WireKernels<Op, Algo, Proto, R>>();
         if (links_->on_device()) {
-          return launch_on_device<Op, Algo, Proto>(*links_, info, reduction, input, output, layout,
-                                                   root, stream);
+          return launch_on_device<Op, Algo, Proto>(*links_, info, given, stream);
         }
       }
       if constexpr (sides.cpus) {
-        return queue_on_host(
-            *links_, stream,
-            [links = links_, info = links_->noted(info), reduction, input, output, layout, root] {
-              return run_on_host<Op, Algo, Proto>(*links, info, reduction, input, output, layout,
-                                                  root);
-            });
+        return queue_on_host(*links_, stream, [links = links_, info = links_->noted(info), given] {
+          return run_on_host<Op, Algo, Proto>(*links, info, given);
+        });
       }
       return fail(links_->no_device_code());  // not reached: `make_links` refused
     }

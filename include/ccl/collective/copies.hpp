@@ -3,6 +3,7 @@
 #include <ccl/algo/ops.hpp>
 #include <ccl/collective/device_launch.hpp>
 #include <ccl/collective/exchange.hpp>
+#include <ccl/collective/recorder.hpp>
 #include <ccl/copy_work.hpp>
 #include <ccl/device_code.hpp>
 #include <ccl/links.hpp>

@@ -1,8 +1,7 @@
 #pragma once
 
+#include <ccl/collective/call_arguments.hpp>
 #include <ccl/collective/checks.hpp>
-#include <ccl/collective/peer_call.hpp>
-#include <ccl/collective/recorder.hpp>
 #include <ccl/collective/seats.hpp>
 #include <ccl/device_code.hpp>
 #include <ccl/host_stream.hpp>
@@ -34,35 +33,29 @@ Result<void> load_kernels(const Links& links) {
 }
 
 template <class Op, class Algo, class Proto, class R>
-Result<void> launch_on_device(Links& links, const CallInfo& info, const R& reduction,
-                              const void* input, void* output, const Layout& layout, int root,
+Result<void> launch_on_device(Links& links, const CallInfo& info, const CallArguments<R>& given,
                               Stream stream) {
   const auto kernels = WireKernels<Op, Algo, Proto, R>::launch;
   if (kernels == nullptr) return fail(links.no_device_code());
-  constexpr bool by_root = wires_by_root<Op, Algo>;
   const std::lock_guard lock{links.mutex()};
-  if (by_root && !links.connected(root)) CCL_CHECK((connect_seats<Op, Algo>(links, root)));
+  if (wires_by_root<Op, Algo> && !links.connected(given.root)) {
+    CCL_CHECK((connect_seats<Op, Algo>(links, given.root)));
+  }
   CCL_TRY(const DeviceTarget target, links.begin_on_device(info, stream));
-  auto work = links.work(reduction);
-  if (by_root) work.trees += Index{work.channels} * root;
-  work.input = input;
-  work.output = output;
-  work.layout = layout;
-  work.root = root;
+  const auto work = wire_work_on_device<Op, Algo>(links, given);
   return links.finish_on_device(kernels(work, target), stream);
 }
 
 template <class Op, class Algo, class Proto, class R>
-Result<void> launch_over_peers(Links& links, const CallInfo& info, const R& reduction,
-                               const void* input, void* output, const Layout& layout, int root,
+Result<void> launch_over_peers(Links& links, const CallInfo& info, const CallArguments<R>& given,
                                Stream stream) {
   enroll<PeerKernels<Op, Algo, Proto, R>>();
   const auto kernels = PeerKernels<Op, Algo, Proto, R>::launch;
   if (kernels == nullptr) return fail(links.no_device_code());
-  if (layout.count == 0) return links.ready();  // flags of no tile could tell of the launch
+  if (given.layout.count == 0) return links.ready();  // flags of no tile could tell of the launch
   const std::lock_guard lock{links.mutex()};
   CCL_TRY(const DeviceTarget target, links.begin_on_device(info, stream));
-  const auto work = peer_work<Op, Algo>(links, reduction, input, output, layout, root);
+  const auto work = peer_work<Op, Algo>(links, given);
   return links.finish_on_device(kernels(work, target), stream);
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <ccl/collective/call_arguments.hpp>
 #include <ccl/collective/checks.hpp>
 #include <ccl/collective/seats.hpp>
 #include <ccl/host_executor.hpp>
@@ -41,28 +42,23 @@ Result<void> check_slices_on_host(const Links& links) {
 
 /// Between `Links::help` and `Links::finish`.
 template <class Op, class Algo, class Proto, class R>
-void run_wires(Links& links, const R& reduction, const void* input, void* output,
-               const Layout& layout, int root) {
-  auto work = links.work(loaded(reduction));
-  work.input = input;
-  work.output = output;
-  work.layout = layout;
-  work.root = root;
+void run_wires(Links& links, const CallArguments<R>& given) {
+  auto work = links.work(loaded(given.reduction));
+  given.tell(work);
   HostExecutor::run<SoloLane>(work.channels, WireBody<Op, Algo, Proto, 1, R>{work});
 }
 
 template <class Op, class Algo, class Proto, class R>
-Result<void> run_on_host(Links& links, const CallInfo& info, const R& reduction, const void* input,
-                         void* output, const Layout& layout, int root) {
+Result<void> run_on_host(Links& links, const CallInfo& info, const CallArguments<R>& given) {
   const std::lock_guard lock{links.mutex()};
   CCL_CHECK(links.begin(info));
   if (auto fits = check_slices_on_host<Op, Algo, Proto, R>(links); !fits) {
     (void)links.finish();
     return fits;
   }
-  if constexpr (wires_by_root<Op, Algo>) CCL_CHECK((connect_seats<Op, Algo>(links, root)));
+  if constexpr (wires_by_root<Op, Algo>) CCL_CHECK((connect_seats<Op, Algo>(links, given.root)));
   links.help();
-  run_wires<Op, Algo, Proto>(links, reduction, input, output, layout, root);
+  run_wires<Op, Algo, Proto>(links, given);
   return links.finish();
 }
 

@@ -4,6 +4,7 @@
 #include <ccl/collective/device_launch.hpp>
 #include <ccl/collective/exchange.hpp>
 #include <ccl/collective/host_launch.hpp>
+#include <ccl/collective/recorder.hpp>
 
 #include <algorithm>
 #include <memory>
