@@ -49,23 +49,5 @@ TEST_CASE("halving: an average is scaled once, whoever has a partner") {
 }
 
 TEST_CASE("halving: the bits of a sum that rounds depend on nothing but the ranks") {
-  for (int ranks = 3; ranks <= 8; ++ranks) {
-    World narrow{ranks, 1, 2, 128}, wide{ranks, 2, 8, 4096};
-    const Reduction<Sum, float> sum{Sum{}, ranks};
-    const Index count = 700;
-    std::vector<std::vector<float>> in(ranks), a(ranks, std::vector<float>(count)), b = a;
-    for (int r = 0; r < ranks; ++r) {
-      for (Index i = 0; i < ranks * count; ++i)
-        in[r].push_back(1.f / float(1 + i * 7 + r * r * 31));
-    }
-    for (auto* world : {&narrow, &wide}) {
-      REQUIRE(
-          world->run<ReduceScatter, Halving, Simple, SoloLane>(sum, 1, 1, 0, [&](int r, auto& w) {
-            w.input = in[r].data();
-            w.output = (world == &narrow ? a : b)[r].data();
-            w.layout = {count, count, 0, false};
-          }));
-    }
-    REQUIRE(a == b);
-  }
+  check_same_bits<Halving>();
 }

@@ -7,6 +7,8 @@
 #include <ccl/proto/wire_prims.hpp>
 #include <ccl/seat.hpp>
 
+#include <set>
+#include <utility>
 #include <vector>
 
 #include "tree_over_hosts.hpp"
@@ -199,6 +201,60 @@ constexpr bool exchanges(int ranks, int slots) {
     for (int p = 0; p < ranks; ++p) {
       const int want = r == p ? 0 : 1 + (r + p) % 4;
       if (sent[r * ranks + p] != want || taken[r * ranks + p] != want) return false;
+    }
+  }
+  return true;
+}
+
+/// `Plays(ranks)`, a constant of its own for each number of ranks: all together are too long a
+/// computation for a compiler.
+template <auto Plays, int Ranks>
+inline constexpr bool proved_for = Plays(Ranks);
+template <auto Plays, int... N>
+constexpr bool proved_for_all(std::integer_sequence<int, N...>) {
+  static_assert((proved_for<Plays, N + 2> && ...));
+  return true;
+}
+/// For 2 to 17 ranks.
+template <auto Plays>
+inline constexpr bool proved = proved_for_all<Plays>(std::make_integer_sequence<int, 16>{});
+
+/// What an algorithm's `peers` is given: notes whom it names.
+struct PeerSink {
+  int place;               // on the ring
+  std::vector<int> order;  // the ring's
+  int root_rank = 0;
+  std::set<int> in{}, out{};
+  bool repeats = false;  // it named one twice
+  int rank() const { return order[std::size_t(place)]; }
+  int ranks() const { return int(order.size()); }
+  int root() const { return root_rank; }
+  RingSeat ring() const { return {place, ranks(), order.data()}; }
+  void from(int peer) { repeats = !in.insert(peer).second || repeats; }
+  void to(int peer) { repeats = !out.insert(peer).second || repeats; }
+};
+/// Those of all ranks, by rank; `turn` is the rank at the ring's first place.
+template <class Algo>
+std::vector<PeerSink> peers_of(int ranks, int turn = 0, int root = 0) {
+  std::vector<int> order;
+  for (int i = 0; i < ranks; ++i) order.push_back((i + turn) % ranks);
+  std::vector<PeerSink> sinks;
+  for (int r = 0; r < ranks; ++r) {
+    sinks.push_back({(r + ranks - turn % ranks) % ranks, order, root});
+    Algo::peers(sinks.back());
+  }
+  return sinks;
+}
+/// True if who is sent to expects it, who expects something is sent it, and nobody sends to itself.
+inline bool peers_agree(const std::vector<PeerSink>& sinks) {
+  for (const PeerSink& sink : sinks) {
+    const int rank = sink.rank(), ranks = sink.ranks();
+    for (const int peer : sink.out) {
+      if (peer < 0 || peer >= ranks || peer == rank) return false;
+      if (sinks[std::size_t(peer)].in.count(rank) == 0) return false;
+    }
+    for (const int peer : sink.in) {
+      if (peer < 0 || peer >= ranks || sinks[std::size_t(peer)].out.count(rank) == 0) return false;
     }
   }
   return true;

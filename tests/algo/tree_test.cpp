@@ -1,49 +1,19 @@
-#include <ccl/proto/ll.hpp>
-#include <ccl/proto/ll128.hpp>
-#include <ccl/proto/simple.hpp>
+#include <ccl/algo/tree.hpp>
 
-#include <tuple>
-
-#include "catch.hpp"
-#include "world.hpp"
+#include "every_protocol.hpp"
 
 using namespace ccl;
 using namespace ccl::test;
 
-namespace {
-using Protos = std::tuple<LL, LL128, Simple>;
-}
-
-TEMPLATE_LIST_TEST_CASE("tree: all-reduce, broadcast, reduce at every rank count", "", Protos) {
-  using Proto = TestType;
-  for (int ranks = 2; ranks <= 9; ++ranks) {
+TEMPLATE_LIST_TEST_CASE("tree: all-reduce, broadcast, reduce at every rank count", "",
+                        EveryProtocol) {
+  using Proto = typename TestType::Proto;
+  using Group = typename TestType::Group;
+  for (int ranks = 2; ranks <= TestType::most_ranks; ++ranks) {
     World world{ranks, 2, 8, 512};
-    const Reduction<Sum, int> sum{Sum{}, ranks};
     for (const Index count : {0, 1, 63, 5001}) {
-      INFO(Proto::name << " ranks " << ranks << " count " << count);
-      std::vector<std::vector<int>> in(ranks, std::vector<int>(count)), out = in;
-      std::vector<int> want(count);
-      for (int r = 0; r < ranks; ++r) {
-        for (Index i = 0; i < count; ++i) want[i] += in[r][i] = int(i * 3 + r * 1000);
-      }
-      const auto buffers = [&](int r, auto& w) {
-        w.input = in[r].data();
-        w.output = out[r].data();
-        w.layout = {count, 0, 0, false};
-      };
-      REQUIRE(world.run<AllReduce, Tree, Proto, SoloLane>(sum, 1, 1, 0, buffers));
-      for (int r = 0; r < ranks; ++r) REQUIRE(out[r] == want);
-      const int root = int(count) % ranks;
-      for (auto& o : out) o.assign(count, -1);
-      REQUIRE(world.run<Reduce, Tree, Proto, SoloLane>(sum, 1, 1, root, buffers));
-      for (int r = 0; r < ranks; ++r) {
-        REQUIRE(out[r] == (r == root ? want : std::vector<int>(count, -1)));
-      }
-      REQUIRE(world.run<Broadcast, Tree, Proto, SoloLane>(Bytes{}, 1, 1, root, [&](int r, auto& w) {
-        buffers(r, w);
-        w.layout.count *= 4;
-      }));
-      for (int r = 0; r < ranks; ++r) REQUIRE(out[r] == in[root]);
+      check_all_reduce<Tree, Proto, Group>(world, count, 1, false);
+      check_rooted<Tree, Proto, Group>(world, count, int(count) % ranks);
     }
   }
 }
