@@ -1,4 +1,4 @@
-#include <ccl/simulate.hpp>
+#include <ccl/sim/cluster.hpp>
 
 #include <fmt/format.h>
 

@@ -1,5 +1,5 @@
 #include <ccl/cost.hpp>
-#include <ccl/simulate.hpp>
+#include <ccl/sim/program.hpp>
 #include <ccl/transport/sim.hpp>
 
 #include <fmt/format.h>

@@ -1,4 +1,5 @@
-#include <ccl/simulate.hpp>
+#include <ccl/algo/ops.hpp>
+#include <ccl/sim/program.hpp>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
