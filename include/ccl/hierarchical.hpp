@@ -3,70 +3,17 @@
 #include <ccl/algo/hierarchical.hpp>
 #include <ccl/candidates.hpp>
 #include <ccl/collective.hpp>
-#include <ccl/collective/levels.hpp>
-#include <ccl/collective/stage.hpp>
+#include <ccl/collective/hierarchical_steps.hpp>
 #include <ccl/host_stream.hpp>
 
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <condition_variable>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <utility>
-#include <vector>
 
 namespace ccl {
-namespace detail {
-
-template <bool Has, class Op, class Algo, class Proto, class Transport>
-struct StageIf {
-  using Type = Stage<Op, Algo, Proto, Transport>;
-};
-template <class Op, class Algo, class Proto, class Transport>
-struct StageIf<false, Op, Algo, Proto, Transport> {
-  using Type = NoStage;
-};
-
-/// The levels of a `Hierarchical` and what each of them runs.
-template <class Op, class Algo, class Proto, class Transport>
-struct HierarchicalParts {
-  using InnerAlgo = typename Algo::InnerAlgo;
-  using InnerProto = typename Algo::template InnerProto<Proto>;
-  using OuterAlgo = typename Algo::OuterAlgo;
-  using OuterProto = typename Algo::template OuterProto<Proto>;
-  static constexpr bool all_reduce = std::is_same_v<Op, AllReduce>;
-  static constexpr bool rails = Algo::rails;  // of an AllReduce
-  template <class Inner, bool Has = true>
-  using InnerStage = typename StageIf<Has, Inner, InnerAlgo, InnerProto, Transport>::Type;
-  // What moves messages cuts them to what its scratch memory holds, and so in sizes of its own.
-  using Step = std::conditional_t<std::is_same_v<Op, AllToAll>, AllToAllV, Op>;
-  using First = InnerStage<
-      std::conditional_t<!all_reduce, Step, std::conditional_t<rails, ReduceScatter, Reduce>>>;
-  using Last = InnerStage<std::conditional_t<rails, AllGather, Broadcast>, all_reduce>;
-
-  using Outer = Stage<Step, OuterAlgo, OuterProto, Transport>;
-  // Whether it takes every rail, and lays data of ranks side by side.
-  static constexpr bool by_rail = !(all_reduce && !rails) && !std::is_same_v<Op, Broadcast>;
-  static constexpr bool by_rank = one_of<Op, AllGather, ReduceScatter, AllToAll>;
-  static constexpr bool needs_scratch =
-      (all_reduce && rails) || one_of<Op, ReduceScatter, Reduce, AllToAll>;
-
-  std::shared_ptr<const Levels> levels{};
-  First first{};  // inside
-  std::optional<Outer> outer{};
-  Last last{};  // inside
-  std::shared_ptr<void> scratch{};
-  Index scratch_bytes = 0;
-  // Of the level between hosts, while this thread works on the one inside. On CPUs only: a GPU's
-  // launches go in one order.
-  std::shared_ptr<HostStream> between{};
-  std::string name{};
-};
-
-}  // namespace detail
 
 /// A collective on two levels; see `Hierarchical`. It makes two communicators of the one that it is
 /// given, of the ranks of a host and of those of a rail, which all such collectives share. Of a
@@ -130,111 +77,106 @@ requires(detail::is_hierarchical<Algo> &&
     const Index bytes = count * Index{sizeof(T)};
     CCL_CHECK(check_overlap(send, bytes, recv, bytes, recv));
     CCL_CHECK(check_stream(stream));
-    return told(all_reduce<T>(send, recv, count, reductions<T, F, Acc>(op), stream));
+    return told(steps_.all_reduce(send, recv, count, reductions<T, F, Acc>(op), stream));
   }
   /// ReduceScatter, as of any `Collective`.
   template <class Acc = void, class T, class F = Sum>
   requires cuda::std::same_as<Op, ReduceScatter> Result<void>
   operator()(const T* send, T* recv, Index count, F op = {}, Stream stream = {}) const {
-    CCL_CHECK(check(send, count, sizeof(T), "send", comm_.ranks()));
+    CCL_CHECK(check(send, count, sizeof(T), "send", comm().ranks()));
     CCL_CHECK(check(recv, count, sizeof(T), "recv"));
     const Index bytes = count * Index{sizeof(T)};
-    CCL_CHECK(check_overlap(send, bytes * comm_.ranks(), recv, bytes, recv - count * comm_.rank()));
+    CCL_CHECK(
+        check_overlap(send, bytes * comm().ranks(), recv, bytes, recv - count * comm().rank()));
     CCL_CHECK(check_stream(stream));
-    return told(reduce_scatter<T>(send, recv, count, reductions<T, F, Acc>(op), stream));
+    return told(steps_.reduce_scatter(send, recv, count, reductions<T, F, Acc>(op), stream));
   }
   /// Reduce, as of any `Collective`.
   template <class Acc = void, class T, class F = Sum>
   requires cuda::std::same_as<Op, Reduce> Result<void>
   operator()(const T* send, T* recv, Index count, F op, int root, Stream stream = {}) const {
-    CCL_CHECK(detail::check_root(comm_, root));
+    CCL_CHECK(detail::check_root(comm(), root));
     CCL_CHECK(check(send, count, sizeof(T), "send"));
-    if (root == comm_.rank()) {
+    if (root == comm().rank()) {
       CCL_CHECK(check(recv, count, sizeof(T), "recv"));
       const Index bytes = count * Index{sizeof(T)};
       CCL_CHECK(check_overlap(send, bytes, recv, bytes, recv));
     }
     CCL_CHECK(check_stream(stream));
-    return told(reduce<T>(send, recv, count, reductions<T, F, Acc>(op), root, stream));
+    return told(steps_.reduce(send, recv, count, reductions<T, F, Acc>(op), root, stream));
   }
   /// AllGather, as of any `Collective`.
   template <class T>
   requires cuda::std::same_as<Op, AllGather> Result<void>
   operator()(const T* send, T* recv, Index count, Stream stream = {}) const {
     CCL_CHECK(check(send, count, sizeof(T), "send"));
-    CCL_CHECK(check(recv, count, sizeof(T), "recv", comm_.ranks()));
+    CCL_CHECK(check(recv, count, sizeof(T), "recv", comm().ranks()));
     const Index bytes = count * Index{sizeof(T)};
-    CCL_CHECK(check_overlap(send, bytes, recv, bytes * comm_.ranks(), recv + count * comm_.rank()));
+    CCL_CHECK(
+        check_overlap(send, bytes, recv, bytes * comm().ranks(), recv + count * comm().rank()));
     CCL_CHECK(check_stream(stream));
-    return told(all_gather(reinterpret_cast<const char*>(send), reinterpret_cast<char*>(recv),
-                           bytes, stream));
+    return told(steps_.all_gather(reinterpret_cast<const char*>(send),
+                                  reinterpret_cast<char*>(recv), bytes, stream));
   }
   /// AllToAll, as of any `Collective`.
   template <class T>
   requires cuda::std::same_as<Op, AllToAll> Result<void>
   operator()(const T* send, T* recv, Index count, Stream stream = {}) const {
-    CCL_CHECK(check(send, count, sizeof(T), "send", comm_.ranks()));
-    CCL_CHECK(check(recv, count, sizeof(T), "recv", comm_.ranks()));
+    CCL_CHECK(check(send, count, sizeof(T), "send", comm().ranks()));
+    CCL_CHECK(check(recv, count, sizeof(T), "recv", comm().ranks()));
     const Index bytes = count * Index{sizeof(T)};
-    CCL_CHECK(detail::check_apart(comm_, Op::name, send, recv, bytes * comm_.ranks()));
+    CCL_CHECK(detail::check_apart(comm(), Op::name, send, recv, bytes * comm().ranks()));
     CCL_CHECK(check_stream(stream));
-    return told(all_to_all(reinterpret_cast<const char*>(send), reinterpret_cast<char*>(recv),
-                           bytes, stream));
+    return told(steps_.all_to_all(reinterpret_cast<const char*>(send),
+                                  reinterpret_cast<char*>(recv), bytes, stream));
   }
   /// Broadcast, as of any `Collective`.
   template <class T>
   requires cuda::std::same_as<Op, Broadcast> Result<void>
   operator()(const T* send, T* recv, Index count, int root, Stream stream = {}) const {
-    CCL_CHECK(detail::check_root(comm_, root));
-    if (root == comm_.rank()) CCL_CHECK(check(send, count, sizeof(T), "send"));
+    CCL_CHECK(detail::check_root(comm(), root));
+    if (root == comm().rank()) CCL_CHECK(check(send, count, sizeof(T), "send"));
     CCL_CHECK(check(recv, count, sizeof(T), "recv"));
     const Index bytes = count * Index{sizeof(T)};
-    if (root == comm_.rank()) CCL_CHECK(check_overlap(send, bytes, recv, bytes, recv));
+    if (root == comm().rank()) CCL_CHECK(check_overlap(send, bytes, recv, bytes, recv));
     CCL_CHECK(check_stream(stream));
-    return told(broadcast(send, recv, bytes, root, stream));
+    return told(steps_.broadcast(send, recv, bytes, root, stream));
   }
 
   /// The numbers of the level between hosts.
-  const Plan& plan() const { return parts_->outer ? parts_->outer->plan() : parts_->first.plan(); }
-  const std::string& name() const { return parts_->name; }
-  int ranks() const { return comm_.ranks(); }
+  const Plan& plan() const {
+    const Parts& parts = steps_.parts();
+    return parts.outer ? parts.outer->plan() : parts.first.plan();
+  }
+  const std::string& name() const { return steps_.parts().name; }
+  int ranks() const { return comm().ranks(); }
 
  private:
   Collective(const Communicator& comm, std::shared_ptr<const Parts> parts)
-      : comm_{comm}, parts_{std::move(parts)} {}
-
-  const detail::Levels& levels() const { return *parts_->levels; }
-  Index locals() const { return levels().locals(); }
-  Index hosts() const { return levels().host_count(); }
+      : steps_{comm, std::move(parts)} {}
+  const Communicator& comm() const { return steps_.comm(); }
 
   Result<void> check(const void* buffer, Index count, Index element_bytes, const char* what,
                      Index runs = 1) const {
-    return detail::check_buffer(comm_, what, buffer, count, element_bytes, runs);
+    return detail::check_buffer(comm(), what, buffer, count, element_bytes, runs);
   }
   Result<void> check_overlap(const void* send, Index send_bytes, const void* recv, Index recv_bytes,
                              const void* in_place) const {
-    return detail::check_overlap(comm_, Op::name, send, send_bytes, recv, recv_bytes, in_place);
+    return detail::check_overlap(comm(), Op::name, send, send_bytes, recv, recv_bytes, in_place);
   }
   Result<void> check_stream(Stream stream) const {
-    CCL_CHECK(detail::check_ready(comm_));
+    CCL_CHECK(detail::check_ready(comm()));
     if (stream.recorder() == nullptr) return {};
     return fail(Errc::not_supported,
                 fmt::format("{} is several launches (one for each level) and no part of a group; "
                             "call it by itself, or name Ring or Tree",
-                            parts_->name));
+                            name()));
   }
   /// A failure between some ranks is one of all.
   Result<void> told(Result<void> result) const {
-    return detail::shared_failure(comm_, std::move(result));
+    return detail::shared_failure(comm(), std::move(result));
   }
 
-  /// What one level does where it is the only one, and what the first and the second do.
-  template <class Whole, class Begun, class Ended>
-  struct Reductions {
-    Whole whole;
-    Begun begun;
-    Ended ended;
-  };
   template <class T, class F, class Acc>
   auto reductions(const F& op) const {
     using A = cuda::std::conditional_t<cuda::std::is_void_v<Acc>, accumulate_t<T>, Acc>;
@@ -249,272 +191,11 @@ requires(detail::is_hierarchical<Algo> &&
       static_assert(Algo::template takes<F>,
                     "ccl: this algorithm cannot run this reduction; see `takes` in its header");
     }
-    return Reductions<Whole, Begun, Ended>{
-        {op, comm_.ranks()}, {Two::begun(op), comm_.ranks()}, {Two::ended(op), comm_.ranks()}};
+    return detail::LevelReductions<Whole, Begun, Ended>{
+        {op, comm().ranks()}, {Two::begun(op), comm().ranks()}, {Two::ended(op), comm().ranks()}};
   }
 
-  /// Inside, as all that there is to do or as the first step.
-  template <class Rs>
-  Result<void> first(const Rs& by, const void* in, void* out, const Layout& layout, int root,
-                     Stream stream) const {
-    if (hosts() == 1) return parts_->first.reduce(by.whole, in, out, layout, root, stream);
-    return parts_->first.reduce(by.begun, in, out, layout, root, stream);
-  }
-  /// Between hosts, as all that there is to do or as the second step.
-  template <class Rs>
-  Result<void> second(const Rs& by, const void* in, void* out, const Layout& layout, int root,
-                      Stream stream) const {
-    if (hosts() == comm_.ranks()) {
-      return parts_->outer->reduce(by.whole, in, out, layout, root, stream);
-    }
-    if (hosts() == 1) return {};
-    return parts_->outer->reduce(by.ended, in, out, layout, root, stream);
-  }
-
-  template <class T, class Rs>
-  Result<void> all_reduce(const T* send, T* recv, Index count, const Rs& by, Stream stream) const {
-    const Layout whole{count, 0, 0, true};
-    if (hosts() == comm_.ranks()) return second(by, send, recv, whole, 0, stream);
-    if constexpr (!Parts::rails) {
-      // Through the first rank of each host.
-      CCL_CHECK(first(by, send, recv, {count, 0, 0, false}, 0, stream));
-      if (levels().local == 0) CCL_CHECK(second(by, recv, recv, whole, 0, stream));
-      return parts_->last.broadcast(recv, recv, count * Index{sizeof(T)}, 0, stream);
-    } else {
-      // Whole lines of equal shares go from buffer to buffer; what is left over, or too little for
-      // equal shares, is filled up in scratch memory.
-      const Index each = count / locals();
-      const bool is_long = each * Index{sizeof(T)} >= 65536;
-      const Index straight = is_long ? each / 128 * 128 : each * locals() == count ? each : 0;
-      CCL_CHECK(rail_reduce(send, recv, straight, by, stream));
-      const Index filled =
-          std::max<Index>(1, parts_->scratch_bytes / (locals() * Index{sizeof(T)}));
-      if (locals() * Index{sizeof(T)} > parts_->scratch_bytes) {
-        return straight * locals() == count ? Result<void>{} : too_large(sizeof(T));
-      }
-      T* const scratch = static_cast<T*>(parts_->scratch.get());
-      for (Index at = straight * locals(); at < count;) {
-        const Index n = std::min(count - at, filled * locals());
-        const Index bytes = n * Index{sizeof(T)};
-        CCL_CHECK(parts_->first.copy(send + at, scratch, bytes, stream));
-        CCL_CHECK(rail_reduce(scratch, scratch, (n + locals() - 1) / locals(), by, stream));
-        CCL_CHECK(parts_->first.copy(scratch, recv + at, bytes, stream));
-        at += n;
-      }
-      return {};
-    }
-  }
-  /// Of `each` elements for each rank of a host.
-  template <class T, class Rs>
-  Result<void> rail_reduce(const T* send, T* recv, Index each, const Rs& by, Stream stream) const {
-    if (each == 0) return {};
-    const Index parts = std::min(most_parts, each * Index{sizeof(T)} / least_part_bytes);
-    if (parts_->between && parts > 1) {
-      const Index step = (each + parts - 1) / parts / 128 * 128;
-      if (stream.host() == nullptr) return rail_reduce_in_turns(send, recv, each, step, by);
-      stream.host()->enqueue(
-          [=, *this] { return told(rail_reduce_in_turns(send, recv, each, step, by)); });
-      return {};
-    }
-    CCL_CHECK(rail_scatter(send, recv, each, 0, each, by, stream));
-    CCL_CHECK(rail_cross(recv, each, 0, each, by, stream));
-    return rail_gather(recv, each, 0, each, stream);
-  }
-  /// Of a long message, shares are cut into parts: while one is under way between hosts, those
-  /// before and after it are gathered and scattered inside.
-  static constexpr Index most_parts = 8;
-  static constexpr Index least_part_bytes = Index{512} << 10;
-
-  /// Returns when nothing of it is under way any more, whatever became of it.
-  template <class T, class Rs>
-  Result<void> rail_reduce_in_turns(const T* send, T* recv, Index each, Index step,
-                                    const Rs& by) const {
-    HostStream& between = *parts_->between;
-    std::mutex mutex;
-    std::condition_variable crossed;
-    Index across = 0;  // parts
-    const auto gather_behind = [&](Index part) {
-      {
-        std::unique_lock lock{mutex};
-        crossed.wait(lock, [&] { return across > part; });
-      }
-      const Index at = part * step;
-      return rail_gather(recv, each, at, std::min(step, each - at), {});
-    };
-    const auto all = [&]() -> Result<void> {
-      Index part = 0;
-      for (Index at = 0; at < each; at += step, ++part) {
-        const Index n = std::min(step, each - at);
-        CCL_CHECK(rail_scatter(send, recv, each, at, n, by, {}));
-        CCL_CHECK(rail_cross(recv, each, at, n, by, between));
-        between.enqueue([&]() -> Result<void> {
-          const std::lock_guard lock{mutex};
-          ++across;
-          crossed.notify_one();
-          return {};
-        });
-        if (part > 0) CCL_CHECK(gather_behind(part - 1));
-      }
-      return gather_behind(part - 1);
-    };
-    const Result<void> here = all(), there = between.synchronize();
-    return there ? here : there;
-  }
-
-  /// Of elements `at` to `at + n` of each rank's share: this rank's to its place, reduced over the
-  /// host; the same over all hosts; all shares to all ranks of the host.
-  template <class T, class Rs>
-  Result<void> rail_scatter(const T* send, T* recv, Index each, Index at, Index n, const Rs& by,
-                            Stream stream) const {
-    T* const mine = recv + levels().local * each + at;
-    return first(by, send + at, mine, {n, each, 0, false}, 0, stream);
-  }
-  template <class T, class Rs>
-  Result<void> rail_cross(T* recv, Index each, Index at, Index n, const Rs& by,
-                          Stream stream) const {
-    T* const mine = recv + levels().local * each + at;
-    return second(by, mine, mine, {n, 0, 0, true}, 0, stream);
-  }
-  template <class T>
-  Result<void> rail_gather(T* recv, Index each, Index at, Index n, Stream stream) const {
-    const T* const mine = recv + levels().local * each + at;
-    const typename Parts::Last::Run run{reinterpret_cast<const char*>(mine),
-                                        reinterpret_cast<char*>(recv + at)};
-    return parts_->last.gather({&run, 1}, n * Index{sizeof(T)}, each * Index{sizeof(T)}, stream);
-  }
-
-  template <class T, class Rs>
-  Result<void> reduce_scatter(const T* send, T* recv, Index count, const Rs& by,
-                              Stream stream) const {
-    const Index from_host = levels().host_stride * count,
-                from_local = levels().local_stride * count;
-    if (hosts() == 1 || locals() == 1) {
-      const Layout layout{count, count, 0, false};
-      if (locals() == 1) return second(by, send, recv, layout, 0, stream);
-      return first(by, send, recv, layout, 0, stream);
-    }
-    const Index most = parts_->scratch_bytes / (hosts() * Index{sizeof(T)});
-    if (most == 0) return too_large(sizeof(T));
-    const Index step = most >= 128 ? most / 128 * 128 : most;
-    T* const scratch = static_cast<T*>(parts_->scratch.get());
-    for (Index at = 0; at < count; at += step) {
-      const Index n = std::min(step, count - at);
-      for (Index h = 0; h < hosts(); ++h) {
-        CCL_CHECK(first(by, send + h * from_host + at, scratch + h * n, {n, from_local, 0, false},
-                        0, stream));
-      }
-      CCL_CHECK(second(by, scratch, recv + at, {n, n, 0, false}, 0, stream));
-    }
-    return {};
-  }
-
-  template <class T, class Rs>
-  Result<void> reduce(const T* send, T* recv, Index count, const Rs& by, int root,
-                      Stream stream) const {
-    const int host = levels().host_of(root), local = levels().local_of(root);
-    if (locals() == 1) return second(by, send, recv, {count, 0, 0, false}, host, stream);
-    if (hosts() == 1) return first(by, send, recv, {count, 0, 0, false}, local, stream);
-    const Index step = parts_->scratch_bytes / Index{sizeof(T)};
-    if (step == 0) return too_large(sizeof(T));
-    const bool mine = root == comm_.rank();
-    for (Index at = 0; at < count; at += step) {
-      const Index n = std::min(step, count - at);
-      T* const partial = mine ? recv + at : static_cast<T*>(parts_->scratch.get());
-      CCL_CHECK(first(by, send + at, partial, {n, 0, 0, false}, local, stream));
-      if (levels().local != local) continue;
-      CCL_CHECK(second(by, partial, partial, {n, 0, 0, false}, host, stream));
-    }
-    return {};
-  }
-
-  Result<void> all_gather(const char* send, char* recv, Index bytes, Stream stream) const {
-    using Run = typename Parts::First::Run;
-    const Index host = levels().host_stride * bytes, local = levels().local_stride * bytes;
-    char* const mine = recv + levels().local * local;  // of my rank on the first host
-    if (hosts() == 1) {
-      const Run run{send, recv};
-      return parts_->first.gather({&run, 1}, bytes, bytes, stream);
-    }
-    const typename Parts::Outer::Run out{send, mine};
-    CCL_CHECK(parts_->outer->gather({&out, 1}, bytes, host, stream));
-    if (locals() == 1) return {};
-    std::vector<Run> runs;
-    if (levels().host_stride == 1) {  // what a rail has gathered lies side by side
-      runs.push_back({mine, recv});
-      return parts_->first.gather(runs, bytes * hosts(), local, stream);
-    }
-    for (Index h = 0; h < hosts(); ++h) runs.push_back({mine + h * host, recv + h * host});
-    return parts_->first.gather(runs, bytes, local, stream);
-  }
-
-  Result<void> all_to_all(const char* send, char* recv, Index bytes, Stream stream) const {
-    const int H = int(hosts()), L = int(locals());
-    const auto place = [&](int host, int local) {
-      return (Index{host} * levels().host_stride + Index{local} * levels().local_stride) * bytes;
-    };
-    Index most = parts_->scratch_bytes / comm_.ranks();  // of a message that goes through there
-    if (most >= 128) most = most / 128 * 128;
-    if (most == 0) return too_large(1);
-    if (H == 1 || L == 1) most = std::max<Index>(bytes, 1);
-    for (Index at = 0; at < bytes; at += most) {
-      const Index part = std::min(most, bytes - at);
-      // [host that it is for][rank here that it is of], for the ranks of my rail.
-      const auto relay = [&, scratch = static_cast<char*>(parts_->scratch.get())](int h, int n) {
-        return scratch + (Index{h} * L + n) * part;
-      };
-      if (L > 1 || H == 1) {
-        auto inside = parts_->first.table();
-        for (int n = 0; n < L; ++n) {
-          for (int h = 0; h < H; ++h) {
-            const bool stays = h == levels().host;
-            inside.send(n, send + place(h, n) + at, part);
-            inside.recv(n, stays ? recv + place(h, n) + at : relay(h, n), part);
-          }
-        }
-        CCL_CHECK(parts_->first.send_all(std::move(inside), stream));
-      }
-      if (H == 1) continue;
-      auto between = parts_->outer->table();
-      // In one message where it is to lie in one piece.
-      const int step = part == bytes && levels().local_stride == 1 ? L : 1;
-      for (int h = 0; h < H; ++h) {
-        if (h == levels().host && L > 1) continue;
-        for (int n = 0; n < L; n += step) {
-          between.send(h, L > 1 ? relay(h, n) : send + place(h, 0) + at, step * part);
-          between.recv(h, recv + place(h, n) + at, step * part);
-        }
-      }
-      CCL_CHECK(parts_->outer->send_all(std::move(between), stream));
-    }
-    return {};
-  }
-
-  Result<void> broadcast(const void* send, void* recv, Index bytes, int root, Stream stream) const {
-    const int host = levels().host_of(root), local = levels().local_of(root);
-    const bool at_home = levels().host == host;
-    // Of uneven hosts, first ranks go between; the root's host hands the message to its own first.
-    const int door = levels().even ? local : 0;
-    const bool early = at_home && (door != local || hosts() == 1);
-    if (early) CCL_CHECK(parts_->first.broadcast(send, recv, bytes, local, stream));
-    if (hosts() > 1 && levels().local == door) {
-      const void* const from = root == comm_.rank() ? send : recv;
-      CCL_CHECK(parts_->outer->broadcast(from, recv, bytes, host, stream));
-    }
-    if (early) return {};
-    const void* const from = root == comm_.rank() ? send : recv;
-    return parts_->first.broadcast(from, recv, bytes, door, stream);
-  }
-
-  Result<void> too_large(std::size_t element) const {
-    return fail(
-        Errc::not_supported,
-        fmt::format("{} adds up in {} bytes of scratch (an element for each of {} has {} "
-                    "bytes); name Ring or Tree",
-                    parts_->name, parts_->scratch_bytes, std::max(hosts(), locals()), element));
-  }
-
-  Communicator comm_;
-  std::shared_ptr<const Parts> parts_;
+  detail::HierarchicalSteps<Op, Algo, Proto, Transport> steps_;
 };
 
 }  // namespace ccl
