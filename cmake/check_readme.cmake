@@ -1,5 +1,6 @@
 # cmake -P cmake/check_readme.cmake: the program shown in README.md is examples/01_all_reduce.cpp,
-# to the letter, and has at most 25 lines.
+# to the letter, and has at most 25 lines. And what docs/ shows takes values by CCL_TRY, which declares
+# them, and nothing else.
 cmake_minimum_required(VERSION 3.25)
 get_filename_component(root ${CMAKE_CURRENT_LIST_DIR}/.. ABSOLUTE)
 file(READ ${root}/README.md readme)
@@ -13,3 +14,12 @@ string(LENGTH "${newlines}" lines)
 if(lines GREATER 25)
   message(FATAL_ERROR "examples/01_all_reduce.cpp has ${lines} lines, more than 25")
 endif()
+file(GLOB pages ${root}/docs/*.md)
+foreach(page IN LISTS pages)
+  file(STRINGS ${page} tries REGEX "^ *CCL_TRY[(]")
+  foreach(line IN LISTS tries)
+    if(NOT line MATCHES "CCL_TRY[(](const )?auto ")
+      message(FATAL_ERROR "${page} shows CCL_TRY without a declaration, which does not compile: ${line}")
+    endif()
+  endforeach()
+endforeach()

@@ -527,10 +527,11 @@ Error Chooser::nothing_left() const {
   for (std::size_t c = 0; c < facts_.size(); ++c) {
     why += fmt::format("{}{}: {}", c == 0 ? "" : "; ", facts_[c].name(), out_[c]);
   }
-  return {by_setting_ ? Errc::bad_setting : Errc::not_supported,
-          fmt::format(
-              "{} has no candidate left ({}); {}", op_, why,
-              by_setting_ ? "widen CCL_ALGO and CCL_PROTO" : "list one that this machine can run")};
+  const bool by_setting = by_setting_ || setting_given("TRANSPORT");
+  return {by_setting ? Errc::bad_setting : Errc::not_supported,
+          fmt::format("{} has no candidate left ({}); {}", op_, why,
+                      by_setting ? "widen CCL_ALGO, CCL_PROTO and CCL_TRANSPORT"
+                                 : "list one that this machine can run")};
 }
 
 }  // namespace detail

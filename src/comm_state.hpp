@@ -56,7 +56,8 @@ struct CommState : std::enable_shared_from_this<CommState> {
                                     // divided alike on all ranks
   topo::Arrangement arrangement;    // of all ranks into rings and trees
   bool check = false;
-  double timeout_s = 0, init_timeout_s = 60;  // 0: no limit
+  double timeout_s = 0;  // 0: no limit
+  double init_timeout_s = 60;
   Index budget = 0;
   ChannelBounds bounds;
   std::atomic<Index> used{0};

@@ -228,6 +228,24 @@ void CommState::log_report(const Report& said, LogLevel level) {
 }
 
 namespace {
+/// Values of `Config` that the settings would not have taken.
+Result<void> check_values(const CommState& state) {
+  const auto bad = [](const char* field, const auto& value, const char* takes) {
+    return fail(Errc::bad_setting,
+                fmt::format("Config::{} is {} (it cannot be); give {}", field, value, takes));
+  };
+  const auto seconds = [](double s) { return s >= 0 && s <= 1e9; };
+  constexpr const char* of_seconds = "seconds, from 0 to 1e9";
+  if (!seconds(state.timeout_s)) return bad("timeout_s", state.timeout_s, of_seconds);
+  if (!seconds(state.init_timeout_s)) {
+    return bad("init_timeout_s", state.init_timeout_s, of_seconds);
+  }
+  if (state.budget < 1) return bad("memory_budget_bytes", state.budget, "1 or more");
+  const int channels = state.config.channels.value_or(1);
+  if (channels < 1 || channels > 4096) return bad("channels", channels, "1 to 4096");
+  return {};
+}
+
 /// What config leaves open comes from the settings.
 Result<void> settle(CommState& state) {
   const Config& config = state.config;
@@ -242,6 +260,9 @@ Result<void> settle(CommState& state) {
   CCL_TRY(state.budget, config.memory_budget_bytes ? Result<Index>{*config.memory_budget_bytes}
                                                    : setting_bytes("MEMORY_BUDGET"));
   CCL_TRY(state.bounds, channel_bounds(config.min_channels, config.max_channels));
+  CCL_CHECK(check_values(state));
+  constexpr double no_limit_s = 1e8;
+  if (state.init_timeout_s == 0) state.init_timeout_s = no_limit_s;
   return {};
 }
 

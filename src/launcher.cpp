@@ -222,12 +222,24 @@ Result<UniqueId> launch_id(const Launch& launch) {
   CCL_CHECK(check_settings());
   if (launch.ranks == 1) return create_unique_id();
   CCL_TRY(std::string address, setting_text("COMM_ID"));
+  const char* variables = "CCL_COMM_ID";
   if (address.empty() && has("MASTER_ADDR") && has("MASTER_PORT")) {
     CCL_TRY(address, master_address());
+    variables = "MASTER_ADDR and MASTER_PORT";
   }
   if (!address.empty()) {
-    CCL_TRY(const UniqueId id, unique_id_at(address, launch.job_key));
-    if (launch.rank == 0) CCL_CHECK(start_root(id, 0));
+    // An address is bad for its variables: the sentence names them.
+    const auto blamed = [&](Error error) {
+      if (error.code == Errc::invalid_argument) error.code = Errc::bad_setting;
+      error.what = fmt::format("{}: {}", variables, error.what);
+      return fail(std::move(error));
+    };
+    auto made = unique_id_at(address, launch.job_key);
+    if (!made) return blamed(std::move(made).error());
+    const UniqueId id = *made;
+    if (launch.rank == 0) {
+      if (auto root = start_root(id, 0); !root) return blamed(std::move(root).error());
+    }
     log_info(LogPart::init, "rank {} of {} by {}; the root is at {}", launch.rank, launch.ranks,
              launch.launcher, address);
     return id;

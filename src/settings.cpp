@@ -104,7 +104,7 @@ constexpr std::array table{
     Setting{"IB_TIMEOUT", integer, "20", nccl,
             "a packet without an answer is sent again after 4.096 us * 2^this; 0: never", 0, 31},
     Setting{"INIT_TIMEOUT", seconds, "60", false,
-            "seconds without progress after which the creation of a communicator fails"},
+            "seconds without progress after which the creation of a communicator fails; 0: never"},
     Setting{"JOURNAL_SIZE", integer, "256", false,
             "operations that each communicator remembers, for diagnosis", 1, 1 << 20},
     Setting{"LL128_BUFFSIZE", bytes, "", nccl, "the same in LL128", 4096, Index{1} << 31},
@@ -196,6 +196,16 @@ constexpr std::array table{
 static_assert(std::is_sorted(table.begin(), table.end(),
                              [](const Setting& a, const Setting& b) { return a.name < b.name; }));
 
+// Of other programs: find_package looks for ccl at CCL_ROOT, and the scripts of oneAPI, whose
+// library has the same prefix, leave all four in a shell.
+constexpr std::array<std::string_view, 4> not_ours{"ATL_TRANSPORT_PATH", "CONFIGURATION",
+                                                   "CONFIGURATION_PATH", "ROOT"};
+
+// NCCL's own initial value of what is a flag here: as if it were not set.
+bool is_automatic(const Setting& s, std::string_view value) {
+  return (s.name == "NVLS_ENABLE" && value == "2") || (s.name == "CUMEM_ENABLE" && value == "-2");
+}
+
 std::string upper(std::string_view s) {
   std::string out{s};
   for (char& c : out) c = char(std::toupper(static_cast<unsigned char>(c)));
@@ -215,8 +225,10 @@ std::optional<Given> given(const Setting& s) {
     return Given{std::move(variable), value};
   };
   if (auto mine = look("CCL_")) return mine;
-  if (s.nccl) return look("NCCL_");
-  return {};
+  if (!s.nccl) return {};
+  auto theirs = look("NCCL_");
+  if (theirs && is_automatic(s, theirs->value)) return {};
+  return theirs;
 }
 
 std::optional<Index> parse_integer(std::string_view v) {
@@ -320,12 +332,13 @@ std::string valid_values(const Setting& s) {
     case flag:
       return "0 or 1";
     case integer:
+      if (s.most == 0) return fmt::format("a whole number, at least {}", s.least);
       return fmt::format("a whole number from {} to {}", s.least, s.most);
     case bytes:
       return fmt::format("a number of bytes, at least {}{}, with K, M or G for powers of 1024",
                          s.least, s.most == 0 ? "" : fmt::format(" and at most {}", s.most));
     case seconds:
-      return "a number of seconds, at least 0";
+      return "a number of seconds, at least 0 and at most 1e9";
     case word: {
       std::string list{s.words};
       for (size_t at = 0; (at = list.find(' ', at)) != list.npos; at += 2)
@@ -444,6 +457,7 @@ Result<void> check_settings() {
     if (!line.starts_with("CCL_")) continue;
     const std::string_view name = line.substr(4, line.find('=') - 4);
     if (find(name) != nullptr) continue;
+    if (std::find(not_ours.begin(), not_ours.end(), name) != not_ours.end()) continue;
     const auto nearest =
         std::min_element(table.begin(), table.end(), [&](const Setting& a, const Setting& b) {
           return distance(a.name, name) < distance(b.name, name);

@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <functional>
 #include <numeric>
+#include <set>
 
 #include "cases.hpp"
 #include "compositions.hpp"
@@ -95,7 +96,19 @@ int iterations_for(double call_s) {
 class Bench {
  public:
   Bench(const Communicator& comm, const Options& options, const Sideband& sideband, Index bytes)
-      : comm_{comm}, options_{options}, sideband_{sideband}, send_{bytes}, recv_{bytes} {}
+      : comm_{comm},
+        options_{options},
+        sideband_{sideband},
+        bytes_{bytes},
+        send_{bytes},
+        recv_{bytes} {}
+
+  Result<void> has_room() const {
+    if (send_.data() != nullptr && recv_.data() != nullptr) return {};
+    return fail(Errc::out_of_memory,
+                fmt::format("rank {} has no memory for two buffers of {} bytes; give a smaller -e",
+                            comm_.rank(), bytes_));
+  }
 
   Result<Row> row(const Runner& runner, Row row, const std::function<void(int)>& progress) {
     const Shape& shape = row.shape;
@@ -173,6 +186,7 @@ class Bench {
   const Communicator& comm_;
   const Options& options_;
   const Sideband& sideband_;
+  Index bytes_;
   Buffer send_, recv_;
 };
 
@@ -191,12 +205,14 @@ Result<int> measure(const Communicator& comm, const Options& options) {
   Report report{options, comm.ranks(), comm.rank() == 0};
   Compositions compositions{comm, options};
   Bench bench{comm, options, sideband, largest_buffer(options, comm.ranks())};
+  CCL_CHECK(bench.has_room());
   bool has_wrong = false;
   const std::vector<Choice> listed = choices(options.op, options.algo, options.proto, Device::cpu,
                                              {.windows = false, .one_host = options.hosts <= 1});
   const int all = int(all_sizes.size() * options.types.size() * options.redops.size() *
                       std::max<std::size_t>(listed.size(), 1));
   int done = 0;
+  std::set<std::string> left_out;  // what does not run on these ranks
   for (const auto type : options.types) {
     for (const auto redop : options.redops) {
       for (const Index bytes : all_sizes) {
@@ -207,8 +223,16 @@ Result<int> measure(const Communicator& comm, const Options& options) {
           now = {chosen};
         }
         for (const Choice& choice : now) {
+          if (left_out.contains(choice.name())) continue;
           if (now.size() > 1 && !takes(choice, redop)) continue;
-          CCL_TRY(const Runner* const runner, compositions.get(choice));
+          const Result<const Runner*> made = compositions.get(choice);
+          if (!made && now.size() > 1 && made.error().code == Errc::not_supported) {
+            // On all ranks, which are all well.
+            report.remark(made.error().what);
+            left_out.insert(choice.name());
+            continue;
+          }
+          CCL_TRY(const Runner* const runner, made);
           Row row;
           row.shape = shape_of(bytes, type);
           row.type = type;

@@ -5,8 +5,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <set>
 #include <sstream>
 
@@ -14,6 +16,9 @@
 #include "rival.hpp"
 #include "side.hpp"
 #include <CLI/CLI.hpp>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 namespace ccl::perf {
 namespace {
@@ -129,6 +134,29 @@ std::vector<int> parse_ctas(const std::string& text) {
     ctas.push_back(int(number));
   }
   return ctas;
+}
+
+/// A file that cannot be written is known before anything is measured. What is there stays as it
+/// is.
+void check_writable(const std::string& path, const char* option) {
+  if (path.empty()) return;
+  struct stat is {};
+  const bool there = ::stat(path.c_str(), &is) == 0;
+  if (there && !S_ISREG(is.st_mode) && !S_ISDIR(is.st_mode)) return;  // a reader waits at a pipe
+  const int file = ::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
+  if (file < 0) {
+    refuse(fmt::format("{} cannot be {} ({}); name a file that can be written", option, path,
+                       std::strerror(errno)));
+  }
+  ::close(file);
+  if (!there) ::unlink(path.c_str());
+}
+/// Of ranks that a launcher started, only the first writes files; others may lack their directory.
+void check_files(const Options& options) {
+  const auto launched = detect_launch();
+  if (options.launch == Launch::environment && launched && launched->rank > 0) return;
+  check_writable(options.json, "--json");
+  check_writable(options.tune, "--tune");
 }
 
 /// Only where nothing else says, the machine is asked.
@@ -298,6 +326,7 @@ Options parse_options(int argc, char** argv) {
       refuse("--threads and --procs need --ranks, the number to start");
     }
   }
+  check_files(options);
   for (int i = 0; i < argc; ++i) options.command += (i == 0 ? "" : " ") + std::string{argv[i]};
   return options;
 }

@@ -82,10 +82,11 @@ struct AnyMessage {
 ///         ccl::Simple>>, ccl::Types<float, ccl::bfloat16>, ccl::Reductions<ccl::Sum, ccl::Max>>;
 ///
 /// Operations that only move data take every type, and are instantiated once for each candidate.
-/// A call names its candidate, "Tree", "Ring/LL" or "Ring/LL/any", or leaves the choice: the first
-/// whose `most_bytes` hold the larger buffer, else the last; where sizes may differ between ranks
-/// (AllToAllV, SendRecv), the last. All ranks must come to the same. `create` is collective and
-/// connects all candidates that CCL_ALGO and CCL_PROTO leave. A handle, as `Collective`.
+/// A call names its candidate, "Tree", "Ring/LL" or "Ring/LL/any", or leaves the choice: of those
+/// that run the reduction, the first whose `most_bytes` hold the larger buffer, else the last;
+/// where sizes may differ between ranks (AllToAllV, SendRecv), the last. All ranks must come to the
+/// same. `create` is collective and connects all candidates that CCL_ALGO and CCL_PROTO leave. A
+/// handle, as `Collective`.
 template <class Op, class CandidateList, class TypeList = Types<>,
           class ReductionList = Reductions<>>
 class AnyCollective;
@@ -133,7 +134,7 @@ class AnyCollective<Op, Candidates<Cs...>, Types<Ts...>, Reductions<Fs...>> {
   Result<void> operator()(const void* send, void* recv, Index count, DataType type, const RedOp& op,
                           Stream stream = {}, std::string_view which = {}) const
       requires(Op::reduces && !Op::rooted) {
-    return reduce(type, op, pick(count, type, which),
+    return reduce(type, op, pick(count, type, which, able(type, op)),
                   [&]<class T, class F>(const auto& call, const F& functor) {
                     return call(static_cast<const T*>(send), static_cast<T*>(recv), count, functor,
                                 stream);
@@ -143,7 +144,7 @@ class AnyCollective<Op, Candidates<Cs...>, Types<Ts...>, Reductions<Fs...>> {
   Result<void> operator()(const void* send, void* recv, Index count, DataType type, const RedOp& op,
                           int root, Stream stream = {}, std::string_view which = {}) const
       requires(Op::reduces&& Op::rooted) {
-    return reduce(type, op, pick(count, type, which),
+    return reduce(type, op, pick(count, type, which, able(type, op)),
                   [&]<class T, class F>(const auto& call, const F& functor) {
                     return call(static_cast<const T*>(send), static_cast<T*>(recv), count, functor,
                                 root, stream);
@@ -259,8 +260,27 @@ class AnyCollective<Op, Candidates<Cs...>, Types<Ts...>, Reductions<Fs...>> {
     return not_listed(fmt::format("type number {}", int(type)), data_type_names());
   }
 
-  /// The index of the candidate for a call.
-  Result<int> pick(Index count, DataType type, std::string_view which) const {
+  using Able = std::array<bool, sizeof...(Cs)>;
+  static constexpr Able all_able() {
+    Able all{};
+    all.fill(true);
+    return all;
+  }
+  /// The candidates that run this reduction; where none does, all: the call then says what there
+  /// is.
+  static Able able(DataType type, const RedOp& op) {
+    Able found{};
+    each([&]<std::size_t I, class C>() { found[I] = (reduces<C, Ts>(type, op) || ...); });
+    return found == Able{} ? all_able() : found;
+  }
+  template <class C, class T>
+  static bool reduces(DataType type, const RedOp& op) {
+    return data_type_of<T> == type && ((op.name() == Fs::name && runs<C, T, Fs>()) || ...);
+  }
+
+  /// The index of the candidate for a call. One that the call names need not be able.
+  Result<int> pick(Index count, DataType type, std::string_view which,
+                   const Able& able = all_able()) const {
     CCL_CHECK(check_type(type));
     Index bytes = std::numeric_limits<Index>::max();
     const bool times_ranks =
@@ -271,9 +291,9 @@ class AnyCollective<Op, Candidates<Cs...>, Types<Ts...>, Reductions<Fs...>> {
     each([&]<std::size_t I, class C>() {
       const std::string name = which.empty() ? std::string{} : name_of<C>();
       // A name fits in whole parts: "Ring" fits Ring/LL, "Ring/L" does not.
-      const bool asked =
-          which.empty() ||
-          (name.starts_with(which) && (name.size() == which.size() || name[which.size()] == '/'));
+      const bool asked = which.empty() ? able[I]
+                                       : name.starts_with(which) && (name.size() == which.size() ||
+                                                                     name[which.size()] == '/');
       listed = listed || asked;
       if (!asked || !std::get<I>(calls_)) return;
       const bool fits = which.empty() ? bytes <= C::most_bytes : true;
@@ -283,9 +303,10 @@ class AnyCollective<Op, Candidates<Cs...>, Types<Ts...>, Reductions<Fs...>> {
     if (first >= 0) return first;
     if (last >= 0) return last;
     if (!listed) return not_listed(std::string{which}, names());
-    return fail(Errc::bad_setting, fmt::format("{} may not run {} (CCL_ALGO or CCL_PROTO exclude "
-                                               "it); unset them",
-                                               Op::name, which));
+    return fail(Errc::bad_setting,
+                fmt::format("{} may not run {} (CCL_ALGO or CCL_PROTO exclude "
+                            "it); unset them",
+                            Op::name, which.empty() ? "what runs this reduction" : which));
   }
 
   /// f<candidate>(its collective).

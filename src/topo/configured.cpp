@@ -7,6 +7,14 @@
 #include "transport/p2p_path.hpp"
 
 namespace ccl::topo {
+namespace {
+/// A fault of a file says which setting names it.
+template <class T>
+Result<T> by(const char* setting, Result<T> result) {
+  if (!result) result.error().what = fmt::format("{}: {}", setting, result.error().what);
+  return result;
+}
+}  // namespace
 
 Result<FuseRules> configured_fusion() {
   FuseRules rules;
@@ -29,8 +37,8 @@ Result<LoadedGraph> configured_machine(const DiscoverOptions& options) {
   if (given.empty()) {
     CCL_TRY(file, discover(options));
   } else {
-    CCL_TRY(file, read_xml(given));
-    CCL_TRY(const LoadedGraph alone, to_graph(file));
+    CCL_TRY(file, by("CCL_TOPO_FILE", read_xml(given)));
+    CCL_TRY(const LoadedGraph alone, by("CCL_TOPO_FILE", to_graph(file)));
     if (alone.graph.of(NodeType::gpu).empty()) {
       CCL_TRY(const XmlFile found, discover(options));
       file.root = merge(found.root, file.root);
@@ -48,7 +56,7 @@ Result<LoadedGraph> configured_machine(const DiscoverOptions& options) {
 Result<void> dump_machine(const Graph& graph) {
   CCL_TRY(const std::string dump, setting_text("TOPO_DUMP_FILE"));
   if (dump.empty()) return {};
-  return write_file(dump, print_xml(to_xml(graph)));
+  return by("CCL_TOPO_DUMP_FILE", write_file(dump, print_xml(to_xml(graph))));
 }
 
 Result<PathRules> configured_rules() {
@@ -66,8 +74,9 @@ Result<ChannelPlan> configured_channels(const Graph& graph, const Paths& paths, 
   ChannelPlan plan = search_all(graph, paths, ranks);
   CCL_TRY(const std::string given, setting_text("GRAPH_FILE"));
   if (!given.empty()) {
-    CCL_TRY(const XmlFile file, read_xml(given));
-    CCL_TRY(const std::vector<ChannelGraph> graphs, to_channel_graphs(file, graph));
+    CCL_TRY(const XmlFile file, by("CCL_GRAPH_FILE", read_xml(given)));
+    CCL_TRY(const std::vector<ChannelGraph> graphs,
+            by("CCL_GRAPH_FILE", to_channel_graphs(file, graph)));
     for (const ChannelGraph& read : graphs) {
       if (read.channels.empty()) continue;
       switch (read.id) {
@@ -97,10 +106,9 @@ Result<ChannelPlan> configured_channels(const Graph& graph, const Paths& paths, 
 Result<void> dump_channels(const ChannelPlan& plan, const Graph& graph) {
   CCL_TRY(const std::string dump, setting_text("GRAPH_DUMP_FILE"));
   if (dump.empty()) return {};
-  return write_file(
-      dump,
-      print_xml(to_xml({plan.ring, plan.tree, plan.collnet_chain, plan.nvls, plan.collnet_direct},
-                       graph)));
+  const auto graphs =
+      to_xml({plan.ring, plan.tree, plan.collnet_chain, plan.nvls, plan.collnet_direct}, graph);
+  return by("CCL_GRAPH_DUMP_FILE", write_file(dump, print_xml(graphs)));
 }
 
 }  // namespace ccl::topo

@@ -218,9 +218,7 @@ Result<Fd> fetch_fd(const TransportContext& context, const Edge& edge, const cha
     return fail(edge_error(edge, transport, code, std::move(what), os_code));
   };
   const auto refuse_errno = [&](Errc code, const char* what, int os_code) {
-    return refuse(code,
-                  fmt::format("{} ({}){}", what, std::strerror(os_code), descriptor_hint(os_code)),
-                  os_code);
+    return refuse(code, fmt::format("{} ({})", what, std::strerror(os_code)), os_code);
   };
   if (from.bytes <= sizeof(sa_family_t) || from.bytes > sizeof from.address) {
     return refuse(
@@ -234,7 +232,7 @@ Result<Fd> fetch_fd(const TransportContext& context, const Edge& edge, const cha
     if (Clock::now() < end) return {};
     return refuse(Errc::timed_out,
                   fmt::format("no memory from rank {} on {} within {} s (its process is stopped or "
-                              "overloaded); raise the deadline",
+                              "overloaded); raise CCL_INIT_TIMEOUT",
                               edge.peer.rank, edge.peer.host, context.deadline_s));
   };
   const Fd socket{::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)};

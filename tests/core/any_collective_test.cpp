@@ -1,3 +1,4 @@
+#include <ccl/algo/ordered_tree.hpp>
 #include <ccl/any_collective.hpp>
 
 #include <cstdlib>
@@ -227,6 +228,37 @@ TEST_CASE("without a name, the first candidate that is meant for the size is tak
     CCL_CHECK(is(all_gather.choice(5'462, DataType::float32), "Ring/Simple/any"));
     CCL_CHECK(is(p2p.choice(1, DataType::uint8), "Pairwise/Simple/any"));
     return want(AllReduces::names() == "Ring/LL/any, Tree/Simple/any", "names");
+  });
+}
+
+TEST_CASE("without a name, candidates that cannot run the reduction are passed over") {
+  using Mixed = AnyCollective<
+      AllReduce,
+      Candidates<Candidate<Ring, LL>, Candidate<OrderedTree, Simple>, Candidate<Ring, Simple>>,
+      Types<float, std::int32_t>, Reductions<Sum, Left>>;
+  const auto check = [](const Communicator& comm, const Mixed& mixed, Index count,
+                        std::string_view which) -> Result<void> {
+    const std::vector<std::int32_t> in(size_t(count), comm.rank() + 5);
+    std::vector<std::int32_t> out(size_t(count), -1);
+    CCL_CHECK(mixed(in.data(), out.data(), count, DataType::int32, "left", {}, which));
+    return want(out == std::vector<std::int32_t>(size_t(count), 5), "the first rank's");
+  };
+  on_all([&](const Communicator& comm) -> Result<void> {
+    CCL_TRY(auto mixed, Mixed::create(comm));
+    for (const Index count : {1, 16'385, 1 << 20}) CCL_CHECK(check(comm, mixed, count, {}));
+    CCL_CHECK(check(comm, mixed, 1, "OrderedTree"));
+    std::int32_t x = 1, y = 0;
+    CCL_CHECK(refused(mixed(&x, &y, 1, DataType::int32, "left", {}, "Ring/LL"), Errc::not_supported,
+                      "no code for left of int32 by Ring"));
+    CCL_CHECK(mixed(&x, &y, 1, DataType::int32, "sum"));
+    return want(y == ranks, "sum");
+  });
+  const Env env{"CCL_ALGO", "Ring"};
+  on_all([&](const Communicator& comm) -> Result<void> {
+    CCL_TRY(auto mixed, Mixed::create(comm));
+    std::int32_t x = 1, y = 0;
+    return refused(mixed(&x, &y, 1, DataType::int32, "left"), Errc::bad_setting,
+                   "may not run what runs this reduction (CCL_ALGO or CCL_PROTO exclude it)");
   });
 }
 

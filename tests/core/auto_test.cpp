@@ -155,6 +155,19 @@ TEST_CASE("CCL_ALGO and CCL_PROTO narrow an Auto; nothing left is an error that 
   CHECK(none.find("CCL_ALGO is ring, which leaves Tree out") != none.npos);
 }
 
+TEST_CASE("a CCL_TRANSPORT that leaves nothing of an Auto is an error of the setting") {
+  using Any = Collective<AllReduce, AutoOf<Candidate<Ring, Simple>>, Auto,
+                         AnyOf<LoopbackTransport, ShmTransport>>;
+  const Env transport{"CCL_TRANSPORT", "sockt"};
+  with_ranks(2, [](int, const Communicator& comm) -> Result<void> {
+    const auto call = Any::create(comm);
+    if (call) return fail(Errc::internal, "it was created");
+    const std::string text = call.error().message();
+    CCL_CHECK(expect(call.error().code == Errc::bad_setting, text.c_str()));
+    return expect(text.find("CCL_TRANSPORT is sockt") != text.npos, text.c_str());
+  });
+}
+
 TEST_CASE("an Auto makes do with what the memory budget holds") {
   Config config;
   config.memory_budget_bytes = 96 << 10;  // the first candidate takes half of what there is

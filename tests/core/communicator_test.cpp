@@ -1,6 +1,8 @@
 #include <ccl/proto/ll.hpp>
 #include <ccl/proto/simple.hpp>
 
+#include <limits>
+
 #include "core/collective_suite.hpp"
 
 using namespace ccl;
@@ -88,6 +90,30 @@ TEST_CASE("misuse is a typed error that names the value and the rank") {
         Errc::invalid_argument);
   CHECK(code(Communicator::create(UniqueId{}, 0, 0).transform([](auto&&) {})) ==
         Errc::invalid_argument);
+}
+
+TEST_CASE("values of Config that cannot be are refused by name") {
+  const auto refused = [](const char* field, auto set) {
+    Config config;
+    set(config);
+    const auto made = Communicator::create(UniqueId{}, 0, 1, config);
+    INFO(field);
+    REQUIRE_FALSE(made.has_value());
+    CHECK(made.error().code == Errc::bad_setting);
+    CHECK(made.error().what.find(std::string{"Config::"} + field) != std::string::npos);
+  };
+  constexpr double nan = std::numeric_limits<double>::quiet_NaN();
+  for (const double s : {-1.0, nan, 1e300}) {
+    refused("timeout_s", [&](Config& c) { c.timeout_s = s; });
+    refused("init_timeout_s", [&](Config& c) { c.init_timeout_s = s; });
+  }
+  for (const Index bytes : {Index{0}, Index{-5}}) {
+    refused("memory_budget_bytes", [&](Config& c) { c.memory_budget_bytes = bytes; });
+  }
+  for (const int n : {0, -1, 4097}) {
+    refused("channels", [&](Config& c) { c.channels = n; });
+  }
+  refused("max_channels", [](Config& c) { c.max_channels = 0; });
 }
 
 TEST_CASE("with checking on, ranks that disagree are told what differs") {

@@ -158,6 +158,26 @@ TEST_CASE("without a place to meet the error lists what would give one") {
   }
 }
 
+TEST_CASE("a place to meet that is no address is an error that names its variables") {
+  const auto refused_by = [](std::map<std::string, std::string> vars, const char* names,
+                             const char* rank = "1") {
+    vars.insert({{"RANK", rank}, {"WORLD_SIZE", "2"}});
+    const Launched env{vars};
+    const auto id = launch_id(detect_launch().value());
+    REQUIRE_FALSE(id);
+    if (*rank != '0') CHECK(id.error().code == Errc::bad_setting);
+    CHECK(id.error().what.starts_with(names));
+  };
+  refused_by({{"CCL_COMM_ID", "127.0.0.1"}}, "CCL_COMM_ID: ");
+  refused_by({{"CCL_COMM_ID", "127.0.0.1:0"}}, "CCL_COMM_ID: ");
+  refused_by({{"CCL_COMM_ID", "127.0.0.1:70000"}}, "CCL_COMM_ID: ");
+  refused_by({{"MASTER_ADDR", "127.0.0.1"}, {"MASTER_PORT", "70000"}},
+             "MASTER_ADDR and MASTER_PORT: ");
+  // An address of another host, at which rank 0 cannot listen.
+  refused_by({{"MASTER_ADDR", "192.0.2.77"}, {"MASTER_PORT", some_port()}},
+             "MASTER_ADDR and MASTER_PORT: cannot listen", "0");
+}
+
 TEST_CASE("ranks meet at CCL_COMM_ID, at MASTER_ADDR, and beside torchrun's store") {
   CHECK(run_forked(3, {{"CCL_COMM_ID", "127.0.0.1:" + some_port()}}) == 0);
   CHECK(run_forked(2, {{"NCCL_COMM_ID", "[::1]:" + some_port()}}) == 0);

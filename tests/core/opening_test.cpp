@@ -31,6 +31,7 @@ struct Counted {
   static constexpr int atomic_line_bytes = 128;
   static inline std::atomic<int> ends{0}, made{0};
   static inline At fault = At::nowhere;
+  static inline std::chrono::milliseconds slow{0};  // what a set-up takes
 
   static bool faulty(const PeerInfo& from, const PeerInfo& to, At at) {
     return fault == at && from.rank == 1 && to.rank == 2;
@@ -63,6 +64,7 @@ struct Counted {
       return fail(Errc::out_of_memory, "no room for slots");
     }
     ++ends;
+    std::this_thread::sleep_for(slow);
     End end;
     end.edge_ = edge;
     CCL_TRY(end.end_, LoopbackTransport::setup(context, edge));
@@ -147,6 +149,18 @@ TEST_CASE("a pair is connected by the first call that has a message for it, once
   CHECK(after[1] == 4);  // 0 to 1, 2 to 3
   CHECK(Counted::ends == 4 + 2 * ranks * (ranks - 1));
   CHECK(Counted::made == Counted::ends);
+}
+
+TEST_CASE("without a limit on creation a wire takes the time that it takes") {
+  Counted::slow = std::chrono::milliseconds{50};
+  check_well(on_ranks(2, patient(60, 0), [](const Communicator& comm) -> Result<void> {
+    CCL_TRY(const auto to_all, ToAll::create(comm));
+    const int in[2] = {comm.rank(), comm.rank() + 10};
+    int out[2] = {-1, -1};
+    CCL_CHECK(to_all(in, out, 1));
+    return expect(out[1 - comm.rank()] == 1 - comm.rank() + 10 * comm.rank(), "wrong run");
+  }));
+  Counted::slow = {};
 }
 
 TEST_CASE("no order in which pairs are first used deadlocks") {

@@ -77,6 +77,10 @@ TEST_CASE("a bad value is an error that says what fits") {
   bad("CCL_BUFFSIZE", "99999999999999999999", "number of bytes");
   bad("CCL_TIMEOUT", "-1", "at least 0");
   bad("CCL_TIMEOUT", "nan", "at least 0");
+  bad("CCL_TIMEOUT", "1e300", "at most 1e9");
+  bad("CCL_MNNVL_CLIQUE_ID", "-2", "a whole number, at least -1");
+  bad("NCCL_NVLS_ENABLE", "3", "0 or 1");
+  bad("CCL_NVLS_ENABLE", "2", "0 or 1");
   bad("CCL_DEBUG", "LOUD", "TRACE");
   bad("CCL_P2P_LEVEL", "LOC NVL", "PHB");
   bad("CCL_NET", "Infiniband", "SOCKET, IB");
@@ -116,6 +120,20 @@ TEST_CASE("what NCCL takes in a text is taken") {
   good("NCCL_IB_ADDR_RANGE", "fd00:1::/128");
   good("NCCL_NET_FORCE_MERGE", "mlx5_0,mlx5_1;mlx5_2:1,mlx5_3:1;");
   good("NCCL_NET_FORCE_MERGE", "eth0.100,roce-p0");
+}
+
+TEST_CASE("NCCL's own initial values are as if they were not set") {
+  const Env nvls{"NCCL_NVLS_ENABLE", "2"}, cumem{"NCCL_CUMEM_ENABLE", "-2"};
+  CHECK(why(check_settings()) == "");
+  CHECK(setting_flag("NVLS_ENABLE") == true);
+  CHECK(setting_flag("CUMEM_ENABLE") == true);
+  CHECK_FALSE(setting_given("CUMEM_ENABLE"));
+}
+
+TEST_CASE("names that find_package and oneAPI's scripts set are no settings") {
+  const Env root{"CCL_ROOT", "/opt/ccl"}, path{"CCL_CONFIGURATION_PATH", ""},
+      which{"CCL_CONFIGURATION", "cpu_gpu_dpcpp"}, old{"CCL_ATL_TRANSPORT_PATH", "/opt/lib"};
+  CHECK(why(check_settings()) == "");
 }
 
 TEST_CASE("an unknown name is an error that lists all and names the nearest") {

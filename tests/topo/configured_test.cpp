@@ -57,6 +57,13 @@ TEST_CASE("a topology file replaces detection and is dumped") {
     const auto loaded = topo::configured_machine();
     REQUIRE_FALSE(loaded);
     CHECK(loaded.error().what.find("not_there") != std::string::npos);
+    CHECK(loaded.error().what.starts_with("CCL_TOPO_FILE: "));
+  }
+  {
+    const Variable nowhere("CCL_TOPO_DUMP_FILE", temporary("not_there") + "/out.xml");
+    const auto dumped = topo::dump_machine({});
+    REQUIRE_FALSE(dumped);
+    CHECK(dumped.error().what.starts_with("CCL_TOPO_DUMP_FILE: cannot write"));
   }
   CHECK(topo::configured_machine());  // this machine
   fs::remove(in);
