@@ -12,10 +12,11 @@ namespace ccl {
 /// Lets a proxy move steps of a wire between a socket and the user's memory: no copy through the
 /// slot. CPU lanes and the proxy's threads share it, one for each wire and end.
 ///
-/// Sender's lanes: `put` before they post the step, whose size then carries `mark`; the memory may
+/// Sender's lanes: `lend` before they post the step, whose size then carries `mark`; the memory may
 ///     change once the step is drained.
-/// Receiver's lanes: `put`, then `offer`, before they wait for the step. If its size then carries
-///     `mark`, it lies there, else in its slot: the proxy may have begun before.
+/// Receiver's lanes: `offer` before they wait for the step, which goes there only if it has just so
+///     many bytes. If its size then carries `mark`, it does, else it lies in its slot: the proxy
+///     may have begun before.
 /// Who gives up calls `revoke`: the memory belongs to its owner again.
 class Bypass {
  public:
@@ -24,10 +25,23 @@ class Bypass {
 
   explicit Bypass(int slot_count) : places_(std::size_t(slot_count)) {}
 
-  void put(Word step, const void* place) { places_[index(step)] = const_cast<void*>(place); }
-  void offer(Word step) { offered_.store(step + 1, std::memory_order_release); }
-  bool offered(Word step) const { return offered_.load(std::memory_order_acquire) == step + 1; }
-  std::byte* place(Word step) const { return static_cast<std::byte*>(places_[index(step)]); }
+  void lend(Word step, const void* place) {
+    places_[index(step)].at = const_cast<void*>(place);
+    lent_ = step + 1;
+  }
+  /// One more than the last step that was lent. For the lanes.
+  Word lent() const { return lent_; }
+  /// Again and again, if they like.
+  void offer(Word step, void* place, Index bytes) {
+    if (offered_.load(std::memory_order_relaxed) == step + 1) return;
+    places_[index(step)] = {place, bytes};
+    offered_.store(step + 1, std::memory_order_release);
+  }
+  bool offered(Word step, Index bytes) const {
+    return offered_.load(std::memory_order_acquire) == step + 1 &&
+           places_[index(step)].bytes == bytes;
+  }
+  std::byte* place(Word step) const { return static_cast<std::byte*>(places_[index(step)].at); }
 
   /// From its return on, no proxy touches the user's memory. It does not wait for any peer.
   void revoke() {
@@ -58,7 +72,12 @@ class Bypass {
 
  private:
   std::size_t index(Word step) const { return std::size_t(step) & (places_.size() - 1); }
-  std::vector<void*> places_;
+  struct Place {
+    void* at = nullptr;
+    Index bytes = 0;  // offered
+  };
+  std::vector<Place> places_;
+  Word lent_ = 0;
   std::atomic<Word> offered_{0};
   std::atomic<bool> revoked_{false};
   std::atomic<int> users_{0};

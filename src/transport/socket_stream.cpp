@@ -403,7 +403,7 @@ class ReceiveStream final : public Stream {
       return false;
     }
     const bool past = wire_.bypass != nullptr && Index(header.bytes) >= Bypass::least_bytes &&
-                      wire_.bypass->offered(step_);
+                      wire_.bypass->offered(step_, Index(header.bytes));
     size_of(step_) = header.bytes | (past ? Bypass::mark : 0);
     announced().store(step_ + 1, std::memory_order_release);
     if (link_->streams > 1) wake_others();

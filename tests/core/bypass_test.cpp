@@ -16,17 +16,28 @@ namespace ccl::test {
 TEST_CASE("an offer is for one step and says where it goes") {
   Bypass past{4};
   int a = 0, b = 0;
-  CHECK(!past.offered(0));
-  past.put(5, &a);
-  past.offer(5);
-  CHECK(past.offered(5));
-  CHECK(!past.offered(4));
-  CHECK(!past.offered(6));
+  CHECK(!past.offered(0, 4));
+  past.offer(5, &a, 4);
+  past.offer(5, &a, 4);
+  CHECK(past.offered(5, 4));
+  CHECK(!past.offered(5, 3));
+  CHECK(!past.offered(5, 5));
+  CHECK(!past.offered(4, 4));
+  CHECK(!past.offered(6, 4));
   CHECK(static_cast<void*>(past.place(5)) == &a);
-  past.put(6, &b);
+  past.offer(6, &b, 4);
   CHECK(static_cast<void*>(past.place(5)) == &a);
-  past.offer(6);
-  CHECK(!past.offered(5));
+  CHECK(!past.offered(5, 4));
+}
+
+TEST_CASE("what was lent last is known to the lanes") {
+  Bypass past{4};
+  const int a = 0, b = 0;
+  CHECK(past.lent() == 0);
+  past.lend(2, &a);
+  past.lend(3, &b);
+  CHECK(past.lent() == 4);
+  CHECK(static_cast<const void*>(past.place(2)) == &a);
 }
 
 TEST_CASE("who revokes waits for whoever is at the memory, and nobody comes after") {

@@ -16,6 +16,11 @@ class Exchange {
  public:
   CCL_HD Exchange(Group group, const Work& work, int channel)
       : group_{group}, work_{work}, channel_{channel}, patience_{work.watch} {}
+  Exchange(const Exchange&) = delete;
+  Exchange& operator=(const Exchange&) = delete;
+  CCL_HD ~Exchange() {
+    if constexpr (Prims::contiguous) settle();
+  }
 
   CCL_HD int rank() const { return work_.rank; }
   CCL_HD int ranks() const { return work_.ranks; }
@@ -91,22 +96,26 @@ class Exchange {
       now = part(messages.message[messages.begin[peer] + at.message]);
       if (at.done < now.bytes) break;
     }
-    if constexpr (requires { work_.there; }) {
-      if (at.message < n && Memory::load_acquire(work_.there[Sends] + peer) == 0) {
-        waiting_ = peer;
-        step_ = 0;
-        return true;
-      }
+    if (at.message < n && !is_there<Sends>(peer)) {
+      waiting_ = peer;
+      step_ = 0;
+      return true;
     }
     if (at.message < n) {
       Prims prims{group_, work_, channel_, {Sends ? -1 : peer}, {Sends ? peer : -1}};
+      const Index slice = Prims::slice_capacity(wire<Sends>(peer), work_.slice_steps);
+      const Index left = now.bytes - at.done;
+      const Index count = left < slice ? left : slice;
+      prims.bind(now.data + at.done);
+      if constexpr (Prims::contiguous) {
+        if constexpr (Sends) {
+          prims.lend_on();
+        } else {
+          prims.expect(count);
+        }
+      }
       const bool ready = Sends ? prims.can_send() : prims.can_recv();
       if (ready) {
-        const Wire& wire = (Sends ? work_.out : work_.in)[channel_ * ranks() + peer];
-        const Index slice = Prims::slice_capacity(wire, work_.slice_steps);
-        const Index left = now.bytes - at.done;
-        const Index count = left < slice ? left : slice;
-        prims.bind(now.data + at.done);
         if constexpr (Sends) {
           prims.send({0, 0, count});
         } else {
@@ -124,6 +133,33 @@ class Exchange {
     if (group_.rank() == 0) kept = at;
     group_.sync();
     return at.message < n;
+  }
+
+  template <bool Sends>
+  CCL_HD const Wire& wire(int peer) const {
+    return (Sends ? work_.out : work_.in)[channel_ * ranks() + peer];
+  }
+  template <bool Sends>
+  CCL_HD bool is_there(int peer) const {
+    if constexpr (requires { work_.there; }) {
+      return Memory::load_acquire(work_.there[Sends] + peer) != 0;
+    }
+    return true;
+  }
+  /// At the end, one CPU lane: what was lent has left, or nobody touches it any more.
+  void settle() {
+    for (int p = 0; p < ranks(); ++p) {
+      if (!is_there<true>(p) || wire<true>(p).bypass == nullptr) continue;
+      const Word lent = wire<true>(p).bypass->lent();
+      while (!gave_up_ && Memory::load_credit(wire<true>(p).drained) < lent) {
+        gave_up_ = patience_.ends(p, lent);
+      }
+    }
+    if (!gave_up_) return;
+    for (int p = 0; p < ranks(); ++p) {
+      if (is_there<true>(p) && wire<true>(p).bypass != nullptr) wire<true>(p).bypass->revoke();
+      if (is_there<false>(p) && wire<false>(p).bypass != nullptr) wire<false>(p).bypass->revoke();
+    }
   }
 
   Group group_;

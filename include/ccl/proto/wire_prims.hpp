@@ -99,6 +99,8 @@ class WirePrims {
   /// The user's memory that is sent from now on changes only by what its receivers' answers bring,
   /// if at all, until these primitives go: a proxy may take it from there.
   CCL_HD void lend() { lends_ = true; }
+  /// The same beyond their end: whoever holds the memory waits (see `Bypass::lent`).
+  CCL_HD void lend_on() { lends_ = lends_on_ = true; }
 
   CCL_HD void send(const Part& part) { step<load | put>(part); }
   CCL_HD void copy_send(const Part& part) { step<load | store | put>(part); }
@@ -124,6 +126,9 @@ class WirePrims {
     if (in.counted) return group_.all(has_come(in));
     return group_.all(lane_.here(lane_.load(slot(in.slots, in.received)), in.received + 1));
   }
+  /// Before a look at whether the next `n` elements, at most a slice, can be received: `recv` will
+  /// have nothing to move if they come late enough to go where they belong.
+  void expect(Index n) { offer<get | store>(0, n); }
   CCL_HD bool gave_up() const { return patience_.gave_up(); }
   /// Of the first wire: how many steps are behind it.
   CCL_HD Word step() const { return has_in(0) ? in_[0].received : out_[0].sent; }
@@ -307,8 +312,7 @@ class WirePrims {
   void offer(Index out_at, Index n) {
     if constexpr (MaxIn == 1 && (What & (get | load | store)) == (get | store)) {
       if (Bypass* const past = bypass(work_.in, in_[0].peer, n); past != nullptr) {
-        past->put(in_[0].received, data_.out(out_at));
-        past->offer(in_[0].received);
+        past->offer(in_[0].received, data_.out(out_at), n * Index{sizeof(T)});
       }
     }
   }
@@ -324,7 +328,7 @@ class WirePrims {
   }
   /// At the end: what was lent has left, or nobody touches it any more.
   void settle() {
-    for (int o = 0; o < MaxOut; ++o) {
+    for (int o = 0; o < MaxOut && !lends_on_; ++o) {
       if (!has_out(o)) continue;
       while (Memory::load_credit(out_[o].credit) < lent_[o]) {
         if (patience_.ends(out_[o].peer, out_[o].sent)) break;
@@ -365,7 +369,7 @@ class WirePrims {
         if constexpr (as_it_is || (What & store) != 0) {
           Bypass* const past = lends_ ? bypass(work_.out, out_[o].peer, n) : nullptr;
           if (past != nullptr) {
-            past->put(out_[o].sent, as_it_is ? own : out);
+            past->lend(out_[o].sent, as_it_is ? own : out);
             lent_[o] = out_[o].sent + 1;
             continue;
           }
@@ -486,7 +490,7 @@ class WirePrims {
   int slot_count_ = 1, slot_packets_ = 0;
   In in_[MaxIn];
   Out out_[MaxOut];
-  bool lends_ = false;
+  bool lends_ = false, lends_on_ = false;
   Word lent_[MaxOut] = {};  // one more than the last step that was, by wire out
   Patience<Memory> patience_;
 };
