@@ -10,7 +10,9 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "gpu/driver.hpp"
@@ -34,7 +36,7 @@ struct FakeGpus {
   int copies_between = 0;   // of GPUs, in all
   int refuses_to_map = -1;  // for this device, what is another's
   bool fabric = true;       // handles for other hosts: here, other processes
-  int fabric_imports = 0;
+  int fabric_imports = 0, legacy_imports = 0;
 
   /// Both ways.
   void link(int a, int b, Link how) {
@@ -46,9 +48,11 @@ struct FakeGpus {
     std::size_t bytes = 0;
     int device = -1;
     std::vector<int> accessible;  // to these
+    int fd = -1;                  // of memory without a handle
   };
   std::mutex mutex;
   std::map<std::uintptr_t, Region> regions;
+  std::set<std::pair<int, int>> enabled;  // the one reaches the other's legacy memory
   const Region* region(const void* at) const {
     const auto next = regions.upper_bound(reinterpret_cast<std::uintptr_t>(at));
     if (next == regions.begin()) return nullptr;
@@ -81,10 +85,16 @@ struct Handle {
   int fd = -1;
   int device = -1;
 };
-/// A fabric handle: a process of this host plays another host.
-struct FabricName {
+/// What opens memory in another process: a legacy handle, or a fabric handle, where a process of
+/// this host plays another host.
+struct Elsewhere {
   int pid = 0;
   Handle held{};
+  int open() const {
+    char path[64];
+    std::snprintf(path, sizeof path, "/proc/%d/fd/%d", pid, held.fd);
+    return ::open(path, O_RDWR | O_CLOEXEC);
+  }
 };
 inline std::map<ino_t, int>& devices_of_files() {
   static std::map<ino_t, int> all;
@@ -151,6 +161,28 @@ inline CUresult copy(CUdeviceptr to, CUdeviceptr from, std::size_t bytes, CUstre
     std::memmove(target, source, bytes);
     if (path == FakePath::corrupt && peer == there && bytes > 64) target[bytes / 2] ^= 4;
   }
+  return CUDA_SUCCESS;
+}
+
+inline CUresult map_legacy(CUdeviceptr* at, std::size_t bytes, int fd, int device) {
+  void* const base = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  if (base == MAP_FAILED) return CUDA_ERROR_OUT_OF_MEMORY;
+  *at = reinterpret_cast<CUdeviceptr>(base);
+  FakeGpus& all = gpus();
+  const std::lock_guard lock{all.mutex};
+  FakeGpus::Region region{bytes, device, {current()}, fd};
+  for (const auto& [from, to] : all.enabled) {
+    if (to == device) region.accessible.push_back(from);
+  }
+  all.regions[*at] = region;
+  return CUDA_SUCCESS;
+}
+inline CUresult unmap_legacy(CUdeviceptr at) {
+  const std::lock_guard lock{gpus().mutex};
+  const auto found = gpus().regions.find(at);
+  ::munmap(reinterpret_cast<void*>(at), found->second.bytes);
+  ::close(found->second.fd);
+  gpus().regions.erase(found);
   return CUDA_SUCCESS;
 }
 
@@ -248,7 +280,7 @@ inline CudaDriver driver() {
                        CUmemAllocationHandleType type, unsigned long long) {
     const Handle& held = *reinterpret_cast<Handle*>(handle);
     if (type == CU_MEM_HANDLE_TYPE_FABRIC) {
-      const FabricName name{int(::getpid()), held};
+      const Elsewhere name{int(::getpid()), held};
       std::memcpy(to, &name, sizeof name);
     } else {
       *static_cast<int*>(to) = ::dup(held.fd);
@@ -259,11 +291,9 @@ inline CudaDriver driver() {
                        CUmemAllocationHandleType type) {
     const std::lock_guard lock{gpus().mutex};
     if (type == CU_MEM_HANDLE_TYPE_FABRIC) {
-      FabricName name;
+      Elsewhere name;
       std::memcpy(&name, from, sizeof name);
-      char path[64];
-      std::snprintf(path, sizeof path, "/proc/%d/fd/%d", name.pid, name.held.fd);
-      const int fd = ::open(path, O_RDWR | O_CLOEXEC);
+      const int fd = name.open();
       if (fd < 0) return CUDA_ERROR_INVALID_VALUE;
       ++gpus().fabric_imports;
       *handle = reinterpret_cast<std::uintptr_t>(new Handle{fd, name.held.device});
@@ -316,6 +346,39 @@ inline CudaDriver driver() {
     }
     return CUDA_SUCCESS;
   };
+  // Legacy memory: what one device has enabled, it reaches all of.
+  cuda.mem_alloc = [](CUdeviceptr* at, std::size_t bytes) {
+    const int fd = ::memfd_create("fake-gpu", MFD_CLOEXEC);
+    if (fd < 0 || ::ftruncate(fd, off_t(bytes)) != 0) return CUDA_ERROR_OUT_OF_MEMORY;
+    return map_legacy(at, bytes, fd, current());
+  };
+  cuda.mem_free = unmap_legacy;
+  cuda.ctx_enable_peer_access = [](CUcontext theirs, unsigned) {
+    const std::pair<int, int> pair{current(), int(reinterpret_cast<std::uintptr_t>(theirs)) - 1};
+    const std::lock_guard lock{gpus().mutex};
+    if (!gpus().enabled.insert(pair).second) return CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED;
+    for (auto& [at, region] : gpus().regions) {
+      if (region.fd >= 0 && region.device == pair.second) region.accessible.push_back(pair.first);
+    }
+    return CUDA_SUCCESS;
+  };
+  cuda.ipc_get_mem_handle = [](CUipcMemHandle* to, CUdeviceptr at) {
+    const std::lock_guard lock{gpus().mutex};
+    const FakeGpus::Region& region = gpus().regions.at(at);
+    const Elsewhere name{int(::getpid()), {region.fd, region.device}};
+    std::memcpy(to, &name, sizeof name);
+    return CUDA_SUCCESS;
+  };
+  cuda.ipc_open_mem_handle = [](CUdeviceptr* at, CUipcMemHandle from, unsigned) {
+    Elsewhere name;
+    std::memcpy(static_cast<void*>(&name), &from, sizeof name);
+    const int fd = name.open();
+    struct stat file {};
+    if (fd < 0 || ::fstat(fd, &file) != 0) return CUDA_ERROR_INVALID_VALUE;
+    ++gpus().legacy_imports;
+    return map_legacy(at, std::size_t(file.st_size), fd, name.held.device);
+  };
+  cuda.ipc_close_mem_handle = unmap_legacy;
   cuda.memcpy_async = copy;
   cuda.memset_async = [](CUdeviceptr at, unsigned char value, std::size_t bytes, CUstream) {
     std::memset(reinterpret_cast<void*>(at), value, bytes);

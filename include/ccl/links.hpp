@@ -31,15 +31,25 @@ std::optional<WireSteps> read_steps(const Wire& wire, int device);
 /// The communicator is made, well and not finalized.
 Result<void> check_ready(const Communicator& comm);
 
+/// What a composition's protocol asks of its wires.
+struct WireNeeds {
+  int line_bytes = 0;       // that must land at once on every edge
+  bool polls_slots = true;  // see `Edge`
+  template <class Proto>
+  static constexpr WireNeeds of() {
+    return {Proto::line_bytes, Proto::carries_flags};
+  }
+};
+
 /// The connections of one composition of one rank, and what its launches share. Calls on it are
 /// serialised: one launch of a composition at a time.
 class Links : public std::enable_shared_from_this<Links> {
  public:
-  /// Collective, and fails on all ranks where `plans` is an error on one. `fan`: most wires in that
-  /// a rank will have, for the memory plan. `line_bytes`: that must land at once on every edge.
+  /// Collective, and fails on all ranks where `plans` is an error on one. `fan`: most wires in, or
+  /// out, that a rank will have, for the memory plan.
   static Result<std::shared_ptr<Links>> create(const Communicator& comm, const Result<Plans>& plans,
-                                               int fan, int line_bytes, const Connector& connector,
-                                               std::string name);
+                                               int fan, const WireNeeds& needs,
+                                               const Connector& connector, std::string name);
   ~Links();
 
   /// A peer, and the channel that reaches it.
@@ -232,7 +242,7 @@ class Links : public std::enable_shared_from_this<Links> {
   std::shared_ptr<OnDevice> device_;
   PeerView peers_;
   Epoch epoch_;
-  int line_bytes_ = 0;
+  WireNeeds needs_;
   int fan_ = 1;  // wires whose slots are here, at most
   GaveUp gave_up_;
   Watch watch_;

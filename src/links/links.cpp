@@ -56,8 +56,8 @@ bool Links::on_device() const {
 }
 
 Result<std::shared_ptr<Links>> Links::create(const Communicator& comm, const Result<Plans>& plans,
-                                             int fan, int line_bytes, const Connector& connector,
-                                             std::string name) {
+                                             int fan, const WireNeeds& needs,
+                                             const Connector& connector, std::string name) {
   CommState& state = *comm.state();
   CCL_CHECK(state.ready());
   bury_graphs();
@@ -78,7 +78,7 @@ Result<std::shared_ptr<Links>> Links::create(const Communicator& comm, const Res
   if (!wanted && comm.ranks() == 1) return fail(state.blame(wanted.error()));
   auto links = std::shared_ptr<Links>{new Links{comm, connector, std::move(name)}};
   links->number_ = state.compositions.fetch_add(1);
-  links->line_bytes_ = line_bytes;
+  links->needs_ = needs;
   if (wanted) links->plan_ = wanted->by_through[0];
   CCL_TRY(links->opens_later_, setting_flag("RUNTIME_CONNECT"));
   const int ranks = comm.ranks();

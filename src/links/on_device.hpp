@@ -27,7 +27,7 @@ struct Links::OnDevice {
   GpuBlock tables{};
   std::vector<Connection> connections{};
   std::vector<std::shared_ptr<void>> held{};
-  bool holds_slots = false;                  // of some wires into this rank
+  bool holds_slots = false;                  // of some of its wires
   std::unique_ptr<SideBranch> side{};        // of `CopyEngine`
   std::unique_ptr<StreamSignals> signals{};  // where it tells by stream
 };

@@ -75,6 +75,7 @@ Edge Links::edge_of(int sender, int receiver, int channels) const {
   edge.side = sender == me ? Side::sender : Side::receiver;
   edge.shape = {channels, plan_.slot_count, plan_.slot_bytes};
   edge.id = edge_id(number_, sender, receiver);
+  edge.polls_slots = needs_.polls_slots;
   return edge;
 }
 
@@ -82,7 +83,7 @@ Result<void> Links::short_lines(int sender, int receiver, const char* transport,
   Error error{Errc::not_supported,
               fmt::format("{} needs lines of {} bytes that land whole (from rank {} to rank {} "
                           "{} carries {}); use Simple or LL",
-                          name_, line_bytes_, sender, receiver, transport, bytes)};
+                          name_, needs_.line_bytes, sender, receiver, transport, bytes)};
   error.peer = sender == comm_.rank() ? receiver : sender;
   error.transport = transport;
   return fail(std::move(error));
@@ -119,7 +120,7 @@ Result<void> Links::connect(const std::vector<Peer>& from, const std::vector<Pee
     if (broken_) return fail(*broken_);
     for (const Half& h : halves) {
       const Carrier by = connector_.carrier(state.peers[h.sender], state.peers[h.receiver]);
-      if (by.line_bytes < line_bytes_) {
+      if (by.line_bytes < needs_.line_bytes) {
         return short_lines(h.sender, h.receiver, by.transport, by.line_bytes);
       }
     }
@@ -136,7 +137,7 @@ Result<void> Links::connect(const std::vector<Peer>& from, const std::vector<Pee
     };
     const auto connect = [&](const Handshake& theirs) -> Result<void> {
       CCL_TRY(Connection made, h.end->connect(theirs));
-      if (made.line_bytes < line_bytes_) {
+      if (made.line_bytes < needs_.line_bytes) {
         return short_lines(h.sender, h.receiver, made.transport, made.line_bytes);
       }
       own(std::move(made), h.sender, h.receiver, h.channels);
@@ -172,7 +173,7 @@ Result<void> Links::open_later(const Result<void>& so_far) {
       return fail(std::move(error));
     }
     const Carrier by = connector_.carrier(from, to);
-    if (by.line_bytes < line_bytes_) {
+    if (by.line_bytes < needs_.line_bytes) {
       return short_lines(sender, receiver, by.transport, by.line_bytes);
     }
     const bool network = by.through == Through::network;
@@ -224,7 +225,7 @@ Result<std::unique_ptr<AnyEnd>> Links::set_up(TransportContext& context, int sen
 
 Result<void> Links::connect_end(AnyEnd& end, int sender, int receiver, const Handshake& theirs) {
   CCL_TRY(Connection made, end.connect(theirs));
-  if (made.line_bytes < line_bytes_) {
+  if (made.line_bytes < needs_.line_bytes) {
     return short_lines(sender, receiver, made.transport, made.line_bytes);
   }
   std::vector<int> channels(std::size_t(plan_.channels));
@@ -245,13 +246,15 @@ void Links::own(Connection connection, int sender, int receiver, const std::vect
           connection.wires[n];
     }
   }
-  if (!reserved_ && (receiver == me || proxied)) {
+  const bool slots_here = connection.reads ? sender == me : receiver == me;
+  if (!reserved_ && (slots_here || proxied)) {
     const Index bytes = plan_.slot_bytes * plan_.slot_count * Index(channels.size());
     bytes_ += bytes;
     state.used += bytes;
   }
   (proxied ? proxied_ : unproxied_) = true;
-  log_info(LogPart::init, "{}: {} to {} by {}", name_, sender, receiver, connection.transport);
+  log_info(LogPart::init, "{}: {} to {} by {}{}", name_, sender, receiver, connection.transport,
+           connection.reads ? ", in read mode" : "");
   owners_.push_back(std::move(connection));
 }
 

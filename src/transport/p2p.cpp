@@ -1,3 +1,4 @@
+#include <ccl/log.hpp>
 #include <ccl/settings.hpp>
 #include <ccl/transport/p2p.hpp>
 
@@ -18,9 +19,10 @@ namespace detail {
 namespace {
 constexpr std::size_t line = 128;
 
-/// What lies in whose memory, for each channel: two words, each on a line of its own; in the
-/// receiver's, the slots follow the words of all channels. Over a GPU in between, each end keeps
-/// the word that only it reads, and all else is there.
+/// What lies in whose memory, for each channel: two words, each on a line of its own, so that each
+/// end polls its own memory; in the receiver's (in read mode, the sender's) the slots follow the
+/// words of all channels. Over a GPU in between, each end keeps the word that only it reads, and
+/// all else is there.
 constexpr std::size_t words_per_channel = 2;
 std::size_t word_bytes(const WireShape& shape) {
   return words_per_channel * line * std::size_t(shape.channels);
@@ -29,8 +31,9 @@ std::size_t slot_bytes(const WireShape& shape) {
   return std::size_t(shape.channels) * std::size_t(shape.slot_count) *
          std::size_t(shape.slot_bytes);
 }
-std::size_t block_bytes(const Edge& edge) {
-  return word_bytes(edge.shape) + (edge.side == Side::sender ? 0 : slot_bytes(edge.shape));
+std::size_t block_bytes(const WireShape& shape, Side side, bool reads) {
+  const Side holder = reads ? Side::sender : Side::receiver;
+  return word_bytes(shape) + (side == holder ? slot_bytes(shape) : 0);
 }
 
 /// The bus id of the GPU between them; -1: they address each other.
@@ -70,21 +73,32 @@ struct P2pEnd {
   Edge edge;
   GpuBlock own;        // of this rank's GPU
   P2pMapping mapping;  // shows `own`, or memory of the GPU in between
+  bool reads = false;  // read mode
 
   auto refuse(Errc code, std::string what) const {
     return fail(edge_error(edge, P2pTransport::name, code, std::move(what)));
   }
   Result<void> make() {
+    CCL_TRY(const bool wanted, setting_flag("P2P_READ_ENABLE"));
+    reads = wanted && !edge.polls_slots;
     const std::int64_t relay = relay_between(edge.self, edge.peer);
     if (relay >= 0) return make_over(relay);
-    CCL_TRY(own, context.arena->allocate(block_bytes(edge)));
-    Edge other = edge;
-    other.side = edge.side == Side::sender ? Side::receiver : Side::sender;
-    CCL_TRY(mapping, P2pMapping::make(context, edge, own, block_bytes(other)));
+    const Side other = edge.side == Side::sender ? Side::receiver : Side::sender;
+    CCL_TRY(own, context.arena->allocate(block_bytes(edge.shape, edge.side, reads)));
+    CCL_TRY(mapping, P2pMapping::make(context, edge, own, block_bytes(edge.shape, other, reads),
+                                      true, reads));
     return {};
   }
   /// The receiver takes memory of the GPU in between, and the sender maps it.
   Result<void> make_over(std::int64_t relay) {
+    if (reads) {
+      log_info(LogPart::p2p,
+               "rank {} {} rank {} through memory of GPU {}, where the sender writes, whatever "
+               "CCL_P2P_READ_ENABLE says",
+               edge.self.rank, edge.side == Side::sender ? "sends to" : "receives from",
+               edge.peer.rank, bus_id_text(relay));
+    }
+    reads = false;
     CCL_TRY(own, context.arena->allocate(word_bytes(edge.shape)));
     const std::size_t bytes = word_bytes(edge.shape) + slot_bytes(edge.shape);
     GpuBlock between;
@@ -101,6 +115,7 @@ struct P2pEnd {
     const bool relayed = relay_between(edge.self, edge.peer) >= 0;
     std::byte* const shown = (sends ? mapping.theirs() : mapping.mine()).at();
     std::byte* const credits = relayed ? shown : (sends ? mapping.mine() : mapping.theirs()).at();
+    std::byte* const slots = (reads ? credits : shown) + word_bytes(edge.shape);
     const WireShape& shape = edge.shape;
     const auto word = [](std::byte* at, std::size_t n) {
       return reinterpret_cast<Word*>(at + n * line);
@@ -112,9 +127,8 @@ struct P2pEnd {
       wire.drained = word(credits, 2 * c + 1);
       if (sends) wire.sent = word(own.at(), 2 * c);
       if (!sends) wire.received = word(own.at(), 2 * c + 1);
-      wire.slots = reinterpret_cast<Packet*>(shown + word_bytes(shape) +
-                                             c * std::size_t(shape.slot_count) *
-                                                 std::size_t(shape.slot_bytes));
+      wire.slots = reinterpret_cast<Packet*>(slots + c * std::size_t(shape.slot_count) *
+                                                         std::size_t(shape.slot_bytes));
       wire.slot_count = shape.slot_count;
       wire.slot_packets = int(shape.slot_bytes / Index(sizeof(Packet)));
       wires.push_back(wire);
@@ -214,6 +228,7 @@ Result<Connection> P2pTransport::End::connect(const Handshake& theirs) {
       std::make_shared<Blocks>(Blocks{end_->own, end_->mapping.mine(), end_->mapping.theirs()});
   connection.transport = name;
   connection.line_bytes = carrier(end_->edge.self, end_->edge.peer).line_bytes;
+  connection.reads = end_->reads;
   return connection;
 }
 

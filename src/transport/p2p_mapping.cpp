@@ -24,16 +24,19 @@ struct P2pMapping::Said {
   UnixName name;
   GpuMemoryName memory;
   Word offset = 0;
+  bool reads = false;
 };
 
 Result<P2pMapping> P2pMapping::make(const TransportContext& context, const Edge& edge,
-                                    GpuBlock mine, std::size_t theirs_bytes, bool probe) {
+                                    GpuBlock mine, std::size_t theirs_bytes, bool probe,
+                                    bool reads) {
   P2pMapping mapping;
   mapping.context_ = context;
   mapping.edge_ = edge;
   mapping.mine_ = std::move(mine);
   mapping.theirs_bytes_ = theirs_bytes;
   mapping.probe_ = probe;
+  mapping.reads_ = reads;
   const auto offer = [&]() -> Result<void> {
     if (!mapping.mine_.memory) return {};
     CCL_CHECK(fill_random(&mapping.nonce_, sizeof mapping.nonce_));
@@ -65,6 +68,7 @@ Handshake P2pMapping::handshake() const {
   said.name = offer_.name();
   if (mine_.memory) said.memory = mine_.memory->name();
   said.offset = mine_.offset;
+  said.reads = reads_;
   Handshake mine{};
   HandshakeCursor{}.put(mine, said);
   return mine;
@@ -79,6 +83,14 @@ Result<void> P2pMapping::reach(const Said& said) {
   const auto refuse = [&](Errc code, std::string what) {
     return fail(edge_error(edge_, P2pTransport::name, code, std::move(what)));
   };
+  if (said.reads != reads_) {
+    return refuse(
+        Errc::mismatch,
+        fmt::format("the ends of edge {} do not match (CCL_P2P_READ_ENABLE is {} on rank "
+                    "{} and {} on rank {}, so that each looks for slots in the other's "
+                    "memory, or in its own); set it to the same on all ranks",
+                    edge_.id, int(reads_), edge_.self.rank, int(said.reads), edge_.peer.rank));
+  }
   const std::shared_ptr<Gpu>& gpu = context_.arena->gpu();
   if (edge_.self.pid_hash == edge_.peer.pid_hash) {
     CCL_TRY(theirs_.memory, GpuMemory::find(*gpu, said.memory));

@@ -14,9 +14,10 @@ class P2pMapping {
   P2pMapping() = default;
   /// `mine` is shown to the peer of `edge`, whose block must have `theirs_bytes`. One of the ends
   /// may have none, and the other then wants none. The edge's side tells the ends apart. `probe`:
-  /// see `connect`; the same at both ends.
+  /// see `connect`; the same at both ends. `reads`: wires in read mode; `connect` refuses an end
+  /// that says otherwise.
   static Result<P2pMapping> make(const TransportContext& context, const Edge& edge, GpuBlock mine,
-                                 std::size_t theirs_bytes, bool probe = true);
+                                 std::size_t theirs_bytes, bool probe = true, bool reads = false);
   Handshake handshake() const;
   /// Where it may probe, it also writes a word of the peer's block, which must be zero and not yet
   /// in use, and reads it back: a path that does not work is an error that names it.
@@ -34,7 +35,7 @@ class P2pMapping {
   Edge edge_;
   GpuBlock mine_, theirs_;
   std::size_t theirs_bytes_ = 0;
-  bool probe_ = true;
+  bool probe_ = true, reads_ = false;
   Nonce nonce_{};
   FdOffer offer_;
 };

@@ -1,12 +1,16 @@
 // Which GPUs of a host address each other, found out when a communicator is created: on a driver
 // whose GPUs are plain memory, and whose paths can fail.
 #include <ccl/communicator.hpp>
+#include <ccl/links.hpp>
+#include <ccl/proto/ll.hpp>
+#include <ccl/proto/simple.hpp>
 #include <ccl/transport/any_of.hpp>
 
 #include <cstdlib>
 #include <optional>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "catch.hpp"
@@ -69,6 +73,84 @@ std::string carried_by(const Result<Communicator>& comm, int peer) {
 }
 bool says(const std::string& text, const char* part) {
   return text.find(part) != std::string::npos;
+}
+
+/// An edge between two ranks of this process, both ends of it.
+struct EdgeHere {
+  detail::GpuArena sends, receives;
+  Result<Connection> sender = fail(Errc::internal, "not made"), receiver = sender;
+};
+constexpr int channels = 2;
+
+/// `reads`: CCL_P2P_READ_ENABLE, at the sender and at the receiver.
+EdgeHere edge_here(const Communicator& from, const Communicator& to, bool polls_slots = true,
+                   std::pair<const char*, const char*> reads = {"0", "0"}) {
+  const auto gpu_of = [](const Communicator& comm) { return *detail::Gpu::open(comm.device()); };
+  EdgeHere here{detail::GpuArena{gpu_of(from)}, detail::GpuArena{gpu_of(to)}};
+  TransportContext at_sender, at_receiver;
+  at_sender.arena = &here.sends;
+  at_receiver.arena = &here.receives;
+  const auto set_up = [&](const Communicator& comm, Side side, const char* read) {
+    const Env setting{"CCL_P2P_READ_ENABLE", read};
+    Edge edge = edge_of(comm.peer(from.rank()), comm.peer(to.rank()), side, {channels, 4, 1024}, 1);
+    edge.polls_slots = polls_slots;
+    return P2pTransport::setup(side == Side::sender ? at_sender : at_receiver, edge);
+  };
+  auto out = set_up(from, Side::sender, reads.first);
+  auto in = set_up(to, Side::receiver, reads.second);
+  REQUIRE(out);
+  REQUIRE(in);
+  const Handshake of_sender = out->handshake(), of_receiver = in->handshake();
+  here.sender = out->connect(of_receiver);
+  here.receiver = in->connect(of_sender);
+  return here;
+}
+
+/// What went wrong, or nothing.
+std::string move_steps(const EdgeHere& edge) {
+  std::string problem;
+  std::thread pushing{[&] {
+    problem = on_all(*edge.sender, [](const Wire& wire, Word w) { return push(wire, 300, w); });
+  }};
+  problem += on_all(*edge.receiver, [](const Wire& wire, Word w) { return pull(wire, 300, w); });
+  pushing.join();
+  return problem;
+}
+
+/// One end of an edge from rank 0 to rank 1, whose other end is the process behind `fd`: steps go
+/// over it, and its slots are where they should be. What is wrong, or nothing.
+std::string move_to_process(const Communicator& comm, int fd, bool reads) {
+  const PeerInfo from = comm.peer(0), to = comm.peer(1);
+  const bool sends = comm.rank() == 0;
+  auto gpu = *detail::Gpu::open(comm.device());
+  if (from.host_hash != to.host_hash) gpu->use_fabric();
+  detail::GpuArena arena{gpu};
+  TransportContext context;
+  context.arena = &arena;
+  Edge edge =
+      test::edge_of(from, to, sends ? Side::sender : Side::receiver, {channels, 4, 1024}, 1);
+  edge.polls_slots = !reads;
+  auto end = P2pTransport::setup(context, edge);
+  if (!end) return end.error().what;
+  const Handshake mine = end->handshake();
+  Handshake theirs{};
+  if (!swap_bytes(fd, mine.data(), theirs.data(), mine.size())) return "no handshake";
+  const auto made = end->connect(theirs);
+  if (!made) return made.error().what;
+  if (made->reads != reads) return reads ? "write mode" : "read mode";
+  for (const Wire& wire : made->wires) {
+    const FakeGpus& all = fake::gpus();
+    const auto own = [&](const void* at) {
+      return all.region(at) == all.region(sends ? wire.sent : wire.received);
+    };
+    if (own(wire.slots) != (sends == reads)) return "slots with the wrong end";
+    if (own(wire.posted) == sends || own(wire.drained) != sends) return "polls another's memory";
+  }
+  std::string wrong = on_all(*made, [&](const Wire& wire, Word w) {
+    return sends ? push(wire, 100, w) : pull(wire, 100, w);
+  });
+  char here = 1, there = 0;
+  return swap_bytes(fd, &here, &there, 1) ? wrong : "no end";
 }
 
 }  // namespace
@@ -235,46 +317,161 @@ TEST_CASE("two GPUs without NVLink go through one that has it to both, and steps
   // For wires only, and for none that need lines to land whole.
   CHECK(carried_by(comms[0], 2) == "p2p");
   CHECK_FALSE(address(comms[0], 2));
-  const PeerInfo from = comms[0]->peer(0), from_here = comms[2]->peer(0);
-  const PeerInfo to = comms[0]->peer(2), to_here = comms[2]->peer(2);
-  CHECK(P2pTransport::can_connect(from, to));
-  CHECK(P2pTransport::carrier(from, to).line_bytes == 16);
+  CHECK(P2pTransport::can_connect(comms[0]->peer(0), comms[0]->peer(2)));
+  CHECK(P2pTransport::carrier(comms[0]->peer(0), comms[0]->peer(2)).line_bytes == 16);
 
-  const auto gpu_of = [](int device) { return *detail::Gpu::open(device); };
-  detail::GpuArena sends{gpu_of(4)}, receives{gpu_of(6)};
-  TransportContext at_sender, at_receiver;
-  at_sender.arena = &sends;
-  at_receiver.arena = &receives;
-  const WireShape shape{2, 4, 1024};
-  auto out = P2pTransport::setup(at_sender, edge_of(from, to, Side::sender, shape, 1));
-  auto in = P2pTransport::setup(at_receiver, edge_of(from_here, to_here, Side::receiver, shape, 1));
-  REQUIRE(out);
-  REQUIRE(in);
-  const Handshake of_sender = out->handshake(), of_receiver = in->handshake();
-  const auto sender = out->connect(of_receiver);
-  const auto receiver = in->connect(of_sender);
-  REQUIRE(sender);
-  REQUIRE(receiver);
-  CHECK(sender->line_bytes == 16);
-  for (std::size_t c = 0; c < 2; ++c) {
-    const Wire &a = sender->wires[c], &b = receiver->wires[c];
-    for (const void* shared : {static_cast<void*>(b.slots), static_cast<void*>(b.posted),
-                               static_cast<void*>(b.drained)}) {
-      const FakeGpus::Region* const region = all.region(shared);
-      REQUIRE(region != nullptr);
-      CHECK(region->device == 5);
-      CHECK(region->accessible == std::vector<int>{6, 4});
+  // Read mode is not for them, nor need its setting be the same at both ends.
+  for (const char* reads : {"0", "1"}) {
+    const EdgeHere edge = edge_here(*comms[0], *comms[2], false, {reads, "0"});
+    REQUIRE(edge.sender);
+    REQUIRE(edge.receiver);
+    CHECK(edge.sender->line_bytes == 16);
+    CHECK_FALSE(edge.sender->reads);
+    CHECK_FALSE(edge.receiver->reads);
+    for (std::size_t c = 0; c < channels; ++c) {
+      const Wire &a = edge.sender->wires[c], &b = edge.receiver->wires[c];
+      for (const void* shared : {static_cast<void*>(b.slots), static_cast<void*>(b.posted),
+                                 static_cast<void*>(b.drained)}) {
+        const FakeGpus::Region* const region = all.region(shared);
+        REQUIRE(region != nullptr);
+        CHECK(region->device == 5);
+        CHECK(region->accessible == std::vector<int>{6, 4});
+      }
+      CHECK(all.region(a.sent)->device == 4);
+      CHECK(all.region(b.received)->device == 6);
     }
-    CHECK(all.region(a.sent)->device == 4);
-    CHECK(all.region(b.received)->device == 6);
+    CHECK(move_steps(edge) == "");
   }
-  std::string problem;
-  std::thread pushing{[&] {
-    problem = on_all(*sender, [](const Wire& wire, Word w) { return push(wire, 300, w); });
-  }};
-  CHECK(on_all(*receiver, [](const Wire& wire, Word w) { return pull(wire, 300, w); }) == "");
-  pushing.join();
-  CHECK(problem == "");
+}
+
+TEST_CASE("in read mode slots lie with the sender where packets carry no flags; steps arrive") {
+  FakeGpus& all = gpus();
+  for (const char* handles : {"1", "0"}) {
+    const Env shared{"CCL_CUMEM_ENABLE", handles};
+    const auto comms = create({0, 2});
+    const struct {
+      bool polls_slots;
+      const char* setting;
+    } cases[] = {{false, "1"}, {true, "1"}, {false, "0"}, {true, "0"}};
+    for (const auto& [polls_slots, setting] : cases) {
+      INFO("handles " << handles << " polls " << polls_slots << " setting " << setting);
+      const EdgeHere edge = edge_here(*comms[0], *comms[1], polls_slots, {setting, setting});
+      REQUIRE(edge.sender);
+      REQUIRE(edge.receiver);
+      const bool reads = !polls_slots && setting[0] == '1';
+      CHECK(edge.sender->reads == reads);
+      CHECK(edge.receiver->reads == reads);
+      CHECK(edge.sender->line_bytes == 128);
+      for (std::size_t c = 0; c < channels; ++c) {
+        const Wire &a = edge.sender->wires[c], &b = edge.receiver->wires[c];
+        CHECK(a.slots == b.slots);
+        CHECK(all.region(a.slots)->device == (reads ? 0 : 2));
+        // Each end waits for words of its own.
+        CHECK(all.region(b.posted)->device == 2);
+        CHECK(all.region(a.drained)->device == 0);
+        CHECK(all.region(a.sent)->device == 0);
+        CHECK(all.region(b.received)->device == 2);
+      }
+      CHECK(move_steps(edge) == "");
+    }
+  }
+}
+
+TEST_CASE("the ends of an edge must agree on read mode") {
+  gpus();
+  const auto comms = create({0, 2});
+  for (const char* at_sender : {"0", "1"}) {
+    const char* const at_receiver = at_sender[0] == '1' ? "0" : "1";
+    const EdgeHere edge = edge_here(*comms[0], *comms[1], false, {at_sender, at_receiver});
+    for (const Result<Connection>* end : {&edge.sender, &edge.receiver}) {
+      REQUIRE(!*end);
+      const Error& error = end->error();
+      INFO(error.message());
+      CHECK(error.code == Errc::mismatch);
+      CHECK(error.rank + error.peer == 1);
+      CHECK(error.transport == "p2p");
+      const std::string here = error.rank == 0 ? at_sender : at_receiver;
+      const std::string there = error.rank == 0 ? at_receiver : at_sender;
+      const std::string said = "CCL_P2P_READ_ENABLE is " + here + " on rank " +
+                               std::to_string(error.rank) + " and " + there + " on rank " +
+                               std::to_string(error.peer);
+      CHECK(says(error.what, said.c_str()));
+      CHECK(says(error.what, "the same on all ranks"));
+    }
+    // Of packets that carry flags it says nothing.
+    CHECK(move_steps(edge_here(*comms[0], *comms[1], true, {at_sender, at_receiver})) == "");
+  }
+}
+
+TEST_CASE("processes read each other's slots, by descriptors and by legacy handles") {
+  gpus();
+  const Env reads{"CCL_P2P_READ_ENABLE", "1"};
+  for (const char* handles : {"1", "0"}) {
+    INFO("handles " << handles);
+    const Env shared{"CCL_CUMEM_ENABLE", handles};
+    const auto id = create_unique_id();
+    REQUIRE(id);
+    const auto move = [&](int rank, int fd) -> std::string {
+      Config config;
+      config.device = 2 * rank;
+      const auto comm = Communicator::create(*id, rank, 2, config);
+      if (!comm) return comm.error().message();
+      if (comm->peer(0).pid_hash == comm->peer(1).pid_hash) return "one process";
+      for (const bool flags : {false, true}) {
+        if (auto wrong = move_to_process(*comm, fd, !flags); !wrong.empty()) return wrong;
+      }
+      return (fake::gpus().legacy_imports > 0) == (handles[0] == '0') ? "" : "by other handles";
+    };
+    CHECK(with_child([&](int fd) { return move(1, fd); },
+                     [&](int fd, pid_t) { return move(0, fd); }) == "");
+  }
+}
+
+TEST_CASE("a composition in Simple reads, one in LL does not; who has the slots pays for them") {
+  gpus();
+  const Env setting{"CCL_P2P_READ_ENABLE", "1"};
+  const auto comms = create({0, 2});
+  Plan plan;
+  plan.slot_bytes = 4096;
+  const Index ring = plan.slot_bytes * plan.slot_count;
+  struct Seen {
+    std::string problem;
+    Index simple = 0, ll = 0;
+  };
+  const auto connect = [&](const Communicator& comm) {
+    Seen seen;
+    std::vector<std::shared_ptr<detail::Links>> kept;
+    const auto add = [&](const detail::WireNeeds& needs) {
+      const Index before = comm.memory_used();
+      auto links = detail::Links::create(comm, detail::Plans::same(plan), 1, needs,
+                                         detail::connector<P2pTransport>(), "by hand");
+      if (!links) {
+        seen.problem += links.error().message();
+        return Index{-1};
+      }
+      using Peer = detail::Links::Peer;
+      const std::vector<Peer> none, other{Peer{1 - comm.rank(), 0}};
+      const auto made = (*links)->connect(comm.rank() == 1 ? other : none,
+                                          comm.rank() == 0 ? other : none, (*links)->reserve());
+      if (!made) seen.problem += made.error().message();
+      kept.push_back(*std::move(links));
+      return comm.memory_used() - before;
+    };
+    seen.simple = add(detail::WireNeeds::of<Simple>());
+    seen.ll = add(detail::WireNeeds::of<LL>());
+    if (auto met = comm.barrier(); !met) seen.problem += met.error().message();
+    return seen;
+  };
+  Seen receiver;
+  std::thread other{[&] { receiver = connect(*comms[1]); }};
+  const Seen sender = connect(*comms[0]);
+  other.join();
+  CHECK(sender.problem == "");
+  CHECK(receiver.problem == "");
+  CHECK(sender.simple == ring);
+  CHECK(receiver.simple == 0);
+  CHECK(sender.ll == 0);
+  CHECK(receiver.ll == ring);
 }
 
 TEST_CASE("a GPU in between can be forbidden, and is no farther than CCL_P2P_LEVEL") {
@@ -313,25 +510,9 @@ TEST_CASE("GPUs of hosts that one NVLink domain joins are connected by fabric ha
     if (P2pTransport::can_address(from, to)) return "addresses all of its memory";
     const Carrier by = DefaultTransport::carrier(from, to);
     if (std::string{by.transport} != "p2p" || by.line_bytes != 16) return by.transport;
-    const bool sends = comm->rank() == 0;
-    auto gpu = *detail::Gpu::open(4 * comm->rank());
-    gpu->use_fabric();
-    detail::GpuArena arena{gpu};
-    TransportContext context;
-    context.arena = &arena;
-    auto end = P2pTransport::setup(
-        context, test::edge_of(from, to, sends ? Side::sender : Side::receiver, {2, 4, 1024}, 1));
-    if (!end) return end.error().what;
-    const Handshake mine = end->handshake();
-    Handshake theirs{};
-    if (!swap_bytes(fd, mine.data(), theirs.data(), mine.size())) return "no handshake";
-    const auto made = end->connect(theirs);
-    if (!made) return made.error().what;
-    std::string wrong = on_all(*made, [&](const Wire& wire, Word w) {
-      return sends ? push(wire, 100, w) : pull(wire, 100, w);
-    });
-    char here = 1, there = 0;
-    return swap_bytes(fd, &here, &there, 1) ? wrong : "no end";
+    if (auto wrong = move_to_process(*comm, fd, false); !wrong.empty()) return wrong;
+    const Env reads{"CCL_P2P_READ_ENABLE", "1"};
+    return move_to_process(*comm, fd, true);
   };
   const Env domain{"CCL_MNNVL_UUID", "5"};
   const auto id = create_unique_id();
@@ -339,7 +520,7 @@ TEST_CASE("GPUs of hosts that one NVLink domain joins are connected by fabric ha
   const int before = all.fabric_imports;
   CHECK(with_child([&](int fd) { return connected(at_host(*id, 1, "b"), fd); },
                    [&](int fd, pid_t) { return connected(at_host(*id, 0, "a"), fd); }) == "");
-  CHECK(all.fabric_imports == before + 2);  // the trial's, and the wires'
+  CHECK(all.fabric_imports == before + 3);  // the trial's, and those of both modes' wires
 
   // Without access to the fabric, as without IMEX, the pair takes the network.
   all.fabric = false;

@@ -171,7 +171,16 @@ void suite(const Communicator& comm) {
   check_works(comm);
 }
 
+/// In read mode, where kernels load from their peers.
+void reading_suite(const Communicator& comm) {
+  late<Ring, Simple>(comm);
+  late<Tree, Simple>(comm);
+  aborted(comm);
+  check_works(comm);
+}
+
 /// One of the processes is killed while its peers' kernels wait for it.
+template <class Proto>
 void killed(int ranks, const Config& config) {
   const std::string port = std::to_string(40000 + ::getpid() % 20000);
   std::vector<pid_t> children;
@@ -191,7 +200,7 @@ void killed(int ranks, const Config& config) {
     cudaStream_t stream;
     MUST_CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
     Buffer<float> in{count, 0}, out{count, 0};
-    const auto op = all_reduce_on<Ring, LL128>(comm);
+    const auto op = all_reduce_on<Ring, Proto>(comm);
     for (int i = 0; i < 10; ++i) must(op(in.get(), out.get(), count, Sum{}, stream));
     drain(stream, 10);
     must(comm.barrier());
@@ -234,6 +243,10 @@ int main() {
   ::setenv("CCL_DEBUG", "NONE", 0);
   as_threads(ranks.count, {}, suite);
   as_processes(ranks.count, {}, suite);
-  for (int i = 0; i < 3; ++i) killed(ranks.count, {});
+  for (int i = 0; i < 3; ++i) killed<LL128>(ranks.count, {});
+  ::setenv("CCL_P2P_READ_ENABLE", "1", 1);
+  as_threads(ranks.count, {}, reading_suite);
+  as_processes(ranks.count, {}, reading_suite);
+  killed<Simple>(ranks.count, {});
   return result("Abort", ranks.gpus);
 }

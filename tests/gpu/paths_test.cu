@@ -172,6 +172,39 @@ CUresult lossy_copy(CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream str
   return real->memcpy_async(to, from, bytes, stream);
 }
 
+/// Every edge by P2P with CCL_P2P_READ_ENABLE: the slots of Simple are with the sender, those of
+/// LL and LL128 where they always are.
+void reads(const Communicator& comm) {
+  sound(comm);
+  cudaStream_t stream;
+  MUST_CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+  for (const bool graph : {false, true}) {
+    if (graph && some_share_context(comm)) continue;
+    Rank at{comm, stream};
+    at.graph = graph;
+    sums<Tree, Simple>(at);
+    sums<Ring, LL>(at);
+    sums<Ring, LL128>(at);
+    sums<Tree, LL128>(at);
+    messages<LL128>(at);
+  }
+  MUST_CUDA(cudaStreamDestroy(stream));
+}
+
+/// Rank 0 alone has the setting: what it is about is refused on all ranks, and nothing else.
+void reads_alone(const Communicator& comm) {
+  ::setenv("CCL_P2P_READ_ENABLE", comm.rank() == 0 ? "1" : "0", 1);
+  const auto made = Collective<AllReduce, Ring, Simple, DefaultTransport>::create(comm);
+  const std::string text = made ? "nothing" : made.error().message();
+  check(
+      !made && made.error().code == Errc::mismatch && text.find("CCL_P2P_READ_ENABLE") != text.npos,
+      "Simple where rank 0 alone reads, on rank %d: %s", comm.rank(), text.c_str());
+  cudaStream_t stream;
+  MUST_CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+  sums<Ring, LL>(Rank{comm, stream});
+  MUST_CUDA(cudaStreamDestroy(stream));
+}
+
 /// In this process: nothing may be forked from it any more.
 void lossy(const Config& config) {
   static const detail::CudaDriver before = *must(detail::cuda_driver());
@@ -213,6 +246,15 @@ int main(int argc, char** argv) {
     as_processes(count, config, body);
   };
   if (wanted("sound")) both(ranks.count, sound);
+  if (wanted("reads")) {
+    if (ranks.count > 1) as_processes(ranks.count, config, reads_alone);
+    ::setenv("CCL_P2P_READ_ENABLE", "1", 1);
+    both(ranks.count, reads);
+    ::setenv("CCL_CUMEM_ENABLE", "0", 1);
+    both(ranks.count, reads);
+    ::unsetenv("CCL_CUMEM_ENABLE");
+    ::unsetenv("CCL_P2P_READ_ENABLE");
+  }
   ::setenv("CCL_MULTI_RANK_GPU_ENABLE", "1", 1);
   if (wanted("shared")) both(2 * ranks.count, works);
   ::setenv("CCL_P2P_EXCLUDE", "0-1", 1);
@@ -220,6 +262,11 @@ int main(int argc, char** argv) {
     both(2, [](const Communicator& comm) { apart(comm, PathFault::excluded, "CCL_P2P_EXCLUDE"); });
   }
   if (wanted("three")) both(3, relayed);
+  if (wanted("reads")) {  // which a GPU in between does not
+    ::setenv("CCL_P2P_READ_ENABLE", "1", 1);
+    both(3, relayed);
+    ::unsetenv("CCL_P2P_READ_ENABLE");
+  }
   ::setenv("CCL_P2P_EXCLUDE", "0-1,2-3", 1);
   if (wanted("four")) both(4, relayed);
   ::unsetenv("CCL_P2P_EXCLUDE");

@@ -121,7 +121,7 @@ class Composition {
   static Result<std::shared_ptr<Links>> make_wires(const Communicator& comm,
                                                    const Result<Plans>& plans) {
     CCL_TRY(auto links, Links::create(comm, plans, Algo::most_wires(comm.ranks()),
-                                      Proto::line_bytes, connector<T>(), name_with<T>()));
+                                      WireNeeds::of<Proto>(), connector<T>(), name_with<T>()));
     const auto prepare = [&]() -> Result<void> {
       if (comm.device() < 0) return {};
       CCL_CHECK(links->reserve());
@@ -143,7 +143,7 @@ class Composition {
   static Result<std::shared_ptr<Links>> make_peers(const Communicator& comm,
                                                    const Result<Plans>& plans) {
     CCL_TRY(auto links,
-            Links::create(comm, plans, 1, Proto::line_bytes, connector<T>(), name_with<T>()));
+            Links::create(comm, plans, 1, WireNeeds::of<Proto>(), connector<T>(), name_with<T>()));
     if (comm.ranks() == 1) return links;
     constexpr bool any_count = ExchangesOverPeers<Op, Algo>;
     using Counts = cuda::std::conditional_t<any_count, AnyRankCount, typename Algo::RankCounts>;

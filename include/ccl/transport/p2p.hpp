@@ -10,8 +10,9 @@ struct P2pEnd;
 }
 
 /// Between GPUs that can address each other's memory (NVLink, PCIe): of one host or, by fabric
-/// handles, of hosts that one NVLink domain joins. Slots lie in the
-/// receiver's memory, where the sender writes them; credits in the sender's. Memory is shared
+/// handles, of hosts that one NVLink domain joins. Slots lie in the receiver's memory, where the
+/// sender writes them; credits in the sender's. In read mode (CCL_P2P_READ_ENABLE) slots whose
+/// packets carry no flags lie in the sender's, where the receiver reads them. Memory is shared
 /// directly within a process; between processes by cuMem handles, passed as file descriptors over a
 /// Unix socket, or by legacy IPC handles where CCL_CUMEM_ENABLE is 0. Two GPUs that have NVLink to
 /// a third one and none to each other go through its memory: the sender writes there and the

@@ -37,6 +37,7 @@ struct Edge {
   Side side = Side::sender;
   WireShape shape;
   unsigned long long id = 0;  // the same at both ends, unique within the communicator
+  bool polls_slots = true;    // by the receiver: packets carry flags, which it looks for there
 };
 
 /// What the communicator lends to transports. Outlives every connection made with it.
@@ -54,6 +55,7 @@ struct Connection {
   std::shared_ptr<void> owner;
   const char* transport = "";  // name of the transport that carries it
   int line_bytes = 128;        // that land at once; a path of less than its transport says so here
+  bool reads = false;          // slots are the sender's memory, which the receiver reads
 };
 
 namespace detail {
