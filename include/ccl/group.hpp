@@ -17,10 +17,11 @@ namespace detail {
 
 using CallList = std::vector<std::unique_ptr<RecordedCall>>;
 
-/// Orders the calls as their compositions were made, whatever order a rank listed them in; refuses
-/// those that cannot go together.
+/// Orders the calls as their compositions were made, whatever order a rank listed them in, and
+/// those of one composition as it listed them; refuses those that cannot go together.
 Result<void> settle_group(CallList& calls);
-/// Makes them at once on CPU lanes: each on threads of its own.
+/// Makes them on CPU lanes: the first calls of all compositions at once, each on threads of its
+/// own, then their second ones, and so on.
 Result<void> run_group_on_host(CallList& calls);
 /// Before and after one launch of several calls: locks, journals and orders all of them.
 class GroupLaunch {
@@ -113,7 +114,8 @@ Result<void> record_group(CallList& calls, const Bound&... bound) {
 
 /// On a GPU, the kernels of one `group` of such calls: one for all that go over wires or a peer
 /// view, and one for each exchange of messages, each over wires for GPUs only, and each that `Auto`
-/// chooses. A message that is too long for one launch over its peer view has launches of its own.
+/// chooses. A message that is too long for one launch over its peer view has launches of its own,
+/// and a call whose composition has another before it in the group has one.
 template <class... Bound>
 inline constexpr int group_kernels = (0 + ... + int(std::is_void_v<typename Bound::Call>)) +
                                      int((0 + ... + int(!std::is_void_v<typename Bound::Call>)) >
@@ -121,11 +123,13 @@ inline constexpr int group_kernels = (0 + ... + int(std::is_void_v<typename Boun
 
 /// Several calls as one:
 ///   group(stream, all_reduce.bind(a, b, n, Sum{}), all_gather.bind(c, d, m));
-/// Of different compositions of one communicator; all ranks name the same ones, in any order. No
-/// call waits for another: buffers of one must not be those of another. On CPU lanes all run at
-/// once; on a GPU those over wires and peer views are one kernel, whose blocks they share by their
-/// sizes, and the others follow in launches of their own, in the order in which their compositions
-/// were created, see `group_kernels`.
+/// Of compositions of one communicator; all ranks name the same ones, in any order. Calls of one
+/// composition run one after the other, in the order in which they are listed, which must be the
+/// same on all ranks; calls of different ones do not wait for each other, and buffers of one must
+/// not be those of another. On CPU lanes the first calls of all compositions run at once, then the
+/// second ones; on a GPU those first calls that go over wires and peer views are one kernel, whose
+/// blocks they share by their sizes, and the others follow in launches of their own, in the order
+/// in which their compositions were created, see `group_kernels`.
 template <class... Bound>
 requires(sizeof...(Bound) > 0)
     [[nodiscard]] Result<void> group(Stream stream, const Bound&... bound) {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <span>
 #include <thread>
 
 #include "comm_state.hpp"
@@ -23,13 +24,8 @@ Result<void> settle_group(CallList& calls) {
                                             "group for each",
                                             calls.front()->links().name(), links.name())}));
     }
-    if (i > 0 && calls[i - 1]->links().number() == links.number()) {
-      return fail(state.blame(
-          {Errc::invalid_usage,
-           fmt::format("a group holds {} twice (calls of one composition share its wires); create "
-                       "it once for each call, or call it after the group",
-                       links.name())}));
-    }
+    // Calls of one composition share its wires, so that the next waits for the one before.
+    if (i > 0 && calls[i - 1]->links().number() == links.number()) calls[i]->apart = true;
   }
   // Each part of a launch wants a block.
   const auto shares = [](const auto& call) { return call->shares_kernel(); };
@@ -39,12 +35,14 @@ Result<void> settle_group(CallList& calls) {
   return {};
 }
 
-Result<void> run_group_on_host(CallList& calls) {
+namespace {
+/// Calls of different compositions.
+Result<void> run_at_once(std::span<RecordedCall* const> calls) {
   std::vector<std::unique_lock<std::mutex>> locks;
   std::vector<Result<void>> results(calls.size());
   std::size_t begun = 0;
   Result<void> well;
-  for (auto& call : calls) {
+  for (RecordedCall* const call : calls) {
     locks.emplace_back(call->links().mutex());
     well = call->links().begin(call->info());
     if (well) ++begun;
@@ -65,6 +63,21 @@ Result<void> run_group_on_host(CallList& calls) {
   run(0);
   for (auto& thread : others) thread.join();
   for (auto& result : results) CCL_CHECK(result);
+  return {};
+}
+}  // namespace
+
+Result<void> run_group_on_host(CallList& calls) {
+  std::vector<std::vector<RecordedCall*>> rounds;  // the n-th call of each composition
+  std::size_t round = 0;
+  const Links* before = nullptr;
+  for (const auto& call : calls) {
+    round = &call->links() == before ? round + 1 : 0;
+    before = &call->links();
+    if (round == rounds.size()) rounds.emplace_back();
+    rounds[round].push_back(call.get());
+  }
+  for (const auto& one : rounds) CCL_CHECK(run_at_once(one));
   return {};
 }
 

@@ -166,6 +166,59 @@ struct Suite : Rank {
             long(n), long(m), rank, wrong[k]);
     }
   }
+  /// Several calls of one composition, of other sizes: one after the other, beside those of others.
+  void repeated(Index n, Index m) const {
+    Buffer<float> a{n, 0}, b{m, m % 2}, c{n * ranks, 0};
+    Buffer<float> wired[] = {{n, 0}, {m, m % 2}, {n, 0}}, copied[] = {{n, 0}, {m, m % 2}};
+    Buffer<float> viewed[] = {{n, 0}, {m, m % 2}}, got[] = {{n * ranks, 0}, {n * ranks, 0}};
+    a.fill([&](Index i) { return value(rank, i); }, stream);
+    b.fill([&](Index i) { return value(rank, i) + 1; }, stream);
+    c.fill([&](Index i) { return value(rank * 3 + int(i / std::max<Index>(n, 1)), i); }, stream);
+    const auto ring_0 = ring.bind(a.get(), wired[0].get(), n);
+    const auto ring_1 = ring.bind(b.get(), wired[1].get(), m, Max{});
+    const auto ring_2 = ring.bind(a.get(), wired[2].get(), n, Sum{});
+    const auto copy_0 = broadcast.bind(a.get(), copied[0].get(), n, 0);
+    const auto copy_1 = broadcast.bind(b.get(), copied[1].get(), m, ranks - 1);
+    const auto all_0 = all_to_all.bind(c.get(), got[0].get(), n);
+    const auto all_1 = all_to_all.bind(c.get(), got[1].get(), n);
+    const auto largest = [&](Index i) {
+      double most = 0;
+      for (int r = 0; r < ranks; ++r) most = std::max(most, value(r, i) + 1);
+      return most;
+    };
+    const auto added = [&](Index i) { return sum(i); };
+    const auto mail = [&](Index i) {
+      return value(int(i / n) * 3 + rank, Index{rank} * n + i % n);
+    };
+    for (int turn = 0; turn < 3; ++turn) {
+      go([&] {
+        return rank % 2 == 0 ? group(stream, ring_0, ring_1, copy_0, all_0, copy_1, ring_2, all_1)
+                             : group(stream, all_0, copy_0, ring_0, copy_1, ring_1, all_1, ring_2);
+      });
+      if (ranks == 3) continue;
+      const auto view_0 = one_shot.bind(a.get(), viewed[0].get(), n);
+      const auto view_1 = one_shot.bind(b.get(), viewed[1].get(), m, Max{});
+      go([&] {
+        return rank % 2 == 0 ? group(stream, ring_0, view_0, view_1, ring_1)
+                             : group(stream, view_0, ring_0, ring_1, view_1);
+      });
+    }
+    const long wrong[] = {wired[0].wrong(n, added, stream),
+                          wired[1].wrong(m, largest, stream),
+                          wired[2].wrong(n, added, stream),
+                          copied[0].wrong(
+                              n, [&](Index i) { return value(0, i); }, stream),
+                          copied[1].wrong(
+                              m, [&](Index i) { return value(ranks - 1, i) + 1; }, stream),
+                          got[0].wrong(n * ranks, mail, stream),
+                          got[1].wrong(n * ranks, mail, stream),
+                          ranks == 3 ? 0 : viewed[0].wrong(n, added, stream),
+                          ranks == 3 ? 0 : viewed[1].wrong(m, largest, stream)};
+    for (int k = 0; k < 9; ++k) {
+      check(wrong[k] == 0, "call %d of a group with repeated compositions, %ld and %ld, rank %d", k,
+            long(n), long(m), rank);
+    }
+  }
   /// Calls over wires, or over peer views, are one kernel.
   void count_kernels() const {
     const Index n = 1000, too_long = 40'000'000;
@@ -176,6 +229,10 @@ struct Suite : Rank {
     const int of_wires = kernels_of(stream, [&] { return group(stream, one, two); });
     static_assert(group_kernels<decltype(one), decltype(two)> == 1);
     check(of_wires == 1, "a group of two calls over wires is %d kernels", of_wires);
+    const auto again = ring.bind(a.get(), outs[1].get(), n),
+               last = ring.bind(a.get(), out.get(), n);
+    const int repeated = kernels_of(stream, [&] { return group(stream, one, again, two, last); });
+    check(repeated == 3, "a group with two calls more of a composition is %d kernels", repeated);
     if (ranks == 3) return;
     const auto three = one_shot.bind(a.get(), outs[1].get(), n);
     const auto four = two_shot.bind(a.get(), outs[2].get(), n);
@@ -245,6 +302,8 @@ void suite(const Communicator& comm) {
                                  {2'000'000, 2'000'000}}) {
         rank.wired(n, m);
       }
+      rank.repeated(1000, 300'001);
+      rank.repeated(70'000, 5);
       rank.mixed(1000);
       rank.mixed(200'001);
       if (rank.ranks != 3) {  // for which OneShot has no kernel

@@ -20,7 +20,7 @@ struct Enrolled<AsMember<WireCall<Op, Algo, Proto, R>>> {
   template <int Align, int Ranks>
   using Body = WireBody<Op, Algo, Proto, Align, R>;
   static constexpr int max_lanes = Body<16, 0>::max_lanes;
-  static bool takes_part(const Works&) { return true; }
+  static bool takes_part(const Works& work) { return work.channels > 0; }
   template <class Lanes, class Body>
   static cudaError_t check(const Works& work) {
     return check_slices<Lanes, Body>(work);
@@ -116,7 +116,8 @@ struct Enrolled<GroupKernels<Calls...>> {
   template <int Align, int Ranks, int... N>
   static cudaError_t launch_as(cuda::std::integer_sequence<int, N...>, const DeviceTarget& target,
                                const typename Calls::Work&... works) {
-    if (target.most_blocks < count) return cudaErrorInvalidConfiguration;
+    const int members = (0 + ... + int(Member<Calls>::takes_part(works)));
+    if (target.most_blocks < members) return cudaErrorInvalidConfiguration;
     for (const cudaError_t e :
          {Member<Calls>::template check<typename Part<N, Calls, Align, Ranks>::Lanes,
                                         typename Member<Calls>::template Body<Align, Ranks>>(
@@ -125,15 +126,16 @@ struct Enrolled<GroupKernels<Calls...>> {
     }
     // Each has a block; the others go by size, which all ranks see alike.
     Index all_bytes = 0;
-    ((all_bytes += message_bytes(works)), ...);
+    ((all_bytes += Member<Calls>::takes_part(works) ? message_bytes(works) : 0), ...);
     int begin = 0, lanes = 0;
     const auto part = [&]<class M, class P>(std::type_identity<M>, std::type_identity<P>,
                                             auto work) {
       using Group = typename P::Lanes;
       if (!M::takes_part(work)) return P{work, 0, 0};
       DeviceTarget share = target;
-      share.most_blocks = 1 + int(double(target.most_blocks - count) * double(message_bytes(work)) /
-                                  double(all_bytes < 1 ? 1 : all_bytes));
+      share.most_blocks =
+          1 + int(double(target.most_blocks - members) * double(message_bytes(work)) /
+                  double(all_bytes < 1 ? 1 : all_bytes));
       const CudaShape shape = M::template spread<Group, typename P::Runs, max_lanes>(work, share);
       const P made{work, begin, shape.blocks};
       begin += shape.blocks;

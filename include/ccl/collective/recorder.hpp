@@ -14,7 +14,8 @@ class RecordedCall {
       : links_{std::move(links)}, info_{info} {}
   virtual ~RecordedCall() = default;
   int place = 0;       // among the group's arguments, as this rank listed them
-  bool apart = false;  // over a peer view: a launch of its own, for want of blocks
+  bool apart = false;  // on a GPU a launch of its own: for want of blocks, or after another call of
+                       // its composition
   Links& links() const { return *links_; }
   const std::shared_ptr<Links>& shared_links() const { return links_; }
   CallInfo& info() { return info_; }

@@ -20,9 +20,14 @@ class WireCall final : public RecordedCall {
     if constexpr (wires_by_root<Op, Algo>) return connect_seats<Op, Algo>(links(), given_.root);
     return {};
   }
-  bool shares_kernel() const override { return true; }
+  bool shares_kernel() const override { return !apart; }
   void run_on_host() override { run_wires<Op, Algo, Proto>(links(), given_); }
-  Work work_on_device() const { return wire_work_on_device<Op, Algo>(links(), given_); }
+  /// Without channels if it shares no kernel.
+  Work work_on_device() const {
+    Work work = wire_work_on_device<Op, Algo>(links(), given_);
+    if (apart) work.channels = 0;
+    return work;
+  }
 
  private:
   CallArguments<R> given_;
