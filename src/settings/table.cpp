@@ -1,0 +1,194 @@
+#include <ccl/settings.hpp>
+
+#include <algorithm>
+#include <array>
+
+namespace ccl {
+namespace {
+
+using enum SettingKind;
+constexpr bool nccl = true;
+
+constexpr Index any = 0;
+// Sorted by name.
+constexpr std::array table{
+    Setting{"ALGO", text, "", nccl,
+            "algorithms to choose from: a list of names, or ^ and a list to leave out; "
+            "allreduce:list for one collective, lists parted by semicolons. Collectives that only "
+            "move messages between pairs of ranks are asked only where a list names them"},
+    Setting{"BOOTSTRAP_KEEPALIVE", integer, "2", false,
+            "seconds of silence after which the host of a neighbour is probed; it is lost after "
+            "two probes, a second apart, without an answer",
+            1, 3600},
+    Setting{"BUFFSIZE", bytes, "", nccl,
+            "bytes of a wire's buffer in Simple, all its slots together; by default the "
+            "composition's choice",
+            4096, Index{1} << 31},
+    Setting{
+        "CHECK", flag, "0", false,
+        "1: compare operation, count, type and root between ranks before each collective, and the "
+        "lengths of messages at their two ends; on GPUs, that buffers are memory that kernels can "
+        "use"},
+    Setting{"COMM_ID", text, "", nccl,
+            "host:port where rank 0 listens for the others while ranks find each other; "
+            "[address]:port for IPv6"},
+    Setting{"CUMEM_ENABLE", flag, "1", nccl,
+            "0: share GPU memory by legacy IPC handles instead of cuMem handles"},
+    Setting{"DEBUG", word, "WARN", nccl, "how much is logged", any, any,
+            "NONE VERSION WARN INFO ABORT TRACE"},
+    Setting{"DEBUG_FILE", text, "stderr", nccl,
+            "where the log goes: stderr, stdout or a path; %h becomes the host's name, %p the "
+            "process id"},
+    Setting{"DEBUG_SUBSYS", text, "INIT,BOOTSTRAP,ENV", nccl,
+            "subsystems logged at INFO and TRACE: a list of INIT BOOTSTRAP COLL P2P SHM NET GRAPH "
+            "TUNING ENV ALLOC PROXY ALL; ^ and a list: all but these"},
+    Setting{"DMABUF_ENABLE", flag, "1", nccl, "0: RDMA devices do not reach GPU memory by DMA-BUF"},
+    Setting{"GDR_FLUSH_DISABLE", flag, "0", nccl,
+            "1: do not read what RDMA devices have written to GPU memory before the GPU is told"},
+    Setting{"GRAPH_DUMP_FILE", text, "", nccl, "XML file to which the graphs found are written"},
+    Setting{"GRAPH_FILE", text, "", nccl, "XML file with the graphs to use instead of searching"},
+    Setting{"HOSTID", text, "", nccl,
+            "name of this host when deciding which ranks share one; by default of boot id and "
+            "network namespace"},
+    Setting{"IB_ADAPTIVE_ROUTING", integer, "-2", nccl,
+            "1: the network may reorder packets, so that large pieces of a step are announced by a "
+            "write of their own; 0: it keeps their order; -2: 1 on InfiniBand, 0 on RoCE",
+            -2, 1},
+    Setting{"IB_ADDR_FAMILY", word, "AF_INET", nccl,
+            "address family of the RoCE GIDs to prefer, where CCL_IB_GID_INDEX is -1", any, any,
+            "AF_INET AF_INET6"},
+    Setting{"IB_ADDR_RANGE", text, "", nccl,
+            "address/prefix length, such as 10.1.0.0/16, that RoCE GIDs are taken from"},
+    Setting{"IB_AR_THRESHOLD", integer, "8192", nccl,
+            "bytes from which CCL_IB_ADAPTIVE_ROUTING announces pieces apart", 0, Index{1} << 31},
+    Setting{"IB_DISABLE", flag, "0", nccl, "1: never use InfiniBand or RoCE"},
+    Setting{"IB_GID_INDEX", integer, "-1", nccl,
+            "index of the GID that connections start from; -1: choose by family, range and version",
+            -1, 65535},
+    Setting{"IB_GPU_MEMORY", flag, "0", false,
+            "1: slots of GPU ranks lie in GPU memory where the devices reach it, by DMA-BUF or "
+            "nvidia-peermem; has not been run on hardware"},
+    Setting{"IB_HCA", text, "", nccl,
+            "RDMA devices to use: a list of prefixes of names, each with :port or without; = "
+            "before the list: whole names; ^ before it: all but these"},
+    Setting{"IB_MERGE_NICS", flag, "1", nccl,
+            "1: ports of one card (and devices that are on no PCI bus) are one NIC, over which "
+            "every step is striped; 0: each channel of a connection uses one port"},
+    Setting{
+        "IB_PCI_RELAXED_ORDERING", integer, "2", nccl,
+        "1 or 2: data may pass other data on the PCI bus, where device and kernel can; 0: never", 0,
+        2},
+    Setting{"IB_PKEY", integer, "0", nccl, "index of the partition key", 0, 65535},
+    Setting{"IB_QPS_PER_CONNECTION", integer, "1", nccl,
+            "queue pairs of a channel on each port; the ends take the larger number", 1, 64},
+    Setting{"IB_RETRY_CNT", integer, "7", nccl,
+            "times that a packet without an answer is sent again before the queue pair fails", 0,
+            7},
+    Setting{"IB_ROCE_VERSION_NUM", integer, "2", nccl,
+            "RoCE version of the GIDs to prefer, where CCL_IB_GID_INDEX is -1", 1, 2},
+    Setting{"IB_SL", integer, "-1", nccl, "service level; -1: 0", -1, 15},
+    Setting{"IB_SPLIT_DATA_ON_QPS", flag, "0", nccl,
+            "1: every step is spread over all queue pairs of its channel; 0: steps take turns"},
+    Setting{"IB_TC", integer, "-1", nccl, "traffic class; -1: 0", -1, 255},
+    Setting{"IB_TIMEOUT", integer, "20", nccl,
+            "a packet without an answer is sent again after 4.096 us * 2^this; 0: never", 0, 31},
+    Setting{"INIT_TIMEOUT", seconds, "60", false,
+            "seconds without progress after which the creation of a communicator fails; 0: never"},
+    Setting{"JOURNAL_SIZE", integer, "256", false,
+            "operations that each communicator remembers, for diagnosis", 1, 1 << 20},
+    Setting{"LL128_BUFFSIZE", bytes, "", nccl, "the same in LL128", 4096, Index{1} << 31},
+    Setting{"LL_BUFFSIZE", bytes, "", nccl, "the same in LL", 4096, Index{1} << 31},
+    Setting{"MAX_CTAS", integer, "", nccl, "most thread blocks (CPU: channels) of one collective",
+            1, 4096},
+    Setting{"MEMORY_BUDGET", bytes, "128M", false,
+            "bytes of buffers that one communicator may hold on one rank", 1, any},
+    Setting{"MIN_CTAS", integer, "", nccl,
+            "fewest channels of one collective (a GPU's blocks follow from the size)", 1, 4096},
+    Setting{"MNNVL_CLIQUE_ID", integer, "-1", nccl,
+            "which part of its NVLink domain a GPU counts to; -1: as NVML says", -1, any},
+    Setting{"MNNVL_ENABLE", integer, "2", nccl,
+            "0: no P2P between hosts; 1 and 2: where NVLink joins them and the driver has fabric "
+            "handles",
+            0, 2},
+    Setting{"MNNVL_UUID", integer, "-1", nccl,
+            "the NVLink domain over several hosts that a GPU counts to; -1: as NVML says", -1, any},
+    Setting{"MULTI_RANK_GPU_ENABLE", flag, "0", nccl, "1: several ranks may share one GPU"},
+    Setting{
+        "NCHANNELS_PER_NET_PEER", integer, "", nccl,
+        "channels, each with connections of its own, of Pairwise (send and receive, all-to-all, "
+        "gather, scatter) where some ranks reach each other over a network; CCL_MIN_CTAS and "
+        "CCL_MAX_CTAS bound them on CPU ranks; by default the composition's choice",
+        1, 64},
+    Setting{"NET", word, "", nccl, "the network to use: Socket or IB", any, any, "SOCKET IB"},
+    Setting{"NET_FORCE_MERGE", text, "", nccl,
+            "groups of NICs that count as one, whatever CCL_NET_MERGE_LEVEL says: lists of names, "
+            "each with :port or without, parted by semicolons"},
+    Setting{"NET_MERGE_LEVEL", word, "PORT", nccl,
+            "how far apart NICs may be that the topology takes as one (at most 4): LOC none, PORT "
+            "ports of one card, PIX below one PCIe switch, PXB below several, PHB of one CPU, SYS "
+            "of one host; a topology file with GPUs stands as it is unless this is set",
+            any, any, "LOC PORT PIX PXB PHB SYS"},
+    Setting{"NET_MERGE_POLICY", word, "ALL", nccl,
+            "RAIL: only NICs of the same rail, as the topology file says, are taken as one", any,
+            any, "ALL RAIL"},
+    Setting{"NSOCKS_PERTHREAD", integer, "-2", nccl,
+            "sockets of a connection for each thread that drives it, helpers and the proxy's; at "
+            "most 64 in all; -2: 8 on a NIC of Amazon's cloud, else 1",
+            -2, 64},
+    Setting{"NVB_DISABLE", flag, "0", nccl,
+            "1: never relay between two GPUs through memory of a third one that has NVLink to both "
+            "where they have none to each other"},
+    Setting{"NVLS_ENABLE", flag, "1", nccl, "0: never use NVLink SHARP multicast"},
+    Setting{"P2P_CHECK", flag, "1", false,
+            "0: use GPU peer access without trying each path when a communicator is created"},
+    Setting{"P2P_DISABLE", flag, "0", nccl, "1: never use direct GPU peer access"},
+    Setting{"P2P_EXCLUDE", text, "", false,
+            "pairs that never access each other's GPU memory, of ranks (0-1) or of GPUs "
+            "(0000:1b:00.0-0000:43:00.0), parted by commas"},
+    Setting{"P2P_LEVEL", word, "", nccl, "the farthest path over which GPUs access each other", any,
+            any, "LOC NVL NVB C2C PIX PXB P2C PXN PHB SYS 0 1 2 3 4 5"},
+    Setting{"PROTO", text, "", nccl,
+            "protocols to choose from: Simple, LL, LL128, written as CCL_ALGO is"},
+    Setting{
+        "PXN_DISABLE", flag, "0", nccl,
+        "1: Auto never sends messages of AllToAll for another host by way of the rank here that "
+        "is on the receiver's rail, and the topology no GPU's data through one closer to the "
+        "NIC"},
+    Setting{
+        "REPORT_SIGNAL", integer, "0", false,
+        "number of a signal on which a process logs what all ranks do and who is behind; 0: none",
+        0, 64},
+    Setting{"RUNTIME_CONNECT", flag, "1", nccl,
+            "0: Pairwise on CPU ranks connects every pair of ranks when it is created; 1: a pair "
+            "is connected by the first call that has a message for it"},
+    Setting{"SHM_DISABLE", flag, "0", nccl, "1: never use shared memory between processes"},
+    Setting{"SOCKET_FAMILY", word, "", nccl, "address family of the connections between hosts", any,
+            any, "AF_INET AF_INET6"},
+    Setting{"SOCKET_IFNAME", text, "", nccl,
+            "network interfaces to use: a list of prefixes of names; = before the list: whole "
+            "names; ^ before it: all but these. The Socket transport spreads over up to four of "
+            "them; without it, over one"},
+    Setting{"SOCKET_NTHREADS", integer, "-2", nccl,
+            "helper threads of the Socket transport, beside those that wait in a collective; -2: "
+            "2 on a NIC of Amazon's cloud, 4 of Google's, else 0",
+            -2, 16},
+    Setting{"TIMEOUT", seconds, "0", false,
+            "seconds without progress after which a collective fails; 0: never"},
+    Setting{"TOPO_DUMP_FILE", text, "", nccl, "XML file to which the topology found is written"},
+    Setting{"TOPO_FILE", text, "", nccl, "XML file with a topology, in NCCL's schema"},
+    Setting{"TRANSPORT", text, "", false,
+            "transports to choose from: a list of names, or ^ and a list to leave out"},
+    Setting{"TUNE_FILE", text, "", false,
+            "JSON file of measurements by ccl_perf --tune, which Auto chooses by; the same on all "
+            "ranks"},
+};
+static_assert(std::is_sorted(table.begin(), table.end(),
+                             [](const Setting& a, const Setting& b) { return a.name < b.name; }));
+
+}  // namespace
+
+std::span<const Setting> all_settings() {
+  return table;
+}
+
+}  // namespace ccl

@@ -1,0 +1,203 @@
+#include "settings/values.hpp"
+
+#include <ccl/topo/fuse.hpp>
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <charconv>
+#include <cstdlib>
+
+#include <arpa/inet.h>
+
+namespace ccl::detail {
+
+std::string upper(std::string_view s) {
+  std::string out{s};
+  for (char& c : out) c = char(std::toupper(static_cast<unsigned char>(c)));
+  return out;
+}
+
+std::optional<Index> parse_integer(std::string_view v) {
+  Index n = 0;
+  const auto [end, ec] = std::from_chars(v.data(), v.data() + v.size(), n);
+  if (ec != std::errc{} || end != v.data() + v.size()) return {};
+  return n;
+}
+
+std::optional<Index> parse_bytes(std::string_view v) {
+  Index unit = 1;
+  if (!v.empty()) {
+    switch (std::toupper(static_cast<unsigned char>(v.back()))) {
+      case 'K':
+        unit = Index{1} << 10;
+        break;
+      case 'M':
+        unit = Index{1} << 20;
+        break;
+      case 'G':
+        unit = Index{1} << 30;
+        break;
+    }
+  }
+  if (unit != 1) v.remove_suffix(1);
+  const auto n = parse_integer(v);
+  if (!n || *n > (Index{1} << 62) / unit || *n < 0) return {};
+  return *n * unit;
+}
+
+std::optional<double> parse_seconds(const std::string& v) {
+  char* end = nullptr;
+  const double n = std::strtod(v.c_str(), &end);
+  if (end != v.c_str() + v.size() || !(n >= 0) || n > 1e9) return {};
+  return n;
+}
+
+namespace {
+
+using enum SettingKind;
+
+// Calls `see` with each piece of the list; whether all calls were true.
+template <class See>
+bool all_pieces(std::string_view list, char end, See see) {
+  for (;;) {
+    const size_t at = std::min(list.find(end), list.size());
+    if (!see(list.substr(0, at))) return false;
+    if (at == list.size()) return true;
+    list.remove_prefix(at + 1);
+  }
+}
+
+// Names of algorithms and protocols may be a program's own, those of collectives may not.
+bool is_choice(std::string_view v) {
+  constexpr std::string_view collectives =
+      " allreduce allgather reducescatter broadcast reduce alltoall alltoallv gather scatter "
+      "sendrecv send recv allreducerows ";
+  return all_pieces(v, ';', [&](std::string_view piece) {
+    const size_t colon = piece.find(':');
+    if (colon == piece.npos) return true;
+    std::string name;
+    for (const char c : piece.substr(0, colon)) {
+      if (c != '_' && c != ' ') name += char(std::tolower(static_cast<unsigned char>(c)));
+    }
+    return collectives.find(" " + name + " ") != collectives.npos;
+  });
+}
+
+bool is_part_list(std::string_view v) {
+  constexpr std::string_view parts =
+      " INIT COLL P2P SHM NET GRAPH TUNING ENV ALLOC CALL PROXY NVLS BOOTSTRAP REG PROFILE RAS "
+      "ALL ";
+  if (v.starts_with('^')) v.remove_prefix(1);
+  return all_pieces(v, ',', [&](std::string_view piece) {
+    return piece.empty() || (piece.find(' ') == piece.npos &&
+                             parts.find(fmt::format(" {} ", upper(piece))) != parts.npos);
+  });
+}
+
+bool is_address_range(std::string_view v) {
+  const size_t slash = std::min(v.find('/'), v.size());
+  const std::string address{v.substr(0, slash)};
+  std::array<unsigned char, 16> bits{};
+  const Index most = ::inet_pton(AF_INET, address.c_str(), bits.data()) == 1    ? 32
+                     : ::inet_pton(AF_INET6, address.c_str(), bits.data()) == 1 ? 128
+                                                                                : -1;
+  const auto length = parse_integer(v.substr(std::min(slash + 1, v.size())));
+  return length && *length >= 0 && *length <= most;
+}
+
+// Of what an interface or a device can be named.
+bool is_nic_groups(std::string_view v) {
+  const bool named = v.find_first_not_of(";,") != v.npos;
+  return named && topo::parse_groups(v) && all_pieces(v, ';', [](std::string_view group) {
+           return group.empty() || all_pieces(group, ',', [](std::string_view nic) {
+                    return std::all_of(nic.begin(), nic.end(),
+                                       [](char c) { return c > ' ' && c <= '~' && c != '/'; });
+                  });
+         });
+}
+
+// What a text must look like, where it is not any text.
+struct Form {
+  std::string_view name;
+  bool (*fits)(std::string_view);
+  std::string_view takes;
+};
+constexpr std::string_view choice =
+    "a list of names, or ^ and such a list, for all collectives or behind the name of one and a "
+    "colon, parted by semicolons, such as Ring,Tree;broadcast:^Tree; it knows allreduce allgather "
+    "reducescatter broadcast reduce alltoall alltoallv gather scatter sendrecv";
+constexpr std::array forms{
+    Form{"ALGO", is_choice, choice},
+    Form{
+        "DEBUG_SUBSYS", is_part_list,
+        "a list, parted by commas, of INIT BOOTSTRAP COLL P2P SHM NET GRAPH TUNING ENV ALLOC PROXY "
+        "ALL, such as INIT,NET, or ^ and such a list"},
+    Form{"IB_ADDR_RANGE", is_address_range,
+         "an address and a prefix length, such as 10.1.0.0/16 or fd00::/8"},
+    Form{"NET_FORCE_MERGE", is_nic_groups,
+         "groups parted by semicolons, each a list of names of NICs parted by commas, with or "
+         "without :port, such as mlx5_0,mlx5_1;mlx5_2:1,mlx5_3:1"},
+    Form{"PROTO", is_choice, choice},
+};
+const Form* form_of(const Setting& s) {
+  const auto* const found =
+      std::find_if(forms.begin(), forms.end(), [&](const Form& f) { return f.name == s.name; });
+  return found == forms.end() ? nullptr : found;
+}
+
+bool is_word(const Setting& s, std::string_view v) {
+  const std::string words = fmt::format(" {} ", s.words);
+  return v.find(' ') == v.npos && words.find(fmt::format(" {} ", upper(v))) != words.npos;
+}
+
+}  // namespace
+
+std::string valid_values(const Setting& s) {
+  switch (s.kind) {
+    case flag:
+      return "0 or 1";
+    case integer:
+      if (s.most == 0) return fmt::format("a whole number, at least {}", s.least);
+      return fmt::format("a whole number from {} to {}", s.least, s.most);
+    case bytes:
+      return fmt::format("a number of bytes, at least {}{}, with K, M or G for powers of 1024",
+                         s.least, s.most == 0 ? "" : fmt::format(" and at most {}", s.most));
+    case seconds:
+      return "a number of seconds, at least 0 and at most 1e9";
+    case word: {
+      std::string list{s.words};
+      for (size_t at = 0; (at = list.find(' ', at)) != list.npos; at += 2)
+        list.replace(at, 1, ", ");
+      return "one of " + list;
+    }
+    case text:
+      return std::string{form_of(s) == nullptr ? "any text" : form_of(s)->takes};
+  }
+  return "";
+}
+
+bool fits(const Setting& s, const std::string& v) {
+  const auto within = [&](std::optional<Index> n) {
+    return n && *n >= s.least && (s.most == 0 || *n <= s.most);
+  };
+  switch (s.kind) {
+    case flag:
+      return v == "0" || v == "1";
+    case integer:
+      return within(parse_integer(v));
+    case bytes:
+      return within(parse_bytes(v));
+    case seconds:
+      return parse_seconds(v).has_value();
+    case word:
+      return is_word(s, v);
+    case text:
+      return form_of(s) == nullptr || form_of(s)->fits(v);
+  }
+  return false;
+}
+
+}  // namespace ccl::detail
