@@ -147,6 +147,10 @@ constexpr std::array table{
             "(0000:1b:00.0-0000:43:00.0), parted by commas"},
     Setting{"P2P_LEVEL", word, "", nccl, "the farthest path over which GPUs access each other", any,
             any, "LOC NVL NVB C2C PIX PXB P2C PXN PHB SYS 0 1 2 3 4 5"},
+    Setting{
+        "P2P_READ_ENABLE", flag, "0", nccl,
+        "1: in Simple, what goes from GPU to GPU stays in the sender's memory, and the receiver "
+        "reads it there (read mode), unless a third GPU is in between; the same on all ranks"},
     Setting{"PROTO", text, "", nccl,
             "protocols to choose from: Simple, LL, LL128, written as CCL_ALGO is"},
     Setting{
