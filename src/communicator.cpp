@@ -240,9 +240,13 @@ Result<void> check_values(const CommState& state) {
   if (!seconds(state.init_timeout_s)) {
     return bad("init_timeout_s", state.init_timeout_s, of_seconds);
   }
+  if (state.config.device < Config::cpu) {
+    return bad("device", state.config.device, "a CUDA device, Config::cpu or Config::automatic");
+  }
   if (state.budget < 1) return bad("memory_budget_bytes", state.budget, "1 or more");
+  // Too many are for all ranks to hear of together.
   const int channels = state.config.channels.value_or(1);
-  if (channels < 1 || channels > 4096) return bad("channels", channels, "1 to 4096");
+  if (channels < 1) return bad("channels", channels, "1 or more");
   return {};
 }
 
@@ -417,6 +421,12 @@ Result<std::vector<Communicator>> Communicator::create_all(int ranks, Config con
   if (started) made[0] = create(id, 0, ranks, of_rank(0));
   for (auto& thread : threads) thread.join();
   CCL_CHECK(started);
+  // A rank that only heard of another one's end does not say why.
+  const auto says_why = [](const Result<Communicator>& one) {
+    return !one && one.error().code != Errc::aborted && one.error().code != Errc::peer_lost;
+  };
+  const auto cause = std::find_if(made.begin(), made.end(), says_why);
+  if (cause != made.end()) return fail(cause->error());
   std::vector<Communicator> all;
   for (auto& one : made) {
     CCL_TRY(auto comm, std::move(one));
