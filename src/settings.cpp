@@ -24,9 +24,9 @@ using detail::valid_values;
 using enum SettingKind;
 
 // Of other programs: find_package looks for ccl at CCL_ROOT, and the scripts of oneAPI, whose
-// library has the same prefix, leave all four in a shell.
-constexpr std::array<std::string_view, 4> not_ours{"ATL_TRANSPORT_PATH", "CONFIGURATION",
-                                                   "CONFIGURATION_PATH", "ROOT"};
+// library has the same prefix, leave the first four in a shell. The last is of ccl's own tests.
+constexpr std::array<std::string_view, 5> not_ours{"ATL_TRANSPORT_PATH", "CONFIGURATION",
+                                                   "CONFIGURATION_PATH", "ROOT", "TEST_TOPOLOGIES"};
 
 // NCCL's own initial value of what is a flag here: as if it were not set.
 bool is_automatic(const Setting& s, std::string_view value) {
@@ -102,6 +102,7 @@ Result<void> check_settings() {
     const std::string_view name = line.substr(4, line.find('=') - 4);
     if (find(name) != nullptr) continue;
     if (std::find(not_ours.begin(), not_ours.end(), name) != not_ours.end()) continue;
+    if (line.ends_with('=')) continue;  // empty: not set
     const auto nearest =
         std::min_element(settings.begin(), settings.end(), [&](const Setting& a, const Setting& b) {
           return distance(a.name, name) < distance(b.name, name);

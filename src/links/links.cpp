@@ -97,15 +97,17 @@ Result<std::shared_ptr<Links>> Links::create(const Communicator& comm, const Res
     links->watch_ = {&watched.stop, &watched.gave_up, Word(state.timeout_s * 1e9), &watched.waits,
                      0};
   }
+  links->in_.resize(std::size_t(ranks) * plan.channels);
+  links->out_.resize(links->in_.size());
   if (ranks == 1) {
     links->rings_.resize(std::size_t(plan.channels));  // nobody to go to
+    links->tables_.in = links->in_.data();
+    links->tables_.out = links->out_.data();
     links->tables_.rings = links->rings_.data();
     return links;
   }
   look_for_room(state);
 
-  links->in_.resize(std::size_t(ranks) * plan.channels);
-  links->out_.resize(links->in_.size());
   links->take_rings();
   links->trees_.resize(plan.channels);
   links->connected_.resize(ranks);

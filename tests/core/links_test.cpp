@@ -176,6 +176,17 @@ TEST_CASE("wires that a root first needs are refused to all, and another root's 
   CHECK(all[0].failed);
 }
 
+TEST_CASE("a rank alone exchanges with itself") {
+  const auto comm = Communicator::create(*create_unique_id(), 0, 1);
+  REQUIRE(comm.has_value());
+  const auto exchange = Collective<AllToAll, Pairwise, Simple, LoopbackTransport>::create(*comm);
+  REQUIRE(exchange.has_value());
+  const std::vector<char> from(100'000, 7);
+  std::vector<char> to(from.size());
+  CHECK((*exchange)(from.data(), to.data(), Index(from.size())).has_value());
+  CHECK(to == from);
+}
+
 TEST_CASE("a setting that leaves a composition out on one rank does so on all") {
   // Channels of one rank beyond what a plan may have: only that rank can see it.
   Config config;

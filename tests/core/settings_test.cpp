@@ -133,6 +133,7 @@ TEST_CASE("NCCL's own initial values are as if they were not set") {
 TEST_CASE("names that find_package and oneAPI's scripts set are no settings") {
   const Env root{"CCL_ROOT", "/opt/ccl"}, path{"CCL_CONFIGURATION_PATH", ""},
       which{"CCL_CONFIGURATION", "cpu_gpu_dpcpp"}, old{"CCL_ATL_TRANSPORT_PATH", "/opt/lib"};
+  const Env test{"CCL_TEST_TOPOLOGIES", "/opt/files"}, empty{"CCL_SUCH_A_NAME", ""};
   CHECK(why(check_settings()) == "");
 }
 
