@@ -342,6 +342,8 @@ class IbSender final : public IbTask {
       channel.first = first;
       channel.pairs = plan.pairs;
       channel.parts = plan.parts;
+      // What was on its way had arrived, though its completion was not asked for.
+      advanced_ = advanced_ || plan.received > channel.done;
       channel.next = channel.done = plan.received;
       HostMemory::store_release(channel.wire.drained, channel.done);
       const std::size_t groups = channel.pairs / channel.parts;
