@@ -100,39 +100,22 @@ TEST_CASE("completions of steps that are split come late and overtake each other
 namespace {
 /// Rank 0 asks with `questions` steps at a time, rank 1 answers with one.
 Ends ping_pong(FakeVerbs& fabric, WireShape shape, Word trips, Word questions, bool breaks) {
-  int fds[2];
-  REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM, 0, fds) == 0);
-  Ends ends;
-  const auto rank = [&](int r) {
-    Lent lent;
-    {
-      auto duplex = connect_pair<IbTransport>(lent.context, r, shape, fds[r]);
-      if (!duplex) ends.problem[r] = duplex.error().message();  // assertions are for one thread
-      for (Word n = 0; n < trips && ends.problem[r].empty(); ++n) {
-        if (breaks && r == 0 && n % 20 == 10) fabric.break_one();
-        const auto send = [&](Word steps) {
-          ends.problem[r] +=
-              push(duplex->out.wires[0], steps, 1, &lent.status, &lent.proxy).problem;
-        };
-        const auto receive = [&](Word steps) {
-          ends.problem[r] += pull(duplex->in.wires[0], steps, 1, &lent.status, &lent.proxy).problem;
-        };
-        if (r == 0) send(questions);
-        receive(r == 0 ? 1 : questions);
-        if (r == 1) send(1);
-      }
-      char mine = 1, theirs = 0;
-      if (lent.status.ok()) (void)swap_bytes(fds[r], &mine, &theirs, 1);
+  return connected_ranks(shape, [&](int r, auto& duplex, Lent& lent) {
+    std::string problem;
+    const auto send = [&](Word steps) {
+      problem += push(duplex.out.wires[0], steps, 1, &lent.status, &lent.proxy).problem;
+    };
+    const auto receive = [&](Word steps) {
+      problem += pull(duplex.in.wires[0], steps, 1, &lent.status, &lent.proxy).problem;
+    };
+    for (Word n = 0; n < trips && problem.empty(); ++n) {
+      if (breaks && r == 0 && n % 20 == 10) fabric.break_one();
+      if (r == 0) send(questions);
+      receive(r == 0 ? 1 : questions);
+      if (r == 1) send(1);
     }
-    ::shutdown(fds[r], SHUT_RDWR);
-    if (!lent.status.ok()) ends.error[r] = lent.status.result().error();
-  };
-  std::thread other{[&] { rank(1); }};
-  rank(0);
-  other.join();
-  ::close(fds[0]);
-  ::close(fds[1]);
-  return ends;
+    return problem;
+  });
 }
 }  // namespace
 

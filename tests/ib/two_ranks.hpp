@@ -41,9 +41,9 @@ struct Ends {
   Error error[2];  // of connecting, or of the communicator
 };
 
-/// Steps both ways between two ranks in threads; `body(rank)` runs when they are connected.
-template <class Body>
-Ends two_ranks(WireShape shape, Word steps, Body body) {
+/// Two ranks in threads, connected both ways; `run(rank, duplex, lent)` is the problem that it had.
+template <class Run>
+Ends connected_ranks(WireShape shape, Run run) {
   int fds[2];
   REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM, 0, fds) == 0);
   Ends ends;
@@ -52,8 +52,7 @@ Ends two_ranks(WireShape shape, Word steps, Body body) {
     {
       auto duplex = connect_pair<IbTransport>(lent.context, r, shape, fds[r]);
       if (duplex) {
-        body(r);
-        ends.problem[r] = exchange(*duplex, r, 1 - r, steps, &lent.status, &lent.proxy);
+        ends.problem[r] = run(r, *duplex, lent);
         char mine = 1, theirs = 0;
         if (lent.status.ok()) (void)swap_bytes(fds[r], &mine, &theirs, 1);
       } else {
@@ -70,6 +69,14 @@ Ends two_ranks(WireShape shape, Word steps, Body body) {
   ::close(fds[0]);
   ::close(fds[1]);
   return ends;
+}
+/// Steps both ways; `body(rank)` runs when they are connected.
+template <class Body>
+Ends two_ranks(WireShape shape, Word steps, Body body) {
+  return connected_ranks(shape, [&](int r, auto& duplex, Lent& lent) {
+    body(r);
+    return exchange(duplex, r, 1 - r, steps, &lent.status, &lent.proxy);
+  });
 }
 inline Ends two_ranks(WireShape shape, Word steps) {
   return two_ranks(shape, steps, [](int) {});
