@@ -7,6 +7,7 @@
 #include <atomic>
 #include <charconv>
 #include <cstdlib>
+#include <limits>
 #include <mutex>
 #include <optional>
 #include <string_view>
@@ -34,9 +35,11 @@ Result<int> number(const char* name) {
   int n = 0;
   const auto [end, ec] = std::from_chars(text.data(), text.data() + text.size(), n);
   if (ec != std::errc{} || end != text.data() + text.size() || n < 0) {
-    return fail(Errc::bad_setting,
-                fmt::format("{}=\"{}\" is no number (a launcher sets it); unset it to run alone",
-                            name, text));
+    return fail(
+        Errc::bad_setting,
+        fmt::format("{}=\"{}\" is no number from 0 to {} (a launcher sets it); unset it to run "
+                    "alone",
+                    name, text, std::numeric_limits<int>::max()));
   }
   return n;
 }
@@ -54,6 +57,12 @@ constexpr Dialect dialects[] = {
     {"PMI", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "PMI_JOBID", ""},
     {"Slurm", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", "SLURM_JOB_ID", "SLURM_STEP_ID"},
 };
+
+// A batch script and an interactive shell are rank 0 by Slurm's variables, but srun's ranks alone
+// have a step.
+bool outside_of_srun() {
+  return env("SLURM_PROCID") == "0" && !has("SLURM_STEP_ID") && !has("SLURM_STEPID");
+}
 
 /// The PMIx library while it is needed.
 class Pmix {
@@ -188,6 +197,15 @@ Result<Launch> detect_launch() {
           fmt::format("{} is set and {} is not ({} sets both); set both, or unset it to run "
                       "alone",
                       has(d.rank) ? d.rank : d.ranks, has(d.rank) ? d.ranks : d.rank, d.launcher));
+    }
+    if (std::string_view{d.launcher} == "Slurm" && outside_of_srun()) {
+      if (env(d.ranks) != "1") {
+        log_warn(LogPart::init,
+                 "{} is {}, but this process is none of srun's ranks ({} is not set, as in a batch "
+                 "script) and runs alone; start the ranks with srun",
+                 d.ranks, env(d.ranks), d.step);
+      }
+      continue;
     }
     Launch launch;
     launch.launcher = d.launcher;

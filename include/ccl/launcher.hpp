@@ -17,7 +17,8 @@ struct Launch {
 };
 
 /// From the environment: torchrun, Open MPI, PMIx, PMI (MPICH, Intel MPI), Slurm, in this order;
-/// one rank alone if none of their variables is set. Has no effect beyond asking PMIx for the job's
+/// one rank alone if none of their variables is set, and in a batch script of Slurm, where a
+/// warning says that srun starts ranks. Has no effect beyond that and asking PMIx for the job's
 /// size where nothing else tells it.
 Result<Launch> detect_launch();
 

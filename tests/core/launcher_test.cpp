@@ -35,6 +35,7 @@ constexpr const char* names[] = {"RANK",
                                  "SLURM_LOCALID",
                                  "SLURM_JOB_ID",
                                  "SLURM_STEP_ID",
+                                 "SLURM_STEPID",
                                  "CCL_COMM_ID",
                                  "NCCL_COMM_ID"};
 
@@ -138,6 +139,12 @@ TEST_CASE("each launcher's variables say who a process is") {
   says({{"PMI_RANK", "1"}, {"PMI_SIZE", "2"}}, "PMI", 1, 2, 0);
   says({{"SLURM_PROCID", "5"}, {"SLURM_NTASKS", "6"}, {"SLURM_LOCALID", "1"}}, "Slurm", 5, 6, 1);
   says({{"SLURM_NTASKS", "6"}}, "alone", 0, 1, 0);
+  // Rank 0 is a batch script or a shell, unless it has a step, as srun's ranks have.
+  std::map<std::string, std::string> first{
+      {"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "6"}, {"SLURM_LOCALID", "0"}, {"SLURM_JOB_ID", "7"}};
+  says(first, "alone", 0, 1, 0);
+  first["SLURM_STEP_ID"] = "0";
+  says(first, "Slurm", 0, 6, 0);
 }
 
 TEST_CASE("variables that make no sense are errors") {
