@@ -73,6 +73,7 @@ struct CommState : std::enable_shared_from_this<CommState> {
 
   // Asynchronous creation.
   std::atomic<bool> creating{false};
+  std::optional<Error> creation_failure;  // of an asynchronous creation, once `creating` is over
   std::mutex creation_mutex;
   std::condition_variable created;
 

@@ -100,6 +100,7 @@ Result<void> CommState::ready() {
   if (creating.load(std::memory_order_acquire)) {
     return fail(blame({Errc::in_progress, "the communicator is still being created; call wait"}));
   }
+  if (creation_failure) return fail(*creation_failure);  // others may have ended for it since
   if (gpu) look_at_gpu();
   const auto parts = current_levels();
   if (parts && status.ok()) {
@@ -301,7 +302,7 @@ Result<void> check_devices(CommState& state) {
   return {};
 }
 
-Result<void> meet(CommState& state, std::unique_ptr<Bootstrap> bootstrap) {
+Result<void> get_acquainted(CommState& state) {
   CCL_TRY(auto mine, local_peer_info(state.rank, state.config.device));
   if (state.config.device >= 0) {
     CCL_CHECK(describe_device(mine));
@@ -311,11 +312,10 @@ Result<void> meet(CommState& state, std::unique_ptr<Bootstrap> bootstrap) {
   }
   state.peers.resize(state.ranks);
   state.peers[state.rank] = mine;
-  if (bootstrap) {
-    CCL_CHECK(bootstrap->all_gather(state.peers.data(), Index{sizeof(PeerInfo)}));
+  if (state.bootstrap) {
+    CCL_CHECK(state.bootstrap->all_gather(state.peers.data(), Index{sizeof(PeerInfo)}));
     CCL_TRY(const Index size, setting_integer("JOURNAL_SIZE"));
     state.journal = std::make_unique<Journal>(int(size));
-    state.bootstrap = std::move(bootstrap);
     // Its end comes before that of `state`, and with it the end of such calls.
     state.bootstrap->set_account([&state] { return pack(state.account()); });
     CCL_CHECK(report_on_signal(state.weak_from_this()));
@@ -329,6 +329,14 @@ Result<void> meet(CommState& state, std::unique_ptr<Bootstrap> bootstrap) {
   CCL_CHECK(prove_paths(state));
   log_info(LogPart::init, "communicator {} of {} ranks is up", state.config.name, state.ranks);
   return {};
+}
+
+Result<void> meet(CommState& state, std::unique_ptr<Bootstrap> bootstrap) {
+  state.bootstrap = std::move(bootstrap);
+  auto met = get_acquainted(state);
+  // The others hear why this rank leaves.
+  if (!met && state.bootstrap) state.bootstrap->abort(met.error());
+  return met;
 }
 
 Result<void> start(CommState& state, std::span<const UniqueId> ids) {
@@ -378,7 +386,8 @@ Result<Communicator> Communicator::create(std::span<const UniqueId> ids, int ran
   state->creating = true;
   const auto finish = [state, own = std::vector<UniqueId>(ids.begin(), ids.end())] {
     if (auto done = detail::start(*state, own); !done) {
-      state->status.set(state->blame(std::move(done).error()));
+      state->creation_failure = state->blame(std::move(done).error());
+      state->status.set(*state->creation_failure);
     }
     {
       const std::lock_guard lock{state->creation_mutex};
@@ -508,6 +517,7 @@ Result<void> Communicator::barrier() const {
 
 Report Communicator::report() const {
   if (auto made = status(); !made && made.error().code == Errc::in_progress) return {};
+  if (state_->finalized.load(std::memory_order_acquire)) return {};  // nobody is there to answer
   return state_->report(detail::report_limit_s);
 }
 

@@ -42,7 +42,8 @@ struct Config {
 /// A rank's membership in a group of ranks. A handle: copies share one state, which collectives
 /// made from it keep alive. Calls that create something are collective: all ranks make them in the
 /// same order. The last handle's end aborts locally and never blocks; `finalize` is the graceful
-/// end. After a failure every call returns that failure: make or split a new communicator.
+/// end. After a failure every call returns that failure: make or split a new communicator. What was
+/// moved from holds nothing: it may only be assigned to or end.
 class Communicator {
  public:
   /// Rank `rank` of `ranks`, which all hold the same id (or ids: several roots, for speed at
@@ -60,7 +61,8 @@ class Communicator {
   int ranks() const;
   int device() const;  // -1: CPU
   const std::string& name() const;
-  /// What rank `rank` said of itself. Only of a communicator whose creation has ended.
+  /// What rank `rank`, from 0 to ranks() - 1, said of itself. Only of a communicator whose creation
+  /// has ended.
   const PeerInfo& peer(int rank) const;
 
   /// Different rings that the topology gave; channels take them in turn.
@@ -69,7 +71,8 @@ class Communicator {
   const std::vector<int>& ring(int channel) const;
 
   /// The ranks of one `color` become a communicator, ordered by `key`, then by rank. Collective. A
-  /// negative color takes no part and gets nothing.
+  /// negative color takes no part and gets nothing. A rank that does not come is an error after
+  /// `config.init_timeout_s`, and this communicator then fails, too.
   Result<std::optional<Communicator>> split(int color, int key, Config config = {}) const;
   /// Waits for an asynchronous creation. Its failure, if it failed.
   Result<void> wait() const;
@@ -80,7 +83,8 @@ class Communicator {
   /// The graceful end: waits for all ranks, then closes connections. Later calls are misuse.
   Result<void> finalize() const;
   /// What all ranks do and who is behind. Not collective: asks the others, who answer whatever they
-  /// do, and takes at most two seconds. Any thread, at any time; empty while creation goes on.
+  /// do, and takes at most two seconds. Any thread, at any time; empty while creation goes on and
+  /// after `finalize`.
   Report report() const;
   /// Ends everything that runs or waits, here and at all other ranks, in bounded time: at once, or,
   /// where operations run, after the two seconds that a report of who holds them up may take. Any

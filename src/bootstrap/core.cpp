@@ -192,7 +192,7 @@ std::string say_late(const std::vector<int>& late, const char* setting) {
 
 Result<void> Bootstrap::Core::wait(Lock& lock, const std::function<bool()>& done, const char* what,
                                    const std::function<std::vector<int>()>& missing,
-                                   std::optional<double> limit_s) {
+                                   std::optional<double> limit_s, const char* setting) {
   // While ranks meet, those who know who is missing shall be the first to say so.
   const bool endless = limit_s && *limit_s == 0;
   const double most_s = limit_s.value_or(deadline_s_);
@@ -217,7 +217,7 @@ Result<void> Bootstrap::Core::wait(Lock& lock, const std::function<bool()>& done
       e.code = Errc::timed_out;
       e.peer = late.empty() ? -1 : late.front();
       e.what = fmt::format("no progress for {} s in {} ({})", most_s, what,
-                           say_late(late, limit_s ? "CCL_TIMEOUT" : "CCL_INIT_TIMEOUT"));
+                           say_late(late, limit_s ? setting : "CCL_INIT_TIMEOUT"));
       complete(e);
       return fail(std::move(e));
     }

@@ -51,8 +51,9 @@ class Bootstrap::Core : public std::enable_shared_from_this<Core> {
   void set_members(std::vector<net::Member> members);
 
   // Around the ring: ring.cpp.
-  Result<void> all_gather(void* all, Index bytes_each, std::optional<double> limit_s = {});
-  Result<void> barrier(std::optional<double> limit_s = {});
+  Result<void> all_gather(void* all, Index bytes_each, std::optional<double> limit_s = {},
+                          const char* setting = "CCL_TIMEOUT");
+  Result<void> barrier(std::optional<double> limit_s = {}, const char* setting = "CCL_TIMEOUT");
 
   // Between any two: messages.cpp.
   Result<void> send(int peer, std::uint64_t tag, const void* data, Index bytes);
@@ -114,10 +115,11 @@ class Bootstrap::Core : public std::enable_shared_from_this<Core> {
   void frame(const net::FrameHeader& h, net::Bytes payload);
   void for_each_conn(const std::function<void(net::Conn&)>& f);
   void close_all();
-  // Ends when `done`, on failure, or when nothing has moved for deadline_s or, if given, `limit_s`.
+  // Ends when `done`, on failure, or when nothing has moved for deadline_s or, if given, `limit_s`,
+  // which `setting` raises.
   Result<void> wait(Lock& lock, const std::function<bool()>& done, const char* what,
                     const std::function<std::vector<int>()>& missing = {},
-                    std::optional<double> limit_s = {});
+                    std::optional<double> limit_s = {}, const char* setting = "CCL_TIMEOUT");
 
   // ring.cpp
   void part(const net::FrameHeader& h, net::Bytes payload);

@@ -9,8 +9,8 @@ namespace ccl {
 
 using namespace net;
 
-Result<void> Bootstrap::Core::all_gather(void* all, Index bytes_each,
-                                         std::optional<double> limit_s) {
+Result<void> Bootstrap::Core::all_gather(void* all, Index bytes_each, std::optional<double> limit_s,
+                                         const char* setting) {
   if (all == nullptr || bytes_each < 0) {
     return failed(Errc::invalid_argument, "all_gather got no memory or a negative size");
   }
@@ -29,7 +29,7 @@ Result<void> Bootstrap::Core::all_gather(void* all, Index bytes_each,
   }
   auto done = wait(
       lock, [&] { return gather_->count == ranks_ - 1; }, "all_gather",
-      [&] { return missing_parts(); }, limit_s);
+      [&] { return missing_parts(); }, limit_s, setting);
   gather_.reset();
   ++gathers_;
   return done;
@@ -78,7 +78,7 @@ std::vector<int> Bootstrap::Core::missing_parts() const {
 }
 
 // Twice around the ring: "everybody is here", which rank 0 starts, then "all know".
-Result<void> Bootstrap::Core::barrier(std::optional<double> limit_s) {
+Result<void> Bootstrap::Core::barrier(std::optional<double> limit_s, const char* setting) {
   Lock lock{mutex()};
   CCL_CHECK(usable());
   if (ranks_ == 1) return {};
@@ -86,7 +86,7 @@ Result<void> Bootstrap::Core::barrier(std::optional<double> limit_s) {
   if (rank_ == 0 || first_token_ == number) next_->send(FrameKind::token, 0, number, {});
   return wait(
       lock, [&] { return second_token_ == number; }, "barrier",
-      [&] { return std::vector{prev_peer()}; }, limit_s);
+      [&] { return std::vector{prev_peer()}; }, limit_s, setting);
 }
 
 void Bootstrap::Core::token(const FrameHeader& h) {

@@ -11,6 +11,10 @@ using namespace net;
 
 Result<std::unique_ptr<Bootstrap>> Bootstrap::split(int color, int key, const Options& options) {
   CCL_TRY(const double deadline_s, deadline_of(options));
+  // The child's deadline, not the one that the parent was created with.
+  const auto gather = [&](auto& all) {
+    return core_->all_gather(all.data(), sizeof all[0], deadline_s, "CCL_INIT_TIMEOUT");
+  };
   struct Part {
     std::int32_t color, key;
     std::array<std::byte, 16> random;
@@ -19,7 +23,7 @@ Result<std::unique_ptr<Bootstrap>> Bootstrap::split(int color, int key, const Op
   Part& mine = parts[size_t(rank())];
   mine = {color, key, {}};
   fill_random(mine.random);
-  CCL_CHECK(all_gather(parts.data(), sizeof(Part)));
+  if (auto told = gather(parts); !told) return fail(core_->give_up(std::move(told).error()));
   std::vector<int> group;  // ranks of the parent, in the child's order
   for (int r = 0; r < ranks(); ++r) {
     if (parts[size_t(r)].color == color) group.push_back(r);
@@ -52,7 +56,7 @@ Result<std::unique_ptr<Bootstrap>> Bootstrap::split(int color, int key, const Op
       me = this_member(child_rank, {});
     }
     // Everybody listens before anybody calls.
-    CCL_CHECK(all_gather(members.data(), sizeof(Member)));
+    CCL_CHECK(gather(members));
     std::vector<Member> table;
     for (const int r : group) table.push_back(members[size_t(r)]);
     if (child_ranks == 1) {
@@ -67,7 +71,7 @@ Result<std::unique_ptr<Bootstrap>> Bootstrap::split(int color, int key, const Op
   // While some still form their rings, the parent's ring watches over all of them.
   core_->set_forming_child(core);
   auto formed = form();
-  if (formed) formed = barrier();
+  if (formed) formed = core_->barrier(deadline_s, "CCL_INIT_TIMEOUT");
   core_->set_forming_child({});
   if (!formed) {
     core->give_up(formed.error());

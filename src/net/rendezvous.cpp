@@ -147,7 +147,11 @@ class Root : public std::enable_shared_from_this<Root> {
         });
     if (!conn) return;
     if (failure_) {
-      (*conn)->send_now(FrameKind::notice, -1, 0, bytes_of(*failure_));
+      Error told = to_error(*failure_);
+      if (told.code == Errc::timed_out) {
+        told.what = fmt::format("the others had given up when rank {} came ({})", rank, told.what);
+      }
+      (*conn)->send_now(FrameKind::notice, -1, 0, bytes_of(to_notice(told)));
       (*conn)->drain();
       late_.insert(rank);
       if (int(guests_.size() + late_.size()) >= expected_) end();  // nobody else will ask
@@ -203,10 +207,11 @@ class Root : public std::enable_shared_from_this<Root> {
     p.joined = int(guests_.size());
     p.expected = expected_;
     p.root_rank = root_rank_;
+    constexpr int most = 8;
     const auto look = [&](int r) {
-      if (!guests_.contains(r) && p.missing_count < 8) p.missing[p.missing_count++] = r;
+      if (!guests_.contains(r) && p.missing_count < most) p.missing[p.missing_count++] = r;
     };
-    for (int r = first_; r <= last_; ++r) look(r);
+    for (int r = first_; r <= last_ && p.missing_count < most; ++r) look(r);
     if (roots_ > 1) look(next_of(last_));
     return p;
   }

@@ -260,6 +260,21 @@ TEST_CASE("a missing rank is named when the deadline passes") {
   }
 }
 
+TEST_CASE("a rank that comes when the others have given up is told so") {
+  const Interfaces lo;
+  const auto ids = some_ids(1);
+  const auto errors = on_ranks(2, [&](int rank) -> Result<void> {
+    if (rank == 0) CCL_CHECK(Bootstrap::join(ids, rank, 3, {0.3, nullptr}));
+    return {};
+  });
+  CHECK(errors[0].what.find("nothing from ranks 1 2") != std::string::npos);
+  const auto late = Bootstrap::join(ids, 1, 3, {20, nullptr});
+  REQUIRE(!late);
+  CHECK(late.error().code == Errc::timed_out);
+  CHECK(late.error().what.find("the others had given up when rank 1 came") != std::string::npos);
+  CHECK(late.error().what.find("no progress for 0.3 s") != std::string::npos);
+}
+
 TEST_CASE("ranks that disagree are told so") {
   const Interfaces lo;
   SECTION("on the number of ranks") {

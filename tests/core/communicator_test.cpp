@@ -129,6 +129,33 @@ TEST_CASE("create_all says why a rank failed, and not that others heard of it") 
   }
 }
 
+TEST_CASE("a rank that cannot take part tells the others why") {
+  const auto id = create_unique_id();
+  REQUIRE(id.has_value());
+  const bool blocking = GENERATE(true, false);
+  std::vector<Result<Communicator>> made(2, fail(Errc::internal, "not made"));
+  std::vector<std::thread> threads;
+  for (int r = 0; r < 2; ++r) {
+    threads.emplace_back([&, r] {
+      Config config;
+      config.device = r == 1 ? 1000 : Config::cpu;  // there is none
+      config.blocking = blocking;
+      made[r] = Communicator::create(*id, r, 2, config);
+      if (!made[r]) return;
+      if (auto well = made[r]->wait(); !well) made[r] = fail(well.error());
+    });
+  }
+  for (auto& t : threads) t.join();
+  REQUIRE(!made[0]);
+  REQUIRE(!made[1]);
+  INFO(made[0].error().message());
+  INFO(made[1].error().message());
+  CHECK(made[1].error().code != Errc::aborted);
+  CHECK(made[0].error().code == Errc::aborted);
+  CHECK(made[0].error().peer == 1);
+  CHECK(made[0].error().what.find(made[1].error().what) != std::string::npos);
+}
+
 TEST_CASE("with checking on, ranks that disagree are told what differs") {
   Config config;
   config.check = true;
@@ -241,6 +268,41 @@ TEST_CASE("split makes communicators of the colours, in order of the keys") {
     return child->finalize();
   });
   on_all(comms, [](const Communicator& comm) { return comm.finalize(); });
+}
+
+TEST_CASE("a rank that does not split ends the others' wait at the deadline of the split") {
+  const auto comms = make(3);
+  std::vector<Result<void>> results(3);
+  std::vector<std::thread> threads;
+  for (int r : {0, 2}) {
+    threads.emplace_back([&, r] {
+      Config config;
+      config.init_timeout_s = 0.3;
+      const auto child = comms[r].split(0, 0, config);
+      if (!child) results[r] = fail(child.error());
+    });
+  }
+  for (auto& t : threads) t.join();
+  for (int r : {0, 2}) {
+    REQUIRE(!results[r]);
+    INFO(results[r].error().message());
+    CHECK((code(results[r]) == Errc::timed_out || code(results[r]) == Errc::aborted));
+    CHECK(results[r].error().what.find("no progress for 0.3 s") != std::string::npos);
+    CHECK(results[r].error().what.find("CCL_INIT_TIMEOUT") != std::string::npos);
+    CHECK(!comms[r].status().has_value());
+  }
+}
+
+TEST_CASE("a finalized communicator reports nothing") {
+  const auto comms = make(2);
+  on_all(comms, [](const Communicator& comm) -> Result<void> {
+    CCL_CHECK(comm.barrier());
+    return comm.finalize();
+  });
+  for (const Communicator& comm : comms) {
+    CHECK(comm.report().ranks.empty());
+    CHECK(comm.report().text().find("does not answer") == std::string::npos);
+  }
 }
 
 TEST_CASE("calls on a host stream run in order and return at once") {
