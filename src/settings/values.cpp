@@ -119,6 +119,28 @@ bool is_nic_groups(std::string_view v) {
          });
 }
 
+bool is_rank(std::string_view v) {
+  return !v.empty() && v.find_first_not_of("0123456789") == v.npos;
+}
+// 0000:1b:00.0
+bool is_bus_id(std::string_view v) {
+  return std::count(v.begin(), v.end(), ':') == 2 && std::count(v.begin(), v.end(), '.') == 1 &&
+         v.find_first_not_of("0123456789abcdefABCDEF:.") == v.npos;
+}
+bool is_pair_list(std::string_view v) {
+  if (v.ends_with(',')) v.remove_suffix(1);
+  return all_pieces(v, ',', [](std::string_view pair) {
+    pair.remove_prefix(std::min(pair.find_first_not_of(' '), pair.size()));
+    pair = pair.substr(0, pair.find_last_not_of(' ') + 1);
+    const size_t dash = pair.find('-');
+    if (dash == pair.npos) return false;
+    const auto both = [&](auto is) {
+      return is(pair.substr(0, dash)) && is(pair.substr(dash + 1));
+    };
+    return both(is_rank) || both(is_bus_id);
+  });
+}
+
 // What a text must look like, where it is not any text.
 struct Form {
   std::string_view name;
@@ -140,6 +162,9 @@ constexpr std::array forms{
     Form{"NET_FORCE_MERGE", is_nic_groups,
          "groups parted by semicolons, each a list of names of NICs parted by commas, with or "
          "without :port, such as mlx5_0,mlx5_1;mlx5_2:1,mlx5_3:1"},
+    Form{"P2P_EXCLUDE", is_pair_list,
+         "pairs parted by commas, each of two ranks, such as 0-1, or of the bus ids of two GPUs, "
+         "such as 0000:1b:00.0-0000:43:00.0"},
     Form{"PROTO", is_choice, choice},
 };
 const Form* form_of(const Setting& s) {

@@ -98,6 +98,9 @@ TEST_CASE("a bad value is an error that says what fits") {
   bad("CCL_NET_FORCE_MERGE", ";;", "mlx5_0,mlx5_1");
   bad("CCL_NET_FORCE_MERGE", "mlx5_0 mlx5_1", "parted by commas");
   bad("CCL_NET_FORCE_MERGE", "mlx5_0:x,mlx5_1", "such as mlx5_0");
+  for (const char* pairs : {"garbage", "0", "0-x", "0-0000:1b:00.0", "-1", "0-1,,2-3", ","}) {
+    bad("CCL_P2P_EXCLUDE", pairs, "such as 0-1");
+  }
   const Env env{"CCL_MAX_CTAS", "4097"};
   CHECK(setting_integer("MAX_CTAS").error().code == Errc::bad_setting);
 }
@@ -120,6 +123,7 @@ TEST_CASE("what NCCL takes in a text is taken") {
   good("NCCL_IB_ADDR_RANGE", "fd00:1::/128");
   good("NCCL_NET_FORCE_MERGE", "mlx5_0,mlx5_1;mlx5_2:1,mlx5_3:1;");
   good("NCCL_NET_FORCE_MERGE", "eth0.100,roce-p0");
+  good("CCL_P2P_EXCLUDE", "0-1, 0000:1b:00.0-0000:43:00.0,");
 }
 
 TEST_CASE("NCCL's own initial values are as if they were not set") {
