@@ -148,6 +148,8 @@ class Collective : public detail::Composition<Op, Algo, Proto, detail::sides_of<
       CCL_CHECK(detail::check_counts(comm, counts->size()));
     }
     for (int p = 0; p < comm.ranks(); ++p) {
+      CCL_CHECK(detail::check_offset(comm, "send", send_offsets[p], send_counts[p], sizeof(T)));
+      CCL_CHECK(detail::check_offset(comm, "recv", recv_offsets[p], recv_counts[p], sizeof(T)));
       CCL_CHECK(check(send == nullptr ? send : send + send_offsets[p], send_counts[p], sizeof(T),
                       "send"));
       CCL_CHECK(check(recv == nullptr ? recv : recv + recv_offsets[p], recv_counts[p], sizeof(T),

@@ -12,14 +12,17 @@
 #include "gpu/gpu.hpp"
 
 namespace ccl::detail {
+namespace {
+constexpr Index most_bytes = Index{1} << 56;  // no address space is larger
+}  // namespace
 
 Result<void> check_buffer(const Communicator& comm, const char* what, const void* buffer,
                           Index count, Index element_bytes, Index runs) {
-  constexpr Index most = Index{1} << 56;  // no address space is larger
   const auto bad = [&](std::string text) {
     return fail(comm.state()->blame({Errc::invalid_argument, std::move(text)}));
   };
-  const Index most_elements = most / std::max<Index>(element_bytes, 1) / std::max<Index>(runs, 1);
+  const Index most_elements =
+      most_bytes / std::max<Index>(element_bytes, 1) / std::max<Index>(runs, 1);
   const auto times = [runs] {  // only for an error: calls come here
     return runs > 1 ? fmt::format(" for each of {} ranks", runs) : std::string{};
   };
@@ -151,6 +154,15 @@ Result<void> check_overlap(const Communicator& comm, const char* op, const Messa
     if (out.end > in.begin) return hit(in, out);
   }
   return {};
+}
+
+Result<void> check_offset(const Communicator& comm, const char* what, Index offset, Index count,
+                          Index element_bytes) {
+  const Index most = most_bytes / std::max<Index>(element_bytes, 1);
+  if (count == 0 || (offset >= 0 && offset <= most)) return {};
+  return fail(comm.state()->blame(
+      {Errc::invalid_argument, fmt::format("{} offset {} of {}-byte elements cannot be (0 to {})",
+                                           what, offset, element_bytes, most)}));
 }
 
 Result<void> check_counts(const Communicator& comm, std::size_t counts) {

@@ -74,6 +74,12 @@ TEST_CASE("misuse is a typed error that names the value and the rank") {
       CHECK(code(alls(x, x, 1)) == Errc::invalid_argument);
       const std::vector<Index> one(1), two(2);
       CHECK(code(alls_v(x, one, two, y, two, two)) == Errc::invalid_argument);
+      const std::vector<Index> here(2, 1), before(2, -1), none_there(2);
+      const auto outside = alls_v(x, here, before, y, here, none_there);
+      CHECK(code(outside) == Errc::invalid_argument);
+      CHECK(outside.error().message().find("send offset -1 of 4-byte elements") !=
+            std::string::npos);
+      CHECK(code(alls_v(x, here, none_there, y, here, before)) == Errc::invalid_argument);
       Plan odd;
       odd.slot_bytes = 100;
       CHECK(code(Sums::create(comm, odd).transform([](auto&&) {})) == Errc::invalid_argument);
@@ -90,6 +96,16 @@ TEST_CASE("misuse is a typed error that names the value and the rank") {
         Errc::invalid_argument);
   CHECK(code(Communicator::create(UniqueId{}, 0, 0).transform([](auto&&) {})) ==
         Errc::invalid_argument);
+}
+
+TEST_CASE("a plan that leaves the size of slots open gets the protocol's") {
+  on_all(make(2), [](const Communicator& comm) -> Result<void> {
+    CCL_TRY(auto sums, Sums::create(comm, Plan{.slot_count = 4}));
+    const Plan got = sums.plan();
+    if (got.slot_count != 4) return fail(Errc::internal, "other slots");
+    if (got.slot_bytes != Simple::default_slot_bytes) return fail(Errc::internal, "other sizes");
+    return comm.finalize();
+  });
 }
 
 TEST_CASE("values of Config that cannot be are refused by name") {

@@ -27,6 +27,9 @@ struct MessageTable;
 /// Nothing of `op` arrives where something leaves from, except this rank's message to itself, which
 /// may stay in place. Messages of no bytes lie anywhere.
 Result<void> check_overlap(const Communicator& comm, const char* op, const MessageTable& table);
+/// Where `count` elements begin in a buffer.
+Result<void> check_offset(const Communicator& comm, const char* what, Index offset, Index count,
+                          Index element_bytes);
 /// One count or offset for each rank.
 Result<void> check_counts(const Communicator& comm, std::size_t counts);
 

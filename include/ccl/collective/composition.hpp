@@ -47,6 +47,7 @@ class Composition {
                                                    std::optional<Plan> plan) {
     CCL_CHECK(check_ready(comm));
     CCL_CHECK(check_side(comm, name_with<T>(), sides.cpus, sides.gpus));
+    if (plan && plan->slot_bytes == 0) plan->slot_bytes = Proto::default_slot_bytes;
     if (plan) CCL_CHECK(check_plan(comm, *plan));
     const auto may = may_compose(Op::name, Algo::name, Proto::name);
     if constexpr (OverPeers<Algo>) {
