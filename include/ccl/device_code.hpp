@@ -27,8 +27,8 @@ struct DeviceTarget {
 // fills in before main, for each composition that CUDA code instantiates; null otherwise. They
 // return a cudaError_t.
 
-/// Set by <ccl/ccl.cuh>.
-inline bool program_has_device_code = false;
+/// Set by <ccl/ccl.cuh>. A shared runtime reads it, also in a program that hides its symbols.
+[[gnu::visibility("default")]] inline bool program_has_device_code = false;
 
 /// A launch over wires.
 template <class Op, class Algo, class Proto, class R>
