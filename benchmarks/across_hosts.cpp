@@ -191,8 +191,8 @@ Result<void> body(const UniqueId& id, int rank, int ranks, Index largest) {
   CCL_CHECK((compare<AllReduce, Ring, Doubling, Tree, Rails, Leaders>(comm, largest)));
   CCL_CHECK((compare<AllGather, Ring, Bruck, Doubling, Pat, Rails>(comm, largest)));
   CCL_CHECK((compare<ReduceScatter, Ring, Pat, Halving, Rails>(comm, largest)));
-  CCL_CHECK((compare<Broadcast, Ring, Pat, Tree>(comm, largest)));
-  CCL_CHECK((compare<Reduce, Ring, Pat, Tree>(comm, largest)));
+  CCL_CHECK((compare<Broadcast, Ring, Pat, Tree, Rails, Leaders>(comm, largest)));
+  CCL_CHECK((compare<Reduce, Ring, Pat, Tree, Rails, Leaders>(comm, largest)));
   CCL_CHECK((compare<AllToAll, Pairwise, Hierarchical<Pairwise, Pairwise>>(comm, largest)));
   return comm.finalize();
 }

@@ -130,6 +130,7 @@ void ProxyEngine::listen() {
   if (many != listening_) {
     listening_ = many;
     for (const auto& task : tasks_) {
+      if (task == nullptr) continue;
       ProxyHeard& heard = task->heard;
       heard.told = many && heard.fd >= 0 && std::size_t(heard.fd) < by_fd_.size() &&
                    by_fd_[std::size_t(heard.fd)] == task.get();
@@ -152,25 +153,34 @@ void ProxyEngine::listen() {
 }
 
 bool ProxyEngine::round(bool left_over_only) {
-  if (!left_over_only) listen();
   bool moved = false, ended = false;
   const std::size_t count = tasks_.size();
-  for (std::size_t n = 0; n < count; ++n) {
-    auto& task = tasks_[first_ + n < count ? first_ + n : first_ + n - count];
-    if (left_over_only && !left_over(*task)) continue;
-    switch (task->progress(moved_)) {
-      case ProxyTask::Progress::none:
-        break;
-      case ProxyTask::Progress::some:
-        moved = true;
-        break;
-      case ProxyTask::Progress::ended:
-        std::replace(by_fd_.begin(), by_fd_.end(), task.get(), static_cast<ProxyTask*>(nullptr));
-        task.reset();
-        ended = true;
-        break;
+  const auto turns = [&](auto&& has_turn) {
+    for (std::size_t n = 0; n < count; ++n) {
+      auto& task = tasks_[first_ + n < count ? first_ + n : first_ + n - count];
+      if (task == nullptr || !has_turn(*task)) continue;
+      switch (task->progress(moved_)) {
+        case ProxyTask::Progress::none:
+          break;
+        case ProxyTask::Progress::some:
+          moved = true;
+          break;
+        case ProxyTask::Progress::ended:
+          std::replace(by_fd_.begin(), by_fd_.end(), task.get(), static_cast<ProxyTask*>(nullptr));
+          task.reset();
+          ended = true;
+          break;
+      }
+      if (task != nullptr) watch(*task);
     }
-    if (task != nullptr) watch(*task);
+  };
+  if (left_over_only) {
+    turns([](const ProxyTask& task) { return task.left_over; });
+  } else {
+    // A send takes long enough for something to come meanwhile, and says itself what has come.
+    turns([](const ProxyTask& task) { return task.goes_first; });
+    listen();
+    turns([](const ProxyTask& task) { return !task.goes_first; });
   }
   first_ = first_ + 1 < count ? first_ + 1 : 0;
   if (ended) {
@@ -233,13 +243,16 @@ void ProxyEngine::wake() {
   if (asleep_.load()) ::eventfd_write(bell_, 1);
 }
 
-bool ProxyEngine::left_over() const {
-  return std::any_of(tasks_.begin(), tasks_.end(),
-                     [](const auto& task) { return left_over(*task); });
-}
-bool ProxyEngine::left_over(const ProxyTask& task) {
-  const ProxyInterest interest = task.interest();
-  return (interest.pending && !interest.for_helpers) || (interest.events & POLLOUT) != 0;
+ProxyEngine::Rest ProxyEngine::rest() const {
+  Rest rest;
+  for (const auto& task : tasks_) {
+    const ProxyInterest interest = task->interest();
+    task->left_over =
+        (interest.pending && !interest.for_helpers) || (interest.events & POLLOUT) != 0;
+    rest.left_over = rest.left_over || task->left_over;
+    rest.polled = rest.polled || interest.polled;
+  }
+  return rest;
 }
 
 void ProxyEngine::run() {
@@ -332,19 +345,17 @@ ProxyEngine::Helper::~Helper() {
   for (int attempt = 0; attempt < 4; ++attempt) {
     if (!engine_.try_acquire()) continue;
     // A full round costs a system call for each socket that it looks at.
-    bool left_over = engine_.left_over();
-    if (left_over) {
+    Rest rest = engine_.rest();
+    if (rest.left_over) {
       engine_.round(true);
-      left_over = engine_.left_over();
+      rest = engine_.rest();
     }
     engine_.helped_.store(engine_.helped_.load(std::memory_order_relaxed) + 1,
                           std::memory_order_relaxed);
+    engine_.release();
     // What waits for somebody who cannot call, the thread is to look at: it may have gone to sleep
     // for good before our steps were posted.
-    const bool polled = std::any_of(engine_.tasks_.begin(), engine_.tasks_.end(),
-                                    [](const auto& task) { return task->interest().polled; });
-    engine_.release();
-    if (left_over || polled) engine_.wake();
+    if (rest.left_over || rest.polled) engine_.wake();
     return;
   }
   engine_.wake();  // another thread is in a round that may have passed our steps

@@ -16,7 +16,8 @@ namespace ccl {
 ///     change once the step is drained.
 /// Receiver's lanes: `offer` before they wait for the step, which goes there only if it has just so
 ///     many bytes. If its size then carries `mark`, it does, else it lies in its slot: the proxy
-///     may have begun before.
+///     may have begun before. They say which steps they `want` as often as they find them missing:
+///     what nobody wants yet the proxy may leave in the socket for a moment.
 /// Who gives up calls `revoke`: the memory belongs to its owner again.
 class Bypass {
  public:
@@ -41,6 +42,15 @@ class Bypass {
     return offered_.load(std::memory_order_acquire) == step + 1 &&
            places_[index(step)].bytes == bytes;
   }
+  /// The steps before `end`, of which the last has so many bytes; -1: it does not know.
+  void want(Word end, Index bytes) {
+    if (wanted_.load(std::memory_order_relaxed) == end) return;
+    wanted_bytes_.store(bytes, std::memory_order_relaxed);
+    wanted_.store(end, std::memory_order_release);
+  }
+  /// 0: its lanes do not say.
+  Word wanted() const { return wanted_.load(std::memory_order_acquire); }
+  Index wanted_bytes() const { return wanted_bytes_.load(std::memory_order_relaxed); }
   std::byte* place(Word step) const { return static_cast<std::byte*>(places_[index(step)].at); }
 
   /// From its return on, no proxy touches the user's memory. It does not wait for any peer.
@@ -78,7 +88,8 @@ class Bypass {
   };
   std::vector<Place> places_;
   Word lent_ = 0;
-  std::atomic<Word> offered_{0};
+  std::atomic<Word> offered_{0}, wanted_{0};
+  std::atomic<Index> wanted_bytes_{-1};
   std::atomic<bool> revoked_{false};
   std::atomic<int> users_{0};
 };

@@ -158,7 +158,7 @@ struct DefaultCandidates<Reduce> {
       OnGpus<Candidate<Ring, LL>>,     //
       OnGpus<Candidate<Ring, LL128>>,  //
       OnCpus<Candidate<Pat, Simple>>,  //
-      Candidate<Ring, Simple>>;
+      Candidate<Ring, Simple>, RailsOfCpus>;
 };
 template <>
 struct DefaultCandidates<AllToAll> {

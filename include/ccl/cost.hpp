@@ -79,6 +79,7 @@ struct LevelStep {
   bool outer = false;        // between hosts; else inside each
   bool shared = false;       // each of a host's ranks carries its share of the message
   bool once_a_host = false;  // a call for each host's part of the message
+  bool waits = false;        // between hosts, too, ranks come late: `level_us` is to be added
   Mover mover = Mover::wires;
   Packing packing = Packing::simple;
   bool (*takes_ranks)(int ranks) = nullptr;  // null: any number

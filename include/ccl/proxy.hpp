@@ -56,6 +56,8 @@ class ProxyTask {
   virtual bool ending() const = 0;
 
   ProxyHeard heard;
+  bool goes_first = false;  // sends: has its turn before the engine asks what can be received
+  bool left_over = false;   // as the engine saw last, when a helper went
 };
 
 /// Moves the bytes of proxied wires. Threads that wait inside a collective do so themselves (they
@@ -113,11 +115,14 @@ class ProxyEngine {
   Counters counters() const;
 
  private:
-  bool round(bool left_over_only = false);  // with `busy_` held
+  bool round(bool left_over_only = false);  // with `busy_` held; as `rest` has marked them
   void listen();
   void watch(ProxyTask& task);
-  bool left_over() const;  // something is to be moved that no descriptor tells of
-  static bool left_over(const ProxyTask& task);
+  /// Of all tasks: something is to be moved that no descriptor tells of; one of them is polled.
+  struct Rest {
+    bool left_over = false, polled = false;
+  };
+  Rest rest() const;  // with `busy_` held; marks tasks
   void run();
   bool sleep(bool for_tasks, long timeout_us, long polled_us = -1);
   void doze(double waited_us);  // with `busy_` held, which it gives up

@@ -51,7 +51,7 @@ double Chooser::predict_levels(const CandidateFacts& one, double bytes) const {
     // As that of the candidates that send it straight.
     if (one.relays && step.outer && gpu_) effort.volume = 2.0 * (hosts_ - 1) / hosts_;
     us += calls * predict_us(by, effort, each, blocks_);
-    if (!step.outer) us += calls * level_us(inner_path_);
+    if (!step.outer || step.waits) us += calls * level_us(inner_path_);
   }
   return us;
 }

@@ -19,6 +19,8 @@ namespace {
 
 constexpr std::size_t staging_bytes = 16 << 10;
 constexpr unsigned receives_per_hush = 64;
+constexpr int most_put_off = 16;   // turns: some microseconds
+constexpr Index least_lot = 4096;  // bytes of a message that does not come one by one
 
 /// Until the kernel thinks better of it, acknowledgements wait for a second segment. Otherwise each
 /// small message is answered at once by an empty packet, at a fourth of the message's own cost.
@@ -44,6 +46,7 @@ class ReceiveStream final : public SocketTask {
     while (left_bytes > 0 && socket_) {
       while (!large_done_ && unpack(counters)) progress = Progress::some;
       if (!socket_ || large_done_ || !wants_bytes() || (heard.told && !heard.readable)) break;
+      if (puts_off()) break;
       bool more = false;
       const Index got = receive_some(more);
       if (got <= 0) break;
@@ -109,6 +112,41 @@ class ReceiveStream final : public SocketTask {
   bool wants_bytes() const {
     if (inside_) return rest_ > 0;
     return stream_ == 0 && staged() < sizeof(StepHeader);
+  }
+
+  // Who reads a second small message before it has sent one back, and leaves none in the socket,
+  // has the kernel acknowledge both with a packet of its own. A peer that is ahead by one call has
+  // sent such a message; ours of the next call will acknowledge it.
+
+  /// The lanes say what they wait for, and send on the same connection.
+  bool converses() const {
+    return link_->both_ways && wire_.bypass != nullptr && wire_.bypass->wanted() > 0 && !inside_ &&
+           !after_large_;
+  }
+  /// What comes before the lanes want it is left in the socket, for a few turns.
+  bool puts_off() {
+    if (!converses() || step_ < wire_.bypass->wanted() || staged() > 1) return false;
+    if (put_off_ == most_put_off) return false;
+    ++put_off_;
+    return true;
+  }
+  /// Of the staging area, where a header comes next. With one byte more than is wanted, whose
+  /// coming says that there is more in the socket.
+  std::size_t room() {
+    if (after_large_) return sizeof(StepHeader);
+    if (!converses() || step_ + 1 != wire_.bypass->wanted() || !sends()) return staging_.size();
+    const Index bytes = wire_.bypass->wanted_bytes();
+    const bool fits = bytes >= 0 && bytes < least_lot;
+    return fits ? sizeof(StepHeader) + std::size_t(bytes) + 1 : staging_.size();
+  }
+  /// Steps have been posted for the peer since it last read: else it takes all that there is.
+  bool sends() {
+    if (mate_ == nullptr) mate_ = link_->mate();
+    return posted_for_peer() != posted_;
+  }
+  Word posted_for_peer() const {
+    if (mate_ == nullptr) return 0;
+    return HostMemory::load_acquire(mate_->wires[std::size_t(channel_)].posted);
   }
 
   /// Goes on with what is here already. True if that led anywhere.
@@ -180,10 +218,9 @@ class ReceiveStream final : public SocketTask {
     if (inside_ && rest_ > 0) parts[count++] = {at_, std::size_t(direct)};
     if (stream_ == 0 && direct == (inside_ ? rest_ : 0)) {
       // After a large step comes another, more often than not: not by way of the staging area.
-      const bool large =
-          inside_ ? wire_.bypass != nullptr && direct >= Bypass::least_bytes : after_large_;
-      const std::size_t room = large ? sizeof(StepHeader) : staging_.size();
-      parts[count++] = {staging_.data() + end_, room - end_};
+      const bool large = inside_ && wire_.bypass != nullptr && direct >= Bypass::least_bytes;
+      const std::size_t most = large ? sizeof(StepHeader) : inside_ ? staging_.size() : room();
+      parts[count++] = {staging_.data() + end_, most - end_};
     }
     for (std::size_t n = 0; n < count; ++n) asked += parts[n].iov_len;
     ssize_t got = 0;
@@ -198,6 +235,8 @@ class ReceiveStream final : public SocketTask {
       got = ::recvmsg(socket_.get(), &message, MSG_DONTWAIT);
     }
     if (got > 0) {
+      put_off_ = 0;
+      posted_ = posted_for_peer();
       if (receives_++ % receives_per_hush == 0) hush(socket_.get());
       const Index into_slot = inside_ ? std::min(Index(got), direct) : 0;
       at_ += into_slot;
@@ -235,9 +274,12 @@ class ReceiveStream final : public SocketTask {
   Index rest_ = 0;  // bytes of its piece still to come, for `at_`
   std::vector<std::byte> staging_;
   unsigned receives_ = 0;
-  bool large_done_ = false;          // in this turn: the lanes may now say where the next one goes
-  bool after_large_ = false;         // the last step was
-  std::size_t begin_ = 0, end_ = 0;  // of what has come early, in `staging_`
+  int put_off_ = 0;                   // turns since it last read
+  std::shared_ptr<SocketLink> mate_;  // the edge back
+  Word posted_ = 0;                   // steps for it, when it last read
+  bool large_done_ = false;           // in this turn: the lanes may now say where the next one goes
+  bool after_large_ = false;          // the last step was
+  std::size_t begin_ = 0, end_ = 0;   // of what has come early, in `staging_`
 };
 
 }  // namespace

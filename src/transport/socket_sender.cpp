@@ -22,6 +22,7 @@ class SendStream final : public SocketTask {
     socket_ = std::move(socket);
     if (socket_) tune_for_steps(socket_.get());
     arrived_ = bool(socket_);
+    goes_first = true;
   }
 
   Progress progress(ProxyCounters& counters) override {

@@ -40,6 +40,17 @@ TEST_CASE("what was lent last is known to the lanes") {
   CHECK(static_cast<const void*>(past.place(2)) == &a);
 }
 
+TEST_CASE("lanes say which steps they want, and how large the last of them is") {
+  Bypass past{2};
+  CHECK(past.wanted() == 0);
+  past.want(1, 24);
+  CHECK(past.wanted() == 1);
+  CHECK(past.wanted_bytes() == 24);
+  past.want(4, -1);
+  CHECK(past.wanted() == 4);
+  CHECK(past.wanted_bytes() == -1);
+}
+
 TEST_CASE("who revokes waits for whoever is at the memory, and nobody comes after") {
   Bypass past{2};
   std::atomic<bool> inside{false}, leave{false}, left{false};

@@ -249,6 +249,28 @@ TEST_CASE("a helper blocks between looks, unless it looks elsewhere, too") {
   ::close(ends[1]);
 }
 
+TEST_CASE("in a helper's round those that send go first") {
+  ProxyEngine engine;
+  std::vector<int> order;  // only this thread helps
+  struct Noted : ProxyTask {
+    Noted(std::vector<int>& order, int n, bool first) : order_{order}, n_{n} { goes_first = first; }
+    Progress progress(ProxyCounters&) override {
+      if (helper == std::this_thread::get_id()) order_.push_back(n_);
+      return Progress::none;
+    }
+    ProxyInterest interest() const override { return {}; }
+    bool ending() const override { return false; }
+    std::vector<int>& order_;
+    const int n_;
+    const std::thread::id helper = std::this_thread::get_id();
+  };
+  for (int n = 0; n < 4; ++n) {
+    REQUIRE(engine.add(std::make_shared<Noted>(order, n, n % 2 == 1)).has_value());
+  }
+  while (order.size() < 40) (void)engine.help(true);
+  for (std::size_t n = 0; n < order.size(); ++n) CHECK(order[n] % 2 == (n % 4 < 2 ? 1 : 0));
+}
+
 TEST_CASE("tasks that are ending may finish when the engine goes, the others are dropped") {
   auto ending = std::make_shared<Mover>(), endless = std::make_shared<Mover>();
   {

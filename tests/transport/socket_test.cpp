@@ -110,6 +110,31 @@ TEST_CASE("both directions share a connection, unless there are several for each
   CHECK(made == (several ? 2 * 2 : 1) * shape.channels);
 }
 
+TEST_CASE("steps come before they are wanted, though others are answered meanwhile") {
+  int fds[2];
+  REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM, 0, fds) == 0);
+  const WireShape shape{1, 4, 1024};
+  Lent ahead, behind;
+  std::optional<Result<Duplex>> theirs;
+  std::thread other{
+      [&] { theirs = connect_pair<SocketTransport>(ahead.context, 1, shape, fds[1]); }};
+  const auto mine = connect_pair<SocketTransport>(behind.context, 0, shape, fds[0]);
+  other.join();
+  REQUIRE(mine);
+  REQUIRE(*theirs);
+  const Wire& in = mine->in.wires[0];
+  REQUIRE(in.bypass != nullptr);
+  in.bypass->want(1, Index(step_bytes(in, 5, 0)));
+  // One that is wanted and three that are not, as of a peer that is calls ahead.
+  CHECK(push((*theirs)->out.wires[0], 4, 5, &ahead.status, &ahead.proxy).problem == "");
+  CHECK(push(mine->out.wires[0], 1, 6, &behind.status, &behind.proxy).problem == "");
+  CHECK(wait_until([&] { return HostMemory::load_acquire(in.posted) == 4; }, &behind.status));
+  CHECK(pull(in, 4, 5, &behind.status, &behind.proxy).problem == "");
+  CHECK(pull((*theirs)->in.wires[0], 1, 6, &ahead.status, &ahead.proxy).problem == "");
+  ::close(fds[0]);
+  ::close(fds[1]);
+}
+
 TEST_CASE("a rank that leaves a shared connection is missed only by who still sends to it") {
   int fds[2];
   REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM, 0, fds) == 0);

@@ -41,6 +41,8 @@ void run_messages(Links& links, const MessageTable& table) {
   std::vector<Message> messages[2];
   std::vector<int> begin[2];
   for (int side = 0; side < 2; ++side) {
+    begin[side].reserve(table.sends.size() + 1);
+    messages[side].reserve(table.sends.size());
     for (const auto& of_peer : side == 0 ? table.sends : table.recvs) {
       begin[side].push_back(int(messages[side].size()));
       messages[side].insert(messages[side].end(), of_peer.begin(), of_peer.end());

@@ -128,7 +128,10 @@ class WirePrims {
   }
   /// Before a look at whether the next `n` elements, at most a slice, can be received: `recv` will
   /// have nothing to move if they come late enough to go where they belong.
-  void expect(Index n) { offer<get | store>(0, n); }
+  void expect(Index n) {
+    offer<get | store>(0, n);
+    want(n);
+  }
   CCL_HD bool gave_up() const { return patience_.gave_up(); }
   /// Of the first wire: how many steps are behind it.
   CCL_HD Word step() const { return has_in(0) ? in_[0].received : out_[0].sent; }
@@ -196,7 +199,10 @@ class WirePrims {
     const auto count = Count(part.count);
     for (Count at = 0; at < count; at += slice_) {
       const int n = count - at < slice_ ? int(count - at) : slice_;
-      if constexpr (contiguous) offer<What>(part.out + at, n);
+      if constexpr (contiguous) {
+        offer<What>(part.out + at, n);
+        if constexpr ((What & get) != 0) want(n);
+      }
       open<What>();
       if constexpr (contiguous) {
         move_array<What>(part.in + at, part.out + at, n);
@@ -306,6 +312,15 @@ class WirePrims {
   Bypass* bypass(const Wire* wires, int peer, Index n) const {
     const bool worth = steps_ == 1 && n * Index{sizeof(T)} >= Bypass::least_bytes;
     return worth ? wires[row_ + peer].bypass : nullptr;
+  }
+  /// Tells proxies that it waits for a slice of n elements on every wire in.
+  void want(Index n) {
+    for (int i = 0; i < MaxIn; ++i) {
+      if (!takes(i) || has_come(in_[i])) continue;
+      Bypass* const past = work_.in[row_ + in_[i].peer].bypass;
+      if (past == nullptr) continue;
+      past->want(in_[i].received + unsigned(steps_), steps_ == 1 ? n * Index{sizeof(T)} : -1);
+    }
   }
   /// What is only stored may land where it belongs.
   template <int What>
