@@ -2,6 +2,9 @@
 
 // ccl.hpp, and the kernels of the compositions that a translation unit instantiates.
 
+#pragma nv_diagnostic push  // as ccl.hpp does
+#pragma nv_diag_suppress 20011, 20013, 20014
+
 #include <ccl/ccl.hpp>
 #include <ccl/collective/copy_kernels.cuh>
 #include <ccl/collective/exchange_kernels.cuh>
@@ -21,3 +24,5 @@ void enroll_device_code(std::type_identity<Kernels>) {
 }
 
 }  // namespace ccl::detail
+
+#pragma nv_diagnostic pop

@@ -1,6 +1,13 @@
 #pragma once
 
 // Everything that a program needs, but for device code: <ccl/ccl.cuh> has that too.
+#if defined(__CUDACC__)
+// Primitives are for both sides, and CPU lanes call functions of the host only: nvcc would say so
+// for each instantiation. What it says of the program's own code stays.
+#  pragma nv_diagnostic push
+#  pragma nv_diag_suppress 20011, 20013, 20014
+#endif
+
 #include <ccl/add_rms_norm.hpp>
 #include <ccl/algo/ordered_tree.hpp>
 #include <ccl/any_collective.hpp>
@@ -20,3 +27,7 @@
 #include <ccl/transport/p2p.hpp>
 #include <ccl/transport/shm.hpp>
 #include <ccl/transport/socket.hpp>
+
+#if defined(__CUDACC__)
+#  pragma nv_diagnostic pop
+#endif

@@ -1,9 +1,5 @@
 #pragma once
 
-// Primitives are for both sides, and CPU lanes call functions of the host only: nvcc says so for
-// each instantiation, at the end of the translation unit.
-#pragma nv_diag_suppress 20011, 20013, 20014
-
 #include <ccl/cuda_executor.cuh>
 #include <ccl/device_code.hpp>
 #include <ccl/proto/protocol.hpp>
