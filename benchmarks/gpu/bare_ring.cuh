@@ -344,19 +344,23 @@ class Simple {
           }
         }
       }
-      __syncthreads();
+      // Nobody fills a slot that lane 0 gave up waiting for.
       const ulonglong2* from = in_.slots + slot(received_) + lane_;
       ulonglong2* to = out_.slots + slot(sent_) + lane_;
-      int left = n;
+      int left = __syncthreads_and(!polls_.ended) ? n : 0;
 #pragma unroll 1
       for (; left >= batch * tile; left -= batch * tile) {
-        move<Recv, Own, Store, Send, batch, true>(from, to, begin + at + n - left, left);
+        move<Recv, Own, Store, Send, batch, Fill::full>(from, to, begin + at + n - left, left);
       }
-#pragma unroll 1
-      for (; left >= tile; left -= tile) {
-        move<Recv, Own, Store, Send, 1, true>(from, to, begin + at + n - left, left);
+      if (const int whole = left % 4 == 0 ? left : left / tile * tile; whole > 0) {
+        move<Recv, Own, Store, Send, batch, Fill::quads>(from, to, begin + at + n - left, whole);
+        left -= whole;
+        const int back = ((whole + tile - 1) / tile - batch) * width;
+        from += back, to += back;
       }
-      if (left > 0) move<Recv, Own, Store, Send, 1, false>(from, to, begin + at + n - left, left);
+      if (left > 0) {
+        move<Recv, Own, Store, Send, 1, Fill::any>(from, to, begin + at + n - left, left);
+      }
       __syncthreads();
       if (Send) {
         if (lane_ == 0 && !polls_.ended) store_release(out_.posted, sent_ + 1);
@@ -370,10 +374,12 @@ class Simple {
   }
 
  private:
+  /// Of a lane's four floats: all are there, all or none, or some.
+  enum class Fill { full, quads, any };
   __device__ long long slot(Word step) const {
     return static_cast<long long>(int(step) & (slot_count_ - 1)) * slot_packets_;
   }
-  template <bool Recv, bool Own, bool Store, bool Send, int N, bool Full>
+  template <bool Recv, bool Own, bool Store, bool Send, int N, Fill How>
   __device__ void move(const ulonglong2*& from, ulonglong2*& to, long long at, int left) {
     ulonglong2 f[N], got[N];
     const int first = lane_ * 4;
@@ -381,13 +387,14 @@ class Simple {
 #pragma unroll
       for (int n = 0; n < N; ++n) {
         const float* const x = input_ + at + n * tile + first;
-        if (Full || first + 4 <= left) {
+        const int there = left - n * tile - first;
+        if (How == Fill::full || there >= 4) {
           f[n] = *reinterpret_cast<const ulonglong2*>(x);
-        } else {
+        } else if (How == Fill::any) {
           float e[4] = {};
 #pragma unroll
           for (int i = 0; i < 4; ++i) {
-            if (first + i < left) e[i] = x[i];
+            if (i < there) e[i] = x[i];
           }
           f[n].x = Word(__float_as_uint(e[1])) << 32 | __float_as_uint(e[0]);
           f[n].y = Word(__float_as_uint(e[3])) << 32 | __float_as_uint(e[2]);
@@ -396,7 +403,9 @@ class Simple {
     }
     if (Recv) {
 #pragma unroll
-      for (int n = 0; n < N; ++n) got[n] = load_line(from + n * width);
+      for (int n = 0; n < N; ++n) {
+        if (How != Fill::quads || n * tile < left) got[n] = load_line(from + n * width);
+      }
       from += N * width;
 #pragma unroll
       for (int n = 0; n < N; ++n) {
@@ -406,20 +415,23 @@ class Simple {
     }
     if (Send) {
 #pragma unroll
-      for (int n = 0; n < N; ++n) store_bulk(to + n * width, f[n]);
+      for (int n = 0; n < N; ++n) {
+        if (How == Fill::full || n * tile + first < left) store_bulk(to + n * width, f[n]);
+      }
       to += N * width;
     }
     if (Store) {
 #pragma unroll
       for (int n = 0; n < N; ++n) {
         float* const x = output_ + at + n * tile + first;
-        if (Full || first + 4 <= left) {
+        const int there = left - n * tile - first;
+        if (How == Fill::full || there >= 4) {
           *reinterpret_cast<ulonglong2*>(x) = f[n];
-        } else {
+        } else if (How == Fill::any) {
           const Word w[2] = {f[n].x, f[n].y};
 #pragma unroll
           for (int i = 0; i < 4; ++i) {
-            if (first + i < left) x[i] = __uint_as_float(unsigned(w[i / 2] >> i % 2 * 32));
+            if (i < there) x[i] = __uint_as_float(unsigned(w[i / 2] >> i % 2 * 32));
           }
         }
       }

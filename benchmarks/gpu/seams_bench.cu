@@ -1,7 +1,7 @@
 // What the library's seams cost: its Ring all-reduce of floats over LL128 and Simple beside kernels
 // written by hand (bare_ring.cuh), on the same wires of one process's GPUs. One line of JSON for
 // each size, times from a CUDA graph, in turns; one for each kernel with what the compiler made.
-//   seams_bench [min bytes] [max bytes] [repetitions]
+//   seams_bench [min bytes] [max bytes] [repetitions] [from one size to the next: 4]
 // Exits with 1 where the library's kernel takes 4 registers more or spills, a result is wrong, or
 // the library takes more than 1.02 of the time by hand.
 #include <ccl/ccl.cuh>
@@ -210,8 +210,9 @@ int main(int argc, char** argv) {
   Machine machine{gpus, most};
   Rival<LL128, bare::Ll128> ll128{machine};
   Rival<Simple, bare::Simple> simple{machine};
-  for (Index bytes = 64 * kib; bytes <= 1024 * mib; bytes *= 4) {
-    if (bytes < least || bytes > most) continue;
+  const double factor = argc > 4 ? std::atof(argv[4]) : 4;
+  for (double at = double(least); Index(at) <= most; at *= factor) {
+    const Index bytes = Index(at) / 16 * 16;
     if (bytes <= 64 * mib) ll128.compare(bytes, repetitions);
     if (bytes >= mib) simple.compare(bytes, repetitions);
   }

@@ -8,6 +8,37 @@ using namespace ccl;
 using namespace ccl::test;
 
 namespace {
+/// A receiver that never comes still owns what it was sent: who gives up on a free slot writes into
+/// none of the others.
+template <class Proto, class Group>
+void keeps_slots(Tally& tally) {
+  using Prims = WirePrims<Group, Proto, Bytes, 16, 1, 1>;
+  constexpr int slots = 8, slot_bytes = 4096;
+  constexpr unsigned char marker = 0xee;
+  Wire wire;
+  wire.slot_packets = slot_bytes / int(sizeof(Packet));
+  const Index fits = Prims::slice_capacity(wire, 1) * slots, count = fits * 4;
+  World world{2, 1, slots, slot_bytes};
+  world.deadline_s = 0.3;
+  world.absent = {1};
+  const DeviceArray data{world.gpu(0), size_t(count)};
+  std::vector<unsigned char> host(size_t(count), marker);
+  std::fill_n(host.begin(), fits, 1);
+  data.put(host.data(), host.size());
+  const bool ok = world.run<Broadcast, Ring, Proto, Group, 16>(Bytes{}, 1, 1, 0, [&](int, auto& w) {
+    w.input = data.data(), w.output = data.data();
+    w.layout = {count, 0, 0, false};
+  });
+  tally.check(!ok && world.gave_up().peer == 2 && world.gave_up().step == slots,
+              "%s: gave up on rank %d at step %d", Proto::name, int(world.gave_up().peer) - 1,
+              int(world.gave_up().step));
+  const auto seen = world.slots_to(1);
+  tally.check(std::count(seen.begin(), seen.end(), 1) >= fits, "%s: the slots were not filled",
+              Proto::name);
+  tally.check(std::count(seen.begin(), seen.end(), marker) == 0,
+              "%s: slots that were not free were written", Proto::name);
+}
+
 template <class Algo, class Proto, class Group>
 void run(Tally& tally) {
   const Index count = 50000;
@@ -61,5 +92,8 @@ int main() {
   run<Ring, Simple, BlockLanes<128>>(tally);
   run<Tree, LL128, WarpLanes>(tally);
   run<Tree, Simple, BlockLanes<128>>(tally);
+  keeps_slots<LL, WarpLanes>(tally);
+  keeps_slots<LL128, WarpLanes>(tally);
+  keeps_slots<Simple, BlockLanes<128>>(tally);
   return tally.result("Patience");
 }

@@ -154,6 +154,12 @@ class World {
   int gpu(int rank) const { return rank % gpus(); }
   std::vector<int>& order() { return order_; }
   const GaveUp& gave_up() const { return watch_->gave_up; }
+  /// What lies in the slots of all wires to `rank`.
+  std::vector<unsigned char> slots_to(int rank) const {
+    std::vector<unsigned char> bytes(slots_[rank].bytes());
+    slots_[rank].get(bytes.data(), bytes.size());
+    return bytes;
+  }
   /// Ends the launches that run and those that come.
   void stop(Word why) { watch_->stop = why; }
   void forget() { *watch_ = {}; }

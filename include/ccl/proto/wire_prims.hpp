@@ -203,32 +203,29 @@ class WirePrims {
         offer<What>(part.out + at, n);
         if constexpr ((What & get) != 0) want(n);
       }
-      open<What>();
+      const bool opened = open<What>();
       if constexpr (contiguous) {
-        move_array<What>(part.in + at, part.out + at, n);
-      } else if (may_fill<What>()) {
-        move_tiles<What>(part.in + at, part.out + at, n);
+        if (opened) move_array<What>(part.in + at, part.out + at, n);
+      } else if (opened || !Proto::carries_flags) {  // without flags only what is put must not be
+        move_tiles<What>(part.in + at, part.out + at, n, opened);
       }
       close<What>(n);
     }
   }
 
   /// Until a slice is free to fill on every wire out and, where the wire tells it, one is filled to
-  /// drain on every wire in.
+  /// drain on every wire in. Some lanes may give up, and others not: false for all that share a
+  /// flag or a slot, as one without credit is nobody's to fill.
   template <int What>
-  CCL_HD void open() {
+  CCL_HD bool open() {
     if constexpr (Proto::carries_flags) {
       // Lanes look for themselves and meet nobody: it is the same word for all of them.
       await<What>();
+      return (What & put) == 0 || lane_.agree(!patience_.gave_up());
     } else {
       if (group_.rank() == 0) await<What>();
-      group_.sync();  // what lane 0 acquired, every lane has
+      return group_.all(!patience_.gave_up());  // what lane 0 acquired, every lane has
     }
-  }
-  /// Some lanes may have given up, and others not; a slot without credit is nobody's to fill.
-  template <int What>
-  CCL_HD bool may_fill() const {
-    return (What & put) == 0 || !Proto::carries_flags || lane_.agree(!patience_.gave_up());
   }
   template <int What>
   CCL_HD void await() {
@@ -292,6 +289,9 @@ class WirePrims {
   /// Bytes of the wire that n elements take.
   CCL_HD static Word wire_bytes(int n) {
     if constexpr (contiguous) return Word(n) * sizeof(T);
+    if constexpr (!Proto::carries_flags && Lane::tile_packets == Group::width) {
+      return Word(div_up(n, tile_elements / Group::width)) * sizeof(Packet);  // a packet of a lane
+    }
     return Word(div_up(n, tile_elements)) * Word(tile_bytes);
   }
 
@@ -370,7 +370,6 @@ class WirePrims {
         if (takes(i)) from[sources++] = slot(in_[i].slots, in_[i].received);
       }
     }
-    if (patience_.gave_up()) return;
     void* const out = (What & store) != 0 ? data_.out(out_at) : nullptr;
     const void* const own = (What & load) != 0 ? data_.in(in_at) : nullptr;
     if (landed<What>(n)) from[0] = out;
@@ -398,7 +397,7 @@ class WirePrims {
   }
 
   template <int What>
-  CCL_HD void move_tiles(Index in_at, Index out_at, int n) {
+  CCL_HD void move_tiles(Index in_at, Index out_at, int n, bool fill) {
     // Registers: a tree's node holds the ends of four wires, and a tile of each.
     constexpr int batch = MaxIn > 1 || MaxOut > 1 ? 2 : Proto::batch;
     Ends ends;
@@ -417,21 +416,37 @@ class WirePrims {
     if constexpr (!cuda::std::is_void_v<Pair>) {
       const Pair pair{group_};
       CCL_ROLL for (; left >= batch * tile_elements; left -= batch * tile_elements) {
-        move<What, batch / 2, Fill::full>(pair, ends, in_at + (n - left), out_at + (n - left),
-                                          left);
+        move<What, batch / 2, Fill::full>(pair, ends, in_at + (n - left), out_at + (n - left), left,
+                                          fill);
       }
       if (batch > 2 && left >= 2 * tile_elements) {
-        move<What, 1, Fill::full>(pair, ends, in_at + (n - left), out_at + (n - left), left);
+        move<What, 1, Fill::full>(pair, ends, in_at + (n - left), out_at + (n - left), left, fill);
         left -= 2 * tile_elements;
       }
     } else {
       CCL_ROLL for (; left >= batch * tile_elements; left -= batch * tile_elements) {
-        move<What, batch, Fill::full>(lane_, ends, in_at + (n - left), out_at + (n - left), left);
+        move<What, batch, Fill::full>(lane_, ends, in_at + (n - left), out_at + (n - left), left,
+                                      fill);
       }
     }
-    // The last tile and those before it that make no batch: few, and not worth code of their own.
-    CCL_ROLL for (; left > 0; left -= tile_elements) {
-      move<What, 1, Fill::any>(lane_, ends, in_at + (n - left), out_at + (n - left), left);
+    if constexpr (!Proto::carries_flags) {
+      // What makes no batch is one, too, with loads that are not made: tile by tile takes longer.
+      constexpr int access = Lane::stride * Data::per_cell;
+      if (const int whole = left % access == 0 ? left : left / tile_elements * tile_elements;
+          whole > 0) {
+        move<What, batch, Fill::cells>(lane_, ends, in_at + (n - left), out_at + (n - left), whole,
+                                       fill);
+        left -= whole;
+        ends.advance(div_up(whole, tile_elements) - batch);
+      }
+      if (left > 0) {
+        move<What, 1, Fill::any>(lane_, ends, in_at + (n - left), out_at + (n - left), left, fill);
+      }
+    } else {
+      // The last tile and those before it that make no batch: few, and not worth code of their own.
+      CCL_ROLL for (; left > 0; left -= tile_elements) {
+        move<What, 1, Fill::any>(lane_, ends, in_at + (n - left), out_at + (n - left), left, fill);
+      }
     }
   }
 
@@ -439,24 +454,36 @@ class WirePrims {
   struct Ends {
     const Packet* from[MaxIn];
     Packet* to[MaxOut];
+    CCL_HD void advance(int tiles) {
+      CCL_UNROLL for (int i = 0; i < MaxIn; ++i) from[i] += tiles * Lane::tile_packets;
+      CCL_UNROLL for (int o = 0; o < MaxOut; ++o) to[o] += tiles * Lane::tile_packets;
+    }
   };
 
   /// N tiles through registers: everything is loaded before anything is looked at.
   template <int What, int N, Fill How, class Tile>
-  CCL_HD void move(const Tile& lane, Ends& ends, Index in_at, Index out_at, int left) {
+  CCL_HD void move(const Tile& lane, Ends& ends, Index in_at, Index out_at, int left, bool fill) {
     using Fragment = typename Tile::Fragment;
     constexpr int elements = Tile::tile_cells * Data::per_cell;
     Fragment f[N];
     if constexpr ((What & load) != 0) {
       CCL_UNROLL for (int n = 0; n < N; ++n) {
-        f[n] = data_.template load<How>(lane, in_at + n * elements, left);
+        f[n] = data_.template load<How>(lane, in_at + n * elements, left - n * elements);
       }
     }
     if constexpr ((What & get) != 0) {
       Fragments<Fragment, N> got[MaxIn];
       CCL_UNROLL for (int i = 0; i < MaxIn; ++i) {
         if (!takes(i)) continue;
-        got[i] = collect<N>(lane, ends.from[i], in_[i].received + 1, in_[i].peer, patience_);
+        if constexpr (How == Fill::cells) {
+          CCL_UNROLL for (int n = 0; n < N; ++n) {
+            if (n * elements < left) {
+              got[i].of[n] = lane.unpack(lane.load(ends.from[i] + n * Tile::tile_packets));
+            }
+          }
+        } else {
+          got[i] = collect<N>(lane, ends.from[i], in_[i].received + 1, in_[i].peer, patience_);
+        }
         ends.from[i] += N * Tile::tile_packets;
       }
       CCL_UNROLL for (int n = 0; n < N; ++n) {
@@ -476,12 +503,16 @@ class WirePrims {
       }
     }
     if constexpr ((What & put) != 0) {
+      const int first = lane.cell(0) * Data::per_cell;
       // What is left of a wait that was given up must not pass for data: it has the flag of the
       // step before. `collect` gives up with all of the lanes that share a flag, or with none.
       const Word real = !patience_.gave_up();
       CCL_UNROLL for (int o = 0; o < MaxOut; ++o) {
         if (!fills(o)) continue;
         CCL_UNROLL for (int n = 0; n < N; ++n) {
+          // Nobody waits for what is not there, if packets carry no flags.
+          const bool there = How == Fill::full || first + n * elements < left;
+          if (!Proto::carries_flags && !(fill && there)) continue;
           lane.store(ends.to[o] + n * Tile::tile_packets, f[n], out_[o].sent + real);
         }
         ends.to[o] += N * Tile::tile_packets;
@@ -489,7 +520,7 @@ class WirePrims {
     }
     if constexpr ((What & store) != 0) {
       CCL_UNROLL for (int n = 0; n < N; ++n) {
-        data_.template store<How>(lane, out_at + n * elements, left, f[n]);
+        data_.template store<How>(lane, out_at + n * elements, left - n * elements, f[n]);
       }
     }
   }
