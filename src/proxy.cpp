@@ -243,6 +243,14 @@ void ProxyEngine::wake() {
   if (asleep_.load()) ::eventfd_write(bell_, 1);
 }
 
+void ProxyEngine::wake_polled() {
+  wake();
+  const std::lock_guard lock{start_mutex_};
+  for (const auto& engine : further_) {
+    if (engine->polled_.load(std::memory_order_relaxed)) engine->wake();
+  }
+}
+
 ProxyEngine::Rest ProxyEngine::rest() const {
   Rest rest;
   for (const auto& task : tasks_) {
@@ -304,19 +312,20 @@ bool ProxyEngine::sleep(bool for_tasks, long timeout_us, long polled_us) {
   asleep_.store(true);
   bool stay = !called_.load();
   if (for_tasks && stay) {
-    polled_ = false;
+    bool polled = false;
     acquire();
     for (const auto& task : tasks_) {
       if (task->arm()) stay = false;
       const ProxyInterest interest = task->interest();
       if (interest.pending || (interest.polled && polled_us == 0)) stay = false;
       if (interest.polled && polled_us > 0) timeout_us = polled_us;
-      polled_ = polled_ || interest.polled;
+      polled = polled || interest.polled;
       if (interest.fd >= 0 && interest.events != 0) {
         watched.push_back({interest.fd, interest.events, 0});
       }
     }
     release();
+    polled_.store(polled, std::memory_order_relaxed);
   }
   if (stay) {
     sleeps_.store(sleeps_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);

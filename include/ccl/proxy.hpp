@@ -96,6 +96,8 @@ class ProxyEngine {
 
   /// Makes the engine's thread look. For whoever posts or gives credit without helping.
   void wake();
+  /// The same, and the threads of further engines with tasks that are polled. For launches.
+  void wake_polled();
 
   /// While it lives, its thread helps whenever it waits (`HostMemory::pause`). What the thread
   /// leaves untransmitted, the engine's thread finishes. `looks_elsewhere`: some of what it waits
@@ -148,7 +150,7 @@ class ProxyEngine {
   alignas(128) std::atomic<bool> asleep_{false};  // the thread is in poll, or just before it
   std::atomic<bool> called_{false};               // someone wants it to look
   std::atomic<bool> stop_{false};
-  bool polled_ = false;  // one of the tasks was, when the thread looked last
+  std::atomic<bool> polled_{false};  // one of the tasks was, when the thread looked last
   std::mutex start_mutex_;
   std::vector<std::unique_ptr<ProxyEngine>> further_;
   std::thread thread_;

@@ -47,7 +47,11 @@ Result<void> Links::begin_checked(const CallInfo& info) {
   gave_up_ = {};
   watch_.ticket = info.ticket;
   if (state.journal) state.journal->started(info.ticket);
-  if (proxied_ && device_) state.proxy.wake();
+  if (proxied_ && device_) {
+    // What one channel carries is the first thread's; to wake the others takes as long as a hop.
+    const bool several = info.count * Index{sizeof(Word)} > plan_.channel_bytes;
+    several ? state.proxy.wake_polled() : state.proxy.wake();
+  }
   // Of messages, only the ranks need call that have some: `same_messages` compares those.
   if (!state.check || (!state.gpu && std::string_view{info.what} == SendRecv::name)) return {};
   std::vector<CallInfo> all(comm_.ranks());

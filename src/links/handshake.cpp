@@ -26,6 +26,10 @@ TransportContext transport_context(CommState& state, GpuArena* arena) {
   context.secret = state.bootstrap->secret();
   context.deadline_s = state.init_timeout_s;
   context.arena = arena;
+  context.local_ranks =
+      int(std::count_if(state.peers.begin(), state.peers.end(), [&](const PeerInfo& peer) {
+        return peer.host_hash == state.peers[std::size_t(state.rank)].host_hash;
+      }));
   return context;
 }
 

@@ -168,6 +168,10 @@ constexpr std::array table{
     Setting{"SHM_DISABLE", flag, "0", nccl, "1: never use shared memory between processes"},
     Setting{"SOCKET_FAMILY", word, "", nccl, "address family of the connections between hosts", any,
             any, "AF_INET AF_INET6"},
+    Setting{"SOCKET_GPU_NTHREADS", integer, "-2", false,
+            "threads that move what a GPU sends and receives over TCP; -2: one for two of the CPUs "
+            "that are this rank's, at most 4",
+            -2, 16},
     Setting{"SOCKET_IFNAME", text, "", nccl,
             "network interfaces to use: a list of prefixes of names; = before the list: whole "
             "names; ^ before it: all but these. The Socket transport spreads over up to four of "

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cerrno>
 
 #include "transport/net_choice.hpp"
@@ -16,8 +17,13 @@ namespace detail {
 Result<void> SocketLink::prepare() {
   CCL_TRY(nics, net::data_interfaces(most_doors));
   CCL_TRY(const SocketSpread spread, socket_spread(nics.front().name));
+  int threads = spread.threads + 1;
+  if (polled) {
+    CCL_TRY(const int movers, socket_movers(context.local_ranks));
+    threads = std::max(threads, std::min(movers, edge.shape.channels));
+  }
   engines.push_back(context.proxy);
-  for (int n = 0; n < spread.threads; ++n) engines.push_back(&context.proxy->further(n));
+  for (int n = 1; n < threads; ++n) engines.push_back(&context.proxy->further(n - 1));
   set_streams(spread.sockets() * int(nics.size()));  // each channel's large steps on all of them
   if (edge.side == Side::sender) arriving.resize(lines());
   enter();
@@ -69,7 +75,7 @@ Result<void> SocketLink::hear(const Handshake& theirs, HandshakeCursor& cursor) 
 Result<void> SocketLink::receive(const std::shared_ptr<SocketLink>& link) {
   for (int n = 0; n < int(link->lines()); ++n) {
     const int channel = n / link->streams, stream = n % link->streams;
-    CCL_CHECK(link->engine_of(stream).add(make_receive_stream(link, channel, stream)));
+    CCL_CHECK(link->engine_of(channel, stream).add(make_receive_stream(link, channel, stream)));
   }
   return {};
 }
@@ -77,7 +83,8 @@ Result<void> SocketLink::receive(const std::shared_ptr<SocketLink>& link) {
 Result<void> SocketLink::send(const std::shared_ptr<SocketLink>& link, std::size_t line,
                               Fd socket) {
   const int channel = int(line) / link->streams, stream = int(line) % link->streams;
-  return link->engine_of(stream).add(make_send_stream(link, channel, stream, std::move(socket)));
+  return link->engine_of(channel, stream)
+      .add(make_send_stream(link, channel, stream, std::move(socket)));
 }
 
 void SocketLink::lend(std::size_t line, int socket) {

@@ -200,7 +200,7 @@ class ReceiveStream final : public SocketTask {
                       wire_.bypass->offered(step_, Index(header.bytes));
     size_of(step_) = header.bytes | (past ? Bypass::mark : 0);
     announced().store(step_ + 1, std::memory_order_release);
-    if (link_->streams > 1) wake_others();
+    wake_others();
     return true;
   }
 

@@ -52,7 +52,13 @@ struct SocketLink : ProxiedLink, Mates<SocketLink> {
 
   std::deque<Bypass> bypasses;        // one for each wire, of CPU lanes
   int streams = 1;                    // of a channel
-  std::vector<ProxyEngine*> engines;  // that drive the streams: stream s by engine s modulo count
+  std::vector<ProxyEngine*> engines;  // that drive the streams
+  /// A channel's streams have different ones. Of a GPU's, so have channels: nobody helps those.
+  /// Lanes of a CPU help the communicator's own, where the first stream stays.
+  ProxyEngine& engine_of(int channel, int stream) const {
+    const int first = polled ? channel : 0;
+    return *engines[std::size_t(first + stream) % engines.size()];
+  }
   std::unique_ptr<std::atomic<Word>[]> done;       // channels * streams: steps done by each stream
   std::unique_ptr<std::atomic<Word>[]> announced;  // channels: steps whose header has come
 
@@ -90,9 +96,6 @@ struct SocketLink : ProxiedLink, Mates<SocketLink> {
   bool lower_ = false;     // a sender of the lower rank, which makes lines in common
   bool answered_ = false;  // a sender that has heard
   void set_streams(int count);
-  ProxyEngine& engine_of(int stream) const {
-    return *engines[std::size_t(stream) % engines.size()];
-  }
 };
 
 std::shared_ptr<ProxyTask> make_send_stream(std::shared_ptr<SocketLink> link, int channel,

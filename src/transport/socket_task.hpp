@@ -56,7 +56,11 @@ class SocketTask : public ProxyTask {
   bool polled() const { return link_->polled && stream_ == 0 && !ending(); }
   /// The other streams of the channel may have something to do now.
   void wake_others() const {
-    for (std::size_t n = 1; n < link_->engines.size(); ++n) link_->engines[n]->wake();
+    if (link_->streams == 1) return;
+    const ProxyEngine* const own = &link_->engine_of(channel_, stream_);
+    for (ProxyEngine* const engine : link_->engines) {
+      if (engine != own) engine->wake();
+    }
   }
   void lose(const char* what, int os_code) {
     socket_.reset();

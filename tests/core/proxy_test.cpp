@@ -140,6 +140,23 @@ TEST_CASE("an engine looks at idle polled tasks once in a millisecond") {
   CHECK(wait_until([&] { return engine.counters().tasks == 0; }));
 }
 
+TEST_CASE("a launch wakes the further engines whose tasks are polled") {
+  ProxyEngine engine;
+  auto polled = std::make_shared<Mover>(), other = std::make_shared<Mover>();
+  polled->polled = true;
+  REQUIRE(engine.further(0).add(polled).has_value());
+  REQUIRE(engine.further(1).add(other).has_value());
+  REQUIRE(wait_until([&] { return engine.further(1).counters().sleeps > 0; }));
+  std::this_thread::sleep_for(std::chrono::milliseconds{20});
+  const Word rounds = engine.further(1).counters().rounds;
+  for (Word n = 1; n <= 20; ++n) {
+    polled->posted = n;
+    engine.wake_polled();
+    REQUIRE(wait_until([&] { return polled->done == n; }));
+  }
+  CHECK(engine.further(1).counters().rounds == rounds);
+}
+
 TEST_CASE("helpers from many threads take turns, and every task has its own") {
   ProxyEngine engine;
   std::vector<std::shared_ptr<Mover>> tasks;

@@ -80,6 +80,30 @@ TEST_CASE("a channel has 64 sockets at most") {
   CHECK(machine.spread("lo").sockets() == SocketSpread::most_sockets);
 }
 
+TEST_CASE("a GPU's steps have a thread for two CPUs of the rank's, and four at most") {
+  using ccl::detail::movers_by_default;
+  CHECK(movers_by_default(2, 2, 2) == 1);
+  CHECK(movers_by_default(32, 32, 2) == 4);
+  CHECK(movers_by_default(112, 112, 8) == 4);
+  CHECK(movers_by_default(32, 32, 8) == 2);
+  CHECK(movers_by_default(6, 112, 8) == 3);   // bound to CPUs of its own
+  CHECK(movers_by_default(56, 112, 8) == 4);  // of a socket, which three others have, too
+  CHECK(movers_by_default(8, 64, 16) == 2);   // two ranks on each eighth
+  CHECK(movers_by_default(1, 112, 1) == 1);
+}
+
+TEST_CASE("the setting goes before the number of CPUs") {
+  ::setenv("CCL_SOCKET_GPU_NTHREADS", "7", 1);
+  CHECK(ccl::detail::socket_movers(64) == 7);
+  ::setenv("CCL_SOCKET_GPU_NTHREADS", "17", 1);
+  CHECK_FALSE(ccl::detail::socket_movers(1));
+  ::unsetenv("CCL_SOCKET_GPU_NTHREADS");
+  const auto found = ccl::detail::socket_movers(1);
+  REQUIRE(found);
+  CHECK(*found >= 1);
+  CHECK(*found <= 4);
+}
+
 TEST_CASE("a bad number is an error, not the vendor's") {
   const Machine machine;
   ::setenv("CCL_SOCKET_NTHREADS", "many", 1);

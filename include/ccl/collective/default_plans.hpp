@@ -51,8 +51,8 @@ Plan default_device_plan() {
   return plan;
 }
 
-/// PCIe is full with a few channels. A lone proxy thread carries a network's, and each costs a
-/// connection; larger steps cost it fewer calls. `ring_count`: of the topology.
+/// PCIe is full with a few channels. A few threads carry a network's, and each costs a connection;
+/// larger steps cost fewer calls. `ring_count`: of the topology.
 template <class Algo, class Proto>
 Plans default_device_plans(int ring_count) {
   constexpr bool to_many = Algo::most_wires(64) > 8;
@@ -71,7 +71,7 @@ Plans default_device_plans(int ring_count) {
     }
   } else {
     host.channels = to_many ? 8 : 16;
-    network.channels = to_many ? 2 : 4;
+    network.channels = to_many ? 2 : 8;
     network.slot_bytes = Index{256} << 10;
     network.channel_bytes = Index{128} << 10;
   }

@@ -47,6 +47,7 @@ struct TransportContext {
   std::array<std::byte, 16> secret{};  // of the communicator: connections prove it
   double deadline_s = 60;              // of one connect
   detail::GpuArena* arena = nullptr;   // null on a CPU rank
+  int local_ranks = 1;                 // on this host, this one included
 };
 
 /// One end of a made connection: its wires, one per channel, and what keeps them alive.
