@@ -9,9 +9,10 @@ namespace {
 // Of nvlink: fitted to 2 and 4 H200 over NVSwitch, launches of a CUDA graph
 // (benchmarks/gpu/results); a block's share to sweeps over the number of blocks. Of shm and net:
 // what puts the candidates in the order seen on 4 processes of one host and on 4 and 8 of two and
-// four hosts, over TCP (benchmarks/across_hosts.cpp). Of gpu_net: fitted to 4
-// H200 taken for two hosts, over TCP loopback; an RDMA network has shorter hops. Of pcie and
-// gpu_host: estimates, for want of such machines; what counts is their order.
+// four hosts, over TCP (benchmarks/across_hosts.cpp). Of gpu_net: fitted to 4 H200
+// taken for two hosts, over TCP loopback, and what a byte takes to 2 with four threads to move it
+// (docs/network.md); an RDMA network has shorter hops. Of pcie and gpu_host: estimates, for want of
+// such machines; what counts is their order.
 constexpr Rates table[path_count][2][3] = {
     // simple, ll, ll128 over wires; the same over peers
     {{{4.5, 1.5, 364, 7}, {1.5, 0.8, 170, 12}, {1.8, 0.83, 290, 16}},
@@ -20,8 +21,8 @@ constexpr Rates table[path_count][2][3] = {
      {{4.0, 4.0, 22, 8}, {1.5, 2.0, 11, 6}, {1.5, 2.0, 20, 8}}},
     {{{3.0, 5.0, 11, 6}, {2.0, 2.2, 5.5, 4}, {2.0, 2.2, 10, 6}},
      {{4.0, 5.0, 11, 6}, {2.0, 2.5, 5.5, 4}, {2.0, 2.5, 10, 6}}},
-    {{{26, 10, 4.0, 0}, {7, 9.7, 2.0, 0}, {12, 9.2, 3.7, 0}},
-     {{26, 10, 4.0, 0}, {7, 9.7, 2.0, 0}, {12, 9.2, 3.7, 0}}},
+    {{{26, 10, 8.0, 0}, {7, 9.7, 3.0, 0}, {12, 9.2, 5.0, 0}},
+     {{26, 10, 8.0, 0}, {7, 9.7, 3.0, 0}, {12, 9.2, 5.0, 0}}},
     {{{0.3, 0.35, 6.0, 0}, {0.3, 0.4, 2.0, 0}, {0.4, 0.5, 3.0, 0}},
      {{0.3, 0.35, 6.0, 0}, {0.3, 0.4, 2.0, 0}, {0.4, 0.5, 3.0, 0}}},
     {{{4.0, 20, 2.5, 0}, {4.0, 20, 1.2, 0}, {4.0, 21, 2.0, 0}},
