@@ -67,6 +67,7 @@ class Exchange {
   }
 
  private:
+  static constexpr int looks = 4;  // at one peer, before the next has its turn
   static constexpr Index run = Group::width == 1 ? 4096 : 16;  // of one lane, in `copy_own`
 
   /// How many channels share a message: both its ends must know, so nothing else may count.
@@ -114,7 +115,14 @@ class Exchange {
           prims.expect(count);
         }
       }
-      const bool ready = Sends ? prims.can_send() : prims.can_recv();
+      bool ready = Sends ? prims.can_send() : prims.can_recv();
+      if constexpr (!Prims::contiguous) {
+        // Words in memory of the host: to begin with this peer anew takes longer than a few looks.
+        const int more = wire<Sends>(peer).proxied ? looks - 1 : 0;
+        for (int n = 0; n < more && !ready; ++n) {
+          ready = Sends ? prims.can_send() : prims.can_recv();
+        }
+      }
       if (ready) {
         if constexpr (Sends) {
           prims.send({0, 0, count});

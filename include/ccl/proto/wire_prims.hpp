@@ -123,7 +123,7 @@ class WirePrims {
   }
   CCL_HD bool can_recv() {
     const In& in = in_[0];
-    if (in.counted) return group_.all(has_come(in));
+    if (in.counted) return group_.all(group_.rank() != 0 || has_come(in));  // as in `open`
     return group_.all(lane_.here(lane_.load(slot(in.slots, in.received)), in.received + 1));
   }
   /// Before a look at whether the next `n` elements, at most a slice, can be received: `recv` will
