@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <vector>
 
@@ -13,6 +14,18 @@ int main(int argc, char** argv) {
   const std::vector<tool::Command> commands{
       tool::add_show(app), tool::add_paths(app),   tool::add_rings(app),   tool::add_trees(app),
       tool::add_lint(app), tool::add_explain(app), tool::add_simulate(app)};
+  // CLI11 would say that a subcommand is required, whatever stands there.
+  const auto is_named = [&](const tool::Command& command) {
+    return command.app->get_name() == argv[1];
+  };
+  if (argc > 1 && argv[1][0] != '-' && std::none_of(commands.begin(), commands.end(), is_named)) {
+    fmt::print(stderr, "ccl_topo: there is no {}; take one of", argv[1]);
+    for (const tool::Command& command : commands) {
+      fmt::print(stderr, " {}", command.app->get_name());
+    }
+    fmt::print(stderr, "\n");
+    return 1;
+  }
   CLI11_PARSE(app, argc, argv);
   for (const tool::Command& command : commands) {
     if (!command.app->parsed()) continue;

@@ -69,9 +69,11 @@ Command add_simulate(CLI::App& app) {
       app.add_subcommand("simulate", "how long a collective would take on many such machines");
   options->source.add_options(*command);
   add_format(*command, options->format, {"text", "json"});
+  const CLI::Range sizes{std::uint64_t{0}, std::uint64_t{1} << 60};  // what an Index holds
   command->add_option("operation", options->what.op, "all_reduce, broadcast ...")->required();
   command->add_option("--bytes", options->bytes, "of the larger buffer: 64K, 1G (64M)")
-      ->transform(CLI::AsSizeValue(false));
+      ->transform(CLI::AsSizeValue(false))
+      ->check(sizes);
   command->add_option("--algo", options->what.algo, "Ring, Tree ...; else all");
   command->add_option("--proto", options->what.proto, "Simple, LL128 or LL; else all");
   command->add_option("--root", options->simulation.root, "of broadcast and reduce (0)");
@@ -86,6 +88,7 @@ Command add_simulate(CLI::App& app) {
   own->check(CLI::Range(1, 4096));
   command->add_option("--slot-bytes", options->slot_bytes, "of a slot (the protocol's)")
       ->transform(CLI::AsSizeValue(false))
+      ->check(sizes)
       ->needs(own);
   command->add_option("--slots", options->slots, "of a wire (8)")->needs(own);
   command->add_option("--slice-steps", options->slice_steps, "slots of a slice (1)")->needs(own);
