@@ -241,8 +241,10 @@ class IbReceiver final : public IbTask {
     show(c);
   }
 
-  /// Posts the receive of a part of `step`.
+  /// Posts the receive of a part of `step`. A queue pair takes receives in the order of posting:
+  /// after one that could not be posted, the next would stand for its step.
   void receive(std::size_t p, Word step) {
+    if (in_trouble()) return;
     ibv_recv_wr request{}, *bad = nullptr;
     request.wr_id = Word(p) << 48 | step;
     const int code = ibv_post_recv(pairs_[p].qp->get(), &request, &bad);

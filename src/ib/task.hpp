@@ -69,6 +69,8 @@ class IbTask : public ProxyTask {
   /// A completion with an error.
   void trouble(const Pair& pair, const ibv_wc& completion, const std::string& what);
   void trouble(const std::string& text, bool worth_another_try);
+  /// Among these completions: the queue pairs will be made anew, or this end is over.
+  bool in_trouble() const { return held_.has_value(); }
   void give_up(Errc code, std::string what, int os_code = 0);
   void lost(const char* why, int os_code);
   void refuse(const Error& error);

@@ -119,6 +119,14 @@ Ends ping_pong(FakeVerbs& fabric, WireShape shape, Word trips, Word questions, b
 }
 }  // namespace
 
+TEST_CASE("after a receive that cannot be posted come no others, whose steps would be mistaken") {
+  FakeVerbs fabric{1};
+  fabric.faults.delay_polls = GENERATE(0, 4);
+  fabric.faults.fail_receive_at = GENERATE(range(1, 60));
+  check_fine(ping_pong(fabric, {1, 4, 4096}, 60, 3, false));
+  CHECK(fabric.faults.failed_receives == 1);
+}
+
 TEST_CASE("a step tells which slots of the edge back are free") {
   FakeVerbs fabric{2};
   const int slots = GENERATE(2, 4, 8);
