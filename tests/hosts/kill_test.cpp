@@ -154,10 +154,10 @@ double creation_s() {
 TEST_CASE("survivors name a rank that is killed while ranks find each other") {
   std::mt19937 random{20};
   const auto segments = own_segments();
-  const double whole_s = creation_s();
+  double whole_s = creation_s();
   double slowest_s = 0;
-  int during_creation = 0, missed = 0;
-  for (int round = 0; round < rounds; ++round) {
+  int during_creation = 0, missed = 0, kills = 0;
+  for (; kills < rounds || (during_creation < rounds / 4 && kills < 5 * rounds); ++kills) {
     const int victim = int(random() % ranks);
     const double delay_s = whole_s * double(random() % 1000) / 1000;
     const Outcome outcome = play(victim, [&](Board& board) {
@@ -167,6 +167,8 @@ TEST_CASE("survivors name a rank that is killed while ranks find each other") {
     slowest_s = std::max(slowest_s, outcome.slowest_s);
     during_creation += outcome.during_creation;
     missed += outcome.missed;
+    // The first creation may have had to share its cores, and those that follow not.
+    if (!outcome.during_creation) whole_s *= 0.9;
   }
   CHECK(during_creation >= rounds / 4);
   CHECK(own_segments() == segments);
@@ -174,7 +176,7 @@ TEST_CASE("survivors name a rank that is killed while ranks find each other") {
       "%d kills, %d before all ranks had joined (%.0f ms), %d of these before the victim had "
       "spoken; "
       "slowest error after %.0f ms\n",
-      rounds, during_creation, 1e3 * whole_s, missed, 1e3 * slowest_s);
+      kills, during_creation, 1e3 * whole_s, missed, 1e3 * slowest_s);
 }
 
 TEST_CASE("survivors name a rank that is killed while data moves") {
