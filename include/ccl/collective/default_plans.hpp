@@ -6,7 +6,9 @@
 #include <ccl/plan.hpp>
 #include <ccl/transport/transport.hpp>
 
+#include <algorithm>
 #include <array>
+#include <map>
 #include <optional>
 
 namespace ccl::detail {
@@ -35,50 +37,75 @@ Plans default_host_plans(int neighbours) {
   return plans;
 }
 
-/// Enough channels to fill a GPU; measured on H200.
+/// To many peers, not to neighbours alone.
+template <class Algo>
+inline constexpr bool to_many = Algo::most_wires(64) > 8;
+
+/// Enough channels to fill a GPU; measured on H200. Of Simple, longer slots rather than more of
+/// them: all-reduce of 1 GiB by Ring on 4 H200 took 4726 us with 8 of 32 KiB, 4427 with 4 of 64
+/// KiB, 4429 with 8, and 4413 with 4 of 128 KiB; by Tree 256 MiB took 1963 us with 8 of 8 KiB, 1812
+/// with 4 of 16 KiB. Trees of LL128 fork: chunks of one slot took 140 us for 16 MiB, those of two
+/// 145.
 template <class Algo, class Proto>
 Plan default_device_plan() {
+  constexpr bool forks = Algo::wires > 2;
   Plan plan;
   if (Proto::carries_flags) {
-    plan.channels = Algo::most_wires(64) > 8 ? 128 : Algo::wires > 2 ? 256 : 512;
+    plan.channels = to_many<Algo> ? 128 : forks ? 256 : 512;
     plan.slot_bytes = 4096;
-    plan.chunk_steps = 2;
+    plan.chunk_steps = forks && !to_many<Algo> ? 1 : 2;
   } else {
-    plan.channels = Algo::most_wires(64) > 8 ? 32 : Algo::wires > 2 ? 256 : 128;
-    plan.slot_bytes = Index{128} << 10;
-    plan.chunk_steps = Algo::wires > 2 ? 1 : 2;
+    plan.channels = to_many<Algo> ? 32 : forks ? 256 : 128;
+    plan.slot_count = to_many<Algo> ? 8 : 4;
+    plan.slot_bytes = Index{to_many<Algo> ? 128 : forks ? 32 : 64} << 10;
+    plan.chunk_steps = forks ? 1 : 2;
   }
   return plan;
 }
 
 /// PCIe is full with a few channels. A few threads carry a network's, and each costs a connection;
-/// larger steps cost fewer calls. `ring_count`: of the topology.
+/// larger steps cost fewer calls, but of packets 8 KiB are worth another channel, and so another
+/// thread (GPUs over TCP, send_recv of 16 KiB: 21 us, with 32 KiB 27). `ring_count`: of the
+/// topology.
 template <class Algo, class Proto>
 Plans default_device_plans(int ring_count) {
-  constexpr bool to_many = Algo::most_wires(64) > 8;
-  Plan host = default_device_plan<Algo, Proto>(), network = host;
+  Plan host = default_device_plan<Algo, Proto>();
+  host.slot_count = 8;
+  host.chunk_steps = Algo::wires > 2 && !Proto::carries_flags ? 1 : 2;
+  Plan network = host;
   if (Proto::carries_flags) {
-    host.channels = to_many ? 16 : 32;
+    host.channels = to_many<Algo> ? 16 : 32;
     host.slot_bytes = Index{8} << 10;
-    network.channels = to_many ? 4 : 8;
+    network.channels = to_many<Algo> ? 4 : 8;
     network.slot_bytes = Index{32} << 10;
-    network.channel_bytes = Index{32} << 10;
-    if constexpr (Algo::most_wires(64) > 8 && Algo::wires > 2) {
+    network.channel_bytes = Index{8} << 10;
+    if constexpr (to_many<Algo> && Algo::wires > 2) {
       // Pat's short shares take a slot each: the same memory in more of them.
       network.slot_count = 64;
       network.slot_bytes = Index{4} << 10;
       network.chunk_steps = 16;
     }
   } else {
-    host.channels = to_many ? 8 : 16;
-    network.channels = to_many ? 2 : 8;
+    host.channels = to_many<Algo> ? 8 : 16;
+    host.slot_bytes = Index{128} << 10;
+    network.channels = to_many<Algo> ? 2 : 8;
     network.slot_bytes = Index{256} << 10;
     network.channel_bytes = Index{128} << 10;
   }
   // Every ring of the topology has NICs of its own: each of them once, or equally often.
   const int rings = ring_count < 16 ? ring_count : 16;
-  if (!to_many) network.channels = (network.channels + rings - 1) / rings * rings;
+  if (!to_many<Algo>) network.channels = (network.channels + rings - 1) / rings * rings;
   return {{default_device_plan<Algo, Proto>(), host, network}};
+}
+
+/// The most ranks of other hosts that a rank has; at least 2, for 8 channels to a lone one:
+/// send_recv of 16 MiB over TCP between GPUs took 1957 us with these, 2736 with 2.
+inline int most_far_ranks(const Communicator& comm) {
+  std::map<Word, int> here;  // ranks of each host
+  for (int r = 0; r < comm.ranks(); ++r) ++here[comm.peer(r).host_hash];
+  int fewest = comm.ranks();
+  for (const auto& [host, ranks] : here) fewest = std::min(fewest, ranks);
+  return std::max(2, comm.ranks() - fewest);
 }
 
 /// Over wires: `given`, or what suits the communicator and the settings.
@@ -94,6 +121,10 @@ Result<Plans> wire_plans(const Communicator& comm, const std::optional<Plan>& gi
   // What a GPU's lanes move at once: a block 16 bytes each, a warp a tile with its flags.
   if (comm.device() >= 0) plans.least_slot_bytes = Proto::carries_flags ? 2048 : 512 * 16;
   if (given) return plans;
+  if (comm.device() >= 0 && to_many<Algo> && !Proto::carries_flags) {
+    Plan& network = plans.by_through[int(Through::network)];
+    network.channels = std::max(network.channels, 16 / most_far_ranks(comm));
+  }
   for (Plan& plan : plans.by_through) {
     CCL_TRY(plan, with_buffer_setting(plan, Proto::name));
   }
