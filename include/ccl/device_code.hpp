@@ -8,6 +8,7 @@
 #include <ccl/row_work.hpp>
 #include <ccl/wire_work.hpp>
 
+#include <span>
 #include <type_traits>
 
 struct CUstream_st;  // of CUDA: cudaStream_t points to it
@@ -39,8 +40,9 @@ struct WireKernels {
 template <class Op, class Algo, class Proto, class R>
 struct PeerKernels {
   static inline int (*launch)(const PeerWork<R>&, const DeviceTarget&) = nullptr;
-  /// Whether it is one launch, of a kernel that those of a group may be a part of.
-  static inline bool (*fits_one_launch)(const PeerWork<R>&) = nullptr;
+  /// Packets of scratch, in each half, that it takes as a part of a group's kernel; 0: it cannot be
+  /// one, as it is several launches, or of a kernel that has no part in those.
+  static inline Index (*packets_in_group)(const PeerWork<R>&) = nullptr;
 };
 /// A launch over the rows of a matrix, or several where they do not fit into the scratch.
 template <class Algo, class Proto, class P, class E>
@@ -60,7 +62,8 @@ struct ExchangeKernels {
 template <class Algo, class Proto>
 struct PeerExchangeKernels {
   static inline int (*launch)(const PeerExchangeWork&, const DeviceTarget&) = nullptr;
-  static inline Index (*most_bytes)(const PeerView&) = nullptr;  // of one message of a launch
+  /// Of one message of a launch; `most_rings` as in `PeerExchangeWork`.
+  static inline Index (*most_bytes)(const PeerView&, int most_rings) = nullptr;
   static inline int (*load)(int device) = nullptr;
 };
 /// A launch of an exchange whose counts lie in memory.
@@ -82,12 +85,25 @@ template <class Op, class Algo, class Proto, class R>
 struct CopyReduceKernels {
   static inline int (*launch)(const CopyReduction<R>&, const DeviceTarget&) = nullptr;
 };
-/// One launch of several calls: `WireCall`s and `PeerCall`s, whose works it is given. One over a
-/// peer view that has no elements has no part in it.
+/// One launch of several calls: `WireCall`s and `PeerCall`s, whose works it is given. One of zeros
+/// has no part in it, nor has one over a peer view without elements or over wires without channels.
 template <class... Calls>
 struct GroupKernels {
   static inline int (*launch)(const DeviceTarget&, const typename Calls::Work&...) = nullptr;
 };
+/// One launch of calls of one kind, at most `most_listed` of them.
+template <class Call>
+struct ListKernels {
+  static inline int (*launch)(const DeviceTarget&, std::span<const typename Call::Work>) = nullptr;
+};
+/// As many as fit into a kernel's arguments, 4,000 bytes.
+template <class Call>
+inline constexpr int most_listed = [] {
+  if constexpr (std::is_void_v<Call>)
+    return 16;  // none: each is a launch of its own
+  else
+    return int((4000 - sizeof(int)) / (sizeof(typename Call::Work) + sizeof(int)));
+}();
 /// One rank alone: its data through the reduction's prologue and epilogue.
 template <class R>
 struct AloneKernels {

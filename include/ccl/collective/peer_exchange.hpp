@@ -45,7 +45,7 @@ Result<void> exchange_over_peers(const std::shared_ptr<Links>& owner, const Call
   work.table = links.door_table();
   work.watch = links.watch();
   work.most_rings = Rings::most(ranks, cuda::std::is_same_v<Op, SendRecv>);
-  const Index most = Kernels::most_bytes(work.peers);
+  const Index most = Kernels::most_bytes(work.peers, work.most_rings);
   struct Place {
     std::size_t message = 0;
     Index done = 0;
