@@ -1,6 +1,7 @@
-// Eight small all-reduces, as frameworks make of gradients: one by one, and as one group. Times of
-// a round on rank 0, from a CUDA graph and from plain launches; one line of JSON for each size.
-//   group_bench [min bytes] [max bytes]
+// Eight small all-reduces, as frameworks make of gradients, one by one and as one group: of eight
+// compositions, of one, chosen by Auto, and NCCL's where its library is given. Times of a round on
+// rank 0, from a CUDA graph and from plain launches; one line of JSON for each size.
+//   group_bench [min bytes] [max bytes] [libnccl.so.2]
 // Exits with 1 if a result is wrong.
 #include <ccl/ccl.cuh>
 
@@ -10,10 +11,13 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <optional>
 #include <thread>
 #include <tuple>
 #include <utility>
 #include <vector>
+
+#include "nccl_at_run_time.hpp"
 
 using namespace ccl;
 
@@ -90,64 +94,98 @@ double as_launches(const Communicator& comm, cudaStream_t stream, Round round) {
   return best;
 }
 
+struct Buffers {
+  std::array<float*, calls> in, out;
+};
+
+void fill(const Communicator& comm, const Buffers& buffers, Index count) {
+  std::vector<float> mine(static_cast<std::size_t>(count));
+  for (int k = 0; k < calls; ++k) {
+    for (Index i = 0; i < count; ++i) mine[std::size_t(i)] = float((i + k) % 7 + comm.rank());
+    const std::size_t bytes = mine.size() * sizeof(float);
+    MUST(cudaMemcpy(buffers.in[std::size_t(k)], mine.data(), bytes, cudaMemcpyDefault));
+    MUST(cudaMemset(buffers.out[std::size_t(k)], 0, bytes));
+  }
+  MUST(cudaDeviceSynchronize());
+}
+void check(const Communicator& comm, const Buffers& buffers, Index count) {
+  std::vector<float> got(static_cast<std::size_t>(count));
+  const int ranks = comm.ranks();
+  for (int k = 0; k < calls; ++k) {
+    MUST(cudaMemcpy(got.data(), buffers.out[std::size_t(k)], got.size() * sizeof(float),
+                    cudaMemcpyDefault));
+    for (Index i = 0; i < count; ++i) {
+      const float want = float(ranks * ((i + k) % 7) + ranks * (ranks - 1) / 2);
+      if (got[std::size_t(i)] != want) all_good = false;
+    }
+  }
+}
+
+/// One line: `apart` makes the calls one by one, `together` as a group.
+template <class Apart, class Together>
+void measure(const Communicator& comm, cudaStream_t stream, const char* what,
+             const Buffers& buffers, Index count, Apart apart, Together together) {
+  fill(comm, buffers, count);
+  together();
+  MUST(cudaStreamSynchronize(stream));
+  check(comm, buffers, count);
+  const double each = in_a_graph(comm, stream, apart), grouped = in_a_graph(comm, stream, together);
+  const double each_plain = as_launches(comm, stream, apart),
+               grouped_plain = as_launches(comm, stream, together);
+  if (comm.rank() != 0) return;
+  std::printf(
+      "{\"of\":\"%s\",\"ranks\":%d,\"calls\":%d,\"bytes\":%lld,\"apart_us\":%.2f,"
+      "\"group_us\":%.2f,\"apart_plain_us\":%.2f,\"group_plain_us\":%.2f,\"ok\":%s}\n",
+      what, comm.ranks(), calls, static_cast<long long>(count) * 4, each, grouped, each_plain,
+      grouped_plain, all_good ? "true" : "false");
+  std::fflush(stdout);
+}
+
 template <std::size_t... N>
-void run(const Communicator& comm, Index least, Index most, std::index_sequence<N...>) {
+void run(const Communicator& comm, const bench::Nccl* nccl, bench::Nccl::Comm rival, Index least,
+         Index most, std::index_sequence<N...>) {
   MUST(cudaSetDevice(comm.device()));
   cudaStream_t stream;
   MUST(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
   using Op = Collective<AllReduce, OneShot, LL128, DefaultTransport>;
   const std::array<Op, calls> ops{((void)N, must(Op::create(comm)))...};
-  std::array<float*, calls> in, out;
+  const auto chosen = must(Collective<AllReduce>::create(comm));
+  Buffers buffers;
   for (int k = 0; k < calls; ++k) {
-    MUST(cudaMalloc(&in[std::size_t(k)], std::size_t(most)));
-    MUST(cudaMalloc(&out[std::size_t(k)], std::size_t(most)));
+    MUST(cudaMalloc(&buffers.in[std::size_t(k)], std::size_t(most)));
+    MUST(cudaMalloc(&buffers.out[std::size_t(k)], std::size_t(most)));
   }
   for (Index bytes = least; bytes <= most; bytes *= 4) {
     const Index count = bytes / Index{sizeof(float)};
-    std::vector<float> mine(static_cast<std::size_t>(count)), got(mine.size());
-    for (int k = 0; k < calls; ++k) {
-      for (Index i = 0; i < count; ++i) {
-        mine[std::size_t(i)] = float((i + k) % 7 + comm.rank());
-      }
-      MUST(cudaMemcpy(in[std::size_t(k)], mine.data(), std::size_t(bytes), cudaMemcpyDefault));
-      MUST(cudaMemset(out[std::size_t(k)], 0, std::size_t(bytes)));
-    }
-    MUST(cudaDeviceSynchronize());
-    const std::tuple bound{ops[N].bind(in[N], out[N], count)...};
-    const auto apart = [&] {
-      std::apply([&](const auto&... one) { (must(one(stream)), ...); }, bound);
+    const auto of = [&](const char* what, const auto& bound) {
+      measure(
+          comm, stream, what, buffers, count,
+          [&] { std::apply([&](const auto&... one) { (must(one(stream)), ...); }, bound); },
+          [&] {
+            must(std::apply([&](const auto&... one) { return group(stream, one...); }, bound));
+          });
     };
-    const auto together = [&] {
-      must(std::apply([&](const auto&... one) { return group(stream, one...); }, bound));
-    };
-    const auto lone = [&] { must(std::get<0>(bound)(stream)); };
-    together();
-    MUST(cudaStreamSynchronize(stream));
-    for (int k = 0; k < calls; ++k) {
-      MUST(cudaMemcpy(got.data(), out[std::size_t(k)], std::size_t(bytes), cudaMemcpyDefault));
-      const int ranks = comm.ranks();
-      for (Index i = 0; i < count; ++i) {
-        const float want = float(ranks * ((i + k) % 7) + ranks * (ranks - 1) / 2);
-        if (got[std::size_t(i)] != want) all_good = false;
+    of("compositions", std::tuple{ops[N].bind(buffers.in[N], buffers.out[N], count)...});
+    of("one composition", std::tuple{ops[0].bind(buffers.in[N], buffers.out[N], count)...});
+    of("auto", std::tuple{chosen.bind(buffers.in[N], buffers.out[N], count)...});
+    if (nccl == nullptr) continue;
+    const auto each = [&] {
+      for (int k = 0; k < calls; ++k) {
+        MUST_NCCL(nccl->all_reduce(buffers.in[std::size_t(k)], buffers.out[std::size_t(k)],
+                                   std::size_t(count), bench::Nccl::float32, bench::Nccl::sum,
+                                   rival, stream));
       }
-    }
-    const double one = in_a_graph(comm, stream, lone), each = in_a_graph(comm, stream, apart),
-                 grouped = in_a_graph(comm, stream, together);
-    const double each_plain = as_launches(comm, stream, apart),
-                 grouped_plain = as_launches(comm, stream, together);
-    if (comm.rank() == 0) {
-      std::printf(
-          "{\"ranks\":%d,\"calls\":%d,\"bytes\":%lld,\"one_us\":%.2f,\"apart_us\":%.2f,"
-          "\"group_us\":%.2f,\"apart_plain_us\":%.2f,\"group_plain_us\":%.2f,\"ok\":%s}\n",
-          comm.ranks(), calls, static_cast<long long>(bytes), one, each, grouped, each_plain,
-          grouped_plain, all_good ? "true" : "false");
-      std::fflush(stdout);
-    }
+    };
+    measure(comm, stream, "nccl", buffers, count, each, [&] {
+      MUST_NCCL(nccl->group_start());
+      each();
+      MUST_NCCL(nccl->group_end());
+    });
   }
   must(comm.barrier());
   for (int k = 0; k < calls; ++k) {
-    MUST(cudaFree(in[std::size_t(k)]));
-    MUST(cudaFree(out[std::size_t(k)]));
+    MUST(cudaFree(buffers.in[std::size_t(k)]));
+    MUST(cudaFree(buffers.out[std::size_t(k)]));
   }
   MUST(cudaStreamDestroy(stream));
 }
@@ -163,13 +201,23 @@ int main(int argc, char** argv) {
   const Index least = argc > 1 ? std::atoll(argv[1]) : 256;
   const Index most = argc > 2 ? std::atoll(argv[2]) : 1 << 20;
   ::setenv("CCL_TIMEOUT", "20", 0);
+  std::optional<bench::Nccl> nccl;
+  std::vector<bench::Nccl::Comm> rivals(std::size_t(gpus), nullptr);
+  if (argc > 3) {
+    nccl.emplace(argv[3]);
+    std::vector<int> devices;
+    for (int g = 0; g < gpus; ++g) devices.push_back(g);
+    MUST_NCCL(nccl->init_all(rivals.data(), gpus, devices.data()));
+  }
   Config config;
   config.memory_budget_bytes = Index{1} << 30;
   auto comms = must(Communicator::create_all(gpus, config));
   std::vector<std::thread> threads;
   for (auto& comm : comms) {
-    threads.emplace_back(
-        [&comm, least, most] { run(comm, least, most, std::make_index_sequence<calls>{}); });
+    threads.emplace_back([&] {
+      run(comm, nccl ? &*nccl : nullptr, rivals[std::size_t(comm.rank())], least, most,
+          std::make_index_sequence<calls>{});
+    });
   }
   for (auto& thread : threads) thread.join();
   return all_good ? 0 : 1;
