@@ -31,6 +31,12 @@ std::optional<WireSteps> read_steps(const Wire& wire, int device);
 /// The communicator is made, well and not finalized.
 Result<void> check_ready(const Communicator& comm);
 
+/// While a composition is created: creations are collective, and all ranks make them in one order.
+/// Where another thread of this rank creates one, the communicator fails, as no rank could tell
+/// which of the two the others mean.
+Result<std::unique_lock<std::recursive_mutex>> creating_alone(const Communicator& comm,
+                                                              const std::string& name);
+
 /// What a composition's protocol asks of its wires.
 struct WireNeeds {
   int line_bytes = 0;       // that must land at once on every edge
@@ -151,6 +157,9 @@ class Links : public std::enable_shared_from_this<Links> {
   Result<DeviceTarget> begin_on_device(CallInfo info, Stream stream,
                                        std::shared_ptr<void> keep = nullptr);
   Result<void> finish_on_device(int code, Stream stream);
+  /// The parts of `begin_on_device` around `begin`.
+  Result<void> check_on_device(Stream stream) const;
+  Result<DeviceTarget> queue_on_device(Stream stream, std::shared_ptr<void> keep);
   /// For `CopyEngine`, between `begin_on_device` and `finish_on_device`, on the launch's stream and
   /// on the one that `fork` branches off it until `join`. Between own and peers' memory alike.
   Result<void> copy_within(void* to, const void* from, Index bytes, CUstream_st* stream);

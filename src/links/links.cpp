@@ -2,6 +2,8 @@
 #include <ccl/links.hpp>
 #include <ccl/settings.hpp>
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "comm_state.hpp"
@@ -23,6 +25,21 @@ void look_for_room(const CommState& state) {
 
 Result<void> check_ready(const Communicator& comm) {
   return comm.state()->ready();
+}
+
+Result<std::unique_lock<std::recursive_mutex>> creating_alone(const Communicator& comm,
+                                                              const std::string& name) {
+  CommState& state = *comm.state();
+  std::unique_lock lock{state.compositions_mutex, std::try_to_lock};
+  if (lock.owns_lock()) return lock;
+  Error error = state.blame(
+      {Errc::invalid_usage,
+       fmt::format("a thread creates {} while another creates a composition of the same "
+                   "communicator (all ranks must create the same ones in the same order); create "
+                   "one after the other, or give each thread a communicator of its own",
+                   name)});
+  state.fail_all(error);
+  return fail(std::move(error));
 }
 
 Links::Links(const Communicator& comm, const Connector& connector, std::string name)

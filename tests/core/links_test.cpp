@@ -215,3 +215,31 @@ TEST_CASE("a setting that leaves a composition out on one rank does so on all") 
   }
   CHECK(errors[0].peer == 1);
 }
+
+TEST_CASE("two threads of a rank cannot create compositions at once, and all ranks hear why") {
+  using Sums = Collective<AllReduce, Ring, Simple, LoopbackTransport>;
+  using Gathers = Collective<AllGather, Ring, LL, LoopbackTransport>;
+  Config config;
+  config.timeout_s = 60;
+  auto comms = Communicator::create_all(2, config);
+  REQUIRE(comms.has_value());
+  // Rank 1 comes when rank 0 has heard, so the first of the two waits until then.
+  Result<void> made[2], other;
+  const auto outcome = [](const auto& made_one) -> Result<void> {
+    if (made_one) return {};
+    return fail(made_one.error());
+  };
+  std::thread first{[&] { made[0] = outcome(Sums::create((*comms)[0])); }};
+  std::thread second{[&] { made[1] = outcome(Gathers::create((*comms)[0])); }};
+  first.join();
+  second.join();
+  other = outcome(Sums::create((*comms)[1]));
+  int refused = 0;
+  for (const Result<void>& one : {made[0], made[1], other}) {
+    REQUIRE(!one.has_value());
+    INFO(one.error().message());
+    CHECK(one.error().what.find("while another creates") != std::string::npos);
+    refused += one.error().code == Errc::invalid_usage;
+  }
+  CHECK(refused >= 1);
+}

@@ -46,6 +46,7 @@ class Composition {
   static Result<std::shared_ptr<Links>> make_links(const Communicator& comm,
                                                    std::optional<Plan> plan) {
     CCL_CHECK(check_ready(comm));
+    CCL_TRY(const auto lock, creating_alone(comm, name_with<T>()));
     CCL_CHECK(check_side(comm, name_with<T>(), sides.cpus, sides.gpus));
     if (plan && plan->slot_bytes == 0) plan->slot_bytes = Proto::default_slot_bytes;
     if (plan) CCL_CHECK(check_plan(comm, *plan));
