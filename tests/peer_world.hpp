@@ -42,6 +42,27 @@ class PeerWorld {
       return true;
     });
   }
+  /// Two calls of one composition in one launch: `setup(rank, call, work)`, on so many channels
+  /// each.
+  template <class Op, class Algo, class Proto, class Group, class R, class F>
+  bool run_two(const R& reduction, const int (&channels)[2], F setup) {
+    return each_rank([&](int r, const Watch& watch) {
+      using Body = PeerBody<Op, Algo, Proto, 1, R, Ranks>;
+      Index packets = 0;
+      for (int call = 0; call < 2; ++call) {
+        PeerWork<R> work{reduction};
+        fill(work, r, channels[call], watch);
+        work.first_packet = packets;
+        work.first_crew = call == 0 ? 0 : channels[0];
+        work.other_crews = channels[1 - call];
+        setup(r, call, work);
+        packets += Body::template packets<Group>(work);
+        if (packets > half_packets_) return false;
+        HostExecutor::run<Group>(channels[call], Body{work});
+      }
+      return true;
+    });
+  }
   /// The same over rows; `epilogue(rank)`.
   template <class Algo, class Proto, class Group, int Tiles, class P, class E, class F>
   bool run_rows(const P& prologue, E epilogue, int channels, F setup) {

@@ -31,6 +31,10 @@ struct FunctorOf<F, Rest...> {
   using Type = F;
 };
 
+/// The same among all arguments.
+template <class Send, class Recv, class Count, class... Rest>
+struct FunctorAmong : FunctorOf<Rest...> {};
+
 /// The body of a `Collective` that chooses.
 template <class Op, class List, class Transport, bool OneOrder>
 class AutoCollective;
@@ -78,6 +82,7 @@ class AutoCollective<Op, Candidates<Cs...>, Transport, OneOrder> {
       return false;
     };
     demands.in_group = (recorded(rest) || ...);
+    if (demands.in_group) demands.part = part_of_group<F>();
     const int at = state_->chooser.pick(bytes, demands);
     if (at < 0) return fail(state_->chooser.none_meets(demands));
     Result<void> result;
@@ -97,14 +102,16 @@ class AutoCollective<Op, Candidates<Cs...>, Transport, OneOrder> {
     if (!ran) return fail(state_->chooser.none_meets(demands));  // never to be taken for done
     return result;
   }
-  /// The call of these arguments, for `ccl::group` to make beside others. What it is depends on the
-  /// choice, so on a GPU it is a launch of its own.
+  /// The call of these arguments, for `ccl::group` to make beside others. On a GPU it is in the
+  /// group's kernel if the first candidate that can be is chosen for it; a launch of its own else.
   template <class Acc = void, class... Args>
   auto bind(Args... args) const {
     if constexpr (Op::reduces && !Op::rooted && sizeof...(Args) == 3) {
       return bind<Acc>(args..., Sum{});
     } else {
-      return BoundCall<AutoCollective, void, Acc, Args...>{*this, {args...}};
+      constexpr int part = part_of_group<typename FunctorAmong<Args...>::Type>();
+      using Call = typename PartOf<part, Acc, Args...>::Type;
+      return BoundCall<AutoCollective, Call, Acc, Args...>{*this, {args...}};
     }
   }
   int ranks() const { return state_->ranks; }
@@ -256,6 +263,28 @@ class AutoCollective<Op, Candidates<Cs...>, Transport, OneOrder> {
     return algorithm_takes<typename C::Algorithm, F>() &&
            (!C::Algorithm::reorders || commutes<F>());
   }
+  /// The candidate for which a group's kernel has a part; -1: there is none.
+  template <class F>
+  static constexpr int part_of_group() {
+    int found = -1, at = 0;
+    const auto see = [&](bool may) {
+      if (may && found < 0) found = at;
+      ++at;
+    };
+    (see(OverPeers<typename Cs::Algorithm> && shares_kernels<Op, typename Cs::Algorithm> &&
+         runs<Cs, F>()),
+     ...);
+    return found;
+  }
+  template <int At, class Acc, class... Args>
+  struct PartOf {
+    using C = std::tuple_element_t<std::size_t(At), std::tuple<Cs...>>;
+    using Type = bound_call<Op, typename C::Algorithm, typename C::Protocol, Acc, Args...>;
+  };
+  template <class Acc, class... Args>
+  struct PartOf<-1, Acc, Args...> {
+    using Type = void;
+  };
   /// Calls f<index, candidate>() for each of the list.
   template <class F>
   static void each(F&& f) {

@@ -68,6 +68,8 @@ struct Demands {
   bool not_commutative = false;
   bool in_window = false;  // peers can write to the receive buffer, on all ranks alike
   bool in_group = false;   // with other calls, which what runs on levels takes no part in
+  int part = -1;  // the candidate that would share the group's kernel: taken where no other is
+                  // faster by more than a launch takes; -1: none
 };
 
 /// Chooses between candidates. What it goes by is equal on all ranks: the operation, the number of

@@ -28,6 +28,24 @@ __global__ void __launch_bounds__(Body::max_lanes, 1)
   }
 }
 
+/// One launch among several in one kernel, on `blocks` of its blocks, of which this is `block`.
+template <class Group, class Body>
+CCL_DEVICE void run_part(const typename Body::Work& work, int block, int blocks) {
+  const int group = __shfl_sync(0xffff'ffffu, int(threadIdx.x) / Group::width, 0);
+  const int channel = group * blocks + block;
+  const bool here = channel < work.channels;
+  if constexpr (detail::EndsWithCrew<Body>) {
+    // Groups beyond the part's own are there for another part's sake.
+    Word left = 0;
+    if (here) left = Body{work}(Group{}, channel);
+    __syncthreads();  // every group has read what end() overwrites
+    const int lanes = work.channels / blocks * Group::width;
+    if (here) Body{work}.end(left, block, int(threadIdx.x), lanes);
+  } else {
+    if (here) Body{work}(Group{}, channel);
+  }
+}
+
 /// One member of a kernel that several launches share: its work and its blocks.
 template <int N, class Group, class Body>
 struct KernelPart {
@@ -38,20 +56,7 @@ struct KernelPart {
 
   CCL_DEVICE void run() const {
     const int block = int(blockIdx.x) - first_block;
-    if (block < 0 || block >= blocks) return;
-    const int group = __shfl_sync(0xffff'ffffu, int(threadIdx.x) / Group::width, 0);
-    const int channel = group * blocks + block;
-    const bool here = channel < work.channels;
-    if constexpr (detail::EndsWithCrew<Body>) {
-      // Groups beyond the part's own are there for another part's sake.
-      Word left = 0;
-      if (here) left = Body{work}(Group{}, channel);
-      __syncthreads();  // every group has read what end() overwrites
-      const int lanes = work.channels / blocks * Group::width;
-      if (here) Body{work}.end(left, block, int(threadIdx.x), lanes);
-    } else {
-      if (here) Body{work}(Group{}, channel);
-    }
+    if (block >= 0 && block < blocks) run_part<Group, Body>(work, block, blocks);
   }
 };
 template <class... Parts>
@@ -63,6 +68,30 @@ __global__ void __launch_bounds__(MaxLanes, 1)
     run_group(const __grid_constant__ KernelParts<Parts...> parts) {
   ptx::launch_dependents();
   (static_cast<const Parts&>(parts).run(), ...);
+}
+
+/// Members of one kind, as many as there are: their works, and where their blocks begin.
+template <class Group, class Body>
+struct KernelList {
+  using Work = typename Body::Work;
+  /// Kernel arguments beyond 4 KB want a newer driver.
+  static constexpr int most = int((4000 - sizeof(int)) / (sizeof(Work) + sizeof(int)));
+  alignas(Work) unsigned char works[most][sizeof(Work)];
+  int first_block[most + 1];  // of each, and behind the last
+
+  CCL_DEVICE void run() const {
+    int n = 0;
+    while (int(blockIdx.x) >= first_block[n + 1]) ++n;
+    const int first = first_block[n];
+    run_part<Group, Body>(*reinterpret_cast<const Work*>(works[n]), int(blockIdx.x) - first,
+                          first_block[n + 1] - first);
+  }
+};
+template <class Group, class Body>
+__global__ void __launch_bounds__(Body::max_lanes, 1)
+    run_list(const __grid_constant__ KernelList<Group, Body> list) {
+  ptx::launch_dependents();
+  list.run();
 }
 
 /// One rank alone: its elements through the reduction's prologue and epilogue.
@@ -102,39 +131,52 @@ struct CudaExecutor {
     }
     const int lanes = div_up(shape.channels, shape.blocks) * Group::width;
     if (lanes > Body::max_lanes) return cudaErrorInvalidConfiguration;
-    cudaLaunchAttribute early{};
-    early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    early.val.programmaticStreamSerializationAllowed = 1;
-    cudaLaunchConfig_t config{};
-    config.gridDim = dim3(unsigned(shape.blocks));
-    config.blockDim = dim3(unsigned(lanes));
-    config.stream = stream;
-    config.attrs = &early;
-    config.numAttrs = shape.early ? 1 : 0;
-    return cudaLaunchKernelEx(&config, detail::run_collective<Group, Body>, work, shape.channels);
+    return launch_kernel(detail::run_collective<Group, Body>, shape.blocks, lanes, shape.early,
+                         stream, work, shape.channels);
   }
 
   /// Several launches as one kernel: `lanes` of a block are the most that a part wants.
   template <int MaxLanes, class... Parts>
   [[nodiscard]] static cudaError_t launch_parts(const detail::KernelParts<Parts...>& parts,
-                                                int blocks, int lanes, bool early_too,
+                                                int blocks, int lanes, bool early,
                                                 cudaStream_t stream) {
     if (lanes > MaxLanes) return cudaErrorInvalidConfiguration;
-    cudaLaunchAttribute early{};
-    early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    early.val.programmaticStreamSerializationAllowed = 1;
-    cudaLaunchConfig_t config{};
-    config.gridDim = dim3(unsigned(blocks));
-    config.blockDim = dim3(unsigned(lanes));
-    config.stream = stream;
-    config.attrs = &early;
-    config.numAttrs = early_too ? 1 : 0;
-    return cudaLaunchKernelEx(&config, detail::run_group<MaxLanes, Parts...>, parts);
+    return launch_kernel(detail::run_group<MaxLanes, Parts...>, blocks, lanes, early, stream,
+                         parts);
+  }
+  template <LaneGroup Group, class Body>
+  [[nodiscard]] static cudaError_t launch_list(const detail::KernelList<Group, Body>& list,
+                                               int blocks, int lanes, bool early,
+                                               cudaStream_t stream) {
+    if (lanes > Body::max_lanes) return cudaErrorInvalidConfiguration;
+    return launch_kernel(detail::run_list<Group, Body>, blocks, lanes, early, stream, list);
+  }
+  template <LaneGroup Group, class Body>
+  [[nodiscard]] static cudaError_t load_list() {
+    cudaFuncAttributes attributes{};
+    return cudaFuncGetAttributes(&attributes, detail::run_list<Group, Body>);
   }
   template <int MaxLanes, class... Parts>
   [[nodiscard]] static cudaError_t load_parts() {
     cudaFuncAttributes attributes{};
     return cudaFuncGetAttributes(&attributes, detail::run_group<MaxLanes, Parts...>);
+  }
+
+  /// `early`: see `CudaShape`.
+  template <class... Params, class... Args>
+  [[nodiscard]] static cudaError_t launch_kernel(void (*kernel)(Params...), int blocks, int lanes,
+                                                 bool early, cudaStream_t stream,
+                                                 const Args&... args) {
+    cudaLaunchAttribute attribute{};
+    attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attribute.val.programmaticStreamSerializationAllowed = 1;
+    cudaLaunchConfig_t config{};
+    config.gridDim = dim3(unsigned(blocks));
+    config.blockDim = dim3(unsigned(lanes));
+    config.stream = stream;
+    config.attrs = &attribute;
+    config.numAttrs = early ? 1 : 0;
+    return cudaLaunchKernelEx(&config, kernel, args...);
   }
 
   /// What a communicator of one rank has to do.

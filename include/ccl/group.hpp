@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
+#include <cstddef>
 #include <memory>
 #include <span>
 #include <tuple>
@@ -46,34 +48,37 @@ using OneOrNone = std::conditional_t<std::is_void_v<Call>, Types<>, Types<Call>>
 template <class... Bound>
 using SharingOf = decltype((Types<>{} + ... + OneOrNone<typename Bound::Call>{}));
 
+/// What a kernel is told of a call; a work of zeros has no part in it.
+template <class Call>
+typename Call::Work work_of(const Call* call) {
+  using Work = typename Call::Work;
+  if (call != nullptr) return call->work_on_device();
+  return std::bit_cast<Work>(std::array<std::byte, sizeof(Work)>{});
+}
+
 /// `places`: those of the calls that may share the kernel, among the arguments of the group.
 template <class... Calls>
 Result<void> launch_shared(Types<Calls...>, std::span<const int> places, const CallList& calls,
                            Stream stream) {
   using Kernels = GroupKernels<Calls...>;
   enroll<Kernels>();
-  std::vector<RecordedCall*> sorted;
+  std::vector<RecordedCall*> sharing;
   for (const auto& call : calls) {
-    const bool may = std::ranges::find(places, call->place) != places.end();
-    if (may && call->shares_kernel()) sorted.push_back(call.get());
+    if (call->share.size > 0) sharing.push_back(call.get());
   }
-  if (sorted.empty()) return {};
+  if (sharing.empty()) return {};
+  if (Kernels::launch == nullptr) return fail(sharing.front()->links().no_device_code());
   auto place = places.begin();
-  const auto take = [&]<class C>(std::type_identity<C>) {
+  const auto take = [&]<class C>(std::type_identity<C>) -> const C* {
     const auto at =
         std::ranges::find(calls, *place++, [](const auto& call) { return call->place; });
-    return dynamic_cast<C*>(at->get());
+    return (*at)->share.size > 0 ? static_cast<const C*>(at->get()) : nullptr;
   };
-  const std::tuple<Calls*...> sharing{take(std::type_identity<Calls>{})...};
-  if (std::apply([](auto*... call) { return (... || (call == nullptr)); }, sharing)) {
-    return fail(Errc::internal,
-                "a call of a group was recorded as another type than it is bound to");
-  }
-  if (Kernels::launch == nullptr) return fail(sorted.front()->links().no_device_code());
-  GroupLaunch group{sorted};
+  const std::tuple<const Calls*...> parts{take(std::type_identity<Calls>{})...};
+  GroupLaunch group{sharing};
   CCL_TRY(const DeviceTarget target, group.begin(stream));
   const int code = std::apply(
-      [&](auto*... call) { return Kernels::launch(target, call->work_on_device()...); }, sharing);
+      [&](const auto*... part) { return Kernels::launch(target, work_of(part)...); }, parts);
   return group.finish(code, stream);
 }
 inline Result<void> launch_shared(Types<>, std::span<const int>, const CallList&, Stream) {
@@ -86,8 +91,7 @@ Result<void> launch_others(const CallList& calls, Stream stream, const Bound&...
   Result<void> done;
   int place = 0;
   const auto launch = [&](const RecordedCall& call, const auto& one) {
-    constexpr bool never = std::is_void_v<typename std::remove_cvref_t<decltype(one)>::Call>;
-    if (done && place == call.place && (never || !call.shares_kernel())) done = one(stream);
+    if (done && place == call.place && call.share.size == 0) done = one(stream);
     ++place;
   };
   for (const auto& call : calls) {
@@ -97,25 +101,62 @@ Result<void> launch_others(const CallList& calls, Stream stream, const Bound&...
   return done;
 }
 
-template <class... Bound>
-Result<void> record_group(CallList& calls, const Bound&... bound) {
-  const auto record = [&](const auto& one) -> Result<void> {
-    Recorder recorder;
-    CCL_CHECK(one(Stream{recorder}));
-    recorder.call->place = int(calls.size());
-    calls.push_back(std::move(recorder.call));
-    return {};
-  };
-  Result<void> done;
-  (void)((done = record(bound), done.has_value()) && ...);
-  return done;
+template <class Bound>
+Result<void> record_call(CallList& calls, const Bound& bound) {
+  Recorder recorder;
+  CCL_CHECK(bound(Stream{recorder}));
+  recorder.call->place = int(calls.size());
+  if constexpr (!std::is_void_v<typename Bound::Call>) {
+    // What `Auto` has chosen may be another composition.
+    using Part = typename Bound::Call;
+    recorder.call->may_share = dynamic_cast<Part*>(recorder.call.get()) != nullptr;
+  }
+  calls.push_back(std::move(recorder.call));
+  return {};
+}
+
+/// Calls of one kind: those that share a kernel, then the others.
+template <class Bound>
+Result<void> launch_list(const CallList& calls, Stream stream, std::span<const Bound> bound) {
+  if constexpr (!std::is_void_v<typename Bound::Call>) {
+    using Call = typename Bound::Call;
+    using Kernels = ListKernels<Call>;
+    enroll<Kernels>();
+    std::vector<RecordedCall*> sharing;
+    for (const auto& call : calls) {
+      if (call->share.size > 0) sharing.push_back(call.get());
+    }
+    if (!sharing.empty()) {
+      if (Kernels::launch == nullptr) return fail(sharing.front()->links().no_device_code());
+      GroupLaunch group{sharing};
+      CCL_TRY(const DeviceTarget target, group.begin(stream));
+      std::vector<typename Call::Work> works;
+      for (const RecordedCall* call : sharing) {
+        works.push_back(static_cast<const Call*>(call)->work_on_device());
+      }
+      CCL_CHECK(group.finish(Kernels::launch(target, works), stream));
+    }
+  }
+  for (const auto& call : calls) {
+    if (call->share.size == 0) CCL_CHECK(bound[std::size_t(call->place)](stream));
+  }
+  return {};
+}
+
+/// On CPU lanes, now or when everything before it on the stream has run.
+inline Result<void> queue_group(CallList calls, Stream stream) {
+  for (auto& call : calls) call->info() = call->links().noted(call->info());
+  Links& first = calls.front()->links();
+  auto shared = std::make_shared<CallList>(std::move(calls));
+  return queue_on_host(first, stream, [shared] { return run_group_on_host(*shared); });
 }
 }  // namespace detail
 
-/// On a GPU, the kernels of one `group` of such calls: one for all that go over wires or a peer
-/// view, and one for each exchange of messages, each over wires for GPUs only, and each that `Auto`
-/// chooses. A message that is too long for one launch over its peer view has launches of its own,
-/// and a call whose composition has another before it in the group has one.
+/// On a GPU, the fewest kernels of one `group` of such calls: one for all that go over wires or a
+/// peer view, and one for each exchange of messages and each over wires for GPUs only. A message
+/// that is too long for one launch over its peer view has launches of its own; so have a call of
+/// `Auto` for which it chooses another candidate than the first over a peer view, and a call of a
+/// composition whose calls before it in the group have taken all of its channels or its scratch.
 template <class... Bound>
 inline constexpr int group_kernels = (0 + ... + int(std::is_void_v<typename Bound::Call>)) +
                                      int((0 + ... + int(!std::is_void_v<typename Bound::Call>)) >
@@ -123,13 +164,12 @@ inline constexpr int group_kernels = (0 + ... + int(std::is_void_v<typename Boun
 
 /// Several calls as one:
 ///   group(stream, all_reduce.bind(a, b, n, Sum{}), all_gather.bind(c, d, m));
-/// Of compositions of one communicator; all ranks name the same ones, in any order. Calls of one
-/// composition run one after the other, in the order in which they are listed, which must be the
-/// same on all ranks; calls of different ones do not wait for each other, and buffers of one must
-/// not be those of another. On CPU lanes the first calls of all compositions run at once, then the
-/// second ones; on a GPU those first calls that go over wires and peer views are one kernel, whose
-/// blocks they share by their sizes, and the others follow in launches of their own, in the order
-/// in which their compositions were created, see `group_kernels`.
+/// Of compositions of one communicator; all ranks name the same ones, in any order, but calls of
+/// one composition in the same order. No call waits for another, so the buffers of one must not be
+/// those of another. On CPU lanes the first calls of all compositions run at once, then the second
+/// ones; on a GPU calls over wires and peer views are one kernel, whose blocks they share by their
+/// sizes, and the others follow in launches of their own, in the order in which their compositions
+/// were created, see `group_kernels`.
 template <class... Bound>
 requires(sizeof...(Bound) > 0)
     [[nodiscard]] Result<void> group(Stream stream, const Bound&... bound) {
@@ -139,20 +179,46 @@ requires(sizeof...(Bound) > 0)
     return done;
   }
   detail::CallList calls;
-  CCL_CHECK(detail::record_group(calls, bound...));
+  Result<void> recorded;
+  (void)((recorded = detail::record_call(calls, bound), recorded.has_value()) && ...);
+  CCL_CHECK(std::move(recorded));
   CCL_CHECK(detail::settle_group(calls));
-  detail::Links& first = calls.front()->links();
-  if (first.on_device()) {
-    std::vector<int> sharing;
-    int place = 0;
-    ((std::is_void_v<typename Bound::Call> ? void() : sharing.push_back(place), ++place), ...);
-    CCL_CHECK(detail::launch_shared(detail::SharingOf<Bound...>{}, sharing, calls, stream));
-    return detail::launch_others(calls, stream, bound...);
+  if (!calls.front()->links().on_device()) return detail::queue_group(std::move(calls), stream);
+  std::vector<int> sharing;
+  int place = 0;
+  ((std::is_void_v<typename Bound::Call> ? void() : sharing.push_back(place), ++place), ...);
+  CCL_CHECK(detail::launch_shared(detail::SharingOf<Bound...>{}, sharing, calls, stream));
+  return detail::launch_others(calls, stream, bound...);
+}
+
+/// As many calls of one kind as there are at run time, of one composition or of several:
+///   std::vector sums{all_reduce.bind(a, b, n, Sum{})};  // and so on, one for each gradient
+///   group(stream, sums);
+/// As above, for `detail::most_listed` of them at a time, which is about a dozen, and these groups
+/// one after the other. None does nothing.
+template <class Bound>
+[[nodiscard]] Result<void> group(Stream stream, std::span<const Bound> bound) {
+  constexpr auto most = std::size_t(detail::most_listed<typename Bound::Call>);
+  for (; !bound.empty(); bound = bound.subspan(std::min(most, bound.size()))) {
+    const std::span<const Bound> some = bound.first(std::min(most, bound.size()));
+    if (std::ranges::any_of(some, [](const Bound& one) { return one.alone(); })) {
+      for (const Bound& one : some) CCL_CHECK(one(stream));
+      continue;
+    }
+    detail::CallList calls;
+    for (const Bound& one : some) CCL_CHECK(detail::record_call(calls, one));
+    CCL_CHECK(detail::settle_group(calls));
+    if (calls.front()->links().on_device()) {
+      CCL_CHECK(detail::launch_list(calls, stream, some));
+    } else {
+      CCL_CHECK(detail::queue_group(std::move(calls), stream));
+    }
   }
-  for (auto& call : calls) call->info() = call->links().noted(call->info());
-  auto shared = std::make_shared<detail::CallList>(std::move(calls));
-  return detail::queue_on_host(first, stream,
-                               [shared] { return detail::run_group_on_host(*shared); });
+  return {};
+}
+template <class Bound>
+[[nodiscard]] Result<void> group(Stream stream, const std::vector<Bound>& bound) {
+  return group(stream, std::span<const Bound>{bound});
 }
 
 }  // namespace ccl

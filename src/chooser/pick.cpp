@@ -6,6 +6,8 @@
 namespace ccl::detail {
 namespace {
 constexpr Index largest = Index{1} << 34;
+// What one launch more takes in a CUDA graph on H200, see benchmarks/gpu/group_bench.cu.
+constexpr double launch_us = 1.5;
 }  // namespace
 
 bool Chooser::meets(int candidate, Demands demands) const {
@@ -97,8 +99,11 @@ int Chooser::pick(Index bytes, Demands demands) const {
   std::uint64_t kept = 0;
   for (const int c : kept_) kept |= std::uint64_t{1} << c;
   if (demands.in_group) {
-    if (const int one = best(kept, double(std::max<Index>(bytes, 1)), demands); one >= 0)
-      return one;
+    if (const int one = best(kept, double(std::max<Index>(bytes, 1)), demands); one >= 0) {
+      const int part = demands.part;
+      const bool may = part >= 0 && (kept >> part & 1) != 0 && meets(part, demands);
+      return may && predict(part, bytes) <= predict(one, bytes) + launch_us ? part : one;
+    }
     demands.in_group = false;
   }
   if (kept_.size() == 1) return meets(kept_[0], demands) ? kept_[0] : -1;

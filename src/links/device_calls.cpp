@@ -16,17 +16,24 @@ int CommState::most_blocks() const {
       1, std::min({worth, gpu->multiprocessors() / ranks_on_gpu, bounds.most.value_or(worth)}));
 }
 
+Result<void> Links::check_on_device(Stream stream) const {
+  CommState& state = *comm_.state();
+  if (stream.host() == nullptr) return {};
+  return fail(state.blame(
+      {Errc::invalid_argument, fmt::format("{} was given a HostStream (the communicator is on CUDA "
+                                           "device {}); give it a cudaStream_t",
+                                           name_, state.config.device)}));
+}
+
 Result<DeviceTarget> Links::begin_on_device(CallInfo info, Stream stream,
                                             std::shared_ptr<void> keep) {
-  CommState& state = *comm_.state();
-  if (stream.host() != nullptr) {
-    return fail(state.blame({Errc::invalid_argument,
-                             fmt::format("{} was given a HostStream (the communicator is on CUDA "
-                                         "device {}); give it a cudaStream_t",
-                                         name_, state.config.device)}));
-  }
+  CCL_CHECK(check_on_device(stream));
   CCL_CHECK(begin(noted(info)));
-  if (!keep) keep = shared_from_this();
+  return queue_on_device(stream, keep ? std::move(keep) : shared_from_this());
+}
+
+Result<DeviceTarget> Links::queue_on_device(Stream stream, std::shared_ptr<void> keep) {
+  CommState& state = *comm_.state();
   if (auto done = state.order->before(stream.cuda(), keep); !done) {
     return fail(state.blame(std::move(done).error()));
   }

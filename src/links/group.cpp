@@ -10,6 +10,45 @@
 #include "comm_state.hpp"
 
 namespace ccl::detail {
+namespace {
+
+/// Of what one composition has, to those of its calls that may be in the shared kernel: what each
+/// wants, in order, as far as it goes; then, of what is left, to each by its size.
+void share_out(std::span<const std::unique_ptr<RecordedCall>> calls) {
+  const Index has = calls.front()->has();
+  Index given = 0, bytes = 0;
+  for (const auto& call : calls) {
+    const Index wants = call->may_share ? call->wants() : 0;
+    if (wants == 0) continue;
+    if (given + wants > has) break;  // nor any after it: they run in order
+    call->share.size = wants;
+    given += wants;
+    bytes += call->bytes();
+  }
+  Index begin = 0;
+  for (const auto& call : calls) {
+    if (call->share.size == 0) continue;
+    if (bytes > 0) {
+      call->share.size += Index(double(has - given) * (double(call->bytes()) / double(bytes)));
+    }
+    call->share.begin = begin;
+    begin += call->share.size;
+  }
+}
+
+/// The same of all compositions, whose calls lie together; each part of a launch wants a block.
+void share_out(CallList& calls, int most_blocks) {
+  const std::span all{calls};
+  for (std::size_t i = 0, next = 0; i < all.size(); i = next) {
+    for (next = i; next < all.size() && &all[next]->links() == &all[i]->links();) ++next;
+    share_out(all.subspan(i, next - i));
+  }
+  Index parts = 0;
+  for (const auto& call : calls) {
+    if (call->share.size > 0 && ++parts > most_blocks) call->share = {};
+  }
+}
+}  // namespace
 
 Result<void> settle_group(CallList& calls) {
   std::stable_sort(calls.begin(), calls.end(), [](const auto& a, const auto& b) {
@@ -24,14 +63,8 @@ Result<void> settle_group(CallList& calls) {
                                             "group for each",
                                             calls.front()->links().name(), links.name())}));
     }
-    // Calls of one composition share its wires, so that the next waits for the one before.
-    if (i > 0 && calls[i - 1]->links().number() == links.number()) calls[i]->apart = true;
   }
-  // Each part of a launch wants a block.
-  const auto shares = [](const auto& call) { return call->shares_kernel(); };
-  if (state.gpu && std::ranges::count_if(calls, shares) > state.most_blocks()) {
-    for (auto& call : calls) call->apart = true;
-  }
+  if (state.gpu) share_out(calls, state.most_blocks());
   return {};
 }
 
@@ -84,15 +117,17 @@ Result<void> run_group_on_host(CallList& calls) {
 Result<DeviceTarget> GroupLaunch::begin(Stream stream) {
   std::vector<std::shared_ptr<Links>> all;
   for (RecordedCall* call : calls_) {
-    locks_.emplace_back(call->links().mutex());
+    if (all.empty() || all.back() != call->shared_links()) {
+      locks_.emplace_back(call->links().mutex());
+      all.push_back(call->shared_links());
+    }
     CCL_CHECK(call->connect());
-    all.push_back(call->shared_links());
   }
-  for (std::size_t i = 1; i < calls_.size(); ++i) {
-    CCL_CHECK(calls_[i]->links().begin(calls_[i]->links().noted(calls_[i]->info())));
-  }
-  return calls_[0]->links().begin_on_device(
-      calls_[0]->info(), stream, std::make_shared<std::vector<std::shared_ptr<Links>>>(all));
+  Links& first = calls_.front()->links();
+  CCL_CHECK(first.check_on_device(stream));
+  for (RecordedCall* call : calls_) call->info() = call->links().noted(call->info());
+  for (RecordedCall* call : calls_) CCL_CHECK(call->links().begin(call->info()));
+  return first.queue_on_device(stream, std::make_shared<std::vector<std::shared_ptr<Links>>>(all));
 }
 
 Result<void> GroupLaunch::finish(int code, Stream stream) {

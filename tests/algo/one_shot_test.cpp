@@ -96,3 +96,46 @@ TEMPLATE_LIST_TEST_CASE("one-shot: every collective, launches of any shape after
     }
   }
 }
+
+TEMPLATE_LIST_TEST_CASE("one-shot: calls that share a launch have boxes and crews of their own", "",
+                        Cases) {
+  using T = typename TestType::T;
+  using Proto = typename TestType::Proto;
+  using Group = typename TestType::Group;
+  constexpr int R = TestType::ranks;
+  const Reduction<Sum, T> sum{Sum{}, R};
+  PeerWorld<R> world{PeerPrims<Group, Proto, Reduction<Sum, T>, 1, R>::half_packets(2500, 1)};
+  std::vector<std::vector<T>> in(R), out(R);
+  for (int turn = 0; turn < 12; ++turn) {
+    const Index counts[] = {turn % 5 == 0 ? 1 : 300 * (turn % 4) + 17, turn % 3 == 0 ? 1100 : 64};
+    const int channels[] = {1 + turn % 3, 1 + turn % 2};
+    for (int r = 0; r < R; ++r) {
+      in[r].resize(counts[0] + counts[1]);
+      for (Index i = 0; i < counts[0] + counts[1]; ++i) in[r][i] = T((i * 7 + r * 13 + turn) % 5);
+      out[r].assign(counts[0] + counts[1], T(-1));
+    }
+    const auto place = [&](int r, Index from, Index count, auto& w) {
+      w.input = in[r].data() + from, w.output = out[r].data() + from;
+      w.layout = {count, 0, 0, false};
+    };
+    REQUIRE(world.template run_two<AllReduce, OneShot, Proto, Group>(
+        sum, channels,
+        [&](int r, int call, auto& w) { place(r, call == 0 ? 0 : counts[0], counts[call], w); }));
+    const auto all_right = [&](Index end) {
+      for (int r = 0; r < R; ++r) {
+        for (Index i = 0; i < end; ++i) {
+          int s = 0;
+          for (int p = 0; p < R; ++p) s += int(in[p][i]);
+          if (out[r][i] != T(s)) return false;
+        }
+      }
+      return true;
+    };
+    REQUIRE(all_right(counts[0] + counts[1]));
+    // One of its own between them, on as many crews as there are: all copies count alike.
+    for (auto& o : out) o.assign(o.size(), T(-1));
+    REQUIRE(world.template run<AllReduce, OneShot, Proto, Group>(
+        sum, 1 + turn % 4, [&](int r, auto& w) { place(r, 0, counts[0], w); }));
+    REQUIRE(all_right(counts[0]));
+  }
+}

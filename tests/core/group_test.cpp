@@ -140,7 +140,7 @@ TEST_CASE("a group may hold calls whose compositions are chosen, size by size") 
       Data d{comm.rank(), comm.ranks()};
       const auto sum = sums.bind(d.a.data(), d.sum.data(), n, Max{});
       const auto any = chosen.bind(d.a.data(), d.net.data(), count);
-      static_assert(group_kernels<decltype(sum), decltype(any)> == 2);
+      static_assert(group_kernels<decltype(sum), decltype(any)> == 1);
       CCL_CHECK(comm.rank() == 0 ? group({}, sum, any) : group({}, any, sum));
       for (const float x : d.sum) wrong += x != 3.f;
       for (Index i = 0; i < n; ++i) wrong += d.net[size_t(i)] != (i < count ? 6.f : 0.f);
@@ -148,6 +148,39 @@ TEST_CASE("a group may hold calls whose compositions are chosen, size by size") 
     return comm.finalize();
   });
   CHECK(wrong == 0);
+}
+
+TEST_CASE("a group may hold as many calls of one kind as there are at run time") {
+  for (const int ranks : {1, 3}) {
+    const auto comms = make(ranks);
+    std::atomic<long> wrong{0};
+    on_all(comms, [&](const Communicator& comm) -> Result<void> {
+      CCL_TRY(auto one, Sums::create(comm));
+      CCL_TRY(auto other, Sums::create(comm));
+      std::vector<std::vector<float>> in, out;
+      for (int k = 0; k < 33; ++k) {
+        in.emplace_back(std::size_t(k * 11), float(comm.rank() + k));
+        out.emplace_back(std::size_t(k * 11), -1.f);
+      }
+      std::vector<decltype(one.bind((const float*)nullptr, (float*)nullptr, Index{0}))> calls;
+      CCL_CHECK(group({}, calls));  // none
+      for (std::size_t k = 0; k < in.size(); ++k) {
+        const float* const from = in[k].data();
+        calls.push_back((k % 3 == 0 ? other : one).bind(from, out[k].data(), Index(in[k].size())));
+      }
+      CCL_CHECK(group({}, calls));
+      for (std::size_t k = 0; k < in.size(); ++k) {
+        const float want = float(ranks * (ranks - 1) / 2 + ranks * int(k));
+        for (const float x : out[k]) wrong += x != want;
+      }
+      // An error of one call is the group's, and says which.
+      calls.push_back(one.bind((const float*)nullptr, out[1].data(), Index{5}));
+      const auto refused = group({}, std::span{std::as_const(calls)}.last(2));
+      wrong += refused.has_value();
+      return comm.finalize();
+    });
+    CHECK(wrong == 0);
+  }
 }
 
 TEST_CASE("calls of one composition run in the order in which a group lists them") {

@@ -5,6 +5,8 @@
 #include <ccl/proto/wire_context.hpp>
 
 #include <algorithm>
+#include <array>
+#include <tuple>
 
 namespace ccl::detail {
 
@@ -75,6 +77,25 @@ requires(sizeof...(Ranks) > 0) struct CountsOf<RankCounts<Ranks...>, Others...> 
   using Type = RankCounts<Ranks...>;
 };
 
+/// The calls of one composition over a peer view count their launch together.
+template <class R, class Q>
+void beside(PeerWork<R>& work, const PeerWork<Q>& other, int places_behind) {
+  const bool one_view = other.epoch.copies == work.epoch.copies;
+  if (places_behind == 0 || !one_view || other.layout.count < 1) return;
+  work.other_crews += other.crews;
+  if (places_behind < 0) work.first_crew += other.crews;
+}
+template <class A, class B>
+void beside(A&, const B&, int) {}
+template <class R>
+int ranks_of(const WireWork<R>& work) {
+  return work.ranks;
+}
+template <class R>
+int ranks_of(const PeerWork<R>& work) {
+  return work.peers.ranks;
+}
+
 template <class... Calls>
 struct Enrolled<GroupKernels<Calls...>> {
   template <class C>
@@ -95,7 +116,7 @@ struct Enrolled<GroupKernels<Calls...>> {
                                 const typename Calls::Work&... works) {
     const bool aligned = ((!Member<Calls>::takes_part(works) || alignment(works) == 16) && ...);
     int ranks = 0;
-    ((ranks = ranks_of(works)), ...);
+    ((ranks = std::max(ranks, ranks_of(works))), ...);  // 0 of a work that has no part
     cudaError_t result = cudaErrorInvalidValue;
     const auto as = [&]<int R>(std::integral_constant<int, R>) {
       result = aligned ? launch_as<16, R>(Numbers{}, target, works...)
@@ -104,14 +125,6 @@ struct Enrolled<GroupKernels<Calls...>> {
     };
     (void)(((Ranks == 0 || Ranks == ranks) && as(std::integral_constant<int, Ranks>{})) || ...);
     return result;
-  }
-  template <class R>
-  static int ranks_of(const WireWork<R>& work) {
-    return work.ranks;
-  }
-  template <class R>
-  static int ranks_of(const PeerWork<R>& work) {
-    return work.peers.ranks;
   }
   template <int Align, int Ranks, int... N>
   static cudaError_t launch_as(cuda::std::integer_sequence<int, N...>, const DeviceTarget& target,
@@ -127,27 +140,38 @@ struct Enrolled<GroupKernels<Calls...>> {
     // Each has a block; the others go by size, which all ranks see alike.
     Index all_bytes = 0;
     ((all_bytes += Member<Calls>::takes_part(works) ? message_bytes(works) : 0), ...);
-    int begin = 0, lanes = 0;
-    const auto part = [&]<class M, class P>(std::type_identity<M>, std::type_identity<P>,
-                                            auto work) {
-      using Group = typename P::Lanes;
-      if (!M::takes_part(work)) return P{work, 0, 0};
+    std::tuple<typename Calls::Work...> spread{works...};
+    std::array<CudaShape, count> shapes;
+    const auto shape = [&]<class M, class P>(std::type_identity<M>, std::type_identity<P>,
+                                             auto& work) {
+      if (!M::takes_part(work)) return CudaShape{0, 0};
       DeviceTarget share = target;
       share.most_blocks =
           1 + int(double(target.most_blocks - members) * double(message_bytes(work)) /
                   double(all_bytes < 1 ? 1 : all_bytes));
-      const CudaShape shape = M::template spread<Group, typename P::Runs, max_lanes>(work, share);
-      const P made{work, begin, shape.blocks};
-      begin += shape.blocks;
-      const int wants = div_up(shape.channels, shape.blocks) * Group::width;
+      return M::template spread<typename P::Lanes, typename P::Runs, max_lanes>(work, share);
+    };
+    ((shapes[N] = shape(std::type_identity<Member<Calls>>{},
+                        std::type_identity<Part<N, Calls, Align, Ranks>>{}, std::get<N>(spread))),
+     ...);
+    (divide_crews<N>(spread, Numbers{}), ...);
+    int begin = 0, lanes = 0;
+    const auto part = [&]<class P>(std::type_identity<P>, const auto& work, const CudaShape& of) {
+      const P made{work, begin, of.blocks};
+      begin += of.blocks;
+      const int wants = of.blocks < 1 ? 0 : div_up(of.channels, of.blocks) * P::Lanes::width;
       lanes = wants > lanes ? wants : lanes;
       return made;
     };
     using Parts = KernelParts<Part<N, Calls, Align, Ranks>...>;
     static_assert(sizeof(Parts) <= 4000, "ccl: a group of fewer calls fits into a launch");
-    const Parts parts{part(std::type_identity<Member<Calls>>{},
-                           std::type_identity<Part<N, Calls, Align, Ranks>>{}, works)...};
+    const Parts parts{part(std::type_identity<Part<N, Calls, Align, Ranks>>{}, std::get<N>(spread),
+                           shapes[N])...};
     return CudaExecutor::launch_parts<max_lanes>(parts, begin, lanes, target.early, target.stream);
+  }
+  template <int N, class Works, int... M>
+  static void divide_crews(Works& works, cuda::std::integer_sequence<int, M...>) {
+    (beside(std::get<N>(works), std::get<M>(works), M - N), ...);
   }
   template <int Align, int... Ranks, int... N>
   static cudaError_t load_as(RankCounts<Ranks...>, cuda::std::integer_sequence<int, N...>) {

@@ -14,17 +14,20 @@ class PeerCall final : public RecordedCall {
   PeerCall(std::shared_ptr<Links> links, const CallInfo& info, const CallArguments<R>& given)
       : RecordedCall{std::move(links), info}, given_{given} {}
 
-  /// What is a launch or none on its own; all ranks find the same.
-  bool shares_kernel() const override {
-    const auto fits = PeerKernels<Op, Algo, Proto, R>::fits_one_launch;
-    return !apart && fits != nullptr && given_.layout.count > 0 &&
-           fits(peer_work<Op, Algo>(links(), given_));
+  /// What is a launch or none on its own.
+  Index wants() const override {
+    const auto packets = PeerKernels<Op, Algo, Proto, R>::packets_in_group;
+    if (packets == nullptr || given_.layout.count < 1) return 0;
+    return packets(peer_work<Op, Algo>(links(), given_));
   }
+  Index has() const override { return links().peers().half_packets; }
   void run_on_host() override {}  // not reached: `create` refused
   /// Without elements if it shares no kernel.
   Work work_on_device() const {
     Work shared = peer_work<Op, Algo>(links(), given_);
-    if (!shares_kernel()) shared.layout.count = 0;
+    shared.watch.ticket = ticket();
+    shared.first_packet = share.begin;
+    if (share.size == 0) shared.layout.count = 0;
     return shared;
   }
 

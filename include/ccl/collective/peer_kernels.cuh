@@ -77,14 +77,15 @@ struct Enrolled<PeerKernels<Op, Algo, Proto, R>> {
     return {work.channels, int(blocks), target.early};
   }
   template <int Ranks>
-  static bool fits(const PeerWork<R>& how) {
+  static Index packets(const PeerWork<R>& how) {
     const Index share = Body<16, Ranks>::template share<Group>(how);
-    return how.layout.count <= Body<16, Ranks>::template most_elements<Group>(how) &&
-           (pairs_from == 0 || share * Index{sizeof(typename R::Type)} < pairs_from);
+    const bool fits = how.layout.count <= Body<16, Ranks>::template most_elements<Group>(how) &&
+                      (pairs_from == 0 || share * Index{sizeof(typename R::Type)} < pairs_from);
+    return fits ? Body<16, Ranks>::template packets<Group>(how) : 0;
   }
   template <int... Ranks>
-  static bool fits_for(RankCounts<Ranks...>, const PeerWork<R>& how) {
-    return ((how.peers.ranks == Ranks && fits<Ranks>(how)) || ...);
+  static Index packets_for(RankCounts<Ranks...>, const PeerWork<R>& how) {
+    return (Index{0} + ... + (how.peers.ranks == Ranks ? packets<Ranks>(how) : 0));
   }
   template <int... Ranks>
   static cudaError_t load_all(RankCounts<Ranks...>) {
@@ -106,8 +107,8 @@ struct Enrolled<PeerKernels<Op, Algo, Proto, R>> {
   static inline KernelLoader loader{&load, nullptr};
   static inline const bool once = [] {
     PeerKernels<Op, Algo, Proto, R>::launch = &launch;
-    PeerKernels<Op, Algo, Proto, R>::fits_one_launch = [](const PeerWork<R>& how) {
-      return fits_for(typename Algo::RankCounts{}, how);
+    PeerKernels<Op, Algo, Proto, R>::packets_in_group = [](const PeerWork<R>& how) {
+      return packets_for(typename Algo::RankCounts{}, how);
     };
     loader.next = KernelsOf<Op, Algo, Proto>::first;
     KernelsOf<Op, Algo, Proto>::first = &loader;

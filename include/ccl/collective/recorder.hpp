@@ -13,16 +13,26 @@ class RecordedCall {
   RecordedCall(std::shared_ptr<Links> links, const CallInfo& info)
       : links_{std::move(links)}, info_{info} {}
   virtual ~RecordedCall() = default;
-  int place = 0;       // among the group's arguments, as this rank listed them
-  bool apart = false;  // on a GPU a launch of its own: for want of blocks, or after another call of
-                       // its composition
+  int place = 0;           // among the group's arguments, as this rank listed them
+  bool may_share = false;  // the group's kernel has a part for its composition
+  /// On a GPU, of what its composition has and calls in one launch divide among themselves: of its
+  /// channels, or packets in each half of its scratch. Size 0: it is a launch of its own.
+  struct Share {
+    Index begin = 0, size = 0;
+  };
+  Share share;
   Links& links() const { return *links_; }
   const std::shared_ptr<Links>& shared_links() const { return links_; }
   CallInfo& info() { return info_; }
+  Word ticket() const { return info_.ticket; }
   /// Collective: connects what its root wants.
   virtual Result<void> connect() { return {}; }
-  /// Whether, on a GPU, it may be a part of one launch with others; all ranks find the same.
-  virtual bool shares_kernel() const { return false; }
+  /// On a GPU: the least share with which it can be a part of one launch with others, 0: it cannot;
+  /// what its composition has; and, where a larger share makes it faster, what it moves. All ranks
+  /// find the same.
+  virtual Index wants() const { return 0; }
+  virtual Index has() const { return 0; }
+  virtual Index bytes() const { return 0; }
   /// All that lies between `Links::help` and `Links::finish`.
   virtual void run_on_host() = 0;
 

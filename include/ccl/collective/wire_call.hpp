@@ -20,12 +20,22 @@ class WireCall final : public RecordedCall {
     if constexpr (wires_by_root<Op, Algo>) return connect_seats<Op, Algo>(links(), given_.root);
     return {};
   }
-  bool shares_kernel() const override { return !apart; }
+  /// A channel, or more: see `settle_group`.
+  Index wants() const override { return 1; }
+  Index has() const override { return links().plan().channels; }
+  Index bytes() const override {
+    return message_bytes(wire_work_on_device<Op, Algo>(links(), given_));
+  }
   void run_on_host() override { run_wires<Op, Algo, Proto>(links(), given_); }
-  /// Without channels if it shares no kernel.
+  /// On the channels of its share; without any if it shares no kernel.
   Work work_on_device() const {
     Work work = wire_work_on_device<Op, Algo>(links(), given_);
-    if (apart) work.channels = 0;
+    work.watch.ticket = ticket();
+    work.in += share.begin * work.ranks;
+    work.out += share.begin * work.ranks;
+    work.rings += share.begin;
+    work.trees += share.begin;
+    work.channels = int(share.size);
     return work;
   }
 

@@ -56,7 +56,7 @@ class PeerPrims {
         data_{work.input, work.output},
         reduction_{work.reduction},
         rank_{work.peers.rank},
-        crew_{channel % work.crews},
+        crew_{work.first_crew + channel % work.crews},
         count_{int(work.layout.count)},
         share_{work.layout.split ? split_share(count_) : count_},
         in_stride_{work.layout.split ? share_ : work.layout.in_stride},
@@ -71,7 +71,7 @@ class PeerPrims {
   /// Before any push or collect. What is loaded before this is on its way together with the epoch.
   CCL_HD void begin() {
     flag_ = Memory::load_relaxed(work_.epoch.copies + crew_) + 1;
-    const Index half = Index(flag_ & 1) * work_.peers.half_packets;
+    const Index half = Index(flag_ & 1) * work_.peers.half_packets + work_.first_packet;
     mine_ = work_.peers.scratch[rank_] + half;
     CCL_UNROLL for (int k = 1; k < Ranks; ++k) {
       theirs_[k] = work_.peers.scratch[peer(k)] + half + slots(rank_, 0);
@@ -140,8 +140,8 @@ class PeerPrims {
   }
   /// To one rank, not to myself.
   CCL_HD void push_to(int rank, int box, int t, const Fragment& f) const {
-    Packet* const row =
-        work_.peers.scratch[rank] + Index(flag_ & 1) * work_.peers.half_packets + slots(rank_, 0);
+    Packet* const row = work_.peers.scratch[rank] + Index(flag_ & 1) * work_.peers.half_packets +
+                        work_.first_packet + slots(rank_, 0);
     lane_.store(row + slots(box * Ranks, t), f, flag_);
   }
   /// To each peer its own.
@@ -230,6 +230,12 @@ struct PeerBody {
     using Prims = PeerPrims<Group, Proto, R, Align, Ranks>;
     return div_up<Index>(share<Group>(work), Prims::tile_elements);
   }
+  /// Of each half of the scratch that the message takes. A multiple of 128 bytes.
+  template <LaneGroup Group>
+  static constexpr Index packets(const Work& work) {
+    using Prims = PeerPrims<Group, Proto, R, Align, Ranks>;
+    return div_up<Index>(Prims::half_packets(share<Group>(work), Algo::boxes), 8) * 8;
+  }
   /// Elements of the longest message, split or of each share, that fits into a half of the scratch.
   /// A multiple of 128 bytes, so that the next one is aligned as this one is.
   template <LaneGroup Group>
@@ -255,7 +261,9 @@ struct PeerBody {
   }
   /// All lanes of a crew: counts the launch in their copy and in those of crews that had no part.
   CCL_HD void end(Word flag, int crew, int lane, int lanes) const {
-    CCL_ROLL for (int i = crew + lane * work.crews; i < work.epoch.count; i += lanes * work.crews) {
+    const int all = work.crews + work.other_crews;
+    CCL_ROLL for (int i = work.first_crew + crew + lane * all; i < work.epoch.count;
+                  i += lanes * all) {
       work.epoch.copies[i] = flag;
     }
   }
