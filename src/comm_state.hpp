@@ -63,8 +63,8 @@ struct CommState : std::enable_shared_from_this<CommState> {
   std::atomic<Index> used{0};
   std::atomic<int> compositions{0};
   std::recursive_mutex compositions_mutex;  // see `creating_alone`
-  std::unique_ptr<Journal> journal;  // null in a communicator of one rank
-  std::mutex links_mutex;            // of `links`: those that live, for diagnosis
+  std::unique_ptr<Journal> journal;         // null in a communicator of one rank
+  std::mutex links_mutex;                   // of `links`: those that live, for diagnosis
   std::vector<Links*> links;
   std::mutex windows_mutex;  // of `windows`: those that live
   std::vector<std::weak_ptr<const WindowState>> windows;

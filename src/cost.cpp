@@ -12,8 +12,8 @@ namespace {
 // four hosts, over TCP (benchmarks/across_hosts.cpp). Of gpu_net: fitted to 4 H200
 // taken for two hosts, over TCP loopback, and to 2 with four threads to move the bytes
 // (docs/network.md); LL128's rate puts it before Simple up to where it is faster: 64 KiB of
-// send_recv, 256 KiB of all_to_all and broadcast. An RDMA network has shorter hops. Of pcie and gpu_host: estimates, for want of
-// such machines; what counts is their order.
+// send_recv, 256 KiB of all_to_all and broadcast. An RDMA network has shorter hops. Of pcie and
+// gpu_host: estimates, for want of such machines; what counts is their order.
 constexpr Rates table[path_count][2][3] = {
     // simple, ll, ll128 over wires; the same over peers
     {{{4.5, 1.5, 364, 7}, {1.5, 0.8, 170, 12}, {1.8, 0.83, 290, 16}},
