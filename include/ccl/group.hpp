@@ -56,18 +56,25 @@ typename Call::Work work_of(const Call* call) {
   return std::bit_cast<Work>(std::array<std::byte, sizeof(Work)>{});
 }
 
+/// Those that share a kernel, in the order of their compositions. None where only a host compiler
+/// has seen this group: each is then the launch that CUDA code elsewhere makes of it.
+inline std::vector<RecordedCall*> sharing(const CallList& calls, bool has_kernel) {
+  std::vector<RecordedCall*> found;
+  for (const auto& call : calls) {
+    if (!has_kernel) call->share = {};
+    if (call->share.size > 0) found.push_back(call.get());
+  }
+  return found;
+}
+
 /// `places`: those of the calls that may share the kernel, among the arguments of the group.
 template <class... Calls>
 Result<void> launch_shared(Types<Calls...>, std::span<const int> places, const CallList& calls,
                            Stream stream) {
   using Kernels = GroupKernels<Calls...>;
   enroll<Kernels>();
-  std::vector<RecordedCall*> sharing;
-  for (const auto& call : calls) {
-    if (call->share.size > 0) sharing.push_back(call.get());
-  }
-  if (sharing.empty()) return {};
-  if (Kernels::launch == nullptr) return fail(sharing.front()->links().no_device_code());
+  const auto together = sharing(calls, Kernels::launch != nullptr);
+  if (together.empty()) return {};
   auto place = places.begin();
   const auto take = [&]<class C>(std::type_identity<C>) -> const C* {
     const auto at =
@@ -75,7 +82,7 @@ Result<void> launch_shared(Types<Calls...>, std::span<const int> places, const C
     return (*at)->share.size > 0 ? static_cast<const C*>(at->get()) : nullptr;
   };
   const std::tuple<const Calls*...> parts{take(std::type_identity<Calls>{})...};
-  GroupLaunch group{sharing};
+  GroupLaunch group{together};
   CCL_TRY(const DeviceTarget target, group.begin(stream));
   const int code = std::apply(
       [&](const auto*... part) { return Kernels::launch(target, work_of(part)...); }, parts);
@@ -122,16 +129,11 @@ Result<void> launch_list(const CallList& calls, Stream stream, std::span<const B
     using Call = typename Bound::Call;
     using Kernels = ListKernels<Call>;
     enroll<Kernels>();
-    std::vector<RecordedCall*> sharing;
-    for (const auto& call : calls) {
-      if (call->share.size > 0) sharing.push_back(call.get());
-    }
-    if (!sharing.empty()) {
-      if (Kernels::launch == nullptr) return fail(sharing.front()->links().no_device_code());
-      GroupLaunch group{sharing};
+    if (const auto together = sharing(calls, Kernels::launch != nullptr); !together.empty()) {
+      GroupLaunch group{together};
       CCL_TRY(const DeviceTarget target, group.begin(stream));
       std::vector<typename Call::Work> works;
-      for (const RecordedCall* call : sharing) {
+      for (const RecordedCall* call : together) {
         works.push_back(static_cast<const Call*>(call)->work_on_device());
       }
       CCL_CHECK(group.finish(Kernels::launch(target, works), stream));
