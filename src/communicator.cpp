@@ -262,8 +262,11 @@ Result<void> settle(CommState& state) {
   if (config.device == Config::automatic) {
     state.config.device = choose_device(0);
   }
-  CCL_TRY(state.budget, config.memory_budget_bytes ? Result<Index>{*config.memory_budget_bytes}
-                                                   : setting_bytes("MEMORY_BUDGET"));
+  if (!config.memory_budget_bytes) {
+    CCL_TRY(const Index given, setting_bytes("MEMORY_BUDGET"));
+    if (given > 0) state.config.memory_budget_bytes = given;
+  }
+  state.budget = config.memory_budget_bytes.value_or(Index{1} << 30);
   CCL_TRY(state.bounds, channel_bounds(config.min_channels, config.max_channels));
   CCL_CHECK(check_values(state));
   constexpr double no_limit_s = 1e8;

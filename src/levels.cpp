@@ -115,7 +115,7 @@ Result<std::shared_ptr<const Levels>> levels_of(const Communicator& comm) {
     config.timeout_s = state.timeout_s;
     config.init_timeout_s = state.init_timeout_s;
     config.check = state.check;
-    config.memory_budget_bytes = state.budget / 2;
+    if (config.memory_budget_bytes) config.memory_budget_bytes = state.budget / 2;
     config.name = state.config.name.empty() ? part : state.config.name + "/" + part;
     return config;
   };

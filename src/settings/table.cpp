@@ -100,8 +100,11 @@ constexpr std::array table{
     Setting{"LL_BUFFSIZE", bytes, "", nccl, "the same in LL", 4096, Index{1} << 31},
     Setting{"MAX_CTAS", integer, "", nccl, "most thread blocks (CPU: channels) of one collective",
             1, 4096},
-    Setting{"MEMORY_BUDGET", bytes, "128M", false,
-            "bytes of buffers that one communicator may hold on one rank", 1, any},
+    Setting{
+        "MEMORY_BUDGET", bytes, "", false,
+        "bytes of buffers that one communicator may hold on one rank, a composition half of them; "
+        "by default 1 GiB, a composition 64 MiB",
+        1, any},
     Setting{"MIN_CTAS", integer, "", nccl,
             "fewest channels of one collective (a GPU's blocks follow from the size)", 1, 4096},
     Setting{"MNNVL_CLIQUE_ID", integer, "-1", nccl,

@@ -358,6 +358,28 @@ TEST_CASE("a composition may be dropped as soon as it is made") {
   });
 }
 
+TEST_CASE("by default many compositions have room, and none takes all of it") {
+  const auto comms = make(2);
+  on_all(comms, [](const Communicator& comm) -> Result<void> {
+    if (comm.memory_budget() != Index{1} << 30) return fail(Errc::internal, "another budget");
+    Plan plan;
+    plan.channels = 16;
+    plan.slot_bytes = Index{4} << 20;  // 512 MiB of slots for each wire
+    std::vector<Sums> all;
+    for (Index n = 1; n <= 3; ++n) {
+      CCL_TRY(auto sums, Sums::create(comm, plan));
+      if (sums.plan().slot_bytes < 256 << 10 || comm.memory_used() > n * (Index{64} << 20)) {
+        return fail(Errc::internal, "composition " + std::to_string(n) + " has slots of " +
+                                        std::to_string(sums.plan().slot_bytes) + " bytes");
+      }
+      all.push_back(std::move(sums));
+    }
+    std::vector<float> x(1000, 1.f), y(x.size());
+    CCL_CHECK(all.back()(x.data(), y.data(), Index(x.size())));
+    return y.back() == 2.f ? Result<void>{} : fail(Errc::internal, "wrong sum");
+  });
+}
+
 TEST_CASE("slots shrink to the memory budget, and a budget too small is refused") {
   Config config;
   config.memory_budget_bytes = 256 << 10;
