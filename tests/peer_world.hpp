@@ -46,6 +46,7 @@ class PeerWorld {
   /// each.
   template <class Op, class Algo, class Proto, class Group, class R, class F>
   bool run_two(const R& reduction, const int (&channels)[2], F setup) {
+    if (channels[0] + channels[1] > max_channels) return false;
     return each_rank([&](int r, const Watch& watch) {
       using Body = PeerBody<Op, Algo, Proto, 1, R, Ranks>;
       Index packets = 0;

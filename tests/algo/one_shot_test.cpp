@@ -108,7 +108,7 @@ TEMPLATE_LIST_TEST_CASE("one-shot: calls that share a launch have boxes and crew
   std::vector<std::vector<T>> in(R), out(R);
   for (int turn = 0; turn < 12; ++turn) {
     const Index counts[] = {turn % 5 == 0 ? 1 : 300 * (turn % 4) + 17, turn % 3 == 0 ? 1100 : 64};
-    const int channels[] = {1 + turn % 3, 1 + turn % 2};
+    const int channels[] = {1 + turn % 2, 1 + turn / 2 % 2};
     for (int r = 0; r < R; ++r) {
       in[r].resize(counts[0] + counts[1]);
       for (Index i = 0; i < counts[0] + counts[1]; ++i) in[r][i] = T((i * 7 + r * 13 + turn) % 5);

@@ -48,7 +48,7 @@ TEST_CASE("a name that NCCL does not have is not read from NCCL_") {
 }
 
 TEST_CASE("values of each kind are read") {
-  CHECK(setting_bytes("MEMORY_BUDGET").value() == 0);  // the communicator's choice
+  CHECK(setting_bytes("MEMORY_BUDGET").value() == 0);   // the communicator's choice
   CHECK(setting_bytes("LL128_BUFFSIZE").value() == 0);  // none
   CHECK(setting_integer("MAX_CTAS").value() == 0);
   CHECK(setting_seconds("INIT_TIMEOUT").value() == 60);
