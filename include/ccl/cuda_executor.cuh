@@ -70,14 +70,12 @@ __global__ void __launch_bounds__(MaxLanes, 1)
   (static_cast<const Parts&>(parts).run(), ...);
 }
 
-/// Members of one kind, as many as there are: their works, and where their blocks begin.
-template <class Group, class Body>
+/// Members of one kind, at most so many: their works, and where their blocks begin.
+template <class Group, class Body, int Most>
 struct KernelList {
   using Work = typename Body::Work;
-  /// Kernel arguments beyond 4 KB want a newer driver.
-  static constexpr int most = int((4000 - sizeof(int)) / (sizeof(Work) + sizeof(int)));
-  alignas(Work) unsigned char works[most][sizeof(Work)];
-  int first_block[most + 1];  // of each, and behind the last
+  alignas(Work) unsigned char works[Most][sizeof(Work)];
+  int first_block[Most + 1];  // of each, and behind the last
 
   CCL_DEVICE void run() const {
     int n = 0;
@@ -87,9 +85,10 @@ struct KernelList {
                           first_block[n + 1] - first);
   }
 };
-template <class Group, class Body>
+template <class Group, class Body, int Most>
 __global__ void __launch_bounds__(Body::max_lanes, 1)
-    run_list(const __grid_constant__ KernelList<Group, Body> list) {
+    run_list(const __grid_constant__ KernelList<Group, Body, Most> list) {
+  static_assert(sizeof(list) <= 4000, "Kernel arguments beyond 4 KB want a newer driver.");
   ptx::launch_dependents();
   list.run();
 }
@@ -144,17 +143,17 @@ struct CudaExecutor {
     return launch_kernel(detail::run_group<MaxLanes, Parts...>, blocks, lanes, early, stream,
                          parts);
   }
-  template <LaneGroup Group, class Body>
-  [[nodiscard]] static cudaError_t launch_list(const detail::KernelList<Group, Body>& list,
+  template <LaneGroup Group, class Body, int Most>
+  [[nodiscard]] static cudaError_t launch_list(const detail::KernelList<Group, Body, Most>& list,
                                                int blocks, int lanes, bool early,
                                                cudaStream_t stream) {
     if (lanes > Body::max_lanes) return cudaErrorInvalidConfiguration;
-    return launch_kernel(detail::run_list<Group, Body>, blocks, lanes, early, stream, list);
+    return launch_kernel(detail::run_list<Group, Body, Most>, blocks, lanes, early, stream, list);
   }
-  template <LaneGroup Group, class Body>
+  template <LaneGroup Group, class Body, int Most>
   [[nodiscard]] static cudaError_t load_list() {
     cudaFuncAttributes attributes{};
-    return cudaFuncGetAttributes(&attributes, detail::run_list<Group, Body>);
+    return cudaFuncGetAttributes(&attributes, detail::run_list<Group, Body, Most>);
   }
   template <int MaxLanes, class... Parts>
   [[nodiscard]] static cudaError_t load_parts() {

@@ -87,6 +87,13 @@ void beside(PeerWork<R>& work, const PeerWork<Q>& other, int places_behind) {
 }
 template <class A, class B>
 void beside(A&, const B&, int) {}
+/// What one of so many calls, which move `all_bytes`, may have of a launch: a block, and of the
+/// other blocks by its size, which all ranks see alike.
+inline DeviceTarget share_of(DeviceTarget target, int calls, Index bytes, Index all_bytes) {
+  const double part = double(bytes) / double(all_bytes < 1 ? 1 : all_bytes);
+  target.most_blocks = 1 + int(double(target.most_blocks - calls) * part);
+  return target;
+}
 template <class R>
 int ranks_of(const WireWork<R>& work) {
   return work.ranks;
@@ -137,7 +144,6 @@ struct Enrolled<GroupKernels<Calls...>> {
              works)...}) {
       if (e != cudaSuccess) return e;
     }
-    // Each has a block; the others go by size, which all ranks see alike.
     Index all_bytes = 0;
     ((all_bytes += Member<Calls>::takes_part(works) ? message_bytes(works) : 0), ...);
     std::tuple<typename Calls::Work...> spread{works...};
@@ -145,11 +151,8 @@ struct Enrolled<GroupKernels<Calls...>> {
     const auto shape = [&]<class M, class P>(std::type_identity<M>, std::type_identity<P>,
                                              auto& work) {
       if (!M::takes_part(work)) return CudaShape{0, 0};
-      DeviceTarget share = target;
-      share.most_blocks =
-          1 + int(double(target.most_blocks - members) * double(message_bytes(work)) /
-                  double(all_bytes < 1 ? 1 : all_bytes));
-      return M::template spread<typename P::Lanes, typename P::Runs, max_lanes>(work, share);
+      return M::template spread<typename P::Lanes, typename P::Runs, max_lanes>(
+          work, share_of(target, members, message_bytes(work), all_bytes));
     };
     ((shapes[N] = shape(std::type_identity<Member<Calls>>{},
                         std::type_identity<Part<N, Calls, Align, Ranks>>{}, std::get<N>(spread))),

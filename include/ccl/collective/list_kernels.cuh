@@ -14,7 +14,7 @@ struct Enrolled<ListKernels<Call>> {
   using Member = Enrolled<AsMember<Call>>;
   using Work = typename Call::Work;
   using Counts = typename CountsOf<typename Member::Counts>::Type;
-  static constexpr int max_lanes = Member::max_lanes;
+  static constexpr int max_lanes = Member::max_lanes, most = most_listed<Call>;
   using Group = typename Member::template Lanes<max_lanes>;
   template <int Align, int Ranks>
   using Body = typename Member::template Body<Align, Ranks>;
@@ -37,13 +37,11 @@ struct Enrolled<ListKernels<Call>> {
     (void)(((Ranks == 0 || Ranks == ranks) && as(std::integral_constant<int, Ranks>{})) || ...);
     return result;
   }
-  /// Each has a block; the others go by size, which all ranks see alike.
   template <class B>
   static cudaError_t launch_as(const DeviceTarget& target, std::span<const Work> works) {
-    using List = KernelList<Group, B>;
-    static_assert(List::most == most_listed<Call>);
+    using List = KernelList<Group, B, most>;
     const int count = int(works.size());
-    if (count > List::most || target.most_blocks < count) return cudaErrorInvalidConfiguration;
+    if (count > most || target.most_blocks < count) return cudaErrorInvalidConfiguration;
     if (const cudaError_t e = Member::template check<Group, B>(works.front()); e != cudaSuccess) {
       return e;
     }
@@ -55,11 +53,8 @@ struct Enrolled<ListKernels<Call>> {
     list.first_block[0] = 0;
     for (int n = 0; n < count; ++n) {
       Work& work = spread[std::size_t(n)];
-      DeviceTarget share = target;
-      share.most_blocks =
-          1 + int(double(target.most_blocks - count) *
-                  (double(message_bytes(work)) / double(all_bytes < 1 ? 1 : all_bytes)));
-      const CudaShape shape = Member::template spread<Group, B, max_lanes>(work, share);
+      const CudaShape shape = Member::template spread<Group, B, max_lanes>(
+          work, share_of(target, count, message_bytes(work), all_bytes));
       list.first_block[n + 1] = list.first_block[n] + shape.blocks;
       lanes = std::max(lanes, div_up(shape.channels, shape.blocks) * Group::width);
     }
@@ -78,8 +73,8 @@ struct Enrolled<ListKernels<Call>> {
     const auto good = [&](cudaError_t e) {
       if (result == cudaSuccess) result = e;
     };
-    (good(CudaExecutor::load_list<Group, Body<16, Ranks>>()), ...);
-    (good(CudaExecutor::load_list<Group, Body<1, Ranks>>()), ...);
+    (good(CudaExecutor::load_list<Group, Body<16, Ranks>, most>()), ...);
+    (good(CudaExecutor::load_list<Group, Body<1, Ranks>, most>()), ...);
     return result;
   }
   static int load(int device) {
