@@ -47,8 +47,8 @@ Result<void> Links::agree(const Result<Plans>& wanted) {
   // What goes through a network has slots at both ends. A GPU rank's lie in its host's memory.
   if (!device_) fan_ += std::min(fan_, networked);
   // Slots shrink until this composition takes at most its part of the budget, and what is left:
-  // half of one that was given; of the default one so little that all collectives have room, each
-  // with all that Auto wants. All ranks take the smallest that any of them needs.
+  // half of one that was given, a sixteenth of the default one, so that many have room. All ranks
+  // take the smallest that any of them needs.
   const Index part = state.config.memory_budget_bytes ? state.budget / 2 : state.budget / 16;
   const Index left = std::min(part, state.budget - state.used.load());
   for (std::size_t n = 0; n < plans.by_through.size(); ++n) {

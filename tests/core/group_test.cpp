@@ -173,7 +173,7 @@ TEST_CASE("a group may hold as many calls of one kind as there are at run time")
         const float want = float(ranks * (ranks - 1) / 2 + ranks * int(k));
         for (const float x : out[k]) wrong += x != want;
       }
-      // An error of one call is the group's, and says which.
+      // An error of one call is the group's.
       calls.push_back(one.bind((const float*)nullptr, out[1].data(), Index{5}));
       const auto refused = group({}, std::span{std::as_const(calls)}.last(2));
       wrong += refused.has_value();
