@@ -33,6 +33,13 @@ void SocketLink::publish(int channel, int stream, Word steps) {
   }
 }
 
+bool SocketLink::leaving() const {
+  if (closing.load()) return true;
+  if (!both_ways.load()) return false;
+  const auto back = mate();
+  return back == nullptr || back->closing.load();
+}
+
 void SocketLink::lose(const char* what, int os_code) {
   fail_with(Errc::peer_lost,
             os_code == 0
@@ -43,7 +50,7 @@ void SocketLink::lose(const char* what, int os_code) {
 }
 
 void SocketLink::fail_with(Errc code, std::string what, int os_code) {
-  if (closing.load() || context.status == nullptr) return;
+  if (context.status == nullptr || leaving()) return;
   context.status->set(edge_error(edge, name, code, std::move(what), os_code));
 }
 

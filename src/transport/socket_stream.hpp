@@ -86,6 +86,10 @@ struct SocketLink : ProxiedLink, Mates<SocketLink> {
 
   /// After a step of one stream: tells the lanes, when all streams of the channel are that far.
   void publish(int channel, int stream, Word steps);
+  /// The owner is gone, or that of the edge back: who shares its sockets has said goodbye for both.
+  /// The peer, which may have left before, answers that by a reset, and so takes back its own
+  /// goodbye where the network had lost it.
+  bool leaving() const;
   /// The first failure of the communicator; nothing if we are leaving anyway.
   void lose(const char* what, int os_code);
   void fail_with(Errc code, std::string what, int os_code = 0);

@@ -51,9 +51,8 @@ std::string two_processes(WireShape shape, Word steps) {
                     [&](int fd, pid_t) { return rank_main(0, fd, shape, steps); });
 }
 
-/// TCP connections of this process, both ends of which are here, that are neither listening nor
-/// half closed.
-int connections() {
+/// Ends of TCP connections in this process.
+int connection_ends() {
   int count = 0;
   for (int fd = 0; fd < 1024; ++fd) {
     sockaddr_storage peer{};
@@ -70,7 +69,11 @@ int connections() {
     for (int other = 0; other < fd && !again; ++other) again = cookie(other) == cookie(fd);
     count += again ? 0 : 1;
   }
-  return count / 2;
+  return count;
+}
+/// TCP connections both ends of which are in this process.
+int connections() {
+  return connection_ends() / 2;
 }
 
 }  // namespace
@@ -186,6 +189,39 @@ TEST_CASE("one end of a shared connection goes before the other") {
     CHECK(problem[r] == "");
     CHECK(lent[r].status.ok());
   }
+}
+
+TEST_CASE("who has begun to leave a shared connection does not miss the peer's goodbye") {
+  int fds[2];
+  REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM, 0, fds) == 0);
+  const WireShape shape{1, 4, 1024};
+  const int before = connection_ends();
+  Lent lent[2];
+  std::optional<Result<Duplex>> theirs;
+  std::thread other{
+      [&] { theirs = connect_pair<SocketTransport>(lent[1].context, 1, shape, fds[1]); }};
+  auto mine = connect_pair<SocketTransport>(lent[0].context, 0, shape, fds[0]);
+  other.join();
+  REQUIRE(mine);
+  REQUIRE(*theirs);
+  // Both ends are in use: the accepting one has its sockets.
+  CHECK(push(mine->out.wires[0], 1, 5, &lent[0].status, &lent[0].proxy).problem == "");
+  CHECK(pull((*theirs)->in.wires[0], 1, 5, &lent[1].status, &lent[1].proxy).problem == "");
+  REQUIRE(connection_ends() == before + 2);
+  const bool begun = GENERATE(true, false);
+  if (begun) mine->out = {};
+  // Goes without a goodbye, as one whose goodbye is lost.
+  lent[1].status.set(Error{});
+  (*theirs)->out = {};
+  (*theirs)->in = {};
+  CHECK(wait_until([&] { return connection_ends() <= before + (begun ? 0 : 1); }, nullptr));
+  if (begun) {
+    CHECK(lent[0].status.ok());
+  } else {
+    CHECK(wait_until([&] { return !lent[0].status.ok(); }, nullptr));
+  }
+  ::close(fds[0]);
+  ::close(fds[1]);
 }
 
 TEST_CASE("steps cross TCP between processes, both ways at once, on every channel") {
