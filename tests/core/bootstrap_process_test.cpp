@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "catch.hpp"
+#include "held_port.hpp"
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -150,12 +151,10 @@ int missed = 0;  // survivors who could only say that the rank had not come
 // before anybody met it can only be missed: then the error is timed_out, after `deadline_s`.
 double kill_some(int ranks, int roots, const std::vector<int>& victims, double after_s,
                  bool root_in_rank_0, double deadline_s = 30) {
+  const test::HeldPort port;
   std::vector<UniqueId> ids;
   if (root_in_rank_0) {
-    static int port = 0;  // below those that the system gives to connections
-    ids.push_back(
-        unique_id_at("127.0.0.1:" + std::to_string(10000 + ::getpid() % 9000 + ++port), "test")
-            .value());
+    ids.push_back(unique_id_at("127.0.0.1:" + port.text(), "test").value());
   } else {
     for (int i = 0; i < roots; ++i) ids.push_back(create_unique_id().value());
   }

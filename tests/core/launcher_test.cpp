@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "catch.hpp"
+#include "held_port.hpp"
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -122,10 +123,6 @@ int run_forked(int ranks, const std::map<std::string, std::string>& vars) {
   return worst;
 }
 
-std::string some_port() {
-  return std::to_string(20000 + ::getpid() % 10000);
-}
-
 }  // namespace
 
 TEST_CASE("each launcher's variables say who a process is") {
@@ -181,16 +178,17 @@ TEST_CASE("a place to meet that is no address is an error that names its variabl
   refused_by({{"MASTER_ADDR", "127.0.0.1"}, {"MASTER_PORT", "70000"}},
              "MASTER_ADDR and MASTER_PORT: ");
   // An address of another host, at which rank 0 cannot listen.
-  refused_by({{"MASTER_ADDR", "192.0.2.77"}, {"MASTER_PORT", some_port()}},
+  refused_by({{"MASTER_ADDR", "192.0.2.77"}, {"MASTER_PORT", "20000"}},
              "MASTER_ADDR and MASTER_PORT: cannot listen", "0");
 }
 
 TEST_CASE("ranks meet at CCL_COMM_ID, at MASTER_ADDR, and beside torchrun's store") {
-  CHECK(run_forked(3, {{"CCL_COMM_ID", "127.0.0.1:" + some_port()}}) == 0);
-  CHECK(run_forked(2, {{"NCCL_COMM_ID", "[::1]:" + some_port()}}) == 0);
-  CHECK(run_forked(3, {{"MASTER_ADDR", "127.0.0.1"}, {"MASTER_PORT", some_port()}}) == 0);
+  const test::HeldPort port;
+  CHECK(run_forked(3, {{"CCL_COMM_ID", "127.0.0.1:" + port.text()}}) == 0);
+  CHECK(run_forked(2, {{"NCCL_COMM_ID", "[::1]:" + port.text()}}) == 0);
+  CHECK(run_forked(3, {{"MASTER_ADDR", "127.0.0.1"}, {"MASTER_PORT", port.text()}}) == 0);
   CHECK(run_forked(2, {{"MASTER_ADDR", "::1"},
-                       {"MASTER_PORT", some_port()},
+                       {"MASTER_PORT", port.text()},
                        {"TORCHELASTIC_USE_AGENT_STORE", "True"}}) == 0);
 }
 

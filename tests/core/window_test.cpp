@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "catch.hpp"
+#include "held_port.hpp"
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -39,7 +40,7 @@ std::vector<std::string> on_threads(int ranks,
 
 /// One process for each rank: how many failed, which say why.
 int on_processes(int ranks, const std::function<Result<void>(const Communicator&)>& body) {
-  const std::string port = std::to_string(20000 + ::getpid() % 20000);
+  const test::HeldPort port;
   std::vector<pid_t> children;
   for (int r = 0; r < ranks; ++r) {
     const pid_t child = ::fork();
@@ -51,7 +52,7 @@ int on_processes(int ranks, const std::function<Result<void>(const Communicator&
     ::setenv("LOCAL_RANK", std::to_string(r).c_str(), 1);
     ::setenv("WORLD_SIZE", std::to_string(ranks).c_str(), 1);
     ::setenv("MASTER_ADDR", "127.0.0.1", 1);
-    ::setenv("MASTER_PORT", port.c_str(), 1);
+    ::setenv("MASTER_PORT", port.text().c_str(), 1);
     Config config;
     config.device = Config::cpu;
     config.timeout_s = 60;

@@ -8,10 +8,9 @@
 #include <random>
 
 #include "catch.hpp"
+#include "held_port.hpp"
 #include "hosts/job.hpp"
 #include "hosts/processes.hpp"
-#include <arpa/inet.h>
-#include <sys/socket.h>
 
 // A rank dies by kill -9; the others must hear of it, soon and by name, and give back all they
 // hold.
@@ -40,18 +39,6 @@ struct Board {
   int port = 0;
   Report report[ranks];
 };
-
-int free_port() {
-  const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  sockaddr_in at{};
-  at.sin_family = AF_INET;
-  at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t bytes = sizeof at;
-  bind(fd, reinterpret_cast<const sockaddr*>(&at), bytes);
-  getsockname(fd, reinterpret_cast<sockaddr*>(&at), &bytes);
-  close(fd);
-  return ntohs(at.sin_port);
-}
 
 /// Memory segments with names, of which ccl should have none.
 std::vector<std::string> own_segments() {
@@ -102,7 +89,8 @@ struct Outcome {
 template <class Moment>
 Outcome play(int victim, Moment&& moment) {
   Shared<Board> board;
-  board->port = free_port();
+  const HeldPort port;
+  board->port = port.number();
   std::vector<pid_t> pids;
   for (int rank = 0; rank < ranks; ++rank) {
     pids.push_back(start_process([&, rank] { return run_rank(*board, rank); }));
