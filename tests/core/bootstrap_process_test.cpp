@@ -133,6 +133,35 @@ TEST_CASE("processes meet") {
   CHECK(start_up(64, 1) < 60);
 }
 
+TEST_CASE("gathering inside hosts first gives the same") {
+  const Lo lo;
+  constexpr int ranks = 7;
+  const auto id = create_unique_id().value();
+  Ranks all{ranks, [&](int rank, Outcome&) -> Result<void> {
+              ::setenv("CCL_HOSTID", std::to_string(rank % 3).c_str(), 1);
+              CCL_TRY(auto b, Bootstrap::join({&id, 1}, rank, ranks, {60, nullptr}));
+              for (int r = 0; r < ranks; ++r) {
+                const bool here = b->place(r).host_hash == b->place(rank).host_hash;
+                if (here != (r % 3 == rank % 3)) return fail(Errc::internal, "not its host");
+              }
+              for (int round = 0; round < 3; ++round) {
+                std::vector<int> values(ranks, -1);
+                values[size_t(rank)] = rank + round;
+                CCL_CHECK(b->all_gather_hosts(values.data(), sizeof(int)));
+                for (int r = 0; r < ranks; ++r) {
+                  if (values[size_t(r)] != r + round) return fail(Errc::internal, "wrong data");
+                }
+              }
+              return b->finalize();
+            }};
+  all.wait();
+  for (int r = 0; r < ranks; ++r) {
+    INFO("rank " << r << ": " << all[r].text);
+    CHECK(all[r].code == Errc::ok);
+    CHECK(all[r].at_s > 0);
+  }
+}
+
 TEST_CASE("start-up time", "[.measure]") {
   const Lo lo;
   for (const int ranks : {2, 8, 64, 256}) {
