@@ -6,10 +6,12 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <fstream>
 
 #include "catch.hpp"
 #include "hosts/ranks.hpp"
+#include <net/address.hpp>
 #include <sched.h>
 
 using namespace ccl;
@@ -43,6 +45,16 @@ bool make_networks() {
              "ip addr add 10.$i.0.1/24 dev n$i && ip link set p$i up && ip link set n$i up || exit "
              "1; "
              "done) 2>/dev/null") == 0;
+}
+
+/// The other end of a cable is noticed a little later; until then an interface is none of those
+/// that ccl uses.
+bool networks_are_up() {
+  const auto is_up = [](const char* name) {
+    const auto all = net::list_interfaces();
+    return std::any_of(all.begin(), all.end(), [&](const auto& one) { return one.name == name; });
+  };
+  return wait_until([&] { return is_up("n1") && is_up("n2"); }, 30);
 }
 
 Networks used(const char* interfaces) {
@@ -80,6 +92,7 @@ TEST_CASE("data is spread over all interfaces that are named, and over no other"
   const pid_t pid = start_process([&] {
     if (!make_networks()) return 0;
     *made = 1;
+    if (!networks_are_up()) return 1;
     *one = used("=n1");
     *both = used("=n1,n2");
     return 0;
