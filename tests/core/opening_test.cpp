@@ -235,9 +235,9 @@ TEST_CASE("two threads of a rank open pairs at once, in whatever order") {
 }
 
 TEST_CASE("a peer may come later than a connection may take") {
-  check_well(on_ranks(2, patient(30, 0.5), [](const Communicator& comm) -> Result<void> {
+  check_well(on_ranks(2, patient(30, 1), [](const Communicator& comm) -> Result<void> {
     CCL_TRY(const auto pairs, Pairs::create(comm));
-    if (comm.rank() == 0) std::this_thread::sleep_for(std::chrono::milliseconds{1200});
+    if (comm.rank() == 0) std::this_thread::sleep_for(std::chrono::milliseconds{1800});
     int x = comm.rank(), y = -1;
     CCL_CHECK(pairs(&x, 1, 1 - comm.rank(), &y, 1, 1 - comm.rank()));
     return expect(y == 1 - comm.rank(), "wrong message");
