@@ -129,12 +129,17 @@ TEST_CASE("an engine looks at idle polled tasks once in a millisecond") {
   task->polled = true;
   REQUIRE(engine.add(task).has_value());
   std::this_thread::sleep_for(std::chrono::milliseconds{50});
+  // On a busy machine both sleeps may take longer, and the second look at the clock comes last.
+  const auto begin = std::chrono::steady_clock::now();
   const double before = process_cpu_s();
   const Word rounds = engine.counters().rounds;
   std::this_thread::sleep_for(std::chrono::milliseconds{300});
-  CHECK(process_cpu_s() - before < 0.03);
-  CHECK(engine.counters().rounds > rounds);
-  CHECK(engine.counters().rounds - rounds <= 301);
+  const Word looks = engine.counters().rounds - rounds;
+  const double used_s = process_cpu_s() - before;
+  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
+  CHECK(looks > 0);
+  CHECK(double(looks) <= took.count() * 1000 + 1);
+  CHECK(used_s < took.count() / 10);
   // Those that end by themselves hold nobody up.
   task->end = true;
   CHECK(wait_until([&] { return engine.counters().tasks == 0; }));
