@@ -2,17 +2,31 @@
 
 #include <fmt/format.h>
 
+#include <atomic>
 #include <optional>
 #include <system_error>
 #include <utility>
 
 #include "os_error.hpp"
+#include <dlfcn.h>
 #include <pthread.h>
 #include <signal.h>
 
 namespace ccl::detail {
 
+void stay_loaded() {
+  static std::atomic<bool> stays{false};
+  if (stays.load(std::memory_order_relaxed)) return;
+  Dl_info here{};
+  if (::dladdr(&stays, &here) != 0 && here.dli_fname != nullptr) {
+    // Null in a program itself, which nobody closes. The count of handles is one more for good.
+    (void)::dlopen(here.dli_fname, RTLD_LAZY | RTLD_NOLOAD | RTLD_NODELETE);
+  }
+  stays.store(true, std::memory_order_relaxed);
+}
+
 Result<std::thread> own_thread(std::string_view what, std::function<void()> body) {
+  stay_loaded();
   sigset_t all, before;
   ::sigfillset(&all);
   ::pthread_sigmask(SIG_SETMASK, &all, &before);

@@ -13,6 +13,7 @@
 namespace ccl::net {
 
 Engine& Engine::get() {
+  detail::stay_loaded();  // no caller holds a lock the first time
   // Never destroyed: its thread may outlive static objects.
   static Engine* const engine = [] {
     auto* e = new Engine;

@@ -1,0 +1,16 @@
+#include <ccl/communicator.hpp>
+
+#include <thread>
+
+/// Two ranks meet and part; 0 if all is well.
+extern "C" __attribute__((visibility("default"))) int meet_and_part() {
+  ccl::Config config;
+  config.device = ccl::Config::cpu;
+  const auto comms = ccl::Communicator::create_all(2, config);
+  if (!comms) return 1;
+  bool met = false;
+  std::thread other{[&] { met = (*comms)[1].barrier().has_value(); }};
+  const bool well = (*comms)[0].barrier().has_value();
+  other.join();
+  return well && met ? 0 : 2;
+}
