@@ -1,8 +1,11 @@
 #include <ccl/host_stream.hpp>
 
+#include "own_thread.hpp"
+
 namespace ccl {
 
-HostStream::HostStream() : thread_{[this] { run(); }} {}
+HostStream::HostStream()
+    : thread_{detail::own_thread("a host stream", [this] { run(); }).value()} {}
 
 HostStream::~HostStream() {
   {
@@ -34,11 +37,12 @@ void HostStream::run() {
   for (;;) {
     wake_.wait(lock, [this] { return stop_ || !queue_.empty(); });
     if (queue_.empty()) return;
-    const auto call = std::move(queue_.front());
+    auto call = std::move(queue_.front());
     queue_.pop();
     busy_ = true;
     lock.unlock();
     Result<void> result = call();
+    call = nullptr;  // the end of what it held may queue more
     lock.lock();
     busy_ = false;
     if (!result && failure_) failure_ = std::move(result);

@@ -19,7 +19,7 @@ struct Recorder;
 /// given a stream returns at once and runs when everything queued before it has run.
 class HostStream {
  public:
-  HostStream();
+  HostStream();   // throws where the process may have no further thread
   ~HostStream();  // runs what is queued, then ends the thread
   HostStream(const HostStream&) = delete;
   HostStream& operator=(const HostStream&) = delete;
