@@ -201,8 +201,8 @@ class Collective : public detail::Composition<Op, Algo, Proto, detail::sides_of<
     if constexpr (over_wires && detail::sides_of<Transport>().cpus) {
       if (!links.on_device()) {
         return detail::queue_on_host(
-            links, stream, [links = this->links_, info = links.noted(info), work] {
-              return detail::counted_on_host<Op, Algo, Proto>(*links, info, work);
+            this->links_, info, stream, [work](detail::Links& own, const detail::CallInfo& noted) {
+              return detail::counted_on_host<Op, Algo, Proto>(own, noted, work);
             });
       }
     }

@@ -147,8 +147,9 @@ Result<void> launch_list(const CallList& calls, Stream stream, std::span<const B
 
 /// On CPU lanes, now or when everything before it on the stream has run.
 inline Result<void> queue_group(CallList calls, Stream stream) {
-  for (auto& call : calls) call->info() = call->links().noted(call->info());
   Links& first = calls.front()->links();
+  CCL_CHECK(check_on_host(first, stream));
+  for (auto& call : calls) call->info() = call->links().noted(call->info());
   auto shared = std::make_shared<CallList>(std::move(calls));
   return queue_on_host(first, stream, [shared] { return run_group_on_host(*shared); });
 }

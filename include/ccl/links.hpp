@@ -136,7 +136,7 @@ class Links : public std::enable_shared_from_this<Links> {
   /// communicator has failed. By peer; between `begin` and `finish`.
   bool same_messages(std::string_view op, const std::vector<std::vector<Message>>& sends,
                      const std::vector<std::vector<Message>>& recvs);
-  /// Writes a call into the journal, as queued. The result goes to `begin`.
+  /// Writes a call that is not refused into the journal, as queued. The result goes to `begin`.
   CallInfo noted(CallInfo info);
   /// For diagnosis, any thread, at any time.
   std::vector<WireSteps> steps() const;
@@ -151,6 +151,8 @@ class Links : public std::enable_shared_from_this<Links> {
   void help();
   /// After a launch: what became of it.
   Result<void> finish();
+  /// Of a noted call: it will not run, and the communicator is as it was.
+  void give_up(const CallInfo& info);
   /// Around a launch on the communicator's device: `code` is what the launch returned. In between,
   /// other threads' launches on this communicator wait.
   /// `keep`: what a graph must hold; null: these links.

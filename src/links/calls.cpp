@@ -123,6 +123,11 @@ void Links::help() {
   if (proxied_) helper_.emplace(comm_.state()->proxy, unproxied_);
 }
 
+void Links::give_up(const CallInfo& info) {
+  CommState& state = *comm_.state();
+  if (state.journal) state.journal->ended(info.ticket, false);
+}
+
 Result<void> Links::finish() {
   CommState& state = *comm_.state();
   helper_.reset();

@@ -69,6 +69,7 @@ Error Links::row_too_long(Index row_bytes) const {
 Result<void> Links::overflow(const GaveUp& found) {
   CommState& state = *comm_.state();
   Error error = state.blame(state.overflow(found));
+  give_up(info_);
   state.fail_all(error);
   return fail(std::move(error));
 }

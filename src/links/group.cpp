@@ -73,17 +73,15 @@ namespace {
 Result<void> run_at_once(std::span<RecordedCall* const> calls) {
   std::vector<std::unique_lock<std::mutex>> locks;
   std::vector<Result<void>> results(calls.size());
-  std::size_t begun = 0;
   Result<void> well;
   for (RecordedCall* const call : calls) {
     locks.emplace_back(call->links().mutex());
     well = call->links().begin(call->info());
-    if (well) ++begun;
     if (well) well = call->connect();
     if (!well) break;
   }
   if (!well) {
-    for (std::size_t i = 0; i < begun; ++i) (void)calls[i]->links().finish();
+    for (RecordedCall* const call : calls) call->links().give_up(call->info());
     return well;
   }
   const auto run = [&](std::size_t i) {
@@ -110,8 +108,15 @@ Result<void> run_group_on_host(CallList& calls) {
     if (round == rounds.size()) rounds.emplace_back();
     rounds[round].push_back(call.get());
   }
-  for (const auto& one : rounds) CCL_CHECK(run_at_once(one));
-  return {};
+  Result<void> well;
+  for (const auto& one : rounds) {
+    if (well) {
+      well = run_at_once(one);
+    } else {
+      for (RecordedCall* const call : one) call->links().give_up(call->info());
+    }
+  }
+  return well;
 }
 
 Result<DeviceTarget> GroupLaunch::begin(Stream stream) {

@@ -1,9 +1,11 @@
+#include <ccl/group.hpp>
 #include <ccl/proto/ll.hpp>
 #include <ccl/proto/simple.hpp>
 
 #include <limits>
 
 #include "core/collective_suite.hpp"
+#include <comm_state.hpp>
 
 using namespace ccl;
 using namespace ccl::test;
@@ -96,6 +98,28 @@ TEST_CASE("misuse is a typed error that names the value and the rank") {
         Errc::invalid_argument);
   CHECK(code(Communicator::create(UniqueId{}, 0, 0).transform([](auto&&) {})) ==
         Errc::invalid_argument);
+}
+
+TEST_CASE("a call that is refused is not in the journal") {
+  on_all(make(2), [](const Communicator& comm) -> Result<void> {
+    CCL_TRY(auto sums, Sums::create(comm));
+    CCL_TRY(auto p2p, P2p::create(comm));
+    float x[4] = {}, y[4] = {};
+    auto* const cuda = reinterpret_cast<CUstream_st*>(x);  // not of a CPU rank
+    if (code(sums(x, y, 4, Sum{}, cuda)) != Errc::invalid_argument ||
+        code(group(cuda, sums.bind(x, y, 4))) != Errc::invalid_argument) {
+      return fail(Errc::internal, "a CUDA stream was taken");
+    }
+    CCL_CHECK(sums(x, y, 4));
+    CCL_CHECK(comm.finalize());
+    const bool refused = code(sums(x, y, 4)) == Errc::invalid_usage &&
+                         code(p2p.send(x, 4, 1 - comm.rank())) == Errc::invalid_usage &&
+                         code(group({}, sums.bind(x, y, 4))) == Errc::invalid_usage &&
+                         code(comm.barrier()) == Errc::invalid_usage;
+    const Account mine = comm.state()->account();
+    if (refused && mine.called == 1 && mine.operations.size() == 1) return {};
+    return fail(Errc::internal, "refused calls are in the journal");
+  });
 }
 
 TEST_CASE("a plan that leaves the size of slots open gets the protocol's") {

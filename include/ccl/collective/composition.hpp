@@ -104,8 +104,8 @@ class Composition {
         }
       }
       if constexpr (sides.cpus) {
-        return queue_on_host(*links_, stream, [links = links_, info = links_->noted(info), given] {
-          return run_on_host<Op, Algo, Proto>(*links, info, given);
+        return queue_on_host(links_, info, stream, [given](Links& links, const CallInfo& noted) {
+          return run_on_host<Op, Algo, Proto>(links, noted, given);
         });
       }
       return fail(links_->no_device_code());  // not reached: `make_links` refused

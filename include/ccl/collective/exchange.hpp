@@ -156,9 +156,9 @@ Result<void> exchange(const std::shared_ptr<Links>& links, const CallInfo& info,
     if (links->on_device()) return exchange_on_device<Algo, Proto>(*links, info, table, stream);
   }
   if constexpr (sides.cpus) {
-    return queue_on_host(*links, stream,
-                         [links, info = links->noted(info), table = std::move(table)] {
-                           return exchange_on_host<Op, Algo, Proto>(*links, info, table);
+    return queue_on_host(links, info, stream,
+                         [table = std::move(table)](Links& own, const CallInfo& noted) {
+                           return exchange_on_host<Op, Algo, Proto>(own, noted, table);
                          });
   }
   return fail(links->no_device_code());  // not reached: creation was refused

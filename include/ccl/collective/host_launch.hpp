@@ -10,18 +10,36 @@
 #include <ccl/reduction.hpp>
 
 #include <cstring>
+#include <memory>
 #include <mutex>
 #include <utility>
 
 namespace ccl::detail {
 
+inline Result<void> check_on_host(const Links& links, Stream stream) {
+  CCL_CHECK(links.ready());
+  if (stream.cuda() != nullptr) return fail(links.not_on_device());
+  return {};
+}
+
 /// Runs now or, given a stream, when everything before it there has run.
 template <class F>
 Result<void> queue_on_host(const Links& links, Stream stream, F call) {
-  CCL_CHECK(links.ready());
-  if (stream.cuda() != nullptr) return fail(links.not_on_device());
+  CCL_CHECK(check_on_host(links, stream));
   if (stream.host() == nullptr) return call();
   stream.host()->enqueue(std::move(call));
+  return {};
+}
+/// The same of `call(links, info)`, an operation that the journal keeps, unless it is refused.
+template <class F>
+Result<void> queue_on_host(const std::shared_ptr<Links>& links, const CallInfo& info, Stream stream,
+                           F call) {
+  CCL_CHECK(check_on_host(*links, stream));
+  auto noted = [links, info = links->noted(info), call = std::move(call)] {
+    return call(*links, info);
+  };
+  if (stream.host() == nullptr) return noted();
+  stream.host()->enqueue(std::move(noted));
   return {};
 }
 
@@ -52,11 +70,14 @@ template <class Op, class Algo, class Proto, class R>
 Result<void> run_on_host(Links& links, const CallInfo& info, const CallArguments<R>& given) {
   const std::lock_guard lock{links.mutex()};
   CCL_CHECK(links.begin(info));
-  if (auto fits = check_slices_on_host<Op, Algo, Proto, R>(links); !fits) {
-    (void)links.finish();
-    return fits;
+  Result<void> able = check_slices_on_host<Op, Algo, Proto, R>(links);
+  if constexpr (wires_by_root<Op, Algo>) {
+    if (able) able = connect_seats<Op, Algo>(links, given.root);
   }
-  if constexpr (wires_by_root<Op, Algo>) CCL_CHECK((connect_seats<Op, Algo>(links, given.root)));
+  if (!able) {
+    links.give_up(info);
+    return able;
+  }
   links.help();
   run_wires<Op, Algo, Proto>(links, given);
   return links.finish();
