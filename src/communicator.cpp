@@ -82,6 +82,21 @@ Error CommState::overflow(const GaveUp& found) const {
   return error;
 }
 
+std::shared_ptr<CommState> nobody() noexcept {
+  // Never destroyed: handles end as late as they like.
+  static CommState* const state = [] {
+    Config config;
+    config.device = Config::cpu;
+    auto* const made = new CommState{-1, 0, std::move(config)};
+    made->status.set(
+        {Errc::invalid_usage,
+         "the handle was moved from (what it stood for is where it was moved to); call "
+         "through that one, or assign to this one first"});
+    return made;
+  }();
+  return {std::shared_ptr<void>{}, state};  // nothing to count
+}
+
 int forks_before() {
   static std::atomic<int> forks{0};
   static const int watching = ::pthread_atfork(nullptr, nullptr, [] { ++forks; });
@@ -466,7 +481,9 @@ const std::vector<int>& Communicator::ring(int channel) const {
   return state_->arrangement.ring(channel);
 }
 const PeerInfo& Communicator::peer(int rank) const {
-  return state_->peers[rank];
+  static const PeerInfo unknown{};
+  const auto at = std::size_t(rank);
+  return at < state_->peers.size() ? state_->peers[at] : unknown;
 }
 
 Result<std::optional<Communicator>> Communicator::split(int color, int key, Config config) const {
@@ -520,6 +537,7 @@ Result<void> Communicator::barrier() const {
 
 Report Communicator::report() const {
   if (auto made = status(); !made && made.error().code == Errc::in_progress) return {};
+  if (state_->ranks == 0) return {};                                 // of a handle moved from
   if (state_->finalized.load(std::memory_order_acquire)) return {};  // nobody is there to answer
   return state_->report(detail::report_limit_s);
 }

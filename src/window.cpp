@@ -282,10 +282,10 @@ Result<SharedMemory> SharedMemory::allocate(const Communicator& comm, Index byte
 }
 
 std::byte* SharedMemory::data() const {
-  return block_->data();
+  return block_ ? block_->data() : nullptr;  // none if moved from
 }
 Index SharedMemory::bytes() const {
-  return block_->bytes;
+  return block_ ? block_->bytes : 0;
 }
 
 Result<Window> Window::create(const Communicator& comm, void* data, Index bytes) {
@@ -298,6 +298,11 @@ Result<Window> Window::create(const Communicator& comm, const SharedMemory& memo
   return Window{std::move(state)};
 }
 
+std::shared_ptr<detail::WindowState> Window::nobody() noexcept {
+  static auto* const state = new detail::WindowState{Communicator{detail::nobody()}};
+  return {std::shared_ptr<void>{}, state};
+}
+
 Index Window::bytes() const {
   return state_->bytes;
 }
@@ -308,7 +313,8 @@ int Window::ranks() const {
   return state_->comm.ranks();
 }
 std::byte* Window::at(int rank) const {
-  return state_->at[std::size_t(rank)];
+  const auto at = std::size_t(rank);
+  return at < state_->at.size() ? state_->at[at] : nullptr;
 }
 
 Result<void> Window::close() const {

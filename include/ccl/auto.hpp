@@ -58,6 +58,15 @@ class AutoCollective<Op, Candidates<Cs...>, Transport, OneOrder> {
   static constexpr bool is_p2p = cuda::std::is_same_v<Op, SendRecv>;
 
  public:
+  AutoCollective(const AutoCollective&) = default;
+  AutoCollective& operator=(const AutoCollective&) = default;
+  AutoCollective(AutoCollective&& from) noexcept
+      : state_{std::exchange(from.state_, State::nobody())} {}
+  AutoCollective& operator=(AutoCollective&& from) noexcept {
+    if (this != &from) state_ = std::exchange(from.state_, State::nobody());
+    return *this;
+  }
+
   /// The call of `Collective<Op, ...>` for this operation, with the same arguments.
   template <class Acc = void, class T, class... Rest>
   requires(!is_v && !is_p2p) Result<void>
@@ -84,7 +93,7 @@ class AutoCollective<Op, Candidates<Cs...>, Transport, OneOrder> {
     demands.in_group = (recorded(rest) || ...);
     if (demands.in_group) demands.part = part_of_group<F>();
     const int at = state_->chooser.pick(bytes, demands);
-    if (at < 0) return fail(state_->chooser.none_meets(demands));
+    if (at < 0) return none_meets(demands);
     Result<void> result;
     bool ran = false;
     each([&]<std::size_t I, class C>() {
@@ -99,7 +108,7 @@ class AutoCollective<Op, Candidates<Cs...>, Transport, OneOrder> {
         }
       }
     });
-    if (!ran) return fail(state_->chooser.none_meets(demands));  // never to be taken for done
+    if (!ran) return none_meets(demands);  // never to be taken for done
     return result;
   }
   /// The call of these arguments, for `ccl::group` to make beside others. On a GPU it is in the
@@ -160,6 +169,7 @@ class AutoCollective<Op, Candidates<Cs...>, Transport, OneOrder> {
         result = std::get<I>(state_->made)->counted(send, recv, rows, stream);
       }
     });
+    if (!found) CCL_CHECK(check_ready(state_->comm));
     return result;
   }
   using Leg = detail::Leg;
@@ -207,6 +217,7 @@ class AutoCollective<Op, Candidates<Cs...>, Transport, OneOrder> {
     Demands demands;
     demands.in_window = in_window;
     const int at = state_->chooser.pick(bytes, demands);
+    if (at < 0) return {};  // moved from
     Plan plan;
     each([&]<std::size_t I, class C>() {
       if (int(I) == at && std::get<I>(state_->made)) plan = std::get<I>(state_->made)->plan();
@@ -230,6 +241,13 @@ class AutoCollective<Op, Candidates<Cs...>, Transport, OneOrder> {
     Communicator comm;
     int ranks = 1;
     std::tuple<std::optional<One<Cs>>...> made{};
+
+    /// Of handles that were moved from: it has no candidate.
+    static std::shared_ptr<const State> nobody() noexcept {
+      static const State* const state =
+          new State{{}, Communicator{detail::nobody()}, 0};  // never destroyed
+      return {std::shared_ptr<void>{}, state};
+    }
   };
   explicit AutoCollective(std::shared_ptr<const State> state) : state_{std::move(state)} {}
 
@@ -311,6 +329,10 @@ class AutoCollective<Op, Candidates<Cs...>, Transport, OneOrder> {
     });
     return result;
   }
+  Result<void> none_meets(Demands demands) const {
+    CCL_CHECK(check_ready(state_->comm));
+    return fail(state_->chooser.none_meets(demands));
+  }
   /// A group of calls records one of each: its messages go by one candidate, whatever their size.
   int pick_message(Index bytes, Stream stream) const {
     return state_->chooser.pick(stream.recorder() != nullptr ? 0 : bytes);
@@ -322,6 +344,7 @@ class AutoCollective<Op, Candidates<Cs...>, Transport, OneOrder> {
     std::set<int> used;
     for (const auto* at : picked) used.insert(at->begin(), at->end());
     if (used.empty()) used.insert(state_->chooser.pick(0));
+    if (*used.begin() < 0) return none_meets({});
     Result<void> result;
     each([&]<std::size_t I, class C>() {
       if (used.count(int(I)) != 0 && result) result = f(int(I), *std::get<I>(state_->made));

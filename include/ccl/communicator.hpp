@@ -10,12 +10,15 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace ccl {
 namespace detail {
 struct CommState;
-}
+/// What handles stand on that were moved from: it is as if failed, with `Errc::invalid_usage`.
+std::shared_ptr<CommState> nobody() noexcept;
+}  // namespace detail
 
 /// How a communicator is to behave. What is not set is taken from the settings (docs/settings.md).
 /// The same on all ranks, but for `name` and `device`.
@@ -43,9 +46,19 @@ struct Config {
 /// made from it keep alive. Calls that create something are collective: all ranks make them in the
 /// same order. The last handle's end aborts locally and never blocks; `finalize` is the graceful
 /// end. After a failure every call returns that failure: make or split a new communicator. What was
-/// moved from holds nothing: it may only be assigned to or end.
+/// moved from holds nothing and is rank -1 of 0: calls through it return `Errc::invalid_usage`, as
+/// do those of all handles of ccl that were moved from.
 class Communicator {
  public:
+  Communicator(const Communicator&) = default;
+  Communicator& operator=(const Communicator&) = default;
+  Communicator(Communicator&& from) noexcept
+      : state_{std::exchange(from.state_, detail::nobody())} {}
+  Communicator& operator=(Communicator&& from) noexcept {
+    if (this != &from) state_ = std::exchange(from.state_, detail::nobody());
+    return *this;
+  }
+
   /// Rank `rank` of `ranks`, which all hold the same id (or ids: several roots, for speed at
   /// scale).
   static Result<Communicator> create(const UniqueId& id, int rank, int ranks, Config config = {});
@@ -62,7 +75,7 @@ class Communicator {
   int device() const;  // -1: CPU
   const std::string& name() const;
   /// What rank `rank`, from 0 to ranks() - 1, said of itself. Only of a communicator whose creation
-  /// has ended.
+  /// has ended; of others, nothing.
   const PeerInfo& peer(int rank) const;
 
   /// Different rings that the topology gave; channels take them in turn.

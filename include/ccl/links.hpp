@@ -57,6 +57,8 @@ class Links : public std::enable_shared_from_this<Links> {
                                                int fan, const WireNeeds& needs,
                                                const Connector& connector, std::string name);
   ~Links();
+  /// What compositions stand on that were moved from.
+  static std::shared_ptr<Links> nobody() noexcept;
 
   /// A peer, and the channel that reaches it.
   struct Peer {

@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <utility>
 
 namespace ccl {
 namespace detail {
@@ -26,6 +27,14 @@ bool lies_in_window(const Communicator& comm, const void* data, Index bytes);
 /// has run, and tells nobody; memory of `SharedMemory` then lives as long as its last mapping.
 class Window {
  public:
+  Window(const Window&) = default;
+  Window& operator=(const Window&) = default;
+  Window(Window&& from) noexcept : state_{std::exchange(from.state_, nobody())} {}
+  Window& operator=(Window&& from) noexcept {
+    if (this != &from) state_ = std::exchange(from.state_, nobody());
+    return *this;
+  }
+
   /// Registers `bytes` from `data` on. Collective, with the same `bytes` on all ranks: it succeeds
   /// on all or fails on all. On a GPU: memory of that GPU, of cudaMalloc, of cuMem handles made for
   /// file descriptors, or part of a `SharedMemory`; nobody else may use it during the call, which
@@ -37,7 +46,8 @@ class Window {
   Index bytes() const;
   int rank() const;
   int ranks() const;
-  /// Where rank `rank`'s memory is here; of this rank, its own. Null after `close`, but for that.
+  /// Where rank `rank`'s memory is here; of this rank, its own. Null after `close`, but for that,
+  /// and of a window that was moved from.
   std::byte* at(int rank) const;
   template <class T>
   cuda::std::span<T> of(int rank) const {
@@ -52,6 +62,7 @@ class Window {
 
  private:
   explicit Window(std::shared_ptr<detail::WindowState> state) : state_{std::move(state)} {}
+  static std::shared_ptr<detail::WindowState> nobody() noexcept;  // moved from
   std::shared_ptr<detail::WindowState> state_;
 };
 

@@ -45,6 +45,16 @@ Result<std::unique_lock<std::recursive_mutex>> creating_alone(const Communicator
 Links::Links(const Communicator& comm, const Connector& connector, std::string name)
     : comm_{comm}, connector_{connector}, name_{std::move(name)} {}
 
+std::shared_ptr<Links> Links::nobody() noexcept {
+  static Links* const links = [] {
+    auto* const made =
+        new Links{Communicator{detail::nobody()}, Connector{}, "a collective that was moved from"};
+    made->number_ = -1;
+    return made;
+  }();
+  return {std::shared_ptr<void>{}, links};
+}
+
 Links::~Links() {
   {
     const std::lock_guard lock{comm_.state()->links_mutex};

@@ -184,6 +184,23 @@ TEST_CASE("all operations, with types and reductions that are known at run time"
   });
 }
 
+TEST_CASE("a collective that was moved from says so") {
+  on_all([](const Communicator& comm) -> Result<void> {
+    CCL_TRY(auto all_reduce, AllReduces::create(comm));
+    CCL_TRY(auto all_gather, AllGathers::create(comm));
+    const auto own = std::move(all_reduce);
+    const auto own_gather = std::move(all_gather);
+    float x = 1, y = 0;
+    // NOLINTBEGIN(bugprone-use-after-move)
+    CCL_CHECK(refused(all_reduce(&x, &y, 1, DataType::float32, "sum"), Errc::invalid_usage,
+                      "moved from"));
+    CCL_CHECK(refused(all_gather(&x, &y, 1, DataType::float32), Errc::invalid_usage, "moved from"));
+    // NOLINTEND(bugprone-use-after-move)
+    CCL_CHECK(own(&x, &y, 1, DataType::float32, "sum"));
+    return want(y == ranks, "sum after a move");
+  });
+}
+
 TEST_CASE("what a program does not list is an error that says what there is") {
   on_all([](const Communicator& comm) -> Result<void> {
     CCL_TRY(auto all_reduce, AllReduces::create(comm));

@@ -69,6 +69,35 @@ TEST_CASE("an Auto runs, by whatever it chooses") {
   }
 }
 
+TEST_CASE("an Auto that was moved from says so") {
+  with_ranks(2, [](int rank, const Communicator& comm) -> Result<void> {
+    CCL_TRY(auto sums, Sums::create(comm));
+    CCL_TRY(auto p2p, Collective<SendRecv>::create(comm));
+    CCL_TRY(auto alls, Collective<AllToAllV>::create(comm));
+    const auto own = std::move(sums);
+    const auto own_p2p = std::move(p2p);
+    const auto own_alls = std::move(alls);
+    float x[2] = {}, y[2] = {};
+    const std::vector<Index> one(2, 1), at{0, 1};
+    const auto refused = [](const Result<void>& result) {
+      return !result && result.error().code == Errc::invalid_usage;
+    };
+    // NOLINTBEGIN(bugprone-use-after-move)
+    CCL_CHECK(expect(refused(sums(x, y, 2)), "a moved sum ran"));
+    CCL_CHECK(expect(refused(group({}, sums.bind(x, y, 2))), "a moved group ran"));
+    CCL_CHECK(expect(refused(p2p.send(x, 1, 1 - rank)), "a moved message went"));
+    CCL_CHECK(expect(refused(p2p.group({})), "no moved message went"));
+    CCL_CHECK(expect(refused(alls(x, one, at, y, one, at)), "a moved exchange ran"));
+    CCL_CHECK(expect(refused(alls.counted(x, y, {})), "a moved exchange ran"));
+    CCL_CHECK(expect(
+        sums.ranks() == 0 && sums.plan(100).composition.empty() && sums.compositions().empty(),
+        "a moved sum has a plan"));
+    sums = own;
+    // NOLINTEND(bugprone-use-after-move)
+    return sums(x, y, 2);
+  });
+}
+
 TEST_CASE("the defaults are Auto, Auto and DefaultTransport") {
   static_assert(
       std::is_same_v<Collective<AllReduce>, Collective<AllReduce, Auto, Auto, DefaultTransport>>);

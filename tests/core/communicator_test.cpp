@@ -1,4 +1,5 @@
 #include <ccl/group.hpp>
+#include <ccl/hierarchical.hpp>
 #include <ccl/proto/ll.hpp>
 #include <ccl/proto/simple.hpp>
 
@@ -13,6 +14,7 @@ using namespace ccl::test;
 namespace {
 using Sums = Collective<AllReduce, Ring, Simple, LoopbackTransport>;
 using Copies = Collective<Broadcast, Ring, LL, LoopbackTransport>;
+using Levels = Collective<AllReduce, Hierarchical<Ring, Ring>, Simple, LoopbackTransport>;
 using P2p = Collective<SendRecv, Pairwise, LL, LoopbackTransport>;
 using Alls = Collective<AllToAll, Pairwise, LL, LoopbackTransport>;
 using AllsV = Collective<AllToAllV, Pairwise, LL, LoopbackTransport>;
@@ -98,6 +100,68 @@ TEST_CASE("misuse is a typed error that names the value and the rank") {
         Errc::invalid_argument);
   CHECK(code(Communicator::create(UniqueId{}, 0, 0).transform([](auto&&) {})) ==
         Errc::invalid_argument);
+}
+
+TEST_CASE("handles that were moved from say so, and may be assigned to") {
+  const auto comms = make(2);
+  on_all(comms, [](Communicator comm) -> Result<void> {
+    CCL_TRY(auto sums, Sums::create(comm));
+    CCL_TRY(auto copies, Copies::create(comm));
+    CCL_TRY(auto p2p, P2p::create(comm));
+    CCL_TRY(auto alls, Alls::create(comm));
+    CCL_TRY(auto alls_v, AllsV::create(comm));
+    CCL_TRY(auto levels, Levels::create(comm));
+    const auto own = std::move(comm);
+    const auto own_sums = std::move(sums);
+    const auto own_copies = std::move(copies);
+    const auto own_p2p = std::move(p2p);
+    const auto own_alls = std::move(alls);
+    const auto own_alls_v = std::move(alls_v);
+    const auto own_levels = std::move(levels);
+    float x[4] = {}, y[4] = {};
+    const std::vector<Index> two(2);
+    std::vector<Errc> codes;
+    const auto said = [&](const Result<void>& result) { codes.push_back(code(result)); };
+    HostStream stream;
+    // NOLINTBEGIN(bugprone-use-after-move)
+    said(sums(x, y, 4));
+    said(sums(x, y, 4, Avg{}, stream));
+    said(sums(x, y, 0));
+    said(copies(x, y, 4, 0));
+    said(copies(x, y, 4, 1));
+    said(p2p.send(x, 4, 1));
+    said(p2p.group({}));
+    said(alls(x, y, 2));
+    said(alls_v(x, two, two, y, two, two));
+    said(alls_v(x, {}, {}, y, {}, {}));
+    said(levels(x, y, 4));
+    said(comm.status());
+    said(comm.wait());
+    said(comm.barrier());
+    said(comm.finalize());
+    said(comm.split(0, 0).transform([](auto&&) {}));
+    said(Sums::create(comm).transform([](auto&&) {}));
+    said(Levels::create(comm).transform([](auto&&) {}));
+    comm.abort("nobody hears this");
+    for (const Errc one : codes) {
+      if (one != Errc::invalid_usage) return fail(Errc::internal, std::string{name(one)});
+    }
+    const auto why = sums(x, y, 4).error().message();
+    if (why.find("moved from") == std::string::npos) return fail(Errc::internal, why);
+    const bool nobody = comm.rank() == -1 && comm.ranks() == 0 && comm.device() == -1 &&
+                        comm.name().empty() && comm.peer(0).host[0] == 0 &&
+                        comm.report().ranks.empty() && comm.memory_budget() == 0 &&
+                        sums.ranks() == 0 && sums.plan().channels == Plan{}.channels &&
+                        levels.ranks() == 0 && levels.plan().channels == Plan{}.channels;
+    if (!nobody) return fail(Errc::internal, "it says that it is somebody");
+    // NOLINTEND(bugprone-use-after-move)
+    comm = own;
+    sums = own_sums;
+    levels = own_levels;
+    CCL_CHECK(sums(x, y, 4));
+    CCL_CHECK(levels(x, y, 4));
+    return comm.finalize();
+  });
 }
 
 TEST_CASE("a call that is refused is not in the journal") {

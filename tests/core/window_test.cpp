@@ -156,6 +156,29 @@ TEST_CASE("a part of another size, or memory that cannot be mapped, is refused o
         }) == 0);
 }
 
+TEST_CASE("windows and memory that were moved from are of nobody") {
+  for (const auto& said : on_threads(1, [](const Communicator& comm) -> Result<void> {
+         CCL_TRY(auto memory, SharedMemory::allocate(comm, 64));
+         CCL_TRY(auto window, Window::create(comm, memory));
+         const auto own_memory = std::move(memory);
+         const auto own = std::move(window);
+         // NOLINTBEGIN(bugprone-use-after-move)
+         const bool nobody = window.ranks() == 0 && window.rank() == -1 && window.bytes() == 0 &&
+                             window.at(0) == nullptr && window.of<int>(0).empty() &&
+                             memory.data() == nullptr && memory.bytes() == 0;
+         if (!nobody) return fail(wrong("somebody's"));
+         const auto closed = window.close();
+         if (closed || closed.error().code != Errc::invalid_usage) return fail(wrong("closed"));
+         const auto made = Window::create(comm, memory);
+         if (made || made.error().code != Errc::invalid_argument) return fail(wrong("made"));
+         window = own;
+         // NOLINTEND(bugprone-use-after-move)
+         return window.at(0) == own_memory.data() ? window.close() : fail(wrong("another memory"));
+       })) {
+    CHECK(said == "");
+  }
+}
+
 TEST_CASE("one rank alone has a window of its own memory") {
   for (const auto& said : on_threads(1, [](const Communicator& comm) -> Result<void> {
          CCL_TRY(const auto memory, SharedMemory::allocate(comm, 64));

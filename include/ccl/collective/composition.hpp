@@ -29,6 +29,14 @@ namespace ccl::detail {
 template <class Op, class Algo, class Proto, Sides sides>
 class Composition {
  public:
+  Composition(const Composition&) = default;
+  Composition& operator=(const Composition&) = default;
+  Composition(Composition&& from) noexcept : links_{std::exchange(from.links_, Links::nobody())} {}
+  Composition& operator=(Composition&& from) noexcept {
+    if (this != &from) links_ = std::exchange(from.links_, Links::nobody());
+    return *this;
+  }
+
   /// The numbers that this composition runs with.
   const Plan& plan() const { return links_->plan(); }
   /// "all_reduce/Ring/LL128/shm": what runs.
@@ -39,7 +47,7 @@ class Composition {
 
  protected:
   explicit Composition(std::shared_ptr<Links> links) : links_{std::move(links)} {}
-  Composition() = default;
+  Composition() : links_{Links::nobody()} {}
 
   /// Collective.
   template <Transport T>

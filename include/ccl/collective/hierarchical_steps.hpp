@@ -30,6 +30,16 @@ class HierarchicalSteps {
   using Parts = HierarchicalParts<Op, Algo, Proto, Transport>;
   HierarchicalSteps(const Communicator& comm, std::shared_ptr<const Parts> parts)
       : comm_{comm}, parts_{std::move(parts)} {}
+  HierarchicalSteps(const HierarchicalSteps&) = default;
+  HierarchicalSteps& operator=(const HierarchicalSteps&) = default;
+  HierarchicalSteps(HierarchicalSteps&& from) noexcept
+      : comm_{std::move(from.comm_)}, parts_{std::exchange(from.parts_, nothing())} {}
+  HierarchicalSteps& operator=(HierarchicalSteps&& from) noexcept {
+    if (this == &from) return *this;
+    comm_ = std::move(from.comm_);
+    parts_ = std::exchange(from.parts_, nothing());
+    return *this;
+  }
 
   const Communicator& comm() const { return comm_; }
   const Parts& parts() const { return *parts_; }
@@ -299,6 +309,12 @@ class HierarchicalSteps {
         fmt::format("{} adds up in {} bytes of scratch (an element for each of {} has {} "
                     "bytes); name Ring or Tree",
                     parts_->name, parts_->scratch_bytes, std::max(hosts(), locals()), element));
+  }
+
+  /// Of what was moved from; never destroyed.
+  static std::shared_ptr<const Parts> nothing() noexcept {
+    static const Parts* const parts = new Parts{};
+    return {std::shared_ptr<void>{}, parts};
   }
 
   Communicator comm_;
