@@ -19,7 +19,8 @@ struct Means {
   Index through = 0;
   std::array<Index, 3> slot_bytes{};
   bool opens_later = false;
-  Verdict verdict;  // on the plans
+  bool checks = false;  // its calls are compared with the others'
+  Verdict verdict;      // on the plans
   char name[160]{};
 };
 
@@ -35,6 +36,7 @@ Result<void> Links::agree(const Result<Plans>& wanted) {
   mine.verdict = verdict_of(planned);
   name_.copy(mine.name, sizeof mine.name - 1);
   mine.opens_later = opens_later_ && !device_;
+  mine.checks = state.check;
   int networked = 0;
   for (const PeerInfo& peer : state.peers) {
     if (peer.rank == me) continue;
@@ -67,6 +69,16 @@ Result<void> Links::agree(const Result<Plans>& wanted) {
         fmt::format("rank {} creates {} where rank {} creates {} (all ranks must create the same "
                     "compositions in the same order)",
                     r, all[r].name, me, mine.name),
+        r);
+  }
+  // Calls would wait for ever for those of a rank that compares nothing.
+  for (int r = 0; r < comm_.ranks(); ++r) {
+    if (all[r].checks == mine.checks) continue;
+    return state.disagree(
+        fmt::format("rank {} {} calls between ranks, rank {} {} (CCL_CHECK or Config::check "
+                    "differs); set it alike on all ranks",
+                    r, all[r].checks ? "compares" : "does not compare", me,
+                    mine.checks ? "does" : "does not"),
         r);
   }
   std::vector<Verdict> verdicts;

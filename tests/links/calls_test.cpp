@@ -75,6 +75,29 @@ TEST_CASE("ranks that create different compositions are told so") {
   });
 }
 
+TEST_CASE("ranks of which only some compare calls are told so") {
+  const auto id = create_unique_id().value();
+  std::vector<Result<void>> results(3, fail(Errc::internal, "not run"));
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < 3; ++rank) {
+    threads.emplace_back([&, rank] {
+      const auto run = [&]() -> Result<void> {
+        Config config;
+        config.timeout_s = config.init_timeout_s = 60;
+        config.check = rank == 1;
+        CCL_TRY(const auto comm, Communicator::create(id, rank, 3, config));
+        return is_mismatch(Over<AllReduce, Ring>::create(comm), "CCL_CHECK or Config::check");
+      };
+      results[std::size_t(rank)] = run();
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  for (const auto& result : results) {
+    INFO((result ? std::string{} : result.error().message()));
+    CHECK(result.has_value());
+  }
+}
+
 TEST_CASE("with checking on, messages are compared by the ranks that have them") {
   const auto exchange = [](int sent, int taken) {
     return [sent, taken](const Communicator& comm) -> Result<void> {
