@@ -6,14 +6,19 @@
 
 #include <atomic>
 #include <charconv>
+#include <chrono>
 #include <cstdlib>
+#include <future>
 #include <limits>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <string_view>
+#include <thread>
 #include <type_traits>
 #include <utility>
 
+#include "own_thread.hpp"
 #include <dlfcn.h>
 #include <net/pmix_abi.hpp>
 
@@ -126,7 +131,7 @@ class Pmix {
     return n;
   }
   /// Collective: rank 0's text, on every rank.
-  Result<std::string> from_first(const std::string& key, const std::string& text) const {
+  Result<std::string> from_first(const std::string& key, const std::string& text) {
     if (me_.rank == 0) {
       pmix::Value value{};
       value.type = pmix::type_string;
@@ -136,9 +141,8 @@ class Pmix {
     }
     // Partial: a rank that has been through an earlier session of PMIx may be counted as gone. What
     // rank 0 put is there all the same, or PMIx_Get says so.
-    if (const int met = fence_(nullptr, 0, nullptr, 0); met != pmix::partial_success) {
-      CCL_CHECK(check(met, "PMIx_Fence"));
-    }
+    CCL_TRY(const int met, fence());
+    if (met != pmix::partial_success) CCL_CHECK(check(met, "PMIx_Fence"));
     if (me_.rank == 0) return text;
     pmix::Proc first = me_;
     first.rank = 0;
@@ -155,6 +159,23 @@ class Pmix {
 
  private:
   Pmix() = default;
+  /// PMIx waits for ever for a rank that has ended, so a thread of its own does.
+  Result<int> fence() {
+    CCL_TRY(const double patience_s, setting_seconds("INIT_TIMEOUT"));
+    const auto answer = std::make_shared<std::promise<int>>();
+    auto told = answer->get_future();
+    CCL_TRY(std::thread thread, detail::own_thread("PMIx", [answer, fence = fence_] {
+              answer->set_value(fence(nullptr, 0, nullptr, 0));
+            }));
+    thread.detach();
+    const auto limit = std::chrono::duration<double>(patience_s == 0 ? 1e8 : patience_s);
+    if (told.wait_for(limit) == std::future_status::ready) return told.get();
+    finalize_ = nullptr;  // it might wait for that thread
+    return fail(Errc::timed_out,
+                fmt::format("not all ranks met in PMIx_Fence within {} s (one has ended, or is "
+                            "late); see their output, or raise CCL_INIT_TIMEOUT",
+                            patience_s));
+  }
   static Result<void> check(int code, const char* call) {
     if (code == pmix::success) return {};
     return fail(Errc::network, fmt::format("{} failed with {}", call, code));
