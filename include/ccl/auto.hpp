@@ -35,6 +35,16 @@ struct FunctorOf<F, Rest...> {
 template <class Send, class Recv, class Count, class... Rest>
 struct FunctorAmong : FunctorOf<Rest...> {};
 
+/// Whether a call of `C` takes these arguments.
+template <class C, class Acc, class T, class... Rest>
+concept TakesCall = requires(const C& one, const T* send, T* recv, Index count,
+                             const Rest&... rest) {
+  one(send, recv, count, rest...);
+}
+|| requires(const C& one, const T* send, T* recv, Index count, const Rest&... rest) {
+  one.template operator()<Acc>(send, recv, count, rest...);
+};
+
 /// The body of a `Collective` that chooses.
 template <class Op, class List, class Transport, bool OneOrder>
 class AutoCollective;
@@ -72,10 +82,14 @@ class AutoCollective<Op, Candidates<Cs...>, Transport, OneOrder> {
   requires(!is_v && !is_p2p) Result<void>
   operator()(const T* send, T* recv, Index count, Rest... rest) const {
     using F = typename FunctorOf<Rest...>::Type;
+    constexpr bool fits = TakesCall<First, Acc, T, Rest...>;
+    static_assert(fits,
+                  "ccl: this operation's call takes other arguments after `count`; see the "
+                  "operation in ccl/collective.hpp");
     Demands demands{Op::reduces && (!algorithm_takes<typename Cs::Algorithm, F>() || ...),
                     !commutes<F>()};
     static_assert(
-        (runs<Cs, F>() || ...),
+        !fits || (runs<Cs, F>() || ...),
         "ccl: none of the candidates can run this reduction; see `takes` and `reorders` in "
         "the headers of their algorithms");
     constexpr bool times_ranks =
@@ -97,7 +111,7 @@ class AutoCollective<Op, Candidates<Cs...>, Transport, OneOrder> {
     Result<void> result;
     bool ran = false;
     each([&]<std::size_t I, class C>() {
-      if constexpr (runs<C, F>()) {
+      if constexpr (fits && runs<C, F>()) {
         if (int(I) != at) return;
         ran = true;
         const auto& one = *std::get<I>(state_->made);

@@ -181,6 +181,26 @@ template <class Op, class A>
 concept CombinesTwo = requires(const Op op, A a, A b) {
   { op(a, b) } -> cuda::std::convertible_to<A>;
 };
+template <class A>
+concept Adds = requires(const A& a) {
+  a + a;
+};
+template <class A>
+concept Multiplies = requires(const A& a) {
+  a* a;
+};
+template <class A>
+concept Compares = requires(const A& a) {
+  a < a;
+};
+/// Whether `A` has the operator that a reduction of ccl's stands on.
+template <class Op, class A>
+constexpr bool has_operator() {
+  if constexpr (cuda::std::is_base_of_v<Sum, Op>) return Adds<A>;
+  if constexpr (cuda::std::is_same_v<Op, Prod>) return Multiplies<A>;
+  if constexpr (cuda::std::is_same_v<Op, Min> || cuda::std::is_same_v<Op, Max>) return Compares<A>;
+  return true;
+}
 template <class Op>
 concept StatesCommutative = requires {
   { Op::commutative } -> cuda::std::convertible_to<bool>;

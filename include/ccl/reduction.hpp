@@ -86,6 +86,9 @@ struct Reduction {
   static_assert(!cuda::std::is_trivially_copyable_v<Op> || ReduceOp<Op, Acc>,
                 "ccl: a reduction functor must be callable as Acc(Acc, Acc) const, where Acc is "
                 "the accumulate type of the elements (float for 16- and 8-bit floats)");
+  static_assert(detail::has_operator<Op, Acc>(),
+                "ccl: Sum, Avg and PreMulSum want the accumulate type's operator+, Prod its "
+                "operator*, Min and Max its operator<; give it one, or a functor of your own");
   static_assert(cuda::std::is_trivially_copyable_v<Acc>,
                 "ccl: an accumulate type must be trivially copyable (it lives in registers)");
   static_assert(!cuda::std::is_same_v<Op, PreMulSum> || cuda::std::is_convertible_v<double, Acc>,

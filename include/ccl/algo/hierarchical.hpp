@@ -16,7 +16,15 @@ struct With {
   using Protocol = Proto;
 };
 
+template <class Inner, class Outer>
+struct Hierarchical;
+
 namespace detail {
+template <class Algo>
+inline constexpr bool is_hierarchical = false;
+template <class Inner, class Outer>
+inline constexpr bool is_hierarchical<Hierarchical<Inner, Outer>> = true;
+
 template <class A>
 struct LevelOf {
   using Algorithm = A;
@@ -93,6 +101,9 @@ template <class Inner, class Outer>
 struct Hierarchical {
   using InnerAlgo = typename detail::LevelOf<Inner>::Algorithm;
   using OuterAlgo = typename detail::LevelOf<Outer>::Algorithm;
+  static_assert(!detail::is_hierarchical<InnerAlgo> && !detail::is_hierarchical<OuterAlgo>,
+                "ccl: Hierarchical has two levels, inside a host and between hosts; a level is an "
+                "algorithm, or With<Algo, Proto>");
   template <class Proto>
   using InnerProto = typename detail::LevelOf<Inner>::template ProtocolOr<Proto>;
   template <class Proto>
@@ -118,12 +129,5 @@ struct Hierarchical {
     return all;
   }();
 };
-
-namespace detail {
-template <class Algo>
-inline constexpr bool is_hierarchical = false;
-template <class Inner, class Outer>
-inline constexpr bool is_hierarchical<Hierarchical<Inner, Outer>> = true;
-}  // namespace detail
 
 }  // namespace ccl

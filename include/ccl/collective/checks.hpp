@@ -3,6 +3,7 @@
 #include <ccl/communicator.hpp>
 #include <ccl/lane_group.hpp>
 #include <ccl/proto/protocol.hpp>
+#include <ccl/proto/wire_context.hpp>
 #include <ccl/transport/transport.hpp>
 
 #include <cuda/std/concepts>
@@ -54,10 +55,27 @@ concept TellsByStream = MovesByCopies<Algo> && requires {
   requires Algo::by_stream;
 };
 
+// What an algorithm over wires says of itself; docs/extending.md has it all in one place.
 template <class Algo>
 concept PlansWires = OverPeers<Algo> || requires {
   { Algo::most_wires(2) } -> cuda::std::same_as<int>;
+  { Algo::wires } -> cuda::std::convertible_to<int>;
   { Algo::root_moves_wires } -> cuda::std::convertible_to<bool>;
+};
+template <class Algo>
+concept StatesOrder = requires {
+  { Algo::name } -> cuda::std::convertible_to<const char*>;
+  { Algo::reorders } -> cuda::std::convertible_to<bool>;
+};
+struct PeersOfSeats;
+template <class Algo>
+concept NamesPeers = OverPeers<Algo> || requires(PeersOfSeats& seats) {
+  Algo::peers(seats);
+};
+template <class Algo, class Op, class Proto>
+concept MakesSteps = OverPeers<Algo> ||
+    requires(WireContext<Op, AnyLanes, Proto, Bytes, 1>& context) {
+  Algo::run(Op{}, context);
 };
 
 /// Wires differ with the root, so they are made when a root is first named.
@@ -79,9 +97,18 @@ constexpr bool check_collective() {
   static_assert(Runs<Algo, Op>,
                 "ccl: this algorithm does not run this operation; see `supports` in "
                 "its header for those that it does");
-  static_assert(PlansWires<Algo>,
-                "ccl: an algorithm must state `most_wires(ranks)` and "
+  static_assert(!Runs<Algo, Op> || StatesOrder<Algo>,
+                "ccl: an algorithm must state its `name` and whether it `reorders` the ranks, as "
+                "Ring does");
+  static_assert(!Runs<Algo, Op> || PlansWires<Algo>,
+                "ccl: an algorithm over wires must state `most_wires(ranks)` (an int), `wires` and "
                 "`root_moves_wires`, as Ring does");
+  static_assert(!Runs<Algo, Op> || NamesPeers<Algo>,
+                "ccl: an algorithm over wires must name the ranks that it talks to in "
+                "`peers(seats)`, as Ring does");
+  static_assert(!Runs<Algo, Op> || !Protocol<Proto, AnyLanes> || MakesSteps<Algo, Op, Proto>,
+                "ccl: this algorithm says that it `supports` this operation and has no `run(Op, "
+                "context)` for it");
   static_assert(Protocol<Proto, AnyLanes>,
                 "ccl: the third argument of Collective must be a "
                 "protocol (Simple, LL, LL128, or a model of Protocol)");
