@@ -98,3 +98,41 @@ TEMPLATE_LIST_TEST_CASE("ring: all-reduce and its halves", "", Cases) {
     }
   }
 }
+
+namespace {
+/// So odd that only every 128th is aligned as chunks are to be.
+struct Long {
+  unsigned char byte[257];
+};
+struct AddLong {
+  Long operator()(Long a, const Long& b) const {
+    for (int i = 0; i < 257; ++i) a.byte[i] = static_cast<unsigned char>(a.byte[i] + b.byte[i]);
+    return a;
+  }
+};
+using OfLong = std::tuple<Simple, LL, LL128>;
+}  // namespace
+
+TEMPLATE_LIST_TEST_CASE("ring: chunks fit the wire where a slot holds few elements", "", OfLong) {
+  constexpr int R = 3;
+  World world{R, 2, 2, 4096};
+  const Reduction<AddLong, Long> sum{AddLong{}, R};
+  for (const Index count : {0, 1, 7, 300}) {
+    INFO("count " << count);
+    std::vector<std::vector<Long>> in(R, std::vector<Long>(count)), out = in;
+    for (int r = 0; r < R; ++r) {
+      for (Index i = 0; i < count; ++i) in[r][i].byte[256] = static_cast<unsigned char>(i + r);
+    }
+    REQUIRE(world.run<AllReduce, Ring, TestType, SoloLane>(sum, 1, 1, 0, [&](int r, auto& w) {
+      w.input = in[r].data();
+      w.output = out[r].data();
+      w.layout = {count, 0, 0, true};
+    }));
+    for (int r = 0; r < R; ++r) {
+      for (Index i = 0; i < count; ++i) {
+        REQUIRE(out[r][i].byte[256] == static_cast<unsigned char>(3 * i + 3));
+        REQUIRE(out[r][i].byte[0] == 0);
+      }
+    }
+  }
+}

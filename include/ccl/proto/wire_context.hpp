@@ -31,13 +31,17 @@ class WireContext {
     constexpr Index grain = grain_elements();
     const Wire& any = work_.in[channel_ * work_.ranks + any_peer()];
     const Index slice = Prims::slice_capacity(any, work_.slice_steps);
-    Index chunk = slice * (work_.chunk_steps / work_.slice_steps) / grain * grain;
-    // A GPU's slots hold fewer.
-    if constexpr (Group::width == 1) {
-      if (chunk > Chunks::most_elements) chunk = Chunks::most_elements / grain * grain;
-    }
+    const Index most = slice * (work_.chunk_steps / work_.slice_steps);
+    Index chunk = most / grain * grain;
     Layout layout = work_.layout;
     layout.split = Op::cuts;  // it is; now the compiler knows, too
+    if constexpr (Group::width == 1) {
+      // A GPU's slots hold fewer.
+      if (chunk > Chunks::most_elements) chunk = Chunks::most_elements / grain * grain;
+      // Where elements are long, chunks that keep alignment, which a CPU can do without, might not
+      // fit the wire, and ranks send one before they receive.
+      if (chunk == 0) return {layout, shares, channel_, work_.channels, most < 1 ? 1 : most, 1};
+    }
     return {layout, shares, channel_, work_.channels, chunk < grain ? grain : chunk, grain};
   }
   /// Chunks that a wire holds: what may be sent before the peer receives.
