@@ -22,7 +22,8 @@ struct Peers {
 /// on whole parts. A part crosses in slices of `slice_steps` slots; a step forwards a slice while
 /// the next is on its way. Sources are added in the order own, in 0, in 1, ...
 ///
-/// Groups of one CPU lane move Simple's slices as plain arrays of elements; all others move tiles.
+/// Groups of one CPU lane move slices of plain protocols (Simple) as arrays of elements; all others
+/// move tiles.
 /// `Proxied`: a proxy may move the bytes of some of the wires. Where none does the compiler is to
 /// know: a condition in each step that only some wires meet made LL128's ring half as long again,
 /// as of lanes that have branched it does not know that they are together afterwards.
@@ -35,7 +36,8 @@ class WirePrims {
   using Lane = typename Proto::template Lane<Group, Element<T>::words_per_cell>;
   using Memory = typename Group::Memory;
   using Pair = detail::PairLane<Proto, Group, T>;
-  static constexpr bool contiguous = Group::width == 1 && !Proto::carries_flags;
+  static constexpr bool contiguous =
+      Group::width == 1 && !Proto::carries_flags && detail::LiesPlainly<Proto>;
   static constexpr Index tile_bytes = Index{Lane::tile_packets} * Index{sizeof(Packet)};
   /// What a slice must hold: less, and steps move nothing, for ever.
   static constexpr Index least_slice_bytes = contiguous ? Index{sizeof(T)} : tile_bytes;

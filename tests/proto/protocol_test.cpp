@@ -1,0 +1,118 @@
+// Protocols of a program's own: whatever a protocol puts on the wire, both ends go through its
+// lane, on one CPU lane and on several, and nothing else takes its place.
+#include <ccl/algo/pairwise.hpp>
+#include <ccl/algo/ring.hpp>
+#include <ccl/algo/tree.hpp>
+#include <ccl/proto/protocol.hpp>
+
+#include <atomic>
+#include <tuple>
+
+#include "../algo/every_protocol.hpp"
+#include "catch.hpp"
+
+using namespace ccl;
+using namespace ccl::test;
+
+namespace {
+
+std::atomic<long> stored{0}, unpacked{0};
+
+/// Each word beside its complement: twice the wire, and a damaged word shows.
+template <bool Flags>
+struct Doubled {
+  static constexpr const char* name = Flags ? "DoubledWithFlags" : "Doubled";
+  static constexpr bool carries_flags = Flags;
+  static constexpr int line_bytes = 8;
+  static constexpr int batch = 2;
+  static constexpr Index default_slot_bytes = 64 << 10;
+
+  template <LaneGroup Group, int W = 1>
+  class Lane {
+    using Memory = typename Group::Memory;
+    static constexpr int packets = Flags ? 2 * W : W;
+
+   public:
+    static constexpr int words = W, cells = 1, stride = 1;
+    static constexpr int tile_cells = Group::width;
+    static constexpr int tile_packets = packets * Group::width;
+    using Fragment = ccl::Fragment<W>;
+    struct Arrival {
+      Packet packet[packets];
+    };
+
+    explicit Lane(Group group) : rank_{group.rank()} {}
+    int cell(int) const { return rank_; }
+    bool has(int) const { return true; }
+    void store(Packet* tile, const Fragment& f, Word flag) const {
+      ++stored;
+      for (int w = 0; w < W; ++w) {
+        const Word word = f.word[w], mark = flag << 32, low = 0xffff'ffff;
+        if constexpr (Flags) {
+          Memory::store_relaxed(at(tile, 2 * w), {mark | (word & low), mark | (~word & low)});
+          Memory::store_relaxed(at(tile, 2 * w + 1), {mark | word >> 32, mark | ~word >> 32});
+        } else {
+          Memory::store_bulk(at(tile, w), {word, ~word});
+        }
+      }
+    }
+    Arrival load(const Packet* tile) const {
+      Arrival a;
+      for (int p = 0; p < packets; ++p) {
+        a.packet[p] = Flags ? Memory::load_relaxed(at(tile, p)) : Memory::load_bulk(at(tile, p));
+      }
+      return a;
+    }
+    bool here(const Arrival& a, Word flag) const {
+      bool all = true;
+      for (const Packet& p : a.packet) {
+        for (const Word word : p.word) all = all && (!Flags || word >> 32 == (flag & 0xffff'ffff));
+      }
+      return all;
+    }
+    bool agree(bool vote) const { return vote; }
+    Fragment unpack(const Arrival& a) const {
+      ++unpacked;
+      Fragment f;
+      for (int w = 0; w < W; ++w) {
+        Word word = a.packet[w].word[0], complement = a.packet[w].word[1];
+        if constexpr (Flags) {
+          word = part(a.packet[2 * w].word[0], a.packet[2 * w + 1].word[0]);
+          complement = part(a.packet[2 * w].word[1], a.packet[2 * w + 1].word[1]);
+        }
+        f.word[w] = word == ~complement ? word : 0;
+      }
+      return f;
+    }
+
+   private:
+    template <class P>
+    P* at(P* tile, int p) const {
+      return tile + p * Group::width + rank_;
+    }
+    static Word part(Word low, Word high) { return (low & 0xffff'ffff) | high << 32; }
+    int rank_;
+  };
+};
+static_assert(Protocol<Doubled<false>, SoloLane> && Protocol<Doubled<true>, SoloLane>);
+static_assert(!detail::LiesPlainly<Doubled<false>> && detail::LiesPlainly<Simple>);
+
+using Own = std::tuple<OnLanes<Doubled<false>, SoloLane>, OnLanes<Doubled<true>, SoloLane>,
+                       OnLanes<Doubled<false>, ThreadLanes<8>>>;
+
+}  // namespace
+
+TEMPLATE_LIST_TEST_CASE("a protocol of one's own", "[proto]", Own) {
+  using Proto = typename TestType::Proto;
+  using Group = typename TestType::Group;
+  const int ranks = TestType::most_ranks < 4 ? TestType::most_ranks : 4;
+  World world{ranks, 2, 4, 1024};
+  for (const Index count : {Index{0}, Index{1}, Index{7}, Index{129}, Index{5001}}) {
+    stored = unpacked = 0;
+    check_all_reduce<Ring, Proto, Group>(world, count, 1, false);
+    check_all_reduce<Tree, Proto, Group>(world, count, 2, true);
+    check_rooted<Ring, Proto, Group>(world, count, ranks - 1);
+    CHECK((stored > 0) == (count > 0));
+    CHECK((unpacked > 0) == (count > 0));
+  }
+}
