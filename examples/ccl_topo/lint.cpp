@@ -18,7 +18,9 @@ struct Options {
 };
 
 ccl::Result<void> lint(const Options& options) {
-  CCL_TRY(const Machine machine, look_at(options.source));
+  Source source = options.source;
+  source.lists_repairs = true;
+  CCL_TRY(const Machine machine, look_at(source));
   std::vector<topo::Remark> remarks = topo::lint(machine.loaded);
   if (options.source.xml.empty()) {
     for (topo::Remark& remark : topo::lint_system()) remarks.push_back(std::move(remark));

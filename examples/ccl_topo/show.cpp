@@ -42,7 +42,9 @@ struct Options {
 };
 
 ccl::Result<void> show(const Options& options) {
-  CCL_TRY(const Machine machine, look_at(options.source));
+  Source source = options.source;
+  source.lists_repairs = options.format == "text";
+  CCL_TRY(const Machine machine, look_at(source));
   const topo::Graph& graph = machine.graph();
   if (options.format == "json") {
     fmt::print("{}", topo::to_json(graph));

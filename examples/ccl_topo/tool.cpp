@@ -40,6 +40,12 @@ ccl::Result<Machine> look_at(const Source& source) {
   }
   Machine machine;
   CCL_TRY(machine.loaded, topo::to_graph(file));
+  if (const auto& repairs = machine.loaded.repairs;
+      !source.xml.empty() && !source.lists_repairs && !repairs.empty()) {
+    fmt::print(stderr, "{}:{}: {}{}; `ccl_topo lint` says what to do\n", source.xml,
+               repairs[0].line, repairs[0].what,
+               repairs.size() == 1 ? "" : fmt::format(", and {} more such", repairs.size() - 1));
+  }
   CCL_TRY(topo::FuseRules fusion, topo::configured_fusion());
   if (!source.merge.empty()) static_cast<void>(topo::parse(source.merge, fusion.level));
   if (source.xml.empty() || !source.merge.empty()) {

@@ -25,6 +25,8 @@ struct Source {
   bool no_p2p = false;
   bool time = false;  // tell how long each part takes
   std::string merge;  // which NICs count as one; empty: as the settings say of this machine
+  bool lists_repairs =
+      false;  // the subcommand does; else a line on stderr says that there are some
 
   void add_options(CLI::App& command);
 };
