@@ -21,6 +21,8 @@ using float8_e5m2 = __nv_fp8_e5m2;
 
 /// The element types that a program may name at run time. A composition takes any trivially
 /// copyable type; these are the ones with a number and a name.
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wshadow"  // they have the types' names, and need DataType:: before
 enum class DataType : int {
   int8,
   int16,
@@ -37,6 +39,7 @@ enum class DataType : int {
   float8_e4m3,
   float8_e5m2
 };
+#pragma GCC diagnostic pop
 inline constexpr int data_type_count = 14;
 
 /// What `with_type` passes: a type as a value.

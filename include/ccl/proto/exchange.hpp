@@ -119,7 +119,7 @@ class Exchange {
       if constexpr (!Prims::contiguous) {
         // Words in memory of the host: to begin with this peer anew takes longer than a few looks.
         const int more = wire<Sends>(peer).proxied ? looks - 1 : 0;
-        for (int n = 0; n < more && !ready; ++n) {
+        for (int look = 0; look < more && !ready; ++look) {
           ready = Sends ? prims.can_send() : prims.can_recv();
         }
       }
