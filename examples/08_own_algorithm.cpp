@@ -1,0 +1,96 @@
+// A reduction, an algorithm and a list of candidates of one's own; docs/extending.md says more.
+#include <ccl/ccl.hpp>
+
+#include <cstdio>
+#include <vector>
+
+/// The largest value and where it is; of equal ones the first. Any struct of plain data will do.
+struct Place {
+  float value;
+  int at;
+};
+struct Largest {
+  CCL_HD Place operator()(const Place& a, const Place& b) const {
+    return b.value > a.value || (b.value == a.value && b.at < a.at) ? b : a;
+  }
+};
+
+/// An all-reduce by two rings at once, one each way around, with half of the message each.
+struct TwoWays {
+  static constexpr const char* name = "TwoWays";
+  static constexpr bool reorders = true;
+  static constexpr bool root_moves_wires = false;
+  static constexpr int most_wires(int) { return 2; }
+  static constexpr int wires = 4;
+  template <class Op>
+  static constexpr bool supports = std::is_same_v<Op, ccl::AllReduce>;
+  template <class Op>
+  static constexpr ccl::Effort effort(int ranks) {
+    return {2.0 * (ranks - 1), (ranks - 1.0) / ranks};
+  }
+
+  template <class Seats>
+  static constexpr void peers(Seats& seats) {
+    const auto at = seats.ring();
+    for (const int peer : {at.prev(), at.next()}) {
+      seats.from(peer);
+      seats.to(peer);
+    }
+  }
+
+  template <class Context>
+  CCL_HD static constexpr void run(ccl::AllReduce, Context& context) {
+    const auto at = context.ring();
+    auto right = context.template prims<1, 1>({at.prev()}, {at.next()});
+    if (at.ranks == 2) return around(at, context, right, right);  // only one wire each way
+    auto left = context.template prims<1, 1>({at.next()}, {at.prev()});
+    around(at, context, right, left);
+  }
+
+ private:
+  template <class Seat, class Context, class Prims>
+  CCL_HD static constexpr void around(const Seat& at, Context& context, Prims& right, Prims& left) {
+    const int n = at.ranks;  // shares 0 to n - 1 go right, the others left
+    for (auto chunks = context.chunks(2 * n); chunks.next();) {
+      right.send(chunks.share(at.behind(1)));
+      left.send(chunks.share(n + at.ahead(1)));
+      for (int j = 2; j < n; ++j) {
+        right.recv_reduce_send(chunks.share(at.behind(j)));
+        left.recv_reduce_send(chunks.share(n + at.ahead(j)));
+      }
+      right.recv_reduce_copy_send(chunks.share(at.rank()));
+      left.recv_reduce_copy_send(chunks.share(n + at.rank()));
+      for (int j = 1; j < n - 1; ++j) {
+        right.recv_copy_send(chunks.share(at.behind(j)));
+        left.recv_copy_send(chunks.share(n + at.ahead(j)));
+      }
+      right.recv(chunks.share(at.ahead(1)));
+      left.recv(chunks.share(n + at.behind(1)));
+    }
+  }
+};
+
+ccl::Result<void> run() {
+  using List = ccl::AutoOf<ccl::Candidate<ccl::Doubling, ccl::Simple>,  //
+                           ccl::Candidate<TwoWays, ccl::Simple>>;
+  CCL_TRY(const auto comm, ccl::Communicator::from_env());
+  CCL_TRY(const auto named, (ccl::Collective<ccl::AllReduce, TwoWays, ccl::LL>::create(comm)));
+  CCL_TRY(const auto chosen, (ccl::Collective<ccl::AllReduce, List>::create(comm)));
+  for (const ccl::Index count : {1, 1000, 300'000}) {
+    std::vector<Place> best(std::size_t(count), {float(comm.rank() + 1), comm.rank()});
+    best[0].value = 1;
+    CCL_CHECK(named(best.data(), best.data(), count, Largest{}));
+    CCL_CHECK(chosen(best.data(), best.data(), count, Largest{}));
+    const Place first = best.front(), last = best.back();
+    const bool right = first.at == 0 && (count == 1 || last.at == comm.ranks() - 1);
+    if (!right) return ccl::fail(ccl::Errc::internal, "the largest is not where it was");
+    std::printf("%ld: %s\n", long(count), chosen.plan(count * 8).text().c_str());
+  }
+  return comm.finalize();
+}
+
+int main() {
+  const auto done = run();
+  if (!done) std::fprintf(stderr, "%s\n", done.error().message().c_str());
+  return done ? 0 : 1;
+}
