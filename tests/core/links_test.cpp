@@ -223,7 +223,8 @@ TEST_CASE("two threads of a rank cannot create compositions at once, and all ran
   config.timeout_s = 60;
   auto comms = Communicator::create_all(2, config);
   REQUIRE(comms.has_value());
-  // Rank 1 comes when rank 0 has heard, so the first of the two waits until then.
+  // Rank 1 comes when it has heard, so the first of the two waits until then. Who came before would
+  // be told that the ranks' compositions differ.
   Result<void> made[2], other;
   const auto outcome = [](const auto& made_one) -> Result<void> {
     if (made_one) return {};
@@ -233,6 +234,7 @@ TEST_CASE("two threads of a rank cannot create compositions at once, and all ran
   std::thread second{[&] { made[1] = outcome(Gathers::create((*comms)[0])); }};
   first.join();
   second.join();
+  while ((*comms)[1].status()) std::this_thread::yield();
   other = outcome(Sums::create((*comms)[1]));
   int refused = 0;
   for (const Result<void>& one : {made[0], made[1], other}) {
