@@ -7,12 +7,14 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <cstring>
 #include <thread>
 #include <vector>
 
+#include "report.hpp"
 #include "rival.hpp"
 #include <sys/prctl.h>
 #include <sys/wait.h>
@@ -22,6 +24,8 @@ namespace ccl::perf {
 namespace {
 
 constexpr int failed = 3;
+constexpr double grace_s = 15;  // for the ranks that are left when one has failed
+constexpr double no_limit_s = 1e300;
 using Body = std::function<Result<int>(const Communicator&)>;
 
 int status_of(const Result<int>& result) {
@@ -97,18 +101,32 @@ int fork_ranks(const Options& options, const Body& body) {
   }
   ::close(pipe[0]);
   ::close(pipe[1]);
+  double until = 0;  // when those that are left are ended; 0: all are well
   for (std::size_t left = children.size(); left > 0; --left) {
     int how = 0;
     pid_t ended;
-    do {
-      ended = ::wait(&how);
-    } while (ended < 0 && errno == EINTR);
-    if (WIFSIGNALED(how)) {
-      const auto rank = std::find(children.begin(), children.end(), ended) - children.begin();
-      fmt::print(stderr, "ccl_perf: rank {} ended by signal {} ({})\n", rank, WTERMSIG(how),
-                 strsignal(WTERMSIG(how)));
+    while ((ended = ::waitpid(-1, &how, until == 0 ? 0 : WNOHANG)) <= 0) {
+      if (until == 0) continue;  // interrupted
+      std::this_thread::sleep_for(std::chrono::milliseconds{10});
+      if (now_s() < until) continue;
+      // Nobody tells a rank of another that ended before they met.
+      fmt::print(stderr, "ccl_perf: ended {} ranks, which had not followed within {:.0f} s\n", left,
+                 grace_s);
+      for (const pid_t c : children) {
+        if (c > 0) ::kill(c, SIGKILL);
+      }
+      until = no_limit_s;
     }
-    status = std::max(status, WIFEXITED(how) ? WEXITSTATUS(how) : failed);
+    const auto who = std::find(children.begin(), children.end(), ended);
+    const bool was_ended = until == no_limit_s;
+    if (WIFSIGNALED(how) && !was_ended) {
+      fmt::print(stderr, "ccl_perf: rank {} ended by signal {} ({})\n", who - children.begin(),
+                 WTERMSIG(how), strsignal(WTERMSIG(how)));
+    }
+    *who = 0;
+    const int its = WIFEXITED(how) ? WEXITSTATUS(how) : failed;
+    if (its != 0 && until == 0) until = now_s() + grace_s;
+    status = std::max(status, its);
   }
   return status;
 }

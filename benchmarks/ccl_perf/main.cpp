@@ -6,9 +6,25 @@
 #include "launch.hpp"
 #include "measure.hpp"
 #include "rival.hpp"
+#include <fcntl.h>
+#include <unistd.h>
+
+namespace {
+
+/// Else a socket or a pipe takes the number of a stream that is closed, and gets what is printed.
+void open_streams() {
+  int fd;
+  do {
+    fd = ::open("/dev/null", O_RDWR);
+  } while (fd >= 0 && fd <= STDERR_FILENO);
+  if (fd >= 0) ::close(fd);
+}
+
+}  // namespace
 
 int main(int argc, char** argv) {
   using namespace ccl::perf;
+  open_streams();
   const Options options = parse_options(argc, argv);
   if (options.device == Device::cuda) return conduct(options);
   const bool meets_rival = rival::name() != nullptr && options.launch == Launch::environment;

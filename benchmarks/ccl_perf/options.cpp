@@ -159,6 +159,26 @@ void check_files(const Options& options) {
   check_writable(options.tune, "--tune");
 }
 
+/// What would be ignored without a word.
+void refuse_unused(const Options& options, bool threads) {
+  const bool nccl = !options.nccl_modes.empty() || !options.nccl_algo.empty() ||
+                    !options.nccl_proto.empty() || options.compare == "nccl";
+  if (nccl && options.compare != "nccl") {
+    refuse("--nccl-modes, --nccl-algo and --nccl-proto need --compare nccl");
+  }
+  if (options.hosts > 0 && threads) {
+    refuse("--hosts needs ranks that are processes (threads of one are on one host)");
+  }
+  if (options.ranks == 0) return;
+  if (options.hosts > options.ranks) {
+    refuse(
+        fmt::format("--hosts {} is more than there are ranks ({})", options.hosts, options.ranks));
+  }
+  if (options.root < 0 || options.root >= options.ranks) {
+    refuse(fmt::format("-r {} is no rank (there are {})", options.root, options.ranks));
+  }
+}
+
 /// Only where nothing else says, the machine is asked.
 Device settle_device(const Options& options, const std::string& given, bool threads) {
   if (given == "cpu" || options.compare == "mpi") return Device::cpu;
@@ -233,7 +253,9 @@ Options parse_options(int argc, char** argv) {
                  "GPUs: calls of one CUDA graph, of which replays are timed; 0: plain launches")
       ->check(CLI::Range(0, most_calls))
       ->capture_default_str();
-  app.add_option("-c,--check", options.check, "1: check every element")->capture_default_str();
+  app.add_option("-c,--check", options.check, "1: check every element; 0: none")
+      ->check(CLI::Range(0, 1))
+      ->capture_default_str();
   app.add_flag("--inplace", options.in_place, "send and receive buffers are one");
   app.add_flag("--windows", options.windows, "GPUs: ccl's buffers are registered windows");
   app.add_option("--json", options.json, "file for the results");
@@ -314,6 +336,7 @@ Options parse_options(int argc, char** argv) {
   if (threads || processes || options.ranks > 0) {
     options.launch = threads ? Launch::threads : Launch::processes;
   }
+  refuse_unused(options, threads);
   options.device = settle_device(options, device, threads);
   if (options.device == Device::cuda) {
     if (options.launch == Launch::environment) options.launch = Launch::processes;
@@ -321,6 +344,7 @@ Options parse_options(int argc, char** argv) {
   } else {
     if (compare == "nccl") refuse("--compare nccl needs GPUs (there are none, or --device cpu)");
     if (options.ctas != std::vector<int>{0}) refuse("--ctas needs GPUs (see CCL_MAX_CTAS)");
+    if (options.windows) refuse("--windows needs GPUs (there are none, or --device cpu)");
     if (options.graph != 0) refuse("--graph needs GPUs (there are none, or --device cpu)");
     if ((threads || processes) && options.ranks == 0) {
       refuse("--threads and --procs need --ranks, the number to start");

@@ -229,8 +229,11 @@ bool Report::finish() {
     fmt::print("# results were not checked\n");
   }
   if (timed > 0) fmt::print("# average bus bandwidth: {:.4g} GB/s\n", bus / timed);
-  std::fflush(stdout);
-  if (options_.json.empty()) return wrong == 0;
+  if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) {
+    std::fprintf(stderr, "ccl_perf: cannot write to stdout (%s)\n", std::strerror(errno));
+    wrote_ = false;
+  }
+  if (options_.json.empty()) return wrong == 0 && wrote_;
 
   utsname machine{};
   ::uname(&machine);
@@ -327,7 +330,7 @@ bool Report::finish() {
     fmt::print(stderr, "ccl_perf: cannot write {} ({})\n", options_.json, std::strerror(errno));
     return false;
   }
-  return wrong == 0;
+  return wrong == 0 && wrote_;
 }
 
 }  // namespace ccl::perf

@@ -82,6 +82,7 @@ class Report {
   int ranks_;
   const Machine* machine_;
   bool prints_, terminal_, open_line_ = false;
+  bool wrote_ = true;  // all that it printed
   double printed_at_;
   std::vector<Row> rows_;
   std::vector<Start> starts_;
