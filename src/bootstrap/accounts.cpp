@@ -6,7 +6,9 @@ using namespace net;
 
 namespace {
 constexpr auto account_age = std::chrono::milliseconds{200};  // how old an account may be
-constexpr double dial_s = 0.2;  // for one rank to answer who asks it directly
+constexpr double mute_s = 2;      // in which a rank's network thread answers, or it is stopped
+constexpr size_t most_asked = 8;  // besides the neighbours
+constexpr double dial_s = 0.2;    // for one rank to answer who asks it directly
 }  // namespace
 
 void Bootstrap::Core::set_account(std::function<std::vector<std::byte>()> account) {
@@ -78,6 +80,36 @@ void Bootstrap::Core::ask(Lock& lock, int peer) {
   if (!conn || !speak_) return;
   (*conn)->send_now(FrameKind::account, rank_, ++own_accounts_, speak_());
   dialed_.push_back(std::move(*conn));
+}
+
+// Its network thread, whatever its program does.
+bool Bootstrap::Core::answers(Lock& lock, const Member& to) {
+  const Hello hello{HelloKind::peer, ranks_, 0, 0, me_};
+  lock.unlock();
+  auto fd = auth_connect(Address{to.listen}, secret_, bytes_of(hello), Deadline::after(mute_s),
+                         nullptr, Listener::is_there);
+  lock.lock();
+  if (!fd) return fd.error().code != Errc::timed_out;  // one that has ended is no riddle
+  if (leaving_) return true;
+  if (auto conn = start(std::move(*fd), Role::peer, to)) dialed_.push_back(std::move(*conn));
+  return true;
+}
+
+// Of the neighbours and those of whom nothing has come, one that is stopped or cut off.
+std::optional<Member> Bootstrap::Core::mute(Lock& lock, const std::vector<int>& late) {
+  std::vector<Member> asked;
+  for (const auto& neighbour : {next_member_, prev_member_}) {
+    if (neighbour) asked.push_back(*neighbour);
+  }
+  for (size_t i = 0; i < std::min(late.size(), most_asked) && !members_.empty(); ++i) {
+    asked.push_back(members_[size_t(late[i])]);
+  }
+  std::set<int> answered;
+  for (const Member& m : asked) {
+    if (failure_ || leaving_) break;
+    if (answered.insert(m.rank).second && !answers(lock, m)) return m;
+  }
+  return {};
 }
 
 }  // namespace ccl

@@ -97,6 +97,7 @@ void Bootstrap::Core::accept(Accepted one) {
     (*conn)->drain();
   } else if (ring) {
     prev_ = std::move(*conn);
+    prev_member_ = hello.me;
   } else {
     in_[hello.me.rank] = *conn;
     accepted_.push_back(std::move(*conn));
@@ -215,6 +216,25 @@ Result<void> Bootstrap::Core::wait(Lock& lock, const std::function<bool()>& done
       if (late.empty() && missing) late = missing();
       Error e;
       e.code = Errc::timed_out;
+      if (!limit_s && prev_ && next_) {  // a creation: who is late may wait for one that is stopped
+        const auto stopped = mute(lock, late);
+        // Others may be nearer to it, and find it within the same time.
+        if (!stopped && ranks_ > 3) {
+          changed_.wait_for(lock, std::chrono::seconds(3),
+                            [&] { return !status_->ok() || done() || seen != progress_; });
+        }
+        CCL_CHECK(status_->result());
+        if (done()) return {};
+        if (seen != progress_) continue;  // merely slow
+        if (stopped) {
+          e.peer = stopped->rank;
+          e.what =
+              fmt::format("{} does not answer (stopped, or cut off): no progress for {} s in {}",
+                          describe(*stopped), most_s, what);
+          complete(e);
+          return fail(std::move(e));
+        }
+      }
       e.peer = late.empty() ? -1 : late.front();
       e.what = fmt::format("no progress for {} s in {} ({})", most_s, what,
                            say_late(late, limit_s ? setting : "CCL_INIT_TIMEOUT"));

@@ -137,6 +137,8 @@ class Bootstrap::Core : public std::enable_shared_from_this<Core> {
   void account(const net::FrameHeader& h, net::Bytes payload);
   void speak();
   void ask(Lock& lock, int peer);
+  bool answers(Lock& lock, const net::Member& to);
+  std::optional<net::Member> mute(Lock& lock, const std::vector<int>& late);
 
   const int rank_, ranks_;
   const net::Secret secret_;
@@ -161,7 +163,7 @@ class Bootstrap::Core : public std::enable_shared_from_this<Core> {
   std::uint64_t progress_ = 0;  // counts whatever shows that others are alive and moving
   std::vector<std::vector<int>> missing_by_root_;  // ranks that have not joined it, as it has said
   std::set<int> missing_;                          // of all roots
-  std::optional<net::Member> next_member_;
+  std::optional<net::Member> next_member_, prev_member_;
   int root_rank_ = -1;
   bool formed_ = false, released_ = false, joined_ = false;
   std::optional<Error> failure_;

@@ -31,7 +31,10 @@ Result<void> Bootstrap::Core::join_root(const IdContent& id, int root, int roots
     root_rank_ = id.root_rank;
   }
   const Hello hello{HelloKind::join, ranks_, roots, root, me_};
-  auto fd = auth_connect(Address{id.root}, id.secret, bytes_of(hello), deadline(), status_);
+  // Who made a unique id listened first; where the ranks work it out, rank 0 may be late.
+  const auto root_is = id.root_rank < 0 ? Listener::is_there : Listener::may_come;
+  auto fd =
+      auth_connect(Address{id.root}, id.secret, bytes_of(hello), deadline(), status_, root_is);
   if (!fd && !status_->ok() && !roots_.empty()) {
     // What this rank has heard from its first root, the second one may learn from nobody else.
     fd = auth_connect(Address{id.root}, id.secret, bytes_of(hello), Deadline::after(last_word_s),
@@ -61,9 +64,17 @@ Result<Member> Bootstrap::Core::next_from_root() {
 
 Result<void> Bootstrap::Core::form_ring(const Member& next) {
   const Hello hello{HelloKind::ring, ranks_, 0, 0, me_};
-  CCL_TRY(Fd fd, auth_connect(Address{next.listen}, secret_, bytes_of(hello), deadline(), status_));
+  auto fd = auth_connect(Address{next.listen}, secret_, bytes_of(hello), deadline(), status_);
   Lock lock{mutex()};
-  CCL_TRY(next_, start(std::move(fd), Role::next, next));
+  if (!fd) {
+    Error error = std::move(fd).error();
+    CCL_CHECK(status_->result());  // heard from the others meanwhile
+    if (error.code != Errc::timed_out) return fail(std::move(error));
+    error.what = fmt::format("{} cannot be reached ({})", describe(next), error.what);
+    return failed_at(next.rank, std::move(error));
+  }
+  CCL_TRY(next_, start(std::move(*fd), Role::next, next));
+  next_member_ = next;
   CCL_CHECK(wait(
       lock, [&] { return bool(prev_); }, "forming the ring"));
   formed_ = true;

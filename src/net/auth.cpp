@@ -19,6 +19,7 @@ namespace {
 constexpr std::array<char, 4> magic{'c', 'c', 'l', 1};
 constexpr double guest_patience_s = 5;  // for a whole handshake
 constexpr double answer_grace_s = 2;    // for the last step, although the status says stop
+constexpr double gone_s = 0.5;          // a queue that is full may refuse once
 constexpr size_t most_guests = 1024;    // at once; the oldest goes when more come
 using Nonce = std::array<std::byte, 16>;
 
@@ -46,6 +47,11 @@ Digest proof(const Secret& secret, std::string_view side, const Nonce& listener,
   append(text, caller);
   append(text, hello);
   return hmac_sha256(secret, text);
+}
+
+bool somebody_waits(int listener) {
+  pollfd p{listener, POLLIN, 0};
+  return ::poll(&p, 1, 0) > 0;
 }
 
 }  // namespace
@@ -175,9 +181,12 @@ void Gate::ready(std::uint32_t) {
                     SOCK_CLOEXEC | SOCK_NONBLOCK)};
     if (!fd) {
       const int code = errno;
+      // Without a descriptor it fails before it looks at the queue, which may be empty.
+      const bool none_left = code == EMFILE || code == ENFILE;
+      if (none_left && !somebody_waits(fd_.get())) return;
       ccl::detail::note_descriptors("cannot accept a connection", code);
       std::erase_if(guests_, [](const auto& g) { return g->gone(); });
-      if ((code == EMFILE || code == ENFILE) && !guests_.empty()) {
+      if (none_left && !guests_.empty()) {
         guests_.front()->refuse("out of file descriptors and it was the slowest");
         continue;
       }
@@ -291,16 +300,30 @@ Result<Fd> connect_and_prove(const Address& where, const Secret& secret, Bytes h
 }  // namespace
 
 Result<Fd> auth_connect(const Address& where, const Secret& secret, Bytes hello,
-                        const Deadline& deadline, const Status* status) {
+                        const Deadline& deadline, const Status* status, Listener listener) {
   if (Index(hello.size()) > max_hello_bytes) {
     return fail(Errc::internal, "a hello has more than 1024 bytes");
   }
   int closed = 0;
+  const auto gone = Deadline::after(gone_s);
   for (auto pause = std::chrono::milliseconds(1);;
        pause = std::min(2 * pause, std::chrono::milliseconds(50))) {
     auto fd = connect_and_prove(where, secret, hello, deadline, status);
+    if (!fd && fd.error().code == Errc::timed_out) {  // connected, and then nothing
+      Error e = std::move(fd).error();
+      e.what = fmt::format("{} says nothing (its process is stopped, or its host cut off)",
+                           where.to_string());
+      return fail(std::move(e));
+    }
     if (fd || fd.error().code != Errc::network) return fd;
     const int code = fd.error().os_code;
+    if (code == ECONNREFUSED && listener == Listener::is_there && gone.passed()) {
+      Error e = std::move(fd).error();
+      e.code = Errc::peer_lost;
+      e.what =
+          fmt::format("nobody listens at {} any more (its process has ended)", where.to_string());
+      return fail(std::move(e));
+    }
     // Closed in the middle: it may be ending just now, or our secret is wrong.
     if ((code == 0 || code == ECONNRESET || code == EPIPE) && ++closed == 3) {
       return fail(

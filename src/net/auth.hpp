@@ -83,10 +83,14 @@ class AuthListener {
   std::shared_ptr<Queue> queue_;
 };
 
+/// Whether a listener may yet come, or was there before anybody knew its address.
+enum class Listener { may_come, is_there };
+
 /// Connects and proves the secret; at most 1 KiB of hello. Tries again while the other end is not
-/// there yet, until the deadline. `Errc::refused`: it is there and does not know the secret. The
-/// socket is non-blocking.
+/// there yet, until the deadline; one that was there and is not any more is `Errc::peer_lost`.
+/// `Errc::refused`: it is there and does not know the secret. The socket is non-blocking.
 Result<Fd> auth_connect(const Address& where, const Secret& secret, Bytes hello,
-                        const Deadline& deadline, const Status* status);
+                        const Deadline& deadline, const Status* status,
+                        Listener listener = Listener::may_come);
 
 }  // namespace ccl::net

@@ -325,3 +325,52 @@ TEST_CASE("accounts come from all ranks but the stopped ones, and from behind th
   all[0].steps = 2;
   reached(0, 3);
 }
+
+TEST_CASE("a rank that is stopped while a communicator is created is named by all others") {
+  const Lo lo;
+  constexpr int ranks = 6, victim = 2;
+  const auto id = create_unique_id().value();
+  Ranks all{ranks, [&](int rank, Outcome&) -> Result<void> {
+              Status status;
+              CCL_TRY(auto b, Bootstrap::join({&id, 1}, rank, ranks, {5, &status}));
+              CCL_CHECK(gather_once(*b));
+              if (rank == victim) ::raise(SIGSTOP);
+              // The others wait for each other in steps that the stopped one cuts.
+              const auto gathered = [&]() -> Result<void> {
+                for (int i = 0; i < 3; ++i) CCL_CHECK(gather_once(*b));
+                return {};
+              };
+              const auto done = gathered();
+              if (!done) b->abort(done.error());
+              return done;
+            }};
+  const auto until = Clock::now() + std::chrono::seconds(120);
+  for (int r = 0; r < ranks; ++r) {
+    if (r == victim) continue;
+    while (all[r].at_s == 0 && Clock::now() < until) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
+    INFO("rank " << r << ": " << all[r].text);
+    CHECK(all[r].code == Errc::timed_out);
+    CHECK(all[r].peer == victim);
+  }
+}
+
+TEST_CASE("ranks of an id whose maker has ended are told so at once") {
+  const Lo lo;
+  int ends[2];
+  REQUIRE(::pipe(ends) == 0);
+  const pid_t maker = ::fork();
+  if (maker == 0) {
+    const auto id = create_unique_id();
+    ::_exit(id && ::write(ends[1], &*id, sizeof *id) == ssize_t(sizeof *id) ? 0 : 1);
+  }
+  UniqueId id;
+  CHECK(::read(ends[0], &id, sizeof id) == ssize_t(sizeof id));
+  ::waitpid(maker, nullptr, 0);
+  ::close(ends[0]);
+  ::close(ends[1]);
+  const auto alone = Bootstrap::join({&id, 1}, 1, 2, {3600, nullptr});
+  REQUIRE_FALSE(alone);
+  CHECK(alone.error().code == Errc::peer_lost);
+}

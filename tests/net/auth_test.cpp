@@ -1,9 +1,11 @@
 #include <fmt/format.h>
 
+#include <cerrno>
 #include <cstring>
 #include <thread>
 
 #include "catch.hpp"
+#include <fcntl.h>
 #include <net/auth.hpp>
 #include <poll.h>
 #include <sys/socket.h>
@@ -110,8 +112,9 @@ TEST_CASE("a caller checks the listener too, and waits end") {
   const auto listener = listen_at(loopback()).value();
   const Address at = bound_address(listener.get()).value();
   // Never answers: the listening queue takes the connection, nobody speaks.
-  CHECK(auth_connect(at, secret_of(1), {}, Deadline::after(0.2), nullptr).error().code ==
-        Errc::timed_out);
+  const auto mute = auth_connect(at, secret_of(1), {}, Deadline::after(0.2), nullptr);
+  CHECK(mute.error().code == Errc::timed_out);
+  CHECK(mute.error().what.find(at.to_string() + " says nothing") != std::string::npos);
   Status status;
   Error stop;
   stop.code = Errc::aborted;
@@ -133,6 +136,38 @@ TEST_CASE("a caller checks the listener too, and waits end") {
   liar.join();
   REQUIRE_FALSE(fooled);
   CHECK(fooled.error().code == Errc::refused);
+}
+
+TEST_CASE("who was there and is gone is not waited for") {
+  Address at;
+  {
+    auto listener = AuthListener::listen(loopback(), secret_of(1)).value();
+    at = listener.address();
+  }
+  const auto deadline = Deadline::after(3600);
+  const auto gone = auth_connect(at, secret_of(1), {}, deadline, nullptr, Listener::is_there);
+  REQUIRE_FALSE(gone);
+  CHECK(gone.error().code == Errc::peer_lost);
+  CHECK(gone.error().os_code == ECONNREFUSED);
+}
+
+TEST_CASE("the last descriptor is enough for a caller") {
+  auto listener = AuthListener::listen(loopback(), secret_of(1)).value();
+  std::vector<Fd> taken;
+  for (;;) {
+    Fd fd{::open("/dev/null", O_RDONLY | O_CLOEXEC)};
+    if (!fd) break;
+    taken.push_back(std::move(fd));
+  }
+  REQUIRE(taken.size() > 2);
+  taken.resize(taken.size() - 2);  // for the two ends
+  const auto soon = Deadline::after(30);
+  const auto caller = auth_connect(listener.address(), secret_of(1), {}, soon, nullptr);
+  const auto accepted = listener.accept(soon, nullptr);
+  taken.clear();
+  INFO((caller ? std::string{} : caller.error().message()));
+  CHECK(caller.has_value());
+  CHECK(accepted.has_value());
 }
 
 TEST_CASE("a free port refuses until the deadline, and a late listener is found") {
