@@ -51,21 +51,23 @@ struct TwoWays {
   template <class Seat, class Context, class Prims>
   CCL_HD static constexpr void around(const Seat& at, Context& context, Prims& right, Prims& left) {
     const int n = at.ranks;  // shares 0 to n - 1 go right, the others left
-    for (auto chunks = context.chunks(2 * n); chunks.next();) {
+    // Two sends before a receive, and another with it, are more than a short wire holds.
+    const bool both = n > 2;
+    for (auto chunks = context.chunks(both ? 2 * n : n); chunks.next();) {
       right.send(chunks.share(at.behind(1)));
-      left.send(chunks.share(n + at.ahead(1)));
+      if (both) left.send(chunks.share(n + at.ahead(1)));
       for (int j = 2; j < n; ++j) {
         right.recv_reduce_send(chunks.share(at.behind(j)));
         left.recv_reduce_send(chunks.share(n + at.ahead(j)));
       }
       right.recv_reduce_copy_send(chunks.share(at.rank()));
-      left.recv_reduce_copy_send(chunks.share(n + at.rank()));
+      if (both) left.recv_reduce_copy_send(chunks.share(n + at.rank()));
       for (int j = 1; j < n - 1; ++j) {
         right.recv_copy_send(chunks.share(at.behind(j)));
         left.recv_copy_send(chunks.share(n + at.ahead(j)));
       }
       right.recv(chunks.share(at.ahead(1)));
-      left.recv(chunks.share(n + at.behind(1)));
+      if (both) left.recv(chunks.share(n + at.behind(1)));
     }
   }
 };
