@@ -78,6 +78,7 @@ int fork_ranks(const Options& options, const Body& body) {
     return failed;
   }
   std::fflush(nullptr);
+  ::signal(SIGCHLD, SIG_DFL);  // ignored, as some launchers leave it, it would take ranks' statuses
   const pid_t parent = ::getpid();
   std::vector<pid_t> children;
   int status = 0;
