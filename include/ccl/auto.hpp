@@ -37,11 +37,10 @@ struct FunctorAmong : FunctorOf<Rest...> {};
 
 /// Whether a call of `C` takes these arguments.
 template <class C, class Acc, class T, class... Rest>
-concept TakesCall = requires(const C& one, const T* send, T* recv, Index count,
-                             const Rest&... rest) {
+concept TakesCall = requires(const C& one, const T* send, T* recv, Index count, Rest&... rest) {
   one(send, recv, count, rest...);
 }
-|| requires(const C& one, const T* send, T* recv, Index count, const Rest&... rest) {
+|| requires(const C& one, const T* send, T* recv, Index count, Rest&... rest) {
   one.template operator()<Acc>(send, recv, count, rest...);
 };
 
@@ -77,11 +76,12 @@ class AutoCollective<Op, Candidates<Cs...>, Transport, OneOrder> {
     return *this;
   }
 
-  /// The call of `Collective<Op, ...>` for this operation, with the same arguments.
+  /// The call of `Collective<Op, ...>` for this operation, with the same arguments. By reference: a
+  /// `HostStream` may be among them.
   template <class Acc = void, class T, class... Rest>
   requires(!is_v && !is_p2p) Result<void>
-  operator()(const T* send, T* recv, Index count, Rest... rest) const {
-    using F = typename FunctorOf<Rest...>::Type;
+  operator()(const T* send, T* recv, Index count, Rest&&... rest) const {
+    using F = typename FunctorOf<cuda::std::decay_t<Rest>...>::Type;
     constexpr bool fits = TakesCall<First, Acc, T, Rest...>;
     static_assert(fits,
                   "ccl: this operation's call takes other arguments after `count`; see the "

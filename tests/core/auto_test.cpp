@@ -58,6 +58,23 @@ Result<void> check_sums(const Communicator& comm, F functor, float expected) {
 }
 }  // namespace
 
+TEST_CASE(
+    "a call that chooses takes a HostStream as it is, as a call of a named composition does") {
+  with_ranks(3, [](int rank, const Communicator& comm) -> Result<void> {
+    CCL_TRY(const auto sums, Sums::create(comm));
+    CCL_TRY(const auto copies,
+            (Collective<Broadcast, AutoOf<Candidate<Ring, Simple>>>::create(comm)));
+    HostStream stream;
+    const int root = 1;
+    std::vector<float> data(100, float(rank)), copy(100, float(rank));
+    CCL_CHECK(sums(data.data(), data.data(), 100, Sum{}, stream));
+    CCL_CHECK(copies(copy.data(), copy.data(), 100, root, stream));
+    CCL_CHECK(stream.synchronize());
+    CCL_CHECK(expect(data[99] == 3 && copy[99] == 1, "wrong result"));
+    return comm.finalize();
+  });
+}
+
 TEST_CASE("an Auto runs, by whatever it chooses") {
   for (const int ranks : {1, 2, 3, 4}) {
     with_ranks(ranks, [&](int, const Communicator& comm) -> Result<void> {
