@@ -277,7 +277,14 @@ Result<SharedMemory> SharedMemory::allocate(const Communicator& comm, Index byte
   auto file = detail::shareable_memory("ccl-shared", std::size_t(bytes));
   if (!file) return fail(state.blame(std::move(file).error()));
   block->file = *std::move(file);
-  CCL_TRY(block->host, detail::Mapping::of(block->file, std::size_t(bytes)));
+  auto host = detail::Mapping::of(block->file, std::size_t(bytes));
+  if (!host) {
+    Error error = std::move(host).error();
+    error.what = fmt::format("cannot map {} bytes of shared memory ({}); allocate less", bytes,
+                             std::strerror(error.os_code));
+    return fail(state.blame(std::move(error)));
+  }
+  block->host = *std::move(host);
   return SharedMemory{std::move(block)};
 }
 

@@ -156,6 +156,21 @@ TEST_CASE("a part of another size, or memory that cannot be mapped, is refused o
         }) == 0);
 }
 
+TEST_CASE(
+    "shared memory that no address space holds is refused with the rank and what would help") {
+  for (const auto& said : on_threads(1, [](const Communicator& comm) -> Result<void> {
+         const auto memory = SharedMemory::allocate(comm, Index{1} << 60);
+         if (memory || memory.error().code != Errc::out_of_memory || memory.error().rank != 0 ||
+             memory.error().what.find("bytes of shared memory") == std::string::npos ||
+             memory.error().what.find("slots") != std::string::npos) {
+           return fail(wrong(memory ? "made" : memory.error().message()));
+         }
+         return {};
+       })) {
+    CHECK(said == "");
+  }
+}
+
 TEST_CASE("windows and memory that were moved from are of nobody") {
   for (const auto& said : on_threads(1, [](const Communicator& comm) -> Result<void> {
          CCL_TRY(auto memory, SharedMemory::allocate(comm, 64));
