@@ -6,11 +6,12 @@
 
 namespace ccl {
 namespace {
-Word system_ns() {
-  return Word(std::chrono::duration_cast<std::chrono::nanoseconds>(
-                  std::chrono::system_clock::now().time_since_epoch())
+template <class Clock>
+Word ns_of() {
+  return Word(std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now().time_since_epoch())
                   .count());
 }
+using Steady = std::chrono::steady_clock;
 constexpr auto relaxed = std::memory_order_relaxed;
 }  // namespace
 
@@ -32,7 +33,7 @@ Journal::Journal(int size)
     : entries_{std::make_unique<Entry[]>(std::size_t(size))},
       size_{size},
       first_ticks_{cpu_ticks()},
-      first_ns_{system_ns()} {}
+      first_ns_{ns_of<Steady>()} {}
 Journal::~Journal() = default;
 
 Word Journal::note(Operation op, bool point_to_point) {
@@ -80,6 +81,7 @@ template <class StateOf>
 std::vector<Operation> Journal::collect(int most_ended, int most_others, StateOf state_of) const {
   std::vector<Operation> all;
   const std::lock_guard lock{mutex_};
+  const Now now = read_clocks();
   const Word first = tickets_ > Word(size_) ? tickets_ - Word(size_) + 1 : 1;
   for (Word ticket = tickets_; ticket >= first; --ticket) {
     const Entry& entry = entries_[ticket % Word(size_)];
@@ -87,20 +89,28 @@ std::vector<Operation> Journal::collect(int most_ended, int most_others, StateOf
     op.state = state_of(ticket, entry.state.load(relaxed));
     const bool ended = op.state == OpState::done || op.state == OpState::failed;
     if (--(ended ? most_ended : most_others) < 0 && op.state != OpState::running) continue;
-    op.queued_ns = to_ns(entry.queued.load(relaxed));
-    op.started_ns = to_ns(entry.started.load(relaxed));
-    op.ended_ns = to_ns(entry.ended.load(relaxed));
+    op.queued_ns = now.when(entry.queued.load(relaxed));
+    op.started_ns = now.when(entry.started.load(relaxed));
+    op.ended_ns = now.when(entry.ended.load(relaxed));
     all.push_back(op);
   }
   std::reverse(all.begin(), all.end());
   return all;
 }
 
-Word Journal::to_ns(Word ticks) const {
-  if (ticks == 0) return 0;
-  const double ticks_passed = double(cpu_ticks() - first_ticks_);
-  const double ns_passed = double(system_ns() - first_ns_);
-  return first_ns_ + Word(double(ticks - first_ticks_) * ns_passed / std::max(1.0, ticks_passed));
+Journal::Now Journal::read_clocks() const {
+  Now now;
+  now.ticks = cpu_ticks();
+  now.ns_per_tick =
+      double(ns_of<Steady>() - first_ns_) / std::max(1.0, double(now.ticks) - double(first_ticks_));
+  now.system_ns = ns_of<std::chrono::system_clock>();
+  return now;
+}
+
+Word Journal::Now::when(Word then) const {
+  if (then == 0) return 0;
+  // Another core's ticks may be a little ahead of this one's.
+  return then > ticks ? system_ns : system_ns - Word(double(ticks - then) * ns_per_tick);
 }
 
 }  // namespace ccl

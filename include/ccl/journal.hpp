@@ -33,7 +33,9 @@ struct Operation {
   int composition = -1;  // in order of creation; -1: none, a barrier
   Word call = 0;         // of this composition, from 0
   OpState state = OpState::queued;
-  Word queued_ns = 0, started_ns = 0, ended_ns = 0;  // since 1970; 0: not yet
+  // Since 1970, as the system's clock is when the journal is read; how long ago is as the steady
+  // clock says, so that no jump of the other shows. 0: not yet.
+  Word queued_ns = 0, started_ns = 0, ended_ns = 0;
 };
 
 /// How far one wire has come, in steps since it was made. Both ends count alike.
@@ -71,14 +73,19 @@ class Journal {
   struct Entry;
   template <class StateOf>
   std::vector<Operation> collect(int most_ended, int most_others, StateOf state_of) const;
-  Word to_ns(Word ticks) const;
+  struct Now {
+    Word when(Word then) const;  // of ticks, in nanoseconds since 1970
+    Word ticks = 0, system_ns = 0;
+    double ns_per_tick = 1;
+  };
+  Now read_clocks() const;
 
   std::unique_ptr<Entry[]> entries_;
   const int size_;
   mutable std::mutex mutex_;  // of `note` and of readers; `started` and `ended` take none
   Word tickets_ = 0;
   std::atomic<Word> collectives_{0};
-  Word first_ticks_ = 0, first_ns_ = 0;
+  Word first_ticks_ = 0, first_ns_ = 0;  // the latter by the steady clock
 };
 
 }  // namespace ccl

@@ -1,11 +1,25 @@
 #include <ccl/journal.hpp>
 
+#include <atomic>
 #include <cstring>
 #include <thread>
 
 #include "catch.hpp"
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
 
 using namespace ccl;
+
+namespace {
+std::atomic<long> jump_s{0};
+}
+// In place of the C library's, for std::chrono, too: the wall clock jumps when the test says so.
+extern "C" int clock_gettime(clockid_t clock, timespec* time) noexcept {
+  const long code = ::syscall(SYS_clock_gettime, clock, time);
+  if (clock == CLOCK_REALTIME) time->tv_sec += jump_s;
+  return int(code);
+}
 
 namespace {
 Operation named(const char* what) {
@@ -54,6 +68,26 @@ TEST_CASE("times are those of the system's clock") {
   CHECK(age_s >= 0.06);
   CHECK(age_s < 5);
   CHECK(op.ended_ns - op.queued_ns >= 45'000'000);
+}
+
+TEST_CASE("how long ago an operation was does not change where the wall clock jumps") {
+  using Clock = std::chrono::system_clock;
+  for (const long jump : {1'000'000L, -1'000'000L}) {
+    Journal journal{2};
+    const Word ticket = journal.note(named("a"));
+    std::this_thread::sleep_for(std::chrono::milliseconds{20});
+    journal.ended(ticket, true);
+    jump_s = jump;
+    const auto op = journal.latest(1).at(0);
+    const auto now = Clock::now().time_since_epoch();
+    jump_s = 0;
+    const double now_s =
+        double(std::chrono::duration_cast<std::chrono::nanoseconds>(now).count()) / 1e9;
+    CHECK(now_s >= double(op.ended_ns) / 1e9 - 1);
+    CHECK(now_s - double(op.ended_ns) / 1e9 < 1000);
+    CHECK(op.ended_ns >= op.queued_ns);
+    CHECK(double(op.ended_ns - op.queued_ns) / 1e9 < 1000);
+  }
 }
 
 TEST_CASE("a journal keeps its size in operations, and late news of older ones changes nothing") {
