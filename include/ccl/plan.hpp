@@ -10,7 +10,7 @@ struct Plan {
   int slot_count = 8;    // NCCL_STEPS
   Index slot_bytes = 0;  // of one step, a multiple of 128; 0: the protocol's default
   int slice_steps = 1;   // slots filled, posted and given back together
-  int chunk_steps = 1;   // slots of a chunk: a multiple of slice_steps
+  int chunk_steps = 1;   // slots of a chunk: whole slices, at most half of slot_count
   /// On a GPU, of a message, that make one more channel worth it: more than the kernels' own idea
   /// of that where each channel costs calls of a proxy.
   Index channel_bytes = 0;

@@ -182,14 +182,17 @@ Result<void> check_plan(const Communicator& comm, const Plan& plan) {
       plan.slot_count >= 2 && plan.slot_bytes > 0 && plan.channel_bytes >= 0 &&
       plan.slot_bytes % 128 == 0 && plan.slice_steps >= 1 &&
       plan.chunk_steps % plan.slice_steps == 0 && power_of_two(plan.slice_steps) &&
-      plan.slot_count >= 2 * plan.slice_steps && plan.chunk_steps >= plan.slice_steps) {
+      plan.chunk_steps >= plan.slice_steps &&
+      // Ranks send a chunk before they receive, and then want room for what they send on before
+      // they take the peer's.
+      plan.slot_count / 2 >= plan.chunk_steps) {
     return {};
   }
   return fail(comm.state()->blame(
       {Errc::invalid_argument,
        fmt::format("a plan of {} channels, {} slots of {} bytes, slices of {} and chunks of "
                    "{} steps cannot be (1 to 4096 channels; slots a power of two, at least two "
-                   "slices; slot bytes a multiple of 128; chunks whole slices)",
+                   "chunks; slot bytes a multiple of 128; chunks whole slices)",
                    plan.channels, plan.slot_count, plan.slot_bytes, plan.slice_steps,
                    plan.chunk_steps)}));
 }

@@ -1,3 +1,4 @@
+#include <ccl/algo/halving.hpp>
 #include <ccl/proto/simple.hpp>
 
 #include <limits>
@@ -133,6 +134,31 @@ TEST_CASE("messages of all_to_all_v that come where others leave from are refuse
     Counts own(3, 0);
     own[std::size_t(me)] = 4;
     CCL_CHECK(call(own, {0, 0, 0}, own, {4, 4, 4}));
+    return comm.finalize();
+  });
+}
+
+TEST_CASE("a plan of whose chunks no wire holds two is refused; the fullest runs") {
+  on_all(make(6), [](const Communicator& comm) -> Result<void> {
+    using Sums = Over<AllReduce, Ring>;
+    const int most = std::numeric_limits<int>::max();
+    for (const Plan plan :
+         {Plan{1, 8, 256, 4, 8}, Plan{1, 8, 256, 1, 8}, Plan{1, 8, 256, 1, 5},
+          Plan{1, 4, 256, 2, 16}, Plan{1, 2, 256, 2, 2}, Plan{1, 8, 256, 1, most}}) {
+      const auto made = Sums::create(comm, plan);
+      const Result<void> said = made ? Result<void>{} : Result<void>{fail(made.error())};
+      CCL_CHECK(refused(said, "at least two chunks"));
+    }
+    // Ranks send a chunk before they receive: a wire that holds no more would stop all.
+    for (const Plan plan : {Plan{1, 2, 256, 1, 1}, Plan{1, 8, 256, 1, 4}, Plan{1, 8, 256, 4, 4},
+                            Plan{2, 8, 256, 2, 4}}) {
+      CCL_TRY(const auto sums, Sums::create(comm, plan));
+      CCL_TRY(const auto parts, (Over<ReduceScatter, Halving>::create(comm, plan)));
+      std::vector<float> data(6000, 1), part(1000);
+      CCL_CHECK(sums(data.data(), data.data(), 6000));
+      CCL_CHECK(parts(data.data(), part.data(), 1000));
+      if (data.back() != 6 || part.back() != 36) return fail(Errc::internal, "wrong sum");
+    }
     return comm.finalize();
   });
 }
