@@ -50,11 +50,12 @@ struct Door {
 /// one from each. Ranks that have nothing to do with each other need not make the same launches.
 struct PeerExchangeWork {
   static constexpr int most_ranks = PeerView::max_ranks;
-  /// Words of state for each crew: messages sent to and received from each rank so far.
+  /// Words of state: messages sent to each rank so far, then those received from each. Each has a
+  /// copy for each crew, side by side: who counts a message in all copies then touches few lines.
   static constexpr int state_words = 2 * most_ranks;
 
   PeerView peers;
-  Epoch state;                  // copies of `state_words`, otherwise as `Epoch` says
+  Epoch state;                  // of each word of the state, otherwise as `Epoch` says
   const Word* table = nullptr;  // `Door::slots` entries for each rank; null: nothing is mapped
   Message out[most_ranks];      // bytes 0: none
   Message in[most_ranks];

@@ -61,7 +61,7 @@ class CountedExchange {
         ranks_{work.peers.ranks},
         part_{Parts<Group>::index(group) * work.channels + channel},
         parts_{Parts<Group>::count * work.channels},
-        state_{work.state.copies + (channel % work.crews) * PeerExchangeWork::state_words},
+        state_{work.state.copies + channel % work.crews},
         patience_{work.watch} {
     Memory::await_previous();
   }
@@ -74,8 +74,8 @@ class CountedExchange {
       for (int p = group_.rank(); p < ranks_; p += Group::width) {
         kept[rows_out + p] = unsigned(work_.send_counts[p]);
         if (ranks_ == 1) continue;
-        kept[flag_out + p] = Memory::load_relaxed(state_ + p) + 1;
-        kept[flag_in + p] = Memory::load_relaxed(state_ + most_ranks + p) + 1;
+        kept[flag_out + p] = next(p);
+        kept[flag_in + p] = next(most_ranks + p);
       }
       group_.sync();
     }
@@ -180,6 +180,10 @@ class CountedExchange {
     Side side;
   };
 
+  /// The message that a word of the state counts next.
+  CCL_HD Word next(int word) const {
+    return Memory::load_relaxed(state_ + word * work_.state.count) + 1;
+  }
   /// One block of a GPU asks memory once for all its warps: what each warp asks for itself, on all
   /// multiprocessors, took longer than small messages.
   CCL_HD Word get(What what, int p) const {
@@ -190,9 +194,9 @@ class CountedExchange {
         case rows_out:
           return unsigned(work_.send_counts[p]);
         case flag_out:
-          return Memory::load_relaxed(state_ + p) + 1;
+          return next(p);
         case flag_in:
-          return Memory::load_relaxed(state_ + most_ranks + p) + 1;
+          return next(most_ranks + p);
         default:
           return Memory::load_relaxed(counted(rank_, p, get(flag_in, p))) & 0xffff'ffffu;
       }
@@ -392,13 +396,12 @@ struct CountedBody {
   }
   /// All lanes of a crew: as of `PeerExchangeBody`, whose counts these are.
   CCL_HD void end(Word, int crew, int lane, int lanes) const {
-    constexpr int words = PeerExchangeWork::state_words;
     const unsigned peers = ((1u << work.peers.ranks) - 1) & ~(1u << work.peers.rank);
     for (unsigned left = peers | peers << CountedWork::most_ranks; left != 0; left &= left - 1) {
-      Word* const counts = work.state.copies + detail::lowest_bit(left);
+      Word* const counts = work.state.copies + detail::lowest_bit(left) * work.state.count;
       CCL_ROLL for (int i = crew + lane * work.crews; i < work.state.count;
                     i += lanes * work.crews) {
-        detail::count_one(counts + i * words);
+        detail::count_one(counts + i);
       }
     }
   }

@@ -35,7 +35,7 @@ class DirectExchange {
         rank_{work.peers.rank},
         ranks_{work.peers.ranks},
         rings_{work.most_rings},
-        state_{work.state.copies + (channel % work.crews) * PeerExchangeWork::state_words},
+        state_{work.state.copies + channel % work.crews},
         patience_{work.watch} {
     Memory::await_previous();
   }
@@ -45,7 +45,7 @@ class DirectExchange {
     if (channel_ != 0) return;
     for (int p = group_.rank(); p < ranks_; p += Group::width) {
       if (p == rank_ || work_.in[p].bytes == 0) continue;
-      const Word flag = (Memory::load_relaxed(state_ + PeerExchangeWork::most_ranks + p) + 1) << 32;
+      const Word flag = high(PeerExchangeWork::most_ranks + p);
       Word* const door = detail::mail(work_.peers, p, rank_)->door;
       // Credits: the user's kernels and copies before this launch are through with the buffer, and
       // so is this rank with its scratch.
@@ -93,7 +93,7 @@ class DirectExchange {
       }
       return false;
     }
-    const Word flag = (Memory::load_relaxed(state_ + peer) + 1) << 32;
+    const Word flag = high(peer);
     const Mail* const mine = detail::mail(work_.peers, rank_, peer);
     Mail* const theirs = detail::mail(work_.peers, peer, rank_);
     if (round == 0) {
@@ -130,8 +130,7 @@ class DirectExchange {
     const Message part = Rings::part(work_.in[peer], ring, rings_);
     const Index slot = work_.slot_bytes, at = round * slot;
     if (at >= part.bytes || peer == rank_) return false;
-    const Word flag = (Memory::load_relaxed(state_ + PeerExchangeWork::most_ranks + peer) + 1)
-                      << 32;
+    const Word flag = high(PeerExchangeWork::most_ranks + peer);
     const Word* const told = detail::mail(work_.peers, rank_, peer)->told + ring;
     // The sender's data is before the word.
     if (!await<Order::acquire>(told, flag | Word(round + 1), peer)) return false;
@@ -166,6 +165,10 @@ class DirectExchange {
         return false;
       }
     }
+  }
+  /// Of the message that a word of the state counts next, as words of the mail have it.
+  CCL_HD Word high(int word) const {
+    return (Memory::load_relaxed(state_ + word * work_.state.count) + 1) << 32;
   }
   CCL_HD static constexpr Word low(Word word) { return word & 0xffff'ffffu; }
 

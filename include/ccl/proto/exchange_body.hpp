@@ -52,12 +52,11 @@ struct PeerExchangeBody {
   /// had no part. Copies are equal between launches; each is one lane's. Nobody waits for a load: a
   /// crew of one warp has all copies to count in, and loads took it longer than its message.
   CCL_HD void end(Word, int crew, int lane, int lanes) const {
-    constexpr int words = PeerExchangeWork::state_words;
     for (unsigned left = work.counts; left != 0; left &= left - 1) {
-      Word* const counts = work.state.copies + detail::lowest_bit(left);
+      Word* const counts = work.state.copies + detail::lowest_bit(left) * work.state.count;
       CCL_ROLL for (int i = crew + lane * work.crews; i < work.state.count;
                     i += lanes * work.crews) {
-        detail::count_one(counts + i * words);
+        detail::count_one(counts + i);
       }
     }
   }

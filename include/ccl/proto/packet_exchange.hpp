@@ -63,7 +63,7 @@ class PacketExchange {
         channel_{channel},
         rank_{work.peers.rank},
         ranks_{work.peers.ranks},
-        state_{work.state.copies + (channel % work.crews) * PeerExchangeWork::state_words},
+        state_{work.state.copies + channel % work.crews},
         patience_{work.watch} {
     detail::look_at(work_);
     Memory::await_previous();
@@ -177,7 +177,8 @@ class PacketExchange {
   }
   /// Of this launch's message to or from a peer.
   CCL_HD Word sequence(bool sends, int p) const {
-    return Memory::load_relaxed(state_ + (sends ? 0 : PeerExchangeWork::most_ranks) + p) + 1;
+    const int word = (sends ? 0 : PeerExchangeWork::most_ranks) + p;
+    return Memory::load_relaxed(state_ + word * work_.state.count) + 1;
   }
 
   Group group_;
