@@ -23,8 +23,8 @@ notes=()
 if [ -n "${CUDACXX:-}" ]; then
   exclude=
   if [ ! -e /dev/nvidia0 ]; then
-    exclude='^gpu\.(types_[1-7]|ring_(ll|simple)|tree_(ll|ll128))\.gpu$'
-    notes+=("GPU tests types_1 to 7, ring_ll, ring_simple, tree_ll, tree_ll128: not compiled (no GPU here; they are others with other types and protocols)")
+    exclude='^gpu\.(auto_budget|types_[1-7]|ring_(ll|simple)|tree_(ll|ll128))\.gpu$'
+    notes+=("GPU tests auto_budget, types_1 to 7, ring_ll, ring_simple, tree_ll, tree_ll128: not compiled (no GPU here; they are others with more operations, other types and protocols)")
   fi
   cmake --preset cuda -DCCL_TEST_FILTER='\.gpu$' "-DCCL_TEST_EXCLUDE=$exclude" -DCCL_BUILD_EXAMPLES=OFF \
     -DCCL_BUILD_PERF=OFF >/dev/null
