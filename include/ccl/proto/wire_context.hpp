@@ -29,7 +29,7 @@ class WireContext {
   CCL_HD Chunks chunks(int shares) const {
     using Prims = WirePrims<Group, Proto, R, Align, 1, 1>;
     constexpr Index grain = grain_elements();
-    const Wire& any = work_.in[channel_ * work_.ranks + any_peer()];
+    const Wire& any = any_wire();
     const Index slice = Prims::slice_capacity(any, work_.slice_steps);
     const Index most = slice * (work_.chunk_steps / work_.slice_steps);
     Index chunk = most / grain * grain;
@@ -46,14 +46,14 @@ class WireContext {
   }
   /// Chunks that a wire holds: what may be sent before the peer receives.
   CCL_HD int window() const {
-    const Wire& any = work_.in[channel_ * work_.ranks + any_peer()];
+    const Wire& any = any_wire();
     const int chunks = any.slot_count / work_.chunk_steps;
     return chunks < 1 ? 1 : chunks;
   }
   /// The same of chunks of `count` elements, which take the slots that they fill.
   CCL_HD int window(Index count) const {
     using Prims = WirePrims<Group, Proto, R, Align, 1, 1>;
-    const Wire& any = work_.in[channel_ * work_.ranks + any_peer()];
+    const Wire& any = any_wire();
     const Index slices = div_up(count, Prims::slice_capacity(any, work_.slice_steps));
     const int most = any.slot_count / work_.slice_steps;
     const int chunks = slices < 1 ? most : slices < most ? most / int(slices) : 1;
@@ -76,11 +76,16 @@ class WireContext {
     return n;
   }
   /// All wires of a launch have one shape: any of them will do.
-  CCL_HD int any_peer() const {
+  CCL_HD const Wire& any_wire() const {
+    const Wire *const in = work_.in + channel_ * work_.ranks, *const out = work_.out +
+                                                                           channel_ * work_.ranks;
     for (int p = 0; p < work_.ranks; ++p) {
-      if (work_.in[channel_ * work_.ranks + p].slots != nullptr) return p;
+      if (in[p].slots != nullptr) return in[p];
     }
-    return 0;
+    for (int p = 0; p < work_.ranks; ++p) {
+      if (out[p].slots != nullptr) return out[p];
+    }
+    return in[0];
   }
 
   Group group_;
