@@ -69,10 +69,13 @@ class WireContext {
   }
 
  private:
-  /// Chunks begin at multiples of 128 bytes, so that aligned buffers stay aligned.
+  /// Chunks begin at multiples of 128 bytes, so that aligned buffers stay aligned; of 16 bytes at
+  /// least where a tile of many lanes holds fewer elements, as a chunk must fit the wire.
   CCL_HD static constexpr Index grain_elements() {
+    constexpr Index most = WirePrims<Group, Proto, R, Align, 1, 1>::tile_elements;
     Index n = 128;
     while (n > 1 && (n / 2) * Index{sizeof(typename R::Type)} % 128 == 0) n /= 2;
+    while (Group::width > 1 && n > most) n /= 2;
     return n;
   }
   /// All wires of a launch have one shape: any of them will do.

@@ -38,6 +38,7 @@ class WirePrims {
   using Pair = detail::PairLane<Proto, Group, T>;
   static constexpr bool contiguous =
       Group::width == 1 && !Proto::carries_flags && detail::LiesPlainly<Proto>;
+  static constexpr int tile_elements = Lane::tile_cells * Data::per_cell;
   static constexpr Index tile_bytes = Index{Lane::tile_packets} * Index{sizeof(Packet)};
   /// What a slice must hold: less, and steps move nothing, for ever.
   static constexpr Index least_slice_bytes = contiguous ? Index{sizeof(T)} : tile_bytes;
@@ -140,7 +141,6 @@ class WirePrims {
 
  private:
   enum Does { get = 1, load = 2, store = 4, put = 8, finish = 16 };  // in this order, tile by tile
-  static constexpr int tile_elements = Lane::tile_cells * Data::per_cell;
   // The ends of the wires, as far as every slice needs them: registers are scarce.
   struct In {
     const Packet* slots = nullptr;
