@@ -24,7 +24,7 @@
 namespace ccl::test {
 
 /// What becomes of copies over a path.
-enum class FakePath { well, lost, corrupt, stuck, slow };
+enum class FakePath { well, lost, corrupt, stuck, slow, seen_late };
 
 struct FakeGpus {
   static constexpr int most = 40;
@@ -74,11 +74,12 @@ inline FakeGpus& gpus() {
 }
 struct Stream {
   int device = 0;
-  Clock::time_point busy_until{};
+  Clock::time_point busy_until{};  // by the GPU's clock
+  Clock::time_point seen_at{};     // when the host finds out
   bool stuck = false;
 };
 struct Event {
-  Clock::time_point at{};
+  Clock::time_point at{}, seen_at{};
   bool never = false;
 };
 struct Handle {
@@ -153,6 +154,7 @@ inline CUresult copy(CUdeviceptr to, CUdeviceptr from, std::size_t bytes, CUstre
   if (path == FakePath::slow) {
     stream.busy_until = std::max(stream.busy_until, Clock::now()) + std::chrono::milliseconds{20};
   }
+  if (path == FakePath::seen_late) stream.seen_at = Clock::now() + std::chrono::milliseconds{20};
   if (path == FakePath::lost && peer == there) {
     lost[target].assign(source, source + bytes);
   } else if (path == FakePath::lost && lost.count(source) != 0) {
@@ -385,7 +387,7 @@ inline CudaDriver driver() {
     return CUDA_SUCCESS;
   };
   cuda.stream_create = [](CUstream* stream, unsigned) {
-    *stream = reinterpret_cast<CUstream>(new Stream{current(), {}, false});
+    *stream = reinterpret_cast<CUstream>(new Stream{current(), {}, {}, false});
     return CUDA_SUCCESS;
   };
   cuda.stream_destroy = [](CUstream stream) {
@@ -405,12 +407,18 @@ inline CudaDriver driver() {
   };
   cuda.event_record = [](CUevent event, CUstream on) {
     const Stream& stream = *reinterpret_cast<Stream*>(on);
-    *reinterpret_cast<Event*>(event) = {stream.busy_until, stream.stuck};
+    *reinterpret_cast<Event*>(event) = {stream.busy_until, stream.seen_at, stream.stuck};
     return CUDA_SUCCESS;
   };
   cuda.event_query = [](CUevent event) {
     const Event& of = *reinterpret_cast<Event*>(event);
-    return of.never || Clock::now() < of.at ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS;
+    const bool over = !of.never && Clock::now() >= std::max(of.at, of.seen_at);
+    return over ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
+  };
+  cuda.event_elapsed_time = [](float* ms, CUevent begun, CUevent ended) {
+    const auto at = [](CUevent event) { return reinterpret_cast<Event*>(event)->at; };
+    *ms = std::chrono::duration<float, std::milli>(at(ended) - at(begun)).count();
+    return CUDA_SUCCESS;
   };
   return cuda;
 }

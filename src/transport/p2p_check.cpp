@@ -13,7 +13,7 @@ namespace ccl::detail {
 namespace {
 using Clock = std::chrono::steady_clock;
 constexpr Word trial_words = path_trial_bytes / sizeof(Word);
-// A rank whose thread did not run for some rounds has seen nothing of the path.
+// A thread that is kept from running between a copy and its marks has seen nothing of the path.
 constexpr int fewest_rounds = 5;
 constexpr double fewest_ms = 100;
 
@@ -89,8 +89,9 @@ Result<std::unique_ptr<TrialCopies>> TrialCopies::make(std::shared_ptr<Gpu> gpu,
   const Gpu::Current current{*copies->gpu_};
   CCL_CHECK(cuda_check(cuda.stream_create(&copies->stream_, CU_STREAM_NON_BLOCKING),
                        "make a stream to try paths"));
-  CCL_CHECK(cuda_check(cuda.event_create(&copies->event_, CU_EVENT_DISABLE_TIMING),
-                       "make an event to try paths"));
+  for (CUevent* const event : {&copies->begun_, &copies->ended_}) {
+    CCL_CHECK(cuda_check(cuda.event_create(event, CU_EVENT_DEFAULT), "make an event to try paths"));
+  }
   void* pinned = nullptr;
   CCL_CHECK(
       cuda_check(cuda.mem_host_alloc(&pinned, path_trial_bytes, 0), "allocate pinned memory"));
@@ -106,7 +107,9 @@ TrialCopies::~TrialCopies() {
   const CudaDriver& cuda = gpu_->driver();
   const Gpu::Current current{*gpu_};
   if (staging_ != nullptr) (void)cuda.mem_free_host(staging_);
-  if (event_ != nullptr) (void)cuda.event_destroy(event_);
+  for (const CUevent event : {begun_, ended_}) {
+    if (event != nullptr) (void)cuda.event_destroy(event);
+  }
   if (stream_ != nullptr) (void)cuda.stream_destroy(stream_);
 }
 
@@ -115,13 +118,14 @@ Result<double> TrialCopies::copy(void* to, const void* from, std::size_t bytes) 
   const CudaDriver& cuda = gpu_->driver();
   const Gpu::Current current{*gpu_};
   const auto begin = Clock::now();
+  CCL_CHECK(cuda_check(cuda.event_record(begun_, stream_), "mark a copy"));
   CCL_CHECK(cuda_check(cuda.memcpy_async(reinterpret_cast<CUdeviceptr>(to),
                                          reinterpret_cast<CUdeviceptr>(from), bytes, stream_),
                        "copy"));
-  CCL_CHECK(cuda_check(cuda.event_record(event_, stream_), "mark a copy"));
+  CCL_CHECK(cuda_check(cuda.event_record(ended_, stream_), "mark a copy"));
   for (;;) {
-    const CUresult code = cuda.event_query(event_);
-    if (code == CUDA_SUCCESS) return us_since(begin);
+    const CUresult code = cuda.event_query(ended_);
+    if (code == CUDA_SUCCESS) break;
     if (code != CUDA_ERROR_NOT_READY) return fail(cuda_error(code, "copy"));
     const double us = us_since(begin);
     if (us > longest_s_ * 1e6) {
@@ -135,6 +139,9 @@ Result<double> TrialCopies::copy(void* to, const void* from, std::size_t bytes) 
       std::this_thread::sleep_for(std::chrono::microseconds{50});
     }
   }
+  float ms = 0;
+  CCL_CHECK(cuda_check(cuda.event_elapsed_time(&ms, begun_, ended_), "time a copy"));
+  return double(ms) * 1e3;
 }
 
 PathSeen try_path(TrialCopies& copies, topo::PathType path, Word writer, const std::byte* from,

@@ -37,8 +37,7 @@ struct PathTimes {
 constexpr std::size_t path_trial_bytes = 128 << 10;
 
 /// The least of what a path that works shows, in bytes per microsecond: less than the slowest link
-/// of its kind by an order of magnitude, since copies of others may run beside, and the one that
-/// waits may not run.
+/// of its kind by an order of magnitude, since copies of others may run beside.
 constexpr double least_mb_per_s(topo::PathType path) {
   return path <= topo::PathType::nvl ? 1000 : 100;
 }
@@ -61,7 +60,8 @@ class TrialCopies {
   TrialCopies(const TrialCopies&) = delete;
   TrialCopies& operator=(const TrialCopies&) = delete;
 
-  /// Microseconds until it had ended. `Errc::timed_out`: it is still under way, and so no other
+  /// Microseconds by the GPU's clock: on a busy machine this thread may see the end much later.
+  /// `Errc::timed_out`: it is still under way, and so no other
   /// can be made; the stream is left, and the memory must be.
   Result<double> copy(void* to, const void* from, std::size_t bytes);
   bool stuck() const { return stuck_; }
@@ -73,7 +73,7 @@ class TrialCopies {
   std::shared_ptr<Gpu> gpu_;
   double longest_s_ = 0;
   CUstream stream_ = nullptr;
-  CUevent event_ = nullptr;
+  CUevent begun_ = nullptr, ended_ = nullptr;
   Word* staging_ = nullptr;
   bool stuck_ = false;
 };

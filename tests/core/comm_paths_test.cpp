@@ -189,9 +189,6 @@ TEST_CASE("a path that fails is used by neither end, says what was seen, and lea
   for (const bool both : {false, true}) {
     for (const auto& one : cases) {
       const int b = a + 1;
-      // PCIe, which may be slower: this machine may be busy.
-      all.link(0, a, {true, false, FakePath::well});
-      all.link(0, b, {true, false, FakePath::well});
       all.links[std::size_t(a)][std::size_t(b)] = {true, false, one.path};
       if (both) all.links[std::size_t(b)][std::size_t(a)] = {true, false, one.path};
       const auto comms = create({0, a, b});
@@ -548,6 +545,14 @@ TEST_CASE("a GPU's NVLink domain is what NVML says, or the settings") {
     const Env none{off, "0"};
     CHECK(domain("0a:1") == 0);
   }
+}
+
+TEST_CASE("a path is not slow because its rank hears late that copies have ended") {
+  FakeGpus& all = gpus();
+  all.link(30, 31, {true, true, FakePath::seen_late});
+  const auto comms = create({0, 30, 31});
+  CHECK(fault(comms[1], 2) == PathFault::none);
+  CHECK(fault(comms[2], 1) == PathFault::none);
 }
 
 TEST_CASE("only a path that is slower than any link is slow") {
