@@ -153,10 +153,14 @@ Result<void> GpuOrder::after(CUstream stream) {
     } else {
       const std::vector<CUgraphNode> to_old(capture.ends.size(), capture.ended),
           to_new(ends.size(), capture.ended);
-      CCL_CHECK(
-          cuda_check(cuda.graph_remove_dependencies(capture.graph, capture.ends.data(),
-                                                    to_old.data(), nullptr, capture.ends.size()),
-                     "let the graph give its turn away"));
+      const CUresult removed = cuda.graph_remove_dependencies(
+          capture.graph, capture.ends.data(), to_old.data(), nullptr, capture.ends.size());
+      if (removed == CUDA_ERROR_NOT_SUPPORTED) {
+        return fail(Errc::not_supported,
+                    "the graph that is being captured allocates or frees memory (cudaMallocAsync); "
+                    "collectives cannot be in such a graph: allocate before the capture");
+      }
+      CCL_CHECK(cuda_check(removed, "let the graph give its turn away"));
       CCL_CHECK(cuda_check(cuda.graph_add_dependencies(capture.graph, ends.data(), to_new.data(),
                                                        nullptr, ends.size()),
                            "let the graph give its turn away"));
