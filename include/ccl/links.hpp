@@ -192,6 +192,8 @@ class Links : public std::enable_shared_from_this<Links> {
   Error too_many_messages(int messages) const;
   Error no_counts() const;
   Error row_too_long(Index row_bytes) const;
+  /// Of an algorithm whose `run` uses more wires than its `peers` names.
+  Error no_wire(int peer, bool sends) const;
   /// Of an exchange whose counts lay in memory: fails the communicator, here and elsewhere.
   Result<void> overflow(const GaveUp& found);
   /// `code`: CUDA's, or the negative of the bytes that a slice must hold and does not.

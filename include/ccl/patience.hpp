@@ -9,14 +9,15 @@ struct GaveUp {
   enum Why : Word {
     late,      // `peer` owes something, and the deadline passed
     too_many,  // rows that this rank has for `peer`, or `peer` for it: see `count` and `stride`
-    refused    // `peer` has too many for someone, and sent nothing to anybody
+    refused,   // `peer` has too many for someone, and sent nothing to anybody
+    no_wire    // from `peer`, or to it where `sends`: nobody has connected it
   };
   Word peer = 0;  // rank + 1, written last; 0: nobody gave up
   Word step = 0;  // of `late`: steps of that wire done before
   Word why = late;
   Word count = 0;   // of `too_many`: rows
   Word stride = 0;  // and as many as there is room for
-  Word sends = 0;   // 1: they were to go to `peer`
+  Word sends = 0;   // 1: they were to go to `peer`, or the wire that is not there goes to it
 };
 
 /// For whom lanes wait at present, for diagnosis: they write it at times while they wait, in words
@@ -65,6 +66,15 @@ class Patience {
       gave_up_ = since_ == never;
     }
     return gave_up();
+  }
+  /// Gives up before any wait: there is no such wire. One lane.
+  CCL_HD void give_up_without_wire(int peer, bool sends) {
+    gave_up_ = true;
+    since_ = never;
+    if (Memory::load_relaxed(&watch_.gave_up->peer) != 0) return;
+    Memory::store_relaxed(&watch_.gave_up->sends, Word{sends});
+    Memory::store_relaxed(&watch_.gave_up->why, Word{GaveUp::no_wire});
+    Memory::store_release(&watch_.gave_up->peer, Word(peer + 1));
   }
 
  private:

@@ -131,7 +131,9 @@ void Links::give_up(const CallInfo& info) {
 Result<void> Links::finish() {
   CommState& state = *comm_.state();
   helper_.reset();
-  if (gave_up_.peer != 0) {
+  if (gave_up_.peer != 0 && gave_up_.why == GaveUp::no_wire) {
+    state.fail_all(no_wire(int(gave_up_.peer) - 1, gave_up_.sends != 0));
+  } else if (gave_up_.peer != 0) {
     const int peer = int(gave_up_.peer) - 1;
     Error error{
         Errc::timed_out,

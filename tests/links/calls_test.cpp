@@ -1,3 +1,4 @@
+#include <ccl/proto/ll.hpp>
 #include <ccl/proto/simple.hpp>
 
 #include <chrono>
@@ -34,7 +35,70 @@ Result<void> is_mismatch(const R& result, std::string_view says) {
                     result.error().what.find(says) != std::string::npos,
                 result ? "it was fine" : result.error().message());
 }
+
+/// Rank 1 moves a message over a wire that its `peers` does not name.
+template <bool Sends, int Wires>
+struct Forgetful {
+  static constexpr const char* name = "Forgetful";
+  static constexpr bool reorders = false;
+  static constexpr bool root_moves_wires = false;
+  static constexpr int most_wires(int) { return 1; }
+  static constexpr int wires = 2;
+  template <class Op>
+  static constexpr bool supports = std::is_same_v<Op, AllReduce>;
+  template <class Seats>
+  static constexpr void peers(Seats& seats) {
+    seats.from(seats.ring().prev());
+    seats.to(seats.ring().next());
+  }
+  template <class Context>
+  CCL_HD static constexpr void run(AllReduce, Context& context) {
+    const auto at = context.ring();
+    const bool forgets = context.rank() == 1;
+    Peers<Wires> in{}, out{};
+    for (int w = 0; w < Wires; ++w) in.rank[w] = out.rank[w] = -1;
+    in.rank[Wires - 1] = forgets && !Sends ? at.next() : at.prev();
+    out.rank[Wires - 1] = forgets && Sends ? at.prev() : at.next();
+    for (auto chunks = context.chunks(1); chunks.next();) {
+      auto prims = context.template prims<Wires, Wires>(in, out);
+      prims.send(chunks.all());
+      prims.recv(chunks.all());
+    }
+  }
+};
+template <class Algo, class Proto>
+void check_told_of_wire(const char* direction, int peer) {
+  Config config;
+  config.timeout_s = 60;
+  on_all(make(3, config), [&](const Communicator& comm) -> Result<void> {
+    using C = Collective<AllReduce, Algo, Proto, LoopbackTransport>;
+    const auto wrong = C::create(comm, Plan{2, 2, 256, 1, 1});
+    if (!wrong && comm.rank() == 1) return fail(wrong.error());
+    std::vector<float> x(1000), y(1000);
+    Result<void> done;
+    if (wrong) done = (*wrong)(x.data(), y.data(), 1000);
+    // The others may be through by then, or not have left `create`, but hear of it.
+    if (comm.rank() != 1) {
+      while (comm.status()) std::this_thread::yield();
+      return expect(comm.status().error().what.find(direction) != std::string::npos,
+                    comm.status().error().message());
+    }
+    const bool told = !done && done.error().code == Errc::invalid_usage &&
+                      done.error().what.find("Forgetful") != std::string::npos &&
+                      done.error().what.find(direction) != std::string::npos;
+    return expect(told && done.error().peer == peer && done.error().rank == 1,
+                  done ? "it was fine" : done.error().message());
+  });
+}
 }  // namespace
+
+TEMPLATE_TEST_CASE("an algorithm that uses a wire which it did not name is told which", "", Simple,
+                   LL) {
+  check_told_of_wire<Forgetful<false, 1>, TestType>("uses a wire from rank 2", 2);
+  check_told_of_wire<Forgetful<true, 1>, TestType>("uses a wire to rank 0", 0);
+  check_told_of_wire<Forgetful<false, 2>, TestType>("uses a wire from rank 2", 2);
+  check_told_of_wire<Forgetful<true, 2>, TestType>("uses a wire to rank 0", 0);
+}
 
 TEST_CASE("every rank hears of a mismatch, whoever leaves first") {
   for (int again = 0; again < 10; ++again) {

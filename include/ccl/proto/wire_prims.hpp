@@ -62,10 +62,14 @@ class WirePrims {
         patience_{work.watch} {
     group_.sync();  // what lane 0 left of earlier primitives on these wires, every lane sees
     CCL_UNROLL for (int i = 0; i < MaxIn; ++i) {
-      if (ins.rank[i] >= 0) open_in(in_[i], work.in[row_ + ins.rank[i]], ins.rank[i]);
+      if (is_there<false>(ins.rank[i])) {
+        open_in(in_[i], work.in[row_ + ins.rank[i]], ins.rank[i]);
+      }
     }
     CCL_UNROLL for (int o = 0; o < MaxOut; ++o) {
-      if (outs.rank[o] >= 0) open_out(out_[o], work.out[row_ + outs.rank[o]], outs.rank[o]);
+      if (is_there<true>(outs.rank[o])) {
+        open_out(out_[o], work.out[row_ + outs.rank[o]], outs.rank[o]);
+      }
     }
     Memory::await_previous();  // what was read until here stays, counts and data change
     if constexpr (detail::reduces<R>) reduction_ = work.reduction.load();
@@ -120,11 +124,13 @@ class WirePrims {
   /// Would a send, or a recv, of one slice go through without waiting for the peer? All lanes get
   /// the same answer. Of the first wire of each direction.
   CCL_HD bool can_send() {
+    if (lacks_wire()) return true;  // and the step does nothing
     Out& out = out_[0];
     if (!has_credit(out)) out.drained = Memory::load_credit(out.credit);
     return group_.all(has_credit(out));
   }
   CCL_HD bool can_recv() {
+    if (lacks_wire()) return true;
     const In& in = in_[0];
     if (in.counted) return group_.all(group_.rank() != 0 || has_come(in));  // as in `open`
     return group_.all(lane_.here(lane_.load(slot(in.slots, in.received)), in.received + 1));
@@ -132,6 +138,7 @@ class WirePrims {
   /// Before a look at whether the next `n` elements, at most a slice, can be received: `recv` will
   /// have nothing to move if they come late enough to go where they belong.
   void expect(Index n) {
+    if (lacks_wire()) return;
     offer<get | store>(0, n);
     want(n);
   }
@@ -166,6 +173,23 @@ class WirePrims {
   // In a step: a lone wire is always there, and the compiler is to know.
   CCL_HD bool takes(int i) const { return MaxIn == 1 || has_in(i); }
   CCL_HD bool fills(int o) const { return MaxOut == 1 || has_out(o); }
+  /// Of a peer that an algorithm names; none if it names none. One CPU lane looks whether the wire
+  /// was connected: an algorithm of a program's own may not have asked for it. Kernels do not look.
+  template <bool Sends>
+  CCL_HD bool is_there(int peer) {
+    if constexpr (Group::width == 1) {
+      if (peer < 0) return false;
+      const Wire* const wires = Sends ? work_.out : work_.in;
+      if (peer < work_.ranks && wires[row_ + peer].slots != nullptr) return true;
+      lacks_wire_ = true;
+      patience_.give_up_without_wire(peer, Sends);
+      return false;
+    } else {
+      return peer >= 0;
+    }
+  }
+  /// No step touches a wire then, nor may: steps take a lone wire to be there.
+  CCL_HD bool lacks_wire() const { return Group::width == 1 && lacks_wire_; }
   CCL_HD void open_in(In& in, const Wire& wire, int peer) {
     in.slots = wire.slots;
     in.posted = wire.posted;
@@ -197,6 +221,7 @@ class WirePrims {
 
   template <int What>
   CCL_HD void step(const Part& part) {
+    if (lacks_wire()) return;
     using Count = cuda::std::conditional_t<contiguous, Index, int>;  // a chunk in a GPU's slots
     const auto count = Count(part.count);
     for (Count at = 0; at < count; at += slice_) {
@@ -539,7 +564,8 @@ class WirePrims {
   In in_[MaxIn];
   Out out_[MaxOut];
   bool lends_ = false, lends_on_ = false;
-  Word lent_[MaxOut] = {};  // one more than the last step that was, by wire out
+  bool lacks_wire_ = false;  // of one CPU lane
+  Word lent_[MaxOut] = {};   // one more than the last step that was, by wire out
   Patience<Memory> patience_;
 };
 
