@@ -45,8 +45,6 @@ concept TakesCall = requires(const C& one, const T* send, T* recv, Index count, 
 };
 
 /// The body of a `Collective` that chooses.
-template <class Op, class List, class Transport, bool OneOrder>
-class AutoCollective;
 template <class Op, class... Cs, class Transport, bool OneOrder>
 class AutoCollective<Op, Candidates<Cs...>, Transport, OneOrder> {
   static_assert(
@@ -107,6 +105,9 @@ class AutoCollective<Op, Candidates<Cs...>, Transport, OneOrder> {
     demands.in_group = (recorded(rest) || ...);
     if (demands.in_group) demands.part = part_of_group<F>();
     const int at = state_->chooser.pick(bytes, demands);
+    if constexpr (Op::reduces && fits && sizeof...(Rest) > 0) {
+      if (at < 0 && state_->ranks == 1) return run_alone<Acc>(send, recv, count, rest...);
+    }
     if (at < 0) return none_meets(demands);
     Result<void> result;
     bool ran = false;
@@ -284,6 +285,20 @@ class AutoCollective<Op, Candidates<Cs...>, Transport, OneOrder> {
   }
 
  private:
+  /// A rank alone combines nothing: it needs no candidate that could.
+  template <class Acc, class... Args>
+  Result<void> run_alone(Args&&... args) const {
+    Result<void> result = fail(Errc::internal, "a rank alone has no candidate");
+    bool found = false;
+    each([&]<std::size_t I, class C>() {
+      if constexpr (!is_hierarchical<typename C::Algorithm>) {
+        if (found || !std::get<I>(state_->made)) return;
+        found = true;
+        result = std::get<I>(state_->made)->template alone<Acc>(args...);
+      }
+    });
+    return result;
+  }
   template <class F>
   static constexpr bool commutes() {
     if constexpr (!Op::reduces) return true;
@@ -330,7 +345,12 @@ class AutoCollective<Op, Candidates<Cs...>, Transport, OneOrder> {
     Result<bool> result{true};
     each([&]<std::size_t I, class C>() {
       if (int(I) != at || std::get<I>(state.made)) return;
-      auto one = One<C>::create(comm);
+      auto one = [&comm] {
+        if constexpr (requires { C::for_order; } && !is_hierarchical<typename C::Algorithm>) {
+          return One<C>::create_late(comm);
+        }
+        return One<C>::create(comm);
+      }();
       if (one) {
         std::get<I>(state.made).emplace(*std::move(one));
       } else if (one.error().code != Errc::over_budget) {

@@ -9,6 +9,7 @@
 #include <ccl/algo/one_shot.hpp>
 #include <ccl/algo/one_tree.hpp>
 #include <ccl/algo/ops.hpp>
+#include <ccl/algo/ordered_tree.hpp>
 #include <ccl/algo/pairwise.hpp>
 #include <ccl/algo/pat.hpp>
 #include <ccl/algo/ring.hpp>
@@ -40,6 +41,8 @@ template <class Op, class Algo = Auto, class Proto = Auto, class Transport = Def
 class Collective;
 
 namespace detail {
+template <class Op, class List, class Transport, bool OneOrder>
+class AutoCollective;
 template <class T>
 inline constexpr bool is_auto = false;
 template <class... Cs>
@@ -83,6 +86,12 @@ template <class C>
 struct OnGpus : C {
   static constexpr bool on_cpus = false;
 };
+// One that is for functors that are not commutative, where the list has others for the rest. On CPU
+// ranks its wires are made when it is first called.
+template <class C>
+struct ForOrder : C {
+  static constexpr bool for_order = true;
+};
 
 /// What a program holds code for: each candidate that reduces once for every type and reduction.
 template <class... Cs>
@@ -94,6 +103,8 @@ namespace detail {
 using RailsOfCpus = OnCpus<Candidate<Hierarchical<Ring, Ring>, Simple>>;
 template <class Proto>
 using RailsOfGpus = OnGpus<Candidate<Hierarchical<With<OneShot, LL128>, Ring>, Proto>>;
+// GPUs have OneShot and TwoShot.
+using InOrderOnCpus = OnCpus<ForOrder<Candidate<OrderedTree, Simple>>>;
 // By way of the rank of the sender's host that is on the receiver's rail.
 template <class Proto>
 using RelaysOfGpus = OnGpus<Candidate<Hierarchical<With<Direct, Simple>, Pairwise>, Proto>>;
@@ -112,6 +123,7 @@ struct DefaultCandidates<AllReduce> {
       Candidate<Ring, Simple>,              //
       OnGpus<Candidate<Tree, LL>>,          //
       Candidate<Tree, Simple>,              //
+      InOrderOnCpus,                        //
       RailsOfCpus, RailsOfGpus<LL>, RailsOfGpus<Simple>>;
 };
 template <>
@@ -158,6 +170,7 @@ struct DefaultCandidates<Reduce> {
       OnGpus<Candidate<Ring, LL>>,     //
       OnGpus<Candidate<Ring, LL128>>,  //
       OnCpus<Candidate<Pat, Simple>>,  //
+      InOrderOnCpus,                   //
       Candidate<Ring, Simple>, RailsOfCpus>;
 };
 template <>

@@ -46,6 +46,7 @@ struct CandidateFacts {
   SumOrder order = SumOrder::varies;
   bool takes_all = true;    // every reduction
   bool reorders = false;    // the ranks, so that it needs a commutative functor
+  bool for_order = false;   // for functors that are not commutative only, unless it is alone
   bool in_windows = false;  // takes receive buffers in windows only
   bool on_cpus = true, on_gpus = true;
   bool (*takes_ranks)(int ranks) = nullptr;  // null: any number
@@ -132,6 +133,7 @@ class Chooser {
   std::string asked_;  // what narrowed the list, for messages
   int rank_ = 0, ranks_ = 1;
   int blocks_ = 1;
+  bool only_for_order_ = false;  // no others are usable
   bool gpu_ = false, any_size_ = false, reduces_ = false, by_setting_ = false;
   Path path_ = Path::shm;
   Path inner_path_ = Path::shm;  // inside hosts

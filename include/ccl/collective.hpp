@@ -1,16 +1,6 @@
 #pragma once
 
-#include <ccl/algo/bruck.hpp>
-#include <ccl/algo/copy_engine.hpp>
-#include <ccl/algo/direct.hpp>
-#include <ccl/algo/doubling.hpp>
-#include <ccl/algo/one_shot.hpp>
-#include <ccl/algo/ops.hpp>
-#include <ccl/algo/pairwise.hpp>
-#include <ccl/algo/pat.hpp>
-#include <ccl/algo/ring.hpp>
-#include <ccl/algo/tree.hpp>
-#include <ccl/algo/two_shot.hpp>
+#include <ccl/candidates.hpp>
 #include <ccl/collective/arguments.hpp>
 #include <ccl/collective/bound_call.hpp>
 #include <ccl/collective/checks.hpp>
@@ -21,7 +11,6 @@
 #include <ccl/communicator.hpp>
 #include <ccl/host_stream.hpp>
 #include <ccl/reduction.hpp>
-#include <ccl/transport/any_of.hpp>
 
 #include <initializer_list>
 #include <span>
@@ -307,7 +296,29 @@ class Collective : public detail::Composition<Op, Algo, Proto, detail::sides_of<
   }
 
  private:
+  template <class, class, class, bool>
+  friend class detail::AutoCollective;
   explicit Collective(std::shared_ptr<detail::Links> links) : Base{std::move(links)} {}
+  static Result<Collective> create_late(const Communicator& comm) {
+    CCL_TRY(auto links, Base::template make_links<Transport>(comm, {}, true));
+    return Collective{std::move(links)};
+  }
+  /// In a communicator of one rank nothing is combined: any functor will do.
+  template <class Acc, class T, class F>
+  Result<void> alone(const T* send, T* recv, Index count, F op, Stream stream = {}) const {
+    using A = cuda::std::conditional_t<cuda::std::is_void_v<Acc>, accumulate_t<T>, Acc>;
+    const Index bytes = count * Index{sizeof(T)};
+    CCL_CHECK(check(send, count, sizeof(T), "send"));
+    CCL_CHECK(check(recv, count, sizeof(T), "recv"));
+    CCL_CHECK(check_overlap(send, bytes, recv, bytes, recv));
+    return reduce_alone(Reduction<F, T, A>{op, 1}, send, recv, count, stream);
+  }
+  template <class Acc, class T, class F>
+  Result<void> alone(const T* send, T* recv, Index count, F op, int root,
+                     Stream stream = {}) const {
+    CCL_CHECK(detail::check_root(this->links_->comm(), root));
+    return alone<Acc>(send, recv, count, op, stream);
+  }
 
   using Table = detail::MessageTable;
 
@@ -340,6 +351,20 @@ class Collective : public detail::Composition<Op, Algo, Proto, detail::sides_of<
     });
   }
 
+  template <class R, class T>
+  Result<void> reduce_alone(const R& reduction, const T* send, T* recv, Index count,
+                            Stream stream) const {
+    detail::enroll<detail::AloneKernels<R>>();
+    if (this->links_->on_device()) {
+      return detail::reduce_alone_on_device(*this->links_, reduction, send, recv, count, stream);
+    }
+    return detail::queue_on_host(*this->links_, stream,
+                                 [reduction, send, recv, count]() -> Result<void> {
+                                   detail::alone(reduction.load(), send, recv, count);
+                                   return {};
+                                 });
+  }
+
   template <class Acc, class T, class F>
   Result<void> reduce_into(const T* send, T* recv, Index count, int runs, F op, int root,
                            const Layout& layout, bool gets, Stream stream) const {
@@ -361,17 +386,7 @@ class Collective : public detail::Composition<Op, Algo, Proto, detail::sides_of<
           check_overlap(send, runs * bytes, recv, bytes, runs == 1 ? recv : recv - at_rank(count)));
     }
     const R reduction{op, comm.ranks()};
-    if (comm.ranks() == 1) {
-      detail::enroll<detail::AloneKernels<R>>();
-      if (this->links_->on_device()) {
-        return detail::reduce_alone_on_device(*this->links_, reduction, send, recv, count, stream);
-      }
-      return detail::queue_on_host(*this->links_, stream,
-                                   [reduction, send, recv, count]() -> Result<void> {
-                                     detail::alone(reduction.load(), send, recv, count);
-                                     return {};
-                                   });
-    }
+    if (comm.ranks() == 1) return reduce_alone(reduction, send, recv, count, stream);
     return this->launch(detail::call_info<T, F>(Op::name, count, Op::rooted ? root : -1), reduction,
                         send, recv, layout, root, stream);
   }

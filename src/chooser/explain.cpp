@@ -1,3 +1,4 @@
+#include <ccl/algo/ops.hpp>
 #include <ccl/chooser.hpp>
 #include <ccl/settings.hpp>
 
@@ -74,19 +75,18 @@ Choice Chooser::explain(Index bytes, int picked, const Plan& plan) const {
 
 Error Chooser::none_meets(Demands demands) const {
   std::string names;
+  const char* const in_order = op_ == ReduceScatter::name
+                                   ? "name OneShot on GPUs, or run all_reduce by OrderedTree and "
+                                     "take this rank's share"
+                                   : "name an algorithm that keeps the order of the ranks, as "
+                                     "OrderedTree does for all_reduce and reduce";
   for (const int c : kept_) names += (names.empty() ? "" : ", ") + facts_[std::size_t(c)].name();
   Error error{
       Errc::not_supported,
-      fmt::format("{} has no candidate for this reduction ({}; {} are left); name an "
-                  "algorithm that {}",
-                  op_,
+      fmt::format("{} has no candidate for this reduction ({}; {} are left); {}", op_,
                   demands.not_commutative ? "the functor is not commutative"
                                           : "it scales what the ranks give",
-                  names,
-                  demands.not_commutative
-                      ? "keeps the order of the ranks, as OrderedTree does for all_reduce and "
-                        "reduce"
-                      : "takes it")};
+                  names, demands.not_commutative ? in_order : "name an algorithm that takes it")};
   error.rank = rank_;
   return error;
 }

@@ -13,6 +13,7 @@ constexpr double launch_us = 1.5;
 bool Chooser::meets(int candidate, Demands demands) const {
   const CandidateFacts& one = facts_[std::size_t(candidate)];
   return (!demands.any_reduction || one.takes_all) && (!demands.not_commutative || !one.reorders) &&
+         (!one.for_order || demands.not_commutative || only_for_order_) &&
          (!one.in_windows || demands.in_window) && (!demands.in_group || one.step_count == 0);
 }
 
@@ -59,6 +60,10 @@ int Chooser::steadiest(Demands demands) const {
 
 void Chooser::settle() {
   std::uint64_t keep = 0;
+  only_for_order_ = true;
+  for (int c = 0; c < int(facts_.size()); ++c) {
+    if (usable(c) && !facts_[std::size_t(c)].for_order) only_for_order_ = false;
+  }
   for (int d = 0; d < 4; ++d) {
     const Demands demands{(d & 1) != 0, (d & 2) != 0};
     if (d != 0 && !reduces_) continue;

@@ -140,34 +140,74 @@ TEST_CASE("a functor that is not commutative has the order of the ranks, by name
   CHECK(results<ToRoot, float>(5, count, 1, {}, Sum{}, 0)[0] == sums[3]);
 }
 
-TEST_CASE(
-    "Auto has no candidate on CPU ranks for a functor that is not commutative, and says which") {
+TEST_CASE("Auto gives a functor that is not commutative the order of the ranks") {
+  constexpr Index count = 20001;
+  for (const int ranks : {1, 2, 5}) {
+    for (const auto& of_rank : results<Collective<AllReduce>, float, Earlier>(ranks, count)) {
+      CHECK(of_rank == values<float>(0, count));
+    }
+    for (int root = 0; root < ranks; ++root) {
+      using Reduces = Collective<Reduce>;
+      const auto all = results<Reduces, float, Earlier>(ranks, count, 2, {}, {}, root);
+      CHECK(all[std::size_t(root)] == values<float>(0, count));
+    }
+  }
+}
+
+TEST_CASE("Auto keeps OrderedTree for functors that are not commutative") {
   Config config;
   config.device = Config::cpu;
-  const auto comms = Communicator::create_all(2, config);
+  const auto comms = Communicator::create_all(3, config);
   REQUIRE(comms);
-  std::vector<std::vector<std::string>> texts(2);
+  std::vector<std::string> texts(3), chosen(3);
   std::vector<std::thread> threads;
-  for (int r = 0; r < 2; ++r) {
+  for (int r = 0; r < 3; ++r) {
     threads.emplace_back([&, r] {
-      const auto call = Collective<AllReduce>::create((*comms)[std::size_t(r)]);
-      const auto reduce = Collective<Reduce>::create((*comms)[std::size_t(r)]);
-      if (!call || !reduce) return;
-      float one = 1, sum = 0;
-      for (const auto& done :
-           {(*call)(&one, &sum, 1, Earlier{}), (*reduce)(&one, &sum, 1, Earlier{}, 1)}) {
-        if (!done && done.error().code == Errc::not_supported)
-          texts[std::size_t(r)].push_back(done.error().message());
+      const Communicator& comm = (*comms)[std::size_t(r)];
+      const auto reduce = Collective<Reduce>::create(comm);
+      const auto scatter = Collective<ReduceScatter>::create(comm);
+      using Alone = AutoOf<ForOrder<Candidate<OrderedTree, Simple>>>;
+      const auto alone = Collective<AllReduce, Alone>::create(comm);
+      if (!reduce || !scatter || !alone) return;
+      for (Index bytes = 1; bytes < 1 << 24; bytes *= 4) {
+        chosen[std::size_t(r)] += reduce->plan(bytes).composition + " ";
       }
+      float x[3] = {1, 2, 3}, sum = 0;
+      const auto done = (*scatter)(x, &sum, 1, Earlier{});
+      if (!done && done.error().code == Errc::not_supported) {
+        texts[std::size_t(r)] = done.error().message();
+      }
+      // Where there is no other, it is for all.
+      if (!(*alone)(x, x, 1) || x[0] != 3) texts[std::size_t(r)] += "not alone";
     });
   }
   for (auto& thread : threads) thread.join();
-  for (const auto& of_rank : texts) {
-    REQUIRE(of_rank.size() == 2);
-    for (const auto& text : of_rank) {
-      CHECK(text.find("as OrderedTree does for all_reduce and reduce") != std::string::npos);
-    }
+  for (int r = 0; r < 3; ++r) {
+    CHECK(chosen[std::size_t(r)].find("Ring") != std::string::npos);
+    CHECK(chosen[std::size_t(r)].find("OrderedTree") == std::string::npos);
+    CHECK(texts[std::size_t(r)].find("run all_reduce by OrderedTree and take this rank's share") !=
+          std::string::npos);
+    CHECK(texts[std::size_t(r)].find("not alone") == std::string::npos);
   }
+}
+
+TEST_CASE("a rank alone is refused no functor") {
+  Config config;
+  config.device = Config::cpu;
+  auto comms = Communicator::create_all(1, config);
+  REQUIRE(comms);
+  const auto scatter = Collective<ReduceScatter>::create(comms->front());
+  const auto det = Collective<AllReduce, Deterministic>::create(comms->front());
+  const auto reduce = Collective<Reduce, Deterministic>::create(comms->front());
+  REQUIRE((scatter && det && reduce));
+  const float x[2] = {3, 4};
+  float w[2] = {}, y[2] = {}, z[2] = {};
+  CHECK((*scatter)(x, w, 2, Earlier{}));
+  CHECK((w[0] == 3 && w[1] == 4));
+  CHECK((*det)(x, y, 2, Earlier{}));
+  CHECK((*reduce)(x, z, 2, Earlier{}, 0));
+  CHECK((y[1] == 4 && z[1] == 4));
+  CHECK_FALSE((*reduce)(x, z, 2, Earlier{}, 1));
 }
 
 TEST_CASE("where the reduction's order depends on the size, a candidate is left out") {

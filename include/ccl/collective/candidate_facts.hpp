@@ -133,6 +133,7 @@ CandidateFacts facts_of() {
     Algo::template takes<Sum>;
   };
   facts.reorders = Algo::reorders;
+  if constexpr (requires { C::for_order; }) facts.for_order = C::for_order;
   facts.on_gpus = candidate_on_gpus<C>();
   facts.on_cpus = candidate_on_cpus<C>();
   if constexpr (!is_hierarchical<Algo>) {

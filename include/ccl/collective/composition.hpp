@@ -49,10 +49,10 @@ class Composition {
   explicit Composition(std::shared_ptr<Links> links) : links_{std::move(links)} {}
   Composition() : links_{Links::nobody()} {}
 
-  /// Collective.
+  /// Collective. `late`: on CPU ranks, wires wait for the first call.
   template <Transport T>
   static Result<std::shared_ptr<Links>> make_links(const Communicator& comm,
-                                                   std::optional<Plan> plan) {
+                                                   std::optional<Plan> plan, bool late = false) {
     CCL_CHECK(check_ready(comm));
     CCL_TRY(const auto lock, creating_alone(comm, name_with<T>()));
     CCL_CHECK(check_side(comm, name_with<T>(), sides.cpus, sides.gpus));
@@ -62,7 +62,8 @@ class Composition {
     if constexpr (OverPeers<Algo>) {
       return make_peers<T>(comm, may ? Result<Plans>{peer_plans<Algo>(plan)} : fail(may.error()));
     } else {
-      return make_wires<T>(comm, may ? wire_plans<Algo, Proto>(comm, plan) : fail(may.error()));
+      return make_wires<T>(comm, may ? wire_plans<Algo, Proto>(comm, plan) : fail(may.error()),
+                           late && comm.device() < 0);
     }
   }
 
@@ -129,7 +130,7 @@ class Composition {
   }
   template <Transport T>
   static Result<std::shared_ptr<Links>> make_wires(const Communicator& comm,
-                                                   const Result<Plans>& plans) {
+                                                   const Result<Plans>& plans, bool late) {
     CCL_TRY(auto links, Links::create(comm, plans, Algo::most_wires(comm.ranks()),
                                       WireNeeds::of<Proto>(), connector<T>(), name_with<T>()));
     const auto prepare = [&]() -> Result<void> {
@@ -140,7 +141,7 @@ class Composition {
     const Result<void> ready = prepare();
     if (comm.ranks() == 1) {
       CCL_CHECK(ready);
-    } else if constexpr (wires_by_root<Op, Algo>) {
+    } else if (wires_by_root<Op, Algo> || late) {
       CCL_CHECK(links->all_agree(ready));
     } else if (Exchanges<Op, Algo> && links->opens_later()) {
       CCL_CHECK(links->open_later(ready));

@@ -71,9 +71,7 @@ Result<void> run_on_host(Links& links, const CallInfo& info, const CallArguments
   const std::lock_guard lock{links.mutex()};
   CCL_CHECK(links.begin(info));
   Result<void> able = check_slices_on_host<Op, Algo, Proto, R>(links);
-  if constexpr (wires_by_root<Op, Algo>) {
-    if (able) able = connect_seats<Op, Algo>(links, given.root);
-  }
+  if (able) able = connect_wanted<Op, Algo>(links, given.root);
   if (!able) {
     links.give_up(info);
     return able;

@@ -17,8 +17,7 @@ class WireCall final : public RecordedCall {
 
   Result<void> connect() override {
     CCL_CHECK((check_slices_on_host<Op, Algo, Proto, R>(links())));
-    if constexpr (wires_by_root<Op, Algo>) return connect_seats<Op, Algo>(links(), given_.root);
-    return {};
+    return connect_wanted<Op, Algo>(links(), given_.root);
   }
   /// A channel, or more: see `settle_group`.
   Index wants() const override { return 1; }
