@@ -1,5 +1,6 @@
 #pragma once
 
+#include <ccl/candidates.hpp>
 #include <ccl/communicator.hpp>
 #include <ccl/lane_group.hpp>
 #include <ccl/proto/protocol.hpp>
@@ -94,7 +95,10 @@ Result<void> check_side(const Communicator& comm, const std::string& name, bool 
 /// Says in one sentence what is wrong with a composition.
 template <class Op, class Algo, class Proto, class T>
 constexpr bool check_collective() {
-  static_assert(Runs<Algo, Op>,
+  static_assert(!is_auto<Algo> && !is_auto<Proto>,
+                "ccl: what Auto (the default) stands for is in <ccl/auto.hpp>; include that or "
+                "<ccl/ccl.hpp>");
+  static_assert(is_auto<Algo> || Runs<Algo, Op>,
                 "ccl: this algorithm does not run this operation; see `supports` in "
                 "its header for those that it does");
   static_assert(!Runs<Algo, Op> || StatesOrder<Algo>,
@@ -109,7 +113,7 @@ constexpr bool check_collective() {
   static_assert(!Runs<Algo, Op> || !Protocol<Proto, AnyLanes> || MakesSteps<Algo, Op, Proto>,
                 "ccl: this algorithm says that it `supports` this operation and has no `run(Op, "
                 "context)` for it");
-  static_assert(Protocol<Proto, AnyLanes>,
+  static_assert(is_auto<Proto> || Protocol<Proto, AnyLanes>,
                 "ccl: the third argument of Collective must be a "
                 "protocol (Simple, LL, LL128, or a model of Protocol)");
   static_assert(Transport<T>,
