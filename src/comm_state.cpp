@@ -133,6 +133,7 @@ void CommState::fail_all(Error error) {
 }
 
 Result<void> CommState::disagree(std::string what, int peer) {
+  if (auto well = status.result(); !well) return fail(blame(std::move(well).error()));
   Error error = blame({Errc::mismatch, std::move(what)});
   error.peer = peer;
   // Who left earlier would have the others hear of that instead.
@@ -148,6 +149,30 @@ Result<void> CommState::met(Result<void> meeting) {
       blame(overdue(std::move(meeting).error()));  // journals know more than who is missing
   fail_all(error);
   return fail(std::move(error));
+}
+
+Result<void> CommState::met_to_create(Result<void> meeting) {
+  if (meeting) return {};
+  Error error = blame(std::move(meeting).error());
+  if (error.code == Errc::timed_out) fail_all(error);
+  return fail(std::move(error));
+}
+
+Error CommState::without_answer(Error error) {
+  if (!bootstrap || !status.ok()) return error;
+  const auto told = bootstrap->accounts(report_limit_s);
+  if (auto well = status.result(); !well) return std::move(well).error();
+  const auto silent = [&told](int r) { return told[std::size_t(r)].empty(); };
+  int found = error.peer >= 0 && silent(error.peer) ? error.peer : -1;
+  for (int r = 0; r < ranks && found < 0; ++r) {
+    if (silent(r)) found = r;
+  }
+  if (found < 0) return error;
+  error.peer = found;
+  error.what = fmt::format("rank {} on {} does not answer (stopped, or cut off): {}", found,
+                           peers[std::size_t(found)].host, error.what);
+  fail_all(error);
+  return error;
 }
 
 void CommState::fail_levels(const Levels& parts, const Error& error) {

@@ -105,6 +105,13 @@ struct CommState : std::enable_shared_from_this<CommState> {
   /// What came of a meeting of all ranks that may take `timeout_s`: who has not come in that time
   /// has made the communicator fail.
   Result<void> met(Result<void> meeting);
+  /// The same of a step in which all ranks create something: ranks that such a step leaves at its
+  /// deadline have no later one in common, and all are to hear the same of it.
+  Result<void> met_to_create(Result<void> meeting);
+  /// After a deadline: names a rank that does not answer, the error's own peer first, and tells all
+  /// of it. May take two seconds; without `bootstrap_mutex` or with it. The error as it was if all
+  /// answer.
+  Error without_answer(Error error);
   /// The error of a wait without progress, which `error` says in its own words; `peer` is who was
   /// waited for. Asks all ranks who is behind, and logs what they say.
   Error overdue(Error error);

@@ -90,9 +90,8 @@ class Maker {
     const std::lock_guard lock{state_.bootstrap_mutex};
     const Result<void> good = check_part(state_, made_->base, made_->bytes);
     CCL_CHECK(all_agree(state_, window_name, good));
-    if (auto met = state_.bootstrap->all_gather(parts.data(), Index{sizeof(Part)}); !met) {
-      return fail(state_.blame(std::move(met).error()));
-    }
+    CCL_CHECK(
+        state_.met_to_create(state_.bootstrap->all_gather(parts.data(), Index{sizeof(Part)})));
     for (int p = 0; p < ranks; ++p) {
       made_->at[std::size_t(p)] = reinterpret_cast<std::byte*>(parts[std::size_t(p)].address);
     }

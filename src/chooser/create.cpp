@@ -121,9 +121,7 @@ Result<Chooser> Chooser::create(const Communicator& comm, const Question& questi
   const auto exchange = [&]() -> Result<void> {
     if (state.ranks == 1) return {};
     const std::lock_guard lock{state.bootstrap_mutex};
-    auto met = state.bootstrap->all_gather(all.data(), Index{sizeof(Ballot)});
-    if (!met) return fail(state.blame(std::move(met).error()));
-    return {};
+    return state.met_to_create(state.bootstrap->all_gather(all.data(), Index{sizeof(Ballot)}));
   };
   // A rank without a readable table must not leave the others waiting.
   TuningTable table;

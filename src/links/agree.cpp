@@ -61,8 +61,7 @@ Result<void> Links::agree(const Result<Plans>& wanted) {
     mine.slot_bytes[n] = bytes_of(plan) > left ? -1 : plan.slot_bytes;
   }
   const std::lock_guard lock{state.bootstrap_mutex};
-  auto met = state.bootstrap->all_gather(all.data(), Index{sizeof(Means)});
-  if (!met) return fail(state.blame(std::move(met).error()));
+  CCL_CHECK(state.met_to_create(state.bootstrap->all_gather(all.data(), Index{sizeof(Means)})));
   for (int r = 0; r < comm_.ranks(); ++r) {
     if (std::string_view{all[r].name} == mine.name) continue;
     return state.disagree(

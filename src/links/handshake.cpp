@@ -61,15 +61,21 @@ Result<void> shake_hands(CommState& state, std::string_view name, const char* tr
     }
     for (const Meeting& m : meetings) {
       auto got = state.bootstrap->recv(m.peer, m.id);
-      if (!got) return named(std::move(got).error(), m);
+      if (!got) return state.met_to_create(named(std::move(got).error(), m));
       Handshake theirs{};
       std::memcpy(theirs.data(), got->data(), std::min(got->size(), theirs.size()));
-      if (auto made = m.connect(theirs); !made) return named(std::move(made).error(), m);
+      if (auto made = m.connect(theirs); !made) {
+        Error error = named(std::move(made).error(), m).error();
+        if (error.code == Errc::timed_out) error = state.without_answer(std::move(error));
+        return fail(std::move(error));
+      }
     }
     return {};
   };
   // An end stays until the other has connected, however soon its owner lets go: all meet once more.
-  return all_agree(state, name, connect());
+  const Result<void> connected = connect();
+  if (!connected && !state.status.ok()) return connected;  // all have heard
+  return all_agree(state, name, connected);
 }
 
 }  // namespace ccl::detail

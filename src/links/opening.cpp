@@ -109,6 +109,11 @@ void Opening::run() {
   TransportContext context = transport_context(state, nullptr);
   const auto failed = [&](const Edge& edge, Error error) {
     error = truth_of(state, std::move(error));
+    // The peer may itself wait for one that is stopped.
+    if (error.code == Errc::timed_out) {
+      if (error.peer < 0) error.peer = edge.peer;
+      error = state.without_answer(std::move(error));
+    }
     if (error.peer < 0) error.peer = edge.peer;
     if (error.transport.empty()) error.transport = links_.transport();
     if (state.status.ok()) state.fail_all(std::move(error));

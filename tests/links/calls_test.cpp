@@ -4,6 +4,7 @@
 #include <chrono>
 #include <thread>
 
+#include "comm_state.hpp"
 #include "core/collective_suite.hpp"
 #include <sys/wait.h>
 #include <unistd.h>
@@ -124,6 +125,16 @@ TEST_CASE("every rank hears of a mismatch, whoever leaves first") {
       CHECK(after[r].error().code == Errc::mismatch);
     }
   }
+}
+
+TEST_CASE("ranks that differ, in a communicator that has failed before, are told of that failure") {
+  auto comms = make(2, checking());
+  detail::CommState& state = *comms[0].state();
+  state.fail_all({Errc::peer_lost, "rank 7 is gone"});
+  const auto told = state.disagree("rank 1 creates another", 1);
+  REQUIRE_FALSE(told);
+  CHECK(told.error().code == Errc::peer_lost);
+  CHECK(told.error().what.find("rank 7 is gone") != std::string::npos);
 }
 
 TEST_CASE("ranks that create different compositions are told so") {
