@@ -1,5 +1,8 @@
 #include "own_thread.hpp"
 
+#include <ccl/host_executor.hpp>
+#include <ccl/log.hpp>
+
 #include <fmt/format.h>
 
 #include <atomic>
@@ -44,6 +47,15 @@ Result<std::thread> own_thread(std::string_view what, std::function<void()> body
   ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
   if (error) return fail(std::move(*error));
   return thread;
+}
+
+void tell_short_of_threads(const std::system_error& problem) {
+  static std::atomic<bool> told{false};
+  if (told.exchange(true)) return;
+  log_warn(LogPart::coll,
+           "cannot start a thread for each channel ({}): channels run one after another; raise the "
+           "limit on threads (ulimit -u, or pids.max of the container)",
+           problem.what());
 }
 
 }  // namespace ccl::detail

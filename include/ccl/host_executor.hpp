@@ -4,11 +4,15 @@
 #include <ccl/host_lanes.hpp>
 #include <ccl/host_memory.hpp>
 
+#include <system_error>
 #include <thread>
 #include <vector>
 
 namespace ccl {
 namespace detail {
+/// Logs, the first time, that launches do without the threads that they want.
+void tell_short_of_threads(const std::system_error& problem);
+
 /// The lanes of one group, made of CPU threads.
 template <class Group>
 struct HostCrew;
@@ -38,19 +42,29 @@ void run_lane(const Body& body, Group group, int channel) {
 /// Channel 0 of `SoloLane` runs on the calling thread, everything else on threads of its own.
 /// Returns when all lanes are done or have given up. All threads help the proxy that the calling
 /// one helps: it may block while they are at it.
+/// Of `SoloLane`, channels for which no thread is to be had follow channel 0 on the calling one, in
+/// their order: all ranks are at, or beyond, the first channel that any of them has not done, so
+/// that it comes to its end, and the next.
 struct HostExecutor {
   template <LaneGroup Group, class Body>
   static void run(int channels, const Body& body) {
     const detail::IdleHook hook = detail::idle_hook;
     if constexpr (Group::width == 1) {
       std::vector<std::thread> others;
-      for (int c = 1; c < channels; ++c) {
-        others.emplace_back([&body, hook, c] {
-          detail::idle_hook = hook;
-          detail::run_lane(body, Group{}, c);
-        });
+      others.reserve(std::size_t(channels));
+      int begun = 1;
+      try {
+        for (; begun < channels; ++begun) {
+          others.emplace_back([&body, hook, c = begun] {
+            detail::idle_hook = hook;
+            detail::run_lane(body, Group{}, c);
+          });
+        }
+      } catch (const std::system_error& problem) {
+        detail::tell_short_of_threads(problem);
       }
       detail::run_lane(body, Group{}, 0);
+      for (int c = begun; c < channels; ++c) detail::run_lane(body, Group{}, c);
       for (auto& thread : others) thread.join();
     } else {
       std::vector<detail::HostCrew<Group>> crews(channels);

@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "comm_state.hpp"
+#include "own_thread.hpp"
 
 namespace ccl::detail {
 namespace {
@@ -89,8 +90,18 @@ Result<void> run_at_once(std::span<RecordedCall* const> calls) {
     calls[i]->run_on_host();
     results[i] = calls[i]->links().finish();
   };
+  // Calls may wait for each other by way of other ranks, so none can do without its thread.
   std::vector<std::thread> others;
-  for (std::size_t i = 1; i < calls.size(); ++i) others.emplace_back(run, i);
+  for (std::size_t i = 1; i < calls.size(); ++i) {
+    auto thread = own_thread(calls[i]->links().name(), [&run, i] { run(i); });
+    if (!thread) {
+      CommState& state = *calls[i]->links().comm().state();
+      state.fail_all(std::move(thread).error());
+      for (; i < calls.size(); ++i) results[i] = calls[i]->links().finish();
+      break;
+    }
+    others.push_back(*std::move(thread));
+  }
   run(0);
   for (auto& thread : others) thread.join();
   for (auto& result : results) CCL_CHECK(result);
