@@ -14,6 +14,18 @@ namespace ccl {
 /// one everything is left. Case does not matter, nor '_'.
 bool list_leaves(std::string_view list, std::string_view op, std::string_view name);
 
+namespace detail {
+/// Lets the lists of a setting (ALGO, PROTO or TRANSPORT) hold this name, which outlives all. True.
+bool know_name(const char* setting, const char* name);
+/// By using these, code that composes policies makes their names known before any setting is read.
+template <class Algo>
+inline const bool known_algorithm = know_name("ALGO", Algo::name);
+template <class Proto>
+inline const bool known_protocol = know_name("PROTO", Proto::name);
+template <class T>
+inline const bool known_transport = know_name("TRANSPORT", T::name);
+}  // namespace detail
+
 /// Nothing, or an error that says which of CCL_ALGO and CCL_PROTO leaves a composition out.
 Result<void> may_compose(std::string_view op, std::string_view algo, std::string_view proto);
 

@@ -1,5 +1,6 @@
 #include "settings/values.hpp"
 
+#include <ccl/choice.hpp>
 #include <ccl/topo/fuse.hpp>
 
 #include <fmt/format.h>
@@ -9,6 +10,9 @@
 #include <cctype>
 #include <charconv>
 #include <cstdlib>
+#include <map>
+#include <mutex>
+#include <vector>
 
 #include <arpa/inet.h>
 
@@ -70,20 +74,76 @@ bool all_pieces(std::string_view list, char end, See see) {
   }
 }
 
-// Names of algorithms and protocols may be a program's own, those of collectives may not.
-bool is_choice(std::string_view v) {
+// Without what does not matter in a name.
+std::string plain(std::string_view text) {
+  std::string out;
+  for (const char c : text) {
+    if (c != '_' && c != ' ') out += char(std::tolower(static_cast<unsigned char>(c)));
+  }
+  return out;
+}
+
+// Names of ccl's own, and of NCCL's, which stand for nothing here; a program's own join them.
+struct KnownNames {
+  std::mutex mutex;
+  std::map<std::string_view, std::vector<std::string_view>> of{
+      {"ALGO",
+       {"Ring", "Tree", "OneTree", "OrderedTree", "Doubling", "Halving", "Bruck", "Pat", "Pairwise",
+        "OneShot", "TwoShot", "Direct", "CopyEngine", "WindowCopies", "ZeroSmCopies", "NVLS",
+        "NVLSTree", "CollNetDirect", "CollNetChain"}},
+      {"PROTO", {"Simple", "LL", "LL128"}},
+      {"TRANSPORT", {"p2p", "loopback", "shm", "ib", "socket"}}};
+  static KnownNames& get() {
+    static auto* const names = new KnownNames;  // until the process has ended
+    return *names;
+  }
+  bool has(std::string_view setting, std::string_view name) {
+    const std::lock_guard lock{mutex};
+    const auto& all = of.at(setting);
+    return std::any_of(all.begin(), all.end(),
+                       [&](std::string_view one) { return plain(one) == name; });
+  }
+  std::string list(std::string_view setting) {
+    const std::lock_guard lock{mutex};
+    std::string text;
+    for (const std::string_view name : of.at(setting)) text += fmt::format(" {}", name);
+    return text;
+  }
+};
+
+// Levels are named after the algorithms on them.
+bool is_name_list(std::string_view setting, std::string_view v) {
+  std::string names = plain(v);
+  if (names.starts_with('^')) names.erase(0, 1);
+  return all_pieces(names, ',', [&](std::string_view name) {
+    return name.empty() || name.starts_with("hierarchical-") ||
+           KnownNames::get().has(setting, name);
+  });
+}
+bool is_transport_list(std::string_view v) {
+  std::string list{v};
+  std::replace(list.begin(), list.end(), ' ', ',');
+  return is_name_list("TRANSPORT", list);
+}
+
+// By collective, whose names are ccl's.
+bool is_choice(std::string_view setting, std::string_view v) {
   constexpr std::string_view collectives =
       " allreduce allgather reducescatter broadcast reduce alltoall alltoallv gather scatter "
       "sendrecv send recv allreducerows ";
   return all_pieces(v, ';', [&](std::string_view piece) {
     const size_t colon = piece.find(':');
-    if (colon == piece.npos) return true;
-    std::string name;
-    for (const char c : piece.substr(0, colon)) {
-      if (c != '_' && c != ' ') name += char(std::tolower(static_cast<unsigned char>(c)));
-    }
-    return collectives.find(" " + name + " ") != collectives.npos;
+    if (colon == piece.npos) return is_name_list(setting, piece);
+    return collectives.find(fmt::format(" {} ", plain(piece.substr(0, colon)))) !=
+               collectives.npos &&
+           is_name_list(setting, piece.substr(colon + 1));
   });
+}
+bool is_algo_choice(std::string_view v) {
+  return is_choice("ALGO", v);
+}
+bool is_proto_choice(std::string_view v) {
+  return is_choice("PROTO", v);
 }
 
 bool is_part_list(std::string_view v) {
@@ -152,7 +212,7 @@ constexpr std::string_view choice =
     "colon, parted by semicolons, such as Ring,Tree;broadcast:^Tree; it knows allreduce allgather "
     "reducescatter broadcast reduce alltoall alltoallv gather scatter sendrecv";
 constexpr std::array forms{
-    Form{"ALGO", is_choice, choice},
+    Form{"ALGO", is_algo_choice, choice},
     Form{
         "DEBUG_SUBSYS", is_part_list,
         "a list, parted by commas, of INIT BOOTSTRAP COLL P2P SHM NET GRAPH TUNING ENV ALLOC PROXY "
@@ -165,7 +225,9 @@ constexpr std::array forms{
     Form{"P2P_EXCLUDE", is_pair_list,
          "pairs parted by commas, each of two ranks, such as 0-1, or of the bus ids of two GPUs, "
          "such as 0000:1b:00.0-0000:43:00.0"},
-    Form{"PROTO", is_choice, choice},
+    Form{"PROTO", is_proto_choice, choice},
+    Form{"TRANSPORT", is_transport_list,
+         "a list of names, parted by commas, or ^ and such a list, such as shm,socket"},
 };
 const Form* form_of(const Setting& s) {
   const auto* const found =
@@ -179,6 +241,14 @@ bool is_word(const Setting& s, std::string_view v) {
 }
 
 }  // namespace
+
+bool know_name(const char* setting, const char* name) {
+  KnownNames& names = KnownNames::get();
+  if (names.has(setting, plain(name))) return true;
+  const std::lock_guard lock{names.mutex};
+  names.of.at(setting).push_back(name);
+  return true;
+}
 
 std::string valid_values(const Setting& s) {
   switch (s.kind) {
@@ -198,8 +268,13 @@ std::string valid_values(const Setting& s) {
         list.replace(at, 1, ", ");
       return "one of " + list;
     }
-    case text:
-      return std::string{form_of(s) == nullptr ? "any text" : form_of(s)->takes};
+    case text: {
+      std::string takes{form_of(s) == nullptr ? "any text" : form_of(s)->takes};
+      if (s.name == "ALGO" || s.name == "PROTO" || s.name == "TRANSPORT") {
+        takes += "; there are" + KnownNames::get().list(s.name);
+      }
+      return takes;
+    }
   }
   return "";
 }

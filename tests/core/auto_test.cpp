@@ -204,13 +204,13 @@ TEST_CASE("CCL_ALGO and CCL_PROTO narrow an Auto; nothing left is an error that 
 TEST_CASE("a CCL_TRANSPORT that leaves nothing of an Auto is an error of the setting") {
   using Any = Collective<AllReduce, AutoOf<Candidate<Ring, Simple>>, Auto,
                          AnyOf<LoopbackTransport, ShmTransport>>;
-  const Env transport{"CCL_TRANSPORT", "sockt"};
+  const Env transport{"CCL_TRANSPORT", "socket"};
   with_ranks(2, [](int, const Communicator& comm) -> Result<void> {
     const auto call = Any::create(comm);
     if (call) return fail(Errc::internal, "it was created");
     const std::string text = call.error().message();
     CCL_CHECK(expect(call.error().code == Errc::bad_setting, text.c_str()));
-    return expect(text.find("CCL_TRANSPORT is sockt") != text.npos, text.c_str());
+    return expect(text.find("CCL_TRANSPORT is socket") != text.npos, text.c_str());
   });
 }
 

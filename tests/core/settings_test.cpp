@@ -1,3 +1,4 @@
+#include <ccl/choice.hpp>
 #include <ccl/settings.hpp>
 
 #include <fmt/format.h>
@@ -88,6 +89,11 @@ TEST_CASE("a bad value is an error that says what fits") {
   bad("CCL_ALGO", "nosuch:Ring", "reducescatter");
   bad("CCL_ALGO", "Ring;:Tree", "allreduce");
   bad("NCCL_PROTO", "LL;allreduce,broadcast:Simple", "parted by semicolons");
+  bad("CCL_ALGO", "Ring,Rnig", "there are Ring Tree");
+  bad("CCL_ALGO", "Ring;allreduce:^Rnig", "OneShot");
+  bad("NCCL_PROTO", "^LL129", "there are Simple LL LL128");
+  bad("CCL_TRANSPORT", "sockt", "there are p2p loopback shm ib socket");
+  bad("CCL_TRANSPORT", "^shm,sockt", "shm ib socket");
   bad("CCL_DEBUG_SUBSYS", "INIT,NETS", "BOOTSTRAP");
   bad("CCL_DEBUG_SUBSYS", "INIT NET", "parted by commas");
   bad("CCL_DEBUG_SUBSYS", "^NETS", "INIT,NET");
@@ -113,6 +119,9 @@ TEST_CASE("what NCCL takes in a text is taken") {
   };
   good("NCCL_ALGO", "^NVLSTree,PAT;allreduce:Tree, Ring;");
   good("NCCL_PROTO", "AllReduce:LL128;reduce_scatter:^LL;broadcast:");
+  good("CCL_TRANSPORT", "^Shm, Socket");
+  good("CCL_ALGO", "Hierarchical-Ring-Ring,copy_engine");
+  CHECK(detail::know_name("ALGO", "Mine"));  // as a composition of it does
   good("CCL_ALGO", "Mine;send_recv:Pairwise;all_to_all_v:OneShot;all_reduce_rows:TwoShot");
   good("NCCL_NET", "ib");
   good("NCCL_NET", "Socket");

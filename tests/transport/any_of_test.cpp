@@ -121,7 +121,7 @@ TEST_CASE("an edge that nobody connects lists each reason") {
 }
 
 TEST_CASE("CCL_TRANSPORT narrows the choice") {
-  ::setenv("CCL_TRANSPORT", "Socket, nvls", 1);
+  ::setenv("CCL_TRANSPORT", "Socket, p2p", 1);
   CHECK(two_processes<DefaultTransport>("socket") == "");
   ::setenv("CCL_TRANSPORT", "^shm", 1);
   CHECK(two_processes<DefaultTransport>("socket") == "");

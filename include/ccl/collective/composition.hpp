@@ -58,6 +58,8 @@ class Composition {
     CCL_CHECK(check_side(comm, name_with<T>(), sides.cpus, sides.gpus));
     if (plan && plan->slot_bytes == 0) plan->slot_bytes = Proto::default_slot_bytes;
     if (plan) CCL_CHECK(check_plan(comm, *plan));
+    static_cast<void>(&known_algorithm<Algo>);
+    static_cast<void>(&known_protocol<Proto>);
     const auto may = may_compose(Op::name, Algo::name, Proto::name);
     if constexpr (OverPeers<Algo>) {
       return make_peers<T>(comm, may ? Result<Plans>{peer_plans<Algo>(plan)} : fail(may.error()));

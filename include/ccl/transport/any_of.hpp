@@ -1,5 +1,6 @@
 #pragma once
 
+#include <ccl/choice.hpp>
 #include <ccl/transport/ib.hpp>
 #include <ccl/transport/loopback.hpp>
 #include <ccl/transport/p2p.hpp>
@@ -100,6 +101,7 @@ struct AnyOf {
  private:
   template <class T>
   static Result<void> offers(const PeerInfo& from, const PeerInfo& to) {
+    static_cast<void>(&detail::known_transport<T>);
     CCL_CHECK(detail::may_choose(T::name));
     return T::can_connect(from, to);
   }
