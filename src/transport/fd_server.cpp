@@ -268,11 +268,7 @@ Result<Fd> fetch_fd(const TransportContext& context, const Edge& edge, const cha
                   "destroyed)");
   }
   if (reply.shape != edge.shape) {
-    return refuse(
-        Errc::mismatch,
-        fmt::format("the ends of edge {} do not match (the other made {} channels of {} "
-                    "slots of {} bytes)",
-                    edge.id, reply.shape.channels, reply.shape.slot_count, reply.shape.slot_bytes));
+    return refuse(Errc::mismatch, differing_shapes(edge, reply.shape));
   }
   return fd;
 }

@@ -93,12 +93,11 @@ Result<Connection> LoopbackTransport::End::connect(const Handshake& theirs) {
                                 "is not from this process); keep both ends until both connect",
                                 edge_.peer.rank));
     }
-    if (memory->edge_id != edge_.id || memory->shape != edge_.shape) {
-      return refuse(Errc::mismatch,
-                    fmt::format("the ends of edge {} do not match (the receiver made edge {} with "
-                                "{} channels of {} slots of {} bytes)",
-                                edge_.id, memory->edge_id, memory->shape.channels,
-                                memory->shape.slot_count, memory->shape.slot_bytes));
+    if (memory->edge_id != edge_.id) {
+      return refuse(Errc::mismatch, "the handshake is that of another edge");
+    }
+    if (memory->shape != edge_.shape) {
+      return refuse(Errc::mismatch, detail::differing_shapes(edge_, memory->shape));
     }
     memory_ = std::move(memory);
   }

@@ -16,6 +16,7 @@
 #include "gpu/memory.hpp"
 #include "transport/proof.hpp"
 #include "transport/proxied_link.hpp"
+#include "transport/wire_memory.hpp"
 #include <net/auth.hpp>
 #include <net/engine.hpp>
 
@@ -129,12 +130,8 @@ struct ProxiedBody {
       }
       if (hello.shape != link->edge.shape) {
         if (link->context.status == nullptr) return;
-        link->context.status->set(edge_error(
-            link->edge, Link::name, Errc::mismatch,
-            fmt::format("the ends of edge {} do not match (the sender made {} channels of {} slots "
-                        "of {} bytes)",
-                        link->edge.id, hello.shape.channels, hello.shape.slot_count,
-                        hello.shape.slot_bytes)));
+        link->context.status->set(edge_error(link->edge, Link::name, Errc::mismatch,
+                                             differing_shapes(link->edge, hello.shape)));
         return;
       }
       Fd socket{caller.fd.release()};

@@ -124,6 +124,17 @@ Error edge_error(const Edge& edge, const char* transport, Errc code, std::string
   return error;
 }
 
+std::string differing_shapes(const Edge& edge, const WireShape& theirs) {
+  const auto said = [](const WireShape& shape) {
+    return fmt::format("{} channels of {} slots of {} bytes", shape.channels, shape.slot_count,
+                       shape.slot_bytes);
+  };
+  return fmt::format(
+      "rank {} made a wire of {} where rank {} made {}; give the same plan and settings on all "
+      "ranks",
+      edge.peer.rank, said(theirs), edge.self.rank, said(edge.shape));
+}
+
 Result<void> fill_random(void* to, std::size_t bytes) {
   if (::getrandom(to, bytes, 0) == ssize_t(bytes)) return {};
   return fail(Errc::system, fmt::format("no random bytes ({})", std::strerror(errno)));

@@ -62,6 +62,8 @@ class WireLayout {
 /// An error that names both ends of `edge`.
 Error edge_error(const Edge& edge, const char* transport, Errc code, std::string what,
                  int os_code = 0);
+/// Says that the other end of `edge` was made with another shape.
+std::string differing_shapes(const Edge& edge, const WireShape& theirs);
 /// Fills `bytes` from the kernel's generator.
 Result<void> fill_random(void* to, std::size_t bytes);
 

@@ -162,3 +162,16 @@ TEST_CASE("a plan of whose chunks no wire holds two is refused; the fullest runs
     return comm.finalize();
   });
 }
+
+TEST_CASE("plans that differ between ranks are refused on all, and named") {
+  on_all(make(2), [](const Communicator& comm) -> Result<void> {
+    const int slots = comm.rank() == 0 ? 2 : 4;
+    const auto made = Over<AllReduce, Ring>::create(comm, Plan{1, slots, 256, 1, 1});
+    if (made || made.error().code != Errc::mismatch ||
+        made.error().what.find("slots of 256 bytes; give the same plan") == std::string::npos) {
+      return fail(Errc::internal, made ? "made" : made.error().message());
+    }
+    CCL_CHECK(comm.status());
+    return comm.finalize();
+  });
+}
