@@ -3,22 +3,16 @@
 #include <cmath>
 #include <cstdio>
 #include <cstring>
-#include <functional>
 #include <random>
-#include <thread>
 #include <vector>
 
 #include "catch.hpp"
+#include "on_gpus.cuh"
 
 using namespace ccl;
+using namespace ccl::test;
 
 namespace {
-int devices() {
-  int count = 0;
-  if (cudaGetDeviceCount(&count) != cudaSuccess) count = 0;
-  return count;
-}
-
 /// Values whose sum depends on the order of adding.
 std::vector<float> values(int rank, Index count) {
   std::mt19937 random{unsigned(rank + 1)};
@@ -29,30 +23,6 @@ std::vector<float> values(int rank, Index count) {
     all.push_back(std::ldexp(digits(random), power(random)) * (random() % 2 == 0 ? 1.F : -1.F));
   }
   return all;
-}
-
-Result<void> good(cudaError_t code) {
-  if (code == cudaSuccess) return {};
-  return fail(Errc::cuda, cudaGetErrorString(code));
-}
-
-/// f(communicator) on every GPU, each in a thread of its own.
-void on_gpus(int ranks, const std::function<Result<void>(const Communicator&)>& f) {
-  auto comms = Communicator::create_all(ranks);
-  REQUIRE(comms);
-  std::vector<std::string> errors(static_cast<std::size_t>(ranks));
-  std::vector<std::thread> threads;
-  for (int r = 0; r < ranks; ++r) {
-    threads.emplace_back([&, r] {
-      const auto run = [&]() -> Result<void> {
-        CCL_CHECK(good(cudaSetDevice((*comms)[r].device())));
-        return f((*comms)[r]);
-      };
-      if (const auto done = run(); !done) errors[std::size_t(r)] = done.error().message();
-    });
-  }
-  for (auto& thread : threads) thread.join();
-  for (const auto& error : errors) CHECK(error == "");
 }
 
 /// The results of `runs` all-reduces of the first `count` values, which must all be the same.
