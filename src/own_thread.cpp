@@ -49,13 +49,17 @@ Result<std::thread> own_thread(std::string_view what, std::function<void()> body
   return thread;
 }
 
-void tell_short_of_threads(const std::system_error& problem) {
+bool start_lane(std::vector<std::thread>& threads, std::function<void()> lane) {
+  auto thread = own_thread("each channel", std::move(lane));
+  if (thread) {
+    threads.push_back(*std::move(thread));
+    return true;
+  }
   static std::atomic<bool> told{false};
-  if (told.exchange(true)) return;
-  log_warn(LogPart::coll,
-           "cannot start a thread for each channel ({}): channels run one after another; raise the "
-           "limit on threads (ulimit -u, or pids.max of the container)",
-           problem.what());
+  if (!told.exchange(true)) {
+    log_warn(LogPart::coll, "{}: channels run one after another", thread.error().what);
+  }
+  return false;
 }
 
 }  // namespace ccl::detail

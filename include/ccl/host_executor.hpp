@@ -4,14 +4,15 @@
 #include <ccl/host_lanes.hpp>
 #include <ccl/host_memory.hpp>
 
-#include <system_error>
+#include <functional>
 #include <thread>
 #include <vector>
 
 namespace ccl {
 namespace detail {
-/// Logs, the first time, that launches do without the threads that they want.
-void tell_short_of_threads(const std::system_error& problem);
+/// Runs a lane on a thread of its own, which takes no signals. False if none is to be had, which is
+/// logged the first time. In the library: a program may be compiled without exceptions.
+bool start_lane(std::vector<std::thread>& threads, std::function<void()> lane);
 
 /// The lanes of one group, made of CPU threads.
 template <class Group>
@@ -51,18 +52,14 @@ struct HostExecutor {
     const detail::IdleHook hook = detail::idle_hook;
     if constexpr (Group::width == 1) {
       std::vector<std::thread> others;
-      others.reserve(std::size_t(channels));
       int begun = 1;
-      try {
-        for (; begun < channels; ++begun) {
-          others.emplace_back([&body, hook, c = begun] {
-            detail::idle_hook = hook;
-            detail::run_lane(body, Group{}, c);
-          });
-        }
-      } catch (const std::system_error& problem) {
-        detail::tell_short_of_threads(problem);
-      }
+      const auto start = [&](int channel) {
+        return detail::start_lane(others, [&body, hook, channel] {
+          detail::idle_hook = hook;
+          detail::run_lane(body, Group{}, channel);
+        });
+      };
+      while (begun < channels && start(begun)) ++begun;
       detail::run_lane(body, Group{}, 0);
       for (int c = begun; c < channels; ++c) detail::run_lane(body, Group{}, c);
       for (auto& thread : others) thread.join();
