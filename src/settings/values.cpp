@@ -99,7 +99,14 @@ struct KnownNames {
   }
   bool has(std::string_view setting, std::string_view name) {
     const std::lock_guard lock{mutex};
-    const auto& all = of.at(setting);
+    return holds(of.at(setting), name);
+  }
+  void add(std::string_view setting, std::string_view name) {
+    const std::lock_guard lock{mutex};
+    auto& all = of.at(setting);
+    if (!holds(all, plain(name))) all.push_back(name);
+  }
+  static bool holds(const std::vector<std::string_view>& all, std::string_view name) {
     return std::any_of(all.begin(), all.end(),
                        [&](std::string_view one) { return plain(one) == name; });
   }
@@ -243,10 +250,7 @@ bool is_word(const Setting& s, std::string_view v) {
 }  // namespace
 
 bool know_name(const char* setting, const char* name) {
-  KnownNames& names = KnownNames::get();
-  if (names.has(setting, plain(name))) return true;
-  const std::lock_guard lock{names.mutex};
-  names.of.at(setting).push_back(name);
+  KnownNames::get().add(setting, name);
   return true;
 }
 

@@ -61,8 +61,8 @@ class TrialCopies {
   TrialCopies& operator=(const TrialCopies&) = delete;
 
   /// Microseconds by the GPU's clock: on a busy machine this thread may see the end much later.
-  /// `Errc::timed_out`: it is still under way, and so no other
-  /// can be made; the stream is left, and the memory must be.
+  /// `Errc::timed_out`: it is still under way, and so no other can be made; the stream is left, and
+  /// the memory must be.
   Result<double> copy(void* to, const void* from, std::size_t bytes);
   bool stuck() const { return stuck_; }
   /// Pinned, of `path_trial_bytes`.

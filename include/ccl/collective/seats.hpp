@@ -57,7 +57,7 @@ Result<void> connect_seats(Links& links, int root, const Result<void>& so_far = 
 /// Before a launch: connects what is only connected when it is first wanted.
 template <class Op, class Algo>
 Result<void> connect_wanted(Links& links, int root) {
-  if (wires_by_root<Op, Algo>) return connect_seats<Op, Algo>(links, root);
+  if constexpr (wires_by_root<Op, Algo>) return connect_seats<Op, Algo>(links, root);
   return links.connected(0) ? Result<void>{} : connect_seats<Op, Algo>(links, 0);
 }
 
