@@ -1,6 +1,7 @@
 #include "options.hpp"
 
 #include <ccl/launcher.hpp>
+#include <ccl/tuning.hpp>
 
 #include <fmt/format.h>
 
@@ -151,12 +152,22 @@ void check_writable(const std::string& path, const char* option) {
   ::close(file);
   if (!there) ::unlink(path.c_str());
 }
+/// A table that is there gets further rows, so that it must be one.
+void check_table(const std::string& path) {
+  if (path.empty() || ::access(path.c_str(), F_OK) != 0) return;
+  const auto table = TuningTable::read(path);
+  if (!table) {
+    refuse(fmt::format("--tune cannot be {} ({}); name another file, or remove it", path,
+                       table.error().what));
+  }
+}
 /// Of ranks that a launcher started, only the first writes files; others may lack their directory.
 void check_files(const Options& options) {
   const auto launched = detect_launch();
   if (options.launch == Launch::environment && launched && launched->rank > 0) return;
   check_writable(options.json, "--json");
   check_writable(options.tune, "--tune");
+  check_table(options.tune);
 }
 
 /// What would be ignored without a word.
@@ -240,10 +251,12 @@ Options parse_options(int argc, char** argv) {
       ->check(CLI::Range(1, most_ranks));
   auto* const procs_flag = app.add_flag("--procs", processes, "ranks are processes (default)");
   app.add_flag("--threads", threads, "ranks are threads of this process")->excludes(procs_flag);
-  app.add_option("--algo", options.algo, "Ring, Tree, Pairwise, auto, or all")
-      ->capture_default_str();
-  app.add_option("--proto", options.proto, "Simple, LL, LL128, auto, or all")
-      ->capture_default_str();
+  const auto* const algo =
+      app.add_option("--algo", options.algo, "Ring, Tree, Pairwise, auto, or all")
+          ->capture_default_str();
+  const auto* const proto =
+      app.add_option("--proto", options.proto, "Simple, LL, LL128, auto, or all")
+          ->capture_default_str();
   app.add_option("--transport", options.transport,
                  "loopback, shm, socket (a value of CCL_TRANSPORT); default: the first that works");
   app.add_option("--device", device, "where the data is; auto: on GPUs if there are any")
@@ -256,7 +269,8 @@ Options parse_options(int argc, char** argv) {
   app.add_option("-c,--check", options.check, "1: check every element; 0: none")
       ->check(CLI::Range(0, 1))
       ->capture_default_str();
-  app.add_flag("--inplace", options.in_place, "send and receive buffers are one");
+  app.add_flag("--inplace", options.in_place,
+               "send and receive buffers are one, of collectives that ccl_perf has so");
   app.add_flag("--windows", options.windows, "GPUs: ccl's buffers are registered windows");
   app.add_option("--json", options.json, "file for the results");
   app.add_option("--tune", options.tune,
@@ -299,7 +313,12 @@ Options parse_options(int argc, char** argv) {
   options.algo = find_name(algos, options.algo, "algorithm of this collective");
   options.proto = find_name(protos, options.proto, "protocol");
 
-  if (!options.tune.empty()) options.algo = options.proto = "all";
+  if (!options.tune.empty()) {
+    if (algo->count() + proto->count() > 0) {
+      refuse("--tune measures all compositions; leave --algo and --proto out");
+    }
+    options.algo = options.proto = "all";
+  }
   options.ctas = parse_ctas(ctas);
   options.begin = parse_bytes(begin, "-b");
   options.end = parse_bytes(end, "-e");

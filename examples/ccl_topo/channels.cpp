@@ -5,7 +5,10 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <memory>
+#include <ranges>
+#include <vector>
 
 #include "tool.hpp"
 
@@ -19,11 +22,25 @@ struct Options {
   std::string format;
 };
 
+/// Numbers the ranks as the file has them: those of a host in a larger job begin with its first.
+int number_ranks(topo::Graph& graph) {
+  const std::vector<int> gpus = graph.of(topo::NodeType::gpu);
+  const auto rank_of = [&](int gpu) -> int& { return graph.nodes[std::size_t(gpu)].gpu.rank; };
+  const int count = static_cast<int>(gpus.size());
+  // No two are the same: the file was read.
+  const auto is_own = [&](int gpu) { return rank_of(gpu) >= 0 && rank_of(gpu) < count; };
+  if (std::all_of(gpus.begin(), gpus.end(), is_own)) return count;
+  fmt::print(stderr, "ranks {} of the file are taken as 0 to {}\n",
+             fmt::join(gpus | std::views::transform(rank_of), " "), count - 1);
+  for (int i = 0; i < count; ++i) rank_of(gpus[std::size_t(i)]) = i;
+  return count;
+}
+
 ccl::Result<void> channels(bool rings, const Options& options) {
-  CCL_TRY(const Machine machine, look_at(options.source));
-  const topo::Graph& graph = machine.graph();
+  CCL_TRY(Machine machine, look_at(options.source));
   const int nodes = machine.machines;
-  const int local = static_cast<int>(graph.of(topo::NodeType::gpu).size());
+  const int local = number_ranks(machine.loaded.graph);
+  const topo::Graph& graph = machine.graph();
   topo::ChannelPlan plan = timed(options.source, "search", [&] {
     return topo::search_all(graph, machine.paths, local * nodes);
   });

@@ -18,6 +18,14 @@ struct Options {
 
 ccl::Result<void> explain(const Options& options) {
   CCL_TRY(const Machine machine, look_at(options.source));
+  if (options.ends.size() != 2) {
+    return ccl::fail(ccl::Errc::invalid_argument,
+                     fmt::format("explain takes two nodes ({} given); here there are {}",
+                                 options.ends.empty()       ? "none"
+                                 : options.ends.size() == 1 ? "one"
+                                                            : "more",
+                                 nodes_of(machine.graph())));
+  }
   CCL_TRY(const int a, find_node(machine.graph(), options.ends[0]));
   CCL_TRY(const int b, find_node(machine.graph(), options.ends[1]));
   const auto lines = ccl::topo::explain(machine.graph(), machine.paths, machine.rules, a, b);
@@ -36,9 +44,8 @@ Command add_explain(CLI::App& app) {
   CLI::App* const command = app.add_subcommand("explain", "why two nodes talk the way they do");
   options->source.add_options(*command);
   add_format(*command, options->format, {"text", "json"});
-  command->add_option("ends", options->ends, "rank, netN, or a name that `show` prints")
-      ->required()
-      ->expected(2);
+  // How many is asked when the machine is known, whose nodes the answer then names.
+  command->add_option("ends", options->ends, "two of: rank, netN, NIC, a name that `show` prints");
   return {command, [options] { return explain(*options); }};
 }
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <string>
 #include <vector>
 
 #include "tool.hpp"
@@ -18,12 +19,16 @@ int main(int argc, char** argv) {
   const auto is_named = [&](const tool::Command& command) {
     return command.app->get_name() == argv[1];
   };
-  if (argc > 1 && argv[1][0] != '-' && std::none_of(commands.begin(), commands.end(), is_named)) {
-    fmt::print(stderr, "ccl_topo: there is no {}; take one of", argv[1]);
+  const bool names_none = argc == 1;
+  if (names_none ||
+      (argv[1][0] != '-' && std::none_of(commands.begin(), commands.end(), is_named))) {
+    const std::string given =
+        names_none ? "a subcommand is missing" : fmt::format("there is no {}", argv[1]);
+    fmt::print(stderr, "ccl_topo: {}; take one of", given);
     for (const tool::Command& command : commands) {
       fmt::print(stderr, " {}", command.app->get_name());
     }
-    fmt::print(stderr, "\n");
+    fmt::print(stderr, "{}\n", names_none ? ", each of which has its own --help" : "");
     return 1;
   }
   CLI11_PARSE(app, argc, argv);

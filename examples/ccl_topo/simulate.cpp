@@ -1,10 +1,12 @@
 #include <ccl/simulate.hpp>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cstdint>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -25,6 +27,14 @@ struct Options {
 
 /// Every composition that was asked for, the fastest in full.
 ccl::Result<void> simulate(const Options& options) {
+  if (options.what.op.empty()) {
+    CCL_TRY(const auto known, ccl::sim::compositions({}));
+    std::set<std::string> ops;
+    for (const auto& one : known) ops.insert(one.op);
+    return ccl::fail(ccl::Errc::invalid_argument,
+                     fmt::format("simulate takes an operation (none given); take one of {}",
+                                 fmt::join(ops, " ")));
+  }
   CCL_TRY(const Machine machine, look_at(options.source));
   CCL_TRY(const auto all, ccl::sim::compositions(options.what));
   CCL_TRY(const auto cluster,
@@ -70,7 +80,7 @@ Command add_simulate(CLI::App& app) {
   options->source.add_options(*command);
   add_format(*command, options->format, {"text", "json"});
   const CLI::Range sizes{std::uint64_t{0}, std::uint64_t{1} << 60};  // what an Index holds
-  command->add_option("operation", options->what.op, "all_reduce, broadcast ...")->required();
+  command->add_option("operation", options->what.op, "all_reduce, broadcast ...");
   command->add_option("--bytes", options->bytes, "of the larger buffer: 64K, 1G (64M)")
       ->transform(CLI::AsSizeValue(false))
       ->check(sizes);

@@ -73,9 +73,30 @@ ccl::Result<int> find_node(const topo::Graph& graph, const std::string& text) {
   }
   return ccl::fail(
       ccl::Errc::invalid_argument,
-      fmt::format("no node {} (neither rank, nor NIC, nor name as `show` prints it); try "
-                  "0, net0 or GPU/0-99000",
-                  text));
+      fmt::format("no node {} (neither rank, nor NIC, nor name as `show` prints it); there are {}",
+                  text, nodes_of(graph)));
+}
+
+std::string nodes_of(const topo::Graph& graph) {
+  constexpr std::size_t most = 16;  // of a kind; who has more knows how they go on
+  const auto list = [&](NodeType type, const char* kind, auto&& name) {
+    const std::vector<int> nodes = graph.of(type);
+    std::string all = nodes.empty() ? fmt::format("no {}", kind) : kind;
+    for (std::size_t i = 0; i < nodes.size() && i < most; ++i) {
+      all += " " + name(graph.nodes[std::size_t(nodes[i])]);
+    }
+    return nodes.size() > most ? all + fmt::format(" ... ({})", nodes.size()) : all;
+  };
+  const std::string ranks = list(
+      NodeType::gpu, "ranks", [](const topo::Node& node) { return std::to_string(node.gpu.rank); });
+  const std::string nics = list(NodeType::net, "NICs", [](const topo::Node& node) {
+    const std::string name = fmt::format("net{}", node.net.dev);
+    return node.net.name.empty() || node.net.name == name
+               ? name
+               : fmt::format("{} ({})", name, node.net.name);
+  });
+  if (graph.nodes.empty()) return ranks + ", " + nics;
+  return fmt::format("{}, {}, and names such as {}", ranks, nics, graph.label(0));
 }
 
 void add_format(CLI::App& command, std::string& format, const std::vector<std::string>& values) {

@@ -44,6 +44,8 @@ ccl::Result<Machine> look_at(const Source& source);
 
 /// The node that a rank, "net0", a NIC's name or a label means.
 ccl::Result<int> find_node(const ccl::topo::Graph& graph, const std::string& text);
+/// What it could mean here: "ranks 0 1, NICs net0 (mlx5_0), and names such as CPU/0-0".
+std::string nodes_of(const ccl::topo::Graph& graph);
 
 /// Runs `part` and, where asked to, tells on stderr how long it took.
 template <class F>
