@@ -31,6 +31,8 @@ CommState::~CommState() {
 }
 
 Error CommState::blame(Error error) const {
+  // Whatever else is wrong with a call through a handle that was moved from.
+  if (this == nobody().get()) error = std::move(status.result()).error();
   error.rank = rank;
   if (error.host.empty()) error.host = host_name();
   return with_shortage(std::move(error));
@@ -85,6 +87,7 @@ std::shared_ptr<CommState> nobody() noexcept {
         {Errc::invalid_usage,
          "the handle was moved from (what it stood for is where it was moved to); call "
          "through that one, or assign to this one first"});
+    made->finalized = true;
     return made;
   }();
   return {std::shared_ptr<void>{}, state};  // nothing to count

@@ -59,7 +59,6 @@ Result<void> Communicator::barrier() const {
 
 Report Communicator::report() const {
   if (auto made = status(); !made && made.error().code == Errc::in_progress) return {};
-  if (state_->ranks == 0) return {};                                 // of a handle moved from
   if (state_->finalized.load(std::memory_order_acquire)) return {};  // nobody is there to answer
   return state_->report(detail::report_limit_s);
 }

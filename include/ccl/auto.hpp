@@ -5,6 +5,7 @@
 #include <ccl/collective.hpp>
 #include <ccl/collective/candidate_facts.hpp>
 #include <ccl/collective/candidates_of.hpp>
+#include <ccl/handle.hpp>
 #include <ccl/hierarchical.hpp>
 #include <ccl/window.hpp>
 
@@ -65,15 +66,6 @@ class AutoCollective<Op, Candidates<Cs...>, Transport, OneOrder> {
   static constexpr bool is_p2p = cuda::std::is_same_v<Op, SendRecv>;
 
  public:
-  AutoCollective(const AutoCollective&) = default;
-  AutoCollective& operator=(const AutoCollective&) = default;
-  AutoCollective(AutoCollective&& from) noexcept
-      : state_{std::exchange(from.state_, State::nobody())} {}
-  AutoCollective& operator=(AutoCollective&& from) noexcept {
-    if (this != &from) state_ = std::exchange(from.state_, State::nobody());
-    return *this;
-  }
-
   /// The call of `Collective<Op, ...>` for this operation, with the same arguments. By reference: a
   /// `HostStream` may be among them.
   template <class Acc = void, class T, class... Rest>
@@ -386,7 +378,7 @@ class AutoCollective<Op, Candidates<Cs...>, Transport, OneOrder> {
     return result;
   }
 
-  std::shared_ptr<const State> state_;
+  Handle<const State, State::nobody> state_;
 };
 
 template <class Op, class Algo, class Proto, class Transport>

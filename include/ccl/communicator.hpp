@@ -1,5 +1,6 @@
 #pragma once
 
+#include <ccl/handle.hpp>
 #include <ccl/peer_info.hpp>
 #include <ccl/report.hpp>
 #include <ccl/result.hpp>
@@ -50,15 +51,6 @@ struct Config {
 /// do those of all handles of ccl that were moved from.
 class Communicator {
  public:
-  Communicator(const Communicator&) = default;
-  Communicator& operator=(const Communicator&) = default;
-  Communicator(Communicator&& from) noexcept
-      : state_{std::exchange(from.state_, detail::nobody())} {}
-  Communicator& operator=(Communicator&& from) noexcept {
-    if (this != &from) state_ = std::exchange(from.state_, detail::nobody());
-    return *this;
-  }
-
   /// Rank `rank` of `ranks`, which all hold the same id (or ids: several roots, for speed at
   /// scale).
   static Result<Communicator> create(const UniqueId& id, int rank, int ranks, Config config = {});
@@ -112,7 +104,7 @@ class Communicator {
   explicit Communicator(std::shared_ptr<detail::CommState> state) : state_{std::move(state)} {}
 
  private:
-  std::shared_ptr<detail::CommState> state_;
+  detail::Handle<detail::CommState, detail::nobody> state_;
 };
 
 }  // namespace ccl

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <ccl/communicator.hpp>
+#include <ccl/handle.hpp>
 #include <ccl/shared_memory.hpp>
 
 #include <cuda/std/span>
@@ -27,14 +28,6 @@ bool lies_in_window(const Communicator& comm, const void* data, Index bytes);
 /// has run, and tells nobody; memory of `SharedMemory` then lives as long as its last mapping.
 class Window {
  public:
-  Window(const Window&) = default;
-  Window& operator=(const Window&) = default;
-  Window(Window&& from) noexcept : state_{std::exchange(from.state_, nobody())} {}
-  Window& operator=(Window&& from) noexcept {
-    if (this != &from) state_ = std::exchange(from.state_, nobody());
-    return *this;
-  }
-
   /// Registers `bytes` from `data` on. Collective, with the same `bytes` on all ranks: it succeeds
   /// on all or fails on all. On a GPU: memory of that GPU, of cudaMalloc, of cuMem handles made for
   /// file descriptors, or part of a `SharedMemory`; nobody else may use it during the call, which
@@ -63,7 +56,7 @@ class Window {
  private:
   explicit Window(std::shared_ptr<detail::WindowState> state) : state_{std::move(state)} {}
   static std::shared_ptr<detail::WindowState> nobody() noexcept;  // moved from
-  std::shared_ptr<detail::WindowState> state_;
+  detail::Handle<detail::WindowState, nobody> state_;
 };
 
 }  // namespace ccl

@@ -68,7 +68,6 @@ Result<void> check_side(const Communicator& comm, const std::string& name, bool 
 
 Result<void> check_root(const Communicator& comm, int root) {
   if (root >= 0 && root < comm.ranks()) return {};
-  if (comm.ranks() == 0) return comm.status();  // moved from
   Error error{Errc::invalid_argument,
               fmt::format("rank {} is not in the communicator (it has ranks 0 to {})", root,
                           comm.ranks() - 1)};
@@ -168,12 +167,11 @@ Result<void> check_offset(const Communicator& comm, const char* what, Index offs
 
 Result<void> check_counts(const Communicator& comm, std::size_t counts) {
   if (counts == std::size_t(comm.ranks())) return {};
-  if (comm.ranks() == 0) return comm.status();  // moved from
   return fail(
-      Errc::invalid_argument,
-      fmt::format("all_to_all_v got {} counts or offsets on rank {} (the communicator has {} "
-                  "ranks); give one for each rank",
-                  counts, comm.rank(), comm.ranks()));
+      comm.state()->blame({Errc::invalid_argument,
+                           fmt::format("all_to_all_v got {} counts or offsets (the communicator "
+                                       "has {} ranks); give one for each rank",
+                                       counts, comm.ranks())}));
 }
 
 Result<void> check_plan(const Communicator& comm, const Plan& plan) {

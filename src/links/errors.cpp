@@ -24,7 +24,6 @@ Error Links::no_peer_view() const {
 }
 
 Error Links::no_device_code() const {
-  if (auto well = ready(); !well) return std::move(well).error();
   const CommState& state = *comm_.state();
   return state.blame({Errc::no_device_code,
                       fmt::format("{} has no kernel for this element type and reduction in this "
@@ -51,7 +50,6 @@ Error Links::too_many_messages(int messages) const {
 }
 
 Error Links::no_counts() const {
-  if (auto well = ready(); !well) return std::move(well).error();
   return comm_.state()->blame(
       {Errc::not_supported,
        fmt::format("{} takes no counts that lie in memory here; use OneShot with LL128 on GPUs, "

@@ -127,6 +127,7 @@ TEST_CASE("handles that were moved from say so, and may be assigned to") {
     said(sums(x, y, 4));
     said(sums(x, y, 4, Avg{}, stream));
     said(sums(x, y, 0));
+    said(sums(static_cast<float*>(nullptr), y, 4));
     said(copies(x, y, 4, 0));
     said(copies(x, y, 4, 1));
     said(p2p.send(x, 4, 1));
@@ -134,6 +135,7 @@ TEST_CASE("handles that were moved from say so, and may be assigned to") {
     said(alls(x, y, 2));
     said(alls_v(x, two, two, y, two, two));
     said(alls_v(x, {}, {}, y, {}, {}));
+    said(alls_v.counted(x, y, {}));
     said(levels(x, y, 4));
     said(comm.status());
     said(comm.wait());

@@ -13,6 +13,7 @@
 #include <ccl/collective/wire_call.hpp>
 #include <ccl/communicator.hpp>
 #include <ccl/connector.hpp>
+#include <ccl/handle.hpp>
 #include <ccl/links.hpp>
 #include <ccl/transport/one_side.hpp>
 
@@ -29,14 +30,6 @@ namespace ccl::detail {
 template <class Op, class Algo, class Proto, Sides sides>
 class Composition {
  public:
-  Composition(const Composition&) = default;
-  Composition& operator=(const Composition&) = default;
-  Composition(Composition&& from) noexcept : links_{std::exchange(from.links_, Links::nobody())} {}
-  Composition& operator=(Composition&& from) noexcept {
-    if (this != &from) links_ = std::exchange(from.links_, Links::nobody());
-    return *this;
-  }
-
   /// The numbers that this composition runs with.
   const Plan& plan() const { return links_->plan(); }
   /// "all_reduce/Ring/LL128/shm": what runs.
@@ -47,7 +40,7 @@ class Composition {
 
  protected:
   explicit Composition(std::shared_ptr<Links> links) : links_{std::move(links)} {}
-  Composition() : links_{Links::nobody()} {}
+  Composition() = default;  // of nobody
 
   /// Collective. `late`: on CPU ranks, wires wait for the first call.
   template <Transport T>
@@ -123,7 +116,7 @@ class Composition {
     }
   }
 
-  std::shared_ptr<Links> links_;
+  Handle<Links, Links::nobody> links_;
 
  private:
   template <Transport T>

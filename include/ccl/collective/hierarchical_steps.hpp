@@ -1,6 +1,7 @@
 #pragma once
 
 #include <ccl/collective/hierarchical_parts.hpp>
+#include <ccl/handle.hpp>
 #include <ccl/reduction.hpp>
 
 #include <fmt/format.h>
@@ -30,16 +31,6 @@ class HierarchicalSteps {
   using Parts = HierarchicalParts<Op, Algo, Proto, Transport>;
   HierarchicalSteps(const Communicator& comm, std::shared_ptr<const Parts> parts)
       : comm_{comm}, parts_{std::move(parts)} {}
-  HierarchicalSteps(const HierarchicalSteps&) = default;
-  HierarchicalSteps& operator=(const HierarchicalSteps&) = default;
-  HierarchicalSteps(HierarchicalSteps&& from) noexcept
-      : comm_{std::move(from.comm_)}, parts_{std::exchange(from.parts_, nothing())} {}
-  HierarchicalSteps& operator=(HierarchicalSteps&& from) noexcept {
-    if (this == &from) return *this;
-    comm_ = std::move(from.comm_);
-    parts_ = std::exchange(from.parts_, nothing());
-    return *this;
-  }
 
   const Communicator& comm() const { return comm_; }
   const Parts& parts() const { return *parts_; }
@@ -318,7 +309,7 @@ class HierarchicalSteps {
   }
 
   Communicator comm_;
-  std::shared_ptr<const Parts> parts_;
+  Handle<const Parts, nothing> parts_;
 };
 
 }  // namespace ccl::detail

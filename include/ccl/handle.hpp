@@ -1,0 +1,32 @@
+#pragma once
+
+#include <memory>
+#include <utility>
+
+namespace ccl::detail {
+
+/// What a handle holds: copies share one `State`. It never is null: what was moved from, and what
+/// was made of nothing, stands on `nobody()`, which answers for all of them.
+template <class State, std::shared_ptr<State> (*nobody)() noexcept>
+class Handle {
+ public:
+  Handle() noexcept : state_{nobody()} {}
+  explicit Handle(std::shared_ptr<State> state) noexcept : state_{std::move(state)} {}
+  Handle(const Handle&) = default;
+  Handle& operator=(const Handle&) = default;
+  Handle(Handle&& from) noexcept : state_{std::exchange(from.state_, nobody())} {}
+  Handle& operator=(Handle&& from) noexcept {
+    if (this != &from) state_ = std::exchange(from.state_, nobody());
+    return *this;
+  }
+
+  State& operator*() const { return *state_; }
+  State* operator->() const { return state_.get(); }
+  /// For what keeps the state longer than the handle.
+  operator const std::shared_ptr<State>&() const { return state_; }
+
+ private:
+  std::shared_ptr<State> state_;
+};
+
+}  // namespace ccl::detail
