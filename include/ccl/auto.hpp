@@ -3,18 +3,17 @@
 #include <ccl/candidates.hpp>
 #include <ccl/chooser.hpp>
 #include <ccl/collective.hpp>
-#include <ccl/collective/candidate_facts.hpp>
 #include <ccl/collective/candidates_of.hpp>
+#include <ccl/collective/made_candidates.hpp>
 #include <ccl/handle.hpp>
 #include <ccl/hierarchical.hpp>
 #include <ccl/window.hpp>
 
-#include <array>
 #include <initializer_list>
 #include <memory>
-#include <optional>
 #include <set>
 #include <span>
+#include <string>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -52,16 +51,18 @@ class AutoCollective<Op, Candidates<Cs...>, Transport, OneOrder> {
       sizeof...(Cs) > 0,
       "ccl: no candidate of this operation has that protocol; name its algorithm, or give "
       "AutoOf<Candidate<...>, ...>");
-  template <class C>
-  using One =
-      Collective<Op, typename C::Algorithm, typename C::Protocol, TransportOf<C, Transport>>;
+
+ protected:
+  using Made = MadeCandidates<Op, Candidates<Cs...>, Transport, OneOrder>;
+
+ private:
   template <class... Ts>
   struct FirstOf;
   template <class T, class... Ts>
   struct FirstOf<T, Ts...> {
     using Type = T;
   };
-  using First = One<typename FirstOf<Cs...>::Type>;
+  using First = typename Made::template One<typename FirstOf<Cs...>::Type>;
   static constexpr bool is_v = cuda::std::is_same_v<Op, AllToAllV>;
   static constexpr bool is_p2p = cuda::std::is_same_v<Op, SendRecv>;
 
@@ -84,9 +85,9 @@ class AutoCollective<Op, Candidates<Cs...>, Transport, OneOrder> {
         "the headers of their algorithms");
     constexpr bool times_ranks =
         detail::one_of<Op, AllGather, ReduceScatter, AllToAll, Gather, Scatter>;
-    const Index bytes = count * Index{sizeof(T)} * (times_ranks ? state_->ranks : 1);
+    const Index bytes = count * Index{sizeof(T)} * (times_ranks ? made_->ranks : 1);
     if constexpr (constexpr bool any = (writes_windows<typename Cs::Algorithm> || ...); any) {
-      demands.in_window = lies_in_window(state_->comm, recv, bytes);
+      demands.in_window = lies_in_window(made_->comm, recv, bytes);
     }
     [[maybe_unused]] const auto recorded = [](const auto& argument) {
       if constexpr (cuda::std::is_same_v<decltype(argument), const Stream&>) {
@@ -96,18 +97,20 @@ class AutoCollective<Op, Candidates<Cs...>, Transport, OneOrder> {
     };
     demands.in_group = (recorded(rest) || ...);
     if (demands.in_group) demands.part = part_of_group<F>();
-    const int at = state_->chooser.pick(bytes, demands);
+    const int at = made_->chooser.pick(bytes, demands);
     if constexpr (Op::reduces && fits && sizeof...(Rest) > 0) {
-      if (at < 0 && state_->ranks == 1) return run_alone<Acc>(send, recv, count, rest...);
+      if (at < 0 && made_->ranks == 1) {
+        return made_->template run_alone<Acc>(send, recv, count, rest...);
+      }
     }
     if (at < 0) return none_meets(demands);
     Result<void> result;
     bool ran = false;
-    each([&]<std::size_t I, class C>() {
+    Made::each([&]<std::size_t I, class C>() {
       if constexpr (fits && runs<C, F>()) {
         if (int(I) != at) return;
         ran = true;
-        const auto& one = *std::get<I>(state_->made);
+        const auto& one = *std::get<I>(made_->all);
         if constexpr (Op::reduces) {
           result = one.template operator()<Acc>(send, recv, count, rest...);
         } else {
@@ -130,7 +133,7 @@ class AutoCollective<Op, Candidates<Cs...>, Transport, OneOrder> {
       return BoundCall<AutoCollective, Call, Acc, Args...>{*this, {args...}};
     }
   }
-  int ranks() const { return state_->ranks; }
+  int ranks() const { return made_->ranks; }
   /// AllToAllV and SendRecv, whose sizes may differ between ranks. Both ends of a message know its
   /// size, so each goes by the candidate for that, and a call is a launch of each candidate that it
   /// has a message for, in the order of the list.
@@ -142,7 +145,7 @@ class AutoCollective<Op, Candidates<Cs...>, Transport, OneOrder> {
     const auto by = [&](std::span<const Index> counts) {
       std::vector<int> at;
       for (const Index n : counts) {
-        at.push_back(pick_message(n * Index{sizeof(T)} * state_->ranks, stream));
+        at.push_back(pick_message(n * Index{sizeof(T)} * made_->ranks, stream));
       }
       return at;
     };
@@ -169,14 +172,14 @@ class AutoCollective<Op, Candidates<Cs...>, Transport, OneOrder> {
              "none of the candidates takes counts that lie in memory; name OneShot with LL128 on "
              "GPUs, Pairwise on CPU ranks");
     bool found = false;
-    each([&]<std::size_t I, class C>() {
+    Made::each([&]<std::size_t I, class C>() {
       if constexpr (takes_counts<Op, typename C::Algorithm, typename C::Protocol>) {
-        if (found || !std::get<I>(state_->made)) return;
+        if (found || !std::get<I>(made_->all)) return;
         found = true;
-        result = std::get<I>(state_->made)->counted(send, recv, rows, stream);
+        result = std::get<I>(made_->all)->counted(send, recv, rows, stream);
       }
     });
-    if (!found) CCL_CHECK(check_ready(state_->comm));
+    if (!found) CCL_CHECK(check_ready(made_->comm));
     return result;
   }
   using Leg = detail::Leg;
@@ -220,77 +223,14 @@ class AutoCollective<Op, Candidates<Cs...>, Transport, OneOrder> {
   /// takes, another may. The message is the larger buffer: what all ranks give or get of AllGather,
   /// ReduceScatter, AllToAll, Gather and Scatter, one rank's `count` elements else.
   /// `in_window`: the receive buffer lies in a `Window`, as it does at the same place on all ranks.
-  Choice plan(Index bytes, bool in_window = false) const {
-    Demands demands;
-    demands.in_window = in_window;
-    const int at = state_->chooser.pick(bytes, demands);
-    if (at < 0) return {};  // moved from
-    Plan plan;
-    each([&]<std::size_t I, class C>() {
-      if (int(I) == at && std::get<I>(state_->made)) plan = std::get<I>(state_->made)->plan();
-    });
-    return state_->chooser.explain(bytes, at, plan);
-  }
+  Choice plan(Index bytes, bool in_window = false) const { return made_->plan(bytes, in_window); }
   /// The compositions that were made, of which each is the fastest at some size.
-  std::vector<std::string> compositions() const {
-    std::vector<std::string> names;
-    each([&]<std::size_t I, class C>() {
-      if (std::get<I>(state_->made)) {
-        names.push_back(std::string{C::algo} + "/" + C::proto);
-      }
-    });
-    return names;
-  }
+  std::vector<std::string> compositions() const { return made_->names(); }
 
  protected:
-  struct State {
-    Chooser chooser;
-    Communicator comm;
-    int ranks = 1;
-    std::tuple<std::optional<One<Cs>>...> made{};
-
-    /// Of handles that were moved from: it has no candidate.
-    static std::shared_ptr<const State> nobody() noexcept {
-      static const State* const state =
-          new State{{}, Communicator{detail::nobody()}, 0};  // never destroyed
-      return {std::shared_ptr<void>{}, state};
-    }
-  };
-  explicit AutoCollective(std::shared_ptr<const State> state) : state_{std::move(state)} {}
-
-  static Result<std::shared_ptr<const State>> make(const Communicator& comm) {
-    static const std::array<CandidateFacts, sizeof...(Cs)> facts{facts_of<Op, Cs, Transport>()...};
-    CCL_TRY(auto chooser,
-            Chooser::create(comm, {Op::name, facts, OneOrder, Op::reduces, is_v || is_p2p}));
-    auto state = std::make_shared<State>(State{std::move(chooser), comm, comm.ranks()});
-    // What is left out makes room for others, so the list may change until all of it is made.
-    for (bool settled = false; !settled;) {
-      settled = true;
-      for (const int at : std::vector<int>{state->chooser.kept()}) {
-        CCL_TRY(const bool made, make_one(comm, *state, at));
-        if (made) continue;
-        settled = false;
-        break;
-      }
-    }
-    return state;
-  }
+  explicit AutoCollective(std::shared_ptr<const Made> made) : made_{std::move(made)} {}
 
  private:
-  /// A rank alone combines nothing: it needs no candidate that could.
-  template <class Acc, class... Args>
-  Result<void> run_alone(Args&&... args) const {
-    Result<void> result = fail(Errc::internal, "a rank alone has no candidate");
-    bool found = false;
-    each([&]<std::size_t I, class C>() {
-      if constexpr (!is_hierarchical<typename C::Algorithm>) {
-        if (found || !std::get<I>(state_->made)) return;
-        found = true;
-        result = std::get<I>(state_->made)->template alone<Acc>(args...);
-      }
-    });
-    return result;
-  }
   template <class F>
   static constexpr bool commutes() {
     if constexpr (!Op::reduces) return true;
@@ -324,44 +264,13 @@ class AutoCollective<Op, Candidates<Cs...>, Transport, OneOrder> {
   struct PartOf<-1, Acc, Args...> {
     using Type = void;
   };
-  /// Calls f<index, candidate>() for each of the list.
-  template <class F>
-  static void each(F&& f) {
-    [&]<std::size_t... I>(std::index_sequence<I...>) {
-      (f.template operator()<I, Cs>(), ...);
-    }
-    (std::index_sequence_for<Cs...>{});
-  }
-  /// False: there was no room, on any rank.
-  static Result<bool> make_one(const Communicator& comm, State& state, int at) {
-    Result<bool> result{true};
-    each([&]<std::size_t I, class C>() {
-      if (int(I) != at || std::get<I>(state.made)) return;
-      auto one = [&comm] {
-        if constexpr (requires { C::for_order; } && !is_hierarchical<typename C::Algorithm>) {
-          return One<C>::create_late(comm);
-        }
-        return One<C>::create(comm);
-      }();
-      if (one) {
-        std::get<I>(state.made).emplace(*std::move(one));
-      } else if (one.error().code != Errc::over_budget) {
-        result = fail(std::move(one).error());
-      } else if (auto left = state.chooser.drop(at, one.error()); !left) {
-        result = fail(std::move(left).error());
-      } else {
-        result = false;
-      }
-    });
-    return result;
-  }
   Result<void> none_meets(Demands demands) const {
-    CCL_CHECK(check_ready(state_->comm));
-    return fail(state_->chooser.none_meets(demands));
+    CCL_CHECK(check_ready(made_->comm));
+    return fail(made_->chooser.none_meets(demands));
   }
   /// A group of calls records one of each: its messages go by one candidate, whatever their size.
   int pick_message(Index bytes, Stream stream) const {
-    return state_->chooser.pick(stream.recorder() != nullptr ? 0 : bytes);
+    return made_->chooser.pick(stream.recorder() != nullptr ? 0 : bytes);
   }
   /// Calls f(index, composition) for each candidate that is picked for some message; for the one of
   /// no bytes where there is none.
@@ -369,16 +278,16 @@ class AutoCollective<Op, Candidates<Cs...>, Transport, OneOrder> {
   Result<void> in_turn(std::initializer_list<const std::vector<int>*> picked, F&& f) const {
     std::set<int> used;
     for (const auto* at : picked) used.insert(at->begin(), at->end());
-    if (used.empty()) used.insert(state_->chooser.pick(0));
+    if (used.empty()) used.insert(made_->chooser.pick(0));
     if (*used.begin() < 0) return none_meets({});
     Result<void> result;
-    each([&]<std::size_t I, class C>() {
-      if (used.count(int(I)) != 0 && result) result = f(int(I), *std::get<I>(state_->made));
+    Made::each([&]<std::size_t I, class C>() {
+      if (used.count(int(I)) != 0 && result) result = f(int(I), *std::get<I>(made_->all));
     });
     return result;
   }
 
-  Handle<const State, State::nobody> state_;
+  Handle<const Made, Made::nobody> made_;
 };
 
 template <class Op, class Algo, class Proto, class Transport>
@@ -400,13 +309,13 @@ requires(detail::is_auto<Algo> ||
 
  public:
   static Result<Collective> create(const Communicator& comm) {
-    CCL_TRY(auto state, Base::make(comm));
-    return Collective{std::move(state)};
+    CCL_TRY(auto made, Base::Made::make(comm));
+    return Collective{std::move(made)};
   }
 
  private:
   using Base::Base;
-  explicit Collective(std::shared_ptr<const typename Base::State> state) : Base{std::move(state)} {}
+  explicit Collective(std::shared_ptr<const typename Base::Made> made) : Base{std::move(made)} {}
 };
 
 }  // namespace ccl

@@ -43,6 +43,8 @@ class Collective;
 namespace detail {
 template <class Op, class List, class Transport, bool OneOrder>
 class AutoCollective;
+template <class Op, class List, class Transport, bool OneOrder>
+struct MadeCandidates;
 template <class T>
 inline constexpr bool is_auto = false;
 template <class... Cs>

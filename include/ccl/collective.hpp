@@ -297,7 +297,7 @@ class Collective : public detail::Composition<Op, Algo, Proto, detail::sides_of<
 
  private:
   template <class, class, class, bool>
-  friend class detail::AutoCollective;
+  friend struct detail::MadeCandidates;
   explicit Collective(std::shared_ptr<detail::Links> links) : Base{std::move(links)} {}
   static Result<Collective> create_late(const Communicator& comm) {
     CCL_TRY(auto links, Base::template make_links<Transport>(comm, {}, true));
