@@ -4,10 +4,9 @@
 #include <ccl/device_code.hpp>
 
 #include <algorithm>
-#include <array>
-#include <bit>
 #include <cstddef>
 #include <memory>
+#include <new>
 #include <span>
 #include <tuple>
 #include <type_traits>
@@ -53,7 +52,10 @@ template <class Call>
 typename Call::Work work_of(const Call* call) {
   using Work = typename Call::Work;
   if (call != nullptr) return call->work_on_device();
-  return std::bit_cast<Work>(std::array<std::byte, sizeof(Work)>{});
+  // A work is trivially copyable, so that it begins its life in an array of bytes. g++ 12 does not
+  // always know (see `TravelsToKernels`), and then has no bit_cast.
+  alignas(Work) const std::byte zeros[sizeof(Work)] = {};
+  return *std::launder(reinterpret_cast<const Work*>(zeros));
 }
 
 /// Those that share a kernel, in the order of their compositions. None where only a host compiler

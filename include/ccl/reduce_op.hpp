@@ -175,8 +175,12 @@ struct InTwo<PreMulSum> {
   static constexpr Sum ended(const PreMulSum&) { return {}; }
 };
 
+/// By value. The longer way round is for g++ 12, to which a closure that holds values is no longer
+/// trivially copyable once somebody, such as std::tuple, has asked whether it is assignable.
 template <class Op>
-concept TravelsToKernels = cuda::std::is_trivially_copyable_v<Op>;
+concept TravelsToKernels = cuda::std::is_trivially_copyable_v<Op> ||(
+    cuda::std::is_trivially_copy_constructible_v<Op>&& cuda::std::is_trivially_destructible_v<Op> &&
+    !cuda::std::is_copy_assignable_v<Op>);
 template <class Op, class A>
 concept CombinesTwo = requires(const Op op, A a, A b) {
   { op(a, b) } -> cuda::std::convertible_to<A>;

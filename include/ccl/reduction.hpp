@@ -80,10 +80,10 @@ struct Reduction {
   using Accumulate = Acc;
   static constexpr bool commutative = is_commutative<Op>;
 
-  static_assert(cuda::std::is_trivially_copyable_v<Op>,
+  static_assert(detail::TravelsToKernels<Op>,
                 "ccl: a reduction functor must be trivially copyable (kernels take it by value); "
                 "let it hold plain values or pointers");
-  static_assert(!cuda::std::is_trivially_copyable_v<Op> || ReduceOp<Op, Acc>,
+  static_assert(!detail::TravelsToKernels<Op> || ReduceOp<Op, Acc>,
                 "ccl: a reduction functor must be callable as Acc(Acc, Acc) const, where Acc is "
                 "the accumulate type of the elements (float for 16- and 8-bit floats)");
   static_assert(detail::has_operator<Op, Acc>(),
@@ -109,11 +109,16 @@ struct Reduction {
   /// the processor that runs it.
   CCL_HD Reduction load() const {
     Reduction loaded = *this;
-    if constexpr (is_scaled) {
-      loaded.scale_ = scale();
-      loaded.loaded_ = true;
-    }
+    loaded.load_here();
     return loaded;
+  }
+  /// As `load`, of this one. Without an assignment: functors may have none, as closures that hold
+  /// values.
+  CCL_HD void load_here() {
+    if constexpr (is_scaled) {
+      scale_ = scale();
+      loaded_ = true;
+    }
   }
 
   /// This rank's own data.

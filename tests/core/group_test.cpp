@@ -2,6 +2,7 @@
 #include <ccl/ccl.hpp>
 
 #include <algorithm>
+#include <atomic>
 #include <latch>
 #include <thread>
 #include <vector>
@@ -180,6 +181,39 @@ TEST_CASE("a group may hold as many calls of one kind as there are at run time")
       return comm.finalize();
     });
     CHECK(wrong == 0);
+  }
+}
+
+TEST_CASE("closures that hold values reduce, alone and in groups") {
+  for (const int ranks : {1, 3}) {
+    const auto comms = make(ranks);
+    std::atomic<long> bad{0};
+    on_all(comms, [&](const Communicator& comm) -> Result<void> {
+      CCL_TRY(auto sums, Sums::create(comm));
+      CCL_TRY(auto trees, Trees::create(comm));
+      float half = 0.5F;
+      const auto more = [half](float a, float b) { return a + b + half; };
+      const std::vector<float> ones(n, 1.0F);
+      std::vector<float> a(n), b(n);
+      const auto count = [&] {
+        const float want = 1.5F * float(ranks) - half;
+        for (const auto* out : {&a, &b}) bad += n - std::count(out->begin(), out->end(), want);
+        std::fill(a.begin(), a.end(), 0.0F);
+        std::fill(b.begin(), b.end(), 0.0F);
+      };
+      CCL_CHECK(sums(ones.data(), a.data(), n, more));
+      CCL_CHECK(trees(ones.data(), b.data(), n, more));
+      count();
+      CCL_CHECK(group({}, sums.bind(ones.data(), a.data(), n, more),
+                      trees.bind(ones.data(), b.data(), n, more)));
+      count();
+      const std::vector both{sums.bind(ones.data(), a.data(), n, more),
+                             sums.bind(ones.data(), b.data(), n, more)};
+      CCL_CHECK(group({}, both));
+      count();
+      return {};
+    });
+    CHECK(bad == 0);
   }
 }
 

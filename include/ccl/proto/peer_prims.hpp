@@ -65,7 +65,7 @@ class PeerPrims {
         stripe_{channel, tiles_, work.channels},
         patience_{work.watch} {
     Memory::await_previous();
-    if constexpr (detail::reduces<R>) reduction_ = work.reduction.load();
+    if constexpr (detail::reduces<R>) reduction_.load_here();
   }
 
   /// Before any push or collect. What is loaded before this is on its way together with the epoch.

@@ -72,7 +72,7 @@ class WirePrims {
       }
     }
     Memory::await_previous();  // what was read until here stays, counts and data change
-    if constexpr (detail::reduces<R>) reduction_ = work.reduction.load();
+    if constexpr (detail::reduces<R>) reduction_.load_here();
     CCL_UNROLL for (int i = 0; i < MaxIn; ++i) {
       if (has_in(i)) in_[i].received = *in_[i].kept;
     }
