@@ -394,16 +394,10 @@ struct CountedBody {
     Algo::run(exchange);
     return 0;
   }
-  /// All lanes of a crew: as of `PeerExchangeBody`, whose counts these are.
+  /// The counts are those of `PeerExchangeBody`.
   CCL_HD void end(Word, int crew, int lane, int lanes) const {
     const unsigned peers = ((1u << work.peers.ranks) - 1) & ~(1u << work.peers.rank);
-    for (unsigned left = peers | peers << CountedWork::most_ranks; left != 0; left &= left - 1) {
-      Word* const counts = work.state.copies + detail::lowest_bit(left) * work.state.count;
-      CCL_ROLL for (int i = crew + lane * work.crews; i < work.state.count;
-                    i += lanes * work.crews) {
-        detail::count_one(counts + i);
-      }
-    }
+    detail::count_messages(work, peers | peers << CountedWork::most_ranks, crew, lane, lanes);
   }
 };
 

@@ -15,6 +15,19 @@ CCL_HD void count_one(Word* at) {
 CCL_HD int lowest_bit(unsigned bits) {
   NV_IF_ELSE_TARGET(NV_IS_DEVICE, (return __ffs(int(bits)) - 1;), (return __builtin_ctz(bits);))
 }
+/// All lanes of a crew: counts the messages of these words in their copy of the state and in those
+/// of crews that had no part. Copies are equal between launches; each is one lane's. Nobody waits
+/// for a load: a crew of one warp has all copies to count in, and loads took it longer than its
+/// message.
+template <class Work>
+CCL_HD void count_messages(const Work& work, unsigned words, int crew, int lane, int lanes) {
+  for (unsigned left = words; left != 0; left &= left - 1) {
+    Word* const counts = work.state.copies + lowest_bit(left) * work.state.count;
+    CCL_ROLL for (int i = crew + lane * work.crews; i < work.state.count; i += lanes * work.crews) {
+      count_one(counts + i);
+    }
+  }
+}
 }  // namespace detail
 
 /// One launch of an exchange over a peer view, as an executor runs it: `Algo::run(exchange)`, and
@@ -48,17 +61,8 @@ struct PeerExchangeBody {
     }
     if constexpr (requires { Exchange<Group>::deal(work); }) Exchange<Group>::deal(work);
   }
-  /// All lanes of a crew: counts the messages in their copy of the state and in those of crews that
-  /// had no part. Copies are equal between launches; each is one lane's. Nobody waits for a load: a
-  /// crew of one warp has all copies to count in, and loads took it longer than its message.
   CCL_HD void end(Word, int crew, int lane, int lanes) const {
-    for (unsigned left = work.counts; left != 0; left &= left - 1) {
-      Word* const counts = work.state.copies + detail::lowest_bit(left) * work.state.count;
-      CCL_ROLL for (int i = crew + lane * work.crews; i < work.state.count;
-                    i += lanes * work.crews) {
-        detail::count_one(counts + i);
-      }
-    }
+    detail::count_messages(work, work.counts, crew, lane, lanes);
   }
 };
 

@@ -80,8 +80,8 @@ class WireContext {
   }
   /// All wires of a launch have one shape: any of them will do.
   CCL_HD const Wire& any_wire() const {
-    const Wire *const in = work_.in + channel_ * work_.ranks, *const out = work_.out +
-                                                                           channel_ * work_.ranks;
+    const Wire* const in = work_.in + channel_ * work_.ranks;
+    const Wire* const out = work_.out + channel_ * work_.ranks;
     for (int p = 0; p < work_.ranks; ++p) {
       if (in[p].slots != nullptr) return in[p];
     }
