@@ -1,14 +1,15 @@
 #include <ccl/algo/ordered_tree.hpp>
 #include <ccl/any_collective.hpp>
 
-#include <cstdlib>
 #include <functional>
 #include <numeric>
 #include <thread>
 
 #include "catch.hpp"
+#include "environment.hpp"
 
 using namespace ccl;
+using namespace ccl::test;
 
 namespace {
 constexpr int ranks = 3;
@@ -48,17 +49,6 @@ using AllToAllVs = AnyCollective<AllToAllV, Pairs>;
 using Gathers = AnyCollective<Gather, Pairs>;
 using Scatters = AnyCollective<Scatter, Pairs>;
 using SendRecvs = AnyCollective<SendRecv, Pairs>;
-
-class Env {
- public:
-  Env(const char* name, const char* value) : name_{name} { ::setenv(name, value, 1); }
-  ~Env() { ::unsetenv(name_); }
-  Env(const Env&) = delete;
-  Env& operator=(const Env&) = delete;
-
- private:
-  const char* name_;
-};
 
 void on_all(const std::function<Result<void>(const Communicator&)>& body) {
   Config config;
@@ -270,7 +260,7 @@ TEST_CASE("without a name, candidates that cannot run the reduction are passed o
     CCL_CHECK(mixed(&x, &y, 1, DataType::int32, "sum"));
     return want(y == ranks, "sum");
   });
-  const Env env{"CCL_ALGO", "Ring"};
+  const Environment env{"CCL_ALGO", "Ring"};
   on_all([&](const Communicator& comm) -> Result<void> {
     CCL_TRY(auto mixed, Mixed::create(comm));
     std::int32_t x = 1, y = 0;
@@ -285,25 +275,25 @@ TEST_CASE("CCL_ALGO and CCL_PROTO narrow the list, for one operation if they nam
   };
   CHECK(leaves("all_reduce", "Ring", "LL"));
   {
-    const Env env{"CCL_ALGO", "^ring"};
+    const Environment env{"CCL_ALGO", "^ring"};
     CHECK_FALSE(leaves("all_reduce", "Ring", "LL"));
     CHECK(leaves("all_reduce", "Tree", "LL"));
   }
   {
-    const Env env{"CCL_ALGO", "Ring;allreduce:Tree,OneShot"};
+    const Environment env{"CCL_ALGO", "Ring;allreduce:Tree,OneShot"};
     CHECK_FALSE(leaves("all_reduce", "Ring", "LL"));
     CHECK(leaves("all_reduce", "OneShot", "LL"));
     CHECK(leaves("all_gather", "Ring", "LL"));
     CHECK_FALSE(leaves("all_gather", "Tree", "LL"));
   }
   {
-    const Env env{"CCL_ALGO", "broadcast:Ring;Tree"};
+    const Environment env{"CCL_ALGO", "broadcast:Ring;Tree"};
     CHECK(leaves("broadcast", "Ring", "LL"));
     CHECK_FALSE(leaves("broadcast", "Tree", "LL"));
     CHECK(leaves("reduce", "Tree", "LL"));
   }
   {
-    const Env env{"NCCL_PROTO", "LL128,Simple"};
+    const Environment env{"NCCL_PROTO", "LL128,Simple"};
     CHECK_FALSE(leaves("all_reduce", "Ring", "LL"));
     CHECK(leaves("all_reduce", "Ring", "LL128"));
     on_all([](const Communicator& comm) -> Result<void> {
@@ -316,7 +306,7 @@ TEST_CASE("CCL_ALGO and CCL_PROTO narrow the list, for one operation if they nam
                      Errc::bad_setting, "all_reduce may not run Ring/LL");
     });
   }
-  const Env env{"CCL_ALGO", "Pairwise"};
+  const Environment env{"CCL_ALGO", "Pairwise"};
   on_all([](const Communicator& comm) -> Result<void> {
     const auto made = AllReduces::create(comm);
     return want(!made && made.error().code == Errc::bad_setting &&

@@ -1,25 +1,15 @@
 #include <ccl/ccl.hpp>
 
-#include <cstdlib>
 #include <functional>
 #include <thread>
 
 #include "catch.hpp"
+#include "environment.hpp"
 
 using namespace ccl;
+using namespace ccl::test;
 
 namespace {
-class Env {
- public:
-  Env(const char* name, const char* value) : name_{name} { ::setenv(name, value, 1); }
-  ~Env() { ::unsetenv(name_); }
-  Env(const Env&) = delete;
-  Env& operator=(const Env&) = delete;
-
- private:
-  const char* name_;
-};
-
 using Own = AutoOf<Candidate<Doubling, Simple>, Candidate<Ring, Simple>, Candidate<Tree, LL>>;
 using Sums = Collective<AllReduce, Own, Auto, LoopbackTransport>;
 
@@ -176,7 +166,7 @@ TEST_CASE("a plan says what runs, what it takes, why, and what comes next, alike
 
 TEST_CASE("CCL_ALGO and CCL_PROTO narrow an Auto; nothing left is an error that says why") {
   const auto compositions = [](const char* algo, const char* proto) {
-    const Env a{"CCL_ALGO", algo}, p{"CCL_PROTO", proto};
+    const Environment a{"CCL_ALGO", algo}, p{"CCL_PROTO", proto};
     std::string names, error;
     with_ranks(2, [&](int rank, const Communicator& comm) -> Result<void> {
       const auto call = Sums::create(comm);
@@ -204,7 +194,7 @@ TEST_CASE("CCL_ALGO and CCL_PROTO narrow an Auto; nothing left is an error that 
 TEST_CASE("a CCL_TRANSPORT that leaves nothing of an Auto is an error of the setting") {
   using Any = Collective<AllReduce, AutoOf<Candidate<Ring, Simple>>, Auto,
                          AnyOf<LoopbackTransport, ShmTransport>>;
-  const Env transport{"CCL_TRANSPORT", "socket"};
+  const Environment transport{"CCL_TRANSPORT", "socket"};
   with_ranks(2, [](int, const Communicator& comm) -> Result<void> {
     const auto call = Any::create(comm);
     if (call) return fail(Errc::internal, "it was created");

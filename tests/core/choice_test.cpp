@@ -1,24 +1,15 @@
 #include <ccl/ccl.hpp>
 #include <ccl/choice.hpp>
 
-#include <cstdlib>
 #include <thread>
 
 #include "catch.hpp"
+#include "environment.hpp"
 
 using namespace ccl;
+using namespace ccl::test;
 
 namespace {
-class Env {
- public:
-  Env(const char* name, const char* value) : name_(name) { ::setenv(name, value, 1); }
-  ~Env() { ::unsetenv(name_); }
-  Env(const Env&) = delete;
-
- private:
-  const char* name_;
-};
-
 using Sums = Collective<AllReduce, Ring, Simple, LoopbackTransport>;
 using SumsLL = Collective<AllReduce, Ring, LL, LoopbackTransport>;
 using SumsLL128 = Collective<AllReduce, Ring, LL128, LoopbackTransport>;
@@ -66,34 +57,34 @@ TEST_CASE("lists of names are read as NCCL reads them") {
 
 TEST_CASE("a composition that CCL_ALGO or CCL_PROTO leaves out is refused and told why") {
   {
-    const Env env{"CCL_ALGO", "tree"};
+    const Environment env{"CCL_ALGO", "tree"};
     const Error error = error_of(plan_of<Sums>());
     CHECK(error.code == Errc::bad_setting);
     CHECK(error.what.find("CCL_ALGO is tree, which leaves Ring out") != error.what.npos);
     CHECK(plan_of<All>());  // has no choice
   }
   {
-    const Env env{"NCCL_PROTO", "^LL,LL128"};
+    const Environment env{"NCCL_PROTO", "^LL,LL128"};
     CHECK(plan_of<Sums>());
     const Error error = error_of(plan_of<SumsLL>());
     CHECK(error.code == Errc::bad_setting);
     CHECK(error.what.find("CCL_PROTO is ^LL,LL128, which leaves LL out") != error.what.npos);
   }
-  const Env env{"CCL_ALGO", "allgather:tree"};
+  const Environment env{"CCL_ALGO", "allgather:tree"};
   CHECK(plan_of<Sums>());
 }
 
 TEST_CASE("buffers are of the bytes that the setting of their protocol says") {
   const Plan before = plan_of<Sums>().value();
   {
-    const Env a{"CCL_BUFFSIZE", "256K"}, b{"CCL_LL_BUFFSIZE", "64K"};
-    const Env c{"CCL_LL128_BUFFSIZE", "100000"};
+    const Environment a{"CCL_BUFFSIZE", "256K"}, b{"CCL_LL_BUFFSIZE", "64K"};
+    const Environment c{"CCL_LL128_BUFFSIZE", "100000"};
     CHECK(plan_of<Sums>().value().slot_bytes == 32768);
     CHECK(plan_of<SumsLL>().value().slot_bytes == 8192);
     CHECK(plan_of<SumsLL128>().value().slot_bytes == 12416);  // whole lines
     CHECK(plan_of<Sums>({}, Plan{.slot_bytes = 4096}).value().slot_bytes == 4096);
   }
-  const Env env{"CCL_BUFFSIZE", "1M"};
+  const Environment env{"CCL_BUFFSIZE", "1M"};
   const auto slots = before.slot_count;
   CHECK(plan_of<Sums>().value() == Plan{.slot_count = slots, .slot_bytes = (1 << 20) / slots});
 }
@@ -104,12 +95,12 @@ TEST_CASE("slots are larger where a proxy moves them") {
   CHECK(plan_of<Collective<AllReduce, Ring, Simple, SocketTransport>>().value().slot_bytes ==
         512 << 10);
   CHECK(plan_of<Collective<AllReduce, Ring, Simple, Any>>().value().slot_bytes == 64 << 10);
-  const Env env{"CCL_TRANSPORT", "socket"};
+  const Environment env{"CCL_TRANSPORT", "socket"};
   CHECK(plan_of<Collective<AllReduce, Ring, Simple, Any>>().value().slot_bytes == 512 << 10);
 }
 
 TEST_CASE("channels stay between their bounds, of which those of the Config come first") {
-  const Env least{"CCL_MIN_CTAS", "2"}, most{"CCL_MAX_CTAS", "3"};
+  const Environment least{"CCL_MIN_CTAS", "2"}, most{"CCL_MAX_CTAS", "3"};
   const Plan one{.slot_bytes = 4096}, four{.channels = 4, .slot_bytes = 4096};
   CHECK(plan_of<Sums>().value().channels == 2);
   CHECK(plan_of<Sums>({}, one).value().channels == 2);

@@ -3,26 +3,16 @@
 
 #include <fmt/format.h>
 
-#include <cstdlib>
 #include <fstream>
 #include <sstream>
 
 #include "catch.hpp"
+#include "environment.hpp"
 
 using namespace ccl;
+using namespace ccl::test;
 
 namespace {
-
-// One variable, for as long as it lives.
-class Env {
- public:
-  Env(const char* name, const char* value) : name_(name) { ::setenv(name, value, 1); }
-  ~Env() { ::unsetenv(name_); }
-  Env(const Env&) = delete;
-
- private:
-  const char* name_;
-};
 
 std::string why(const Result<void>& r) {
   return r ? "" : r.error().what;
@@ -36,15 +26,15 @@ bool says(const std::string& text, const char* part) {
 TEST_CASE("a setting is its CCL_ name, else its NCCL_ name, else its initial value") {
   CHECK(setting_flag("SHM_DISABLE") == false);
   CHECK_FALSE(setting_given("SHM_DISABLE"));
-  const Env nccl{"NCCL_SHM_DISABLE", "1"};
+  const Environment nccl{"NCCL_SHM_DISABLE", "1"};
   CHECK(setting_flag("SHM_DISABLE") == true);
   CHECK(setting_given("SHM_DISABLE"));
-  const Env ccl{"CCL_SHM_DISABLE", "0"};
+  const Environment ccl{"CCL_SHM_DISABLE", "0"};
   CHECK(setting_flag("SHM_DISABLE") == false);
 }
 
 TEST_CASE("a name that NCCL does not have is not read from NCCL_") {
-  const Env nccl{"NCCL_TIMEOUT", "5"};
+  const Environment nccl{"NCCL_TIMEOUT", "5"};
   CHECK(setting_seconds("TIMEOUT").value() == 0);
 }
 
@@ -54,7 +44,8 @@ TEST_CASE("values of each kind are read") {
   CHECK(setting_integer("MAX_CTAS").value() == 0);
   CHECK(setting_seconds("INIT_TIMEOUT").value() == 60);
   CHECK(setting_text("DEBUG").value() == "WARN");
-  const Env a{"CCL_MEMORY_BUDGET", "3g"}, b{"CCL_INIT_TIMEOUT", "0.5"}, c{"CCL_DEBUG", "info"};
+  const Environment a{"CCL_MEMORY_BUDGET", "3g"}, b{"CCL_INIT_TIMEOUT", "0.5"},
+      c{"CCL_DEBUG", "info"};
   CHECK(setting_bytes("MEMORY_BUDGET").value() == Index{3} << 30);
   CHECK(setting_seconds("INIT_TIMEOUT").value() == 0.5);
   CHECK(setting_text("DEBUG").value() == "INFO");
@@ -62,7 +53,7 @@ TEST_CASE("values of each kind are read") {
 
 TEST_CASE("a bad value is an error that says what fits") {
   const auto bad = [](const char* name, const char* value, const char* hint) {
-    const Env env{name, value};
+    const Environment env{name, value};
     const auto checked = check_settings();
     INFO(name << "=" << value << ": " << why(checked));
     REQUIRE_FALSE(checked);
@@ -107,13 +98,13 @@ TEST_CASE("a bad value is an error that says what fits") {
   for (const char* pairs : {"garbage", "0", "0-x", "0-0000:1b:00.0", "-1", "0-1,,2-3", ","}) {
     bad("CCL_P2P_EXCLUDE", pairs, "such as 0-1");
   }
-  const Env env{"CCL_MAX_CTAS", "4097"};
+  const Environment env{"CCL_MAX_CTAS", "4097"};
   CHECK(setting_integer("MAX_CTAS").error().code == Errc::bad_setting);
 }
 
 TEST_CASE("what NCCL takes in a text is taken") {
   const auto good = [](const char* name, const char* value) {
-    const Env env{name, value};
+    const Environment env{name, value};
     INFO(name << "=" << value);
     CHECK(why(check_settings()) == "");
   };
@@ -136,7 +127,7 @@ TEST_CASE("what NCCL takes in a text is taken") {
 }
 
 TEST_CASE("NCCL's own initial values are as if they were not set") {
-  const Env nvls{"NCCL_NVLS_ENABLE", "2"}, cumem{"NCCL_CUMEM_ENABLE", "-2"};
+  const Environment nvls{"NCCL_NVLS_ENABLE", "2"}, cumem{"NCCL_CUMEM_ENABLE", "-2"};
   CHECK(why(check_settings()) == "");
   CHECK(setting_flag("NVLS_ENABLE") == true);
   CHECK(setting_flag("CUMEM_ENABLE") == true);
@@ -144,15 +135,15 @@ TEST_CASE("NCCL's own initial values are as if they were not set") {
 }
 
 TEST_CASE("names that find_package and oneAPI's scripts set are no settings") {
-  const Env root{"CCL_ROOT", "/opt/ccl"}, path{"CCL_CONFIGURATION_PATH", ""},
+  const Environment root{"CCL_ROOT", "/opt/ccl"}, path{"CCL_CONFIGURATION_PATH", ""},
       which{"CCL_CONFIGURATION", "cpu_gpu_dpcpp"}, old{"CCL_ATL_TRANSPORT_PATH", "/opt/lib"};
-  const Env test{"CCL_TEST_TOPOLOGIES", "/opt/files"}, empty{"CCL_SUCH_A_NAME", ""};
+  const Environment test{"CCL_TEST_TOPOLOGIES", "/opt/files"}, empty{"CCL_SUCH_A_NAME", ""};
   CHECK(why(check_settings()) == "");
 }
 
 TEST_CASE("an unknown name is an error that lists all and names the nearest") {
   CHECK(check_settings());
-  const Env env{"CCL_SOCKET_IFNAM", "eth0"};
+  const Environment env{"CCL_SOCKET_IFNAM", "eth0"};
   const auto checked = check_settings();
   REQUIRE_FALSE(checked);
   CHECK(checked.error().code == Errc::bad_setting);
@@ -173,7 +164,7 @@ TEST_CASE("every initial value fits its own setting") {
     CHECK_FALSE(s.meaning.empty());
     if (s.initial.empty()) continue;
     const std::string name = fmt::format("CCL_{}", s.name);
-    const Env env{name.c_str(), std::string{s.initial}.c_str()};
+    const Environment env{name.c_str(), std::string{s.initial}.c_str()};
     CHECK(why(check_settings()) == "");
   }
 }

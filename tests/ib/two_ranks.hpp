@@ -3,26 +3,17 @@
 // Two ranks in threads of one process, connected by IbTransport.
 #include <ccl/transport/ib.hpp>
 
-#include <cstdlib>
 #include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
+#include "environment.hpp"
 #include "transport/driver.hpp"
 
 namespace ccl::test {
 
-using Settings = std::vector<std::pair<const char*, const char*>>;
-struct Environment {
-  explicit Environment(Settings values) : values_{std::move(values)} {
-    for (const auto& [name, value] : values_) ::setenv(name, value, 1);
-  }
-  ~Environment() {
-    for (const auto& [name, value] : values_) ::unsetenv(name);
-  }
-  Settings values_;
-};
+using Settings = Environment::Values;
 
 struct Lent {
   Status status;

@@ -1,30 +1,17 @@
 #include <ccl/topo/configured.hpp>
 
-#include <cstdlib>
 #include <filesystem>
 #include <string>
 
 #include "catch.hpp"
+#include "environment.hpp"
 #include <unistd.h>
 
 namespace topo = ccl::topo;
 namespace fs = std::filesystem;
+using ccl::test::Environment;
 
 namespace {
-
-/// A variable set as long as the object lives.
-class Variable {
- public:
-  Variable(const char* name, const std::string& value) : name_(name) {
-    setenv(name, value.c_str(), 1);
-  }
-  ~Variable() { unsetenv(name_); }
-  Variable(const Variable&) = delete;
-  Variable& operator=(const Variable&) = delete;
-
- private:
-  const char* name_;
-};
 
 std::string temporary(const char* what) {
   return (fs::temp_directory_path() / ("ccl_configured_" + std::to_string(getpid()) + what))
@@ -43,7 +30,7 @@ TEST_CASE("a topology file replaces detection and is dumped") {
   const std::string in = temporary("in.xml"), out = temporary("out.xml");
   REQUIRE(topo::write_file(in, machine));
   {
-    const Variable file("NCCL_TOPO_FILE", in), dump("CCL_TOPO_DUMP_FILE", out);
+    const Environment file("NCCL_TOPO_FILE", in), dump("CCL_TOPO_DUMP_FILE", out);
     const auto loaded = topo::configured_machine();
     if (!loaded) FAIL(loaded.error().what);
     CHECK(loaded->graph.of(topo::NodeType::gpu).size() == 3);
@@ -53,14 +40,14 @@ TEST_CASE("a topology file replaces detection and is dumped") {
     CHECK(again->graph.links.size() == loaded->graph.links.size());
   }
   {
-    const Variable missing("CCL_TOPO_FILE", temporary("not_there"));
+    const Environment missing("CCL_TOPO_FILE", temporary("not_there"));
     const auto loaded = topo::configured_machine();
     REQUIRE_FALSE(loaded);
     CHECK(loaded.error().what.find("not_there") != std::string::npos);
     CHECK(loaded.error().what.starts_with("CCL_TOPO_FILE: "));
   }
   {
-    const Variable nowhere("CCL_TOPO_DUMP_FILE", temporary("not_there") + "/out.xml");
+    const Environment nowhere("CCL_TOPO_DUMP_FILE", temporary("not_there") + "/out.xml");
     const auto dumped = topo::dump_machine({});
     REQUIRE_FALSE(dumped);
     CHECK(dumped.error().what.starts_with("CCL_TOPO_DUMP_FILE: cannot write"));
@@ -72,20 +59,20 @@ TEST_CASE("a topology file replaces detection and is dumped") {
 
 TEST_CASE("a GPU's data goes through one closer to the NIC unless the settings say no") {
   CHECK(topo::configured_rules()->pxn);
-  const Variable off{"CCL_PXN_DISABLE", "1"};
+  const Environment off{"CCL_PXN_DISABLE", "1"};
   CHECK_FALSE(topo::configured_rules()->pxn);
 }
 
 TEST_CASE("levels are read by name and by NCCL's old numbers") {
   CHECK_FALSE(topo::configured_rules()->p2p_level);
   {
-    const Variable level("CCL_P2P_LEVEL", "phb"), off("NCCL_P2P_DISABLE", "1");
+    const Environment level("CCL_P2P_LEVEL", "phb"), off("NCCL_P2P_DISABLE", "1");
     const auto rules = topo::configured_rules();
     if (!rules) FAIL(rules.error().what);
     CHECK(rules->p2p_level == topo::PathType::phb);
     CHECK(rules->p2p_disabled);
   }
-  const Variable level("NCCL_P2P_LEVEL", "5");
+  const Environment level("NCCL_P2P_LEVEL", "5");
   CHECK(topo::configured_rules()->p2p_level == topo::PathType::sys);
 }
 
@@ -97,14 +84,14 @@ TEST_CASE("a graph file stands in for the search") {
   const topo::Paths paths = topo::compute_paths(loaded->graph);
   const std::string out = temporary("graphs.xml"), in = temporary("own.xml");
   {
-    const Variable dump("CCL_GRAPH_DUMP_FILE", out);
+    const Environment dump("CCL_GRAPH_DUMP_FILE", out);
     const auto found = topo::configured_channels(loaded->graph, paths, 3);
     REQUIRE(found);
     REQUIRE(topo::dump_channels(*found, loaded->graph));
   }
   const auto searched = topo::configured_channels(loaded->graph, paths, 3);
   {
-    const Variable use("CCL_GRAPH_FILE", out);
+    const Environment use("CCL_GRAPH_FILE", out);
     const auto again = topo::configured_channels(loaded->graph, paths, 3);
     if (!again) FAIL(again.error().what);
     CHECK(again->ring.channels == searched->ring.channels);
@@ -115,7 +102,7 @@ TEST_CASE("a graph file stands in for the search") {
                        "speedinter=\"7\"><channel><gpu dev=\"2\"/><gpu dev=\"0\"/><gpu dev=\"1\"/>"
                        "</channel></graph></graphs>"));
   {
-    const Variable use("CCL_GRAPH_FILE", in);
+    const Environment use("CCL_GRAPH_FILE", in);
     const auto own = topo::configured_channels(loaded->graph, paths, 3);
     REQUIRE(own);
     CHECK(own->ring.bw_intra == 7);

@@ -1,26 +1,15 @@
 #include <ccl/transport/socket.hpp>
 
 #include <csignal>
-#include <cstdlib>
 #include <ctime>
 
+#include "environment.hpp"
 #include "transport/driver.hpp"
 
 using namespace ccl;
 using namespace ccl::test;
 
 namespace {
-
-struct Environment {
-  explicit Environment(std::vector<std::pair<const char*, const char*>> values)
-      : values_{std::move(values)} {
-    for (const auto& [name, value] : values_) ::setenv(name, value, 1);
-  }
-  ~Environment() {
-    for (const auto& [name, value] : values_) ::unsetenv(name);
-  }
-  std::vector<std::pair<const char*, const char*>> values_;
-};
 
 /// What a communicator lends. The engine goes last: it finishes what was posted.
 struct Lent {
