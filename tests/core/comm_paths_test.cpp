@@ -1,159 +1,20 @@
 // Which GPUs of a host address each other, found out when a communicator is created: on a driver
 // whose GPUs are plain memory, and whose paths can fail.
 #include <ccl/communicator.hpp>
-#include <ccl/links.hpp>
-#include <ccl/proto/ll.hpp>
-#include <ccl/proto/simple.hpp>
 #include <ccl/transport/any_of.hpp>
 
-#include <cstdlib>
-#include <optional>
 #include <string>
-#include <thread>
 #include <utility>
-#include <vector>
 
 #include "catch.hpp"
+#include "environment.hpp"
 #include "fake_gpus.hpp"
-#include "gpu/devices.hpp"
-#include "gpu/memory.hpp"
-#include "transport/driver.hpp"
+#include "gpu_ranks.hpp"
 #include "transport/p2p_check.hpp"
 
 using namespace ccl;
 using namespace ccl::test;
 using detail::PathFault;
-
-namespace {
-
-/// A process remembers what it has found: each case takes GPUs of its own.
-FakeGpus& gpus(int devices = FakeGpus::most) {
-  return FakeGpus::install(devices);
-}
-
-/// One variable, for as long as it lives.
-class Env {
- public:
-  Env(const char* name, const char* value) : name_{name} { ::setenv(name, value, 1); }
-  ~Env() { ::unsetenv(name_); }
-  Env(const Env&) = delete;
-
- private:
-  const char* name_;
-};
-
-/// Rank r on the r-th of `devices`, a thread each.
-std::vector<Result<Communicator>> create(const std::vector<int>& devices) {
-  const auto id = create_unique_id();
-  REQUIRE(id);
-  std::vector<Result<Communicator>> all(devices.size(), fail(Errc::internal, "not created"));
-  std::vector<std::thread> threads;
-  for (std::size_t r = 0; r < devices.size(); ++r) {
-    threads.emplace_back([&, r] {
-      Config config;
-      config.device = devices[r];
-      all[r] = Communicator::create(*id, int(r), int(devices.size()), config);
-    });
-  }
-  for (auto& thread : threads) thread.join();
-  return all;
-}
-
-PathFault fault(const Result<Communicator>& comm, int peer) {
-  INFO((comm ? std::string{} : comm.error().message()));
-  REQUIRE(comm);
-  return PathFault(comm->peer(peer).way.fault);
-}
-Result<void> address(const Result<Communicator>& comm, int peer) {
-  const int me = comm->rank();
-  return P2pTransport::can_address(comm->peer(std::min(me, peer)), comm->peer(std::max(me, peer)));
-}
-std::string carried_by(const Result<Communicator>& comm, int peer) {
-  return DefaultTransport::carrier(comm->peer(comm->rank()), comm->peer(peer)).transport;
-}
-bool says(const std::string& text, const char* part) {
-  return text.find(part) != std::string::npos;
-}
-
-/// An edge between two ranks of this process, both ends of it.
-struct EdgeHere {
-  detail::GpuArena sends, receives;
-  Result<Connection> sender = fail(Errc::internal, "not made"), receiver = sender;
-};
-constexpr int channels = 2;
-
-/// `reads`: CCL_P2P_READ_ENABLE, at the sender and at the receiver.
-EdgeHere edge_here(const Communicator& from, const Communicator& to, bool polls_slots = true,
-                   std::pair<const char*, const char*> reads = {"0", "0"}) {
-  const auto gpu_of = [](const Communicator& comm) { return *detail::Gpu::open(comm.device()); };
-  EdgeHere here{detail::GpuArena{gpu_of(from)}, detail::GpuArena{gpu_of(to)}};
-  TransportContext at_sender, at_receiver;
-  at_sender.arena = &here.sends;
-  at_receiver.arena = &here.receives;
-  const auto set_up = [&](const Communicator& comm, Side side, const char* read) {
-    const Env setting{"CCL_P2P_READ_ENABLE", read};
-    Edge edge = edge_of(comm.peer(from.rank()), comm.peer(to.rank()), side, {channels, 4, 1024}, 1);
-    edge.polls_slots = polls_slots;
-    return P2pTransport::setup(side == Side::sender ? at_sender : at_receiver, edge);
-  };
-  auto out = set_up(from, Side::sender, reads.first);
-  auto in = set_up(to, Side::receiver, reads.second);
-  REQUIRE(out);
-  REQUIRE(in);
-  const Handshake of_sender = out->handshake(), of_receiver = in->handshake();
-  here.sender = out->connect(of_receiver);
-  here.receiver = in->connect(of_sender);
-  return here;
-}
-
-/// What went wrong, or nothing.
-std::string move_steps(const EdgeHere& edge) {
-  std::string problem;
-  std::thread pushing{[&] {
-    problem = on_all(*edge.sender, [](const Wire& wire, Word w) { return push(wire, 300, w); });
-  }};
-  problem += on_all(*edge.receiver, [](const Wire& wire, Word w) { return pull(wire, 300, w); });
-  pushing.join();
-  return problem;
-}
-
-/// One end of an edge from rank 0 to rank 1, whose other end is the process behind `fd`: steps go
-/// over it, and its slots are where they should be. What is wrong, or nothing.
-std::string move_to_process(const Communicator& comm, int fd, bool reads) {
-  const PeerInfo from = comm.peer(0), to = comm.peer(1);
-  const bool sends = comm.rank() == 0;
-  auto gpu = *detail::Gpu::open(comm.device());
-  if (from.host_hash != to.host_hash) gpu->use_fabric();
-  detail::GpuArena arena{gpu};
-  TransportContext context;
-  context.arena = &arena;
-  Edge edge =
-      test::edge_of(from, to, sends ? Side::sender : Side::receiver, {channels, 4, 1024}, 1);
-  edge.polls_slots = !reads;
-  auto end = P2pTransport::setup(context, edge);
-  if (!end) return end.error().what;
-  const Handshake mine = end->handshake();
-  Handshake theirs{};
-  if (!swap_bytes(fd, mine.data(), theirs.data(), mine.size())) return "no handshake";
-  const auto made = end->connect(theirs);
-  if (!made) return made.error().what;
-  if (made->reads != reads) return reads ? "write mode" : "read mode";
-  for (const Wire& wire : made->wires) {
-    const FakeGpus& all = fake::gpus();
-    const auto own = [&](const void* at) {
-      return all.region(at) == all.region(sends ? wire.sent : wire.received);
-    };
-    if (own(wire.slots) != (sends == reads)) return "slots with the wrong end";
-    if (own(wire.posted) == sends || own(wire.drained) != sends) return "polls another's memory";
-  }
-  std::string wrong = on_all(*made, [&](const Wire& wire, Word w) {
-    return sends ? push(wire, 100, w) : pull(wire, 100, w);
-  });
-  char here = 1, there = 0;
-  return swap_bytes(fd, &here, &there, 1) ? wrong : "no end";
-}
-
-}  // namespace
 
 TEST_CASE("paths that work are used, and tried once in a process") {
   FakeGpus& all = gpus();
@@ -216,7 +77,7 @@ TEST_CASE("a path that fails is used by neither end, says what was seen, and lea
 
 TEST_CASE("ranks of one process that share a GPU map the memory of others once") {
   gpus();
-  const Env shared{"CCL_MULTI_RANK_GPU_ENABLE", "1"};
+  const Environment shared{"CCL_MULTI_RANK_GPU_ENABLE", "1"};
   const auto comms = create({38, 39, 38, 39});
   for (int a = 0; a < 4; ++a) {
     for (int b = 0; b < 4; ++b) {
@@ -241,7 +102,7 @@ TEST_CASE("a GPU whose copies do not end is not waited for at every path") {
 
 TEST_CASE("with a broken path the next transport of a composition carries the pair") {
   FakeGpus& all = gpus();
-  const Env no_relay{"CCL_NVB_DISABLE", "1"};
+  const Environment no_relay{"CCL_NVB_DISABLE", "1"};
   all.link(24, 25, {true, true, FakePath::lost});
   const auto comms = create({24, 25, 0});
   CHECK(fault(comms[0], 1) == PathFault::lost);
@@ -259,7 +120,7 @@ TEST_CASE("CCL_P2P_CHECK=0 tries nothing and uses everything") {
   FakeGpus& all = gpus();
   all.link(26, 27, {true, true, FakePath::lost});
   const int tried = all.copies_between;
-  const Env unchecked{"CCL_P2P_CHECK", "0"};
+  const Environment unchecked{"CCL_P2P_CHECK", "0"};
   const auto comms = create({26, 27});
   CHECK(fault(comms[0], 1) == PathFault::none);
   CHECK(address(comms[0], 1));
@@ -280,7 +141,7 @@ TEST_CASE("CCL_P2P_EXCLUDE names pairs by ranks or by GPUs; nothing is tried bet
   FakeGpus& all = gpus();
   const int tried = all.copies_between;
   for (const char* pair : {"1-0", "fade:2e:00.0-FADE:2f:00.0", "7-8, 0-1,"}) {
-    const Env excluded{"CCL_P2P_EXCLUDE", pair};
+    const Environment excluded{"CCL_P2P_EXCLUDE", pair};
     const auto comms = create({30, 31});
     INFO(pair);
     CHECK(fault(comms[0], 1) == PathFault::excluded);
@@ -288,263 +149,6 @@ TEST_CASE("CCL_P2P_EXCLUDE names pairs by ranks or by GPUs; nothing is tried bet
     CHECK(says(address(comms[0], 1).error().what, "CCL_P2P_EXCLUDE"));
   }
   CHECK(all.copies_between == tried);
-}
-
-TEST_CASE("two GPUs without NVLink go through one that has it to both, and steps arrive") {
-  FakeGpus& all = gpus();
-  const FakeGpus::Link none{false, false, FakePath::well};
-  all.link(4, 6, none);
-  const auto comms = create({4, 5, 6});
-  CHECK(comms[0]->peer(2).way.relay == 1);
-  CHECK(comms[2]->peer(0).way.relay == 1);
-  CHECK(comms[0]->peer(1).way.relay == -1);
-  CHECK(comms[0]->peer(2).way.relay_bus_id == comms[0]->peer(1).bus_id);
-  // For wires only, and for none that need lines to land whole.
-  CHECK(carried_by(comms[0], 2) == "p2p");
-  CHECK_FALSE(address(comms[0], 2));
-  CHECK(P2pTransport::can_connect(comms[0]->peer(0), comms[0]->peer(2)));
-  CHECK(P2pTransport::carrier(comms[0]->peer(0), comms[0]->peer(2)).line_bytes == 16);
-
-  // Read mode is not for them, nor need its setting be the same at both ends.
-  for (const char* reads : {"0", "1"}) {
-    const EdgeHere edge = edge_here(*comms[0], *comms[2], false, {reads, "0"});
-    REQUIRE(edge.sender);
-    REQUIRE(edge.receiver);
-    CHECK(edge.sender->line_bytes == 16);
-    CHECK_FALSE(edge.sender->reads);
-    CHECK_FALSE(edge.receiver->reads);
-    for (std::size_t c = 0; c < channels; ++c) {
-      const Wire &a = edge.sender->wires[c], &b = edge.receiver->wires[c];
-      for (const void* shared : {static_cast<void*>(b.slots), static_cast<void*>(b.posted),
-                                 static_cast<void*>(b.drained)}) {
-        const FakeGpus::Region* const region = all.region(shared);
-        REQUIRE(region != nullptr);
-        CHECK(region->device == 5);
-        CHECK(region->accessible == std::vector<int>{6, 4});
-      }
-      CHECK(all.region(a.sent)->device == 4);
-      CHECK(all.region(b.received)->device == 6);
-    }
-    CHECK(move_steps(edge) == "");
-  }
-}
-
-TEST_CASE("in read mode slots lie with the sender where packets carry no flags; steps arrive") {
-  FakeGpus& all = gpus();
-  for (const char* handles : {"1", "0"}) {
-    const Env shared{"CCL_CUMEM_ENABLE", handles};
-    const auto comms = create({0, 2});
-    const struct {
-      bool polls_slots;
-      const char* setting;
-    } cases[] = {{false, "1"}, {true, "1"}, {false, "0"}, {true, "0"}};
-    for (const auto& [polls_slots, setting] : cases) {
-      INFO("handles " << handles << " polls " << polls_slots << " setting " << setting);
-      const EdgeHere edge = edge_here(*comms[0], *comms[1], polls_slots, {setting, setting});
-      REQUIRE(edge.sender);
-      REQUIRE(edge.receiver);
-      const bool reads = !polls_slots && setting[0] == '1';
-      CHECK(edge.sender->reads == reads);
-      CHECK(edge.receiver->reads == reads);
-      CHECK(edge.sender->line_bytes == 128);
-      for (std::size_t c = 0; c < channels; ++c) {
-        const Wire &a = edge.sender->wires[c], &b = edge.receiver->wires[c];
-        CHECK(a.slots == b.slots);
-        CHECK(all.region(a.slots)->device == (reads ? 0 : 2));
-        // Each end waits for words of its own.
-        CHECK(all.region(b.posted)->device == 2);
-        CHECK(all.region(a.drained)->device == 0);
-        CHECK(all.region(a.sent)->device == 0);
-        CHECK(all.region(b.received)->device == 2);
-      }
-      CHECK(move_steps(edge) == "");
-    }
-  }
-}
-
-TEST_CASE("the ends of an edge must agree on read mode") {
-  gpus();
-  const auto comms = create({0, 2});
-  for (const char* at_sender : {"0", "1"}) {
-    const char* const at_receiver = at_sender[0] == '1' ? "0" : "1";
-    const EdgeHere edge = edge_here(*comms[0], *comms[1], false, {at_sender, at_receiver});
-    for (const Result<Connection>* end : {&edge.sender, &edge.receiver}) {
-      REQUIRE(!*end);
-      const Error& error = end->error();
-      INFO(error.message());
-      CHECK(error.code == Errc::mismatch);
-      CHECK(error.rank + error.peer == 1);
-      CHECK(error.transport == "p2p");
-      const std::string here = error.rank == 0 ? at_sender : at_receiver;
-      const std::string there = error.rank == 0 ? at_receiver : at_sender;
-      const std::string said = "CCL_P2P_READ_ENABLE is " + here + " on rank " +
-                               std::to_string(error.rank) + " and " + there + " on rank " +
-                               std::to_string(error.peer);
-      CHECK(says(error.what, said.c_str()));
-      CHECK(says(error.what, "the same on all ranks"));
-    }
-    // Of packets that carry flags it says nothing.
-    CHECK(move_steps(edge_here(*comms[0], *comms[1], true, {at_sender, at_receiver})) == "");
-  }
-}
-
-TEST_CASE("processes read each other's slots, by descriptors and by legacy handles") {
-  gpus();
-  const Env reads{"CCL_P2P_READ_ENABLE", "1"};
-  for (const char* handles : {"1", "0"}) {
-    INFO("handles " << handles);
-    const Env shared{"CCL_CUMEM_ENABLE", handles};
-    const auto id = create_unique_id();
-    REQUIRE(id);
-    const auto move = [&](int rank, int fd) -> std::string {
-      Config config;
-      config.device = 2 * rank;
-      const auto comm = Communicator::create(*id, rank, 2, config);
-      if (!comm) return comm.error().message();
-      if (comm->peer(0).pid_hash == comm->peer(1).pid_hash) return "one process";
-      for (const bool flags : {false, true}) {
-        if (auto wrong = move_to_process(*comm, fd, !flags); !wrong.empty()) return wrong;
-      }
-      return (fake::gpus().legacy_imports > 0) == (handles[0] == '0') ? "" : "by other handles";
-    };
-    CHECK(with_child([&](int fd) { return move(1, fd); },
-                     [&](int fd, pid_t) { return move(0, fd); }) == "");
-  }
-}
-
-TEST_CASE("a composition in Simple reads, one in LL does not; who has the slots pays for them") {
-  gpus();
-  const Env setting{"CCL_P2P_READ_ENABLE", "1"};
-  const auto comms = create({0, 2});
-  Plan plan;
-  plan.slot_bytes = 4096;
-  const Index ring = plan.slot_bytes * plan.slot_count;
-  struct Seen {
-    std::string problem;
-    Index simple = 0, ll = 0;
-  };
-  const auto connect = [&](const Communicator& comm) {
-    Seen seen;
-    std::vector<std::shared_ptr<detail::Links>> kept;
-    const auto add = [&](const detail::WireNeeds& needs) {
-      const Index before = comm.memory_used();
-      auto links = detail::Links::create(comm, detail::Plans::same(plan), 1, needs,
-                                         detail::connector<P2pTransport>(), "by hand");
-      if (!links) {
-        seen.problem += links.error().message();
-        return Index{-1};
-      }
-      using Peer = detail::Links::Peer;
-      const std::vector<Peer> none, other{Peer{1 - comm.rank(), 0}};
-      const auto made = (*links)->connect(comm.rank() == 1 ? other : none,
-                                          comm.rank() == 0 ? other : none, (*links)->reserve());
-      if (!made) seen.problem += made.error().message();
-      kept.push_back(*std::move(links));
-      return comm.memory_used() - before;
-    };
-    seen.simple = add(detail::WireNeeds::of<Simple>());
-    seen.ll = add(detail::WireNeeds::of<LL>());
-    if (auto met = comm.barrier(); !met) seen.problem += met.error().message();
-    return seen;
-  };
-  Seen receiver;
-  std::thread other{[&] { receiver = connect(*comms[1]); }};
-  const Seen sender = connect(*comms[0]);
-  other.join();
-  CHECK(sender.problem == "");
-  CHECK(receiver.problem == "");
-  CHECK(sender.simple == ring);
-  CHECK(receiver.simple == 0);
-  CHECK(sender.ll == 0);
-  CHECK(receiver.ll == ring);
-}
-
-TEST_CASE("a GPU in between can be forbidden, and is no farther than CCL_P2P_LEVEL") {
-  FakeGpus& all = gpus();
-  all.link(1, 3, {false, false, FakePath::well});
-  CHECK(create({1, 2, 3})[0]->peer(2).way.relay == 1);
-  for (const auto& [name, value] :
-       {std::pair{"CCL_NVB_DISABLE", "1"}, {"CCL_P2P_LEVEL", "NVL"}, {"CCL_CUMEM_ENABLE", "0"}}) {
-    const Env forbids{name, value};
-    const Env unchecked{"CCL_P2P_CHECK", "0"};
-    const auto comms = create({1, 2, 3});
-    INFO(name);
-    REQUIRE(comms[0]);
-    CHECK(comms[0]->peer(2).way.relay == -1);
-    CHECK(carried_by(comms[0], 2) == "shm");
-  }
-}
-
-TEST_CASE("GPUs of hosts that one NVLink domain joins are connected by fabric handles") {
-  FakeGpus& all = gpus();
-  const auto at_host = [](const UniqueId& id, int rank, const char* host) {
-    ::setenv("CCL_HOSTID", host, 1);
-    Config config;
-    config.device = 4 * rank;
-    auto comm = Communicator::create(id, rank, 2, config);
-    ::unsetenv("CCL_HOSTID");
-    return comm;
-  };
-  /// Rank 0 sends to rank 1. What is wrong, or nothing.
-  const auto connected = [](const Result<Communicator>& comm, int fd) -> std::string {
-    if (!comm) return comm.error().message();
-    const PeerInfo from = comm->peer(0), to = comm->peer(1);
-    if (from.host_hash == to.host_hash) return "one host";
-    if (from.way.fault + to.way.fault != 0) return "a fault";
-    if (auto can = P2pTransport::can_connect(from, to); !can) return can.error().what;
-    if (P2pTransport::can_address(from, to)) return "addresses all of its memory";
-    const Carrier by = DefaultTransport::carrier(from, to);
-    if (std::string{by.transport} != "p2p" || by.line_bytes != 16) return by.transport;
-    if (auto wrong = move_to_process(*comm, fd, false); !wrong.empty()) return wrong;
-    const Env reads{"CCL_P2P_READ_ENABLE", "1"};
-    return move_to_process(*comm, fd, true);
-  };
-  const Env domain{"CCL_MNNVL_UUID", "5"};
-  const auto id = create_unique_id();
-  REQUIRE(id);
-  const int before = all.fabric_imports;
-  CHECK(with_child([&](int fd) { return connected(at_host(*id, 1, "b"), fd); },
-                   [&](int fd, pid_t) { return connected(at_host(*id, 0, "a"), fd); }) == "");
-  CHECK(all.fabric_imports == before + 3);  // the trial's, and those of both modes' wires
-
-  // Without access to the fabric, as without IMEX, the pair takes the network.
-  all.fabric = false;
-  const auto id_without = create_unique_id();
-  REQUIRE(id_without);
-  const auto unconnected = [](const Result<Communicator>& comm, int fd) -> std::string {
-    char here = 1, there = 0;  // who leaves too early is missed by the other
-    const bool met = swap_bytes(fd, &here, &there, 1);
-    if (!comm) return comm.error().message();
-    if (!met) return "no peer";
-    const int other = 1 - comm->rank();
-    if (comm->peer(other).way.fault != int(PathFault::not_mapped)) return "no fault";
-    return carried_by(comm, other) == "p2p" ? "by p2p" : "";
-  };
-  CHECK(with_child([&](int fd) { return unconnected(at_host(*id_without, 1, "c"), fd); },
-                   [&](int fd, pid_t) { return unconnected(at_host(*id_without, 0, "d"), fd); }) ==
-        "");
-  all.fabric = true;
-}
-
-TEST_CASE("a GPU's NVLink domain is what NVML says, or the settings") {
-  const auto domain = [](const char* text) { return *detail::fabric_domain(text); };
-  CHECK(domain("") == 0);
-  CHECK(domain("0a:1") != 0);
-  CHECK(domain("0a:1") == domain("0a:1"));
-  CHECK(domain("0a:1") != domain("0a:2"));
-  CHECK(domain("0a:1") != domain("0b:1"));
-  {
-    const Env clique{"CCL_MNNVL_CLIQUE_ID", "1"};
-    CHECK(domain("0a:2") == domain("0a:1"));
-    CHECK(domain("") == 0);
-    const Env uuid{"CCL_MNNVL_UUID", "10"};
-    CHECK(domain("0a:2") == domain("0b:3"));
-    CHECK(domain("") == domain("0b:3"));
-  }
-  for (const char* off : {"CCL_MNNVL_ENABLE", "CCL_CUMEM_ENABLE"}) {
-    const Env none{off, "0"};
-    CHECK(domain("0a:1") == 0);
-  }
 }
 
 TEST_CASE("a path is not slow because its rank hears late that copies have ended") {
