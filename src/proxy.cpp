@@ -42,6 +42,15 @@ constexpr double last_rounds_s = 1;   // for tasks that are ending when the engi
 // A polled task: a launch may take that long between two steps; a look costs some microseconds.
 constexpr long eager_us = 300, rarest_look_us = 1000;
 
+// Calls without a pause: they take so long on average, a pause counting as `most_call_ns` at most.
+// What they post is put off, but not for longer than some of them take; so often the thread looks.
+constexpr Word quick_call_ns = 30'000, most_call_ns = 500'000, calls_on_average = 8;
+constexpr Word longest_put_off_ns = 60'000, late_ns = 100'000;
+// After a guess that was wrong, about 45 quick calls have to pass before the next.
+constexpr Word wrong_guess_ns = 10'000'000;
+constexpr long guard_us = 100;
+constexpr int idle_guards = 8;
+
 /// How long to sleep between two looks at polled tasks, when nothing has moved for `quiet_us`.
 long between_looks_us(long quiet_us) {
   return quiet_us < eager_us ? 0 : std::min(quiet_us / 8, rarest_look_us);
@@ -154,6 +163,7 @@ void ProxyEngine::listen() {
 
 bool ProxyEngine::round(bool left_over_only) {
   bool moved = false, ended = false;
+  put_off_ns_.store(0, std::memory_order_relaxed);  // every task that has something has its turn
   const std::size_t count = tasks_.size();
   const auto turns = [&](auto&& has_turn) {
     for (std::size_t n = 0; n < count; ++n) {
@@ -258,9 +268,38 @@ ProxyEngine::Rest ProxyEngine::rest() const {
     task->left_over =
         (interest.pending && !interest.for_helpers) || (interest.events & POLLOUT) != 0;
     rest.left_over = rest.left_over || task->left_over;
+    rest.gathers = rest.gathers && (interest.gathers || !task->left_over);
     rest.polled = rest.polled || interest.polled;
   }
   return rest;
+}
+
+bool ProxyEngine::puts_off(const Rest& rest) {
+  const Word now = HostMemory::now_ns();
+  const Word took = std::min(now - last_call_ns_, most_call_ns);
+  call_ns_ = call_ns_ - call_ns_ / calls_on_average + took / calls_on_average;
+  last_call_ns_ = now;
+  if (took > quick_call_ns || call_ns_ > quick_call_ns) return false;
+  if (!rest.left_over || !rest.gathers || rest.polled) return false;
+  const Word since = put_off_ns_.load(std::memory_order_relaxed);
+  if (since == 0) put_off_ns_.store(now);
+  return since == 0 || now - since < longest_put_off_ns;
+}
+
+/// Until someone calls or nothing has been put off for a while. True if there is something to do.
+bool ProxyEngine::guard() {
+  for (int idle = 0; idle < idle_guards && !stop_.load(std::memory_order_relaxed);) {
+    if (sleep(false, guard_us)) return true;
+    const Word since = put_off_ns_.load();
+    idle = since == 0 ? idle + 1 : 0;
+    if (since == 0 || HostMemory::now_ns() - since < late_ns || !try_acquire()) continue;
+    round();
+    call_ns_ = wrong_guess_ns;
+    rounds_.store(rounds_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+    release();
+  }
+  guarded_.store(false);  // before the look; who puts off does it the other way round
+  return put_off_ns_.load() != 0;
 }
 
 void ProxyEngine::run() {
@@ -270,6 +309,10 @@ void ProxyEngine::run() {
   bool called = false, fresh = true;  // fresh: something has moved, or someone has called
   std::chrono::steady_clock::time_point quiet_since;
   while (!stop_.load(std::memory_order_relaxed)) {
+    if (!called && guarded_.load()) {
+      called = guard();
+      idle = 0;  // not to sleep for good while helpers rely on it
+    }
     const Word helped = helped_.load(std::memory_order_relaxed);
     const bool dozing = dozing_.load(std::memory_order_relaxed) > 0;
     if ((helped != seen || dozing) && !called) {
@@ -355,7 +398,8 @@ ProxyEngine::Helper::~Helper() {
     if (!engine_.try_acquire()) continue;
     // A full round costs a system call for each socket that it looks at.
     Rest rest = engine_.rest();
-    if (rest.left_over) {
+    const bool put_off = engine_.puts_off(rest);
+    if (rest.left_over && !put_off) {
       engine_.round(true);
       rest = engine_.rest();
     }
@@ -364,7 +408,7 @@ ProxyEngine::Helper::~Helper() {
     engine_.release();
     // What waits for somebody who cannot call, the thread is to look at: it may have gone to sleep
     // for good before our steps were posted.
-    if (rest.left_over || rest.polled) engine_.wake();
+    if (put_off ? !engine_.guarded_.exchange(true) : rest.left_over || rest.polled) engine_.wake();
     return;
   }
   engine_.wake();  // another thread is in a round that may have passed our steps

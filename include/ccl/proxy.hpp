@@ -15,13 +15,15 @@ namespace ccl {
 /// What a task waits for: `fd` to be ready for `events` (of poll(2); 0: for nothing there).
 /// `pending`: it waits for nothing and could move something now. `polled`: it waits for somebody
 /// who cannot call, such as lanes of a GPU, and is to be asked again and again. `for_helpers`: what
-/// is pending is for lanes that help as soon as they want it.
+/// is pending is for lanes that help as soon as they want it. `gathers`: it costs less together
+/// with what may follow in a moment.
 struct ProxyInterest {
   int fd = -1;
   short events = 0;
   bool pending = false;
   bool polled = false;
   bool for_helpers = false;
+  bool gathers = false;
 };
 
 /// What has been moved, since the engine was made.
@@ -65,6 +67,11 @@ class ProxyTask {
 /// it blocks until a socket or someone calls. Where tasks are polled, it goes on looking for some
 /// hundred microseconds after the last movement or call, then ever more rarely, at least once a
 /// millisecond. No step ever waits for a lock.
+///
+/// Where calls follow each other without a pause, a helper leaves what its call has posted last, if
+/// that `gathers`, to the next one, which moves it when it waits for something, were it a free
+/// slot. The thread looks meanwhile whether there is a next one: if not, it moves what was put off
+/// itself, one or two hundred microseconds late, and helpers send at once for some dozens of calls.
 class ProxyEngine {
  public:
   struct Counters {
@@ -123,10 +130,13 @@ class ProxyEngine {
   /// Of all tasks: something is to be moved that no descriptor tells of; one of them is polled.
   struct Rest {
     bool left_over = false, polled = false;
+    bool gathers = true;  // all that is left over
   };
   Rest rest() const;  // with `busy_` held; marks tasks
   void run();
   bool sleep(bool for_tasks, long timeout_us, long polled_us = -1);
+  bool puts_off(const Rest& rest);  // with `busy_` held, at the end of a helper's call
+  bool guard();
   void doze(double waited_us);  // with `busy_` held, which it gives up
   void acquire();
   bool try_acquire() { return !busy_.exchange(true, std::memory_order_acquire); }
@@ -136,6 +146,10 @@ class ProxyEngine {
   std::atomic<Word> steps_{0}, bytes_{0}, rounds_{0}, helped_{0}, sleeps_{0};
   std::atomic<int> task_count_{0};
   std::atomic<int> dozing_{0};  // helpers
+
+  std::atomic<Word> put_off_ns_{0};  // when helpers began to put off what they sent; 0: they do not
+  std::atomic<bool> guarded_{false};     // the thread looks whether it is sent
+  Word last_call_ns_ = 0, call_ns_ = 0;  // when a helper's call ended; how far apart they end
 
   alignas(128) std::atomic<bool> busy_{false};  // someone makes a round, or changes `tasks_`
   std::vector<std::shared_ptr<ProxyTask>> tasks_;

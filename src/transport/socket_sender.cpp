@@ -62,10 +62,14 @@ class SendStream final : public SocketTask {
   ProxyInterest interest() const override {
     if (!arrived_) return {-1, 0, link_->arriving.has(line()), polled()};
     if (!socket_ || revoked()) return {-1, 0, ending(), polled()};
-    const bool more = step_ < HostMemory::load_acquire(wire_.posted) || ending();
+    const Word posted = HostMemory::load_acquire(wire_.posted);
+    const bool more = step_ < posted || ending();
+    const bool gathers =
+        sent_ == 0 && !ending() && more && Index(bytes_of(posted - 1)) < Bypass::least_bytes;
     // Of a socket in common the edge in waits for data.
     const int in = link_->both_ways ? 0 : POLLIN | POLLRDHUP;
-    return {socket_.get(), short((blocked_ ? POLLOUT : 0) | in), more && !blocked_, polled()};
+    return {socket_.get(), short((blocked_ ? POLLOUT : 0) | in), more && !blocked_, polled(), false,
+            gathers};
   }
 
  private:

@@ -240,6 +240,73 @@ TEST_CASE("the engine looks for what a helper's call has left waiting, however s
   }
 }
 
+namespace {
+/// Moves all that is posted in one turn; what is posted may wait for more.
+class Gatherer : public ProxyTask {
+ public:
+  Progress progress(ProxyCounters&) override {
+    const Word all = posted.load();
+    if (done.load() == all) return Progress::none;
+    done = all;
+    moves.fetch_add(1);
+    return Progress::some;
+  }
+  ProxyInterest interest() const override {
+    const bool pending = done.load() < posted.load();
+    return {-1, 0, pending, false, false, pending};
+  }
+  bool ending() const override { return false; }
+
+  std::atomic<Word> posted{0}, done{0}, moves{0};
+};
+}  // namespace
+
+TEST_CASE("what calls in quick succession leave is moved together, and the last without a call") {
+  ProxyEngine engine;
+  auto task = std::make_shared<Gatherer>();
+  REQUIRE(engine.add(task).has_value());
+  // Again where another program had this thread's core meanwhile.
+  CHECK(wait_until([&] {
+    const Word moves = task->moves;
+    for (int n = 0; n < 1000; ++n) {
+      const ProxyEngine::Helper helper{engine};
+      task->posted.fetch_add(1);
+    }
+    REQUIRE(wait_until([&] { return task->done == task->posted; }));
+    return task->moves - moves < 500;
+  }));
+  // Nobody calls any more: the thread comes to rest.
+  CHECK(wait_until([&] {
+    const Word sleeps = engine.counters().sleeps;
+    std::this_thread::sleep_for(std::chrono::milliseconds{20});
+    return engine.counters().sleeps == sleeps;
+  }));
+  // And is called by the next ones.
+  for (Word burst = 1; burst <= 20; ++burst) {
+    for (Word n = 0; n < 10 * burst; ++n) {
+      const ProxyEngine::Helper helper{engine};
+      task->posted.fetch_add(1);
+    }
+    if (burst % 3 == 0) std::this_thread::sleep_for(std::chrono::milliseconds{burst});
+    REQUIRE(wait_until([&] { return task->done == task->posted; }));
+  }
+}
+
+TEST_CASE("what a call leaves after a pause is moved before it ends") {
+  ProxyEngine engine;
+  auto task = std::make_shared<Gatherer>();
+  REQUIRE(engine.add(task).has_value());
+  for (Word n = 1; n <= 20; ++n) {
+    std::this_thread::sleep_for(std::chrono::milliseconds{2});
+    {
+      const ProxyEngine::Helper helper{engine};
+      task->posted = n;
+    }
+    // By this thread, or by the engine's, which is in a round then.
+    REQUIRE(wait_until([&] { return task->done == n; }));
+  }
+}
+
 TEST_CASE("the engine stays out of the way while a helper is at it") {
   ProxyEngine engine;
   auto task = std::make_shared<Mover>();
