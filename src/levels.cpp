@@ -1,3 +1,4 @@
+#include <ccl/algo/ops.hpp>
 #include <ccl/collective/levels.hpp>
 
 #include <fmt/format.h>
@@ -5,6 +6,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <string_view>
 
 #include "comm_state.hpp"
 #include "gpu/memory.hpp"
@@ -182,6 +184,19 @@ Result<void> shared_failure(const Communicator& comm, Result<void> result) {
   return result;
 }
 
+namespace {
+/// What runs the operation of a composition, named "all_reduce/...", whatever ranks the hosts have.
+std::string_view taking_any(std::string_view composition) {
+  const std::string_view op = composition.substr(0, composition.find('/'));
+  if (op == AllReduce::name) return "Ring, Tree, Doubling or Hierarchical<Tree, ...>";
+  if (op == AllGather::name) return "Ring, Pat or Doubling";
+  if (op == ReduceScatter::name) return "Ring, Pat or Halving";
+  if (op == Broadcast::name) return "Ring, Tree, Pat or Hierarchical<Tree, ...>";
+  if (op == Reduce::name) return "Ring, Tree or Pat";
+  return "Pairwise";
+}
+}  // namespace
+
 Result<void> check_rails(const Communicator& comm, const std::string& name, bool by_rank) {
   const CommState& state = *comm.state();
   const auto hosts = ranks_by_host(state);
@@ -192,17 +207,16 @@ Result<void> check_rails(const Communicator& comm, const std::string& name, bool
     return fail(state.blame(
         {Errc::not_supported,
          fmt::format("{} wants equally many ranks on every host (that of rank {} has {}, that of "
-                     "rank {} {}); start as many on each, or name Ring, Tree or Pat, which take "
-                     "any, or for AllReduce and Broadcast Hierarchical<Tree, ...>",
-                     name, (*most)[0], most->size(), (*least)[0], least->size())}));
+                     "rank {} {}); start as many on each, or take {}",
+                     name, (*most)[0], most->size(), (*least)[0], least->size(),
+                     taking_any(name))}));
   }
   if (by_rank && !shape.regular) {
     return fail(state.blame(
         {Errc::not_supported,
          fmt::format("{} wants ranks numbered host by host, or around the hosts (the host of rank "
-                     "0 has rank {} next); number them so, or name Ring or Pat, which take any "
-                     "order",
-                     name, hosts[0][1])}));
+                     "0 has rank {} next); number them so, or take {}",
+                     name, hosts[0][1], taking_any(name))}));
   }
   return {};
 }

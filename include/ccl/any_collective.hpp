@@ -121,7 +121,7 @@ class AnyCollective<Op, Candidates<Cs...>, Types<Ts...>, Reductions<Fs...>> {
     });
     if (!good) return fail(std::move(good).error());
     if (made.usable() == 0) {
-      return fail(
+      return made.blame(
           Errc::bad_setting,
           fmt::format("{} has no candidate left (CCL_ALGO and CCL_PROTO exclude all of {}); "
                       "unset one of them",
@@ -247,13 +247,16 @@ class AnyCollective<Op, Candidates<Cs...>, Types<Ts...>, Reductions<Fs...>> {
                       calls_);
   }
 
-  cuda::std::unexpected<Error> not_listed(std::string what, std::string there) const {
-    Error error{Errc::not_supported,
-                fmt::format("{} has no code for {} in this program (it lists {}); add it to the "
-                            "AnyCollective",
-                            Op::name, what, there)};
+  cuda::std::unexpected<Error> blame(Errc code, std::string what) const {
+    Error error{code, std::move(what)};
     error.rank = comm_.rank();
     return fail(std::move(error));
+  }
+  cuda::std::unexpected<Error> not_listed(std::string what, std::string there) const {
+    return blame(Errc::not_supported,
+                 fmt::format("{} has no code for {} in this program (it lists {}); add it to the "
+                             "AnyCollective",
+                             Op::name, what, there));
   }
   Result<void> check_type(DataType type) const {
     if (int(type) >= 0 && int(type) < data_type_count) return {};
@@ -303,10 +306,10 @@ class AnyCollective<Op, Candidates<Cs...>, Types<Ts...>, Reductions<Fs...>> {
     if (first >= 0) return first;
     if (last >= 0) return last;
     if (!listed) return not_listed(std::string{which}, names());
-    return fail(Errc::bad_setting,
-                fmt::format("{} may not run {} (CCL_ALGO or CCL_PROTO exclude "
-                            "it); unset them",
-                            Op::name, which.empty() ? "what runs this reduction" : which));
+    return blame(Errc::bad_setting,
+                 fmt::format("{} may not run {} (CCL_ALGO or CCL_PROTO exclude "
+                             "it); unset them",
+                             Op::name, which.empty() ? "what runs this reduction" : which));
   }
 
   /// f<candidate>(its collective).

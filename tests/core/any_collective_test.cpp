@@ -302,8 +302,9 @@ TEST_CASE("CCL_ALGO and CCL_PROTO narrow the list, for one operation if they nam
       CCL_CHECK(all_reduce(&x, &y, 1, DataType::float32, "sum"));
       CCL_TRY(const auto choice, all_reduce.choice(1, DataType::float32));
       CCL_CHECK(want(y == ranks && choice == "Tree/Simple/any", "the candidate that is left"));
-      return refused(all_reduce(&x, &y, 1, DataType::float32, "sum", {}, "Ring/LL"),
-                     Errc::bad_setting, "all_reduce may not run Ring/LL");
+      const auto excluded = all_reduce(&x, &y, 1, DataType::float32, "sum", {}, "Ring/LL");
+      CCL_CHECK(want(!excluded && excluded.error().rank == comm.rank(), "whose error it is"));
+      return refused(excluded, Errc::bad_setting, "all_reduce may not run Ring/LL");
     });
   }
   const Environment env{"CCL_ALGO", "Pairwise"};

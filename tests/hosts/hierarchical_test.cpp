@@ -279,6 +279,15 @@ TEST_CASE(
           std::string::npos);
     CHECK(said.find("Hierarchical<Tree, ...>") != std::string::npos);
   }
+  // What it advises runs this operation.
+  const auto shares = [](const Communicator& comm) -> Answer {
+    CCL_TRY(const auto c, (Collective<AllGather, Rings, Simple>::create(comm)));
+    return c.name();
+  };
+  for (const std::string& said : run(5, hosts("AABBB"), shares)) {
+    INFO(said);
+    CHECK(said.find("or take Ring, Pat or Doubling") != std::string::npos);
+  }
 }
 
 TEST_CASE("hierarchical: ranks in no order reduce, and what lays them side by side says why not") {
