@@ -58,6 +58,8 @@ Result<void> mpi_call(Buffers& b, int rank, int ranks) {
     MPI_Reduce_scatter_block(in, out, n, MPI_FLOAT, MPI_SUM, world);
   } else if constexpr (std::is_same_v<Op, Broadcast>) {
     MPI_Bcast(rank == 0 ? in : out, n, MPI_FLOAT, 0, world);
+  } else if constexpr (std::is_same_v<Op, Reduce>) {
+    MPI_Reduce(in, out, n, MPI_FLOAT, MPI_SUM, 0, world);
   } else if constexpr (std::is_same_v<Op, AllToAll>) {
     MPI_Alltoall(in, n, MPI_FLOAT, out, n, MPI_FLOAT, world);
   } else {
@@ -73,6 +75,8 @@ Result<void> ccl_call(const C& call, Buffers& b, int rank, int ranks) {
   float* const out = b.out.data();
   if constexpr (std::is_same_v<Op, Broadcast>) {
     return call(in, out, b.count, 0);
+  } else if constexpr (std::is_same_v<Op, Reduce>) {
+    return call(in, out, b.count, Sum{}, 0);
   } else if constexpr (std::is_same_v<Op, SendRecv>) {
     return call(in, b.count, (rank + 1) % ranks, out, b.count, (rank + ranks - 1) % ranks);
   } else {
@@ -95,6 +99,7 @@ template <class Op>
 bool right(const Buffers& b, int rank, int ranks) {
   const float want = Op::reduces ? float(ranks) : 1.f;
   if (std::is_same_v<Op, Broadcast> && rank == 0) return true;  // MPI leaves it where it was
+  if (std::is_same_v<Op, Reduce> && rank != 0) return true;
   const std::size_t filled =
       std::is_same_v<Op, ReduceScatter> ? std::size_t(b.count) : b.out.size();
   return std::all_of(b.out.begin(), b.out.begin() + std::ptrdiff_t(filled),
@@ -178,6 +183,7 @@ Result<void> body(const Options& options) {
   config.device = Config::cpu;
   CCL_TRY(const auto comm, Communicator::from_env(config));
   CCL_CHECK((compare<Broadcast, Ring, Pat>(comm, options)));
+  CCL_CHECK((compare<Reduce, Ring, Pat, Tree>(comm, options)));
   CCL_CHECK((compare<SendRecv, Pairwise>(comm, options)));
   CCL_CHECK((compare<AllReduce, Doubling, Ring, Tree>(comm, options)));
   CCL_CHECK((compare<AllGather, Bruck, Doubling, Ring, Pat>(comm, options)));

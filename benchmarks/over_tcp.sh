@@ -14,7 +14,7 @@ if [ "${OVER_TCP_INSIDE:-}" = "" ]; then
 fi
 build=$(realpath "$1") hosts=${2:-2} rate=${3:-10gbit}
 read -r begin end <<<"${OVER_TCP_SIZES:-8 67108864}"
-ops=${OVER_TCP_OPS:-broadcast,send_recv,all_reduce,all_gather,reduce_scatter,all_to_all}
+ops=${OVER_TCP_OPS:-broadcast,reduce,send_recv,all_reduce,all_gather,reduce_scatter,all_to_all}
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
