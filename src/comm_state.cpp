@@ -185,6 +185,7 @@ void CommState::fail_levels(const Levels& parts, const Error& error) {
 }
 
 std::shared_ptr<const Levels> CommState::current_levels() {
+  if (!has_levels.load(std::memory_order_acquire)) return nullptr;
   const std::lock_guard lock{levels_mutex};
   return levels;
 }

@@ -71,6 +71,7 @@ struct CommState : std::enable_shared_from_this<CommState> {
   std::atomic<bool> finalized{false};
   std::mutex levels_mutex;                 // of `levels`: who fails may be any thread
   std::shared_ptr<const Levels> levels{};  // null until a composition wants them
+  std::atomic<bool> has_levels{false};     // each call asks
 
   // Asynchronous creation.
   std::atomic<bool> creating{false};

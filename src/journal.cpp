@@ -36,13 +36,13 @@ Journal::Journal(int size)
       first_ns_{ns_of<Steady>()} {}
 Journal::~Journal() = default;
 
-Word Journal::note(Operation op, bool point_to_point) {
+Word Journal::note(const Operation& op, bool point_to_point) {
   const std::lock_guard lock{mutex_};
-  if (!point_to_point) op.number = collectives_.fetch_add(1, relaxed) + 1;
   const Word ticket = ++tickets_;
   Entry& entry = entries_[ticket % Word(size_)];
   entry.ticket.store(ticket, relaxed);
   entry.op = op;
+  if (!point_to_point) entry.op.number = collectives_.fetch_add(1, relaxed) + 1;
   entry.state.store(OpState::queued, relaxed);
   entry.queued.store(cpu_ticks(), relaxed);
   entry.started.store(0, relaxed);

@@ -137,6 +137,7 @@ Result<std::shared_ptr<const Levels>> levels_of(const Communicator& comm) {
   levels->hosts = std::move(hosts);
   const std::lock_guard lock{state.levels_mutex};
   state.levels = levels;
+  state.has_levels.store(true, std::memory_order_release);
   return state.levels;
 }
 

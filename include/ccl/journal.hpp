@@ -55,7 +55,7 @@ class Journal {
   ~Journal();
 
   /// `op` has been called; numbers it unless it is point to point. The ticket names it from now on.
-  Word note(Operation op, bool point_to_point = false);
+  Word note(const Operation& op, bool point_to_point = false);
   /// Its lanes start. Nothing happens where the entry has been overwritten.
   void started(Word ticket);
   void ended(Word ticket, bool well);

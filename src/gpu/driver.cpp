@@ -80,7 +80,7 @@ int cuda_device_count() {
   return opened().code == Errc::ok ? opened().devices : 0;
 }
 
-Error cuda_error(CUresult code, const std::string& what) {
+Error cuda_error(CUresult code, std::string_view what) {
   const char* name = "unknown error";
   const char* text = "";
   (void)opened().driver.get_error_name(code, &name);

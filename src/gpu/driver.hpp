@@ -4,7 +4,7 @@
 
 #include <cuda.h>
 
-#include <string>
+#include <string_view>
 
 namespace ccl::detail {
 
@@ -92,8 +92,8 @@ void use_cuda_driver(const CudaDriver& driver, int devices);
 int cuda_device_count();
 
 /// An error of a failed call: "cannot <what> (CUDA_ERROR_..., <text>)".
-Error cuda_error(CUresult code, const std::string& what);
-inline Result<void> cuda_check(CUresult code, const std::string& what) {
+Error cuda_error(CUresult code, std::string_view what);
+inline Result<void> cuda_check(CUresult code, std::string_view what) {
   if (code == CUDA_SUCCESS) return {};
   return fail(cuda_error(code, what));
 }

@@ -21,14 +21,14 @@ Result<void> check_buffer(const Communicator& comm, const char* what, const void
   const auto bad = [&](std::string text) {
     return fail(comm.state()->blame({Errc::invalid_argument, std::move(text)}));
   };
-  const Index most_elements =
-      most_bytes / std::max<Index>(element_bytes, 1) / std::max<Index>(runs, 1);
+  const Index each = std::max<Index>(element_bytes, 1) * std::max<Index>(runs, 1);
   const auto times = [runs] {  // only for an error: calls come here
     return runs > 1 ? fmt::format(" for each of {} ranks", runs) : std::string{};
   };
-  if (count < 0 || count > most_elements) {
+  Index bytes = 0;
+  if (count < 0 || __builtin_mul_overflow(count, each, &bytes) || bytes > most_bytes) {
     return bad(fmt::format("{} count {} of {}-byte elements{} cannot be (0 to {})", what, count,
-                           element_bytes, times(), most_elements));
+                           element_bytes, times(), most_bytes / each));
   }
   if (buffer == nullptr && count > 0) {
     return bad(
@@ -39,8 +39,7 @@ Result<void> check_buffer(const Communicator& comm, const char* what, const void
   CommState& state = *comm.state();
   if (!state.check || state.gpu == nullptr) return {};
   const Gpu::Current current{*state.gpu};
-  auto checked = check_address(state.gpu->driver(), state.gpu->device(), what, buffer,
-                               count * element_bytes * runs);
+  auto checked = check_address(state.gpu->driver(), state.gpu->device(), what, buffer, bytes);
   if (!checked) return fail(state.blame(std::move(checked).error()));
   return {};
 }
