@@ -1,13 +1,18 @@
 // What a call of a collective costs the CPU: through the front door, beside a bare launch of an
 // empty kernel with as many bytes of arguments, by the same thread on the same stream, turn by
-// turn. One thread for each GPU; medians of 10,000 calls on rank 0; one line of JSON each.
+// turn. Two GPUs, of one process and of one process each; medians of 10,000 calls on rank 0; one
+// line of JSON each.
 #include <ccl/ccl.cuh>
 
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
 #include <thread>
 #include <vector>
+
+#include <sys/wait.h>
+#include <unistd.h>
 
 using namespace ccl;
 
@@ -37,7 +42,7 @@ double median(std::vector<double>& all) {
 }
 
 template <class Work, class Call>
-void measure(const Communicator& comm, const Work& work, const std::string& name,
+void measure(const Communicator& comm, const char* as, const Work& work, const std::string& name,
              cudaStream_t stream, Call call) {
   using Clock = std::chrono::steady_clock;
   std::vector<double> calls, bare;
@@ -63,13 +68,13 @@ void measure(const Communicator& comm, const Work& work, const std::string& name
   if (comm.rank() != 0) return;
   const double a = median(calls), b = median(bare);
   std::printf(
-      "{\"call\":\"%s\",\"ranks\":%d,\"argument_bytes\":%zu,\"median_ns\":%.0f,"
+      "{\"call\":\"%s\",\"as\":\"%s\",\"ranks\":%d,\"argument_bytes\":%zu,\"median_ns\":%.0f,"
       "\"bare_ns\":%.0f,\"on_top_ns\":%.0f}\n",
-      name.c_str(), comm.ranks(), sizeof(Work), a, b, a - b);
+      name.c_str(), as, comm.ranks(), sizeof(Work), a, b, a - b);
   std::fflush(stdout);
 }
 
-void run(const Communicator& comm) {
+void run(const Communicator& comm, const char* as) {
   MUST(cudaSetDevice(comm.device()));
   cudaStream_t stream;
   MUST(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
@@ -78,35 +83,71 @@ void run(const Communicator& comm) {
   using Sum32 = Reduction<Sum, float>;
   {
     const auto op = must(Collective<AllReduce, Ring, LL, DefaultTransport>::create(comm));
-    measure(comm, WireWork<Sum32>{Sum32{Sum{}, 2}}, op.name(), stream,
+    measure(comm, as, WireWork<Sum32>{Sum32{Sum{}, 2}}, op.name(), stream,
             [&] { return op(data, data + 1024, 1024, Sum{}, stream); });
   }
   {
     const auto op = must(Collective<AllReduce, OneShot, LL128, DefaultTransport>::create(comm));
-    measure(comm, PeerWork<Sum32>{Sum32{Sum{}, 2}}, op.name(), stream,
+    measure(comm, as, PeerWork<Sum32>{Sum32{Sum{}, 2}}, op.name(), stream,
             [&] { return op(data, data + 1024, 1024, Sum{}, stream); });
   }
   {
     const auto op = must(Collective<AllToAll, Pairwise, LL, DefaultTransport>::create(comm));
-    measure(comm, ExchangeWork{WireWork<Bytes>{Bytes{}}}, op.name(), stream,
+    measure(comm, as, ExchangeWork{WireWork<Bytes>{Bytes{}}}, op.name(), stream,
             [&] { return op(data, data + 65536, 256, stream); });
   }
   MUST(cudaFree(data));
   MUST(cudaStreamDestroy(stream));
 }
 
+void as_threads(const Config& config) {
+  auto comms = must(Communicator::create_all(2, config));
+  std::thread other{[&] { run(comms[1], "threads"); }};
+  run(comms[0], "threads");
+  other.join();
+}
+void as_process(int rank, const Config& config) {
+  const auto put = [](const char* name, const std::string& value) {
+    ::setenv(name, value.c_str(), 1);
+  };
+  put("RANK", std::to_string(rank));
+  put("LOCAL_RANK", std::to_string(rank));
+  put("WORLD_SIZE", "2");
+  put("MASTER_ADDR", "127.0.0.1");
+  put("MASTER_PORT", std::to_string(20000 + ::getppid() % 20000));
+  run(must(Communicator::from_env(config)), "processes");
+}
+
+/// In a process of its own, as the parent's must not have touched CUDA: what it ended with.
+template <class F>
+pid_t start(F f) {
+  const pid_t child = ::fork();
+  if (child != 0) return child;
+  f();
+  std::_Exit(0);
+}
+int join(pid_t child) {
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 1;
+}
+
 }  // namespace
 
 int main() {
-  int gpus = 0;
-  if (cudaGetDeviceCount(&gpus) != cudaSuccess || gpus < 2) {
+  const int gpus = join(start([] {
+    int n = 0;
+    std::_Exit(cudaGetDeviceCount(&n) == cudaSuccess ? n : 0);
+  }));
+  if (gpus < 2) {
     std::printf("SKIP: needs two GPUs\n");
     return 77;
   }
   Config config;
   config.timeout_s = 10;
-  auto comms = must(Communicator::create_all(2, config));
-  std::thread other{[&] { run(comms[1]); }};
-  run(comms[0]);
-  other.join();
+  const int threads = join(start([&] { as_threads(config); }));
+  const pid_t ranks[] = {start([&] { as_process(0, config); }),
+                         start([&] { as_process(1, config); })};
+  const int first = join(ranks[0]), second = join(ranks[1]);
+  return threads != 0 ? threads : first != 0 ? first : second;
 }
