@@ -70,17 +70,26 @@ inline int count_gpus() {
   return WIFEXITED(status) ? WEXITSTATUS(status) : 0;
 }
 
-/// How many ranks a test makes: one for each GPU; two where there is one GPU, which they share.
+/// How many ranks a test makes: CCL_TEST_RANKS; without it one for each GPU, two where there is one
+/// GPU. Ranks share GPUs where these are fewer.
 struct Ranks {
   int gpus, count;
 };
+/// Whether CCL_TEST_RANKS has ranks share GPUs.
+inline bool& many_on_gpu() {
+  static bool many = false;
+  return many;
+}
 /// Before anything else of a test.
 inline Ranks find_ranks() {
   score();
   const int gpus = count_gpus();
-  if (gpus != 1) return {gpus, gpus};
+  const char* const given = std::getenv("CCL_TEST_RANKS");
+  const int count = given != nullptr ? std::atoi(given) : gpus == 1 ? 2 : gpus;
+  if (gpus == 0 || count <= gpus) return {gpus, gpus == 0 ? 0 : count};
   ::setenv("CCL_MULTI_RANK_GPU_ENABLE", "1", 1);
-  return {1, 2};
+  many_on_gpu() = given != nullptr;
+  return {gpus, count};
 }
 /// What a test ends with that has no GPU.
 inline int skipped() {
@@ -90,8 +99,10 @@ inline int skipped() {
 
 using RankBody = std::function<void(Communicator)>;
 
-/// One thread for each rank.
+/// One thread for each rank. Not where CCL_TEST_RANKS has several share a GPU: one that frees
+/// memory waits for the kernels of the others, which wait for its own.
 inline void as_threads(int ranks, const Config& config, const RankBody& body) {
+  if (ranks > 1 && many_on_gpu()) return;
   const pid_t child = ::fork();  // so that processes can be forked after it
   if (child != 0) {
     int status = 0;

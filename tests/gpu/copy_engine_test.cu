@@ -254,16 +254,15 @@ void suite(const Communicator& comm) {
 }  // namespace
 
 int main() {
-  score();
-  const int gpus = count_gpus();
-  if (gpus < 2) {
-    std::printf("SKIP: %d GPUs, and copies between them want two\n", gpus);
+  const Ranks ranks = find_ranks();
+  if (ranks.gpus < 2) {
+    std::printf("SKIP: %d GPUs, and copies between them want two\n", ranks.gpus);
     return 77;
   }
   ::setenv("CCL_TIMEOUT", "5", 0);
   Config config;
   config.memory_budget_bytes = Index{4} << 30;
-  as_threads(gpus, config, suite);
-  as_processes(gpus, config, suite);
-  return result("CopyEngine", gpus);
+  as_threads(ranks.count, config, suite);
+  as_processes(ranks.count, config, suite);
+  return result("CopyEngine", ranks.gpus);
 }
