@@ -18,6 +18,7 @@ namespace {
 struct Means {
   Index through = 0;
   std::array<Index, 3> slot_bytes{};
+  Index budget = 0, used = 0;
   bool opens_later = false;
   bool checks = false;  // its calls are compared with the others'
   Verdict verdict;      // on the plans
@@ -52,7 +53,9 @@ Result<void> Links::agree(const Result<Plans>& wanted) {
   // half of one that was given, a sixteenth of the default one, so that many have room. All ranks
   // take the smallest that any of them needs.
   const Index part = state.config.memory_budget_bytes ? state.budget / 2 : state.budget / 16;
-  const Index left = std::min(part, state.budget - state.used.load());
+  mine.budget = state.budget;
+  mine.used = state.used.load();
+  const Index left = std::min(part, mine.budget - mine.used);
   for (std::size_t n = 0; n < plans.by_through.size(); ++n) {
     Plan plan = plans.by_through[n];
     while (plan.slot_bytes / 2 >= plans.least_slot_bytes && bytes_of(plan) > left) {
@@ -98,9 +101,9 @@ Result<void> Links::agree(const Result<Plans>& wanted) {
     plan_.slot_bytes = std::min(plan_.slot_bytes, plans.least_slot_bytes);
     return fail(state.blame(
         {Errc::over_budget,
-         fmt::format("{} needs {} bytes for its smallest slots on rank {} (the budget is {}, of "
-                     "which {} are used here); raise CCL_MEMORY_BUDGET or drop a composition",
-                     name_, bytes_of(plan_), least - all.begin(), state.budget, state.used.load()),
+         fmt::format("{} needs {} bytes for its smallest slots on rank {} (its budget is {}, of "
+                     "which {} are used); raise CCL_MEMORY_BUDGET or drop a composition",
+                     name_, bytes_of(plan_), least - all.begin(), least->budget, least->used),
          -1, int(least - all.begin())}));
   }
   if (slot < plan_.slot_bytes) {

@@ -491,6 +491,29 @@ TEST_CASE("slots shrink to the memory budget, and a budget too small is refused"
   });
 }
 
+TEST_CASE("all ranks name the one whose budget is too small, and its budget") {
+  const auto id = create_unique_id();
+  REQUIRE(id);
+  std::vector<std::string> texts(2);
+  std::vector<std::thread> threads;
+  for (int r = 0; r < 2; ++r) {
+    threads.emplace_back([&, r] {
+      Config config;
+      config.timeout_s = 60;
+      config.memory_budget_bytes = r == 1 ? 1024 : 256 << 10;
+      const auto comm = Communicator::create(*id, r, 2, config);
+      if (!comm) return;
+      const auto sums = Sums::create(*comm);
+      if (!sums) texts[std::size_t(r)] = sums.error().message();
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  for (const std::string& text : texts) {
+    INFO(text);
+    CHECK(text.find("on rank 1 (its budget is 1024, of which 0 are used)") != std::string::npos);
+  }
+}
+
 TEST_CASE("types and functors of every kind, one to eight ranks") {
   for (const int ranks : {1, 2, 3, 5, 8}) {
     const auto comms = make(ranks);
