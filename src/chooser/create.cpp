@@ -1,5 +1,6 @@
 #include <ccl/choice.hpp>
 #include <ccl/chooser.hpp>
+#include <ccl/log.hpp>
 #include <ccl/settings.hpp>
 #include <ccl/tuning.hpp>
 
@@ -31,6 +32,26 @@ struct Ballot {
 std::uint64_t hash_of(std::string_view text, std::uint64_t hash = 1469598103934665603ull) {
   for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211ull;
   return hash;
+}
+
+/// A table that says nothing of these ranks is not an error, but hardly what was meant.
+void say_what_fits(const TuningTable& table, const TuningCase& where, std::size_t rows) {
+  const auto of_these_ranks = [&](const TuningRow& row) {
+    TuningCase there = row.where;
+    there.op = where.op;
+    there.max_ctas = where.max_ctas;
+    return there == where;
+  };
+  if (std::none_of(table.rows.begin(), table.rows.end(), of_these_ranks)) {
+    log_warn(LogPart::tuning,
+             "{} goes by the model: no row of the table of measurements (of {}) is of {} ranks on "
+             "{} hosts over {} with compute capability {}; ccl_perf --tune measures here",
+             where.op, table.machine.empty() ? "an unnamed machine" : table.machine, where.ranks,
+             where.hosts, where.path, where.compute_capability);
+    return;
+  }
+  log_info(LogPart::tuning, "{}: {} rows of the table of measurements are of these ranks", where.op,
+           rows);
 }
 
 }  // namespace
@@ -187,7 +208,9 @@ Result<Chooser> Chooser::create(const Communicator& comm, const Question& questi
     where.compute_capability = std::max(where.compute_capability, peer.compute_capability);
   }
   where.hosts = made.hosts_;
-  for (const TuningRow* row : table.of(where)) {
+  const auto rows = table.of(where);
+  if (state.rank == 0 && !table.rows.empty()) say_what_fits(table, where, rows.size());
+  for (const TuningRow* row : rows) {
     for (const auto& [composition, us] : row->us) {
       for (std::size_t c = 0; c < made.facts_.size(); ++c) {
         if (made.facts_[c].name() != composition) continue;

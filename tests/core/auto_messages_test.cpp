@@ -1,13 +1,16 @@
 #include <ccl/ccl.hpp>
+#include <ccl/log.hpp>
 #include <ccl/tuning.hpp>
 
 #include <cstdio>
 #include <fstream>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "catch.hpp"
+#include "environment.hpp"
 #include <unistd.h>
 
 using namespace ccl;
@@ -19,7 +22,7 @@ class Table {
  public:
   explicit Table(int ranks) {
     TuningTable table;
-    table.machine = "of a test";
+    table.machine = "a test";
     for (const char* op : {"send_recv", "all_to_all_v"}) {
       const TuningCase here{op, ranks, 1, "shm", 0, 0};
       const Index bytes = std::string{op} == "send_recv" ? 1 : ranks;
@@ -141,4 +144,33 @@ TEST_CASE("Auto: where calls are checked, one candidate does for all messages") 
     return expect(out.back() == 1 - rank, "send_recv");
   });
   ::unsetenv("CCL_CHECK");
+}
+
+TEST_CASE("Auto: a table of other ranks is said to be one") {
+  const std::string log = "auto_messages_test." + std::to_string(::getpid()) + ".log";
+  std::optional<test::Environment> file{std::in_place, "CCL_DEBUG_FILE", log};
+  log_reload();
+  const Table table{3};
+  Config config;
+  config.tune_file = table.path();
+  const auto create = [](int, const Communicator& comm) -> Result<void> {
+    CCL_CHECK(Two<SendRecv>::create(comm));
+    return {};
+  };
+  const auto warnings = [&] {
+    std::ifstream in{log};
+    int n = 0;
+    for (std::string line; std::getline(in, line);) {
+      n += int(line.find("send_recv goes by the model: no row of the table of measurements (of "
+                         "a test) is of 2 ranks on 1 hosts over shm") != line.npos);
+    }
+    return n;
+  };
+  with_ranks(3, config, create);
+  CHECK(warnings() == 0);
+  with_ranks(2, config, create);
+  CHECK(warnings() == 1);  // of one rank
+  file.reset();
+  log_reload();
+  std::remove(log.c_str());
 }
