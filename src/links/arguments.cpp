@@ -175,23 +175,31 @@ Result<void> check_counts(const Communicator& comm, std::size_t counts) {
 
 Result<void> check_plan(const Communicator& comm, const Plan& plan) {
   const auto power_of_two = [](Index n) { return n > 0 && (n & (n - 1)) == 0; };
-  if (plan.channels >= 1 && plan.channels <= 4096 && power_of_two(plan.slot_count) &&
-      plan.slot_count >= 2 && plan.slot_bytes > 0 && plan.channel_bytes >= 0 &&
-      plan.slot_bytes % 128 == 0 && plan.slice_steps >= 1 &&
-      plan.chunk_steps % plan.slice_steps == 0 && power_of_two(plan.slice_steps) &&
-      plan.chunk_steps >= plan.slice_steps &&
-      // Ranks send a chunk before they receive, and then want room for what they send on before
-      // they take the peer's.
-      plan.slot_count / 2 >= plan.chunk_steps) {
-    return {};
-  }
+  const auto broken = [&]() -> const char* {
+    if (plan.channels < 1 || plan.channels > 4096) return "channels are 1 to 4096";
+    if (plan.slot_count < 2 || !power_of_two(plan.slot_count)) {
+      return "slots are a power of two, and at least 2";
+    }
+    if (plan.slot_bytes <= 0 || plan.slot_bytes % 128 != 0) {
+      return "slot bytes are a multiple of 128";
+    }
+    if (plan.channel_bytes < 0) return "bytes of a channel are not below 0";
+    if (!power_of_two(plan.slice_steps)) return "steps of a slice are a power of two";
+    if (plan.chunk_steps < plan.slice_steps || plan.chunk_steps % plan.slice_steps != 0) {
+      return "a chunk is one slice or several whole ones";
+    }
+    // Ranks send a chunk before they receive, and then want room for what they send on before they
+    // take the peer's.
+    if (plan.slot_count / 2 < plan.chunk_steps) return "the slots hold at least two chunks";
+    return nullptr;
+  }();
+  if (broken == nullptr) return {};
   return fail(comm.state()->blame(
       {Errc::invalid_argument,
-       fmt::format("a plan of {} channels, {} slots of {} bytes, slices of {} and chunks of "
-                   "{} steps cannot be (1 to 4096 channels; slots a power of two, at least two "
-                   "chunks; slot bytes a multiple of 128; chunks whole slices)",
-                   plan.channels, plan.slot_count, plan.slot_bytes, plan.slice_steps,
-                   plan.chunk_steps)}));
+       fmt::format("a plan of {} channels from {} bytes on, {} slots of {} bytes, slices of {} and "
+                   "chunks of {} steps cannot be: {}",
+                   plan.channels, plan.channel_bytes, plan.slot_count, plan.slot_bytes,
+                   plan.slice_steps, plan.chunk_steps, broken)}));
 }
 
 }  // namespace ccl::detail

@@ -10,7 +10,8 @@ Result<LoadedGraph> Loader::run() {
     return fail(Errc::invalid_argument,
                 fmt::format("{}:{}: root element is <{}> (a machine is a <system>); {}", file_.name,
                             root.line, root.name,
-                            root.name == "graphs" ? "load it as a graph file" : "check the file"));
+                            root.name == "graphs" ? "a graph file goes into CCL_GRAPH_FILE"
+                                                  : "check the file"));
   }
   CCL_TRY(loaded_.graph.version, integer(root, "version", 1, 0, 1000));
   CCL_CHECK(add_cpus(root));

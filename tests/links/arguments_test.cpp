@@ -138,6 +138,23 @@ TEST_CASE("messages of all_to_all_v that come where others leave from are refuse
   });
 }
 
+TEST_CASE("a plan that cannot be is told the rule that it breaks") {
+  const std::pair<Plan, const char*> broken[] = {
+      {{0, 8, 256, 1, 1}, "cannot be: channels are 1 to 4096"},
+      {{1, 6, 256, 1, 1}, "cannot be: slots are a power of two, and at least 2"},
+      {{1, 8, 200, 1, 1}, "cannot be: slot bytes are a multiple of 128"},
+      {{1, 8, 256, 0, 1}, "cannot be: steps of a slice are a power of two"},
+      {{1, 8, 256, 2, 3}, "cannot be: a chunk is one slice or several whole ones"},
+      {{1, 8, 256, 1, 1, -1}, "cannot be: bytes of a channel are not below 0"}};
+  on_all(make(2), [&](const Communicator& comm) -> Result<void> {
+    for (const auto& [plan, rule] : broken) {
+      const auto made = Over<AllReduce, Ring>::create(comm, plan);
+      CCL_CHECK(refused(made ? Result<void>{} : Result<void>{fail(made.error())}, rule));
+    }
+    return comm.finalize();
+  });
+}
+
 TEST_CASE("a plan of whose chunks no wire holds two is refused; the fullest runs") {
   on_all(make(6), [](const Communicator& comm) -> Result<void> {
     using Sums = Over<AllReduce, Ring>;
