@@ -61,13 +61,14 @@ EdgeHere edge_here(const Communicator& from, const Communicator& to, bool polls_
 
 /// What went wrong, or nothing.
 std::string move_steps(const EdgeHere& edge) {
-  std::string problem;
+  std::string of_sender;
   std::thread pushing{[&] {
-    problem = on_all(*edge.sender, [](const Wire& wire, Word w) { return push(wire, 300, w); });
+    of_sender = on_all(*edge.sender, [](const Wire& wire, Word w) { return push(wire, 300, w); });
   }};
-  problem += on_all(*edge.receiver, [](const Wire& wire, Word w) { return pull(wire, 300, w); });
+  const std::string of_receiver =
+      on_all(*edge.receiver, [](const Wire& wire, Word w) { return pull(wire, 300, w); });
   pushing.join();
-  return problem;
+  return of_sender + of_receiver;
 }
 
 /// One end of an edge from rank 0 to rank 1, whose other end is the process behind `fd`: steps go
