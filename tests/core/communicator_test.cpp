@@ -495,13 +495,15 @@ TEST_CASE("all ranks name the one whose budget is too small, and its budget") {
   const auto id = create_unique_id();
   REQUIRE(id);
   std::vector<std::string> texts(2);
+  std::vector<Result<Communicator>> comms(2, fail(Errc::internal, "not made"));  // until all know
   std::vector<std::thread> threads;
   for (int r = 0; r < 2; ++r) {
     threads.emplace_back([&, r] {
       Config config;
       config.timeout_s = 60;
       config.memory_budget_bytes = r == 1 ? 1024 : 256 << 10;
-      const auto comm = Communicator::create(*id, r, 2, config);
+      auto& comm = comms[std::size_t(r)];
+      comm = Communicator::create(*id, r, 2, config);
       if (!comm) return;
       const auto sums = Sums::create(*comm);
       if (!sums) texts[std::size_t(r)] = sums.error().message();
