@@ -9,6 +9,7 @@
 #include <ccl/algo/one_shot.hpp>
 #include <ccl/algo/one_tree.hpp>
 #include <ccl/algo/ops.hpp>
+#include <ccl/algo/ordered_chain.hpp>
 #include <ccl/algo/ordered_tree.hpp>
 #include <ccl/algo/pairwise.hpp>
 #include <ccl/algo/pat.hpp>
@@ -107,6 +108,7 @@ template <class Proto>
 using RailsOfGpus = OnGpus<Candidate<Hierarchical<With<OneShot, LL128>, Ring>, Proto>>;
 // GPUs have OneShot and TwoShot.
 using InOrderOnCpus = OnCpus<ForOrder<Candidate<OrderedTree, Simple>>>;
+using SharesInOrderOnCpus = OnCpus<ForOrder<Candidate<OrderedChain, Simple>>>;
 // By way of the rank of the sender's host that is on the receiver's rail.
 template <class Proto>
 using RelaysOfGpus = OnGpus<Candidate<Hierarchical<With<Direct, Simple>, Pairwise>, Proto>>;
@@ -152,6 +154,7 @@ struct DefaultCandidates<ReduceScatter> {
       Candidate<Ring, Simple>,             //
       OnCpus<Candidate<Halving, Simple>>,  //
       OnCpus<Candidate<Pat, Simple>>,      //
+      SharesInOrderOnCpus,                 //
       RailsOfCpus, RailsOfGpus<LL>, RailsOfGpus<Simple>>;
 };
 template <>
@@ -197,7 +200,8 @@ struct DefaultCandidates {
       OnGpus<Candidate<Pairwise, LL128>>,  //
       Candidate<Pairwise, Simple>>;
 };
-/// Where only one order will do, Tree gives way to OneTree.
+/// Where only one order will do, Tree gives way to OneTree. Functors that are not commutative have
+/// an order of their own.
 template <class Op>
 struct DeterministicCandidates : DefaultCandidates<Op> {};
 template <>
@@ -207,7 +211,8 @@ struct DeterministicCandidates<AllReduce> {
       Candidate<TwoShot, LL128>,          //
       OnGpus<Candidate<OneTree, LL>>,     //
       OnGpus<Candidate<OneTree, LL128>>,  //
-      Candidate<OneTree, Simple>>;
+      Candidate<OneTree, Simple>,         //
+      InOrderOnCpus>;
 };
 
 }  // namespace detail

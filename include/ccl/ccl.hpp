@@ -9,6 +9,7 @@
 #endif
 
 #include <ccl/add_rms_norm.hpp>
+#include <ccl/algo/ordered_chain.hpp>
 #include <ccl/algo/ordered_tree.hpp>
 #include <ccl/any_collective.hpp>
 #include <ccl/auto.hpp>

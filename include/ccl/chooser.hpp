@@ -114,6 +114,8 @@ class Chooser {
     std::vector<double> bytes, us;
   };
   double predict_levels(const CandidateFacts& one, double bytes) const;
+  /// For each kind of functor, of those candidates that are for it.
+  void keep_one_order();
   void settle();
   /// Was it measured near such a size? What a table says of other sizes says nothing of this one.
   bool covers(int candidate, double bytes) const;

@@ -19,8 +19,9 @@ enum class SumOrder {
   varies,   // with the element's place in the message, and so with the message's size
   by_rank,  // ((0 + 1) + 2) + ...
   tree,     // each node its own, then its children's from the first on; one tree for all elements
-  ordered_tree,  // the same of a tree whose nodes follow each other as their ranks do: any
-                 // associative op gives 0, 1, 2, ...
+  ordered_tree,   // the same of a tree whose nodes follow each other as their ranks do: any
+                  // associative op gives 0, 1, 2, ...
+  ordered_chain,  // 0 + (1 + (2 + ...))
   ring,   // from the result's rank all around the ring to it: each rank's result another order
   halves  // pairs, pairs of pairs, ...; results of AllReduce only agree if op(a, b) is op(b, a)
 };

@@ -189,17 +189,7 @@ Result<Chooser> Chooser::create(const Communicator& comm, const Question& questi
   made.inner_path_ = Path(mine.inner_path);
   made.blocks_ = mine.blocks;
 
-  // One order for all sizes: that of the first candidate that is left.
-  if (question.deterministic && question.reduces) {
-    std::optional<SumOrder> order;
-    for (std::size_t c = 0; c < made.facts_.size(); ++c) {
-      if (!made.usable(int(c))) continue;
-      if (!order) order = made.facts_[c].order;
-      if (made.facts_[c].order == *order) continue;
-      made.usable_ &= ~(std::uint64_t{1} << c);
-      made.out_[c] = "it reduces in another order than those before it";
-    }
-  }
+  if (question.deterministic && question.reduces) made.keep_one_order();
 
   TuningCase& where = made.where_;
   where = {
@@ -232,6 +222,23 @@ Result<Chooser> Chooser::create(const Communicator& comm, const Question& questi
   made.settle();
   if (made.kept_.empty()) return fail(state.blame(made.nothing_left()));
   return made;
+}
+
+void Chooser::keep_one_order() {
+  // That of the first candidate that a functor meets: one that is not commutative meets other ones.
+  const auto keep = [this](bool for_order, auto&& meets) {
+    std::optional<SumOrder> order;
+    for (std::size_t c = 0; c < facts_.size(); ++c) {
+      const CandidateFacts& one = facts_[c];
+      if (!usable(int(c)) || !meets(one)) continue;
+      if (!order) order = one.order;
+      if (one.order == *order || one.for_order != for_order) continue;
+      usable_ &= ~(std::uint64_t{1} << c);
+      out_[c] = "it reduces in another order than those before it";
+    }
+  };
+  keep(false, [](const CandidateFacts& one) { return !one.for_order; });
+  keep(true, [](const CandidateFacts& one) { return !one.reorders; });
 }
 
 }  // namespace ccl::detail

@@ -1,4 +1,3 @@
-#include <ccl/algo/ops.hpp>
 #include <ccl/chooser.hpp>
 #include <ccl/settings.hpp>
 
@@ -75,11 +74,9 @@ Choice Chooser::explain(Index bytes, int picked, const Plan& plan) const {
 
 Error Chooser::none_meets(Demands demands) const {
   std::string names;
-  const char* const in_order = op_ == ReduceScatter::name
-                                   ? "name OneShot on GPUs, or run all_reduce by OrderedTree and "
-                                     "take this rank's share"
-                                   : "name an algorithm that keeps the order of the ranks, as "
-                                     "OrderedTree does for all_reduce and reduce";
+  const char* const in_order =
+      "name an algorithm that keeps the order of the ranks, as OrderedTree does for all_reduce and "
+      "reduce, OrderedChain for reduce_scatter";
   for (const int c : kept_) names += (names.empty() ? "" : ", ") + facts_[std::size_t(c)].name();
   Error error{
       Errc::not_supported,

@@ -87,10 +87,10 @@ std::string plain(std::string_view text) {
 struct KnownNames {
   std::mutex mutex;
   std::map<std::string_view, std::vector<std::string_view>> of{
-      {"ALGO",
-       {"Ring", "Tree", "OneTree", "OrderedTree", "Doubling", "Halving", "Bruck", "Pat", "Pairwise",
-        "OneShot", "TwoShot", "Direct", "CopyEngine", "WindowCopies", "ZeroSmCopies", "NVLS",
-        "NVLSTree", "CollNetDirect", "CollNetChain"}},
+      {"ALGO", {"Ring",         "Tree",    "OneTree",  "OrderedTree",   "OrderedChain",
+                "Doubling",     "Halving", "Bruck",    "Pat",           "Pairwise",
+                "OneShot",      "TwoShot", "Direct",   "CopyEngine",    "WindowCopies",
+                "ZeroSmCopies", "NVLS",    "NVLSTree", "CollNetDirect", "CollNetChain"}},
       {"PROTO", {"Simple", "LL", "LL128"}},
       {"TRANSPORT", {"p2p", "loopback", "shm", "ib", "socket"}}};
   static KnownNames& get() {

@@ -6,6 +6,7 @@
 #include <tuple>
 #include <vector>
 
+#include "algo/affine.hpp"
 #include "catch.hpp"
 #include "world.hpp"
 
@@ -15,17 +16,6 @@ using namespace ccl::test;
 namespace {
 using Protos = std::tuple<LL, LL128, Simple>;
 
-/// x -> factor * x + term, and one after the other: associative, and the order tells.
-struct Affine {
-  unsigned factor, term;
-  friend bool operator==(const Affine&, const Affine&) = default;
-};
-struct Then {
-  static constexpr bool commutative = false;
-  Affine operator()(const Affine& a, const Affine& b) const {
-    return {a.factor * b.factor, a.term * b.factor + b.term};
-  }
-};
 /// The ranks below a node, itself first.
 void collect(int node, int ranks, std::vector<int>& found) {
   found.push_back(node);
@@ -60,7 +50,7 @@ TEMPLATE_LIST_TEST_CASE("ordered tree: a functor that is not commutative meets t
       std::vector<Affine> want(count, Affine{1, 0});
       for (int r = 0; r < ranks; ++r) {
         for (Index i = 0; i < count; ++i) {
-          in[r][i] = {unsigned(i * 2 + r * 6 + 3), unsigned(i * 7 + r * r)};
+          in[r][i] = affine_of(r, i);
           want[i] = Then{}(want[i], in[r][i]);
         }
       }

@@ -76,6 +76,7 @@ TEST_CASE("only what keeps one order says so") {
   STATIC_REQUIRE(order_of<AllReduce, Tree>() == SumOrder::varies);
   STATIC_REQUIRE(order_of<AllReduce, OneTree>() == SumOrder::tree);
   STATIC_REQUIRE(order_of<ReduceScatter, Ring>() == SumOrder::ring);
+  STATIC_REQUIRE(order_of<ReduceScatter, OrderedChain>() == SumOrder::ordered_chain);
   struct Silent {};
   STATIC_REQUIRE(order_of<AllReduce, Silent>() == SumOrder::varies);
 }

@@ -15,6 +15,18 @@ struct Earlier {
   float operator()(float a, float) const { return a; }
 };
 
+/// Another order that is the ranks'.
+struct InOrderAgain : OrderedTree {
+  static constexpr const char* name = "InOrderAgain";
+  template <class Op>
+  static constexpr SumOrder order = SumOrder::ordered_chain;
+  // Faster than the other, if one may believe it.
+  template <class Op>
+  static constexpr Effort effort(int) {
+    return {1, 0.1};
+  }
+};
+
 /// Values whose sum depends on the order of adding.
 template <class T>
 std::vector<T> values(int rank, Index count) {
@@ -29,11 +41,14 @@ std::vector<T> values(int rank, Index count) {
 }
 
 template <class Composed>
-inline constexpr bool to_root = false;
-template <class Algo, class Proto, class Transport>
-inline constexpr bool to_root<Collective<Reduce, Algo, Proto, Transport>> = true;
+struct OpOf;
+template <class Op, class Algo, class Proto, class Transport>
+struct OpOf<Collective<Op, Algo, Proto, Transport>> {
+  using Type = Op;
+};
 
-/// Every rank's results of an all-reduce of the first `count` values; of a reduce to `root`.
+/// Every rank's results of an all-reduce of the first `count` values; of a reduce to `root`; of a
+/// reduce-scatter of so many for each.
 template <class Composed, class T, class F = Sum>
 std::vector<std::vector<T>> results(int ranks, Index count, int runs = 1, Config config = {},
                                     F functor = {}, int root = -1) {
@@ -48,11 +63,12 @@ std::vector<std::vector<T>> results(int ranks, Index count, int runs = 1, Config
     threads.emplace_back([&, r] {
       const auto run = [&]() -> Result<void> {
         CCL_TRY(const auto call, Composed::create((*comms)[r]));
-        const auto in = values<T>(r, count);
+        using Op = typename OpOf<Composed>::Type;
+        const auto in = values<T>(r, std::is_same_v<Op, ReduceScatter> ? ranks * count : count);
         auto& out = all[std::size_t(r)];
         for (int i = 0; i < runs; ++i) {
           std::vector<T> again = none;
-          if constexpr (to_root<Composed>) {
+          if constexpr (std::is_same_v<Op, Reduce>) {
             CCL_CHECK(call(in.data(), again.data(), count, functor, root));
           } else {
             CCL_CHECK(call(in.data(), again.data(), count, functor));
@@ -140,16 +156,25 @@ TEST_CASE("a functor that is not commutative has the order of the ranks, by name
   CHECK(results<ToRoot, float>(5, count, 1, {}, Sum{}, 0)[0] == sums[3]);
 }
 
-TEST_CASE("Auto gives a functor that is not commutative the order of the ranks") {
+TEMPLATE_TEST_CASE("Auto gives a functor that is not commutative the order of the ranks", "", Auto,
+                   Deterministic) {
   constexpr Index count = 20001;
   for (const int ranks : {1, 2, 5}) {
-    for (const auto& of_rank : results<Collective<AllReduce>, float, Earlier>(ranks, count)) {
+    using AllReduces = Collective<AllReduce, TestType>;
+    for (const auto& of_rank : results<AllReduces, float, Earlier>(ranks, count)) {
       CHECK(of_rank == values<float>(0, count));
     }
     for (int root = 0; root < ranks; ++root) {
-      using Reduces = Collective<Reduce>;
+      using Reduces = Collective<Reduce, TestType>;
       const auto all = results<Reduces, float, Earlier>(ranks, count, 2, {}, {}, root);
       CHECK(all[std::size_t(root)] == values<float>(0, count));
+    }
+    using Scatters = Collective<ReduceScatter, TestType>;
+    const auto shares = results<Scatters, float, Earlier>(ranks, count, 2);
+    const auto whole = values<float>(0, ranks * count);
+    for (int r = 0; r < ranks; ++r) {
+      CHECK(std::equal(shares[std::size_t(r)].begin(), shares[std::size_t(r)].end(),
+                       whole.begin() + r * count));
     }
   }
 }
@@ -165,7 +190,8 @@ TEST_CASE("Auto keeps OrderedTree for functors that are not commutative") {
     threads.emplace_back([&, r] {
       const Communicator& comm = (*comms)[std::size_t(r)];
       const auto reduce = Collective<Reduce>::create(comm);
-      const auto scatter = Collective<ReduceScatter>::create(comm);
+      using OrderedOnGpus = AutoOf<Candidate<Ring, Simple>, Candidate<OneShot, LL128>>;
+      const auto scatter = Collective<ReduceScatter, OrderedOnGpus>::create(comm);
       using Alone = AutoOf<ForOrder<Candidate<OrderedTree, Simple>>>;
       const auto alone = Collective<AllReduce, Alone>::create(comm);
       if (!reduce || !scatter || !alone) return;
@@ -185,9 +211,34 @@ TEST_CASE("Auto keeps OrderedTree for functors that are not commutative") {
   for (int r = 0; r < 3; ++r) {
     CHECK(chosen[std::size_t(r)].find("Ring") != std::string::npos);
     CHECK(chosen[std::size_t(r)].find("OrderedTree") == std::string::npos);
-    CHECK(texts[std::size_t(r)].find("run all_reduce by OrderedTree and take this rank's share") !=
+    CHECK(texts[std::size_t(r)].find("the functor is not commutative; Ring/Simple are left); name "
+                                     "an algorithm that keeps the order of the ranks") !=
           std::string::npos);
     CHECK(texts[std::size_t(r)].find("not alone") == std::string::npos);
+  }
+}
+
+TEST_CASE("candidates for order alone have one order of their own") {
+  // Of two that keep the ranks' order, whatever the functor, the first counts; the sum that others
+  // take has its own.
+  using Own =
+      DeterministicOf<ForOrder<Candidate<OrderedTree, LL>>, Candidate<Doubling, Simple>,
+                      ForOrder<Candidate<InOrderAgain, Simple>>, Candidate<OneTree, Simple>>;
+  Config config;
+  config.device = Config::cpu;
+  auto comms = Communicator::create_all(2, config);
+  REQUIRE(comms);
+  std::vector<std::string> names[2];
+  std::vector<std::thread> threads;
+  for (int r = 0; r < 2; ++r) {
+    threads.emplace_back([&, r] {
+      const auto own = Collective<AllReduce, Own, Auto, LoopbackTransport>::create((*comms)[r]);
+      if (own) names[r] = own->compositions();
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  for (const auto& made : names) {
+    CHECK(made == std::vector<std::string>{"OrderedTree/LL", "Doubling/Simple"});
   }
 }
 

@@ -1,0 +1,85 @@
+#pragma once
+
+#include <ccl/algo/ops.hpp>
+#include <ccl/cost.hpp>
+#include <ccl/types.hpp>
+
+namespace ccl {
+
+/// ReduceScatter for functors that are associative and not commutative: a chain from the last rank
+/// to rank 0, in which each adds its own value before what comes from behind, so that every share
+/// is 0 + (1 + (2 + ...)). Rank 0 sends each result to its rank. As many bytes as the ring's; twice
+/// as many hops, of shares that follow each other. It heeds no topology: hosts whose ranks follow
+/// each other are crossed least often.
+struct OrderedChain {
+  static constexpr const char* name = "OrderedChain";
+  static constexpr bool reorders = false;
+  static constexpr bool root_moves_wires = false;
+  /// Into one rank, at most: what the memory plan reckons with.
+  static constexpr int most_wires(int) { return 2; }
+  static constexpr int wires = 3;  // that one channel of a rank works on at once
+  template <class Op>
+  static constexpr bool supports = detail::one_of<Op, ReduceScatter>;
+  template <class Op>
+  static constexpr Effort effort(int ranks) {
+    return {2.0 * (ranks - 1), 1};
+  }
+  static constexpr double far_part(int ranks, int hosts) { return double(hosts) / ranks; }
+  template <class Op>
+  static constexpr SumOrder order = SumOrder::ordered_chain;
+
+  template <class Seats>
+  static constexpr void peers(Seats& seats) {
+    const int rank = seats.rank(), ranks = seats.ranks();
+    if (rank + 1 < ranks) seats.from(rank + 1);
+    if (rank > 0) {
+      seats.to(rank - 1);
+      seats.from(0);
+      return;
+    }
+    for (int other = 1; other < ranks; ++other) seats.to(other);
+  }
+
+  template <class Context>
+  CCL_HD static constexpr void run(ReduceScatter, Context& context) {
+    const int rank = context.rank(), ranks = context.ranks();
+    const int behind = rank + 1 < ranks ? rank + 1 : -1;
+    auto ahead = context.chunks(ranks);
+    if (rank == 0) {
+      while (ahead.next()) {
+        for (int s = 0; s < ranks; ++s) {
+          auto turn = context.template prims<1, 1>({behind}, {s == 0 ? -1 : s});
+          if (s == 0) {
+            turn.recv_reduce_copy(ahead.share(s));
+          } else {
+            turn.recv_reduce_finish_send(ahead.share(s));
+          }
+        }
+      }
+      return;
+    }
+    auto down = context.template prims<1, 1>({behind}, {rank - 1});
+    auto whole = context.template prims<1, 1>({0}, {-1});
+    auto late = ahead;
+    // As much as the wire from rank 0 holds: so that never waits for a rank that waits for it.
+    const int most = context.window();
+    for (int under_way = 0;;) {
+      if (under_way < most && ahead.next()) {
+        for (int s = 0; s < ranks; ++s) {
+          if (behind < 0) {
+            down.send(ahead.share(s));
+          } else {
+            down.recv_reduce_send(ahead.share(s));
+          }
+        }
+        ++under_way;
+        continue;
+      }
+      if (!late.next()) break;
+      whole.recv(late.share(rank));
+      --under_way;
+    }
+  }
+};
+
+}  // namespace ccl
