@@ -21,7 +21,7 @@ struct Shape {
   int experts = 256;  // of all ranks, split evenly
 };
 
-/// An expert of a token, and what its result counts. -1: one of another rank.
+/// An expert of a token, and what its result counts.
 struct Pick {
   int expert;
   float weight;
@@ -34,8 +34,8 @@ constexpr int most_ranks = 8;
 /// One block, a thread for each token: which ranks have an expert of it, and where it stands among
 /// the tokens for such a rank, in order.
 static __global__ void __launch_bounds__(1024)
-    route(Shape shape, int ranks, const Pick* picks, int* counts, int* list, int* place,
-          Pick* sent) {
+    route(Shape shape, int ranks, const Pick* __restrict__ picks, int* __restrict__ counts,
+          int* __restrict__ list, int* __restrict__ place) {
   cudaTriggerProgrammaticLaunchCompletion();
   cudaGridDependencySynchronize();
   __shared__ int found[32][most_ranks];  // by each warp
@@ -45,6 +45,7 @@ static __global__ void __launch_bounds__(1024)
   for (int first = 0; first < shape.tokens; first += int(blockDim.x)) {
     const int t = first + int(threadIdx.x);
     unsigned wanted = 0;
+#pragma unroll 8
     for (int k = 0; k < shape.top && t < shape.tokens; ++k) {
       wanted |= 1u << picks[t * shape.top + k].expert / each;
     }
@@ -66,13 +67,7 @@ static __global__ void __launch_bounds__(1024)
       if (t >= shape.tokens) continue;
       const bool here = wanted >> r & 1;
       place[t * ranks + r] = here ? at[r] : -1;
-      if (!here) continue;
-      list[r * shape.tokens + at[r]] = t;
-      for (int k = 0; k < shape.top; ++k) {
-        Pick pick = picks[t * shape.top + k];
-        if (pick.expert / each != r) pick.expert = -1;
-        sent[(r * shape.tokens + at[r]) * shape.top + k] = pick;
-      }
+      if (here) list[r * shape.tokens + at[r]] = t;
     }
     __syncthreads();
   }
@@ -141,24 +136,31 @@ class Layer {
   struct Arrived {
     const int* counts;
     const Token* tokens;
-    const Pick* picks;  // `top` of each row
+    int first_expert, experts;  // of this rank
+    const Pick* picks;          // all `top` of each row, other ranks' too
+    /// Whether a pick is of this rank.
+    __host__ __device__ bool has(Pick pick) const {
+      return pick.expert >= first_expert && pick.expert < first_expert + experts;
+    }
   };
 
   /// Collective.
   static ccl::Result<Layer> create(const ccl::Communicator& comm, Shape shape) {
+    if (comm.ranks() > most_ranks) {
+      return ccl::fail(ccl::Errc::invalid_argument, "a layer has at most 8 ranks");
+    }
     CCL_TRY(auto exchange, Exchange::create(comm));
-    Layer layer{shape, comm.ranks(), std::move(exchange)};
+    Layer layer{shape, comm.rank(), comm.ranks(), std::move(exchange)};
     const std::size_t most = std::size_t(comm.ranks()) * std::size_t(shape.tokens);
     const std::size_t row = std::size_t(shape.hidden) * sizeof(Token);
-    const std::size_t pick = std::size_t(shape.top) * sizeof(Pick);
+    const std::size_t picks = std::size_t(shape.top) * sizeof(Pick);
     const std::size_t ranks = std::size_t(comm.ranks()) * sizeof(int);
     for (const auto& [at, bytes] :
          {std::pair{(void**)&layer.counts_, ranks}, std::pair{(void**)&layer.got_, ranks},
           std::pair{(void**)&layer.returned_, ranks},
           std::pair{(void**)&layer.list_, most * sizeof(int)},
           std::pair{(void**)&layer.place_, most * sizeof(int)},
-          std::pair{(void**)&layer.sent_picks_, most * pick},
-          std::pair{(void**)&layer.arrived_picks_, most * pick},
+          std::pair{(void**)&layer.arrived_picks_, most * picks},
           std::pair{(void**)&layer.arrived_, most * row},
           std::pair{(void**)&layer.back_, most * row}}) {
       CCL_TRY(auto memory, allocate(bytes));
@@ -171,20 +173,22 @@ class Layer {
   /// Each token once to every rank that has an expert of it.
   ccl::Result<void> dispatch(const Token* tokens, const Pick* picks, cudaStream_t stream) const {
     const int threads = shape_.tokens < 1024 ? (shape_.tokens + 31) / 32 * 32 : 1024;
-    CCL_CHECK(launch(route, 1, threads, stream, shape_, ranks_, picks, counts_, list_, place_,
-                     sent_picks_));
+    CCL_CHECK(launch(route, 1, threads, stream, shape_, ranks_, picks, counts_, list_, place_));
     ccl::CountedRows rows;
     rows.row = shape_.hidden;
     rows.send_counts = counts_;
     rows.send_rows = list_;
     rows.recv_counts = got_;
     rows.send_stride = rows.recv_stride = shape_.tokens;
-    rows.send_side = sent_picks_;
+    rows.send_side = picks;
     rows.recv_side = arrived_picks_;
     rows.side_bytes = shape_.top * int(sizeof(Pick));
     return exchange_.counted(tokens, arrived_, rows, stream);
   }
-  Arrived arrived() const { return {got_, arrived_, arrived_picks_}; }
+  Arrived arrived() const {
+    const int each = shape_.experts / ranks_;
+    return {got_, arrived_, rank_ * each, each, arrived_picks_};
+  }
 
   /// The experts' weighted results, a row for each that arrived, to where the tokens came from;
   /// their sum there.
@@ -202,8 +206,8 @@ class Layer {
  private:
   using Exchange = ccl::Collective<ccl::AllToAllV, ccl::OneShot, ccl::LL128, ccl::DefaultTransport>;
   using Memory = std::shared_ptr<void>;
-  Layer(Shape shape, int ranks, Exchange exchange)
-      : shape_{shape}, ranks_{ranks}, exchange_{std::move(exchange)} {}
+  Layer(Shape shape, int rank, int ranks, Exchange exchange)
+      : shape_{shape}, rank_{rank}, ranks_{ranks}, exchange_{std::move(exchange)} {}
   static ccl::Result<Memory> allocate(std::size_t bytes) {
     void* at = nullptr;
     if (cudaMalloc(&at, bytes) != cudaSuccess) {
@@ -213,13 +217,13 @@ class Layer {
   }
 
   Shape shape_;
-  int ranks_;
+  int rank_, ranks_;
   Exchange exchange_;
   std::vector<Memory> memory_;
   int *counts_ = nullptr, *got_ = nullptr, *returned_ = nullptr;
   int* list_ = nullptr;   // tokens for each rank
   int* place_ = nullptr;  // of each token among those of each rank; -1: not there
-  Pick *sent_picks_ = nullptr, *arrived_picks_ = nullptr;
+  Pick* arrived_picks_ = nullptr;
   Token *arrived_ = nullptr, *back_ = nullptr;
 };
 

@@ -23,8 +23,8 @@ struct CountedWork {
   // send_rows[p * send_stride + i]-th of `send`.
   const int* send_rows = nullptr;
   Index row_bytes = 0;
-  // Bytes that go with each row, of rows that are apart: the i-th for rank p is at
-  // (p * send_stride + i) * side_bytes, and arrives as the row does.
+  // Bytes that go with each row, of rows that are apart: those of the i-th of `send` are at
+  // i * side_bytes, and arrive as the row does.
   const char* send_side = nullptr;
   char* recv_side = nullptr;
   Index side_bytes = 0;

@@ -86,7 +86,8 @@ struct PeerExchangeWork {
 namespace detail {
 /// A launch's arguments are in no cache when it begins: reads a word of each line of them, so that
 /// they come while the launch waits for the one before.
-CCL_HD void look_at([[maybe_unused]] const PeerExchangeWork& work) {
+template <class Work>
+CCL_HD void look_at([[maybe_unused]] const Work& work) {
   NV_IF_TARGET(NV_IS_DEVICE, (ptx::look_at(work);))
 }
 

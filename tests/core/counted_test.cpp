@@ -65,7 +65,8 @@ TEST_CASE("counted: rows between CPU ranks, by counts that change from call to c
             const int n = rows_for(p, me, turn);
             if (got[std::size_t(p)] != n) return fail(Errc::internal, "a count");
             for (int i = 0; i < n && row == 600; ++i) {
-              if (sides[std::size_t(p * stride + i)] != p * 1000 + me * stride + i) {
+              const int listed = ranks * stride - 1 - (me * stride + i);
+              if (sides[std::size_t(p * stride + i)] != p * 1000 + listed) {
                 return fail(Errc::internal, "what goes with a row");
               }
             }

@@ -60,7 +60,8 @@ void exchange(const Rank& rank, Index row, int stride, bool listed, Index offset
           "%s counts, row %ld turn %d rank %d", all_to_all_v.name().c_str(), long(row), turn, me);
     for (int p = 0; p < ranks; ++p) {
       const auto what = [&](Index i) {
-        return double(p * 100000 + Index{me} * stride * beside + i);
+        const Index row = rows - 1 - Index{me} * stride - i / beside;  // as listed
+        return double(p * 100000 + row * beside + i % beside);
       };
       check(sides.wrong(Index{rows_for(p, me, turn, stride)} * beside, what, rank.stream,
                         Index{p} * stride * beside) == 0,

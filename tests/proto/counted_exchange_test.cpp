@@ -78,7 +78,7 @@ class CountedWorld {
               in[p].data() + shape.offset + row * shape.row_bytes, std::size_t(shape.row_bytes));
           if (shape.side_bytes == 0) continue;
           std::memcpy(want_side[r].data() + (Index(p) * shape.recv_stride + i) * shape.side_bytes,
-                      in_side[p].data() + at * shape.side_bytes, std::size_t(shape.side_bytes));
+                      in_side[p].data() + row * shape.side_bytes, std::size_t(shape.side_bytes));
         }
       }
     }

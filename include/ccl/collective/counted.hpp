@@ -24,8 +24,8 @@ struct CountedRows {
   const int* send_rows = nullptr;    // null, or ranks * send_stride: where in `send` each row is
   int* recv_counts = nullptr;        // rows from each rank, written
   Index recv_stride = 0;             // the same on all ranks
-  // Bytes that go with each row, where rows have 2048 bytes or more: the i-th for rank p lies at
-  // (p * send_stride + i) * side_bytes, and arrives as the row does.
+  // Bytes that go with each row, where rows have 2048 bytes or more: those of `send`'s i-th row lie
+  // at i * side_bytes, and arrive as the row does.
   const void* send_side = nullptr;
   void* recv_side = nullptr;
   Index side_bytes = 0;  // the same on all ranks
@@ -149,16 +149,19 @@ Result<void> counted_on_host(Links& links, const CallInfo& info, const CountedWo
       table.recv(p, work.recv + received * work.row_bytes, from * work.row_bytes);
       continue;
     }
+    const auto row = [&](int i) {
+      return work.send_rows == nullptr ? sent + i : Index{work.send_rows[sent + i]};
+    };
     for (int i = 0; i < to; ++i) {
-      const Index row = work.send_rows == nullptr ? sent + i : work.send_rows[sent + i];
-      table.send(p, work.send + row * work.row_bytes, work.row_bytes);
+      table.send(p, work.send + row(i) * work.row_bytes, work.row_bytes);
+      if (work.side_bytes == 0) continue;
+      table.send(p, work.send_side + row(i) * work.side_bytes, work.side_bytes);
     }
     for (int i = 0; i < from; ++i) {
       table.recv(p, work.recv + (received + i) * work.row_bytes, work.row_bytes);
+      if (work.side_bytes == 0) continue;
+      table.recv(p, work.recv_side + (received + i) * work.side_bytes, work.side_bytes);
     }
-    if (work.side_bytes == 0) continue;
-    table.send(p, work.send_side + sent * work.side_bytes, to * work.side_bytes);
-    table.recv(p, work.recv_side + received * work.side_bytes, from * work.side_bytes);
   }
   run_messages<Op, Algo, Proto>(links, table);
   if (ranks == 1) return {};

@@ -62,107 +62,69 @@ class CountedExchange {
         part_{Parts<Group>::index(group) * work.channels + channel},
         parts_{Parts<Group>::count * work.channels},
         state_{work.state.copies + channel % work.crews},
+        mailbox_{detail::mail(work.peers, work.peers.rank, 0)},
         patience_{work.watch} {
+    detail::look_at(work_);
     Memory::await_previous();
   }
 
-  /// Before any push: reads what this rank has for the others, and tells them that it is through
-  /// with the messages before.
+  /// Before any push: reads what this rank has for the others and whether they are ready for it,
+  /// in one latency, and tells them that it is through with the messages before.
   CCL_HD void begin() {
-    if constexpr (Parts<Group>::keeps) {
-      Word* const kept = Parts<Group>::kept(group_);
-      for (int p = group_.rank(); p < ranks_; p += Group::width) {
-        kept[rows_out + p] = unsigned(work_.send_counts[p]);
-        if (ranks_ == 1) continue;
-        kept[flag_out + p] = next(p);
-        kept[flag_in + p] = next(most_ranks + p);
+    Known& known = this->known();
+    bool ready = true;
+    CCL_ROLL for (int p = first_asked(group_); p < most_ranks; p += asks_every<Group>) {
+      // No lane branches round a load: who has nothing to load looks at a word nearby.
+      const int q = p < ranks_ ? p : rank_;
+      const int rows = work_.send_counts[q];
+      Word out = 0, in = 0, begun = 0;
+      if (ranks_ > 1) {
+        out = next(q);
+        in = next(most_ranks + q);
+        begun = Memory::load_credit(mailbox_[q].begun);
       }
-      group_.sync();
+      known.rows_out[p] = p < ranks_ ? rows : 0;
+      known.flag_out[p] = out;
+      known.flag_in[p] = in;
+      ready &= fits(known.rows_out[p]);
+      if (q == rank_) continue;
+      ready &= Index(begun + 1 - out) >= 0;
+      if (first_) Memory::store_credit(detail::mail(work_.peers, q, rank_)->begun, in);
     }
-    if (first_) {
-      for (int p = group_.rank(); p < ranks_; p += Group::width) {
-        if (p == rank_) continue;
-        Memory::store_credit(detail::mail(work_.peers, p, rank_)->begun, get(flag_in, p));
-      }
-    }
-    CCL_ROLL for (int p = ranks_ - 1; p >= 0; --p) {
-      if (!fits(rows_of(rows_out, p))) too_many_ = p;
-    }
+    ready_ = group_.all(ready);
   }
 
   CCL_HD void push_all() {
-    if (!await<Event::begun>()) return;
-    if (first_) tell_counts();
+    if (!ready_) {
+      too_many_ = wrong(known().rows_out);
+      if (!await_begun()) return;
+    }
+    if (first_ && last_part()) tell_counts();
     if (too_many_ >= 0) {
       if (first_ && group_.rank() == 0) {
-        report(GaveUp::too_many, too_many_, get(rows_out, too_many_), true);
+        report(GaveUp::too_many, too_many_, unsigned(known().rows_out[too_many_]), true);
       }
       return;
     }
-    const int length = run_length(rows_out);
-    int begin = 0, g = part_;  // of all runs: the message's first, this part's next
-    CCL_ROLL for (int k = 0; k < ranks_; ++k) {
-      const int p = peer(k);
-      const Message m = cut(moved(rows_of(rows_out, p)), length);
-      if (g < begin + m.runs) {
-        const Index base = Index{p} * work_.send_stride + work_.first;
-        const Index own = k == 0 ? Index{p} * work_.recv_stride + work_.first : 0;
-        const Word flag = k == 0 ? 0 : get(flag_out, p);
-        Packet* const box = box_of(p, rank_, flag);
-        for (; g < begin + m.runs; g += parts_) {
-          const Run at = run_of(m, g - begin, length);
-          const Rows rows{
-              {row(base + at.piece), work_.recv + (own + at.piece) * work_.row_bytes},
-              {side(work_.send_side, base + at.piece), side(work_.recv_side, own + at.piece)}};
-          Fragment f[run];
-          CCL_UNROLL for (int i = 0; i < run; ++i) f[i] = load(rows, m, at.tile + i);
-          Packet* const tile = box + (Index{at.piece} * m.tiles + at.tile) * Lane::tile_packets;
-          CCL_UNROLL for (int i = 0; i < run; ++i) {
-            if (at.tile + i >= at.end) continue;
-            if (k == 0) {
-              store(rows, m, at.tile + i, f[i]);
-            } else {
-              lane_.store(tile + i * Lane::tile_packets, f[i], flag);
-            }
-          }
-        }
-      }
-      begin += m.runs;
-    }
+    many(known().rows_out) ? push<run>() : push<1>();
   }
 
   CCL_HD void collect_all() {
     if (too_many_ >= 0 || gave_up_ || !await_counts()) return;
-    const int length = run_length(rows_in);
-    int begin = 0, g = part_;
-    CCL_ROLL for (int k = 1; k < ranks_; ++k) {
-      const int p = peer(k);
-      const Message m = cut(moved(rows_of(rows_in, p)), length);
-      if (g < begin + m.runs) {
-        const Index base = Index{p} * work_.recv_stride + work_.first;
-        const Word flag = get(flag_in, p);
-        const Packet* const box = box_of(rank_, p, flag);
-        for (; g < begin + m.runs; g += parts_) {
-          const Run at = run_of(m, g - begin, length);
-          const Rows rows{{nullptr, work_.recv + (base + at.piece) * work_.row_bytes},
-                          {nullptr, side(work_.recv_side, base + at.piece)}};
-          if (!take(rows, m, box, at, flag, p)) return;
-        }
-      }
-      begin += m.runs;
-    }
+    many(known().rows_in) ? collect<run>() : collect<1>();
   }
 
  private:
   using Data = Span<cuda::std::uint8_t, Align>;
   using Side = Span<cuda::std::uint8_t, 1>;
-  /// What there is of each peer: the first of its words in `kept`.
-  enum What : int {
-    rows_out = 0,
-    flag_out = most_ranks,
-    flag_in = 2 * most_ranks,
-    rows_in = 3 * most_ranks
+  /// Of each peer's messages; no rows of ranks that are not there, nor from this one. One block of
+  /// a GPU asks memory once for all its warps: what each warp asked for itself, on all
+  /// multiprocessors, took longer than small messages.
+  struct alignas(16) Known {
+    int rows_out[most_ranks], rows_in[most_ranks];
+    Word flag_out[most_ranks], flag_in[most_ranks];
   };
+  struct Nothing {};
   /// Messages are cut into pieces, whose tiles follow each other in the box, and these into runs,
   /// which parts take in turn. A row that is apart is a piece, else the whole message is.
   struct Message {
@@ -184,114 +146,173 @@ class CountedExchange {
   CCL_HD Word next(int word) const {
     return Memory::load_relaxed(state_ + word * work_.state.count) + 1;
   }
-  /// One block of a GPU asks memory once for all its warps: what each warp asks for itself, on all
-  /// multiprocessors, took longer than small messages.
-  CCL_HD Word get(What what, int p) const {
-    if constexpr (Parts<Group>::keeps) {
-      return Parts<Group>::kept(group_)[what + p];
+  CCL_HD Known& known() {
+    if constexpr (Parts<Group>::shares) {
+      return Parts<Group>::template shared<Known>(group_);
     } else {
-      switch (what) {
-        case rows_out:
-          return unsigned(work_.send_counts[p]);
-        case flag_out:
-          return next(p);
-        case flag_in:
-          return next(most_ranks + p);
-        default:
-          return Memory::load_relaxed(counted(rank_, p, get(flag_in, p))) & 0xffff'ffffu;
-      }
+      return own_;
     }
   }
-  CCL_HD int rows_of(What what, int p) const { return int(unsigned(get(what, p))); }
+  /// Which ranks a lane asks for, where lanes that share what they know each ask for some.
+  template <class Lanes>
+  static constexpr int asks_every = Parts<Group>::shares ? Lanes::width : 1;
+  template <class Lanes>
+  CCL_HD static int first_asked(Lanes lanes) {
+    return Parts<Group>::shares ? lanes.rank() : 0;
+  }
 
-  CCL_HD Message cut(int rows, int length) const {
+  /// Of a message that moves in runs of `N` tiles.
+  template <int N>
+  CCL_HD Message cut(int rows) const {
     Message m;
     if (work_.row_tiles > 0) {
       m.bytes = work_.row_bytes;
       m.main = work_.row_tiles;
       m.tiles = work_.piece_tiles;
-      m.piece_runs = length == 1 ? m.tiles : work_.piece_runs;
+      m.piece_runs = N == 1 ? m.tiles : work_.piece_runs;
       m.runs = rows * m.piece_runs;
     } else {
       m.bytes = rows * work_.row_bytes;
       m.main = m.tiles = int(div_up<Index>(m.bytes, tile_bytes));
-      m.runs = m.piece_runs = length == 1 ? m.tiles : div_up(m.tiles, run);
+      m.runs = m.piece_runs = div_up(m.tiles, N);
     }
     return m;
   }
-  CCL_HD static Run run_of(const Message& m, int r, int length) {
+  template <int N>
+  CCL_HD static Run run_of(const Message& m, int r) {
     const int piece = m.runs == m.piece_runs ? 0 : int(unsigned(r) / unsigned(m.piece_runs));
-    const int tile = (r - piece * m.piece_runs) * length;
-    return {piece, tile, tile + length < m.tiles ? tile + length : m.tiles};
+    const int tile = (r - piece * m.piece_runs) * N;
+    return {piece, tile, tile + N < m.tiles ? tile + N : m.tiles};
   }
-  CCL_HD int run_length(What what) const {
+  /// Whether all messages of a direction give every part more than a run of several tiles.
+  CCL_HD bool many(const int (&rows_of)[most_ranks]) const {
     Index rows = 0;
-    CCL_ROLL for (int p = 0; p < ranks_; ++p) {
-      if (what == rows_out || p != rank_) rows += moved(rows_of(what, p));
-    }
-    return tiles(work_, rows) > Index{parts_} * run ? run : 1;
+    CCL_UNROLL for (int p = 0; p < most_ranks; ++p) rows += moved(rows_of[p]);
+    return tiles(work_, rows) > Index{parts_} * run;
   }
 
-  enum class Event {
-    begun,   // a peer has begun the message before: it has read what the half held
-    counted  // it has told how many rows it has
-  };
-  /// By a lane that asks for one peer, or for some.
-  template <Event What>
-  CCL_HD bool there(int p) const {
-    if constexpr (What == Event::begun) {
-      const Word* const at = detail::mail(work_.peers, rank_, p)->begun;
-      return Index(Memory::load_credit(at) + 1 - get(flag_out, p)) >= 0;
-    } else {
-      const Word flag = get(flag_in, p);
-      const Word told = Memory::load_relaxed(counted(rank_, p, flag));
-      if constexpr (Parts<Group>::keeps) {
-        Parts<Group>::kept(group_)[rows_in + p] = told & 0xffff'ffffu;
+  template <int N>
+  CCL_HD void push() {
+    int begin = 0, g = part_;  // of all runs: the message's first, this part's next
+    CCL_ROLL for (int k = 0; k < ranks_; ++k) {
+      const int p = peer(k);
+      const Message m = cut<N>(moved(known().rows_out[p]));
+      if (g < begin + m.runs) {
+        const Index base = Index{p} * work_.send_stride + work_.first;
+        const Index own = k == 0 ? Index{p} * work_.recv_stride + work_.first : 0;
+        const Word flag = k == 0 ? 0 : known().flag_out[p];
+        Packet* const box = box_of(p, rank_, flag);
+        for (; g < begin + m.runs; g += parts_) {
+          const Run at = run_of<N>(m, g - begin);
+          const Index from = row(base + at.piece), to = own + at.piece;
+          const Rows rows{{work_.send + from * work_.row_bytes, work_.recv + to * work_.row_bytes},
+                          {side(work_.send_side, from), side(work_.recv_side, to)}};
+          Fragment f[N];
+          CCL_UNROLL for (int i = 0; i < N; ++i) f[i] = load(rows, m, at.tile + i);
+          Packet* const tile = box + (Index{at.piece} * m.tiles + at.tile) * Lane::tile_packets;
+          CCL_UNROLL for (int i = 0; i < N; ++i) {
+            if (at.tile + i >= at.end) continue;
+            if (k == 0) {
+              store(rows, m, at.tile + i, f[i]);
+            } else {
+              lane_.store(tile + i * Lane::tile_packets, f[i], flag);
+            }
+          }
+        }
       }
-      return told >> 32 == (flag & 0xffff'ffffu);
+      begin += m.runs;
     }
   }
-  /// All lanes: until it is so of every peer; false if patience ended first.
-  template <Event What>
-  CCL_HD bool await() {
+  template <int N>
+  CCL_HD void collect() {
+    int begin = 0, g = part_;
+    CCL_ROLL for (int k = 1; k < ranks_; ++k) {
+      const int p = peer(k);
+      const Message m = cut<N>(moved(known().rows_in[p]));
+      if (g < begin + m.runs) {
+        const Index base = Index{p} * work_.recv_stride + work_.first;
+        const Word flag = known().flag_in[p];
+        const Packet* const box = box_of(rank_, p, flag);
+        for (; g < begin + m.runs; g += parts_) {
+          const Run at = run_of<N>(m, g - begin);
+          const Rows rows{{nullptr, work_.recv + (base + at.piece) * work_.row_bytes},
+                          {nullptr, side(work_.recv_side, base + at.piece)}};
+          if (!take<N>(rows, m, box, at, flag, p)) return;
+        }
+      }
+      begin += m.runs;
+    }
+  }
+
+  /// All lanes: until every peer has begun the message before, and so has read what the half held.
+  /// False if patience ended first, as below.
+  CCL_HD bool await_begun() {
     for (;;) {
       int late = -1;
-      for (int p = group_.rank(); p < ranks_; p += Group::width) {
-        if (p != rank_ && !there<What>(p)) late = p;
+      CCL_ROLL for (int p = group_.rank(); p < ranks_; p += Group::width) {
+        if (p == rank_) continue;
+        if (Index(Memory::load_credit(mailbox_[p].begun) + 1 - known().flag_out[p]) < 0) late = p;
       }
       if (group_.all(late < 0)) return true;
-      if (group_.all(patience_.ends(late, late < 0 ? 0 : get(flag_out, late) - 1))) break;
+      if (group_.all(patience_.ends(late, late < 0 ? 0 : known().flag_out[late] - 1))) break;
     }
     gave_up_ = true;
     return false;
   }
-  CCL_HD void tell_counts() const {
-    for (int p = group_.rank(); p < ranks_; p += Group::width) {
-      const Word rows = get(rows_out, p);
+  /// By the last part, which has the least to push.
+  CCL_HD void tell_counts() {
+    const auto part = Parts<Group>::part(group_);
+    CCL_ROLL for (int p = part.rank(); p < ranks_; p += Part::width) {
+      const int rows = known().rows_out[p];
       if (p == rank_) {
-        if (too_many_ < 0) work_.recv_counts[p] = int(unsigned(rows));
+        if (too_many_ < 0) work_.recv_counts[p] = rows;
         continue;
       }
-      const Word told = too_many_ >= 0 && fits(int(unsigned(rows))) ? nothing : rows;
-      const Word flag = get(flag_out, p);
+      const Word told = too_many_ >= 0 && fits(rows) ? nothing : unsigned(rows);
+      const Word flag = known().flag_out[p];
       Memory::store_relaxed(counted(p, rank_, flag), flag << 32 | told);
     }
   }
-  /// What every peer has for this rank; false if one has too much, or patience ended.
+  /// Until all know what every peer has for this rank. The last part looks; the others meet it when
+  /// they are through with their pushes. False if a peer has too much, too.
   CCL_HD bool await_counts() {
-    if (!await<Event::counted>()) return false;
-    CCL_ROLL for (int p = 0; p < ranks_; ++p) {
-      if (p == rank_) continue;
-      const int rows = rows_of(rows_in, p);
-      const bool tells = first_ && group_.rank() == 0;
-      if (!fits(rows)) {
-        const Word told = unsigned(rows);
-        if (tells) report(told == nothing ? GaveUp::refused : GaveUp::too_many, p, told, false);
-        return false;
-      }
-      if (tells) work_.recv_counts[p] = rows;
+    bool fit = true;
+    if (last_part()) fit = see_counts();
+    if (group_.all(fit)) return true;
+    const int p = wrong(known().rows_in);
+    gave_up_ = p < 0;
+    if (!gave_up_ && first_ && group_.rank() == 0) {
+      const Word told = unsigned(known().rows_in[p]);
+      report(told == nothing ? GaveUp::refused : GaveUp::too_many, p, told, false);
     }
-    return true;
+    return false;
+  }
+  /// False if patience ended, or one does not fit.
+  CCL_HD bool see_counts() {
+    const auto part = Parts<Group>::part(group_);
+    for (;;) {
+      int late = -1;
+      CCL_ROLL for (int p = first_asked(part); p < most_ranks; p += asks_every<Part>) {
+        known().rows_in[p] = 0;
+        if (p >= ranks_ || p == rank_) continue;
+        const Word flag = known().flag_in[p];
+        const Word told = Memory::load_relaxed(counted(rank_, p, flag));
+        if (told >> 32 == (flag & 0xffff'ffffu)) {
+          known().rows_in[p] = int(unsigned(told));
+        } else {
+          late = p;
+        }
+      }
+      if (part.all(late < 0)) break;
+      if (part.all(patience_.ends(late, late < 0 ? 0 : known().flag_in[late] - 1))) return false;
+    }
+    bool fit = true;
+    CCL_ROLL for (int p = first_asked(part); p < ranks_; p += asks_every<Part>) {
+      const int rows = known().rows_in[p];
+      fit &= fits(rows);
+      if (first_ && p != rank_ && fits(rows)) work_.recv_counts[p] = rows;
+    }
+    return fit;
   }
   CCL_HD void report(GaveUp::Why why, int p, Word count, bool sends) const {
     GaveUp* const gave_up = work_.watch.gave_up;
@@ -304,22 +325,23 @@ class CountedExchange {
   }
 
   /// A run's tiles: all are looked at until all are here.
+  template <int N>
   CCL_HD bool take(const Rows& rows, const Message& m, const Packet* box, const Run& at, Word flag,
                    int p) {
     const Packet* const tile = box + (Index{at.piece} * m.tiles + at.tile) * Lane::tile_packets;
-    typename Lane::Arrival got[run];
+    typename Lane::Arrival got[N];
     for (;;) {
       // Behind the run's end its last tile again: a branch among the loads would part them.
-      CCL_UNROLL for (int i = 0; i < run; ++i) {
+      CCL_UNROLL for (int i = 0; i < N; ++i) {
         const int t = at.tile + i < at.end ? i : at.end - 1 - at.tile;
         got[i] = lane_.load(tile + t * Lane::tile_packets);
       }
       bool here = true;
-      CCL_UNROLL for (int i = 0; i < run; ++i) here = here & lane_.here(got[i], flag);
+      CCL_UNROLL for (int i = 0; i < N; ++i) here = here & lane_.here(got[i], flag);
       if (lane_.agree(here)) break;
       if (lane_.agree(patience_.ends(p, flag - 1))) return false;
     }
-    CCL_UNROLL for (int i = 0; i < run; ++i) {
+    CCL_UNROLL for (int i = 0; i < N; ++i) {
       if (at.tile + i < at.end) store(rows, m, at.tile + i, lane_.unpack(got[i]));
     }
     return true;
@@ -342,10 +364,9 @@ class CountedExchange {
       rows.side.template store<Fill::any>(lane_, at, work_.side_bytes - at, f);
     }
   }
-  /// The i-th row of all that is sent.
-  CCL_HD const char* row(Index i) const {
-    if (work_.send_rows != nullptr) i = work_.send_rows[i];
-    return work_.send + i * work_.row_bytes;
+  /// Which row of `send` is the i-th of the runs.
+  CCL_HD Index row(Index i) const {
+    return work_.send_rows == nullptr ? i : Index{work_.send_rows[i]};
   }
   template <class P>
   CCL_HD P* side(P* of, Index i) const {
@@ -354,7 +375,15 @@ class CountedExchange {
   CCL_HD Word* counted(int owner, int writer, Word flag) const {
     return detail::mail(work_.peers, owner, writer)->counted + (flag & 1);
   }
-  CCL_HD bool fits(int rows) const { return rows >= 0 && rows <= work_.stride(); }
+  /// The first rank whose count does not fit; -1: all do.
+  CCL_HD int wrong(const int (&rows_of)[most_ranks]) const {
+    CCL_ROLL for (int p = 0; p < ranks_; ++p) {
+      if (!fits(rows_of[p])) return p;
+    }
+    return -1;
+  }
+  CCL_HD bool last_part() const { return Parts<Group>::index(group_) == Parts<Group>::count - 1; }
+  CCL_HD bool fits(int rows) const { return unsigned(rows) <= unsigned(work_.stride()); }
   /// Of a message, by this launch.
   CCL_HD int moved(int rows) const {
     const int left = rows - work_.first;
@@ -376,8 +405,11 @@ class CountedExchange {
   int rank_, ranks_;
   int part_, parts_;  // of all groups
   const Word* state_;
-  int too_many_ = -1;  // the first rank that this one has too many rows for
+  const Mail* mailbox_;  // mine
+  int too_many_ = -1;    // the first rank that this one has too many rows for
+  bool ready_ = false;   // peers, and counts, for all that this rank has
   bool gave_up_ = false;
+  [[no_unique_address]] cuda::std::conditional_t<Parts<Group>::shares, Nothing, Known> own_;
   Patience<Memory> patience_;
 };
 
