@@ -15,6 +15,7 @@
 #include <functional>
 #include <numeric>
 #include <thread>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -92,6 +93,15 @@ class World {
         work.sends.cursor = cursors.data();
         work.recvs.cursor = cursors.data() + ranks_ * channels_;
         setup(r, work);
+        if constexpr (std::is_same_v<R, Bytes>) {
+          if (work.servers > 1) {
+            const ExchangeWork whole = with_messages(work);
+            HostExecutor::run<Group>(whole.channels * whole.servers,
+                                     ExchangeBody<Op, Algo, Proto, 1>{whole});
+            ok[r] = gave_up.peer == 0;
+            return;
+          }
+        }
         HostExecutor::run<Group>(work.channels, WireBody<Op, Algo, Proto, 1, R>{work});
         ok[r] = gave_up.peer == 0;
       });
@@ -111,6 +121,18 @@ class World {
   };
   Wire wire(int from, int to, int channel) {
     return all_[(from * ranks_ + to) * channels_ + channel].wire;
+  }
+
+  /// As on a GPU: the messages travel with the launch.
+  static ExchangeWork with_messages(const WireWork<Bytes>& work) {
+    ExchangeWork whole{work};
+    int filled = 0;
+    for (int side = 0; side < 2; ++side) {
+      const Messages& list = side == 0 ? work.sends : work.recvs;
+      for (int p = 0; p <= work.ranks; ++p) whole.begin[side][p] = filled + list.begin[p];
+      for (int m = 0; m < list.begin[work.ranks]; ++m) whole.message[filled++] = list.message[m];
+    }
+    return whole;
   }
 
   /// The same as the receiver has it.

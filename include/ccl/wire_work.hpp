@@ -43,6 +43,7 @@ struct WireWork {
   int slot_bytes = 0;       // of every wire
   bool proxied = true;      // some of the wires are, or may be
   Index channel_bytes = 0;  // of a message of an exchange for each channel with a part; 0: all have
+  int servers = 1;          // groups that share a channel's peers in an exchange
   Layout layout;
   const void* input = nullptr;
   void* output = nullptr;

@@ -26,6 +26,7 @@ TEMPLATE_LIST_TEST_CASE("pairwise: messages of any size, several between two ran
                         "", Cases) {
   const int ranks = TestType::Group::width > 1 ? 3 : 5;
   World world{ranks, 3, 4, 512};
+  const int servers = GENERATE(1, 3, 99);  // of a channel's peers; 99: more than there are turns
   std::mt19937 random{7};
   for (int round = 0; round < 6; ++round) {
     // sizes[from][to]: the messages between two ranks
@@ -71,6 +72,7 @@ TEMPLATE_LIST_TEST_CASE("pairwise: messages of any size, several between two ran
           w.sends.begin = tables[r].begin[0].data();
           w.recvs.message = tables[r].messages[1].data();
           w.recvs.begin = tables[r].begin[1].data();
+          w.servers = std::min(servers, 2 * ranks);
           if (round < 3) return;
           // As on a GPU: a rank has as many channels as its own largest message wants.
           w.channel_bytes = 1000;

@@ -171,6 +171,8 @@ constexpr bool exchanges(int ranks, int slots) {
     const int* order;
     bool moved = false;
     constexpr RingSeat ring() const { return {me, n, order}; }
+    constexpr int server() const { return 0; }
+    constexpr int servers() const { return 1; }
     constexpr int slices(int from, int to) const { return 1 + (from + to) % 4; }
     constexpr bool send_some(int peer) {
       const int w = me * n + peer;

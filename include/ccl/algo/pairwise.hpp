@@ -16,6 +16,8 @@ struct Pairwise {
   static constexpr bool reorders = false;
   static constexpr bool root_moves_wires = false;
   static constexpr bool serves_pairs = true;
+  /// Several groups may share a channel's peers: each serves those of its own turns.
+  static constexpr bool serves_by_turns = true;
   /// Into one rank, at most: what the memory plan reckons with.
   static constexpr int most_wires(int ranks) { return ranks - 1; }
   static constexpr int wires = 2;  // that one channel of a rank works on at once
@@ -57,15 +59,17 @@ struct Pairwise {
     while (advance(pairs)) pairs.rest();
   }
 
-  /// Offers every peer one slice each way. False when nothing is left.
+  /// Offers every peer one slice each way. False when nothing is left. Turn 2d - 2 is the send to
+  /// the rank d ahead, the next the receive from the rank d behind.
   template <class Exchange>
   CCL_HD static constexpr bool advance(Exchange& pairs) {
     bool left = false;
     const auto at = pairs.ring();
-    for (int d = 1; d < at.ranks; ++d) {
-      const bool sends = pairs.send_some(at.ahead(d));
-      const bool recvs = pairs.recv_some(at.behind(d));
-      left = left || sends || recvs;
+    for (int turn = pairs.server(); turn < 2 * at.ranks - 2; turn += pairs.servers()) {
+      const int d = turn / 2 + 1;
+      const bool more =
+          turn % 2 == 0 ? pairs.send_some(at.ahead(d)) : pairs.recv_some(at.behind(d));
+      left = left || more;
     }
     return left;
   }

@@ -24,15 +24,17 @@ Index channel_worth(const DeviceTarget& target) {
   return alone < target.channel_bytes ? target.channel_bytes : alone;
 }
 template <class Group, int MaxLanes>
-CudaShape device_shape(Index bytes, int channels, const DeviceTarget& target) {
+CudaShape device_shape(Index use, const DeviceTarget& target) {
   constexpr int groups = MaxLanes / Group::width;
-  const int most = target.most_blocks < channels ? target.most_blocks : channels;
-  Index use = div_up(bytes, channel_worth<Group>(target));
-  use = use < 1 ? 1 : use < channels ? use : channels;
   Index blocks = div_up<Index>(use, groups < 4 ? groups : 4);
-  blocks = blocks < most ? blocks : most;
+  blocks = blocks < target.most_blocks ? blocks : target.most_blocks;
   if (blocks * groups < use) use = blocks * groups;
   return {int(use), int(blocks), target.early};
+}
+template <class Group, int MaxLanes>
+CudaShape device_shape(Index bytes, int channels, const DeviceTarget& target) {
+  const Index use = div_up(bytes, channel_worth<Group>(target));
+  return device_shape<Group, MaxLanes>(use < 1 ? 1 : use < channels ? use : channels, target);
 }
 
 /// Runs `call` on a device, whichever the thread was at.

@@ -10,6 +10,19 @@
 
 namespace ccl::detail {
 
+/// How many groups share a channel's peers. Over the host's memory a look at a peer is a few
+/// microseconds: one for each peer and direction, as long as there is room.
+template <class Group, class Body, class Algo>
+int servers_of(const ExchangeWork& work, const CudaShape& shape, const DeviceTarget& target) {
+  if constexpr (requires { Algo::serves_by_turns; }) {
+    constexpr int most = 32;
+    const int turns = 2 * work.ranks - 2 < most ? 2 * work.ranks - 2 : most;
+    const int room = target.most_blocks * (Body::max_lanes / Group::width) / shape.channels;
+    if (work.proxied && turns > 1) return turns < room ? turns : room < 1 ? 1 : room;
+  }
+  return 1;
+}
+
 template <class Algo, class Proto>
 struct Enrolled<ExchangeKernels<Algo, Proto>> {
   template <int Align>
@@ -28,9 +41,18 @@ struct Enrolled<ExchangeKernels<Algo, Proto>> {
         bits |= reinterpret_cast<cuda::std::uintptr_t>(work.message[m].data);
       }
       return with_alignment<Bytes>(lowest(bits), [&]<int Align>(Aligned<Align>) {
-        return launch_body<Group<Align>, Body<Align>>(work, bytes, target);
+        return launch_aligned<Group<Align>, Body<Align>>(work, bytes, target);
       });
     });
+  }
+  template <class Lanes, class Runs>
+  static cudaError_t launch_aligned(ExchangeWork& work, Index bytes, const DeviceTarget& target) {
+    if (const cudaError_t e = check_slices<Lanes, Runs>(work); e != cudaSuccess) return e;
+    CudaShape shape = device_shape<Lanes, Runs::max_lanes>(bytes, work.channels, target);
+    work.channels = shape.channels;
+    work.servers = servers_of<Lanes, Runs, Algo>(work, shape, target);
+    shape = device_shape<Lanes, Runs::max_lanes>(work.channels * work.servers, target);
+    return CudaExecutor::launch<Lanes, Runs>(work, shape, target.stream);
   }
   static int load(int device) {
     return on_device(device, [] {

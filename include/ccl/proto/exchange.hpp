@@ -14,8 +14,8 @@ class Exchange {
   static_assert(sizeof(typename R::Type) == 1, "Messages are bytes.");
 
  public:
-  CCL_HD Exchange(Group group, const Work& work, int channel)
-      : group_{group}, work_{work}, channel_{channel}, patience_{work.watch} {}
+  CCL_HD Exchange(Group group, const Work& work, int channel, int server = 0)
+      : group_{group}, work_{work}, channel_{channel}, server_{server}, patience_{work.watch} {}
   Exchange(const Exchange&) = delete;
   Exchange& operator=(const Exchange&) = delete;
   CCL_HD ~Exchange() {
@@ -25,19 +25,17 @@ class Exchange {
   CCL_HD int rank() const { return work_.rank; }
   CCL_HD int ranks() const { return work_.ranks; }
   CCL_HD RingSeat ring() const { return work_.rings[channel_]; }
+  /// Of the groups that share this channel, which this is; each has turns of its own, and moves
+  /// nothing in those of others.
+  CCL_HD int server() const { return server_; }
+  CCL_HD int servers() const { return work_.servers; }
 
-  /// Before anything else, by all lanes: nothing has been moved yet.
-  CCL_HD void begin() {
-    Memory::await_previous();
-    for (int p = group_.rank(); p < ranks(); p += Group::width) {
-      work_.sends.cursor[channel_ * ranks() + p] = {};
-      work_.recvs.cursor[channel_ * ranks() + p] = {};
-    }
-    group_.sync();
-  }
+  /// Before anything else, by all lanes.
+  CCL_HD void begin() { Memory::await_previous(); }
 
   /// Messages to myself. All lanes.
   CCL_HD void copy_own() {
+    if (server_ != 0) return;
     const Messages from = work_.sent(), to = work_.received();
     for (int i = from.begin[rank()], j = to.begin[rank()];
          i < from.begin[rank() + 1] && j < to.begin[rank() + 1]; ++i, ++j) {
@@ -56,14 +54,14 @@ class Exchange {
     }
   }
 
-  /// At most one slice to `peer`. False when nothing is left for it.
+  /// At most one slice to `peer`, once a round. False when nothing is left for it.
   CCL_HD bool send_some(int peer) { return some<true>(peer, work_.sent()); }
   CCL_HD bool recv_some(int peer) { return some<false>(peer, work_.received()); }
 
   /// Between two rounds over all peers: waits a little if nobody was ready.
   CCL_HD void rest() {
     if (!moved_ && group_.all(patience_.ends(waiting_, step_))) gave_up_ = true;
-    moved_ = false;
+    moved_ = first_ = false;
   }
 
  private:
@@ -91,7 +89,7 @@ class Exchange {
     const int n = messages.begin[peer + 1] - messages.begin[peer];
     if (n == 0) return false;
     Cursor& kept = messages.cursor[channel_ * ranks() + peer];
-    Cursor at = kept;
+    Cursor at = first_ ? Cursor{} : kept;
     Message now{};
     for (; at.message < n; ++at.message, at.done = 0) {
       now = part(messages.message[messages.begin[peer] + at.message]);
@@ -172,7 +170,8 @@ class Exchange {
 
   Group group_;
   const Work& work_;
-  int channel_;
+  int channel_, server_;
+  bool first_ = true;  // round: nothing has been moved yet
   bool moved_ = false, gave_up_ = false;
   int waiting_ = -1;
   Word step_ = 0;

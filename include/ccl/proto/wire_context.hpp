@@ -5,13 +5,14 @@
 
 namespace ccl {
 
-/// What an algorithm over wires is given: one channel of one rank's launch.
+/// What an algorithm over wires is given: one channel of one rank's launch. Of an exchange, a
+/// `server`'s part of it: one of several groups that share the channel's peers.
 template <class Op, LaneGroup Group, Protocol<Group> Proto, class R, int Align,
           class Work = WireWork<R>, bool Proxied = true>
 class WireContext {
  public:
-  CCL_HD WireContext(Group group, const Work& work, int channel)
-      : group_{group}, work_{work}, channel_{channel} {}
+  CCL_HD WireContext(Group group, const Work& work, int channel, int server = 0)
+      : group_{group}, work_{work}, channel_{channel}, server_{server} {}
 
   CCL_HD auto ring() const {
     if constexpr (Group::width > 1) {
@@ -65,7 +66,7 @@ class WireContext {
     return {group_, work_, channel_, ins, outs};
   }
   CCL_HD Exchange<Group, Proto, R, Align, Work> exchange() const {
-    return {group_, work_, channel_};
+    return {group_, work_, channel_, server_};
   }
 
  private:
@@ -93,7 +94,7 @@ class WireContext {
 
   Group group_;
   const Work& work_;
-  int channel_;
+  int channel_, server_;
 };
 
 /// One launch over wires, as an executor runs it: one group works on one channel. `Proxied`: see
@@ -127,7 +128,8 @@ struct OpeningBody {
   }
 };
 
-/// One launch of an exchange whose messages travel with it.
+/// One launch of an exchange whose messages travel with it: group n serves channel n modulo their
+/// number.
 template <class Op, class Algo, class Proto, int Align>
 struct ExchangeBody {
   using Work = ExchangeWork;
@@ -138,8 +140,10 @@ struct ExchangeBody {
   const Work& work;
 
   template <LaneGroup Group>
-  CCL_HD void operator()(Group group, int channel) const {
-    WireContext<Op, Group, Proto, Bytes, Align, Work> context{group, work, channel};
+  CCL_HD void operator()(Group group, int n) const {
+    const int server = n / work.channels;
+    WireContext<Op, Group, Proto, Bytes, Align, Work> context{group, work,
+                                                              n - server * work.channels, server};
     Algo::run(Op{}, context);
   }
 };
