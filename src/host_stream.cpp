@@ -1,8 +1,15 @@
 #include <ccl/host_stream.hpp>
+#include <ccl/turns.hpp>
 
 #include "own_thread.hpp"
 
 namespace ccl {
+namespace {
+thread_local bool on_stream = false;
+}
+bool detail::on_host_stream() noexcept {
+  return on_stream;
+}
 
 HostStream::HostStream()
     : thread_{detail::own_thread("a host stream", [this] { run(); }).value()} {}
@@ -33,6 +40,7 @@ Result<void> HostStream::synchronize() {
 }
 
 void HostStream::run() {
+  on_stream = true;
   std::unique_lock lock{mutex_};
   for (;;) {
     wake_.wait(lock, [this] { return stop_ || !queue_.empty(); });

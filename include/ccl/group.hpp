@@ -21,9 +21,10 @@ using CallList = std::vector<std::unique_ptr<RecordedCall>>;
 /// Orders the calls as their compositions were made, whatever order a rank listed them in, and
 /// those of one composition as it listed them; refuses those that cannot go together.
 Result<void> settle_group(CallList& calls);
-/// Makes them on CPU lanes: the first calls of all compositions at once, each on threads of its
-/// own, then their second ones, and so on.
-Result<void> run_group_on_host(CallList& calls);
+/// Makes them on CPU lanes, now or when everything before them on the stream has run, and all calls
+/// of these compositions that were made before: the first calls of all compositions at once, each
+/// on threads of its own, then their second ones, and so on.
+Result<void> run_group_on_host(CallList calls, Stream stream);
 /// Before and after one launch of several calls: locks, journals and orders all of them.
 class GroupLaunch {
  public:
@@ -147,14 +148,6 @@ Result<void> launch_list(const CallList& calls, Stream stream, std::span<const B
   return {};
 }
 
-/// On CPU lanes, now or when everything before it on the stream has run.
-inline Result<void> queue_group(CallList calls, Stream stream) {
-  Links& first = calls.front()->links();
-  CCL_CHECK(check_on_host(first, stream));
-  for (auto& call : calls) call->info() = call->links().noted(call->info());
-  auto shared = std::make_shared<CallList>(std::move(calls));
-  return queue_on_host(first, stream, [shared] { return run_group_on_host(*shared); });
-}
 }  // namespace detail
 
 /// On a GPU, the fewest kernels of one `group` of such calls: one for all that go over wires or a
@@ -188,7 +181,8 @@ requires(sizeof...(Bound) > 0)
   (void)((recorded = detail::record_call(calls, bound), recorded.has_value()) && ...);
   CCL_CHECK(std::move(recorded));
   CCL_CHECK(detail::settle_group(calls));
-  if (!calls.front()->links().on_device()) return detail::queue_group(std::move(calls), stream);
+  if (!calls.front()->links().on_device())
+    return detail::run_group_on_host(std::move(calls), stream);
   std::vector<int> sharing;
   int place = 0;
   ((std::is_void_v<typename Bound::Call> ? void() : sharing.push_back(place), ++place), ...);
@@ -216,7 +210,7 @@ template <class Bound>
     if (calls.front()->links().on_device()) {
       CCL_CHECK(detail::launch_list(calls, stream, some));
     } else {
-      CCL_CHECK(detail::queue_group(std::move(calls), stream));
+      CCL_CHECK(detail::run_group_on_host(std::move(calls), stream));
     }
   }
   return {};

@@ -77,7 +77,9 @@ requires(detail::is_hierarchical<Algo> &&
     const Index bytes = count * Index{sizeof(T)};
     CCL_CHECK(check_overlap(send, bytes, recv, bytes, recv));
     CCL_CHECK(check_stream(stream));
-    return told(steps_.all_reduce(send, recv, count, reductions<T, F, Acc>(op), stream));
+    return in_turn(stream, [&] {
+      return steps_.all_reduce(send, recv, count, reductions<T, F, Acc>(op), stream);
+    });
   }
   /// ReduceScatter, as of any `Collective`.
   template <class Acc = void, class T, class F = Sum>
@@ -89,7 +91,9 @@ requires(detail::is_hierarchical<Algo> &&
     CCL_CHECK(
         check_overlap(send, bytes * comm().ranks(), recv, bytes, recv - count * comm().rank()));
     CCL_CHECK(check_stream(stream));
-    return told(steps_.reduce_scatter(send, recv, count, reductions<T, F, Acc>(op), stream));
+    return in_turn(stream, [&] {
+      return steps_.reduce_scatter(send, recv, count, reductions<T, F, Acc>(op), stream);
+    });
   }
   /// Reduce, as of any `Collective`.
   template <class Acc = void, class T, class F = Sum>
@@ -103,7 +107,9 @@ requires(detail::is_hierarchical<Algo> &&
       CCL_CHECK(check_overlap(send, bytes, recv, bytes, recv));
     }
     CCL_CHECK(check_stream(stream));
-    return told(steps_.reduce(send, recv, count, reductions<T, F, Acc>(op), root, stream));
+    return in_turn(stream, [&] {
+      return steps_.reduce(send, recv, count, reductions<T, F, Acc>(op), root, stream);
+    });
   }
   /// AllGather, as of any `Collective`.
   template <class T>
@@ -115,8 +121,10 @@ requires(detail::is_hierarchical<Algo> &&
     CCL_CHECK(
         check_overlap(send, bytes, recv, bytes * comm().ranks(), recv + count * comm().rank()));
     CCL_CHECK(check_stream(stream));
-    return told(steps_.all_gather(reinterpret_cast<const char*>(send),
-                                  reinterpret_cast<char*>(recv), bytes, stream));
+    return in_turn(stream, [&] {
+      return steps_.all_gather(reinterpret_cast<const char*>(send), reinterpret_cast<char*>(recv),
+                               bytes, stream);
+    });
   }
   /// AllToAll, as of any `Collective`.
   template <class T>
@@ -127,8 +135,10 @@ requires(detail::is_hierarchical<Algo> &&
     const Index bytes = count * Index{sizeof(T)};
     CCL_CHECK(detail::check_apart(comm(), Op::name, send, recv, bytes * comm().ranks()));
     CCL_CHECK(check_stream(stream));
-    return told(steps_.all_to_all(reinterpret_cast<const char*>(send),
-                                  reinterpret_cast<char*>(recv), bytes, stream));
+    return in_turn(stream, [&] {
+      return steps_.all_to_all(reinterpret_cast<const char*>(send), reinterpret_cast<char*>(recv),
+                               bytes, stream);
+    });
   }
   /// Broadcast, as of any `Collective`.
   template <class T>
@@ -140,7 +150,7 @@ requires(detail::is_hierarchical<Algo> &&
     const Index bytes = count * Index{sizeof(T)};
     if (root == comm().rank()) CCL_CHECK(check_overlap(send, bytes, recv, bytes, recv));
     CCL_CHECK(check_stream(stream));
-    return told(steps_.broadcast(send, recv, bytes, root, stream));
+    return in_turn(stream, [&] { return steps_.broadcast(send, recv, bytes, root, stream); });
   }
 
   /// The numbers of the level between hosts.
@@ -172,9 +182,28 @@ requires(detail::is_hierarchical<Algo> &&
                             "call it by itself, or name Ring or Tree",
                             name()));
   }
-  /// A failure between some ranks is one of all.
-  Result<void> told(Result<void> result) const {
-    return detail::shared_failure(comm(), std::move(result));
+  /// All levels' launches of a call, after those of the calls before. A failure between some ranks
+  /// is one of all.
+  template <class Call>
+  Result<void> in_turn(Stream stream, Call call) const {
+    if (comm().device() >= 0) return detail::shared_failure(comm(), call());
+    const auto turns = steps_.parts().turns;
+    if (stream.host() == nullptr) {
+      const detail::Turn turn{*turns};
+      return detail::shared_failure(comm(), call());
+    }
+    const std::lock_guard lock{turns->mutex()};
+    const Word turn = turns->take();
+    stream.host()->enqueue([turns, turn]() -> Result<void> {
+      turns->await(turn);
+      return {};
+    });
+    auto result = detail::shared_failure(comm(), call());
+    stream.host()->enqueue([turns, turn]() -> Result<void> {
+      turns->end(turn);
+      return {};
+    });
+    return result;
   }
 
   template <class T, class F, class Acc>

@@ -12,6 +12,7 @@
 #include <ccl/peer_view.hpp>
 #include <ccl/plan.hpp>
 #include <ccl/proxy.hpp>
+#include <ccl/turns.hpp>
 #include <ccl/wire_work.hpp>
 
 #include <atomic>
@@ -204,6 +205,7 @@ class Links : public std::enable_shared_from_this<Links> {
   /// The communicator is well and not finalized.
   Result<void> ready() const;
   std::mutex& mutex() { return mutex_; }
+  Turns& turns() { return turns_; }  // of calls on CPU lanes
 
   // For `Opening`, of an edge that this rank is an end of.
   bool has_wire(int sender, int receiver) const;
@@ -236,6 +238,7 @@ class Links : public std::enable_shared_from_this<Links> {
   std::atomic<Word> calls_{0};
   CallInfo info_;
   std::mutex mutex_;
+  Turns turns_;
   mutable std::mutex wires_mutex_;  // `steps` reads while `connect` writes
   std::vector<Wire> in_, out_;
   std::vector<Connection> owners_;

@@ -3,9 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <deque>
 #include <limits>
 #include <span>
 #include <thread>
+#include <utility>
 
 #include "comm_state.hpp"
 #include "own_thread.hpp"
@@ -107,10 +109,10 @@ Result<void> run_at_once(std::span<RecordedCall* const> calls) {
   for (auto& result : results) CCL_CHECK(result);
   return {};
 }
-}  // namespace
 
-Result<void> run_group_on_host(CallList& calls) {
-  std::vector<std::vector<RecordedCall*>> rounds;  // the n-th call of each composition
+/// In rounds: the n-th call of each composition.
+Result<void> run_in_rounds(const CallList& calls) {
+  std::vector<std::vector<RecordedCall*>> rounds;
   std::size_t round = 0;
   const Links* before = nullptr;
   for (const auto& call : calls) {
@@ -128,6 +130,45 @@ Result<void> run_group_on_host(CallList& calls) {
     }
   }
   return well;
+}
+
+/// A turn of each composition, taken at once.
+struct GroupTurns {
+  std::vector<std::pair<Turns*, Word>> numbers;
+  std::vector<std::unique_lock<std::mutex>> locks;  // until it is on its stream
+
+  explicit GroupTurns(const CallList& calls) {
+    for (const auto& call : calls) {
+      Turns& turns = call->links().turns();
+      if (numbers.empty() || numbers.back().first != &turns) {
+        locks.emplace_back(turns.mutex());
+        numbers.emplace_back(&turns, Word{});
+      }
+    }
+    for (auto& [turns, number] : numbers) number = turns->take();
+  }
+};
+
+Result<void> run_in_turn(const CallList& calls,
+                         const std::vector<std::pair<Turns*, Word>>& numbers) {
+  std::deque<Turn> turns;
+  for (const auto& [of, number] : numbers) turns.emplace_back(*of, number);
+  return run_in_rounds(calls);
+}
+}  // namespace
+
+Result<void> run_group_on_host(CallList calls, Stream stream) {
+  Links& first = calls.front()->links();
+  CCL_CHECK(check_on_host(first, stream));
+  for (auto& call : calls) call->info() = call->links().noted(call->info());
+  GroupTurns turns{calls};
+  if (stream.host() == nullptr) {
+    turns.locks.clear();
+    return run_in_turn(calls, turns.numbers);
+  }
+  stream.host()->enqueue([shared = std::make_shared<CallList>(std::move(calls)),
+                          numbers = turns.numbers] { return run_in_turn(*shared, numbers); });
+  return {};
 }
 
 Result<DeviceTarget> GroupLaunch::begin(Stream stream) {

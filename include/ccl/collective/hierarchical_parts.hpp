@@ -5,6 +5,7 @@
 #include <ccl/collective/levels.hpp>
 #include <ccl/collective/stage.hpp>
 #include <ccl/host_stream.hpp>
+#include <ccl/turns.hpp>
 
 #include <memory>
 #include <optional>
@@ -55,6 +56,7 @@ struct HierarchicalParts {
   // Of the level between hosts, while this thread works on the one inside. On CPUs only: a GPU's
   // launches go in one order.
   std::shared_ptr<HostStream> between{};
+  std::shared_ptr<Turns> turns = std::make_shared<Turns>();  // of whole calls, on CPUs
   std::string name{};
 };
 

@@ -30,16 +30,23 @@ Result<void> queue_on_host(const Links& links, Stream stream, F call) {
   stream.host()->enqueue(std::move(call));
   return {};
 }
-/// The same of `call(links, info)`, an operation that the journal keeps, unless it is refused.
+/// The same of `call(links, info)`, an operation that the journal keeps, unless it is refused. It
+/// also waits for all calls of these links that were made before, on whatever stream.
 template <class F>
 Result<void> queue_on_host(const std::shared_ptr<Links>& links, const CallInfo& info, Stream stream,
                            F call) {
   CCL_CHECK(check_on_host(*links, stream));
-  auto noted = [links, info = links->noted(info), call = std::move(call)] {
-    return call(*links, info);
-  };
-  if (stream.host() == nullptr) return noted();
-  stream.host()->enqueue(std::move(noted));
+  if (stream.host() == nullptr) {
+    const auto noted = links->noted(info);
+    const Turn turn{links->turns()};
+    return call(*links, noted);
+  }
+  const std::lock_guard lock{links->turns().mutex()};
+  stream.host()->enqueue(
+      [links, noted = links->noted(info), call = std::move(call), number = links->turns().take()] {
+        const Turn turn{links->turns(), number};
+        return call(*links, noted);
+      });
   return {};
 }
 
