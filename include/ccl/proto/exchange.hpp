@@ -96,6 +96,7 @@ class Exchange {
       if (at.done < now.bytes) break;
     }
     if (at.message < n && !is_there<Sends>(peer)) {
+      if (group_.rank() == 0) kept = at;  // not an earlier exchange's
       waiting_ = peer;
       step_ = 0;
       return true;
