@@ -3,6 +3,7 @@
 #include <ccl/algo/pairwise.hpp>
 #include <ccl/algo/ring.hpp>
 #include <ccl/algo/tree.hpp>
+#include <ccl/auto.hpp>
 #include <ccl/proto/protocol.hpp>
 
 #include <atomic>
@@ -10,6 +11,8 @@
 
 #include "../algo/every_protocol.hpp"
 #include "catch.hpp"
+#include "core/chosen_transport.hpp"
+#include "environment.hpp"
 
 using namespace ccl;
 using namespace ccl::test;
@@ -18,12 +21,13 @@ namespace {
 
 std::atomic<long> stored{0}, unpacked{0};
 
-/// Each word beside its complement: twice the wire, and a damaged word shows.
-template <bool Flags>
+/// Each word beside its complement: twice the wire, and a damaged word shows. `Line`: what it says
+/// of its lines, whose words have a flag each.
+template <bool Flags, int Line = 8>
 struct Doubled {
   static constexpr const char* name = Flags ? "DoubledWithFlags" : "Doubled";
   static constexpr bool carries_flags = Flags;
-  static constexpr int line_bytes = 8;
+  static constexpr int line_bytes = Line;
   static constexpr int batch = 2;
   static constexpr Index default_slot_bytes = 64 << 10;
 
@@ -114,5 +118,30 @@ TEMPLATE_LIST_TEST_CASE("a protocol of one's own", "[proto]", Own) {
     check_rooted<Ring, Proto, Group>(world, count, ranks - 1);
     CHECK((stored > 0) == (count > 0));
     CHECK((unpacked > 0) == (count > 0));
+  }
+}
+
+TEMPLATE_TEST_CASE("CPU ranks carry a protocol's lines of up to 128 bytes", "[proto]",
+                   (Doubled<true, 16>), (Doubled<true, 128>)) {
+  for (const char* const transport : {"loopback", "shm", "socket"}) {
+    INFO(transport);
+    const Environment env{"CCL_TRANSPORT", transport};
+    Config config;
+    config.device = Config::cpu;
+    const auto comms = Communicator::create_all(3, config);
+    REQUIRE(comms);
+    on_all(*comms, [&](const Communicator& comm) -> Result<void> {
+      using Chosen = Collective<AllReduce, AutoOf<Candidate<Ring, TestType>>>;
+      const std::vector<int> in(1001, comm.rank() + 1);
+      const auto sums = [&](const auto& made) -> Result<void> {
+        CCL_CHECK(made);
+        std::vector<int> out(in.size());
+        CCL_CHECK((*made)(in.data(), out.data(), Index(in.size())));
+        if (out == std::vector<int>(in.size(), 6)) return {};
+        return fail(Errc::internal, "another sum");
+      };
+      CCL_CHECK(sums(Collective<AllReduce, Ring, TestType>::create(comm)));
+      return sums(Chosen::create(comm));
+    });
   }
 }
