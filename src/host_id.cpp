@@ -11,11 +11,13 @@
 namespace ccl {
 namespace {
 
-// FNV-1a, 64 bits.
+// FNV-1a, 64 bits, then a finaliser, since the inputs differ in few bits.
 std::uint64_t hash(std::string_view s) {
-  std::uint64_t h = 14695981039346656037u;
-  for (const char c : s) h = (h ^ static_cast<unsigned char>(c)) * 1099511628211u;
-  return h;
+  std::uint64_t h = 0xcbf2'9ce4'8422'2325u;
+  for (const char c : s) h = (h ^ static_cast<unsigned char>(c)) * 0x0000'0100'0000'01b3u;
+  h = (h ^ h >> 33) * 0xff51'afd7'ed55'8ccdu;
+  h = (h ^ h >> 33) * 0xc4ce'b9fe'1a85'ec53u;
+  return h ^ h >> 33;
 }
 
 std::string link(const char* path) {

@@ -1,9 +1,11 @@
+#include <ccl/host_id.hpp>
 #include <ccl/peer_info.hpp>
 
 #include <cstdlib>
 #include <cstring>
 
 #include "catch.hpp"
+#include "environment.hpp"
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -36,6 +38,22 @@ TEST_CASE("a child is another process on the same host") {
   ::close(fds[1]);
   CHECK(theirs.host_hash == mine.host_hash);
   CHECK(theirs.pid_hash != mine.pid_hash);
+}
+
+TEST_CASE("ranks and rendezvous mean the same by a host, however it is named") {
+  const auto agree = [] {
+    const PeerInfo info = local_peer_info(0, -1).value();
+    return info.host_hash == host_hash() && info.pid_hash == pid_hash();
+  };
+  CHECK(agree());
+  const auto unnamed = host_hash();
+  const test::Environment nccl{"NCCL_HOSTID", "rack 6"};
+  CHECK(agree());
+  const auto by_nccl = host_hash();
+  const test::Environment own{"CCL_HOSTID", "rack 7"};
+  CHECK(agree());
+  CHECK(by_nccl != unnamed);
+  CHECK(host_hash() != by_nccl);
 }
 
 TEST_CASE("CCL_HOSTID names the host") {
