@@ -224,6 +224,10 @@ class AutoCollective<Op, Candidates<Cs...>, Transport, OneOrder> {
   /// ReduceScatter, AllToAll, Gather and Scatter, one rank's `count` elements else.
   /// `in_window`: the receive buffer lies in a `Window`, as it does at the same place on all ranks.
   Choice plan(Index bytes, bool in_window = false) const { return made_->plan(bytes, in_window); }
+  /// What that is, as `name()` of the composition says it: "all_reduce/Ring/Simple/shm".
+  std::string name(Index bytes, bool in_window = false) const {
+    return made_->name(bytes, in_window);
+  }
   /// The compositions that were made, of which each is the fastest at some size.
   std::vector<std::string> compositions() const { return made_->names(); }
 

@@ -96,9 +96,9 @@ TEST_CASE("an Auto that was moved from says so") {
     CCL_CHECK(expect(refused(p2p.group({})), "no moved message went"));
     CCL_CHECK(expect(refused(alls(x, one, at, y, one, at)), "a moved exchange ran"));
     CCL_CHECK(expect(refused(alls.counted(x, y, {})), "a moved exchange ran"));
-    CCL_CHECK(expect(
-        sums.ranks() == 0 && sums.plan(100).composition.empty() && sums.compositions().empty(),
-        "a moved sum has a plan"));
+    CCL_CHECK(expect(sums.ranks() == 0 && sums.plan(100).composition.empty() &&
+                         sums.name(100).empty() && sums.compositions().empty(),
+                     "a moved sum has a plan"));
     sums = own;
     // NOLINTEND(bugprone-use-after-move)
     return sums(x, y, 2);
@@ -156,6 +156,8 @@ TEST_CASE("a plan says what runs, what it takes, why, and what comes next, alike
                            choice.chunk_bytes >= choice.plan.slot_bytes,
                        "plan"));
       CCL_CHECK(expect(choice.why.find("2 ranks over shm") != std::string::npos, choice.why));
+      const std::string named = "all_reduce/" + choice.composition + "/loopback";
+      CCL_CHECK(expect(call.name(bytes) == named, call.name(bytes)));
     }
     return {};
   });

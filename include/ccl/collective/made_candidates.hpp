@@ -66,11 +66,23 @@ struct MadeCandidates<Op, Candidates<Cs...>, Transport, OneOrder> {
     (std::index_sequence_for<Cs...>{});
   }
 
-  Choice plan(Index bytes, bool in_window) const {
+  /// Below 0: of handles that were moved from.
+  int pick(Index bytes, bool in_window) const {
     Demands demands;
     demands.in_window = in_window;
-    const int at = chooser.pick(bytes, demands);
-    if (at < 0) return {};  // moved from
+    return chooser.pick(bytes, demands);
+  }
+  std::string name(Index bytes, bool in_window) const {
+    const int at = pick(bytes, in_window);
+    std::string picked;
+    each([&]<std::size_t I, class C>() {
+      if (int(I) == at && std::get<I>(all)) picked = std::get<I>(all)->name();
+    });
+    return picked;
+  }
+  Choice plan(Index bytes, bool in_window) const {
+    const int at = pick(bytes, in_window);
+    if (at < 0) return {};
     Plan plan;
     each([&]<std::size_t I, class C>() {
       if (int(I) == at && std::get<I>(all)) plan = std::get<I>(all)->plan();
