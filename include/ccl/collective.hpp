@@ -67,7 +67,7 @@ class Collective : public detail::Composition<Op, Algo, Proto, detail::sides_of<
     const Index bytes = count * Index{sizeof(T)};
     CCL_CHECK(check_overlap(send, bytes, recv, times_ranks(bytes), recv + at_rank(count)));
     const auto info = detail::call_info<T, void>(Op::name, count, -1);
-    if (comm.ranks() == 1) return move_alone(send, recv, bytes, stream);
+    if (comm.ranks() == 1) return this->move_alone(send, recv, bytes, stream);
     if constexpr (detail::Exchanges<Op, Algo>) {
       Table table{comm.ranks()};
       for (int p = 0; p < comm.ranks(); ++p) {
@@ -90,7 +90,7 @@ class Collective : public detail::Composition<Op, Algo, Proto, detail::sides_of<
     const Index bytes = count * Index{sizeof(T)};
     if (root == comm.rank()) CCL_CHECK(check_overlap(send, bytes, recv, bytes, recv));
     const auto info = detail::call_info<T, void>(Op::name, count, root);
-    if (comm.ranks() == 1) return move_alone(send, recv, bytes, stream);
+    if (comm.ranks() == 1) return this->move_alone(send, recv, bytes, stream);
     if constexpr (detail::Exchanges<Op, Algo>) {
       Table table{comm.ranks()};
       for (int p = 0; root == comm.rank() && p < comm.ranks(); ++p) table.send(p, send, bytes);
@@ -111,7 +111,7 @@ class Collective : public detail::Composition<Op, Algo, Proto, detail::sides_of<
     const Index bytes = count * Index{sizeof(T)};
     CCL_CHECK(check_apart(send, recv, times_ranks(bytes)));
     if constexpr (!detail::Exchanges<Op, Algo>) {
-      if (comm.ranks() == 1) return move_alone(send, recv, bytes, stream);
+      if (comm.ranks() == 1) return this->move_alone(send, recv, bytes, stream);
       return this->launch(detail::call_info<T, void>(Op::name, count, -1), Bytes{}, send, recv,
                           {bytes, bytes, bytes, false}, 0, stream);
     } else {
@@ -311,7 +311,7 @@ class Collective : public detail::Composition<Op, Algo, Proto, detail::sides_of<
     CCL_CHECK(check(send, count, sizeof(T), "send"));
     CCL_CHECK(check(recv, count, sizeof(T), "recv"));
     CCL_CHECK(check_overlap(send, bytes, recv, bytes, recv));
-    return reduce_alone(Reduction<F, T, A>{op, 1}, send, recv, count, stream);
+    return this->reduce_alone(Reduction<F, T, A>{op, 1}, send, recv, count, stream);
   }
   template <class Acc, class T, class F>
   Result<void> alone(const T* send, T* recv, Index count, F op, int root,
@@ -343,28 +343,6 @@ class Collective : public detail::Composition<Op, Algo, Proto, detail::sides_of<
     return detail::check_apart(this->links_->comm(), Op::name, send, recv, bytes);
   }
 
-  Result<void> move_alone(const void* send, void* recv, Index bytes, Stream stream) const {
-    if (this->links_->on_device()) return this->links_->copy(recv, send, bytes, stream);
-    return detail::queue_on_host(*this->links_, stream, [send, recv, bytes]() -> Result<void> {
-      detail::alone(Bytes{}, send, recv, bytes);
-      return {};
-    });
-  }
-
-  template <class R, class T>
-  Result<void> reduce_alone(const R& reduction, const T* send, T* recv, Index count,
-                            Stream stream) const {
-    detail::enroll<detail::AloneKernels<R>>();
-    if (this->links_->on_device()) {
-      return detail::reduce_alone_on_device(*this->links_, reduction, send, recv, count, stream);
-    }
-    return detail::queue_on_host(*this->links_, stream,
-                                 [reduction, send, recv, count]() -> Result<void> {
-                                   detail::alone(reduction.load(), send, recv, count);
-                                   return {};
-                                 });
-  }
-
   template <class Acc, class T, class F>
   Result<void> reduce_into(const T* send, T* recv, Index count, int runs, F op, int root,
                            const Layout& layout, bool gets, Stream stream) const {
@@ -386,7 +364,7 @@ class Collective : public detail::Composition<Op, Algo, Proto, detail::sides_of<
           check_overlap(send, runs * bytes, recv, bytes, runs == 1 ? recv : recv - at_rank(count)));
     }
     const R reduction{op, comm.ranks()};
-    if (comm.ranks() == 1) return reduce_alone(reduction, send, recv, count, stream);
+    if (comm.ranks() == 1) return this->reduce_alone(reduction, send, recv, count, stream);
     return this->launch(detail::call_info<T, F>(Op::name, count, Op::rooted ? root : -1), reduction,
                         send, recv, layout, root, stream);
   }

@@ -116,6 +116,28 @@ class Composition {
     }
   }
 
+  /// All that a rank alone has to do.
+  template <class R>
+  Result<void> reduce_alone(const R& reduction, const void* in, void* out, Index count,
+                            Stream stream) const {
+    enroll<AloneKernels<R>>();
+    if (links_->on_device()) {
+      return reduce_alone_on_device(*links_, reduction, in, out, count, stream);
+    }
+    return queue_on_host(*links_, stream,
+                         [reduction, in, out, count, keep = links_]() -> Result<void> {
+                           alone(reduction.load(), in, out, count);
+                           return {};
+                         });
+  }
+  Result<void> move_alone(const void* from, void* to, Index bytes, Stream stream) const {
+    if (links_->on_device()) return links_->copy(to, from, bytes, stream);
+    return queue_on_host(*links_, stream, [from, to, bytes, keep = links_]() -> Result<void> {
+      alone(Bytes{}, from, to, bytes);
+      return {};
+    });
+  }
+
   Handle<Links, Links::nobody> links_;
 
  private:

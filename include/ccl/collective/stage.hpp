@@ -31,22 +31,12 @@ class Stage : public Composition<Op, Algo, Proto, sides_of<Transport>()> {
   Result<void> reduce(const R& reduction, const void* in, void* out, const Layout& layout, int root,
                       Stream stream) const {
     using T = typename R::Type;
-    Links& links = *this->links_;
-    if (links.comm().ranks() > 1) {
-      const auto info =
-          call_info<T, typename R::Functor>(Op::name, layout.count, Op::rooted ? root : -1);
-      return this->launch(info, reduction, in, out, layout, root, stream);
+    if (this->links_->comm().ranks() == 1) {
+      return this->reduce_alone(reduction, in, out, layout.count, stream);
     }
-    enroll<AloneKernels<R>>();
-    if (links.on_device()) {
-      return reduce_alone_on_device(links, reduction, in, out, layout.count, stream);
-    }
-    return queue_on_host(
-        links, stream,
-        [reduction, in, out, n = layout.count, keep = this->links_]() -> Result<void> {
-          alone(reduction.load(), in, out, n);
-          return {};
-        });
+    const auto info =
+        call_info<T, typename R::Functor>(Op::name, layout.count, Op::rooted ? root : -1);
+    return this->launch(info, reduction, in, out, layout, root, stream);
   }
 
   /// One of the runs of an all-gather: `bytes` of each rank, whose places in `out` are `stride`
@@ -101,12 +91,7 @@ class Stage : public Composition<Op, Algo, Proto, sides_of<Transport>()> {
   /// Of this rank's own data, in the order of the stage's calls.
   Result<void> copy(const void* from, void* to, Index bytes, Stream stream) const {
     if (from == to || bytes == 0) return {};
-    if (this->links_->on_device()) return this->links_->copy(to, from, bytes, stream);
-    return queue_on_host(*this->links_, stream,
-                         [from, to, bytes, keep = this->links_]() -> Result<void> {
-                           alone(Bytes{}, from, to, bytes);
-                           return {};
-                         });
+    return this->move_alone(from, to, bytes, stream);
   }
 
  private:
