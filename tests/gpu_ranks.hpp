@@ -11,6 +11,7 @@
 
 #include "catch.hpp"
 #include "fake_gpus.hpp"
+#include "says.hpp"
 #include "transport/p2p_check.hpp"
 
 namespace ccl::test {
@@ -48,9 +49,6 @@ inline Result<void> address(const Result<Communicator>& comm, int peer) {
 }
 inline std::string carried_by(const Result<Communicator>& comm, int peer) {
   return DefaultTransport::carrier(comm->peer(comm->rank()), comm->peer(peer)).transport;
-}
-inline bool says(const std::string& text, const char* part) {
-  return text.find(part) != std::string::npos;
 }
 
 }  // namespace ccl::test

@@ -9,6 +9,7 @@
 
 #include "catch.hpp"
 #include "hosts/processes.hpp"
+#include "says.hpp"
 
 using namespace ccl;
 using namespace ccl::test;
@@ -31,6 +32,14 @@ struct Board {
     int peer = -1;
     double took_s = 0;
     char text[800] = {};
+
+    /// Notes how it went.
+    void ends(const Result<void>& how) {
+      code = how ? Errc::ok : how.error().code;
+      peer = how ? -1 : how.error().peer;
+      if (!how) std::snprintf(text, sizeof text, "%s", how.error().message().c_str());
+      over = true;
+    }
   } rank[ranks];
 };
 
@@ -62,16 +71,8 @@ int play(Board& board, int rank, Trouble&& trouble) {
     wait_until([&] { return !comm.status().has_value(); }, 20);
     return comm.status();
   };
-  const auto end = work();
-  mine.code = end ? Errc::ok : end.error().code;
-  mine.peer = end ? -1 : end.error().peer;
-  if (!end) std::snprintf(mine.text, sizeof mine.text, "%s", end.error().message().c_str());
-  mine.over = true;
+  mine.ends(work());
   return 0;
-}
-
-bool says(const std::string& text, const char* part) {
-  return text.find(part) != text.npos;
 }
 }  // namespace
 
@@ -144,7 +145,6 @@ TEST_CASE("of four ranks one leaves a loop early: all errors name it and what it
   std::vector<pid_t> pids;
   for (int r = 0; r < ranks; ++r) {
     pids.push_back(start_process([&, r] {
-      auto& mine = board->rank[r];
       const auto work = [&]() -> Result<void> {
         Config config;
         config.timeout_s = patience_s;
@@ -157,10 +157,7 @@ TEST_CASE("of four ranks one leaves a loop early: all errors name it and what it
         wait_until([&] { return !comm.status().has_value(); }, 20);
         return comm.status();
       };
-      const auto end = work();
-      mine.code = end ? Errc::ok : end.error().code;
-      mine.peer = end ? -1 : end.error().peer;
-      if (!end) std::snprintf(mine.text, sizeof mine.text, "%s", end.error().message().c_str());
+      board->rank[r].ends(work());
       return 0;
     }));
   }

@@ -13,6 +13,7 @@
 
 #include "catch.hpp"
 #include "hosts/processes.hpp"
+#include "says.hpp"
 
 using namespace ccl;
 using namespace ccl::test;
@@ -46,9 +47,6 @@ std::vector<Account> ring(int ranks) {
     all[r].waits = {(r + ranks - 1) % ranks, 12};
   }
   return all;
-}
-bool says(const std::string& text, const char* part) {
-  return text.find(part) != text.npos;
 }
 }  // namespace
 

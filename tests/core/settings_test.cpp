@@ -8,6 +8,7 @@
 
 #include "catch.hpp"
 #include "environment.hpp"
+#include "says.hpp"
 
 using namespace ccl;
 using namespace ccl::test;
@@ -16,9 +17,6 @@ namespace {
 
 std::string why(const Result<void>& r) {
   return r ? "" : r.error().what;
-}
-bool says(const std::string& text, const char* part) {
-  return text.find(part) != text.npos;
 }
 
 }  // namespace

@@ -4,8 +4,10 @@
 #include <string>
 
 #include "catch.hpp"
+#include "says.hpp"
 
 namespace topo = ccl::topo;
+using ccl::test::says;
 
 namespace {
 
@@ -41,10 +43,6 @@ std::string text(const topo::PathRules& rules, int a, int b) {
     all += line + "\n";
   }
   return all;
-}
-
-bool says(const std::string& all, const char* words) {
-  return all.find(words) != std::string::npos;
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <fstream>
 #include <string>
 
+#include "says.hpp"
 #include "transport/driver.hpp"
 #include "transport/p2p_path.hpp"
 #include <unistd.h>
@@ -25,9 +26,6 @@ std::string refusal(const PeerInfo& a, const PeerInfo& b) {
   REQUIRE(!answer);
   CHECK(answer.error().code == Errc::no_transport);
   return answer.error().what;
-}
-bool says(const std::string& text, const char* part) {
-  return text.find(part) != std::string::npos;
 }
 }  // namespace
 
