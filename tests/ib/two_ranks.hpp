@@ -10,22 +10,11 @@
 
 #include "environment.hpp"
 #include "transport/driver.hpp"
+#include "transport/lent.hpp"
 
 namespace ccl::test {
 
 using Settings = Environment::Values;
-
-struct Lent {
-  Status status;
-  ProxyEngine proxy;
-  TransportContext context;
-  Lent() {
-    context.status = &status;
-    context.proxy = &proxy;
-    context.secret[5] = std::byte{7};
-    context.deadline_s = 20;
-  }
-};
 
 struct Ends {
   std::string problem[2];

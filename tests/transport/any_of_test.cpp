@@ -3,6 +3,7 @@
 #include <cstdlib>
 
 #include "transport/driver.hpp"
+#include "transport/lent.hpp"
 
 using namespace ccl;
 using namespace ccl::test;
@@ -22,16 +23,6 @@ struct Upwards : LoopbackTransport {
   static Result<void> can_connect(const PeerInfo& from, const PeerInfo& to) {
     if (from.rank < to.rank) return {};
     return fail(Errc::no_transport, "upwards does not lead down");
-  }
-};
-
-struct Lent {
-  Status status;
-  ProxyEngine proxy;
-  TransportContext context;
-  Lent() {
-    context.status = &status;
-    context.proxy = &proxy;
   }
 };
 

@@ -4,6 +4,7 @@
 #include <ccl/transport/proxied_end.hpp>
 
 #include "transport/driver.hpp"
+#include "transport/lent.hpp"
 #include <poll.h>
 
 using namespace ccl;
@@ -113,18 +114,6 @@ struct LineTransport {
   }
 };
 static_assert(Transport<LineTransport>);
-
-struct Lent {
-  Status status;
-  ProxyEngine proxy;
-  TransportContext context;
-  Lent() {
-    context.status = &status;
-    context.proxy = &proxy;
-    context.secret[3] = std::byte{9};
-    context.deadline_s = 20;
-  }
-};
 
 }  // namespace
 

@@ -5,23 +5,12 @@
 
 #include "environment.hpp"
 #include "transport/driver.hpp"
+#include "transport/lent.hpp"
 
 using namespace ccl;
 using namespace ccl::test;
 
 namespace {
-
-/// What a communicator lends. The engine goes last: it finishes what was posted.
-struct Lent {
-  Status status;
-  ProxyEngine proxy;
-  TransportContext context;
-  Lent() {
-    context.status = &status;
-    context.proxy = &proxy;
-    context.secret[5] = std::byte{7};
-  }
-};
 
 std::string rank_main(int rank, int fd, WireShape shape, Word steps, bool helps = true) {
   Lent lent;
