@@ -169,7 +169,9 @@ Result<Communicator> Communicator::create(std::span<const UniqueId> ids, int ran
   }
   const bool blocking = config.blocking;
   auto state = std::make_shared<CommState>(rank, ranks, std::move(config));
-  CCL_CHECK(detail::settle(*state));
+  if (auto settled = detail::settle(*state); !settled) {
+    return fail(state->blame(std::move(settled).error()));
+  }
   if (blocking) {
     if (auto done = detail::start(*state, ids); !done) {
       return fail(state->blame(std::move(done).error()));
@@ -246,7 +248,9 @@ Result<std::optional<Communicator>> Communicator::split(int color, int key, Conf
   }
   // The child's status must outlive its bootstrap, so the state comes first; rank and size follow.
   auto child = std::make_shared<CommState>(0, 1, std::move(config));
-  CCL_CHECK(detail::settle(*child));
+  if (auto settled = detail::settle(*child); !settled) {
+    return fail(state_->blame(std::move(settled).error()));
+  }
   const std::lock_guard lock{state_->bootstrap_mutex};
   auto bootstrap = state_->bootstrap->split(color, key, {child->init_timeout_s, &child->status});
   if (!bootstrap) return fail(state_->blame(std::move(bootstrap).error()));

@@ -1,3 +1,4 @@
+#include <ccl/host_id.hpp>
 #include <ccl/launcher.hpp>
 #include <ccl/log.hpp>
 #include <ccl/settings.hpp>
@@ -201,8 +202,63 @@ Result<std::string> master_address() {
 
 Result<Launch> checked(Launch launch) {
   if (launch.ranks >= 1 && launch.rank < launch.ranks) return launch;
-  return fail(Errc::bad_setting, fmt::format("{} says that this is rank {} of {} (it cannot be)",
-                                             launch.launcher, launch.rank, launch.ranks));
+  return fail(Errc::bad_setting,
+              fmt::format("{} says that this is rank {} of {} (ranks are 0 to size - 1, and there "
+                          "is at least one); correct its variables",
+                          launch.launcher, launch.rank, launch.ranks));
+}
+
+Result<UniqueId> meeting_id(const Launch& launch) {
+  CCL_CHECK(check_settings());
+  if (launch.ranks == 1) return create_unique_id();
+  CCL_TRY(std::string address, setting_text("COMM_ID"));
+  const char* variables = "CCL_COMM_ID";
+  if (address.empty() && has("MASTER_ADDR") && has("MASTER_PORT")) {
+    CCL_TRY(address, master_address());
+    variables = "MASTER_ADDR and MASTER_PORT";
+  }
+  if (!address.empty()) {
+    // An address is bad for its variables: the sentence names them.
+    const auto blamed = [&](Error error) {
+      if (error.code == Errc::invalid_argument) error.code = Errc::bad_setting;
+      error.what = fmt::format("{}: {}", variables, error.what);
+      return fail(std::move(error));
+    };
+    auto made = unique_id_at(address, launch.job_key);
+    if (!made) return blamed(std::move(made).error());
+    const UniqueId id = *made;
+    if (launch.rank == 0) {
+      if (auto root = start_root(id, 0); !root) return blamed(std::move(root).error());
+    }
+    log_info(LogPart::init, "rank {} of {} by {}; the root is at {}", launch.rank, launch.ranks,
+             launch.launcher, address);
+    return id;
+  }
+  std::string why = "PMIX_RANK is not set";
+  if (has("PMIX_RANK")) {
+    const auto client = Pmix::instance();
+    if (client) {
+      std::string mine;
+      if (launch.rank == 0) {
+        CCL_TRY(const UniqueId id, create_unique_id());
+        mine = id.to_string();
+      }
+      // A new key for each id of a process: PMIx remembers what it once got.
+      static std::atomic<int> calls{0};
+      const std::string key = fmt::format("ccl.id.{}", calls++);
+      CCL_TRY(const std::string text, (*client)->from_first(key, mine));
+      log_info(LogPart::init, "rank {} of {} by {}; the root came through PMIx", launch.rank,
+               launch.ranks, launch.launcher);
+      return UniqueId::from_string(text);
+    }
+    why = client.error().what;
+  }
+  return fail(
+      Errc::bad_setting,
+      fmt::format("rank {} of {} by {} does not know where the ranks meet (CCL_COMM_ID is not "
+                  "set, MASTER_ADDR and MASTER_PORT are not both set, and there is no PMIx: "
+                  "{}); set CCL_COMM_ID=host:port to an address of rank 0's host",
+                  launch.rank, launch.ranks, launch.launcher, why));
 }
 
 }  // namespace
@@ -258,56 +314,13 @@ Result<Launch> detect_launch() {
 }
 
 Result<UniqueId> launch_id(const Launch& launch) {
-  CCL_CHECK(check_settings());
-  if (launch.ranks == 1) return create_unique_id();
-  CCL_TRY(std::string address, setting_text("COMM_ID"));
-  const char* variables = "CCL_COMM_ID";
-  if (address.empty() && has("MASTER_ADDR") && has("MASTER_PORT")) {
-    CCL_TRY(address, master_address());
-    variables = "MASTER_ADDR and MASTER_PORT";
-  }
-  if (!address.empty()) {
-    // An address is bad for its variables: the sentence names them.
-    const auto blamed = [&](Error error) {
-      if (error.code == Errc::invalid_argument) error.code = Errc::bad_setting;
-      error.what = fmt::format("{}: {}", variables, error.what);
-      return fail(std::move(error));
-    };
-    auto made = unique_id_at(address, launch.job_key);
-    if (!made) return blamed(std::move(made).error());
-    const UniqueId id = *made;
-    if (launch.rank == 0) {
-      if (auto root = start_root(id, 0); !root) return blamed(std::move(root).error());
-    }
-    log_info(LogPart::init, "rank {} of {} by {}; the root is at {}", launch.rank, launch.ranks,
-             launch.launcher, address);
-    return id;
-  }
-  std::string why = "PMIX_RANK is not set";
-  if (has("PMIX_RANK")) {
-    const auto client = Pmix::instance();
-    if (client) {
-      std::string mine;
-      if (launch.rank == 0) {
-        CCL_TRY(const UniqueId id, create_unique_id());
-        mine = id.to_string();
-      }
-      // A new key for each id of a process: PMIx remembers what it once got.
-      static std::atomic<int> calls{0};
-      const std::string key = fmt::format("ccl.id.{}", calls++);
-      CCL_TRY(const std::string text, (*client)->from_first(key, mine));
-      log_info(LogPart::init, "rank {} of {} by {}; the root came through PMIx", launch.rank,
-               launch.ranks, launch.launcher);
-      return UniqueId::from_string(text);
-    }
-    why = client.error().what;
-  }
-  return fail(
-      Errc::bad_setting,
-      fmt::format("rank {} of {} by {} does not know where the ranks meet (CCL_COMM_ID is not "
-                  "set, MASTER_ADDR and MASTER_PORT are not both set, and there is no PMIx: "
-                  "{}); set CCL_COMM_ID=host:port to an address of rank 0's host",
-                  launch.rank, launch.ranks, launch.launcher, why));
+  auto id = meeting_id(launch);
+  if (id) return id;
+  // There is no communicator yet that would name them.
+  Error error = std::move(id).error();
+  error.rank = launch.rank;
+  error.host = host_name();
+  return fail(std::move(error));
 }
 
 }  // namespace ccl

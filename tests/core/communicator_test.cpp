@@ -207,6 +207,7 @@ TEST_CASE("values of Config that cannot be are refused by name") {
     REQUIRE_FALSE(made.has_value());
     CHECK(made.error().code == Errc::bad_setting);
     CHECK(made.error().what.find(std::string{"Config::"} + field) != std::string::npos);
+    CHECK(made.error().rank == 0);
   };
   constexpr double nan = std::numeric_limits<double>::quiet_NaN();
   for (const double s : {-1.0, nan, 1e300}) {

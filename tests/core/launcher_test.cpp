@@ -1,4 +1,5 @@
 #include <ccl/bootstrap.hpp>
+#include <ccl/host_id.hpp>
 #include <ccl/launcher.hpp>
 
 #include <cstdio>
@@ -171,6 +172,8 @@ TEST_CASE("a place to meet that is no address is an error that names its variabl
     REQUIRE_FALSE(id);
     if (*rank != '0') CHECK(id.error().code == Errc::bad_setting);
     CHECK(id.error().what.starts_with(names));
+    CHECK(id.error().rank == *rank - '0');
+    CHECK(id.error().host == host_name());
   };
   refused_by({{"CCL_COMM_ID", "127.0.0.1"}}, "CCL_COMM_ID: ");
   refused_by({{"CCL_COMM_ID", "127.0.0.1:0"}}, "CCL_COMM_ID: ");
