@@ -77,7 +77,7 @@ class Communicator {
 
   /// The ranks of one `color` become a communicator, ordered by `key`, then by rank. Collective. A
   /// negative color takes no part and gets nothing. A rank that does not come is an error after
-  /// `config.init_timeout_s`, and this communicator then fails, too. Blocks, whatever `config` says.
+  /// `config.init_timeout_s`, and this communicator then fails, too. It always blocks.
   Result<std::optional<Communicator>> split(int color, int key, Config config = {}) const;
   /// Waits for an asynchronous creation. Its failure, if it failed.
   Result<void> wait() const;
