@@ -64,6 +64,7 @@ class PeerPrims {
         tiles_{div_up(share_, tile_elements)},
         stripe_{channel, tiles_, work.channels},
         patience_{work.watch} {
+    detail::look_at(work_);
     Memory::await_previous();
     if constexpr (detail::reduces<R>) reduction_.load_here();
   }

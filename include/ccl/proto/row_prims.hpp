@@ -1,5 +1,6 @@
 #pragma once
 
+#include <ccl/mail.hpp>
 #include <ccl/proto/collect.hpp>
 #include <ccl/row_work.hpp>
 
@@ -65,6 +66,7 @@ class RowPrims {
         tiles_{tiles_of(work.length)},
         slice_{slice_of(tiles_)},
         patience_{work.watch} {
+    detail::look_at(work_);
     Memory::await_previous();
   }
 
