@@ -2,10 +2,7 @@
 
 #include <ccl/patience.hpp>
 #include <ccl/peer_view.hpp>
-#include <ccl/ptx.hpp>
 #include <ccl/wire_work.hpp>
-
-#include <nv/target>
 
 namespace ccl {
 
@@ -84,13 +81,6 @@ struct PeerExchangeWork {
 };
 
 namespace detail {
-/// A launch's arguments are in no cache when it begins: reads a word of each line of them, so that
-/// they come while the launch waits for the one before.
-template <class Work>
-CCL_HD void look_at([[maybe_unused]] const Work& work) {
-  NV_IF_TARGET(NV_IS_DEVICE, (ptx::look_at(work);))
-}
-
 /// What rank `writer` writes for rank `owner`, behind the owner's scratch.
 CCL_HD Mail* mail(const PeerView& peers, int owner, int writer) {
   return reinterpret_cast<Mail*>(peers.scratch[owner] + 2 * peers.half_packets) + writer;

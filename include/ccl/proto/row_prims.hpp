@@ -1,6 +1,5 @@
 #pragma once
 
-#include <ccl/mail.hpp>
 #include <ccl/proto/collect.hpp>
 #include <ccl/row_work.hpp>
 

@@ -71,6 +71,7 @@ class WirePrims {
         open_out(out_[o], work.out[row_ + outs.rank[o]], outs.rank[o]);
       }
     }
+    detail::look_at(work_);
     Memory::await_previous();  // what was read until here stays, counts and data change
     if constexpr (detail::reduces<R>) reduction_.load_here();
     CCL_UNROLL for (int i = 0; i < MaxIn; ++i) {
