@@ -11,13 +11,15 @@
 namespace ccl::detail {
 
 /// How many groups share a channel's peers. Over the host's memory a look at a peer is a few
-/// microseconds: one for each peer and direction, as long as there is room.
+/// microseconds: one for each peer and direction, on as many blocks as NCCL takes for a network, so
+/// that the others compute meanwhile.
 template <class Group, class Body, class Algo>
 int servers_of(const ExchangeWork& work, const CudaShape& shape, const DeviceTarget& target) {
   if constexpr (requires { Algo::serves_by_turns; }) {
-    constexpr int most = 32;
-    const int turns = 2 * work.ranks - 2 < most ? 2 * work.ranks - 2 : most;
-    const int room = target.most_blocks * (Body::max_lanes / Group::width) / shape.channels;
+    constexpr int most = 32, groups = Body::max_lanes / Group::width;
+    const int turns = 2 * work.ranks - 2;
+    const int blocks = target.most_blocks < most ? target.most_blocks : most;
+    const int room = blocks * (groups < 4 ? groups : 4) / shape.channels;
     if (work.proxied && turns > 1) return turns < room ? turns : room < 1 ? 1 : room;
   }
   return 1;
