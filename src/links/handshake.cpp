@@ -1,8 +1,11 @@
 #include "links/handshake.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <string>
 #include <thread>
 
 #include "links/verdict.hpp"
@@ -33,6 +36,17 @@ TransportContext transport_context(CommState& state, GpuArena* arena) {
   return context;
 }
 
+Result<void> check_same_transport(const Offer& theirs, int peer, const char* mine, int me) {
+  const Offer own{{}, mine};
+  if (std::memcmp(own.by, theirs.by, sizeof own.by) == 0) return {};
+  return fail(
+      Errc::mismatch,
+      fmt::format("rank {} takes {} between the two and rank {} {} (CCL_TRANSPORT, or a "
+                  "setting that keeps one from use, as CCL_SHM_DISABLE and "
+                  "CCL_IB_DISABLE, differs); set these alike on all ranks",
+                  peer, std::string{theirs.by, strnlen(theirs.by, sizeof theirs.by)}, me, own.by));
+}
+
 Result<void> shake_hands(CommState& state, std::string_view name, const char* transport,
                          const Result<void>& so_far, const std::vector<Meeting>& meetings) {
   const auto named = [&](Error error, const Meeting& m) {
@@ -41,13 +55,13 @@ Result<void> shake_hands(CommState& state, std::string_view name, const char* tr
     if (error.transport.empty()) error.transport = transport;
     return fail(state.blame(std::move(error)));
   };
-  std::vector<Handshake> offers;
+  std::vector<Offer> offers;
   const auto offer = [&]() -> Result<void> {
     CCL_CHECK(so_far);
     for (const Meeting& m : meetings) {
       auto mine = m.offer();
       if (!mine) return named(std::move(mine).error(), m);
-      offers.push_back(*mine);
+      offers.emplace_back(*mine, m.by);
     }
     return {};
   };
@@ -56,15 +70,17 @@ Result<void> shake_hands(CommState& state, std::string_view name, const char* tr
   const auto connect = [&]() -> Result<void> {
     for (std::size_t i = 0; i < meetings.size(); ++i) {
       const Meeting& m = meetings[i];
-      auto sent = state.bootstrap->send(m.peer, m.id, offers[i].data(), Index(offers[i].size()));
+      auto sent = state.bootstrap->send(m.peer, m.id, &offers[i], Index{sizeof(Offer)});
       if (!sent) return named(std::move(sent).error(), m);
     }
     for (const Meeting& m : meetings) {
       auto got = state.bootstrap->recv(m.peer, m.id);
       if (!got) return state.met_to_create(named(std::move(got).error(), m));
-      Handshake theirs{};
-      std::memcpy(theirs.data(), got->data(), std::min(got->size(), theirs.size()));
-      if (auto made = m.connect(theirs); !made) {
+      Offer theirs;
+      std::memcpy(&theirs, got->data(), std::min(got->size(), sizeof theirs));
+      auto made = check_same_transport(theirs, m.peer, m.by, state.rank);
+      if (made) made = m.connect(theirs.handshake);
+      if (!made) {
         Error error = named(std::move(made).error(), m).error();
         if (error.code == Errc::timed_out) error = state.without_answer(std::move(error));
         return fail(std::move(error));

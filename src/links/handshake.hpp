@@ -22,7 +22,20 @@ struct Meeting {
   std::uint64_t id;
   std::function<Result<Handshake>()> offer;
   std::function<Result<void>(const Handshake& theirs)> connect;
+  const char* by = "";  // the transport that this rank takes for it; both are to take the same
 };
+
+/// What an end says: its handshake, and of which transport it is.
+struct Offer {
+  Handshake handshake{};
+  char by[16] = {};
+  Offer() = default;
+  Offer(const Handshake& mine, std::string_view transport) : handshake{mine} {
+    transport.copy(by, sizeof by - 1);
+  }
+};
+/// That of rank `peer`; it must be of the transport that rank `me` takes.
+Result<void> check_same_transport(const Offer& theirs, int peer, const char* mine, int me);
 
 /// A peer that hangs up may only have heard sooner of a rank that died: the bootstrap knows whom.
 /// May wait for two seconds for it.

@@ -143,7 +143,8 @@ Result<void> Links::connect(const std::vector<Peer>& from, const std::vector<Pee
       own(std::move(made), h.sender, h.receiver, h.channels);
       return {};
     };
-    meetings.push_back({peer_of(h), edge.id, offer, connect});
+    const Carrier by = connector_.carrier(state.peers[h.sender], state.peers[h.receiver]);
+    meetings.push_back({peer_of(h), edge.id, offer, connect, by.transport});
   }
   const std::lock_guard lock{state.bootstrap_mutex};
   const std::size_t before = owners_.size();
