@@ -1,9 +1,8 @@
 // A late rank, an abort and a dead rank end every kernel that waits, name who is at fault, and
 // leave the GPU and the survivors fit for a new communicator.
-#include <chrono>
 #include <csignal>
 
-#include "communicator.cuh"
+#include "late.cuh"
 
 using namespace ccl;
 using namespace ccl::test;
@@ -11,34 +10,6 @@ using namespace ccl::test;
 namespace {
 
 constexpr Index count = 1 << 16;
-
-double now_s() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
-
-/// Ends the process if the stream does not come to an end.
-void drain(cudaStream_t stream, double within_s) {
-  const double end = now_s() + within_s;
-  while (cudaStreamQuery(stream) == cudaErrorNotReady) {
-    if (now_s() > end) {
-      std::printf("WRONG: a kernel runs for more than %.0f s\n", within_s);
-      std::fflush(stdout);
-      std::_Exit(3);
-    }
-    std::this_thread::sleep_for(std::chrono::milliseconds{1});
-  }
-  check(cudaStreamQuery(stream) == cudaSuccess, "the stream has failed");
-}
-
-/// The first failure of the communicator, waited for.
-Result<void> failure(const Communicator& comm, double within_s) {
-  const double end = now_s() + within_s;
-  Result<void> status;
-  while ((status = comm.status()) && now_s() < end) {
-    std::this_thread::sleep_for(std::chrono::milliseconds{1});
-  }
-  return status;
-}
 
 template <class Algo, class Proto>
 auto all_reduce_on(const Communicator& comm) {
@@ -66,10 +37,7 @@ void check_works(const Communicator& comm) {
 /// The last rank does not call. The others' kernels end at the deadline and name it.
 template <class Algo, class Proto>
 void late(const Communicator& whole) {
-  Config config;
-  config.timeout_s = 0.5;
-  config.device = whole.device();
-  const auto comm = must(whole.split(0, whole.rank(), config)).value();
+  const auto comm = with_timeout(whole, 0.5);
   cudaStream_t stream;
   MUST_CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
   Buffer<float> in{count, 0}, out{count, 0};
@@ -99,10 +67,7 @@ void late(const Communicator& whole) {
 
 /// The same of a group, whose calls share a kernel.
 void late_group(const Communicator& whole) {
-  Config config;
-  config.timeout_s = 0.5;
-  config.device = whole.device();
-  const auto comm = must(whole.split(0, whole.rank(), config)).value();
+  const auto comm = with_timeout(whole, 0.5);
   cudaStream_t stream;
   MUST_CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
   Buffer<float> in{count, 0}, out{count, 0}, other{count, 0};
@@ -134,10 +99,7 @@ void late_group(const Communicator& whole) {
 
 /// Rank 0 waits in a kernel without a deadline, and another thread calls abort.
 void aborted(const Communicator& whole) {
-  Config config;
-  config.timeout_s = 0;
-  config.device = whole.device();
-  const auto comm = must(whole.split(0, whole.rank(), config)).value();
+  const auto comm = with_timeout(whole, 0);
   cudaStream_t stream;
   MUST_CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
   Buffer<float> in{count, 0}, out{count, 0};

@@ -229,6 +229,23 @@ struct Rank {
   }
 };
 
+/// play(rank) with the composition's own plan and with two slots of `slot_bytes`, eager and in
+/// graphs.
+template <class Suite, class F>
+void play_each_way(const Communicator& comm, Index slot_bytes, F play) {
+  cudaStream_t stream;
+  MUST_CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+  for (const bool graph : {false, true}) {
+    Suite rank{{comm, stream, graph}};
+    play(rank);
+    rank.plan.emplace();
+    rank.plan->slot_count = 2;
+    rank.plan->slot_bytes = slot_bytes;
+    play(rank);
+  }
+  MUST_CUDA(cudaStreamDestroy(stream));
+}
+
 inline int result(const char* name, int gpus) {
   std::printf("%s: %ld cases on %d GPUs, %ld wrong\n", name, score().cases.load(), gpus,
               score().wrong.load());

@@ -161,32 +161,21 @@ struct Suite : Rank {
 
 void suite(const Communicator& comm) {
   if (comm.ranks() != 1 && comm.ranks() != 2 && comm.ranks() != 4 && comm.ranks() != 8) return;
-  cudaStream_t stream;
-  MUST_CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
-  for (const bool graph : {false, true}) {
-    Suite rank{{comm, stream, graph}};
-    for (const bool small : {false, true}) {
-      if (small) {
-        rank.plan.emplace();
-        rank.plan->slot_count = 2;
-        rank.plan->slot_bytes = 256 << 10;
-      }
-      for (const auto& [rows, length] :
-           {std::pair{1, 7168}, {3, 8}, {5, 8192}, {37, 1000}, {131, 2048}, {2, 16384}}) {
-        rank.norm<AsIs<bfloat16>, OneShot, LL128>(rows, length);
-        rank.norm<AsIs<bfloat16>, TwoShot, LL128>(rows, length);
-      }
-      rank.norm<Doubled, TwoShot, LL>(5, 2048);
-      rank.norm<AsIs<bfloat16>, Auto, Auto>(1, 7168);
-      rank.norm<AsIs<bfloat16>, Auto, Auto>(131, 2048);
-      rank.choice();
-      for (const auto& [rows, length] : {std::pair{1, 7168}, {131, 1000}}) {
-        rank.fp8<OneShot>(rows, length);
-        rank.fp8<TwoShot>(rows, length);
-      }
+  play_each_way<Suite>(comm, 256 << 10, [](const Suite& rank) {
+    for (const auto& [rows, length] :
+         {std::pair{1, 7168}, {3, 8}, {5, 8192}, {37, 1000}, {131, 2048}, {2, 16384}}) {
+      rank.norm<AsIs<bfloat16>, OneShot, LL128>(rows, length);
+      rank.norm<AsIs<bfloat16>, TwoShot, LL128>(rows, length);
     }
-  }
-  MUST_CUDA(cudaStreamDestroy(stream));
+    rank.norm<Doubled, TwoShot, LL>(5, 2048);
+    rank.norm<AsIs<bfloat16>, Auto, Auto>(1, 7168);
+    rank.norm<AsIs<bfloat16>, Auto, Auto>(131, 2048);
+    rank.choice();
+    for (const auto& [rows, length] : {std::pair{1, 7168}, {131, 1000}}) {
+      rank.fp8<OneShot>(rows, length);
+      rank.fp8<TwoShot>(rows, length);
+    }
+  });
 }
 
 }  // namespace

@@ -70,27 +70,16 @@ void suite(const Communicator& comm) {
     check(!none && none.error().code == Errc::not_supported, "%d ranks have kernels", comm.ranks());
     return;
   }
-  cudaStream_t stream;
-  MUST_CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
   const std::vector<Index> counts{0, 1, 1023, 65536, 300001};
   // Shares of 512 KiB and more go by pairs of tiles.
   const std::vector<Index> with_pairs{1023, 300001, 1200000, 2400001};
-  for (const bool graph : {false, true}) {
-    Suite rank{{comm, stream, graph}};
-    for (const bool small : {false, true}) {
-      if (small) {
-        rank.plan.emplace();
-        rank.plan->slot_count = 2;
-        rank.plan->slot_bytes = 128 << 10;
-      }
-      rank.all_reduce<OneShot, LL, float>(counts);
-      rank.all_reduce<OneShot, LL128, float>(counts);
-      rank.all_reduce<TwoShot, LL128, float>(with_pairs);
-      rank.all_reduce<TwoShot, LL128, __nv_bfloat16>(with_pairs);
-      rank.shares<LL128>(counts);
-    }
-  }
-  MUST_CUDA(cudaStreamDestroy(stream));
+  play_each_way<Suite>(comm, 128 << 10, [&](const Suite& rank) {
+    rank.all_reduce<OneShot, LL, float>(counts);
+    rank.all_reduce<OneShot, LL128, float>(counts);
+    rank.all_reduce<TwoShot, LL128, float>(with_pairs);
+    rank.all_reduce<TwoShot, LL128, __nv_bfloat16>(with_pairs);
+    rank.shares<LL128>(counts);
+  });
 }
 
 }  // namespace

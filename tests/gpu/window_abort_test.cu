@@ -2,49 +2,17 @@
 // an abort, whether a kernel waits or the stream itself.
 #include <ccl/window.hpp>
 
-#include <chrono>
-
-#include "communicator.cuh"
+#include "late.cuh"
 
 using namespace ccl;
 using namespace ccl::test;
 
 namespace {
 
-double now_s() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
-
-/// Ends the process if the stream does not come to an end.
-void drain(cudaStream_t stream, double within_s) {
-  const double end = now_s() + within_s;
-  while (cudaStreamQuery(stream) == cudaErrorNotReady) {
-    if (now_s() > end) {
-      std::printf("WRONG: a stream waits for more than %.0f s\n", within_s);
-      std::fflush(stdout);
-      std::_Exit(3);
-    }
-    std::this_thread::sleep_for(std::chrono::milliseconds{1});
-  }
-  check(cudaStreamQuery(stream) == cudaSuccess, "the stream has failed");
-}
-
-Result<void> failure(const Communicator& comm, double within_s) {
-  const double end = now_s() + within_s;
-  Result<void> status;
-  while ((status = comm.status()) && now_s() < end) {
-    std::this_thread::sleep_for(std::chrono::milliseconds{1});
-  }
-  return status;
-}
-
 /// The last rank does not call; the others have two calls queued, as a graph or one by one.
 template <class Algo>
 void late(const Communicator& whole, bool graph, bool aborts) {
-  Config config;
-  config.timeout_s = aborts ? 0 : 0.5;
-  config.device = whole.device();
-  const auto comm = must(whole.split(0, whole.rank(), config)).value();
+  const auto comm = with_timeout(whole, aborts ? 0 : 0.5);
   const int last = comm.ranks() - 1;
   const Index n = 1 << 16;
   cudaStream_t stream;
