@@ -62,7 +62,7 @@ class Conductor {
                 {.windows = options_.windows, .one_host = options_.hosts <= 1});
     for (const auto type : options_.types) {
       for (const auto redop : options_.redops) {
-        for (const Index bytes : sizes(options_)) {
+        for (const Index bytes : sizes(options_, type, ranks_)) {
           std::vector<Choice> now = listed;
           if (now.empty()) {
             now = {{options_.algo, options_.proto}};  // the ranks settle it

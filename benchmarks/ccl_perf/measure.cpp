@@ -198,7 +198,6 @@ Result<int> measure(const Communicator& comm, const Options& options) {
                 fmt::format("-r {} is no rank (there are {})", options.root, comm.ranks()));
   }
   CCL_TRY(const auto sideband, Sideband::create(comm));
-  const std::vector<Index> all_sizes = sizes(options);
   const auto shape_of = [&](Index bytes, DataType type) {
     return Shape::of(options.op, bytes, size_of(type), comm.ranks(), comm.rank(), options.root);
   };
@@ -209,13 +208,14 @@ Result<int> measure(const Communicator& comm, const Options& options) {
   bool has_wrong = false;
   const std::vector<Choice> listed = choices(options.op, options.algo, options.proto, Device::cpu,
                                              {.windows = false, .one_host = options.hosts <= 1});
-  const int all = int(all_sizes.size() * options.types.size() * options.redops.size() *
-                      std::max<std::size_t>(listed.size(), 1));
+  std::size_t calls = 0;
+  for (const auto type : options.types) calls += sizes(options, type, comm.ranks()).size();
+  const int all = int(calls * options.redops.size() * std::max<std::size_t>(listed.size(), 1));
   int done = 0;
   std::set<std::string> left_out;  // what does not run on these ranks
   for (const auto type : options.types) {
     for (const auto redop : options.redops) {
-      for (const Index bytes : all_sizes) {
+      for (const Index bytes : sizes(options, type, comm.ranks())) {
         std::vector<Choice> now = listed;
         if (now.empty()) {
           CCL_TRY(const Choice chosen,
