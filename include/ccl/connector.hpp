@@ -33,7 +33,7 @@ class EndOf final : public AnyEnd {
   typename T::End end_;
 };
 template <Transport T>
-Connector connector() {
+constexpr Connector connector() {
   return {T::name, T::proxied,
           [](const PeerInfo& sender, const PeerInfo& receiver) {
             return T::can_connect(sender, receiver);

@@ -3,21 +3,17 @@
 #include <ccl/choice.hpp>
 #include <ccl/collective/arguments.hpp>
 #include <ccl/collective/call_arguments.hpp>
-#include <ccl/collective/checks.hpp>
 #include <ccl/collective/copies.hpp>
-#include <ccl/collective/default_plans.hpp>
+#include <ccl/collective/creation.hpp>
 #include <ccl/collective/device_launch.hpp>
 #include <ccl/collective/host_launch.hpp>
 #include <ccl/collective/peer_call.hpp>
 #include <ccl/collective/seats.hpp>
 #include <ccl/collective/wire_call.hpp>
 #include <ccl/communicator.hpp>
-#include <ccl/connector.hpp>
 #include <ccl/handle.hpp>
 #include <ccl/links.hpp>
 #include <ccl/transport/one_side.hpp>
-
-#include <fmt/format.h>
 
 #include <memory>
 #include <optional>
@@ -46,20 +42,10 @@ class Composition {
   template <Transport T>
   static Result<std::shared_ptr<Links>> make_links(const Communicator& comm,
                                                    std::optional<Plan> plan, bool late = false) {
-    CCL_CHECK(check_ready(comm));
-    CCL_TRY(const auto lock, creating_alone(comm, name_with<T>()));
-    CCL_CHECK(check_side(comm, name_with<T>(), sides.cpus, sides.gpus));
-    if (plan && plan->slot_bytes == 0) plan->slot_bytes = Proto::default_slot_bytes;
-    if (plan) CCL_CHECK(check_plan(comm, *plan));
     static_cast<void>(&known_algorithm<Algo>);
     static_cast<void>(&known_protocol<Proto>);
-    const auto may = may_compose(Op::name, Algo::name, Proto::name);
-    if constexpr (OverPeers<Algo>) {
-      return make_peers<T>(comm, may ? Result<Plans>{peer_plans<Algo>(plan)} : fail(may.error()));
-    } else {
-      return make_wires<T>(comm, may ? wire_plans<Algo, Proto>(comm, plan) : fail(may.error()),
-                           late && comm.device() < 0);
-    }
+    static const Composed of = composed<Op, Algo, Proto, T>();  // known to the compiler
+    return detail::make_links(of, comm, std::move(plan), late);
   }
 
   /// Runs now or, given a stream, when everything before it there has run.
@@ -139,54 +125,6 @@ class Composition {
   }
 
   Handle<Links, Links::nobody> links_;
-
- private:
-  template <Transport T>
-  static std::string name_with() {
-    return fmt::format("{}/{}/{}/{}", Op::name, Algo::name, Proto::name, T::name);
-  }
-  template <Transport T>
-  static Result<std::shared_ptr<Links>> make_wires(const Communicator& comm,
-                                                   const Result<Plans>& plans, bool late) {
-    CCL_TRY(auto links, Links::create(comm, plans, Algo::most_wires(comm.ranks()),
-                                      WireNeeds::of<Proto>(), connector<T>(), name_with<T>()));
-    const auto prepare = [&]() -> Result<void> {
-      if (comm.device() < 0) return {};
-      CCL_CHECK(links->reserve());
-      return load_kernels<Op, Algo, Proto>(*links);
-    };
-    const Result<void> ready = prepare();
-    if (comm.ranks() == 1) {
-      CCL_CHECK(ready);
-    } else if (wires_by_root<Op, Algo> || late) {
-      CCL_CHECK(links->all_agree(ready));
-    } else if (Exchanges<Op, Algo> && links->opens_later()) {
-      CCL_CHECK(links->open_later(ready));
-    } else {
-      CCL_CHECK((connect_seats<Op, Algo>(*links, 0, ready)));
-    }
-    return links;
-  }
-  template <Transport T>
-  static Result<std::shared_ptr<Links>> make_peers(const Communicator& comm,
-                                                   const Result<Plans>& plans) {
-    CCL_TRY(auto links,
-            Links::create(comm, plans, 1, WireNeeds::of<Proto>(), connector<T>(), name_with<T>()));
-    if (comm.ranks() == 1) return links;
-    constexpr bool any_count = ExchangesOverPeers<Op, Algo>;
-    using Counts = cuda::std::conditional_t<any_count, AnyRankCount, typename Algo::RankCounts>;
-    const auto prepare = [&]() -> Result<void> {
-      if (comm.device() < 0 || !Counts::has(comm.ranks())) {
-        return fail(links->no_peer_view());
-      }
-      return load_kernels<Op, Algo, Proto>(*links);
-    };
-    CCL_CHECK(links->map_peers(prepare()));
-    if constexpr (MovesByCopies<Algo>) CCL_CHECK(links->open_side(Algo::stages));
-    if (TellsByStream<Algo>) CCL_CHECK(links->open_signals());
-    if (StoresPlainly<Algo>) CCL_CHECK(links->open_doors());
-    return links;
-  }
 };
 
 }  // namespace ccl::detail

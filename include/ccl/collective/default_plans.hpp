@@ -6,9 +6,7 @@
 #include <ccl/plan.hpp>
 #include <ccl/transport/transport.hpp>
 
-#include <algorithm>
 #include <array>
-#include <map>
 #include <optional>
 
 namespace ccl::detail {
@@ -98,47 +96,30 @@ Plans default_device_plans(int ring_count) {
   return {{default_device_plan<Algo, Proto>(), host, network}};
 }
 
-/// The most ranks of other hosts that a rank has; at least 2, for 8 channels to a lone one:
-/// send_recv of 16 MiB over TCP between GPUs took 1957 us with these, 2736 with 2.
-inline int most_far_ranks(const Communicator& comm) {
-  std::map<Word, int> here;  // ranks of each host
-  for (int r = 0; r < comm.ranks(); ++r) ++here[comm.peer(r).host_hash];
-  int fewest = comm.ranks();
-  for (const auto& [host, ranks] : here) fewest = std::min(fewest, ranks);
-  return std::max(2, comm.ranks() - fewest);
-}
-
-/// Over wires: `given`, or what suits the communicator and the settings.
+/// What plans over wires depend on.
+struct WirePlansOf {
+  const char* proto;
+  bool carries_flags, to_many, serves_pairs;
+  Plans (*on_host)(int neighbours);
+  Plans (*on_device)(int ring_count);
+};
+/// `given`, or what suits the communicator and the settings.
+Result<Plans> wire_plans(const WirePlansOf& of, const Communicator& comm,
+                         const std::optional<Plan>& given);
 template <class Algo, class Proto>
 Result<Plans> wire_plans(const Communicator& comm, const std::optional<Plan>& given) {
-  int neighbours = 1;
-  for (int r = 1; r < comm.ranks(); ++r) {
-    neighbours += int(comm.peer(r).host_hash == comm.peer(0).host_hash);
-  }
-  Plans plans = given                ? Plans::same(*given)
-                : comm.device() >= 0 ? default_device_plans<Algo, Proto>(comm.ring_count())
-                                     : default_host_plans<Proto>(neighbours);
-  // What a GPU's lanes move at once: a block 16 bytes each, a warp a tile with its flags.
-  if (comm.device() >= 0) plans.least_slot_bytes = Proto::carries_flags ? 2048 : 512 * 16;
-  if (given) return plans;
-  if (comm.device() >= 0 && to_many<Algo> && !Proto::carries_flags) {
-    Plan& network = plans.by_through[int(Through::network)];
-    network.channels = std::max(network.channels, 16 / most_far_ranks(comm));
-  }
-  for (Plan& plan : plans.by_through) {
-    CCL_TRY(plan, with_buffer_setting(plan, Proto::name));
-  }
-  if constexpr (requires { Algo::serves_pairs; }) {
-    Plan& network = plans.by_through[int(Through::network)];
-    CCL_TRY(network, with_net_channels(network));
-  }
-  return plans;
+  constexpr bool serves_pairs = requires {
+    Algo::serves_pairs;
+  };
+  return wire_plans({Proto::name, Proto::carries_flags, to_many<Algo>, serves_pairs,
+                     default_host_plans<Proto>, default_device_plans<Algo, Proto>},
+                    comm, given);
 }
 
 /// Over a peer view. A slot of the plan is one of the two halves of this rank's scratch. Copy
 /// engines want long copies: they take half of the default budget, or nothing for windows.
 template <class Algo>
-Plans peer_plans(const std::optional<Plan>& given) {
+Result<Plans> peer_plans(const Communicator&, const std::optional<Plan>& given) {
   if (given) return Plans::same(*given);
   Plan plan;
   plan.slot_count = 2;

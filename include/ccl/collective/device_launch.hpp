@@ -11,27 +11,6 @@
 
 namespace ccl::detail {
 
-/// All kernels that a composition may launch.
-template <class Op, class Algo, class Proto>
-Result<void> load_kernels(const Links& links) {
-  const int device = links.comm().device();
-  const auto good = [&](int code) -> Result<void> {
-    if (code == 0) return {};
-    return fail(links.cuda_failed(code));
-  };
-  for (auto* l = KernelsOf<Op, Algo, Proto>::first; l != nullptr; l = l->next) {
-    CCL_CHECK(good(l->load(device)));
-  }
-  using Exchange = ExchangeKernels<Algo, Proto>;
-  if (Exchange::load != nullptr) CCL_CHECK(good(Exchange::load(device)));
-  using OverPeers = PeerExchangeKernels<Algo, Proto>;
-  if (OverPeers::load != nullptr) CCL_CHECK(good(OverPeers::load(device)));
-  using Counted = CountedKernels<Algo, Proto>;
-  if (Counted::load != nullptr) CCL_CHECK(good(Counted::load(device)));
-  if (CopyKernels<Algo>::load != nullptr) CCL_CHECK(good(CopyKernels<Algo>::load(device)));
-  return {};
-}
-
 template <class Op, class Algo, class Proto, class R>
 Result<void> launch_on_device(Links& links, const CallInfo& info, const CallArguments<R>& given,
                               Stream stream) {
@@ -39,7 +18,7 @@ Result<void> launch_on_device(Links& links, const CallInfo& info, const CallArgu
   if (kernels == nullptr) return fail(links.no_device_code());
   const std::lock_guard lock{links.mutex()};
   if (wires_by_root<Op, Algo> && !links.connected(given.root)) {
-    CCL_CHECK((connect_seats<Op, Algo>(links, given.root)));
+    CCL_CHECK(connect_seats(links, seats_of<Op, Algo>(), given.root));
   }
   CCL_TRY(const DeviceTarget target, links.begin_on_device(info, stream));
   const auto work = wire_work_on_device<Op, Algo>(links, given);

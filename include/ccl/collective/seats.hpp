@@ -3,7 +3,6 @@
 #include <ccl/collective/checks.hpp>
 #include <ccl/links.hpp>
 
-#include <set>
 #include <vector>
 
 namespace ccl::detail {
@@ -23,42 +22,33 @@ struct PeersOfSeats {
   void to(int peer) { out.push_back({peer, channel}); }
 };
 
-/// Takes the seats of a launch with this root, and connects the peers that they name if they are
-/// not connected yet. Collective then; `so_far` as for `Links::connect`.
+/// What an algorithm's seats are like.
+struct SeatsOf {
+  void (*peers)(PeersOfSeats& seats);
+  bool double_tree;  // rather than one
+  bool by_root;      // see `wires_by_root`
+};
 template <class Op, class Algo>
-Result<void> connect_seats(Links& links, int root, const Result<void>& so_far = {}) {
+constexpr SeatsOf seats_of() {
   constexpr bool one_tree = [] {
     if constexpr (requires { Algo::one_tree; }) return Algo::one_tree;
     return false;
   }();
-  links.seats_for(root, !Op::rooted && !one_tree);
-  if (links.connected(root)) return {};
-  PeersOfSeats seats{links, root};
-  for (int c = 0; c < links.plan().channels; ++c) {
-    seats.channel = c;
-    Algo::peers(seats);
-  }
-  if constexpr (wires_by_root<Op, Algo>) {
-    // Another root may want other channels between the same ranks.
-    for (auto* peers : {&seats.in, &seats.out}) {
-      std::set<int> ranks;
-      for (const auto& peer : *peers) ranks.insert(peer.rank);
-      peers->clear();
-      for (const int rank : ranks) {
-        for (int c = 0; c < links.plan().channels; ++c) peers->push_back({rank, c});
-      }
-    }
-  }
-  CCL_CHECK(links.connect(seats.in, seats.out, so_far));
-  links.set_connected(root);
-  return {};
+  return {[](PeersOfSeats& seats) { Algo::peers(seats); }, !Op::rooted && !one_tree,
+          wires_by_root<Op, Algo>};
 }
+
+/// Takes the seats of a launch with this root, and connects the peers that they name if they are
+/// not connected yet. Collective then; `so_far` as for `Links::connect`.
+Result<void> connect_seats(Links& links, const SeatsOf& of, int root,
+                           const Result<void>& so_far = {});
 
 /// Before a launch: connects what is only connected when it is first wanted.
 template <class Op, class Algo>
 Result<void> connect_wanted(Links& links, int root) {
-  if constexpr (wires_by_root<Op, Algo>) return connect_seats<Op, Algo>(links, root);
-  return links.connected(0) ? Result<void>{} : connect_seats<Op, Algo>(links, 0);
+  constexpr SeatsOf seats = seats_of<Op, Algo>();
+  if constexpr (seats.by_root) return connect_seats(links, seats, root);
+  return links.connected(0) ? Result<void>{} : connect_seats(links, seats, 0);
 }
 
 }  // namespace ccl::detail
