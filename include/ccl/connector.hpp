@@ -33,7 +33,7 @@ class EndOf final : public AnyEnd {
   typename T::End end_;
 };
 template <Transport T>
-constexpr Connector connector() {
+constexpr Connector make_connector() {
   return {T::name, T::proxied,
           [](const PeerInfo& sender, const PeerInfo& receiver) {
             return T::can_connect(sender, receiver);
@@ -45,6 +45,23 @@ constexpr Connector connector() {
             CCL_TRY(auto end, T::setup(context, edge));
             return std::make_unique<EndOf<T>>(std::move(end));
           }};
+}
+/// Most programs connect by `DefaultTransport`: it is compiled once, in the runtime.
+struct DefaultConnector {
+  static Result<void> can_connect(const PeerInfo& sender, const PeerInfo& receiver);
+  static Carrier carrier(const PeerInfo& sender, const PeerInfo& receiver);
+  static Result<std::unique_ptr<AnyEnd>> setup(TransportContext& context, const Edge& edge);
+};
+template <Transport T>
+constexpr Connector connector() {
+  if constexpr (requires { typename T::ForBoth; }) {
+    return connector<typename T::ForBoth>();
+  } else if constexpr (is_default<T>) {
+    return {T::name, T::proxied, DefaultConnector::can_connect, DefaultConnector::carrier,
+            DefaultConnector::setup};
+  } else {
+    return make_connector<T>();
+  }
 }
 
 }  // namespace ccl::detail

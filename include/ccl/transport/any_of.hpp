@@ -142,4 +142,7 @@ using DefaultTransport =
     AnyOf<P2pTransport, LoopbackTransport, ShmTransport, IbTransport, SocketTransport>;
 static_assert(Transport<DefaultTransport>);
 
+template <>
+inline constexpr bool detail::is_default<DefaultTransport> = true;
+
 }  // namespace ccl

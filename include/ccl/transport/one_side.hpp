@@ -7,11 +7,13 @@ namespace ccl {
 /// `T`, between CPU ranks only: a composition over it has no kernels, and costs nvcc nothing.
 template <Transport T>
 struct ForCpus : T {
+  using ForBoth = T;
   static constexpr bool for_gpus = false;
 };
 /// `T`, between GPUs only: a composition over it has no code for CPU lanes.
 template <Transport T>
 struct ForGpus : T {
+  using ForBoth = T;
   static constexpr bool for_cpus = false;
 };
 

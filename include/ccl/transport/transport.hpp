@@ -120,6 +120,9 @@ Carrier carrier(const PeerInfo& sender, const PeerInfo& receiver) {
             T::atomic_line_bytes};
   }
 }
+/// Of `DefaultTransport`; see `connector`.
+template <class T>
+inline constexpr bool is_default = false;
 }  // namespace detail
 
 /// Whether T, or a member of it, lets a rank address its peers' memory. At run time `create` names
