@@ -113,11 +113,13 @@ class Bench {
   Result<Row> row(const Runner& runner, Row row, const std::function<void(int)>& progress) {
     const Shape& shape = row.shape;
     Call call = make_call(shape, row.type, row.redop);
-    call.recv = recv_.data();
     const Index size = size_of(row.type);
-    const Index offset = shape.in_place_offset();
-    std::byte* const send =
-        options_.in_place && offset >= 0 ? recv_.data() + offset * size : send_.data();
+    std::byte* send = send_.data();
+    call.recv = recv_.data();
+    if (const auto in_place = shape.in_place(); options_.in_place && in_place) {
+      send = recv_.data() + in_place->send * size;
+      call.recv = recv_.data() + in_place->recv * size;
+    }
     call.send = send;
     const auto ours = [&] { return runner.run(call); };
     const auto theirs = [&]() -> Result<void> {
@@ -127,11 +129,11 @@ class Bench {
 
     // One checked call first, with nothing left of earlier ones.
     Index wrong = 0;
-    if (options_.check) poison(recv_.data(), shape.recv_count * size);
+    if (options_.check) poison(call.recv, shape.recv_count * size);
     fill_send(shape, row.type, row.redop, send);
     CCL_CHECK(sideband_.meet());
     CCL_CHECK(ours());
-    if (options_.check) wrong = count_wrong(shape, row.type, row.redop, recv_.data());
+    if (options_.check) wrong = count_wrong(shape, row.type, row.redop, call.recv);
 
     const bool compares =
         !options_.compare.empty() && rival::runs(shape, row.type, row.redop, options_.in_place);
@@ -171,10 +173,10 @@ class Bench {
     if (options_.check) {
       // And once more after all of them, where no rank's input has become output.
       if (!options_.in_place) {
-        poison(recv_.data(), shape.recv_count * size);
+        poison(call.recv, shape.recv_count * size);
         CCL_CHECK(sideband_.meet());
         CCL_CHECK(ours());
-        wrong += count_wrong(shape, row.type, row.redop, recv_.data());
+        wrong += count_wrong(shape, row.type, row.redop, call.recv);
       }
       CCL_TRY(const double mean, sideband_.mean(double(wrong)));
       row.wrong = Index(std::llround(mean * comm_.ranks()));

@@ -10,12 +10,14 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <iterator>
 #include <set>
 #include <sstream>
 
 #include "conduct.hpp"
 #include "rival.hpp"
 #include "side.hpp"
+#include "verify.hpp"
 #include <CLI/CLI.hpp>
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -190,6 +192,18 @@ void refuse_unused(const Options& options, bool threads) {
   }
 }
 
+/// What has no form in place is refused, not measured as if nothing had been said.
+void check_in_place(const Options& options, const std::set<std::string>& ops) {
+  const auto has = [](const std::string& op) {
+    return Shape::of(op, 8, 4, 2, 0, 0).in_place().has_value();
+  };
+  if (!options.in_place || has(options.op)) return;
+  std::vector<std::string> names;
+  std::copy_if(ops.begin(), ops.end(), std::back_inserter(names), has);
+  refuse(fmt::format("{} does not run in place; --inplace is for {}", options.op,
+                     fmt::join(names, ", ")));
+}
+
 /// Only where nothing else says, the machine is asked.
 Device settle_device(const Options& options, const std::string& given, bool threads) {
   if (given == "cpu" || options.compare == "mpi") return Device::cpu;
@@ -269,8 +283,9 @@ Options parse_options(int argc, char** argv) {
   app.add_option("-c,--check", options.check, "1: check every element; 0: none")
       ->check(CLI::Range(0, 1))
       ->capture_default_str();
-  app.add_flag("--inplace", options.in_place,
-               "send and receive buffers are one, of collectives that ccl_perf has so");
+  app.add_flag(
+      "--inplace", options.in_place,
+      "send and receive buffers are one memory, as far as the collective may have them so");
   app.add_flag("--windows", options.windows, "GPUs: ccl's buffers are registered windows");
   app.add_option("--json", options.json, "file for the results");
   app.add_option("--tune", options.tune,
@@ -323,6 +338,7 @@ Options parse_options(int argc, char** argv) {
   options.begin = parse_bytes(begin, "-b");
   options.end = parse_bytes(end, "-e");
   options.slot_bytes = parse_bytes(slot_bytes, "--slot-bytes");
+  check_in_place(options, ops);
   if (options.begin > options.end) refuse("-b is above -e, so there is no size to measure");
   const bool reduces =
       options.op == "all_reduce" || options.op == "reduce" || options.op == "reduce_scatter";

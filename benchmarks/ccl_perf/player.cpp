@@ -75,7 +75,7 @@ class Player {
   }
 
  private:
-  static constexpr Index margin = 256;  // bytes after the receive buffer that nobody may touch
+  static constexpr Index margin = 256;  // bytes after those of a call that nobody may touch
 
   Result<void> join(const Order& order, Reply& reply) {
     CCL_CHECK(gpu::select(seat_.rank));
@@ -98,10 +98,15 @@ class Player {
     shape_ = Shape::of(options_.op, order.bytes, size_of(order.type), seat_.ranks, seat_.rank,
                        options_.root);
     call_ = make_call(shape_, order.type, order.redop);
+    const Index size = size_of(order.type);
+    into_ = send_;
     call_.recv = recv_;
-    const Index offset = shape_.in_place_offset();
-    in_place_ = options_.in_place && offset >= 0;
-    into_ = in_place_ ? recv_ + offset * size_of(order.type) : send_;
+    touched_bytes_ = shape_.recv_count * size;
+    if (const auto in_place = shape_.in_place(); options_.in_place && in_place) {
+      into_ = recv_ + in_place->send * size;
+      call_.recv = recv_ + in_place->recv * size;
+      touched_bytes_ = in_place->all * size;
+    }
     call_.send = into_;
     call_.stream = queue_->stream();
 
@@ -193,12 +198,13 @@ class Player {
     return queue_->clock_us();
   }
 
-  /// In place, a graph of several calls leaves what nobody can tell: one call is checked then.
+  /// In place, a graph of several calls leaves what nobody can tell: one call is checked then,
+  /// on all ranks, of which only the root may have its buffers so.
   Result<void> finish(Reply& reply) {
     if (options_.check) {
       CCL_CHECK(fresh_data());
       CCL_CHECK(meet());
-      CCL_CHECK(options_.graph != 0 && !in_place_ ? queue_->replay() : run());
+      CCL_CHECK(options_.graph != 0 && !options_.in_place ? queue_->replay() : run());
       CCL_CHECK(queue_->wait());
       CCL_TRY(reply.wrong, wrong());
       CCL_CHECK(side_->health());
@@ -208,17 +214,17 @@ class Player {
   }
 
   Result<void> fresh_data() {
-    CCL_CHECK(queue_->poison(recv_, received_bytes() + margin));
+    CCL_CHECK(queue_->poison(recv_, touched_bytes_ + margin));
     CCL_CHECK(fill_send(*queue_, shape_, call_.type, call_.redop, into_));
     return queue_->wait();
   }
   Result<Index> wrong() {
     if (!options_.check) return 0;
-    CCL_TRY(const Index inside, gpu::count_wrong(*queue_, shape_, call_.type, call_.redop, recv_));
-    CCL_TRY(const Index beyond, queue_->count_poison_gone(recv_ + received_bytes(), margin));
+    CCL_TRY(const Index inside,
+            gpu::count_wrong(*queue_, shape_, call_.type, call_.redop, call_.recv));
+    CCL_TRY(const Index beyond, queue_->count_poison_gone(recv_ + touched_bytes_, margin));
     return inside + beyond;
   }
-  Index received_bytes() const { return shape_.recv_count * size_of(call_.type); }
   Result<void> run() { return side_->run(shape_, call_, queue_->native()); }
   Result<void> meet() { return seat_.meeting.meet(options_.timeout_s); }
 
@@ -229,7 +235,7 @@ class Player {
   std::byte *send_ = nullptr, *recv_ = nullptr, *into_ = nullptr;
   Shape shape_;
   Call call_;
-  bool in_place_ = false;
+  Index touched_bytes_ = 0;  // of `recv_`
   unsigned gate_ = 0;
 };
 

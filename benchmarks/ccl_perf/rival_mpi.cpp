@@ -101,8 +101,9 @@ void run(const Shape& shape, const Call& call) {
   const int n = int(call.count * unit);
   const MPI_Op op = mpi_op(call.redop);
   const MPI_Comm world = MPI_COMM_WORLD;
-  const bool in_place = shape.in_place_offset() >= 0 &&
-                        call.send == call.recv + shape.in_place_offset() * size_of(call.type);
+  const auto overlay = shape.in_place();
+  const bool in_place = overlay && call.send - overlay->send * size_of(call.type) ==
+                                       call.recv - overlay->recv * size_of(call.type);
   const void* const send = in_place ? MPI_IN_PLACE : static_cast<const void*>(call.send);
   if (shape.op == "all_reduce") {
     MPI_Allreduce(send, call.recv, n, type, op, world);

@@ -49,10 +49,12 @@ Shape Shape::of(const std::string& op, Index bytes, Index size, int ranks, int r
   return s;
 }
 
-Index Shape::in_place_offset() const {
-  if (op == "all_reduce" || op == "reduce" || op == "broadcast") return 0;
-  if (op == "all_gather" || (op == "gather" && rank == root)) return rank * count;
-  return -1;
+std::optional<Shape::Overlay> Shape::in_place() const {
+  const Index mine = rank * count, all = std::max(send_count, recv_count);
+  if (op == "all_reduce" || op == "reduce" || op == "broadcast") return Overlay{0, 0, all};
+  if (op == "all_gather" || (op == "gather" && rank == root)) return Overlay{mine, 0, all};
+  if (op == "reduce_scatter" || (op == "scatter" && rank == root)) return Overlay{0, mine, all};
+  return {};
 }
 
 bool Shape::reduces() const {

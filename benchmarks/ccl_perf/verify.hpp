@@ -1,5 +1,6 @@
 #pragma once
 
+#include <optional>
 #include <vector>
 
 #include "runner.hpp"
@@ -26,9 +27,12 @@ struct Shape {
   /// For a message of about `bytes`, at least one element for each rank.
   static Shape of(const std::string& op, Index bytes, Index element_bytes, int ranks, int rank,
                   int root);
-  /// Where an in-place call's send buffer begins in its receive buffer, in elements; below 0: the
-  /// operation does not run in place.
-  Index in_place_offset() const;
+  /// Of a call in place: where its buffers begin in their one memory, and how much that is.
+  struct Overlay {
+    Index send = 0, recv = 0, all = 0;  // elements
+  };
+  /// As ccl and NCCL have it; none: the operation does not run in place on this rank.
+  std::optional<Overlay> in_place() const;
   bool reduces() const;
   /// Whether this rank gets anything.
   bool receives() const;
