@@ -120,7 +120,8 @@ Result<void> get_acquainted(CommState& state) {
   CCL_CHECK(check_devices(state));
   CCL_CHECK(arrange_ranks(state));
   CCL_CHECK(prove_paths(state));
-  log_info(LogPart::init, "communicator {} of {} ranks is up", state.config.name, state.ranks);
+  log_info(LogPart::init, "communicator{}{} of {} ranks is up",
+           state.config.name.empty() ? "" : " ", state.config.name, state.ranks);
   return {};
 }
 

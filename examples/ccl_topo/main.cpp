@@ -31,7 +31,11 @@ int main(int argc, char** argv) {
     fmt::print(stderr, "{}\n", names_none ? ", each of which has its own --help" : "");
     return 1;
   }
-  CLI11_PARSE(app, argc, argv);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : 1;
+  }
   for (const tool::Command& command : commands) {
     if (!command.app->parsed()) continue;
     const auto done = command.run();

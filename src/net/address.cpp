@@ -99,7 +99,12 @@ Result<Address> Address::parse(std::string_view text, int family) {
   hints.ai_socktype = SOCK_STREAM;
   addrinfo* found = nullptr;
   const int code = ::getaddrinfo(host.c_str(), nullptr, &hints, &found);
-  if (code != 0) return bad(::gai_strerror(code));
+  if (code != 0) {
+    const std::string why = ::gai_strerror(code);
+    if (family == 0) return bad(why);
+    return bad(fmt::format("{}, or not as {}, which CCL_SOCKET_FAMILY asks for", why,
+                           family == AF_INET ? "IPv4" : "IPv6"));
+  }
   const addrinfo* best = found;
   for (const addrinfo* at = found; at != nullptr; at = at->ai_next) {
     if (at->ai_family == AF_INET) {  // names often have IPv6 addresses that nobody routes

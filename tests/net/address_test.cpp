@@ -1,6 +1,7 @@
 #include <cstdlib>
 
 #include "catch.hpp"
+#include "says.hpp"
 #include <net/address.hpp>
 
 using namespace ccl;
@@ -15,6 +16,8 @@ TEST_CASE("addresses are read and written") {
   }
   CHECK(Address::parse("::1:4711").value().to_string() == "[::1]:4711");
   CHECK(Address::parse("localhost:1", AF_INET).value().to_string() == "127.0.0.1:1");
+  const auto other = Address::parse("127.0.0.1:1", AF_INET6);
+  CHECK(test::says(other.error().what, "not as IPv6, which CCL_SOCKET_FAMILY asks for"));
   CHECK(Address::parse("127.0.0.9:1").value().loopback());
   CHECK_FALSE(Address::parse("10.0.0.1:1").value().loopback());
   for (const char* text : {"", "10.0.0.1", "10.0.0.1:", "10.0.0.1:x", "10.0.0.1:70000", ":80"}) {
