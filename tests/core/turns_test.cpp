@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "core/collective_suite.hpp"
+#include "core/loopback_ranks.hpp"
 
 using namespace ccl;
 using namespace ccl::test;
@@ -41,14 +42,6 @@ struct Held {
     gate.set_value();
   }
 };
-
-std::vector<Communicator> make(int ranks) {
-  Config config;
-  config.timeout_s = 60;
-  auto comms = Communicator::create_all(ranks, config);
-  REQUIRE(comms.has_value());
-  return *std::move(comms);
-}
 
 /// Calls of `sums` on two streams, of which one rank holds the first up and another the second.
 template <class Sum>

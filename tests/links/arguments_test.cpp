@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "core/collective_suite.hpp"
+#include "core/loopback_ranks.hpp"
 
 using namespace ccl;
 using namespace ccl::test;
@@ -12,13 +13,6 @@ namespace {
 template <class Op, class Algo>
 using Over = Collective<Op, Algo, Simple, LoopbackTransport>;
 
-std::vector<Communicator> make(int ranks) {
-  Config config;
-  config.timeout_s = 60;
-  auto comms = Communicator::create_all(ranks, config);
-  REQUIRE(comms.has_value());
-  return *std::move(comms);
-}
 Result<void> refused(const Result<void>& result, std::string_view says) {
   if (!result && result.error().code == Errc::invalid_argument &&
       result.error().message().find(says) != std::string::npos) {
