@@ -20,7 +20,7 @@ class Turns {
   /// What a stream's thread calls by itself has none: turns before it might be of calls behind it
   /// on that very stream.
   Word take() { return on_host_stream() ? none : taken_.fetch_add(1, std::memory_order_relaxed); }
-  /// Returns when all turns before have ended.
+  /// Returns when all turns before have ended, as calls do: done, at their deadline or by abort.
   void await(Word turn) const {
     Word now = none;
     while (turn != none && (now = ended_.load(std::memory_order_acquire)) != turn) {
