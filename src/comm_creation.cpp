@@ -169,7 +169,7 @@ Result<Communicator> Communicator::create(std::span<const UniqueId> ids, int ran
                                                     ids.size(), ranks));
   }
   const bool blocking = config.blocking;
-  auto state = std::make_shared<CommState>(rank, ranks, std::move(config));
+  auto state = detail::left_alone_by_forks(new CommState{rank, ranks, std::move(config)});
   if (auto settled = detail::settle(*state); !settled) {
     return fail(state->blame(std::move(settled).error()));
   }
@@ -248,7 +248,7 @@ Result<std::optional<Communicator>> Communicator::split(int color, int key, Conf
     return std::optional<Communicator>{std::move(alone)};
   }
   // The child's status must outlive its bootstrap, so the state comes first; rank and size follow.
-  auto child = std::make_shared<CommState>(0, 1, std::move(config));
+  auto child = detail::left_alone_by_forks(new CommState{0, 1, std::move(config)});
   if (auto settled = detail::settle(*child); !settled) {
     return fail(state_->blame(std::move(settled).error()));
   }

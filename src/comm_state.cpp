@@ -9,14 +9,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <atomic>
 #include <chrono>
 #include <string_view>
 #include <utility>
 
 #include "links/doors.hpp"
 #include "os_error.hpp"
-#include <pthread.h>
 
 namespace ccl::detail {
 
@@ -93,15 +91,8 @@ std::shared_ptr<CommState> nobody() noexcept {
   return {std::shared_ptr<void>{}, state};  // nothing to count
 }
 
-int forks_before() {
-  static std::atomic<int> forks{0};
-  static const int watching = ::pthread_atfork(nullptr, nullptr, [] { ++forks; });
-  (void)watching;
-  return forks.load(std::memory_order_relaxed);
-}
-
 Result<void> CommState::ready() {
-  if (forks_before() != process) {  // before any lock: its holder may not be in this process
+  if (!is_own()) {  // before any lock: its holder may not be in this process
     Error error{Errc::invalid_usage,
                 "the communicator is another process's (this one was forked from it, which leaves "
                 "its threads behind); create one after fork"};

@@ -18,6 +18,7 @@
 #include <thread>
 #include <vector>
 
+#include "forks.hpp"
 #include "gpu/order.hpp"
 
 namespace ccl::detail {
@@ -29,9 +30,6 @@ struct WindowState;
 
 constexpr double report_limit_s = 2;  // for ranks to answer who asks for a report
 constexpr int told_operations = 8;    // that have ended, of each rank
-
-/// How many forks lie between this process and the first that asked.
-int forks_before();
 
 /// What all handles of one rank's membership share.
 struct CommState : std::enable_shared_from_this<CommState> {
@@ -81,6 +79,8 @@ struct CommState : std::enable_shared_from_this<CommState> {
 
   /// An error of this rank: says who and where.
   Error blame(Error error) const;
+  /// Whether this process made it, and was not forked from the one that did.
+  bool is_own() const { return forks_before() == process; }
   /// The first failure, with this rank named; or in_progress, or misuse after finalize.
   Result<void> ready();
   /// On a GPU: blocks of a launch, at most; the same on all ranks.

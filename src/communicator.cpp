@@ -34,6 +34,7 @@ const PeerInfo& Communicator::peer(int rank) const {
 }
 
 Result<void> Communicator::wait() const {
+  if (!state_->is_own()) return status();  // what creates it is in another process
   std::unique_lock lock{state_->creation_mutex};
   state_->created.wait(lock, [this] { return !state_->creating.load(); });
   lock.unlock();
@@ -58,6 +59,7 @@ Result<void> Communicator::barrier() const {
 }
 
 Report Communicator::report() const {
+  if (!state_->is_own()) return {};
   if (auto made = status(); !made && made.error().code == Errc::in_progress) return {};
   if (state_->finalized.load(std::memory_order_acquire)) return {};  // nobody is there to answer
   return state_->report(detail::report_limit_s);
@@ -78,6 +80,7 @@ Result<void> Communicator::finalize() const {
 }
 
 void Communicator::abort(const std::string& why) const {
+  if (!state_->is_own()) return;  // it goes on, elsewhere
   Error error{Errc::aborted, why, -1, state_->rank};
   // Who aborts while an operation runs wants to know who holds it up.
   if (state_->status.ok() && !state_->creating && state_->account().running() != nullptr) {

@@ -1,6 +1,9 @@
 #include <ccl/host_stream.hpp>
 #include <ccl/turns.hpp>
 
+#include <new>
+
+#include "forks.hpp"
 #include "own_thread.hpp"
 
 namespace ccl {
@@ -12,9 +15,22 @@ bool detail::on_host_stream() noexcept {
 }
 
 HostStream::HostStream()
-    : thread_{detail::own_thread("a host stream", [this] { run(); }).value()} {}
+    : process_{detail::forks_before()}, thread_{detail::own_thread("a host stream", [this] {
+                                                  run();
+                                                }).value()} {}
 
 HostStream::~HostStream() {
+  if (detail::forks_before() != process_) {
+    // The thread did not come along: it may hold the mutex and wait for `wake_` for ever, and what
+    // is queued is the parent's. Left alone, not destroyed.
+    new (&mutex_) std::mutex;
+    new (&wake_) std::condition_variable;
+    new (&idle_) std::condition_variable;
+    new (&queue_) std::queue<std::function<Result<void>()>>;
+    new (&failure_) Result<void>;
+    new (&thread_) std::thread;
+    return;
+  }
   {
     const std::lock_guard lock{mutex_};
     stop_ = true;
@@ -24,6 +40,7 @@ HostStream::~HostStream() {
 }
 
 void HostStream::enqueue(std::function<Result<void>()> call) {
+  if (detail::forks_before() != process_) return;  // `synchronize` says so
   {
     const std::lock_guard lock{mutex_};
     queue_.push(std::move(call));
@@ -32,6 +49,11 @@ void HostStream::enqueue(std::function<Result<void>()> call) {
 }
 
 Result<void> HostStream::synchronize() {
+  if (detail::forks_before() != process_) {
+    return fail(Errc::invalid_usage,
+                "the stream is another process's (this one was forked from it, which leaves its "
+                "thread behind); make one after fork");
+  }
   std::unique_lock lock{mutex_};
   idle_.wait(lock, [this] { return queue_.empty() && !busy_; });
   Result<void> failure = std::move(failure_);

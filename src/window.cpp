@@ -207,7 +207,7 @@ Result<std::shared_ptr<WindowState>> make_window(const Communicator& comm, std::
                                                  Index bytes, std::shared_ptr<SharedBlock> own) {
   CommState& state = *comm.state();
   CCL_CHECK(state.ready());
-  auto made = std::make_shared<WindowState>(comm);
+  auto made = left_alone_by_forks(new WindowState{comm});
   made->base = data;
   made->bytes = bytes;
   made->at.assign(std::size_t(state.ranks), data);

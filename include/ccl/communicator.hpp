@@ -88,12 +88,12 @@ class Communicator {
   /// The graceful end: waits for all ranks, then closes connections. Later calls are misuse.
   Result<void> finalize() const;
   /// What all ranks do and who is behind. Not collective: asks the others, who answer whatever they
-  /// do, and takes at most two seconds. Any thread, at any time; empty while creation goes on and
-  /// after `finalize`.
+  /// do, and takes at most two seconds. Any thread, at any time; empty while creation goes on,
+  /// after `finalize` and in a forked child.
   Report report() const;
   /// Ends everything that runs or waits, here and at all other ranks, in bounded time: at once, or,
   /// where operations run, after the two seconds that a report of who holds them up may take. Any
-  /// thread.
+  /// thread. Nothing in a forked child.
   void abort(const std::string& why = "abort was called") const;
 
   Index memory_budget() const;  // bytes

@@ -20,7 +20,7 @@ struct Recorder;
 class HostStream {
  public:
   HostStream();   // throws where the process may have no further thread
-  ~HostStream();  // runs what is queued, then ends the thread
+  ~HostStream();  // runs what is queued, then ends the thread; in a forked child nothing
   HostStream(const HostStream&) = delete;
   HostStream& operator=(const HostStream&) = delete;
 
@@ -38,6 +38,7 @@ class HostStream {
   std::queue<std::function<Result<void>()>> queue_;
   bool busy_ = false, stop_ = false;
   Result<void> failure_;
+  int process_;  // whose thread it is; see `detail::forks_before`
   std::thread thread_;
 };
 

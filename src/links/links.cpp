@@ -103,7 +103,7 @@ Result<std::shared_ptr<Links>> Links::create(const Communicator& comm, const Res
   };
   const Result<Plans> wanted = fitted();
   if (!wanted && comm.ranks() == 1) return fail(state.blame(wanted.error()));
-  auto links = std::shared_ptr<Links>{new Links{comm, connector, std::move(name)}};
+  auto links = left_alone_by_forks(new Links{comm, connector, std::move(name)});
   links->number_ = state.compositions.fetch_add(1);
   links->needs_ = needs;
   if (wanted) links->plan_ = wanted->by_through[0];

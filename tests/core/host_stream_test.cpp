@@ -7,6 +7,8 @@
 #include "catch.hpp"
 #include <pthread.h>
 #include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 using namespace ccl;
 
@@ -52,6 +54,24 @@ TEST_CASE("what a call holds ends before the stream is idle, and may queue more"
   CHECK(seen.expired());
   CHECK(stream.synchronize().has_value());
   CHECK(ran == 1);
+}
+
+TEST_CASE("a forked process has no stream of its parent's, and can end what it has of it") {
+  auto stream = std::make_unique<HostStream>();
+  stream->enqueue([]() -> Result<void> { return {}; });
+  REQUIRE(stream->synchronize().has_value());  // its thread waits for more, or is about to
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::alarm(20);
+    stream->enqueue([]() -> Result<void> { ::_exit(1); });
+    const auto misuse = stream->synchronize();
+    stream.reset();
+    ::_exit(!misuse && misuse.error().code == Errc::invalid_usage ? 0 : 2);
+  }
+  int status = -1;
+  REQUIRE(::waitpid(child, &status, 0) == child);
+  CHECK(status == 0);
+  CHECK(stream->synchronize().has_value());
 }
 
 TEST_CASE("signals are not for a stream's thread") {

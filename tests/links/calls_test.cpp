@@ -1,7 +1,9 @@
 #include <ccl/proto/ll.hpp>
 #include <ccl/proto/simple.hpp>
+#include <ccl/transport/socket.hpp>
 
 #include <chrono>
+#include <optional>
 #include <thread>
 
 #include "comm_state.hpp"
@@ -253,6 +255,40 @@ TEST_CASE("a forked process is told that the communicator is not its own") {
     float x = 1;
     CCL_CHECK((*sums[std::size_t(comm.rank())])(&x, &x, 1));
     CCL_CHECK(expect(x == 2, "wrong sum"));
+    return comm.finalize();
+  });
+}
+
+TEST_CASE("a forked process that drops its parent's handles leaves the parent's ranks alone") {
+  using Network = Collective<AllReduce, Ring, Simple, SocketTransport>;
+  auto comms = make(2, checking());
+  std::vector<std::optional<Network>> sums(2);
+  const auto sum = [&](const Communicator& comm) -> Result<void> {
+    auto& mine = sums[std::size_t(comm.rank())];
+    if (!mine) {
+      CCL_TRY(mine, Network::create(comm));
+    }
+    float x = 1;
+    CCL_CHECK((*mine)(&x, &x, 1));
+    return expect(x == 2, "wrong sum");
+  };
+  on_all(comms, sum);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::alarm(20);
+    comms[0].abort("a child's whim");
+    const bool silent = comms[1].report().ranks.empty();
+    const auto waited = comms[1].wait();
+    const bool told = !waited && waited.error().code == Errc::invalid_usage;
+    sums.clear();
+    comms.clear();
+    ::_exit(silent && told ? 0 : 1);
+  }
+  int status = -1;
+  REQUIRE(::waitpid(child, &status, 0) == child);
+  CHECK(status == 0);
+  on_all(comms, [&](const Communicator& comm) -> Result<void> {
+    for (int i = 0; i < 3; ++i) CCL_CHECK(sum(comm));
     return comm.finalize();
   });
 }
