@@ -45,6 +45,7 @@ struct OneShot {
       prims.push(0, t, prims.prepare(next));
       next = prims.load(0, t + tiles.step);
     }
+    prims.count_launch();
     for (int t = tiles.first; t < tiles.last; t += tiles.step) {
       const auto own = prims.prepare(prims.load(0, t));
       prims.store(0, t, prims.reduce(prims.collect(0, t), own));
@@ -60,6 +61,7 @@ struct OneShot {
       prims.push(0, i, next);
       next = prims.load(i + tiles.step);
     }
+    prims.count_launch();
     const auto rows = prims.rows();
     for (int r = rows.first; r < rows.last; r += rows.step) prims.finish_reduced(0, r);
   }
@@ -94,6 +96,7 @@ struct OneShot {
       prims.store(prims.rank(), t, next);
       next = prims.load(0, t + tiles.step);
     }
+    prims.count_launch();
     for (int t = tiles.first; t < tiles.last; t += tiles.step) store_others(prims, 0, t);
   }
 
@@ -111,6 +114,7 @@ struct OneShot {
   CCL_HD static constexpr void run(AllToAll, Prims& prims) {
     const auto tiles = prims.tiles();
     scatter_all(prims);
+    prims.count_launch();
     for (int t = tiles.first; t < tiles.last; t += tiles.step) {
       prims.store(prims.rank(), t, prims.load(prims.rank(), t));
       store_others(prims, 0, t);

@@ -32,6 +32,7 @@ struct TwoShot {
     const auto tiles = prims.tiles();
     const int me = prims.rank();
     OneShot::scatter_all(prims);
+    prims.count_launch();
     for (int t = tiles.first; t < tiles.last; t += tiles.step) {
       const auto own = prims.prepare(prims.load(me, t));
       const auto sum = prims.reduce(prims.collect(0, t), own);
@@ -53,6 +54,7 @@ struct TwoShot {
       prims.scatter(0, i, next);
       next = prims.load(i + tiles.step);
     }
+    prims.count_launch();
     const auto slices = prims.slices();
     for (int i = slices.first; i < slices.last; i += slices.step) prims.reduce_slice(0, 1, i);
     const auto rows = prims.rows();

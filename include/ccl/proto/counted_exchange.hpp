@@ -429,7 +429,9 @@ struct CountedBody {
   /// The counts are those of `PeerExchangeBody`.
   CCL_HD void end(Word, int crew, int lane, int lanes) const {
     const unsigned peers = ((1u << work.peers.ranks) - 1) & ~(1u << work.peers.rank);
-    detail::count_messages(work, peers | peers << CountedWork::most_ranks, crew, lane, lanes);
+    const unsigned words = peers | peers << CountedWork::most_ranks;
+    detail::count_for_absent(work, words, crew, lane, lanes);
+    detail::count_own(work, words, crew, lane, lanes);
   }
 };
 

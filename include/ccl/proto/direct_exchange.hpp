@@ -2,6 +2,7 @@
 
 #include <ccl/mail.hpp>
 #include <ccl/proto/copy_run.hpp>
+#include <ccl/proto/message_counts.hpp>
 
 namespace ccl {
 
@@ -42,6 +43,7 @@ class DirectExchange {
 
   /// Before anything else. A message is announced by one lane of the launch.
   CCL_HD void open_doors() {
+    detail::count_for_absent(work_, work_.counts, channel_, group_.rank(), Group::width);
     if (channel_ != 0) return;
     for (int p = group_.rank(); p < ranks_; p += Group::width) {
       if (p == rank_ || work_.in[p].bytes == 0) continue;

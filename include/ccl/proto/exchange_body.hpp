@@ -2,33 +2,9 @@
 
 #include <ccl/lane_group.hpp>
 #include <ccl/mail.hpp>
-#include <ccl/ptx.hpp>
-
-#include <nv/target>
+#include <ccl/proto/message_counts.hpp>
 
 namespace ccl {
-namespace detail {
-/// Adds one to a word that no other lane writes, and does not wait for it.
-CCL_HD void count_one(Word* at) {
-  NV_IF_ELSE_TARGET(NV_IS_DEVICE, (ptx::add_one(at);), (++*at;))
-}
-CCL_HD int lowest_bit(unsigned bits) {
-  NV_IF_ELSE_TARGET(NV_IS_DEVICE, (return __ffs(int(bits)) - 1;), (return __builtin_ctz(bits);))
-}
-/// All lanes of a crew: counts the messages of these words in their copy of the state and in those
-/// of crews that had no part. Copies are equal between launches; each is one lane's. Nobody waits
-/// for a load: a crew of one warp has all copies to count in, and loads took it longer than its
-/// message.
-template <class Work>
-CCL_HD void count_messages(const Work& work, unsigned words, int crew, int lane, int lanes) {
-  for (unsigned left = words; left != 0; left &= left - 1) {
-    Word* const counts = work.state.copies + lowest_bit(left) * work.state.count;
-    CCL_ROLL for (int i = crew + lane * work.crews; i < work.state.count; i += lanes * work.crews) {
-      count_one(counts + i);
-    }
-  }
-}
-}  // namespace detail
 
 /// One launch of an exchange over a peer view, as an executor runs it: `Algo::run(exchange)`, and
 /// the count of its messages.
@@ -61,8 +37,9 @@ struct PeerExchangeBody {
     }
     if constexpr (requires { Exchange<Group>::deal(work); }) Exchange<Group>::deal(work);
   }
+  /// The exchange has counted for the crews that have no part.
   CCL_HD void end(Word, int crew, int lane, int lanes) const {
-    detail::count_messages(work, work.counts, crew, lane, lanes);
+    detail::count_own(work, work.counts, crew, lane, lanes);
   }
 };
 

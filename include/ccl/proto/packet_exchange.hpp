@@ -3,6 +3,7 @@
 #include <ccl/bytes.hpp>
 #include <ccl/mail.hpp>
 #include <ccl/proto/collect.hpp>
+#include <ccl/proto/message_counts.hpp>
 #include <ccl/span.hpp>
 
 namespace ccl {
@@ -112,6 +113,9 @@ class PacketExchange {
         lane_.store(tile, f, flag);
       }
     }
+    // While what the peers have pushed is on its way.
+    if (channel_ >= work_.crews) return;
+    detail::count_for_absent(work_, work_.counts, channel_, group_.rank(), Group::width);
   }
 
   CCL_HD void collect_all() {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <ccl/bytes.hpp>
+#include <ccl/crew.hpp>
 #include <ccl/mail.hpp>
 #include <ccl/peer_work.hpp>
 #include <ccl/proto/collect.hpp>
@@ -104,11 +105,23 @@ class PeerPrims {
     return all;
   }
 
+  /// Counts the launch for the crews that have no part in it. For algorithms that are about to wait
+  /// for the peers' tiles; else it is done at the end.
+  CCL_HD void count_launch() {
+    launch_counted_ = true;
+    if (stripe_.first >= work_.crews) return;
+    const int all = work_.crews + work_.other_crews;
+    detail::for_absent_crews(crew_, all, work_.epoch.count, group_.rank(), Group::width,
+                             [this](int i) { work_.epoch.copies[i] = flag_; });
+  }
+
   /// This group's tiles of each share.
   CCL_HD const Stripe& tiles() const { return stripe_; }
   CCL_HD int rank() const { return rank_; }
   CCL_HD int root() const { return work_.root; }
   CCL_HD Word flag() const { return flag_; }
+  /// For `end`.
+  CCL_HD Word left() const { return flag_ << 1 | Word{launch_counted_}; }
 
   CCL_HD Fragment load(int share, int t) const {
     return data_.template load<fill>(lane_, share * in_stride_ + Index{t} * tile_elements,
@@ -206,9 +219,10 @@ class PeerPrims {
   Index in_stride_, out_stride_;
   int tiles_;  // of a share
   Stripe stripe_;
-  Word flag_ = 0;               // this launch's epoch
-  Packet* mine_ = nullptr;      // in my memory: Ranks rows of slots for each box
-  Packet* theirs_[Ranks] = {};  // my row in the memory of the k-th rank after me
+  Word flag_ = 0;                // this launch's epoch
+  bool launch_counted_ = false;  // for the crews without a part
+  Packet* mine_ = nullptr;       // in my memory: Ranks rows of slots for each box
+  Packet* theirs_[Ranks] = {};   // my row in the memory of the k-th rank after me
   Patience<Memory> patience_;
 };
 
@@ -253,20 +267,17 @@ struct PeerBody {
   CCL_HD Word operator()(Group group, int channel) const {
     PeerPrims<Group, Proto, R, Align, Ranks> prims{group, work, channel};
     Algo::run(Op{}, prims);
-    return prims.flag();
+    return prims.left();
   }
   template <LaneGroup Group>
   static constexpr Index share(const Work& work) {
     using Prims = PeerPrims<Group, Proto, R, Align, Ranks>;
     return work.layout.split ? Prims::split_share(int(work.layout.count)) : work.layout.count;
   }
-  /// All lanes of a crew: counts the launch in their copy and in those of crews that had no part.
-  CCL_HD void end(Word flag, int crew, int lane, int lanes) const {
+  /// Counts the launch in the crew's copy, and in those of crews without a part if nobody has.
+  CCL_HD void end(Word left, int crew, int lane, int lanes) const {
     const int all = work.crews + work.other_crews;
-    CCL_ROLL for (int i = work.first_crew + crew + lane * all; i < work.epoch.count;
-                  i += lanes * all) {
-      work.epoch.copies[i] = flag;
-    }
+    detail::count_at_end(work.epoch, left, work.first_crew + crew, all, lane, lanes);
   }
 };
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <ccl/crew.hpp>
 #include <ccl/proto/collect.hpp>
 #include <ccl/row_work.hpp>
 
@@ -75,7 +76,14 @@ class RowPrims {
     const Index half = Index(flag_ & 1) * work_.peers.half_packets;
     CCL_UNROLL for (int k = 0; k < Ranks; ++k) base_[k] = work_.peers.scratch[peer(k)] + half;
   }
-  CCL_HD Word flag() const { return flag_; }
+  CCL_HD Word left() const { return flag_ << 1 | Word{launch_counted_}; }
+  /// As `PeerPrims::count_launch`.
+  CCL_HD void count_launch() {
+    launch_counted_ = true;
+    if (Ranks == 1 || warp_ != 0) return;
+    detail::for_absent_crews(crew_, work_.crews, work_.epoch.count, group_.rank(), Group::width,
+                             [this](int i) { work_.epoch.copies[i] = flag_; });
+  }
   /// This group's of all tiles of the matrix.
   CCL_HD Stripe tiles() const {
     return {channel_, Ranks == 1 ? 0 : work_.rows * tiles_, work_.channels};
@@ -217,10 +225,11 @@ class RowPrims {
   const RowWork<P, E>& work_;
   Lane lane_;
   int rank_, channel_, crew_;
-  int warp_, warps_;     // this group among those of its crew
-  int tiles_, slice_;    // of a row; of one rank's part of it
-  Word flag_ = 0;        // this launch's epoch
-  Packet* base_[Ranks];  // this launch's half of the scratch of the k-th rank after me
+  int warp_, warps_;             // this group among those of its crew
+  int tiles_, slice_;            // of a row; of one rank's part of it
+  Word flag_ = 0;                // this launch's epoch
+  bool launch_counted_ = false;  // for the crews without a part
+  Packet* base_[Ranks];          // this launch's half of the scratch of the k-th rank after me
   Patience<Memory> patience_;
 };
 
@@ -237,13 +246,11 @@ struct RowBody {
   CCL_HD Word operator()(Group group, int channel) const {
     Prims<Group> prims{group, work, channel};
     Algo::run(Op{}, prims);
-    return prims.flag();
+    return prims.left();
   }
-  /// All lanes of a crew: as `PeerBody::end`.
-  CCL_HD void end(Word flag, int crew, int lane, int lanes) const {
-    CCL_ROLL for (int i = crew + lane * work.crews; i < work.epoch.count; i += lanes * work.crews) {
-      work.epoch.copies[i] = flag;
-    }
+  /// As `PeerBody::end`.
+  CCL_HD void end(Word left, int crew, int lane, int lanes) const {
+    detail::count_at_end(work.epoch, left, crew, work.crews, lane, lanes);
   }
 };
 
