@@ -59,7 +59,8 @@ bool send_reply(int socket, const Reply& reply, int fd) {
   return ::sendmsg(socket, &message, MSG_NOSIGNAL) == ssize_t(sizeof reply);
 }
 
-/// Bytes received; `fd` gets the descriptor that came along, if one did.
+/// Bytes received; `fd` gets the descriptor that came along, if one did. Where this process has no
+/// place for one, -1 and EMFILE.
 ssize_t receive_reply(int socket, Reply& reply, Fd& fd) {
   iovec data{&reply, sizeof reply};
   alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
@@ -75,6 +76,10 @@ ssize_t receive_reply(int socket, Reply& reply, Fd& fd) {
     int got = -1;
     std::memcpy(&got, CMSG_DATA(head), sizeof got);
     fd = Fd{got};
+  }
+  if (bytes >= 0 && !fd && (message.msg_flags & MSG_CTRUNC) != 0) {
+    errno = EMFILE;
+    return -1;
   }
   return bytes;
 }
@@ -249,7 +254,9 @@ Result<Fd> fetch_fd(const TransportContext& context, const Edge& edge, const cha
     std::this_thread::sleep_for(std::chrono::milliseconds{1});
   }
   if (!same_user(socket.get())) {
-    return refuse(Errc::refused, "the other end's Unix socket belongs to another user");
+    return refuse(Errc::refused,
+                  "the other end's Unix socket belongs to another user (ranks share memory with "
+                  "those of their own user only); run them as one, or set CCL_SHM_DISABLE=1");
   }
   const Request request{proof};
   if (::send(socket.get(), &request, sizeof request, MSG_NOSIGNAL) != ssize_t(sizeof request)) {
@@ -259,7 +266,11 @@ Result<Fd> fetch_fd(const TransportContext& context, const Edge& edge, const cha
   while (::poll(&answer, 1, 20) <= 0) CCL_CHECK(may_wait());
   Reply reply{};
   Fd fd;
+  errno = 0;
   if (receive_reply(socket.get(), reply, fd) != ssize_t(sizeof reply)) {
+    if (errno == EMFILE) {
+      return refuse_errno(Errc::system, "cannot take the memory of the other end", errno);
+    }
     return refuse(Errc::peer_lost, "the other end hung up before it gave its memory away");
   }
   if (reply.found == 0 || !fd) {

@@ -11,6 +11,7 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/random.h>
+#include <sys/resource.h>
 
 namespace ccl::detail {
 namespace {
@@ -44,6 +45,15 @@ Result<Mapping> Mapping::of(const Fd& fd, std::size_t bytes) {
 }
 
 Result<Fd> shareable_memory(const char* name, std::size_t bytes) {
+  rlimit longest{};
+  // Whoever makes a longer file is killed (SIGXFSZ), which is more than the call deserves.
+  if (::getrlimit(RLIMIT_FSIZE, &longest) == 0 && bytes > longest.rlim_cur) {
+    return fail(os_error(Errc::out_of_memory,
+                         fmt::format("cannot make {} bytes of shared memory (they count as a file, "
+                                     "which may have {} here); raise ulimit -f",
+                                     bytes, longest.rlim_cur),
+                         EFBIG));
+  }
   Fd memory{::memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING)};
   const Errc code = memory ? Errc::out_of_memory : Errc::system;
   if (!memory || ::ftruncate(memory.get(), off_t(bytes)) != 0 ||

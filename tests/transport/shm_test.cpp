@@ -3,8 +3,10 @@
 #include <csignal>
 #include <cstdlib>
 
+#include "says.hpp"
 #include "transport/driver.hpp"
 #include <dirent.h>
+#include <sys/resource.h>
 #include <sys/un.h>
 
 using namespace ccl;
@@ -124,6 +126,43 @@ TEST_CASE("waiting for a receiver that answers nothing ends at the deadline, or 
   CHECK(end.connect(stopped).error().code == Errc::aborted);
   ::close(fd);
   CHECK(end.connect(Handshake{}).error().code == Errc::mismatch);
+}
+
+TEST_CASE("limits of a process are named where they keep it from memory") {
+  TransportContext context;
+  const PeerInfo a = info_of(0), b = info_of(1);
+  const WireShape shape{1, 2, 1024};
+  const auto limited = [&](int resource, rlim_t to, auto&& failing) -> std::string {
+    rlimit before{};
+    ::getrlimit(resource, &before);
+    const rlimit less{to, before.rlim_max};
+    ::setrlimit(resource, &less);
+    const auto made = failing();
+    ::setrlimit(resource, &before);
+    return made ? "it was fine" : made.error().what;
+  };
+  CHECK(says(limited(RLIMIT_FSIZE, 4096,
+                     [&] {
+                       return ShmTransport::setup(context, edge_of(a, b, Side::receiver, shape, 1));
+                     }),
+             "raise ulimit -f"));
+
+  auto receiver = ShmTransport::setup(context, edge_of(a, b, Side::receiver, shape, 1)).value();
+  auto sender = ShmTransport::setup(context, edge_of(a, b, Side::sender, shape, 1)).value();
+  const Handshake theirs = receiver.handshake();
+  // The receiver is another process, which has places enough; the last one here is the caller's.
+  CHECK(with_child(
+            [&](int) {
+              const rlim_t next = rlim_t(::dup(0));
+              ::close(int(next));
+              const std::string what =
+                  limited(RLIMIT_NOFILE, next + 1, [&] { return sender.connect(theirs); });
+              return says(what, "raise ulimit -n") ? "" : what;
+            },
+            [](int fd, pid_t) {
+              char ended = 0;
+              return ::read(fd, &ended, 1) == 0 ? "" : "a word";
+            }) == "");
 }
 
 TEST_CASE("a receiver that is gone is a lost peer") {
