@@ -17,6 +17,9 @@ if [ -n "${CUDACXX:-}" ] && [ -n "$has_gpus" ]; then
   exec build-demo/benchmarks/ccl_perf all_reduce --graph 20 "$@"
 fi
 if [ -n "$has_gpus" ]; then say "This machine has GPUs, but no nvcc: ccl_perf runs on CPU ranks."; fi
-cmake --preset host >/dev/null
-cmake --build --preset host -j "$jobs" --target ccl_perf
-exec build/benchmarks/ccl_perf all_reduce --ranks 4 "$@"
+# Only what this collective's CPU ranks choose from, for the same reason.
+cmake --preset host -B build-demo -DCCL_BUILD_TESTS=OFF -DCCL_BUILD_EXAMPLES=OFF \
+  "-DCCL_PERF_OPS=AllReduce;AllToAll" "-DCCL_PERF_ALGOS=Doubling;Ring;Tree;Rails;Pairwise" \
+  -DCCL_PERF_PROTOS=Simple >/dev/null
+cmake --build build-demo -j "$jobs" --target ccl_perf
+exec build-demo/benchmarks/ccl_perf all_reduce --ranks 4 "$@"
