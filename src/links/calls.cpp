@@ -6,11 +6,27 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <mutex>
+#include <string>
 #include <string_view>
 
 #include "comm_state.hpp"
 
 namespace ccl::detail {
+namespace {
+/// Which of a rank's compositions a call is of, in the words of this one, which has the same ones.
+/// Of one operation there may be several of one name: their numbers tell them apart.
+std::string name_of(CommState& state, const CallInfo& call) {
+  const std::lock_guard lock{state.links_mutex};
+  for (const Links* one : state.links) {
+    if (one->number() == call.composition) {
+      return fmt::format("{}, number {} of those created", one->name(), call.composition + 1);
+    }
+  }
+  return fmt::format("{}, number {} of those created, which this rank has dropped", call.what,
+                     call.composition + 1);
+}
+}  // namespace
 
 Result<void> Links::ready() const {
   return comm_.state()->ready();
@@ -69,10 +85,14 @@ Result<void> Links::begin_checked(const CallInfo& info) {
           r);
     };
     using Text = std::string_view;
-    if (Text{other.what} != Text{info.what}) return differs("operation", other.what, info.what);
-    if (other.composition != info.composition || other.call != info.call) {
-      return differs("number", other.call, info.call);
+    if (other.composition != info.composition) {
+      return state.disagree(
+          fmt::format("rank {} calls {} where rank {} calls {} (all ranks must make the same calls "
+                      "in the same order)",
+                      r, name_of(state, other), comm_.rank(), name_of(state, info)),
+          r);
     }
+    if (other.call != info.call) return differs("number", other.call, info.call);
     if (Text{other.type} != Text{info.type}) return differs("type", other.type, info.type);
     if (Text{other.redop} != Text{info.redop}) return differs("reduction", other.redop, info.redop);
     if (other.count != info.count) return differs("count", other.count, info.count);

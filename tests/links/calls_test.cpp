@@ -152,6 +152,17 @@ TEST_CASE("ranks that create different compositions are told so") {
   });
 }
 
+TEST_CASE("ranks that call compositions of one operation in another order are told which") {
+  on_all(make(3, checking()), [](const Communicator& comm) -> Result<void> {
+    CCL_TRY(const auto ring, (Over<AllReduce, Ring>::create(comm)));
+    CCL_TRY(const auto tree, (Over<AllReduce, Tree>::create(comm)));
+    float x = 1;
+    const auto first = comm.rank() == 1 ? tree(&x, &x, 1) : ring(&x, &x, 1);
+    CCL_CHECK(is_mismatch(first, "calls all_reduce/Tree/Simple/loopback, number 2"));
+    return is_mismatch(first, "calls all_reduce/Ring/Simple/loopback, number 1");
+  });
+}
+
 TEST_CASE("ranks of which only some compare calls are told so") {
   const auto id = create_unique_id().value();
   std::vector<Result<void>> results(3, fail(Errc::internal, "not run"));
