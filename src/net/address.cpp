@@ -178,14 +178,12 @@ std::vector<Interface> list_interfaces() {
     return out;
   }
   for (const ifaddrs* at = all; at != nullptr; at = at->ifa_next) {
-    if (at->ifa_addr == nullptr || (at->ifa_flags & IFF_UP) == 0 ||
-        (at->ifa_flags & IFF_RUNNING) == 0) {
-      continue;
-    }
+    if (at->ifa_addr == nullptr || (at->ifa_flags & IFF_UP) == 0) continue;
+    const bool runs = (at->ifa_flags & IFF_RUNNING) != 0;
     const int family = at->ifa_addr->sa_family;
     if (family == AF_INET) {
-      out.push_back({at->ifa_name, Address{at->ifa_addr, sizeof(sockaddr_in)}});
-    } else if (family == AF_INET6) {
+      out.push_back({at->ifa_name, Address{at->ifa_addr, sizeof(sockaddr_in)}, runs});
+    } else if (family == AF_INET6 && runs) {  // else the address may not be had yet
       const auto& ip = reinterpret_cast<const sockaddr_in6*>(at->ifa_addr)->sin6_addr;
       if (IN6_IS_ADDR_LINKLOCAL(&ip)) continue;  // means nothing without this host's scope number
       out.push_back({at->ifa_name, Address{at->ifa_addr, sizeof(sockaddr_in6)}});
@@ -210,15 +208,20 @@ std::vector<Interface> choose_interfaces(const std::vector<Interface>& all, std:
     }
     return false;
   };
+  constexpr int docker = 2, idle = 3, loopback = 4, ranks = 5;
   const auto rank = [](const Interface& i) {
-    return i.name.starts_with("ib") ? 0 : i.name.starts_with("docker") ? 2 : i.name == "lo" ? 3 : 1;
+    if (i.name == "lo") return loopback;
+    if (i.name.starts_with("docker"))
+      return i.runs ? docker : ranks;  // it idles without containers
+    return !i.runs ? idle : i.name.starts_with("ib") ? 0 : 1;
   };
   std::vector<Interface> out;
-  for (int want = 0; want < 4; ++want) {
+  for (int want = 0; want < ranks; ++want) {
     for (const int f : {AF_INET, AF_INET6}) {
       for (const Interface& i : all) {
         if (i.address.family() != f || (family != 0 && f != family) || rank(i) != want) continue;
-        if (names.empty() ? want >= 2 && !out.empty() : listed(i.name) == exclude) continue;
+        if (want == idle && !out.empty()) continue;
+        if (names.empty() ? want >= docker && !out.empty() : listed(i.name) == exclude) continue;
         out.push_back(i);
       }
     }

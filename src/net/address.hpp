@@ -51,10 +51,13 @@ class Address {
 struct Interface {
   std::string name;
   Address address;
+  bool runs = true;  // false: it is up, but has no carrier, or the kernel has not noticed it yet
 };
 
 /// Interfaces that are up, best first: InfiniBand, then others, then docker's, then loopback; the
-/// last two only when there is nothing else. `names` as CCL_SOCKET_IFNAME; `family` 0: any.
+/// last two only when there is nothing else. Before loopback comes one that does not run: that of a
+/// container that began a moment ago is the way to other hosts, and leads to this one anyway.
+/// `names` as CCL_SOCKET_IFNAME; `family` 0: any.
 std::vector<Interface> choose_interfaces(const std::vector<Interface>& all, std::string_view names,
                                          int family);
 std::vector<Interface> list_interfaces();

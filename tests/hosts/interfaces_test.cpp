@@ -47,12 +47,13 @@ bool make_networks() {
              "done) 2>/dev/null") == 0;
 }
 
-/// The other end of a cable is noticed a little later; until then an interface is none of those
-/// that ccl uses.
+/// The other end of a cable is noticed a little later; until then an interface is not one of
+/// several that ccl uses.
 bool networks_are_up() {
   const auto is_up = [](const char* name) {
     const auto all = net::list_interfaces();
-    return std::any_of(all.begin(), all.end(), [&](const auto& one) { return one.name == name; });
+    return std::any_of(all.begin(), all.end(),
+                       [&](const auto& one) { return one.name == name && one.runs; });
   };
   return wait_until([&] { return is_up("n1") && is_up("n2"); }, 30);
 }

@@ -49,8 +49,17 @@ TEST_CASE("interfaces are chosen as CCL_SOCKET_IFNAME says") {
   CHECK(chosen("^eth,ib", 0) == "docker0 lo ");
   CHECK(chosen("^=eth1,docker0,lo,ib0", AF_INET) == "eth0 eth10 ");
   CHECK(chosen("wlan", 0) == "");
-  all = {all[0], all[1]};
+  all[2].runs = all[5].runs = all[6].runs = false;  // eth0 and eth10
+  CHECK(chosen("", 0) == "ib0 eth1 ");
+  CHECK(chosen("=eth0,eth1", 0) == "eth1 ");
+  CHECK(chosen("=eth0,eth10", 0) == "eth0 ");
+  CHECK(chosen("^eth1,ib,docker", 0) == "eth0 lo ");
+  all = {all[0], all[1], all[2]};
   CHECK(chosen("", 0) == "docker0 ");
+  all[1].runs = false;
+  CHECK(chosen("", 0) == "eth0 ");
+  all.pop_back();
+  CHECK(chosen("", 0) == "lo ");
   all = {all[0]};
   CHECK(chosen("", 0) == "lo ");
 }
