@@ -30,7 +30,7 @@ struct AddRmsNorm {
     CCL_UNROLL for (int p = 0; p < Row::pieces; ++p) {
       if (!row.has(p)) continue;
       if (residual != nullptr) a.residual[p] = row.load(residual, p);
-      if (weight != nullptr) a.weight[p] = row.load_shared(weight, p);
+      a.weight[p] = weight != nullptr ? row.load_shared(weight, p) : ones<Row>();
     }
     return a;
   }
@@ -42,14 +42,10 @@ struct AddRmsNorm {
     CCL_UNROLL for (int p = 0; p < Row::pieces; ++p) {
       if (!row.has(p)) continue;
       float* const h = row.value[p];
-      Run::pack(h).unpack(h);
-      if (residual != nullptr) {
-        float r[n];
-        a.residual[p].unpack(r);
-        CCL_UNROLL for (int i = 0; i < n; ++i) h[i] += r[i];
-        Run::pack(h).unpack(h);
-      }
-      if (sum != nullptr) row.store(sum, p, h);
+      Run run = Run::pack(h);
+      if (residual != nullptr) run = run.plus(a.residual[p]);
+      if (sum != nullptr) row.store(sum, p, run);
+      run.unpack(h);
       CCL_UNROLL for (int i = 0; i < n; ++i) squares += h[i] * h[i];
     }
     const float mean = row.sum(squares) / float(row.length());
@@ -57,12 +53,18 @@ struct AddRmsNorm {
     CCL_UNROLL for (int p = 0; p < Row::pieces; ++p) {
       if (!row.has(p)) continue;
       float w[n], o[n];
-      if (weight != nullptr) a.weight[p].unpack(w);
-      CCL_UNROLL for (int i = 0; i < n; ++i) {
-        o[i] = row.value[p][i] * scale * (weight != nullptr ? w[i] : 1.0f);
-      }
+      a.weight[p].unpack(w);
+      CCL_UNROLL for (int i = 0; i < n; ++i) o[i] = row.value[p][i] * scale * w[i];
       row.store(out, p, o);
     }
+  }
+
+ private:
+  template <class Row>
+  CCL_HD static typename Row::template Run<T> ones() {
+    float one[Row::per_piece];
+    CCL_UNROLL for (float& o : one) o = 1;
+    return Row::template Run<T>::pack(one);
   }
 };
 

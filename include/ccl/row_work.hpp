@@ -48,6 +48,22 @@ struct RowRun {
     NV_IF_ELSE_TARGET(NV_IS_DEVICE, (write(reinterpret_cast<Access*>(at));),
                       (__builtin_memcpy(at, word, bytes);))
   }
+  /// Sums of elements, each rounded once: what it would be by way of float.
+  CCL_HD RowRun plus(const RowRun& other) const {
+    RowRun sum;
+    if constexpr (requires { Element<T>::add_packed(Word{}, Word{}); }) {
+      CCL_UNROLL for (int w = 0; w < bytes / 8; ++w) {
+        sum.word[w] = Element<T>::add_packed(word[w], other.word[w]);
+      }
+    } else {
+      float a[N], b[N];
+      unpack(a);
+      other.unpack(b);
+      CCL_UNROLL for (int i = 0; i < N; ++i) a[i] += b[i];
+      sum = pack(a);
+    }
+    return sum;
+  }
   CCL_HD float operator[](int i) const {
     return Element<T>::widen(Element<T>::get(&word[i / per_word], i % per_word));
   }
@@ -122,7 +138,13 @@ class RowPart {
   using Run = RowRun<T, per_piece>;
 
   CCL_HD RowPart(Group group, const Lane& lane, Index index, int length, int warp, int warps)
-      : group_{group}, lane_{lane}, index_{index}, length_{length}, warp_{warp}, warps_{warps} {}
+      : group_{group},
+        lane_{lane},
+        index_{index},
+        length_{length},
+        warp_{warp},
+        warps_{warps},
+        first_{index * length + column(0)} {}
 
   CCL_HD Index number() const { return index_; }  // of the row in the matrix
   CCL_HD int length() const { return length_; }   // elements
@@ -142,7 +164,7 @@ class RowPart {
   /// Piece p of this row of a matrix of the same shape; of a vector that all rows share.
   template <class T>
   CCL_HD Run<T> load(const T* matrix, int p) const {
-    return Run<T>::load(matrix + index_ * length_ + column(p));
+    return Run<T>::load(matrix + first_ + behind(p));
   }
   template <class T>
   CCL_HD Run<T> load_shared(const T* vector, int p) const {
@@ -150,16 +172,24 @@ class RowPart {
   }
   template <class T>
   CCL_HD void store(T* matrix, int p, const float* values) const {
-    Run<T>::pack(values).store(matrix + index_ * length_ + column(p));
+    store(matrix, p, Run<T>::pack(values));
+  }
+  template <class T>
+  CCL_HD void store(T* matrix, int p, const Run<T>& run) const {
+    run.store(matrix + first_ + behind(p));
   }
 
   float value[pieces][per_piece];  // the reduced row; of pieces that are there
 
  private:
+  /// Of piece p's first element behind that of piece 0.
+  CCL_HD int behind(int p) const { return p == 0 ? 0 : column(p) - column(0); }
+
   Group group_;
   const Lane& lane_;
   Index index_;
   int length_, warp_, warps_;
+  Index first_;  // element of the matrix that piece 0 begins with
 };
 
 }  // namespace ccl

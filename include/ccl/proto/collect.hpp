@@ -53,4 +53,34 @@ CCL_HD Fragments<typename Lane::Fragment, N> collect_peers(const Lane& lane, con
   return result;
 }
 
+/// N tiles of each of `Ranks` peers, `at(n, rank)`, in one latency.
+template <int N, int Ranks, class Lane, class At, class Memory>
+CCL_HD Fragments<Fragments<typename Lane::Fragment, Ranks>, N> collect_grid(
+    const Lane& lane, At at, Word flag, Patience<Memory>& patience) {
+  typename Lane::Arrival got[N][Ranks];
+  bool here;
+  int late;
+  do {
+    CCL_UNROLL for (int n = 0; n < N; ++n) {
+      CCL_UNROLL for (int r = 0; r < Ranks; ++r) got[n][r] = lane.load(at(n, r));
+    }
+    here = true;
+    late = -1;
+    CCL_UNROLL for (int n = 0; n < N; ++n) {
+      CCL_UNROLL for (int r = 0; r < Ranks; ++r) here = here & lane.here(got[n][r], flag);
+    }
+    if (lane.agree(here)) break;
+    CCL_UNROLL for (int n = 0; n < N; ++n) {
+      CCL_UNROLL for (int r = 0; r < Ranks; ++r) {
+        if (!lane.here(got[n][r], flag)) late = r;
+      }
+    }
+  } while (!lane.agree(patience.ends(late, flag)));
+  Fragments<Fragments<typename Lane::Fragment, Ranks>, N> result;
+  CCL_UNROLL for (int n = 0; n < N; ++n) {
+    CCL_UNROLL for (int r = 0; r < Ranks; ++r) result.of[n].of[r] = lane.unpack(got[n][r]);
+  }
+  return result;
+}
+
 }  // namespace ccl

@@ -181,8 +181,11 @@ class RowPrims {
   }
   /// In rank order, in float.
   CCL_HD void reduce(int box, int row, int at, float* sum) {
-    const auto all = collect_peers<Ranks>(lane_, base_[0] + slot(box, 0, row, at), slot(0, 1, 0, 0),
-                                          flag_, -1, patience_);
+    add_up(collect_peers<Ranks>(lane_, base_[0] + slot(box, 0, row, at), slot(0, 1, 0, 0), flag_,
+                                -1, patience_),
+           sum);
+  }
+  CCL_HD void add_up(const Fragments<Fragment, Ranks>& all, float* sum) const {
     Wire::unpack(group_, lane_, all.of[0], sum);
     CCL_UNROLL for (int r = 1; r < Ranks; ++r) {
       float value[values];
@@ -192,30 +195,43 @@ class RowPrims {
   }
   struct Summands {};
   struct Sums {};
-  CCL_HD void take(Summands, int box, int row, int t, float* sum) {
+  /// Of this group's tiles of a row, those from the k-th on. Behind its last tile that one again: a
+  /// branch among the loads would part them.
+  template <int N>
+  CCL_HD void take(Summands, int box, int row, int k, float (*sum)[values]) {
     if constexpr (Ranks == 1) {
-      Wire::unpack(group_, lane_, prepare(row, t, load_tile(row, t)), sum);
+      CCL_UNROLL for (int n = 0; n < N; ++n) {
+        const int t = held_tile(k + n);
+        Wire::unpack(group_, lane_, prepare(row, t, load_tile(row, t)), sum[n]);
+      }
     } else {
-      reduce(box, row, t, sum);
+      const auto got = collect_grid<N, Ranks>(
+          lane_, [&](int n, int r) { return base_[0] + slot(box, r, row, held_tile(k + n)); },
+          flag_, patience_);
+      CCL_UNROLL for (int n = 0; n < N; ++n) add_up(got.of[n], sum[n]);
     }
-    Wire::template settle<Lane>(sum);
+    CCL_UNROLL for (int n = 0; n < N; ++n) Wire::template settle<Lane>(sum[n]);
   }
-  CCL_HD void take(Sums, int box, int row, int t, float* sum) {
-    const Packet* const at = base_[0] + slot(box, 0, row, t);
-    const int owner = int(unsigned(t) / unsigned(slice_));
-    const auto got = collect<1>(lane_, at, flag_, owner, patience_);
-    Wire::unpack(group_, lane_, got.of[0], sum);
+  template <int N>
+  CCL_HD void take(Sums, int box, int row, int k, float (*sum)[values]) {
+    const auto got = collect_grid<N, 1>(
+        lane_, [&](int n, int) { return base_[0] + slot(box, 0, row, held_tile(k + n)); }, flag_,
+        patience_);
+    CCL_UNROLL for (int n = 0; n < N; ++n) Wire::unpack(group_, lane_, got.of[n].of[0], sum[n]);
   }
+  CCL_HD int held_tile(int k) const { return tile(k) < tiles_ ? tile(k) : warp_; }
   template <class What>
   CCL_HD void finish(int box, int row) {
     Row part{group_, lane_, work_.first_row + row, work_.length, warp_, warps_};
     const auto ahead = work_.epilogue.ahead(part);
-    CCL_UNROLL for (int k = 0; k < Tiles; ++k) {
+    // As registers hold: 8 ranks' two tiles each spilled.
+    constexpr int batch = Ranks * Tiles <= 8 ? Tiles : Ranks <= 4 && Tiles > 1 ? 2 : 1;
+    CCL_UNROLL for (int k = 0; k < Tiles; k += batch) {
       if (tile(k) >= tiles_) break;
-      float sum[values];
-      take(What{}, box, row, tile(k), sum);
-      CCL_UNROLL for (int i = 0; i < values; ++i) {
-        part.value[k * Lane::cells + i / per_cell][i % per_cell] = sum[i];
+      float sum[batch][values];
+      take<batch>(What{}, box, row, k, sum);
+      CCL_UNROLL for (int i = 0; i < batch * values; ++i) {
+        part.value[k * Lane::cells + i / per_cell][i % per_cell] = sum[i / values][i % values];
       }
     }
     work_.epilogue(part, ahead);
@@ -233,11 +249,13 @@ class RowPrims {
   Patience<Memory> patience_;
 };
 
-/// One launch over rows, as an executor runs it. `Tiles`: the most that a lane has of a row.
-template <class Op, class Algo, class Proto, class P, class E, int Ranks, int Tiles>
+/// One launch over rows, as an executor runs it. `Tiles`: the most that a lane has of a row;
+/// `Lanes`: the most of a crew.
+template <class Op, class Algo, class Proto, class P, class E, int Ranks, int Tiles,
+          int Lanes = P::Wire::most_lanes>
 struct RowBody {
   using Work = RowWork<P, E>;
-  static constexpr int max_lanes = P::Wire::most_lanes;
+  static constexpr int max_lanes = Lanes, tiles = Tiles;
   template <class Group>
   using Prims = RowPrims<Group, Proto, P, E, Algo::splits ? Ranks : 1, Ranks, Tiles>;
   const Work& work;
