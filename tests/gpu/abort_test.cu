@@ -165,7 +165,8 @@ void killed(int ranks, const Config& config) {
     const auto op = all_reduce_on<Ring, Proto>(comm);
     for (int i = 0; i < 10; ++i) must(op(in.get(), out.get(), count, Sum{}, stream));
     drain(stream, 10);
-    must(comm.barrier());
+    // The others may still be in it when the last rank, which is through, dies.
+    (void)comm.barrier();
     if (comm.rank() == ranks - 1) ::kill(::getpid(), SIGKILL);
     const double begin = now_s();
     (void)op(in.get(), out.get(), count, Sum{}, stream);

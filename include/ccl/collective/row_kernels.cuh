@@ -7,9 +7,9 @@
 
 namespace ccl::detail {
 
-/// A block for each row, and for each warp of it two tiles or four. A row takes its
-/// multiprocessor's issue of instructions, of which a lane has many: two tiles of 7168 bf16 for
-/// each were 6 % faster than one for each of twice as many.
+/// A block for each row, and for each warp of it a few tiles. A row takes its multiprocessor's
+/// issue of instructions, of which a lane has many: two tiles of 7168 bf16 for each were 6 % faster
+/// than one for each of twice as many.
 template <class Algo, class Proto, class P, class E>
 struct Enrolled<RowKernels<Algo, Proto, P, E>> {
   using Kernels = RowKernels<Algo, Proto, P, E>;
@@ -20,10 +20,11 @@ struct Enrolled<RowKernels<Algo, Proto, P, E>> {
   template <int Ranks, int Tiles, int Lanes = most_lanes>
   using Body = RowBody<AllReduceRows, cuda::std::conditional_t<Ranks == 1, OneShot, Algo>, Proto, P,
                        E, Ranks, Tiles, (Lanes < most_lanes ? Lanes : most_lanes)>;
+  static constexpr int few = P::Wire::per_cell < 8 ? 2 : 1;  // that a lane of a short row has
   template <int Ranks>
-  using Short = Body<Ranks, 2, 768>;
+  using Short = Body<Ranks, few, 768>;
   template <int Ranks>
-  using Middle = Body<Ranks, 4, 640>;
+  using Middle = Body<Ranks, 2 * few, 640>;
   template <int Ranks>
   using Long = Body<Ranks, 4>;
   template <int Ranks>
