@@ -53,32 +53,31 @@ CCL_HD Fragments<typename Lane::Fragment, N> collect_peers(const Lane& lane, con
   return result;
 }
 
-/// N tiles of each of `Ranks` peers, `at(n, rank)`, in one latency.
-template <int N, int Ranks, class Lane, class At, class Memory>
-CCL_HD Fragments<Fragments<typename Lane::Fragment, Ranks>, N> collect_grid(
-    const Lane& lane, At at, Word flag, Patience<Memory>& patience) {
-  typename Lane::Arrival got[N][Ranks];
-  bool here;
+/// N rows of `M` tiles each in one latency, tile m of row n at `at(n, m)`, from rank `who(n, m)`.
+template <int N, int M, class Lane, class At, class Who, class Memory>
+CCL_HD Fragments<Fragments<typename Lane::Fragment, M>, N> collect_grid(
+    const Lane& lane, At at, Who who, Word flag, Patience<Memory>& patience) {
+  typename Lane::Arrival got[N][M];
   int late;
   do {
     CCL_UNROLL for (int n = 0; n < N; ++n) {
-      CCL_UNROLL for (int r = 0; r < Ranks; ++r) got[n][r] = lane.load(at(n, r));
+      CCL_UNROLL for (int m = 0; m < M; ++m) got[n][m] = lane.load(at(n, m));
     }
-    here = true;
-    late = -1;
+    bool here = true;
     CCL_UNROLL for (int n = 0; n < N; ++n) {
-      CCL_UNROLL for (int r = 0; r < Ranks; ++r) here = here & lane.here(got[n][r], flag);
+      CCL_UNROLL for (int m = 0; m < M; ++m) here = here & lane.here(got[n][m], flag);
     }
     if (lane.agree(here)) break;
+    late = -1;
     CCL_UNROLL for (int n = 0; n < N; ++n) {
-      CCL_UNROLL for (int r = 0; r < Ranks; ++r) {
-        if (!lane.here(got[n][r], flag)) late = r;
+      CCL_UNROLL for (int m = 0; m < M; ++m) {
+        if (!lane.here(got[n][m], flag)) late = who(n, m);
       }
     }
-  } while (!lane.agree(patience.ends(late, flag)));
-  Fragments<Fragments<typename Lane::Fragment, Ranks>, N> result;
+  } while (!lane.agree(patience.ends(late, flag - 1)));
+  Fragments<Fragments<typename Lane::Fragment, M>, N> result;
   CCL_UNROLL for (int n = 0; n < N; ++n) {
-    CCL_UNROLL for (int r = 0; r < Ranks; ++r) result.of[n].of[r] = lane.unpack(got[n][r]);
+    CCL_UNROLL for (int m = 0; m < M; ++m) result.of[n].of[m] = lane.unpack(got[n][m]);
   }
   return result;
 }

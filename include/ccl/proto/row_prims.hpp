@@ -207,7 +207,7 @@ class RowPrims {
     } else {
       const auto got = collect_grid<N, Ranks>(
           lane_, [&](int n, int r) { return base_[0] + slot(box, r, row, held_tile(k + n)); },
-          flag_, patience_);
+          [](int, int r) { return r; }, flag_, patience_);
       CCL_UNROLL for (int n = 0; n < N; ++n) add_up(got.of[n], sum[n]);
     }
     CCL_UNROLL for (int n = 0; n < N; ++n) Wire::template settle<Lane>(sum[n]);
@@ -215,7 +215,8 @@ class RowPrims {
   template <int N>
   CCL_HD void take(Sums, int box, int row, int k, float (*sum)[values]) {
     const auto got = collect_grid<N, 1>(
-        lane_, [&](int n, int) { return base_[0] + slot(box, 0, row, held_tile(k + n)); }, flag_,
+        lane_, [&](int n, int) { return base_[0] + slot(box, 0, row, held_tile(k + n)); },
+        [&](int n, int) { return int(unsigned(held_tile(k + n)) / unsigned(slice_)); }, flag_,
         patience_);
     CCL_UNROLL for (int n = 0; n < N; ++n) Wire::unpack(group_, lane_, got.of[n].of[0], sum[n]);
   }
