@@ -38,8 +38,8 @@ std::string rank_main(int rank, int fd, const char* expected) {
 }
 template <class T>
 std::string two_processes(const char* expected) {
-  return with_child([&](int fd) { return rank_main<T>(1, fd, expected); },
-                    [&](int fd, pid_t) { return rank_main<T>(0, fd, expected); });
+  return alone_with_child([&](int fd) { return rank_main<T>(1, fd, expected); },
+                          [&](int fd, pid_t) { return rank_main<T>(0, fd, expected); });
 }
 
 }  // namespace

@@ -35,6 +35,19 @@ struct EdgeHere {
 };
 constexpr int channels = 2;
 
+/// The id that rank 0 makes; all zeros if there is none. Made after the fork: whose process made an
+/// id has a thread that answers for it.
+UniqueId id_between(int rank, int fd) {
+  UniqueId id;
+  if (rank == 0) {
+    id = create_unique_id().value_or(id);
+    (void)::send(fd, &id, sizeof id, MSG_NOSIGNAL);
+  } else {
+    (void)::recv(fd, &id, sizeof id, MSG_WAITALL);
+  }
+  return id;
+}
+
 /// `reads`: CCL_P2P_READ_ENABLE, at the sender and at the receiver.
 EdgeHere edge_here(const Communicator& from, const Communicator& to, bool polls_slots = true,
                    std::pair<const char*, const char*> reads = {"0", "0"}) {
@@ -213,12 +226,10 @@ TEST_CASE("processes read each other's slots, by descriptors and by legacy handl
   for (const char* handles : {"1", "0"}) {
     INFO("handles " << handles);
     const Environment shared{"CCL_CUMEM_ENABLE", handles};
-    const auto id = create_unique_id();
-    REQUIRE(id);
     const auto move = [&](int rank, int fd) -> std::string {
       Config config;
       config.device = 2 * rank;
-      const auto comm = Communicator::create(*id, rank, 2, config);
+      const auto comm = Communicator::create(id_between(rank, fd), rank, 2, config);
       if (!comm) return comm.error().message();
       if (comm->peer(0).pid_hash == comm->peer(1).pid_hash) return "one process";
       for (const bool flags : {false, true}) {
@@ -226,8 +237,8 @@ TEST_CASE("processes read each other's slots, by descriptors and by legacy handl
       }
       return (fake::gpus().legacy_imports > 0) == (handles[0] == '0') ? "" : "by other handles";
     };
-    CHECK(with_child([&](int fd) { return move(1, fd); },
-                     [&](int fd, pid_t) { return move(0, fd); }) == "");
+    CHECK(alone_with_child([&](int fd) { return move(1, fd); },
+                           [&](int fd, pid_t) { return move(0, fd); }) == "");
   }
 }
 
@@ -296,7 +307,8 @@ TEST_CASE("a GPU in between can be forbidden, and is no farther than CCL_P2P_LEV
 
 TEST_CASE("GPUs of hosts that one NVLink domain joins are connected by fabric handles") {
   FakeGpus& all = gpus();
-  const auto at_host = [](const UniqueId& id, int rank, const char* host) {
+  const auto at_host = [](int fd, int rank, const char* host) {
+    const UniqueId id = id_between(rank, fd);
     ::setenv("CCL_HOSTID", host, 1);
     Config config;
     config.device = 4 * rank;
@@ -319,17 +331,13 @@ TEST_CASE("GPUs of hosts that one NVLink domain joins are connected by fabric ha
     return move_to_process(*comm, fd, true);
   };
   const Environment domain{"CCL_MNNVL_UUID", "5"};
-  const auto id = create_unique_id();
-  REQUIRE(id);
   const int before = all.fabric_imports;
-  CHECK(with_child([&](int fd) { return connected(at_host(*id, 1, "b"), fd); },
-                   [&](int fd, pid_t) { return connected(at_host(*id, 0, "a"), fd); }) == "");
+  CHECK(alone_with_child([&](int fd) { return connected(at_host(fd, 1, "b"), fd); },
+                         [&](int fd, pid_t) { return connected(at_host(fd, 0, "a"), fd); }) == "");
   CHECK(all.fabric_imports == before + 3);  // the trial's, and those of both modes' wires
 
   // Without access to the fabric, as without IMEX, the pair takes the network.
   all.fabric = false;
-  const auto id_without = create_unique_id();
-  REQUIRE(id_without);
   const auto unconnected = [](const Result<Communicator>& comm, int fd) -> std::string {
     char here = 1, there = 0;  // who leaves too early is missed by the other
     const bool met = swap_bytes(fd, &here, &there, 1);
@@ -339,8 +347,8 @@ TEST_CASE("GPUs of hosts that one NVLink domain joins are connected by fabric ha
     if (comm->peer(other).way.fault != int(PathFault::not_mapped)) return "no fault";
     return carried_by(comm, other) == "p2p" ? "by p2p" : "";
   };
-  CHECK(with_child([&](int fd) { return unconnected(at_host(*id_without, 1, "c"), fd); },
-                   [&](int fd, pid_t) { return unconnected(at_host(*id_without, 0, "d"), fd); }) ==
+  CHECK(alone_with_child([&](int fd) { return unconnected(at_host(fd, 1, "c"), fd); },
+                         [&](int fd, pid_t) { return unconnected(at_host(fd, 0, "d"), fd); }) ==
         "");
   all.fabric = true;
 }

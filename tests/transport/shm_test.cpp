@@ -54,8 +54,8 @@ TEST_CASE("steps cross between processes, both ways at once, on every channel") 
       GENERATE(WireShape{1, 2, 128}, WireShape{3, 4, 4096}, WireShape{2, 8, 256 << 10});
   const Word steps = shape.slot_bytes > 4096 ? 40 : 400;
   const int fds = count_entries("/proc/self/fd"), files = count_entries("/dev/shm");
-  CHECK(with_child([&](int fd) { return rank_main(1, fd, shape, steps); },
-                   [&](int fd, pid_t) { return rank_main(0, fd, shape, steps); }) == "");
+  CHECK(alone_with_child([&](int fd) { return rank_main(1, fd, shape, steps); },
+                         [&](int fd, pid_t) { return rank_main(0, fd, shape, steps); }) == "");
   CHECK(wait_until([&] { return count_entries("/proc/self/fd") == fds; }));
   CHECK(count_entries("/dev/shm") == files);
 }
@@ -76,7 +76,7 @@ TEST_CASE("ranks in threads of one process may use shm too") {
 TEST_CASE("after kill -9 of the sender nothing is left, and the receiver's slots stay readable") {
   const int files = count_entries("/dev/shm");
   const WireShape shape{1, 4, 1024};
-  const std::string problem = with_child(
+  const std::string problem = alone_with_child(
       [&](int fd) -> std::string {
         TransportContext context;
         const auto duplex = connect_pair<ShmTransport>(context, 1, shape, fd);

@@ -2,8 +2,6 @@
 
 #include <csignal>
 #include <ctime>
-#include <filesystem>
-#include <ranges>
 
 #include "environment.hpp"
 #include "transport/driver.hpp"
@@ -24,24 +22,6 @@ std::string rank_main(int rank, int fd, WireShape shape, Word steps, bool helps 
   }
   if (!lent.status.ok()) problem += lent.status.result().error().message();
   return problem;
-}
-
-/// Threads that earlier cases left behind end by themselves; waits for them, then forks. A child
-/// has none of them, yet the thread sanitizer still counts them there, and ends the child when the
-/// C library gives a new thread the stack of one of them.
-template <class Child, class Parent>
-std::string alone_with_child(Child child, Parent parent) {
-#if defined __SANITIZE_THREAD__
-  constexpr int own = 2;  // the sanitizer's thread too
-#else
-  constexpr int own = 1;
-#endif
-  const auto threads = [] {
-    return std::ranges::distance(std::filesystem::directory_iterator{"/proc/self/task"},
-                                 std::filesystem::directory_iterator{});
-  };
-  if (!wait_until([&] { return threads() <= own; })) return "threads of an earlier case still run";
-  return with_child(child, parent);
 }
 
 std::string two_processes(WireShape shape, Word steps) {
