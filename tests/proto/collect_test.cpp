@@ -73,4 +73,29 @@ TEMPLATE_TEST_CASE("who owes the tile of a grid that does not come is named", ""
     CHECK(gave_up.step == flag - 1);
   }
 }
+TEMPLATE_TEST_CASE(
+    "of peers' tiles the one that does not come is named, but not one who sends none", "", LL,
+    LL128) {
+  for (int missing = 0; missing < rows; ++missing) {
+    for (int skip = 0; skip < rows; ++skip) {
+      Tiles<TestType> tiles;
+      for (int n = 0; n < rows; ++n) {
+        if (n != missing && n != skip) tiles.store(n, 0);
+      }
+      const Word stop = 0;
+      GaveUp gave_up;
+      const Watch watch{&stop, &gave_up, Word{5} * 1'000'000};
+      Patience<HostMemory> patience{watch};
+      const auto got = collect_peers<rows>(tiles.lane, tiles.at(0, 0),
+                                           tiles.at(1, 0) - tiles.at(0, 0), flag, skip, patience);
+      CHECK(patience.gave_up() == (missing != skip));
+      for (int n = 0; n < rows; ++n) {
+        if (n == missing || n == skip) continue;
+        for (const Word word : got.of[n].word) CHECK(word == Word(n * columns));
+      }
+      if (missing == skip) continue;
+      CHECK(int(gave_up.peer) - 1 == missing);
+    }
+  }
+}
 }  // namespace

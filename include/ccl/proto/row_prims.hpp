@@ -227,6 +227,7 @@ class RowPrims {
     const auto ahead = work_.epilogue.ahead(part);
     // As registers hold: 8 ranks' two tiles each spilled.
     constexpr int batch = Ranks * Tiles <= 8 ? Tiles : Ranks <= 4 && Tiles > 1 ? 2 : 1;
+    static_assert(Tiles % batch == 0, "a batch would run past the row");
     CCL_UNROLL for (int k = 0; k < Tiles; k += batch) {
       if (tile(k) >= tiles_) break;
       float sum[batch][values];
