@@ -4,8 +4,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cctype>
 #include <string>
+
+#include "plain_text.hpp"
 
 namespace ccl {
 namespace {
@@ -14,7 +15,7 @@ namespace {
 std::string plain(std::string_view text) {
   std::string out;
   for (const char c : text) {
-    if (c != '_' && c != ' ') out += char(std::tolower(static_cast<unsigned char>(c)));
+    if (c != '_' && c != ' ') out += detail::lower(c);
   }
   return out;
 }

@@ -4,10 +4,10 @@
 
 #include <array>
 #include <atomic>
-#include <cctype>
 #include <mutex>
 #include <string>
 
+#include "plain_text.hpp"
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -41,8 +41,7 @@ std::uint32_t parse_parts(std::string_view list) {
   std::uint32_t mask = 0;
   while (!list.empty()) {
     const auto comma = list.find(',');
-    std::string word{list.substr(0, comma)};
-    for (char& c : word) c = char(std::toupper(static_cast<unsigned char>(c)));
+    const std::string word = detail::upper(list.substr(0, comma));
     for (size_t i = 0; i < part_names.size(); ++i) {
       if (part_names[i] == word) mask |= 1u << i;
     }

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "plain_text.hpp"
 #include "settings/values.hpp"
 #include <unistd.h>
 

@@ -7,22 +7,16 @@
 
 #include <algorithm>
 #include <array>
-#include <cctype>
 #include <charconv>
 #include <cstdlib>
 #include <map>
 #include <mutex>
 #include <vector>
 
+#include "plain_text.hpp"
 #include <arpa/inet.h>
 
 namespace ccl::detail {
-
-std::string upper(std::string_view s) {
-  std::string out{s};
-  for (char& c : out) c = char(std::toupper(static_cast<unsigned char>(c)));
-  return out;
-}
 
 std::optional<Index> parse_integer(std::string_view v) {
   Index n = 0;
@@ -34,7 +28,7 @@ std::optional<Index> parse_integer(std::string_view v) {
 std::optional<Index> parse_bytes(std::string_view v) {
   Index unit = 1;
   if (!v.empty()) {
-    switch (std::toupper(static_cast<unsigned char>(v.back()))) {
+    switch (upper(v.back())) {
       case 'K':
         unit = Index{1} << 10;
         break;
@@ -53,9 +47,8 @@ std::optional<Index> parse_bytes(std::string_view v) {
 }
 
 std::optional<double> parse_seconds(const std::string& v) {
-  char* end = nullptr;
-  const double n = std::strtod(v.c_str(), &end);
-  if (end != v.c_str() + v.size() || !(n >= 0) || n > 1e9) return {};
+  const auto [n, size] = leading_number(v);
+  if (size == 0 || size != v.size() || !(n >= 0) || n > 1e9) return {};
   return n;
 }
 
@@ -78,7 +71,7 @@ bool all_pieces(std::string_view list, char end, See see) {
 std::string plain(std::string_view text) {
   std::string out;
   for (const char c : text) {
-    if (c != '_' && c != ' ') out += char(std::tolower(static_cast<unsigned char>(c)));
+    if (c != '_' && c != ' ') out += lower(c);
   }
   return out;
 }

@@ -12,7 +12,6 @@ namespace ccl::detail {
 bool fits(const Setting& setting, const std::string& value);
 std::string valid_values(const Setting& setting);
 
-std::string upper(std::string_view text);
 /// Empty where the whole text is no such value.
 std::optional<Index> parse_integer(std::string_view text);
 std::optional<Index> parse_bytes(std::string_view text);

@@ -12,9 +12,10 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <cctype>
 #include <set>
 #include <string>
+
+#include "plain_text.hpp"
 
 namespace ccl::sim {
 namespace {
@@ -60,8 +61,8 @@ const std::vector<Entry>& entries() {
 bool same(std::string_view a, std::string_view b) {
   const auto plain = [](std::string_view name) {
     std::string out;
-    for (const unsigned char c : name) {
-      if (c != '_' && c != '-') out += char(std::tolower(c));
+    for (const char c : name) {
+      if (c != '_' && c != '-') out += detail::lower(c);
     }
     return out;
   };

@@ -7,6 +7,8 @@
 #include <cstdlib>
 #include <map>
 
+#include "plain_text.hpp"
+
 namespace ccl::topo {
 
 std::string_view name(Pattern pattern) {
@@ -86,9 +88,9 @@ Result<float> number(const XmlFile& file, const Element& element, std::string_vi
                      float fallback) {
   const std::string* text = element.find(attribute);
   if (text == nullptr) return fallback;
-  char* end = nullptr;
-  const float value = std::strtof(text->c_str(), &end);  // takes 0x1 as well
-  if (end == text->c_str() || !std::isfinite(value) || std::abs(value) > 1e7F) {
+  const auto [number, size] = ccl::detail::leading_number(*text);  // takes 0x1 as well
+  const auto value = static_cast<float>(number);
+  if (size == 0 || !std::isfinite(value) || std::abs(value) > 1e7F) {
     return refuse(file, element, attribute, "not a number");
   }
   return value;

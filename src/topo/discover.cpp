@@ -13,11 +13,14 @@
 #include <tuple>
 
 #include "net/address.hpp"
+#include "plain_text.hpp"
 #include "topo/sys_files.hpp"
 #include <sys/utsname.h>
 
 namespace ccl::topo {
 namespace fs = std::filesystem;
+using ccl::detail::leading_number;
+using ccl::detail::lower;
 using detail::entries;
 using detail::line_of;
 namespace {
@@ -30,13 +33,8 @@ bool is_bdf(const std::string& name) {
          name.find('.') != std::string::npos && parse_bus_id(name, id);
 }
 
-std::string lower(std::string text) {
-  for (char& c : text) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  return text;
-}
-
 double gigatransfers(const std::string& speed) {
-  return std::strtod(speed.c_str(), nullptr);
+  return leading_number(speed).value;
 }
 
 class Detector {
@@ -117,7 +115,7 @@ class Detector {
 
   /// Element of the device at `path` below all switches above it. Valid until the next call.
   Element& place(const fs::path& path) {
-    const std::string name = lower(path.filename());
+    const std::string name = lower(path.filename().string());
     // A switch shows an upstream and a downstream port: every second bridge is one of the chain.
     const fs::path above = path.parent_path().parent_path();
     const bool below_switch = is_bdf(path.parent_path().filename()) && is_bdf(above.filename());
@@ -294,7 +292,7 @@ class Detector {
     const fs::path device = rdma_folder(nic.name);
     // "200 Gb/sec (4X HDR)": right also for speeds that are younger than libibverbs.
     const std::string rate = line_of(device / "ports" / std::to_string(nic.port) / "rate");
-    const int mbps = std::max(nic.mbps, static_cast<int>(std::strtod(rate.c_str(), nullptr) * 1e3));
+    const int mbps = std::max(nic.mbps, static_cast<int>(leading_number(rate).value * 1e3));
     std::uint64_t guid = nic.guid;
     for (const char* file : {"sys_image_guid", "node_guid"}) {
       std::string text = line_of(device / file);  // "0c42:a103:0012:3456"

@@ -5,8 +5,9 @@
 
 #include <algorithm>
 #include <array>
-#include <cctype>
 #include <charconv>
+
+#include "plain_text.hpp"
 
 namespace ccl::topo {
 namespace {
@@ -212,9 +213,8 @@ class Fuser {
 bool parse(std::string_view text, FuseLevel& level) {
   constexpr std::array<std::string_view, 6> names{"LOC", "PORT", "PIX", "PXB", "PHB", "SYS"};
   const auto same = [&](std::string_view name) {
-    return std::equal(name.begin(), name.end(), text.begin(), text.end(), [](char a, char b) {
-      return a == std::toupper(static_cast<unsigned char>(b));
-    });
+    return std::equal(name.begin(), name.end(), text.begin(), text.end(),
+                      [](char a, char b) { return a == ccl::detail::upper(b); });
   };
   const auto* const found = std::find_if(names.begin(), names.end(), same);
   if (found == names.end()) return false;

@@ -4,8 +4,9 @@
 
 #include <algorithm>
 #include <array>
-#include <cctype>
 #include <cstdlib>
+
+#include "plain_text.hpp"
 
 namespace ccl::topo {
 namespace {
@@ -71,8 +72,7 @@ std::string_view name(PathType type) {
 }
 
 bool parse(std::string_view text, PathType& type) {
-  std::string upper(text);
-  for (char& c : upper) c = static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
+  const std::string upper = ccl::detail::upper(text);
   for (const Named& known : path_names) {
     if (upper == known.text) {
       type = known.type;
@@ -165,10 +165,8 @@ float sys_bw(const Node::Cpu& cpu) {
 }
 
 float pcie_bw(std::string_view speed, int width) {
-  const std::string text(speed);
-  char* end = nullptr;
-  const double transfers = std::strtod(text.c_str(), &end);
-  if (end == text.c_str() || std::string_view(end).substr(0, 5) != " GT/s") return 0;
+  const auto [transfers, size] = ccl::detail::leading_number(speed);
+  if (size == 0 || speed.substr(size, 5) != " GT/s") return 0;
   // Payload per lane in units of 0.1 Gbit/s after encoding and headers, generations 1 to 6.
   constexpr std::array<std::array<double, 2>, 6> lanes{
       {{2.5, 15}, {5, 30}, {8, 60}, {16, 120}, {32, 240}, {64, 480}}};

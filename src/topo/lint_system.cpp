@@ -8,6 +8,7 @@
 #include <fstream>
 #include <iterator>
 
+#include "plain_text.hpp"
 #include "topo/sys_files.hpp"
 #include <sys/resource.h>
 #include <sys/statvfs.h>
@@ -120,7 +121,7 @@ class System {
       std::error_code missing;
       const fs::path real = fs::canonical(device, missing);
       const auto number = [](const fs::path& file) {
-        return std::strtod(line_of(file).c_str(), nullptr);
+        return ccl::detail::leading_number(line_of(file)).value;
       };
       const double width = number(device / "current_link_width");
       const double best = number(device / "max_link_width");

@@ -14,6 +14,8 @@
 #include <utility>
 #include <vector>
 
+#include "plain_text.hpp"
+
 namespace ccl::topo::detail {
 
 inline std::string text(const Element& element, std::string_view attribute) {
@@ -78,9 +80,9 @@ class Loader {
   Result<float> real(const Element& element, std::string_view attribute, float fallback) {
     const std::string* text = element.find(attribute);
     if (text == nullptr || text->empty()) return fallback;
-    char* end = nullptr;
-    const float value = std::strtof(text->c_str(), &end);
-    if (end == text->c_str()) return wrong(element, attribute, *text, "not a number");
+    const auto [number, size] = ccl::detail::leading_number(*text);
+    const auto value = static_cast<float>(number);
+    if (size == 0) return wrong(element, attribute, *text, "not a number");
     if (!(value >= 0 && value < 1e9F)) return wrong(element, attribute, *text, "out of range");
     return value;
   }

@@ -9,6 +9,7 @@
 #include <string>
 #include <type_traits>
 
+#include "plain_text.hpp"
 #include <dlfcn.h>
 #include <unistd.h>
 
@@ -98,7 +99,7 @@ const Nvml& nvml() {
 
 std::string short_bus_id(const char* text) {
   std::string id = text;
-  for (char& c : id) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  for (char& c : id) c = ccl::detail::lower(c);
   // NVML writes eight digits of domain, sysfs four.
   if (id.size() > 12 && id.rfind("0000", 0) == 0) id = id.substr(id.size() - 12);
   return id;

@@ -8,6 +8,7 @@
 #include <cstring>
 #include <fstream>
 
+#include "plain_text.hpp"
 #include "whole_file.hpp"
 
 namespace ccl::topo {
@@ -101,7 +102,7 @@ bool parse_bus_id(std::string_view text, std::int64_t& id) {
   for (const char c : text) {
     if (c == ':' || c == '.') continue;
     if (std::isxdigit(static_cast<unsigned char>(c)) == 0) return false;
-    const int lower = std::tolower(static_cast<unsigned char>(c));
+    const int lower = ccl::detail::lower(c);
     value = value * 16 + static_cast<std::uint64_t>(lower <= '9' ? lower - '0' : lower - 'a' + 10);
     if (++digits > 16) return false;
   }

@@ -2,15 +2,13 @@
 
 #include <ccl/settings.hpp>
 
-#include <algorithm>
-#include <cctype>
+#include "plain_text.hpp"
 
 namespace ccl::detail {
 
 Result<bool> net_allows(const char* name) {
-  CCL_TRY(std::string set, setting_text("NET"));
-  std::transform(set.begin(), set.end(), set.begin(),
-                 [](unsigned char c) { return char(std::tolower(c)); });
+  CCL_TRY(const std::string given, setting_text("NET"));
+  const std::string set = lower(given);
   return (set != "ib" && set != "socket") || set == name;
 }
 

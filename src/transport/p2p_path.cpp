@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cctype>
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -53,7 +52,6 @@ int numa_node(const fs::path& device) {
 Result<std::optional<PathType>> p2p_level() {
   CCL_TRY(std::string level, setting_text("P2P_LEVEL"));
   if (level.empty()) return std::optional<PathType>{};
-  for (char& c : level) c = char(std::toupper(static_cast<unsigned char>(c)));
   // Numbers are of the time when there were six levels.
   constexpr std::array old_levels{PathType::loc, PathType::pix, PathType::pxb,
                                   PathType::pxb, PathType::phb, PathType::sys};

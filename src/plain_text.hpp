@@ -1,0 +1,57 @@
+#pragma once
+
+#include <charconv>
+#include <cstddef>
+#include <limits>
+#include <string>
+#include <string_view>
+#include <system_error>
+
+// Letters and numbers as settings and the system's files have them, whatever locale the program has
+// set: in a Turkish one `std::toupper('i')` is no I, in a German one `std::strtod` stops at "2.5"'s
+// point.
+namespace ccl::detail {
+
+constexpr char upper(char c) {
+  return c >= 'a' && c <= 'z' ? char(c - 'a' + 'A') : c;
+}
+constexpr char lower(char c) {
+  return c >= 'A' && c <= 'Z' ? char(c - 'A' + 'a') : c;
+}
+inline std::string upper(std::string_view text) {
+  std::string out{text};
+  for (char& c : out) c = upper(c);
+  return out;
+}
+inline std::string lower(std::string_view text) {
+  std::string out{text};
+  for (char& c : out) c = lower(c);
+  return out;
+}
+
+/// The number that a text begins with, after spaces, as `strtod` reads it in the locale "C".
+struct LeadingNumber {
+  double value = 0;
+  std::size_t size = 0;  // characters up to its end; 0: there is none
+};
+inline LeadingNumber leading_number(std::string_view text) {
+  std::string_view rest = text;
+  while (!rest.empty() && (rest[0] == ' ' || (rest[0] >= '\t' && rest[0] <= '\r'))) {
+    rest.remove_prefix(1);
+  }
+  const bool minus = rest.starts_with('-');
+  if (minus || rest.starts_with('+')) rest.remove_prefix(1);
+  if (rest.starts_with('-')) return {};  // from_chars would take it
+  const bool hex = rest.size() > 2 && rest[0] == '0' && lower(rest[1]) == 'x';
+  double value = 0;
+  auto read = std::from_chars(rest.data() + (hex ? 2 : 0), rest.data() + rest.size(), value,
+                              hex ? std::chars_format::hex : std::chars_format::general);
+  if (hex && read.ec == std::errc::invalid_argument) {
+    read = std::from_chars(rest.data(), rest.data() + 1, value);  // the 0 before an x
+  }
+  if (read.ec == std::errc::invalid_argument) return {};
+  if (read.ec != std::errc{}) value = std::numeric_limits<double>::infinity();
+  return {minus ? -value : value, std::size_t(read.ptr - text.data())};
+}
+
+}  // namespace ccl::detail
