@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <thread>
@@ -60,7 +61,11 @@ Result<UniqueId> unique_id_at(std::string_view address, std::string_view job_key
   net::IdContent content;
   content.root = root.wire();
   content.root_rank = 0;
-  const std::string key = fmt::format("ccl {} {}", address, job_key);
+  // Hosts name the interface of one link-local address each in their own way.
+  const size_t zone = std::min(address.find('%'), address.size());
+  const size_t after = std::min(address.find_first_of("]:", zone), address.size());
+  const std::string key =
+      fmt::format("ccl {}{} {}", address.substr(0, zone), address.substr(after), job_key);
   const net::Digest digest = net::sha256(std::as_bytes(std::span{key}));
   std::memcpy(content.secret.data(), digest.data(), content.secret.size());
   return net::pack(content);

@@ -114,6 +114,9 @@ Result<Address> Address::parse(std::string_view text, int family) {
   }
   Address out{best->ai_addr, best->ai_addrlen};
   ::freeaddrinfo(found);
+  if (out.link_local() && v6(out.storage_).sin6_scope_id == 0) {
+    return bad("it is link-local and does not say of which interface; as in fe80::1%eth0");
+  }
   out.set_port(port);
   return out;
 }
@@ -133,6 +136,10 @@ bool Address::loopback() const {
   if (family() == AF_INET) return (ntohl(v4(storage_).sin_addr.s_addr) >> 24) == 127;
   if (family() == AF_INET6) return IN6_IS_ADDR_LOOPBACK(&v6(storage_).sin6_addr) != 0;
   return true;
+}
+
+bool Address::link_local() const {
+  return family() == AF_INET6 && IN6_IS_ADDR_LINKLOCAL(&v6(storage_).sin6_addr);
 }
 
 WireAddress Address::wire() const {
@@ -184,9 +191,9 @@ std::vector<Interface> list_interfaces() {
     if (family == AF_INET) {
       out.push_back({at->ifa_name, Address{at->ifa_addr, sizeof(sockaddr_in)}, runs});
     } else if (family == AF_INET6 && runs) {  // else the address may not be had yet
-      const auto& ip = reinterpret_cast<const sockaddr_in6*>(at->ifa_addr)->sin6_addr;
-      if (IN6_IS_ADDR_LINKLOCAL(&ip)) continue;  // means nothing without this host's scope number
-      out.push_back({at->ifa_name, Address{at->ifa_addr, sizeof(sockaddr_in6)}});
+      const Address address{at->ifa_addr, sizeof(sockaddr_in6)};
+      if (address.link_local()) continue;  // means nothing without this host's scope number
+      out.push_back({at->ifa_name, address});
     }
   }
   ::freeifaddrs(all);
@@ -270,6 +277,23 @@ Result<Address> local_address() {
   return mine.address;
 }
 
+namespace {
+
+/// Of this host, where `mine` is the link-local end of the route to `peer`: other hosts know its
+/// interface by other numbers.
+Result<Address> global_address(const Address& mine, const Address& peer) {
+  CCL_TRY(const Interface best, local_interface());
+  const bool same_host = std::memcmp(mine.wire().ip, peer.wire().ip, sizeof WireAddress{}.ip) == 0;
+  if (same_host || !best.address.loopback()) return best.address;
+  return fail(Errc::network,
+              fmt::format("this host reaches {} by a link-local address and has no other (it would "
+                          "mean nothing on other hosts); give its interface a unique-local one, of "
+                          "fd00::/8, or IPv4",
+                          peer.to_string()));
+}
+
+}  // namespace
+
 Result<Address> local_address_towards(const Address& peer) {
   if (setting_given("SOCKET_IFNAME")) return local_address();
   // Connecting a datagram socket sends nothing; it only asks for the route.
@@ -281,6 +305,7 @@ Result<Address> local_address_towards(const Address& peer) {
     return local_address();
   }
   Address out{reinterpret_cast<const sockaddr*>(&mine), bytes};
+  if (out.link_local()) return global_address(out, peer);
   out.set_port(0);
   return out;
 }

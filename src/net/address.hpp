@@ -34,6 +34,8 @@ class Address {
   int port() const;
   void set_port(int port);
   bool loopback() const;
+  bool link_local()
+      const;  // IPv6 of one link: its scope is the number of an interface of this host
   WireAddress wire() const;
   std::string to_string() const;
   const sockaddr* data() const { return reinterpret_cast<const sockaddr*>(&storage_); }
@@ -68,7 +70,7 @@ Result<Interface> local_interface();
 Result<std::vector<Interface>> data_interfaces(std::size_t most);
 /// The address of `local_interface`, port 0.
 Result<Address> local_address();
-/// As above; without CCL_SOCKET_IFNAME, the local end of the route to `peer`.
+/// As above; without CCL_SOCKET_IFNAME, the local end of the route to `peer`, unless link-local.
 Result<Address> local_address_towards(const Address& peer);
 
 }  // namespace ccl::net

@@ -328,8 +328,11 @@ Result<Fd> auth_connect(const Address& where, const Secret& secret, Bytes hello,
     if ((code == 0 || code == ECONNRESET || code == EPIPE) && ++closed == 3) {
       return fail(
           Errc::refused,
-          fmt::format("{} closed the connection during authentication (wrong id or secret?)",
-                      where.to_string()));
+          fmt::format(
+              "{} closed the connection during authentication (it is of another job, or has "
+              "another id or secret); give all ranks the same id, or CCL_COMM_ID, or "
+              "MASTER_ADDR and MASTER_PORT, spelled alike",
+              where.to_string()));
     }
     if (code == EMFILE || code == ENFILE || code == EAFNOSUPPORT) return fd;
     if (status != nullptr) CCL_CHECK(status->result());

@@ -30,6 +30,18 @@ TEST_CASE("an id worked out from an address is the same everywhere, and the job'
   CHECK(unique_id_at("127.0.0.1", "").error().code == Errc::invalid_argument);
 }
 
+TEST_CASE("each host names the interface of a link-local address in its own way") {
+  const auto id = unique_id_at("[fe80::1%lo]:4711", "job");
+  const auto other = unique_id_at("[fe80::1%1]:4711", "job");  // lo's number
+  REQUIRE(id);
+  REQUIRE(other);
+  CHECK(*id == *other);
+  const auto without = unique_id_at("[fe80::1]:4711", "job");
+  REQUIRE_FALSE(without);
+  CHECK(without.error().code == Errc::invalid_argument);
+  CHECK(without.error().what.find("as in fe80::1%eth0") != std::string::npos);
+}
+
 TEST_CASE("a port that stays taken is an error") {
   const auto id = unique_id_at("127.0.0.1:" + std::to_string(21000), "job").value();
   ::setenv("CCL_INIT_TIMEOUT", "0.1", 1);

@@ -58,6 +58,9 @@ class Lan {
     if (fd < 0 || ::setns(fd, CLONE_NEWNET) != 0) ::_exit(90);
     ::close(fd);
   }
+  bool in(int host, const std::string& commands) const {
+    return sh(fmt::format("ip netns exec {}h{} sh -ec '{}'", name_, host, commands));
+  }
   void unplug(int host) const { sh(fmt::format("ip -n {} link set port{} down", name_, host)); }
 
  private:
@@ -138,6 +141,40 @@ TEST_CASE("ranks of three hosts meet, while a scanner knocks at every port") {
   for (const pid_t pid : pids) CHECK(end_of(pid) == 0);
   ::kill(scanner, SIGKILL);
   end_of(scanner);
+}
+
+TEST_CASE("hosts of IPv6 alone meet at a link-local address, whatever they call their interface") {
+  const Lan lan;
+  need(lan);
+  for (const bool others : {true, false}) {  // addresses besides
+    for (int h = 0; h < 2; ++h) {
+      REQUIRE(lan.in(h, fmt::format("ip addr flush dev eth0 && {} ip addr add fe80::{}/64 dev eth0 "
+                                    "nodad && ip link property add dev eth0 altname wan{}{}",
+                                    others ? fmt::format("ip addr add fd00:99::{}/64 dev eth0 "
+                                                         "nodad &&",
+                                                         h + 1)
+                                           : "",
+                                    h + 1, h, int(others))));
+    }
+    std::vector<pid_t> pids;
+    for (int rank = 0; rank < 3; ++rank) {
+      pids.push_back(start([&] {
+        const int host = rank % 2;
+        lan.enter(host);
+        const auto id =
+            unique_id_at(fmt::format("[fe80::1%wan{}{}]:4713", host, int(others)), "link-local");
+        if (!id) return complain(id.error(), 11);
+        if (rank == 0 && !start_root(*id, 0)) return 12;
+        auto b = Bootstrap::join({&*id, 1}, rank, 3, {20, nullptr});
+        if (!b) return complain(b.error(), b.error().code == Errc::network ? 13 : 14);
+        return (*b)->barrier() && (*b)->finalize() ? 0 : 15;
+      }));
+    }
+    CHECK(end_of(pids[1]) == (others ? 0 : 13));
+    if (!others) ::kill(pids[0], SIGKILL), ::kill(pids[2], SIGKILL);
+    CHECK(end_of(pids[0]) == (others ? 0 : 99));
+    CHECK(end_of(pids[2]) == (others ? 0 : 99));
+  }
 }
 
 TEST_CASE("a host that falls silent is noticed within five seconds") {
