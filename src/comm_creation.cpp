@@ -12,6 +12,7 @@
 
 #include "comm_state.hpp"
 #include "gpu/devices.hpp"
+#include "os_error.hpp"
 #include "own_thread.hpp"
 #include "report_signal.hpp"
 #include "transport/p2p_path.hpp"
@@ -161,7 +162,9 @@ Result<Communicator> Communicator::create(const UniqueId& id, int rank, int rank
 
 Result<Communicator> Communicator::create(std::span<const UniqueId> ids, int rank, int ranks,
                                           Config config) {
-  CCL_CHECK(check_settings());
+  if (auto good = check_settings(); !good) {
+    return fail(detail::of_rank(rank, std::move(good).error()));
+  }
   CCL_CHECK(detail::check_shape(rank, ranks));
   if (ids.empty() || int(ids.size()) > ranks) {
     return fail(Errc::invalid_argument, fmt::format("{} unique ids for {} ranks (there must be at "

@@ -3,11 +3,16 @@
 #include <ccl/settings.hpp>
 
 #include "gpu/devices.hpp"
+#include "os_error.hpp"
 
 namespace ccl {
 
 Result<Communicator> Communicator::from_env(Config config) {
-  CCL_CHECK(check_settings());
+  if (auto good = check_settings(); !good) {
+    const auto launch = detect_launch();
+    if (!launch) return fail(std::move(good).error());
+    return fail(detail::of_rank(launch->rank, std::move(good).error()));
+  }
   CCL_TRY(const Launch launch, detect_launch());
   CCL_TRY(const UniqueId id, launch.ranks > 1 ? launch_id(launch) : Result<UniqueId>{UniqueId{}});
   if (config.device == Config::automatic) {

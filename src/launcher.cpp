@@ -19,6 +19,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "os_error.hpp"
 #include "own_thread.hpp"
 #include <dlfcn.h>
 #include <net/pmix_abi.hpp>
@@ -316,11 +317,7 @@ Result<Launch> detect_launch() {
 Result<UniqueId> launch_id(const Launch& launch) {
   auto id = meeting_id(launch);
   if (id) return id;
-  // There is no communicator yet that would name them.
-  Error error = std::move(id).error();
-  error.rank = launch.rank;
-  error.host = host_name();
-  return fail(std::move(error));
+  return fail(detail::of_rank(launch.rank, std::move(id).error()));
 }
 
 }  // namespace ccl

@@ -1,5 +1,6 @@
 #include "os_error.hpp"
 
+#include <ccl/host_id.hpp>
 #include <ccl/log.hpp>
 
 #include <fmt/format.h>
@@ -24,6 +25,12 @@ std::string remedy(int os_code) {
 }
 
 }  // namespace
+
+Error of_rank(int rank, Error error) {
+  error.rank = rank;
+  error.host = host_name();
+  return error;
+}
 
 std::string descriptor_hint(int os_code) {
   if (os_code != EMFILE && os_code != ENFILE) return {};

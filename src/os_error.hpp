@@ -11,6 +11,9 @@ namespace ccl::detail {
 /// descriptors was met.
 Error os_error(Errc code, std::string what, int os_code);
 
+/// An error of a rank that has no communicator yet, which would name it.
+Error of_rank(int rank, Error error);
+
 /// What helps against `os_code`, to end an error's sentence: "; raise ulimit -n (...)" where file
 /// descriptors ran out, else nothing. Remembers that they did.
 std::string descriptor_hint(int os_code);

@@ -61,6 +61,13 @@ bool tick() {
 }
 
 Result<void> listen_to(int signal) {
+  for (const int fault : {SIGILL, SIGTRAP, SIGBUS, SIGFPE, SIGSEGV, SIGSYS}) {
+    if (signal != fault) continue;
+    return fail(Errc::bad_setting,
+                fmt::format("CCL_REPORT_SIGNAL={} cannot be (a crash raises that signal, and would "
+                            "no more end the process); set it to {} (SIGUSR1), say",
+                            signal, SIGUSR1));
+  }
   struct sigaction before {};
   ::sigaction(signal, nullptr, &before);
   if (before.sa_handler == count_signal) return {};

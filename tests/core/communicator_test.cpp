@@ -1,6 +1,7 @@
 #include <ccl/algo/pairwise.hpp>
 #include <ccl/algo/ring.hpp>
 #include <ccl/hierarchical.hpp>
+#include <ccl/host_id.hpp>
 #include <ccl/host_stream.hpp>
 #include <ccl/proto/ll.hpp>
 #include <ccl/proto/simple.hpp>
@@ -8,6 +9,7 @@
 #include <limits>
 
 #include "core/loopback_ranks.hpp"
+#include "environment.hpp"
 
 using namespace ccl;
 using namespace ccl::test;
@@ -101,6 +103,25 @@ TEST_CASE("handles that were moved from say so, and may be assigned to") {
     CCL_CHECK(levels(x, y, 4));
     return comm.finalize();
   });
+}
+
+TEST_CASE("who reads a bad setting says which rank it is") {
+  const Environment bad{"CCL_TIMEOUT", "soon"};
+  const auto made = Communicator::create(UniqueId{}, 2, 3);
+  REQUIRE_FALSE(made);
+  CHECK(made.error().code == Errc::bad_setting);
+  CHECK(made.error().rank == 2);
+  CHECK(made.error().host == host_name());
+  const Environment launch{{{"RANK", "1"}, {"WORLD_SIZE", "3"}}};
+  const auto launched = Communicator::from_env();
+  REQUIRE_FALSE(launched);
+  CHECK(launched.error().code == Errc::bad_setting);
+  CHECK(launched.error().rank == 1);
+  const Environment no_size{"WORLD_SIZE", ""};
+  const auto alone = Communicator::from_env();
+  REQUIRE_FALSE(alone);
+  CHECK(alone.error().rank == -1);  // nobody knows
+  CHECK(alone.error().what.find("CCL_TIMEOUT=soon") != std::string::npos);
 }
 
 TEST_CASE("values of Config that cannot be are refused by name") {

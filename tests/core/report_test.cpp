@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "catch.hpp"
+#include "environment.hpp"
 #include "hosts/processes.hpp"
 #include "says.hpp"
 
@@ -256,6 +257,17 @@ TEST_CASE("on demand, a rank learns what all others do, while they do it") {
       },
       30));
   CHECK(report.ranks[1].operations.back().state == OpState::done);
+}
+
+TEST_CASE("a signal of crashes is not taken for reports: the process would crash for ever") {
+  for (const int signal : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGSYS, SIGKILL}) {
+    const Environment env{"CCL_REPORT_SIGNAL", std::to_string(signal)};
+    const auto comms = Communicator::create_all(2);
+    INFO(signal);
+    REQUIRE_FALSE(comms);
+    CHECK(comms.error().code == Errc::bad_setting);
+    CHECK(says(comms.error().what, "CCL_REPORT_SIGNAL"));
+  }
 }
 
 TEST_CASE("on a signal, a process logs what all ranks do") {
