@@ -90,8 +90,8 @@ class Maker {
     const std::lock_guard lock{state_.bootstrap_mutex};
     const Result<void> good = check_part(state_, made_->base, made_->bytes);
     CCL_CHECK(all_agree(state_, window_name, good));
-    CCL_CHECK(
-        state_.met_to_create(state_.bootstrap->all_gather(parts.data(), Index{sizeof(Part)})));
+    CCL_CHECK(state_.met_to_create(state_.bootstrap->all_gather(
+        parts.data(), Index{sizeof(Part)}, {}, {"the creation of", window_name})));
     for (int p = 0; p < ranks; ++p) {
       made_->at[std::size_t(p)] = reinterpret_cast<std::byte*>(parts[std::size_t(p)].address);
     }

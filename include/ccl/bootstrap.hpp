@@ -13,6 +13,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -35,6 +36,12 @@ struct BootstrapOptions {
   double deadline_s = 0;  // each wait fails after so long without progress; 0: CCL_INIT_TIMEOUT
   Status* status =
       nullptr;  // hears of lost ranks and aborts; outlives the bootstrap. Null: its own
+};
+
+/// What ranks meet for. Of one meeting `kind` is the same on all of them; `of` is only told.
+struct Purpose {
+  std::string_view kind;  // at most 24 characters count
+  std::string_view of = {};
 };
 
 /// Who a rank is and where it lives.
@@ -74,8 +81,10 @@ class Bootstrap {
 
   /// Collective, in place: `all` holds one part of `bytes_each` per rank, this rank's is filled in.
   /// Parts travel both ways around the ring: R / 2 steps. `limit_s` takes the place of
-  /// `deadline_s`; 0: no limit, as ranks may be late.
-  Result<void> all_gather(void* all, Index bytes_each, std::optional<double> limit_s = {});
+  /// `deadline_s`; 0: no limit, as ranks may be late. Ranks of different purposes, or of which one
+  /// is in a barrier, make different calls: all get `Errc::mismatch`, and the bootstrap has failed.
+  Result<void> all_gather(void* all, Index bytes_each, std::optional<double> limit_s = {},
+                          const Purpose& purpose = {"all_gather"});
   /// The same result, but inside each host first, then between one rank of each host.
   Result<void> all_gather_hosts(void* all, Index bytes_each);
   /// Returns when the message is on its way. Messages from a to b with one tag arrive in order.

@@ -27,8 +27,9 @@ const RankPlace& Bootstrap::place(int rank) const {
   return core_->place(rank);
 }
 
-Result<void> Bootstrap::all_gather(void* all, Index bytes_each, std::optional<double> limit_s) {
-  return core_->all_gather(all, bytes_each, limit_s);
+Result<void> Bootstrap::all_gather(void* all, Index bytes_each, std::optional<double> limit_s,
+                                   const Purpose& purpose) {
+  return core_->all_gather(all, bytes_each, limit_s, purpose);
 }
 
 Result<void> Bootstrap::send(int peer, std::uint64_t tag, const void* data, Index bytes) {

@@ -51,9 +51,10 @@ class Bootstrap::Core : public std::enable_shared_from_this<Core> {
   void set_members(std::vector<net::Member> members);
 
   // Around the ring: ring.cpp.
-  Result<void> all_gather(void* all, Index bytes_each, std::optional<double> limit_s = {},
-                          const char* setting = "CCL_TIMEOUT");
-  Result<void> barrier(std::optional<double> limit_s = {}, const char* setting = "CCL_TIMEOUT");
+  Result<void> all_gather(void* all, Index bytes_each, std::optional<double> limit_s,
+                          const Purpose& purpose, const char* setting = "CCL_TIMEOUT");
+  Result<void> barrier(std::optional<double> limit_s = {}, const char* setting = "CCL_TIMEOUT",
+                       const char* what = "barrier");
 
   // Between any two: messages.cpp.
   Result<void> send(int peer, std::uint64_t tag, const void* data, Index bytes);
@@ -93,7 +94,17 @@ class Bootstrap::Core : public std::enable_shared_from_this<Core> {
     std::uint64_t number = 0;  // of that rank's accounts
     std::vector<std::byte> text;
   };
+  /// Before each part of an all-gather: what its rank meets the others for.
+  struct PartHead {
+    char kind[24] = {};
+    char of[64] = {};
+    std::uint64_t barriers = 0;  // that it has begun before
+
+    std::string text() const;
+  };
+  static PartHead head_of(net::Bytes payload);
   struct Gather {
+    PartHead mine;
     std::byte* base;
     Index bytes_each;
     int count;  // of parts that have come
@@ -124,6 +135,9 @@ class Bootstrap::Core : public std::enable_shared_from_this<Core> {
   // ring.cpp
   void part(const net::FrameHeader& h, net::Bytes payload);
   void take_part(int owner, net::Bytes payload);
+  /// Whether the rank is in a meeting before the barrier that this rank is in.
+  bool missed_barrier(int owner, net::Bytes payload);
+  void differ(int owner, std::string what);
   std::vector<int> missing_parts() const;
   void token(const net::FrameHeader& h);
 
@@ -177,6 +191,7 @@ class Bootstrap::Core : public std::enable_shared_from_this<Core> {
       early_frames_;                   // before the ring stood
   std::weak_ptr<Core> forming_child_;  // of a split that not all ranks have left yet
   std::uint64_t barriers_ = 0;         // calls that have begun
+  const char* barrier_ = nullptr;      // what the one under way is for
   std::uint64_t first_token_ = 0, second_token_ = 0;
   std::uint64_t internal_calls_ = 0;
 

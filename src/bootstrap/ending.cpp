@@ -43,7 +43,7 @@ Error Bootstrap::Core::give_up(Error error) {
 
 Result<void> Bootstrap::Core::finalize(std::optional<double> limit_s) {
   if (finalized_) return {};
-  if (ranks_ > 1) CCL_CHECK(barrier(limit_s));
+  if (ranks_ > 1) CCL_CHECK(barrier(limit_s, "CCL_TIMEOUT", "finalize"));
   Lock lock{mutex()};
   CCL_CHECK(usable());
   leaving_ = true;

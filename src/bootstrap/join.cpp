@@ -88,7 +88,7 @@ Result<void> Bootstrap::Core::form_ring(const Member& next) {
 Result<void> Bootstrap::Core::exchange_members() {
   std::vector<Member> members(static_cast<size_t>(ranks_));
   members[size_t(rank_)] = me_;
-  CCL_CHECK(all_gather(members.data(), sizeof(Member)));
+  CCL_CHECK(all_gather(members.data(), sizeof(Member), {}, {"the meeting of all ranks"}));
   set_members(std::move(members));
   return {};
 }

@@ -9,8 +9,21 @@ namespace ccl {
 
 using namespace net;
 
+std::string Bootstrap::Core::PartHead::text() const {
+  const auto all = [](const auto& field) {
+    return std::string_view{field, strnlen(field, sizeof field)};
+  };
+  return fmt::format("{}{}{}", all(kind), *of == 0 ? "" : " ", all(of));
+}
+
+Bootstrap::Core::PartHead Bootstrap::Core::head_of(Bytes payload) {
+  PartHead head;
+  if (payload.size() >= sizeof head) std::memcpy(&head, payload.data(), sizeof head);
+  return head;
+}
+
 Result<void> Bootstrap::Core::all_gather(void* all, Index bytes_each, std::optional<double> limit_s,
-                                         const char* setting) {
+                                         const Purpose& purpose, const char* setting) {
   if (all == nullptr || bytes_each < 0) {
     return failed(Errc::invalid_argument, "all_gather got no memory or a negative size");
   }
@@ -18,8 +31,14 @@ Result<void> Bootstrap::Core::all_gather(void* all, Index bytes_each, std::optio
   CCL_CHECK(usable());
   if (ranks_ == 1 || bytes_each == 0) return {};
   auto* base = static_cast<std::byte*>(all);
-  const Bytes mine{base + rank_ * bytes_each, size_t(bytes_each)};
-  gather_ = Gather{base, bytes_each, 0, std::vector<bool>(size_t(ranks_))};
+  PartHead head;
+  purpose.kind.copy(head.kind, sizeof head.kind);
+  purpose.of.copy(head.of, sizeof head.of);
+  head.barriers = barriers_;
+  std::vector<std::byte> mine(sizeof head + size_t(bytes_each));
+  std::memcpy(mine.data(), &head, sizeof head);
+  std::memcpy(mine.data() + sizeof head, base + rank_ * bytes_each, size_t(bytes_each));
+  gather_ = Gather{head, base, bytes_each, 0, std::vector<bool>(size_t(ranks_))};
   if (forward_steps() > 0) next_->send(FrameKind::part, rank_, gathers_, mine);
   if (backward_steps() > 0) prev_->send(FrameKind::part, rank_, gathers_, mine);
   const auto early = early_parts_.find(gathers_);
@@ -27,8 +46,9 @@ Result<void> Bootstrap::Core::all_gather(void* all, Index bytes_each, std::optio
     for (const auto& [owner, bytes] : early->second) take_part(owner, bytes);
     early_parts_.erase(early);
   }
+  const std::string what = head.text();
   auto done = wait(
-      lock, [&] { return gather_->count == ranks_ - 1; }, "all_gather",
+      lock, [&] { return gather_->count == ranks_ - 1; }, what.c_str(),
       [&] { return missing_parts(); }, limit_s, setting);
   gather_.reset();
   ++gathers_;
@@ -47,21 +67,45 @@ void Bootstrap::Core::part(const FrameHeader& h, Bytes payload) {
   if (!forward && ahead < backward_steps()) prev_->send(h.kind, owner, h.tag, payload);
   if (gather_ && h.tag == gathers_) {
     take_part(owner, payload);
-  } else {
+  } else if (barrier_ == nullptr || h.tag != gathers_ || !missed_barrier(owner, payload)) {
     early_parts_[h.tag].emplace_back(owner, std::vector(payload.begin(), payload.end()));
   }
 }
 
+void Bootstrap::Core::differ(int owner, std::string what) {
+  Error e;
+  e.code = Errc::mismatch;
+  e.peer = owner;
+  e.what = std::move(what);
+  spread(e);
+  settle(std::move(e));
+}
+
+bool Bootstrap::Core::missed_barrier(int owner, Bytes payload) {
+  const PartHead theirs = head_of(payload);
+  if (theirs.barriers >= barriers_) return false;
+  differ(owner, fmt::format("rank {} is in {} where rank {} is in {} (all ranks must make the same "
+                            "calls in the same order)",
+                            owner, theirs.text(), rank_, barrier_));
+  return true;
+}
+
 void Bootstrap::Core::take_part(int owner, Bytes payload) {
-  if (Index(payload.size()) != gather_->bytes_each) {
-    Error e;
-    e.code = Errc::mismatch;
-    e.peer = owner;
-    e.what = fmt::format("rank {} gave {} bytes to all_gather, rank {} {}; all must give the same",
-                         owner, payload.size(), rank_, gather_->bytes_each);
-    spread(e);
-    settle(std::move(e));
-    return;
+  const PartHead& mine = gather_->mine;
+  const PartHead theirs = head_of(payload);
+  const bool sized = Index(payload.size()) == Index(sizeof theirs) + gather_->bytes_each;
+  if (std::memcmp(theirs.kind, mine.kind, sizeof mine.kind) != 0 ||
+      (!sized && theirs.text() != mine.text())) {
+    return differ(owner, fmt::format("rank {} is in {} where rank {} is in {} (all ranks must make "
+                                     "the same calls in the same order)",
+                                     owner, theirs.text(), rank_, mine.text()));
+  }
+  payload = payload.subspan(sizeof theirs);
+  if (!sized) {
+    return differ(owner,
+                  fmt::format("rank {} gave {} bytes to {}, rank {} {}; all must give the "
+                              "same",
+                              owner, payload.size(), mine.text(), rank_, gather_->bytes_each));
   }
   if (gather_->here[size_t(owner)]) return;
   gather_->here[size_t(owner)] = true;
@@ -78,15 +122,24 @@ std::vector<int> Bootstrap::Core::missing_parts() const {
 }
 
 // Twice around the ring: "everybody is here", which rank 0 starts, then "all know".
-Result<void> Bootstrap::Core::barrier(std::optional<double> limit_s, const char* setting) {
+Result<void> Bootstrap::Core::barrier(std::optional<double> limit_s, const char* setting,
+                                      const char* what) {
   Lock lock{mutex()};
   CCL_CHECK(usable());
   if (ranks_ == 1) return {};
   const std::uint64_t number = ++barriers_;
   if (rank_ == 0 || first_token_ == number) next_->send(FrameKind::token, 0, number, {});
-  return wait(
-      lock, [&] { return second_token_ == number; }, "barrier",
-      [&] { return std::vector{prev_peer()}; }, limit_s, setting);
+  barrier_ = what;
+  if (const auto early = early_parts_.find(gathers_); early != early_parts_.end()) {
+    for (const auto& [owner, bytes] : early->second) {
+      if (missed_barrier(owner, bytes)) break;
+    }
+  }
+  auto done = wait(
+      lock, [&] { return second_token_ == number; }, what, [&] { return std::vector{prev_peer()}; },
+      limit_s, setting);
+  barrier_ = nullptr;
+  return done;
 }
 
 void Bootstrap::Core::token(const FrameHeader& h) {

@@ -13,7 +13,7 @@ Result<std::unique_ptr<Bootstrap>> Bootstrap::split(int color, int key, const Op
   CCL_TRY(const double deadline_s, deadline_of(options));
   // The child's deadline, not the one that the parent was created with.
   const auto gather = [&](auto& all) {
-    return core_->all_gather(all.data(), sizeof all[0], deadline_s, "CCL_INIT_TIMEOUT");
+    return core_->all_gather(all.data(), sizeof all[0], deadline_s, {"split"}, "CCL_INIT_TIMEOUT");
   };
   struct Part {
     std::int32_t color, key;
@@ -71,7 +71,7 @@ Result<std::unique_ptr<Bootstrap>> Bootstrap::split(int color, int key, const Op
   // While some still form their rings, the parent's ring watches over all of them.
   core_->set_forming_child(core);
   auto formed = form();
-  if (formed) formed = core_->barrier(deadline_s, "CCL_INIT_TIMEOUT");
+  if (formed) formed = core_->barrier(deadline_s, "CCL_INIT_TIMEOUT", "split");
   core_->set_forming_child({});
   if (!formed) {
     core->give_up(formed.error());

@@ -142,7 +142,8 @@ Result<Chooser> Chooser::create(const Communicator& comm, const Question& questi
   const auto exchange = [&]() -> Result<void> {
     if (state.ranks == 1) return {};
     const std::lock_guard lock{state.bootstrap_mutex};
-    return state.met_to_create(state.bootstrap->all_gather(all.data(), Index{sizeof(Ballot)}));
+    return state.met_to_create(state.bootstrap->all_gather(all.data(), Index{sizeof(Ballot)}, {},
+                                                           {"the creation by Auto of", made.op_}));
   };
   // A rank without a readable table must not leave the others waiting.
   TuningTable table;

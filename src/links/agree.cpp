@@ -64,7 +64,8 @@ Result<void> Links::agree(const Result<Plans>& wanted) {
     mine.slot_bytes[n] = bytes_of(plan) > left ? -1 : plan.slot_bytes;
   }
   const std::lock_guard lock{state.bootstrap_mutex};
-  CCL_CHECK(state.met_to_create(state.bootstrap->all_gather(all.data(), Index{sizeof(Means)})));
+  CCL_CHECK(state.met_to_create(state.bootstrap->all_gather(all.data(), Index{sizeof(Means)}, {},
+                                                            {"the creation of", name_})));
   for (int r = 0; r < comm_.ranks(); ++r) {
     if (std::string_view{all[r].name} == mine.name) continue;
     return state.disagree(

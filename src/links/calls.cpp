@@ -73,8 +73,8 @@ Result<void> Links::begin_checked(const CallInfo& info) {
   std::vector<CallInfo> all(comm_.ranks());
   all[comm_.rank()] = info;
   const std::lock_guard lock{state.bootstrap_mutex};
-  CCL_CHECK(
-      state.met(state.bootstrap->all_gather(all.data(), Index{sizeof(CallInfo)}, state.timeout_s)));
+  CCL_CHECK(state.met(state.bootstrap->all_gather(all.data(), Index{sizeof(CallInfo)},
+                                                  state.timeout_s, {"the check of", name_})));
   for (int r = 0; r < comm_.ranks(); ++r) {
     const CallInfo& other = all[r];
     const auto differs = [&](const char* what, const auto& theirs, const auto& mine) {

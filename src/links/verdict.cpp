@@ -38,7 +38,8 @@ Result<void> sum_up(CommState& state, std::string_view name, const Result<void>&
 Result<void> all_agree(CommState& state, std::string_view name, const Result<void>& mine) {
   std::vector<Verdict> all(std::size_t(state.ranks));
   all[std::size_t(state.rank)] = verdict_of(mine);
-  auto met = state.met_to_create(state.bootstrap->all_gather(all.data(), Index{sizeof(Verdict)}));
+  auto met = state.met_to_create(state.bootstrap->all_gather(all.data(), Index{sizeof(Verdict)}, {},
+                                                             {"the creation of", name}));
   if (!met) return fail(mine ? std::move(met).error() : state.blame(mine.error()));
   return sum_up(state, name, mine, all);
 }

@@ -14,6 +14,7 @@
 #include <thread>
 
 #include "catch.hpp"
+#include "says.hpp"
 #include <net/socket.hpp>
 #include <sys/wait.h>
 
@@ -270,6 +271,40 @@ TEST_CASE("ranks that disagree are told so") {
            return b->all_gather(all, rank == 1 ? 4 : 8);
          })) {
       CHECK(e.code == Errc::mismatch);
+    }
+  }
+  SECTION("on the purpose of a meeting") {
+    const auto ids = some_ids(1);
+    for (const Error& e : on_ranks(3, [&](int rank) -> Result<void> {
+           CCL_TRY(auto b, Bootstrap::join(ids, rank, 3, {20, nullptr}));
+           char all[24] = {};
+           CCL_CHECK(b->all_gather(all, 8, {}, {"a dance", rank == 1 ? "a waltz" : "a tango"}));
+           return b->all_gather(all, 8, {}, {rank == 1 ? "a duel" : "a dance", "at dawn"});
+         })) {
+      INFO(e.message());
+      CHECK(e.code == Errc::mismatch);
+      CHECK(test::says(e.what, "is in a duel at dawn") !=
+            test::says(e.what, "rank 1 is in a dance at dawn"));
+      CHECK(test::says(e.what, "in the same order"));
+    }
+  }
+  SECTION("on whether it is a barrier") {
+    for (const bool late : {false, true}) {  // into it, when the others' parts are there
+      const auto ids = some_ids(1);
+      for (const Error& e : on_ranks(3, [&](int rank) -> Result<void> {
+             CCL_TRY(auto b, Bootstrap::join(ids, rank, 3, {20, nullptr}));
+             char all[24] = {};
+             for (int i = 0; i < 100; ++i) {
+               CCL_CHECK(b->barrier());
+               CCL_CHECK(b->all_gather(all, 8));
+             }
+             if ((rank == 1) == late) std::this_thread::sleep_for(std::chrono::milliseconds(200));
+             return rank == 1 ? b->finalize(0) : b->all_gather(all, 8, 0, {"a dance"});
+           })) {
+        INFO(e.message());
+        CHECK(e.code == Errc::mismatch);
+        CHECK(test::says(e.what, "is in a dance where rank 1 is in finalize"));
+      }
     }
   }
 }

@@ -232,6 +232,59 @@ TEST_CASE("a rank that does not split ends the others' wait at the deadline of t
   }
 }
 
+TEST_CASE("ranks in calls of different kinds are told which, and do not wait") {
+  using Call = Result<void> (*)(const Communicator&, const Sums&);
+  const Call sum = [](const Communicator&, const Sums& sums) {
+    int x = 1, y = 0;
+    return sums(&x, &y, 1);
+  };
+  const Call split = [](const Communicator& comm, const Sums&) -> Result<void> {
+    CCL_CHECK(comm.split(0, 0));
+    return {};
+  };
+  const Call create = [](const Communicator& comm, const Sums&) -> Result<void> {
+    CCL_CHECK(Sums::create(comm));
+    return {};
+  };
+  const Call barrier = [](const Communicator& comm, const Sums&) { return comm.barrier(); };
+  const Call finalize = [](const Communicator& comm, const Sums&) { return comm.finalize(); };
+  struct Case {
+    Call first, second;
+    const char *first_is, *second_is;
+  };
+  for (const Case& c : {Case{sum, split, "the check of all_reduce/", "split"},
+                        Case{sum, barrier, "the check of all_reduce/", "barrier"},
+                        Case{sum, finalize, "the check of all_reduce/", "finalize"},
+                        Case{create, sum, "the creation of all_reduce/", "the check of"},
+                        Case{create, split, "the creation of all_reduce/", "split"},
+                        Case{split, barrier, "split", "barrier"},
+                        Case{create, finalize, "the creation of all_reduce/", "finalize"}}) {
+    Config config;
+    config.check = true;
+    const auto comms = Communicator::create_all(3, config).value();
+    std::vector<Result<void>> results(3);
+    std::vector<std::thread> threads;
+    for (int r = 0; r < 3; ++r) {
+      threads.emplace_back([&, r] {
+        results[r] = [&]() -> Result<void> {
+          CCL_TRY(const auto sums, Sums::create(comms[r]));
+          CCL_CHECK(sum(comms[r], sums));
+          return (r == 1 ? c.second : c.first)(comms[r], sums);
+        }();
+      });
+    }
+    for (auto& t : threads) t.join();
+    for (const auto& result : results) {
+      REQUIRE(!result);
+      INFO(result.error().message());
+      CHECK(code(result) == Errc::mismatch);
+      for (const char* const is : {c.first_is, c.second_is}) {
+        CHECK(result.error().what.find(std::string{"is in "} + is) != std::string::npos);
+      }
+    }
+  }
+}
+
 TEST_CASE("a finalized communicator reports nothing") {
   const auto comms = make(2);
   on_all(comms, [](const Communicator& comm) -> Result<void> {
