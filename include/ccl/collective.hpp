@@ -125,7 +125,7 @@ class Collective : public detail::Composition<Op, Algo, Proto, detail::sides_of<
   }
   /// AllToAllV: send_counts[p] elements from send + send_offsets[p] go to rank p, and so back; all
   /// in elements, one entry for each rank. The counts of two ranks for each other must agree.
-  /// What comes may not lie over what goes; only a rank's own share may stay where it is.
+  /// What comes lies apart, and not over what goes; only a rank's own share may stay where it is.
   template <class T>
   requires cuda::std::same_as<Op, AllToAllV> Result<void>
   operator()(const T* send, std::span<const Index> send_counts, std::span<const Index> send_offsets,

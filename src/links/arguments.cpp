@@ -120,6 +120,16 @@ Result<void> check_overlap(const Communicator& comm, const char* op, const Messa
   };
   const auto ends_before = [](const Piece& a, const Piece& b) { return a.end < b.end; };
   const std::vector<Piece> outs = pieces(table.sends), ins = pieces(table.recvs);
+  for (std::size_t i = 1; i < ins.size(); ++i) {
+    const Piece &before = ins[i - 1], &in = ins[i];
+    if (before.end <= in.begin) continue;
+    return fail(comm.state()->blame(
+        {Errc::invalid_argument,
+         fmt::format("{}: {} bytes from rank {} at {} overlap {} bytes from rank {} at {}; give "
+                     "each rank's a place of their own",
+                     op, before.end - before.begin, before.peer, fmt::ptr(before.begin),
+                     in.end - in.begin, in.peer, fmt::ptr(in.begin))}));
+  }
   if (outs.empty() || ins.empty()) return {};
   if (std::max_element(outs.begin(), outs.end(), ends_before)->end <= ins.front().begin ||
       std::max_element(ins.begin(), ins.end(), ends_before)->end <= outs.front().begin) {

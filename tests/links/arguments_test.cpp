@@ -110,6 +110,10 @@ TEST_CASE("messages of all_to_all_v that come where others leave from are refuse
     CCL_CHECK(refused(call(four, {0, 4, 8}, four, {0, 4, 8}), overlap));
     CCL_CHECK(refused(call(four, {0, 4, 8}, four, {20, 11, 30}), overlap));
     CCL_CHECK(refused(call(four, {0, 0, 20}, four, {23, 40, 50}), overlap));
+    // What comes from two ranks, with their names.
+    CCL_CHECK(refused(call(four, {0, 4, 8}, four, {20, 23, 40}), "rank 0 at"));
+    CCL_CHECK(refused(call(four, {0, 4, 8}, {4, 4, 9}, {30, 20, 22}), "rank 2 at"));
+    CCL_CHECK(refused(call({0, 0, 0}, {0, 0, 0}, four, {20, 20, 20}), overlap));
     // A long one that begins before a short one.
     Counts out{1, 1, 1};
     out[std::size_t((me + 1) % 3)] = 20;

@@ -24,8 +24,8 @@ Result<void> check_overlap(const Communicator& comm, const char* op, const void*
                            Index send_bytes, const void* recv, Index recv_bytes,
                            const void* in_place);
 struct MessageTable;
-/// Nothing of `op` arrives where something leaves from, except this rank's message to itself, which
-/// may stay in place. Messages of no bytes lie anywhere.
+/// Nothing of `op` arrives where something else does, or where something leaves from, except this
+/// rank's message to itself, which may stay in place. Messages of no bytes lie anywhere.
 Result<void> check_overlap(const Communicator& comm, const char* op, const MessageTable& table);
 /// Where `count` elements begin in a buffer.
 Result<void> check_offset(const Communicator& comm, const char* what, Index offset, Index count,
