@@ -100,9 +100,14 @@ Command add_simulate(CLI::App& app) {
       ->transform(CLI::AsSizeValue(false))
       ->check(sizes)
       ->needs(own);
-  command->add_option("--slots", options->slots, "of a wire (8)")->needs(own);
-  command->add_option("--slice-steps", options->slice_steps, "slots of a slice (1)")->needs(own);
-  command->add_option("--chunk-steps", options->chunk_steps, "slots of a chunk (1)")->needs(own);
+  const CLI::Range steps{1, 1 << 20};
+  command->add_option("--slots", options->slots, "of a wire (8)")->check(steps)->needs(own);
+  command->add_option("--slice-steps", options->slice_steps, "slots of a slice (1)")
+      ->check(steps)
+      ->needs(own);
+  command->add_option("--chunk-steps", options->chunk_steps, "slots of a chunk (1)")
+      ->check(steps)
+      ->needs(own);
   return {command, [options] { return simulate(*options); }};
 }
 
