@@ -11,14 +11,7 @@
 namespace ccl {
 namespace {
 
-/// A name without what does not matter.
-std::string plain(std::string_view text) {
-  std::string out;
-  for (const char c : text) {
-    if (c != '_' && c != ' ') out += detail::lower(c);
-  }
-  return out;
-}
+using detail::plain;
 
 /// Calls f(part) for each part of `text` between separators.
 template <class F>

@@ -28,6 +28,14 @@ inline std::string lower(std::string_view text) {
   for (char& c : out) c = lower(c);
   return out;
 }
+/// A name of ccl's without what does not matter in it: case, _ and spaces.
+inline std::string plain(std::string_view text) {
+  std::string out;
+  for (const char c : text) {
+    if (c != '_' && c != ' ') out += lower(c);
+  }
+  return out;
+}
 
 /// The number that a text begins with, after spaces, as `strtod` reads it in the locale "C".
 struct LeadingNumber {
@@ -50,7 +58,10 @@ inline LeadingNumber leading_number(std::string_view text) {
     read = std::from_chars(rest.data(), rest.data() + 1, value);  // the 0 before an x
   }
   if (read.ec == std::errc::invalid_argument) return {};
-  if (read.ec != std::errc{}) value = std::numeric_limits<double>::infinity();
+  if (read.ec != std::errc{}) {  // too large, or too small: the exponent's sign tells
+    const std::string_view number{rest.data(), std::size_t(read.ptr - rest.data())};
+    value = number.find('-') == number.npos ? std::numeric_limits<double>::infinity() : 0;
+  }
   return {minus ? -value : value, std::size_t(read.ptr - text.data())};
 }
 

@@ -34,8 +34,8 @@ class Address {
   int port() const;
   void set_port(int port);
   bool loopback() const;
-  bool link_local()
-      const;  // IPv6 of one link: its scope is the number of an interface of this host
+  /// IPv6 of one link: its scope is the number of an interface of this host.
+  bool link_local() const;
   WireAddress wire() const;
   std::string to_string() const;
   const sockaddr* data() const { return reinterpret_cast<const sockaddr*>(&storage_); }

@@ -67,15 +67,6 @@ bool all_pieces(std::string_view list, char end, See see) {
   }
 }
 
-// Without what does not matter in a name.
-std::string plain(std::string_view text) {
-  std::string out;
-  for (const char c : text) {
-    if (c != '_' && c != ' ') out += lower(c);
-  }
-  return out;
-}
-
 // Names of ccl's own, and of NCCL's, which stand for nothing here; a program's own join them.
 struct KnownNames {
   std::mutex mutex;

@@ -70,6 +70,12 @@ TEST_CASE("letters change their case as in ASCII, and others not at all") {
   CHECK(detail::lower("INFO_i-\xc4\xb0") == "info_i-\xc4\xb0");
 }
 
+TEST_CASE("a name is the same in any case, with _ and without") {
+  CHECK(detail::plain("ALL_GATHER") == detail::plain("allGather"));
+  CHECK(detail::plain("Copy Engine") == "copyengine");
+  CHECK(detail::plain("ll128-x") == "ll128-x");
+}
+
 TEST_CASE("a number is what a text begins with") {
   const auto is = [](const char* text) {
     const auto [value, size] = detail::leading_number(text);
@@ -79,9 +85,10 @@ TEST_CASE("a number is what a text begins with") {
     CHECK(size == std::size_t(end - text));
     CHECK(value == known);
   };
-  for (const char* text : {"2.5", "2.5 GT/s PCIe", " \t7",   "+1e3x", "-0.25", "0x1f",   "0x",
-                           "0xg", "1e400",         "-1e400", "inf",   "",      " ",      "-",
-                           "--1", "+-1",           ".",      "x",     "1,5",   "00012.", ".5e-1"}) {
+  for (const char* text :
+       {"2.5",    "2.5 GT/s PCIe", " \t7",   "+1e3x", "-0.25", "0x1f", "0x",  "0xg", "1e400",
+        "-1e400", "1e-400",        "inf",    "",      " ",     "-",    "--1", "+-1", ".",
+        "x",      "1,5",           "00012.", ".5e-1"}) {
     is(text);
   }
 }

@@ -73,6 +73,7 @@ TEMPLATE_TEST_CASE("who owes the tile of a grid that does not come is named", ""
     CHECK(gave_up.step == flag - 1);
   }
 }
+
 TEMPLATE_TEST_CASE(
     "of peers' tiles the one that does not come is named, but not one who sends none", "", LL,
     LL128) {
