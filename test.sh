@@ -11,7 +11,7 @@ cmake --preset host
 cmake --build --preset host -j "$jobs"
 # Under the sanitizers, what they are best at: memory at the edges, threads everywhere.
 declare -A sanitized=(
-  [asan]='^(net|transport|ib|topo\.xml$|core\.(bootstrap|bootstrap_process|communicator|proxy|collective_simple|types_0)$)'
+  [asan]='^(net|transport|ib|topo\.xml$|core\.(bootstrap|bootstrap_failures|bootstrap_process|communicator|proxy|collective_simple|types_0)$)'
   [tsan]='^(transport|ib|algo\.(ring|tree|pairwise)$|core\.(communicator|proxy)$)'
 )
 for sanitizer in asan tsan; do
