@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <cstring>
 #include <map>
 #include <numeric>
@@ -13,8 +14,47 @@
 #include "comm_state.hpp"
 #include "links/handshake.hpp"
 #include "links/on_device.hpp"
+#include "transport/wire_memory.hpp"
 
 namespace ccl::detail {
+namespace {
+/// Whether what a transport made is what the edge asked for: it may be a program's own.
+Result<void> check_wires(const std::string& name, const Connection& made, const Edge& edge) {
+  const auto wrong = [&](std::string what) {
+    return fail(edge_error(
+        edge, made.transport, Errc::invalid_argument,
+        fmt::format("{} cannot use what the transport's `connect` gave for the edge between ranks "
+                    "{} and {} ({}); see \"Writing one\" in docs/transports.md",
+                    name, edge.self.rank, edge.peer.rank, what)));
+  };
+  if (made.wires.size() != std::size_t(edge.shape.channels)) {
+    return wrong(fmt::format("{} wires for {} channels", made.wires.size(), edge.shape.channels));
+  }
+  for (const Wire& wire : made.wires) {
+    const Index bytes = Index{wire.slot_packets} * Index(sizeof(Packet));
+    if (wire.slot_count != edge.shape.slot_count || bytes != edge.shape.slot_bytes) {
+      return wrong(fmt::format("a wire of {} slots of {} bytes where {} of {} were asked for",
+                               wire.slot_count, bytes, edge.shape.slot_count,
+                               edge.shape.slot_bytes));
+    }
+    const Word* const own = edge.side == Side::sender ? wire.sent : wire.received;
+    if (wire.slots == nullptr || wire.posted == nullptr || wire.drained == nullptr ||
+        own == nullptr || (wire.proxied && wire.sizes == nullptr)) {
+      return wrong(fmt::format("a wire without {}", wire.slots == nullptr     ? "slots"
+                                                    : wire.posted == nullptr  ? "`posted`"
+                                                    : wire.drained == nullptr ? "`drained`"
+                                                    : own != nullptr          ? "`sizes`"
+                                                    : edge.side == Side::sender
+                                                        ? "`sent`, as a sender has"
+                                                        : "`received`, as a receiver has"));
+    }
+    if (reinterpret_cast<std::uintptr_t>(wire.slots) % 128 != 0) {
+      return wrong("slots that do not begin on a line of 128 bytes");
+    }
+  }
+  return {};
+}
+}  // namespace
 
 void Links::seats_for(int root, bool double_tree) {
   const topo::Arrangement& arrangement = comm_.state()->arrangement;
@@ -135,11 +175,12 @@ Result<void> Links::connect(const std::vector<Peer>& from, const std::vector<Pee
       CCL_TRY(h.end, connector_.setup(context, edge));
       return h.end->handshake();
     };
-    const auto connect = [&](const Handshake& theirs) -> Result<void> {
+    const auto connect = [&, edge](const Handshake& theirs) -> Result<void> {
       CCL_TRY(Connection made, h.end->connect(theirs));
       if (made.line_bytes < needs_.line_bytes) {
         return short_lines(h.sender, h.receiver, made.transport, made.line_bytes);
       }
+      CCL_CHECK(check_wires(name_, made, edge));
       own(std::move(made), h.sender, h.receiver, h.channels);
       return {};
     };
@@ -229,6 +270,7 @@ Result<void> Links::connect_end(AnyEnd& end, int sender, int receiver, const Han
   if (made.line_bytes < needs_.line_bytes) {
     return short_lines(sender, receiver, made.transport, made.line_bytes);
   }
+  CCL_CHECK(check_wires(name_, made, edge_of(sender, receiver, plan_.channels)));
   std::vector<int> channels(std::size_t(plan_.channels));
   std::iota(channels.begin(), channels.end(), 0);
   own(std::move(made), sender, receiver, channels);

@@ -1,4 +1,4 @@
-// expect: ccl: the third argument of Collective must be a protocol (Simple, LL, LL128, or a model of Protocol)
+// expect: ccl: the third argument of Collective must be a protocol (Simple, LL, LL128, or a model of Protocol); the compiler's notes name the missing member
 #include <ccl/ccl.hpp>
 
 struct Blind {

@@ -99,6 +99,49 @@ struct Doubled {
   };
 };
 static_assert(Protocol<Doubled<false>, SoloLane> && Protocol<Doubled<true>, SoloLane>);
+
+// One struct per requirement that is a number: a model in all but that.
+struct NoBatch : Doubled<true> {
+  static constexpr int batch = 0;
+};
+struct NoLine : Doubled<true> {
+  static constexpr int line_bytes = 0;
+};
+struct HalfALine : Doubled<true> {
+  static constexpr Index default_slot_bytes = 192;
+};
+template <class Lane>
+struct AsItIs : Lane {
+  using Lane::Lane;
+};
+template <class Lane>
+struct MadeOfNothing : Lane {
+  MadeOfNothing();
+};
+template <class Lane>
+struct OneWordTooMany : Lane {
+  using Lane::Lane;
+  static constexpr int words = Lane::words + 1;
+};
+template <class Lane>
+struct OwnFragment : Lane {
+  using Lane::Lane;
+  struct Fragment : Lane::Fragment {};
+  Fragment unpack(const typename Lane::Arrival&) const;
+};
+/// Whose lanes are those of `Doubled`, changed.
+template <template <class> class Change>
+struct OfChange : Doubled<true> {
+  template <LaneGroup Group, int W = 1>
+  using Lane = Change<Doubled<true>::Lane<Group, W>>;
+};
+static_assert(!Protocol<NoBatch, SoloLane> && !Protocol<NoLine, SoloLane> &&
+              !Protocol<HalfALine, SoloLane>);
+static_assert(Protocol<OfChange<AsItIs>, SoloLane>);
+static_assert(!Protocol<OfChange<MadeOfNothing>, SoloLane>);
+static_assert(!Protocol<OfChange<OneWordTooMany>, SoloLane>);
+static_assert(!Protocol<OfChange<OwnFragment>, SoloLane>);
+
 static_assert(!detail::LiesPlainly<Doubled<false>> && detail::LiesPlainly<Simple>);
 
 using Own = std::tuple<OnLanes<Doubled<false>, SoloLane>, OnLanes<Doubled<true>, SoloLane>,

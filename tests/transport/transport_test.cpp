@@ -62,6 +62,13 @@ struct EndWithoutConnect : Model {
   };
   static Result<End> setup(TransportContext&, const Edge&) { return End{}; }
 };
+struct EndThatStays : Model {
+  struct End : Model::End {
+    End() = default;
+    End(const End&) = delete;
+  };
+  static Result<End> setup(TransportContext&, const Edge&);
+};
 }  // namespace
 
 TEST_CASE("the Transport concept asks for each of its parts") {
@@ -76,5 +83,6 @@ TEST_CASE("the Transport concept asks for each of its parts") {
   STATIC_REQUIRE(!Transport<SetupOfAnother>);
   STATIC_REQUIRE(!Transport<EndWithoutHandshake>);
   STATIC_REQUIRE(!Transport<EndWithoutConnect>);
+  STATIC_REQUIRE(!Transport<EndThatStays>);
   STATIC_REQUIRE(!Transport<int>);
 }

@@ -101,21 +101,26 @@ constexpr bool check_collective() {
   static_assert(is_auto<Algo> || Runs<Algo, Op>,
                 "ccl: this algorithm does not run this operation; see `supports` in "
                 "its header for those that it does");
-  static_assert(!Runs<Algo, Op> || StatesOrder<Algo>,
-                "ccl: an algorithm must state its `name` and whether it `reorders` the ranks, as "
-                "Ring does");
-  static_assert(!Runs<Algo, Op> || PlansWires<Algo>,
-                "ccl: an algorithm over wires must state `most_wires(ranks)` (an int), `wires` and "
-                "`root_moves_wires`, as Ring does");
-  static_assert(!Runs<Algo, Op> || NamesPeers<Algo>,
-                "ccl: an algorithm over wires must name the ranks that it talks to in "
-                "`peers(seats)`, as Ring does");
+  // Each concept alone in its assertion: the compiler's notes then name what is missing.
+  if constexpr (Runs<Algo, Op>) {
+    static_assert(StatesOrder<Algo>,
+                  "ccl: an algorithm must state its `name` and whether it `reorders` the ranks, as "
+                  "Ring does");
+    static_assert(PlansWires<Algo>,
+                  "ccl: an algorithm over wires must state `most_wires(ranks)` (an int), `wires` "
+                  "and `root_moves_wires`, as Ring does");
+    static_assert(NamesPeers<Algo>,
+                  "ccl: an algorithm over wires must name the ranks that it talks to in "
+                  "`peers(seats)`, as Ring does");
+  }
   static_assert(!Runs<Algo, Op> || !Protocol<Proto, AnyLanes> || MakesSteps<Algo, Op, Proto>,
                 "ccl: this algorithm says that it `supports` this operation and has no `run(Op, "
                 "context)` for it");
-  static_assert(is_auto<Proto> || Protocol<Proto, AnyLanes>,
-                "ccl: the third argument of Collective must be a "
-                "protocol (Simple, LL, LL128, or a model of Protocol)");
+  if constexpr (!is_auto<Proto>) {
+    static_assert(Protocol<Proto, AnyLanes>,
+                  "ccl: the third argument of Collective must be a protocol (Simple, LL, LL128, or "
+                  "a model of Protocol); the compiler's notes name the missing member");
+  }
   static_assert(Transport<T>,
                 "ccl: the fourth argument of Collective must be a transport (a model "
                 "of Transport); the compiler's notes name the missing member");

@@ -80,6 +80,8 @@ concept SetsUp = requires(TransportContext& context, const Edge& edge) {
   { T::setup(context, edge) } -> cuda::std::same_as<Result<typename T::End>>;
 };
 template <class T>
+concept EndsMove = cuda::std::move_constructible<typename T::End>;
+template <class T>
 concept Connects = requires(typename T::End& end, const Handshake& theirs) {
   { end.handshake() } -> cuda::std::same_as<Handshake>;
   { end.connect(theirs) } -> cuda::std::same_as<Result<Connection>>;
@@ -89,7 +91,7 @@ concept Connects = requires(typename T::End& end, const Handshake& theirs) {
 /// What a connection is made of and who moves its bytes.
 ///   can_connect(a, b)  from rank a to rank b, by what they said of themselves; an error says what
 ///                      is missing. Both ends must come to the same answer.
-///   setup(context, edge) -> End, at both ends; end.handshake() goes to the other end;
+///   setup(context, edge) -> End, at both ends, which moves; end.handshake() goes to the other end;
 ///   end.connect(theirs) -> Connection, at both ends, in any order, within the deadline. An end
 ///   that goes before the other has connected fails the other: ranks meet once more before they
 ///   let go.
@@ -97,7 +99,7 @@ concept Connects = requires(typename T::End& end, const Handshake& theirs) {
 /// Settings that forbid a transport (CCL_SHM_DISABLE ...) are read by `can_connect`.
 template <class T>
 concept Transport = detail::StatesReach<T> && detail::StatesLineBytes<T> &&
-    detail::ChecksReach<T> && detail::SetsUp<T> && detail::Connects<T>;
+    detail::ChecksReach<T> && detail::SetsUp<T> && detail::EndsMove<T> && detail::Connects<T>;
 
 /// What will carry an edge, known before it is made.
 struct Carrier {
