@@ -7,6 +7,7 @@
 
 #include <atomic>
 #include <optional>
+#include <string>
 #include <system_error>
 #include <utility>
 
@@ -14,6 +15,7 @@
 #include <dlfcn.h>
 #include <pthread.h>
 #include <signal.h>
+#include <sys/resource.h>
 
 namespace ccl::detail {
 
@@ -28,6 +30,19 @@ void stay_loaded() {
   stays.store(true, std::memory_order_relaxed);
 }
 
+namespace {
+/// A thread's stack that finds no addresses fails as a thread too many does.
+std::string limit_of_stacks() {
+  rlimit addresses{}, stack{};
+  if (::getrlimit(RLIMIT_AS, &addresses) != 0 || addresses.rlim_cur == RLIM_INFINITY) return {};
+  ::getrlimit(RLIMIT_STACK, &stack);
+  const std::string each =
+      stack.rlim_cur == RLIM_INFINITY ? "more" : fmt::format("{} KiB", stack.rlim_cur >> 10);
+  return fmt::format(" or that on addresses (ulimit -v is {}, and a stack takes {}: ulimit -s)",
+                     addresses.rlim_cur >> 10, each);
+}
+}  // namespace
+
 Result<std::thread> own_thread(std::string_view what, std::function<void()> body) {
   stay_loaded();
   sigset_t all, before;
@@ -40,8 +55,8 @@ Result<std::thread> own_thread(std::string_view what, std::function<void()> body
   } catch (const std::system_error& problem) {
     error = os_error(Errc::system,
                      fmt::format("cannot start a thread for {} ({}); raise the limit on threads "
-                                 "(ulimit -u, or pids.max of the container)",
-                                 what, problem.what()),
+                                 "(ulimit -u, or pids.max of the container){}",
+                                 what, problem.what(), limit_of_stacks()),
                      problem.code().value());
   }
   ::pthread_sigmask(SIG_SETMASK, &before, nullptr);

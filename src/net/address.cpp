@@ -1,8 +1,10 @@
+#include <ccl/log.hpp>
 #include <ccl/settings.hpp>
 
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <charconv>
 #include <cstring>
@@ -15,6 +17,7 @@
 #include <net/if.h>
 #include <netdb.h>
 #include <netinet/in.h>
+#include <sys/ioctl.h>
 #include <sys/un.h>
 
 namespace ccl::net {
@@ -101,7 +104,12 @@ Result<Address> Address::parse(std::string_view text, int family) {
   const int code = ::getaddrinfo(host.c_str(), nullptr, &hints, &found);
   if (code != 0) {
     const std::string why = ::gai_strerror(code);
-    if (family == 0) return bad(why);
+    if (family == 0) {
+      return fail(Errc::invalid_argument,
+                  fmt::format("this host knows no address of \"{}\" ({}); check the name, or write "
+                              "the address as a number",
+                              host, why));
+    }
     return bad(fmt::format("{}, or not as {}, which CCL_SOCKET_FAMILY asks for", why,
                            family == AF_INET ? "IPv4" : "IPv6"));
   }
@@ -177,11 +185,41 @@ std::string Address::to_string() const {
   return "nowhere";
 }
 
+namespace {
+
+/// Those with IPv4 addresses, for a process that may have no netlink socket.
+std::vector<Interface> list_by_ioctl() {
+  std::vector<Interface> out;
+  const Fd probe{::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0)};
+  ifreq all[64];
+  ifconf conf{};
+  conf.ifc_len = sizeof all;
+  conf.ifc_req = all;
+  if (!probe || ::ioctl(probe.get(), SIOCGIFCONF, &conf) != 0) return out;
+  for (std::size_t n = 0; n < std::size_t(conf.ifc_len) / sizeof all[0]; ++n) {
+    ifreq flags = all[n];  // its name and address
+    if (::ioctl(probe.get(), SIOCGIFFLAGS, &flags) != 0) continue;
+    if ((flags.ifr_flags & IFF_UP) == 0 || all[n].ifr_addr.sa_family != AF_INET) continue;
+    out.push_back({std::string{all[n].ifr_name, strnlen(all[n].ifr_name, IFNAMSIZ)},
+                   Address{&all[n].ifr_addr, sizeof(sockaddr_in)},
+                   (flags.ifr_flags & IFF_RUNNING) != 0});
+  }
+  return out;
+}
+
+}  // namespace
+
 std::vector<Interface> list_interfaces() {
   std::vector<Interface> out;
   ifaddrs* all = nullptr;
   if (::getifaddrs(&all) != 0) {
-    static_cast<void>(ccl::detail::descriptor_hint(errno));
+    const int os_code = errno;
+    static_cast<void>(ccl::detail::descriptor_hint(os_code));
+    static std::atomic<bool> told{false};
+    if (out = list_by_ioctl(); !out.empty() && !told.exchange(true)) {
+      log_info(LogPart::net, "cannot list interfaces by netlink ({}); took those with IPv4",
+               std::strerror(os_code));
+    }
     return out;
   }
   for (const ifaddrs* at = all; at != nullptr; at = at->ifa_next) {
@@ -268,7 +306,7 @@ Result<Interface> local_interface() {
       family == AF_INET ? "AF_INET"
       : family != 0     ? "AF_INET6"
                         : "any",
-      have.empty() ? " none" : have);
+      have.empty() ? " none; for ranks of one host `ip link set lo up` is enough" : have);
   return fail(ccl::detail::with_shortage(std::move(error)));
 }
 

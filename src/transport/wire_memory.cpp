@@ -59,10 +59,15 @@ Result<Fd> shareable_memory(const char* name, std::size_t bytes) {
   if (!memory || ::ftruncate(memory.get(), off_t(bytes)) != 0 ||
       ::fcntl(memory.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
     const int os_code = errno;
-    return fail(os_error(
-        code,
-        fmt::format("cannot make {} bytes of shared memory ({})", bytes, std::strerror(os_code)),
-        os_code));
+    // Descriptors that ran out have a hint of their own.
+    const char* const help = memory ? "; fewer or smaller slots need less"
+                             : os_code == ENOSYS || os_code == EPERM || os_code == EACCES
+                                 ? "; let the container call memfd_create, or set CCL_SHM_DISABLE=1"
+                                 : "";
+    return fail(os_error(code,
+                         fmt::format("cannot make {} bytes of shared memory ({}){}", bytes,
+                                     std::strerror(os_code), help),
+                         os_code));
   }
   return memory;
 }

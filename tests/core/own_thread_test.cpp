@@ -47,3 +47,24 @@ TEST_CASE("where no thread can be had, the error says for what it was and what t
   REQUIRE(WIFEXITED(status));
   CHECK(WEXITSTATUS(status) == 0);
 }
+
+TEST_CASE("where there are no addresses for a stack, the error names that limit, too") {
+  const pid_t pid = ::fork();
+  if (pid == 0) {
+    const rlimit few{1 << 20, 1 << 20};  // less than the process has: nothing can be mapped
+    if (::setrlimit(RLIMIT_AS, &few) != 0) ::_exit(2);
+    for (int n = 0; n < 100; ++n) {  // stacks of threads that have ended are used again
+      auto thread = detail::own_thread("reports", [] { ::pause(); });
+      if (thread) {
+        thread->detach();
+        continue;
+      }
+      ::_exit(thread.error().what.find("ulimit -v is 1024,") == std::string::npos ? 5 : 0);
+    }
+    ::_exit(4);
+  }
+  int status = 0;
+  REQUIRE(::waitpid(pid, &status, 0) == pid);
+  REQUIRE(WIFEXITED(status));
+  CHECK(WEXITSTATUS(status) == 0);
+}
