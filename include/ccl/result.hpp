@@ -37,9 +37,8 @@ inline cuda::std::unexpected<Error> fail(Errc code, std::string what) {
   } while (false)
 
 /// `CCL_TRY(auto qp, open_qp(nic));` declares qp, or returns the error from the calling function.
-/// Macro: C++20 has no other early return. The first argument may hold no comma, and a
-/// line of source one of these.
+/// Macro: C++20 has no other early return. The first argument may hold no comma.
 #define CCL_TRY(declaration, ...) \
-  CCL_DETAIL_TRY(CCL_DETAIL_CAT(ccl_try_, __LINE__), declaration, __VA_ARGS__)
+  CCL_DETAIL_TRY(CCL_DETAIL_CAT(ccl_try_, __COUNTER__), declaration, __VA_ARGS__)
 /// `CCL_CHECK(step());` for a `Result<void>`, or where the value is not wanted.
 #define CCL_CHECK(...) CCL_DETAIL_CHECK(CCL_DETAIL_CAT(ccl_check_, __LINE__), __VA_ARGS__)

@@ -22,9 +22,19 @@ Result<int> quarter(int x) {
   CCL_CHECK(half(h));
   return half(h);
 }
+// A macro's text is one line of source, however many it is written in.
+#define HALVE_TWICE(x)           \
+  CCL_TRY(const int h, half(x)); \
+  CCL_TRY(const int q, half(h)); \
+  return q
+Result<int> quarter_in_a_line(int x) {
+  HALVE_TWICE(x);
+}
 }  // namespace
 
 TEST_CASE("CCL_TRY passes values down and errors up") {
   CHECK(quarter(8).value() == 2);
   CHECK(quarter(6).error().code == Errc::invalid_argument);
+  CHECK(quarter_in_a_line(8).value() == 2);
+  CHECK(quarter_in_a_line(6).error().code == Errc::invalid_argument);
 }
