@@ -50,10 +50,8 @@ Result<UniqueId> create_unique_id() {
 }
 
 Result<UniqueId> unique_id_at(std::string_view address, std::string_view job_key) {
-  CCL_TRY(const std::string family, setting_text("SOCKET_FAMILY"));
-  CCL_TRY(const net::Address root, net::Address::parse(address, family == "AF_INET6" ? AF_INET6
-                                                                : family.empty()     ? 0
-                                                                                     : AF_INET));
+  CCL_TRY(const int family, net::wanted_family());
+  CCL_TRY(const net::Address root, net::Address::parse(address, family));
   if (root.port() == 0) {
     return fail(Errc::invalid_argument,
                 fmt::format("\"{}\" has port 0 (every rank must know the port)", address));

@@ -36,12 +36,12 @@ const sockaddr_in6& v6(const sockaddr_storage& s) {
   return reinterpret_cast<const sockaddr_in6&>(s);
 }
 
+}  // namespace
+
 Result<int> wanted_family() {
   CCL_TRY(const std::string family, setting_text("SOCKET_FAMILY"));
   return family == "AF_INET" ? AF_INET : family == "AF_INET6" ? AF_INET6 : 0;
 }
-
-}  // namespace
 
 Address::Address(const sockaddr* from, socklen_t bytes) : bytes_(bytes) {
   std::memcpy(&storage_, from, std::min<size_t>(bytes, sizeof storage_));

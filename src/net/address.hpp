@@ -12,6 +12,9 @@
 
 namespace ccl::net {
 
+/// By CCL_SOCKET_FAMILY: AF_INET, AF_INET6 or, unset, 0: any.
+Result<int> wanted_family();
+
 /// An address as it travels inside ids and messages. Trivially copyable.
 struct WireAddress {
   std::uint16_t family = 0;  // AF_INET, AF_INET6, AF_UNIX
