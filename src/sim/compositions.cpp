@@ -57,19 +57,14 @@ const std::vector<Entry>& entries() {
   return all;
 }
 
-// Without regard to case, _ and -.
-bool same(std::string_view a, std::string_view b) {
-  const auto plain = [](std::string_view name) {
-    std::string out;
-    for (const char c : name) {
-      if (c != '_' && c != '-') out += detail::lower(c);
-    }
-    return out;
-  };
-  return plain(a) == plain(b);
+// As settings do, and without regard to -, which some names contain.
+std::string plain(std::string_view name) {
+  std::string out = detail::plain(name);
+  std::erase(out, '-');
+  return out;
 }
 bool fits(std::string_view wanted, std::string_view name) {
-  return wanted.empty() || same(wanted, name);
+  return wanted.empty() || plain(wanted) == plain(name);
 }
 
 Result<void> check_name(const char* what, std::string_view wanted, const char* Entry::*name) {
