@@ -209,6 +209,7 @@ class Links : public std::enable_shared_from_this<Links> {
 
   // For `Opening`, of an edge that this rank is an end of.
   bool has_wire(int sender, int receiver) const;
+  Carrier carrier(int sender, int receiver) const;
   Result<std::unique_ptr<AnyEnd>> set_up(TransportContext& context, int sender, int receiver);
   Result<void> connect_end(AnyEnd& end, int sender, int receiver, const Handshake& theirs);
   const char* transport() const { return connector_.name; }

@@ -26,7 +26,7 @@ enum class Step : unsigned char { greeting, offer, made };
 struct Said {
   Step what = Step::greeting;
   bool back = false;  // wants the edge back in the same call
-  Handshake handshake{};
+  Offer offer{};
 };
 
 }  // namespace
@@ -118,15 +118,16 @@ void Opening::run() {
     if (error.transport.empty()) error.transport = links_.transport();
     if (state.status.ok()) state.fail_all(std::move(error));
   };
-  const auto say = [&](const Edge& edge, Step what, const Handshake& handshake = {}) {
-    const Said said{what, edge.back != nullptr, handshake};
+  const auto say = [&](const Edge& edge, Step what, const Offer& offer = {}) {
+    const Said said{what, edge.back != nullptr, offer};
     return bootstrap.send(edge.peer, edge.id, &said, Index{sizeof said});
   };
   const auto offer = [&](Edge& edge) -> Result<void> {
     if (edge.end) return {};
     edge.due = net::Deadline::after(context.deadline_s);
     CCL_TRY(edge.end, links_.set_up(context, edge.sender, edge.receiver));
-    return say(edge, Step::offer, edge.end->handshake());
+    return say(edge, Step::offer,
+               {edge.end->handshake(), links_.carrier(edge.sender, edge.receiver).transport});
   };
   // The sender's end first: it is what the receiver's offer may want to share.
   const auto offer_both = [&](Edge& edge, bool both) -> Result<void> {
@@ -149,7 +150,10 @@ void Opening::run() {
         return offer_both(edge, said.back);
       case Step::offer:
         CCL_CHECK(offer_both(edge, said.back));
-        CCL_CHECK(links_.connect_end(*edge.end, edge.sender, edge.receiver, said.handshake));
+        CCL_CHECK(check_same_transport(said.offer, edge.peer,
+                                       links_.carrier(edge.sender, edge.receiver).transport,
+                                       state.rank));
+        CCL_CHECK(links_.connect_end(*edge.end, edge.sender, edge.receiver, said.offer.handshake));
         HostMemory::store_release(&there_[edge.sends][std::size_t(edge.peer)], Word{1});
         edge.made = true;
         {

@@ -159,7 +159,7 @@ Result<void> Links::connect(const std::vector<Peer>& from, const std::vector<Pee
     CCL_CHECK(so_far);
     if (broken_) return fail(*broken_);
     for (const Half& h : halves) {
-      const Carrier by = connector_.carrier(state.peers[h.sender], state.peers[h.receiver]);
+      const Carrier by = carrier(h.sender, h.receiver);
       if (by.line_bytes < needs_.line_bytes) {
         return short_lines(h.sender, h.receiver, by.transport, by.line_bytes);
       }
@@ -184,8 +184,8 @@ Result<void> Links::connect(const std::vector<Peer>& from, const std::vector<Pee
       own(std::move(made), h.sender, h.receiver, h.channels);
       return {};
     };
-    const Carrier by = connector_.carrier(state.peers[h.sender], state.peers[h.receiver]);
-    meetings.push_back({peer_of(h), edge.id, offer, connect, by.transport});
+    const char* const by = carrier(h.sender, h.receiver).transport;
+    meetings.push_back({peer_of(h), edge.id, offer, connect, by});
   }
   const std::lock_guard lock{state.bootstrap_mutex};
   const std::size_t before = owners_.size();
@@ -214,7 +214,7 @@ Result<void> Links::open_later(const Result<void>& so_far) {
       if (error.transport.empty()) error.transport = connector_.name;
       return fail(std::move(error));
     }
-    const Carrier by = connector_.carrier(from, to);
+    const Carrier by = carrier(sender, receiver);
     if (by.line_bytes < needs_.line_bytes) {
       return short_lines(sender, receiver, by.transport, by.line_bytes);
     }
@@ -245,6 +245,11 @@ bool Links::has_wire(int sender, int receiver) const {
   const int me = comm_.rank();
   if (sender == receiver) return true;
   return (sender == me ? out_[std::size_t(receiver)] : in_[std::size_t(sender)]).slots != nullptr;
+}
+
+Carrier Links::carrier(int sender, int receiver) const {
+  const CommState& state = *comm_.state();
+  return connector_.carrier(state.peers[sender], state.peers[receiver]);
 }
 
 std::unique_ptr<Opening> Links::open(const std::vector<int>& from, const std::vector<int>& to) {

@@ -17,8 +17,15 @@ TEST_CASE("ranks that take different transports are told which, and what makes t
   const auto one_without_shm = [](int r) {
     if (r == 1) ::setenv("CCL_SHM_DISABLE", "1", 1);
   };
-  const auto sum = [](const Communicator& comm) -> Answer {
-    CCL_CHECK((Collective<AllReduce, Ring, Simple, Over>::create(comm)));
+  const bool late = GENERATE(false, true);  // at the first call that has a message
+  const auto sum = [late](const Communicator& comm) -> Answer {
+    if (late) {
+      CCL_TRY(const auto pairs, (Collective<SendRecv, Pairwise, Simple, Over>::create(comm)));
+      int x = 0;
+      CCL_CHECK(comm.rank() == 0 ? pairs.send(&x, 1, 1) : pairs.recv(&x, 1, 0));
+    } else {
+      CCL_CHECK((Collective<AllReduce, Ring, Simple, Over>::create(comm)));
+    }
     return "made";
   };
   for (const std::string& said : run(2, one_without_shm, sum, false)) {
