@@ -111,7 +111,11 @@ Result<void> get_acquainted(CommState& state) {
     CCL_TRY(const Index size, setting_integer("JOURNAL_SIZE"));
     state.journal = std::make_unique<Journal>(int(size));
     // Its end comes before that of `state`, and with it the end of such calls.
-    state.bootstrap->set_account([&state] { return pack(state.account()); });
+    state.bootstrap->set_account([&state](std::string_view meeting) {
+      Account mine = state.account();
+      mine.meeting = meeting;
+      return pack(mine);
+    });
     CCL_CHECK(report_on_signal(state.weak_from_this()));
   }
   const auto elsewhere = [&mine](const PeerInfo& peer) {

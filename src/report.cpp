@@ -186,9 +186,10 @@ class Diagnosis {
   }
 
   std::string last_of(const Account& of) const {
-    if (of.operations.empty()) return "it has called nothing";
+    const std::string where = of.meeting.empty() ? "" : fmt::format("it is in {}; ", of.meeting);
+    if (of.operations.empty()) return where + "it has called nothing";
     const Operation& op = of.operations.back();
-    return fmt::format("its last is {}, {} for {:.1f} s", say_numbered(op), name(op.state),
+    return fmt::format("{}its last is {}, {} for {:.1f} s", where, say_numbered(op), name(op.state),
                        age_s(of, op.ended_ns != 0     ? op.ended_ns
                                  : op.started_ns != 0 ? op.started_ns
                                                       : op.queued_ns));
@@ -280,7 +281,7 @@ struct Header {
   std::int32_t rank = -1, pid = 0, waits_peer = -1;
   std::uint32_t operations = 0, steps = 0;
   Word waits_step = 0, now_ns = 0, called = 0;
-  char host[64] = {};
+  char host[64] = {}, meeting[96] = {};
 };
 
 template <class T>
@@ -328,6 +329,7 @@ std::string Report::text() const {
     if (!of.answered || (!matters && ranks.size() > 16)) continue;
     text +=
         fmt::format("  rank {} on {} (pid {}) has called {}", of.rank, of.host, of.pid, of.called);
+    if (!of.meeting.empty()) text += fmt::format(", is in {}", of.meeting);
     if (const Operation* op = of.running()) {
       text += fmt::format(", {} for {:.3f} s", say_numbered(*op), age_s(of, op->started_ns));
       if (of.waits.peer >= 0) {
@@ -359,6 +361,7 @@ std::vector<std::byte> pack(const Account& account) {
   header.now_ns = account.now_ns;
   header.called = account.called;
   account.host.copy(header.host, sizeof header.host - 1);
+  account.meeting.copy(header.meeting, sizeof header.meeting - 1);
   std::vector<WireSteps> steps = account.steps;
   // Where they do not all fit: the wires of the peer that is waited for.
   std::stable_partition(steps.begin(), steps.end(),
@@ -389,6 +392,7 @@ bool unpack(std::span<const std::byte> bytes, Account& account) {
   account.now_ns = header.now_ns;
   account.called = header.called;
   account.host.assign(header.host, strnlen(header.host, sizeof header.host));
+  account.meeting.assign(header.meeting, strnlen(header.meeting, sizeof header.meeting));
   account.operations.resize(header.operations);
   account.steps.resize(header.steps);
   const std::size_t of_operations = header.operations * sizeof(Operation);

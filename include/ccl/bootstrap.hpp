@@ -105,9 +105,10 @@ class Bootstrap {
   /// then of rank. `color` < 0: no part in any, and the result is null. A null `status` in
   /// `options` means its own here, too.
   Result<std::unique_ptr<Bootstrap>> split(int color, int key, const Options& options = {});
-  /// What this rank says of itself when some rank asks for `accounts`. Called on any thread, with a
-  /// lock held: it must not block, nor call this class.
-  void set_account(std::function<std::vector<std::byte>()> account);
+  /// What this rank says of itself when some rank asks for `accounts`: it is given the collective
+  /// call of this class that the rank is in, such as "finalize", or "". Called on any thread, with
+  /// a lock held: it must not block, nor call this class.
+  void set_account(std::function<std::vector<std::byte>(std::string_view meeting)> account);
   /// Every rank's account, none older than 0.2 s; empty for those from whom nothing comes within
   /// `limit_s`. Not collective: ranks answer whatever they do, unless their process is stopped or
   /// gone. Any thread, also during other calls of this class.

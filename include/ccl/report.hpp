@@ -25,8 +25,9 @@ struct Account {
   Word now_ns = 0;                    // when it spoke, by its own clock, as the operations' times
   Word called = 0;                    // collectives that it has called; see `Operation::number`
   std::vector<Operation> operations;  // oldest first: what has not ended, and a few that have
-  WaitsFor waits;                     // of its oldest running operation
-  std::vector<WireSteps> steps;       // of that operation's wires; at most 64
+  std::string meeting;  // the call of all ranks, such as finalize, that it is in; empty: none
+  WaitsFor waits;       // of its oldest running operation
+  std::vector<WireSteps> steps;  // of that operation's wires; at most 64
 
   /// The operation whose lanes are at work; null: none.
   const Operation* running() const;

@@ -11,9 +11,13 @@ constexpr size_t most_asked = 8;  // besides the neighbours
 constexpr double dial_s = 0.2;    // for one rank to answer who asks it directly
 }  // namespace
 
-void Bootstrap::Core::set_account(std::function<std::vector<std::byte>()> account) {
+void Bootstrap::Core::set_account(std::function<std::vector<std::byte>(std::string_view)> account) {
   const Lock lock{mutex()};
   speak_ = std::move(account);
+}
+
+std::vector<std::byte> Bootstrap::Core::own_account() const {
+  return speak_(barrier_ != nullptr ? barrier_ : gather_ ? gather_->mine.text() : "");
 }
 
 std::vector<std::vector<std::byte>> Bootstrap::Core::accounts(double limit_s) {
@@ -44,7 +48,7 @@ std::vector<std::vector<std::byte>> Bootstrap::Core::accounts(double limit_s) {
   for (const auto& [r, account] : accounts_) {
     if (!missing.contains(r)) out[size_t(r)] = account.text;
   }
-  if (speak_) out[size_t(rank_)] = speak_();
+  if (speak_) out[size_t(rank_)] = own_account();
   return out;
 }
 
@@ -63,7 +67,7 @@ void Bootstrap::Core::account(const FrameHeader& h, Bytes payload) {
 void Bootstrap::Core::speak() {
   if (!speak_ || Clock::now() - spoke_at_ < account_age) return;
   spoke_at_ = Clock::now();
-  const auto text = speak_();
+  const auto text = own_account();
   ++own_accounts_;
   for_each_conn([&](Conn& c) { c.send_now(FrameKind::account, rank_, own_accounts_, text); });
 }
@@ -78,7 +82,7 @@ void Bootstrap::Core::ask(Lock& lock, int peer) {
   if (!fd || leaving_) return;
   auto conn = start(std::move(*fd), Role::peer, to);
   if (!conn || !speak_) return;
-  (*conn)->send_now(FrameKind::account, rank_, ++own_accounts_, speak_());
+  (*conn)->send_now(FrameKind::account, rank_, ++own_accounts_, own_account());
   dialed_.push_back(std::move(*conn));
 }
 

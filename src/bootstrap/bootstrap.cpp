@@ -63,7 +63,7 @@ Result<void> Bootstrap::barrier(std::optional<double> limit_s) {
   return core_->barrier(limit_s);
 }
 
-void Bootstrap::set_account(std::function<std::vector<std::byte>()> account) {
+void Bootstrap::set_account(std::function<std::vector<std::byte>(std::string_view)> account) {
   core_->set_account(std::move(account));
 }
 std::vector<std::vector<std::byte>> Bootstrap::accounts(double limit_s) {

@@ -72,7 +72,7 @@ class Bootstrap::Core : public std::enable_shared_from_this<Core> {
   void leave();
 
   // accounts.cpp
-  void set_account(std::function<std::vector<std::byte>()> account);
+  void set_account(std::function<std::vector<std::byte>(std::string_view)> account);
   std::vector<std::vector<std::byte>> accounts(double limit_s);
 
   int rank() const { return rank_; }
@@ -148,6 +148,7 @@ class Bootstrap::Core : public std::enable_shared_from_this<Core> {
   void settle(Error error);
 
   // accounts.cpp
+  std::vector<std::byte> own_account() const;
   void account(const net::FrameHeader& h, net::Bytes payload);
   void speak();
   void ask(Lock& lock, int peer);
@@ -195,7 +196,7 @@ class Bootstrap::Core : public std::enable_shared_from_this<Core> {
   std::uint64_t first_token_ = 0, second_token_ = 0;
   std::uint64_t internal_calls_ = 0;
 
-  std::function<std::vector<std::byte>()> speak_;
+  std::function<std::vector<std::byte>(std::string_view)> speak_;
   std::map<int, Account> accounts_;
   std::uint64_t own_accounts_ = 0;
   Clock::time_point spoke_at_{};

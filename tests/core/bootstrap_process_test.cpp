@@ -288,7 +288,7 @@ TEST_CASE("accounts come from all ranks but the stopped ones, and from behind th
   };
   Ranks all{ranks, [&](int rank, Outcome& o) -> Result<void> {
               CCL_TRY(auto b, Bootstrap::join({&id, 1}, rank, ranks, {60, nullptr}));
-              b->set_account([&] { return word_of(rank); });
+              b->set_account([&](std::string_view) { return word_of(rank); });
               CCL_CHECK(b->barrier());
               const auto full = b->accounts(30);
               for (int r = 0; r < ranks; ++r) {
