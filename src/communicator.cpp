@@ -50,7 +50,7 @@ Result<void> Communicator::barrier() const {
   if (!state_->bootstrap) return {};
   Operation op;
   std::string_view{"barrier"}.copy(op.what, sizeof op.what - 1);
-  const Word ticket = state_->journal->note(op);
+  const Word ticket = state_->journal->note(op).ticket;
   const std::lock_guard lock{state_->bootstrap_mutex};
   state_->journal->started(ticket);
   auto met = state_->met(state_->bootstrap->barrier(state_->timeout_s));

@@ -36,7 +36,7 @@ Journal::Journal(int size)
       first_ns_{ns_of<Steady>()} {}
 Journal::~Journal() = default;
 
-Word Journal::note(const Operation& op, bool point_to_point) {
+Journal::Noted Journal::note(const Operation& op, bool point_to_point) {
   const std::lock_guard lock{mutex_};
   const Word ticket = ++tickets_;
   Entry& entry = entries_[ticket % Word(size_)];
@@ -47,7 +47,7 @@ Word Journal::note(const Operation& op, bool point_to_point) {
   entry.queued.store(cpu_ticks(), relaxed);
   entry.started.store(0, relaxed);
   entry.ended.store(0, relaxed);
-  return ticket;
+  return {ticket, entry.op.number};
 }
 
 void Journal::started(Word ticket) {

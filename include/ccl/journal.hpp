@@ -31,7 +31,7 @@ struct Operation {
   Index count = 0;      // of elements, as the caller gave it; -1: no single number
   int root = -1;
   int composition = -1;  // in order of creation; -1: none, a barrier
-  Word call = 0;         // of this composition, from 0
+  Word call = 0;         // of this composition, from 1
   OpState state = OpState::queued;
   // Since 1970, as the system's clock is when the journal is read; how long ago is as the steady
   // clock says, so that no jump of the other shows. 0: not yet.
@@ -54,8 +54,12 @@ class Journal {
   explicit Journal(int size);
   ~Journal();
 
-  /// `op` has been called; numbers it unless it is point to point. The ticket names it from now on.
-  Word note(const Operation& op, bool point_to_point = false);
+  struct Noted {
+    Word ticket;  // names the operation from now on
+    Word number;  // see `Operation`
+  };
+  /// `op` has been called; numbers it unless it is point to point.
+  Noted note(const Operation& op, bool point_to_point = false);
   /// Its lanes start. Nothing happens where the entry has been overwritten.
   void started(Word ticket);
   void ended(Word ticket, bool well);

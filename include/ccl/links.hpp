@@ -230,6 +230,7 @@ class Links : public std::enable_shared_from_this<Links> {
   /// One of `plans`, with slots that fit. All ranks come to the same.
   Result<void> agree(const Result<Plans>& wanted);
   Result<void> begin_checked(const CallInfo& info);
+  std::string this_call() const;  // "all_reduce/Ring/LL128/any, operation 7", as reports count
 
   Communicator comm_;
   Plan plan_;

@@ -35,7 +35,7 @@ Result<void> Links::ready() const {
 CallInfo Links::noted(CallInfo info) {
   CommState& state = *comm_.state();
   info.composition = number_;
-  info.call = calls_.fetch_add(1, std::memory_order_relaxed);
+  info.call = calls_.fetch_add(1, std::memory_order_relaxed) + 1;
   if (!state.journal || !state.status.ok()) return info;
   Operation op;
   name_.copy(op.what, sizeof op.what - 1);
@@ -45,8 +45,17 @@ CallInfo Links::noted(CallInfo info) {
   op.root = info.root;
   op.composition = number_;
   op.call = info.call;
-  info.ticket = state.journal->note(op, std::string_view{info.what} == SendRecv::name);
+  const auto [ticket, number] =
+      state.journal->note(op, std::string_view{info.what} == SendRecv::name);
+  info.ticket = ticket;
+  info.number = number;
   return info;
+}
+
+std::string Links::this_call() const {
+  const bool numbered = info_.number != 0;
+  return fmt::format("{}, {} {}", name_, numbered ? "operation" : "call",
+                     numbered ? info_.number : info_.call);
 }
 
 Result<void> Links::begin(CallInfo info) {
@@ -79,9 +88,9 @@ Result<void> Links::begin_checked(const CallInfo& info) {
     const CallInfo& other = all[r];
     const auto differs = [&](const char* what, const auto& theirs, const auto& mine) {
       return state.disagree(
-          fmt::format("{} {} of call {} differs: rank {} gave {}, rank {} gave {} (all "
-                      "ranks must make the same calls in the same order)",
-                      info.what, what, info.call, r, theirs, comm_.rank(), mine),
+          fmt::format("{} of {} differs: rank {} gave {}, rank {} gave {} (all ranks must make the "
+                      "same calls in the same order)",
+                      what, this_call(), r, theirs, comm_.rank(), mine),
           r);
     };
     using Text = std::string_view;
@@ -125,9 +134,9 @@ bool Links::same_messages(std::string_view op, const std::vector<std::vector<Mes
         std::memcpy(&theirs, said.data(), std::min(said.size(), sizeof theirs));
         if (theirs == m.bytes) continue;
         Error error{Errc::mismatch,
-                    fmt::format("a message of call {} of {} differs: rank {} sends {} bytes, rank "
-                                "{} takes {} (both ends must give the same count and type)",
-                                info_.call, name_, p, theirs, me, m.bytes)};
+                    fmt::format("a message of {} differs: rank {} sends {} bytes, rank {} takes {} "
+                                "(both ends must give the same count and type)",
+                                this_call(), p, theirs, me, m.bytes)};
         error.peer = p;
         return fail(std::move(error));
       }
@@ -157,9 +166,9 @@ Result<void> Links::finish() {
     const int peer = int(gave_up_.peer) - 1;
     Error error{
         Errc::timed_out,
-        fmt::format("no progress for {} s in {} call {} (it waits for rank {} on {} at step "
+        fmt::format("no progress for {} s in {} (it waits for rank {} on {} at step "
                     "{}); look there, or raise CCL_TIMEOUT",
-                    state.timeout_s, name_, info_.call, peer,
+                    state.timeout_s, this_call(), peer,
                     peer < int(state.peers.size()) ? state.peers[peer].host : "?", gave_up_.step)};
     error.peer = peer;
     state.fail_all(state.overdue(std::move(error)));
@@ -169,7 +178,7 @@ Result<void> Links::finish() {
   if (!well) {
     Error error = std::move(well).error();
     if (error.what.find(info_.what) == std::string::npos) {
-      error.what += fmt::format(" [while in {} call {}]", name_, info_.call);
+      error.what += fmt::format(" [while in {}]", this_call());
     }
     return fail(state.blame(std::move(error)));
   }

@@ -69,9 +69,9 @@ Error Links::row_too_long(Index row_bytes) const {
 Error Links::no_wire(int peer, bool sends) const {
   Error error{
       Errc::invalid_usage,
-      fmt::format("{} call {} uses a wire {} rank {} that was not connected (its `peers` "
-                  "did not name it); say seats.{}({}) there",
-                  name_, info_.call, sends ? "to" : "from", peer, sends ? "to" : "from", peer)};
+      fmt::format("{} uses a wire {} rank {} that was not connected (its `peers` did not name it); "
+                  "say seats.{}({}) there",
+                  this_call(), sends ? "to" : "from", peer, sends ? "to" : "from", peer)};
   error.peer = peer;
   return comm_.state()->blame(std::move(error));
 }

@@ -32,9 +32,9 @@ Operation named(const char* what) {
 TEST_CASE("a journal numbers collectives in order of calls, and messages not at all") {
   Journal journal{8};
   CHECK(journal.latest(8).empty());
-  const Word a = journal.note(named("a"));
-  const Word p = journal.note(named("p"), true);
-  const Word b = journal.note(named("b"));
+  const Word a = journal.note(named("a")).ticket;
+  const Word p = journal.note(named("p"), true).ticket;
+  const Word b = journal.note(named("b")).ticket;
   CHECK(journal.called() == 2);
   journal.started(a);
   journal.ended(a, true);
@@ -56,7 +56,7 @@ TEST_CASE("a journal numbers collectives in order of calls, and messages not at 
 TEST_CASE("times are those of the system's clock") {
   Journal journal{2};
   std::this_thread::sleep_for(std::chrono::milliseconds{20});
-  const Word ticket = journal.note(named("a"));
+  const Word ticket = journal.note(named("a")).ticket;
   std::this_thread::sleep_for(std::chrono::milliseconds{50});
   journal.ended(ticket, true);
   std::this_thread::sleep_for(std::chrono::milliseconds{20});
@@ -74,7 +74,7 @@ TEST_CASE("how long ago an operation was does not change where the wall clock ju
   using Clock = std::chrono::system_clock;
   for (const long jump : {1'000'000L, -1'000'000L}) {
     Journal journal{2};
-    const Word ticket = journal.note(named("a"));
+    const Word ticket = journal.note(named("a")).ticket;
     std::this_thread::sleep_for(std::chrono::milliseconds{20});
     journal.ended(ticket, true);
     jump_s = jump;
@@ -92,9 +92,9 @@ TEST_CASE("how long ago an operation was does not change where the wall clock ju
 
 TEST_CASE("a journal keeps its size in operations, and late news of older ones changes nothing") {
   Journal journal{4};
-  const Word first = journal.note(named("first"));
-  for (int i = 0; i < 5; ++i) journal.ended(journal.note(named("next")), true);
-  const Word last = journal.note(named("last"));
+  const Word first = journal.note(named("first")).ticket;
+  for (int i = 0; i < 5; ++i) journal.ended(journal.note(named("next")).ticket, true);
+  const Word last = journal.note(named("last")).ticket;
   journal.started(first);
   journal.ended(first, false);
   const auto ops = journal.latest(100);
@@ -113,7 +113,7 @@ TEST_CASE("of a GPU, the operation that waits tells what has ended") {
   Journal journal{16};
   std::vector<Word> tickets;
   for (int i = 0; i < 6; ++i) {
-    tickets.push_back(journal.note(named("op")));
+    tickets.push_back(journal.note(named("op")).ticket);
     if (i < 5) journal.started(tickets.back());
   }
   const auto states = [&](int most, Word ticket) {
@@ -134,7 +134,7 @@ TEST_CASE("a journal may be read while others write") {
   for (int t = 0; t < 2; ++t) {
     writers.emplace_back([&] {
       while (!stop) {
-        const Word ticket = journal.note(named("op"));
+        const Word ticket = journal.note(named("op")).ticket;
         journal.started(ticket);
         journal.ended(ticket, true);
       }

@@ -86,6 +86,10 @@ TEST_CASE("a rank that has not called what the others run is behind") {
   CHECK(report.operation.number == 5);
   CHECK((report.waiting == 3 && report.step == 12));
   CHECK(says(report.verdict, "rank 2 on here has not called operation 5 (all_reduce, 10 float)"));
+  all[2].meeting = "finalize";
+  const Report ends = diagnose(all, 0);
+  CHECK(says(ends.verdict, "10 float) (it is in finalize; its last is operation 4"));
+  CHECK(says(ends.text(), "has called 4, is in finalize\n"));
   CHECK(says(report.verdict, "its last is operation 4 (all_reduce, 10 float), done"));
 }
 
@@ -185,11 +189,13 @@ TEST_CASE("an account comes back from its bytes, and other bytes are refused") {
   Account account = ring(4)[3];
   account.pid = 7;
   account.now_ns = 99;
+  account.meeting = "split";
   for (int i = 0; i < 100; ++i) account.steps.push_back({i % 10, i / 10, i % 2 == 0, 5, 4});
   const auto bytes = detail::pack(account);
   Account back;
   REQUIRE(detail::unpack(bytes, back));
   CHECK((back.rank == 3 && back.answered && back.host == "here" && back.pid == 7));
+  CHECK(back.meeting == "split");
   CHECK((back.now_ns == 99 && back.called == 5 && back.waits.peer == 2 && back.waits.step == 12));
   REQUIRE(back.operations.size() == 5);
   CHECK(back.operations[4].state == OpState::running);
@@ -333,5 +339,51 @@ TEST_CASE("a receive that nobody answers names its peer") {
   CHECK(results[0].error().code == Errc::timed_out);
   CHECK(results[0].error().peer == 1);
   CHECK(says(results[0].error().what, "rank 1 on"));
-  CHECK(says(results[0].error().what, "call 0 of send_recv/Pairwise/Simple/any"));
+  CHECK(says(results[0].error().what, "call 1 of send_recv/Pairwise/Simple/any"));
+}
+
+TEST_CASE("errors of a call and the report give it the same number") {
+  const bool aborts = GENERATE(true, false);  // else rank 0 ends while the other waits
+  Config config;
+  config.timeout_s = 0.5;
+  auto comms = Communicator::create_all(2, config);
+  REQUIRE(comms.has_value());
+  std::vector<Result<void>> results(2);
+  std::atomic<bool> waits{false};
+  std::vector<std::thread> threads;
+  for (int r = 0; r < 2; ++r) {
+    threads.emplace_back([&, r] {
+      const auto work = [&]() -> Result<void> {
+        const Communicator& comm = (*comms)[size_t(r)];
+        CCL_TRY(const auto sums, Sums::create(comm));
+        float x = 1, y = 0;
+        CCL_CHECK(sums(&x, &y, 1));
+        CCL_CHECK(comm.barrier());
+        if (r == 1) {
+          waits = true;
+          return sums(&x, &y, 1);
+        }
+        if (!aborts) return comm.finalize();
+        while (!waits || comm.report().ranks[1].running() == nullptr) {
+        }
+        comm.abort("enough");
+        return comm.status();
+      };
+      results[size_t(r)] = work();
+    });
+  }
+  for (auto& t : threads) t.join();
+  REQUIRE(!results[1].has_value());
+  const std::string& said = results[1].error().what;
+  INFO(said);
+  if (aborts) {
+    CHECK(says(said, "enough"));
+    CHECK(says(said, "[while in all_reduce/Ring/Simple/any, operation 3]"));
+  } else {
+    CHECK(results[1].error().peer == 0);
+    CHECK(says(said, "has not called operation 3 (all_reduce/Ring/Simple/any, 1 float, sum)"));
+    CHECK(says(said, "in finalize"));  // whichever of the two is the first to say so
+    REQUIRE(!results[0].has_value());
+    CHECK(says(results[0].error().what, "in finalize"));
+  }
 }

@@ -17,8 +17,9 @@ struct CallInfo {
   Index count = 0;      // as the caller gave it
   int root = -1;
   int composition = 0;  // in order of creation
-  Word call = 0;        // of this composition
+  Word call = 0;        // of this composition, from 1
   Word ticket = 0;      // in the journal; 0: not in it
+  Word number = 0;      // see `Operation::number`
   Index place = -1;     // of the receive buffer in a window that peers write to; -1: none
 };
 
