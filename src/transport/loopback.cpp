@@ -21,6 +21,8 @@ struct Registry {
     static Registry* const registry = new Registry;  // outlives the last connection at exit
     return *registry;
   }
+  /// Of this copy of ccl: a process has several where libraries hold one each.
+  static Word copy() { return reinterpret_cast<Word>(&instance()); }
 };
 }  // namespace
 
@@ -72,7 +74,11 @@ Result<LoopbackTransport::End> LoopbackTransport::setup(TransportContext&, const
 
 Handshake LoopbackTransport::End::handshake() const {
   Handshake mine{};
-  if (memory_) detail::HandshakeCursor{}.put(mine, memory_->token);
+  detail::HandshakeCursor cursor;
+  if (memory_) {
+    cursor.put(mine, memory_->token);
+    cursor.put(mine, detail::Registry::copy());
+  }
   return mine;
 }
 
@@ -81,7 +87,16 @@ Result<Connection> LoopbackTransport::End::connect(const Handshake& theirs) {
     return fail(detail::edge_error(edge_, name, code, std::move(why)));
   };
   if (edge_.side == Side::sender && !memory_) {
-    const auto token = detail::HandshakeCursor{}.get<detail::Token>(theirs);
+    detail::HandshakeCursor cursor;
+    const auto token = cursor.get<detail::Token>(theirs);
+    const auto copy = cursor.get<Word>(theirs);
+    if (copy != 0 && copy != detail::Registry::copy()) {
+      return refuse(Errc::no_transport,
+                    fmt::format("rank {} is in this process and uses another copy of ccl (that of "
+                                "another library); let both link one shared library of ccl, or set "
+                                "CCL_TRANSPORT=shm",
+                                edge_.peer.rank));
+    }
     detail::Registry& registry = detail::Registry::instance();
     std::shared_ptr<detail::LoopbackMemory> memory;  // released after the lock: it takes it too
     const std::lock_guard lock{registry.mutex};

@@ -97,6 +97,16 @@ TEST_CASE("a receiver that is gone, and an edge of another shape, are refused by
   auto other = pair.end(Side::receiver, shape, 8).value();
   CHECK(sender.connect(other.handshake()).error().code == Errc::mismatch);
   CHECK(sender.connect(Handshake{}).error().code == Errc::peer_lost);
+
+  // 16 bytes of a token, then which copy of ccl made it.
+  auto receiver = pair.end(Side::receiver, shape).value();
+  Handshake of_a_plug_in = receiver.handshake();
+  of_a_plug_in[16] ^= std::byte{64};
+  const auto apart = sender.connect(of_a_plug_in);
+  REQUIRE(!apart);
+  CHECK(apart.error().code == Errc::no_transport);
+  CHECK(apart.error().what.find("another copy of ccl") != std::string::npos);
+  CHECK(sender.connect(receiver.handshake()).has_value());
 }
 
 TEST_CASE("shapes that no wire can have are refused") {
