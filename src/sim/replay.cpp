@@ -5,10 +5,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <queue>
 #include <unordered_map>
 
 #include "sim/clock.hpp"
+#include "sim/ways.hpp"
 
 namespace ccl::detail {
 namespace {
@@ -36,20 +36,14 @@ struct Actor {
   double quarter_us = -1, last_quarter_us = -1;  // when the middle half of its steps begins, ends
 };
 
-/// Of a connection between two ranks.
-struct Way {
-  Path path = Path::nvlink;
-  bool direct = true;
-  double more_us = 0;      // what the NICs say of themselves
-  std::vector<int> links;  // of the cluster
-};
-
 class Replay {
  public:
   Replay(const sim::Cluster& cluster, const SimProgram& program, const sim::Options& options)
-      : cluster_{cluster}, program_{program}, options_{options} {
-    span_ = program.period > 0 ? program.period : cluster.nodes();
-  }
+      : cluster_{cluster},
+        program_{program},
+        options_{options},
+        span_{program.period > 0 ? program.period : cluster.nodes()},
+        ways_{cluster, span_} {}
 
   Result<SimOutcome> run() {
     const auto per_node = cluster_.machine().links.size();
@@ -74,66 +68,12 @@ class Replay {
   }
 
  private:
-  int node_of(int rank) const { return rank / cluster_.locals(); }
-  int local_of(int rank) const { return rank % cluster_.locals(); }
-
-  Result<Way> way(int from, int to, int channel) {
-    const topo::Graph& graph = cluster_.machine();
-    const topo::Paths& paths = cluster_.paths();
-    const int a = cluster_.gpu(local_of(from)), b = cluster_.gpu(local_of(to));
-    Way way;
-    const auto take = [&](const topo::Path& path, int node) {
-      const int base = (node % span_) * int(graph.links.size());
-      for (const int link : path.links) way.links.push_back(base + link);
-      return path.reaches();
-    };
-    if (node_of(from) == node_of(to)) {
-      const topo::Path& path = paths.at(a, b);
-      if (cluster_.on_cpus()) {
-        way.path = Path::shm;
-      } else if (path.type <= topo::PathType::nvb) {
-        way.path = Path::nvlink;
-      } else {
-        way.path = topo::check_p2p(graph, paths, cluster_.rules(), a, b).allowed ? Path::pcie
-                                                                                 : Path::gpu_host;
-      }
-      if (take(path, node_of(from))) return way;
-      return fail(Errc::no_transport,
-                  fmt::format("rank {} does not reach rank {} (no way from {} to {} in this file); "
-                              "look at `ccl_topo paths`",
-                              from, to, graph.label(a), graph.label(b)));
-    }
-    way.path = cluster_.on_cpus() ? Path::net : Path::gpu_net;
-    way.direct = false;
-    const int out = nic(local_of(from), channel), in = nic(local_of(to), channel);
-    if (out < 0 || in < 0 || !take(paths.at(a, out), node_of(from)) ||
-        !take(paths.at(in, b), node_of(to))) {
-      return fail(
-          Errc::no_transport,
-          fmt::format("rank {} does not reach rank {} ({} has no NIC in this file); add one", from,
-                      to, graph.label(out < 0 ? a : b)));
-    }
-    way.more_us =
-        graph.nodes[std::size_t(out)].net.latency + graph.nodes[std::size_t(in)].net.latency;
-    return way;
-  }
-  int nic(int local, int channel) {
-    constexpr int turns = 64;
-    if (nics_.empty()) nics_.assign(std::size_t(cluster_.locals()) * turns, -2);
-    int& known = nics_[std::size_t(local * turns + channel % turns)];
-    if (known == -2) {
-      known = topo::local_net(cluster_.machine(), cluster_.paths(), cluster_.gpu(local),
-                              channel % turns);
-    }
-    return known;
-  }
-
   /// Both ends of a wire name it alike: as if the sender were among the ranks that are replayed.
   int wire(int stage, int channel, int from, int to) {
     const int nodes = cluster_.nodes(), locals = cluster_.locals();
-    const int back = node_of(from) - node_of(from) % span_;
+    const int node = from / locals, back = node - node % span_;
     from -= back * locals;
-    to = ((node_of(to) - back + nodes) % nodes) * locals + local_of(to);
+    to = ((to / locals - back + nodes) % nodes) * locals + to % locals;
     const std::uint64_t key =
         ((std::uint64_t(stage) << 12 | std::uint64_t(channel)) << 24 | std::uint64_t(from)) << 24 |
         std::uint64_t(to);
@@ -172,7 +112,7 @@ class Replay {
           table_.push_back(wire(s, seat.channel, seat.rank, peer));
           SimWire& w = wires_[std::size_t(table_.back())];
           w.sender = me;
-          CCL_TRY(const Way found, way(seat.rank, peer, seat.channel));
+          CCL_TRY(const SimWay found, ways_.between(seat.rank, peer, seat.channel));
           const Rates cost = rates(found.path, Mover::wires, stage.packing);
           const Rates plain = rates(found.path, Mover::wires, Packing::simple);
           const Rates word = rates(found.path, Mover::wires, Packing::ll);
@@ -388,7 +328,8 @@ class Replay {
   const sim::Cluster& cluster_;
   const SimProgram& program_;
   const sim::Options& options_;
-  int span_ = 1;  // nodes that are replayed
+  const int span_;  // nodes that are replayed
+  SimWays ways_;
   SimTransport net_;
   SimClock clock_;
   std::vector<SimWire> wires_;
@@ -403,7 +344,6 @@ class Replay {
   std::vector<double> rank_us_;              // [stage][rank]
   std::vector<std::vector<int>> of_rank_;    // [stage][rank]
   std::vector<double> done_us_;              // [stage]
-  std::vector<int> nics_;                    // [local][channel]
   Index slices_ = 0;
 };
 
