@@ -137,10 +137,10 @@ class IbReceiver final : public IbTask {
       if (const int code =
               channel.board.write(*pair.qp, c, draft + first, together, key, there, to.key);
           code != 0) {
-        trouble(fmt::format("free slots cannot be told to {} on queue pair {} of {} ({})",
-                            peer_text(), pair.qp->number(),
-                            ports_[std::size_t(own_port(pair))].text(), std::strerror(code)),
-                true);
+        trouble(
+            fmt::format("free slots cannot be told to {} on queue pair {} of {} ({})", peer_text(),
+                        pair.qp->number(), port_of(pair).text(), std::strerror(code)),
+            true);
         return true;
       }
       channel.offered += together;
@@ -245,17 +245,14 @@ class IbReceiver final : public IbTask {
   /// after one that could not be posted, the next would stand for its step.
   void receive(std::size_t p, Word step) {
     if (in_trouble()) return;
+    if (const int code = post_receive(p, step); code != 0) cannot_receive(pairs_[p], code);
+  }
+  int post_receive(std::size_t p, Word step) {
     ibv_recv_wr request{}, *bad = nullptr;
     request.wr_id = Word(p) << 48 | step;
     const int code = ibv_post_recv(pairs_[p].qp->get(), &request, &bad);
-    if (code == 0) {
-      ++posted_receives_[p];
-      return;
-    }
-    trouble(fmt::format("receives from {} cannot be posted on queue pair {} of {} ({})",
-                        peer_text(), pairs_[p].qp->number(),
-                        ports_[std::size_t(own_port(pairs_[p]))].text(), std::strerror(code)),
-            true);
+    if (code == 0) ++posted_receives_[p];
+    return code;
   }
 
   void heard(const IbMessage& message) override {
@@ -363,25 +360,18 @@ class IbReceiver final : public IbTask {
         // Its steps from here on, as many as there can be under way.
         const Word group = Word(n / channel.parts), all = Word(groups);
         Word step = channel.received + (group + all - channel.received % all) % all;
-        posted_receives_.push_back(std::size_t(slots) / groups);
-        for (std::size_t k = 0; k < posted_receives_.back(); ++k, step += all) {
-          ibv_recv_wr request{}, *bad = nullptr;
-          request.wr_id = Word(pairs_.size() - 1) << 48 | step;
-          if (const int code = ibv_post_recv(pairs_.back().qp->get(), &request, &bad); code != 0) {
+        posted_receives_.push_back(0);
+        for (std::size_t k = 0; k < std::size_t(slots) / groups; ++k, step += all) {
+          if (const int code = post_receive(pairs_.size() - 1, step); code != 0) {
             return fail(Errc::network, fmt::format("receives cannot be posted on {} ({})",
                                                    ports_[to].text(), std::strerror(code)));
           }
         }
       }
     }
-    std::vector<IbPortCard> cards;
-    for (std::size_t n = 0; n < ports_.size(); ++n) {
-      cards.push_back(IbPortCard::of(ports_[n]));
-      cards.back().key = slot_memory_[n]->remote_key();
-    }
     IbWriter answer;
     answer.put(round_);
-    answer.put_all(cards);
+    answer.put_all(cards(slot_memory_));
     answer.put_all(plans);
     answer.put_all(planned);
     line_.send(IbSay::plan, answer.body);

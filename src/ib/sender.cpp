@@ -190,9 +190,8 @@ class IbSender final : public IbTask {
     chain.count = 0;
     if (code == 0) return true;
     trouble(fmt::format("writes from {} to {} cannot be posted on queue pair {} ({}{})",
-                        ports_[std::size_t(own_port(pairs_[p]))].text(), peer_text(),
-                        pairs_[p].qp->number(), std::strerror(code),
-                        code == ENOMEM ? "; its send queue is full" : ""),
+                        port_of(pairs_[p]).text(), peer_text(), pairs_[p].qp->number(),
+                        std::strerror(code), code == ENOMEM ? "; its send queue is full" : ""),
             true);
     return false;
   }
@@ -205,10 +204,7 @@ class IbSender final : public IbTask {
     if (completion.status != IBV_WC_SUCCESS) {
       trouble(pair, completion, "the wait for free slots");
     } else if (const int code = IbBoard::receive(*pair.qp, c); code != 0) {
-      trouble(fmt::format("receives from {} cannot be posted on queue pair {} of {} ({})",
-                          peer_text(), pair.qp->number(),
-                          ports_[std::size_t(own_port(pair))].text(), std::strerror(code)),
-              true);
+      cannot_receive(pair, code);
     }
   }
 
@@ -247,17 +243,12 @@ class IbSender final : public IbTask {
     set_deadline();
     CCL_CHECK(take_ports());
     std::memset(link_->board.base(), 0, link_->board.bytes());
-    std::vector<IbPortCard> cards;
-    for (std::size_t n = 0; n < ports_.size(); ++n) {
-      cards.push_back(IbPortCard::of(ports_[n]));
-      cards.back().key = board_memory_[n]->remote_key();
-    }
     IbWriter body;
     body.put(round_);
     body.put(std::uint64_t(reinterpret_cast<std::uintptr_t>(link_->board.base())));
     body.put(std::int32_t(link_->tuning.qps_per_port));
     body.put(std::int32_t(link_->tuning.split ? 1 : 0));
-    body.put_all(cards);
+    body.put_all(cards(board_memory_));
     body.put_all(bad_paths_);
     line_.send(IbSay::offer, body.body);
     return {};
@@ -299,8 +290,7 @@ class IbSender final : public IbTask {
     std::string text;
     for (const Pair& pair : pairs_) {
       if (pair.channel != 0) break;
-      text += fmt::format("{}{} to {}", text.empty() ? "" : ", ",
-                          ports_[std::size_t(own_port(pair))].text(),
+      text += fmt::format("{}{} to {}", text.empty() ? "" : ", ", port_of(pair).text(),
                           peers_ports_[std::size_t(peer_port(pair))].where);
     }
     return text;

@@ -213,6 +213,15 @@ IbQueue& IbTask::queue_of(std::size_t port) const {
   return **found;
 }
 
+std::vector<IbPortCard> IbTask::cards(const std::vector<std::shared_ptr<IbMemory>>& memory) const {
+  std::vector<IbPortCard> all;
+  for (std::size_t n = 0; n < ports_.size(); ++n) {
+    all.push_back(IbPortCard::of(ports_[n]));
+    all.back().key = memory[n]->remote_key();
+  }
+  return all;
+}
+
 void IbTask::close_pairs() {
   pairs_.clear();  // before the queues that they use
   flushes_.clear();
@@ -222,7 +231,7 @@ void IbTask::close_pairs() {
 void IbTask::trouble(const Pair& pair, const ibv_wc& completion, const std::string& what) {
   if (held_) return;
   const IbTrouble cause = explain(completion.status);
-  const IbPort& mine = ports_[std::size_t(own_port(pair))];
+  const IbPort& mine = port_of(pair);
   const IbPortCard& theirs = peers_ports_[std::size_t(peer_port(pair))];
   const std::string text = fmt::format(
       "{} over {} of rank {} on {} (queue pair {}) and {} of {} (queue pair {}) ended with {} ({}; "
@@ -261,6 +270,12 @@ void IbTask::trouble(const std::string& text, bool worth_another_try) {
   log_warn(LogPart::net, "{}; making the queue pairs anew, try {} of {}", text, tries_, most_tries);
   trouble_ = text;
   make_anew(text);
+}
+
+void IbTask::cannot_receive(const Pair& pair, int code) {
+  trouble(fmt::format("receives from {} cannot be posted on queue pair {} of {} ({})", peer_text(),
+                      pair.qp->number(), port_of(pair).text(), std::strerror(code)),
+          true);
 }
 
 void IbTask::give_up(Errc code, std::string what, int os_code) {

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <array>
 #include <optional>
 #include <string>
 #include <utility>
@@ -61,6 +60,9 @@ class IbTask : public ProxyTask {
   int peer_port(const Pair& pair) const {
     return int(sends() ? pair.mine.receiver_port : pair.mine.sender_port);
   }
+  const IbPort& port_of(const Pair& pair) const { return ports_[std::size_t(own_port(pair))]; }
+  /// This end's ports, with the peer's keys to memory that each of them has.
+  std::vector<IbPortCard> cards(const std::vector<std::shared_ptr<IbMemory>>& memory) const;
   void close_pairs();
   bool poll();
   void watch(int fd);
@@ -69,6 +71,8 @@ class IbTask : public ProxyTask {
   /// A completion with an error.
   void trouble(const Pair& pair, const ibv_wc& completion, const std::string& what);
   void trouble(const std::string& text, bool worth_another_try);
+  /// `code`: of ibv_post_recv.
+  void cannot_receive(const Pair& pair, int code);
   /// Among these completions: the queue pairs will be made anew, or this end is over.
   bool in_trouble() const { return held_.has_value(); }
   void give_up(Errc code, std::string what, int os_code = 0);
