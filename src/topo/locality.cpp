@@ -2,7 +2,20 @@
 
 #include <algorithm>
 
+#include "topo/searcher.hpp"
+
 namespace ccl::topo {
+
+unsigned detail::first_net(const Graph& graph, int gpu, unsigned count) {
+  const unsigned place = static_cast<unsigned>(std::max(0, graph.nodes[gpu].gpu.dev));
+  if ((count & (count - 1)) != 0) return place;
+  // Mirrored bits: neighbours in number are far apart in NICs.
+  unsigned mirrored = 0;
+  for (unsigned bit = 1, top = count >> 1; top > 0; bit <<= 1, top >>= 1) {
+    if ((place & bit) != 0) mirrored |= top;
+  }
+  return mirrored;
+}
 
 std::vector<int> nearest(const Graph& graph, const Paths& paths, int node, NodeType type) {
   std::vector<int> found;
@@ -27,18 +40,9 @@ int local_net(const Graph& graph, const Paths& paths, int gpu, int channel) {
   const std::size_t gpus =
       std::max<std::size_t>(1, nearest(graph, paths, nets[0], NodeType::gpu).size());
   const unsigned count = static_cast<unsigned>(nets.size());
-  unsigned place = static_cast<unsigned>(std::max(0, graph.nodes[gpu].gpu.dev));
-  if ((count & (count - 1)) == 0) {
-    // Mirrored bits: neighbours in number are far apart in NICs.
-    unsigned mirrored = 0;
-    for (unsigned bit = 1, top = count >> 1; top > 0; bit <<= 1, top >>= 1) {
-      if ((place & bit) != 0) mirrored |= top;
-    }
-    place = mirrored;
-  }
   const unsigned per_gpu = (count + static_cast<unsigned>(gpus) - 1) / static_cast<unsigned>(gpus);
-  place += static_cast<unsigned>(channel) % per_gpu;
-  return nets[place % count];
+  return nets[(detail::first_net(graph, gpu, count) + static_cast<unsigned>(channel) % per_gpu) %
+              count];
 }
 
 int local_gpu(const Graph& graph, const Paths& paths, int net) {

@@ -114,14 +114,7 @@ void Searcher::prepare_nets() {
     if (locals.empty()) continue;
     const unsigned count = static_cast<unsigned>(locals.size());
     const unsigned sharers = std::max(1U, static_cast<unsigned>(near_gpus_[locals.front()].size()));
-    unsigned place = static_cast<unsigned>(std::max(0, graph_.nodes[gpus_[g]].gpu.dev));
-    if ((count & (count - 1)) == 0) {
-      unsigned mirrored = 0;
-      for (unsigned bit = 1, top = count >> 1; top > 0; bit <<= 1, top >>= 1) {
-        if ((place & bit) != 0) mirrored |= top;
-      }
-      place = mirrored;
-    }
+    const unsigned place = first_net(graph_, gpus_[g], count);
     const unsigned each = (count + sharers - 1) / sharers;
     for (unsigned c = 0; c < each; ++c) own[g].push_back(locals[(place + c) % count]);
   }

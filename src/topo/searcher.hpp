@@ -5,10 +5,12 @@
 #include <cstdint>
 #include <deque>
 #include <tuple>
-#include <utility>
 #include <vector>
 
 namespace ccl::topo::detail {
+
+/// Of the `count` NICs that are nearest to a GPU, where its channels begin; modulo `count`.
+unsigned first_net(const Graph& graph, int gpu, unsigned count);
 
 /// A node that a channel's edge starts or ends at: a GPU or NET by index, or the NVSwitch.
 enum class End { gpu, net, nvs };
