@@ -1,11 +1,10 @@
 #include <ccl/algo/ordered_tree.hpp>
 #include <ccl/any_collective.hpp>
 
-#include <functional>
 #include <numeric>
-#include <thread>
 
 #include "catch.hpp"
+#include "core/on_ranks.hpp"
 #include "environment.hpp"
 
 using namespace ccl;
@@ -50,21 +49,10 @@ using Gathers = AnyCollective<Gather, Pairs>;
 using Scatters = AnyCollective<Scatter, Pairs>;
 using SendRecvs = AnyCollective<SendRecv, Pairs>;
 
-void on_all(const std::function<Result<void>(const Communicator&)>& body) {
+void on_all(const RankBody& body) {
   Config config;
   config.timeout_s = 60;
-  auto comms = Communicator::create_all(ranks, config);
-  REQUIRE(comms.has_value());
-  std::vector<std::thread> threads;
-  std::vector<Result<void>> results(ranks);
-  for (int r = 0; r < ranks; ++r) {
-    threads.emplace_back([&, r] { results[r] = body((*comms)[r]); });
-  }
-  for (auto& t : threads) t.join();
-  for (const auto& result : results) {
-    INFO((result ? std::string{} : result.error().message()));
-    REQUIRE(result.has_value());
-  }
+  check_well(on_ranks(ranks, config, body));
 }
 Result<void> want(bool good, const char* what) {
   return good ? Result<void>{} : fail(Errc::internal, what);

@@ -6,14 +6,15 @@
 #include <fstream>
 #include <optional>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "catch.hpp"
+#include "core/on_ranks.hpp"
 #include "environment.hpp"
 #include <unistd.h>
 
 using namespace ccl;
+using namespace ccl::test;
 
 namespace {
 
@@ -44,22 +45,11 @@ using Own = AutoOf<Candidate<Pairwise, LL>, Candidate<Pairwise, Simple>>;
 template <class Op>
 using Two = Collective<Op, Own, Auto, LoopbackTransport>;
 
-template <class F>
-void with_ranks(int ranks, Config config, F body) {
-  config.device = Config::cpu;
+void with_ranks(int ranks, Config config,
+                const std::function<Result<void>(int, const Communicator&)>& body) {
   config.timeout_s = 30;
-  auto comms = Communicator::create_all(ranks, config);
-  REQUIRE(comms.has_value());
-  std::vector<Result<void>> results(static_cast<std::size_t>(ranks));
-  std::vector<std::thread> threads;
-  for (int r = 0; r < ranks; ++r) {
-    threads.emplace_back([&, r] { results[std::size_t(r)] = body(r, (*comms)[std::size_t(r)]); });
-  }
-  for (auto& thread : threads) thread.join();
-  for (const auto& result : results) {
-    INFO((result ? "" : result.error().message()));
-    CHECK(result.has_value());
-  }
+  check_well(
+      on_ranks(ranks, config, [&](const Communicator& comm) { return body(comm.rank(), comm); }));
 }
 Result<void> expect(bool good, const char* what) {
   if (good) return {};

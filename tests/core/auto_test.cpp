@@ -1,9 +1,9 @@
 #include <ccl/ccl.hpp>
 
 #include <functional>
-#include <thread>
 
 #include "catch.hpp"
+#include "core/on_ranks.hpp"
 #include "environment.hpp"
 
 using namespace ccl;
@@ -13,22 +13,10 @@ namespace {
 using Own = AutoOf<Candidate<Doubling, Simple>, Candidate<Ring, Simple>, Candidate<Tree, LL>>;
 using Sums = Collective<AllReduce, Own, Auto, LoopbackTransport>;
 
-/// Runs f(rank, communicator) on each of `ranks` threads; the first failure is told.
 void with_ranks(int ranks, const std::function<Result<void>(int, const Communicator&)>& f,
                 Config config = {}) {
-  config.device = Config::cpu;
-  auto comms = Communicator::create_all(ranks, config);
-  REQUIRE(comms);
-  std::vector<Result<void>> results(ranks);
-  std::vector<std::thread> threads;
-  for (int r = 0; r < ranks; ++r) {
-    threads.emplace_back([&, r] { results[r] = f(r, (*comms)[r]); });
-  }
-  for (auto& thread : threads) thread.join();
-  for (const auto& result : results) {
-    INFO((result ? "" : result.error().message()));
-    CHECK(result);
-  }
+  check_well(
+      on_ranks(ranks, config, [&](const Communicator& comm) { return f(comm.rank(), comm); }));
 }
 Result<void> expect(bool good, const std::string& what) {
   if (good) return {};

@@ -7,10 +7,7 @@
 #include <ccl/transport/shm.hpp>
 #include <ccl/transport/socket.hpp>
 
-#include <functional>
-#include <thread>
-
-#include "catch.hpp"
+#include "core/on_ranks.hpp"
 
 namespace ccl::test {
 
@@ -36,24 +33,5 @@ struct ChosenTransport {
     return End{std::move(end)};
   }
 };
-
-/// Runs `body(comm)` on a thread for each rank; all must succeed.
-inline void on_all(const std::vector<Communicator>& comms,
-                   const std::function<Result<void>(const Communicator&)>& body) {
-  std::vector<std::thread> threads;
-  std::vector<Result<void>> results(comms.size());
-  for (size_t r = 0; r < comms.size(); ++r) {
-    threads.emplace_back([&, r] { results[r] = body(comms[r]); });
-  }
-  for (auto& t : threads) t.join();
-  std::string errors;
-  for (const auto& result : results) {
-    if (!result) errors += result.error().message() + "; ";
-  }
-  INFO(errors);
-  for (const auto& result : results) {
-    REQUIRE(result.has_value());
-  }
-}
 
 }  // namespace ccl::test

@@ -2,31 +2,21 @@
 #include <ccl/proto/simple.hpp>
 #include <ccl/transport/loopback.hpp>
 
-#include <thread>
 #include <vector>
 
 #include "catch.hpp"
+#include "core/on_ranks.hpp"
 
 using namespace ccl;
+using namespace ccl::test;
 
 namespace {
 using Counted = Collective<AllToAllV, Pairwise, Simple, LoopbackTransport>;
 
-/// Runs `body(comm)` on a thread for each rank and returns what became of each.
-template <class F>
-std::vector<Result<void>> on_ranks(int ranks, F body) {
+std::vector<Result<void>> on_ranks(int ranks, const RankBody& body) {
   Config config;
-  config.device = Config::cpu;
   config.timeout_s = 30;
-  auto comms = Communicator::create_all(ranks, config);
-  REQUIRE(comms.has_value());
-  std::vector<Result<void>> results(static_cast<std::size_t>(ranks));
-  std::vector<std::thread> threads;
-  for (int r = 0; r < ranks; ++r) {
-    threads.emplace_back([&, r] { results[std::size_t(r)] = body((*comms)[std::size_t(r)]); });
-  }
-  for (auto& thread : threads) thread.join();
-  return results;
+  return test::on_ranks(ranks, config, body);
 }
 int rows_for(int from, int to, int turn) {
   return (from * 3 + to + turn) % 5;

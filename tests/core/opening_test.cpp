@@ -7,7 +7,6 @@
 
 #include <atomic>
 #include <chrono>
-#include <functional>
 #include <latch>
 #include <numeric>
 #include <string>
@@ -15,8 +14,10 @@
 #include <vector>
 
 #include "catch.hpp"
+#include "core/on_ranks.hpp"
 
 using namespace ccl;
+using namespace ccl::test;
 
 namespace {
 
@@ -83,25 +84,6 @@ Config patient(double timeout_s = 60, double init_timeout_s = 60) {
   return config;
 }
 
-/// What each rank's `body` gave.
-std::vector<Result<void>> on_ranks(int ranks, const Config& config,
-                                   const std::function<Result<void>(const Communicator&)>& body) {
-  auto comms = Communicator::create_all(ranks, config);
-  REQUIRE(comms.has_value());
-  std::vector<Result<void>> results(static_cast<std::size_t>(ranks));
-  std::vector<std::thread> threads;
-  for (int r = 0; r < ranks; ++r) {
-    threads.emplace_back([&, r] { results[size_t(r)] = body((*comms)[size_t(r)]); });
-  }
-  for (auto& thread : threads) thread.join();
-  return results;
-}
-void check_well(const std::vector<Result<void>>& results) {
-  for (const auto& result : results) {
-    INFO((result ? std::string{} : result.error().message()));
-    CHECK(result.has_value());
-  }
-}
 Result<void> expect(bool right, const char* what) {
   if (right) return {};
   return fail(Errc::internal, what);
