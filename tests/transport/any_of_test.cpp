@@ -66,30 +66,14 @@ TEST_CASE("between processes of a host the default is shm, and sockets where shm
 }
 
 TEST_CASE("within a process the default is loopback") {
-  std::string problem[2];
-  int fds[2];
-  REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM, 0, fds) == 0);
-  std::thread other([&] { problem[1] = rank_main<DefaultTransport>(1, fds[1], "loopback"); });
-  problem[0] = rank_main<DefaultTransport>(0, fds[0], "loopback");
-  other.join();
-  ::close(fds[0]);
-  ::close(fds[1]);
-  CHECK(problem[0] == "");
-  CHECK(problem[1] == "");
+  check_two_threads(
+      [](int rank, int fd) { return rank_main<DefaultTransport>(rank, fd, "loopback"); });
 }
 
 TEST_CASE("both ends of an edge choose the same, even where the answer depends on the way") {
-  std::string problem[2];
   using T = AnyOf<Upwards, ShmTransport>;
-  int fds[2];
-  REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM, 0, fds) == 0);
-  std::thread other([&] { problem[1] = rank_main<T>(1, fds[1], "shm"); });
-  problem[0] = rank_main<T>(0, fds[0], "loopback");
-  other.join();
-  ::close(fds[0]);
-  ::close(fds[1]);
-  CHECK(problem[0] == "");
-  CHECK(problem[1] == "");
+  check_two_threads(
+      [](int rank, int fd) { return rank_main<T>(rank, fd, rank == 0 ? "loopback" : "shm"); });
 }
 
 TEST_CASE("an edge that nobody connects lists each reason") {

@@ -193,8 +193,24 @@ Result<Duplex> connect_pair(TransportContext& context, int rank, WireShape shape
   return duplex;
 }
 
-/// Runs `body(fd)` in a child at one end of a socket pair, and `body2(fd)` here at the other. The
-/// child's empty answer means all was well; what went wrong otherwise is returned.
+/// Runs `rank(0, fd)` here and `rank(1, fd)` in a thread, at the ends of a socket pair. What they
+/// return is what went wrong: nothing may.
+template <class Rank>
+void check_two_threads(Rank rank) {
+  int fds[2];
+  REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM, 0, fds) == 0);
+  std::string problem[2];
+  std::thread other{[&] { problem[1] = rank(1, fds[1]); }};
+  problem[0] = rank(0, fds[0]);
+  other.join();
+  ::close(fds[0]);
+  ::close(fds[1]);
+  CHECK(problem[0] == "");
+  CHECK(problem[1] == "");
+}
+
+/// Runs `child(fd)` in a child at one end of a socket pair, and `parent(fd, pid)` here at the
+/// other. The child's empty answer means all was well; what went wrong otherwise is returned.
 template <class Child, class Parent>
 std::string with_child(Child child, Parent parent) {
   int fds[2];

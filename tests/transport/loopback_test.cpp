@@ -45,21 +45,11 @@ TEST_CASE("steps cross a loopback connection in order, whichever end connects fi
 }
 
 TEST_CASE("ranks in threads connect both ways at once") {
-  std::string problem[2];
-  int fds[2];
-  REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM, 0, fds) == 0);
-  const auto rank = [&](int self) {
+  check_two_threads([](int rank, int fd) {
     TransportContext context;
-    auto duplex = connect_pair<LoopbackTransport>(context, self, {2, 4, 256}, fds[self]);
-    problem[self] = duplex ? exchange(*duplex, self, 1 - self, 500) : duplex.error().message();
-  };
-  std::thread other(rank, 1);
-  rank(0);
-  other.join();
-  ::close(fds[0]);
-  ::close(fds[1]);
-  CHECK(problem[0] == "");
-  CHECK(problem[1] == "");
+    auto duplex = connect_pair<LoopbackTransport>(context, rank, {2, 4, 256}, fd);
+    return duplex ? exchange(*duplex, rank, 1 - rank, 500) : duplex.error().message();
+  });
 }
 
 TEST_CASE("memory outlives either end") {

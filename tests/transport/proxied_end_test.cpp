@@ -118,28 +118,16 @@ static_assert(Transport<LineTransport>);
 }  // namespace
 
 TEST_CASE("a network of one file carries steps both ways") {
-  int fds[2];
-  REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM, 0, fds) == 0);
-  std::string problem[2];
   const WireShape shape = GENERATE(WireShape{1, 2, 128}, WireShape{3, 8, 4096});
-  const auto rank = [&](int r) {
+  check_two_threads([&](int rank, int fd) {
     Lent lent;
-    auto duplex = connect_pair<LineTransport>(lent.context, r, shape, fds[r]);
-    if (!duplex) {
-      problem[r] = duplex.error().message();
-      return;
-    }
-    problem[r] = exchange(*duplex, r, 1 - r, 100, &lent.status, &lent.proxy);
+    auto duplex = connect_pair<LineTransport>(lent.context, rank, shape, fd);
+    if (!duplex) return duplex.error().message();
+    std::string problem = exchange(*duplex, rank, 1 - rank, 100, &lent.status, &lent.proxy);
     char mine = 1, theirs = 0;
-    (void)swap_bytes(fds[r], &mine, &theirs, 1);
-  };
-  std::thread other{[&] { rank(1); }};
-  rank(0);
-  other.join();
-  ::close(fds[0]);
-  ::close(fds[1]);
-  CHECK(problem[0] == "");
-  CHECK(problem[1] == "");
+    (void)swap_bytes(fd, &mine, &theirs, 1);
+    return problem;
+  });
 }
 
 TEST_CASE("ends of different shapes are refused at the receiver") {

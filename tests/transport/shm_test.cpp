@@ -61,16 +61,7 @@ TEST_CASE("steps cross between processes, both ways at once, on every channel") 
 }
 
 TEST_CASE("ranks in threads of one process may use shm too") {
-  std::string problem[2];
-  int fds[2];
-  REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM, 0, fds) == 0);
-  std::thread other([&] { problem[1] = rank_main(1, fds[1], {1, 4, 512}, 200); });
-  problem[0] = rank_main(0, fds[0], {1, 4, 512}, 200);
-  other.join();
-  ::close(fds[0]);
-  ::close(fds[1]);
-  CHECK(problem[0] == "");
-  CHECK(problem[1] == "");
+  check_two_threads([](int rank, int fd) { return rank_main(rank, fd, {1, 4, 512}, 200); });
 }
 
 TEST_CASE("after kill -9 of the sender nothing is left, and the receiver's slots stay readable") {

@@ -60,34 +60,24 @@ TEST_CASE("both directions share a connection, unless there are several for each
   const bool several = GENERATE(false, true);
   const Environment environment{{{"CCL_NSOCKS_PERTHREAD", several ? "2" : "1"}}};
   const WireShape shape{3, 2, 1024};
-  int fds[2];
-  REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM, 0, fds) == 0);
-  const int before = connections();
-  int made = 0;
-  std::string problem[2];
-  const auto rank = [&](int r) {
+  int before = 0, made = 0;
+  check_two_threads([&](int rank, int fd) {
     Lent lent;
+    std::string problem;
     {
-      const auto duplex = connect_pair<SocketTransport>(lent.context, r, shape, fds[r]);
-      if (!duplex) {
-        problem[r] = duplex.error().message();
-        return;
-      }
-      problem[r] = exchange(*duplex, r, 1 - r, 50, &lent.status, &lent.proxy);
-      char mine = 1, theirs = 0;  // all lines carry steps now
-      (void)swap_bytes(fds[r], &mine, &theirs, 1);
-      if (r == 0) made = connections() - before;
-      (void)swap_bytes(fds[r], &mine, &theirs, 1);
+      if (rank == 0) before = connections();
+      char mine = 1, theirs = 0;
+      (void)swap_bytes(fd, &mine, &theirs, 1);
+      const auto duplex = connect_pair<SocketTransport>(lent.context, rank, shape, fd);
+      if (!duplex) return duplex.error().message();
+      problem = exchange(*duplex, rank, 1 - rank, 50, &lent.status, &lent.proxy);
+      (void)swap_bytes(fd, &mine, &theirs, 1);  // all lines carry steps now
+      if (rank == 0) made = connections() - before;
+      (void)swap_bytes(fd, &mine, &theirs, 1);
     }
-    if (!lent.status.ok()) problem[r] += lent.status.result().error().message();
-  };
-  std::thread other{[&] { rank(1); }};
-  rank(0);
-  other.join();
-  ::close(fds[0]);
-  ::close(fds[1]);
-  CHECK(problem[0] == "");
-  CHECK(problem[1] == "");
+    if (!lent.status.ok()) problem += lent.status.result().error().message();
+    return problem;
+  });
   CHECK(made == (several ? 2 * 2 : 1) * shape.channels);
 }
 
@@ -142,31 +132,17 @@ TEST_CASE("a rank that leaves a shared connection is missed only by who still se
 }
 
 TEST_CASE("one end of a shared connection goes before the other") {
-  int fds[2];
-  REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM, 0, fds) == 0);
   const WireShape shape{2, 4, 1024};
-  std::string problem[2];
   Lent lent[2];
-  const auto rank = [&](int r) {
-    auto duplex = connect_pair<SocketTransport>(lent[r].context, r, shape, fds[r]);
-    if (!duplex) {
-      problem[r] = duplex.error().message();
-      return;
-    }
-    if (r == 1) duplex->out = {};
+  check_two_threads([&](int rank, int fd) -> std::string {
+    auto duplex = connect_pair<SocketTransport>(lent[rank].context, rank, shape, fd);
+    if (!duplex) return duplex.error().message();
+    if (rank == 1) duplex->out = {};
     std::this_thread::sleep_for(std::chrono::milliseconds{50});  // both engines see it
     char mine = 1, theirs = 0;
-    if (!swap_bytes(fds[r], &mine, &theirs, 1)) problem[r] = "the other is gone";
-  };
-  std::thread other{[&] { rank(1); }};
-  rank(0);
-  other.join();
-  ::close(fds[0]);
-  ::close(fds[1]);
-  for (int r = 0; r < 2; ++r) {
-    CHECK(problem[r] == "");
-    CHECK(lent[r].status.ok());
-  }
+    return swap_bytes(fd, &mine, &theirs, 1) ? "" : "the other is gone";
+  });
+  for (const Lent& end : lent) CHECK(end.status.ok());
 }
 
 TEST_CASE("who has begun to leave a shared connection does not miss the peer's goodbye") {
