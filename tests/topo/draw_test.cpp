@@ -7,24 +7,21 @@
 #include <string>
 
 #include "catch.hpp"
+#include "topo/graph_of.hpp"
 
 namespace topo = ccl::topo;
+using ccl::test::graph_of;
 
 namespace {
 
 topo::Graph machine() {
-  const auto file = topo::parse_xml(R"(<system><cpu numaid="0" arch="x86_64" vendor="GenuineIntel">
+  return graph_of(R"(<system><cpu numaid="0" arch="x86_64" vendor="GenuineIntel">
     <pci busid="a0" link_speed="16 GT/s" link_width="16">
       <pci busid="10" link_speed="16 GT/s" link_width="16"><gpu dev="0" rank="0" sm="90" gdr="1"><nvlink target="20" count="4" tclass="0x0302"/></gpu></pci>
       <pci busid="80" link_speed="16 GT/s" link_width="16"><nic><net name="a&amp;b" dev="0" speed="200000" guid="0x1" gdr="1"/></nic></pci>
     </pci></cpu><cpu numaid="1" arch="x86_64" vendor="GenuineIntel">
     <pci busid="20" link_speed="16 GT/s" link_width="16"><gpu dev="1" rank="1" sm="90" gdr="1"><nvlink target="10" count="4" tclass="0x0302"/></gpu></pci>
-    </cpu></system>)",
-                                    "test");
-  REQUIRE(file);
-  auto loaded = topo::to_graph(*file);
-  REQUIRE(loaded);
-  return loaded->graph;
+    </cpu></system>)");
 }
 
 int count(const std::string& text, const std::string& word) {

@@ -5,15 +5,17 @@
 
 #include "catch.hpp"
 #include "says.hpp"
+#include "topo/graph_of.hpp"
 
 namespace topo = ccl::topo;
+using ccl::test::graph_of;
 using ccl::test::says;
 
 namespace {
 
 /// Two GPUs with NVLink on one CPU, a third on the other CPU, and a NIC next to GPU 0.
 topo::Graph machine() {
-  const auto file = topo::parse_xml(R"(<system version="1">
+  return graph_of(R"(<system version="1">
   <cpu numaid="0" arch="x86_64" vendor="GenuineIntel" familyid="6" modelid="106">
     <pci busid="0000:10:00.0" class="0x060400" link_speed="16.0 GT/s PCIe" link_width="16">
       <pci busid="0000:11:00.0" link_speed="16.0 GT/s PCIe" link_width="16"><gpu dev="0" sm="80" rank="0" gdr="1"><nvlink target="0000:20:00.0" count="12" tclass="0x030200"/></gpu></pci>
@@ -24,12 +26,7 @@ topo::Graph machine() {
   <cpu numaid="1" arch="x86_64" vendor="GenuineIntel" familyid="6" modelid="106">
     <pci busid="0000:30:00.0" link_speed="16.0 GT/s PCIe" link_width="16"><gpu dev="2" sm="80" rank="2" gdr="1"/></pci>
   </cpu>
-</system>)",
-                                    "test");
-  REQUIRE(file);
-  auto loaded = topo::to_graph(*file);
-  if (!loaded) FAIL(loaded.error().what);
-  return loaded->graph;
+</system>)");
 }
 
 std::string text(const topo::PathRules& rules, int a, int b) {

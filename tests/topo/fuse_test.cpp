@@ -6,8 +6,10 @@
 #include <string>
 
 #include "catch.hpp"
+#include "topo/graph_of.hpp"
 
 namespace topo = ccl::topo;
+using ccl::test::graph_of;
 using topo::FuseLevel;
 using topo::NodeType;
 
@@ -16,7 +18,7 @@ namespace {
 /// Below a switch a GPU, a card with two functions and a card with one port; on the CPU another
 /// card; on the second CPU one more.
 topo::Graph machine() {
-  const auto file = topo::parse_xml(R"(<system version="1">
+  return graph_of(R"(<system version="1">
   <cpu numaid="0" arch="x86_64" vendor="GenuineIntel" familyid="6" modelid="143">
     <pci busid="0000:10:00.0" class="0x060400" link_speed="32.0 GT/s PCIe" link_width="16">
       <pci busid="0000:11:00.0" link_speed="32.0 GT/s PCIe" link_width="16"><gpu dev="0" sm="90" rank="0" gdr="1"/></pci>
@@ -29,12 +31,7 @@ topo::Graph machine() {
   <cpu numaid="1" arch="x86_64" vendor="GenuineIntel" familyid="6" modelid="143">
     <pci busid="0000:80:00.0" link_speed="32.0 GT/s PCIe" link_width="16"><nic><net name="mlx5_4" dev="4" speed="200000" port="1" guid="0x4" gdr="0"/></nic></pci>
   </cpu>
-</system>)",
-                                    "test");
-  REQUIRE(file);
-  auto loaded = topo::to_graph(*file);
-  if (!loaded) FAIL(loaded.error().what);
-  return loaded->graph;
+</system>)");
 }
 
 std::string names(const topo::Graph& graph) {

@@ -4,9 +4,11 @@
 
 #include "catch.hpp"
 #include "topo/fake_machine.hpp"
+#include "topo/graph_of.hpp"
 
 namespace topo = ccl::topo;
 using ccl::test::FakeMachine;
+using ccl::test::loaded_from;
 
 namespace {
 
@@ -19,11 +21,7 @@ std::string advice(const std::vector<topo::Remark>& remarks, const std::string& 
 }
 
 std::vector<topo::Remark> lint(const std::string& text) {
-  const auto file = topo::parse_xml(text, "test.xml");
-  REQUIRE(file);
-  const auto loaded = topo::to_graph(*file);
-  if (!loaded) FAIL(loaded.error().what);
-  return topo::lint(*loaded);
+  return topo::lint(loaded_from(text));
 }
 
 /// A GPU or NIC at a bus id.

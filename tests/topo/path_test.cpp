@@ -7,21 +7,15 @@
 #include <string>
 
 #include "catch.hpp"
+#include "topo/graph_of.hpp"
 #include "topo/machines.hpp"
 
 namespace topo = ccl::topo;
+using ccl::test::graph_of;
 using topo::NodeType;
 using topo::PathType;
 
 namespace {
-
-topo::Graph graph_of(std::string_view text) {
-  const auto file = topo::parse_xml(text, "test.xml");
-  REQUIRE(file);
-  auto loaded = topo::to_graph(*file);
-  if (!loaded) FAIL(loaded.error().what);
-  return loaded->graph;
-}
 
 int by_bus(const topo::Graph& graph, std::string_view text) {
   std::int64_t id = 0;

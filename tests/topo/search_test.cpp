@@ -9,9 +9,11 @@
 #include <string>
 
 #include "catch.hpp"
+#include "topo/graph_of.hpp"
 #include "topo/machines.hpp"
 
 namespace topo = ccl::topo;
+using ccl::test::graph_of;
 using topo::NodeType;
 using topo::PathType;
 using topo::Pattern;
@@ -21,14 +23,6 @@ namespace {
 /// Time of this process alone: the machine may be busy with others.
 std::chrono::duration<double> cpu_now() {
   return std::chrono::duration<double>(static_cast<double>(std::clock()) / CLOCKS_PER_SEC);
-}
-
-topo::Graph graph_of(const std::string& text) {
-  const auto file = topo::parse_xml(text, "test.xml");
-  REQUIRE(file);
-  auto loaded = topo::to_graph(*file);
-  if (!loaded) FAIL(loaded.error().what);
-  return loaded->graph;
 }
 
 /// `gpus` behind an NVSwitch or only on PCIe, every two with a switch and a NIC of 25 GB/s.
