@@ -5,7 +5,6 @@
 
 #include <atomic>
 #include <csignal>
-#include <thread>
 #include <vector>
 
 #include "comm_state.hpp"

@@ -3,7 +3,6 @@
 #include <ccl/communicator.hpp>
 
 #include <memory>
-#include <mutex>
 #include <vector>
 
 #include "fd.hpp"

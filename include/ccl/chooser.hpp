@@ -7,7 +7,6 @@
 
 #include <array>
 #include <cstdint>
-#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -132,7 +131,6 @@ class Chooser {
   std::vector<Curve> curves_;
   std::vector<std::string> out_;  // why a candidate is not usable
   std::string op_;
-  std::string asked_;  // what narrowed the list, for messages
   int rank_ = 0, ranks_ = 1;
   int blocks_ = 1;
   bool only_for_order_ = false;  // no others are usable

@@ -2,7 +2,6 @@
 
 #include <ccl/bootstrap.hpp>
 
-#include <chrono>
 #include <condition_variable>
 #include <deque>
 #include <functional>

@@ -6,7 +6,6 @@
 #include <memory>
 #include <mutex>
 #include <set>
-#include <vector>
 
 #include "fd.hpp"
 #include "gpu/gpu.hpp"

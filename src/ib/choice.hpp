@@ -4,7 +4,6 @@
 
 #include <infiniband/verbs.h>
 
-#include <cstdint>
 #include <span>
 #include <string>
 #include <string_view>

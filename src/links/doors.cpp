@@ -2,11 +2,7 @@
 
 #include <ccl/log.hpp>
 
-#include <fmt/format.h>
-
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
 #include <new>
 
 #include "gpu/allocation.hpp"

@@ -2,12 +2,8 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <cerrno>
 #include <chrono>
-#include <cstring>
 #include <new>
-#include <utility>
 
 #include "links/share_memory.hpp"
 #include "own_thread.hpp"

@@ -2,7 +2,6 @@
 
 #include <ccl/result.hpp>
 
-#include <compare>
 #include <cstdint>
 #include <string>
 #include <string_view>

@@ -1,7 +1,6 @@
 #include "net/engine.hpp"
 
 #include <cerrno>
-#include <new>
 #include <thread>
 
 #include "net/socket.hpp"

@@ -3,7 +3,6 @@
 #include <ccl/unique_id.hpp>
 
 #include <cstring>
-#include <string_view>
 
 #include <net/address.hpp>
 #include <net/conn.hpp>

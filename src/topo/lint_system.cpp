@@ -2,7 +2,6 @@
 #include <ccl/topo/lint.hpp>
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <cstring>
 #include <fstream>

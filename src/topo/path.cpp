@@ -1,7 +1,5 @@
 #include <ccl/topo/path.hpp>
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <deque>
 #include <tuple>

@@ -2,8 +2,6 @@
 
 #include <ccl/settings.hpp>
 
-#include <fmt/format.h>
-
 #include <algorithm>
 
 #include "gpu/devices.hpp"

@@ -3,7 +3,6 @@
 
 #include <fmt/format.h>
 
-#include <cerrno>
 #include <cstring>
 #include <memory>
 
@@ -14,7 +13,6 @@
 #include "transport/fd_server.hpp"
 #include "transport/wire_memory.hpp"
 #include <fcntl.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 
 namespace ccl {

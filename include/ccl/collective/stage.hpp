@@ -5,7 +5,6 @@
 #include <ccl/collective/peer_exchange.hpp>
 
 #include <span>
-#include <type_traits>
 #include <utility>
 
 namespace ccl::detail {
