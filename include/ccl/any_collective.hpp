@@ -30,8 +30,7 @@ template <class... Fs>
 struct Reductions {};
 
 /// A reduction chosen at run time: a functor's name ("sum", "max", ...), or a functor with its
-/// value
-/// (`PreMulSum{0.5}`).
+/// value (`PreMulSum{0.5}`).
 class RedOp {
  public:
   /// `name` must live as long as this.

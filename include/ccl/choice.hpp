@@ -11,7 +11,7 @@ namespace ccl {
 /// Whether `list` leaves `name` to choose from when `op` is asked for: lists parted by semicolons,
 /// each of names parted by commas, or ^ and the names that it leaves out; "op:" before a list makes
 /// it that operation's alone. The last list of the operation counts, else the last for all; without
-/// one everything is left. Case does not matter, nor '_'.
+/// one everything is left. Case does not matter, nor '_' and spaces.
 bool list_leaves(std::string_view list, std::string_view op, std::string_view name);
 
 namespace detail {

@@ -83,7 +83,7 @@ class Communicator {
   Result<void> wait() const;
   /// Whether all is well: `Errc::in_progress` while creation goes on, else the first failure.
   Result<void> status() const;
-  /// Returns when all ranks have come here.
+  /// Returns when all ranks have come here. `Config::timeout_s` is the limit, as of `finalize`.
   Result<void> barrier() const;
   /// The graceful end: waits for all ranks, then closes connections. Later calls are misuse.
   Result<void> finalize() const;

@@ -21,7 +21,7 @@ class Opening {
  public:
   struct Edge;
 
-  /// Of these wires, as pairs of sender and receiver. `links` outlive it, and is locked meanwhile.
+  /// Of these wires, as pairs of sender and receiver. `links` outlives it, and is locked meanwhile.
   Opening(Links& links, const std::vector<std::pair<int, int>>& edges);
   ~Opening();
   Opening(const Opening&) = delete;

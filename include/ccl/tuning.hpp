@@ -34,13 +34,15 @@ class TuningTable {
   std::string machine;  // for people
   std::vector<TuningRow> rows;
 
+  /// `Errc::bad_setting` where it is none; `name` says in the error what was read.
   static Result<TuningTable> parse(std::string_view json, const std::string& name);
   static Result<TuningTable> read(const std::string& path);
   std::string json() const;
+  /// In place at once: who reads meanwhile gets the old file or the new one.
   Result<void> write(const std::string& path) const;
   /// Takes the rows of `other`, in place of those of the same case and size.
   void merge(const TuningTable& other);
-  /// Those of one case, by size.
+  /// Those of one case, by size; they lie in `rows`.
   std::vector<const TuningRow*> of(const TuningCase& where) const;
 };
 

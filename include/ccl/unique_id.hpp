@@ -16,6 +16,7 @@ struct UniqueId {
   std::array<std::byte, 128> bytes{};
 
   std::string to_string() const;  // 256 hexadecimal digits
+  /// `Errc::invalid_argument` where it is no such text.
   static Result<UniqueId> from_string(std::string_view hex);
   friend bool operator==(const UniqueId&, const UniqueId&) = default;
 };
