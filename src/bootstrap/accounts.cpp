@@ -17,7 +17,7 @@ void Bootstrap::Core::set_account(std::function<std::vector<std::byte>(std::stri
 }
 
 std::vector<std::byte> Bootstrap::Core::own_account() const {
-  return speak_(barrier_ != nullptr ? barrier_ : gather_ ? gather_->mine.text() : "");
+  return speak_(meeting_);
 }
 
 std::vector<std::vector<std::byte>> Bootstrap::Core::accounts(double limit_s) {

@@ -192,6 +192,7 @@ class Bootstrap::Core : public std::enable_shared_from_this<Core> {
   std::weak_ptr<Core> forming_child_;  // of a split that not all ranks have left yet
   std::uint64_t barriers_ = 0;         // calls that have begun
   const char* barrier_ = nullptr;      // what the one under way is for
+  std::string meeting_;                // the call under way, or that has failed, of all ranks
   std::uint64_t first_token_ = 0, second_token_ = 0;
   std::uint64_t internal_calls_ = 0;
 

@@ -46,11 +46,12 @@ Result<void> Bootstrap::Core::all_gather(void* all, Index bytes_each, std::optio
     for (const auto& [owner, bytes] : early->second) take_part(owner, bytes);
     early_parts_.erase(early);
   }
-  const std::string what = head.text();
+  meeting_ = head.text();
   auto done = wait(
-      lock, [&] { return gather_->count == ranks_ - 1; }, what.c_str(),
+      lock, [&] { return gather_->count == ranks_ - 1; }, meeting_.c_str(),
       [&] { return missing_parts(); }, limit_s, setting);
   gather_.reset();
+  if (done) meeting_.clear();
   ++gathers_;
   return done;
 }
@@ -129,7 +130,7 @@ Result<void> Bootstrap::Core::barrier(std::optional<double> limit_s, const char*
   if (ranks_ == 1) return {};
   const std::uint64_t number = ++barriers_;
   if (rank_ == 0 || first_token_ == number) next_->send(FrameKind::token, 0, number, {});
-  barrier_ = what;
+  meeting_ = barrier_ = what;
   if (const auto early = early_parts_.find(gathers_); early != early_parts_.end()) {
     for (const auto& [owner, bytes] : early->second) {
       if (missed_barrier(owner, bytes)) break;
@@ -139,6 +140,7 @@ Result<void> Bootstrap::Core::barrier(std::optional<double> limit_s, const char*
       lock, [&] { return second_token_ == number; }, what, [&] { return std::vector{prev_peer()}; },
       limit_s, setting);
   barrier_ = nullptr;
+  if (done) meeting_.clear();
   return done;
 }
 
