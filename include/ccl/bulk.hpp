@@ -20,9 +20,10 @@ void store_unaligned(char* at, const T& value) {
   std::memcpy(at, static_cast<const void*>(&value), sizeof(T));
 }
 
+CCL_INDEPENDENT_BEGIN
 template <class R, int Sources, bool Finish, bool Own>
-void reduce_loop(const R& reduction, char* out, const char* own, const char* const* sources,
-                 Index count) {
+CCL_INDEPENDENT_APART void reduce_loop(const R& reduction, char* out, const char* own,
+                                       const char* const* sources, Index count) {
   using T = typename R::Type;
   using Acc = typename R::Accumulate;
   constexpr Index size = sizeof(T);
@@ -40,6 +41,7 @@ void reduce_loop(const R& reduction, char* out, const char* own, const char* con
     store_unaligned(out + i * size, Finish ? r.finish(acc) : r.narrow(acc));
   }
 }
+CCL_INDEPENDENT_END
 
 /// The same by way of floats in the first cache, since CPUs convert runs fast and elements slowly.
 template <class R, int Sources, bool Finish, bool Own>

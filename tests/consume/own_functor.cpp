@@ -1,0 +1,13 @@
+// What a compiler that asks for all warnings may say nothing of: a functor without vectors.
+#include <ccl/algo/ring.hpp>
+#include <ccl/collective.hpp>
+#include <ccl/proto/simple.hpp>
+
+double elsewhere(double a, double b);
+struct Elsewhere {
+  double operator()(double a, double b) const { return elsewhere(a, b); }
+};
+ccl::Result<void> sum(const ccl::Collective<ccl::AllReduce, ccl::Ring, ccl::Simple>& all_reduce,
+                      double* data, ccl::Index count) {
+  return all_reduce(data, data, count, Elsewhere{});
+}
