@@ -6,9 +6,9 @@ cd "$(dirname "$0")"
 . cmake/setup.sh
 
 jobs=$(nproc)
-builds=(host)
-cmake --preset host
-cmake --build --preset host -j "$jobs"
+builds=(test)
+cmake --preset test
+cmake --build --preset test -j "$jobs"
 # Under the sanitizers, what they are best at: memory at the edges, threads everywhere.
 declare -A sanitized=(
   [asan]='^(net|transport|ib|topo\.xml$|core\.(bootstrap|bootstrap_failures|bootstrap_process|communicator|proxy|collective_simple|types_0)$)'
@@ -31,7 +31,7 @@ if [ -n "${CUDACXX:-}" ]; then
     notes+=("GPU tests auto_budget, types_1 to 7, ring_ll, ring_simple, tree_ll, tree_ll128: not compiled (no GPU here; they are others with more operations, other types and protocols)")
   fi
   # Beside the runtime of the plain build, which is the same.
-  cmake --preset cuda -DCCL_TEST_FILTER='\.gpu$' "-DCCL_TEST_EXCLUDE=$exclude" "-DCCL_RUNTIME_FROM=$PWD/build" \
+  cmake --preset cuda -DCCL_TEST_FILTER='\.gpu$' "-DCCL_TEST_EXCLUDE=$exclude" "-DCCL_RUNTIME_FROM=$PWD/build-test" \
     "-DCMAKE_CUDA_FLAGS_RELEASE=$optimised" >/dev/null
   cmake --build --preset cuda -j "$jobs"
   builds+=(cuda)
@@ -40,15 +40,15 @@ else
 fi
 
 # A virtual machine with software RDMA, for the tests of IbTransport between hosts.
-if ! bash tests/ib/rxe-vm.sh -p build/vm; then
-  notes+=("InfiniBand between hosts: the virtual machine cannot be made (see build/vm/apt.log)")
+if ! bash tests/ib/rxe-vm.sh -p build-test/vm; then
+  notes+=("InfiniBand between hosts: the virtual machine cannot be made (see build-test/vm/apt.log)")
 fi
 
 # One run over all builds, so that one summary closes it.
-mkdir -p build/all
-: >build/all/CTestTestfile.cmake
+mkdir -p build-test/all
+: >build-test/all/CTestTestfile.cmake
 for name in "${builds[@]}"; do
-  echo "subdirs(\"$PWD/build${name/#host/}\")" | sed "s|/build\([a-z]\)|/build-\1|" >>build/all/CTestTestfile.cmake
+  echo "subdirs(\"$PWD/build-$name\")" >>build-test/all/CTestTestfile.cmake
 done
 skipped() {
   echo
@@ -56,14 +56,14 @@ skipped() {
   {
     for note in "${notes[@]}"; do echo "  $note"; done
     awk '/^[0-9]+\/[0-9]+ Test: / { test = $3 } /^ *SKIP: / { print "  " test ": " $0 }' \
-      build/all/Testing/Temporary/LastTest.log | sort -u
+      build-test/all/Testing/Temporary/LastTest.log | sort -u
   } | grep . || echo "  nothing"
   echo
 }
 # CTest's closing lines are held back until the skips are listed.
 status=0
 set +e
-ctest --test-dir build/all --output-on-failure --no-tests=error -j "$jobs" "$@" | {
+ctest --test-dir build-test/all --output-on-failure --no-tests=error -j "$jobs" "$@" | {
   closing=
   while IFS= read -r line; do
     if [[ $line =~ ^[0-9]+%\ tests\ passed ]]; then closing=1; fi

@@ -70,12 +70,13 @@ inline int count_gpus() {
   return WIFEXITED(status) ? WEXITSTATUS(status) : 0;
 }
 
-/// How many ranks a test makes: CCL_TEST_RANKS; without it one for each GPU, two where there is one
+/// How many ranks a test makes: TEST_RANKS; without it one for each GPU, two where there is one
 /// GPU. Ranks share GPUs where these are fewer.
 struct Ranks {
   int gpus, count;
+  bool share() const { return count > gpus; }
 };
-/// Whether CCL_TEST_RANKS has ranks share GPUs.
+/// Whether TEST_RANKS has ranks share GPUs.
 inline bool& many_on_gpu() {
   static bool many = false;
   return many;
@@ -84,7 +85,7 @@ inline bool& many_on_gpu() {
 inline Ranks find_ranks() {
   score();
   const int gpus = count_gpus();
-  const char* const given = std::getenv("CCL_TEST_RANKS");
+  const char* const given = std::getenv("TEST_RANKS");
   const int count = given != nullptr ? std::atoi(given) : gpus == 1 ? 2 : gpus;
   if (gpus == 0 || count <= gpus) return {gpus, gpus == 0 ? 0 : count};
   ::setenv("CCL_MULTI_RANK_GPU_ENABLE", "1", 1);
@@ -99,7 +100,7 @@ inline int skipped() {
 
 using RankBody = std::function<void(Communicator)>;
 
-/// One thread for each rank. Not where CCL_TEST_RANKS has several share a GPU: one that frees
+/// One thread for each rank. Not where TEST_RANKS has several share a GPU: one that frees
 /// memory waits for the kernels of the others, which wait for its own.
 inline void as_threads(int ranks, const Config& config, const RankBody& body) {
   if (ranks > 1 && many_on_gpu()) return;
@@ -157,6 +158,13 @@ inline void as_processes(int ranks, const Config& config, const RankBody& body, 
     ::waitpid(child, &status, 0);
     check(WIFEXITED(status) && WEXITSTATUS(status) == 0, "a rank's process ended with %d", status);
   }
+}
+
+/// As threads and as processes. Ranks that share a GPU are processes only: as threads they stop now
+/// and then, as what CUDA does for one (cudaFree is such) waits for the kernels of all.
+inline void both_ways(const Ranks& ranks, const Config& config, const RankBody& body) {
+  if (!ranks.share()) as_threads(ranks.count, config, body);
+  as_processes(ranks.count, config, body);
 }
 
 /// Device memory for `count` elements behind `offset` more.

@@ -188,7 +188,7 @@ int main(int argc, char** argv) {
   config.memory_budget_bytes = Index{2} << 30;
   const std::vector<Index> counts{0, 1, 1023, 65536, 300001};
   const auto direct = [&](const Communicator& comm) { suite(comm, counts, true); };
-  if (wanted("threads")) as_threads(ranks.count, config, direct);
+  if (wanted("threads") && !ranks.share()) as_threads(ranks.count, config, direct);
   if (wanted("processes")) as_processes(ranks.count, config, direct);
   if (wanted("alone")) as_threads(1, config, direct);
   // Wires through host memory are few and small: the largest message goes round them many times.
@@ -200,8 +200,7 @@ int main(int argc, char** argv) {
   ::setenv("CCL_P2P_DISABLE", "1", 1);
   const auto through_host = [&](const Communicator& comm) { suite(comm, far, false); };
   if (wanted("shm")) {
-    as_threads(ranks.count, config, through_host);
-    as_processes(ranks.count, config, through_host);
+    both_ways(ranks, config, through_host);
   }
   return result("Communicator", ranks.gpus);
 }

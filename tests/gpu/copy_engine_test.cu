@@ -262,7 +262,6 @@ int main() {
   ::setenv("CCL_TIMEOUT", "5", 0);
   Config config;
   config.memory_budget_bytes = Index{4} << 30;
-  as_threads(ranks.count, config, suite);
-  as_processes(ranks.count, config, suite);
+  both_ways(ranks, config, suite);
   return result("CopyEngine", ranks.gpus);
 }

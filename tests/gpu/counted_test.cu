@@ -148,8 +148,7 @@ int main() {
   Config config;
   config.memory_budget_bytes = Index{1} << 30;
   as_threads(1, config, suite);
-  as_threads(ranks.count, config, suite);
-  as_processes(ranks.count, config, suite);
-  as_threads(ranks.count, config, too_many);
+  both_ways(ranks, config, suite);
+  if (!ranks.share()) as_threads(ranks.count, config, too_many);
   return result("rows whose counts only the GPUs hold", ranks.gpus);
 }

@@ -186,8 +186,7 @@ int main() {
   ::setenv("CCL_TIMEOUT", "5", 0);
   Config config;
   config.memory_budget_bytes = Index{2} << 30;
-  as_threads(ranks.count, config, suite);
-  as_processes(ranks.count, config, suite);
+  both_ways(ranks, config, suite);
   as_threads(1, config, suite);
   return result("Fused", ranks.gpus);
 }

@@ -143,7 +143,6 @@ int main() {
   const Ranks ranks = find_ranks();
   if (ranks.gpus == 0) return skipped();
   ::setenv("CCL_TIMEOUT", "20", 0);
-  as_threads(ranks.count, {}, suite);
-  as_processes(ranks.count, {}, suite);
+  both_ways(ranks, {}, suite);
   return result("Captures at once", ranks.gpus);
 }

@@ -419,7 +419,6 @@ int main() {
   ::setenv("CCL_TIMEOUT", "20", 0);
   Config config;
   config.memory_budget_bytes = Index{1} << 30;  // for many compositions at once
-  as_threads(ranks.count, config, suite);
-  as_processes(ranks.count, config, suite);
+  both_ways(ranks, config, suite);
   return result("Groups", ranks.gpus);
 }

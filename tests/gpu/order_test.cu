@@ -80,7 +80,6 @@ int main() {
   if (ranks.gpus == 0) return skipped();
   ::setenv("CCL_TIMEOUT", "20", 0);
   const Config config;
-  as_threads(ranks.count, config, suite);
-  as_processes(ranks.count, config, suite);
+  both_ways(ranks, config, suite);
   return result("Order", ranks.gpus);
 }

@@ -181,7 +181,6 @@ int main() {
   ::setenv("CCL_TIMEOUT", "10", 0);
   Config config;
   config.memory_budget_bytes = Index{2} << 30;
-  as_threads(ranks.count, config, suite);
-  as_processes(ranks.count, config, suite);
+  both_ways(ranks, config, suite);
   return result("Soak", ranks.gpus);
 }
