@@ -23,6 +23,7 @@
 #include "own_thread.hpp"
 #include <dlfcn.h>
 #include <net/pmix_abi.hpp>
+#include <net/socket.hpp>
 
 namespace ccl {
 namespace {
@@ -209,6 +210,27 @@ Result<Launch> checked(Launch launch) {
                           launch.launcher, launch.rank, launch.ranks));
 }
 
+/// `unique_id_at`, once the name in `address` is known.
+Result<UniqueId> id_at(const std::string& address, const std::string& job_key) {
+  CCL_TRY(const double patience_s, setting_seconds("INIT_TIMEOUT"));
+  const auto deadline = net::Deadline::after(patience_s == 0 ? 1e8 : patience_s);
+  for (bool told = false;; told = true) {
+    auto made = unique_id_at(address, job_key);
+    if (made || made.error().code != Errc::network) return made;
+    if (deadline.passed()) {
+      Error error = std::move(made).error();
+      error.code = Errc::bad_setting;
+      error.what += fmt::format(" (asked for {} s: CCL_INIT_TIMEOUT)", patience_s);
+      return fail(std::move(error));
+    }
+    if (!told) {
+      log_warn(LogPart::init, "{}; it is asked for again until CCL_INIT_TIMEOUT, {} s, has passed",
+               made.error().what, patience_s);
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(200));
+  }
+}
+
 Result<UniqueId> meeting_id(const Launch& launch) {
   CCL_CHECK(check_settings());
   if (launch.ranks == 1) return create_unique_id();
@@ -225,7 +247,7 @@ Result<UniqueId> meeting_id(const Launch& launch) {
       error.what = fmt::format("{}: {}", variables, error.what);
       return fail(std::move(error));
     };
-    auto made = unique_id_at(address, launch.job_key);
+    auto made = id_at(address, launch.job_key);
     if (!made) return blamed(std::move(made).error());
     const UniqueId id = *made;
     if (launch.rank == 0) {

@@ -24,7 +24,8 @@ Result<Launch> detect_launch();
 
 /// The id on which all ranks of the launch meet. Collective; rank 0 becomes the root. From
 /// CCL_COMM_ID, else MASTER_ADDR and MASTER_PORT, else exchanged through PMIx. Under torchrun,
-/// whose own store holds MASTER_PORT, the port is the next one.
+/// whose own store holds MASTER_PORT, the port is the next one. A name that is not known is asked
+/// for again until CCL_INIT_TIMEOUT has passed: hosts that are still starting may have none yet.
 Result<UniqueId> launch_id(const Launch& launch);
 
 }  // namespace ccl

@@ -27,7 +27,8 @@ static_assert(std::is_trivially_copyable_v<UniqueId> && sizeof(UniqueId) == 128)
 Result<UniqueId> create_unique_id();
 
 /// The id that every rank works out for itself from "host:port" and a key that only the job knows.
-/// The first rank then calls `start_root`. The secret is no better than `job_key`.
+/// The first rank then calls `start_root`. The secret is no better than `job_key`. `Errc::network`
+/// where the host's name is not known, which it may be later.
 Result<UniqueId> unique_id_at(std::string_view address, std::string_view job_key);
 /// Listens where `id` says, in the background. Waits while the port is taken, at most
 /// CCL_INIT_TIMEOUT. `root_rank`: the rank of this process, named when this process is lost.

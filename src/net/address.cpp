@@ -103,15 +103,16 @@ Result<Address> Address::parse(std::string_view text, int family) {
   addrinfo* found = nullptr;
   const int code = ::getaddrinfo(host.c_str(), nullptr, &hints, &found);
   if (code != 0) {
-    const std::string why = ::gai_strerror(code);
-    if (family == 0) {
-      return fail(Errc::invalid_argument,
-                  fmt::format("this host knows no address of \"{}\" ({}); check the name, or write "
-                              "the address as a number",
-                              host, why));
+    std::string why = ::gai_strerror(code);
+    if (family != 0) {
+      why += fmt::format(", or not as {}, which CCL_SOCKET_FAMILY asks for",
+                         family == AF_INET ? "IPv4" : "IPv6");
     }
-    return bad(fmt::format("{}, or not as {}, which CCL_SOCKET_FAMILY asks for", why,
-                           family == AF_INET ? "IPv4" : "IPv6"));
+    const bool unknown = code == EAI_NONAME || code == EAI_NODATA || code == EAI_AGAIN;
+    return fail(unknown ? Errc::network : Errc::invalid_argument,
+                fmt::format("this host knows no address of \"{}\" ({}); check the name, or write "
+                            "the address as a number",
+                            host, why));
   }
   const addrinfo* best = found;
   for (const addrinfo* at = found; at != nullptr; at = at->ai_next) {

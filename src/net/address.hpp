@@ -29,6 +29,7 @@ class Address {
   Address(const sockaddr* from, socklen_t bytes);
   explicit Address(const WireAddress& from);
   /// "10.0.0.1:80", "[::1]:80", "node7:80" (resolved), "unix:name". `family` narrows names; 0: any.
+  /// `Errc::network` where the name is not known, which it may be later.
   static Result<Address> parse(std::string_view text, int family = 0);
   static Address unix_name(std::string_view name);  // abstract: no file, gone with its socket
 

@@ -10,6 +10,9 @@
 
 #include "catch.hpp"
 #include "held_port.hpp"
+#include "says.hpp"
+#include <sched.h>
+#include <sys/mount.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -39,6 +42,7 @@ constexpr const char* names[] = {"RANK",
                                  "SLURM_STEP_ID",
                                  "SLURM_STEPID",
                                  "CCL_COMM_ID",
+                                 "CCL_INIT_TIMEOUT",
                                  "NCCL_COMM_ID"};
 
 // The environment of a launched process, for as long as it lives; what was there comes back.
@@ -183,6 +187,61 @@ TEST_CASE("a place to meet that is no address is an error that names its variabl
   // An address of another host, at which rank 0 cannot listen.
   refused_by({{"MASTER_ADDR", "192.0.2.77"}, {"MASTER_PORT", "20000"}},
              "MASTER_ADDR and MASTER_PORT: cannot listen", "0");
+}
+
+// Of a host; longer than names of servers may be, so that none is asked.
+const std::string late_name(70, 'x');
+
+TEST_CASE("a name that nobody knows is asked for until CCL_INIT_TIMEOUT") {
+  const Launched env{{{"RANK", "1"},
+                      {"WORLD_SIZE", "2"},
+                      {"CCL_COMM_ID", late_name + ":4711"},
+                      {"CCL_INIT_TIMEOUT", "0.3"}}};
+  const auto id = launch_id(detect_launch().value());
+  REQUIRE_FALSE(id);
+  CHECK(id.error().code == Errc::bad_setting);
+  for (const char* text :
+       {"CCL_COMM_ID: this host knows no address of", "asked for 0.3 s: CCL_INIT_TIMEOUT"}) {
+    CHECK(test::says(id.error().what, text));
+  }
+}
+
+TEST_CASE("a name that becomes known later is waited for") {
+  char file[] = "/tmp/ccl_hosts_XXXXXX";
+  const int hosts = ::mkstemp(file);
+  REQUIRE(hosts >= 0);
+  int unknown[2];
+  REQUIRE(::pipe(unknown) == 0);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::close(unknown[0]);
+    if (::unshare(CLONE_NEWNS | (::geteuid() == 0 ? 0 : CLONE_NEWUSER)) != 0) ::_exit(77);
+    if (::mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0) ::_exit(77);
+    if (::mount(file, "/etc/hosts", nullptr, MS_BIND, nullptr) != 0) ::_exit(77);
+    const Launched env{{{"RANK", "1"}, {"WORLD_SIZE", "2"}, {"CCL_COMM_ID", late_name + ":4711"}}};
+    const auto early = unique_id_at(late_name + ":4711", "");
+    if (early || early.error().code != Errc::network) ::_exit(1);
+    ::close(unknown[1]);
+    const auto id = launch_id(detect_launch().value());
+    ::_exit(id && *id == unique_id_at(late_name + ":4711", "").value() ? 0 : 2);
+  }
+  ::close(unknown[1]);
+  char byte = 0;
+  CHECK(::read(unknown[0], &byte, 1) == 0);  // the child has found the name unknown, or has ended
+  ::close(unknown[0]);
+  ::usleep(300'000);
+  const std::string line = "127.0.0.1 " + late_name + "\n";
+  CHECK(::write(hosts, line.data(), line.size()) == ssize_t(line.size()));
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  ::close(hosts);
+  ::unlink(file);
+  REQUIRE(WIFEXITED(status));
+  if (WEXITSTATUS(status) == 77) {
+    WARN("SKIP: no mount namespaces here");
+    return;
+  }
+  CHECK(WEXITSTATUS(status) == 0);
 }
 
 TEST_CASE("ranks meet at CCL_COMM_ID, at MASTER_ADDR, and beside torchrun's store") {
