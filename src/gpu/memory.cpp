@@ -23,12 +23,12 @@ constexpr std::size_t up(std::size_t bytes, std::size_t to) {
 }
 
 /// What this process has made (by its own device) or mapped (by the device that maps), by id.
-struct Registry {
+struct Memories {
   using Key = std::tuple<Word, Word, int>;  // device -1: the owner
   std::mutex mutex;
   std::map<Key, std::weak_ptr<GpuMemory>> known;
-  static Registry& instance() {
-    static Registry* const registry = new Registry;  // outlives the last connection at exit
+  static Memories& instance() {
+    static Memories* const registry = new Memories;  // outlives the last connection at exit
     return *registry;
   }
   std::shared_ptr<GpuMemory> find(const GpuMemoryName& name, int device) {
@@ -111,7 +111,7 @@ Result<std::shared_ptr<GpuMemory>> GpuMemory::make(std::shared_ptr<Gpu> gpu, std
                           : memory->allocate_legacy(bytes));
   }
   CCL_CHECK(memory->gpu_->clear(memory->base_, memory->name_.bytes));
-  Registry::instance().put(memory->name_, -1, memory);
+  Memories::instance().put(memory->name_, -1, memory);
   memory->enlisted_ = true;
   return memory;
 }
@@ -175,7 +175,7 @@ Result<void> GpuMemory::map_handle() {
 }
 
 Result<std::shared_ptr<GpuMemory>> GpuMemory::find(const Gpu& gpu, const GpuMemoryName& name) {
-  auto memory = Registry::instance().find(name, -1);
+  auto memory = Memories::instance().find(name, -1);
   if (!memory || memory->gpu_->device() == gpu.device()) return memory;
   const CudaDriver& cuda = gpu.driver();
   const Gpu::Current current{gpu};
@@ -249,13 +249,13 @@ Result<std::shared_ptr<GpuMemory>> GpuMemory::borrow(std::shared_ptr<Gpu> gpu, v
     }
     memory->name_.handles = 1;
   }
-  Registry::instance().put(memory->name_, -1, memory);
+  Memories::instance().put(memory->name_, -1, memory);
   memory->enlisted_ = true;
   return memory;
 }
 
 std::shared_ptr<GpuMemory> GpuMemory::mapped(const Gpu& gpu, const GpuMemoryName& name) {
-  return Registry::instance().find(name, gpu.device());
+  return Memories::instance().find(name, gpu.device());
 }
 
 Result<std::shared_ptr<GpuMemory>> GpuMemory::map(std::shared_ptr<Gpu> gpu,
@@ -282,7 +282,7 @@ Result<std::shared_ptr<GpuMemory>> GpuMemory::map(std::shared_ptr<Gpu> gpu,
                          "open a peer's memory"));
     memory->base_ = reinterpret_cast<std::byte*>(at);
   }
-  Registry::instance().put(name, memory->gpu_->device(), memory);
+  Memories::instance().put(name, memory->gpu_->device(), memory);
   memory->enlisted_ = true;
   return memory;
 }
@@ -296,7 +296,7 @@ Result<Fd> GpuMemory::share() const {
 }
 
 GpuMemory::~GpuMemory() {
-  if (enlisted_) Registry::instance().drop(name_, own_ ? -1 : gpu_->device());
+  if (enlisted_) Memories::instance().drop(name_, own_ ? -1 : gpu_->device());
   const CudaDriver& cuda = gpu_->driver();
   const Gpu::Current current{*gpu_};
   const CUdeviceptr at = reinterpret_cast<CUdeviceptr>(base_);

@@ -26,13 +26,13 @@ constexpr std::uintptr_t page = 4096;
 constexpr std::size_t most_gids = 256;
 
 /// Devices that are open. A forked child cannot use its parent's and opens its own.
-struct Registry {
+struct OpenDevices {
   std::mutex mutex;
   pid_t pid = 0;
   std::map<std::string, std::weak_ptr<IbDevice>> open;
 };
-Registry& registry() {
-  static Registry* const the = new Registry;  // outlives every connection
+OpenDevices& registry() {
+  static OpenDevices* const the = new OpenDevices;  // outlives every connection
   return *the;
 }
 
@@ -48,7 +48,7 @@ std::string card_of(const ibv_device* device) {
 }
 
 Result<std::shared_ptr<IbDevice>> open_device(const Verbs& calls, ibv_device* device) {
-  Registry& devices = registry();
+  OpenDevices& devices = registry();
   const std::lock_guard lock{devices.mutex};
   if (devices.pid != ::getpid()) {
     devices.open.clear();

@@ -40,19 +40,19 @@ bool has_gdrcopy() {
 }
 
 constexpr GpuCalls own{allocate, export_dma_buf, [] { return finds_peer_memory(""); }, has_gdrcopy};
-std::atomic<const GpuCalls*> replaced{nullptr};
+std::atomic<const GpuCalls*> replaced_calls{nullptr};
 
 }  // namespace
 
 const GpuCalls& gpu_calls() {
-  const GpuCalls* const instead = replaced.load();
+  const GpuCalls* const instead = replaced_calls.load();
   return instead != nullptr ? *instead : own;
 }
 void use_gpu_calls(const GpuCalls* instead) {
-  replaced.store(instead);
+  replaced_calls.store(instead);
 }
 bool may_use_gpu_memory(const GpuArena* arena) {
-  return arena != nullptr || replaced.load() != nullptr;
+  return arena != nullptr || replaced_calls.load() != nullptr;
 }
 
 bool finds_peer_memory(const std::string& root) {

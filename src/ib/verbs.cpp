@@ -10,13 +10,13 @@
 namespace ccl::detail {
 namespace {
 
-struct Opened {
+struct OpenedVerbs {
   Verbs verbs;
   std::string problem;
 };
 
-Opened open_library() {
-  Opened opened;
+OpenedVerbs open_library() {
+  OpenedVerbs opened;
   void* const library = ::dlopen("libibverbs.so.1", RTLD_NOW);  // for the process's life
   if (library == nullptr) {
     const char* const why = ::dlerror();
@@ -45,23 +45,23 @@ Opened open_library() {
   return opened;
 }
 
-std::atomic<const Verbs*> replaced{nullptr};
+std::atomic<const Verbs*> replaced_verbs{nullptr};
 
 }  // namespace
 
 Result<const Verbs*> verbs() {
-  if (const Verbs* const instead = replaced.load()) return instead;
-  static const Opened opened = open_library();
+  if (const Verbs* const instead = replaced_verbs.load()) return instead;
+  static const OpenedVerbs opened = open_library();
   if (!opened.problem.empty()) return fail(Errc::not_supported, opened.problem);
   return &opened.verbs;
 }
 
 void use_verbs(const Verbs* instead) {
-  replaced.store(instead);
+  replaced_verbs.store(instead);
 }
 
 bool verbs_are_replaced() {
-  return replaced.load() != nullptr;
+  return replaced_verbs.load() != nullptr;
 }
 
 }  // namespace ccl::detail

@@ -13,7 +13,7 @@
 
 namespace ccl::detail {
 namespace {
-struct Said {
+struct SharedWords {
   Nonce nonce{};
   UnixName name;
 };
@@ -51,11 +51,11 @@ Result<void> share_memory(CommState& state, const MemoryExchange& exchange, cons
       CCL_TRY(end.offer, FdOffer::make(proof_of(context, end.nonce, edge.id, side), edge.shape,
                                        std::move(copy)));
       Handshake said{};
-      HandshakeCursor{}.put(said, Said{end.nonce, end.offer.name()});
+      HandshakeCursor{}.put(said, SharedWords{end.nonce, end.offer.name()});
       return said;
     };
     const auto connect = [&, edge, p](const Handshake& theirs) -> Result<void> {
-      const auto said = HandshakeCursor{}.get<Said>(theirs);
+      const auto said = HandshakeCursor{}.get<SharedWords>(theirs);
       const unsigned side = unsigned(edge.side != Side::sender);
       CCL_TRY(const Fd fd, fetch_fd(context, edge, exchange.what, said.name,
                                     proof_of(context, said.nonce, edge.id, side)));

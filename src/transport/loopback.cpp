@@ -14,12 +14,12 @@ namespace {
 using Token = std::array<Word, 2>;
 
 /// Who listens in this process, by token: what a handshake says is looked up, never dereferenced.
-struct Registry {
+struct Mailboxes {
   std::mutex mutex;
   std::map<Token, std::weak_ptr<LoopbackMemory>> listening;
-  static Registry& instance() {
-    static Registry* const registry = new Registry;  // outlives the last connection at exit
-    return *registry;
+  static Mailboxes& instance() {
+    static Mailboxes* const mailboxes = new Mailboxes;  // outlives the last connection at exit
+    return *mailboxes;
   }
   /// Of this copy of ccl: a process has several where libraries hold one each.
   static Word copy() { return reinterpret_cast<Word>(&instance()); }
@@ -33,9 +33,9 @@ struct LoopbackMemory {
   unsigned long long edge_id = 0;
   Token token{};
   ~LoopbackMemory() {
-    Registry& registry = Registry::instance();
-    const std::lock_guard lock{registry.mutex};
-    registry.listening.erase(token);
+    Mailboxes& mailboxes = Mailboxes::instance();
+    const std::lock_guard lock{mailboxes.mutex};
+    mailboxes.listening.erase(token);
   }
 };
 }  // namespace detail
@@ -65,9 +65,9 @@ Result<LoopbackTransport::End> LoopbackTransport::setup(TransportContext&, const
   memory->layout = layout;
   memory->shape = edge.shape;
   memory->edge_id = edge.id;
-  detail::Registry& registry = detail::Registry::instance();
-  const std::lock_guard lock{registry.mutex};
-  registry.listening[memory->token] = memory;
+  detail::Mailboxes& mailboxes = detail::Mailboxes::instance();
+  const std::lock_guard lock{mailboxes.mutex};
+  mailboxes.listening[memory->token] = memory;
   end.memory_ = std::move(memory);
   return end;
 }
@@ -77,7 +77,7 @@ Handshake LoopbackTransport::End::handshake() const {
   detail::HandshakeCursor cursor;
   if (memory_) {
     cursor.put(mine, memory_->token);
-    cursor.put(mine, detail::Registry::copy());
+    cursor.put(mine, detail::Mailboxes::copy());
   }
   return mine;
 }
@@ -90,18 +90,18 @@ Result<Connection> LoopbackTransport::End::connect(const Handshake& theirs) {
     detail::HandshakeCursor cursor;
     const auto token = cursor.get<detail::Token>(theirs);
     const auto copy = cursor.get<Word>(theirs);
-    if (copy != 0 && copy != detail::Registry::copy()) {
+    if (copy != 0 && copy != detail::Mailboxes::copy()) {
       return refuse(Errc::no_transport,
                     fmt::format("rank {} is in this process and uses another copy of ccl (that of "
                                 "another library); let both link one shared library of ccl, or set "
                                 "CCL_TRANSPORT=shm",
                                 edge_.peer.rank));
     }
-    detail::Registry& registry = detail::Registry::instance();
+    detail::Mailboxes& mailboxes = detail::Mailboxes::instance();
     std::shared_ptr<detail::LoopbackMemory> memory;  // released after the lock: it takes it too
-    const std::lock_guard lock{registry.mutex};
-    const auto found = registry.listening.find(token);
-    if (found != registry.listening.end()) memory = found->second.lock();
+    const std::lock_guard lock{mailboxes.mutex};
+    const auto found = mailboxes.listening.find(token);
+    if (found != mailboxes.listening.end()) memory = found->second.lock();
     if (!memory) {
       return refuse(Errc::peer_lost,
                     fmt::format("rank {} listens no more (its end was destroyed, or the handshake "

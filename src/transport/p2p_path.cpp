@@ -21,7 +21,7 @@ namespace {
 using topo::PathType;
 namespace fs = std::filesystem;
 
-constexpr std::array names{
+constexpr std::array type_names{
     std::pair{PathType::loc, "LOC"}, std::pair{PathType::nvl, "NVL"},
     std::pair{PathType::nvb, "NVB"}, std::pair{PathType::c2c, "C2C"},
     std::pair{PathType::pix, "PIX"}, std::pair{PathType::pxb, "PXB"},
@@ -59,7 +59,7 @@ Result<std::optional<PathType>> p2p_level() {
     const std::size_t number = std::size_t(level[0] - '0');
     return std::optional{number < old_levels.size() ? old_levels[number] : PathType::sys};
   }
-  for (const auto& [type, name] : names) {
+  for (const auto& [type, name] : type_names) {
     if (level == name) return std::optional{type};
   }
   return fail(Errc::bad_setting,
@@ -69,7 +69,7 @@ Result<std::optional<PathType>> p2p_level() {
 }
 
 std::string_view path_text(PathType type) {
-  for (const auto& [known, name] : names) {
+  for (const auto& [known, name] : type_names) {
     if (known == type) return name;
   }
   return "unknown";

@@ -15,7 +15,7 @@
 
 namespace ccl::detail {
 namespace {
-constexpr std::size_t line = 128, page = 4096;
+constexpr std::size_t line_bytes = 128, page = 4096;
 constexpr std::size_t up(std::size_t bytes, std::size_t to) {
   return (bytes + to - 1) / to * to;
 }
@@ -82,7 +82,7 @@ Result<WireLayout> WireLayout::of(const WireShape& shape, std::byte* slots) {
   if (shape.slot_count < 1 || !std::has_single_bit(unsigned(shape.slot_count))) {
     return bad("the slot count must be a power of two");
   }
-  if (shape.slot_bytes < Index(line) || shape.slot_bytes % Index(line) != 0) {
+  if (shape.slot_bytes < Index(line_bytes) || shape.slot_bytes % Index(line_bytes) != 0) {
     return bad("slots must be a multiple of 128 bytes");
   }
   if (shape.slot_bytes / Index(sizeof(Packet)) > std::numeric_limits<int>::max()) {
@@ -91,7 +91,7 @@ Result<WireLayout> WireLayout::of(const WireShape& shape, std::byte* slots) {
   WireLayout layout;
   layout.shape_ = shape;
   layout.slots_ = slots;
-  layout.head_bytes_ = up(4 * line + std::size_t(shape.slot_count) * sizeof(Word), page);
+  layout.head_bytes_ = up(4 * line_bytes + std::size_t(shape.slot_count) * sizeof(Word), page);
   std::size_t total = 0;
   if (__builtin_mul_overflow(std::size_t(shape.slot_count), std::size_t(shape.slot_bytes),
                              &layout.channel_bytes_) ||
@@ -112,7 +112,7 @@ std::vector<Wire> WireLayout::wires(std::byte* base, Side side, bool proxied) co
   wires.reserve(std::size_t(shape_.channels));
   for (int channel = 0; channel < shape_.channels; ++channel) {
     std::byte* const at = base + std::size_t(channel) * channel_bytes_;
-    const auto word = [at](std::size_t n) { return reinterpret_cast<Word*>(at + n * line); };
+    const auto word = [at](std::size_t n) { return reinterpret_cast<Word*>(at + n * line_bytes); };
     Wire wire;
     wire.posted = word(0);
     wire.drained = word(1);
