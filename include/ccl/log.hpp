@@ -1,5 +1,7 @@
 #pragma once
 
+#include <ccl/config.hpp>
+
 #include <fmt/format.h>
 
 #include <cstdint>
