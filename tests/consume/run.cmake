@@ -30,7 +30,7 @@ if(way STREQUAL find_package)
     endforeach()
   endforeach()
 else()
-  list(APPEND options -DCCL_SOURCE=${source})
+  list(APPEND options -DCCL_SOURCE=${source} -DCCL_UNITY=ON)  # sooner
 endif()
 step(${CMAKE_COMMAND} -S ${source}/tests/consume/${way} -B ${work}/build -G ${generator} ${options})
 step(${CMAKE_COMMAND} --build ${work}/build)
