@@ -1,4 +1,3 @@
-
 #include <bootstrap/core.hpp>
 
 namespace ccl {
