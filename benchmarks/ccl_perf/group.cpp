@@ -219,8 +219,8 @@ Result<std::vector<Reply>> Group::ask(const Order& order, int ranks) {
                                  patience_s, late)));
 }
 
-Result<void> detail::run_apart(double deadline_s, void* data, std::size_t bytes,
-                               const std::function<void()>& body) {
+Result<void> run_apart(double deadline_s, void* data, std::size_t bytes,
+                       const std::function<void()>& body) {
   int pair[2];
   if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) != 0) {
     return fail(system_error("no sockets"));

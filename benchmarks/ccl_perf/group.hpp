@@ -43,16 +43,15 @@ class Group {
   std::vector<pid_t> processes_;  // by rank; of threads: one
 };
 
-namespace detail {
+/// Runs `body` in a process of its own, and takes over what it wrote to `data`.
 Result<void> run_apart(double deadline_s, void* data, std::size_t bytes,
                        const std::function<void()>& body);
-}
 /// What `f` gives in a process of its own: for calls that this process must not make.
 template <class T>
 Result<T> in_other_process(double deadline_s, const std::function<T()>& f) {
   static_assert(std::is_trivially_copyable_v<T>);
   T value{};
-  CCL_CHECK(detail::run_apart(deadline_s, &value, sizeof value, [&] { value = f(); }));
+  CCL_CHECK(run_apart(deadline_s, &value, sizeof value, [&] { value = f(); }));
   return value;
 }
 

@@ -17,7 +17,7 @@ namespace {
 
 namespace topo = ccl::topo;
 
-struct Options {
+struct ChannelsOptions {
   Source source;
   std::string format;
 };
@@ -36,7 +36,7 @@ int number_ranks(topo::Graph& graph) {
   return count;
 }
 
-ccl::Result<void> channels(bool rings, const Options& options) {
+ccl::Result<void> channels(bool rings, const ChannelsOptions& options) {
   CCL_TRY(Machine machine, look_at(options.source));
   const int nodes = machine.machines;
   const int local = number_ranks(machine.loaded.graph);
@@ -93,7 +93,7 @@ ccl::Result<void> channels(bool rings, const Options& options) {
 }
 
 Command add_channels(CLI::App& app, bool rings) {
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<ChannelsOptions>();
   CLI::App* const command =
       app.add_subcommand(rings ? "rings" : "trees", rings ? "ring channels, joined over machines"
                                                           : "tree channels, joined over machines");

@@ -10,13 +10,13 @@
 namespace tool {
 namespace {
 
-struct Options {
+struct ExplainOptions {
   Source source;
   std::string format;
   std::vector<std::string> ends;
 };
 
-ccl::Result<void> explain(const Options& options) {
+ccl::Result<void> explain(const ExplainOptions& options) {
   CCL_TRY(const Machine machine, look_at(options.source));
   if (options.ends.size() != 2) {
     return ccl::fail(ccl::Errc::invalid_argument,
@@ -40,7 +40,7 @@ ccl::Result<void> explain(const Options& options) {
 }  // namespace
 
 Command add_explain(CLI::App& app) {
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<ExplainOptions>();
   CLI::App* const command = app.add_subcommand("explain", "why two nodes talk the way they do");
   options->source.add_options(*command);
   add_format(*command, options->format, {"text", "json"});

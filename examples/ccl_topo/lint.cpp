@@ -12,12 +12,12 @@ namespace {
 
 namespace topo = ccl::topo;
 
-struct Options {
+struct LintOptions {
   Source source;
   std::string format;
 };
 
-ccl::Result<void> lint(const Options& options) {
+ccl::Result<void> lint(const LintOptions& options) {
   Source source = options.source;
   source.lists_repairs = true;
   CCL_TRY(const Machine machine, look_at(source));
@@ -43,7 +43,7 @@ ccl::Result<void> lint(const Options& options) {
 }  // namespace
 
 Command add_lint(CLI::App& app) {
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<LintOptions>();
   CLI::App* const command =
       app.add_subcommand("lint", "what is wrong with the machine, and what to do");
   options->source.add_options(*command);

@@ -11,12 +11,12 @@ namespace {
 
 namespace topo = ccl::topo;
 
-struct Options {
+struct PathsOptions {
   Source source;
   std::string format;
 };
 
-ccl::Result<void> paths(const Options& options) {
+ccl::Result<void> paths(const PathsOptions& options) {
   CCL_TRY(const Machine machine, look_at(options.source));
   const topo::Graph& graph = machine.graph();
   if (options.format == "json") {
@@ -38,7 +38,7 @@ ccl::Result<void> paths(const Options& options) {
 }  // namespace
 
 Command add_paths(CLI::App& app) {
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<PathsOptions>();
   CLI::App* const command = app.add_subcommand("paths", "best paths between GPUs and NICs");
   options->source.add_options(*command);
   add_format(*command, options->format, {"text", "matrix", "json", "xml", "dot", "svg"});

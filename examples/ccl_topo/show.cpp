@@ -36,12 +36,12 @@ void print_tree(const topo::Graph& graph, int node, int depth) {
   }
 }
 
-struct Options {
+struct ShowOptions {
   Source source;
   std::string format;
 };
 
-ccl::Result<void> show(const Options& options) {
+ccl::Result<void> show(const ShowOptions& options) {
   Source source = options.source;
   source.lists_repairs = options.format == "text";
   CCL_TRY(const Machine machine, look_at(source));
@@ -68,7 +68,7 @@ ccl::Result<void> show(const Options& options) {
 }  // namespace
 
 Command add_show(CLI::App& app) {
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<ShowOptions>();
   CLI::App* const command = app.add_subcommand("show", "nodes and links");
   options->source.add_options(*command);
   add_format(*command, options->format, {"text", "json", "xml", "dot", "svg"});

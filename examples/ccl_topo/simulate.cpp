@@ -15,7 +15,7 @@
 namespace tool {
 namespace {
 
-struct Options {
+struct SimulateOptions {
   Source source;
   std::string format;
   ccl::sim::Composition what;
@@ -26,7 +26,7 @@ struct Options {
 };
 
 /// Every composition that was asked for, the fastest in full.
-ccl::Result<void> simulate(const Options& options) {
+ccl::Result<void> simulate(const SimulateOptions& options) {
   if (options.what.op.empty()) {
     CCL_TRY(const auto known, ccl::sim::compositions({}));
     std::set<std::string> ops;
@@ -74,7 +74,7 @@ ccl::Result<void> simulate(const Options& options) {
 }  // namespace
 
 Command add_simulate(CLI::App& app) {
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<SimulateOptions>();
   CLI::App* const command =
       app.add_subcommand("simulate", "how long a collective would take on many such machines");
   options->source.add_options(*command);
