@@ -1,0 +1,79 @@
+# libnccl.so.2 out of ccl: NCCL's C interface, for programs that were built for NCCL. Compiled against
+# the nccl.h that is found, of whose version it then is.
+find_path(CCL_NCCL_INCLUDE_DIR nccl.h HINTS ${CUDAToolkit_INCLUDE_DIRS} ${CUDAToolkit_ROOT}/include)
+set(version 0)
+if(CCL_NCCL_INCLUDE_DIR)
+  file(STRINGS ${CCL_NCCL_INCLUDE_DIR}/nccl.h version REGEX "define NCCL_VERSION_CODE ")
+  string(REGEX REPLACE ".* " "" version "${version}")
+endif()
+if(version LESS 22800)
+  message(WARNING "nccl.h of NCCL 2.28 or later was not found (CCL_NCCL_INCLUDE_DIR is ${CCL_NCCL_INCLUDE_DIR}): "
+    "libnccl is not built")
+  return()
+endif()
+set(all_types std::int8_t std::uint8_t std::int32_t std::uint32_t std::int64_t std::uint64_t float16 float double
+  bfloat16 float8_e4m3 float8_e5m2)
+set(all_redops Sum Prod Max Min Avg PreMulSum)
+set(CCL_NCCL_TYPES all CACHE STRING "Types that libnccl reduces (C++ names, such as float and bfloat16), or all")
+set(CCL_NCCL_REDOPS all CACHE STRING "Reductions that libnccl contains, or all: ${all_redops}")
+foreach(list IN ITEMS types redops)
+  string(TOUPPER CCL_NCCL_${list} chosen)
+  set(${list} ${${chosen}})
+  if(${list} STREQUAL all)
+    set(${list} ${all_${list}})
+  endif()
+  list(JOIN ${list} ", " ${list})
+endforeach()
+# nvcc takes a comma for the end of a definition.
+file(CONFIGURE OUTPUT ${PROJECT_BINARY_DIR}/nccl/contents.hpp CONTENT "#pragma once
+
+#include <ccl/any_collective.hpp>
+
+namespace ccl::nccl {
+using Types = ccl::Types<@types@>;
+using Reductions = ccl::Reductions<@redops@>;
+}  // namespace ccl::nccl
+" @ONLY)
+string(REPLACE ", " ";" types "${types}")
+
+set(folder ${PROJECT_SOURCE_DIR}/src/nccl)
+# What holds device code, where there is any: the data path.
+function(ccl_nccl_data_path target source)
+  add_library(${target} OBJECT ${folder}/${source})
+  if(CCL_ENABLE_CUDA)
+    set_source_files_properties(${folder}/${source} PROPERTIES LANGUAGE CUDA)
+    target_compile_options(${target} PRIVATE -include ccl/ccl.cuh)
+  endif()
+  target_compile_definitions(${target} PRIVATE ${ARGN})
+  target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR}/src ${PROJECT_BINARY_DIR})
+  target_include_directories(${target} SYSTEM PRIVATE ${CCL_NCCL_INCLUDE_DIR})
+  set_target_properties(${target} PROPERTIES POSITION_INDEPENDENT_CODE ON CXX_VISIBILITY_PRESET hidden
+    CUDA_VISIBILITY_PRESET hidden)
+  target_link_libraries(${target} PRIVATE ccl ccl_warnings)
+  target_sources(ccl_nccl PRIVATE $<TARGET_OBJECTS:${target}>)
+endfunction()
+
+set(devices none)
+if(CCL_ENABLE_CUDA)
+  set(devices cuda)
+endif()
+# The same without: what talks to programs.
+add_library(ccl_nccl SHARED ${folder}/collectives.cpp ${folder}/communicators.cpp ${folder}/devices_${devices}.cpp
+  ${folder}/errors.cpp ${folder}/group.cpp ${folder}/member.cpp ${folder}/memory.cpp)
+target_include_directories(ccl_nccl PRIVATE ${PROJECT_SOURCE_DIR}/src)
+target_include_directories(ccl_nccl SYSTEM PUBLIC ${CCL_NCCL_INCLUDE_DIR})
+target_link_libraries(ccl_nccl PRIVATE ccl_runtime ccl ccl_warnings $<$<BOOL:${CCL_ENABLE_CUDA}>:CUDA::cudart_static>)
+target_link_options(ccl_nccl PRIVATE -Wl,--version-script=${folder}/exports.map -Wl,--no-undefined -Wl,--gc-sections)
+set_target_properties(ccl_nccl PROPERTIES LINK_DEPENDS ${folder}/exports.map)
+set_target_properties(ccl_nccl PROPERTIES CXX_VISIBILITY_PRESET hidden OUTPUT_NAME nccl SOVERSION 2
+  LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/nccl)
+ccl_nccl_data_path(ccl_nccl_operations operations.cpp)
+foreach(op IN ITEMS AllReduce ReduceScatter Reduce)
+  foreach(type IN LISTS types)
+    string(REGEX REPLACE "std::|_t$" "" short ${type})
+    ccl_nccl_data_path(ccl_nccl_${op}_${short} reduce.cpp CCL_NCCL_OP=${op} CCL_NCCL_TYPE=${type})
+  endforeach()
+endforeach()
+if(CCL_INSTALL AND NOT CCL_RUNTIME_FROM)  # not where a program would take it for NVIDIA's
+  install(TARGETS ccl_nccl LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/ccl)
+endif()

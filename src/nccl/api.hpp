@@ -1,0 +1,35 @@
+#pragma once
+
+#include "nccl/errors.hpp"
+#include "nccl/group.hpp"
+#include "nccl/member.hpp"
+
+namespace ccl::nccl {
+
+/// What a function of NCCL's does in the thread's group, or at once: `body` gives a Result<void>.
+/// Nothing that ccl throws leaves through the C interface.
+template <class Body>
+ncclResult_t answer(Body&& body) noexcept {
+  try {
+    const Result<void> result = body();
+    if (!result && result.error().code == Errc::in_progress) return ncclInProgress;
+    if (!result) Group::of_this_thread().spoil(result.error());
+    return tell(result);
+  } catch (const std::exception& e) {
+    return tell(fail(Errc::system, std::string{"no memory or no thread left ("} + e.what() + ")"));
+  }
+}
+
+/// `Errc::invalid_argument` where `given` is null.
+template <class T>
+Result<void> check_given(const T* given, const char* what) {
+  if (given != nullptr) return {};
+  return fail(Errc::invalid_argument, std::string{what} + " is null; pass where the answer goes");
+}
+
+}  // namespace ccl::nccl
+
+/// NCCL exports each function under a second name, which tools call that put their own in its
+/// place.
+#define CCL_NCCL_ALSO_P(name) \
+  extern "C" __attribute__((visibility("default"), alias(#name))) decltype(name) p##name

@@ -1,0 +1,37 @@
+#pragma once
+
+#include <ccl/any_collective.hpp>
+#include <ccl/types.hpp>
+
+#include <driver_types.h>
+
+namespace ccl::nccl {
+
+enum class Kind {
+  all_reduce,
+  reduce_scatter,
+  reduce,
+  all_gather,
+  broadcast,
+  all_to_all,
+  gather,
+  scatter,
+  send,
+  recv
+};
+
+/// What one function of NCCL's was asked for.
+struct Call {
+  Kind kind{};
+  const void* send = nullptr;
+  void* recv = nullptr;
+  Index count = 0;  // elements, as the function of NCCL's counts them
+  DataType type = DataType::uint8;
+  cudaStream_t stream = nullptr;
+  int root = 0;      // or the peer of a message
+  RedOp op = "sum";  // of what reduces
+
+  bool is_message() const { return kind == Kind::send || kind == Kind::recv; }
+};
+
+}  // namespace ccl::nccl

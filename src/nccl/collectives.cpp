@@ -1,0 +1,163 @@
+// NCCL's collectives, messages and groups.
+#include <fmt/format.h>
+
+#include <array>
+#include <limits>
+
+#include "nccl/api.hpp"
+
+namespace ccl::nccl {
+namespace {
+
+Result<DataType> type_of(ncclDataType_t type) {
+  using enum DataType;
+  constexpr std::array<DataType, ncclNumTypes> types{int8,    uint8,    int32,       uint32,
+                                                     int64,   uint64,   float16,     float32,
+                                                     float64, bfloat16, float8_e4m3, float8_e5m2};
+  if (int(type) >= 0 && int(type) < ncclNumTypes) return types[std::size_t(type)];
+  return fail(Errc::invalid_argument,
+              fmt::format("there is no type {}; there are 0 to {}", int(type), ncclNumTypes - 1));
+}
+
+Result<RedOp> op_of(const Member& member, ncclRedOp_t op) {
+  constexpr std::array<const char*, ncclNumOps> names{"sum", "prod", "max", "min", "avg"};
+  if (int(op) >= 0 && int(op) < ncclNumOps) return RedOp{names[std::size_t(op)]};
+  return member.scaling(int(op) - ncclNumOps);
+}
+
+ncclResult_t submit(Kind kind, const void* send, void* recv, std::size_t count, ncclDataType_t type,
+                    int root, ncclComm_t comm, cudaStream_t stream,
+                    const ncclRedOp_t* op = nullptr) {
+  return answer([&]() -> Result<void> {
+    CCL_TRY(auto member, member_of(comm));
+    Call call;
+    call.kind = kind;
+    call.send = send;
+    call.recv = recv;
+    if (count > std::size_t(std::numeric_limits<Index>::max())) {
+      return fail(Errc::invalid_argument,
+                  fmt::format("{} elements are more than memory has", count));
+    }
+    call.count = Index(count);
+    CCL_TRY(call.type, type_of(type));
+    call.root = root;
+    call.stream = stream;
+    if (op != nullptr) {
+      CCL_TRY(call.op, op_of(*member, *op));
+    }
+    return Group::of_this_thread().submit(std::move(member), call);
+  });
+}
+
+/// A scalar of NCCL's, read now or by the GPU.
+Result<RedOp> scaling(const void* scalar, DataType type, ncclScalarResidence_t where) {
+  return with_type(type, [&]<class T>(TypeTag<T>) -> Result<RedOp> {
+    const T* const at = static_cast<const T*>(scalar);
+    if (where == ncclScalarDevice) return RedOp{PreMulSum::at(at)};
+    if (where != ncclScalarHostImmediate) {
+      return fail(Errc::invalid_argument,
+                  fmt::format("a scalar cannot be at {}; it is at ncclScalarDevice ({}) or "
+                              "ncclScalarHostImmediate ({})",
+                              int(where), int(ncclScalarDevice), int(ncclScalarHostImmediate)));
+    }
+    if constexpr (std::is_integral_v<T>) {
+      return RedOp{PreMulSum{*at}};
+    } else {
+      return RedOp{PreMulSum{double(*at)}};
+    }
+  });
+}
+
+}  // namespace
+}  // namespace ccl::nccl
+
+using namespace ccl::nccl;
+
+ncclResult_t ncclAllReduce(const void* send, void* recv, size_t count, ncclDataType_t type,
+                           ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream) {
+  return submit(Kind::all_reduce, send, recv, count, type, 0, comm, stream, &op);
+}
+ncclResult_t ncclReduceScatter(const void* send, void* recv, size_t count, ncclDataType_t type,
+                               ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream) {
+  return submit(Kind::reduce_scatter, send, recv, count, type, 0, comm, stream, &op);
+}
+ncclResult_t ncclReduce(const void* send, void* recv, size_t count, ncclDataType_t type,
+                        ncclRedOp_t op, int root, ncclComm_t comm, cudaStream_t stream) {
+  return submit(Kind::reduce, send, recv, count, type, root, comm, stream, &op);
+}
+ncclResult_t ncclAllGather(const void* send, void* recv, size_t count, ncclDataType_t type,
+                           ncclComm_t comm, cudaStream_t stream) {
+  return submit(Kind::all_gather, send, recv, count, type, 0, comm, stream);
+}
+ncclResult_t ncclBroadcast(const void* send, void* recv, size_t count, ncclDataType_t type,
+                           int root, ncclComm_t comm, cudaStream_t stream) {
+  return submit(Kind::broadcast, send, recv, count, type, root, comm, stream);
+}
+ncclResult_t ncclBcast(void* data, size_t count, ncclDataType_t type, int root, ncclComm_t comm,
+                       cudaStream_t stream) {
+  return submit(Kind::broadcast, data, data, count, type, root, comm, stream);
+}
+ncclResult_t ncclAlltoAll(const void* send, void* recv, size_t count, ncclDataType_t type,
+                          ncclComm_t comm, cudaStream_t stream) {
+  return submit(Kind::all_to_all, send, recv, count, type, 0, comm, stream);
+}
+ncclResult_t ncclGather(const void* send, void* recv, size_t count, ncclDataType_t type, int root,
+                        ncclComm_t comm, cudaStream_t stream) {
+  return submit(Kind::gather, send, recv, count, type, root, comm, stream);
+}
+ncclResult_t ncclScatter(const void* send, void* recv, size_t count, ncclDataType_t type, int root,
+                         ncclComm_t comm, cudaStream_t stream) {
+  return submit(Kind::scatter, send, recv, count, type, root, comm, stream);
+}
+ncclResult_t ncclSend(const void* send, size_t count, ncclDataType_t type, int peer,
+                      ncclComm_t comm, cudaStream_t stream) {
+  return submit(Kind::send, send, nullptr, count, type, peer, comm, stream);
+}
+ncclResult_t ncclRecv(void* recv, size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
+                      cudaStream_t stream) {
+  return submit(Kind::recv, nullptr, recv, count, type, peer, comm, stream);
+}
+
+ncclResult_t ncclGroupStart() {
+  Group::of_this_thread().start();
+  return ncclSuccess;
+}
+ncclResult_t ncclGroupEnd() {
+  return answer([] { return Group::of_this_thread().end(); });
+}
+
+ncclResult_t ncclRedOpCreatePreMulSum(ncclRedOp_t* op, void* scalar, ncclDataType_t type,
+                                      ncclScalarResidence_t where, ncclComm_t comm) {
+  return answer([&]() -> ccl::Result<void> {
+    CCL_CHECK(check_given(op, "op"));
+    CCL_CHECK(check_given(scalar, "scalar"));
+    CCL_TRY(const auto member, member_of(comm));
+    CCL_TRY(const auto of, type_of(type));
+    CCL_TRY(const auto made, scaling(scalar, of, where));
+    CCL_TRY(const int at, member->add_scaling(made));
+    *op = ncclRedOp_t(ncclNumOps + at);
+    return {};
+  });
+}
+ncclResult_t ncclRedOpDestroy(ncclRedOp_t op, ncclComm_t comm) {
+  return answer([&]() -> ccl::Result<void> {
+    CCL_TRY(const auto member, member_of(comm));
+    return member->drop_scaling(int(op) - ncclNumOps);
+  });
+}
+
+CCL_NCCL_ALSO_P(ncclAllReduce);
+CCL_NCCL_ALSO_P(ncclReduceScatter);
+CCL_NCCL_ALSO_P(ncclReduce);
+CCL_NCCL_ALSO_P(ncclAllGather);
+CCL_NCCL_ALSO_P(ncclBroadcast);
+CCL_NCCL_ALSO_P(ncclBcast);
+CCL_NCCL_ALSO_P(ncclAlltoAll);
+CCL_NCCL_ALSO_P(ncclGather);
+CCL_NCCL_ALSO_P(ncclScatter);
+CCL_NCCL_ALSO_P(ncclSend);
+CCL_NCCL_ALSO_P(ncclRecv);
+CCL_NCCL_ALSO_P(ncclGroupStart);
+CCL_NCCL_ALSO_P(ncclGroupEnd);
+CCL_NCCL_ALSO_P(ncclRedOpCreatePreMulSum);
+CCL_NCCL_ALSO_P(ncclRedOpDestroy);

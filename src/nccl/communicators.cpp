@@ -1,0 +1,230 @@
+// NCCL's communicators: their making, their end, and what is asked of them.
+#include <ccl/unique_id.hpp>
+
+#include <fmt/format.h>
+
+#include <cstring>
+#include <vector>
+
+#include "nccl/api.hpp"
+#include "nccl/devices.hpp"
+
+namespace ccl::nccl {
+namespace {
+
+UniqueId id_of(const ncclUniqueId& given) {
+  UniqueId id;
+  static_assert(sizeof id.bytes == sizeof given.internal);
+  std::memcpy(id.bytes.data(), given.internal, sizeof given.internal);
+  return id;
+}
+
+struct Wanted {
+  Config config;
+  bool blocking = true;
+};
+
+/// What a configuration says that ccl has; one of an older header is shorter.
+Result<Wanted> read_config(const ncclConfig_t* given) {
+  Wanted wanted;
+  if (given == nullptr) return wanted;
+  ncclConfig_t all = NCCL_CONFIG_INITIALIZER;
+  if (given->magic != all.magic || given->size < offsetof(ncclConfig_t, blocking)) {
+    return fail(Errc::invalid_argument,
+                "config was not begun with NCCL_CONFIG_INITIALIZER; begin it so");
+  }
+  std::memcpy(&all, given, std::min(given->size, sizeof all));
+  constexpr int unset = NCCL_CONFIG_UNDEF_INT;
+  if (all.blocking != unset) wanted.blocking = all.blocking != 0;
+  if (all.minCTAs != unset) wanted.config.min_channels = all.minCTAs;
+  if (all.maxCTAs != unset) wanted.config.max_channels = all.maxCTAs;
+  if (all.commName != nullptr) wanted.config.name = all.commName;
+  return wanted;
+}
+
+std::shared_ptr<Member> new_member(const Wanted& wanted, std::string family) {
+  return std::make_shared<Member>(current_device(), wanted.blocking, std::move(family));
+}
+
+Result<void> join(ncclComm_t* comm, int ranks, std::span<const ncclUniqueId> given, int rank,
+                  const ncclConfig_t* config) {
+  CCL_CHECK(check_given(comm, "comm"));
+  *comm = nullptr;
+  CCL_TRY(Wanted wanted, read_config(config));
+  std::vector<UniqueId> ids;
+  for (const auto& one : given) ids.push_back(id_of(one));
+  if (ids.empty()) return fail(Errc::invalid_argument, "there is no id; pass one or more");
+  auto member = new_member(wanted, ids.front().to_string());
+  wanted.config.device = member->device >= 0 ? member->device : Config::automatic;
+  wanted.config.blocking = false;  // the member waits
+  *comm = new_handle(member);
+  Member& whose = *member;
+  return Group::of_this_thread().submit(
+      std::move(member), [&whose, ids, rank, ranks, config = wanted.config] {
+        return whose.create([&] { return Communicator::create(ids, rank, ranks, config); });
+      });
+}
+
+Result<void> split(ncclComm_t comm, int color, int key, ncclComm_t* made,
+                   const ncclConfig_t* config) {
+  CCL_CHECK(check_given(made, "newcomm"));
+  *made = nullptr;
+  CCL_TRY(const auto parent, member_of(comm));
+  CCL_TRY(Wanted wanted, read_config(config));
+  wanted.blocking = true;  // the ranks meet in the parent, which is in use until they have
+  const std::string family = parent->next_family(color);
+  if (color < 0) {
+    return Group::of_this_thread().submit(parent, [&whose = *parent, color, key]() -> Result<void> {
+      CCL_TRY(const Communicator from, whose.ready());
+      CCL_TRY(const auto none, from.split(color, key));
+      return {};
+    });
+  }
+  auto member = new_member(wanted, family);
+  *made = new_handle(member);
+  Member& whose = *member;
+  return Group::of_this_thread().submit(
+      std::move(member), [&whose, parent, color, key, config = wanted.config]() -> Result<void> {
+        CCL_TRY(const Communicator from, parent->ready());
+        return whose.create([&]() -> Result<Communicator> {
+          CCL_TRY(auto child, from.split(color, key, config));
+          if (!child) return fail(Errc::internal, "a rank with a color got no communicator");
+          return *std::move(child);
+        });
+      });
+}
+
+/// What an answer says of a communicator that is there.
+template <class F>
+ncclResult_t ask(ncclComm_t comm, int* where, const char* what, F&& f) {
+  return answer([&]() -> Result<void> {
+    CCL_CHECK(check_given(where, what));
+    CCL_TRY(const auto member, member_of(comm));
+    CCL_TRY(const auto ready, member->ready());
+    *where = f(ready);
+    return {};
+  });
+}
+
+}  // namespace
+}  // namespace ccl::nccl
+
+using namespace ccl::nccl;
+
+ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
+  return answer([&]() -> ccl::Result<void> {
+    CCL_CHECK(check_given(id, "id"));
+    CCL_TRY(const auto made, ccl::create_unique_id());
+    std::memcpy(id->internal, made.bytes.data(), sizeof id->internal);
+    return {};
+  });
+}
+ncclResult_t ncclCommInitRank(ncclComm_t* comm, int ranks, ncclUniqueId id, int rank) {
+  return answer([&] { return join(comm, ranks, {&id, 1}, rank, nullptr); });
+}
+ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int ranks, ncclUniqueId id, int rank,
+                                    ncclConfig_t* config) {
+  return answer([&] { return join(comm, ranks, {&id, 1}, rank, config); });
+}
+ncclResult_t ncclCommInitRankScalable(ncclComm_t* comm, int ranks, int rank, int id_count,
+                                      ncclUniqueId* ids, ncclConfig_t* config) {
+  return answer([&] {
+    const std::size_t count = ids == nullptr || id_count < 0 ? 0 : std::size_t(id_count);
+    return join(comm, ranks, {ids, count}, rank, config);
+  });
+}
+ncclResult_t ncclCommInitAll(ncclComm_t* comms, int ranks, const int* devices) {
+  return answer([&]() -> ccl::Result<void> {
+    CCL_CHECK(check_given(comms, "comms"));
+    CCL_TRY(const auto made, ccl::create_unique_id());
+    ncclUniqueId id;
+    std::memcpy(id.internal, made.bytes.data(), sizeof id.internal);
+    const int before = current_device();
+    auto& group = Group::of_this_thread();
+    group.start();
+    ccl::Result<void> good;
+    for (int rank = 0; rank < ranks && good; ++rank) {
+      if (before >= 0) set_device(devices != nullptr ? devices[rank] : rank);
+      good = join(&comms[rank], ranks, {&id, 1}, rank, nullptr);
+    }
+    set_device(before);
+    if (!good) group.spoil(good.error());
+    return group.end();
+  });
+}
+ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* made,
+                           ncclConfig_t* config) {
+  return answer([&] { return split(comm, color, key, made, config); });
+}
+
+ncclResult_t ncclCommFinalize(ncclComm_t comm) {
+  return answer([&]() -> ccl::Result<void> {
+    CCL_TRY(const auto member, member_of(comm));
+    return member->end();
+  });
+}
+ncclResult_t ncclCommDestroy(ncclComm_t comm) {
+  return answer([&]() -> ccl::Result<void> {
+    CCL_TRY(const auto member, take_from(comm));
+    return member->end();
+  });
+}
+ncclResult_t ncclCommAbort(ncclComm_t comm) {
+  return answer([&]() -> ccl::Result<void> {
+    CCL_TRY(const auto member, take_from(comm));
+    member->abort();
+    return {};
+  });
+}
+ncclResult_t ncclCommRevoke(ncclComm_t comm, int flags) {
+  return answer([&]() -> ccl::Result<void> {
+    CCL_TRY(const auto member, member_of(comm));
+    if (flags != 0) {
+      return ccl::fail(ccl::Errc::invalid_argument, fmt::format("flags are {}; pass 0", flags));
+    }
+    CCL_TRY(const auto ready, member->ready());
+    ready.abort("ncclCommRevoke was called");
+    return {};
+  });
+}
+ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* state) {
+  return answer([&]() -> ccl::Result<void> {
+    CCL_CHECK(check_given(state, "asyncError"));
+    CCL_TRY(const auto member, member_of(comm));
+    const auto status = member->status();
+    *state = status ? ncclSuccess : number_of(status.error().code);
+    return {};
+  });
+}
+ncclResult_t ncclCommCount(const ncclComm_t comm, int* count) {
+  return ask(comm, count, "count", [](const auto& ready) { return ready.ranks(); });
+}
+ncclResult_t ncclCommUserRank(const ncclComm_t comm, int* rank) {
+  return ask(comm, rank, "rank", [](const auto& ready) { return ready.rank(); });
+}
+ncclResult_t ncclCommCuDevice(const ncclComm_t comm, int* device) {
+  return ask(comm, device, "device", [](const auto& ready) { return ready.device(); });
+}
+ncclResult_t ncclGetVersion(int* version) {
+  return answer([&]() -> ccl::Result<void> {
+    CCL_CHECK(check_given(version, "version"));
+    *version = NCCL_VERSION_CODE;  // whose interface this is
+    return {};
+  });
+}
+
+CCL_NCCL_ALSO_P(ncclGetUniqueId);
+CCL_NCCL_ALSO_P(ncclCommInitRank);
+CCL_NCCL_ALSO_P(ncclCommInitRankConfig);
+CCL_NCCL_ALSO_P(ncclCommInitRankScalable);
+CCL_NCCL_ALSO_P(ncclCommInitAll);
+CCL_NCCL_ALSO_P(ncclCommSplit);
+CCL_NCCL_ALSO_P(ncclCommFinalize);
+CCL_NCCL_ALSO_P(ncclCommDestroy);
+CCL_NCCL_ALSO_P(ncclCommAbort);
+CCL_NCCL_ALSO_P(ncclCommRevoke);
+CCL_NCCL_ALSO_P(ncclCommGetAsyncError);
+CCL_NCCL_ALSO_P(ncclCommCount);
+CCL_NCCL_ALSO_P(ncclCommUserRank);
+CCL_NCCL_ALSO_P(ncclCommCuDevice);
+CCL_NCCL_ALSO_P(ncclGetVersion);

@@ -1,0 +1,38 @@
+#pragma once
+
+#include <ccl/result.hpp>
+
+#include <cstddef>
+
+#include <driver_types.h>
+
+namespace ccl::nccl {
+
+// The CUDA runtime, where this library was built with device code; host memory and nothing to wait
+// for where it was not.
+
+/// The device of this thread; -1: there are none.
+int current_device();
+/// Below 0: nothing.
+void set_device(int device);
+
+/// While it lives, this thread is on that device.
+class OnDevice {
+ public:
+  explicit OnDevice(int device) : before_{current_device()} { set_device(device); }
+  ~OnDevice() { set_device(before_); }
+  OnDevice(const OnDevice&) = delete;
+  OnDevice& operator=(const OnDevice&) = delete;
+
+ private:
+  int before_;
+};
+
+/// Waits for all that was queued on this thread's device.
+Result<void> wait_for_device();
+/// What is queued on `later` from now on runs after what has been queued on `earlier`.
+Result<void> put_after(cudaStream_t later, cudaStream_t earlier);
+Result<void*> allocate(std::size_t bytes);
+Result<void> release(void* memory);
+
+}  // namespace ccl::nccl

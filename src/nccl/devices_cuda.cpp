@@ -1,0 +1,48 @@
+#include <cuda_runtime.h>
+
+#include <fmt/format.h>
+
+#include "nccl/devices.hpp"
+
+namespace ccl::nccl {
+namespace {
+
+Result<void> check(cudaError_t code, const char* what) {
+  if (code == cudaSuccess) return {};
+  Error error{Errc::cuda, fmt::format("{} failed ({})", what, cudaGetErrorString(code))};
+  error.os_code = int(code);
+  return fail(std::move(error));
+}
+
+}  // namespace
+
+int current_device() {
+  int device = -1;
+  return cudaGetDevice(&device) == cudaSuccess ? device : -1;
+}
+void set_device(int device) {
+  if (device >= 0) (void)cudaSetDevice(device);
+}
+Result<void> wait_for_device() {
+  return check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+}
+Result<void> put_after(cudaStream_t later, cudaStream_t earlier) {
+  cudaEvent_t event = nullptr;
+  CCL_CHECK(check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "cudaEventCreate"));
+  auto done = check(cudaEventRecord(event, earlier), "cudaEventRecord");
+  if (done) done = check(cudaStreamWaitEvent(later, event, 0), "cudaStreamWaitEvent");
+  (void)cudaEventDestroy(event);  // lives on until it has happened
+  return done;
+}
+Result<void*> allocate(std::size_t bytes) {
+  // Whole pages of the GPU's, so that peers can map it (see Window).
+  constexpr std::size_t page = std::size_t{2} << 20;
+  void* memory = nullptr;
+  CCL_CHECK(check(cudaMalloc(&memory, (bytes + page - 1) / page * page), "cudaMalloc"));
+  return memory;
+}
+Result<void> release(void* memory) {
+  return check(cudaFree(memory), "cudaFree");
+}
+
+}  // namespace ccl::nccl

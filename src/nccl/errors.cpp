@@ -1,0 +1,90 @@
+#include <ccl/log.hpp>
+
+#include <cstring>
+#include <mutex>
+
+#include "nccl/api.hpp"
+
+namespace ccl::nccl {
+namespace {
+
+std::mutex last_mutex;
+char last[2048] = "";  // callers keep the pointer, so it never moves
+
+}  // namespace
+
+ncclResult_t number_of(Errc code) {
+  switch (code) {
+    case Errc::ok:
+      return ncclSuccess;
+    case Errc::invalid_argument:
+    case Errc::overflow:
+      return ncclInvalidArgument;
+    case Errc::invalid_usage:
+    case Errc::mismatch:
+    case Errc::bad_setting:
+    case Errc::not_supported:
+      return ncclInvalidUsage;
+    case Errc::cuda:
+      return ncclUnhandledCudaError;
+    case Errc::no_transport:
+    case Errc::out_of_memory:
+    case Errc::over_budget:
+    case Errc::system:
+    case Errc::network:
+    case Errc::refused:
+      return ncclSystemError;
+    case Errc::timed_out:
+    case Errc::peer_lost:
+    case Errc::aborted:
+      return ncclRemoteError;
+    case Errc::in_progress:
+      return ncclInProgress;
+    case Errc::no_device_code:
+    case Errc::internal:
+      break;
+  }
+  return ncclInternalError;
+}
+
+ncclResult_t tell(const Result<void>& result) {
+  if (result) return ncclSuccess;
+  const std::string text = result.error().message();
+  log_warn(LogPart::coll, "{}", text);
+  const std::lock_guard lock{last_mutex};
+  std::strncpy(last, text.c_str(), sizeof last - 1);
+  return number_of(result.error().code);
+}
+
+}  // namespace ccl::nccl
+
+using namespace ccl::nccl;
+
+const char* ncclGetErrorString(ncclResult_t code) {
+  switch (code) {
+    case ncclSuccess:
+      return "no error";
+    case ncclUnhandledCudaError:
+      return "a CUDA call failed (ncclGetLastError says more)";
+    case ncclSystemError:
+      return "a call of the system or of the network failed (ncclGetLastError says more)";
+    case ncclInternalError:
+      return "an error inside of ccl";
+    case ncclInvalidArgument:
+      return "an argument cannot be so (ncclGetLastError says more)";
+    case ncclInvalidUsage:
+      return "a call that does not go here, or that ccl does not have (ncclGetLastError says more)";
+    case ncclRemoteError:
+      return "another rank failed, was lost or aborted (ncclGetLastError says more)";
+    case ncclInProgress:
+      return "it is not done yet";
+    default:
+      return "no result of NCCL's";
+  }
+}
+const char* ncclGetLastError(ncclComm_t) {
+  return last;
+}
+
+CCL_NCCL_ALSO_P(ncclGetErrorString);
+CCL_NCCL_ALSO_P(ncclGetLastError);

@@ -1,0 +1,88 @@
+#include "nccl/group.hpp"
+
+#include <algorithm>
+#include <thread>
+#include <utility>
+
+namespace ccl::nccl {
+
+Group& Group::of_this_thread() {
+  static thread_local Group group;
+  return group;
+}
+
+Result<void> Group::Part::run() const {
+  for (const Step& step : steps) CCL_CHECK(step());
+  if (messages.empty()) return {};
+  return member->use([&](Operations& all) { return all.exchange(messages); });
+}
+
+Group::Part& Group::part_of(std::shared_ptr<Member> member) {
+  const auto known = std::ranges::find(parts_, member, &Part::member);
+  if (known != parts_.end()) return *known;
+  return parts_.emplace_back(Part{std::move(member), {}, {}});
+}
+
+Result<void> Group::submit(std::shared_ptr<Member> member, Step step) {
+  Part& part = part_of(std::move(member));
+  part.steps.push_back(std::move(step));
+  if (depth_ > 0) return {};
+  ++depth_;
+  return end();
+}
+Result<void> Group::submit(std::shared_ptr<Member> member, const Call& call) {
+  if (call.is_message()) {
+    part_of(std::move(member)).messages.push_back(call);
+    if (depth_ > 0) return {};
+    ++depth_;
+    return end();
+  }
+  Member& whose = *member;
+  return submit(std::move(member), [&whose, call] {
+    return whose.use([&](Operations& all) { return all.run(call); });
+  });
+}
+void Group::spoil(const Error& why) {
+  if (depth_ > 0 && spoilt_) spoilt_ = fail(why);
+}
+
+Result<void> Group::end() {
+  if (depth_ == 0) {
+    return fail(Errc::invalid_usage,
+                "ncclGroupEnd without ncclGroupStart in this thread; call that before");
+  }
+  if (--depth_ > 0) return {};
+  const std::vector<Part> parts = std::exchange(parts_, {});
+  if (const auto spoilt = std::exchange(spoilt_, {}); !spoilt) {
+    for (const Part& part : parts) part.member->give_up(spoilt.error());
+    return spoilt;
+  }
+  Result<void> result;
+  bool goes_on = false;
+  std::vector<const Part*> waited_for;
+  for (const Part& part : parts) {
+    if (!part.member->blocking && !part.member->created()) {
+      std::thread{[part] { (void)part.run(); }}.detach();  // its member knows what became of it
+      goes_on = true;
+    } else {
+      waited_for.push_back(&part);
+    }
+  }
+  if (waited_for.size() == 1) {
+    result = waited_for.front()->run();
+  } else {
+    // Ranks of one thread wait for each other: each has a thread here.
+    for (const Part* part : waited_for) part->member->worker();  // or none is begun
+    for (const Part* part : waited_for) {
+      part->member->worker().enqueue([part] { return part->run(); });
+    }
+    for (const Part* part : waited_for) {
+      auto done = part->member->worker().synchronize();
+      if (result && !done) result = std::move(done);
+    }
+  }
+  if (result && goes_on) return fail(Errc::in_progress, "");
+  return result;
+}
+
+}  // namespace ccl::nccl

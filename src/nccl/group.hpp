@@ -1,0 +1,42 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "nccl/call.hpp"
+#include "nccl/member.hpp"
+
+namespace ccl::nccl {
+
+/// What a thread asks for between ncclGroupStart and ncclGroupEnd; each rank's part is done by
+/// itself, in the order of the calls, and its messages at once, behind the rest.
+class Group {
+ public:
+  using Step = std::function<Result<void>()>;
+  static Group& of_this_thread();
+
+  void start() { ++depth_; }
+  Result<void> end();
+  /// At once where there is no group.
+  Result<void> submit(std::shared_ptr<Member> member, Step step);
+  Result<void> submit(std::shared_ptr<Member> member, const Call& call);
+  /// A call that cannot be so: the group fails, and nothing of it runs.
+  void spoil(const Error& why);
+
+ private:
+  struct Part {
+    std::shared_ptr<Member> member;
+    std::vector<Step> steps;
+    std::vector<Call> messages;
+
+    Result<void> run() const;
+  };
+  Part& part_of(std::shared_ptr<Member> member);
+
+  int depth_ = 0;
+  std::vector<Part> parts_;
+  Result<void> spoilt_;
+};
+
+}  // namespace ccl::nccl

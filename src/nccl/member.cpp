@@ -1,0 +1,212 @@
+#include "nccl/member.hpp"
+
+#include <fmt/format.h>
+
+#include <deque>
+#include <map>
+#include <thread>
+#include <utility>
+
+#include "nccl/devices.hpp"
+#include "nccl/errors.hpp"
+
+/// What NCCL's handle points to. Handles are small and never freed, so that one that is used too
+/// late is known.
+struct ncclComm {
+  std::atomic<std::shared_ptr<ccl::nccl::Member>> member;
+};
+
+namespace ccl::nccl {
+namespace {
+
+/// The ranks of one communicator that live in this process.
+struct Family {
+  int live = 0;
+  std::vector<std::thread> ending;
+};
+struct Families {
+  std::mutex mutex;
+  std::map<std::string, Family> all;
+  std::deque<ncclComm> handles;
+};
+// Never destroyed: ranks may be ending while the process exits.
+Families& families() {
+  static Families* const all = new Families;
+  return *all;
+}
+
+/// One rank less. The last one waits for the ends of all; true if this was it.
+bool go_from(const std::string& name, std::thread ending) {
+  std::vector<std::thread> endings;
+  {
+    const std::lock_guard lock{families().mutex};
+    Family& family = families().all[name];
+    if (ending.joinable()) family.ending.push_back(std::move(ending));
+    if (--family.live > 0) return false;
+    endings = std::move(family.ending);
+    families().all.erase(name);
+  }
+  for (auto& thread : endings) thread.join();
+  return true;
+}
+
+cuda::std::unexpected<Error> no_handle(const char* what) {
+  return fail(Errc::invalid_argument, fmt::format("the communicator {}; pass one that ncclCommInit"
+                                                  "Rank or ncclCommSplit gave",
+                                                  what));
+}
+
+}  // namespace
+
+Result<void> Member::create(const std::function<Result<Communicator>()>& make) {
+  const auto all_of_it = [&]() -> Result<void> {
+    CCL_TRY(Communicator comm, make());
+    {
+      const std::lock_guard lock{mutex_};
+      comm_ = comm;
+    }
+    CCL_CHECK(comm.wait());
+    CCL_TRY(auto operations, Operations::create(comm));
+    const std::lock_guard lock{mutex_};
+    operations_ = std::move(operations);
+    return {};
+  };
+  const OnDevice here{device};
+  Result<void> done = all_of_it();
+  {
+    const std::lock_guard lock{families().mutex};
+    if (done) ++families().all[family_].live;
+  }
+  const std::lock_guard lock{mutex_};
+  created_ = done;
+  left_ = !done;  // never to leave
+  return done;
+}
+
+void Member::give_up(const Error& why) {
+  const std::lock_guard lock{mutex_};
+  if (created_) return;
+  created_ = fail(why);
+  left_ = true;
+}
+
+Result<Communicator> Member::ready() const {
+  const std::lock_guard lock{mutex_};
+  if (!created_) {
+    return fail(Errc::invalid_argument,
+                "the communicator is still being made; wait until ncclCommGetAsyncError no longer "
+                "says ncclInProgress");
+  }
+  if (!*created_) return fail(created_->error());
+  return *comm_;
+}
+
+bool Member::created() const {
+  const std::lock_guard lock{mutex_};
+  return created_.has_value();
+}
+
+Result<void> Member::status() const {
+  {
+    const std::lock_guard lock{mutex_};
+    if (!created_) return fail(Errc::in_progress, "the communicator is still being made");
+    if (!*created_) return *created_;
+    if (left_) return {};
+  }
+  return comm_->status();
+}
+
+Result<void> Member::use(const std::function<Result<void>(Operations&)>& call) {
+  CCL_CHECK(ready());
+  const std::lock_guard lock{calls_};
+  const OnDevice here{device};
+  return call(*operations_);
+}
+
+HostStream& Member::worker() {
+  const std::lock_guard lock{mutex_};
+  if (!worker_) worker_.emplace();
+  return *worker_;
+}
+
+/// False: it had left before.
+bool Member::leave() {
+  const std::lock_guard lock{mutex_};
+  return created_ && !std::exchange(left_, true);
+}
+
+Result<void> Member::end() {
+  CCL_TRY(const Communicator comm, ready());
+  if (!leave()) return {};
+  auto result = std::make_shared<Result<void>>();
+  // What runs on the GPU needs the operations until it has run.
+  std::thread ending{[self = shared_from_this(), comm, result] {
+    set_device(self->device);
+    *result = wait_for_device();
+    if (*result) *result = comm.finalize();
+  }};
+  return go_from(family_, std::move(ending)) ? *result : Result<void>{};
+}
+
+void Member::abort() {
+  std::optional<Communicator> comm;
+  {
+    const std::lock_guard lock{mutex_};
+    comm = comm_;
+  }
+  if (comm) comm->abort("ncclCommAbort was called");
+  if (leave()) (void)go_from(family_, {});
+}
+
+Result<int> Member::add_scaling(const RedOp& op) {
+  const std::lock_guard lock{mutex_};
+  for (std::size_t at = 0; at < scalings_.size(); ++at) {
+    if (scalings_[at]) continue;
+    scalings_[at] = op;
+    return int(at);
+  }
+  scalings_.push_back(op);
+  return int(scalings_.size()) - 1;
+}
+Result<RedOp> Member::scaling(int at) const {
+  const std::lock_guard lock{mutex_};
+  if (at < 0 || at >= int(scalings_.size()) || !scalings_[std::size_t(at)]) {
+    return fail(Errc::invalid_argument,
+                fmt::format("there is no reduction {}; pass one of NCCL's five, or one that "
+                            "ncclRedOpCreatePreMulSum made for this communicator",
+                            at + ncclNumOps));
+  }
+  return *scalings_[std::size_t(at)];
+}
+Result<void> Member::drop_scaling(int at) {
+  CCL_CHECK(scaling(at));
+  const std::lock_guard lock{mutex_};
+  scalings_[std::size_t(at)].reset();
+  return {};
+}
+
+std::string Member::next_family(int color) {
+  const std::lock_guard lock{mutex_};
+  return fmt::format("{}/{}.{}", family_, splits_++, color);
+}
+
+ncclComm_t new_handle(std::shared_ptr<Member> member) {
+  const std::lock_guard lock{families().mutex};
+  ncclComm& handle = families().handles.emplace_back();
+  handle.member = std::move(member);
+  return &handle;
+}
+Result<std::shared_ptr<Member>> member_of(ncclComm_t comm) {
+  if (comm == nullptr) return no_handle("is null");
+  auto member = comm->member.load();
+  if (!member) return no_handle("has ended");
+  return member;
+}
+Result<std::shared_ptr<Member>> take_from(ncclComm_t comm) {
+  if (comm == nullptr) return no_handle("is null");
+  auto member = comm->member.exchange(nullptr);
+  if (!member) return no_handle("has ended");
+  return member;
+}
+
+}  // namespace ccl::nccl

@@ -1,0 +1,24 @@
+#pragma once
+
+#include <ccl/communicator.hpp>
+
+#include <memory>
+#include <span>
+
+#include "nccl/call.hpp"
+
+namespace ccl::nccl {
+
+/// The collectives of one communicator, each made when it is first called, as all ranks then call
+/// it; messages go between any two ranks, so what carries them is made at once.
+class Operations {
+ public:
+  /// Collective.
+  static Result<std::unique_ptr<Operations>> create(const Communicator& comm);
+  virtual ~Operations() = default;
+  virtual Result<void> run(const Call& call) = 0;
+  /// Sends and receives that go on at once.
+  virtual Result<void> exchange(std::span<const Call> messages) = 0;
+};
+
+}  // namespace ccl::nccl

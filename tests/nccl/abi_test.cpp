@@ -1,0 +1,329 @@
+// NCCL's C interface as ccl's libnccl gives it, on CPU ranks: whole programs, as they are written
+// for NCCL.
+#include <cstdint>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "catch.hpp"
+#include <nccl.h>
+
+namespace {
+
+constexpr int ranks = 3;
+using Floats = std::vector<float>;
+
+/// All ranks in this thread, as ncclCommInitAll makes them.
+struct OneThread {
+  std::vector<ncclComm_t> comms = std::vector<ncclComm_t>(ranks);
+  OneThread() { REQUIRE(ncclCommInitAll(comms.data(), ranks, nullptr) == ncclSuccess); }
+  ~OneThread() {
+    for (ncclComm_t comm : comms) {
+      if (comm != nullptr) CHECK(ncclCommDestroy(comm) == ncclSuccess);
+    }
+  }
+  template <class F>
+  ncclResult_t group(F&& f) {
+    REQUIRE(ncclGroupStart() == ncclSuccess);
+    for (int r = 0; r < ranks; ++r) CHECK(f(r, comms[std::size_t(r)]) == ncclSuccess);
+    return ncclGroupEnd();
+  }
+};
+
+/// Element i of rank r, small enough that sums are exact.
+float value(int r, int i) {
+  return float(r + 1) * float(i % 17 + 1);
+}
+Floats values(int r, int count) {
+  Floats all;
+  for (int i = 0; i < count; ++i) all.push_back(value(r, i));
+  return all;
+}
+/// f(rank) of all ranks.
+template <class F>
+std::vector<Floats> each(F&& f) {
+  std::vector<Floats> all;
+  for (int r = 0; r < ranks; ++r) all.push_back(f(r));
+  return all;
+}
+
+}  // namespace
+
+TEST_CASE("one thread has all ranks, in groups") {
+  OneThread all;
+  const int count = GENERATE(1, 1000, 70000);
+  const auto in = each([&](int r) { return values(r, count * ranks); });
+  const auto run = [&](int out_count, auto&& call) {
+    auto out = each([&](int) { return Floats(std::size_t(out_count), -1); });
+    REQUIRE(all.group([&](int r, ncclComm_t comm) {
+      return call(in[std::size_t(r)].data(), out[std::size_t(r)].data(), comm);
+    }) == ncclSuccess);
+    return out;
+  };
+  const auto n = std::size_t(count);
+
+  const auto reduced = run(count, [&](const float* a, float* b, ncclComm_t comm) {
+    return ncclAllReduce(a, b, n, ncclFloat, ncclSum, comm, nullptr);
+  });
+  const auto averaged = run(count, [&](const float* a, float* b, ncclComm_t comm) {
+    return ncclAllReduce(a, b, n, ncclFloat, ncclAvg, comm, nullptr);
+  });
+  const auto largest = run(count, [&](const float* a, float* b, ncclComm_t comm) {
+    return ncclAllReduce(a, b, n, ncclFloat, ncclMax, comm, nullptr);
+  });
+  const auto at_root = run(count, [&](const float* a, float* b, ncclComm_t comm) {
+    return ncclReduce(a, b, n, ncclFloat, ncclSum, 2, comm, nullptr);
+  });
+  const auto shares = run(count, [&](const float* a, float* b, ncclComm_t comm) {
+    return ncclReduceScatter(a, b, n, ncclFloat, ncclSum, comm, nullptr);
+  });
+  const auto gathered = run(count * ranks, [&](const float* a, float* b, ncclComm_t comm) {
+    return ncclAllGather(a, b, n, ncclFloat, comm, nullptr);
+  });
+  const auto sent = run(count, [&](const float* a, float* b, ncclComm_t comm) {
+    return ncclBroadcast(a, b, n, ncclFloat, 1, comm, nullptr);
+  });
+  const auto swapped = run(count * ranks, [&](const float* a, float* b, ncclComm_t comm) {
+    return ncclAlltoAll(a, b, n, ncclFloat, comm, nullptr);
+  });
+  const auto brought = run(count * ranks, [&](const float* a, float* b, ncclComm_t comm) {
+    return ncclGather(a, b, n, ncclFloat, 0, comm, nullptr);
+  });
+  const auto dealt = run(count, [&](const float* a, float* b, ncclComm_t comm) {
+    return ncclScatter(a, b, n, ncclFloat, 0, comm, nullptr);
+  });
+  long wrong = 0;
+  for (int r = 0; r < ranks; ++r) {
+    const auto at = std::size_t(r);
+    for (int i = 0; i < count; ++i) {
+      const auto e = std::size_t(i);
+      const float sum = 6 * value(0, i);  // (1 + 2 + 3) of the first rank's
+      wrong += reduced[at][e] != sum;
+      wrong += averaged[at][e] != sum / 3;
+      wrong += largest[at][e] != value(2, i);
+      wrong += at_root[at][e] != (r == 2 ? sum : -1);
+      wrong += shares[at][e] != 6 * value(0, r * count + i);
+      wrong += sent[at][e] != value(1, i);
+      wrong += dealt[at][e] != value(0, r * count + i);
+      for (int from = 0; from < ranks; ++from) {
+        const auto run_of = std::size_t(from * count + i);
+        wrong += gathered[at][run_of] != value(from, i);
+        wrong += swapped[at][run_of] != value(from, r * count + i);
+        wrong += brought[at][run_of] != (r == 0 ? value(from, i) : -1);
+      }
+    }
+  }
+  CHECK(wrong == 0);
+}
+
+TEST_CASE("messages of a group go at once, also beside collectives") {
+  OneThread all;
+  constexpr int count = 5000;
+  const auto in = each([](int r) { return values(r, count); });
+  auto from_left = each([](int) { return Floats(count); });
+  auto sums = each([](int) { return Floats(count); });
+  REQUIRE(all.group([&](int r, ncclComm_t comm) {
+    const auto at = std::size_t(r);
+    ncclResult_t done = ncclSend(in[at].data(), count, ncclFloat, (r + 1) % ranks, comm, nullptr);
+    if (done == ncclSuccess) {
+      done =
+          ncclAllReduce(in[at].data(), sums[at].data(), count, ncclFloat, ncclSum, comm, nullptr);
+    }
+    if (done != ncclSuccess) return done;
+    return ncclRecv(from_left[at].data(), count, ncclFloat, (r + 2) % ranks, comm, nullptr);
+  }) == ncclSuccess);
+  for (int r = 0; r < ranks; ++r) {
+    CHECK(from_left[std::size_t(r)] == values((r + 2) % ranks, count));
+    CHECK(sums[std::size_t(r)][16] == 6 * value(0, 16));
+  }
+}
+
+TEST_CASE("a rank in each thread, two of which exchange a message") {
+  ncclUniqueId id;
+  REQUIRE(ncclGetUniqueId(&id) == ncclSuccess);
+  std::vector<ncclResult_t> results(ranks, ncclNumResults);
+  std::vector<int> got(ranks);
+  const auto rank = [&](int r) {
+    const auto at = std::size_t(r);
+    ncclComm_t comm = nullptr;
+    int count = 0, mine = 0, device = 0;
+    const auto run = [&](ncclResult_t done) {
+      if (results[at] == ncclNumResults && done != ncclSuccess) results[at] = done;
+    };
+    run(ncclCommInitRank(&comm, ranks, id, r));
+    run(ncclCommCount(comm, &count));
+    run(ncclCommUserRank(comm, &mine));
+    run(ncclCommCuDevice(comm, &device));
+    if (r < 2) {
+      const int data = 40 + r;
+      run(ncclGroupStart());
+      run(ncclSend(&data, 1, ncclInt, 1 - r, comm, nullptr));
+      run(ncclRecv(&got[at], 1, ncclInt, 1 - r, comm, nullptr));
+      run(ncclGroupEnd());
+    }
+    if (count != ranks || mine != r || device != -1) run(ncclInternalError);
+    run(ncclCommFinalize(comm));
+    run(ncclCommDestroy(comm));
+    if (results[at] == ncclNumResults) results[at] = ncclSuccess;
+  };
+  std::vector<std::thread> threads;
+  for (int r = 0; r < ranks; ++r) threads.emplace_back(rank, r);
+  for (auto& thread : threads) thread.join();
+  CHECK(results == std::vector<ncclResult_t>(ranks, ncclSuccess));
+  CHECK(got == std::vector<int>{41, 40, 0});
+}
+
+TEST_CASE("a scalar before the sum, of this process or of memory that is read later") {
+  OneThread all;
+  float scalars[ranks] = {1, 0.5f, 2};
+  const auto in = each([](int r) { return values(r, 10); });
+  for (const auto where : {ncclScalarHostImmediate, ncclScalarDevice}) {
+    auto out = each([](int) { return Floats(10); });
+    ncclRedOp_t ops[ranks];
+    for (int r = 0; r < ranks; ++r) {
+      REQUIRE(ncclRedOpCreatePreMulSum(&ops[r], &scalars[r], ncclFloat, where,
+                                       all.comms[std::size_t(r)]) == ncclSuccess);
+    }
+    REQUIRE(all.group([&](int r, ncclComm_t comm) {
+      const auto at = std::size_t(r);
+      return ncclAllReduce(in[at].data(), out[at].data(), 10, ncclFloat, ops[r], comm, nullptr);
+    }) == ncclSuccess);
+    for (int r = 0; r < ranks; ++r) {
+      CHECK(out[std::size_t(r)][3] == value(0, 3) + value(1, 3) / 2 + value(2, 3) * 2);
+      CHECK(ncclRedOpDestroy(ops[r], all.comms[std::size_t(r)]) == ncclSuccess);
+      CHECK(ncclRedOpDestroy(ops[r], all.comms[std::size_t(r)]) == ncclInvalidArgument);
+    }
+  }
+}
+
+TEST_CASE("a split's ranks are a communicator of their own") {
+  OneThread all;
+  std::vector<ncclComm_t> parts(ranks);
+  REQUIRE(all.group([&](int r, ncclComm_t comm) {
+    const int color = r == 1 ? NCCL_SPLIT_NOCOLOR : 7;
+    return ncclCommSplit(comm, color, -r, &parts[std::size_t(r)], nullptr);
+  }) == ncclSuccess);
+  CHECK(parts[1] == nullptr);
+  int rank = -1, count = -1;
+  CHECK(ncclCommUserRank(parts[0], &rank) == ncclSuccess);
+  CHECK(ncclCommCount(parts[0], &count) == ncclSuccess);
+  CHECK(rank == 1);  // by key
+  CHECK(count == 2);
+  CHECK(ncclCommDestroy(parts[0]) == ncclSuccess);
+  CHECK(ncclCommDestroy(parts[2]) == ncclSuccess);
+}
+
+TEST_CASE("creation that does not block says so until it is done") {
+  ncclUniqueId id;
+  REQUIRE(ncclGetUniqueId(&id) == ncclSuccess);
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  config.blocking = 0;
+  config.commName = "quick";
+  ncclComm_t comms[2];
+  REQUIRE(ncclCommInitRankConfig(&comms[0], 2, id, 0, &config) == ncclInProgress);
+  ncclResult_t state = ncclSuccess;
+  CHECK(ncclCommGetAsyncError(comms[0], &state) == ncclSuccess);
+  CHECK(state == ncclInProgress);
+  int count = 0;
+  CHECK(ncclCommCount(comms[0], &count) == ncclInvalidArgument);
+  REQUIRE(ncclCommInitRank(&comms[1], 2, id, 1) == ncclSuccess);
+  while (state == ncclInProgress) {
+    std::this_thread::yield();
+    REQUIRE(ncclCommGetAsyncError(comms[0], &state) == ncclSuccess);
+  }
+  CHECK(state == ncclSuccess);
+  CHECK(ncclCommCount(comms[0], &count) == ncclSuccess);
+  CHECK(count == 2);
+  for (ncclComm_t comm : comms) CHECK(ncclCommDestroy(comm) == ncclSuccess);
+}
+
+TEST_CASE("who aborts ends the others' waits") {
+  OneThread all;
+  float data = 1;
+  ncclResult_t waited = ncclSuccess;
+  std::thread waits{
+      [&] { waited = ncclAllReduce(&data, &data, 1, ncclFloat, ncclSum, all.comms[0], nullptr); }};
+  CHECK(ncclCommAbort(all.comms[1]) == ncclSuccess);
+  waits.join();
+  CHECK(waited == ncclRemoteError);
+  CHECK(std::string{ncclGetLastError(nullptr)}.find("ncclCommAbort was called") !=
+        std::string::npos);
+  ncclResult_t state = ncclSuccess;
+  CHECK(ncclCommGetAsyncError(all.comms[0], &state) == ncclSuccess);
+  CHECK(state == ncclRemoteError);
+  for (const std::size_t r : {0u, 2u}) CHECK(ncclCommAbort(all.comms[r]) == ncclSuccess);
+  all.comms.clear();
+}
+
+TEST_CASE("what cannot be so is refused, and says why") {
+  OneThread all;
+  float data[4] = {};
+  const ncclComm_t comm = all.comms[0];
+  const auto says = [](const char* words) {
+    return std::string{ncclGetLastError(nullptr)}.find(words) != std::string::npos;
+  };
+  CHECK(ncclAllReduce(data, data, 4, ncclFloat, ncclSum, nullptr, nullptr) == ncclInvalidArgument);
+  CHECK(says("the communicator is null"));
+  CHECK(ncclAllReduce(data, data, 4, ncclDataType_t(12), ncclSum, comm, nullptr) ==
+        ncclInvalidArgument);
+  CHECK(says("there is no type 12"));
+  CHECK(ncclAllReduce(data, data, 4, ncclFloat, ncclRedOp_t(9), comm, nullptr) ==
+        ncclInvalidArgument);
+  CHECK(says("there is no reduction 9"));
+  CHECK(ncclGroupEnd() == ncclInvalidUsage);
+  CHECK(says("ncclGroupEnd without ncclGroupStart"));
+  ncclConfig_t raw{};
+  ncclComm_t none = comm;
+  ncclUniqueId id;
+  REQUIRE(ncclGetUniqueId(&id) == ncclSuccess);
+  CHECK(ncclCommInitRankConfig(&none, 1, id, 0, &raw) == ncclInvalidArgument);
+  CHECK(says("NCCL_CONFIG_INITIALIZER"));
+  CHECK(none == nullptr);
+  CHECK(ncclCommShrink(comm, nullptr, 0, &none, nullptr, 0) == ncclInvalidUsage);
+  CHECK(says("ccl does not have ncclCommShrink"));
+
+  // Nothing of a group runs that holds such a call.
+  Floats sums(ranks, -1);
+  REQUIRE(ncclGroupStart() == ncclSuccess);
+  for (std::size_t r = 0; r < ranks; ++r) {
+    CHECK(ncclAllReduce(data, &sums[r], 1, ncclFloat, ncclSum, all.comms[r], nullptr) ==
+          ncclSuccess);
+  }
+  CHECK(ncclSend(data, 1, ncclDataType_t(15), 0, comm, nullptr) == ncclInvalidArgument);
+  CHECK(ncclGroupEnd() == ncclInvalidArgument);
+  CHECK(sums == Floats(ranks, -1));
+  ncclComm_t never = nullptr;
+  REQUIRE(ncclGroupStart() == ncclSuccess);
+  CHECK(ncclCommInitRank(&never, 2, id, 0) == ncclSuccess);
+  CHECK(ncclSend(data, 1, ncclDataType_t(15), 0, comm, nullptr) == ncclInvalidArgument);
+  CHECK(ncclGroupEnd() == ncclInvalidArgument);
+  ncclResult_t state = ncclInProgress;
+  CHECK(ncclCommGetAsyncError(never, &state) == ncclSuccess);
+  CHECK(state == ncclInvalidArgument);
+
+  CHECK(ncclCommDestroy(all.comms[2]) == ncclSuccess);
+  CHECK(ncclCommDestroy(all.comms[2]) == ncclInvalidArgument);
+  CHECK(says("the communicator has ended"));
+  all.comms[2] = nullptr;
+}
+
+TEST_CASE("memory, registrations, windows, the second names") {
+  OneThread all;
+  void* memory[ranks];
+  ncclWindow_t windows[ranks];
+  constexpr std::size_t bytes = 1 << 16;
+  for (auto& one : memory) REQUIRE(ncclMemAlloc(&one, bytes) == ncclSuccess);
+  REQUIRE(all.group([&](int r, ncclComm_t comm) {
+    return ncclCommWindowRegister(comm, memory[r], bytes, &windows[r], NCCL_WIN_COLL_SYMMETRIC);
+  }) == ncclSuccess);
+  void* handle = nullptr;
+  CHECK(ncclCommRegister(all.comms[0], memory[0], bytes, &handle) == ncclSuccess);
+  CHECK(ncclCommDeregister(all.comms[0], handle) == ncclSuccess);
+  REQUIRE(all.group([&](int r, ncclComm_t comm) {
+    return ncclCommWindowDeregister(comm, windows[r]);
+  }) == ncclSuccess);
+  for (void* one : memory) CHECK(ncclMemFree(one) == ncclSuccess);
+  int version = 0;
+  CHECK(pncclGetVersion(&version) == ncclSuccess);
+  CHECK(version == NCCL_VERSION_CODE);
+}
