@@ -81,6 +81,8 @@ struct AnyMessage {
 ///         ccl::Simple>>, ccl::Types<float, ccl::bfloat16>, ccl::Reductions<ccl::Sum, ccl::Max>>;
 ///
 /// Operations that only move data take every type, and are instantiated once for each candidate.
+/// `Candidates<Candidate<Auto, Auto>>` (<ccl/auto.hpp>) has the cost model choose, as
+/// `Collective<Op>` does.
 /// A call names its candidate, "Tree", "Ring/LL" or "Ring/LL/any", or leaves the choice: of those
 /// that run the reduction, the first whose `most_bytes` hold the larger buffer, else the last;
 /// where sizes may differ between ranks (AllToAllV, SendRecv), the last. All ranks must come to the
@@ -234,9 +236,11 @@ class AnyCollective<Op, Candidates<Cs...>, Types<Ts...>, Reductions<Fs...>> {
   }
   template <std::size_t I, class C>
   Result<void> make() {
-    const auto left = may_compose(Op::name, C::algo, C::proto);
-    if (!left && left.error().code == Errc::bad_setting) return {};
-    CCL_CHECK(left);
+    if constexpr (!detail::is_auto<typename C::Algorithm>) {  // which asks for itself
+      const auto left = may_compose(Op::name, C::algo, C::proto);
+      if (!left && left.error().code == Errc::bad_setting) return {};
+      CCL_CHECK(left);
+    }
     CCL_TRY(auto one, C::template On<Op>::create(comm_));
     std::get<I>(calls_).emplace(std::move(one));
     return {};
@@ -375,6 +379,8 @@ class AnyCollective<Op, Candidates<Cs...>, Types<Ts...>, Reductions<Fs...>> {
     using Algo = typename C::Algorithm;
     if constexpr (!ReduceOp<F, accumulate_t<T>>) {
       return false;
+    } else if constexpr (detail::is_auto<Algo>) {
+      return true;
     } else if constexpr (requires { Algo::template takes<F>; }) {
       return Algo::template takes<F> && (!Algo::reorders || is_commutative<F>);
     } else {

@@ -62,6 +62,8 @@ template <class Proto>
 inline constexpr Index usual_most_bytes = !Proto::carries_flags ? std::numeric_limits<Index>::max()
                                           : Proto::line_bytes >= 128 ? Index{1} << 20
                                                                      : Index{64} << 10;
+template <>
+inline constexpr Index usual_most_bytes<Auto> = std::numeric_limits<Index>::max();
 }  // namespace detail
 
 /// A way to run an operation, for the list of an `Auto` or an `AnyCollective`. The latter uses it
@@ -77,6 +79,18 @@ struct Candidate {
   static constexpr Index most_bytes = MostBytes;
   static constexpr const char* algo = Algo::name;
   static constexpr const char* proto = Proto::name;
+  static constexpr const char* transport = Transport::name;
+};
+
+/// What chooses for itself, in the list of an `AnyCollective`: `Candidate<Auto, Auto>`.
+template <class... Cs, class Transport, Index MostBytes>
+struct Candidate<AutoOf<Cs...>, Auto, Transport, MostBytes> {
+  template <class Op>
+  using On = Collective<Op, AutoOf<Cs...>, Auto, Transport>;
+  using Algorithm = AutoOf<Cs...>;
+  static constexpr Index most_bytes = std::numeric_limits<Index>::max();
+  static constexpr const char* algo = "Auto";
+  static constexpr const char* proto = "Auto";
   static constexpr const char* transport = Transport::name;
 };
 

@@ -1,5 +1,6 @@
 #include <ccl/algo/ordered_tree.hpp>
 #include <ccl/any_collective.hpp>
+#include <ccl/auto.hpp>
 
 #include <numeric>
 
@@ -302,5 +303,30 @@ TEST_CASE("CCL_ALGO and CCL_PROTO narrow the list, for one operation if they nam
                     made.error().what.find("exclude all of Ring/LL/any, Tree/Simple/any") !=
                         std::string::npos,
                 "nothing left");
+  });
+}
+
+TEST_CASE("what chooses by the cost model stands in a list as well") {
+  using Chooses = AutoOf<Candidate<Doubling, Simple>, Candidate<Ring, Simple>>;
+  using Sums = AnyCollective<AllReduce, Candidates<Candidate<Chooses, Auto>>, Types<float>,
+                             Reductions<Sum, Max>>;
+  CHECK(Sums::names() == "Auto/Auto/any");
+  on_all([](const Communicator& comm) -> Result<void> {
+    CCL_TRY(const auto sums, Sums::create(comm));
+    for (const Index count : {1, 100000}) {
+      std::vector<float> data(std::size_t(count), float(comm.rank() + 1));
+      CCL_CHECK(sums(data.data(), data.data(), count, DataType::float32, "sum"));
+      CCL_CHECK(want(data == std::vector<float>(std::size_t(count), 6), "the sum is wrong"));
+      CCL_CHECK(sums(data.data(), data.data(), count, DataType::float32, "max", {}, "Auto"));
+      CCL_CHECK(want(data.back() == 6, "the largest is wrong"));
+    }
+    CCL_TRY(const auto choice, sums.choice(1, DataType::float32));
+    CCL_CHECK(want(choice == "Auto/Auto/any", "another candidate is taken"));
+    return want(!sums(nullptr, nullptr, 1, DataType::float64, "sum"), "a type is not listed");
+  });
+  const Environment env{"CCL_ALGO", "Tree"};  // it asks for itself
+  on_all([](const Communicator& comm) -> Result<void> {
+    const auto sums = Sums::create(comm);
+    return want(!sums && sums.error().code == Errc::bad_setting, "CCL_ALGO does not count");
   });
 }
