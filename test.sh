@@ -24,20 +24,21 @@ grep -q '^CCL_NCCL_INCLUDE_DIR.*=/' build-test/CMakeCache.txt ||
   notes+=("libnccl: not built (no nccl.h)")
 if [ -n "${CUDACXX:-}" ]; then
   exclude= optimised="-O3 -DNDEBUG"
-  libnccl=(-DCCL_BUILD_NCCL=ON "-DCCL_NCCL_TYPES=float;bfloat16;std::int64_t" "-DCCL_NCCL_REDOPS=Sum;Max;Min;Avg;PreMulSum")
+  options=(-DCCL_BUILD_NCCL=ON "-DCCL_NCCL_TYPES=float;bfloat16;std::int64_t" "-DCCL_NCCL_REDOPS=Sum;Max;Min;Avg;PreMulSum")
   if [ ! -e /dev/nvidia0 ]; then
     if [[ $("$CUDACXX" --help) == *--Ofast-compile* ]]; then  # nothing of it will run
       optimised="-O0 -DNDEBUG -Ofc=max"
       notes+=("device code: compiled without optimisation (no GPU here)")
     fi
     exclude='^gpu\.(auto_budget|types_[1-7]|ring_(ll|simple)|tree_(ll|ll128))\.gpu$'
-    libnccl=()
+    options=(-DCCL_TEST_CUDA_ARCHITECTURES=90-virtual)
+    notes+=("device code of GPU tests: compiled, not assembled, as that of benchmarks is (no GPU here)")
     notes+=("libnccl: for CPU ranks only (no GPU here; its device code is that of the candidates of Auto)")
     notes+=("GPU tests auto_budget, types_1 to 7, ring_ll, ring_simple, tree_ll, tree_ll128: not compiled (no GPU here; they are others with more operations, other types and protocols)")
   fi
   # Beside the runtime of the plain build, which is the same.
   cmake --preset cuda -DCCL_TEST_FILTER='\.gpu$' "-DCCL_TEST_EXCLUDE=$exclude" "-DCCL_RUNTIME_FROM=$PWD/build-test" \
-    ${libnccl[@]+"${libnccl[@]}"} \
+    "${options[@]}" \
     "-DCMAKE_CUDA_FLAGS_RELEASE=$optimised" >/dev/null
   cmake --build --preset cuda -j "$jobs"
   builds+=(cuda)
