@@ -4,6 +4,8 @@
 #include <thread>
 #include <utility>
 
+#include "nccl/devices.hpp"
+
 namespace ccl::nccl {
 
 Group& Group::of_this_thread() {
@@ -12,6 +14,7 @@ Group& Group::of_this_thread() {
 }
 
 Result<void> Group::Part::run() const {
+  const OnDevice here{member->device};
   for (const Step& step : steps) CCL_CHECK(step());
   if (messages.empty()) return {};
   return member->use([&](Operations& all) { return all.exchange(messages); });

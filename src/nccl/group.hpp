@@ -30,7 +30,7 @@ class Group {
     std::vector<Step> steps;
     std::vector<Call> messages;
 
-    Result<void> run() const;
+    Result<void> run() const;  // on the member's device
   };
   Part& part_of(std::shared_ptr<Member> member);
 

@@ -19,6 +19,8 @@ struct ncclComm {
 namespace ccl::nccl {
 namespace {
 
+constexpr const char* abort_called = "ncclCommAbort was called";
+
 /// The ranks of one communicator that live in this process.
 struct Family {
   int live = 0;
@@ -64,6 +66,7 @@ Result<void> Member::create(const std::function<Result<Communicator>()>& make) {
     {
       const std::lock_guard lock{mutex_};
       comm_ = comm;
+      if (aborted_) comm.abort(abort_called);
     }
     CCL_CHECK(comm.wait());
     CCL_TRY(auto operations, Operations::create(comm));
@@ -71,7 +74,6 @@ Result<void> Member::create(const std::function<Result<Communicator>()>& make) {
     operations_ = std::move(operations);
     return {};
   };
-  const OnDevice here{device};
   Result<void> done = all_of_it();
   {
     const std::lock_guard lock{families().mutex};
@@ -119,7 +121,6 @@ Result<void> Member::status() const {
 Result<void> Member::use(const std::function<Result<void>(Operations&)>& call) {
   CCL_CHECK(ready());
   const std::lock_guard lock{calls_};
-  const OnDevice here{device};
   return call(*operations_);
 }
 
@@ -152,9 +153,10 @@ void Member::abort() {
   std::optional<Communicator> comm;
   {
     const std::lock_guard lock{mutex_};
+    aborted_ = true;
     comm = comm_;
   }
-  if (comm) comm->abort("ncclCommAbort was called");
+  if (comm) comm->abort(abort_called);
   if (leave()) (void)go_from(family_, {});
 }
 

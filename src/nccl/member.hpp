@@ -38,7 +38,7 @@ class Member : public std::enable_shared_from_this<Member> {
   /// What became of it so far.
   Result<void> status() const;
 
-  /// The operations, for one thread at a time, which is on the member's device then.
+  /// The operations, for one thread at a time.
   Result<void> use(const std::function<Result<void>(Operations&)>& call);
 
   /// A thread for its part of a group of several ranks' calls.
@@ -66,7 +66,7 @@ class Member : public std::enable_shared_from_this<Member> {
   std::optional<Communicator> comm_;  // set before it is ready
   std::unique_ptr<Operations> operations_;
   std::optional<Result<void>> created_;
-  bool left_ = false;
+  bool left_ = false, aborted_ = false;
   int splits_ = 0;
   std::vector<std::optional<RedOp>> scalings_;
   std::optional<HostStream> worker_;
