@@ -34,11 +34,13 @@ Result<void> Group::submit(std::shared_ptr<Member> member, Step step) {
   return end();
 }
 Result<void> Group::submit(std::shared_ptr<Member> member, const Call& call) {
+  if (depth_ == 0) {
+    const OnDevice here{member->device};
+    return member->use([&call](Operations& all) { return all.run(call); });
+  }
   if (call.is_message()) {
     part_of(std::move(member)).messages.push_back(call);
-    if (depth_ > 0) return {};
-    ++depth_;
-    return end();
+    return {};
   }
   Member& whose = *member;
   return submit(std::move(member), [&whose, call] {

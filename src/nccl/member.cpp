@@ -92,14 +92,16 @@ void Member::give_up(const Error& why) {
   left_ = true;
 }
 
+Result<void> Member::check_ready() const {
+  if (created_) return *created_;
+  return fail(Errc::invalid_argument,
+              "the communicator is still being made; wait until ncclCommGetAsyncError no longer "
+              "says ncclInProgress");
+}
+
 Result<Communicator> Member::ready() const {
   const std::lock_guard lock{mutex_};
-  if (!created_) {
-    return fail(Errc::invalid_argument,
-                "the communicator is still being made; wait until ncclCommGetAsyncError no longer "
-                "says ncclInProgress");
-  }
-  if (!*created_) return fail(created_->error());
+  CCL_CHECK(check_ready());
   return *comm_;
 }
 
@@ -119,7 +121,10 @@ Result<void> Member::status() const {
 }
 
 Result<void> Member::use(const std::function<Result<void>(Operations&)>& call) {
-  CCL_CHECK(ready());
+  {
+    const std::lock_guard lock{mutex_};
+    CCL_CHECK(check_ready());
+  }
   const std::lock_guard lock{calls_};
   return call(*operations_);
 }

@@ -58,6 +58,7 @@ class Member : public std::enable_shared_from_this<Member> {
   std::string next_family(int color);
 
  private:
+  Result<void> check_ready() const;  // under the mutex
   bool leave();
 
   const std::string family_;

@@ -127,7 +127,7 @@ wrong += said != [{"rank": r, "text": "x" * r} for r in range(ranks)]
 static = data(rank, 3000, torch.float32)
 torch.cuda.synchronize()
 graph = torch.cuda.CUDAGraph()
-with torch.cuda.graph(graph):
+with torch.cuda.graph(graph, capture_error_mode="thread_local"):
     dist.all_reduce(static)
 static.copy_(data(rank, 3000, torch.float32))
 for _ in range(3):
