@@ -255,6 +255,34 @@ TEST_CASE("who aborts ends the others' waits") {
   all.comms.clear();
 }
 
+TEST_CASE("several ids, a broadcast in place, and what revoking ends") {
+  ncclUniqueId ids[2];
+  for (auto& id : ids) REQUIRE(ncclGetUniqueId(&id) == ncclSuccess);
+  ncclComm_t comms[ranks];
+  int data[ranks] = {4, 5, 6};
+  REQUIRE(ncclGroupStart() == ncclSuccess);
+  for (int r = 0; r < ranks; ++r) {
+    CHECK(ncclCommInitRankScalable(&comms[r], ranks, r, 2, ids, nullptr) == ncclSuccess);
+  }
+  REQUIRE(ncclGroupEnd() == ncclSuccess);
+  REQUIRE(ncclGroupStart() == ncclSuccess);
+  for (int r = 0; r < ranks; ++r) {
+    CHECK(ncclBcast(&data[r], 1, ncclInt, 2, comms[r], nullptr) == ncclSuccess);
+  }
+  REQUIRE(ncclGroupEnd() == ncclSuccess);
+  for (const int got : data) CHECK(got == 6);
+
+  CHECK(ncclCommRevoke(comms[0], 1) == ncclInvalidArgument);
+  CHECK(ncclCommRevoke(comms[0], 0) == ncclSuccess);
+  ncclResult_t state = ncclSuccess;
+  while (state == ncclSuccess) {  // the others hear of it, or this test's time is up
+    std::this_thread::yield();
+    REQUIRE(ncclCommGetAsyncError(comms[1], &state) == ncclSuccess);
+  }
+  CHECK(state == ncclRemoteError);
+  for (ncclComm_t comm : comms) CHECK(ncclCommAbort(comm) == ncclSuccess);
+}
+
 TEST_CASE("what cannot be so is refused, and says why") {
   OneThread all;
   float data[4] = {};
@@ -281,6 +309,10 @@ TEST_CASE("what cannot be so is refused, and says why") {
   CHECK(none == nullptr);
   CHECK(ncclCommShrink(comm, nullptr, 0, &none, nullptr, 0) == ncclInvalidUsage);
   CHECK(says("ccl does not have ncclCommShrink"));
+  REQUIRE(ncclGroupStart() == ncclSuccess);
+  CHECK(ncclGroupSimulateEnd(nullptr) == ncclInvalidUsage);
+  CHECK(says("ccl does not have ncclGroupSimulateEnd"));
+  CHECK(ncclGroupEnd() == ncclInvalidUsage);  // it has ended
 
   // Nothing of a group runs that holds such a call.
   Floats sums(ranks, -1);
