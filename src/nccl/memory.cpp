@@ -34,7 +34,7 @@ ncclResult_t ncclMemFree(void* memory) {
   return answer([&] { return release(memory); });
 }
 
-// ccl moves plain memory as fast, so that there is nothing to do.
+// ccl moves plain memory, so that there is nothing to do.
 ncclResult_t ncclCommRegister(const ncclComm_t comm, void* memory, size_t, void** handle) {
   return answer([&]() -> ccl::Result<void> {
     CCL_CHECK(check_given(handle, "handle"));
