@@ -86,5 +86,13 @@ const char* ncclGetLastError(ncclComm_t) {
   return last;
 }
 
+// The variables that say what is logged are read again.
+void ncclResetDebugInit() {
+  ccl::log_reload();
+}
+void pncclResetDebugInit() {
+  ccl::log_reload();
+}
+
 CCL_NCCL_ALSO_P(ncclGetErrorString);
 CCL_NCCL_ALSO_P(ncclGetLastError);

@@ -1,6 +1,7 @@
 // NCCL's C interface as ccl's libnccl gives it, on CPU ranks: whole programs, as they are written
 // for NCCL.
 #include <cstdint>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -358,4 +359,11 @@ TEST_CASE("memory, registrations, windows, the second names") {
   int version = 0;
   CHECK(pncclGetVersion(&version) == ncclSuccess);
   CHECK(version == NCCL_VERSION_CODE);
+  std::set<std::string> texts;
+  for (int code = ncclSuccess; code <= ncclNumResults; ++code) {
+    texts.insert(ncclGetErrorString(ncclResult_t(code)));
+  }
+  CHECK(texts.size() == ncclNumResults + 1);
+#pragma GCC diagnostic ignored "-Wdeprecated-declarations"
+  ncclResetDebugInit();
 }
