@@ -62,9 +62,8 @@ constexpr float sys_zhaoxin = 6;
 constexpr float sys_yongfeng = 9;
 constexpr float sys_power9 = 32;
 constexpr float sys_arm = 6;
-constexpr float sys_other = 6;        // unknown CPUs get the slowest known figure
-constexpr float net_default = 1.25F;  // 10 Gbit/s
-constexpr float host_memory = 20;     // a core copying through its NUMA node's memory
+constexpr float sys_other = 6;     // unknown CPUs get the slowest known figure
+constexpr float host_memory = 20;  // a core copying through its NUMA node's memory
 }  // namespace gbps
 
 /// One direction of a connection between two nodes.
