@@ -88,7 +88,7 @@ struct Candidate<AutoOf<Cs...>, Auto, Transport, MostBytes> {
   template <class Op>
   using On = Collective<Op, AutoOf<Cs...>, Auto, Transport>;
   using Algorithm = AutoOf<Cs...>;
-  static constexpr Index most_bytes = std::numeric_limits<Index>::max();
+  static constexpr Index most_bytes = MostBytes;
   static constexpr const char* algo = "Auto";
   static constexpr const char* proto = "Auto";
   static constexpr const char* transport = Transport::name;
