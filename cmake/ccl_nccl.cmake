@@ -22,7 +22,7 @@ foreach(list IN ITEMS types redops)
   if(${list} STREQUAL all)
     set(${list} ${all_${list}})
   endif()
-  list(JOIN ${list} ", " ${list})
+  list(JOIN ${list} ", " ${list}_text)
 endforeach()
 # nvcc takes a comma for the end of a definition.
 file(CONFIGURE OUTPUT ${PROJECT_BINARY_DIR}/nccl/contents.hpp CONTENT "#pragma once
@@ -30,11 +30,10 @@ file(CONFIGURE OUTPUT ${PROJECT_BINARY_DIR}/nccl/contents.hpp CONTENT "#pragma o
 #include <ccl/any_collective.hpp>
 
 namespace ccl::nccl {
-using Types = ccl::Types<@types@>;
-using Reductions = ccl::Reductions<@redops@>;
+using Types = ccl::Types<@types_text@>;
+using Reductions = ccl::Reductions<@redops_text@>;
 }  // namespace ccl::nccl
 " @ONLY)
-string(REPLACE ", " ";" types "${types}")
 
 set(folder ${PROJECT_SOURCE_DIR}/src/nccl)
 # What holds device code, where there is any: the data path.
