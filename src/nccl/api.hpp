@@ -1,5 +1,8 @@
 #pragma once
 
+#include <exception>
+#include <string>
+
 #include "nccl/errors.hpp"
 #include "nccl/group.hpp"
 #include "nccl/member.hpp"
@@ -10,14 +13,15 @@ namespace ccl::nccl {
 /// Nothing that ccl throws leaves through the C interface.
 template <class Body>
 ncclResult_t answer(Body&& body) noexcept {
+  Result<void> result;
   try {
-    const Result<void> result = body();
-    if (!result && result.error().code == Errc::in_progress) return ncclInProgress;
-    if (!result) Group::of_this_thread().spoil(result.error());
-    return tell(result);
+    result = body();
   } catch (const std::exception& e) {
-    return tell(fail(Errc::system, std::string{"no memory or no thread left ("} + e.what() + ")"));
+    result = fail(Errc::system, std::string{"no memory or no thread left ("} + e.what() + ")");
   }
+  if (!result && result.error().code == Errc::in_progress) return ncclInProgress;
+  if (!result) Group::of_this_thread().spoil(result.error());
+  return tell(result);
 }
 
 /// `Errc::invalid_argument` where `given` is null.

@@ -11,12 +11,11 @@ namespace {
 
 Result<DataType> type_of(ncclDataType_t type) {
   using enum DataType;
-  constexpr std::array<DataType, ncclNumTypes> types{int8,    uint8,    int32,       uint32,
-                                                     int64,   uint64,   float16,     float32,
-                                                     float64, bfloat16, float8_e4m3, float8_e5m2};
-  if (int(type) >= 0 && int(type) < ncclNumTypes) return types[std::size_t(type)];
+  constexpr std::array types{int8,    uint8,   int32,   uint32,   int64,       uint64,
+                             float16, float32, float64, bfloat16, float8_e4m3, float8_e5m2};
+  if (int(type) >= 0 && int(type) < int(types.size())) return types[std::size_t(type)];
   return fail(Errc::invalid_argument,
-              fmt::format("there is no type {}; there are 0 to {}", int(type), ncclNumTypes - 1));
+              fmt::format("there is no type {}; there are 0 to {}", int(type), types.size() - 1));
 }
 
 Result<RedOp> op_of(const Member& member, ncclRedOp_t op) {

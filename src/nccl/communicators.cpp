@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cstddef>
 #include <cstring>
 #include <vector>
 
@@ -19,14 +21,9 @@ UniqueId id_of(const ncclUniqueId& given) {
   return id;
 }
 
-struct Wanted {
-  Config config;
-  bool blocking = true;
-};
-
 /// What a configuration says that ccl has; one of an older header is shorter.
-Result<Wanted> read_config(const ncclConfig_t* given) {
-  Wanted wanted;
+Result<Config> read_config(const ncclConfig_t* given) {
+  Config wanted;
   if (given == nullptr) return wanted;
   ncclConfig_t all = NCCL_CONFIG_INITIALIZER;
   if (given->magic != all.magic || given->size < offsetof(ncclConfig_t, blocking)) {
@@ -36,33 +33,29 @@ Result<Wanted> read_config(const ncclConfig_t* given) {
   std::memcpy(&all, given, std::min(given->size, sizeof all));
   constexpr int unset = NCCL_CONFIG_UNDEF_INT;
   if (all.blocking != unset) wanted.blocking = all.blocking != 0;
-  if (all.minCTAs != unset) wanted.config.min_channels = all.minCTAs;
-  if (all.maxCTAs != unset) wanted.config.max_channels = all.maxCTAs;
-  if (all.commName != nullptr) wanted.config.name = all.commName;
+  if (all.minCTAs != unset) wanted.min_channels = all.minCTAs;
+  if (all.maxCTAs != unset) wanted.max_channels = all.maxCTAs;
+  if (all.commName != nullptr) wanted.name = all.commName;
   return wanted;
-}
-
-std::shared_ptr<Member> new_member(const Wanted& wanted, std::string family) {
-  return std::make_shared<Member>(current_device(), wanted.blocking, std::move(family));
 }
 
 Result<void> join(ncclComm_t* comm, int ranks, std::span<const ncclUniqueId> given, int rank,
                   const ncclConfig_t* config) {
   CCL_CHECK(check_given(comm, "comm"));
   *comm = nullptr;
-  CCL_TRY(Wanted wanted, read_config(config));
+  CCL_TRY(Config wanted, read_config(config));
   std::vector<UniqueId> ids;
   for (const auto& one : given) ids.push_back(id_of(one));
   if (ids.empty()) return fail(Errc::invalid_argument, "there is no id; pass one or more");
-  auto member = new_member(wanted, ids.front().to_string());
-  wanted.config.device = member->device >= 0 ? member->device : Config::automatic;
-  wanted.config.blocking = false;  // the member waits
+  auto member =
+      std::make_shared<Member>(current_device(), wanted.blocking, ids.front().to_string());
+  wanted.device = member->device >= 0 ? member->device : Config::automatic;
+  wanted.blocking = false;  // the member waits
   *comm = new_handle(member);
   Member& whose = *member;
-  return Group::of_this_thread().submit(
-      std::move(member), [&whose, ids, rank, ranks, config = wanted.config] {
-        return whose.create([&] { return Communicator::create(ids, rank, ranks, config); });
-      });
+  return Group::of_this_thread().submit(std::move(member), [&whose, ids, rank, ranks, wanted] {
+    return whose.create([&] { return Communicator::create(ids, rank, ranks, wanted); });
+  });
 }
 
 Result<void> split(ncclComm_t comm, int color, int key, ncclComm_t* made,
@@ -70,8 +63,7 @@ Result<void> split(ncclComm_t comm, int color, int key, ncclComm_t* made,
   CCL_CHECK(check_given(made, "newcomm"));
   *made = nullptr;
   CCL_TRY(const auto parent, member_of(comm));
-  CCL_TRY(Wanted wanted, read_config(config));
-  wanted.blocking = true;  // the ranks meet in the parent, which is in use until they have
+  CCL_TRY(const Config wanted, read_config(config));
   const std::string family = parent->next_family(color);
   if (color < 0) {
     return Group::of_this_thread().submit(parent, [&whose = *parent, color, key]() -> Result<void> {
@@ -80,14 +72,15 @@ Result<void> split(ncclComm_t comm, int color, int key, ncclComm_t* made,
       return {};
     });
   }
-  auto member = new_member(wanted, family);
+  // It blocks: the ranks meet in the parent, which is in use until they have.
+  auto member = std::make_shared<Member>(parent->device, true, family);
   *made = new_handle(member);
   Member& whose = *member;
   return Group::of_this_thread().submit(
-      std::move(member), [&whose, parent, color, key, config = wanted.config]() -> Result<void> {
+      std::move(member), [&whose, parent, color, key, wanted]() -> Result<void> {
         CCL_TRY(const Communicator from, parent->ready());
         return whose.create([&]() -> Result<Communicator> {
-          CCL_TRY(auto child, from.split(color, key, config));
+          CCL_TRY(auto child, from.split(color, key, wanted));
           if (!child) return fail(Errc::internal, "a rank with a color got no communicator");
           return *std::move(child);
         });

@@ -19,13 +19,18 @@ void set_device(int device);
 /// While it lives, this thread is on that device.
 class OnDevice {
  public:
-  explicit OnDevice(int device) : before_{current_device()} { set_device(device); }
-  ~OnDevice() { set_device(before_); }
+  explicit OnDevice(int device) : before_{current_device()}, moved_{device != before_} {
+    if (moved_) set_device(device);
+  }
+  ~OnDevice() {
+    if (moved_) set_device(before_);
+  }
   OnDevice(const OnDevice&) = delete;
   OnDevice& operator=(const OnDevice&) = delete;
 
  private:
   int before_;
+  bool moved_;
 };
 
 /// Waits for all that was queued on this thread's device.

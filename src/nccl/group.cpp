@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "nccl/devices.hpp"
+#include "nccl/errors.hpp"
 
 namespace ccl::nccl {
 
@@ -67,7 +68,9 @@ Result<void> Group::end() {
   std::vector<const Part*> waited_for;
   for (const Part& part : parts) {
     if (!part.member->blocking && !part.member->created()) {
-      std::thread{[part] { (void)part.run(); }}.detach();  // its member knows what became of it
+      std::thread{[part] {
+        (void)tell(part.run());
+      }}.detach();  // its member knows what became of it
       goes_on = true;
     } else {
       waited_for.push_back(&part);

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <atomic>
 #include <deque>
 #include <map>
 #include <thread>
@@ -75,9 +76,9 @@ Result<void> Member::create(const std::function<Result<Communicator>()>& make) {
     return {};
   };
   Result<void> done = all_of_it();
-  {
+  if (done) {
     const std::lock_guard lock{families().mutex};
-    if (done) ++families().all[family_].live;
+    ++families().all[family_].live;
   }
   const std::lock_guard lock{mutex_};
   created_ = done;
@@ -126,7 +127,9 @@ Result<void> Member::use(const std::function<Result<void>(Operations&)>& call) {
     CCL_CHECK(check_ready());
   }
   const std::lock_guard lock{calls_};
-  return call(*operations_);
+  Result<void> done = call(*operations_);
+  if (!done && done.error().rank < 0) done.error().rank = comm_->rank();
+  return done;
 }
 
 HostStream& Member::worker() {

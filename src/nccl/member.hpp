@@ -3,7 +3,6 @@
 #include <ccl/communicator.hpp>
 #include <ccl/host_stream.hpp>
 
-#include <atomic>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -23,7 +22,7 @@ class Member : public std::enable_shared_from_this<Member> {
   Member(int on_device, bool waits, std::string family)
       : device{on_device}, blocking{waits}, family_{std::move(family)} {}
 
-  const int device;  // of the thread that asked; -1: none
+  const int device;  // -1: none
   const bool blocking;
 
   /// Once. `make` returns at once, with what will be the communicator, which may be aborted from

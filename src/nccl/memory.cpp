@@ -1,12 +1,14 @@
 // NCCL's memory, registrations and windows, and what ccl does not have.
 #include <ccl/window.hpp>
 
+#include <memory>
+
 #include "nccl/api.hpp"
 #include "nccl/devices.hpp"
 
 /// What NCCL's window points to.
 struct ncclWindow_vidmem {
-  std::optional<ccl::Window> window;
+  ccl::Window window;
 };
 
 namespace ccl::nccl {
@@ -71,7 +73,7 @@ ncclResult_t ncclCommWindowDeregister(ncclComm_t comm, ncclWindow_t window) {
     if (window == nullptr) return {};
     return Group::of_this_thread().submit(std::move(member), [window]() -> ccl::Result<void> {
       const std::unique_ptr<ncclWindow_vidmem> owned{window};
-      return owned->window->close();
+      return owned->window.close();
     });
   });
 }
