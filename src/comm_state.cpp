@@ -26,6 +26,7 @@ CommState::~CommState() {
   order->drain();
   doors.reset();
   status.copy_to(nullptr);
+  bury();
 }
 
 Error CommState::blame(Error error) const {

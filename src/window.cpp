@@ -157,15 +157,15 @@ class Maker {
     };
     Word before = 0;
     const Word mine = token_of(state_.rank);
-    auto done = state_.gpu->copy(&before, made_->base, size);
-    if (done) done = state_.gpu->copy(made_->base, &mine, size);
+    auto done = state_.gpu->get(&before, made_->base, size);
+    if (done) done = state_.gpu->put(made_->base, &mine, size);
     done = all_agree(state_, window_name, done);
     if (!done) return done;
     const auto look = [&]() -> Result<void> {
       for (int p = 0; p < state_.ranks; ++p) {
         Word seen = 0;
         const Word want = token_of(p);
-        CCL_CHECK(state_.gpu->copy(&seen, made_->at[std::size_t(p)], size));
+        CCL_CHECK(state_.gpu->get(&seen, made_->at[std::size_t(p)], size));
         if (std::memcmp(&seen, &want, size) == 0) continue;
         Error error{Errc::not_supported,
                     fmt::format("the memory of rank {} does not appear where rank {} has mapped it "
@@ -178,7 +178,7 @@ class Maker {
       return {};
     };
     done = all_agree(state_, window_name, look());
-    const auto restored = state_.gpu->copy(made_->base, &before, size);
+    const auto restored = state_.gpu->put(made_->base, &before, size);
     if (done && restored) enlist(state_, made_);  // before any rank uses it
     return all_agree(state_, window_name, done ? restored : done);
   }
@@ -226,7 +226,7 @@ Result<std::shared_ptr<WindowState>> make_window(const Communicator& comm, std::
 
 WindowState::~WindowState() {
   CommState& state = *comm.state();
-  if (state.gpu && holds) state.order->retire(std::move(holds));
+  if (state.gpu && holds) state.order->retire(std::move(holds), true);
 }
 
 bool lies_in_window(const Communicator& comm, const void* data, Index bytes) {

@@ -246,13 +246,13 @@ inline CudaDriver driver() {
     *context = current() < 0 ? nullptr : context_of(current());
     return CUDA_SUCCESS;
   };
+  cuda.ctx_get_id = [](CUcontext context, unsigned long long* number) {
+    *number = reinterpret_cast<std::uintptr_t>(context);
+    return CUDA_SUCCESS;
+  };
   cuda.thread_exchange_capture_mode = [](CUstreamCaptureMode*) { return CUDA_SUCCESS; };
   cuda.mem_host_alloc = [](void** at, std::size_t bytes, unsigned) {
     *at = ::operator new (bytes, std::align_val_t{4096});
-    return CUDA_SUCCESS;
-  };
-  cuda.mem_free_host = [](void* at) {
-    ::operator delete (at, std::align_val_t{4096});
     return CUDA_SUCCESS;
   };
   cuda.mem_get_granularity = [](std::size_t* bytes, const CUmemAllocationProp*,

@@ -22,6 +22,7 @@ namespace ccl::detail {
   X(primary_ctx_release, cuDevicePrimaryCtxRelease)                        \
   X(ctx_get_current, cuCtxGetCurrent)                                      \
   X(ctx_get_device, cuCtxGetDevice)                                        \
+  X(ctx_get_id, cuCtxGetId)                                                \
   X(ctx_push_current, cuCtxPushCurrent)                                    \
   X(ctx_pop_current, cuCtxPopCurrent)                                      \
   X(ctx_enable_peer_access, cuCtxEnablePeerAccess)                         \
@@ -29,7 +30,6 @@ namespace ccl::detail {
   X(mem_alloc, cuMemAlloc)                                                 \
   X(mem_free, cuMemFree)                                                   \
   X(mem_host_alloc, cuMemHostAlloc)                                        \
-  X(mem_free_host, cuMemFreeHost)                                          \
   X(mem_host_register, cuMemHostRegister)                                  \
   X(mem_host_unregister, cuMemHostUnregister)                              \
   X(mem_host_get_device_pointer, cuMemHostGetDevicePointer)                \
@@ -68,6 +68,7 @@ namespace ccl::detail {
   X(event_create, cuEventCreate)                                           \
   X(event_record, cuEventRecord)                                           \
   X(event_query, cuEventQuery)                                             \
+  X(event_synchronize, cuEventSynchronize)                                 \
   X(event_elapsed_time, cuEventElapsedTime)                                \
   X(event_destroy, cuEventDestroy)                                         \
   X(thread_exchange_capture_mode, cuThreadExchangeStreamCaptureMode)       \

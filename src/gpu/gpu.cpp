@@ -2,9 +2,14 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cstring>
 #include <new>
 
 namespace ccl::detail {
+namespace {
+constexpr std::size_t piece_bytes = 16 << 10;
+}  // namespace
 
 Gpu::Current::Current(const Gpu& gpu) : driver_{gpu.driver_} {
   (void)driver_.ctx_push_current(gpu.context_);
@@ -36,11 +41,8 @@ Result<std::shared_ptr<Gpu>> Gpu::open(int device) {
   const Current current{*gpu};
   CCL_CHECK(
       cuda_check(driver->stream_create(&gpu->stream_, CU_STREAM_NON_BLOCKING), "make a stream"));
-  void* pinned = nullptr;
-  CCL_CHECK(cuda_check(driver->mem_host_alloc(&pinned, sizeof(Watched),
-                                              CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP),
-                       "allocate pinned memory"));
-  gpu->watched_ = new (pinned) Watched;
+  CCL_TRY(gpu->watched_, Pinned::take(*driver, sizeof(Watched)));
+  new (gpu->watched_.at()) Watched;
   return gpu;
 }
 
@@ -49,7 +51,6 @@ Gpu::~Gpu() {
   {
     const Current current{*this};
     if (stream_ != nullptr) (void)driver_.stream_destroy(stream_);
-    if (watched_ != nullptr) (void)driver_.mem_free_host(watched_);
   }
   CUdevice handle;
   if (driver_.device_get(&handle, device_) == CUDA_SUCCESS) {
@@ -57,8 +58,29 @@ Gpu::~Gpu() {
   }
 }
 
-Result<void> Gpu::copy(void* to, const void* from, std::size_t bytes) const {
+// Through pinned memory: where a copy of other memory waits for a kernel, of whatever stream, so
+// does the next one.
+Result<void> Gpu::put(void* to, const void* from, std::size_t bytes) const {
   const Current current{*this};
+  CCL_TRY(const Pinned piece, Pinned::take(driver_, piece_bytes));
+  for (std::size_t done = 0; done < bytes; done += piece_bytes) {
+    const std::size_t n = std::min(piece_bytes, bytes - done);
+    std::memcpy(piece.at(), static_cast<const char*>(from) + done, n);
+    CCL_CHECK(copy(static_cast<char*>(to) + done, piece.at(), n));
+  }
+  return {};
+}
+Result<void> Gpu::get(void* to, const void* from, std::size_t bytes) const {
+  const Current current{*this};
+  CCL_TRY(const Pinned piece, Pinned::take(driver_, piece_bytes));
+  for (std::size_t done = 0; done < bytes; done += piece_bytes) {
+    const std::size_t n = std::min(piece_bytes, bytes - done);
+    CCL_CHECK(copy(piece.at(), static_cast<const char*>(from) + done, n));
+    std::memcpy(static_cast<char*>(to) + done, piece.at(), n);
+  }
+  return {};
+}
+Result<void> Gpu::copy(void* to, const void* from, std::size_t bytes) const {
   const std::lock_guard lock{mutex_};
   CCL_CHECK(cuda_check(driver_.memcpy_async(reinterpret_cast<CUdeviceptr>(to),
                                             reinterpret_cast<CUdeviceptr>(from), bytes, stream_),

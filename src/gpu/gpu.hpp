@@ -6,6 +6,7 @@
 #include <mutex>
 
 #include "gpu/driver.hpp"
+#include "gpu/pinned.hpp"
 
 namespace ccl::detail {
 
@@ -29,7 +30,7 @@ class Gpu {
   const CudaDriver& driver() const { return driver_; }
   int device() const { return device_; }
   int multiprocessors() const { return multiprocessors_; }
-  Watched& watched() const { return *watched_; }
+  Watched& watched() const { return *static_cast<Watched*>(watched_.at()); }
   CUcontext context() const { return context_; }
   /// Whether its memory is to have handles for other hosts.
   bool fabric() const { return fabric_; }
@@ -49,8 +50,10 @@ class Gpu {
     CUstreamCaptureMode mode_ = CU_STREAM_CAPTURE_MODE_RELAXED;
   };
 
-  /// Copies at once, beside whatever the GPU does. Any memory to any.
-  Result<void> copy(void* to, const void* from, std::size_t bytes) const;
+  /// From and to the memory of this process, at once, beside whatever the GPU does and whatever
+  /// copies wait for it. The GPU's side is memory that its context maps.
+  Result<void> put(void* to, const void* from, std::size_t bytes) const;
+  Result<void> get(void* to, const void* from, std::size_t bytes) const;
   Result<void> clear(void* at, std::size_t bytes) const;
 
  private:
@@ -61,7 +64,8 @@ class Gpu {
   bool fabric_ = false;
   CUcontext context_ = nullptr;
   CUstream stream_ = nullptr;
-  Watched* watched_ = nullptr;
+  Result<void> copy(void* to, const void* from, std::size_t bytes) const;
+  Pinned watched_;
   mutable std::mutex mutex_;  // of the stream
 };
 

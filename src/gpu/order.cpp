@@ -5,9 +5,26 @@
 namespace ccl::detail {
 namespace {
 
+/// Memory that kernels may use, and an event of the context's, after which they do not; without one
+/// it is not known.
+struct Lent {
+  std::shared_ptr<Gpu> gpu;
+  CUevent event;
+  std::shared_ptr<void> used;
+
+  bool back() const {
+    if (event == nullptr) return false;
+    const Gpu::Current current{*gpu};
+    if (gpu->driver().event_query(event) != CUDA_SUCCESS) return false;
+    (void)gpu->driver().event_destroy(event);
+    return true;
+  }
+};
+
 struct Graveyard {
   std::mutex mutex;
   std::vector<std::shared_ptr<void>> dead;
+  std::vector<Lent> lent;  // of communicators that have gone
   static Graveyard& instance() {
     static Graveyard* const graveyard = new Graveyard;  // a graph may outlive everything
     return *graveyard;
@@ -28,11 +45,18 @@ void CUDA_CB graph_has_gone(void* held) {
 
 }  // namespace
 
-void bury_graphs() {
+void bury() {
   std::vector<std::shared_ptr<void>> dead;
+  std::vector<Lent> lent;
   Graveyard& graveyard = Graveyard::instance();
+  {
+    const std::lock_guard lock{graveyard.mutex};
+    dead.swap(graveyard.dead);
+    lent.swap(graveyard.lent);
+  }
+  std::erase_if(lent, [](const Lent& one) { return one.back(); });
   const std::lock_guard lock{graveyard.mutex};
-  dead.swap(graveyard.dead);
+  graveyard.lent.insert(graveyard.lent.end(), lent.begin(), lent.end());
 }
 
 GpuOrder::~GpuOrder() {
@@ -174,7 +198,7 @@ Result<void> GpuOrder::after(CUstream stream) {
   return done;
 }
 
-void GpuOrder::retire(std::shared_ptr<void> used) {
+void GpuOrder::retire(std::shared_ptr<void> used, bool others) {
   const CudaDriver& cuda = gpu_->driver();
   const Gpu::Current current{*gpu_};
   const std::lock_guard lock{mutex_};
@@ -184,7 +208,7 @@ void GpuOrder::retire(std::shared_ptr<void> used) {
     (void)cuda.event_destroy(event);  // a stream is being captured: kept until the end
     event = nullptr;
   }
-  retired_.push_back({event, std::move(used)});
+  retired_.push_back({event, std::move(used), others});
   std::erase_if(retired_, [&](const Retired& r) {
     if (r.event == nullptr || cuda.event_query(r.event) != CUDA_SUCCESS) return false;
     (void)cuda.event_destroy(r.event);
@@ -194,8 +218,19 @@ void GpuOrder::retire(std::shared_ptr<void> used) {
 
 void GpuOrder::drain() {
   const Gpu::Current current{*gpu_};
+  const CudaDriver& cuda = gpu_->driver();
   const std::lock_guard lock{mutex_};
-  if (launched_ || graphs_) (void)gpu_->driver().ctx_synchronize();
+  // Graphs that might still run keep the communicator.
+  if (turn_ != nullptr) (void)cuda.event_synchronize(turn_);
+  Graveyard& graveyard = Graveyard::instance();
+  for (Retired& r : retired_) {
+    if (r.others) {
+      const std::lock_guard buried{graveyard.mutex};
+      graveyard.lent.push_back({gpu_, r.event, std::move(r.used)});
+    } else if (r.event != nullptr) {
+      (void)cuda.event_destroy(r.event);
+    }
+  }
   retired_.clear();
 }
 

@@ -31,15 +31,18 @@ class GpuOrder {
   Result<void> after(CUstream stream);
   void give_up() { mutex_.unlock(); }  // instead of `after`: nothing was launched
 
-  /// What kernels that run may still use: let go of once they have ended. Never blocks.
-  void retire(std::shared_ptr<void> used);
-  /// Waits for all that was retired, and for all else that the GPU does; for the end.
+  /// What kernels that run may still use: let go of once they have ended. `others`: kernels of the
+  /// program, too. Never blocks.
+  void retire(std::shared_ptr<void> used, bool others = false);
+  /// For the end: waits for this communicator's launches, and for no other kernel: what those may
+  /// use goes later.
   void drain();
 
  private:
   struct Retired {
     CUevent event;
     std::shared_ptr<void> used;
+    bool others;
   };
   /// What was launched into one graph that is being captured, or was. Several may be at once, of
   /// several threads or streams.
@@ -67,8 +70,8 @@ class GpuOrder {
   std::vector<Retired> retired_;
 };
 
-/// Lets go of what destroyed graphs have kept. Their destruction may come at a time when the driver
-/// takes no calls, so others do it later.
-void bury_graphs();
+/// Lets go of what destroyed graphs have kept, as their destruction may come at a time when the
+/// driver takes no calls, and of what kernels used when their communicator went.
+void bury();
 
 }  // namespace ccl::detail

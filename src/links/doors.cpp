@@ -78,7 +78,7 @@ void Doors::look_at(int peer, int slot) {
   Word now = 0;
   if (mapped.id != 0) {
     // Its owner has freed it, or will not use it: no kernel is told of it any more.
-    (void)gpu_->copy(entry, &now, sizeof now);
+    (void)gpu_->put(entry, &now, sizeof now);
     unmap(mapped);
   }
   mapped.id = memory->id;
@@ -89,7 +89,7 @@ void Doors::look_at(int peer, int slot) {
   }
   if (const Word base = map(peer, *memory, mapped); base != 0) {
     now = Door::entry(memory->id, base);
-    (void)gpu_->copy(entry, &now, sizeof now);
+    (void)gpu_->put(entry, &now, sizeof now);
     log_info(LogPart::init, "mapped {} bytes of rank {}", memory->bytes, peer);
   }
   board(peer).seen(rank_, slot, memory->id);

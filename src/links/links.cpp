@@ -87,7 +87,7 @@ Result<std::shared_ptr<Links>> Links::create(const Communicator& comm, const Res
                                              const Connector& connector, std::string name) {
   CommState& state = *comm.state();
   CCL_CHECK(state.ready());
-  bury_graphs();
+  bury();
   const auto fitted = [&]() -> Result<Plans> {
     CCL_TRY(Plans all, plans);
     for (Plan& plan : all.by_through) {

@@ -103,7 +103,7 @@ Result<void> Links::upload() {
              reinterpret_cast<const RingSeat*>(base + rings),
              reinterpret_cast<const TreeSeat*>(base + trees),
              reinterpret_cast<Cursor*>(base + cursors)};
-  return state.gpu->copy(base, image.data(), bytes);
+  return state.gpu->put(base, image.data(), bytes);
 }
 
 Edge Links::edge_of(int sender, int receiver, int channels) const {

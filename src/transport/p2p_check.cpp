@@ -92,21 +92,18 @@ Result<std::unique_ptr<TrialCopies>> TrialCopies::make(std::shared_ptr<Gpu> gpu,
   for (CUevent* const event : {&copies->begun_, &copies->ended_}) {
     CCL_CHECK(cuda_check(cuda.event_create(event, CU_EVENT_DEFAULT), "make an event to try paths"));
   }
-  void* pinned = nullptr;
-  CCL_CHECK(
-      cuda_check(cuda.mem_host_alloc(&pinned, path_trial_bytes, 0), "allocate pinned memory"));
-  copies->staging_ = static_cast<Word*>(pinned);
+  CCL_TRY(copies->staging_, Pinned::take(cuda, path_trial_bytes));
   return copies;
 }
 
 TrialCopies::~TrialCopies() {
   if (stuck_) {
     leave(gpu_);
+    leave(std::make_shared<Pinned>(std::move(staging_)));
     return;
   }
   const CudaDriver& cuda = gpu_->driver();
   const Gpu::Current current{*gpu_};
-  if (staging_ != nullptr) (void)cuda.mem_free_host(staging_);
   for (const CUevent event : {begun_, ended_}) {
     if (event != nullptr) (void)cuda.event_destroy(event);
   }

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "gpu/memory.hpp"
+#include "gpu/pinned.hpp"
 
 namespace ccl::detail {
 
@@ -66,7 +67,7 @@ class TrialCopies {
   Result<double> copy(void* to, const void* from, std::size_t bytes);
   bool stuck() const { return stuck_; }
   /// Pinned, of `path_trial_bytes`.
-  Word* staging() const { return staging_; }
+  Word* staging() const { return static_cast<Word*>(staging_.at()); }
 
  private:
   explicit TrialCopies(std::shared_ptr<Gpu> gpu) : gpu_{std::move(gpu)} {}
@@ -74,7 +75,7 @@ class TrialCopies {
   double longest_s_ = 0;
   CUstream stream_ = nullptr;
   CUevent begun_ = nullptr, ended_ = nullptr;
-  Word* staging_ = nullptr;
+  Pinned staging_;
   bool stuck_ = false;
 };
 

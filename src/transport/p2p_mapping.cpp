@@ -132,9 +132,9 @@ Result<void> P2pMapping::probe(const Gpu& gpu) const {
   std::byte* const at = theirs_.at() + (1 + std::size_t(edge_.self.rank) % words) * sizeof(Word);
   const Word zero = 0;
   Word token = 0x5ca1ab1e'00000000u + Word(edge_.self.rank), back = 0;
-  CCL_CHECK(gpu.copy(at, &token, sizeof token));
-  CCL_CHECK(gpu.copy(&back, at, sizeof back));
-  CCL_CHECK(gpu.copy(at, &zero, sizeof zero));
+  CCL_CHECK(gpu.put(at, &token, sizeof token));
+  CCL_CHECK(gpu.get(&back, at, sizeof back));
+  CCL_CHECK(gpu.put(at, &zero, sizeof zero));
   if (back == token) return {};
   return fail(edge_error(edge_, P2pTransport::name, Errc::not_supported,
                          fmt::format("memory of rank {} on device {} does not keep what is written "

@@ -8,8 +8,11 @@
 #include <cstdlib>
 #include <cstring>
 #include <functional>
+#include <map>
+#include <mutex>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include <sys/mman.h>
@@ -89,6 +92,9 @@ inline Ranks find_ranks() {
   const int count = given != nullptr ? std::atoi(given) : gpus == 1 ? 2 : gpus;
   if (gpus == 0 || count <= gpus) return {gpus, gpus == 0 ? 0 : count};
   ::setenv("CCL_MULTI_RANK_GPU_ENABLE", "1", 1);
+  // Threads that share a GPU: docs/gpus.md.
+  ::setenv("CUDA_MODULE_LOADING", "EAGER", 1);
+  ::setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 1);
   many_on_gpu() = given != nullptr;
   return {gpus, count};
 }
@@ -100,8 +106,7 @@ inline int skipped() {
 
 using RankBody = std::function<void(Communicator)>;
 
-/// One thread for each rank. Not where TEST_RANKS has several share a GPU: one that frees
-/// memory waits for the kernels of the others, which wait for its own.
+/// One thread for each rank. Not where TEST_RANKS has several share a GPU.
 inline void as_threads(int ranks, const Config& config, const RankBody& body) {
   if (ranks > 1 && many_on_gpu()) return;
   const pid_t child = ::fork();  // so that processes can be forked after it
@@ -160,39 +165,111 @@ inline void as_processes(int ranks, const Config& config, const RankBody& body, 
   }
 }
 
-/// As threads and as processes. Ranks that share a GPU are processes only: as threads they stop now
-/// and then, as what CUDA does for one (cudaFree is such) waits for the kernels of all.
+/// As threads and as processes.
 inline void both_ways(const Ranks& ranks, const Config& config, const RankBody& body) {
+  as_threads(ranks.count, config, body);
+  as_processes(ranks.count, config, body);
+}
+/// The same for what has streams or branches of graphs by the dozen. Ranks that share a GPU are
+/// processes only: as threads they share the queues of the hardware, in which a kernel of one then
+/// stands behind a kernel that waits for it.
+inline void both_ways_with_many_streams(const Ranks& ranks, const Config& config,
+                                        const RankBody& body) {
   if (!ranks.share()) as_threads(ranks.count, config, body);
   as_processes(ranks.count, config, body);
 }
+
+/// Memory that CUDA gave to this process once, by the power of two that its size was brought to:
+/// threads that share a GPU must not free any, as that waits for the kernels of all, and keeps all
+/// from launching more meanwhile.
+class Kept {
+ public:
+  explicit Kept(cudaError_t (*make)(void**, std::size_t)) : make_{make} {}
+  void* take(std::size_t bytes) {
+    std::size_t size = 4096;
+    while (size < bytes) size *= 2;
+    int device = 0;
+    MUST_CUDA(cudaGetDevice(&device));
+    const std::lock_guard lock{mutex_};
+    auto& free = free_[{device, size}];
+    void* at = nullptr;
+    if (free.empty()) {
+      MUST_CUDA(make_(&at, size));
+    } else {
+      at = free.back();
+      free.pop_back();
+    }
+    taken_[at] = {device, size};
+    return at;
+  }
+  void give_back(void* at) {
+    const std::lock_guard lock{mutex_};
+    free_[taken_.at(at)].push_back(at);
+  }
+
+  static Kept& on_gpu() {
+    static auto* const kept = new Kept{[](void** at, std::size_t n) { return cudaMalloc(at, n); }};
+    return *kept;
+  }
+  /// Pinned: where one copy of other memory waits for a kernel, the next one waits for it, in
+  /// whatever thread, and its thread with it.
+  static Kept& on_host() {
+    static auto* const kept =
+        new Kept{[](void** at, std::size_t n) { return cudaHostAlloc(at, n, 0); }};
+    return *kept;
+  }
+
+ private:
+  using Key = std::pair<int, std::size_t>;
+  cudaError_t (*make_)(void**, std::size_t);
+  std::mutex mutex_;
+  std::map<Key, std::vector<void*>> free_;
+  std::map<void*, Key> taken_;
+};
+/// `count` elements of pinned host memory.
+template <class T>
+class Pinned {
+ public:
+  explicit Pinned(Index count)
+      : at_{static_cast<T*>(Kept::on_host().take(size_t(count) * sizeof(T)))} {}
+  ~Pinned() { Kept::on_host().give_back(at_); }
+  Pinned(const Pinned&) = delete;
+  Pinned& operator=(const Pinned&) = delete;
+  T* get() const { return at_; }
+  T& operator[](size_t i) const { return at_[i]; }
+
+ private:
+  T* at_;
+};
 
 /// Device memory for `count` elements behind `offset` more.
 template <class T>
 class Buffer {
  public:
-  Buffer(Index count, Index offset) : count_{count}, offset_{offset} {
-    MUST_CUDA(cudaMalloc(&base_, size_t(count + offset + 16) * sizeof(T)));
+  Buffer(Index count, Index offset)
+      : base_{static_cast<T*>(Kept::on_gpu().take(size_t(count + offset + 16) * sizeof(T)))},
+        count_{count},
+        offset_{offset} {
     MUST_CUDA(cudaMemset(base_, 0xa5, size_t(count + offset + 16) * sizeof(T)));
     MUST_CUDA(cudaStreamSynchronize(nullptr));  // streams that do not wait for this one follow
   }
   Buffer(const Buffer&) = delete;
   Buffer& operator=(const Buffer&) = delete;
-  ~Buffer() { (void)cudaFree(base_); }
+  ~Buffer() { Kept::on_gpu().give_back(base_); }
   T* get() const { return base_ + offset_; }
   template <class F>
   void fill(F value, cudaStream_t stream) {
-    std::vector<T> host(size_t(count_) + 1);
+    const Pinned<T> host{count_ + 1};
     for (Index i = 0; i < count_; ++i) host[size_t(i)] = T(value(i));
-    MUST_CUDA(cudaMemcpyAsync(get(), host.data(), size_t(count_) * sizeof(T),
-                              cudaMemcpyHostToDevice, stream));
+    MUST_CUDA(cudaMemcpyAsync(get(), host.get(), size_t(count_) * sizeof(T), cudaMemcpyHostToDevice,
+                              stream));
     MUST_CUDA(cudaStreamSynchronize(stream));
   }
   /// Elements from `first` on that are not what `want` says.
   template <class F>
   long wrong(Index count, F want, cudaStream_t stream, Index first = 0) const {
-    std::vector<T> host(size_t(count) + 1);
-    MUST_CUDA(cudaMemcpyAsync(host.data(), get() + first, size_t(count) * sizeof(T),
+    const Pinned<T> host{count + 1};
+    MUST_CUDA(cudaMemcpyAsync(host.get(), get() + first, size_t(count) * sizeof(T),
                               cudaMemcpyDeviceToHost, stream));
     MUST_CUDA(cudaStreamSynchronize(stream));
     long n = 0;
@@ -201,7 +278,7 @@ class Buffer {
   }
 
  private:
-  T* base_ = nullptr;
+  T* base_;
   Index count_, offset_;
 };
 

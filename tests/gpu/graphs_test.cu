@@ -143,6 +143,6 @@ int main() {
   const Ranks ranks = find_ranks();
   if (ranks.gpus == 0) return skipped();
   ::setenv("CCL_TIMEOUT", "20", 0);
-  both_ways(ranks, {}, suite);
+  both_ways_with_many_streams(ranks, {}, suite);
   return result("Captures at once", ranks.gpus);
 }

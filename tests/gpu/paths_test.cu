@@ -235,10 +235,6 @@ int main(int argc, char** argv) {
   const Ranks ranks = find_ranks();
   if (ranks.gpus == 0) return skipped();
   ::setenv("CCL_TIMEOUT", "5", 0);
-  // Ranks that share a GPU wait for each other: no kernel may be loaded, or stand in one queue
-  // behind another, when that one waits.
-  ::setenv("CUDA_MODULE_LOADING", "EAGER", 1);
-  ::setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 1);
   Config config;
   config.memory_budget_bytes = Index{1} << 30;
   const auto both = [&](int count, const RankBody& body) {

@@ -1,0 +1,119 @@
+// Nothing that a communicator does waits for a kernel of the program's that runs meanwhile: a
+// split, compositions, calls, graphs, windows, its end; nor do calls for a copy of memory that is
+// not pinned behind it. A program whose kernel waits for what comes after would else hang.
+#include "late.cuh"
+
+using namespace ccl;
+using namespace ccl::test;
+
+namespace {
+
+__global__ void hold(const volatile int* go, long long longest_ns) {
+  long long begin = 0, now = 0;
+  asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(begin));
+  do asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
+  while (*go == 0 && now - begin < longest_ns);
+}
+
+/// A kernel that runs until this ends, or for eight seconds.
+class Held {
+ public:
+  Held() {
+    MUST_CUDA(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
+    MUST_CUDA(cudaHostAlloc(&go_, sizeof *go_, cudaHostAllocMapped));
+    *go_ = 0;
+    hold<<<4, 64, 0, stream_>>>(go_, 8'000'000'000);
+    MUST_CUDA(cudaGetLastError());
+  }
+  ~Held() {
+    *const_cast<volatile int*>(go_) = 1;
+    MUST_CUDA(cudaStreamSynchronize(stream_));
+    MUST_CUDA(cudaStreamDestroy(stream_));
+    MUST_CUDA(cudaFreeHost(go_));
+  }
+  Held(const Held&) = delete;
+  Held& operator=(const Held&) = delete;
+
+  /// What came before did not wait for it.
+  void still(const char* after, const Communicator& comm) {
+    if (ended_) return;
+    ended_ = cudaStreamQuery(stream_) != cudaErrorNotReady;
+    check(!ended_, "%s of rank %d waited for the kernel", after, comm.rank());
+  }
+
+ private:
+  cudaStream_t stream_ = nullptr;
+  bool ended_ = false;
+  int* go_ = nullptr;
+};
+
+/// A call and a graph of it.
+template <class AllReduce>
+void calls(const AllReduce& all_reduce, const Communicator& comm, Held& held) {
+  cudaStream_t stream;
+  MUST_CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+  int* data = nullptr;
+  MUST_CUDA(cudaMallocAsync(&data, 4000, stream));
+  MUST_CUDA(cudaMemsetAsync(data, 0, 4000, stream));
+  must(all_reduce(data, data, 1000, Sum{}, stream));
+  drain(stream, 15);
+  held.still("a call", comm);
+  cudaGraph_t graph = nullptr;
+  cudaGraphExec_t ready = nullptr;
+  MUST_CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+  must(all_reduce(data, data, 1000, Sum{}, stream));
+  MUST_CUDA(cudaStreamEndCapture(stream, &graph));
+  MUST_CUDA(cudaGraphInstantiate(&ready, graph, 0));
+  MUST_CUDA(cudaGraphLaunch(ready, stream));
+  drain(stream, 15);
+  MUST_CUDA(cudaGraphExecDestroy(ready));
+  MUST_CUDA(cudaGraphDestroy(graph));
+  held.still("a graph", comm);
+  MUST_CUDA(cudaFreeAsync(data, stream));
+  MUST_CUDA(cudaStreamDestroy(stream));
+}
+
+using ByRing = Collective<AllReduce, Ring, Simple>;
+using ByOneShot = Collective<AllReduce, OneShot, LL128>;
+
+void suite(const Communicator& comm) {
+  Held held;
+  {
+    const Communicator part = must(comm.split(0, comm.rank())).value();
+    held.still("split", comm);
+    {
+      const auto ring = must(ByRing::create(part));
+      const auto one_shot = must(ByOneShot::create(part));
+      held.still("the making of compositions", comm);
+      calls(ring, comm, held);
+      calls(one_shot, comm, held);
+    }
+    held.still("the end of compositions", comm);
+    {
+      const auto memory = must(SharedMemory::allocate(part, 1 << 20));
+      const auto window = must(Window::create(part, memory));
+      held.still("a window", comm);
+    }
+    held.still("the end of a window", comm);
+    must(part.finalize());
+    held.still("finalize", comm);
+  }
+  held.still("the end of a communicator", comm);
+  {
+    const Communicator part = must(comm.split(0, comm.rank())).value();
+    const auto ring = must(ByRing::create(part));
+    part.abort("a test");
+    held.still("abort", comm);
+  }
+  held.still("the end of an aborted communicator", comm);
+}
+
+}  // namespace
+
+int main() {
+  const Ranks ranks = find_ranks();
+  if (ranks.gpus == 0) return skipped();
+  ::setenv("CCL_TIMEOUT", "30", 0);
+  both_ways(ranks, {}, suite);
+  return result("Beside a kernel", ranks.gpus);
+}
