@@ -188,6 +188,7 @@ Result<void> shared_failure(const Communicator& comm, Result<void> result) {
 namespace {
 /// What runs the operation of a composition, named "all_reduce/...", whatever ranks the hosts have.
 std::string_view taking_any(std::string_view composition) {
+  if (composition.starts_with("pipeline")) return "a pipeline of World or IntraNode alone";
   const std::string_view op = composition.substr(0, composition.find('/'));
   if (op == AllReduce::name) return "Ring, Tree, Doubling or Hierarchical<Tree, ...>";
   if (op == AllGather::name) return "Ring, Pat or Doubling";

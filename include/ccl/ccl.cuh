@@ -10,6 +10,7 @@
 #include <ccl/collective/exchange_kernels.cuh>
 #include <ccl/collective/group_kernels.cuh>
 #include <ccl/collective/list_kernels.cuh>
+#include <ccl/collective/map_kernels.cuh>
 #include <ccl/collective/peer_kernels.cuh>
 #include <ccl/collective/row_kernels.cuh>
 #include <ccl/collective/wire_kernels.cuh>

@@ -17,6 +17,7 @@
 #include <ccl/communicator.hpp>
 #include <ccl/fused.hpp>
 #include <ccl/group.hpp>
+#include <ccl/pipeline.hpp>
 #include <ccl/proto/fp8_rows.hpp>
 #include <ccl/proto/ll.hpp>
 #include <ccl/proto/ll128.hpp>

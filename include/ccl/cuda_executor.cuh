@@ -103,6 +103,40 @@ __global__ void run_alone(const __grid_constant__ R reduction, const typename R:
     output[i] = loaded.finish(loaded.prepare(input[i]));
   }
 }
+
+/// Elements that one lane loads, and stores, at once: up to 16 bytes of the larger ones.
+template <class T, class U>
+inline constexpr int map_run = [] {
+  constexpr int bytes = int(sizeof(T) > sizeof(U) ? sizeof(T) : sizeof(U));
+  constexpr bool powers = (sizeof(T) & (sizeof(T) - 1)) == 0 && (sizeof(U) & (sizeof(U) - 1)) == 0;
+  return powers && bytes <= 8 ? 16 / bytes : 1;
+}();
+template <class T, int Run>
+struct alignas(Run == 1 ? alignof(T) : sizeof(T) * Run) MapRun {
+  unsigned char bytes[sizeof(T) * Run];
+};
+template <class T, class U, int Run, class F>
+CCL_DEVICE void map_run_at(const F& map, const void* input, void* output, Index at) {
+  const MapRun<T, Run> from = static_cast<const MapRun<T, Run>*>(input)[at];
+  MapRun<U, Run> to;
+  CCL_UNROLL for (int i = 0; i < Run; ++i) {
+    Slot<T> value;
+    __builtin_memcpy(static_cast<void*>(&value), from.bytes + i * sizeof(T), sizeof(T));
+    const U mapped = map(static_cast<const T&>(value.value));
+    __builtin_memcpy(to.bytes + i * sizeof(U), &mapped, sizeof(U));
+  }
+  static_cast<MapRun<U, Run>*>(output)[at] = to;
+}
+/// A rank's own elements, each through a functor; buffers are aligned to runs, the last of which
+/// may be shorter.
+template <class F, class T, class U, int Run>
+__global__ void run_map(const __grid_constant__ F map, const void* input, void* output,
+                        Index count) {
+  const Index lanes = Index{gridDim.x} * blockDim.x, runs = count / Run;
+  const Index lane = Index{blockIdx.x} * blockDim.x + threadIdx.x;
+  for (Index i = lane; i < runs; i += lanes) map_run_at<T, U, Run>(map, input, output, i);
+  if (Run > 1 && lane < count % Run) map_run_at<T, U, 1>(map, input, output, runs * Run + lane);
+}
 }  // namespace detail
 
 /// How a launch lies on a GPU: `channels` groups, spread evenly over `blocks`. All blocks of all
@@ -188,6 +222,34 @@ struct CudaExecutor {
     detail::run_alone<R><<<unsigned(blocks < 512 ? blocks : 512), 256, 0, stream>>>(
         reduction, static_cast<const T*>(input), static_cast<T*>(output), count);
     return cudaGetLastError();
+  }
+
+  /// A rank's own elements of `T`, each through `map`.
+  template <class F, class T, class U>
+  [[nodiscard]] static cudaError_t map(const F& map, const void* input, void* output, Index count,
+                                       cudaStream_t stream) {
+    constexpr int run = detail::map_run<T, U>;
+    const auto aligned = [](const void* at, Index bytes) {
+      return reinterpret_cast<cuda::std::uintptr_t>(at) % cuda::std::uintptr_t(bytes) == 0;
+    };
+    const bool whole = aligned(input, run * sizeof(T)) && aligned(output, run * sizeof(U));
+    const Index blocks = div_up<Index>(count, 256 * (whole ? run : 1));
+    // Enough to keep memory busy; plain launches, which wait for all that was launched before.
+    const auto shape = unsigned(blocks < 1024 ? blocks : 1024);
+    if (whole) {
+      detail::run_map<F, T, U, run><<<shape, 256, 0, stream>>>(map, input, output, count);
+    } else {
+      detail::run_map<F, T, U, 1><<<shape, 256, 0, stream>>>(map, input, output, count);
+    }
+    return cudaGetLastError();
+  }
+  template <class F, class T, class U>
+  [[nodiscard]] static cudaError_t load_map() {
+    cudaFuncAttributes attributes{};
+    const cudaError_t e =
+        cudaFuncGetAttributes(&attributes, detail::run_map<F, T, U, detail::map_run<T, U>>);
+    if (e != cudaSuccess) return e;
+    return cudaFuncGetAttributes(&attributes, detail::run_map<F, T, U, 1>);
   }
 
   /// Loads the kernel onto the current device. A first launch may do that too late: loading waits

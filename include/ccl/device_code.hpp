@@ -111,6 +111,14 @@ struct AloneKernels {
                               const DeviceTarget&) = nullptr;
 };
 
+/// A rank's own elements of `T`, each through a functor that makes a `U` of it. The output may be
+/// the input where both are of one size.
+template <class F, class T, class U>
+struct MapKernels {
+  static inline int (*launch)(const F&, const void* input, void* output, Index count,
+                              const DeviceTarget&) = nullptr;
+};
+
 /// All kernels that a composition may launch, to be loaded when it is created: a first launch may
 /// do that too late, while kernels run that wait for the rank that is loading.
 struct KernelLoader {
@@ -119,6 +127,12 @@ struct KernelLoader {
 };
 template <class Op, class Algo, class Proto>
 struct KernelsOf {
+  static inline KernelLoader* first = nullptr;
+};
+
+/// The same of the `MapKernels` of one functor.
+template <class F>
+struct MapsBy {
   static inline KernelLoader* first = nullptr;
 };
 

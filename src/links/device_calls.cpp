@@ -1,3 +1,4 @@
+#include <ccl/collective/own_elements.hpp>
 #include <ccl/links.hpp>
 
 #include <fmt/format.h>
@@ -54,7 +55,12 @@ Result<void> Links::finish_on_device(int code, Stream stream) {
 }
 
 Result<void> Links::copy(void* to, const void* from, Index bytes, Stream stream) {
-  CommState& state = *comm_.state();
+  return copy_on_device(comm_, to, from, bytes, stream);
+}
+
+Result<void> copy_on_device(const Communicator& comm, void* to, const void* from, Index bytes,
+                            Stream stream) {
+  CommState& state = *comm.state();
   CCL_CHECK(state.ready());
   if (to == from || bytes == 0) return {};
   const CudaDriver& cuda = state.gpu->driver();
@@ -64,6 +70,19 @@ Result<void> Links::copy(void* to, const void* from, Index bytes, Stream stream)
       fmt::format("copy {} bytes", bytes));
   if (!done) return fail(state.blame(done.error()));
   return {};
+}
+
+Result<void> launched_own(const Communicator& comm, const std::string& name, int code) {
+  if (code == 0) return {};
+  const CommState& state = *comm.state();
+  if (code > 0)
+    return fail(state.blame(cuda_error(CUresult(code), fmt::format("launch {}", name))));
+  return fail(state.blame(
+      {Errc::no_device_code,
+       fmt::format("{} has no kernel for a Map of this element type in this program (the "
+                   "communicator is on CUDA device {}); include <ccl/ccl.cuh> where it is called, "
+                   "and compile that with nvcc",
+                   name, state.config.device)}));
 }
 
 }  // namespace ccl::detail

@@ -1,0 +1,127 @@
+#pragma once
+
+#include <ccl/collective/arguments.hpp>
+#include <ccl/collective/pipeline_call.hpp>
+#include <ccl/collective/pipeline_parts.hpp>
+#include <ccl/collective/pipeline_pass.hpp>
+#include <ccl/collective/pipeline_stages.hpp>
+#include <ccl/communicator.hpp>
+#include <ccl/convert.hpp>
+#include <ccl/handle.hpp>
+#include <ccl/host_stream.hpp>
+
+#include <cuda/std/type_traits>
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+
+namespace ccl {
+
+/// Collectives on levels and element-wise maps, one after the other, as one call: reduce inside a
+/// host in float, between hosts in bfloat16. docs/pipelines.md says more.
+///
+///   using TwoLevel = Pipeline<On<IntraNode, ReduceScatter, Ring, Simple>, Map<Convert<bfloat16>>,
+///                             On<InterNode, AllReduce, Tree, LL128, SocketTransport>,
+///                             Map<Convert<float>>, On<IntraNode, AllGather>>;
+///
+/// Of `n` elements AllReduce and Map make n, ReduceScatter over R ranks n / R, AllGather n * R, and
+/// AllToAll n, cut into R blocks. Where each ReduceScatter is taken back by an AllGather and there
+/// is no other AllGather and no AllToAll, element i of `recv` stems from the elements i of all
+/// `send`: any count will do, and `send` may be `recv` if their elements are of one size. Else
+/// `count` must be such that every stage divides what comes to it, and the buffers lie apart.
+///
+/// A handle: copies share connections and scratch memory. Calls are serialised, whatever streams
+/// they are on; all ranks make them in the same order. No part of a group.
+template <class... Stages>
+class Pipeline {
+  static_assert(detail::check_chain<Stages...>());
+  using Parts = detail::PipelineParts<Stages...>;
+  static constexpr detail::ChainFacts chain = Parts::chain;
+
+ public:
+  /// The functors of the Maps, in the order of the stages.
+  using Maps = detail::MapsOf<Stages...>;
+
+  /// Collective. `scratch_bytes`, the same on all ranks, holds what lies between the stages; longer
+  /// messages go in several passes. 0: 4 MiB, or 1 MiB on CPU ranks. Out of the communicator's
+  /// memory budget.
+  static Result<Pipeline> create(const Communicator& comm, Maps maps = {},
+                                 Index scratch_bytes = 0) {
+    CCL_TRY(auto parts, Parts::make(comm, scratch_bytes));
+    return Pipeline{std::move(parts), std::move(maps)};
+  }
+  /// The same pipeline with other functors, of the same types.
+  Pipeline with(Maps maps) const { return Pipeline{parts_, std::move(maps)}; }
+
+  /// Each stage that reduces does so by `op` over the ranks of its level. `count`: elements of
+  /// `send`, the same on all ranks; `recv` takes `out_count(count)`. `Acc`: what elements are added
+  /// up in.
+  template <class Acc = void, class T, class U, class F = Sum>
+  requires(chain.reductions > 0) Result<void>
+  operator()(const T* send, U* recv, Index count, F op = {}, Stream stream = {}) const {
+    static_assert(chain.reductions <= 1 || !cuda::std::is_same_v<F, PreMulSum>,
+                  "ccl: PreMulSum multiplies each rank's own data once, and several stages of this "
+                  "Pipeline reduce; multiply in a Map, and reduce by Sum");
+    return call<Acc>(send, recv, count, op, stream);
+  }
+  template <class T, class U>
+  requires(chain.reductions == 0) Result<void>
+  operator()(const T* send, U* recv, Index count, Stream stream = {}) const {
+    return call<void>(send, recv, count, Sum{}, stream);
+  }
+
+  /// Elements of `recv`, for `count` of `send`. Below 0 if no number says how many.
+  Index out_count(Index count) const {
+    return chain.keeps_place ? count : detail::count_after(parts_->flows(), count);
+  }
+  /// `count` of a call must be a multiple of this.
+  Index least_count() const { return chain.keeps_place ? 1 : detail::least_count(parts_->flows()); }
+  /// What a call of `count` elements of `T` would run on this rank.
+  template <class T>
+  PipelinePlan plan(Index count) const {
+    const auto shapes = parts_->template shapes<T>();
+    PipelinePlan plan =
+        detail::plan_call(shapes, count, chain.keeps_place, parts_->order.scratch_bytes());
+    parts_->name_stages(shapes, plan);
+    return plan;
+  }
+  /// "pipeline(reduce_scatter on IntraNode, map convert, ...)"
+  const std::string& name() const { return parts_->name; }
+  int ranks() const { return parts_->comm.ranks(); }
+
+ private:
+  Pipeline(std::shared_ptr<Parts> parts, Maps maps)
+      : parts_{std::move(parts)}, maps_{std::move(maps)} {}
+
+  template <class Acc, class T, class U, class F>
+  Result<void> call(const T* send, U* recv, Index count, const F& op, Stream stream) const {
+    static_assert(
+        cuda::std::is_same_v<U, typename detail::AfterAll<T, Stages...>::Type>,
+        "ccl: recv must point to elements of the type that this Pipeline leaves: what its "
+        "last Map returns, that of send if it has none");
+    const Communicator& comm = parts_->comm;
+    CCL_CHECK(detail::check_ready(comm));
+    CCL_CHECK(detail::check_stream(comm, parts_->name, stream));
+    if (comm.device() >= 0) {
+      CCL_CHECK(detail::check_aligned(comm, send, nullptr, int(alignof(T))));
+      CCL_CHECK(detail::check_aligned(comm, nullptr, recv, int(alignof(U))));
+    }
+    const auto shapes = parts_->template shapes<T>();
+    const detail::PipelineCall call{comm,  parts_->name,  shapes, chain.keeps_place, send, recv,
+                                    count, parts_->order, stream};
+    CCL_CHECK(detail::check_call(call));
+    if (count == 0) return {};
+    const std::shared_ptr<Parts>& parts = parts_;
+    return detail::in_turn(comm, parts, stream, [&] {
+      detail::PipelinePass<Acc, T, F, Stages...> pass{*parts, shapes, maps_, op, stream};
+      return detail::run_passes(call, std::ref(pass));
+    });
+  }
+
+  detail::Handle<Parts, Parts::nobody> parts_;
+  Maps maps_;
+};
+
+}  // namespace ccl
