@@ -220,11 +220,12 @@ void GpuOrder::drain() {
   const Gpu::Current current{*gpu_};
   const CudaDriver& cuda = gpu_->driver();
   const std::lock_guard lock{mutex_};
-  // Graphs that might still run keep the communicator.
+  // A graph keeps the communicator while it exists. Whether its last replay has ended when it does
+  // not is left to the events of what it used.
   if (turn_ != nullptr) (void)cuda.event_synchronize(turn_);
   Graveyard& graveyard = Graveyard::instance();
   for (Retired& r : retired_) {
-    if (r.others) {
+    if (r.others || graphs_) {
       const std::lock_guard buried{graveyard.mutex};
       graveyard.lent.push_back({gpu_, r.event, std::move(r.used)});
     } else if (r.event != nullptr) {
