@@ -12,7 +12,8 @@ CallOrder::CallOrder(const Communicator& comm) : comm_{comm} {
 }
 
 CallOrder::~CallOrder() {
-  if (order_ && scratch_) comm_.state()->order->retire(std::move(scratch_));
+  // Of launches that no communicator knows of: maps and copies.
+  if (order_ && scratch_) comm_.state()->order->retire(std::move(scratch_), true);
 }
 
 Result<void> CallOrder::take_scratch(Index bytes) {
