@@ -82,6 +82,26 @@ Result<void> run_columns(const PipelineCall& call, const RunPass& run, Index at,
 
 }  // namespace
 
+Result<void> agree_on_scratch(const Communicator& comm, const std::string& name, Index bytes) {
+  CommState& state = *comm.state();
+  if (state.ranks == 1) return {};
+  std::vector<Index> all(std::size_t(state.ranks), Index{0});
+  all[std::size_t(state.rank)] = bytes;
+  {
+    const std::lock_guard lock{state.bootstrap_mutex};
+    CCL_CHECK(state.met_to_create(state.bootstrap->all_gather(all.data(), Index{sizeof bytes}, {},
+                                                              {"the creation of", name})));
+  }
+  const auto other = std::find_if(all.begin(), all.end(), [&](Index b) { return b != all[0]; });
+  if (other == all.end()) return {};
+  Error error{Errc::mismatch,
+              fmt::format("ranks give {} different scratch: rank 0 {} bytes, rank {} {}; give the "
+                          "same on all",
+                          name, all[0], other - all.begin(), *other)};
+  error.peer = int(other - all.begin());
+  return fail(state.blame(std::move(error)));
+}
+
 Result<void> check_call(const PipelineCall& call) {
   const CommState& state = *call.comm.state();
   const auto refuse = [&](Errc code, std::string what) {

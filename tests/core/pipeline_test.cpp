@@ -374,6 +374,11 @@ TEST_CASE("pipeline: what cannot be says why and what would") {
     return made ? "no error" : made.error().message();
   };
   refused(below, {"-1 bytes of scratch cannot be"});
+  const auto differs = [](const Communicator& comm) -> Answer {
+    const auto made = Rails::create(comm, {}, comm.rank() == 0 ? 4096 : 8192);
+    return made ? "no error" : made.error().message();
+  };
+  refused(differs, {"mismatch", "different scratch: rank 0 4096 bytes, rank 1 8192"});
 }
 
 TEST_CASE("pipeline: uneven hosts have no rails, and a host's own stages go on") {

@@ -88,6 +88,7 @@ struct PipelineParts {
     if (between || chain.has_level[1]) {
       CCL_TRY(parts->levels, levels_of(comm));
     }
+    CCL_CHECK(agree_on_scratch(comm, parts->name, scratch_bytes));
     CCL_CHECK(step([&]() -> Result<void> {
       if (scratch_bytes < 0) {
         return fail(
