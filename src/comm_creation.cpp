@@ -274,4 +274,31 @@ Result<std::optional<Communicator>> Communicator::split(int color, int key, Conf
   return std::optional<Communicator>{Communicator{std::move(child)}};
 }
 
+Result<Communicator> Communicator::shrink(std::span<const int> excluded, Shrink parent,
+                                          Config config) const {
+  if (auto well = state_->ready(); !well && !state_->was_up()) return fail(std::move(well).error());
+  auto stay = those_who_stay(state_->rank, state_->ranks, excluded);
+  if (!stay) return fail(state_->blame(std::move(stay).error()));
+  auto child = detail::left_alone_by_forks(new CommState{0, 1, std::move(config)});
+  if (auto settled = detail::settle(*child); !settled) {
+    return fail(state_->blame(std::move(settled).error()));
+  }
+  if (parent == Shrink::abort_parent) {
+    state_->fail_all({Errc::aborted, "shrink ends what runs", -1, state_->rank});
+  }
+  std::unique_ptr<Bootstrap> bootstrap;
+  if (stay->size() > 1) {
+    auto made = state_->bootstrap->shrink(excluded, {child->init_timeout_s, &child->status});
+    if (!made) return fail(state_->blame(std::move(made).error()));
+    bootstrap = *std::move(made);
+    child->rank = bootstrap->rank();
+    child->ranks = bootstrap->ranks();
+  }
+  // From here on all that stay have it, whatever becomes of it: they are not to go different ways.
+  if (auto met = detail::meet(*child, std::move(bootstrap)); !met) {
+    child->status.set(child->blame(std::move(met).error()));
+  }
+  return Communicator{std::move(child)};
+}
+
 }  // namespace ccl

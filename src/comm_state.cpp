@@ -120,6 +120,11 @@ Result<void> CommState::ready() {
   return {};
 }
 
+bool CommState::was_up() const {
+  return is_own() && !creating.load(std::memory_order_acquire) && !creation_failure &&
+         !finalized.load(std::memory_order_acquire);
+}
+
 void CommState::fail_all(Error error) {
   error = blame(std::move(error));
   status.set(error);

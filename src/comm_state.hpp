@@ -82,6 +82,8 @@ struct CommState : std::enable_shared_from_this<CommState> {
   bool is_own() const { return forks_before() == process; }
   /// The first failure, with this rank named; or in_progress, or misuse after finalize.
   Result<void> ready();
+  /// Whether it is up, or was until it failed.
+  bool was_up() const;
   /// On a GPU: blocks of a launch, at most; the same on all ranks.
   int most_blocks() const;
   /// What kernels have left: the first that gave up makes this communicator fail.

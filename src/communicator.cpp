@@ -82,6 +82,7 @@ Result<void> Communicator::finalize() const {
 void Communicator::abort(const std::string& why) const {
   if (!state_->is_own()) return;  // it goes on, elsewhere
   Error error{Errc::aborted, why, -1, state_->rank};
+  if (!state_->creating && state_->bootstrap) state_->bootstrap->stop_shrink(error);
   // Who aborts while an operation runs wants to know who holds it up.
   if (state_->status.ok() && !state_->creating && state_->account().running() != nullptr) {
     const int me = error.peer;

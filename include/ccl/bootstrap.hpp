@@ -32,6 +32,10 @@ constexpr int first_rank_of_root(int root, int ranks, int roots) {
   return root * each + (root < more ? root : more);
 }
 
+/// Which of all ranks stay where `rank` excludes these, in order; `Errc::invalid_argument` where it
+/// excludes itself, or one that is not there.
+Result<std::vector<int>> those_who_stay(int rank, int ranks, std::span<const int> excluded);
+
 struct BootstrapOptions {
   double deadline_s = 0;  // each wait fails after so long without progress; 0: CCL_INIT_TIMEOUT
   Status* status =
@@ -105,6 +109,15 @@ class Bootstrap {
   /// then of rank. `color` < 0: no part in any, and the result is null. A null `status` in
   /// `options` means its own here, too.
   Result<std::unique_ptr<Bootstrap>> split(int color, int key, const Options& options = {});
+  /// The ranks without the `excluded` ones form a new bootstrap with its own secret, in their
+  /// order. All that stay call it, with the same ranks in any order; the others take no part. It
+  /// works whether this bootstrap has failed or not, and leaves it as it is. All that are left get
+  /// an error, after which they may call it again, or all get the new one, which may have failed
+  /// since. Any thread; several calls take turns, in the same order on all ranks.
+  Result<std::unique_ptr<Bootstrap>> shrink(std::span<const int> excluded,
+                                            const Options& options = {});
+  /// Ends a `shrink` that another thread is in, on all ranks that are in it.
+  void stop_shrink(const Error& error);
   /// What this rank says of itself when some rank asks for `accounts`: it is given the collective
   /// call of this class that the rank is in, such as "finalize", or "". Called on any thread, with
   /// a lock held: it must not block, nor call this class.
@@ -121,6 +134,9 @@ class Bootstrap {
  private:
   class Core;
   explicit Bootstrap(std::shared_ptr<Core> core);
+  Result<std::unique_ptr<Bootstrap>> make_child(int color, int key, const Options& options,
+                                                std::optional<double> limit_s, const char* what,
+                                                bool shrinks);
   std::shared_ptr<Core> core_;
 };
 

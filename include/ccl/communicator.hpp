@@ -43,12 +43,18 @@ struct Config {
   std::string name;                               // for messages
 };
 
+/// What `Communicator::shrink` does to the communicator that it is called on.
+enum class Shrink {
+  keep_parent,  // nothing: where it was well it stays so, and its operations end by themselves
+  abort_parent  // ends it on all its ranks, and with it operations that wait for an excluded one
+};
+
 /// A rank's membership in a group of ranks. A handle: copies share one state, which collectives
 /// made from it keep alive. Calls that create something are collective: all ranks make them in the
 /// same order. The last handle's end aborts locally and never blocks; `finalize` is the graceful
-/// end. After a failure every call returns that failure: make or split a new communicator. What was
-/// moved from holds nothing and is rank -1 of 0: calls through it return `Errc::invalid_usage`, as
-/// do those of all handles of ccl that were moved from.
+/// end. After a failure every call returns that failure: `shrink` it to the ranks that are left, or
+/// make a new communicator. What was moved from holds nothing and is rank -1 of 0: calls through it
+/// return `Errc::invalid_usage`, as do those of all handles of ccl that were moved from.
 class Communicator {
  public:
   /// Rank `rank` of `ranks`, which all hold the same id (or ids: several roots, for speed at
@@ -79,6 +85,16 @@ class Communicator {
   /// negative color takes no part and gets nothing. A rank that does not come is an error after
   /// `config.init_timeout_s`, and this communicator then fails, too. It always blocks.
   Result<std::optional<Communicator>> split(int color, int key, Config config = {}) const;
+  /// A communicator of all ranks but the `excluded` ones, in their order. All that stay call it and
+  /// exclude the same (in any order, twice does no harm); the others take no part. It needs nothing
+  /// but this communicator, well or failed, and always blocks. A rank that dies meanwhile, or that
+  /// stays and does not come within `config.init_timeout_s`, is named as this communicator knows
+  /// it; ranks that exclude others get a `mismatch` that says which. All that are left get an
+  /// error, or all get the communicator. After an error they may call it again, with more excluded:
+  /// keep the handle until then. The communicator may have failed by the time it is there, and is
+  /// the one to shrink next. Several calls take turns, in the same order on all ranks.
+  Result<Communicator> shrink(std::span<const int> excluded, Shrink parent = Shrink::keep_parent,
+                              Config config = {}) const;
   /// Waits for an asynchronous creation. Its failure, if it failed.
   Result<void> wait() const;
   /// Whether all is well: `Errc::in_progress` while creation goes on, else the first failure.
@@ -92,8 +108,8 @@ class Communicator {
   /// after `finalize` and in a forked child.
   Report report() const;
   /// Ends everything that runs or waits, here and at all other ranks, in bounded time: at once, or,
-  /// where operations run, after the two seconds that a report of who holds them up may take. Any
-  /// thread. Nothing in a forked child.
+  /// where operations run, after the two seconds that a report of who holds them up may take. So it
+  /// does a `shrink` that this rank is in. Any thread. Nothing in a forked child.
   void abort(const std::string& why = "abort was called") const;
 
   Index memory_budget() const;  // bytes

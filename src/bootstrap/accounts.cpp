@@ -89,9 +89,10 @@ void Bootstrap::Core::ask(Lock& lock, int peer) {
 // Its network thread, whatever its program does.
 bool Bootstrap::Core::answers(Lock& lock, const Member& to) {
   const Hello hello{HelloKind::peer, ranks_, 0, 0, me_};
+  const StayHello watch{{HelloKind::watch, ranks_, 0, 0, me_}};
   lock.unlock();
-  auto fd = auth_connect(Address{to.listen}, secret_, bytes_of(hello), Deadline::after(mute_s),
-                         nullptr, Listener::is_there);
+  auto fd = auth_connect(Address{to.listen}, secret_, rest_ ? bytes_of(watch) : bytes_of(hello),
+                         Deadline::after(mute_s), nullptr, Listener::is_there);
   lock.lock();
   if (!fd) return fd.error().code != Errc::timed_out;  // one that has ended is no riddle
   if (leaving_) return true;

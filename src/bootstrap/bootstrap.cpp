@@ -69,6 +69,9 @@ void Bootstrap::set_account(std::function<std::vector<std::byte>(std::string_vie
 std::vector<std::vector<std::byte>> Bootstrap::accounts(double limit_s) {
   return core_->accounts(limit_s);
 }
+void Bootstrap::stop_shrink(const Error& error) {
+  core_->stop_shrink(error);
+}
 void Bootstrap::abort(const Error& error) {
   core_->abort(error);
 }

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <numeric>
 
 #include <bootstrap/core.hpp>
 
@@ -16,7 +17,27 @@ Bootstrap::Core::Core(int rank, int ranks, const Secret& secret, double deadline
       ranks_(ranks),
       secret_(secret),
       deadline_s_(deadline_s),
-      status_(status == nullptr ? &own_status_ : status) {}
+      status_(status == nullptr ? &own_status_ : status),
+      ring_(static_cast<size_t>(ranks)) {
+  std::iota(ring_.begin(), ring_.end(), 0);
+}
+
+Bootstrap::Core::Core(const Core& all, std::vector<int> stay, double deadline_s)
+    : rank_(all.rank_),
+      ranks_(all.ranks_),
+      secret_(all.secret_),
+      deadline_s_(deadline_s),
+      status_(&own_status_),
+      me_(all.me_),
+      members_(all.members_),
+      places_(all.places_),
+      ring_(std::move(stay)),
+      rest_(true) {}
+
+int Bootstrap::Core::seat_of(int rank) const {
+  const auto at = std::lower_bound(ring_.begin(), ring_.end(), rank);
+  return at == ring_.end() || *at != rank ? -1 : int(at - ring_.begin());
+}
 
 Address Bootstrap::Core::listening_at() const {
   Address a{me_.listen};
@@ -32,7 +53,31 @@ void Bootstrap::Core::set_joined() {
 void Bootstrap::Core::set_forming_child(const std::shared_ptr<Core>& child) {
   const Lock lock{mutex()};
   forming_child_ = child;
-  if (child && failure_) child->hear(*failure_);
+  if (child && failure_) child->hear(child->from_parent(*failure_));
+}
+
+void Bootstrap::Core::set_ranks_in_parent(std::vector<int> ranks) {
+  const Lock lock{mutex()};
+  ranks_in_parent_ = std::move(ranks);
+}
+
+Error Bootstrap::Core::from_parent(Error error) const {
+  const auto& there = ranks_in_parent_;
+  const auto at = std::find(there.begin(), there.end(), error.peer);
+  const int peer = at == there.end() ? -1 : int(at - there.begin());
+  if (peer != error.peer) error.what += "; ranks are those of the parent";
+  error.peer = peer;
+  return error;
+}
+
+Error Bootstrap::Core::in_parent(const Core& parent, Error error) const {
+  if (auto well = parent.status_->result(); !well) return std::move(well).error();
+  const auto peer = size_t(error.peer);  // huge, if there is none
+  if (peer < ranks_in_parent_.size() && ranks_in_parent_[peer] != error.peer) {
+    error.peer = ranks_in_parent_[peer];
+    error.what += fmt::format("; rank {} is rank {} of the parent", peer, error.peer);
+  }
+  return error;
 }
 
 Result<void> Bootstrap::Core::failed(Errc code, std::string what) const {
@@ -79,6 +124,7 @@ Result<std::shared_ptr<Conn>> Bootstrap::Core::start(Fd fd, Role role, const Mem
 }
 
 void Bootstrap::Core::accept(Accepted one) {
+  if (StayHello stay; read_into(stay, one.hello)) return accept_stay(std::move(one), stay);
   Hello hello;
   if (!read_into(hello, one.hello) || hello.kind == HelloKind::join || hello.ranks != ranks_ ||
       hello.me.rank < 0 || hello.me.rank >= ranks_ ||
@@ -87,6 +133,7 @@ void Bootstrap::Core::accept(Accepted one) {
              one.from.to_string());
     return;
   }
+  if (hello.kind == HelloKind::ask) return answer(std::move(one));
   const bool ring = hello.kind == HelloKind::ring;
   auto conn = start(std::move(one.fd), ring ? Role::prev : Role::peer, hello.me);
   if (!conn) return;
@@ -144,6 +191,7 @@ void Bootstrap::Core::frame(const FrameHeader& h, Bytes payload) {
       released_ = true;
       break;
     case FrameKind::notice: {
+      tries_ = std::max(tries_, h.tag);  // of who is ahead of this rank
       Notice n;
       if (read_into(n, payload)) hear(to_error(n));
       break;
@@ -176,6 +224,7 @@ void Bootstrap::Core::for_each_conn(const std::function<void(Conn&)>& f) {
 
 void Bootstrap::Core::close_all() {
   for_each_conn([](Conn& c) { c.drain(); });
+  dismiss_callers();
   if (gate_) gate_->close();
 }
 

@@ -36,6 +36,8 @@ class Bootstrap::Core : public std::enable_shared_from_this<Core> {
   enum class Role { next, prev, root, peer };
 
   Core(int rank, int ranks, const net::Secret& secret, double deadline_s, Status* status);
+  /// Those of `all` that stay, with the ranks that they have there: for shrink.cpp.
+  Core(const Core& all, std::vector<int> stay, double deadline_s);
 
   // Before the ring stands: join.cpp.
   Result<void> open_gate(const net::Address& where);
@@ -67,8 +69,20 @@ class Bootstrap::Core : public std::enable_shared_from_this<Core> {
   /// This rank cannot go on while the ring forms: the others hear why.
   Error give_up(Error error);
   Result<void> finalize(std::optional<double> limit_s = {});
+  /// The end of what all ranks know to be over.
+  void part_in_peace();
   /// The destructor's part.
   void leave();
+
+  // shrink.cpp
+  /// Those who stay meet in a ring of their own, whatever has become of that of `all`.
+  Result<void> form_ring_in(Core& all);
+  /// One at a time may be under way.
+  std::mutex& shrinking() { return shrinking_; }
+  void end_shrink(const Result<void>& result);
+  /// Of a child: whether all that are left have it, if `formed` or some others say so.
+  bool is_made(bool formed);
+  void stop_shrink(const Error& error);
 
   // accounts.cpp
   void set_account(std::function<std::vector<std::byte>(std::string_view)> account);
@@ -85,6 +99,9 @@ class Bootstrap::Core : public std::enable_shared_from_this<Core> {
   net::Address listening_at() const;
   void set_joined();
   void set_forming_child(const std::shared_ptr<Core>& child);
+  /// An error while it forms, which `parent` counts in its own ranks.
+  void set_ranks_in_parent(std::vector<int> ranks);
+  Error in_parent(const Core& parent, Error error) const;
   Result<void> failed(Errc code, std::string what) const;
 
  private:
@@ -110,14 +127,46 @@ class Bootstrap::Core : public std::enable_shared_from_this<Core> {
     std::vector<bool> here;
   };
 
+  /// A rank that shrinks and has called this one, which may not have come so far.
+  struct Caller {
+    net::Member who;
+    net::Digest excluded;
+    std::string said;
+    std::uint64_t number;
+    Clock::time_point at;
+    std::weak_ptr<Core> taken_by;
+    std::vector<std::pair<net::FrameHeader, std::vector<std::byte>>> frames;  // before that
+    std::optional<int> closed;                                                // before that
+    bool gave_up() const;
+  };
+  struct Call {
+    std::shared_ptr<Caller> from;
+    std::shared_ptr<net::Conn> conn;
+  };
+  struct GivenUp {
+    Error why;
+    std::uint64_t number;
+  };
+  struct Shrinking {
+    std::shared_ptr<Core> rest;  // null: none is under way
+    net::Digest excluded{};
+    std::string said;
+    Clock::time_point since;
+    std::uint64_t number = 0;
+  };
+
   static std::mutex& mutex() { return net::Engine::get().mutex(); }
   net::Deadline deadline() const { return net::Deadline::after(deadline_s_); }
-  int next_peer() const { return (rank_ + 1) % ranks_; }
-  int prev_peer() const { return (rank_ + ranks_ - 1) % ranks_; }
-  int forward_steps() const { return ranks_ / 2; }
-  int backward_steps() const { return (ranks_ - 1) / 2; }
+  int in_ring() const { return int(ring_.size()); }
+  /// Where in the ring; -1: not in it.
+  int seat_of(int rank) const;
+  int next_peer() const { return ring_[size_t((seat_of(rank_) + 1) % in_ring())]; }
+  int prev_peer() const { return ring_[size_t((seat_of(rank_) + in_ring() - 1) % in_ring())]; }
+  int forward_steps() const { return in_ring() / 2; }
+  int backward_steps() const { return (in_ring() - 1) / 2; }
 
   void complete(Error& e) const;
+  Error from_parent(Error error) const;
   Result<void> usable() const;
   Result<void> failed_at(int peer, Error e) const;
   Result<std::shared_ptr<net::Conn>> start(net::Fd fd, Role role, const net::Member& peer);
@@ -125,6 +174,7 @@ class Bootstrap::Core : public std::enable_shared_from_this<Core> {
   void frame(const net::FrameHeader& h, net::Bytes payload);
   void for_each_conn(const std::function<void(net::Conn&)>& f);
   void close_all();
+  Result<void> wait_for_prev(Lock& lock, const char* what);
   // Ends when `done`, on failure, or when nothing has moved for deadline_s or, if given, `limit_s`,
   // which `setting` raises.
   Result<void> wait(Lock& lock, const std::function<bool()>& done, const char* what,
@@ -146,6 +196,17 @@ class Bootstrap::Core : public std::enable_shared_from_this<Core> {
   void spread(const Error& error);
   void settle(Error error);
 
+  // shrink.cpp
+  void accept_stay(net::Accepted one, const net::StayHello& hello);
+  void begin_shrink(const std::shared_ptr<Core>& rest);
+  Result<std::shared_ptr<net::Conn>> call(int peer, Role role, net::Bytes hello);
+  void take_prev();
+  bool is_old(const Caller& from) const;
+  bool tell_given_up(const Call& call);
+  bool look_at_callers(const std::weak_ptr<Core>& of);
+  void dismiss_callers();
+  void answer(net::Accepted one);
+
   // accounts.cpp
   std::vector<std::byte> own_account() const;
   void account(const net::FrameHeader& h, net::Bytes payload);
@@ -162,6 +223,8 @@ class Bootstrap::Core : public std::enable_shared_from_this<Core> {
   net::Member me_;
   std::vector<net::Member> members_;
   std::vector<RankPlace> places_;
+  std::vector<int> ring_;    // all ranks, or those who stay
+  const bool rest_ = false;  // of another core's ranks, who are reached through its gates
 
   std::shared_ptr<net::Gate> gate_;
   std::shared_ptr<net::Conn> next_, prev_;
@@ -182,6 +245,7 @@ class Bootstrap::Core : public std::enable_shared_from_this<Core> {
   bool formed_ = false, released_ = false, joined_ = false;
   std::optional<Error> failure_;
   bool leaving_ = false, finalized_ = false;
+  bool made_ = false, doubted_ = false;  // of what `shrink` gave: see `is_made`
 
   std::map<std::pair<int, std::uint64_t>, std::deque<std::vector<std::byte>>> inbox_;
   std::optional<Gather> gather_;
@@ -190,9 +254,10 @@ class Bootstrap::Core : public std::enable_shared_from_this<Core> {
   std::vector<std::pair<net::FrameHeader, std::vector<std::byte>>>
       early_frames_;                   // before the ring stood
   std::weak_ptr<Core> forming_child_;  // of a split that not all ranks have left yet
-  std::uint64_t barriers_ = 0;         // calls that have begun
-  const char* barrier_ = nullptr;      // what the one under way is for
-  std::string meeting_;                // the call under way, or that has failed, of all ranks
+  std::vector<int> ranks_in_parent_;
+  std::uint64_t barriers_ = 0;     // calls that have begun
+  const char* barrier_ = nullptr;  // what the one under way is for
+  std::string meeting_;            // the call under way, or that has failed, of all ranks
   std::uint64_t first_token_ = 0, second_token_ = 0;
   std::uint64_t internal_calls_ = 0;
 
@@ -200,6 +265,13 @@ class Bootstrap::Core : public std::enable_shared_from_this<Core> {
   std::map<int, Account> accounts_;
   std::uint64_t own_accounts_ = 0;
   Clock::time_point spoke_at_{};
+
+  std::mutex shrinking_;
+  Shrinking shrink_;
+  std::map<int, Call> callers_;              // not taken yet, the latest of each rank
+  std::map<net::Digest, GivenUp> given_up_;  // the latest try, by whom it excluded
+  std::uint64_t tries_ = 0;                  // that have failed, here or elsewhere
+  std::vector<Call> watchers_;               // who wait for this rank
 };
 
 }  // namespace ccl

@@ -59,6 +59,15 @@ Result<void> Bootstrap::Core::finalize(std::optional<double> limit_s) {
   return {};
 }
 
+void Bootstrap::Core::part_in_peace() {
+  const Lock lock{mutex()};
+  if (failure_) return;
+  leaving_ = true;
+  for_each_conn([&](Conn& c) { c.send_now(FrameKind::goodbye, rank_, 0, {}); });
+  close_all();
+  finalized_ = true;
+}
+
 void Bootstrap::Core::leave() {
   const Lock lock{mutex()};
   if (finalized_) return;
@@ -117,7 +126,7 @@ void Bootstrap::Core::settle(Error error) {
   const LogRank in_log{rank_};
   log_info(LogPart::bootstrap, "{}", error.message());
   failure_ = error;
-  if (const auto child = forming_child_.lock()) child->hear(error);
+  if (const auto child = forming_child_.lock()) child->hear(child->from_parent(error));
   status_->set(std::move(error));
   changed_.notify_all();
 }

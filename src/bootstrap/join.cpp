@@ -75,13 +75,18 @@ Result<void> Bootstrap::Core::form_ring(const Member& next) {
   }
   CCL_TRY(next_, start(std::move(*fd), Role::next, next));
   next_member_ = next;
+  CCL_CHECK(wait_for_prev(lock, "forming the ring"));
+  for (const auto& root : roots_) root->send_now(FrameKind::formed, rank_, 0, {});
+  return {};
+}
+
+Result<void> Bootstrap::Core::wait_for_prev(Lock& lock, const char* what) {
   CCL_CHECK(wait(
-      lock, [&] { return bool(prev_); }, "forming the ring"));
+      lock, [&] { return bool(prev_); }, what));
   formed_ = true;
   for (const auto& [header, payload] : std::exchange(early_frames_, {})) {
     header.kind == FrameKind::part ? part(header, payload) : token(header);
   }
-  for (const auto& root : roots_) root->send_now(FrameKind::formed, rank_, 0, {});
   return {};
 }
 

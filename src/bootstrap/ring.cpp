@@ -48,7 +48,7 @@ Result<void> Bootstrap::Core::all_gather(void* all, Index bytes_each, std::optio
   }
   meeting_ = head.text();
   auto done = wait(
-      lock, [&] { return gather_->count == ranks_ - 1; }, meeting_.c_str(),
+      lock, [&] { return gather_->count == in_ring() - 1; }, meeting_.c_str(),
       [&] { return missing_parts(); }, limit_s, setting);
   gather_.reset();
   if (done) meeting_.clear();
@@ -59,10 +59,11 @@ Result<void> Bootstrap::Core::all_gather(void* all, Index bytes_each, std::optio
 // Parts travel on at once, whether this rank has called all_gather yet or not.
 void Bootstrap::Core::part(const FrameHeader& h, Bytes payload) {
   const int owner = h.rank;
-  if (owner < 0 || owner >= ranks_ || owner == rank_ || h.tag < gathers_) return;
+  const int seat = seat_of(owner), mine = seat_of(rank_);
+  if (seat < 0 || owner == rank_ || h.tag < gathers_) return;
   ++progress_;
-  const int behind = (rank_ - owner + ranks_) % ranks_;
-  const int ahead = (owner - rank_ + ranks_) % ranks_;
+  const int behind = (mine - seat + in_ring()) % in_ring();
+  const int ahead = (seat - mine + in_ring()) % in_ring();
   const bool forward = behind <= forward_steps();  // else it came backward
   if (forward && behind < forward_steps()) next_->send(h.kind, owner, h.tag, payload);
   if (!forward && ahead < backward_steps()) prev_->send(h.kind, owner, h.tag, payload);
@@ -111,25 +112,25 @@ void Bootstrap::Core::take_part(int owner, Bytes payload) {
   if (gather_->here[size_t(owner)]) return;
   gather_->here[size_t(owner)] = true;
   std::memcpy(gather_->base + owner * gather_->bytes_each, payload.data(), payload.size());
-  if (++gather_->count == ranks_ - 1) changed_.notify_all();
+  if (++gather_->count == in_ring() - 1) changed_.notify_all();
 }
 
 std::vector<int> Bootstrap::Core::missing_parts() const {
   std::vector<int> out;
-  for (int r = 0; r < ranks_; ++r) {
+  for (const int r : ring_) {
     if (r != rank_ && !gather_->here[size_t(r)]) out.push_back(r);
   }
   return out;
 }
 
-// Twice around the ring: "everybody is here", which rank 0 starts, then "all know".
+// Twice around the ring: "everybody is here", which its first rank starts, then "all know".
 Result<void> Bootstrap::Core::barrier(std::optional<double> limit_s, const char* setting,
                                       const char* what) {
   Lock lock{mutex()};
   CCL_CHECK(usable());
   if (ranks_ == 1) return {};
   const std::uint64_t number = ++barriers_;
-  if (rank_ == 0 || first_token_ == number) next_->send(FrameKind::token, 0, number, {});
+  if (rank_ == ring_[0] || first_token_ == number) next_->send(FrameKind::token, 0, number, {});
   meeting_ = barrier_ = what;
   if (const auto early = early_parts_.find(gathers_); early != early_parts_.end()) {
     for (const auto& [owner, bytes] : early->second) {
@@ -148,15 +149,15 @@ void Bootstrap::Core::token(const FrameHeader& h) {
   ++progress_;
   if (h.rank == 0) {
     first_token_ = h.tag;
-    if (rank_ == 0) {
+    if (rank_ == ring_[0]) {
       second_token_ = h.tag;
       next_->send(FrameKind::token, 1, h.tag, {});
     } else if (barriers_ == h.tag) {
       next_->send(FrameKind::token, 0, h.tag, {});
     }
-  } else if (rank_ != 0) {
+  } else if (rank_ != ring_[0]) {
     second_token_ = h.tag;
-    if (next_peer() != 0) next_->send(FrameKind::token, 1, h.tag, {});
+    if (next_peer() != ring_[0]) next_->send(FrameKind::token, 1, h.tag, {});
   }
   changed_.notify_all();
 }

@@ -12,14 +12,21 @@ using namespace net;
 Result<std::unique_ptr<Bootstrap>> Bootstrap::split(int color, int key, const Options& options) {
   CCL_TRY(const double deadline_s, deadline_of(options));
   // The child's deadline, not the one that the parent was created with.
+  return make_child(color, key, options, deadline_s, "split", false);
+}
+
+Result<std::unique_ptr<Bootstrap>> Bootstrap::make_child(int color, int key, const Options& options,
+                                                         std::optional<double> limit_s,
+                                                         const char* what, bool shrinks) {
+  CCL_TRY(const double deadline_s, deadline_of(options));
   const auto gather = [&](auto& all) {
-    return core_->all_gather(all.data(), sizeof all[0], deadline_s, {"split"}, "CCL_INIT_TIMEOUT");
+    return core_->all_gather(all.data(), sizeof all[0], limit_s, {what}, "CCL_INIT_TIMEOUT");
   };
   struct Part {
     std::int32_t color, key;
     std::array<std::byte, 16> random;
   };
-  std::vector<Part> parts(static_cast<size_t>(ranks()));
+  std::vector<Part> parts(static_cast<size_t>(ranks()), Part{-1, 0, {}});  // some may be absent
   Part& mine = parts[size_t(rank())];
   mine = {color, key, {}};
   fill_random(mine.random);
@@ -33,7 +40,7 @@ Result<std::unique_ptr<Bootstrap>> Bootstrap::split(int color, int key, const Op
   const int child_ranks = color < 0 ? 1 : int(group.size());
   const int child_rank =
       color < 0 ? 0 : int(std::find(group.begin(), group.end(), rank()) - group.begin());
-  // What only the parent's ranks know, and what no earlier split had.
+  // What only the parent's ranks know, and what no earlier child had.
   std::vector<std::byte> text;
   for (const int r : group) {
     text.insert(text.end(), parts[size_t(r)].random.begin(), parts[size_t(r)].random.end());
@@ -64,14 +71,20 @@ Result<std::unique_ptr<Bootstrap>> Bootstrap::split(int color, int key, const Op
     } else {
       const Member next = table[size_t((child_rank + 1) % child_ranks)];
       core->set_members(std::move(table));
-      CCL_CHECK(core->form_ring(next));
+      if (auto ring = core->form_ring(next); !ring) {
+        return fail(core->in_parent(*core_, std::move(ring).error()));
+      }
     }
     return {};
   };
   // While some still form their rings, the parent's ring watches over all of them.
+  if (color >= 0) core->set_ranks_in_parent(group);
   core_->set_forming_child(core);
   auto formed = form();
-  if (formed) formed = core_->barrier(deadline_s, "CCL_INIT_TIMEOUT", "split");
+  if (formed) {
+    formed = core_->barrier(limit_s, "CCL_INIT_TIMEOUT", what);
+    if (shrinks && core->is_made(formed.has_value())) formed = {};
+  }
   core_->set_forming_child({});
   if (!formed) {
     core->give_up(formed.error());

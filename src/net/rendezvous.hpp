@@ -35,7 +35,14 @@ struct Member {
   char host[40] = {};
 };
 
-enum class HelloKind : std::uint32_t { join = 1, ring, peer };
+enum class HelloKind : std::uint32_t {
+  join = 1,
+  ring,
+  peer,
+  stay,   // with these in a `StayHello`: to form a ring of those who stay
+  watch,  // only to see it end
+  ask     // whether that rank has this communicator: one byte says
+};
 
 struct Hello {
   HelloKind kind = HelloKind::join;
@@ -43,6 +50,14 @@ struct Hello {
   std::int32_t roots = 0;  // join only
   std::int32_t root = 0;   // join only: the index of the root that is meant
   Member me;
+};
+
+/// Of a rank that shrinks, to the next one that stays and to the one before.
+struct StayHello {
+  Hello hello;
+  Digest excluded{};         // of all ranks that go
+  char said[256] = {};       // the same, in words
+  std::uint64_t number = 0;  // of its tries: grows with each that fails
 };
 
 struct Progress {
