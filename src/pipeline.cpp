@@ -43,12 +43,7 @@ Result<void> run_filled(const PipelineCall& call, const RunPass& run, Index at, 
   const Index in = in_bytes(call), whole = (count + unit - 1) / unit * unit;
   const auto gather = [&](char* to) -> Result<void> {
     CCL_CHECK(copy(call, to, static_cast<const char*>(call.send) + at * in, count * in));
-    for (Index filled = count; filled < whole;) {
-      const Index more = std::min(filled, whole - filled);
-      CCL_CHECK(copy(call, to + filled * in, to, more * in));
-      filled += more;
-    }
-    return {};
+    return fill_up(call.comm, call.comm.device() >= 0, to, count * in, whole * in, call.stream);
   };
   const auto spread = [&](const char* from) {
     const Index out = out_bytes(call);

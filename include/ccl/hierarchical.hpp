@@ -3,6 +3,7 @@
 #include <ccl/algo/hierarchical.hpp>
 #include <ccl/candidates.hpp>
 #include <ccl/collective.hpp>
+#include <ccl/collective/call_order.hpp>
 #include <ccl/collective/hierarchical_steps.hpp>
 #include <ccl/host_stream.hpp>
 
@@ -16,8 +17,8 @@
 namespace ccl {
 
 /// A collective on two levels; see `Hierarchical`. It makes two communicators of the one that it is
-/// given, of the ranks of a host and of those of a rail, which all such collectives share. Of a
-/// group it is no part.
+/// given, of the ranks of a host and of those of a rail, which all such collectives share. Calls
+/// are serialised, whatever streams they are on. Of a group it is no part.
 template <class Op, class Algo, class Proto, class Transport>
 requires(detail::is_hierarchical<Algo> &&
          !detail::is_auto<Proto>) class Collective<Op, Algo, Proto, Transport> {
@@ -30,8 +31,9 @@ requires(detail::is_hierarchical<Algo> &&
   static Result<Collective> create(const Communicator& comm, std::optional<Plan> plan = {}) {
     CCL_CHECK(detail::check_ready(comm));
     if (plan) CCL_CHECK(detail::check_plan(comm, *plan));
-    auto parts = std::make_shared<Parts>();
+    auto parts = std::make_shared<Parts>(comm);
     parts->name = fmt::format("{}/{}/{}/{}", Op::name, Algo::name, Proto::name, Transport::name);
+    CCL_TRY(const auto lock, detail::creating_alone(comm, parts->name));
     // Each step needs all ranks, and is refused to all where one refuses.
     const auto step = [&](auto&& prepare) {
       return detail::agree_on(comm, parts->name, prepare());
@@ -59,13 +61,9 @@ requires(detail::is_hierarchical<Algo> &&
         parts->between = std::make_shared<HostStream>();
       }
       if (!Parts::needs_scratch) return {};
-      parts->scratch_bytes = detail::level_scratch_bytes(comm.device() >= 0);
-      CCL_TRY(parts->scratch, detail::scratch_of(comm, parts->scratch_bytes));
-      parts->first.hold(parts->scratch);
-      parts->outer->hold(parts->scratch);
-      return {};
+      return parts->order.take_scratch(detail::level_scratch_bytes(comm.device() >= 0));
     }));
-    return Collective{comm, std::move(parts)};
+    return Collective{std::move(parts)};
   }
 
   /// AllReduce, as of any `Collective`.
@@ -155,15 +153,14 @@ requires(detail::is_hierarchical<Algo> &&
 
   /// The numbers of the level between hosts.
   const Plan& plan() const {
-    const Parts& parts = steps_.parts();
+    const Parts& parts = *steps_.parts();
     return parts.outer ? parts.outer->plan() : parts.first.plan();
   }
-  const std::string& name() const { return steps_.parts().name; }
+  const std::string& name() const { return steps_.parts()->name; }
   int ranks() const { return comm().ranks(); }
 
  private:
-  Collective(const Communicator& comm, std::shared_ptr<const Parts> parts)
-      : steps_{comm, std::move(parts)} {}
+  explicit Collective(std::shared_ptr<Parts> parts) : steps_{std::move(parts)} {}
   const Communicator& comm() const { return steps_.comm(); }
 
   Result<void> check(const void* buffer, Index count, Index element_bytes, const char* what,
@@ -176,34 +173,12 @@ requires(detail::is_hierarchical<Algo> &&
   }
   Result<void> check_stream(Stream stream) const {
     CCL_CHECK(detail::check_ready(comm()));
-    if (stream.recorder() == nullptr) return {};
-    return fail(Errc::not_supported,
-                fmt::format("{} is several launches (one for each level) and no part of a group; "
-                            "call it by itself, or name Ring or Tree",
-                            name()));
+    return detail::check_stream(comm(), name(), stream);
   }
-  /// All levels' launches of a call, after those of the calls before. A failure between some ranks
-  /// is one of all.
+  /// All levels' launches of a call, after those of the calls before.
   template <class Call>
   Result<void> in_turn(Stream stream, Call call) const {
-    if (comm().device() >= 0) return detail::shared_failure(comm(), call());
-    const auto turns = steps_.parts().turns;
-    if (stream.host() == nullptr) {
-      const detail::Turn turn{*turns};
-      return detail::shared_failure(comm(), call());
-    }
-    const std::lock_guard lock{turns->mutex()};
-    const Word turn = turns->take();
-    stream.host()->enqueue([turns, turn]() -> Result<void> {
-      turns->await(turn);
-      return {};
-    });
-    auto result = detail::shared_failure(comm(), call());
-    stream.host()->enqueue([turns, turn]() -> Result<void> {
-      turns->end(turn);
-      return {};
-    });
-    return result;
+    return detail::in_turn(comm(), steps_.parts(), stream, std::move(call));
   }
 
   template <class T, class F, class Acc>

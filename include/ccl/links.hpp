@@ -200,8 +200,6 @@ class Links : public std::enable_shared_from_this<Links> {
   /// `code`: CUDA's, or the negative of the bytes that a slice must hold and does not.
   Error cuda_failed(int code) const;
   Error slices_too_small(Index needed) const;
-  /// Keeps something as long as these links, and what runs on them, may need it.
-  void hold(std::shared_ptr<void> used) { held_.push_back(std::move(used)); }
   /// The communicator is well and not finalized.
   Result<void> ready() const;
   std::mutex& mutex() { return mutex_; }
@@ -244,7 +242,6 @@ class Links : public std::enable_shared_from_this<Links> {
   mutable std::mutex wires_mutex_;  // `steps` reads while `connect` writes
   std::vector<Wire> in_, out_;
   std::vector<Connection> owners_;
-  std::vector<std::shared_ptr<void>> held_;
   std::vector<int> order_;
   std::vector<RingSeat> rings_;
   std::vector<TreeSeat> trees_;

@@ -63,7 +63,6 @@ Links::~Links() {
   comm_.state()->used -= bytes_;
   if (!device_) return;
   device_->connections = std::move(owners_);
-  device_->held = std::move(held_);
   comm_.state()->order->retire(std::move(device_));
 }
 

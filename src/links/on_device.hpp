@@ -26,7 +26,6 @@ struct Links::OnDevice {
   GpuArena arena;
   GpuBlock tables{};
   std::vector<Connection> connections{};
-  std::vector<std::shared_ptr<void>> held{};
   bool holds_slots = false;                  // of some of its wires
   std::unique_ptr<SideBranch> side{};        // of `CopyEngine`
   std::unique_ptr<StreamSignals> signals{};  // where it tells by stream

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <atomic>
 #include <string>
 #include <vector>
 
@@ -139,6 +140,19 @@ Answer both(const Communicator& comm) {
   return rings + trees + pairs;
 }
 
+/// What says of itself whether a rank gave it, and a functor that counts what none gave.
+struct Given {
+  static constexpr int right = 0x51a7e;
+  int mark, value;
+};
+struct AddGiven {
+  static inline std::atomic<int> others{0};
+  Given operator()(const Given& a, const Given& b) const {
+    others += (a.mark != Given::right) + (b.mark != Given::right);
+    return {Given::right, a.value + b.value};
+  }
+};
+
 std::function<void(int)> hosts(const std::string& names) {
   return [names](int r) { on_host(names.substr(std::size_t(r), 1)); };
 }
@@ -259,6 +273,98 @@ TEST_CASE("hierarchical: calls on a stream go in order") {
     return {};
   };
   for (const std::string& wrong : run(4, hosts("AABB"), queued)) CHECK(wrong == "");
+}
+
+TEST_CASE("hierarchical: calls by turns on two streams share the scratch in order") {
+  const auto by_turns = [](const Communicator& comm) -> Answer {
+    CCL_TRY(const auto rails, (Collective<AllReduce, Rings, Simple>::create(comm)));
+    CCL_TRY(const auto scatter, (Collective<ReduceScatter, Rings, Simple>::create(comm)));
+    CCL_TRY(const auto reduce, (Collective<Reduce, Rings, Simple>::create(comm)));
+    CCL_TRY(const auto all_to_all,
+            (Collective<AllToAll, Hierarchical<Pairwise, Pairwise>, Simple>::create(comm)));
+    HostStream streams[2];
+    const Index ranks = comm.ranks(), me = comm.rank();
+    constexpr Index most = 30'001;
+    constexpr int calls = 6;
+    std::vector<int> in(most * ranks), out[calls][4];
+    for (Index i = 0; i < most * ranks; ++i) in[i] = number(me, i);
+    const auto count = [](int k) { return k % 2 == 0 ? most : Index{3} + k; };
+    for (int k = 0; k < calls; ++k) {
+      for (auto& o : out[k]) o.assign(most * ranks, -1);
+      HostStream& stream = streams[k % 2];
+      const Index n = count(k);
+      // Each call's data are its own.
+      const int* const from = in.data() + k;
+      CCL_CHECK(rails(from, out[k][0].data(), n, Sum{}, stream));
+      CCL_CHECK(scatter(from, out[k][1].data(), n - k, Sum{}, stream));
+      CCL_CHECK(reduce(from, out[k][2].data(), n, Sum{}, k % int(ranks), stream));
+      CCL_CHECK(all_to_all(from, out[k][3].data(), n - k, stream));
+    }
+    for (HostStream& stream : streams) CCL_CHECK(stream.synchronize());
+    std::string wrong;
+    for (int k = 0; k < calls; ++k) {
+      const auto sum = [&](Index i) {
+        int s = 0;
+        for (int r = 0; r < ranks; ++r) s += number(r, i + k);
+        return s;
+      };
+      const Index n = count(k), each = n - k;
+      bool good = true;
+      for (Index i = 0; i < n; ++i) {
+        good = good && out[k][0][i] == sum(i);
+        if (k % ranks == me) good = good && out[k][2][i] == sum(i);
+      }
+      for (Index i = 0; i < each; ++i) good = good && out[k][1][i] == sum(me * each + i);
+      for (Index i = 0; i < each * ranks; ++i) {
+        good = good && out[k][3][i] == number(i / each, me * each + i % each + k);
+      }
+      if (!good) wrong += fmt::format("call {} of {}; ", k, n);
+    }
+    return wrong;
+  };
+  for (const char* const names : {"AABB", "ABAB"}) {
+    for (const std::string& wrong : run(4, hosts(names), by_turns)) CHECK(wrong == "");
+  }
+}
+
+TEST_CASE("hierarchical: a functor sees elements that ranks gave, and no others") {
+  const auto looks = [](const Communicator& comm) -> Answer {
+    using Added = Collective<AllReduce, Rings, Simple>;
+    CCL_TRY(const auto rails, Added::create(comm));
+    // The scratch then holds what no rank gives any more.
+    std::vector<int> old(20'001, 7);
+    CCL_CHECK(rails(old.data(), old.data(), 20'001));
+    CCL_TRY(const auto fresh, Added::create(comm));
+    HostStream stream;
+    std::string wrong;
+    for (const auto* const sums : {&rails, &fresh}) {
+      for (const Index n : {1, 2, 4, 5, 1000, 4097, 100'001, 400'000}) {
+        for (const bool queued : {false, true}) {
+          std::vector<Given> x(n);
+          for (Index i = 0; i < n; ++i) x[i] = {Given::right, number(comm.rank(), i)};
+          CCL_CHECK((*sums)(x.data(), x.data(), n, AddGiven{}, queued ? Stream{stream} : Stream{}));
+          CCL_CHECK(stream.synchronize());
+          bool good = true;
+          for (Index i = 0; i < n; ++i) {
+            int sum = 0;
+            for (int r = 0; r < comm.ranks(); ++r) sum += number(r, i);
+            good = good && x[i].value == sum;
+          }
+          if (!good) wrong += fmt::format("sums of {}; ", n);
+          if (const int others = AddGiven::others.exchange(0); others > 0) {
+            wrong += fmt::format("of {}, {} others; ", n, others);
+          }
+        }
+      }
+    }
+    return wrong.substr(0, 500);
+  };
+  for (const char* const names : {"AABB", "AAABBB", "AAAABBBB"}) {
+    INFO(names);
+    for (const std::string& wrong : run(int(std::strlen(names)), hosts(names), looks)) {
+      CHECK(wrong == "");
+    }
+  }
 }
 
 TEST_CASE(

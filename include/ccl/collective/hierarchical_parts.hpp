@@ -2,10 +2,11 @@
 
 #include <ccl/algo/hierarchical.hpp>
 #include <ccl/algo/ops.hpp>
+#include <ccl/collective/call_order.hpp>
 #include <ccl/collective/levels.hpp>
 #include <ccl/collective/stage.hpp>
+#include <ccl/communicator.hpp>
 #include <ccl/host_stream.hpp>
-#include <ccl/turns.hpp>
 
 #include <memory>
 #include <optional>
@@ -47,17 +48,24 @@ struct HierarchicalParts {
   static constexpr bool needs_scratch =
       (all_reduce && rails) || one_of<Op, ReduceScatter, Reduce, AllToAll>;
 
+  explicit HierarchicalParts(const Communicator& of) : comm{of}, order{of} {}
+
+  Communicator comm;
   std::shared_ptr<const Levels> levels{};
   First first{};  // inside
   std::optional<Outer> outer{};
   Last last{};  // inside
-  std::shared_ptr<void> scratch{};
-  Index scratch_bytes = 0;
   // Of the level between hosts, while this thread works on the one inside. On CPUs only: a GPU's
   // launches go in one order.
   std::shared_ptr<HostStream> between{};
-  std::shared_ptr<Turns> turns = std::make_shared<Turns>();  // of whole calls, on CPUs
+  CallOrder order;  // of whole calls; their scratch
   std::string name{};
+
+  /// Of what was moved from; never destroyed.
+  static std::shared_ptr<HierarchicalParts> nobody() noexcept {
+    static HierarchicalParts* const parts = new HierarchicalParts{Communicator{detail::nobody()}};
+    return {std::shared_ptr<void>{}, parts};
+  }
 };
 
 }  // namespace ccl::detail

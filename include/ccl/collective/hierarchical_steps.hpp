@@ -1,6 +1,7 @@
 #pragma once
 
 #include <ccl/collective/hierarchical_parts.hpp>
+#include <ccl/collective/own_elements.hpp>
 #include <ccl/handle.hpp>
 #include <ccl/reduction.hpp>
 
@@ -29,16 +30,15 @@ template <class Op, class Algo, class Proto, class Transport>
 class HierarchicalSteps {
  public:
   using Parts = HierarchicalParts<Op, Algo, Proto, Transport>;
-  HierarchicalSteps(const Communicator& comm, std::shared_ptr<const Parts> parts)
-      : comm_{comm}, parts_{std::move(parts)} {}
+  explicit HierarchicalSteps(std::shared_ptr<Parts> parts) : parts_{std::move(parts)} {}
 
-  const Communicator& comm() const { return comm_; }
-  const Parts& parts() const { return *parts_; }
+  const Communicator& comm() const { return parts_->comm; }
+  const std::shared_ptr<Parts>& parts() const { return parts_; }
 
   template <class T, class Rs>
   Result<void> all_reduce(const T* send, T* recv, Index count, const Rs& by, Stream stream) const {
     const Layout whole{count, 0, 0, true};
-    if (hosts() == comm_.ranks()) return second(by, send, recv, whole, 0, stream);
+    if (hosts() == comm().ranks()) return second(by, send, recv, whole, 0, stream);
     if constexpr (!Parts::rails) {
       // Through the first rank of each host.
       CCL_CHECK(first(by, send, recv, {count, 0, 0, false}, 0, stream));
@@ -51,19 +51,12 @@ class HierarchicalSteps {
       const bool is_long = each * Index{sizeof(T)} >= 65536;
       const Index straight = is_long ? each / 128 * 128 : each * locals() == count ? each : 0;
       CCL_CHECK(rail_reduce(send, recv, straight, by, stream));
-      const Index filled =
-          std::max<Index>(1, parts_->scratch_bytes / (locals() * Index{sizeof(T)}));
-      if (locals() * Index{sizeof(T)} > parts_->scratch_bytes) {
-        return straight * locals() == count ? Result<void>{} : too_large(sizeof(T));
-      }
-      T* const scratch = static_cast<T*>(parts_->scratch.get());
-      for (Index at = straight * locals(); at < count;) {
-        const Index n = std::min(count - at, filled * locals());
-        const Index bytes = n * Index{sizeof(T)};
-        CCL_CHECK(parts_->first.copy(send + at, scratch, bytes, stream));
-        CCL_CHECK(rail_reduce(scratch, scratch, (n + locals() - 1) / locals(), by, stream));
-        CCL_CHECK(parts_->first.copy(scratch, recv + at, bytes, stream));
-        at += n;
+      if (straight * locals() == count) return {};
+      const Index most = scratch_bytes() / (locals() * Index{sizeof(T)}) * locals();
+      if (most == 0) return too_large(sizeof(T));
+      for (Index at = straight * locals(); at < count; at += most) {
+        const Index n = std::min(most, count - at);
+        CCL_CHECK(filled_reduce(send + at, recv + at, n, by, stream));
       }
       return {};
     }
@@ -79,17 +72,17 @@ class HierarchicalSteps {
       if (locals() == 1) return second(by, send, recv, layout, 0, stream);
       return first(by, send, recv, layout, 0, stream);
     }
-    const Index most = parts_->scratch_bytes / (hosts() * Index{sizeof(T)});
+    const Index most = scratch_bytes() / (hosts() * Index{sizeof(T)});
     if (most == 0) return too_large(sizeof(T));
     const Index step = most >= 128 ? most / 128 * 128 : most;
-    T* const scratch = static_cast<T*>(parts_->scratch.get());
+    T* const partial = scratch<T>();
     for (Index at = 0; at < count; at += step) {
       const Index n = std::min(step, count - at);
       for (Index h = 0; h < hosts(); ++h) {
-        CCL_CHECK(first(by, send + h * from_host + at, scratch + h * n, {n, from_local, 0, false},
+        CCL_CHECK(first(by, send + h * from_host + at, partial + h * n, {n, from_local, 0, false},
                         0, stream));
       }
-      CCL_CHECK(second(by, scratch, recv + at, {n, n, 0, false}, 0, stream));
+      CCL_CHECK(second(by, partial, recv + at, {n, n, 0, false}, 0, stream));
     }
     return {};
   }
@@ -100,12 +93,12 @@ class HierarchicalSteps {
     const int host = levels().host_of(root), local = levels().local_of(root);
     if (locals() == 1) return second(by, send, recv, {count, 0, 0, false}, host, stream);
     if (hosts() == 1) return first(by, send, recv, {count, 0, 0, false}, local, stream);
-    const Index step = parts_->scratch_bytes / Index{sizeof(T)};
+    const Index step = scratch_bytes() / Index{sizeof(T)};
     if (step == 0) return too_large(sizeof(T));
-    const bool mine = root == comm_.rank();
+    const bool mine = root == comm().rank();
     for (Index at = 0; at < count; at += step) {
       const Index n = std::min(step, count - at);
-      T* const partial = mine ? recv + at : static_cast<T*>(parts_->scratch.get());
+      T* const partial = mine ? recv + at : scratch<T>();
       CCL_CHECK(first(by, send + at, partial, {n, 0, 0, false}, local, stream));
       if (levels().local != local) continue;
       CCL_CHECK(second(by, partial, partial, {n, 0, 0, false}, host, stream));
@@ -138,16 +131,14 @@ class HierarchicalSteps {
     const auto place = [&](int host, int local) {
       return (Index{host} * levels().host_stride + Index{local} * levels().local_stride) * bytes;
     };
-    Index most = parts_->scratch_bytes / comm_.ranks();  // of a message that goes through there
+    Index most = scratch_bytes() / comm().ranks();  // of a message that goes through there
     if (most >= 128) most = most / 128 * 128;
     if (most == 0) return too_large(1);
     if (H == 1 || L == 1) most = std::max<Index>(bytes, 1);
     for (Index at = 0; at < bytes; at += most) {
       const Index part = std::min(most, bytes - at);
       // [host that it is for][rank here that it is of], for the ranks of my rail.
-      const auto relay = [&, scratch = static_cast<char*>(parts_->scratch.get())](int h, int n) {
-        return scratch + (Index{h} * L + n) * part;
-      };
+      const auto relay = [&](int h, int n) { return scratch<char>() + (Index{h} * L + n) * part; };
       if (L > 1 || H == 1) {
         auto inside = parts_->first.table();
         for (int n = 0; n < L; ++n) {
@@ -183,11 +174,11 @@ class HierarchicalSteps {
     const bool early = at_home && (door != local || hosts() == 1);
     if (early) CCL_CHECK(parts_->first.broadcast(send, recv, bytes, local, stream));
     if (hosts() > 1 && levels().local == door) {
-      const void* const from = root == comm_.rank() ? send : recv;
+      const void* const from = root == comm().rank() ? send : recv;
       CCL_CHECK(parts_->outer->broadcast(from, recv, bytes, host, stream));
     }
     if (early) return {};
-    const void* const from = root == comm_.rank() ? send : recv;
+    const void* const from = root == comm().rank() ? send : recv;
     return parts_->first.broadcast(from, recv, bytes, door, stream);
   }
 
@@ -195,6 +186,11 @@ class HierarchicalSteps {
   const Levels& levels() const { return *parts_->levels; }
   Index locals() const { return levels().locals(); }
   Index hosts() const { return levels().host_count(); }
+  Index scratch_bytes() const { return parts_->order.scratch_bytes(); }
+  template <class T>
+  T* scratch() const {
+    return reinterpret_cast<T*>(parts_->order.scratch());
+  }
 
   /// Inside, as all that there is to do or as the first step.
   template <class Rs>
@@ -207,13 +203,26 @@ class HierarchicalSteps {
   template <class Rs>
   Result<void> second(const Rs& by, const void* in, void* out, const Layout& layout, int root,
                       Stream stream) const {
-    if (hosts() == comm_.ranks()) {
+    if (hosts() == comm().ranks()) {
       return parts_->outer->reduce(by.whole, in, out, layout, root, stream);
     }
     if (hosts() == 1) return {};
     return parts_->outer->reduce(by.ended, in, out, layout, root, stream);
   }
 
+  /// Of what fits the scratch, filled up to equal shares with some of its own elements: a functor
+  /// sees no others.
+  template <class T, class Rs>
+  Result<void> filled_reduce(const T* send, T* recv, Index count, const Rs& by,
+                             Stream stream) const {
+    const bool on_device = comm().device() >= 0;
+    const Index each = (count + locals() - 1) / locals(), bytes = count * Index{sizeof(T)};
+    T* const whole = scratch<T>();
+    CCL_CHECK(copy_own(comm(), on_device, whole, send, bytes, stream));
+    CCL_CHECK(fill_up(comm(), on_device, whole, bytes, each * locals() * Index{sizeof(T)}, stream));
+    CCL_CHECK(rail_reduce(whole, whole, each, by, stream));
+    return copy_own(comm(), on_device, recv, whole, bytes, stream);
+  }
   /// Of `each` elements for each rank of a host.
   template <class T, class Rs>
   Result<void> rail_reduce(const T* send, T* recv, Index each, const Rs& by, Stream stream) const {
@@ -223,7 +232,7 @@ class HierarchicalSteps {
       const Index step = (each + parts - 1) / parts / 128 * 128;
       if (stream.host() == nullptr) return rail_reduce_in_turns(send, recv, each, step, by);
       stream.host()->enqueue([=, *this] {
-        return shared_failure(comm_, rail_reduce_in_turns(send, recv, each, step, by));
+        return shared_failure(comm(), rail_reduce_in_turns(send, recv, each, step, by));
       });
       return {};
     }
@@ -295,21 +304,13 @@ class HierarchicalSteps {
   }
 
   Result<void> too_large(std::size_t element) const {
-    return fail(
-        Errc::not_supported,
-        fmt::format("{} adds up in {} bytes of scratch (an element for each of {} has {} "
-                    "bytes); name Ring or Tree",
-                    parts_->name, parts_->scratch_bytes, std::max(hosts(), locals()), element));
+    return fail(Errc::not_supported,
+                fmt::format("{} adds up in {} bytes of scratch (an element for each of {} has {} "
+                            "bytes); name Ring or Tree",
+                            parts_->name, scratch_bytes(), std::max(hosts(), locals()), element));
   }
 
-  /// Of what was moved from; never destroyed.
-  static std::shared_ptr<const Parts> nothing() noexcept {
-    static const Parts* const parts = new Parts{};
-    return {std::shared_ptr<void>{}, parts};
-  }
-
-  Communicator comm_;
-  Handle<const Parts, nothing> parts_;
+  Handle<Parts, Parts::nobody> parts_;
 };
 
 }  // namespace ccl::detail

@@ -45,6 +45,19 @@ inline Result<void> copy_own(const Communicator& comm, bool on_device, void* to,
   return run_own(stream, [=] { std::memcpy(to, from, std::size_t(bytes)); });
 }
 
+/// Repeats the `bytes` at `to` until there are `whole`. As far as a reduction is concerned, more
+/// elements that this rank gave.
+inline Result<void> fill_up(const Communicator& comm, bool on_device, void* to, Index bytes,
+                            Index whole, Stream stream) {
+  char* const at = static_cast<char*>(to);
+  while (bytes < whole) {
+    const Index more = bytes < whole - bytes ? bytes : whole - bytes;
+    CCL_CHECK(copy_own(comm, on_device, at + bytes, at, more, stream));
+    bytes += more;
+  }
+  return {};
+}
+
 template <class F>
 inline constexpr bool converts = false;
 template <class To>

@@ -23,7 +23,6 @@ class Stage : public Composition<Op, Algo, Proto, sides_of<Transport>()> {
     CCL_TRY(auto links, Base::template make_links<Transport>(comm, plan));
     return Stage{std::move(links)};
   }
-  void hold(std::shared_ptr<void> used) const { this->links_->hold(std::move(used)); }
 
   /// What reduces.
   template <class R>
