@@ -316,6 +316,11 @@ requires(detail::is_auto<Algo> ||
     CCL_TRY(auto made, Base::Made::make(comm));
     return Collective{std::move(made)};
   }
+  /// Microseconds that a call of a message of so many bytes (as of `plan`) is thought to take, by
+  /// what this rank knows. Not collective, and makes nothing: a question before `create`.
+  static Result<double> predict(const Communicator& comm, Index bytes) {
+    return Base::Made::predict(comm, bytes);
+  }
 
  private:
   using Base::Base;

@@ -85,8 +85,11 @@ class Chooser {
     /// Ranks may call with different sizes: what is picked is for one message between two ranks.
     /// With checking on all ranks must call alike, and one candidate does for all sizes.
     bool by_message = false;
+    /// By what this rank knows, without the others: what it leads to may differ from theirs, and
+    /// counts for a prediction only.
+    bool alone = false;
   };
-  /// Collective. An error says why each candidate is out if none is left.
+  /// Collective, unless `alone`. An error says why each candidate is out if none is left.
   static Result<Chooser> create(const Communicator& comm, const Question& question);
 
   /// Candidates that are the fastest at some size, for some demands, in the order of the list.

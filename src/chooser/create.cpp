@@ -140,7 +140,7 @@ Result<Chooser> Chooser::create(const Communicator& comm, const Question& questi
   // And what all ranks' do.
   std::vector<Ballot> all(std::size_t(state.ranks), mine);
   const auto exchange = [&]() -> Result<void> {
-    if (state.ranks == 1) return {};
+    if (state.ranks == 1 || question.alone) return {};
     const std::lock_guard lock{state.bootstrap_mutex};
     return state.met_to_create(state.bootstrap->all_gather(all.data(), Index{sizeof(Ballot)}, {},
                                                            {"the creation by Auto of", made.op_}));
@@ -161,7 +161,7 @@ Result<Chooser> Chooser::create(const Communicator& comm, const Question& questi
   } else {
     mine.table = ~std::uint64_t{0};
   }
-  all[std::size_t(state.rank)] = mine;
+  std::fill(all.begin(), all.end(), mine);
   CCL_CHECK(exchange());
   if (!read) return fail(state.blame(std::move(read).error()));
   for (int r = 0; r < state.ranks; ++r) {

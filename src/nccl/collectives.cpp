@@ -125,6 +125,20 @@ ncclResult_t ncclGroupEnd() {
   return answer([] { return Group::of_this_thread().end(); });
 }
 
+ncclResult_t ncclGroupSimulateEnd(ncclSimInfo_t* info) {
+  return answer([&]() -> ccl::Result<void> {
+    CCL_TRY(const auto us, Group::of_this_thread().simulate());
+    if (info == nullptr) return {};
+    const ncclSimInfo_t good = NCCL_SIM_INFO_INITIALIZER;
+    if (info->magic != good.magic || info->size < sizeof good) {
+      return ccl::fail(ccl::Errc::invalid_argument,
+                       "simInfo was not begun with NCCL_SIM_INFO_INITIALIZER; begin it so");
+    }
+    if (us) info->estimatedTime = float(*us);
+    return {};
+  });
+}
+
 ncclResult_t ncclRedOpCreatePreMulSum(ncclRedOp_t* op, void* scalar, ncclDataType_t type,
                                       ncclScalarResidence_t where, ncclComm_t comm) {
   return answer([&]() -> ccl::Result<void> {
@@ -158,5 +172,6 @@ CCL_NCCL_ALSO_P(ncclSend);
 CCL_NCCL_ALSO_P(ncclRecv);
 CCL_NCCL_ALSO_P(ncclGroupStart);
 CCL_NCCL_ALSO_P(ncclGroupEnd);
+CCL_NCCL_ALSO_P(ncclGroupSimulateEnd);
 CCL_NCCL_ALSO_P(ncclRedOpCreatePreMulSum);
 CCL_NCCL_ALSO_P(ncclRedOpDestroy);

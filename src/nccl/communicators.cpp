@@ -2,6 +2,7 @@
 #include <ccl/unique_id.hpp>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cstddef>
@@ -64,7 +65,7 @@ Result<void> split(ncclComm_t comm, int color, int key, ncclComm_t* made,
   *made = nullptr;
   CCL_TRY(const auto parent, member_of(comm));
   CCL_TRY(const Config wanted, read_config(config));
-  const std::string family = parent->next_family(color);
+  const std::string family = fmt::format("{} {}", parent->next_family("split"), color);
   if (color < 0) {
     return Group::of_this_thread().submit(parent, [&whose = *parent, color, key]() -> Result<void> {
       CCL_TRY(const Communicator from, whose.ready());
@@ -84,6 +85,36 @@ Result<void> split(ncclComm_t comm, int color, int key, ncclComm_t* made,
           if (!child) return fail(Errc::internal, "a rank with a color got no communicator");
           return *std::move(child);
         });
+      });
+}
+
+Result<void> shrink(ncclComm_t comm, std::span<const int> given, int flags, ncclComm_t* made,
+                    const ncclConfig_t* config) {
+  CCL_CHECK(check_given(made, "newcomm"));
+  *made = nullptr;
+  CCL_TRY(const auto parent, member_of(comm));
+  CCL_TRY(const Config wanted, read_config(config));
+  if (flags != NCCL_SHRINK_DEFAULT && flags != NCCL_SHRINK_ABORT) {
+    return fail(
+        Errc::invalid_argument,
+        fmt::format("shrinkFlags are {}; pass NCCL_SHRINK_DEFAULT or NCCL_SHRINK_ABORT", flags));
+  }
+  const bool aborts = flags == NCCL_SHRINK_ABORT;
+  std::vector<int> excluded(given.begin(), given.end());
+  std::ranges::sort(excluded);
+  excluded.erase(std::unique(excluded.begin(), excluded.end()), excluded.end());
+  auto member = std::make_shared<Member>(
+      parent->device, true,
+      parent->next_family(fmt::format("without {}", fmt::join(excluded, " "))));
+  *made = new_handle(member);
+  Member& whose = *member;
+  return Group::of_this_thread().submit(
+      std::move(member), [&whose, parent, excluded, aborts, wanted]() -> Result<void> {
+        CCL_TRY(const Communicator from, parent->ready());
+        const auto how = aborts ? Shrink::abort_parent : Shrink::keep_parent;
+        auto shrunk = whose.create_for_all([&] { return from.shrink(excluded, how, wanted); });
+        if (aborts && !from.status()) parent->abandon();
+        return shrunk;
       });
 }
 
@@ -150,6 +181,20 @@ ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* made
   return answer([&] { return split(comm, color, key, made, config); });
 }
 
+ncclResult_t ncclCommShrink(ncclComm_t comm, int* excluded, int count, ncclComm_t* made,
+                            ncclConfig_t* config, int flags) {
+  return answer([&]() -> ccl::Result<void> {
+    if (count < 0 || (excluded == nullptr && count > 0)) {
+      return ccl::fail(
+          ccl::Errc::invalid_argument,
+          fmt::format(
+              "excludeRanksList is {} for {} ranks; pass the ranks to exclude, and how many",
+              excluded == nullptr ? "null" : "given", count));
+    }
+    return shrink(comm, {excluded, std::size_t(count)}, flags, made, config);
+  });
+}
+
 ncclResult_t ncclCommFinalize(ncclComm_t comm) {
   return answer([&]() -> ccl::Result<void> {
     CCL_TRY(const auto member, member_of(comm));
@@ -212,6 +257,7 @@ CCL_NCCL_ALSO_P(ncclCommInitRankConfig);
 CCL_NCCL_ALSO_P(ncclCommInitRankScalable);
 CCL_NCCL_ALSO_P(ncclCommInitAll);
 CCL_NCCL_ALSO_P(ncclCommSplit);
+CCL_NCCL_ALSO_P(ncclCommShrink);
 CCL_NCCL_ALSO_P(ncclCommFinalize);
 CCL_NCCL_ALSO_P(ncclCommDestroy);
 CCL_NCCL_ALSO_P(ncclCommAbort);

@@ -21,10 +21,23 @@ Result<void> Group::Part::run() const {
   return member->use([&](Operations& all) { return all.exchange(messages); });
 }
 
+Result<double> Group::Part::predict() const {
+  double us = 0;
+  const auto all = [&](Operations& of) -> Result<void> {
+    for (const Call& call : calls) {
+      CCL_TRY(const double more, of.predict(call));
+      us += more;
+    }
+    return {};
+  };
+  if (!calls.empty()) CCL_CHECK(member->use(all));
+  return us;
+}
+
 Group::Part& Group::part_of(std::shared_ptr<Member> member) {
   const auto known = std::ranges::find(parts_, member, &Part::member);
   if (known != parts_.end()) return *known;
-  return parts_.emplace_back(Part{std::move(member), {}, {}});
+  return parts_.emplace_back(Part{std::move(member), {}, {}, {}});
 }
 
 Result<void> Group::submit(std::shared_ptr<Member> member, Step step) {
@@ -39,6 +52,7 @@ Result<void> Group::submit(std::shared_ptr<Member> member, const Call& call) {
     const OnDevice here{member->device};
     return member->use([&call](Operations& all) { return all.run(call); });
   }
+  part_of(member).calls.push_back(call);
   if (call.is_message()) {
     part_of(std::move(member)).messages.push_back(call);
     return {};
@@ -52,11 +66,31 @@ void Group::spoil(const Error& why) {
   if (depth_ > 0 && spoilt_) spoilt_ = fail(why);
 }
 
-Result<void> Group::end() {
-  if (depth_ == 0) {
-    return fail(Errc::invalid_usage,
-                "ncclGroupEnd without ncclGroupStart in this thread; call that before");
+Result<std::optional<double>> Group::simulate() {
+  CCL_CHECK(check_begun());
+  if (--depth_ > 0) return std::optional<double>{};
+  const std::vector<Part> parts = std::exchange(parts_, {});
+  const auto spoilt = std::exchange(spoilt_, {});
+  const Error none_made{Errc::invalid_usage,
+                        "ncclGroupSimulateEnd makes nothing; end by ncclGroupEnd"};
+  for (const Part& part : parts) part.member->give_up(spoilt ? none_made : spoilt.error());
+  CCL_CHECK(spoilt);
+  double slowest_us = 0;
+  for (const Part& part : parts) {
+    CCL_TRY(const double us, part.predict());
+    slowest_us = std::max(slowest_us, us);
   }
+  return std::optional{slowest_us};
+}
+
+Result<void> Group::check_begun() const {
+  if (depth_ > 0) return {};
+  return fail(Errc::invalid_usage,
+              "ncclGroupEnd without ncclGroupStart in this thread; call that before");
+}
+
+Result<void> Group::end() {
+  CCL_CHECK(check_begun());
   if (--depth_ > 0) return {};
   const std::vector<Part> parts = std::exchange(parts_, {});
   if (const auto spoilt = std::exchange(spoilt_, {}); !spoilt) {

@@ -2,6 +2,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "nccl/call.hpp"
@@ -18,6 +19,8 @@ class Group {
 
   void start() { ++depth_; }
   Result<void> end();
+  /// Ends it, too, but runs nothing: microseconds that it is thought to take; none within another.
+  Result<std::optional<double>> simulate();
   /// At once where there is no group.
   Result<void> submit(std::shared_ptr<Member> member, Step step);
   Result<void> submit(std::shared_ptr<Member> member, const Call& call);
@@ -29,10 +32,13 @@ class Group {
     std::shared_ptr<Member> member;
     std::vector<Step> steps;
     std::vector<Call> messages;
+    std::vector<Call> calls;  // all of them, which some steps are
 
+    Result<double> predict() const;
     Result<void> run() const;  // on the member's device
   };
   Part& part_of(std::shared_ptr<Member> member);
+  Result<void> check_begun() const;
 
   int depth_ = 0;
   std::vector<Part> parts_;

@@ -62,6 +62,14 @@ cuda::std::unexpected<Error> no_handle(const char* what) {
 }  // namespace
 
 Result<void> Member::create(const std::function<Result<Communicator>()>& make) {
+  return bring_up(make, false);
+}
+Result<void> Member::create_for_all(const std::function<Result<Communicator>()>& make) {
+  return bring_up(make, true);
+}
+
+Result<void> Member::bring_up(const std::function<Result<Communicator>()>& make,
+                              bool may_have_failed) {
   const auto all_of_it = [&]() -> Result<void> {
     CCL_TRY(Communicator comm, make());
     {
@@ -69,10 +77,13 @@ Result<void> Member::create(const std::function<Result<Communicator>()>& make) {
       comm_ = comm;
       if (aborted_) comm.abort(abort_called);
     }
-    CCL_CHECK(comm.wait());
-    CCL_TRY(auto operations, Operations::create(comm));
+    if (auto well = comm.wait(); !well && !may_have_failed) return well;
+    auto operations = Operations::create(comm);
+    if (!operations && (comm.status() || !may_have_failed)) {
+      return fail(std::move(operations).error());
+    }
     const std::lock_guard lock{mutex_};
-    operations_ = std::move(operations);
+    if (operations) operations_ = *std::move(operations);
     return {};
   };
   Result<void> done = all_of_it();
@@ -126,6 +137,7 @@ Result<void> Member::use(const std::function<Result<void>(Operations&)>& call) {
     const std::lock_guard lock{mutex_};
     CCL_CHECK(check_ready());
   }
+  if (!operations_) return comm_->status();
   const std::lock_guard lock{calls_};
   Result<void> done = call(*operations_);
   if (!done && done.error().rank < 0) done.error().rank = comm_->rank();
@@ -165,6 +177,10 @@ void Member::abort() {
     comm = comm_;
   }
   if (comm) comm->abort(abort_called);
+  abandon();
+}
+
+void Member::abandon() {
   if (leave()) (void)go_from(family_, {});
 }
 
@@ -195,9 +211,9 @@ Result<void> Member::drop_scaling(int at) {
   return {};
 }
 
-std::string Member::next_family(int color) {
+std::string Member::next_family(const std::string& how) {
   const std::lock_guard lock{mutex_};
-  return fmt::format("{}/{}.{}", family_, splits_++, color);
+  return fmt::format("{}/{} {}", family_, how, children_[how]++);
 }
 
 ncclComm_t new_handle(std::shared_ptr<Member> member) {

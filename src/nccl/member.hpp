@@ -4,6 +4,7 @@
 #include <ccl/host_stream.hpp>
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -28,6 +29,9 @@ class Member : public std::enable_shared_from_this<Member> {
   /// Once. `make` returns at once, with what will be the communicator, which may be aborted from
   /// then on.
   Result<void> create(const std::function<Result<Communicator>()>& make);
+  /// The same, but what fails after `make` is a failure of the communicator, which is there: on all
+  /// ranks, as `make` gives it to all or to none.
+  Result<void> create_for_all(const std::function<Result<Communicator>()>& make);
   /// It will never be made.
   void give_up(const Error& why);
   /// The communicator, once all of it is there.
@@ -48,26 +52,30 @@ class Member : public std::enable_shared_from_this<Member> {
   Result<void> end();
   /// Ends what runs, here and elsewhere, and waits for nobody.
   void abort();
+  /// What it belonged to has ended: from now on its own end waits for nobody.
+  void abandon();
 
   /// Reductions of ncclRedOpCreatePreMulSum.
   Result<int> add_scaling(const RedOp& op);
   Result<void> drop_scaling(int at);
   Result<RedOp> scaling(int at) const;
-  /// What all ranks of a communicator that is split from this one now call it.
-  std::string next_family(int color);
+  /// What all ranks of a communicator that is made from this one now call it: `how` it is made
+  /// tells those who have a part in it.
+  std::string next_family(const std::string& how);
 
  private:
+  Result<void> bring_up(const std::function<Result<Communicator>()>& make, bool may_have_failed);
   Result<void> check_ready() const;  // under the mutex
   bool leave();
 
   const std::string family_;
-  std::mutex calls_;                  // one at a time
-  mutable std::mutex mutex_;          // guards what stands below
-  std::optional<Communicator> comm_;  // set before it is ready
-  std::unique_ptr<Operations> operations_;
+  std::mutex calls_;                        // one at a time
+  mutable std::mutex mutex_;                // guards what stands below
+  std::optional<Communicator> comm_;        // set before it is ready
+  std::unique_ptr<Operations> operations_;  // null where the communicator failed before
   std::optional<Result<void>> created_;
   bool left_ = false, aborted_ = false;
-  int splits_ = 0;
+  std::map<std::string, int> children_;  // made so far, by how
   std::vector<std::optional<RedOp>> scalings_;
   std::optional<HostStream> worker_;
 };

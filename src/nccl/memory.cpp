@@ -78,16 +78,6 @@ ncclResult_t ncclCommWindowDeregister(ncclComm_t comm, ncclWindow_t window) {
   });
 }
 
-ncclResult_t ncclCommShrink(ncclComm_t, int*, int, ncclComm_t*, ncclConfig_t*, int) {
-  return absent("ncclCommShrink; use ncclCommSplit while all ranks live, or a new ncclUniqueId");
-}
-ncclResult_t ncclGroupSimulateEnd(ncclSimInfo_t*) {
-  Group& group = Group::of_this_thread();
-  const ncclResult_t refused =
-      absent("ncclGroupSimulateEnd; Collective::plan predicts a call's time");
-  (void)group.end();  // nothing of it runs, as it is spoilt
-  return refused;
-}
 ncclResult_t ncclDevCommCreate(ncclComm_t, const void*, void*) {
   return absent("NCCL's device interface; write the kernel's part as an algorithm of ccl's");
 }
@@ -101,7 +91,5 @@ CCL_NCCL_ALSO_P(ncclCommRegister);
 CCL_NCCL_ALSO_P(ncclCommDeregister);
 CCL_NCCL_ALSO_P(ncclCommWindowRegister);
 CCL_NCCL_ALSO_P(ncclCommWindowDeregister);
-CCL_NCCL_ALSO_P(ncclCommShrink);
-CCL_NCCL_ALSO_P(ncclGroupSimulateEnd);
 CCL_NCCL_ALSO_P(ncclDevCommCreate);
 CCL_NCCL_ALSO_P(ncclDevCommDestroy);

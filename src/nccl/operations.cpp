@@ -57,6 +57,31 @@ class Made : public Operations {
     return exchange({&call, 1});
   }
 
+  Result<double> predict(const Call& call) const override {
+    switch (call.kind) {
+      case Kind::all_reduce:
+        return predict<AllReduce>(call);
+      case Kind::reduce_scatter:
+        return predict<ReduceScatter>(call, comm_.ranks());
+      case Kind::reduce:
+        return predict<Reduce>(call);
+      case Kind::all_gather:
+        return predict<AllGather>(call, comm_.ranks());
+      case Kind::broadcast:
+        return predict<Broadcast>(call);
+      case Kind::all_to_all:
+        return predict<AllToAll>(call, comm_.ranks());
+      case Kind::gather:
+        return predict<Gather>(call, comm_.ranks());
+      case Kind::scatter:
+        return predict<Scatter>(call, comm_.ranks());
+      case Kind::send:
+      case Kind::recv:
+        break;
+    }
+    return predict<SendRecv>(call);
+  }
+
   Result<void> exchange(std::span<const Call> messages) override {
     using Messages = Collective<SendRecv>;
     std::vector<Messages::Leg> legs;
@@ -76,6 +101,10 @@ class Made : public Operations {
   }
 
  private:
+  template <class Op>
+  Result<double> predict(const Call& call, int times = 1) const {
+    return Collective<Op>::predict(comm_, call.count * size_of(call.type) * times);
+  }
   template <class Op>
   Result<void> reduce(const Call& call) {
     CCL_TRY(const auto* one, get<Op>());

@@ -17,6 +17,8 @@ class Operations {
   static Result<std::unique_ptr<Operations>> create(const Communicator& comm);
   virtual ~Operations() = default;
   virtual Result<void> run(const Call& call) = 0;
+  /// Microseconds that this is thought to take. Not collective, and runs nothing.
+  virtual Result<double> predict(const Call& call) const = 0;
   /// Sends and receives that go on at once.
   virtual Result<void> exchange(std::span<const Call> messages) = 0;
 };

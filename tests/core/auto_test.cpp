@@ -132,10 +132,13 @@ TEST_CASE("the defaults are Auto, Auto and DefaultTransport") {
 TEST_CASE("a plan says what runs, what it takes, why, and what comes next, alike on all ranks") {
   std::string texts[2][3];
   with_ranks(2, [&](int rank, const Communicator& comm) -> Result<void> {
+    if (rank == 0) CCL_CHECK(Sums::predict(comm, 8));  // asks nobody
     CCL_TRY(const auto call, Sums::create(comm));
     int i = 0;
     for (const Index bytes : {8, 1 << 16, 1 << 26}) {
       const Choice choice = call.plan(bytes);
+      CCL_TRY(const double us, Sums::predict(comm, bytes));
+      CCL_CHECK(expect(us == choice.us, "predicted without it"));
       texts[rank][i++] = choice.text();
       CCL_CHECK(expect(choice.us > 0 && choice.runner_up_us >= choice.us, "times"));
       CCL_CHECK(

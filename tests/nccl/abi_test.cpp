@@ -214,6 +214,130 @@ TEST_CASE("a split's ranks are a communicator of their own") {
   CHECK(ncclCommDestroy(parts[2]) == ncclSuccess);
 }
 
+TEST_CASE("a communicator shrinks to some of its ranks, and stays well") {
+  OneThread all;
+  std::vector<ncclComm_t> parts(ranks);
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  config.shrinkShare = 1;
+  for (int turn = 0; turn < 2; ++turn) {
+    REQUIRE(all.group([&](int r, ncclComm_t comm) {
+      int excluded[] = {1, 1};
+      if (r == 1) return ncclSuccess;
+      return ncclCommShrink(comm, excluded, 1 + r / 2, &parts[std::size_t(r)],
+                            turn == 0 ? nullptr : &config, NCCL_SHRINK_DEFAULT);
+    }) == ncclSuccess);
+    int rank = -1, count = -1;
+    CHECK(ncclCommUserRank(parts[2], &rank) == ncclSuccess);
+    CHECK(ncclCommCount(parts[2], &count) == ncclSuccess);
+    CHECK(rank == 1);
+    CHECK(count == 2);
+    Floats sums(ranks);
+    const Floats data{1, 2, 4};
+    const auto sum_of = [&](std::size_t r, ncclComm_t comm) {
+      return ncclAllReduce(&data[r], &sums[r], 1, ncclFloat, ncclSum, comm, nullptr);
+    };
+    REQUIRE(ncclGroupStart() == ncclSuccess);
+    for (const std::size_t r : {0u, 2u}) CHECK(sum_of(r, parts[r]) == ncclSuccess);
+    REQUIRE(ncclGroupEnd() == ncclSuccess);
+    CHECK(sums == Floats{5, 0, 5});
+    for (const std::size_t r : {0u, 2u}) CHECK(ncclCommDestroy(parts[r]) == ncclSuccess);
+    REQUIRE(all.group([&](int r, ncclComm_t comm) { return sum_of(std::size_t(r), comm); }) ==
+            ncclSuccess);
+    CHECK(sums == Floats{7, 7, 7});
+  }
+  // Ranks that had no part in it are counted like the others afterwards.
+  REQUIRE(all.group([&](int r, ncclComm_t comm) {
+    return ncclCommSplit(comm, 0, r, &parts[std::size_t(r)], nullptr);
+  }) == ncclSuccess);
+  for (ncclComm_t part : parts) CHECK(ncclCommDestroy(part) == ncclSuccess);
+}
+
+TEST_CASE("to shrink may end what waits for a rank that does not come") {
+  OneThread all;
+  float data = 1;
+  ncclResult_t waited = ncclSuccess;
+  std::thread waits{
+      [&] { waited = ncclAllReduce(&data, &data, 1, ncclFloat, ncclSum, all.comms[0], nullptr); }};
+  int stuck = 1;
+  std::vector<ncclComm_t> parts(ranks);
+  REQUIRE(ncclGroupStart() == ncclSuccess);
+  for (const std::size_t r : {0u, 2u}) {
+    CHECK(ncclCommShrink(all.comms[r], &stuck, 1, &parts[r], nullptr, NCCL_SHRINK_ABORT) ==
+          ncclSuccess);
+  }
+  REQUIRE(ncclGroupEnd() == ncclSuccess);
+  waits.join();
+  CHECK(waited == ncclRemoteError);
+  float sums[2] = {};
+  REQUIRE(ncclGroupStart() == ncclSuccess);
+  for (const std::size_t r : {0u, 2u}) {
+    CHECK(ncclAllReduce(&data, &sums[r / 2], 1, ncclFloat, ncclSum, parts[r], nullptr) ==
+          ncclSuccess);
+  }
+  REQUIRE(ncclGroupEnd() == ncclSuccess);
+  CHECK((sums[0] == 2 && sums[1] == 2));
+  for (const std::size_t r : {0u, 2u}) {
+    CHECK(ncclCommDestroy(parts[r]) == ncclSuccess);
+    CHECK(ncclCommDestroy(all.comms[r]) == ncclSuccess);
+  }
+  CHECK(ncclCommAbort(all.comms[1]) == ncclSuccess);
+  all.comms.clear();
+}
+
+TEST_CASE("a simulated group runs nothing, and says how long it would take") {
+  OneThread all;
+  const int count = 1 << 20;
+  Floats in(std::size_t(count), 1), out(std::size_t(count), -1);
+  const auto us_of = [&](auto&& calls) {
+    ncclSimInfo_t info = NCCL_SIM_INFO_INITIALIZER;
+    REQUIRE(ncclGroupStart() == ncclSuccess);
+    calls();
+    REQUIRE(ncclGroupSimulateEnd(&info) == ncclSuccess);
+    return info.estimatedTime;
+  };
+  const auto sum = [&](std::size_t n, ncclComm_t comm) {
+    CHECK(ncclAllReduce(in.data(), out.data(), n, ncclFloat, ncclSum, comm, nullptr) ==
+          ncclSuccess);
+  };
+  const float none = us_of([] {});
+  const float small = us_of([&] { sum(1, all.comms[0]); });  // no other rank need do so
+  const float large = us_of([&] { sum(count, all.comms[0]); });
+  const float both = us_of([&] {
+    sum(1, all.comms[0]);
+    sum(count, all.comms[0]);
+  });
+  const float of_two = us_of([&] {  // at the same time
+    sum(count, all.comms[0]);
+    sum(1, all.comms[1]);
+  });
+  CHECK(none == 0);
+  CHECK(small > 0);
+  CHECK(large > small);
+  CHECK(both == Approx(small + large));
+  CHECK(of_two == large);
+  const ncclComm_t comm = all.comms[2];
+  const auto move = [&](auto&& call) { CHECK(us_of([&] { CHECK(call() == ncclSuccess); }) > 0); };
+  const auto type = ncclFloat;
+  move([&] { return ncclReduceScatter(in.data(), out.data(), 9, type, ncclMax, comm, nullptr); });
+  move([&] { return ncclReduce(in.data(), out.data(), 9, type, ncclSum, 1, comm, nullptr); });
+  move([&] { return ncclAllGather(in.data(), out.data(), 9, type, comm, nullptr); });
+  move([&] { return ncclBroadcast(in.data(), out.data(), 9, type, 1, comm, nullptr); });
+  move([&] { return ncclAlltoAll(in.data(), out.data(), 9, type, comm, nullptr); });
+  move([&] { return ncclGather(in.data(), out.data(), 9, type, 1, comm, nullptr); });
+  move([&] { return ncclScatter(in.data(), out.data(), 9, type, 1, comm, nullptr); });
+  move([&] { return ncclSend(in.data(), 9, type, 1, comm, nullptr); });
+  move([&] { return ncclRecv(in.data(), 9, type, 1, comm, nullptr); });
+  CHECK(out == Floats(std::size_t(count), -1));
+
+  ncclSimInfo_t inner = NCCL_SIM_INFO_INITIALIZER;
+  inner.estimatedTime = 12;
+  us_of([&] {
+    REQUIRE(ncclGroupStart() == ncclSuccess);
+    CHECK(ncclGroupSimulateEnd(&inner) == ncclSuccess);  // the group goes on
+  });
+  CHECK(inner.estimatedTime == 12);
+}
+
 TEST_CASE("creation that does not block says so until it is done") {
   ncclUniqueId id;
   REQUIRE(ncclGetUniqueId(&id) == ncclSuccess);
@@ -308,11 +432,21 @@ TEST_CASE("what cannot be so is refused, and says why") {
   CHECK(ncclCommInitRankConfig(&none, 1, id, 0, &raw) == ncclInvalidArgument);
   CHECK(says("NCCL_CONFIG_INITIALIZER"));
   CHECK(none == nullptr);
-  CHECK(ncclCommShrink(comm, nullptr, 0, &none, nullptr, 0) == ncclInvalidUsage);
-  CHECK(says("ccl does not have ncclCommShrink"));
-  REQUIRE(ncclGroupStart() == ncclSuccess);
+  int nobody = ranks, itself = 0, other = 1;
+  CHECK(ncclCommShrink(comm, nullptr, 1, &none, nullptr, 0) == ncclInvalidArgument);
+  CHECK(says("excludeRanksList is null for 1 ranks"));
+  CHECK(ncclCommShrink(comm, &nobody, 1, &none, nullptr, 0) == ncclInvalidArgument);
+  CHECK(says("there is no rank 3 to exclude"));
+  CHECK(ncclCommShrink(comm, &itself, 1, &none, nullptr, NCCL_SHRINK_ABORT) == ncclInvalidArgument);
+  CHECK(says("rank 0 excludes itself"));
+  CHECK(ncclCommShrink(comm, &other, 1, &none, nullptr, 2) == ncclInvalidArgument);
+  CHECK(says("shrinkFlags are 2"));
   CHECK(ncclGroupSimulateEnd(nullptr) == ncclInvalidUsage);
-  CHECK(says("ccl does not have ncclGroupSimulateEnd"));
+  CHECK(says("without ncclGroupStart"));
+  ncclSimInfo_t info{};
+  REQUIRE(ncclGroupStart() == ncclSuccess);
+  CHECK(ncclGroupSimulateEnd(&info) == ncclInvalidArgument);
+  CHECK(says("NCCL_SIM_INFO_INITIALIZER"));
   CHECK(ncclGroupEnd() == ncclInvalidUsage);  // it has ended
 
   // Nothing of a group runs that holds such a call.

@@ -39,9 +39,7 @@ struct MadeCandidates<Op, Candidates<Cs...>, Transport, OneOrder> {
 
   /// Collective.
   static Result<std::shared_ptr<const MadeCandidates>> make(const Communicator& comm) {
-    static const std::array<CandidateFacts, sizeof...(Cs)> facts{facts_of<Op, Cs, Transport>()...};
-    CCL_TRY(auto chooser, Chooser::create(comm, {Op::name, facts, OneOrder, Op::reduces,
-                                                 one_of<Op, AllToAllV, SendRecv>}));
+    CCL_TRY(auto chooser, choose(comm, false));
     auto made =
         std::make_shared<MadeCandidates>(MadeCandidates{std::move(chooser), comm, comm.ranks()});
     // What is left out makes room for others, so the list may change until all of it is made.
@@ -55,6 +53,14 @@ struct MadeCandidates<Op, Candidates<Cs...>, Transport, OneOrder> {
       }
     }
     return made;
+  }
+
+  /// What the one that would be picked is thought to take. Not collective.
+  static Result<double> predict(const Communicator& comm, Index bytes) {
+    CCL_TRY(const auto chooser, choose(comm, true));
+    const int at = chooser.pick(bytes);
+    if (at < 0) return fail(chooser.none_meets({}));
+    return comm.ranks() == 1 ? 0 : chooser.predict(at, bytes);
   }
 
   /// Calls f<index, candidate>() for each of the list.
@@ -113,6 +119,11 @@ struct MadeCandidates<Op, Candidates<Cs...>, Transport, OneOrder> {
   }
 
  private:
+  static Result<Chooser> choose(const Communicator& comm, bool alone) {
+    static const std::array<CandidateFacts, sizeof...(Cs)> facts{facts_of<Op, Cs, Transport>()...};
+    return Chooser::create(
+        comm, {Op::name, facts, OneOrder, Op::reduces, one_of<Op, AllToAllV, SendRecv>, alone});
+  }
   /// False: there was no room, on any rank.
   static Result<bool> make_one(const Communicator& comm, MadeCandidates& made, int at) {
     Result<bool> result{true};
