@@ -179,12 +179,10 @@ void killed(int ranks, const Config& config) {
     if (comm.rank() == 0 && !status) {
       std::printf("kill: %.3f s: %s\n", took, status.error().message().c_str());
     }
-    // The GPU is still good for those that are left.
-    Buffer<float> again{count, 0};
-    again.fill([](Index i) { return double(i % 3); }, stream);
-    check(again.wrong(
-              count, [](Index i) { return double(i % 3); }, stream) == 0,
-          "GPU is gone");
+    // Those that are left go on, on the same GPUs.
+    const Communicator rest = must(comm.shrink(std::vector{ranks - 1}));
+    check_works(rest);
+    must(rest.finalize());
     std::fflush(stdout);
     std::_Exit(0);
   }
