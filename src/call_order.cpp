@@ -7,13 +7,10 @@
 
 namespace ccl::detail {
 
-CallOrder::CallOrder(const Communicator& comm) : comm_{comm} {
-  if (comm_.device() >= 0) order_ = std::make_unique<GpuOrder>(comm_.state()->gpu);
-}
+CallOrder::CallOrder(const Communicator& comm) : comm_{comm} {}
 
 CallOrder::~CallOrder() {
-  // Of launches that no communicator knows of: maps and copies.
-  if (order_ && scratch_) comm_.state()->order->retire(std::move(scratch_), true);
+  if (comm_.device() >= 0 && scratch_) comm_.state()->order->retire(std::move(scratch_));
 }
 
 Result<void> CallOrder::take_scratch(Index bytes) {
@@ -23,14 +20,14 @@ Result<void> CallOrder::take_scratch(Index bytes) {
 }
 
 Result<void> CallOrder::begin(Stream stream, const std::shared_ptr<void>& keep) {
-  if (auto done = order_->before(stream.cuda(), keep); !done) {
+  if (auto done = comm_.state()->order->before(stream.cuda(), keep); !done) {
     return fail(comm_.state()->blame(std::move(done).error()));
   }
   return {};
 }
 
 Result<void> CallOrder::end(Stream stream) {
-  if (auto done = order_->after(stream.cuda()); !done) {
+  if (auto done = comm_.state()->order->after(stream.cuda()); !done) {
     return fail(comm_.state()->blame(std::move(done).error()));
   }
   return {};

@@ -22,7 +22,12 @@ CommState::~CommState() {
   // Wires that others still use are theirs to give up: the bootstrap's end tells them.
   bootstrap.reset();
   if (!gpu) return;
-  status.set({Errc::aborted, "the communicator was destroyed"});  // ends kernels that wait
+  const Error gone{Errc::aborted, "the communicator was destroyed"};
+  status.set(gone);  // ends kernels that wait
+  if (levels) {  // theirs, too, which the same order waits for
+    levels->inner.state()->status.set(gone);
+    if (levels->outer) levels->outer->state()->status.set(gone);
+  }
   order->drain();
   doors.reset();
   status.copy_to(nullptr);

@@ -226,7 +226,7 @@ Result<std::shared_ptr<WindowState>> make_window(const Communicator& comm, std::
 
 WindowState::~WindowState() {
   CommState& state = *comm.state();
-  if (state.gpu && holds) state.order->retire(std::move(holds), true);
+  if (state.gpu && holds) state.order->retire(std::move(holds));
 }
 
 bool lies_in_window(const Communicator& comm, const void* data, Index bytes) {

@@ -24,8 +24,9 @@ bool lies_in_window(const Communicator& comm, const void* data, Index bytes);
 ///
 /// In which order things may end: the registration does not own memory that it was only told of. A
 /// rank frees that after `close`, or after `Communicator::finalize`, and so after the last copy of
-/// a peer. Destroying the last handle instead drops this rank's mappings, when what was queued here
-/// has run, and tells nobody; memory of `SharedMemory` then lives as long as its last mapping.
+/// a peer. Destroying the last handle instead drops this rank's mappings, when the communicator's
+/// calls here have run, and tells nobody; memory of `SharedMemory` then lives as long as its last
+/// mapping. Kernels of the program's own that use a mapping must have ended before.
 class Window {
  public:
   /// Registers `bytes` from `data` on. Collective, with the same `bytes` on all ranks: it succeeds

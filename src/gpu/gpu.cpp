@@ -6,6 +6,8 @@
 #include <cstring>
 #include <new>
 
+#include "gpu/copy_stream.hpp"
+
 namespace ccl::detail {
 namespace {
 constexpr std::size_t piece_bytes = 16 << 10;
@@ -39,8 +41,7 @@ Result<std::shared_ptr<Gpu>> Gpu::open(int device) {
                                               CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, handle),
                  "count multiprocessors"));
   const Current current{*gpu};
-  CCL_CHECK(
-      cuda_check(driver->stream_create(&gpu->stream_, CU_STREAM_NON_BLOCKING), "make a stream"));
+  CCL_TRY(gpu->copies_, CopyStream::of(*driver));
   CCL_TRY(gpu->watched_, Pinned::take(*driver, sizeof(Watched)));
   new (gpu->watched_.at()) Watched;
   return gpu;
@@ -48,9 +49,9 @@ Result<std::shared_ptr<Gpu>> Gpu::open(int device) {
 
 Gpu::~Gpu() {
   if (context_ == nullptr) return;
-  {
+  if (copies_) {
     const Current current{*this};
-    if (stream_ != nullptr) (void)driver_.stream_destroy(stream_);
+    copies_.reset();
   }
   CUdevice handle;
   if (driver_.device_get(&handle, device_) == CUDA_SUCCESS) {
@@ -66,7 +67,7 @@ Result<void> Gpu::put(void* to, const void* from, std::size_t bytes) const {
   for (std::size_t done = 0; done < bytes; done += piece_bytes) {
     const std::size_t n = std::min(piece_bytes, bytes - done);
     std::memcpy(piece.at(), static_cast<const char*>(from) + done, n);
-    CCL_CHECK(copy(static_cast<char*>(to) + done, piece.at(), n));
+    CCL_CHECK(copies_->copy(static_cast<char*>(to) + done, piece.at(), n));
   }
   return {};
 }
@@ -75,24 +76,14 @@ Result<void> Gpu::get(void* to, const void* from, std::size_t bytes) const {
   CCL_TRY(const Pinned piece, Pinned::take(driver_, piece_bytes));
   for (std::size_t done = 0; done < bytes; done += piece_bytes) {
     const std::size_t n = std::min(piece_bytes, bytes - done);
-    CCL_CHECK(copy(piece.at(), static_cast<const char*>(from) + done, n));
+    CCL_CHECK(copies_->copy(piece.at(), static_cast<const char*>(from) + done, n));
     std::memcpy(static_cast<char*>(to) + done, piece.at(), n);
   }
   return {};
 }
-Result<void> Gpu::copy(void* to, const void* from, std::size_t bytes) const {
-  const std::lock_guard lock{mutex_};
-  CCL_CHECK(cuda_check(driver_.memcpy_async(reinterpret_cast<CUdeviceptr>(to),
-                                            reinterpret_cast<CUdeviceptr>(from), bytes, stream_),
-                       "copy"));
-  return cuda_check(driver_.stream_synchronize(stream_), "copy");
-}
 Result<void> Gpu::clear(void* at, std::size_t bytes) const {
   const Current current{*this};
-  const std::lock_guard lock{mutex_};
-  CCL_CHECK(cuda_check(driver_.memset_async(reinterpret_cast<CUdeviceptr>(at), 0, bytes, stream_),
-                       "clear memory"));
-  return cuda_check(driver_.stream_synchronize(stream_), "clear memory");
+  return copies_->clear(at, bytes);
 }
 
 }  // namespace ccl::detail

@@ -3,7 +3,6 @@
 #include <ccl/patience.hpp>
 
 #include <memory>
-#include <mutex>
 
 #include "gpu/driver.hpp"
 #include "gpu/pinned.hpp"
@@ -18,7 +17,9 @@ struct Watched {
   LaneWaits waits;
 };
 
-/// One GPU as a rank uses it: holds its primary context, a stream for the library's own copies and
+class CopyStream;
+
+/// One GPU as a rank uses it: holds its primary context, the stream of the library's own copies and
 /// what kernels poll.
 class Gpu {
  public:
@@ -63,10 +64,8 @@ class Gpu {
   int multiprocessors_ = 0;
   bool fabric_ = false;
   CUcontext context_ = nullptr;
-  CUstream stream_ = nullptr;
-  Result<void> copy(void* to, const void* from, std::size_t bytes) const;
+  std::shared_ptr<CopyStream> copies_{};
   Pinned watched_;
-  mutable std::mutex mutex_;  // of the stream
 };
 
 }  // namespace ccl::detail

@@ -5,26 +5,10 @@
 namespace ccl::detail {
 namespace {
 
-/// Memory that kernels may use, and an event of the context's, after which they do not; without one
-/// it is not known.
-struct Lent {
-  std::shared_ptr<Gpu> gpu;
-  CUevent event;
-  std::shared_ptr<void> used;
-
-  bool back() const {
-    if (event == nullptr) return false;
-    const Gpu::Current current{*gpu};
-    if (gpu->driver().event_query(event) != CUDA_SUCCESS) return false;
-    (void)gpu->driver().event_destroy(event);
-    return true;
-  }
-};
-
+/// What destroyed graphs held.
 struct Graveyard {
   std::mutex mutex;
   std::vector<std::shared_ptr<void>> dead;
-  std::vector<Lent> lent;  // of communicators that have gone
   static Graveyard& instance() {
     static Graveyard* const graveyard = new Graveyard;  // a graph may outlive everything
     return *graveyard;
@@ -47,27 +31,23 @@ void CUDA_CB graph_has_gone(void* held) {
 
 void bury() {
   std::vector<std::shared_ptr<void>> dead;
-  std::vector<Lent> lent;
   Graveyard& graveyard = Graveyard::instance();
-  {
-    const std::lock_guard lock{graveyard.mutex};
-    dead.swap(graveyard.dead);
-    lent.swap(graveyard.lent);
-  }
-  std::erase_if(lent, [](const Lent& one) { return one.back(); });
   const std::lock_guard lock{graveyard.mutex};
-  graveyard.lent.insert(graveyard.lent.end(), lent.begin(), lent.end());
+  dead.swap(graveyard.dead);
 }
 
 GpuOrder::~GpuOrder() {
   const Gpu::Current current{*gpu_};
-  for (Retired& r : retired_) (void)gpu_->driver().event_destroy(r.event);
+  for (const Retired& r : retired_) {
+    if (r.event != nullptr) (void)gpu_->driver().event_destroy(r.event);
+  }
   if (turn_ != nullptr) (void)gpu_->driver().event_destroy(turn_);
 }
 
 Result<void> GpuOrder::make_event() {
   if (turn_ != nullptr) return {};
   const Gpu::Current current{*gpu_};
+  const std::lock_guard lock{retired_mutex_};
   return cuda_check(gpu_->driver().event_create(&turn_, CU_EVENT_DISABLE_TIMING), "make an event");
 }
 
@@ -80,40 +60,64 @@ Result<unsigned long long> GpuOrder::number_of(CUstream stream) const {
 
 Result<void> GpuOrder::before(CUstream stream, const std::shared_ptr<void>& keep) {
   mutex_.lock();
-  const CudaDriver& cuda = gpu_->driver();
-  const auto locked = [&]() -> Result<void> {
-    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
-    // The legacy stream cannot be captured, and must not be asked while another is.
-    if (stream != nullptr) {
-      CCL_CHECK(cuda_check(cuda.stream_is_capturing(stream, &status),
-                           "ask whether the stream is being captured"));
-    }
-    capture_ = nullptr;
-    if (status == CU_STREAM_CAPTURE_STATUS_ACTIVE) {
-      cuuint64_t id = 0;
-      CUgraph graph = nullptr;
-      CCL_CHECK(cuda_check(
-          cuda.stream_get_capture_info(stream, &status, &id, &graph, nullptr, nullptr, nullptr),
-          "look at the capture"));
-      // A record without an end is of a first launch that failed, perhaps before anything was tied.
-      std::erase_if(captures_, [id](const auto& c) {
-        return c.first != id && c.second.alive.expired() && c.second.ended != nullptr;
-      });
-      capture_ = &captures_[id];
-      capture_->graph = graph;
-      return enter_graph(stream, keep);
-    }
-    CCL_TRY(number_, number_of(stream));
-    if (!graphs_ && (!launched_ || number_ == last_)) return {};
-    return cuda_check(cuda.stream_wait_event(stream, turn_, CU_EVENT_WAIT_DEFAULT),
-                      "wait for the launch before");
-  };
-  auto done = locked();
-  if (!done) mutex_.unlock();
+  auto done = depth_ == 0 ? enter(stream, keep) : capture_ != nullptr ? tie(keep) : Result<void>{};
+  if (!done) {
+    mutex_.unlock();
+    return done;
+  }
+  ++depth_;
+  return {};
+}
+
+Result<void> GpuOrder::after(CUstream stream) {
+  auto done = --depth_ == 0 ? leave(stream) : Result<void>{};
+  mutex_.unlock();
   return done;
 }
 
+void GpuOrder::give_up() {
+  --depth_;
+  mutex_.unlock();
+}
+
+Result<void> GpuOrder::enter(CUstream stream, const std::shared_ptr<void>& keep) {
+  const CudaDriver& cuda = gpu_->driver();
+  CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+  // The legacy stream cannot be captured, and must not be asked while another is.
+  if (stream != nullptr) {
+    CCL_CHECK(cuda_check(cuda.stream_is_capturing(stream, &status),
+                         "ask whether the stream is being captured"));
+  }
+  capture_ = nullptr;
+  if (status == CU_STREAM_CAPTURE_STATUS_INVALIDATED) {
+    return fail(Errc::invalid_usage,
+                "the capture of the stream has failed before this call (cudaStreamEndCapture says "
+                "so, too); end it and begin anew");
+  }
+  if (status == CU_STREAM_CAPTURE_STATUS_ACTIVE) {
+    cuuint64_t id = 0;
+    CUgraph graph = nullptr;
+    CCL_CHECK(cuda_check(
+        cuda.stream_get_capture_info(stream, &status, &id, &graph, nullptr, nullptr, nullptr),
+        "look at the capture"));
+    // A record without an end is of a first launch that failed, perhaps before anything was tied.
+    std::erase_if(captures_, [id](const auto& c) {
+      return c.first != id && c.second.alive.expired() && c.second.ended != nullptr;
+    });
+    capture_ = &captures_[id];
+    capture_->graph = graph;
+    CCL_CHECK(tie(keep));
+    return enter_graph(stream);
+  }
+  CCL_TRY(number_, number_of(stream));
+  if (!graphs_ && (!launched_ || number_ == last_)) return {};
+  return cuda_check(cuda.stream_wait_event(stream, turn_, CU_EVENT_WAIT_DEFAULT),
+                    "wait for the launch before");
+}
+
 Result<void> GpuOrder::tie(const std::shared_ptr<void>& keep) {
+  const auto& kept = capture_->kept;
+  if (std::find(kept.begin(), kept.end(), keep.get()) != kept.end()) return {};
   const CudaDriver& cuda = gpu_->driver();
   std::shared_ptr<void> alive = capture_->alive.lock();
   if (!alive) alive = std::make_shared<char>();
@@ -132,12 +136,9 @@ Result<void> GpuOrder::tie(const std::shared_ptr<void>& keep) {
   return {};
 }
 
-Result<void> GpuOrder::enter_graph(CUstream stream, const std::shared_ptr<void>& keep) {
+Result<void> GpuOrder::enter_graph(CUstream stream) {
   const CudaDriver& cuda = gpu_->driver();
   Capture& capture = *capture_;
-  if (std::find(capture.kept.begin(), capture.kept.end(), keep.get()) == capture.kept.end()) {
-    CCL_CHECK(tie(keep));
-  }
   if (capture.ended == nullptr) {
     CCL_CHECK(make_event());
     graphs_ = true;
@@ -152,66 +153,74 @@ Result<void> GpuOrder::enter_graph(CUstream stream, const std::shared_ptr<void>&
                     "order two collectives of a graph");
 }
 
-Result<void> GpuOrder::after(CUstream stream) {
+Result<void> GpuOrder::leave(CUstream stream) {
   const CudaDriver& cuda = gpu_->driver();
-  const auto locked = [&]() -> Result<void> {
-    if (capture_ == nullptr) {
-      CCL_CHECK(make_event());
-      CCL_CHECK(cuda_check(cuda.event_record(turn_, stream), "mark the launch"));
-      last_ = number_;
-      launched_ = true;
-      return {};
-    }
-    Capture& capture = *capture_;
-    CUstreamCaptureStatus status;
-    const CUgraphNode* nodes = nullptr;
-    std::size_t count = 0;
-    CCL_CHECK(cuda_check(
-        cuda.stream_get_capture_info(stream, &status, nullptr, nullptr, &nodes, nullptr, &count),
-        "look at the capture"));
-    const std::vector<CUgraphNode> ends(nodes, nodes + count);
-    if (capture.ended == nullptr) {
-      CCL_CHECK(cuda_check(cuda.graph_add_event_record_node(&capture.ended, capture.graph,
-                                                            ends.data(), ends.size(), turn_),
-                           "let the graph give its turn away"));
-    } else {
-      const std::vector<CUgraphNode> to_old(capture.ends.size(), capture.ended),
-          to_new(ends.size(), capture.ended);
-      const CUresult removed = cuda.graph_remove_dependencies(
-          capture.graph, capture.ends.data(), to_old.data(), nullptr, capture.ends.size());
-      if (removed == CUDA_ERROR_NOT_SUPPORTED) {
-        return fail(Errc::not_supported,
-                    "the graph that is being captured allocates or frees memory (cudaMallocAsync); "
-                    "collectives cannot be in such a graph: allocate before the capture");
-      }
-      CCL_CHECK(cuda_check(removed, "let the graph give its turn away"));
-      CCL_CHECK(cuda_check(cuda.graph_add_dependencies(capture.graph, ends.data(), to_new.data(),
-                                                       nullptr, ends.size()),
-                           "let the graph give its turn away"));
-    }
-    capture.ends = ends;
-    capture.last = stream;
+  if (capture_ == nullptr) {
+    CCL_CHECK(make_event());
+    CCL_CHECK(cuda_check(cuda.event_record(turn_, stream), "mark the launch"));
+    last_ = number_;
+    launched_ = true;
+    mark_retired(stream);
     return {};
-  };
-  auto done = locked();
-  mutex_.unlock();
-  return done;
+  }
+  Capture& capture = *capture_;
+  CUstreamCaptureStatus status;
+  const CUgraphNode* nodes = nullptr;
+  std::size_t count = 0;
+  CCL_CHECK(cuda_check(
+      cuda.stream_get_capture_info(stream, &status, nullptr, nullptr, &nodes, nullptr, &count),
+      "look at the capture"));
+  const std::vector<CUgraphNode> ends(nodes, nodes + count);
+  if (capture.ended == nullptr) {
+    CCL_CHECK(cuda_check(cuda.graph_add_event_record_node(&capture.ended, capture.graph,
+                                                          ends.data(), ends.size(), turn_),
+                         "let the graph give its turn away"));
+  } else {
+    const std::vector<CUgraphNode> to_old(capture.ends.size(), capture.ended),
+        to_new(ends.size(), capture.ended);
+    const CUresult removed = cuda.graph_remove_dependencies(
+        capture.graph, capture.ends.data(), to_old.data(), nullptr, capture.ends.size());
+    if (removed == CUDA_ERROR_NOT_SUPPORTED) {
+      return fail(Errc::not_supported,
+                  "the graph that is being captured allocates or frees memory (cudaMallocAsync); "
+                  "collectives cannot be in such a graph: allocate before the capture");
+    }
+    CCL_CHECK(cuda_check(removed, "let the graph give its turn away"));
+    CCL_CHECK(cuda_check(cuda.graph_add_dependencies(capture.graph, ends.data(), to_new.data(),
+                                                     nullptr, ends.size()),
+                         "let the graph give its turn away"));
+  }
+  capture.ends = ends;
+  capture.last = stream;
+  return {};
 }
 
-void GpuOrder::retire(std::shared_ptr<void> used, bool others) {
+void GpuOrder::mark_retired(CUstream stream) {
+  const CudaDriver& cuda = gpu_->driver();
+  const std::lock_guard lock{retired_mutex_};
+  for (Retired& r : retired_) {
+    if (r.event != nullptr) continue;
+    if (cuda.event_create(&r.event, CU_EVENT_DISABLE_TIMING) == CUDA_SUCCESS &&
+        cuda.event_record(r.event, stream) == CUDA_SUCCESS) {
+      continue;
+    }
+    if (r.event != nullptr) (void)cuda.event_destroy(r.event);
+    r.event = nullptr;  // it goes when nothing runs
+  }
+}
+
+void GpuOrder::retire(std::shared_ptr<void> used) {
   const CudaDriver& cuda = gpu_->driver();
   const Gpu::Current current{*gpu_};
-  const std::lock_guard lock{mutex_};
-  CUevent event = nullptr;
-  if (cuda.event_create(&event, CU_EVENT_DISABLE_TIMING) == CUDA_SUCCESS &&
-      cuda.ctx_record_event(gpu_->context(), event) != CUDA_SUCCESS) {
-    (void)cuda.event_destroy(event);  // a stream is being captured: kept until the end
-    event = nullptr;
-  }
-  retired_.push_back({event, std::move(used), others});
-  std::erase_if(retired_, [&](const Retired& r) {
-    if (r.event == nullptr || cuda.event_query(r.event) != CUDA_SUCCESS) return false;
-    (void)cuda.event_destroy(r.event);
+  std::vector<std::shared_ptr<void>> gone;  // without the lock
+  const std::lock_guard lock{retired_mutex_};
+  retired_.push_back({nullptr, std::move(used)});
+  const bool idle = turn_ == nullptr || cuda.event_query(turn_) == CUDA_SUCCESS;
+  std::erase_if(retired_, [&](Retired& r) {
+    const bool unused = idle || (r.event != nullptr && cuda.event_query(r.event) == CUDA_SUCCESS);
+    if (!unused) return false;
+    if (r.event != nullptr) (void)cuda.event_destroy(r.event);
+    gone.push_back(std::move(r.used));
     return true;
   });
 }
@@ -219,18 +228,10 @@ void GpuOrder::retire(std::shared_ptr<void> used, bool others) {
 void GpuOrder::drain() {
   const Gpu::Current current{*gpu_};
   const CudaDriver& cuda = gpu_->driver();
-  const std::lock_guard lock{mutex_};
-  // A graph keeps the communicator while it exists. Whether its last replay has ended when it does
-  // not is left to the events of what it used.
+  const std::scoped_lock lock{mutex_, retired_mutex_};
   if (turn_ != nullptr) (void)cuda.event_synchronize(turn_);
-  Graveyard& graveyard = Graveyard::instance();
-  for (Retired& r : retired_) {
-    if (r.others || graphs_) {
-      const std::lock_guard buried{graveyard.mutex};
-      graveyard.lent.push_back({gpu_, r.event, std::move(r.used)});
-    } else if (r.event != nullptr) {
-      (void)cuda.event_destroy(r.event);
-    }
+  for (const Retired& r : retired_) {
+    if (r.event != nullptr) (void)cuda.event_destroy(r.event);
   }
   retired_.clear();
 }

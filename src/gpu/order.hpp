@@ -12,6 +12,9 @@ namespace ccl::detail {
 /// Keeps the launches of one communicator in order, whatever streams they are on: they share wires,
 /// and two that ran at once might each hold multiprocessors that the other's peers wait for.
 ///
+/// A call of several launches, on the communicator and on its levels, is one turn: those within it,
+/// on the same thread and stream, follow each other.
+///
 /// Launches on one stream are in order by themselves. Every launch records an event, for which one
 /// on another stream waits. It is recorded at once, not when the other stream comes, since the user
 /// may have destroyed the first by then; a new one may even have its handle, so streams are told
@@ -26,23 +29,23 @@ class GpuOrder {
   GpuOrder(const GpuOrder&) = delete;
   GpuOrder& operator=(const GpuOrder&) = delete;
 
-  /// Around each launch, on the thread that launches; the lock is held in between.
+  /// Around each launch, and around the launches of a call, on the thread that launches; the lock
+  /// is held in between.
   Result<void> before(CUstream stream, const std::shared_ptr<void>& keep);
   Result<void> after(CUstream stream);
-  void give_up() { mutex_.unlock(); }  // instead of `after`: nothing was launched
+  void give_up();  // instead of `after`: nothing was launched
 
-  /// What kernels that run may still use: let go of once they have ended. `others`: kernels of the
-  /// program, too. Never blocks.
-  void retire(std::shared_ptr<void> used, bool others = false);
-  /// For the end: waits for this communicator's launches, and for no other kernel: what those may
-  /// use goes later.
+  /// What launches may still use: let go of once they have ended. Never blocks, and leaves other
+  /// streams alone: an event of the whole context would end whatever capture a thread is in. A
+  /// graph keeps what its replays use.
+  void retire(std::shared_ptr<void> used);
+  /// For the end: waits for this communicator's launches, and for no other kernel.
   void drain();
 
  private:
   struct Retired {
-    CUevent event;
+    CUevent event;  // of the next launch outside graphs, which comes after those that may use it
     std::shared_ptr<void> used;
-    bool others;
   };
   /// What was launched into one graph that is being captured, or was. Several may be at once, of
   /// several threads or streams.
@@ -54,24 +57,29 @@ class GpuOrder {
     std::vector<CUgraphNode> ends;  // what `ended` depends on
     std::vector<void*> kept;        // by the graph
   };
-  Result<void> enter_graph(CUstream stream, const std::shared_ptr<void>& keep);
+  Result<void> enter(CUstream stream, const std::shared_ptr<void>& keep);
+  Result<void> leave(CUstream stream);
+  Result<void> enter_graph(CUstream stream);
   Result<void> tie(const std::shared_ptr<void>& keep);
   Result<void> make_event();
+  void mark_retired(CUstream stream);
   Result<unsigned long long> number_of(CUstream stream) const;
   static constexpr unsigned long long legacy = ~0ULL;
 
   std::shared_ptr<Gpu> gpu_;
-  std::mutex mutex_;
+  std::recursive_mutex mutex_;
+  int depth_ = 0;                             // of `before`s that have no `after` yet
   CUevent turn_ = nullptr;                    // the last launch has ended
   unsigned long long number_ = 0, last_ = 0;  // of the streams of this launch and of the one before
   bool launched_ = false, graphs_ = false;
   std::map<cuuint64_t, Capture> captures_;  // by CUDA's number, until their graphs have gone
   Capture* capture_ = nullptr;              // between `before` and `after`: of this launch
+  std::mutex retired_mutex_;  // of these and of `turn_`: who retires may hold what a launch wants
   std::vector<Retired> retired_;
 };
 
-/// Lets go of what destroyed graphs have kept, as their destruction may come at a time when the
-/// driver takes no calls, and of what kernels used when their communicator went.
+/// Lets go of what destroyed graphs have kept: their destruction may come at a time when the driver
+/// takes no calls.
 void bury();
 
 }  // namespace ccl::detail

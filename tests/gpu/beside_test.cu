@@ -73,6 +73,28 @@ void calls(const AllReduce& all_reduce, const Communicator& comm, Held& held) {
   MUST_CUDA(cudaStreamDestroy(stream));
 }
 
+/// Of a stream that ccl does not know. The end of what was used meanwhile leaves it alone.
+class Captured {
+ public:
+  Captured() {
+    MUST_CUDA(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
+    MUST_CUDA(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeRelaxed));
+  }
+  ~Captured() {
+    cudaGraph_t graph = nullptr;
+    const cudaError_t ended = cudaStreamEndCapture(stream_, &graph);
+    check(ended == cudaSuccess, "a capture beside the end of a composition: %s",
+          cudaGetErrorString(ended));
+    if (graph != nullptr) MUST_CUDA(cudaGraphDestroy(graph));
+    MUST_CUDA(cudaStreamDestroy(stream_));
+  }
+  Captured(const Captured&) = delete;
+  Captured& operator=(const Captured&) = delete;
+
+ private:
+  cudaStream_t stream_ = nullptr;
+};
+
 using ByRing = Collective<AllReduce, Ring, Simple>;
 using ByOneShot = Collective<AllReduce, OneShot, LL128>;
 
@@ -82,6 +104,7 @@ void suite(const Communicator& comm) {
     const Communicator part = must(comm.split(0, comm.rank())).value();
     held.still("split", comm);
     {
+      const Captured until_they_end;
       const auto ring = must(ByRing::create(part));
       const auto one_shot = must(ByOneShot::create(part));
       held.still("the making of compositions", comm);

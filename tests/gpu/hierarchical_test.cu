@@ -1,6 +1,7 @@
 // Calls of a Hierarchical by turns on two streams, eager and in graphs that are replayed on two:
 // their levels are communicators of their own, and what one call leaves in the scratch between
-// them is not another's to overwrite. Graphs outlive the composition.
+// them is not another's to overwrite. Graphs outlive the composition. Other collectives of the
+// communicator take turns with them.
 #include <functional>
 #include <memory>
 #include <optional>
@@ -99,6 +100,34 @@ struct ByTurns : Rank {
   }
 };
 
+/// What the levels have made on one stream a collective of all ranks reads on the other.
+void with_others(const Rank& rank, cudaStream_t other) {
+  const auto levels = must(Levels<AllReduce, Rings>::create(rank.comm));
+  const auto ring = must(Levels<AllReduce, Ring>::create(rank.comm));
+  constexpr Index count = 300'001;
+  constexpr int times = 8;
+  Buffer<float> between{count, 0};
+  std::vector<std::unique_ptr<Buffer<float>>> in, out;
+  for (int k = 0; k < times; ++k) {
+    in.push_back(std::make_unique<Buffer<float>>(count, 0));
+    in.back()->fill([&](Index i) { return value(rank.rank + k, i); }, rank.stream);
+    out.push_back(std::make_unique<Buffer<float>>(count, 0));
+  }
+  for (std::size_t k = 0; k < times; ++k) {
+    must(levels(in[k]->get(), between.get(), count, Sum{}, rank.stream));
+    must(ring(between.get(), out[k]->get(), count, Sum{}, other));
+  }
+  for (int k = 0; k < times; ++k) {
+    const auto want = [&](Index i) {
+      double sum = 0;
+      for (int r = 0; r < rank.ranks; ++r) sum += value(r + k, i);
+      return sum * rank.ranks;
+    };
+    const long wrong = out[std::size_t(k)]->wrong(count, want, other);
+    check(wrong == 0, "a ring after two levels, rank %d, call %d: %ld wrong", rank.rank, k, wrong);
+  }
+}
+
 void suite(const Communicator& comm) {
   cudaStream_t first{}, second{};
   MUST_CUDA(cudaStreamCreateWithFlags(&first, cudaStreamNonBlocking));
@@ -139,6 +168,7 @@ void suite(const Communicator& comm) {
                     },
                     [&](int k, Index n, Index i) { return value(int(i / n) + k, me * n + i % n); });
   }
+  with_others({comm, first}, second);
   MUST_CUDA(cudaStreamDestroy(first));
   MUST_CUDA(cudaStreamDestroy(second));
 }
@@ -153,6 +183,6 @@ int main() {
   ::setenv("CCL_TIMEOUT", "20", 0);
   ::setenv("CUDA_MODULE_LOADING", "EAGER", 1);
   ::setenv("CCL_MULTI_RANK_GPU_ENABLE", "1", 1);
-  as_processes(4, Config{}, suite, 2);
+  as_processes(std::max(4, ranks.count), Config{}, suite, 2);
   return result("Hierarchical", ranks.gpus);
 }

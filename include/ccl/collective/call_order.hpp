@@ -10,15 +10,15 @@
 #include <string>
 
 namespace ccl::detail {
-class GpuOrder;
 
 /// Calls that are several launches each, and the scratch memory that they share: one call after the
-/// other, in the order in which they were made, whatever streams they are on. The launches of one
-/// communicator are ordered by themselves, those on different levels and a rank's own work are not.
+/// other, in the order in which they were made, whatever streams they are on. On a GPU that is the
+/// order of all launches of the communicator: a kernel on one of its levels never runs beside one
+/// of another call, whose multiprocessors its peers might wait for.
 class CallOrder {
  public:
   explicit CallOrder(const Communicator& comm);
-  ~CallOrder();  // scratch goes when kernels that run have ended
+  ~CallOrder();  // scratch goes when calls that run have ended
   CallOrder(const CallOrder&) = delete;
   CallOrder& operator=(const CallOrder&) = delete;
 
@@ -34,7 +34,6 @@ class CallOrder {
 
  private:
   Communicator comm_;
-  std::unique_ptr<GpuOrder> order_;  // null on a CPU rank
   std::shared_ptr<void> scratch_;
   Index scratch_bytes_ = 0;
   Turns turns_;
