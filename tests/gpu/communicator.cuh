@@ -79,10 +79,10 @@ struct Ranks {
   int gpus, count;
   bool share() const { return count > gpus; }
 };
-/// Whether TEST_RANKS has ranks share GPUs.
-inline bool& many_on_gpu() {
-  static bool many = false;
-  return many;
+/// Whether ranks are to be run as "threads" or as "processes": TEST_WAY; without it as both.
+inline bool asked_for(const char* way) {
+  const char* const given = std::getenv("TEST_WAY");
+  return given == nullptr || std::strcmp(given, way) == 0;
 }
 /// Before anything else of a test.
 inline Ranks find_ranks() {
@@ -95,7 +95,6 @@ inline Ranks find_ranks() {
   // Threads that share a GPU: docs/gpus.md.
   ::setenv("CUDA_MODULE_LOADING", "EAGER", 1);
   ::setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 1);
-  many_on_gpu() = given != nullptr;
   return {gpus, count};
 }
 /// What a test ends with that has no GPU.
@@ -106,9 +105,9 @@ inline int skipped() {
 
 using RankBody = std::function<void(Communicator)>;
 
-/// One thread for each rank. Not where TEST_RANKS has several share a GPU.
+/// One thread for each rank.
 inline void as_threads(int ranks, const Config& config, const RankBody& body) {
-  if (ranks > 1 && many_on_gpu()) return;
+  if (!asked_for("threads")) return;
   const pid_t child = ::fork();  // so that processes can be forked after it
   if (child != 0) {
     int status = 0;
@@ -133,6 +132,7 @@ inline void as_threads(int ranks, const Config& config, const RankBody& body) {
 
 /// One process for each rank; they take each other to be on `hosts` hosts.
 inline void as_processes(int ranks, const Config& config, const RankBody& body, int hosts = 1) {
+  if (!asked_for("processes")) return;
   const std::string port = std::to_string(20000 + ::getpid() % 20000);
   std::vector<pid_t> children;
   for (int r = 0; r < ranks; ++r) {

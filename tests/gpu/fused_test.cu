@@ -32,11 +32,11 @@ struct Doubled : AsIs<bfloat16> {
 
 template <class T>
 std::vector<T> host(const Buffer<T>& from, Index count, cudaStream_t stream) {
-  std::vector<T> all(static_cast<size_t>(count));
-  MUST_CUDA(cudaMemcpyAsync(all.data(), from.get(), all.size() * sizeof(T), cudaMemcpyDeviceToHost,
-                            stream));
+  const Pinned<T> all{count};
+  MUST_CUDA(cudaMemcpyAsync(all.get(), from.get(), size_t(count) * sizeof(T),
+                            cudaMemcpyDeviceToHost, stream));
   MUST_CUDA(cudaStreamSynchronize(stream));
-  return all;
+  return {all.get(), all.get() + count};
 }
 
 template <class Op>
@@ -161,7 +161,8 @@ struct Suite : Rank {
 
 void suite(const Communicator& comm) {
   if (comm.ranks() != 1 && comm.ranks() != 2 && comm.ranks() != 4 && comm.ranks() != 8) return;
-  play_each_way<Suite>(comm, 256 << 10, [](const Suite& rank) {
+  const Index slot_bytes = Index{64 << 10} * std::max(4, comm.ranks());  // for the longest row
+  play_each_way<Suite>(comm, slot_bytes, [](const Suite& rank) {
     for (const auto& [rows, length] :
          {std::pair{1, 7168}, {3, 8}, {5, 8192}, {37, 1000}, {131, 2048}, {2, 16384}}) {
       rank.norm<AsIs<bfloat16>, OneShot, LL128>(rows, length);

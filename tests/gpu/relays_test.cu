@@ -55,6 +55,6 @@ int main() {
   ::setenv("CCL_TIMEOUT", "20", 0);
   ::setenv("CUDA_MODULE_LOADING", "EAGER", 1);
   ::setenv("CCL_MULTI_RANK_GPU_ENABLE", "1", 1);
-  as_processes(4, Config{}, relayed, 2);
+  as_processes(std::max(4, ranks.count), Config{}, relayed, 2);
   return result("Relays", ranks.gpus);
 }
