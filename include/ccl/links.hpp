@@ -195,6 +195,8 @@ class Links : public std::enable_shared_from_this<Links> {
   Error row_too_long(Index row_bytes) const;
   /// Of an algorithm whose `run` uses more wires than its `peers` names.
   Error no_wire(int peer, bool sends) const;
+  /// An algorithm's `peers` names a rank that there is not. `way`: "from" or "to".
+  Error no_such_peer(int peer, const char* way) const;
   /// Of an exchange whose counts lay in memory: fails the communicator, here and elsewhere.
   Result<void> overflow(const GaveUp& found);
   /// `code`: CUDA's, or the negative of the bytes that a slice must hold and does not.

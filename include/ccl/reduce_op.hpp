@@ -182,7 +182,7 @@ concept TravelsToKernels = cuda::std::is_trivially_copyable_v<Op> ||(
     cuda::std::is_trivially_copy_constructible_v<Op>&& cuda::std::is_trivially_destructible_v<Op> &&
     !cuda::std::is_copy_assignable_v<Op>);
 template <class Op, class A>
-concept CombinesTwo = requires(const Op op, A a, A b) {
+concept CombinesTwo = requires(const Op op, const A& a, const A& b) {
   { op(a, b) } -> cuda::std::convertible_to<A>;
 };
 template <class A>

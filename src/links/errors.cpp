@@ -76,6 +76,15 @@ Error Links::no_wire(int peer, bool sends) const {
   return comm_.state()->blame(std::move(error));
 }
 
+Error Links::no_such_peer(int peer, const char* way) const {
+  return comm_.state()->blame(
+      {Errc::invalid_argument,
+       fmt::format(
+           "{} has no rank {}, which its algorithm's `peers` names (ranks are 0 to {}); say "
+           "seats.{}() of those alone",
+           name_, peer, comm_.ranks() - 1, way)});
+}
+
 Result<void> Links::overflow(const GaveUp& found) {
   CommState& state = *comm_.state();
   Error error = state.blame(state.overflow(found));

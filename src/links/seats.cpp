@@ -3,6 +3,20 @@
 #include <set>
 
 namespace ccl::detail {
+namespace {
+/// An algorithm of the program's may name any number.
+Result<void> check_named(const Links& links, const PeersOfSeats& seats) {
+  const auto check = [&](const std::vector<Links::Peer>& peers, const char* way) -> Result<void> {
+    for (const Links::Peer& peer : peers) {
+      const bool there = peer.rank >= 0 && peer.rank < links.comm().ranks();
+      if (!there) return fail(links.no_such_peer(peer.rank, way));
+    }
+    return {};
+  };
+  CCL_CHECK(check(seats.in, "from"));
+  return check(seats.out, "to");
+}
+}  // namespace
 
 Result<void> connect_seats(Links& links, const SeatsOf& of, int root, const Result<void>& so_far) {
   links.seats_for(root, of.double_tree);
@@ -12,6 +26,9 @@ Result<void> connect_seats(Links& links, const SeatsOf& of, int root, const Resu
     seats.channel = c;
     of.peers(seats);
   }
+  Result<void> ready = so_far;
+  if (ready) ready = check_named(links, seats);
+  if (!ready) seats.in.clear(), seats.out.clear();  // the others are told all the same
   if (of.by_root) {
     // Another root may want other channels between the same ranks.
     for (auto* peers : {&seats.in, &seats.out}) {
@@ -23,7 +40,7 @@ Result<void> connect_seats(Links& links, const SeatsOf& of, int root, const Resu
       }
     }
   }
-  CCL_CHECK(links.connect(seats.in, seats.out, so_far));
+  CCL_CHECK(links.connect(seats.in, seats.out, ready));
   links.set_connected(root);
   return {};
 }

@@ -93,7 +93,35 @@ void check_told_of_wire(const char* direction, int peer) {
                   done ? "it was fine" : done.error().message());
   });
 }
+
+/// Rank 1 names a rank that there is not.
+template <bool Sends, int Named>
+struct Astray : Forgetful<Sends, 1> {
+  static constexpr const char* name = "Astray";
+  template <class Seats>
+  static constexpr void peers(Seats& seats) {
+    Forgetful<Sends, 1>::peers(seats);
+    if (seats.rank() != 1) return;
+    Sends ? seats.to(Named) : seats.from(Named);
+  }
+};
+template <bool Sends, int Named>
+void check_told_of_rank(const std::string& text) {
+  on_all(make(3, checking()), [&](const Communicator& comm) -> Result<void> {
+    const auto wrong = Over<AllReduce, Astray<Sends, Named>>::create(comm);
+    CCL_CHECK(expect(!wrong && wrong.error().code == Errc::invalid_argument &&
+                         wrong.error().what.find(text) != std::string::npos,
+                     wrong ? "it was fine" : wrong.error().message()));
+    return comm.barrier();  // it is well
+  });
+}
 }  // namespace
+
+TEST_CASE("an algorithm that names a rank which there is not is told so on all ranks") {
+  check_told_of_rank<false, 3>("has no rank 3");
+  check_told_of_rank<true, 1 << 30>("has no rank 1073741824");
+  check_told_of_rank<true, -1>("has no rank -1");
+}
 
 TEMPLATE_TEST_CASE("an algorithm that uses a wire which it did not name is told which", "", Simple,
                    LL) {

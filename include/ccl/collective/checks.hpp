@@ -65,8 +65,8 @@ concept PlansWires = OverPeers<Algo> || requires {
 };
 template <class Algo>
 concept StatesOrder = requires {
-  { Algo::name } -> cuda::std::convertible_to<const char*>;
-  { Algo::reorders } -> cuda::std::convertible_to<bool>;
+  { *&Algo::name } -> cuda::std::convertible_to<const char*>;  // static: it has an address
+  { *&Algo::reorders } -> cuda::std::convertible_to<bool>;
 };
 struct PeersOfSeats;
 template <class Algo>

@@ -1,0 +1,7 @@
+// expect: ccl: a reduction functor must be callable as Acc(Acc, Acc) const
+#include <ccl/reduction.hpp>
+
+struct Adds {
+  float operator()(float& a, float& b) const { return a + b; }
+};
+static_assert(sizeof(ccl::Reduction<Adds, float>) > 0);
