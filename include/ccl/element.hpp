@@ -9,6 +9,8 @@
 #include <cuda/std/type_traits>
 #include <nv/target>
 
+#include <new>
+
 namespace ccl {
 
 /// Where elements of `T` lie in words. A cell is the smallest run of words that one lane can reduce
@@ -60,6 +62,16 @@ struct Cell {
           sizeof(T) == 2, cuda::std::uint16_t,
           cuda::std::conditional_t<sizeof(T) == 4, cuda::std::uint32_t, cuda::std::uint64_t>>>;
 };
+
+namespace detail {
+/// A value that need not be default-constructible, as a variable or in an array.
+template <class A>
+union Slot {
+  A value;
+  CCL_HD Slot() {}  // NOLINT: a default constructor would be deleted
+  CCL_HD void set(const A& a) { ::new (static_cast<void*>(&value)) A(a); }
+};
+}  // namespace detail
 
 /// What elements of `T` are reduced in (`Accumulate`), and how to get there and back. A program may
 /// specialise it for a storage type of its own: derive from `Cell<T>`, define `Accumulate`, `widen`

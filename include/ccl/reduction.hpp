@@ -3,8 +3,6 @@
 #include <ccl/element.hpp>
 #include <ccl/reduce_op.hpp>
 
-#include <new>
-
 namespace ccl {
 namespace detail {
 
@@ -18,14 +16,6 @@ CCL_HD float to_odd_float(double value) {
   const bool too_large = (back < 0 ? -back : back) > (value < 0 ? -value : value);
   return bit_cast<float>(too_large ? bits - 1 : bits + 1);
 }
-
-/// A value that need not be default-constructible, in an array.
-template <class A>
-union Slot {
-  A value;
-  CCL_HD Slot() {}  // NOLINT: a default constructor would be deleted
-  CCL_HD void set(const A& a) { ::new (static_cast<void*>(&value)) A(a); }
-};
 
 struct NoScale {};
 

@@ -45,10 +45,10 @@ class Span {
       } else {
         CCL_UNROLL for (int i = 0; i < Lane::stride * per_cell; ++i) {
           if (!lane.has(c + i / per_cell) || (How != Fill::full && first + i >= there)) continue;
-          T x;
-          __builtin_memcpy(&x, aligned<element_align>(from + offset + i * int(sizeof(T))),
+          detail::Slot<T> x;
+          __builtin_memcpy(&x.value, aligned<element_align>(from + offset + i * int(sizeof(T))),
                            sizeof(T));
-          Element<T>::put(&f.word[(c + i / per_cell) * cell_words], i % per_cell, x);
+          Element<T>::put(&f.word[(c + i / per_cell) * cell_words], i % per_cell, x.value);
         }
       }
     }

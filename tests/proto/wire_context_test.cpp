@@ -1,3 +1,4 @@
+#include <ccl/proto/ll.hpp>
 #include <ccl/proto/ll128.hpp>
 #include <ccl/proto/simple.hpp>
 #include <ccl/proto/wire_context.hpp>
@@ -34,6 +35,15 @@ struct Star {
   }
 };
 using Protocols = std::tuple<Simple, LL128>;
+
+/// It does not fill its cells, and cannot be made of nothing.
+struct Triple {
+  explicit Triple(int a) : x{a, -a, 2 * a} {}
+  int x[3];
+};
+struct AddTriples {
+  Triple operator()(const Triple& a, const Triple& b) const { return Triple{a.x[0] + b.x[0]}; }
+};
 }  // namespace
 
 TEMPLATE_LIST_TEST_CASE("a rank that only sends cuts a message as its receivers do", "",
@@ -52,4 +62,21 @@ TEMPLATE_LIST_TEST_CASE("a rank that only sends cuts a message as its receivers 
         work.input = work.output = data[std::size_t(r)].data();
       }));
   for (const auto& of_rank : data) CHECK(of_rank == data[0]);
+}
+
+TEMPLATE_TEST_CASE("elements that cannot be made of nothing are reduced by every protocol", "",
+                   Simple, LL, LL128) {
+  const int ranks = 3;
+  const Index count = 101;
+  World world{ranks, 1, 4, 512};
+  std::vector<std::vector<Triple>> data;
+  for (int r = 0; r < ranks; ++r) data.emplace_back(std::size_t(count), Triple{1 << r});
+  REQUIRE(world.run<AllReduce, Ring, TestType, SoloLane>(
+      Reduction<AddTriples, Triple>{AddTriples{}, ranks}, 1, 2, 0, [&](int r, auto& work) {
+        work.input = work.output = reinterpret_cast<char*>(data[std::size_t(r)].data());
+        work.layout = {count, 0, 0, true};
+      }));
+  for (const auto& of_rank : data) {
+    for (const Triple& t : of_rank) REQUIRE((t.x[0] == 7 && t.x[1] == -7 && t.x[2] == 14));
+  }
 }
