@@ -148,6 +148,18 @@ Result<void> start(CommState& state, std::span<const UniqueId> ids) {
   return meet(state, std::move(bootstrap));
 }
 
+/// What all handles of a communicator hold that a thread, which holds it, too, creates.
+struct Handles {
+  explicit Handles(std::shared_ptr<CommState> of) : state{std::move(of)} {}
+  Handles(const Handles&) = delete;
+  Handles& operator=(const Handles&) = delete;
+  ~Handles() {
+    if (!state->is_own() || !state->creating) return;
+    state->fail_all({Errc::aborted, "its last handle ended while it was created", -1, state->rank});
+  }
+  std::shared_ptr<CommState> state;
+};
+
 Result<void> check_shape(int rank, int ranks) {
   if (ranks >= 1 && rank >= 0 && rank < ranks) return {};
   return fail(Errc::invalid_argument,
@@ -196,11 +208,17 @@ Result<Communicator> Communicator::create(std::span<const UniqueId> ids, int ran
       const std::lock_guard lock{state->creation_mutex};
       state->creating.store(false, std::memory_order_release);
     }
+    // Who aborted meanwhile, when all was done but this, has left the others to this thread.
+    const auto well = state->status.result();
+    if (!well && !state->creation_failure && state->bootstrap) {
+      state->bootstrap->abort(well.error());
+    }
     state->created.notify_all();
   };
   CCL_TRY(std::thread thread, detail::own_thread("a communicator", finish));
   thread.detach();
-  return Communicator{std::move(state)};
+  auto handles = std::make_shared<detail::Handles>(state);
+  return Communicator{std::shared_ptr<CommState>{handles, state.get()}};
 }
 
 Result<std::vector<Communicator>> Communicator::create_all(int ranks, Config config) {

@@ -132,7 +132,11 @@ bool CommState::was_up() const {
 
 void CommState::fail_all(Error error) {
   error = blame(std::move(error));
-  status.set(error);
+  {
+    const std::lock_guard lock{creation_mutex};
+    status.set(error);
+    if (creating) return;  // its thread, which has the bootstrap, tells the others
+  }
   if (bootstrap) bootstrap->abort(error);
   if (const auto parts = current_levels()) fail_levels(*parts, error);
 }

@@ -6,7 +6,11 @@
 #include <ccl/proto/ll.hpp>
 #include <ccl/proto/simple.hpp>
 
+#include <chrono>
+#include <filesystem>
+#include <iterator>
 #include <limits>
+#include <thread>
 
 #include "core/loopback_ranks.hpp"
 #include "environment.hpp"
@@ -309,4 +313,33 @@ TEST_CASE("asynchronous creation says in_progress until it is done") {
   REQUIRE(second.has_value());
   CHECK(first->wait().has_value());
   CHECK(first->peer(1).rank == 1);
+}
+
+TEST_CASE("an asynchronous creation ends with its last handle, or by abort") {
+  const auto threads = [] {
+    const std::filesystem::directory_iterator tasks{"/proc/self/task"};
+    return std::distance(begin(tasks), end(tasks));
+  };
+  const auto id = create_unique_id();  // and with it the network's thread
+  REQUIRE(id.has_value());
+  const auto before = threads();
+  Config config;
+  config.blocking = false;
+  config.init_timeout_s = 0;  // for ever: there is no rank 2
+  for (const bool aborts : {false, true}) {
+    {
+      const auto first = Communicator::create(*id, 0, 3, config);
+      const auto second = Communicator::create(*id, 1, 3, config);
+      REQUIRE(first.has_value());
+      REQUIRE(second.has_value());
+      if (aborts) {
+        first->abort("rank 2 never came");
+        CHECK(code(first->wait()) == Errc::aborted);
+      }
+    }
+    for (int tries = 0; threads() > before && tries < 3000; ++tries) {
+      std::this_thread::sleep_for(std::chrono::milliseconds{10});
+    }
+    CHECK(threads() <= before);
+  }
 }
