@@ -160,7 +160,7 @@ Result<void> GpuOrder::leave(CUstream stream) {
     CCL_CHECK(cuda_check(cuda.event_record(turn_, stream), "mark the launch"));
     last_ = number_;
     launched_ = true;
-    mark_retired(stream);
+    if (unmarked_.load(std::memory_order_relaxed)) mark_retired(stream);
     return {};
   }
   Capture& capture = *capture_;
@@ -198,6 +198,7 @@ Result<void> GpuOrder::leave(CUstream stream) {
 void GpuOrder::mark_retired(CUstream stream) {
   const CudaDriver& cuda = gpu_->driver();
   const std::lock_guard lock{retired_mutex_};
+  unmarked_.store(false, std::memory_order_relaxed);
   for (Retired& r : retired_) {
     if (r.event != nullptr) continue;
     if (cuda.event_create(&r.event, CU_EVENT_DISABLE_TIMING) == CUDA_SUCCESS &&
@@ -215,6 +216,7 @@ void GpuOrder::retire(std::shared_ptr<void> used) {
   std::vector<std::shared_ptr<void>> gone;  // without the lock
   const std::lock_guard lock{retired_mutex_};
   retired_.push_back({nullptr, std::move(used)});
+  unmarked_.store(true, std::memory_order_relaxed);
   const bool idle = turn_ == nullptr || cuda.event_query(turn_) == CUDA_SUCCESS;
   std::erase_if(retired_, [&](Retired& r) {
     const bool unused = idle || (r.event != nullptr && cuda.event_query(r.event) == CUDA_SUCCESS);

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -76,6 +77,7 @@ class GpuOrder {
   Capture* capture_ = nullptr;              // between `before` and `after`: of this launch
   std::mutex retired_mutex_;  // of these and of `turn_`: who retires may hold what a launch wants
   std::vector<Retired> retired_;
+  std::atomic<bool> unmarked_{false};  // some of these have no event yet
 };
 
 /// Lets go of what destroyed graphs have kept: their destruction may come at a time when the driver

@@ -165,17 +165,12 @@ inline void as_processes(int ranks, const Config& config, const RankBody& body, 
   }
 }
 
-/// As threads and as processes.
-inline void both_ways(const Ranks& ranks, const Config& config, const RankBody& body) {
-  as_threads(ranks.count, config, body);
-  as_processes(ranks.count, config, body);
-}
-/// The same for what has streams or branches of graphs by the dozen. Ranks that share a GPU are
-/// processes only: as threads they share the queues of the hardware, in which a kernel of one then
-/// stands behind a kernel that waits for it.
-inline void both_ways_with_many_streams(const Ranks& ranks, const Config& config,
-                                        const RankBody& body) {
-  if (!ranks.share()) as_threads(ranks.count, config, body);
+/// As threads and as processes, each with so many streams and branches of graphs at a time. Ranks
+/// that share a GPU are processes only where threads would have more of these than queues for sure:
+/// in one queue, a kernel of one rank stands behind another's that waits for it.
+inline void both_ways(const Ranks& ranks, const Config& config, const RankBody& body,
+                      int streams = 1) {
+  if (!ranks.share() || ranks.count * streams <= 16) as_threads(ranks.count, config, body);
   as_processes(ranks.count, config, body);
 }
 

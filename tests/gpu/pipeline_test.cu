@@ -119,7 +119,7 @@ int main() {
   // Ranks that share GPUs wait for each other: no kernel may be loaded when one waits.
   ::setenv("CCL_TIMEOUT", "20", 0);
   ::setenv("CUDA_MODULE_LOADING", "EAGER", 1);
-  both_ways(ranks, Config{}, suite);
+  both_ways(ranks, Config{}, suite, 3);
   ::setenv("CCL_MULTI_RANK_GPU_ENABLE", "1", 1);
   if (ranks.count % 2 == 0) as_processes(ranks.count, Config{}, suite, 2);
   if (ranks.count < 4) as_processes(4, Config{}, suite, 2);

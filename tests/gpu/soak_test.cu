@@ -187,10 +187,6 @@ int main() {
   ::setenv("CCL_TIMEOUT", "10", 0);
   Config config;
   config.memory_budget_bytes = Index{2} << 30;
-  if (ranks.count > 4) {  // each has four streams
-    both_ways_with_many_streams(ranks, config, suite);
-  } else {
-    both_ways(ranks, config, suite);
-  }
+  both_ways(ranks, config, suite, 4);
   return result("Soak", ranks.gpus);
 }
