@@ -3,14 +3,17 @@
 #include <ccl/collective/levels.hpp>
 #include <ccl/communicator.hpp>
 #include <ccl/host_id.hpp>
+#include <ccl/in_flight.hpp>
 #include <ccl/links.hpp>
 #include <ccl/log.hpp>
+#include <ccl/turns.hpp>
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <chrono>
 #include <string_view>
+#include <thread>
 #include <utility>
 
 #include "links/doors.hpp"
@@ -24,7 +27,7 @@ CommState::~CommState() {
   if (!gpu) return;
   const Error gone{Errc::aborted, "the communicator was destroyed"};
   status.set(gone);  // ends kernels that wait
-  if (levels) {  // theirs, too, which the same order waits for
+  if (levels) {      // theirs, too, which the same order waits for
     levels->inner.state()->status.set(gone);
     if (levels->outer) levels->outer->state()->status.set(gone);
   }
@@ -149,6 +152,38 @@ Result<void> CommState::disagree(std::string what, int peer) {
   (void)bootstrap->barrier();
   fail_all(error);
   return fail(std::move(error));
+}
+
+std::shared_ptr<void> in_flight(const Communicator& comm) {
+  auto state = comm.state();
+  state->in_flight.fetch_add(1, std::memory_order_relaxed);
+  CommState* const at = state.get();
+  return {at, [state = std::move(state)](void*) {
+            state->in_flight.fetch_sub(1, std::memory_order_release);
+          }};
+}
+
+Result<void> CommState::await_calls() {
+  if (on_host_stream()) return {};  // one of them may be who asks
+  const auto begin = std::chrono::steady_clock::now();
+  auto pause = std::chrono::microseconds{20};
+  while (in_flight.load(std::memory_order_acquire) > 0 || (order && !order->idle())) {
+    CCL_CHECK(ready());
+    const std::chrono::duration<double> gone = std::chrono::steady_clock::now() - begin;
+    if (timeout_s > 0 && gone.count() > timeout_s) {
+      const Error error =
+          blame({Errc::timed_out,
+                 fmt::format("finalize waits for calls on streams that have not ended in {} s (the "
+                             "streams have other work before them, or ranks that they wait for are "
+                             "late); synchronize the streams first, or raise CCL_TIMEOUT",
+                             timeout_s)});
+      fail_all(error);
+      return fail(error);
+    }
+    std::this_thread::sleep_for(pause);
+    pause = std::min(pause * 2, std::chrono::microseconds{1000});
+  }
+  return ready();
 }
 
 Result<void> CommState::met(Result<void> meeting) {

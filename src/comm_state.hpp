@@ -65,6 +65,7 @@ struct CommState : std::enable_shared_from_this<CommState> {
   std::vector<Links*> links;
   std::mutex windows_mutex;  // of `windows`: those that live
   std::vector<std::weak_ptr<const WindowState>> windows;
+  std::atomic<int> in_flight{0};  // calls on streams of CPU ranks that have not ended
   std::atomic<bool> finalized{false};
   std::mutex levels_mutex;                 // of `levels`: who fails may be any thread
   std::shared_ptr<const Levels> levels{};  // null until a composition wants them
@@ -110,6 +111,8 @@ struct CommState : std::enable_shared_from_this<CommState> {
   /// The same of a step in which all ranks create something: ranks that such a step leaves at its
   /// deadline have no later one in common, and all are to hear the same of it.
   Result<void> met_to_create(Result<void> meeting);
+  /// Returns when what this rank has called has ended, or with the failure that ended it.
+  Result<void> await_calls();
   /// After a deadline: names a rank that does not answer, the error's own peer first, and tells all
   /// of it. May take two seconds; without `bootstrap_mutex` or with it. The error as it was if all
   /// answer.

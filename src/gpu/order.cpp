@@ -227,6 +227,12 @@ void GpuOrder::retire(std::shared_ptr<void> used) {
   });
 }
 
+bool GpuOrder::idle() {
+  const Gpu::Current current{*gpu_};
+  const std::lock_guard lock{retired_mutex_};
+  return turn_ == nullptr || gpu_->driver().event_query(turn_) != CUDA_ERROR_NOT_READY;
+}
+
 void GpuOrder::drain() {
   const Gpu::Current current{*gpu_};
   const CudaDriver& cuda = gpu_->driver();

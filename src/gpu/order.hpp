@@ -40,6 +40,8 @@ class GpuOrder {
   /// streams alone: an event of the whole context would end whatever capture a thread is in. A
   /// graph keeps what its replays use.
   void retire(std::shared_ptr<void> used);
+  /// Whether all launches have ended. Any thread.
+  bool idle();
   /// For the end: waits for this communicator's launches, and for no other kernel.
   void drain();
 

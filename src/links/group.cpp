@@ -1,4 +1,5 @@
 #include <ccl/group.hpp>
+#include <ccl/in_flight.hpp>
 
 #include <fmt/format.h>
 
@@ -165,7 +166,8 @@ Result<void> run_group_on_host(CallList calls, Stream stream) {
     turns.locks.clear();
     return run_in_turn(calls, turns.numbers);
   }
-  stream.host()->enqueue([shared = std::make_shared<CallList>(std::move(calls)),
+  stream.host()->enqueue([held = in_flight(first.comm()),
+                          shared = std::make_shared<CallList>(std::move(calls)),
                           numbers = turns.numbers] { return run_in_turn(*shared, numbers); });
   return {};
 }

@@ -98,6 +98,24 @@ class Captured {
 using ByRing = Collective<AllReduce, Ring, Simple>;
 using ByOneShot = Collective<AllReduce, OneShot, LL128>;
 
+/// What was called has run by then.
+void ended_by_finalize(const Communicator& comm) {
+  const auto ring = must(ByRing::create(comm));
+  constexpr Index count = 4 << 20;
+  cudaStream_t stream;
+  MUST_CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+  float* data = nullptr;
+  MUST_CUDA(cudaMallocAsync(&data, count * sizeof(float), stream));
+  MUST_CUDA(cudaMemsetAsync(data, 0, count * sizeof(float), stream));
+  for (int call = 0; call < 50; ++call) must(ring(data, data, count, Sum{}, stream));
+  const bool under_way = cudaStreamQuery(stream) == cudaErrorNotReady;
+  must(comm.finalize());
+  check(under_way && cudaStreamQuery(stream) == cudaSuccess,
+        "rank %d: finalize left calls under way", comm.rank());
+  MUST_CUDA(cudaFreeAsync(data, stream));
+  MUST_CUDA(cudaStreamDestroy(stream));
+}
+
 void suite(const Communicator& comm) {
   Held held;
   {
@@ -118,7 +136,7 @@ void suite(const Communicator& comm) {
       held.still("a window", comm);
     }
     held.still("the end of a window", comm);
-    must(part.finalize());
+    ended_by_finalize(part);
     held.still("finalize", comm);
   }
   held.still("the end of a communicator", comm);

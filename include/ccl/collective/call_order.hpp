@@ -3,6 +3,7 @@
 #include <ccl/collective/levels.hpp>
 #include <ccl/communicator.hpp>
 #include <ccl/host_stream.hpp>
+#include <ccl/in_flight.hpp>
 #include <ccl/turns.hpp>
 
 #include <memory>
@@ -68,7 +69,7 @@ Result<void> in_turn(const Communicator& comm, const std::shared_ptr<Owner>& own
     return {};
   });
   auto queued = shared_failure(comm, launches());
-  stream.host()->enqueue([owner, turn]() -> Result<void> {
+  stream.host()->enqueue([held = in_flight(comm), owner, turn]() -> Result<void> {
     owner->order.turns().end(turn);
     return {};
   });

@@ -5,6 +5,7 @@
 #include <ccl/collective/seats.hpp>
 #include <ccl/host_executor.hpp>
 #include <ccl/host_stream.hpp>
+#include <ccl/in_flight.hpp>
 #include <ccl/links.hpp>
 #include <ccl/proto/wire_context.hpp>
 #include <ccl/reduction.hpp>
@@ -27,7 +28,8 @@ template <class F>
 Result<void> queue_on_host(const Links& links, Stream stream, F call) {
   CCL_CHECK(check_on_host(links, stream));
   if (stream.host() == nullptr) return call();
-  stream.host()->enqueue(std::move(call));
+  stream.host()->enqueue(
+      [held = in_flight(links.comm()), call = std::move(call)] { return call(); });
   return {};
 }
 /// The same of `call(links, info)`, an operation that the journal keeps, unless it is refused. It
@@ -42,11 +44,11 @@ Result<void> queue_on_host(const std::shared_ptr<Links>& links, const CallInfo& 
     return call(*links, noted);
   }
   const std::lock_guard lock{links->turns().mutex()};
-  stream.host()->enqueue(
-      [links, noted = links->noted(info), call = std::move(call), number = links->turns().take()] {
-        const Turn turn{links->turns(), number};
-        return call(*links, noted);
-      });
+  stream.host()->enqueue([held = in_flight(links->comm()), links, noted = links->noted(info),
+                          call = std::move(call), number = links->turns().take()] {
+    const Turn turn{links->turns(), number};
+    return call(*links, noted);
+  });
   return {};
 }
 
