@@ -163,7 +163,7 @@ std::shared_ptr<void> in_flight(const Communicator& comm) {
           }};
 }
 
-Result<void> CommState::await_calls() {
+Result<void> CommState::await_calls(const char* who) {
   if (on_host_stream()) return {};  // one of them may be who asks
   const auto begin = std::chrono::steady_clock::now();
   auto pause = std::chrono::microseconds{20};
@@ -173,10 +173,10 @@ Result<void> CommState::await_calls() {
     if (timeout_s > 0 && gone.count() > timeout_s) {
       const Error error =
           blame({Errc::timed_out,
-                 fmt::format("finalize waits for calls on streams that have not ended in {} s (the "
+                 fmt::format("{} waits for calls on streams that have not ended in {} s (the "
                              "streams have other work before them, or ranks that they wait for are "
                              "late); synchronize the streams first, or raise CCL_TIMEOUT",
-                             timeout_s)});
+                             who, timeout_s)});
       fail_all(error);
       return fail(error);
     }

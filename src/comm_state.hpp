@@ -112,7 +112,8 @@ struct CommState : std::enable_shared_from_this<CommState> {
   /// deadline have no later one in common, and all are to hear the same of it.
   Result<void> met_to_create(Result<void> meeting);
   /// Returns when what this rank has called has ended, or with the failure that ended it.
-  Result<void> await_calls();
+  /// `who` waits: for the error.
+  Result<void> await_calls(const char* who);
   /// After a deadline: names a rank that does not answer, the error's own peer first, and tells all
   /// of it. May take two seconds; without `bootstrap_mutex` or with it. The error as it was if all
   /// answer.

@@ -67,7 +67,7 @@ Report Communicator::report() const {
 
 Result<void> Communicator::finalize() const {
   CCL_CHECK(state_->ready());
-  CCL_CHECK(state_->await_calls());
+  CCL_CHECK(state_->await_calls("finalize"));
   if (const auto parts = state_->current_levels()) {
     CCL_CHECK(parts->inner.finalize());
     if (parts->outer) CCL_CHECK(parts->outer->finalize());

@@ -332,15 +332,15 @@ Result<void> Window::close() const {
       if (p != state.rank) state_->at[std::size_t(p)] = nullptr;
     }
   }
-  if (state.gpu && holds) {
-    const detail::Gpu::Current current{*state.gpu};
-    CCL_CHECK(detail::cuda_check(state.gpu->driver().ctx_synchronize(), "wait for the GPU"));
+  if (auto ended = state.await_calls("a window's close"); !ended) {
+    const std::lock_guard lock{state.windows_mutex};
+    state_->holds = std::move(holds);  // until the last handle goes
+    return ended;
   }
   if (holds) {
     holds->gpu.clear();
     holds->host.clear();
   }
-  CCL_CHECK(state.ready());
   if (state.ranks == 1) return {};
   const std::lock_guard lock{state.bootstrap_mutex};
   return detail::all_agree(state, detail::window_name, {});

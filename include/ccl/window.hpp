@@ -49,9 +49,9 @@ class Window {
             at(rank) == nullptr ? 0 : std::size_t(bytes()) / sizeof(T)};
   }
 
-  /// The graceful end, of all copies of the handle. Collective: waits for what this rank has queued
-  /// on its GPU, lets go of the peers' memory, and returns when all ranks have. Graphs that use the
-  /// window must not run any more.
+  /// The graceful end, of all copies of the handle. Collective: waits for the communicator's calls
+  /// of this rank, lets go of the peers' memory, and returns when all ranks have. Graphs and
+  /// kernels of the program's own that use the window must have ended.
   Result<void> close() const;
 
  private:

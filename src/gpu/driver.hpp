@@ -63,7 +63,6 @@ namespace ccl::detail {
   X(graph_add_event_record_node, cuGraphAddEventRecordNode)                \
   X(graph_add_dependencies, cuGraphAddDependencies)                        \
   X(graph_remove_dependencies, cuGraphRemoveDependencies)                  \
-  X(ctx_synchronize, cuCtxSynchronize)                                     \
   X(event_create, cuEventCreate)                                           \
   X(event_record, cuEventRecord)                                           \
   X(event_query, cuEventQuery)                                             \

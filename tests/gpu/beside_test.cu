@@ -134,6 +134,10 @@ void suite(const Communicator& comm) {
       const auto memory = must(SharedMemory::allocate(part, 1 << 20));
       const auto window = must(Window::create(part, memory));
       held.still("a window", comm);
+      const auto closed = must(Window::create(part, memory));
+      const Captured until_closed;
+      must(closed.close());
+      held.still("the close of a window", comm);
     }
     held.still("the end of a window", comm);
     ended_by_finalize(part);
