@@ -1,9 +1,9 @@
 #include "comm_state.hpp"
 
+#include <ccl/collective/in_flight.hpp>
 #include <ccl/collective/levels.hpp>
 #include <ccl/communicator.hpp>
 #include <ccl/host_id.hpp>
-#include <ccl/in_flight.hpp>
 #include <ccl/links.hpp>
 #include <ccl/log.hpp>
 #include <ccl/turns.hpp>

@@ -101,9 +101,9 @@ class Communicator {
   Result<void> status() const;
   /// Returns when all ranks have come here. `Config::timeout_s` is the limit, as of `finalize`.
   Result<void> barrier() const;
-  /// The graceful end: waits for what this rank has called, on streams, too, and for all ranks, then
-  /// closes connections. Later calls and replays of graphs are misuse. Called by a function that runs
-  /// on a `HostStream`, it does not wait for what is queued.
+  /// The graceful end: waits for what this rank has called, on streams, too, and for all ranks,
+  /// then closes connections. Later calls and replays of graphs are misuse. Called by a function
+  /// that runs on a `HostStream`, it does not wait for what is queued.
   Result<void> finalize() const;
   /// What all ranks do and who is behind. Not collective: asks the others, who answer whatever they
   /// do, and takes at most two seconds. Any thread, at any time; empty while creation goes on,

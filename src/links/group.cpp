@@ -1,5 +1,5 @@
+#include <ccl/collective/in_flight.hpp>
 #include <ccl/group.hpp>
-#include <ccl/in_flight.hpp>
 
 #include <fmt/format.h>
 

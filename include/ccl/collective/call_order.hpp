@@ -1,9 +1,9 @@
 #pragma once
 
+#include <ccl/collective/in_flight.hpp>
 #include <ccl/collective/levels.hpp>
 #include <ccl/communicator.hpp>
 #include <ccl/host_stream.hpp>
-#include <ccl/in_flight.hpp>
 #include <ccl/turns.hpp>
 
 #include <memory>

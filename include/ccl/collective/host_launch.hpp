@@ -2,10 +2,10 @@
 
 #include <ccl/collective/call_arguments.hpp>
 #include <ccl/collective/checks.hpp>
+#include <ccl/collective/in_flight.hpp>
 #include <ccl/collective/seats.hpp>
 #include <ccl/host_executor.hpp>
 #include <ccl/host_stream.hpp>
-#include <ccl/in_flight.hpp>
 #include <ccl/links.hpp>
 #include <ccl/proto/wire_context.hpp>
 #include <ccl/reduction.hpp>
