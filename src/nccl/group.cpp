@@ -1,5 +1,7 @@
 #include "nccl/group.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <thread>
 #include <utility>
@@ -67,7 +69,7 @@ void Group::spoil(const Error& why) {
 }
 
 Result<std::optional<double>> Group::simulate() {
-  CCL_CHECK(check_begun());
+  CCL_CHECK(check_begun("ncclGroupSimulateEnd"));
   if (--depth_ > 0) return std::optional<double>{};
   const std::vector<Part> parts = std::exchange(parts_, {});
   const auto spoilt = std::exchange(spoilt_, {});
@@ -83,14 +85,14 @@ Result<std::optional<double>> Group::simulate() {
   return std::optional{slowest_us};
 }
 
-Result<void> Group::check_begun() const {
+Result<void> Group::check_begun(const char* call) const {
   if (depth_ > 0) return {};
   return fail(Errc::invalid_usage,
-              "ncclGroupEnd without ncclGroupStart in this thread; call that before");
+              fmt::format("{} without ncclGroupStart in this thread; call that before", call));
 }
 
 Result<void> Group::end() {
-  CCL_CHECK(check_begun());
+  CCL_CHECK(check_begun("ncclGroupEnd"));
   if (--depth_ > 0) return {};
   const std::vector<Part> parts = std::exchange(parts_, {});
   if (const auto spoilt = std::exchange(spoilt_, {}); !spoilt) {

@@ -38,7 +38,7 @@ class Group {
     Result<void> run() const;  // on the member's device
   };
   Part& part_of(std::shared_ptr<Member> member);
-  Result<void> check_begun() const;
+  Result<void> check_begun(const char* call) const;
 
   int depth_ = 0;
   std::vector<Part> parts_;

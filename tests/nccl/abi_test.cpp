@@ -442,7 +442,7 @@ TEST_CASE("what cannot be so is refused, and says why") {
   CHECK(ncclCommShrink(comm, &other, 1, &none, nullptr, 2) == ncclInvalidArgument);
   CHECK(says("shrinkFlags are 2"));
   CHECK(ncclGroupSimulateEnd(nullptr) == ncclInvalidUsage);
-  CHECK(says("without ncclGroupStart"));
+  CHECK(says("ncclGroupSimulateEnd without ncclGroupStart"));
   ncclSimInfo_t info{};
   REQUIRE(ncclGroupStart() == ncclSuccess);
   CHECK(ncclGroupSimulateEnd(&info) == ncclInvalidArgument);
