@@ -104,7 +104,10 @@ struct KnownNames {
 // Levels are named after the algorithms on them.
 bool is_name_list(std::string_view setting, std::string_view v) {
   std::string names = plain(v);
-  if (names.starts_with('^')) names.erase(0, 1);
+  if (names.starts_with('^')) {
+    names.erase(0, 1);
+    if (names.find_first_not_of(',') == names.npos) return false;  // leaves nothing out
+  }
   return all_pieces(names, ',', [&](std::string_view name) {
     return name.empty() || name.starts_with("hierarchical-") ||
            KnownNames::get().has(setting, name);

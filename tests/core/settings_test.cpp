@@ -81,6 +81,10 @@ TEST_CASE("a bad value is an error that says what fits") {
   bad("CCL_ALGO", "Ring,Rnig", "there are Ring Tree");
   bad("CCL_ALGO", "Ring;allreduce:^Rnig", "OneShot");
   bad("NCCL_PROTO", "^LL129", "there are Simple LL LL128");
+  bad("CCL_ALGO", "^", "a list to leave out");
+  bad("CCL_ALGO", "Ring;allreduce:^,", "a list to leave out");
+  bad("NCCL_PROTO", "^ ", "there are Simple LL LL128");
+  bad("CCL_TRANSPORT", "^", "shm ib socket");
   bad("CCL_TRANSPORT", "sockt", "there are p2p loopback shm ib socket");
   bad("CCL_TRANSPORT", "^shm,sockt", "shm ib socket");
   bad("CCL_DEBUG_SUBSYS", "INIT,NETS", "BOOTSTRAP");
