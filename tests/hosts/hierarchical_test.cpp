@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <atomic>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -257,6 +258,30 @@ TEST_CASE(
     for (const std::string& wrong : run(int(std::strlen(names)), hosts(names), long_ones)) {
       CHECK(wrong == "");
     }
+  }
+}
+
+namespace {
+/// Two are more than the scratch memory holds.
+struct Huge {
+  char bytes[600 << 10];
+};
+struct First {
+  Huge operator()(const Huge& a, const Huge&) const { return a; }
+};
+}  // namespace
+
+TEST_CASE("hierarchical: elements that do not fit its scratch are told what takes them") {
+  const auto scatter = [](const Communicator& comm) -> Answer {
+    CCL_TRY(const auto rails, (Collective<ReduceScatter, Rings, Simple>::create(comm)));
+    const auto in = std::make_unique<Huge[]>(4), out = std::make_unique<Huge[]>(1);
+    const auto done = rails(in.get(), out.get(), 1, First{});
+    return done ? "it was fine" : done.error().message();
+  };
+  for (const std::string& said : run(4, hosts("AABB"), scatter)) {
+    CHECK(said.find("2 elements of 614400 bytes") != said.npos);
+    CHECK(said.find("name Ring") != said.npos);
+    CHECK(said.find("Tree") == said.npos);
   }
 }
 

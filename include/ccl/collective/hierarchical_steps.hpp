@@ -53,7 +53,7 @@ class HierarchicalSteps {
       CCL_CHECK(rail_reduce(send, recv, straight, by, stream));
       if (straight * locals() == count) return {};
       const Index most = scratch_bytes() / (locals() * Index{sizeof(T)}) * locals();
-      if (most == 0) return too_large(sizeof(T));
+      if (most == 0) return too_large(locals(), sizeof(T));
       for (Index at = straight * locals(); at < count; at += most) {
         const Index n = std::min(most, count - at);
         CCL_CHECK(filled_reduce(send + at, recv + at, n, by, stream));
@@ -73,7 +73,7 @@ class HierarchicalSteps {
       return first(by, send, recv, layout, 0, stream);
     }
     const Index most = scratch_bytes() / (hosts() * Index{sizeof(T)});
-    if (most == 0) return too_large(sizeof(T));
+    if (most == 0) return too_large(hosts(), sizeof(T));
     const Index step = most >= 128 ? most / 128 * 128 : most;
     T* const partial = scratch<T>();
     for (Index at = 0; at < count; at += step) {
@@ -94,7 +94,7 @@ class HierarchicalSteps {
     if (locals() == 1) return second(by, send, recv, {count, 0, 0, false}, host, stream);
     if (hosts() == 1) return first(by, send, recv, {count, 0, 0, false}, local, stream);
     const Index step = scratch_bytes() / Index{sizeof(T)};
-    if (step == 0) return too_large(sizeof(T));
+    if (step == 0) return too_large(1, sizeof(T));
     const bool mine = root == comm().rank();
     for (Index at = 0; at < count; at += step) {
       const Index n = std::min(step, count - at);
@@ -133,7 +133,7 @@ class HierarchicalSteps {
     };
     Index most = scratch_bytes() / comm().ranks();  // of a message that goes through there
     if (most >= 128) most = most / 128 * 128;
-    if (most == 0) return too_large(1);
+    if (most == 0) return too_large(comm().ranks(), 1);
     if (H == 1 || L == 1) most = std::max<Index>(bytes, 1);
     for (Index at = 0; at < bytes; at += most) {
       const Index part = std::min(most, bytes - at);
@@ -303,11 +303,17 @@ class HierarchicalSteps {
     return parts_->last.gather({&run, 1}, n * Index{sizeof(T)}, each * Index{sizeof(T)}, stream);
   }
 
-  Result<void> too_large(std::size_t element) const {
-    return fail(Errc::not_supported,
-                fmt::format("{} adds up in {} bytes of scratch (an element for each of {} has {} "
-                            "bytes); name Ring or Tree",
-                            parts_->name, scratch_bytes(), std::max(hosts(), locals()), element));
+  /// `pieces` elements do not fit.
+  Result<void> too_large(Index pieces, std::size_t element) const {
+    constexpr const char* other = one_of<Op, AllToAll>        ? "Pairwise"
+                                  : one_of<Op, ReduceScatter> ? "Ring"
+                                                              : "Ring or Tree";
+    Error error{Errc::not_supported,
+                fmt::format("{} has {} bytes of scratch ({} elements of {} bytes each are to lie "
+                            "there at once); name {}",
+                            parts_->name, scratch_bytes(), pieces, element, other)};
+    error.rank = comm().rank();
+    return fail(std::move(error));
   }
 
   Handle<Parts, Parts::nobody> parts_;
