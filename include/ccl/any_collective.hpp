@@ -15,7 +15,20 @@
 namespace ccl {
 namespace detail {
 template <class F>
-inline constexpr char functor_id = 0;  // its address tells functors apart
+constexpr const char* functor_signature() {
+  return __PRETTY_FUNCTION__;
+}
+/// Tells functors apart by its address or, between libraries that hide their symbols, by its text.
+struct FunctorId {
+  std::string_view signature;
+  bool operator==(const FunctorId& other) const {
+    return this == &other || (signature == other.signature && !is_local());
+  }
+  /// Types that other files may have of the same name.
+  bool is_local() const { return signature.find("anonymous") != signature.npos; }
+};
+template <class F>
+inline constexpr FunctorId functor_id{functor_signature<F>()};
 
 template <class F>
 concept NamedFunctor = requires {
@@ -44,22 +57,25 @@ class RedOp {
     std::memcpy(value_, &functor, sizeof functor);
   }
   std::string_view name() const { return name_; }
-  /// The functor; nothing if only its name is known and it cannot be made of nothing.
+  /// The functor; nothing if its value is not known and it cannot be made of nothing.
   template <class F>
   std::optional<F> as() const {
-    if (id_ == &detail::functor_id<F>) {
+    if (id_ != nullptr && *id_ == detail::functor_id<F>) {
       // A trivially copyable F begins its life in an array of bytes.
       alignas(F) std::byte bytes[sizeof(F)];
       std::memcpy(bytes, value_, sizeof(F));
       return *std::launder(reinterpret_cast<const F*>(bytes));
     }
-    if constexpr (std::is_default_constructible_v<F>) return F{};
+    // Of another type with this name, a value would be lost.
+    if constexpr (std::is_default_constructible_v<F>) {
+      if (id_ == nullptr || std::is_empty_v<F>) return F{};
+    }
     return {};
   }
 
  private:
   std::string_view name_;
-  const void* id_ = nullptr;  // of the functor's type; null: only the name is known
+  const detail::FunctorId* id_ = nullptr;  // null: only the name is known
   std::byte value_[64] = {};
 };
 
@@ -365,8 +381,8 @@ class AnyCollective<Op, Candidates<Cs...>, Types<Ts...>, Reductions<Fs...>> {
         result = g.template operator()<T, F>(one, *functor);
       } else {
         result = fail(Errc::invalid_argument,
-                      fmt::format("{} needs its value (only its name was given on rank {}); pass "
-                                  "the functor",
+                      fmt::format("{} needs its value (only its name, or a functor of another "
+                                  "type, was given on rank {}); pass the functor",
                                   F::name, comm_.rank()));
       }
     } else {
