@@ -2,6 +2,7 @@
 
 #include <ccl/candidates.hpp>
 #include <ccl/communicator.hpp>
+#include <ccl/cost.hpp>
 #include <ccl/lane_group.hpp>
 #include <ccl/proto/protocol.hpp>
 #include <ccl/proto/wire_context.hpp>
@@ -73,6 +74,51 @@ template <class Algo>
 concept NamesPeers = OverPeers<Algo> || requires(PeersOfSeats& seats) {
   Algo::peers(seats);
 };
+// What it may say besides, in a form that is read: else `Auto` would take it for a ring.
+template <class Algo, class Op>
+concept HasEffort = requires {
+  &Algo::effort;
+}
+|| requires {
+  &Algo::template effort<Op>;
+};
+template <class Algo, class Op>
+concept HasFarVolume = requires {
+  &Algo::far_volume;
+}
+|| requires {
+  &Algo::template far_volume<Op>;
+};
+template <class Algo, class Op>
+concept HasFarPart = requires {
+  &Algo::far_part;
+}
+|| requires {
+  &Algo::template far_part<Op>;
+};
+template <class Algo, class Op>
+concept EffortIsRead = !HasEffort<Algo, Op> || requires {
+  { Algo::template effort<Op>(2) } -> cuda::std::convertible_to<Effort>;
+};
+template <class Algo, class Op>
+concept FarVolumeIsRead = !HasFarVolume<Algo, Op> || requires {
+  { Algo::template far_volume<Op>(2, 1) } -> cuda::std::convertible_to<double>;
+};
+template <class Algo, class Op>
+concept FarPartIsRead = !HasFarPart<Algo, Op> || requires {
+  { Algo::far_part(2, 1) } -> cuda::std::convertible_to<double>;
+}
+|| requires {
+  { Algo::template far_part<Op>(2, 1) } -> cuda::std::convertible_to<double>;
+};
+template <class Algo>
+concept TakesAreRead = !requires {
+  *&Algo::takes;
+};
+template <class Algo>
+concept OrderIsRead = !requires {
+  *&Algo::order;
+};
 template <class Algo, class Op, class Proto>
 concept MakesSteps = OverPeers<Algo> ||
     requires(WireContext<Op, AnyLanes, Proto, Bytes, 1>& context) {
@@ -112,6 +158,20 @@ constexpr bool check_collective() {
     static_assert(NamesPeers<Algo>,
                   "ccl: an algorithm over wires must name the ranks that it talks to in "
                   "`peers(seats)`, as Ring does");
+    static_assert(EffortIsRead<Algo, Op>,
+                  "ccl: an algorithm that states its `effort` does so as a template: `template "
+                  "<class Op> static constexpr Effort effort(int ranks)`, as Ring does");
+    static_assert(FarVolumeIsRead<Algo, Op> && FarPartIsRead<Algo, Op>,
+                  "ccl: an algorithm that states its `far_volume` or `far_part` does so as "
+                  "`template <class Op> static constexpr double far_volume(int ranks, int hosts)`, "
+                  "as Pairwise does");
+    static_assert(
+        TakesAreRead<Algo>,
+        "ccl: an algorithm that states what it `takes` does so of each functor: `template "
+        "<class F> static constexpr bool takes`");
+    static_assert(OrderIsRead<Algo>,
+                  "ccl: an algorithm that states its `order` does so of each operation: `template "
+                  "<class Op> static constexpr SumOrder order`, as Ring does");
   }
   static_assert(!Runs<Algo, Op> || !Protocol<Proto, AnyLanes> || MakesSteps<Algo, Op, Proto>,
                 "ccl: this algorithm says that it `supports` this operation and has no `run(Op, "

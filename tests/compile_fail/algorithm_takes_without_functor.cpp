@@ -1,0 +1,21 @@
+// expect: ccl: an algorithm that states what it `takes` does so of each functor
+#include <ccl/ccl.hpp>
+
+struct Mine {
+  static constexpr const char* name = "Mine";
+  static constexpr bool reorders = true, root_moves_wires = false;
+  static constexpr int most_wires(int) { return 1; }
+  static constexpr int wires = 2;
+  template <class Op>
+  static constexpr bool supports = ccl::detail::one_of<Op, ccl::AllReduce>;
+  template <class Seats>
+  static void peers(Seats& seats) {
+    seats.from(seats.ring().prev());
+    seats.to(seats.ring().next());
+  }
+  static constexpr bool takes = false;
+  template <class Context>
+  static void run(ccl::AllReduce, Context&) {}
+};
+using Bad = ccl::Collective<ccl::AllReduce, Mine, ccl::Simple, ccl::ShmTransport>;
+static_assert(sizeof(Bad) > 0);
