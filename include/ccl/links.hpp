@@ -25,6 +25,8 @@
 
 namespace ccl::detail {
 
+struct Rehearsed;
+
 /// The one place that reads the words of a wire for diagnosis, and so must know where they lie.
 /// Nothing where the host cannot read them: on `device` >= 0.
 std::optional<WireSteps> read_steps(const Wire& wire, int device);
@@ -197,6 +199,8 @@ class Links : public std::enable_shared_from_this<Links> {
   Error no_wire(int peer, bool sends) const;
   /// An algorithm's `peers` names a rank that there is not. `way`: "from" or "to".
   Error no_such_peer(int peer, const char* way) const;
+  /// An algorithm's `run` names shares that there are not.
+  Error no_such_share(const Rehearsed& found) const;
   /// Of an exchange whose counts lay in memory: fails the communicator, here and elsewhere.
   Result<void> overflow(const GaveUp& found);
   /// `code`: CUDA's, or the negative of the bytes that a slice must hold and does not.

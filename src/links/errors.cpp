@@ -1,3 +1,4 @@
+#include <ccl/collective/rehearsal.hpp>
 #include <ccl/links.hpp>
 #include <ccl/wire_work.hpp>
 
@@ -83,6 +84,22 @@ Error Links::no_such_peer(int peer, const char* way) const {
            "{} has no rank {}, which its algorithm's `peers` names (ranks are 0 to {}); say "
            "seats.{}() of those alone",
            name_, peer, comm_.ranks() - 1, way)});
+}
+
+Error Links::no_such_share(const Rehearsed& found) const {
+  if (found.wrong == Rehearsed::shares) {
+    return comm_.state()->blame(
+        {Errc::invalid_argument,
+         fmt::format("{} cannot cut a message into {} shares (its algorithm's `run` asks for "
+                     "context.chunks({})); ask for 1 or more",
+                     name_, found.given, found.given)});
+  }
+  return comm_.state()->blame(
+      {Errc::invalid_argument,
+       fmt::format(
+           "{} has no share {} (its algorithm's `run` names it on rank {}, and shares are 0 "
+           "to {}); name those, or ask for more by context.chunks()",
+           name_, found.given, comm_.rank(), found.most - 1)});
 }
 
 Result<void> Links::overflow(const GaveUp& found) {

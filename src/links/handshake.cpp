@@ -47,6 +47,73 @@ Result<void> check_same_transport(const Offer& theirs, int peer, const char* min
                   peer, std::string{theirs.by, strnlen(theirs.by, sizeof theirs.by)}, me, own.by));
 }
 
+namespace {
+/// An end that a rank named, as all are told where the ends do not match.
+struct Named {
+  std::uint64_t id = 0, channels = 0;
+  int peer = -1;
+  bool is(const Named& other) const { return id == other.id && channels == other.channels; }
+};
+
+std::uint64_t mixed(std::uint64_t x) {
+  x = (x ^ x >> 30) * 0xbf58'476d'1ce4'e5b9u;
+  x = (x ^ x >> 27) * 0x94d0'49bb'1331'11ebu;
+  return x ^ x >> 31;
+}
+/// 0 over all ranks where each end has its other end.
+std::uint64_t sum_of(const std::vector<Meeting>& meetings, int me) {
+  std::uint64_t sum = 0;
+  for (const Meeting& m : meetings) {
+    const auto low = std::uint64_t(std::min(me, m.peer)),
+               high = std::uint64_t(std::max(me, m.peer));
+    sum ^= mixed(mixed(mixed(m.id + 1) + m.channels) + (low << 32 | high) + 1);
+  }
+  return sum;
+}
+
+/// The first end that its peer does not name. Collective.
+Result<void> find_lone_end(CommState& state, std::string_view name,
+                           const std::vector<Meeting>& meetings) {
+  const auto ranks = std::size_t(state.ranks), me = std::size_t(state.rank);
+  const Index own = Index(meetings.size());
+  std::vector<Index> counts(ranks);
+  counts[me] = own;
+  const auto gather = [&](void* all, Index bytes) {
+    return state.met_to_create(
+        state.bootstrap->all_gather(all, bytes, {}, {"the creation of", name}));
+  };
+  CCL_CHECK(gather(counts.data(), Index{sizeof(Index)}));
+  const auto most = std::size_t(*std::max_element(counts.begin(), counts.end()));
+  std::vector<Named> all(ranks * most);
+  for (std::size_t i = 0; i < meetings.size(); ++i) {
+    all[me * most + i] = {meetings[i].id, meetings[i].channels, meetings[i].peer};
+  }
+  CCL_CHECK(gather(all.data(), Index(most * sizeof(Named))));
+  for (std::size_t n = 0; n < all.size(); ++n) {
+    const Named& one = all[n];
+    if (one.peer < 0) continue;
+    const int rank = int(n / most);
+    const auto begin = all.begin() + std::ptrdiff_t(std::size_t(one.peer) * most);
+    const auto answers = [&](const Named& its) { return its.peer == rank && its.id == one.id; };
+    const auto found = std::find_if(begin, begin + std::ptrdiff_t(most), answers);
+    const bool there = found != begin + std::ptrdiff_t(most);
+    if (there && found->is(one)) continue;
+    const int sender = int(one.id >> 20 & 0xf'ffff), receiver = int(one.id & 0xf'ffff);
+    const bool sends = sender == rank;
+    Error error{
+        Errc::invalid_argument,
+        fmt::format("{} has a wire from rank {} to rank {} that its ends do not both name "
+                    "(the algorithm's `peers` says seats.{}({}) on rank {}, and {} "
+                    "seats.{}({}) on rank {}); say both, for the same channels",
+                    name, sender, receiver, sends ? "to" : "from", one.peer, rank,
+                    there ? "on other channels" : "no", sends ? "from" : "to", rank, one.peer)};
+    error.peer = one.peer;
+    return fail(state.blame(std::move(error)));
+  }
+  return fail(state.blame({Errc::internal, fmt::format("{} has ends that do not match", name)}));
+}
+}  // namespace
+
 Result<void> shake_hands(CommState& state, std::string_view name, const char* transport,
                          const Result<void>& so_far, const std::vector<Meeting>& meetings) {
   const auto named = [&](Error error, const Meeting& m) {
@@ -66,7 +133,9 @@ Result<void> shake_hands(CommState& state, std::string_view name, const char* tr
     return {};
   };
   // Nobody waits for an edge that its other end refuses.
-  CCL_CHECK(all_agree(state, name, offer()));
+  std::uint64_t edges = sum_of(meetings, state.rank);
+  CCL_CHECK(all_agree(state, name, offer(), &edges));
+  if (edges != 0) return find_lone_end(state, name, meetings);
   const auto connect = [&]() -> Result<void> {
     for (std::size_t i = 0; i < meetings.size(); ++i) {
       const Meeting& m = meetings[i];

@@ -23,6 +23,7 @@ struct Meeting {
   std::function<Result<Handshake>()> offer;
   std::function<Result<void>(const Handshake& theirs)> connect;
   const char* by = "";  // the transport that this rank takes for it; both are to take the same
+  std::uint64_t channels = 0;  // those that it wants, mixed; both are to want the same
 };
 
 /// What an end says: its handshake, and of which transport it is.

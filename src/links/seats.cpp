@@ -1,5 +1,6 @@
 #include <ccl/collective/seats.hpp>
 
+#include <algorithm>
 #include <set>
 
 namespace ccl::detail {
@@ -16,6 +17,30 @@ Result<void> check_named(const Links& links, const PeersOfSeats& seats) {
   CCL_CHECK(check(seats.in, "from"));
   return check(seats.out, "to");
 }
+
+/// What a launch would do with shares that there are not, nothing would stop: once is enough, as
+/// all launches name the same.
+Result<void> check_shares(Links& links, const SeatsOf& of, PeersOfSeats seats, int root) {
+  if (of.rehearse == nullptr) return {};
+  const Plan& plan = links.plan();
+  const int ranks = links.comm().ranks(), window = plan.slot_count / plan.chunk_steps;
+  constexpr int most_roots = 64;  // a root more is a run more
+  const bool any_root = of.rooted && !of.by_root;
+  Rehearsed found;
+  for (int n = 0; n < (any_root ? std::min(ranks, most_roots) : 1); ++n) {
+    seats.root_rank = any_root ? n : root;
+    links.seats_for(seats.root_rank, of.double_tree);
+    for (int c = 0; c < plan.channels && found.wrong == Rehearsed::nothing; ++c) {
+      seats.channel = c;
+      of.rehearse({seats.rank(), ranks, seats.root_rank, c, plan.channels, std::max(window, 1),
+                   seats.ring(), seats.tree()},
+                  found);
+    }
+  }
+  links.seats_for(root, of.double_tree);
+  if (found.wrong == Rehearsed::nothing) return {};
+  return fail(links.no_such_share(found));
+}
 }  // namespace
 
 Result<void> connect_seats(Links& links, const SeatsOf& of, int root, const Result<void>& so_far) {
@@ -28,6 +53,7 @@ Result<void> connect_seats(Links& links, const SeatsOf& of, int root, const Resu
   }
   Result<void> ready = so_far;
   if (ready) ready = check_named(links, seats);
+  if (ready) ready = check_shares(links, of, seats, root);
   if (!ready) seats.in.clear(), seats.out.clear();  // the others are told all the same
   if (of.by_root) {
     // Another root may want other channels between the same ranks.

@@ -35,12 +35,19 @@ Result<void> sum_up(CommState& state, std::string_view name, const Result<void>&
   return fail(state.blame(std::move(error)));
 }
 
-Result<void> all_agree(CommState& state, std::string_view name, const Result<void>& mine) {
+Result<void> all_agree(CommState& state, std::string_view name, const Result<void>& mine,
+                       std::uint64_t* edges) {
   std::vector<Verdict> all(std::size_t(state.ranks));
-  all[std::size_t(state.rank)] = verdict_of(mine);
+  Verdict& own = all[std::size_t(state.rank)];
+  own = verdict_of(mine);
+  if (edges != nullptr) own.edges = *edges;
   auto met = state.met_to_create(state.bootstrap->all_gather(all.data(), Index{sizeof(Verdict)}, {},
                                                              {"the creation of", name}));
   if (!met) return fail(mine ? std::move(met).error() : state.blame(mine.error()));
+  if (edges != nullptr) {
+    *edges = 0;
+    for (const Verdict& of : all) *edges ^= of.edges;
+  }
   return sum_up(state, name, mine, all);
 }
 

@@ -2,6 +2,7 @@
 
 #include <ccl/result.hpp>
 
+#include <cstdint>
 #include <string_view>
 #include <type_traits>
 #include <vector>
@@ -15,6 +16,7 @@ struct Verdict {
   int code = 0;  // Errc
   int peer = -1;
   int os_code = 0;
+  std::uint64_t edges = 0;
   char transport[20] = {};
   char what[480] = {};
 };
@@ -28,7 +30,8 @@ Verdict verdict_of(const Result<void>& mine);
 Result<void> sum_up(CommState& state, std::string_view name, const Result<void>& mine,
                     const std::vector<Verdict>& all);
 /// Collective: succeeds on all ranks or fails on all. Also a barrier. The caller holds the
-/// bootstrap.
-Result<void> all_agree(CommState& state, std::string_view name, const Result<void>& mine);
+/// bootstrap. `edges`, if given, becomes that of all ranks by exclusive or.
+Result<void> all_agree(CommState& state, std::string_view name, const Result<void>& mine,
+                       std::uint64_t* edges = nullptr);
 
 }  // namespace ccl::detail

@@ -185,7 +185,9 @@ Result<void> Links::connect(const std::vector<Peer>& from, const std::vector<Pee
       return {};
     };
     const char* const by = carrier(h.sender, h.receiver).transport;
-    meetings.push_back({peer_of(h), edge.id, offer, connect, by});
+    std::uint64_t channels = 0;
+    for (const int c : h.channels) channels = channels * 4099 + std::uint64_t(c) + 1;
+    meetings.push_back({peer_of(h), edge.id, offer, connect, by, channels});
   }
   const std::lock_guard lock{state.bootstrap_mutex};
   const std::size_t before = owners_.size();

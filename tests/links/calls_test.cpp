@@ -2,6 +2,8 @@
 #include <ccl/proto/simple.hpp>
 #include <ccl/transport/socket.hpp>
 
+#include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <optional>
 #include <thread>
@@ -105,22 +107,131 @@ struct Astray : Forgetful<Sends, 1> {
     Sends ? seats.to(Named) : seats.from(Named);
   }
 };
-template <bool Sends, int Named>
-void check_told_of_rank(const std::string& text) {
-  on_all(make(3, checking()), [&](const Communicator& comm) -> Result<void> {
-    const auto wrong = Over<AllReduce, Astray<Sends, Named>>::create(comm);
+template <class Op, class Algo>
+void check_refused(const std::string& text, int ranks = 3) {
+  on_all(make(ranks, checking()), [&](const Communicator& comm) -> Result<void> {
+    const auto wrong = Over<Op, Algo>::create(comm, Plan{2, 2, 256, 1, 1});
     CCL_CHECK(expect(!wrong && wrong.error().code == Errc::invalid_argument &&
                          wrong.error().what.find(text) != std::string::npos,
                      wrong ? "it was fine" : wrong.error().message()));
     return comm.barrier();  // it is well
   });
 }
+template <bool Sends, int Named>
+void check_told_of_rank(const std::string& text) {
+  check_refused<AllReduce, Astray<Sends, Named>>(text);
+}
+
+/// Rank 1 names a wire whose other end says nothing of it, or only on one channel.
+template <bool Sends, bool OnOne = false>
+struct Lonely : Forgetful<Sends, 1> {
+  static constexpr const char* name = "Lonely";
+  template <class Seats>
+  static void peers(Seats& seats) {
+    Forgetful<Sends, 1>::peers(seats);
+    const int other = Sends ? 0 : 2;
+    if (seats.rank() == 1) Sends ? seats.to(other) : seats.from(other);
+    if (!OnOne || seats.rank() != other || named.exchange(true)) return;
+    Sends ? seats.from(1) : seats.to(1);
+  }
+  static inline std::atomic<bool> named{false};
+};
+
+/// Names a share that there is not, or asks for none; on rank 1.
+template <class Of, int Shares, int Share>
+struct Beyond : Forgetful<true, 1> {
+  static constexpr const char* name = "Beyond";
+  static constexpr bool root_moves_wires = true;
+  template <class Op>
+  static constexpr bool supports = std::is_same_v<Op, Of>;
+  template <class Context>
+  CCL_HD static constexpr void run(Of, Context& context) {
+    const auto at = context.ring();
+    auto prims = context.template prims<1, 1>({at.prev()}, {at.next()});
+    const bool astray = context.rank() == 1;
+    for (auto chunks = context.chunks(astray ? Shares : 3); chunks.next();) {
+      prims.send(chunks.share(astray ? Share : 0));
+      prims.recv(chunks.share(0));
+    }
+  }
+};
+
+/// Broadcasts one share after the other. The first shares must not be whole messages.
+struct ByShares : Forgetful<true, 1> {
+  static constexpr const char* name = "ByShares";
+  static inline std::atomic<Index> longest{0};
+  template <class Op>
+  static constexpr bool supports = std::is_same_v<Op, Broadcast>;
+  template <class Context>
+  static void run(Broadcast, Context& context) {
+    const auto at = context.ring();
+    auto prims = context.template prims<1, 1>({at.prev()}, {at.next()});
+    for (auto chunks = context.chunks(4); chunks.next();) {
+      for (int s = 3; s >= 0; --s) {
+        const Part part = chunks.share(s);
+        const bool counts = context.root() == 1 && part.count <= 400;
+        if (counts) longest = std::max<Index>(longest, part.count);
+        if (context.rank() == context.root()) {
+          prims.copy_send(part);
+        } else if (at.next() == context.root()) {
+          prims.recv(part);
+        } else {
+          prims.recv_copy_send(part);
+        }
+      }
+    }
+  }
+};
 }  // namespace
 
 TEST_CASE("an algorithm that names a rank which there is not is told so on all ranks") {
   check_told_of_rank<false, 3>("has no rank 3");
   check_told_of_rank<true, 1 << 30>("has no rank 1073741824");
   check_told_of_rank<true, -1>("has no rank -1");
+}
+
+TEST_CASE("a wire that only one of its ends names is an error on all ranks, which says so") {
+  check_refused<AllReduce, Lonely<true>>(
+      "wire from rank 1 to rank 0 that its ends do not both name (the algorithm's `peers` says "
+      "seats.to(0) on rank 1, and no seats.from(1) on rank 0)");
+  check_refused<AllReduce, Lonely<false>>("seats.from(2) on rank 1, and no seats.to(1) on rank 2");
+  check_refused<AllReduce, Lonely<true, true>>(
+      "seats.from(1) on rank 0, and on other channels seats.to(0) on rank 1");
+}
+
+TEST_CASE("an algorithm that names a share which there is not is told so, before any call") {
+  check_refused<AllReduce, Beyond<AllReduce, 0, 0>>("cannot cut a message into 0 shares");
+  check_refused<AllReduce, Beyond<AllReduce, -7, 0>>("cannot cut a message into -7 shares");
+  check_refused<AllReduce, Beyond<AllReduce, 3, 3>>("has no share 3");
+  check_refused<AllReduce, Beyond<AllReduce, 3, -1>>("names it on rank 1, and shares are 0 to 2");
+  check_refused<AllGather, Beyond<AllGather, 1, 3>>("has no share 3");
+  check_refused<ReduceScatter, Beyond<ReduceScatter, 3, 1 << 30>>("has no share 1073741824");
+  // Wires of a root are made when it is first named.
+  on_all(make(3, checking()), [](const Communicator& comm) -> Result<void> {
+    CCL_TRY(const auto wrong, (Over<Broadcast, Beyond<Broadcast, 2, 2>>::create(comm)));
+    float x = 1;
+    const auto done = wrong(&x, &x, 1, 2);
+    CCL_CHECK(expect(!done && done.error().code == Errc::invalid_argument &&
+                         done.error().what.find("has no share 2") != std::string::npos,
+                     done ? "it was fine" : done.error().message()));
+    return comm.barrier();
+  });
+}
+
+TEST_CASE("a broadcast of one's own may cut its message into shares") {
+  on_all(make(3, checking()), [](const Communicator& comm) -> Result<void> {
+    CCL_TRY(const auto mine, (Over<Broadcast, ByShares>::create(comm, Plan{1, 2, 4096, 1, 1})));
+    for (const int root : {0, 2, 1}) {
+      for (const Index count : {0, 1, 5, 400, 100'003}) {
+        if (root == 1 && count > 400) continue;
+        std::vector<char> x(std::size_t(count), char(comm.rank() + 1));
+        CCL_CHECK(mine(x.data(), x.data(), count, root));
+        for (const char c : x) CCL_CHECK(expect(c == char(root + 1), "another rank's"));
+      }
+    }
+    return comm.barrier();
+  });
+  CHECK(ByShares::longest == 128);  // bytes of 400: they are cut at whole lines
 }
 
 TEMPLATE_TEST_CASE("an algorithm that uses a wire which it did not name is told which", "", Simple,

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <ccl/collective/checks.hpp>
+#include <ccl/collective/rehearsal.hpp>
 #include <ccl/links.hpp>
 
 #include <vector>
@@ -27,7 +28,15 @@ struct SeatsOf {
   void (*peers)(PeersOfSeats& seats);
   bool double_tree;  // rather than one
   bool by_root;      // see `wires_by_root`
+  bool rooted;
+  /// Of an algorithm of the program's own, which may name shares that there are not; else null.
+  void (*rehearse)(const RehearsalSeat& seat, Rehearsed& found);
 };
+template <class Op, class Algo>
+constexpr auto rehearsal_of() -> decltype(SeatsOf::rehearse) {
+  if constexpr (!is_proven<Algo> && !Exchanges<Op, Algo>) return &rehearse<Op, Algo>;
+  return nullptr;
+}
 template <class Op, class Algo>
 constexpr SeatsOf seats_of() {
   constexpr bool one_tree = [] {
@@ -35,7 +44,7 @@ constexpr SeatsOf seats_of() {
     return false;
   }();
   return {[](PeersOfSeats& seats) { Algo::peers(seats); }, !Op::rooted && !one_tree,
-          wires_by_root<Op, Algo>};
+          wires_by_root<Op, Algo>, Op::rooted, rehearsal_of<Op, Algo>()};
 }
 
 /// Takes the seats of a launch with this root, and connects the peers that they name if they are

@@ -35,7 +35,7 @@ class WireContext {
     const Index most = slice * (work_.chunk_steps / work_.slice_steps);
     Index chunk = most / grain * grain;
     Layout layout = work_.layout;
-    layout.split = Op::cuts;  // it is; now the compiler knows, too
+    layout.split = Op::cuts || (Op::rooted && shares != 1);  // now the compiler knows, too
     if constexpr (Group::width == 1) {
       // A GPU's slots hold fewer.
       if (chunk > Chunks::most_elements) chunk = Chunks::most_elements / grain * grain;

@@ -1,0 +1,90 @@
+#include <ccl/collective/rehearsal.hpp>
+
+#include <numeric>
+#include <vector>
+
+#include "catch.hpp"
+
+using namespace ccl;
+using namespace ccl::detail;
+
+namespace {
+/// What an algorithm of ccl's names on any rank of up to 9.
+template <class Op, class Algo>
+int wrongs() {
+  int wrong = 0;
+  for (int ranks = 2; ranks <= 9; ++ranks) {
+    std::vector<int> order(static_cast<std::size_t>(ranks));
+    std::iota(order.begin(), order.end(), 0);
+    for (int root = 0; root < (Op::rooted ? ranks : 1); ++root) {
+      for (int rank = 0; rank < ranks; ++rank) {
+        for (int channel = 0; channel < 2; ++channel) {
+          Rehearsed found;
+          rehearse<Op, Algo>({rank,
+                              ranks,
+                              root,
+                              channel,
+                              2,
+                              2,
+                              {rank, ranks, order.data()},
+                              double_binary_tree(rank, ranks, root, 0)},
+                             found);
+          wrong += int(found.wrong != Rehearsed::nothing);
+        }
+      }
+    }
+  }
+  return wrong;
+}
+template <class Algo, class... Ops>
+int all_wrongs() {
+  const auto of = []<class Op>(Op) {
+    if constexpr (Algo::template supports<Op>) return wrongs<Op, Algo>();
+    return 0;
+  };
+  return (of(Ops{}) + ... + 0);
+}
+template <class Algo>
+int in_all() {
+  return all_wrongs<Algo, AllReduce, AllGather, ReduceScatter, Broadcast, Reduce>();
+}
+}  // namespace
+
+TEST_CASE("rehearsal: ccl's own algorithms name shares that there are, and come to an end") {
+  CHECK(in_all<Ring>() == 0);
+  CHECK(in_all<Tree>() == 0);
+  CHECK(in_all<OneTree>() == 0);
+  CHECK(in_all<OrderedTree>() == 0);
+  CHECK(in_all<OrderedChain>() == 0);
+  CHECK(in_all<Doubling>() == 0);
+  CHECK(in_all<Halving>() == 0);
+  CHECK(in_all<Bruck>() == 0);
+  CHECK(in_all<Pat>() == 0);
+}
+
+TEST_CASE("rehearsal: the first share beyond is kept") {
+  Rehearsed found;
+  const RehearsalSeat seat{.ranks = 4, .window = 3};
+  RehearsalChunks none{seat, true, 0, found};
+  CHECK_FALSE(none.next());
+  CHECK(found.wrong == Rehearsed::shares);
+  CHECK(found.given == 0);
+
+  found = {};
+  RehearsalChunks some{seat, true, 2, found};
+  REQUIRE(some.next());
+  CHECK(some.share(1).count > 0);
+  CHECK(some.share(2).count == 0);
+  CHECK(some.share(-5).count == 0);
+  CHECK(found.wrong == Rehearsed::share);
+  CHECK(found.given == 2);
+  CHECK(found.most == 2);
+  CHECK_FALSE(some.next());
+
+  found = {};
+  RehearsalChunks ranks{seat, false, 1, found};
+  int rounds = 0;
+  for (; ranks.next(); ++rounds) CHECK(ranks.share(3).count > 0);
+  CHECK(rounds == 5);  // as many as a wire holds, and two more
+  CHECK(found.wrong == Rehearsed::nothing);
+}
