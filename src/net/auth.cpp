@@ -28,6 +28,7 @@ struct Greeting {
   Nonce nonce;
 };
 struct Claim {
+  static constexpr std::uint32_t gives_up = ~std::uint32_t{0};  // in place of a length
   std::array<char, 4> magic;
   std::uint32_t hello_bytes;
   Nonce nonce;
@@ -93,6 +94,10 @@ class Gate::Guest : public Handler {
       }
       if (std::memcmp(in_.data(), magic.data(), std::min(in_.size(), magic.size())) != 0) {
         return refuse("it does not speak ccl");
+      }
+      if (in_.size() >= sizeof(Claim) && claim().hello_bytes == Claim::gives_up) {
+        log_info(LogPart::bootstrap, "{} gave up before it had proved itself", from_.to_string());
+        return leave();
       }
       if (in_.size() >= sizeof(Claim) && claim().hello_bytes > max_hello_bytes) {
         return refuse("its message makes no sense");
@@ -269,9 +274,16 @@ namespace {
 
 Result<Fd> connect_and_prove(const Address& where, const Secret& secret, Bytes hello,
                              const Deadline& deadline, const Status* status) {
-  CCL_TRY(Fd fd, connect_once(where, deadline, status));
+  if (status != nullptr) CCL_CHECK(status->result());
+  // The call of a rank that is aborted meanwhile is not to look like a stranger's.
+  const Claim farewell{magic, Claim::gives_up, {}};
+  const auto last = std::as_bytes(std::span{&farewell, 1});
+  CCL_TRY(Fd fd, connect_once(where, deadline, status, last));
   Greeting greeting;
-  CCL_CHECK(recv_all(fd.get(), &greeting, sizeof greeting, deadline, status));
+  if (auto greeted = recv_all(fd.get(), &greeting, sizeof greeting, deadline, status); !greeted) {
+    if (status != nullptr && !status->ok()) say_last(fd.get(), last);
+    return fail(std::move(greeted).error());
+  }
   if (greeting.magic != magic) {
     return fail(Errc::refused, fmt::format("{} does not speak ccl (another program listens there)",
                                            where.to_string()));

@@ -57,6 +57,33 @@ TEST_CASE("SHA-256 and HMAC give the published answers") {
         "60e431591ee0b67f0d8a26aacbf5b77f8e0bc6213728c5140546040f0ee37f54");
 }
 
+TEST_CASE("a call that is aborted before it could prove itself says so") {
+  const auto slow = listen_at(loopback());  // never greets
+  REQUIRE(slow.has_value());
+  const Address there = bound_address(slow->get()).value();
+  Status status;
+  Errc code{};
+  std::thread caller{[&] {
+    const auto fd = auth_connect(there, secret_of(1), bytes_of("me"), Deadline::after(20), &status);
+    code = fd ? Errc::internal : fd.error().code;
+  }};
+  pollfd one{slow->get(), POLLIN, 0};
+  CHECK(::poll(&one, 1, 20'000) == 1);
+  status.set({Errc::aborted, "enough"});
+  caller.join();
+  CHECK(code == Errc::aborted);
+  const Fd fd{::accept(slow->get(), nullptr, nullptr)};
+  REQUIRE(fd);
+  unsigned char said[8]{};
+  CHECK(recv_all(fd.get(), said, sizeof said, Deadline::after(20), nullptr).has_value());
+  CHECK(std::memcmp(said, "ccl\1\xff\xff\xff\xff", sizeof said) == 0);
+
+  // And then there is nobody to call.
+  CHECK_FALSE(
+      auth_connect(there, secret_of(1), bytes_of("me"), Deadline::after(20), &status).has_value());
+  CHECK(::poll(&one, 1, 0) == 0);
+}
+
 TEST_CASE("a connection with the secret carries bytes both ways") {
   const auto where = GENERATE(0, 1, 2);
   const Address at = where == 0   ? loopback()
