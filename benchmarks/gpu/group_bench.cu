@@ -1,6 +1,7 @@
 // Eight small all-reduces, as frameworks make of gradients, one by one and as one group: of eight
 // compositions, of one, chosen by Auto, and NCCL's where its library is given. Times of a round on
 // rank 0, from a CUDA graph and from plain launches; one line of JSON for each size.
+// With a message to the next rank beside them, too. One GPU: two ranks share it, without NCCL.
 //   group_bench [min bytes] [max bytes] [libnccl.so.2]
 // Exits with 1 if a result is wrong.
 #include <ccl/ccl.cuh>
@@ -126,9 +127,12 @@ template <class Apart, class Together>
 void measure(const Communicator& comm, cudaStream_t stream, const char* what,
              const Buffers& buffers, Index count, Apart apart, Together together) {
   fill(comm, buffers, count);
+  must(comm.barrier());  // these copies, where ranks share a GPU, and the others' kernels
   together();
   MUST(cudaStreamSynchronize(stream));
+  must(comm.barrier());
   check(comm, buffers, count);
+  must(comm.barrier());
   const double each = in_a_graph(comm, stream, apart), grouped = in_a_graph(comm, stream, together);
   const double each_plain = as_launches(comm, stream, apart),
                grouped_plain = as_launches(comm, stream, together);
@@ -150,6 +154,12 @@ void run(const Communicator& comm, const bench::Nccl* nccl, bench::Nccl::Comm ri
   using Op = Collective<AllReduce, OneShot, LL128, DefaultTransport>;
   const std::array<Op, calls> ops{((void)N, must(Op::create(comm)))...};
   const auto chosen = must(Collective<AllReduce>::create(comm));
+  const auto packets = must(Collective<SendRecv, OneShot, LL128>::create(comm));
+  const auto stores = must(Collective<SendRecv, Direct, Simple>::create(comm));
+  const int next = (comm.rank() + 1) % comm.ranks(),
+            before = (comm.rank() + comm.ranks() - 1) % comm.ranks();
+  float* got = nullptr;
+  MUST(cudaMalloc(&got, std::size_t(most)));
   Buffers buffers;
   for (int k = 0; k < calls; ++k) {
     MUST(cudaMalloc(&buffers.in[std::size_t(k)], std::size_t(most)));
@@ -168,6 +178,13 @@ void run(const Communicator& comm, const bench::Nccl* nccl, bench::Nccl::Comm ri
     of("compositions", std::tuple{ops[N].bind(buffers.in[N], buffers.out[N], count)...});
     of("one composition", std::tuple{ops[0].bind(buffers.in[N], buffers.out[N], count)...});
     of("auto", std::tuple{chosen.bind(buffers.in[N], buffers.out[N], count)...});
+    const auto with = [&](const char* what, const auto& message) {
+      of(what,
+         std::tuple_cat(std::tuple{ops[N].bind(buffers.in[N], buffers.out[N], count)...},
+                        std::tuple{message.bind(buffers.in[0], count, next, got, count, before)}));
+    };
+    with("compositions and a message of packets", packets);
+    with("compositions and a message of plain stores", stores);
     if (nccl == nullptr) continue;
     const auto each = [&] {
       for (int k = 0; k < calls; ++k) {
@@ -183,6 +200,7 @@ void run(const Communicator& comm, const bench::Nccl* nccl, bench::Nccl::Comm ri
     });
   }
   must(comm.barrier());
+  MUST(cudaFree(got));
   for (int k = 0; k < calls; ++k) {
     MUST(cudaFree(buffers.in[std::size_t(k)]));
     MUST(cudaFree(buffers.out[std::size_t(k)]));
@@ -193,17 +211,20 @@ void run(const Communicator& comm, const bench::Nccl* nccl, bench::Nccl::Comm ri
 }  // namespace
 
 int main(int argc, char** argv) {
+  // Two ranks share a GPU if there is only one: none may load a kernel when another's waits for it.
+  ::setenv("CUDA_MODULE_LOADING", "EAGER", 1);
   int gpus = 0;
-  if (cudaGetDeviceCount(&gpus) != cudaSuccess || gpus < 2) {
-    std::printf("SKIP: needs two GPUs, has %d\n", gpus);
+  if (cudaGetDeviceCount(&gpus) != cudaSuccess || gpus == 0) {
+    std::printf("SKIP: no GPU\n");
     return 77;
   }
   const Index least = argc > 1 ? std::atoll(argv[1]) : 256;
   const Index most = argc > 2 ? std::atoll(argv[2]) : 1 << 20;
   ::setenv("CCL_TIMEOUT", "20", 0);
+  if (gpus == 1) ::setenv("CCL_MULTI_RANK_GPU_ENABLE", "1", 1);
   std::optional<bench::Nccl> nccl;
-  std::vector<bench::Nccl::Comm> rivals(std::size_t(gpus), nullptr);
-  if (argc > 3) {
+  std::vector<bench::Nccl::Comm> rivals(std::size_t(std::max(2, gpus)), nullptr);
+  if (argc > 3 && gpus > 1) {
     nccl.emplace(argv[3]);
     std::vector<int> devices;
     for (int g = 0; g < gpus; ++g) devices.push_back(g);
@@ -211,7 +232,7 @@ int main(int argc, char** argv) {
   }
   Config config;
   config.memory_budget_bytes = Index{1} << 30;
-  auto comms = must(Communicator::create_all(gpus, config));
+  auto comms = must(Communicator::create_all(std::max(2, gpus), config));
   std::vector<std::thread> threads;
   for (auto& comm : comms) {
     threads.emplace_back([&] {

@@ -246,7 +246,8 @@ class AutoCollective<Op, Candidates<Cs...>, Transport, OneOrder> {
     return algorithm_takes<typename C::Algorithm, F>() &&
            (!C::Algorithm::reorders || commutes<F>());
   }
-  /// The candidate for which a group's kernel has a part; -1: there is none.
+  /// The candidate for which a group's kernel has a part; -1: there is none. Not an exchange: a
+  /// rank for which it is a launch of its own would choose anew.
   template <class F>
   static constexpr int part_of_group() {
     int found = -1, at = 0;
@@ -254,7 +255,7 @@ class AutoCollective<Op, Candidates<Cs...>, Transport, OneOrder> {
       if (may && found < 0) found = at;
       ++at;
     };
-    (see(OverPeers<typename Cs::Algorithm> && shares_kernels<Op, typename Cs::Algorithm> &&
+    (see(OverPeers<typename Cs::Algorithm> && is_collective<Op, typename Cs::Algorithm> &&
          runs<Cs, F>()),
      ...);
     return found;

@@ -43,10 +43,22 @@ struct Types {};
 template <class... A, class... B>
 Types<A..., B...> operator+(Types<A...>, Types<B...>);
 template <class Call>
-using OneOrNone = std::conditional_t<std::is_void_v<Call>, Types<>, Types<Call>>;
-/// Those of the calls that may share a kernel.
+inline constexpr Index argument_bytes = Index{sizeof(typename Call::Work)} + Index{2 * sizeof(int)};
+template <>
+inline constexpr Index argument_bytes<void> = 0;
+/// Which of a group's calls may share a kernel: exchanges only if all calls fit into its arguments,
+/// with 16 bytes each for their alignment.
 template <class... Bound>
-using SharingOf = decltype((Types<>{} + ... + OneOrNone<typename Bound::Call>{}));
+struct Sharing {
+  static constexpr bool with_exchanges =
+      (Index{0} + ... + (argument_bytes<typename Bound::Call> + 16)) <= 4000;
+  template <class Call>
+  static constexpr bool shares = !std::is_void_v<Call> && (with_exchanges || !is_exchange<Call>);
+  template <class Call>
+  using OneOrNone = std::conditional_t<shares<Call>, Types<Call>, Types<>>;
+  using Calls = decltype((Types<>{} + ... + OneOrNone<typename Bound::Call>{}));
+  static constexpr int count = (0 + ... + int(shares<typename Bound::Call>));
+};
 
 /// What a kernel is told of a call; a work of zeros has no part in it.
 template <class Call>
@@ -111,12 +123,13 @@ Result<void> launch_others(const CallList& calls, Stream stream, const Bound&...
   return done;
 }
 
-template <class Bound>
+/// `shares`: the group's kernel may have a part for it.
+template <bool shares, class Bound>
 Result<void> record_call(CallList& calls, const Bound& bound) {
   Recorder recorder;
   CCL_CHECK(bound(Stream{recorder}));
   recorder.call->place = int(calls.size());
-  if constexpr (!std::is_void_v<typename Bound::Call>) {
+  if constexpr (shares) {
     // What `Auto` has chosen may be another composition.
     using Part = typename Bound::Call;
     recorder.call->may_share = dynamic_cast<Part*>(recorder.call.get()) != nullptr;
@@ -125,11 +138,16 @@ Result<void> record_call(CallList& calls, const Bound& bound) {
   return {};
 }
 
+/// What may share a kernel with others of its kind; of one composition, only one exchange could.
+template <class Bound>
+using ListedCall =
+    std::conditional_t<is_exchange<typename Bound::Call>, void, typename Bound::Call>;
+
 /// Calls of one kind: those that share a kernel, then the others.
 template <class Bound>
 Result<void> launch_list(const CallList& calls, Stream stream, std::span<const Bound> bound) {
-  if constexpr (!std::is_void_v<typename Bound::Call>) {
-    using Call = typename Bound::Call;
+  using Call = ListedCall<Bound>;
+  if constexpr (!std::is_void_v<Call>) {
     using Kernels = ListKernels<Call>;
     enroll<Kernels>();
     if (const auto together = sharing(calls, Kernels::launch != nullptr); !together.empty()) {
@@ -151,14 +169,17 @@ Result<void> launch_list(const CallList& calls, Stream stream, std::span<const B
 }  // namespace detail
 
 /// On a GPU, the fewest kernels of one `group` of such calls: one for all that go over wires or a
-/// peer view, and one for each exchange of messages and each over wires for GPUs only. A message
-/// that is too long for one launch over its peer view has launches of its own; so have a call of
-/// `Auto` for which it chooses another candidate than the first over a peer view, and a call of a
-/// composition whose calls before it in the group have taken all of its channels or its scratch.
+/// peer view, and one for each exchange of messages over wires and each call over wires for GPUs
+/// only. A message that is too long for one launch over its peer view has launches of its own; so
+/// have a call of `Auto` for which it chooses another candidate than the first over a peer view,
+/// and a call of a composition whose calls before it in the group have taken all of its channels or
+/// its scratch. An exchange of messages over a peer view shares the kernel if a rank sends, and
+/// gets, at most 512 KiB by it, all calls of compositions that were created before its own share
+/// it, too, and the works of all fit into the arguments of a kernel, which those of four exchanges
+/// do.
 template <class... Bound>
-inline constexpr int group_kernels = (0 + ... + int(std::is_void_v<typename Bound::Call>)) +
-                                     int((0 + ... + int(!std::is_void_v<typename Bound::Call>)) >
-                                         0);
+inline constexpr int group_kernels = int(sizeof...(Bound)) - detail::Sharing<Bound...>::count +
+                                     int(detail::Sharing<Bound...>::count > 0);
 
 /// Several calls as one:
 ///   group(stream, all_reduce.bind(a, b, n, Sum{}), all_gather.bind(c, d, m));
@@ -166,8 +187,8 @@ inline constexpr int group_kernels = (0 + ... + int(std::is_void_v<typename Boun
 /// one composition in the same order. No call waits for another, so the buffers of one must not be
 /// those of another. On CPU lanes the first calls of all compositions run at once, then the second
 /// ones; on a GPU calls over wires and peer views are one kernel, whose blocks they share by their
-/// sizes, and the others follow in launches of their own, in the order in which their compositions
-/// were created, see `group_kernels`.
+/// sizes (small exchanges have an eighth, and what is left), and the others follow in launches of
+/// their own, in the order in which their compositions were created, see `group_kernels`.
 template <class... Bound>
 requires(sizeof...(Bound) > 0)
     [[nodiscard]] Result<void> group(Stream stream, const Bound&... bound) {
@@ -176,17 +197,22 @@ requires(sizeof...(Bound) > 0)
     (void)((done = bound(stream), done.has_value()) && ...);
     return done;
   }
+  using Sharing = detail::Sharing<Bound...>;
   detail::CallList calls;
   Result<void> recorded;
-  (void)((recorded = detail::record_call(calls, bound), recorded.has_value()) && ...);
+  (void)((recorded =
+              detail::record_call<Sharing::template shares<typename Bound::Call>>(calls, bound),
+          recorded.has_value()) &&
+         ...);
   CCL_CHECK(std::move(recorded));
   CCL_CHECK(detail::settle_group(calls));
   if (!calls.front()->links().on_device())
     return detail::run_group_on_host(std::move(calls), stream);
   std::vector<int> sharing;
   int place = 0;
-  ((std::is_void_v<typename Bound::Call> ? void() : sharing.push_back(place), ++place), ...);
-  CCL_CHECK(detail::launch_shared(detail::SharingOf<Bound...>{}, sharing, calls, stream));
+  ((Sharing::template shares<typename Bound::Call> ? sharing.push_back(place) : void(), ++place),
+   ...);
+  CCL_CHECK(detail::launch_shared(typename Sharing::Calls{}, sharing, calls, stream));
   return detail::launch_others(calls, stream, bound...);
 }
 
@@ -197,7 +223,8 @@ requires(sizeof...(Bound) > 0)
 /// one after the other. None does nothing.
 template <class Bound>
 [[nodiscard]] Result<void> group(Stream stream, std::span<const Bound> bound) {
-  constexpr auto most = std::size_t(detail::most_listed<typename Bound::Call>);
+  using Call = detail::ListedCall<Bound>;
+  constexpr auto most = std::size_t(detail::most_listed<Call>);
   for (; !bound.empty(); bound = bound.subspan(std::min(most, bound.size()))) {
     const std::span<const Bound> some = bound.first(std::min(most, bound.size()));
     if (std::ranges::any_of(some, [](const Bound& one) { return one.alone(); })) {
@@ -205,7 +232,9 @@ template <class Bound>
       continue;
     }
     detail::CallList calls;
-    for (const Bound& one : some) CCL_CHECK(detail::record_call(calls, one));
+    for (const Bound& one : some) {
+      CCL_CHECK(detail::record_call<!std::is_void_v<Call>>(calls, one));
+    }
     CCL_CHECK(detail::settle_group(calls));
     if (calls.front()->links().on_device()) {
       CCL_CHECK(detail::launch_list(calls, stream, some));

@@ -80,6 +80,17 @@ struct PeerExchangeWork {
   Watch watch;
 };
 
+/// What the address and size of every message are a multiple of, at most 16.
+inline int alignment(const PeerExchangeWork& work) {
+  Word bits = 16;
+  for (int p = 0; p < work.peers.ranks; ++p) {
+    for (const Message& m : {work.out[p], work.in[p]}) {
+      if (m.bytes > 0) bits |= reinterpret_cast<cuda::std::uintptr_t>(m.data) | Word(m.bytes);
+    }
+  }
+  return int(bits & -bits);
+}
+
 namespace detail {
 /// What rank `writer` writes for rank `owner`, behind the owner's scratch.
 CCL_HD Mail* mail(const PeerView& peers, int owner, int writer) {

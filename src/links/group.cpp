@@ -47,8 +47,14 @@ void share_out(CallList& calls, int most_blocks) {
     share_out(all.subspan(i, next - i));
   }
   Index parts = 0;
+  bool all_share = Index(calls.size()) <= most_blocks;
   for (const auto& call : calls) {
-    if (call->share.size > 0 && ++parts > most_blocks) call->share = {};
+    // Were it ahead of a launch that comes before it elsewhere, the two ranks might each wait for
+    // what the other runs later.
+    if (call->decides_alone() ? !all_share : call->share.size > 0 && ++parts > most_blocks) {
+      call->share = {};
+    }
+    all_share &= call->share.size > 0;
   }
 }
 }  // namespace

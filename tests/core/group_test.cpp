@@ -350,3 +350,12 @@ TEST_CASE("a rank that leaves ends a group everywhere") {
   for (auto& thread : threads) thread.join();
   CHECK(code(results[0]) == Errc::aborted);
 }
+
+TEST_CASE("exchanges over a peer view share a group's kernel where its arguments hold them") {
+  using Exchange = Collective<AllToAll, Direct, Simple>;
+  using Bound = decltype(std::declval<Exchange>().bind((float*)nullptr, (float*)nullptr, n));
+  using Sum = decltype(std::declval<Sums>().bind((float*)nullptr, (float*)nullptr, n));
+  STATIC_REQUIRE(group_kernels<Bound> == 1);
+  STATIC_REQUIRE(group_kernels<Sum, Bound, Bound, Bound, Bound> == 1);
+  STATIC_REQUIRE(group_kernels<Sum, Bound, Bound, Bound, Bound, Bound, Bound> == 7);
+}

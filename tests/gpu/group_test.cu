@@ -48,6 +48,10 @@ struct Suite : Rank {
   Default<AllGather, OneShot, LL> viewed_gather =
       must(Default<AllGather, OneShot, LL>::create(comm));
   Default<AllToAll, Direct, Simple> direct = must(Default<AllToAll, Direct, Simple>::create(comm));
+  Default<SendRecv, OneShot, LL128> packets = must(Default<SendRecv, OneShot, LL128>::create(comm));
+  Default<SendRecv, Direct, Simple> messages =
+      must(Default<SendRecv, Direct, Simple>::create(comm));
+  Default<SendRecv, OneShot, LL> last_packets = must(Default<SendRecv, OneShot, LL>::create(comm));
   Collective<AllReduce, Ring, LL128, ForGpus<DefaultTransport>> here_only =
       must(Collective<AllReduce, Ring, LL128, ForGpus<DefaultTransport>>::create(comm));
   Default<AllReduce, Auto, Auto> chosen = must(Default<AllReduce, Auto, Auto>::create(comm));
@@ -131,6 +135,61 @@ struct Suite : Rank {
               [&](Index i) { return value(int(i / n) * 3 + rank, Index{rank} * n + i % n); },
               stream) == 0,
           "direct all_to_all beside others, %ld, rank %d", long(n), rank);
+  }
+  /// Exchanges over peer views beside collectives, two of a composition where one must wait. Ranks
+  /// send other numbers of elements, so some may share the kernel with a message that is a launch
+  /// elsewhere.
+  void exchanges(Index n, Index m) const {
+    const int next = (rank + 1) % ranks, before = (rank + ranks - 1) % ranks;
+    const Index mine = m * (1 + 3 * rank), theirs = m * (1 + 3 * before);
+    Buffer<float> a{n, 0}, summed[] = {{n, 0}, {n, 0}}, moved[] = {{n, 0}, {n, 1}, {n, 0}};
+    Buffer<float> b{n * ranks, 1}, got{n * ranks, 0};
+    Buffer<float> message{mine, 0}, came[] = {{theirs, 0}, {theirs, 1}};
+    a.fill([&](Index i) { return value(rank, i); }, stream);
+    b.fill([&](Index i) { return value(rank * 3 + int(i / std::max<Index>(n, 1)), i); }, stream);
+    message.fill([&](Index i) { return value(rank, i) + 2; }, stream);
+    const auto wired = ring.bind(a.get(), summed[0].get(), n);
+    const auto viewed = one_shot.bind(a.get(), summed[1].get(), n);
+    const auto to_all = direct.bind(b.get(), got.get(), n);
+    const auto by_packets = packets.bind(a.get(), n, next, moved[0].get(), n, before);
+    const auto unaligned = packets.bind(a.get(), n, next, moved[1].get(), n, before);
+    const auto last = last_packets.bind(a.get(), n, next, moved[2].get(), n, before);
+    const auto first = messages.bind(message.get(), mine, next, came[0].get(), theirs, before);
+    const auto second = messages.bind(message.get(), mine, next, came[1].get(), theirs, before);
+    for (int turn = 0; turn < 3; ++turn) {
+      for (auto& one : moved) one.fill([](Index) { return -1; }, stream);
+      for (auto& one : came) one.fill([](Index) { return -1; }, stream);
+      got.fill([](Index) { return -1; }, stream);
+      go([&] {
+        return rank % 2 == 0 ? group(stream, wired, viewed, to_all, first)
+                             : group(stream, first, to_all, viewed, wired);
+      });
+      go([&] {
+        return rank % 2 == 0 ? group(stream, second, last, by_packets)
+                             : group(stream, by_packets, second, last);
+      });
+      must(by_packets(stream));
+      must(to_all(stream));
+      go([&] { return group(stream, viewed, unaligned, first, second, last); });
+    }
+    for (int k = 0; k < 2; ++k) {
+      check(summed[k].wrong(
+                n, [&](Index i) { return sum(i); }, stream) == 0,
+            "all_reduce %d beside exchanges, %ld and %ld, rank %d", k, long(n), long(m), rank);
+      check(came[k].wrong(
+                theirs, [&](Index i) { return value(before, i) + 2; }, stream) == 0,
+            "message %d in a group, %ld and %ld, rank %d", k, long(n), long(m), rank);
+    }
+    for (int k = 0; k < 3; ++k) {
+      check(moved[k].wrong(
+                n, [&](Index i) { return value(before, i); }, stream) == 0,
+            "packets %d in a group, %ld and %ld, rank %d", k, long(n), long(m), rank);
+    }
+    check(got.wrong(
+              n * ranks,
+              [&](Index i) { return value(int(i / n) * 3 + rank, Index{rank} * n + i % n); },
+              stream) == 0,
+          "all_to_all in a group, %ld and %ld, rank %d", long(n), long(m), rank);
   }
   /// Calls over peer views of other sizes, two of one type among them, with and without a call over
   /// wires. `n` may be too long for one launch over a peer view.
@@ -324,6 +383,21 @@ struct Suite : Rank {
     static_assert(group_kernels<decltype(three), decltype(four), decltype(five)> == 1);
     const int of_three = kernels_of(stream, [&] { return group(stream, three, four, five); });
     check(of_three == 1, "a group of calls over peer views is %d kernels", of_three);
+    Buffer<float> mail{n * ranks, 0}, got{n * ranks, 0};
+    const int next = (rank + 1) % ranks, before = (rank + ranks - 1) % ranks;
+    const auto six = direct.bind(mail.get(), got.get(), n);
+    const auto seven = packets.bind(a.get(), n, next, outs[2].get(), n, before);
+    static_assert(group_kernels<decltype(one), decltype(three), decltype(six), decltype(seven)> ==
+                  1);
+    const int with_exchanges =
+        kernels_of(stream, [&] { return group(stream, one, three, six, seven); });
+    check(with_exchanges == 1, "a group with two exchanges is %d kernels", with_exchanges);
+    const int again_too = kernels_of(stream, [&] { return group(stream, six, three, six, seven); });
+    check(again_too == 3, "a group with three exchanges, two of one composition, is %d kernels",
+          again_too);
+    const auto by_wires = all_to_all.bind(mail.get(), c_out.get(), n);
+    const int behind = kernels_of(stream, [&] { return group(stream, six, by_wires, one); });
+    check(behind == 3, "a group whose exchange must wait for another is %d kernels", behind);
     const auto longer = other_one_shot.bind(a.get(), out.get(), too_long, Sum{});
     const int alone = kernels_of(stream, [&] { return longer(stream); });
     check(alone > 1, "%ld elements fit into one launch, so the test is none", long(too_long));
@@ -391,6 +465,14 @@ void suite(const Communicator& comm) {
       rank.mixed(200'001);
       if (rank.ranks != 3) {  // for which OneShot has no kernel
         for (const Index n : {1, 1000, 100'000, 3'000'000}) rank.of_all_kinds(n);
+        for (const auto& [n, m] : {std::pair<Index, Index>{1, 1},
+                                   {1000, 0},
+                                   {0, 777},
+                                   {20'000, 30'000},
+                                   {5, 3'000'001},
+                                   {200'000, 100}}) {
+          rank.exchanges(n, m);
+        }
         for (const Index n : {3, 1000, 300'000}) rank.several(n);
         for (const Index n : {2, 5000, 200'000}) rank.listed(n);
         for (const auto& [n, m] : {std::pair<Index, Index>{1, 5},

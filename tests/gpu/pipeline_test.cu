@@ -80,6 +80,7 @@ struct Suite : Rank {
     MUST_CUDA(cudaStreamCreateWithFlags(&other, cudaStreamNonBlocking));
     Buffer<float> in{count, 0}, a{count, 0}, b{count, 0};
     in.fill([&](Index i) { return value(rank, i); }, stream);
+    must(comm.barrier());  // until now a stream was made, and memory set, beside others' kernels
     for (int k = 0; k < 20; ++k) {
       must(narrow(in.get(), a.get(), count, Sum{}, stream));
       must(narrow(in.get(), b.get(), count, Sum{}, other));

@@ -74,9 +74,15 @@ struct Enrolled<ExchangeKernels<Algo, Proto>> {
 template <class Algo, class Proto>
 struct PeerExchangeShape {
   using Group = BlockLanes<512>;
+  template <int Align>
   using Body = PeerExchangeBody<Algo, DirectExchange>;
 
   static cudaError_t launch(PeerExchangeWork& work, const DeviceTarget& target) {
+    const CudaShape shape = spread<Group, Body<1>, Body<1>::max_lanes>(work, target);
+    return CudaExecutor::launch<Group, Body<1>>(work, shape, target.stream);
+  }
+  template <class Lanes, class Runs, int MaxLanes>
+  static CudaShape spread(PeerExchangeWork& work, const DeviceTarget& target) {
     Index rings = 0;
     for (int p = 0; p < work.peers.ranks; ++p) {
       for (const Message& m : {work.out[p], work.in[p]}) {
@@ -86,15 +92,14 @@ struct PeerExchangeShape {
     const Index most =
         target.most_blocks < work.state.count ? target.most_blocks : work.state.count;
     work.channels = work.crews = int(rings < 1 ? 1 : rings < most ? rings : most);
-    Body::template prepare<Group>(work);
-    return CudaExecutor::launch<Group, Body>(work, {work.channels, work.crews, target.early},
-                                             target.stream);
+    Runs::template prepare<Lanes>(work);
+    return {work.channels, work.crews, target.early};
   }
   /// Of one message of a launch, 4 MiB to a ring: 1 GiB to one peer took 4346 us in one launch, on
   /// 2 H200, and takes 2970 in four; an all-to-all of 1 GiB on 4 took 2451 in one, 2311 in two. Why
   /// has not been found.
   static Index most_bytes(const PeerView&, int most_rings) { return Index{most_rings} << 22; }
-  static cudaError_t load() { return CudaExecutor::load<Group, Body>(); }
+  static cudaError_t load() { return CudaExecutor::load<Group, Body<1>>(); }
 };
 
 /// Packets: a warp for each tile, on as many multiprocessors as there are.
@@ -106,21 +111,17 @@ requires(Proto::carries_flags) struct PeerExchangeShape<Algo, Proto> {
   using Body = PeerExchangeBody<Algo, Exchange<Align>::template Over>;
 
   static cudaError_t launch(PeerExchangeWork& work, const DeviceTarget& target) {
-    Word bits = 16;
-    for (int p = 0; p < work.peers.ranks; ++p) {
-      for (const Message& m : {work.out[p], work.in[p]}) {
-        if (m.bytes > 0) bits |= reinterpret_cast<cuda::std::uintptr_t>(m.data) | Word(m.bytes);
-      }
-    }
-    return with_alignment<Bytes>(lowest(bits), [&]<int Align>(Aligned<Align>) {
-      return launch_aligned<Align>(work, target);
+    return with_alignment<Bytes>(alignment(work), [&]<int Align>(Aligned<Align>) {
+      using Runs = Body<Align>;
+      const CudaShape shape = spread<WarpLanes, Runs, Runs::max_lanes>(work, target);
+      return CudaExecutor::launch<WarpLanes, Runs>(work, shape, target.stream);
     });
   }
-  template <int Align>
-  static cudaError_t launch_aligned(PeerExchangeWork& work, const DeviceTarget& target) {
-    constexpr Index most_warps = Body<Align>::max_lanes / WarpLanes::width;
-    const Index out = Exchange<Align>::tiles(work.out, work.peers.ranks);
-    const Index in = Exchange<Align>::tiles(work.in, work.peers.ranks);
+  template <class Lanes, class Runs, int MaxLanes>
+  static CudaShape spread(PeerExchangeWork& work, const DeviceTarget& target) {
+    constexpr Index most_warps = MaxLanes / Lanes::width;
+    const Index out = Exchange<1>::tiles(work.out, work.peers.ranks);
+    const Index in = Exchange<1>::tiles(work.in, work.peers.ranks);
     const Index tiles = out > in ? out : in;
     Index blocks = target.most_blocks < work.state.count ? target.most_blocks : work.state.count;
     if (tiles < blocks) blocks = tiles;
@@ -128,9 +129,8 @@ requires(Proto::carries_flags) struct PeerExchangeShape<Algo, Proto> {
     warps = warps < most_warps ? warps : most_warps;
     work.crews = int(blocks);
     work.channels = int(blocks * warps);
-    Body<Align>::template prepare<WarpLanes>(work);
-    return CudaExecutor::launch<WarpLanes, Body<Align>>(
-        work, {work.channels, work.crews, target.early}, target.stream);
+    Runs::template prepare<Lanes>(work);
+    return {work.channels, work.crews, target.early};
   }
   static Index most_bytes(const PeerView& peers, int) { return Exchange<1>::most_bytes(peers); }
   static cudaError_t load() {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <ccl/collective/exchange_kernels.cuh>
 #include <ccl/collective/peer_kernels.cuh>
 #include <ccl/group.hpp>
 #include <ccl/proto/wire_context.hpp>
@@ -64,6 +65,31 @@ struct Enrolled<AsMember<PeerCall<Op, Algo, Proto, R>>> {
   }
 };
 
+template <class Op, class Algo, class Proto>
+struct Enrolled<AsMember<PeerExchangeCall<Op, Algo, Proto>>> {
+  using Shape = PeerExchangeShape<Algo, Proto>;
+  using Works = PeerExchangeWork;
+  using Counts = RankCounts<>;  // any
+  template <int MaxLanes>
+  using Lanes = LanesWithin<Proto, MaxLanes>;
+  template <int Align, int Ranks>
+  using Body = typename Shape::template Body<Align>;
+  static constexpr int max_lanes = Body<16, 0>::max_lanes;
+  static bool takes_part(const Works& work) { return work.peers.ranks > 0; }
+  template <class Lanes, class Body>
+  static cudaError_t check(const Works&) {
+    return cudaSuccess;
+  }
+  template <class Lanes, class Body, int MaxLanes>
+  static CudaShape spread(Works& work, const DeviceTarget& share) {
+    return Shape::template spread<Lanes, Body, MaxLanes>(work, share);
+  }
+  static void add_loader(KernelLoader& loader) {
+    loader.next = KernelsOf<Op, Algo, Proto>::first;
+    KernelsOf<Op, Algo, Proto>::first = &loader;
+  }
+};
+
 /// The sizes of communicators that several calls have kernels for: those of the first over a peer
 /// view, as the others exist for the same communicator; any where there is none.
 template <class... Counts>
@@ -87,6 +113,14 @@ void beside(PeerWork<R>& work, const PeerWork<Q>& other, int places_behind) {
 }
 template <class A, class B>
 void beside(A&, const B&, int) {}
+/// What exchanges have of a launch of so many calls, whether they take part or not, which each rank
+/// finds for itself: the others must divide the same blocks on all ranks. An eighth is what a small
+/// one uses.
+inline int kept_for_exchanges(int most_blocks, int calls, int exchanges) {
+  if (exchanges == 0) return 0;
+  const int others = calls - exchanges;
+  return std::max(0, std::min(std::max(exchanges, most_blocks / 8), most_blocks - others));
+}
 /// What one of so many calls, which move `all_bytes`, may have of a launch: a block, and of the
 /// other blocks by its size, which all ranks see alike.
 inline DeviceTarget share_of(DeviceTarget target, int calls, Index bytes, Index all_bytes) {
@@ -100,6 +134,9 @@ int ranks_of(const WireWork<R>& work) {
 }
 template <class R>
 int ranks_of(const PeerWork<R>& work) {
+  return work.peers.ranks;
+}
+inline int ranks_of(const PeerExchangeWork& work) {
   return work.peers.ranks;
 }
 
@@ -136,8 +173,11 @@ struct Enrolled<GroupKernels<Calls...>> {
   template <int Align, int Ranks, int... N>
   static cudaError_t launch_as(cuda::std::integer_sequence<int, N...>, const DeviceTarget& target,
                                const typename Calls::Work&... works) {
-    const int members = (0 + ... + int(Member<Calls>::takes_part(works)));
-    if (target.most_blocks < members) return cudaErrorInvalidConfiguration;
+    constexpr int exchanges = (0 + ... + int(is_exchange<Calls>));
+    DeviceTarget rest = target;
+    rest.most_blocks -= kept_for_exchanges(target.most_blocks, count, exchanges);
+    const int members = (0 + ... + int(!is_exchange<Calls> && Member<Calls>::takes_part(works)));
+    if (rest.most_blocks < members) return cudaErrorInvalidConfiguration;
     for (const cudaError_t e :
          {Member<Calls>::template check<typename Part<N, Calls, Align, Ranks>::Lanes,
                                         typename Member<Calls>::template Body<Align, Ranks>>(
@@ -145,18 +185,42 @@ struct Enrolled<GroupKernels<Calls...>> {
       if (e != cudaSuccess) return e;
     }
     Index all_bytes = 0;
-    ((all_bytes += Member<Calls>::takes_part(works) ? message_bytes(works) : 0), ...);
+    const auto add = [&]<class M>(std::type_identity<M>, const auto& work) {
+      if constexpr (requires { message_bytes(work); }) {
+        if (M::takes_part(work)) all_bytes += message_bytes(work);
+      }
+    };
+    (add(std::type_identity<Member<Calls>>{}, works), ...);
     std::tuple<typename Calls::Work...> spread{works...};
     std::array<CudaShape, count> shapes;
+    int used = 0;
     const auto shape = [&]<class M, class P>(std::type_identity<M>, std::type_identity<P>,
-                                             auto& work) {
-      if (!M::takes_part(work)) return CudaShape{0, 0};
-      return M::template spread<typename P::Lanes, typename P::Runs, max_lanes>(
-          work, share_of(target, members, message_bytes(work), all_bytes));
+                                             auto& work, const DeviceTarget& share, auto& made) {
+      if (!M::takes_part(work)) return;
+      made = M::template spread<typename P::Lanes, typename P::Runs, max_lanes>(work, share);
+      used += made.blocks;
     };
-    ((shapes[N] = shape(std::type_identity<Member<Calls>>{},
-                        std::type_identity<Part<N, Calls, Align, Ranks>>{}, std::get<N>(spread))),
+    const auto shape_collective = [&](auto member, auto part, auto& work, auto& made) {
+      if constexpr (requires { message_bytes(work); }) {
+        shape(member, part, work, share_of(rest, members, message_bytes(work), all_bytes), made);
+      }
+    };
+    shapes.fill({0, 0});
+    (shape_collective(std::type_identity<Member<Calls>>{},
+                      std::type_identity<Part<N, Calls, Align, Ranks>>{}, std::get<N>(spread),
+                      shapes[N]),
      ...);
+    if constexpr (exchanges > 0) {
+      rest.most_blocks = (target.most_blocks - used) / exchanges;
+      if (rest.most_blocks < 1) return cudaErrorInvalidConfiguration;
+      const auto shape_exchange = [&](auto member, auto part, auto& work, auto& made) {
+        if constexpr (!requires { message_bytes(work); }) shape(member, part, work, rest, made);
+      };
+      (shape_exchange(std::type_identity<Member<Calls>>{},
+                      std::type_identity<Part<N, Calls, Align, Ranks>>{}, std::get<N>(spread),
+                      shapes[N]),
+       ...);
+    }
     (divide_crews<N>(spread, Numbers{}), ...);
     int begin = 0, lanes = 0;
     const auto part = [&]<class P>(std::type_identity<P>, const auto& work, const CudaShape& of) {

@@ -29,10 +29,13 @@ class RecordedCall {
   virtual Result<void> connect() { return {}; }
   /// On a GPU: the least share with which it can be a part of one launch with others, 0: it cannot;
   /// what its composition has; and, where a larger share makes it faster, what it moves. All ranks
-  /// find the same.
+  /// find the same, unless it decides alone.
   virtual Index wants() const { return 0; }
   virtual Index has() const { return 0; }
   virtual Index bytes() const { return 0; }
+  /// Whether other ranks may find another share. It then must not run ahead of a call that does not
+  /// share the kernel, here or elsewhere.
+  virtual bool decides_alone() const { return false; }
   /// All that lies between `Links::help` and `Links::finish`.
   virtual void run_on_host() = 0;
 
