@@ -4,6 +4,8 @@
 #include <ccl/peer_view.hpp>
 #include <ccl/wire_work.hpp>
 
+#include <initializer_list>
+
 namespace ccl {
 
 /// What one peer writes into this rank's memory beside data: a line or more for each purpose, as
