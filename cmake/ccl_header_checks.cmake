@@ -1,5 +1,5 @@
 # Every header must compile alone: .hpp as C++, .cuh as CUDA. Where CUDA is on, the .hpp must compile as CUDA, too:
-# 16 in a file, for nvcc reads each file several times, and what a header forgets to include C++ says.
+# 64 in a file, for nvcc reads each file several times, and what a header forgets to include C++ says.
 # The C++ ones are left to the plain build where another only adds to it.
 function(ccl_add_header_checks)
   file(GLOB_RECURSE headers RELATIVE ${PROJECT_SOURCE_DIR}/include CONFIGURE_DEPENDS
@@ -16,7 +16,7 @@ function(ccl_add_header_checks)
     endif()
     file(CONFIGURE OUTPUT ${stubs}/${header}.cpp CONTENT "${text}")
     list(APPEND stubs_cpp ${stubs}/${header}.cpp)
-    math(EXPR batch "${batched} / 16")
+    math(EXPR batch "${batched} / 64")
     math(EXPR batched "${batched} + 1")
     string(APPEND batch_${batch} "${text}")
   endforeach()

@@ -11,6 +11,9 @@ if(CCL_RUNTIME_FROM)  # as that build has made it, with the same compiler and op
 endif()
 file(GLOB_RECURSE runtime_sources CONFIGURE_DEPENDS src/*.cpp)
 list(FILTER runtime_sources EXCLUDE REGEX "/src/nccl/")  # a library of its own: ccl_nccl.cmake
+if(CCL_RUNTIME_EXCLUDE)
+  list(FILTER runtime_sources EXCLUDE REGEX "${CCL_RUNTIME_EXCLUDE}")
+endif()
 if(pugixml_FOUND)
   list(FILTER runtime_sources EXCLUDE REGEX "/src/topo/no_pugixml.cpp")
 else()
