@@ -246,7 +246,8 @@ class Collective : public detail::Composition<Op, Algo, Proto, detail::sides_of<
     }
   }
 
-  /// SendRecv: a message to `to` and one from `from`, at once.
+  /// SendRecv: a message to `to` and one from `from`, at once. What comes is to lie apart, and not
+  /// over what goes, which is not checked: the same of groups.
   template <class T>
   requires cuda::std::same_as<Op, SendRecv> Result<void>
   operator()(const T* send, Index send_count, int to, T* recv, Index recv_count, int from,

@@ -216,6 +216,13 @@ requires(sizeof...(Bound) > 0)
   return detail::launch_others(calls, stream, bound...);
 }
 
+/// Now, on CPU lanes, or on the default stream.
+template <class First, class... Rest>
+requires(!std::is_convertible_v<const First&, Stream>)
+    [[nodiscard]] Result<void> group(const First& first, const Rest&... rest) {
+  return group(Stream{}, first, rest...);
+}
+
 /// As many calls of one kind as there are at run time, of one composition or of several:
 ///   std::vector sums{all_reduce.bind(a, b, n, Sum{})};  // and so on, one for each gradient
 ///   group(stream, sums);

@@ -122,7 +122,7 @@ TEST_CASE("a group may hold calls over a network, whose proxies its threads help
       Data d{comm.rank(), comm.ranks()};
       const auto sum = sums.bind(d.a.data(), d.sum.data(), n, Max{});
       const auto net = network.bind(d.a.data(), d.net.data(), n, Sum{});
-      CCL_CHECK(comm.rank() == 0 ? group({}, sum, net) : group({}, net, sum));
+      CCL_CHECK(comm.rank() == 0 ? group({}, sum, net) : group(net, sum));
       for (const float x : d.sum) wrong += x != 3.f;
       for (const float x : d.net) wrong += x != 6.f;
     }
@@ -170,7 +170,7 @@ TEST_CASE("a group may hold as many calls of one kind as there are at run time")
         const float* const from = in[k].data();
         calls.push_back((k % 3 == 0 ? other : one).bind(from, out[k].data(), Index(in[k].size())));
       }
-      CCL_CHECK(group({}, calls));
+      CCL_CHECK(group(calls));
       for (std::size_t k = 0; k < in.size(); ++k) {
         const float want = float(ranks * (ranks - 1) / 2 + ranks * int(k));
         for (const float x : out[k]) wrong += x != want;
