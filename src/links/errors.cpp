@@ -68,11 +68,16 @@ Error Links::row_too_long(Index row_bytes) const {
 }
 
 Error Links::no_wire(int peer, bool sends) const {
-  Error error{
-      Errc::invalid_usage,
-      fmt::format("{} uses a wire {} rank {} that was not connected (its `peers` did not name it); "
-                  "say seats.{}({}) there",
-                  this_call(), sends ? "to" : "from", peer, sends ? "to" : "from", peer)};
+  const char* const way = sends ? "to" : "from";
+  const bool called = info_.call != 0;  // else it is about to be created
+  Error error{called ? Errc::invalid_usage : Errc::invalid_argument,
+              peer == comm_.rank()
+                  ? fmt::format("{} uses a wire {} rank {} itself (a rank has none to itself); let "
+                                "copy_send or recv_reduce_copy store what stays",
+                                called ? this_call() : name_, way, peer)
+                  : fmt::format("{} uses a wire {} rank {} that was not connected (its `peers` did "
+                                "not name it); say seats.{}({}) there",
+                                called ? this_call() : name_, way, peer, way, peer)};
   error.peer = peer;
   return comm_.state()->blame(std::move(error));
 }

@@ -88,3 +88,22 @@ TEST_CASE("rehearsal: the first share beyond is kept") {
   CHECK(rounds == 5);  // as many as a wire holds, and two more
   CHECK(found.wrong == Rehearsed::nothing);
 }
+
+TEST_CASE("rehearsal: wires are looked at where what `peers` names is known") {
+  const int from[] = {2, 0}, to[] = {3};
+  RehearsalSeat seat{.ranks = 4};
+  const auto found = [&](const Peers<2>& ins, const Peers<1>& outs) {
+    Rehearsed rehearsed;
+    RehearsalContext<AllReduce>{seat, rehearsed}.prims<2, 1>(ins, outs);
+    return rehearsed;
+  };
+  CHECK(found({3, 1}, {2}).wrong == Rehearsed::nothing);
+  seat.from = from, seat.to = to, seat.froms = 2, seat.tos = 1;
+  CHECK(found({2, -1}, {3}).wrong == Rehearsed::nothing);
+  CHECK(found({-1, -1}, {-1}).wrong == Rehearsed::nothing);
+  CHECK(found({2, 3}, {3}).wrong == Rehearsed::wire_from);
+  CHECK(found({2, 3}, {3}).given == 3);
+  CHECK(found({2, 0}, {3}).wrong == Rehearsed::wire_from);  // rank 0 has none to itself
+  CHECK(found({2, -1}, {1}).wrong == Rehearsed::wire_to);
+  CHECK(found({2, -1}, {1 << 30}).given == 1 << 30);
+}

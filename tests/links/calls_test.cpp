@@ -41,9 +41,10 @@ Result<void> is_mismatch(const R& result, std::string_view says) {
                 result ? "it was fine" : result.error().message());
 }
 
-/// Rank 1 moves a message over a wire that its `peers` does not name.
+/// Rank 1 moves a message over a wire that its `peers` does not name, once it is told to.
 template <bool Sends, int Wires>
 struct Forgetful {
+  static inline std::atomic<bool> forgets_now{false};
   static constexpr const char* name = "Forgetful";
   static constexpr bool reorders = false;
   static constexpr bool root_moves_wires = false;
@@ -57,9 +58,9 @@ struct Forgetful {
     seats.to(seats.ring().next());
   }
   template <class Context>
-  CCL_HD static constexpr void run(AllReduce, Context& context) {
+  static void run(AllReduce, Context& context) {
     const auto at = context.ring();
-    const bool forgets = context.rank() == 1;
+    const bool forgets = context.rank() == 1 && forgets_now;
     Peers<Wires> in{}, out{};
     for (int w = 0; w < Wires; ++w) in.rank[w] = out.rank[w] = -1;
     in.rank[Wires - 1] = forgets && !Sends ? at.next() : at.prev();
@@ -77,12 +78,12 @@ void check_told_of_wire(const char* direction, int peer) {
   config.timeout_s = 60;
   on_all(make(3, config), [&](const Communicator& comm) -> Result<void> {
     using C = Collective<AllReduce, Algo, Proto, LoopbackTransport>;
-    const auto wrong = C::create(comm, Plan{2, 2, 256, 1, 1});
-    if (!wrong && comm.rank() == 1) return fail(wrong.error());
+    CCL_TRY(const auto wrong, C::create(comm, Plan{2, 2, 256, 1, 1}));
+    CCL_CHECK(comm.barrier());
+    Algo::forgets_now = true;
     std::vector<float> x(1000), y(1000);
-    Result<void> done;
-    if (wrong) done = (*wrong)(x.data(), y.data(), 1000);
-    // The others may be through by then, or not have left `create`, but hear of it.
+    const Result<void> done = wrong(x.data(), y.data(), 1000);
+    // The others may be through by then, but hear of it.
     if (comm.rank() != 1) {
       while (comm.status()) std::this_thread::yield();
       return expect(comm.status().error().what.find(direction) != std::string::npos,
@@ -153,6 +154,21 @@ struct Beyond : Forgetful<true, 1> {
       prims.send(chunks.share(astray ? Share : 0));
       prims.recv(chunks.share(0));
     }
+  }
+};
+
+/// Rank 1 names itself, and sends itself what it has.
+struct ToItself : Forgetful<true, 1> {
+  static constexpr const char* name = "ToItself";
+  template <class Seats>
+  static void peers(Seats& seats) {
+    Forgetful<true, 1>::peers(seats);
+    if (seats.rank() == 1) seats.to(1);
+  }
+  template <class Context>
+  static void run(AllReduce, Context& context) {
+    auto prims = context.template prims<1, 1>({-1}, {context.rank() == 1 ? 1 : -1});
+    for (auto chunks = context.chunks(1); chunks.next();) prims.send(chunks.all());
   }
 };
 
@@ -240,6 +256,17 @@ TEMPLATE_TEST_CASE("an algorithm that uses a wire which it did not name is told 
   check_told_of_wire<Forgetful<true, 1>, TestType>("uses a wire to rank 0", 0);
   check_told_of_wire<Forgetful<false, 2>, TestType>("uses a wire from rank 2", 2);
   check_told_of_wire<Forgetful<true, 2>, TestType>("uses a wire to rank 0", 0);
+  for (auto* const forgets : {&Forgetful<false, 1>::forgets_now, &Forgetful<true, 1>::forgets_now,
+                              &Forgetful<false, 2>::forgets_now, &Forgetful<true, 2>::forgets_now})
+    *forgets = false;
+}
+
+TEST_CASE("what an algorithm always does with a wire is told before any call") {
+  Forgetful<false, 1>::forgets_now = Forgetful<true, 2>::forgets_now = true;
+  check_refused<AllReduce, Forgetful<false, 1>>("uses a wire from rank 2 that was not connected");
+  check_refused<AllReduce, Forgetful<true, 2>>("uses a wire to rank 0 that was not connected");
+  Forgetful<false, 1>::forgets_now = Forgetful<true, 2>::forgets_now = false;
+  check_refused<AllReduce, ToItself>("uses a wire to rank 1 itself (a rank has none to itself)");
 }
 
 TEST_CASE("every rank hears of a mismatch, whoever leaves first") {

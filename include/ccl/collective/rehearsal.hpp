@@ -14,13 +14,16 @@ struct RehearsalSeat {
   int window = 1;  // chunks that a wire holds
   RingSeat ring{};
   TreeSeat tree{};
+  // Ranks that `peers` named, of this channel. Null: they are not looked at.
+  const int *from = nullptr, *to = nullptr;
+  int froms = 0, tos = 0;
 };
 
 /// What an algorithm named that there is not, the first time.
 struct Rehearsed {
-  enum Wrong { nothing, shares, share };
+  enum Wrong { nothing, shares, share, wire_from, wire_to };
   Wrong wrong = nothing;
-  int given = 0;  // of `shares`: how many; of `share`: which
+  int given = 0;  // of `shares`: how many; of `share`: which; of wires: the rank
   int most = 0;   // of `share`: as many there are
   CCL_HD void note(Wrong what, int value, int of) {
     if (wrong != nothing) return;
@@ -102,11 +105,21 @@ class RehearsalContext {
   CCL_HD int window() const { return seat_.window; }
   CCL_HD int window(Index) const { return seat_.window; }
   template <int In, int Out>
-  CCL_HD RehearsalPrims prims(const Peers<In>&, const Peers<Out>&) const {
+  CCL_HD RehearsalPrims prims(const Peers<In>& ins, const Peers<Out>& outs) const {
+    for (const int p : ins.rank) look(p, seat_.from, seat_.froms, Rehearsed::wire_from);
+    for (const int p : outs.rank) look(p, seat_.to, seat_.tos, Rehearsed::wire_to);
     return {};
   }
 
  private:
+  CCL_HD void look(int peer, const int* named, int count, Rehearsed::Wrong wrong) const {
+    if (peer < 0 || named == nullptr) return;
+    for (int n = 0; n < count; ++n) {
+      if (named[n] == peer && peer != seat_.rank) return;
+    }
+    found_.note(wrong, peer, 0);
+  }
+
   const RehearsalSeat& seat_;
   Rehearsed& found_;
 };
