@@ -1,6 +1,5 @@
 # ccl_share_cores(), called at a directory's end: each of its tests takes one of the cores that test.sh lets CTest
-# share out, but for
-# those that mostly wait: they run beside the others.
+# share out, but for those that mostly wait: they run beside the others.
 # Where CTest is given no --resource-spec-file, all of this means nothing.
 function(ccl_share_cores)
   set(waiting "core\\.(bootstrap_(failures|process|shrink)|comm_paths|late_rank|opening)|hosts\\.(kill|stop)|net\\.(auth|namespaces)")

@@ -8,7 +8,11 @@ function(step)
     message(FATAL_ERROR "failed (${result}): ${ARGN}")
   endif()
 endfunction()
-set(options -DCMAKE_CXX_COMPILER=${compiler} -DCMAKE_BUILD_TYPE=Debug)  # quick to build
+set(flags -O0)  # quick to build: Debug, but not for debuggers
+if(compiler_id STREQUAL GNU)
+  string(APPEND flags " --param=ggc-min-heapsize=1000000")
+endif()
+set(options -DCMAKE_CXX_COMPILER=${compiler} -DCMAKE_BUILD_TYPE=Debug "-DCMAKE_CXX_FLAGS_DEBUG=${flags}")
 if(launcher)
   list(APPEND options -DCMAKE_CXX_COMPILER_LAUNCHER=${launcher})
 endif()
