@@ -42,6 +42,13 @@ template <class... Calls>
 struct Types {};
 template <class... A, class... B>
 Types<A..., B...> operator+(Types<A...>, Types<B...>);
+template <class T>
+concept IsBound = requires {
+  typename T::Call;
+};
+template <class T>
+concept HoldsBound = IsBound<typename T::value_type>;
+
 template <class Call>
 inline constexpr Index argument_bytes = Index{sizeof(typename Call::Work)} + Index{2 * sizeof(int)};
 template <>
@@ -218,7 +225,7 @@ requires(sizeof...(Bound) > 0)
 
 /// Now, on CPU lanes, or on the default stream.
 template <class First, class... Rest>
-requires(!std::is_convertible_v<const First&, Stream>)
+requires(detail::IsBound<First> || detail::HoldsBound<First>)
     [[nodiscard]] Result<void> group(const First& first, const Rest&... rest) {
   return group(Stream{}, first, rest...);
 }

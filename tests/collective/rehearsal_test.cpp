@@ -107,3 +107,13 @@ TEST_CASE("rehearsal: wires are looked at where what `peers` names is known") {
   CHECK(found({2, -1}, {1}).wrong == Rehearsed::wire_to);
   CHECK(found({2, -1}, {1 << 30}).given == 1 << 30);
 }
+
+TEST_CASE("rehearsal: a loop that goes by steps comes to an end") {
+  RehearsalPrims prims;
+  while (prims.step() < 8) {
+    prims.expect(1);
+    prims.recv_reduce_copy_send({});
+    prims.send({});
+  }
+  CHECK(prims.step() == 8);
+}

@@ -69,23 +69,29 @@ class RehearsalChunks : public Chunks {
   Rehearsed* found_;
 };
 
-/// In place of `WirePrims`: does nothing, and waits for nobody.
-struct RehearsalPrims {
+/// In place of `WirePrims`: moves nothing, and waits for nobody; counts its steps, as a loop may go
+/// by them.
+class RehearsalPrims {
+ public:
+  CCL_HD void own_is_output() {}
   CCL_HD void lend() {}
   CCL_HD void lend_on() {}
-  CCL_HD void own_is_output() {}
-  CCL_HD void send(const Part&) {}
-  CCL_HD void copy_send(const Part&) {}
-  CCL_HD void recv(const Part&) {}
-  CCL_HD void recv_copy_send(const Part&) {}
-  CCL_HD void recv_reduce_send(const Part&) {}
-  CCL_HD void recv_reduce_copy(const Part&) {}
-  CCL_HD void recv_reduce_copy_send(const Part&) {}
-  CCL_HD void recv_reduce_finish_send(const Part&) {}
+  CCL_HD void send(const Part&) { ++step_; }
+  CCL_HD void copy_send(const Part&) { ++step_; }
+  CCL_HD void recv(const Part&) { ++step_; }
+  CCL_HD void recv_copy_send(const Part&) { ++step_; }
+  CCL_HD void recv_reduce_send(const Part&) { ++step_; }
+  CCL_HD void recv_reduce_copy(const Part&) { ++step_; }
+  CCL_HD void recv_reduce_copy_send(const Part&) { ++step_; }
+  CCL_HD void recv_reduce_finish_send(const Part&) { ++step_; }
   CCL_HD bool can_send() { return true; }
   CCL_HD bool can_recv() { return true; }
+  CCL_HD void expect(Index) {}
   CCL_HD bool gave_up() const { return false; }
-  CCL_HD Word step() const { return 0; }
+  CCL_HD Word step() const { return step_; }
+
+ private:
+  Word step_ = 0;
 };
 
 /// What an algorithm's `run` is given: see `WireContext`.
