@@ -49,16 +49,16 @@ concept IsBound = requires {
 template <class T>
 concept HoldsBound = IsBound<typename T::value_type>;
 
+/// Of a group's kernel, with 16 bytes for alignment.
 template <class Call>
-inline constexpr Index argument_bytes = Index{sizeof(typename Call::Work)} + Index{2 * sizeof(int)};
+inline constexpr Index argument_bytes = sizeof(typename Call::Work) + 2 * sizeof(int) + 16;
 template <>
 inline constexpr Index argument_bytes<void> = 0;
-/// Which of a group's calls may share a kernel: exchanges only if all calls fit into its arguments,
-/// with 16 bytes each for their alignment.
+/// Which of a group's calls may share a kernel: exchanges only if all calls fit into its arguments.
 template <class... Bound>
 struct Sharing {
   static constexpr bool with_exchanges =
-      (Index{0} + ... + (argument_bytes<typename Bound::Call> + 16)) <= 4000;
+      (Index{0} + ... + argument_bytes<typename Bound::Call>) <= 4000;
   template <class Call>
   static constexpr bool shares = !std::is_void_v<Call> && (with_exchanges || !is_exchange<Call>);
   template <class Call>

@@ -114,8 +114,8 @@ void beside(PeerWork<R>& work, const PeerWork<Q>& other, int places_behind) {
 template <class A, class B>
 void beside(A&, const B&, int) {}
 /// What exchanges have of a launch of so many calls, whether they take part or not, which each rank
-/// finds for itself: the others must divide the same blocks on all ranks. An eighth is what a small
-/// one uses.
+/// finds for itself: the others must divide the same blocks on all ranks. An eighth of them, which
+/// is a choice and not a measurement.
 inline int kept_for_exchanges(int most_blocks, int calls, int exchanges) {
   if (exchanges == 0) return 0;
   const int others = calls - exchanges;

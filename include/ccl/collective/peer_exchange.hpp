@@ -107,7 +107,8 @@ class PeerExchangeCall final : public RecordedCall {
   }
 
  private:
-  /// What moves in about the time of a launch, on a few blocks beside others.
+  /// Bytes of each direction: beyond, blocks of its own are worth more than a launch less. A
+  /// choice, measured over one GPU's memory only (benchmarks/gpu/README.md, Groups).
   static constexpr Index most_shared = Index{512} << 10;
   bool is_one_small_launch() const {
     if (Kernels::launch == nullptr) return false;
@@ -116,8 +117,8 @@ class PeerExchangeCall final : public RecordedCall {
     for (const auto* side : {&table_.sends, &table_.recvs}) {
       Index bytes = 0;
       for (const auto& list : *side) {
-        const auto empty = [](const Message& m) { return m.bytes == 0; };
-        if (Index(list.size()) - std::ranges::count_if(list, empty) > 1) return false;
+        const auto some = [](const Message& m) { return m.bytes > 0; };
+        if (std::ranges::count_if(list, some) > 1) return false;
         for (const Message& m : list) {
           if (m.bytes > most) return false;
           bytes += m.bytes;
