@@ -7,21 +7,22 @@ namespace ccl::detail {
 namespace {
 
 // Of nvlink: fitted to 2 and 4 H200 over NVSwitch, launches of a CUDA graph
-// (benchmarks/gpu/results); a block's share to sweeps over the number of blocks. Of shm and net:
+// (benchmarks/gpu/results), sentinel to a bare kernel's two-shot all-reduce on 8, where its LL128
+// took what is reckoned here; a block's share to sweeps over the number of blocks. Of shm and net:
 // what puts the candidates in the order seen on 4 processes of one host and on 4 and 8 of two and
 // four hosts, over TCP (benchmarks/across_hosts.cpp). Of gpu_net: fitted to 4 H200
 // taken for two hosts, over TCP loopback, and to 2 with four threads to move the bytes
 // (docs/network.md); LL128's rate puts it before Simple up to where it is faster: 64 KiB of
 // send_recv, 256 KiB of all_to_all and broadcast. An RDMA network has shorter hops. Of pcie and
 // gpu_host: estimates, for want of such machines; what counts is their order.
-constexpr Rates table[path_count][2][3] = {
-    // simple, ll, ll128 over wires; the same over peers
+constexpr Rates table[path_count][2][packing_count] = {
+    // simple, ll, ll128 over wires; the same over peers, and sentinel
     {{{4.5, 1.5, 364, 7}, {1.5, 0.8, 170, 12}, {1.8, 0.83, 290, 16}},
-     {{3.0, 2.5, 366, 40}, {0.5, 1.25, 150, 12}, {0.5, 1.27, 290, 20}}},
+     {{3.0, 2.5, 366, 40}, {0.5, 1.25, 150, 12}, {0.5, 1.27, 290, 20}, {0.5, 1.37, 315, 18}}},
     {{{3.0, 4.0, 22, 8}, {2.0, 1.8, 11, 6}, {2.0, 1.8, 20, 8}},
-     {{4.0, 4.0, 22, 8}, {1.5, 2.0, 11, 6}, {1.5, 2.0, 20, 8}}},
+     {{4.0, 4.0, 22, 8}, {1.5, 2.0, 11, 6}, {1.5, 2.0, 20, 8}, {1.5, 2.0, 21, 8}}},
     {{{3.0, 5.0, 11, 6}, {2.0, 2.2, 5.5, 4}, {2.0, 2.2, 10, 6}},
-     {{4.0, 5.0, 11, 6}, {2.0, 2.5, 5.5, 4}, {2.0, 2.5, 10, 6}}},
+     {{4.0, 5.0, 11, 6}, {2.0, 2.5, 5.5, 4}, {2.0, 2.5, 10, 6}, {2.0, 2.5, 10.5, 6}}},
     {{{26, 10, 8.0, 0}, {7, 9.7, 1.2, 0}, {8, 9.2, 4.0, 0}},
      {{26, 10, 8.0, 0}, {7, 9.7, 1.2, 0}, {8, 9.2, 4.0, 0}}},
     {{{0.3, 0.35, 6.0, 0}, {0.3, 0.4, 2.0, 0}, {0.4, 0.5, 3.0, 0}},

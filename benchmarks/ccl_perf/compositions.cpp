@@ -33,11 +33,13 @@ Result<const Compositions::Chooser*> Compositions::chooser(const Choice& choice)
   return &choosers_.emplace(key, Chooser{std::move(names), std::move(made)}).first->second;
 }
 
-Result<Choice> Compositions::settle(const Choice& choice, Index bytes, RedOp redop) {
+Result<Choice> Compositions::settle(const Choice& choice, Index bytes, DataType type, RedOp redop) {
   if (!choice.is_open()) return choice;
   CCL_TRY(const Chooser* const by, chooser(choice));
-  const detail::Demands demands{redop == RedOp::avg || redop == RedOp::mulsum, false,
-                                options_.windows};
+  detail::Demands demands;
+  demands.any_reduction = redop == RedOp::avg || redop == RedOp::mulsum;
+  demands.in_window = options_.windows;
+  demands.any_elements = !takes({{}, "Sentinel"}, type, redop);
   const int at = by->chooser.pick(bytes, demands);
   if (at < 0) return fail(by->chooser.none_meets(demands));
   return by->names[std::size_t(at)];

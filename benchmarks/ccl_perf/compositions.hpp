@@ -17,7 +17,7 @@ class Compositions {
 
   Result<const Runner*> get(const Choice& choice);
   /// What is left open is chosen as `Collective<Op>` chooses. Collective at first.
-  Result<Choice> settle(const Choice& choice, Index bytes, RedOp redop);
+  Result<Choice> settle(const Choice& choice, Index bytes, DataType type, RedOp redop);
   /// What a table of measurements would call this communicator. Collective at first.
   Result<TuningCase> tuning_case();
 

@@ -68,7 +68,7 @@ class Conductor {
             now = {{options_.algo, options_.proto}};  // the ranks settle it
           }
           for (const Choice& choice : now) {
-            if (now.size() > 1 && !(takes(choice, redop) && runs_on_gpus(choice))) continue;
+            if (now.size() > 1 && !(takes(choice, type, redop) && runs_on_gpus(choice))) continue;
             cases.push_back({choice, type, redop, bytes});
           }
         }

@@ -1,6 +1,7 @@
 #include "listing.hpp"
 
 #include <ccl/choice.hpp>
+#include <ccl/proto/sentinel.hpp>
 
 #include "gpu.hpp"
 
@@ -23,7 +24,14 @@ bool runs_on_gpus(const Choice& choice) {
          choice.algo != "Bruck";  // see CMakeLists.txt
 }
 
-bool takes(const Choice& choice, RedOp redop) {
+bool takes(const Choice& choice, DataType type, RedOp redop) {
+  if (choice.proto == "Sentinel") {
+    return with_type(type, [&]<class T>(TypeTag<T>) {
+      return (redop == RedOp::sum && Sentinel::takes<Sum, T>) ||
+             (redop == RedOp::avg && Sentinel::takes<Avg, T>) ||
+             (redop == RedOp::mulsum && Sentinel::takes<PreMulSum, T>);
+    });
+  }
   if (choice.algo == "CopyEngine") return redop != RedOp::mulsum;
   return choice.algo != "Doubling" || (redop != RedOp::avg && redop != RedOp::mulsum);
 }

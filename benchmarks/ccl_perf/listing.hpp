@@ -17,8 +17,8 @@ struct Choice {
 /// Whether it has kernels.
 bool runs_on_gpus(const Choice& choice);
 
-/// Whether an algorithm takes that reduction.
-bool takes(const Choice& choice, RedOp redop);
+/// Whether a composition takes that reduction of such elements.
+bool takes(const Choice& choice, DataType type, RedOp redop);
 
 /// What decides which compositions can run.
 struct Surroundings {

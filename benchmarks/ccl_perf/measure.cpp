@@ -221,12 +221,12 @@ Result<int> measure(const Communicator& comm, const Options& options) {
         std::vector<Choice> now = listed;
         if (now.empty()) {
           CCL_TRY(const Choice chosen,
-                  compositions.settle({options.algo, options.proto}, bytes, redop));
+                  compositions.settle({options.algo, options.proto}, bytes, type, redop));
           now = {chosen};
         }
         for (const Choice& choice : now) {
           if (left_out.contains(choice.name())) continue;
-          if (now.size() > 1 && !takes(choice, redop)) continue;
+          if (now.size() > 1 && !takes(choice, type, redop)) continue;
           const Result<const Runner*> made = compositions.get(choice);
           if (!made && now.size() > 1 && made.error().code == Errc::not_supported) {
             // On all ranks, which are all well.

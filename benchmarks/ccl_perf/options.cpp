@@ -269,7 +269,7 @@ Options parse_options(int argc, char** argv) {
       app.add_option("--algo", options.algo, "Ring, Tree, Pairwise, auto, or all")
           ->capture_default_str();
   const auto* const proto =
-      app.add_option("--proto", options.proto, "Simple, LL, LL128, auto, or all")
+      app.add_option("--proto", options.proto, "Simple, LL, LL128, Sentinel, auto, or all")
           ->capture_default_str();
   app.add_option("--transport", options.transport,
                  "loopback, shm, socket (a value of CCL_TRANSPORT); default: the first that works");

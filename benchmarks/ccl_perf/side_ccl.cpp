@@ -44,8 +44,9 @@ class CclSide final : public Side {
     windows_.push_back(std::move(window));
     return memory.data();
   }
-  Result<void> prepare(const Choice& asked, const Shape& shape, DataType, RedOp redop) override {
-    CCL_TRY(const Choice choice, compositions_->settle(asked, shape.bytes, redop));
+  Result<void> prepare(const Choice& asked, const Shape& shape, DataType type,
+                       RedOp redop) override {
+    CCL_TRY(const Choice choice, compositions_->settle(asked, shape.bytes, type, redop));
     CCL_TRY(runner_, compositions_->get(choice));
     label_ = choice.name();
     return {};

@@ -4,6 +4,7 @@
 #include <ccl/collective.hpp>
 #include <ccl/proto/ll.hpp>
 #include <ccl/proto/ll128.hpp>
+#include <ccl/proto/sentinel.hpp>
 #include <ccl/proto/simple.hpp>
 #include <ccl/transport/any_of.hpp>
 
@@ -84,10 +85,11 @@ class WireRunner final : public Runner {
     if constexpr (Op::reduces) {
       return with_type(call.type, [&]<class T>(TypeTag<T>) -> Result<void> {
         return with_redop(call.redop, [&](auto op) -> Result<void> {
-          if constexpr (!takes<decltype(op)>()) {
-            return fail(Errc::not_supported,
-                        fmt::format("{} does not run {}; choose another algorithm", Algo::name,
-                                    redop_names[int(call.redop)]));
+          if constexpr (!detail::runs_reduction<Algo, Proto, decltype(op), T>()) {
+            return fail(
+                Errc::not_supported,
+                fmt::format("{}/{} does not run {} of {}; choose another composition", Algo::name,
+                            Proto::name, redop_names[int(call.redop)], ccl::name(call.type)));
           } else if constexpr (carried<T, decltype(op)>()) {
             return reduce(reinterpret_cast<const T*>(call.send), reinterpret_cast<T*>(call.recv),
                           call, op);
@@ -105,12 +107,6 @@ class WireRunner final : public Runner {
   }
 
  private:
-  template <class F>
-  static constexpr bool takes() {
-    if constexpr (requires { Algo::template takes<F>; }) return Algo::template takes<F>;
-    return true;
-  }
-
   template <class T, class F>
   Result<void> reduce(const T* send, T* recv, const Call& call, F op) const {
     if constexpr (Op::rooted) {
@@ -154,8 +150,9 @@ template <class Op, class Algo, class Proto, class... Cs>
 EntryFacts facts_in(Candidates<Cs...>) {
   EntryFacts found{detail::facts_of<Op, Candidate<Algo, Proto>, AnyTransport>(), false};
   const auto look = [&]<class C>(std::type_identity<C>) {
-    if constexpr (cuda::std::is_same_v<typename C::Algorithm, Algo> &&
-                  cuda::std::is_same_v<typename C::Protocol, Proto>) {
+    // By name: the list may have kernels for fewer ranks.
+    if constexpr (std::string_view{C::algo} == Algo::name &&
+                  std::string_view{C::proto} == Proto::name) {
       found = {detail::facts_of<Op, C, AnyTransport>(), true};
     }
   };

@@ -76,14 +76,17 @@ using Launch = std::function<void()>;
 
 class Machine {
  public:
-  Machine(int gpus, Index bytes) : gpu_(gpus) {
+  /// Where there are fewer GPUs than `ranks`, several share one.
+  Machine(int ranks, Index bytes) : gpu_(ranks) {
     MUST(cudaHostAlloc(&opened_, 4096, cudaHostAllocPortable | cudaHostAllocMapped));
     *opened_ = 0;
-    for (int g = 0; g < gpus; ++g) {
-      MUST(cudaSetDevice(g));
-      for (int p = 0; p < gpus; ++p) {
+    for (int g = 0; g < std::min(ranks, devices()); ++g) {
+      use(g);
+      for (int p = 0; p < std::min(ranks, devices()); ++p) {
         if (p != g) MUST(cudaDeviceEnablePeerAccess(p, 0));
       }
+    }
+    for (int g = 0; g < ranks; ++g) {
       Gpu& gpu = gpu_[g];
       gpu.in = static_cast<float*>(zeroed(g, bytes + 4096));
       gpu.out = static_cast<float*>(zeroed(g, bytes + 4096));
@@ -95,16 +98,22 @@ class Machine {
     }
     sync();
   }
+  static int devices() {
+    int count = 0;
+    MUST(cudaGetDeviceCount(&count));
+    return count;
+  }
+  static void use(int g) { MUST(cudaSetDevice(g % devices())); }
   static void* zeroed(int g, Index bytes) {
     void* p;
-    MUST(cudaSetDevice(g));
+    use(g);
     MUST(cudaMalloc(&p, size_t(bytes)));
     MUST(cudaMemset(p, 0, size_t(bytes)));
     return p;
   }
   void sync() const {
     for (int g = 0; g < gpus(); ++g) {
-      MUST(cudaSetDevice(g));
+      use(g);
       MUST(cudaDeviceSynchronize());
     }
   }
@@ -121,12 +130,12 @@ class Machine {
     for (int r = 0; r < rounds; ++r) {
       ++seed_;
       for (int g = 0; g < gpus(); ++g) {
-        MUST(cudaSetDevice(g));
+        use(g);
         fill<<<blocks, 512, 0, gpu_[g].stream>>>(gpu_[g].in, in, gpu_[g].out, out, g, seed_);
       }
       run();
       for (int g = 0; g < gpus(); ++g) {
-        MUST(cudaSetDevice(g));
+        use(g);
         verify<<<blocks, 512, 0, gpu_[g].stream>>>(gpu_[g].out, out, share, shape, g, gpus(), seed_,
                                                    gpu_[g].wrong);
       }
@@ -136,7 +145,7 @@ class Machine {
     unsigned wrong = 0;
     for (int g = 0; g < gpus(); ++g) {
       unsigned w;
-      MUST(cudaSetDevice(g));
+      use(g);
       MUST(cudaMemcpy(&w, gpu_[g].wrong, sizeof w, cudaMemcpyDeviceToHost));
       MUST(cudaMemset(gpu_[g].wrong, 0, sizeof w));
       wrong += w;
@@ -148,17 +157,17 @@ class Machine {
   double time(int launches, int replays, const Launch& run) {
     std::vector<cudaGraphExec_t> graph(gpus());
     for (int g = 0; g < gpus(); ++g) {
-      MUST(cudaSetDevice(g));
+      use(g);
       MUST(cudaStreamBeginCapture(gpu_[g].stream, cudaStreamCaptureModeThreadLocal));
     }
     for (int k = 0; k < launches; ++k) run();
     std::vector<cudaGraph_t> captured(gpus());
     for (int g = 0; g < gpus(); ++g) {
-      MUST(cudaSetDevice(g));
+      use(g);
       MUST(cudaStreamEndCapture(gpu_[g].stream, &captured[g]));
     }
     for (int g = 0; g < gpus(); ++g) {
-      MUST(cudaSetDevice(g));
+      use(g);
       MUST(cudaGraphInstantiate(&graph[g], captured[g], 0));
       MUST(cudaGraphDestroy(captured[g]));
       MUST(cudaGraphUpload(graph[g], gpu_[g].stream));
@@ -168,7 +177,7 @@ class Machine {
     for (int r = 0; r <= replays; ++r) {
       ++number_;
       for (int g = 0; g < gpus(); ++g) {
-        MUST(cudaSetDevice(g));
+        use(g);
         gate<<<1, 1, 0, gpu_[g].stream>>>(gpu_[g].gate, number_);
         MUST(cudaEventRecord(gpu_[g].begin, gpu_[g].stream));
         MUST(cudaGraphLaunch(graph[g], gpu_[g].stream));
@@ -178,7 +187,7 @@ class Machine {
       *const_cast<volatile unsigned*>(opened_) = number_;
       float slowest = 0;
       for (int g = 0; g < gpus(); ++g) {
-        MUST(cudaSetDevice(g));
+        use(g);
         MUST(cudaStreamSynchronize(gpu_[g].stream));
         float ms;
         MUST(cudaEventElapsedTime(&ms, gpu_[g].begin, gpu_[g].end));

@@ -1,12 +1,14 @@
 // One-shot and two-shot over the scratch of peers, for the GPUs of one process (2, 4 or 8): one
-// line of JSON per case, times from a CUDA graph, results checked before and after.
-//   peers_bench [min bytes] [max bytes]
+// line of JSON per case, times from a CUDA graph, results checked before and after. More ranks than
+// GPUs share them, which tells what a composition costs a GPU and nothing of NVLink.
+//   peers_bench [min bytes] [max bytes] [ranks]
 #include <ccl/algo/one_shot.hpp>
 #include <ccl/algo/two_shot.hpp>
 #include <ccl/cuda_executor.cuh>
 #include <ccl/proto/ll.hpp>
 #include <ccl/proto/ll128.hpp>
 #include <ccl/proto/peer_prims.hpp>
+#include <ccl/proto/sentinel.hpp>
 
 #include "machine.cuh"
 
@@ -31,19 +33,21 @@ class Bench {
       for (auto& region : scratch_) {
         region[g] = static_cast<Packet*>(Machine::zeroed(g, 2 * half_bytes));
       }
-      epochs_[g] = static_cast<Word*>(Machine::zeroed(g, 2 * max_blocks * Index{sizeof(Word)}));
+      epochs_[g] = static_cast<Word*>(Machine::zeroed(g, 3 * max_blocks * Index{sizeof(Word)}));
     }
     machine_.sync();
   }
   template <class Op, class Algo, class Proto, class R>
   void run(const R& how, Shape shape, Index bytes, int blocks, int groups) {
     using Body = PeerBody<Op, Algo, Proto, 16, R, Ranks>;
-    constexpr int region = cuda::std::is_same_v<Proto, LL> ? 0 : 1;
+    constexpr int region = cuda::std::is_same_v<Proto, LL>         ? 0
+                           : cuda::std::is_same_v<Proto, Sentinel> ? 1
+                                                                   : 2;
     const Index size = sizeof(typename R::Type);
     const Index count = bytes / size;
     std::vector<PeerWork<R>> works(Ranks, PeerWork<R>{how});
     for (int g = 0; g < Ranks; ++g) {
-      MUST(cudaSetDevice(g));
+      Machine::use(g);
       MUST((CudaExecutor::load<WarpLanes, Body>()));
       PeerWork<R>& w = works[g];
       for (int p = 0; p < Ranks; ++p) w.peers.scratch[p] = scratch_[region][p];
@@ -66,9 +70,9 @@ class Bench {
                   Algo::name, Proto::name, blocks * groups, blocks);
     report(machine_, "ccl", shape, bytes, plan, [&] {
       for (int g = 0; g < Ranks; ++g) {
-        MUST(cudaSetDevice(g));
-        MUST((CudaExecutor::launch<WarpLanes, Body>(works[g], {blocks * groups, blocks, true},
-                                                    machine_[g].stream)));
+        Machine::use(g);
+        MUST((CudaExecutor::launch<WarpLanes, Body>(
+            works[g], {blocks * groups, blocks, Ranks <= Machine::devices()}, machine_[g].stream)));
       }
     });
     if (watched_->gave_up.peer != 0) {
@@ -89,7 +93,7 @@ class Bench {
     GaveUp gave_up;
   };
   Machine machine_;
-  Packet* scratch_[2][Ranks];
+  Packet* scratch_[3][Ranks];
   Word* epochs_[Ranks];
   Watched* watched_;
 };
@@ -100,13 +104,14 @@ template <int Ranks>
 int run(Index min, Index max) {
   Bench<Ranks> bench{max};
   const Reduction<Sum, float> sum{Sum{}, Ranks};
+  const int most_blocks = 128 / div_up(Ranks, Machine::devices());
   for (Index bytes = 256; bytes <= max; bytes *= 4) {
     if (bytes < min) continue;
-    for (const int blocks : {1, 2, 4, 8, 16, 32, 64, 128}) {
+    for (int blocks = 1; blocks <= most_blocks; blocks *= 2) {
       for (const int groups : {2, 4, 8, 16}) {
         const Index tiles = bytes / 480 + 1;
         if (blocks * groups > 4 * tiles && blocks * groups > 2) continue;
-        if (tiles > Index{64} * blocks * groups && blocks < 128) continue;
+        if (tiles > Index{64} * blocks * groups && blocks < most_blocks) continue;
         if (bytes <= 64 * kib) {
           bench.template run<AllReduce, OneShot, LL>(sum, Shape::all_reduce, bytes, blocks, groups);
         }
@@ -119,6 +124,8 @@ int run(Index min, Index max) {
                                                         groups);
           bench.template run<AllReduce, TwoShot, InPairs>(sum, Shape::all_reduce, bytes, blocks,
                                                           groups);
+          bench.template run<AllReduce, TwoShot, Sentinel>(sum, Shape::all_reduce, bytes, blocks,
+                                                           groups);
         }
         bench.template run<AllGather, OneShot, LL128>(Bytes{}, Shape::all_gather, bytes, blocks,
                                                       groups);
@@ -137,9 +144,10 @@ int main(int argc, char** argv) {
   (void)cudaGetDeviceCount(&gpus);
   const Index min = argc > 1 ? std::atoll(argv[1]) : 256;
   const Index max = argc > 2 ? std::atoll(argv[2]) : 16 * mib;
-  if (gpus >= 8) return run<8>(min, max);
-  if (gpus >= 4) return run<4>(min, max);
-  if (gpus >= 2) return run<2>(min, max);
-  std::printf("SKIP: needs two GPUs, has %d\n", gpus);
+  const int ranks = argc > 3 ? std::atoi(argv[3]) : gpus;
+  if (gpus > 0 && ranks >= 8) return run<8>(min, max);
+  if (gpus > 0 && ranks >= 4) return run<4>(min, max);
+  if (gpus > 0 && ranks >= 2) return run<2>(min, max);
+  std::printf("SKIP: needs two GPUs, or ranks that share them, has %d\n", gpus);
   return 77;
 }

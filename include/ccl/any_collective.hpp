@@ -397,10 +397,8 @@ class AnyCollective<Op, Candidates<Cs...>, Types<Ts...>, Reductions<Fs...>> {
       return false;
     } else if constexpr (detail::is_auto<Algo>) {
       return true;
-    } else if constexpr (requires { Algo::template takes<F>; }) {
-      return Algo::template takes<F> && (!Algo::reorders || is_commutative<F>);
     } else {
-      return !Algo::reorders || is_commutative<F>;
+      return detail::runs_reduction<Algo, typename C::Protocol, F, T>();
     }
   }
   static std::string list(std::initializer_list<std::string_view> names) {

@@ -31,9 +31,11 @@ struct FunctorOf<F, Rest...> {
   using Type = F;
 };
 
-/// The same among all arguments.
+/// The same among all arguments, and the elements.
 template <class Send, class Recv, class Count, class... Rest>
-struct FunctorAmong : FunctorOf<Rest...> {};
+struct FunctorAmong : FunctorOf<Rest...> {
+  using Element = cuda::std::remove_const_t<cuda::std::remove_pointer_t<Send>>;
+};
 
 /// Whether a call of `C` takes these arguments.
 template <class C, class Acc, class T, class... Rest>
@@ -78,9 +80,10 @@ class AutoCollective<Op, Candidates<Cs...>, Transport, OneOrder> {
                   "ccl: this operation's call takes other arguments after `count`; see the "
                   "operation in ccl/collective.hpp");
     Demands demands{Op::reduces && (!algorithm_takes<typename Cs::Algorithm, F>() || ...),
-                    !commutes<F>()};
+                    !commutes<F>(),
+                    Op::reduces && (!protocol_carries<typename Cs::Protocol, F, T>() || ...)};
     static_assert(
-        !fits || (runs<Cs, F>() || ...),
+        !fits || (runs<Cs, F, T>() || ...),
         "ccl: none of the candidates can run this reduction; see `takes` and `reorders` in "
         "the headers of their algorithms");
     constexpr bool times_ranks =
@@ -96,7 +99,7 @@ class AutoCollective<Op, Candidates<Cs...>, Transport, OneOrder> {
       return false;
     };
     demands.in_group = (recorded(rest) || ...);
-    if (demands.in_group) demands.part = part_of_group<F>();
+    if (demands.in_group) demands.part = part_of_group<F, T>();
     const int at = made_->chooser.pick(bytes, demands);
     if constexpr (Op::reduces && fits && sizeof...(Rest) > 0) {
       if (at < 0 && made_->ranks == 1) {
@@ -107,7 +110,7 @@ class AutoCollective<Op, Candidates<Cs...>, Transport, OneOrder> {
     Result<void> result;
     bool ran = false;
     Made::each([&]<std::size_t I, class C>() {
-      if constexpr (fits && runs<C, F>()) {
+      if constexpr (fits && runs<C, F, T>()) {
         if (int(I) != at) return;
         ran = true;
         const auto& one = *std::get<I>(made_->all);
@@ -128,7 +131,8 @@ class AutoCollective<Op, Candidates<Cs...>, Transport, OneOrder> {
     if constexpr (Op::reduces && !Op::rooted && sizeof...(Args) == 3) {
       return bind<Acc>(args..., Sum{});
     } else {
-      constexpr int part = part_of_group<typename FunctorAmong<Args...>::Type>();
+      using Among = FunctorAmong<Args...>;
+      constexpr int part = part_of_group<typename Among::Type, typename Among::Element>();
       using Call = typename PartOf<part, Acc, Args...>::Type;
       return BoundCall<AutoCollective, Call, Acc, Args...>{*this, {args...}};
     }
@@ -240,15 +244,13 @@ class AutoCollective<Op, Candidates<Cs...>, Transport, OneOrder> {
     if constexpr (!Op::reduces) return true;
     return is_commutative<F>;
   }
-  template <class C, class F>
+  template <class C, class F, class T>
   static constexpr bool runs() {
-    if constexpr (!Op::reduces) return true;
-    return algorithm_takes<typename C::Algorithm, F>() &&
-           (!C::Algorithm::reorders || commutes<F>());
+    return !Op::reduces || runs_reduction<typename C::Algorithm, typename C::Protocol, F, T>();
   }
   /// The candidate for which a group's kernel has a part; -1: there is none. Not an exchange: a
   /// rank for which it is a launch of its own would choose anew.
-  template <class F>
+  template <class F, class T>
   static constexpr int part_of_group() {
     int found = -1, at = 0;
     const auto see = [&](bool may) {
@@ -256,7 +258,7 @@ class AutoCollective<Op, Candidates<Cs...>, Transport, OneOrder> {
       ++at;
     };
     (see(OverPeers<typename Cs::Algorithm> && is_collective<Op, typename Cs::Algorithm> &&
-         runs<Cs, F>()),
+         runs<Cs, F, T>()),
      ...);
     return found;
   }

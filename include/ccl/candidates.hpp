@@ -18,6 +18,7 @@
 #include <ccl/algo/two_shot.hpp>
 #include <ccl/proto/ll.hpp>
 #include <ccl/proto/ll128.hpp>
+#include <ccl/proto/sentinel.hpp>
 #include <ccl/proto/simple.hpp>
 #include <ccl/transport/any_of.hpp>
 
@@ -127,6 +128,11 @@ using SharesInOrderOnCpus = OnCpus<ForOrder<Candidate<OrderedChain, Simple>>>;
 template <class Proto>
 using RelaysOfGpus = OnGpus<Candidate<Hierarchical<With<Direct, Simple>, Pairwise>, Proto>>;
 
+// Where it was measured: see `Sentinel`.
+struct TwoShotOfEight : TwoShot {
+  using RankCounts = ccl::RankCounts<8>;
+};
+
 /// ccl's list for an operation: one line adds a candidate.
 template <class Op>
 struct DefaultCandidates;
@@ -135,6 +141,7 @@ struct DefaultCandidates<AllReduce> {
   using List = Candidates<                  //
       Candidate<OneShot, LL128>,            //
       Candidate<TwoShot, LL128>,            //
+      Candidate<TwoShotOfEight, Sentinel>,  //
       OnCpus<Candidate<Doubling, Simple>>,  //
       OnGpus<Candidate<Ring, LL>>,          //
       OnGpus<Candidate<Ring, LL128>>,       //

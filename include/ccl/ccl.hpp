@@ -22,6 +22,7 @@
 #include <ccl/proto/ll.hpp>
 #include <ccl/proto/ll128.hpp>
 #include <ccl/proto/plain_rows.hpp>
+#include <ccl/proto/sentinel.hpp>
 #include <ccl/proto/simple.hpp>
 #include <ccl/store_rows.hpp>
 #include <ccl/transport/any_of.hpp>

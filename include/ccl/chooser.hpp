@@ -43,7 +43,8 @@ struct CandidateFacts {
   int line_bytes = 16;  // that must land at once
   int gpu_lanes = 32;   // of one channel
   SumOrder order = SumOrder::varies;
-  bool takes_all = true;    // every reduction
+  bool takes_all = true;    // every reduction, as far as the algorithm has a say
+  bool carries_all = true;  // the same of the protocol, and of elements
   bool reorders = false;    // the ranks, so that it needs a commutative functor
   bool for_order = false;   // for functors that are not commutative only, unless it is alone
   bool in_windows = false;  // takes receive buffers in windows only
@@ -66,8 +67,9 @@ struct CandidateFacts {
 struct Demands {
   bool any_reduction = false;  // one that not every algorithm takes
   bool not_commutative = false;
-  bool in_window = false;  // peers can write to the receive buffer, on all ranks alike
-  bool in_group = false;   // with other calls, which what runs on levels takes no part in
+  bool any_elements = false;  // ones that not every protocol carries, or such a reduction of them
+  bool in_window = false;     // peers can write to the receive buffer, on all ranks alike
+  bool in_group = false;      // with other calls, which what runs on levels takes no part in
   int part = -1;  // the candidate that would share the group's kernel: taken where no other is
                   // faster by more than a launch takes; -1: none
 };
@@ -144,7 +146,7 @@ class Chooser {
   TuningCase where_;
   std::uint64_t usable_ = 0;
   std::vector<int> kept_;
-  int steady_[4] = {-1, -1, -1, -1};  // by demands, where one candidate does for all sizes
+  int steady_ = -1;  // where one candidate does for all sizes; of operations that reduce nothing
 };
 
 }  // namespace detail

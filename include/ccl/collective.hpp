@@ -352,10 +352,11 @@ class Collective : public detail::Composition<Op, Algo, Proto, detail::sides_of<
     static_assert(!Algo::reorders || R::commutative,
                   "ccl: this algorithm reduces the ranks in an order of its own, and the functor "
                   "says that it is not commutative");
-    if constexpr (requires { Algo::template takes<F>; }) {
-      static_assert(Algo::template takes<F>,
-                    "ccl: this algorithm cannot run this reduction; see `takes` in its header");
-    }
+    static_assert(detail::algorithm_takes<Algo, F>(),
+                  "ccl: this algorithm cannot run this reduction; see `takes` in its header");
+    static_assert(detail::protocol_carries<Proto, F, T>(),
+                  "ccl: this protocol cannot carry this reduction of these elements; see `takes` "
+                  "in its header");
     CCL_CHECK(check(send, count, sizeof(T), "send", runs));
     const auto& comm = this->links_->comm();
     if (gets) {

@@ -44,10 +44,12 @@ std::string_view name(Path path);
 enum class Mover { wires, peers, engines };
 /// How a protocol's data tells that it is there, which decides what a hop and a byte cost.
 enum class Packing {
-  simple,  // a count after the data
-  ll,      // a flag in every 16 bytes
-  ll128    // a flag in every 128
+  simple,   // a count after the data
+  ll,       // a flag in every 16 bytes
+  ll128,    // a flag in every 128
+  sentinel  // that it is not zero
 };
+inline constexpr int packing_count = 4;
 
 /// Of one path, mover and packing.
 struct Rates {
@@ -105,6 +107,7 @@ constexpr int doublings(int n) {
 template <class Proto>
 constexpr Packing packing_of() {
   if constexpr (!Proto::carries_flags) return Packing::simple;
+  if constexpr (requires { Proto::all_payload; }) return Packing::sentinel;
   return Proto::line_bytes >= 128 ? Packing::ll128 : Packing::ll;
 }
 

@@ -191,10 +191,8 @@ requires(detail::is_hierarchical<Algo> &&
     static_assert(Whole::commutative,
                   "ccl: this algorithm reduces the ranks in an order of its own, and the functor "
                   "says that it is not commutative");
-    if constexpr (requires { Algo::template takes<F>; }) {
-      static_assert(Algo::template takes<F>,
-                    "ccl: this algorithm cannot run this reduction; see `takes` in its header");
-    }
+    static_assert(detail::algorithm_takes<Algo, F>(),
+                  "ccl: this algorithm cannot run this reduction; see `takes` in its header");
     return detail::LevelReductions<Whole, Begun, Ended>{
         {op, comm().ranks()}, {Two::begun(op), comm().ranks()}, {Two::ended(op), comm().ranks()}};
   }

@@ -82,7 +82,7 @@ Error Chooser::none_meets(Demands demands) const {
       Errc::not_supported,
       fmt::format("{} has no candidate for this reduction ({}; {} are left); {}", op_,
                   demands.not_commutative ? "the functor is not commutative"
-                                          : "it scales what the ranks give",
+                                          : "it is not one that every algorithm takes",
                   names, demands.not_commutative ? in_order : "name an algorithm that takes it")};
   error.rank = rank_;
   return error;

@@ -12,7 +12,8 @@ constexpr double launch_us = 1.5;
 
 bool Chooser::meets(int candidate, Demands demands) const {
   const CandidateFacts& one = facts_[std::size_t(candidate)];
-  return (!demands.any_reduction || one.takes_all) && (!demands.not_commutative || !one.reorders) &&
+  return (!demands.any_reduction || one.takes_all) && (!demands.any_elements || one.carries_all) &&
+         (!demands.not_commutative || !one.reorders) &&
          (!one.for_order || demands.not_commutative || only_for_order_) &&
          (!one.in_windows || demands.in_window) && (!demands.in_group || one.step_count == 0);
 }
@@ -64,17 +65,14 @@ void Chooser::settle() {
   for (int c = 0; c < int(facts_.size()); ++c) {
     if (usable(c) && !facts_[std::size_t(c)].for_order) only_for_order_ = false;
   }
-  for (int d = 0; d < 4; ++d) {
-    const Demands demands{(d & 1) != 0, (d & 2) != 0};
-    if (d != 0 && !reduces_) continue;
-    const auto take = [&](int c) {
-      if (c >= 0) keep |= std::uint64_t{1} << c;
-      return c;
-    };
-    if (any_size_) {
-      steady_[d] = take(steadiest(demands));
-      continue;
-    }
+  const auto take = [&](int c) {
+    if (c >= 0) keep |= std::uint64_t{1} << c;
+    return c;
+  };
+  if (any_size_) steady_ = take(steadiest({}));
+  for (int d = 0; d < 8; ++d) {
+    const Demands demands{(d & 1) != 0, (d & 2) != 0, (d & 4) != 0};
+    if (any_size_ || (d != 0 && !reduces_)) continue;
     Demands in_window = demands;
     in_window.in_window = true;
     for (double bytes = 1; bytes <= double(largest); bytes *= 1.25) {
@@ -100,7 +98,7 @@ Result<void> Chooser::drop(int candidate, const Error& why) {
 }
 
 int Chooser::pick(Index bytes, Demands demands) const {
-  if (any_size_) return steady_[int(demands.any_reduction) + 2 * int(demands.not_commutative)];
+  if (any_size_) return steady_;
   std::uint64_t kept = 0;
   for (const int c : kept_) kept |= std::uint64_t{1} << c;
   if (demands.in_group) {

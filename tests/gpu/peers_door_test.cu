@@ -78,6 +78,9 @@ void suite(const Communicator& comm) {
     rank.all_reduce<OneShot, LL128, float>(counts);
     rank.all_reduce<TwoShot, LL128, float>(with_pairs);
     rank.all_reduce<TwoShot, LL128, __nv_bfloat16>(with_pairs);
+    rank.all_reduce<OneShot, Sentinel, float>(counts);
+    rank.all_reduce<TwoShot, Sentinel, float>(with_pairs);
+    rank.all_reduce<TwoShot, Sentinel, __nv_bfloat16>(with_pairs);
     rank.shares<LL128>(counts);
   });
 }

@@ -47,11 +47,6 @@ using TransportOf = typename OnSides<GivenTransport<C, Transport>, candidate_on_
 template <Transport T>
 inline const Connector connector_of = connector<T>();
 
-template <class Algo, class F>
-constexpr bool algorithm_takes() {
-  if constexpr (requires { Algo::template takes<F>; }) return Algo::template takes<F>;
-  return true;
-}
 /// Whether an algorithm takes receive buffers in windows only.
 template <class Algo>
 inline constexpr bool writes_windows = [] {
@@ -132,6 +127,7 @@ CandidateFacts facts_of() {
   facts.takes_all = !requires {
     Algo::template takes<Sum>;
   };
+  facts.carries_all = !CarriesSome<Proto>;
   facts.reorders = Algo::reorders;
   if constexpr (requires { C::for_order; }) facts.for_order = C::for_order;
   facts.on_gpus = candidate_on_gpus<C>();

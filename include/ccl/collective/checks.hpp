@@ -6,6 +6,7 @@
 #include <ccl/lane_group.hpp>
 #include <ccl/proto/protocol.hpp>
 #include <ccl/proto/wire_context.hpp>
+#include <ccl/reduce_op.hpp>
 #include <ccl/transport/transport.hpp>
 
 #include <cuda/std/concepts>
@@ -56,6 +57,28 @@ template <class Algo>
 concept TellsByStream = MovesByCopies<Algo> && requires {
   requires Algo::by_stream;
 };
+
+/// Protocols without flags beside the data go over peers' memory, and carry some reductions only.
+template <class Proto>
+concept CarriesSome = requires {
+  Proto::template takes<Sum, float>;
+};
+template <class Proto, class F, class T>
+constexpr bool protocol_carries() {
+  if constexpr (CarriesSome<Proto>) return Proto::template takes<F, T>;
+  return true;
+}
+template <class Algo, class F>
+constexpr bool algorithm_takes() {
+  if constexpr (requires { Algo::template takes<F>; }) return Algo::template takes<F>;
+  return true;
+}
+/// Whether a composition can run this reduction.
+template <class Algo, class Proto, class F, class T>
+constexpr bool runs_reduction() {
+  return algorithm_takes<Algo, F>() && protocol_carries<Proto, F, T>() &&
+         (!Algo::reorders || is_commutative<F>);
+}
 
 // What an algorithm over wires says of itself; docs/extending.md has it all in one place.
 template <class Algo>
@@ -193,6 +216,9 @@ constexpr bool check_collective() {
   static_assert(
       !OverPeers<Algo> || StoresPlainly<Algo> || MovesByCopies<Algo> || Proto::carries_flags,
       "ccl: this algorithm tells by flags that its data has landed; use LL or LL128");
+  static_assert(!CarriesSome<Proto> || (OverPeers<Algo> && Op::reduces),
+                "ccl: this protocol carries reductions over peers' memory and nothing else; use "
+                "LL or LL128, or OneShot or TwoShot");
   static_assert(!MovesByCopies<Algo> || !Proto::carries_flags,
                 "ccl: copy engines move data as it is, without flags; use Simple");
   static_assert(!StoresPlainly<Algo> || !Proto::carries_flags,

@@ -134,9 +134,9 @@ class PeerPrims {
   /// My own tile as it travels: scaled, where the reduction does that.
   CCL_HD Fragment prepare(const Fragment& f) const {
     if constexpr (detail::prepares<R>()) {
-      return CellReducer<R, Lane::words>::from_own(reduction_, f).result();
+      return as_sent(CellReducer<R, Lane::words>::from_own(reduction_, f).result());
     } else {
-      return f;
+      return as_sent(f);
     }
   }
   /// Tile t of every share but mine; `of[k]` is the share of the k-th rank after me.
@@ -166,13 +166,19 @@ class PeerPrims {
   }
   /// What the peers pushed; mine is whatever. Ends with the peers' flags or with patience.
   CCL_HD All collect(int box, int t) {
-    return collect_peers<Ranks>(lane_, mine_ + slots(box * Ranks, t), slots(1, 0), flag_, rank_,
-                                patience_);
+    Packet* const row = mine_ + slots(box * Ranks, t);
+    const All all = collect_peers<Ranks>(lane_, row, slots(1, 0), flag_, rank_, patience_);
+    CCL_UNROLL for (int r = 0; r < Ranks; ++r) {
+      if (r != rank_) empty(row + slots(r, 0));
+    }
+    return all;
   }
   /// What one rank pushed.
   CCL_HD Fragment collect_from(int rank, int box, int t) {
-    return ccl::collect<1>(lane_, mine_ + slots(box * Ranks + rank, t), flag_, rank, patience_)
-        .of[0];
+    Packet* const tile = mine_ + slots(box * Ranks + rank, t);
+    const Fragment f = ccl::collect<1>(lane_, tile, flag_, rank, patience_).of[0];
+    empty(tile);
+    return f;
   }
   /// To the output, each where `load_others` found it.
   CCL_HD void store_loaded(int t, const All& all) const {
@@ -182,11 +188,20 @@ class PeerPrims {
   CCL_HD Fragment reduce(const All& all, const Fragment& own) const {
     auto sum = CellReducer<R, Lane::words>::from_received(reduction_, pick(0, all, own));
     CCL_UNROLL for (int r = 1; r < Ranks; ++r) sum.add_received(pick(r, all, own));
-    return sum.finish();
+    return as_sent(sum.finish());
   }
 
  private:
   static constexpr Fill fill = Align == 16 ? Fill::cells : Fill::any;
+
+  /// What the others get of a fragment that this rank goes on with, too.
+  CCL_HD static Fragment as_sent(const Fragment& f) {
+    if constexpr (requires { Lane::as_sent(f); }) return Lane::as_sent(f);
+    return f;
+  }
+  CCL_HD void empty(Packet* tile) const {
+    if constexpr (requires { lane_.empty(tile); }) lane_.empty(tile);
+  }
 
   CCL_HD int peer(int k) const {
     if constexpr ((Ranks & (Ranks - 1)) == 0) return (rank_ + k) & (Ranks - 1);
