@@ -4,6 +4,7 @@
 // tested without any, also over paths that do not work.
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <cstring>
@@ -33,9 +34,10 @@ struct FakeGpus {
     FakePath path = FakePath::well;
   };
   std::array<std::array<Link, most>, most> links{};
-  int copies_between = 0;   // of GPUs, in all
-  int refuses_to_map = -1;  // for this device, what is another's
-  bool fabric = true;       // handles for other hosts: here, other processes
+  int copies_between = 0;     // of GPUs, in all
+  int refuses_to_map = -1;    // for this device, what is another's
+  std::atomic<int> full{-1};  // this device, which has no memory left
+  bool fabric = true;         // handles for other hosts: here, other processes
   int fabric_imports = 0, legacy_imports = 0;
 
   /// Both ways.
@@ -265,6 +267,7 @@ inline CudaDriver driver() {
     if ((how->requestedHandleTypes & CU_MEM_HANDLE_TYPE_FABRIC) != 0 && !gpus().fabric) {
       return CUDA_ERROR_NOT_PERMITTED;
     }
+    if (how->location.id == gpus().full) return CUDA_ERROR_OUT_OF_MEMORY;
     const int fd = ::memfd_create("fake-gpu", MFD_CLOEXEC);
     if (fd < 0 || ::ftruncate(fd, off_t(bytes)) != 0) return CUDA_ERROR_OUT_OF_MEMORY;
     const std::lock_guard lock{gpus().mutex};
