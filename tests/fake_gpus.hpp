@@ -257,6 +257,12 @@ inline CudaDriver driver() {
     *at = ::operator new (bytes, std::align_val_t{4096});
     return CUDA_SUCCESS;
   };
+  cuda.mem_host_register = [](void*, std::size_t, unsigned) { return CUDA_SUCCESS; };
+  cuda.mem_host_unregister = [](void*) { return CUDA_SUCCESS; };
+  cuda.mem_host_get_device_pointer = [](CUdeviceptr* there, void* at, unsigned) {
+    *there = reinterpret_cast<CUdeviceptr>(at);
+    return CUDA_SUCCESS;
+  };
   cuda.mem_get_granularity = [](std::size_t* bytes, const CUmemAllocationProp*,
                                 CUmemAllocationGranularity_flags) {
     *bytes = 1 << 16;
