@@ -34,10 +34,11 @@ struct FakeGpus {
     FakePath path = FakePath::well;
   };
   std::array<std::array<Link, most>, most> links{};
-  int copies_between = 0;     // of GPUs, in all
-  int refuses_to_map = -1;    // for this device, what is another's
-  std::atomic<int> full{-1};  // this device, which has no memory left
-  bool fabric = true;         // handles for other hosts: here, other processes
+  std::map<int, int> multiprocessors{};  // of these devices; the others have one
+  int copies_between = 0;                // of GPUs, in all
+  int refuses_to_map = -1;               // for this device, what is another's
+  std::atomic<int> full{-1};             // this device, which has no memory left
+  bool fabric = true;                    // handles for other hosts: here, other processes
   int fabric_imports = 0, legacy_imports = 0;
 
   /// Both ways.
@@ -218,8 +219,11 @@ inline CudaDriver driver() {
     *device = int(bus) - 0x10;
     return CUDA_SUCCESS;
   };
-  cuda.device_get_attribute = [](int* value, CUdevice_attribute, CUdevice) {
-    *value = 1;
+  cuda.device_get_attribute = [](int* value, CUdevice_attribute what, CUdevice device) {
+    const auto& counts = gpus().multiprocessors;
+    const auto count = counts.find(device);
+    const bool counted = what == CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT && count != counts.end();
+    *value = counted ? count->second : 1;
     return CUDA_SUCCESS;
   };
   cuda.device_can_access_peer = [](int* can, CUdevice a, CUdevice b) {
