@@ -65,6 +65,17 @@ Result<void> settle(CommState& state) {
   return {};
 }
 
+/// Of the rank that has fewest. Several ranks on one GPU share its multiprocessors; one that only
+/// waits would take the place of the one that it waits for.
+int blocks_of_all(const CommState& state) {
+  int blocks = 128;  // are worth it
+  for (const PeerInfo& peer : state.peers) {
+    blocks = std::min(blocks, peer.multiprocessors / state.ranks_on_gpu);
+    if (peer.most_blocks > 0) blocks = std::min(blocks, peer.most_blocks);
+  }
+  return std::max(1, blocks);
+}
+
 /// All ranks on CPUs, or all on GPUs; each GPU has one of them, unless more are asked for.
 Result<void> check_devices(CommState& state) {
   const PeerInfo& mine = state.peers[state.rank];
@@ -103,6 +114,8 @@ Result<void> get_acquainted(CommState& state) {
     CCL_TRY(state.gpu, Gpu::open(state.config.device));
     state.order = std::make_unique<GpuOrder>(state.gpu);
     state.status.copy_to(&state.gpu->watched().stop);
+    mine.multiprocessors = state.gpu->multiprocessors();
+    mine.most_blocks = state.bounds.most.value_or(0);
   }
   state.peers.resize(state.ranks);
   state.peers[state.rank] = mine;
@@ -123,6 +136,7 @@ Result<void> get_acquainted(CommState& state) {
   };
   if (std::any_of(state.peers.begin(), state.peers.end(), elsewhere)) state.gpu->use_fabric();
   CCL_CHECK(check_devices(state));
+  if (state.gpu) state.most_blocks = blocks_of_all(state);
   CCL_CHECK(arrange_ranks(state));
   CCL_CHECK(prove_paths(state));
   log_info(LogPart::init, "communicator{}{} of {} ranks is up",

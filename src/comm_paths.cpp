@@ -159,7 +159,9 @@ class Trials {
         if (q == place) continue;
         const PathSaid said = PathSaid::of(bytes[q]);
         untried_ = untried_ || said.untried;
-        if (domain_of(p) == domain_of(me_)) table_.at(int(place), int(q)) = said;
+        // Rows are as long as those of the domain with most ranks.
+        const bool here = domain_of(p) == domain_of(me_) && int(q) < table_.places();
+        if (here) table_.at(int(place), int(q)) = said;
       }
     }
     if (well) return {};

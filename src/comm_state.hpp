@@ -49,8 +49,8 @@ struct CommState : std::enable_shared_from_this<CommState> {
   std::shared_ptr<Gpu> gpu;         // null on a CPU rank
   std::unique_ptr<GpuOrder> order;  // of its launches
   std::shared_ptr<Doors> doors;     // null until a composition wants them
-  int ranks_on_gpu = 1;             // of this communicator, on the GPU that has most: blocks are
-                                    // divided alike on all ranks
+  int ranks_on_gpu = 1;             // of this communicator, on the GPU that has most
+  int most_blocks = 1;              // of a launch on a GPU; on all ranks alike, as channels are
   topo::Arrangement arrangement;    // of all ranks into rings and trees
   bool check = false;
   double timeout_s = 0;  // 0: no limit
@@ -85,8 +85,6 @@ struct CommState : std::enable_shared_from_this<CommState> {
   Result<void> ready();
   /// Whether it is up, or was until it failed.
   bool was_up() const;
-  /// On a GPU: blocks of a launch, at most; the same on all ranks.
-  int most_blocks() const;
   /// What kernels have left: the first that gave up makes this communicator fail.
   void look_at_gpu();
   /// What a kernel or a call has found of counts that lay in memory.

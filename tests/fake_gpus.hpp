@@ -4,6 +4,7 @@
 // tested without any, also over paths that do not work.
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <cstring>
@@ -33,9 +34,11 @@ struct FakeGpus {
     FakePath path = FakePath::well;
   };
   std::array<std::array<Link, most>, most> links{};
-  int copies_between = 0;   // of GPUs, in all
-  int refuses_to_map = -1;  // for this device, what is another's
-  bool fabric = true;       // handles for other hosts: here, other processes
+  std::map<int, int> multiprocessors{};  // of these devices; the others have one
+  int copies_between = 0;                // of GPUs, in all
+  int refuses_to_map = -1;               // for this device, what is another's
+  std::atomic<int> full{-1};             // this device, which has no memory left
+  bool fabric = true;                    // handles for other hosts: here, other processes
   int fabric_imports = 0, legacy_imports = 0;
 
   /// Both ways.
@@ -216,8 +219,11 @@ inline CudaDriver driver() {
     *device = int(bus) - 0x10;
     return CUDA_SUCCESS;
   };
-  cuda.device_get_attribute = [](int* value, CUdevice_attribute, CUdevice) {
-    *value = 1;
+  cuda.device_get_attribute = [](int* value, CUdevice_attribute what, CUdevice device) {
+    const auto& counts = gpus().multiprocessors;
+    const auto count = counts.find(device);
+    const bool counted = what == CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT && count != counts.end();
+    *value = counted ? count->second : 1;
     return CUDA_SUCCESS;
   };
   cuda.device_can_access_peer = [](int* can, CUdevice a, CUdevice b) {
@@ -255,6 +261,12 @@ inline CudaDriver driver() {
     *at = ::operator new (bytes, std::align_val_t{4096});
     return CUDA_SUCCESS;
   };
+  cuda.mem_host_register = [](void*, std::size_t, unsigned) { return CUDA_SUCCESS; };
+  cuda.mem_host_unregister = [](void*) { return CUDA_SUCCESS; };
+  cuda.mem_host_get_device_pointer = [](CUdeviceptr* there, void* at, unsigned) {
+    *there = reinterpret_cast<CUdeviceptr>(at);
+    return CUDA_SUCCESS;
+  };
   cuda.mem_get_granularity = [](std::size_t* bytes, const CUmemAllocationProp*,
                                 CUmemAllocationGranularity_flags) {
     *bytes = 1 << 16;
@@ -265,6 +277,7 @@ inline CudaDriver driver() {
     if ((how->requestedHandleTypes & CU_MEM_HANDLE_TYPE_FABRIC) != 0 && !gpus().fabric) {
       return CUDA_ERROR_NOT_PERMITTED;
     }
+    if (how->location.id == gpus().full) return CUDA_ERROR_OUT_OF_MEMORY;
     const int fd = ::memfd_create("fake-gpu", MFD_CLOEXEC);
     if (fd < 0 || ::ftruncate(fd, off_t(bytes)) != 0) return CUDA_ERROR_OUT_OF_MEMORY;
     const std::lock_guard lock{gpus().mutex};

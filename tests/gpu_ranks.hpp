@@ -21,21 +21,27 @@ inline FakeGpus& gpus(int devices = FakeGpus::most) {
   return FakeGpus::install(devices);
 }
 
-/// Rank r on the r-th of `devices`, a thread each.
-inline std::vector<Result<Communicator>> create(const std::vector<int>& devices) {
-  const auto id = create_unique_id();
-  REQUIRE(id);
+/// Of `ranks` ranks those from `first` on, on each of `devices` one, a thread each.
+inline std::vector<Result<Communicator>> create(const UniqueId& id, int first, int ranks,
+                                                const std::vector<int>& devices) {
   std::vector<Result<Communicator>> all(devices.size(), fail(Errc::internal, "not created"));
   std::vector<std::thread> threads;
   for (std::size_t r = 0; r < devices.size(); ++r) {
     threads.emplace_back([&, r] {
       Config config;
       config.device = devices[r];
-      all[r] = Communicator::create(*id, int(r), int(devices.size()), config);
+      all[r] = Communicator::create(id, first + int(r), ranks, config);
     });
   }
   for (auto& thread : threads) thread.join();
   return all;
+}
+
+/// Rank r on the r-th of `devices`.
+inline std::vector<Result<Communicator>> create(const std::vector<int>& devices) {
+  const auto id = create_unique_id();
+  REQUIRE(id);
+  return create(*id, 0, int(devices.size()), devices);
 }
 
 inline detail::PathFault fault(const Result<Communicator>& comm, int peer) {

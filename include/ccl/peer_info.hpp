@@ -17,6 +17,8 @@ struct PeerInfo {
   cuda::std::int64_t bus_id = -1;      // PCI bus id of the device
   cuda::std::uint64_t fabric = 0;      // of its NVLink domain over several hosts; 0: it has none
   int compute_capability = 0;          // 90 for sm_90; 0 on CPU
+  int multiprocessors = 0;             // of the device; 0 on CPU
+  int most_blocks = 0;                 // of a launch there, by CCL_MAX_CTAS; 0: no bound, or on CPU
   int numa = -1;                       // NUMA node that it is bound to; -1: to none alone
   int looks_closely = 0;               // it has files that say or want to know the topology
   int pid = 0;

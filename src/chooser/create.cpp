@@ -135,7 +135,7 @@ Result<Chooser> Chooser::create(const Communicator& comm, const Question& questi
     }
     if (out.empty()) mine.usable |= std::uint64_t{1} << c;
   }
-  mine.blocks = made.gpu_ ? state.most_blocks() : most_blocks;
+  mine.blocks = made.gpu_ ? state.most_blocks : most_blocks;
 
   // And what all ranks' do.
   std::vector<Ballot> all(std::size_t(state.ranks), mine);

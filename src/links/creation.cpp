@@ -57,11 +57,13 @@ Result<std::shared_ptr<Links>> make_links(const Composed& of, const Communicator
   CCL_TRY(const auto lock, creating_alone(comm, name));
   CCL_CHECK(check_side(comm, name, of.sides.cpus, of.sides.gpus));
   if (plan && plan->slot_bytes == 0) plan->slot_bytes = of.slot_bytes;
-  if (plan) CCL_CHECK(check_plan(comm, *plan));
-  const auto may = may_compose(of.op, of.algo, of.proto);
+  const auto plans = [&]() -> Result<Plans> {
+    if (plan) CCL_CHECK(check_plan(comm, *plan));
+    CCL_CHECK(may_compose(of.op, of.algo, of.proto));
+    return of.plans(comm, plan);
+  };
   const int fan = of.over_peers() ? 1 : of.most_wires(comm.ranks());
-  CCL_TRY(auto links, Links::create(comm, may ? of.plans(comm, plan) : fail(may.error()), fan,
-                                    of.needs, of.connector, std::move(name)));
+  CCL_TRY(auto links, Links::create(comm, plans(), fan, of.needs, of.connector, std::move(name)));
   if (of.over_peers()) {
     CCL_CHECK(make_peers(of, *links));
   } else {

@@ -3,19 +3,9 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-
 #include "comm_state.hpp"
 
 namespace ccl::detail {
-
-int CommState::most_blocks() const {
-  // Several ranks on one GPU share its multiprocessors; one that only waits would take the place of
-  // the one that it waits for.
-  constexpr int worth = 128;
-  return std::max(
-      1, std::min({worth, gpu->multiprocessors() / ranks_on_gpu, bounds.most.value_or(worth)}));
-}
 
 Result<void> Links::check_on_device(Stream stream) const {
   CommState& state = *comm_.state();
@@ -38,7 +28,7 @@ Result<DeviceTarget> Links::queue_on_device(Stream stream, std::shared_ptr<void>
   if (auto done = state.order->before(stream.cuda(), keep); !done) {
     return fail(state.blame(std::move(done).error()));
   }
-  return DeviceTarget{state.config.device, stream.cuda(), state.most_blocks(),
+  return DeviceTarget{state.config.device, stream.cuda(), state.most_blocks,
                       state.ranks_on_gpu == 1, plan_.channel_bytes};
 }
 

@@ -7,6 +7,7 @@
 
 #include "gpu/allocation.hpp"
 #include "links/share_memory.hpp"
+#include "links/verdict.hpp"
 #include "own_thread.hpp"
 #include "window_state.hpp"
 
@@ -40,7 +41,11 @@ Result<std::shared_ptr<Doors>> Doors::open(CommState& state, int composition,
   };
   const auto all = [](int) { return true; };
   CCL_CHECK(share_memory(state, {composition, name, "doors", all, take}, memory, prepare()));
-  CCL_TRY(doors->thread_, own_thread("doors", [d = doors.get()] { d->serve(); }));
+  const auto start = [&]() -> Result<void> {
+    CCL_TRY(doors->thread_, own_thread("doors", [d = doors.get()] { d->serve(); }));
+    return {};
+  };
+  CCL_CHECK(all_agree(state, name, start()));
   return doors;
 }
 

@@ -73,7 +73,7 @@ Result<void> settle_group(CallList& calls) {
                                             calls.front()->links().name(), links.name())}));
     }
   }
-  if (state.gpu) share_out(calls, state.most_blocks());
+  if (state.gpu) share_out(calls, state.most_blocks);
   return {};
 }
 

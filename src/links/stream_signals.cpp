@@ -6,6 +6,7 @@
 #include <new>
 
 #include "links/share_memory.hpp"
+#include "links/verdict.hpp"
 #include "own_thread.hpp"
 
 namespace ccl::detail {
@@ -90,7 +91,11 @@ Result<std::unique_ptr<StreamSignals>> StreamSignals::open(CommState& state, int
   };
   const auto all = [](int) { return true; };
   CCL_CHECK(share_memory(state, {composition, name, "signals", all, take}, memory, prepare()));
-  CCL_TRY(signals->thread_, own_thread("signals", [s = signals.get()] { s->watch(); }));
+  const auto start = [&]() -> Result<void> {
+    CCL_TRY(signals->thread_, own_thread("signals", [s = signals.get()] { s->watch(); }));
+    return {};
+  };
+  CCL_CHECK(all_agree(state, name, start()));
   return signals;
 }
 

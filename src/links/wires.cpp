@@ -14,6 +14,7 @@
 #include "comm_state.hpp"
 #include "links/handshake.hpp"
 #include "links/on_device.hpp"
+#include "links/verdict.hpp"
 #include "transport/wire_memory.hpp"
 
 namespace ccl::detail {
@@ -192,16 +193,14 @@ Result<void> Links::connect(const std::vector<Peer>& from, const std::vector<Pee
   const std::lock_guard lock{state.bootstrap_mutex};
   const std::size_t before = owners_.size();
   auto made = shake_hands(state, name_, connector_.name, short_of_lines(), meetings);
+  // One rank's memory may be full by now, when all others have all that they want.
+  if (made && device_) made = detail::all_agree(state, name_, upload());
   if (!made) {
     // Ranks have made different parts of these edges: none of them can be made again.
     if (owners_.size() > before) broken_ = made.error();
     state.journal->ended(info_.ticket, false);
-    return made;
   }
-  if (device_) {
-    if (auto done = upload(); !done) return fail(state.blame(std::move(done).error()));
-  }
-  return {};
+  return made;
 }
 
 Result<void> Links::open_later(const Result<void>& so_far) {

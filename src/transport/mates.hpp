@@ -26,12 +26,13 @@ class Mates : public std::enable_shared_from_this<Link> {
     const Link& self = static_cast<const Link&>(*this);
     const Edge& edge = self.edge;
     if (id_of(edge, false) != edge.id) return;
+    std::shared_ptr<Link> back;  // let go of after the lock: the last to do so takes it, too
     const std::lock_guard lock{ends().mutex};
     key_ = {self.context.proxy, edge.id, edge.side};
     ends().all[key_] = this->weak_from_this();
     const Side other = edge.side == Side::sender ? Side::receiver : Side::sender;
     const auto found = ends().all.find({self.context.proxy, id_of(edge, true), other});
-    const auto back = found == ends().all.end() ? nullptr : found->second.lock();
+    if (found != ends().all.end()) back = found->second.lock();
     if (back == nullptr) return;
     meet(back);
     back->meet(this->shared_from_this());

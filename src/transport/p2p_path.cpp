@@ -25,6 +25,7 @@ constexpr std::array type_names{
     std::pair{PathType::loc, "LOC"}, std::pair{PathType::nvl, "NVL"},
     std::pair{PathType::nvb, "NVB"}, std::pair{PathType::c2c, "C2C"},
     std::pair{PathType::pix, "PIX"}, std::pair{PathType::pxb, "PXB"},
+    std::pair{PathType::p2c, "P2C"}, std::pair{PathType::pxn, "PXN"},
     std::pair{PathType::phb, "PHB"}, std::pair{PathType::sys, "SYS"},
 };
 
@@ -64,7 +65,7 @@ Result<std::optional<PathType>> p2p_level() {
   }
   return fail(Errc::bad_setting,
               fmt::format("CCL_P2P_LEVEL is \"{}\" (no path type); give one of LOC NVL NVB C2C PIX "
-                          "PXB PHB SYS",
+                          "PXB P2C PXN PHB SYS",
                           level));
 }
 

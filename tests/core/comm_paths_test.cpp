@@ -10,6 +10,7 @@
 #include "environment.hpp"
 #include "fake_gpus.hpp"
 #include "gpu_ranks.hpp"
+#include "transport/driver.hpp"
 #include "transport/p2p_check.hpp"
 
 using namespace ccl;
@@ -98,6 +99,45 @@ TEST_CASE("a GPU whose copies do not end is not waited for at every path") {
   }
   CHECK(stuck == 3);
   CHECK(fault(comms[1], 2) == PathFault::none);
+}
+
+TEST_CASE("hosts may have different numbers of GPUs") {
+  gpus();
+  // The host with fewer ranks hears longer rows than it has places for.
+  const std::vector<int> of_child{38, 39}, of_parent{0, 1, 2, 3, 4, 5, 6, 7};
+  const int ranks = int(of_child.size() + of_parent.size());
+  const auto at_host = [&](const char* host, const UniqueId& id, int first,
+                           const std::vector<int>& devices, int fd) -> std::string {
+    std::vector<Result<Communicator>> comms;
+    {
+      const Environment own{"CCL_HOSTID", host};
+      comms = create(id, first, ranks, devices);
+    }
+    char here = 1, there = 0;  // who leaves too early is missed by the other
+    const bool met = swap_bytes(fd, &here, &there, 1);
+    for (const auto& comm : comms) {
+      if (!comm) return comm.error().message();
+      for (int p = 0; p < ranks; ++p) {
+        const bool neighbour = p >= first && p < first + int(devices.size());
+        if (p == comm->rank()) continue;
+        if (fault(comm, p) != PathFault::none) return "a fault";
+        if (bool(address(comm, p)) != neighbour) return "addresses others than those of its host";
+      }
+    }
+    return met ? "" : "no peer";
+  };
+  const auto child = [&](int fd) -> std::string {
+    UniqueId id;
+    if (::recv(fd, &id, sizeof id, MSG_WAITALL) != ssize_t(sizeof id)) return "no id";
+    return at_host("few", id, 0, of_child, fd);
+  };
+  const auto parent = [&](int fd, pid_t) -> std::string {
+    const auto id = create_unique_id();
+    if (!id) return id.error().message();
+    if (::send(fd, &*id, sizeof *id, MSG_NOSIGNAL) != ssize_t(sizeof *id)) return "no child";
+    return at_host("many", *id, int(of_child.size()), of_parent, fd);
+  };
+  CHECK(alone_with_child(child, parent) == "");
 }
 
 TEST_CASE("with a broken path the next transport of a composition carries the pair") {

@@ -178,6 +178,17 @@ TEST_CASE("a plan of whose chunks no wire holds two is refused; the fullest runs
   });
 }
 
+TEST_CASE("a plan that cannot be on one rank is refused on all") {
+  on_all(make(2), [](const Communicator& comm) -> Result<void> {
+    const auto made = Over<AllReduce, Ring>::create(comm, Plan{1, comm.rank() == 1 ? 6 : 8, 256});
+    const char* const said = comm.rank() == 1 ? "cannot be: slots are a power of two"
+                                              : "is refused by rank 1 (a plan of 1 channels";
+    CCL_CHECK(refused(made ? Result<void>{} : Result<void>{fail(made.error())}, said));
+    CCL_CHECK(comm.status());
+    return comm.finalize();
+  });
+}
+
 TEST_CASE("plans that differ between ranks are refused on all, and named") {
   on_all(make(2), [](const Communicator& comm) -> Result<void> {
     const int slots = comm.rank() == 0 ? 2 : 4;

@@ -289,6 +289,36 @@ TEST_CASE("a composition in Simple reads, one in LL does not; who has the slots 
   CHECK(receiver.ll == ring);
 }
 
+TEST_CASE("a rank whose GPU is full when its wires are there says so to all") {
+  FakeGpus& all = gpus();
+  const auto comms = create({0, 2});
+  // With its words, of two lines, a wire fills a piece of memory to the last byte.
+  const Plan plan{1, 2, ((64 << 10) - 256) / 2};
+  const auto connect = [&](const Communicator& comm) -> Error {
+    auto links =
+        detail::Links::create(comm, detail::Plans::same(plan), 1, detail::WireNeeds::of<Simple>(),
+                              detail::connector<P2pTransport>(), "by hand");
+    if (!links) return links.error();
+    using Peer = detail::Links::Peer;
+    const std::vector<Peer> none, other{Peer{1 - comm.rank(), 0}};
+    const auto ready = (*links)->reserve();
+    if (comm.rank() == 1) all.full = 2;
+    const auto made =
+        (*links)->connect(comm.rank() == 1 ? other : none, comm.rank() == 0 ? other : none, ready);
+    if (auto met = comm.barrier(); !met) return met.error();
+    return made ? Error{} : made.error();
+  };
+  Error receiver;
+  std::thread other{[&] { receiver = connect(*comms[1]); }};
+  const Error sender = connect(*comms[0]);
+  other.join();
+  all.full = -1;
+  CHECK(receiver.code == Errc::out_of_memory);
+  CHECK(says(receiver.what, "cannot allocate"));
+  CHECK(sender.code == Errc::out_of_memory);
+  CHECK(says(sender.what, "by hand is refused by rank 1 (cannot allocate"));
+}
+
 TEST_CASE("a GPU in between can be forbidden, and is no farther than CCL_P2P_LEVEL") {
   FakeGpus& all = gpus();
   all.link(1, 3, {false, false, FakePath::well});

@@ -71,6 +71,9 @@ TEST_CASE("CCL_P2P_LEVEL is a path type or one of NCCL's numbers") {
   CHECK(level("LOC") == PathType::loc);
   CHECK(level("nvl") == PathType::nvl);
   CHECK(level("PHB") == PathType::phb);
+  // No two GPUs' path, but the setting may be either, as NCCL's may.
+  CHECK(level("P2C") == PathType::p2c);
+  CHECK(level("PXN") == PathType::pxn);
   CHECK(level("0") == PathType::loc);
   CHECK(level("2") == PathType::pxb);
   CHECK(level("5") == PathType::sys);
