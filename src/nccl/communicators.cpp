@@ -7,6 +7,10 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstring>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "nccl/api.hpp"
@@ -59,33 +63,39 @@ Result<void> join(ncclComm_t* comm, int ranks, std::span<const ncclUniqueId> giv
   });
 }
 
+/// A rank of a communicator that is made from `parent`'s. It blocks: the ranks meet in the parent,
+/// which is in use until they have. So the calls of a parent's rank are made in their order, as
+/// those of the other ranks are.
+Result<void> derive(std::shared_ptr<Member> parent, std::string family, ncclComm_t* made,
+                    const std::function<Result<void>(Member&)>& create) {
+  auto member = std::make_shared<Member>(parent->device, true, std::move(family));
+  *made = new_handle(member);
+  Member& whose = *member;
+  return Group::of_this_thread().submit(
+      std::move(parent), [&whose, create] { return create(whose); }, std::move(member));
+}
+
 Result<void> split(ncclComm_t comm, int color, int key, ncclComm_t* made,
                    const ncclConfig_t* config) {
   CCL_CHECK(check_given(made, "newcomm"));
   *made = nullptr;
   CCL_TRY(const auto parent, member_of(comm));
   CCL_TRY(const Config wanted, read_config(config));
-  const std::string family = fmt::format("{} {}", parent->next_family("split"), color);
+  CCL_TRY(const Communicator from, parent->ready());
+  std::string family = fmt::format("{} {}", parent->next_family("split"), color);
   if (color < 0) {
-    return Group::of_this_thread().submit(parent, [&whose = *parent, color, key]() -> Result<void> {
-      CCL_TRY(const Communicator from, whose.ready());
+    return Group::of_this_thread().submit(parent, [from, color, key]() -> Result<void> {
       CCL_TRY(const auto none, from.split(color, key));
       return {};
     });
   }
-  // It blocks: the ranks meet in the parent, which is in use until they have.
-  auto member = std::make_shared<Member>(parent->device, true, family);
-  *made = new_handle(member);
-  Member& whose = *member;
-  return Group::of_this_thread().submit(
-      std::move(member), [&whose, parent, color, key, wanted]() -> Result<void> {
-        CCL_TRY(const Communicator from, parent->ready());
-        return whose.create([&]() -> Result<Communicator> {
-          CCL_TRY(auto child, from.split(color, key, wanted));
-          if (!child) return fail(Errc::internal, "a rank with a color got no communicator");
-          return *std::move(child);
-        });
-      });
+  return derive(parent, std::move(family), made, [from, color, key, wanted](Member& whose) {
+    return whose.create([&]() -> Result<Communicator> {
+      CCL_TRY(auto child, from.split(color, key, wanted));
+      if (!child) return fail(Errc::internal, "a rank with a color got no communicator");
+      return *std::move(child);
+    });
+  });
 }
 
 Result<void> shrink(ncclComm_t comm, std::span<const int> given, int flags, ncclComm_t* made,
@@ -99,23 +109,20 @@ Result<void> shrink(ncclComm_t comm, std::span<const int> given, int flags, nccl
         Errc::invalid_argument,
         fmt::format("shrinkFlags are {}; pass NCCL_SHRINK_DEFAULT or NCCL_SHRINK_ABORT", flags));
   }
+  CCL_TRY(const Communicator from, parent->ready());
   const bool aborts = flags == NCCL_SHRINK_ABORT;
   std::vector<int> excluded(given.begin(), given.end());
   std::ranges::sort(excluded);
   excluded.erase(std::unique(excluded.begin(), excluded.end()), excluded.end());
-  auto member = std::make_shared<Member>(
-      parent->device, true,
-      parent->next_family(fmt::format("without {}", fmt::join(excluded, " "))));
-  *made = new_handle(member);
-  Member& whose = *member;
-  return Group::of_this_thread().submit(
-      std::move(member), [&whose, parent, excluded, aborts, wanted]() -> Result<void> {
-        CCL_TRY(const Communicator from, parent->ready());
-        const auto how = aborts ? Shrink::abort_parent : Shrink::keep_parent;
-        auto shrunk = whose.create_for_all([&] { return from.shrink(excluded, how, wanted); });
-        if (aborts && !from.status()) parent->abandon();
-        return shrunk;
-      });
+  std::string family = parent->next_family(fmt::format("without {}", fmt::join(excluded, " ")));
+  return derive(parent, std::move(family), made,
+                [&whole = *parent, from, excluded, aborts, wanted](Member& whose) {
+                  const auto how = aborts ? Shrink::abort_parent : Shrink::keep_parent;
+                  auto shrunk =
+                      whose.create_for_all([&] { return from.shrink(excluded, how, wanted); });
+                  if (aborts && !from.status()) whole.abandon();
+                  return shrunk;
+                });
 }
 
 /// What an answer says of a communicator that is there.

@@ -18,9 +18,19 @@ Group& Group::of_this_thread() {
 
 Result<void> Group::Part::run() const {
   const OnDevice here{member->device};
-  for (const Step& step : steps) CCL_CHECK(step());
-  if (messages.empty()) return {};
-  return member->use([&](Operations& all) { return all.exchange(messages); });
+  const auto all_of_it = [this]() -> Result<void> {
+    for (const Step& step : steps) CCL_CHECK(step());
+    if (messages.empty()) return {};
+    return member->use([&](Operations& all) { return all.exchange(messages); });
+  };
+  Result<void> done = all_of_it();
+  if (!done) give_up(done.error());
+  return done;
+}
+
+void Group::Part::give_up(const Error& why) const {
+  member->give_up(why);
+  for (const auto& one : made) one->give_up(why);
 }
 
 Result<double> Group::Part::predict() const {
@@ -39,12 +49,14 @@ Result<double> Group::Part::predict() const {
 Group::Part& Group::part_of(std::shared_ptr<Member> member) {
   const auto known = std::ranges::find(parts_, member, &Part::member);
   if (known != parts_.end()) return *known;
-  return parts_.emplace_back(Part{std::move(member), {}, {}, {}});
+  return parts_.emplace_back(Part{std::move(member), {}, {}, {}, {}});
 }
 
-Result<void> Group::submit(std::shared_ptr<Member> member, Step step) {
+Result<void> Group::submit(std::shared_ptr<Member> member, Step step,
+                           std::shared_ptr<Member> made) {
   Part& part = part_of(std::move(member));
   part.steps.push_back(std::move(step));
+  if (made) part.made.push_back(std::move(made));
   if (depth_ > 0) return {};
   ++depth_;
   return end();
@@ -75,7 +87,7 @@ Result<std::optional<double>> Group::simulate() {
   const auto spoilt = std::exchange(spoilt_, {});
   const Error none_made{Errc::invalid_usage,
                         "ncclGroupSimulateEnd makes nothing; end by ncclGroupEnd"};
-  for (const Part& part : parts) part.member->give_up(spoilt ? none_made : spoilt.error());
+  for (const Part& part : parts) part.give_up(spoilt ? none_made : spoilt.error());
   CCL_CHECK(spoilt);
   double slowest_us = 0;
   for (const Part& part : parts) {
@@ -96,7 +108,7 @@ Result<void> Group::end() {
   if (--depth_ > 0) return {};
   const std::vector<Part> parts = std::exchange(parts_, {});
   if (const auto spoilt = std::exchange(spoilt_, {}); !spoilt) {
-    for (const Part& part : parts) part.member->give_up(spoilt.error());
+    for (const Part& part : parts) part.give_up(spoilt.error());
     return spoilt;
   }
   Result<void> result;

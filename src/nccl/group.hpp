@@ -21,8 +21,10 @@ class Group {
   Result<void> end();
   /// Ends it, too, but runs nothing: microseconds that it is thought to take; none within another.
   Result<std::optional<double>> simulate();
-  /// At once where there is no group.
-  Result<void> submit(std::shared_ptr<Member> member, Step step);
+  /// At once where there is no group. `made`: what the step creates for another rank than
+  /// `member`'s, if any.
+  Result<void> submit(std::shared_ptr<Member> member, Step step,
+                      std::shared_ptr<Member> made = nullptr);
   Result<void> submit(std::shared_ptr<Member> member, const Call& call);
   /// A call that cannot be so: the group fails, and nothing of it runs.
   void spoil(const Error& why);
@@ -33,9 +35,11 @@ class Group {
     std::vector<Step> steps;
     std::vector<Call> messages;
     std::vector<Call> calls;  // all of them, which some steps are
+    std::vector<std::shared_ptr<Member>> made;
 
     Result<double> predict() const;
-    Result<void> run() const;  // on the member's device
+    Result<void> run() const;              // on the member's device
+    void give_up(const Error& why) const;  // what is not made by now never will be
   };
   Part& part_of(std::shared_ptr<Member> member);
   Result<void> check_begun(const char* call) const;

@@ -214,6 +214,67 @@ TEST_CASE("a split's ranks are a communicator of their own") {
   CHECK(ncclCommDestroy(parts[2]) == ncclSuccess);
 }
 
+TEST_CASE("splits are made in the order of their group's calls") {
+  OneThread all;
+  const auto ranks_of = [](ncclComm_t comm) {
+    int count = 0;
+    CHECK(ncclCommCount(comm, &count) == ncclSuccess);
+    return count;
+  };
+  const float data = 1;
+  float sums[ranks] = {}, gathered[ranks][ranks] = {};
+  ncclComm_t together[ranks], alone[ranks], two[ranks];
+  // The first of a kind meets in the communicator, too. Were another rank to take these in another
+  // order, colors of different calls would meet.
+  REQUIRE(all.group([&](int r, ncclComm_t comm) {
+    CHECK(ncclAllReduce(&data, &sums[r], 1, ncclFloat, ncclSum, comm, nullptr) == ncclSuccess);
+    CHECK(ncclCommSplit(comm, 0, 0, &together[r], nullptr) == ncclSuccess);
+    CHECK(ncclAllGather(&data, gathered[r], 1, ncclFloat, comm, nullptr) == ncclSuccess);
+    CHECK(ncclCommSplit(comm, r, 0, &alone[r], nullptr) == ncclSuccess);
+    return ncclCommSplit(comm, r == 2 ? NCCL_SPLIT_NOCOLOR : 0, 0, &two[r], nullptr);
+  }) == ncclSuccess);
+  for (int r = 0; r < ranks; ++r) {
+    CHECK(ranks_of(together[r]) == ranks);
+    CHECK(ranks_of(alone[r]) == 1);
+    if (r < 2) CHECK(ranks_of(two[r]) == 2);
+    CHECK(sums[r] == ranks);
+    CHECK(gathered[r][ranks - 1] == 1);
+  }
+  for (int r = 0; r < ranks; ++r) {
+    for (ncclComm_t comm : {together[r], alone[r]}) CHECK(ncclCommDestroy(comm) == ncclSuccess);
+    if (r < 2) CHECK(ncclCommDestroy(two[r]) == ncclSuccess);
+  }
+}
+
+TEST_CASE("what cannot be split yet leaves no communicator behind") {
+  ncclUniqueId id;
+  REQUIRE(ncclGetUniqueId(&id) == ncclSuccess);
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  config.blocking = 0;
+  ncclComm_t comm, part = nullptr;
+  REQUIRE(ncclCommInitRankConfig(&comm, 2, id, 0, &config) == ncclInProgress);
+  CHECK(ncclCommSplit(comm, 0, 0, &part, nullptr) == ncclInvalidArgument);
+  CHECK(part == nullptr);
+  int excluded = 1;
+  CHECK(ncclCommShrink(comm, &excluded, 1, &part, nullptr, 0) == ncclInvalidArgument);
+  CHECK(part == nullptr);
+  CHECK(ncclCommAbort(comm) == ncclSuccess);
+
+  // Nor does one stay in progress whose call was not reached.
+  OneThread all;
+  int nobody = ranks;
+  ncclComm_t first = nullptr, second = nullptr;
+  REQUIRE(ncclGroupStart() == ncclSuccess);
+  CHECK(ncclCommShrink(all.comms[0], &nobody, 1, &first, nullptr, 0) == ncclSuccess);
+  CHECK(ncclCommSplit(all.comms[0], 0, 0, &second, nullptr) == ncclSuccess);
+  CHECK(ncclGroupEnd() == ncclInvalidArgument);
+  for (ncclComm_t one : {first, second}) {
+    ncclResult_t state = ncclSuccess;
+    CHECK(ncclCommGetAsyncError(one, &state) == ncclSuccess);
+    CHECK(state == ncclInvalidArgument);
+  }
+}
+
 TEST_CASE("a communicator shrinks to some of its ranks, and stays well") {
   OneThread all;
   std::vector<ncclComm_t> parts(ranks);
