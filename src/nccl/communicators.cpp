@@ -202,20 +202,24 @@ ncclResult_t ncclCommShrink(ncclComm_t comm, int* excluded, int count, ncclComm_
   });
 }
 
+// As with NCCL, a null one has ended: a rank without a color has nothing else to give.
 ncclResult_t ncclCommFinalize(ncclComm_t comm) {
   return answer([&]() -> ccl::Result<void> {
+    if (comm == nullptr) return {};
     CCL_TRY(const auto member, member_of(comm));
     return member->end();
   });
 }
 ncclResult_t ncclCommDestroy(ncclComm_t comm) {
   return answer([&]() -> ccl::Result<void> {
+    if (comm == nullptr) return {};
     CCL_TRY(const auto member, take_from(comm));
     return member->end();
   });
 }
 ncclResult_t ncclCommAbort(ncclComm_t comm) {
   return answer([&]() -> ccl::Result<void> {
+    if (comm == nullptr) return {};
     CCL_TRY(const auto member, take_from(comm));
     member->abort();
     return {};

@@ -204,7 +204,10 @@ TEST_CASE("a split's ranks are a communicator of their own") {
     const int color = r == 1 ? NCCL_SPLIT_NOCOLOR : 7;
     return ncclCommSplit(comm, color, -r, &parts[std::size_t(r)], nullptr);
   }) == ncclSuccess);
-  CHECK(parts[1] == nullptr);
+  CHECK(parts[1] == nullptr);  // which ends as the others do
+  CHECK(ncclCommFinalize(parts[1]) == ncclSuccess);
+  CHECK(ncclCommDestroy(parts[1]) == ncclSuccess);
+  CHECK(ncclCommAbort(parts[1]) == ncclSuccess);
   int rank = -1, count = -1;
   CHECK(ncclCommUserRank(parts[0], &rank) == ncclSuccess);
   CHECK(ncclCommCount(parts[0], &count) == ncclSuccess);
