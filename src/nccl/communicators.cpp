@@ -213,7 +213,9 @@ ncclResult_t ncclCommFinalize(ncclComm_t comm) {
 ncclResult_t ncclCommDestroy(ncclComm_t comm) {
   return answer([&]() -> ccl::Result<void> {
     if (comm == nullptr) return {};
-    CCL_TRY(const auto member, take_from(comm));
+    CCL_TRY(const auto member, member_of(comm));
+    // One that is still being made stays, and can be aborted.
+    if (member->created()) CCL_CHECK(take_from(comm));
     return member->end();
   });
 }

@@ -415,6 +415,7 @@ TEST_CASE("creation that does not block says so until it is done") {
   CHECK(state == ncclInProgress);
   int count = 0;
   CHECK(ncclCommCount(comms[0], &count) == ncclInvalidArgument);
+  CHECK(ncclCommDestroy(comms[0]) == ncclInvalidArgument);  // and leaves it as it is
   REQUIRE(ncclCommInitRank(&comms[1], 2, id, 1) == ncclSuccess);
   while (state == ncclInProgress) {
     std::this_thread::yield();
