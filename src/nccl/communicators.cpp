@@ -26,10 +26,10 @@ UniqueId id_of(const ncclUniqueId& given) {
   return id;
 }
 
-/// What a configuration says that ccl has; one of an older header is shorter.
-Result<Config> read_config(const ncclConfig_t* given) {
+/// What a configuration says that ccl has; one of an older header is shorter. Null: `otherwise`.
+Result<Config> read_config(const ncclConfig_t* given, const Config& otherwise = {}) {
+  if (given == nullptr) return otherwise;
   Config wanted;
-  if (given == nullptr) return wanted;
   ncclConfig_t all = NCCL_CONFIG_INITIALIZER;
   if (given->magic != all.magic || given->size < offsetof(ncclConfig_t, blocking)) {
     return fail(Errc::invalid_argument,
@@ -52,10 +52,10 @@ Result<void> join(ncclComm_t* comm, int ranks, std::span<const ncclUniqueId> giv
   std::vector<UniqueId> ids;
   for (const auto& one : given) ids.push_back(id_of(one));
   if (ids.empty()) return fail(Errc::invalid_argument, "there is no id; pass one or more");
-  auto member =
-      std::make_shared<Member>(current_device(), wanted.blocking, ids.front().to_string());
-  wanted.device = member->device >= 0 ? member->device : Config::automatic;
-  wanted.blocking = false;  // the member waits
+  const int device = current_device();
+  const bool waits = std::exchange(wanted.blocking, false);  // the member waits
+  wanted.device = device >= 0 ? device : Config::automatic;
+  auto member = std::make_shared<Member>(device, waits, wanted, ids.front().to_string());
   *comm = new_handle(member);
   Member& whose = *member;
   return Group::of_this_thread().submit(std::move(member), [&whose, ids, rank, ranks, wanted] {
@@ -66,9 +66,9 @@ Result<void> join(ncclComm_t* comm, int ranks, std::span<const ncclUniqueId> giv
 /// A rank of a communicator that is made from `parent`'s. It blocks: the ranks meet in the parent,
 /// which is in use until they have. So the calls of a parent's rank are made in their order, as
 /// those of the other ranks are.
-Result<void> derive(std::shared_ptr<Member> parent, std::string family, ncclComm_t* made,
-                    const std::function<Result<void>(Member&)>& create) {
-  auto member = std::make_shared<Member>(parent->device, true, std::move(family));
+Result<void> derive(std::shared_ptr<Member> parent, const Config& wanted, std::string family,
+                    ncclComm_t* made, const std::function<Result<void>(Member&)>& create) {
+  auto member = std::make_shared<Member>(parent->device, true, wanted, std::move(family));
   *made = new_handle(member);
   Member& whose = *member;
   return Group::of_this_thread().submit(
@@ -80,7 +80,7 @@ Result<void> split(ncclComm_t comm, int color, int key, ncclComm_t* made,
   CCL_CHECK(check_given(made, "newcomm"));
   *made = nullptr;
   CCL_TRY(const auto parent, member_of(comm));
-  CCL_TRY(const Config wanted, read_config(config));
+  CCL_TRY(const Config wanted, read_config(config, parent->config));
   CCL_TRY(const Communicator from, parent->ready());
   std::string family = fmt::format("{} {}", parent->next_family("split"), color);
   if (color < 0) {
@@ -89,7 +89,7 @@ Result<void> split(ncclComm_t comm, int color, int key, ncclComm_t* made,
       return {};
     });
   }
-  return derive(parent, std::move(family), made, [from, color, key, wanted](Member& whose) {
+  return derive(parent, wanted, std::move(family), made, [from, color, key, wanted](Member& whose) {
     return whose.create([&]() -> Result<Communicator> {
       CCL_TRY(auto child, from.split(color, key, wanted));
       if (!child) return fail(Errc::internal, "a rank with a color got no communicator");
@@ -103,7 +103,7 @@ Result<void> shrink(ncclComm_t comm, std::span<const int> given, int flags, nccl
   CCL_CHECK(check_given(made, "newcomm"));
   *made = nullptr;
   CCL_TRY(const auto parent, member_of(comm));
-  CCL_TRY(const Config wanted, read_config(config));
+  CCL_TRY(const Config wanted, read_config(config, parent->config));
   if (flags != NCCL_SHRINK_DEFAULT && flags != NCCL_SHRINK_ABORT) {
     return fail(
         Errc::invalid_argument,
@@ -115,7 +115,7 @@ Result<void> shrink(ncclComm_t comm, std::span<const int> given, int flags, nccl
   std::ranges::sort(excluded);
   excluded.erase(std::unique(excluded.begin(), excluded.end()), excluded.end());
   std::string family = parent->next_family(fmt::format("without {}", fmt::join(excluded, " ")));
-  return derive(parent, std::move(family), made,
+  return derive(parent, wanted, std::move(family), made,
                 [&whole = *parent, from, excluded, aborts, wanted](Member& whose) {
                   const auto how = aborts ? Shrink::abort_parent : Shrink::keep_parent;
                   auto shrunk =

@@ -20,11 +20,12 @@ namespace ccl::nccl {
 class Member : public std::enable_shared_from_this<Member> {
  public:
   /// `family`: what all ranks of one communicator say, and no other's do.
-  Member(int on_device, bool waits, std::string family)
-      : device{on_device}, blocking{waits}, family_{std::move(family)} {}
+  Member(int on_device, bool waits, Config asked, std::string family)
+      : device{on_device}, blocking{waits}, config{std::move(asked)}, family_{std::move(family)} {}
 
   const int device;  // -1: none
   const bool blocking;
+  const Config config;  // what it was asked for with
 
   /// Once. `make` returns at once, with what will be the communicator, which may be aborted from
   /// then on.

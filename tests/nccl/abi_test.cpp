@@ -1,13 +1,16 @@
 // NCCL's C interface as ccl's libnccl gives it, on CPU ranks: whole programs, as they are written
 // for NCCL.
 #include <cstdint>
+#include <fstream>
 #include <set>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "catch.hpp"
+#include "environment.hpp"
 #include <nccl.h>
+#include <unistd.h>
 
 namespace {
 
@@ -46,6 +49,13 @@ std::vector<Floats> each(F&& f) {
   std::vector<Floats> all;
   for (int r = 0; r < ranks; ++r) all.push_back(f(r));
   return all;
+}
+
+void reload_log() {
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wdeprecated-declarations"
+  ncclResetDebugInit();
+#pragma GCC diagnostic pop
 }
 
 }  // namespace
@@ -247,6 +257,34 @@ TEST_CASE("splits are made in the order of their group's calls") {
     for (ncclComm_t comm : {together[r], alone[r]}) CHECK(ncclCommDestroy(comm) == ncclSuccess);
     if (r < 2) CHECK(ncclCommDestroy(two[r]) == ncclSuccess);
   }
+}
+
+TEST_CASE("what is made without a configuration has its parent's") {
+  ncclUniqueId id;
+  REQUIRE(ncclGetUniqueId(&id) == ncclSuccess);
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  config.commName = "kept";
+  ncclComm_t comm, same, other, shrunk;
+  REQUIRE(ncclCommInitRankConfig(&comm, 1, id, 0, &config) == ncclSuccess);
+  config.commName = "other";
+  const std::string path = "/tmp/ccl.abi." + std::to_string(::getpid());
+  {
+    const ccl::test::Environment log{{{"CCL_DEBUG", "INFO"}, {"CCL_DEBUG_FILE", path}}};
+    reload_log();
+    CHECK(ncclCommSplit(comm, 0, 0, &same, nullptr) == ncclSuccess);
+    CHECK(ncclCommSplit(same, 0, 0, &other, &config) == ncclSuccess);
+    CHECK(ncclCommShrink(other, nullptr, 0, &shrunk, nullptr, 0) == ncclSuccess);
+  }
+  reload_log();
+  std::vector<std::string> names;
+  std::ifstream log{path};
+  for (std::string line; std::getline(log, line);) {
+    const auto at = line.find("communicator "), end = line.find(" of 1 ranks is up");
+    if (end != line.npos) names.push_back(line.substr(at + 13, end - at - 13));
+  }
+  ::unlink(path.c_str());
+  CHECK(names == std::vector<std::string>{"kept", "other", "other"});
+  for (ncclComm_t one : {comm, same, other, shrunk}) CHECK(ncclCommDestroy(one) == ncclSuccess);
 }
 
 TEST_CASE("what cannot be split yet leaves no communicator behind") {
@@ -563,6 +601,5 @@ TEST_CASE("memory, registrations, windows, the second names") {
     texts.insert(ncclGetErrorString(ncclResult_t(code)));
   }
   CHECK(texts.size() == ncclNumResults + 1);
-#pragma GCC diagnostic ignored "-Wdeprecated-declarations"
-  ncclResetDebugInit();
+  reload_log();
 }
