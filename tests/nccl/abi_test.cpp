@@ -199,6 +199,11 @@ TEST_CASE("a scalar before the sum, of this process or of memory that is read la
       const auto at = std::size_t(r);
       return ncclAllReduce(in[at].data(), out[at].data(), 10, ncclFloat, ops[r], comm, nullptr);
     }) == ncclSuccess);
+    // The scalar would be read as another type than it is of.
+    CHECK(ncclAllReduce(in[0].data(), out[0].data(), 1, ncclDouble, ops[0], all.comms[0],
+                        nullptr) == ncclInvalidArgument);
+    CHECK(std::string{ncclGetLastError(nullptr)}.find("was made for float, not for double") !=
+          std::string::npos);
     for (int r = 0; r < ranks; ++r) {
       CHECK(out[std::size_t(r)][3] == value(0, 3) + value(1, 3) / 2 + value(2, 3) * 2);
       CHECK(ncclRedOpDestroy(ops[r], all.comms[std::size_t(r)]) == ncclSuccess);
