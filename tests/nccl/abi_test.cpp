@@ -598,6 +598,10 @@ TEST_CASE("memory, registrations, windows, the second names") {
     return ncclCommWindowDeregister(comm, windows[r]);
   }) == ncclSuccess);
   for (void* one : memory) CHECK(ncclMemFree(one) == ncclSuccess);
+  for (const std::size_t too_many : {SIZE_MAX, SIZE_MAX - 4000, SIZE_MAX / 2}) {
+    CHECK(ncclMemAlloc(&memory[0], too_many) == ncclInvalidArgument);
+    CHECK(memory[0] == nullptr);
+  }
   int version = 0;
   CHECK(pncclGetVersion(&version) == ncclSuccess);
   CHECK(version == NCCL_VERSION_CODE);
