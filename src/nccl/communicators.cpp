@@ -37,6 +37,10 @@ Result<Config> read_config(const ncclConfig_t* given, const Config& otherwise = 
   }
   std::memcpy(&all, given, std::min(given->size, sizeof all));
   constexpr int unset = NCCL_CONFIG_UNDEF_INT;
+  if (all.blocking != unset && all.blocking != 0 && all.blocking != 1) {
+    return fail(Errc::invalid_argument,
+                fmt::format("config.blocking is {}; set 0 or 1", all.blocking));
+  }
   if (all.blocking != unset) wanted.blocking = all.blocking != 0;
   if (all.minCTAs != unset) wanted.min_channels = all.minCTAs;
   if (all.maxCTAs != unset) wanted.max_channels = all.maxCTAs;
@@ -167,6 +171,10 @@ ncclResult_t ncclCommInitRankScalable(ncclComm_t* comm, int ranks, int rank, int
 ncclResult_t ncclCommInitAll(ncclComm_t* comms, int ranks, const int* devices) {
   return answer([&]() -> ccl::Result<void> {
     CCL_CHECK(check_given(comms, "comms"));
+    if (ranks < 0) {
+      return ccl::fail(ccl::Errc::invalid_argument,
+                       fmt::format("ndev is {}; pass how many ranks there are to be", ranks));
+    }
     CCL_TRY(const auto made, ccl::create_unique_id());
     ncclUniqueId id;
     std::memcpy(id.internal, made.bytes.data(), sizeof id.internal);
@@ -175,10 +183,10 @@ ncclResult_t ncclCommInitAll(ncclComm_t* comms, int ranks, const int* devices) {
     group.start();
     ccl::Result<void> good;
     for (int rank = 0; rank < ranks && good; ++rank) {
-      if (before >= 0) set_device(devices != nullptr ? devices[rank] : rank);
-      good = join(&comms[rank], ranks, {&id, 1}, rank, nullptr);
+      if (before >= 0) good = set_device(devices != nullptr ? devices[rank] : rank);
+      if (good) good = join(&comms[rank], ranks, {&id, 1}, rank, nullptr);
     }
-    set_device(before);
+    if (before >= 0) (void)set_device(before);
     if (!good) group.spoil(good.error());
     return group.end();
   });

@@ -162,7 +162,7 @@ Result<void> Member::end() {
   auto result = std::make_shared<Result<void>>();
   // What runs on the GPU needs the operations until it has run.
   std::thread ending{[self = shared_from_this(), comm, result] {
-    set_device(self->device);
+    const OnDevice here{self->device};
     *result = wait_for_device();
     if (*result) *result = comm.finalize();
   }};

@@ -540,6 +540,13 @@ TEST_CASE("what cannot be so is refused, and says why") {
   CHECK(ncclCommInitRankConfig(&none, 1, id, 0, &raw) == ncclInvalidArgument);
   CHECK(says("NCCL_CONFIG_INITIALIZER"));
   CHECK(none == nullptr);
+  ncclConfig_t neither = NCCL_CONFIG_INITIALIZER;
+  neither.blocking = 5;
+  CHECK(ncclCommInitRankConfig(&none, 1, id, 0, &neither) == ncclInvalidArgument);
+  CHECK(says("config.blocking is 5"));
+  CHECK(ncclCommInitAll(&none, -1, nullptr) == ncclInvalidArgument);
+  CHECK(says("ndev is -1"));
+  CHECK(ncclCommInitAll(&none, 0, nullptr) == ncclSuccess);
   int nobody = ranks, itself = 0, other = 1;
   CHECK(ncclCommShrink(comm, nullptr, 1, &none, nullptr, 0) == ncclInvalidArgument);
   CHECK(says("excludeRanksList is null for 1 ranks"));
