@@ -199,6 +199,20 @@ TEST_CASE("a hint places what detection found") {
   CHECK(graph.of(topo::NodeType::net).size() == 1);
 }
 
+TEST_CASE("a hint that says nothing of CPUs leaves those that were detected") {
+  const auto detected = topo::parse_xml(
+      R"(<system version="1"><cpu numaid="0" arch="x86_64" vendor="GenuineIntel"/></system>)",
+      "detected");
+  REQUIRE(detected);
+  for (const char* hint : {"<system/>", "<system version=\"1\"><cpus/></system>"}) {
+    const auto file = topo::parse_xml(hint, "hint");
+    REQUIRE(file);
+    const auto loaded = topo::to_graph({"merged", topo::merge(detected->root, file->root)});
+    REQUIRE(loaded);
+    CHECK(loaded->graph.of(topo::NodeType::cpu).size() == 1);  // for ranks to sit on
+  }
+}
+
 TEST_CASE("files of real machines load, and what is written reads back") {
   const char* folder = ccl::test::topology_folder();
   if (folder == nullptr) return;
