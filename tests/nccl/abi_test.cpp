@@ -574,6 +574,8 @@ TEST_CASE("what cannot be so is refused, and says why") {
   CHECK(ncclSend(data, 1, ncclDataType_t(15), 0, comm, nullptr) == ncclInvalidArgument);
   CHECK(ncclGroupEnd() == ncclInvalidArgument);
   CHECK(sums == Floats(ranks, -1));
+  CHECK(ncclSend(data, 1, ncclFloat, 0, comm, nullptr) == ncclInvalidUsage);
+  CHECK(says("sends itself 1 messages and takes 0"));
   ncclComm_t never = nullptr;
   REQUIRE(ncclGroupStart() == ncclSuccess);
   CHECK(ncclCommInitRank(&never, 2, id, 0) == ncclSuccess);
