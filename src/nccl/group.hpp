@@ -3,6 +3,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <set>
 #include <vector>
 
 #include "nccl/call.hpp"
@@ -37,10 +38,17 @@ class Group {
     std::vector<Call> calls;  // all of them, which some steps are
     std::vector<std::shared_ptr<Member>> made;
 
+    std::set<cudaStream_t> streams;  // of the calls
+
     Result<double> predict() const;
+    bool shares_stream_with(const Part& other) const;
     Result<void> run() const;              // on the member's device
     void give_up(const Error& why) const;  // what is not made by now never will be
   };
+  /// Parts for one thread to run, in the order of the calls.
+  using Lane = std::vector<const Part*>;
+  static Result<void> run(const Lane& lane);
+  static std::vector<Lane> lanes_of(const std::vector<const Part*>& parts);
   Part& part_of(std::shared_ptr<Member> member);
   Result<void> check_begun(const char* call) const;
 
