@@ -147,6 +147,7 @@ class Collective : public detail::Composition<Op, Algo, Proto, detail::sides_of<
       table.recv(p, recv + recv_offsets[p], recv_counts[p] * Index{sizeof(T)});
     }
     CCL_CHECK(detail::check_overlap(comm, Op::name, table));
+    CCL_CHECK(detail::check_own_messages(comm, Op::name, table));
     return exchange(detail::call_info<T, void>(Op::name, -1, -1), std::move(table), stream);
   }
   /// AllToAllV with counts that lie in memory: see `CountedRows`. The rows from rank p become those
@@ -287,12 +288,15 @@ class Collective : public detail::Composition<Op, Algo, Proto, detail::sides_of<
     for (const Leg& leg : legs) {
       CCL_CHECK(detail::check_root(comm, leg.peer));
       CCL_CHECK(check(leg.data, leg.count, leg.element_bytes, leg.sends ? "send" : "recv"));
+      // An empty one need not have another end, so it must not be paired with one that is not.
+      if (leg.peer == comm.rank() && leg.count * leg.element_bytes == 0) continue;
       if (leg.sends) {
         table.send(leg.peer, leg.data, leg.count * leg.element_bytes);
       } else {
         table.recv(leg.peer, leg.data, leg.count * leg.element_bytes);
       }
     }
+    CCL_CHECK(detail::check_own_messages(comm, Op::name, table));
     return exchange(detail::call_info<char, void>(Op::name, -1, -1), std::move(table), stream);
   }
 

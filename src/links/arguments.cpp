@@ -165,6 +165,29 @@ Result<void> check_overlap(const Communicator& comm, const char* op, const Messa
   return {};
 }
 
+Result<void> check_own_messages(const Communicator& comm, const char* op,
+                                const MessageTable& table) {
+  const auto me = std::size_t(comm.rank());
+  const auto &sent = table.sends[me], &taken = table.recvs[me];
+  const auto bad = [&](std::string text) {
+    return fail(comm.state()->blame({Errc::mismatch, std::move(text)}));
+  };
+  if (sent.size() != taken.size()) {
+    return bad(
+        fmt::format("{}: rank {} sends itself {} messages and takes {} (both ends are in one "
+                    "call, or in one group); give a receive to each send",
+                    op, me, sent.size(), taken.size()));
+  }
+  for (std::size_t m = 0; m < sent.size(); ++m) {
+    if (sent[m].bytes == taken[m].bytes) continue;
+    return bad(
+        fmt::format("{}: rank {} sends itself {} bytes and takes {} (both ends must give the "
+                    "same count and type)",
+                    op, me, sent[m].bytes, taken[m].bytes));
+  }
+  return {};
+}
+
 Result<void> check_offset(const Communicator& comm, const char* what, Index offset, Index count,
                           Index element_bytes) {
   const Index most = most_bytes / std::max<Index>(element_bytes, 1);

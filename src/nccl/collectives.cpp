@@ -18,10 +18,10 @@ Result<DataType> type_of(ncclDataType_t type) {
               fmt::format("there is no type {}; there are 0 to {}", int(type), types.size() - 1));
 }
 
-Result<RedOp> op_of(const Member& member, ncclRedOp_t op) {
+Result<RedOp> op_of(const Member& member, ncclRedOp_t op, DataType type) {
   constexpr std::array<const char*, ncclNumOps> names{"sum", "prod", "max", "min", "avg"};
   if (int(op) >= 0 && int(op) < ncclNumOps) return RedOp{names[std::size_t(op)]};
-  return member.scaling(int(op) - ncclNumOps);
+  return member.scaling(int(op) - ncclNumOps, type);
 }
 
 ncclResult_t submit(Kind kind, const void* send, void* recv, std::size_t count, ncclDataType_t type,
@@ -42,7 +42,7 @@ ncclResult_t submit(Kind kind, const void* send, void* recv, std::size_t count, 
     call.root = root;
     call.stream = stream;
     if (op != nullptr) {
-      CCL_TRY(call.op, op_of(*member, *op));
+      CCL_TRY(call.op, op_of(*member, *op, call.type));
     }
     return Group::of_this_thread().submit(std::move(member), call);
   });
@@ -147,7 +147,7 @@ ncclResult_t ncclRedOpCreatePreMulSum(ncclRedOp_t* op, void* scalar, ncclDataTyp
     CCL_TRY(const auto member, member_of(comm));
     CCL_TRY(const auto of, type_of(type));
     CCL_TRY(const auto made, scaling(scalar, of, where));
-    CCL_TRY(const int at, member->add_scaling(made));
+    CCL_TRY(const int at, member->add_scaling(made, of));
     *op = ncclRedOp_t(ncclNumOps + at);
     return {};
   });

@@ -7,6 +7,10 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstring>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "nccl/api.hpp"
@@ -22,10 +26,10 @@ UniqueId id_of(const ncclUniqueId& given) {
   return id;
 }
 
-/// What a configuration says that ccl has; one of an older header is shorter.
-Result<Config> read_config(const ncclConfig_t* given) {
+/// What a configuration says that ccl has; one of an older header is shorter. Null: `otherwise`.
+Result<Config> read_config(const ncclConfig_t* given, const Config& otherwise = {}) {
+  if (given == nullptr) return otherwise;
   Config wanted;
-  if (given == nullptr) return wanted;
   ncclConfig_t all = NCCL_CONFIG_INITIALIZER;
   if (given->magic != all.magic || given->size < offsetof(ncclConfig_t, blocking)) {
     return fail(Errc::invalid_argument,
@@ -33,6 +37,10 @@ Result<Config> read_config(const ncclConfig_t* given) {
   }
   std::memcpy(&all, given, std::min(given->size, sizeof all));
   constexpr int unset = NCCL_CONFIG_UNDEF_INT;
+  if (all.blocking != unset && all.blocking != 0 && all.blocking != 1) {
+    return fail(Errc::invalid_argument,
+                fmt::format("config.blocking is {}; set 0 or 1", all.blocking));
+  }
   if (all.blocking != unset) wanted.blocking = all.blocking != 0;
   if (all.minCTAs != unset) wanted.min_channels = all.minCTAs;
   if (all.maxCTAs != unset) wanted.max_channels = all.maxCTAs;
@@ -48,10 +56,10 @@ Result<void> join(ncclComm_t* comm, int ranks, std::span<const ncclUniqueId> giv
   std::vector<UniqueId> ids;
   for (const auto& one : given) ids.push_back(id_of(one));
   if (ids.empty()) return fail(Errc::invalid_argument, "there is no id; pass one or more");
-  auto member =
-      std::make_shared<Member>(current_device(), wanted.blocking, ids.front().to_string());
-  wanted.device = member->device >= 0 ? member->device : Config::automatic;
-  wanted.blocking = false;  // the member waits
+  const int device = current_device();
+  const bool waits = std::exchange(wanted.blocking, false);  // the member waits
+  wanted.device = device >= 0 ? device : Config::automatic;
+  auto member = std::make_shared<Member>(device, waits, wanted, ids.front().to_string());
   *comm = new_handle(member);
   Member& whose = *member;
   return Group::of_this_thread().submit(std::move(member), [&whose, ids, rank, ranks, wanted] {
@@ -59,33 +67,39 @@ Result<void> join(ncclComm_t* comm, int ranks, std::span<const ncclUniqueId> giv
   });
 }
 
+/// A rank of a communicator that is made from `parent`'s. It blocks: the ranks meet in the parent,
+/// which is in use until they have. So the calls of a parent's rank are made in their order, as
+/// those of the other ranks are.
+Result<void> derive(std::shared_ptr<Member> parent, const Config& wanted, std::string family,
+                    ncclComm_t* made, const std::function<Result<void>(Member&)>& create) {
+  auto member = std::make_shared<Member>(parent->device, true, wanted, std::move(family));
+  *made = new_handle(member);
+  Member& whose = *member;
+  return Group::of_this_thread().submit(
+      std::move(parent), [&whose, create] { return create(whose); }, std::move(member));
+}
+
 Result<void> split(ncclComm_t comm, int color, int key, ncclComm_t* made,
                    const ncclConfig_t* config) {
   CCL_CHECK(check_given(made, "newcomm"));
   *made = nullptr;
   CCL_TRY(const auto parent, member_of(comm));
-  CCL_TRY(const Config wanted, read_config(config));
-  const std::string family = fmt::format("{} {}", parent->next_family("split"), color);
+  CCL_TRY(const Config wanted, read_config(config, parent->config));
+  CCL_TRY(const Communicator from, parent->ready());
+  std::string family = fmt::format("{} {}", parent->next_family("split"), color);
   if (color < 0) {
-    return Group::of_this_thread().submit(parent, [&whose = *parent, color, key]() -> Result<void> {
-      CCL_TRY(const Communicator from, whose.ready());
+    return Group::of_this_thread().submit(parent, [from, color, key]() -> Result<void> {
       CCL_TRY(const auto none, from.split(color, key));
       return {};
     });
   }
-  // It blocks: the ranks meet in the parent, which is in use until they have.
-  auto member = std::make_shared<Member>(parent->device, true, family);
-  *made = new_handle(member);
-  Member& whose = *member;
-  return Group::of_this_thread().submit(
-      std::move(member), [&whose, parent, color, key, wanted]() -> Result<void> {
-        CCL_TRY(const Communicator from, parent->ready());
-        return whose.create([&]() -> Result<Communicator> {
-          CCL_TRY(auto child, from.split(color, key, wanted));
-          if (!child) return fail(Errc::internal, "a rank with a color got no communicator");
-          return *std::move(child);
-        });
-      });
+  return derive(parent, wanted, std::move(family), made, [from, color, key, wanted](Member& whose) {
+    return whose.create([&]() -> Result<Communicator> {
+      CCL_TRY(auto child, from.split(color, key, wanted));
+      if (!child) return fail(Errc::internal, "a rank with a color got no communicator");
+      return *std::move(child);
+    });
+  });
 }
 
 Result<void> shrink(ncclComm_t comm, std::span<const int> given, int flags, ncclComm_t* made,
@@ -93,29 +107,26 @@ Result<void> shrink(ncclComm_t comm, std::span<const int> given, int flags, nccl
   CCL_CHECK(check_given(made, "newcomm"));
   *made = nullptr;
   CCL_TRY(const auto parent, member_of(comm));
-  CCL_TRY(const Config wanted, read_config(config));
+  CCL_TRY(const Config wanted, read_config(config, parent->config));
   if (flags != NCCL_SHRINK_DEFAULT && flags != NCCL_SHRINK_ABORT) {
     return fail(
         Errc::invalid_argument,
         fmt::format("shrinkFlags are {}; pass NCCL_SHRINK_DEFAULT or NCCL_SHRINK_ABORT", flags));
   }
+  CCL_TRY(const Communicator from, parent->ready());
   const bool aborts = flags == NCCL_SHRINK_ABORT;
   std::vector<int> excluded(given.begin(), given.end());
   std::ranges::sort(excluded);
   excluded.erase(std::unique(excluded.begin(), excluded.end()), excluded.end());
-  auto member = std::make_shared<Member>(
-      parent->device, true,
-      parent->next_family(fmt::format("without {}", fmt::join(excluded, " "))));
-  *made = new_handle(member);
-  Member& whose = *member;
-  return Group::of_this_thread().submit(
-      std::move(member), [&whose, parent, excluded, aborts, wanted]() -> Result<void> {
-        CCL_TRY(const Communicator from, parent->ready());
-        const auto how = aborts ? Shrink::abort_parent : Shrink::keep_parent;
-        auto shrunk = whose.create_for_all([&] { return from.shrink(excluded, how, wanted); });
-        if (aborts && !from.status()) parent->abandon();
-        return shrunk;
-      });
+  std::string family = parent->next_family(fmt::format("without {}", fmt::join(excluded, " ")));
+  return derive(parent, wanted, std::move(family), made,
+                [&whole = *parent, from, excluded, aborts, wanted](Member& whose) {
+                  const auto how = aborts ? Shrink::abort_parent : Shrink::keep_parent;
+                  auto shrunk =
+                      whose.create_for_all([&] { return from.shrink(excluded, how, wanted); });
+                  if (aborts && !from.status()) whole.abandon();
+                  return shrunk;
+                });
 }
 
 /// What an answer says of a communicator that is there.
@@ -160,6 +171,10 @@ ncclResult_t ncclCommInitRankScalable(ncclComm_t* comm, int ranks, int rank, int
 ncclResult_t ncclCommInitAll(ncclComm_t* comms, int ranks, const int* devices) {
   return answer([&]() -> ccl::Result<void> {
     CCL_CHECK(check_given(comms, "comms"));
+    if (ranks < 0) {
+      return ccl::fail(ccl::Errc::invalid_argument,
+                       fmt::format("ndev is {}; pass how many ranks there are to be", ranks));
+    }
     CCL_TRY(const auto made, ccl::create_unique_id());
     ncclUniqueId id;
     std::memcpy(id.internal, made.bytes.data(), sizeof id.internal);
@@ -168,10 +183,10 @@ ncclResult_t ncclCommInitAll(ncclComm_t* comms, int ranks, const int* devices) {
     group.start();
     ccl::Result<void> good;
     for (int rank = 0; rank < ranks && good; ++rank) {
-      if (before >= 0) set_device(devices != nullptr ? devices[rank] : rank);
-      good = join(&comms[rank], ranks, {&id, 1}, rank, nullptr);
+      if (before >= 0) good = set_device(devices != nullptr ? devices[rank] : rank);
+      if (good) good = join(&comms[rank], ranks, {&id, 1}, rank, nullptr);
     }
-    set_device(before);
+    if (before >= 0) (void)set_device(before);
     if (!good) group.spoil(good.error());
     return group.end();
   });
@@ -195,20 +210,26 @@ ncclResult_t ncclCommShrink(ncclComm_t comm, int* excluded, int count, ncclComm_
   });
 }
 
+// As with NCCL, a null one has ended: a rank without a color has nothing else to give.
 ncclResult_t ncclCommFinalize(ncclComm_t comm) {
   return answer([&]() -> ccl::Result<void> {
+    if (comm == nullptr) return {};
     CCL_TRY(const auto member, member_of(comm));
     return member->end();
   });
 }
 ncclResult_t ncclCommDestroy(ncclComm_t comm) {
   return answer([&]() -> ccl::Result<void> {
-    CCL_TRY(const auto member, take_from(comm));
+    if (comm == nullptr) return {};
+    CCL_TRY(const auto member, member_of(comm));
+    // One that is still being made stays, and can be aborted.
+    if (member->created()) CCL_CHECK(take_from(comm));
     return member->end();
   });
 }
 ncclResult_t ncclCommAbort(ncclComm_t comm) {
   return answer([&]() -> ccl::Result<void> {
+    if (comm == nullptr) return {};
     CCL_TRY(const auto member, take_from(comm));
     member->abort();
     return {};

@@ -13,17 +13,19 @@ namespace ccl::nccl {
 
 /// The device of this thread; -1: there are none.
 int current_device();
-/// Below 0: nothing.
-void set_device(int device);
+/// From now on this thread's.
+Result<void> set_device(int device);
 
 /// While it lives, this thread is on that device.
 class OnDevice {
  public:
-  explicit OnDevice(int device) : before_{current_device()}, moved_{device != before_} {
-    if (moved_) set_device(device);
+  /// Below 0: where it is.
+  explicit OnDevice(int device)
+      : before_{current_device()}, moved_{device >= 0 && device != before_} {
+    if (moved_) (void)set_device(device);  // a rank's, which has been there before
   }
   ~OnDevice() {
-    if (moved_) set_device(before_);
+    if (moved_ && before_ >= 0) (void)set_device(before_);
   }
   OnDevice(const OnDevice&) = delete;
   OnDevice& operator=(const OnDevice&) = delete;

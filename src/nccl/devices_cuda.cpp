@@ -20,8 +20,18 @@ int current_device() {
   int device = -1;
   return cudaGetDevice(&device) == cudaSuccess ? device : -1;
 }
-void set_device(int device) {
-  if (device >= 0) (void)cudaSetDevice(device);
+Result<void> set_device(int device) {
+  const cudaError_t code = cudaSetDevice(device);
+  if (code == cudaSuccess) return {};
+  (void)cudaGetLastError();  // said here, and not again by whoever asks next
+  int count = 0;
+  (void)cudaGetDeviceCount(&count);
+  if (code == cudaErrorInvalidDevice) {
+    return fail(
+        Errc::invalid_argument,
+        fmt::format("there is no device {}; there are {} (CUDA_VISIBLE_DEVICES)", device, count));
+  }
+  return check(code, "cudaSetDevice");
 }
 Result<void> wait_for_device() {
   return check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");

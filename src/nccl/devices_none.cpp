@@ -7,7 +7,9 @@ namespace ccl::nccl {
 int current_device() {
   return -1;
 }
-void set_device(int) {}
+Result<void> set_device(int) {
+  return {};
+}
 Result<void> wait_for_device() {
   return {};
 }

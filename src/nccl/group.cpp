@@ -18,9 +18,26 @@ Group& Group::of_this_thread() {
 
 Result<void> Group::Part::run() const {
   const OnDevice here{member->device};
-  for (const Step& step : steps) CCL_CHECK(step());
-  if (messages.empty()) return {};
-  return member->use([&](Operations& all) { return all.exchange(messages); });
+  const auto all_of_it = [this]() -> Result<void> {
+    for (const Step& step : steps) CCL_CHECK(step());
+    if (messages.empty()) return {};
+    return member->use([&](Operations& all) { return all.exchange(messages); });
+  };
+  Result<void> done = all_of_it();
+  if (!done) give_up(done.error());
+  return done;
+}
+
+/// Where there are streams: CPU ranks ignore them.
+bool Group::Part::shares_stream_with(const Part& other) const {
+  if (member->device < 0 || member->device != other.member->device) return false;
+  return std::ranges::any_of(streams,
+                             [&](cudaStream_t one) { return other.streams.contains(one); });
+}
+
+void Group::Part::give_up(const Error& why) const {
+  member->give_up(why);
+  for (const auto& one : made) one->give_up(why);
 }
 
 Result<double> Group::Part::predict() const {
@@ -39,12 +56,14 @@ Result<double> Group::Part::predict() const {
 Group::Part& Group::part_of(std::shared_ptr<Member> member) {
   const auto known = std::ranges::find(parts_, member, &Part::member);
   if (known != parts_.end()) return *known;
-  return parts_.emplace_back(Part{std::move(member), {}, {}, {}});
+  return parts_.emplace_back(Part{std::move(member), {}, {}, {}, {}, {}});
 }
 
-Result<void> Group::submit(std::shared_ptr<Member> member, Step step) {
+Result<void> Group::submit(std::shared_ptr<Member> member, Step step,
+                           std::shared_ptr<Member> made) {
   Part& part = part_of(std::move(member));
   part.steps.push_back(std::move(step));
+  if (made) part.made.push_back(std::move(made));
   if (depth_ > 0) return {};
   ++depth_;
   return end();
@@ -54,9 +73,11 @@ Result<void> Group::submit(std::shared_ptr<Member> member, const Call& call) {
     const OnDevice here{member->device};
     return member->use([&call](Operations& all) { return all.run(call); });
   }
-  part_of(member).calls.push_back(call);
+  Part& part = part_of(member);
+  part.calls.push_back(call);
+  part.streams.insert(call.stream);
   if (call.is_message()) {
-    part_of(std::move(member)).messages.push_back(call);
+    part.messages.push_back(call);
     return {};
   }
   Member& whose = *member;
@@ -75,7 +96,7 @@ Result<std::optional<double>> Group::simulate() {
   const auto spoilt = std::exchange(spoilt_, {});
   const Error none_made{Errc::invalid_usage,
                         "ncclGroupSimulateEnd makes nothing; end by ncclGroupEnd"};
-  for (const Part& part : parts) part.member->give_up(spoilt ? none_made : spoilt.error());
+  for (const Part& part : parts) part.give_up(spoilt ? none_made : spoilt.error());
   CCL_CHECK(spoilt);
   double slowest_us = 0;
   for (const Part& part : parts) {
@@ -91,12 +112,41 @@ Result<void> Group::check_begun(const char* call) const {
               fmt::format("{} without ncclGroupStart in this thread; call that before", call));
 }
 
+Result<void> Group::run(const Lane& lane) {
+  Result<void> result;
+  for (const Part* part : lane) {
+    auto done = part->run();
+    if (result && !done) result = std::move(done);
+  }
+  return result;
+}
+
+/// What a stream runs waits for what was queued on it before. So the order there must be the same
+/// on all ranks, which that of the calls is, and that in which threads get there is not.
+std::vector<Group::Lane> Group::lanes_of(const std::vector<const Part*>& parts) {
+  std::vector<Lane> lanes;
+  for (const Part* part : parts) {
+    Lane mine;
+    const auto take = [&](Lane& lane) {
+      const auto shares = [part](const Part* other) { return part->shares_stream_with(*other); };
+      if (std::ranges::none_of(lane, shares)) return false;
+      mine.insert(mine.end(), lane.begin(), lane.end());
+      return true;
+    };
+    std::erase_if(lanes, take);
+    std::ranges::sort(mine);  // parts lie in the order of their first calls
+    mine.push_back(part);
+    lanes.push_back(std::move(mine));
+  }
+  return lanes;
+}
+
 Result<void> Group::end() {
   CCL_CHECK(check_begun("ncclGroupEnd"));
   if (--depth_ > 0) return {};
   const std::vector<Part> parts = std::exchange(parts_, {});
   if (const auto spoilt = std::exchange(spoilt_, {}); !spoilt) {
-    for (const Part& part : parts) part.member->give_up(spoilt.error());
+    for (const Part& part : parts) part.give_up(spoilt.error());
     return spoilt;
   }
   Result<void> result;
@@ -112,16 +162,18 @@ Result<void> Group::end() {
       waited_for.push_back(&part);
     }
   }
-  if (waited_for.size() == 1) {
-    result = waited_for.front()->run();
+  const std::vector<Lane> lanes = lanes_of(waited_for);
+  if (lanes.size() == 1) {
+    result = run(lanes.front());
   } else {
     // Ranks of one thread wait for each other: each has a thread here.
-    for (const Part* part : waited_for) part->member->worker();  // or none is begun
-    for (const Part* part : waited_for) {
-      part->member->worker().enqueue([part] { return part->run(); });
-    }
-    for (const Part* part : waited_for) {
-      auto done = part->member->worker().synchronize();
+    const auto worker_of = [](const Lane& lane) -> HostStream& {
+      return lane.front()->member->worker();
+    };
+    for (const Lane& lane : lanes) worker_of(lane);  // or none is begun
+    for (const Lane& lane : lanes) worker_of(lane).enqueue([&lane] { return run(lane); });
+    for (const Lane& lane : lanes) {
+      auto done = worker_of(lane).synchronize();
       if (result && !done) result = std::move(done);
     }
   }

@@ -162,7 +162,7 @@ Result<void> Member::end() {
   auto result = std::make_shared<Result<void>>();
   // What runs on the GPU needs the operations until it has run.
   std::thread ending{[self = shared_from_this(), comm, result] {
-    set_device(self->device);
+    const OnDevice here{self->device};
     *result = wait_for_device();
     if (*result) *result = comm.finalize();
   }};
@@ -184,29 +184,35 @@ void Member::abandon() {
   if (leave()) (void)go_from(family_, {});
 }
 
-Result<int> Member::add_scaling(const RedOp& op) {
+Result<int> Member::add_scaling(const RedOp& op, DataType type) {
   const std::lock_guard lock{mutex_};
   for (std::size_t at = 0; at < scalings_.size(); ++at) {
     if (scalings_[at]) continue;
-    scalings_[at] = op;
+    scalings_[at].emplace(op, type);
     return int(at);
   }
-  scalings_.push_back(op);
+  scalings_.emplace_back(std::in_place, op, type);
   return int(scalings_.size()) - 1;
 }
-Result<RedOp> Member::scaling(int at) const {
+Result<void> Member::check_scaling(int at) const {
+  if (at >= 0 && at < int(scalings_.size()) && scalings_[std::size_t(at)]) return {};
+  return fail(Errc::invalid_argument,
+              fmt::format("there is no reduction {}; pass one of NCCL's five, or one that "
+                          "ncclRedOpCreatePreMulSum made for this communicator",
+                          at + ncclNumOps));
+}
+Result<RedOp> Member::scaling(int at, DataType type) const {
   const std::lock_guard lock{mutex_};
-  if (at < 0 || at >= int(scalings_.size()) || !scalings_[std::size_t(at)]) {
-    return fail(Errc::invalid_argument,
-                fmt::format("there is no reduction {}; pass one of NCCL's five, or one that "
-                            "ncclRedOpCreatePreMulSum made for this communicator",
-                            at + ncclNumOps));
-  }
-  return *scalings_[std::size_t(at)];
+  CCL_CHECK(check_scaling(at));
+  const auto& [op, made_for] = *scalings_[std::size_t(at)];
+  if (type == made_for) return op;  // its scalar in memory is of that type
+  return fail(Errc::invalid_argument,
+              fmt::format("reduction {} was made for {}, not for {}; make one for each type",
+                          at + ncclNumOps, name(made_for), name(type)));
 }
 Result<void> Member::drop_scaling(int at) {
-  CCL_CHECK(scaling(at));
   const std::lock_guard lock{mutex_};
+  CCL_CHECK(check_scaling(at));
   scalings_[std::size_t(at)].reset();
   return {};
 }

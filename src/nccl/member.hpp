@@ -9,6 +9,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "nccl/abi.hpp"
@@ -20,11 +21,12 @@ namespace ccl::nccl {
 class Member : public std::enable_shared_from_this<Member> {
  public:
   /// `family`: what all ranks of one communicator say, and no other's do.
-  Member(int on_device, bool waits, std::string family)
-      : device{on_device}, blocking{waits}, family_{std::move(family)} {}
+  Member(int on_device, bool waits, Config asked, std::string family)
+      : device{on_device}, blocking{waits}, config{std::move(asked)}, family_{std::move(family)} {}
 
   const int device;  // -1: none
   const bool blocking;
+  const Config config;  // what it was asked for with
 
   /// Once. `make` returns at once, with what will be the communicator, which may be aborted from
   /// then on.
@@ -55,17 +57,18 @@ class Member : public std::enable_shared_from_this<Member> {
   /// What it belonged to has ended: from now on its own end waits for nobody.
   void abandon();
 
-  /// Reductions of ncclRedOpCreatePreMulSum.
-  Result<int> add_scaling(const RedOp& op);
+  /// Reductions of ncclRedOpCreatePreMulSum, each of one type.
+  Result<int> add_scaling(const RedOp& op, DataType type);
   Result<void> drop_scaling(int at);
-  Result<RedOp> scaling(int at) const;
+  Result<RedOp> scaling(int at, DataType type) const;
   /// What all ranks of a communicator that is made from this one now call it: `how` it is made
   /// tells those who have a part in it.
   std::string next_family(const std::string& how);
 
  private:
   Result<void> bring_up(const std::function<Result<Communicator>()>& make, bool may_have_failed);
-  Result<void> check_ready() const;  // under the mutex
+  Result<void> check_ready() const;          // under the mutex
+  Result<void> check_scaling(int at) const;  // likewise
   bool leave();
 
   const std::string family_;
@@ -76,7 +79,7 @@ class Member : public std::enable_shared_from_this<Member> {
   std::optional<Result<void>> created_;
   bool left_ = false, aborted_ = false;
   std::map<std::string, int> children_;  // made so far, by how
-  std::vector<std::optional<RedOp>> scalings_;
+  std::vector<std::optional<std::pair<RedOp, DataType>>> scalings_;
   std::optional<HostStream> worker_;
 };
 

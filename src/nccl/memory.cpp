@@ -28,6 +28,12 @@ using namespace ccl::nccl;
 ncclResult_t ncclMemAlloc(void** memory, size_t bytes) {
   return answer([&]() -> ccl::Result<void> {
     CCL_CHECK(check_given(memory, "ptr"));
+    *memory = nullptr;
+    constexpr std::size_t most = std::size_t{1} << 56;  // no address space is larger
+    if (bytes > most) {
+      return ccl::fail(ccl::Errc::invalid_argument,
+                       std::to_string(bytes) + " bytes are more than memory has");
+    }
     CCL_TRY(*memory, allocate(bytes));
     return {};
   });

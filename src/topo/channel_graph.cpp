@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <map>
+#include <set>
 
 #include "plain_text.hpp"
 
@@ -115,10 +116,16 @@ Result<std::vector<ChannelGraph>> to_channel_graphs(const XmlFile& file, const G
         fmt::format("{}:{}: root element is <{}> (channels are in <graphs>); check the file",
                     file.name, file.root.line, file.root.name));
   }
+  CCL_TRY(const float version, number(file, file.root, "version", 1));
+  if (version != 1) return refuse(file, file.root, "version", "1 is known");
   std::map<int, int> rank_of_dev;
   for (const int gpu : machine.of(NodeType::gpu)) {
+    if (machine.nodes[gpu].gpu.rank < 0) continue;
     rank_of_dev[machine.nodes[gpu].gpu.dev] = machine.nodes[gpu].gpu.rank;
   }
+  std::set<int> everyone;
+  for (const int gpu : machine.of(NodeType::gpu)) everyone.insert(machine.nodes[gpu].gpu.rank);
+  everyone.erase(-1);
   std::vector<ChannelGraph> graphs;
   for (const Element& element : file.root.children) {
     if (element.name != "graph") continue;
@@ -135,11 +142,17 @@ Result<std::vector<ChannelGraph>> to_channel_graphs(const XmlFile& file, const G
     if (pattern < 1 || pattern > 6) return refuse(file, element, "pattern", "1 to 6 are known");
     graph.id = static_cast<int>(id);
     graph.pattern = static_cast<Pattern>(static_cast<int>(pattern));
+    if ((graph.id == 0 && graph.pattern != Pattern::ring) ||
+        (graph.id == 1 && graph.pattern > Pattern::tree)) {
+      return refuse(file, element, "pattern",
+                    graph.id == 0 ? "graph 0 is the ring, 4" : "graph 1 is the tree, 1 to 3");
+    }
     graph.cross_nic = static_cast<int>(cross);
     graph.same_channels = same != 0;
     for (const Element& below : element.children) {
       if (below.name != "channel") continue;
       ChannelOrder order;
+      std::set<int> missing = everyone;
       for (const Element& place : below.children) {
         CCL_TRY(const float dev, number(file, place, "dev", -1));
         if (place.name == "net") {
@@ -164,6 +177,13 @@ Result<std::vector<ChannelGraph>> to_channel_graphs(const XmlFile& file, const G
           }
         }
         order.ranks.push_back(static_cast<int>(rank));
+      }
+      for (const int there : order.ranks) missing.erase(there);
+      if (!missing.empty()) {
+        return fail(Errc::invalid_argument,
+                    fmt::format("{}:{}: this <channel> is without rank {} (each holds all {} GPUs "
+                                "of the machine); add it or search anew",
+                                file.name, below.line, *missing.begin(), everyone.size()));
       }
       graph.channels.push_back(std::move(order));
     }

@@ -4,6 +4,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "transport/p2p_path.hpp"
 
 namespace ccl::topo {
@@ -77,6 +79,16 @@ Result<ChannelPlan> configured_channels(const Graph& graph, const Paths& paths, 
     CCL_TRY(const XmlFile file, by("CCL_GRAPH_FILE", read_xml(given)));
     CCL_TRY(const std::vector<ChannelGraph> graphs,
             by("CCL_GRAPH_FILE", to_channel_graphs(file, graph)));
+    const auto stands_in = [](const ChannelGraph& read) {
+      return !read.channels.empty() && read.id >= 0 && read.id <= 4;
+    };
+    if (std::none_of(graphs.begin(), graphs.end(), stands_in)) {
+      return fail(
+          Errc::invalid_argument,
+          fmt::format("CCL_GRAPH_FILE: {} has no <graph> of id 0 to 4 with channels, so that "
+                      "nothing of the search would be replaced; correct it or unset it",
+                      given));
+    }
     for (const ChannelGraph& read : graphs) {
       if (read.channels.empty()) continue;
       switch (read.id) {

@@ -13,7 +13,13 @@ Result<LoadedGraph> Loader::run() {
                             root.name == "graphs" ? "a graph file goes into CCL_GRAPH_FILE"
                                                   : "check the file"));
   }
-  CCL_TRY(loaded_.graph.version, integer(root, "version", 1, 0, 1000));
+  CCL_TRY(const int version, integer(root, "version", 1, 0, 1000));
+  const bool known = version == 1 || version == 2;
+  loaded_.graph.version = known ? version : 1;
+  if (!known) {
+    repair(root.line,
+           fmt::format("<system> of version {} (1 and 2 are known): taken as 1", version));
+  }
   CCL_CHECK(add_cpus(root));
   CCL_CHECK(check_ranks());
   connect_cpus();
@@ -60,6 +66,11 @@ Result<int> Loader::add_cpu(const Element& element) {
     node.host = place->second;
   }
   node.cpu.affinity = text(element, "affinity");
+  if (node.cpu.affinity.find_first_not_of("0123456789abcdefABCDEFx,") != std::string::npos) {
+    repair(element.line, fmt::format("<cpu> affinity=\"{}\" is no mask of cores: left out",
+                                     node.cpu.affinity.substr(0, 80)));
+    node.cpu.affinity.clear();
+  }
   node.cpu.arch_name = text(element, "arch");
   node.cpu.vendor_name = text(element, "vendor");
   const std::string& arch = node.cpu.arch_name;
@@ -124,8 +135,15 @@ Result<void> Loader::add_pci(const Element& element, int parent) {
   const Element* gpu = nullptr;
   const Element* nic = nullptr;
   for (const Element& child : element.children) {
-    if (child.name == "gpu") gpu = &child;
-    if (child.name == "nic") nic = &child;
+    if (child.name == "gpu" && gpu == nullptr) gpu = &child;
+    if (child.name == "nic" && nic == nullptr) nic = &child;
+  }
+  // A GPU or NIC is all that its function is.
+  const Element* device = gpu != nullptr ? gpu : nic;
+  for (const Element& child : element.children) {
+    if (device == nullptr || &child == device) continue;
+    repair(child.line, fmt::format("<{}> beside the <{}> of {} left out", child.name, device->name,
+                                   node.pci.bus_id));
   }
   if (gpu != nullptr) {
     node.type = NodeType::gpu;

@@ -26,6 +26,7 @@ void Loader::connect_cpus() {
 Result<void> Loader::add_gpu_links(const Element& gpu, int node) {
   Graph& graph = loaded_.graph;
   for (const Element& link : gpu.children) {
+    leave_out_below(link);
     if (link.name == "c2c") {
       CCL_TRY(const float each, real(link, "bw", 0));  // MB/s
       CCL_TRY(const int count, integer(link, "count", 1, 0, 1 << 10));

@@ -43,6 +43,13 @@ class Loader {
  private:
   void repair(int line, std::string what) { loaded_.repairs.push_back({line, std::move(what)}); }
 
+  /// What knows no children has some.
+  void leave_out_below(const Element& element) {
+    for (const Element& child : element.children) {
+      repair(child.line, fmt::format("<{}> below <{}> left out", child.name, element.name));
+    }
+  }
+
   auto wrong(const Element& element, std::string_view attribute, std::string_view value,
              std::string_view why) {
     return fail(

@@ -77,6 +77,11 @@ Element merge(const Element& detected, const Element& hint) {
     rest.push_back(move_known(cpu, places, arrivals));
   }
   settle(merged, arrivals);
+  const auto is_place = [](const Element& e) {
+    return e.name == "cpu" || e.name == "pci" || e.name == "nic";
+  };
+  // What the hint says of CPUs is all; ranks without a GPU sit on one, so there is one at least.
+  const bool places_all = std::any_of(hint.children.begin(), hint.children.end(), is_place);
   for (Element& cpu : rest) {
     const std::string* numa = cpu.find("numaid");
     const auto same =
@@ -85,7 +90,7 @@ Element merge(const Element& detected, const Element& hint) {
           return e.name == cpu.name && numa != nullptr && other != nullptr && *numa == *other;
         });
     if (same == merged.children.end()) {
-      if (cpu.children.empty() && !merged.children.empty()) continue;
+      if (cpu.children.empty() && places_all) continue;
       merged.children.push_back(std::move(cpu));
       continue;
     }

@@ -32,6 +32,7 @@ Result<void> Loader::add_nets(const Element& element, int nic) {
       }
       continue;
     }
+    leave_out_below(child);
     Node node;
     node.type = NodeType::net;
     node.parent = nic;
@@ -65,9 +66,14 @@ Result<void> Loader::add_nets(const Element& element, int nic) {
     node.net.coll = coll > 0;
     const std::string guid = text(child, "guid");
     if (!guid.empty()) {
-      char* end = nullptr;
-      node.net.guid = std::strtoull(guid.c_str(), &end, 16);
-      if (end == guid.c_str()) return wrong(child, "guid", guid, "not a hexadecimal number");
+      // The whole of it: cards of one maker begin alike, and NETs of one guid share a wire.
+      const char* const first =
+          guid.c_str() + (guid.starts_with("0x") || guid.starts_with("0X") ? 2 : 0);
+      const char* const last = guid.c_str() + guid.size();
+      const auto [end, error] = std::from_chars(first, last, node.net.guid, 16);
+      if (error != std::errc() || end != last) {
+        return wrong(child, "guid", guid, "not a hexadecimal number of 64 bits");
+      }
     }
     node.others = attributes_but(
         child, {"name", "dev", "latency", "speed", "port", "guid", "maxconn", "gdr", "coll"});

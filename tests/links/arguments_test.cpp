@@ -136,6 +136,38 @@ TEST_CASE("messages of all_to_all_v that come where others leave from are refuse
   });
 }
 
+TEST_CASE("a rank takes what it sends itself, or is told") {
+  for (const int ranks : {1, 3}) {
+    on_all(make(ranks), [](const Communicator& comm) -> Result<void> {
+      using Pass = Over<SendRecv, Pairwise>;
+      CCL_TRY(auto pass, Pass::create(comm));
+      const int me = comm.rank(), x[4] = {1, 2, 3, 4};
+      int y[4] = {};
+      const auto differs = [](const Result<void>& result, std::string_view says) -> Result<void> {
+        if (!result && result.error().code == Errc::mismatch &&
+            result.error().message().find(says) != std::string::npos) {
+          return {};
+        }
+        return fail(Errc::internal, result ? "fine" : result.error().message());
+      };
+      const auto out = [&](Index n) { return Pass::send_message(x, n, me); };
+      const auto in = [&](Index n) { return Pass::recv_message(y, n, me); };
+      CCL_CHECK(differs(pass.group({out(4)}), "sends itself 1 messages and takes 0"));
+      CCL_CHECK(differs(pass.group({in(4)}), "sends itself 0 messages and takes 1"));
+      CCL_CHECK(differs(pass.group({in(4), out(2)}), "sends itself 8 bytes and takes 16"));
+      // An empty one is nobody's other end.
+      CCL_CHECK(pass.group({out(0), out(4), in(4)}));
+      if (y[0] != 1 || y[3] != 4) return fail(Errc::internal, "lost");
+      CCL_CHECK(pass.group({in(0)}));
+      CCL_TRY(auto swap, (Over<AllToAllV, Pairwise>::create(comm)));
+      std::vector<Index> given(std::size_t(comm.ranks()), 0), taken = given, begin = given;
+      given[std::size_t(me)] = 2;
+      CCL_CHECK(differs(swap(x, given, begin, y, taken, begin), "sends itself 8 bytes"));
+      return comm.finalize();
+    });
+  }
+}
+
 TEST_CASE("a plan that cannot be is told the rule that it breaks") {
   const std::pair<Plan, const char*> broken[] = {
       {{0, 8, 256, 1, 1}, "cannot be: channels are 1 to 4096"},

@@ -1,13 +1,16 @@
 // NCCL's C interface as ccl's libnccl gives it, on CPU ranks: whole programs, as they are written
 // for NCCL.
 #include <cstdint>
+#include <fstream>
 #include <set>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "catch.hpp"
+#include "environment.hpp"
 #include <nccl.h>
+#include <unistd.h>
 
 namespace {
 
@@ -46,6 +49,13 @@ std::vector<Floats> each(F&& f) {
   std::vector<Floats> all;
   for (int r = 0; r < ranks; ++r) all.push_back(f(r));
   return all;
+}
+
+void reload_log() {
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wdeprecated-declarations"
+  ncclResetDebugInit();
+#pragma GCC diagnostic pop
 }
 
 }  // namespace
@@ -189,6 +199,11 @@ TEST_CASE("a scalar before the sum, of this process or of memory that is read la
       const auto at = std::size_t(r);
       return ncclAllReduce(in[at].data(), out[at].data(), 10, ncclFloat, ops[r], comm, nullptr);
     }) == ncclSuccess);
+    // The scalar would be read as another type than it is of.
+    CHECK(ncclAllReduce(in[0].data(), out[0].data(), 1, ncclDouble, ops[0], all.comms[0],
+                        nullptr) == ncclInvalidArgument);
+    CHECK(std::string{ncclGetLastError(nullptr)}.find("was made for float, not for double") !=
+          std::string::npos);
     for (int r = 0; r < ranks; ++r) {
       CHECK(out[std::size_t(r)][3] == value(0, 3) + value(1, 3) / 2 + value(2, 3) * 2);
       CHECK(ncclRedOpDestroy(ops[r], all.comms[std::size_t(r)]) == ncclSuccess);
@@ -204,7 +219,10 @@ TEST_CASE("a split's ranks are a communicator of their own") {
     const int color = r == 1 ? NCCL_SPLIT_NOCOLOR : 7;
     return ncclCommSplit(comm, color, -r, &parts[std::size_t(r)], nullptr);
   }) == ncclSuccess);
-  CHECK(parts[1] == nullptr);
+  CHECK(parts[1] == nullptr);  // which ends as the others do
+  CHECK(ncclCommFinalize(parts[1]) == ncclSuccess);
+  CHECK(ncclCommDestroy(parts[1]) == ncclSuccess);
+  CHECK(ncclCommAbort(parts[1]) == ncclSuccess);
   int rank = -1, count = -1;
   CHECK(ncclCommUserRank(parts[0], &rank) == ncclSuccess);
   CHECK(ncclCommCount(parts[0], &count) == ncclSuccess);
@@ -212,6 +230,95 @@ TEST_CASE("a split's ranks are a communicator of their own") {
   CHECK(count == 2);
   CHECK(ncclCommDestroy(parts[0]) == ncclSuccess);
   CHECK(ncclCommDestroy(parts[2]) == ncclSuccess);
+}
+
+TEST_CASE("splits are made in the order of their group's calls") {
+  OneThread all;
+  const auto ranks_of = [](ncclComm_t comm) {
+    int count = 0;
+    CHECK(ncclCommCount(comm, &count) == ncclSuccess);
+    return count;
+  };
+  const float data = 1;
+  float sums[ranks] = {}, gathered[ranks][ranks] = {};
+  ncclComm_t together[ranks], alone[ranks], two[ranks];
+  // The first of a kind meets in the communicator, too. Were another rank to take these in another
+  // order, colors of different calls would meet.
+  REQUIRE(all.group([&](int r, ncclComm_t comm) {
+    CHECK(ncclAllReduce(&data, &sums[r], 1, ncclFloat, ncclSum, comm, nullptr) == ncclSuccess);
+    CHECK(ncclCommSplit(comm, 0, 0, &together[r], nullptr) == ncclSuccess);
+    CHECK(ncclAllGather(&data, gathered[r], 1, ncclFloat, comm, nullptr) == ncclSuccess);
+    CHECK(ncclCommSplit(comm, r, 0, &alone[r], nullptr) == ncclSuccess);
+    return ncclCommSplit(comm, r == 2 ? NCCL_SPLIT_NOCOLOR : 0, 0, &two[r], nullptr);
+  }) == ncclSuccess);
+  for (int r = 0; r < ranks; ++r) {
+    CHECK(ranks_of(together[r]) == ranks);
+    CHECK(ranks_of(alone[r]) == 1);
+    if (r < 2) CHECK(ranks_of(two[r]) == 2);
+    CHECK(sums[r] == ranks);
+    CHECK(gathered[r][ranks - 1] == 1);
+  }
+  for (int r = 0; r < ranks; ++r) {
+    for (ncclComm_t comm : {together[r], alone[r]}) CHECK(ncclCommDestroy(comm) == ncclSuccess);
+    if (r < 2) CHECK(ncclCommDestroy(two[r]) == ncclSuccess);
+  }
+}
+
+TEST_CASE("what is made without a configuration has its parent's") {
+  ncclUniqueId id;
+  REQUIRE(ncclGetUniqueId(&id) == ncclSuccess);
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  config.commName = "kept";
+  ncclComm_t comm, same, other, shrunk;
+  REQUIRE(ncclCommInitRankConfig(&comm, 1, id, 0, &config) == ncclSuccess);
+  config.commName = "other";
+  const std::string path = "/tmp/ccl.abi." + std::to_string(::getpid());
+  {
+    const ccl::test::Environment log{{{"CCL_DEBUG", "INFO"}, {"CCL_DEBUG_FILE", path}}};
+    reload_log();
+    CHECK(ncclCommSplit(comm, 0, 0, &same, nullptr) == ncclSuccess);
+    CHECK(ncclCommSplit(same, 0, 0, &other, &config) == ncclSuccess);
+    CHECK(ncclCommShrink(other, nullptr, 0, &shrunk, nullptr, 0) == ncclSuccess);
+  }
+  reload_log();
+  std::vector<std::string> names;
+  std::ifstream log{path};
+  for (std::string line; std::getline(log, line);) {
+    const auto at = line.find("communicator "), end = line.find(" of 1 ranks is up");
+    if (end != line.npos) names.push_back(line.substr(at + 13, end - at - 13));
+  }
+  ::unlink(path.c_str());
+  CHECK(names == std::vector<std::string>{"kept", "other", "other"});
+  for (ncclComm_t one : {comm, same, other, shrunk}) CHECK(ncclCommDestroy(one) == ncclSuccess);
+}
+
+TEST_CASE("what cannot be split yet leaves no communicator behind") {
+  ncclUniqueId id;
+  REQUIRE(ncclGetUniqueId(&id) == ncclSuccess);
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  config.blocking = 0;
+  ncclComm_t comm, part = nullptr;
+  REQUIRE(ncclCommInitRankConfig(&comm, 2, id, 0, &config) == ncclInProgress);
+  CHECK(ncclCommSplit(comm, 0, 0, &part, nullptr) == ncclInvalidArgument);
+  CHECK(part == nullptr);
+  int excluded = 1;
+  CHECK(ncclCommShrink(comm, &excluded, 1, &part, nullptr, 0) == ncclInvalidArgument);
+  CHECK(part == nullptr);
+  CHECK(ncclCommAbort(comm) == ncclSuccess);
+
+  // Nor does one stay in progress whose call was not reached.
+  OneThread all;
+  int nobody = ranks;
+  ncclComm_t first = nullptr, second = nullptr;
+  REQUIRE(ncclGroupStart() == ncclSuccess);
+  CHECK(ncclCommShrink(all.comms[0], &nobody, 1, &first, nullptr, 0) == ncclSuccess);
+  CHECK(ncclCommSplit(all.comms[0], 0, 0, &second, nullptr) == ncclSuccess);
+  CHECK(ncclGroupEnd() == ncclInvalidArgument);
+  for (ncclComm_t one : {first, second}) {
+    ncclResult_t state = ncclSuccess;
+    CHECK(ncclCommGetAsyncError(one, &state) == ncclSuccess);
+    CHECK(state == ncclInvalidArgument);
+  }
 }
 
 TEST_CASE("a communicator shrinks to some of its ranks, and stays well") {
@@ -351,6 +458,7 @@ TEST_CASE("creation that does not block says so until it is done") {
   CHECK(state == ncclInProgress);
   int count = 0;
   CHECK(ncclCommCount(comms[0], &count) == ncclInvalidArgument);
+  CHECK(ncclCommDestroy(comms[0]) == ncclInvalidArgument);  // and leaves it as it is
   REQUIRE(ncclCommInitRank(&comms[1], 2, id, 1) == ncclSuccess);
   while (state == ncclInProgress) {
     std::this_thread::yield();
@@ -432,6 +540,13 @@ TEST_CASE("what cannot be so is refused, and says why") {
   CHECK(ncclCommInitRankConfig(&none, 1, id, 0, &raw) == ncclInvalidArgument);
   CHECK(says("NCCL_CONFIG_INITIALIZER"));
   CHECK(none == nullptr);
+  ncclConfig_t neither = NCCL_CONFIG_INITIALIZER;
+  neither.blocking = 5;
+  CHECK(ncclCommInitRankConfig(&none, 1, id, 0, &neither) == ncclInvalidArgument);
+  CHECK(says("config.blocking is 5"));
+  CHECK(ncclCommInitAll(&none, -1, nullptr) == ncclInvalidArgument);
+  CHECK(says("ndev is -1"));
+  CHECK(ncclCommInitAll(&none, 0, nullptr) == ncclSuccess);
   int nobody = ranks, itself = 0, other = 1;
   CHECK(ncclCommShrink(comm, nullptr, 1, &none, nullptr, 0) == ncclInvalidArgument);
   CHECK(says("excludeRanksList is null for 1 ranks"));
@@ -459,6 +574,8 @@ TEST_CASE("what cannot be so is refused, and says why") {
   CHECK(ncclSend(data, 1, ncclDataType_t(15), 0, comm, nullptr) == ncclInvalidArgument);
   CHECK(ncclGroupEnd() == ncclInvalidArgument);
   CHECK(sums == Floats(ranks, -1));
+  CHECK(ncclSend(data, 1, ncclFloat, 0, comm, nullptr) == ncclInvalidUsage);
+  CHECK(says("sends itself 1 messages and takes 0"));
   ncclComm_t never = nullptr;
   REQUIRE(ncclGroupStart() == ncclSuccess);
   CHECK(ncclCommInitRank(&never, 2, id, 0) == ncclSuccess);
@@ -490,6 +607,10 @@ TEST_CASE("memory, registrations, windows, the second names") {
     return ncclCommWindowDeregister(comm, windows[r]);
   }) == ncclSuccess);
   for (void* one : memory) CHECK(ncclMemFree(one) == ncclSuccess);
+  for (const std::size_t too_many : {SIZE_MAX, SIZE_MAX - 4000, SIZE_MAX / 2}) {
+    CHECK(ncclMemAlloc(&memory[0], too_many) == ncclInvalidArgument);
+    CHECK(memory[0] == nullptr);
+  }
   int version = 0;
   CHECK(pncclGetVersion(&version) == ncclSuccess);
   CHECK(version == NCCL_VERSION_CODE);
@@ -498,6 +619,5 @@ TEST_CASE("memory, registrations, windows, the second names") {
     texts.insert(ncclGetErrorString(ncclResult_t(code)));
   }
   CHECK(texts.size() == ncclNumResults + 1);
-#pragma GCC diagnostic ignored "-Wdeprecated-declarations"
-  ncclResetDebugInit();
+  reload_log();
 }

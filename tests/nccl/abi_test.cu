@@ -138,6 +138,24 @@ void run_graph(Seat& s) {
   MUST_CUDA(cudaGraphDestroy(graph));
 }
 
+/// Two communicators in one group and on one stream. In another order there than on another rank,
+/// they would wait for each other for ever; in one that is not the calls', sums would be wrong.
+void run_two(Seat& s) {
+  ncclComm_t other;
+  MUST_NCCL(ncclCommSplit(s.comm, 0, s.rank, &other, nullptr));
+  const auto n = size_t(s.count);
+  for (int i = 0; i < 200; ++i) {
+    MUST_NCCL(ncclGroupStart());
+    MUST_NCCL(ncclAllReduce(s.in.get(), s.out.get(), n, ncclFloat, ncclSum, s.comm, s.stream));
+    MUST_NCCL(ncclAllReduce(s.out.get(), s.out.get(), n, ncclFloat, ncclSum, other, s.stream));
+    MUST_NCCL(ncclGroupEnd());
+  }
+  s.expect("two communicators on a stream", s.count, [&](ccl::Index i) {
+    return float(s.ranks * s.ranks * (s.ranks + 1) / 2) * value(0, i);
+  });
+  MUST_NCCL(ncclCommDestroy(other));
+}
+
 void rank_of_its_own(int rank, int ranks, int gpus, const ncclUniqueId& id) {
   MUST_CUDA(cudaSetDevice(rank % gpus));
   ncclComm_t comm;
@@ -147,6 +165,7 @@ void rank_of_its_own(int rank, int ranks, int gpus, const ncclUniqueId& id) {
     seats.push_back(std::make_unique<Seat>(rank, ranks, comm, count));
     run_all([&](auto&& call) { call(*seats.front()); }, seats);
     run_graph(*seats.front());
+    run_two(*seats.front());
   }
   MUST_NCCL(ncclCommDestroy(comm));
 }

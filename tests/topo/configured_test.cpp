@@ -109,6 +109,16 @@ TEST_CASE("a graph file stands in for the search") {
     CHECK(own->ring.channels.at(0).ranks == std::vector<int>{2, 0, 1});
     CHECK(own->tree.channels == searched->tree.channels);
   }
+  for (const char* nothing :
+       {"<graphs version=\"1\"/>", "<graphs><graph nchannels=\"0\"/></graphs>",
+        "<graphs><graph id=\"7\" nchannels=\"1\"><channel><gpu dev=\"0\"/>"
+        "<gpu dev=\"1\"/><gpu dev=\"2\"/></channel></graph></graphs>"}) {
+    REQUIRE(topo::write_file(in, nothing));
+    const Environment use("CCL_GRAPH_FILE", in);
+    const auto own = topo::configured_channels(loaded->graph, paths, 3);
+    REQUIRE_FALSE(own);
+    CHECK(own.error().what.find("nothing of the search would be replaced") != std::string::npos);
+  }
   fs::remove(in);
   fs::remove(out);
 }

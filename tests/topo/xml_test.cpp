@@ -148,6 +148,39 @@ TEST_CASE("missing and absurd values are repaired by name") {
   CHECK(bw(loaded->graph, gpus[0], loaded->graph.of(topo::NodeType::cpu)[0]) == 12);
 }
 
+TEST_CASE("what is left out, or not as it says, is named") {
+  const auto loaded = load(R"(<system version="99">
+    <cpu numaid="0" affinity="zz" arch="x86_64" vendor="GenuineIntel"><cpu numaid="1"/>
+      <pci busid="0000:01:00.0" link_speed="16 GT/s" link_width="16">
+        <gpu dev="0" rank="0" sm="80"><nvlink target="fffffff:ff:ff.0" count="2" tclass="0x068000"><x/></nvlink></gpu>
+        <gpu dev="1" rank="1" sm="80"/>
+        <nic><net name="lost" dev="1" speed="10000"/></nic>
+      </pci>
+      <pci busid="0000:02:00.0" link_speed="16 GT/s" link_width="16">
+        <nic><net name="a" dev="0" speed="10000" guid="0xb8599f030007053a"><y/></net></nic><pci busid="3"/>
+      </pci>
+    </cpu></system>)");
+  REQUIRE(loaded);
+  CHECK(repaired(*loaded, "<system> of version 99 (1 and 2 are known): taken as 1"));
+  CHECK(repaired(*loaded, "<cpu> affinity=\"zz\" is no mask of cores: left out"));
+  CHECK(repaired(*loaded, "unknown element <cpu> left out"));
+  CHECK(repaired(*loaded, "<gpu> beside the <gpu> of 0000:01:00.0 left out"));
+  CHECK(repaired(*loaded, "<nic> beside the <gpu> of 0000:01:00.0 left out"));
+  CHECK(repaired(*loaded, "<pci> beside the <nic> of 0000:02:00.0 left out"));
+  CHECK(repaired(*loaded, "<x> below <nvlink> left out"));
+  CHECK(repaired(*loaded, "<y> below <net> left out"));
+  const topo::Graph& graph = loaded->graph;
+  CHECK(graph.version == 1);  // what is written is of a version that is
+  CHECK(graph.gpu_of_rank(0) >= 0);
+  CHECK(graph.nodes[graph.of(topo::NodeType::cpu)[0]].cpu.affinity == "");
+  for (const char* guid : {"0c42:a103:0012:3456", "0x10000000000000000", "-1", "0x12 or so"}) {
+    const std::string error =
+        error_of("<system><cpu arch=\"x86_64\"><nic>\n<net dev=\"0\" guid=\"" + std::string{guid} +
+                 "\"/></nic></cpu></system>");
+    CHECK(error.find("test.xml:2: <net> guid=\"" + std::string{guid} + "\" is refused") == 0);
+  }
+}
+
 TEST_CASE("asymmetric links keep both figures") {
   std::string text(two_gpus);
   text.replace(text.find("count=\"12\""), 10, "count=\"1\"");
@@ -197,6 +230,20 @@ TEST_CASE("a hint places what detection found") {
   CHECK(bw(graph, gpus[0], graph.nodes[gpus[0]].parent) == 24);
   CHECK(graph.nodes[graph.nodes[gpus[1]].parent].id == 1);
   CHECK(graph.of(topo::NodeType::net).size() == 1);
+}
+
+TEST_CASE("a hint that says nothing of CPUs leaves those that were detected") {
+  const auto detected = topo::parse_xml(
+      R"(<system version="1"><cpu numaid="0" arch="x86_64" vendor="GenuineIntel"/></system>)",
+      "detected");
+  REQUIRE(detected);
+  for (const char* hint : {"<system/>", "<system version=\"1\"><cpus/></system>"}) {
+    const auto file = topo::parse_xml(hint, "hint");
+    REQUIRE(file);
+    const auto loaded = topo::to_graph({"merged", topo::merge(detected->root, file->root)});
+    REQUIRE(loaded);
+    CHECK(loaded->graph.of(topo::NodeType::cpu).size() == 1);  // for ranks to sit on
+  }
 }
 
 TEST_CASE("files of real machines load, and what is written reads back") {
