@@ -203,6 +203,7 @@ void Bootstrap::Core::frame(const FrameHeader& h, Bytes payload) {
       account(h, payload);
       break;
     case FrameKind::formed:
+    case FrameKind::heard:
       break;
   }
 }
