@@ -135,7 +135,7 @@ void Bootstrap::Core::accept(Accepted one) {
   }
   if (hello.kind == HelloKind::ask) return answer(std::move(one));
   const bool ring = hello.kind == HelloKind::ring;
-  auto conn = start(std::move(one.fd), ring ? Role::prev : Role::peer, hello.me);
+  auto conn = start(std::move(one.fd), ring ? Role::prev : Role::caller, hello.me);
   if (!conn) return;
   if (failure_) {
     (*conn)->drain();

@@ -33,7 +33,7 @@ class Bootstrap::Core : public std::enable_shared_from_this<Core> {
 
  public:
   using Lock = std::unique_lock<std::mutex>;
-  enum class Role { next, prev, root, peer };
+  enum class Role { next, prev, root, peer, caller };  // the last has called this rank
 
   Core(int rank, int ranks, const net::Secret& secret, double deadline_s, Status* status);
   /// Those of `all` that stay, with the ranks that they have there: for shrink.cpp.

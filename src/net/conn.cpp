@@ -127,6 +127,7 @@ void Conn::read_some() {
 }
 
 void Conn::take(const FrameHeader& header, Bytes payload) {
+  said_anything_ = true;
   if (header.kind == FrameKind::goodbye) said_goodbye_ = true;
   if (draining_) return;
   unheard_ = 0;

@@ -56,6 +56,7 @@ class Conn : public Handler, public std::enable_shared_from_this<Conn> {
   void drain();
   bool is_open() const { return bool(fd_) && !draining_; }
   bool said_goodbye() const { return said_goodbye_; }
+  bool said_anything() const { return said_anything_; }
 
   int fd() const override { return fd_.get(); }
   void ready(std::uint32_t events) override;
@@ -81,7 +82,8 @@ class Conn : public Handler, public std::enable_shared_from_this<Conn> {
   bool broken_ = false;  // nothing can be sent any more
   bool draining_ = false;
   bool shut_ = false;
-  bool said_goodbye_ = false;  // the other end did
+  bool said_goodbye_ = false;   // the other end did
+  bool said_anything_ = false;  // and this
 };
 
 }  // namespace ccl::net
