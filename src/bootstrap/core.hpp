@@ -82,6 +82,8 @@ class Bootstrap::Core : public std::enable_shared_from_this<Core> {
   void end_shrink(const Result<void>& result);
   /// Of a child: whether all that are left have it, if `formed` or some others say so.
   bool is_made(bool formed);
+  /// Why it is not, where this rank has passed the last barrier, or has not.
+  Result<void> unmade(Result<void> passed);
   void stop_shrink(const Error& error);
 
   // accounts.cpp
