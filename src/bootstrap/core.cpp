@@ -48,6 +48,7 @@ Address Bootstrap::Core::listening_at() const {
 void Bootstrap::Core::set_joined() {
   const Lock lock{mutex()};
   joined_ = true;
+  root_secrets_.clear();  // the next communicator of this job may have the same
 }
 
 void Bootstrap::Core::set_forming_child(const std::shared_ptr<Core>& child) {
