@@ -276,7 +276,7 @@ Report CommState::report(double limit_s) {
     if (!unpack(told[r], all[r]) || all[r].rank != r) {
       all[r] = {};
       all[r].rank = r;
-      all[r].host = peers[r].host;
+      if (std::size_t(r) < peers.size()) all[r].host = peers[r].host;  // it may have failed before
     }
   }
   return diagnose(std::move(all), rank);

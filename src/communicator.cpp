@@ -21,14 +21,17 @@ int Communicator::device() const {
 const std::string& Communicator::name() const {
   return state_->config.name;
 }
+// What creation fills in is its thread's until it has ended, and may be nothing where it failed.
 int Communicator::ring_count() const {
-  return state_->arrangement.ring_count();
+  return state_->creating.load(std::memory_order_acquire) ? 0 : state_->arrangement.ring_count();
 }
 const std::vector<int>& Communicator::ring(int channel) const {
-  return state_->arrangement.ring(channel);
+  static const std::vector<int> none;
+  return ring_count() > 0 ? state_->arrangement.ring(channel) : none;
 }
 const PeerInfo& Communicator::peer(int rank) const {
   static const PeerInfo unknown{};
+  if (state_->creating.load(std::memory_order_acquire)) return unknown;
   const auto at = std::size_t(rank);
   return at < state_->peers.size() ? state_->peers[at] : unknown;
 }
@@ -59,9 +62,7 @@ Result<void> Communicator::barrier() const {
 }
 
 Report Communicator::report() const {
-  if (!state_->is_own()) return {};
-  if (auto made = status(); !made && made.error().code == Errc::in_progress) return {};
-  if (state_->finalized.load(std::memory_order_acquire)) return {};  // nobody is there to answer
+  if (!state_->was_up()) return {};  // nobody is there to answer
   return state_->report(detail::report_limit_s);
 }
 

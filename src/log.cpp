@@ -5,10 +5,12 @@
 #include <array>
 #include <atomic>
 #include <mutex>
+#include <new>
 #include <string>
 
 #include "plain_text.hpp"
 #include <fcntl.h>
+#include <pthread.h>
 #include <unistd.h>
 
 namespace ccl {
@@ -29,7 +31,12 @@ struct State {
 };
 // Never destroyed: background threads may log while the process exits.
 State& state() {
-  static State* const s = new State;
+  static State* const s = [] {
+    auto* const made = new State;
+    // A forked child does not have the thread that may hold it, in the midst of a line.
+    ::pthread_atfork(nullptr, nullptr, [] { new (&state().mutex) std::mutex; });
+    return made;
+  }();
   return *s;
 }
 

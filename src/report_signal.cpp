@@ -45,7 +45,7 @@ bool tick() {
     auto thread = own_thread("reports", [states = all.states] {
       for (const auto& weak : states) {
         const auto state = weak.lock();
-        if (!state) continue;
+        if (!state || !state->was_up()) continue;
         const LogRank named{state->rank};
         state->log_report(state->report(report_limit_s), LogLevel::warn);
       }

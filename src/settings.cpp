@@ -100,10 +100,11 @@ Result<void> check_settings() {
   for (char** at = environ; at != nullptr && *at != nullptr; ++at) {
     const std::string_view line{*at};
     if (!line.starts_with("CCL_")) continue;
-    const std::string_view name = line.substr(4, line.find('=') - 4);
+    const auto equals = line.find('=');
+    const std::string_view name = line.substr(4, equals - 4);
     if (find(name) != nullptr) continue;
     if (std::find(not_ours.begin(), not_ours.end(), name) != not_ours.end()) continue;
-    if (line.ends_with('=')) continue;  // empty: not set
+    if (equals + 1 == line.size()) continue;  // empty: not set
     const auto nearest =
         std::min_element(settings.begin(), settings.end(), [&](const Setting& a, const Setting& b) {
           return distance(a.name, name) < distance(b.name, name);

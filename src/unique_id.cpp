@@ -1,3 +1,4 @@
+#include <ccl/host_id.hpp>
 #include <ccl/settings.hpp>
 #include <ccl/unique_id.hpp>
 
@@ -8,6 +9,7 @@
 #include <cstring>
 #include <thread>
 
+#include "plain_text.hpp"
 #include <net/rendezvous.hpp>
 
 namespace ccl {
@@ -49,9 +51,30 @@ Result<UniqueId> create_unique_id() {
   return net::pack(content);
 }
 
+namespace {
+
+bool names_this_host(std::string_view name) {
+  const std::string own = detail::upper(host_name()), given = detail::upper(name);
+  if (own == "LOCALHOST") return false;
+  return own == given || own.starts_with(given + ".") || given.starts_with(own + ".");
+}
+
+/// As other hosts know it, where this host's own name is that of an address of loopback, as Debian
+/// has it in /etc/hosts (127.0.1.1): they find another one under that name.
+net::Address seen_from_outside(net::Address root, std::string_view address) {
+  if (!root.loopback() || !names_this_host(address.substr(0, address.rfind(':')))) return root;
+  auto mine = net::local_address();
+  if (!mine) return root;
+  mine->set_port(root.port());
+  return *mine;
+}
+
+}  // namespace
+
 Result<UniqueId> unique_id_at(std::string_view address, std::string_view job_key) {
   CCL_TRY(const int family, net::wanted_family());
-  CCL_TRY(const net::Address root, net::Address::parse(address, family));
+  CCL_TRY(net::Address root, net::Address::parse(address, family));
+  root = seen_from_outside(root, address);
   if (root.port() == 0) {
     return fail(Errc::invalid_argument,
                 fmt::format("\"{}\" has port 0 (every rank must know the port)", address));

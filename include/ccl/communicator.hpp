@@ -76,7 +76,8 @@ class Communicator {
   /// has ended; of others, nothing.
   const PeerInfo& peer(int rank) const;
 
-  /// Different rings that the topology gave; channels take them in turn.
+  /// Different rings that the topology gave; channels take them in turn. None, and empty, where
+  /// creation has not ended or has failed.
   int ring_count() const;
   /// All ranks in the order of a ring: those of a host stand together, however ranks are numbered.
   const std::vector<int>& ring(int channel) const;
@@ -106,8 +107,8 @@ class Communicator {
   /// that runs on a `HostStream`, it does not wait for what is queued.
   Result<void> finalize() const;
   /// What all ranks do and who is behind. Not collective: asks the others, who answer whatever they
-  /// do, and takes at most two seconds. Any thread, at any time; empty while creation goes on,
-  /// after `finalize` and in a forked child.
+  /// do, and takes at most two seconds. Any thread, at any time; empty while creation goes on or
+  /// where it failed, after `finalize` and in a forked child.
   Report report() const;
   /// Ends everything that runs or waits, here and at all other ranks, in bounded time: at once, or,
   /// where operations run, after the two seconds that a report of who holds them up may take. So it

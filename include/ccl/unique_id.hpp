@@ -27,6 +27,8 @@ static_assert(std::is_trivially_copyable_v<UniqueId> && sizeof(UniqueId) == 128)
 Result<UniqueId> create_unique_id();
 
 /// The id that every rank works out for itself from "host:port" and a key that only the job knows.
+/// This host's own name stands for the address by which others reach it (CCL_SOCKET_IFNAME) where
+/// the system knows only one of loopback under that name.
 /// The first rank then calls `start_root`. The secret is no better than `job_key`. `Errc::network`
 /// where the host's name is not known, which it may be later.
 Result<UniqueId> unique_id_at(std::string_view address, std::string_view job_key);

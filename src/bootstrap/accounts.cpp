@@ -59,7 +59,7 @@ void Bootstrap::Core::account(const FrameHeader& h, Bytes payload) {
   Account& known = accounts_[h.rank];
   if (h.tag <= known.number) return;
   known = {Clock::now(), h.tag, std::vector(payload.begin(), payload.end())};
-  for_each_conn([&](Conn& c) { c.send_now(FrameKind::account, h.rank, h.tag, payload); });
+  for_each_conn([&](Conn& c) { c.tell(h.rank, h.tag, payload); });
   speak();
   changed_.notify_all();
 }
@@ -69,7 +69,7 @@ void Bootstrap::Core::speak() {
   spoke_at_ = Clock::now();
   const auto text = own_account();
   ++own_accounts_;
-  for_each_conn([&](Conn& c) { c.send_now(FrameKind::account, rank_, own_accounts_, text); });
+  for_each_conn([&](Conn& c) { c.tell(rank_, own_accounts_, text); });
 }
 
 void Bootstrap::Core::ask(Lock& lock, int peer) {
@@ -82,7 +82,7 @@ void Bootstrap::Core::ask(Lock& lock, int peer) {
   if (!fd || leaving_) return;
   auto conn = start(std::move(*fd), Role::peer, to);
   if (!conn || !speak_) return;
-  (*conn)->send_now(FrameKind::account, rank_, ++own_accounts_, own_account());
+  (*conn)->tell(rank_, ++own_accounts_, own_account());
   dialed_.push_back(std::move(*conn));
 }
 

@@ -48,6 +48,7 @@ Address Bootstrap::Core::listening_at() const {
 void Bootstrap::Core::set_joined() {
   const Lock lock{mutex()};
   joined_ = true;
+  root_secrets_.clear();  // the next communicator of this job may have the same
 }
 
 void Bootstrap::Core::set_forming_child(const std::shared_ptr<Core>& child) {
@@ -135,7 +136,7 @@ void Bootstrap::Core::accept(Accepted one) {
   }
   if (hello.kind == HelloKind::ask) return answer(std::move(one));
   const bool ring = hello.kind == HelloKind::ring;
-  auto conn = start(std::move(one.fd), ring ? Role::prev : Role::peer, hello.me);
+  auto conn = start(std::move(one.fd), ring ? Role::prev : Role::caller, hello.me);
   if (!conn) return;
   if (failure_) {
     (*conn)->drain();
@@ -203,6 +204,7 @@ void Bootstrap::Core::frame(const FrameHeader& h, Bytes payload) {
       account(h, payload);
       break;
     case FrameKind::formed:
+    case FrameKind::heard:
       break;
   }
 }

@@ -33,7 +33,7 @@ class Bootstrap::Core : public std::enable_shared_from_this<Core> {
 
  public:
   using Lock = std::unique_lock<std::mutex>;
-  enum class Role { next, prev, root, peer };
+  enum class Role { next, prev, root, peer, caller };  // the last has called this rank
 
   Core(int rank, int ranks, const net::Secret& secret, double deadline_s, Status* status);
   /// Those of `all` that stay, with the ranks that they have there: for shrink.cpp.
@@ -82,6 +82,8 @@ class Bootstrap::Core : public std::enable_shared_from_this<Core> {
   void end_shrink(const Result<void>& result);
   /// Of a child: whether all that are left have it, if `formed` or some others say so.
   bool is_made(bool formed);
+  /// Why it is not, where this rank has passed the last barrier, or has not.
+  Result<void> unmade(Result<void> passed);
   void stop_shrink(const Error& error);
 
   // accounts.cpp

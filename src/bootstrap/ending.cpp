@@ -88,6 +88,8 @@ void Bootstrap::Core::leave() {
 void Bootstrap::Core::closed(Conn& conn, Role role, const Member& peer, int os_code) {
   changed_.notify_all();
   if (failure_ || leaving_ || conn.said_goodbye()) return;
+  // It may have given up before it knew that it was let in. That a rank has died, the ring tells.
+  if (role == Role::caller && !conn.said_anything()) return;
   if (role == Role::root) {
     if (released_ || formed_) return;  // from here on the ring watches
     Error e;

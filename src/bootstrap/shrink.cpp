@@ -104,6 +104,17 @@ bool Bootstrap::Core::is_made(bool formed) {
   return made_ = made;
 }
 
+// Who has passed where the others have not hears their reason a moment later than their answers.
+Result<void> Bootstrap::Core::unmade(Result<void> passed) {
+  if (!passed) return passed;
+  Lock lock{mutex()};
+  changed_.wait_for(lock, std::chrono::duration<double>(ask_s), [&] { return !status_->ok(); });
+  CCL_CHECK(status_->result());
+  return failed(Errc::timed_out,
+                "the other ranks gave up when the new communicator was nearly there (see their "
+                "errors); call shrink again");
+}
+
 void Bootstrap::Core::answer(Accepted one) {
   if (!made_) doubted_ = true;
   const char yes = made_ ? 1 : 0;

@@ -83,7 +83,9 @@ Result<std::unique_ptr<Bootstrap>> Bootstrap::make_child(int color, int key, con
   auto formed = form();
   if (formed) {
     formed = core_->barrier(limit_s, "CCL_INIT_TIMEOUT", what);
-    if (shrinks && core->is_made(formed.has_value())) formed = {};
+    if (shrinks) {
+      formed = core->is_made(formed.has_value()) ? Result<void>{} : core_->unmade(formed);
+    }
   }
   core_->set_forming_child({});
   if (!formed) {

@@ -8,6 +8,7 @@ namespace ccl::net {
 namespace {
 constexpr std::uint64_t most_frame_bytes = std::uint64_t{1} << 40;  // more is a broken stream
 constexpr double drain_s = 2;
+constexpr size_t most_unheard = size_t{1} << 14;  // a fraction of what a socket takes unread
 }  // namespace
 
 Result<std::shared_ptr<Conn>> Conn::start(Fd fd, OnFrame frame, OnClosed closed) {
@@ -38,6 +39,17 @@ void Conn::send_now(FrameKind kind, int rank, std::uint64_t tag, Bytes payload) 
   if (!is_open() || broken_) return;
   append(kind, rank, tag, payload);
   flush();
+}
+
+void Conn::tell(int rank, std::uint64_t tag, Bytes account) {
+  if (!is_open() || broken_) return;
+  if (unheard_ >= most_unheard) {
+    untold_[rank] = {tag, {account.begin(), account.end()}};
+    return;
+  }
+  untold_.erase(rank);
+  unheard_ += account.size();
+  send_now(FrameKind::account, rank, tag, account);
 }
 
 void Conn::flush() {
@@ -109,10 +121,19 @@ void Conn::read_some() {
     if (in_.size() - at - sizeof header < header.bytes) break;
     const Bytes payload = Bytes{in_}.subspan(at + sizeof header, header.bytes);
     at += sizeof header + header.bytes;
-    if (header.kind == FrameKind::goodbye) said_goodbye_ = true;
-    if (!draining_) on_frame_(*this, header, payload);
+    take(header, payload);
   }
   in_.erase(in_.begin(), in_.begin() + std::ptrdiff_t(at));
+}
+
+void Conn::take(const FrameHeader& header, Bytes payload) {
+  said_anything_ = true;
+  if (header.kind == FrameKind::goodbye) said_goodbye_ = true;
+  if (draining_) return;
+  unheard_ = 0;
+  if (header.kind != FrameKind::heard) on_frame_(*this, header, payload);
+  if (header.kind == FrameKind::account) send_now(FrameKind::heard, -1, 0, {});
+  for (const auto& [rank, kept] : std::exchange(untold_, {})) tell(rank, kept.first, kept.second);
 }
 
 void Conn::ended(int os_code) {

@@ -1,6 +1,8 @@
 #pragma once
 
 #include <functional>
+#include <map>
+#include <utility>
 #include <vector>
 
 #include <net/engine.hpp>
@@ -20,7 +22,8 @@ enum class FrameKind : std::uint32_t {
   release,      // root to rank: the whole ring stands
   notice,       // a rank is lost or has aborted
   goodbye,      // I leave, all is well
-  account       // what `rank` says of itself; `tag` is the number of its accounts so far
+  account,      // what `rank` says of itself; `tag` is the number of its accounts so far
+  heard         // an account has come; between the two ends of a connection
 };
 
 struct FrameHeader {
@@ -43,12 +46,17 @@ class Conn : public Handler, public std::enable_shared_from_this<Conn> {
   void send(FrameKind kind, int rank, std::uint64_t tag, Bytes payload);
   /// As above, and writes before it returns what the socket takes.
   void send_now(FrameKind kind, int rank, std::uint64_t tag, Bytes payload);
+  /// An account: at once to an end that hears them. One that is stopped gets no more than a few, as
+  /// its system ends a connection that is full for some seconds, and the rank would be lost. Of
+  /// each rank the latest is kept until it hears again.
+  void tell(int rank, std::uint64_t tag, Bytes account);
   void close();
   /// Sends what is left, then reads until the other end closes, at most two seconds: closing with
   /// unread input would destroy output on its way.
   void drain();
   bool is_open() const { return bool(fd_) && !draining_; }
   bool said_goodbye() const { return said_goodbye_; }
+  bool said_anything() const { return said_anything_; }
 
   int fd() const override { return fd_.get(); }
   void ready(std::uint32_t events) override;
@@ -58,6 +66,7 @@ class Conn : public Handler, public std::enable_shared_from_this<Conn> {
  private:
   void append(FrameKind kind, int rank, std::uint64_t tag, Bytes payload);
   void read_some();
+  void take(const FrameHeader& header, Bytes payload);
   void ended(int os_code);
 
   Fd fd_;
@@ -65,13 +74,16 @@ class Conn : public Handler, public std::enable_shared_from_this<Conn> {
   OnClosed on_closed_;
   std::vector<std::byte> in_;
   std::vector<std::byte> out_;
-  size_t sent_ = 0;  // bytes of out_
+  size_t sent_ = 0;     // bytes of out_
+  size_t unheard_ = 0;  // bytes of accounts since the other end last said anything
+  std::map<int, std::pair<std::uint64_t, std::vector<std::byte>>> untold_;  // accounts, by rank
   bool writable_wanted_ = false;
   bool flush_asked_ = false;
   bool broken_ = false;  // nothing can be sent any more
   bool draining_ = false;
   bool shut_ = false;
-  bool said_goodbye_ = false;  // the other end did
+  bool said_goodbye_ = false;   // the other end did
+  bool said_anything_ = false;  // and this
 };
 
 }  // namespace ccl::net

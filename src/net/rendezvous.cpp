@@ -106,19 +106,23 @@ class Root : public std::enable_shared_from_this<Root> {
     return gate_->address();
   }
   const Secret& secret() const { return secret_; }
+  /// For another try of the same job, which late ranks join, too.
+  void make_room() {
+    if (failure_) end();
+  }
   /// Or left behind in the parent of this process.
   bool ended() const { return !gate_ || gate_->fd() < 0; }
 
   void fail_all(const Error& error) {
     if (failure_ || !gate_) return;
     failure_ = to_notice(error);
-    over_ = Deadline::after(int(guests_.size()) == expected_ ? 0 : failed_root_s);
+    over_ = Deadline::after(all_came() ? 0 : failed_root_s);
     log_info(LogPart::bootstrap, "root: {}", error.message());
     for (auto& [r, guest] : guests_) {
       guest.conn->send_now(FrameKind::notice, -1, 0, bytes_of(*failure_));
       guest.conn->drain();
     }
-    if (expected_ != 0 && int(guests_.size()) == expected_) end();
+    if (all_came()) end();
   }
 
  private:
@@ -146,6 +150,15 @@ class Root : public std::enable_shared_from_this<Root> {
           if (const auto self = weak.lock()) self->closed(rank, c, os_code);
         });
     if (!conn) return;
+    if (expected_ == 0) {
+      ranks_ = hello.ranks;
+      roots_ = hello.roots;
+      root_ = hello.root;
+      first_ = first_rank_of_root(root_, ranks_, roots_);
+      last_ = roots_ == 1 ? ranks_ - 1 : first_rank_of_root(root_ + 1, ranks_, roots_) - 1;
+      // With several roots, also the first rank of the next one, where this one's ring part ends.
+      expected_ = last_ - first_ + 1 + (roots_ > 1 ? 1 : 0);
+    }
     if (failure_) {
       Error told = to_error(*failure_);
       if (told.code == Errc::timed_out) {
@@ -156,15 +169,6 @@ class Root : public std::enable_shared_from_this<Root> {
       late_.insert(rank);
       if (int(guests_.size() + late_.size()) >= expected_) end();  // nobody else will ask
       return;
-    }
-    if (guests_.empty() && expected_ == 0) {
-      ranks_ = hello.ranks;
-      roots_ = hello.roots;
-      root_ = hello.root;
-      first_ = first_rank_of_root(root_, ranks_, roots_);
-      last_ = roots_ == 1 ? ranks_ - 1 : first_rank_of_root(root_ + 1, ranks_, roots_) - 1;
-      // With several roots, also the first rank of the next one, where this one's ring part ends.
-      expected_ = last_ - first_ + 1 + (roots_ > 1 ? 1 : 0);
     }
     const auto wrong = [&](std::string why) {
       Error e;
@@ -199,6 +203,7 @@ class Root : public std::enable_shared_from_this<Root> {
     }
   }
 
+  bool all_came() const { return expected_ != 0 && int(guests_.size()) == expected_; }
   bool mine(int rank) const { return rank >= first_ && rank <= last_; }
   int next_of(int rank) const { return (rank + 1) % ranks_; }
 
@@ -237,7 +242,7 @@ class Root : public std::enable_shared_from_this<Root> {
   }
 
   void release_if_formed() {
-    if (failure_ || expected_ == 0 || int(guests_.size()) != expected_) return;
+    if (failure_ || !all_came()) return;
     for (const auto& [r, guest] : guests_) {
       if (!guest.formed) return;
     }
@@ -284,6 +289,10 @@ class Root : public std::enable_shared_from_this<Root> {
 
 Result<Address> open_root(const Address& where, const Secret& secret, int root_rank) {
   const std::lock_guard lock{Engine::get().mutex()};
+  for (const auto& weak : local_roots()) {
+    const auto root = weak.lock();
+    if (root && root->secret() == secret && !root->ended()) root->make_room();
+  }
   return std::make_shared<Root>(secret, root_rank)->open(where);
 }
 

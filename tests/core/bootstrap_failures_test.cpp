@@ -2,11 +2,13 @@
 #include <ccl/bootstrap.hpp>
 
 #include <chrono>
+#include <memory>
 #include <thread>
 #include <vector>
 
 #include "catch.hpp"
 #include "core/bootstrap_ranks.hpp"
+#include "held_port.hpp"
 #include "says.hpp"
 
 using namespace ccl;
@@ -86,6 +88,50 @@ TEST_CASE("a rank that comes when the others have given up is told so") {
   CHECK(late.error().code == Errc::timed_out);
   CHECK(late.error().what.find("the others had given up when rank 1 came") != std::string::npos);
   CHECK(late.error().what.find("no progress for 0.3 s") != std::string::npos);
+}
+
+TEST_CASE(
+    "a root whose own rank fails before anybody has come tells all others, until it tries again") {
+  const Interfaces lo;
+  const HeldPort port;
+  const Environment patience{"CCL_INIT_TIMEOUT", "20"};
+  const std::vector<UniqueId> ids{unique_id_at("127.0.0.1:" + port.text(), "a job").value()};
+  REQUIRE(start_root(ids[0], 0).has_value());
+  Status aborted;
+  aborted.set({Errc::aborted, "for a test"});
+  CHECK_FALSE(Bootstrap::join(ids, 0, 3, {20, &aborted}).has_value());
+  for (const Error& late : on_ranks(2, [&](int r) -> Result<void> {
+         CCL_CHECK(Bootstrap::join(ids, r + 1, 3, {20, nullptr}));
+         return {};
+       })) {
+    INFO(late.message());
+    CHECK(late.code == Errc::aborted);
+    CHECK(says(late.what, "for a test"));
+  }
+  REQUIRE(start_root(ids[0], 0).has_value());
+  all_ok(on_ranks(3, [&](int rank) -> Result<void> {
+    CCL_TRY(auto b, Bootstrap::join(ids, rank, 3, {20, nullptr}));
+    return b->finalize();
+  }));
+}
+
+TEST_CASE("the end of one does not harm another that forms at the same place") {
+  const Interfaces lo;
+  const HeldPort port;  // as of CCL_COMM_ID: the id is the same each time
+  const std::vector<UniqueId> ids{unique_id_at("127.0.0.1:" + port.text(), "a job").value()};
+  std::vector<std::unique_ptr<Bootstrap>> first(2), second(2);
+  const auto meet = [&](std::vector<std::unique_ptr<Bootstrap>>& all) {
+    all_ok(on_ranks(2, [&](int rank) -> Result<void> {
+      CCL_TRY(all[size_t(rank)], Bootstrap::join(ids, rank, 2, {20, nullptr}));
+      return {};
+    }));
+  };
+  REQUIRE(start_root(ids[0], 0).has_value());
+  meet(first);
+  REQUIRE(start_root(ids[0], 0).has_value());
+  first[0]->abort({Errc::aborted, "for a test", -1, 0});
+  meet(second);
+  CHECK_FALSE(first[0]->status().ok());
 }
 
 TEST_CASE("ranks that disagree are told so") {

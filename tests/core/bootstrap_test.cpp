@@ -14,6 +14,8 @@
 
 #include "catch.hpp"
 #include "core/bootstrap_ranks.hpp"
+#include <net/auth.hpp>
+#include <net/rendezvous.hpp>
 #include <net/socket.hpp>
 #include <sys/wait.h>
 
@@ -207,6 +209,32 @@ TEST_CASE("strangers at every port disturb nobody") {
   // The first 20 of this process, some of which earlier cases have had, then only each doubling.
   CHECK(named >= 15);
   CHECK(named < 20 + 32);
+}
+
+TEST_CASE("who calls a rank and gives up before it is let in is not taken for a rank that died") {
+  const Interfaces lo;
+  const auto ids = some_ids(1);
+  all_ok(on_ranks(2, [&](int rank) -> Result<void> {
+    CCL_TRY(auto b, Bootstrap::join(ids, rank, 2, {20, nullptr}));
+    CCL_CHECK(b->barrier());
+    if (rank == 1) {
+      int let_in = 0;
+      for (int round = 0; round < 5; ++round) {
+        for (const int port : listening_ports()) {
+          net::Address at = net::Address::parse("127.0.0.1:0").value();
+          at.set_port(port);
+          const net::Hello hello{net::HelloKind::peer, 2, 0, 0, net::this_member(1, {})};
+          // Closed at once, as by a rank that has asked for an account and has no more time.
+          const auto fd = net::auth_connect(at, b->secret(), net::bytes_of(hello),
+                                            net::Deadline::after(20), nullptr);
+          let_in += fd ? 1 : 0;
+        }
+      }
+      EXPECT(let_in >= 5);
+    }
+    CCL_CHECK(gather_works(*b));
+    return b->finalize();
+  }));
 }
 
 TEST_CASE("no thread and no descriptor is left") {

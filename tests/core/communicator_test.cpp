@@ -93,11 +93,11 @@ TEST_CASE("handles that were moved from say so, and may be assigned to") {
     }
     const auto why = sums(x, y, 4).error().message();
     if (why.find("moved from") == std::string::npos) return fail(Errc::internal, why);
-    const bool nobody = comm.rank() == -1 && comm.ranks() == 0 && comm.device() == -1 &&
-                        comm.name().empty() && comm.peer(0).host[0] == 0 &&
-                        comm.report().ranks.empty() && comm.memory_budget() == 0 &&
-                        sums.ranks() == 0 && sums.plan().channels == Plan{}.channels &&
-                        levels.ranks() == 0 && levels.plan().channels == Plan{}.channels;
+    const bool nobody =
+        comm.rank() == -1 && comm.ranks() == 0 && comm.device() == -1 && comm.name().empty() &&
+        comm.peer(0).host[0] == 0 && comm.report().ranks.empty() && comm.ring(0).empty() &&
+        comm.memory_budget() == 0 && sums.ranks() == 0 && sums.plan().channels == Plan{}.channels &&
+        levels.ranks() == 0 && levels.plan().channels == Plan{}.channels;
     if (!nobody) return fail(Errc::internal, "it says that it is somebody");
     // NOLINTEND(bugprone-use-after-move)
     comm = own;
@@ -309,10 +309,29 @@ TEST_CASE("asynchronous creation says in_progress until it is done") {
   auto first = Communicator::create(*id, 0, 2, config);
   REQUIRE(first.has_value());
   CHECK(code(first->status()) == Errc::in_progress);  // the other rank does not exist yet
+  CHECK(first->ring_count() == 0);
+  CHECK(first->ring(0).empty());
+  CHECK(first->peer(0).rank == -1);
   auto second = Communicator::create(*id, 1, 2);
   REQUIRE(second.has_value());
   CHECK(first->wait().has_value());
   CHECK(first->peer(1).rank == 1);
+  CHECK(first->ring(0).size() == 2);
+}
+
+TEST_CASE("a communicator whose creation failed knows nobody, and reports nothing") {
+  const auto id = create_unique_id();
+  REQUIRE(id.has_value());
+  Config config;
+  config.blocking = false;
+  config.init_timeout_s = 0.1;
+  const auto first = Communicator::create(*id, 0, 2, config);  // the other rank never comes
+  REQUIRE(first.has_value());
+  CHECK(code(first->wait()) == Errc::timed_out);
+  CHECK(first->report().ranks.empty());
+  CHECK(first->ring_count() == 0);
+  CHECK(first->ring(0).empty());
+  CHECK(first->peer(0).rank == -1);
 }
 
 TEST_CASE("an asynchronous creation ends with its last handle, or by abort") {

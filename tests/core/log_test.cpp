@@ -9,6 +9,10 @@
 #include <vector>
 
 #include "catch.hpp"
+#include <fcntl.h>
+#include <sys/ioctl.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 using namespace ccl;
@@ -94,4 +98,37 @@ TEST_CASE("lines of many threads stay whole") {
   const auto lines = capture.lines();
   CHECK(lines.size() == 400);
   for (const auto& line : lines) CHECK(line == prefix() + "INFO PROXY " + std::string(100, 'x'));
+}
+
+TEST_CASE("a child that was forked in the midst of another thread's line can log") {
+  const pid_t parent = ::fork();  // whose log is a pipe that nobody empties
+  if (parent == 0) {
+    ::alarm(60);
+    ::setenv("CCL_DEBUG_FILE", "log_test.%h.%p.log", 1);
+    const std::string path = Capture::path();
+    if (::mkfifo(path.c_str(), 0600) != 0) ::_exit(2);
+    const int reader = ::open(path.c_str(), O_RDONLY | O_NONBLOCK);
+    log_reload();
+    const std::string text(1000, 'x');
+    std::thread{[&] {
+      for (;;) log_warn(LogPart::init, "{}", text);
+    }}.detach();
+    const int full = ::fcntl(reader, F_GETPIPE_SZ) - 4096;
+    for (int unread = 0; unread < full; ::usleep(10'000)) ::ioctl(reader, FIONREAD, &unread);
+    ::usleep(50'000);
+    const pid_t child = ::fork();
+    if (child == 0) {
+      ::alarm(10);
+      log_warn(LogPart::init, "here");
+      std::remove(Capture::path().c_str());
+      ::_exit(0);
+    }
+    int status = -1;
+    ::waitpid(child, &status, 0);
+    std::remove(path.c_str());
+    ::_exit(WIFEXITED(status) ? WEXITSTATUS(status) : 3);
+  }
+  int status = -1;
+  ::waitpid(parent, &status, 0);
+  CHECK((WIFEXITED(status) ? WEXITSTATUS(status) : 99) == 0);
 }

@@ -317,6 +317,35 @@ TEST_CASE("on a signal, a process logs what all ranks do") {
   unlink(file.c_str());
 }
 
+TEST_CASE("on a signal, a process says nothing of a communicator that has been finalized") {
+  const std::string file = fmt::format("/tmp/ccl-report-{}.log", getpid());
+  const pid_t pid = start_process([&]() -> int {
+    setenv("CCL_REPORT_SIGNAL", std::to_string(SIGUSR1).c_str(), 1);
+    setenv("CCL_DEBUG_FILE", file.c_str(), 1);
+    log_reload();
+    const auto ended = Communicator::create_all(2);
+    if (!ended) return 1;
+    std::thread other{[&] { (void)(*ended)[1].finalize(); }};
+    const bool well = (*ended)[0].finalize().has_value();
+    other.join();
+    const auto live = Communicator::create_all(2);
+    if (!live || !well) return 2;
+    std::string text;
+    const bool said = wait_until(
+        [&] {
+          raise(SIGUSR1);
+          sleep_s(0.25);
+          std::ifstream in{file};
+          text.assign(std::istreambuf_iterator<char>{in}, {});
+          return says(text, "no operation runs");  // which comes after what is said of the others
+        },
+        30);
+    return !said ? 3 : says(text, "not answer") ? 4 : 0;
+  });
+  CHECK(reap({pid}, 60));
+  unlink(file.c_str());
+}
+
 TEST_CASE("a receive that nobody answers names its peer") {
   Config config;
   config.timeout_s = 0.3;

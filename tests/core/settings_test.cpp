@@ -153,6 +153,8 @@ TEST_CASE("an unknown name is an error that lists all and names the nearest") {
   for (const Setting& s : all_settings()) {
     CHECK(says(checked.error().what, fmt::format(" CCL_{}", s.name).c_str()));
   }
+  const Environment sign{"CCL_SOCKET_IFNAM", "eth0="};  // not an empty value
+  CHECK_FALSE(check_settings());
 }
 
 TEST_CASE("asking for what is not in the table is our bug") {
