@@ -172,7 +172,7 @@ struct Enrolled<CountedKernels<Algo, Proto>> {
     return on_device(target.device, [&] {
       CountedWork work = how;
       Exchange::deal(work);
-      const Index rows = work.stride() < work.most ? work.stride() : work.most;
+      const Index rows = work.recv_stride < work.most ? work.recv_stride : work.most;
       const Index tiles = work.peers.ranks * Exchange::tiles(work, rows);
       Index blocks = target.most_blocks;
       if (work.peers.ranks > 1 && work.state.count < blocks) blocks = work.state.count;
