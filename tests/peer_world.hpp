@@ -42,6 +42,14 @@ class PeerWorld {
       return true;
     });
   }
+  /// One rank's part of a launch, however the others' go.
+  template <class Op, class Algo, class Proto, class Group, class R, class F>
+  void run_rank(int rank, const R& reduction, int channels, const Watch& watch, F setup) {
+    PeerWork<R> work{reduction};
+    fill(work, rank, channels, watch);
+    setup(work);
+    HostExecutor::run<Group>(channels, PeerBody<Op, Algo, Proto, 1, R, Ranks>{work});
+  }
   /// Two calls of one composition in one launch: `setup(rank, call, work)`, on so many channels
   /// each.
   template <class Op, class Algo, class Proto, class Group, class R, class F>

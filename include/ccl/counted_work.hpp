@@ -28,7 +28,7 @@ struct CountedWork {
   const char* send_side = nullptr;
   char* recv_side = nullptr;
   Index side_bytes = 0;
-  int send_stride = 0;  // rows from one rank's run to the next's
+  int send_stride = 0;  // rows from one rank's run to the next's; each rank has its own
   int recv_stride = 0;  // the same on all ranks
   int first = 0;        // row of each run that this launch begins with
   int most = 0;         // rows of each run, at most
@@ -40,8 +40,8 @@ struct CountedWork {
   int crews = 1;
   Watch watch;
 
-  /// Rows that there is room for, at either end.
-  CCL_HD int stride() const { return send_stride < recv_stride ? send_stride : recv_stride; }
+  /// Rows for one rank that there is room for, at both ends. Those of a peer, `recv_stride`.
+  CCL_HD int most_sent() const { return send_stride < recv_stride ? send_stride : recv_stride; }
 };
 
 }  // namespace ccl

@@ -62,7 +62,8 @@ struct ExchangeKernels {
 template <class Algo, class Proto>
 struct PeerExchangeKernels {
   static inline int (*launch)(const PeerExchangeWork&, const DeviceTarget&) = nullptr;
-  /// Of one message of a launch; `most_rings` as in `PeerExchangeWork`.
+  /// Of one message of a launch; `most_rings` as in `PeerExchangeWork`. 0: the scratch is too
+  /// small.
   static inline Index (*most_bytes)(const PeerView&, int most_rings) = nullptr;
   static inline int (*load)(int device) = nullptr;
 };

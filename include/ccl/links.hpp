@@ -206,6 +206,7 @@ class Links : public std::enable_shared_from_this<Links> {
   /// `code`: CUDA's, or the negative of the bytes that a slice must hold and does not.
   Error cuda_failed(int code) const;
   Error slices_too_small(Index needed) const;
+  Error scratch_too_small() const;
   /// The communicator is well and not finalized.
   Result<void> ready() const;
   std::mutex& mutex() { return mutex_; }

@@ -123,6 +123,14 @@ Error Links::slices_too_small(Index needed) const {
                    name_, plan_.slot_bytes * plan_.slice_steps, needed)});
 }
 
+Error Links::scratch_too_small() const {
+  return comm_.state()->blame(
+      {Errc::over_budget,
+       fmt::format("{} has {} bytes of scratch on each rank (its {} ranks want room for a piece of "
+                   "each other's messages); raise CCL_MEMORY_BUDGET or the plan's slot_bytes",
+                   name_, 2 * plan_.slot_bytes, comm_.ranks())});
+}
+
 Error Links::cuda_failed(int code) const {
   if (code < 0) return slices_too_small(-Index{code});
   return comm_.state()->blame(cuda_error(CUresult(code), fmt::format("launch {}", name_)));

@@ -52,6 +52,25 @@ TEST_CASE("direct: who has no message need not take part") {
   }
 }
 
+TEST_CASE("messages over peers move only if the scratch has room for some of each") {
+  using Packets = PacketExchange<SoloLane, LL128, 1>;
+  for (const int ranks : {2, 3, 8}) {
+    for (const bool one_peer : {false, true}) {
+      const int most = detail::Rings::most(ranks, one_peer);
+      PeerView peers;
+      peers.ranks = ranks;
+      bool large = false;
+      for (peers.half_packets = 8; peers.half_packets <= 1 << 16; peers.half_packets *= 2) {
+        const Index slot = detail::Rings::slot_bytes(peers, most);
+        REQUIRE((DirectExchange<SoloLane>::most_bytes(peers, most) > 0) == (slot > 0));
+        REQUIRE((peers.half_packets >= 8 * ranks || Packets::most_bytes(peers) == 0));
+        large = slot > 0 && Packets::most_bytes(peers) > 0;
+      }
+      CHECK(large);
+    }
+  }
+}
+
 TEST_CASE("direct: a message's rings are its bytes, each once") {
   for (const int ranks : {2, 3, 4, 8}) {
     for (const Index bytes : {1, 127, 128, 16384, 16385, 1 << 20, 1234567}) {

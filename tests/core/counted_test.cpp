@@ -83,6 +83,25 @@ TEST_CASE("counted: rows between CPU ranks, by counts that change from call to c
   }
 }
 
+TEST_CASE("counted: a CPU rank that sends nothing names no room for it") {
+  const auto results = on_ranks(2, [&](const Communicator& comm) -> Result<void> {
+    CCL_TRY(const auto all_to_all_v, Counted::create(comm));
+    const int stride = comm.rank() == 0 ? 0 : 3;
+    const std::vector<int> counts{stride, 0}, from(2 * 3, 7);
+    std::vector<int> got(2, -1), to(2 * 3, -1);
+    CCL_CHECK(all_to_all_v.counted(from.data(), to.data(),
+                                   {1, counts.data(), stride, nullptr, got.data(), 3}));
+    if (comm.rank() == 1) return {};
+    CHECK(got == std::vector<int>{0, 3});
+    CHECK(to == std::vector<int>{-1, -1, -1, 7, 7, 7});
+    return {};
+  });
+  for (const auto& result : results) {
+    INFO((result ? "" : result.error().message()));
+    CHECK(result.has_value());
+  }
+}
+
 TEST_CASE("counted: a count beyond the stride fails with overflow, on CPU ranks") {
   const auto results = on_ranks(3, [&](const Communicator& comm) -> Result<void> {
     CCL_TRY(const auto all_to_all_v, Counted::create(comm));

@@ -110,6 +110,27 @@ TEST_CASE("a sync gives up by its deadline, and at once when all is to stop") {
   CHECK(gave_up.peer == 0);
 }
 
+TEST_CASE("what follows a sync that gave up is not posted") {
+  for (const bool aborted : {false, true}) {
+    Peers peers{2};
+    Word stop = 0;
+    GaveUp gave_up;
+    auto work = peers.sync(0, &stop, &gave_up, 20'000'000);
+    const Mail* const theirs = detail::mail(work.peers, 1, 0);
+    work.post[CopySync::filled] = work.await[CopySync::filled] = 2;
+    if (aborted) {
+      stop = 1;
+    } else {
+      HostExecutor::run<SoloLane>(1, CopySyncBody{work});
+      REQUIRE(gave_up.peer == 2);
+      CHECK(theirs->told[0] == 1);  // what was done before the wait
+    }
+    const Word told = theirs->told[0];
+    HostExecutor::run<SoloLane>(1, CopySyncBody{work});
+    CHECK(theirs->told[0] == told);
+  }
+}
+
 TEST_CASE("pieces are reduced in the order of the ranks, for all types and counts") {
   for (const std::size_t n : {1u, 2u, 7u, 64u, 1001u}) {
     std::vector<std::vector<float>> floats(3, std::vector<float>(n));

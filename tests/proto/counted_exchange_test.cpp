@@ -37,9 +37,13 @@ class CountedWorld {
   struct Shape {
     Index row_bytes;
     int send_stride, recv_stride;
-    bool listed;           // rows lie anywhere, by a list
-    int offset;            // of the buffers, from an aligned address
-    Index side_bytes = 0;  // that go with each row
+    bool listed;                             // rows lie anywhere, by a list
+    int offset;                              // of the buffers, from an aligned address
+    Index side_bytes = 0;                    // that go with each row
+    std::vector<int> own_send_strides = {};  // of each rank; none: `send_stride`
+    int stride_of(std::size_t rank) const {
+      return own_send_strides.empty() ? send_stride : own_send_strides[rank];
+    }
   };
   struct Outcome {
     bool right = true;  // every row that was counted arrived, and nothing else was written
@@ -50,12 +54,13 @@ class CountedWorld {
   template <class Body, class Group, class Exchange>
   Outcome run(const Counts& counts, const Shape& shape, const std::vector<int>& channels) {
     const auto R = std::size_t(ranks_);
-    const Index sent = Index(R) * shape.send_stride, received = Index(R) * shape.recv_stride;
+    const Index received = Index(R) * shape.recv_stride;
     std::mt19937 random{++turn_};
     std::vector<std::vector<char>> in(R), out(R), want(R), in_side(R), out_side(R), want_side(R);
     std::vector<std::vector<int>> rows(R), got(R, std::vector<int>(R, -7));
     std::vector<std::vector<int>> want_counts(R, std::vector<int>(R, -7));
     for (std::size_t r = 0; r < R; ++r) {
+      const Index sent = Index(R) * shape.stride_of(r);
       in[r].resize(std::size_t(sent * shape.row_bytes + shape.offset));
       for (char& c : in[r]) c = char(random());
       out[r].assign(std::size_t((received + 2) * shape.row_bytes + shape.offset), 0x5a);
@@ -70,8 +75,8 @@ class CountedWorld {
       for (std::size_t p = 0; p < R; ++p) {
         const int n = counts[p][r];
         want_counts[r][p] = n;
-        for (int i = 0; i < n && i < shape.recv_stride && i < shape.send_stride; ++i) {
-          const Index at = Index(r) * shape.send_stride + i;
+        for (int i = 0; i < n && i < shape.recv_stride && i < shape.stride_of(p); ++i) {
+          const Index at = Index(r) * shape.stride_of(p) + i;
           const Index row = shape.listed ? rows[p][std::size_t(at)] : at;
           std::memcpy(
               want[r].data() + shape.offset + (Index(p) * shape.recv_stride + i) * shape.row_bytes,
@@ -103,7 +108,7 @@ class CountedWorld {
         work.recv_counts = got[r].data();
         work.send_rows = shape.listed ? rows[r].data() : nullptr;
         work.row_bytes = shape.row_bytes;
-        work.send_stride = shape.send_stride;
+        work.send_stride = shape.stride_of(r);
         work.recv_stride = shape.recv_stride;
         work.channels = work.crews = channels[r];
         work.send_side = in_side[r].data();
@@ -112,7 +117,7 @@ class CountedWorld {
         work.watch = {&stop, &outcome.gave_up[r], Word{60} * 1'000'000'000};
         Exchange::deal(work);
         work.most = Exchange::most_rows(work);
-        for (work.first = 0; work.first < work.stride(); work.first += work.most) {
+        for (work.first = 0; work.first < work.recv_stride; work.first += work.most) {
           HostExecutor::run<Group>(work.channels, Body{work});
           ++launches;
         }
@@ -227,4 +232,33 @@ TEST_CASE("counted: a count beyond the stride is found, told and not written") {
     CHECK(zero.peer == 1 + 1);
     CHECK(zero.why == GaveUp::refused);
   }
+}
+
+TEST_CASE("counted: ranks whose runs of what they send are of different lengths") {
+  using Exchange = CountedExchange<SoloLane, LL128, 1>;
+  using Body = CountedBody<OneShot, LL128, 1>;
+  CountedWorld world{3, 3 * 256};
+  // Rank 0 has nothing to send, and room for all that the others have, in several launches.
+  const Counts counts{{0, 0, 0}, {17, 2, 1}, {40, 5, 0}};
+  const auto outcome = world.run<Body, SoloLane, Exchange>(
+      counts, {300, 0, 40, false, 0, 0, {0, 17, 50}}, {1, 2, 1});
+  for (const GaveUp& g : outcome.gave_up) CHECK(g.peer == 0);
+  CHECK(outcome.right);
+  CHECK(outcome.launches > 3);
+}
+
+TEST_CASE("counted: a count beyond the sender's stride that its peer has room for") {
+  using Exchange = CountedExchange<SoloLane, LL128, 1>;
+  using Body = CountedBody<OneShot, LL128, 1>;
+  CountedWorld world{3, 3 * 2048};
+  const Counts counts{{1, 1, 1}, {1, 1, 7}, {1, 1, 1}};
+  const auto outcome =
+      world.run<Body, SoloLane, Exchange>(counts, {100, 0, 8, false, 0, 0, {8, 5, 8}}, {1, 1, 1});
+  CHECK(outcome.gave_up[1].why == GaveUp::too_many);
+  CHECK(outcome.gave_up[1].stride == 5);
+  for (const std::size_t r : {0u, 2u}) {  // told at once
+    CHECK(outcome.gave_up[r].peer == 1 + 1);
+    CHECK(outcome.gave_up[r].why == GaveUp::refused);
+  }
+  CHECK(!world.written_past());
 }

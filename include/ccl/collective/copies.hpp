@@ -102,7 +102,11 @@ class CopySequence {
     return reinterpret_cast<char*>(peers.scratch[owner] + chunk % 2 * peers.half_packets);
   }
   Index slot_bytes() const { return links_.peers().half_packets * Index{sizeof(Packet)}; }
-  Index place_bytes() const { return slot_bytes() / ranks_ / 128 * 128; }
+  Index place_bytes() const { return place_bytes(links_); }
+  static Index place_bytes(const Links& links) {
+    const PeerView& peers = links.peers();
+    return peers.half_packets * Index{sizeof(Packet)} / peers.ranks / 128 * 128;
+  }
   char* place(int owner, Index chunk, int rank) const {
     return slot(owner, chunk) + rank * place_bytes();
   }
@@ -150,12 +154,15 @@ Result<void> reduce_by_copies(Links& links, const CallInfo& info, const R& reduc
   constexpr Index size = sizeof(typename R::Type);
   const std::lock_guard lock{links.mutex()};
   const int ranks = links.comm().ranks(), me = links.comm().rank();
+  Index grain = 1;  // elements: pieces begin at multiples of 128 bytes
+  while (grain < 128 && grain * size % 128 != 0) grain *= 2;
+  if (CopySequence<Algo>::place_bytes(links) < grain * size) {
+    return fail(links.scratch_too_small());
+  }
   const auto* const in = static_cast<const char*>(input);
   auto* const out = static_cast<char*>(output);
   const auto lay_out = [&](CopySequence<Algo>& go) {
-    Index grain = 1;  // elements: pieces begin at multiples of 128 bytes
-    while (grain < 128 && grain * size % 128 != 0) grain *= 2;
-    const Index most = std::max(grain, go.place_bytes() / size / grain * grain);
+    const Index most = go.place_bytes() / size / grain * grain;
     const Index whole = all ? div_up<Index>(layout.count, ranks) : layout.count;
     const Index chunks = div_up(whole, most);
     const Index each = std::min(most, div_up(div_up(whole, chunks), grain) * grain);
@@ -363,6 +370,9 @@ Result<void> exchange_by_copies(const std::shared_ptr<Links>& owner, const CallI
   if constexpr (!Algo::stages) {
     if (recv.bytes > 0 && !window) return fail(links.not_in_window(recv.data));
     if (recv.bytes == 0) return links.ready();
+  }
+  if (!window && CopySequence<Algo>::place_bytes(links) < 1) {
+    return fail(links.scratch_too_small());
   }
   if (window) {
     using Kept = std::pair<std::shared_ptr<Links>, std::shared_ptr<const void>>;

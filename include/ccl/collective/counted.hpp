@@ -19,10 +19,10 @@ namespace ccl {
 struct CountedRows {
   Index row = 1;                     // elements; the same on all ranks
   const int* send_counts = nullptr;  // rows for each rank
-  Index send_stride = 0;             // rows from one rank's run to the next's; room for each
-  const int* send_rows = nullptr;    // null, or ranks * send_stride: where in `send` each row is
-  int* recv_counts = nullptr;        // rows from each rank, written
-  Index recv_stride = 0;             // the same on all ranks
+  Index send_stride = 0;           // rows from one rank's run to the next's; each rank has its own
+  const int* send_rows = nullptr;  // null, or ranks * send_stride: where in `send` each row is
+  int* recv_counts = nullptr;      // rows from each rank, written
+  Index recv_stride = 0;           // the same on all ranks
   // Bytes that go with each row, where rows have 2048 bytes or more: those of `send`'s i-th row lie
   // at i * side_bytes, and arrive as the row does.
   const void* send_side = nullptr;
@@ -78,7 +78,7 @@ Result<void> counted_on_device(Links& links, const CallInfo& info, CountedWork w
   const std::lock_guard lock{links.mutex()};
   work.peers = links.peers();
   work.state = links.exchange_state();
-  const int stride = std::max(1, work.stride());
+  const int stride = std::max(1, work.recv_stride);  // all ranks make the same launches
   const bool alone = links.comm().ranks() == 1;
   work.most = alone ? stride : Kernels::most_rows(work);
   if (work.most < 1) return fail(links.row_too_long(work.row_bytes));
@@ -108,18 +108,20 @@ Result<void> counted_on_host(Links& links, const CallInfo& info, const CountedWo
   const std::lock_guard lock{links.mutex()};
   const int ranks = links.comm().ranks(), me = links.comm().rank();
   if (ranks > 1) CCL_CHECK(links.begin(info));
-  const auto fits = [&](int rows) { return rows >= 0 && rows <= work.stride(); };
+  const auto fits = [](int rows, int most) { return rows >= 0 && rows <= most; };
   const auto too_many = [&](int peer, int rows, bool sends) {
     GaveUp found;
     found.peer = Word(peer + 1);
     found.why = GaveUp::too_many;
     found.count = Word(unsigned(rows));
-    found.stride = Word(work.stride());
+    found.stride = Word(sends ? work.most_sent() : work.recv_stride);
     found.sends = Word(sends);
     return links.overflow(found);
   };
   for (int p = 0; p < ranks; ++p) {
-    if (!fits(work.send_counts[p])) return too_many(p, work.send_counts[p], true);
+    if (!fits(work.send_counts[p], work.most_sent())) {
+      return too_many(p, work.send_counts[p], true);
+    }
   }
   work.recv_counts[me] = work.send_counts[me];
   links.help();
@@ -134,7 +136,9 @@ Result<void> counted_on_host(Links& links, const CallInfo& info, const CountedWo
     CCL_CHECK(links.finish());
     CCL_CHECK(links.ready());
     for (int p = 0; p < ranks; ++p) {
-      if (!fits(work.recv_counts[p])) return too_many(p, work.recv_counts[p], false);
+      if (!fits(work.recv_counts[p], work.recv_stride)) {
+        return too_many(p, work.recv_counts[p], false);
+      }
     }
     links.help();
   }

@@ -95,10 +95,9 @@ struct PeerExchangeShape {
     Runs::template prepare<Lanes>(work);
     return {work.channels, work.crews, target.early};
   }
-  /// Of one message of a launch, 4 MiB to a ring: 1 GiB to one peer took 4346 us in one launch, on
-  /// 2 H200, and takes 2970 in four; an all-to-all of 1 GiB on 4 took 2451 in one, 2311 in two. Why
-  /// has not been found.
-  static Index most_bytes(const PeerView&, int most_rings) { return Index{most_rings} << 22; }
+  static Index most_bytes(const PeerView& peers, int most_rings) {
+    return DirectExchange<Group>::most_bytes(peers, most_rings);
+  }
   static cudaError_t load() { return CudaExecutor::load<Group, Body<1>>(); }
 };
 
@@ -172,7 +171,7 @@ struct Enrolled<CountedKernels<Algo, Proto>> {
     return on_device(target.device, [&] {
       CountedWork work = how;
       Exchange::deal(work);
-      const Index rows = work.stride() < work.most ? work.stride() : work.most;
+      const Index rows = work.recv_stride < work.most ? work.recv_stride : work.most;
       const Index tiles = work.peers.ranks * Exchange::tiles(work, rows);
       Index blocks = target.most_blocks;
       if (work.peers.ranks > 1 && work.state.count < blocks) blocks = work.state.count;

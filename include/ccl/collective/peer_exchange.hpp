@@ -157,6 +157,9 @@ Result<void> exchange_over_peers(const std::shared_ptr<Links>& owner, const Call
   const auto kernel = PeerExchangeKernels<Algo, Proto>::launch;
   if (kernel == nullptr) return fail(links.no_device_code());
   const std::lock_guard lock{links.mutex()};
+  if (PeerExchangeKernels<Algo, Proto>::most_bytes(links.peers(), Call::most_rings(links)) < 1) {
+    return fail(links.scratch_too_small());
+  }
   CCL_TRY(const DeviceTarget target, links.begin_on_device(info, stream));
   ExchangePieces pieces = Call::pieces(links, table);
   int code = 0;

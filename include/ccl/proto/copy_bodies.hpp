@@ -9,7 +9,8 @@
 namespace ccl {
 
 /// Posts, then waits: one lane for each peer. A post is released after the copies that the stream
-/// did before this launch; what a peer released is seen by the copies after it.
+/// did before this launch; what a peer released is seen by the copies after it. Where a launch
+/// before has given up, copies were of what had not come: no post says that they are done.
 struct CopySyncBody {
   using Work = CopySync;
   static constexpr int max_lanes = 32;
@@ -20,6 +21,8 @@ struct CopySyncBody {
     using Memory = typename Group::Memory;
     Memory::await_previous();
     for (int p = group.rank(); p < work.peers.ranks; p += Group::width) {
+      if (Memory::load_relaxed(&work.watch.gave_up->peer) != 0) return;
+      if (Memory::load_relaxed(work.watch.stop) != 0) return;
       for (int kind = 0; kind < CopySync::kinds; ++kind) {
         if ((work.post[kind] >> p & 1) == 0) continue;
         Memory::store_release(word<Memory>(p, work.peers.rank, kind), count<Memory>(0, kind, p));

@@ -86,7 +86,7 @@ class CountedExchange {
       known.rows_out[p] = p < ranks_ ? rows : 0;
       known.flag_out[p] = out;
       known.flag_in[p] = in;
-      ready &= fits(known.rows_out[p]);
+      ready &= fits(known.rows_out[p], work_.most_sent());
       if (q == rank_) continue;
       ready &= Index(begun + 1 - out) >= 0;
       if (first_) Memory::store_credit(detail::mail(work_.peers, q, rank_)->begun, in);
@@ -96,7 +96,7 @@ class CountedExchange {
 
   CCL_HD void push_all() {
     if (!ready_) {
-      too_many_ = wrong(known().rows_out);
+      too_many_ = wrong(known().rows_out, work_.most_sent());
       if (!await_begun()) return;
     }
     if (first_ && last_part()) tell_counts();
@@ -268,7 +268,9 @@ class CountedExchange {
         if (too_many_ < 0) work_.recv_counts[p] = rows;
         continue;
       }
-      const Word told = too_many_ >= 0 && fits(rows) ? nothing : unsigned(rows);
+      // What the peer would have room for it would wait for.
+      const bool waits = fits(rows, work_.recv_stride);
+      const Word told = too_many_ >= 0 && waits ? nothing : unsigned(rows);
       const Word flag = known().flag_out[p];
       Memory::store_relaxed(counted(p, rank_, flag), flag << 32 | told);
     }
@@ -279,7 +281,7 @@ class CountedExchange {
     bool fit = true;
     if (last_part()) fit = see_counts();
     if (group_.all(fit)) return true;
-    const int p = wrong(known().rows_in);
+    const int p = wrong(known().rows_in, work_.recv_stride);
     gave_up_ = p < 0;
     if (!gave_up_ && first_ && group_.rank() == 0) {
       const Word told = unsigned(known().rows_in[p]);
@@ -309,8 +311,9 @@ class CountedExchange {
     bool fit = true;
     CCL_ROLL for (int p = first_asked(part); p < ranks_; p += asks_every<Part>) {
       const int rows = known().rows_in[p];
-      fit &= fits(rows);
-      if (first_ && p != rank_ && fits(rows)) work_.recv_counts[p] = rows;
+      const bool fits_here = fits(rows, work_.recv_stride);
+      fit &= fits_here;
+      if (first_ && p != rank_ && fits_here) work_.recv_counts[p] = rows;
     }
     return fit;
   }
@@ -319,7 +322,7 @@ class CountedExchange {
     if (Memory::load_relaxed(&gave_up->peer) != 0) return;
     Memory::store_relaxed(&gave_up->why, Word(why));
     Memory::store_relaxed(&gave_up->count, count);
-    Memory::store_relaxed(&gave_up->stride, Word(work_.stride()));
+    Memory::store_relaxed(&gave_up->stride, Word(sends ? work_.most_sent() : work_.recv_stride));
     Memory::store_relaxed(&gave_up->sends, Word(sends));
     Memory::store_release(&gave_up->peer, Word(p + 1));
   }
@@ -376,14 +379,14 @@ class CountedExchange {
     return detail::mail(work_.peers, owner, writer)->counted + (flag & 1);
   }
   /// The first rank whose count does not fit; -1: all do.
-  CCL_HD int wrong(const int (&rows_of)[most_ranks]) const {
+  CCL_HD int wrong(const int (&rows_of)[most_ranks], int most) const {
     CCL_ROLL for (int p = 0; p < ranks_; ++p) {
-      if (!fits(rows_of[p])) return p;
+      if (!fits(rows_of[p], most)) return p;
     }
     return -1;
   }
   CCL_HD bool last_part() const { return Parts<Group>::index(group_) == Parts<Group>::count - 1; }
-  CCL_HD bool fits(int rows) const { return unsigned(rows) <= unsigned(work_.stride()); }
+  CCL_HD static bool fits(int rows, int most) { return unsigned(rows) <= unsigned(most); }
   /// Of a message, by this launch.
   CCL_HD int moved(int rows) const {
     const int left = rows - work_.first;

@@ -28,7 +28,7 @@ class PacketExchange {
 
   static constexpr int tile_bytes = Lane::tile_cells * int(sizeof(Word));
   /// Bytes of a message, at most; a multiple of 128, so that the next one is aligned as this one
-  /// is.
+  /// is. 0: the scratch has no tile for each rank.
   static constexpr Index most_bytes(const PeerView& peers) {
     return box_tiles(peers) * tile_bytes / 128 * 128;
   }

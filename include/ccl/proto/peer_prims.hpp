@@ -149,19 +149,19 @@ class PeerPrims {
   /// The fragment to every peer.
   CCL_HD void push(int box, int t, const Fragment& f) const {
     CCL_UNROLL for (int k = 1; k < Ranks; ++k) {
-      lane_.store(theirs_[k] + slots(box * Ranks, t), f, flag_);
+      send(theirs_[k] + slots(box * Ranks, t), f);
     }
   }
   /// To one rank, not to myself.
   CCL_HD void push_to(int rank, int box, int t, const Fragment& f) const {
     Packet* const row = work_.peers.scratch[rank] + Index(flag_ & 1) * work_.peers.half_packets +
                         work_.first_packet + slots(rank_, 0);
-    lane_.store(row + slots(box * Ranks, t), f, flag_);
+    send(row + slots(box * Ranks, t), f);
   }
   /// To each peer its own.
   CCL_HD void scatter(int box, int t, const All& all) const {
     CCL_UNROLL for (int k = 1; k < Ranks; ++k) {
-      lane_.store(theirs_[k] + slots(box * Ranks, t), prepare(all.of[k]), flag_);
+      send(theirs_[k] + slots(box * Ranks, t), prepare(all.of[k]));
     }
   }
   /// What the peers pushed; mine is whatever. Ends with the peers' flags or with patience.
@@ -202,7 +202,16 @@ class PeerPrims {
   CCL_HD void empty(Packet* tile) const {
     if constexpr (requires { lane_.empty(tile); }) lane_.empty(tile);
   }
-
+  /// What is left of a wait that was given up must not pass for data: it has the flag of the launch
+  /// before, whose tiles are in the other half, or does not go where there are no flags. `collect`
+  /// gives up with all of the lanes that share a flag, or with none.
+  CCL_HD void send(Packet* tile, const Fragment& f) const {
+    if constexpr (requires { lane_.empty(tile); }) {
+      if (!patience_.gave_up()) lane_.store(tile, f, flag_);
+    } else {
+      lane_.store(tile, f, flag_ - Word{patience_.gave_up()});
+    }
+  }
   CCL_HD int peer(int k) const {
     if constexpr ((Ranks & (Ranks - 1)) == 0) return (rank_ + k) & (Ranks - 1);
     return rank_ + k - (rank_ + k < Ranks ? 0 : Ranks);
