@@ -27,6 +27,7 @@ struct Ballot {
   std::int32_t path = 0;
   std::int32_t inner_path = 0;  // inside its host
   std::int32_t blocks = 0;
+  std::int32_t max_ctas = 0;  // 0: no limit
 };
 
 std::uint64_t hash_of(std::string_view text, std::uint64_t hash = 1469598103934665603ull) {
@@ -136,6 +137,7 @@ Result<Chooser> Chooser::create(const Communicator& comm, const Question& questi
     if (out.empty()) mine.usable |= std::uint64_t{1} << c;
   }
   mine.blocks = made.gpu_ ? state.most_blocks() : most_blocks;
+  mine.max_ctas = state.bounds.most.value_or(0);
 
   // And what all ranks' do.
   std::vector<Ballot> all(std::size_t(state.ranks), mine);
@@ -184,6 +186,10 @@ Result<Chooser> Chooser::create(const Communicator& comm, const Question& questi
     mine.path = std::max(mine.path, other.path);
     mine.inner_path = std::max(mine.inner_path, other.inner_path);
     mine.blocks = std::min(mine.blocks, other.blocks);
+    // The strictest limit that a rank has: all look for the same rows of the table.
+    if (mine.max_ctas == 0 || (other.max_ctas > 0 && other.max_ctas < mine.max_ctas)) {
+      mine.max_ctas = other.max_ctas;
+    }
   }
   made.usable_ = mine.usable;
   made.path_ = Path(mine.path);
@@ -193,8 +199,7 @@ Result<Chooser> Chooser::create(const Communicator& comm, const Question& questi
   if (question.deterministic && question.reduces) made.keep_one_order();
 
   TuningCase& where = made.where_;
-  where = {
-      made.op_, state.ranks, 1, std::string{name(made.path_)}, 0, state.bounds.most.value_or(0)};
+  where = {made.op_, state.ranks, 1, std::string{name(made.path_)}, 0, mine.max_ctas};
   for (const PeerInfo& peer : state.peers) {
     where.compute_capability = std::max(where.compute_capability, peer.compute_capability);
   }

@@ -40,13 +40,15 @@ class File {
 using Sums = Collective<AllReduce, AutoOf<Candidate<Doubling, Simple>, Candidate<Ring, Simple>>,
                         Auto, LoopbackTransport>;
 
-/// What two ranks choose for a size, with a table for each.
-Result<Choice> choice_with(const std::string& first, const std::string& second, Index bytes) {
+/// What two ranks choose for a size, with a table for each. `limit`: on the first one's channels.
+Result<Choice> choice_with(const std::string& first, const std::string& second, Index bytes,
+                           std::optional<int> limit = {}) {
   Config config;
   config.device = Config::cpu;
   std::vector<Config> configs(2, config);
   configs[0].tune_file = first;
   configs[1].tune_file = second;
+  configs[0].max_channels = limit;
   CCL_TRY(const UniqueId id, create_unique_id());
   Result<Choice> choices[2] = {Choice{}, Choice{}};
   std::optional<Communicator> kept[2];  // the end of one aborts the other
@@ -151,6 +153,16 @@ TEST_CASE("a choice goes by the measurements of its case, and by the model witho
   REQUIRE(model);
   CHECK(model->composition == "Doubling/Simple");
   CHECK_FALSE(model->measured);
+}
+
+TEST_CASE("ranks of different limits choose alike, by what was measured with the strictest") {
+  TuningTable table = table_of(64, "Ring/Simple", 1, "Doubling/Simple", 2);
+  table.rows[0].where.max_ctas = 4;
+  table.merge(table_of(64, "Ring/Simple", 2, "Doubling/Simple", 1));
+  const File file{table.json()};
+  const auto choice = choice_with(file.path(), file.path(), 64, 4);
+  REQUIRE(choice);
+  CHECK(choice->composition == "Ring/Simple");
 }
 
 TEST_CASE("what a table says of small messages, it does not say of large ones") {
