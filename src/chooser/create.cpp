@@ -30,8 +30,18 @@ struct Ballot {
   std::int32_t max_ctas = 0;  // 0: no limit
 };
 
-std::uint64_t hash_of(std::string_view text, std::uint64_t hash = 1469598103934665603ull) {
-  for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211ull;
+/// Of all that choices go by, to the last bit: a file has fewer digits of a time.
+std::uint64_t hash_of(const TuningTable& table) {
+  std::uint64_t hash = 1469598103934665603ull;
+  const auto add = [&hash](std::string_view text) {
+    for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211ull;
+  };
+  for (const TuningRow& row : table.rows) {
+    const TuningCase& where = row.where;
+    add(fmt::format("{};{};{};{};{};{};{}", where.op, where.ranks, where.hosts, where.path,
+                    where.compute_capability, where.max_ctas, row.bytes));
+    for (const auto& [composition, us] : row.us) add(fmt::format(";{};{}", composition, us));
+  }
   return hash;
 }
 
@@ -159,7 +169,7 @@ Result<Chooser> Chooser::create(const Communicator& comm, const Question& questi
   }();
   if (read) {
     table = *std::move(read);
-    mine.table = table.rows.empty() ? 0 : hash_of(table.json());
+    mine.table = table.rows.empty() ? 0 : hash_of(table);
   } else {
     mine.table = ~std::uint64_t{0};
   }

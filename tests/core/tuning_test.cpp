@@ -200,4 +200,16 @@ TEST_CASE("ranks that go by different tables are told, and so is a table that no
   CHECK(differ.error().code == Errc::mismatch);
   CHECK(differ.error().what.find("different tables") != std::string::npos);
   CHECK_FALSE(choice_with(file.path(), "/no/such/file", 64));
+  // By less than the digits that a table is written with: of 512 bytes each has another winner.
+  const auto close = [](const std::string& ring) {
+    const std::string where = R"({"op": "all_reduce", "ranks": 2, "hosts": 1, "path": "shm",
+      "compute_capability": 0, "max_ctas": 0, "bytes": )";
+    return R"({"format": "ccl tuning table 1", "rows": [)" + where +
+           R"(64, "us": {"Doubling/Simple": 2, "Ring/Simple": )" + ring + "}}, " + where +
+           R"(4096, "us": {"Doubling/Simple": 1, "Ring/Simple": 2}}]})";
+  };
+  const File faster{close("0.9996")}, slower{close("1.0004")};
+  const auto nearly = choice_with(faster.path(), slower.path(), 512);
+  REQUIRE_FALSE(nearly);
+  CHECK(nearly.error().what.find("different tables") != std::string::npos);
 }
