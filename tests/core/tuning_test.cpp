@@ -108,6 +108,10 @@ TEST_CASE("what is no table is refused, and it is said why") {
   const std::string where = R"("op": "all_reduce", "ranks": 2, "hosts": 1, "path": "shm",
     "compute_capability": 0, "max_ctas": 0, )";
   CHECK(row("{" + where + R"("bytes": -1})").find("\"bytes\"") != std::string::npos);
+  // Not as what is left of them in fewer bits.
+  CHECK(row("{" + where + R"("bytes": 9223372036854775808})").find("\"bytes\"") !=
+        std::string::npos);
+  CHECK(row(R"({"op": "all_reduce", "ranks": 4294967298})").find("\"ranks\"") != std::string::npos);
   CHECK(row("{" + where + R"("bytes": 8, "us": {}})").find("no composition") != std::string::npos);
   CHECK(row("{" + where + R"("bytes": 8, "us": {"Ring/LL": 0}})").find("Ring/LL is no number") !=
         std::string::npos);
