@@ -34,6 +34,32 @@ template <class F>
 concept NamedFunctor = requires {
   { F::name } -> std::convertible_to<std::string_view>;
 };
+/// By what a call names them.
+template <class... Ts>
+constexpr bool other_data_types() {
+  const std::array<int, sizeof...(Ts)> all{find_data_type<Ts>() ? int(*find_data_type<Ts>())
+                                                                : -1 ...};
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    for (std::size_t j = 0; j < i; ++j) {
+      if (all[i] == all[j] && all[i] >= 0) return false;
+    }
+  }
+  return true;
+}
+template <class... Fs>
+constexpr bool other_names() {
+  if constexpr (requires {
+                  std::bool_constant<((std::string_view{Fs::name}.size() > 0) && ...)>{};
+                }) {
+    const std::array<std::string_view, sizeof...(Fs)> all{Fs::name...};
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      for (std::size_t j = 0; j < i; ++j) {
+        if (all[i] == all[j]) return false;
+      }
+    }
+  }
+  return true;
+}
 }  // namespace detail
 
 // What a program holds code for, once for each candidate that reduces.
@@ -124,6 +150,12 @@ class AnyCollective<Op, Candidates<Cs...>, Types<Ts...>, Reductions<Fs...>> {
                 "Collective for it");
   static_assert((detail::NamedFunctor<Fs> && ...),
                 "ccl: a functor in Reductions has no `name`, by which a call would choose it");
+  static_assert(detail::other_data_types<Ts...>(),
+                "ccl: two types in Types have one DataType, as long and long long do, and a call "
+                "could not tell which it means; leave one out");
+  static_assert(detail::other_names<Fs...>(),
+                "ccl: two functors in Reductions have one `name`, and a call could not tell which "
+                "it means; give each its own");
   static constexpr bool is_v = cuda::std::is_same_v<Op, AllToAllV>;
   static constexpr bool is_p2p = cuda::std::is_same_v<Op, SendRecv>;
 
