@@ -119,7 +119,12 @@ namespace ccl::sim {
 template <class Op, class Algo, class Proto>
 Result<Report> simulate(const Cluster& cluster, Index bytes, const Options& options = {}) {
   static_assert(detail::simulates<Op, Algo>, "ccl: this algorithm has no steps to simulate");
-  CCL_CHECK(detail::check_options(cluster, bytes, options));
+  Index slot_bytes = Proto::default_slot_bytes;
+  if constexpr (detail::is_hierarchical<Algo>) {
+    slot_bytes = std::max<Index>(Algo::template InnerProto<Proto>::default_slot_bytes,
+                                 Algo::template OuterProto<Proto>::default_slot_bytes);
+  }
+  CCL_CHECK(detail::check_options(cluster, bytes, options, slot_bytes));
   if constexpr (detail::is_hierarchical<Algo>) {
     return detail::simulate_levels<Op, Algo, Proto>(cluster, bytes, options);
   } else {

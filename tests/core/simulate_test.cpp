@@ -205,6 +205,18 @@ TEST_CASE("simulate: two nodes that name each other alike need not do the same")
   CHECK(report.steps == 2);
 }
 
+TEST_CASE("simulate: a chunk of 4 GiB is as long as its slices") {
+  Options options = one_channel(Index{512} << 20);
+  options.plan->slot_count = 16;
+  const auto time = [&](int chunk_steps) {
+    options.plan->chunk_steps = chunk_steps;
+    return run<AllReduce, Ring, Simple>(machines(1), Index{64} << 30, options);
+  };
+  const auto shorter = time(4), whole = time(8);
+  CHECK(whole.sent_bytes == shorter.sent_bytes);
+  CHECK(whole.us > 0.9 * shorter.us);
+}
+
 TEST_CASE("simulate: beyond the budget, the pace of the first rounds is taken on") {
   const Cluster cluster = machines(4);
   const Index bytes = Index{1} << 30;
@@ -352,6 +364,15 @@ TEST_CASE("simulate: what cannot be simulated is a typed error") {
   CHECK(code(simulate<AllReduce, Ring, Simple>(cluster, 1024, options)) == Errc::invalid_argument);
   topo::Graph lonely;
   CHECK(code(Cluster::of(lonely, 2)) == Errc::invalid_argument);
+  // Slices of 32 GiB, of 2^63 bytes and of 2^64.
+  const std::pair<Index, int> slices[] = {{0, 65536}, {Index{1} << 58, 32}, {Index{1} << 59, 32}};
+  for (const auto& [slot_bytes, steps] : slices) {
+    options = one_channel(slot_bytes);
+    options.plan->slot_count = 2 * steps;
+    options.plan->slice_steps = options.plan->chunk_steps = steps;
+    CHECK(code(simulate<AllReduce, Ring, Simple>(cluster, 1 << 20, options)) ==
+          Errc::invalid_argument);
+  }
   // A ring over one slot: who receives and sends in one step needs a second one.
   options = one_channel(128);
   options.plan->slot_count = 2;
