@@ -101,12 +101,13 @@ Result<sim::Report> simulate_levels(const sim::Cluster& cluster, Index bytes,
     SimLaunch<AllGather, Inner, InnerProto> last{cluster, inside, bytes, options};
     return replay_all(cluster, options, name, Op::name, bytes, first, outer, last);
   } else {
-    SimLaunch<Op, Inner, InnerProto> inner{cluster, inside, bytes, options};
-    if constexpr (cuda::std::is_same_v<Op, AllGather>) {
-      return replay_all(cluster, options, name, Op::name, bytes, outer, inner);
-    } else {
-      return replay_all(cluster, options, name, Op::name, bytes, inner, outer);
-    }
+    // Inside, a call for each node's part of the message: ranks are numbered node by node.
+    SimLaunch<Op, Inner, InnerProto> inner{cluster, inside, div_up<Index>(bytes, nodes), options};
+    CCL_TRY(auto one, replay_all(cluster, options, name, Op::name, bytes, inner));
+    one = repeated(std::move(one), nodes);
+    CCL_TRY(auto between, replay_all(cluster, options, name, Op::name, bytes, outer));
+    if constexpr (cuda::std::is_same_v<Op, AllGather>) return joined(std::move(between), one);
+    return joined(std::move(one), between);
   }
 }
 

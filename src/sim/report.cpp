@@ -102,6 +102,15 @@ Result<sim::Report> report_of(const sim::Cluster& cluster, const SimProgram& pro
   return report;
 }
 
+sim::Report repeated(sim::Report one, int times) {
+  one.us *= times;
+  one.bus_gbs /= times;
+  one.sent_bytes *= times;
+  one.steps *= times;
+  for (sim::LinkLoad& link : one.links) link.bytes *= times;
+  return one;
+}
+
 sim::Report joined(sim::Report first, const sim::Report& then) {
   const double us = first.us + then.us;
   first.bus_gbs *= first.us / us;

@@ -280,8 +280,8 @@ TEST_CASE("simulate: levels go one after the other, rails side by side") {
   const Cluster many = machines(64);
   CHECK(run<AllReduce, Hierarchical<Ring, Tree>, Simple>(many, 1 << 20).us <
         run<AllReduce, Ring, Simple>(many, 1 << 20).us);
-  CHECK(run<AllGather, Hierarchical<Ring, Ring>, Simple>(many, 1 << 20).us <
-        run<AllGather, Ring, Simple>(many, 1 << 20).us);
+  CHECK(run<AllGather, Hierarchical<Ring, Ring>, Simple>(many, 64 << 20).us <
+        run<AllGather, Ring, Simple>(many, 64 << 20).us);
   CHECK(run<AllReduce, Hierarchical<Ring, Ring>, Simple>(machines(1), 1 << 20).us ==
         Approx(run<AllReduce, Ring, Simple>(machines(1), 1 << 20).us));
 }
@@ -308,6 +308,32 @@ TEST_CASE("simulate: two levels of rings cost the closed form of each") {
   const double sent = 2.0 * (locals - 1) / locals * double(bytes) +
                       2.0 * (nodes - 1) / nodes * double(bytes) / locals;
   CHECK(report.sent_bytes == Approx(sent * nodes * locals));
+}
+
+TEST_CASE("simulate: shares of all nodes go through a node in a call for each") {
+  const int nodes = 4;
+  const Cluster cluster = machines(nodes);
+  const int locals = cluster.locals();
+  Options options = one_channel(128 << 10);
+  options.net_us = 20;
+  const Index share = 4096, bytes = share * nodes * locals;
+  const auto gather = run<AllGather, Hierarchical<Ring, Ring>, Simple>(cluster, bytes, options);
+  const auto near = of<Simple>(detail::Path::nvlink);
+  const double s = lanes_us<Simple>(double(share));
+  double wire = 0;
+  for (const auto& load : gather.links) {
+    if (load.name.rfind("NIC", 0) == 0) wire = double(share) / (load.gbs * 1e3);
+  }
+  const double inside = near.base_us + (locals - 1) * (near.hop_us + s) + s;
+  const double across = near.base_us + (nodes - 1) * (*options.net_us + s + wire) + s;
+  CHECK(gather.us == Approx(nodes * inside + across).epsilon(0.01));
+  CHECK(gather.bus_gbs ==
+        Approx(double(bytes - bytes / cluster.ranks()) / (gather.us * 1e3)).epsilon(1e-6));
+  // Each share comes once to each rank.
+  CHECK(gather.sent_bytes == Approx(double(bytes) * (cluster.ranks() - 1)));
+  const auto scatter =
+      run<ReduceScatter, Hierarchical<Ring, Ring>, Simple>(cluster, bytes, options);
+  CHECK(scatter.us == Approx(gather.us).epsilon(0.01));
 }
 
 TEST_CASE("simulate: levels replayed by themselves are the whole") {

@@ -55,6 +55,8 @@ Result<SimOutcome> replay(const sim::Cluster& cluster, const SimProgram& program
 Result<sim::Report> report_of(const sim::Cluster& cluster, const SimProgram& program,
                               const sim::Options& options, std::string name, std::string_view op,
                               Index bytes);
+/// So many times, one after the other.
+sim::Report repeated(sim::Report one, int times);
 /// One after the other.
 sim::Report joined(sim::Report first, const sim::Report& then);
 /// `slot_bytes`: of a plan that leaves them open.
