@@ -2,6 +2,7 @@
 
 #include <ccl/candidates.hpp>
 #include <ccl/collective.hpp>
+#include <ccl/collective/levels.hpp>
 
 #include <fmt/format.h>
 
@@ -128,8 +129,8 @@ struct AnyMessage {
 /// A call names its candidate, "Tree", "Ring/LL" or "Ring/LL/any", or leaves the choice: of those
 /// that run the reduction, the first whose `most_bytes` hold the larger buffer, else the last;
 /// where sizes may differ between ranks (AllToAllV, SendRecv), the last. All ranks must come to the
-/// same. `create` is collective and connects all candidates that CCL_ALGO and CCL_PROTO leave. A
-/// handle, as `Collective`.
+/// same. `create` is collective and connects all candidates that CCL_ALGO and CCL_PROTO leave on
+/// all ranks. A handle, as `Collective`.
 template <class Op, class CandidateList, class TypeList = Types<>,
           class ReductionList = Reductions<>>
 class AnyCollective;
@@ -161,7 +162,10 @@ class AnyCollective<Op, Candidates<Cs...>, Types<Ts...>, Reductions<Fs...>> {
 
  public:
   static Result<AnyCollective> create(const Communicator& comm) {
+    CCL_CHECK(detail::check_ready(comm));
     AnyCollective made{comm};
+    CCL_TRY(const auto lock,
+            detail::creating_alone(comm, fmt::format("{} by any of {}", Op::name, names())));
     Result<void> good;
     // In the order of the list, on all ranks.
     each([&]<std::size_t I, class C>() {
@@ -285,7 +289,8 @@ class AnyCollective<Op, Candidates<Cs...>, Types<Ts...>, Reductions<Fs...>> {
   template <std::size_t I, class C>
   Result<void> make() {
     if constexpr (!detail::is_auto<typename C::Algorithm>) {  // which asks for itself
-      const auto left = may_compose(Op::name, C::algo, C::proto);
+      const auto left = detail::agree_on(comm_, fmt::format("{}/{}", Op::name, name_of<C>()),
+                                         may_compose(Op::name, C::algo, C::proto));
       if (!left && left.error().code == Errc::bad_setting) return {};
       CCL_CHECK(left);
     }
