@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <cstring>
 #include <fstream>
+#include <limits>
 
 #include "whole_file.hpp"
 
@@ -25,7 +26,8 @@ bool take(const Json& from, const char* key, T& into, std::string& wrong) {
   if constexpr (std::is_same_v<T, std::string>) {
     fits = fits && found->is_string();
   } else {
-    fits = fits && found->is_number_integer() && *found >= 0;
+    fits = fits && found->is_number_integer() && *found >= 0 &&
+           *found <= std::numeric_limits<T>::max();
   }
   if (fits) {
     into = found->get<T>();

@@ -119,6 +119,10 @@ int fork_ranks(const Options& options, const Body& body) {
       until = no_limit_s;
     }
     const auto who = std::find(children.begin(), children.end(), ended);
+    if (who == children.end()) {  // of whoever this process was before exec
+      ++left;
+      continue;
+    }
     const bool was_ended = until == no_limit_s;
     if (WIFSIGNALED(how) && !was_ended) {
       fmt::print(stderr, "ccl_perf: rank {} ended by signal {} ({})\n", who - children.begin(),

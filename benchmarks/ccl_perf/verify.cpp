@@ -27,6 +27,15 @@ Shape Shape::of(const std::string& op, Index bytes, Index size, int ranks, int r
   s.count = split ? each : all;
   s.bytes = (split ? each * ranks : all) * size;
   s.bus_factor = op == "all_reduce" ? 2 * others : split ? others : 1;
+  if (op == "all_to_all_v") {  // ranks of even numbers are alike, and those of odd ones
+    Index busiest = 0;
+    for (int r = 0; r < std::min(ranks, 2); ++r) {
+      Index leaves = 0;
+      for (int p = 0; p < ranks; ++p) leaves += p == r ? 0 : uneven(each, r, p);
+      busiest = std::max(busiest, leaves);
+    }
+    s.bus_factor = double(busiest) / double(each * ranks);
+  }
   if (ranks == 1) s.bus_factor = 1;
   s.send_count = s.recv_count = s.count;
   if (op == "all_gather" || op == "gather") s.recv_count = each * ranks;

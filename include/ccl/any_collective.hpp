@@ -2,6 +2,7 @@
 
 #include <ccl/candidates.hpp>
 #include <ccl/collective.hpp>
+#include <ccl/collective/levels.hpp>
 
 #include <fmt/format.h>
 
@@ -34,6 +35,32 @@ template <class F>
 concept NamedFunctor = requires {
   { F::name } -> std::convertible_to<std::string_view>;
 };
+/// By what a call names them.
+template <class... Ts>
+constexpr bool other_data_types() {
+  const std::array<int, sizeof...(Ts)> all{find_data_type<Ts>() ? int(*find_data_type<Ts>())
+                                                                : -1 ...};
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    for (std::size_t j = 0; j < i; ++j) {
+      if (all[i] == all[j] && all[i] >= 0) return false;
+    }
+  }
+  return true;
+}
+template <class... Fs>
+constexpr bool other_names() {
+  if constexpr (requires {
+                  std::bool_constant<((std::string_view{Fs::name}.size() > 0) && ...)>{};
+                }) {
+    const std::array<std::string_view, sizeof...(Fs)> all{Fs::name...};
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      for (std::size_t j = 0; j < i; ++j) {
+        if (all[i] == all[j]) return false;
+      }
+    }
+  }
+  return true;
+}
 }  // namespace detail
 
 // What a program holds code for, once for each candidate that reduces.
@@ -102,8 +129,8 @@ struct AnyMessage {
 /// A call names its candidate, "Tree", "Ring/LL" or "Ring/LL/any", or leaves the choice: of those
 /// that run the reduction, the first whose `most_bytes` hold the larger buffer, else the last;
 /// where sizes may differ between ranks (AllToAllV, SendRecv), the last. All ranks must come to the
-/// same. `create` is collective and connects all candidates that CCL_ALGO and CCL_PROTO leave. A
-/// handle, as `Collective`.
+/// same. `create` is collective and connects all candidates that CCL_ALGO and CCL_PROTO leave on
+/// all ranks. A handle, as `Collective`.
 template <class Op, class CandidateList, class TypeList = Types<>,
           class ReductionList = Reductions<>>
 class AnyCollective;
@@ -124,12 +151,21 @@ class AnyCollective<Op, Candidates<Cs...>, Types<Ts...>, Reductions<Fs...>> {
                 "Collective for it");
   static_assert((detail::NamedFunctor<Fs> && ...),
                 "ccl: a functor in Reductions has no `name`, by which a call would choose it");
+  static_assert(detail::other_data_types<Ts...>(),
+                "ccl: two types in Types have one DataType, as long and long long do, and a call "
+                "could not tell which it means; leave one out");
+  static_assert(detail::other_names<Fs...>(),
+                "ccl: two functors in Reductions have one `name`, and a call could not tell which "
+                "it means; give each its own");
   static constexpr bool is_v = cuda::std::is_same_v<Op, AllToAllV>;
   static constexpr bool is_p2p = cuda::std::is_same_v<Op, SendRecv>;
 
  public:
   static Result<AnyCollective> create(const Communicator& comm) {
+    CCL_CHECK(detail::check_ready(comm));
     AnyCollective made{comm};
+    CCL_TRY(const auto lock,
+            detail::creating_alone(comm, fmt::format("{} by any of {}", Op::name, names())));
     Result<void> good;
     // In the order of the list, on all ranks.
     each([&]<std::size_t I, class C>() {
@@ -253,7 +289,8 @@ class AnyCollective<Op, Candidates<Cs...>, Types<Ts...>, Reductions<Fs...>> {
   template <std::size_t I, class C>
   Result<void> make() {
     if constexpr (!detail::is_auto<typename C::Algorithm>) {  // which asks for itself
-      const auto left = may_compose(Op::name, C::algo, C::proto);
+      const auto left = detail::agree_on(comm_, fmt::format("{}/{}", Op::name, name_of<C>()),
+                                         may_compose(Op::name, C::algo, C::proto));
       if (!left && left.error().code == Errc::bad_setting) return {};
       CCL_CHECK(left);
     }

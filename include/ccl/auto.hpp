@@ -154,7 +154,11 @@ class AutoCollective<Op, Candidates<Cs...>, Transport, OneOrder> {
       return at;
     };
     const std::vector<int> sends = by(send_counts), recvs = by(recv_counts);
-    return in_turn({&sends, &recvs}, [&](int candidate, const auto& one) {
+    const auto check = [&] {
+      return table_of(made_->comm, send, {send_counts, send_offsets}, recv,
+                      {recv_counts, recv_offsets}, sizeof(T));
+    };
+    return in_turn({&sends, &recvs}, check, [&](int candidate, const auto& one) {
       const auto only = [&](std::span<const Index> counts, const std::vector<int>& at) {
         std::vector<Index> left(counts.begin(), counts.end());
         for (std::size_t p = 0; p < left.size(); ++p) {
@@ -211,15 +215,17 @@ class AutoCollective<Op, Candidates<Cs...>, Transport, OneOrder> {
   Result<void> group(std::initializer_list<Leg> legs, Stream stream = {}) const requires is_p2p {
     return group(std::span{legs.begin(), legs.size()}, stream);
   }
-  Result<void> group(std::span<const Leg> legs, Stream stream = {}) const requires is_p2p {
+  Result<void> group(std::span<const Leg> legs, Stream stream = {},
+                     Overlaps overlaps = Overlaps::refused) const requires is_p2p {
     std::vector<int> at;
     for (const Leg& leg : legs) at.push_back(pick_message(leg.count * leg.element_bytes, stream));
-    return in_turn({&at}, [&](int candidate, const auto& one) {
+    const auto check = [&] { return table_of(made_->comm, legs, overlaps); };
+    return in_turn({&at}, check, [&](int candidate, const auto& one) {
       std::vector<Leg> mine;
       for (std::size_t l = 0; l < legs.size(); ++l) {
         if (at[l] == candidate) mine.push_back(legs[l]);
       }
-      return one.group(std::span<const Leg>{mine}, stream);
+      return one.group(std::span<const Leg>{mine}, stream, overlaps);
     });
   }
 
@@ -280,13 +286,15 @@ class AutoCollective<Op, Candidates<Cs...>, Transport, OneOrder> {
     return made_->chooser.pick(stream.recorder() != nullptr ? 0 : bytes);
   }
   /// Calls f(index, composition) for each candidate that is picked for some message; for the one of
-  /// no bytes where there is none.
-  template <class F>
-  Result<void> in_turn(std::initializer_list<const std::vector<int>*> picked, F&& f) const {
+  /// no bytes where there is none. A candidate checks what it is given; `check()`, all of it.
+  template <class Check, class F>
+  Result<void> in_turn(std::initializer_list<const std::vector<int>*> picked, Check&& check,
+                       F&& f) const {
     std::set<int> used;
     for (const auto* at : picked) used.insert(at->begin(), at->end());
     if (used.empty()) used.insert(made_->chooser.pick(0));
     if (*used.begin() < 0) return none_meets({});
+    if (used.size() > 1) CCL_CHECK(check());
     Result<void> result;
     Made::each([&]<std::size_t I, class C>() {
       if (used.count(int(I)) != 0 && result) result = f(int(I), *std::get<I>(made_->all));

@@ -131,23 +131,8 @@ class Collective : public detail::Composition<Op, Algo, Proto, detail::sides_of<
   operator()(const T* send, std::span<const Index> send_counts, std::span<const Index> send_offsets,
              T* recv, std::span<const Index> recv_counts, std::span<const Index> recv_offsets,
              Stream stream = {}) const {
-    const auto& comm = this->links_->comm();
-    Table table{comm.ranks()};
-    for (const auto* counts : {&send_counts, &send_offsets, &recv_counts, &recv_offsets}) {
-      CCL_CHECK(detail::check_counts(comm, counts->size()));
-    }
-    for (int p = 0; p < comm.ranks(); ++p) {
-      CCL_CHECK(detail::check_offset(comm, "send", send_offsets[p], send_counts[p], sizeof(T)));
-      CCL_CHECK(detail::check_offset(comm, "recv", recv_offsets[p], recv_counts[p], sizeof(T)));
-      CCL_CHECK(check(send == nullptr ? send : send + send_offsets[p], send_counts[p], sizeof(T),
-                      "send"));
-      CCL_CHECK(check(recv == nullptr ? recv : recv + recv_offsets[p], recv_counts[p], sizeof(T),
-                      "recv"));
-      table.send(p, send + send_offsets[p], send_counts[p] * Index{sizeof(T)});
-      table.recv(p, recv + recv_offsets[p], recv_counts[p] * Index{sizeof(T)});
-    }
-    CCL_CHECK(detail::check_overlap(comm, Op::name, table));
-    CCL_CHECK(detail::check_own_messages(comm, Op::name, table));
+    CCL_TRY(Table table, detail::table_of(this->links_->comm(), send, {send_counts, send_offsets},
+                                          recv, {recv_counts, recv_offsets}, sizeof(T)));
     return exchange(detail::call_info<T, void>(Op::name, -1, -1), std::move(table), stream);
   }
   /// AllToAllV with counts that lie in memory: see `CountedRows`. The rows from rank p become those
@@ -247,8 +232,8 @@ class Collective : public detail::Composition<Op, Algo, Proto, detail::sides_of<
     }
   }
 
-  /// SendRecv: a message to `to` and one from `from`, at once. What comes is to lie apart, and not
-  /// over what goes, which is not checked: the same of groups.
+  /// SendRecv: a message to `to` and one from `from`, at once. What comes lies apart, and not over
+  /// what goes; only a rank's message to itself may stay where it is. The same of groups.
   template <class T>
   requires cuda::std::same_as<Op, SendRecv> Result<void>
   operator()(const T* send, Index send_count, int to, T* recv, Index recv_count, int from,
@@ -281,22 +266,10 @@ class Collective : public detail::Composition<Op, Algo, Proto, detail::sides_of<
                      Stream stream = {}) const requires cuda::std::same_as<Op, SendRecv> {
     return group(std::span{legs.begin(), legs.size()}, stream);
   }
-  Result<void> group(std::span<const Leg> legs,
-                     Stream stream = {}) const requires cuda::std::same_as<Op, SendRecv> {
-    const auto& comm = this->links_->comm();
-    Table table{comm.ranks()};
-    for (const Leg& leg : legs) {
-      CCL_CHECK(detail::check_root(comm, leg.peer));
-      CCL_CHECK(check(leg.data, leg.count, leg.element_bytes, leg.sends ? "send" : "recv"));
-      // An empty one need not have another end, so it must not be paired with one that is not.
-      if (leg.peer == comm.rank() && leg.count * leg.element_bytes == 0) continue;
-      if (leg.sends) {
-        table.send(leg.peer, leg.data, leg.count * leg.element_bytes);
-      } else {
-        table.recv(leg.peer, leg.data, leg.count * leg.element_bytes);
-      }
-    }
-    CCL_CHECK(detail::check_own_messages(comm, Op::name, table));
+  Result<void> group(std::span<const Leg> legs, Stream stream = {},
+                     detail::Overlaps overlaps = detail::Overlaps::refused)
+      const requires cuda::std::same_as<Op, SendRecv> {
+    CCL_TRY(Table table, detail::table_of(this->links_->comm(), legs, overlaps));
     return exchange(detail::call_info<char, void>(Op::name, -1, -1), std::move(table), stream);
   }
 

@@ -101,12 +101,13 @@ Result<sim::Report> simulate_levels(const sim::Cluster& cluster, Index bytes,
     SimLaunch<AllGather, Inner, InnerProto> last{cluster, inside, bytes, options};
     return replay_all(cluster, options, name, Op::name, bytes, first, outer, last);
   } else {
-    SimLaunch<Op, Inner, InnerProto> inner{cluster, inside, bytes, options};
-    if constexpr (cuda::std::is_same_v<Op, AllGather>) {
-      return replay_all(cluster, options, name, Op::name, bytes, outer, inner);
-    } else {
-      return replay_all(cluster, options, name, Op::name, bytes, inner, outer);
-    }
+    // Inside, a call for each node's part of the message: ranks are numbered node by node.
+    SimLaunch<Op, Inner, InnerProto> inner{cluster, inside, div_up<Index>(bytes, nodes), options};
+    CCL_TRY(auto one, replay_all(cluster, options, name, Op::name, bytes, inner));
+    one = repeated(std::move(one), nodes);
+    CCL_TRY(auto between, replay_all(cluster, options, name, Op::name, bytes, outer));
+    if constexpr (cuda::std::is_same_v<Op, AllGather>) return joined(std::move(between), one);
+    return joined(std::move(one), between);
   }
 }
 
@@ -119,7 +120,12 @@ namespace ccl::sim {
 template <class Op, class Algo, class Proto>
 Result<Report> simulate(const Cluster& cluster, Index bytes, const Options& options = {}) {
   static_assert(detail::simulates<Op, Algo>, "ccl: this algorithm has no steps to simulate");
-  CCL_CHECK(detail::check_options(cluster, bytes, options));
+  Index slot_bytes = Proto::default_slot_bytes;
+  if constexpr (detail::is_hierarchical<Algo>) {
+    slot_bytes = std::max<Index>(Algo::template InnerProto<Proto>::default_slot_bytes,
+                                 Algo::template OuterProto<Proto>::default_slot_bytes);
+  }
+  CCL_CHECK(detail::check_options(cluster, bytes, options, slot_bytes));
   if constexpr (detail::is_hierarchical<Algo>) {
     return detail::simulate_levels<Op, Algo, Proto>(cluster, bytes, options);
   } else {

@@ -27,10 +27,21 @@ struct Ballot {
   std::int32_t path = 0;
   std::int32_t inner_path = 0;  // inside its host
   std::int32_t blocks = 0;
+  std::int32_t max_ctas = 0;  // 0: no limit
 };
 
-std::uint64_t hash_of(std::string_view text, std::uint64_t hash = 1469598103934665603ull) {
-  for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211ull;
+/// Of all that choices go by, to the last bit: a file has fewer digits of a time.
+std::uint64_t hash_of(const TuningTable& table) {
+  std::uint64_t hash = 1469598103934665603ull;
+  const auto add = [&hash](std::string_view text) {
+    for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211ull;
+  };
+  for (const TuningRow& row : table.rows) {
+    const TuningCase& where = row.where;
+    add(fmt::format("{};{};{};{};{};{};{}", where.op, where.ranks, where.hosts, where.path,
+                    where.compute_capability, where.max_ctas, row.bytes));
+    for (const auto& [composition, us] : row.us) add(fmt::format(";{};{}", composition, us));
+  }
   return hash;
 }
 
@@ -136,6 +147,7 @@ Result<Chooser> Chooser::create(const Communicator& comm, const Question& questi
     if (out.empty()) mine.usable |= std::uint64_t{1} << c;
   }
   mine.blocks = made.gpu_ ? state.most_blocks : most_blocks;
+  mine.max_ctas = state.bounds.most.value_or(0);
 
   // And what all ranks' do.
   std::vector<Ballot> all(std::size_t(state.ranks), mine);
@@ -157,7 +169,7 @@ Result<Chooser> Chooser::create(const Communicator& comm, const Question& questi
   }();
   if (read) {
     table = *std::move(read);
-    mine.table = table.rows.empty() ? 0 : hash_of(table.json());
+    mine.table = table.rows.empty() ? 0 : hash_of(table);
   } else {
     mine.table = ~std::uint64_t{0};
   }
@@ -184,6 +196,10 @@ Result<Chooser> Chooser::create(const Communicator& comm, const Question& questi
     mine.path = std::max(mine.path, other.path);
     mine.inner_path = std::max(mine.inner_path, other.inner_path);
     mine.blocks = std::min(mine.blocks, other.blocks);
+    // The strictest limit that a rank has: all look for the same rows of the table.
+    if (mine.max_ctas == 0 || (other.max_ctas > 0 && other.max_ctas < mine.max_ctas)) {
+      mine.max_ctas = other.max_ctas;
+    }
   }
   made.usable_ = mine.usable;
   made.path_ = Path(mine.path);
@@ -193,8 +209,7 @@ Result<Chooser> Chooser::create(const Communicator& comm, const Question& questi
   if (question.deterministic && question.reduces) made.keep_one_order();
 
   TuningCase& where = made.where_;
-  where = {
-      made.op_, state.ranks, 1, std::string{name(made.path_)}, 0, state.bounds.most.value_or(0)};
+  where = {made.op_, state.ranks, 1, std::string{name(made.path_)}, 0, mine.max_ctas};
   for (const PeerInfo& peer : state.peers) {
     where.compute_capability = std::max(where.compute_capability, peer.compute_capability);
   }

@@ -1,3 +1,4 @@
+#include <ccl/algo/ops.hpp>
 #include <ccl/collective/arguments.hpp>
 #include <ccl/collective/exchange.hpp>
 
@@ -165,6 +166,27 @@ Result<void> check_overlap(const Communicator& comm, const char* op, const Messa
   return {};
 }
 
+Result<void> check_offset(const Communicator& comm, const char* what, Index offset, Index count,
+                          Index element_bytes) {
+  const Index most = most_bytes / std::max<Index>(element_bytes, 1);
+  if (count == 0 || (offset >= 0 && offset <= most)) return {};
+  return fail(comm.state()->blame(
+      {Errc::invalid_argument, fmt::format("{} offset {} of {}-byte elements cannot be (0 to {})",
+                                           what, offset, element_bytes, most)}));
+}
+
+Result<void> check_counts(const Communicator& comm, std::size_t counts) {
+  if (counts == std::size_t(comm.ranks())) return {};
+  return fail(
+      comm.state()->blame({Errc::invalid_argument,
+                           fmt::format("all_to_all_v got {} counts or offsets (the communicator "
+                                       "has {} ranks); give one for each rank",
+                                       counts, comm.ranks())}));
+}
+
+namespace {
+/// What this rank sends itself is what it takes from itself, message by message; those of no bytes
+/// are in neither list.
 Result<void> check_own_messages(const Communicator& comm, const char* op,
                                 const MessageTable& table) {
   const auto me = std::size_t(comm.rank());
@@ -187,23 +209,54 @@ Result<void> check_own_messages(const Communicator& comm, const char* op,
   }
   return {};
 }
+}  // namespace
 
-Result<void> check_offset(const Communicator& comm, const char* what, Index offset, Index count,
-                          Index element_bytes) {
-  const Index most = most_bytes / std::max<Index>(element_bytes, 1);
-  if (count == 0 || (offset >= 0 && offset <= most)) return {};
-  return fail(comm.state()->blame(
-      {Errc::invalid_argument, fmt::format("{} offset {} of {}-byte elements cannot be (0 to {})",
-                                           what, offset, element_bytes, most)}));
+Result<MessageTable> table_of(const Communicator& comm, std::span<const Leg> legs,
+                              Overlaps overlaps) {
+  MessageTable table{comm.ranks()};
+  for (const Leg& leg : legs) {
+    CCL_CHECK(check_root(comm, leg.peer));
+    CCL_CHECK(
+        check_buffer(comm, leg.sends ? "send" : "recv", leg.data, leg.count, leg.element_bytes));
+    // An empty one need not have another end, so it must not be paired with one that is not.
+    if (leg.peer == comm.rank() && leg.count * leg.element_bytes == 0) continue;
+    if (leg.sends) {
+      table.send(leg.peer, leg.data, leg.count * leg.element_bytes);
+    } else {
+      table.recv(leg.peer, leg.data, leg.count * leg.element_bytes);
+    }
+  }
+  if (overlaps == Overlaps::refused) CCL_CHECK(check_overlap(comm, SendRecv::name, table));
+  CCL_CHECK(check_own_messages(comm, SendRecv::name, table));
+  return table;
 }
 
-Result<void> check_counts(const Communicator& comm, std::size_t counts) {
-  if (counts == std::size_t(comm.ranks())) return {};
-  return fail(
-      comm.state()->blame({Errc::invalid_argument,
-                           fmt::format("all_to_all_v got {} counts or offsets (the communicator "
-                                       "has {} ranks); give one for each rank",
-                                       counts, comm.ranks())}));
+Result<MessageTable> table_of(const Communicator& comm, const void* send, const RunsOfRanks& sends,
+                              void* recv, const RunsOfRanks& recvs, Index element_bytes) {
+  for (const auto* side : {&sends, &recvs}) {
+    CCL_CHECK(check_counts(comm, side->counts.size()));
+    CCL_CHECK(check_counts(comm, side->offsets.size()));
+  }
+  /// Where a run of one rank begins, and its bytes.
+  const auto run = [&](const char* what, const void* base, const RunsOfRanks& side,
+                       int rank) -> Result<Message> {
+    const Index count = side.counts[std::size_t(rank)], offset = side.offsets[std::size_t(rank)];
+    CCL_CHECK(check_offset(comm, what, offset, count, element_bytes));
+    char* const begin = static_cast<char*>(const_cast<void*>(base));
+    char* const at = begin == nullptr || count == 0 ? begin : begin + offset * element_bytes;
+    CCL_CHECK(check_buffer(comm, what, at, count, element_bytes));
+    return Message{at, count * element_bytes};
+  };
+  MessageTable table{comm.ranks()};
+  for (int p = 0; p < comm.ranks(); ++p) {
+    CCL_TRY(const Message out, run("send", send, sends, p));
+    CCL_TRY(const Message in, run("recv", recv, recvs, p));
+    table.send(p, out.data, out.bytes);
+    table.recv(p, in.data, in.bytes);
+  }
+  CCL_CHECK(check_overlap(comm, AllToAllV::name, table));
+  CCL_CHECK(check_own_messages(comm, AllToAllV::name, table));
+  return table;
 }
 
 Result<void> check_plan(const Communicator& comm, const Plan& plan) {

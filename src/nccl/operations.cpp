@@ -93,7 +93,8 @@ class Made : public Operations {
       if (one.stream != stream) CCL_CHECK(put_after(stream, one.stream));
     }
     CCL_TRY(const auto* all, get<SendRecv>());
-    CCL_CHECK(all->group(std::span<const Messages::Leg>{legs}, Stream{stream}));
+    CCL_CHECK(all->group(std::span<const Messages::Leg>{legs}, Stream{stream},
+                         detail::Overlaps::allowed));
     for (const Call& one : messages) {
       if (one.stream != stream) CCL_CHECK(put_after(one.stream, stream));
     }

@@ -29,7 +29,8 @@ struct SimWire {
 /// One channel of one rank.
 struct Actor {
   const SimStep* steps = nullptr;  // of its trace
-  std::uint32_t step_count = 0, step = 0, done_bytes = 0;
+  std::uint32_t step_count = 0, step = 0;
+  Index done_bytes = 0;  // of the step
   int stage = 0, rank = 0, channel = 0;
   std::size_t in = 0, out = 0;  // of its wires, in the table
   double free_us = 0;
@@ -222,9 +223,9 @@ class Replay {
   void move(Actor& actor, int a, double us) {
     const SimStep step = actor.steps[actor.step];
     const unsigned window = windows_[std::size_t(actor.stage)];
-    const std::uint32_t bytes =
+    const Index bytes =
         std::min(slice_bytes_[std::size_t(actor.stage)], step.bytes - actor.done_bytes);
-    const double lanes = us + bytes * lane_us_per_byte_[std::size_t(actor.stage)];
+    const double lanes = us + double(bytes) * lane_us_per_byte_[std::size_t(actor.stage)];
     double free = lanes;
     for (const int o : step.out) {
       if (o < 0) continue;
@@ -338,7 +339,7 @@ class Replay {
   std::vector<int> table_;                   // wires of all actors
   std::vector<double> come_us_, credit_us_;  // of each slot: when its slice is there; is free again
   std::vector<unsigned> windows_;            // [stage]: slices of a wire
-  std::vector<std::uint32_t> slice_bytes_;   // [stage]
+  std::vector<Index> slice_bytes_;           // [stage]
   std::vector<double> lane_us_per_byte_;     // [stage]
   std::vector<int> left_;                    // [stage][rank]: channels under way
   std::vector<double> rank_us_;              // [stage][rank]

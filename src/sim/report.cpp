@@ -31,7 +31,8 @@ double bus_factor(std::string_view op, int ranks) {
 
 namespace detail {
 
-Result<void> check_options(const sim::Cluster& cluster, Index bytes, const sim::Options& options) {
+Result<void> check_options(const sim::Cluster& cluster, Index bytes, const sim::Options& options,
+                           Index slot_bytes) {
   const auto bad = [](std::string what) { return fail(Errc::invalid_argument, std::move(what)); };
   if (bytes < 4) {
     return bad(fmt::format("nothing to simulate ({} bytes); give at least 4, one float", bytes));
@@ -54,18 +55,19 @@ Result<void> check_options(const sim::Cluster& cluster, Index bytes, const sim::
   }
   if (!options.plan) return {};
   const Plan& p = *options.plan;
+  const Index slot = p.slot_bytes == 0 ? slot_bytes : p.slot_bytes;
   const bool power = p.slot_count > 0 && (p.slot_count & (p.slot_count - 1)) == 0;
   const bool fits = p.channels >= 1 && p.channels <= 4096 && power && p.slot_bytes >= 0 &&
                     p.slot_bytes % 128 == 0 && p.slice_steps >= 1 && p.chunk_steps >= 1 &&
                     p.chunk_steps % p.slice_steps == 0 && p.slice_steps < p.slot_count &&
-                    p.slot_bytes * p.slice_steps < Index{1} << 31;
+                    slot < (Index{1} << 31) / p.slice_steps;
   if (fits) return {};
   return bad(fmt::format(
       "no plan has {} channels, {} slots of {} bytes, slices of {} and chunks of {} steps (1 to "
       "4096 "
       "channels; slots a power of two, of a multiple of 128 bytes; chunks of whole slices; slices "
       "below 2 GiB that leave a slot free)",
-      p.channels, p.slot_count, p.slot_bytes, p.slice_steps, p.chunk_steps));
+      p.channels, p.slot_count, slot, p.slice_steps, p.chunk_steps));
 }
 
 Result<sim::Report> report_of(const sim::Cluster& cluster, const SimProgram& program,
@@ -98,6 +100,15 @@ Result<sim::Report> report_of(const sim::Cluster& cluster, const SimProgram& pro
   }
   report.links = std::move(outcome.links);
   return report;
+}
+
+sim::Report repeated(sim::Report one, int times) {
+  one.us *= times;
+  one.bus_gbs /= times;
+  one.sent_bytes *= times;
+  one.steps *= times;
+  for (sim::LinkLoad& link : one.links) link.bytes *= times;
+  return one;
 }
 
 sim::Report joined(sim::Report first, const sim::Report& then) {

@@ -120,6 +120,32 @@ TEST_CASE("Auto: messages of one call, each by the candidate for its size") {
   });
 }
 
+TEST_CASE("Auto: messages of two candidates that overlap are refused as those of one are") {
+  const Table table{2};
+  Config config;
+  config.tune_file = table.path();
+  with_ranks(2, config, [](int rank, const Communicator& comm) -> Result<void> {
+    CCL_TRY(const auto pass, Two<SendRecv>::create(comm));
+    CCL_TRY(const auto all_to_all_v, Two<AllToAllV>::create(comm));
+    const auto refused = [](const Result<void>& result) {
+      return expect(!result && result.error().what.find("overlap") != std::string::npos,
+                    result ? "it was fine" : result.error().what.c_str());
+    };
+    std::vector<int> x(120000, rank);
+    using P = Two<SendRecv>;
+    const int peer = 1 - rank;
+    // A small one comes where a large one leaves from, and before it does.
+    CCL_CHECK(refused(
+        pass.group({P::send_message(x.data(), 50000, peer), P::recv_message(&x[7], 3, peer)})));
+    std::vector<Index> out{3, 3}, in{3, 3}, from{0, 0}, to{60000, 60000};
+    out[std::size_t(peer)] = 50000;
+    from[std::size_t(rank)] = 110000;
+    to[std::size_t(peer)] = 7;
+    CCL_CHECK(refused(all_to_all_v(x.data(), out, from, x.data(), in, to)));
+    return comm.barrier();
+  });
+}
+
 TEST_CASE("Auto: where calls are checked, one candidate does for all messages") {
   const Table table{2};
   ::setenv("CCL_CHECK", "1", 1);

@@ -205,6 +205,18 @@ TEST_CASE("simulate: two nodes that name each other alike need not do the same")
   CHECK(report.steps == 2);
 }
 
+TEST_CASE("simulate: a chunk of 4 GiB is as long as its slices") {
+  Options options = one_channel(Index{512} << 20);
+  options.plan->slot_count = 16;
+  const auto time = [&](int chunk_steps) {
+    options.plan->chunk_steps = chunk_steps;
+    return run<AllReduce, Ring, Simple>(machines(1), Index{64} << 30, options);
+  };
+  const auto shorter = time(4), whole = time(8);
+  CHECK(whole.sent_bytes == shorter.sent_bytes);
+  CHECK(whole.us > 0.9 * shorter.us);
+}
+
 TEST_CASE("simulate: beyond the budget, the pace of the first rounds is taken on") {
   const Cluster cluster = machines(4);
   const Index bytes = Index{1} << 30;
@@ -268,8 +280,8 @@ TEST_CASE("simulate: levels go one after the other, rails side by side") {
   const Cluster many = machines(64);
   CHECK(run<AllReduce, Hierarchical<Ring, Tree>, Simple>(many, 1 << 20).us <
         run<AllReduce, Ring, Simple>(many, 1 << 20).us);
-  CHECK(run<AllGather, Hierarchical<Ring, Ring>, Simple>(many, 1 << 20).us <
-        run<AllGather, Ring, Simple>(many, 1 << 20).us);
+  CHECK(run<AllGather, Hierarchical<Ring, Ring>, Simple>(many, 64 << 20).us <
+        run<AllGather, Ring, Simple>(many, 64 << 20).us);
   CHECK(run<AllReduce, Hierarchical<Ring, Ring>, Simple>(machines(1), 1 << 20).us ==
         Approx(run<AllReduce, Ring, Simple>(machines(1), 1 << 20).us));
 }
@@ -296,6 +308,32 @@ TEST_CASE("simulate: two levels of rings cost the closed form of each") {
   const double sent = 2.0 * (locals - 1) / locals * double(bytes) +
                       2.0 * (nodes - 1) / nodes * double(bytes) / locals;
   CHECK(report.sent_bytes == Approx(sent * nodes * locals));
+}
+
+TEST_CASE("simulate: shares of all nodes go through a node in a call for each") {
+  const int nodes = 4;
+  const Cluster cluster = machines(nodes);
+  const int locals = cluster.locals();
+  Options options = one_channel(128 << 10);
+  options.net_us = 20;
+  const Index share = 4096, bytes = share * nodes * locals;
+  const auto gather = run<AllGather, Hierarchical<Ring, Ring>, Simple>(cluster, bytes, options);
+  const auto near = of<Simple>(detail::Path::nvlink);
+  const double s = lanes_us<Simple>(double(share));
+  double wire = 0;
+  for (const auto& load : gather.links) {
+    if (load.name.rfind("NIC", 0) == 0) wire = double(share) / (load.gbs * 1e3);
+  }
+  const double inside = near.base_us + (locals - 1) * (near.hop_us + s) + s;
+  const double across = near.base_us + (nodes - 1) * (*options.net_us + s + wire) + s;
+  CHECK(gather.us == Approx(nodes * inside + across).epsilon(0.01));
+  CHECK(gather.bus_gbs ==
+        Approx(double(bytes - bytes / cluster.ranks()) / (gather.us * 1e3)).epsilon(1e-6));
+  // Each share comes once to each rank.
+  CHECK(gather.sent_bytes == Approx(double(bytes) * (cluster.ranks() - 1)));
+  const auto scatter =
+      run<ReduceScatter, Hierarchical<Ring, Ring>, Simple>(cluster, bytes, options);
+  CHECK(scatter.us == Approx(gather.us).epsilon(0.01));
 }
 
 TEST_CASE("simulate: levels replayed by themselves are the whole") {
@@ -352,6 +390,15 @@ TEST_CASE("simulate: what cannot be simulated is a typed error") {
   CHECK(code(simulate<AllReduce, Ring, Simple>(cluster, 1024, options)) == Errc::invalid_argument);
   topo::Graph lonely;
   CHECK(code(Cluster::of(lonely, 2)) == Errc::invalid_argument);
+  // Slices of 32 GiB, of 2^63 bytes and of 2^64.
+  const std::pair<Index, int> slices[] = {{0, 65536}, {Index{1} << 58, 32}, {Index{1} << 59, 32}};
+  for (const auto& [slot_bytes, steps] : slices) {
+    options = one_channel(slot_bytes);
+    options.plan->slot_count = 2 * steps;
+    options.plan->slice_steps = options.plan->chunk_steps = steps;
+    CHECK(code(simulate<AllReduce, Ring, Simple>(cluster, 1 << 20, options)) ==
+          Errc::invalid_argument);
+  }
   // A ring over one slot: who receives and sends in one step needs a second one.
   options = one_channel(128);
   options.plan->slot_count = 2;

@@ -40,13 +40,15 @@ class File {
 using Sums = Collective<AllReduce, AutoOf<Candidate<Doubling, Simple>, Candidate<Ring, Simple>>,
                         Auto, LoopbackTransport>;
 
-/// What two ranks choose for a size, with a table for each.
-Result<Choice> choice_with(const std::string& first, const std::string& second, Index bytes) {
+/// What two ranks choose for a size, with a table for each. `limit`: on the first one's channels.
+Result<Choice> choice_with(const std::string& first, const std::string& second, Index bytes,
+                           std::optional<int> limit = {}) {
   Config config;
   config.device = Config::cpu;
   std::vector<Config> configs(2, config);
   configs[0].tune_file = first;
   configs[1].tune_file = second;
+  configs[0].max_channels = limit;
   CCL_TRY(const UniqueId id, create_unique_id());
   Result<Choice> choices[2] = {Choice{}, Choice{}};
   std::optional<Communicator> kept[2];  // the end of one aborts the other
@@ -106,6 +108,10 @@ TEST_CASE("what is no table is refused, and it is said why") {
   const std::string where = R"("op": "all_reduce", "ranks": 2, "hosts": 1, "path": "shm",
     "compute_capability": 0, "max_ctas": 0, )";
   CHECK(row("{" + where + R"("bytes": -1})").find("\"bytes\"") != std::string::npos);
+  // Not as what is left of them in fewer bits.
+  CHECK(row("{" + where + R"("bytes": 9223372036854775808})").find("\"bytes\"") !=
+        std::string::npos);
+  CHECK(row(R"({"op": "all_reduce", "ranks": 4294967298})").find("\"ranks\"") != std::string::npos);
   CHECK(row("{" + where + R"("bytes": 8, "us": {}})").find("no composition") != std::string::npos);
   CHECK(row("{" + where + R"("bytes": 8, "us": {"Ring/LL": 0}})").find("Ring/LL is no number") !=
         std::string::npos);
@@ -153,6 +159,16 @@ TEST_CASE("a choice goes by the measurements of its case, and by the model witho
   CHECK_FALSE(model->measured);
 }
 
+TEST_CASE("ranks of different limits choose alike, by what was measured with the strictest") {
+  TuningTable table = table_of(64, "Ring/Simple", 1, "Doubling/Simple", 2);
+  table.rows[0].where.max_ctas = 4;
+  table.merge(table_of(64, "Ring/Simple", 2, "Doubling/Simple", 1));
+  const File file{table.json()};
+  const auto choice = choice_with(file.path(), file.path(), 64, 4);
+  REQUIRE(choice);
+  CHECK(choice->composition == "Ring/Simple");
+}
+
 TEST_CASE("what a table says of small messages, it does not say of large ones") {
   // Only one was measured, only at 64 bytes: the model's winner of large messages stays.
   TuningTable table = table_of(64, "Ring/Simple", 1, "Doubling/Simple", 2);
@@ -188,4 +204,16 @@ TEST_CASE("ranks that go by different tables are told, and so is a table that no
   CHECK(differ.error().code == Errc::mismatch);
   CHECK(differ.error().what.find("different tables") != std::string::npos);
   CHECK_FALSE(choice_with(file.path(), "/no/such/file", 64));
+  // By less than the digits that a table is written with: of 512 bytes each has another winner.
+  const auto close = [](const std::string& ring) {
+    const std::string where = R"({"op": "all_reduce", "ranks": 2, "hosts": 1, "path": "shm",
+      "compute_capability": 0, "max_ctas": 0, "bytes": )";
+    return R"({"format": "ccl tuning table 1", "rows": [)" + where +
+           R"(64, "us": {"Doubling/Simple": 2, "Ring/Simple": )" + ring + "}}, " + where +
+           R"(4096, "us": {"Doubling/Simple": 1, "Ring/Simple": 2}}]})";
+  };
+  const File faster{close("0.9996")}, slower{close("1.0004")};
+  const auto nearly = choice_with(faster.path(), slower.path(), 512);
+  REQUIRE_FALSE(nearly);
+  CHECK(nearly.error().what.find("different tables") != std::string::npos);
 }

@@ -1,3 +1,4 @@
+#include <ccl/any_collective.hpp>
 #include <ccl/ccl.hpp>
 
 #include <fmt/format.h>
@@ -68,6 +69,23 @@ TEST_CASE(
     REQUIRE(at != std::string::npos);
     CHECK(said.find("Hierarchical-Ring") == said.find(reduce) + 10);  // nowhere else
     CHECK(said.rfind("Hierarchical-Ring") == said.find(reduce) + 10);
+  }
+}
+
+TEST_CASE("choices: what one rank's settings leave out of a list, no rank takes") {
+  const auto narrowed = [](const Communicator& comm) -> Answer {
+    if (comm.rank() == 1) ::setenv("CCL_ALGO", "Ring", 1);
+    using Sums =
+        AnyCollective<AllReduce, Candidates<Candidate<Ring, Simple>, Candidate<Doubling, Simple>>,
+                      Types<int>, Reductions<Sum>>;
+    CCL_TRY(const auto sums, Sums::create(comm));
+    int x = 1;
+    CCL_CHECK(sums(&x, &x, 1, DataType::int32, "sum"));
+    const auto other = sums(&x, &x, 1, DataType::int32, "sum", {}, "Doubling");
+    return fmt::format("{}; {}", x, other ? "taken" : other.error().what);
+  };
+  for (const std::string& said : run(2, hosts("AA"), narrowed)) {
+    CHECK(said.find("2; all_reduce may not run Doubling (CCL_ALGO or CCL_PROTO exclude it") == 0);
   }
 }
 

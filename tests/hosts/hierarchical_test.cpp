@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <atomic>
 #include <memory>
 #include <string>
@@ -259,6 +260,37 @@ TEST_CASE(
       CHECK(wrong == "");
     }
   }
+}
+
+namespace {
+/// Of which a share that goes in parts has less than 128 for each.
+struct Wide {
+  int value[2048];
+};
+struct AddWide {
+  Wide operator()(const Wide& a, const Wide& b) const {
+    Wide sum;
+    for (int i = 0; i < 2048; ++i) sum.value[i] = a.value[i] + b.value[i];
+    return sum;
+  }
+};
+}  // namespace
+
+TEST_CASE("hierarchical: a long message of few large elements crosses in parts, too") {
+  const auto wide = [](const Communicator& comm) -> Answer {
+    CCL_TRY(const auto rails, (Collective<AllReduce, Rings, Simple>::create(comm)));
+    constexpr Index n = 256;
+    std::vector<Wide> x(n);
+    for (Index i = 0; i < n; ++i) std::fill_n(x[i].value, 2048, number(comm.rank(), i));
+    CCL_CHECK(rails(x.data(), x.data(), n, AddWide{}));
+    for (Index i = 0; i < n; ++i) {
+      int sum = 0;
+      for (int r = 0; r < comm.ranks(); ++r) sum += number(r, i);
+      if (x[i].value[0] != sum || x[i].value[2047] != sum) return fmt::format("{} is wrong", i);
+    }
+    return {};
+  };
+  for (const std::string& wrong : run(4, hosts("AABB"), wide)) CHECK(wrong == "");
 }
 
 namespace {

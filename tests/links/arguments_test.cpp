@@ -168,6 +168,28 @@ TEST_CASE("a rank takes what it sends itself, or is told") {
   }
 }
 
+TEST_CASE("messages of send_recv that come where others come or leave from are refused") {
+  on_all(make(3), [](const Communicator& comm) -> Result<void> {
+    CCL_TRY(auto pass, (Over<SendRecv, Pairwise>::create(comm)));
+    const int me = comm.rank(), next = (me + 1) % 3, last = (me + 2) % 3;
+    std::vector<int> data(64, me);
+    int* const x = data.data();
+    const auto overlap = "overlap";
+    const auto send = [&](int at, Index n, int to) { return pass.send_message(x + at, n, to); };
+    const auto recv = [&](int at, Index n, int from) { return pass.recv_message(x + at, n, from); };
+    CCL_CHECK(refused(pass(x, 8, next, x, 8, last), overlap));
+    CCL_CHECK(refused(pass(x, 8, next, x + 7, 8, last), overlap));
+    CCL_CHECK(refused(pass.group({recv(0, 8, last), recv(7, 8, next)}), "from rank"));
+    CCL_CHECK(refused(pass.group({send(0, 8, me), recv(1, 8, me)}), overlap));
+    // Apart, if only just; one buffer to all; a message to itself that stays; nothing at all.
+    CCL_CHECK(pass(x, 8, next, x + 8, 8, last));
+    CCL_CHECK(pass.group({send(0, 8, next), send(0, 8, last), send(30, 8, me), recv(30, 8, me),
+                          recv(12, 8, last), recv(20, 8, next)}));
+    CCL_CHECK(pass(x, 0, next, x, 0, last));
+    return comm.finalize();
+  });
+}
+
 TEST_CASE("a plan that cannot be is told the rule that it breaks") {
   const std::pair<Plan, const char*> broken[] = {
       {{0, 8, 256, 1, 1}, "cannot be: channels are 1 to 4096"},

@@ -27,10 +27,6 @@ struct MessageTable;
 /// Nothing of `op` arrives where something else does, or where something leaves from, except this
 /// rank's message to itself, which may stay in place. Messages of no bytes lie anywhere.
 Result<void> check_overlap(const Communicator& comm, const char* op, const MessageTable& table);
-/// What this rank sends itself is what it takes from itself, message by message; those of no bytes
-/// are in neither list.
-Result<void> check_own_messages(const Communicator& comm, const char* op,
-                                const MessageTable& table);
 /// Where `count` elements begin in a buffer.
 Result<void> check_offset(const Communicator& comm, const char* what, Index offset, Index count,
                           Index element_bytes);

@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -34,6 +35,20 @@ struct MessageTable {
     recvs[peer].push_back({static_cast<char*>(data), bytes});
   }
 };
+
+/// What becomes of messages that arrive where others do, or leave from. NCCL's interface, which
+/// promises nothing of their data, lets them pass.
+enum class Overlaps { refused, allowed };
+/// The messages of a group, checked.
+Result<MessageTable> table_of(const Communicator& comm, std::span<const Leg> legs,
+                              Overlaps overlaps);
+/// Counts and offsets of one side of an AllToAllV, in elements.
+struct RunsOfRanks {
+  std::span<const Index> counts, offsets;
+};
+/// The messages of an AllToAllV, checked.
+Result<MessageTable> table_of(const Communicator& comm, const void* send, const RunsOfRanks& sends,
+                              void* recv, const RunsOfRanks& recvs, Index element_bytes);
 
 /// Between `Links::help` and `Links::finish`.
 template <class Op, class Algo, class Proto>

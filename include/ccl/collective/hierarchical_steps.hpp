@@ -229,7 +229,8 @@ class HierarchicalSteps {
     if (each == 0) return {};
     const Index parts = std::min(most_parts, each * Index{sizeof(T)} / least_part_bytes);
     if (parts_->between && parts > 1) {
-      const Index step = (each + parts - 1) / parts / 128 * 128;
+      const Index equal = (each + parts - 1) / parts;
+      const Index step = equal >= 128 ? equal / 128 * 128 : equal;
       if (stream.host() == nullptr) return rail_reduce_in_turns(send, recv, each, step, by);
       stream.host()->enqueue([=, *this] {
         return shared_failure(comm(), rail_reduce_in_turns(send, recv, each, step, by));

@@ -57,7 +57,7 @@ class SimLaunch {
     const Index slice =
         WirePrims<SoloLane, Proto, R, 16, 1, 1>::slice_capacity(wire_, stage_.plan.slice_steps) *
         Index(sizeof(typename R::Type));
-    stage_.slice_bytes = std::uint32_t(slice);
+    stage_.slice_bytes = slice;
     stage_.overhead = double(stage_.plan.slot_bytes) * stage_.plan.slice_steps / double(slice);
 
     constexpr Index element = sizeof(typename R::Type);
@@ -131,7 +131,7 @@ class SimLaunch {
     for (int c = 0; c < stage_.channels; ++c) {
       const SimTrace trace = run(0, c, 1, true).trace;
       double each = 0;
-      for (const SimStep& s : trace.steps) each += div_up(s.bytes, stage_.slice_bytes);
+      for (const SimStep& s : trace.steps) each += double(div_up(s.bytes, stage_.slice_bytes));
       all.slices += each * trace.all_rounds;
       all.rounds = std::max(all.rounds, trace.all_rounds);
     }

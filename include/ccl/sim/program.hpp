@@ -31,8 +31,8 @@ struct SimStage {
   int channels = 1;  // in use
   int channels_per_block = 1;
   Packing packing = Packing::simple;
-  double overhead = 1;            // bytes on a wire for each of payload
-  std::uint32_t slice_bytes = 0;  // payload
+  double overhead = 1;    // bytes on a wire for each of payload
+  Index slice_bytes = 0;  // payload
   std::vector<SimTrace> traces;
   std::vector<SimSeat> seats;
 };
@@ -55,9 +55,13 @@ Result<SimOutcome> replay(const sim::Cluster& cluster, const SimProgram& program
 Result<sim::Report> report_of(const sim::Cluster& cluster, const SimProgram& program,
                               const sim::Options& options, std::string name, std::string_view op,
                               Index bytes);
+/// So many times, one after the other.
+sim::Report repeated(sim::Report one, int times);
 /// One after the other.
 sim::Report joined(sim::Report first, const sim::Report& then);
-Result<void> check_options(const sim::Cluster& cluster, Index bytes, const sim::Options& options);
+/// `slot_bytes`: of a plan that leaves them open.
+Result<void> check_options(const sim::Cluster& cluster, Index bytes, const sim::Options& options,
+                           Index slot_bytes);
 
 /// Whether a team's rings look the same from every `period`-th node.
 bool rings_repeat(const sim::Cluster& cluster, const SimTeams& teams, int period);

@@ -14,7 +14,7 @@ namespace ccl::detail {
 struct SimStep {
   static constexpr int most = 4;
   std::int16_t in[most] = {-1, -1, -1, -1}, out[most] = {-1, -1, -1, -1};
-  std::uint32_t bytes = 0;
+  Index bytes = 0;
   float counted = 1;  // part of `bytes` that other ranks' steps of the same round have on average
 };
 
@@ -119,7 +119,7 @@ struct SimPrims {
     const SimStep none;
     if (!gets) std::copy_n(none.in, SimStep::most, step.in);
     if (!puts) std::copy_n(none.out, SimStep::most, step.out);
-    step.bytes = std::uint32_t(part.count * element_bytes);
+    step.bytes = part.count * element_bytes;
     step.counted = record.counted;
     record.trace.steps.push_back(step);
   }
