@@ -29,7 +29,7 @@ Chooser among(int gpu_count) {
   static const auto facts = all_facts(detail::DefaultCandidates<AllReduce>::List{});
   std::vector<int> devices;
   for (int g = 0; g < gpu_count; ++g) devices.push_back(g);
-  gpus(gpu_count);
+  for (const int g : devices) gpus(gpu_count).multiprocessors[g] = 132;
   auto comms = create(devices);
   std::vector<Result<Chooser>> made(comms.size(), fail(Errc::internal, "not created"));
   std::vector<std::thread> threads;
@@ -74,7 +74,9 @@ TEST_CASE("among 8 GPUs sums of floats of some megabytes go without flags, other
 TEST_CASE("among fewer GPUs, where nobody has measured that, they have flags") {
   for (const int ranks : {2, 4}) {
     const Chooser chooser = among(ranks);
-    CHECK(picked(chooser, 1 << 20) == "TwoShot/LL128");
     CHECK(picked(chooser, 256) == "OneShot/LL128");
+    for (Index bytes = 256; bytes <= Index{1} << 30; bytes *= 2) {
+      CHECK(picked(chooser, bytes) != "TwoShot/Sentinel");
+    }
   }
 }
