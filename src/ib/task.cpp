@@ -228,6 +228,11 @@ void IbTask::close_pairs() {
   queues_.clear();
 }
 
+void IbTask::note_bad(const IbBadPath& path) {
+  const bool known = std::find(bad_paths_.begin(), bad_paths_.end(), path) != bad_paths_.end();
+  if (!known) bad_paths_.push_back(path);
+}
+
 void IbTask::trouble(const Pair& pair, const ibv_wc& completion, const std::string& what) {
   if (held_) return;
   const IbTrouble cause = explain(completion.status);
@@ -242,7 +247,7 @@ void IbTask::trouble(const Pair& pair, const ibv_wc& completion, const std::stri
   IbBadPath bad{};
   mine.text().copy(sends() ? bad.sender : bad.receiver, sizeof bad.sender - 1);
   std::copy_n(theirs.where, sizeof theirs.where, sends() ? bad.receiver : bad.sender);
-  bad_paths_.push_back(bad);
+  note_bad(bad);
   trouble(text, cause.worth_another_try);
 }
 

@@ -68,6 +68,8 @@ class IbTask : public ProxyTask {
   void watch(int fd);
   void listen_to_line();
   void look_aside();
+  /// Each once: the ends tell each other all that they know, whenever queue pairs fail.
+  void note_bad(const IbBadPath& path);
   /// A completion with an error.
   void trouble(const Pair& pair, const ibv_wc& completion, const std::string& what);
   void trouble(const std::string& text, bool worth_another_try);

@@ -179,6 +179,29 @@ TEST_CASE("errors again and again, with progress in between, are survived") {
   CHECK(fabric.faults.forgeries >= 10);
 }
 
+TEST_CASE("queue pairs that fail for the sixtieth time are made anew as those of the first time") {
+  FakeVerbs fabric{1};
+  const auto connected = [&] {
+    const std::lock_guard lock{fabric.mutex};
+    return fabric.connected.size();
+  };
+  check_fine(connected_ranks({1, 4, 4096}, [&](int r, auto& duplex, Lent& lent) {
+    std::string problem;
+    for (int n = 0; n < 60 && problem.empty(); ++n) {
+      if (r == 0) {
+        const std::size_t before = connected();
+        REQUIRE(fabric.break_one());  // a receiver's: nobody else hears of it
+        const auto anew = [&] { return connected() >= before + 2; };
+        if (!wait_until(anew, &lent.status)) problem = "not made anew";
+        problem += push(duplex.out.wires[0], 1, 1, &lent.status, &lent.proxy).problem;
+      }
+      problem += pull(duplex.in.wires[0], 1, 1, &lent.status, &lent.proxy).problem;
+      if (r == 1) problem += push(duplex.out.wires[0], 1, 1, &lent.status, &lent.proxy).problem;
+    }
+    return problem;
+  }));
+}
+
 TEST_CASE(
     "steps that have arrived count as progress, though their completions were not asked for") {
   FakeVerbs fabric{1};
