@@ -153,6 +153,7 @@ void IbTask::listen_to_line() {
     if (message->say == IbSay::farewell) {
       left_ = true;
       line_.close();
+      if (state_ == State::making) stay_behind();
       return;
     }
     if (message->say == IbSay::refused) {
@@ -259,12 +260,7 @@ void IbTask::trouble(const std::string& text, bool worth_another_try) {
   listen_to_line();  // perhaps it has left, or is gone
   if (state_ != State::running) return;
   if (left_) {
-    if (needs_peer()) {
-      lost("it closed its end of the connection", 0);
-    } else {
-      close_pairs();
-      state_ = State::over;
-    }
+    stay_behind();
     return;
   }
   tries_ = std::exchange(advanced_, false) ? 1 : tries_ + 1;
@@ -275,6 +271,17 @@ void IbTask::trouble(const std::string& text, bool worth_another_try) {
   log_warn(LogPart::net, "{}; making the queue pairs anew, try {} of {}", text, tries_, most_tries);
   trouble_ = text;
   make_anew(text);
+}
+
+void IbTask::stay_behind() {
+  // While `connect` waits, it is to hear of it.
+  if (needs_peer() || (sends() && link_->state() == IbLink::State::connecting)) {
+    lost("it closed its end of the connection", 0);
+    return;
+  }
+  state_ = State::over;
+  take_arrived();
+  close_pairs();
 }
 
 void IbTask::cannot_receive(const Pair& pair, int code) {

@@ -99,11 +99,11 @@ class FakeVerbs {
       ::eventfd_write(context->self.async_fd, 1);
     }
   }
-  /// Puts a connected queue pair into the error state, as a device may.
-  bool break_one() {
+  /// Puts a connected queue pair into the error state, as a device may: the oldest but `older`.
+  bool break_one(int older = 0) {
     const std::lock_guard lock{mutex};
     for (auto& [number, qp] : pairs_) {
-      if (qp->state != IBV_QPS_RTS) continue;
+      if (qp->state != IBV_QPS_RTS || older-- > 0) continue;
       enter_error(*qp);
       return true;
     }

@@ -267,6 +267,42 @@ TEST_CASE("a queue pair that the device gives up") {
   CHECK(broken);
 }
 
+TEST_CASE("what was sent before the sender left arrives, though queue pairs had just failed") {
+  FakeVerbs fabric{1};
+  {
+    OneEdge edge{{2, 4, 128}};
+    {
+      const Hold hold{edge.from.proxy};
+      REQUIRE(fabric.break_one());  // of the receiver's channel 0: it wants others
+      await_turns(edge.to.proxy);
+      CHECK(push(edge.out->wires[1], 3, 1).problem == "");
+      edge.out.reset();
+    }
+    CHECK(pull(edge.in->wires[1], 3, 1, &edge.to.status, &edge.to.proxy).problem == "");
+    CHECK(edge.from.status.ok());
+    CHECK(edge.to.status.ok());
+  }
+  CHECK(fabric.held() == 0);
+}
+
+TEST_CASE("a sender that makes queue pairs anew hears at once that the receiver has left") {
+  FakeVerbs fabric{1};
+  OneEdge edge{{1, 4, 128}};
+  const Wire& wire = edge.out->wires[0];
+  {
+    const Hold hold{edge.to.proxy};
+    REQUIRE(fabric.break_one());  // the receiver's
+    const int before = fabric.held();
+    CHECK(push(wire, 1, 1, &edge.from.status, &edge.from.proxy).problem == "");
+    REQUIRE(wait_until([&] { return fabric.held() < before; }));  // and the sender has none
+    CHECK(push(wire, 1, 1).problem == "");
+    edge.in.reset();
+  }
+  REQUIRE(wait_until([&] { return !edge.from.status.ok(); }));
+  CHECK(edge.from.status.result().error().code == Errc::peer_lost);
+  CHECK(has(edge.from.status.result().error().what, "it closed its end"));
+}
+
 TEST_CASE("what the device refuses while connecting is told to both") {
   FakeVerbs fabric{1};
   SECTION("memory") {
