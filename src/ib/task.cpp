@@ -54,6 +54,7 @@ ProxyTask::Progress IbTask::progress(ProxyCounters& counters) {
   const bool closing = ending();  // before the look at what is posted: nobody posts any more
   if (line_.unsent()) line_.flush();
   if (!line_.open() && !left_ && state_ == State::waiting) arrive();
+  if (is_behind() && needs_peer()) stay_behind();
   bool moved = false;
   if (state_ == State::running) {
     moved = poll();
@@ -73,7 +74,10 @@ ProxyTask::Progress IbTask::progress(ProxyCounters& counters) {
 }
 
 ProxyInterest IbTask::interest() const {
-  if (state_ == State::over) return {-1, 0, ending(), false};
+  if (state_ == State::over) {
+    const bool behind = is_behind();
+    return {-1, 0, ending() || (behind && needs_peer()), behind && sends() && waits_for_lanes()};
+  }
   ProxyInterest interest{epoll_.get(), POLLIN, ending(), false};
   if (state_ == State::running) {
     interest.pending = interest.pending || could_move();

@@ -76,6 +76,10 @@ class IbTask : public ProxyTask {
   void trouble(const std::string& text, bool worth_another_try);
   /// The other end has left, and with it whoever could answer: no queue pairs are made anew.
   void stay_behind();
+  /// It has gone well so far: the lanes may never want anything of it again.
+  bool is_behind() const {
+    return state_ == State::over && left_ && link_->state() != IbLink::State::failed;
+  }
   /// `code`: of ibv_post_recv.
   void cannot_receive(const Pair& pair, int code);
   /// Among these completions: the queue pairs will be made anew, or this end is over.

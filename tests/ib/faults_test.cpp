@@ -303,6 +303,21 @@ TEST_CASE("a sender that makes queue pairs anew hears at once that the receiver 
   CHECK(has(edge.from.status.result().error().what, "it closed its end"));
 }
 
+TEST_CASE("a step for a receiver that has left is an error, though queue pairs failed meanwhile") {
+  FakeVerbs fabric{1};
+  OneEdge edge{{1, 4, 128}};
+  edge.in.reset();
+  REQUIRE(wait_until([&] { return edge.to.proxy.counters().tasks == 0; }));
+  const int before = fabric.held();
+  fabric.take_down(0);
+  REQUIRE(wait_until([&] { return fabric.held() < before; }));  // the sender has made none anew
+  CHECK(edge.from.status.ok());
+  CHECK(push(edge.out->wires[0], 1, 1, nullptr, &edge.from.proxy).problem == "");
+  REQUIRE(wait_until([&] { return !edge.from.status.ok(); }));
+  CHECK(edge.from.status.result().error().code == Errc::peer_lost);
+  CHECK(has(edge.from.status.result().error().what, "it closed its end"));
+}
+
 TEST_CASE("what the device refuses while connecting is told to both") {
   FakeVerbs fabric{1};
   SECTION("memory") {
