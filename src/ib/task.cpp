@@ -164,7 +164,8 @@ void IbTask::listen_to_line() {
       IbReader body{message->body};
       const auto code = body.get<std::int32_t>();
       const auto text = body.get_all<char>();
-      give_up(code > 0 && code <= int(Errc::internal) ? Errc(code) : Errc::network,
+      const bool known = code > int(Errc::ok) && name(Errc(code)) != "unknown";
+      give_up(known ? Errc(code) : Errc::network,
               fmt::format("{} gave up: {}", peer_text(), std::string(text.begin(), text.end())));
       return;
     }

@@ -318,6 +318,18 @@ TEST_CASE("a step for a receiver that has left is an error, though queue pairs f
   CHECK(has(edge.from.status.result().error().what, "it closed its end"));
 }
 
+TEST_CASE("an end that gives up tells the other its reason, whatever the code") {
+  FakeVerbs fabric{1};
+  const Errc code = GENERATE(Errc::timed_out, Errc::internal, Errc::overflow);
+  OneEdge edge{{1, 4, 128}};
+  edge.from.status.set({code, "the reason"});
+  edge.out.reset();
+  REQUIRE(wait_until([&] { return !edge.to.status.ok(); }));
+  CHECK(edge.to.status.result().error().code == code);
+  CHECK(has(edge.to.status.result().error().what, "rank 0 on"));
+  CHECK(has(edge.to.status.result().error().what, "gave up: the reason"));
+}
+
 TEST_CASE("what the device refuses while connecting is told to both") {
   FakeVerbs fabric{1};
   SECTION("memory") {
