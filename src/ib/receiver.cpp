@@ -287,10 +287,13 @@ class IbReceiver final : public IbTask {
   void poll_while(Any any, Take take) {
     const auto end = std::chrono::steady_clock::now() + drain_limit;
     ibv_wc done[32];
-    while (any() && std::chrono::steady_clock::now() < end) {
+    bool came = true;  // a thread that had no core for so long takes what is there all the same
+    while (any() && (came || std::chrono::steady_clock::now() < end)) {
+      came = false;
       for (const auto& queue : queues_) {
         const int count = queue->poll(done, 32);
         for (int n = 0; n < count; ++n) take(done[n]);
+        came = came || count > 0;
       }
     }
   }

@@ -318,6 +318,26 @@ TEST_CASE("a step for a receiver that has left is an error, though queue pairs f
   CHECK(has(edge.from.status.result().error().what, "it closed its end"));
 }
 
+TEST_CASE("what had arrived when queue pairs end counts, however slowly it is taken") {
+  FakeVerbs fabric{1};
+  OneEdge edge{{2, 4, 128}};
+  const Wire &out = edge.out->wires[1], &in = edge.in->wires[1];
+  {
+    const Hold hold{edge.to.proxy};
+    REQUIRE(fabric.break_one());  // of the receiver's channel 0
+    CHECK(push(out, 3, 1, &edge.from.status, &edge.from.proxy).problem == "");
+    REQUIRE(wait_until([&] { return HostMemory::load_credit(out.drained) == 3; }));
+    const std::lock_guard lock{fabric.mutex};
+    fabric.faults.most_at_once = 1;  // the error, and what is behind it when it is made good
+    fabric.faults.stall_ms = 250;    // more than the receiver waits for what comes no more
+  }
+  CHECK(pull(in, 3, 1, &edge.to.status, &edge.to.proxy).problem == "");
+  CHECK(push(out, 4, 1, &edge.from.status, &edge.from.proxy).problem == "");
+  CHECK(pull(in, 4, 1, &edge.to.status, &edge.to.proxy).problem == "");
+  CHECK(edge.from.status.ok());
+  CHECK(edge.to.status.ok());
+}
+
 TEST_CASE("an end that gives up tells the other its reason, whatever the code") {
   FakeVerbs fabric{1};
   const Errc code = GENERATE(Errc::timed_out, Errc::internal, Errc::overflow);
