@@ -11,6 +11,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <map>
+#include <optional>
 
 #include "ib/choice.hpp"
 #include "os_error.hpp"
@@ -207,6 +208,7 @@ Result<IbPorts> find_ib_ports() {
   });
   bool any_taken = false, any_active = false;
   std::string problems;
+  std::optional<Error> misfit;
   std::map<std::string, int> cards;
   for (const auto& [card, device] : sorted) {
     auto opened = open_device(calls, device);
@@ -238,10 +240,7 @@ Result<IbPorts> find_ib_ports() {
         if (!gid) {
           problems +=
               fmt::format("{}{}: {}", problems.empty() ? "" : "; ", taken.text(), gid.error().what);
-          if (gid.error().code == Errc::bad_setting) {
-            calls.free_device_list(devices);
-            return fail(gid.error());
-          }
+          if (gid.error().code == Errc::bad_setting) misfit = gid.error();
           continue;
         }
         taken.gid_index = int(gid->gid_index);
@@ -253,7 +252,12 @@ Result<IbPorts> find_ib_ports() {
     }
   }
   calls.free_device_list(devices);
+  found.left_out = problems;
   if (!found.ports.empty()) return found;
+  if (misfit) {  // no port has what the setting says
+    misfit->what = problems;
+    return fail(*misfit);
+  }
   if (!problems.empty()) return absent(IbAbsence::no_gid, problems);
   if (!any_taken) {
     return absent(IbAbsence::not_chosen, fmt::format("CCL_IB_HCA={} takes none of its ports", hca));
@@ -268,6 +272,8 @@ Result<IbPresence> ib_presence() {
   for (const IbPort& port : found.ports) presence.kinds |= port.infiniband ? 1 : 2;
   if (found.absence != IbAbsence::none && found.absence != IbAbsence::no_device) {
     log_info(LogPart::net, "no RDMA here: {}", found.why);
+  } else if (!found.left_out.empty()) {
+    log_info(LogPart::net, "RDMA ports that are not used: {}", found.left_out);
   }
   return presence;
 }

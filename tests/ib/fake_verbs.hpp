@@ -81,6 +81,8 @@ class FakeVerbs {
   std::vector<unsigned> accesses;     // of regions, as they were made
   /// Ports have this MTU from now on, in the order of devices; others 4096.
   std::vector<ibv_mtu> mtus;
+  /// Ports have their GID at this index, in the order of devices; others as `readdress` says.
+  std::vector<unsigned> gid_indexes;
   /// Ports get other GIDs, at another index: 10.`subnet`.0.n.
   void readdress(int subnet, unsigned index) {
     const std::lock_guard lock{mutex};
@@ -413,7 +415,9 @@ class FakeVerbs {
       const std::lock_guard lock{the->mutex};
       entries[0] = {};
       entries[0].port_num = 1;
-      entries[0].gid_index = the->gid_index_;
+      const auto number = std::size_t(of(context).device->number);
+      const bool own = number < the->gid_indexes.size();
+      entries[0].gid_index = own ? the->gid_indexes[number] : the->gid_index_;
       entries[0].gid_type = the->infiniband_ ? IBV_GID_TYPE_IB : IBV_GID_TYPE_ROCE_V2;
       const std::uint8_t raw[16] = {0,    0,
                                     0,    0,

@@ -469,6 +469,26 @@ TEST_CASE("memory is registered once, however often it is asked for") {
   CHECK(fabric.held() == 0);
 }
 
+TEST_CASE("a GID index that some ports have leaves out the others; one that none has is an error") {
+  FakeVerbs fabric{2};
+  fabric.gid_indexes = {0, 3};
+  {
+    const Environment environment{{{"CCL_IB_GID_INDEX", "3"}}};
+    const auto found = detail::find_ib_ports();
+    REQUIRE(found.has_value());
+    REQUIRE(found->ports.size() == 1);
+    CHECK(found->ports[0].text() == "fake_1 port 1");
+    CHECK(found->ports[0].gid_index == 3);
+    CHECK(has(found->left_out, "fake_0 port 1: CCL_IB_GID_INDEX=3 is not in use"));
+    CHECK(detail::ib_presence()->kinds == 2);
+  }
+  const Environment environment{{{"CCL_IB_GID_INDEX", "7"}}};
+  const auto found = detail::find_ib_ports();
+  REQUIRE(!found.has_value());
+  CHECK(found.error().code == Errc::bad_setting);
+  CHECK(has(found.error().what, "fake_1 port 1: CCL_IB_GID_INDEX=7 is not in use"));
+}
+
 TEST_CASE("why there is no port") {
   FakeVerbs fabric{1};
   CHECK(detail::ib_presence()->kinds == 2);
