@@ -171,6 +171,20 @@ TEST_CASE("the immediate of a step has room for its bytes, and for more while th
   CHECK(detail::IbImmediate{(Index{1} << 32) - 128}.most_freed() == 0);
 }
 
+TEST_CASE("a slot is no larger than a message may be") {
+  FakeVerbs fabric{1};
+  Lent lent;
+  const auto set_up = [&](Index bytes) {
+    return IbTransport::setup(lent.context, edge_of(info_of(0), info_of(1), Side::sender,
+                                                    {1, 2, bytes}, 10ull << 40 | 1));
+  };
+  CHECK(set_up(Index{1} << 30).has_value());
+  const auto larger = set_up((Index{1} << 30) + 128);
+  REQUIRE(!larger.has_value());
+  CHECK(larger.error().code == Errc::invalid_argument);
+  CHECK(has(larger.error().what, "at most 1073741824"));
+}
+
 TEST_CASE("errors again and again, with progress in between, are survived") {
   FakeVerbs fabric{2};
   fabric.faults.forge_every = 60;
