@@ -222,9 +222,16 @@ Result<IbPorts> find_ib_ports() {
       if (!list.takes(device->name, number)) continue;
       any_taken = true;
       const ibv_port_attr port = (*opened)->port(number);
-      if (port.state != IBV_PORT_ACTIVE || found.ports.size() == most_ib_ports) continue;
+      if (port.state != IBV_PORT_ACTIVE) continue;
       any_active = true;
       IbPort taken{*opened, number};
+      const auto leave_out = [&](const std::string& why) {
+        problems += fmt::format("{}{}: {}", problems.empty() ? "" : "; ", taken.text(), why);
+      };
+      if (found.ports.size() == most_ib_ports) {
+        leave_out(fmt::format("{} others are used; CCL_IB_HCA chooses which", most_ib_ports));
+        continue;
+      }
       taken.infiniband = port.link_layer != IBV_LINK_LAYER_ETHERNET;
       taken.lid = port.lid;
       taken.mtu = port.active_mtu;
@@ -238,8 +245,7 @@ Result<IbPorts> find_ib_ports() {
       } else {
         const auto gid = choose_gid(gids, wish);
         if (!gid) {
-          problems +=
-              fmt::format("{}{}: {}", problems.empty() ? "" : "; ", taken.text(), gid.error().what);
+          leave_out(gid.error().what);
           if (gid.error().code == Errc::bad_setting) misfit = gid.error();
           continue;
         }
