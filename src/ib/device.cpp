@@ -11,6 +11,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <map>
+#include <optional>
 
 #include "ib/choice.hpp"
 #include "os_error.hpp"
@@ -207,6 +208,7 @@ Result<IbPorts> find_ib_ports() {
   });
   bool any_taken = false, any_active = false;
   std::string problems;
+  std::optional<Error> misfit;
   std::map<std::string, int> cards;
   for (const auto& [card, device] : sorted) {
     auto opened = open_device(calls, device);
@@ -220,9 +222,16 @@ Result<IbPorts> find_ib_ports() {
       if (!list.takes(device->name, number)) continue;
       any_taken = true;
       const ibv_port_attr port = (*opened)->port(number);
-      if (port.state != IBV_PORT_ACTIVE || found.ports.size() == most_ib_ports) continue;
+      if (port.state != IBV_PORT_ACTIVE) continue;
       any_active = true;
       IbPort taken{*opened, number};
+      const auto leave_out = [&](const std::string& why) {
+        problems += fmt::format("{}{}: {}", problems.empty() ? "" : "; ", taken.text(), why);
+      };
+      if (found.ports.size() == most_ib_ports) {
+        leave_out(fmt::format("{} others are used; CCL_IB_HCA chooses which", most_ib_ports));
+        continue;
+      }
       taken.infiniband = port.link_layer != IBV_LINK_LAYER_ETHERNET;
       taken.lid = port.lid;
       taken.mtu = port.active_mtu;
@@ -236,12 +245,8 @@ Result<IbPorts> find_ib_ports() {
       } else {
         const auto gid = choose_gid(gids, wish);
         if (!gid) {
-          problems +=
-              fmt::format("{}{}: {}", problems.empty() ? "" : "; ", taken.text(), gid.error().what);
-          if (gid.error().code == Errc::bad_setting) {
-            calls.free_device_list(devices);
-            return fail(gid.error());
-          }
+          leave_out(gid.error().what);
+          if (gid.error().code == Errc::bad_setting) misfit = gid.error();
           continue;
         }
         taken.gid_index = int(gid->gid_index);
@@ -253,7 +258,12 @@ Result<IbPorts> find_ib_ports() {
     }
   }
   calls.free_device_list(devices);
+  found.left_out = problems;
   if (!found.ports.empty()) return found;
+  if (misfit) {  // no port has what the setting says
+    misfit->what = problems;
+    return fail(*misfit);
+  }
   if (!problems.empty()) return absent(IbAbsence::no_gid, problems);
   if (!any_taken) {
     return absent(IbAbsence::not_chosen, fmt::format("CCL_IB_HCA={} takes none of its ports", hca));
@@ -268,6 +278,8 @@ Result<IbPresence> ib_presence() {
   for (const IbPort& port : found.ports) presence.kinds |= port.infiniband ? 1 : 2;
   if (found.absence != IbAbsence::none && found.absence != IbAbsence::no_device) {
     log_info(LogPart::net, "no RDMA here: {}", found.why);
+  } else if (!found.left_out.empty()) {
+    log_info(LogPart::net, "RDMA ports that are not used: {}", found.left_out);
   }
   return presence;
 }

@@ -97,7 +97,8 @@ constexpr std::size_t most_ib_ports = 8;
 struct IbPorts {
   std::vector<IbPort> ports;
   IbAbsence absence = IbAbsence::none;
-  std::string why;  // in words, where there are none
+  std::string why;       // in words, where there are none
+  std::string left_out;  // in words: those that could not be used, beside those that can
 };
 
 /// The ports that CCL_IB_HCA takes and that are up, with GIDs as they are now.

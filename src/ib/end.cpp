@@ -12,8 +12,9 @@
 namespace ccl {
 namespace detail {
 namespace {
-constexpr Index most_slot_bytes = (Index{1} << 32) - 128;  // sizes travel in an immediate's 32 bits
-}
+// A step is one message, of which devices take 1 GiB (max_msg_sz; the specification 2 GiB).
+constexpr Index most_slot_bytes = Index{1} << 30;
+}  // namespace
 
 Result<void> IbLink::prepare() {
   const WireShape& shape = edge.shape;

@@ -12,6 +12,7 @@ namespace ccl::detail {
 /// Ports between which a queue pair has failed, by what they are called.
 struct IbBadPath {
   char sender[44], receiver[44];
+  bool operator==(const IbBadPath&) const = default;
 };
 
 /// A port of the sender and one of the receiver, as indexes.

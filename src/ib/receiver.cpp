@@ -227,9 +227,10 @@ class IbReceiver final : public IbTask {
   }
   void flushed(const ibv_wc& completion) {
     const std::size_t c = IbFlush::channel_of(completion);
-    if (draining_ || c >= channels_.size()) return;
+    if (c >= channels_.size()) return;
     Channel& channel = channels_[c];
     if (completion.status != IBV_WC_SUCCESS) {
+      if (draining_) return;
       trouble(fmt::format("the flush of GPU memory for {} ended with {}", peer_text(),
                           explain(completion.status).name),
               true);
@@ -277,17 +278,44 @@ class IbReceiver final : public IbTask {
       return std::any_of(posted_receives_.begin(), posted_receives_.end(),
                          [](std::size_t count) { return count > 0; });
     };
+    poll_while(any, [this](const ibv_wc& completion) {
+      if (!IbBoard::is_of_a_board(completion)) completed(completion);
+    });
+    draining_ = false;
+  }
+  template <class Any, class Take>
+  void poll_while(Any any, Take take) {
     const auto end = std::chrono::steady_clock::now() + drain_limit;
     ibv_wc done[32];
-    while (any() && std::chrono::steady_clock::now() < end) {
+    bool came = true;  // a thread that had no core for so long takes what is there all the same
+    while (any() && (came || std::chrono::steady_clock::now() < end)) {
+      came = false;
       for (const auto& queue : queues_) {
         const int count = queue->poll(done, 32);
-        for (int n = 0; n < count; ++n) {
-          if (!IbBoard::is_of_a_board(done[n])) completed(done[n]);
-        }
+        for (int n = 0; n < count; ++n) take(done[n]);
+        came = came || count > 0;
       }
     }
-    draining_ = false;
+  }
+  /// A sender that leaves has been told that all its steps have arrived.
+  void take_arrived() override {
+    if (pairs_.empty()) return;
+    drain();
+    if (!link_->flushes()) return;  // the lanes have seen all of it
+    for (std::size_t c = 0; c < channels_.size(); ++c) show(c);
+    const auto any = [this] {
+      return std::any_of(channels_.begin(), channels_.end(), [](const Channel& channel) {
+        return channel.flushed != channel.received;
+      });
+    };
+    poll_while(any, [this](const ibv_wc& completion) {
+      if (IbFlush::is_one(completion)) flushed(completion);
+    });
+    if (any()) {
+      give_up(Errc::network, fmt::format("what {} sent before it left cannot be flushed to GPU "
+                                         "memory",
+                                         peer_text()));
+    }
   }
   /// The sender's offer: decides which queue pairs there will be, makes ours, and says so.
   Result<void> plan(IbReader& body) {

@@ -277,7 +277,7 @@ class IbSender final : public IbTask {
         const auto bad = body.get_all<IbBadPath>();
         const auto text = body.get_all<char>();
         if (round != round_ || state_ != State::running) break;
-        bad_paths_.insert(bad_paths_.end(), bad.begin(), bad.end());
+        for (const IbBadPath& path : bad) note_bad(path);
         trouble(std::string(text.begin(), text.end()), true);
         break;
       }

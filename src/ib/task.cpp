@@ -54,6 +54,7 @@ ProxyTask::Progress IbTask::progress(ProxyCounters& counters) {
   const bool closing = ending();  // before the look at what is posted: nobody posts any more
   if (line_.unsent()) line_.flush();
   if (!line_.open() && !left_ && state_ == State::waiting) arrive();
+  if (is_behind() && needs_peer()) stay_behind();
   bool moved = false;
   if (state_ == State::running) {
     moved = poll();
@@ -73,7 +74,10 @@ ProxyTask::Progress IbTask::progress(ProxyCounters& counters) {
 }
 
 ProxyInterest IbTask::interest() const {
-  if (state_ == State::over) return {-1, 0, ending(), false};
+  if (state_ == State::over) {
+    const bool behind = is_behind();
+    return {-1, 0, ending() || (behind && needs_peer()), behind && sends() && waits_for_lanes()};
+  }
   ProxyInterest interest{epoll_.get(), POLLIN, ending(), false};
   if (state_ == State::running) {
     interest.pending = interest.pending || could_move();
@@ -153,13 +157,15 @@ void IbTask::listen_to_line() {
     if (message->say == IbSay::farewell) {
       left_ = true;
       line_.close();
+      if (state_ == State::making) stay_behind();
       return;
     }
     if (message->say == IbSay::refused) {
       IbReader body{message->body};
       const auto code = body.get<std::int32_t>();
       const auto text = body.get_all<char>();
-      give_up(code > 0 && code <= int(Errc::internal) ? Errc(code) : Errc::network,
+      const bool known = code > int(Errc::ok) && name(Errc(code)) != "unknown";
+      give_up(known ? Errc(code) : Errc::network,
               fmt::format("{} gave up: {}", peer_text(), std::string(text.begin(), text.end())));
       return;
     }
@@ -228,6 +234,11 @@ void IbTask::close_pairs() {
   queues_.clear();
 }
 
+void IbTask::note_bad(const IbBadPath& path) {
+  const bool known = std::find(bad_paths_.begin(), bad_paths_.end(), path) != bad_paths_.end();
+  if (!known) bad_paths_.push_back(path);
+}
+
 void IbTask::trouble(const Pair& pair, const ibv_wc& completion, const std::string& what) {
   if (held_) return;
   const IbTrouble cause = explain(completion.status);
@@ -242,7 +253,7 @@ void IbTask::trouble(const Pair& pair, const ibv_wc& completion, const std::stri
   IbBadPath bad{};
   mine.text().copy(sends() ? bad.sender : bad.receiver, sizeof bad.sender - 1);
   std::copy_n(theirs.where, sizeof theirs.where, sends() ? bad.receiver : bad.sender);
-  bad_paths_.push_back(bad);
+  note_bad(bad);
   trouble(text, cause.worth_another_try);
 }
 
@@ -254,12 +265,7 @@ void IbTask::trouble(const std::string& text, bool worth_another_try) {
   listen_to_line();  // perhaps it has left, or is gone
   if (state_ != State::running) return;
   if (left_) {
-    if (needs_peer()) {
-      lost("it closed its end of the connection", 0);
-    } else {
-      close_pairs();
-      state_ = State::over;
-    }
+    stay_behind();
     return;
   }
   tries_ = std::exchange(advanced_, false) ? 1 : tries_ + 1;
@@ -270,6 +276,17 @@ void IbTask::trouble(const std::string& text, bool worth_another_try) {
   log_warn(LogPart::net, "{}; making the queue pairs anew, try {} of {}", text, tries_, most_tries);
   trouble_ = text;
   make_anew(text);
+}
+
+void IbTask::stay_behind() {
+  // While `connect` waits, it is to hear of it.
+  if (needs_peer() || (sends() && link_->state() == IbLink::State::connecting)) {
+    lost("it closed its end of the connection", 0);
+    return;
+  }
+  state_ = State::over;
+  take_arrived();
+  close_pairs();
 }
 
 void IbTask::cannot_receive(const Pair& pair, int code) {

@@ -49,6 +49,7 @@ class IbTask : public ProxyTask {
   virtual void heard(const IbMessage& message) = 0;
   virtual void make_anew(const std::string& why) = 0;  // after trouble
   virtual void arrive() {}
+  virtual void take_arrived() {}  // all of it, before the queue pairs go
   virtual bool sends() const = 0;
 
   Result<void> take_ports();
@@ -68,9 +69,17 @@ class IbTask : public ProxyTask {
   void watch(int fd);
   void listen_to_line();
   void look_aside();
+  /// Each once: the ends tell each other all that they know, whenever queue pairs fail.
+  void note_bad(const IbBadPath& path);
   /// A completion with an error.
   void trouble(const Pair& pair, const ibv_wc& completion, const std::string& what);
   void trouble(const std::string& text, bool worth_another_try);
+  /// The other end has left, and with it whoever could answer: no queue pairs are made anew.
+  void stay_behind();
+  /// It has gone well so far: the lanes may never want anything of it again.
+  bool is_behind() const {
+    return state_ == State::over && left_ && link_->state() != IbLink::State::failed;
+  }
   /// `code`: of ibv_post_recv.
   void cannot_receive(const Pair& pair, int code);
   /// Among these completions: the queue pairs will be made anew, or this end is over.

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <chrono>
 #include <cstdint>
 #include <cstring>
 #include <deque>
@@ -13,6 +14,7 @@
 #include <memory>
 #include <mutex>
 #include <random>
+#include <thread>
 #include <vector>
 
 #include "ib/verbs.hpp"
@@ -32,6 +34,8 @@ struct Faults {
   bool forged_arrives = false;  // the data is there all the same, only the answer was lost
   int forge_board_at = 0;       // the n-th write of free slots
   int fail_poll_at = 0;         // the n-th look at a completion queue
+  int most_at_once = 0;         // completions that a look shows; 0: as many as are asked for
+  int stall_ms = 0;             // the next look after a queue pair was stopped takes so long
   int delay_polls = 0;          // completions are seen after so many looks, at random
   bool reorder = false;         // those of different queue pairs overtake each other
   bool refuse_memory = false, refuse_rtr = false, refuse_rts = false;
@@ -77,6 +81,8 @@ class FakeVerbs {
   std::vector<unsigned> accesses;     // of regions, as they were made
   /// Ports have this MTU from now on, in the order of devices; others 4096.
   std::vector<ibv_mtu> mtus;
+  /// Ports have their GID at this index, in the order of devices; others as `readdress` says.
+  std::vector<unsigned> gid_indexes;
   /// Ports get other GIDs, at another index: 10.`subnet`.0.n.
   void readdress(int subnet, unsigned index) {
     const std::lock_guard lock{mutex};
@@ -99,11 +105,11 @@ class FakeVerbs {
       ::eventfd_write(context->self.async_fd, 1);
     }
   }
-  /// Puts a connected queue pair into the error state, as a device may.
-  bool break_one() {
+  /// Puts a connected queue pair into the error state, as a device may: the oldest but `older`.
+  bool break_one(int older = 0) {
     const std::lock_guard lock{mutex};
     for (auto& [number, qp] : pairs_) {
-      if (qp->state != IBV_QPS_RTS) continue;
+      if (qp->state != IBV_QPS_RTS || older-- > 0) continue;
       enter_error(*qp);
       return true;
     }
@@ -317,7 +323,9 @@ class FakeVerbs {
     return 0;
   }
   static int poll_cq(ibv_cq* cq, int most, ibv_wc* to) {
+    std::this_thread::sleep_for(std::chrono::milliseconds{the->stall_ms_.exchange(0)});
     const std::lock_guard lock{the->mutex};
+    if (the->faults.most_at_once > 0) most = std::min(most, the->faults.most_at_once);
     auto& done = reinterpret_cast<Queue*>(cq)->done;
     if (++the->faults.polls == the->faults.fail_poll_at) {
       ++the->faults.failed_polls;
@@ -407,7 +415,9 @@ class FakeVerbs {
       const std::lock_guard lock{the->mutex};
       entries[0] = {};
       entries[0].port_num = 1;
-      entries[0].gid_index = the->gid_index_;
+      const auto number = std::size_t(of(context).device->number);
+      const bool own = number < the->gid_indexes.size();
+      entries[0].gid_index = own ? the->gid_indexes[number] : the->gid_index_;
       entries[0].gid_type = the->infiniband_ ? IBV_GID_TYPE_IB : IBV_GID_TYPE_ROCE_V2;
       const std::uint8_t raw[16] = {0,    0,
                                     0,    0,
@@ -562,6 +572,7 @@ class FakeVerbs {
         the->connected.push_back(pair.settings);
       }
       if (to->qp_state == IBV_QPS_ERR) {
+        the->stall_ms_ = the->faults.stall_ms;
         the->enter_error(pair);
       } else {
         pair.state = to->qp_state;
@@ -589,7 +600,7 @@ class FakeVerbs {
   unsigned gid_index_ = 0;
   std::map<Device*, std::vector<Late>> late_;
   std::vector<std::pair<std::byte*, std::size_t>> gpu_memory_;
-  std::atomic<int> held_{0};
+  std::atomic<int> held_{0}, stall_ms_{0};
   std::mt19937 random_{7};
 };
 

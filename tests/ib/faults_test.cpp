@@ -171,12 +171,49 @@ TEST_CASE("the immediate of a step has room for its bytes, and for more while th
   CHECK(detail::IbImmediate{(Index{1} << 32) - 128}.most_freed() == 0);
 }
 
+TEST_CASE("a slot is no larger than a message may be") {
+  FakeVerbs fabric{1};
+  Lent lent;
+  const auto set_up = [&](Index bytes) {
+    return IbTransport::setup(lent.context, edge_of(info_of(0), info_of(1), Side::sender,
+                                                    {1, 2, bytes}, 10ull << 40 | 1));
+  };
+  CHECK(set_up(Index{1} << 30).has_value());
+  const auto larger = set_up((Index{1} << 30) + 128);
+  REQUIRE(!larger.has_value());
+  CHECK(larger.error().code == Errc::invalid_argument);
+  CHECK(has(larger.error().what, "at most 1073741824"));
+}
+
 TEST_CASE("errors again and again, with progress in between, are survived") {
   FakeVerbs fabric{2};
   fabric.faults.forge_every = 60;
   fabric.faults.delay_polls = 5;
   check_fine(two_ranks({1, 8, 1024}, 400));
   CHECK(fabric.faults.forgeries >= 10);
+}
+
+TEST_CASE("queue pairs that fail for the sixtieth time are made anew as those of the first time") {
+  FakeVerbs fabric{1};
+  const auto connected = [&] {
+    const std::lock_guard lock{fabric.mutex};
+    return fabric.connected.size();
+  };
+  check_fine(connected_ranks({1, 4, 4096}, [&](int r, auto& duplex, Lent& lent) {
+    std::string problem;
+    for (int n = 0; n < 60 && problem.empty(); ++n) {
+      if (r == 0) {
+        const std::size_t before = connected();
+        REQUIRE(fabric.break_one());  // a receiver's: nobody else hears of it
+        const auto anew = [&] { return connected() >= before + 2; };
+        if (!wait_until(anew, &lent.status)) problem = "not made anew";
+        problem += push(duplex.out.wires[0], 1, 1, &lent.status, &lent.proxy).problem;
+      }
+      problem += pull(duplex.in.wires[0], 1, 1, &lent.status, &lent.proxy).problem;
+      if (r == 1) problem += push(duplex.out.wires[0], 1, 1, &lent.status, &lent.proxy).problem;
+    }
+    return problem;
+  }));
 }
 
 TEST_CASE(
@@ -242,6 +279,89 @@ TEST_CASE("a queue pair that the device gives up") {
     if (rank == 0) broken = fabric.break_one();
   }));
   CHECK(broken);
+}
+
+TEST_CASE("what was sent before the sender left arrives, though queue pairs had just failed") {
+  FakeVerbs fabric{1};
+  {
+    OneEdge edge{{2, 4, 128}};
+    {
+      const Hold hold{edge.from.proxy};
+      REQUIRE(fabric.break_one());  // of the receiver's channel 0: it wants others
+      await_turns(edge.to.proxy);
+      CHECK(push(edge.out->wires[1], 3, 1).problem == "");
+      edge.out.reset();
+    }
+    CHECK(pull(edge.in->wires[1], 3, 1, &edge.to.status, &edge.to.proxy).problem == "");
+    CHECK(edge.from.status.ok());
+    CHECK(edge.to.status.ok());
+  }
+  CHECK(fabric.held() == 0);
+}
+
+TEST_CASE("a sender that makes queue pairs anew hears at once that the receiver has left") {
+  FakeVerbs fabric{1};
+  OneEdge edge{{1, 4, 128}};
+  const Wire& wire = edge.out->wires[0];
+  {
+    const Hold hold{edge.to.proxy};
+    REQUIRE(fabric.break_one());  // the receiver's
+    const int before = fabric.held();
+    CHECK(push(wire, 1, 1, &edge.from.status, &edge.from.proxy).problem == "");
+    REQUIRE(wait_until([&] { return fabric.held() < before; }));  // and the sender has none
+    CHECK(push(wire, 1, 1).problem == "");
+    edge.in.reset();
+  }
+  REQUIRE(wait_until([&] { return !edge.from.status.ok(); }));
+  CHECK(edge.from.status.result().error().code == Errc::peer_lost);
+  CHECK(has(edge.from.status.result().error().what, "it closed its end"));
+}
+
+TEST_CASE("a step for a receiver that has left is an error, though queue pairs failed meanwhile") {
+  FakeVerbs fabric{1};
+  OneEdge edge{{1, 4, 128}};
+  edge.in.reset();
+  REQUIRE(wait_until([&] { return edge.to.proxy.counters().tasks == 0; }));
+  const int before = fabric.held();
+  fabric.take_down(0);
+  REQUIRE(wait_until([&] { return fabric.held() < before; }));  // the sender has made none anew
+  CHECK(edge.from.status.ok());
+  CHECK(push(edge.out->wires[0], 1, 1, nullptr, &edge.from.proxy).problem == "");
+  REQUIRE(wait_until([&] { return !edge.from.status.ok(); }));
+  CHECK(edge.from.status.result().error().code == Errc::peer_lost);
+  CHECK(has(edge.from.status.result().error().what, "it closed its end"));
+}
+
+TEST_CASE("what had arrived when queue pairs end counts, however slowly it is taken") {
+  FakeVerbs fabric{1};
+  OneEdge edge{{2, 4, 128}};
+  const Wire &out = edge.out->wires[1], &in = edge.in->wires[1];
+  {
+    const Hold hold{edge.to.proxy};
+    REQUIRE(fabric.break_one());  // of the receiver's channel 0
+    CHECK(push(out, 3, 1, &edge.from.status, &edge.from.proxy).problem == "");
+    REQUIRE(wait_until([&] { return HostMemory::load_credit(out.drained) == 3; }));
+    const std::lock_guard lock{fabric.mutex};
+    fabric.faults.most_at_once = 1;  // the error, and what is behind it when it is made good
+    fabric.faults.stall_ms = 250;    // more than the receiver waits for what comes no more
+  }
+  CHECK(pull(in, 3, 1, &edge.to.status, &edge.to.proxy).problem == "");
+  CHECK(push(out, 4, 1, &edge.from.status, &edge.from.proxy).problem == "");
+  CHECK(pull(in, 4, 1, &edge.to.status, &edge.to.proxy).problem == "");
+  CHECK(edge.from.status.ok());
+  CHECK(edge.to.status.ok());
+}
+
+TEST_CASE("an end that gives up tells the other its reason, whatever the code") {
+  FakeVerbs fabric{1};
+  const Errc code = GENERATE(Errc::timed_out, Errc::internal, Errc::overflow);
+  OneEdge edge{{1, 4, 128}};
+  edge.from.status.set({code, "the reason"});
+  edge.out.reset();
+  REQUIRE(wait_until([&] { return !edge.to.status.ok(); }));
+  CHECK(edge.to.status.result().error().code == code);
+  CHECK(has(edge.to.status.result().error().what, "rank 0 on"));
+  CHECK(has(edge.to.status.result().error().what, "gave up: the reason"));
 }
 
 TEST_CASE("what the device refuses while connecting is told to both") {
@@ -361,6 +481,35 @@ TEST_CASE("memory is registered once, however often it is asked for") {
     CHECK(fabric.regions_made == 3);
   }
   CHECK(fabric.held() == 0);
+}
+
+TEST_CASE("a GID index that some ports have leaves out the others; one that none has is an error") {
+  FakeVerbs fabric{2};
+  fabric.gid_indexes = {0, 3};
+  {
+    const Environment environment{{{"CCL_IB_GID_INDEX", "3"}}};
+    const auto found = detail::find_ib_ports();
+    REQUIRE(found.has_value());
+    REQUIRE(found->ports.size() == 1);
+    CHECK(found->ports[0].text() == "fake_1 port 1");
+    CHECK(found->ports[0].gid_index == 3);
+    CHECK(has(found->left_out, "fake_0 port 1: CCL_IB_GID_INDEX=3 is not in use"));
+    CHECK(detail::ib_presence()->kinds == 2);
+  }
+  const Environment environment{{{"CCL_IB_GID_INDEX", "7"}}};
+  const auto found = detail::find_ib_ports();
+  REQUIRE(!found.has_value());
+  CHECK(found.error().code == Errc::bad_setting);
+  CHECK(has(found.error().what, "fake_1 port 1: CCL_IB_GID_INDEX=7 is not in use"));
+}
+
+TEST_CASE("ports beyond those that are used are named") {
+  FakeVerbs fabric{int(detail::most_ib_ports) + 2};
+  const auto found = detail::find_ib_ports();
+  REQUIRE(found.has_value());
+  CHECK(found->ports.size() == detail::most_ib_ports);
+  CHECK(has(found->left_out, "fake_8 port 1: 8 others are used; CCL_IB_HCA"));
+  CHECK(has(found->left_out, "fake_9 port 1"));
 }
 
 TEST_CASE("why there is no port") {

@@ -147,6 +147,23 @@ TEST_CASE("errors while slots lie in GPU memory are made good") {
   CHECK(fabric.faults.flushes > 0);
 }
 
+TEST_CASE("what was sent to GPU memory before the sender left is flushed, whatever failed") {
+  const int devices = GENERATE(1, 2);
+  FakeVerbs fabric{devices};
+  const OnGpus gpus{fabric};
+  OneEdge edge{{2, 4, 4096}};
+  {
+    const Hold hold{edge.from.proxy};
+    REQUIRE(fabric.break_one(devices));  // after those that flush, one of the receiver's channel 0
+    await_turns(edge.to.proxy);
+    CHECK(push(edge.out->wires[1], 3, 1).problem == "");
+    edge.out.reset();
+  }
+  CHECK(pull(edge.in->wires[1], 3, 1, &edge.to.status, &edge.to.proxy).problem == "");
+  CHECK(edge.to.status.ok());
+  CHECK(fabric.faults.flushes > 0);
+}
+
 TEST_CASE("a flush that always fails ends it and says so") {
   FakeVerbs fabric{1};
   const OnGpus gpus{fabric};

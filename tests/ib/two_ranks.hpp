@@ -1,8 +1,11 @@
 #pragma once
 
-// Two ranks in threads of one process, connected by IbTransport.
+// Two ranks of one process, connected by IbTransport.
 #include <ccl/transport/ib.hpp>
 
+#include <atomic>
+#include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <utility>
@@ -61,6 +64,53 @@ Ends two_ranks(WireShape shape, Word steps, Body body) {
 inline Ends two_ranks(WireShape shape, Word steps) {
   return two_ranks(shape, steps, [](int) {});
 }
+
+/// An edge whose ends have an engine each, and nothing beside it.
+struct OneEdge {
+  Lent from, to;
+  std::optional<Connection> out, in;
+  explicit OneEdge(WireShape shape) {
+    const PeerInfo sends = info_of(0), receives = info_of(1);
+    const auto id = 10ull << 40 | 1;
+    auto receiver =
+        IbTransport::setup(to.context, edge_of(sends, receives, Side::receiver, shape, id));
+    REQUIRE(receiver.has_value());
+    auto sender =
+        IbTransport::setup(from.context, edge_of(sends, receives, Side::sender, shape, id));
+    REQUIRE(sender.has_value());
+    auto connected = sender->connect(receiver->handshake());
+    REQUIRE(connected.has_value());
+    out = std::move(*connected);
+    in = *receiver->connect(sender->handshake());
+  }
+};
+/// Each task of the engine has had a turn since.
+inline void await_turns(const ProxyEngine& engine) {
+  const Word before = engine.counters().rounds;
+  REQUIRE(wait_until([&] { return engine.counters().rounds >= before + 2; }));
+}
+/// Keeps an engine from whatever its other tasks have to do, until it is let go.
+class Hold {
+ public:
+  explicit Hold(ProxyEngine& engine) {
+    REQUIRE(engine.add(task_));
+    REQUIRE(wait_until([&] { return task_->reached.load(); }));
+  }
+  ~Hold() { task_->holds = false; }
+
+ private:
+  struct Task final : ProxyTask {
+    std::atomic<bool> holds{true}, reached{false};
+    Progress progress(ProxyCounters&) override {
+      reached = true;
+      while (holds) std::this_thread::yield();
+      return Progress::ended;
+    }
+    ProxyInterest interest() const override { return {}; }
+    bool ending() const override { return false; }
+  };
+  std::shared_ptr<Task> task_ = std::make_shared<Task>();
+};
 
 inline void check_fine(const Ends& ends) {
   for (int r = 0; r < 2; ++r) {
