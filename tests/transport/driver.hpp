@@ -186,10 +186,16 @@ Result<Duplex> connect_pair(TransportContext& context, int rank, WireShape shape
   Handshake theirs[2];
   if (!swap_bytes(fd, mine, theirs, sizeof mine)) return fail(Errc::peer_lost, "no handshake");
   Duplex duplex;
-  CCL_TRY(duplex.out, out.connect(theirs[1]));
-  CCL_TRY(duplex.in, in.connect(theirs[0]));
+  const auto connect = [&]() -> Result<void> {
+    CCL_TRY(duplex.out, out.connect(theirs[1]));
+    CCL_TRY(duplex.in, in.connect(theirs[0]));
+    return {};
+  };
+  Result<void> made = connect();
   char mine_done = 1, theirs_done = 0;  // an end that goes too early is missed by the other
-  if (!swap_bytes(fd, &mine_done, &theirs_done, 1)) return fail(Errc::peer_lost, "no peer");
+  const bool both = swap_bytes(fd, &mine_done, &theirs_done, 1);
+  CCL_CHECK(made);
+  if (!both) return fail(Errc::peer_lost, "no peer");
   return duplex;
 }
 
