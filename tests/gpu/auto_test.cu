@@ -1,18 +1,15 @@
-#include <ccl/ccl.cuh>
-
+// Auto and Deterministic all-reduces: what each size runs, eager and in graphs, sums right, and the
+// bits are those that docs/choosing.md promises. TEST_RANKS=8 has what 8 GPUs have, on fewer.
 #include <cmath>
-#include <cstdio>
-#include <cstring>
 #include <random>
-#include <vector>
 
-#include "catch.hpp"
-#include "on_gpus.cuh"
+#include "communicator.cuh"
 
 using namespace ccl;
 using namespace ccl::test;
 
 namespace {
+
 /// Values whose sum depends on the order of adding.
 std::vector<float> values(int rank, Index count) {
   std::mt19937 random{unsigned(rank + 1)};
@@ -24,99 +21,101 @@ std::vector<float> values(int rank, Index count) {
   }
   return all;
 }
-
-/// The results of `runs` all-reduces of the first `count` values, which must all be the same.
-template <class Call>
-Result<std::vector<float>> run(const Call& call, int rank, Index count, int runs) {
-  const std::size_t bytes = std::size_t(count) * sizeof(float);
-  const auto in = values(rank, count);
-  float *send = nullptr, *recv = nullptr;
-  CCL_CHECK(good(cudaMalloc(&send, bytes)));
-  CCL_CHECK(good(cudaMalloc(&recv, bytes)));
-  CCL_CHECK(good(cudaMemcpy(send, in.data(), bytes, cudaMemcpyDefault)));
-  cudaStream_t stream = nullptr;
-  CCL_CHECK(good(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking)));
-  std::vector<float> first(in.size()), again(in.size());
-  for (int i = 0; i < runs; ++i) {
-    CCL_CHECK(good(cudaMemsetAsync(recv, 0xff, bytes, stream)));
-    CCL_CHECK(call(send, recv, count, Sum{}, stream));
-    auto& out = i == 0 ? first : again;
-    CCL_CHECK(good(cudaMemcpyAsync(out.data(), recv, bytes, cudaMemcpyDefault, stream)));
-    CCL_CHECK(good(cudaStreamSynchronize(stream)));
-    if (i > 0 && std::memcmp(first.data(), again.data(), bytes) != 0) {
-      return fail(Errc::internal, "run " + std::to_string(i) + " differs from the first");
-    }
+/// ((0 + 1) + 2) + ..., as OneShot and TwoShot have it.
+std::vector<float> sums_by_rank(int ranks, Index count) {
+  std::vector<float> sums = values(0, count);
+  for (int r = 1; r < ranks; ++r) {
+    const std::vector<float> more = values(r, count);
+    for (std::size_t i = 0; i < sums.size(); ++i) sums[i] += more[i];
   }
-  CCL_CHECK(good(cudaStreamDestroy(stream)));
-  CCL_CHECK(good(cudaFree(send)));
-  CCL_CHECK(good(cudaFree(recv)));
-  return first;
+  return sums;
 }
-}  // namespace
 
-TEST_CASE("a deterministic all-reduce on GPUs has the same bits in every run, size and rank") {
-  const int ranks = devices();
-  if (ranks < 2) {
-    std::printf("SKIP: fewer than two GPUs\n");
-    return;
+struct Suite : Rank {
+  /// The results of `runs` all-reduces of the first `count` values, which must all be the same.
+  template <class Call>
+  std::vector<float> same_bits(const Call& call, Index count, int runs) const {
+    const std::vector<float> in = values(rank, count);
+    Buffer<float> send{count, 0}, recv{count, 0};
+    const Pinned<float> out{count};
+    std::vector<float> first;
+    int other = 0;
+    send.fill([&](Index i) { return in[std::size_t(i)]; }, stream);
+    for (int i = 0; i < runs; ++i) {
+      MUST_CUDA(cudaMemsetAsync(recv.get(), 0xff, std::size_t(count) * sizeof(float), stream));
+      must(call(send.get(), recv.get(), count, Sum{}, stream));
+      MUST_CUDA(cudaMemcpyAsync(out.get(), recv.get(), std::size_t(count) * sizeof(float),
+                                cudaMemcpyDeviceToHost, stream));
+      MUST_CUDA(cudaStreamSynchronize(stream));
+      if (i == 0) first.assign(out.get(), out.get() + count);
+      other += std::memcmp(out.get(), first.data(), first.size() * sizeof(float)) != 0;
+    }
+    check(other == 0, "%d of %d runs of %ld elements differ from the first, rank %d", other, runs,
+          long(count), rank);
+    return first;
   }
-  constexpr Index longest = 3'000'001;
-  std::vector<std::vector<float>> whole(static_cast<std::size_t>(ranks));
-  on_gpus(ranks, [&](const Communicator& comm) -> Result<void> {
-    CCL_TRY(const auto call, (Collective<AllReduce, Deterministic>::create(comm)));
-    auto& mine = whole[std::size_t(comm.rank())];
-    CCL_TRY(mine, run(call, comm.rank(), longest, 5));
+
+  void deterministic() const {
+    constexpr Index longest = 3'000'001;
+    const auto call = must(Collective<AllReduce, Deterministic>::create(comm));
+    const std::vector<float> whole = same_bits(call, longest, 5);
     // From one hop to two: every size is the beginning of the longest.
     for (const Index count : {1, 63, 1024, 16384, 65536, 1'000'000}) {
-      CCL_TRY(const auto part, run(call, comm.rank(), count, count <= 65536 ? 1000 : 20));
-      if (std::memcmp(part.data(), mine.data(), part.size() * sizeof(float)) != 0) {
-        return fail(Errc::internal, "a part of " + std::to_string(count) + " differs");
+      const std::vector<float> part = same_bits(call, count, count <= 65536 ? 1000 : 20);
+      check(std::memcmp(part.data(), whole.data(), part.size() * sizeof(float)) == 0,
+            "a part of %ld differs, rank %d", long(count), rank);
+    }
+    if (ranks != 2 && ranks != 4 && ranks != 8) return;  // these address each other: by rank
+    const std::vector<float> sums = sums_by_rank(ranks, longest);
+    check(std::memcmp(sums.data(), whole.data(), sums.size() * sizeof(float)) == 0,
+          "the sums are not by rank, rank %d", rank);
+  }
+
+  /// At every size that changes the composition, and at sizes that fit no tile.
+  template <class T, class F>
+  void at_all_sizes(const Collective<AllReduce>& call, F op) const {
+    for (Index count = 16; count <= 4 << 20; count *= 4) {
+      for (const Index n : {count, count + 1}) {
+        const auto want = [&](Index i) {
+          double result = value(0, i);
+          for (int r = 1; r < ranks; ++r) result = double(op(T(result), T(value(r, i))));
+          return result;
+        };
+        Buffer<T> in{n, 0}, out{n, 0};
+        in.fill([&](Index i) { return value(rank, i); }, stream);
+        go([&] { return call(in.get(), out.get(), n, op, stream); });
+        check(out.wrong(n, want, stream) == 0, "%s of %ld elements of %d bytes, rank %d, graph %d",
+              call.name(n * Index{sizeof(T)}).c_str(), long(n), int(sizeof(T)), rank, int(graph));
       }
     }
-    return comm.finalize();
-  });
-  for (const auto& of_rank : whole) {
-    REQUIRE(of_rank.size() == whole[0].size());
-    CHECK(std::memcmp(of_rank.data(), whole[0].data(), of_rank.size() * sizeof(float)) == 0);
   }
-  if (ranks != 2 && ranks != 4 && ranks != 8) return;
-  std::vector<std::vector<float>> in;
-  for (int r = 0; r < ranks; ++r) in.push_back(values(r, longest));
-  bool by_rank = true;
-  for (std::size_t i = 0; i < in[0].size(); ++i) {
-    float sum = in[0][i];
-    for (int r = 1; r < ranks; ++r) sum += in[std::size_t(r)][i];
-    by_rank = by_rank && sum == whole[0][i];
+};
+
+void suite(const Communicator& comm) {
+  cudaStream_t stream;
+  MUST_CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+  const auto call = must(Collective<AllReduce>::create(comm));
+  if (comm.rank() == 0) {
+    for (Index bytes = 64; bytes <= Index{64} << 20; bytes *= 4) {
+      std::printf("%ld: %s\n", long(bytes), call.plan(bytes).text().c_str());
+    }
   }
-  CHECK(by_rank);  // as docs/choosing.md has it, where GPUs address each other
+  for (const bool graph : {false, true}) {
+    const Suite rank{{comm, stream, graph}};
+    rank.at_all_sizes<float>(call, Sum{});
+    rank.at_all_sizes<float>(call, Max{});
+    rank.at_all_sizes<int>(call, Sum{});
+    if (!graph) rank.deterministic();
+  }
+  MUST_CUDA(cudaStreamDestroy(stream));
 }
 
-TEST_CASE("an Auto on GPUs sums at every size that changes its composition") {
-  const int ranks = devices();
-  if (ranks < 2) {
-    std::printf("SKIP: fewer than two GPUs\n");
-    return;
-  }
-  on_gpus(ranks, [&](const Communicator& comm) -> Result<void> {
-    CCL_TRY(const auto call, Collective<AllReduce>::create(comm));
-    for (Index count = 16; count <= 16 << 20; count *= 4) {
-      const Choice choice = call.plan(count * 4);
-      if (comm.rank() == 0)
-        std::printf("%lld: %s\n", (long long)(count * 4), choice.text().c_str());
-      float* data = nullptr;
-      const std::vector<float> ones(std::size_t(count), float(comm.rank() + 1));
-      CCL_CHECK(good(cudaMalloc(&data, ones.size() * sizeof(float))));
-      CCL_CHECK(
-          good(cudaMemcpy(data, ones.data(), ones.size() * sizeof(float), cudaMemcpyDefault)));
-      CCL_CHECK(call(data, data, count, Sum{}, cudaStream_t{nullptr}));
-      std::vector<float> sums(ones.size());
-      CCL_CHECK(
-          good(cudaMemcpy(sums.data(), data, sums.size() * sizeof(float), cudaMemcpyDefault)));
-      CCL_CHECK(good(cudaFree(data)));
-      for (const float x : sums) {
-        if (x != float(ranks * (ranks + 1) / 2)) return fail(Errc::internal, choice.text());
-      }
-    }
-    return comm.finalize();
-  });
+}  // namespace
+
+int main() {
+  const Ranks ranks = find_ranks();
+  if (ranks.gpus == 0) return skipped();
+  ::setenv("CCL_TIMEOUT", "20", 0);
+  both_ways(ranks, {}, suite, 2);
+  return result("Auto", ranks.gpus);
 }
