@@ -148,8 +148,8 @@ class Collective : public detail::Composition<Op, Algo, Proto, detail::sides_of<
     static_assert(detail::takes_counts<Op, Algo, Proto>,
                   "ccl: counts that lie in memory take OneShot with LL or LL128, or Pairwise");
     detail::Links& links = *this->links_;
+    CCL_CHECK(detail::check_rows(links.comm(), rows, sizeof(T), send, recv));
     const Index row_bytes = rows.row * Index{sizeof(T)};
-    CCL_CHECK(detail::check_rows(links.comm(), rows, row_bytes, send, recv));
     if (stream.recorder() != nullptr) {
       return fail(Errc::not_supported,
                   "a group takes no exchange whose counts lie in memory; call it on its own");

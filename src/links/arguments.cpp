@@ -272,6 +272,8 @@ Result<void> check_plan(const Communicator& comm, const Plan& plan) {
     }
     if (plan.channel_bytes < 0) return "bytes of a channel are not below 0";
     if (!power_of_two(plan.slice_steps)) return "steps of a slice are a power of two";
+    // Lanes count the bytes of a slice in an int.
+    if (plan.slot_bytes > (Index{1} << 30) / plan.slice_steps) return "a slice is at most 1 GiB";
     if (plan.chunk_steps < plan.slice_steps || plan.chunk_steps % plan.slice_steps != 0) {
       return "a chunk is one slice or several whole ones";
     }

@@ -131,6 +131,9 @@ TEST_CASE("counted: arguments that can never work") {
     float a = 1, b = 2;
     CHECK(all_to_all_v.counted(&a, &b, {0, &count, 1, nullptr, &got, 1}).error().code ==
           Errc::invalid_argument);
+    CHECK(
+        all_to_all_v.counted(&a, &b, {Index{1} << 62, &count, 1, nullptr, &got, 1}).error().code ==
+        Errc::invalid_argument);
     CHECK(all_to_all_v.counted(&a, &b, {1, nullptr, 1, nullptr, &got, 1}).error().code ==
           Errc::invalid_argument);
     CHECK(all_to_all_v.counted(&a, &b, {1, &count, 1, &list, &got, 1}).error().code ==

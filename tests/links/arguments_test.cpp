@@ -196,6 +196,8 @@ TEST_CASE("a plan that cannot be is told the rule that it breaks") {
       {{1, 6, 256, 1, 1}, "cannot be: slots are a power of two, and at least 2"},
       {{1, 8, 200, 1, 1}, "cannot be: slot bytes are a multiple of 128"},
       {{1, 8, 256, 0, 1}, "cannot be: steps of a slice are a power of two"},
+      {{1, 8, (Index{1} << 30) + 128, 1, 1}, "cannot be: a slice is at most 1 GiB"},
+      {{1, 8, Index{1} << 29, 4, 4}, "cannot be: a slice is at most 1 GiB"},
       {{1, 8, 256, 2, 3}, "cannot be: a chunk is one slice or several whole ones"},
       {{1, 8, 256, 1, 1, -1}, "cannot be: bytes of a channel are not below 0"}};
   on_all(make(2), [&](const Communicator& comm) -> Result<void> {

@@ -32,8 +32,8 @@ struct CountedRows {
 
 namespace detail {
 
-inline Result<void> check_rows(const Communicator& comm, const CountedRows& rows, Index row_bytes,
-                               const void* send, const void* recv) {
+inline Result<void> check_rows(const Communicator& comm, const CountedRows& rows,
+                               Index element_bytes, const void* send, const void* recv) {
   CCL_CHECK(check_buffer(comm, "send_counts", rows.send_counts, comm.ranks(), sizeof(int)));
   CCL_CHECK(check_buffer(comm, "recv_counts", rows.recv_counts, comm.ranks(), sizeof(int)));
   constexpr Index most = Index{1} << 30;
@@ -42,13 +42,14 @@ inline Result<void> check_rows(const Communicator& comm, const CountedRows& rows
     error.rank = comm.rank();
     return fail(std::move(error));
   };
-  if (rows.row < 1 || rows.send_stride < 0 || rows.send_stride > most || rows.recv_stride < 0 ||
-      rows.recv_stride > most) {
+  if (rows.row < 1 || rows.row > most || rows.send_stride < 0 || rows.send_stride > most ||
+      rows.recv_stride < 0 || rows.recv_stride > most) {
     return refuse(
         fmt::format("rows of {} elements, {} to send and {} to receive for each rank, "
-                    "cannot be (a row has 1 or more, a stride is 0 to {})",
+                    "cannot be (a row has 1 to {}, a stride is 0 to as many)",
                     rows.row, rows.send_stride, rows.recv_stride, most));
   }
+  const Index row_bytes = rows.row * element_bytes;
   if (rows.send_rows != nullptr && row_bytes < CountedWork::apart_bytes) {
     return refuse(
         fmt::format("send_rows is given with rows of {} bytes (it is for rows of {} or "
