@@ -164,7 +164,7 @@ void Bootstrap::Core::frame(const FrameHeader& h, Bytes payload) {
       if (!next_ || !prev_) {  // a neighbour is ahead of us
         early_frames_.emplace_back(h, std::vector(payload.begin(), payload.end()));
       } else {
-        h.kind == FrameKind::part ? part(h, payload) : token(h);
+        h.kind == FrameKind::part ? part(h, payload) : token(h, payload);
       }
       break;
     case FrameKind::next: {
