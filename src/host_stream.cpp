@@ -54,6 +54,11 @@ Result<void> HostStream::synchronize() {
                 "the stream is another process's (this one was forked from it, which leaves its "
                 "thread behind); make one after fork");
   }
+  if (thread_.get_id() == std::this_thread::get_id()) {
+    return fail(Errc::invalid_usage,
+                "a function that runs on a stream waits for that stream, which waits for it to "
+                "return; synchronize from another thread");
+  }
   std::unique_lock lock{mutex_};
   idle_.wait(lock, [this] { return queue_.empty() && !busy_; });
   Result<void> failure = std::move(failure_);

@@ -306,6 +306,7 @@ class AnyCollective<Op, Candidates<Cs...>, Types<Ts...>, Reductions<Fs...>> {
   cuda::std::unexpected<Error> blame(Errc code, std::string what) const {
     Error error{code, std::move(what)};
     error.rank = comm_.rank();
+    error.host = comm_.peer(error.rank).host;
     return fail(std::move(error));
   }
   cuda::std::unexpected<Error> not_listed(std::string what, std::string there) const {
@@ -417,10 +418,10 @@ class AnyCollective<Op, Candidates<Cs...>, Types<Ts...>, Reductions<Fs...>> {
       if (functor) {
         result = g.template operator()<T, F>(one, *functor);
       } else {
-        result = fail(Errc::invalid_argument,
-                      fmt::format("{} needs its value (only its name, or a functor of another "
-                                  "type, was given on rank {}); pass the functor",
-                                  F::name, comm_.rank()));
+        result = blame(Errc::invalid_argument,
+                       fmt::format("{} needs its value (only its name, or a functor of another "
+                                   "type, was given on rank {}); pass the functor",
+                                   F::name, comm_.rank()));
       }
     } else {
       result = not_listed(fmt::format("{} of {} by {}", F::name, detail::type_label<T>(), C::algo),

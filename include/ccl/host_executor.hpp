@@ -26,9 +26,10 @@ struct HostCrew<ThreadLanes<Width>> {
   typename ThreadLanes<Width>::Team team;
   ThreadLanes<Width> lane(int rank) { return {team, rank}; }
 };
-/// One lane of one channel.
+/// One lane of one channel. What a program's functor throws would leave its peers with steps that
+/// never come, so it ends the program, as in a thread.
 template <class Body, class Group>
-void run_lane(const Body& body, Group group, int channel) {
+void run_lane(const Body& body, Group group, int channel) noexcept {
   if constexpr (EndsWithCrew<Body>) {
     const auto left = body(group, channel);
     group.sync();  // every lane has read what end() overwrites

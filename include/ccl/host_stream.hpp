@@ -25,9 +25,11 @@ class HostStream {
   HostStream& operator=(const HostStream&) = delete;
 
   /// Any thread. `call` runs after all that was queued before; its failure is kept for
-  /// `synchronize`, and what comes after it runs all the same.
+  /// `synchronize`, and what comes after it runs all the same. It throws nothing: an exception ends
+  /// the program.
   void enqueue(std::function<Result<void>()> call);
-  /// Waits until all that was queued has run. The first failure since the last synchronize.
+  /// Waits until all that was queued has run. The first failure since the last synchronize. On this
+  /// stream's own thread, where it would wait for itself: `Errc::invalid_usage`.
   Result<void> synchronize();
 
  private:

@@ -164,7 +164,7 @@ void Bootstrap::Core::frame(const FrameHeader& h, Bytes payload) {
       if (!next_ || !prev_) {  // a neighbour is ahead of us
         early_frames_.emplace_back(h, std::vector(payload.begin(), payload.end()));
       } else {
-        h.kind == FrameKind::part ? part(h, payload) : token(h);
+        h.kind == FrameKind::part ? part(h, payload) : token(h, payload);
       }
       break;
     case FrameKind::next: {
@@ -245,12 +245,15 @@ std::string say_late(const std::vector<int>& late, const char* setting) {
 Result<void> Bootstrap::Core::wait(Lock& lock, const std::function<bool()>& done, const char* what,
                                    const std::function<std::vector<int>()>& missing,
                                    std::optional<double> limit_s, const char* setting) {
-  // While ranks meet, those who know who is missing shall be the first to say so.
+  // While ranks meet, those who know who is missing shall be the first to say so. Nobody knows more
+  // where all have come to the only root.
   const bool endless = limit_s && *limit_s == 0;
   const double most_s = limit_s.value_or(deadline_s_);
   const auto deadline = [&] {
     if (limit_s) return Deadline::after(most_s);
-    return Deadline::after(joined_ || !missing_.empty() ? deadline_s_ : 1.5 * deadline_s_);
+    const bool all_came = next_member_ && missing_by_root_.size() == 1;
+    const bool knows = joined_ || all_came || !missing_.empty();
+    return Deadline::after(knows ? deadline_s_ : 1.5 * deadline_s_);
   };
   auto until = deadline();
   auto seen = progress_;

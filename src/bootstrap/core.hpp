@@ -190,7 +190,10 @@ class Bootstrap::Core : public std::enable_shared_from_this<Core> {
   bool missed_barrier(int owner, net::Bytes payload);
   void differ(int owner, std::string what);
   std::vector<int> missing_parts() const;
-  void token(const net::FrameHeader& h);
+  void token(const net::FrameHeader& h, net::Bytes payload);
+  void send_first_token();
+  /// Whether the ring's first rank, which is in `first`, meets for something else than this rank.
+  bool is_elsewhere(std::string_view first);
 
   // ending.cpp
   void closed(net::Conn& conn, Role role, const net::Member& peer, int os_code);
@@ -261,6 +264,7 @@ class Bootstrap::Core : public std::enable_shared_from_this<Core> {
   const char* barrier_ = nullptr;  // what the one under way is for
   std::string meeting_;            // the call under way, or that has failed, of all ranks
   std::uint64_t first_token_ = 0, second_token_ = 0;
+  std::string first_in_;  // what the ring's first rank is in, by its latest token
   std::uint64_t internal_calls_ = 0;
 
   std::function<std::vector<std::byte>(std::string_view)> speak_;

@@ -85,7 +85,7 @@ Result<void> Bootstrap::Core::wait_for_prev(Lock& lock, const char* what) {
       lock, [&] { return bool(prev_); }, what));
   formed_ = true;
   for (const auto& [header, payload] : std::exchange(early_frames_, {})) {
-    header.kind == FrameKind::part ? part(header, payload) : token(header);
+    header.kind == FrameKind::part ? part(header, payload) : token(header, payload);
   }
   return {};
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <span>
 
 #include <bootstrap/core.hpp>
 
@@ -123,15 +124,30 @@ std::vector<int> Bootstrap::Core::missing_parts() const {
   return out;
 }
 
-// Twice around the ring: "everybody is here", which its first rank starts, then "all know".
+bool Bootstrap::Core::is_elsewhere(std::string_view first) {
+  if (first == barrier_) return false;
+  differ(ring_[0],
+         fmt::format("rank {} is in {} where rank {} is in {} (all ranks must make the same calls "
+                     "in the same order)",
+                     ring_[0], first, rank_, barrier_));
+  return true;
+}
+
+void Bootstrap::Core::send_first_token() {
+  const std::string_view what = barrier_;
+  next_->send(FrameKind::token, 0, barriers_, std::as_bytes(std::span{what.data(), what.size()}));
+}
+
+// Twice around the ring: "everybody is here", which its first rank starts and says for what, then
+// "all know".
 Result<void> Bootstrap::Core::barrier(std::optional<double> limit_s, const char* setting,
                                       const char* what) {
   Lock lock{mutex()};
   CCL_CHECK(usable());
   if (ranks_ == 1) return {};
   const std::uint64_t number = ++barriers_;
-  if (rank_ == ring_[0] || first_token_ == number) next_->send(FrameKind::token, 0, number, {});
   meeting_ = barrier_ = what;
+  if (rank_ == ring_[0] || (first_token_ == number && !is_elsewhere(first_in_))) send_first_token();
   if (const auto early = early_parts_.find(gathers_); early != early_parts_.end()) {
     for (const auto& [owner, bytes] : early->second) {
       if (missed_barrier(owner, bytes)) break;
@@ -145,15 +161,16 @@ Result<void> Bootstrap::Core::barrier(std::optional<double> limit_s, const char*
   return done;
 }
 
-void Bootstrap::Core::token(const FrameHeader& h) {
+void Bootstrap::Core::token(const FrameHeader& h, Bytes payload) {
   ++progress_;
   if (h.rank == 0) {
     first_token_ = h.tag;
+    first_in_.assign(reinterpret_cast<const char*>(payload.data()), payload.size());
     if (rank_ == ring_[0]) {
       second_token_ = h.tag;
       next_->send(FrameKind::token, 1, h.tag, {});
-    } else if (barriers_ == h.tag) {
-      next_->send(FrameKind::token, 0, h.tag, {});
+    } else if (barrier_ != nullptr && barriers_ == h.tag && !is_elsewhere(first_in_)) {
+      send_first_token();
     }
   } else if (rank_ != ring_[0]) {
     second_token_ = h.tag;

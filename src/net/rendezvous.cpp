@@ -196,6 +196,7 @@ class Root : public std::enable_shared_from_this<Root> {
     tell_progress_ = true;
     guests_[rank].conn->send(FrameKind::progress, -1, std::uint64_t(root_), bytes_of(progress()));
     if (int(guests_.size()) != expected_) return;
+    tell_progress();  // that nobody is missing, before they meet without the root
     for (auto& [r, guest] : guests_) {
       if (mine(r)) {
         guest.conn->send(FrameKind::next, -1, 0, bytes_of(guests_.at(next_of(r)).member));
@@ -254,14 +255,16 @@ class Root : public std::enable_shared_from_this<Root> {
     end();
   }
 
+  void tell_progress() {
+    tell_progress_ = false;
+    for (auto& [r, guest] : guests_) {
+      guest.conn->send(FrameKind::progress, -1, std::uint64_t(root_), bytes_of(progress()));
+    }
+  }
+
   bool tick() {
     if (!gate_) return false;
-    if (tell_progress_ && !failure_) {
-      tell_progress_ = false;
-      for (auto& [r, guest] : guests_) {
-        guest.conn->send(FrameKind::progress, -1, std::uint64_t(root_), bytes_of(progress()));
-      }
-    }
+    if (tell_progress_ && !failure_) tell_progress();
     if (over_.passed() && (failure_ || guests_.empty())) end();
     return bool(gate_);
   }

@@ -61,6 +61,10 @@ Result<void> want(bool good, const char* what) {
 /// `call` must fail with `code` and a text with `part`.
 Result<void> refused(const Result<void>& call, Errc code, const char* part) {
   if (call) return fail(Errc::internal, std::string{"not refused: "} + part);
+  const bool signed_by_rank = call.error().rank >= 0 && !call.error().host.empty();
+  if (code != Errc::invalid_usage && !signed_by_rank) {
+    return fail(Errc::internal, "no rank or host: " + call.error().message());
+  }
   if (call.error().code == code && call.error().what.find(part) != std::string::npos) return {};
   return fail(Errc::internal,
               fmt::format("\"{}\" does not say \"{}\"", call.error().message(), part));

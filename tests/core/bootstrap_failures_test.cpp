@@ -1,7 +1,9 @@
 // What the ranks of a bootstrap are told when one of them fails, leaves, is late or differs.
 #include <ccl/bootstrap.hpp>
 
+#include <array>
 #include <chrono>
+#include <latch>
 #include <memory>
 #include <thread>
 #include <vector>
@@ -69,6 +71,26 @@ TEST_CASE("a missing rank is named when the deadline passes") {
     return {};
   });
   for (const int r : {0, 1, 3}) {
+    INFO(errors[size_t(r)].message());
+    CHECK(errors[size_t(r)].code == Errc::timed_out);
+    CHECK(errors[size_t(r)].peer == 2);
+  }
+}
+
+TEST_CASE("who came last when ranks met is not taken for one that is late afterwards") {
+  const Interfaces lo;
+  const auto ids = some_ids(GENERATE(1, 2));
+  std::latch others{2};
+  const auto errors = on_ranks(3, [&](int rank) -> Result<void> {
+    CCL_TRY(const auto b, Bootstrap::join(ids, rank, 3));
+    std::array<int, 3> all{};
+    const auto met =
+        rank == 2 ? Result<void>{} : b->all_gather(all.data(), sizeof all[0], 0.2, {"a dance"});
+    others.count_down(rank == 2 ? 0 : 1);
+    others.wait();
+    return met;
+  });
+  for (const int r : {0, 1}) {
     INFO(errors[size_t(r)].message());
     CHECK(errors[size_t(r)].code == Errc::timed_out);
     CHECK(errors[size_t(r)].peer == 2);

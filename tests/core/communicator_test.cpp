@@ -256,13 +256,15 @@ TEST_CASE("ranks in calls of different kinds are told which, and do not wait") {
     Call first, second;
     const char *first_is, *second_is;
   };
-  for (const Case& c : {Case{sum, split, "the check of all_reduce/", "split"},
-                        Case{sum, barrier, "the check of all_reduce/", "barrier"},
-                        Case{sum, finalize, "the check of all_reduce/", "finalize"},
-                        Case{create, sum, "the creation of all_reduce/", "the check of"},
-                        Case{create, split, "the creation of all_reduce/", "split"},
-                        Case{split, barrier, "split", "barrier"},
-                        Case{create, finalize, "the creation of all_reduce/", "finalize"}}) {
+  for (const Case& c :
+       {Case{sum, split, "the check of all_reduce/", "split"},
+        Case{sum, barrier, "the check of all_reduce/", "barrier"},
+        Case{sum, finalize, "the check of all_reduce/", "finalize"},
+        Case{create, sum, "the creation of all_reduce/", "the check of"},
+        Case{create, split, "the creation of all_reduce/", "split"},
+        Case{split, barrier, "split", "barrier"}, Case{barrier, finalize, "barrier", "finalize"},
+        Case{finalize, barrier, "finalize", "barrier"},
+        Case{create, finalize, "the creation of all_reduce/", "finalize"}}) {
     Config config;
     config.check = true;
     const auto comms = Communicator::create_all(3, config).value();

@@ -1,6 +1,7 @@
 #include <ccl/host_executor.hpp>
 
 #include <atomic>
+#include <exception>
 #include <vector>
 
 #include "catch.hpp"
@@ -45,4 +46,20 @@ TEST_CASE("channels for which no thread is to be had run one after another, each
   REQUIRE(::waitpid(pid, &status, 0) == pid);
   REQUIRE(WIFEXITED(status));
   CHECK(WEXITSTATUS(status) == 0);
+}
+
+TEST_CASE("what a lane throws ends the program, on the calling thread, too") {
+  const pid_t pid = ::fork();
+  if (pid == 0) {
+    std::set_terminate([] { ::_exit(7); });
+    try {
+      HostExecutor::run<SoloLane>(1, [](SoloLane, int) { throw 1; });
+    } catch (int) {
+    }
+    ::_exit(1);
+  }
+  int status = 0;
+  REQUIRE(::waitpid(pid, &status, 0) == pid);
+  REQUIRE(WIFEXITED(status));
+  CHECK(WEXITSTATUS(status) == 7);
 }

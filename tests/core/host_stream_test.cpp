@@ -56,6 +56,16 @@ TEST_CASE("what a call holds ends before the stream is idle, and may queue more"
   CHECK(ran == 1);
 }
 
+TEST_CASE("a function on a stream is told that it cannot wait for that stream") {
+  HostStream stream, other;
+  stream.enqueue([&] { return other.synchronize(); });
+  CHECK(stream.synchronize().has_value());
+  stream.enqueue([&] { return stream.synchronize(); });
+  const auto waited = stream.synchronize();
+  REQUIRE(!waited);
+  CHECK(waited.error().code == Errc::invalid_usage);
+}
+
 TEST_CASE("a forked process has no stream of its parent's, and can end what it has of it") {
   auto stream = std::make_unique<HostStream>();
   stream->enqueue([]() -> Result<void> { return {}; });

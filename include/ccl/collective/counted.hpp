@@ -40,6 +40,7 @@ inline Result<void> check_rows(const Communicator& comm, const CountedRows& rows
   const auto refuse = [&](std::string what) {
     Error error{Errc::invalid_argument, std::move(what)};
     error.rank = comm.rank();
+    error.host = comm.peer(error.rank).host;
     return fail(std::move(error));
   };
   if (rows.row < 1 || rows.row > most || rows.send_stride < 0 || rows.send_stride > most ||

@@ -314,6 +314,7 @@ class HierarchicalSteps {
                             "there at once); name {}",
                             parts_->name, scratch_bytes(), pieces, element, other)};
     error.rank = comm().rank();
+    error.host = comm().peer(error.rank).host;
     return fail(std::move(error));
   }
 

@@ -65,7 +65,8 @@ inline constexpr bool converts<Convert<To>> = true;
 
 CCL_INDEPENDENT_BEGIN
 template <class T, class U, class F>
-CCL_INDEPENDENT_APART void map_loop(const F& map, const char* from, char* to, Index count) {
+CCL_INDEPENDENT_APART void map_loop(const F& map, const char* from, char* to,
+                                    Index count) noexcept {
   // The output may be the input, where elements are of one size: none depends on another.
   CCL_INDEPENDENT
   for (Index i = 0; i < count; ++i) {
