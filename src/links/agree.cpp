@@ -4,7 +4,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <string>
 #include <string_view>
+#include <utility>
 
 #include "comm_state.hpp"
 #include "links/on_device.hpp"
@@ -13,11 +15,27 @@
 namespace ccl::detail {
 
 namespace {
+/// Of a plan, what no wire knows of: ranks that differ in it would make them, and then go through a
+/// message by other steps than their peers.
+struct Rounds {
+  int channels = 0;  // 0: of a GPU, which need not agree where they address each other's memory
+  int slice_steps = 0, chunk_steps = 0;
+  Index channel_bytes = 0;
+  bool operator==(const Rounds&) const = default;
+};
+std::string text_of(const Rounds& rounds) {
+  const auto channels =
+      rounds.channels > 0 ? fmt::format("{} channels", rounds.channels) : std::string{"channels"};
+  return fmt::format("{} from {} bytes on, slices of {} and chunks of {} steps", channels,
+                     rounds.channel_bytes, rounds.slice_steps, rounds.chunk_steps);
+}
+
 /// What a rank can take part in: how dear its dearest edge is, and the largest slots that it has
 /// memory for, by plan; -1: not even for the smallest.
 struct Means {
   Index through = 0;
   std::array<Index, 3> slot_bytes{};
+  std::array<Rounds, 3> rounds{};  // by plan
   Index budget = 0, used = 0;
   bool opens_later = false;
   bool checks = false;  // its calls are compared with the others'
@@ -62,6 +80,8 @@ Result<void> Links::agree(const Result<Plans>& wanted) {
       plan.slot_bytes = plan.slot_bytes / 2 / 128 * 128;
     }
     mine.slot_bytes[n] = bytes_of(plan) > left ? -1 : plan.slot_bytes;
+    mine.rounds[n] = {device_ ? 0 : plan.channels, plan.slice_steps, plan.chunk_steps,
+                      plan.channel_bytes};
   }
   const std::lock_guard lock{state.bootstrap_mutex};
   CCL_CHECK(state.met_to_create(state.bootstrap->all_gather(all.data(), Index{sizeof(Means)}, {},
@@ -93,6 +113,20 @@ Result<void> Links::agree(const Result<Plans>& wanted) {
     opens_later_ = opens_later_ && of.opens_later;
   }
   plan_ = plans.by_through[through];
+  const auto refuse = [&](Error error) {  // on all ranks
+    (void)state.bootstrap->barrier();     // who leaves then does so after all have heard
+    return fail(state.blame(std::move(error)));
+  };
+  for (int r = 0; r < comm_.ranks(); ++r) {
+    const Rounds &theirs = all[r].rounds[through], &own = mine.rounds[through];
+    if (theirs == own) continue;
+    return refuse(
+        {Errc::mismatch,
+         fmt::format("rank {} plans {} with {} where rank {} plans {}; give the same plan "
+                     "and settings on all ranks",
+                     r, name_, text_of(theirs), me, text_of(own)),
+         -1, r});
+  }
   const auto smaller = [through](const Means& a, const Means& b) {
     return a.slot_bytes[through] < b.slot_bytes[through];
   };
@@ -100,12 +134,12 @@ Result<void> Links::agree(const Result<Plans>& wanted) {
   const Index slot = least->slot_bytes[through];
   if (slot < 0) {
     plan_.slot_bytes = std::min(plan_.slot_bytes, plans.least_slot_bytes);
-    return fail(state.blame(
+    return refuse(
         {Errc::over_budget,
          fmt::format("{} needs {} bytes for its smallest slots on rank {} (its budget is {}, of "
                      "which {} are used); raise CCL_MEMORY_BUDGET or drop a composition",
                      name_, bytes_of(plan_), least - all.begin(), least->budget, least->used),
-         -1, int(least - all.begin())}));
+         -1, int(least - all.begin())});
   }
   if (slot < plan_.slot_bytes) {
     log_info(LogPart::init, "{}: slots of {} bytes instead of {}, to fit the memory budget", name_,

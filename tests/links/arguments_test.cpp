@@ -257,3 +257,19 @@ TEST_CASE("plans that differ between ranks are refused on all, and named") {
     return comm.finalize();
   });
 }
+
+TEST_CASE("plans whose wires are alike and whose rounds differ are refused on all") {
+  on_all(make(3), [](const Communicator& comm) -> Result<void> {
+    const Plan plan{1, 8, 256, 1, 1};
+    for (const Plan other : {Plan{2, 8, 256, 1, 1}, Plan{1, 8, 256, 2, 2}, Plan{1, 8, 256, 1, 4},
+                             Plan{1, 8, 256, 1, 1, 512}}) {
+      const auto made = Over<AllReduce, Ring>::create(comm, comm.rank() == 1 ? other : plan);
+      if (made || made.error().code != Errc::mismatch ||
+          made.error().peer != (comm.rank() == 1 ? 0 : 1)) {
+        return fail(Errc::internal, made ? "made" : made.error().message());
+      }
+      CCL_CHECK(comm.status());
+    }
+    return comm.finalize();
+  });
+}
