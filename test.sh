@@ -11,8 +11,8 @@ cmake --preset test
 cmake --build --preset test -j "$jobs"
 # Under the sanitizers, what they are best at: memory at the edges, threads everywhere.
 declare -A sanitized=(
-  [asan]='^(net|transport|ib|topo\.xml$|core\.(bootstrap|bootstrap_failures|bootstrap_process|communicator|proxy|collective_simple|types_0)$)'
-  [tsan]='^(transport|ib|algo\.(ring|tree|pairwise)$|core\.(communicator|proxy)$)'
+  [asan]='^(src\.(net|transport)|transport|detail\.transport|topo\.xml$|detail\.runtime\.(bootstrap|bootstrap_failures|bootstrap_process|proxy_engine)$|comm\.communicator$|collective\.collective_simple$|element\.types_0$)'
+  [tsan]='^((src\.|detail\.)?transport|algo\.(ring|tree|pairwise)$|comm\.communicator$|detail\.runtime\.proxy_engine$)'
 )
 for sanitizer in asan tsan; do
   cmake --preset "host-$sanitizer" "-DCCL_TEST_FILTER=${sanitized[$sanitizer]}" -DCCL_RUNTIME_EXCLUDE=/src/sim/ >/dev/null

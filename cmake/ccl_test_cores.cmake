@@ -2,7 +2,7 @@
 # share out, but for those that mostly wait: they run beside the others.
 # Where CTest is given no --resource-spec-file, all of this means nothing.
 function(ccl_share_cores)
-  set(waiting "core\\.(bootstrap_(failures|process|shrink)|comm_paths|late_rank|opening)|hosts\\.(kill|stop)|net\\.(auth|namespaces)")
+  set(waiting "detail\\.runtime\\.(bootstrap_(failures|process|shrink)|on_demand)|src\\.comm\\.paths|comm\\.late_rank|hosts\\.(kill|stop)|src\\.net\\.(auth|namespaces)")
   get_property(tests DIRECTORY PROPERTY TESTS)
   foreach(test IN LISTS tests)
     if(NOT test MATCHES "ccl\\.test\\.(${waiting})$")

@@ -1,4 +1,4 @@
-# cmake -P cmake/check_tests.cmake: every header has tests/<layer>/<name>_test.{cpp,cu}, or stands
+# cmake -P cmake/check_tests.cmake: every header has tests/<its folder>/<name>_test.{cpp,cu}, or stands
 # in tests/headers_without_test.txt with the reason.
 cmake_minimum_required(VERSION 3.25)
 get_filename_component(root ${CMAKE_CURRENT_LIST_DIR}/.. ABSOLUTE)
@@ -15,9 +15,6 @@ endforeach()
 file(GLOB_RECURSE headers RELATIVE ${root}/include/ccl ${root}/include/ccl/*.hpp ${root}/include/ccl/*.cuh)
 foreach(header IN LISTS headers)
   string(REGEX REPLACE "\\.(hpp|cuh)$" "" test "${header}")
-  if(NOT test MATCHES "/")
-    set(test core/${test})
-  endif()
   set(tested FALSE)
   if(EXISTS ${root}/tests/${test}_test.cpp OR EXISTS ${root}/tests/${test}_test.cu)
     set(tested TRUE)

@@ -4,7 +4,7 @@
 // ranks; under torchrun, mpirun or srun it takes theirs. What to copy: everything above `check`.
 #include <ccl/any_collective.hpp>
 #include <ccl/ccl.hpp>
-#include <ccl/launcher.hpp>
+#include <ccl/comm/launcher.hpp>
 
 #include <fmt/format.h>
 

@@ -2,7 +2,7 @@
 // experts: a process for each GPU, started by torchrun, mpirun or srun, or alone on one GPU.
 #include <cstdio>
 
-#include "moe_stand_in.cuh"
+#include "moe/moe_stand_in.cuh"
 
 ccl::Result<long> run() {
   CCL_TRY(const auto comm, ccl::Communicator::from_env());

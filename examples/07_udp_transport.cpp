@@ -6,9 +6,9 @@
 // number it waits for and with the step up to which it has free slots. What is not acknowledged in
 // time is sent again, from there on.
 #include <ccl/ccl.hpp>
-#include <ccl/host_memory.hpp>
-#include <ccl/proxy.hpp>
-#include <ccl/status.hpp>
+#include <ccl/detail/lanes/host_memory.hpp>
+#include <ccl/detail/runtime/proxy_engine.hpp>
+#include <ccl/detail/base/status.hpp>
 #include <ccl/transport/transport.hpp>
 
 #include <fmt/format.h>

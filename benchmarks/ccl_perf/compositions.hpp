@@ -1,6 +1,6 @@
 #pragma once
 
-#include <ccl/chooser.hpp>
+#include <ccl/detail/choose/chooser.hpp>
 
 #include <map>
 

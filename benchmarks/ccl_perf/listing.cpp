@@ -1,6 +1,6 @@
 #include "listing.hpp"
 
-#include <ccl/choice.hpp>
+#include <ccl/detail/base/selection.hpp>
 #include <ccl/proto/sentinel.hpp>
 
 #include "gpu.hpp"

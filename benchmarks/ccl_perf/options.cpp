@@ -1,7 +1,7 @@
 #include "options.hpp"
 
-#include <ccl/launcher.hpp>
-#include <ccl/tuning.hpp>
+#include <ccl/comm/launcher.hpp>
+#include <ccl/detail/choose/tuning.hpp>
 
 #include <fmt/format.h>
 

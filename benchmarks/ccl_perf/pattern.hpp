@@ -2,8 +2,8 @@
 
 // What the ranks send, and what must arrive: functions of the position alone, so that CPU and GPU
 // fill and check alike.
-#include <ccl/data_type.hpp>
-#include <ccl/element.hpp>
+#include <ccl/element/data_type.hpp>
+#include <ccl/element/element.hpp>
 
 #include <cuda/std/cstdint>
 #include <cuda/std/type_traits>

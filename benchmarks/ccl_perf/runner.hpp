@@ -1,10 +1,10 @@
 #pragma once
 
-#include <ccl/chooser.hpp>
-#include <ccl/communicator.hpp>
-#include <ccl/data_type.hpp>
-#include <ccl/host_stream.hpp>
-#include <ccl/plan.hpp>
+#include <ccl/detail/choose/chooser.hpp>
+#include <ccl/comm/communicator.hpp>
+#include <ccl/element/data_type.hpp>
+#include <ccl/comm/stream.hpp>
+#include <ccl/types/plan.hpp>
 
 #include <memory>
 #include <optional>

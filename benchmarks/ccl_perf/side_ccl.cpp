@@ -1,5 +1,5 @@
-#include <ccl/settings.hpp>
-#include <ccl/window.hpp>
+#include <ccl/detail/runtime/settings.hpp>
+#include <ccl/comm/window.hpp>
 
 #include <cstring>
 

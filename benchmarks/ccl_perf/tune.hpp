@@ -1,6 +1,6 @@
 #pragma once
 
-#include <ccl/tuning.hpp>
+#include <ccl/detail/choose/tuning.hpp>
 
 #include <vector>
 

@@ -1,7 +1,7 @@
 #pragma once
 
 #include <ccl/auto.hpp>
-#include <ccl/collective.hpp>
+#include <ccl/collective/collective.hpp>
 #include <ccl/proto/ll.hpp>
 #include <ccl/proto/ll128.hpp>
 #include <ccl/proto/sentinel.hpp>

@@ -2,8 +2,8 @@
 // multiprocessor (cp.async.bulk through shared memory), for the GPUs of one process: to the next
 // GPU, or a share to each. One line of JSON per case, times from CUDA graphs, results checked.
 //   bulk_bench [min bytes] [max bytes]
-#include <ccl/device_lanes.cuh>
-#include <ccl/proto/copy_run.hpp>
+#include <ccl/detail/lanes/device_lanes.cuh>
+#include <ccl/detail/lanes/copy_run.hpp>
 
 #include <cstring>
 

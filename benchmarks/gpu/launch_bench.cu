@@ -1,9 +1,9 @@
 // What a launch costs the CPU: the executor's call beside a bare launch of an empty kernel with as
 // many bytes of arguments, same thread, same stream. Medians of 10,000 calls; one line of JSON
 // each. One GPU is enough: the executor's kernel does nothing either.
-#include <ccl/cuda_executor.cuh>
-#include <ccl/reduction.hpp>
-#include <ccl/wire_work.hpp>
+#include <ccl/detail/exec/cuda_executor.cuh>
+#include <ccl/detail/numeric/reduction.hpp>
+#include <ccl/detail/wire/work.hpp>
 
 #include <chrono>
 

@@ -1,7 +1,7 @@
 #pragma once
 
 // The GPUs of one process, and how to check and time one launch on all of them.
-#include <ccl/types.hpp>
+#include <ccl/types/word.hpp>
 
 #include <cuda_runtime.h>
 

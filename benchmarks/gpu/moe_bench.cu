@@ -1,4 +1,4 @@
-// Tokens of a mixture of experts to the ranks of their experts and back (examples/moe.cuh), on all
+// Tokens of a mixture of experts to the ranks of their experts and back (examples/moe/moe.cuh), on all
 // GPUs of this machine as threads: one line of JSON per case, times from CUDA graphs, results
 // checked before and after.
 //   moe_bench [tokens...]
@@ -10,7 +10,7 @@
 #include <string>
 #include <thread>
 
-#include "../../examples/moe_stand_in.cuh"
+#include "../../examples/moe/moe_stand_in.cuh"
 #include "machine.cuh"
 
 using namespace ccl;

@@ -4,10 +4,10 @@
 //   peers_bench [min bytes] [max bytes] [ranks]
 #include <ccl/algo/one_shot.hpp>
 #include <ccl/algo/two_shot.hpp>
-#include <ccl/cuda_executor.cuh>
+#include <ccl/detail/exec/cuda_executor.cuh>
 #include <ccl/proto/ll.hpp>
 #include <ccl/proto/ll128.hpp>
-#include <ccl/proto/peer_prims.hpp>
+#include <ccl/detail/peer/prims.hpp>
 #include <ccl/proto/sentinel.hpp>
 
 #include "machine.cuh"

@@ -6,11 +6,11 @@
 // protos: any of l (LL), 1 (LL128), s (Simple). NCCL_ALGO and NCCL_PROTO pin NCCL.
 #include <ccl/algo/ring.hpp>
 #include <ccl/algo/tree.hpp>
-#include <ccl/cuda_executor.cuh>
+#include <ccl/detail/exec/cuda_executor.cuh>
 #include <ccl/proto/ll.hpp>
 #include <ccl/proto/ll128.hpp>
 #include <ccl/proto/simple.hpp>
-#include <ccl/proto/wire_context.hpp>
+#include <ccl/detail/wire/context.hpp>
 
 #include <cstring>
 

@@ -1,8 +1,8 @@
 #pragma once
 
-#include <ccl/candidates.hpp>
-#include <ccl/collective.hpp>
-#include <ccl/collective/levels.hpp>
+#include <ccl/choose/candidates.hpp>
+#include <ccl/collective/collective.hpp>
+#include <ccl/detail/runtime/levels.hpp>
 
 #include <fmt/format.h>
 

@@ -1,13 +1,13 @@
 #pragma once
 
-#include <ccl/candidates.hpp>
-#include <ccl/chooser.hpp>
-#include <ccl/collective.hpp>
-#include <ccl/collective/candidates_of.hpp>
-#include <ccl/collective/made_candidates.hpp>
-#include <ccl/handle.hpp>
+#include <ccl/choose/candidates.hpp>
+#include <ccl/detail/choose/chooser.hpp>
+#include <ccl/collective/collective.hpp>
+#include <ccl/detail/choose/lists.hpp>
+#include <ccl/detail/choose/created.hpp>
+#include <ccl/detail/base/handle.hpp>
 #include <ccl/hierarchical.hpp>
-#include <ccl/window.hpp>
+#include <ccl/comm/window.hpp>
 
 #include <initializer_list>
 #include <memory>

@@ -6,14 +6,14 @@
 #pragma nv_diag_suppress 20011, 20013, 20014
 
 #include <ccl/ccl.hpp>
-#include <ccl/collective/copy_kernels.cuh>
-#include <ccl/collective/exchange_kernels.cuh>
-#include <ccl/collective/group_kernels.cuh>
-#include <ccl/collective/list_kernels.cuh>
-#include <ccl/collective/map_kernels.cuh>
-#include <ccl/collective/peer_kernels.cuh>
-#include <ccl/collective/row_kernels.cuh>
-#include <ccl/collective/wire_kernels.cuh>
+#include <ccl/detail/copy/kernels.cuh>
+#include <ccl/detail/exchange/kernels.cuh>
+#include <ccl/detail/group/kernels.cuh>
+#include <ccl/detail/group/list_kernels.cuh>
+#include <ccl/detail/map/kernels.cuh>
+#include <ccl/detail/peer/kernels.cuh>
+#include <ccl/detail/rows/kernels.cuh>
+#include <ccl/detail/wire/kernels.cuh>
 
 namespace ccl::detail {
 

@@ -8,23 +8,23 @@
 #  pragma nv_diag_suppress 20011, 20013, 20014
 #endif
 
-#include <ccl/add_rms_norm.hpp>
+#include <ccl/epilogue/add_rms_norm.hpp>
 #include <ccl/algo/ordered_chain.hpp>
 #include <ccl/algo/ordered_tree.hpp>
 #include <ccl/any_collective.hpp>
 #include <ccl/auto.hpp>
-#include <ccl/collective.hpp>
-#include <ccl/communicator.hpp>
+#include <ccl/collective/collective.hpp>
+#include <ccl/comm/communicator.hpp>
 #include <ccl/fused.hpp>
 #include <ccl/group.hpp>
 #include <ccl/pipeline.hpp>
-#include <ccl/proto/fp8_rows.hpp>
+#include <ccl/epilogue/fp8_rows.hpp>
 #include <ccl/proto/ll.hpp>
 #include <ccl/proto/ll128.hpp>
-#include <ccl/proto/plain_rows.hpp>
+#include <ccl/epilogue/plain_rows.hpp>
 #include <ccl/proto/sentinel.hpp>
 #include <ccl/proto/simple.hpp>
-#include <ccl/store_rows.hpp>
+#include <ccl/epilogue/store_rows.hpp>
 #include <ccl/transport/any_of.hpp>
 #include <ccl/transport/loopback.hpp>
 #include <ccl/transport/p2p.hpp>

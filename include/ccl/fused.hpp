@@ -2,12 +2,12 @@
 
 #include <ccl/algo/one_shot.hpp>
 #include <ccl/algo/two_shot.hpp>
-#include <ccl/candidates.hpp>
-#include <ccl/collective.hpp>
-#include <ccl/cost.hpp>
+#include <ccl/choose/candidates.hpp>
+#include <ccl/collective/collective.hpp>
+#include <ccl/algo/cost.hpp>
 #include <ccl/proto/ll128.hpp>
-#include <ccl/proto/plain_rows.hpp>
-#include <ccl/proto/row_prims.hpp>
+#include <ccl/epilogue/plain_rows.hpp>
+#include <ccl/detail/rows/prims.hpp>
 
 #include <fmt/format.h>
 

@@ -1,11 +1,11 @@
 #pragma once
 
 #include <ccl/algo/hierarchical.hpp>
-#include <ccl/candidates.hpp>
-#include <ccl/collective.hpp>
-#include <ccl/collective/call_order.hpp>
-#include <ccl/collective/hierarchical_steps.hpp>
-#include <ccl/host_stream.hpp>
+#include <ccl/choose/candidates.hpp>
+#include <ccl/collective/collective.hpp>
+#include <ccl/detail/launch/call_order.hpp>
+#include <ccl/detail/hierarchical/steps.hpp>
+#include <ccl/comm/stream.hpp>
 
 #include <fmt/format.h>
 

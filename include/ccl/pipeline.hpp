@@ -1,14 +1,14 @@
 #pragma once
 
-#include <ccl/collective/arguments.hpp>
-#include <ccl/collective/pipeline_call.hpp>
-#include <ccl/collective/pipeline_parts.hpp>
-#include <ccl/collective/pipeline_pass.hpp>
-#include <ccl/collective/pipeline_stages.hpp>
-#include <ccl/communicator.hpp>
-#include <ccl/convert.hpp>
-#include <ccl/handle.hpp>
-#include <ccl/host_stream.hpp>
+#include <ccl/detail/launch/arguments.hpp>
+#include <ccl/detail/pipeline/call.hpp>
+#include <ccl/detail/pipeline/parts.hpp>
+#include <ccl/detail/pipeline/pass.hpp>
+#include <ccl/detail/pipeline/stages.hpp>
+#include <ccl/comm/communicator.hpp>
+#include <ccl/element/convert.hpp>
+#include <ccl/detail/base/handle.hpp>
+#include <ccl/comm/stream.hpp>
 
 #include <cuda/std/type_traits>
 

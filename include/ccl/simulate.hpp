@@ -1,10 +1,10 @@
 #pragma once
 
 #include <ccl/algo/hierarchical.hpp>
-#include <ccl/algo/ops.hpp>
+#include <ccl/types/operations.hpp>
 #include <ccl/sim/cluster.hpp>
-#include <ccl/sim/launch.hpp>
-#include <ccl/sim/program.hpp>
+#include <ccl/detail/sim/launch.hpp>
+#include <ccl/detail/sim/program.hpp>
 #include <ccl/sim/report.hpp>
 
 #include <fmt/format.h>

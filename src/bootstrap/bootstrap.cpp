@@ -1,6 +1,6 @@
 #include <fmt/format.h>
 
-#include <bootstrap/core.hpp>
+#include "bootstrap/core.hpp"
 
 namespace ccl {
 

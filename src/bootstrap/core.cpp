@@ -1,12 +1,12 @@
-#include <ccl/host_id.hpp>
-#include <ccl/log.hpp>
+#include <ccl/detail/runtime/host_id.hpp>
+#include <ccl/comm/log.hpp>
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <numeric>
 
-#include <bootstrap/core.hpp>
+#include "bootstrap/core.hpp"
 
 namespace ccl {
 

@@ -1,6 +1,6 @@
 #pragma once
 
-#include <ccl/bootstrap.hpp>
+#include <ccl/detail/runtime/bootstrap.hpp>
 
 #include <condition_variable>
 #include <deque>
@@ -14,9 +14,9 @@
 #include <utility>
 #include <vector>
 
-#include <net/auth.hpp>
-#include <net/conn.hpp>
-#include <net/rendezvous.hpp>
+#include "net/auth.hpp"
+#include "net/conn.hpp"
+#include "net/rendezvous.hpp"
 
 namespace ccl {
 

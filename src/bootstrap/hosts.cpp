@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include <bootstrap/core.hpp>
+#include "bootstrap/core.hpp"
 
 namespace ccl {
 

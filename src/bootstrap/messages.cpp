@@ -1,4 +1,4 @@
-#include <bootstrap/core.hpp>
+#include "bootstrap/core.hpp"
 
 namespace ccl {
 

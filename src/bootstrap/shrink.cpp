@@ -1,4 +1,4 @@
-#include <ccl/log.hpp>
+#include <ccl/comm/log.hpp>
 
 #include <fmt/format.h>
 
@@ -6,11 +6,11 @@
 #include <cstring>
 #include <numeric>
 
-#include "report_words.hpp"
-#include <bootstrap/core.hpp>
-#include <net/auth.hpp>
-#include <net/sha256.hpp>
-#include <net/socket.hpp>
+#include "base/report_text.hpp"
+#include "bootstrap/core.hpp"
+#include "net/auth.hpp"
+#include "net/sha256.hpp"
+#include "net/socket.hpp"
 #include <sys/socket.h>
 
 // The ring of all ranks has holes where ranks have died. Those who stay form another one: each

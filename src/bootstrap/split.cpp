@@ -1,9 +1,9 @@
 #include <algorithm>
 #include <cstring>
 
-#include <bootstrap/core.hpp>
-#include <net/auth.hpp>
-#include <net/sha256.hpp>
+#include "bootstrap/core.hpp"
+#include "net/auth.hpp"
+#include "net/sha256.hpp"
 
 namespace ccl {
 

@@ -1,7 +1,7 @@
 #include "gpu/devices.hpp"
 
-#include <ccl/device_code.hpp>
-#include <ccl/settings.hpp>
+#include <ccl/detail/exec/kernel_registry.hpp>
+#include <ccl/detail/runtime/settings.hpp>
 #include <ccl/topo/discover.hpp>
 
 #include <fmt/format.h>

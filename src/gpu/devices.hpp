@@ -1,6 +1,6 @@
 #pragma once
 
-#include <ccl/peer_info.hpp>
+#include <ccl/types/peer_info.hpp>
 
 #include <string>
 

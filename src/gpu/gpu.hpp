@@ -1,6 +1,6 @@
 #pragma once
 
-#include <ccl/patience.hpp>
+#include <ccl/detail/lanes/spin_wait.hpp>
 
 #include <memory>
 

@@ -1,7 +1,7 @@
 #include "gpu/memory.hpp"
 
-#include <ccl/log.hpp>
-#include <ccl/settings.hpp>
+#include <ccl/comm/log.hpp>
+#include <ccl/detail/runtime/settings.hpp>
 
 #include <fmt/format.h>
 
@@ -13,7 +13,7 @@
 
 #include "gpu/allocation.hpp"
 #include "gpu/devices.hpp"
-#include "transport/wire_memory.hpp"
+#include "transport/wire_layout.hpp"
 
 namespace ccl::detail {
 namespace {

@@ -7,7 +7,7 @@
 #include <mutex>
 #include <set>
 
-#include "fd.hpp"
+#include "base/fd.hpp"
 #include "gpu/gpu.hpp"
 
 namespace ccl::detail {

@@ -1,7 +1,7 @@
 #pragma once
 
 #include <ccl/any_collective.hpp>
-#include <ccl/types.hpp>
+#include <ccl/types/word.hpp>
 
 #include <driver_types.h>
 

@@ -1,5 +1,5 @@
 // NCCL's communicators: their making, their end, and what is asked of them.
-#include <ccl/unique_id.hpp>
+#include <ccl/comm/unique_id.hpp>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

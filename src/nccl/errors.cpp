@@ -1,4 +1,4 @@
-#include <ccl/log.hpp>
+#include <ccl/comm/log.hpp>
 
 #include <cstring>
 #include <mutex>

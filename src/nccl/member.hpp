@@ -1,7 +1,7 @@
 #pragma once
 
-#include <ccl/communicator.hpp>
-#include <ccl/host_stream.hpp>
+#include <ccl/comm/communicator.hpp>
+#include <ccl/comm/stream.hpp>
 
 #include <functional>
 #include <map>

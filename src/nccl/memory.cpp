@@ -1,5 +1,5 @@
 // NCCL's memory, registrations and windows, and what ccl does not have.
-#include <ccl/window.hpp>
+#include <ccl/comm/window.hpp>
 
 #include <memory>
 

@@ -1,6 +1,6 @@
 #pragma once
 
-#include <ccl/communicator.hpp>
+#include <ccl/comm/communicator.hpp>
 
 #include <memory>
 #include <span>

@@ -1,5 +1,5 @@
-#include <ccl/log.hpp>
-#include <ccl/settings.hpp>
+#include <ccl/comm/log.hpp>
+#include <ccl/detail/runtime/settings.hpp>
 
 #include <fmt/format.h>
 
@@ -9,11 +9,11 @@
 #include <charconv>
 #include <cstring>
 
-#include "os_error.hpp"
+#include "base/os_error.hpp"
 #include <arpa/inet.h>
 #include <ifaddrs.h>
-#include <net/address.hpp>
-#include <net/fd.hpp>
+#include "net/address.hpp"
+#include "base/fd.hpp"
 #include <net/if.h>
 #include <netdb.h>
 #include <netinet/in.h>

@@ -1,4 +1,4 @@
-#include <ccl/log.hpp>
+#include <ccl/comm/log.hpp>
 
 #include <fmt/format.h>
 
@@ -8,8 +8,8 @@
 #include <string_view>
 #include <thread>
 
-#include "os_error.hpp"
-#include <net/auth.hpp>
+#include "base/os_error.hpp"
+#include "net/auth.hpp"
 #include <poll.h>
 #include <sys/epoll.h>
 

@@ -1,7 +1,7 @@
 #include <cerrno>
 #include <cstring>
 
-#include <net/conn.hpp>
+#include "net/conn.hpp"
 #include <sys/epoll.h>
 
 namespace ccl::net {

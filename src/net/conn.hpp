@@ -5,9 +5,9 @@
 #include <utility>
 #include <vector>
 
-#include <net/engine.hpp>
-#include <net/sha256.hpp>
-#include <net/socket.hpp>
+#include "net/engine.hpp"
+#include "net/sha256.hpp"
+#include "net/socket.hpp"
 
 namespace ccl::net {
 

@@ -4,7 +4,7 @@
 #include <thread>
 
 #include "net/socket.hpp"
-#include "own_thread.hpp"
+#include "base/thread.hpp"
 #include <pthread.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>

@@ -1,6 +1,6 @@
-#include <ccl/bootstrap.hpp>
-#include <ccl/host_id.hpp>
-#include <ccl/log.hpp>
+#include <ccl/detail/runtime/bootstrap.hpp>
+#include <ccl/detail/runtime/host_id.hpp>
+#include <ccl/comm/log.hpp>
 
 #include <fmt/format.h>
 
@@ -10,8 +10,8 @@
 #include <optional>
 #include <set>
 
-#include <net/auth.hpp>
-#include <net/rendezvous.hpp>
+#include "net/auth.hpp"
+#include "net/rendezvous.hpp"
 
 namespace ccl::net {
 

@@ -1,12 +1,12 @@
 #pragma once
 
-#include <ccl/unique_id.hpp>
+#include <ccl/comm/unique_id.hpp>
 
 #include <cstring>
 
-#include <net/address.hpp>
-#include <net/conn.hpp>
-#include <net/sha256.hpp>
+#include "net/address.hpp"
+#include "net/conn.hpp"
+#include "net/sha256.hpp"
 
 namespace ccl::net {
 

@@ -5,7 +5,7 @@
 #include <cstring>
 #include <vector>
 
-#include <net/sha256.hpp>
+#include "net/sha256.hpp"
 #include <sys/random.h>
 
 namespace ccl::net {

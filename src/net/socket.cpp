@@ -1,12 +1,12 @@
-#include <ccl/settings.hpp>
+#include <ccl/detail/runtime/settings.hpp>
 
 #include <fmt/format.h>
 
 #include <cerrno>
 #include <cstring>
 
-#include "os_error.hpp"
-#include <net/socket.hpp>
+#include "base/os_error.hpp"
+#include "net/socket.hpp"
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>

@@ -1,4 +1,4 @@
-#include <ccl/settings.hpp>
+#include <ccl/detail/runtime/settings.hpp>
 
 #include <algorithm>
 #include <array>

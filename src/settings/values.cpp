@@ -1,6 +1,6 @@
 #include "settings/values.hpp"
 
-#include <ccl/choice.hpp>
+#include <ccl/detail/base/selection.hpp>
 #include <ccl/topo/fuse.hpp>
 
 #include <fmt/format.h>
@@ -12,7 +12,7 @@
 #include <mutex>
 #include <vector>
 
-#include "plain_text.hpp"
+#include "base/text.hpp"
 #include <arpa/inet.h>
 
 namespace ccl::detail {

@@ -1,6 +1,6 @@
 #pragma once
 
-#include <ccl/settings.hpp>
+#include <ccl/detail/runtime/settings.hpp>
 
 #include <optional>
 #include <string>

@@ -4,7 +4,7 @@
 
 #include <utility>
 
-#include "topo/seat_ranks.hpp"
+#include "topo/search/place_ranks.hpp"
 
 namespace ccl::sim {
 namespace {

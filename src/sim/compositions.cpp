@@ -15,7 +15,7 @@
 #include <set>
 #include <string>
 
-#include "plain_text.hpp"
+#include "base/text.hpp"
 
 namespace ccl::sim {
 namespace {

@@ -1,5 +1,5 @@
-#include <ccl/cost.hpp>
-#include <ccl/sim/program.hpp>
+#include <ccl/algo/cost.hpp>
+#include <ccl/detail/sim/program.hpp>
 #include <ccl/transport/sim.hpp>
 
 #include <fmt/format.h>
@@ -8,7 +8,7 @@
 #include <unordered_map>
 
 #include "sim/clock.hpp"
-#include "sim/ways.hpp"
+#include "sim/routes.hpp"
 
 namespace ccl::detail {
 namespace {

@@ -1,5 +1,5 @@
-#include <ccl/algo/ops.hpp>
-#include <ccl/sim/program.hpp>
+#include <ccl/types/operations.hpp>
+#include <ccl/detail/sim/program.hpp>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>

@@ -1,4 +1,4 @@
-#include <ccl/settings.hpp>
+#include <ccl/detail/runtime/settings.hpp>
 #include <ccl/transport/any_of.hpp>
 
 #include <fmt/format.h>

@@ -1,4 +1,4 @@
-#include <ccl/connector.hpp>
+#include <ccl/detail/runtime/connector.hpp>
 #include <ccl/transport/any_of.hpp>
 
 namespace ccl::detail {

@@ -1,6 +1,6 @@
 #include "transport/fd_server.hpp"
 
-#include <ccl/status.hpp>
+#include <ccl/detail/base/status.hpp>
 
 #include <fmt/format.h>
 
@@ -13,9 +13,9 @@
 #include <mutex>
 #include <thread>
 
-#include "os_error.hpp"
-#include "own_thread.hpp"
-#include "transport/wire_memory.hpp"
+#include "base/os_error.hpp"
+#include "base/thread.hpp"
+#include "transport/wire_layout.hpp"
 #include <poll.h>
 #include <pthread.h>
 #include <sys/eventfd.h>

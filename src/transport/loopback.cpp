@@ -6,7 +6,7 @@
 #include <map>
 #include <mutex>
 
-#include "transport/wire_memory.hpp"
+#include "transport/wire_layout.hpp"
 
 namespace ccl {
 namespace detail {

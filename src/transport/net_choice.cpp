@@ -1,8 +1,8 @@
 #include "transport/net_choice.hpp"
 
-#include <ccl/settings.hpp>
+#include <ccl/detail/runtime/settings.hpp>
 
-#include "plain_text.hpp"
+#include "base/text.hpp"
 
 namespace ccl::detail {
 

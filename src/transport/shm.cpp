@@ -1,4 +1,4 @@
-#include <ccl/settings.hpp>
+#include <ccl/detail/runtime/settings.hpp>
 #include <ccl/transport/shm.hpp>
 
 #include <fmt/format.h>
@@ -6,12 +6,12 @@
 #include <cstring>
 #include <memory>
 
-#include "fd.hpp"
+#include "base/fd.hpp"
 #include "gpu/host_pin.hpp"
 #include "gpu/memory.hpp"
-#include "os_error.hpp"
+#include "base/os_error.hpp"
 #include "transport/fd_server.hpp"
-#include "transport/wire_memory.hpp"
+#include "transport/wire_layout.hpp"
 #include <fcntl.h>
 #include <sys/stat.h>
 

@@ -1,8 +1,8 @@
 // Proves Bruck at compile time for 2 to 17 ranks: complete, nothing counted twice, no deadlock.
 #include <ccl/algo/bruck.hpp>
 
-#include "algo/symbolic.hpp"
-#include "catch.hpp"
+#include "support/symbolic.hpp"
+#include "support/catch.hpp"
 
 using namespace ccl;
 using namespace ccl::test;

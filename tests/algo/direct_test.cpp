@@ -1,7 +1,7 @@
 #include <tuple>
 
-#include "catch.hpp"
-#include "exchange_world.hpp"
+#include "support/catch.hpp"
+#include "support/exchange_world.hpp"
 
 using namespace ccl;
 using namespace ccl::test;

@@ -2,8 +2,8 @@
 // More ranks at run time.
 #include <ccl/algo/halving.hpp>
 
-#include "algo/symbolic.hpp"
-#include "catch.hpp"
+#include "support/symbolic.hpp"
+#include "support/catch.hpp"
 
 using namespace ccl;
 using namespace ccl::test;

@@ -1,7 +1,7 @@
 #include <ccl/algo/ordered_chain.hpp>
 
-#include "algo/affine.hpp"
-#include "every_protocol.hpp"
+#include "support/affine.hpp"
+#include "support/every_protocol.hpp"
 
 using namespace ccl;
 using namespace ccl::test;

@@ -2,8 +2,8 @@
 // deadlock. More ranks and every root at run time.
 #include <ccl/algo/ordered_tree.hpp>
 
-#include "algo/symbolic.hpp"
-#include "catch.hpp"
+#include "support/symbolic.hpp"
+#include "support/catch.hpp"
 
 using namespace ccl;
 using namespace ccl::test;

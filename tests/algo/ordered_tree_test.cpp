@@ -6,9 +6,9 @@
 #include <tuple>
 #include <vector>
 
-#include "algo/affine.hpp"
-#include "catch.hpp"
-#include "world.hpp"
+#include "support/affine.hpp"
+#include "support/catch.hpp"
+#include "support/world.hpp"
 
 using namespace ccl;
 using namespace ccl::test;

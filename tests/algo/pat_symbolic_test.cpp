@@ -5,8 +5,8 @@
 #include <set>
 #include <vector>
 
-#include "algo/symbolic.hpp"
-#include "catch.hpp"
+#include "support/symbolic.hpp"
+#include "support/catch.hpp"
 
 using namespace ccl;
 using namespace ccl::test;

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "every_protocol.hpp"
+#include "support/every_protocol.hpp"
 
 using namespace ccl;
 using namespace ccl::test;

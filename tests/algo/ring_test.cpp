@@ -6,8 +6,8 @@
 #include <algorithm>
 #include <tuple>
 
-#include "catch.hpp"
-#include "world.hpp"
+#include "support/catch.hpp"
+#include "support/world.hpp"
 
 using namespace ccl;
 using namespace ccl::test;

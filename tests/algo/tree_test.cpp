@@ -1,6 +1,6 @@
 #include <ccl/algo/tree.hpp>
 
-#include "every_protocol.hpp"
+#include "support/every_protocol.hpp"
 
 using namespace ccl;
 using namespace ccl::test;

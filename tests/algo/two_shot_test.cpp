@@ -1,7 +1,7 @@
 #include <ccl/proto/sentinel.hpp>
 
-#include "catch.hpp"
-#include "peer_world.hpp"
+#include "support/catch.hpp"
+#include "support/peer_world.hpp"
 
 using namespace ccl;
 using namespace ccl::test;

@@ -1,5 +1,5 @@
 // expect: ccl: an accumulate type must be trivially copyable (it lives in registers)
-#include <ccl/reduction.hpp>
+#include <ccl/detail/numeric/reduction.hpp>
 
 struct Exact {
   Exact(float);

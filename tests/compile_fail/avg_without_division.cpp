@@ -1,5 +1,5 @@
 // expect: ccl: Avg divides by the number of ranks, an int, and the accumulate type has no such operator/; give it one, or use Sum
-#include <ccl/reduction.hpp>
+#include <ccl/detail/numeric/reduction.hpp>
 
 struct Bits {
   unsigned long long value;

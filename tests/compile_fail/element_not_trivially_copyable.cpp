@@ -1,5 +1,5 @@
 // expect: ccl: an element type must be trivially copyable (ranks exchange its bytes); reduce a plain struct of its data instead
-#include <ccl/reduction.hpp>
+#include <ccl/detail/numeric/reduction.hpp>
 
 #include <vector>
 

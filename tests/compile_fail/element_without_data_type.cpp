@@ -1,5 +1,5 @@
 // expect: ccl: this type has no DataType
-#include <ccl/data_type.hpp>
+#include <ccl/element/data_type.hpp>
 
 struct Complex {
   float re, im;

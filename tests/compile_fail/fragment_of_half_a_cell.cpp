@@ -1,5 +1,5 @@
 // expect: ccl: a fragment must hold whole cells (a multiple of words_per_cell of the element type)
-#include <ccl/reduction.hpp>
+#include <ccl/detail/numeric/reduction.hpp>
 
 struct Pair {
   double a, b;

@@ -1,5 +1,5 @@
 // expect: ccl: a reduction functor must be trivially copyable (kernels take it by value); let it hold plain values or pointers
-#include <ccl/reduction.hpp>
+#include <ccl/detail/numeric/reduction.hpp>
 
 #include <string>
 

@@ -1,5 +1,5 @@
 // expect: ccl: a reduction functor must be callable as Acc(Acc, Acc) const
-#include <ccl/reduction.hpp>
+#include <ccl/detail/numeric/reduction.hpp>
 
 struct Negate {
   float operator()(float a) const { return -a; }

@@ -1,5 +1,5 @@
 // expect: A whole line is one store of each lane.
-#include <ccl/lane_group.hpp>
+#include <ccl/proto/lane_group.hpp>
 #include <ccl/proto/ll128.hpp>
 
 // Lines land whole, but four lanes would need two stores each for one.

@@ -1,5 +1,5 @@
 // expect: ccl: PreMulSum needs an accumulate type that converts from double (its scalar); give it that constructor, or scale the data before a Sum
-#include <ccl/reduction.hpp>
+#include <ccl/detail/numeric/reduction.hpp>
 
 struct Pair {
   float a, b;

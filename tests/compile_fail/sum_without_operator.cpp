@@ -1,5 +1,5 @@
 // expect: ccl: Sum, Avg and PreMulSum want the accumulate type's operator+, Prod its operator*, Min and Max its operator<; give it one, or a functor of your own
-#include <ccl/reduction.hpp>
+#include <ccl/detail/numeric/reduction.hpp>
 
 struct Point {
   float x, y;

@@ -1,5 +1,5 @@
-#include <ccl/error.hpp>
-#include <ccl/result.hpp>
+#include <ccl/types/error.hpp>
+#include <ccl/types/result.hpp>
 #include <ccl/version.hpp>
 
 #include <string_view>

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "catch.hpp"
+#include "support/catch.hpp"
 #include "on_gpus.cuh"
 
 using namespace ccl;

@@ -1,6 +1,6 @@
 // Two bf16 added where they lie in a word have the bits that they have by way of float: every value
 // with every one of some hundreds, which have all exponents, both signs, ties, infinities and NaNs.
-#include <ccl/element.hpp>
+#include <ccl/element/element.hpp>
 
 #include <vector>
 

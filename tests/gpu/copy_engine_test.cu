@@ -1,6 +1,6 @@
 // CopyEngine through the front door: threads and processes, eager and in graphs, staged through
 // scratch of several sizes and straight into windows, which are of SharedMemory or of cudaMalloc.
-#include <ccl/window.hpp>
+#include <ccl/comm/window.hpp>
 
 #include "communicator.cuh"
 

@@ -1,6 +1,6 @@
 #pragma once
 
-#include <ccl/communicator.hpp>
+#include <ccl/comm/communicator.hpp>
 
 #include <cuda_runtime_api.h>
 
@@ -9,7 +9,7 @@
 #include <thread>
 #include <vector>
 
-#include "catch.hpp"
+#include "support/catch.hpp"
 
 namespace ccl::test {
 

@@ -2,7 +2,7 @@
 // memory or through a GPU in between.
 #include "communicator.cuh"
 #include "gpu/driver.hpp"
-#include "transport/p2p_check.hpp"
+#include "transport/p2p/check.hpp"
 
 using namespace ccl;
 using namespace ccl::test;

@@ -4,7 +4,7 @@
 // door; each row of these runs with all counts and numbers of ranks. With CCL_TEST_ALL_TYPES all
 // rows are compiled, a part of them in each types_<n>_test.cu; without it, one in `sample`.
 #include "communicator.cuh"
-#include "reference.hpp"
+#include "support/reference.hpp"
 
 namespace ccl::test {
 

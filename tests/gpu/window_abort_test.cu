@@ -1,6 +1,6 @@
 // Copies into windows that some rank never comes to: streams that wait end at the deadline, or by
 // an abort, whether a kernel waits or the stream itself.
-#include <ccl/window.hpp>
+#include <ccl/comm/window.hpp>
 
 #include "late.cuh"
 

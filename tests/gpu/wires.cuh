@@ -2,7 +2,7 @@
 
 // Collectives over wires on GPU lanes: every type, odd counts, addresses that are aligned to
 // elements only. Inputs change from launch to launch; outputs are poisoned and have guards around.
-#include <ccl/data_type.hpp>
+#include <ccl/element/data_type.hpp>
 #include <ccl/proto/ll.hpp>
 #include <ccl/proto/ll128.hpp>
 #include <ccl/proto/simple.hpp>

@@ -1,13 +1,13 @@
 #pragma once
 
 // Ranks on the GPUs of this machine, in one process, over wires in device memory: as
-// tests/world.hpp for CPU lanes. With fewer GPUs than ranks, several ranks share one; their
+// tests/support/world.hpp for CPU lanes. With fewer GPUs than ranks, several ranks share one; their
 // launches are small enough to be resident together.
 #include <ccl/algo/pairwise.hpp>
 #include <ccl/algo/ring.hpp>
 #include <ccl/algo/tree.hpp>
-#include <ccl/cuda_executor.cuh>
-#include <ccl/proto/wire_context.hpp>
+#include <ccl/detail/exec/cuda_executor.cuh>
+#include <ccl/detail/wire/context.hpp>
 
 #include <algorithm>
 #include <cstdio>

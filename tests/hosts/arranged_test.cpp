@@ -11,8 +11,8 @@
 #include <string>
 #include <vector>
 
-#include "catch.hpp"
-#include "hosts/ranks.hpp"
+#include "support/catch.hpp"
+#include "support/ranks.hpp"
 
 // Ranks as processes; CCL_HOSTID says which host each is on, and files what that host is like.
 using namespace ccl;

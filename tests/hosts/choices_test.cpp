@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "hosts/ranks.hpp"
+#include "support/ranks.hpp"
 
 // What `Auto` takes on CPU ranks of several hosts, as measured by benchmarks/across_hosts.cpp.
 using namespace ccl;

@@ -1,4 +1,4 @@
-#include <ccl/unique_id.hpp>
+#include <ccl/comm/unique_id.hpp>
 
 #include <fmt/format.h>
 
@@ -11,9 +11,9 @@
 #include <set>
 #include <sstream>
 
-#include "catch.hpp"
-#include "hosts/job.hpp"
-#include "hosts/processes.hpp"
+#include "support/catch.hpp"
+#include "support/job.hpp"
+#include "support/processes.hpp"
 #include <arpa/inet.h>
 #include <sched.h>
 #include <sys/socket.h>

@@ -1,6 +1,6 @@
 // Two ranks, as if on two hosts, that share two networks: what CCL_SOCKET_IFNAME names carries
 // data.
-#include <ccl/collective.hpp>
+#include <ccl/collective/collective.hpp>
 #include <ccl/proto/simple.hpp>
 #include <ccl/transport/socket.hpp>
 
@@ -9,9 +9,9 @@
 #include <algorithm>
 #include <fstream>
 
-#include "catch.hpp"
-#include "hosts/ranks.hpp"
-#include <net/address.hpp>
+#include "support/catch.hpp"
+#include "support/ranks.hpp"
+#include "net/address.hpp"
 #include <sched.h>
 
 using namespace ccl;

@@ -1,4 +1,4 @@
-#include <ccl/unique_id.hpp>
+#include <ccl/comm/unique_id.hpp>
 
 #include <fmt/format.h>
 
@@ -7,10 +7,10 @@
 #include <cstring>
 #include <random>
 
-#include "catch.hpp"
-#include "held_port.hpp"
-#include "hosts/job.hpp"
-#include "hosts/processes.hpp"
+#include "support/catch.hpp"
+#include "support/held_port.hpp"
+#include "support/job.hpp"
+#include "support/processes.hpp"
 
 // A rank dies by kill -9; the others must hear of it, soon and by name, and give back all they
 // hold.

@@ -1,5 +1,5 @@
 #include <ccl/ccl.hpp>
-#include <ccl/unique_id.hpp>
+#include <ccl/comm/unique_id.hpp>
 
 #include <fmt/format.h>
 
@@ -8,10 +8,10 @@
 #include <random>
 #include <set>
 
-#include "catch.hpp"
-#include "environment.hpp"
-#include "held_port.hpp"
-#include "hosts/processes.hpp"
+#include "support/catch.hpp"
+#include "support/environment.hpp"
+#include "support/held_port.hpp"
+#include "support/processes.hpp"
 
 // Ranks die by kill -9, and those who stay go on by themselves: nothing else tells them how.
 using namespace ccl;

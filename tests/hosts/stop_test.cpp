@@ -1,11 +1,11 @@
 #include <ccl/ccl.hpp>
-#include <ccl/status.hpp>
+#include <ccl/detail/base/status.hpp>
 
 #include <atomic>
 #include <cstdio>
 
-#include "catch.hpp"
-#include "hosts/processes.hpp"
+#include "support/catch.hpp"
+#include "support/processes.hpp"
 
 // A rank is stopped after the communicator has come to be; the others must name it, not each other.
 using namespace ccl;

@@ -15,7 +15,7 @@
 #include <string_view>
 #include <vector>
 
-#include "ib/verbs.hpp"
+#include "transport/ib/verbs.hpp"
 
 using namespace ccl;
 

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <type_traits>
 
-#include "core/collective_suite.hpp"
+#include "support/collective_suite.hpp"
 
 using namespace ccl;
 using namespace ccl::test;

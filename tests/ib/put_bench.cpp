@@ -10,7 +10,7 @@
 #include <cstdlib>
 #include <vector>
 
-#include "transport/driver.hpp"
+#include "support/driver.hpp"
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>

@@ -1,13 +1,13 @@
-#include <ccl/host_lanes.hpp>
+#include <ccl/detail/lanes/host_lanes.hpp>
 #include <ccl/proto/ll.hpp>
 #include <ccl/proto/ll128_pairs.hpp>
-#include <ccl/proto/pair_lane.hpp>
-#include <ccl/span.hpp>
+#include <ccl/detail/lanes/pair_lane.hpp>
+#include <ccl/detail/numeric/user_buffer.hpp>
 
 #include <cstring>
 #include <vector>
 
-#include "catch.hpp"
+#include "support/catch.hpp"
 
 using namespace ccl;
 

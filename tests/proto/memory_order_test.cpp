@@ -4,10 +4,10 @@
 #include <ccl/proto/ll.hpp>
 #include <ccl/proto/ll128.hpp>
 #include <ccl/proto/simple.hpp>
-#include <ccl/proto/wire_prims.hpp>
+#include <ccl/detail/wire/prims.hpp>
 
-#include "catch.hpp"
-#include "memory_model.hpp"
+#include "support/catch.hpp"
+#include "support/memory_model.hpp"
 
 using namespace ccl;
 using namespace ccl::test;

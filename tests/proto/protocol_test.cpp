@@ -9,10 +9,10 @@
 #include <atomic>
 #include <tuple>
 
-#include "../algo/every_protocol.hpp"
-#include "catch.hpp"
-#include "core/chosen_transport.hpp"
-#include "environment.hpp"
+#include "support/every_protocol.hpp"
+#include "support/catch.hpp"
+#include "support/chosen_transport.hpp"
+#include "support/environment.hpp"
 
 using namespace ccl;
 using namespace ccl::test;

@@ -5,8 +5,8 @@
 #include <cmath>
 #include <cstring>
 
-#include "catch.hpp"
-#include "peer_world.hpp"
+#include "support/catch.hpp"
+#include "support/peer_world.hpp"
 
 using namespace ccl;
 using namespace ccl::test;

@@ -4,7 +4,7 @@
 #include <random>
 #include <set>
 
-#include "catch.hpp"
+#include "support/catch.hpp"
 
 namespace topo = ccl::topo;
 using topo::Arrangement;

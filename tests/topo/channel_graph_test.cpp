@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "catch.hpp"
+#include "support/catch.hpp"
 
 namespace topo = ccl::topo;
 

@@ -3,8 +3,8 @@
 #include <filesystem>
 #include <string>
 
-#include "catch.hpp"
-#include "environment.hpp"
+#include "support/catch.hpp"
+#include "support/environment.hpp"
 #include <unistd.h>
 
 namespace topo = ccl::topo;

@@ -9,8 +9,8 @@
 #include <iostream>
 #include <set>
 
-#include "catch.hpp"
-#include "topo/machines.hpp"
+#include "support/catch.hpp"
+#include "support/machines.hpp"
 
 namespace topo = ccl::topo;
 

@@ -2,8 +2,8 @@
 #include <ccl/topo/lint.hpp>
 #include <ccl/topo/path.hpp>
 
-#include "catch.hpp"
-#include "topo/fake_machine.hpp"
+#include "support/catch.hpp"
+#include "support/fake_machine.hpp"
 
 namespace topo = ccl::topo;
 namespace fs = std::filesystem;

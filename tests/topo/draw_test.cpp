@@ -6,8 +6,8 @@
 
 #include <string>
 
-#include "catch.hpp"
-#include "topo/graph_of.hpp"
+#include "support/catch.hpp"
+#include "support/graph_of.hpp"
 
 namespace topo = ccl::topo;
 using ccl::test::graph_of;

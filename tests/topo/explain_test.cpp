@@ -3,9 +3,9 @@
 
 #include <string>
 
-#include "catch.hpp"
-#include "says.hpp"
-#include "topo/graph_of.hpp"
+#include "support/catch.hpp"
+#include "support/error_matchers.hpp"
+#include "support/graph_of.hpp"
 
 namespace topo = ccl::topo;
 using ccl::test::graph_of;

@@ -3,7 +3,7 @@
 #include <cmath>
 #include <string>
 
-#include "catch.hpp"
+#include "support/catch.hpp"
 
 namespace topo = ccl::topo;
 using topo::LinkType;

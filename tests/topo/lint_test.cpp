@@ -2,9 +2,9 @@
 
 #include <string>
 
-#include "catch.hpp"
-#include "topo/fake_machine.hpp"
-#include "topo/graph_of.hpp"
+#include "support/catch.hpp"
+#include "support/fake_machine.hpp"
+#include "support/graph_of.hpp"
 
 namespace topo = ccl::topo;
 using ccl::test::FakeMachine;

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "catch.hpp"
+#include "support/catch.hpp"
 #include "fuzz/topo_target.hpp"
 
 namespace {

@@ -6,9 +6,9 @@
 #include <map>
 #include <string>
 
-#include "catch.hpp"
-#include "topo/graph_of.hpp"
-#include "topo/machines.hpp"
+#include "support/catch.hpp"
+#include "support/graph_of.hpp"
+#include "support/machines.hpp"
 
 namespace topo = ccl::topo;
 using ccl::test::graph_of;

@@ -8,9 +8,9 @@
 #include <set>
 #include <string>
 
-#include "catch.hpp"
-#include "topo/graph_of.hpp"
-#include "topo/machines.hpp"
+#include "support/catch.hpp"
+#include "support/graph_of.hpp"
+#include "support/machines.hpp"
 
 namespace topo = ccl::topo;
 using ccl::test::graph_of;

@@ -6,8 +6,8 @@
 #include <map>
 #include <set>
 
-#include "catch.hpp"
-#include "topo/machines.hpp"
+#include "support/catch.hpp"
+#include "support/machines.hpp"
 
 namespace topo = ccl::topo;
 

@@ -2,8 +2,8 @@
 
 #include <cstdlib>
 
-#include "transport/driver.hpp"
-#include "transport/lent.hpp"
+#include "support/driver.hpp"
+#include "support/lent.hpp"
 
 using namespace ccl;
 using namespace ccl::test;

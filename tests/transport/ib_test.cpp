@@ -1,11 +1,11 @@
 #include <ccl/algo/ring.hpp>
-#include <ccl/collective.hpp>
+#include <ccl/collective/collective.hpp>
 #include <ccl/proto/ll128.hpp>
 #include <ccl/transport/ib.hpp>
 
 #include <cstdlib>
 
-#include "catch.hpp"
+#include "support/catch.hpp"
 
 using namespace ccl;
 

@@ -1,6 +1,6 @@
 #include <ccl/transport/loopback.hpp>
 
-#include "transport/driver.hpp"
+#include "support/driver.hpp"
 
 using namespace ccl;
 using namespace ccl::test;

@@ -1,7 +1,7 @@
 // What carries an edge between GPUs, and where its slots lie: read mode, GPUs in between, handles
 // of all kinds, on a driver whose GPUs are plain memory.
-#include <ccl/communicator.hpp>
-#include <ccl/links.hpp>
+#include <ccl/comm/communicator.hpp>
+#include <ccl/detail/runtime/connections.hpp>
 #include <ccl/proto/ll.hpp>
 #include <ccl/proto/simple.hpp>
 #include <ccl/transport/any_of.hpp>
@@ -13,14 +13,14 @@
 #include <utility>
 #include <vector>
 
-#include "catch.hpp"
-#include "environment.hpp"
-#include "fake_gpus.hpp"
+#include "support/catch.hpp"
+#include "support/environment.hpp"
+#include "support/fake_gpus.hpp"
 #include "gpu/devices.hpp"
 #include "gpu/memory.hpp"
-#include "gpu_ranks.hpp"
-#include "transport/driver.hpp"
-#include "transport/p2p_check.hpp"
+#include "support/gpu_ranks.hpp"
+#include "support/driver.hpp"
+#include "transport/p2p/check.hpp"
 
 using namespace ccl;
 using namespace ccl::test;

@@ -5,9 +5,9 @@
 #include <fstream>
 #include <string>
 
-#include "says.hpp"
-#include "transport/driver.hpp"
-#include "transport/p2p_path.hpp"
+#include "support/error_matchers.hpp"
+#include "support/driver.hpp"
+#include "topo/graph/p2p_path.hpp"
 #include <unistd.h>
 
 using namespace ccl;

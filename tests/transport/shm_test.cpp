@@ -3,8 +3,8 @@
 #include <csignal>
 #include <cstdlib>
 
-#include "says.hpp"
-#include "transport/driver.hpp"
+#include "support/error_matchers.hpp"
+#include "support/driver.hpp"
 #include <dirent.h>
 #include <sys/resource.h>
 #include <sys/un.h>

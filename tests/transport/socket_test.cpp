@@ -3,9 +3,9 @@
 #include <csignal>
 #include <ctime>
 
-#include "environment.hpp"
-#include "transport/driver.hpp"
-#include "transport/lent.hpp"
+#include "support/environment.hpp"
+#include "support/driver.hpp"
+#include "support/lent.hpp"
 
 using namespace ccl;
 using namespace ccl::test;

@@ -1,6 +1,6 @@
 #include <ccl/transport/transport.hpp>
 
-#include "catch.hpp"
+#include "support/catch.hpp"
 
 using namespace ccl;
 

@@ -1,8 +1,8 @@
 #pragma once
 
-#include <ccl/algo/ops.hpp>
-#include <ccl/cost.hpp>
-#include <ccl/types.hpp>
+#include <ccl/types/operations.hpp>
+#include <ccl/algo/cost.hpp>
+#include <ccl/types/word.hpp>
 
 namespace ccl {
 

@@ -1,10 +1,10 @@
 #pragma once
 
-#include <ccl/algo/ops.hpp>
-#include <ccl/config.hpp>
-#include <ccl/cost.hpp>
-#include <ccl/peer_view.hpp>
-#include <ccl/reduce_op.hpp>
+#include <ccl/types/operations.hpp>
+#include <ccl/types/macros.hpp>
+#include <ccl/algo/cost.hpp>
+#include <ccl/detail/lanes/peer_view.hpp>
+#include <ccl/element/reduce_op.hpp>
 
 namespace ccl {
 

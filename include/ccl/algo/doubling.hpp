@@ -1,9 +1,9 @@
 #pragma once
 
-#include <ccl/algo/ops.hpp>
-#include <ccl/cost.hpp>
-#include <ccl/reduce_op.hpp>
-#include <ccl/types.hpp>
+#include <ccl/types/operations.hpp>
+#include <ccl/algo/cost.hpp>
+#include <ccl/element/reduce_op.hpp>
+#include <ccl/types/word.hpp>
 
 namespace ccl {
 

@@ -1,7 +1,7 @@
 #pragma once
 
-#include <ccl/algo/ops.hpp>
-#include <ccl/cost.hpp>
+#include <ccl/types/operations.hpp>
+#include <ccl/algo/cost.hpp>
 
 #include <array>
 #include <string_view>

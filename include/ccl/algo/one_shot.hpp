@@ -1,9 +1,9 @@
 #pragma once
 
-#include <ccl/algo/ops.hpp>
-#include <ccl/cost.hpp>
-#include <ccl/peer_view.hpp>
-#include <ccl/types.hpp>
+#include <ccl/types/operations.hpp>
+#include <ccl/algo/cost.hpp>
+#include <ccl/detail/lanes/peer_view.hpp>
+#include <ccl/types/word.hpp>
 
 namespace ccl {
 

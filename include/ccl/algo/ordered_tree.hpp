@@ -1,7 +1,7 @@
 #pragma once
 
 #include <ccl/algo/one_tree.hpp>
-#include <ccl/proto/wire_prims.hpp>
+#include <ccl/detail/wire/prims.hpp>
 
 namespace ccl {
 

@@ -1,8 +1,8 @@
 #pragma once
 
-#include <ccl/algo/ops.hpp>
-#include <ccl/cost.hpp>
-#include <ccl/seat.hpp>
+#include <ccl/types/operations.hpp>
+#include <ccl/algo/cost.hpp>
+#include <ccl/types/position.hpp>
 
 namespace ccl {
 

@@ -1,8 +1,8 @@
 #pragma once
 
-#include <ccl/narrow_floats.hpp>
+#include <ccl/detail/numeric/narrow_floats.hpp>
 #include <ccl/proto/protocol.hpp>
-#include <ccl/reduce_op.hpp>
+#include <ccl/element/reduce_op.hpp>
 
 namespace ccl {
 

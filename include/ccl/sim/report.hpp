@@ -1,6 +1,6 @@
 #pragma once
 
-#include <ccl/plan.hpp>
+#include <ccl/types/plan.hpp>
 
 #include <optional>
 #include <string>

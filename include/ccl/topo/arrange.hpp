@@ -1,7 +1,7 @@
 #pragma once
 
-#include <ccl/result.hpp>
-#include <ccl/seat.hpp>
+#include <ccl/types/result.hpp>
+#include <ccl/types/position.hpp>
 #include <ccl/topo/connect.hpp>
 
 #include <array>

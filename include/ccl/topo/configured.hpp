@@ -1,6 +1,6 @@
 #pragma once
 
-#include <ccl/result.hpp>
+#include <ccl/types/result.hpp>
 #include <ccl/topo/discover.hpp>
 #include <ccl/topo/fuse.hpp>
 #include <ccl/topo/path.hpp>

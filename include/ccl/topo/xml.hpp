@@ -1,6 +1,6 @@
 #pragma once
 
-#include <ccl/result.hpp>
+#include <ccl/types/result.hpp>
 #include <ccl/topo/graph.hpp>
 
 #include <string>

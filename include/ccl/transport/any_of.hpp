@@ -1,6 +1,6 @@
 #pragma once
 
-#include <ccl/choice.hpp>
+#include <ccl/detail/base/selection.hpp>
 #include <ccl/transport/ib.hpp>
 #include <ccl/transport/loopback.hpp>
 #include <ccl/transport/p2p.hpp>

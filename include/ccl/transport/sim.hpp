@@ -1,6 +1,6 @@
 #pragma once
 
-#include <ccl/types.hpp>
+#include <ccl/types/word.hpp>
 
 #include <algorithm>
 #include <span>

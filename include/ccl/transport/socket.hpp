@@ -1,6 +1,6 @@
 #pragma once
 
-#include <ccl/transport/proxied_end.hpp>
+#include <ccl/detail/transport/proxied_end.hpp>
 
 namespace ccl {
 namespace detail {

@@ -1,8 +1,8 @@
 #pragma once
 
-#include <ccl/peer_info.hpp>
-#include <ccl/result.hpp>
-#include <ccl/wire.hpp>
+#include <ccl/types/peer_info.hpp>
+#include <ccl/types/result.hpp>
+#include <ccl/types/wire.hpp>
 
 #include <cuda/std/concepts>
 

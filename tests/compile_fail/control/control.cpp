@@ -1,4 +1,4 @@
-#include <ccl/host_lanes.hpp>
+#include <ccl/detail/lanes/host_lanes.hpp>
 #include <ccl/proto/ll128.hpp>
 #include <ccl/proto/simple.hpp>
 

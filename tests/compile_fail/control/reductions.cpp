@@ -1,5 +1,5 @@
-#include <ccl/data_type.hpp>
-#include <ccl/reduction.hpp>
+#include <ccl/element/data_type.hpp>
+#include <ccl/detail/numeric/reduction.hpp>
 
 struct Pair {
   float a, b;

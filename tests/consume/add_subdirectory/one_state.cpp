@@ -1,7 +1,7 @@
 // A program that hides its symbols and the shared runtime have these variables in common.
-#include <ccl/device_code.hpp>
-#include <ccl/host_memory.hpp>
-#include <ccl/unique_id.hpp>
+#include <ccl/detail/exec/kernel_registry.hpp>
+#include <ccl/detail/lanes/host_memory.hpp>
+#include <ccl/comm/unique_id.hpp>
 
 #include <dlfcn.h>
 

@@ -1,4 +1,4 @@
-#include <ccl/communicator.hpp>
+#include <ccl/comm/communicator.hpp>
 
 #include <thread>
 

@@ -1,0 +1,240 @@
+#pragma once
+
+#include <ccl/algo/bruck.hpp>
+#include <ccl/algo/copy_engine.hpp>
+#include <ccl/algo/direct.hpp>
+#include <ccl/algo/doubling.hpp>
+#include <ccl/algo/halving.hpp>
+#include <ccl/algo/hierarchical.hpp>
+#include <ccl/algo/one_shot.hpp>
+#include <ccl/algo/one_tree.hpp>
+#include <ccl/types/operations.hpp>
+#include <ccl/algo/ordered_chain.hpp>
+#include <ccl/algo/ordered_tree.hpp>
+#include <ccl/algo/pairwise.hpp>
+#include <ccl/algo/pat.hpp>
+#include <ccl/algo/ring.hpp>
+#include <ccl/algo/tree.hpp>
+#include <ccl/algo/two_shot.hpp>
+#include <ccl/proto/ll.hpp>
+#include <ccl/proto/ll128.hpp>
+#include <ccl/proto/sentinel.hpp>
+#include <ccl/proto/simple.hpp>
+#include <ccl/transport/any_of.hpp>
+
+#include <limits>
+
+namespace ccl {
+/// Stands for the algorithm of a `Collective`, or for its protocol, or for both: each call runs the
+/// fastest for its size of a list of candidates. `AutoOf<Candidate<Ring, LL>, ...>` is one's own
+/// list; `Auto` is ccl's for the operation.
+template <class... Cs>
+struct AutoOf {};
+using Auto = AutoOf<>;
+
+/// The same, but only of candidates that reduce every element in one order, which depends on the
+/// number of ranks alone: the result has the same bits in every run, on every rank, and whatever
+/// the size of the message around the element. docs/choosing.md has the orders.
+template <class... Cs>
+struct DeterministicOf {};
+using Deterministic = DeterministicOf<>;
+
+template <class Op, class Algo = Auto, class Proto = Auto, class Transport = DefaultTransport>
+class Collective;
+
+namespace detail {
+template <class Op, class List, class Transport, bool OneOrder>
+class AutoCollective;
+template <class Op, class List, class Transport, bool OneOrder>
+struct MadeCandidates;
+template <class T>
+inline constexpr bool is_auto = false;
+template <class... Cs>
+inline constexpr bool is_auto<AutoOf<Cs...>> = true;
+template <class... Cs>
+inline constexpr bool is_auto<DeterministicOf<Cs...>> = true;
+template <class T>
+inline constexpr bool is_deterministic = false;
+template <class... Cs>
+inline constexpr bool is_deterministic<DeterministicOf<Cs...>> = true;
+
+/// Up to which size a protocol is usually the faster one.
+template <class Proto>
+inline constexpr Index usual_most_bytes = !Proto::carries_flags ? std::numeric_limits<Index>::max()
+                                          : Proto::line_bytes >= 128 ? Index{1} << 20
+                                                                     : Index{64} << 10;
+template <>
+inline constexpr Index usual_most_bytes<Auto> = std::numeric_limits<Index>::max();
+}  // namespace detail
+
+/// A way to run an operation, for the list of an `Auto` or an `AnyCollective`. The latter uses it
+/// up to `MostBytes` where none is asked for by name; `Auto` has its cost model.
+template <class Algo, class Proto, class Transport = DefaultTransport,
+          Index MostBytes = detail::usual_most_bytes<Proto>>
+struct Candidate {
+  template <class Op>
+  using On = Collective<Op, Algo, Proto, Transport>;
+  using Algorithm = Algo;
+  using Protocol = Proto;
+  using Over = Transport;
+  static constexpr Index most_bytes = MostBytes;
+  static constexpr const char* algo = Algo::name;
+  static constexpr const char* proto = Proto::name;
+  static constexpr const char* transport = Transport::name;
+};
+
+/// What chooses for itself, in the list of an `AnyCollective`: `Candidate<Auto, Auto>`.
+template <class... Cs, class Transport, Index MostBytes>
+struct Candidate<AutoOf<Cs...>, Auto, Transport, MostBytes> {
+  template <class Op>
+  using On = Collective<Op, AutoOf<Cs...>, Auto, Transport>;
+  using Algorithm = AutoOf<Cs...>;
+  static constexpr Index most_bytes = MostBytes;
+  static constexpr const char* algo = "Auto";
+  static constexpr const char* proto = "Auto";
+  static constexpr const char* transport = Transport::name;
+};
+
+// A candidate of an `Auto` that only CPU ranks, or only GPUs, are to choose from.
+template <class C>
+struct OnCpus : C {
+  static constexpr bool on_gpus = false;
+};
+template <class C>
+struct OnGpus : C {
+  static constexpr bool on_cpus = false;
+};
+// One that is for functors that are not commutative, where the list has others for the rest. On CPU
+// ranks its wires are made when it is first called.
+template <class C>
+struct ForOrder : C {
+  static constexpr bool for_order = true;
+};
+
+/// What a program holds code for: each candidate that reduces once for every type and reduction.
+template <class... Cs>
+struct Candidates {};
+
+namespace detail {
+
+// Where there are several hosts.
+using RailsOfCpus = OnCpus<Candidate<Hierarchical<Ring, Ring>, Simple>>;
+template <class Proto>
+using RailsOfGpus = OnGpus<Candidate<Hierarchical<With<OneShot, LL128>, Ring>, Proto>>;
+// GPUs have OneShot and TwoShot.
+using InOrderOnCpus = OnCpus<ForOrder<Candidate<OrderedTree, Simple>>>;
+using SharesInOrderOnCpus = OnCpus<ForOrder<Candidate<OrderedChain, Simple>>>;
+// By way of the rank of the sender's host that is on the receiver's rail.
+template <class Proto>
+using RelaysOfGpus = OnGpus<Candidate<Hierarchical<With<Direct, Simple>, Pairwise>, Proto>>;
+
+// Where it was measured: see `Sentinel`.
+struct TwoShotOfEight : TwoShot {
+  using RankCounts = ccl::RankCounts<8>;
+};
+
+/// ccl's list for an operation: one line adds a candidate.
+template <class Op>
+struct DefaultCandidates;
+template <>
+struct DefaultCandidates<AllReduce> {
+  using List = Candidates<                  //
+      Candidate<OneShot, LL128>,            //
+      Candidate<TwoShot, LL128>,            //
+      Candidate<TwoShotOfEight, Sentinel>,  //
+      OnCpus<Candidate<Doubling, Simple>>,  //
+      OnGpus<Candidate<Ring, LL>>,          //
+      OnGpus<Candidate<Ring, LL128>>,       //
+      Candidate<Ring, Simple>,              //
+      OnGpus<Candidate<Tree, LL>>,          //
+      Candidate<Tree, Simple>,              //
+      InOrderOnCpus,                        //
+      RailsOfCpus, RailsOfGpus<LL>, RailsOfGpus<Simple>>;
+};
+template <>
+struct DefaultCandidates<AllGather> {
+  using List = Candidates<                      //
+      Candidate<OneShot, LL128>,                //
+      Candidate<Direct, Simple>,                //
+      OnCpus<Candidate<Bruck, Simple>>,         //
+      OnCpus<Candidate<Doubling, Simple>>,      //
+      OnGpus<Candidate<Ring, LL>>,              //
+      OnGpus<Candidate<Ring, LL128>>,           //
+      Candidate<Ring, Simple>,                  //
+      OnGpus<Candidate<WindowCopies, Simple>>,  //
+      OnGpus<Candidate<Pat, LL>>,               //
+      OnCpus<Candidate<Pat, Simple>>,           //
+      RailsOfCpus, RailsOfGpus<LL>, RailsOfGpus<Simple>>;
+};
+template <>
+struct DefaultCandidates<ReduceScatter> {
+  using List = Candidates<                 //
+      Candidate<OneShot, LL128>,           //
+      OnGpus<Candidate<Ring, LL>>,         //
+      OnGpus<Candidate<Ring, LL128>>,      //
+      Candidate<Ring, Simple>,             //
+      OnCpus<Candidate<Halving, Simple>>,  //
+      OnCpus<Candidate<Pat, Simple>>,      //
+      SharesInOrderOnCpus,                 //
+      RailsOfCpus, RailsOfGpus<LL>, RailsOfGpus<Simple>>;
+};
+template <>
+struct DefaultCandidates<Broadcast> {
+  using List = Candidates<             //
+      Candidate<OneShot, LL128>,       //
+      Candidate<TwoShot, LL128>,       //
+      OnGpus<Candidate<Ring, LL>>,     //
+      OnGpus<Candidate<Ring, LL128>>,  //
+      OnCpus<Candidate<Pat, Simple>>,  //
+      Candidate<Ring, Simple>>;
+};
+template <>
+struct DefaultCandidates<Reduce> {
+  using List = Candidates<             //
+      Candidate<OneShot, LL128>,       //
+      Candidate<TwoShot, LL128>,       //
+      OnGpus<Candidate<Ring, LL>>,     //
+      OnGpus<Candidate<Ring, LL128>>,  //
+      OnCpus<Candidate<Pat, Simple>>,  //
+      InOrderOnCpus,                   //
+      Candidate<Ring, Simple>, RailsOfCpus>;
+};
+template <>
+struct DefaultCandidates<AllToAll> {
+  using List = Candidates<                      //
+      Candidate<OneShot, LL128>,                //
+      Candidate<Direct, Simple>,                //
+      OnGpus<Candidate<Pairwise, LL>>,          //
+      OnGpus<Candidate<Pairwise, LL128>>,       //
+      Candidate<Pairwise, Simple>,              //
+      OnGpus<Candidate<WindowCopies, Simple>>,  //
+      OnCpus<Candidate<Hierarchical<Pairwise, Pairwise>, Simple>>, RelaysOfGpus<LL>,
+      RelaysOfGpus<Simple>>;
+};
+/// What only moves messages between pairs of ranks.
+template <class Op>
+struct DefaultCandidates {
+  using List = Candidates<                 //
+      Candidate<OneShot, LL128>,           //
+      Candidate<Direct, Simple>,           //
+      OnGpus<Candidate<Pairwise, LL>>,     //
+      OnGpus<Candidate<Pairwise, LL128>>,  //
+      Candidate<Pairwise, Simple>>;
+};
+/// Where only one order will do, Tree gives way to OneTree. Functors that are not commutative have
+/// an order of their own.
+template <class Op>
+struct DeterministicCandidates : DefaultCandidates<Op> {};
+template <>
+struct DeterministicCandidates<AllReduce> {
+  using List = Candidates<                //
+      Candidate<OneShot, LL128>,          //
+      Candidate<TwoShot, LL128>,          //
+      OnGpus<Candidate<OneTree, LL>>,     //
+      OnGpus<Candidate<OneTree, LL128>>,  //
+      Candidate<OneTree, Simple>,         //
+      InOrderOnCpus>;
+};
+
+}  // namespace detail
+}  // namespace ccl

@@ -1,0 +1,129 @@
+#pragma once
+
+// All PTX. Empty for a compiler that knows no CUDA, so that any header may include it.
+#include <ccl/types/word.hpp>
+
+#if defined(__CUDACC__)
+namespace ccl::ptx {
+
+/// One 16-byte transaction. Lanes of a warp that fill a 128-byte line send it as one.
+CCL_DEVICE void store_relaxed(Packet* at, Packet p) {
+  asm volatile("st.relaxed.sys.global.v2.u64 [%0], {%1, %2};"
+               :
+               : "l"(at), "l"(p.word[0]), "l"(p.word[1])
+               : "memory");
+}
+CCL_DEVICE void store_relaxed(Word* at, Word value) {
+  asm volatile("st.relaxed.sys.global.u64 [%0], %1;" : : "l"(at), "l"(value) : "memory");
+}
+/// All that this thread, and those it met at a barrier, wrote before is visible first. Waits for
+/// it.
+CCL_DEVICE void store_release(Word* at, Word value) {
+  asm volatile("st.release.sys.global.u64 [%0], %1;" : : "l"(at), "l"(value) : "memory");
+}
+/// No order at all: may stay behind until a release.
+CCL_DEVICE void store_weak(Packet* at, Packet p) {
+  asm volatile("st.global.v2.u64 [%0], {%1, %2};"
+               :
+               : "l"(at), "l"(p.word[0]), "l"(p.word[1])
+               : "memory");
+}
+
+/// Never from a stale cache. Volatile keeps a batch in program order and every poll a new load.
+CCL_DEVICE Packet load_relaxed(const Packet* at) {
+  Packet p;
+  asm volatile("ld.relaxed.sys.global.v2.u64 {%0, %1}, [%2];"
+               : "=l"(p.word[0]), "=l"(p.word[1])
+               : "l"(at)
+               : "memory");
+  return p;
+}
+CCL_DEVICE Word load_relaxed(const Word* at) {
+  Word value;
+  asm volatile("ld.relaxed.sys.global.u64 %0, [%1];" : "=l"(value) : "l"(at) : "memory");
+  return value;
+}
+/// What was visible to the releaser is visible to this thread and those it then meets at a barrier.
+CCL_DEVICE Word load_acquire(const Word* at) {
+  Word value;
+  asm volatile("ld.acquire.sys.global.u64 %0, [%1];" : "=l"(value) : "l"(at) : "memory");
+  return value;
+}
+
+/// Nothing comes back, so nobody waits: the sum is there when the launch has ended.
+CCL_DEVICE void add_one(Word* at) {
+  asm volatile("red.relaxed.gpu.global.add.u64 [%0], 1;" : : "l"(at) : "memory");
+}
+
+/// Nanoseconds, one clock for a GPU; it ticks about once a microsecond.
+CCL_DEVICE Word now_ns() {
+  Word now;
+  asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
+  return now;
+}
+
+/// Barrier number `id` of the block, for `threads` of its threads.
+CCL_DEVICE void barrier(int id, int threads) {
+  asm volatile("barrier.sync.aligned %0, %1;" : : "r"(id), "r"(threads) : "memory");
+}
+/// The same barrier; true on all threads if `vote` was on all.
+CCL_DEVICE bool barrier_all(int id, int threads, bool vote) {
+  int result;
+  asm volatile(
+      "{.reg .pred p, q; setp.ne.s32 p, %3, 0; barrier.red.and.pred.aligned q, %1, %2, p; "
+      "selp.s32 %0, 1, 0, q;}"
+      : "=r"(result)
+      : "r"(id), "r"(threads), "r"(int(vote))
+      : "memory");
+  return result != 0;
+}
+
+/// The next launch of the stream may move in; it still waits for this one's memory.
+CCL_DEVICE void launch_dependents() {
+  asm volatile("griddepcontrol.launch_dependents;" : : : "memory");
+}
+/// Reads a word of each of the lines, for nothing.
+template <class T>
+CCL_DEVICE void look_at(const T& lines) {
+  const auto* const words = reinterpret_cast<const unsigned*>(&lines);
+  unsigned mix = 0;
+  CCL_UNROLL for (int at = 0; at < int(sizeof lines / 4); at += 16) mix ^= words[at];
+  asm volatile("{\n\t.reg .pred rare;\n\tsetp.eq.u32 rare, %0, 1;\n\t@rare nanosleep.u32 0;\n\t}"
+               :
+               : "r"(mix)
+               : "memory");
+}
+/// The launch before has ended and its memory is visible.
+CCL_DEVICE void wait_for_previous() {
+  asm volatile("griddepcontrol.wait;" : : : "memory");
+}
+
+/// Two floats to two bf16, nearest even; `low` in the low half.
+CCL_DEVICE unsigned round_bf16x2(float low, float high) {
+  unsigned both;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(high), "f"(low));
+  return both;
+}
+
+/// Sums of two pairs, each rounded to nearest even.
+CCL_DEVICE unsigned add_bf16x2(unsigned a, unsigned b) {
+  constexpr unsigned ones = 0x3f80'3f80u;
+  unsigned sum;
+  asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(sum) : "r"(a), "r"(ones), "r"(b));
+  return sum;
+}
+
+/// Two floats to two halves, nearest even; `low` in the low half.
+CCL_DEVICE unsigned round_f16x2(float low, float high) {
+  unsigned both;
+  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(high), "f"(low));
+  return both;
+}
+CCL_DEVICE float widen_f16(unsigned short bits) {
+  float wide;
+  asm("cvt.f32.f16 %0, %1;" : "=f"(wide) : "h"(bits));
+  return wide;
+}
+
+}  // namespace ccl::ptx
+#endif

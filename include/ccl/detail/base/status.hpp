@@ -1,0 +1,53 @@
+#pragma once
+
+#include <ccl/types/result.hpp>
+#include <ccl/types/word.hpp>
+
+#include <cuda/atomic>
+
+#include <atomic>
+#include <mutex>
+
+namespace ccl {
+
+/// How "stop" reaches everyone who waits for a rank's communicator: lanes poll `word()`, which is 0
+/// while all is well and an `Errc` afterwards. The first failure wins; the rest is ignored.
+class Status {
+ public:
+  /// Called once, by whoever finds the failure. Any thread.
+  void set(Error error) {
+    const std::lock_guard lock{mutex_};
+    if (word_.load(std::memory_order_relaxed) != 0) return;
+    error_ = std::move(error);
+    word_.store(Word(error_.code), std::memory_order_release);
+    if (copy_ != nullptr) copy(Word(error_.code));
+  }
+  /// Keeps `at` equal to `word()`, for lanes that cannot read that. Null ends it.
+  void copy_to(Word* at) {
+    const std::lock_guard lock{mutex_};
+    copy_ = at;
+    if (at != nullptr) copy(word_.load(std::memory_order_relaxed));
+  }
+  bool ok() const { return word_.load(std::memory_order_acquire) == 0; }
+  /// The first failure, or nothing wrong.
+  Result<void> result() const {
+    if (ok()) return {};
+    const std::lock_guard lock{mutex_};
+    return fail(error_);
+  }
+  /// What lanes poll. A lane that gives up may write here too, from 0 only; see `Patience`.
+  std::atomic<Word>& word() { return word_; }
+
+ private:
+  void copy(Word value) {
+    cuda::atomic_ref<Word, cuda::thread_scope_system>{*copy_}.store(
+        value, cuda::std::memory_order_release);
+  }
+
+  std::atomic<Word> word_{0};
+  Word* copy_ = nullptr;
+  mutable std::mutex mutex_;
+  Error error_;
+};
+
+}  // namespace ccl

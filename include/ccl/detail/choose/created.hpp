@@ -1,0 +1,152 @@
+#pragma once
+
+#include <ccl/algo/hierarchical.hpp>
+#include <ccl/choose/candidates.hpp>
+#include <ccl/detail/choose/chooser.hpp>
+#include <ccl/collective/collective.hpp>
+#include <ccl/detail/choose/facts.hpp>
+#include <ccl/comm/communicator.hpp>
+
+#include <array>
+#include <memory>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+namespace ccl::detail {
+
+/// What an `Auto` has made of its list, and what it chooses by: those candidates that are the
+/// fastest at some size, as far as the memory budget goes. The same ones on all ranks.
+template <class Op, class... Cs, class Transport, bool OneOrder>
+struct MadeCandidates<Op, Candidates<Cs...>, Transport, OneOrder> {
+  template <class C>
+  using One =
+      Collective<Op, typename C::Algorithm, typename C::Protocol, TransportOf<C, Transport>>;
+
+  Chooser chooser;
+  Communicator comm;
+  int ranks = 1;
+  std::tuple<std::optional<One<Cs>>...> all{};
+
+  /// Of handles that were moved from: it has no candidate.
+  static std::shared_ptr<const MadeCandidates> nobody() noexcept {
+    static const MadeCandidates* const made =
+        new MadeCandidates{{}, Communicator{detail::nobody()}, 0};  // never destroyed
+    return {std::shared_ptr<void>{}, made};
+  }
+
+  /// Collective.
+  static Result<std::shared_ptr<const MadeCandidates>> make(const Communicator& comm) {
+    CCL_TRY(auto chooser, choose(comm, false));
+    auto made =
+        std::make_shared<MadeCandidates>(MadeCandidates{std::move(chooser), comm, comm.ranks()});
+    // What is left out makes room for others, so the list may change until all of it is made.
+    for (bool settled = false; !settled;) {
+      settled = true;
+      for (const int at : std::vector<int>{made->chooser.kept()}) {
+        CCL_TRY(const bool room, make_one(comm, *made, at));
+        if (room) continue;
+        settled = false;
+        break;
+      }
+    }
+    return made;
+  }
+
+  /// What the one that would be picked is thought to take. Not collective.
+  static Result<double> predict(const Communicator& comm, Index bytes) {
+    CCL_TRY(const auto chooser, choose(comm, true));
+    const int at = chooser.pick(bytes);
+    if (at < 0) return fail(chooser.none_meets({}));
+    return comm.ranks() == 1 ? 0 : chooser.predict(at, bytes);
+  }
+
+  /// Calls f<index, candidate>() for each of the list.
+  template <class F>
+  static void each(F&& f) {
+    [&]<std::size_t... I>(std::index_sequence<I...>) {
+      (f.template operator()<I, Cs>(), ...);
+    }
+    (std::index_sequence_for<Cs...>{});
+  }
+
+  /// Below 0: of handles that were moved from.
+  int pick(Index bytes, bool in_window) const {
+    Demands demands;
+    demands.in_window = in_window;
+    return chooser.pick(bytes, demands);
+  }
+  std::string name(Index bytes, bool in_window) const {
+    const int at = pick(bytes, in_window);
+    std::string picked;
+    each([&]<std::size_t I, class C>() {
+      if (int(I) == at && std::get<I>(all)) picked = std::get<I>(all)->name();
+    });
+    return picked;
+  }
+  Choice plan(Index bytes, bool in_window) const {
+    const int at = pick(bytes, in_window);
+    if (at < 0) return {};
+    Plan plan;
+    each([&]<std::size_t I, class C>() {
+      if (int(I) == at && std::get<I>(all)) plan = std::get<I>(all)->plan();
+    });
+    return chooser.explain(bytes, at, plan);
+  }
+  /// Each as "Algorithm/Protocol".
+  std::vector<std::string> names() const {
+    std::vector<std::string> made;
+    each([&]<std::size_t I, class C>() {
+      if (std::get<I>(all)) made.push_back(std::string{C::algo} + "/" + C::proto);
+    });
+    return made;
+  }
+  /// A rank alone combines nothing: it needs no candidate that could.
+  template <class Acc, class... Args>
+  Result<void> run_alone(Args&&... args) const {
+    Result<void> result = fail(Errc::internal, "a rank alone has no candidate");
+    bool found = false;
+    each([&]<std::size_t I, class C>() {
+      if constexpr (!is_hierarchical<typename C::Algorithm>) {
+        if (found || !std::get<I>(all)) return;
+        found = true;
+        result = std::get<I>(all)->template alone<Acc>(args...);
+      }
+    });
+    return result;
+  }
+
+ private:
+  static Result<Chooser> choose(const Communicator& comm, bool alone) {
+    static const std::array<CandidateFacts, sizeof...(Cs)> facts{facts_of<Op, Cs, Transport>()...};
+    return Chooser::create(
+        comm, {Op::name, facts, OneOrder, Op::reduces, one_of<Op, AllToAllV, SendRecv>, alone});
+  }
+  /// False: there was no room, on any rank.
+  static Result<bool> make_one(const Communicator& comm, MadeCandidates& made, int at) {
+    Result<bool> result{true};
+    each([&]<std::size_t I, class C>() {
+      if (int(I) != at || std::get<I>(made.all)) return;
+      auto one = [&comm] {
+        if constexpr (requires { C::for_order; } && !is_hierarchical<typename C::Algorithm>) {
+          return One<C>::create_late(comm);
+        }
+        return One<C>::create(comm);
+      }();
+      if (one) {
+        std::get<I>(made.all).emplace(*std::move(one));
+      } else if (one.error().code != Errc::over_budget) {
+        result = fail(std::move(one).error());
+      } else if (auto left = made.chooser.drop(at, one.error()); !left) {
+        result = fail(std::move(left).error());
+      } else {
+        result = false;
+      }
+    });
+    return result;
+  }
+};
+
+}  // namespace ccl::detail

@@ -1,0 +1,162 @@
+#pragma once
+
+#include <ccl/algo/hierarchical.hpp>
+#include <ccl/types/operations.hpp>
+#include <ccl/choose/candidates.hpp>
+#include <ccl/detail/choose/chooser.hpp>
+#include <ccl/detail/compose/checks.hpp>
+#include <ccl/detail/runtime/connector.hpp>
+#include <ccl/algo/cost.hpp>
+#include <ccl/transport/for_device.hpp>
+
+#include <cstddef>
+
+namespace ccl::detail {
+
+template <class C>
+constexpr bool candidate_on_gpus() {
+  if constexpr (requires { C::on_gpus; }) return C::on_gpus;
+  return true;
+}
+template <class C>
+constexpr bool candidate_on_cpus() {
+  if constexpr (requires { C::on_cpus; }) return C::on_cpus;
+  return !OverPeers<typename C::Algorithm>;
+}
+/// A candidate's own transport, if it names another than the default.
+template <class C, class Transport>
+using GivenTransport =
+    cuda::std::conditional_t<cuda::std::is_same_v<typename C::Over, DefaultTransport>, Transport,
+                             typename C::Over>;
+template <class T, bool on_cpus, bool on_gpus>
+struct OnSides {
+  using Type = T;
+};
+template <class T>
+struct OnSides<T, true, false> {
+  using Type = ForCpus<T>;
+};
+template <class T>
+struct OnSides<T, false, true> {
+  using Type = ForGpus<T>;
+};
+template <class C, class Transport>
+using TransportOf = typename OnSides<GivenTransport<C, Transport>, candidate_on_cpus<C>(),
+                                     candidate_on_gpus<C>()>::Type;
+
+template <Transport T>
+inline const Connector connector_of = connector<T>();
+
+/// Whether an algorithm takes receive buffers in windows only.
+template <class Algo>
+inline constexpr bool writes_windows = [] {
+  if constexpr (MovesByCopies<Algo>) return !Algo::stages;
+  return false;
+}();
+template <class Op, class Algo, class Proto>
+LevelStep level_step(bool outer, bool shared, bool once_a_host) {
+  LevelStep step;
+  step.outer = outer;
+  step.shared = shared;
+  step.once_a_host = once_a_host;
+  step.packing = packing_of<Proto>();
+  step.effort = [](int ranks) { return effort_of<Op, Algo>(ranks); };
+  if constexpr (OverPeers<Algo>) {
+    step.mover = Mover::peers;
+    if constexpr (!ExchangesOverPeers<Op, Algo>) {
+      step.takes_ranks = [](int ranks) { return Algo::RankCounts::has(ranks); };
+    }
+  }
+  return step;
+}
+/// Of a level of Reduce. A chain carries the sum of the root's host around all others: of 256 KiB
+/// among 8 CPU ranks of 2 hosts it takes 412 us, 282 on levels, of 2 MiB 2963 and 2413
+/// (benchmarks/across_hosts.cpp).
+template <class Op, class Algo>
+Effort half_volume(int ranks) {
+  const Effort effort = effort_of<Op, Algo>(ranks);
+  return {effort.hops, effort.volume / 2};
+}
+/// The steps of a `Hierarchical`, as it makes them.
+template <class Op, class Algo, class Proto>
+void add_steps(CandidateFacts& facts) {
+  using Inner = typename Algo::InnerAlgo;
+  using InnerProto = typename Algo::template InnerProto<Proto>;
+  using Outer = typename Algo::OuterAlgo;
+  using OuterProto = typename Algo::template OuterProto<Proto>;
+  const auto add = [&](const LevelStep& step) {
+    facts.steps[std::size_t(facts.step_count++)] = step;
+  };
+  constexpr bool all_reduce = cuda::std::is_same_v<Op, AllReduce>;
+  facts.by_rank = one_of<Op, AllGather, ReduceScatter, AllToAll>;
+  facts.relays = cuda::std::is_same_v<Op, AllToAll>;
+  facts.by_rail = !(all_reduce && !Algo::rails) && !cuda::std::is_same_v<Op, Broadcast>;
+  if constexpr (all_reduce && Algo::rails) {
+    add(level_step<ReduceScatter, Inner, InnerProto>(false, false, false));
+    add(level_step<AllReduce, Outer, OuterProto>(true, true, false));
+    add(level_step<AllGather, Inner, InnerProto>(false, false, false));
+  } else if constexpr (all_reduce) {
+    add(level_step<Reduce, Inner, InnerProto>(false, false, false));
+    add(level_step<AllReduce, Outer, OuterProto>(true, false, false));
+    add(level_step<Broadcast, Inner, InnerProto>(false, false, false));
+  } else if constexpr (cuda::std::is_same_v<Op, Reduce>) {
+    LevelStep inside = level_step<Op, Inner, InnerProto>(false, false, false);
+    LevelStep between = level_step<Op, Outer, OuterProto>(true, false, false);
+    inside.effort = half_volume<Op, Inner>;
+    between.effort = half_volume<Op, Outer>;
+    between.waits = true;
+    add(inside);
+    add(between);
+  } else {
+    constexpr bool in_rails = one_of<Op, AllGather, ReduceScatter>;
+    add(level_step<Op, Inner, InnerProto>(false, false, in_rails));
+    add(level_step<Op, Outer, OuterProto>(true, in_rails, false));
+  }
+}
+
+template <class Op, class C, class Transport>
+CandidateFacts facts_of() {
+  using Algo = typename C::Algorithm;
+  using Proto = typename C::Protocol;
+  CandidateFacts facts;
+  facts.algo = Algo::name;
+  facts.proto = Proto::name;
+  facts.packing = packing_of<Proto>();
+  facts.line_bytes = Proto::line_bytes;
+  facts.order = order_of<Op, Algo>();
+  facts.takes_all = !requires {
+    Algo::template takes<Sum>;
+  };
+  facts.carries_all = !CarriesSome<Proto>;
+  facts.reorders = Algo::reorders;
+  if constexpr (requires { C::for_order; }) facts.for_order = C::for_order;
+  facts.on_gpus = candidate_on_gpus<C>();
+  facts.on_cpus = candidate_on_cpus<C>();
+  if constexpr (!is_hierarchical<Algo>) {
+    facts.effort = [](int ranks) { return effort_of<Op, Algo>(ranks); };
+    facts.far_volume = [](int ranks, int hosts) { return far_volume<Op, Algo>(ranks, hosts); };
+  }
+  facts.far_part = [](int ranks, int hosts) { return far_part<Op, Algo>(ranks, hosts); };
+  facts.connector = &connector_of<GivenTransport<C, Transport>>;
+  if constexpr (is_hierarchical<Algo>) {
+    add_steps<Op, Algo, Proto>(facts);
+    using OuterProto = typename Algo::template OuterProto<Proto>;
+    facts.line_bytes = OuterProto::line_bytes;
+    facts.packing = packing_of<OuterProto>();
+  } else if constexpr (OverPeers<Algo>) {
+    facts.mover = MovesByCopies<Algo> ? Mover::engines : Mover::peers;
+    facts.in_windows = writes_windows<Algo>;
+    constexpr bool exchanges = [] {
+      if constexpr (requires { Algo::template exchanges<Op>; }) return Algo::template exchanges<Op>;
+      return false;
+    }();
+    if constexpr (!exchanges) {  // messages between pairs take any number of ranks
+      facts.takes_ranks = [](int ranks) { return Algo::RankCounts::has(ranks); };
+    }
+  } else if constexpr (!Proto::carries_flags) {
+    facts.gpu_lanes = Op::reduces && Algo::wires > 2 ? 128 : 512;
+  }
+  return facts;
+}
+
+}  // namespace ccl::detail

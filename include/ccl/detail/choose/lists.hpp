@@ -1,0 +1,71 @@
+#pragma once
+
+#include <ccl/choose/candidates.hpp>
+#include <ccl/detail/compose/checks.hpp>
+#include <ccl/proto/ll.hpp>
+#include <ccl/proto/ll128.hpp>
+#include <ccl/proto/simple.hpp>
+
+namespace ccl::detail {
+
+template <class... Lists>
+struct Joined;
+template <class... Cs>
+struct Joined<Candidates<Cs...>> {
+  using List = Candidates<Cs...>;
+};
+template <class... As, class... Bs, class... Rest>
+struct Joined<Candidates<As...>, Candidates<Bs...>, Rest...> {
+  using List = typename Joined<Candidates<As..., Bs...>, Rest...>::List;
+};
+/// Those of a list with that protocol.
+template <class List, class Proto>
+struct OfProto;
+template <class... Cs, class Proto>
+struct OfProto<Candidates<Cs...>, Proto> {
+  using List =
+      typename Joined<Candidates<>,
+                      cuda::std::conditional_t<cuda::std::is_same_v<typename Cs::Protocol, Proto>,
+                                               Candidates<Cs>, Candidates<>>...>::List;
+};
+
+/// The candidates that an algorithm and a protocol, of which one is `Auto`, stand for.
+template <class Op, class Algo, class Proto>
+struct CandidatesOf {
+  // An algorithm is given: its protocols.
+  using List = cuda::std::conditional_t<
+      StoresPlainly<Algo> || MovesByCopies<Algo>, Candidates<Candidate<Algo, Simple>>,
+      cuda::std::conditional_t<
+          OverPeers<Algo>, Candidates<Candidate<Algo, LL>, Candidate<Algo, LL128>>,
+          Candidates<Candidate<Algo, LL>, Candidate<Algo, LL128>, Candidate<Algo, Simple>>>>;
+};
+template <class Op, class... Cs, class Proto>
+struct CandidatesOf<Op, AutoOf<Cs...>, Proto> {
+  using List = typename OfProto<Candidates<Cs...>, Proto>::List;
+};
+template <class Op, class... Cs, class Proto>
+struct CandidatesOf<Op, DeterministicOf<Cs...>, Proto> {
+  using List = typename OfProto<Candidates<Cs...>, Proto>::List;
+};
+template <class Op, class Proto>
+struct CandidatesOf<Op, AutoOf<>, Proto> {
+  using List = typename OfProto<typename DefaultCandidates<Op>::List, Proto>::List;
+};
+template <class Op, class Proto>
+struct CandidatesOf<Op, DeterministicOf<>, Proto> {
+  using List = typename OfProto<typename DeterministicCandidates<Op>::List, Proto>::List;
+};
+template <class Op, class C, class... Cs>
+struct CandidatesOf<Op, AutoOf<C, Cs...>, Auto> {
+  using List = Candidates<C, Cs...>;
+};
+template <class Op, class C, class... Cs>
+struct CandidatesOf<Op, DeterministicOf<C, Cs...>, Auto> {
+  using List = Candidates<C, Cs...>;
+};
+template <class Op>
+struct CandidatesOf<Op, Auto, Auto> : DefaultCandidates<Op> {};
+template <class Op>
+struct CandidatesOf<Op, Deterministic, Auto> : DeterministicCandidates<Op> {};
+
+}  // namespace ccl::detail

@@ -1,0 +1,78 @@
+#pragma once
+
+#include <ccl/detail/compose/checks.hpp>
+#include <ccl/detail/compose/default_plans.hpp>
+#include <ccl/detail/wire/peers_of.hpp>
+#include <ccl/comm/communicator.hpp>
+#include <ccl/detail/runtime/connector.hpp>
+#include <ccl/detail/exec/kernel_registry.hpp>
+#include <ccl/detail/runtime/connections.hpp>
+#include <ccl/transport/for_device.hpp>
+
+#include <array>
+#include <memory>
+#include <optional>
+
+namespace ccl::detail {
+
+/// A composition as values: what the compiled runtime is to know of it to create it.
+struct Composed {
+  const char *op, *algo, *proto;
+  Sides sides;
+  WireNeeds needs;
+  Connector connector;
+  Index slot_bytes;  // of a plan that leaves it open
+  Result<Plans> (*plans)(const Communicator& comm, const std::optional<Plan>& given);
+  /// Where all kernels that it may launch are enrolled; null there: there are none.
+  KernelLoader* const* kernels;
+  std::array<int (*const*)(int device), 4> loads;
+
+  // Over wires.
+  int (*most_wires)(int ranks) = nullptr;
+  SeatsOf seats{};
+  bool exchanges = false;
+  // Over a peer view.
+  bool (*takes_ranks)(int ranks) = nullptr;
+  bool copies = false, pulls = false, by_stream = false, stores_plainly = false;
+
+  bool over_peers() const { return takes_ranks != nullptr; }
+};
+
+template <class Op, class Algo, class Proto, Transport T>
+constexpr Composed composed() {
+  Composed of{Op::name,
+              Algo::name,
+              Proto::name,
+              sides_of<T>(),
+              WireNeeds::of<Proto>(),
+              connector<T>(),
+              Proto::default_slot_bytes,
+              nullptr,
+              &KernelsOf<Op, Algo, Proto>::first,
+              {&ExchangeKernels<Algo, Proto>::load, &PeerExchangeKernels<Algo, Proto>::load,
+               &CountedKernels<Algo, Proto>::load, &CopyKernels<Algo>::load}};
+  if constexpr (OverPeers<Algo>) {
+    constexpr bool any_count = ExchangesOverPeers<Op, Algo>;
+    using Counts = cuda::std::conditional_t<any_count, AnyRankCount, typename Algo::RankCounts>;
+    of.plans = peer_plans<Algo>;
+    of.takes_ranks = [](int ranks) { return Counts::has(ranks); };
+    if constexpr (MovesByCopies<Algo>) {
+      of.copies = true;
+      of.pulls = Algo::stages;
+    }
+    of.by_stream = TellsByStream<Algo>;
+    of.stores_plainly = StoresPlainly<Algo>;
+  } else {
+    of.plans = wire_plans<Algo, Proto>;
+    of.most_wires = [](int ranks) { return Algo::most_wires(ranks); };
+    of.seats = seats_of<Op, Algo>();
+    of.exchanges = Exchanges<Op, Algo>;
+  }
+  return of;
+}
+
+/// Collective. `late`: on CPU ranks, wires wait for the first call.
+Result<std::shared_ptr<Links>> make_links(const Composed& of, const Communicator& comm,
+                                          std::optional<Plan> plan, bool late);
+
+}  // namespace ccl::detail

@@ -1,0 +1,147 @@
+#pragma once
+
+#include <ccl/detail/copy/work.hpp>
+#include <ccl/proto/lane_group.hpp>
+#include <ccl/detail/exchange/mailbox.hpp>
+#include <ccl/detail/lanes/copy_run.hpp>
+#include <ccl/detail/numeric/reduction.hpp>
+
+namespace ccl {
+
+/// Posts, then waits: one lane for each peer. A post is released after the copies that the stream
+/// did before this launch; what a peer released is seen by the copies after it. Where a launch
+/// before has given up, copies were of what had not come: no post says that they are done.
+struct CopySyncBody {
+  using Work = CopySync;
+  static constexpr int max_lanes = 32;
+  const Work& work;
+
+  template <LaneGroup Group>
+  CCL_HD void operator()(Group group, int) const {
+    using Memory = typename Group::Memory;
+    Memory::await_previous();
+    for (int p = group.rank(); p < work.peers.ranks; p += Group::width) {
+      if (Memory::load_relaxed(&work.watch.gave_up->peer) != 0) return;
+      if (Memory::load_relaxed(work.watch.stop) != 0) return;
+      for (int kind = 0; kind < CopySync::kinds; ++kind) {
+        if ((work.post[kind] >> p & 1) == 0) continue;
+        Memory::store_release(word<Memory>(p, work.peers.rank, kind), count<Memory>(0, kind, p));
+      }
+      Patience<Memory> patience{work.watch};
+      for (int kind = 0; kind < CopySync::kinds; ++kind) {
+        if ((work.await[kind] >> p & 1) == 0) continue;
+        const Word want = count<Memory>(1, kind, p);
+        const Word* const at = word<Memory>(work.peers.rank, p, kind);
+        while (Index(Memory::load_acquire(at) - want) < 0) {  // ends with the peer or with patience
+          if (patience.ends(p, want - 1)) break;
+        }
+      }
+    }
+  }
+
+ private:
+  /// What `writer` posts to `owner`.
+  template <class Memory>
+  CCL_HD Word* word(int owner, int writer, int kind) const {
+    return detail::mail(work.peers, owner, writer)->told + kind * words_per_line;
+  }
+  template <class Memory>
+  CCL_HD Word count(int awaited, int kind, int peer) const {
+    Word* const at = work.counts + (awaited * CopySync::kinds + kind) * CopySync::most_ranks + peer;
+    const Word now = Memory::load_relaxed(at) + 1;
+    Memory::store_relaxed(at, now);
+    return now;
+  }
+};
+
+struct CopyRunsBody {
+  using Work = CopyRuns;
+  static constexpr int max_lanes = 512;
+  const Work& work;
+
+  template <LaneGroup Group>
+  CCL_HD void operator()(Group group, int channel) const {
+    Group::Memory::await_previous();
+    for (int r = 0; r < work.count; ++r) {
+      const CopyRuns::Run& run = work.run[r];
+      const Index each = div_up<Index>(run.bytes, Index{128} * work.channels) * 128;
+      const Index begin = each * channel, left = run.bytes - begin;
+      if (left <= 0) continue;
+      detail::copy_run(group, run.to + begin, run.from + begin, left < each ? left : each);
+    }
+  }
+};
+
+/// `Wide`: all pieces and results begin at multiples of 16 bytes.
+template <class R, bool Wide>
+struct CopyReduceBody {
+  using Work = CopyReduction<R>;
+  using T = typename R::Type;
+  static constexpr int max_lanes = 512;
+  const Work& work;
+
+  template <LaneGroup Group>
+  CCL_HD void operator()(Group group, int channel) const {
+    Group::Memory::await_previous();
+    const R reduction = work.reduction.load();
+    const Index lane = Index{channel} * Group::width + group.rank();
+    const Index lanes = Index{work.channels} * Group::width;
+    const Index whole = Wide && Element<T>::packed ? work.count / per_fragment : 0;
+    for (Index f = lane; f < whole; f += lanes) {
+      Fragment<words> piece[PeerView::max_ranks]{};
+      CCL_UNROLL for (int r = 0; r < PeerView::max_ranks; ++r) {
+        if (r < work.ranks) piece[r] = load(work.piece[r], f);
+      }
+      auto sum = CellReducer<R, words>::from_own(reduction, piece[0]);
+      CCL_UNROLL for (int r = 1; r < PeerView::max_ranks; ++r) {
+        if (r < work.ranks) sum.add_own(piece[r]);
+      }
+      const Fragment<words> result = sum.finish();
+      store(work.output, f, result);
+      if (work.also != nullptr) store(work.also, f, result);
+    }
+    for (Index i = whole * per_fragment + lane; i < work.count; i += lanes) {
+      auto sum = reduction.prepare(element(work.piece[0], i));
+      for (int r = 1; r < work.ranks; ++r) {
+        sum = reduction.combine(sum, reduction.prepare(element(work.piece[r], i)));
+      }
+      const T result = reduction.finish(sum);
+      __builtin_memcpy(static_cast<char*>(work.output) + i * size, &result, sizeof(T));
+      if (work.also == nullptr) continue;
+      __builtin_memcpy(static_cast<char*>(work.also) + i * size, &result, sizeof(T));
+    }
+  }
+
+ private:
+  static constexpr Index size = sizeof(T);
+  static constexpr int words = Element<T>::words_per_cell % 2 == 0 ? Element<T>::words_per_cell
+                                                                   : 2 * Element<T>::words_per_cell;
+  static constexpr Index per_fragment = words / Element<T>::words_per_cell * Element<T>::per_cell;
+
+  CCL_HD static Fragment<words> load(const void* from, Index f) {
+    Fragment<words> fragment;
+    const char* const at = static_cast<const char*>(from) + f * (words * 8);
+    CCL_UNROLL for (int w = 0; w < words; w += 2) {
+      const Packet packet = detail::load_unit<Packet>(at + w * 8);
+      fragment.word[w] = packet.word[0];
+      fragment.word[w + 1] = packet.word[1];
+    }
+    return fragment;
+  }
+  CCL_HD static void store(void* to, Index f, const Fragment<words>& fragment) {
+    char* const at = static_cast<char*>(to) + f * (words * 8);
+    CCL_UNROLL for (int w = 0; w < words; w += 2) {
+      const Packet packet{{fragment.word[w], fragment.word[w + 1]}};
+      __builtin_memcpy(__builtin_assume_aligned(at + w * 8, sizeof(Packet)), &packet,
+                       sizeof(Packet));
+    }
+  }
+  /// Of any alignment.
+  CCL_HD static T element(const void* from, Index i) {
+    T value;
+    __builtin_memcpy(&value, static_cast<const char*>(from) + i * size, sizeof(T));
+    return value;
+  }
+};
+
+}  // namespace ccl

@@ -1,0 +1,391 @@
+#pragma once
+
+#include <ccl/types/operations.hpp>
+#include <ccl/detail/launch/device_launch.hpp>
+#include <ccl/detail/exchange/over_wires.hpp>
+#include <ccl/detail/launch/recorder.hpp>
+#include <ccl/detail/copy/work.hpp>
+#include <ccl/detail/exec/kernel_registry.hpp>
+#include <ccl/detail/runtime/connections.hpp>
+
+#include <algorithm>
+#include <memory>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+namespace ccl::detail {
+
+/// Lays out one launch of `CopyEngine`: copies, syncs and kernels on a stream and a branch of it.
+/// The first failure stops the rest. Waits are on the main stream only, so that no branch of a
+/// graph can hold up another that a peer waits for.
+template <class Algo>
+class CopySequence {
+  using Kernels = CopyKernels<Algo>;
+
+ public:
+  CopySequence(Links& links, const DeviceTarget& target)
+      : links_{links}, target_{target}, ranks_{links.comm().ranks()}, me_{links.comm().rank()} {}
+
+  int me() const { return me_; }
+  int ranks() const { return ranks_; }
+  int ahead(int k) const { return (me_ + k) % ranks_; }
+  int behind(int k) const { return (me_ + ranks_ - k) % ranks_; }
+  unsigned others() const { return ((1u << ranks_) - 1) & ~(1u << me_); }
+  const Result<void>& done() const { return done_; }
+
+  void copy(void* to, const void* from, Index bytes) {
+    if (!done_ || bytes <= 0 || to == from) return;
+    done_ = links_.copy_within(to, from, bytes, target_.stream);
+  }
+  /// Bits of the ranks to post to, and of those to wait for, by kind.
+  void sync(unsigned post_filled, unsigned await_filled, unsigned post_emptied = 0,
+            unsigned await_emptied = 0) {
+    if (!done_ || (post_filled | await_filled | post_emptied | await_emptied) == 0) return;
+    CopySync work;
+    work.peers = links_.peers();
+    work.counts = links_.exchange_state().copies;
+    work.post[CopySync::filled] = post_filled;
+    work.await[CopySync::filled] = await_filled;
+    work.post[CopySync::emptied] = post_emptied;
+    work.await[CopySync::emptied] = await_emptied;
+    work.watch = links_.watch();
+    if constexpr (TellsByStream<Algo>) {
+      done_ = links_.signal(work, target_.stream);
+    } else {
+      check(Kernels::sync(work, target_));
+    }
+  }
+  void barrier() { sync(others(), others()); }
+  /// Copies within this rank's own memory, by multiprocessors: the copy engines are busy. Where
+  /// none may be used, by the engines.
+  void run(const CopyRuns& runs) {
+    if constexpr (TellsByStream<Algo>) {
+      for (int r = 0; r < runs.count && done_; ++r) {
+        const CopyRuns::Run& run = runs.run[r];
+        done_ = links_.copy_within(run.to, run.from, run.bytes, on_stream().stream);
+      }
+    } else {
+      if (done_ && runs.count > 0) check(Kernels::runs(runs, on_stream()));
+    }
+  }
+  /// Between the two, kernels run beside the copies.
+  void fork() {
+    if (!done_) return;
+    auto branch = links_.fork(target_.stream);
+    if (branch) {
+      branch_ = *branch;
+    } else {
+      done_ = fail(std::move(branch).error());
+    }
+  }
+  void join() {
+    if (branch_ == nullptr) return;
+    branch_ = nullptr;
+    const auto joined = links_.join(target_.stream);
+    if (done_) done_ = joined;
+  }
+  /// Where a kernel goes.
+  DeviceTarget on_stream() const {
+    DeviceTarget target = target_;
+    if (branch_ != nullptr) target.stream = branch_;
+    target.early = false;
+    return target;
+  }
+  void check(int code) {
+    if (code != 0 && done_) done_ = fail(links_.cuda_failed(code));
+  }
+
+  /// In the scratch of `owner`: one of two slots, and the place of one rank in it.
+  char* slot(int owner, Index chunk) const {
+    const PeerView& peers = links_.peers();
+    return reinterpret_cast<char*>(peers.scratch[owner] + chunk % 2 * peers.half_packets);
+  }
+  Index slot_bytes() const { return links_.peers().half_packets * Index{sizeof(Packet)}; }
+  Index place_bytes() const { return place_bytes(links_); }
+  static Index place_bytes(const Links& links) {
+    const PeerView& peers = links.peers();
+    return peers.half_packets * Index{sizeof(Packet)} / peers.ranks / 128 * 128;
+  }
+  char* place(int owner, Index chunk, int rank) const {
+    return slot(owner, chunk) + rank * place_bytes();
+  }
+
+ private:
+  Links& links_;
+  DeviceTarget target_;
+  int ranks_, me_;
+  CUstream_st* branch_ = nullptr;
+  Result<void> done_;
+};
+
+/// Of all launches of one composition that `Body` lays out.
+template <class Algo, class Body>
+Result<void> launch_copies(Links& links, const CallInfo& info, Stream stream,
+                           std::shared_ptr<void> keep, Body body) {
+  CCL_TRY(const DeviceTarget target, links.begin_on_device(info, stream, std::move(keep)));
+  CopySequence<Algo> sequence{links, target};
+  body(sequence);
+  sequence.join();
+  if (!sequence.done()) {
+    (void)links.finish_on_device(-1, stream);
+    return sequence.done();
+  }
+  return links.finish_on_device(0, stream);
+}
+
+/// AllReduce and ReduceScatter. Every rank has a share of each chunk: all push their pieces of it
+/// into its scratch, it reduces them, and for AllReduce the others pull the result. One barrier for
+/// each chunk: it tells that the pieces of this chunk have landed and that the chunk before is
+/// reduced; pulls of the chunk before and pushes of the next run beside the reduction of this one.
+/// Nobody writes to another's buffers, so calls of any timing leave them alone.
+template <class Op, class Algo, class Proto, class R>
+Result<void> reduce_by_copies(Links& links, const CallInfo& info, const R& reduction,
+                              const void* input, void* output, const Layout& layout,
+                              Stream stream) {
+  using Reducing = CopyReduceKernels<Op, Algo, Proto, R>;
+  enroll<CopyKernels<Algo>>();
+  enroll<Reducing>();
+  if (Reducing::launch == nullptr || CopyKernels<Algo>::sync == nullptr) {
+    return fail(links.no_device_code());
+  }
+  if (layout.count == 0) return links.ready();
+  constexpr bool all = one_of<Op, AllReduce>;
+  constexpr Index size = sizeof(typename R::Type);
+  const std::lock_guard lock{links.mutex()};
+  const int ranks = links.comm().ranks(), me = links.comm().rank();
+  Index grain = 1;  // elements: pieces begin at multiples of 128 bytes
+  while (grain < 128 && grain * size % 128 != 0) grain *= 2;
+  if (CopySequence<Algo>::place_bytes(links) < grain * size) {
+    return fail(links.scratch_too_small());
+  }
+  const auto* const in = static_cast<const char*>(input);
+  auto* const out = static_cast<char*>(output);
+  const auto lay_out = [&](CopySequence<Algo>& go) {
+    const Index most = go.place_bytes() / size / grain * grain;
+    const Index whole = all ? div_up<Index>(layout.count, ranks) : layout.count;
+    const Index chunks = div_up(whole, most);
+    const Index each = std::min(most, div_up(div_up(whole, chunks), grain) * grain);
+    struct Piece {
+      Index in, out, count;  // elements
+    };
+    const auto piece = [&](int rank, Index chunk) {
+      const Index at = all ? (chunk * ranks + rank) * each : chunk * each;
+      const Index count = std::clamp<Index>(layout.count - at, 0, each);
+      return Piece{all ? at : rank * layout.in_stride + at, at, count};
+    };
+    const auto push = [&](Index chunk) {
+      for (int k = 1; k < ranks; ++k) {
+        const int p = go.ahead(k);
+        const Piece theirs = piece(p, chunk);
+        go.copy(go.place(p, chunk, me), in + theirs.in * size, theirs.count * size);
+      }
+    };
+    const auto reduce = [&](Index chunk) {
+      const Piece mine = piece(me, chunk);
+      if (mine.count == 0 || !go.done()) return;
+      CopyReduction<R> work{reduction};
+      for (int p = 0; p < ranks; ++p) work.piece[p] = go.place(me, chunk, p);
+      work.piece[me] = in + mine.in * size;
+      work.ranks = ranks;
+      work.output = out + mine.out * size;
+      if (all) work.also = go.place(me, chunk, me);
+      work.count = mine.count;
+      go.check(Reducing::launch(work, go.on_stream()));
+    };
+    const auto pull = [&](Index chunk) {
+      for (int k = 1; k < ranks; ++k) {
+        const int p = go.ahead(k);
+        const Piece theirs = piece(p, chunk);
+        go.copy(out + theirs.out * size, go.place(p, chunk, p), theirs.count * size);
+      }
+    };
+    push(0);
+    for (Index k = 0; k <= chunks; ++k) {
+      go.barrier();
+      if (k < chunks) {
+        go.fork();
+        reduce(k);
+      }
+      if (all && k > 0) pull(k - 1);
+      if (k + 1 < chunks) push(k + 1);
+      go.join();
+    }
+  };
+  return launch_copies<Algo>(links, info, stream, nullptr, lay_out);
+}
+
+/// Messages between pairs, through the senders' scratch: a sender stages a chunk for each receiver
+/// (of AllGather, one for all), tells them, and they pull it. Both ends cut a list of messages
+/// alike. Returns when the receivers have pulled everything.
+template <class Op, class Algo>
+void exchange_staged(CopySequence<Algo>& go, const MessageTable& table) {
+  constexpr bool one_for_all = one_of<Op, AllGather>;
+  const int ranks = go.ranks(), me = go.me();
+  const Index most = one_for_all ? go.slot_bytes() : go.place_bytes();
+  using List = std::vector<Message>;
+  const auto cut = [most](const List& messages) {
+    List chunks;
+    for (const Message& m : messages) {
+      for (Index at = 0; at < m.bytes; at += most) {
+        chunks.push_back({m.data + at, std::min(most, m.bytes - at)});
+      }
+    }
+    return chunks;
+  };
+  std::vector<List> out(std::size_t(ranks), List{}), in(std::size_t(ranks), List{});
+  std::size_t steps = 0;
+  for (int p = 0; p < ranks; ++p) {
+    const auto at = std::size_t(p);
+    if (p == me) continue;
+    out[at] = cut(table.sends[at]);
+    in[at] = cut(table.recvs[at]);
+    steps = std::max({steps, out[at].size(), in[at].size()});
+  }
+  /// Ranks whose list has a k-th chunk.
+  const auto with = [&](const std::vector<List>& lists, std::size_t k) {
+    unsigned bits = 0;
+    for (int p = 0; p < ranks; ++p) bits |= unsigned(k < lists[std::size_t(p)].size()) << p;
+    return bits;
+  };
+  const auto before = [&](const std::vector<List>& lists, std::size_t k) {
+    return k == 0 ? 0u : with(lists, k - 1);
+  };
+  const auto stage = [&](std::size_t k) {
+    CopyRuns runs;
+    for (int p = 0; p < ranks; ++p) {
+      const List& list = out[std::size_t(p)];
+      if (k >= list.size() || (one_for_all && runs.count > 0)) continue;
+      char* const to = one_for_all ? go.slot(me, Index(k)) : go.place(me, Index(k), p);
+      runs.run[runs.count++] = {to, list[k].data, list[k].bytes};
+    }
+    go.run(runs);
+  };
+  const auto move_own = [&] {
+    const auto& from = table.sends[std::size_t(me)];
+    const auto& to = table.recvs[std::size_t(me)];
+    for (std::size_t m = 0; m < from.size() && m < to.size(); ++m) {
+      if (from[m].data == to[m].data) continue;
+      CopyRuns runs;
+      runs.run[runs.count++] = {to[m].data, from[m].data, std::min(from[m].bytes, to[m].bytes)};
+      go.run(runs);
+    }
+  };
+  stage(0);
+  for (std::size_t k = 0; k < steps; ++k) {
+    go.sync(with(out, k), with(in, k), before(in, k), before(out, k));
+    go.fork();
+    if (k + 1 < steps) stage(k + 1);
+    if (k == 0) move_own();
+    for (int j = 1; j < ranks; ++j) {
+      const int p = go.ahead(j);
+      const List& list = in[std::size_t(p)];
+      if (k >= list.size()) continue;
+      const char* const from = one_for_all ? go.slot(p, Index(k)) : go.place(p, Index(k), me);
+      go.copy(list[k].data, from, list[k].bytes);
+    }
+    go.join();
+  }
+  if (steps == 0) move_own();
+  go.sync(0, 0, before(in, steps), before(out, steps));
+}
+
+/// The same straight into the peers' buffers: every rank's `recv` lies at the same place of one
+/// window. Senders wait until the receivers' streams have come here.
+template <class Op, class Algo>
+void exchange_in_window(CopySequence<Algo>& go, const MessageTable& table,
+                        const Links::InWindow& window) {
+  const int ranks = go.ranks(), me = go.me();
+  unsigned to = 0, from = 0;
+  for (int p = 0; p < ranks; ++p) {
+    if (p == me) continue;
+    to |= unsigned(!table.sends[std::size_t(p)].empty()) << p;
+    from |= unsigned(!table.recvs[std::size_t(p)].empty()) << p;
+  }
+  go.sync(0, 0, from, to);
+  go.fork();
+  const auto& own = table.sends[std::size_t(me)];
+  const auto& mine = table.recvs[std::size_t(me)];
+  if (!own.empty() && !mine.empty() && own[0].data != mine[0].data) {
+    CopyRuns runs;
+    runs.run[runs.count++] = {mine[0].data, own[0].data, std::min(own[0].bytes, mine[0].bytes)};
+    go.run(runs);
+  }
+  for (int k = 1; k < ranks; ++k) {
+    const int p = go.ahead(k);
+    const auto& list = table.sends[std::size_t(p)];
+    if (list.empty()) continue;
+    const Index offset = one_of<Op, SendRecv> ? 0 : me * list[0].bytes;
+    go.copy(window.of(p) + offset, list[0].data, list[0].bytes);
+  }
+  go.join();
+  go.sync(to, from);
+}
+
+template <class Op, class Algo>
+Result<void> exchange_by_copies(const std::shared_ptr<Links>& owner, const CallInfo& info,
+                                const MessageTable& table, Stream stream) {
+  if constexpr (!TellsByStream<Algo>) enroll<CopyKernels<Algo>>();
+  Links& links = *owner;
+  const int ranks = links.comm().ranks();
+  if (stream.recorder() != nullptr) {
+    stream.recorder()->call = std::make_unique<GpuCall>(owner, info);
+    return {};
+  }
+  if (!links.on_device()) {  // of one rank, or `create` would have refused
+    return queue_on_host(links, stream, [table]() -> Result<void> {
+      for (std::size_t m = 0; m < table.sends[0].size() && m < table.recvs[0].size(); ++m) {
+        alone(Bytes{}, table.sends[0][m].data, table.recvs[0][m].data,
+              std::min(table.sends[0][m].bytes, table.recvs[0][m].bytes));
+      }
+      return {};
+    });
+  }
+  if (ranks == 1) return exchange_alone_on_device(links, table, stream);
+  if (!TellsByStream<Algo> && CopyKernels<Algo>::sync == nullptr) {
+    return fail(links.no_device_code());
+  }
+  // The buffer that peers would write to, where all ranks have one at the same place.
+  Message recv{};
+  if constexpr (one_of<Op, AllGather, AllToAll>) {
+    const Message& first = table.recvs[0][0];
+    recv = {first.data, first.bytes * ranks};
+  } else if constexpr (one_of<Op, SendRecv>) {
+    int sends = 0, recvs = 0;
+    for (int p = 0; p < ranks; ++p) {
+      const auto& list = table.recvs[std::size_t(p)];
+      sends += int(table.sends[std::size_t(p)].size());
+      recvs += int(list.size());
+      if (!list.empty()) recv = list[0];
+    }
+    if (sends != 1 || recvs != 1) {
+      recv = {};
+      if (!Algo::stages) return fail(links.not_in_window(nullptr));
+    }
+  }
+  const std::lock_guard lock{links.mutex()};
+  Links::InWindow window;
+  if (recv.bytes > 0) window = links.in_window(recv.data, recv.bytes);
+  std::shared_ptr<void> keep;
+  if constexpr (!Algo::stages) {
+    if (recv.bytes > 0 && !window) return fail(links.not_in_window(recv.data));
+    if (recv.bytes == 0) return links.ready();
+  }
+  if (!window && CopySequence<Algo>::place_bytes(links) < 1) {
+    return fail(links.scratch_too_small());
+  }
+  if (window) {
+    using Kept = std::pair<std::shared_ptr<Links>, std::shared_ptr<const void>>;
+    keep = std::make_shared<Kept>(owner, window.keep);
+  }
+  CallInfo placed = info;
+  if (window) placed.place = window.offset;
+  return launch_copies<Algo>(links, placed, stream, keep, [&](CopySequence<Algo>& go) {
+    if constexpr (Algo::stages) {
+      if (!window) return exchange_staged<Op>(go, table);
+    }
+    exchange_in_window<Op>(go, table, window);
+  });
+}
+
+}  // namespace ccl::detail

@@ -1,0 +1,87 @@
+#pragma once
+
+#include <ccl/detail/exec/device_shape.cuh>
+#include <ccl/detail/copy/bodies.hpp>
+
+#include <algorithm>
+
+namespace ccl::detail {
+
+template <class Algo>
+struct Enrolled<CopyKernels<Algo>> {
+  using Kernels = CopyKernels<Algo>;
+  using Movers = BlockLanes<512>;
+  /// Enough to keep ahead of NVLink; measured on H200.
+  static constexpr int most_blocks = 64;
+
+  static int sync(const CopySync& work, const DeviceTarget& target) {
+    return on_device(target.device, [&] {
+      return CudaExecutor::launch<WarpLanes, CopySyncBody>(work, {1, 1, false}, target.stream);
+    });
+  }
+  static int runs(const CopyRuns& how, const DeviceTarget& target) {
+    return on_device(target.device, [&] {
+      CopyRuns work = how;
+      Index bytes = 0;
+      for (int r = 0; r < work.count; ++r) bytes += work.run[r].bytes;
+      work.channels = blocks_for(bytes, target);
+      return CudaExecutor::launch<Movers, CopyRunsBody>(work, {work.channels, work.channels, false},
+                                                        target.stream);
+    });
+  }
+  static int blocks_for(Index bytes, const DeviceTarget& target) {
+    const Index worth = div_up<Index>(bytes, Index{64} << 10);
+    return int(std::clamp<Index>(worth, 1, std::min(most_blocks, target.most_blocks)));
+  }
+  static int load(int device) {
+    return on_device(device, [] {
+      const cudaError_t e = CudaExecutor::load<WarpLanes, CopySyncBody>();
+      return e != cudaSuccess ? e : CudaExecutor::load<Movers, CopyRunsBody>();
+    });
+  }
+  static inline const bool once = [] {
+    Kernels::sync = &sync;
+    Kernels::runs = &runs;
+    Kernels::load = &load;
+    return true;
+  }();
+};
+
+template <class Op, class Algo, class Proto, class R>
+struct Enrolled<CopyReduceKernels<Op, Algo, Proto, R>> {
+  using Lanes = BlockLanes<512>;
+
+  static int launch(const CopyReduction<R>& how, const DeviceTarget& target) {
+    return on_device(target.device, [&] {
+      CopyReduction<R> work = how;
+      const Index bytes = work.count * Index{sizeof(typename R::Type)};
+      work.channels = Enrolled<CopyKernels<Algo>>::blocks_for(bytes, target);
+      Word bits = 0;
+      for (int r = 0; r < work.ranks; ++r) {
+        bits |= reinterpret_cast<cuda::std::uintptr_t>(work.piece[r]);
+      }
+      bits |= reinterpret_cast<cuda::std::uintptr_t>(work.output) |
+              reinterpret_cast<cuda::std::uintptr_t>(work.also);
+      const CudaShape shape{work.channels, work.channels, false};
+      if (bits % 16 == 0) {
+        return CudaExecutor::launch<Lanes, CopyReduceBody<R, true>>(work, shape, target.stream);
+      }
+      return CudaExecutor::launch<Lanes, CopyReduceBody<R, false>>(work, shape, target.stream);
+    });
+  }
+  static int load(int device) {
+    return on_device(device, [] {
+      const cudaError_t e = CudaExecutor::load<Lanes, CopyReduceBody<R, true>>();
+      return e != cudaSuccess ? e : CudaExecutor::load<Lanes, CopyReduceBody<R, false>>();
+    });
+  }
+  static inline KernelLoader loader{&load, nullptr};
+  static inline const bool once = [] {
+    CopyReduceKernels<Op, Algo, Proto, R>::launch = &launch;
+    loader.next = KernelsOf<Op, Algo, Proto>::first;
+    KernelsOf<Op, Algo, Proto>::first = &loader;
+    return true;
+  }();
+};
+
+}  // namespace ccl::detail

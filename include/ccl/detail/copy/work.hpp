@@ -1,0 +1,51 @@
+#pragma once
+
+#include <ccl/detail/lanes/spin_wait.hpp>
+#include <ccl/detail/lanes/peer_view.hpp>
+#include <ccl/detail/wire/work.hpp>
+
+namespace ccl {
+
+/// What ranks tell each other between the copies of a launch, each pair for itself: counts of
+/// posts, kept in memory, so that replays of a graph count like launches.
+struct CopySync {
+  /// Both ends post and await each kind equally often.
+  enum Kind { filled, emptied, kinds };
+  static constexpr int most_ranks = PeerView::max_ranks;
+  /// Words of `counts`: posts to each rank, then posts of each rank that were awaited.
+  static constexpr int count_words = 2 * kinds * most_ranks;
+
+  PeerView peers;
+  Word* counts = nullptr;      // in this rank's memory
+  unsigned post[kinds] = {};   // bit p: to rank p; all that this stream did before is done
+  unsigned await[kinds] = {};  // bit p: one more of rank p
+  Watch watch;
+};
+
+/// Runs of this rank's own memory to be copied by its multiprocessors.
+struct CopyRuns {
+  static constexpr int most = PeerView::max_ranks;
+  struct Run {
+    char* to = nullptr;
+    const char* from = nullptr;
+    Index bytes = 0;
+  };
+  Run run[most];
+  int count = 0;
+  int channels = 1;
+};
+
+/// All ranks' pieces of one share, to be reduced in the order of the ranks; none has been prepared.
+template <class R>
+struct CopyReduction {
+  explicit CopyReduction(const R& how) : reduction{how} {}
+  const void* piece[PeerView::max_ranks] = {};
+  int ranks = 1;
+  void* output = nullptr;
+  void* also = nullptr;  // a second copy of the result; may be null
+  Index count = 0;       // elements
+  int channels = 1;
+  R reduction;
+};
+
+}  // namespace ccl

@@ -1,0 +1,46 @@
+#pragma once
+
+#include <ccl/proto/lane_group.hpp>
+#include <ccl/detail/exchange/mailbox.hpp>
+#include <ccl/detail/exchange/counts.hpp>
+
+namespace ccl {
+
+/// One launch of an exchange over a peer view, as an executor runs it: `Algo::run(exchange)`, and
+/// the count of its messages.
+template <class Algo, template <class> class Exchange>
+struct PeerExchangeBody {
+  using Work = PeerExchangeWork;
+  static constexpr int max_lanes = 512;
+  const Work& work;
+
+  template <LaneGroup Group>
+  CCL_HD Word operator()(Group group, int channel) const {
+    Exchange<Group> exchange{group, work, channel};
+    Algo::run(exchange);
+    return 0;
+  }
+  /// On the host, when all else is set.
+  template <LaneGroup Group>
+  static void prepare(Work& work) {
+    constexpr int most = PeerExchangeWork::most_ranks;
+    work.counts = 0;
+    work.to = work.from = {};
+    for (int k = 0; k < work.peers.ranks; ++k) {
+      const int p = (work.peers.rank + k) % work.peers.ranks;
+      const int behind = (work.peers.rank + work.peers.ranks - k) % work.peers.ranks;
+      if (work.out[p].bytes > 0) work.to.rank[work.to.count++] = p;
+      if (k == 0) continue;
+      if (work.in[behind].bytes > 0) work.from.rank[work.from.count++] = behind;
+      if (work.out[p].bytes > 0) work.counts |= 1u << p;
+      if (work.in[p].bytes > 0) work.counts |= 1u << (most + p);
+    }
+    if constexpr (requires { Exchange<Group>::deal(work); }) Exchange<Group>::deal(work);
+  }
+  /// The exchange has counted for the crews that have no part.
+  CCL_HD void end(Word, int crew, int lane, int lanes) const {
+    detail::count_own(work, work.counts, crew, lane, lanes);
+  }
+};
+
+}  // namespace ccl

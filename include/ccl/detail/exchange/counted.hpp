@@ -1,0 +1,177 @@
+#pragma once
+
+#include <ccl/detail/launch/arguments.hpp>
+#include <ccl/detail/exchange/over_wires.hpp>
+#include <ccl/detail/exchange/counted_work.hpp>
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <mutex>
+#include <string>
+#include <utility>
+
+namespace ccl {
+
+/// Runs of rows, one for each rank, whose lengths lie in memory where the exchange runs: on the GPU
+/// or, of CPU ranks, in theirs. Nobody else needs to know them, so a captured graph may be replayed
+/// with others.
+struct CountedRows {
+  Index row = 1;                     // elements; the same on all ranks
+  const int* send_counts = nullptr;  // rows for each rank
+  Index send_stride = 0;           // rows from one rank's run to the next's; each rank has its own
+  const int* send_rows = nullptr;  // null, or ranks * send_stride: where in `send` each row is
+  int* recv_counts = nullptr;      // rows from each rank, written
+  Index recv_stride = 0;           // the same on all ranks
+  // Bytes that go with each row, where rows have 2048 bytes or more: those of `send`'s i-th row lie
+  // at i * side_bytes, and arrive as the row does.
+  const void* send_side = nullptr;
+  void* recv_side = nullptr;
+  Index side_bytes = 0;  // the same on all ranks
+};
+
+namespace detail {
+
+inline Result<void> check_rows(const Communicator& comm, const CountedRows& rows,
+                               Index element_bytes, const void* send, const void* recv) {
+  CCL_CHECK(check_buffer(comm, "send_counts", rows.send_counts, comm.ranks(), sizeof(int)));
+  CCL_CHECK(check_buffer(comm, "recv_counts", rows.recv_counts, comm.ranks(), sizeof(int)));
+  constexpr Index most = Index{1} << 30;
+  const auto refuse = [&](std::string what) {
+    Error error{Errc::invalid_argument, std::move(what)};
+    error.rank = comm.rank();
+    error.host = comm.peer(error.rank).host;
+    return fail(std::move(error));
+  };
+  if (rows.row < 1 || rows.row > most || rows.send_stride < 0 || rows.send_stride > most ||
+      rows.recv_stride < 0 || rows.recv_stride > most) {
+    return refuse(
+        fmt::format("rows of {} elements, {} to send and {} to receive for each rank, "
+                    "cannot be (a row has 1 to {}, a stride is 0 to as many)",
+                    rows.row, rows.send_stride, rows.recv_stride, most));
+  }
+  const Index row_bytes = rows.row * element_bytes;
+  if (rows.send_rows != nullptr && row_bytes < CountedWork::apart_bytes) {
+    return refuse(
+        fmt::format("send_rows is given with rows of {} bytes (it is for rows of {} or "
+                    "more); put the rows of a rank side by side, and give null",
+                    row_bytes, CountedWork::apart_bytes));
+  }
+  if (rows.side_bytes != 0) {
+    if (row_bytes < CountedWork::apart_bytes || rows.side_bytes < 0) {
+      return refuse(fmt::format(
+          "{} bytes are to go with each row of {} bytes (they go with rows of {} or more); "
+          "make them part of the row",
+          rows.side_bytes, row_bytes, CountedWork::apart_bytes));
+    }
+    CCL_CHECK(check_buffer(comm, "send_side", rows.send_side, rows.send_stride, rows.side_bytes));
+    CCL_CHECK(check_buffer(comm, "recv_side", rows.recv_side, rows.recv_stride, rows.side_bytes));
+  }
+  CCL_CHECK(check_buffer(comm, "send", send, rows.send_stride, row_bytes));
+  return check_buffer(comm, "recv", recv, rows.recv_stride, row_bytes);
+}
+
+/// One launch, unless the longest runs that may come are longer than a rank's box.
+template <class Algo, class Proto>
+Result<void> counted_on_device(Links& links, const CallInfo& info, CountedWork work,
+                               Stream stream) {
+  using Kernels = CountedKernels<Algo, Proto>;
+  if (Kernels::launch == nullptr) return fail(links.no_device_code());
+  const std::lock_guard lock{links.mutex()};
+  work.peers = links.peers();
+  work.state = links.exchange_state();
+  const int stride = std::max(1, work.recv_stride);  // all ranks make the same launches
+  const bool alone = links.comm().ranks() == 1;
+  work.most = alone ? stride : Kernels::most_rows(work);
+  if (work.most < 1) return fail(links.row_too_long(work.row_bytes));
+  const auto launch = [&](const DeviceTarget& target) {
+    int code = 0;
+    for (work.first = 0; work.first < stride && code == 0; work.first += work.most) {
+      code = Kernels::launch(work, target);
+    }
+    return code;
+  };
+  if (alone) {
+    CCL_CHECK(links.ready());
+    work.watch = links.watch();
+    const int code = launch({links.comm().device(), stream.cuda(), 128});
+    if (code != 0) return fail(links.cuda_failed(code));
+    return {};
+  }
+  CCL_TRY(const DeviceTarget target, links.begin_on_device(info, stream));
+  work.watch = links.watch();
+  const int code = launch(target);
+  return links.finish_on_device(code, stream);
+}
+
+/// On CPU lanes the counts travel first, in messages of their own.
+template <class Op, class Algo, class Proto>
+Result<void> counted_on_host(Links& links, const CallInfo& info, const CountedWork& work) {
+  const std::lock_guard lock{links.mutex()};
+  const int ranks = links.comm().ranks(), me = links.comm().rank();
+  if (ranks > 1) CCL_CHECK(links.begin(info));
+  const auto fits = [](int rows, int most) { return rows >= 0 && rows <= most; };
+  const auto too_many = [&](int peer, int rows, bool sends) {
+    GaveUp found;
+    found.peer = Word(peer + 1);
+    found.why = GaveUp::too_many;
+    found.count = Word(unsigned(rows));
+    found.stride = Word(sends ? work.most_sent() : work.recv_stride);
+    found.sends = Word(sends);
+    return links.overflow(found);
+  };
+  for (int p = 0; p < ranks; ++p) {
+    if (!fits(work.send_counts[p], work.most_sent())) {
+      return too_many(p, work.send_counts[p], true);
+    }
+  }
+  work.recv_counts[me] = work.send_counts[me];
+  links.help();
+  if (ranks > 1) {
+    MessageTable counts{ranks};
+    for (int p = 0; p < ranks; ++p) {
+      if (p == me) continue;
+      counts.send(p, &work.send_counts[p], sizeof(int));
+      counts.recv(p, &work.recv_counts[p], sizeof(int));
+    }
+    run_messages<Op, Algo, Proto>(links, counts);
+    CCL_CHECK(links.finish());
+    CCL_CHECK(links.ready());
+    for (int p = 0; p < ranks; ++p) {
+      if (!fits(work.recv_counts[p], work.recv_stride)) {
+        return too_many(p, work.recv_counts[p], false);
+      }
+    }
+    links.help();
+  }
+  const bool apart = work.row_bytes >= CountedWork::apart_bytes;
+  MessageTable table{ranks};
+  for (int p = 0; p < ranks; ++p) {
+    const int to = work.send_counts[p], from = work.recv_counts[p];
+    const Index sent = Index{p} * work.send_stride, received = Index{p} * work.recv_stride;
+    if (!apart) {
+      table.send(p, work.send + sent * work.row_bytes, to * work.row_bytes);
+      table.recv(p, work.recv + received * work.row_bytes, from * work.row_bytes);
+      continue;
+    }
+    const auto row = [&](int i) {
+      return work.send_rows == nullptr ? sent + i : Index{work.send_rows[sent + i]};
+    };
+    for (int i = 0; i < to; ++i) {
+      table.send(p, work.send + row(i) * work.row_bytes, work.row_bytes);
+      if (work.side_bytes == 0) continue;
+      table.send(p, work.send_side + row(i) * work.side_bytes, work.side_bytes);
+    }
+    for (int i = 0; i < from; ++i) {
+      table.recv(p, work.recv + (received + i) * work.row_bytes, work.row_bytes);
+      if (work.side_bytes == 0) continue;
+      table.recv(p, work.recv_side + (received + i) * work.side_bytes, work.side_bytes);
+    }
+  }
+  run_messages<Op, Algo, Proto>(links, table);
+  if (ranks == 1) return {};
+  return links.finish();
+}
+
+}  // namespace detail
+}  // namespace ccl

@@ -1,0 +1,441 @@
+#pragma once
+
+#include <ccl/detail/base/bytes.hpp>
+#include <ccl/detail/exchange/counted_work.hpp>
+#include <ccl/detail/exchange/mailbox.hpp>
+#include <ccl/detail/exchange/body.hpp>
+#include <ccl/proto/protocol.hpp>
+#include <ccl/detail/numeric/user_buffer.hpp>
+
+namespace ccl {
+
+/// What `OneShot` may do with messages whose sizes only the sender's memory holds. The count goes
+/// ahead of the tiles, in a word of its own; tiles go where the message's size does not matter. A
+/// rank with a count that its peer has no room for tells all peers so and sends nothing.
+///
+/// A group waits for its peers as one, since a word that every warp of a GPU polls answers slowly;
+/// its parts move the tiles.
+template <LaneGroup Group, class Proto, int Align>
+class CountedExchange {
+  using Memory = typename Group::Memory;
+  using Part = typename Parts<Group>::Part;
+  using Lane = typename Proto::template Lane<Part, 1>;
+  using Fragment = typename Lane::Fragment;
+  static constexpr Fill fill = Align == 16 ? Fill::cells : Fill::any;
+  static constexpr int run = 4;  // tiles that a part has in flight, where there are many
+  static constexpr int most_ranks = CountedWork::most_ranks;
+  static constexpr Word nothing = 0xffff'ffffu;  // in place of a count: the sender gave up
+  static_assert(Proto::carries_flags, "Peers tell by flags that their tiles have landed.");
+
+ public:
+  static constexpr int tile_bytes = Lane::tile_cells * int(sizeof(Word));
+
+  /// On the host, before a launch and the questions below.
+  static void deal(CountedWork& work) {
+    work.box_packets = box_tiles(work.peers) * Lane::tile_packets;
+    const bool apart = work.row_bytes >= CountedWork::apart_bytes;
+    work.row_tiles = apart ? int(div_up<Index>(work.row_bytes, tile_bytes)) : 0;
+    work.piece_tiles =
+        work.row_tiles + (apart ? int(div_up<Index>(work.side_bytes, tile_bytes)) : 0);
+    work.piece_runs = div_up(work.piece_tiles, run);
+  }
+  /// Tiles of a message of so many rows.
+  CCL_HD static constexpr Index tiles(const CountedWork& work, Index rows) {
+    return work.row_tiles > 0 ? rows * work.piece_tiles
+                              : div_up<Index>(rows * work.row_bytes, tile_bytes);
+  }
+  /// Rows of each message of a launch, at most: what a box holds. Not a row: 0.
+  static constexpr int most_rows(const CountedWork& work) {
+    const Index room = box_tiles(work.peers);
+    const Index rows =
+        work.row_tiles > 0 ? room / work.piece_tiles : room * tile_bytes / work.row_bytes;
+    return int(rows < (1 << 30) ? rows : 1 << 30);
+  }
+
+  CCL_HD CountedExchange(Group group, const CountedWork& work, int channel)
+      : group_{group},
+        lane_{Parts<Group>::part(group)},
+        work_{work},
+        first_{channel == 0},
+        rank_{work.peers.rank},
+        ranks_{work.peers.ranks},
+        part_{Parts<Group>::index(group) * work.channels + channel},
+        parts_{Parts<Group>::count * work.channels},
+        state_{work.state.copies + channel % work.crews},
+        mailbox_{detail::mail(work.peers, work.peers.rank, 0)},
+        patience_{work.watch} {
+    detail::look_at(work_);
+    Memory::await_previous();
+  }
+
+  /// Before any push: reads what this rank has for the others and whether they are ready for it,
+  /// in one latency, and tells them that it is through with the messages before.
+  CCL_HD void begin() {
+    Known& known = this->known();
+    bool ready = true;
+    CCL_ROLL for (int p = first_asked(group_); p < most_ranks; p += asks_every<Group>) {
+      // No lane branches round a load: who has nothing to load looks at a word nearby.
+      const int q = p < ranks_ ? p : rank_;
+      const int rows = work_.send_counts[q];
+      Word out = 0, in = 0, begun = 0;
+      if (ranks_ > 1) {
+        out = next(q);
+        in = next(most_ranks + q);
+        begun = Memory::load_credit(mailbox_[q].begun);
+      }
+      known.rows_out[p] = p < ranks_ ? rows : 0;
+      known.flag_out[p] = out;
+      known.flag_in[p] = in;
+      ready &= fits(known.rows_out[p], work_.most_sent());
+      if (q == rank_) continue;
+      ready &= Index(begun + 1 - out) >= 0;
+      if (first_) Memory::store_credit(detail::mail(work_.peers, q, rank_)->begun, in);
+    }
+    ready_ = group_.all(ready);
+  }
+
+  CCL_HD void push_all() {
+    if (!ready_) {
+      too_many_ = wrong(known().rows_out, work_.most_sent());
+      if (!await_begun()) return;
+    }
+    if (first_ && last_part()) tell_counts();
+    if (too_many_ >= 0) {
+      if (first_ && group_.rank() == 0) {
+        report(GaveUp::too_many, too_many_, unsigned(known().rows_out[too_many_]), true);
+      }
+      return;
+    }
+    many(known().rows_out) ? push<run>() : push<1>();
+  }
+
+  CCL_HD void collect_all() {
+    if (too_many_ >= 0 || gave_up_ || !await_counts()) return;
+    many(known().rows_in) ? collect<run>() : collect<1>();
+  }
+
+ private:
+  using Data = Span<cuda::std::uint8_t, Align>;
+  using Side = Span<cuda::std::uint8_t, 1>;
+  /// Of each peer's messages; no rows of ranks that are not there, nor from this one. One block of
+  /// a GPU asks memory once for all its warps: what each warp asked for itself, on all
+  /// multiprocessors, took longer than small messages.
+  struct alignas(16) Known {
+    int rows_out[most_ranks], rows_in[most_ranks];
+    Word flag_out[most_ranks], flag_in[most_ranks];
+  };
+  struct Nothing {};
+  /// Messages are cut into pieces, whose tiles follow each other in the box, and these into runs,
+  /// which parts take in turn. A row that is apart is a piece, else the whole message is.
+  struct Message {
+    Index bytes;  // of a piece, without its side
+    int tiles;    // of a piece
+    int main;     // of these, before its side's
+    int piece_runs;
+    int runs;
+  };
+  struct Run {
+    int piece, tile, end;
+  };
+  struct Rows {
+    Data data;
+    Side side;
+  };
+
+  /// The message that a word of the state counts next.
+  CCL_HD Word next(int word) const {
+    return Memory::load_relaxed(state_ + word * work_.state.count) + 1;
+  }
+  CCL_HD Known& known() {
+    if constexpr (Parts<Group>::shares) {
+      return Parts<Group>::template shared<Known>(group_);
+    } else {
+      return own_;
+    }
+  }
+  /// Which ranks a lane asks for, where lanes that share what they know each ask for some.
+  template <class Lanes>
+  static constexpr int asks_every = Parts<Group>::shares ? Lanes::width : 1;
+  template <class Lanes>
+  CCL_HD static int first_asked(Lanes lanes) {
+    return Parts<Group>::shares ? lanes.rank() : 0;
+  }
+
+  /// Of a message that moves in runs of `N` tiles.
+  template <int N>
+  CCL_HD Message cut(int rows) const {
+    Message m;
+    if (work_.row_tiles > 0) {
+      m.bytes = work_.row_bytes;
+      m.main = work_.row_tiles;
+      m.tiles = work_.piece_tiles;
+      m.piece_runs = N == 1 ? m.tiles : work_.piece_runs;
+      m.runs = rows * m.piece_runs;
+    } else {
+      m.bytes = rows * work_.row_bytes;
+      m.main = m.tiles = int(div_up<Index>(m.bytes, tile_bytes));
+      m.runs = m.piece_runs = div_up(m.tiles, N);
+    }
+    return m;
+  }
+  template <int N>
+  CCL_HD static Run run_of(const Message& m, int r) {
+    const int piece = m.runs == m.piece_runs ? 0 : int(unsigned(r) / unsigned(m.piece_runs));
+    const int tile = (r - piece * m.piece_runs) * N;
+    return {piece, tile, tile + N < m.tiles ? tile + N : m.tiles};
+  }
+  /// Whether all messages of a direction give every part more than a run of several tiles.
+  CCL_HD bool many(const int (&rows_of)[most_ranks]) const {
+    Index rows = 0;
+    CCL_UNROLL for (int p = 0; p < most_ranks; ++p) rows += moved(rows_of[p]);
+    return tiles(work_, rows) > Index{parts_} * run;
+  }
+
+  template <int N>
+  CCL_HD void push() {
+    int begin = 0, g = part_;  // of all runs: the message's first, this part's next
+    CCL_ROLL for (int k = 0; k < ranks_; ++k) {
+      const int p = peer(k);
+      const Message m = cut<N>(moved(known().rows_out[p]));
+      if (g < begin + m.runs) {
+        const Index base = Index{p} * work_.send_stride + work_.first;
+        const Index own = k == 0 ? Index{p} * work_.recv_stride + work_.first : 0;
+        const Word flag = k == 0 ? 0 : known().flag_out[p];
+        Packet* const box = box_of(p, rank_, flag);
+        for (; g < begin + m.runs; g += parts_) {
+          const Run at = run_of<N>(m, g - begin);
+          const Index from = row(base + at.piece), to = own + at.piece;
+          const Rows rows{{work_.send + from * work_.row_bytes, work_.recv + to * work_.row_bytes},
+                          {side(work_.send_side, from), side(work_.recv_side, to)}};
+          Fragment f[N];
+          CCL_UNROLL for (int i = 0; i < N; ++i) f[i] = load(rows, m, at.tile + i);
+          Packet* const tile = box + (Index{at.piece} * m.tiles + at.tile) * Lane::tile_packets;
+          CCL_UNROLL for (int i = 0; i < N; ++i) {
+            if (at.tile + i >= at.end) continue;
+            if (k == 0) {
+              store(rows, m, at.tile + i, f[i]);
+            } else {
+              lane_.store(tile + i * Lane::tile_packets, f[i], flag);
+            }
+          }
+        }
+      }
+      begin += m.runs;
+    }
+  }
+  template <int N>
+  CCL_HD void collect() {
+    int begin = 0, g = part_;
+    CCL_ROLL for (int k = 1; k < ranks_; ++k) {
+      const int p = peer(k);
+      const Message m = cut<N>(moved(known().rows_in[p]));
+      if (g < begin + m.runs) {
+        const Index base = Index{p} * work_.recv_stride + work_.first;
+        const Word flag = known().flag_in[p];
+        const Packet* const box = box_of(rank_, p, flag);
+        for (; g < begin + m.runs; g += parts_) {
+          const Run at = run_of<N>(m, g - begin);
+          const Rows rows{{nullptr, work_.recv + (base + at.piece) * work_.row_bytes},
+                          {nullptr, side(work_.recv_side, base + at.piece)}};
+          if (!take<N>(rows, m, box, at, flag, p)) return;
+        }
+      }
+      begin += m.runs;
+    }
+  }
+
+  /// All lanes: until every peer has begun the message before, and so has read what the half held.
+  /// False if patience ended first, as below.
+  CCL_HD bool await_begun() {
+    for (;;) {
+      int late = -1;
+      CCL_ROLL for (int p = group_.rank(); p < ranks_; p += Group::width) {
+        if (p == rank_) continue;
+        if (Index(Memory::load_credit(mailbox_[p].begun) + 1 - known().flag_out[p]) < 0) late = p;
+      }
+      if (group_.all(late < 0)) return true;
+      if (group_.all(patience_.ends(late, late < 0 ? 0 : known().flag_out[late] - 1))) break;
+    }
+    gave_up_ = true;
+    return false;
+  }
+  /// By the last part, which has the least to push.
+  CCL_HD void tell_counts() {
+    const auto part = Parts<Group>::part(group_);
+    CCL_ROLL for (int p = part.rank(); p < ranks_; p += Part::width) {
+      const int rows = known().rows_out[p];
+      if (p == rank_) {
+        if (too_many_ < 0) work_.recv_counts[p] = rows;
+        continue;
+      }
+      // What the peer would have room for it would wait for.
+      const bool waits = fits(rows, work_.recv_stride);
+      const Word told = too_many_ >= 0 && waits ? nothing : unsigned(rows);
+      const Word flag = known().flag_out[p];
+      Memory::store_relaxed(counted(p, rank_, flag), flag << 32 | told);
+    }
+  }
+  /// Until all know what every peer has for this rank. The last part looks; the others meet it when
+  /// they are through with their pushes. False if a peer has too much, too.
+  CCL_HD bool await_counts() {
+    bool fit = true;
+    if (last_part()) fit = see_counts();
+    if (group_.all(fit)) return true;
+    const int p = wrong(known().rows_in, work_.recv_stride);
+    gave_up_ = p < 0;
+    if (!gave_up_ && first_ && group_.rank() == 0) {
+      const Word told = unsigned(known().rows_in[p]);
+      report(told == nothing ? GaveUp::refused : GaveUp::too_many, p, told, false);
+    }
+    return false;
+  }
+  /// False if patience ended, or one does not fit.
+  CCL_HD bool see_counts() {
+    const auto part = Parts<Group>::part(group_);
+    for (;;) {
+      int late = -1;
+      CCL_ROLL for (int p = first_asked(part); p < most_ranks; p += asks_every<Part>) {
+        known().rows_in[p] = 0;
+        if (p >= ranks_ || p == rank_) continue;
+        const Word flag = known().flag_in[p];
+        const Word told = Memory::load_relaxed(counted(rank_, p, flag));
+        if (told >> 32 == (flag & 0xffff'ffffu)) {
+          known().rows_in[p] = int(unsigned(told));
+        } else {
+          late = p;
+        }
+      }
+      if (part.all(late < 0)) break;
+      if (part.all(patience_.ends(late, late < 0 ? 0 : known().flag_in[late] - 1))) return false;
+    }
+    bool fit = true;
+    CCL_ROLL for (int p = first_asked(part); p < ranks_; p += asks_every<Part>) {
+      const int rows = known().rows_in[p];
+      const bool fits_here = fits(rows, work_.recv_stride);
+      fit &= fits_here;
+      if (first_ && p != rank_ && fits_here) work_.recv_counts[p] = rows;
+    }
+    return fit;
+  }
+  CCL_HD void report(GaveUp::Why why, int p, Word count, bool sends) const {
+    GaveUp* const gave_up = work_.watch.gave_up;
+    if (Memory::load_relaxed(&gave_up->peer) != 0) return;
+    Memory::store_relaxed(&gave_up->why, Word(why));
+    Memory::store_relaxed(&gave_up->count, count);
+    Memory::store_relaxed(&gave_up->stride, Word(sends ? work_.most_sent() : work_.recv_stride));
+    Memory::store_relaxed(&gave_up->sends, Word(sends));
+    Memory::store_release(&gave_up->peer, Word(p + 1));
+  }
+
+  /// A run's tiles: all are looked at until all are here.
+  template <int N>
+  CCL_HD bool take(const Rows& rows, const Message& m, const Packet* box, const Run& at, Word flag,
+                   int p) {
+    const Packet* const tile = box + (Index{at.piece} * m.tiles + at.tile) * Lane::tile_packets;
+    typename Lane::Arrival got[N];
+    for (;;) {
+      // Behind the run's end its last tile again: a branch among the loads would part them.
+      CCL_UNROLL for (int i = 0; i < N; ++i) {
+        const int t = at.tile + i < at.end ? i : at.end - 1 - at.tile;
+        got[i] = lane_.load(tile + t * Lane::tile_packets);
+      }
+      bool here = true;
+      CCL_UNROLL for (int i = 0; i < N; ++i) here = here & lane_.here(got[i], flag);
+      if (lane_.agree(here)) break;
+      if (lane_.agree(patience_.ends(p, flag - 1))) return false;
+    }
+    CCL_UNROLL for (int i = 0; i < N; ++i) {
+      if (at.tile + i < at.end) store(rows, m, at.tile + i, lane_.unpack(got[i]));
+    }
+    return true;
+  }
+
+  CCL_HD Fragment load(const Rows& rows, const Message& m, int t) const {
+    if (t < m.main) {
+      const Index at = Index{t} * tile_bytes;
+      return rows.data.template load<fill>(lane_, at, m.bytes - at);
+    }
+    const Index at = Index{t - m.main} * tile_bytes;
+    return rows.side.template load<Fill::any>(lane_, at, work_.side_bytes - at);
+  }
+  CCL_HD void store(const Rows& rows, const Message& m, int t, const Fragment& f) const {
+    if (t < m.main) {
+      const Index at = Index{t} * tile_bytes;
+      rows.data.template store<fill>(lane_, at, m.bytes - at, f);
+    } else {
+      const Index at = Index{t - m.main} * tile_bytes;
+      rows.side.template store<Fill::any>(lane_, at, work_.side_bytes - at, f);
+    }
+  }
+  /// Which row of `send` is the i-th of the runs.
+  CCL_HD Index row(Index i) const {
+    return work_.send_rows == nullptr ? i : Index{work_.send_rows[i]};
+  }
+  template <class P>
+  CCL_HD P* side(P* of, Index i) const {
+    return of == nullptr ? of : of + i * work_.side_bytes;
+  }
+  CCL_HD Word* counted(int owner, int writer, Word flag) const {
+    return detail::mail(work_.peers, owner, writer)->counted + (flag & 1);
+  }
+  /// The first rank whose count does not fit; -1: all do.
+  CCL_HD int wrong(const int (&rows_of)[most_ranks], int most) const {
+    CCL_ROLL for (int p = 0; p < ranks_; ++p) {
+      if (!fits(rows_of[p], most)) return p;
+    }
+    return -1;
+  }
+  CCL_HD bool last_part() const { return Parts<Group>::index(group_) == Parts<Group>::count - 1; }
+  CCL_HD static bool fits(int rows, int most) { return unsigned(rows) <= unsigned(most); }
+  /// Of a message, by this launch.
+  CCL_HD int moved(int rows) const {
+    const int left = rows - work_.first;
+    return left < 0 ? 0 : left < work_.most ? left : work_.most;
+  }
+  static constexpr Index box_tiles(const PeerView& peers) {
+    return peers.half_packets / peers.ranks / Lane::tile_packets;
+  }
+  CCL_HD Packet* box_of(int owner, int writer, Word flag) const {
+    return work_.peers.scratch[owner] + Index(flag & 1) * work_.peers.half_packets +
+           writer * work_.box_packets;
+  }
+  CCL_HD int peer(int k) const { return rank_ + k - (rank_ + k < ranks_ ? 0 : ranks_); }
+
+  Group group_;
+  Lane lane_;
+  const CountedWork& work_;
+  bool first_;  // of the groups
+  int rank_, ranks_;
+  int part_, parts_;  // of all groups
+  const Word* state_;
+  const Mail* mailbox_;  // mine
+  int too_many_ = -1;    // the first rank that this one has too many rows for
+  bool ready_ = false;   // peers, and counts, for all that this rank has
+  bool gave_up_ = false;
+  [[no_unique_address]] cuda::std::conditional_t<Parts<Group>::shares, Nothing, Known> own_;
+  Patience<Memory> patience_;
+};
+
+/// One launch of it, as an executor runs it.
+template <class Algo, class Proto, int Align>
+struct CountedBody {
+  using Work = CountedWork;
+  static constexpr int max_lanes = 512;
+  const Work& work;
+
+  template <LaneGroup Group>
+  CCL_HD Word operator()(Group group, int channel) const {
+    CountedExchange<Group, Proto, Align> exchange{group, work, channel};
+    Algo::run(exchange);
+    return 0;
+  }
+  /// The counts are those of `PeerExchangeBody`.
+  CCL_HD void end(Word, int crew, int lane, int lanes) const {
+    const unsigned peers = ((1u << work.peers.ranks) - 1) & ~(1u << work.peers.rank);
+    const unsigned words = peers | peers << CountedWork::most_ranks;
+    detail::count_for_absent(work, words, crew, lane, lanes);
+    detail::count_own(work, words, crew, lane, lanes);
+  }
+};
+
+}  // namespace ccl

@@ -1,0 +1,47 @@
+#pragma once
+
+#include <ccl/detail/lanes/spin_wait.hpp>
+#include <ccl/detail/lanes/peer_view.hpp>
+
+namespace ccl {
+
+/// What one launch of an exchange is told whose counts lie in memory: rows of `row_bytes`, a run of
+/// them for each rank. Every rank sends one message to every other, if only to say that it has no
+/// rows, and all ranks make the same launches.
+struct CountedWork {
+  static constexpr int most_ranks = PeerView::max_ranks;
+  /// From here on a row is tiles of its own, and may lie anywhere in the sender's memory.
+  static constexpr Index apart_bytes = 2048;
+
+  PeerView peers;
+  Epoch state;  // as of `PeerExchangeWork`, which takes turns with this
+  const char* send = nullptr;
+  char* recv = nullptr;
+  const int* send_counts = nullptr;  // rows for each rank
+  int* recv_counts = nullptr;        // rows from each rank, written
+  // Null: rank p's rows are those from p * send_stride on. Else row i for rank p is the
+  // send_rows[p * send_stride + i]-th of `send`.
+  const int* send_rows = nullptr;
+  Index row_bytes = 0;
+  // Bytes that go with each row, of rows that are apart: those of the i-th of `send` are at
+  // i * side_bytes, and arrive as the row does.
+  const char* send_side = nullptr;
+  char* recv_side = nullptr;
+  Index side_bytes = 0;
+  int send_stride = 0;  // rows from one rank's run to the next's; each rank has its own
+  int recv_stride = 0;  // the same on all ranks
+  int first = 0;        // row of each run that this launch begins with
+  int most = 0;         // rows of each run, at most
+  Index box_packets = 0;
+  int row_tiles = 0;    // of a row that is apart, without its side; 0: rows are not apart
+  int piece_tiles = 0;  // with it
+  int piece_runs = 0;   // of so many tiles as a lane group has in flight
+  int channels = 1;
+  int crews = 1;
+  Watch watch;
+
+  /// Rows for one rank that there is room for, at both ends. Those of a peer, `recv_stride`.
+  CCL_HD int most_sent() const { return send_stride < recv_stride ? send_stride : recv_stride; }
+};
+
+}  // namespace ccl

@@ -1,0 +1,206 @@
+#pragma once
+
+#include <ccl/types/operations.hpp>
+#include <ccl/detail/exec/device_shape.cuh>
+#include <ccl/detail/exchange/counted_body.hpp>
+#include <ccl/detail/exchange/direct.hpp>
+#include <ccl/detail/exchange/body.hpp>
+#include <ccl/detail/exchange/packet.hpp>
+#include <ccl/detail/wire/context.hpp>
+
+namespace ccl::detail {
+
+/// How many groups share a channel's peers. Over the host's memory a look at a peer is a few
+/// microseconds: one for each peer and direction, on as many blocks as NCCL takes for a network, so
+/// that the others compute meanwhile.
+template <class Group, class Body, class Algo>
+int servers_of(const ExchangeWork& work, const CudaShape& shape, const DeviceTarget& target) {
+  if constexpr (requires { Algo::serves_by_turns; }) {
+    constexpr int most = 32, groups = Body::max_lanes / Group::width;
+    const int turns = 2 * work.ranks - 2;
+    const int blocks = target.most_blocks < most ? target.most_blocks : most;
+    const int room = blocks * (groups < 4 ? groups : 4) / shape.channels;
+    if (work.proxied && turns > 1) return turns < room ? turns : room < 1 ? 1 : room;
+  }
+  return 1;
+}
+
+template <class Algo, class Proto>
+struct Enrolled<ExchangeKernels<Algo, Proto>> {
+  template <int Align>
+  using Body = ExchangeBody<AllToAllV, Algo, Proto, Align>;
+  template <int Align>
+  using Group = LanesOf<Proto, Body<Align>>;
+
+  static int launch(const ExchangeWork& how, Index bytes, const DeviceTarget& target) {
+    return on_device(target.device, [&] {
+      ExchangeWork work = how;
+      // The largest message of this rank is not that of its peers: each has channels by its own
+      // size.
+      work.channel_bytes = channel_worth<Group<16>>(target);
+      Word bits = 16;
+      for (int m = 0; m < work.begin[1][work.ranks]; ++m) {
+        bits |= reinterpret_cast<cuda::std::uintptr_t>(work.message[m].data);
+      }
+      return with_alignment<Bytes>(lowest(bits), [&]<int Align>(Aligned<Align>) {
+        return launch_aligned<Group<Align>, Body<Align>>(work, bytes, target);
+      });
+    });
+  }
+  template <class Lanes, class Runs>
+  static cudaError_t launch_aligned(ExchangeWork& work, Index bytes, const DeviceTarget& target) {
+    if (const cudaError_t e = check_slices<Lanes, Runs>(work); e != cudaSuccess) return e;
+    CudaShape shape = device_shape<Lanes, Runs::max_lanes>(bytes, work.channels, target);
+    work.channels = shape.channels;
+    work.servers = servers_of<Lanes, Runs, Algo>(work, shape, target);
+    shape = device_shape<Lanes, Runs::max_lanes>(work.channels * work.servers, target);
+    return CudaExecutor::launch<Lanes, Runs>(work, shape, target.stream);
+  }
+  static int load(int device) {
+    return on_device(device, [] {
+      return for_alignments<Bytes>([]<int Align>(Aligned<Align>) {
+        return CudaExecutor::load<Group<Align>, Body<Align>>();
+      });
+    });
+  }
+  static inline const bool once = [] {
+    ExchangeKernels<Algo, Proto>::launch = &launch;
+    ExchangeKernels<Algo, Proto>::load = &load;
+    return true;
+  }();
+};
+
+/// Plain stores: a block for each ring, as long as there are multiprocessors.
+template <class Algo, class Proto>
+struct PeerExchangeShape {
+  using Group = BlockLanes<512>;
+  template <int Align>
+  using Body = PeerExchangeBody<Algo, DirectExchange>;
+
+  static cudaError_t launch(PeerExchangeWork& work, const DeviceTarget& target) {
+    const CudaShape shape = spread<Group, Body<1>, Body<1>::max_lanes>(work, target);
+    return CudaExecutor::launch<Group, Body<1>>(work, shape, target.stream);
+  }
+  template <class Lanes, class Runs, int MaxLanes>
+  static CudaShape spread(PeerExchangeWork& work, const DeviceTarget& target) {
+    Index rings = 0;
+    for (int p = 0; p < work.peers.ranks; ++p) {
+      for (const Message& m : {work.out[p], work.in[p]}) {
+        rings += Rings::used(m.bytes, work.most_rings);
+      }
+    }
+    const Index most =
+        target.most_blocks < work.state.count ? target.most_blocks : work.state.count;
+    work.channels = work.crews = int(rings < 1 ? 1 : rings < most ? rings : most);
+    Runs::template prepare<Lanes>(work);
+    return {work.channels, work.crews, target.early};
+  }
+  static Index most_bytes(const PeerView& peers, int most_rings) {
+    return DirectExchange<Group>::most_bytes(peers, most_rings);
+  }
+  static cudaError_t load() { return CudaExecutor::load<Group, Body<1>>(); }
+};
+
+/// Packets: a warp for each tile, on as many multiprocessors as there are.
+template <class Algo, class Proto>
+requires(Proto::carries_flags) struct PeerExchangeShape<Algo, Proto> {
+  template <int Align>
+  using Exchange = PacketExchange<WarpLanes, Proto, Align>;
+  template <int Align>
+  using Body = PeerExchangeBody<Algo, Exchange<Align>::template Over>;
+
+  static cudaError_t launch(PeerExchangeWork& work, const DeviceTarget& target) {
+    return with_alignment<Bytes>(alignment(work), [&]<int Align>(Aligned<Align>) {
+      using Runs = Body<Align>;
+      const CudaShape shape = spread<WarpLanes, Runs, Runs::max_lanes>(work, target);
+      return CudaExecutor::launch<WarpLanes, Runs>(work, shape, target.stream);
+    });
+  }
+  template <class Lanes, class Runs, int MaxLanes>
+  static CudaShape spread(PeerExchangeWork& work, const DeviceTarget& target) {
+    constexpr Index most_warps = MaxLanes / Lanes::width;
+    const Index out = Exchange<1>::tiles(work.out, work.peers.ranks);
+    const Index in = Exchange<1>::tiles(work.in, work.peers.ranks);
+    const Index tiles = out > in ? out : in;
+    Index blocks = target.most_blocks < work.state.count ? target.most_blocks : work.state.count;
+    if (tiles < blocks) blocks = tiles;
+    Index warps = div_up(tiles, blocks);
+    warps = warps < most_warps ? warps : most_warps;
+    work.crews = int(blocks);
+    work.channels = int(blocks * warps);
+    Runs::template prepare<Lanes>(work);
+    return {work.channels, work.crews, target.early};
+  }
+  static Index most_bytes(const PeerView& peers, int) { return Exchange<1>::most_bytes(peers); }
+  static cudaError_t load() {
+    return for_alignments<Bytes>(
+        []<int Align>(Aligned<Align>) { return CudaExecutor::load<WarpLanes, Body<Align>>(); });
+  }
+};
+
+template <class Algo, class Proto>
+struct Enrolled<PeerExchangeKernels<Algo, Proto>> {
+  using Kernels = PeerExchangeKernels<Algo, Proto>;
+  using Shape = PeerExchangeShape<Algo, Proto>;
+  static int launch(const PeerExchangeWork& how, const DeviceTarget& target) {
+    return on_device(target.device, [&] {
+      PeerExchangeWork work = how;
+      return Shape::launch(work, target);
+    });
+  }
+  static int load(int device) { return on_device(device, &Shape::load); }
+  static inline const bool once = [] {
+    Kernels::launch = &launch;
+    Kernels::load = &load;
+    Kernels::most_bytes = &Shape::most_bytes;
+    return true;
+  }();
+};
+
+/// Blocks, whose warps move the tiles, on as many multiprocessors as the fullest messages that may
+/// come would keep busy.
+template <class Algo, class Proto>
+struct Enrolled<CountedKernels<Algo, Proto>> {
+  using Kernels = CountedKernels<Algo, Proto>;
+  using Group = BlockLanes<512>;
+  template <int Align>
+  using Body = CountedBody<Algo, Proto, Align>;
+  using Exchange = CountedExchange<Group, Proto, 1>;
+
+  static int launch(const CountedWork& how, const DeviceTarget& target) {
+    return on_device(target.device, [&] {
+      CountedWork work = how;
+      Exchange::deal(work);
+      const Index rows = work.recv_stride < work.most ? work.recv_stride : work.most;
+      const Index tiles = work.peers.ranks * Exchange::tiles(work, rows);
+      Index blocks = target.most_blocks;
+      if (work.peers.ranks > 1 && work.state.count < blocks) blocks = work.state.count;
+      if (tiles < blocks) blocks = tiles < 1 ? 1 : tiles;
+      work.channels = work.crews = int(blocks);
+      const CudaShape shape{work.channels, work.crews, target.early};
+      const Word bits = reinterpret_cast<cuda::std::uintptr_t>(work.send) |
+                        reinterpret_cast<cuda::std::uintptr_t>(work.recv) | Word(work.row_bytes);
+      if (bits % 16 == 0) return CudaExecutor::launch<Group, Body<16>>(work, shape, target.stream);
+      return CudaExecutor::launch<Group, Body<1>>(work, shape, target.stream);
+    });
+  }
+  static int load(int device) {
+    return on_device(device, [] {
+      const cudaError_t e = CudaExecutor::load<Group, Body<16>>();
+      return e != cudaSuccess ? e : CudaExecutor::load<Group, Body<1>>();
+    });
+  }
+  static int most_rows(const CountedWork& how) {
+    CountedWork work = how;
+    Exchange::deal(work);
+    return Exchange::most_rows(work);
+  }
+  static inline const bool once = [] {
+    Kernels::launch = &launch;
+    Kernels::load = &load;
+    Kernels::most_rows = &most_rows;
+    return true;
+  }();
+};
+
+}  // namespace ccl::detail

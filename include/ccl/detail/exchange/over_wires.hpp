@@ -1,0 +1,182 @@
+#pragma once
+
+#include <ccl/detail/launch/host_launch.hpp>
+#include <ccl/detail/launch/recorder.hpp>
+#include <ccl/detail/exec/kernel_registry.hpp>
+#include <ccl/comm/stream.hpp>
+#include <ccl/detail/runtime/connections.hpp>
+#include <ccl/transport/for_device.hpp>
+
+#include <algorithm>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <utility>
+#include <vector>
+
+namespace ccl::detail {
+
+/// One message of a group of sends and receives.
+struct Leg {
+  bool sends = false;
+  void* data = nullptr;
+  Index count = 0;
+  Index element_bytes = 1;
+  int peer = -1;
+};
+/// The messages of one exchange, peer by peer, in the order in which they travel.
+struct MessageTable {
+  explicit MessageTable(int ranks) : sends(ranks), recvs(ranks) {}
+  std::vector<std::vector<Message>> sends, recvs;
+  void send(int peer, const void* data, Index bytes) {
+    sends[peer].push_back({static_cast<char*>(const_cast<void*>(data)), bytes});
+  }
+  void recv(int peer, void* data, Index bytes) {
+    recvs[peer].push_back({static_cast<char*>(data), bytes});
+  }
+};
+
+/// What becomes of messages that arrive where others do, or leave from. NCCL's interface, which
+/// promises nothing of their data, lets them pass.
+enum class Overlaps { refused, allowed };
+/// The messages of a group, checked.
+Result<MessageTable> table_of(const Communicator& comm, std::span<const Leg> legs,
+                              Overlaps overlaps);
+/// Counts and offsets of one side of an AllToAllV, in elements.
+struct RunsOfRanks {
+  std::span<const Index> counts, offsets;
+};
+/// The messages of an AllToAllV, checked.
+Result<MessageTable> table_of(const Communicator& comm, const void* send, const RunsOfRanks& sends,
+                              void* recv, const RunsOfRanks& recvs, Index element_bytes);
+
+/// Between `Links::help` and `Links::finish`.
+template <class Op, class Algo, class Proto>
+void run_messages(Links& links, const MessageTable& table) {
+  std::vector<Message> messages[2];
+  std::vector<int> begin[2];
+  for (int side = 0; side < 2; ++side) {
+    begin[side].reserve(table.sends.size() + 1);
+    messages[side].reserve(table.sends.size());
+    for (const auto& of_peer : side == 0 ? table.sends : table.recvs) {
+      begin[side].push_back(int(messages[side].size()));
+      messages[side].insert(messages[side].end(), of_peer.begin(), of_peer.end());
+    }
+    begin[side].push_back(int(messages[side].size()));
+  }
+  auto work = links.work(Bytes{});
+  work.sends = {messages[0].data(), begin[0].data(), work.sends.cursor};
+  work.recvs = {messages[1].data(), begin[1].data(), work.recvs.cursor};
+  const auto peers = [](const auto& of_peers) {
+    std::vector<int> found;
+    for (std::size_t p = 0; p < of_peers.size(); ++p) {
+      const auto some = [](const Message& m) { return m.bytes > 0; };
+      if (std::any_of(of_peers[p].begin(), of_peers[p].end(), some)) found.push_back(int(p));
+    }
+    return found;
+  };
+  if (links.opens_later()) {
+    if (const auto opening = links.open(peers(table.recvs), peers(table.sends))) {
+      const Opening::Sleeper sleeper{*opening};
+      const OpeningWork some{work, opening->there(false), opening->there(true)};
+      HostExecutor::run<SoloLane>(work.channels, OpeningBody<Op, Algo, Proto>{some});
+      return opening->finish();
+    }
+  }
+  HostExecutor::run<SoloLane>(work.channels, WireBody<Op, Algo, Proto, 1, Bytes>{work});
+}
+
+template <class Op, class Algo, class Proto>
+Result<void> exchange_on_host(Links& links, const CallInfo& info, const MessageTable& table) {
+  const std::lock_guard lock{links.mutex()};
+  const bool alone = links.comm().ranks() == 1;
+  if (!alone) CCL_CHECK(links.begin(info));
+  links.help();
+  if (alone || links.same_messages(Op::name, table.sends, table.recvs)) {
+    run_messages<Op, Algo, Proto>(links, table);
+  }
+  if (alone) return {};
+  return links.finish();
+}
+
+/// In a communicator of one rank: its messages to itself.
+inline Result<void> exchange_alone_on_device(Links& links, const MessageTable& table,
+                                             Stream stream) {
+  const auto& from = table.sends[0];
+  const auto& to = table.recvs[0];
+  for (std::size_t m = 0; m < from.size() && m < to.size(); ++m) {
+    CCL_CHECK(links.copy(to[m].data, from[m].data, std::min(from[m].bytes, to[m].bytes), stream));
+  }
+  return {};
+}
+/// An exchange that a group makes.
+template <class Op, class Algo, class Proto>
+class ExchangeCall final : public RecordedCall {
+ public:
+  ExchangeCall(std::shared_ptr<Links> links, const CallInfo& info, MessageTable table)
+      : RecordedCall{std::move(links), info}, table_{std::move(table)} {}
+  void run_on_host() override {
+    if (!links().same_messages(Op::name, table_.sends, table_.recvs)) return;
+    run_messages<Op, Algo, Proto>(links(), table_);
+  }
+
+ private:
+  MessageTable table_;
+};
+
+template <class Algo, class Proto>
+Result<void> exchange_on_device(Links& links, const CallInfo& info, const MessageTable& table,
+                                Stream stream) {
+  const auto& comm = links.comm();
+  if (comm.ranks() == 1) return exchange_alone_on_device(links, table, stream);
+  const auto kernel = ExchangeKernels<Algo, Proto>::launch;
+  if (kernel == nullptr) return fail(links.no_device_code());
+  const std::lock_guard lock{links.mutex()};
+  ExchangeWork work{links.work(Bytes{})};
+  Index most = 0;
+  int filled = 0;
+  for (int side = 0; side < 2; ++side) {
+    for (int p = 0; p <= comm.ranks(); ++p) {
+      if (p <= ExchangeWork::most_ranks) work.begin[side][p] = filled;
+      if (p == comm.ranks()) break;
+      for (const Message& m : side == 0 ? table.sends[p] : table.recvs[p]) {
+        if (filled < ExchangeWork::most_messages) work.message[filled] = m;
+        most = std::max(most, m.bytes);
+        ++filled;
+      }
+    }
+  }
+  if (comm.ranks() > ExchangeWork::most_ranks || filled > ExchangeWork::most_messages) {
+    return fail(links.too_many_messages(filled));
+  }
+  CCL_TRY(const auto target, links.begin_on_device(info, stream));
+  return links.finish_on_device(kernel(work, most, target), stream);
+}
+
+/// On whichever the communicator is on.
+template <class Op, class Algo, class Proto, Sides sides>
+Result<void> exchange(const std::shared_ptr<Links>& links, const CallInfo& info, MessageTable table,
+                      Stream stream) {
+  if (stream.recorder() != nullptr) {
+    if constexpr (sides.cpus) {
+      using Call = ExchangeCall<Op, Algo, Proto>;
+      stream.recorder()->call = std::make_unique<Call>(links, info, std::move(table));
+    } else {
+      stream.recorder()->call = std::make_unique<GpuCall>(links, info);
+    }
+    return {};
+  }
+  if constexpr (sides.gpus) {
+    enroll<ExchangeKernels<Algo, Proto>>();
+    if (links->on_device()) return exchange_on_device<Algo, Proto>(*links, info, table, stream);
+  }
+  if constexpr (sides.cpus) {
+    return queue_on_host(links, info, stream,
+                         [table = std::move(table)](Links& own, const CallInfo& noted) {
+                           return exchange_on_host<Op, Algo, Proto>(own, noted, table);
+                         });
+  }
+  return fail(links->no_device_code());  // not reached: creation was refused
+}
+
+}  // namespace ccl::detail

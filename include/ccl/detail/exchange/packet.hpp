@@ -1,0 +1,248 @@
+#pragma once
+
+#include <ccl/detail/base/bytes.hpp>
+#include <ccl/detail/exchange/mailbox.hpp>
+#include <ccl/detail/lanes/collect.hpp>
+#include <ccl/detail/exchange/counts.hpp>
+#include <ccl/detail/numeric/user_buffer.hpp>
+
+namespace ccl {
+
+/// What `OneShot` may do with messages of any size between any two ranks: push each tile into its
+/// peer's box, collect what the peers pushed into mine. Tiles are dealt out among the groups, in
+/// runs of a few. Boxes have two halves in turn; a sender goes on to one when its receiver has
+/// begun the message after the one that used it last.
+template <ReducingLanes Group, Protocol<Group> Proto, int Align>
+class PacketExchange {
+  using Memory = typename Group::Memory;
+  using Lane = typename Proto::template Lane<Group, 1>;
+  using Fragment = typename Lane::Fragment;
+  static constexpr Fill fill = Align == 16 ? Fill::cells : Fill::any;
+  static constexpr int words_per_lane = div_up(PeerExchangeWork::state_words, Group::width);
+  static constexpr int run = 4;  // tiles that one group has in flight where there are many
+  static_assert(Proto::carries_flags, "Peers tell by flags that their tiles have landed.");
+
+ public:
+  template <class OtherGroup>
+  using Over = PacketExchange<OtherGroup, Proto, Align>;
+
+  static constexpr int tile_bytes = Lane::tile_cells * int(sizeof(Word));
+  /// Bytes of a message, at most; a multiple of 128, so that the next one is aligned as this one
+  /// is. 0: the scratch has no tile for each rank.
+  static constexpr Index most_bytes(const PeerView& peers) {
+    return box_tiles(peers) * tile_bytes / 128 * 128;
+  }
+  /// Tiles of all messages of one direction: as many groups have something to do.
+  static constexpr Index tiles(const Message* messages, int ranks) {
+    Index n = 0;
+    for (int p = 0; p < ranks; ++p) n += div_up<Index>(messages[p].bytes, tile_bytes);
+    return n;
+  }
+
+  /// On the host, once `channels` is known: a message's runs go on with the group where those of
+  /// the one before ended, so that small messages go to different groups.
+  static void deal(PeerExchangeWork& work) {
+    work.box_packets = box_tiles(work.peers) * Lane::tile_packets;
+    for (const bool sends : {true, false}) {
+      const Message* const messages = sends ? work.out : work.in;
+      auto& deal = sends ? work.out_deal : work.in_deal;
+      const Index all = tiles(messages, work.peers.ranks);
+      deal.run = all > Index{work.channels} * run ? run : 1;
+      int next = 0;
+      for (int k = 0; k < work.peers.ranks; ++k) {
+        const int p = (work.peers.rank + k) % work.peers.ranks;
+        deal.tiles[p] = int(div_up<Index>(messages[p].bytes, tile_bytes));
+        deal.first[p] = next;
+        next = (next + div_up(deal.tiles[p], deal.run)) % work.channels;
+      }
+    }
+  }
+
+  CCL_HD PacketExchange(Group group, const PeerExchangeWork& work, int channel)
+      : group_{group},
+        lane_{group},
+        work_{work},
+        channel_{channel},
+        rank_{work.peers.rank},
+        state_{work.state.copies + channel % work.crews},
+        mailbox_{detail::mail(work.peers, work.peers.rank, 0)},
+        first_{push_to(0)},
+        patience_{work.watch} {
+    detail::look_at(work_);
+    Memory::await_previous();
+  }
+
+  /// Before any push: each lane loads what its words of the state count, and how far those have
+  /// come that get a message; with the first tile these are one latency. No lane branches round a
+  /// load, as the others would wait there for theirs: who has nothing to load looks at a word
+  /// nearby.
+  CCL_HD void begin() {
+    CCL_UNROLL for (int i = 0; i < words_per_lane; ++i) {
+      const int word = i * Group::width + group_.rank();
+      const bool mine = word < PeerExchangeWork::state_words && (work_.counts >> word & 1u) != 0;
+      const bool sends = mine && word < PeerExchangeWork::most_ranks;
+      counted_[i] = Memory::load_relaxed(state_ + (mine ? word : 0) * work_.state.count);
+      begun_[i] = Memory::load_credit(mailbox_[sends ? word : rank_].begun);
+    }
+  }
+
+  CCL_HD void push_all() {
+    Push push = first_;
+    CCL_ROLL for (int k = 0; k < work_.to.count; ++k) {
+      if (k > 0) push = push_to(k);
+      if (push.tiles.t >= push.end) continue;
+      if (push.peer == rank_) {
+        keep(push);
+        continue;
+      }
+      Fragment next = load(push.data, push.bytes, push.tiles.t);
+      tell();
+      const Word flag = sequence(true, push.peer);
+      Word begun = held(begun_, push.peer);
+      // Its begin of the message before this one: it has read what the half held.
+      while (!group_.all(Index(begun + 1 - flag) >= 0)) {
+        if (group_.all(patience_.ends(push.peer, flag - 1))) return;
+        begun = Memory::load_credit(mailbox_[push.peer].begun);
+      }
+      Packet* const box = push.box + half(flag);
+      while (push.tiles.t < push.end) {
+        const Fragment f = next;
+        Packet* const tile = box + Index{push.tiles.t} * Lane::tile_packets;
+        push.tiles.next();
+        next = load(push.data, push.bytes, push.tiles.t);
+        lane_.store(tile, f, flag);
+      }
+    }
+    // While what the peers have pushed is on its way.
+    if (channel_ >= work_.crews) return;
+    detail::count_for_absent(work_, work_.counts, channel_, group_.rank(), Group::width);
+  }
+
+  CCL_HD void collect_all() {
+    tell();
+    CCL_ROLL for (int k = 0; k < work_.from.count; ++k) {
+      const int p = work_.from.rank[k];
+      const Message& m = work_.in[p];
+      const int n = work_.in_deal.tiles[p];
+      Tiles tiles = tiles_of(work_.in_deal, p);
+      if (tiles.t >= n) continue;
+      const Data data{nullptr, m.data};
+      const Word flag = sequence(false, p);
+      const Packet* const box = box_of(rank_, p) + half(flag);
+      while (tiles.t < n) {
+        if (tiles.length == run && tiles.t + run <= n) {
+          take<run>(data, m, box, tiles.t, flag, p);
+          tiles.next_run();
+        } else {
+          take<1>(data, m, box, tiles.t, flag, p);
+          tiles.next();
+        }
+      }
+    }
+  }
+
+ private:
+  using Data = Span<cuda::std::uint8_t, Align>;
+
+  /// The tiles of one message that are this group's: every `groups`-th run of `length`.
+  struct Tiles {
+    int t, length, groups;
+    int left;  // of the run at hand, t included
+    CCL_HD void next() {
+      ++t;
+      if (--left == 0) {
+        t += (groups - 1) * length;
+        left = length;
+      }
+    }
+    /// From the first tile of a run to that of the next.
+    CCL_HD void next_run() { t += groups * length; }
+  };
+  /// What this group has to do with one message that is sent.
+  struct Push {
+    int peer, end;  // of all its tiles
+    Tiles tiles;
+    Data data;
+    Index bytes;
+    Packet* box;  // at the peer, in the first half
+  };
+  CCL_HD Push push_to(int k) const {
+    const int p = work_.to.rank[k];
+    const Message& m = work_.out[p];
+    return {p,       work_.out_deal.tiles[p], tiles_of(work_.out_deal, p), Data{m.data, nullptr},
+            m.bytes, box_of(p, rank_)};
+  }
+  /// A message to myself.
+  CCL_HD void keep(Push& push) const {
+    const Message& to = work_.in[rank_];
+    if (work_.out[rank_].data == to.data || push.bytes != to.bytes) return;
+    const Data data{work_.out[rank_].data, to.data};
+    for (; push.tiles.t < push.end; push.tiles.next()) {
+      store(data, push.bytes, push.tiles.t, load(data, push.bytes, push.tiles.t));
+    }
+  }
+  /// The first tile of this group of a message, and how it goes on.
+  CCL_HD Tiles tiles_of(const PeerExchangeWork::Deal& deal, int p) const {
+    const int behind = channel_ - deal.first[p];
+    const int mine = behind < 0 ? behind + work_.channels : behind;
+    return {mine * deal.run, deal.run, work_.channels, deal.run};
+  }
+
+  CCL_HD Fragment load(const Data& data, Index bytes, int t) const {
+    const Index at = Index{t} * tile_bytes;
+    return data.template load<fill>(lane_, at, bytes - at);
+  }
+  CCL_HD void store(const Data& data, Index bytes, int t, const Fragment& f) const {
+    const Index at = Index{t} * tile_bytes;
+    data.template store<fill>(lane_, at, bytes - at, f);
+  }
+  template <int N>
+  CCL_HD void take(const Data& data, const Message& m, const Packet* box, int t, Word flag, int p) {
+    const auto got = collect<N>(lane_, box + Index{t} * Lane::tile_packets, flag, p, patience_);
+    CCL_UNROLL for (int i = 0; i < N; ++i) store(data, m.bytes, t + i, got.of[i]);
+  }
+  static constexpr Index box_tiles(const PeerView& peers) {
+    return peers.half_packets / peers.ranks / Lane::tile_packets;
+  }
+  CCL_HD Packet* box_of(int owner, int writer) const {
+    return work_.peers.scratch[owner] + writer * work_.box_packets;
+  }
+  CCL_HD Index half(Word flag) const { return Index(flag & 1) * work_.peers.half_packets; }
+  /// Tells who sends to me that I am through with the messages before. Before any wait.
+  CCL_HD void tell() {
+    if (told_ || channel_ != 0) return;
+    told_ = true;
+    CCL_ROLL for (int k = 0; k < work_.from.count; ++k) {
+      const int p = work_.from.rank[k];
+      const int word = PeerExchangeWork::most_ranks + p;
+      if (word % Group::width != group_.rank()) continue;
+      Memory::store_credit(detail::mail(work_.peers, p, rank_)->begun, counted_[slot(word)] + 1);
+    }
+  }
+  /// What the lane with that word holds.
+  CCL_HD Word held(const Word* words, int word) const {
+    return group_.from(words[slot(word)], word % Group::width);
+  }
+  /// Of the words that a lane holds. One for each lane stays in a register only if nothing asks
+  /// which.
+  CCL_HD static constexpr int slot(int word) {
+    return words_per_lane == 1 ? 0 : word / Group::width;
+  }
+  /// Of this launch's message to or from a peer.
+  CCL_HD Word sequence(bool sends, int p) const {
+    return held(counted_, (sends ? 0 : PeerExchangeWork::most_ranks) + p) + 1;
+  }
+
+  Group group_;
+  Lane lane_;
+  const PeerExchangeWork& work_;
+  int channel_, rank_;
+  const Word* state_;
+  const Mail* mailbox_;                                             // mine
+  Word counted_[words_per_lane] = {}, begun_[words_per_lane] = {};  // word i * width + rank
+  bool told_ = false;
+  Push first_;  // known before the wait for the launch before
+  Patience<Memory> patience_;
+};
+
+}  // namespace ccl

@@ -1,0 +1,264 @@
+#pragma once
+
+#include <ccl/detail/lanes/block_epilogue.hpp>
+#include <ccl/detail/lanes/device_lanes.cuh>
+#include <ccl/detail/numeric/reduction.hpp>
+
+#include <cuda_runtime_api.h>
+
+namespace ccl {
+namespace detail {
+/// The one kernel: group g of block b works on channel g * blocks + b. One block per
+/// multiprocessor: registers for batches of loads are worth more than room for other blocks.
+template <class Group, class Body>
+__global__ void __launch_bounds__(Body::max_lanes, 1)
+    run_collective(const __grid_constant__ typename Body::Work work, int channels) {
+  ptx::launch_dependents();  // the body waits for the launch before: `Memory::await_previous()`
+  // The same for all of a warp, which the compiler cannot know (two-shot of 4 MiB on 4 GPUs: 23.1
+  // us became 21.8).
+  const int group = __shfl_sync(0xffff'ffffu, int(threadIdx.x) / Group::width, 0);
+  const int channel = group * int(gridDim.x) + int(blockIdx.x);
+  const Body body{work};
+  if constexpr (detail::EndsWithCrew<Body>) {
+    const auto left = body(Group{}, channel);
+    __syncthreads();  // every group has read what end() overwrites
+    body.end(left, int(blockIdx.x), int(threadIdx.x), int(blockDim.x));
+  } else {
+    if (channel < channels) body(Group{}, channel);
+  }
+}
+
+/// One launch among several in one kernel, on `blocks` of its blocks, of which this is `block`.
+template <class Group, class Body>
+CCL_DEVICE void run_part(const typename Body::Work& work, int block, int blocks) {
+  const int group = __shfl_sync(0xffff'ffffu, int(threadIdx.x) / Group::width, 0);
+  const int channel = group * blocks + block;
+  const bool here = channel < work.channels;
+  if constexpr (detail::EndsWithCrew<Body>) {
+    // Groups beyond the part's own are there for another part's sake.
+    Word left = 0;
+    if (here) left = Body{work}(Group{}, channel);
+    __syncthreads();  // every group has read what end() overwrites
+    const int lanes = work.channels / blocks * Group::width;
+    if (here) Body{work}.end(left, block, int(threadIdx.x), lanes);
+  } else {
+    if (here) Body{work}(Group{}, channel);
+  }
+}
+
+/// One member of a kernel that several launches share: its work and its blocks.
+template <int N, class Group, class Body>
+struct KernelPart {
+  using Lanes = Group;
+  using Runs = Body;
+  typename Body::Work work;
+  int first_block = 0, blocks = 1;  // none: not in this launch
+
+  CCL_DEVICE void run() const {
+    const int block = int(blockIdx.x) - first_block;
+    if (block >= 0 && block < blocks) run_part<Group, Body>(work, block, blocks);
+  }
+};
+template <class... Parts>
+struct KernelParts : Parts... {};
+
+/// A block belongs to one part, which lays its channels over its blocks as `run_collective` does.
+template <int MaxLanes, class... Parts>
+__global__ void __launch_bounds__(MaxLanes, 1)
+    run_group(const __grid_constant__ KernelParts<Parts...> parts) {
+  ptx::launch_dependents();
+  (static_cast<const Parts&>(parts).run(), ...);
+}
+
+/// Members of one kind, at most so many: their works, and where their blocks begin.
+template <class Group, class Body, int Most>
+struct KernelList {
+  using Work = typename Body::Work;
+  alignas(Work) unsigned char works[Most][sizeof(Work)];
+  int first_block[Most + 1];  // of each, and behind the last
+
+  CCL_DEVICE void run() const {
+    int n = 0;
+    while (int(blockIdx.x) >= first_block[n + 1]) ++n;
+    const int first = first_block[n];
+    run_part<Group, Body>(*reinterpret_cast<const Work*>(works[n]), int(blockIdx.x) - first,
+                          first_block[n + 1] - first);
+  }
+};
+template <class Group, class Body, int Most>
+__global__ void __launch_bounds__(Body::max_lanes, 1)
+    run_list(const __grid_constant__ KernelList<Group, Body, Most> list) {
+  static_assert(sizeof(list) <= 4000, "Kernel arguments beyond 4 KB want a newer driver.");
+  ptx::launch_dependents();
+  list.run();
+}
+
+/// One rank alone: its elements through the reduction's prologue and epilogue.
+template <class R>
+__global__ void run_alone(const __grid_constant__ R reduction, const typename R::Type* input,
+                          typename R::Type* output, Index count) {
+  const R loaded = reduction.load();
+  const Index lanes = Index{gridDim.x} * blockDim.x;
+  for (Index i = Index{blockIdx.x} * blockDim.x + threadIdx.x; i < count; i += lanes) {
+    output[i] = loaded.finish(loaded.prepare(input[i]));
+  }
+}
+
+/// Elements that one lane loads, and stores, at once: up to 16 bytes of the larger ones.
+template <class T, class U>
+inline constexpr int map_run = [] {
+  constexpr int bytes = int(sizeof(T) > sizeof(U) ? sizeof(T) : sizeof(U));
+  constexpr bool powers = (sizeof(T) & (sizeof(T) - 1)) == 0 && (sizeof(U) & (sizeof(U) - 1)) == 0;
+  return powers && bytes <= 8 ? 16 / bytes : 1;
+}();
+template <class T, int Run>
+struct alignas(Run == 1 ? alignof(T) : sizeof(T) * Run) MapRun {
+  unsigned char bytes[sizeof(T) * Run];
+};
+template <class T, class U, int Run, class F>
+CCL_DEVICE void map_run_at(const F& map, const void* input, void* output, Index at) {
+  const MapRun<T, Run> from = static_cast<const MapRun<T, Run>*>(input)[at];
+  MapRun<U, Run> to;
+  CCL_UNROLL for (int i = 0; i < Run; ++i) {
+    Slot<T> value;
+    __builtin_memcpy(static_cast<void*>(&value), from.bytes + i * sizeof(T), sizeof(T));
+    const U mapped = map(static_cast<const T&>(value.value));
+    __builtin_memcpy(to.bytes + i * sizeof(U), &mapped, sizeof(U));
+  }
+  static_cast<MapRun<U, Run>*>(output)[at] = to;
+}
+/// A rank's own elements, each through a functor; buffers are aligned to runs, the last of which
+/// may be shorter.
+template <class F, class T, class U, int Run>
+__global__ void run_map(const __grid_constant__ F map, const void* input, void* output,
+                        Index count) {
+  const Index lanes = Index{gridDim.x} * blockDim.x, runs = count / Run;
+  const Index lane = Index{blockIdx.x} * blockDim.x + threadIdx.x;
+  for (Index i = lane; i < runs; i += lanes) map_run_at<T, U, Run>(map, input, output, i);
+  if (Run > 1 && lane < count % Run) map_run_at<T, U, 1>(map, input, output, runs * Run + lane);
+}
+}  // namespace detail
+
+/// How a launch lies on a GPU: `channels` groups, spread evenly over `blocks`. All blocks of all
+/// ranks must be resident at once, so `blocks` is at most the multiprocessors that are free.
+struct CudaShape {
+  int channels = 1;
+  int blocks = 1;
+  /// Lets the launch move in before the one ahead of it in the stream has ended; it waits for that
+  /// one's memory before it touches any. Not with several ranks on one GPU: a launch that only
+  /// waits would take a place that a peer's needs.
+  bool early = true;
+};
+
+/// Runs one launch on GPU lanes: `Body{work}(group, channel)` for each channel, on a group of its
+/// own. CUDA's own error codes: what they mean to a rank is said by who knows the rank.
+struct CudaExecutor {
+  /// Queues the launch on `stream` of the current device. `work` is copied; what it points to must
+  /// be readable there and outlive the launch.
+  template <LaneGroup Group, class Body>
+  [[nodiscard]] static cudaError_t launch(const typename Body::Work& work, const CudaShape& shape,
+                                          cudaStream_t stream) {
+    if (shape.channels < 1 || shape.blocks < 1) return cudaErrorInvalidValue;
+    if (detail::EndsWithCrew<Body> && shape.channels % shape.blocks != 0) {
+      return cudaErrorInvalidConfiguration;
+    }
+    const int lanes = div_up(shape.channels, shape.blocks) * Group::width;
+    if (lanes > Body::max_lanes) return cudaErrorInvalidConfiguration;
+    return launch_kernel(detail::run_collective<Group, Body>, shape.blocks, lanes, shape.early,
+                         stream, work, shape.channels);
+  }
+
+  /// Several launches as one kernel: `lanes` of a block are the most that a part wants.
+  template <int MaxLanes, class... Parts>
+  [[nodiscard]] static cudaError_t launch_parts(const detail::KernelParts<Parts...>& parts,
+                                                int blocks, int lanes, bool early,
+                                                cudaStream_t stream) {
+    if (lanes > MaxLanes) return cudaErrorInvalidConfiguration;
+    return launch_kernel(detail::run_group<MaxLanes, Parts...>, blocks, lanes, early, stream,
+                         parts);
+  }
+  template <LaneGroup Group, class Body, int Most>
+  [[nodiscard]] static cudaError_t launch_list(const detail::KernelList<Group, Body, Most>& list,
+                                               int blocks, int lanes, bool early,
+                                               cudaStream_t stream) {
+    if (lanes > Body::max_lanes) return cudaErrorInvalidConfiguration;
+    return launch_kernel(detail::run_list<Group, Body, Most>, blocks, lanes, early, stream, list);
+  }
+  template <LaneGroup Group, class Body, int Most>
+  [[nodiscard]] static cudaError_t load_list() {
+    cudaFuncAttributes attributes{};
+    return cudaFuncGetAttributes(&attributes, detail::run_list<Group, Body, Most>);
+  }
+  template <int MaxLanes, class... Parts>
+  [[nodiscard]] static cudaError_t load_parts() {
+    cudaFuncAttributes attributes{};
+    return cudaFuncGetAttributes(&attributes, detail::run_group<MaxLanes, Parts...>);
+  }
+
+  /// `early`: see `CudaShape`.
+  template <class... Params, class... Args>
+  [[nodiscard]] static cudaError_t launch_kernel(void (*kernel)(Params...), int blocks, int lanes,
+                                                 bool early, cudaStream_t stream,
+                                                 const Args&... args) {
+    cudaLaunchAttribute attribute{};
+    attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attribute.val.programmaticStreamSerializationAllowed = 1;
+    cudaLaunchConfig_t config{};
+    config.gridDim = dim3(unsigned(blocks));
+    config.blockDim = dim3(unsigned(lanes));
+    config.stream = stream;
+    config.attrs = &attribute;
+    config.numAttrs = early ? 1 : 0;
+    return cudaLaunchKernelEx(&config, kernel, args...);
+  }
+
+  /// What a communicator of one rank has to do.
+  template <class R>
+  [[nodiscard]] static cudaError_t alone(const R& reduction, const void* input, void* output,
+                                         Index count, cudaStream_t stream) {
+    if (count == 0) return cudaSuccess;
+    const Index blocks = div_up<Index>(count, 1024);
+    using T = typename R::Type;
+    detail::run_alone<R><<<unsigned(blocks < 512 ? blocks : 512), 256, 0, stream>>>(
+        reduction, static_cast<const T*>(input), static_cast<T*>(output), count);
+    return cudaGetLastError();
+  }
+
+  /// A rank's own elements of `T`, each through `map`.
+  template <class F, class T, class U>
+  [[nodiscard]] static cudaError_t map(const F& map, const void* input, void* output, Index count,
+                                       cudaStream_t stream) {
+    constexpr int run = detail::map_run<T, U>;
+    const auto aligned = [](const void* at, Index bytes) {
+      return reinterpret_cast<cuda::std::uintptr_t>(at) % cuda::std::uintptr_t(bytes) == 0;
+    };
+    const bool whole = aligned(input, run * sizeof(T)) && aligned(output, run * sizeof(U));
+    const Index blocks = div_up<Index>(count, 256 * (whole ? run : 1));
+    // Enough to keep memory busy; plain launches, which wait for all that was launched before.
+    const auto shape = unsigned(blocks < 1024 ? blocks : 1024);
+    if (whole) {
+      detail::run_map<F, T, U, run><<<shape, 256, 0, stream>>>(map, input, output, count);
+    } else {
+      detail::run_map<F, T, U, 1><<<shape, 256, 0, stream>>>(map, input, output, count);
+    }
+    return cudaGetLastError();
+  }
+  template <class F, class T, class U>
+  [[nodiscard]] static cudaError_t load_map() {
+    cudaFuncAttributes attributes{};
+    const cudaError_t e =
+        cudaFuncGetAttributes(&attributes, detail::run_map<F, T, U, detail::map_run<T, U>>);
+    if (e != cudaSuccess) return e;
+    return cudaFuncGetAttributes(&attributes, detail::run_map<F, T, U, 1>);
+  }
+
+  /// Loads the kernel onto the current device. A first launch may do that too late: loading waits
+  /// for kernels that run, and these may wait for the rank that is loading.
+  template <LaneGroup Group, class Body>
+  [[nodiscard]] static cudaError_t load() {
+    cudaFuncAttributes attributes{};
+    return cudaFuncGetAttributes(&attributes, detail::run_collective<Group, Body>);
+  }
+};
+
+}  // namespace ccl

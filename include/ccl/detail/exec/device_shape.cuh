@@ -1,0 +1,104 @@
+#pragma once
+
+#include <ccl/detail/exec/cuda_executor.cuh>
+#include <ccl/detail/exec/kernel_registry.hpp>
+#include <ccl/proto/protocol.hpp>
+
+namespace ccl::detail {
+
+/// Who works together on a channel: a warp where packets carry flags, since no lane waits for
+/// another; many warps where a release is paid for each slice.
+template <class Proto, int MaxLanes>
+using LanesWithin = cuda::std::conditional_t<
+    Proto::carries_flags, WarpLanes,
+    cuda::std::conditional_t<(MaxLanes >= 512), BlockLanes<512>, BlockLanes<128>>>;
+template <class Proto, class Body>
+using LanesOf = LanesWithin<Proto, Body::max_lanes>;
+
+/// How many channels a message keeps busy, and on how many blocks they lie. Measured on H200: a
+/// channel is worth it from 1 KiB with flags and from 16 KiB without; up to 4 warps share a block,
+/// which starts sooner than more blocks do.
+template <class Group>
+Index channel_worth(const DeviceTarget& target) {
+  constexpr Index alone = Group::width == 32 ? 1024 : Index{32} * Group::width;
+  return alone < target.channel_bytes ? target.channel_bytes : alone;
+}
+template <class Group, int MaxLanes>
+CudaShape device_shape(Index use, const DeviceTarget& target) {
+  constexpr int groups = MaxLanes / Group::width;
+  Index blocks = div_up<Index>(use, groups < 4 ? groups : 4);
+  blocks = blocks < target.most_blocks ? blocks : target.most_blocks;
+  if (blocks * groups < use) use = blocks * groups;
+  return {int(use), int(blocks), target.early};
+}
+template <class Group, int MaxLanes>
+CudaShape device_shape(Index bytes, int channels, const DeviceTarget& target) {
+  const Index use = div_up(bytes, channel_worth<Group>(target));
+  return device_shape<Group, MaxLanes>(use < 1 ? 1 : use < channels ? use : channels, target);
+}
+
+/// Runs `call` on a device, whichever the thread was at.
+template <class F>
+cudaError_t on_device(int device, F call) {
+  int before = -1;
+  if (const cudaError_t e = cudaGetDevice(&before); e != cudaSuccess) return e;
+  if (before == device) return call();
+  if (const cudaError_t e = cudaSetDevice(device); e != cudaSuccess) return e;
+  const cudaError_t result = call();
+  (void)cudaSetDevice(before);
+  return result;
+}
+
+/// Whether slices hold what the lanes move at once; if not, what `Links::finish_on_device` makes an
+/// error of.
+template <class Group, class Body>
+cudaError_t check_slices(const typename Body::Work& work) {
+  constexpr Index needed = Body::template least_slice_bytes<Group>;
+  if (Index{work.slot_bytes} * work.slice_steps >= needed) return cudaSuccess;
+  return cudaError_t(-needed);
+}
+
+template <class Group, class Body>
+cudaError_t launch_body(typename Body::Work& work, Index bytes, const DeviceTarget& target) {
+  if (const cudaError_t e = check_slices<Group, Body>(work); e != cudaSuccess) return e;
+  const CudaShape shape = device_shape<Group, Body::max_lanes>(bytes, work.channels, target);
+  work.channels = shape.channels;
+  return CudaExecutor::launch<Group, Body>(work, shape, target.stream);
+}
+
+template <int Align>
+using Aligned = cuda::std::integral_constant<int, Align>;
+/// What buffers of R's elements are multiples of, at least.
+template <class R>
+inline constexpr int least_align = [] {
+  constexpr int align = int(alignof(typename R::Type));
+  return align < 16 ? align : 16;
+}();
+/// Calls `f` with the alignment of the kernels for buffers that are multiples of `align`, as a
+/// type; what is only moved has some for words, too. `check_aligned` has refused less than
+/// `least_align` where a rank uses the buffer.
+template <class R, class F>
+cudaError_t with_alignment(int align, F f) {
+  if (align == 16) return f(Aligned<16>{});
+  if constexpr (!reduces<R>) {
+    if (align >= 4) return f(Aligned<4>{});
+  }
+  return f(Aligned<least_align<R>>{});
+}
+/// Of addresses and sizes or'ed together: what all are multiples of.
+inline int lowest(Word bits) {
+  return int(bits & -bits);
+}
+/// Calls `f` with each of them.
+template <class R, class F>
+cudaError_t for_alignments(F f) {
+  cudaError_t e = f(Aligned<16>{});
+  if constexpr (!reduces<R>) e = e != cudaSuccess ? e : f(Aligned<4>{});
+  return e != cudaSuccess ? e : f(Aligned<least_align<R>>{});
+}
+
+/// What makes a kernel known to those who launch it: see `enroll`.
+template <class Kernels>
+struct Enrolled;
+
+}  // namespace ccl::detail

@@ -1,0 +1,83 @@
+#pragma once
+
+#include <ccl/detail/lanes/block_epilogue.hpp>
+#include <ccl/detail/lanes/host_lanes.hpp>
+#include <ccl/detail/lanes/host_memory.hpp>
+
+#include <functional>
+#include <thread>
+#include <vector>
+
+namespace ccl {
+namespace detail {
+/// Runs a lane on a thread of its own, which takes no signals. False if none is to be had, which is
+/// logged the first time. In the library: a program may be compiled without exceptions.
+bool start_lane(std::vector<std::thread>& threads, std::function<void()> lane);
+
+/// The lanes of one group, made of CPU threads.
+template <class Group>
+struct HostCrew;
+template <>
+struct HostCrew<SoloLane> {
+  SoloLane lane(int) { return {}; }
+};
+template <int Width>
+struct HostCrew<ThreadLanes<Width>> {
+  typename ThreadLanes<Width>::Team team;
+  ThreadLanes<Width> lane(int rank) { return {team, rank}; }
+};
+/// One lane of one channel. What a program's functor throws would leave its peers with steps that
+/// never come, so it ends the program, as in a thread.
+template <class Body, class Group>
+void run_lane(const Body& body, Group group, int channel) noexcept {
+  if constexpr (EndsWithCrew<Body>) {
+    const auto left = body(group, channel);
+    group.sync();  // every lane has read what end() overwrites
+    body.end(left, channel, group.rank(), Group::width);
+  } else {
+    body(group, channel);
+  }
+}
+}  // namespace detail
+
+/// Runs one launch on CPU lanes: `body(group, channel)` for each channel, on a group of its own.
+/// Channel 0 of `SoloLane` runs on the calling thread, everything else on threads of its own.
+/// Returns when all lanes are done or have given up. All threads help the proxy that the calling
+/// one helps: it may block while they are at it.
+/// Of `SoloLane`, channels for which no thread is to be had follow channel 0 on the calling one, in
+/// their order: all ranks are at, or beyond, the first channel that any of them has not done, so
+/// that it comes to its end, and the next.
+struct HostExecutor {
+  template <LaneGroup Group, class Body>
+  static void run(int channels, const Body& body) {
+    const detail::IdleHook hook = detail::idle_hook;
+    if constexpr (Group::width == 1) {
+      std::vector<std::thread> others;
+      int begun = 1;
+      const auto start = [&](int channel) {
+        return detail::start_lane(others, [&body, hook, channel] {
+          detail::idle_hook = hook;
+          detail::run_lane(body, Group{}, channel);
+        });
+      };
+      while (begun < channels && start(begun)) ++begun;
+      detail::run_lane(body, Group{}, 0);
+      for (int c = begun; c < channels; ++c) detail::run_lane(body, Group{}, c);
+      for (auto& thread : others) thread.join();
+    } else {
+      std::vector<detail::HostCrew<Group>> crews(channels);
+      std::vector<std::thread> threads;
+      for (int c = 0; c < channels; ++c) {
+        for (int l = 0; l < Group::width; ++l) {
+          threads.emplace_back([&body, &crews, hook, c, l] {
+            detail::idle_hook = hook;
+            detail::run_lane(body, crews[c].lane(l), c);
+          });
+        }
+      }
+      for (auto& thread : threads) thread.join();
+    }
+  }
+};
+
+}  // namespace ccl

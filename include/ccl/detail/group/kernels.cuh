@@ -1,0 +1,269 @@
+#pragma once
+
+#include <ccl/detail/exchange/kernels.cuh>
+#include <ccl/detail/peer/kernels.cuh>
+#include <ccl/group.hpp>
+#include <ccl/detail/wire/context.hpp>
+
+#include <algorithm>
+#include <array>
+#include <tuple>
+
+namespace ccl::detail {
+
+template <class Call>
+struct AsMember;  // of a group
+
+template <class Op, class Algo, class Proto, class R>
+struct Enrolled<AsMember<WireCall<Op, Algo, Proto, R>>> {
+  using Works = WireWork<R>;
+  using Counts = RankCounts<>;  // any
+  template <int MaxLanes>
+  using Lanes = LanesWithin<Proto, MaxLanes>;
+  template <int Align, int Ranks>
+  using Body = WireBody<Op, Algo, Proto, Align, R>;
+  static constexpr int max_lanes = Body<16, 0>::max_lanes;
+  static bool takes_part(const Works& work) { return work.channels > 0; }
+  template <class Lanes, class Body>
+  static cudaError_t check(const Works& work) {
+    return check_slices<Lanes, Body>(work);
+  }
+  template <class Lanes, class Body, int MaxLanes>
+  static CudaShape spread(Works& work, const DeviceTarget& share) {
+    const CudaShape shape =
+        device_shape<Lanes, MaxLanes>(message_bytes(work), work.channels, share);
+    work.channels = shape.channels;
+    return shape;
+  }
+  static void add_loader(KernelLoader& loader) {
+    loader.next = KernelsOf<Op, Algo, Proto>::first;
+    KernelsOf<Op, Algo, Proto>::first = &loader;
+  }
+};
+
+template <class Op, class Algo, class Proto, class R>
+struct Enrolled<AsMember<PeerCall<Op, Algo, Proto, R>>> {
+  using Works = PeerWork<R>;
+  using Counts = typename Algo::RankCounts;
+  template <int MaxLanes>
+  using Lanes = WarpLanes;
+  template <int Align, int Ranks>
+  using Body = PeerBody<Op, Algo, Proto, Align, R, Ranks>;
+  static constexpr int max_lanes = Body<16, 2>::max_lanes;
+  static bool takes_part(const Works& work) { return work.layout.count > 0; }
+  template <class Lanes, class Body>
+  static cudaError_t check(const Works&) {
+    return cudaSuccess;
+  }
+  template <class Lanes, class Body, int MaxLanes>
+  static CudaShape spread(Works& work, const DeviceTarget& share) {
+    return Enrolled<PeerKernels<Op, Algo, Proto, R>>::template spread<Body>(work, MaxLanes, share);
+  }
+  static void add_loader(KernelLoader& loader) {
+    loader.next = KernelsOf<Op, Algo, Proto>::first;
+    KernelsOf<Op, Algo, Proto>::first = &loader;
+  }
+};
+
+template <class Op, class Algo, class Proto>
+struct Enrolled<AsMember<PeerExchangeCall<Op, Algo, Proto>>> {
+  using Shape = PeerExchangeShape<Algo, Proto>;
+  using Works = PeerExchangeWork;
+  using Counts = RankCounts<>;  // any
+  template <int MaxLanes>
+  using Lanes = LanesWithin<Proto, MaxLanes>;
+  template <int Align, int Ranks>
+  using Body = typename Shape::template Body<Align>;
+  static constexpr int max_lanes = Body<16, 0>::max_lanes;
+  static bool takes_part(const Works& work) { return work.peers.ranks > 0; }
+  template <class Lanes, class Body>
+  static cudaError_t check(const Works&) {
+    return cudaSuccess;
+  }
+  template <class Lanes, class Body, int MaxLanes>
+  static CudaShape spread(Works& work, const DeviceTarget& share) {
+    return Shape::template spread<Lanes, Body, MaxLanes>(work, share);
+  }
+  static void add_loader(KernelLoader& loader) {
+    loader.next = KernelsOf<Op, Algo, Proto>::first;
+    KernelsOf<Op, Algo, Proto>::first = &loader;
+  }
+};
+
+/// The sizes of communicators that several calls have kernels for: those of the first over a peer
+/// view, as the others exist for the same communicator; any where there is none.
+template <class... Counts>
+struct CountsOf {
+  using Type = RankCounts<0>;
+};
+template <class... Others>
+struct CountsOf<RankCounts<>, Others...> : CountsOf<Others...> {};
+template <int... Ranks, class... Others>
+requires(sizeof...(Ranks) > 0) struct CountsOf<RankCounts<Ranks...>, Others...> {
+  using Type = RankCounts<Ranks...>;
+};
+
+/// The calls of one composition over a peer view count their launch together.
+template <class R, class Q>
+void beside(PeerWork<R>& work, const PeerWork<Q>& other, int places_behind) {
+  const bool one_view = other.epoch.copies == work.epoch.copies;
+  if (places_behind == 0 || !one_view || other.layout.count < 1) return;
+  work.other_crews += other.crews;
+  if (places_behind < 0) work.first_crew += other.crews;
+}
+template <class A, class B>
+void beside(A&, const B&, int) {}
+/// What exchanges have of a launch of so many calls, whether they take part or not, which each rank
+/// finds for itself: the others must divide the same blocks on all ranks. An eighth of them, which
+/// is a choice and not a measurement.
+inline int kept_for_exchanges(int most_blocks, int calls, int exchanges) {
+  if (exchanges == 0) return 0;
+  const int others = calls - exchanges;
+  return std::max(0, std::min(std::max(exchanges, most_blocks / 8), most_blocks - others));
+}
+/// What one of so many calls, which move `all_bytes`, may have of a launch: a block, and of the
+/// other blocks by its size, which all ranks see alike.
+inline DeviceTarget share_of(DeviceTarget target, int calls, Index bytes, Index all_bytes) {
+  const double part = double(bytes) / double(all_bytes < 1 ? 1 : all_bytes);
+  target.most_blocks = 1 + int(double(target.most_blocks - calls) * part);
+  return target;
+}
+template <class R>
+int ranks_of(const WireWork<R>& work) {
+  return work.ranks;
+}
+template <class R>
+int ranks_of(const PeerWork<R>& work) {
+  return work.peers.ranks;
+}
+inline int ranks_of(const PeerExchangeWork& work) {
+  return work.peers.ranks;
+}
+
+template <class... Calls>
+struct Enrolled<GroupKernels<Calls...>> {
+  template <class C>
+  using Member = Enrolled<AsMember<C>>;
+  using Counts = typename CountsOf<typename Member<Calls>::Counts...>::Type;
+  static constexpr int count = int(sizeof...(Calls));
+  static constexpr int max_lanes = std::min({Member<Calls>::max_lanes...});
+  template <int N, class C, int Align, int Ranks>
+  using Part = KernelPart<N, typename Member<C>::template Lanes<max_lanes>,
+                          typename Member<C>::template Body<Align, Ranks>>;
+  using Numbers = cuda::std::make_integer_sequence<int, count>;
+
+  static int launch(const DeviceTarget& target, const typename Calls::Work&... works) {
+    return on_device(target.device, [&] { return launch_for(Counts{}, target, works...); });
+  }
+  template <int... Ranks>
+  static cudaError_t launch_for(RankCounts<Ranks...>, const DeviceTarget& target,
+                                const typename Calls::Work&... works) {
+    const bool aligned = ((!Member<Calls>::takes_part(works) || alignment(works) == 16) && ...);
+    int ranks = 0;
+    ((ranks = std::max(ranks, ranks_of(works))), ...);  // 0 of a work that has no part
+    cudaError_t result = cudaErrorInvalidValue;
+    const auto as = [&]<int R>(std::integral_constant<int, R>) {
+      result = aligned ? launch_as<16, R>(Numbers{}, target, works...)
+                       : launch_as<1, R>(Numbers{}, target, works...);
+      return true;
+    };
+    (void)(((Ranks == 0 || Ranks == ranks) && as(std::integral_constant<int, Ranks>{})) || ...);
+    return result;
+  }
+  template <int Align, int Ranks, int... N>
+  static cudaError_t launch_as(cuda::std::integer_sequence<int, N...>, const DeviceTarget& target,
+                               const typename Calls::Work&... works) {
+    constexpr int exchanges = (0 + ... + int(is_exchange<Calls>));
+    DeviceTarget rest = target;
+    rest.most_blocks -= kept_for_exchanges(target.most_blocks, count, exchanges);
+    const int members = (0 + ... + int(!is_exchange<Calls> && Member<Calls>::takes_part(works)));
+    if (rest.most_blocks < members) return cudaErrorInvalidConfiguration;
+    for (const cudaError_t e :
+         {Member<Calls>::template check<typename Part<N, Calls, Align, Ranks>::Lanes,
+                                        typename Member<Calls>::template Body<Align, Ranks>>(
+             works)...}) {
+      if (e != cudaSuccess) return e;
+    }
+    Index all_bytes = 0;
+    const auto add = [&]<class M>(std::type_identity<M>, const auto& work) {
+      if constexpr (requires { message_bytes(work); }) {
+        if (M::takes_part(work)) all_bytes += message_bytes(work);
+      }
+    };
+    (add(std::type_identity<Member<Calls>>{}, works), ...);
+    std::tuple<typename Calls::Work...> spread{works...};
+    std::array<CudaShape, count> shapes;
+    int used = 0;
+    const auto shape = [&]<class M, class P>(std::type_identity<M>, std::type_identity<P>,
+                                             auto& work, const DeviceTarget& share, auto& made) {
+      if (!M::takes_part(work)) return;
+      made = M::template spread<typename P::Lanes, typename P::Runs, max_lanes>(work, share);
+      used += made.blocks;
+    };
+    const auto shape_collective = [&](auto member, auto part, auto& work, auto& made) {
+      if constexpr (requires { message_bytes(work); }) {
+        shape(member, part, work, share_of(rest, members, message_bytes(work), all_bytes), made);
+      }
+    };
+    shapes.fill({0, 0});
+    (shape_collective(std::type_identity<Member<Calls>>{},
+                      std::type_identity<Part<N, Calls, Align, Ranks>>{}, std::get<N>(spread),
+                      shapes[N]),
+     ...);
+    if constexpr (exchanges > 0) {
+      rest.most_blocks = (target.most_blocks - used) / exchanges;
+      if (rest.most_blocks < 1) return cudaErrorInvalidConfiguration;
+      const auto shape_exchange = [&](auto member, auto part, auto& work, auto& made) {
+        if constexpr (!requires { message_bytes(work); }) shape(member, part, work, rest, made);
+      };
+      (shape_exchange(std::type_identity<Member<Calls>>{},
+                      std::type_identity<Part<N, Calls, Align, Ranks>>{}, std::get<N>(spread),
+                      shapes[N]),
+       ...);
+    }
+    (divide_crews<N>(spread, Numbers{}), ...);
+    int begin = 0, lanes = 0;
+    const auto part = [&]<class P>(std::type_identity<P>, const auto& work, const CudaShape& of) {
+      const P made{work, begin, of.blocks};
+      begin += of.blocks;
+      const int wants = of.blocks < 1 ? 0 : div_up(of.channels, of.blocks) * P::Lanes::width;
+      lanes = wants > lanes ? wants : lanes;
+      return made;
+    };
+    using Parts = KernelParts<Part<N, Calls, Align, Ranks>...>;
+    static_assert(sizeof(Parts) <= 4000, "ccl: a group of fewer calls fits into a launch");
+    const Parts parts{part(std::type_identity<Part<N, Calls, Align, Ranks>>{}, std::get<N>(spread),
+                           shapes[N])...};
+    return CudaExecutor::launch_parts<max_lanes>(parts, begin, lanes, target.early, target.stream);
+  }
+  template <int N, class Works, int... M>
+  static void divide_crews(Works& works, cuda::std::integer_sequence<int, M...>) {
+    (beside(std::get<N>(works), std::get<M>(works), M - N), ...);
+  }
+  template <int Align, int... Ranks, int... N>
+  static cudaError_t load_as(RankCounts<Ranks...>, cuda::std::integer_sequence<int, N...>) {
+    cudaError_t result = cudaSuccess;
+    const auto load = [&]<int R>(std::integral_constant<int, R>) {
+      result = CudaExecutor::load_parts<max_lanes, Part<N, Calls, Align, R>...>();
+      return result == cudaSuccess;
+    };
+    (void)(load(std::integral_constant<int, Ranks>{}) && ...);
+    return result;
+  }
+  static int load(int device) {
+    return on_device(device, [] {
+      const cudaError_t e = load_as<16>(Counts{}, Numbers{});
+      return e != cudaSuccess ? e : load_as<1>(Counts{}, Numbers{});
+    });
+  }
+  static inline KernelLoader loaders[count];
+  static inline const bool once = [] {
+    GroupKernels<Calls...>::launch = &launch;
+    int n = 0;
+    for (KernelLoader& loader : loaders) loader.load = &load;
+    (Member<Calls>::add_loader(loaders[n++]), ...);
+    return true;
+  }();
+};
+
+}  // namespace ccl::detail

@@ -1,0 +1,85 @@
+#pragma once
+
+#include <ccl/detail/lanes/spin_wait.hpp>
+#include <ccl/proto/protocol.hpp>
+
+namespace ccl {
+
+/// N fragments by value: what a batch of loads leaves in registers.
+template <class Fragment, int N>
+struct Fragments {
+  Fragment of[N];
+};
+
+/// Waits for N tiles that lie one after another and carry `flag`: loads all, then looks at all, so
+/// that N latencies are one. Ends when the tiles are here or patience with `peer` is not.
+template <int N, class Lane, class Memory>
+CCL_HD Fragments<typename Lane::Fragment, N> collect(const Lane& lane, const Packet* tile,
+                                                     Word flag, int peer,
+                                                     Patience<Memory>& patience) {
+  typename Lane::Arrival got[N];
+  bool here;
+  do {
+    CCL_UNROLL for (int n = 0; n < N; ++n) got[n] = lane.load(tile + n * Lane::tile_packets);
+    here = true;
+    CCL_UNROLL for (int n = 0; n < N; ++n) here = here & lane.here(got[n], flag);
+  } while (!lane.agree(here) && !lane.agree(patience.ends(peer, flag - 1)));  // steps before it
+  Fragments<typename Lane::Fragment, N> result;
+  CCL_UNROLL for (int n = 0; n < N; ++n) result.of[n] = lane.unpack(got[n]);
+  return result;
+}
+
+/// The same from N peers: tile n is that of rank n, `stride` packets after the one before. `skip`
+/// is a rank that sends none; its tile is loaded too, as a branch among the loads would part them.
+template <int N, class Lane, class Memory>
+CCL_HD Fragments<typename Lane::Fragment, N> collect_peers(const Lane& lane, const Packet* tile,
+                                                           Index stride, Word flag, int skip,
+                                                           Patience<Memory>& patience) {
+  typename Lane::Arrival got[N];
+  bool here;
+  int late = -1;
+  do {
+    CCL_UNROLL for (int n = 0; n < N; ++n) got[n] = lane.load(tile + n * stride);
+    here = true;
+    CCL_UNROLL for (int n = 0; n < N; ++n) here = here & ((n == skip) | lane.here(got[n], flag));
+    if (lane.agree(here)) break;
+    CCL_UNROLL for (int n = 0; n < N; ++n) {
+      if (n != skip && !lane.here(got[n], flag)) late = n;
+    }
+    if (here) late = -1;
+  } while (!lane.agree(patience.ends(late, flag)));
+  Fragments<typename Lane::Fragment, N> result;
+  CCL_UNROLL for (int n = 0; n < N; ++n) result.of[n] = lane.unpack(got[n]);
+  return result;
+}
+
+/// N rows of `M` tiles each in one latency, tile m of row n at `at(n, m)`, from rank `who(n, m)`.
+template <int N, int M, class Lane, class At, class Who, class Memory>
+CCL_HD Fragments<Fragments<typename Lane::Fragment, M>, N> collect_grid(
+    const Lane& lane, At at, Who who, Word flag, Patience<Memory>& patience) {
+  typename Lane::Arrival got[N][M];
+  int late;
+  do {
+    CCL_UNROLL for (int n = 0; n < N; ++n) {
+      CCL_UNROLL for (int m = 0; m < M; ++m) got[n][m] = lane.load(at(n, m));
+    }
+    bool here = true;
+    CCL_UNROLL for (int n = 0; n < N; ++n) {
+      CCL_UNROLL for (int m = 0; m < M; ++m) here = here & lane.here(got[n][m], flag);
+    }
+    if (lane.agree(here)) break;
+    late = -1;
+    CCL_UNROLL for (int n = 0; n < N; ++n) {
+      CCL_UNROLL for (int m = 0; m < M; ++m) {
+        if (!lane.here(got[n][m], flag)) late = who(n, m);
+      }
+    }
+  } while (!lane.agree(patience.ends(late, flag - 1)));
+  Fragments<Fragments<typename Lane::Fragment, M>, N> result;
+  CCL_UNROLL for (int n = 0; n < N; ++n) {
+    CCL_UNROLL for (int m = 0; m < M; ++m) result.of[n].of[m] = lane.unpack(got[n][m]);
+  }
+  return result;
+}
+
+}  // namespace ccl

@@ -1,0 +1,99 @@
+#pragma once
+
+#include <ccl/proto/lane_group.hpp>
+
+namespace ccl::detail {
+
+template <class Unit>
+CCL_HD Unit load_unit(const char* from) {
+  Unit unit;
+  __builtin_memcpy(&unit, __builtin_assume_aligned(from, sizeof(Unit)), sizeof(Unit));
+  return unit;
+}
+template <class Memory, class Unit>
+CCL_HD void store_unit(char* to, const Unit& unit) {
+  if constexpr (sizeof(Unit) == sizeof(Packet)) {
+    Memory::store_bulk(reinterpret_cast<Packet*>(to), unit);
+  } else {
+    __builtin_memcpy(__builtin_assume_aligned(to, sizeof(Unit)), &unit, sizeof(Unit));
+  }
+}
+
+/// Units `begin` ... `end` - 1 of one run to another; both are aligned to a unit. A lane has
+/// `Batch` of them in flight.
+template <class Unit, int Batch, LaneGroup Group>
+CCL_HD void copy_units(Group group, char* to, const char* from, Index begin, Index end) {
+  constexpr Index size = sizeof(Unit), step = Group::width * size;
+  Index i = (begin + group.rank()) * size;
+  for (; i + (Batch - 1) * step < end * size; i += Batch * step) {
+    Unit unit[Batch];
+    CCL_UNROLL for (int b = 0; b < Batch; ++b) unit[b] = load_unit<Unit>(from + i + b * step);
+    CCL_UNROLL for (int b = 0; b < Batch; ++b) {
+      store_unit<typename Group::Memory>(to + i + b * step, unit[b]);
+    }
+  }
+  for (; i < end * size; i += step) {
+    store_unit<typename Group::Memory>(to + i, load_unit<Unit>(from + i));
+  }
+}
+
+/// Packets `begin` ... `end` - 1 to an aligned run; each is pieced together of the two aligned
+/// packets that hold it. `skew`, 1 to 15: how far behind an aligned address `from` is.
+template <int Batch, LaneGroup Group>
+CCL_HD void copy_skewed(Group group, char* to, const char* from, Index begin, Index end, int skew) {
+  constexpr Index size = sizeof(Packet), step = Group::width * size;
+  const bool late = skew >= 8;
+  const int shift = skew % 8 * 8;
+  const auto joined = [&](const Packet& low, const Packet& high) {
+    const Word a = late ? low.word[1] : low.word[0], b = late ? high.word[0] : low.word[1];
+    const Word c = late ? high.word[1] : high.word[0];
+    // A shift by 64 in two that are none.
+    return Packet{{a >> shift | b << 1 << (63 - shift), b >> shift | c << 1 << (63 - shift)}};
+  };
+  const char* const low = from - skew;
+  Index i = (begin + group.rank()) * size;
+  for (; i + (Batch - 1) * step < end * size; i += Batch * step) {
+    Packet half[Batch][2];
+    CCL_UNROLL for (int b = 0; b < Batch; ++b) {
+      half[b][0] = load_unit<Packet>(low + i + b * step);
+      half[b][1] = load_unit<Packet>(low + i + b * step + size);
+    }
+    CCL_UNROLL for (int b = 0; b < Batch; ++b) {
+      store_unit<typename Group::Memory>(to + i + b * step, joined(half[b][0], half[b][1]));
+    }
+  }
+  for (; i < end * size; i += step) {
+    store_unit<typename Group::Memory>(
+        to + i, joined(load_unit<Packet>(low + i), load_unit<Packet>(low + i + size)));
+  }
+}
+
+/// All lanes: `bytes` of any alignment, with whole packets to the target. Order and visibility are
+/// the caller's.
+template <LaneGroup Group>
+CCL_HD void copy_run(Group group, char* to, const char* from, Index bytes) {
+  const auto target = reinterpret_cast<cuda::std::uintptr_t>(to);
+  const auto source = reinterpret_cast<cuda::std::uintptr_t>(from);
+  constexpr Index size = sizeof(Packet);
+  const Index to_line = Index((size - target % size) % size);
+  const Index head = to_line < bytes ? to_line : bytes;
+  const int skew = int((source + Word(head)) % size);
+  if (skew == 0) {
+    copy_units<char, 1>(group, to, from, 0, head);
+    const Index packets = (bytes - head) / size;
+    copy_units<Packet, 8>(group, to + head, from + head, 0, packets);
+    copy_units<char, 1>(group, to, from, head + packets * size, bytes);
+    return;
+  }
+  // No packet is read that is not all of the source's.
+  const Index begin = head < skew ? 1 : 0;
+  const Index room = (bytes - head - (size - skew)) / size;
+  const Index end = room < begin ? begin : room;
+  const Index done = head + begin * size < bytes ? head + begin * size : bytes;
+  copy_units<char, 1>(group, to, from, 0, done);
+  copy_skewed<4>(group, to + head, from + head, begin, end, skew);
+  const Index rest = head + end * size;
+  copy_units<char, 1>(group, to, from, rest < bytes ? rest : bytes, bytes);
+}
+
+}  // namespace ccl::detail

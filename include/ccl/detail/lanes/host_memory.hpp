@@ -1,0 +1,108 @@
+#pragma once
+
+#include <ccl/detail/base/cpu.hpp>
+#include <ccl/proto/lane_group.hpp>
+
+#include <cuda/atomic>
+
+#include <atomic>
+#include <chrono>
+#include <thread>
+
+#include <sched.h>
+
+namespace ccl {
+namespace detail {
+
+/// What a thread that waits does meanwhile: `run` moves some bytes and says whether it did. Whoever
+/// runs a collective sets it for its thread; see `ProxyEngine::Helper`.
+struct IdleHook {
+  bool (*run)(void* context) = nullptr;
+  void* context = nullptr;
+};
+inline constinit thread_local IdleHook idle_hook;
+
+/// How long a thread has waited: polls in a row, with nothing but polling between them.
+struct Waiting {
+  unsigned polls = 0;
+  Word last = 0;  // ticks at the end of the last poll
+};
+inline constinit thread_local Waiting waiting;
+
+/// The ranks of this host are more than its CPUs: whoever waits keeps another from running. Set
+/// when a communicator is made, by the runtime, which may be a shared one; true from then on.
+[[gnu::visibility("default")]] inline constinit std::atomic<bool> crowded{false};
+
+}  // namespace detail
+
+/// Memory as CPU threads see it.
+struct HostMemory {
+  static constexpr bool lines_land_whole = false;  // stores of two lanes are two stores
+
+  static Word load_relaxed(const Word* at) { return load(at, cuda::std::memory_order_relaxed); }
+  static Word load_acquire(const Word* at) { return load(at, cuda::std::memory_order_acquire); }
+  static Word load_credit(const Word* at) { return load(at, cuda::std::memory_order_acquire); }
+  static void store_relaxed(Word* at, Word value) {
+    store(at, value, cuda::std::memory_order_relaxed);
+  }
+  static void store_release(Word* at, Word value) {
+    store(at, value, cuda::std::memory_order_release);
+  }
+  static void store_credit(Word* at, Word value) {
+    store(at, value, cuda::std::memory_order_release);
+  }
+
+  static Packet load_relaxed(const Packet* at) {
+    return {load_relaxed(&at->word[0]), load_relaxed(&at->word[1])};
+  }
+  static void store_relaxed(Packet* at, Packet value) {
+    store_relaxed(&at->word[0], value.word[0]);
+    store_relaxed(&at->word[1], value.word[1]);
+  }
+  static Packet load_bulk(const Packet* at) { return *at; }
+  static void store_bulk(Packet* at, Packet value) { *at = value; }
+
+  /// One failed poll. Helps the proxy if the thread has a hook; else spins for some microseconds
+  /// (where each rank has a CPU), then yields, and after a few milliseconds sleeps in short steps.
+  static void pause() {
+    detail::Waiting& waiting = detail::waiting;
+    // More than the poll itself between two calls: the thread has worked, this is a new wait.
+    waiting.polls = cpu_ticks() - waiting.last < same_wait_ticks ? waiting.polls + 1 : 0;
+    const detail::IdleHook hook = detail::idle_hook;
+    if (hook.run != nullptr && hook.run(hook.context)) {
+      waiting.polls = 0;
+    } else if (waiting.polls < (hook.run != nullptr ? spin_helps : spin_polls) &&
+               !detail::crowded.load(std::memory_order_relaxed)) {
+      cpu_relax();
+    } else if (waiting.polls < yield_polls) {
+      ::sched_yield();
+    } else {
+      std::this_thread::sleep_for(std::chrono::microseconds{50});
+    }
+    waiting.last = cpu_ticks();
+  }
+  static constexpr unsigned check_every = 256;
+  static void await_previous() {}  // a launch begins when the one before has ended
+  static Word now_ns() {
+    return Word(std::chrono::duration_cast<std::chrono::nanoseconds>(
+                    std::chrono::steady_clock::now().time_since_epoch())
+                    .count());
+  }
+
+ private:
+  static constexpr unsigned spin_polls = 64;
+  static constexpr unsigned spin_helps = 4;  // each costs a system call or more
+  static constexpr unsigned yield_polls = 8192;
+  static constexpr Word same_wait_ticks = 500;  // 0.2 us; a poll takes a tenth of that
+
+  using Ref = cuda::atomic_ref<Word, cuda::thread_scope_system>;
+  static Word load(const Word* at, cuda::std::memory_order order) {
+    return Ref{*const_cast<Word*>(at)}.load(order);
+  }
+  static void store(Word* at, Word value, cuda::std::memory_order order) {
+    Ref{*at}.store(value, order);
+  }
+};
+static_assert(Memory<HostMemory>);
+
+}  // namespace ccl

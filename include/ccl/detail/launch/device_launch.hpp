@@ -1,0 +1,58 @@
+#pragma once
+
+#include <ccl/detail/launch/call_arguments.hpp>
+#include <ccl/detail/compose/checks.hpp>
+#include <ccl/detail/wire/peers_of.hpp>
+#include <ccl/detail/exec/kernel_registry.hpp>
+#include <ccl/comm/stream.hpp>
+#include <ccl/detail/runtime/connections.hpp>
+
+#include <mutex>
+
+namespace ccl::detail {
+
+template <class Op, class Algo, class Proto, class R>
+Result<void> launch_on_device(Links& links, const CallInfo& info, const CallArguments<R>& given,
+                              Stream stream) {
+  const auto kernels = WireKernels<Op, Algo, Proto, R>::launch;
+  if (kernels == nullptr) return fail(links.no_device_code());
+  const std::lock_guard lock{links.mutex()};
+  if (wires_by_root<Op, Algo> && !links.connected(given.root)) {
+    CCL_CHECK(connect_seats(links, seats_of<Op, Algo>(), given.root));
+  }
+  CCL_TRY(const DeviceTarget target, links.begin_on_device(info, stream));
+  const auto work = wire_work_on_device<Op, Algo>(links, given);
+  return links.finish_on_device(kernels(work, target), stream);
+}
+
+template <class Op, class Algo, class Proto, class R>
+Result<void> launch_over_peers(Links& links, const CallInfo& info, const CallArguments<R>& given,
+                               Stream stream) {
+  enroll<PeerKernels<Op, Algo, Proto, R>>();
+  const auto kernels = PeerKernels<Op, Algo, Proto, R>::launch;
+  if (kernels == nullptr) return fail(links.no_device_code());
+  if (given.layout.count == 0) return links.ready();  // flags of no tile could tell of the launch
+  const std::lock_guard lock{links.mutex()};
+  CCL_TRY(const DeviceTarget target, links.begin_on_device(info, stream));
+  const auto work = peer_work<Op, Algo>(links, given);
+  return links.finish_on_device(kernels(work, target), stream);
+}
+
+/// In a communicator of one rank.
+template <class R>
+Result<void> reduce_alone_on_device(Links& links, const R& reduction, const void* input,
+                                    void* output, Index count, Stream stream) {
+  if constexpr (!R::prepares) {
+    return links.copy(output, input, count * Index{sizeof(typename R::Type)}, stream);
+  } else {
+    const auto kernel = AloneKernels<R>::launch;
+    if (kernel == nullptr) return fail(links.no_device_code());
+    CCL_CHECK(links.ready());
+    const int code =
+        kernel(reduction, input, output, count, {links.comm().device(), stream.cuda()});
+    if (code != 0) return fail(links.cuda_failed(code));
+    return {};
+  }
+}
+
+}  // namespace ccl::detail

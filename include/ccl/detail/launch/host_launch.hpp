@@ -1,0 +1,104 @@
+#pragma once
+
+#include <ccl/detail/launch/call_arguments.hpp>
+#include <ccl/detail/compose/checks.hpp>
+#include <ccl/detail/launch/in_flight.hpp>
+#include <ccl/detail/wire/peers_of.hpp>
+#include <ccl/detail/exec/host_executor.hpp>
+#include <ccl/comm/stream.hpp>
+#include <ccl/detail/runtime/connections.hpp>
+#include <ccl/detail/wire/context.hpp>
+#include <ccl/detail/numeric/reduction.hpp>
+
+#include <cstring>
+#include <memory>
+#include <mutex>
+#include <utility>
+
+namespace ccl::detail {
+
+inline Result<void> check_on_host(const Links& links, Stream stream) {
+  CCL_CHECK(links.ready());
+  if (stream.cuda() != nullptr) return fail(links.not_on_device());
+  return {};
+}
+
+/// Runs now or, given a stream, when everything before it there has run.
+template <class F>
+Result<void> queue_on_host(const Links& links, Stream stream, F call) {
+  CCL_CHECK(check_on_host(links, stream));
+  if (stream.host() == nullptr) return call();
+  stream.host()->enqueue(
+      [held = in_flight(links.comm()), call = std::move(call)] { return call(); });
+  return {};
+}
+/// The same of `call(links, info)`, an operation that the journal keeps, unless it is refused. It
+/// also waits for all calls of these links that were made before, on whatever stream.
+template <class F>
+Result<void> queue_on_host(const std::shared_ptr<Links>& links, const CallInfo& info, Stream stream,
+                           F call) {
+  CCL_CHECK(check_on_host(*links, stream));
+  if (stream.host() == nullptr) {
+    const auto noted = links->noted(info);
+    const Turn turn{links->turns()};
+    return call(*links, noted);
+  }
+  const std::lock_guard lock{links->turns().mutex()};
+  stream.host()->enqueue([held = in_flight(links->comm()), links, noted = links->noted(info),
+                          call = std::move(call), number = links->turns().take()] {
+    const Turn turn{links->turns(), number};
+    return call(*links, noted);
+  });
+  return {};
+}
+
+/// A scalar that lies in memory is read once per launch.
+template <class R>
+R loaded(const R& reduction) {
+  if constexpr (reduces<R>) return reduction.load();
+  return reduction;
+}
+
+/// Elements of a user may be larger than a slice.
+template <class Op, class Algo, class Proto, class R>
+Result<void> check_slices_on_host(const Links& links) {
+  constexpr Index needed = WireBody<Op, Algo, Proto, 1, R>::template least_slice_bytes<SoloLane>;
+  if (links.plan().slot_bytes * links.plan().slice_steps >= needed) return {};
+  return fail(links.slices_too_small(needed));
+}
+
+/// Between `Links::help` and `Links::finish`.
+template <class Op, class Algo, class Proto, class R>
+void run_wires(Links& links, const CallArguments<R>& given) {
+  auto work = links.work(loaded(given.reduction));
+  given.tell(work);
+  HostExecutor::run<SoloLane>(work.channels, WireBody<Op, Algo, Proto, 1, R>{work});
+}
+
+template <class Op, class Algo, class Proto, class R>
+Result<void> run_on_host(Links& links, const CallInfo& info, const CallArguments<R>& given) {
+  const std::lock_guard lock{links.mutex()};
+  CCL_CHECK(links.begin(info));
+  Result<void> able = check_slices_on_host<Op, Algo, Proto, R>(links);
+  if (able) able = connect_wanted<Op, Algo>(links, given.root);
+  if (!able) {
+    links.give_up(info);
+    return able;
+  }
+  links.help();
+  run_wires<Op, Algo, Proto>(links, given);
+  return links.finish();
+}
+
+/// Copies a rank's own data through the reduction's prologue and epilogue: all that a communicator
+/// of one rank has to do.
+template <class R>
+void alone(const R& reduction, const void* input, void* output, Index count) {
+  if constexpr (reduces<R>) {
+    if (count > 0) reduce_bulk<R, 0, true>(reduction, output, input, nullptr, count);
+  } else if (input != output && count > 0) {
+    std::memmove(output, input, size_t(count));
+  }
+}
+
+}  // namespace ccl::detail

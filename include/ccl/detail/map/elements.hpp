@@ -1,0 +1,113 @@
+#pragma once
+
+#include <ccl/detail/numeric/bulk.hpp>
+#include <ccl/comm/communicator.hpp>
+#include <ccl/element/convert.hpp>
+#include <ccl/detail/exec/kernel_registry.hpp>
+#include <ccl/comm/stream.hpp>
+#include <ccl/detail/numeric/narrow_floats.hpp>
+#include <ccl/types/result.hpp>
+
+#include <cuda/std/type_traits>
+
+#include <cstring>
+#include <memory>
+#include <string>
+#include <utility>
+
+namespace ccl::detail {
+
+// What a call does with a rank's own data between its launches, in the order of its stream.
+
+/// On the communicator's device.
+Result<void> copy_on_device(const Communicator& comm, void* to, const void* from, Index bytes,
+                            Stream stream);
+/// What a launch of `kernel` came to; -1: the program has no such kernel.
+Result<void> launched_own(const Communicator& comm, const std::string& name, int code);
+/// On CPU ranks, now or when everything before it on the stream has run.
+template <class Work>
+Result<void> run_own(Stream stream, Work work) {
+  if (stream.host() == nullptr) {
+    work();
+    return {};
+  }
+  stream.host()->enqueue([work = std::move(work)]() -> Result<void> {
+    work();
+    return {};
+  });
+  return {};
+}
+
+inline Result<void> copy_own(const Communicator& comm, bool on_device, void* to, const void* from,
+                             Index bytes, Stream stream) {
+  if (to == from || bytes == 0) return {};
+  if (on_device) return copy_on_device(comm, to, from, bytes, stream);
+  return run_own(stream, [=] { std::memcpy(to, from, std::size_t(bytes)); });
+}
+
+/// Repeats the `bytes` at `to` until there are `whole`. As far as a reduction is concerned, more
+/// elements that this rank gave.
+inline Result<void> fill_up(const Communicator& comm, bool on_device, void* to, Index bytes,
+                            Index whole, Stream stream) {
+  char* const at = static_cast<char*>(to);
+  while (bytes < whole) {
+    const Index more = bytes < whole - bytes ? bytes : whole - bytes;
+    CCL_CHECK(copy_own(comm, on_device, at + bytes, at, more, stream));
+    bytes += more;
+  }
+  return {};
+}
+
+template <class F>
+inline constexpr bool converts = false;
+template <class To>
+inline constexpr bool converts<Convert<To>> = true;
+
+CCL_INDEPENDENT_BEGIN
+template <class T, class U, class F>
+CCL_INDEPENDENT_APART void map_loop(const F& map, const char* from, char* to,
+                                    Index count) noexcept {
+  // The output may be the input, where elements are of one size: none depends on another.
+  CCL_INDEPENDENT
+  for (Index i = 0; i < count; ++i) {
+    store_unaligned<U>(to + i * Index{sizeof(U)},
+                       map(load_unaligned<T>(from + i * Index{sizeof(T)})));
+  }
+}
+CCL_INDEPENDENT_END
+
+/// One CPU thread; what converts between float and a narrow one, with this CPU's instructions.
+template <class T, class U, class F>
+void map_on_host(const F& map, const void* from, void* to, Index count) {
+  if constexpr (converts<F> && is_narrow_float<T> && cuda::std::is_same_v<U, float>) {
+    widen_run<T>(from, static_cast<float*>(to), count);
+  } else if constexpr (converts<F> && cuda::std::is_same_v<T, float> && is_narrow_float<U>) {
+    narrow_run<U>(static_cast<const float*>(from), to, count);
+  } else {
+    map_loop<T, U>(map, static_cast<const char*>(from), static_cast<char*>(to), count);
+  }
+}
+
+/// `count` elements, each through a functor `U(T)`.
+template <class T, class U, class F>
+Result<void> map_own(const Communicator& comm, int device, const std::string& name, const F& map,
+                     const void* from, void* to, Index count, Stream stream) {
+  using Kernels = MapKernels<F, T, U>;
+  enroll<Kernels>();
+  if (count == 0) return {};
+  if (device < 0) return run_own(stream, [=] { map_on_host<T, U>(map, from, to, count); });
+  const int code = Kernels::launch == nullptr
+                       ? -1
+                       : Kernels::launch(map, from, to, count, {device, stream.cuda()});
+  return launched_own(comm, name, code);
+}
+/// So that no first launch has to: see `KernelLoader`. Of all types that the program maps by `F`.
+template <class F>
+int load_maps(int device) {
+  for (const KernelLoader* l = MapsBy<F>::first; l != nullptr; l = l->next) {
+    if (const int code = l->load(device); code != 0) return code;
+  }
+  return 0;
+}
+
+}  // namespace ccl::detail

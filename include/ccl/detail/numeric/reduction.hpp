@@ -1,0 +1,289 @@
+#pragma once
+
+#include <ccl/element/element.hpp>
+#include <ccl/element/reduce_op.hpp>
+
+namespace ccl {
+namespace detail {
+
+/// To float so that rounding it once more rounds as if from `value` itself: to odd if inexact.
+CCL_HD float to_odd_float(double value) {
+  using cuda::std::bit_cast;
+  const auto nearest = static_cast<float>(value);
+  const auto bits = bit_cast<cuda::std::uint32_t>(nearest);
+  const double back = nearest;
+  if (back == value || value != value || (bits & 1) != 0) return nearest;
+  const bool too_large = (back < 0 ? -back : back) > (value < 0 ? -value : value);
+  return bit_cast<float>(too_large ? bits - 1 : bits + 1);
+}
+
+struct NoScale {};
+
+template <class Acc>
+concept DividesByInt = requires(Acc a, int n) {
+  { a / n } -> cuda::std::convertible_to<Acc>;
+};
+
+/// May elements of `T` be added up in `T` without fear of overflow?
+template <class T>
+constexpr bool has_wide_range() {
+  if constexpr (requires { Element<T>::wide_range; }) return Element<T>::wide_range;
+  return true;
+}
+
+template <class T>
+CCL_HD constexpr T divide(const T& value, int ranks) {
+  if constexpr (Integer<T> && sizeof(T) <= 4) {
+    // CPUs have vectors of float quotients only. Truncated they are those of the integers, since
+    // the type is wide enough to hold both exactly; a GPU divides integers itself.
+    using Wide = cuda::std::conditional_t<(sizeof(T) < sizeof(int)), int, T>;
+    using Quotient = cuda::std::conditional_t<sizeof(T) <= 2, float, double>;
+    NV_IF_ELSE_TARGET(NV_IS_DEVICE,
+                      (return static_cast<T>(static_cast<Wide>(value) / static_cast<Wide>(ranks));),
+                      (return static_cast<T>(static_cast<Wide>(static_cast<Quotient>(value) /
+                                                               static_cast<Quotient>(ranks)));))
+  } else if constexpr (Integer<T>) {
+    return static_cast<T>(value / static_cast<T>(ranks));
+  } else if constexpr (cuda::std::is_floating_point_v<T>) {
+    return value / static_cast<T>(ranks);
+  } else {
+    static_assert(DividesByInt<T>,
+                  "ccl: Avg divides by the number of ranks, an int, and the accumulate type has "
+                  "no such operator/; give it one, or use Sum");
+    return static_cast<T>(value / ranks);
+  }
+}
+
+}  // namespace detail
+
+/// What the ranks of one call do to elements of `T`: the functor, the number of ranks, and the type
+/// that elements are added up in. A value: kernels take it by copy.
+///
+/// Each rank's own data is `prepare`d; data that comes from another rank has been, and is only
+/// `widen`ed. Both are `combine`d in `Acc`. A partial result leaves as `narrow`, the whole result
+/// as `finish`. Avg of a type that overflows early (half, fp8) is scaled by a power of two in
+/// `prepare`, so that partial sums on the wire stay in range; that rounds nothing but subnormals.
+template <class Op, class T, class Acc = accumulate_t<T>>
+struct Reduction {
+  using Functor = Op;
+  using Type = T;
+  using Accumulate = Acc;
+  static constexpr bool commutative = is_commutative<Op>;
+
+  static_assert(detail::TravelsToKernels<Op>,
+                "ccl: a reduction functor must be trivially copyable (kernels take it by value); "
+                "let it hold plain values or pointers");
+  static_assert(!detail::TravelsToKernels<Op> || ReduceOp<Op, Acc>,
+                "ccl: a reduction functor must be callable as Acc(Acc, Acc) const, where Acc is "
+                "the accumulate type of the elements (float for 16- and 8-bit floats)");
+  static_assert(detail::has_operator<Op, Acc>(),
+                "ccl: Sum, Avg and PreMulSum want the accumulate type's operator+, Prod its "
+                "operator*, Min and Max its operator<; give it one, or a functor of your own");
+  static_assert(cuda::std::is_trivially_copyable_v<Acc>,
+                "ccl: an accumulate type must be trivially copyable (it lives in registers)");
+  static_assert(!cuda::std::is_same_v<Op, PreMulSum> || cuda::std::is_convertible_v<double, Acc>,
+                "ccl: PreMulSum needs an accumulate type that converts from double (its scalar); "
+                "give it that constructor, or scale the data before a Sum");
+
+  CCL_HD constexpr Reduction(Op functor, int rank_count) : op(functor), ranks(rank_count) {
+    if constexpr (is_early_avg) {
+      int power = 1;
+      while (power < ranks) power *= 2;
+      scale_ = static_cast<Acc>(1.0 / power);
+    } else if constexpr (is_scaled) {
+      if (!op.in_memory()) scale_ = op.template value<Acc>();
+    }
+  }
+
+  /// The same with a scalar that lies in memory read, so that loops need not. Once per launch, on
+  /// the processor that runs it.
+  CCL_HD Reduction load() const {
+    Reduction loaded = *this;
+    loaded.load_here();
+    return loaded;
+  }
+  /// As `load`, of this one. Without an assignment: functors may have none, as closures that hold
+  /// values.
+  CCL_HD void load_here() {
+    if constexpr (is_scaled) {
+      scale_ = scale();
+      loaded_ = true;
+    }
+  }
+
+  /// This rank's own data.
+  CCL_HD constexpr Acc prepare(const T& own) const { return scaled(widen(own)); }
+  /// Data that the rank it comes from prepared.
+  CCL_HD constexpr Acc widen(const T& value) const {
+    if constexpr (cuda::std::is_same_v<Acc, T>) {
+      return value;
+    } else {
+      return static_cast<Acc>(Element<T>::widen(value));
+    }
+  }
+  CCL_HD constexpr Acc combine(const Acc& a, const Acc& b) const {
+    return static_cast<Acc>(op(a, b));
+  }
+  /// A partial result.
+  CCL_HD constexpr T narrow(const Acc& value) const {
+    if constexpr (cuda::std::is_same_v<Acc, T>) {
+      return value;
+    } else if constexpr (cuda::std::is_same_v<Acc, double> &&
+                         cuda::std::is_same_v<accumulate_t<T>, float> && sizeof(T) < 4) {
+      return Element<T>::narrow(detail::to_odd_float(value));
+    } else {
+      return Element<T>::narrow(static_cast<accumulate_t<T>>(value));
+    }
+  }
+  /// The whole result.
+  CCL_HD constexpr T finish(const Acc& value) const { return narrow(complete(value)); }
+
+  /// `prepare` of what is wide already.
+  CCL_HD constexpr Acc scaled(const Acc& own) const {
+    if constexpr (prepares) {
+      return detail::product<Acc>(scale(), own);
+    } else {
+      return own;
+    }
+  }
+  /// `finish` of what stays wide.
+  CCL_HD constexpr Acc complete(const Acc& value) const {
+    if constexpr (is_begun) {
+      return value;
+    } else if constexpr (is_early_avg) {
+      return value / detail::product<Acc>(scale_, static_cast<Acc>(ranks));
+    } else if constexpr (is_avg) {
+      return detail::divide<Acc>(value, ranks);
+    } else {
+      return value;
+    }
+  }
+
+  Op op;
+  int ranks;
+
+ private:
+  static constexpr bool is_scaled = cuda::std::is_same_v<Op, PreMulSum>;
+  static constexpr bool is_begun = cuda::std::is_same_v<Op, detail::AvgBegun>;
+  static constexpr bool is_ended = cuda::std::is_same_v<Op, detail::AvgEnded>;
+  static constexpr bool is_avg = cuda::std::is_same_v<Op, Avg> || is_begun || is_ended;
+  static constexpr bool is_early_avg = is_avg && !detail::has_wide_range<T>();
+  using Scale = cuda::std::conditional_t<is_scaled || is_early_avg, Acc, detail::NoScale>;
+
+  CCL_HD constexpr Acc scale() const {
+    if constexpr (is_scaled) {
+      if (op.in_memory() && !loaded_) return widen(*static_cast<const T*>(op.address()));
+    }
+    return scale_;
+  }
+
+  Scale scale_{};
+  bool loaded_ = false;
+
+ public:
+  /// Does `prepare` change a value? Where not, data may travel as it is.
+  static constexpr bool prepares = is_scaled || (is_early_avg && !is_ended);
+};
+
+/// Reduces fragments element by element, in registers, and rounds once, at the end. The order of
+/// the calls is the order of the reduction.
+template <class R, int Words>
+class CellReducer {
+  using T = typename R::Type;
+  using Acc = typename R::Accumulate;
+  using E = Element<T>;
+
+ public:
+  static_assert(Words % E::words_per_cell == 0,
+                "ccl: a fragment must hold whole cells (a multiple of words_per_cell of the "
+                "element type)");
+
+  /// Starts from this rank's own data.
+  CCL_HD static CellReducer from_own(const R& reduction, const Fragment<Words>& f) {
+    CellReducer reducer(reduction);
+    reducer.load(f, reducer.value_);
+    CCL_UNROLL for (int i = 0; i < count; ++i) {
+      reducer.value_[i].set(reduction.scaled(reducer.value_[i].value));
+    }
+    return reducer;
+  }
+  /// Starts from data that another rank prepared.
+  CCL_HD static CellReducer from_received(const R& reduction, const Fragment<Words>& f) {
+    CellReducer reducer(reduction);
+    reducer.load(f, reducer.value_);
+    return reducer;
+  }
+
+  CCL_HD void add_own(const Fragment<Words>& f) {
+    detail::Slot<Acc> other[count];
+    load(f, other);
+    CCL_UNROLL for (int i = 0; i < count; ++i) {
+      value_[i].set(reduction_.combine(value_[i].value, reduction_.scaled(other[i].value)));
+    }
+  }
+  CCL_HD void add_received(const Fragment<Words>& f) {
+    detail::Slot<Acc> other[count];
+    load(f, other);
+    CCL_UNROLL for (int i = 0; i < count; ++i) {
+      value_[i].set(reduction_.combine(value_[i].value, other[i].value));
+    }
+  }
+
+  /// A partial result, to be received by another rank.
+  CCL_HD Fragment<Words> result() const { return store<false>(); }
+  /// The whole result.
+  CCL_HD Fragment<Words> finish() const { return store<true>(); }
+
+ private:
+  static constexpr int cells = Words / E::words_per_cell;
+  static constexpr int count = cells * E::per_cell;
+  static constexpr bool whole_cells =
+      cuda::std::is_same_v<Acc, accumulate_t<T>> && detail::ConvertsWholeCells<E>;
+
+  explicit CCL_HD CellReducer(const R& reduction) : reduction_(reduction) {}
+
+  CCL_HD void load(const Fragment<Words>& f, detail::Slot<Acc> (&to)[count]) const {
+    CCL_UNROLL for (int c = 0; c < cells; ++c) {
+      const Word* cell = f.word + c * E::words_per_cell;
+      if constexpr (whole_cells) {
+        Acc wide[E::per_cell];
+        E::unpack(cell, wide);
+        CCL_UNROLL for (int i = 0; i < E::per_cell; ++i) to[c * E::per_cell + i].set(wide[i]);
+      } else {
+        CCL_UNROLL for (int i = 0; i < E::per_cell; ++i) {
+          to[c * E::per_cell + i].set(reduction_.widen(E::get(cell, i)));
+        }
+      }
+    }
+  }
+
+  template <bool Finish>
+  CCL_HD Fragment<Words> store() const {
+    Fragment<Words> f{};
+    CCL_UNROLL for (int c = 0; c < cells; ++c) {
+      Word* cell = f.word + c * E::words_per_cell;
+      if constexpr (whole_cells) {
+        Acc wide[E::per_cell];
+        CCL_UNROLL for (int i = 0; i < E::per_cell; ++i) {
+          wide[i] = complete<Finish>(value_[c * E::per_cell + i].value);
+        }
+        E::pack(cell, wide);
+      } else {
+        CCL_UNROLL for (int i = 0; i < E::per_cell; ++i) {
+          E::put(cell, i, reduction_.narrow(complete<Finish>(value_[c * E::per_cell + i].value)));
+        }
+      }
+    }
+    return f;
+  }
+  template <bool Finish>
+  CCL_HD Acc complete(const Acc& value) const {
+    if constexpr (Finish) return reduction_.complete(value);
+    return value;
+  }
+
+  R reduction_;
+  detail::Slot<Acc> value_[count];
+};
+
+}  // namespace ccl

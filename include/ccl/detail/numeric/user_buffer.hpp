@@ -1,0 +1,151 @@
+#pragma once
+
+#include <ccl/element/element.hpp>
+#include <ccl/types/word.hpp>
+
+namespace ccl {
+
+/// How much of a tile is there.
+enum class Fill {
+  full,   // all of it: no branch parts the loads of one tile from those of the next
+  cells,  // some whole accesses of each lane: loads that are not made, and no branch either
+  any     // elements up to any count
+};
+
+/// The user's buffers, seen as cells of elements. `Align` is what the address of every run of cells
+/// is known to be a multiple of: 16 where base, chunks and counts allow it, else what elements are
+/// aligned to, or 4 for smaller ones.
+/// `in` and `out` may be the same memory. A view.
+template <class T, int Align>
+class Span {
+ public:
+  static constexpr int cell_words = Element<T>::words_per_cell;
+  static constexpr int per_cell = Element<T>::per_cell;
+
+  CCL_HD Span(const void* in, void* out)
+      : in_{static_cast<const char*>(in)}, out_{static_cast<char*>(out)} {}
+
+  CCL_HD const char* in(Index at) const { return in_ + at * Index{sizeof(T)}; }
+  CCL_HD char* out(Index at) const { return out_ + at * Index{sizeof(T)}; }
+
+  /// A lane's cells of the tile whose first element is `at` and which has `left` elements, or fewer
+  /// than none, or more than fit. What is not there reads as zero.
+  template <Fill How, class Lane, class Count>
+  CCL_HD typename Lane::Fragment load(const Lane& lane, Index at, Count left) const {
+    typename Lane::Fragment f{};
+    const char* const from = in(at) + lane.cell(0) * per_cell * int(sizeof(T));
+    const Count there = left - lane.cell(0) * per_cell;
+    CCL_UNROLL for (int c = 0; c < Lane::cells; c += Lane::stride) {
+      const int first = (lane.cell(c) - lane.cell(0)) * per_cell;
+      const int offset = first * int(sizeof(T));
+      const bool here = How == Fill::full || first + Lane::stride * per_cell <= there;
+      if (whole() && (How != Fill::any || (many<Lane> && here))) {
+        if (lane.has(c) && here)
+          read<Lane::stride * cell_words>(from + offset, &f.word[c * cell_words]);
+      } else {
+        CCL_UNROLL for (int i = 0; i < Lane::stride * per_cell; ++i) {
+          if (!lane.has(c + i / per_cell) || (How != Fill::full && first + i >= there)) continue;
+          detail::Slot<T> x;
+          __builtin_memcpy(&x.value, aligned<element_align>(from + offset + i * int(sizeof(T))),
+                           sizeof(T));
+          Element<T>::put(&f.word[(c + i / per_cell) * cell_words], i % per_cell, x.value);
+        }
+      }
+    }
+    return f;
+  }
+  template <Fill How, class Lane, class Count>
+  CCL_HD void store(const Lane& lane, Index at, Count left,
+                    const typename Lane::Fragment& f) const {
+    char* const to = out(at) + lane.cell(0) * per_cell * int(sizeof(T));
+    const Count there = left - lane.cell(0) * per_cell;
+    CCL_UNROLL for (int c = 0; c < Lane::cells; c += Lane::stride) {
+      const int first = (lane.cell(c) - lane.cell(0)) * per_cell;
+      const int offset = first * int(sizeof(T));
+      const bool here = How == Fill::full || first + Lane::stride * per_cell <= there;
+      if (whole() && (How != Fill::any || (many<Lane> && here))) {
+        if (lane.has(c) && here)
+          write<Lane::stride * cell_words>(to + offset, &f.word[c * cell_words]);
+      } else {
+        CCL_UNROLL for (int i = 0; i < Lane::stride * per_cell; ++i) {
+          if (!lane.has(c + i / per_cell) || (How != Fill::full && first + i >= there)) continue;
+          const T x = Element<T>::get(&f.word[(c + i / per_cell) * cell_words], i % per_cell);
+          __builtin_memcpy(aligned<element_align>(to + offset + i * int(sizeof(T))), &x, sizeof(T));
+        }
+      }
+    }
+  }
+
+ private:
+  // What every element's address is a multiple of.
+  static constexpr int element_align = (Align | int(sizeof(T))) & -(Align | int(sizeof(T)));
+  static constexpr int run_align = Align & -Align;
+  /// Bytes that a GPU's lane moves at once, of `Words` that lie side by side.
+  template <int Words>
+  static constexpr int access = [] {
+    constexpr int most = Words % 2 == 0 ? 16 : 8;
+    return run_align >= most ? most : run_align >= 8 ? 8 : 4;
+  }();
+
+  /// One or two elements are loads that are made or not, without a branch.
+  template <class Lane>
+  static constexpr bool many = Lane::stride* per_cell > 2;
+  /// May whole cells be moved as words, or as halves of them? A CPU takes any address.
+  CCL_HD static constexpr bool whole() {
+    if constexpr (!Element<T>::packed) return false;
+    NV_IF_ELSE_TARGET(NV_IS_DEVICE, (return run_align >= 4;), (return true;))
+  }
+  /// The user's memory is theirs to alias: a copy of known alignment is one access of that size.
+  template <int Bytes, class P>
+  CCL_HD static P* aligned(P* at) {
+    return static_cast<P*>(__builtin_assume_aligned(at, Bytes));
+  }
+  template <int Words>
+  CCL_HD static void read(const char* from, Word* to) {
+    NV_IF_ELSE_TARGET(NV_IS_DEVICE, (read_units<Words>(from, to);),
+                      (__builtin_memcpy(to, from, 8 * Words);))
+  }
+  template <int Words>
+  CCL_HD static void write(char* to, const Word* from) {
+    NV_IF_ELSE_TARGET(NV_IS_DEVICE, (write_units<Words>(to, from);),
+                      (__builtin_memcpy(to, from, 8 * Words);))
+  }
+  template <int Words>
+  CCL_HD static void read_units(const char* from, Word* to) {
+    if constexpr (access<Words> == 4) {
+      CCL_UNROLL for (int w = 0; w < Words; ++w) {
+        unsigned half[2];
+        CCL_UNROLL for (int h = 0; h < 2; ++h) {
+          __builtin_memcpy(&half[h], aligned<4>(from + 8 * w + 4 * h), 4);
+        }
+        to[w] = half[0] | Word{half[1]} << 32;
+      }
+    } else {
+      constexpr int words = access<Words> / 8;
+      CCL_UNROLL for (int w = 0; w < Words; w += words) {
+        __builtin_memcpy(to + w, aligned<8 * words>(from + 8 * w), 8 * words);
+      }
+    }
+  }
+  template <int Words>
+  CCL_HD static void write_units(char* to, const Word* from) {
+    if constexpr (access<Words> == 4) {
+      CCL_UNROLL for (int w = 0; w < Words; ++w) {
+        const unsigned half[2] = {unsigned(from[w]), unsigned(from[w] >> 32)};
+        CCL_UNROLL for (int h = 0; h < 2; ++h) {
+          __builtin_memcpy(aligned<4>(to + 8 * w + 4 * h), &half[h], 4);
+        }
+      }
+    } else {
+      constexpr int words = access<Words> / 8;
+      CCL_UNROLL for (int w = 0; w < Words; w += words) {
+        __builtin_memcpy(aligned<8 * words>(to + 8 * w), from + w, 8 * words);
+      }
+    }
+  }
+
+  const char* in_;
+  char* out_;
+};
+
+}  // namespace ccl

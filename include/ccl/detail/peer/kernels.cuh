@@ -1,0 +1,119 @@
+#pragma once
+
+#include <ccl/detail/exec/device_shape.cuh>
+#include <ccl/detail/lanes/pair_lane.hpp>
+#include <ccl/detail/peer/prims.hpp>
+
+namespace ccl::detail {
+
+template <class Op, class Algo, class Proto, class R>
+struct Enrolled<PeerKernels<Op, Algo, Proto, R>> {
+  template <int Align, int Ranks, class P = Proto>
+  using Body = PeerBody<Op, Algo, P, Align, R, Ranks>;
+  using Group = WarpLanes;
+  /// See `TwoShot::pairs_from`.
+  static constexpr Index pairs_from = [] {
+    if constexpr (requires { Algo::template pairs_from<Op>; }) {
+      if (moves_pairs<Proto, Group, typename R::Type>()) return Algo::template pairs_from<Op>;
+    }
+    return Index{0};
+  }();
+
+  static int launch(const PeerWork<R>& how, const DeviceTarget& target) {
+    return on_device(target.device,
+                     [&] { return for_ranks(typename Algo::RankCounts{}, how, target); });
+  }
+  template <int... Ranks>
+  static cudaError_t for_ranks(RankCounts<Ranks...>, const PeerWork<R>& how,
+                               const DeviceTarget& target) {
+    cudaError_t result = cudaErrorInvalidValue;
+    (void)((how.peers.ranks == Ranks && (result = launch_for<Ranks>(how, target), true)) || ...);
+    return result;
+  }
+  template <int Ranks>
+  static cudaError_t launch_for(const PeerWork<R>& how, const DeviceTarget& target) {
+    return with_alignment<R>(alignment(how), [&]<int Align>(Aligned<Align>) {
+      if constexpr (pairs_from > 0) {
+        using Pairs = typename Proto::Pairs;
+        const Index share = Body<16, Ranks>::template share<Group>(how);
+        if (share * Index{sizeof(typename R::Type)} >= pairs_from) {
+          return launch_all<Body<Align, Ranks, Pairs>>(how, target);
+        }
+      }
+      return launch_all<Body<Align, Ranks>>(how, target);
+    });
+  }
+  /// A message in as many launches as its scratch wants.
+  template <class Body>
+  static cudaError_t launch_all(const PeerWork<R>& how, const DeviceTarget& target) {
+    constexpr Index size = sizeof(typename R::Type);
+    const Index most = Body::template most_elements<Group>(how);
+    if (most < 1) return cudaErrorInvalidValue;
+    for (Index at = 0; at < how.layout.count; at += most) {
+      PeerWork<R> work = how;
+      work.input = static_cast<const char*>(how.input) + at * size;
+      work.output = static_cast<char*>(how.output) + at * size;
+      work.layout.count = how.layout.count - at < most ? how.layout.count - at : most;
+      if (const cudaError_t e = launch_one<Body>(work, target); e != cudaSuccess) return e;
+    }
+    return cudaSuccess;
+  }
+  template <class Body>
+  static cudaError_t launch_one(PeerWork<R>& work, const DeviceTarget& target) {
+    const CudaShape shape = spread<Body>(work, Body::max_lanes, target);
+    return CudaExecutor::launch<Group, Body>(work, shape, target.stream);
+  }
+  /// A warp for each tile, on as many multiprocessors as there are; measured on H200.
+  template <class Body>
+  static CudaShape spread(PeerWork<R>& work, int max_lanes, const DeviceTarget& target) {
+    const Index most_warps = max_lanes / Group::width;
+    const Index tiles = Body::template tiles<Group>(work);
+    Index blocks = target.most_blocks < work.epoch.count ? target.most_blocks : work.epoch.count;
+    if (tiles < blocks) blocks = tiles;
+    Index warps = div_up(tiles, blocks);
+    warps = warps < most_warps ? warps : most_warps;
+    work.crews = int(blocks);
+    work.channels = int(blocks * warps);
+    return {work.channels, int(blocks), target.early};
+  }
+  template <int Ranks>
+  static Index packets(const PeerWork<R>& how) {
+    const Index share = Body<16, Ranks>::template share<Group>(how);
+    const bool fits = how.layout.count <= Body<16, Ranks>::template most_elements<Group>(how) &&
+                      (pairs_from == 0 || share * Index{sizeof(typename R::Type)} < pairs_from);
+    return fits ? Body<16, Ranks>::template packets<Group>(how) : 0;
+  }
+  template <int... Ranks>
+  static Index packets_for(RankCounts<Ranks...>, const PeerWork<R>& how) {
+    return (Index{0} + ... + (how.peers.ranks == Ranks ? packets<Ranks>(how) : 0));
+  }
+  template <int... Ranks>
+  static cudaError_t load_all(RankCounts<Ranks...>) {
+    return for_alignments<R>([]<int Align>(Aligned<Align>) {
+      cudaError_t result = cudaSuccess;
+      const auto good = [&](cudaError_t e) {
+        if (result == cudaSuccess) result = e;
+      };
+      (good(CudaExecutor::load<Group, Body<Align, Ranks>>()), ...);
+      if constexpr (pairs_from > 0) {
+        (good(CudaExecutor::load<Group, Body<Align, Ranks, typename Proto::Pairs>>()), ...);
+      }
+      return result;
+    });
+  }
+  static int load(int device) {
+    return on_device(device, [] { return load_all(typename Algo::RankCounts{}); });
+  }
+  static inline KernelLoader loader{&load, nullptr};
+  static inline const bool once = [] {
+    PeerKernels<Op, Algo, Proto, R>::launch = &launch;
+    PeerKernels<Op, Algo, Proto, R>::packets_in_group = [](const PeerWork<R>& how) {
+      return packets_for(typename Algo::RankCounts{}, how);
+    };
+    loader.next = KernelsOf<Op, Algo, Proto>::first;
+    KernelsOf<Op, Algo, Proto>::first = &loader;
+    return true;
+  }();
+};
+
+}  // namespace ccl::detail

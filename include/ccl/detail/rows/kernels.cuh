@@ -1,0 +1,119 @@
+#pragma once
+
+#include <ccl/algo/one_shot.hpp>
+#include <ccl/detail/exec/device_shape.cuh>
+#include <ccl/fused.hpp>
+#include <ccl/detail/rows/prims.hpp>
+
+namespace ccl::detail {
+
+/// A block for each row, and for each warp of it a few tiles. A row takes its multiprocessor's
+/// issue of instructions, of which a lane has many: two tiles of 7168 bf16 for each were 6 % faster
+/// than one for each of twice as many.
+template <class Algo, class Proto, class P, class E>
+struct Enrolled<RowKernels<Algo, Proto, P, E>> {
+  using Kernels = RowKernels<Algo, Proto, P, E>;
+  using Work = RowWork<P, E>;
+  using Group = WarpLanes;
+  static constexpr int most_lanes = P::Wire::most_lanes;
+  /// `Lanes` of a block, at most: with fewer, each has registers for more of a row.
+  template <int Ranks, int Tiles, int Lanes = most_lanes>
+  using Body = RowBody<AllReduceRows, cuda::std::conditional_t<Ranks == 1, OneShot, Algo>, Proto, P,
+                       E, Ranks, Tiles, (Lanes < most_lanes ? Lanes : most_lanes)>;
+  static constexpr int few = P::Wire::per_cell < 8 ? 2 : 1;  // that a lane of a short row has
+  template <int Ranks>
+  using Short = Body<Ranks, few, 768>;
+  template <int Ranks>
+  using Middle = Body<Ranks, 2 * few, 640>;
+  template <int Ranks>
+  using Long = Body<Ranks, 4>;
+  template <int Ranks>
+  using Prims = typename Long<Ranks>::template Prims<Group>;
+  template <int... Ranks>
+  static RankCounts<1, Ranks...> with_one(RankCounts<Ranks...>);
+  using Counts = decltype(with_one(typename Algo::RankCounts{}));
+  /// Tiles of a row, at most.
+  template <class Body>
+  static constexpr int held() {
+    return Body::max_lanes / Group::width * Body::tiles;
+  }
+
+  static int launch(const Work& work, const DeviceTarget& target) {
+    return on_device(target.device, [&] { return for_ranks(Counts{}, work, target); });
+  }
+  template <int... Ranks>
+  static cudaError_t for_ranks(RankCounts<Ranks...>, const Work& work, const DeviceTarget& target) {
+    cudaError_t result = cudaErrorInvalidValue;
+    (void)((work.peers.ranks == Ranks && (result = launch_all<Ranks>(work, target), true)) || ...);
+    return result;
+  }
+  /// Rows in as many launches as the scratch wants.
+  template <int Ranks>
+  static cudaError_t launch_all(const Work& how, const DeviceTarget& target) {
+    Index most = how.rows;
+    if (Ranks > 1) most = how.peers.half_packets / Prims<Ranks>::row_packets(how.length);
+    if (most < 1) return cudaErrorInvalidValue;
+    const int tiles = Prims<Ranks>::tiles_of(how.length);
+    for (Index at = 0; at < how.rows; at += most) {
+      Work work = how;
+      work.first_row += at;
+      work.input += at * how.length;
+      work.rows = int(how.rows - at < most ? how.rows - at : most);
+      const cudaError_t e =
+          tiles <= held<Short<Ranks>>()    ? launch_one<Ranks, Short<Ranks>>(work, tiles, target)
+          : tiles <= held<Middle<Ranks>>() ? launch_one<Ranks, Middle<Ranks>>(work, tiles, target)
+                                           : launch_one<Ranks, Long<Ranks>>(work, tiles, target);
+      if (e != cudaSuccess) return e;
+    }
+    return cudaSuccess;
+  }
+  template <int Ranks, class Runs>
+  static cudaError_t launch_one(Work& work, int tiles, const DeviceTarget& target) {
+    // Blocks without a row of their own help to push and to reduce: two for each row are faster
+    // than one or eight. Blocks of this size fill a multiprocessor: where they take more than 64,
+    // the next launch has no room to move in early (16 rows of 7168 on 4 H200: 64 blocks 2.7 us
+    // faster).
+    const Index helped = 2 * Index{work.rows} < 64 ? 2 * Index{work.rows} : 64;
+    Index blocks = Ranks > 1 && helped > work.rows ? helped : work.rows;
+    if (target.most_blocks < blocks) blocks = target.most_blocks;
+    if (Ranks > 1 && work.epoch.count < blocks) blocks = work.epoch.count;
+    work.crews = int(blocks);
+    work.channels = int(blocks) * div_up(tiles, Runs::tiles);
+    return CudaExecutor::launch<Group, Runs>(work, {work.channels, work.crews, target.early},
+                                             target.stream);
+  }
+  template <int... Ranks>
+  static Index packets_for(RankCounts<Ranks...>, int length, int ranks) {
+    Index packets = 0;
+    ((packets += ranks == Ranks ? Prims<Ranks>::row_packets(length) : 0), ...);
+    return packets;
+  }
+  template <int... Ranks>
+  static cudaError_t load_all(RankCounts<Ranks...>) {
+    cudaError_t result = cudaSuccess;
+    const auto good = [&](cudaError_t e) {
+      if (result == cudaSuccess) result = e;
+    };
+    (good(CudaExecutor::load<Group, Short<Ranks>>()), ...);
+    (good(CudaExecutor::load<Group, Middle<Ranks>>()), ...);
+    (good(CudaExecutor::load<Group, Long<Ranks>>()), ...);
+    return result;
+  }
+  static int load(int device) {
+    return on_device(device, [] { return load_all(Counts{}); });
+  }
+  static inline KernelLoader loader{&load, nullptr};
+  static inline const bool once = [] {
+    Kernels::launch = &launch;
+    Kernels::row_packets = [](int length, int ranks) {
+      return packets_for(Counts{}, length, ranks);
+    };
+    Kernels::most_length = held<Long<1>>() * Prims<1>::tile_elements;
+    using Of = KernelsOf<FusedOp<P, E>, Algo, Proto>;
+    loader.next = Of::first;
+    Of::first = &loader;
+    return true;
+  }();
+};
+
+}  // namespace ccl::detail

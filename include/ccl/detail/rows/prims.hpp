@@ -1,0 +1,277 @@
+#pragma once
+
+#include <ccl/detail/lanes/block_epilogue.hpp>
+#include <ccl/detail/lanes/collect.hpp>
+#include <ccl/detail/rows/work.hpp>
+
+namespace ccl {
+namespace detail {
+/// A prologue may also map each value before it travels.
+template <class P>
+concept MapsValues = requires(const P prologue, float value, Index row, int column) {
+  { prologue(value, row, column) } -> cuda::std::same_as<float>;
+};
+}  // namespace detail
+
+/// What an algorithm may do with the rows of a matrix that all ranks have a summand of: push tiles
+/// of them into boxes, its own too; reduce what came; finish a row that is complete. All groups of
+/// a launch deal out the tiles of all rows among themselves, but a row is finished by one crew, a
+/// lane of which has `Tiles` of its tiles at most. Halves of the scratch as in `PeerPrims`; every
+/// rank waits for every other in each launch.
+///
+/// An output may be the input: who finishes a tile has seen its sum, to which this rank's summand
+/// came through a box, after it had been read.
+template <ReducingLanes Group, Protocol<Group> Proto, class P, class E, int Slices, int Ranks,
+          int Tiles>
+class RowPrims {
+ public:
+  using Memory = typename Group::Memory;
+  using Lane = typename Proto::template Lane<Group, 1>;
+  using Fragment = typename Lane::Fragment;
+  using T = typename P::Element;
+  using Wire = typename P::Wire;
+  static_assert(Proto::carries_flags, "Peers tell by flags that their tiles have landed.");
+
+  static constexpr int per_cell = Wire::per_cell;
+  static constexpr int data_cells = Wire::data_cells(Lane::tile_cells);
+  static constexpr int tile_elements = data_cells * per_cell;
+  using Row = RowPart<Group, Lane, per_cell, data_cells, Tiles>;
+
+  /// first, first + step, ...
+  struct Stripe {
+    int first, last, step;
+  };
+  /// A lane's part of a tile of the input.
+  struct Own {
+    RowRun<T, per_cell> run[Lane::cells];
+  };
+
+  CCL_HD static constexpr int tiles_of(int length) { return div_up(length, tile_elements); }
+  CCL_HD static constexpr int slice_of(int tiles) { return div_up(tiles, Slices); }
+  /// Packets of scratch, in each half, that one row takes.
+  static constexpr Index row_packets(int length) {
+    const int tiles = tiles_of(length);
+    return (Index{Ranks} * slice_of(tiles) + (Slices > 1 ? tiles : 0)) * Lane::tile_packets;
+  }
+
+  CCL_HD RowPrims(Group group, const RowWork<P, E>& work, int channel)
+      : group_{group},
+        work_{work},
+        lane_{group},
+        rank_{work.peers.rank},
+        channel_{channel},
+        crew_{channel % work.crews},
+        warp_{channel / work.crews},
+        warps_{work.channels / work.crews},
+        tiles_{tiles_of(work.length)},
+        slice_{slice_of(tiles_)},
+        patience_{work.watch} {
+    detail::look_at(work_);
+    Memory::await_previous();
+  }
+
+  /// Before any push or collect. What is loaded before this is on its way together with the epoch.
+  CCL_HD void begin() {
+    if constexpr (Ranks > 1) flag_ = Memory::load_relaxed(work_.epoch.copies + crew_) + 1;
+    const Index half = Index(flag_ & 1) * work_.peers.half_packets;
+    CCL_UNROLL for (int k = 0; k < Ranks; ++k) base_[k] = work_.peers.scratch[peer(k)] + half;
+  }
+  CCL_HD Word left() const { return flag_ << 1 | Word{launch_counted_}; }
+  /// As `PeerPrims::count_launch`.
+  CCL_HD void count_launch() {
+    launch_counted_ = true;
+    if (Ranks == 1 || warp_ != 0) return;
+    detail::for_absent_crews(crew_, work_.crews, work_.epoch.count, group_.rank(), Group::width,
+                             [this](int i) { work_.epoch.copies[i] = flag_; });
+  }
+  /// This group's of all tiles of the matrix.
+  CCL_HD Stripe tiles() const {
+    return {channel_, Ranks == 1 ? 0 : work_.rows * tiles_, work_.channels};
+  }
+  /// This group's of those tiles that this rank reduces.
+  CCL_HD Stripe slices() const {
+    return {channel_, Ranks == 1 ? 0 : work_.rows * slice_width(), work_.channels};
+  }
+  /// This crew's rows.
+  CCL_HD Stripe rows() const { return {crew_, work_.rows, work_.crews}; }
+
+  /// Nothing of tiles past the last.
+  CCL_HD Own load(int i) const {
+    const int row = int(unsigned(i) / unsigned(tiles_));
+    if (row >= work_.rows) return {};
+    return load_tile(row, i - row * tiles_);
+  }
+  /// To every rank.
+  CCL_HD void push(int box, int i, const Own& own) const {
+    const int row = int(unsigned(i) / unsigned(tiles_)), t = i - row * tiles_;
+    const Fragment f = prepare(row, t, own);
+    CCL_UNROLL for (int k = 0; k < Ranks; ++k) {
+      lane_.store(base_[k] + slot(box, rank_, row, t), f, flag_);
+    }
+  }
+  /// To the rank that reduces the tile.
+  CCL_HD void scatter(int box, int i, const Own& own) const {
+    const int row = int(unsigned(i) / unsigned(tiles_)), t = i - row * tiles_;
+    const int owner = int(unsigned(t) / unsigned(slice_));
+    Packet* const half = work_.peers.scratch[owner] + (base_[0] - work_.peers.scratch[rank_]);
+    lane_.store(half + slot(box, rank_, row, t - owner * slice_), prepare(row, t, own), flag_);
+  }
+  /// The i-th tile of my slices, from one box into another of every rank.
+  CCL_HD void reduce_slice(int from, int to, int i) {
+    const int width = slice_width();
+    const int row = int(unsigned(i) / unsigned(width)), at = i - row * width;
+    float sum[values];
+    reduce(from, row, at, sum);
+    const Fragment f = Wire::pack(group_, lane_, sum);
+    // What is left of a wait that was given up must not pass for data.
+    if (!lane_.agree(!patience_.gave_up())) return;
+    CCL_UNROLL for (int k = 0; k < Ranks; ++k) {
+      lane_.store(base_[k] + slot(to, 0, row, rank_ * slice_ + at), f, flag_);
+    }
+  }
+  /// A row of which everybody has pushed their summand to everybody.
+  CCL_HD void finish_reduced(int box, int row) { finish<Summands>(box, row); }
+  /// A row of which the sums have been pushed.
+  CCL_HD void finish_collected(int box, int row) { finish<Sums>(box, row); }
+
+ private:
+  static constexpr int values = Lane::cells * per_cell;
+
+  CCL_HD int peer(int k) const {
+    if constexpr ((Ranks & (Ranks - 1)) == 0) return (rank_ + k) & (Ranks - 1);
+    return rank_ + k - (rank_ + k < Ranks ? 0 : Ranks);
+  }
+  CCL_HD int tile(int k) const { return warp_ + k * warps_; }
+  /// Box 0 has a row of slots for each writer; in box 1 whoever has the slice writes.
+  CCL_HD Index slot(int box, int writer, int row, int t) const {
+    const Index first = Index{box} * Ranks * work_.rows * slice_;
+    const int width = box == 0 ? slice_ : tiles_;
+    return (first + (Index{writer} * work_.rows + row) * width + t) * Lane::tile_packets;
+  }
+  CCL_HD int slice_width() const {
+    const int left = tiles_ - rank_ * slice_;
+    return left < 0 ? 0 : left < slice_ ? left : slice_;
+  }
+  CCL_HD bool has(int t, int c) const {
+    return lane_.has(c) && lane_.cell(c) < data_cells && column(t, c) < work_.length;
+  }
+  CCL_HD int column(int t, int c) const { return (t * data_cells + lane_.cell(c)) * per_cell; }
+  CCL_HD Own load_tile(int row, int t) const {
+    Own own{};
+    const T* const from = work_.input + Index{row} * work_.length;
+    CCL_UNROLL for (int c = 0; c < Lane::cells; ++c) {
+      if (has(t, c)) own.run[c] = RowRun<T, per_cell>::load(from + column(t, c));
+    }
+    return own;
+  }
+  /// As it travels.
+  CCL_HD Fragment prepare(int row, int t, const Own& own) const {
+    float value[values];
+    CCL_UNROLL for (int c = 0; c < Lane::cells; ++c) {
+      own.run[c].unpack(value + c * per_cell);
+      if constexpr (detail::MapsValues<P>) {
+        if (!has(t, c)) continue;
+        CCL_UNROLL for (int i = 0; i < per_cell; ++i) {
+          float& v = value[c * per_cell + i];
+          v = work_.prologue(v, work_.first_row + row, column(t, c) + i);
+        }
+      }
+    }
+    return Wire::pack(group_, lane_, value);
+  }
+  /// In rank order, in float.
+  CCL_HD void reduce(int box, int row, int at, float* sum) {
+    add_up(collect_peers<Ranks>(lane_, base_[0] + slot(box, 0, row, at), slot(0, 1, 0, 0), flag_,
+                                -1, patience_),
+           sum);
+  }
+  CCL_HD void add_up(const Fragments<Fragment, Ranks>& all, float* sum) const {
+    Wire::unpack(group_, lane_, all.of[0], sum);
+    CCL_UNROLL for (int r = 1; r < Ranks; ++r) {
+      float value[values];
+      Wire::unpack(group_, lane_, all.of[r], value);
+      CCL_UNROLL for (int i = 0; i < values; ++i) sum[i] += value[i];
+    }
+  }
+  struct Summands {};
+  struct Sums {};
+  /// Of this group's tiles of a row, those from the k-th on. Behind its last tile that one again: a
+  /// branch among the loads would part them.
+  template <int N>
+  CCL_HD void take(Summands, int box, int row, int k, float (*sum)[values]) {
+    if constexpr (Ranks == 1) {
+      CCL_UNROLL for (int n = 0; n < N; ++n) {
+        const int t = held_tile(k + n);
+        Wire::unpack(group_, lane_, prepare(row, t, load_tile(row, t)), sum[n]);
+      }
+    } else {
+      const auto got = collect_grid<N, Ranks>(
+          lane_, [&](int n, int r) { return base_[0] + slot(box, r, row, held_tile(k + n)); },
+          [](int, int r) { return r; }, flag_, patience_);
+      CCL_UNROLL for (int n = 0; n < N; ++n) add_up(got.of[n], sum[n]);
+    }
+    CCL_UNROLL for (int n = 0; n < N; ++n) Wire::template settle<Lane>(sum[n]);
+  }
+  template <int N>
+  CCL_HD void take(Sums, int box, int row, int k, float (*sum)[values]) {
+    const auto got = collect_grid<N, 1>(
+        lane_, [&](int n, int) { return base_[0] + slot(box, 0, row, held_tile(k + n)); },
+        [&](int n, int) { return int(unsigned(held_tile(k + n)) / unsigned(slice_)); }, flag_,
+        patience_);
+    CCL_UNROLL for (int n = 0; n < N; ++n) Wire::unpack(group_, lane_, got.of[n].of[0], sum[n]);
+  }
+  CCL_HD int held_tile(int k) const { return tile(k) < tiles_ ? tile(k) : warp_; }
+  template <class What>
+  CCL_HD void finish(int box, int row) {
+    Row part{group_, lane_, work_.first_row + row, work_.length, warp_, warps_};
+    const auto ahead = work_.epilogue.ahead(part);
+    // As registers hold: 8 ranks' two tiles each spilled.
+    constexpr int batch = Ranks * Tiles <= 8 ? Tiles : Ranks <= 4 && Tiles > 1 ? 2 : 1;
+    static_assert(Tiles % batch == 0, "a batch would run past the row");
+    CCL_UNROLL for (int k = 0; k < Tiles; k += batch) {
+      if (tile(k) >= tiles_) break;
+      float sum[batch][values];
+      take<batch>(What{}, box, row, k, sum);
+      CCL_UNROLL for (int i = 0; i < batch * values; ++i) {
+        part.value[k * Lane::cells + i / per_cell][i % per_cell] = sum[i / values][i % values];
+      }
+    }
+    work_.epilogue(part, ahead);
+  }
+
+  Group group_;
+  const RowWork<P, E>& work_;
+  Lane lane_;
+  int rank_, channel_, crew_;
+  int warp_, warps_;             // this group among those of its crew
+  int tiles_, slice_;            // of a row; of one rank's part of it
+  Word flag_ = 0;                // this launch's epoch
+  bool launch_counted_ = false;  // for the crews without a part
+  Packet* base_[Ranks];          // this launch's half of the scratch of the k-th rank after me
+  Patience<Memory> patience_;
+};
+
+/// One launch over rows, as an executor runs it. `Tiles`: the most that a lane has of a row;
+/// `Lanes`: the most of a crew.
+template <class Op, class Algo, class Proto, class P, class E, int Ranks, int Tiles,
+          int Lanes = P::Wire::most_lanes>
+struct RowBody {
+  using Work = RowWork<P, E>;
+  static constexpr int max_lanes = Lanes, tiles = Tiles;
+  template <class Group>
+  using Prims = RowPrims<Group, Proto, P, E, Algo::splits ? Ranks : 1, Ranks, Tiles>;
+  const Work& work;
+
+  template <class Group>
+  CCL_HD Word operator()(Group group, int channel) const {
+    Prims<Group> prims{group, work, channel};
+    Algo::run(Op{}, prims);
+    return prims.left();
+  }
+  /// As `PeerBody::end`.
+  CCL_HD void end(Word left, int crew, int lane, int lanes) const {
+    detail::count_at_end(work.epoch, left, crew, work.crews, lane, lanes);
+  }
+};
+
+}  // namespace ccl

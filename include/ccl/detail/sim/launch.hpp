@@ -1,0 +1,265 @@
+#pragma once
+
+#include <ccl/types/operations.hpp>
+#include <ccl/detail/compose/default_plans.hpp>
+#include <ccl/detail/numeric/reduction.hpp>
+#include <ccl/detail/sim/program.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <utility>
+#include <vector>
+
+namespace ccl::detail {
+
+/// What an algorithm's `peers` is given.
+struct SimSeats {
+  const topo::Arrangement& arrangement;
+  RingSeat ring_seat;
+  int my_rank, rank_count, root_rank, channel;
+  std::vector<int> in{}, out{};
+  int rank() const { return my_rank; }
+  int ranks() const { return rank_count; }
+  int root() const { return root_rank; }
+  RingSeat ring() const { return ring_seat; }
+  TreeSeat tree() const { return arrangement.tree(my_rank, root_rank, channel); }
+  void from(int peer) { in.push_back(peer); }
+  void to(int peer) { out.push_back(peer); }
+};
+
+/// The tree that a launch takes: one tree of the root's, or the double tree (-1).
+template <class Op, class Algo>
+constexpr int sim_root(int root) {
+  if constexpr (Op::rooted) return root;
+  if constexpr (requires { Algo::one_tree; }) {
+    if (Algo::one_tree) return 0;
+  }
+  return -1;
+}
+
+/// One operation of one algorithm on all teams, ready to be recorded.
+template <class Op, class Algo, class Proto>
+class SimLaunch {
+ public:
+  using R = cuda::std::conditional_t<Op::reduces, Reduction<Sum, float>, Bytes>;
+
+  SimLaunch(const sim::Cluster& cluster, const SimTeams& teams, Index bytes,
+            const sim::Options& options)
+      : cluster_{cluster}, teams_{teams}, root_{options.root} {
+    const topo::Arrangement& arrangement = *teams.arrangement;
+    const int ranks = teams.ranks;
+    stage_.plan = options.plan ? *options.plan : default_plan();
+    if (stage_.plan.slot_bytes == 0) stage_.plan.slot_bytes = Proto::default_slot_bytes;
+    stage_.packing = packing_of<Proto>();
+    wire_.slot_count = stage_.plan.slot_count;
+    wire_.slot_packets = int(stage_.plan.slot_bytes / Index(sizeof(Packet)));
+    wire_.slots = &packet_;
+    const Index slice =
+        WirePrims<SoloLane, Proto, R, 16, 1, 1>::slice_capacity(wire_, stage_.plan.slice_steps) *
+        Index(sizeof(typename R::Type));
+    stage_.slice_bytes = slice;
+    stage_.overhead = double(stage_.plan.slot_bytes) * stage_.plan.slice_steps / double(slice);
+
+    constexpr Index element = sizeof(typename R::Type);
+    constexpr bool gathers = cuda::std::is_same_v<Op, AllGather>;
+    constexpr bool scatters = cuda::std::is_same_v<Op, ReduceScatter>;
+    Index count = bytes / element;
+    if (gathers || scatters) count = div_up<Index>(count, ranks);
+    layout_ = {count, scatters ? count : 0, gathers ? count : 0,
+               cuda::std::is_same_v<Op, AllReduce>};
+    use_channels(count * element);
+
+    const int ways = std::min(arrangement.ring_count(), stage_.plan.channels);
+    for (int w = 0; w < ways; ++w) {
+      const std::vector<int>& order = arrangement.ring(w);
+      places_.emplace_back(std::size_t(ranks));
+      for (int i = 0; i < ranks; ++i) places_.back()[std::size_t(order[std::size_t(i)])] = i;
+    }
+    wires_.assign(std::size_t(stage_.channels - 1) * ranks + 1, wire_);
+  }
+
+  /// Whether all traces and wires repeat after `period` nodes.
+  bool repeats(int period) {
+    if (Op::rooted || cluster_.nodes() % period != 0) return false;
+    if (!rings_repeat(cluster_, teams_, period)) return false;
+    const int nodes = cluster_.nodes(), stride = nodes < 64 ? 1 : nodes / 64;
+    for (int local = 0; local < cluster_.locals(); ++local) {
+      for (int c = 0; c < stage_.channels; ++c) {
+        for (int node = period; node < nodes; node += node < 2 * period ? 1 : stride) {
+          const int like = node % period;
+          if (relative(node, local, c) != relative(like, local, c)) return false;
+          // A root and its only child name each other alike, and do not do the same.
+          if (node < 2 * period && first_round(node, local, c) != first_round(like, local, c)) {
+            return false;
+          }
+        }
+      }
+    }
+    return true;
+  }
+
+  /// All that the ranks of the first `nodes` nodes do.
+  SimStage record(int nodes, Index limit) {
+    SimStage stage = stage_;
+    std::vector<SimTrace> firsts;
+    for (int rank = 0; rank < nodes * cluster_.locals(); ++rank) {
+      for (int c = 0; c < stage.channels; ++c) {
+        SimRecord first = run(rank, c, 1, false);
+        first.trace.all_rounds = rounds_of(c);
+        std::size_t found = 0;
+        while (found < firsts.size() && firsts[found] != first.trace) ++found;
+        if (found == firsts.size()) {
+          firsts.push_back(first.trace);
+          stage.traces.push_back(run(rank, c, limit, true).trace);
+        }
+        SimSeat seat{rank, c, int(found)};
+        for (const int peer : first.in) seat.in.push_back(global(rank, peer));
+        for (const int peer : first.out) seat.out.push_back(global(rank, peer));
+        stage.seats.push_back(std::move(seat));
+      }
+    }
+    return stage;
+  }
+
+  /// Slices of one rank's channels, and rounds of the longest of them.
+  struct Length {
+    double slices = 0, rounds = 0;
+    Index least = 8;  // rounds in which the pipe is full and its pace to be seen
+  };
+  Length length() {
+    Length all;
+    for (int c = 0; c < stage_.channels; ++c) {
+      const SimTrace trace = run(0, c, 1, true).trace;
+      double each = 0;
+      for (const SimStep& s : trace.steps) each += double(div_up(s.bytes, stage_.slice_bytes));
+      all.slices += each * trace.all_rounds;
+      all.rounds = std::max(all.rounds, trace.all_rounds);
+    }
+    if constexpr (requires(TreeSeat seat) { Algo::lead(seat, Window{}); } &&
+                  one_of<Op, AllReduce>) {
+      const Window wires{std::max(1, stage_.plan.slot_count / stage_.plan.chunk_steps)};
+      for (int rank = 0; rank < teams_.ranks; ++rank) {
+        const TreeSeat seat = teams_.arrangement->tree(rank, sim_root<Op, Algo>(root_), 0);
+        all.least = std::max<Index>(all.least, 2 * Algo::lead(seat, wires));
+      }
+    }
+    return all;
+  }
+  const Plan& plan() const { return stage_.plan; }
+
+ private:
+  struct Window {
+    int chunks = 1;
+    int window() const { return chunks; }
+  };
+  Plan default_plan() const {
+    const auto through = int(cluster_.on_cpus() && !teams_.networked ? Through::host_memory
+                             : teams_.networked                      ? Through::network
+                                                                     : Through::gpu_memory);
+    if (cluster_.on_cpus()) {
+      return default_host_plans<Proto>(teams_.rank_stride > 1 ? 1 : cluster_.locals())
+          .by_through[std::size_t(through)];
+    }
+    return default_device_plans<Algo, Proto>(teams_.arrangement->ring_count())
+        .by_through[std::size_t(through)];
+  }
+  /// Channels that a message keeps busy on a GPU, as the launch of a kernel has it.
+  void use_channels(Index bytes) {
+    stage_.channels = stage_.plan.channels;
+    if (cluster_.on_cpus()) return;
+    constexpr int lanes = Proto::carries_flags                                 ? 32
+                          : WireBody<Op, Algo, Proto, 16, R>::max_lanes >= 512 ? 512
+                                                                               : 128;
+    const Index alone = lanes == 32 ? 1024 : Index{32} * lanes;
+    const Index worth = std::max(alone, stage_.plan.channel_bytes);
+    stage_.channels = int(std::clamp<Index>(div_up(bytes, worth), 1, stage_.plan.channels));
+    stage_.channels_per_block = std::min(4, WireBody<Op, Algo, Proto, 16, R>::max_lanes / lanes);
+    stage_.channels_per_block = std::min(stage_.channels_per_block, stage_.channels);
+  }
+  int team_of(int rank) const {
+    return teams_.rank_stride > 1 ? rank % teams_.rank_stride : rank / teams_.ranks;
+  }
+  int in_team(int rank) const {
+    return teams_.rank_stride > 1 ? rank / teams_.rank_stride : rank % teams_.ranks;
+  }
+  /// The cluster's rank of a peer in the team of `rank`.
+  int global(int rank, int peer) const {
+    return team_of(rank) * teams_.team_stride + peer * teams_.rank_stride;
+  }
+  RingSeat ring(int rank, int channel) const {
+    const auto way = std::size_t(channel) % places_.size();
+    return {places_[way][std::size_t(in_team(rank))], teams_.ranks,
+            teams_.arrangement->ring(int(way)).data()};
+  }
+  SimTrace first_round(int node, int local, int channel) {
+    return run(node * cluster_.locals() + local, channel, 1, false).trace;
+  }
+  /// Peers of a seat: in and out, as nodes after its own and places in these.
+  std::vector<std::pair<int, int>> relative(int node, int local, int channel) const {
+    const int rank = node * cluster_.locals() + local;
+    SimSeats seats{*teams_.arrangement, ring(rank, channel),       in_team(rank),
+                   teams_.ranks,        sim_root<Op, Algo>(root_), channel};
+    Algo::peers(seats);
+    std::vector<std::pair<int, int>> all;
+    for (const auto* peers : {&seats.in, &seats.out}) {
+      for (const int peer : *peers) {
+        const int there = global(rank, peer), nodes = cluster_.nodes();
+        all.emplace_back((there / cluster_.locals() - node + nodes) % nodes,
+                         there % cluster_.locals());
+      }
+      all.emplace_back(-1, -1);
+    }
+    return all;
+  }
+  /// The same on all ranks.
+  double rounds_of(int channel) {
+    if (rounds_.empty()) {
+      for (int c = 0; c < stage_.channels; ++c) {
+        rounds_.push_back(run(0, c, 1, true).trace.all_rounds);
+      }
+    }
+    return rounds_[std::size_t(channel)];
+  }
+  SimRecord run(int rank, int channel, Index limit, bool measures) {
+    rings_.resize(std::size_t(stage_.channels));
+    trees_.resize(std::size_t(stage_.channels));
+    rings_[std::size_t(channel)] = ring(rank, channel);
+    trees_[std::size_t(channel)] =
+        teams_.arrangement->tree(in_team(rank), sim_root<Op, Algo>(root_), channel);
+    WireWork<R> work = [&] {
+      if constexpr (Op::reduces) return WireWork<R>{R{Sum{}, teams_.ranks}};
+      if constexpr (!Op::reduces) return WireWork<R>{R{}};
+    }();
+    work.in = work.out = wires_.data();
+    work.rings = rings_.data();
+    work.trees = trees_.data();
+    work.rank = in_team(rank);
+    work.ranks = teams_.ranks;
+    work.root = root_;
+    work.channels = stage_.channels;
+    work.slice_steps = stage_.plan.slice_steps;
+    work.chunk_steps = stage_.plan.chunk_steps;
+    work.layout = layout_;
+    SimRecord record;
+    record.limit = limit;
+    record.measures = measures;
+    SimContext<Op, Proto, R> context{work, channel, record};
+    Algo::run(Op{}, context);
+    return record;
+  }
+
+  const sim::Cluster& cluster_;
+  SimTeams teams_;
+  int root_;
+  SimStage stage_;
+  Layout layout_;
+  Packet packet_{};
+  Wire wire_;
+  std::vector<Wire> wires_;
+  std::vector<RingSeat> rings_;
+  std::vector<TreeSeat> trees_;
+  std::vector<double> rounds_;            // [channel]
+  std::vector<std::vector<int>> places_;  // [way][rank of the team]
+};
+
+}  // namespace ccl::detail

@@ -1,0 +1,162 @@
+#pragma once
+
+#include <ccl/detail/lanes/host_lanes.hpp>
+#include <ccl/detail/wire/context.hpp>
+
+#include <algorithm>
+#include <cstdint>
+#include <unordered_map>
+#include <vector>
+
+namespace ccl::detail {
+
+/// A step of a channel, as its algorithm took it: which of the channel's wires, and how much.
+struct SimStep {
+  static constexpr int most = 4;
+  std::int16_t in[most] = {-1, -1, -1, -1}, out[most] = {-1, -1, -1, -1};
+  Index bytes = 0;
+  float counted = 1;  // part of `bytes` that other ranks' steps of the same round have on average
+};
+
+/// What one class of seats does.
+struct SimTrace {
+  std::vector<SimStep> steps;
+  double rounds = 0;      // recorded
+  double all_rounds = 0;  // that there are
+  int near = 0, far = 0;  // of a seat in a tree: they set the pace of later rounds
+  friend bool operator==(const SimTrace&, const SimTrace&) = default;
+};
+inline bool operator==(const SimStep& a, const SimStep& b) {
+  return std::equal(a.in, a.in + SimStep::most, b.in) &&
+         std::equal(a.out, a.out + SimStep::most, b.out) && a.bytes == b.bytes &&
+         a.counted == b.counted;
+}
+
+/// A trace with the peers whose wires it names.
+struct SimRecord {
+  SimTrace trace;
+  std::vector<int> in, out;  // ranks of the team
+  std::unordered_map<int, std::int16_t> in_at, out_at;
+  float counted = 1;
+  Index limit = 0;        // rounds that are recorded, at most
+  bool measures = false;  // how many rounds there are
+
+  static std::int16_t index(int rank, std::vector<int>& peers,
+                            std::unordered_map<int, std::int16_t>& at) {
+    const auto [found, added] = at.try_emplace(rank, std::int16_t(peers.size()));
+    if (added) peers.push_back(rank);
+    return found->second;
+  }
+};
+
+/// The rounds of a channel with all shares as long as the first: what differs between ranks is only
+/// who has a short or an empty share, which the time does not see and the bytes do (`counted`).
+class SimChunks {
+ public:
+  SimChunks(const Chunks& real, int shares, SimRecord& record)
+      : real_{real}, shares_{shares}, record_{&record} {
+    if (record.measures) measure();
+  }
+  bool next() {
+    if (round_++ >= record_->limit || !real_.next()) return false;
+    count_ = real_.share(0).count;
+    record_->counted = counted();
+    return true;
+  }
+  Part share(int s) const {
+    const Part real = real_.share(s);
+    return {real.in, real.out, count_};
+  }
+  Part all() const { return share(0); }
+
+ private:
+  float counted() const {
+    if (real_.share(shares_ - 1).count == count_) return 1;
+    Index sum = 0;
+    for (int s = 0; s < shares_; ++s) sum += real_.share(s).count;
+    return float(double(sum) / (double(count_) * shares_));
+  }
+  void measure() {
+    Chunks all = real_;
+    double first = 0, rounds = 0, recorded = 0;
+    for (Index n = 0; all.next(); ++n) {
+      const auto count = double(all.share(0).count);
+      if (n == 0) first = count;
+      rounds += count / first;
+      if (n < record_->limit) recorded = rounds;
+    }
+    record_->trace.all_rounds = rounds;
+    record_->trace.rounds = recorded;
+  }
+
+  Chunks real_;
+  int shares_;
+  SimRecord* record_;
+  Index round_ = 0, count_ = 0;
+};
+
+/// In place of `WirePrims`: notes what would be done.
+struct SimPrims {
+  SimRecord& record;
+  SimStep wires;  // all of them
+  int element_bytes;
+
+  void lend() {}
+  void own_is_output() {}
+  void send(const Part& p) { note(false, true, p); }
+  void copy_send(const Part& p) { note(false, true, p); }
+  void recv(const Part& p) { note(true, false, p); }
+  void recv_copy_send(const Part& p) { note(true, true, p); }
+  void recv_reduce_send(const Part& p) { note(true, true, p); }
+  void recv_reduce_copy(const Part& p) { note(true, false, p); }
+  void recv_reduce_copy_send(const Part& p) { note(true, true, p); }
+  void recv_reduce_finish_send(const Part& p) { note(true, true, p); }
+
+ private:
+  void note(bool gets, bool puts, const Part& part) {
+    if (part.count == 0) return;
+    SimStep step = wires;
+    const SimStep none;
+    if (!gets) std::copy_n(none.in, SimStep::most, step.in);
+    if (!puts) std::copy_n(none.out, SimStep::most, step.out);
+    step.bytes = part.count * element_bytes;
+    step.counted = record.counted;
+    record.trace.steps.push_back(step);
+  }
+};
+
+/// What an algorithm is given: the context of a launch, whose primitives only note.
+template <class Op, class Proto, class R>
+class SimContext : public WireContext<Op, SoloLane, Proto, R, 16> {
+ public:
+  using Base = WireContext<Op, SoloLane, Proto, R, 16>;
+  SimContext(const WireWork<R>& work, int channel, SimRecord& record)
+      : Base{SoloLane{}, work, channel}, record_{record} {}
+
+  TreeSeat tree() const {
+    const TreeSeat seat = Base::tree();
+    record_.trace.near = seat.near;
+    record_.trace.far = seat.far;
+    return seat;
+  }
+  SimChunks chunks(int shares) const { return {Base::chunks(shares), shares, record_}; }
+  template <int In, int Out>
+  SimPrims prims(const Peers<In>& ins, const Peers<Out>& outs) const {
+    static_assert(In <= SimStep::most && Out <= SimStep::most);
+    SimPrims prims{record_, {}, int(sizeof(typename R::Type))};
+    for (int i = 0; i < In; ++i) {
+      if (ins.rank[i] < 0) continue;
+      prims.wires.in[i] = SimRecord::index(ins.rank[i], record_.in, record_.in_at);
+    }
+    for (int o = 0; o < Out; ++o) {
+      if (outs.rank[o] < 0) continue;
+      prims.wires.out[o] = SimRecord::index(outs.rank[o], record_.out, record_.out_at);
+    }
+    return prims;
+  }
+
+ private:
+  SimRecord& record_;
+};
+
+}  // namespace ccl::detail

@@ -1,0 +1,27 @@
+#pragma once
+
+#include <ccl/transport/transport.hpp>
+
+#include <memory>
+
+namespace ccl::detail {
+
+template <class Link>
+struct ProxiedBody;
+
+/// One end of an edge whose bytes a proxy moves, before the other is known: a ring of slots, and a
+/// door through which the sender's authenticated TCP connections come. `Link` says what becomes of
+/// them; see src/transport/proxied/end.hpp. The sender's `connect` returns when its side works, the
+/// receiver's at once.
+template <class Link>
+class ProxiedEnd {
+ public:
+  static Result<ProxiedEnd> make(TransportContext& context, const Edge& edge);
+  Handshake handshake() const;
+  Result<Connection> connect(const Handshake& theirs);
+
+ private:
+  std::shared_ptr<ProxiedBody<Link>> body_;
+};
+
+}  // namespace ccl::detail

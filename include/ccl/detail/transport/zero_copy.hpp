@@ -1,0 +1,97 @@
+#pragma once
+
+#include <ccl/types/word.hpp>
+
+#include <atomic>
+#include <vector>
+
+#include <sched.h>
+
+namespace ccl {
+
+/// Lets a proxy move steps of a wire between a socket and the user's memory: no copy through the
+/// slot. CPU lanes and the proxy's threads share it, one for each wire and end.
+///
+/// Sender's lanes: `lend` before they post the step, whose size then carries `mark`; the memory may
+///     change once the step is drained.
+/// Receiver's lanes: `offer` before they wait for the step, which goes there only if it has just so
+///     many bytes. If its size then carries `mark`, it does, else it lies in its slot: the proxy
+///     may have begun before. They say which steps they `want` as often as they find them missing:
+///     what nobody wants yet the proxy may leave in the socket for a moment.
+/// Who gives up calls `revoke`: the memory belongs to its owner again.
+class Bypass {
+ public:
+  static constexpr Word mark = Word{1} << 63;            // in a step's size
+  static constexpr Index least_bytes = Index{16} << 10;  // below, a copy costs less than the wait
+
+  explicit Bypass(int slot_count) : places_(std::size_t(slot_count)) {}
+
+  void lend(Word step, const void* place) {
+    places_[index(step)].at = const_cast<void*>(place);
+    lent_ = step + 1;
+  }
+  /// One more than the last step that was lent. For the lanes.
+  Word lent() const { return lent_; }
+  /// Again and again, if they like.
+  void offer(Word step, void* place, Index bytes) {
+    if (offered_.load(std::memory_order_relaxed) == step + 1) return;
+    places_[index(step)] = {place, bytes};
+    offered_.store(step + 1, std::memory_order_release);
+  }
+  bool offered(Word step, Index bytes) const {
+    return offered_.load(std::memory_order_acquire) == step + 1 &&
+           places_[index(step)].bytes == bytes;
+  }
+  /// The steps before `end`, of which the last has so many bytes; -1: it does not know.
+  void want(Word end, Index bytes) {
+    if (wanted_.load(std::memory_order_relaxed) == end) return;
+    wanted_bytes_.store(bytes, std::memory_order_relaxed);
+    wanted_.store(end, std::memory_order_release);
+  }
+  /// 0: its lanes do not say.
+  Word wanted() const { return wanted_.load(std::memory_order_acquire); }
+  Index wanted_bytes() const { return wanted_bytes_.load(std::memory_order_relaxed); }
+  std::byte* place(Word step) const { return static_cast<std::byte*>(places_[index(step)].at); }
+
+  /// From its return on, no proxy touches the user's memory. It does not wait for any peer.
+  void revoke() {
+    revoked_.store(true);
+    while (users_.load() != 0) ::sched_yield();
+  }
+  bool revoked() const { return revoked_.load(std::memory_order_relaxed); }
+
+  /// Around each access of a proxy to a place. Null: there is nothing to guard.
+  class Use {
+   public:
+    explicit Use(Bypass* bypass) : bypass_{bypass} {
+      if (bypass_ == nullptr) return;
+      bypass_->users_.fetch_add(1);  // before the look; who revokes does it the other way round
+      allowed_ = !bypass_->revoked_.load();
+    }
+    ~Use() {
+      if (bypass_ != nullptr) bypass_->users_.fetch_sub(1);
+    }
+    Use(const Use&) = delete;
+    Use& operator=(const Use&) = delete;
+    bool allowed() const { return allowed_; }
+
+   private:
+    Bypass* const bypass_;
+    bool allowed_ = true;
+  };
+
+ private:
+  std::size_t index(Word step) const { return std::size_t(step) & (places_.size() - 1); }
+  struct Place {
+    void* at = nullptr;
+    Index bytes = 0;  // offered
+  };
+  std::vector<Place> places_;
+  Word lent_ = 0;
+  std::atomic<Word> offered_{0}, wanted_{0};
+  std::atomic<Index> wanted_bytes_{-1};
+  std::atomic<bool> revoked_{false};
+  std::atomic<int> users_{0};
+};
+
+}  // namespace ccl

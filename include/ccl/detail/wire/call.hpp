@@ -1,0 +1,45 @@
+#pragma once
+
+#include <ccl/detail/launch/call_arguments.hpp>
+#include <ccl/detail/launch/host_launch.hpp>
+#include <ccl/detail/launch/recorder.hpp>
+#include <ccl/detail/wire/peers_of.hpp>
+
+namespace ccl::detail {
+
+/// A call over wires that a group makes.
+template <class Op, class Algo, class Proto, class R>
+class WireCall final : public RecordedCall {
+ public:
+  using Work = WireWork<R>;
+  WireCall(std::shared_ptr<Links> links, const CallInfo& info, const CallArguments<R>& given)
+      : RecordedCall{std::move(links), info}, given_{given} {}
+
+  Result<void> connect() override {
+    CCL_CHECK((check_slices_on_host<Op, Algo, Proto, R>(links())));
+    return connect_wanted<Op, Algo>(links(), given_.root);
+  }
+  /// A channel, or more: see `settle_group`.
+  Index wants() const override { return 1; }
+  Index has() const override { return links().plan().channels; }
+  Index bytes() const override {
+    return message_bytes(wire_work_on_device<Op, Algo>(links(), given_));
+  }
+  void run_on_host() override { run_wires<Op, Algo, Proto>(links(), given_); }
+  /// On the channels of its share; without any if it shares no kernel.
+  Work work_on_device() const {
+    Work work = wire_work_on_device<Op, Algo>(links(), given_);
+    work.watch.ticket = ticket();
+    work.in += share.begin * work.ranks;
+    work.out += share.begin * work.ranks;
+    work.rings += share.begin;
+    work.trees += share.begin;
+    work.channels = int(share.size);
+    return work;
+  }
+
+ private:
+  CallArguments<R> given_;
+};
+
+}  // namespace ccl::detail

@@ -1,0 +1,182 @@
+#pragma once
+
+#include <ccl/detail/wire/prims.hpp>
+
+namespace ccl {
+
+/// What `Pairwise` may do: move a slice of the next message to or from any peer that is ready.
+/// Messages are bytes, at multiples of `Align`. One channel's part of each message is a run of
+/// whole 128-byte lines.
+template <LaneGroup Group, Protocol<Group> Proto, class R, int Align, class Work = WireWork<R>>
+class Exchange {
+  using Memory = typename Group::Memory;
+  using Prims = WirePrims<Group, Proto, R, Align, 1, 1>;
+  static_assert(sizeof(typename R::Type) == 1, "Messages are bytes.");
+
+ public:
+  CCL_HD Exchange(Group group, const Work& work, int channel, int server = 0)
+      : group_{group}, work_{work}, channel_{channel}, server_{server}, patience_{work.watch} {}
+  Exchange(const Exchange&) = delete;
+  Exchange& operator=(const Exchange&) = delete;
+  CCL_HD ~Exchange() {
+    if constexpr (Prims::contiguous) settle();
+  }
+
+  CCL_HD int rank() const { return work_.rank; }
+  CCL_HD int ranks() const { return work_.ranks; }
+  CCL_HD RingSeat ring() const { return work_.rings[channel_]; }
+  /// Of the groups that share this channel, which this is; each has turns of its own, and moves
+  /// nothing in those of others.
+  CCL_HD int server() const { return server_; }
+  CCL_HD int servers() const { return work_.servers; }
+
+  /// Before anything else, by all lanes.
+  CCL_HD void begin() { Memory::await_previous(); }
+
+  /// Messages to myself. All lanes.
+  CCL_HD void copy_own() {
+    if (server_ != 0) return;
+    const Messages from = work_.sent(), to = work_.received();
+    for (int i = from.begin[rank()], j = to.begin[rank()];
+         i < from.begin[rank() + 1] && j < to.begin[rank() + 1]; ++i, ++j) {
+      const Message out = part(from.message[i]), in = part(to.message[j]);
+      const Index n = out.bytes < in.bytes ? out.bytes : in.bytes;
+      if (out.data == in.data) continue;
+      for (Index at = group_.rank() * run; at < n; at += Group::width * run) {
+        const Index m = n - at < run ? n - at : run;
+        if (m == run) {
+          __builtin_memcpy(__builtin_assume_aligned(in.data + at, Align),
+                           __builtin_assume_aligned(out.data + at, Align), run);
+        } else {
+          __builtin_memcpy(in.data + at, out.data + at, size_t(m));
+        }
+      }
+    }
+  }
+
+  /// At most one slice to `peer`, once a round. False when nothing is left for it.
+  CCL_HD bool send_some(int peer) { return some<true>(peer, work_.sent()); }
+  CCL_HD bool recv_some(int peer) { return some<false>(peer, work_.received()); }
+
+  /// Between two rounds over all peers: waits a little if nobody was ready.
+  CCL_HD void rest() {
+    if (!moved_ && group_.all(patience_.ends(waiting_, step_))) gave_up_ = true;
+    moved_ = first_ = false;
+  }
+
+ private:
+  static constexpr int looks = 4;  // at one peer, before the next has its turn
+  static constexpr Index run = Group::width == 1 ? 4096 : 16;  // of one lane, in `copy_own`
+
+  /// How many channels share a message: both its ends must know, so nothing else may count.
+  CCL_HD Index sharers(Index bytes) const {
+    const Index each = work_.channel_bytes;
+    if (each == 0 || bytes >= each * work_.channels) return work_.channels;
+    return bytes <= each ? 1 : div_up(bytes, each);
+  }
+  /// This channel's part of a message.
+  CCL_HD Message part(const Message& m) const {
+    const Index lines = div_up<Index>(m.bytes, 128 * sharers(m.bytes));
+    const Index begin = lines * 128 * channel_;
+    const Index left = m.bytes - begin;
+    const Index bytes = left < 0 ? 0 : left < lines * 128 ? left : lines * 128;
+    return {m.data + (left < 0 ? 0 : begin), bytes};
+  }
+
+  template <bool Sends>
+  CCL_HD bool some(int peer, const Messages& messages) {
+    if (gave_up_) return false;
+    const int n = messages.begin[peer + 1] - messages.begin[peer];
+    if (n == 0) return false;
+    Cursor& kept = messages.cursor[channel_ * ranks() + peer];
+    Cursor at = first_ ? Cursor{} : kept;
+    Message now{};
+    for (; at.message < n; ++at.message, at.done = 0) {
+      now = part(messages.message[messages.begin[peer] + at.message]);
+      if (at.done < now.bytes) break;
+    }
+    if (at.message < n && !is_there<Sends>(peer)) {
+      if (group_.rank() == 0) kept = at;  // not an earlier exchange's
+      waiting_ = peer;
+      step_ = 0;
+      return true;
+    }
+    if (at.message < n) {
+      Prims prims{group_, work_, channel_, {Sends ? -1 : peer}, {Sends ? peer : -1}};
+      const Index slice = Prims::slice_capacity(wire<Sends>(peer), work_.slice_steps);
+      const Index left = now.bytes - at.done;
+      const Index count = left < slice ? left : slice;
+      prims.bind(now.data + at.done);
+      if constexpr (Prims::contiguous) {
+        if constexpr (Sends) {
+          prims.lend_on();
+        } else {
+          prims.expect(count);
+        }
+      }
+      bool ready = Sends ? prims.can_send() : prims.can_recv();
+      if constexpr (!Prims::contiguous) {
+        // Words in memory of the host: to begin with this peer anew takes longer than a few looks.
+        const int more = wire<Sends>(peer).proxied ? looks - 1 : 0;
+        for (int look = 0; look < more && !ready; ++look) {
+          ready = Sends ? prims.can_send() : prims.can_recv();
+        }
+      }
+      if (ready) {
+        if constexpr (Sends) {
+          prims.send({0, 0, count});
+        } else {
+          prims.recv({0, 0, count});
+        }
+        at.done += count;
+        moved_ = true;
+        if (prims.gave_up()) gave_up_ = true;
+      } else {
+        waiting_ = peer;
+        step_ = prims.step();
+      }
+    }
+    group_.sync();  // every lane has read the cursor
+    if (group_.rank() == 0) kept = at;
+    group_.sync();
+    return at.message < n;
+  }
+
+  template <bool Sends>
+  CCL_HD const Wire& wire(int peer) const {
+    return (Sends ? work_.out : work_.in)[channel_ * ranks() + peer];
+  }
+  template <bool Sends>
+  CCL_HD bool is_there(int peer) const {
+    if constexpr (requires { work_.there; }) {
+      return Memory::load_acquire(work_.there[Sends] + peer) != 0;
+    }
+    return true;
+  }
+  /// At the end, one CPU lane: what was lent has left, or nobody touches it any more.
+  void settle() {
+    for (int p = 0; p < ranks(); ++p) {
+      if (!is_there<true>(p) || wire<true>(p).bypass == nullptr) continue;
+      const Word lent = wire<true>(p).bypass->lent();
+      while (!gave_up_ && Memory::load_credit(wire<true>(p).drained) < lent) {
+        gave_up_ = patience_.ends(p, lent);
+      }
+    }
+    if (!gave_up_) return;
+    for (int p = 0; p < ranks(); ++p) {
+      if (is_there<true>(p) && wire<true>(p).bypass != nullptr) wire<true>(p).bypass->revoke();
+      if (is_there<false>(p) && wire<false>(p).bypass != nullptr) wire<false>(p).bypass->revoke();
+    }
+  }
+
+  Group group_;
+  const Work& work_;
+  int channel_, server_;
+  bool first_ = true;  // round: nothing has been moved yet
+  bool moved_ = false, gave_up_ = false;
+  int waiting_ = -1;
+  Word step_ = 0;
+  Patience<Memory> patience_;
+};
+
+}  // namespace ccl

@@ -1,0 +1,67 @@
+#pragma once
+
+#include <ccl/detail/numeric/bulk.hpp>
+#include <ccl/detail/base/bytes.hpp>
+#include <ccl/detail/base/cpu.hpp>
+
+#include <algorithm>
+#include <cstring>
+
+namespace ccl::detail {
+
+/// One slice of one CPU lane, as plain elements: `out` (of the user; may be null) and
+/// slots[0..slot_count), which other cores read, each get own (if not null) reduced with
+/// from[0..sources), in this order. `Finish` applies the epilogue. Memory of any alignment; `out`
+/// may be one of the sources. `Most`: sources, at most; each number is a loop of its own.
+template <class R, bool Finish, int Most>
+void move_elements(const R& reduction, void* out, void* const* slots, int slot_count,
+                   const void* own, const void* const* from, int sources, Index n) {
+  constexpr Index size = sizeof(typename R::Type);
+  constexpr Index block = std::max<Index>((Index{8} << 10) / size, 1);  // stays in the first cache
+  if constexpr (reduces<R>) {
+    if (own != nullptr && (sources > 0 || Finish || prepares<R>())) {
+      alignas(64) char scratch[block * size];
+      for (Index at = 0; at < n; at += block) {
+        const Index m = std::min(block, n - at);
+        const auto moved = [at](auto* base) { return base + at * size; };
+        char* const to = out != nullptr ? moved(static_cast<char*>(out)) : scratch;
+        const auto reduce = [&]<int Sources>() {
+          const void* parts[Sources + 1] = {};
+          for (int s = 0; s < Sources; ++s) parts[s] = moved(static_cast<const char*>(from[s]));
+          reduce_bulk<R, Sources, Finish>(reduction, to, moved(static_cast<const char*>(own)),
+                                          parts, m);
+        };
+        static_assert(Most <= 4, "ccl: no loop adds up so many messages at once");
+        if constexpr (Most >= 4) {
+          if (sources == 4) reduce.template operator()<4>();
+        }
+        if constexpr (Most >= 3) {
+          if (sources == 3) reduce.template operator()<3>();
+        }
+        if constexpr (Most >= 2) {
+          if (sources == 2) reduce.template operator()<2>();
+        }
+        if constexpr (Most >= 1) {
+          if (sources == 1) reduce.template operator()<1>();
+        }
+        if (sources == 0) reduce.template operator()<0>();
+        for (int s = 0; s < slot_count; ++s) {
+          copy_away(moved(static_cast<char*>(slots[s])), to, size_t(m * size));
+        }
+      }
+      return;
+    }
+  }
+  const char* const source = static_cast<const char*>(own != nullptr ? own : from[0]);
+  const bool stores = out != nullptr && out != source;
+  const Index step = int(stores) + slot_count > 1 ? block * size : n * size;
+  for (Index at = 0; at < n * size; at += step) {
+    const auto m = size_t(std::min(step, n * size - at));
+    if (stores) copy_away(static_cast<char*>(out) + at, source + at, m);  // nobody reads it soon
+    for (int s = 0; s < slot_count; ++s) {
+      copy_away(static_cast<char*>(slots[s]) + at, source + at, m);
+    }
+  }
+}
+
+}  // namespace ccl::detail

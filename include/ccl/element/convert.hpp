@@ -1,0 +1,25 @@
+#pragma once
+
+#include <ccl/detail/numeric/reduction.hpp>
+
+namespace ccl {
+
+/// Elements of another type, for a `Map`: by way of what elements of `To` are added up in, rounded
+/// to the nearest. Elements of a program's own type convert where `Element` says how.
+template <class To>
+struct Convert {
+  static constexpr const char* name = "convert";
+  template <class From>
+  CCL_HD constexpr To operator()(const From& value) const {
+    using Wide = accumulate_t<To>;
+    const auto wide = Element<From>::widen(value);
+    if constexpr (cuda::std::is_same_v<accumulate_t<From>, double> &&
+                  cuda::std::is_same_v<Wide, float> && sizeof(To) < 4) {
+      return Element<To>::narrow(detail::to_odd_float(wide));
+    } else {
+      return Element<To>::narrow(static_cast<Wide>(wide));
+    }
+  }
+};
+
+}  // namespace ccl

@@ -1,0 +1,46 @@
+#pragma once
+
+#include <ccl/detail/rows/work.hpp>
+
+namespace ccl {
+
+/// Rows travel as elements of `T`: sums of two hops are rounded to it once, as those of one are.
+template <class T>
+struct PlainRows {
+  static constexpr const char* name = "plain";
+  static constexpr int per_cell = 8 / int(sizeof(T));  // values of a word
+  static constexpr int most_lanes = 1024;              // of a crew
+  /// Cells of a tile that hold values.
+  static constexpr int data_cells(int tile_cells) { return tile_cells; }
+
+  template <class Group, class Lane>
+  CCL_HD static typename Lane::Fragment pack(Group, const Lane&, const float* values) {
+    typename Lane::Fragment f;
+    CCL_UNROLL for (int c = 0; c < Lane::cells; ++c) {
+      f.word[c] = RowRun<T, per_cell>::pack(values + c * per_cell).word[0];
+    }
+    return f;
+  }
+  template <class Group, class Lane>
+  CCL_HD static void unpack(Group, const Lane&, const typename Lane::Fragment& f, float* values) {
+    CCL_UNROLL for (int c = 0; c < Lane::cells; ++c) {
+      RowRun<T, per_cell>{{f.word[c]}}.unpack(values + c * per_cell);
+    }
+  }
+  /// A sum, as all ranks would have it after another hop.
+  template <class Lane>
+  CCL_HD static void settle(float* values) {
+    CCL_UNROLL for (int c = 0; c < Lane::cells; ++c) {
+      RowRun<T, per_cell>::pack(values + c * per_cell).unpack(values + c * per_cell);
+    }
+  }
+};
+
+/// A prologue: rows of `T` as they are.
+template <class T>
+struct AsIs {
+  using Element = T;
+  using Wire = PlainRows<T>;
+};
+
+}  // namespace ccl

@@ -1,0 +1,129 @@
+#pragma once
+
+#include <ccl/types/word.hpp>
+
+namespace ccl {
+
+/// A rank's place on a ring. `order[i]` is the rank at place i; all ranks hold the same order.
+struct RingSeat {
+  int place = 0;
+  int ranks = 1;
+  const int* order = nullptr;  // `ranks` entries; must outlive the seat
+
+  CCL_HD constexpr int rank() const { return order[place]; }
+  CCL_HD constexpr int rank_at(int n) const { return order[n]; }
+  /// The rank n places before or after mine; 0 <= n <= ranks.
+  CCL_HD constexpr int behind(int n) const { return at(place + ranks - n); }
+  CCL_HD constexpr int ahead(int n) const { return at(place + n); }
+  CCL_HD constexpr int prev() const { return behind(1); }
+  CCL_HD constexpr int next() const { return ahead(1); }
+  /// Places from `rank` to mine, along the ring.
+  CCL_HD constexpr int distance_from(int rank) const {
+    for (int n = 0; n < ranks; ++n) {
+      if (behind(n) == rank) return n;
+    }
+    return -1;
+  }
+
+ private:
+  CCL_HD constexpr int at(int i) const { return order[i < ranks ? i : i - ranks]; }
+};
+
+/// The same with the whole order in one register, for up to 16 ranks: a step of a ring begins with
+/// a look at it, and from memory that took as long as a small step does.
+class NearRingSeat {
+ public:
+  /// `seat` lies in memory, and must outlive this.
+  explicit CCL_HD NearRingSeat(const RingSeat& seat) : place{seat.place}, ranks{seat.ranks} {
+    if (ranks > most) order_ = reinterpret_cast<cuda::std::uintptr_t>(&seat);
+    for (int n = 0; n < ranks && ranks <= most; ++n) order_ |= Word(seat.order[n]) << 4 * n;
+    if (ranks <= most) order_ = order_ >> 4 * place | order_ << (4 * (ranks - place) & 63);
+  }
+  CCL_HD int rank() const { return far(0); }
+  CCL_HD int rank_at(int n) const { return far(n < place ? n + ranks - place : n - place); }
+  CCL_HD int behind(int n) const { return far(ranks - n); }
+  CCL_HD int ahead(int n) const { return far(n); }
+  CCL_HD int prev() const { return behind(1); }
+  CCL_HD int next() const { return ahead(1); }
+  CCL_HD int distance_from(int rank) const {
+    for (int n = 0; n < ranks; ++n) {
+      if (behind(n) == rank) return n;
+    }
+    return -1;
+  }
+
+  int place, ranks;
+
+ private:
+  static constexpr int most = 16;  // of four bits each
+  /// n places after mine; 0 <= n <= ranks.
+  CCL_HD int far(int n) const {
+    if (ranks > most) return reinterpret_cast<const RingSeat*>(order_)->ahead(n);
+    return int(order_ >> (4 * n & 63) & 15);
+  }
+
+  Word order_ = 0;  // from mine on, and mine again where there is room; or where the seat lies
+};
+
+/// A rank's place in a tree: ranks, or -1 for none.
+struct TreeSeat {
+  static constexpr int arity = 3;  // NCCL_MAX_TREE_ARITY
+  int up = -1;
+  int down[arity] = {-1, -1, -1};
+  // Edges between it and the root: those of a machine, and those of a network.
+  int near = 0, far = 0;
+
+  CCL_HD constexpr bool is_root() const { return up < 0; }
+  CCL_HD constexpr bool is_leaf() const { return down[0] < 0 && down[1] < 0 && down[2] < 0; }
+};
+
+namespace detail {
+/// The binary tree over 0..ranks-1 in which a rank's lowest set bit is its height: odd ranks are
+/// leaves and 0 is the root, with one child.
+CCL_HD constexpr TreeSeat binary_tree(int rank, int ranks) {
+  TreeSeat seat;
+  int bit = 1;
+  while (bit < ranks && (rank & bit) == 0) bit <<= 1;
+  int below = bit >> 1;
+  if (rank == 0) {
+    if (ranks > 1) seat.down[0] = below;
+    return seat;
+  }
+  seat.up = (rank ^ bit) | (bit << 1);
+  if (seat.up >= ranks) seat.up = rank ^ bit;
+  if (below == 0) return seat;
+  seat.down[0] = rank - below;
+  while (below != 0 && rank + below >= ranks) below >>= 1;
+  if (below != 0) seat.down[1] = rank + below;
+  return seat;
+}
+}  // namespace detail
+
+/// My seat in tree `which` (0 or 1) of the double binary tree over `ranks` places, of which `root`
+/// is the first tree's root. The second tree is the first mirrored (even) or shifted by one (odd),
+/// so that a leaf of one is an inner node of the other (Sanders, Speck, Traeff 2009). With a
+/// `root` that must be the root of both, give the same tree twice: `which` 0.
+CCL_HD constexpr TreeSeat double_binary_tree(int rank, int ranks, int root, int which) {
+  const int place = (rank + ranks - root) % ranks;
+  const auto flip = [ranks](int p, bool back) {
+    if (p < 0) return -1;
+    if (ranks % 2 == 0) return ranks - 1 - p;
+    return (p + (back ? 1 : ranks - 1)) % ranks;
+  };
+  TreeSeat seat = which == 0 ? detail::binary_tree(place, ranks)
+                             : detail::binary_tree(flip(place, false), ranks);
+  // In the tree's own numbers, each step up from a node other than 0 is one edge.
+  for (int up = which == 0 ? place : flip(place, false); up > 0; ++seat.near) {
+    up = detail::binary_tree(up, ranks).up;
+  }
+  const auto rank_of = [ranks, root](int p) { return p < 0 ? -1 : (p + root) % ranks; };
+  if (which != 0) {
+    seat.up = flip(seat.up, true);
+    for (int& d : seat.down) d = flip(d, true);
+  }
+  seat.up = rank_of(seat.up);
+  for (int& d : seat.down) d = rank_of(d);
+  return seat;
+}
+
+}  // namespace ccl

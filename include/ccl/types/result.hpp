@@ -1,0 +1,44 @@
+#pragma once
+
+#include <ccl/types/error.hpp>
+
+#include <cuda/std/expected>
+
+#include <utility>
+
+namespace ccl {
+
+/// A value, or the `Error` that took its place. `value()` throws; `*r` and `r.error()` do not.
+template <class T>
+using Result = cuda::std::expected<T, Error>;
+
+/// `return fail(Errc::invalid_argument, "...")`. Fill in more fields of the error with `.error()`.
+inline cuda::std::unexpected<Error> fail(Error error) {
+  return cuda::std::unexpected<Error>(std::move(error));
+}
+inline cuda::std::unexpected<Error> fail(Errc code, std::string what) {
+  Error error;
+  error.code = code;
+  error.what = std::move(what);
+  return fail(std::move(error));
+}
+
+}  // namespace ccl
+
+#define CCL_DETAIL_CAT2(a, b) a##b
+#define CCL_DETAIL_CAT(a, b) CCL_DETAIL_CAT2(a, b)
+#define CCL_DETAIL_TRY(tmp, declaration, ...)           \
+  auto tmp = (__VA_ARGS__);                             \
+  if (!tmp) return ::ccl::fail(std::move(tmp).error()); \
+  declaration = *std::move(tmp)
+#define CCL_DETAIL_CHECK(tmp, ...)                                                  \
+  do {                                                                              \
+    if (auto tmp = (__VA_ARGS__); !tmp) return ::ccl::fail(std::move(tmp).error()); \
+  } while (false)
+
+/// `CCL_TRY(auto qp, open_qp(nic));` declares qp, or returns the error from the calling function.
+/// Macro: C++20 has no other early return. The first argument may hold no comma.
+#define CCL_TRY(declaration, ...) \
+  CCL_DETAIL_TRY(CCL_DETAIL_CAT(ccl_try_, __COUNTER__), declaration, __VA_ARGS__)
+/// `CCL_CHECK(step());` for a `Result<void>`, or where the value is not wanted.
+#define CCL_CHECK(...) CCL_DETAIL_CHECK(CCL_DETAIL_CAT(ccl_check_, __LINE__), __VA_ARGS__)

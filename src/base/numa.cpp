@@ -1,0 +1,56 @@
+#include "base/numa.hpp"
+
+#include <fmt/format.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include <sched.h>
+
+namespace ccl::detail {
+namespace {
+
+/// "0-3,8" to single numbers.
+std::vector<int> numbers_of(const std::string& list) {
+  std::vector<int> numbers;
+  const char* at = list.c_str();
+  while (*at >= '0' && *at <= '9') {
+    char* end = nullptr;
+    const long first = std::strtol(at, &end, 10);
+    const long last = *end == '-' ? std::strtol(end + 1, &end, 10) : first;
+    for (long n = first; n <= last && n < CPU_SETSIZE; ++n) numbers.push_back(static_cast<int>(n));
+    at = *end == ',' ? end + 1 : end;
+  }
+  return numbers;
+}
+
+std::vector<int> read_list(const std::string& path) {
+  std::string line;
+  std::getline(std::ifstream{path}, line);
+  return numbers_of(line);
+}
+
+}  // namespace
+
+int bound_numa_node() {
+  const std::string root = "/sys/devices/system/node/";
+  // The nodes of a running machine do not change; this is the common answer.
+  static const std::vector<int> nodes = read_list(root + "online");
+  if (nodes.size() < 2) return nodes.empty() ? -1 : nodes[0];
+  cpu_set_t allowed;
+  if (::sched_getaffinity(0, sizeof allowed, &allowed) != 0) return -1;
+  int rest = CPU_COUNT(&allowed);
+  for (const int node : nodes) {
+    int here = 0;
+    for (const int cpu : read_list(fmt::format("{}node{}/cpulist", root, node))) {
+      here += CPU_ISSET(static_cast<std::size_t>(cpu), &allowed) ? 1 : 0;
+    }
+    if (here == rest) return node;
+    if (here > 0) return -1;
+  }
+  return -1;
+}
+
+}  // namespace ccl::detail

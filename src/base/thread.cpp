@@ -1,0 +1,80 @@
+#include "base/thread.hpp"
+
+#include <ccl/detail/exec/host_executor.hpp>
+#include <ccl/comm/log.hpp>
+
+#include <fmt/format.h>
+
+#include <atomic>
+#include <optional>
+#include <string>
+#include <system_error>
+#include <utility>
+
+#include "base/os_error.hpp"
+#include <dlfcn.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sys/resource.h>
+
+namespace ccl::detail {
+
+void stay_loaded() {
+  static std::atomic<bool> stays{false};
+  if (stays.load(std::memory_order_relaxed)) return;
+  Dl_info here{};
+  if (::dladdr(&stays, &here) != 0 && here.dli_fname != nullptr) {
+    // Null in a program itself, which nobody closes. The count of handles is one more for good.
+    (void)::dlopen(here.dli_fname, RTLD_LAZY | RTLD_NOLOAD | RTLD_NODELETE);
+  }
+  stays.store(true, std::memory_order_relaxed);
+}
+
+namespace {
+/// A thread's stack that finds no addresses fails as a thread too many does.
+std::string limit_of_stacks() {
+  rlimit addresses{}, stack{};
+  if (::getrlimit(RLIMIT_AS, &addresses) != 0 || addresses.rlim_cur == RLIM_INFINITY) return {};
+  ::getrlimit(RLIMIT_STACK, &stack);
+  const std::string each =
+      stack.rlim_cur == RLIM_INFINITY ? "more" : fmt::format("{} KiB", stack.rlim_cur >> 10);
+  return fmt::format(" or that on addresses (ulimit -v is {}, and a stack takes {}: ulimit -s)",
+                     addresses.rlim_cur >> 10, each);
+}
+}  // namespace
+
+Result<std::thread> own_thread(std::string_view what, std::function<void()> body) {
+  stay_loaded();
+  sigset_t all, before;
+  ::sigfillset(&all);
+  ::pthread_sigmask(SIG_SETMASK, &all, &before);
+  std::thread thread;
+  std::optional<Error> error;
+  try {
+    thread = std::thread{std::move(body)};
+  } catch (const std::system_error& problem) {
+    error = os_error(Errc::system,
+                     fmt::format("cannot start a thread for {} ({}); raise the limit on threads "
+                                 "(ulimit -u, or pids.max of the container){}",
+                                 what, problem.what(), limit_of_stacks()),
+                     problem.code().value());
+  }
+  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  if (error) return fail(std::move(*error));
+  return thread;
+}
+
+bool start_lane(std::vector<std::thread>& threads, std::function<void()> lane) {
+  auto thread = own_thread("each channel", std::move(lane));
+  if (thread) {
+    threads.push_back(*std::move(thread));
+    return true;
+  }
+  static std::atomic<bool> told{false};
+  if (!told.exchange(true)) {
+    log_warn(LogPart::coll, "{}: channels run one after another", thread.error().what);
+  }
+  return false;
+}
+
+}  // namespace ccl::detail

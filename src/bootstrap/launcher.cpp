@@ -1,0 +1,345 @@
+#include <ccl/detail/runtime/host_id.hpp>
+#include <ccl/comm/launcher.hpp>
+#include <ccl/comm/log.hpp>
+#include <ccl/detail/runtime/settings.hpp>
+
+#include <fmt/format.h>
+
+#include <atomic>
+#include <charconv>
+#include <chrono>
+#include <cstdlib>
+#include <future>
+#include <limits>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string_view>
+#include <thread>
+#include <type_traits>
+#include <utility>
+
+#include "base/os_error.hpp"
+#include "base/thread.hpp"
+#include <dlfcn.h>
+#include "bootstrap/pmix_abi.hpp"
+#include "net/socket.hpp"
+
+namespace ccl {
+namespace {
+
+namespace pmix = net::pmix;
+
+std::string env(const char* name) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? "" : value;
+}
+bool has(const char* name) {
+  return !env(name).empty();
+}
+
+Result<int> number(const char* name) {
+  const std::string text = env(name);
+  int n = 0;
+  const auto [end, ec] = std::from_chars(text.data(), text.data() + text.size(), n);
+  if (ec != std::errc{} || end != text.data() + text.size() || n < 0) {
+    return fail(
+        Errc::bad_setting,
+        fmt::format("{}=\"{}\" is no number from 0 to {} (a launcher sets it); unset it to run "
+                    "alone",
+                    name, text, std::numeric_limits<int>::max()));
+  }
+  return n;
+}
+
+// How one launcher says who a process is.
+struct Dialect {
+  const char* launcher;
+  const char *rank, *ranks, *local_rank;
+  const char *job, *step;  // together name the job
+};
+constexpr Dialect dialects[] = {
+    {"torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK", "TORCHELASTIC_RUN_ID", ""},
+    {"Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
+     "PMIX_NAMESPACE", ""},
+    {"PMI", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "PMI_JOBID", ""},
+    {"Slurm", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", "SLURM_JOB_ID", "SLURM_STEP_ID"},
+};
+
+// A batch script and an interactive shell are rank 0 by Slurm's variables, but srun's ranks alone
+// have a step.
+bool outside_of_srun() {
+  return env("SLURM_PROCID") == "0" && !has("SLURM_STEP_ID") && !has("SLURM_STEPID");
+}
+
+/// The PMIx library while it is needed.
+class Pmix {
+ public:
+  static Result<Pmix> open() {
+    Pmix p;
+    // Never closed: it has threads of its own.
+    void* const library = ::dlopen("libpmix.so.2", RTLD_NOW | RTLD_GLOBAL);
+    if (library == nullptr) return fail(Errc::not_supported, ::dlerror());
+    const auto find = [&](auto& function, const char* name) {
+      function =
+          reinterpret_cast<std::remove_reference_t<decltype(function)>>(::dlsym(library, name));
+      return function != nullptr;
+    };
+    if (!find(p.init_, "PMIx_Init") || !find(p.finalize_, "PMIx_Finalize") ||
+        !find(p.put_, "PMIx_Put") || !find(p.commit_, "PMIx_Commit") ||
+        !find(p.fence_, "PMIx_Fence") || !find(p.get_, "PMIx_Get")) {
+      return fail(Errc::not_supported, "libpmix.so.2 lacks functions of the PMIx standard");
+    }
+    if (const int code = p.init_(&p.me_, nullptr, 0); code != pmix::success) {
+      p.finalize_ = nullptr;
+      return fail(Errc::not_supported, fmt::format("PMIx_Init gave {}", code));
+    }
+    return p;
+  }
+  /// The process's client: PMIx does not take kindly to being started again after its end.
+  static Result<Pmix*> instance() {
+    static std::mutex mutex;
+    static std::optional<Pmix> client;  // ends with the process
+    const std::lock_guard lock{mutex};
+    if (!client) {
+      CCL_TRY(auto opened, open());
+      client.emplace(std::move(opened));
+    }
+    return &*client;
+  }
+  Pmix(Pmix&& other) noexcept
+      : me_(other.me_),
+        init_(other.init_),
+        finalize_(std::exchange(other.finalize_, nullptr)),
+        put_(other.put_),
+        commit_(other.commit_),
+        fence_(other.fence_),
+        get_(other.get_) {}
+  Pmix& operator=(Pmix&&) = delete;
+  ~Pmix() {
+    if (finalize_ != nullptr) finalize_(nullptr, 0);
+  }
+
+  int rank() const { return int(me_.rank); }
+  Result<int> ranks() const {
+    pmix::Proc job = me_;
+    job.rank = pmix::rank_wildcard;
+    pmix::Value* value = nullptr;
+    const int code = get_(&job, pmix::job_size, nullptr, 0, &value);
+    if (code != pmix::success || value == nullptr || value->type != pmix::type_uint32) {
+      return fail(Errc::not_supported, fmt::format("PMIx does not tell the job's size ({})", code));
+    }
+    const int n = int(value->number);
+    std::free(value);
+    return n;
+  }
+  /// Collective: rank 0's text, on every rank.
+  Result<std::string> from_first(const std::string& key, const std::string& text) {
+    if (me_.rank == 0) {
+      pmix::Value value{};
+      value.type = pmix::type_string;
+      value.text = const_cast<char*>(text.c_str());  // PMIx_Put copies it
+      CCL_CHECK(check(put_(pmix::scope_global, key.c_str(), &value), "PMIx_Put"));
+      CCL_CHECK(check(commit_(), "PMIx_Commit"));
+    }
+    // Partial: a rank that has been through an earlier session of PMIx may be counted as gone. What
+    // rank 0 put is there all the same, or PMIx_Get says so.
+    CCL_TRY(const int met, fence());
+    if (met != pmix::partial_success) CCL_CHECK(check(met, "PMIx_Fence"));
+    if (me_.rank == 0) return text;
+    pmix::Proc first = me_;
+    first.rank = 0;
+    pmix::Value* value = nullptr;
+    CCL_CHECK(check(get_(&first, key.c_str(), nullptr, 0, &value), "PMIx_Get"));
+    if (value == nullptr || value->type != pmix::type_string || value->text == nullptr) {
+      return fail(Errc::network, "PMIx_Get gave something else than rank 0 put");
+    }
+    std::string out = value->text;
+    std::free(value->text);
+    std::free(value);
+    return out;
+  }
+
+ private:
+  Pmix() = default;
+  /// PMIx waits for ever for a rank that has ended, so a thread of its own does.
+  Result<int> fence() {
+    CCL_TRY(const double patience_s, setting_seconds("INIT_TIMEOUT"));
+    const auto answer = std::make_shared<std::promise<int>>();
+    auto told = answer->get_future();
+    CCL_TRY(std::thread thread, detail::own_thread("PMIx", [answer, fence = fence_] {
+              answer->set_value(fence(nullptr, 0, nullptr, 0));
+            }));
+    thread.detach();
+    const auto limit = std::chrono::duration<double>(patience_s == 0 ? 1e8 : patience_s);
+    if (told.wait_for(limit) == std::future_status::ready) return told.get();
+    finalize_ = nullptr;  // it might wait for that thread
+    return fail(Errc::timed_out,
+                fmt::format("not all ranks met in PMIx_Fence within {} s (one has ended, or is "
+                            "late); see their output, or raise CCL_INIT_TIMEOUT",
+                            patience_s));
+  }
+  static Result<void> check(int code, const char* call) {
+    if (code == pmix::success) return {};
+    return fail(Errc::network, fmt::format("{} failed with {}", call, code));
+  }
+
+  pmix::Proc me_{};
+  pmix::Init init_ = nullptr;
+  pmix::Finalize finalize_ = nullptr;
+  pmix::Put put_ = nullptr;
+  pmix::Commit commit_ = nullptr;
+  pmix::Fence fence_ = nullptr;
+  pmix::Get get_ = nullptr;
+};
+
+// Under torchrun the agent's store listens at MASTER_PORT itself.
+Result<std::string> master_address() {
+  CCL_TRY(int port, number("MASTER_PORT"));
+  if (env("TORCHELASTIC_USE_AGENT_STORE") == "True") ++port;
+  const std::string host = env("MASTER_ADDR");
+  const bool v6 = host.find(':') != host.npos && host.front() != '[';
+  return v6 ? fmt::format("[{}]:{}", host, port) : fmt::format("{}:{}", host, port);
+}
+
+Result<Launch> checked(Launch launch) {
+  if (launch.ranks >= 1 && launch.rank < launch.ranks) return launch;
+  return fail(Errc::bad_setting,
+              fmt::format("{} says that this is rank {} of {} (ranks are 0 to size - 1, and there "
+                          "is at least one); correct its variables",
+                          launch.launcher, launch.rank, launch.ranks));
+}
+
+/// `unique_id_at`, once the name in `address` is known.
+Result<UniqueId> id_at(const std::string& address, const std::string& job_key) {
+  CCL_TRY(const double patience_s, setting_seconds("INIT_TIMEOUT"));
+  const auto deadline = net::Deadline::after(patience_s == 0 ? 1e8 : patience_s);
+  for (bool told = false;; told = true) {
+    auto made = unique_id_at(address, job_key);
+    if (made || made.error().code != Errc::network) return made;
+    if (deadline.passed()) {
+      Error error = std::move(made).error();
+      error.code = Errc::bad_setting;
+      error.what += fmt::format(" (asked for {} s: CCL_INIT_TIMEOUT)", patience_s);
+      return fail(std::move(error));
+    }
+    if (!told) {
+      log_warn(LogPart::init, "{}; it is asked for again until CCL_INIT_TIMEOUT, {} s, has passed",
+               made.error().what, patience_s);
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(200));
+  }
+}
+
+Result<UniqueId> meeting_id(const Launch& launch) {
+  CCL_CHECK(check_settings());
+  if (launch.ranks == 1) return create_unique_id();
+  CCL_TRY(std::string address, setting_text("COMM_ID"));
+  const char* variables = "CCL_COMM_ID";
+  if (address.empty() && has("MASTER_ADDR") && has("MASTER_PORT")) {
+    CCL_TRY(address, master_address());
+    variables = "MASTER_ADDR and MASTER_PORT";
+  }
+  if (!address.empty()) {
+    // An address is bad for its variables: the sentence names them.
+    const auto blamed = [&](Error error) {
+      if (error.code == Errc::invalid_argument) error.code = Errc::bad_setting;
+      error.what = fmt::format("{}: {}", variables, error.what);
+      return fail(std::move(error));
+    };
+    auto made = id_at(address, launch.job_key);
+    if (!made) return blamed(std::move(made).error());
+    const UniqueId id = *made;
+    if (launch.rank == 0) {
+      if (auto root = start_root(id, 0); !root) return blamed(std::move(root).error());
+    }
+    log_info(LogPart::init, "rank {} of {} by {}; the root is at {}", launch.rank, launch.ranks,
+             launch.launcher, address);
+    return id;
+  }
+  std::string why = "PMIX_RANK is not set";
+  if (has("PMIX_RANK")) {
+    const auto client = Pmix::instance();
+    if (client) {
+      std::string mine;
+      if (launch.rank == 0) {
+        CCL_TRY(const UniqueId id, create_unique_id());
+        mine = id.to_string();
+      }
+      // A new key for each id of a process: PMIx remembers what it once got.
+      static std::atomic<int> calls{0};
+      const std::string key = fmt::format("ccl.id.{}", calls++);
+      CCL_TRY(const std::string text, (*client)->from_first(key, mine));
+      log_info(LogPart::init, "rank {} of {} by {}; the root came through PMIx", launch.rank,
+               launch.ranks, launch.launcher);
+      return UniqueId::from_string(text);
+    }
+    why = client.error().what;
+  }
+  return fail(
+      Errc::bad_setting,
+      fmt::format("rank {} of {} by {} does not know where the ranks meet (CCL_COMM_ID is not "
+                  "set, MASTER_ADDR and MASTER_PORT are not both set, and there is no PMIx: "
+                  "{}); set CCL_COMM_ID=host:port to an address of rank 0's host",
+                  launch.rank, launch.ranks, launch.launcher, why));
+}
+
+}  // namespace
+
+Result<Launch> detect_launch() {
+  for (const Dialect& d : dialects) {
+    if (!has(d.rank) && !has(d.ranks)) continue;
+    if (!has(d.rank) || !has(d.ranks)) {
+      // A job's size alone is left by batch systems around programs they did not start as ranks.
+      if (!has(d.rank) && std::string_view{d.launcher} == "Slurm") continue;
+      return fail(
+          Errc::bad_setting,
+          fmt::format("{} is set and {} is not ({} sets both); set both, or unset it to run "
+                      "alone",
+                      has(d.rank) ? d.rank : d.ranks, has(d.rank) ? d.ranks : d.rank, d.launcher));
+    }
+    if (std::string_view{d.launcher} == "Slurm" && outside_of_srun()) {
+      if (env(d.ranks) != "1") {
+        log_warn(LogPart::init,
+                 "{} is {}, but this process is none of srun's ranks ({} is not set, as in a batch "
+                 "script) and runs alone; start the ranks with srun",
+                 d.ranks, env(d.ranks), d.step);
+      }
+      continue;
+    }
+    Launch launch;
+    launch.launcher = d.launcher;
+    CCL_TRY(launch.rank, number(d.rank));
+    CCL_TRY(launch.ranks, number(d.ranks));
+    if (has(d.local_rank)) {
+      CCL_TRY(launch.local_rank, number(d.local_rank));
+    }
+    launch.job_key = env(d.job) + (*d.step == 0 ? "" : "." + env(d.step));
+    return checked(std::move(launch));
+  }
+  Launch launch;
+  if (has("PMIX_RANK")) {
+    launch.launcher = "PMIx";
+    launch.job_key = env("PMIX_NAMESPACE");
+    const auto client = Pmix::instance();
+    if (!client) {
+      return fail(Errc::not_supported,
+                  fmt::format("PMIX_RANK is set and PMIx cannot be asked for the number of ranks "
+                              "({}); set RANK and WORLD_SIZE",
+                              client.error().what));
+    }
+    launch.rank = (*client)->rank();
+    CCL_TRY(launch.ranks, (*client)->ranks());
+    return checked(std::move(launch));
+  }
+  launch.launcher = "alone";
+  return launch;
+}
+
+Result<UniqueId> launch_id(const Launch& launch) {
+  auto id = meeting_id(launch);
+  if (id) return id;
+  return fail(detail::of_rank(launch.rank, std::move(id).error()));
+}
+
+}  // namespace ccl

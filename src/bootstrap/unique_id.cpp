@@ -1,0 +1,112 @@
+#include <ccl/detail/runtime/host_id.hpp>
+#include <ccl/detail/runtime/settings.hpp>
+#include <ccl/comm/unique_id.hpp>
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <thread>
+
+#include "base/text.hpp"
+#include "net/rendezvous.hpp"
+
+namespace ccl {
+
+std::string UniqueId::to_string() const {
+  std::string out;
+  for (const std::byte b : bytes) out += fmt::format("{:02x}", unsigned(b));
+  return out;
+}
+
+Result<UniqueId> UniqueId::from_string(std::string_view hex) {
+  UniqueId id;
+  const auto digit = [](char c) {
+    return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+  };
+  bool good = hex.size() == 2 * id.bytes.size();
+  for (size_t i = 0; good && i < id.bytes.size(); ++i) {
+    const int high = digit(hex[2 * i]), low = digit(hex[2 * i + 1]);
+    good = high >= 0 && low >= 0;
+    id.bytes[i] = std::byte(high * 16 + low);
+  }
+  if (!good) {
+    return fail(Errc::invalid_argument,
+                fmt::format("this text is no unique id (it has {} characters; an id is 256 digits "
+                            "0-9a-f)",
+                            hex.size()));
+  }
+  CCL_CHECK(net::unpack(id));
+  return id;
+}
+
+Result<UniqueId> create_unique_id() {
+  CCL_CHECK(check_settings());
+  CCL_TRY(const net::Address where, net::local_address());
+  net::IdContent content;
+  net::fill_random(content.secret);
+  CCL_TRY(const net::Address root, net::open_root(where, content.secret, -1));
+  content.root = root.wire();
+  return net::pack(content);
+}
+
+namespace {
+
+bool names_this_host(std::string_view name) {
+  const std::string own = detail::upper(host_name()), given = detail::upper(name);
+  if (own == "LOCALHOST") return false;
+  return own == given || own.starts_with(given + ".") || given.starts_with(own + ".");
+}
+
+/// As other hosts know it, where this host's own name is that of an address of loopback, as Debian
+/// has it in /etc/hosts (127.0.1.1): they find another one under that name.
+net::Address seen_from_outside(net::Address root, std::string_view address) {
+  if (!root.loopback() || !names_this_host(address.substr(0, address.rfind(':')))) return root;
+  auto mine = net::local_address();
+  if (!mine) return root;
+  mine->set_port(root.port());
+  return *mine;
+}
+
+}  // namespace
+
+Result<UniqueId> unique_id_at(std::string_view address, std::string_view job_key) {
+  CCL_TRY(const int family, net::wanted_family());
+  CCL_TRY(net::Address root, net::Address::parse(address, family));
+  root = seen_from_outside(root, address);
+  if (root.port() == 0) {
+    return fail(Errc::invalid_argument,
+                fmt::format("\"{}\" has port 0 (every rank must know the port)", address));
+  }
+  net::IdContent content;
+  content.root = root.wire();
+  content.root_rank = 0;
+  // Hosts name the interface of one link-local address each in their own way.
+  const size_t zone = std::min(address.find('%'), address.size());
+  const size_t after = std::min(address.find_first_of("]:", zone), address.size());
+  const std::string key =
+      fmt::format("ccl {}{} {}", address.substr(0, zone), address.substr(after), job_key);
+  const net::Digest digest = net::sha256(std::as_bytes(std::span{key}));
+  std::memcpy(content.secret.data(), digest.data(), content.secret.size());
+  return net::pack(content);
+}
+
+Result<void> start_root(const UniqueId& id, int root_rank) {
+  CCL_TRY(const net::IdContent content, net::unpack(id));
+  CCL_TRY(const double patience_s, setting_seconds("INIT_TIMEOUT"));
+  const auto deadline = net::Deadline::after(patience_s == 0 ? 1e8 : patience_s);
+  for (;;) {
+    const auto root = net::open_root(net::Address{content.root}, content.secret, root_rank);
+    if (root) return {};
+    if (root.error().os_code != EADDRINUSE) return fail(root.error());
+    if (deadline.passed()) {
+      Error e = root.error();
+      e.what += "; another program holds the port, choose another by CCL_COMM_ID";
+      return fail(std::move(e));
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
+}
+
+}  // namespace ccl

@@ -1,0 +1,69 @@
+#include <ccl/algo/cost.hpp>
+
+#include <algorithm>
+#include <array>
+
+namespace ccl::detail {
+namespace {
+
+// Of nvlink: fitted to 2 and 4 H200 over NVSwitch, launches of a CUDA graph
+// (benchmarks/gpu/results), sentinel to a bare kernel's two-shot all-reduce on 8, where its LL128
+// took what is reckoned here; a block's share to sweeps over the number of blocks. Of shm and net:
+// what puts the candidates in the order seen on 4 processes of one host and on 4 and 8 of two and
+// four hosts, over TCP (benchmarks/across_hosts.cpp). Of gpu_net: fitted to 4 H200
+// taken for two hosts, over TCP loopback, and to 2 with four threads to move the bytes
+// (docs/network.md); LL128's rate puts it before Simple up to where it is faster: 64 KiB of
+// send_recv, 256 KiB of all_to_all and broadcast. An RDMA network has shorter hops. Of pcie and
+// gpu_host: estimates, for want of such machines; what counts is their order.
+constexpr Rates table[path_count][2][packing_count] = {
+    // simple, ll, ll128 over wires; the same over peers, and sentinel
+    {{{4.5, 1.5, 364, 7}, {1.5, 0.8, 170, 12}, {1.8, 0.83, 290, 16}},
+     {{3.0, 2.5, 366, 40}, {0.5, 1.25, 150, 12}, {0.5, 1.27, 290, 20}, {0.5, 1.37, 315, 18}}},
+    {{{3.0, 4.0, 22, 8}, {2.0, 1.8, 11, 6}, {2.0, 1.8, 20, 8}},
+     {{4.0, 4.0, 22, 8}, {1.5, 2.0, 11, 6}, {1.5, 2.0, 20, 8}, {1.5, 2.0, 21, 8}}},
+    {{{3.0, 5.0, 11, 6}, {2.0, 2.2, 5.5, 4}, {2.0, 2.2, 10, 6}},
+     {{4.0, 5.0, 11, 6}, {2.0, 2.5, 5.5, 4}, {2.0, 2.5, 10, 6}, {2.0, 2.5, 10.5, 6}}},
+    {{{26, 10, 8.0, 0}, {7, 9.7, 1.2, 0}, {8, 9.2, 4.0, 0}},
+     {{26, 10, 8.0, 0}, {7, 9.7, 1.2, 0}, {8, 9.2, 4.0, 0}}},
+    {{{0.3, 0.35, 6.0, 0}, {0.3, 0.4, 2.0, 0}, {0.4, 0.5, 3.0, 0}},
+     {{0.3, 0.35, 6.0, 0}, {0.3, 0.4, 2.0, 0}, {0.4, 0.5, 3.0, 0}}},
+    {{{4.0, 20, 2.5, 0}, {4.0, 20, 1.2, 0}, {4.0, 21, 2.0, 0}},
+     {{4.0, 20, 2.5, 0}, {4.0, 20, 1.2, 0}, {4.0, 21, 2.0, 0}}},
+};
+
+/// Copy engines, one copy to a hop. Of nvlink: fitted to windows of 16 MiB to 256 MiB on 4 H200,
+/// graphs of 20 calls (67.5, 168 and 559 us of AllGather, 712 of SendRecv); else estimates.
+constexpr Rates engines[path_count] = {{6.5, 9.5, 386, 0}, {10, 12, 24, 0}, {12, 15, 12, 0},
+                                       {15, 30, 3.0, 0},   {1, 1, 6.0, 0},  {5, 12, 2.5, 0}};
+
+}  // namespace
+
+std::string_view name(Path path) {
+  constexpr std::array<std::string_view, path_count> names{"nvlink",  "pcie", "gpu-host",
+                                                           "gpu-net", "shm",  "net"};
+  return names[std::size_t(path)];
+}
+
+Rates rates(Path path, Mover mover, Packing packing) {
+  if (mover == Mover::engines) return engines[int(path)];
+  return table[int(path)][int(mover)][int(packing)];
+}
+
+// As above, of shm and net; of GPUs it is in the time of a launch.
+double level_us(Path path) {
+  return path == Path::shm || path == Path::net ? 8 : 0;
+}
+
+double predict_us(const Rates& rates, const Effort& effort, double bytes, int blocks) {
+  return predict_us(rates, rates, 1, effort, bytes, blocks);
+}
+
+double predict_us(const Rates& rates, const Rates& near, double far, const Effort& effort,
+                  double bytes, int blocks) {
+  double gbs = rates.gbs;
+  if (rates.block_gbs > 0) gbs = std::min(gbs, rates.block_gbs * std::max(blocks, 1));
+  const double hop_us = far * rates.hop_us + (1 - far) * near.hop_us;
+  return rates.base_us + effort.hops * hop_us + effort.volume * bytes / (gbs * 1e3);
+}
+
+}  // namespace ccl::detail

@@ -1,0 +1,81 @@
+#include "choose/edges.hpp"
+
+#include <ccl/detail/base/selection.hpp>
+#include <ccl/transport/any_of.hpp>
+#include <ccl/transport/p2p.hpp>
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+namespace ccl::detail {
+namespace {
+
+Path path_of(bool gpu, const Carrier& by) {
+  switch (by.through) {
+    case Through::gpu_memory:
+      return !gpu ? Path::shm : by.line_bytes >= 128 ? Path::nvlink : Path::pcie;
+    case Through::host_memory:
+      return gpu ? Path::gpu_host : Path::shm;
+    case Through::network:
+      break;
+  }
+  return gpu ? Path::gpu_net : Path::net;
+}
+
+}  // namespace
+
+Edges look_at(const CommState& state, const Connector& by) {
+  const Path best = state.gpu ? Path::nvlink : Path::shm;
+  Edges edges{&by, best, best, 128, {}};
+  const PeerInfo& me = state.peers[std::size_t(state.rank)];
+  for (const PeerInfo& peer : state.peers) {
+    if (peer.rank == me.rank) continue;
+    for (const auto& [from, to] : {std::pair{me, peer}, std::pair{peer, me}}) {
+      if (auto can = by.can_connect(from, to); !can && edges.refusal.empty()) {
+        edges.refusal = can.error().what;
+      }
+      const Carrier carrier = by.carrier(from, to);
+      const Path path = path_of(state.gpu != nullptr, carrier);
+      edges.path = std::max(edges.path, path);
+      if (peer.host_hash == me.host_hash) edges.inner_path = std::max(edges.inner_path, path);
+      edges.line_bytes = std::min(edges.line_bytes, carrier.line_bytes);
+    }
+  }
+  return edges;
+}
+
+std::string no_peers(const CommState& state, bool of_host) {
+  if (!state.gpu) return "CPU ranks do not address each other's memory";
+  if (auto may = may_choose(P2pTransport::name); !may) return may.error().what;
+  const PeerInfo& me = state.peers[std::size_t(state.rank)];
+  for (const PeerInfo& peer : state.peers) {
+    if (peer.rank == me.rank || (of_host && peer.host_hash != me.host_hash)) continue;
+    const auto can =
+        P2pTransport::can_address(me.rank < peer.rank ? me : peer, me.rank < peer.rank ? peer : me);
+    if (!can) return can.error().what;
+  }
+  return {};
+}
+
+std::string no_levels(const CommState& state, const CandidateFacts& one, const HostShape& shape) {
+  if (shape.hosts == 1) return "all ranks are on one host";
+  if (shape.hosts == state.ranks) return "each rank is alone on its host";
+  if (one.by_rail && !shape.even) return "hosts have different numbers of ranks";
+  if (one.by_rank && !shape.regular) return "ranks are not numbered host by host";
+  const int locals = state.ranks / shape.hosts;  // of one host, where hosts are even
+  for (int s = 0; s < one.step_count; ++s) {
+    const LevelStep& step = one.steps[std::size_t(s)];
+    const int ranks = step.outer ? shape.hosts : shape.even ? locals : 0;
+    if (step.takes_ranks != nullptr && !step.takes_ranks(ranks)) {
+      return fmt::format("one of its levels is not for {} ranks", ranks);
+    }
+    if (step.mover != Mover::peers) continue;
+    if (step.outer) return "hosts do not address each other's memory";
+    if (auto why = no_peers(state, true); !why.empty()) return why;
+  }
+  return {};
+}
+
+}  // namespace ccl::detail

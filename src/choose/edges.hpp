@@ -1,0 +1,30 @@
+#pragma once
+
+#include <ccl/detail/choose/chooser.hpp>
+#include <ccl/detail/runtime/connector.hpp>
+
+#include <string>
+
+#include "comm/state.hpp"
+#include "comm/host_shape.hpp"
+
+namespace ccl::detail {
+
+/// What one rank's edges are to one transport.
+struct Edges {
+  const Connector* by = nullptr;
+  Path path = Path::shm;
+  Path inner_path = Path::shm;  // inside the host
+  int line_bytes = 128;         // that land at once on all of them
+  std::string refusal;          // of an edge that it does not connect
+};
+
+Edges look_at(const CommState& state, const Connector& by);
+
+/// Why this rank cannot address its peers' memory, or that of those on its host; empty if it can.
+std::string no_peers(const CommState& state, bool of_host = false);
+
+/// Why this communicator has no levels for a candidate; empty if it has.
+std::string no_levels(const CommState& state, const CandidateFacts& one, const HostShape& shape);
+
+}  // namespace ccl::detail

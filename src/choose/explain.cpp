@@ -1,0 +1,104 @@
+#include <ccl/detail/choose/chooser.hpp>
+#include <ccl/detail/runtime/settings.hpp>
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace ccl {
+
+std::string Choice::text() const {
+  std::string all = fmt::format("{}: {:.2f} us {}; {} {} of {} {}, chunks of {} bytes; {}",
+                                composition, us, measured ? "measured" : "predicted", channels,
+                                channels == 1 ? "channel" : "channels", lanes,
+                                lanes == 1 ? "lane" : "lanes", chunk_bytes, why);
+  if (!runner_up.empty()) all += fmt::format("; then {} with {:.2f} us", runner_up, runner_up_us);
+  return all;
+}
+
+namespace detail {
+
+Choice Chooser::explain(Index bytes, int picked, const Plan& plan) const {
+  const auto c = std::size_t(picked);
+  const CandidateFacts& one = facts_[c];
+  Choice choice;
+  choice.composition = one.name();
+  choice.plan = plan;
+  choice.us = ranks_ == 1 ? 0 : predict(picked, bytes);
+  choice.measured = covers(picked, double(std::max<Index>(bytes, 1)));
+  choice.lanes = gpu_ ? one.gpu_lanes : 1;
+  choice.chunk_bytes = plan.slot_bytes * plan.chunk_steps;
+  choice.channels = plan.channels;
+  if (one.mover == Mover::engines) choice.channels = 1;
+  if (gpu_ && one.mover != Mover::engines) {
+    // See `channel_worth` in collective/device_shape.cuh.
+    const Index worth =
+        std::max(plan.channel_bytes, one.gpu_lanes == 32 ? Index{1024} : Index{32} * one.gpu_lanes);
+    const int most = one.mover == Mover::wires ? plan.channels : blocks_ * 512 / one.gpu_lanes;
+    choice.channels = int(std::clamp<Index>((bytes + worth - 1) / worth, 1, most));
+  }
+  Demands as_picked;
+  as_picked.in_window = one.in_windows;
+  const int next = best(usable_ & ~(std::uint64_t{1} << picked), double(bytes), as_picked);
+  if (next >= 0 && !any_size_) {
+    choice.runner_up = facts_[std::size_t(next)].name();
+    choice.runner_up_us = predict(next, bytes);
+  }
+  if (ranks_ == 1) {
+    choice.why = "a rank alone only copies";
+  } else if (any_size_) {
+    choice.why =
+        "sizes may differ between ranks, and calls are checked, so this one, which is never far "
+        "behind, does all";
+  } else if (choice.measured) {
+    choice.why = fmt::format("measured on {} ranks over {}", ranks_, name(path_));
+  } else if (one.step_count > 0) {
+    choice.why = fmt::format(
+        "{} ranks of {} hosts over {}, hosts over {}: {:.1f} us before the "
+        "first byte",
+        ranks_, hosts_, name(inner_path_), name(path_), predict_levels(one, 0));
+  } else {
+    const double start = predict_us(rates_[c], near_[c], far_[c], efforts_[c], 0, blocks_);
+    choice.why = fmt::format(
+        "{} ranks over {}: {:.1f} us for {:.3g} hops, {:.1f} us for {:.3g} "
+        "times the message",
+        ranks_, name(path_), start, efforts_[c].hops, choice.us - start, efforts_[c].volume);
+  }
+  std::string gone;
+  for (std::size_t o = 0; o < out_.size(); ++o) {
+    if (!out_[o].empty()) gone += (gone.empty() ? "" : ", ") + facts_[o].name();
+  }
+  if (!gone.empty()) choice.why += fmt::format("; not to be had: {}", gone);
+  return choice;
+}
+
+Error Chooser::none_meets(Demands demands) const {
+  std::string names;
+  const char* const in_order =
+      "name an algorithm that keeps the order of the ranks, as OrderedTree does for all_reduce and "
+      "reduce, OrderedChain for reduce_scatter";
+  for (const int c : kept_) names += (names.empty() ? "" : ", ") + facts_[std::size_t(c)].name();
+  Error error{
+      Errc::not_supported,
+      fmt::format("{} has no candidate for this reduction ({}; {} are left); {}", op_,
+                  demands.not_commutative ? "the functor is not commutative"
+                                          : "it is not one that every algorithm takes",
+                  names, demands.not_commutative ? in_order : "name an algorithm that takes it")};
+  error.rank = rank_;
+  return error;
+}
+
+Error Chooser::nothing_left() const {
+  std::string why;
+  for (std::size_t c = 0; c < facts_.size(); ++c) {
+    why += fmt::format("{}{}: {}", c == 0 ? "" : "; ", facts_[c].name(), out_[c]);
+  }
+  const bool by_setting = by_setting_ || setting_given("TRANSPORT");
+  return {by_setting ? Errc::bad_setting : Errc::not_supported,
+          fmt::format("{} has no candidate left ({}); {}", op_, why,
+                      by_setting ? "widen CCL_ALGO, CCL_PROTO and CCL_TRANSPORT"
+                                 : "list one that this machine can run")};
+}
+
+}  // namespace detail
+}  // namespace ccl

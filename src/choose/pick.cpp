@@ -1,0 +1,116 @@
+#include <ccl/detail/choose/chooser.hpp>
+
+#include <algorithm>
+#include <limits>
+
+namespace ccl::detail {
+namespace {
+constexpr Index largest = Index{1} << 34;
+// What one launch more takes in a CUDA graph on H200, see benchmarks/gpu/group_bench.cu.
+constexpr double launch_us = 1.5;
+}  // namespace
+
+bool Chooser::meets(int candidate, Demands demands) const {
+  const CandidateFacts& one = facts_[std::size_t(candidate)];
+  return (!demands.any_reduction || one.takes_all) && (!demands.any_elements || one.carries_all) &&
+         (!demands.not_commutative || !one.reorders) &&
+         (!one.for_order || demands.not_commutative || only_for_order_) &&
+         (!one.in_windows || demands.in_window) && (!demands.in_group || one.step_count == 0);
+}
+
+int Chooser::best(std::uint64_t among, double bytes, Demands demands) const {
+  int found = -1;
+  double least = 0;
+  bool measured = false;
+  for (int c = 0; c < int(facts_.size()); ++c) {
+    if ((among >> c & 1) == 0 || !meets(c, demands)) continue;
+    // The model knows nothing of what the measurements know: where there are some, only those
+    // count.
+    const bool covered = covers(c, bytes);
+    if (measured && !covered) continue;
+    const double us = predict(c, Index(bytes));
+    if (found >= 0 && covered == measured && us >= least) continue;
+    found = c;
+    least = us;
+    measured = covered;
+  }
+  return found;
+}
+
+int Chooser::steadiest(Demands demands) const {
+  int found = -1;
+  double least = std::numeric_limits<double>::max();
+  for (const bool any : {false, true}) {  // at last also those that were not measured everywhere
+    for (int c = 0; c < int(facts_.size()); ++c) {
+      if (!usable(c) || !meets(c, demands)) continue;
+      double worst = 1;
+      bool counts = true;
+      for (Index bytes = 64; bytes <= largest; bytes *= 4) {
+        const int other = best(usable_, double(bytes), demands);
+        worst = std::max(worst, predict(c, bytes) / predict(other, bytes));
+        counts = counts && (covers(c, double(bytes)) || !covers(other, double(bytes)));
+      }
+      if ((!any && !counts) || worst >= least) continue;
+      found = c;
+      least = worst;
+    }
+    if (found >= 0) break;
+  }
+  return found;
+}
+
+void Chooser::settle() {
+  std::uint64_t keep = 0;
+  only_for_order_ = true;
+  for (int c = 0; c < int(facts_.size()); ++c) {
+    if (usable(c) && !facts_[std::size_t(c)].for_order) only_for_order_ = false;
+  }
+  const auto take = [&](int c) {
+    if (c >= 0) keep |= std::uint64_t{1} << c;
+    return c;
+  };
+  if (any_size_) steady_ = take(steadiest({}));
+  for (int d = 0; d < 8; ++d) {
+    const Demands demands{(d & 1) != 0, (d & 2) != 0, (d & 4) != 0};
+    if (any_size_ || (d != 0 && !reduces_)) continue;
+    Demands in_window = demands;
+    in_window.in_window = true;
+    for (double bytes = 1; bytes <= double(largest); bytes *= 1.25) {
+      take(best(usable_, bytes, demands));
+      take(best(usable_, bytes, in_window));
+    }
+    Demands in_group = demands;
+    in_group.in_group = true;
+    if (best(keep, 1, in_group) < 0) take(steadiest(in_group));
+  }
+  kept_.clear();
+  for (int c = 0; c < int(facts_.size()); ++c) {
+    if ((keep >> c & 1) != 0) kept_.push_back(c);
+  }
+}
+
+Result<void> Chooser::drop(int candidate, const Error& why) {
+  usable_ &= ~(std::uint64_t{1} << candidate);
+  out_[std::size_t(candidate)] = why.what;
+  settle();
+  if (!kept_.empty()) return {};
+  return fail(why);
+}
+
+int Chooser::pick(Index bytes, Demands demands) const {
+  if (any_size_) return steady_;
+  std::uint64_t kept = 0;
+  for (const int c : kept_) kept |= std::uint64_t{1} << c;
+  if (demands.in_group) {
+    if (const int one = best(kept, double(std::max<Index>(bytes, 1)), demands); one >= 0) {
+      const int part = demands.part;
+      const bool may = part >= 0 && (kept >> part & 1) != 0 && meets(part, demands);
+      return may && predict(part, bytes) <= predict(one, bytes) + launch_us ? part : one;
+    }
+    demands.in_group = false;
+  }
+  if (kept_.size() == 1) return meets(kept_[0], demands) ? kept_[0] : -1;
+  return best(kept, double(std::max<Index>(bytes, 1)), demands);
+}
+
+}  // namespace ccl::detail

@@ -1,0 +1,59 @@
+#include <ccl/detail/choose/chooser.hpp>
+
+#include <algorithm>
+#include <cmath>
+
+namespace ccl::detail {
+namespace {
+
+/// A time between measured ones: straight in both logarithms, beyond them in proportion to the
+/// size; never less than the smallest size took.
+double between(const std::vector<double>& bytes, const std::vector<double>& us, double at) {
+  if (at <= bytes.front()) return us.front();
+  if (bytes.size() == 1) return us.front() * std::max(1.0, at / bytes.front());
+  if (at >= bytes.back()) return us.back() * at / bytes.back();
+  const auto above = std::upper_bound(bytes.begin(), bytes.end(), at) - bytes.begin();
+  const std::size_t b = std::size_t(above), a = b - 1;
+  const double part = std::log(at / bytes[a]) / std::log(bytes[b] / bytes[a]);
+  return us[a] * std::pow(us[b] / us[a], part);
+}
+
+}  // namespace
+
+bool Chooser::covers(int candidate, double bytes) const {
+  const Curve& curve = curves_[std::size_t(candidate)];
+  return !curve.bytes.empty() && bytes <= 4 * curve.bytes.back();
+}
+
+double Chooser::predict(int candidate, Index bytes) const {
+  const auto c = std::size_t(candidate);
+  const double at = double(std::max<Index>(bytes, 1));
+  if (covers(candidate, at)) return between(curves_[c].bytes, curves_[c].us, at);
+  if (facts_[c].step_count > 0) return predict_levels(facts_[c], at);
+  return predict_us(rates_[c], near_[c], far_[c], efforts_[c], at, blocks_);
+}
+
+double Chooser::predict_levels(const CandidateFacts& one, double bytes) const {
+  double us = 0;
+  for (int s = 0; s < one.step_count; ++s) {
+    const LevelStep& step = one.steps[std::size_t(s)];
+    const int ranks = step.outer ? hosts_ : locals_;
+    if (ranks < 2) continue;
+    // What is relayed passes through scratch memory, as much at a time as it holds.
+    const double pieces =
+        one.relays ? std::max(1.0, std::ceil(bytes / double(level_scratch_bytes(gpu_)))) : 1;
+    const double calls = pieces * (step.once_a_host ? hosts_ : 1);
+    const Rates by = rates(step.outer ? path_ : inner_path_, step.mover, step.packing);
+    // GPUs have NICs of their own; the rails of CPU ranks share their host's.
+    const bool rails = step.shared && path_ != Path::net;
+    const double each = bytes / calls / (rails ? locals_ : 1);
+    Effort effort = step.effort(ranks);
+    // As that of the candidates that send it straight.
+    if (one.relays && step.outer && gpu_) effort.volume = 2.0 * (hosts_ - 1) / hosts_;
+    us += calls * predict_us(by, effort, each, blocks_);
+    if (!step.outer || step.waits) us += calls * level_us(inner_path_);
+  }
+  return us;
+}
+
+}  // namespace ccl::detail

@@ -1,0 +1,115 @@
+#include <ccl/detail/base/selection.hpp>
+#include <ccl/detail/runtime/settings.hpp>
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <string>
+
+#include "base/text.hpp"
+
+namespace ccl {
+namespace {
+
+using detail::plain;
+
+/// Calls f(part) for each part of `text` between separators.
+template <class F>
+void each_part(std::string_view text, char separator, F f) {
+  for (size_t at = 0; at <= text.size();) {
+    const size_t end = std::min(text.find(separator, at), text.size());
+    f(text.substr(at, end - at));
+    at = end + 1;
+  }
+}
+
+/// Whether a list names this operation.
+bool is_named(std::string_view list, std::string_view op) {
+  bool found = false;
+  each_part(plain(list), ';', [&](std::string_view part) {
+    const size_t colon = part.find(':');
+    found = found || (colon != part.npos && part.substr(0, colon) == plain(op));
+  });
+  return found;
+}
+
+/// Those that have one algorithm only are not asked, as in NCCL, unless a list names them.
+bool has_choice(std::string_view op) {
+  constexpr std::string_view ops[] = {"all_reduce", "all_gather", "reduce_scatter", "broadcast",
+                                      "reduce"};
+  return std::find(std::begin(ops), std::end(ops), op) != std::end(ops);
+}
+
+}  // namespace
+
+bool list_leaves(std::string_view list, std::string_view op, std::string_view name) {
+  std::string counts;
+  bool of_op = false;
+  each_part(plain(list), ';', [&](std::string_view part) {
+    const size_t colon = part.find(':');
+    const bool named = colon != part.npos;
+    if (named && part.substr(0, colon) != plain(op)) return;
+    if (part.empty() || (of_op && !named)) return;
+    of_op = named;
+    counts = part.substr(named ? colon + 1 : 0);
+  });
+  const bool leaves_out = counts.starts_with('^');
+  if (leaves_out) counts.erase(0, 1);
+  if (counts.empty()) return true;
+  bool listed = false;
+  each_part(counts, ',', [&](std::string_view part) { listed = listed || part == plain(name); });
+  return listed != leaves_out;
+}
+
+Result<void> may_compose(std::string_view op, std::string_view algo, std::string_view proto) {
+  const auto look = [&](std::string_view setting, std::string_view name) -> Result<void> {
+    CCL_TRY(const std::string list, setting_text(setting));
+    if (!has_choice(op) && !is_named(list, op)) return {};
+    if (list_leaves(list, op, name)) return {};
+    return fail(Errc::bad_setting,
+                fmt::format("{} cannot run by {}/{} (CCL_{} is {}, which leaves {} out); add "
+                            "\"{}:{}\" to it or name another composition",
+                            op, algo, proto, setting, list, name, plain(op), name));
+  };
+  CCL_CHECK(look("ALGO", algo));
+  return look("PROTO", proto);
+}
+
+Result<ChannelBounds> channel_bounds(std::optional<int> least, std::optional<int> most) {
+  ChannelBounds bounds{least, most};
+  if (!least && setting_given("MIN_CTAS")) {
+    CCL_TRY(bounds.least, setting_integer("MIN_CTAS"));
+  }
+  if (!most && setting_given("MAX_CTAS")) {
+    CCL_TRY(bounds.most, setting_integer("MAX_CTAS"));
+  }
+  const bool outside = bounds.least.value_or(1) < 1 || bounds.most.value_or(1) < 1;
+  if (outside || (bounds.least && bounds.most && *bounds.least > *bounds.most)) {
+    return fail(Errc::bad_setting,
+                fmt::format("{} to {} channels cannot be (Config::min_channels or CCL_MIN_CTAS, "
+                            "Config::max_channels or CCL_MAX_CTAS); give 1 or more, and the "
+                            "smaller first",
+                            bounds.least.value_or(1), bounds.most.value_or(4096)));
+  }
+  return bounds;
+}
+
+Result<Plan> with_buffer_setting(Plan plan, std::string_view proto) {
+  const std::string_view setting = proto == "Simple"  ? "BUFFSIZE"
+                                   : proto == "LL"    ? "LL_BUFFSIZE"
+                                   : proto == "LL128" ? "LL128_BUFFSIZE"
+                                                      : "";
+  if (setting.empty() || !setting_given(setting)) return plan;
+  CCL_TRY(const Index buffer, setting_bytes(setting));
+  plan.slot_bytes = std::max<Index>(buffer / plan.slot_count / 128 * 128, 128);
+  return plan;
+}
+
+Result<Plan> with_net_channels(Plan plan) {
+  if (!setting_given("NCHANNELS_PER_NET_PEER")) return plan;
+  CCL_TRY(const Index channels, setting_integer("NCHANNELS_PER_NET_PEER"));
+  plan.channels = int(channels);
+  return plan;
+}
+
+}  // namespace ccl

@@ -1,0 +1,166 @@
+#include "comm/edge_handshake.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <string>
+#include <thread>
+
+#include "comm/rank_results.hpp"
+
+namespace ccl::detail {
+
+Error truth_of(const CommState& state, Error error) {
+  const auto due = std::chrono::steady_clock::now() + std::chrono::seconds{2};
+  while ((error.code == Errc::peer_lost || error.code == Errc::network) && state.status.ok() &&
+         std::chrono::steady_clock::now() < due) {
+    std::this_thread::sleep_for(std::chrono::milliseconds{1});
+  }
+  if (auto well = state.status.result(); !well) return std::move(well).error();
+  return error;
+}
+
+TransportContext transport_context(CommState& state, GpuArena* arena) {
+  TransportContext context;
+  context.proxy = &state.proxy;
+  context.status = &state.status;
+  context.secret = state.bootstrap->secret();
+  context.deadline_s = state.init_timeout_s;
+  context.arena = arena;
+  context.local_ranks =
+      int(std::count_if(state.peers.begin(), state.peers.end(), [&](const PeerInfo& peer) {
+        return peer.host_hash == state.peers[std::size_t(state.rank)].host_hash;
+      }));
+  return context;
+}
+
+Result<void> check_same_transport(const Offer& theirs, int peer, const char* mine, int me) {
+  const Offer own{{}, mine};
+  if (std::memcmp(own.by, theirs.by, sizeof own.by) == 0) return {};
+  return fail(
+      Errc::mismatch,
+      fmt::format("rank {} takes {} between the two and rank {} {} (CCL_TRANSPORT, or a "
+                  "setting that keeps one from use, as CCL_SHM_DISABLE and "
+                  "CCL_IB_DISABLE, differs); set these alike on all ranks",
+                  peer, std::string{theirs.by, strnlen(theirs.by, sizeof theirs.by)}, me, own.by));
+}
+
+namespace {
+/// An end that a rank named, as all are told where the ends do not match.
+struct Named {
+  std::uint64_t id = 0, channels = 0;
+  int peer = -1;
+  bool is(const Named& other) const { return id == other.id && channels == other.channels; }
+};
+
+std::uint64_t mixed(std::uint64_t x) {
+  x = (x ^ x >> 30) * 0xbf58'476d'1ce4'e5b9u;
+  x = (x ^ x >> 27) * 0x94d0'49bb'1331'11ebu;
+  return x ^ x >> 31;
+}
+/// 0 over all ranks where each end has its other end.
+std::uint64_t sum_of(const std::vector<Meeting>& meetings, int me) {
+  std::uint64_t sum = 0;
+  for (const Meeting& m : meetings) {
+    const auto low = std::uint64_t(std::min(me, m.peer)),
+               high = std::uint64_t(std::max(me, m.peer));
+    sum ^= mixed(mixed(mixed(m.id + 1) + m.channels) + (low << 32 | high) + 1);
+  }
+  return sum;
+}
+
+/// The first end that its peer does not name. Collective.
+Result<void> find_lone_end(CommState& state, std::string_view name,
+                           const std::vector<Meeting>& meetings) {
+  const auto ranks = std::size_t(state.ranks), me = std::size_t(state.rank);
+  const Index own = Index(meetings.size());
+  std::vector<Index> counts(ranks);
+  counts[me] = own;
+  const auto gather = [&](void* all, Index bytes) {
+    return state.met_to_create(
+        state.bootstrap->all_gather(all, bytes, {}, {"the creation of", name}));
+  };
+  CCL_CHECK(gather(counts.data(), Index{sizeof(Index)}));
+  const auto most = std::size_t(*std::max_element(counts.begin(), counts.end()));
+  std::vector<Named> all(ranks * most);
+  for (std::size_t i = 0; i < meetings.size(); ++i) {
+    all[me * most + i] = {meetings[i].id, meetings[i].channels, meetings[i].peer};
+  }
+  CCL_CHECK(gather(all.data(), Index(most * sizeof(Named))));
+  for (std::size_t n = 0; n < all.size(); ++n) {
+    const Named& one = all[n];
+    if (one.peer < 0) continue;
+    const int rank = int(n / most);
+    const auto begin = all.begin() + std::ptrdiff_t(std::size_t(one.peer) * most);
+    const auto answers = [&](const Named& its) { return its.peer == rank && its.id == one.id; };
+    const auto found = std::find_if(begin, begin + std::ptrdiff_t(most), answers);
+    const bool there = found != begin + std::ptrdiff_t(most);
+    if (there && found->is(one)) continue;
+    const int sender = int(one.id >> 20 & 0xf'ffff), receiver = int(one.id & 0xf'ffff);
+    const bool sends = sender == rank;
+    Error error{
+        Errc::invalid_argument,
+        fmt::format("{} has a wire from rank {} to rank {} that its ends do not both name "
+                    "(the algorithm's `peers` says seats.{}({}) on rank {}, and {} "
+                    "seats.{}({}) on rank {}); say both, for the same channels",
+                    name, sender, receiver, sends ? "to" : "from", one.peer, rank,
+                    there ? "on other channels" : "no", sends ? "from" : "to", rank, one.peer)};
+    error.peer = one.peer;
+    return fail(state.blame(std::move(error)));
+  }
+  return fail(state.blame({Errc::internal, fmt::format("{} has ends that do not match", name)}));
+}
+}  // namespace
+
+Result<void> shake_hands(CommState& state, std::string_view name, const char* transport,
+                         const Result<void>& so_far, const std::vector<Meeting>& meetings) {
+  const auto named = [&](Error error, const Meeting& m) {
+    error = truth_of(state, std::move(error));
+    if (error.peer < 0) error.peer = m.peer;  // a rank that was lost is named already
+    if (error.transport.empty()) error.transport = transport;
+    return fail(state.blame(std::move(error)));
+  };
+  std::vector<Offer> offers;
+  const auto offer = [&]() -> Result<void> {
+    CCL_CHECK(so_far);
+    for (const Meeting& m : meetings) {
+      auto mine = m.offer();
+      if (!mine) return named(std::move(mine).error(), m);
+      offers.emplace_back(*mine, m.by);
+    }
+    return {};
+  };
+  // Nobody waits for an edge that its other end refuses.
+  std::uint64_t edges = sum_of(meetings, state.rank);
+  CCL_CHECK(all_agree(state, name, offer(), &edges));
+  if (edges != 0) return find_lone_end(state, name, meetings);
+  const auto connect = [&]() -> Result<void> {
+    for (std::size_t i = 0; i < meetings.size(); ++i) {
+      const Meeting& m = meetings[i];
+      auto sent = state.bootstrap->send(m.peer, m.id, &offers[i], Index{sizeof(Offer)});
+      if (!sent) return named(std::move(sent).error(), m);
+    }
+    for (const Meeting& m : meetings) {
+      auto got = state.bootstrap->recv(m.peer, m.id);
+      if (!got) return state.met_to_create(named(std::move(got).error(), m));
+      Offer theirs;
+      std::memcpy(&theirs, got->data(), std::min(got->size(), sizeof theirs));
+      auto made = check_same_transport(theirs, m.peer, m.by, state.rank);
+      if (made) made = m.connect(theirs.handshake);
+      if (!made) {
+        Error error = named(std::move(made).error(), m).error();
+        if (error.code == Errc::timed_out) error = state.without_answer(std::move(error));
+        return fail(std::move(error));
+      }
+    }
+    return {};
+  };
+  // An end stays until the other has connected, however soon its owner lets go: all meet once more.
+  const Result<void> connected = connect();
+  if (!connected && !state.status.ok()) return connected;  // all have heard
+  return all_agree(state, name, connected);
+}
+
+}  // namespace ccl::detail

@@ -1,0 +1,24 @@
+#include <ccl/comm/communicator.hpp>
+#include <ccl/comm/launcher.hpp>
+#include <ccl/detail/runtime/settings.hpp>
+
+#include "gpu/devices.hpp"
+#include "base/os_error.hpp"
+
+namespace ccl {
+
+Result<Communicator> Communicator::from_env(Config config) {
+  if (auto good = check_settings(); !good) {
+    const auto launch = detect_launch();
+    if (!launch) return fail(std::move(good).error());
+    return fail(detail::of_rank(launch->rank, std::move(good).error()));
+  }
+  CCL_TRY(const Launch launch, detect_launch());
+  CCL_TRY(const UniqueId id, launch.ranks > 1 ? launch_id(launch) : Result<UniqueId>{UniqueId{}});
+  if (config.device == Config::automatic) {
+    config.device = detail::choose_device(launch.local_rank);
+  }
+  return create(id, launch.rank, launch.ranks, std::move(config));
+}
+
+}  // namespace ccl

@@ -1,0 +1,226 @@
+#include <ccl/types/operations.hpp>
+#include <ccl/detail/runtime/levels.hpp>
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <string_view>
+
+#include "comm/state.hpp"
+#include "gpu/memory.hpp"
+#include "comm/host_shape.hpp"
+#include "comm/rank_results.hpp"
+
+namespace ccl::detail {
+
+std::vector<std::vector<int>> ranks_by_host(const CommState& state) {
+  std::vector<std::vector<int>> hosts;
+  for (const PeerInfo& peer : state.peers) {
+    const auto same = [&](const std::vector<int>& host) {
+      return state.peers[std::size_t(host[0])].host_hash == peer.host_hash;
+    };
+    const auto found = std::find_if(hosts.begin(), hosts.end(), same);
+    if (found == hosts.end()) {
+      hosts.push_back({peer.rank});
+    } else {
+      found->push_back(peer.rank);
+    }
+  }
+  return hosts;
+}
+
+HostShape shape_of(const std::vector<std::vector<int>>& hosts) {
+  HostShape shape;
+  shape.hosts = int(hosts.size());
+  for (const auto& host : hosts) {
+    shape.most = std::max(shape.most, int(host.size()));
+    shape.even = shape.even && host.size() == hosts[0].size();
+  }
+  const auto numbered = [&](int host_stride, int local_stride) {
+    shape.host_stride = host_stride;
+    shape.local_stride = local_stride;
+    for (std::size_t h = 0; h < hosts.size(); ++h) {
+      for (std::size_t n = 0; n < hosts[h].size(); ++n) {
+        if (hosts[h][n] != int(h) * host_stride + int(n) * local_stride) return false;
+      }
+    }
+    return true;
+  };
+  shape.regular = shape.even && (numbered(shape.most, 1) || numbered(1, shape.hosts));
+  if (!shape.regular) shape.host_stride = shape.local_stride = 0;
+  return shape;
+}
+
+HostShape host_shape(const CommState& state) {
+  return shape_of(ranks_by_host(state));
+}
+
+int Levels::host_of(int rank) const {
+  for (std::size_t h = 0; h < hosts.size(); ++h) {
+    if (std::binary_search(hosts[h].begin(), hosts[h].end(), rank)) return int(h);
+  }
+  return -1;
+}
+int Levels::local_of(int rank) const {
+  const auto& host = hosts[std::size_t(host_of(rank))];
+  return int(std::lower_bound(host.begin(), host.end(), rank) - host.begin());
+}
+
+namespace {
+
+/// Null: a part that this rank is not in.
+Result<std::shared_ptr<CommState>> part_of(const Communicator& comm, int color, int key,
+                                           Config config) {
+  auto made = comm.split(color, key, std::move(config));
+  if (!made) return fail(std::move(made).error());
+  return *made ? (*made)->state() : nullptr;
+}
+
+}  // namespace
+
+std::optional<Error> CommState::failure_of_levels(const Levels& parts) {
+  for (const bool inside : {true, false}) {
+    if (!inside && !parts.outer) continue;
+    CommState& part = *(inside ? parts.inner : *parts.outer).state();
+    if (part.finalized.load(std::memory_order_acquire)) continue;
+    auto well = part.ready();
+    if (well) continue;
+    Error error = std::move(well).error();
+    error.what = fmt::format("between {} (whose ranks have numbers of their own): {}",
+                             inside ? "the ranks of a host" : "hosts", error.what);
+    if (error.peer >= 0 && error.peer < part.ranks) {
+      error.peer = inside ? parts.hosts[std::size_t(parts.host)][std::size_t(error.peer)]
+                          : parts.hosts[std::size_t(error.peer)][std::size_t(parts.local)];
+    }
+    return error;
+  }
+  return {};
+}
+
+Result<std::shared_ptr<const Levels>> levels_of(const Communicator& comm) {
+  CommState& state = *comm.state();
+  CCL_CHECK(state.ready());
+  if (state.levels) return state.levels;
+  auto hosts = ranks_by_host(state);
+  const HostShape shape = shape_of(hosts);
+  int host = 0;
+  for (std::size_t h = 0; h < hosts.size(); ++h) {
+    if (std::binary_search(hosts[h].begin(), hosts[h].end(), state.rank)) host = int(h);
+  }
+  const auto& mine = hosts[std::size_t(host)];
+  const int local = int(std::lower_bound(mine.begin(), mine.end(), state.rank) - mine.begin());
+  const auto how = [&](const char* part) {
+    Config config = state.config;
+    config.blocking = true;
+    config.timeout_s = state.timeout_s;
+    config.init_timeout_s = state.init_timeout_s;
+    config.check = state.check;
+    if (config.memory_budget_bytes) config.memory_budget_bytes = state.budget / 2;
+    config.name = state.config.name.empty() ? part : state.config.name + "/" + part;
+    return config;
+  };
+  CCL_TRY(const auto inner, part_of(comm, host, local, how("host")));
+  CCL_TRY(const auto outer, part_of(comm,
+                                    shape.even   ? local
+                                    : local == 0 ? 0
+                                                 : -1,
+                                    host, how("rail")));
+  auto levels = std::make_shared<Levels>(Communicator{inner});
+  if (outer) levels->outer.emplace(outer);
+  levels->host = host;
+  levels->local = local;
+  levels->even = shape.even;
+  levels->host_stride = shape.host_stride;
+  levels->local_stride = shape.local_stride;
+  levels->hosts = std::move(hosts);
+  const std::lock_guard lock{state.levels_mutex};
+  state.levels = levels;
+  state.has_levels.store(true, std::memory_order_release);
+  return state.levels;
+}
+
+Result<void> agree_on(const Communicator& comm, const std::string& name, const Result<void>& mine) {
+  CommState& state = *comm.state();
+  if (state.ranks == 1) return mine;
+  const std::lock_guard lock{state.bootstrap_mutex};
+  return all_agree(state, name, mine);
+}
+
+Result<std::shared_ptr<void>> scratch_of(const Communicator& comm, Index bytes) {
+  CommState& state = *comm.state();
+  if (bytes > state.budget - state.used.load()) {
+    return fail(state.blame(
+        {Errc::over_budget, fmt::format("{} bytes of scratch do not fit (the budget is {}, of "
+                                        "which {} are used); raise CCL_MEMORY_BUDGET",
+                                        bytes, state.budget, state.used.load())}));
+  }
+  std::shared_ptr<void> memory;
+  if (state.gpu) {
+    GpuArena arena{state.gpu};
+    CCL_TRY(GpuBlock block, arena.allocate(std::size_t(bytes)));
+    auto kept = std::make_shared<GpuBlock>(std::move(block));
+    memory = std::shared_ptr<void>{kept, kept->at()};
+  } else {
+    void* const at = std::aligned_alloc(4096, std::size_t((bytes + 4095) / 4096 * 4096));
+    if (at == nullptr) {
+      return fail(
+          state.blame({Errc::out_of_memory,
+                       fmt::format("no memory for {} bytes of scratch; free some", bytes)}));
+    }
+    std::memset(at, 0, std::size_t(bytes));
+    memory = std::shared_ptr<void>{at, [](void* p) { std::free(p); }};
+  }
+  state.used += bytes;
+  void* const at = memory.get();
+  return std::shared_ptr<void>{at, [memory, bytes, owner = comm.state()->weak_from_this()](void*) {
+                                 if (const auto state = owner.lock()) state->used -= bytes;
+                               }};
+}
+
+Result<void> shared_failure(const Communicator& comm, Result<void> result) {
+  if (result) return result;
+  CCL_CHECK(comm.state()->ready());  // looks at the levels, too
+  return result;
+}
+
+namespace {
+/// What runs the operation of a composition, named "all_reduce/...", whatever ranks the hosts have.
+std::string_view taking_any(std::string_view composition) {
+  if (composition.starts_with("pipeline")) return "a pipeline of World or IntraNode alone";
+  const std::string_view op = composition.substr(0, composition.find('/'));
+  if (op == AllReduce::name) return "Ring, Tree, Doubling or Hierarchical<Tree, ...>";
+  if (op == AllGather::name) return "Ring, Pat or Doubling";
+  if (op == ReduceScatter::name) return "Ring, Pat or Halving";
+  if (op == Broadcast::name) return "Ring, Tree, Pat or Hierarchical<Tree, ...>";
+  if (op == Reduce::name) return "Ring, Tree or Pat";
+  return "Pairwise";
+}
+}  // namespace
+
+Result<void> check_rails(const Communicator& comm, const std::string& name, bool by_rank) {
+  const CommState& state = *comm.state();
+  const auto hosts = ranks_by_host(state);
+  const HostShape shape = shape_of(hosts);
+  if (!shape.even) {
+    const auto fewer = [](const auto& a, const auto& b) { return a.size() < b.size(); };
+    const auto [least, most] = std::minmax_element(hosts.begin(), hosts.end(), fewer);
+    return fail(state.blame(
+        {Errc::not_supported,
+         fmt::format("{} wants equally many ranks on every host (that of rank {} has {}, that of "
+                     "rank {} {}); start as many on each, or take {}",
+                     name, (*most)[0], most->size(), (*least)[0], least->size(),
+                     taking_any(name))}));
+  }
+  if (by_rank && !shape.regular) {
+    return fail(state.blame(
+        {Errc::not_supported,
+         fmt::format("{} wants ranks numbered host by host, or around the hosts (the host of rank "
+                     "0 has rank {} next); number them so, or take {}",
+                     name, hosts[0][1], taking_any(name))}));
+  }
+  return {};
+}
+
+}  // namespace ccl::detail

@@ -1,0 +1,69 @@
+#include "comm/memory_exchange.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <utility>
+#include <vector>
+
+#include "comm/edge_handshake.hpp"
+#include "base/os_error.hpp"
+#include "transport/fd_server.hpp"
+#include "transport/wire_layout.hpp"
+#include <fcntl.h>
+
+namespace ccl::detail {
+namespace {
+struct SharedWords {
+  Nonce nonce{};
+  UnixName name;
+};
+struct End {
+  Nonce nonce{};
+  FdOffer offer;
+};
+}  // namespace
+
+Edge even_edge(const CommState& state, int composition, int peer) {
+  Edge edge;
+  edge.self = state.peers[std::size_t(state.rank)];
+  edge.peer = state.peers[std::size_t(peer)];
+  edge.side = state.rank < peer ? Side::sender : Side::receiver;
+  edge.shape = {1, 2, 128};
+  // Wires' edges have their sender first, these the higher rank.
+  edge.id = edge_id(composition, std::max(peer, state.rank), std::min(peer, state.rank));
+  return edge;
+}
+
+Result<void> share_memory(CommState& state, const MemoryExchange& exchange, const Fd& mine,
+                          const Result<void>& so_far) {
+  const TransportContext context = transport_context(state, nullptr);
+  std::vector<End> ends(std::size_t(state.ranks));
+  std::vector<Meeting> meetings;
+  for (int p = 0; p < state.ranks; ++p) {
+    if (p == state.rank || !exchange.with(p)) continue;
+    End& end = ends[std::size_t(p)];
+    const Edge edge = even_edge(state, exchange.composition, p);
+    const auto offer = [&, edge]() -> Result<Handshake> {
+      CCL_CHECK(fill_random(&end.nonce, sizeof end.nonce));
+      Fd copy{::fcntl(mine.get(), F_DUPFD_CLOEXEC, 0)};
+      if (!copy) return fail(os_error(Errc::system, "cannot share a descriptor", errno));
+      const unsigned side = unsigned(edge.side == Side::sender);
+      CCL_TRY(end.offer, FdOffer::make(proof_of(context, end.nonce, edge.id, side), edge.shape,
+                                       std::move(copy)));
+      Handshake said{};
+      HandshakeCursor{}.put(said, SharedWords{end.nonce, end.offer.name()});
+      return said;
+    };
+    const auto connect = [&, edge, p](const Handshake& theirs) -> Result<void> {
+      const auto said = HandshakeCursor{}.get<SharedWords>(theirs);
+      const unsigned side = unsigned(edge.side != Side::sender);
+      CCL_TRY(const Fd fd, fetch_fd(context, edge, exchange.what, said.name,
+                                    proof_of(context, said.nonce, edge.id, side)));
+      return exchange.take(p, fd);
+    };
+    meetings.push_back({p, edge.id, offer, connect});
+  }
+  return shake_hands(state, exchange.name, exchange.what, so_far, meetings);
+}
+
+}  // namespace ccl::detail

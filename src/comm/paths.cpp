@@ -1,0 +1,350 @@
+#include <ccl/comm/log.hpp>
+#include <ccl/detail/runtime/settings.hpp>
+#include <ccl/transport/p2p.hpp>
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <map>
+#include <mutex>
+#include <tuple>
+#include <vector>
+
+#include "comm/state.hpp"
+#include "gpu/devices.hpp"
+#include "comm/edge_handshake.hpp"
+#include "comm/rank_results.hpp"
+#include "transport/p2p/mapping.hpp"
+#include "topo/graph/p2p_path.hpp"
+#include "transport/p2p/path_table.hpp"
+
+namespace ccl::detail {
+namespace {
+
+constexpr double longest_copy_s = 2;
+constexpr int most_stuck = 3;          // copies; then none is tried any more
+constexpr int trial_number = 1 << 22;  // in the place of a composition's
+
+/// What this process has found out already: paths stay, communicators come and go.
+class KnownPaths {
+ public:
+  static KnownPaths& instance() {
+    static KnownPaths paths;
+    return paths;
+  }
+  void put(const PeerInfo& from, const PeerInfo& to, PathFault fault) {
+    const std::lock_guard lock{mutex_};
+    known_[key(from, to)] = fault;
+  }
+  const PathFault* find(const PeerInfo& from, const PeerInfo& to) {
+    const std::lock_guard lock{mutex_};
+    const auto found = known_.find(key(from, to));
+    return found == known_.end() ? nullptr : &found->second;
+  }
+
+ private:
+  // The memory of one process is mapped in another way than that of two.
+  using Key = std::tuple<std::int64_t, std::uint64_t, std::int64_t, bool>;
+  static Key key(const PeerInfo& from, const PeerInfo& to) {
+    return {from.bus_id, to.host_hash, to.bus_id, from.pid_hash == to.pid_hash};
+  }
+  std::mutex mutex_;
+  std::map<Key, PathFault> known_;
+};
+
+/// Ranks that may address each other: of one NVLink domain over several hosts, else of one host.
+std::uint64_t domain_of(const PeerInfo& peer) {
+  return peer.fabric != 0 ? peer.fabric : peer.host_hash;
+}
+
+/// One rank's part in the trials of its host or NVLink domain.
+class Trials {
+ public:
+  explicit Trials(CommState& state)
+      : state_{state}, me_{state.peers[std::size_t(state.rank)]}, table_{0} {
+    for (const PeerInfo& peer : state.peers) {
+      if (domain_of(peer) == domain_of(me_)) locals_.push_back(peer.rank);
+    }
+    place_ = place_of(me_.rank);
+    table_ = PathTable{int(locals_.size())};
+  }
+
+  Result<void> run() {
+    const auto begin = std::chrono::steady_clock::now();
+    CCL_CHECK(exchange(say_all()));
+    std::vector<int> peers;  // places; each rank begins with the one behind it
+    for (int d = 1; d < table_.places(); ++d) {
+      const int p = (place_ + d) % table_.places();
+      if (table_.to_try(place_, p)) peers.push_back(p);
+    }
+    if (untried_) {
+      if (!peers.empty()) CCL_CHECK(try_all(peers));
+      CCL_CHECK(exchange({}));  // then all have done with each other's memory
+      for (const int p : peers) {
+        KnownPaths::instance().put(me_, peer(p), table_.fault(place_, p));
+      }
+      const std::chrono::duration<double, std::milli> took =
+          std::chrono::steady_clock::now() - begin;
+      log_info(LogPart::p2p, "tried the paths to {} GPUs in {:.1f} ms", peers.size(), took.count());
+    }
+    settle();
+    return {};
+  }
+
+ private:
+  int place_of(int rank) const {
+    return int(std::find(locals_.begin(), locals_.end(), rank) - locals_.begin());
+  }
+  const PeerInfo& peer(int place) const {
+    return state_.peers[std::size_t(locals_[std::size_t(place)])];
+  }
+
+  /// What this rank knows without any trial.
+  Result<void> say_all() {
+    CCL_TRY(const bool check, setting_flag("P2P_CHECK"));
+    CCL_TRY(const bool no_relays, setting_flag("NVB_DISABLE"));
+    CCL_TRY(const bool handles, setting_flag("CUMEM_ENABLE"));
+    CCL_TRY(const auto level, p2p_level());
+    CCL_TRY(const CudaDriver* const cuda, cuda_driver());
+    const bool may_relay =
+        handles && !no_relays && level.value_or(topo::PathType::nvb) >= topo::PathType::nvb;
+    for (int p = 0; p < table_.places(); ++p) {
+      if (p == place_) continue;
+      const PeerInfo& to = peer(p);
+      PathSaid& said = table_.at(place_, p);
+      said.nvlink = gpu_path(me_, to) <= topo::PathType::nvl;
+      CUdevice device = -1;
+      said.relays =
+          may_relay && to.host_hash == me_.host_hash &&
+          cuda->device_get_by_pci_bus_id(&device, bus_id_text(to.bus_id).c_str()) == CUDA_SUCCESS;
+      CCL_TRY(const bool excluded, p2p_excludes(me_, to));
+      if (excluded) {
+        said.fault = PathFault::excluded;
+      } else if (!P2pTransport::can_connect(p < place_ ? to : me_, p < place_ ? me_ : to)) {
+        said.fault = PathFault::refused;
+      } else if (check && !same_gpu(to, me_)) {
+        const PathFault* const known = KnownPaths::instance().find(me_, to);
+        if (known != nullptr) {
+          said.fault = *known;
+        } else {
+          said.untried = true;
+        }
+      }
+    }
+    return {};
+  }
+
+  /// Every rank's bytes to every other. A rank that cannot go on says so in the place of its own.
+  Result<void> exchange(const Result<void>& mine) {
+    std::map<cuda::std::uint64_t, std::size_t> met;
+    std::size_t most = 0;
+    for (const PeerInfo& p : state_.peers) most = std::max(most, ++met[domain_of(p)]);
+    std::vector<std::uint8_t> all(most * std::size_t(state_.ranks));
+    const auto row = [&](int rank) { return all.data() + std::size_t(rank) * most; };
+    constexpr std::uint8_t gave_up = 0xff;
+    for (int p = 0; p < table_.places(); ++p) {
+      row(state_.rank)[p] = p == place_ ? (mine ? 0 : gave_up) : table_.at(place_, p).byte();
+    }
+    CCL_CHECK(state_.bootstrap->all_gather(all.data(), Index(most)));
+    met.clear();
+    bool well = true;
+    untried_ = false;
+    for (const PeerInfo& p : state_.peers) {
+      const std::size_t place = met[domain_of(p)]++;
+      const std::uint8_t* const bytes = row(p.rank);
+      well = well && bytes[place] != gave_up;
+      for (std::size_t q = 0; q < most; ++q) {
+        if (q == place) continue;
+        const PathSaid said = PathSaid::of(bytes[q]);
+        untried_ = untried_ || said.untried;
+        // Rows are as long as those of the domain with most ranks.
+        const bool here = domain_of(p) == domain_of(me_) && int(q) < table_.places();
+        if (here) table_.at(int(place), int(q)) = said;
+      }
+    }
+    if (well) return {};
+    return all_agree(state_, "asking which GPUs reach each other", mine);
+  }
+
+  struct Trial {
+    int place = -1;
+    P2pMapping mapping;
+    PathSeen seen;
+    bool offered = false;
+  };
+  /// What travels between the two: an offer, then whether all is written.
+  struct Note {
+    bool well = false;
+    Handshake handshake{};
+  };
+  static std::uint64_t tag(int from, int to) { return edge_id(trial_number, from, to); }
+  Result<void> tell(const Trial& trial, const Note& note) {
+    return state_.bootstrap->send(peer(trial.place).rank, tag(me_.rank, peer(trial.place).rank),
+                                  &note, sizeof note);
+  }
+  Result<Note> hear(const Trial& trial) {
+    CCL_TRY(const auto got,
+            state_.bootstrap->recv(peer(trial.place).rank, tag(peer(trial.place).rank, me_.rank)));
+    Note note;
+    std::memcpy(&note, got.data(), std::min(got.size(), sizeof note));
+    return note;
+  }
+
+  /// A block for the words to write, one for what is read back, and one for each rank that writes
+  /// here.
+  std::size_t slot_of(int place) const { return std::size_t(2 + place) * path_trial_bytes; }
+
+  Result<void> prepare() {
+    CCL_TRY(copies_, TrialCopies::make(state_.gpu, longest_copy_s));
+    CCL_TRY(block_, arena_.allocate(slot_of(table_.places())));
+    for (Word i = 0; i < path_trial_bytes / sizeof(Word); ++i) {
+      copies_->staging()[i] = trial_word(Word(place_), i);
+    }
+    CCL_TRY(const double us, copies_->copy(block_.at(), copies_->staging(), path_trial_bytes));
+    (void)us;
+    return {};
+  }
+  /// Behind a copy that did not end, others go on another stream. What it uses is left to it.
+  Result<void> refresh() {
+    if (copies_ && copies_->stuck()) {
+      leave(std::shared_ptr<TrialCopies>{std::move(copies_)});
+      leave(block_.memory);
+      for (const Trial& trial : trials_) leave(trial.mapping.theirs().memory);
+      if (++stuck_ < most_stuck) {
+        CCL_TRY(copies_, TrialCopies::make(state_.gpu, longest_copy_s));
+      }
+    }
+    if (copies_) return {};
+    return fail(Errc::timed_out, fmt::format("{} copies before it did not end", most_stuck));
+  }
+
+  Result<void> try_all(const std::vector<int>& peers) {
+    const Result<void> ready = prepare();
+    const TransportContext context = transport_context(state_, &arena_);
+    for (const int p : peers) trials_.push_back({p, {}, {}});
+    for (Trial& trial : trials_) {
+      Note note;
+      const auto offer = [&]() -> Result<void> {
+        CCL_CHECK(ready);
+        const PeerInfo& to = peer(trial.place);
+        Edge edge;
+        edge.self = me_;
+        edge.peer = to;
+        edge.side = me_.rank < to.rank ? Side::sender : Side::receiver;
+        edge.shape = {1, 1, Index{path_trial_bytes}};
+        edge.id = edge_id(trial_number, std::min(me_.rank, to.rank), std::max(me_.rank, to.rank));
+        CCL_TRY(trial.mapping,
+                P2pMapping::make(context, edge, block_, slot_of(table_.places()), false));
+        note.handshake = trial.mapping.handshake();
+        return {};
+      };
+      saw(trial, PathFault::not_mapped, offer());
+      note.well = trial.offered = trial.seen.fault == PathFault::none;
+      CCL_CHECK(tell(trial, note));
+    }
+    for (Trial& trial : trials_) {
+      CCL_TRY(const Note theirs, hear(trial));
+      if (!trial.offered) continue;
+      saw(trial, PathFault::not_mapped,
+          theirs.well ? trial.mapping.connect(theirs.handshake)
+                      : fail(Errc::not_supported, "its other end could not share the memory"));
+    }
+    for (Trial& trial : trials_) {
+      Note note;
+      if (trial.seen.fault == PathFault::none) note.well = write(trial);
+      CCL_CHECK(tell(trial, note));
+    }
+    for (Trial& trial : trials_) {
+      CCL_TRY(const Note theirs, hear(trial));
+      if (theirs.well && trial.seen.fault == PathFault::none) {
+        const auto found = [&]() -> Result<void> {
+          CCL_CHECK(refresh());
+          PathSeen here = look_for(*copies_, Word(trial.place), block_.at() + slot_of(trial.place));
+          if (here.fault != PathFault::none) trial.seen = std::move(here);
+          return {};
+        };
+        saw(trial, PathFault::failed, found());
+      }
+      conclude(trial);
+    }
+    (void)refresh();
+    return {};
+  }
+
+  void saw(Trial& trial, PathFault fault, const Result<void>& done) {
+    if (done || trial.seen.fault != PathFault::none) return;
+    trial.seen.fault = fault;
+    trial.seen.detail = done.error().what;
+  }
+
+  /// Whether the peer should find the words in its memory.
+  bool write(Trial& trial) {
+    saw(trial, PathFault::failed, refresh());
+    if (trial.seen.fault != PathFault::none) return false;
+    trial.seen =
+        try_path(*copies_, gpu_path(me_, peer(trial.place)), Word(place_), block_.at(),
+                 trial.mapping.theirs().at() + slot_of(place_), block_.at() + path_trial_bytes);
+    return trial.seen.fault == PathFault::none;
+  }
+
+  void conclude(Trial& trial) {
+    PathSaid& said = table_.at(place_, trial.place);
+    said.untried = false;
+    said.fault = trial.seen.fault;
+    const PeerInfo& to = peer(trial.place);
+    if (said.fault == PathFault::none) {
+      const auto speed = [](double us) { return double(path_trial_bytes) / us / 1e3; };
+      log_info(LogPart::p2p,
+               "GPU {} writes to GPU {} with {:.1f} GB/s in pieces of {} bytes, reads with {:.1f}",
+               bus_id_text(me_.bus_id), bus_id_text(to.bus_id), speed(trial.seen.times.write_us),
+               path_trial_bytes, speed(trial.seen.times.read_us));
+    } else {
+      log_warn(LogPart::p2p,
+               "rank {} (GPU {}) and rank {} (GPU {}) do not use P2P: {} ({}); what they send each "
+               "other takes the next transport, such as shm (an IOMMU or ACS may be in the way: "
+               "ccl_topo lint looks for them); CCL_P2P_CHECK=0 skips this check",
+               me_.rank, bus_id_text(me_.bus_id), to.rank, bus_id_text(to.bus_id),
+               fault_text(said.fault), trial.seen.detail);
+    }
+  }
+
+  /// What it all comes to, between this rank and each other of its domain.
+  void settle() {
+    for (int p = 0; p < table_.places(); ++p) {
+      if (p == place_) continue;
+      PeerInfo::Way& way = state_.peers[std::size_t(locals_[std::size_t(p)])].way;
+      way.fault = int(table_.fault(place_, p));
+      const int between = table_.relay(place_, p);
+      if (between < 0) continue;
+      way.relay = peer(between).rank;
+      way.relay_bus_id = peer(between).bus_id;
+      way.avoid_p2p = false;     // which is of the way without it
+      if (p < place_) continue;  // one of the two says it
+      log_info(LogPart::p2p, "ranks {} and {} send each other through memory of GPU {}, of rank {}",
+               me_.rank, peer(p).rank, bus_id_text(way.relay_bus_id), way.relay);
+    }
+  }
+
+  CommState& state_;
+  const PeerInfo me_;
+  std::vector<int> locals_;  // ranks of its domain
+  int place_ = 0;            // of this rank among them
+  PathTable table_;
+  bool untried_ = false;  // some path of some host
+  int stuck_ = 0;
+  std::unique_ptr<TrialCopies> copies_;
+  GpuArena arena_{state_.gpu};
+  GpuBlock block_;
+  std::vector<Trial> trials_;
+};
+
+}  // namespace
+
+Result<void> prove_paths(CommState& state) {
+  if (!state.gpu || state.ranks == 1) return {};
+  return Trials{state}.run();
+}
+
+}  // namespace ccl::detail

@@ -1,0 +1,47 @@
+#include <ccl/detail/runtime/host_id.hpp>
+#include <ccl/types/peer_info.hpp>
+#include <ccl/detail/runtime/settings.hpp>
+
+#include <fmt/format.h>
+
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "transport/ib/presence.hpp"
+#include "base/numa.hpp"
+#include "base/os_error.hpp"
+#include <sys/stat.h>
+#include <unistd.h>
+
+namespace ccl {
+
+Result<PeerInfo> local_peer_info(int rank, int device) {
+  PeerInfo info;
+  info.rank = rank;
+  info.device = device;
+  if (::gethostname(info.host, sizeof info.host - 1) != 0 && errno != ENAMETOOLONG) {
+    const int os_code = errno;
+    Error error = detail::os_error(
+        Errc::system, fmt::format("this host has no name ({}); set one", std::strerror(os_code)),
+        os_code);
+    error.rank = rank;
+    return fail(std::move(error));
+  }
+  info.host[sizeof info.host - 1] = '\0';
+  info.host_hash = host_hash();
+  info.pid = int(::getpid());
+  info.pid_hash = pid_hash();
+  if (device < 0) info.numa = detail::bound_numa_node();
+  for (const char* file : {"TOPO_FILE", "TOPO_DUMP_FILE", "GRAPH_FILE", "GRAPH_DUMP_FILE"}) {
+    info.looks_closely |= setting_given(file) ? 1 : 0;
+  }
+  struct stat shm {};
+  if (::stat("/dev/shm", &shm) == 0) info.shm_device = cuda::std::uint64_t(shm.st_dev);
+  CCL_TRY(const detail::IbPresence ib, detail::ib_presence());
+  info.ib_kinds = ib.kinds;
+  info.ib_absence = int(ib.absence);
+  return info;
+}
+
+}  // namespace ccl

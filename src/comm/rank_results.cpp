@@ -1,0 +1,54 @@
+#include "comm/rank_results.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace ccl::detail {
+
+Verdict verdict_of(const Result<void>& mine) {
+  Verdict verdict;
+  if (mine) return verdict;
+  const Error& error = mine.error();
+  verdict.code = int(error.code);
+  verdict.peer = error.peer;
+  verdict.os_code = error.os_code;
+  error.transport.copy(verdict.transport, sizeof verdict.transport - 1);
+  error.what.copy(verdict.what, sizeof verdict.what - 1);
+  return verdict;
+}
+
+Result<void> sum_up(CommState& state, std::string_view name, const Result<void>& mine,
+                    const std::vector<Verdict>& all) {
+  const auto refused =
+      std::find_if(all.begin(), all.end(), [](const Verdict& v) { return v.code != 0; });
+  if (refused == all.end()) return {};
+  (void)state.bootstrap->barrier();  // who cannot meet any more has its error all the same
+  if (!mine) return fail(state.blame(mine.error()));
+  const int rank = int(refused - all.begin());
+  Error error;
+  error.code = Errc(refused->code);
+  error.peer = rank;
+  error.os_code = refused->os_code;
+  error.transport = refused->transport;
+  error.what = fmt::format("{} is refused by rank {} ({})", name, rank, refused->what);
+  return fail(state.blame(std::move(error)));
+}
+
+Result<void> all_agree(CommState& state, std::string_view name, const Result<void>& mine,
+                       std::uint64_t* edges) {
+  std::vector<Verdict> all(std::size_t(state.ranks));
+  Verdict& own = all[std::size_t(state.rank)];
+  own = verdict_of(mine);
+  if (edges != nullptr) own.edges = *edges;
+  auto met = state.met_to_create(state.bootstrap->all_gather(all.data(), Index{sizeof(Verdict)}, {},
+                                                             {"the creation of", name}));
+  if (!met) return fail(mine ? std::move(met).error() : state.blame(mine.error()));
+  if (edges != nullptr) {
+    *edges = 0;
+    for (const Verdict& of : all) *edges ^= of.edges;
+  }
+  return sum_up(state, name, mine, all);
+}
+
+}  // namespace ccl::detail

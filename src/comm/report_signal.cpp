@@ -1,0 +1,107 @@
+#include "comm/report_signal.hpp"
+
+#include <ccl/comm/log.hpp>
+#include <ccl/detail/runtime/settings.hpp>
+
+#include <atomic>
+#include <csignal>
+#include <vector>
+
+#include "comm/state.hpp"
+#include "net/engine.hpp"
+#include "base/thread.hpp"
+#include <unistd.h>
+
+namespace ccl::detail {
+namespace {
+
+std::atomic<int> signals{0};  // that have come; the handler does no more than count
+static_assert(std::atomic<int>::is_always_lock_free);
+
+void count_signal(int) {
+  signals.fetch_add(1, std::memory_order_relaxed);
+}
+
+// With the engine's mutex.
+struct Listeners {
+  std::vector<std::weak_ptr<CommState>> states;
+  int seen = 0;
+  int pid = 0;  // whose engine ticks for them: a fork's does not
+};
+Listeners& listeners() {
+  static auto& all = *new Listeners;
+  return all;
+}
+
+bool tick() {
+  Listeners& all = listeners();
+  // Only looked at: the last handle must not end here, with the engine's mutex held.
+  std::erase_if(all.states, [](const auto& state) { return state.expired(); });
+  if (all.states.empty()) all.pid = 0;
+  const int now = signals.load(std::memory_order_relaxed);
+  if (now != all.seen) {
+    all.seen = now;
+    // Answers come through the engine's thread, so another one has to wait for them.
+    auto thread = own_thread("reports", [states = all.states] {
+      for (const auto& weak : states) {
+        const auto state = weak.lock();
+        if (!state || !state->was_up()) continue;
+        const LogRank named{state->rank};
+        state->log_report(state->report(report_limit_s), LogLevel::warn);
+      }
+    });
+    if (thread) {
+      thread->detach();
+    } else {
+      log_warn(LogPart::init, "{}", thread.error().what);
+    }
+  }
+  return !all.states.empty();
+}
+
+Result<void> listen_to(int signal) {
+  for (const int fault : {SIGILL, SIGTRAP, SIGBUS, SIGFPE, SIGSEGV, SIGSYS}) {
+    if (signal != fault) continue;
+    return fail(Errc::bad_setting,
+                fmt::format("CCL_REPORT_SIGNAL={} cannot be (a crash raises that signal, and would "
+                            "no more end the process); set it to {} (SIGUSR1), say",
+                            signal, SIGUSR1));
+  }
+  struct sigaction before {};
+  ::sigaction(signal, nullptr, &before);
+  if (before.sa_handler == count_signal) return {};
+  if (before.sa_handler != SIG_DFL) {
+    log_warn(LogPart::init,
+             "no reports on signal {} (the program handles it itself); set "
+             "CCL_REPORT_SIGNAL to another one",
+             signal);
+    return {};
+  }
+  struct sigaction ours {};
+  ours.sa_handler = count_signal;
+  ours.sa_flags = SA_RESTART;
+  if (::sigaction(signal, &ours, nullptr) == 0) return {};
+  return fail(Errc::bad_setting,
+              fmt::format("CCL_REPORT_SIGNAL={} cannot be (no process can handle that signal); set "
+                          "it to {} (SIGUSR1), say",
+                          signal, SIGUSR1));
+}
+}  // namespace
+
+Result<void> report_on_signal(std::weak_ptr<CommState> state) {
+  CCL_TRY(const Index signal, setting_integer("REPORT_SIGNAL"));
+  if (signal == 0) return {};
+  CCL_CHECK(listen_to(int(signal)));
+  const std::lock_guard lock{net::Engine::get().mutex()};
+  Listeners& all = listeners();
+  if (all.pid != ::getpid()) {
+    all.states.clear();
+    all.seen = signals.load(std::memory_order_relaxed);
+    CCL_CHECK(net::Engine::get().add_ticker(tick));
+    all.pid = ::getpid();
+  }
+  all.states.push_back(std::move(state));
+  return {};
+}
+
+}  // namespace ccl::detail

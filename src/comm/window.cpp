@@ -1,0 +1,349 @@
+#include <ccl/transport/p2p.hpp>
+#include <ccl/comm/window.hpp>
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "comm/state.hpp"
+#include "comm/edge_handshake.hpp"
+#include "comm/memory_exchange.hpp"
+#include "comm/rank_results.hpp"
+#include "transport/p2p/mapping.hpp"
+#include "comm/window_state.hpp"
+
+namespace ccl {
+namespace detail {
+namespace {
+
+constexpr const char* window_name = "a window";
+
+/// What a rank tells the others of its part.
+struct Part {
+  Word address = 0;
+  Index bytes = 0;
+  int shared = 0;  // host memory that has a descriptor
+};
+
+Result<void> check_part(const CommState& state, const void* data, Index bytes) {
+  if (data != nullptr && bytes > 0) return {};
+  return fail(Errc::invalid_argument,
+              fmt::format("rank {} gave a window {} bytes at {}; give every rank memory of its own",
+                          state.rank, bytes, data));
+}
+
+Result<void> check_parts(const CommState& state, const std::vector<Part>& parts) {
+  const Part& mine = parts[std::size_t(state.rank)];
+  for (int p = 0; p < state.ranks; ++p) {
+    const Part& theirs = parts[std::size_t(p)];
+    const PeerInfo& self = state.peers[std::size_t(state.rank)];
+    const PeerInfo& peer = state.peers[std::size_t(p)];
+    Error error{Errc::mismatch, ""};
+    error.peer = p;
+    if (theirs.bytes != mine.bytes) {
+      error.what =
+          fmt::format("the ranks' parts of a window differ: rank {} gave {} bytes, rank {} gave {}",
+                      p, theirs.bytes, state.rank, mine.bytes);
+      return fail(std::move(error));
+    }
+    if (self.host_hash != peer.host_hash) {
+      error.code = Errc::not_supported;
+      error.what = fmt::format(
+          "rank {} is on {}, and this rank on another host (a window is memory that is mapped); "
+          "make windows on the ranks of one host, by Communicator::split",
+          p, peer.host);
+      return fail(std::move(error));
+    }
+    if (!state.gpu && self.pid_hash != peer.pid_hash && theirs.shared == 0) {
+      error.code = Errc::not_supported;
+      error.what = fmt::format(
+          "rank {}'s memory cannot be mapped by rank {} (a process's own memory has no "
+          "descriptor); make the window of SharedMemory on all ranks",
+          p, state.rank);
+      return fail(std::move(error));
+    }
+  }
+  return {};
+}
+
+void enlist(CommState& state, const std::shared_ptr<WindowState>& made) {
+  const std::lock_guard lock{state.windows_mutex};
+  std::erase_if(state.windows, [&](const auto& w) { return w.expired() || w.lock() == made; });
+  state.windows.push_back(made);
+}
+
+/// One rank's registration.
+class Maker {
+ public:
+  Maker(CommState& state, std::shared_ptr<WindowState> made, std::shared_ptr<SharedBlock> own)
+      : state_{state}, made_{std::move(made)}, own_{std::move(own)} {}
+
+  Result<void> run() {
+    const int me = state_.rank, ranks = state_.ranks;
+    made_->number = Word(number_) + 1;
+    std::vector<Part> parts(std::size_t(ranks), Part{});
+    Part& mine = parts[std::size_t(me)];
+    mine = {reinterpret_cast<Word>(made_->base), made_->bytes, int(own_ && own_->file)};
+    const std::lock_guard lock{state_.bootstrap_mutex};
+    const Result<void> good = check_part(state_, made_->base, made_->bytes);
+    CCL_CHECK(all_agree(state_, window_name, good));
+    CCL_CHECK(state_.met_to_create(state_.bootstrap->all_gather(
+        parts.data(), Index{sizeof(Part)}, {}, {"the creation of", window_name})));
+    for (int p = 0; p < ranks; ++p) {
+      made_->at[std::size_t(p)] = reinterpret_cast<std::byte*>(parts[std::size_t(p)].address);
+    }
+    Result<void> so_far = check_parts(state_, parts);
+    if (state_.gpu) return on_gpu(so_far);
+    return on_host(so_far);
+  }
+
+ private:
+  bool elsewhere(int p) const {
+    return state_.peers[std::size_t(p)].pid_hash != state_.peers[std::size_t(state_.rank)].pid_hash;
+  }
+
+  Result<void> on_gpu(Result<void> so_far) {
+    GpuBlock block;
+    const auto prepare = [&]() -> Result<void> {
+      CCL_CHECK(so_far);
+      if (own_) {
+        block = own_->gpu;
+        return {};
+      }
+      bool others = false;
+      for (int p = 0; p < state_.ranks; ++p) others |= elsewhere(p);
+      CCL_TRY(block.memory,
+              GpuMemory::borrow(state_.gpu, made_->base, std::size_t(made_->bytes), others));
+      block.offset = std::size_t(made_->base - block.memory->base());
+      return {};
+    };
+    const Result<void> prepared = prepare();
+    made_->holds->gpu.push_back(block);
+    GpuArena arena{state_.gpu};
+    const TransportContext context = transport_context(state_, &arena);
+    std::vector<P2pMapping> mappings(std::size_t(state_.ranks));
+    std::vector<Meeting> meetings;
+    for (int p = 0; p < state_.ranks; ++p) {
+      if (p == state_.rank) continue;
+      const Edge edge = even_edge(state_, number_, p);
+      const int low = std::min(p, state_.rank), high = std::max(p, state_.rank);
+      P2pMapping& mapping = mappings[std::size_t(p)];
+      const auto offer = [&, edge, low, high]() -> Result<Handshake> {
+        CCL_CHECK(P2pTransport::can_address(state_.peers[std::size_t(low)],
+                                            state_.peers[std::size_t(high)]));
+        CCL_TRY(mapping, P2pMapping::make(context, edge, block, std::size_t(made_->bytes), false));
+        return mapping.handshake();
+      };
+      const auto connect = [&, p](const Handshake& theirs) -> Result<void> {
+        CCL_CHECK(mapping.connect(theirs));
+        made_->at[std::size_t(p)] = mapping.theirs().at();
+        made_->holds->gpu.push_back(mapping.theirs());
+        return {};
+      };
+      meetings.push_back({p, edge.id, offer, connect});
+    }
+    CCL_CHECK(shake_hands(state_, window_name, P2pTransport::name, prepared, meetings));
+    return prove();
+  }
+
+  /// Reads through every mapping what its owner has just written: an allocation that is not mapped
+  /// from its begin on, or a path that does not work, is an error that names the peer.
+  Result<void> prove() {
+    const auto size = std::min<std::size_t>(sizeof(Word), std::size_t(made_->bytes));
+    const auto token_of = [this](int rank) {
+      return (0x5ca1ab1e'00000000u + Word(rank) * 0x01010101u) ^ Word(number_) << 32;
+    };
+    Word before = 0;
+    const Word mine = token_of(state_.rank);
+    auto done = state_.gpu->get(&before, made_->base, size);
+    if (done) done = state_.gpu->put(made_->base, &mine, size);
+    done = all_agree(state_, window_name, done);
+    if (!done) return done;
+    const auto look = [&]() -> Result<void> {
+      for (int p = 0; p < state_.ranks; ++p) {
+        Word seen = 0;
+        const Word want = token_of(p);
+        CCL_CHECK(state_.gpu->get(&seen, made_->at[std::size_t(p)], size));
+        if (std::memcmp(&seen, &want, size) == 0) continue;
+        Error error{Errc::not_supported,
+                    fmt::format("the memory of rank {} does not appear where rank {} has mapped it "
+                                "(a small allocation that shares its pages, or an IOMMU in the "
+                                "way); take SharedMemory, or an allocation of 2 MiB or more",
+                                p, state_.rank)};
+        error.peer = p;
+        return fail(std::move(error));
+      }
+      return {};
+    };
+    done = all_agree(state_, window_name, look());
+    const auto restored = state_.gpu->put(made_->base, &before, size);
+    if (done && restored) enlist(state_, made_);  // before any rank uses it
+    return all_agree(state_, window_name, done ? restored : done);
+  }
+
+  Result<void> on_host(const Result<void>& so_far) {
+    const auto take = [this](int p, const Fd& fd) -> Result<void> {
+      CCL_TRY(Mapping mapping, Mapping::of(fd, std::size_t(made_->bytes)));
+      made_->at[std::size_t(p)] = mapping.base();
+      made_->holds->host.push_back(std::move(mapping));
+      return {};
+    };
+    const auto with = [this](int p) { return elsewhere(p); };
+    static const Fd none;
+    return share_memory(state_, {number_, window_name, "shm", with, take}, own_ ? own_->file : none,
+                        so_far);
+  }
+
+  CommState& state_;
+  std::shared_ptr<WindowState> made_;
+  std::shared_ptr<SharedBlock> own_;
+  int number_ = state_.compositions.fetch_add(1);  // edges have numbers of their own
+};
+
+Result<std::shared_ptr<WindowState>> make_window(const Communicator& comm, std::byte* data,
+                                                 Index bytes, std::shared_ptr<SharedBlock> own) {
+  CommState& state = *comm.state();
+  CCL_CHECK(state.ready());
+  auto made = left_alone_by_forks(new WindowState{comm});
+  made->base = data;
+  made->bytes = bytes;
+  made->at.assign(std::size_t(state.ranks), data);
+  made->holds->own = own;
+  if (state.ranks == 1) {
+    if (auto good = check_part(state, data, bytes); !good) {
+      return fail(state.blame(std::move(good).error()));
+    }
+  } else if (auto done = Maker{state, made, std::move(own)}.run(); !done) {
+    return fail(state.blame(std::move(done).error()));
+  }
+  enlist(state, made);
+  return made;
+}
+
+}  // namespace
+
+WindowState::~WindowState() {
+  CommState& state = *comm.state();
+  if (state.gpu && holds) state.order->retire(std::move(holds));
+}
+
+bool lies_in_window(const Communicator& comm, const void* data, Index bytes) {
+  return bytes > 0 && find_window(*comm.state(), data, bytes) != nullptr;
+}
+
+std::shared_ptr<const WindowState> find_window(CommState& state, const void* data, Index bytes) {
+  const auto* const begin = static_cast<const std::byte*>(data);
+  const std::lock_guard lock{state.windows_mutex};
+  for (const auto& weak : state.windows) {
+    auto window = weak.lock();
+    if (window && window->holds && begin >= window->base &&
+        begin + bytes <= window->base + window->bytes) {
+      return window;
+    }
+  }
+  return nullptr;
+}
+
+std::shared_ptr<const WindowState> find_window(CommState& state, Word number) {
+  const std::lock_guard lock{state.windows_mutex};
+  for (const auto& weak : state.windows) {
+    auto window = weak.lock();
+    if (window && window->holds && window->number == number) return window;
+  }
+  return nullptr;
+}
+
+}  // namespace detail
+
+Result<SharedMemory> SharedMemory::allocate(const Communicator& comm, Index bytes) {
+  detail::CommState& state = *comm.state();
+  CCL_CHECK(state.ready());
+  if (bytes <= 0) {
+    return fail(state.blame(
+        Error{Errc::invalid_argument, fmt::format("shared memory of {} bytes cannot be", bytes)}));
+  }
+  auto block = std::make_shared<detail::SharedBlock>();
+  block->bytes = bytes;
+  if (state.gpu) {
+    auto memory = detail::GpuMemory::allocate(state.gpu, std::size_t(bytes));
+    if (!memory) return fail(state.blame(std::move(memory).error()));
+    block->gpu.memory = *std::move(memory);
+    return SharedMemory{std::move(block)};
+  }
+  auto file = detail::shareable_memory("ccl-shared", std::size_t(bytes));
+  if (!file) return fail(state.blame(std::move(file).error()));
+  block->file = *std::move(file);
+  auto host = detail::Mapping::of(block->file, std::size_t(bytes));
+  if (!host) {
+    Error error = std::move(host).error();
+    error.what = fmt::format("cannot map {} bytes of shared memory ({}); allocate less", bytes,
+                             std::strerror(error.os_code));
+    return fail(state.blame(std::move(error)));
+  }
+  block->host = *std::move(host);
+  return SharedMemory{std::move(block)};
+}
+
+std::byte* SharedMemory::data() const {
+  return block_ ? block_->data() : nullptr;  // none if moved from
+}
+Index SharedMemory::bytes() const {
+  return block_ ? block_->bytes : 0;
+}
+
+Result<Window> Window::create(const Communicator& comm, void* data, Index bytes) {
+  CCL_TRY(auto state, detail::make_window(comm, static_cast<std::byte*>(data), bytes, nullptr));
+  return Window{std::move(state)};
+}
+
+Result<Window> Window::create(const Communicator& comm, const SharedMemory& memory) {
+  CCL_TRY(auto state, detail::make_window(comm, memory.data(), memory.bytes(), memory.block()));
+  return Window{std::move(state)};
+}
+
+std::shared_ptr<detail::WindowState> Window::nobody() noexcept {
+  static auto* const state = new detail::WindowState{Communicator{detail::nobody()}};
+  return {std::shared_ptr<void>{}, state};
+}
+
+Index Window::bytes() const {
+  return state_->bytes;
+}
+int Window::rank() const {
+  return state_->comm.rank();
+}
+int Window::ranks() const {
+  return state_->comm.ranks();
+}
+std::byte* Window::at(int rank) const {
+  const auto at = std::size_t(rank);
+  return at < state_->at.size() ? state_->at[at] : nullptr;
+}
+
+Result<void> Window::close() const {
+  detail::CommState& state = *state_->comm.state();
+  std::shared_ptr<detail::WindowState::Holds> holds;
+  {
+    const std::lock_guard lock{state.windows_mutex};
+    holds = std::move(state_->holds);
+    for (int p = 0; p < state.ranks; ++p) {
+      if (p != state.rank) state_->at[std::size_t(p)] = nullptr;
+    }
+  }
+  if (auto ended = state.await_calls("a window's close"); !ended) {
+    const std::lock_guard lock{state.windows_mutex};
+    state_->holds = std::move(holds);  // until the last handle goes
+    return ended;
+  }
+  if (holds) {
+    holds->gpu.clear();
+    holds->host.clear();
+  }
+  if (state.ranks == 1) return {};
+  const std::lock_guard lock{state.bootstrap_mutex};
+  return detail::all_agree(state, detail::window_name, {});
+}
+
+}  // namespace ccl

@@ -1,0 +1,215 @@
+#include "connect/buffer_registry.hpp"
+
+#include <ccl/comm/log.hpp>
+
+#include <algorithm>
+#include <new>
+
+#include "gpu/allocation.hpp"
+#include "comm/memory_exchange.hpp"
+#include "comm/rank_results.hpp"
+#include "base/thread.hpp"
+#include "comm/window_state.hpp"
+
+namespace ccl::detail {
+namespace {
+/// A handle names one of the driver's own allocations, which may hold several smaller ones.
+constexpr Word smallest = Word{2} << 20;
+constexpr Word most_ids = Word{1} << (64 - Door::id_shift);
+
+}  // namespace
+
+Result<std::shared_ptr<Doors>> Doors::open(CommState& state, int composition,
+                                           std::string_view name) {
+  std::shared_ptr<Doors> doors{new Doors{state}};
+  doors->rank_ = state.rank;
+  doors->peers_ = state.peers;
+  doors->boards_.resize(std::size_t(state.ranks));
+  doors->mapped_.resize(std::size_t(state.ranks) * Door::slots);
+  GpuArena arena{state.gpu};
+  Fd memory;
+  const auto take = [&doors](int rank, const Fd& fd) -> Result<void> {
+    CCL_TRY(doors->boards_[std::size_t(rank)], Mapping::of(fd, sizeof(DoorBoard)));
+    return {};
+  };
+  const auto prepare = [&]() -> Result<void> {
+    CCL_TRY(doors->table_, arena.allocate(doors->mapped_.size() * sizeof(Word)));
+    CCL_TRY(memory, shareable_memory("ccl-doors", sizeof(DoorBoard)));
+    CCL_CHECK(take(state.rank, memory));
+    new (doors->boards_[std::size_t(state.rank)].base()) DoorBoard;
+    return {};
+  };
+  const auto all = [](int) { return true; };
+  CCL_CHECK(share_memory(state, {composition, name, "doors", all, take}, memory, prepare()));
+  const auto start = [&]() -> Result<void> {
+    CCL_TRY(doors->thread_, own_thread("doors", [d = doors.get()] { d->serve(); }));
+    return {};
+  };
+  CCL_CHECK(all_agree(state, name, start()));
+  return doors;
+}
+
+Doors::~Doors() {
+  if (thread_.joinable()) {
+    stop_.store(true, std::memory_order_release);
+    board(rank_).ring();
+    thread_.join();
+  }
+  const Gpu::Current current{*gpu_};
+  for (Mapped& mapped : mapped_) unmap(mapped);
+  for (const CUdevice device : peer_contexts_) (void)gpu_->driver().primary_ctx_release(device);
+}
+
+void Doors::serve() {
+  DoorBoard& mine = board(rank_);
+  while (!stop_.load(std::memory_order_acquire)) {
+    const unsigned rung = mine.rung();
+    for (int p = 0; p < int(peers_.size()); ++p) {
+      if (p == rank_) continue;
+      for (int slot = 0; slot < Door::slots; ++slot) look_at(p, slot);
+    }
+    if (!stop_.load(std::memory_order_acquire)) {
+      mine.await_ring(rung, std::chrono::milliseconds{1000});
+    }
+  }
+}
+
+void Doors::look_at(int peer, int slot) {
+  const auto memory = board(peer).read(slot);
+  Mapped& mapped = mapped_[std::size_t(peer * Door::slots + slot)];
+  if (!memory || memory->id == mapped.id) return;
+  const Gpu::Current current{*gpu_};
+  std::byte* const entry = table_.at() + (peer * Door::slots + slot) * Index{sizeof(Word)};
+  Word now = 0;
+  if (mapped.id != 0) {
+    // Its owner has freed it, or will not use it: no kernel is told of it any more.
+    (void)gpu_->put(entry, &now, sizeof now);
+    unmap(mapped);
+  }
+  mapped.id = memory->id;
+  if (memory->id == 0) return;
+  if (memory->window != 0 && !find_window(state_, memory->window)) {
+    mapped.id = 0;  // not made here yet: looked for again
+    return;
+  }
+  if (const Word base = map(peer, *memory, mapped); base != 0) {
+    now = Door::entry(memory->id, base);
+    (void)gpu_->put(entry, &now, sizeof now);
+    log_info(LogPart::init, "mapped {} bytes of rank {}", memory->bytes, peer);
+  }
+  board(peer).seen(rank_, slot, memory->id);
+}
+
+Word Doors::map(int peer, const DoorBoard::Memory& memory, Mapped& mapped) {
+  const CudaDriver& cuda = gpu_->driver();
+  const PeerInfo& self = peers_[std::size_t(rank_)];
+  const PeerInfo& theirs = peers_[std::size_t(peer)];
+  if (memory.window != 0) {
+    const auto window = find_window(state_, memory.window);
+    const Word at = window ? reinterpret_cast<Word>(window->at[std::size_t(peer)]) : 0;
+    return at % 256 == 0 && at >> Door::base_bits == 0 ? at : 0;
+  }
+  if (self.pid_hash != theirs.pid_hash) {
+    CUdeviceptr at = 0;
+    const CUresult code =
+        cuda.ipc_open_mem_handle(&at, memory.ipc, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
+    if (code != CUDA_SUCCESS) {
+      log_info(LogPart::init, "rank {}'s memory is not mapped ({})", peer,
+               cuda_error(code, "open it").what);
+      return 0;
+    }
+    mapped.ipc = at;
+    if (at % 256 == 0 && Word(at) >> Door::base_bits == 0) return Word(at);
+    unmap(mapped);
+    return 0;
+  }
+  if (self.device != theirs.device) {
+    CUcontext context = nullptr;
+    if (cuda.primary_ctx_retain(&context, theirs.device) != CUDA_SUCCESS) return 0;
+    peer_contexts_.push_back(theirs.device);
+    const CUresult code = cuda.ctx_enable_peer_access(context, 0);
+    if (code != CUDA_SUCCESS && code != CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED) return 0;
+  }
+  return memory.base >> Door::base_bits == 0 ? memory.base : 0;
+}
+
+void Doors::unmap(Mapped& mapped) {
+  if (mapped.ipc != 0) (void)gpu_->driver().ipc_close_mem_handle(mapped.ipc);
+  mapped = {};
+}
+
+void Doors::ring_all() {
+  for (int p = 0; p < int(peers_.size()); ++p) {
+    if (p != rank_) board(p).ring();
+  }
+}
+
+Word Doors::fresh_id() {
+  const auto taken = [this](Word id) {
+    return std::any_of(open_.begin(), open_.end(), [id](const auto& o) {
+      return o.second.id % Door::slots == id % Door::slots;
+    });
+  };
+  for (int tries = 0; tries < Door::slots && last_id_ + 1 < most_ids; ++tries) {
+    if (!taken(++last_id_)) return last_id_;
+  }
+  return 0;
+}
+
+Doors::Range Doors::range_around(const char* data, Index bytes) {
+  const Word at = reinterpret_cast<Word>(data);
+  const Allocation whole = allocation_around(gpu_->driver(), CUdeviceptr(at));
+  const bool may_open = whole.legacy && whole.device == gpu_->device() && whole.bytes >= smallest &&
+                        whole.begin % 256 == 0;
+  if (may_open && at + Word(bytes) <= whole.end()) {
+    return {whole.id, whole.begin, whole.bytes, false, true};
+  }
+  const auto window = find_window(state_, data, bytes);
+  if (!window) return {};
+  const Word base = reinterpret_cast<Word>(window->base);
+  return {window->number, base, Word(window->bytes), true, base % 256 == 0};
+}
+
+bool Doors::lives(const Range& range) {
+  if (range.is_window) return find_window(state_, range.buffer) != nullptr;
+  return allocation_around(gpu_->driver(), range.base).id == range.buffer;
+}
+
+Word Doors::where(const char* data, Index bytes) {
+  const Word at = reinterpret_cast<Word>(data);
+  const Range range = range_around(data, bytes);
+  if (!range.may_open) return 0;
+  const std::lock_guard lock{mutex_};
+  const auto known = open_.find(range.base);
+  if (known != open_.end() && known->second.range.buffer == range.buffer &&
+      known->second.range.is_window == range.is_window) {
+    return Door::where(known->second.id, at - range.base);
+  }
+  // Something new: what was freed meanwhile makes room.
+  bool rings = false;
+  for (auto it = open_.begin(); it != open_.end();) {
+    const bool stays = it->first != range.base && lives(it->second.range);
+    if (!stays) board(rank_).close(int(it->second.id % Door::slots));
+    rings |= !stays;
+    it = stays ? std::next(it) : open_.erase(it);
+  }
+  DoorBoard::Memory memory;
+  memory.base = range.base;
+  memory.bytes = range.bytes;
+  memory.window = range.is_window ? range.buffer : 0;
+  const Gpu::Current current{*gpu_};
+  memory.id = fresh_id();
+  const bool shared =
+      range.is_window || gpu_->driver().ipc_get_mem_handle(&memory.ipc, range.base) == CUDA_SUCCESS;
+  if (memory.id != 0 && shared) {
+    board(rank_).open(memory);
+    open_[range.base] = {memory.id, range};
+    rings = true;
+  } else {
+    memory.id = 0;
+  }
+  if (rings) ring_all();
+  return memory.id == 0 ? 0 : Door::where(memory.id, at - range.base);
+}
+
+}  // namespace ccl::detail

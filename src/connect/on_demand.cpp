@@ -1,0 +1,209 @@
+#include <ccl/detail/runtime/connections.hpp>
+#include <ccl/detail/runtime/on_demand.hpp>
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <map>
+#include <optional>
+
+#include "comm/state.hpp"
+#include "comm/edge_handshake.hpp"
+#include "base/thread.hpp"
+#include "net/socket.hpp"
+
+namespace ccl::detail {
+namespace {
+
+/// What the ends of an edge say, each in this order. Who finds that the other has greeted already
+/// leaves out its own greeting: an end is set up only when its peer waits for it, since a peer may
+/// be late by any time and the end has a deadline. A greeting for one way is one for the way back,
+/// too, where `back` says so: ends of both ways may share a connection, if they are set up
+/// together.
+enum class Step : unsigned char { greeting, offer, made };
+struct Said {
+  Step what = Step::greeting;
+  bool back = false;  // wants the edge back in the same call
+  Offer offer{};
+};
+
+}  // namespace
+
+struct Opening::Edge {
+  int sender = 0, receiver = 0;
+  std::uint64_t id = 0;
+  int peer = -1;
+  bool sends = false;
+  Edge* back = nullptr;  // the other way between the two, if this call makes both
+  std::unique_ptr<AnyEnd> end{};
+  bool greeted = false, made = false, peer_made = false;
+  std::optional<net::Deadline> due{};  // from when the peer is known to wait
+  bool done() const { return made && peer_made; }
+};
+
+Opening::Opening(Links& links, const std::vector<std::pair<int, int>>& edges) : links_{links} {
+  const int me = links.comm().rank(), ranks = links.comm().ranks();
+  for (auto& of : there_) of.assign(std::size_t(ranks), 0);
+  for (int p = 0; p < ranks; ++p) {
+    there_[0][std::size_t(p)] = links.has_wire(p, me);
+    there_[1][std::size_t(p)] = links.has_wire(me, p);
+  }
+  for (const auto& [sender, receiver] : edges) {
+    Edge edge;
+    edge.sender = sender;
+    edge.receiver = receiver;
+    edge.id = edge_id(links.number(), sender, receiver);
+    edge.sends = sender == me;
+    edge.peer = edge.sends ? receiver : sender;
+    edges_.push_back(std::move(edge));
+  }
+  missing_.store(int(edges_.size()));
+  std::map<int, Edge*> first;  // by peer; `edges_` stay where they are
+  for (Edge& edge : edges_) {
+    const auto [other, none] = first.try_emplace(edge.peer, &edge);
+    if (none) continue;
+    edge.back = other->second;
+    other->second->back = &edge;
+  }
+  auto thread = own_thread("the opening of connections", [this] { run(); });
+  if (thread) {
+    thread_ = *std::move(thread);
+  } else {  // lanes give up when they hear
+    links.comm().state()->fail_all(std::move(thread).error());
+  }
+}
+
+Opening::~Opening() {
+  stop_.store(true, std::memory_order_relaxed);
+  if (thread_.joinable()) thread_.join();
+}
+
+bool Opening::Sleeper::idle() {
+  Opening& of = opening_;
+  const int missing = of.missing_.load();
+  // The proxy has a thread of its own: who is to be met needs this core more.
+  if (missing == 0) return before_.run != nullptr && before_.run(before_.context);
+  // Not for longer: what comes over wires that are there tells nobody here.
+  std::unique_lock lock{of.mutex_};
+  return of.more_.wait_for(lock, std::chrono::milliseconds{1},
+                           [&] { return of.missing_.load() < missing; });
+}
+
+void Opening::finish() {
+  if (links_.gave_up()) stop_.store(true, std::memory_order_relaxed);
+  // Lanes that have moved everything have seen all wires.
+  const auto missing = [](const std::vector<Word>& there, int peer) {
+    return HostMemory::load_acquire(&there[std::size_t(peer)]) == 0;
+  };
+  for (const Edge& edge : edges_) {
+    if (missing(there_[edge.sends], edge.peer)) stop_.store(true, std::memory_order_relaxed);
+  }
+  if (thread_.joinable()) thread_.join();
+}
+
+void Opening::run() {
+  CommState& state = *links_.comm().state();
+  Bootstrap& bootstrap = *state.bootstrap;
+  TransportContext context = transport_context(state, nullptr);
+  const auto failed = [&](const Edge& edge, Error error) {
+    error = truth_of(state, std::move(error));
+    // The peer may itself wait for one that is stopped.
+    if (error.code == Errc::timed_out) {
+      if (error.peer < 0) error.peer = edge.peer;
+      error = state.without_answer(std::move(error));
+    }
+    if (error.peer < 0) error.peer = edge.peer;
+    if (error.transport.empty()) error.transport = links_.transport();
+    if (state.status.ok()) state.fail_all(std::move(error));
+  };
+  const auto say = [&](const Edge& edge, Step what, const Offer& offer = {}) {
+    const Said said{what, edge.back != nullptr, offer};
+    return bootstrap.send(edge.peer, edge.id, &said, Index{sizeof said});
+  };
+  const auto offer = [&](Edge& edge) -> Result<void> {
+    if (edge.end) return {};
+    edge.due = net::Deadline::after(context.deadline_s);
+    CCL_TRY(edge.end, links_.set_up(context, edge.sender, edge.receiver));
+    return say(edge, Step::offer,
+               {edge.end->handshake(), links_.carrier(edge.sender, edge.receiver).transport});
+  };
+  // The sender's end first: it is what the receiver's offer may want to share.
+  const auto offer_both = [&](Edge& edge, bool both) -> Result<void> {
+    Edge* const back = both ? edge.back : nullptr;
+    if (back != nullptr && back->sends) CCL_CHECK(offer(*back));
+    CCL_CHECK(offer(edge));
+    return back != nullptr ? offer(*back) : Result<void>{};
+  };
+  const auto hear = [&](Edge& edge, const std::vector<std::byte>& text) -> Result<void> {
+    Said said;
+    if (text.size() != sizeof said) {
+      return fail(Errc::mismatch,
+                  fmt::format("rank {} speaks another language (it says {} bytes of an edge); run "
+                              "the same version of ccl on all ranks",
+                              edge.peer, text.size()));
+    }
+    std::memcpy(&said, text.data(), sizeof said);
+    switch (said.what) {
+      case Step::greeting:
+        return offer_both(edge, said.back);
+      case Step::offer:
+        CCL_CHECK(offer_both(edge, said.back));
+        CCL_CHECK(check_same_transport(said.offer, edge.peer,
+                                       links_.carrier(edge.sender, edge.receiver).transport,
+                                       state.rank));
+        CCL_CHECK(links_.connect_end(*edge.end, edge.sender, edge.receiver, said.offer.handshake));
+        HostMemory::store_release(&there_[edge.sends][std::size_t(edge.peer)], Word{1});
+        edge.made = true;
+        {
+          const std::lock_guard lock{mutex_};
+          missing_.fetch_sub(1);
+        }
+        more_.notify_all();
+        return say(edge, Step::made);
+      case Step::made:
+        edge.peer_made = true;
+        return {};
+    }
+    return {};
+  };
+  std::vector<Bootstrap::Source> sources;
+  const auto listen = [&](double limit_s) {
+    sources.clear();
+    for (const Edge& edge : edges_) {
+      if (!edge.done()) sources.push_back({edge.peer, edge.id});
+    }
+    for (const auto& [from, text] : bootstrap.recv_any(sources, limit_s)) {
+      const auto edge = std::find_if(edges_.begin(), edges_.end(), [&from = from](const Edge& e) {
+        return e.peer == from.peer && e.id == from.tag;
+      });
+      if (auto well = hear(*edge, text); !well) return failed(*edge, std::move(well).error());
+      edge->greeted = true;
+      if (edge->back != nullptr) edge->back->greeted = true;
+    }
+  };
+  listen(0);
+  for (Edge& edge : edges_) {
+    if (!state.status.ok()) return;
+    if (edge.greeted) continue;
+    if (auto well = say(edge, Step::greeting); !well) return failed(edge, std::move(well).error());
+    if (edge.back != nullptr) edge.back->greeted = true;
+  }
+  const auto done = [](const Edge& edge) { return edge.done(); };
+  while (!std::all_of(edges_.begin(), edges_.end(), done)) {
+    if (!state.status.ok() || stop_.load(std::memory_order_relaxed)) return;
+    listen(0.02);
+    for (const Edge& edge : edges_) {
+      if (edge.done() || !edge.due || !edge.due->passed()) continue;
+      return failed(
+          edge,
+          {Errc::timed_out,
+           fmt::format("the wire from rank {} to rank {} was not made within {} s (rank {} has "
+                       "begun to, and is slow or stopped); look there, or raise CCL_INIT_TIMEOUT",
+                       edge.sender, edge.receiver, context.deadline_s, edge.peer)});
+    }
+  }
+}
+
+}  // namespace ccl::detail

@@ -1,0 +1,103 @@
+#include <ccl/detail/runtime/connections.hpp>
+#include <ccl/comm/log.hpp>
+#include <ccl/transport/p2p.hpp>
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "comm/state.hpp"
+#include "connect/buffer_registry.hpp"
+#include "comm/edge_handshake.hpp"
+#include "connect/device_state.hpp"
+#include "transport/p2p/mapping.hpp"
+
+namespace ccl::detail {
+
+Result<void> Links::map_peers(const Result<void>& so_far) {
+  CommState& state = *comm_.state();
+  const int me = comm_.rank(), ranks = comm_.ranks();
+  const std::size_t half = std::size_t(plan_.slot_bytes);
+  epoch_.count = 128;  // blocks of a launch, at most
+  const std::size_t block = 2 * half + PeerView::max_ranks * sizeof(Mail);
+  GpuBlock scratch;
+  const auto prepare = [&]() -> Result<void> {
+    CCL_CHECK(so_far);
+    CCL_TRY(scratch, device_->arena.allocate(block));
+    CCL_TRY(device_->tables, device_->arena.allocate(std::size_t(epoch_.count) *
+                                                     PeerExchangeWork::state_words * sizeof(Word)));
+    epoch_.copies = reinterpret_cast<Word*>(device_->tables.at());
+    return {};
+  };
+  const Result<void> prepared = prepare();
+
+  const std::lock_guard lock{state.bootstrap_mutex};
+  const TransportContext context = transport_context(state, device_ ? &device_->arena : nullptr);
+  std::vector<P2pMapping> mappings(ranks);
+  std::vector<Meeting> meetings;
+  for (int p = 0; p < ranks; ++p) {
+    if (p == me) continue;
+    const int low = std::min(p, me), high = std::max(p, me);
+    Edge edge;
+    edge.self = state.peers[me];
+    edge.peer = state.peers[p];
+    edge.side = me < p ? Side::sender : Side::receiver;
+    edge.shape = {1, plan_.slot_count, plan_.slot_bytes};
+    edge.id = edge_id(number_, low, high);
+    P2pMapping& mapping = mappings[p];
+    const auto offer = [&, edge, low, high]() -> Result<Handshake> {
+      if (auto can = P2pTransport::can_address(state.peers[low], state.peers[high]); !can) {
+        Error error = std::move(can).error();
+        error.what +=
+            fmt::format("; {} addresses the memory of every peer: use Ring or Tree", name_);
+        return fail(std::move(error));
+      }
+      CCL_TRY(mapping, P2pMapping::make(context, edge, scratch, block));
+      return mapping.handshake();
+    };
+    const auto connect = [&, p](const Handshake& theirs) -> Result<void> {
+      CCL_CHECK(mapping.connect(theirs));
+      peers_.scratch[p] = reinterpret_cast<Packet*>(mapping.theirs().at());
+      using Blocks = std::pair<GpuBlock, GpuBlock>;
+      Connection connection;
+      connection.owner = std::make_shared<Blocks>(mapping.mine(), mapping.theirs());
+      connection.transport = P2pTransport::name;
+      owners_.push_back(std::move(connection));
+      return {};
+    };
+    meetings.push_back({p, edge.id, offer, connect});
+  }
+  CCL_CHECK(shake_hands(state, name_, P2pTransport::name, prepared, meetings));
+  peers_.scratch[me] = reinterpret_cast<Packet*>(scratch.at());
+  cumem_scratch_ = scratch.memory->name().handles != 0;
+  peers_.half_packets = Index(half / sizeof(Packet));
+  peers_.rank = me;
+  peers_.ranks = ranks;
+  bytes_ += Index(block);
+  state.used += Index(block);
+  log_info(LogPart::init, "{}: scratch of {} bytes at every rank, by p2p", name_, 2 * half);
+  return {};
+}
+
+Result<void> Links::open_doors() {
+  CommState& state = *comm_.state();
+  const std::lock_guard lock{state.bootstrap_mutex};
+  if (state.doors) return {};
+  auto made = Doors::open(state, number_, name_);
+  if (!made) return fail(state.blame(std::move(made).error()));
+  state.doors = *std::move(made);
+  return {};
+}
+
+Word Links::door(const Message& message) {
+  Doors* const doors = comm_.state()->doors.get();
+  return doors == nullptr || message.bytes == 0 ? 0 : doors->where(message.data, message.bytes);
+}
+
+const Word* Links::door_table() const {
+  const Doors* const doors = comm_.state()->doors.get();
+  return doors == nullptr ? nullptr : doors->table();
+}
+
+}  // namespace ccl::detail

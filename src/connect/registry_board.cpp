@@ -1,0 +1,31 @@
+#include "connect/registry_board.hpp"
+
+#include <climits>
+
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+namespace ccl::detail {
+namespace {
+// Of memory that processes share, so not the private kind.
+long futex(std::atomic<unsigned>* at, int what, unsigned value, const timespec* limit) {
+  static_assert(sizeof *at == sizeof(unsigned) && std::atomic<unsigned>::is_always_lock_free);
+  return ::syscall(SYS_futex, at, what, value, limit, nullptr, 0);
+}
+}  // namespace
+
+void DoorBoard::ring() {
+  bell_.fetch_add(1, std::memory_order_release);
+  (void)futex(&bell_, FUTEX_WAKE, INT_MAX, nullptr);
+}
+
+void DoorBoard::await_ring(unsigned rung, std::chrono::milliseconds limit) {
+  timespec time{};
+  time.tv_sec = limit.count() / 1000;
+  time.tv_nsec = limit.count() % 1000 * 1'000'000;
+  (void)futex(&bell_, FUTEX_WAIT, rung, &time);
+}
+
+}  // namespace ccl::detail

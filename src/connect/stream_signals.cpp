@@ -1,0 +1,173 @@
+#include "connect/stream_signals.hpp"
+
+#include <fmt/format.h>
+
+#include <chrono>
+#include <new>
+
+#include "comm/memory_exchange.hpp"
+#include "comm/rank_results.hpp"
+#include "base/thread.hpp"
+
+namespace ccl::detail {
+namespace {
+using SharedWord = std::atomic<Word>;
+static_assert(SharedWord::is_always_lock_free && sizeof(SharedWord) == sizeof(Word));
+
+using Op = CUstreamBatchMemOpParams;
+Op write(CUdeviceptr at, Word value) {
+  Op op{};
+  op.operation = CU_STREAM_MEM_OP_WRITE_VALUE_64;
+  op.writeValue.address = at;
+  op.writeValue.value64 = value;
+  op.writeValue.flags = CU_STREAM_WRITE_VALUE_DEFAULT;  // after all that the stream did before
+  return op;
+}
+Op wait(CUdeviceptr at) {
+  Op op{};
+  op.operation = CU_STREAM_MEM_OP_WAIT_VALUE_64;
+  op.waitValue.address = at;
+  op.waitValue.value64 = 1;
+  op.waitValue.flags = CU_STREAM_WAIT_VALUE_EQ;
+  return op;
+}
+}  // namespace
+
+/// One rank's. Lies in memory that all ranks share; a line for each writer.
+struct StreamSignals::Board {
+  struct alignas(128) Line {
+    SharedWord word{0};
+  };
+  Line flag[CopySync::kinds][CopySync::most_ranks];
+  /// Of the owner's stream, for its watching thread: whom it waits for, as bits of ranks above the
+  /// kind, plus 1; 0: nobody. And that it has got on.
+  Line waits;
+  Line moved;
+};
+
+StreamSignals::Board& StreamSignals::mine() const {
+  return *reinterpret_cast<Board*>(boards_[std::size_t(rank_)].base());
+}
+
+CUdeviceptr StreamSignals::flag(int owner, int kind, int writer) const {
+  const std::size_t line = std::size_t(kind * CopySync::most_ranks + writer);
+  return reinterpret_cast<CUdeviceptr>(pins_[std::size_t(owner)].on_device() +
+                                       line * sizeof(Board::Line));
+}
+
+Result<std::unique_ptr<StreamSignals>> StreamSignals::open(CommState& state, int composition,
+                                                           std::string_view name) {
+  std::unique_ptr<StreamSignals> signals{new StreamSignals{state.gpu}};
+  signals->rank_ = state.rank;
+  signals->ranks_ = state.ranks;
+  signals->timeout_s_ = state.timeout_s;
+  signals->boards_.resize(std::size_t(state.ranks));
+  signals->pins_.resize(std::size_t(state.ranks));
+  Fd memory;
+  const auto take = [&](int rank, const Fd& fd) -> Result<void> {
+    Mapping& board = signals->boards_[std::size_t(rank)];
+    CCL_TRY(board, Mapping::of(fd, sizeof(Board)));
+    CCL_TRY(signals->pins_[std::size_t(rank)],
+            HostPin::make(state.gpu, board.base(), sizeof(Board)));
+    return {};
+  };
+  const auto prepare = [&]() -> Result<void> {
+    int able = 0;
+    CUdevice device;
+    CCL_CHECK(
+        cuda_check(state.gpu->driver().device_get(&device, state.gpu->device()), "get the device"));
+    (void)state.gpu->driver().device_get_attribute(
+        &able, CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS, device);
+    if (able == 0) {
+      return fail(Errc::not_supported,
+                  fmt::format("streams of device {} cannot wait for memory (an old driver or "
+                              "GPU); use WindowCopies, whose kernels wait",
+                              state.gpu->device()));
+    }
+    CCL_TRY(memory, shareable_memory("ccl-signals", sizeof(Board)));
+    CCL_CHECK(take(state.rank, memory));
+    new (signals->boards_[std::size_t(state.rank)].base()) Board;
+    return {};
+  };
+  const auto all = [](int) { return true; };
+  CCL_CHECK(share_memory(state, {composition, name, "signals", all, take}, memory, prepare()));
+  const auto start = [&]() -> Result<void> {
+    CCL_TRY(signals->thread_, own_thread("signals", [s = signals.get()] { s->watch(); }));
+    return {};
+  };
+  CCL_CHECK(all_agree(state, name, start()));
+  return signals;
+}
+
+StreamSignals::~StreamSignals() {
+  stop_.store(true, std::memory_order_release);
+  if (thread_.joinable()) thread_.join();
+  pins_.clear();
+}
+
+Result<void> StreamSignals::sync(const CopySync& what, CUstream stream) const {
+  const auto own = [this](const Board::Line& line) {
+    const auto* const begin = boards_[std::size_t(rank_)].base();
+    const auto offset = reinterpret_cast<const std::byte*>(&line) - begin;
+    return reinterpret_cast<CUdeviceptr>(pins_[std::size_t(rank_)].on_device() + offset);
+  };
+  std::vector<Op> ops;
+  for (int kind = 0; kind < CopySync::kinds; ++kind) {
+    for (int p = 0; p < ranks_; ++p) {
+      if ((what.post[kind] >> p & 1) != 0) ops.push_back(write(flag(p, kind, rank_), 1));
+    }
+  }
+  for (int kind = 0; kind < CopySync::kinds; ++kind) {
+    if (what.await[kind] == 0) continue;
+    ops.push_back(write(own(mine().waits), Word(what.await[kind]) << 8 | Word(kind + 1)));
+    for (int p = 0; p < ranks_; ++p) {
+      if ((what.await[kind] >> p & 1) != 0) ops.push_back(wait(flag(rank_, kind, p)));
+    }
+    // Taken back together, so that whoever has not come is he whose flag is 0.
+    for (int p = 0; p < ranks_; ++p) {
+      if ((what.await[kind] >> p & 1) != 0) ops.push_back(write(flag(rank_, kind, p), 0));
+    }
+    ops.push_back(write(own(mine().moved), 1));
+    ops.push_back(write(own(mine().waits), 0));
+  }
+  const Gpu::Current current{*gpu_};
+  return cuda_check(gpu_->driver().stream_batch_mem_op(stream, unsigned(ops.size()), ops.data(), 0),
+                    "queue writes and waits on a stream");
+}
+
+void StreamSignals::let_go() {
+  for (auto& of_kind : mine().flag) {
+    for (Board::Line& line : of_kind) line.word.store(1, std::memory_order_release);
+  }
+}
+
+void StreamSignals::watch() {
+  using Clock = std::chrono::steady_clock;
+  Board& board = mine();
+  Watched& watched = gpu_->watched();
+  using Ref = cuda::atomic_ref<Word, cuda::thread_scope_system>;
+  auto moved = Clock::now();
+  while (!stop_.load(std::memory_order_acquire)) {
+    const Word waits = board.waits.word.load(std::memory_order_acquire);
+    if (waits == 0 || board.moved.word.exchange(0, std::memory_order_acq_rel) != 0) {
+      moved = Clock::now();
+    }
+    const bool failed = Ref{watched.stop}.load(cuda::std::memory_order_acquire) != 0 ||
+                        Ref{watched.gave_up.peer}.load(cuda::std::memory_order_acquire) != 0;
+    if (failed) {
+      let_go();
+    } else if (timeout_s_ > 0 && Clock::now() - moved > std::chrono::duration<double>(timeout_s_)) {
+      const int kind = int(waits & 0xff) - 1;
+      for (int p = 0; p < ranks_; ++p) {
+        if ((waits >> (8 + p) & 1) == 0) continue;
+        if (board.flag[kind][p].word.load(std::memory_order_acquire) != 0) continue;
+        Ref{watched.gave_up.step}.store(0, cuda::std::memory_order_relaxed);
+        Ref{watched.gave_up.peer}.store(Word(p + 1), cuda::std::memory_order_release);
+        break;
+      }
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds{failed ? 1 : 5});
+  }
+}
+
+}  // namespace ccl::detail

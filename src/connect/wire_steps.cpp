@@ -1,0 +1,36 @@
+#include <ccl/detail/lanes/host_memory.hpp>
+#include <ccl/detail/runtime/connections.hpp>
+
+#include <algorithm>
+
+namespace ccl::detail {
+
+std::optional<WireSteps> read_steps(const Wire& wire, int device) {
+  if (device >= 0 || wire.slots == nullptr) return {};
+  const auto read = [](const Word* at) { return at == nullptr ? 0 : HostMemory::load_relaxed(at); };
+  WireSteps steps;
+  // Not every wire counts what is posted, and the sender's own count lags while it works.
+  steps.filled = std::max(read(wire.posted), read(wire.sent));
+  steps.drained = std::max(read(wire.drained), read(wire.received));
+  steps.filled = std::max(steps.filled, steps.drained);
+  return steps;
+}
+
+std::vector<WireSteps> Links::steps() const {
+  std::vector<WireSteps> all;
+  const int ranks = comm_.ranks();
+  const std::lock_guard lock{wires_mutex_};
+  for (const auto* wires : {&in_, &out_}) {
+    for (std::size_t i = 0; i < wires->size(); ++i) {
+      auto steps = read_steps((*wires)[i], comm_.device());
+      if (!steps) continue;
+      steps->peer = int(i) % ranks;
+      steps->channel = int(i) / ranks;
+      steps->sends = wires == &out_;
+      all.push_back(*steps);
+    }
+  }
+  return all;
+}
+
+}  // namespace ccl::detail

@@ -1,0 +1,310 @@
+#include <ccl/detail/runtime/connections.hpp>
+#include <ccl/comm/log.hpp>
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <map>
+#include <numeric>
+#include <set>
+#include <utility>
+
+#include "comm/state.hpp"
+#include "comm/edge_handshake.hpp"
+#include "connect/device_state.hpp"
+#include "comm/rank_results.hpp"
+#include "transport/wire_layout.hpp"
+
+namespace ccl::detail {
+namespace {
+/// Whether what a transport made is what the edge asked for: it may be a program's own.
+Result<void> check_wires(const std::string& name, const Connection& made, const Edge& edge) {
+  const auto wrong = [&](std::string what) {
+    return fail(edge_error(
+        edge, made.transport, Errc::invalid_argument,
+        fmt::format("{} cannot use what the transport's `connect` gave for the edge between ranks "
+                    "{} and {} ({}); see \"Writing one\" in docs/transports.md",
+                    name, edge.self.rank, edge.peer.rank, what)));
+  };
+  if (made.wires.size() != std::size_t(edge.shape.channels)) {
+    return wrong(fmt::format("{} wires for {} channels", made.wires.size(), edge.shape.channels));
+  }
+  for (const Wire& wire : made.wires) {
+    const Index bytes = Index{wire.slot_packets} * Index(sizeof(Packet));
+    if (wire.slot_count != edge.shape.slot_count || bytes != edge.shape.slot_bytes) {
+      return wrong(fmt::format("a wire of {} slots of {} bytes where {} of {} were asked for",
+                               wire.slot_count, bytes, edge.shape.slot_count,
+                               edge.shape.slot_bytes));
+    }
+    const Word* const own = edge.side == Side::sender ? wire.sent : wire.received;
+    if (wire.slots == nullptr || wire.posted == nullptr || wire.drained == nullptr ||
+        own == nullptr || (wire.proxied && wire.sizes == nullptr)) {
+      return wrong(fmt::format("a wire without {}", wire.slots == nullptr     ? "slots"
+                                                    : wire.posted == nullptr  ? "`posted`"
+                                                    : wire.drained == nullptr ? "`drained`"
+                                                    : own != nullptr          ? "`sizes`"
+                                                    : edge.side == Side::sender
+                                                        ? "`sent`, as a sender has"
+                                                        : "`received`, as a receiver has"));
+    }
+    if (reinterpret_cast<std::uintptr_t>(wire.slots) % 128 != 0) {
+      return wrong("slots that do not begin on a line of 128 bytes");
+    }
+  }
+  return {};
+}
+}  // namespace
+
+void Links::seats_for(int root, bool double_tree) {
+  const topo::Arrangement& arrangement = comm_.state()->arrangement;
+  const auto seat = [&](int of_root, int c) {
+    return arrangement.tree(comm_.rank(), double_tree ? -1 : of_root, c);
+  };
+  if (!on_device()) {
+    for (int c = 0; c < plan_.channels; ++c) trees_[c] = seat(root, c);
+    return;
+  }
+  // On a GPU launches of different roots may be under way at once: the trees of all roots.
+  if (int(trees_.size()) < plan_.channels * comm_.ranks()) {
+    trees_.resize(std::size_t(plan_.channels) * comm_.ranks());
+    for (int r = 0; r < comm_.ranks(); ++r) {
+      for (int c = 0; c < plan_.channels; ++c) trees_[r * plan_.channels + c] = seat(r, c);
+    }
+  }
+}
+
+Result<void> Links::upload() {
+  CommState& state = *comm_.state();
+  const auto part = [](const auto& v) { return v.size() * sizeof v[0]; };
+  // In the order of their alignment.
+  const std::size_t out = part(in_), rings = out + part(out_), trees = rings + part(rings_),
+                    cursors = trees + part(trees_), order = (cursors + part(cursors_) + 7) / 8 * 8,
+                    bytes = order + part(order_);
+  static_assert(alignof(TreeSeat) <= 8 && sizeof(TreeSeat) % 8 == 0 && sizeof(RingSeat) % 8 == 0);
+  if (!device_->tables.memory) {
+    CCL_TRY(device_->tables, device_->arena.allocate(bytes));
+  }
+  std::byte* const base = device_->tables.at();
+  std::vector<std::byte> image(bytes);
+  const auto put = [&](std::size_t at, const auto& v) {
+    std::memcpy(image.data() + at, v.data(), part(v));
+  };
+  auto rings_there = rings_;
+  for (RingSeat& ring : rings_there) {
+    ring.order = reinterpret_cast<const int*>(base + order) + (ring.order - order_.data());
+  }
+  put(0, in_);
+  put(out, out_);
+  put(rings, rings_there);
+  put(trees, trees_);
+  put(order, order_);
+  tables_ = {reinterpret_cast<const Wire*>(base), reinterpret_cast<const Wire*>(base + out),
+             reinterpret_cast<const RingSeat*>(base + rings),
+             reinterpret_cast<const TreeSeat*>(base + trees),
+             reinterpret_cast<Cursor*>(base + cursors)};
+  return state.gpu->put(base, image.data(), bytes);
+}
+
+Edge Links::edge_of(int sender, int receiver, int channels) const {
+  const CommState& state = *comm_.state();
+  const int me = comm_.rank();
+  Edge edge;
+  edge.self = state.peers[me];
+  edge.peer = state.peers[sender == me ? receiver : sender];
+  edge.side = sender == me ? Side::sender : Side::receiver;
+  edge.shape = {channels, plan_.slot_count, plan_.slot_bytes};
+  edge.id = edge_id(number_, sender, receiver);
+  edge.polls_slots = needs_.polls_slots;
+  return edge;
+}
+
+Result<void> Links::short_lines(int sender, int receiver, const char* transport, int bytes) const {
+  Error error{Errc::not_supported,
+              fmt::format("{} needs lines of {} bytes that land whole (from rank {} to rank {} "
+                          "{} carries {}); use Simple or LL",
+                          name_, needs_.line_bytes, sender, receiver, transport, bytes)};
+  error.peer = sender == comm_.rank() ? receiver : sender;
+  error.transport = transport;
+  return fail(std::move(error));
+}
+
+Result<void> Links::connect(const std::vector<Peer>& from, const std::vector<Peer>& to,
+                            const Result<void>& so_far) {
+  CommState& state = *comm_.state();
+  const int me = comm_.rank();
+  struct Half {
+    int sender, receiver;
+    std::vector<int> channels{};
+    std::unique_ptr<AnyEnd> end{};
+  };
+  // In one order for all ranks: whoever waits for an edge waits for a rank that is at an edge
+  // before it, so that nobody waits in a circle.
+  std::map<std::pair<int, int>, std::set<int>> wanted;
+  const auto want = [&](int sender, int receiver, int channel) {
+    const int peer = sender == me ? receiver : sender;
+    const auto& table = sender == me ? out_ : in_;
+    if (peer == me || table[std::size_t(channel) * comm_.ranks() + peer].slots != nullptr) return;
+    wanted[{sender, receiver}].insert(channel);
+  };
+  for (const Peer& p : from) want(p.rank, me, p.channel);
+  for (const Peer& p : to) want(me, p.rank, p.channel);
+  std::vector<Half> halves;
+  for (const auto& [edge, channels] : wanted) {
+    halves.push_back({edge.first, edge.second, {channels.begin(), channels.end()}});
+  }
+
+  const auto peer_of = [me](const Half& h) { return h.sender == me ? h.receiver : h.sender; };
+  const auto short_of_lines = [&]() -> Result<void> {
+    CCL_CHECK(so_far);
+    if (broken_) return fail(*broken_);
+    for (const Half& h : halves) {
+      const Carrier by = carrier(h.sender, h.receiver);
+      if (by.line_bytes < needs_.line_bytes) {
+        return short_lines(h.sender, h.receiver, by.transport, by.line_bytes);
+      }
+    }
+    return {};
+  };
+  TransportContext context = transport_context(state, device_ ? &device_->arena : nullptr);
+  std::vector<Meeting> meetings;
+  for (Half& h : halves) {
+    const Edge edge = edge_of(h.sender, h.receiver, int(h.channels.size()));
+    const auto offer = [&, edge]() -> Result<Handshake> {
+      CCL_CHECK(connector_.can_connect(state.peers[h.sender], state.peers[h.receiver]));
+      CCL_TRY(h.end, connector_.setup(context, edge));
+      return h.end->handshake();
+    };
+    const auto connect = [&, edge](const Handshake& theirs) -> Result<void> {
+      CCL_TRY(Connection made, h.end->connect(theirs));
+      if (made.line_bytes < needs_.line_bytes) {
+        return short_lines(h.sender, h.receiver, made.transport, made.line_bytes);
+      }
+      CCL_CHECK(check_wires(name_, made, edge));
+      own(std::move(made), h.sender, h.receiver, h.channels);
+      return {};
+    };
+    const char* const by = carrier(h.sender, h.receiver).transport;
+    std::uint64_t channels = 0;
+    for (const int c : h.channels) channels = channels * 4099 + std::uint64_t(c) + 1;
+    meetings.push_back({peer_of(h), edge.id, offer, connect, by, channels});
+  }
+  const std::lock_guard lock{state.bootstrap_mutex};
+  const std::size_t before = owners_.size();
+  auto made = shake_hands(state, name_, connector_.name, short_of_lines(), meetings);
+  // One rank's memory may be full by now, when all others have all that they want.
+  if (made && device_) made = detail::all_agree(state, name_, upload());
+  if (!made) {
+    // Ranks have made different parts of these edges: none of them can be made again.
+    if (owners_.size() > before) broken_ = made.error();
+    state.journal->ended(info_.ticket, false);
+  }
+  return made;
+}
+
+Result<void> Links::open_later(const Result<void>& so_far) {
+  CommState& state = *comm_.state();
+  const int me = comm_.rank();
+  int wires = 0;
+  const auto look = [&](int sender, int receiver) -> Result<void> {
+    const PeerInfo &from = state.peers[sender], &to = state.peers[receiver];
+    if (auto can = connector_.can_connect(from, to); !can) {
+      Error error = std::move(can).error();
+      error.peer = sender == me ? receiver : sender;
+      if (error.transport.empty()) error.transport = connector_.name;
+      return fail(std::move(error));
+    }
+    const Carrier by = carrier(sender, receiver);
+    if (by.line_bytes < needs_.line_bytes) {
+      return short_lines(sender, receiver, by.transport, by.line_bytes);
+    }
+    const bool network = by.through == Through::network;
+    proxied_ = proxied_ || network;
+    wires += int(receiver == me || network);
+    ++missing_;
+    return {};
+  };
+  const auto look_at_all = [&]() -> Result<void> {
+    CCL_CHECK(so_far);
+    for (int p = 0; p < comm_.ranks(); ++p) {
+      if (p == me) continue;
+      CCL_CHECK(look(p, me));
+      CCL_CHECK(look(me, p));
+    }
+    return {};
+  };
+  CCL_CHECK(all_agree(look_at_all()));
+  const Index bytes = plan_.slot_bytes * plan_.slot_count * plan_.channels * wires;
+  bytes_ += bytes;
+  state.used += bytes;
+  reserved_ = true;
+  return {};
+}
+
+bool Links::has_wire(int sender, int receiver) const {
+  const int me = comm_.rank();
+  if (sender == receiver) return true;
+  return (sender == me ? out_[std::size_t(receiver)] : in_[std::size_t(sender)]).slots != nullptr;
+}
+
+Carrier Links::carrier(int sender, int receiver) const {
+  const CommState& state = *comm_.state();
+  return connector_.carrier(state.peers[sender], state.peers[receiver]);
+}
+
+std::unique_ptr<Opening> Links::open(const std::vector<int>& from, const std::vector<int>& to) {
+  if (missing_ == 0) return nullptr;
+  const int me = comm_.rank();
+  std::vector<std::pair<int, int>> edges;
+  for (const int p : to) {
+    if (!has_wire(me, p)) edges.emplace_back(me, p);
+  }
+  for (const int p : from) {
+    if (!has_wire(p, me)) edges.emplace_back(p, me);
+  }
+  if (edges.empty()) return nullptr;
+  return std::make_unique<Opening>(*this, edges);
+}
+
+Result<std::unique_ptr<AnyEnd>> Links::set_up(TransportContext& context, int sender, int receiver) {
+  return connector_.setup(context, edge_of(sender, receiver, plan_.channels));
+}
+
+Result<void> Links::connect_end(AnyEnd& end, int sender, int receiver, const Handshake& theirs) {
+  CCL_TRY(Connection made, end.connect(theirs));
+  if (made.line_bytes < needs_.line_bytes) {
+    return short_lines(sender, receiver, made.transport, made.line_bytes);
+  }
+  CCL_CHECK(check_wires(name_, made, edge_of(sender, receiver, plan_.channels)));
+  std::vector<int> channels(std::size_t(plan_.channels));
+  std::iota(channels.begin(), channels.end(), 0);
+  own(std::move(made), sender, receiver, channels);
+  --missing_;
+  return {};
+}
+
+void Links::own(Connection connection, int sender, int receiver, const std::vector<int>& channels) {
+  CommState& state = *comm_.state();
+  const int me = comm_.rank(), peer = sender == me ? receiver : sender;
+  const bool proxied = connection.wires[0].proxied;
+  {
+    const std::lock_guard wires{wires_mutex_};
+    for (std::size_t n = 0; n < channels.size(); ++n) {
+      (sender == me ? out_ : in_)[std::size_t(channels[n]) * comm_.ranks() + peer] =
+          connection.wires[n];
+    }
+  }
+  const bool slots_here = connection.reads ? sender == me : receiver == me;
+  if (!reserved_ && (slots_here || proxied)) {
+    const Index bytes = plan_.slot_bytes * plan_.slot_count * Index(channels.size());
+    bytes_ += bytes;
+    state.used += bytes;
+  }
+  (proxied ? proxied_ : unproxied_) = true;
+  log_info(LogPart::init, "{}: {} to {} by {}{}", name_, sender, receiver, connection.transport,
+           connection.reads ? ", in read mode" : "");
+  owners_.push_back(std::move(connection));
+}
+
+}  // namespace ccl::detail

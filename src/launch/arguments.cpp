@@ -1,0 +1,294 @@
+#include <ccl/types/operations.hpp>
+#include <ccl/detail/launch/arguments.hpp>
+#include <ccl/detail/exchange/over_wires.hpp>
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+#include "comm/state.hpp"
+#include "gpu/address.hpp"
+#include "gpu/gpu.hpp"
+
+namespace ccl::detail {
+namespace {
+constexpr Index most_bytes = Index{1} << 56;  // no address space is larger
+}  // namespace
+
+Result<void> check_buffer(const Communicator& comm, const char* what, const void* buffer,
+                          Index count, Index element_bytes, Index runs) {
+  const auto bad = [&](std::string text) {
+    return fail(comm.state()->blame({Errc::invalid_argument, std::move(text)}));
+  };
+  const Index each = std::max<Index>(element_bytes, 1) * std::max<Index>(runs, 1);
+  const auto times = [runs] {  // only for an error: calls come here
+    return runs > 1 ? fmt::format(" for each of {} ranks", runs) : std::string{};
+  };
+  Index bytes = 0;
+  if (count < 0 || __builtin_mul_overflow(count, each, &bytes) || bytes > most_bytes) {
+    return bad(fmt::format("{} count {} of {}-byte elements{} cannot be (0 to {})", what, count,
+                           element_bytes, times(), most_bytes / each));
+  }
+  if (buffer == nullptr && count > 0) {
+    return bad(
+        fmt::format("{} is null and should hold {} elements of {} bytes{}; give a buffer or "
+                    "count 0",
+                    what, count, element_bytes, times()));
+  }
+  CommState& state = *comm.state();
+  if (!state.check || state.gpu == nullptr) return {};
+  const Gpu::Current current{*state.gpu};
+  auto checked = check_address(state.gpu->driver(), state.gpu->device(), what, buffer, bytes);
+  if (!checked) return fail(state.blame(std::move(checked).error()));
+  return {};
+}
+
+Result<void> check_aligned(const Communicator& comm, const void* send, const void* recv,
+                           int align) {
+  const auto bits = reinterpret_cast<std::uintptr_t>(send) | reinterpret_cast<std::uintptr_t>(recv);
+  if (bits % unsigned(align) == 0) return {};
+  return fail(comm.state()->blame(
+      {Errc::invalid_argument,
+       fmt::format("send {} and recv {} are not both aligned to their elements (multiples of {} "
+                   "bytes); give buffers that are",
+                   send, recv, align)}));
+}
+
+Result<void> check_side(const Communicator& comm, const std::string& name, bool cpus, bool gpus) {
+  const bool gpu = comm.device() >= 0;
+  if (gpu ? gpus : cpus) return {};
+  return fail(comm.state()->blame(
+      {Errc::not_supported,
+       fmt::format("{} is for {} only (this communicator is on {}); take it without {}", name,
+                   gpu ? "CPU ranks" : "GPUs", gpu ? "GPUs" : "CPUs",
+                   gpu ? "ForCpus" : "ForGpus")}));
+}
+
+Result<void> check_root(const Communicator& comm, int root) {
+  if (root >= 0 && root < comm.ranks()) return {};
+  Error error{Errc::invalid_argument,
+              fmt::format("rank {} is not in the communicator (it has ranks 0 to {})", root,
+                          comm.ranks() - 1)};
+  error.peer = root;
+  return fail(comm.state()->blame(std::move(error)));
+}
+
+Result<void> check_apart(const Communicator& comm, const char* op, const void* send,
+                         const void* recv, Index bytes) {
+  const auto a = static_cast<const char*>(send), b = static_cast<const char*>(recv);
+  if (bytes == 0 || comm.ranks() == 1 || a + bytes <= b || b + bytes <= a) return {};
+  return fail(
+      Errc::invalid_argument,
+      fmt::format("{} cannot run in place (send {} and recv {} overlap on rank {}); give it "
+                  "two buffers",
+                  op, send, recv, comm.rank()));
+}
+
+Result<void> check_overlap(const Communicator& comm, const char* op, const void* send,
+                           Index send_bytes, const void* recv, Index recv_bytes,
+                           const void* in_place) {
+  const auto a = static_cast<const char*>(send), b = static_cast<const char*>(recv);
+  if (send_bytes == 0 || recv_bytes == 0 || send == in_place || a + send_bytes <= b ||
+      b + recv_bytes <= a) {
+    return {};
+  }
+  return fail(comm.state()->blame(
+      {Errc::invalid_argument,
+       fmt::format("{} of {} bytes at {} into {} bytes at {} overlap (in place, it sends from {} "
+                   "here); give it buffers that lie apart, or that one",
+                   op, send_bytes, send, recv_bytes, recv, in_place)}));
+}
+
+Result<void> check_overlap(const Communicator& comm, const char* op, const MessageTable& table) {
+  struct Piece {
+    const char *begin, *end;
+    int peer;
+    bool operator==(const Piece&) const = default;
+  };
+  // By address, those of no bytes left out.
+  const auto pieces = [](const std::vector<std::vector<Message>>& of_peers) {
+    std::vector<Piece> all;
+    for (std::size_t p = 0; p < of_peers.size(); ++p) {
+      for (const Message& m : of_peers[p]) {
+        if (m.bytes > 0) all.push_back({m.data, m.data + m.bytes, int(p)});
+      }
+    }
+    std::sort(all.begin(), all.end(),
+              [](const Piece& a, const Piece& b) { return a.begin < b.begin; });
+    return all;
+  };
+  const auto ends_before = [](const Piece& a, const Piece& b) { return a.end < b.end; };
+  const std::vector<Piece> outs = pieces(table.sends), ins = pieces(table.recvs);
+  for (std::size_t i = 1; i < ins.size(); ++i) {
+    const Piece &before = ins[i - 1], &in = ins[i];
+    if (before.end <= in.begin) continue;
+    return fail(comm.state()->blame(
+        {Errc::invalid_argument,
+         fmt::format("{}: {} bytes from rank {} at {} overlap {} bytes from rank {} at {}; give "
+                     "each rank's a place of their own",
+                     op, before.end - before.begin, before.peer, fmt::ptr(before.begin),
+                     in.end - in.begin, in.peer, fmt::ptr(in.begin))}));
+  }
+  if (outs.empty() || ins.empty()) return {};
+  if (std::max_element(outs.begin(), outs.end(), ends_before)->end <= ins.front().begin ||
+      std::max_element(ins.begin(), ins.end(), ends_before)->end <= outs.front().begin) {
+    return {};  // two buffers, as a rule
+  }
+  const auto hit = [&](const Piece& in, const Piece& out) -> Result<void> {
+    return fail(comm.state()->blame(
+        {Errc::invalid_argument,
+         fmt::format("{}: {} bytes from rank {} at {} overlap {} bytes to rank {} at {}; give it "
+                     "buffers that lie apart",
+                     op, in.end - in.begin, in.peer, fmt::ptr(in.begin), out.end - out.begin,
+                     out.peer, fmt::ptr(out.begin))}));
+  };
+  // Of the outs up to each, the one that ends last: outs may overlap each other.
+  std::vector<std::size_t> last(outs.size());
+  for (std::size_t o = 1; o < outs.size(); ++o) {
+    last[o] = outs[o].end > outs[last[o - 1]].end ? o : last[o - 1];
+  }
+  for (const Piece& in : ins) {
+    if (in.peer == comm.rank()) {
+      for (const Piece& out : outs) {
+        if (out.begin < in.end && in.begin < out.end && !(out == in)) return hit(in, out);
+      }
+      continue;
+    }
+    const auto after =
+        std::lower_bound(outs.begin(), outs.end(), in.end,
+                         [](const Piece& out, const char* end) { return out.begin < end; });
+    if (after == outs.begin()) continue;
+    const Piece& out = outs[last[std::size_t(after - outs.begin()) - 1]];
+    if (out.end > in.begin) return hit(in, out);
+  }
+  return {};
+}
+
+Result<void> check_offset(const Communicator& comm, const char* what, Index offset, Index count,
+                          Index element_bytes) {
+  const Index most = most_bytes / std::max<Index>(element_bytes, 1);
+  if (count == 0 || (offset >= 0 && offset <= most)) return {};
+  return fail(comm.state()->blame(
+      {Errc::invalid_argument, fmt::format("{} offset {} of {}-byte elements cannot be (0 to {})",
+                                           what, offset, element_bytes, most)}));
+}
+
+Result<void> check_counts(const Communicator& comm, std::size_t counts) {
+  if (counts == std::size_t(comm.ranks())) return {};
+  return fail(
+      comm.state()->blame({Errc::invalid_argument,
+                           fmt::format("all_to_all_v got {} counts or offsets (the communicator "
+                                       "has {} ranks); give one for each rank",
+                                       counts, comm.ranks())}));
+}
+
+namespace {
+/// What this rank sends itself is what it takes from itself, message by message; those of no bytes
+/// are in neither list.
+Result<void> check_own_messages(const Communicator& comm, const char* op,
+                                const MessageTable& table) {
+  if (comm.rank() < 0) return {};  // nobody, which the call says
+  const auto me = std::size_t(comm.rank());
+  const auto &sent = table.sends[me], &taken = table.recvs[me];
+  const auto bad = [&](std::string text) {
+    return fail(comm.state()->blame({Errc::mismatch, std::move(text)}));
+  };
+  if (sent.size() != taken.size()) {
+    return bad(
+        fmt::format("{}: rank {} sends itself {} messages and takes {} (both ends are in one "
+                    "call, or in one group); give a receive to each send",
+                    op, me, sent.size(), taken.size()));
+  }
+  for (std::size_t m = 0; m < sent.size(); ++m) {
+    if (sent[m].bytes == taken[m].bytes) continue;
+    return bad(
+        fmt::format("{}: rank {} sends itself {} bytes and takes {} (both ends must give the "
+                    "same count and type)",
+                    op, me, sent[m].bytes, taken[m].bytes));
+  }
+  return {};
+}
+}  // namespace
+
+Result<MessageTable> table_of(const Communicator& comm, std::span<const Leg> legs,
+                              Overlaps overlaps) {
+  MessageTable table{comm.ranks()};
+  for (const Leg& leg : legs) {
+    CCL_CHECK(check_root(comm, leg.peer));
+    CCL_CHECK(
+        check_buffer(comm, leg.sends ? "send" : "recv", leg.data, leg.count, leg.element_bytes));
+    // An empty one need not have another end, so it must not be paired with one that is not.
+    if (leg.peer == comm.rank() && leg.count * leg.element_bytes == 0) continue;
+    if (leg.sends) {
+      table.send(leg.peer, leg.data, leg.count * leg.element_bytes);
+    } else {
+      table.recv(leg.peer, leg.data, leg.count * leg.element_bytes);
+    }
+  }
+  if (overlaps == Overlaps::refused) CCL_CHECK(check_overlap(comm, SendRecv::name, table));
+  CCL_CHECK(check_own_messages(comm, SendRecv::name, table));
+  return table;
+}
+
+Result<MessageTable> table_of(const Communicator& comm, const void* send, const RunsOfRanks& sends,
+                              void* recv, const RunsOfRanks& recvs, Index element_bytes) {
+  for (const auto* side : {&sends, &recvs}) {
+    CCL_CHECK(check_counts(comm, side->counts.size()));
+    CCL_CHECK(check_counts(comm, side->offsets.size()));
+  }
+  /// Where a run of one rank begins, and its bytes.
+  const auto run = [&](const char* what, const void* base, const RunsOfRanks& side,
+                       int rank) -> Result<Message> {
+    const Index count = side.counts[std::size_t(rank)], offset = side.offsets[std::size_t(rank)];
+    CCL_CHECK(check_offset(comm, what, offset, count, element_bytes));
+    char* const begin = static_cast<char*>(const_cast<void*>(base));
+    char* const at = begin == nullptr || count == 0 ? begin : begin + offset * element_bytes;
+    CCL_CHECK(check_buffer(comm, what, at, count, element_bytes));
+    return Message{at, count * element_bytes};
+  };
+  MessageTable table{comm.ranks()};
+  for (int p = 0; p < comm.ranks(); ++p) {
+    CCL_TRY(const Message out, run("send", send, sends, p));
+    CCL_TRY(const Message in, run("recv", recv, recvs, p));
+    table.send(p, out.data, out.bytes);
+    table.recv(p, in.data, in.bytes);
+  }
+  CCL_CHECK(check_overlap(comm, AllToAllV::name, table));
+  CCL_CHECK(check_own_messages(comm, AllToAllV::name, table));
+  return table;
+}
+
+Result<void> check_plan(const Communicator& comm, const Plan& plan) {
+  const auto power_of_two = [](Index n) { return n > 0 && (n & (n - 1)) == 0; };
+  const auto broken = [&]() -> const char* {
+    if (plan.channels < 1 || plan.channels > 4096) return "channels are 1 to 4096";
+    if (plan.slot_count < 2 || !power_of_two(plan.slot_count)) {
+      return "slots are a power of two, and at least 2";
+    }
+    if (plan.slot_bytes <= 0 || plan.slot_bytes % 128 != 0) {
+      return "slot bytes are a multiple of 128";
+    }
+    if (plan.channel_bytes < 0) return "bytes of a channel are not below 0";
+    if (!power_of_two(plan.slice_steps)) return "steps of a slice are a power of two";
+    // Lanes count the bytes of a slice in an int.
+    if (plan.slot_bytes > (Index{1} << 30) / plan.slice_steps) return "a slice is at most 1 GiB";
+    if (plan.chunk_steps < plan.slice_steps || plan.chunk_steps % plan.slice_steps != 0) {
+      return "a chunk is one slice or several whole ones";
+    }
+    // Ranks send a chunk before they receive, and then want room for what they send on before they
+    // take the peer's.
+    if (plan.slot_count / 2 < plan.chunk_steps) return "the slots hold at least two chunks";
+    return nullptr;
+  }();
+  if (broken == nullptr) return {};
+  return fail(comm.state()->blame(
+      {Errc::invalid_argument,
+       fmt::format("a plan of {} channels from {} bytes on, {} slots of {} bytes, slices of {} and "
+                   "chunks of {} steps cannot be: {}",
+                   plan.channels, plan.channel_bytes, plan.slot_count, plan.slot_bytes,
+                   plan.slice_steps, plan.chunk_steps, broken)}));
+}
+
+}  // namespace ccl::detail

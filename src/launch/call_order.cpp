@@ -1,0 +1,60 @@
+#include <ccl/detail/launch/call_order.hpp>
+
+#include <fmt/format.h>
+
+#include "comm/state.hpp"
+#include "gpu/order.hpp"
+
+namespace ccl::detail {
+
+CallOrder::CallOrder(const Communicator& comm) : comm_{comm} {}
+
+CallOrder::~CallOrder() {
+  if (comm_.device() >= 0 && scratch_) comm_.state()->order->retire(std::move(scratch_));
+}
+
+Result<void> CallOrder::take_scratch(Index bytes) {
+  CCL_TRY(scratch_, scratch_of(comm_, bytes));
+  scratch_bytes_ = bytes;
+  return {};
+}
+
+Result<void> CallOrder::begin(Stream stream, const std::shared_ptr<void>& keep) {
+  if (auto done = comm_.state()->order->before(stream.cuda(), keep); !done) {
+    return fail(comm_.state()->blame(std::move(done).error()));
+  }
+  return {};
+}
+
+Result<void> CallOrder::end(Stream stream) {
+  if (auto done = comm_.state()->order->after(stream.cuda()); !done) {
+    return fail(comm_.state()->blame(std::move(done).error()));
+  }
+  return {};
+}
+
+Result<void> check_stream(const Communicator& comm, const std::string& name, Stream stream) {
+  const CommState& state = *comm.state();
+  if (stream.recorder() != nullptr) {
+    return fail(state.blame(
+        {Errc::not_supported, fmt::format("{} is several launches and no part of a group; call it "
+                                          "by itself",
+                                          name)}));
+  }
+  if (state.gpu && stream.host() != nullptr) {
+    return fail(state.blame(
+        {Errc::invalid_argument, fmt::format("{} was given a HostStream (the communicator is on "
+                                             "CUDA device {}); give it a cudaStream_t",
+                                             name, state.config.device)}));
+  }
+  if (!state.gpu && stream.cuda() != nullptr) {
+    return fail(state.blame(
+        {Errc::invalid_argument, fmt::format("{} was given a CUDA stream (the communicator is on "
+                                             "CPUs); give it a HostStream or none, or set "
+                                             "Config::device",
+                                             name)}));
+  }
+  return {};
+}
+
+}  // namespace ccl::detail

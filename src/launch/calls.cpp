@@ -1,0 +1,188 @@
+#include <ccl/types/operations.hpp>
+#include <ccl/detail/runtime/connections.hpp>
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <mutex>
+#include <string>
+#include <string_view>
+
+#include "comm/state.hpp"
+
+namespace ccl::detail {
+namespace {
+/// Which of a rank's compositions a call is of, in the words of this one, which has the same ones.
+/// Of one operation there may be several of one name: their numbers tell them apart.
+std::string name_of(CommState& state, const CallInfo& call) {
+  const std::lock_guard lock{state.links_mutex};
+  for (const Links* one : state.links) {
+    if (one->number() == call.composition) {
+      return fmt::format("{}, number {} of those created", one->name(), call.composition + 1);
+    }
+  }
+  return fmt::format("{}, number {} of those created, which this rank has dropped", call.what,
+                     call.composition + 1);
+}
+}  // namespace
+
+Result<void> Links::ready() const {
+  return comm_.state()->ready();
+}
+
+CallInfo Links::noted(CallInfo info) {
+  CommState& state = *comm_.state();
+  info.composition = number_;
+  info.call = calls_.fetch_add(1, std::memory_order_relaxed) + 1;
+  if (!state.journal || !state.status.ok()) return info;
+  Operation op;
+  name_.copy(op.what, sizeof op.what - 1);
+  std::memcpy(op.type, info.type, sizeof op.type);
+  std::memcpy(op.redop, info.redop, sizeof op.redop);
+  op.count = info.count;
+  op.root = info.root;
+  op.composition = number_;
+  op.call = info.call;
+  const auto [ticket, number] =
+      state.journal->note(op, std::string_view{info.what} == SendRecv::name);
+  info.ticket = ticket;
+  info.number = number;
+  return info;
+}
+
+std::string Links::this_call() const {
+  const bool numbered = info_.number != 0;
+  return fmt::format("{}, {} {}", name_, numbered ? "operation" : "call",
+                     numbered ? info_.number : info_.call);
+}
+
+Result<void> Links::begin(CallInfo info) {
+  CommState& state = *comm_.state();
+  info_ = info;
+  auto begun = begin_checked(info);
+  if (!begun && state.journal) state.journal->ended(info.ticket, false);
+  return begun;
+}
+
+Result<void> Links::begin_checked(const CallInfo& info) {
+  CommState& state = *comm_.state();
+  CCL_CHECK(state.ready());
+  gave_up_ = {};
+  watch_.ticket = info.ticket;
+  if (state.journal) state.journal->started(info.ticket);
+  if (proxied_ && device_) {
+    // What one channel carries is the first thread's; to wake the others takes as long as a hop.
+    const bool several = info.count * Index{sizeof(Word)} > plan_.channel_bytes;
+    several ? state.proxy.wake_polled() : state.proxy.wake();
+  }
+  // Of messages, only the ranks need call that have some: `same_messages` compares those.
+  if (!state.check || (!state.gpu && std::string_view{info.what} == SendRecv::name)) return {};
+  std::vector<CallInfo> all(comm_.ranks());
+  all[comm_.rank()] = info;
+  const std::lock_guard lock{state.bootstrap_mutex};
+  CCL_CHECK(state.met(state.bootstrap->all_gather(all.data(), Index{sizeof(CallInfo)},
+                                                  state.timeout_s, {"the check of", name_})));
+  for (int r = 0; r < comm_.ranks(); ++r) {
+    const CallInfo& other = all[r];
+    const auto differs = [&](const char* what, const auto& theirs, const auto& mine) {
+      return state.disagree(
+          fmt::format("{} of {} differs: rank {} gave {}, rank {} gave {} (all ranks must make the "
+                      "same calls in the same order)",
+                      what, this_call(), r, theirs, comm_.rank(), mine),
+          r);
+    };
+    using Text = std::string_view;
+    if (other.composition != info.composition) {
+      return state.disagree(
+          fmt::format("rank {} calls {} where rank {} calls {} (all ranks must make the same calls "
+                      "in the same order)",
+                      r, name_of(state, other), comm_.rank(), name_of(state, info)),
+          r);
+    }
+    if (other.call != info.call) return differs("number", other.call, info.call);
+    if (Text{other.type} != Text{info.type}) return differs("type", other.type, info.type);
+    if (Text{other.redop} != Text{info.redop}) return differs("reduction", other.redop, info.redop);
+    if (other.count != info.count) return differs("count", other.count, info.count);
+    if (other.root != info.root) return differs("root", other.root, info.root);
+    if (other.place != info.place) return differs("place in a window", other.place, info.place);
+  }
+  return {};
+}
+
+bool Links::same_messages(std::string_view op, const std::vector<std::vector<Message>>& sends,
+                          const std::vector<std::vector<Message>>& recvs) {
+  CommState& state = *comm_.state();
+  if (!state.check || (op != SendRecv::name && op != AllToAllV::name)) return true;
+  const int me = comm_.rank();
+  const std::uint64_t tag = std::uint64_t{1} << 62 | std::uint64_t(number_);
+  // An empty message of a group need not have another end.
+  const auto counts = [&](const Message& m) { return m.bytes > 0 || op == AllToAllV::name; };
+  const auto compare = [&]() -> Result<void> {
+    for (int p = 0; p < comm_.ranks(); ++p) {
+      for (const Message& m : sends[std::size_t(p)]) {
+        if (!counts(m)) continue;
+        CCL_CHECK(state.bootstrap->send(p, tag, &m.bytes, Index{sizeof m.bytes}));
+      }
+    }
+    for (int p = 0; p < comm_.ranks(); ++p) {
+      for (const Message& m : recvs[std::size_t(p)]) {
+        if (!counts(m)) continue;
+        CCL_TRY(const auto said, state.bootstrap->recv(p, tag, state.timeout_s));
+        Index theirs = 0;
+        std::memcpy(&theirs, said.data(), std::min(said.size(), sizeof theirs));
+        if (theirs == m.bytes) continue;
+        Error error{Errc::mismatch,
+                    fmt::format("a message of {} differs: rank {} sends {} bytes, rank {} takes {} "
+                                "(both ends must give the same count and type)",
+                                this_call(), p, theirs, me, m.bytes)};
+        error.peer = p;
+        return fail(std::move(error));
+      }
+    }
+    return {};
+  };
+  const Result<void> same = state.met(compare());
+  if (!same) state.fail_all(same.error());
+  return same.has_value();
+}
+
+void Links::help() {
+  if (proxied_) helper_.emplace(comm_.state()->proxy, unproxied_);
+}
+
+void Links::give_up(const CallInfo& info) {
+  CommState& state = *comm_.state();
+  if (state.journal) state.journal->ended(info.ticket, false);
+}
+
+Result<void> Links::finish() {
+  CommState& state = *comm_.state();
+  helper_.reset();
+  if (gave_up_.peer != 0 && gave_up_.why == GaveUp::no_wire) {
+    state.fail_all(no_wire(int(gave_up_.peer) - 1, gave_up_.sends != 0));
+  } else if (gave_up_.peer != 0) {
+    const int peer = int(gave_up_.peer) - 1;
+    Error error{
+        Errc::timed_out,
+        fmt::format("no progress for {} s in {} (it waits for rank {} on {} at step "
+                    "{}); look there, or raise CCL_TIMEOUT",
+                    state.timeout_s, this_call(), peer,
+                    peer < int(state.peers.size()) ? state.peers[peer].host : "?", gave_up_.step)};
+    error.peer = peer;
+    state.fail_all(state.overdue(std::move(error)));
+  }
+  auto well = state.status.result();
+  if (state.journal) state.journal->ended(info_.ticket, well.has_value());
+  if (!well) {
+    Error error = std::move(well).error();
+    if (error.what.find(info_.what) == std::string::npos) {
+      error.what += fmt::format(" [while in {}]", this_call());
+    }
+    return fail(state.blame(std::move(error)));
+  }
+  return {};
+}
+
+}  // namespace ccl::detail

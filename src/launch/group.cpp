@@ -1,0 +1,201 @@
+#include <ccl/detail/launch/in_flight.hpp>
+#include <ccl/group.hpp>
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <deque>
+#include <span>
+#include <thread>
+#include <utility>
+
+#include "comm/state.hpp"
+#include "base/thread.hpp"
+
+namespace ccl::detail {
+namespace {
+
+/// Of what one composition has, to those of its calls that may be in the shared kernel: what each
+/// wants, in order, as far as it goes; then, of what is left, to each by its size.
+void share_out(std::span<const std::unique_ptr<RecordedCall>> calls) {
+  const Index has = calls.front()->has();
+  Index given = 0, bytes = 0;
+  for (const auto& call : calls) {
+    const Index wants = call->may_share ? call->wants() : 0;
+    if (wants == 0) continue;
+    if (given + wants > has) break;  // nor any after it: they run in order
+    call->share.size = wants;
+    given += wants;
+    bytes += call->bytes();
+  }
+  Index begin = 0;
+  for (const auto& call : calls) {
+    if (call->share.size == 0) continue;
+    if (bytes > 0) {
+      call->share.size += Index(double(has - given) * (double(call->bytes()) / double(bytes)));
+    }
+    call->share.begin = begin;
+    begin += call->share.size;
+  }
+}
+
+/// The same of all compositions, whose calls lie together; each part of a launch wants a block.
+void share_out(CallList& calls, int most_blocks) {
+  const std::span all{calls};
+  for (std::size_t i = 0, next = 0; i < all.size(); i = next) {
+    for (next = i; next < all.size() && &all[next]->links() == &all[i]->links();) ++next;
+    share_out(all.subspan(i, next - i));
+  }
+  Index parts = 0;
+  bool all_share = Index(calls.size()) <= most_blocks;
+  for (const auto& call : calls) {
+    // Were it ahead of a launch that comes before it elsewhere, the two ranks might each wait for
+    // what the other runs later.
+    if (call->decides_alone() ? !all_share : call->share.size > 0 && ++parts > most_blocks) {
+      call->share = {};
+    }
+    all_share &= call->share.size > 0;
+  }
+}
+}  // namespace
+
+Result<void> settle_group(CallList& calls) {
+  std::stable_sort(calls.begin(), calls.end(), [](const auto& a, const auto& b) {
+    return a->links().number() < b->links().number();
+  });
+  const CommState& state = *calls.front()->links().comm().state();
+  for (std::size_t i = 0; i < calls.size(); ++i) {
+    const Links& links = calls[i]->links();
+    if (links.comm().state().get() != &state) {
+      return fail(state.blame(
+          {Errc::invalid_usage, fmt::format("a group holds {} and {}, of two communicators; make a "
+                                            "group for each",
+                                            calls.front()->links().name(), links.name())}));
+    }
+  }
+  if (state.gpu) share_out(calls, state.most_blocks);
+  return {};
+}
+
+namespace {
+/// Calls of different compositions.
+Result<void> run_at_once(std::span<RecordedCall* const> calls) {
+  std::vector<std::unique_lock<std::mutex>> locks;
+  std::vector<Result<void>> results(calls.size());
+  Result<void> well;
+  for (RecordedCall* const call : calls) {
+    locks.emplace_back(call->links().mutex());
+    well = call->links().begin(call->info());
+    if (well) well = call->connect();
+    if (!well) break;
+  }
+  if (!well) {
+    for (RecordedCall* const call : calls) call->links().give_up(call->info());
+    return well;
+  }
+  const auto run = [&](std::size_t i) {
+    calls[i]->links().help();
+    calls[i]->run_on_host();
+    results[i] = calls[i]->links().finish();
+  };
+  // Calls may wait for each other by way of other ranks, so none can do without its thread.
+  std::vector<std::thread> others;
+  for (std::size_t i = 1; i < calls.size(); ++i) {
+    auto thread = own_thread(calls[i]->links().name(), [&run, i] { run(i); });
+    if (!thread) {
+      CommState& state = *calls[i]->links().comm().state();
+      state.fail_all(std::move(thread).error());
+      for (; i < calls.size(); ++i) results[i] = calls[i]->links().finish();
+      break;
+    }
+    others.push_back(*std::move(thread));
+  }
+  run(0);
+  for (auto& thread : others) thread.join();
+  for (auto& result : results) CCL_CHECK(result);
+  return {};
+}
+
+/// In rounds: the n-th call of each composition.
+Result<void> run_in_rounds(const CallList& calls) {
+  std::vector<std::vector<RecordedCall*>> rounds;
+  std::size_t round = 0;
+  const Links* before = nullptr;
+  for (const auto& call : calls) {
+    round = &call->links() == before ? round + 1 : 0;
+    before = &call->links();
+    if (round == rounds.size()) rounds.emplace_back();
+    rounds[round].push_back(call.get());
+  }
+  Result<void> well;
+  for (const auto& one : rounds) {
+    if (well) {
+      well = run_at_once(one);
+    } else {
+      for (RecordedCall* const call : one) call->links().give_up(call->info());
+    }
+  }
+  return well;
+}
+
+/// A turn of each composition, taken at once.
+struct GroupTurns {
+  std::vector<std::pair<Turns*, Word>> numbers;
+  std::vector<std::unique_lock<std::mutex>> locks;  // until it is on its stream
+
+  explicit GroupTurns(const CallList& calls) {
+    for (const auto& call : calls) {
+      Turns& turns = call->links().turns();
+      if (numbers.empty() || numbers.back().first != &turns) {
+        locks.emplace_back(turns.mutex());
+        numbers.emplace_back(&turns, Word{});
+      }
+    }
+    for (auto& [turns, number] : numbers) number = turns->take();
+  }
+};
+
+Result<void> run_in_turn(const CallList& calls,
+                         const std::vector<std::pair<Turns*, Word>>& numbers) {
+  std::deque<Turn> turns;
+  for (const auto& [of, number] : numbers) turns.emplace_back(*of, number);
+  return run_in_rounds(calls);
+}
+}  // namespace
+
+Result<void> run_group_on_host(CallList calls, Stream stream) {
+  Links& first = calls.front()->links();
+  CCL_CHECK(check_on_host(first, stream));
+  for (auto& call : calls) call->info() = call->links().noted(call->info());
+  GroupTurns turns{calls};
+  if (stream.host() == nullptr) {
+    turns.locks.clear();
+    return run_in_turn(calls, turns.numbers);
+  }
+  stream.host()->enqueue([held = in_flight(first.comm()),
+                          shared = std::make_shared<CallList>(std::move(calls)),
+                          numbers = turns.numbers] { return run_in_turn(*shared, numbers); });
+  return {};
+}
+
+Result<DeviceTarget> GroupLaunch::begin(Stream stream) {
+  std::vector<std::shared_ptr<Links>> all;
+  for (RecordedCall* call : calls_) {
+    if (all.empty() || all.back() != call->shared_links()) {
+      locks_.emplace_back(call->links().mutex());
+      all.push_back(call->shared_links());
+    }
+    CCL_CHECK(call->connect());
+  }
+  Links& first = calls_.front()->links();
+  CCL_CHECK(first.check_on_device(stream));
+  for (RecordedCall* call : calls_) call->info() = call->links().noted(call->info());
+  for (RecordedCall* call : calls_) CCL_CHECK(call->links().begin(call->info()));
+  return first.queue_on_device(stream, std::make_shared<std::vector<std::shared_ptr<Links>>>(all));
+}
+
+Result<void> GroupLaunch::finish(int code, Stream stream) {
+  return calls_[0]->links().finish_on_device(code, stream);
+}
+
+}  // namespace ccl::detail

@@ -1,0 +1,253 @@
+#include <ccl/comm/report.hpp>
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/report_text.hpp"
+
+namespace ccl {
+
+using namespace detail;
+
+namespace {
+
+/// What all ranks must have in common at one number.
+bool same(const Operation& a, const Operation& b) {
+  return a.composition == b.composition && a.call == b.call && a.count == b.count &&
+         a.root == b.root && std::strcmp(a.what, b.what) == 0 && std::strcmp(a.type, b.type) == 0 &&
+         std::strcmp(a.redop, b.redop) == 0;
+}
+
+class Diagnosis {
+ public:
+  Diagnosis(std::vector<Account> ranks, int asking) : asking_{asking} {
+    report_.ranks = std::move(ranks);
+  }
+
+  Report run() {
+    find_subject();
+    if (subject_ == nullptr) {
+      report_.verdict = silent().empty() ? "no operation runs" : silent_text() + "; nothing runs";
+      if (!silent().empty()) report_.behind = silent().front();
+      return std::move(report_);
+    }
+    report_.operation = *subject_;
+    if (const auto quiet = silent(); !quiet.empty()) {
+      settle(first_waited_for(quiet), silent_text());
+    } else if (!differs() && !missed() && !held_up()) {
+      in_the_same();
+    }
+    return std::move(report_);
+  }
+
+ private:
+  const Account& at(int rank) const { return report_.ranks[std::size_t(rank)]; }
+  int count() const { return int(report_.ranks.size()); }
+
+  /// The earliest collective that runs anywhere, or, if none does, the asking rank's messages.
+  void find_subject() {
+    for (const Account& of : report_.ranks) {
+      for (const Operation& op : of.operations) {
+        if (op.state != OpState::running || op.number == 0) continue;
+        if (subject_ == nullptr || op.number < subject_->number) subject_ = &op;
+      }
+    }
+    const auto* own = asking_ >= 0 ? at(asking_).running() : nullptr;
+    if (own != nullptr && own->number == 0) subject_ = own;
+    for (const Account& of : report_.ranks) {
+      if (subject_ == nullptr) subject_ = of.running();
+    }
+  }
+
+  std::vector<int> silent() const {
+    std::vector<int> ranks;
+    for (const Account& of : report_.ranks) {
+      if (!of.answered) ranks.push_back(of.rank);
+    }
+    return ranks;
+  }
+  std::string silent_text() const {
+    const auto ranks = silent();
+    const Account& first = at(ranks.front());
+    return fmt::format("{}{} {} not answer (stopped, or cut off)", say_ranks(ranks),
+                       first.host.empty() ? "" : " on " + first.host,
+                       ranks.size() == 1 ? "does" : "do");
+  }
+
+  /// Of these, the one that a chain of waiting ranks leads to, first of all from the asking one;
+  /// -1: none.
+  int waited_for(const std::vector<int>& ranks) const {
+    const auto among = [&](int r) {
+      return std::find(ranks.begin(), ranks.end(), r) != ranks.end();
+    };
+    for (int first = -1; first < count(); ++first) {
+      int r = first < 0 ? asking_ : first;
+      if (r < 0 || at(r).waits.peer < 0) continue;
+      for (int hops = 0; hops < count() && r >= 0 && r < count(); ++hops) {
+        if (among(r)) return r;
+        r = at(r).waits.peer;
+      }
+    }
+    return -1;
+  }
+  int first_waited_for(const std::vector<int>& ranks) const {
+    const int rank = waited_for(ranks);
+    return rank >= 0 ? rank : ranks.front();
+  }
+
+  void settle(int rank, const std::string& why) {
+    report_.behind = rank;
+    const auto waits = [&](int r) {
+      return r != rank && at(r).answered && at(r).waits.peer == rank && at(r).running() != nullptr;
+    };
+    if (asking_ >= 0 && waits(asking_)) report_.waiting = asking_;
+    for (int r = 0; r < count() && report_.waiting < 0; ++r) {
+      if (waits(r)) report_.waiting = r;
+    }
+    report_.verdict = why;
+    if (subject_ != nullptr && why.find(say(*subject_)) == std::string::npos) {
+      report_.verdict += " in " + say_numbered(*subject_);
+    }
+    if (report_.waiting < 0) return;
+    report_.step = at(report_.waiting).waits.step;
+    report_.verdict +=
+        fmt::format("; rank {} waits for it at step {}", report_.waiting, report_.step);
+  }
+
+  /// The first number under which not all have called the same.
+  bool differs() {
+    Word first = ~Word{0}, last = 0;
+    for (const Account& of : report_.ranks) {
+      for (const Operation& op : of.operations) {
+        if (op.number == 0) continue;
+        first = std::min(first, op.number);
+        last = std::max(last, op.number);
+      }
+    }
+    for (Word number = first; number <= last; ++number) {
+      std::vector<std::pair<const Operation*, std::vector<int>>> kinds;
+      for (const Account& of : report_.ranks) {
+        const Operation* op = of.find(number);
+        if (op == nullptr) continue;
+        auto kind = std::find_if(kinds.begin(), kinds.end(),
+                                 [&](const auto& k) { return same(*k.first, *op); });
+        if (kind == kinds.end()) kind = kinds.insert(kind, {op, {}});
+        kind->second.push_back(of.rank);
+      }
+      if (kinds.size() < 2) continue;
+      const auto size = [](const auto& a, const auto& b) {
+        return a.second.size() < b.second.size();
+      };
+      const auto few = std::min_element(kinds.begin(), kinds.end(), size);
+      auto many = std::max_element(kinds.begin(), kinds.end(), size);
+      if (many == few) many = few == kinds.begin() ? few + 1 : kinds.begin();
+      subject_ = many->first;
+      report_.operation = *subject_;
+      settle(few->second.front(),
+             fmt::format("{} called {} as operation {} where {} called {}", say_ranks(few->second),
+                         say(*few->first), number, say_ranks(many->second), say(*many->first)));
+      return true;
+    }
+    return false;
+  }
+
+  std::string last_of(const Account& of) const {
+    const std::string where = of.meeting.empty() ? "" : fmt::format("it is in {}; ", of.meeting);
+    if (of.operations.empty()) return where + "it has called nothing";
+    const Operation& op = of.operations.back();
+    return fmt::format("{}its last is {}, {} for {:.1f} s", where, say_numbered(op), name(op.state),
+                       age_s(of, op.ended_ns != 0     ? op.ended_ns
+                                 : op.started_ns != 0 ? op.started_ns
+                                                      : op.queued_ns));
+  }
+
+  /// Ranks that have not called the subject.
+  bool missed() {
+    if (subject_->number == 0) return false;
+    std::vector<int> late;
+    Word least = subject_->number;
+    for (const Account& of : report_.ranks) {
+      if (of.called >= subject_->number) continue;
+      if (of.called < least) late.clear();
+      least = std::min(least, of.called);
+      if (of.called == least) late.push_back(of.rank);
+    }
+    if (late.empty()) return false;
+    const int rank = first_waited_for(late);
+    settle(rank, fmt::format("{} on {} {} not called {} ({})", say_ranks(late), at(rank).host,
+                             late.size() == 1 ? "has" : "have", say_numbered(*subject_),
+                             last_of(at(rank))));
+    return true;
+  }
+
+  /// A rank that has called it, but where it has not begun.
+  bool held_up() {
+    if (subject_->number == 0) return false;
+    std::vector<int> late;
+    for (const Account& of : report_.ranks) {
+      const Operation* op = of.find(subject_->number);
+      const bool begun =
+          op == nullptr || (op->state != OpState::queued && op->state != OpState::launched);
+      if (!begun) late.push_back(of.rank);
+    }
+    int rank = waited_for(late);
+    // What is launched may have ended meanwhile; what is queued has certainly not begun.
+    for (std::size_t i = 0; i < late.size() && rank < 0; ++i) {
+      if (at(late[i]).find(subject_->number)->state == OpState::queued) rank = late[i];
+    }
+    if (rank < 0) return false;
+    const Operation* before = at(rank).running();
+    settle(rank, fmt::format("rank {} on {} has not begun {} ({} behind {})", rank, at(rank).host,
+                             say_numbered(*subject_), name(at(rank).find(subject_->number)->state),
+                             before != nullptr ? say_numbered(*before) : "other work"));
+    return true;
+  }
+
+  /// Is this rank in the subject, as far as anyone can tell?
+  bool runs(const Account& of) const {
+    const Operation* op = of.running();
+    return op != nullptr && (subject_->number == 0 ? op->composition == subject_->composition
+                                                   : op->number == subject_->number);
+  }
+
+  void in_the_same() {
+    int r = asking_ >= 0 && runs(at(asking_)) ? asking_ : -1;
+    for (int i = 0; i < count() && r < 0; ++i) {
+      if (runs(at(i))) r = i;
+    }
+    std::vector<int> chain;
+    while (r >= 0 && r < count() && runs(at(r)) && at(r).waits.peer >= 0 &&
+           std::find(chain.begin(), chain.end(), r) == chain.end()) {
+      chain.push_back(r);
+      r = at(r).waits.peer;
+    }
+    if (r < 0 || r >= count()) return;
+    if (std::find(chain.begin(), chain.end(), r) != chain.end()) {
+      chain.erase(chain.begin(), std::find(chain.begin(), chain.end(), r));
+      const int least = *std::min_element(chain.begin(), chain.end(), [&](int a, int b) {
+        return at(a).waits.step < at(b).waits.step;
+      });
+      settle(least, fmt::format("ranks {} wait for each other in a circle (rank {} is the least "
+                                "far)",
+                                fmt::format("{}", fmt::join(chain, ", ")), least));
+      return;
+    }
+    settle(r, runs(at(r)) ? fmt::format("rank {} on {} waits for nobody", r, at(r).host)
+                          : fmt::format("rank {} on {} runs something else or nothing ({})", r,
+                                        at(r).host, last_of(at(r))));
+  }
+
+  Report report_;
+  const int asking_;
+  const Operation* subject_ = nullptr;  // what hangs
+};
+
+}  // namespace
+
+Report diagnose(std::vector<Account> ranks, int asking) {
+  return Diagnosis{std::move(ranks), asking}.run();
+}
+
+}  // namespace ccl

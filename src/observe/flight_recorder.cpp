@@ -1,0 +1,116 @@
+#include <ccl/detail/base/cpu.hpp>
+#include <ccl/detail/runtime/flight_recorder.hpp>
+
+#include <algorithm>
+#include <chrono>
+
+namespace ccl {
+namespace {
+template <class Clock>
+Word ns_of() {
+  return Word(std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now().time_since_epoch())
+                  .count());
+}
+using Steady = std::chrono::steady_clock;
+constexpr auto relaxed = std::memory_order_relaxed;
+}  // namespace
+
+std::string_view name(OpState state) {
+  constexpr std::string_view names[] = {"queued", "launched", "running", "done", "failed"};
+  return names[int(state)];
+}
+
+// `op` is written with the journal's mutex; the atomics also without, by whoever runs the
+// operation.
+struct Journal::Entry {
+  std::atomic<Word> ticket{0};  // 0: never used
+  Operation op;
+  std::atomic<OpState> state{OpState::queued};
+  std::atomic<Word> queued{0}, started{0}, ended{0};  // in ticks
+};
+
+Journal::Journal(int size)
+    : entries_{std::make_unique<Entry[]>(std::size_t(size))},
+      size_{size},
+      first_ticks_{cpu_ticks()},
+      first_ns_{ns_of<Steady>()} {}
+Journal::~Journal() = default;
+
+Journal::Noted Journal::note(const Operation& op, bool point_to_point) {
+  const std::lock_guard lock{mutex_};
+  const Word ticket = ++tickets_;
+  Entry& entry = entries_[ticket % Word(size_)];
+  entry.ticket.store(ticket, relaxed);
+  entry.op = op;
+  if (!point_to_point) entry.op.number = collectives_.fetch_add(1, relaxed) + 1;
+  entry.state.store(OpState::queued, relaxed);
+  entry.queued.store(cpu_ticks(), relaxed);
+  entry.started.store(0, relaxed);
+  entry.ended.store(0, relaxed);
+  return {ticket, entry.op.number};
+}
+
+void Journal::started(Word ticket) {
+  Entry& entry = entries_[ticket % Word(size_)];
+  if (ticket == 0 || entry.ticket.load(relaxed) != ticket) return;
+  entry.started.store(cpu_ticks(), relaxed);
+  entry.state.store(OpState::running, relaxed);
+}
+
+void Journal::ended(Word ticket, bool well) {
+  Entry& entry = entries_[ticket % Word(size_)];
+  if (ticket == 0 || entry.ticket.load(relaxed) != ticket) return;
+  entry.ended.store(cpu_ticks(), relaxed);
+  entry.state.store(well ? OpState::done : OpState::failed, relaxed);
+}
+
+std::vector<Operation> Journal::latest(int most) const {
+  return collect(most, size_, [](Word, OpState state) { return state; });
+}
+
+std::vector<Operation> Journal::latest_on_device(int most, Word waiting) const {
+  return collect(most, most, [waiting](Word ticket, OpState state) {
+    if (state != OpState::running) return state;
+    return ticket < waiting    ? OpState::done
+           : ticket == waiting ? OpState::running
+                               : OpState::launched;
+  });
+}
+
+template <class StateOf>
+std::vector<Operation> Journal::collect(int most_ended, int most_others, StateOf state_of) const {
+  std::vector<Operation> all;
+  const std::lock_guard lock{mutex_};
+  const Now now = read_clocks();
+  const Word first = tickets_ > Word(size_) ? tickets_ - Word(size_) + 1 : 1;
+  for (Word ticket = tickets_; ticket >= first; --ticket) {
+    const Entry& entry = entries_[ticket % Word(size_)];
+    Operation op = entry.op;
+    op.state = state_of(ticket, entry.state.load(relaxed));
+    const bool ended = op.state == OpState::done || op.state == OpState::failed;
+    if (--(ended ? most_ended : most_others) < 0 && op.state != OpState::running) continue;
+    op.queued_ns = now.when(entry.queued.load(relaxed));
+    op.started_ns = now.when(entry.started.load(relaxed));
+    op.ended_ns = now.when(entry.ended.load(relaxed));
+    all.push_back(op);
+  }
+  std::reverse(all.begin(), all.end());
+  return all;
+}
+
+Journal::Now Journal::read_clocks() const {
+  Now now;
+  now.ticks = cpu_ticks();
+  now.ns_per_tick =
+      double(ns_of<Steady>() - first_ns_) / std::max(1.0, double(now.ticks) - double(first_ticks_));
+  now.system_ns = ns_of<std::chrono::system_clock>();
+  return now;
+}
+
+Word Journal::Now::when(Word then) const {
+  if (then == 0) return 0;
+  // Another core's ticks may be a little ahead of this one's.
+  return then > ticks ? system_ns : system_ns - Word(double(ticks - then) * ns_per_tick);
+}
+
+}  // namespace ccl

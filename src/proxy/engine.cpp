@@ -1,0 +1,308 @@
+#include <ccl/detail/runtime/proxy_engine.hpp>
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <ctime>
+#include <utility>
+
+#include "base/os_error.hpp"
+#include "base/thread.hpp"
+#include <poll.h>
+#include <sched.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+namespace ccl {
+namespace {
+// Between two looks at whether helpers are still at it: ever longer while they are. Each look takes
+// a core from a rank.
+constexpr long helped_sleep_us = 500, longest_helped_sleep_us = 4000;
+constexpr long dozed_sleep_us = 4000;  // while a helper blocks: it will hear of whatever comes
+constexpr std::size_t few_tasks = 4;   // that cost less to try than to hear of
+constexpr int idle_rounds = 32;        // without any movement, before the thread blocks
+constexpr double last_rounds_s = 1;    // for tasks that are ending when the engine goes
+// A polled task: a launch may take that long between two steps; a look costs some microseconds.
+constexpr long eager_us = 300, rarest_look_us = 1000;
+
+constexpr Word late_ns = 100'000;  // what helpers have put off: the thread moves it
+// After a guess that was wrong, about 45 quick calls have to pass before the next.
+constexpr Word wrong_guess_ns = 10'000'000;
+constexpr long guard_us = 100;
+constexpr int idle_guards = 8;
+
+/// How long to sleep between two looks at polled tasks, when nothing has moved for `quiet_us`.
+long between_looks_us(long quiet_us) {
+  return quiet_us < eager_us ? 0 : std::min(quiet_us / 8, rarest_look_us);
+}
+}  // namespace
+
+ProxyEngine::~ProxyEngine() {
+  further_.clear();
+  stop_.store(true);
+  wake();
+  if (thread_.joinable()) thread_.join();
+  const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(last_rounds_s);
+  const auto any_ending = [this] {
+    for (const auto& task : tasks_) {
+      if (task->ending()) return true;
+    }
+    return false;
+  };
+  while (any_ending() && std::chrono::steady_clock::now() < end) {
+    if (!round()) sleep(true, 1000);
+  }
+  tasks_.clear();
+  if (watch_ >= 0) ::close(watch_);
+  if (bell_ >= 0) ::close(bell_);
+}
+
+Result<void> ProxyEngine::add(std::shared_ptr<ProxyTask> task) {
+  const std::lock_guard lock{start_mutex_};
+  if (bell_ < 0) {
+    bell_ = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (bell_ < 0) {
+      const int os_code = errno;
+      return fail(detail::os_error(
+          Errc::system, fmt::format("cannot make an eventfd ({})", std::strerror(os_code)),
+          os_code));
+    }
+  }
+  acquire();
+  if (watch_ < 0) watch_ = ::epoll_create1(EPOLL_CLOEXEC);  // without it, all tasks try
+  watch(*task);
+  tasks_.push_back(std::move(task));
+  task_count_.store(int(tasks_.size()), std::memory_order_relaxed);
+  release();
+  if (thread_.joinable()) {
+    wake();
+    return {};
+  }
+  auto started = detail::own_thread("the proxy", [this] { run(); });
+  if (!started) {
+    acquire();
+    tasks_.pop_back();
+    task_count_.store(int(tasks_.size()), std::memory_order_relaxed);
+    release();
+    return fail(std::move(started).error());
+  }
+  thread_ = std::move(*started);
+  return {};
+}
+
+ProxyEngine& ProxyEngine::further(int n) {
+  const std::lock_guard lock{start_mutex_};
+  while (int(further_.size()) <= n) further_.push_back(std::make_unique<ProxyEngine>());
+  return *further_[std::size_t(n)];
+}
+
+void ProxyEngine::acquire() {
+  while (!try_acquire()) ::sched_yield();  // rounds are short
+}
+
+void ProxyEngine::watch(ProxyTask& task) {
+  const int fd = task.watched();
+  if (fd < 0 || fd == task.heard.fd || watch_ < 0) return;
+  task.heard.fd = fd;
+  epoll_event event{EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET, {}};
+  event.data.fd = fd;
+  if (::epoll_ctl(watch_, EPOLL_CTL_ADD, fd, &event) != 0) return;
+  if (by_fd_.size() <= std::size_t(fd)) by_fd_.resize(std::size_t(fd) + 1);
+  by_fd_[std::size_t(fd)] = &task;
+  task.heard.told = listening_;
+  task.heard.readable = task.heard.writable = true;  // whoever is not is told so by a system call
+}
+
+/// What has become ready since the last time; who was ready then has not been asked in vain since.
+void ProxyEngine::listen() {
+  const bool many = tasks_.size() > few_tasks;
+  if (many != listening_) {
+    listening_ = many;
+    for (const auto& task : tasks_) {
+      if (task == nullptr) continue;
+      ProxyHeard& heard = task->heard;
+      heard.told = many && heard.fd >= 0 && std::size_t(heard.fd) < by_fd_.size() &&
+                   by_fd_[std::size_t(heard.fd)] == task.get();
+      heard.readable = heard.writable = true;
+    }
+  }
+  if (!many || watch_ < 0) return;
+  constexpr int most = 64;  // the others in the next round
+  epoll_event events[most];
+  const int count = ::epoll_wait(watch_, events, most, 0);
+  for (int n = 0; n < count; ++n) {
+    ProxyTask* const task = by_fd_[std::size_t(events[n].data.fd)];
+    if (task == nullptr) continue;
+    ProxyHeard& heard = task->heard;
+    const auto is = events[n].events;
+    heard.closed = heard.closed || (is & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)) != 0;
+    heard.readable = heard.readable || heard.closed || (is & EPOLLIN) != 0;
+    heard.writable = heard.writable || heard.closed || (is & EPOLLOUT) != 0;
+  }
+}
+
+bool ProxyEngine::round(bool left_over_only) {
+  bool moved = false, ended = false;
+  put_off_ns_.store(0, std::memory_order_relaxed);  // every task that has something has its turn
+  const std::size_t count = tasks_.size();
+  const auto turns = [&](auto&& has_turn) {
+    for (std::size_t n = 0; n < count; ++n) {
+      auto& task = tasks_[first_ + n < count ? first_ + n : first_ + n - count];
+      if (task == nullptr || !has_turn(*task)) continue;
+      switch (task->progress(moved_)) {
+        case ProxyTask::Progress::none:
+          break;
+        case ProxyTask::Progress::some:
+          moved = true;
+          break;
+        case ProxyTask::Progress::ended:
+          std::replace(by_fd_.begin(), by_fd_.end(), task.get(), static_cast<ProxyTask*>(nullptr));
+          task.reset();
+          ended = true;
+          break;
+      }
+      if (task != nullptr) watch(*task);
+    }
+  };
+  if (left_over_only) {
+    turns([](const ProxyTask& task) { return task.left_over; });
+  } else {
+    // A send takes long enough for something to come meanwhile, and says itself what has come.
+    turns([](const ProxyTask& task) { return task.goes_first; });
+    listen();
+    turns([](const ProxyTask& task) { return !task.goes_first; });
+  }
+  first_ = first_ + 1 < count ? first_ + 1 : 0;
+  if (ended) {
+    std::erase(tasks_, nullptr);
+    first_ = 0;
+    task_count_.store(int(tasks_.size()), std::memory_order_relaxed);
+  }
+  if (moved) {
+    steps_.store(moved_.steps, std::memory_order_relaxed);
+    bytes_.store(moved_.bytes, std::memory_order_relaxed);
+  }
+  return moved;
+}
+
+void ProxyEngine::wake() {
+  called_.store(true);  // before the look at `asleep_`; the thread does it the other way round
+  if (asleep_.load()) ::eventfd_write(bell_, 1);
+}
+
+void ProxyEngine::wake_polled() {
+  wake();
+  const std::lock_guard lock{start_mutex_};
+  for (const auto& engine : further_) {
+    if (engine->polled_.load(std::memory_order_relaxed)) engine->wake();
+  }
+}
+
+/// Until someone calls or nothing has been put off for a while. True if there is something to do.
+bool ProxyEngine::guard() {
+  for (int idle = 0; idle < idle_guards && !stop_.load(std::memory_order_relaxed);) {
+    if (sleep(false, guard_us)) return true;
+    const Word since = put_off_ns_.load();
+    idle = since == 0 ? idle + 1 : 0;
+    if (since == 0 || HostMemory::now_ns() - since < late_ns || !try_acquire()) continue;
+    round();
+    call_ns_ = wrong_guess_ns;
+    rounds_.store(rounds_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+    release();
+  }
+  guarded_.store(false);  // before the look; who puts off does it the other way round
+  return put_off_ns_.load() != 0;
+}
+
+void ProxyEngine::run() {
+  Word seen = 0;  // rounds of helpers
+  long helped_us = helped_sleep_us;
+  int idle = 0;
+  bool called = false, fresh = true;  // fresh: something has moved, or someone has called
+  std::chrono::steady_clock::time_point quiet_since;
+  while (!stop_.load(std::memory_order_relaxed)) {
+    if (!called && guarded_.load()) {
+      called = guard();
+      idle = 0;  // not to sleep for good while helpers rely on it
+    }
+    const Word helped = helped_.load(std::memory_order_relaxed);
+    const bool dozing = dozing_.load(std::memory_order_relaxed) > 0;
+    if ((helped != seen || dozing) && !called) {
+      seen = helped;
+      idle = 0;
+      called = sleep(false, dozing ? dozed_sleep_us : helped_us);
+      helped_us = std::min(2 * helped_us, longest_helped_sleep_us);
+      continue;
+    }
+    helped_us = helped_sleep_us;
+    fresh = fresh || called;
+    called = false;
+    bool moved = false;
+    if (try_acquire()) {
+      moved = round();
+      rounds_.store(rounds_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+      release();
+    }
+    if (moved) {
+      idle = 0;
+      fresh = true;
+    } else if (++idle < idle_rounds) {
+      ::sched_yield();
+    } else {
+      idle = 0;
+      const auto now = std::chrono::steady_clock::now();
+      if (std::exchange(fresh, false)) quiet_since = now;
+      const auto quiet = std::chrono::duration_cast<std::chrono::microseconds>(now - quiet_since);
+      const long pause_us = between_looks_us(long(quiet.count()));
+      called = sleep(true, -1, pause_us);
+      if (polled_ && pause_us > 0 && !called) idle = idle_rounds;  // one look, then the next sleep
+    }
+  }
+}
+
+/// Until someone calls, the time is over (-1: never), or, `for_tasks`, one of them can move. The
+/// time is `polled_us` at most if one of them is polled. True if someone called.
+bool ProxyEngine::sleep(bool for_tasks, long timeout_us, long polled_us) {
+  std::vector<pollfd> watched{{bell_, POLLIN, 0}};
+  asleep_.store(true);
+  bool stay = !called_.load();
+  if (for_tasks && stay) {
+    bool polled = false;
+    acquire();
+    for (const auto& task : tasks_) {
+      if (task->arm()) stay = false;
+      const ProxyInterest interest = task->interest();
+      if (interest.pending || (interest.polled && polled_us == 0)) stay = false;
+      if (interest.polled && polled_us > 0) timeout_us = polled_us;
+      polled = polled || interest.polled;
+      if (interest.fd >= 0 && interest.events != 0) {
+        watched.push_back({interest.fd, interest.events, 0});
+      }
+    }
+    release();
+    polled_.store(polled, std::memory_order_relaxed);
+  }
+  if (stay) {
+    sleeps_.store(sleeps_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+    const timespec limit{timeout_us / 1'000'000, timeout_us % 1'000'000 * 1000};
+    ::ppoll(watched.data(), nfds_t(watched.size()), timeout_us < 0 ? nullptr : &limit, nullptr);
+  }
+  asleep_.store(false);
+  if (watched[0].revents != 0) {
+    eventfd_t rings = 0;
+    ::eventfd_read(bell_, &rings);
+  }
+  return called_.exchange(false);
+}
+
+ProxyEngine::Counters ProxyEngine::counters() const {
+  return {steps_.load(std::memory_order_relaxed),  bytes_.load(std::memory_order_relaxed),
+          rounds_.load(std::memory_order_relaxed), helped_.load(std::memory_order_relaxed),
+          sleeps_.load(std::memory_order_relaxed), task_count_.load(std::memory_order_relaxed)};
+}
+
+}  // namespace ccl

@@ -1,0 +1,132 @@
+// What threads that wait inside a collective do for the engine.
+#include <ccl/detail/runtime/proxy_engine.hpp>
+
+#include <algorithm>
+#include <chrono>
+#include <ctime>
+
+#include <poll.h>
+
+namespace ccl {
+namespace {
+// Until it blocks, a helper polls: on hardware whatever it waits for comes sooner. Where the
+// network is the kernel's work, and cores are few, a poll takes the core from what it waits for.
+// Sockets are slower than a turn of all ranks on their cores, which is what sleepers were mostly
+// late for.
+constexpr double doze_after_us = 50, doze_on_sockets_after_us = 400;
+constexpr double longest_doze_us = 1000, least_doze_us = 50, most_polled_us = 250;
+
+/// A thread's wait: calls of `help` with hardly anything between them, none of which moved
+/// anything.
+struct Wait {
+  std::chrono::steady_clock::time_point since{}, last{};
+};
+thread_local Wait wait;
+constexpr auto same_wait = std::chrono::microseconds{100};
+
+// Calls without a pause: they take so long on average, a pause counting as `most_call_ns` at most.
+// What they post is put off, but not for longer than some of them take; so often the thread looks.
+constexpr Word quick_call_ns = 30'000, most_call_ns = 500'000, calls_on_average = 8;
+constexpr Word longest_put_off_ns = 60'000;
+}  // namespace
+
+bool ProxyEngine::help(bool looks_elsewhere) {
+  if (task_count_.load(std::memory_order_relaxed) == 0 || !try_acquire()) return false;
+  const bool moved = round();
+  helped_.store(helped_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+  const auto now = std::chrono::steady_clock::now();
+  if (moved || now - wait.last > same_wait) wait.since = now;
+  wait.last = now;
+  const double waited_us = std::chrono::duration<double, std::micro>(now - wait.since).count();
+  const auto on_sockets = [this] {
+    return std::all_of(tasks_.begin(), tasks_.end(),
+                       [](const auto& t) { return t->heard.fd >= 0; });
+  };
+  if (looks_elsewhere || waited_us < doze_after_us ||
+      (waited_us < doze_on_sockets_after_us && on_sockets())) {
+    release();
+  } else {
+    doze(waited_us);
+    wait.last = std::chrono::steady_clock::now();
+  }
+  return moved;
+}
+
+void ProxyEngine::doze(double waited_us) {
+  std::vector<pollfd> watched;
+  bool stay = true;
+  double limit_us = std::clamp(waited_us / 4, least_doze_us, longest_doze_us);
+  for (const auto& task : tasks_) {
+    if (task->arm()) stay = false;
+    const ProxyInterest interest = task->interest();
+    if (interest.pending) stay = false;
+    if (interest.polled) limit_us = std::clamp(limit_us / 2, least_doze_us, most_polled_us);
+    if (interest.fd >= 0 && interest.events != 0) {
+      watched.push_back({interest.fd, interest.events, 0});
+    }
+  }
+  if (stay) dozing_.fetch_add(1, std::memory_order_relaxed);
+  release();
+  if (!stay) return;
+  const timespec limit{0, long(limit_us * 1000)};
+  ::ppoll(watched.data(), nfds_t(watched.size()), &limit, nullptr);
+  dozing_.fetch_sub(1, std::memory_order_relaxed);
+}
+
+ProxyEngine::Rest ProxyEngine::rest() const {
+  Rest rest;
+  for (const auto& task : tasks_) {
+    const ProxyInterest interest = task->interest();
+    task->left_over =
+        (interest.pending && !interest.for_helpers) || (interest.events & POLLOUT) != 0;
+    rest.left_over = rest.left_over || task->left_over;
+    rest.gathers = rest.gathers && (interest.gathers || !task->left_over);
+    rest.polled = rest.polled || interest.polled;
+  }
+  return rest;
+}
+
+bool ProxyEngine::puts_off(const Rest& rest) {
+  const Word now = HostMemory::now_ns();
+  const Word took = std::min(now - last_call_ns_, most_call_ns);
+  call_ns_ = call_ns_ - call_ns_ / calls_on_average + took / calls_on_average;
+  last_call_ns_ = now;
+  if (took > quick_call_ns || call_ns_ > quick_call_ns) return false;
+  if (!rest.left_over || !rest.gathers || rest.polled) return false;
+  const Word since = put_off_ns_.load(std::memory_order_relaxed);
+  if (since == 0) put_off_ns_.store(now);
+  return since == 0 || now - since < longest_put_off_ns;
+}
+
+ProxyEngine::Helper::Helper(ProxyEngine& engine, bool looks_elsewhere)
+    : engine_{engine}, before_{detail::idle_hook} {
+  detail::idle_hook = {
+      looks_elsewhere ? [](void* context) { return static_cast<ProxyEngine*>(context)->help(true); }
+                      : [](void* context) { return static_cast<ProxyEngine*>(context)->help(); },
+      &engine};
+}
+
+ProxyEngine::Helper::~Helper() {
+  detail::idle_hook = before_;
+  if (engine_.task_count_.load(std::memory_order_relaxed) == 0) return;
+  for (int attempt = 0; attempt < 4; ++attempt) {
+    if (!engine_.try_acquire()) continue;
+    // A full round costs a system call for each socket that it looks at.
+    Rest rest = engine_.rest();
+    const bool put_off = engine_.puts_off(rest);
+    if (rest.left_over && !put_off) {
+      engine_.round(true);
+      rest = engine_.rest();
+    }
+    engine_.helped_.store(engine_.helped_.load(std::memory_order_relaxed) + 1,
+                          std::memory_order_relaxed);
+    engine_.release();
+    // What waits for somebody who cannot call, the thread is to look at: it may have gone to sleep
+    // for good before our steps were posted.
+    if (put_off ? !engine_.guarded_.exchange(true) : rest.left_over || rest.polled) engine_.wake();
+    return;
+  }
+  engine_.wake();  // another thread is in a round that may have passed our steps
+}
+
+}  // namespace ccl

@@ -1,0 +1,58 @@
+#include "sim/routes.hpp"
+
+#include <fmt/format.h>
+
+namespace ccl::detail {
+
+Result<SimWay> SimWays::between(int from, int to, int channel) {
+  const topo::Graph& graph = cluster_.machine();
+  const topo::Paths& paths = cluster_.paths();
+  const int a = cluster_.gpu(local_of(from)), b = cluster_.gpu(local_of(to));
+  SimWay way;
+  const auto take = [&](const topo::Path& path, int node) {
+    const int base = (node % span_) * int(graph.links.size());
+    for (const int link : path.links) way.links.push_back(base + link);
+    return path.reaches();
+  };
+  if (node_of(from) == node_of(to)) {
+    const topo::Path& path = paths.at(a, b);
+    if (cluster_.on_cpus()) {
+      way.path = Path::shm;
+    } else if (path.type <= topo::PathType::nvb) {
+      way.path = Path::nvlink;
+    } else {
+      way.path = topo::check_p2p(graph, paths, cluster_.rules(), a, b).allowed ? Path::pcie
+                                                                               : Path::gpu_host;
+    }
+    if (take(path, node_of(from))) return way;
+    return fail(Errc::no_transport,
+                fmt::format("rank {} does not reach rank {} (no way from {} to {} in this file); "
+                            "look at `ccl_topo paths`",
+                            from, to, graph.label(a), graph.label(b)));
+  }
+  way.path = cluster_.on_cpus() ? Path::net : Path::gpu_net;
+  way.direct = false;
+  const int out = nic(local_of(from), channel), in = nic(local_of(to), channel);
+  if (out < 0 || in < 0 || !take(paths.at(a, out), node_of(from)) ||
+      !take(paths.at(in, b), node_of(to))) {
+    return fail(Errc::no_transport,
+                fmt::format("rank {} does not reach rank {} ({} has no NIC in this file); add one",
+                            from, to, graph.label(out < 0 ? a : b)));
+  }
+  way.more_us =
+      graph.nodes[std::size_t(out)].net.latency + graph.nodes[std::size_t(in)].net.latency;
+  return way;
+}
+
+int SimWays::nic(int local, int channel) {
+  constexpr int turns = 64;
+  if (nics_.empty()) nics_.assign(std::size_t(cluster_.locals()) * turns, -2);
+  int& known = nics_[std::size_t(local * turns + channel % turns)];
+  if (known == -2) {
+    known =
+        topo::local_net(cluster_.machine(), cluster_.paths(), cluster_.gpu(local), channel % turns);
+  }
+  return known;
+}
+
+}  // namespace ccl::detail

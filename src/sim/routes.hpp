@@ -1,0 +1,38 @@
+#pragma once
+
+#include <ccl/algo/cost.hpp>
+#include <ccl/types/result.hpp>
+#include <ccl/sim/cluster.hpp>
+
+#include <vector>
+
+namespace ccl::detail {
+
+/// Of a connection between two ranks.
+struct SimWay {
+  Path path = Path::nvlink;
+  bool direct = true;
+  double more_us = 0;      // what the NICs say of themselves
+  std::vector<int> links;  // of the cluster, node after node
+};
+
+/// Which links of a cluster connect two of its ranks. The cluster must outlive it.
+class SimWays {
+ public:
+  /// Nodes beyond the first `span` use the links of those before them.
+  SimWays(const sim::Cluster& cluster, int span) : cluster_{cluster}, span_{span} {}
+  /// Of the connection of one channel.
+  Result<SimWay> between(int from, int to, int channel);
+
+ private:
+  int node_of(int rank) const { return rank / cluster_.locals(); }
+  int local_of(int rank) const { return rank % cluster_.locals(); }
+  /// The one that serves a channel; -1: there is none.
+  int nic(int local, int channel);
+
+  const sim::Cluster& cluster_;
+  const int span_;
+  std::vector<int> nics_;  // [local][channel]
+};
+
+}  // namespace ccl::detail

@@ -1,0 +1,103 @@
+#include "topo/xml/loader.hpp"
+
+namespace ccl::topo::detail {
+
+Result<void> Loader::add_nic(const Element& element, int parent, const int* known) {
+  Graph& graph = loaded_.graph;
+  int nic = -1;
+  if (known != nullptr) {
+    nic = *known;
+  } else {
+    Node node;
+    node.type = NodeType::nic;
+    node.parent = parent;
+    node.host = graph.nodes[parent].host;
+    node.id = static_cast<std::int64_t>(loose_nics_++);
+    nic = graph.add(std::move(node));
+    graph.connect(nic, parent, LinkType::pci, gbps::loc);
+    graph.connect(parent, nic, LinkType::pci, gbps::loc);
+  }
+  return add_nets(element, nic);
+}
+
+Result<void> Loader::add_nets(const Element& element, int nic) {
+  Graph& graph = loaded_.graph;
+  for (const Element& child : element.children) {
+    if (child.name != "net") {
+      // GIN and RMA devices are the same hardware under other names: kept for who reads the file.
+      if (child.name == "gin" || child.name == "rma") {
+        graph.nodes[nic].kept.push_back({child.name, child.attributes});
+      } else {
+        repair(child.line, fmt::format("unknown element <{}> left out", child.name));
+      }
+      continue;
+    }
+    leave_out_below(child);
+    Node node;
+    node.type = NodeType::net;
+    node.parent = nic;
+    node.host = graph.nodes[nic].host;
+    node.net.name = text(child, "name");
+    CCL_TRY(node.net.dev, integer(child, "dev", -1, -1, 1 << 24));
+    if (node.net.dev < 0) {
+      node.net.dev = static_cast<int>(graph.of(NodeType::net).size());
+      repair(child.line, fmt::format("<net name=\"{}\"> without dev: numbered {}", node.net.name,
+                                     node.net.dev));
+    }
+    node.id = node.net.dev;
+    for (const int net : graph.of(NodeType::net)) {
+      if (graph.nodes[net].id == node.id && graph.nodes[net].host == node.host) {
+        return wrong(child, "dev", std::to_string(node.net.dev), "another <net> has it");
+      }
+    }
+    CCL_TRY(int mbps, integer(child, "speed", 0, -1, 2000000000));
+    if (mbps <= 0) {
+      mbps = 10000;
+      repair(child.line,
+             fmt::format("<net name=\"{}\"> without speed: taken as 10 Gbit/s", node.net.name));
+    }
+    node.net.bw = static_cast<float>(mbps) / 8000.0F;
+    CCL_TRY(node.net.port, integer(child, "port", 0, -1, 1 << 24));
+    CCL_TRY(node.net.latency, real(child, "latency", 0));
+    CCL_TRY(node.net.max_connections, integer(child, "maxconn", 0, 0, 0x7fffffff));
+    CCL_TRY(const int gdr, integer(child, "gdr", 0, -1, 1000));
+    CCL_TRY(const int coll, integer(child, "coll", 0, -1, 1000));
+    node.net.gdr = gdr > 0;
+    node.net.coll = coll > 0;
+    const std::string guid = text(child, "guid");
+    if (!guid.empty()) {
+      // The whole of it: cards of one maker begin alike, and NETs of one guid share a wire.
+      const char* const first =
+          guid.c_str() + (guid.starts_with("0x") || guid.starts_with("0X") ? 2 : 0);
+      const char* const last = guid.c_str() + guid.size();
+      const auto [end, error] = std::from_chars(first, last, node.net.guid, 16);
+      if (error != std::errc() || end != last) {
+        return wrong(child, "guid", guid, "not a hexadecimal number of 64 bits");
+      }
+    }
+    node.others = attributes_but(
+        child, {"name", "dev", "latency", "speed", "port", "guid", "maxconn", "gdr", "coll"});
+    const float bw = node.net.bw;
+    const int net = graph.add(std::move(node));
+    net_lines_[net] = child.line;
+    graph.connect(nic, net, LinkType::net, bw);
+    graph.connect(net, nic, LinkType::net, bw);
+  }
+  return {};
+}
+
+// NETs of one guid and port share one wire. Guid 0 says nothing, so such a NET has its own.
+void Loader::name_unknown_wires() {
+  int first = -1;
+  int count = 0;
+  for (const int net : loaded_.graph.of(NodeType::net)) {
+    if (loaded_.graph.nodes[net].net.guid != 0) continue;
+    if (count++ == 0) first = net;
+  }
+  if (count > 1) {
+    repair(net_lines_[first],
+           fmt::format("{} NETs have no guid: each taken as a wire of its own", count));
+  }
+}
+
+}  // namespace ccl::topo::detail

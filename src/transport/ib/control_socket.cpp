@@ -1,0 +1,70 @@
+#include "transport/ib/control_socket.hpp"
+
+#include <cerrno>
+
+#include <sys/socket.h>
+
+namespace ccl::detail {
+namespace {
+struct Head {
+  IbSay say;
+  std::uint32_t bytes;
+};
+constexpr std::uint32_t most_bytes = 64 << 20;
+
+bool would_block(int os_code) {
+  return os_code == EAGAIN || os_code == EWOULDBLOCK || os_code == EINTR;
+}
+}  // namespace
+
+void IbLine::send(IbSay say, std::span<const std::byte> body) {
+  const Head head{say, std::uint32_t(body.size())};
+  const auto* const bytes = reinterpret_cast<const std::byte*>(&head);
+  out_.insert(out_.end(), bytes, bytes + sizeof head);
+  out_.insert(out_.end(), body.begin(), body.end());
+  flush();
+}
+
+void IbLine::flush() {
+  while (!out_.empty() && socket_) {
+    const ssize_t sent =
+        ::send(socket_.get(), out_.data(), out_.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+    if (sent < 0) {
+      if (!would_block(errno)) out_.clear();  // `receive` will find the reason
+      return;
+    }
+    out_.erase(out_.begin(), out_.begin() + sent);
+  }
+}
+
+std::optional<IbMessage> IbLine::receive() {
+  for (;;) {
+    Head head{};
+    if (in_.size() >= sizeof head) {
+      std::memcpy(&head, in_.data(), sizeof head);
+      if (head.bytes > most_bytes) {
+        broken_ = true;
+        os_code_ = EPROTO;
+        return {};
+      }
+      if (in_.size() >= sizeof head + head.bytes) {
+        const auto begin = in_.begin() + sizeof head;
+        IbMessage message{head.say, {begin, begin + head.bytes}};
+        in_.erase(in_.begin(), begin + head.bytes);
+        return message;
+      }
+    }
+    if (!socket_ || broken_) return {};
+    std::byte some[4096];
+    const ssize_t got = ::recv(socket_.get(), some, sizeof some, MSG_DONTWAIT);
+    if (got > 0) {
+      in_.insert(in_.end(), some, some + got);
+    } else {
+      broken_ = got == 0 || !would_block(errno);
+      os_code_ = got == 0 ? 0 : errno;
+      return {};
+    }
+  }
+}
+
+}  // namespace ccl::detail

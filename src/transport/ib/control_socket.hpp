@@ -1,0 +1,104 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "base/fd.hpp"
+
+namespace ccl::detail {
+
+/// What the ends say to each other beside their queue pairs.
+enum class IbSay : std::uint32_t {
+  offer = 1,  // sender: my ports, and where my board is
+  plan,       // receiver: my ports, the queue pairs between them, steps received so far
+  ready,      // sender: my queue pairs work
+  go,         // receiver: so do mine
+  broken,     // receiver: queue pairs failed; make an offer
+  refused,    // either: the connection cannot be made; a text
+  farewell    // either: going in peace
+};
+
+struct IbMessage {
+  IbSay say;
+  std::vector<std::byte> body;
+};
+
+/// Writes and reads plain values one after the other. Reading beyond the end gives zeros and
+/// `good()` is false from then on.
+class IbWriter {
+ public:
+  template <class T>
+  void put(const T& value) {
+    const auto* const bytes = reinterpret_cast<const std::byte*>(&value);
+    body.insert(body.end(), bytes, bytes + sizeof value);
+  }
+  template <class T>
+  void put_all(const std::vector<T>& values) {
+    put(std::uint32_t(values.size()));
+    for (const T& value : values) put(value);
+  }
+  std::vector<std::byte> body;
+};
+class IbReader {
+ public:
+  explicit IbReader(std::span<const std::byte> body) : body_{body} {}
+  template <class T>
+  T get() {
+    T value{};
+    if (body_.size() < sizeof value) {
+      good_ = false;
+      body_ = {};
+      return value;
+    }
+    std::memcpy(&value, body_.data(), sizeof value);
+    body_ = body_.subspan(sizeof value);
+    return value;
+  }
+  template <class T>
+  std::vector<T> get_all() {
+    const std::size_t count = get<std::uint32_t>();
+    if (count > body_.size() / sizeof(T)) {
+      good_ = false;
+      return {};
+    }
+    std::vector<T> values(count);
+    for (T& value : values) value = get<T>();
+    return values;
+  }
+  bool good() const { return good_; }
+
+ private:
+  std::span<const std::byte> body_;
+  bool good_ = true;
+};
+
+/// The TCP connection beside the queue pairs. It also tells at once when the other process has
+/// ended, which queue pairs only notice when they send. Never blocks.
+class IbLine {
+ public:
+  IbLine() = default;
+  explicit IbLine(Fd socket) : socket_{std::move(socket)} {}
+  int fd() const { return socket_.get(); }
+  bool open() const { return bool(socket_); }
+  void close() { socket_.reset(); }
+  /// Sends now what the socket takes; the rest by `flush`.
+  void send(IbSay say, std::span<const std::byte> body = {});
+  void flush();
+  bool unsent() const { return !out_.empty(); }
+  /// The next whole message. After the last one, `broken()` says whether there can be more.
+  std::optional<IbMessage> receive();
+  bool broken() const { return broken_; }
+  int os_code() const { return os_code_; }  // 0: closed by the other end
+
+ private:
+  Fd socket_;
+  std::vector<std::byte> in_, out_;
+  bool broken_ = false;
+  int os_code_ = 0;
+};
+
+}  // namespace ccl::detail

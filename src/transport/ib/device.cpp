@@ -1,0 +1,287 @@
+#include "transport/ib/device.hpp"
+
+#include <ccl/comm/log.hpp>
+#include <ccl/detail/runtime/settings.hpp>
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <climits>
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <optional>
+
+#include "transport/ib/port_choice.hpp"
+#include "base/os_error.hpp"
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+namespace ccl::detail {
+namespace {
+
+constexpr std::uintptr_t page = 4096;
+constexpr std::size_t most_gids = 256;
+
+/// Devices that are open. A forked child cannot use its parent's and opens its own.
+struct OpenDevices {
+  std::mutex mutex;
+  pid_t pid = 0;
+  std::map<std::string, std::weak_ptr<IbDevice>> open;
+};
+OpenDevices& registry() {
+  static OpenDevices* const the = new OpenDevices;  // outlives every connection
+  return *the;
+}
+
+/// Where on the PCI bus its card is, without the function: ports of a card share it. Empty for
+/// devices that are software.
+std::string card_of(const ibv_device* device) {
+  char path[PATH_MAX];
+  const std::string link = fmt::format("/sys/class/infiniband/{}/device", device->name);
+  if (::realpath(link.c_str(), path) == nullptr) return {};
+  const std::string where{path};
+  const std::string address = where.substr(where.rfind('/') + 1);
+  return address.find(':') == address.npos ? std::string{} : address.substr(0, address.rfind('.'));
+}
+
+Result<std::shared_ptr<IbDevice>> open_device(const Verbs& calls, ibv_device* device) {
+  OpenDevices& devices = registry();
+  const std::lock_guard lock{devices.mutex};
+  if (devices.pid != ::getpid()) {
+    devices.open.clear();
+    devices.pid = ::getpid();
+  }
+  std::weak_ptr<IbDevice>& known = devices.open[device->name];
+  if (auto open = known.lock()) return open;
+  const auto refuse = [&](const char* what) {
+    const int os_code = errno;
+    return fail(os_error(Errc::system,
+                         fmt::format("cannot {} {} ({}); see the rights on /dev/infiniband", what,
+                                     device->name, std::strerror(os_code)),
+                         os_code));
+  };
+  ibv_context* const context = calls.open_device(device);
+  if (context == nullptr) return refuse("open");
+  ibv_pd* const pd = calls.alloc_pd(context);
+  if (pd == nullptr) {
+    (void)calls.close_device(context);
+    return refuse("make a protection domain of");
+  }
+  const int flags = ::fcntl(context->async_fd, F_GETFL);
+  if (flags >= 0) (void)::fcntl(context->async_fd, F_SETFL, flags | O_NONBLOCK);
+  auto opened = std::make_shared<IbDevice>(calls, context, pd, device->name);
+  known = opened;
+  return opened;
+}
+
+}  // namespace
+
+IbMemory::~IbMemory() {
+  (void)device_->calls().dereg_mr(region_);
+}
+
+IbDevice::IbDevice(const Verbs& calls, ibv_context* context, ibv_pd* pd, std::string name)
+    : calls_{calls}, context_{context}, pd_{pd}, name_{std::move(name)} {}
+
+IbDevice::~IbDevice() {
+  (void)calls_.dealloc_pd(pd_);
+  (void)calls_.close_device(context_);
+}
+
+Result<std::shared_ptr<IbMemory>> IbDevice::memory(void* at, std::size_t bytes, unsigned access) {
+  const auto begin = reinterpret_cast<std::uintptr_t>(at) / page * page;
+  const auto end = (reinterpret_cast<std::uintptr_t>(at) + bytes + page - 1) / page * page;
+  const std::lock_guard lock{memory_mutex_};
+  std::erase_if(registered_, [](const Registered& r) { return r.memory.expired(); });
+  for (const Registered& r : registered_) {
+    if (r.begin > begin || r.end < end || r.access != access) continue;
+    if (auto shared = r.memory.lock()) return shared;
+  }
+  ibv_mr* const region =
+      calls_.reg_mr(pd_, reinterpret_cast<void*>(begin), end - begin, begin, access);
+  if (region == nullptr) {
+    const int os_code = errno;
+    rlimit limit{};
+    (void)::getrlimit(RLIMIT_MEMLOCK, &limit);
+    return fail(os_error(
+        Errc::out_of_memory,
+        fmt::format("cannot register {} bytes with {} ({}; RLIMIT_MEMLOCK is {}); raise that limit",
+                    end - begin, name_, std::strerror(os_code),
+                    limit.rlim_cur == RLIM_INFINITY ? "unlimited"
+                                                    : fmt::format("{} KiB", limit.rlim_cur >> 10)),
+        os_code));
+  }
+  auto made = std::make_shared<IbMemory>(shared_from_this(), region);
+  registered_.push_back({begin, end, access, made});
+  return made;
+}
+
+Result<std::shared_ptr<IbMemory>> IbDevice::dma_buf_memory(int fd, void* at, std::size_t bytes,
+                                                           unsigned access) {
+  if (calls_.reg_dmabuf_mr == nullptr) {
+    return fail(Errc::not_supported,
+                "libibverbs registers no DMA-BUF; install that of rdma-core 34 or later");
+  }
+  ibv_mr* const region =
+      calls_.reg_dmabuf_mr(pd_, 0, bytes, reinterpret_cast<std::uintptr_t>(at), fd, int(access));
+  if (region != nullptr) return std::make_shared<IbMemory>(shared_from_this(), region);
+  const int os_code = errno;
+  return fail(os_error(Errc::not_supported,
+                       fmt::format("{} cannot register a DMA-BUF of {} bytes ({})", name_, bytes,
+                                   std::strerror(os_code)),
+                       os_code));
+}
+
+void IbDevice::read_events() {
+  const std::unique_lock lock{events_mutex_, std::try_to_lock};
+  if (!lock) return;  // another thread is at it
+  ibv_async_event event{};
+  while (calls_.get_async_event(context_, &event) == 0) {
+    switch (event.event_type) {
+      case IBV_EVENT_PORT_ERR:
+      case IBV_EVENT_PORT_ACTIVE:
+      case IBV_EVENT_DEVICE_FATAL:
+      case IBV_EVENT_GID_CHANGE:
+      case IBV_EVENT_LID_CHANGE:
+        log_warn(LogPart::net, "{}: {}", name_,
+                 event.event_type == IBV_EVENT_PORT_ERR       ? "a port went down"
+                 : event.event_type == IBV_EVENT_PORT_ACTIVE  ? "a port came up"
+                 : event.event_type == IBV_EVENT_DEVICE_FATAL ? "the device failed"
+                                                              : "a port's address changed");
+        events_.fetch_add(1, std::memory_order_release);
+        break;
+      default:  // of a queue pair: its completions say more
+        break;
+    }
+    calls_.ack_async_event(&event);
+  }
+}
+
+ibv_port_attr IbDevice::port(int number) const {
+  ibv_port_attr attributes{};
+  if (calls_.query_port(context_, std::uint8_t(number),
+                        reinterpret_cast<_compat_ibv_port_attr*>(&attributes)) != 0) {
+    attributes.state = IBV_PORT_NOP;
+  }
+  return attributes;
+}
+
+std::string IbPort::text() const {
+  return fmt::format("{} port {}", device->name(), number);
+}
+
+Result<IbPorts> find_ib_ports() {
+  IbPorts found;
+  const auto absent = [&](IbAbsence absence, std::string why) {
+    found.ports.clear();
+    found.absence = absence;
+    found.why = std::move(why);
+    return found;
+  };
+  CCL_TRY(const bool disabled, setting_flag("IB_DISABLE"));
+  if (disabled) return absent(IbAbsence::disabled, "CCL_IB_DISABLE is 1");
+  CCL_TRY(const std::string hca, setting_text("IB_HCA"));
+  CCL_TRY(const HcaList list, HcaList::parse(hca));
+  CCL_TRY(const GidWish wish, GidWish::from_settings());
+  CCL_TRY(const bool merge, setting_flag("IB_MERGE_NICS"));
+  if (!verbs_are_replaced() && ::access("/sys/class/infiniband", F_OK) != 0) {
+    return absent(IbAbsence::no_device, "there is no RDMA device");
+  }
+  const auto library = verbs();
+  if (!library) return absent(IbAbsence::no_library, library.error().what);
+  const Verbs& calls = **library;
+  int count = 0;
+  ibv_device** const devices = calls.get_device_list(&count);
+  if (devices == nullptr || count == 0) {
+    if (devices != nullptr) calls.free_device_list(devices);
+    return absent(IbAbsence::no_device, "there is no RDMA device");
+  }
+  std::vector<std::pair<std::string, ibv_device*>> sorted;  // by card, then by name
+  for (int n = 0; n < count; ++n) sorted.emplace_back(card_of(devices[n]), devices[n]);
+  std::sort(sorted.begin(), sorted.end(), [](const auto& a, const auto& b) {
+    const std::string_view x = a.second->name, y = b.second->name;
+    return std::tuple{a.first, x.size(), x} < std::tuple{b.first, y.size(), y};
+  });
+  bool any_taken = false, any_active = false;
+  std::string problems;
+  std::optional<Error> misfit;
+  std::map<std::string, int> cards;
+  for (const auto& [card, device] : sorted) {
+    auto opened = open_device(calls, device);
+    if (!opened) {
+      problems += (problems.empty() ? "" : "; ") + opened.error().what;
+      continue;
+    }
+    ibv_device_attr attributes{};
+    if (calls.query_device((*opened)->context(), &attributes) != 0) continue;
+    for (int number = 1; number <= attributes.phys_port_cnt; ++number) {
+      if (!list.takes(device->name, number)) continue;
+      any_taken = true;
+      const ibv_port_attr port = (*opened)->port(number);
+      if (port.state != IBV_PORT_ACTIVE) continue;
+      any_active = true;
+      IbPort taken{*opened, number};
+      const auto leave_out = [&](const std::string& why) {
+        problems += fmt::format("{}{}: {}", problems.empty() ? "" : "; ", taken.text(), why);
+      };
+      if (found.ports.size() == most_ib_ports) {
+        leave_out(fmt::format("{} others are used; CCL_IB_HCA chooses which", most_ib_ports));
+        continue;
+      }
+      taken.infiniband = port.link_layer != IBV_LINK_LAYER_ETHERNET;
+      taken.lid = port.lid;
+      taken.mtu = port.active_mtu;
+      std::vector<ibv_gid_entry> gids(most_gids);
+      const auto filled =
+          calls.query_gid_table((*opened)->context(), gids.data(), gids.size(), 0, sizeof gids[0]);
+      gids.resize(std::size_t(std::max<ssize_t>(filled, 0)));
+      std::erase_if(gids, [&](const ibv_gid_entry& gid) { return int(gid.port_num) != number; });
+      if (taken.infiniband && wish.index < 0) {  // the first one names the port
+        if (!gids.empty()) taken.gid = gids[0].gid;
+      } else {
+        const auto gid = choose_gid(gids, wish);
+        if (!gid) {
+          leave_out(gid.error().what);
+          if (gid.error().code == Errc::bad_setting) misfit = gid.error();
+          continue;
+        }
+        taken.gid_index = int(gid->gid_index);
+        taken.gid = gid->gid;
+      }
+      const std::string nic = merge ? card : fmt::format("{}:{}", device->name, number);
+      taken.nic = cards.try_emplace(nic, int(cards.size())).first->second;
+      found.ports.push_back(std::move(taken));
+    }
+  }
+  calls.free_device_list(devices);
+  found.left_out = problems;
+  if (!found.ports.empty()) return found;
+  if (misfit) {  // no port has what the setting says
+    misfit->what = problems;
+    return fail(*misfit);
+  }
+  if (!problems.empty()) return absent(IbAbsence::no_gid, problems);
+  if (!any_taken) {
+    return absent(IbAbsence::not_chosen, fmt::format("CCL_IB_HCA={} takes none of its ports", hca));
+  }
+  return absent(any_active ? IbAbsence::no_gid : IbAbsence::not_active, "no port is up");
+}
+
+Result<IbPresence> ib_presence() {
+  CCL_TRY(const IbPorts found, find_ib_ports());
+  IbPresence presence;
+  presence.absence = found.absence;
+  for (const IbPort& port : found.ports) presence.kinds |= port.infiniband ? 1 : 2;
+  if (found.absence != IbAbsence::none && found.absence != IbAbsence::no_device) {
+    log_info(LogPart::net, "no RDMA here: {}", found.why);
+  } else if (!found.left_out.empty()) {
+    log_info(LogPart::net, "RDMA ports that are not used: {}", found.left_out);
+  }
+  return presence;
+}
+
+}  // namespace ccl::detail

@@ -1,0 +1,107 @@
+#pragma once
+
+#include <ccl/types/result.hpp>
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "transport/ib/presence.hpp"
+#include "transport/ib/verbs.hpp"
+
+namespace ccl::detail {
+
+class IbDevice;
+
+/// Memory that a device may read and write. Owns the registration, not the memory.
+class IbMemory {
+ public:
+  IbMemory(std::shared_ptr<IbDevice> device, ibv_mr* region)
+      : device_{std::move(device)}, region_{region} {}
+  ~IbMemory();
+  IbMemory(const IbMemory&) = delete;
+  IbMemory& operator=(const IbMemory&) = delete;
+  std::uint32_t local_key() const { return region_->lkey; }
+  std::uint32_t remote_key() const { return region_->rkey; }
+
+ private:
+  std::shared_ptr<IbDevice> device_;
+  ibv_mr* region_;
+};
+
+/// An opened device, shared by all connections of the process that use it.
+class IbDevice : public std::enable_shared_from_this<IbDevice> {
+ public:
+  IbDevice(const Verbs& calls, ibv_context* context, ibv_pd* pd, std::string name);
+  ~IbDevice();
+  IbDevice(const IbDevice&) = delete;
+  IbDevice& operator=(const IbDevice&) = delete;
+
+  const Verbs& calls() const { return calls_; }
+  ibv_context* context() const { return context_; }
+  ibv_pd* pd() const { return pd_; }
+  const std::string& name() const { return name_; }
+  int async_fd() const { return context_->async_fd; }
+
+  /// Registers whole pages; who asks for a range that is registered already, with the same access,
+  /// shares that.
+  Result<std::shared_ptr<IbMemory>> memory(void* at, std::size_t bytes, unsigned access);
+  /// Registers memory that a DMA-BUF stands for, from its first byte on; `at` is where the requests
+  /// will say that it lies.
+  Result<std::shared_ptr<IbMemory>> dma_buf_memory(int fd, void* at, std::size_t bytes,
+                                                   unsigned access);
+  /// Reads what the device has to say of its ports. Never blocks.
+  void read_events();
+  /// Counts what may concern a connection: ports that went up or down, and fatal errors.
+  unsigned events() const { return events_.load(std::memory_order_acquire); }
+  /// Asks the device.
+  ibv_port_attr port(int number) const;
+  bool port_is_active(int number) const { return port(number).state == IBV_PORT_ACTIVE; }
+
+ private:
+  struct Registered {
+    std::uintptr_t begin, end;
+    unsigned access;
+    std::weak_ptr<IbMemory> memory;
+  };
+  const Verbs& calls_;
+  ibv_context* context_;
+  ibv_pd* pd_;
+  std::string name_;
+  std::atomic<unsigned> events_{0};
+  std::mutex events_mutex_, memory_mutex_;
+  std::vector<Registered> registered_;
+};
+
+/// A port that connections may use, with the address they start from.
+struct IbPort {
+  std::shared_ptr<IbDevice> device;
+  int number = 1;
+  int nic = 0;  // ports of one card, over which messages are striped, have the same
+  bool infiniband = false;
+  std::uint16_t lid = 0;
+  int mtu = IBV_MTU_1024;
+  int gid_index = 0;
+  ibv_gid gid{};
+
+  /// "mlx5_0 port 1".
+  std::string text() const;
+};
+
+constexpr std::size_t most_ib_ports = 8;
+
+struct IbPorts {
+  std::vector<IbPort> ports;
+  IbAbsence absence = IbAbsence::none;
+  std::string why;       // in words, where there are none
+  std::string left_out;  // in words: those that could not be used, beside those that can
+};
+
+/// The ports that CCL_IB_HCA takes and that are up, with GIDs as they are now.
+Result<IbPorts> find_ib_ports();
+
+}  // namespace ccl::detail

@@ -1,0 +1,92 @@
+#include <ccl/comm/log.hpp>
+#include <ccl/detail/runtime/settings.hpp>
+#include <ccl/transport/ib.hpp>
+
+#include <fmt/format.h>
+
+#include <thread>
+
+#include "transport/ib/link.hpp"
+#include "transport/proxied/end.hpp"
+
+namespace ccl {
+namespace detail {
+namespace {
+// A step is one message, of which devices take 1 GiB (max_msg_sz; the specification 2 GiB).
+constexpr Index most_slot_bytes = Index{1} << 30;
+}  // namespace
+
+Result<void> IbLink::prepare() {
+  const WireShape& shape = edge.shape;
+  if (shape.slot_bytes > most_slot_bytes) {
+    return fail(Errc::invalid_argument, fmt::format("slots of {} bytes are too large for ib (at "
+                                                    "most {}); use smaller ones",
+                                                    shape.slot_bytes, most_slot_bytes));
+  }
+  CCL_TRY(tuning, IbTuning::from_settings());
+  const std::size_t slots = std::size_t(shape.channels) * std::size_t(shape.slot_count);
+  CCL_TRY(board, Mapping::anonymous((slots + 1) * sizeof(IbSlot)));
+  freed.resize(std::size_t(shape.channels));
+  enter();
+  CCL_TRY(const bool wanted, setting_flag("IB_GPU_MEMORY"));
+  return wanted && may_use_gpu_memory(context.arena) ? place_on_gpu() : Result<void>{};
+}
+
+Result<void> IbLink::place_on_gpu() {
+  CCL_TRY(const IbPorts found, find_ib_ports());
+  const WireShape& shape = edge.shape;
+  const auto bytes =
+      std::size_t(shape.channels) * std::size_t(shape.slot_count) * std::size_t(shape.slot_bytes);
+  std::string why;
+  CCL_TRY(gpu_slots, IbGpuSlots::make(context.arena, bytes, found.ports, slot_access(true), why));
+  if (gpu_slots) {
+    slots_elsewhere = gpu_slots->base();
+    log_info(LogPart::net, "slots for rank {} lie in GPU memory, by {}; GDRCopy is {}",
+             edge.peer.rank, gpu_slots->reach() == GpuReach::dma_buf ? "DMA-BUF" : "nvidia-peermem",
+             gpu_calls().has_gdrcopy() ? "there, and not used" : "not there");
+  } else {
+    log_info(LogPart::net, "slots for rank {} are staged in host memory ({})", edge.peer.rank, why);
+  }
+  return {};
+}
+
+unsigned IbLink::slot_access(bool of_gpu) const {
+  if (edge.side == Side::sender) return IBV_ACCESS_LOCAL_WRITE;
+  // Only data: a board's lines are seen by their last word, without a completion.
+  return unsigned(IBV_ACCESS_LOCAL_WRITE) | unsigned(IBV_ACCESS_REMOTE_WRITE) |
+         (of_gpu && tuning.flush ? unsigned(IBV_ACCESS_REMOTE_READ) : 0u) |  // see IbFlush
+         (tuning.relaxed ? unsigned(IBV_ACCESS_RELAXED_ORDERING) : 0u);
+}
+
+Result<void> IbLink::receive(const std::shared_ptr<IbLink>& link) {
+  return link->context.proxy->add(make_ib_receiver(link));
+}
+
+Result<void> IbLink::send(const std::shared_ptr<IbLink>& link, std::size_t, Fd socket) {
+  return link->context.proxy->add(make_ib_sender(link, std::move(socket)));
+}
+
+Result<void> IbLink::settle(const net::Deadline& deadline) {
+  while (state() == State::connecting) {
+    if (context.status != nullptr) CCL_CHECK(context.status->result());
+    if (deadline.passed()) {
+      return fail(Errc::timed_out,
+                  fmt::format("rank {} on {} does not answer (its process is stopped?); start all "
+                              "ranks, or raise the deadline",
+                              edge.peer.rank, edge.peer.host));
+    }
+    if (!context.proxy->help()) std::this_thread::sleep_for(std::chrono::microseconds{100});
+  }
+  if (state() == State::failed) return fail(error());
+  return {};
+}
+
+template class ProxiedEnd<IbLink>;
+
+}  // namespace detail
+
+Result<IbTransport::End> IbTransport::setup(TransportContext& context, const Edge& edge) {
+  return End::make(context, edge);
+}
+
+}  // namespace ccl

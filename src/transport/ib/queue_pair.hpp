@@ -1,0 +1,105 @@
+#pragma once
+
+#include <ccl/types/result.hpp>
+#include <ccl/types/word.hpp>
+
+#include <cstdint>
+#include <memory>
+
+#include "transport/ib/device.hpp"
+
+namespace ccl::detail {
+
+/// The settings of queue pairs.
+struct IbTuning {
+  int traffic_class = 0, service_level = 0, timeout = 20, retry_count = 7, pkey = 0;
+  int qps_per_port = 1;
+  bool split = false;
+  int adaptive = -2;
+  Index announce_bytes = 8192;  // CCL_IB_AR_THRESHOLD
+  bool relaxed = true;
+  bool flush = true;  // only of GPU memory
+  static Result<IbTuning> from_settings();
+};
+
+/// A port, as the other end is told. Trivially copyable.
+struct IbPortCard {
+  std::uint8_t gid[16];
+  std::uint16_t lid;
+  std::uint8_t mtu, infiniband;
+  std::int32_t nic;
+  std::uint32_t key;  // of memory that the other end writes: the sender's board, the receiver's
+                      // slots
+  char where[44];     // "mlx5_0 port 1", for messages
+  static IbPortCard of(const IbPort& port);
+};
+
+/// A completion queue, and the channel that makes it something to poll(2).
+class IbQueue {
+ public:
+  static Result<std::unique_ptr<IbQueue>> make(std::shared_ptr<IbDevice> device, int entries);
+  ~IbQueue();
+  IbQueue(const IbQueue&) = delete;
+  IbQueue& operator=(const IbQueue&) = delete;
+
+  ibv_cq* get() const { return cq_; }
+  const std::shared_ptr<IbDevice>& device() const { return device_; }
+  int fd() const { return channel_->fd; }
+  int poll(ibv_wc* to, int most) const { return ibv_poll_cq(cq_, most, to); }
+  /// The next completion makes `fd` readable. What came before does not: look once more afterwards.
+  /// `rang`: `fd` may be readable.
+  void arm(bool rang);
+
+ private:
+  IbQueue(std::shared_ptr<IbDevice> device, ibv_comp_channel* channel, ibv_cq* cq)
+      : device_{std::move(device)}, channel_{channel}, cq_{cq} {}
+  std::shared_ptr<IbDevice> device_;
+  ibv_comp_channel* channel_;
+  ibv_cq* cq_;
+  bool armed_ = false;
+};
+
+struct IbQpSize {
+  int sends = 1, receives = 1, inline_bytes = 0;
+  unsigned access = IBV_ACCESS_REMOTE_WRITE;  // of the other end
+};
+
+/// A reliable connection's queue pair, from its making to its end.
+class IbQp {
+ public:
+  /// In the state INIT: it takes receives.
+  static Result<std::unique_ptr<IbQp>> make(const IbPort& port, IbQueue& queue, IbQpSize size,
+                                            const IbTuning& tuning);
+  ~IbQp();
+  IbQp(const IbQp&) = delete;
+  IbQp& operator=(const IbQp&) = delete;
+
+  /// Through RTR to RTS.
+  Result<void> connect(const IbPort& port, const IbPortCard& to, std::uint32_t number,
+                       std::uint32_t psn, const IbTuning& tuning);
+  /// What is under way ends with an error, and nothing of the other end reaches us any more.
+  void stop();
+  ibv_qp* get() const { return qp_; }
+  std::uint32_t number() const { return qp_->qp_num; }
+  std::uint32_t psn() const { return psn_; }
+  Index inline_bytes() const { return inline_bytes_; }
+
+ private:
+  IbQp(std::shared_ptr<IbDevice> device, ibv_qp* qp, Index inline_bytes, std::uint32_t psn)
+      : device_{std::move(device)}, qp_{qp}, inline_bytes_{inline_bytes}, psn_{psn} {}
+  std::shared_ptr<IbDevice> device_;
+  ibv_qp* qp_;
+  Index inline_bytes_;
+  std::uint32_t psn_;
+};
+
+/// What a completion's status means.
+struct IbTrouble {
+  const char* name;  // "IBV_WC_RETRY_EXC_ERR"
+  const char* why;
+  const char* help;
+  bool worth_another_try;  // over other queue pairs
+};
+IbTrouble explain(ibv_wc_status status);
+
+}  // namespace ccl::detail

@@ -1,0 +1,457 @@
+#include <ccl/detail/lanes/host_memory.hpp>
+#include <ccl/comm/log.hpp>
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "transport/ib/slot_table.hpp"
+#include "transport/ib/paths.hpp"
+#include "transport/ib/task.hpp"
+#include <arpa/inet.h>
+
+namespace ccl::detail {
+namespace {
+
+constexpr auto drain_limit = std::chrono::milliseconds{200};
+
+class IbReceiver final : public IbTask {
+ public:
+  explicit IbReceiver(std::shared_ptr<IbLink> link)
+      : IbTask{std::move(link), Fd{}}, immediate_{link_->edge.shape.slot_bytes} {
+    for (const Wire& wire : link_->wires) {
+      Channel channel;
+      channel.wire = wire;
+      channel.missing.resize(std::size_t(wire.slot_count));
+      channel.freed.resize(std::size_t(wire.slot_count));
+      channels_.push_back(std::move(channel));
+    }
+  }
+
+ private:
+  struct Channel {
+    Wire wire;
+    std::size_t first = 0, pairs = 0, parts = 1;  // of `pairs_`
+    Word received = 0;                            // steps, all parts of them
+    Word offered = 0;                             // slots that the sender is told of
+    Word first_offered = 0;                       // over these queue pairs
+    bool deferred = false;                        // an offer that can wait was put off
+    std::vector<std::size_t> missing;             // parts, by slot
+    std::vector<Word> freed;                      // by slot: what its step tells of the edge back
+    IbBoard board;
+    Word flushing = 0, flushed = 0;  // steps, where they go to GPU memory
+    std::size_t reads = 0;           // under way, one for each port
+  };
+
+  bool sends() const override { return false; }
+
+  bool move(ProxyCounters& counters) override {
+    bool moved = false;
+    counters.steps += std::exchange(steps_, 0);
+    counters.bytes += std::exchange(bytes_, 0);
+    for (std::size_t c = 0; c < channels_.size() && state_ == State::running; ++c) {
+      moved = offer_slots(c) || moved;
+    }
+    return moved;
+  }
+  bool could_move() const override {
+    return std::any_of(channels_.begin(), channels_.end(),
+                       [](const Channel& channel) { return must_offer(channel); });
+  }
+  bool waits_for_lanes() const override { return link_->polled && !ending(); }
+  bool finished() const override { return true; }
+  bool needs_peer() const override { return false; }
+
+  void arrive() override {
+    if (Fd socket = link_->arriving.take(0); socket) {
+      watch(socket.get());
+      line_ = IbLine{std::move(socket)};
+      listen_to_line();
+    } else if (std::chrono::steady_clock::now() > link_->deadline) {
+      give_up(Errc::timed_out,
+              fmt::format("{} has not connected (its process is stopped or it cannot reach this "
+                          "host); start all ranks, or raise the deadline",
+                          peer_text()));
+    }
+  }
+
+  /// What steps of the edge back have told the sender meanwhile.
+  void note_told(std::size_t c) {
+    Channel& channel = channels_[c];
+    if (!link_->freed[c].may) return;
+    for (; channel.offered < link_->freed[c].until; ++channel.offered) {
+      channel.missing[channel.offered % Word(channel.wire.slot_count)] = channel.parts;
+    }
+  }
+  static Word free_until(const Channel& channel) {
+    return HostMemory::load_credit(channel.wire.drained) + Word(channel.wire.slot_count);
+  }
+  /// The sender has hardly any slot to go on with.
+  static bool must_offer(const Channel& channel) {
+    return channel.offered - channel.received <= Word(channel.wire.slot_count / 4) &&
+           free_until(channel) > channel.offered && channel.board.has_room();
+  }
+  /// Half of the slots share a write, which costs as much as one of a small step. They lie side by
+  /// side: the step after the last of them.
+  static Word next_half(const Channel& channel) {
+    const Word half = Word(std::max(channel.wire.slot_count / 2, 1));
+    return (channel.offered / half + 1) * half;
+  }
+  static bool may_offer(const Channel& channel) {
+    return free_until(channel) >= next_half(channel) && channel.board.has_room();
+  }
+
+  bool offer_slots(std::size_t c) {
+    Channel& channel = channels_[c];
+    note_told(c);
+    if (!must_offer(channel)) {
+      // Whoever has just drained a slot may have posted an answer, which goes first: a round later.
+      channel.deferred = may_offer(channel) && !channel.deferred;
+      if (channel.deferred || !may_offer(channel)) return false;
+    }
+    // Beyond a half, others will be free soon.
+    const Word until = must_offer(channel) ? free_until(channel) : next_half(channel);
+    const Word count = Word(channel.wire.slot_count);
+    Pair& pair = pairs_[channel.first];
+    const IbPortCard& to = peers_ports_[std::size_t(peer_port(pair))];
+    const std::uint32_t key = board_memory_[std::size_t(own_port(pair))]->local_key();
+    IbSlot* const draft = link_->slots(int(c));
+    while (channel.offered < until && channel.board.has_room()) {
+      const Word first = channel.offered % count;
+      const Word together =
+          std::min({until - channel.offered, count - first, Word(IbBoard::slots_per_write)});
+      for (Word n = 0; n < together; ++n) {
+        IbSlot& slot = draft[first + n];
+        const Word step = channel.offered + n;
+        slot.address = reinterpret_cast<std::uint64_t>(channel.wire.slot(step));
+        slot.bytes = std::uint32_t(link_->edge.shape.slot_bytes);
+        slot.tag = std::uint32_t(c);
+        for (std::size_t p = 0; p < ports_.size(); ++p) {
+          slot.keys[p] = slot_memory_[p]->remote_key();
+        }
+        slot.step = step + 1;
+        channel.missing[first + n] = channel.parts;
+      }
+      const std::uint64_t there = board_ + (std::uint64_t(c) * count + first) * sizeof(IbSlot);
+      if (const int code =
+              channel.board.write(*pair.qp, c, draft + first, together, key, there, to.key);
+          code != 0) {
+        trouble(
+            fmt::format("free slots cannot be told to {} on queue pair {} of {} ({})", peer_text(),
+                        pair.qp->number(), port_of(pair).text(), std::strerror(code)),
+            true);
+        return true;
+      }
+      channel.offered += together;
+    }
+    link_->freed[c].may = channel.offered >= channel.first_offered + count;
+    return true;
+  }
+
+  void completed(const ibv_wc& completion) override {
+    if (IbBoard::is_of_a_board(completion)) {
+      Channel& channel = channels_[IbBoard::channel_of(completion)];
+      if (completion.status == IBV_WC_SUCCESS) {
+        channel.board.completed(completion);
+      } else {
+        trouble(pairs_[channel.first], completion, "the write of free slots");
+      }
+      return;
+    }
+    if (IbFlush::is_one(completion)) return flushed(completion);
+    const Word low = completion.wr_id & (~Word(0) >> 16);
+    const std::size_t p = completion.wr_id >> 48;
+    if (p >= pairs_.size()) return;
+    Pair& pair = pairs_[p];
+    --posted_receives_[p];
+    if (completion.status != IBV_WC_SUCCESS) {
+      if (!draining_) trouble(pair, completion, fmt::format("the receive of step {}", low));
+      return;
+    }
+    Channel& channel = channels_[std::size_t(pair.channel)];
+    const Word slots = Word(channel.wire.slot_count);
+    const Word bytes = immediate_.bytes(ntohl(completion.imm_data));
+    note_told(std::size_t(pair.channel));
+    if (completion.opcode != IBV_WC_RECV_RDMA_WITH_IMM || low < channel.received ||
+        low >= channel.offered || bytes > Word(link_->edge.shape.slot_bytes) ||
+        channel.missing[low % slots] == 0) {
+      if (!draining_) {
+        give_up(Errc::internal,
+                fmt::format("step {} of {} bytes came where steps {} to {} were due", low, bytes,
+                            channel.received, channel.offered));
+      }
+      return;
+    }
+    channel.wire.sizes[low % slots] = bytes;
+    channel.freed[low % slots] = immediate_.freed(ntohl(completion.imm_data));
+    --channel.missing[low % slots];
+    const Word before = channel.received;
+    Word freed = 0;
+    while (channel.received < channel.offered && channel.missing[channel.received % slots] == 0) {
+      bytes_ += channel.wire.sizes[channel.received % slots];
+      freed += channel.freed[channel.received % slots];
+      ++channel.received;
+    }
+    if (const auto back = freed > 0 ? link_->mate() : nullptr; back != nullptr) {
+      back->freed[std::size_t(pair.channel)].until += freed;
+    }
+    steps_ += channel.received - before;
+    advanced_ = advanced_ || channel.received != before;
+    // Its place in the queue goes to the step that comes there next, before that slot is offered.
+    if (!draining_) receive(p, low + slots);
+    if (channel.received != before) show(std::size_t(pair.channel));
+  }
+
+  /// To the lanes: what has been received and, of GPU memory, flushed.
+  void show(std::size_t c) {
+    Channel& channel = channels_[c];
+    if (!link_->flushes()) {
+      HostMemory::store_release(channel.wire.posted, channel.received);
+      return;
+    }
+    if (draining_ || channel.reads > 0 || channel.flushed == channel.received) return;
+    channel.flushing = channel.received;
+    const auto at = reinterpret_cast<std::uint64_t>(channel.wire.slot(channel.received - 1));
+    for (std::size_t n = 0; n < flushes_.size(); ++n) {
+      const int code = flushes_[n]->read(c, at, slot_memory_[n]->remote_key(),
+                                         link_->flush_landing(), board_memory_[n]->local_key());
+      if (code != 0) {
+        trouble(fmt::format("GPU memory cannot be flushed over {} ({})", ports_[n].text(),
+                            std::strerror(code)),
+                true);
+        return;
+      }
+      ++channel.reads;
+    }
+  }
+  void flushed(const ibv_wc& completion) {
+    const std::size_t c = IbFlush::channel_of(completion);
+    if (c >= channels_.size()) return;
+    Channel& channel = channels_[c];
+    if (completion.status != IBV_WC_SUCCESS) {
+      if (draining_) return;
+      trouble(fmt::format("the flush of GPU memory for {} ended with {}", peer_text(),
+                          explain(completion.status).name),
+              true);
+      return;
+    }
+    if (channel.reads == 0 || --channel.reads > 0) return;
+    channel.flushed = channel.flushing;
+    HostMemory::store_release(channel.wire.posted, channel.flushed);
+    show(c);
+  }
+
+  /// Posts the receive of a part of `step`. A queue pair takes receives in the order of posting:
+  /// after one that could not be posted, the next would stand for its step.
+  void receive(std::size_t p, Word step) {
+    if (in_trouble()) return;
+    if (const int code = post_receive(p, step); code != 0) cannot_receive(pairs_[p], code);
+  }
+  int post_receive(std::size_t p, Word step) {
+    ibv_recv_wr request{}, *bad = nullptr;
+    request.wr_id = Word(p) << 48 | step;
+    const int code = ibv_post_recv(pairs_[p].qp->get(), &request, &bad);
+    if (code == 0) ++posted_receives_[p];
+    return code;
+  }
+
+  void heard(const IbMessage& message) override {
+    IbReader body{message.body};
+    switch (message.say) {
+      case IbSay::offer:
+        if (auto done = plan(body); !done) refuse(done.error());
+        break;
+      case IbSay::ready:
+        if (auto done = go(body); !done) refuse(done.error());
+        break;
+      default:
+        break;
+    }
+  }
+
+  /// Whatever arrived before the queue pairs end counts: the sender may have been told so.
+  void drain() {
+    draining_ = true;
+    for (const Pair& pair : pairs_) pair.qp->stop();
+    const auto any = [this] {
+      return std::any_of(posted_receives_.begin(), posted_receives_.end(),
+                         [](std::size_t count) { return count > 0; });
+    };
+    poll_while(any, [this](const ibv_wc& completion) {
+      if (!IbBoard::is_of_a_board(completion)) completed(completion);
+    });
+    draining_ = false;
+  }
+  template <class Any, class Take>
+  void poll_while(Any any, Take take) {
+    const auto end = std::chrono::steady_clock::now() + drain_limit;
+    ibv_wc done[32];
+    bool came = true;  // a thread that had no core for so long takes what is there all the same
+    while (any() && (came || std::chrono::steady_clock::now() < end)) {
+      came = false;
+      for (const auto& queue : queues_) {
+        const int count = queue->poll(done, 32);
+        for (int n = 0; n < count; ++n) take(done[n]);
+        came = came || count > 0;
+      }
+    }
+  }
+  /// A sender that leaves has been told that all its steps have arrived.
+  void take_arrived() override {
+    if (pairs_.empty()) return;
+    drain();
+    if (!link_->flushes()) return;  // the lanes have seen all of it
+    for (std::size_t c = 0; c < channels_.size(); ++c) show(c);
+    const auto any = [this] {
+      return std::any_of(channels_.begin(), channels_.end(), [](const Channel& channel) {
+        return channel.flushed != channel.received;
+      });
+    };
+    poll_while(any, [this](const ibv_wc& completion) {
+      if (IbFlush::is_one(completion)) flushed(completion);
+    });
+    if (any()) {
+      give_up(Errc::network, fmt::format("what {} sent before it left cannot be flushed to GPU "
+                                         "memory",
+                                         peer_text()));
+    }
+  }
+  /// The sender's offer: decides which queue pairs there will be, makes ours, and says so.
+  Result<void> plan(IbReader& body) {
+    const auto round = body.get<std::uint32_t>();
+    if (round <= round_) return {};
+    const bool again = round_ > 0;
+    round_ = round;
+    board_ = body.get<std::uint64_t>();
+    const auto qps = body.get<std::int32_t>();
+    const bool split = body.get<std::int32_t>() != 0 || link_->tuning.split;
+    auto theirs = body.get_all<IbPortCard>();
+    bad_paths_ = body.get_all<IbBadPath>();
+    if (!body.good() || theirs.empty() || theirs.size() > most_ib_ports || qps < 1 || qps > 64) {
+      return fail(Errc::mismatch, "the sender's offer is not one of ib");
+    }
+    if (again && !pairs_.empty()) drain();
+    close_pairs();
+    posted_receives_.clear();
+    state_ = State::making;
+    set_deadline();
+    peers_ports_ = std::move(theirs);
+    CCL_CHECK(take_ports());
+    const auto per_path = std::size_t(std::max(qps, link_->tuning.qps_per_port));
+    const int slots = link_->edge.shape.slot_count;
+    std::vector<std::vector<IbPath>> all_paths;
+    std::vector<IbChannelPlan> plans;
+    std::size_t total = 0;
+    for (std::size_t c = 0; c < channels_.size(); ++c) {
+      all_paths.push_back(choose_paths(c, peers_ports_, ports_, bad_paths_));
+      if (all_paths.back().empty()) {
+        return fail(Errc::network, "no port of the sender is of the kind of one of the receiver's");
+      }
+      Channel& channel = channels_[c];
+      channel.parts = all_paths.back().size();
+      // Groups take turns by the low bits of the step, so that slots and turns fit.
+      std::size_t groups = 1;
+      while (!split && groups * 2 <= per_path && groups * 2 <= std::size_t(slots)) groups *= 2;
+      channel.pairs = channel.parts * (split ? per_path : groups);
+      if (split) channel.parts = channel.pairs;
+      channel.first = total;
+      total += channel.pairs;
+      channel.offered = channel.first_offered = channel.received;
+      link_->freed[c].may = false;
+      channel.board.restart();
+      channel.reads = 0;
+      plans.push_back(
+          {std::uint32_t(channel.pairs), std::uint32_t(channel.parts), channel.received});
+    }
+    CCL_CHECK(open_queues(int(total) * (slots + IbBoard::most_writes + 2) +
+                          int(channels_.size() * ports_.size()) + 16));
+    for (std::size_t n = 0; link_->flushes() && n < ports_.size(); ++n) {
+      CCL_TRY(auto flush,
+              IbFlush::make(ports_[n], queue_of(n), int(channels_.size()) + 1, link_->tuning));
+      flushes_.push_back(std::move(flush));
+    }
+    std::vector<IbPair> planned;
+    for (std::size_t c = 0; c < channels_.size(); ++c) {
+      const Channel& channel = channels_[c];
+      const auto& ways = all_paths[c];
+      const std::size_t groups = channel.pairs / channel.parts;
+      for (std::size_t n = 0; n < channel.pairs; ++n) {
+        const auto [from, to] = ways[n % ways.size()];
+        CCL_TRY(auto qp, IbQp::make(ports_[to], queue_of(to),
+                                    {IbBoard::most_writes + 1, slots + 1,
+                                     IbBoard::slots_per_write * int(sizeof(IbSlot))},
+                                    link_->tuning));
+        const IbPair mine{from, to, qp->number(), qp->psn()};
+        planned.push_back(mine);
+        pairs_.push_back({std::move(qp), int(c), mine, {}});
+        // Its steps from here on, as many as there can be under way.
+        const Word group = Word(n / channel.parts), all = Word(groups);
+        Word step = channel.received + (group + all - channel.received % all) % all;
+        posted_receives_.push_back(0);
+        for (std::size_t k = 0; k < std::size_t(slots) / groups; ++k, step += all) {
+          if (const int code = post_receive(pairs_.size() - 1, step); code != 0) {
+            return fail(Errc::network, fmt::format("receives cannot be posted on {} ({})",
+                                                   ports_[to].text(), std::strerror(code)));
+          }
+        }
+      }
+    }
+    IbWriter answer;
+    answer.put(round_);
+    answer.put_all(cards(slot_memory_));
+    answer.put_all(plans);
+    answer.put_all(planned);
+    line_.send(IbSay::plan, answer.body);
+    return {};
+  }
+
+  /// The sender's queue pairs work: so do ours now.
+  Result<void> go(IbReader& body) {
+    if (body.get<std::uint32_t>() != round_ || state_ != State::making) return {};
+    const auto theirs = body.get_all<IbPair>();
+    if (!body.good() || theirs.size() != pairs_.size()) {
+      return fail(Errc::mismatch, "the sender's queue pairs are not those of the plan");
+    }
+    for (std::size_t n = 0; n < pairs_.size(); ++n) {
+      Pair& pair = pairs_[n];
+      pair.theirs = theirs[n];
+      CCL_CHECK(pair.qp->connect(ports_[pair.mine.receiver_port],
+                                 peers_ports_[pair.mine.sender_port], pair.theirs.number,
+                                 pair.theirs.psn, link_->tuning));
+    }
+    IbWriter answer;
+    answer.put(round_);
+    line_.send(IbSay::go, answer.body);
+    state_ = State::running;
+    link_->works();
+    for (std::size_t c = 0; c < channels_.size(); ++c) show(c);  // what came before the trouble
+    return {};
+  }
+
+  /// Only the sender makes offers.
+  void make_anew(const std::string& why) override {
+    state_ = State::making;
+    set_deadline();
+    IbWriter body;
+    body.put(round_);
+    body.put_all(bad_paths_);
+    body.put_all(std::vector<char>(why.begin(), why.end()));
+    line_.send(IbSay::broken, body.body);
+  }
+
+  const IbImmediate immediate_;
+  std::vector<Channel> channels_;
+  std::uint64_t board_ = 0;  // the sender's address of it
+  Word steps_ = 0, bytes_ = 0;
+  bool draining_ = false;
+  std::vector<std::size_t> posted_receives_;  // one for each of `pairs_`
+};
+
+}  // namespace
+
+std::shared_ptr<ProxyTask> make_ib_receiver(std::shared_ptr<IbLink> link) {
+  return std::make_shared<IbReceiver>(std::move(link));
+}
+
+}  // namespace ccl::detail

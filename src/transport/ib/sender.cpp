@@ -1,0 +1,390 @@
+#include <ccl/detail/lanes/host_memory.hpp>
+#include <ccl/comm/log.hpp>
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "transport/ib/slot_table.hpp"
+#include "transport/ib/task.hpp"
+#include <arpa/inet.h>
+
+namespace ccl::detail {
+namespace {
+
+constexpr Index signal_bytes = 16 << 10;  // of a piece whose end is worth a completion of its own
+constexpr int inline_wanted = 128;
+
+class IbSender final : public IbTask {
+ public:
+  IbSender(std::shared_ptr<IbLink> link, Fd socket)
+      : IbTask{std::move(link), std::move(socket)}, immediate_{link_->edge.shape.slot_bytes} {
+    for (const Wire& wire : link_->wires) {
+      Channel& channel = channels_.emplace_back();
+      channel.wire = wire;
+      channel.freed.resize(std::size_t(wire.slot_count));
+    }
+  }
+
+  /// The first offer; problems are the caller's.
+  Result<void> start() { return offer(); }
+
+ private:
+  struct Channel {
+    Wire wire;
+    std::size_t first = 0, pairs = 0, parts = 1;  // of `pairs_`
+    Word next = 0;                                // step to transmit
+    Word done = 0;                                // steps that have arrived
+    std::vector<Word> freed;                      // by slot: what its step tells of the edge back
+    Word told = 0;                                // steps that have their `freed`
+  };
+  /// Of a queue pair: what is to be posted in one call, and how far it has come.
+  struct Chain {
+    std::vector<ibv_send_wr> requests;
+    std::vector<ibv_sge> places;
+    std::size_t count = 0;
+    Word undone = 0;  // the first of its steps without a completion
+    bool announces = false;
+  };
+
+  bool sends() const override { return true; }
+
+  bool move(ProxyCounters& counters) override {
+    if (left_ && needs_peer()) {
+      lost("it closed its end of the connection", 0);
+      return true;
+    }
+    bool moved = false;
+    for (std::size_t c = 0; c < channels_.size() && state_ == State::running; ++c) {
+      moved = transmit(c, counters) || moved;
+    }
+    return moved;
+  }
+  bool could_move() const override {
+    for (std::size_t c = 0; c < channels_.size(); ++c) {
+      if (posted(channels_[c]) && slot_is_free(c)) return true;
+    }
+    return false;
+  }
+  bool waits_for_lanes() const override { return link_->polled && !ending(); }
+  bool needs_peer() const override {
+    return std::any_of(channels_.begin(), channels_.end(), posted);
+  }
+  bool finished() const override {
+    return std::all_of(channels_.begin(), channels_.end(), [](const Channel& channel) {
+      return channel.done == HostMemory::load_acquire(channel.wire.posted);
+    });
+  }
+
+  static bool posted(const Channel& channel) {
+    return channel.next < HostMemory::load_acquire(channel.wire.posted);
+  }
+  const IbSlot& slot_on_board(std::size_t c) const {
+    const Channel& channel = channels_[c];
+    return link_->slots(int(c))[channel.next & Word(channel.wire.slot_count - 1)];
+  }
+  bool slot_is_free(std::size_t c) const {
+    const Word next = channels_[c].next;
+    const Word on_board = HostMemory::load_acquire(&slot_on_board(c).step);
+    // Where a slot is stays the same, so an older line will do; without any, it is not known.
+    return on_board == next + 1 || (on_board != 0 && link_->freed[c].until > next);
+  }
+
+  /// What `step` tells of the edge back: the same again if it is sent again.
+  Word freed_by(std::size_t c, Word step, IbLink* back) {
+    Channel& channel = channels_[c];
+    Word& freed = channel.freed[step & Word(channel.wire.slot_count - 1)];
+    if (step < channel.told) return freed;
+    channel.told = step + 1;
+    freed = 0;
+    if (back == nullptr || c >= back->freed.size() || !back->freed[c].may) return freed;
+    const Wire& wire = back->wires[c];
+    Word& until = back->freed[c].until;
+    const Word now = HostMemory::load_credit(wire.drained) + Word(wire.slot_count);
+    freed = std::min(now - until, immediate_.most_freed());
+    until += freed;
+    return freed;
+  }
+
+  bool transmit(std::size_t c, ProxyCounters& counters) {
+    Channel& channel = channels_[c];
+    const Word before = channel.next;
+    if (!posted(channel)) return false;
+    const auto back = link_->mate();
+    while (posted(channel) && slot_is_free(c)) {
+      const Word step = channel.next;
+      const Word index = step & Word(channel.wire.slot_count - 1);
+      const IbSlot& to = slot_on_board(c);
+      const Index bytes = Index(channel.wire.sizes[index]);
+      if (bytes > Index(to.bytes)) {
+        give_up(Errc::internal, fmt::format("step {} of {} bytes does not fit into a slot of {}",
+                                            step, bytes, to.bytes));
+        return true;
+      }
+      const std::size_t groups = channel.pairs / channel.parts;
+      const std::size_t first = channel.first + step % groups * channel.parts;
+      const Index part = div_up(div_up(bytes, Index(channel.parts)), Index(128)) * 128;
+      const std::uint32_t says = immediate_.of(Word(bytes), freed_by(c, step, back.get()));
+      for (std::size_t p = 0; p < channel.parts; ++p) {
+        const Index from = std::min(part * Index(p), bytes);
+        add(first + p, step, reinterpret_cast<std::byte*>(channel.wire.slot(step)) + from,
+            std::min(part, bytes - from), to.address + std::uint64_t(from), to, says);
+      }
+      ++channel.next;
+      ++counters.steps;
+      counters.bytes += Word(bytes);
+    }
+    if (channel.next == before) return false;
+    for (std::size_t p = channel.first; p < channel.first + channel.pairs; ++p) {
+      if (!post(p)) return true;
+    }
+    return true;
+  }
+
+  /// Data, then its announcement: one request, or two where the network may change their order.
+  void add(std::size_t p, Word step, std::byte* from, Index bytes, std::uint64_t to,
+           const IbSlot& slot, std::uint32_t says) {
+    Pair& pair = pairs_[p];
+    Chain& chain = chains_[p];
+    const auto own = std::size_t(own_port(pair));
+    const auto next = [&]() -> ibv_send_wr& {
+      ibv_send_wr& request = chain.requests[chain.count];
+      ibv_sge& place = chain.places[chain.count++];
+      request = {};
+      place = {reinterpret_cast<std::uint64_t>(from), std::uint32_t(bytes),
+               slot_memory_[own]->local_key()};
+      request.wr_id = Word(p) << 48 | step;
+      request.sg_list = &place;
+      request.num_sge = bytes > 0 ? 1 : 0;
+      request.wr.rdma.remote_addr = to;
+      request.wr.rdma.rkey = slot.keys[peer_port(pair)];
+      // The CPU cannot read a GPU's memory.
+      const bool readable = link_->gpu_slots == nullptr;
+      if (readable && bytes > 0 && bytes <= pair.qp->inline_bytes()) {
+        request.send_flags = IBV_SEND_INLINE;
+      }
+      return request;
+    };
+    const bool apart = chain.announces && bytes > 0 && bytes >= link_->tuning.announce_bytes;
+    const bool large = bytes >= signal_bytes;
+    if (apart) {
+      next().opcode = IBV_WR_RDMA_WRITE;
+      bytes = 0;
+    }
+    ibv_send_wr& last = next();
+    last.opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
+    last.imm_data = htonl(says);
+    if (large) last.send_flags |= IBV_SEND_SIGNALED;
+  }
+
+  bool post(std::size_t p) {
+    Chain& chain = chains_[p];
+    if (chain.count == 0) return true;
+    for (std::size_t n = 0; n + 1 < chain.count; ++n) {
+      chain.requests[n].next = &chain.requests[n + 1];
+    }
+    chain.requests[chain.count - 1].send_flags |= IBV_SEND_SIGNALED;
+    ibv_send_wr* bad = nullptr;
+    const int code = ibv_post_send(pairs_[p].qp->get(), chain.requests.data(), &bad);
+    chain.count = 0;
+    if (code == 0) return true;
+    trouble(fmt::format("writes from {} to {} cannot be posted on queue pair {} ({}{})",
+                        port_of(pairs_[p]).text(), peer_text(), pairs_[p].qp->number(),
+                        std::strerror(code), code == ENOMEM ? "; its send queue is full" : ""),
+            true);
+    return false;
+  }
+
+  /// Some slots are on the board, which `transmit` reads.
+  void news(const ibv_wc& completion) {
+    const std::size_t c = IbBoard::channel_of(completion);
+    if (c >= channels_.size()) return;
+    const Pair& pair = pairs_[channels_[c].first];
+    if (completion.status != IBV_WC_SUCCESS) {
+      trouble(pair, completion, "the wait for free slots");
+    } else if (const int code = IbBoard::receive(*pair.qp, c); code != 0) {
+      cannot_receive(pair, code);
+    }
+  }
+
+  void completed(const ibv_wc& completion) override {
+    if (IbBoard::is_of_a_board(completion)) return news(completion);
+    const std::size_t p = completion.wr_id >> 48;
+    const Word step = completion.wr_id & (~Word(0) >> 16);
+    if (p >= pairs_.size()) return;
+    const Pair& pair = pairs_[p];
+    Channel& channel = channels_[std::size_t(pair.channel)];
+    if (completion.status != IBV_WC_SUCCESS) {
+      trouble(
+          pair, completion,
+          fmt::format("the write of step {} (of {} bytes, channel {})", step,
+                      channel.wire.sizes[step & Word(channel.wire.slot_count - 1)], pair.channel));
+      return;
+    }
+    // In the order of posting: whatever was before it on this queue pair has arrived, too.
+    const Word groups = Word(channel.pairs / channel.parts);
+    chains_[p].undone = std::max(chains_[p].undone, step + groups);
+    Word done = channel.next;
+    for (std::size_t n = channel.first; n < channel.first + channel.pairs; ++n) {
+      done = std::min(done, chains_[n].undone);
+    }
+    if (done <= channel.done) return;
+    channel.done = done;
+    advanced_ = true;
+    HostMemory::store_release(channel.wire.drained, done);
+  }
+
+  Result<void> offer() {
+    close_pairs();  // nobody writes to the board any more
+    chains_.clear();
+    state_ = State::making;
+    ++round_;
+    set_deadline();
+    CCL_CHECK(take_ports());
+    std::memset(link_->board.base(), 0, link_->board.bytes());
+    IbWriter body;
+    body.put(round_);
+    body.put(std::uint64_t(reinterpret_cast<std::uintptr_t>(link_->board.base())));
+    body.put(std::int32_t(link_->tuning.qps_per_port));
+    body.put(std::int32_t(link_->tuning.split ? 1 : 0));
+    body.put_all(cards(board_memory_));
+    body.put_all(bad_paths_);
+    line_.send(IbSay::offer, body.body);
+    return {};
+  }
+
+  void make_anew(const std::string&) override {
+    if (auto done = offer(); !done) {
+      give_up(done.error().code, fmt::format("{}; then: {}", trouble_, done.error().what));
+    }
+  }
+
+  void heard(const IbMessage& message) override {
+    IbReader body{message.body};
+    switch (message.say) {
+      case IbSay::plan:
+        if (auto done = follow(body); !done) refuse(done.error());
+        break;
+      case IbSay::go:
+        if (body.get<std::uint32_t>() != round_ || state_ != State::making) break;
+        if (round_ > 1) log_warn(LogPart::net, "{}: goes on over {}", peer_text(), paths());
+        state_ = State::running;
+        link_->works();
+        break;
+      case IbSay::broken: {
+        const auto round = body.get<std::uint32_t>();
+        const auto bad = body.get_all<IbBadPath>();
+        const auto text = body.get_all<char>();
+        if (round != round_ || state_ != State::running) break;
+        for (const IbBadPath& path : bad) note_bad(path);
+        trouble(std::string(text.begin(), text.end()), true);
+        break;
+      }
+      default:
+        break;
+    }
+  }
+
+  std::string paths() const {
+    std::string text;
+    for (const Pair& pair : pairs_) {
+      if (pair.channel != 0) break;
+      text += fmt::format("{}{} to {}", text.empty() ? "" : ", ", port_of(pair).text(),
+                          peers_ports_[std::size_t(peer_port(pair))].where);
+    }
+    return text;
+  }
+
+  /// The receiver's plan: makes the queue pairs that it names.
+  Result<void> follow(IbReader& body) {
+    if (body.get<std::uint32_t>() != round_ || state_ != State::making) return {};
+    peers_ports_ = body.get_all<IbPortCard>();
+    const auto plans = body.get_all<IbChannelPlan>();
+    const auto planned = body.get_all<IbPair>();
+    std::size_t total = 0;
+    bool good = body.good() && plans.size() == channels_.size();
+    for (const IbChannelPlan& plan : plans) {
+      total += plan.pairs;
+      good = good && plan.parts > 0 && plan.pairs > 0 && plan.pairs % plan.parts == 0;
+    }
+    good = good && total == planned.size() && total < (1 << 14) &&
+           peers_ports_.size() <= most_ib_ports;
+    for (const IbPair& pair : planned) {
+      good = good && pair.sender_port < ports_.size() && pair.receiver_port < peers_ports_.size();
+    }
+    if (!good) return fail(Errc::mismatch, "the receiver's plan is not one of ib");
+    const int slots = link_->edge.shape.slot_count;
+    const int receives = IbBoard::receives(slots);
+    CCL_CHECK(open_queues(int(total) * (slots + 2) + int(channels_.size()) * receives + 16));
+    std::vector<IbPair> mine;
+    chains_.resize(total);
+    std::size_t first = 0;
+    for (std::size_t c = 0; c < channels_.size(); ++c) {
+      Channel& channel = channels_[c];
+      const IbChannelPlan& plan = plans[c];
+      if (plan.received < channel.done ||
+          plan.received > HostMemory::load_acquire(channel.wire.posted)) {
+        return fail(Errc::internal,
+                    fmt::format("{} has received {} steps of channel {}, of which {} had arrived",
+                                peer_text(), plan.received, c, channel.done));
+      }
+      channel.first = first;
+      channel.pairs = plan.pairs;
+      channel.parts = plan.parts;
+      // What was on its way had arrived, though its completion was not asked for.
+      advanced_ = advanced_ || plan.received > channel.done;
+      channel.next = channel.done = plan.received;
+      HostMemory::store_release(channel.wire.drained, channel.done);
+      const std::size_t groups = channel.pairs / channel.parts;
+      for (std::size_t n = 0; n < channel.pairs; ++n) {
+        const IbPair& theirs = planned[first + n];
+        const IbPort& port = ports_[theirs.sender_port];
+        CCL_TRY(auto qp,
+                IbQp::make(port, queue_of(theirs.sender_port),
+                           {2 * slots + 2, n == 0 ? receives : 1, inline_wanted}, link_->tuning));
+        for (int k = 0; n == 0 && k < receives; ++k) {
+          if (const int code = IbBoard::receive(*qp, c); code != 0) {
+            return fail(Errc::network, fmt::format("receives cannot be posted on {} ({})",
+                                                   port.text(), std::strerror(code)));
+          }
+        }
+        CCL_CHECK(qp->connect(port, peers_ports_[theirs.receiver_port], theirs.number, theirs.psn,
+                              link_->tuning));
+        IbPair own = theirs;
+        own.number = qp->number();
+        own.psn = qp->psn();
+        mine.push_back(own);
+        Chain& chain = chains_[first + n];
+        chain.requests.resize(std::size_t(2 * slots + 2));
+        chain.places.resize(chain.requests.size());
+        const int adaptive = link_->tuning.adaptive;
+        chain.announces = adaptive == -2 ? port.infiniband : adaptive == 1;
+        // Its first step from here on.
+        const std::size_t group = n / channel.parts;
+        chain.undone = channel.next + (group + groups - channel.next % groups) % groups;
+        pairs_.push_back({std::move(qp), int(c), own, theirs});
+      }
+      first += channel.pairs;
+    }
+    IbWriter answer;
+    answer.put(round_);
+    answer.put_all(mine);
+    line_.send(IbSay::ready, answer.body);
+    return {};
+  }
+
+  const IbImmediate immediate_;
+  std::vector<Channel> channels_;
+  std::vector<Chain> chains_;  // one for each of `pairs_`
+};
+
+}  // namespace
+
+std::shared_ptr<ProxyTask> make_ib_sender(std::shared_ptr<IbLink> link, Fd socket) {
+  auto sender = std::make_shared<IbSender>(link, std::move(socket));
+  if (auto started = sender->start(); !started) link->fail_with(started.error(), false);
+  return sender;
+}
+
+}  // namespace ccl::detail

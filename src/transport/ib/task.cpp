@@ -1,0 +1,341 @@
+#include "transport/ib/task.hpp"
+
+#include <ccl/comm/log.hpp>
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "transport/ib/port_choice.hpp"
+#include <poll.h>
+#include <sys/epoll.h>
+
+namespace ccl::detail {
+namespace {
+constexpr unsigned quiet_rounds = 64;  // before a look at the line and the devices
+constexpr int most_tries = 3;          // to make queue pairs anew, while nothing moves
+constexpr int completions = 32;
+}  // namespace
+
+void IbLink::fail_with(Error error, bool tell_all) {
+  error.rank = edge.self.rank;
+  error.peer = edge.peer.rank;
+  error.host = edge.self.host;
+  error.transport = name;
+  {
+    const std::lock_guard lock{mutex_};
+    if (state_.load() == State::failed) return;
+    error_ = error;
+    state_.store(State::failed, std::memory_order_release);
+  }
+  if (tell_all && !closing.load() && context.status != nullptr)
+    context.status->set(std::move(error));
+}
+
+Error IbLink::error() const {
+  const std::lock_guard lock{mutex_};
+  return error_;
+}
+
+IbTask::IbTask(std::shared_ptr<IbLink> link, Fd socket)
+    : link_{std::move(link)}, line_{std::move(socket)}, epoll_{::epoll_create1(EPOLL_CLOEXEC)} {
+  if (line_.open()) watch(line_.fd());
+}
+
+void IbTask::watch(int fd) {
+  epoll_event event{};
+  event.events = EPOLLIN;
+  event.data.fd = fd;
+  if (fd >= 0) ::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event);
+}
+
+ProxyTask::Progress IbTask::progress(ProxyCounters& counters) {
+  const bool closing = ending();  // before the look at what is posted: nobody posts any more
+  if (line_.unsent()) line_.flush();
+  if (!line_.open() && !left_ && state_ == State::waiting) arrive();
+  if (is_behind() && needs_peer()) stay_behind();
+  bool moved = false;
+  if (state_ == State::running) {
+    moved = poll();
+    if (state_ == State::running && move(counters)) moved = true;
+  }
+  if (closing && (finished() || state_ == State::over || !link_->healthy())) {
+    if (line_.open() && link_->healthy()) line_.send(IbSay::farewell);
+    if (!link_->healthy()) tell_why(link_->context.status->result().error());
+    return Progress::ended;
+  }
+  if (moved) {
+    quiet_ = 0;
+    return Progress::some;
+  }
+  if (state_ != State::running || ++quiet_ % quiet_rounds == 0) look_aside();
+  return Progress::none;
+}
+
+ProxyInterest IbTask::interest() const {
+  if (state_ == State::over) {
+    const bool behind = is_behind();
+    return {-1, 0, ending() || (behind && needs_peer()), behind && sends() && waits_for_lanes()};
+  }
+  ProxyInterest interest{epoll_.get(), POLLIN, ending(), false};
+  if (state_ == State::running) {
+    interest.pending = interest.pending || could_move();
+    interest.polled = waits_for_lanes();
+  } else if (state_ == State::making) {
+    interest.polled = true;  // for the deadline
+  } else {
+    interest.pending = interest.pending || link_->arriving.has(0);
+  }
+  return interest;
+}
+
+bool IbTask::arm() {
+  if (state_ == State::over) return false;
+  epoll_event ready{};
+  const bool any = ::epoll_wait(epoll_.get(), &ready, 1, 0) != 0;  // one call for all descriptors
+  for (const auto& queue : queues_) queue->arm(any);
+  const bool came = state_ == State::running && poll();
+  if (any || state_ != State::running) look_aside();  // the line may be what has woken us
+  return came;
+}
+
+bool IbTask::poll() {
+  bool any = false;
+  ibv_wc done[completions];
+  for (std::size_t n = 0; n < queues_.size() && state_ == State::running; ++n) {
+    const int count = queues_[n]->poll(done, completions);
+    if (count < 0) {
+      trouble(
+          fmt::format("the completion queue of {} cannot be read", queues_[n]->device()->name()),
+          true);
+      return true;
+    }
+    in_batch_ = true;
+    for (int c = 0; c < count && !pairs_.empty(); ++c) completed(done[c]);
+    in_batch_ = false;
+    any = any || count > 0;
+    if (held_) {
+      const Held held = *std::exchange(held_, {});
+      if (state_ == State::running) trouble(held.text, held.worth_another_try);
+    }
+  }
+  return any;
+}
+
+void IbTask::look_aside() {
+  if (line_.open()) listen_to_line();
+  for (auto& [device, seen] : events_) {
+    device->read_events();
+    const unsigned now = device->events();
+    if (std::exchange(seen, now) == now || state_ != State::running) continue;
+    for (const IbPort& port : ports_) {
+      if (port.device != device || device->port_is_active(port.number)) continue;
+      trouble(fmt::format("{} of rank {} on {} went down", port.text(), link_->edge.self.rank,
+                          link_->edge.self.host),
+              true);
+      return;
+    }
+  }
+  if (state_ == State::making && std::chrono::steady_clock::now() > deadline_) {
+    give_up(Errc::timed_out,
+            fmt::format("{} did not answer within {:.0f} s{}{}", peer_text(),
+                        link_->context.deadline_s, trouble_.empty() ? "" : " after ", trouble_));
+  }
+}
+
+void IbTask::listen_to_line() {
+  while (state_ != State::over) {
+    const auto message = line_.receive();
+    if (!message) {
+      if (!line_.broken()) return;
+      const int os_code = line_.os_code();
+      line_.close();
+      if (!left_) lost("its process ended or closed the connection", os_code);
+      return;
+    }
+    if (message->say == IbSay::farewell) {
+      left_ = true;
+      line_.close();
+      if (state_ == State::making) stay_behind();
+      return;
+    }
+    if (message->say == IbSay::refused) {
+      IbReader body{message->body};
+      const auto code = body.get<std::int32_t>();
+      const auto text = body.get_all<char>();
+      const bool known = code > int(Errc::ok) && name(Errc(code)) != "unknown";
+      give_up(known ? Errc(code) : Errc::network,
+              fmt::format("{} gave up: {}", peer_text(), std::string(text.begin(), text.end())));
+      return;
+    }
+    heard(*message);
+  }
+}
+
+Result<void> IbTask::take_ports() {
+  CCL_TRY(IbPorts found, find_ib_ports());
+  if (found.ports.empty()) return fail(Errc::network, found.why);
+  ports_ = std::move(found.ports);
+  slot_memory_.clear();
+  board_memory_.clear();
+  events_.clear();
+  const unsigned local = IBV_ACCESS_LOCAL_WRITE;
+  const unsigned board = sends() ? local | IBV_ACCESS_REMOTE_WRITE : local;
+  for (const IbPort& port : ports_) {
+    CCL_TRY(auto memory, link_->gpu_slots != nullptr
+                             ? link_->gpu_slots->with(port.device)
+                             : port.device->memory(link_->memory.base(), link_->memory.bytes(),
+                                                   link_->slot_access(false)));
+    slot_memory_.push_back(std::move(memory));
+    CCL_TRY(auto of_board, port.device->memory(link_->board.base(), link_->board.bytes(), board));
+    board_memory_.push_back(std::move(of_board));
+    const bool known = std::any_of(events_.begin(), events_.end(),
+                                   [&](const auto& e) { return e.first == port.device; });
+    if (known) continue;
+    port.device->read_events();
+    events_.emplace_back(port.device, port.device->events());
+    watch(port.device->async_fd());
+  }
+  return {};
+}
+
+Result<void> IbTask::open_queues(int entries) {
+  for (const IbPort& port : ports_) {
+    const bool known = std::any_of(queues_.begin(), queues_.end(),
+                                   [&](const auto& q) { return q->device() == port.device; });
+    if (known) continue;
+    CCL_TRY(auto queue, IbQueue::make(port.device, entries));
+    watch(queue->fd());
+    queues_.push_back(std::move(queue));
+  }
+  return {};
+}
+
+IbQueue& IbTask::queue_of(std::size_t port) const {
+  const auto found = std::find_if(queues_.begin(), queues_.end(), [&](const auto& queue) {
+    return queue->device() == ports_[port].device;
+  });
+  return **found;
+}
+
+std::vector<IbPortCard> IbTask::cards(const std::vector<std::shared_ptr<IbMemory>>& memory) const {
+  std::vector<IbPortCard> all;
+  for (std::size_t n = 0; n < ports_.size(); ++n) {
+    all.push_back(IbPortCard::of(ports_[n]));
+    all.back().key = memory[n]->remote_key();
+  }
+  return all;
+}
+
+void IbTask::close_pairs() {
+  pairs_.clear();  // before the queues that they use
+  flushes_.clear();
+  queues_.clear();
+}
+
+void IbTask::note_bad(const IbBadPath& path) {
+  const bool known = std::find(bad_paths_.begin(), bad_paths_.end(), path) != bad_paths_.end();
+  if (!known) bad_paths_.push_back(path);
+}
+
+void IbTask::trouble(const Pair& pair, const ibv_wc& completion, const std::string& what) {
+  if (held_) return;
+  const IbTrouble cause = explain(completion.status);
+  const IbPort& mine = port_of(pair);
+  const IbPortCard& theirs = peers_ports_[std::size_t(peer_port(pair))];
+  const std::string text = fmt::format(
+      "{} over {} of rank {} on {} (queue pair {}) and {} of {} (queue pair {}) ended with {} ({}; "
+      "status {}, vendor's code {}); {}",
+      what, mine.text(), link_->edge.self.rank, link_->edge.self.host, pair.qp->number(),
+      theirs.where, peer_text(), pair.theirs.number, cause.name, cause.why, int(completion.status),
+      completion.vendor_err, cause.help);
+  IbBadPath bad{};
+  mine.text().copy(sends() ? bad.sender : bad.receiver, sizeof bad.sender - 1);
+  std::copy_n(theirs.where, sizeof theirs.where, sends() ? bad.receiver : bad.sender);
+  note_bad(bad);
+  trouble(text, cause.worth_another_try);
+}
+
+void IbTask::trouble(const std::string& text, bool worth_another_try) {
+  if (in_batch_) {
+    if (!held_) held_ = Held{text, worth_another_try};
+    return;
+  }
+  listen_to_line();  // perhaps it has left, or is gone
+  if (state_ != State::running) return;
+  if (left_) {
+    stay_behind();
+    return;
+  }
+  tries_ = std::exchange(advanced_, false) ? 1 : tries_ + 1;
+  if (!worth_another_try || tries_ > most_tries) {
+    give_up(Errc::network, text);
+    return;
+  }
+  log_warn(LogPart::net, "{}; making the queue pairs anew, try {} of {}", text, tries_, most_tries);
+  trouble_ = text;
+  make_anew(text);
+}
+
+void IbTask::stay_behind() {
+  // While `connect` waits, it is to hear of it.
+  if (needs_peer() || (sends() && link_->state() == IbLink::State::connecting)) {
+    lost("it closed its end of the connection", 0);
+    return;
+  }
+  state_ = State::over;
+  take_arrived();
+  close_pairs();
+}
+
+void IbTask::cannot_receive(const Pair& pair, int code) {
+  trouble(fmt::format("receives from {} cannot be posted on queue pair {} of {} ({})", peer_text(),
+                      pair.qp->number(), port_of(pair).text(), std::strerror(code)),
+          true);
+}
+
+void IbTask::give_up(Errc code, std::string what, int os_code) {
+  Error error;
+  error.code = code;
+  error.what = std::move(what);
+  error.os_code = os_code;
+  refuse(error);
+}
+
+/// Whoever only sees the line close would take the process for dead.
+void IbTask::tell_why(const Error& error) {
+  if (!line_.open() || line_.broken()) return;
+  IbWriter body;
+  body.put(std::int32_t(error.code));
+  body.put_all(std::vector<char>(error.what.begin(), error.what.end()));
+  line_.send(IbSay::refused, body.body);
+}
+
+void IbTask::refuse(const Error& error) {
+  tell_why(error);
+  // While `connect` waits, it returns the error.
+  const bool tell = !sends() || link_->state() == IbLink::State::works;
+  state_ = State::over;
+  close_pairs();
+  link_->fail_with(error, tell);
+}
+
+void IbTask::lost(const char* why, int os_code) {
+  give_up(Errc::peer_lost,
+          os_code == 0 ? fmt::format("lost {} ({})", peer_text(), why)
+                       : fmt::format("lost {} ({}: {})", peer_text(), why, std::strerror(os_code)),
+          os_code);
+}
+
+void IbTask::set_deadline() {
+  deadline_ = std::chrono::steady_clock::now() +
+              std::chrono::duration_cast<std::chrono::steady_clock::duration>(
+                  std::chrono::duration<double>(link_->context.deadline_s));
+}
+
+std::string IbTask::peer_text() const {
+  return fmt::format("rank {} on {}", link_->edge.peer.rank, link_->edge.peer.host);
+}
+
+}  // namespace ccl::detail

@@ -1,0 +1,146 @@
+#include "transport/p2p/mapping.hpp"
+
+#include <ccl/transport/p2p.hpp>
+
+#include <fmt/format.h>
+
+#include "transport/wire_layout.hpp"
+
+namespace ccl::detail {
+namespace {
+Result<void> blame(Result<void> done, const Edge& edge) {
+  if (done) return {};
+  Error error = std::move(done).error();
+  error.rank = edge.self.rank;
+  error.peer = edge.peer.rank;
+  error.transport = P2pTransport::name;
+  return fail(std::move(error));
+}
+}  // namespace
+
+/// What one end says of the memory that it made.
+struct P2pMapping::Said {
+  Nonce nonce{};
+  UnixName name;
+  GpuMemoryName memory;
+  Word offset = 0;
+  bool reads = false;
+};
+
+Result<P2pMapping> P2pMapping::make(const TransportContext& context, const Edge& edge,
+                                    GpuBlock mine, std::size_t theirs_bytes, bool probe,
+                                    bool reads) {
+  P2pMapping mapping;
+  mapping.context_ = context;
+  mapping.edge_ = edge;
+  mapping.mine_ = std::move(mine);
+  mapping.theirs_bytes_ = theirs_bytes;
+  mapping.probe_ = probe;
+  mapping.reads_ = reads;
+  const auto offer = [&]() -> Result<void> {
+    if (!mapping.mine_.memory) return {};
+    CCL_CHECK(fill_random(&mapping.nonce_, sizeof mapping.nonce_));
+    const GpuMemory& memory = *mapping.mine_.memory;
+    if (edge.self.pid_hash == edge.peer.pid_hash || memory.name().handles == 0) return {};
+    if (edge.self.host_hash != edge.peer.host_hash) {
+      if (memory.name().handles == 2) return {};
+      return fail(Errc::not_supported,
+                  fmt::format("memory of device {} has no fabric handle, which rank {} on another "
+                              "host needs (does nvidia-imex run, and is "
+                              "/dev/nvidia-caps-imex-channels there?); CCL_MNNVL_ENABLE=0 takes "
+                              "the network",
+                              edge.self.device, edge.peer.rank));
+    }
+    CCL_TRY(Fd fd, memory.share());
+    const unsigned end = unsigned(edge.side == Side::sender);
+    CCL_TRY(mapping.offer_, FdOffer::make(proof_of(context, mapping.nonce_, edge.id, end),
+                                          edge.shape, std::move(fd)));
+    return {};
+  };
+  CCL_CHECK(blame(offer(), edge));
+  return mapping;
+}
+
+Handshake P2pMapping::handshake() const {
+  static_assert(sizeof(Said) <= sizeof(Handshake));
+  Said said;
+  said.nonce = nonce_;
+  said.name = offer_.name();
+  if (mine_.memory) said.memory = mine_.memory->name();
+  said.offset = mine_.offset;
+  said.reads = reads_;
+  Handshake mine{};
+  HandshakeCursor{}.put(mine, said);
+  return mine;
+}
+
+Result<void> P2pMapping::connect(const Handshake& theirs) {
+  if (theirs_bytes_ == 0) return {};
+  return blame(reach(HandshakeCursor{}.get<Said>(theirs)), edge_);
+}
+
+Result<void> P2pMapping::reach(const Said& said) {
+  const auto refuse = [&](Errc code, std::string what) {
+    return fail(edge_error(edge_, P2pTransport::name, code, std::move(what)));
+  };
+  if (said.reads != reads_) {
+    return refuse(
+        Errc::mismatch,
+        fmt::format("the ends of edge {} do not match (CCL_P2P_READ_ENABLE is {} on rank "
+                    "{} and {} on rank {}, so that each looks for slots in the other's "
+                    "memory, or in its own); set it to the same on all ranks",
+                    edge_.id, int(reads_), edge_.self.rank, int(said.reads), edge_.peer.rank));
+  }
+  const std::shared_ptr<Gpu>& gpu = context_.arena->gpu();
+  if (edge_.self.pid_hash == edge_.peer.pid_hash) {
+    CCL_TRY(theirs_.memory, GpuMemory::find(*gpu, said.memory));
+    if (!theirs_.memory) {
+      return refuse(Errc::peer_lost,
+                    fmt::format("rank {} has no such memory any more (its end was destroyed); keep "
+                                "both ends until both connect",
+                                edge_.peer.rank));
+    }
+  } else {
+    theirs_.memory = GpuMemory::mapped(*gpu, said.memory);
+    if (!theirs_.memory) {
+      Fd fd;
+      if (said.memory.handles != 0 && edge_.self.host_hash == edge_.peer.host_hash) {
+        const unsigned end = unsigned(edge_.side != Side::sender);
+        CCL_TRY(fd, fetch_fd(context_, edge_, P2pTransport::name, said.name,
+                             proof_of(context_, said.nonce, edge_.id, end)));
+      }
+      CCL_TRY(theirs_.memory, GpuMemory::map(gpu, said.memory, fd));
+    }
+  }
+  theirs_.offset = said.offset;
+  const std::size_t bytes = theirs_.memory->name().bytes;
+  if (said.offset > bytes || bytes - said.offset < theirs_bytes_) {
+    return refuse(Errc::mismatch,
+                  fmt::format("the ends of edge {} do not match (rank {} made {} bytes, {} are "
+                              "wanted)",
+                              edge_.id, edge_.peer.rank, bytes - said.offset, theirs_bytes_));
+  }
+  if (!probe_) return {};
+  return probe(*gpu);
+}
+
+Result<void> P2pMapping::probe(const Gpu& gpu) const {
+  // A word that no wire looks at, as its owner may be through and wait for steps: of the first
+  // line, behind the word that wires have there. Ends that probe one block at the same time, of a
+  // peer view's ranks, must not meet.
+  constexpr std::size_t words = words_per_line - 1;
+  std::byte* const at = theirs_.at() + (1 + std::size_t(edge_.self.rank) % words) * sizeof(Word);
+  const Word zero = 0;
+  Word token = 0x5ca1ab1e'00000000u + Word(edge_.self.rank), back = 0;
+  CCL_CHECK(gpu.put(at, &token, sizeof token));
+  CCL_CHECK(gpu.get(&back, at, sizeof back));
+  CCL_CHECK(gpu.put(at, &zero, sizeof zero));
+  if (back == token) return {};
+  return fail(edge_error(edge_, P2pTransport::name, Errc::not_supported,
+                         fmt::format("memory of rank {} on device {} does not keep what is written "
+                                     "to it (IOMMU or ACS may be in the way); set "
+                                     "CCL_P2P_DISABLE=1 to go through host memory",
+                                     edge_.peer.rank, edge_.peer.device)));
+}
+
+}  // namespace ccl::detail

@@ -1,0 +1,71 @@
+#pragma once
+
+#include <ccl/detail/runtime/proxy_engine.hpp>
+#include <ccl/detail/base/status.hpp>
+#include <ccl/transport/transport.hpp>
+
+#include <atomic>
+#include <chrono>
+#include <vector>
+
+#include "base/fd.hpp"
+#include "transport/wire_layout.hpp"
+#include "net/address.hpp"
+
+namespace ccl::detail {
+
+/// TCP connections on their way from the listening thread to the tasks that wait for them.
+class Mailbox {
+ public:
+  /// Before the first can come.
+  void resize(std::size_t lines) {
+    std::vector<std::atomic<int>> empty(lines);
+    for (auto& line : empty) line.store(-1);
+    lines_.swap(empty);
+  }
+  std::size_t size() const { return lines_.size(); }
+  /// False if there was one.
+  bool put(std::size_t line, Fd& socket) {
+    int none = -1;
+    if (!lines_[line].compare_exchange_strong(none, socket.get())) return false;
+    (void)socket.release();
+    return true;
+  }
+  Fd take(std::size_t line) { return Fd{lines_[line].exchange(-1)}; }
+  bool has(std::size_t line) const { return lines_[line].load() >= 0; }
+  ~Mailbox() {
+    for (std::size_t line = 0; line < size(); ++line) (void)take(line);
+  }
+
+ private:
+  std::vector<std::atomic<int>> lines_;
+};
+
+/// What one end's owner and its proxy tasks share, whatever the network.
+struct ProxiedLink {
+  Edge edge;
+  TransportContext context;
+  Mapping memory;                        // the slots, unless they are elsewhere, and the counts
+  std::byte* slots_elsewhere = nullptr;  // of all channels, if `prepare` has found a better place
+  std::vector<Wire> wires;               // as the proxy sees them
+  bool polled = false;                   // the lanes are a GPU's: they post and cannot call
+  std::atomic<bool> closing{false};      // the owner is gone
+  Mailbox arriving;                      // at the receiver
+  std::chrono::steady_clock::time_point deadline{};  // for the sender to connect
+
+  static constexpr std::size_t most_doors = 4;
+  /// Where the receiver listens; the sender's lines are dealt out among these.
+  Result<std::vector<net::Address>> doors() const {
+    CCL_TRY(const net::Address one, net::local_address());
+    return std::vector{one};
+  }
+  std::size_t door_of(std::size_t line) const { return line; }
+  void furnish() {}
+  // A network whose lines carry the steps of the edge back as well says so.
+  bool lines_go_both_ways() const { return false; }  // the sender's; they are the way back's too
+  bool lines_come() const { return false; }  // the sender's come from the edge back: not to be made
+  void lend(std::size_t, int) {}             // the line's socket, to the edge back
+  bool healthy() const { return context.status == nullptr || context.status->ok(); }
+};
+
+}  // namespace ccl::detail

@@ -1,0 +1,292 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <utility>
+#include <vector>
+
+#include "transport/socket/task.hpp"
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+
+namespace ccl::detail {
+namespace {
+
+constexpr std::size_t staging_bytes = 16 << 10;
+constexpr unsigned receives_per_hush = 64;
+constexpr int most_put_off = 16;   // turns: some microseconds
+constexpr Index least_lot = 4096;  // bytes of a message that does not come one by one
+
+/// Until the kernel thinks better of it, acknowledgements wait for a second segment. Otherwise each
+/// small message is answered at once by an empty packet, at a fourth of the message's own cost.
+void hush(int socket) {
+  const int off = 0;
+  ::setsockopt(socket, IPPROTO_TCP, TCP_QUICKACK, &off, sizeof off);
+}
+
+class ReceiveStream final : public SocketTask {
+ public:
+  ReceiveStream(std::shared_ptr<SocketLink> link, int channel, int stream)
+      : SocketTask{std::move(link), channel, stream} {
+    if (stream == 0) staging_.resize(staging_bytes);
+  }
+
+  Progress progress(ProxyCounters& counters) override {
+    if (ending()) return leave();
+    if (revoked()) return Progress::none;
+    if (!socket_ && !arrive()) return Progress::none;
+    Progress progress = Progress::none;
+    Index left_bytes = stream_turn_bytes;
+    large_done_ = false;
+    while (left_bytes > 0 && socket_) {
+      while (!large_done_ && unpack(counters)) progress = Progress::some;
+      if (!socket_ || large_done_ || !wants_bytes() || (heard.told && !heard.readable)) break;
+      if (puts_off()) break;
+      bool more = false;
+      const Index got = receive_some(more);
+      if (got <= 0) break;
+      counters.bytes += Word(got);
+      left_bytes -= got;
+      progress = Progress::some;
+      if (!more) {  // the socket is empty
+        while (!large_done_ && unpack(counters)) {
+        }
+        break;
+      }
+    }
+    return progress;
+  }
+
+  ProxyInterest interest() const override {
+    if (revoked()) return {-1, 0, ending(), false};
+    if (!socket_) return {-1, 0, ending() || waiting(), false};
+    return {socket_.get(), short(wants_bytes() ? POLLIN | POLLRDHUP : 0), ending() || can_unpack(),
+            polled() && wants_credit(), holds_large() && !ending()};
+  }
+
+ private:
+  bool waiting() const { return !arrived_ && link_->arriving.has(line()); }
+  bool arrive() {
+    if (arrived_ || gave_up_) return false;
+    socket_ = link_->arriving.take(line());
+    if (socket_) tune_for_steps(socket_.get());
+    arrived_ = bool(socket_);
+    if (!arrived_ && std::chrono::steady_clock::now() > link_->deadline) {
+      gave_up_ = true;
+      link_->fail_with(
+          Errc::timed_out,
+          fmt::format("rank {} on {} has not connected (its process is stopped or it "
+                      "cannot reach this host); start all ranks, or raise the deadline",
+                      link_->edge.peer.rank, link_->edge.peer.host));
+    }
+    return arrived_;
+  }
+
+  bool has_credit() const {
+    return step_ < HostMemory::load_credit(wire_.drained) + Word(wire_.slot_count);
+  }
+  std::size_t staged() const { return end_ - begin_; }
+  /// A step is being received: its header has come.
+  bool inside() const { return inside_; }
+  bool can_unpack() const {
+    if (stream_ == 0) {
+      if (inside_) return rest_ == 0 || staged() > 0;
+      return staged() >= sizeof(StepHeader) && has_credit();
+    }
+    return inside_ ? rest_ == 0 : step_ < announced().load(std::memory_order_acquire);
+  }
+  /// A large step comes next, of which lanes may yet say where it goes.
+  bool holds_large() const {
+    if (wire_.bypass == nullptr || inside_ || staged() < sizeof(StepHeader)) return false;
+    StepHeader header;
+    std::memcpy(&header, staging_.data() + begin_, sizeof header);
+    return Index(header.bytes) >= Bypass::least_bytes;
+  }
+  /// Waits for the lanes to give credit, of which nobody tells it.
+  bool wants_credit() const { return !inside_ && staged() >= sizeof(StepHeader) && !has_credit(); }
+  bool wants_bytes() const {
+    if (inside_) return rest_ > 0;
+    return stream_ == 0 && staged() < sizeof(StepHeader);
+  }
+
+  // Who reads a second small message before it has sent one back, and leaves none in the socket,
+  // has the kernel acknowledge both with a packet of its own. A peer that is ahead by one call has
+  // sent such a message; ours of the next call will acknowledge it.
+
+  /// The lanes say what they wait for, and send on the same connection.
+  bool converses() const {
+    return link_->both_ways && wire_.bypass != nullptr && wire_.bypass->wanted() > 0 && !inside_ &&
+           !after_large_;
+  }
+  /// What comes before the lanes want it is left in the socket, for a few turns.
+  bool puts_off() {
+    if (!converses() || step_ < wire_.bypass->wanted() || staged() > 1) return false;
+    if (put_off_ == most_put_off) return false;
+    ++put_off_;
+    return true;
+  }
+  /// Of the staging area, where a header comes next. With one byte more than is wanted, whose
+  /// coming says that there is more in the socket.
+  std::size_t room() {
+    if (after_large_) return sizeof(StepHeader);
+    if (!converses() || step_ + 1 != wire_.bypass->wanted() || !sends()) return staging_.size();
+    const Index bytes = wire_.bypass->wanted_bytes();
+    const bool fits = bytes >= 0 && bytes < least_lot;
+    return fits ? sizeof(StepHeader) + std::size_t(bytes) + 1 : staging_.size();
+  }
+  /// Steps have been posted for the peer since it last read: else it takes all that there is.
+  bool sends() {
+    if (mate_ == nullptr) mate_ = link_->mate();
+    return posted_for_peer() != posted_;
+  }
+  Word posted_for_peer() const {
+    if (mate_ == nullptr) return 0;
+    return HostMemory::load_acquire(mate_->wires[std::size_t(channel_)].posted);
+  }
+
+  /// Goes on with what is here already. True if that led anywhere.
+  bool unpack(ProxyCounters& counters) {
+    if (!can_unpack()) return false;
+    if (!inside_) {
+      if (stream_ == 0 && !open_step()) return false;
+      const Piece mine = piece(step_);
+      at_ = slot(step_) + mine.offset;
+      rest_ = mine.bytes;
+      inside_ = true;
+    }
+    if (const Index ready = std::min(Index(staged()), rest_); ready > 0) {
+      const Bypass::Use use{past_slot(step_) ? wire_.bypass : nullptr};
+      if (!use.allowed()) return false;
+      std::memcpy(at_, staging_.data() + begin_, std::size_t(ready));
+      begin_ += std::size_t(ready);
+      at_ += ready;
+      rest_ -= ready;
+    }
+    if (rest_ == 0) {
+      inside_ = false;
+      large_done_ = wire_.bypass != nullptr && Index(bytes_of(step_)) >= Bypass::least_bytes;
+      after_large_ = large_done_;
+      ++step_;
+      if (stream_ == 0) ++counters.steps;
+      link_->publish(channel_, stream_, step_);
+    }
+    return true;
+  }
+
+  /// Takes the next header. False if there will be no further step.
+  bool open_step() {
+    StepHeader header;
+    std::memcpy(&header, staging_.data() + begin_, sizeof header);
+    begin_ += sizeof header;
+    if (header.step == goodbye) {
+      socket_.reset();
+      if (link_->both_ways) {
+        if (const auto out = link_->mate()) out->peer_left.store(true, std::memory_order_release);
+      }
+      return false;
+    }
+    if (header.step != step_ || header.bytes > Word(slot_bytes())) {
+      socket_.reset();
+      link_->fail_with(Errc::internal, fmt::format("step {} of {} bytes came where step {} was due",
+                                                   header.step, header.bytes, step_));
+      return false;
+    }
+    const bool past = wire_.bypass != nullptr && Index(header.bytes) >= Bypass::least_bytes &&
+                      wire_.bypass->offered(step_, Index(header.bytes));
+    size_of(step_) = header.bytes | (past ? Bypass::mark : 0);
+    announced().store(step_ + 1, std::memory_order_release);
+    wake_others();
+    return true;
+  }
+
+  /// The rest of the step straight into its slot, and what follows into the staging area. `more`:
+  /// the socket gave all that was asked for.
+  Index receive_some(bool& more) {
+    if (begin_ == end_) begin_ = end_ = 0;
+    if (begin_ > 0) {  // a part of a header
+      std::memmove(staging_.data(), staging_.data() + begin_, staged());
+      end_ -= std::exchange(begin_, 0);
+    }
+    iovec parts[2];
+    std::size_t count = 0, asked = 0;
+    const Index direct = std::min(rest_, stream_turn_bytes);
+    if (inside_ && rest_ > 0) parts[count++] = {at_, std::size_t(direct)};
+    if (stream_ == 0 && direct == (inside_ ? rest_ : 0)) {
+      // After a large step comes another, more often than not: not by way of the staging area.
+      const bool large = inside_ && wire_.bypass != nullptr && direct >= Bypass::least_bytes;
+      const std::size_t most = large ? sizeof(StepHeader) : inside_ ? staging_.size() : room();
+      parts[count++] = {staging_.data() + end_, most - end_};
+    }
+    for (std::size_t n = 0; n < count; ++n) asked += parts[n].iov_len;
+    ssize_t got = 0;
+    const Bypass::Use use{inside_ && past_slot(step_) ? wire_.bypass : nullptr};
+    if (!use.allowed()) return -1;
+    if (count == 1) {
+      got = ::recv(socket_.get(), parts[0].iov_base, parts[0].iov_len, MSG_DONTWAIT);
+    } else {
+      msghdr message{};
+      message.msg_iov = parts;
+      message.msg_iovlen = count;
+      got = ::recvmsg(socket_.get(), &message, MSG_DONTWAIT);
+    }
+    if (got > 0) {
+      put_off_ = 0;
+      posted_ = posted_for_peer();
+      if (receives_++ % receives_per_hush == 0) hush(socket_.get());
+      const Index into_slot = inside_ ? std::min(Index(got), direct) : 0;
+      at_ += into_slot;
+      rest_ -= into_slot;
+      end_ += std::size_t(got - into_slot);
+      more = std::size_t(got) == asked;
+      if (!more) used_up(&ProxyHeard::readable);
+    } else if (got == 0) {
+      if (stream_ == 0) {
+        lose("its process ended or closed the connection", 0);
+      } else {
+        socket_.reset();  // the first stream says why
+      }
+    } else if (!would_block(errno)) {
+      lose("the connection broke", errno);
+    } else if (errno != EINTR) {
+      used_up(&ProxyHeard::readable);
+    }
+    return Index(got);
+  }
+
+  Progress leave() {
+    if (!socket_) socket_ = link_->arriving.take(line());
+    // Of a socket in common the edge out says goodbye.
+    if (socket_ && link_->healthy() && !link_->both_ways) {
+      ::send(socket_.get(), "", 1, MSG_DONTWAIT | MSG_NOSIGNAL);
+    }
+    return Progress::ended;
+  }
+
+  bool arrived_ = false, gave_up_ = false;
+  Word step_ = 0;        // being received
+  bool inside_ = false;  // its header has come
+  std::byte* at_ = nullptr;
+  Index rest_ = 0;  // bytes of its piece still to come, for `at_`
+  std::vector<std::byte> staging_;
+  unsigned receives_ = 0;
+  int put_off_ = 0;                   // turns since it last read
+  std::shared_ptr<SocketLink> mate_;  // the edge back
+  Word posted_ = 0;                   // steps for it, when it last read
+  bool large_done_ = false;           // in this turn: the lanes may now say where the next one goes
+  bool after_large_ = false;          // the last step was
+  std::size_t begin_ = 0, end_ = 0;   // of what has come early, in `staging_`
+};
+
+}  // namespace
+
+std::shared_ptr<ProxyTask> make_receive_stream(std::shared_ptr<SocketLink> link, int channel,
+                                               int stream) {
+  return std::make_shared<ReceiveStream>(std::move(link), channel, stream);
+}
+
+}  // namespace ccl::detail

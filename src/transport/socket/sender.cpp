@@ -1,0 +1,215 @@
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <span>
+
+#include "transport/socket/task.hpp"
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+
+namespace ccl::detail {
+namespace {
+
+constexpr int steps_per_send = 8;           // small steps that share a system call
+constexpr int rounds_per_look = 16;         // a sender with nothing to send looks for a farewell
+constexpr std::size_t packed_bytes = 2048;  // parts that cost less to copy than to list
+
+class SendStream final : public SocketTask {
+ public:
+  SendStream(std::shared_ptr<SocketLink> link, int channel, int stream, Fd socket)
+      : SocketTask{std::move(link), channel, stream} {
+    socket_ = std::move(socket);
+    if (socket_) tune_for_steps(socket_.get());
+    arrived_ = bool(socket_);
+    goes_first = true;
+  }
+
+  Progress progress(ProxyCounters& counters) override {
+    const bool closing = ending();  // before the look at `posted`: nobody posts any more
+    const Word posted = HostMemory::load_acquire(wire_.posted);
+    if (!arrived_ && !arrive()) return closing && gone() ? Progress::ended : Progress::none;
+    if (!socket_ || left_) {
+      if (!closing && posted > step_ && left_) lose("it closed its end of the connection", 0);
+      if (!closing) return Progress::none;
+      return socket_ && step_ == posted ? leave() : Progress::ended;
+    }
+    if (step_ == posted) {
+      if (closing) return leave();
+      if (heard.told ? heard.readable : ++quiet_ % rounds_per_look == 0) look_for_farewell();
+      return Progress::none;
+    }
+    if (closing && !link_->healthy()) return Progress::ended;
+    if (revoked()) return Progress::none;
+    Progress progress = Progress::none;
+    Index left_bytes = stream_turn_bytes;
+    blocked_ = heard.told && !heard.writable;
+    while (step_ < posted && left_bytes > 0 && !blocked_) {
+      const Word before = step_;
+      const Index sent = send_some(posted);
+      if (sent < 0) return progress;
+      left_bytes -= sent;
+      counters.bytes += Word(sent);
+      if (step_ != before) {
+        if (stream_ == 0) counters.steps += step_ - before;
+        link_->publish(channel_, stream_, step_);
+      }
+      progress = Progress::some;
+    }
+    return progress;
+  }
+
+  ProxyInterest interest() const override {
+    if (!arrived_) return {-1, 0, link_->arriving.has(line()), polled()};
+    if (!socket_ || revoked()) return {-1, 0, ending(), polled()};
+    const Word posted = HostMemory::load_acquire(wire_.posted);
+    const bool more = step_ < posted || ending();
+    const bool gathers =
+        sent_ == 0 && !ending() && more && Index(bytes_of(posted - 1)) < Bypass::least_bytes;
+    // Of a socket in common the edge in waits for data.
+    const int in = link_->both_ways ? 0 : POLLIN | POLLRDHUP;
+    return {socket_.get(), short((blocked_ ? POLLOUT : 0) | in), more && !blocked_, polled(), false,
+            gathers};
+  }
+
+ private:
+  /// A line that the peer makes, for both directions.
+  bool arrive() {
+    socket_ = link_->arriving.take(line());
+    arrived_ = bool(socket_);
+    if (arrived_) tune_for_steps(socket_.get());
+    return arrived_;
+  }
+  /// No line will come any more: nobody listens.
+  bool gone() const {
+    const auto in = link_->mate();
+    return (in == nullptr || in->closing.load()) && !link_->arriving.has(line());
+  }
+
+  /// One system call's worth; -1 if the socket takes nothing now, or no more.
+  Index send_some(Word posted) {
+    iovec parts[2 * steps_per_send];
+    StepHeader headers[steps_per_send];
+    int count = 0;
+    bool lent = false;
+    Word last = step_;
+    for (; last < posted && last < step_ + steps_per_send; ++last) {
+      const Piece mine = piece(last);
+      StepHeader& header = headers[last - step_];
+      header = {last, bytes_of(last)};
+      lent = lent || past_slot(last);
+      Index skip = last == step_ ? sent_ : 0;
+      if (stream_ == 0) {
+        const Index rest = std::max(Index(sizeof header) - skip, Index(0));
+        if (rest > 0) {
+          parts[count++] = {reinterpret_cast<std::byte*>(&header) + skip, std::size_t(rest)};
+        }
+        skip = std::max(skip - Index(sizeof header), Index(0));
+      }
+      if (mine.bytes > skip) {
+        parts[count++] = {slot(last) + mine.offset + skip, std::size_t(mine.bytes - skip)};
+      }
+      if (mine.bytes > (16 << 10)) {  // the rest waits: what is sent first is free first
+        ++last;
+        break;
+      }
+    }
+    Index sent = 0;
+    if (count > 0) {
+      const Bypass::Use use{lent ? wire_.bypass : nullptr};
+      if (!use.allowed()) return -1;
+      sent = send_parts({parts, std::size_t(count)});
+      if (sent < 0) {
+        const int os_code = errno;
+        blocked_ = would_block(os_code);
+        if (os_code == EAGAIN) used_up(&ProxyHeard::writable);
+        if (!blocked_ && !look_for_farewell()) {
+          if (socket_) lose("the connection broke", os_code);
+        }
+        return -1;
+      }
+    }
+    if (stream_ == 0 && step_ >= told_) {  // pieces for the others
+      told_ = last;
+      wake_others();
+    }
+    sent_ += sent;
+    for (; step_ < last; ++step_) {
+      const Index whole = piece(step_).bytes + (stream_ == 0 ? Index(sizeof(StepHeader)) : 0);
+      if (sent_ < whole) break;
+      sent_ -= whole;
+    }
+    return sent;
+  }
+
+  Index send_parts(std::span<iovec> parts) {
+    std::size_t bytes = 0;
+    for (const iovec& part : parts) bytes += part.iov_len;
+    if (bytes > packed_bytes) {
+      msghdr message{};
+      message.msg_iov = parts.data();
+      message.msg_iovlen = parts.size();
+      return ::sendmsg(socket_.get(), &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+    }
+    std::byte packed[packed_bytes];
+    std::byte* end = packed;
+    for (const iovec& part : parts) {
+      std::memcpy(end, part.iov_base, part.iov_len);
+      end += part.iov_len;
+    }
+    return ::send(socket_.get(), packed, bytes, MSG_DONTWAIT | MSG_NOSIGNAL);
+  }
+
+  /// The receiver says one byte before it closes in peace. True if it has.
+  bool look_for_farewell() {
+    if (link_->both_ways) {
+      // The peer's end of the edge in may still be there: it is not to see the socket close.
+      left_ = link_->peer_left.load(std::memory_order_acquire);
+      return left_;
+    }
+    char byte = 0;
+    used_up(&ProxyHeard::readable);
+    const ssize_t bytes = ::recv(socket_.get(), &byte, 1, MSG_DONTWAIT);
+    if (bytes > 0) {
+      left_ = true;
+      socket_.reset();
+      return true;
+    }
+    if (bytes == 0) {
+      lose("its process ended or closed the connection", 0);
+    } else if (!would_block(errno)) {
+      lose("the connection broke", errno);
+    }
+    return false;
+  }
+
+  Progress leave() {
+    if (stream_ == 0 && link_->healthy()) {
+      const StepHeader header{goodbye, 0};
+      const ssize_t sent =
+          ::send(socket_.get(), &header, sizeof header, MSG_DONTWAIT | MSG_NOSIGNAL);
+      if (sent < 0 && would_block(errno)) {
+        blocked_ = true;
+        return Progress::none;
+      }
+    }
+    return Progress::ended;
+  }
+
+  Word step_ = 0;  // being sent
+  Word told_ = 0;
+  Index sent_ = 0;  // bytes of it on this stream, with the header
+  unsigned quiet_ = 0;
+  bool blocked_ = false;  // the socket takes nothing until it is writable
+  bool left_ = false;     // the receiver has said farewell
+  bool arrived_ = false;  // has had a socket
+};
+
+}  // namespace
+
+std::shared_ptr<ProxyTask> make_send_stream(std::shared_ptr<SocketLink> link, int channel,
+                                            int stream, Fd socket) {
+  return std::make_shared<SendStream>(std::move(link), channel, stream, std::move(socket));
+}
+
+}  // namespace ccl::detail

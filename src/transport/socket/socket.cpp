@@ -1,0 +1,120 @@
+#include <ccl/transport/socket.hpp>
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "transport/net_choice.hpp"
+#include "transport/proxied/end.hpp"
+#include "transport/socket/spread.hpp"
+#include "transport/socket/stream.hpp"
+#include <fcntl.h>
+#include "net/address.hpp"
+
+namespace ccl {
+namespace detail {
+Result<void> SocketLink::prepare() {
+  CCL_TRY(nics, net::data_interfaces(most_doors));
+  CCL_TRY(const SocketSpread spread, socket_spread(nics.front().name));
+  int threads = spread.threads + 1;
+  if (polled) {
+    CCL_TRY(const int movers, socket_movers(context.local_ranks));
+    threads = std::max(threads, std::min(movers, edge.shape.channels));
+  }
+  engines.push_back(context.proxy);
+  for (int n = 1; n < threads; ++n) engines.push_back(&context.proxy->further(n - 1));
+  set_streams(spread.sockets() * int(nics.size()));  // each channel's large steps on all of them
+  if (edge.side == Side::sender) arriving.resize(lines());
+  enter();
+  return {};
+}
+
+Result<std::vector<net::Address>> SocketLink::doors() const {
+  std::vector<net::Address> out;
+  for (const net::Interface& nic : nics) out.push_back(nic.address);
+  return out;
+}
+
+void SocketLink::furnish() {
+  if (polled) return;
+  for (Wire& wire : wires) wire.bypass = &bypasses.emplace_back(edge.shape.slot_count);
+}
+
+void SocketLink::set_streams(int count) {
+  streams = count;
+  done = std::make_unique<std::atomic<Word>[]>(lines());
+  announced = std::make_unique<std::atomic<Word>[]>(std::size_t(edge.shape.channels));
+}
+
+void SocketLink::tell(Handshake& mine, HandshakeCursor& cursor) {
+  // The lower rank's lines; its edge out comes first in every rank's order.
+  const auto out = edge.self.rank < edge.peer.rank ? mate() : nullptr;
+  if (out != nullptr && !out->answered_ && streams == 1 && out->edge.shape == edge.shape) {
+    out->offered_ = true;
+  }
+  cursor.put(mine, streams);
+  cursor.put(mine, int(out != nullptr && out->offered_));
+}
+
+/// Both ends come to the same: each knows how many streams both want, and what the lower offered.
+Result<void> SocketLink::hear(const Handshake& theirs, HandshakeCursor& cursor) {
+  const int count = cursor.get<int>(theirs);
+  if (count < 1 || count > 17 * 64 * int(most_doors)) {
+    return fail(Errc::mismatch, "the receiver's handshake is not one of the socket transport");
+  }
+  set_streams(count);  // the receiver's choice
+  const bool offered = cursor.get<int>(theirs) != 0;
+  const auto in = mate();
+  lower_ = edge.self.rank < edge.peer.rank;
+  answered_ = true;
+  both_ways = count == 1 && in != nullptr && in->streams == 1 && (lower_ ? offered_ : offered);
+  return {};
+}
+
+Result<void> SocketLink::receive(const std::shared_ptr<SocketLink>& link) {
+  for (int n = 0; n < int(link->lines()); ++n) {
+    const int channel = n / link->streams, stream = n % link->streams;
+    CCL_CHECK(link->engine_of(channel, stream).add(make_receive_stream(link, channel, stream)));
+  }
+  return {};
+}
+
+Result<void> SocketLink::send(const std::shared_ptr<SocketLink>& link, std::size_t line,
+                              Fd socket) {
+  const int channel = int(line) / link->streams, stream = int(line) % link->streams;
+  return link->engine_of(channel, stream)
+      .add(make_send_stream(link, channel, stream, std::move(socket)));
+}
+
+void SocketLink::lend(std::size_t line, int socket) {
+  const auto back = mate();
+  if (back == nullptr || line >= back->arriving.size()) return;
+  Fd own{::fcntl(socket, F_DUPFD_CLOEXEC, 0)};
+  if (!own) return fail_with(Errc::system, "cannot duplicate a socket", errno);
+  both_ways = true;  // before either stream has its socket
+  back->both_ways = true;
+  if (back->arriving.put(line, own)) back->wake();
+}
+
+void SocketLink::wake() {
+  for (ProxyEngine* const engine : engines) engine->wake();
+}
+
+template class ProxiedEnd<SocketLink>;
+
+}  // namespace detail
+
+Result<void> SocketTransport::can_connect(const PeerInfo& from, const PeerInfo& to) {
+  CCL_TRY(const bool allowed, detail::net_allows(name));
+  if (allowed) return {};
+  return fail(Errc::no_transport, fmt::format("socket does not connect rank {} to rank {} (CCL_NET "
+                                              "is IB)",
+                                              from.rank, to.rank));
+}
+
+Result<SocketTransport::End> SocketTransport::setup(TransportContext& context, const Edge& edge) {
+  return End::make(context, edge);
+}
+
+}  // namespace ccl

@@ -1,0 +1,57 @@
+#include "transport/socket/stream.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "transport/socket/task.hpp"
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+
+namespace ccl::detail {
+
+void tune_for_steps(int socket) {
+  const int on = 1, never = 0;
+  ::setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+  ::setsockopt(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, &never, sizeof never);
+}
+
+void SocketLink::publish(int channel, int stream, Word steps) {
+  const Wire& wire = wires[std::size_t(channel)];
+  Word* const told = edge.side == Side::sender ? wire.drained : wire.posted;
+  if (streams == 1) return HostMemory::store_release(told, steps);
+  std::atomic<Word>* const all = done.get() + std::size_t(channel) * std::size_t(streams);
+  all[stream].store(steps);
+  Word least = steps;
+  for (int s = 0; s < streams; ++s) least = std::min(least, all[s].load());
+  // Streams of other threads come here too; the count never goes back.
+  const cuda::atomic_ref<Word, cuda::thread_scope_system> count{*told};
+  Word seen = count.load();
+  while (seen < least && !count.compare_exchange_weak(seen, least)) {
+  }
+}
+
+bool SocketLink::leaving() const {
+  if (closing.load()) return true;
+  if (!both_ways.load()) return false;
+  const auto back = mate();
+  return back == nullptr || back->closing.load();
+}
+
+void SocketLink::lose(const char* what, int os_code) {
+  fail_with(Errc::peer_lost,
+            os_code == 0
+                ? fmt::format("lost rank {} on {} ({})", edge.peer.rank, edge.peer.host, what)
+                : fmt::format("lost rank {} on {} ({}: {})", edge.peer.rank, edge.peer.host, what,
+                              std::strerror(os_code)),
+            os_code);
+}
+
+void SocketLink::fail_with(Errc code, std::string what, int os_code) {
+  if (context.status == nullptr || leaving()) return;
+  context.status->set(edge_error(edge, name, code, std::move(what), os_code));
+}
+
+}  // namespace ccl::detail

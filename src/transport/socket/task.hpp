@@ -1,0 +1,76 @@
+#pragma once
+
+#include <ccl/detail/transport/zero_copy.hpp>
+#include <ccl/detail/runtime/proxy_engine.hpp>
+
+#include <atomic>
+#include <cerrno>
+#include <cstddef>
+#include <memory>
+#include <utility>
+
+#include "base/fd.hpp"
+#include "transport/socket/stream.hpp"
+
+namespace ccl::detail {
+
+constexpr Index stream_turn_bytes = 1 << 20;  // of one stream, then the others have their turn
+
+/// Ready for steps: a rank that is late may leave data unread for as long as it likes, so only
+/// keep-alives tell a dead host, never unread data.
+void tune_for_steps(int socket);
+
+inline bool would_block(int os_code) {
+  return os_code == EAGAIN || os_code == EWOULDBLOCK || os_code == EINTR;
+}
+
+/// What both ends of a stream have in common.
+class SocketTask : public ProxyTask {
+ public:
+  SocketTask(std::shared_ptr<SocketLink> link, int channel, int stream)
+      : link_{std::move(link)},
+        wire_{link_->wires[std::size_t(channel)]},
+        channel_{channel},
+        stream_{stream} {}
+  bool ending() const override { return link_->closing.load(std::memory_order_acquire); }
+  int watched() const override { return socket_ ? socket_.get() : -1; }
+
+ protected:
+  void used_up(bool ProxyHeard::*what) { heard.*what = heard.closed; }
+  Word& size_of(Word step) const { return wire_.sizes[step & Word(wire_.slot_count - 1)]; }
+  Word bytes_of(Word step) const { return size_of(step) & ~Bypass::mark; }
+  /// Whether the step is, or goes to, the user's memory.
+  bool past_slot(Word step) const {
+    return wire_.bypass != nullptr && size_of(step) >= Bypass::mark;
+  }
+  bool revoked() const { return wire_.bypass != nullptr && wire_.bypass->revoked(); }
+  Index slot_bytes() const { return Index(wire_.slot_packets) * Index(sizeof(Packet)); }
+  std::byte* slot(Word step) const {
+    return past_slot(step) ? wire_.bypass->place(step)
+                           : reinterpret_cast<std::byte*>(wire_.slot(step));
+  }
+  Piece piece(Word step) const { return Piece::of(Index(bytes_of(step)), stream_, link_->streams); }
+  std::size_t line() const { return std::size_t(channel_ * link_->streams + stream_); }
+  std::atomic<Word>& announced() const { return link_->announced[std::size_t(channel_)]; }
+  /// The first stream tells the others.
+  bool polled() const { return link_->polled && stream_ == 0 && !ending(); }
+  /// The other streams of the channel may have something to do now.
+  void wake_others() const {
+    if (link_->streams == 1) return;
+    const ProxyEngine* const own = &link_->engine_of(channel_, stream_);
+    for (ProxyEngine* const engine : link_->engines) {
+      if (engine != own) engine->wake();
+    }
+  }
+  void lose(const char* what, int os_code) {
+    socket_.reset();
+    link_->lose(what, os_code);
+  }
+
+  const std::shared_ptr<SocketLink> link_;
+  const Wire wire_;
+  const int channel_, stream_;
+  Fd socket_;
+};
+
+}  // namespace ccl::detail

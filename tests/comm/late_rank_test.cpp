@@ -1,0 +1,177 @@
+// What all ranks are told when one of them falls behind: who it is, in which operation and where.
+#include <ccl/ccl.hpp>
+
+#include <atomic>
+#include <csignal>
+#include <cstdio>
+#include <string>
+#include <vector>
+
+#include "support/catch.hpp"
+#include "support/processes.hpp"
+#include "support/error_matchers.hpp"
+
+using namespace ccl;
+using namespace ccl::test;
+
+namespace {
+using Sums = Collective<AllReduce, Ring, Simple, DefaultTransport>;
+using LLSums = Collective<AllReduce, Ring, LL, DefaultTransport>;
+
+constexpr int ranks = 4;
+constexpr int victim = 2;
+/// Of a wait. On an idle machine lanes note for whom they wait after a quarter of a second.
+constexpr double patience_s = 2;
+
+struct Board {
+  UniqueId id;
+  std::atomic<int> ready{0};
+  struct Survivor {
+    std::atomic<bool> over{false};
+    Errc code = Errc::ok;
+    int peer = -1;
+    double took_s = 0;
+    char text[800] = {};
+
+    /// Notes how it went.
+    void ends(const Result<void>& how) {
+      code = how ? Errc::ok : how.error().code;
+      peer = how ? -1 : how.error().peer;
+      if (!how) std::snprintf(text, sizeof text, "%s", how.error().message().c_str());
+      over = true;
+    }
+  } rank[ranks];
+};
+
+/// Each rank does 5 all-reduces of each of two compositions, in turns; `trouble(rank, i)` comes
+/// before the i-th pair, and says whether to skip its first half.
+template <class Trouble>
+int play(Board& board, int rank, Trouble&& trouble) {
+  auto& mine = board.rank[rank];
+  const auto work = [&]() -> Result<void> {
+    Config config;
+    config.timeout_s = patience_s;
+    CCL_TRY(auto comm, Communicator::create(board.id, rank, ranks, config));
+    CCL_TRY(auto sums, Sums::create(comm));
+    CCL_TRY(auto ll_sums, LLSums::create(comm));
+    std::vector<float> x(5000, 1.f), y(5000);
+    for (int i = 0; i < 5; ++i) {
+      ++board.ready;
+      const bool skips = trouble(rank, i);
+      const auto start = Clock::now();
+      const auto step = [&]() -> Result<void> {
+        if (!skips) CCL_CHECK(sums(x.data(), y.data(), 5000));
+        return ll_sums(x.data(), y.data(), 777);
+      };
+      auto done = step();
+      mine.took_s = seconds(Clock::now() - start);
+      CCL_CHECK(std::move(done));
+    }
+    // Who has skipped one is done early; it stays, so that it answers.
+    wait_until([&] { return !comm.status().has_value(); }, 20);
+    return comm.status();
+  };
+  mine.ends(work());
+  return 0;
+}
+}  // namespace
+
+TEST_CASE("of four ranks one is stopped: the survivors' errors name it, the operation, the step") {
+  Shared<Board> board;
+  board->id = create_unique_id().value();
+  std::vector<pid_t> pids;
+  for (int r = 0; r < ranks; ++r) {
+    pids.push_back(start_process([&, r] {
+      return play(*board, r, [&](int rank, int i) {
+        if (rank == victim && i == 3) raise(SIGSTOP);
+        return false;
+      });
+    }));
+  }
+  CHECK(wait_until(
+      [&] {
+        for (int r = 0; r < ranks; ++r) {
+          if (r != victim && !board->rank[r].over) return false;
+        }
+        return true;
+      },
+      30));
+  for (int r = 0; r < ranks; ++r) {
+    if (r == victim) continue;
+    const auto& of = board->rank[r];
+    INFO("rank " << r << ": " << of.text);
+    CHECK(of.code == Errc::timed_out);
+    CHECK(of.peer == victim);
+    // Three rounds of two; it stopped before the fourth.
+    CHECK(says(of.text, "rank 2 on"));
+    CHECK(says(of.text,
+               "does not answer (stopped, or cut off) in operation 7 "
+               "(all_reduce/Ring/Simple/any, 5000 float, sum)"));
+    CHECK(says(of.text, "; rank 3 waits for it at step "));
+    CHECK(of.took_s < patience_s + 2 + 3);
+  }
+  kill(pids[victim], SIGKILL);
+  kill(pids[victim], SIGCONT);
+  CHECK(reap(pids, 20, pids[victim]));
+}
+
+TEST_CASE("of four ranks one skips a collective: all errors name it, the operation, the step") {
+  Shared<Board> board;
+  board->id = create_unique_id().value();
+  std::vector<pid_t> pids;
+  for (int r = 0; r < ranks; ++r) {
+    pids.push_back(start_process([&, r] {
+      return play(*board, r, [&](int rank, int i) { return rank == victim && i == 3; });
+    }));
+  }
+  CHECK(reap(pids, 60));
+  for (int r = 0; r < ranks; ++r) {
+    const auto& of = board->rank[r];
+    INFO("rank " << r << ": " << of.text);
+    CHECK(of.code == Errc::timed_out);
+    CHECK(of.peer == victim);
+    CHECK(says(of.text,
+               "rank 2 called all_reduce/Ring/LL/any, 777 float, sum as operation 7 where "
+               "ranks 0-1, 3 called all_reduce/Ring/Simple/any, 5000 float, sum"));
+    CHECK(says(of.text, "; rank 3 waits for it at step "));
+    CHECK(of.took_s < patience_s + 2 + 3);
+  }
+}
+
+TEST_CASE("of four ranks one leaves a loop early: all errors name it and what it has not called") {
+  const bool checks = GENERATE(false, true);  // then the others wait before their lanes do
+  Shared<Board> board;
+  board->id = create_unique_id().value();
+  std::vector<pid_t> pids;
+  for (int r = 0; r < ranks; ++r) {
+    pids.push_back(start_process([&, r] {
+      const auto work = [&]() -> Result<void> {
+        Config config;
+        config.timeout_s = patience_s;
+        config.check = checks;
+        if (checks) config.init_timeout_s = 1;
+        CCL_TRY(auto comm, Communicator::create(board->id, r, ranks, config));
+        CCL_TRY(auto sums, Sums::create(comm));
+        std::vector<double> x(100, 1.0), y(100);
+        for (int i = 0; i < (r == victim ? 6 : 7); ++i) CCL_CHECK(sums(x.data(), y.data(), 100));
+        wait_until([&] { return !comm.status().has_value(); }, 20);
+        return comm.status();
+      };
+      board->rank[r].ends(work());
+      return 0;
+    }));
+  }
+  CHECK(reap(pids, 60));
+  for (int r = 0; r < ranks; ++r) {
+    const auto& of = board->rank[r];
+    INFO("rank " << r << ": " << of.text);
+    CHECK(of.code == Errc::timed_out);
+    CHECK(of.peer == victim);
+    CHECK(says(of.text, "rank 2 on"));
+    CHECK(
+        says(of.text, "has not called operation 7 (all_reduce/Ring/Simple/any, 100 double, sum)"));
+    CHECK(says(of.text,
+               "its last is operation 6 (all_reduce/Ring/Simple/any, 100 double, sum), "
+               "done for"));
+  }
+}

@@ -1,0 +1,317 @@
+#include <ccl/detail/runtime/bootstrap.hpp>
+#include <ccl/detail/runtime/host_id.hpp>
+#include <ccl/comm/launcher.hpp>
+
+#include <cstdio>
+#include <cstdlib>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "support/catch.hpp"
+#include "support/held_port.hpp"
+#include "support/error_matchers.hpp"
+#include "net/rendezvous.hpp"
+#include <sched.h>
+#include <sys/mount.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+using namespace ccl;
+
+namespace {
+
+constexpr const char* names[] = {"RANK",
+                                 "WORLD_SIZE",
+                                 "LOCAL_RANK",
+                                 "MASTER_ADDR",
+                                 "MASTER_PORT",
+                                 "TORCHELASTIC_RUN_ID",
+                                 "TORCHELASTIC_USE_AGENT_STORE",
+                                 "OMPI_COMM_WORLD_RANK",
+                                 "OMPI_COMM_WORLD_SIZE",
+                                 "OMPI_COMM_WORLD_LOCAL_RANK",
+                                 "PMIX_RANK",
+                                 "PMIX_NAMESPACE",
+                                 "PMI_RANK",
+                                 "PMI_SIZE",
+                                 "MPI_LOCALRANKID",
+                                 "SLURM_PROCID",
+                                 "SLURM_NTASKS",
+                                 "SLURM_LOCALID",
+                                 "SLURM_JOB_ID",
+                                 "SLURM_STEP_ID",
+                                 "SLURM_STEPID",
+                                 "CCL_COMM_ID",
+                                 "CCL_INIT_TIMEOUT",
+                                 "NCCL_COMM_ID"};
+
+// The environment of a launched process, for as long as it lives; what was there comes back.
+class Launched {
+ public:
+  explicit Launched(const std::map<std::string, std::string>& vars) {
+    for (const char* name : names) {
+      if (const char* value = std::getenv(name)) before_[name] = value;
+      ::unsetenv(name);
+    }
+    for (const auto& [name, value] : vars) ::setenv(name.c_str(), value.c_str(), 1);
+  }
+  ~Launched() {
+    for (const char* name : names) ::unsetenv(name);
+    for (const auto& [name, value] : before_) ::setenv(name.c_str(), value.c_str(), 1);
+  }
+
+ private:
+  std::map<std::string, std::string> before_;
+};
+
+void says(const std::map<std::string, std::string>& vars, const char* launcher, int rank, int ranks,
+          int local_rank) {
+  const Launched env{vars};
+  const auto launch = detect_launch();
+  INFO(launcher);
+  REQUIRE(launch);
+  CHECK(launch->launcher == launcher);
+  CHECK(launch->rank == rank);
+  CHECK(launch->ranks == ranks);
+  CHECK(launch->local_rank == local_rank);
+}
+Errc refused(const std::map<std::string, std::string>& vars) {
+  const Launched env{vars};
+  const auto launch = detect_launch();
+  return launch ? Errc::ok : launch.error().code;
+}
+
+// What every rank of a launch does; 0 if all is well.
+int be_a_rank() {
+  for (int round = 0; round < 2; ++round) {  // an id each time
+    const auto launch = detect_launch();
+    if (!launch) return 11;
+    const auto id = launch_id(*launch);
+    if (!id) {
+      std::fprintf(stderr, "%s\n", id.error().message().c_str());
+      return 12;
+    }
+    auto b = Bootstrap::join({&*id, 1}, launch->rank, launch->ranks, {30, nullptr});
+    if (!b) {
+      std::fprintf(stderr, "%s\n", b.error().message().c_str());
+      return 13;
+    }
+    std::vector<int> all(size_t(launch->ranks) + 0, 0);
+    all[size_t(launch->rank)] = launch->rank + 1;
+    if (!(*b)->all_gather(all.data(), sizeof(int)) || !(*b)->finalize()) return 14;
+    for (int r = 0; r < launch->ranks; ++r) {
+      if (all[size_t(r)] != r + 1) return 15;
+    }
+  }
+  return 0;
+}
+
+int run_forked(int ranks, const std::map<std::string, std::string>& vars) {
+  std::vector<pid_t> children;
+  for (int r = 0; r < ranks; ++r) {
+    auto mine = vars;
+    mine["RANK"] = std::to_string(r);
+    mine["WORLD_SIZE"] = std::to_string(ranks);
+    const pid_t pid = ::fork();
+    if (pid == 0) {
+      const Launched env{mine};
+      ::_exit(be_a_rank());
+    }
+    children.push_back(pid);
+  }
+  int worst = 0;
+  for (const pid_t pid : children) {
+    int status = 0;
+    ::waitpid(pid, &status, 0);
+    worst = std::max(worst, WIFEXITED(status) ? WEXITSTATUS(status) : 99);
+  }
+  return worst;
+}
+
+}  // namespace
+
+TEST_CASE("each launcher's variables say who a process is") {
+  says({}, "alone", 0, 1, 0);
+  says({{"RANK", "3"}, {"WORLD_SIZE", "8"}, {"LOCAL_RANK", "1"}}, "torchrun", 3, 8, 1);
+  says({{"OMPI_COMM_WORLD_RANK", "2"},
+        {"OMPI_COMM_WORLD_SIZE", "4"},
+        {"OMPI_COMM_WORLD_LOCAL_RANK", "2"},
+        {"PMIX_RANK", "2"}},
+       "Open MPI", 2, 4, 2);
+  says({{"PMI_RANK", "1"}, {"PMI_SIZE", "2"}}, "PMI", 1, 2, 0);
+  says({{"SLURM_PROCID", "5"}, {"SLURM_NTASKS", "6"}, {"SLURM_LOCALID", "1"}}, "Slurm", 5, 6, 1);
+  says({{"SLURM_NTASKS", "6"}}, "alone", 0, 1, 0);
+  // Rank 0 is a batch script or a shell, unless it has a step, as srun's ranks have.
+  std::map<std::string, std::string> first{
+      {"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "6"}, {"SLURM_LOCALID", "0"}, {"SLURM_JOB_ID", "7"}};
+  says(first, "alone", 0, 1, 0);
+  first["SLURM_STEP_ID"] = "0";
+  says(first, "Slurm", 0, 6, 0);
+}
+
+TEST_CASE("variables that make no sense are errors") {
+  CHECK(refused({{"RANK", "3"}}) == Errc::bad_setting);
+  CHECK(refused({{"RANK", "3"}, {"WORLD_SIZE", "3"}}) == Errc::bad_setting);
+  CHECK(refused({{"RANK", "x"}, {"WORLD_SIZE", "3"}}) == Errc::bad_setting);
+  CHECK(refused({{"PMI_RANK", "-1"}, {"PMI_SIZE", "3"}}) == Errc::bad_setting);
+  CHECK(refused({{"PMIX_RANK", "0"}}) == Errc::not_supported);  // no server
+}
+
+TEST_CASE("without a place to meet the error lists what would give one") {
+  const Launched env{{{"RANK", "0"}, {"WORLD_SIZE", "2"}}};
+  const auto id = launch_id(detect_launch().value());
+  REQUIRE_FALSE(id);
+  CHECK(id.error().code == Errc::bad_setting);
+  for (const char* way : {"CCL_COMM_ID", "MASTER_ADDR", "MASTER_PORT", "PMIx"}) {
+    CHECK(id.error().what.find(way) != std::string::npos);
+  }
+}
+
+TEST_CASE("a place to meet that is no address is an error that names its variables") {
+  const auto refused_by = [](std::map<std::string, std::string> vars, const char* names,
+                             const char* rank = "1") {
+    vars.insert({{"RANK", rank}, {"WORLD_SIZE", "2"}});
+    const Launched env{vars};
+    const auto id = launch_id(detect_launch().value());
+    REQUIRE_FALSE(id);
+    if (*rank != '0') CHECK(id.error().code == Errc::bad_setting);
+    CHECK(id.error().what.starts_with(names));
+    CHECK(id.error().rank == *rank - '0');
+    CHECK(id.error().host == host_name());
+  };
+  refused_by({{"CCL_COMM_ID", "127.0.0.1"}}, "CCL_COMM_ID: ");
+  refused_by({{"CCL_COMM_ID", "127.0.0.1:0"}}, "CCL_COMM_ID: ");
+  refused_by({{"CCL_COMM_ID", "127.0.0.1:70000"}}, "CCL_COMM_ID: ");
+  refused_by({{"MASTER_ADDR", "127.0.0.1"}, {"MASTER_PORT", "70000"}},
+             "MASTER_ADDR and MASTER_PORT: ");
+  // An address of another host, at which rank 0 cannot listen.
+  refused_by({{"MASTER_ADDR", "192.0.2.77"}, {"MASTER_PORT", "20000"}},
+             "MASTER_ADDR and MASTER_PORT: cannot listen", "0");
+}
+
+// Of a host; longer than names of servers may be, so that none is asked.
+const std::string late_name(70, 'x');
+
+TEST_CASE("a name that nobody knows is asked for until CCL_INIT_TIMEOUT") {
+  const Launched env{{{"RANK", "1"},
+                      {"WORLD_SIZE", "2"},
+                      {"CCL_COMM_ID", late_name + ":4711"},
+                      {"CCL_INIT_TIMEOUT", "0.3"}}};
+  const auto id = launch_id(detect_launch().value());
+  REQUIRE_FALSE(id);
+  CHECK(id.error().code == Errc::bad_setting);
+  for (const char* text :
+       {"CCL_COMM_ID: this host knows no address of", "asked for 0.3 s: CCL_INIT_TIMEOUT"}) {
+    CHECK(test::says(id.error().what, text));
+  }
+}
+
+TEST_CASE("a name that becomes known later is waited for") {
+  char file[] = "/tmp/ccl_hosts_XXXXXX";
+  const int hosts = ::mkstemp(file);
+  REQUIRE(hosts >= 0);
+  int unknown[2];
+  REQUIRE(::pipe(unknown) == 0);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::close(unknown[0]);
+    if (::unshare(CLONE_NEWNS | (::geteuid() == 0 ? 0 : CLONE_NEWUSER)) != 0) ::_exit(77);
+    if (::mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0) ::_exit(77);
+    if (::mount(file, "/etc/hosts", nullptr, MS_BIND, nullptr) != 0) ::_exit(77);
+    const Launched env{{{"RANK", "1"}, {"WORLD_SIZE", "2"}, {"CCL_COMM_ID", late_name + ":4711"}}};
+    const auto early = unique_id_at(late_name + ":4711", "");
+    if (early || early.error().code != Errc::network) ::_exit(1);
+    ::close(unknown[1]);
+    const auto id = launch_id(detect_launch().value());
+    ::_exit(id && *id == unique_id_at(late_name + ":4711", "").value() ? 0 : 2);
+  }
+  ::close(unknown[1]);
+  char byte = 0;
+  CHECK(::read(unknown[0], &byte, 1) == 0);  // the child has found the name unknown, or has ended
+  ::close(unknown[0]);
+  ::usleep(300'000);
+  const std::string line = "127.0.0.1 " + late_name + "\n";
+  CHECK(::write(hosts, line.data(), line.size()) == ssize_t(line.size()));
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  ::close(hosts);
+  ::unlink(file);
+  REQUIRE(WIFEXITED(status));
+  if (WEXITSTATUS(status) == 77) {
+    WARN("SKIP: no mount namespaces here");
+    return;
+  }
+  CHECK(WEXITSTATUS(status) == 0);
+}
+
+TEST_CASE(
+    "this host's own name stands for an address that others reach, whatever /etc/hosts says") {
+  char file[] = "/tmp/ccl_hosts_XXXXXX";
+  const int hosts = ::mkstemp(file);
+  REQUIRE(hosts >= 0);
+  const std::string name = host_name();
+  const std::string lines = "127.0.1.1 " + name + ".of.a.domain " + name + " " + late_name + "\n";
+  REQUIRE(::write(hosts, lines.data(), lines.size()) == ssize_t(lines.size()));
+  const pid_t child = ::fork();
+  if (child == 0) {
+    if (::unshare(CLONE_NEWNS | (::geteuid() == 0 ? 0 : CLONE_NEWUSER)) != 0) ::_exit(77);
+    if (::mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0) ::_exit(77);
+    if (::mount(file, "/etc/hosts", nullptr, MS_BIND, nullptr) != 0) ::_exit(77);
+    const auto root_of = [](const std::string& host) {
+      return net::Address{net::unpack(unique_id_at(host + ":4711", "").value()).value().root};
+    };
+    net::Address mine = net::local_address().value();
+    mine.set_port(4711);
+    if (!(root_of(name) == mine)) ::_exit(1);
+    if (!(root_of(name + ".of.a.domain") == mine)) ::_exit(2);
+    if (root_of(late_name).to_string() != "127.0.1.1:4711") ::_exit(3);  // another one's name
+    ::_exit(root_of("127.0.0.1").to_string() == "127.0.0.1:4711" ? 0 : 4);
+  }
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  ::close(hosts);
+  ::unlink(file);
+  REQUIRE(WIFEXITED(status));
+  if (WEXITSTATUS(status) == 77) {
+    WARN("SKIP: no mount namespaces here");
+    return;
+  }
+  CHECK(WEXITSTATUS(status) == 0);
+}
+
+TEST_CASE("ranks meet at CCL_COMM_ID, at MASTER_ADDR, and beside torchrun's store") {
+  const test::HeldPort port;
+  CHECK(run_forked(3, {{"CCL_COMM_ID", "127.0.0.1:" + port.text()}}) == 0);
+  CHECK(run_forked(2, {{"NCCL_COMM_ID", "[::1]:" + port.text()}}) == 0);
+  CHECK(run_forked(3, {{"MASTER_ADDR", "127.0.0.1"}, {"MASTER_PORT", port.text()}}) == 0);
+  CHECK(run_forked(2, {{"MASTER_ADDR", "::1"},
+                       {"MASTER_PORT", port.text()},
+                       {"TORCHELASTIC_USE_AGENT_STORE", "True"}}) == 0);
+}
+
+TEST_CASE("ranks under mpirun meet through PMIx") {
+  if (std::system("command -v mpirun > /dev/null 2>&1") != 0) {
+    WARN("SKIP: there is no mpirun");
+    return;
+  }
+  const Launched env{{}};
+  char self[4096] = {};
+  REQUIRE(::readlink("/proc/self/exe", self, sizeof self - 1) > 0);
+  const std::string command = "timeout 60 mpirun --allow-run-as-root --oversubscribe -n 3 \"" +
+                              std::string{self} + "\" --reporter compact '[.a rank under mpirun]'";
+  CHECK(std::system(command.c_str()) == 0);
+}
+
+TEST_CASE("a rank under mpirun", "[.a rank under mpirun]") {
+  CHECK(detect_launch().value().launcher == "Open MPI");
+  CHECK(detect_launch().value().ranks == 3);
+  CHECK(be_a_rank() == 0);
+}
+
+TEST_CASE("PMIx alone tells rank and size", "[.a rank under mpirun]") {
+  for (const char* name : {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"}) ::unsetenv(name);
+  CHECK(detect_launch().value().launcher == "PMIx");
+  CHECK(detect_launch().value().ranks == 3);
+  CHECK(be_a_rank() == 0);
+}

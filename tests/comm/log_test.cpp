@@ -1,0 +1,134 @@
+#include <ccl/detail/runtime/host_id.hpp>
+#include <ccl/comm/log.hpp>
+
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "support/catch.hpp"
+#include <fcntl.h>
+#include <sys/ioctl.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+using namespace ccl;
+
+namespace {
+
+// Logs to a file of its own while it lives.
+class Capture {
+ public:
+  Capture(const char* level, const char* parts) {
+    ::setenv("CCL_DEBUG", level, 1);
+    ::setenv("CCL_DEBUG_SUBSYS", parts, 1);
+    ::setenv("CCL_DEBUG_FILE", "log_test.%h.%p.log", 1);
+    log_reload();
+  }
+  ~Capture() {
+    for (const char* name : {"CCL_DEBUG", "CCL_DEBUG_SUBSYS", "CCL_DEBUG_FILE"}) ::unsetenv(name);
+    log_reload();
+    std::remove(path().c_str());
+  }
+  static std::string path() {
+    return "log_test." + host_name() + "." + std::to_string(::getpid()) + ".log";
+  }
+  std::vector<std::string> lines() const {
+    std::ifstream in{path()};
+    std::vector<std::string> out;
+    for (std::string line; std::getline(in, line);) out.push_back(line);
+    return out;
+  }
+};
+
+std::string prefix() {
+  return host_name() + ":" + std::to_string(::getpid()) + " ";
+}
+
+}  // namespace
+
+TEST_CASE("a line names host, process, rank, level and part") {
+  const Capture capture{"WARN", "ALL"};
+  log_warn(LogPart::net, "{} is {}", "mlx5_0", 7);
+  {
+    const LogRank rank{3};
+    log_warn(LogPart::init, "two\nlines");
+  }
+  log_warn(LogPart::init, "no rank");
+  const auto lines = capture.lines();
+  REQUIRE(lines.size() == 3);
+  CHECK(lines[0] == prefix() + "WARN NET mlx5_0 is 7");
+  CHECK(lines[1] == prefix() + "rank 3 WARN INIT two lines");
+  CHECK(lines[2] == prefix() + "WARN INIT no rank");
+}
+
+TEST_CASE("levels and parts filter as NCCL's do") {
+  const auto shown = [](const char* level, const char* parts) {
+    const Capture capture{level, parts};
+    log(LogLevel::version, LogPart::init, "v");
+    log_warn(LogPart::coll, "w");
+    log_info(LogPart::coll, "ic");
+    log_info(LogPart::net, "in");
+    log(LogLevel::abort, LogPart::net, "a");
+    log_trace(LogPart::net, "t");
+    std::string all;
+    for (const auto& line : capture.lines()) all += line.substr(line.rfind(' ')) + ",";
+    return all;
+  };
+  CHECK(shown("NONE", "ALL") == "");
+  CHECK(shown("VERSION", "ALL") == " v,");
+  CHECK(shown("WARN", "NET") == " v, w,");
+  CHECK(shown("info", "net") == " v, w, in,");
+  CHECK(shown("INFO", "^NET,INIT") == " v, w, ic,");
+  CHECK(shown("TRACE", "COLL,NET") == " v, w, ic, in, a, t,");
+}
+
+TEST_CASE("lines of many threads stay whole") {
+  const Capture capture{"INFO", "ALL"};
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([] {
+      for (int i = 0; i < 100; ++i) log_info(LogPart::proxy, "{}", std::string(100, 'x'));
+    });
+  }
+  for (auto& t : threads) t.join();
+  const auto lines = capture.lines();
+  CHECK(lines.size() == 400);
+  for (const auto& line : lines) CHECK(line == prefix() + "INFO PROXY " + std::string(100, 'x'));
+}
+
+TEST_CASE("a child that was forked in the midst of another thread's line can log") {
+  const pid_t parent = ::fork();  // whose log is a pipe that nobody empties
+  if (parent == 0) {
+    ::alarm(60);
+    ::setenv("CCL_DEBUG_FILE", "log_test.%h.%p.log", 1);
+    const std::string path = Capture::path();
+    if (::mkfifo(path.c_str(), 0600) != 0) ::_exit(2);
+    const int reader = ::open(path.c_str(), O_RDONLY | O_NONBLOCK);
+    log_reload();
+    const std::string text(1000, 'x');
+    std::thread{[&] {
+      for (;;) log_warn(LogPart::init, "{}", text);
+    }}.detach();
+    const int full = ::fcntl(reader, F_GETPIPE_SZ) - 4096;
+    for (int unread = 0; unread < full; ::usleep(10'000)) ::ioctl(reader, FIONREAD, &unread);
+    ::usleep(50'000);
+    const pid_t child = ::fork();
+    if (child == 0) {
+      ::alarm(10);
+      log_warn(LogPart::init, "here");
+      std::remove(Capture::path().c_str());
+      ::_exit(0);
+    }
+    int status = -1;
+    ::waitpid(child, &status, 0);
+    std::remove(path.c_str());
+    ::_exit(WIFEXITED(status) ? WEXITSTATUS(status) : 3);
+  }
+  int status = -1;
+  ::waitpid(parent, &status, 0);
+  CHECK((WIFEXITED(status) ? WEXITSTATUS(status) : 99) == 0);
+}

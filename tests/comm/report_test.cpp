@@ -1,0 +1,418 @@
+#include <ccl/ccl.hpp>
+#include <ccl/comm/log.hpp>
+#include <ccl/comm/report.hpp>
+
+#include <fmt/format.h>
+
+#include <atomic>
+#include <csignal>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <thread>
+
+#include "support/catch.hpp"
+#include "support/environment.hpp"
+#include "support/processes.hpp"
+#include "support/error_matchers.hpp"
+
+using namespace ccl;
+using namespace ccl::test;
+
+namespace {
+using Sums = Collective<AllReduce, Ring, Simple, DefaultTransport>;
+using LLSums = Collective<AllReduce, Ring, LL, DefaultTransport>;
+using P2p = Collective<SendRecv, Pairwise, Simple, DefaultTransport>;
+
+Operation op(Word number, OpState state, const char* what = "all_reduce", Index count = 10) {
+  Operation one;
+  one.number = number;
+  one.call = number - 1;
+  one.composition = 0;
+  one.count = count;
+  one.state = state;
+  std::strncpy(one.what, what, sizeof one.what - 1);
+  std::strncpy(one.type, "float", sizeof one.type - 1);
+  return one;
+}
+/// Ranks that have done 4 operations and run the fifth; each waits for the one before it.
+std::vector<Account> ring(int ranks) {
+  std::vector<Account> all(ranks);
+  for (int r = 0; r < ranks; ++r) {
+    all[r].rank = r;
+    all[r].answered = true;
+    all[r].host = "here";
+    all[r].called = 5;
+    for (Word n = 1; n <= 4; ++n) all[r].operations.push_back(op(n, OpState::done));
+    all[r].operations.push_back(op(5, OpState::running));
+    all[r].waits = {(r + ranks - 1) % ranks, 12};
+  }
+  return all;
+}
+}  // namespace
+
+TEST_CASE("a rank that does not answer is behind") {
+  auto all = ring(4);
+  all[2].answered = false;
+  const Report report = diagnose(all, 0);
+  INFO(report.verdict);
+  CHECK(report.behind == 2);
+  CHECK(report.operation.number == 5);
+  CHECK((report.waiting == 3 && report.step == 12));
+  CHECK(says(report.verdict, "rank 2 on here does not answer"));
+  CHECK(says(report.verdict, "operation 5 (all_reduce, 10 float)"));
+  CHECK(says(report.verdict, "rank 3 waits for it at step 12"));
+  CHECK(says(report.text(), "rank 2: no answer"));
+  CHECK(says(report.text(), "ranks 0-1, 3: operation 5"));
+}
+
+TEST_CASE("of several ranks without an answer, the one at the end of the waiting is named first") {
+  auto all = ring(6);
+  all[1].answered = all[4].answered = false;
+  const Report report = diagnose(all, 0);  // 0 waits for 5, which waits for 4
+  CHECK(report.behind == 4);
+  CHECK(says(report.verdict, "ranks 1, 4 on here do not answer"));
+  CHECK(diagnose(all, 3).behind == 1);
+}
+
+TEST_CASE("a rank that has not called what the others run is behind") {
+  auto all = ring(4);
+  all[2].operations.pop_back();
+  all[2].called = 4;
+  all[2].waits = {};
+  const Report report = diagnose(all, 1);
+  INFO(report.verdict);
+  CHECK(report.behind == 2);
+  CHECK(report.operation.number == 5);
+  CHECK((report.waiting == 3 && report.step == 12));
+  CHECK(says(report.verdict, "rank 2 on here has not called operation 5 (all_reduce, 10 float)"));
+  all[2].meeting = "finalize";
+  const Report ends = diagnose(all, 0);
+  CHECK(says(ends.verdict, "10 float) (it is in finalize; its last is operation 4"));
+  CHECK(says(ends.text(), "has called 4, is in finalize\n"));
+  CHECK(says(report.verdict, "its last is operation 4 (all_reduce, 10 float), done"));
+}
+
+TEST_CASE("the earliest operation that hangs counts, not that of the asking rank") {
+  auto all = ring(4);
+  // Rank 0 is one further; rank 1 has not come to 5.
+  all[0].operations.back().state = OpState::done;
+  all[0].operations.push_back(op(6, OpState::running));
+  all[0].called = 6;
+  all[1].operations.pop_back();
+  all[1].called = 4;
+  const Report report = diagnose(all, 0);
+  CHECK(report.behind == 1);
+  CHECK(report.operation.number == 5);
+}
+
+TEST_CASE("a rank that called something else is named, with both calls") {
+  auto all = ring(4);
+  all[1].operations[3] = op(4, OpState::done, "broadcast");
+  Report report = diagnose(all, 0);
+  INFO(report.verdict);
+  CHECK(report.behind == 1);
+  CHECK(report.operation.number == 4);
+  CHECK(says(report.verdict,
+             "rank 1 called broadcast, 10 float as operation 4 where ranks 0, 2-3 "
+             "called all_reduce, 10 float"));
+  all = ring(4);
+  all[3].operations[2] = op(3, OpState::done, "all_reduce", 11);
+  report = diagnose(all, 0);
+  CHECK(report.behind == 3);
+  CHECK(says(report.verdict, "rank 3 called all_reduce, 11 float as operation 3"));
+}
+
+TEST_CASE("messages between some ranks are no difference") {
+  auto all = ring(3);
+  Operation message = op(0, OpState::done, "send_recv");
+  all[1].operations.insert(all[1].operations.begin() + 1, message);
+  all[2].operations.pop_back();
+  all[2].called = 4;
+  CHECK(diagnose(all, 0).behind == 2);
+}
+
+TEST_CASE("within one operation, the rank that waits for nobody is behind") {
+  auto all = ring(4);
+  all[2].waits = {};
+  const Report report = diagnose(all, 0);
+  CHECK(report.behind == 2);
+  CHECK(report.waiting == 3);
+  CHECK(says(report.verdict, "rank 2 on here waits for nobody"));
+  all[2].waits = {1, 7};
+  CHECK(says(diagnose(all, 0).verdict, "wait for each other in a circle"));
+  CHECK(diagnose(all, 0).behind == 2);
+}
+
+TEST_CASE("a rank whose stream is busy with something else holds the others up") {
+  auto all = ring(3);
+  all[1].operations.back().state = OpState::queued;
+  all[1].operations.push_back(op(0, OpState::running, "send_recv"));
+  all[1].waits = {0, 3};
+  const Report report = diagnose(all, 2);
+  INFO(report.verdict);
+  CHECK(report.behind == 1);
+  CHECK(says(report.verdict, "has not begun operation 5"));
+  CHECK(says(report.verdict, "of send_recv"));
+}
+
+TEST_CASE("of GPUs that have not said that they wait, one is behind if others wait for it") {
+  // A broadcast from 0, whose GPU may be through; that of rank 2 has other work to do first.
+  auto all = ring(4);
+  for (const int r : {0, 2}) {
+    all[r].operations.back().state = OpState::launched;
+    all[r].waits = {};
+  }
+  all[1].waits = {2, 7};
+  for (int asking = 0; asking < 4; ++asking) {
+    const Report report = diagnose(all, asking);
+    INFO(report.verdict);
+    CHECK(report.behind == 2);
+    CHECK(says(report.verdict, "rank 2 on here has not begun operation 5"));
+    CHECK(says(report.verdict, "(launched behind other work); rank "));
+  }
+  all[2].operations.back().state = OpState::running;
+  all[1].waits = {2, 7};
+  all[2].waits = {};
+  CHECK(diagnose(all, 3).behind == 2);
+}
+
+TEST_CASE("where nothing runs, nobody is behind") {
+  auto all = ring(2);
+  for (auto& of : all) of.operations.back().state = OpState::done;
+  const Report report = diagnose(all, 0);
+  CHECK(report.behind == -1);
+  CHECK(report.verdict == "no operation runs");
+}
+
+TEST_CASE("an account comes back from its bytes, and other bytes are refused") {
+  Account account = ring(4)[3];
+  account.pid = 7;
+  account.now_ns = 99;
+  account.meeting = "split";
+  for (int i = 0; i < 100; ++i) account.steps.push_back({i % 10, i / 10, i % 2 == 0, 5, 4});
+  const auto bytes = detail::pack(account);
+  Account back;
+  REQUIRE(detail::unpack(bytes, back));
+  CHECK((back.rank == 3 && back.answered && back.host == "here" && back.pid == 7));
+  CHECK(back.meeting == "split");
+  CHECK((back.now_ns == 99 && back.called == 5 && back.waits.peer == 2 && back.waits.step == 12));
+  REQUIRE(back.operations.size() == 5);
+  CHECK(back.operations[4].state == OpState::running);
+  REQUIRE(back.steps.size() == 64);
+  for (int i = 0; i < 10; ++i) CHECK(back.steps[i].peer == 2);  // first those that matter
+  CHECK_FALSE(detail::unpack(std::span{bytes}.first(bytes.size() - 1), back));
+  CHECK_FALSE(detail::unpack({}, back));
+  auto wrong = bytes;
+  wrong[0] = std::byte{0};
+  CHECK_FALSE(detail::unpack(wrong, back));
+}
+
+TEST_CASE("on demand, a rank learns what all others do, while they do it") {
+  Config config;
+  config.timeout_s = 60;
+  auto comms = Communicator::create_all(3, config);
+  REQUIRE(comms.has_value());
+  std::atomic<bool> go{false};
+  std::vector<Result<void>> results(3);
+  std::vector<std::thread> threads;
+  for (int r = 0; r < 3; ++r) {
+    threads.emplace_back([&, r] {
+      results[r] = [&]() -> Result<void> {
+        CCL_TRY(auto sums, LLSums::create((*comms)[r]));
+        std::vector<float> x(1000, 1.f), y(1000);
+        CCL_CHECK(sums(x.data(), y.data(), 1000));
+        while (r == 1 && !go) sleep_s(0.001);
+        return sums(x.data(), y.data(), 1000);
+      }();
+    });
+  }
+  Report report;
+  // Ranks 0 and 2 call operation 2; rank 1 does not.
+  CHECK(wait_until(
+      [&] {
+        report = (*comms)[0].report();
+        return report.behind == 1 && report.waiting == 2;
+      },
+      30));
+  INFO(report.text());
+  CHECK(report.operation.number == 2);
+  CHECK(std::string_view{report.operation.what} == "all_reduce/Ring/LL/any");
+  CHECK(std::string_view{report.operation.type} == "float");
+  CHECK(report.operation.count == 1000);
+  CHECK(says(report.verdict, "has not called operation 2"));
+  REQUIRE(report.ranks.size() == 3);
+  const Account& waiting = report.ranks[2];
+  CHECK(waiting.called == 2);
+  CHECK(waiting.waits.peer == 1);
+  CHECK(waiting.waits.step == report.step);
+  bool seen = false;
+  for (const WireSteps& s : waiting.steps) {
+    if (s.sends || s.peer != 1) continue;
+    seen = true;
+    CHECK(s.drained == report.step);
+  }
+  CHECK(seen);
+  go = true;
+  for (auto& t : threads) t.join();
+  for (const auto& result : results) CHECK(result.has_value());
+  CHECK(wait_until(  // what a report says may be 0.2 s old
+      [&] {
+        report = (*comms)[2].report();
+        return report.behind == -1;
+      },
+      30));
+  CHECK(report.ranks[1].operations.back().state == OpState::done);
+}
+
+TEST_CASE("a signal of crashes is not taken for reports: the process would crash for ever") {
+  for (const int signal : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGSYS, SIGKILL}) {
+    const Environment env{"CCL_REPORT_SIGNAL", std::to_string(signal)};
+    const auto comms = Communicator::create_all(2);
+    INFO(signal);
+    REQUIRE_FALSE(comms);
+    CHECK(comms.error().code == Errc::bad_setting);
+    CHECK(says(comms.error().what, "CCL_REPORT_SIGNAL"));
+  }
+}
+
+TEST_CASE("on a signal, a process logs what all ranks do") {
+  const std::string file = fmt::format("/tmp/ccl-report-{}.log", getpid());
+  const pid_t pid = start_process([&]() -> int {
+    setenv("CCL_REPORT_SIGNAL", std::to_string(SIGUSR1).c_str(), 1);
+    setenv("CCL_DEBUG_FILE", file.c_str(), 1);
+    log_reload();
+    Config config;
+    config.timeout_s = 60;
+    auto comms = Communicator::create_all(2, config);
+    if (!comms) return 1;
+    std::vector<Result<Sums>> sums(2, fail(Errc::internal, "not made"));
+    Result<void> result;
+    const auto make = [&](int r) { sums[r] = Sums::create((*comms)[r]); };
+    std::thread first{[&] {
+      make(0);
+      float x = 1, y = 0;
+      result = (*sums[0])(&x, &y, 1);
+    }};
+    make(1);
+    const auto said = [&] {
+      std::ifstream in{file};
+      const std::string text{std::istreambuf_iterator<char>{in}, {}};
+      return says(text, "rank 0 WARN COLL rank 1 on") && says(text, "rank 1 WARN COLL rank 1 on") &&
+             says(text, "has not called operation 1 (all_reduce/Ring/Simple/any, 1 float, sum)");
+    };
+    const bool good = wait_until(
+        [&] {
+          raise(SIGUSR1);
+          sleep_s(0.25);
+          return said();
+        },
+        30);
+    float x = 1, y = 0;
+    const auto second = (*sums[1])(&x, &y, 1);
+    first.join();
+    return good && second && result && y == 2 ? 0 : 2;
+  });
+  CHECK(reap({pid}, 60));
+  unlink(file.c_str());
+}
+
+TEST_CASE("on a signal, a process says nothing of a communicator that has been finalized") {
+  const std::string file = fmt::format("/tmp/ccl-report-{}.log", getpid());
+  const pid_t pid = start_process([&]() -> int {
+    setenv("CCL_REPORT_SIGNAL", std::to_string(SIGUSR1).c_str(), 1);
+    setenv("CCL_DEBUG_FILE", file.c_str(), 1);
+    log_reload();
+    const auto ended = Communicator::create_all(2);
+    if (!ended) return 1;
+    std::thread other{[&] { (void)(*ended)[1].finalize(); }};
+    const bool well = (*ended)[0].finalize().has_value();
+    other.join();
+    const auto live = Communicator::create_all(2);
+    if (!live || !well) return 2;
+    std::string text;
+    const bool said = wait_until(
+        [&] {
+          raise(SIGUSR1);
+          sleep_s(0.25);
+          std::ifstream in{file};
+          text.assign(std::istreambuf_iterator<char>{in}, {});
+          return says(text, "no operation runs");  // which comes after what is said of the others
+        },
+        30);
+    return !said ? 3 : says(text, "not answer") ? 4 : 0;
+  });
+  CHECK(reap({pid}, 60));
+  unlink(file.c_str());
+}
+
+TEST_CASE("a receive that nobody answers names its peer") {
+  Config config;
+  config.timeout_s = 0.3;
+  auto comms = Communicator::create_all(3, config);
+  REQUIRE(comms.has_value());
+  std::vector<Result<void>> results(3);
+  std::vector<Result<P2p>> made(3, fail(Errc::internal, "not made"));
+  std::vector<std::thread> threads;
+  for (int r = 0; r < 3; ++r) {
+    threads.emplace_back([&, r] {
+      made[r] = P2p::create((*comms)[r]);
+      if (!made[r] || r == 1) return;
+      int x = 0;
+      results[r] = r == 0 ? made[r]->recv(&x, 1, 1) : Result<void>{};
+    });
+  }
+  for (auto& t : threads) t.join();
+  REQUIRE(!results[0].has_value());
+  INFO(results[0].error().message());
+  CHECK(results[0].error().code == Errc::timed_out);
+  CHECK(results[0].error().peer == 1);
+  CHECK(says(results[0].error().what, "rank 1 on"));
+  CHECK(says(results[0].error().what, "call 1 of send_recv/Pairwise/Simple/any"));
+}
+
+TEST_CASE("errors of a call and the report give it the same number") {
+  const bool aborts = GENERATE(true, false);  // else rank 0 ends while the other waits
+  Config config;
+  config.timeout_s = 0.5;
+  auto comms = Communicator::create_all(2, config);
+  REQUIRE(comms.has_value());
+  std::vector<Result<void>> results(2);
+  std::atomic<bool> waits{false};
+  std::vector<std::thread> threads;
+  for (int r = 0; r < 2; ++r) {
+    threads.emplace_back([&, r] {
+      const auto work = [&]() -> Result<void> {
+        const Communicator& comm = (*comms)[size_t(r)];
+        CCL_TRY(const auto sums, Sums::create(comm));
+        float x = 1, y = 0;
+        CCL_CHECK(sums(&x, &y, 1));
+        CCL_CHECK(comm.barrier());
+        if (r == 1) {
+          waits = true;
+          return sums(&x, &y, 1);
+        }
+        if (!aborts) return comm.finalize();
+        while (!waits || comm.report().ranks[1].running() == nullptr) {
+        }
+        comm.abort("enough");
+        return comm.status();
+      };
+      results[size_t(r)] = work();
+    });
+  }
+  for (auto& t : threads) t.join();
+  REQUIRE(!results[1].has_value());
+  const std::string& said = results[1].error().what;
+  INFO(said);
+  if (aborts) {
+    CHECK(says(said, "enough"));
+    CHECK(says(said, "[while in all_reduce/Ring/Simple/any, operation 3]"));
+  } else {
+    CHECK(results[1].error().peer == 0);
+    CHECK(says(said, "has not called operation 3 (all_reduce/Ring/Simple/any, 1 float, sum)"));
+    CHECK(says(said, "in finalize"));  // whichever of the two is the first to say so
+    REQUIRE(!results[0].has_value());
+    CHECK(says(results[0].error().what, "in finalize"));
+  }
+}

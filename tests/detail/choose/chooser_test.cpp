@@ -1,0 +1,82 @@
+// What `Auto` chooses among GPUs that are not there: FakeGpus.
+#include <ccl/auto.hpp>
+#include <ccl/detail/choose/chooser.hpp>
+
+#include <array>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "support/catch.hpp"
+#include "support/gpu_ranks.hpp"
+
+using namespace ccl;
+using namespace ccl::test;
+using detail::CandidateFacts;
+using detail::Chooser;
+using detail::Demands;
+
+namespace {
+
+template <class... Cs>
+auto all_facts(Candidates<Cs...>) {
+  return std::array<CandidateFacts, sizeof...(Cs)>{
+      detail::facts_of<AllReduce, Cs, DefaultTransport>()...};
+}
+
+/// All-reduce among so many GPUs, as ccl's list has it.
+Chooser among(int gpu_count) {
+  static const auto facts = all_facts(detail::DefaultCandidates<AllReduce>::List{});
+  std::vector<int> devices;
+  for (int g = 0; g < gpu_count; ++g) devices.push_back(g);
+  for (const int g : devices) gpus(gpu_count).multiprocessors[g] = 132;
+  auto comms = create(devices);
+  std::vector<Result<Chooser>> made(comms.size(), fail(Errc::internal, "not created"));
+  std::vector<std::thread> threads;
+  for (std::size_t r = 0; r < comms.size(); ++r) {
+    threads.emplace_back([&, r] {
+      if (comms[r]) made[r] = Chooser::create(*comms[r], {"all_reduce", facts, false, true});
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  for (std::size_t r = 0; r < comms.size(); ++r) {
+    INFO((comms[r] ? made[r] ? std::string{} : made[r].error().message()
+                   : comms[r].error().message()));
+    REQUIRE(made[r]);
+    REQUIRE(made[r]->kept() == made[0]->kept());
+  }
+  return *made[0];
+}
+std::string picked(const Chooser& chooser, Index bytes, const Demands& demands = {}) {
+  static const auto facts = all_facts(detail::DefaultCandidates<AllReduce>::List{});
+  const int at = chooser.pick(bytes, demands);
+  REQUIRE(at >= 0);
+  return facts[std::size_t(at)].name();
+}
+
+}  // namespace
+
+TEST_CASE("among 8 GPUs sums of floats of some megabytes go without flags, other reductions not") {
+  const Chooser chooser = among(8);
+  Demands any_elements, scaled;
+  any_elements.any_elements = true;
+  scaled.any_reduction = true;
+  CHECK(picked(chooser, 1024) == "OneShot/LL128");
+  CHECK(picked(chooser, 256 << 10) == "TwoShot/LL128");
+  for (const Index mib : {1, 4, 16}) {
+    CHECK(picked(chooser, mib << 20) == "TwoShot/Sentinel");
+    CHECK(picked(chooser, mib << 20, scaled) == "TwoShot/Sentinel");
+    CHECK(picked(chooser, mib << 20, any_elements) == "TwoShot/LL128");
+  }
+  CHECK(picked(chooser, Index{1} << 30) == "Ring/Simple");
+}
+
+TEST_CASE("among fewer GPUs, where nobody has measured that, they have flags") {
+  for (const int ranks : {2, 4}) {
+    const Chooser chooser = among(ranks);
+    CHECK(picked(chooser, 256) == "OneShot/LL128");
+    for (Index bytes = 256; bytes <= Index{1} << 30; bytes *= 2) {
+      CHECK(picked(chooser, bytes) != "TwoShot/Sentinel");
+    }
+  }
+}

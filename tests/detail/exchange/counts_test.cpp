@@ -1,0 +1,42 @@
+#include <ccl/detail/exchange/mailbox.hpp>
+#include <ccl/detail/exchange/counts.hpp>
+
+#include <vector>
+
+#include "support/catch.hpp"
+
+namespace {
+using namespace ccl;
+
+// Every launch, whatever its shape, leaves all copies of the words that it counts one further.
+TEST_CASE("all copies of a count stay equal through launches of any number of crews") {
+  constexpr int copies = 7;
+  for (const int lanes : {1, 2, 32}) {
+    std::vector<Word> state(PeerExchangeWork::state_words * copies, 0);
+    PeerExchangeWork work;
+    work.state = {state.data(), copies};
+    std::vector<Word> want(PeerExchangeWork::state_words, 0);
+    for (int launch = 0; launch < 40; ++launch) {
+      work.crews = launch % copies + 1;
+      const unsigned words = 0x8001u | unsigned(launch * 37 % 256) << 2;
+      for (int crew = 0; crew < work.crews; ++crew) {
+        for (int lane = 0; lane < lanes; ++lane) {
+          detail::count_for_absent(work, words, crew, lane, lanes);
+        }
+      }
+      for (int word = 0; word < PeerExchangeWork::state_words; ++word) {
+        for (int c = 0; c < work.crews; ++c) CHECK(state[word * copies + c] == want[word]);
+      }
+      for (int crew = 0; crew < work.crews; ++crew) {
+        for (int lane = 0; lane < lanes; ++lane) {
+          detail::count_own(work, words, crew, lane, lanes);
+        }
+      }
+      for (int word = 0; word < PeerExchangeWork::state_words; ++word) {
+        want[word] += words >> word & 1u;
+        for (int c = 0; c < copies; ++c) CHECK(state[word * copies + c] == want[word]);
+      }
+    }
+  }
+}
+}  // namespace

@@ -1,0 +1,26 @@
+#include <ccl/collective/collective.hpp>
+#include <ccl/detail/exec/kernel_registry.hpp>
+#include <ccl/proto/simple.hpp>
+
+#include "support/catch.hpp"
+
+using namespace ccl;
+
+TEST_CASE("a program without device code has no kernels, and enrolling them does nothing") {
+  using Kernels = detail::WireKernels<AllReduce, Ring, Simple, Reduction<Sum, float>>;
+  detail::enroll<Kernels>();
+  CHECK(Kernels::launch == nullptr);
+  CHECK(!detail::program_has_device_code);
+  CHECK((detail::KernelsOf<AllReduce, Ring, Simple>::first == nullptr));
+}
+
+TEST_CASE("the bytes of a message count every share once") {
+  WireWork<Reduction<Sum, float>> work{Reduction<Sum, float>{Sum{}, 4}};
+  work.ranks = 4;
+  work.layout = {1000, 0, 0, true};  // an all-reduce
+  CHECK(detail::message_bytes(work) == 4000);
+  work.layout = {1000, 1000, 0, false};  // a reduce-scatter of 1000 each
+  CHECK(detail::message_bytes(work) == 16000);
+  work.layout = {1000, 0, 0, false};  // a broadcast
+  CHECK(detail::message_bytes(work) == 4000);
+}

@@ -1,0 +1,58 @@
+#include <ccl/epilogue/plain_rows.hpp>
+#include <ccl/proto/simple.hpp>
+#include <ccl/epilogue/store_rows.hpp>
+
+#include "support/catch.hpp"
+#include "support/peer_world.hpp"
+#include "support/world.hpp"
+
+using namespace ccl;
+using namespace ccl::test;
+
+namespace {
+constexpr Word stopped = 1;
+constexpr Word patience_ns = 300'000'000;
+
+// Rank 0 never comes, and rank 1 is told to stop. What rank 1 has then must not pass for data at
+// rank 2, who has not heard of it: rank 2 waits until its own patience ends.
+template <class Algo, class Proto>
+bool passes_for_data() {
+  const Reduction<Sum, float> sum{Sum{}, 3};
+  World world{3, 1, 8, 4096};
+  std::vector<std::vector<float>> in(3, std::vector<float>(100, 1.f)), out = in;
+  return world.run<AllReduce, Algo, Proto, SoloLane>(sum, 1, 1, 0, [&](int r, auto& work) {
+    work.input = in[r].data();
+    work.output = out[r].data();
+    work.layout = {r == 0 ? 0 : 100, 0, 0, true};
+    if (r == 1) work.watch.stop = &stopped;
+    work.watch.deadline_ns = patience_ns;
+  });
+}
+
+// Rank 2 never comes. Rank 0, which alone reduces a row of one tile, is told to stop.
+template <class Proto>
+bool passes_for_a_row() {
+  constexpr int length = 8;
+  using Body = RowBody<AllReduceRows, TwoShot, Proto, AsIs<float>, StoreRows<float>, 3, 1>;
+  PeerWorld<3> world{Body::template Prims<SoloLane>::row_packets(length)};
+  alignas(16) float in[3][length]{}, out[3][length];
+  return world.run_rows<TwoShot, Proto, SoloLane, 4>(
+      AsIs<float>{}, [&](int r) { return StoreRows<float>{out[r]}; }, 1,
+      [&](int r, auto& work) {
+        work.input = in[r];
+        work.rows = r == 2 ? 0 : 1;
+        work.length = length;
+        if (r == 0) work.watch.stop = &stopped;
+        work.watch.deadline_ns = patience_ns;
+      });
+}
+}  // namespace
+
+TEST_CASE("what a rank that gave up has left passes for data nowhere") {
+  CHECK_FALSE(passes_for_data<Ring, Simple>());
+  CHECK_FALSE(passes_for_data<Ring, LL>());
+  CHECK_FALSE(passes_for_data<Ring, LL128>());
+  CHECK_FALSE(passes_for_data<Tree, LL>());
+  CHECK_FALSE(passes_for_a_row<LL>());
+  CHECK_FALSE(passes_for_a_row<LL128>());
+}

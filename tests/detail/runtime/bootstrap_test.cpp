@@ -1,0 +1,275 @@
+#include <ccl/detail/runtime/bootstrap.hpp>
+#include <ccl/comm/log.hpp>
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <deque>
+#include <filesystem>
+#include <fstream>
+#include <random>
+#include <set>
+#include <sstream>
+#include <thread>
+
+#include "support/catch.hpp"
+#include "support/bootstrap_ranks.hpp"
+#include "net/auth.hpp"
+#include "net/rendezvous.hpp"
+#include "net/socket.hpp"
+#include <sys/wait.h>
+
+using namespace ccl;
+using namespace ccl::test;
+
+TEST_CASE("ranks are divided among roots as NCCL does") {
+  CHECK(root_of_rank(3, 8, 2) == 0);
+  CHECK(root_of_rank(4, 8, 2) == 1);
+  for (int ranks = 1; ranks < 20; ++ranks) {
+    for (int roots = 1; roots <= ranks; ++roots) {
+      for (int r = 0; r < ranks; ++r) {
+        const int root = root_of_rank(r, ranks, roots);
+        CHECK(r >= first_rank_of_root(root, ranks, roots));
+        CHECK((root + 1 == roots || r < first_rank_of_root(root + 1, ranks, roots)));
+      }
+    }
+  }
+}
+
+TEST_CASE("ranks join, gather, talk, wait and leave") {
+  const Interfaces lo;
+  const int ranks = GENERATE(1, 2, 3, 8);
+  const int roots = GENERATE(1, 2, 3);
+  if (roots > ranks) return;
+  const auto ids = some_ids(roots);
+  all_ok(on_ranks(ranks, [&](int rank) -> Result<void> {
+    CCL_TRY(auto b, Bootstrap::join(ids, rank, ranks, {20, nullptr}));
+    EXPECT(b->rank() == rank && b->ranks() == ranks);
+    for (int i = 0; i < 5; ++i) CCL_CHECK(gather_works(*b));
+    std::vector<char> big(static_cast<size_t>(ranks) * 300000, char(rank));
+    CCL_CHECK(b->all_gather(big.data(), 300000));
+    for (int r = 0; r < ranks; ++r) EXPECT(big[size_t(r) * 300000 + 299999] == char(r));
+    // To everybody, tags and peers in an order nobody waits for them in.
+    for (int r = 0; r < ranks; ++r) {
+      for (int tag = 0; tag < 3; ++tag) {
+        const int value[2] = {rank * 10 + tag, 7};
+        CCL_CHECK(b->send(r, std::uint64_t(tag), value, tag == 0 ? 4 : 8));
+      }
+    }
+    for (int r = ranks - 1; r >= 0; --r) {
+      for (int tag = 2; tag >= 0; --tag) {
+        CCL_TRY(const auto message, b->recv(r, std::uint64_t(tag)));
+        int value = 0;
+        EXPECT(message.size() == (tag == 0 ? 4 : 8));
+        std::memcpy(&value, message.data(), 4);
+        EXPECT(value == r * 10 + tag);
+      }
+    }
+    for (int i = 0; i < 3; ++i) CCL_CHECK(b->barrier());
+    CCL_CHECK(b->all_gather_hosts(big.data(), 300000));
+    EXPECT(b->place(ranks - 1).rank == ranks - 1 && b->place(0).pid == ::getpid());
+    CCL_CHECK(b->finalize());
+    const auto late = b->barrier();
+    EXPECT(!late && late.error().code == Errc::invalid_usage);
+    return b->status().result();
+  }));
+}
+
+TEST_CASE("ranks meet over IPv6, and when one is late") {
+  const Interfaces lo;
+  ::setenv("CCL_SOCKET_FAMILY", "AF_INET6", 1);
+  const auto ids = some_ids(1);
+  all_ok(on_ranks(3, [&](int rank) -> Result<void> {
+    if (rank == 1) std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    CCL_TRY(auto b, Bootstrap::join(ids, rank, 3, {20, nullptr}));
+    CCL_CHECK(gather_works(*b));
+    return b->finalize();
+  }));
+  ::unsetenv("CCL_SOCKET_FAMILY");
+}
+
+TEST_CASE("split makes communicators of their own") {
+  const Interfaces lo;
+  const auto ids = some_ids(2);
+  std::array<std::array<std::byte, 16>, 6> secrets;
+  all_ok(on_ranks(6, [&](int rank) -> Result<void> {
+    CCL_TRY(auto b, Bootstrap::join(ids, rank, 6, {20, nullptr}));
+    // Ranks 0 2 4 in reverse order; 1 3 form another; 5 has no part.
+    CCL_TRY(auto half, b->split(rank == 5 ? -1 : rank % 2, -rank));
+    EXPECT((half == nullptr) == (rank == 5));
+    if (half) {
+      EXPECT(half->ranks() == (rank % 2 == 0 ? 3 : 2));
+      EXPECT(half->rank() == (rank % 2 == 0 ? (4 - rank) / 2 : (3 - rank) / 2));
+      EXPECT(half->secret() != b->secret());
+      secrets[size_t(rank)] = half->secret();
+      CCL_CHECK(gather_works(*half));
+      CCL_TRY(auto alone, half->split(half->rank(), 0));
+      EXPECT(alone->ranks() == 1);
+      CCL_CHECK(alone->finalize());
+    }
+    CCL_CHECK(gather_works(*b));
+    CCL_CHECK(b->finalize());  // the parent may go first
+    if (half) {
+      CCL_CHECK(gather_works(*half));
+      CCL_CHECK(half->finalize());
+    }
+    return {};
+  }));
+  CHECK(secrets[0] == secrets[4]);
+  CHECK(secrets[1] == secrets[3]);
+  CHECK(secrets[0] != secrets[1]);
+}
+
+namespace {
+
+// The TCP ports at which this process listens.
+std::vector<int> listening_ports() {
+  std::set<std::string> sockets;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+    std::error_code ec;
+    const auto target = std::filesystem::read_symlink(entry.path(), ec).string();
+    if (target.starts_with("socket:[")) sockets.insert(target.substr(8, target.size() - 9));
+  }
+  std::vector<int> ports;
+  std::ifstream table{"/proc/self/net/tcp"};
+  std::string line;
+  std::getline(table, line);
+  while (std::getline(table, line)) {
+    std::istringstream in{line};
+    std::string field[10];
+    for (auto& f : field) in >> f;
+    if (field[3] != "0A" || !sockets.contains(field[9])) continue;
+    ports.push_back(std::stoi(field[1].substr(field[1].find(':') + 1), nullptr, 16));
+  }
+  return ports;
+}
+
+}  // namespace
+
+TEST_CASE("strangers at every port disturb nobody") {
+  const Interfaces lo;
+  const std::string file = "strangers." + std::to_string(::getpid()) + ".log";
+  ::setenv("CCL_DEBUG_FILE", file.c_str(), 1);
+  log_reload();
+  const auto ids = some_ids(2);
+  std::atomic<bool> over{false};
+  std::atomic<int> visits{0};
+  std::thread scanner{[&] {
+    std::mt19937 random{1};
+    std::deque<net::Fd> held;  // half-open, for ever
+    while (!over) {
+      for (const int port : listening_ports()) {
+        net::Address at = net::Address::parse("127.0.0.1:0").value();
+        at.set_port(port);
+        auto fd = net::connect_once(at, net::Deadline::after(1), nullptr);
+        if (!fd) continue;
+        ++visits;
+        std::string noise(random() % 200, 0);
+        for (char& c : noise) c = char(random());
+        if (visits % 3 == 0) noise = "ccl\1" + noise;
+        (void)net::send_all(fd->get(), noise.data(), Index(noise.size()), net::Deadline::after(1),
+                            nullptr);
+        held.push_back(std::move(*fd));
+        if (held.size() > 300) held.pop_front();
+      }
+    }
+  }};
+  // Gives the strangers time for so many visits, in all.
+  const auto scanned = [&](int so_many) {
+    for (int i = 0; i < 5000 && visits < so_many; ++i) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+  };
+  all_ok(on_ranks(6, [&](int rank) -> Result<void> {
+    scanned(20 * rank);
+    CCL_TRY(auto b, Bootstrap::join(ids, rank, 6, {20, nullptr}));
+    for (int i = 0; i < 3; ++i) {
+      CCL_CHECK(gather_works(*b));
+      CCL_CHECK(b->send((rank + 2) % 6, 1, &rank, 4));
+      CCL_CHECK(b->recv((rank + 4) % 6, 1));
+      scanned(visits + 10);
+    }
+    CCL_TRY(auto child, b->split(rank % 2, 0));
+    CCL_CHECK(gather_works(*child));
+    CCL_CHECK(child->finalize());
+    return b->finalize();
+  }));
+  over = true;
+  scanner.join();
+  ::unsetenv("CCL_DEBUG_FILE");
+  log_reload();
+  std::ifstream log{file};
+  std::string line;
+  int named = 0;
+  while (std::getline(log, line)) {
+    named += line.find("refused a connection from 127.0.0.1:") != line.npos ? 1 : 0;
+  }
+  std::remove(file.c_str());
+  CHECK(visits > 100);
+  // The first 20 of this process, some of which earlier cases have had, then only each doubling.
+  CHECK(named >= 15);
+  CHECK(named < 20 + 32);
+}
+
+TEST_CASE("who calls a rank and gives up before it is let in is not taken for a rank that died") {
+  const Interfaces lo;
+  const auto ids = some_ids(1);
+  all_ok(on_ranks(2, [&](int rank) -> Result<void> {
+    CCL_TRY(auto b, Bootstrap::join(ids, rank, 2, {20, nullptr}));
+    CCL_CHECK(b->barrier());
+    if (rank == 1) {
+      int let_in = 0;
+      for (int round = 0; round < 5; ++round) {
+        for (const int port : listening_ports()) {
+          net::Address at = net::Address::parse("127.0.0.1:0").value();
+          at.set_port(port);
+          const net::Hello hello{net::HelloKind::peer, 2, 0, 0, net::this_member(1, {})};
+          // Closed at once, as by a rank that has asked for an account and has no more time.
+          const auto fd = net::auth_connect(at, b->secret(), net::bytes_of(hello),
+                                            net::Deadline::after(20), nullptr);
+          let_in += fd ? 1 : 0;
+        }
+      }
+      EXPECT(let_in >= 5);
+    }
+    CCL_CHECK(gather_works(*b));
+    return b->finalize();
+  }));
+}
+
+TEST_CASE("no thread and no descriptor is left") {
+  const Interfaces lo;
+  const auto count = [](const char* folder) {
+    const std::filesystem::directory_iterator begin{folder};
+    return std::distance(begin, std::filesystem::directory_iterator{});
+  };
+  const auto settles_at = [&](const char* folder, std::ptrdiff_t n) {
+    for (int i = 0; i < 1000; ++i) {  // connections that wait for the other end's goodbye
+      if (count(folder) <= n) return true;
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+    return false;
+  };
+  // In a process of its own: roots of earlier cases still wait here for ranks that never come.
+  const pid_t child = ::fork();
+  if (child == 0) {
+    const auto files = count("/proc/self/fd");
+    const auto threads = count("/proc/self/task");  // a sanitizer may have one of its own
+    const auto ids = some_ids(1);
+    if (count("/proc/self/task") != threads + 1) ::_exit(1);
+    const auto errors = on_ranks(3, [&](int rank) -> Result<void> {
+      CCL_TRY(auto b, Bootstrap::join(ids, rank, 3, {20, nullptr}));
+      CCL_CHECK(b->send((rank + 1) % 3, 5, &rank, 4));
+      CCL_CHECK(b->recv((rank + 2) % 3, 5));
+      CCL_TRY(auto child, b->split(0, 0));
+      CCL_CHECK(child->finalize());
+      return rank == 1 ? Result<void>{} : b->finalize();  // one leaves in anger
+    });
+    if (errors[1].code != Errc::ok || errors[0].code != Errc::aborted) ::_exit(2);
+    if (!settles_at("/proc/self/task", threads)) ::_exit(3);
+    ::_exit(count("/proc/self/fd") == files ? 0 : 4);
+  }
+  int status = -1;
+  ::waitpid(child, &status, 0);
+  CHECK((WIFEXITED(status) ? WEXITSTATUS(status) : 99) == 0);
+}

@@ -1,0 +1,148 @@
+#include <ccl/group.hpp>
+#include <ccl/hierarchical.hpp>
+#include <ccl/proto/ll.hpp>
+#include <ccl/proto/simple.hpp>
+#include <ccl/detail/runtime/call_sequencer.hpp>
+
+#include <chrono>
+#include <future>
+#include <thread>
+#include <vector>
+
+#include "support/collective_suite.hpp"
+#include "support/loopback_ranks.hpp"
+
+using namespace ccl;
+using namespace ccl::test;
+
+namespace {
+using Sums = Collective<AllReduce, Ring, Simple, LoopbackTransport>;
+using Gathers = Collective<AllGather, Ring, LL, LoopbackTransport>;
+using Levels = Collective<AllReduce, Hierarchical<Ring, Ring>, Simple, LoopbackTransport>;
+constexpr Index n = 1000;
+
+/// A stream whose calls wait until it is opened.
+struct Held {
+  std::promise<void> gate;
+  bool opened = false;
+  HostStream stream;
+  Held() {
+    stream.enqueue([opened = gate.get_future().share()]() -> Result<void> {
+      opened.wait();
+      return {};
+    });
+  }
+  ~Held() {
+    if (!opened) gate.set_value();
+  }
+  /// Late enough for a call that does not wait for its turn to go first.
+  void open() {
+    std::this_thread::sleep_for(std::chrono::milliseconds{50});
+    opened = true;
+    gate.set_value();
+  }
+};
+
+/// Calls of `sums` on two streams, of which one rank holds the first up and another the second.
+template <class Sum>
+Result<void> on_two_streams(const Communicator& comm, const Sum& sums) {
+  Held first, second;
+  (comm.rank() == 0 ? second : first).open();
+  std::vector<int> a(n, 1), b(n, 10);
+  CCL_CHECK(sums(a.data(), a.data(), n, ccl::Sum{}, first.stream));
+  CCL_CHECK(sums(b.data(), b.data(), n, ccl::Sum{}, second.stream));
+  (comm.rank() == 0 ? first : second).open();
+  CCL_CHECK(first.stream.synchronize());
+  CCL_CHECK(second.stream.synchronize());
+  if (a != std::vector<int>(n, 2) || b != std::vector<int>(n, 20)) {
+    return fail(Errc::internal, "another call's data");
+  }
+  return {};
+}
+}  // namespace
+
+TEST_CASE("calls of one composition on several streams run in the order in which they were made") {
+  on_all(make(2), [](const Communicator& comm) -> Result<void> {
+    CCL_TRY(const auto sums, Sums::create(comm));
+    CCL_CHECK(on_two_streams(comm, sums));
+    CCL_TRY(const auto levels, Levels::create(comm));
+    CCL_CHECK(on_two_streams(comm, levels));
+    return comm.finalize();
+  });
+}
+
+TEST_CASE("a call without a stream runs after those that are queued") {
+  on_all(make(2), [](const Communicator& comm) -> Result<void> {
+    CCL_TRY(const auto sums, Sums::create(comm));
+    std::vector<int> a(n, 1), b(n, 10);
+    Held held;
+    CCL_CHECK(sums(a.data(), a.data(), n, Sum{}, held.stream));
+    std::thread opens{[&] { held.open(); }};
+    if (comm.rank() == 1) opens.join();
+    const auto done = sums(b.data(), b.data(), n);
+    if (opens.joinable()) opens.join();
+    CCL_CHECK(done);
+    CCL_CHECK(held.stream.synchronize());
+    if (a[0] != 2 || b[0] != 20) return fail(Errc::internal, "another call's data");
+    return comm.finalize();
+  });
+}
+
+TEST_CASE("groups take the turns of all their compositions at once") {
+  on_all(make(2), [](const Communicator& comm) -> Result<void> {
+    CCL_TRY(const auto sums, Sums::create(comm));
+    CCL_TRY(const auto gathers, Gathers::create(comm));
+    std::vector<int> a(n, 1), b(n, 10), c(n, 100), all(2 * n), again(2 * n);
+    Held first, second;
+    (comm.rank() == 0 ? second : first).open();
+    CCL_CHECK(group(first.stream, sums.bind(a.data(), a.data(), n, Sum{}),
+                    gathers.bind(c.data(), all.data(), n)));
+    CCL_CHECK(gathers(b.data(), again.data(), n, second.stream));
+    CCL_CHECK(sums(b.data(), b.data(), n, Sum{}, second.stream));
+    (comm.rank() == 0 ? first : second).open();
+    // Without a stream, after all these.
+    CCL_CHECK(
+        group({}, gathers.bind(c.data(), all.data(), n), sums.bind(b.data(), b.data(), n, Sum{})));
+    if (a[0] != 2 || b[0] != 40 || all[n] != 100 || again[n] != 10) {
+      return fail(Errc::internal, "another call's data");
+    }
+    CCL_CHECK(first.stream.synchronize());
+    CCL_CHECK(second.stream.synchronize());
+    return comm.finalize();
+  });
+}
+
+TEST_CASE("what a stream's own call calls waits for nothing behind it on that stream") {
+  on_all(make(2), [](const Communicator& comm) -> Result<void> {
+    CCL_TRY(const auto sums, Sums::create(comm));
+    std::vector<int> a(n, 1), b(n, 10);
+    HostStream stream;
+    std::promise<void> queued;
+    stream.enqueue([&]() -> Result<void> {
+      queued.get_future().wait();
+      CCL_CHECK(sums(a.data(), a.data(), n));
+      return group({}, sums.bind(a.data(), a.data(), n, Sum{}));
+    });
+    CCL_CHECK(sums(b.data(), b.data(), n, Sum{}, stream));
+    queued.set_value();
+    CCL_CHECK(stream.synchronize());
+    if (a[0] != 4 || b[0] != 20) return fail(Errc::internal, "another call's data");
+    return comm.finalize();
+  });
+}
+
+TEST_CASE("turns come in the order in which they are taken") {
+  detail::Turns turns;
+  const Word first = turns.take(), second = turns.take();
+  std::vector<int> order;
+  std::thread later{[&] {
+    const detail::Turn turn{turns, second};
+    order.push_back(2);
+  }};
+  turns.await(first);
+  order.push_back(1);
+  turns.end(first);
+  later.join();
+  { const detail::Turn third{turns}; }
+  CHECK(order == std::vector<int>{1, 2});
+}

@@ -1,0 +1,153 @@
+#include <ccl/detail/runtime/flight_recorder.hpp>
+
+#include <atomic>
+#include <cstring>
+#include <thread>
+
+#include "support/catch.hpp"
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+using namespace ccl;
+
+namespace {
+std::atomic<long> jump_s{0};
+}
+// In place of the C library's, for std::chrono, too: the wall clock jumps when the test says so.
+extern "C" int clock_gettime(clockid_t clock, timespec* time) noexcept {
+  const long code = ::syscall(SYS_clock_gettime, clock, time);
+  if (clock == CLOCK_REALTIME) time->tv_sec += jump_s;
+  return int(code);
+}
+
+namespace {
+Operation named(const char* what) {
+  Operation op;
+  std::strncpy(op.what, what, sizeof op.what - 1);
+  return op;
+}
+}  // namespace
+
+TEST_CASE("a journal numbers collectives in order of calls, and messages not at all") {
+  Journal journal{8};
+  CHECK(journal.latest(8).empty());
+  const Word a = journal.note(named("a")).ticket;
+  const Word p = journal.note(named("p"), true).ticket;
+  const Word b = journal.note(named("b")).ticket;
+  CHECK(journal.called() == 2);
+  journal.started(a);
+  journal.ended(a, true);
+  journal.started(p);
+  journal.started(b);
+  journal.ended(b, false);
+  const auto ops = journal.latest(8);
+  REQUIRE(ops.size() == 3);
+  CHECK((ops[0].number == 1 && ops[1].number == 0 && ops[2].number == 2));
+  CHECK((ops[0].state == OpState::done && ops[1].state == OpState::running &&
+         ops[2].state == OpState::failed));
+  CHECK(std::string_view{ops[2].what} == "b");
+  CHECK(name(ops[2].state) == "failed");
+  CHECK((ops[0].queued_ns <= ops[0].started_ns && ops[0].started_ns <= ops[0].ended_ns));
+  CHECK(ops[0].ended_ns > 0);
+  CHECK(ops[1].ended_ns == 0);
+}
+
+TEST_CASE("times are those of the system's clock") {
+  Journal journal{2};
+  std::this_thread::sleep_for(std::chrono::milliseconds{20});
+  const Word ticket = journal.note(named("a")).ticket;
+  std::this_thread::sleep_for(std::chrono::milliseconds{50});
+  journal.ended(ticket, true);
+  std::this_thread::sleep_for(std::chrono::milliseconds{20});
+  const auto op = journal.latest(1).at(0);
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  const double age_s =
+      double(std::chrono::duration_cast<std::chrono::nanoseconds>(now).count()) / 1e9 -
+      double(op.queued_ns) / 1e9;
+  CHECK(age_s >= 0.06);
+  CHECK(age_s < 5);
+  CHECK(op.ended_ns - op.queued_ns >= 45'000'000);
+}
+
+TEST_CASE("how long ago an operation was does not change where the wall clock jumps") {
+  using Clock = std::chrono::system_clock;
+  for (const long jump : {1'000'000L, -1'000'000L}) {
+    Journal journal{2};
+    const Word ticket = journal.note(named("a")).ticket;
+    std::this_thread::sleep_for(std::chrono::milliseconds{20});
+    journal.ended(ticket, true);
+    jump_s = jump;
+    const auto op = journal.latest(1).at(0);
+    const auto now = Clock::now().time_since_epoch();
+    jump_s = 0;
+    const double now_s =
+        double(std::chrono::duration_cast<std::chrono::nanoseconds>(now).count()) / 1e9;
+    CHECK(now_s >= double(op.ended_ns) / 1e9 - 1);
+    CHECK(now_s - double(op.ended_ns) / 1e9 < 1000);
+    CHECK(op.ended_ns >= op.queued_ns);
+    CHECK(double(op.ended_ns - op.queued_ns) / 1e9 < 1000);
+  }
+}
+
+TEST_CASE("a journal keeps its size in operations, and late news of older ones changes nothing") {
+  Journal journal{4};
+  const Word first = journal.note(named("first")).ticket;
+  for (int i = 0; i < 5; ++i) journal.ended(journal.note(named("next")).ticket, true);
+  const Word last = journal.note(named("last")).ticket;
+  journal.started(first);
+  journal.ended(first, false);
+  const auto ops = journal.latest(100);
+  REQUIRE(ops.size() == 4);
+  CHECK((ops.front().number == 4 && ops.back().number == 7));
+  for (const auto& op : ops) CHECK(op.state != OpState::failed);
+  // Of those that have ended, only as many as asked for; of the others, all.
+  const auto few = journal.latest(1);
+  REQUIRE(few.size() == 2);
+  CHECK((few[0].number == 6 && few[1].number == 7));
+  journal.ended(last, true);
+  CHECK(journal.latest(0).empty());
+}
+
+TEST_CASE("of a GPU, the operation that waits tells what has ended") {
+  Journal journal{16};
+  std::vector<Word> tickets;
+  for (int i = 0; i < 6; ++i) {
+    tickets.push_back(journal.note(named("op")).ticket);
+    if (i < 5) journal.started(tickets.back());
+  }
+  const auto states = [&](int most, Word ticket) {
+    std::vector<OpState> all;
+    for (const auto& op : journal.latest_on_device(most, ticket)) all.push_back(op.state);
+    return all;
+  };
+  using enum OpState;
+  CHECK(states(9, tickets[3]) == std::vector<OpState>{done, done, done, running, launched, queued});
+  CHECK(states(1, tickets[3]) == std::vector<OpState>{done, running, queued});
+  CHECK(states(3, 0) == std::vector<OpState>{launched, launched, queued});
+}
+
+TEST_CASE("a journal may be read while others write") {
+  Journal journal{16};
+  std::atomic<bool> stop{false};
+  std::vector<std::thread> writers;
+  for (int t = 0; t < 2; ++t) {
+    writers.emplace_back([&] {
+      while (!stop) {
+        const Word ticket = journal.note(named("op")).ticket;
+        journal.started(ticket);
+        journal.ended(ticket, true);
+      }
+    });
+  }
+  for (int i = 0; i < 200; ++i) {
+    Word before = 0;
+    for (const auto& op : journal.latest(16)) {
+      CHECK(op.number > before);
+      before = op.number;
+    }
+    std::this_thread::yield();
+  }
+  stop = true;
+  for (auto& w : writers) w.join();
+}

@@ -1,0 +1,166 @@
+// A network of our own on `ProxiedEnd`: steps go as they are over one TCP connection per channel.
+#include "transport/proxied/end.hpp"
+
+#include <ccl/detail/transport/proxied_end.hpp>
+
+#include "support/driver.hpp"
+#include "support/lent.hpp"
+#include <poll.h>
+
+using namespace ccl;
+using namespace ccl::test;
+
+namespace {
+
+struct LineLink : detail::ProxiedLink {
+  static constexpr const char* name = "line";
+  int told = 0, heard = 0;
+
+  Result<void> prepare() {
+    told = 77;
+    return {};
+  }
+  std::size_t lines() const { return wires.size(); }
+  void tell(Handshake& mine, detail::HandshakeCursor& cursor) const { cursor.put(mine, told); }
+  Result<void> hear(const Handshake& theirs, detail::HandshakeCursor& cursor) {
+    heard = cursor.get<int>(theirs);
+    return heard == 77 ? Result<void>{} : fail(Errc::mismatch, "not a line");
+  }
+  static Result<void> receive(const std::shared_ptr<LineLink>& link);
+  static Result<void> send(const std::shared_ptr<LineLink>& link, std::size_t line, Fd socket);
+  Result<void> settle(const net::Deadline&) { return {}; }
+  void wake() { context.proxy->wake(); }
+};
+
+/// A step is its size, then its bytes.
+
+class LineTask : public ProxyTask {
+ public:
+  LineTask(std::shared_ptr<LineLink> link, std::size_t line, Fd socket)
+      : link_{std::move(link)},
+        line_{line},
+        wire_{link_->wires[line]},
+        socket_{std::move(socket)} {}
+  bool ending() const override { return link_->closing.load(std::memory_order_acquire); }
+  bool sends() const { return link_->edge.side == Side::sender; }
+  bool can_move() const {
+    return sends() ? step_ < HostMemory::load_acquire(wire_.posted)
+                   : step_ < HostMemory::load_credit(wire_.drained) + Word(wire_.slot_count);
+  }
+  ProxyInterest interest() const override {
+    if (!socket_) return {-1, 0, ending() || link_->arriving.has(line_), false};
+    return {socket_.get(), short(!can_move() ? 0 : sends() ? POLLOUT : POLLIN), ending(), false};
+  }
+  Progress progress(ProxyCounters& counters) override {
+    const bool closing = ending();
+    if (!socket_ && !sends()) socket_ = link_->arriving.take(line_);
+    bool moved = false;
+    while (socket_ && can_move() && pass()) {
+      moved = true;
+      ++counters.steps;
+      HostMemory::store_release(sends() ? wire_.drained : wire_.posted, ++step_);
+    }
+    if (closing && (!sends() || !can_move())) return Progress::ended;
+    return moved ? Progress::some : Progress::none;
+  }
+
+ private:
+  /// The rest of a step, if the socket takes or gives it now.
+  bool pass() {
+    Word& size = wire_.sizes[step_ % Word(wire_.slot_count)];
+    const auto whole = [&] { return at_ < sizeof size ? sizeof size : sizeof size + size; };
+    for (; at_ < sizeof size || at_ < whole();) {
+      auto* const from = at_ < sizeof size ? reinterpret_cast<char*>(&size) + at_
+                                           : reinterpret_cast<char*>(wire_.slot(step_)->word) +
+                                                 (at_ - sizeof size);
+      const ssize_t now =
+          sends() ? ::send(socket_.get(), from, whole() - at_, MSG_DONTWAIT | MSG_NOSIGNAL)
+                  : ::recv(socket_.get(), from, whole() - at_, MSG_DONTWAIT);
+      if (now <= 0) return false;
+      at_ += std::size_t(now);
+    }
+    at_ = 0;
+    return true;
+  }
+
+  const std::shared_ptr<LineLink> link_;
+  const std::size_t line_;
+  const Wire wire_;
+  Fd socket_;
+  Word step_ = 0;
+  std::size_t at_ = 0;
+};
+
+Result<void> LineLink::receive(const std::shared_ptr<LineLink>& link) {
+  for (std::size_t n = 0; n < link->lines(); ++n) {
+    CCL_CHECK(link->context.proxy->add(std::make_shared<LineTask>(link, n, Fd{})));
+  }
+  return {};
+}
+Result<void> LineLink::send(const std::shared_ptr<LineLink>& link, std::size_t line, Fd socket) {
+  return link->context.proxy->add(std::make_shared<LineTask>(link, line, std::move(socket)));
+}
+
+struct LineTransport {
+  static constexpr const char* name = "line";
+  static constexpr Reach reach = Reach::network;
+  static constexpr bool peer_addressable = false;
+  static constexpr bool proxied = true;
+  static constexpr int atomic_line_bytes = 128;
+  using End = detail::ProxiedEnd<LineLink>;
+  static Result<void> can_connect(const PeerInfo&, const PeerInfo&) { return {}; }
+  static Result<End> setup(TransportContext& context, const Edge& edge) {
+    return End::make(context, edge);
+  }
+};
+static_assert(Transport<LineTransport>);
+
+}  // namespace
+
+TEST_CASE("a network of one file carries steps both ways") {
+  const WireShape shape = GENERATE(WireShape{1, 2, 128}, WireShape{3, 8, 4096});
+  check_two_threads([&](int rank, int fd) {
+    Lent lent;
+    auto duplex = connect_pair<LineTransport>(lent.context, rank, shape, fd);
+    if (!duplex) return duplex.error().message();
+    std::string problem = exchange(*duplex, rank, 1 - rank, 100, &lent.status, &lent.proxy);
+    char mine = 1, theirs = 0;
+    (void)swap_bytes(fd, &mine, &theirs, 1);
+    return problem;
+  });
+}
+
+TEST_CASE("ends of different shapes are refused at the receiver") {
+  Lent sender, receiver;
+  const PeerInfo a = info_of(0), b = info_of(1);
+  auto from =
+      LineTransport::setup(sender.context, edge_of(a, b, Side::sender, WireShape{1, 2, 128}, 7));
+  auto to = LineTransport::setup(receiver.context,
+                                 edge_of(a, b, Side::receiver, WireShape{1, 4, 128}, 7));
+  REQUIRE(from.has_value());
+  REQUIRE(to.has_value());
+  REQUIRE(from->connect(to->handshake()).has_value());
+  REQUIRE(wait_until([&] { return !receiver.status.ok(); }));
+  const Error error = receiver.status.result().error();
+  CHECK(error.code == Errc::mismatch);
+  CHECK(error.transport == "line");
+  CHECK(error.what.find("1 channels of 2 slots of 128 bytes") != error.what.npos);
+}
+
+TEST_CASE("what an end cannot do without is said with the edge's name") {
+  Lent lent;
+  const Edge edge = edge_of(info_of(0), info_of(1), Side::sender, WireShape{1, 2, 128}, 7);
+  TransportContext no_proxy = lent.context;
+  no_proxy.proxy = nullptr;
+  const auto without = LineTransport::setup(no_proxy, edge);
+  REQUIRE(!without.has_value());
+  CHECK(without.error().code == Errc::invalid_usage);
+  CHECK(without.error().peer == 1);
+  CHECK(without.error().transport == "line");
+  auto end = LineTransport::setup(lent.context, edge);
+  REQUIRE(end.has_value());
+  const auto foreign = end->connect(Handshake{});
+  REQUIRE(!foreign.has_value());
+  CHECK(foreign.error().code == Errc::mismatch);
+  CHECK(foreign.error().what.find("not one of the line transport") != foreign.error().what.npos);
+}

@@ -1,0 +1,113 @@
+#include <ccl/detail/transport/zero_copy.hpp>
+#include <ccl/collective/collective.hpp>
+#include <ccl/proto/simple.hpp>
+#include <ccl/transport/socket.hpp>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <thread>
+#include <vector>
+
+#include "support/catch.hpp"
+
+namespace ccl::test {
+
+TEST_CASE("an offer is for one step and says where it goes") {
+  Bypass past{4};
+  int a = 0, b = 0;
+  CHECK(!past.offered(0, 4));
+  past.offer(5, &a, 4);
+  past.offer(5, &a, 4);
+  CHECK(past.offered(5, 4));
+  CHECK(!past.offered(5, 3));
+  CHECK(!past.offered(5, 5));
+  CHECK(!past.offered(4, 4));
+  CHECK(!past.offered(6, 4));
+  CHECK(static_cast<void*>(past.place(5)) == &a);
+  past.offer(6, &b, 4);
+  CHECK(static_cast<void*>(past.place(5)) == &a);
+  CHECK(!past.offered(5, 4));
+}
+
+TEST_CASE("what was lent last is known to the lanes") {
+  Bypass past{4};
+  const int a = 0, b = 0;
+  CHECK(past.lent() == 0);
+  past.lend(2, &a);
+  past.lend(3, &b);
+  CHECK(past.lent() == 4);
+  CHECK(static_cast<const void*>(past.place(2)) == &a);
+}
+
+TEST_CASE("lanes say which steps they want, and how large the last of them is") {
+  Bypass past{2};
+  CHECK(past.wanted() == 0);
+  past.want(1, 24);
+  CHECK(past.wanted() == 1);
+  CHECK(past.wanted_bytes() == 24);
+  past.want(4, -1);
+  CHECK(past.wanted() == 4);
+  CHECK(past.wanted_bytes() == -1);
+}
+
+TEST_CASE("who revokes waits for whoever is at the memory, and nobody comes after") {
+  Bypass past{2};
+  std::atomic<bool> inside{false}, leave{false}, left{false}, allowed{false}, too_soon{false};
+  std::thread proxy{[&] {
+    const Bypass::Use use{&past};
+    allowed = use.allowed();
+    inside = true;
+    while (!leave) std::this_thread::yield();
+    left = true;
+  }};
+  while (!inside) std::this_thread::yield();
+  std::thread helper{[&] {
+    while (!past.revoked()) std::this_thread::yield();
+    too_soon = left.load();
+    leave = true;
+  }};
+  past.revoke();
+  CHECK(left);
+  const Bypass::Use use{&past};
+  CHECK(!use.allowed());
+  CHECK(Bypass::Use{nullptr}.allowed());
+  proxy.join();
+  helper.join();
+  CHECK(allowed);
+  CHECK(!too_soon);
+}
+
+TEST_CASE("who gives up in the middle has its memory back: no proxy writes it any more") {
+  constexpr int ranks = 3;
+  constexpr Index count = Index{4} << 20;
+  Config config;
+  config.timeout_s = 0.3;
+  auto comms = Communicator::create_all(ranks, config);
+  REQUIRE(comms.has_value());
+  std::atomic<int> late{0}, created{0};
+  std::vector<Errc> codes(ranks, Errc::ok);
+  std::vector<std::thread> threads;
+  for (int r = 0; r < ranks; ++r) {
+    threads.emplace_back([&, r] {
+      using Gather = Collective<AllGather, Ring, Simple, SocketTransport>;
+      auto gather = Gather::create((*comms)[std::size_t(r)]);
+      if (!gather) return;
+      ++created;
+      std::vector<char> mine(count, char(r)), all(count * ranks);
+      // The last rank brings a part and no more: the others stand in the middle of theirs.
+      const Index bytes = r == ranks - 1 ? count / 8 : count;
+      auto done = (*gather)(mine.data(), all.data(), bytes);
+      if (!done) codes[std::size_t(r)] = done.error().code;
+      std::fill(all.begin(), all.end(), char(0x5a));
+      std::this_thread::sleep_for(std::chrono::milliseconds{50});
+      late += int(std::count_if(all.begin(), all.end(), [](char c) { return c != 0x5a; }));
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  CHECK(created == ranks);
+  CHECK(late == 0);
+  CHECK(std::count(codes.begin(), codes.end(), Errc::ok) < ranks);
+}
+
+}  // namespace ccl::test

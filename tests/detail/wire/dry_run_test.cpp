@@ -1,0 +1,119 @@
+#include <ccl/detail/wire/dry_run.hpp>
+
+#include <numeric>
+#include <vector>
+
+#include "support/catch.hpp"
+
+using namespace ccl;
+using namespace ccl::detail;
+
+namespace {
+/// What an algorithm of ccl's names on any rank of up to 9.
+template <class Op, class Algo>
+int wrongs() {
+  int wrong = 0;
+  for (int ranks = 2; ranks <= 9; ++ranks) {
+    std::vector<int> order(static_cast<std::size_t>(ranks));
+    std::iota(order.begin(), order.end(), 0);
+    for (int root = 0; root < (Op::rooted ? ranks : 1); ++root) {
+      for (int rank = 0; rank < ranks; ++rank) {
+        for (int channel = 0; channel < 2; ++channel) {
+          Rehearsed found;
+          rehearse<Op, Algo>({rank,
+                              ranks,
+                              root,
+                              channel,
+                              2,
+                              2,
+                              {rank, ranks, order.data()},
+                              double_binary_tree(rank, ranks, root, 0)},
+                             found);
+          wrong += int(found.wrong != Rehearsed::nothing);
+        }
+      }
+    }
+  }
+  return wrong;
+}
+template <class Algo, class... Ops>
+int all_wrongs() {
+  const auto of = []<class Op>(Op) {
+    if constexpr (Algo::template supports<Op>) return wrongs<Op, Algo>();
+    return 0;
+  };
+  return (of(Ops{}) + ... + 0);
+}
+template <class Algo>
+int in_all() {
+  return all_wrongs<Algo, AllReduce, AllGather, ReduceScatter, Broadcast, Reduce>();
+}
+}  // namespace
+
+TEST_CASE("rehearsal: ccl's own algorithms name shares that there are, and come to an end") {
+  CHECK(in_all<Ring>() == 0);
+  CHECK(in_all<Tree>() == 0);
+  CHECK(in_all<OneTree>() == 0);
+  CHECK(in_all<OrderedTree>() == 0);
+  CHECK(in_all<OrderedChain>() == 0);
+  CHECK(in_all<Doubling>() == 0);
+  CHECK(in_all<Halving>() == 0);
+  CHECK(in_all<Bruck>() == 0);
+  CHECK(in_all<Pat>() == 0);
+}
+
+TEST_CASE("rehearsal: the first share beyond is kept") {
+  Rehearsed found;
+  const RehearsalSeat seat{.ranks = 4, .window = 3};
+  RehearsalChunks none{seat, true, 0, found};
+  CHECK_FALSE(none.next());
+  CHECK(found.wrong == Rehearsed::shares);
+  CHECK(found.given == 0);
+
+  found = {};
+  RehearsalChunks some{seat, true, 2, found};
+  REQUIRE(some.next());
+  CHECK(some.share(1).count > 0);
+  CHECK(some.share(2).count == 0);
+  CHECK(some.share(-5).count == 0);
+  CHECK(found.wrong == Rehearsed::share);
+  CHECK(found.given == 2);
+  CHECK(found.most == 2);
+  CHECK_FALSE(some.next());
+
+  found = {};
+  RehearsalChunks ranks{seat, false, 1, found};
+  int rounds = 0;
+  for (; ranks.next(); ++rounds) CHECK(ranks.share(3).count > 0);
+  CHECK(rounds == 5);  // as many as a wire holds, and two more
+  CHECK(found.wrong == Rehearsed::nothing);
+}
+
+TEST_CASE("rehearsal: wires are looked at where what `peers` names is known") {
+  const int from[] = {2, 0}, to[] = {3};
+  RehearsalSeat seat{.ranks = 4};
+  const auto found = [&](const Peers<2>& ins, const Peers<1>& outs) {
+    Rehearsed rehearsed;
+    RehearsalContext<AllReduce>{seat, rehearsed}.prims<2, 1>(ins, outs);
+    return rehearsed;
+  };
+  CHECK(found({3, 1}, {2}).wrong == Rehearsed::nothing);
+  seat.from = from, seat.to = to, seat.froms = 2, seat.tos = 1;
+  CHECK(found({2, -1}, {3}).wrong == Rehearsed::nothing);
+  CHECK(found({-1, -1}, {-1}).wrong == Rehearsed::nothing);
+  CHECK(found({2, 3}, {3}).wrong == Rehearsed::wire_from);
+  CHECK(found({2, 3}, {3}).given == 3);
+  CHECK(found({2, 0}, {3}).wrong == Rehearsed::wire_from);  // rank 0 has none to itself
+  CHECK(found({2, -1}, {1}).wrong == Rehearsed::wire_to);
+  CHECK(found({2, -1}, {1 << 30}).given == 1 << 30);
+}
+
+TEST_CASE("rehearsal: a loop that goes by steps comes to an end") {
+  RehearsalPrims prims;
+  while (prims.step() < 8) {
+    prims.expect(1);
+    prims.recv_reduce_copy_send({});
+    prims.send({});
+  }
+  CHECK(prims.step() == 8);
+}

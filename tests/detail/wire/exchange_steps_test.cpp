@@ -1,0 +1,162 @@
+#include <ccl/algo/pairwise.hpp>
+#include <ccl/detail/transport/zero_copy.hpp>
+#include <ccl/detail/exec/host_executor.hpp>
+#include <ccl/detail/wire/exchange_steps.hpp>
+#include <ccl/proto/simple.hpp>
+#include <ccl/detail/wire/context.hpp>
+
+#include <atomic>
+#include <cstring>
+#include <memory>
+#include <numeric>
+#include <thread>
+#include <vector>
+
+#include "support/catch.hpp"
+
+namespace ccl::test {
+namespace {
+
+constexpr int slots = 4;
+constexpr Index slot_bytes = 32 << 10;
+
+/// One end of a proxied wire; the test is the proxy.
+struct End {
+  alignas(128) Packet memory[slots * slot_bytes / Index{sizeof(Packet)}];
+  alignas(128) Word posted = 0;
+  alignas(128) Word drained = 0;
+  Word kept = 0, sizes[slots] = {};
+  Bypass past{slots};
+  Wire wire{memory, &posted, &drained, &kept,
+            &kept,  sizes,   slots,    int(slot_bytes / Index{sizeof(Packet)}),
+            true,   &past};
+};
+
+/// Rank 0 of 2 sends `sent` to rank 1 and receives as much from it.
+class Lone {
+ public:
+  explicit Lone(Index bytes) : sent(std::size_t(bytes)), got(std::size_t(bytes), char(0x5a)) {
+    std::iota(sent.begin(), sent.end(), char(1));
+  }
+  End out, in;
+  std::vector<char> sent, got;
+  Word stop = 0;
+
+  void start() {
+    lane_ = std::thread{[this] {
+      const Wire none, to[2] = {none, out.wire}, from[2] = {none, in.wire};
+      const int order[2] = {0, 1}, begin[3] = {0, 0, 1};
+      const RingSeat seat{0, 2, order};
+      const Message outgoing{sent.data(), Index(sent.size())};
+      const Message incoming{got.data(), Index(got.size())};
+      Cursor cursors[4];
+      GaveUp who;
+      WireWork<Bytes> work{Bytes{}};
+      work.in = from;
+      work.out = to;
+      work.rings = &seat;
+      work.ranks = 2;
+      work.sends = {&outgoing, begin, cursors};
+      work.recvs = {&incoming, begin, cursors + 2};
+      work.watch = {&stop, &who, Word{60} * 1'000'000'000};
+      HostExecutor::run<SoloLane>(1, WireBody<AllToAll, Pairwise, Simple, 1, Bytes>{work});
+      done_ = true;
+    }};
+  }
+  bool done() const { return done_; }
+  void join() { lane_.join(); }
+
+  /// Waits for step `n`; null: it lies in its slot.
+  const char* taken(Word n, Index bytes) {
+    while (HostMemory::load_acquire(&out.posted) <= n) std::this_thread::yield();
+    const Word size = out.sizes[n % slots];
+    REQUIRE(Index(size & ~Bypass::mark) == bytes);
+    return size >= Bypass::mark ? reinterpret_cast<const char*>(out.past.place(n)) : nullptr;
+  }
+  void let_go(Word n) { HostMemory::store_release(&out.drained, n + 1); }
+  /// Step `n` comes: where it was offered to go, if it was.
+  void bring(Word n, Index bytes, char with, bool past) {
+    if (past) {
+      while (!in.past.offered(n, bytes)) std::this_thread::yield();
+    }
+    std::memset(past ? static_cast<void*>(in.past.place(n)) : in.wire.slot(n), with,
+                std::size_t(bytes));
+    in.sizes[n % slots] = Word(bytes) | (past ? Bypass::mark : 0);
+    HostMemory::store_release(&in.posted, n + 1);
+  }
+
+ private:
+  std::thread lane_;
+  std::atomic<bool> done_{false};
+};
+
+}  // namespace
+
+TEST_CASE("large messages go past the slots of proxied wires, and end when they have left") {
+  auto rank = std::make_unique<Lone>(2 * slot_bytes);
+  rank->start();
+  for (Word n = 0; n < 2; ++n) {
+    CHECK(rank->taken(n, slot_bytes) == rank->sent.data() + Index(n) * slot_bytes);
+  }
+  for (Word n = 0; n < 2; ++n) rank->bring(n, slot_bytes, char(n + 1), true);
+  while (HostMemory::load_credit(&rank->in.drained) < 2) std::this_thread::yield();
+  rank->let_go(0);
+  for (int n = 0; n < 100; ++n) std::this_thread::yield();
+  CHECK(!rank->done());  // the second half of what it sends may not change yet
+  rank->let_go(1);
+  rank->join();
+  CHECK(rank->got[0] == 1);
+  CHECK(rank->got[slot_bytes - 1] == 1);
+  CHECK(rank->got[slot_bytes] == 2);
+  CHECK(rank->got.back() == 2);
+}
+
+TEST_CASE("a message that came before it was offered a place is taken from its slot") {
+  auto rank = std::make_unique<Lone>(slot_bytes);
+  rank->bring(0, slot_bytes, 7, false);
+  rank->start();
+  CHECK(rank->taken(0, slot_bytes) == rank->sent.data());
+  rank->let_go(0);
+  rank->join();
+  CHECK(rank->got.front() == 7);
+  CHECK(rank->got.back() == 7);
+}
+
+TEST_CASE("a step of another size than was offered has no place there") {
+  auto rank = std::make_unique<Lone>(slot_bytes);
+  rank->start();
+  while (!rank->in.past.offered(0, slot_bytes)) std::this_thread::yield();
+  CHECK(!rank->in.past.offered(0, slot_bytes - 1));
+  (void)rank->taken(0, slot_bytes);
+  rank->let_go(0);
+  rank->bring(0, slot_bytes, 7, true);
+  rank->join();
+}
+
+TEST_CASE("small messages go by way of the slots, and nobody waits until they have left") {
+  constexpr Index bytes = Bypass::least_bytes - 1;
+  auto rank = std::make_unique<Lone>(bytes);
+  rank->start();
+  CHECK(rank->taken(0, bytes) == nullptr);
+  CHECK(std::memcmp(rank->out.memory, rank->sent.data(), std::size_t(bytes)) == 0);
+  rank->bring(0, bytes, 7, false);
+  rank->join();
+  CHECK(rank->got.back() == 7);
+}
+
+TEST_CASE("who gives up an exchange has its memory back") {
+  auto rank = std::make_unique<Lone>(slot_bytes);
+  rank->start();
+  const bool early = GENERATE(true, false);  // before all has come, or while it waits for the end
+  while (!rank->in.past.offered(0, slot_bytes)) std::this_thread::yield();
+  if (!early) rank->bring(0, slot_bytes, 7, true);
+  if (!early) {
+    while (HostMemory::load_credit(&rank->in.drained) < 1) std::this_thread::yield();
+  }
+  HostMemory::store_relaxed(&rank->stop, 1);
+  rank->join();
+  CHECK(rank->out.past.revoked());
+  CHECK(rank->in.past.revoked());
+}
+
+}  // namespace ccl::test

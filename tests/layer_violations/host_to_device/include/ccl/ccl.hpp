@@ -1,0 +1,3 @@
+#pragma once
+
+#include <ccl/detail/lanes/device_lanes.cuh>

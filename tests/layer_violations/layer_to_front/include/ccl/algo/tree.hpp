@@ -1,0 +1,3 @@
+#pragma once
+
+#include <ccl/collective/collective.hpp>

@@ -1,0 +1,3 @@
+#pragma once
+
+#include <ccl/choose/candidates.hpp>

@@ -1,0 +1,1 @@
+#include "connect/wires.hpp"

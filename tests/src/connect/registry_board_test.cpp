@@ -1,0 +1,77 @@
+#include "connect/registry_board.hpp"
+
+#include <memory>
+#include <thread>
+
+#include "support/catch.hpp"
+
+using namespace ccl;
+using detail::DoorBoard;
+
+TEST_CASE("doors: an address leads into the memory that has its id, and into no other") {
+  const Word base = 0x7f12'3456'7000, offset = 0x1234567;
+  const Word where = Door::where(77, offset), entry = Door::entry(77, base);
+  REQUIRE(Door::leads(entry, where));
+  REQUIRE(reinterpret_cast<Word>(Door::at(entry, where)) == base + offset);
+  REQUIRE_FALSE(Door::leads(entry, Door::where(77 + Door::slots, offset)));  // the same slot
+  REQUIRE(Door::slot(where) == Door::slot(Door::where(77 + Door::slots, 0)));
+  REQUIRE_FALSE(Door::leads(0, 0));
+  REQUIRE_FALSE(Door::leads(0, where));
+}
+
+TEST_CASE("doors: a board tells of memories as long as they are open") {
+  const auto board = std::make_unique<DoorBoard>();
+  REQUIRE(board->read(5)->id == 0);
+  DoorBoard::Memory memory;
+  memory.id = 5 + 3 * Door::slots;
+  memory.base = 0x1000;
+  memory.bytes = 42;
+  board->open(memory);
+  REQUIRE(board->read(5)->id == memory.id);
+  REQUIRE(board->read(5)->base == 0x1000);
+  REQUIRE(board->read(5)->bytes == 42);
+  REQUIRE_FALSE(board->seen_by(2, memory.id));
+  board->seen(2, 5, memory.id);
+  REQUIRE(board->seen_by(2, memory.id));
+  REQUIRE_FALSE(board->seen_by(2, 5));
+  board->close(5);
+  REQUIRE(board->read(5)->id == 0);
+}
+
+TEST_CASE("doors: who waits for a ring hears one that came before it waited, and one after") {
+  const auto board = std::make_unique<DoorBoard>();
+  const unsigned before = board->rung();
+  board->ring();
+  board->await_ring(before, std::chrono::minutes{10});  // returns at once
+  REQUIRE(board->rung() == before + 1);
+  std::thread peer{[&] { board->ring(); }};
+  while (board->rung() == before + 1) board->await_ring(before + 1, std::chrono::minutes{10});
+  peer.join();
+  REQUIRE(board->rung() == before + 2);
+}
+
+TEST_CASE("doors: a reader never takes halves of two memories for one") {
+  const auto board = std::make_unique<DoorBoard>();
+  std::thread owner{[&] {
+    for (Word n = 1; n <= 20'000; ++n) {
+      DoorBoard::Memory memory;
+      memory.id = n * Door::slots;
+      memory.base = memory.bytes = n;
+      board->close(0);
+      board->open(memory);
+    }
+  }};
+  Word last = 0;
+  bool whole = true;
+  while (last < 20'000) {
+    const auto memory = board->read(0);
+    if (!memory || memory->id == 0) {
+      std::this_thread::yield();
+      continue;
+    }
+    last = memory->id / Door::slots;
+    whole = whole && memory->base == last && memory->bytes == last;
+  }
+  owner.join();
+  REQUIRE(whole);
+}

@@ -1,0 +1,54 @@
+// What launches on GPUs must have in common.
+#include <ccl/comm/communicator.hpp>
+
+#include <optional>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "support/catch.hpp"
+#include "comm/state.hpp"
+#include "support/fake_gpus.hpp"
+
+using namespace ccl;
+using namespace ccl::test;
+
+namespace {
+
+/// Blocks of a launch, at most, on each rank: each on a device, and with a bound of its own.
+std::vector<int> most_blocks(const std::vector<std::pair<int, std::optional<int>>>& ranks) {
+  const auto id = create_unique_id();
+  REQUIRE(id);
+  std::vector<Result<Communicator>> comms(ranks.size(), fail(Errc::internal, "not created"));
+  std::vector<std::thread> threads;
+  for (std::size_t r = 0; r < ranks.size(); ++r) {
+    threads.emplace_back([&, r] {
+      Config config;
+      config.device = ranks[r].first;
+      config.max_channels = ranks[r].second;
+      comms[r] = Communicator::create(*id, int(r), int(ranks.size()), config);
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  std::vector<int> blocks;
+  for (const auto& comm : comms) {
+    INFO((comm ? std::string{} : comm.error().message()));
+    REQUIRE(comm);
+    blocks.push_back(comm->state()->most_blocks);
+  }
+  return blocks;
+}
+
+}  // namespace
+
+TEST_CASE("launches have as many blocks on all ranks, whatever GPUs they are on") {
+  FakeGpus& all = FakeGpus::install(3);
+  all.multiprocessors = {{0, 132}, {1, 114}, {2, 24}};
+  using Blocks = std::vector<int>;
+  CHECK(most_blocks({{0, {}}}) == Blocks{128});
+  CHECK(most_blocks({{0, {}}, {1, {}}}) == Blocks{114, 114});
+  CHECK(most_blocks({{2, {}}, {0, {}}, {1, {}}}) == Blocks{24, 24, 24});
+  CHECK(most_blocks({{0, {}}, {1, 8}}) == Blocks{8, 8});
+  CHECK(most_blocks({{0, 120}, {1, {}}}) == Blocks{114, 114});
+}

@@ -1,0 +1,227 @@
+// NCCL's C interface as ccl's libnccl gives it, on GPUs: a process for each rank, and, where each
+// has a GPU of its own, one thread with all of them.
+#include "gpu/communicator.cuh"
+#include <nccl.h>
+
+using namespace ccl::test;
+
+namespace {
+
+void must_nccl(ncclResult_t done, const char* what, int line) {
+  if (done == ncclSuccess) return;
+  std::printf("line %d: %s: %s\n", line, what, ncclGetLastError(nullptr));
+  std::fflush(stdout);
+  std::_Exit(1);
+}
+#define MUST_NCCL(call) must_nccl((call), #call, __LINE__)
+
+float value(int rank, ccl::Index i) {
+  return float(rank + 1) * float(i % 13);
+}
+
+/// One rank's memory and stream; `ranks * count` elements go in and come out.
+struct Seat {
+  int rank, ranks;
+  ncclComm_t comm;
+  ccl::Index count;
+  cudaStream_t stream = nullptr;
+  std::vector<float> host;
+  Buffer<float> in, out;
+
+  Seat(int r, int all, ncclComm_t c, ccl::Index n)
+      : rank{r},
+        ranks{all},
+        comm{c},
+        count{n},
+        host(size_t(n * all)),
+        in{n * all, 0},
+        out{n * all, 0} {
+    MUST_CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    in.fill([r](ccl::Index i) { return value(r, i); }, stream);
+  }
+  ~Seat() { MUST_CUDA(cudaStreamDestroy(stream)); }
+  template <class F>
+  void expect(const char* what, ccl::Index n, F&& want) {
+    const long wrong = out.wrong(n, want, stream);
+    check(wrong == 0, "%s of %ld on rank %d of %d: %ld elements", what, long(count), rank, ranks,
+          wrong);
+  }
+};
+
+/// All operations. `each` makes calls of all ranks of this process, as one group.
+template <class Each, class Seats>
+void run_all(const Each& each, Seats& seats) {
+  Seat& any = *seats.front();
+  const int ranks = any.ranks;
+  const auto n = size_t(any.count);
+  const auto sum = [ranks](ccl::Index i) { return float(ranks * (ranks + 1) / 2) * value(0, i); };
+  const auto all = [&](const char* what, ccl::Index got, auto&& call, auto&& want) {
+    each(call);
+    for (auto& s : seats) {
+      s->expect(what, got, [&](ccl::Index i) { return want(*s, i); });
+    }
+  };
+  all(
+      "all_reduce", any.count,
+      [n](Seat& s) {
+        MUST_NCCL(ncclAllReduce(s.in.get(), s.out.get(), n, ncclFloat, ncclSum, s.comm, s.stream));
+      },
+      [&](Seat&, ccl::Index i) { return sum(i); });
+  all(
+      "max", any.count,
+      [n](Seat& s) {
+        MUST_NCCL(ncclAllReduce(s.in.get(), s.out.get(), n, ncclFloat, ncclMax, s.comm, s.stream));
+      },
+      [&](Seat& s, ccl::Index i) { return value(s.ranks - 1, i); });
+  all(
+      "reduce_scatter", any.count,
+      [n](Seat& s) {
+        MUST_NCCL(
+            ncclReduceScatter(s.in.get(), s.out.get(), n, ncclFloat, ncclSum, s.comm, s.stream));
+      },
+      [&](Seat& s, ccl::Index i) { return sum(s.rank * s.count + i); });
+  all(
+      "all_gather", any.count * ranks,
+      [n](Seat& s) {
+        MUST_NCCL(ncclAllGather(s.in.get(), s.out.get(), n, ncclFloat, s.comm, s.stream));
+      },
+      [&](Seat& s, ccl::Index i) { return value(int(i / s.count), i % s.count); });
+  all(
+      "broadcast", any.count,
+      [n](Seat& s) {
+        MUST_NCCL(
+            ncclBroadcast(s.in.get(), s.out.get(), n, ncclFloat, s.ranks - 1, s.comm, s.stream));
+      },
+      [&](Seat& s, ccl::Index i) { return value(s.ranks - 1, i); });
+  all(
+      "all_to_all", any.count * ranks,
+      [n](Seat& s) {
+        MUST_NCCL(ncclAlltoAll(s.in.get(), s.out.get(), n, ncclFloat, s.comm, s.stream));
+      },
+      [&](Seat& s, ccl::Index i) {
+        return value(int(i / s.count), s.rank * s.count + i % s.count);
+      });
+  all(
+      "a message to the next", any.count,
+      [n](Seat& s) {
+        MUST_NCCL(ncclGroupStart());
+        MUST_NCCL(ncclSend(s.in.get(), n, ncclFloat, (s.rank + 1) % s.ranks, s.comm, s.stream));
+        MUST_NCCL(ncclRecv(s.out.get(), n, ncclFloat, (s.rank + s.ranks - 1) % s.ranks, s.comm,
+                           s.stream));
+        MUST_NCCL(ncclGroupEnd());
+      },
+      [&](Seat& s, ccl::Index i) { return value((s.rank + s.ranks - 1) % s.ranks, i); });
+  all(
+      "a scalar before the sum", any.count,
+      [n](Seat& s) {
+        float half = 0.5f;
+        ncclRedOp_t op;
+        MUST_NCCL(ncclRedOpCreatePreMulSum(&op, &half, ncclFloat, ncclScalarHostImmediate, s.comm));
+        MUST_NCCL(ncclAllReduce(s.in.get(), s.out.get(), n, ncclFloat, op, s.comm, s.stream));
+        MUST_NCCL(ncclRedOpDestroy(op, s.comm));
+      },
+      [&](Seat&, ccl::Index i) { return sum(i) / 2; });
+}
+
+void run_graph(Seat& s) {
+  cudaGraph_t graph;
+  cudaGraphExec_t ready;
+  MUST_CUDA(cudaStreamBeginCapture(s.stream, cudaStreamCaptureModeThreadLocal));
+  MUST_NCCL(ncclAllReduce(s.in.get(), s.out.get(), size_t(s.count), ncclFloat, ncclSum, s.comm,
+                          s.stream));
+  MUST_CUDA(cudaStreamEndCapture(s.stream, &graph));
+  MUST_CUDA(cudaGraphInstantiate(&ready, graph, 0));
+  for (int i = 0; i < 20; ++i) MUST_CUDA(cudaGraphLaunch(ready, s.stream));
+  s.expect("a graph", s.count,
+           [&](ccl::Index i) { return float(s.ranks * (s.ranks + 1) / 2) * value(0, i); });
+  MUST_CUDA(cudaGraphExecDestroy(ready));
+  MUST_CUDA(cudaGraphDestroy(graph));
+}
+
+/// Two communicators in one group and on one stream. In another order there than on another rank,
+/// they would wait for each other for ever; in one that is not the calls', sums would be wrong.
+void run_two(Seat& s) {
+  ncclComm_t other;
+  MUST_NCCL(ncclCommSplit(s.comm, 0, s.rank, &other, nullptr));
+  const auto n = size_t(s.count);
+  for (int i = 0; i < 200; ++i) {
+    MUST_NCCL(ncclGroupStart());
+    MUST_NCCL(ncclAllReduce(s.in.get(), s.out.get(), n, ncclFloat, ncclSum, s.comm, s.stream));
+    MUST_NCCL(ncclAllReduce(s.out.get(), s.out.get(), n, ncclFloat, ncclSum, other, s.stream));
+    MUST_NCCL(ncclGroupEnd());
+  }
+  s.expect("two communicators on a stream", s.count, [&](ccl::Index i) {
+    return float(s.ranks * s.ranks * (s.ranks + 1) / 2) * value(0, i);
+  });
+  MUST_NCCL(ncclCommDestroy(other));
+}
+
+void rank_of_its_own(int rank, int ranks, int gpus, const ncclUniqueId& id) {
+  MUST_CUDA(cudaSetDevice(rank % gpus));
+  ncclComm_t comm;
+  MUST_NCCL(ncclCommInitRank(&comm, ranks, id, rank));
+  for (const ccl::Index count : {1, 1000, 300000}) {
+    std::vector<std::unique_ptr<Seat>> seats;
+    seats.push_back(std::make_unique<Seat>(rank, ranks, comm, count));
+    run_all([&](auto&& call) { call(*seats.front()); }, seats);
+    run_graph(*seats.front());
+    run_two(*seats.front());
+  }
+  MUST_NCCL(ncclCommDestroy(comm));
+}
+
+void all_in_one_thread(int ranks) {
+  std::vector<ncclComm_t> comms;
+  comms.resize(size_t(ranks));
+  MUST_NCCL(ncclCommInitAll(comms.data(), ranks, nullptr));
+  for (const ccl::Index count : {1, 1000, 300000}) {
+    std::vector<std::unique_ptr<Seat>> seats;
+    for (int r = 0; r < ranks; ++r) {
+      MUST_CUDA(cudaSetDevice(r));
+      seats.push_back(std::make_unique<Seat>(r, ranks, comms[size_t(r)], count));
+    }
+    const auto each = [&](auto&& call) {
+      MUST_NCCL(ncclGroupStart());
+      for (auto& s : seats) call(*s);
+      MUST_NCCL(ncclGroupEnd());
+    };
+    run_all(each, seats);
+  }
+  for (ncclComm_t comm : comms) MUST_NCCL(ncclCommDestroy(comm));
+}
+
+}  // namespace
+
+int main() {
+  const Ranks ranks = find_ranks();
+  if (ranks.gpus == 0) return skipped();
+  ncclUniqueId id;
+  MUST_NCCL(ncclGetUniqueId(&id));
+  std::vector<pid_t> children;
+  for (int r = 0; r < ranks.count; ++r) {
+    const pid_t child = ::fork();
+    if (child == 0) {
+      rank_of_its_own(r, ranks.count, ranks.gpus, id);
+      std::fflush(stdout);
+      std::_Exit(0);
+    }
+    children.push_back(child);
+  }
+  if (!ranks.share()) {
+    const pid_t child = ::fork();
+    if (child == 0) {
+      all_in_one_thread(ranks.count);
+      std::fflush(stdout);
+      std::_Exit(0);
+    }
+    children.push_back(child);
+  }
+  for (const pid_t child : children) {
+    int status = 0;
+    ::waitpid(child, &status, 0);
+    check(WIFEXITED(status) && WEXITSTATUS(status) == 0, "a process ended with %d", status);
+  }
+  std::printf("libnccl: %ld cases on %d GPUs, %ld wrong\n", score().cases.load(), ranks.gpus,
+              score().wrong.load());
+  return score().wrong == 0 ? 0 : 1;
+}

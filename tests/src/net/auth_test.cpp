@@ -1,0 +1,215 @@
+#include <fmt/format.h>
+
+#include <cerrno>
+#include <cstring>
+#include <thread>
+
+#include "support/catch.hpp"
+#include <fcntl.h>
+#include "net/auth.hpp"
+#include <poll.h>
+#include <sys/socket.h>
+
+using namespace ccl;
+using namespace ccl::net;
+
+namespace {
+
+std::string hex(const Digest& d) {
+  std::string out;
+  for (const std::byte b : d) out += fmt::format("{:02x}", unsigned(b));
+  return out;
+}
+Bytes bytes_of(std::string_view s) {
+  return std::as_bytes(std::span{s.data(), s.size()});
+}
+Address loopback(int family = AF_INET) {
+  return Address::parse(family == AF_INET ? "127.0.0.1:0" : "[::1]:0").value();
+}
+Secret secret_of(int n) {
+  Secret s{};
+  s[0] = std::byte(n);
+  return s;
+}
+// Fails instead of waiting for ever.
+bool closes(int fd) {
+  char c;
+  for (;;) {
+    const auto r = recv_all(fd, &c, 1, Deadline::after(20), nullptr);
+    if (!r) return r.error().code == Errc::network;
+  }
+}
+
+}  // namespace
+
+TEST_CASE("SHA-256 and HMAC give the published answers") {
+  CHECK(hex(sha256({})) == "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
+  CHECK(hex(sha256(bytes_of("abc"))) ==
+        "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+  CHECK(hex(sha256(bytes_of("abcdbcdecdefdefgefghfghighijhijkijkljklmklmnlmnomnopnopq"))) ==
+        "248d6a61d20638b8e5c026930c3e6039a33ce45964ff2167f6ecedd419db06c1");
+  // RFC 4231, cases 2 and 6
+  CHECK(hex(hmac_sha256(bytes_of("Jefe"), bytes_of("what do ya want for nothing?"))) ==
+        "5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843");
+  const std::string key(131, '\xaa');
+  CHECK(hex(hmac_sha256(bytes_of(key),
+                        bytes_of("Test Using Larger Than Block-Size Key - Hash Key First"))) ==
+        "60e431591ee0b67f0d8a26aacbf5b77f8e0bc6213728c5140546040f0ee37f54");
+}
+
+TEST_CASE("a call that is aborted before it could prove itself says so") {
+  const auto slow = listen_at(loopback());  // never greets
+  REQUIRE(slow.has_value());
+  const Address there = bound_address(slow->get()).value();
+  Status status;
+  Errc code{};
+  std::thread caller{[&] {
+    const auto fd = auth_connect(there, secret_of(1), bytes_of("me"), Deadline::after(20), &status);
+    code = fd ? Errc::internal : fd.error().code;
+  }};
+  pollfd one{slow->get(), POLLIN, 0};
+  CHECK(::poll(&one, 1, 20'000) == 1);
+  status.set({Errc::aborted, "enough"});
+  caller.join();
+  CHECK(code == Errc::aborted);
+  const Fd fd{::accept(slow->get(), nullptr, nullptr)};
+  REQUIRE(fd);
+  unsigned char said[8]{};
+  CHECK(recv_all(fd.get(), said, sizeof said, Deadline::after(20), nullptr).has_value());
+  CHECK(std::memcmp(said, "ccl\1\xff\xff\xff\xff", sizeof said) == 0);
+
+  // And then there is nobody to call.
+  CHECK_FALSE(
+      auth_connect(there, secret_of(1), bytes_of("me"), Deadline::after(20), &status).has_value());
+  CHECK(::poll(&one, 1, 0) == 0);
+}
+
+TEST_CASE("a connection with the secret carries bytes both ways") {
+  const auto where = GENERATE(0, 1, 2);
+  const Address at = where == 0   ? loopback()
+                     : where == 1 ? loopback(AF_INET6)
+                                  : Address::unix_name(fmt::format("ccl{}", ::getpid()));
+  auto listener = AuthListener::listen(at, secret_of(1)).value();
+  const auto soon = Deadline::after(20);
+  // Connect first, accept later, in one thread: the engine does the other half.
+  auto second = auth_connect(listener.address(), secret_of(1), bytes_of("two"), soon, nullptr);
+  auto first = auth_connect(listener.address(), secret_of(1), bytes_of("one"), soon, nullptr);
+  REQUIRE(first);
+  REQUIRE(second);
+  auto accepted = listener.accept(soon, nullptr, [](Bytes hello) { return char(hello[0]) == 'o'; });
+  REQUIRE(accepted);
+  CHECK(accepted->hello.size() == 3);
+  int x = 42, y = 0;
+  REQUIRE(send_all(first->get(), &x, sizeof x, soon, nullptr));
+  REQUIRE(recv_all(accepted->fd.get(), &y, sizeof y, soon, nullptr));
+  CHECK(y == 42);
+  CHECK(listener.accept(soon, nullptr)->hello.size() == 3);
+}
+
+TEST_CASE("strangers are refused and delay nobody") {
+  auto listener = AuthListener::listen(loopback(), secret_of(1)).value();
+  const auto soon = Deadline::after(30);
+  std::vector<Fd> silent;
+  for (int i = 0; i < 20; ++i) {
+    silent.push_back(std::move(*connect_once(listener.address(), soon, nullptr)));
+  }
+  Fd garbage = std::move(*connect_once(listener.address(), soon, nullptr));
+  REQUIRE(send_all(garbage.get(), "GET / HTTP/1.0\r\n\r\n", 18, soon, nullptr));
+  Fd half = std::move(*connect_once(listener.address(), soon, nullptr));
+  REQUIRE(send_all(half.get(), "ccl\1\0\0", 6, soon, nullptr));
+  ::shutdown(half.get(), SHUT_WR);
+  Fd huge = std::move(*connect_once(listener.address(), soon, nullptr));
+  REQUIRE(send_all(huge.get(), "ccl\1\xff\xff\xff\x7f                ", 24, soon, nullptr));
+  const auto wrong = auth_connect(listener.address(), secret_of(2), {}, soon, nullptr);
+  REQUIRE_FALSE(wrong);
+  CHECK(wrong.error().code == Errc::refused);
+  // The silent ones still hold their connections.
+  const auto began = Clock::now();
+  REQUIRE(auth_connect(listener.address(), secret_of(1), {}, soon, nullptr));
+  REQUIRE(listener.accept(soon, nullptr));
+  CHECK(Clock::now() - began < std::chrono::seconds(3));
+  CHECK(closes(garbage.get()));
+  CHECK(closes(half.get()));
+  CHECK(closes(huge.get()));
+  for (const Fd& fd : silent) CHECK(closes(fd.get()));
+  CHECK(listener.accept(Deadline::after(0), nullptr).error().code == Errc::timed_out);
+}
+
+TEST_CASE("a caller checks the listener too, and waits end") {
+  const auto listener = listen_at(loopback()).value();
+  const Address at = bound_address(listener.get()).value();
+  // Never answers: the listening queue takes the connection, nobody speaks.
+  const auto mute = auth_connect(at, secret_of(1), {}, Deadline::after(0.2), nullptr);
+  CHECK(mute.error().code == Errc::timed_out);
+  CHECK(mute.error().what.find(at.to_string() + " says nothing") != std::string::npos);
+  Status status;
+  Error stop;
+  stop.code = Errc::aborted;
+  status.set(stop);
+  CHECK(auth_connect(at, secret_of(1), {}, Deadline::after(20), &status).error().code ==
+        Errc::aborted);
+  std::thread liar{[&] {
+    for (int i = 0; i < 2; ++i) {  // the two callers above
+      Fd{::accept(listener.get(), nullptr, nullptr)};
+    }
+    if (!wait_ready(listener.get(), POLLIN, Deadline::after(20), nullptr)) return;
+    Fd fd{::accept4(listener.get(), nullptr, nullptr, SOCK_NONBLOCK)};
+    char text[200] = "ccl\1";
+    if (!send_all(fd.get(), text, 20, Deadline::after(20), nullptr)) return;
+    if (!recv_all(fd.get(), text, 24 + 32, Deadline::after(20), nullptr)) return;
+    (void)send_all(fd.get(), text, 32, Deadline::after(20), nullptr);
+  }};
+  const auto fooled = auth_connect(at, secret_of(1), {}, Deadline::after(20), nullptr);
+  liar.join();
+  REQUIRE_FALSE(fooled);
+  CHECK(fooled.error().code == Errc::refused);
+}
+
+TEST_CASE("who was there and is gone is not waited for") {
+  Address at;
+  {
+    auto listener = AuthListener::listen(loopback(), secret_of(1)).value();
+    at = listener.address();
+  }
+  const auto deadline = Deadline::after(3600);
+  const auto gone = auth_connect(at, secret_of(1), {}, deadline, nullptr, Listener::is_there);
+  REQUIRE_FALSE(gone);
+  CHECK(gone.error().code == Errc::peer_lost);
+  CHECK(gone.error().os_code == ECONNREFUSED);
+}
+
+TEST_CASE("the last descriptor is enough for a caller") {
+  auto listener = AuthListener::listen(loopback(), secret_of(1)).value();
+  std::vector<Fd> taken;
+  for (;;) {
+    Fd fd{::open("/dev/null", O_RDONLY | O_CLOEXEC)};
+    if (!fd) break;
+    taken.push_back(std::move(fd));
+  }
+  REQUIRE(taken.size() > 2);
+  taken.resize(taken.size() - 2);  // for the two ends
+  const auto soon = Deadline::after(30);
+  const auto caller = auth_connect(listener.address(), secret_of(1), {}, soon, nullptr);
+  const auto accepted = listener.accept(soon, nullptr);
+  taken.clear();
+  INFO((caller ? std::string{} : caller.error().message()));
+  CHECK(caller.has_value());
+  CHECK(accepted.has_value());
+}
+
+TEST_CASE("a free port refuses until the deadline, and a late listener is found") {
+  Address at;
+  {
+    auto taken = AuthListener::listen(loopback(), secret_of(1)).value();
+    at = taken.address();
+  }
+  CHECK(auth_connect(at, secret_of(1), {}, Deadline::after(0.1), nullptr).error().code ==
+        Errc::timed_out);
+  std::thread late{[&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    auto listener = AuthListener::listen(at, secret_of(1));
+    if (listener) (void)listener->accept(Deadline::after(20), nullptr);
+  }};
+  CHECK(auth_connect(at, secret_of(1), {}, Deadline::after(20), nullptr));
+  late.join();
+}

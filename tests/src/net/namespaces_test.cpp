@@ -1,0 +1,210 @@
+// Several hosts on one machine: network namespaces on a bridge. Needs root and iproute2.
+#include <ccl/detail/runtime/bootstrap.hpp>
+#include <ccl/detail/runtime/host_id.hpp>
+
+#include <fmt/format.h>
+
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <functional>
+#include <thread>
+#include <vector>
+
+#include "support/catch.hpp"
+#include <fcntl.h>
+#include "net/socket.hpp"
+#include <sched.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+using namespace ccl;
+
+namespace {
+
+constexpr int hosts = 3;
+
+bool sh(const std::string& command) {
+  return std::system((command + " 2>/dev/null").c_str()) == 0;
+}
+
+/// Three hosts, 10.99.0.1 to 3, and the switch between them.
+class Lan {
+ public:
+  Lan() : name_(fmt::format("ccl{}", ::getpid())) {
+    good_ =
+        sh(fmt::format("ip netns add {0} && ip -n {0} link add br0 type bridge && "
+                       "ip -n {0} link set br0 up",
+                       name_));
+    for (int h = 0; good_ && h < hosts; ++h) {
+      good_ = sh(
+          fmt::format("ip netns add {0}h{1} && ip -n {0} link add port{1} type veth peer name eth0 "
+                      "netns {0}h{1} && "
+                      "ip -n {0} link set port{1} master br0 && ip -n {0} link set port{1} up && "
+                      "ip -n {0}h{1} link set lo up && ip -n {0}h{1} link set eth0 up && "
+                      "ip -n {0}h{1} addr add 10.99.0.{2}/24 dev eth0",
+                      name_, h, h + 1));
+    }
+  }
+  ~Lan() {
+    for (int h = 0; h < hosts; ++h) sh(fmt::format("ip netns del {}h{}", name_, h));
+    sh(fmt::format("ip netns del {}", name_));
+  }
+  bool good() const { return good_; }
+  void enter(int host) const {
+    const int fd =
+        ::open(fmt::format("/run/netns/{}h{}", name_, host).c_str(), O_RDONLY | O_CLOEXEC);
+    if (fd < 0 || ::setns(fd, CLONE_NEWNET) != 0) ::_exit(90);
+    ::close(fd);
+  }
+  bool in(int host, const std::string& commands) const {
+    return sh(fmt::format("ip netns exec {}h{} sh -ec '{}'", name_, host, commands));
+  }
+  void unplug(int host) const { sh(fmt::format("ip -n {} link set port{} down", name_, host)); }
+
+ private:
+  std::string name_;
+  bool good_;
+};
+
+void need(const Lan& lan) {
+  if (lan.good()) return;
+  std::puts("SKIP: network namespaces cannot be made here");
+  std::fflush(stdout);
+  std::exit(77);
+}
+
+pid_t start(const std::function<int()>& body) {
+  const pid_t pid = ::fork();
+  if (pid == 0) ::_exit(body());
+  return pid;
+}
+int end_of(pid_t pid) {
+  int status = 0;
+  ::waitpid(pid, &status, 0);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 99;
+}
+int complain(const Error& e, int code) {
+  std::fprintf(stderr, "%s\n", e.message().c_str());
+  return code;
+}
+
+}  // namespace
+
+TEST_CASE("ranks of three hosts meet, while a scanner knocks at every port") {
+  const Lan lan;
+  need(lan);
+  constexpr int ranks = 7;
+  const UniqueId id = unique_id_at("10.99.0.1:4711", "namespaces").value();
+  const pid_t scanner = start([&] {
+    lan.enter(2);
+    for (;;) {
+      for (int h = 1; h <= hosts; ++h) {
+        for (int port = 4711; port < 61000; port = port == 4711 ? 32768 : port + 1) {
+          auto at = net::Address::parse(fmt::format("10.99.0.{}:{}", h, port)).value();
+          auto fd = net::connect_once(at, net::Deadline::after(0.05), nullptr);
+          if (fd)
+            (void)net::send_all(fd->get(), "\x16\x03\x01\x02", 4, net::Deadline::after(0), nullptr);
+        }
+      }
+    }
+    return 0;
+  });
+  std::vector<pid_t> pids;
+  for (int rank = 0; rank < ranks; ++rank) {
+    pids.push_back(start([&] {
+      lan.enter(rank % hosts);
+      if (rank == 5) std::this_thread::sleep_for(std::chrono::milliseconds(1500));
+      if (rank == 0 && !start_root(id, 0)) return 11;
+      auto b = Bootstrap::join({&id, 1}, rank, ranks, {20, nullptr});
+      if (!b) return complain(b.error(), 12);
+      for (int r = 0; r < ranks; ++r) {
+        if (((*b)->place(r).host_hash == host_hash()) != (r % hosts == rank % hosts)) return 13;
+      }
+      for (int round = 0; round < 50; ++round) {
+        std::vector<int> all(ranks, -1), same;
+        all[size_t(rank)] = 10 * rank + round;
+        same = all;
+        if (!(*b)->all_gather(all.data(), sizeof(int))) return 14;
+        if (!(*b)->all_gather_hosts(same.data(), sizeof(int))) return 15;
+        for (int r = 0; r < ranks; ++r) {
+          if (all[size_t(r)] != 10 * r + round || same[size_t(r)] != 10 * r + round) return 16;
+        }
+      }
+      auto half = (*b)->split(rank % 2, 0);
+      if (!half) return complain(half.error(), 17);
+      if (!(*half)->barrier() || !(*half)->finalize() || !(*b)->finalize()) return 18;
+      return 0;
+    }));
+  }
+  for (const pid_t pid : pids) CHECK(end_of(pid) == 0);
+  ::kill(scanner, SIGKILL);
+  end_of(scanner);
+}
+
+TEST_CASE("hosts of IPv6 alone meet at a link-local address, whatever they call their interface") {
+  const Lan lan;
+  need(lan);
+  for (const bool others : {true, false}) {  // addresses besides
+    for (int h = 0; h < 2; ++h) {
+      REQUIRE(lan.in(h, fmt::format("ip addr flush dev eth0 && {} ip addr add fe80::{}/64 dev eth0 "
+                                    "nodad && ip link property add dev eth0 altname wan{}{}",
+                                    others ? fmt::format("ip addr add fd00:99::{}/64 dev eth0 "
+                                                         "nodad &&",
+                                                         h + 1)
+                                           : "",
+                                    h + 1, h, int(others))));
+    }
+    std::vector<pid_t> pids;
+    for (int rank = 0; rank < 3; ++rank) {
+      pids.push_back(start([&] {
+        const int host = rank % 2;
+        lan.enter(host);
+        const auto id =
+            unique_id_at(fmt::format("[fe80::1%wan{}{}]:4713", host, int(others)), "link-local");
+        if (!id) return complain(id.error(), 11);
+        if (rank == 0 && !start_root(*id, 0)) return 12;
+        auto b = Bootstrap::join({&*id, 1}, rank, 3, {20, nullptr});
+        if (!b) return complain(b.error(), b.error().code == Errc::network ? 13 : 14);
+        return (*b)->barrier() && (*b)->finalize() ? 0 : 15;
+      }));
+    }
+    CHECK(end_of(pids[1]) == (others ? 0 : 13));
+    if (!others) ::kill(pids[0], SIGKILL), ::kill(pids[2], SIGKILL);
+    CHECK(end_of(pids[0]) == (others ? 0 : 99));
+    CHECK(end_of(pids[2]) == (others ? 0 : 99));
+  }
+}
+
+TEST_CASE("a host that falls silent is noticed within five seconds") {
+  const Lan lan;
+  need(lan);
+  const UniqueId id = unique_id_at("10.99.0.1:4711", "silent").value();
+  std::vector<pid_t> pids;
+  for (int rank = 0; rank < hosts; ++rank) {
+    pids.push_back(start([&] {
+      lan.enter(rank);
+      Status status;
+      if (rank == 0 && !start_root(id, 0)) return 11;
+      auto b = Bootstrap::join({&id, 1}, rank, hosts, {20, &status});
+      if (!b) return complain(b.error(), 12);
+      if (!(*b)->barrier()) return 13;
+      if (rank == 0) lan.unplug(2);
+      const auto unplugged = std::chrono::steady_clock::now();
+      for (int i = 0; i < 1500 && status.ok(); ++i) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(10));
+      }
+      const auto why = status.result();
+      if (why) return 14;
+      if (why.error().code != Errc::peer_lost) return complain(why.error(), 15);
+      const std::chrono::duration<double> noticed = std::chrono::steady_clock::now() - unplugged;
+      std::printf("rank %d noticed after %.2f s\n", rank, noticed.count());
+      std::fflush(stdout);
+      if (noticed.count() > 5.5) return 17;
+      // The others name rank 2; rank 2 sees nobody any more.
+      return (why.error().peer == 2) != (rank == 2) ? 0 : complain(why.error(), 16);
+    }));
+  }
+  for (const pid_t pid : pids) CHECK(end_of(pid) == 0);
+}

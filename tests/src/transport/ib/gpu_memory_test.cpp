@@ -1,0 +1,187 @@
+// Slots in GPU memory, with devices that are not there and memory that stands for a GPU's: what a
+// device writes to it is seen only when that device has read from it. Not run on hardware.
+#include "transport/ib/gpu_memory.hpp"
+
+#include <ccl/transport/ib.hpp>
+
+#include <fmt/format.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+
+#include "support/fake_verbs.hpp"
+#include "support/two_ranks.hpp"
+#include <sys/mman.h>
+
+using namespace ccl;
+using namespace ccl::test;
+
+namespace {
+
+/// A GPU's driver and the kernel's modules, as told.
+struct Machine {
+  bool exports = true, peer_memory = false;
+  std::atomic<int> allocated = 0, exported = 0;  // both ranks are threads
+  FakeVerbs* fabric = nullptr;
+} machine;
+
+constexpr detail::GpuCalls calls{
+    [](detail::GpuArena*, std::size_t bytes) -> Result<detail::GpuPiece> {
+      void* const at =
+          ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+      if (at == MAP_FAILED) return fail(Errc::out_of_memory, "no memory");
+      ++machine.allocated;
+      auto* const base = static_cast<std::byte*>(at);
+      if (machine.peer_memory) machine.fabric->stand_for_gpu(base, bytes);
+      return detail::GpuPiece{base, bytes,
+                              std::shared_ptr<void>{at, [bytes](void* p) { ::munmap(p, bytes); }}};
+    },
+    [](detail::GpuArena*, const detail::GpuPiece&) -> Result<Fd> {
+      if (!machine.exports) return fail(Errc::not_supported, "the driver exports no DMA-BUF");
+      ++machine.exported;
+      return Fd{::memfd_create("gpu", MFD_CLOEXEC)};
+    },
+    [] { return machine.peer_memory; }, [] { return false; }};
+
+struct OnGpus {
+  explicit OnGpus(FakeVerbs& fabric) {
+    machine.exports = true;
+    machine.peer_memory = false;
+    machine.allocated = machine.exported = 0;
+    machine.fabric = &fabric;
+    detail::use_gpu_calls(&calls);
+    ::setenv("CCL_IB_GPU_MEMORY", "1", 1);
+  }
+  ~OnGpus() {
+    ::unsetenv("CCL_IB_GPU_MEMORY");
+    detail::use_gpu_calls(nullptr);
+  }
+};
+
+}  // namespace
+
+TEST_CASE("slots in GPU memory by DMA-BUF: every step is flushed before it is shown") {
+  FakeVerbs fabric{GENERATE(1, 2)};
+  const OnGpus gpus{fabric};
+  const WireShape shape = GENERATE(WireShape{1, 2, 128}, WireShape{2, 8, 4096});
+  check_fine(two_ranks(shape, 100));
+  CHECK(machine.allocated == 4);  // both ends of both directions
+  CHECK(machine.exported == 4);
+  CHECK(fabric.dma_bufs_made > 0);
+  CHECK(fabric.faults.late_writes > 0);
+  CHECK(fabric.faults.flushes > 0);
+  CHECK(fabric.held() == 0);
+}
+
+TEST_CASE("without the flush, data is not there: the test above can fail") {
+  FakeVerbs fabric{1};
+  const OnGpus gpus{fabric};
+  const Environment environment{{{"CCL_GDR_FLUSH_DISABLE", "1"}}};
+  const Ends ends = two_ranks({1, 8, 4096}, 8);  // the sender waits for no credit
+  CHECK(fabric.faults.flushes == 0);
+  CHECK(has(ends.problem[0] + ends.problem[1], "wrong word"));
+}
+
+TEST_CASE("where DMA-BUF does not work, nvidia-peermem; where that is missing, host memory") {
+  FakeVerbs fabric{1};
+  const OnGpus gpus{fabric};
+  SECTION("the device refuses, peermem is there") {
+    machine.peer_memory = true;
+    fabric.faults.refuse_dma_buf = EOPNOTSUPP;
+    check_fine(two_ranks({1, 4, 4096}, 100));
+    CHECK(fabric.dma_bufs_made == 0);
+    CHECK(fabric.faults.late_writes > 0);
+    CHECK(fabric.faults.flushes > 0);
+  }
+  SECTION("the driver exports nothing, peermem is there") {
+    machine.peer_memory = true;
+    machine.exports = false;
+    check_fine(two_ranks({1, 4, 4096}, 100));
+    CHECK(machine.exported == 0);
+    CHECK(fabric.faults.late_writes > 0);
+  }
+  SECTION("CCL_DMABUF_ENABLE is 0") {
+    machine.peer_memory = true;
+    const Environment environment{{{"CCL_DMABUF_ENABLE", "0"}}};
+    check_fine(two_ranks({1, 4, 4096}, 100));
+    CHECK(machine.exported == 0);
+    CHECK(fabric.faults.late_writes > 0);
+  }
+  SECTION("neither: staged") {
+    fabric.faults.refuse_dma_buf = EOPNOTSUPP;
+    check_fine(two_ranks({1, 4, 4096}, 100));
+    CHECK(machine.allocated == 4);
+    CHECK(fabric.faults.late_writes == 0);
+    CHECK(fabric.faults.flushes == 0);
+    CHECK(fabric.faults.inline_writes > 0);  // the CPU reads the slots again
+  }
+  CHECK(fabric.held() == 0);
+}
+
+TEST_CASE("why slots are staged is said") {
+  FakeVerbs fabric{1};
+  const OnGpus gpus{fabric};
+  fabric.faults.refuse_dma_buf = EOPNOTSUPP;
+  auto found = detail::find_ib_ports();
+  REQUIRE(found.has_value());
+  std::string why;
+  const auto slots =
+      detail::IbGpuSlots::make(nullptr, 4096, found->ports, IBV_ACCESS_LOCAL_WRITE, why);
+  REQUIRE(slots.has_value());
+  CHECK(*slots == nullptr);
+  INFO(why);
+  CHECK(has(why, "fake_0 cannot register a DMA-BUF of 65536 bytes"));
+  CHECK(has(why, "nvidia-peermem is not loaded"));
+}
+
+TEST_CASE("errors while slots lie in GPU memory are made good") {
+  FakeVerbs fabric{2};
+  const OnGpus gpus{fabric};
+  fabric.faults.forge_every = 61;
+  fabric.faults.forged_arrives = GENERATE(false, true);
+  fabric.faults.delay_polls = 5;
+  check_fine(two_ranks({1, 8, 1024}, 300));
+  CHECK(fabric.faults.forgeries >= 5);
+  CHECK(fabric.faults.flushes > 0);
+}
+
+TEST_CASE("what was sent to GPU memory before the sender left is flushed, whatever failed") {
+  const int devices = GENERATE(1, 2);
+  FakeVerbs fabric{devices};
+  const OnGpus gpus{fabric};
+  OneEdge edge{{2, 4, 4096}};
+  {
+    const Hold hold{edge.from.proxy};
+    REQUIRE(fabric.break_one(devices));  // after those that flush, one of the receiver's channel 0
+    await_turns(edge.to.proxy);
+    CHECK(push(edge.out->wires[1], 3, 1).problem == "");
+    edge.out.reset();
+  }
+  CHECK(pull(edge.in->wires[1], 3, 1, &edge.to.status, &edge.to.proxy).problem == "");
+  CHECK(edge.to.status.ok());
+  CHECK(fabric.faults.flushes > 0);
+}
+
+TEST_CASE("a flush that always fails ends it and says so") {
+  FakeVerbs fabric{1};
+  const OnGpus gpus{fabric};
+  fabric.faults.refuse_flush = true;
+  const Ends ends = two_ranks({1, 4, 1024}, 50);
+  INFO(told(ends));
+  CHECK(has(told(ends), "the flush of GPU memory"));
+  CHECK(has(told(ends), "IBV_WC_REM_OP_ERR"));
+}
+
+TEST_CASE("nvidia-peermem is found by its files") {
+  const auto root = std::filesystem::temp_directory_path() / fmt::format("ccl-{}", ::getpid());
+  for (const char* const path : {"sys/module/nvidia_peermem", "sys/kernel/mm/memory_peers/nv_mem",
+                                 "sys/kernel/mm/memory_peers/nv_mem_nc"}) {
+    std::filesystem::create_directories(root / path);
+    CHECK_FALSE(detail::finds_peer_memory(root.string()));
+    std::ofstream{root / path / "version"} << "1.0";
+    CHECK(detail::finds_peer_memory(root.string()));
+    std::filesystem::remove_all(root);
+  }
+}

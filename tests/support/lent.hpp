@@ -1,0 +1,25 @@
+#pragma once
+
+#include <ccl/detail/runtime/proxy_engine.hpp>
+#include <ccl/detail/base/status.hpp>
+#include <ccl/transport/transport.hpp>
+
+#include <cstddef>
+
+namespace ccl::test {
+
+/// What a communicator lends its transports. The engine outlives the context: it finishes what was
+/// posted.
+struct Lent {
+  Status status;
+  ProxyEngine proxy;
+  TransportContext context;
+  Lent() {
+    context.status = &status;
+    context.proxy = &proxy;
+    context.secret[5] = std::byte{7};
+    context.deadline_s = 20;
+  }
+};
+
+}  // namespace ccl::test

@@ -1,0 +1,181 @@
+#pragma once
+
+// Ranks as threads over wires in plain memory: algorithms and protocols without a communicator.
+#include <ccl/algo/pairwise.hpp>
+#include <ccl/algo/ring.hpp>
+#include <ccl/algo/tree.hpp>
+#include <ccl/detail/exec/host_executor.hpp>
+#include <ccl/detail/wire/context.hpp>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstring>
+#include <deque>
+#include <functional>
+#include <numeric>
+#include <thread>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "tree_over_hosts.hpp"
+
+namespace ccl::test {
+
+/// Wires from every rank to every other; counts live on from one launch to the next.
+class World {
+ public:
+  World(int ranks, int channels, int slots, Index slot_bytes)
+      : ranks_{ranks}, channels_{channels}, order_(ranks), all_(ranks * ranks * channels) {
+    std::iota(order_.begin(), order_.end(), 0);
+    for (Lines& l : all_) {
+      l.slots.resize(slots * slot_bytes / sizeof(Packet) + 8);
+      l.words.resize(6 * words_per_line);
+      auto* const base = l.slots.data() +
+                         (128 - reinterpret_cast<std::uintptr_t>(l.slots.data()) % 128) % 128 / 16;
+      l.wire = {base,
+                &l.words[0],
+                &l.words[words_per_line],
+                &l.words[2 * words_per_line],
+                &l.words[3 * words_per_line],
+                nullptr,
+                slots,
+                int(slot_bytes / Index{sizeof(Packet)}),
+                false};
+    }
+  }
+  int ranks() const { return ranks_; }
+  /// From now on, counts take this long from one end of a wire to the other, as over a network.
+  /// Where packets carry flags, it does nothing. `of_host` ranks share a host, which trees see.
+  void delay(std::chrono::microseconds by, int of_host = 1) {
+    delay_ = by;
+    of_host_ = of_host;
+  }
+  /// Runs one launch of every rank; `setup(rank, work)` gives buffers, layout and root.
+  /// `order`: the ring's; by default 0, 1, 2, ...
+  template <class Op, class Algo, class Proto, class Group, class R, class F>
+  bool run(const R& reduction, int slice_steps, int chunk_steps, int root, F setup) {
+    std::vector<std::thread> threads;
+    std::vector<char> ok(ranks_, 0);
+    std::atomic<bool> done{false};
+    std::thread network{[&] { carry_counts(done); }};
+    for (int r = 0; r < ranks_; ++r) {
+      threads.emplace_back([&, r] {
+        std::vector<Wire> in(ranks_ * channels_), out(ranks_ * channels_);
+        std::vector<RingSeat> rings(channels_);
+        std::vector<TreeSeat> trees(channels_);
+        for (int c = 0; c < channels_; ++c) {
+          for (int p = 0; p < ranks_; ++p) {
+            if (p == r) continue;
+            in[c * ranks_ + p] = far_end(p, r, c);
+            out[c * ranks_ + p] = wire(r, p, c);
+          }
+          rings[c] = {int(std::find(order_.begin(), order_.end(), r) - order_.begin()), ranks_,
+                      order_.data()};
+          trees[c] = tree_over_hosts(r, ranks_, root, Op::rooted ? 0 : c % 2, of_host_);
+        }
+        std::vector<Cursor> cursors(2 * ranks_ * channels_);
+        GaveUp gave_up;
+        const Word stop = 0;
+        WireWork<R> work{reduction};
+        work.in = in.data();
+        work.out = out.data();
+        work.rings = rings.data();
+        work.trees = trees.data();
+        work.rank = r;
+        work.ranks = ranks_;
+        work.root = root;
+        work.channels = channels_;
+        work.slice_steps = slice_steps;
+        work.chunk_steps = chunk_steps;
+        work.watch = {&stop, &gave_up, Word{60} * 1'000'000'000};
+        work.sends.cursor = cursors.data();
+        work.recvs.cursor = cursors.data() + ranks_ * channels_;
+        setup(r, work);
+        if constexpr (std::is_same_v<R, Bytes>) {
+          if (work.servers > 1) {
+            const ExchangeWork whole = with_messages(work);
+            HostExecutor::run<Group>(whole.channels * whole.servers,
+                                     ExchangeBody<Op, Algo, Proto, 1>{whole});
+            ok[r] = gave_up.peer == 0;
+            return;
+          }
+        }
+        HostExecutor::run<Group>(work.channels, WireBody<Op, Algo, Proto, 1, R>{work});
+        ok[r] = gave_up.peer == 0;
+      });
+    }
+    for (auto& t : threads) t.join();
+    done = true;
+    network.join();
+    return std::all_of(ok.begin(), ok.end(), [](char o) { return o != 0; });
+  }
+  std::vector<int>& order() { return order_; }
+
+ private:
+  struct Lines {
+    std::vector<Packet> slots;
+    std::vector<Word> words;
+    Wire wire;
+  };
+  Wire wire(int from, int to, int channel) {
+    return all_[(from * ranks_ + to) * channels_ + channel].wire;
+  }
+
+  /// As on a GPU: the messages travel with the launch.
+  static ExchangeWork with_messages(const WireWork<Bytes>& work) {
+    ExchangeWork whole{work};
+    int filled = 0;
+    for (int side = 0; side < 2; ++side) {
+      const Messages& list = side == 0 ? work.sends : work.recvs;
+      for (int p = 0; p <= work.ranks; ++p) whole.begin[side][p] = filled + list.begin[p];
+      for (int m = 0; m < list.begin[work.ranks]; ++m) whole.message[filled++] = list.message[m];
+    }
+    return whole;
+  }
+
+  /// The same as the receiver has it.
+  Wire far_end(int from, int to, int channel) {
+    Wire far = wire(from, to, channel);
+    if (delay_.count() == 0) return far;
+    Lines& l = all_[(from * ranks_ + to) * channels_ + channel];
+    far.posted = &l.words[4 * words_per_line];
+    far.drained = &l.words[5 * words_per_line];
+    return far;
+  }
+  void carry_counts(const std::atomic<bool>& done) {
+    using Clock = std::chrono::steady_clock;
+    struct Count {
+      Word *from, *to;
+      Word seen = 0;
+      std::deque<std::pair<Clock::time_point, Word>> under_way{};
+    };
+    std::vector<Count> counts;
+    for (Lines& l : all_) {
+      if (delay_.count() == 0) return;
+      Word* const w = l.words.data();
+      counts.push_back({l.wire.posted, w + 4 * words_per_line});
+      counts.push_back({w + 5 * words_per_line, l.wire.drained});
+    }
+    while (!done) {
+      const auto now = Clock::now();
+      for (Count& c : counts) {
+        const Word is = HostMemory::load_acquire(c.from);
+        if (is != c.seen) c.under_way.emplace_back(now + delay_, c.seen = is);
+        while (!c.under_way.empty() && c.under_way.front().first <= now) {
+          HostMemory::store_release(c.to, c.under_way.front().second);
+          c.under_way.pop_front();
+        }
+      }
+      std::this_thread::sleep_for(delay_ / 32);
+    }
+  }
+
+  int ranks_, channels_, of_host_ = 1 << 20;
+  std::chrono::microseconds delay_{0};
+  std::vector<int> order_;
+  std::vector<Lines> all_;
+};
+
+}  // namespace ccl::test

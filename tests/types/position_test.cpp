@@ -1,0 +1,29 @@
+// A ring's seat in a register beside the same in memory; trees' seats are proved with the
+// algorithms.
+#include <ccl/types/position.hpp>
+
+#include <vector>
+
+#include "support/catch.hpp"
+
+using namespace ccl;
+
+TEST_CASE("a seat that holds its ring in a register is the same seat") {
+  for (const int ranks : {1, 2, 3, 8, 15, 16, 17, 40}) {
+    std::vector<int> order;
+    for (int i = 0; i < ranks; ++i) order.push_back((i * 7 + 3) % ranks);  // 7 divides none of them
+    for (int place = 0; place < ranks; ++place) {
+      const RingSeat seat{place, ranks, order.data()};
+      const NearRingSeat close{seat};
+      REQUIRE(close.ranks == ranks);
+      REQUIRE(close.rank() == seat.rank());
+      REQUIRE(close.prev() == seat.prev());
+      REQUIRE(close.next() == seat.next());
+      for (int n = 0; n <= ranks; ++n) {
+        REQUIRE(close.behind(n) == seat.behind(n));
+        REQUIRE(close.ahead(n) == seat.ahead(n));
+      }
+      for (int r = 0; r < ranks; ++r) REQUIRE(close.distance_from(r) == seat.distance_from(r));
+    }
+  }
+}
