@@ -1,3 +1,0 @@
-#pragma once
-
-#include <ccl/algo/ring.hpp>

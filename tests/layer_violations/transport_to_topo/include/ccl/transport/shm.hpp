@@ -1,0 +1,3 @@
+#pragma once
+
+#include <ccl/topo/graph.hpp>
