@@ -29,10 +29,10 @@ file(CONFIGURE OUTPUT ${PROJECT_BINARY_DIR}/nccl/contents.hpp CONTENT "#pragma o
 
 #include <ccl/any_collective.hpp>
 
-namespace ccl::nccl {
+namespace ccl::detail::nccl {
 using Types = ccl::Types<@types_text@>;
 using Reductions = ccl::Reductions<@redops_text@>;
-}  // namespace ccl::nccl
+}  // namespace ccl::detail::nccl
 " @ONLY)
 
 set(folder ${PROJECT_SOURCE_DIR}/src/nccl)

@@ -31,7 +31,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-using ccl::HostMemory;
+using ccl::detail::HostMemory;
 using ccl::Word;
 using Clock = std::chrono::steady_clock;
 
@@ -172,7 +172,7 @@ class UdpTask final : public ccl::ProxyTask {
       ChannelState& channel = end_->channels[c];
       if (sends()) {
         some = send_some(channel, std::uint32_t(c), counters) || some;
-        idle = idle && channel.base.step == HostMemory::load_acquire(channel.wire.posted);
+        idle = idle && channel.base.step == detail::HostMemory::load_acquire(channel.wire.posted);
       } else {
         answer(channel, std::uint32_t(c));
       }
@@ -190,7 +190,7 @@ class UdpTask final : public ccl::ProxyTask {
     // A retransmission is due some time, and credit is given without a call: both want looking.
     bool timed = false;
     for (const ChannelState& channel : end_->channels) {
-      timed = timed || (sends() ? channel.base.step < HostMemory::load_acquire(channel.wire.posted)
+      timed = timed || (sends() ? channel.base.step < detail::HostMemory::load_acquire(channel.wire.posted)
                                 : channel.expected.step >= channel.told_limit);
     }
     return {end_->socket, POLLIN, ending(), timed};
@@ -201,7 +201,7 @@ class UdpTask final : public ccl::ProxyTask {
   bool sends() const { return end_->edge.side == ccl::Side::sender; }
   bool failed() const { return end_->context.status != nullptr && !end_->context.status->ok(); }
   Word slot_limit(const ChannelState& c) const {
-    return HostMemory::load_credit(c.wire.drained) + Word(c.wire.slot_count);
+    return detail::HostMemory::load_credit(c.wire.drained) + Word(c.wire.slot_count);
   }
 
   void lose(const std::string& why, int os_code = 0) {
@@ -229,7 +229,7 @@ class UdpTask final : public ccl::ProxyTask {
 
   bool send_some(ChannelState& c, std::uint32_t number, ccl::ProxyCounters& counters) {
     if (gone_) return false;
-    const Word posted = HostMemory::load_acquire(c.wire.posted);  // with sizes and slots
+    const Word posted = detail::HostMemory::load_acquire(c.wire.posted);  // with sizes and slots
     const auto now = Clock::now();
     if (!c.owed) c.heard = now;
     if (c.owed && now > c.due) {
@@ -318,7 +318,7 @@ class UdpTask final : public ccl::ProxyTask {
     if (c.next.number < c.base.number) c.next = c.base;
     if (c.base.step != before) {
       counters.steps += c.base.step - before;
-      HostMemory::store_release(c.wire.drained, c.base.step);  // the lanes may fill these slots
+      detail::HostMemory::store_release(c.wire.drained, c.base.step);  // the lanes may fill these slots
     }
     c.heard = Clock::now();
     if (!news) return;
@@ -341,7 +341,7 @@ class UdpTask final : public ccl::ProxyTask {
     if (c.expected.step == head.step) return;
     c.wire.sizes[head.step & Word(c.wire.slot_count - 1)] = head.step_bytes;
     ++counters.steps;
-    HostMemory::store_release(c.wire.posted, c.expected.step);  // data and size, then the count
+    detail::HostMemory::store_release(c.wire.posted, c.expected.step);  // data and size, then the count
   }
 
   const std::shared_ptr<UdpEnd> end_;

@@ -264,7 +264,7 @@ TEST_CASE("without a name, candidates that cannot run the reduction are passed o
 
 TEST_CASE("CCL_ALGO and CCL_PROTO narrow the list, for one operation if they name it") {
   const auto leaves = [](const char* op, const char* algo, const char* proto) {
-    return may_compose(op, algo, proto).has_value();
+    return detail::may_compose(op, algo, proto).has_value();
   };
   CHECK(leaves("all_reduce", "Ring", "LL"));
   {

@@ -22,10 +22,10 @@ namespace {
 class Table {
  public:
   explicit Table(int ranks) {
-    TuningTable table;
+    detail::TuningTable table;
     table.machine = "a test";
     for (const char* op : {"send_recv", "all_to_all_v"}) {
-      const TuningCase here{op, ranks, 1, "shm", 0, 0};
+      const detail::TuningCase here{op, ranks, 1, "shm", 0, 0};
       const Index bytes = std::string{op} == "send_recv" ? 1 : ranks;
       table.rows.push_back({here, 64 * bytes, {{"Pairwise/LL", 1}, {"Pairwise/Simple", 2}}});
       table.rows.push_back({here, 65536 * bytes, {{"Pairwise/LL", 900}, {"Pairwise/Simple", 3}}});

@@ -45,7 +45,7 @@ Result<Choice> Compositions::settle(const Choice& choice, Index bytes, DataType 
   return by->names[std::size_t(at)];
 }
 
-Result<TuningCase> Compositions::tuning_case() {
+Result<detail::TuningCase> Compositions::tuning_case() {
   CCL_TRY(const Chooser* const by, chooser({"auto", "auto"}));
   return by->chooser.tuning_case();
 }

@@ -19,7 +19,7 @@ class Compositions {
   /// What is left open is chosen as `Collective<Op>` chooses. Collective at first.
   Result<Choice> settle(const Choice& choice, Index bytes, DataType type, RedOp redop);
   /// What a table of measurements would call this communicator. Collective at first.
-  Result<TuningCase> tuning_case();
+  Result<detail::TuningCase> tuning_case();
 
  private:
   struct Chooser {

@@ -50,7 +50,7 @@ class Conductor {
     }
   }
 
-  const TuningCase& where() const { return where_; }
+  const detail::TuningCase& where() const { return where_; }
   /// The size of which only some compositions were measured when the run was stopped; 0: of none.
   Index unfinished() const { return unfinished_; }
   /// False: something failed.
@@ -305,7 +305,7 @@ class Conductor {
   std::string nccl_library_;
   Report& report_;
   std::vector<Team> teams_;
-  TuningCase where_;
+  detail::TuningCase where_;
   Index unfinished_ = 0;
 };
 

@@ -36,7 +36,7 @@ int status_of(const Result<int>& result) {
 
 Config config() {
   Config config;
-  if (!setting_given("TIMEOUT")) config.timeout_s = 60;  // nobody waits for a benchmark for ever
+  if (!detail::setting_given("TIMEOUT")) config.timeout_s = 60;  // nobody waits for a benchmark for ever
   config.device = -1;
   config.name = "ccl_perf";
   return config;

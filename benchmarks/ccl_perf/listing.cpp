@@ -48,7 +48,7 @@ std::vector<Choice> choices(const std::string& op, const std::string& algo,
     if (wants_windows(name) && !(peers && where.one_host && where.windows)) continue;
     if (entry.op == op && (algo == "all" || algo == "auto" || entry.algo == algo) &&
         (proto == "all" || proto == "auto" || entry.proto == proto) &&
-        may_compose(op, entry.algo, entry.proto)) {
+        detail::may_compose(op, entry.algo, entry.proto)) {
       found.push_back({std::string{entry.algo}, std::string{entry.proto}});
     }
   }

@@ -255,7 +255,7 @@ Result<int> measure(const Communicator& comm, const Options& options) {
     }
   }
   if (!options.tune.empty()) {
-    CCL_TRY(const TuningCase where, compositions.tuning_case());
+    CCL_TRY(const detail::TuningCase where, compositions.tuning_case());
     if (comm.rank() == 0) CCL_CHECK(write_tuning(options, where, processor(), report.rows()));
   }
   return report.finish() && !has_wrong ? 0 : 1;

@@ -157,7 +157,7 @@ void check_writable(const std::string& path, const char* option) {
 /// A table that is there gets further rows, so that it must be one.
 void check_table(const std::string& path) {
   if (path.empty() || ::access(path.c_str(), F_OK) != 0) return;
-  const auto table = TuningTable::read(path);
+  const auto table = detail::TuningTable::read(path);
   if (!table) {
     refuse(fmt::format("--tune cannot be {} ({}); name another file, or remove it", path,
                        table.error().what));

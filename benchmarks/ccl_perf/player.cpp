@@ -117,7 +117,7 @@ class Player {
     put(reply.label, side_->label());
     reply.plan = side_->plan();
     if (!options_.tune.empty()) {
-      CCL_TRY(const TuningCase where, side_->tuning_case());
+      CCL_TRY(const detail::TuningCase where, side_->tuning_case());
       put(reply.path, where.path);
       reply.compute_capability = where.compute_capability;
       reply.hosts = where.hosts;

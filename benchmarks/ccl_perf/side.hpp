@@ -36,7 +36,7 @@ class Side {
   virtual std::string note() const { return {}; }  // what the reader must know about it
   virtual Plan plan() const { return {}; }
   /// See `TuningTable`; nothing of a rival. Collective at first.
-  virtual Result<TuningCase> tuning_case() { return TuningCase{}; }
+  virtual Result<detail::TuningCase> tuning_case() { return detail::TuningCase{}; }
 };
 
 /// How a side is set up. NCCL reads its settings once per process, so each mode has its own.

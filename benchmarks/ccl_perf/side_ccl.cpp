@@ -25,11 +25,11 @@ class CclSide final : public Side {
     std::memcpy(&id, invitation.data(), sizeof id);
     Config config;
     // Before the benchmark's own deadline, so that ccl says who is late.
-    if (!setting_given("TIMEOUT")) config.timeout_s = options_.timeout_s / 2;
+    if (!detail::setting_given("TIMEOUT")) config.timeout_s = options_.timeout_s / 2;
     config.device = gpu::communicator_device(device);
     config.name = "ccl_perf";
     // The budget is meant for the few compositions of a program, not for all that there are.
-    if ((options_.algo == "all" || options_.proto == "all") && !setting_given("MEMORY_BUDGET")) {
+    if ((options_.algo == "all" || options_.proto == "all") && !detail::setting_given("MEMORY_BUDGET")) {
       config.memory_budget_bytes = Index{4} << 30;
     }
     CCL_TRY(auto comm, Communicator::create(id, rank, ranks, config));
@@ -58,7 +58,7 @@ class CclSide final : public Side {
     for (const Window& window : windows_) CCL_CHECK(window.close());
     return comm_->finalize();
   }
-  Result<TuningCase> tuning_case() override { return compositions_->tuning_case(); }
+  Result<detail::TuningCase> tuning_case() override { return compositions_->tuning_case(); }
   std::string label() const override { return label_; }
   Plan plan() const override { return runner_ == nullptr ? Plan{} : runner_->plan(); }
 

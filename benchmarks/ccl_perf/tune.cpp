@@ -6,17 +6,17 @@
 
 namespace ccl::perf {
 
-Result<void> write_tuning(const Options& options, const TuningCase& where,
+Result<void> write_tuning(const Options& options, const detail::TuningCase& where,
                           const std::string& machine, const std::vector<Row>& rows) {
-  TuningTable table;
+  detail::TuningTable table;
   if (::access(options.tune.c_str(), F_OK) == 0) {
-    CCL_TRY(table, TuningTable::read(options.tune));
+    CCL_TRY(table, detail::TuningTable::read(options.tune));
   }
-  TuningTable measured;
+  detail::TuningTable measured;
   measured.machine = machine;
   for (const Row& row : rows) {
     if (row.time_us <= 0 || row.wrong > 0) continue;
-    const auto same = [&](const TuningRow& one) { return one.bytes == row.shape.bytes; };
+    const auto same = [&](const detail::TuningRow& one) { return one.bytes == row.shape.bytes; };
     auto at = std::find_if(measured.rows.begin(), measured.rows.end(), same);
     if (at == measured.rows.end()) {
       at = measured.rows.insert(at, {where, row.shape.bytes, {}});

@@ -11,7 +11,7 @@ namespace ccl::perf {
 
 /// Writes what was measured of every composition to the file of --tune, in place of what it says of
 /// the same sizes.
-Result<void> write_tuning(const Options& options, const TuningCase& where,
+Result<void> write_tuning(const Options& options, const detail::TuningCase& where,
                           const std::string& machine, const std::vector<Row>& rows);
 
 }  // namespace ccl::perf

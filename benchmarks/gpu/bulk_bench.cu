@@ -42,7 +42,7 @@ __global__ void __launch_bounds__(512, 1) by_lanes(const __grid_constant__ Copie
   const char* from;
   char* to;
   Index bytes;
-  const BlockLanes<512> group;
+  const detail::BlockLanes<512> group;
   if (part(work, int(blockIdx.x), int(gridDim.x), from, to, bytes)) {
     detail::copy_run(group, to, from, bytes);
   }

@@ -80,20 +80,20 @@ void run(const Communicator& comm, const char* as) {
   MUST(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
   float* data = nullptr;
   MUST(cudaMalloc(&data, 1 << 20));
-  using Sum32 = Reduction<Sum, float>;
+  using Sum32 = detail::Reduction<Sum, float>;
   {
     const auto op = must(Collective<AllReduce, Ring, LL, DefaultTransport>::create(comm));
-    measure(comm, as, WireWork<Sum32>{Sum32{Sum{}, 2}}, op.name(), stream,
+    measure(comm, as, detail::WireWork<Sum32>{Sum32{Sum{}, 2}}, op.name(), stream,
             [&] { return op(data, data + 1024, 1024, Sum{}, stream); });
   }
   {
     const auto op = must(Collective<AllReduce, OneShot, LL128, DefaultTransport>::create(comm));
-    measure(comm, as, PeerWork<Sum32>{Sum32{Sum{}, 2}}, op.name(), stream,
+    measure(comm, as, detail::PeerWork<Sum32>{Sum32{Sum{}, 2}}, op.name(), stream,
             [&] { return op(data, data + 1024, 1024, Sum{}, stream); });
   }
   {
     const auto op = must(Collective<AllToAll, Pairwise, LL, DefaultTransport>::create(comm));
-    measure(comm, as, ExchangeWork{WireWork<Bytes>{Bytes{}}}, op.name(), stream,
+    measure(comm, as, detail::ExchangeWork{detail::WireWork<detail::Bytes>{detail::Bytes{}}}, op.name(), stream,
             [&] { return op(data, data + 65536, 256, stream); });
   }
   MUST(cudaFree(data));

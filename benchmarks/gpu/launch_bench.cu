@@ -13,17 +13,17 @@ using namespace ccl;
 using namespace ccl::bench;
 
 namespace {
-using Sum32 = Reduction<Sum, float>;
+using Sum32 = detail::Reduction<Sum, float>;
 
 /// A body that does nothing with the work of a collective.
 struct NothingBody {
-  using Work = WireWork<Sum32>;
+  using Work = detail::WireWork<Sum32>;
   static constexpr int max_lanes = 512;
   const Work& work;
   template <class Group>
   CCL_HD void operator()(Group, int) const {}
 };
-__global__ void nothing(const __grid_constant__ WireWork<Sum32>, int) {}
+__global__ void nothing(const __grid_constant__ detail::WireWork<Sum32>, int) {}
 
 template <class F>
 void report(const char* what, cudaStream_t stream, F launch) {
@@ -37,7 +37,7 @@ void report(const char* what, cudaStream_t stream, F launch) {
   }
   std::sort(ns.begin(), ns.end());
   std::printf("{\"launch\":\"%s\",\"argument_bytes\":%zu,\"median_ns\":%.0f,\"p90_ns\":%.0f}\n",
-              what, sizeof(WireWork<Sum32>), ns[ns.size() / 2], ns[ns.size() * 9 / 10]);
+              what, sizeof(detail::WireWork<Sum32>), ns[ns.size() / 2], ns[ns.size() * 9 / 10]);
 }
 }  // namespace
 
@@ -49,7 +49,7 @@ int main() {
   }
   cudaStream_t stream;
   MUST(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
-  const WireWork<Sum32> work{Sum32{Sum{}, 1}};
+  const detail::WireWork<Sum32> work{Sum32{Sum{}, 1}};
   for (int again = 0; again < 3; ++again) {
     for (const bool early : {false, true}) {
       report(early ? "bare, early" : "bare", stream, [&] {
@@ -65,7 +65,7 @@ int main() {
         return cudaLaunchKernelEx(&config, nothing, work, 64);
       });
       report(early ? "executor, early" : "executor", stream, [&] {
-        return CudaExecutor::launch<WarpLanes, NothingBody>(work, {64, 16, early}, stream);
+        return detail::CudaExecutor::launch<detail::WarpLanes, NothingBody>(work, {64, 16, early}, stream);
       });
     }
   }

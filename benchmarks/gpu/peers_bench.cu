@@ -39,17 +39,17 @@ class Bench {
   }
   template <class Op, class Algo, class Proto, class R>
   void run(const R& how, Shape shape, Index bytes, int blocks, int groups) {
-    using Body = PeerBody<Op, Algo, Proto, 16, R, Ranks>;
+    using Body = detail::PeerBody<Op, Algo, Proto, 16, R, Ranks>;
     constexpr int region = cuda::std::is_same_v<Proto, LL>         ? 0
                            : cuda::std::is_same_v<Proto, Sentinel> ? 1
                                                                    : 2;
     const Index size = sizeof(typename R::Type);
     const Index count = bytes / size;
-    std::vector<PeerWork<R>> works(Ranks, PeerWork<R>{how});
+    std::vector<detail::PeerWork<R>> works(Ranks, detail::PeerWork<R>{how});
     for (int g = 0; g < Ranks; ++g) {
       Machine::use(g);
-      MUST((CudaExecutor::load<WarpLanes, Body>()));
-      PeerWork<R>& w = works[g];
+      MUST((detail::CudaExecutor::load<detail::WarpLanes, Body>()));
+      detail::PeerWork<R>& w = works[g];
       for (int p = 0; p < Ranks; ++p) w.peers.scratch[p] = scratch_[region][p];
       w.peers.half_packets = half_bytes / Index{sizeof(Packet)};
       w.peers.rank = g;
@@ -62,7 +62,7 @@ class Bench {
       w.watch = {&watched_->stop, &watched_->gave_up, Word{2'000'000'000}};
       w.layout = lay_out_message(shape, count, count / Ranks, Algo::boxes == 2);
     }
-    if (!Body::template fits<WarpLanes>(works[0])) return;
+    if (!Body::template fits<detail::WarpLanes>(works[0])) return;
     char plan[200];
     std::snprintf(plan, sizeof plan,
                   ",\"algo\":\"%s\",\"proto\":\"%s\",\"channels\":%d,\"blocks\":%d,\"group\":32,"
@@ -71,7 +71,7 @@ class Bench {
     report(machine_, "ccl", shape, bytes, plan, [&] {
       for (int g = 0; g < Ranks; ++g) {
         Machine::use(g);
-        MUST((CudaExecutor::launch<WarpLanes, Body>(
+        MUST((detail::CudaExecutor::launch<detail::WarpLanes, Body>(
             works[g], {blocks * groups, blocks, Ranks <= Machine::devices()}, machine_[g].stream)));
       }
     });
@@ -90,7 +90,7 @@ class Bench {
   static constexpr Index half_bytes = Index{64} << 20;
   struct Watched {
     Word stop = 0;
-    GaveUp gave_up;
+    detail::GaveUp gave_up;
   };
   Machine machine_;
   Packet* scratch_[3][Ranks];
@@ -103,7 +103,7 @@ constexpr Index kib = 1024, mib = 1024 * kib;
 template <int Ranks>
 int run(Index min, Index max) {
   Bench<Ranks> bench{max};
-  const Reduction<Sum, float> sum{Sum{}, Ranks};
+  const detail::Reduction<Sum, float> sum{Sum{}, Ranks};
   const int most_blocks = 128 / div_up(Ranks, Machine::devices());
   for (Index bytes = 256; bytes <= max; bytes *= 4) {
     if (bytes < min) continue;
@@ -127,7 +127,7 @@ int run(Index min, Index max) {
           bench.template run<AllReduce, TwoShot, Sentinel>(sum, Shape::all_reduce, bytes, blocks,
                                                            groups);
         }
-        bench.template run<AllGather, OneShot, LL128>(Bytes{}, Shape::all_gather, bytes, blocks,
+        bench.template run<AllGather, OneShot, LL128>(detail::Bytes{}, Shape::all_gather, bytes, blocks,
                                                       groups);
         bench.template run<ReduceScatter, OneShot, LL128>(sum, Shape::reduce_scatter, bytes, blocks,
                                                           groups);

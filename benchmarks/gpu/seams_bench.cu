@@ -20,7 +20,7 @@ constexpr Index kib = 1024, mib = 1024 * kib;
 bool all_good = true;
 
 template <class Proto>
-using Body = WireBody<AllReduce, Ring, Proto, 16, Reduction<Sum, float>, false>;
+using Body = detail::WireBody<AllReduce, Ring, Proto, 16, detail::Reduction<Sum, float>, false>;
 template <class Proto>
 using Lanes = detail::LanesOf<Proto, Body<Proto>>;
 
@@ -114,7 +114,7 @@ class Rival {
  private:
   struct Watched {
     Word stop = 0;
-    GaveUp gave_up;
+    detail::GaveUp gave_up;
   };
   static bare::Word* as_bare(Word* at) { return reinterpret_cast<bare::Word*>(at); }
   template <class T>
@@ -124,7 +124,7 @@ class Rival {
     MUST(cudaMemcpy(at, from.data(), bytes, cudaMemcpyDefault));
     return static_cast<T*>(at);
   }
-  CudaShape shape(Index bytes) const {
+  detail::CudaShape shape(Index bytes) const {
     detail::DeviceTarget target;
     target.most_blocks = 128;
     return detail::device_shape<Lanes<Proto>, Body<Proto>::max_lanes>(bytes, plan_.channels,
@@ -132,10 +132,10 @@ class Rival {
   }
   void run_ours(Index bytes) {
     const int gpus = machine_.gpus();
-    const CudaShape how = shape(bytes);
+    const detail::CudaShape how = shape(bytes);
     for (int g = 0; g < gpus; ++g) {
       MUST(cudaSetDevice(g));
-      WireWork<Reduction<Sum, float>> work{Reduction<Sum, float>{Sum{}, gpus}};
+      detail::WireWork<detail::Reduction<Sum, float>> work{detail::Reduction<Sum, float>{Sum{}, gpus}};
       work.in = wires_[size_t(g)];
       work.out = work.in + gpus * plan_.channels;
       work.rings = seats_[size_t(g)];
@@ -148,11 +148,11 @@ class Rival {
       work.input = machine_[g].in;
       work.output = machine_[g].out;
       work.watch = {&watched_->stop, &watched_->gave_up, Word{2'000'000'000}};
-      MUST((CudaExecutor::launch<Lanes<Proto>, Body<Proto>>(work, how, machine_[g].stream)));
+      MUST((detail::CudaExecutor::launch<Lanes<Proto>, Body<Proto>>(work, how, machine_[g].stream)));
     }
   }
   void run_by_hand(Index bytes) {
-    const CudaShape how = shape(bytes);
+    const detail::CudaShape how = shape(bytes);
     for (int g = 0; g < machine_.gpus(); ++g) {
       MUST(cudaSetDevice(g));
       bare::Work work{};

@@ -44,7 +44,7 @@ class Bench {
 
   template <class Op, class Algo, class Proto, class Group, class R>
   void run(const R& how, Shape shape, Index bytes, const Config& config) {
-    using Body = WireBody<Op, Algo, Proto, 16, R, false>;
+    using Body = detail::WireBody<Op, Algo, Proto, 16, R, false>;
     const int channels = config.blocks * config.groups;
     if (config.groups * Group::width > Body::max_lanes) return;
     constexpr bool tree = Algo::wires > 2;
@@ -53,13 +53,13 @@ class Bench {
     const int gpus = machine_.gpus();
     for (int g = 0; g < gpus; ++g) {
       MUST(cudaSetDevice(g));
-      MUST((CudaExecutor::load<Group, Body>()));
+      MUST((detail::CudaExecutor::load<Group, Body>()));
     }
     const Index size = sizeof(typename R::Type);
     const Index count = bytes / size;
-    std::vector<WireWork<R>> works(gpus, WireWork<R>{how});
+    std::vector<detail::WireWork<R>> works(gpus, detail::WireWork<R>{how});
     for (int g = 0; g < gpus; ++g) {
-      WireWork<R>& w = works[g];
+      detail::WireWork<R>& w = works[g];
       const Table t = table(g, channels);
       w.in = t.wires;
       w.out = t.wires + gpus * channels;
@@ -84,7 +84,7 @@ class Bench {
     report(machine_, "ccl", shape, bytes, plan, [&] {
       for (int g = 0; g < gpus; ++g) {
         MUST(cudaSetDevice(g));
-        MUST((CudaExecutor::launch<Group, Body>(works[g], {channels, config.blocks, true},
+        MUST((detail::CudaExecutor::launch<Group, Body>(works[g], {channels, config.blocks, true},
                                                 machine_[g].stream)));
       }
     });
@@ -100,7 +100,7 @@ class Bench {
   static constexpr Index table_bytes = Index{16} << 20;
   struct Watched {
     Word stop = 0;
-    GaveUp gave_up;
+    detail::GaveUp gave_up;
   };
   struct Table {
     Wire* wires;
@@ -221,22 +221,22 @@ void sweep(Bench& bench, const R& how, Shape shape, Index bytes, const char* pro
   constexpr bool tree = Algo::wires > 2;
   if (std::strchr(protos, 'l') != nullptr && bytes <= mib) {
     for (const Config& c : flag_configs(bytes, quick)) {
-      bench.run<Op, Algo, LL, WarpLanes>(how, shape, bytes, c);
+      bench.run<Op, Algo, LL, detail::WarpLanes>(how, shape, bytes, c);
     }
   }
   if (std::strchr(protos, '1') != nullptr && bytes <= 64 * mib) {
     for (const Config& c : flag_configs(bytes, quick)) {
-      bench.run<Op, Algo, LL128, WarpLanes>(how, shape, bytes, c);
+      bench.run<Op, Algo, LL128, detail::WarpLanes>(how, shape, bytes, c);
     }
   }
   if (std::strchr(protos, 's') != nullptr && bytes >= 256 * kib) {
     for (const Config& c : bulk_configs(bytes, 128, quick)) {
-      bench.run<Op, Algo, Simple, BlockLanes<128>>(how, shape, bytes,
+      bench.run<Op, Algo, Simple, detail::BlockLanes<128>>(how, shape, bytes,
                                                    tree ? Config{c.blocks, 2, c.slot_kib, 1} : c);
     }
     if constexpr (!tree) {
       for (const Config& c : bulk_configs(bytes, 512, quick)) {
-        bench.run<Op, Algo, Simple, BlockLanes<512>>(how, shape, bytes, c);
+        bench.run<Op, Algo, Simple, detail::BlockLanes<512>>(how, shape, bytes, c);
       }
     }
   }
@@ -304,7 +304,7 @@ int main(int argc, char** argv) {
   Bench bench{gpus, bytes.back()};
   const char* const protos = arg(3, "l1s");
   const bool quick = argc > 6;
-  const Reduction<Sum, float> sum{Sum{}, gpus};
+  const detail::Reduction<Sum, float> sum{Sum{}, gpus};
   for (const Index b : bytes) {
     if (std::strchr(ops, 'r') != nullptr) {
       sweep<AllReduce, Ring>(bench, sum, Shape::all_reduce, b, protos, quick);
@@ -313,7 +313,7 @@ int main(int argc, char** argv) {
       sweep<AllReduce, Tree>(bench, sum, Shape::all_reduce, b, protos, quick);
     }
     if (std::strchr(ops, 'g') != nullptr) {
-      sweep<AllGather, Ring>(bench, Bytes{}, Shape::all_gather, b, protos, quick);
+      sweep<AllGather, Ring>(bench, detail::Bytes{}, Shape::all_gather, b, protos, quick);
     }
     if (std::strchr(ops, 's') != nullptr) {
       sweep<ReduceScatter, Ring>(bench, sum, Shape::reduce_scatter, b, protos, quick);

@@ -290,7 +290,7 @@ class AnyCollective<Op, Candidates<Cs...>, Types<Ts...>, Reductions<Fs...>> {
   Result<void> make() {
     if constexpr (!detail::is_auto<typename C::Algorithm>) {  // which asks for itself
       const auto left = detail::agree_on(comm_, fmt::format("{}/{}", Op::name, name_of<C>()),
-                                         may_compose(Op::name, C::algo, C::proto));
+                                         detail::may_compose(Op::name, C::algo, C::proto));
       if (!left && left.error().code == Errc::bad_setting) return {};
       CCL_CHECK(left);
     }

@@ -8,6 +8,19 @@
 #  pragma nv_diag_suppress 20011, 20013, 20014
 #endif
 
+#include <ccl/algo/bruck.hpp>
+#include <ccl/algo/copy_engine.hpp>
+#include <ccl/algo/direct.hpp>
+#include <ccl/algo/doubling.hpp>
+#include <ccl/algo/halving.hpp>
+#include <ccl/algo/hierarchical.hpp>
+#include <ccl/algo/one_shot.hpp>
+#include <ccl/algo/one_tree.hpp>
+#include <ccl/algo/pairwise.hpp>
+#include <ccl/algo/pat.hpp>
+#include <ccl/algo/ring.hpp>
+#include <ccl/algo/tree.hpp>
+#include <ccl/algo/two_shot.hpp>
 #include <ccl/epilogue/add_rms_norm.hpp>
 #include <ccl/algo/ordered_chain.hpp>
 #include <ccl/algo/ordered_tree.hpp>

@@ -110,7 +110,7 @@ class Fused<Before, Collective<AllReduce, Algo, Proto, Transport>, After>
                       "align all of its buffers");
       }
     }
-    RowWork<Before, After> work{prologue, epilogue};
+    detail::RowWork<Before, After> work{prologue, epilogue};
     work.input = input;
     work.rows = int(rows);
     if (length > (Index{1} << 30)) return too_long(length, 0);
@@ -119,13 +119,13 @@ class Fused<Before, Collective<AllReduce, Algo, Proto, Transport>, After>
     if (this->links_->on_device()) return launch(work, stream);
     // Of one rank, or `create` would have refused.
     constexpr int tiles = 512;
-    using Body = RowBody<AllReduceRows, OneShot, Proto, Before, After, 1, tiles>;
-    using Prims = typename Body::template Prims<SoloLane>;
+    using Body = detail::RowBody<AllReduceRows, OneShot, Proto, Before, After, 1, tiles>;
+    using Prims = typename Body::template Prims<detail::SoloLane>;
     if (Prims::tiles_of(work.length) > tiles) {
       return too_long(length, Index{tiles} * Prims::tile_elements);
     }
     return detail::queue_on_host(*this->links_, stream, [work]() -> Result<void> {
-      HostExecutor::run<SoloLane>(1, Body{work});
+      detail::HostExecutor::run<detail::SoloLane>(1, Body{work});
       return {};
     });
   }

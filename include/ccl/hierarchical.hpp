@@ -1,7 +1,7 @@
 #pragma once
 
 #include <ccl/algo/hierarchical.hpp>
-#include <ccl/choose/candidates.hpp>
+#include <ccl/choose/forward.hpp>
 #include <ccl/collective/collective.hpp>
 #include <ccl/detail/launch/call_order.hpp>
 #include <ccl/detail/hierarchical/steps.hpp>
@@ -39,7 +39,7 @@ requires(detail::is_hierarchical<Algo> &&
       return detail::agree_on(comm, parts->name, prepare());
     };
     CCL_CHECK(step([&]() -> Result<void> {
-      CCL_CHECK(may_compose(Op::name, Algo::name, Proto::name));
+      CCL_CHECK(detail::may_compose(Op::name, Algo::name, Proto::name));
       if (!Parts::by_rail) return {};
       return detail::check_rails(comm, parts->name, Parts::by_rank);
     }));
@@ -185,9 +185,9 @@ requires(detail::is_hierarchical<Algo> &&
   auto reductions(const F& op) const {
     using A = cuda::std::conditional_t<cuda::std::is_void_v<Acc>, accumulate_t<T>, Acc>;
     using Two = detail::InTwo<F>;
-    using Begun = Reduction<decltype(Two::begun(op)), T, A>;
-    using Ended = Reduction<decltype(Two::ended(op)), T, A>;
-    using Whole = Reduction<F, T, A>;
+    using Begun = detail::Reduction<decltype(Two::begun(op)), T, A>;
+    using Ended = detail::Reduction<decltype(Two::ended(op)), T, A>;
+    using Whole = detail::Reduction<F, T, A>;
     static_assert(Whole::commutative,
                   "ccl: this algorithm reduces the ranks in an order of its own, and the functor "
                   "says that it is not commutative");

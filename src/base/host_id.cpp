@@ -35,7 +35,7 @@ std::string host_name() {
 }
 
 std::uint64_t host_hash() {
-  const auto given = setting_text("HOSTID");
+  const auto given = detail::setting_text("HOSTID");
   if (given && !given->empty()) return hash(*given);
   std::string boot;
   std::getline(std::ifstream{"/proc/sys/kernel/random/boot_id"}, boot);

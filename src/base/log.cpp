@@ -67,7 +67,7 @@ std::string expand(std::string_view path) {
     }
     switch (path[++i]) {
       case 'h':
-        out += host_name();
+        out += detail::host_name();
         break;
       case 'p':
         out += std::to_string(::getpid());
@@ -100,10 +100,10 @@ void open_file(State& s) {
 void load(State& s) {
   const std::lock_guard lock{s.mutex};
   if (s.level.load(std::memory_order_acquire) >= 0) return;
-  s.path = setting_text("DEBUG_FILE").value_or("stderr");
+  s.path = detail::setting_text("DEBUG_FILE").value_or("stderr");
   open_file(s);
-  s.parts = parse_parts(setting_text("DEBUG_SUBSYS").value_or(""));
-  const std::string word = setting_text("DEBUG").value_or("WARN");
+  s.parts = parse_parts(detail::setting_text("DEBUG_SUBSYS").value_or(""));
+  const std::string word = detail::setting_text("DEBUG").value_or("WARN");
   int level = int(LogLevel::warn);
   for (size_t i = 0; i < level_names.size(); ++i) {
     if (level_names[i] == word) level = int(i);
@@ -135,7 +135,7 @@ bool log_enabled(LogLevel level, LogPart part) {
 }
 
 void log_line(LogLevel level, LogPart part, std::string_view text) {
-  static const std::string& host = *new std::string{host_name()};
+  static const std::string& host = *new std::string{detail::host_name()};
   std::string line = fmt::format("{}:{} ", host, ::getpid());
   if (thread_rank >= 0) line += fmt::format("rank {} ", thread_rank);
   line += fmt::format("{} {} ", level_names[size_t(level)], part_name(part));

@@ -107,27 +107,27 @@ template <class T>
 }  // namespace
 
 template <class T>
-void widen_run(const void* from, float* to, Index count) {
+void detail::widen_run(const void* from, float* to, Index count) {
 #if defined(__x86_64__)
   if (has_avx2()) return widen_avx2<T>(static_cast<const char*>(from), to, count);
 #endif
   widen_loop<T>(static_cast<const char*>(from), to, count);
 }
 template <class T>
-void narrow_run(const float* from, void* to, Index count) {
+void detail::narrow_run(const float* from, void* to, Index count) {
 #if defined(__x86_64__)
   if (has_avx2()) return narrow_avx2<T>(from, static_cast<char*>(to), count);
 #endif
   narrow_loop<T>(from, static_cast<char*>(to), count);
 }
 
-template void widen_run<float16>(const void*, float*, Index);
-template void widen_run<bfloat16>(const void*, float*, Index);
-template void widen_run<float8_e4m3>(const void*, float*, Index);
-template void widen_run<float8_e5m2>(const void*, float*, Index);
-template void narrow_run<float16>(const float*, void*, Index);
-template void narrow_run<bfloat16>(const float*, void*, Index);
-template void narrow_run<float8_e4m3>(const float*, void*, Index);
-template void narrow_run<float8_e5m2>(const float*, void*, Index);
+template void detail::widen_run<float16>(const void*, float*, Index);
+template void detail::widen_run<bfloat16>(const void*, float*, Index);
+template void detail::widen_run<float8_e4m3>(const void*, float*, Index);
+template void detail::widen_run<float8_e5m2>(const void*, float*, Index);
+template void detail::narrow_run<float16>(const float*, void*, Index);
+template void detail::narrow_run<bfloat16>(const float*, void*, Index);
+template void detail::narrow_run<float8_e4m3>(const float*, void*, Index);
+template void detail::narrow_run<float8_e5m2>(const float*, void*, Index);
 
 }  // namespace ccl

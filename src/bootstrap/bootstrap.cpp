@@ -2,7 +2,7 @@
 
 #include "bootstrap/core.hpp"
 
-namespace ccl {
+namespace ccl::detail {
 
 using namespace net;
 
@@ -79,4 +79,4 @@ Result<void> Bootstrap::finalize(std::optional<double> limit_s) {
   return core_->finalize(limit_s);
 }
 
-}  // namespace ccl
+}  // namespace ccl::detail

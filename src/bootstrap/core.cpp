@@ -8,7 +8,7 @@
 
 #include "bootstrap/core.hpp"
 
-namespace ccl {
+namespace ccl::detail {
 
 using namespace net;
 
@@ -299,4 +299,4 @@ Result<void> Bootstrap::Core::wait(Lock& lock, const std::function<bool()>& done
   }
 }
 
-}  // namespace ccl
+}  // namespace ccl::detail

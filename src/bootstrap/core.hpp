@@ -18,7 +18,7 @@
 #include "net/conn.hpp"
 #include "net/rendezvous.hpp"
 
-namespace ccl {
+namespace ccl::detail {
 
 /// Tags of messages that the bootstrap itself sends; its users' are below.
 constexpr std::uint64_t own_tags = std::uint64_t{1} << 63;
@@ -171,7 +171,7 @@ class Bootstrap::Core : public std::enable_shared_from_this<Core> {
   Error from_parent(Error error) const;
   Result<void> usable() const;
   Result<void> failed_at(int peer, Error e) const;
-  Result<std::shared_ptr<net::Conn>> start(net::Fd fd, Role role, const net::Member& peer);
+  Result<std::shared_ptr<net::Conn>> start(Fd fd, Role role, const net::Member& peer);
   void accept(net::Accepted one);
   void frame(const net::FrameHeader& h, net::Bytes payload);
   void for_each_conn(const std::function<void(net::Conn&)>& f);
@@ -280,4 +280,4 @@ class Bootstrap::Core : public std::enable_shared_from_this<Core> {
   std::vector<Call> watchers_;               // who wait for this rank
 };
 
-}  // namespace ccl
+}  // namespace ccl::detail

@@ -6,7 +6,7 @@
 
 #include "bootstrap/core.hpp"
 
-namespace ccl {
+namespace ccl::detail {
 
 using namespace net;
 
@@ -179,4 +179,4 @@ void Bootstrap::Core::token(const FrameHeader& h, Bytes payload) {
   changed_.notify_all();
 }
 
-}  // namespace ccl
+}  // namespace ccl::detail

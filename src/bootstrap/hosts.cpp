@@ -5,7 +5,7 @@
 
 #include "bootstrap/core.hpp"
 
-namespace ccl {
+namespace ccl::detail {
 
 using namespace net;
 
@@ -84,4 +84,4 @@ Result<void> Bootstrap::all_gather_hosts(void* all, Index bytes_each) {
   return {};
 }
 
-}  // namespace ccl
+}  // namespace ccl::detail

@@ -25,7 +25,7 @@
 #include "bootstrap/pmix_abi.hpp"
 #include "net/socket.hpp"
 
-namespace ccl {
+namespace ccl::detail {
 namespace {
 
 namespace pmix = net::pmix;
@@ -342,4 +342,4 @@ Result<UniqueId> launch_id(const Launch& launch) {
   return fail(detail::of_rank(launch.rank, std::move(id).error()));
 }
 
-}  // namespace ccl
+}  // namespace ccl::detail

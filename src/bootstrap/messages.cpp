@@ -1,6 +1,6 @@
 #include "bootstrap/core.hpp"
 
-namespace ccl {
+namespace ccl::detail {
 
 using namespace net;
 
@@ -70,4 +70,4 @@ std::vector<std::pair<Bootstrap::Source, std::vector<std::byte>>> Bootstrap::Cor
   }
 }
 
-}  // namespace ccl
+}  // namespace ccl::detail

@@ -3,7 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 
-namespace ccl::net::pmix {
+namespace ccl::detail::net::pmix {
 
 // The part of the PMIx standard's binary interface (versions 2 to 5) that an exchange of one string
 // needs, so that a program runs with and without the library. A test compares it with pmix.h.
@@ -37,4 +37,4 @@ using Commit = int (*)();
 using Fence = int (*)(const Proc*, std::size_t procs, const void* info, std::size_t infos);
 using Get = int (*)(const Proc*, const char* key, const void* info, std::size_t infos, Value**);
 
-}  // namespace ccl::net::pmix
+}  // namespace ccl::detail::net::pmix

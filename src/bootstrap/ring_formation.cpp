@@ -8,7 +8,7 @@
 
 #include "bootstrap/core.hpp"
 
-namespace ccl {
+namespace ccl::detail {
 
 using namespace net;
 
@@ -188,4 +188,4 @@ Result<std::unique_ptr<Bootstrap>> Bootstrap::join(std::span<const UniqueId> ids
   return out;
 }
 
-}  // namespace ccl
+}  // namespace ccl::detail

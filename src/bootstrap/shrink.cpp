@@ -18,7 +18,7 @@
 // the bootstrap lives, failed or not. Who is called before it shrinks itself keeps the connection
 // until then. Over that ring the new bootstrap is made as in a split.
 
-namespace ccl {
+namespace ccl::detail {
 
 using namespace net;
 
@@ -326,4 +326,4 @@ void Bootstrap::Core::dismiss_callers() {
   for (const auto& [rank, call] : std::exchange(callers_, {})) dismiss(*call.conn);
 }
 
-}  // namespace ccl
+}  // namespace ccl::detail

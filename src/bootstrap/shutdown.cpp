@@ -4,7 +4,7 @@
 
 #include "bootstrap/core.hpp"
 
-namespace ccl {
+namespace ccl::detail {
 
 using namespace net;
 
@@ -133,4 +133,4 @@ void Bootstrap::Core::settle(Error error) {
   changed_.notify_all();
 }
 
-}  // namespace ccl
+}  // namespace ccl::detail

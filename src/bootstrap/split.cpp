@@ -5,7 +5,7 @@
 #include "net/auth.hpp"
 #include "net/sha256.hpp"
 
-namespace ccl {
+namespace ccl::detail {
 
 using namespace net;
 
@@ -99,4 +99,4 @@ Result<std::unique_ptr<Bootstrap>> Bootstrap::make_child(int color, int key, con
   return out;
 }
 
-}  // namespace ccl
+}  // namespace ccl::detail

@@ -1,6 +1,6 @@
 #include "bootstrap/core.hpp"
 
-namespace ccl {
+namespace ccl::detail {
 
 using namespace net;
 
@@ -117,4 +117,4 @@ std::optional<Member> Bootstrap::Core::mute(Lock& lock, const std::vector<int>& 
   return {};
 }
 
-}  // namespace ccl
+}  // namespace ccl::detail

@@ -37,33 +37,33 @@ Result<UniqueId> UniqueId::from_string(std::string_view hex) {
                             "0-9a-f)",
                             hex.size()));
   }
-  CCL_CHECK(net::unpack(id));
+  CCL_CHECK(detail::net::unpack(id));
   return id;
 }
 
 Result<UniqueId> create_unique_id() {
-  CCL_CHECK(check_settings());
-  CCL_TRY(const net::Address where, net::local_address());
-  net::IdContent content;
-  net::fill_random(content.secret);
-  CCL_TRY(const net::Address root, net::open_root(where, content.secret, -1));
+  CCL_CHECK(detail::check_settings());
+  CCL_TRY(const detail::net::Address where, detail::net::local_address());
+  detail::net::IdContent content;
+  detail::net::fill_random(content.secret);
+  CCL_TRY(const detail::net::Address root, detail::net::open_root(where, content.secret, -1));
   content.root = root.wire();
-  return net::pack(content);
+  return detail::net::pack(content);
 }
 
 namespace {
 
 bool names_this_host(std::string_view name) {
-  const std::string own = detail::upper(host_name()), given = detail::upper(name);
+  const std::string own = detail::upper(detail::host_name()), given = detail::upper(name);
   if (own == "LOCALHOST") return false;
   return own == given || own.starts_with(given + ".") || given.starts_with(own + ".");
 }
 
 /// As other hosts know it, where this host's own name is that of an address of loopback, as Debian
 /// has it in /etc/hosts (127.0.1.1): they find another one under that name.
-net::Address seen_from_outside(net::Address root, std::string_view address) {
+detail::net::Address seen_from_outside(detail::net::Address root, std::string_view address) {
   if (!root.loopback() || !names_this_host(address.substr(0, address.rfind(':')))) return root;
-  auto mine = net::local_address();
+  auto mine = detail::net::local_address();
   if (!mine) return root;
   mine->set_port(root.port());
   return *mine;
@@ -72,14 +72,14 @@ net::Address seen_from_outside(net::Address root, std::string_view address) {
 }  // namespace
 
 Result<UniqueId> unique_id_at(std::string_view address, std::string_view job_key) {
-  CCL_TRY(const int family, net::wanted_family());
-  CCL_TRY(net::Address root, net::Address::parse(address, family));
+  CCL_TRY(const int family, detail::net::wanted_family());
+  CCL_TRY(detail::net::Address root, detail::net::Address::parse(address, family));
   root = seen_from_outside(root, address);
   if (root.port() == 0) {
     return fail(Errc::invalid_argument,
                 fmt::format("\"{}\" has port 0 (every rank must know the port)", address));
   }
-  net::IdContent content;
+  detail::net::IdContent content;
   content.root = root.wire();
   content.root_rank = 0;
   // Hosts name the interface of one link-local address each in their own way.
@@ -87,17 +87,17 @@ Result<UniqueId> unique_id_at(std::string_view address, std::string_view job_key
   const size_t after = std::min(address.find_first_of("]:", zone), address.size());
   const std::string key =
       fmt::format("ccl {}{} {}", address.substr(0, zone), address.substr(after), job_key);
-  const net::Digest digest = net::sha256(std::as_bytes(std::span{key}));
+  const detail::net::Digest digest = detail::net::sha256(std::as_bytes(std::span{key}));
   std::memcpy(content.secret.data(), digest.data(), content.secret.size());
-  return net::pack(content);
+  return detail::net::pack(content);
 }
 
 Result<void> start_root(const UniqueId& id, int root_rank) {
-  CCL_TRY(const net::IdContent content, net::unpack(id));
-  CCL_TRY(const double patience_s, setting_seconds("INIT_TIMEOUT"));
-  const auto deadline = net::Deadline::after(patience_s == 0 ? 1e8 : patience_s);
+  CCL_TRY(const detail::net::IdContent content, detail::net::unpack(id));
+  CCL_TRY(const double patience_s, detail::setting_seconds("INIT_TIMEOUT"));
+  const auto deadline = detail::net::Deadline::after(patience_s == 0 ? 1e8 : patience_s);
   for (;;) {
-    const auto root = net::open_root(net::Address{content.root}, content.secret, root_rank);
+    const auto root = detail::net::open_root(detail::net::Address{content.root}, content.secret, root_rank);
     if (root) return {};
     if (root.error().os_code != EADDRINUSE) return fail(root.error());
     if (deadline.passed()) {

@@ -42,7 +42,7 @@ bool has_choice(std::string_view op) {
 
 }  // namespace
 
-bool list_leaves(std::string_view list, std::string_view op, std::string_view name) {
+bool detail::list_leaves(std::string_view list, std::string_view op, std::string_view name) {
   std::string counts;
   bool of_op = false;
   each_part(plain(list), ';', [&](std::string_view part) {
@@ -61,11 +61,11 @@ bool list_leaves(std::string_view list, std::string_view op, std::string_view na
   return listed != leaves_out;
 }
 
-Result<void> may_compose(std::string_view op, std::string_view algo, std::string_view proto) {
+Result<void> detail::may_compose(std::string_view op, std::string_view algo, std::string_view proto) {
   const auto look = [&](std::string_view setting, std::string_view name) -> Result<void> {
-    CCL_TRY(const std::string list, setting_text(setting));
+    CCL_TRY(const std::string list, detail::setting_text(setting));
     if (!has_choice(op) && !is_named(list, op)) return {};
-    if (list_leaves(list, op, name)) return {};
+    if (detail::list_leaves(list, op, name)) return {};
     return fail(Errc::bad_setting,
                 fmt::format("{} cannot run by {}/{} (CCL_{} is {}, which leaves {} out); add "
                             "\"{}:{}\" to it or name another composition",
@@ -75,13 +75,13 @@ Result<void> may_compose(std::string_view op, std::string_view algo, std::string
   return look("PROTO", proto);
 }
 
-Result<ChannelBounds> channel_bounds(std::optional<int> least, std::optional<int> most) {
-  ChannelBounds bounds{least, most};
-  if (!least && setting_given("MIN_CTAS")) {
-    CCL_TRY(bounds.least, setting_integer("MIN_CTAS"));
+Result<detail::ChannelBounds> detail::channel_bounds(std::optional<int> least, std::optional<int> most) {
+  detail::ChannelBounds bounds{least, most};
+  if (!least && detail::setting_given("MIN_CTAS")) {
+    CCL_TRY(bounds.least, detail::setting_integer("MIN_CTAS"));
   }
-  if (!most && setting_given("MAX_CTAS")) {
-    CCL_TRY(bounds.most, setting_integer("MAX_CTAS"));
+  if (!most && detail::setting_given("MAX_CTAS")) {
+    CCL_TRY(bounds.most, detail::setting_integer("MAX_CTAS"));
   }
   const bool outside = bounds.least.value_or(1) < 1 || bounds.most.value_or(1) < 1;
   if (outside || (bounds.least && bounds.most && *bounds.least > *bounds.most)) {
@@ -94,20 +94,20 @@ Result<ChannelBounds> channel_bounds(std::optional<int> least, std::optional<int
   return bounds;
 }
 
-Result<Plan> with_buffer_setting(Plan plan, std::string_view proto) {
+Result<Plan> detail::with_buffer_setting(Plan plan, std::string_view proto) {
   const std::string_view setting = proto == "Simple"  ? "BUFFSIZE"
                                    : proto == "LL"    ? "LL_BUFFSIZE"
                                    : proto == "LL128" ? "LL128_BUFFSIZE"
                                                       : "";
-  if (setting.empty() || !setting_given(setting)) return plan;
-  CCL_TRY(const Index buffer, setting_bytes(setting));
+  if (setting.empty() || !detail::setting_given(setting)) return plan;
+  CCL_TRY(const Index buffer, detail::setting_bytes(setting));
   plan.slot_bytes = std::max<Index>(buffer / plan.slot_count / 128 * 128, 128);
   return plan;
 }
 
-Result<Plan> with_net_channels(Plan plan) {
-  if (!setting_given("NCHANNELS_PER_NET_PEER")) return plan;
-  CCL_TRY(const Index channels, setting_integer("NCHANNELS_PER_NET_PEER"));
+Result<Plan> detail::with_net_channels(Plan plan) {
+  if (!detail::setting_given("NCHANNELS_PER_NET_PEER")) return plan;
+  CCL_TRY(const Index channels, detail::setting_integer("NCHANNELS_PER_NET_PEER"));
   plan.channels = int(channels);
   return plan;
 }

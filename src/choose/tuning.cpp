@@ -13,7 +13,7 @@
 
 #include "base/file.hpp"
 
-namespace ccl {
+namespace ccl::detail {
 namespace {
 using Json = nlohmann::json;
 constexpr const char* format_name = "ccl tuning table 1";
@@ -160,4 +160,4 @@ std::vector<const TuningRow*> TuningTable::of(const TuningCase& where) const {
   return found;
 }
 
-}  // namespace ccl
+}  // namespace ccl::detail

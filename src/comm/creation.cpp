@@ -192,7 +192,7 @@ Result<Communicator> Communicator::create(const UniqueId& id, int rank, int rank
 
 Result<Communicator> Communicator::create(std::span<const UniqueId> ids, int rank, int ranks,
                                           Config config) {
-  if (auto good = check_settings(); !good) {
+  if (auto good = detail::check_settings(); !good) {
     return fail(detail::of_rank(rank, std::move(good).error()));
   }
   CCL_CHECK(detail::check_shape(rank, ranks));
@@ -236,7 +236,7 @@ Result<Communicator> Communicator::create(std::span<const UniqueId> ids, int ran
 }
 
 Result<std::vector<Communicator>> Communicator::create_all(int ranks, Config config) {
-  CCL_CHECK(check_settings());
+  CCL_CHECK(detail::check_settings());
   CCL_CHECK(detail::check_shape(0, ranks));
   CCL_TRY(const UniqueId id, create_unique_id());
   // Rank r takes device r.
@@ -309,7 +309,7 @@ Result<std::optional<Communicator>> Communicator::split(int color, int key, Conf
 Result<Communicator> Communicator::shrink(std::span<const int> excluded, Shrink parent,
                                           Config config) const {
   if (auto well = state_->ready(); !well && !state_->was_up()) return fail(std::move(well).error());
-  auto stay = those_who_stay(state_->rank, state_->ranks, excluded);
+  auto stay = detail::those_who_stay(state_->rank, state_->ranks, excluded);
   if (!stay) return fail(state_->blame(std::move(stay).error()));
   auto child = detail::left_alone_by_forks(new CommState{0, 1, std::move(config)});
   if (auto settled = detail::settle(*child); !settled) {
@@ -318,7 +318,7 @@ Result<Communicator> Communicator::shrink(std::span<const int> excluded, Shrink 
   if (parent == Shrink::abort_parent) {
     state_->fail_all({Errc::aborted, "shrink ends what runs", -1, state_->rank});
   }
-  std::unique_ptr<Bootstrap> bootstrap;
+  std::unique_ptr<detail::Bootstrap> bootstrap;
   if (stay->size() > 1) {
     auto made = state_->bootstrap->shrink(excluded, {child->init_timeout_s, &child->status});
     if (!made) return fail(state_->blame(std::move(made).error()));

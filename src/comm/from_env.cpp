@@ -8,7 +8,7 @@
 namespace ccl {
 
 Result<Communicator> Communicator::from_env(Config config) {
-  if (auto good = check_settings(); !good) {
+  if (auto good = detail::check_settings(); !good) {
     const auto launch = detect_launch();
     if (!launch) return fail(std::move(good).error());
     return fail(detail::of_rank(launch->rank, std::move(good).error()));

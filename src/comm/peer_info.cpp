@@ -29,12 +29,12 @@ Result<PeerInfo> local_peer_info(int rank, int device) {
     return fail(std::move(error));
   }
   info.host[sizeof info.host - 1] = '\0';
-  info.host_hash = host_hash();
+  info.host_hash = detail::host_hash();
   info.pid = int(::getpid());
-  info.pid_hash = pid_hash();
+  info.pid_hash = detail::pid_hash();
   if (device < 0) info.numa = detail::bound_numa_node();
   for (const char* file : {"TOPO_FILE", "TOPO_DUMP_FILE", "GRAPH_FILE", "GRAPH_DUMP_FILE"}) {
-    info.looks_closely |= setting_given(file) ? 1 : 0;
+    info.looks_closely |= detail::setting_given(file) ? 1 : 0;
   }
   struct stat shm {};
   if (::stat("/dev/shm", &shm) == 0) info.shm_device = cuda::std::uint64_t(shm.st_dev);

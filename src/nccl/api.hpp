@@ -7,7 +7,7 @@
 #include "nccl/group.hpp"
 #include "nccl/member.hpp"
 
-namespace ccl::nccl {
+namespace ccl::detail::nccl {
 
 /// What a function of NCCL's does in the thread's group, or at once: `body` gives a Result<void>.
 /// Nothing that ccl throws leaves through the C interface.
@@ -31,7 +31,7 @@ Result<void> check_given(const T* given, const char* what) {
   return fail(Errc::invalid_argument, std::string{what} + " is null; pass where the answer goes");
 }
 
-}  // namespace ccl::nccl
+}  // namespace ccl::detail::nccl
 
 /// NCCL exports each function under a second name, which tools call that put their own in its
 /// place.

@@ -5,7 +5,7 @@
 
 #include <driver_types.h>
 
-namespace ccl::nccl {
+namespace ccl::detail::nccl {
 
 enum class Kind {
   all_reduce,
@@ -34,4 +34,4 @@ struct Call {
   bool is_message() const { return kind == Kind::send || kind == Kind::recv; }
 };
 
-}  // namespace ccl::nccl
+}  // namespace ccl::detail::nccl

@@ -6,7 +6,7 @@
 
 #include "nccl/api.hpp"
 
-namespace ccl::nccl {
+namespace ccl::detail::nccl {
 namespace {
 
 Result<DataType> type_of(ncclDataType_t type) {
@@ -68,9 +68,9 @@ Result<RedOp> scaling(const void* scalar, DataType type, ncclScalarResidence_t w
 }
 
 }  // namespace
-}  // namespace ccl::nccl
+}  // namespace ccl::detail::nccl
 
-using namespace ccl::nccl;
+using namespace ccl::detail::nccl;
 
 ncclResult_t ncclAllReduce(const void* send, void* recv, size_t count, ncclDataType_t type,
                            ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream) {

@@ -16,7 +16,7 @@
 #include "nccl/api.hpp"
 #include "nccl/devices.hpp"
 
-namespace ccl::nccl {
+namespace ccl::detail::nccl {
 namespace {
 
 UniqueId id_of(const ncclUniqueId& given) {
@@ -142,9 +142,9 @@ ncclResult_t ask(ncclComm_t comm, int* where, const char* what, F&& f) {
 }
 
 }  // namespace
-}  // namespace ccl::nccl
+}  // namespace ccl::detail::nccl
 
-using namespace ccl::nccl;
+using namespace ccl::detail::nccl;
 
 ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
   return answer([&]() -> ccl::Result<void> {

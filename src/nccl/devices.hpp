@@ -6,7 +6,7 @@
 
 #include <driver_types.h>
 
-namespace ccl::nccl {
+namespace ccl::detail::nccl {
 
 // The CUDA runtime, where this library was built with device code; host memory and nothing to wait
 // for where it was not.
@@ -42,4 +42,4 @@ Result<void> put_after(cudaStream_t later, cudaStream_t earlier);
 Result<void*> allocate(std::size_t bytes);
 Result<void> release(void* memory);
 
-}  // namespace ccl::nccl
+}  // namespace ccl::detail::nccl

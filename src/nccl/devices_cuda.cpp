@@ -4,7 +4,7 @@
 
 #include "nccl/devices.hpp"
 
-namespace ccl::nccl {
+namespace ccl::detail::nccl {
 namespace {
 
 Result<void> check(cudaError_t code, const char* what) {
@@ -55,4 +55,4 @@ Result<void> release(void* memory) {
   return check(cudaFree(memory), "cudaFree");
 }
 
-}  // namespace ccl::nccl
+}  // namespace ccl::detail::nccl

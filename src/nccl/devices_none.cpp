@@ -2,7 +2,7 @@
 
 #include "nccl/devices.hpp"
 
-namespace ccl::nccl {
+namespace ccl::detail::nccl {
 
 int current_device() {
   return -1;
@@ -29,4 +29,4 @@ Result<void> release(void* memory) {
   return {};
 }
 
-}  // namespace ccl::nccl
+}  // namespace ccl::detail::nccl

@@ -5,7 +5,7 @@
 
 #include "nccl/api.hpp"
 
-namespace ccl::nccl {
+namespace ccl::detail::nccl {
 namespace {
 
 std::mutex last_mutex;
@@ -56,9 +56,9 @@ ncclResult_t tell(const Result<void>& result) {
   return number_of(result.error().code);
 }
 
-}  // namespace ccl::nccl
+}  // namespace ccl::detail::nccl
 
-using namespace ccl::nccl;
+using namespace ccl::detail::nccl;
 
 const char* ncclGetErrorString(ncclResult_t code) {
   switch (code) {

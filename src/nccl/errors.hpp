@@ -4,7 +4,7 @@
 
 #include "nccl/abi.hpp"
 
-namespace ccl::nccl {
+namespace ccl::detail::nccl {
 
 /// NCCL's number for an error of ccl's.
 ncclResult_t number_of(Errc code);
@@ -12,4 +12,4 @@ ncclResult_t number_of(Errc code);
 /// on, and is logged.
 ncclResult_t tell(const Result<void>& result);
 
-}  // namespace ccl::nccl
+}  // namespace ccl::detail::nccl

@@ -9,7 +9,7 @@
 #include "nccl/devices.hpp"
 #include "nccl/errors.hpp"
 
-namespace ccl::nccl {
+namespace ccl::detail::nccl {
 
 Group& Group::of_this_thread() {
   static thread_local Group group;
@@ -181,4 +181,4 @@ Result<void> Group::end() {
   return result;
 }
 
-}  // namespace ccl::nccl
+}  // namespace ccl::detail::nccl

@@ -9,7 +9,7 @@
 #include "nccl/call.hpp"
 #include "nccl/member.hpp"
 
-namespace ccl::nccl {
+namespace ccl::detail::nccl {
 
 /// What a thread asks for between ncclGroupStart and ncclGroupEnd; each rank's part is done by
 /// itself, in the order of the calls, and its messages at once, behind the rest.
@@ -57,4 +57,4 @@ class Group {
   Result<void> spoilt_;
 };
 
-}  // namespace ccl::nccl
+}  // namespace ccl::detail::nccl

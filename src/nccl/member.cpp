@@ -14,10 +14,10 @@
 /// What NCCL's handle points to. Handles are small and never freed, so that one that is used too
 /// late is known.
 struct ncclComm {
-  std::atomic<std::shared_ptr<ccl::nccl::Member>> member;
+  std::atomic<std::shared_ptr<ccl::detail::nccl::Member>> member;
 };
 
-namespace ccl::nccl {
+namespace ccl::detail::nccl {
 namespace {
 
 constexpr const char* abort_called = "ncclCommAbort was called";
@@ -241,4 +241,4 @@ Result<std::shared_ptr<Member>> take_from(ncclComm_t comm) {
   return member;
 }
 
-}  // namespace ccl::nccl
+}  // namespace ccl::detail::nccl

@@ -15,7 +15,7 @@
 #include "nccl/abi.hpp"
 #include "nccl/operations.hpp"
 
-namespace ccl::nccl {
+namespace ccl::detail::nccl {
 
 /// A rank of a communicator, from the call that asks for it on.
 class Member : public std::enable_shared_from_this<Member> {
@@ -89,4 +89,4 @@ Result<std::shared_ptr<Member>> member_of(ncclComm_t comm);
 /// The same, and from now on the handle is ended.
 Result<std::shared_ptr<Member>> take_from(ncclComm_t comm);
 
-}  // namespace ccl::nccl
+}  // namespace ccl::detail::nccl

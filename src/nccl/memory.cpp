@@ -11,7 +11,7 @@ struct ncclWindow_vidmem {
   ccl::Window window;
 };
 
-namespace ccl::nccl {
+namespace ccl::detail::nccl {
 namespace {
 
 ncclResult_t absent(const char* what) {
@@ -21,9 +21,9 @@ ncclResult_t absent(const char* what) {
 }
 
 }  // namespace
-}  // namespace ccl::nccl
+}  // namespace ccl::detail::nccl
 
-using namespace ccl::nccl;
+using namespace ccl::detail::nccl;
 
 ncclResult_t ncclMemAlloc(void** memory, size_t bytes) {
   return answer([&]() -> ccl::Result<void> {

@@ -10,7 +10,7 @@
 #include "nccl/devices.hpp"
 #include "nccl/reduce.hpp"
 
-namespace ccl::nccl {
+namespace ccl::detail::nccl {
 namespace {
 
 template <class T, class... Ts>
@@ -155,4 +155,4 @@ Result<std::unique_ptr<Operations>> Operations::create(const Communicator& comm)
   return std::unique_ptr<Operations>{std::move(made)};
 }
 
-}  // namespace ccl::nccl
+}  // namespace ccl::detail::nccl

@@ -7,7 +7,7 @@
 
 #include "nccl/call.hpp"
 
-namespace ccl::nccl {
+namespace ccl::detail::nccl {
 
 /// The collectives of one communicator, each made when it is first called, as all ranks then call
 /// it; messages go between any two ranks, so what carries them is made at once.
@@ -23,4 +23,4 @@ class Operations {
   virtual Result<void> exchange(std::span<const Call> messages) = 0;
 };
 
-}  // namespace ccl::nccl
+}  // namespace ccl::detail::nccl

@@ -5,7 +5,7 @@
 
 #include "nccl/contents.hpp"
 
-namespace ccl::nccl {
+namespace ccl::detail::nccl {
 namespace {
 
 template <class Op, class T, class F>
@@ -43,4 +43,4 @@ Result<void> reduce(const Collective<Op>& one, const Call& call) {
 template Result<void> reduce<CCL_NCCL_OP, CCL_NCCL_TYPE>(const Collective<CCL_NCCL_OP>&,
                                                          const Call&);
 
-}  // namespace ccl::nccl
+}  // namespace ccl::detail::nccl

@@ -4,11 +4,11 @@
 
 #include "nccl/call.hpp"
 
-namespace ccl::nccl {
+namespace ccl::detail::nccl {
 
 /// One of NCCL's reductions of elements of `T`. Defined in reduce.cpp, which is compiled once for
 /// each operation and type.
 template <class Op, class T>
 Result<void> reduce(const Collective<Op>& one, const Call& call);
 
-}  // namespace ccl::nccl
+}  // namespace ccl::detail::nccl

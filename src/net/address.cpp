@@ -20,7 +20,7 @@
 #include <sys/ioctl.h>
 #include <sys/un.h>
 
-namespace ccl::net {
+namespace ccl::detail::net {
 namespace {
 
 sockaddr_in& v4(sockaddr_storage& s) {
@@ -349,4 +349,4 @@ Result<Address> local_address_towards(const Address& peer) {
   return out;
 }
 
-}  // namespace ccl::net
+}  // namespace ccl::detail::net

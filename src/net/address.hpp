@@ -9,7 +9,7 @@
 
 #include <sys/socket.h>
 
-namespace ccl::net {
+namespace ccl::detail::net {
 
 /// By CCL_SOCKET_FAMILY: AF_INET, AF_INET6 or, unset, 0: any.
 Result<int> wanted_family();
@@ -76,4 +76,4 @@ Result<Address> local_address();
 /// As above; without CCL_SOCKET_IFNAME, the local end of the route to `peer`, unless link-local.
 Result<Address> local_address_towards(const Address& peer);
 
-}  // namespace ccl::net
+}  // namespace ccl::detail::net

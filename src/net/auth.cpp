@@ -13,7 +13,7 @@
 #include <poll.h>
 #include <sys/epoll.h>
 
-namespace ccl::net {
+namespace ccl::detail::net {
 namespace {
 
 constexpr std::array<char, 4> magic{'c', 'c', 'l', 1};
@@ -358,4 +358,4 @@ Result<Fd> auth_connect(const Address& where, const Secret& secret, Bytes hello,
   }
 }
 
-}  // namespace ccl::net
+}  // namespace ccl::detail::net

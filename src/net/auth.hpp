@@ -9,7 +9,7 @@
 #include "net/sha256.hpp"
 #include "net/socket.hpp"
 
-namespace ccl::net {
+namespace ccl::detail::net {
 
 // Both ends of every connection prove that they know the job's secret, without sending it. The
 // listening side speaks first:
@@ -93,4 +93,4 @@ Result<Fd> auth_connect(const Address& where, const Secret& secret, Bytes hello,
                         const Deadline& deadline, const Status* status,
                         Listener listener = Listener::may_come);
 
-}  // namespace ccl::net
+}  // namespace ccl::detail::net

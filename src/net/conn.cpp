@@ -4,7 +4,7 @@
 #include "net/conn.hpp"
 #include <sys/epoll.h>
 
-namespace ccl::net {
+namespace ccl::detail::net {
 namespace {
 constexpr std::uint64_t most_frame_bytes = std::uint64_t{1} << 40;  // more is a broken stream
 constexpr double drain_s = 2;
@@ -142,4 +142,4 @@ void Conn::ended(int os_code) {
   if (tell) on_closed_(*this, os_code);
 }
 
-}  // namespace ccl::net
+}  // namespace ccl::detail::net

@@ -9,7 +9,7 @@
 #include "net/sha256.hpp"
 #include "net/socket.hpp"
 
-namespace ccl::net {
+namespace ccl::detail::net {
 
 /// What a frame is.
 enum class FrameKind : std::uint32_t {
@@ -86,4 +86,4 @@ class Conn : public Handler, public std::enable_shared_from_this<Conn> {
   bool said_anything_ = false;  // and this
 };
 
-}  // namespace ccl::net
+}  // namespace ccl::detail::net

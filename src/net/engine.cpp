@@ -9,7 +9,7 @@
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 
-namespace ccl::net {
+namespace ccl::detail::net {
 
 Engine& Engine::get() {
   detail::stay_loaded();  // no caller holds a lock the first time
@@ -168,4 +168,4 @@ void Engine::loop(int epoll, int event) {
   }
 }
 
-}  // namespace ccl::net
+}  // namespace ccl::detail::net

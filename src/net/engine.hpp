@@ -11,7 +11,7 @@
 #include <thread>
 #include <vector>
 
-namespace ccl::net {
+namespace ccl::detail::net {
 
 /// Something with a file descriptor that the engine watches. All calls come with the engine's mutex
 /// held.
@@ -68,4 +68,4 @@ class Engine {
   int event_ = -1;
 };
 
-}  // namespace ccl::net
+}  // namespace ccl::detail::net

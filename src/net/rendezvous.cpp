@@ -13,7 +13,7 @@
 #include "net/auth.hpp"
 #include "net/rendezvous.hpp"
 
-namespace ccl::net {
+namespace ccl::detail::net {
 
 UniqueId pack(const IdContent& content) {
   UniqueId id;
@@ -314,4 +314,4 @@ bool local_root_waits(const Secret& secret) {
   return false;
 }
 
-}  // namespace ccl::net
+}  // namespace ccl::detail::net

@@ -8,7 +8,7 @@
 #include "net/conn.hpp"
 #include "net/sha256.hpp"
 
-namespace ccl::net {
+namespace ccl::detail::net {
 
 // What ranks and roots tell each other. All trivially copyable: they travel as bytes, between
 // machines of one byte order.
@@ -106,4 +106,4 @@ void fail_local_root(const Secret& secret, const Error& error);
 /// Whether such a root still waits for ranks who have not heard. With the engine's mutex.
 bool local_root_waits(const Secret& secret);
 
-}  // namespace ccl::net
+}  // namespace ccl::detail::net

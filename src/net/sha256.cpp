@@ -8,7 +8,7 @@
 #include "net/sha256.hpp"
 #include <sys/random.h>
 
-namespace ccl::net {
+namespace ccl::detail::net {
 namespace {
 
 // The fractional parts of the cube roots of the first 64 primes.
@@ -99,4 +99,4 @@ void fill_random(std::span<std::byte> out) {
   }
 }
 
-}  // namespace ccl::net
+}  // namespace ccl::detail::net

@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <span>
 
-namespace ccl::net {
+namespace ccl::detail::net {
 
 using Digest = std::array<std::byte, 32>;
 using Secret = std::array<std::byte, 16>;
@@ -19,4 +19,4 @@ bool same_digest(const Digest& a, const Digest& b);
 /// Fills from the kernel's generator.
 void fill_random(std::span<std::byte> out);
 
-}  // namespace ccl::net
+}  // namespace ccl::detail::net

@@ -11,7 +11,7 @@
 #include <netinet/tcp.h>
 #include <poll.h>
 
-namespace ccl::net {
+namespace ccl::detail::net {
 namespace {
 
 Error error_of(Errc code, std::string what, int os_code = 0) {
@@ -147,4 +147,4 @@ void tune_connection(int fd) {
   ::setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &user_timeout_ms, sizeof user_timeout_ms);
 }
 
-}  // namespace ccl::net
+}  // namespace ccl::detail::net

@@ -11,7 +11,7 @@
 #include "net/address.hpp"
 #include "base/fd.hpp"
 
-namespace ccl::net {
+namespace ccl::detail::net {
 
 using Clock = std::chrono::steady_clock;
 
@@ -57,4 +57,4 @@ void tune_connection(int fd);
 
 Error system_error(std::string what, int os_code);
 
-}  // namespace ccl::net
+}  // namespace ccl::detail::net

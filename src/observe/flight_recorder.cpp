@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <chrono>
 
-namespace ccl {
+namespace ccl::detail {
 namespace {
 template <class Clock>
 Word ns_of() {
@@ -113,4 +113,4 @@ Word Journal::Now::when(Word then) const {
   return then > ticks ? system_ns : system_ns - Word(double(ticks - then) * ns_per_tick);
 }
 
-}  // namespace ccl
+}  // namespace ccl::detail

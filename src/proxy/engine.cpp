@@ -17,7 +17,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-namespace ccl {
+namespace ccl::detail {
 namespace {
 // Between two looks at whether helpers are still at it: ever longer while they are. Each look takes
 // a core from a rank.
@@ -305,4 +305,4 @@ ProxyEngine::Counters ProxyEngine::counters() const {
           sleeps_.load(std::memory_order_relaxed), task_count_.load(std::memory_order_relaxed)};
 }
 
-}  // namespace ccl
+}  // namespace ccl::detail

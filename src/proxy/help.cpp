@@ -7,7 +7,7 @@
 
 #include <poll.h>
 
-namespace ccl {
+namespace ccl::detail {
 namespace {
 // Until it blocks, a helper polls: on hardware whatever it waits for comes sooner. Where the
 // network is the kernel's work, and cores are few, a poll takes the core from what it waits for.
@@ -129,4 +129,4 @@ ProxyEngine::Helper::~Helper() {
   engine_.wake();  // another thread is in a round that may have passed our steps
 }
 
-}  // namespace ccl
+}  // namespace ccl::detail

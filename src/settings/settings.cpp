@@ -13,7 +13,7 @@
 #include "settings/values.hpp"
 #include <unistd.h>
 
-namespace ccl {
+namespace ccl::detail {
 namespace {
 
 using detail::fits;
@@ -147,4 +147,4 @@ bool setting_given(std::string_view name) {
   return s != nullptr && given(*s).has_value();
 }
 
-}  // namespace ccl
+}  // namespace ccl::detail

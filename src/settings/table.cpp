@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <array>
 
-namespace ccl {
+namespace ccl::detail {
 namespace {
 
 using enum SettingKind;
@@ -202,4 +202,4 @@ std::span<const Setting> all_settings() {
   return table;
 }
 
-}  // namespace ccl
+}  // namespace ccl::detail

@@ -81,7 +81,7 @@ Result<void> ShmTransport::can_connect(const PeerInfo& from, const PeerInfo& to)
     return fail(Errc::no_transport, fmt::format("shm does not connect rank {} to rank {} ({})",
                                                 from.rank, to.rank, why));
   };
-  CCL_TRY(const bool disabled, setting_flag("SHM_DISABLE"));
+  CCL_TRY(const bool disabled, detail::setting_flag("SHM_DISABLE"));
   if (disabled) return refuse("CCL_SHM_DISABLE is 1");
   if (from.host_hash != to.host_hash) return refuse("they are on different hosts; socket would");
   return {};

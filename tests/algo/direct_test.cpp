@@ -12,8 +12,8 @@ struct Case {
   using Group = G;
   static constexpr int ranks = R;
 };
-using Cases = std::tuple<Case<SoloLane, 2>, Case<SoloLane, 5>, Case<ThreadLanes<8>, 3>>;
-using Body = PeerExchangeBody<Direct, DirectExchange>;
+using Cases = std::tuple<Case<detail::SoloLane, 2>, Case<detail::SoloLane, 5>, Case<detail::ThreadLanes<8>, 3>>;
+using Body = detail::PeerExchangeBody<Direct, detail::DirectExchange>;
 }  // namespace
 
 TEMPLATE_LIST_TEST_CASE("direct: messages of any size, into mapped buffers and through scratch", "",
@@ -45,24 +45,24 @@ TEST_CASE("direct: who has no message need not take part") {
   for (int turn = 0; turn < 6; ++turn) {
     Sizes sizes(4, std::vector<Index>(4));
     sizes[turn % 2][1 - turn % 2] = 70'000;
-    REQUIRE(world.run<Body, SoloLane>(sizes, 0, mapped, {2, 3, 0, 0}));
+    REQUIRE(world.run<Body, detail::SoloLane>(sizes, 0, mapped, {2, 3, 0, 0}));
     Sizes ring(4, std::vector<Index>(4));
     for (int r = 0; r < 4; ++r) ring[r][(r + 1) % 4] = 5000 * (r + 1);
-    REQUIRE(world.run<Body, SoloLane>(ring, 0, mapped, {2, 1, 3, 2}));
+    REQUIRE(world.run<Body, detail::SoloLane>(ring, 0, mapped, {2, 1, 3, 2}));
   }
 }
 
 TEST_CASE("messages over peers move only if the scratch has room for some of each") {
-  using Packets = PacketExchange<SoloLane, LL128, 1>;
+  using Packets = detail::PacketExchange<detail::SoloLane, LL128, 1>;
   for (const int ranks : {2, 3, 8}) {
     for (const bool one_peer : {false, true}) {
       const int most = detail::Rings::most(ranks, one_peer);
-      PeerView peers;
+      detail::PeerView peers;
       peers.ranks = ranks;
       bool large = false;
       for (peers.half_packets = 8; peers.half_packets <= 1 << 16; peers.half_packets *= 2) {
         const Index slot = detail::Rings::slot_bytes(peers, most);
-        REQUIRE((DirectExchange<SoloLane>::most_bytes(peers, most) > 0) == (slot > 0));
+        REQUIRE((detail::DirectExchange<detail::SoloLane>::most_bytes(peers, most) > 0) == (slot > 0));
         REQUIRE((peers.half_packets >= 8 * ranks || Packets::most_bytes(peers) == 0));
         large = slot > 0 && Packets::most_bytes(peers) > 0;
       }
@@ -78,7 +78,7 @@ TEST_CASE("direct: a message's rings are its bytes, each once") {
       Index next = 0;
       const int most = detail::Rings::most(ranks, bytes % 2 == 0);
       for (int ring = 0; ring < most; ++ring) {
-        const Message part = detail::Rings::part({base, bytes}, ring, most);
+        const detail::Message part = detail::Rings::part({base, bytes}, ring, most);
         if (part.bytes == 0) continue;
         REQUIRE(part.data - base == next);
         next += part.bytes;

@@ -35,13 +35,13 @@ TEMPLATE_LIST_TEST_CASE("doubling: all-gather at every rank count", "", EveryPro
 TEST_CASE("doubling: all ranks get the same bits of a sum that rounds") {
   for (int ranks = 2; ranks <= 8; ++ranks) {
     World world{ranks, 1, 8, 512};
-    const Reduction<Sum, float> sum{Sum{}, ranks};
+    const detail::Reduction<Sum, float> sum{Sum{}, ranks};
     const Index count = 500;
     std::vector<std::vector<float>> in(ranks, std::vector<float>(count)), out = in;
     for (int r = 0; r < ranks; ++r) {
       for (Index i = 0; i < count; ++i) in[r][i] = 1.0f / float(1 + i * ranks + r * r);
     }
-    REQUIRE(world.run<AllReduce, Doubling, Simple, SoloLane>(sum, 1, 1, 0, [&](int r, auto& w) {
+    REQUIRE(world.run<AllReduce, Doubling, Simple, detail::SoloLane>(sum, 1, 1, 0, [&](int r, auto& w) {
       w.input = in[r].data();
       w.output = out[r].data();
       w.layout = {count, 0, 0, false};

@@ -24,19 +24,19 @@ TEMPLATE_LIST_TEST_CASE("halving: reduce-scatter at every rank count", "", Every
 TEST_CASE("halving: more than one block of ranks") {
   World world{17, 1, 4, 512};
   for (const Index count : {5, 700}) {
-    check_reduce_scatter<Halving, Simple, SoloLane>(world, count, 1, false);
+    check_reduce_scatter<Halving, Simple, detail::SoloLane>(world, count, 1, false);
   }
 }
 
 TEST_CASE("halving: an average is scaled once, whoever has a partner") {
   for (int ranks = 2; ranks <= 6; ++ranks) {
     World world{ranks, 1, 4, 512};
-    const Reduction<Avg, float> avg{Avg{}, ranks};
+    const detail::Reduction<Avg, float> avg{Avg{}, ranks};
     const Index count = 100;
     std::vector<std::vector<float>> in(ranks, std::vector<float>(ranks * count)),
         out(ranks, std::vector<float>(count));
     for (int r = 0; r < ranks; ++r) std::fill(in[r].begin(), in[r].end(), float(r * ranks));
-    REQUIRE(world.run<ReduceScatter, Halving, Simple, SoloLane>(avg, 1, 1, 0, [&](int r, auto& w) {
+    REQUIRE(world.run<ReduceScatter, Halving, Simple, detail::SoloLane>(avg, 1, 1, 0, [&](int r, auto& w) {
       w.input = in[r].data();
       w.output = out[r].data();
       w.layout = {count, count, 0, false};

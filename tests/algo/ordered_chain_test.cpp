@@ -23,7 +23,7 @@ TEMPLATE_LIST_TEST_CASE("ordered chain: reduce-scatter at every rank count", "",
 TEST_CASE("ordered chain: a functor that is not commutative meets the ranks in order") {
   for (int ranks = 2; ranks <= 9; ++ranks) {
     World world{ranks, 2, 8, 512};
-    const Reduction<Then, Affine> then{Then{}, ranks};
+    const detail::Reduction<Then, Affine> then{Then{}, ranks};
     for (const Index count : {1, 63, 5001}) {
       const Index all = ranks * count;
       std::vector<std::vector<Affine>> in(ranks, std::vector<Affine>(all)),
@@ -33,7 +33,7 @@ TEST_CASE("ordered chain: a functor that is not commutative meets the ranks in o
         for (Index i = 0; i < all; ++i) want[i] = Then{}(want[i], in[r][i] = affine_of(r, i));
       }
       INFO("ranks " << ranks << " count " << count);
-      REQUIRE(world.run<ReduceScatter, OrderedChain, Simple, SoloLane>(
+      REQUIRE(world.run<ReduceScatter, OrderedChain, Simple, detail::SoloLane>(
           then, 1, 2, 0, [&](int r, auto& w) {
             w.input = in[r].data();
             w.output = out[r].data();
@@ -50,11 +50,11 @@ TEST_CASE("ordered chain: a result that goes on to its rank is an average") {
   const int ranks = 5;
   const Index count = 700;
   World world{ranks, 1, 8, 512};
-  const Reduction<Avg, float> avg{Avg{}, ranks};
+  const detail::Reduction<Avg, float> avg{Avg{}, ranks};
   std::vector<std::vector<float>> in(ranks), out(ranks, std::vector<float>(count));
   for (int r = 0; r < ranks; ++r) in[r].assign(ranks * count, float(r * ranks));
   REQUIRE(
-      world.run<ReduceScatter, OrderedChain, Simple, SoloLane>(avg, 1, 1, 0, [&](int r, auto& w) {
+      world.run<ReduceScatter, OrderedChain, Simple, detail::SoloLane>(avg, 1, 1, 0, [&](int r, auto& w) {
         w.input = in[r].data();
         w.output = out[r].data();
         w.layout = {count, count, 0, false};

@@ -18,8 +18,8 @@ struct Case {
   using Proto = P;
   using Group = G;
 };
-using Cases = std::tuple<Case<LL, SoloLane>, Case<LL128, SoloLane>, Case<Simple, SoloLane>,
-                         Case<LL128, ThreadLanes<8>>, Case<Simple, ThreadLanes<2>>>;
+using Cases = std::tuple<Case<LL, detail::SoloLane>, Case<LL128, detail::SoloLane>, Case<Simple, detail::SoloLane>,
+                         Case<LL128, detail::ThreadLanes<8>>, Case<Simple, detail::ThreadLanes<2>>>;
 }  // namespace
 
 TEMPLATE_LIST_TEST_CASE("pairwise: messages of any size, several between two ranks, in any order",
@@ -43,7 +43,7 @@ TEMPLATE_LIST_TEST_CASE("pairwise: messages of any size, several between two ran
     }
     std::vector<std::vector<std::vector<char>>> sent(ranks), got(ranks);
     struct Table {
-      std::vector<Message> messages[2];
+      std::vector<detail::Message> messages[2];
       std::vector<int> begin[2];
     };
     std::vector<Table> tables(ranks);
@@ -67,7 +67,7 @@ TEMPLATE_LIST_TEST_CASE("pairwise: messages of any size, several between two ran
       }
     }
     REQUIRE(world.run<SendRecv, Pairwise, typename TestType::Proto, typename TestType::Group>(
-        Bytes{}, 1, 1, 0, [&](int r, auto& w) {
+        detail::Bytes{}, 1, 1, 0, [&](int r, auto& w) {
           w.sends.message = tables[r].messages[0].data();
           w.sends.begin = tables[r].begin[0].data();
           w.recvs.message = tables[r].messages[1].data();
@@ -78,7 +78,7 @@ TEMPLATE_LIST_TEST_CASE("pairwise: messages of any size, several between two ran
           w.channel_bytes = 1000;
           Index most = 0;
           for (const auto& messages : tables[r].messages) {
-            for (const Message& m : messages) most = std::max(most, m.bytes);
+            for (const detail::Message& m : messages) most = std::max(most, m.bytes);
           }
           w.channels = int(std::clamp<Index>(div_up(most, w.channel_bytes), 1, w.channels));
         }));

@@ -21,11 +21,11 @@ struct Case {
   static constexpr int ranks = R;
 };
 using Cases =
-    std::tuple<Case<LL, SoloLane, float, 4>, Case<LL128, SoloLane, float, 3>,
-               Case<Simple, SoloLane, float, 4>, Case<LL, ThreadLanes<8>, float, 2>,
-               Case<LL128, ThreadLanes<8>, int16_t, 2>, Case<Simple, ThreadLanes<8>, double, 2>,
-               Case<LL128, ThreadLanes<32>, float, 2>, Case<LL128, SoloLane, int8_t, 2>,
-               Case<Simple, SoloLane, int8_t, 5>>;
+    std::tuple<Case<LL, detail::SoloLane, float, 4>, Case<LL128, detail::SoloLane, float, 3>,
+               Case<Simple, detail::SoloLane, float, 4>, Case<LL, detail::ThreadLanes<8>, float, 2>,
+               Case<LL128, detail::ThreadLanes<8>, int16_t, 2>, Case<Simple, detail::ThreadLanes<8>, double, 2>,
+               Case<LL128, detail::ThreadLanes<32>, float, 2>, Case<LL128, detail::SoloLane, int8_t, 2>,
+               Case<Simple, detail::SoloLane, int8_t, 5>>;
 
 template <class T>
 T input(int rank, Index i) {
@@ -40,7 +40,7 @@ TEMPLATE_LIST_TEST_CASE("ring: all-reduce and its halves", "", Cases) {
   constexpr int R = TestType::ranks;
   World world{R, 2, 4, 1024};
   std::rotate(world.order().begin(), world.order().begin() + 1, world.order().end());
-  const Reduction<Sum, T> sum{Sum{}, R};
+  const detail::Reduction<Sum, T> sum{Sum{}, R};
   for (const Index count : {1, 0, 7, 64, 121, 1000, 4099}) {
     INFO("count " << count);
     std::vector<std::vector<T>> in(R, std::vector<T>(count)), out(R, std::vector<T>(count + 4));
@@ -63,7 +63,7 @@ TEMPLATE_LIST_TEST_CASE("ring: all-reduce and its halves", "", Cases) {
       REQUIRE(out[r][count] == T{});
     }
     // Broadcast of one rank's input.
-    REQUIRE(world.run<Broadcast, Ring, Proto, Group>(Bytes{}, 1, 1, R - 1, [&](int r, auto& w) {
+    REQUIRE(world.run<Broadcast, Ring, Proto, Group>(detail::Bytes{}, 1, 1, R - 1, [&](int r, auto& w) {
       w.input = in[r].data();
       w.output = out[r].data();
       w.layout = {count * Index{sizeof(T)}, 0, 0, false};
@@ -78,7 +78,7 @@ TEMPLATE_LIST_TEST_CASE("ring: all-reduce and its halves", "", Cases) {
     REQUIRE(std::equal(want.begin(), want.end(), out[1].begin()));
     // All-gather, then reduce-scatter of what it gave: R times the input.
     std::vector<std::vector<T>> all(R, std::vector<T>(count * R));
-    REQUIRE(world.run<AllGather, Ring, Proto, Group>(Bytes{}, 1, 2, 0, [&](int r, auto& w) {
+    REQUIRE(world.run<AllGather, Ring, Proto, Group>(detail::Bytes{}, 1, 2, 0, [&](int r, auto& w) {
       w.input = in[r].data();
       w.output = all[r].data();
       w.layout = {count * Index{sizeof(T)}, 0, count * Index{sizeof(T)}, false};
@@ -116,14 +116,14 @@ using OfLong = std::tuple<Simple, LL, LL128>;
 TEMPLATE_LIST_TEST_CASE("ring: chunks fit the wire where a slot holds few elements", "", OfLong) {
   constexpr int R = 3;
   World world{R, 2, 2, 4096};
-  const Reduction<AddLong, Long> sum{AddLong{}, R};
+  const detail::Reduction<AddLong, Long> sum{AddLong{}, R};
   for (const Index count : {0, 1, 7, 300}) {
     INFO("count " << count);
     std::vector<std::vector<Long>> in(R, std::vector<Long>(count)), out = in;
     for (int r = 0; r < R; ++r) {
       for (Index i = 0; i < count; ++i) in[r][i].byte[256] = static_cast<unsigned char>(i + r);
     }
-    REQUIRE(world.run<AllReduce, Ring, TestType, SoloLane>(sum, 1, 1, 0, [&](int r, auto& w) {
+    REQUIRE(world.run<AllReduce, Ring, TestType, detail::SoloLane>(sum, 1, 1, 0, [&](int r, auto& w) {
       w.input = in[r].data();
       w.output = out[r].data();
       w.layout = {count, 0, 0, true};

@@ -25,14 +25,14 @@ double delays_of(int chunks, int slots, std::chrono::microseconds delay) {
   const Index count = chunks * 128;
   World world{ranks, 1, slots, 512};
   world.delay(delay);
-  const Reduction<Sum, int> sum{Sum{}, ranks};
+  const detail::Reduction<Sum, int> sum{Sum{}, ranks};
   std::vector<std::vector<int>> in(ranks, std::vector<int>(count)), out = in;
   std::vector<int> want(count);
   for (int r = 0; r < ranks; ++r) {
     for (Index i = 0; i < count; ++i) want[i] += in[r][i] = int(i * 3 + r * 1000);
   }
   const auto begin = std::chrono::steady_clock::now();
-  REQUIRE(world.run<AllReduce, Tree, Simple, SoloLane>(sum, 1, 1, 0, [&](int r, auto& w) {
+  REQUIRE(world.run<AllReduce, Tree, Simple, detail::SoloLane>(sum, 1, 1, 0, [&](int r, auto& w) {
     w.input = in[r].data();
     w.output = out[r].data();
     w.layout = {count, 0, 0, false};
@@ -71,7 +71,7 @@ TEST_CASE("a wide element crosses every protocol whole") {
   const int ranks = 3;
   const Index count = 333;
   World world{ranks, 1, 8, 2048};
-  const Reduction<Later, Wide> later{Later{}, ranks};
+  const detail::Reduction<Later, Wide> later{Later{}, ranks};
   std::vector<std::vector<Wide>> in(ranks, std::vector<Wide>(count)), out = in;
   for (int r = 0; r < ranks; ++r) {
     for (Index i = 0; i < count; ++i) in[r][i] = {double((i * 5 + r * 7) % 11), r, float(i)};
@@ -93,15 +93,15 @@ TEST_CASE("a wide element crosses every protocol whole") {
       std::fill(out[r].begin(), out[r].end(), Wide{});
     }
   };
-  REQUIRE(world.run<AllReduce, Tree, LL, SoloLane>(later, 1, 1, 0, buffers));
+  REQUIRE(world.run<AllReduce, Tree, LL, detail::SoloLane>(later, 1, 1, 0, buffers));
   check();
   World lines{ranks, 1, 8, 2048};
-  REQUIRE(lines.run<AllReduce, Tree, LL128, SoloLane>(later, 1, 1, 0, buffers));
+  REQUIRE(lines.run<AllReduce, Tree, LL128, detail::SoloLane>(later, 1, 1, 0, buffers));
   check();
   World wide_lines{ranks, 1, 8, 2048};
-  REQUIRE(wide_lines.run<AllReduce, Tree, LL128, ThreadLanes<8>>(later, 1, 1, 0, buffers));
+  REQUIRE(wide_lines.run<AllReduce, Tree, LL128, detail::ThreadLanes<8>>(later, 1, 1, 0, buffers));
   check();
   World arrays{ranks, 1, 8, 2048};
-  REQUIRE(arrays.run<AllReduce, Tree, Simple, SoloLane>(later, 1, 1, 0, buffers));
+  REQUIRE(arrays.run<AllReduce, Tree, Simple, detail::SoloLane>(later, 1, 1, 0, buffers));
   check();
 }

@@ -9,8 +9,8 @@ using namespace ccl::test;
 namespace {
 template <class T, class Proto, class Group, int R>
 void run() {
-  const Reduction<Sum, T> sum{Sum{}, R};
-  using Prims = PeerPrims<Group, Proto, Reduction<Sum, T>, 1, R>;
+  const detail::Reduction<Sum, T> sum{Sum{}, R};
+  using Prims = detail::PeerPrims<Group, Proto, detail::Reduction<Sum, T>, 1, R>;
   PeerWorld<R> world{Prims::half_packets(Prims::split_share(4200), 2)};
   int turn = 0;
   for (const Index count : {1, 7, 64, 121, 1100, 4099}) {
@@ -54,8 +54,8 @@ void run() {
       }
     }
   }
-  PeerWorld<R> bytes{PeerPrims<Group, Proto, Bytes, 1, R>::half_packets(
-      PeerPrims<Group, Proto, Bytes, 1, R>::split_share(4200), 2)};
+  PeerWorld<R> bytes{detail::PeerPrims<Group, Proto, detail::Bytes, 1, R>::half_packets(
+      detail::PeerPrims<Group, Proto, detail::Bytes, 1, R>::split_share(4200), 2)};
   for (const Index count : {1, 500, 4099}) {
     for (int root = 0; root < R; ++root) {
       std::vector<std::vector<char>> in(R), out(R, std::vector<char>(count + 1, 9));
@@ -63,7 +63,7 @@ void run() {
         for (Index i = 0; i < count; ++i) in[r].push_back(char(i * 5 + r));
       }
       REQUIRE(bytes.template run<Broadcast, TwoShot, Proto, Group>(
-          Bytes{}, 1 + root % 3, [&](int r, auto& w) {
+          detail::Bytes{}, 1 + root % 3, [&](int r, auto& w) {
             w.input = in[r].data(), w.output = out[r].data(), w.layout = {count, 0, 0, true};
             w.root = root;
           }));
@@ -79,7 +79,7 @@ template <class Op, class Proto, class R>
 void give_up(const R& how, int root) {
   constexpr int ranks = 3, count = 300;
   using T = typename R::Type;
-  using Prims = PeerPrims<SoloLane, Proto, R, 1, ranks>;
+  using Prims = detail::PeerPrims<detail::SoloLane, Proto, R, 1, ranks>;
   PeerWorld<ranks> world{Prims::half_packets(Prims::split_share(count), 2)};
   std::vector<std::vector<T>> in(ranks, std::vector<T>(count)), out(ranks, std::vector<T>(count));
   std::vector<T> want(count);
@@ -89,18 +89,18 @@ void give_up(const R& how, int root) {
       want[i] = T(Op::reduces ? want[i] + in[r][i] : r == root ? in[r][i] : want[i]);
     }
   }
-  const auto run = [&](int r, const Watch& watch) {
-    world.template run_rank<Op, TwoShot, Proto, SoloLane>(r, how, 1, watch, [&](auto& w) {
+  const auto run = [&](int r, const detail::Watch& watch) {
+    world.template run_rank<Op, TwoShot, Proto, detail::SoloLane>(r, how, 1, watch, [&](auto& w) {
       w.input = in[r].data(), w.output = out[r].data(), w.layout = {count, 0, 0, true};
       w.root = root;
     });
   };
-  GaveUp gave_up[ranks];
+  detail::GaveUp gave_up[ranks];
   const Word stop = 1, go_on = 0;
-  run(0, Watch{&stop, &gave_up[0], 0});
+  run(0, detail::Watch{&stop, &gave_up[0], 0});
   std::vector<std::thread> threads;
   for (int r = 1; r < ranks; ++r) {
-    threads.emplace_back([&, r] { run(r, Watch{&go_on, &gave_up[r], Word{50} * 1'000'000}); });
+    threads.emplace_back([&, r] { run(r, detail::Watch{&go_on, &gave_up[r], Word{50} * 1'000'000}); });
   }
   for (auto& t : threads) t.join();
   for (int r = 1; r < ranks; ++r) {
@@ -112,18 +112,18 @@ void give_up(const R& how, int root) {
 }  // namespace
 
 TEST_CASE("what a rank that gave up has left does not pass for the data of its peers") {
-  const Reduction<Sum, float> sum{Sum{}, 3};
+  const detail::Reduction<Sum, float> sum{Sum{}, 3};
   give_up<AllReduce, LL>(sum, 0);
   give_up<AllReduce, LL128>(sum, 0);
   give_up<AllReduce, Sentinel>(sum, 0);
   give_up<Reduce, LL128>(sum, 1);
   give_up<Reduce, Sentinel>(sum, 1);
-  give_up<Broadcast, LL>(Bytes{}, 2);
+  give_up<Broadcast, LL>(detail::Bytes{}, 2);
 }
 
 TEST_CASE("two-shot all-reduce, reduce and broadcast over peers' memory") {
-  run<float, LL, SoloLane, 4>();
-  run<float, LL128, SoloLane, 3>();
-  run<int, LL128, ThreadLanes<8>, 2>();
-  run<double, LL, SoloLane, 8>();
+  run<float, LL, detail::SoloLane, 4>();
+  run<float, LL128, detail::SoloLane, 3>();
+  run<int, LL128, detail::ThreadLanes<8>, 2>();
+  run<double, LL, detail::SoloLane, 8>();
 }

@@ -115,7 +115,7 @@ TEST_CASE("who reads a bad setting says which rank it is") {
   REQUIRE_FALSE(made);
   CHECK(made.error().code == Errc::bad_setting);
   CHECK(made.error().rank == 2);
-  CHECK(made.error().host == host_name());
+  CHECK(made.error().host == detail::host_name());
   const Environment launch{{{"RANK", "1"}, {"WORLD_SIZE", "3"}}};
   const auto launched = Communicator::from_env();
   REQUIRE_FALSE(launched);

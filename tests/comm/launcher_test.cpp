@@ -92,7 +92,7 @@ int be_a_rank() {
       std::fprintf(stderr, "%s\n", id.error().message().c_str());
       return 12;
     }
-    auto b = Bootstrap::join({&*id, 1}, launch->rank, launch->ranks, {30, nullptr});
+    auto b = detail::Bootstrap::join({&*id, 1}, launch->rank, launch->ranks, {30, nullptr});
     if (!b) {
       std::fprintf(stderr, "%s\n", b.error().message().c_str());
       return 13;
@@ -178,7 +178,7 @@ TEST_CASE("a place to meet that is no address is an error that names its variabl
     if (*rank != '0') CHECK(id.error().code == Errc::bad_setting);
     CHECK(id.error().what.starts_with(names));
     CHECK(id.error().rank == *rank - '0');
-    CHECK(id.error().host == host_name());
+    CHECK(id.error().host == detail::host_name());
   };
   refused_by({{"CCL_COMM_ID", "127.0.0.1"}}, "CCL_COMM_ID: ");
   refused_by({{"CCL_COMM_ID", "127.0.0.1:0"}}, "CCL_COMM_ID: ");
@@ -250,7 +250,7 @@ TEST_CASE(
   char file[] = "/tmp/ccl_hosts_XXXXXX";
   const int hosts = ::mkstemp(file);
   REQUIRE(hosts >= 0);
-  const std::string name = host_name();
+  const std::string name = detail::host_name();
   const std::string lines = "127.0.1.1 " + name + ".of.a.domain " + name + " " + late_name + "\n";
   REQUIRE(::write(hosts, lines.data(), lines.size()) == ssize_t(lines.size()));
   const pid_t child = ::fork();
@@ -259,9 +259,9 @@ TEST_CASE(
     if (::mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0) ::_exit(77);
     if (::mount(file, "/etc/hosts", nullptr, MS_BIND, nullptr) != 0) ::_exit(77);
     const auto root_of = [](const std::string& host) {
-      return net::Address{net::unpack(unique_id_at(host + ":4711", "").value()).value().root};
+      return detail::net::Address{detail::net::unpack(unique_id_at(host + ":4711", "").value()).value().root};
     };
-    net::Address mine = net::local_address().value();
+    detail::net::Address mine = detail::net::local_address().value();
     mine.set_port(4711);
     if (!(root_of(name) == mine)) ::_exit(1);
     if (!(root_of(name + ".of.a.domain") == mine)) ::_exit(2);

@@ -34,7 +34,7 @@ class Capture {
     std::remove(path().c_str());
   }
   static std::string path() {
-    return "log_test." + host_name() + "." + std::to_string(::getpid()) + ".log";
+    return "log_test." + detail::host_name() + "." + std::to_string(::getpid()) + ".log";
   }
   std::vector<std::string> lines() const {
     std::ifstream in{path()};
@@ -45,7 +45,7 @@ class Capture {
 };
 
 std::string prefix() {
-  return host_name() + ":" + std::to_string(::getpid()) + " ";
+  return detail::host_name() + ":" + std::to_string(::getpid()) + " ";
 }
 
 }  // namespace

@@ -7,4 +7,4 @@ struct Exact {
   operator float() const;
   friend Exact operator+(const Exact&, const Exact&);
 };
-static_assert(sizeof(ccl::Reduction<ccl::Sum, float, Exact>) > 0);
+static_assert(sizeof(ccl::detail::Reduction<ccl::Sum, float, Exact>) > 0);

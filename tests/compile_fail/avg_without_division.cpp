@@ -5,6 +5,6 @@ struct Bits {
   unsigned long long value;
   friend CCL_HD constexpr Bits operator+(Bits a, Bits b) { return {a.value | b.value}; }
 };
-Bits last(const ccl::Reduction<ccl::Avg, Bits>& reduction, Bits value) {
+Bits last(const ccl::detail::Reduction<ccl::Avg, Bits>& reduction, Bits value) {
   return reduction.finish(value);
 }

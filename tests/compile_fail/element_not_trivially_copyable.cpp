@@ -7,7 +7,7 @@ struct Histogram {
   std::vector<int> bins;
   friend Histogram operator+(const Histogram& a, const Histogram&) { return a; }
 };
-using Bad = ccl::Reduction<ccl::Sum, Histogram>;
+using Bad = ccl::detail::Reduction<ccl::Sum, Histogram>;
 Histogram first(const Bad& reduction, const Histogram& own) {
   return reduction.prepare(own);
 }

@@ -5,4 +5,4 @@ struct Pair {
   double a, b;
   friend CCL_HD constexpr Pair operator+(Pair x, Pair y) { return {x.a + y.a, x.b + y.b}; }
 };
-static_assert(sizeof(ccl::CellReducer<ccl::Reduction<ccl::Sum, Pair>, 1>) > 0);
+static_assert(sizeof(ccl::detail::CellReducer<ccl::detail::Reduction<ccl::Sum, Pair>, 1>) > 0);

@@ -5,4 +5,4 @@ struct Counting {
   int calls = 0;
   float operator()(float a, float b) { return ++calls, a + b; }
 };
-static_assert(sizeof(ccl::Reduction<Counting, float>) > 0);
+static_assert(sizeof(ccl::detail::Reduction<Counting, float>) > 0);

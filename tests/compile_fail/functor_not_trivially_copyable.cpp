@@ -7,4 +7,4 @@ struct NamedSum {
   std::string name;
   float operator()(float a, float b) const { return a + b; }
 };
-static_assert(sizeof(ccl::Reduction<NamedSum, float>) > 0);
+static_assert(sizeof(ccl::detail::Reduction<NamedSum, float>) > 0);

@@ -4,4 +4,4 @@
 struct Adds {
   float operator()(float& a, float& b) const { return a + b; }
 };
-static_assert(sizeof(ccl::Reduction<Adds, float>) > 0);
+static_assert(sizeof(ccl::detail::Reduction<Adds, float>) > 0);

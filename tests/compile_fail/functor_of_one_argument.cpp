@@ -4,4 +4,4 @@
 struct Negate {
   float operator()(float a) const { return -a; }
 };
-static_assert(sizeof(ccl::Reduction<Negate, float>) > 0);
+static_assert(sizeof(ccl::detail::Reduction<Negate, float>) > 0);

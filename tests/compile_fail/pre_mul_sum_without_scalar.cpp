@@ -6,4 +6,4 @@ struct Pair {
   friend CCL_HD constexpr Pair operator+(Pair x, Pair y) { return {x.a + y.a, x.b + y.b}; }
   friend CCL_HD constexpr Pair operator*(Pair x, Pair y) { return {x.a * y.a, x.b * y.b}; }
 };
-static_assert(sizeof(ccl::Reduction<ccl::PreMulSum, Pair>) > 0);
+static_assert(sizeof(ccl::detail::Reduction<ccl::PreMulSum, Pair>) > 0);

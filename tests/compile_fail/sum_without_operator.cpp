@@ -4,4 +4,4 @@
 struct Point {
   float x, y;
 };
-static_assert(sizeof(ccl::Reduction<ccl::Sum, Point>) > 0);
+static_assert(sizeof(ccl::detail::Reduction<ccl::Sum, Point>) > 0);

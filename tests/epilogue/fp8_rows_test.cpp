@@ -27,7 +27,7 @@ template <class Algo, class Group, int R>
 void run() {
   constexpr int tiles = 4, length = 272;
   using P = QuantizeFp8<float>;
-  using Body = RowBody<AllReduceRows, Algo, LL128, P, StoreRows<float>, R, tiles>;
+  using Body = detail::RowBody<AllReduceRows, Algo, LL128, P, StoreRows<float>, R, tiles>;
   using Prims = typename Body::template Prims<Group>;
   constexpr int block = Prims::tile_elements;
   constexpr int rows = 5;
@@ -75,8 +75,8 @@ void run() {
 }  // namespace
 
 TEST_CASE("rows that travel as fp8") {
-  run<OneShot, SoloLane, 4>();
-  run<TwoShot, SoloLane, 3>();
-  run<OneShot, ThreadLanes<8>, 2>();
-  run<TwoShot, ThreadLanes<8>, 2>();
+  run<OneShot, detail::SoloLane, 4>();
+  run<TwoShot, detail::SoloLane, 3>();
+  run<OneShot, detail::ThreadLanes<8>, 2>();
+  run<TwoShot, detail::ThreadLanes<8>, 2>();
 }

@@ -25,9 +25,9 @@ __global__ void write_lines(Packet* lines, Word rounds) {
   for (Word r = 1; r <= rounds; ++r) {
     for (int t = 0; t < tiles_per_warp; ++t) {
       Packet* const tile = lines + (warp * tiles_per_warp + t) * 32;
-      if (Whole || lane % 8 == 7) DeviceMemory::store_relaxed(tile + lane, {r, r});
+      if (Whole || lane % 8 == 7) detail::DeviceMemory::store_relaxed(tile + lane, {r, r});
       __syncwarp();
-      if (!Whole && lane % 8 != 7) DeviceMemory::store_relaxed(tile + lane, {r, r});
+      if (!Whole && lane % 8 != 7) detail::DeviceMemory::store_relaxed(tile + lane, {r, r});
     }
   }
 }
@@ -36,14 +36,14 @@ __global__ void write_lines(Packet* lines, Word rounds) {
 __global__ void read_lines(const Packet* lines, Word rounds, Seen* seen) {
   const int lane = int(threadIdx.x) % 32;
   const int warp = int(blockIdx.x) * warps + int(threadIdx.x) / 32;
-  const Word begin = DeviceMemory::now_ns();
+  const Word begin = detail::DeviceMemory::now_ns();
   Word before[tiles_per_warp] = {};
   unsigned long long looks = 0, fresh = 0, torn = 0;
   for (bool done = false; !done;) {
     done = true;
     for (int t = 0; t < tiles_per_warp; ++t) {
       const Packet* const tile = lines + (warp * tiles_per_warp + t) * 32;
-      const Packet mine = DeviceMemory::load_relaxed(tile + lane);
+      const Packet mine = detail::DeviceMemory::load_relaxed(tile + lane);
       const Word flag = __shfl_sync(0xffff'ffffu, mine.word[1], lane | 7);
       const unsigned old = __ballot_sync(0xffff'ffffu, mine.word[0] < flag || mine.word[1] < flag);
       if ((old >> (lane & ~7) & 0xff) != 0) ++torn;
@@ -52,7 +52,7 @@ __global__ void read_lines(const Packet* lines, Word rounds, Seen* seen) {
       before[t] = flag;
       done = done && __all_sync(0xffff'ffffu, flag == rounds);
     }
-    if (DeviceMemory::now_ns() - begin > last_ns) break;
+    if (detail::DeviceMemory::now_ns() - begin > last_ns) break;
   }
   if (lane % 8 != 0) return;
   atomicAdd(&seen->looks, looks);

@@ -8,7 +8,7 @@ using namespace ccl::test;
 
 namespace {
 struct Table {
-  std::vector<Message> messages[2];
+  std::vector<detail::Message> messages[2];
   std::vector<int> begin[2];
 };
 
@@ -17,17 +17,17 @@ bool exchange(World& world, const std::vector<Table>& tables) {
   std::vector<DeviceArray> device;
   for (int r = 0; r < world.ranks(); ++r) {
     for (int side = 0; side < 2; ++side) {
-      device.emplace_back(world.gpu(r), sizeof(Message) * (tables[r].messages[side].size() + 1));
+      device.emplace_back(world.gpu(r), sizeof(detail::Message) * (tables[r].messages[side].size() + 1));
       device.back().put(tables[r].messages[side].data(),
-                        sizeof(Message) * tables[r].messages[side].size());
+                        sizeof(detail::Message) * tables[r].messages[side].size());
       device.emplace_back(world.gpu(r), sizeof(int) * tables[r].begin[side].size());
       device.back().put(tables[r].begin[side].data(), sizeof(int) * tables[r].begin[side].size());
     }
   }
-  return world.run<Op, Pairwise, Proto, Group, Align>(Bytes{}, 1, 1, 0, [&](int r, auto& w) {
-    w.sends.message = device[4 * r].template as<Message>();
+  return world.run<Op, Pairwise, Proto, Group, Align>(detail::Bytes{}, 1, 1, 0, [&](int r, auto& w) {
+    w.sends.message = device[4 * r].template as<detail::Message>();
     w.sends.begin = device[4 * r + 1].template as<int>();
-    w.recvs.message = device[4 * r + 2].template as<Message>();
+    w.recvs.message = device[4 * r + 2].template as<detail::Message>();
     w.recvs.begin = device[4 * r + 3].template as<int>();
   });
 }
@@ -94,8 +94,8 @@ void run(Tally& tally, int ranks) {
       memory[2 * to + 1].get(got.data(), got.size());
       for (int from = 0; from < ranks; ++from) {
         for (size_t k = 0; k < sizes[from][to].size(); ++k) {
-          const Message& in = tables[to].messages[1][tables[to].begin[1][from] + k];
-          const Message& out = tables[from].messages[0][tables[from].begin[0][to] + k];
+          const detail::Message& in = tables[to].messages[1][tables[to].begin[1][from] + k];
+          const detail::Message& out = tables[from].messages[0][tables[from].begin[0][to] + k];
           std::memcpy(&want[in.data - memory[2 * to + 1].data()],
                       &sent[from][out.data - memory[2 * from].data()], size_t(in.bytes));
         }
@@ -109,9 +109,9 @@ void run(Tally& tally, int ranks) {
 int main() {
   Tally tally;
   for (const int ranks : {std::max(2, gpus()), 5}) {
-    run<LL, WarpLanes>(tally, ranks);
-    run<LL128, WarpLanes>(tally, ranks);
-    run<Simple, BlockLanes<128>>(tally, ranks);
+    run<LL, detail::WarpLanes>(tally, ranks);
+    run<LL128, detail::WarpLanes>(tally, ranks);
+    run<Simple, detail::BlockLanes<128>>(tally, ranks);
   }
   return tally.result("Pairwise");
 }

@@ -31,16 +31,16 @@ class Peers {
 
   template <class Op, class Algo, int Align, class R, class F>
   bool run(const R& how, F setup) {
-    using Body = PeerBody<Op, Algo, Proto, Align, R, Ranks>;
+    using Body = detail::PeerBody<Op, Algo, Proto, Align, R, Ranks>;
     for (int r = 0; r < Ranks; ++r) {
       MUST(cudaSetDevice(world_.gpu(r)));
-      MUST((CudaExecutor::load<WarpLanes, Body>()));
+      MUST((detail::CudaExecutor::load<detail::WarpLanes, Body>()));
       MUST(cudaDeviceSynchronize());
     }
     const int blocks = 1 + turn_ % 3, groups = 1 + turn_ % 4;
     ++turn_;
     for (int r = 0; r < Ranks; ++r) {
-      PeerWork<R> work{how};
+      detail::PeerWork<R> work{how};
       for (int p = 0; p < Ranks; ++p) work.peers.scratch[p] = scratch_[p].template as<Packet>();
       work.peers.half_packets = half_packets;
       work.peers.rank = r;
@@ -50,12 +50,12 @@ class Peers {
       work.crews = blocks;
       work.watch = {&watch_->stop, &watch_->gave_up, Word{2'000'000'000}};
       setup(r, work);
-      if (!Body::template fits<WarpLanes>(work)) {
+      if (!Body::template fits<detail::WarpLanes>(work)) {
         std::printf("the scratch is too small for this test\n");
         std::exit(1);
       }
       MUST(cudaSetDevice(world_.gpu(r)));
-      MUST((CudaExecutor::launch<WarpLanes, Body>(work, {blocks * groups, blocks, Ranks <= gpus()},
+      MUST((detail::CudaExecutor::launch<detail::WarpLanes, Body>(work, {blocks * groups, blocks, Ranks <= gpus()},
                                                   streams_[r])));
     }
     for (int r = 0; r < Ranks; ++r) MUST(cudaStreamSynchronize(streams_[r]));
@@ -70,7 +70,7 @@ class Peers {
  private:
   struct Watched {
     Word stop = 0;
-    GaveUp gave_up;
+    detail::GaveUp gave_up;
   };
   World world_;
   std::vector<DeviceArray> scratch_, epochs_;
@@ -94,7 +94,7 @@ void check(Tally& tally, Peers<Ranks, Proto>& peers, const R& how, Index count, 
     w.layout = {count * unit, shares_in ? count * unit : 0, shares_out ? count * unit : 0,
                 Algo::boxes == 2};
   };
-  PeerWork<R> work{how};
+  detail::PeerWork<R> work{how};
   setup(0, work);
   const bool ok = alignment(work) == 16
                       ? peers.template run<Op, Algo, 16>(how, setup)
@@ -119,7 +119,7 @@ void run(Tally& tally) {
     for (const Index offset : {0, 1}) {
       const auto reductions = [&](auto tag) {
         using T = typename decltype(tag)::type;
-        const Reduction<typename Values<T>::Reduce, T> how{{}, Ranks};
+        const detail::Reduction<typename Values<T>::Reduce, T> how{{}, Ranks};
         check<AllReduce, OneShot, T>(tally, peers, how, count, offset, ++seed);
         check<AllReduce, TwoShot, T>(tally, peers, how, count, offset, ++seed);
         check<ReduceScatter, OneShot, T>(tally, peers, how, count, offset, ++seed);
@@ -132,8 +132,8 @@ void run(Tally& tally) {
 #endif
       if constexpr (!cuda::std::is_same_v<Proto, Sentinel>) {
         reductions(TypeTag<Wide>{});
-        check<AllGather, OneShot, float>(tally, peers, Bytes{}, count, offset, ++seed);
-        check<AllToAll, OneShot, float>(tally, peers, Bytes{}, count, offset, ++seed);
+        check<AllGather, OneShot, float>(tally, peers, detail::Bytes{}, count, offset, ++seed);
+        check<AllToAll, OneShot, float>(tally, peers, detail::Bytes{}, count, offset, ++seed);
       }
     }
   }

@@ -2,5 +2,5 @@
 
 int main() {
   using namespace ccl;
-  return test::run_suites<Ring, LL128, WarpLanes>("Ring LL128");
+  return test::run_suites<Ring, LL128, detail::WarpLanes>("Ring LL128");
 }

@@ -2,5 +2,5 @@
 
 int main() {
   using namespace ccl;
-  return test::run_suites<Ring, LL, WarpLanes>("Ring LL");
+  return test::run_suites<Ring, LL, detail::WarpLanes>("Ring LL");
 }

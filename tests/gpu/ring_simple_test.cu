@@ -2,5 +2,5 @@
 
 int main() {
   using namespace ccl;
-  return test::run_suites<Ring, Simple, BlockLanes<128>>("Ring Simple");
+  return test::run_suites<Ring, Simple, detail::BlockLanes<128>>("Ring Simple");
 }

@@ -2,5 +2,5 @@
 
 int main() {
   using namespace ccl;
-  return test::run_suites<Tree, LL128, WarpLanes>("Tree LL128");
+  return test::run_suites<Tree, LL128, detail::WarpLanes>("Tree LL128");
 }

@@ -2,5 +2,5 @@
 
 int main() {
   using namespace ccl;
-  return test::run_suites<Tree, LL, WarpLanes>("Tree LL");
+  return test::run_suites<Tree, LL, detail::WarpLanes>("Tree LL");
 }

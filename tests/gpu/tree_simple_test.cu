@@ -2,5 +2,5 @@
 
 int main() {
   using namespace ccl;
-  return test::run_suites<Tree, Simple, BlockLanes<128>>("Tree Simple");
+  return test::run_suites<Tree, Simple, detail::BlockLanes<128>>("Tree Simple");
 }

@@ -123,7 +123,7 @@ class Suite {
         const Index bytes = count * Index{sizeof(T)};
         Buffers<T> b{world_, count, count * R, offset, seed_};
         if constexpr (Algo::template supports<Broadcast>) {
-          const bool ok = run<Broadcast, Bytes>({}, root, [&](int r, auto& w) {
+          const bool ok = run<Broadcast, detail::Bytes>({}, root, [&](int r, auto& w) {
             w.input = b.in(r), w.output = b.out(r), w.layout = {bytes, 0, 0, false};
           });
           for (int r = 0; r < R; ++r) {
@@ -134,7 +134,7 @@ class Suite {
         }
         if constexpr (Algo::template supports<AllGather>) {
           Buffers<T> g{world_, count, count * R, offset, seed_};
-          const bool ok = run<AllGather, Bytes>({}, 0, [&](int r, auto& w) {
+          const bool ok = run<AllGather, detail::Bytes>({}, 0, [&](int r, auto& w) {
             w.input = g.in(r), w.output = g.out(r), w.layout = {bytes, 0, bytes, false};
           });
           for (int r = 0; r < R; ++r) {
@@ -154,7 +154,7 @@ class Suite {
   void reduction() {
     using V = Values<T>;
     const int R = world_.ranks();
-    using Red = Reduction<typename V::Reduce, T>;
+    using Red = detail::Reduction<typename V::Reduce, T>;
     const Red how{typename V::Reduce{}, R};
     for (const Index count : counts) {
       for (const Index offset : {0, 1}) {
@@ -216,7 +216,7 @@ class Suite {
     using T = typename Red::Type;
     bool aligned = true;
     for (int r = 0; r < world_.ranks(); ++r) {
-      WireWork<Red> work{how};
+      detail::WireWork<Red> work{how};
       setup(r, work);
       aligned = aligned && alignment(work) == 16;
     }

@@ -117,7 +117,7 @@ class World {
       words_.emplace_back(g, size_t(wires) * 4 * 128);
       tables_.emplace_back(g, sizeof(Wire) * 2 * wires + sizeof(RingSeat) * channels +
                                   sizeof(TreeSeat) * channels + sizeof(int) * ranks +
-                                  sizeof(Cursor) * 2 * wires + 256);
+                                  sizeof(detail::Cursor) * 2 * wires + 256);
       cudaStream_t stream;
       MUST(cudaSetDevice(g));
       MUST(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
@@ -153,7 +153,7 @@ class World {
   int ranks() const { return ranks_; }
   int gpu(int rank) const { return rank % gpus(); }
   std::vector<int>& order() { return order_; }
-  const GaveUp& gave_up() const { return watch_->gave_up; }
+  const detail::GaveUp& gave_up() const { return watch_->gave_up; }
   /// What lies in the slots of all wires to `rank`.
   std::vector<unsigned char> slots_to(int rank) const {
     std::vector<unsigned char> bytes(slots_[rank].bytes());
@@ -169,11 +169,11 @@ class World {
   /// One launch of every rank; `setup(rank, work)` gives buffers and layout. False: a lane gave up.
   template <class Op, class Algo, class Proto, class Group, int Align, class R, class F>
   bool run(const R& reduction, int slice_steps, int chunk_steps, int root, F setup) {
-    using Body = WireBody<Op, Algo, Proto, Align, R, false>;  // no wire here is proxied
+    using Body = detail::WireBody<Op, Algo, Proto, Align, R, false>;  // no wire here is proxied
     for (int r = 0; r < ranks_; ++r) {
       upload(r, root, Op::rooted);
       MUST(cudaSetDevice(gpu(r)));
-      MUST((CudaExecutor::load<Group, Body>()));
+      MUST((detail::CudaExecutor::load<Group, Body>()));
     }
     for (int g = 0; g < gpus(); ++g) {
       MUST(cudaSetDevice(g));
@@ -183,7 +183,7 @@ class World {
       if (std::count(absent.begin(), absent.end(), r) != 0) continue;
       const int wires = ranks_ * channels_;
       const Tables t = tables(r);
-      WireWork<R> work{reduction};
+      detail::WireWork<R> work{reduction};
       work.in = t.wires;
       work.out = t.wires + wires;
       work.rings = t.rings;
@@ -199,7 +199,7 @@ class World {
       work.recvs.cursor = t.cursors + wires;
       setup(r, work);
       MUST(cudaSetDevice(gpu(r)));
-      MUST((CudaExecutor::launch<Group, Body>(
+      MUST((detail::CudaExecutor::launch<Group, Body>(
           work, {channels_, std::min(blocks_, channels_), ranks_ <= gpus()}, streams_[r])));
     }
     for (int r = 0; r < ranks_; ++r) MUST(cudaStreamSynchronize(streams_[r]));
@@ -209,11 +209,11 @@ class World {
  private:
   struct Watched {
     Word stop = 0;
-    GaveUp gave_up;
+    detail::GaveUp gave_up;
   };
   struct Tables {
     Wire* wires;  // in, then out
-    Cursor* cursors;
+    detail::Cursor* cursors;
     RingSeat* rings;
     TreeSeat* trees;
     int* order;
@@ -221,7 +221,7 @@ class World {
   Tables tables(int r) const {
     Tables t;
     t.wires = tables_[r].as<Wire>();
-    t.cursors = reinterpret_cast<Cursor*>(t.wires + 2 * ranks_ * channels_);
+    t.cursors = reinterpret_cast<detail::Cursor*>(t.wires + 2 * ranks_ * channels_);
     t.rings = reinterpret_cast<RingSeat*>(t.cursors + 2 * ranks_ * channels_);
     t.trees = reinterpret_cast<TreeSeat*>(t.rings + channels_);
     t.order = reinterpret_cast<int*>(t.trees + channels_);
@@ -243,9 +243,9 @@ class World {
                   t.order};
       trees[c] = double_binary_tree(r, ranks_, root, rooted ? 0 : c % 2);
     }
-    const std::vector<Cursor> cursors(2 * wires);
+    const std::vector<detail::Cursor> cursors(2 * wires);
     MUST(cudaMemcpy(t.wires, ends.data(), sizeof(Wire) * ends.size(), cudaMemcpyDefault));
-    MUST(cudaMemcpy(t.cursors, cursors.data(), sizeof(Cursor) * cursors.size(), cudaMemcpyDefault));
+    MUST(cudaMemcpy(t.cursors, cursors.data(), sizeof(detail::Cursor) * cursors.size(), cudaMemcpyDefault));
     MUST(cudaMemcpy(t.rings, rings.data(), sizeof(RingSeat) * channels_, cudaMemcpyDefault));
     MUST(cudaMemcpy(t.trees, trees.data(), sizeof(TreeSeat) * channels_, cudaMemcpyDefault));
     MUST(cudaMemcpy(t.order, order_.data(), sizeof(int) * ranks_, cudaMemcpyDefault));

@@ -1,5 +1,6 @@
 // Two ranks, as if on two hosts, that share two networks: what CCL_SOCKET_IFNAME names carries
 // data.
+#include <ccl/algo/ring.hpp>
 #include <ccl/collective/collective.hpp>
 #include <ccl/proto/simple.hpp>
 #include <ccl/transport/socket.hpp>
@@ -51,7 +52,7 @@ bool make_networks() {
 /// several that ccl uses.
 bool networks_are_up() {
   const auto is_up = [](const char* name) {
-    const auto all = net::list_interfaces();
+    const auto all = detail::net::list_interfaces();
     return std::any_of(all.begin(), all.end(),
                        [&](const auto& one) { return one.name == name && one.runs; });
   };

@@ -91,7 +91,7 @@ struct Stopping {
    private:
     friend struct Stopping;
     Edge edge_;
-    Status* status_ = nullptr;
+    detail::Status* status_ = nullptr;
     ShmTransport::End end_;
   };
   static Result<void> can_connect(const PeerInfo& from, const PeerInfo& to) {

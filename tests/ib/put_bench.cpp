@@ -44,16 +44,16 @@ int meet(int rank) {
 /// A step of `bytes`, whose content nobody looks at.
 void put(const Wire& wire, Word bytes) {
   const Word step = *wire.sent;
-  while (step >= HostMemory::load_credit(wire.drained) + Word(wire.slot_count)) HostMemory::pause();
+  while (step >= detail::HostMemory::load_credit(wire.drained) + Word(wire.slot_count)) detail::HostMemory::pause();
   wire.sizes[step % Word(wire.slot_count)] = bytes;
   *wire.sent = step + 1;
-  HostMemory::store_release(wire.posted, step + 1);
+  detail::HostMemory::store_release(wire.posted, step + 1);
 }
 void take(const Wire& wire) {
   const Word step = *wire.received;
-  while (HostMemory::load_acquire(wire.posted) <= step) HostMemory::pause();
+  while (detail::HostMemory::load_acquire(wire.posted) <= step) detail::HostMemory::pause();
   *wire.received = step + 1;
-  HostMemory::store_credit(wire.drained, step + 1);
+  detail::HostMemory::store_credit(wire.drained, step + 1);
 }
 
 }  // namespace
@@ -66,8 +66,8 @@ TEST_CASE("put") {
   const int rank = int(number("RANK", 0));
   const Index bytes = number("BYTES", 1 << 20);
   const int steps = int(number("STEPS", 100)), pings = int(number("PINGS", 0));
-  Status status;
-  ProxyEngine proxy;
+  detail::Status status;
+  detail::ProxyEngine proxy;
   TransportContext context;
   context.status = &status;
   context.proxy = &proxy;
@@ -88,7 +88,7 @@ TEST_CASE("put") {
   for (int n = 0; n < warm + steps; ++n) {
     if (n == warm) {
       // As perftest: with nothing under way, which would count for nothing.
-      while (rank == 0 && HostMemory::load_credit(out.drained) < Word(warm)) HostMemory::pause();
+      while (rank == 0 && detail::HostMemory::load_credit(out.drained) < Word(warm)) detail::HostMemory::pause();
       start = now();
     }
     rank == 0 ? put(out, Word(bytes)) : take(in);

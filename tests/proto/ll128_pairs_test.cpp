@@ -16,7 +16,7 @@ namespace {
 /// One of 32 lanes that are looked at one after another: enough for what a lane does alone.
 struct OneOf32 {
   static constexpr int width = 32;
-  using Memory = HostMemory;
+  using Memory = detail::HostMemory;
   int lane;
   int rank() const { return lane; }
   void sync() const {}
@@ -50,19 +50,19 @@ template <class T, int Align>
 void round_trip(int offset) {
   Pair<T> from{offset}, to{offset};
   from.fill();
-  const Span<T, Align> data{from.at(), to.at()};
+  const detail::Span<T, Align> data{from.at(), to.at()};
   std::vector<Packet> wire(Lane::tile_packets);
   const Word flag = 77;
   for (int l = 0; l < 32; ++l) {
     const Lane lane{OneOf32{l}};
-    lane.store(wire.data(), data.template load<Fill::full>(lane, 0, Pair<T>::count), flag);
+    lane.store(wire.data(), data.template load<detail::Fill::full>(lane, 0, Pair<T>::count), flag);
   }
   for (int l = 0; l < 32; ++l) {
     const Lane lane{OneOf32{l}};
     const auto arrived = lane.load(wire.data());
     CHECK(lane.here(arrived, flag));
     CHECK(!lane.here(arrived, flag + 1));
-    data.template store<Fill::full>(lane, 0, Pair<T>::count, lane.unpack(arrived));
+    data.template store<detail::Fill::full>(lane, 0, Pair<T>::count, lane.unpack(arrived));
   }
   int wrong = 0;
   for (int i = 0; i < Pair<T>::count; ++i) wrong += to.get(i) != from.get(i) ? 1 : 0;
@@ -112,5 +112,5 @@ TEST_CASE("pairs are two tiles of LL128 on the wire, for elements that fill thei
   STATIC_REQUIRE(!detail::moves_pairs<LL128, OneOf32, Three>());
   STATIC_REQUIRE(!detail::moves_pairs<LL128, OneOf32, Large>());
   STATIC_REQUIRE(!detail::moves_pairs<LL, OneOf32, float>());
-  STATIC_REQUIRE(!detail::moves_pairs<LL128, SoloLane, float>());
+  STATIC_REQUIRE(!detail::moves_pairs<LL128, detail::SoloLane, float>());
 }

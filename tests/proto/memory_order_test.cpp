@@ -75,7 +75,7 @@ class ModelLanes {
   int rank_;
 };
 
-using Copy = Reduction<Sum, Word>;
+using Copy = detail::Reduction<Sum, Word>;
 constexpr int slot_packets = 8;
 
 struct Line {
@@ -91,7 +91,7 @@ struct Line {
 template <class Proto, int Width, Promises P = Promises{}>
 long carry(int ranks, int steps, Word early = 0) {
   using Group = ModelLanes<Width, P>;
-  using Prims = WirePrims<Group, Proto, Copy, 8, 1, 1>;
+  using Prims = detail::WirePrims<Group, Proto, Copy, 8, 1, 1>;
   const Index count = Prims::slice_capacity(Line{}.wire(), 1) /
                       (slot_packets / Prims::Lane::tile_packets);  // of one tile
   const Index total = count * steps;
@@ -101,7 +101,7 @@ long carry(int ranks, int steps, Word early = 0) {
   std::array<Line, 2> lines;
   std::array<MemoryModel::Gate, 3> gates;
   std::array<std::array<Wire, 3>, 3> in, out;
-  std::vector<WireWork<Copy>> works;
+  std::vector<detail::WireWork<Copy>> works;
   MemoryModel model;
   const auto prepare = [&] {
     in = out = {};
@@ -115,7 +115,7 @@ long carry(int ranks, int steps, Word early = 0) {
       sink[size_t(r)].assign(source.size(), 0);
       if (r > 0) in[size_t(r)][size_t(r) - 1] = lines[size_t(r) - 1].wire();
       if (r + 1 < ranks) out[size_t(r)][size_t(r) + 1] = lines[size_t(r)].wire();
-      WireWork<Copy> work{Copy{Sum{}, ranks}};
+      detail::WireWork<Copy> work{Copy{Sum{}, ranks}};
       work.in = in[size_t(r)].data();
       work.out = out[size_t(r)].data();
       work.rank = r;

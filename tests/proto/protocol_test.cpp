@@ -98,7 +98,7 @@ struct Doubled {
     int rank_;
   };
 };
-static_assert(Protocol<Doubled<false>, SoloLane> && Protocol<Doubled<true>, SoloLane>);
+static_assert(Protocol<Doubled<false>, detail::SoloLane> && Protocol<Doubled<true>, detail::SoloLane>);
 
 // One struct per requirement that is a number: a model in all but that.
 struct NoBatch : Doubled<true> {
@@ -135,17 +135,17 @@ struct OfChange : Doubled<true> {
   template <LaneGroup Group, int W = 1>
   using Lane = Change<Doubled<true>::Lane<Group, W>>;
 };
-static_assert(!Protocol<NoBatch, SoloLane> && !Protocol<NoLine, SoloLane> &&
-              !Protocol<HalfALine, SoloLane>);
-static_assert(Protocol<OfChange<AsItIs>, SoloLane>);
-static_assert(!Protocol<OfChange<MadeOfNothing>, SoloLane>);
-static_assert(!Protocol<OfChange<OneWordTooMany>, SoloLane>);
-static_assert(!Protocol<OfChange<OwnFragment>, SoloLane>);
+static_assert(!Protocol<NoBatch, detail::SoloLane> && !Protocol<NoLine, detail::SoloLane> &&
+              !Protocol<HalfALine, detail::SoloLane>);
+static_assert(Protocol<OfChange<AsItIs>, detail::SoloLane>);
+static_assert(!Protocol<OfChange<MadeOfNothing>, detail::SoloLane>);
+static_assert(!Protocol<OfChange<OneWordTooMany>, detail::SoloLane>);
+static_assert(!Protocol<OfChange<OwnFragment>, detail::SoloLane>);
 
 static_assert(!detail::LiesPlainly<Doubled<false>> && detail::LiesPlainly<Simple>);
 
-using Own = std::tuple<OnLanes<Doubled<false>, SoloLane>, OnLanes<Doubled<true>, SoloLane>,
-                       OnLanes<Doubled<false>, ThreadLanes<8>>>;
+using Own = std::tuple<OnLanes<Doubled<false>, detail::SoloLane>, OnLanes<Doubled<true>, detail::SoloLane>,
+                       OnLanes<Doubled<false>, detail::ThreadLanes<8>>>;
 
 }  // namespace
 

@@ -33,9 +33,9 @@ bool same_bits(const std::vector<T>& a, const std::vector<T>& b) {
 /// Launches of all sizes one after another, so that each finds what others have left behind.
 template <class T, class Algo, class Group, int R>
 void all_reduces() {
-  using How = Reduction<Sum, T>;
+  using How = detail::Reduction<Sum, T>;
   const How sum{Sum{}, R};
-  using Prims = PeerPrims<Group, Sentinel, How, 1, R>;
+  using Prims = detail::PeerPrims<Group, Sentinel, How, 1, R>;
   PeerWorld<R> world{
       Prims::half_packets(Algo::splits ? Prims::split_share(4200) : 4200, Algo::boxes)};
   int turn = 0;
@@ -68,8 +68,8 @@ void all_reduces() {
 }  // namespace
 
 TEST_CASE("words of zeros cross, and what is not there is told from them") {
-  using Lane = Sentinel::Lane<SoloLane>;
-  const Lane lane{SoloLane{}};
+  using Lane = Sentinel::Lane<detail::SoloLane>;
+  const Lane lane{detail::SoloLane{}};
   Packet tile[Lane::tile_packets] = {};
   CHECK(!lane.here(lane.load(tile), 1));
   const Word zeros = 0, some = word_of(0.0f, 2.5f), minus = word_of(-0.0f, 1.0f);
@@ -88,8 +88,8 @@ TEST_CASE("words of zeros cross, and what is not there is told from them") {
 }
 
 TEST_CASE("a zero among zeros may lose its sign, at its sender as at the others") {
-  using Lane = Sentinel::Lane<SoloLane>;
-  const Lane lane{SoloLane{}};
+  using Lane = Sentinel::Lane<detail::SoloLane>;
+  const Lane lane{detail::SoloLane{}};
   Packet tile[Lane::tile_packets] = {};
   const Fragment<2> sent{{word_of(0.0f, -0.0f), word_of(-0.0f, -0.0f)}};
   lane.store(tile, sent, 1);
@@ -101,20 +101,20 @@ TEST_CASE("a zero among zeros may lose its sign, at its sender as at the others"
 }
 
 TEST_CASE("sums of floats without flags: the same bits at all ranks, launch after launch") {
-  all_reduces<float, OneShot, SoloLane, 4>();
-  all_reduces<float, TwoShot, SoloLane, 8>();
-  all_reduces<double, TwoShot, SoloLane, 3>();
-  all_reduces<bfloat16, TwoShot, SoloLane, 4>();
-  all_reduces<float16, OneShot, ThreadLanes<8>, 2>();
-  all_reduces<float, TwoShot, ThreadLanes<8>, 2>();
+  all_reduces<float, OneShot, detail::SoloLane, 4>();
+  all_reduces<float, TwoShot, detail::SoloLane, 8>();
+  all_reduces<double, TwoShot, detail::SoloLane, 3>();
+  all_reduces<bfloat16, TwoShot, detail::SoloLane, 4>();
+  all_reduces<float16, OneShot, detail::ThreadLanes<8>, 2>();
+  all_reduces<float, TwoShot, detail::ThreadLanes<8>, 2>();
 }
 
 TEST_CASE("reduce, where not everybody waits for everybody, and reduce-scatter") {
   constexpr int ranks = 3;
-  using How = Reduction<Avg, float>;
+  using How = detail::Reduction<Avg, float>;
   const How average{Avg{}, ranks};
   PeerWorld<ranks> world{
-      PeerPrims<SoloLane, Sentinel, How, 1, ranks>::half_packets(1000, TwoShot::boxes)};
+      detail::PeerPrims<detail::SoloLane, Sentinel, How, 1, ranks>::half_packets(1000, TwoShot::boxes)};
   std::vector<std::vector<float>> in(ranks, std::vector<float>(3000)), out = in;
   const auto mean = [&](Index i) { return (in[0][i] + in[1][i] + in[2][i]) / 3; };
   for (int turn = 0; turn < 12; ++turn) {
@@ -128,11 +128,11 @@ TEST_CASE("reduce, where not everybody waits for everybody, and reduce-scatter")
       w.input = in[r].data(), w.output = out[r].data(), w.root = root;
       w.layout = {count, 0, 0, turn % 4 > 1};
     };
-    REQUIRE((turn % 4 > 1 ? world.run<Reduce, TwoShot, Sentinel, SoloLane>(average, 2, of_root)
-                          : world.run<Reduce, OneShot, Sentinel, SoloLane>(average, 2, of_root)));
+    REQUIRE((turn % 4 > 1 ? world.run<Reduce, TwoShot, Sentinel, detail::SoloLane>(average, 2, of_root)
+                          : world.run<Reduce, OneShot, Sentinel, detail::SoloLane>(average, 2, of_root)));
     for (Index i = 0; i < count; ++i) REQUIRE(out[root][i] == mean(i));
     REQUIRE(out[(root + 1) % ranks][0] == 9);
-    REQUIRE(world.run<ReduceScatter, OneShot, Sentinel, SoloLane>(average, 2, [&](int r, auto& w) {
+    REQUIRE(world.run<ReduceScatter, OneShot, Sentinel, detail::SoloLane>(average, 2, [&](int r, auto& w) {
       w.input = in[r].data(), w.output = out[r].data(), w.layout = {count, count, 0, false};
     }));
     for (int r = 0; r < ranks; ++r) {

@@ -43,7 +43,7 @@ inline Result<void> expect(bool good, const char* what) {
 }
 #define EXPECT(...) CCL_CHECK(expect((__VA_ARGS__), #__VA_ARGS__))
 
-inline Result<void> gather_works(Bootstrap& b) {
+inline Result<void> gather_works(detail::Bootstrap& b) {
   std::vector<int> all(static_cast<size_t>(b.ranks()), -1);
   all[size_t(b.rank())] = 100 + b.rank();
   CCL_CHECK(b.all_gather(all.data(), sizeof(int)));

@@ -28,10 +28,10 @@ constexpr double patience_s = 60;  // of one wait: ends a test that hangs, nothi
 
 /// Waits until `done()`; false if the status said stop or the deadline passed.
 template <class Done>
-bool wait_until(Done done, const Status* status = nullptr) {
+bool wait_until(Done done, const detail::Status* status = nullptr) {
   const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(patience_s);
   for (int round = 1; !done(); ++round) {
-    HostMemory::pause();
+    detail::HostMemory::pause();
     if (round % 256 == 0 && std::chrono::steady_clock::now() > end) return false;
     if (status != nullptr && !status->ok()) return done();
   }
@@ -62,20 +62,20 @@ struct Outcome {
 };
 
 /// `proxy`: of a proxied wire; the thread helps it while it waits, as one in a collective does.
-using Help = std::optional<ProxyEngine::Helper>;
-inline void help(Help& helper, ProxyEngine* proxy) {
+using Help = std::optional<detail::ProxyEngine::Helper>;
+inline void help(Help& helper, detail::ProxyEngine* proxy) {
   if (proxy != nullptr) helper.emplace(*proxy);
 }
 
-inline Outcome push(const Wire& wire, Word steps, Word seed, const Status* status = nullptr,
-                    ProxyEngine* proxy = nullptr) {
+inline Outcome push(const Wire& wire, Word steps, Word seed, const detail::Status* status = nullptr,
+                    detail::ProxyEngine* proxy = nullptr) {
   Help helper;
   help(helper, proxy);
   Outcome outcome;
   for (Word n = 0; n < steps; ++n) {
     const Word step = *wire.sent;
     if (!wait_until(
-            [&] { return step < HostMemory::load_credit(wire.drained) + Word(wire.slot_count); },
+            [&] { return step < detail::HostMemory::load_credit(wire.drained) + Word(wire.slot_count); },
             status)) {
       outcome.problem = "no credit for step " + std::to_string(step);
       return outcome;
@@ -85,14 +85,14 @@ inline Outcome push(const Wire& wire, Word steps, Word seed, const Status* statu
     for (Word w = 0; w < bytes / 8; ++w) data[w] = mix(seed ^ step << 24 ^ w);
     if (wire.sizes != nullptr) wire.sizes[step % Word(wire.slot_count)] = bytes;
     *wire.sent = step + 1;
-    HostMemory::store_release(wire.posted, step + 1);
+    detail::HostMemory::store_release(wire.posted, step + 1);
     ++outcome.steps;
   }
   return outcome;
 }
 
-inline Outcome pull(const Wire& wire, Word steps, Word seed, const Status* status = nullptr,
-                    ProxyEngine* proxy = nullptr) {
+inline Outcome pull(const Wire& wire, Word steps, Word seed, const detail::Status* status = nullptr,
+                    detail::ProxyEngine* proxy = nullptr) {
   Help helper;
   help(helper, proxy);
   Outcome outcome;
@@ -102,7 +102,7 @@ inline Outcome pull(const Wire& wire, Word steps, Word seed, const Status* statu
     if (wire.bypass != nullptr && step % 3 != 0) {  // not always, nor always all of it
       wire.bypass->want(step + 1, step % 3 == 1 ? Index(bytes) : -1);
     }
-    if (!wait_until([&] { return HostMemory::load_acquire(wire.posted) > step; }, status)) {
+    if (!wait_until([&] { return detail::HostMemory::load_acquire(wire.posted) > step; }, status)) {
       outcome.problem = "step " + std::to_string(step) + " did not come";
       return outcome;
     }
@@ -118,7 +118,7 @@ inline Outcome pull(const Wire& wire, Word steps, Word seed, const Status* statu
       }
     }
     *wire.received = step + 1;
-    HostMemory::store_credit(wire.drained, step + 1);
+    detail::HostMemory::store_credit(wire.drained, step + 1);
     ++outcome.steps;
   }
   return outcome;
@@ -268,7 +268,7 @@ std::string alone_with_child(Child child, Parent parent) {
 
 /// Steps both ways over all wires at once; empty if every word arrived.
 inline std::string exchange(const Duplex& duplex, int rank, int peer, Word steps,
-                            const Status* status = nullptr, ProxyEngine* proxy = nullptr) {
+                            const detail::Status* status = nullptr, detail::ProxyEngine* proxy = nullptr) {
   std::string out;
   std::thread sender([&] {
     out = on_all(duplex.out, [&](const Wire& wire, Word w) {

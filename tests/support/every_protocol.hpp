@@ -20,8 +20,8 @@ struct OnLanes {
   using Group = G;
   static constexpr int most_ranks = G::width == 1 ? 9 : 3;  // whose threads a machine bears
 };
-using EveryProtocol = std::tuple<OnLanes<LL, SoloLane>, OnLanes<LL128, SoloLane>,
-                                 OnLanes<Simple, SoloLane>, OnLanes<LL128, ThreadLanes<8>>>;
+using EveryProtocol = std::tuple<OnLanes<LL, detail::SoloLane>, OnLanes<LL128, detail::SoloLane>,
+                                 OnLanes<Simple, detail::SoloLane>, OnLanes<LL128, detail::ThreadLanes<8>>>;
 
 /// What the ranks give, and what their sum is.
 struct Given {
@@ -42,7 +42,7 @@ void check_all_reduce(World& world, Index count, int chunk_steps, bool in_place)
   Given given{ranks, count};
   auto out = given.in;
   auto& results = in_place ? given.in : out;
-  const Reduction<Sum, int> sum{Sum{}, ranks};
+  const detail::Reduction<Sum, int> sum{Sum{}, ranks};
   REQUIRE(world.run<AllReduce, Algo, Proto, Group>(sum, 1, chunk_steps, 0, [&](int r, auto& w) {
     w.input = given.in[r].data();
     w.output = results[r].data();
@@ -64,10 +64,10 @@ void check_rooted(World& world, Index count, int root) {
     w.output = out[r].data();
     w.layout = {count, 0, 0, false};
   };
-  const Reduction<Sum, int> sum{Sum{}, ranks};
+  const detail::Reduction<Sum, int> sum{Sum{}, ranks};
   REQUIRE(world.run<Reduce, Algo, Proto, Group>(sum, 1, 1, root, buffers));
   for (int r = 0; r < ranks; ++r) REQUIRE(out[r] == (r == root ? given.sum : untouched));
-  REQUIRE(world.run<Broadcast, Algo, Proto, Group>(Bytes{}, 1, 1, root, [&](int r, auto& w) {
+  REQUIRE(world.run<Broadcast, Algo, Proto, Group>(detail::Bytes{}, 1, 1, root, [&](int r, auto& w) {
     buffers(r, w);
     w.layout.count *= Index{sizeof(int)};
   }));
@@ -87,7 +87,7 @@ void check_all_gather(World& world, Index count, int chunk_steps, bool in_place)
     want.insert(want.end(), in[r].begin(), in[r].end());
     if (in_place) std::copy(in[r].begin(), in[r].end(), out[r].begin() + r * count);
   }
-  REQUIRE(world.run<AllGather, Algo, Proto, Group>(Bytes{}, 1, chunk_steps, 0, [&](int r, auto& w) {
+  REQUIRE(world.run<AllGather, Algo, Proto, Group>(detail::Bytes{}, 1, chunk_steps, 0, [&](int r, auto& w) {
     w.input = in_place ? out[r].data() + r * count : in[r].data();
     w.output = out[r].data();
     w.layout = {count, 0, count, false};
@@ -100,7 +100,7 @@ template <class Algo, class Proto, class Group>
 void check_reduce_scatter(World& world, Index count, int chunk_steps, bool in_place) {
   const int ranks = world.ranks();
   INFO(Proto::name << " ranks " << ranks << " count " << count << " in place " << in_place);
-  const Reduction<Sum, int> sum{Sum{}, ranks};
+  const detail::Reduction<Sum, int> sum{Sum{}, ranks};
   std::vector<std::vector<int>> in(ranks, std::vector<int>(ranks * count)), out = in;
   std::vector<int> sums(ranks * count);
   for (int r = 0; r < ranks; ++r) {
@@ -122,7 +122,7 @@ template <class Algo>
 void check_same_bits() {
   for (int ranks = 3; ranks <= 8; ++ranks) {
     World narrow{ranks, 1, 2, 128}, wide{ranks, 2, 8, 4096};
-    const Reduction<Sum, float> sum{Sum{}, ranks};
+    const detail::Reduction<Sum, float> sum{Sum{}, ranks};
     const Index count = 700;
     std::vector<std::vector<float>> in(ranks), a(ranks, std::vector<float>(count)), b = a;
     for (int r = 0; r < ranks; ++r) {
@@ -131,7 +131,7 @@ void check_same_bits() {
       }
     }
     for (World* const world : {&narrow, &wide}) {
-      REQUIRE(world->run<ReduceScatter, Algo, Simple, SoloLane>(sum, 1, 1, 0, [&](int r, auto& w) {
+      REQUIRE(world->run<ReduceScatter, Algo, Simple, detail::SoloLane>(sum, 1, 1, 0, [&](int r, auto& w) {
         w.input = in[r].data();
         w.output = (world == &narrow ? a : b)[r].data();
         w.layout = {count, count, 0, false};

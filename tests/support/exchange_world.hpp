@@ -29,11 +29,11 @@ class ExchangeWorld {
 
   ExchangeWorld(int ranks, Index half_packets) : ranks_{ranks}, half_packets_{half_packets} {
     const std::size_t bytes = std::size_t(2 * half_packets) * sizeof(Packet) +
-                              PeerExchangeWork::most_ranks * sizeof(Mail);
+                              detail::PeerExchangeWork::most_ranks * sizeof(detail::Mail);
     for (int r = 0; r < ranks; ++r) {
       scratch_.push_back(aligned(bytes));
-      states_.emplace_back(max_channels * PeerExchangeWork::state_words, 0);
-      tables_.emplace_back(std::size_t(ranks) * Door::slots, 0);
+      states_.emplace_back(max_channels * detail::PeerExchangeWork::state_words, 0);
+      tables_.emplace_back(std::size_t(ranks) * detail::Door::slots, 0);
     }
   }
 
@@ -61,18 +61,18 @@ class ExchangeWorld {
         continue;
       }
       threads.emplace_back([&, r] {
-        GaveUp gave_up;
+        detail::GaveUp gave_up;
         const Word stop = 0;
-        PeerExchangeWork work;
+        detail::PeerExchangeWork work;
         for (int p = 0; p < ranks_; ++p) {
           work.peers.scratch[p] = reinterpret_cast<Packet*>(scratch_[p].get());
           work.out[p] = {out[r][p].get() + offset, sizes[r][p]};
           work.in[p] = {in[r][p].get() + offset, sizes[p][r]};
-          work.where[p] = Door::where(launches_, Word(offset));
+          work.where[p] = detail::Door::where(launches_, Word(offset));
           if (p != r && mapped(r, p)) {
-            const Word where = Door::where(launches_, 0);
-            tables_[r][std::size_t(p * Door::slots + Door::slot(where))] =
-                Door::entry(launches_, reinterpret_cast<Word>(in[p][r].get()));
+            const Word where = detail::Door::where(launches_, 0);
+            tables_[r][std::size_t(p * detail::Door::slots + detail::Door::slot(where))] =
+                detail::Door::entry(launches_, reinterpret_cast<Word>(in[p][r].get()));
           }
         }
         work.peers.half_packets = half_packets_;
@@ -84,7 +84,7 @@ class ExchangeWorld {
         work.most_rings = detail::Rings::most(ranks_, one_peer);
         work.watch = {&stop, &gave_up, Word{60} * 1'000'000'000};
         Body::template prepare<Group>(work);
-        HostExecutor::run<Group>(channels[r], Body{work});
+        detail::HostExecutor::run<Group>(channels[r], Body{work});
         ok[r] = gave_up.peer == 0;
       });
     }

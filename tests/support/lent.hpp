@@ -11,8 +11,8 @@ namespace ccl::test {
 /// What a communicator lends its transports. The engine outlives the context: it finishes what was
 /// posted.
 struct Lent {
-  Status status;
-  ProxyEngine proxy;
+  detail::Status status;
+  detail::ProxyEngine proxy;
   TransportContext context;
   Lent() {
     context.status = &status;

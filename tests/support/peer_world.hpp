@@ -25,41 +25,41 @@ class PeerWorld {
       : half_packets_{(half_packets + 7) / 8 * 8}, scratch_(Ranks), epochs_(Ranks) {
     for (int r = 0; r < Ranks; ++r) {
       scratch_[r].resize(2 * half_packets_ + 8 +
-                         PeerView::max_ranks * Index{sizeof(Mail)} / Index{sizeof(Packet)});
+                         detail::PeerView::max_ranks * Index{sizeof(detail::Mail)} / Index{sizeof(Packet)});
       epochs_[r].assign(max_channels, 0);
     }
   }
   /// One launch of every rank; `setup(rank, work)` gives buffers and layout.
   template <class Op, class Algo, class Proto, class Group, class R, class F>
   bool run(const R& reduction, int channels, F setup) {
-    return each_rank([&](int r, const Watch& watch) {
-      PeerWork<R> work{reduction};
+    return each_rank([&](int r, const detail::Watch& watch) {
+      detail::PeerWork<R> work{reduction};
       fill(work, r, channels, watch);
       setup(r, work);
-      using Body = PeerBody<Op, Algo, Proto, 1, R, Ranks>;
+      using Body = detail::PeerBody<Op, Algo, Proto, 1, R, Ranks>;
       if (!Body::template fits<Group>(work)) return false;
-      HostExecutor::run<Group>(channels, Body{work});
+      detail::HostExecutor::run<Group>(channels, Body{work});
       return true;
     });
   }
   /// One rank's part of a launch, however the others' go.
   template <class Op, class Algo, class Proto, class Group, class R, class F>
-  void run_rank(int rank, const R& reduction, int channels, const Watch& watch, F setup) {
-    PeerWork<R> work{reduction};
+  void run_rank(int rank, const R& reduction, int channels, const detail::Watch& watch, F setup) {
+    detail::PeerWork<R> work{reduction};
     fill(work, rank, channels, watch);
     setup(work);
-    HostExecutor::run<Group>(channels, PeerBody<Op, Algo, Proto, 1, R, Ranks>{work});
+    detail::HostExecutor::run<Group>(channels, detail::PeerBody<Op, Algo, Proto, 1, R, Ranks>{work});
   }
   /// Two calls of one composition in one launch: `setup(rank, call, work)`, on so many channels
   /// each.
   template <class Op, class Algo, class Proto, class Group, class R, class F>
   bool run_two(const R& reduction, const int (&channels)[2], F setup) {
     if (channels[0] + channels[1] > max_channels) return false;
-    return each_rank([&](int r, const Watch& watch) {
-      using Body = PeerBody<Op, Algo, Proto, 1, R, Ranks>;
+    return each_rank([&](int r, const detail::Watch& watch) {
+      using Body = detail::PeerBody<Op, Algo, Proto, 1, R, Ranks>;
       Index packets = 0;
       for (int call = 0; call < 2; ++call) {
-        PeerWork<R> work{reduction};
+        detail::PeerWork<R> work{reduction};
         fill(work, r, channels[call], watch);
         work.first_packet = packets;
         work.first_crew = call == 0 ? 0 : channels[0];
@@ -67,7 +67,7 @@ class PeerWorld {
         setup(r, call, work);
         packets += Body::template packets<Group>(work);
         if (packets > half_packets_) return false;
-        HostExecutor::run<Group>(channels[call], Body{work});
+        detail::HostExecutor::run<Group>(channels[call], Body{work});
       }
       return true;
     });
@@ -75,16 +75,16 @@ class PeerWorld {
   /// The same over rows; `epilogue(rank)`.
   template <class Algo, class Proto, class Group, int Tiles, class P, class E, class F>
   bool run_rows(const P& prologue, E epilogue, int channels, F setup) {
-    return each_rank([&](int r, const Watch& watch) {
+    return each_rank([&](int r, const detail::Watch& watch) {
       using After = decltype(epilogue(0));
-      RowWork<P, After> work{prologue, epilogue(r)};
+      detail::RowWork<P, After> work{prologue, epilogue(r)};
       fill(work, r, channels, watch);
       setup(r, work);
-      using Body = RowBody<AllReduceRows, Algo, Proto, P, After, Ranks, Tiles>;
+      using Body = detail::RowBody<AllReduceRows, Algo, Proto, P, After, Ranks, Tiles>;
       using Prims = typename Body::template Prims<Group>;
       if (Prims::row_packets(work.length) * work.rows > half_packets_) return false;
       if (Prims::tiles_of(work.length) > Tiles) return false;
-      HostExecutor::run<Group>(channels, Body{work});
+      detail::HostExecutor::run<Group>(channels, Body{work});
       return true;
     });
   }
@@ -96,9 +96,9 @@ class PeerWorld {
     std::vector<char> ok(Ranks, 0);
     for (int r = 0; r < Ranks; ++r) {
       threads.emplace_back([&, r] {
-        GaveUp gave_up;
+        detail::GaveUp gave_up;
         const Word stop = 0;
-        const bool ran = body(r, Watch{&stop, &gave_up, Word{60} * 1'000'000'000});
+        const bool ran = body(r, detail::Watch{&stop, &gave_up, Word{60} * 1'000'000'000});
         ok[r] = ran && gave_up.peer == 0;
       });
     }
@@ -106,7 +106,7 @@ class PeerWorld {
     return std::all_of(ok.begin(), ok.end(), [](char o) { return o != 0; });
   }
   template <class Work>
-  void fill(Work& work, int r, int channels, const Watch& watch) {
+  void fill(Work& work, int r, int channels, const detail::Watch& watch) {
     for (int p = 0; p < Ranks; ++p) work.peers.scratch[p] = lines(scratch_[p].data());
     work.peers.half_packets = half_packets_;
     work.peers.rank = r;

@@ -85,14 +85,14 @@ struct OneEdge {
   }
 };
 /// Each task of the engine has had a turn since.
-inline void await_turns(const ProxyEngine& engine) {
+inline void await_turns(const detail::ProxyEngine& engine) {
   const Word before = engine.counters().rounds;
   REQUIRE(wait_until([&] { return engine.counters().rounds >= before + 2; }));
 }
 /// Keeps an engine from whatever its other tasks have to do, until it is let go.
 class Hold {
  public:
-  explicit Hold(ProxyEngine& engine) {
+  explicit Hold(detail::ProxyEngine& engine) {
     REQUIRE(engine.add(task_));
     REQUIRE(wait_until([&] { return task_->reached.load(); }));
   }

@@ -3,6 +3,8 @@
 // Types, reductions and rank counts, with algorithms, protocols, counts, alignments, transports and
 // plans: each pair of levels of two of these occurs in a row of a covering array. Only the
 // compositions of the rows are compiled, a part of them in each types_<n>_test.cpp.
+#include <ccl/algo/ring.hpp>
+#include <ccl/algo/tree.hpp>
 #include <ccl/collective/collective.hpp>
 #include <ccl/proto/ll.hpp>
 #include <ccl/proto/ll128.hpp>

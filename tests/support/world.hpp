@@ -75,10 +75,10 @@ class World {
                       order_.data()};
           trees[c] = tree_over_hosts(r, ranks_, root, Op::rooted ? 0 : c % 2, of_host_);
         }
-        std::vector<Cursor> cursors(2 * ranks_ * channels_);
-        GaveUp gave_up;
+        std::vector<detail::Cursor> cursors(2 * ranks_ * channels_);
+        detail::GaveUp gave_up;
         const Word stop = 0;
-        WireWork<R> work{reduction};
+        detail::WireWork<R> work{reduction};
         work.in = in.data();
         work.out = out.data();
         work.rings = rings.data();
@@ -93,16 +93,16 @@ class World {
         work.sends.cursor = cursors.data();
         work.recvs.cursor = cursors.data() + ranks_ * channels_;
         setup(r, work);
-        if constexpr (std::is_same_v<R, Bytes>) {
+        if constexpr (std::is_same_v<R, detail::Bytes>) {
           if (work.servers > 1) {
-            const ExchangeWork whole = with_messages(work);
-            HostExecutor::run<Group>(whole.channels * whole.servers,
-                                     ExchangeBody<Op, Algo, Proto, 1>{whole});
+            const detail::ExchangeWork whole = with_messages(work);
+            detail::HostExecutor::run<Group>(whole.channels * whole.servers,
+                                     detail::ExchangeBody<Op, Algo, Proto, 1>{whole});
             ok[r] = gave_up.peer == 0;
             return;
           }
         }
-        HostExecutor::run<Group>(work.channels, WireBody<Op, Algo, Proto, 1, R>{work});
+        detail::HostExecutor::run<Group>(work.channels, detail::WireBody<Op, Algo, Proto, 1, R>{work});
         ok[r] = gave_up.peer == 0;
       });
     }
@@ -124,11 +124,11 @@ class World {
   }
 
   /// As on a GPU: the messages travel with the launch.
-  static ExchangeWork with_messages(const WireWork<Bytes>& work) {
-    ExchangeWork whole{work};
+  static detail::ExchangeWork with_messages(const detail::WireWork<detail::Bytes>& work) {
+    detail::ExchangeWork whole{work};
     int filled = 0;
     for (int side = 0; side < 2; ++side) {
-      const Messages& list = side == 0 ? work.sends : work.recvs;
+      const detail::Messages& list = side == 0 ? work.sends : work.recvs;
       for (int p = 0; p <= work.ranks; ++p) whole.begin[side][p] = filled + list.begin[p];
       for (int m = 0; m < list.begin[work.ranks]; ++m) whole.message[filled++] = list.message[m];
     }
@@ -161,10 +161,10 @@ class World {
     while (!done) {
       const auto now = Clock::now();
       for (Count& c : counts) {
-        const Word is = HostMemory::load_acquire(c.from);
+        const Word is = detail::HostMemory::load_acquire(c.from);
         if (is != c.seen) c.under_way.emplace_back(now + delay_, c.seen = is);
         while (!c.under_way.empty() && c.under_way.front().first <= now) {
-          HostMemory::store_release(c.to, c.under_way.front().second);
+          detail::HostMemory::store_release(c.to, c.under_way.front().second);
           c.under_way.pop_front();
         }
       }

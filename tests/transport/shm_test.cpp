@@ -38,7 +38,7 @@ std::pair<sockaddr_un, socklen_t> address_in(const Handshake& handshake) {
 }
 
 std::string rank_main(int rank, int fd, WireShape shape, Word steps) {
-  Status status;
+  detail::Status status;
   TransportContext context;
   context.status = &status;
   context.secret[3] = std::byte{42};
@@ -101,7 +101,7 @@ TEST_CASE("waiting for a receiver that answers nothing ends at the deadline, or 
   REQUIRE(::listen(fd, 8) == 0);
   REQUIRE(::getsockname(fd, reinterpret_cast<sockaddr*>(&address), &bytes) == 0);
   TransportContext context;
-  Status status;
+  detail::Status status;
   context.status = &status;
   context.deadline_s = 0.1;
   const PeerInfo a = info_of(0), b = info_of(1);

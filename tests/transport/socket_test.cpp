@@ -99,7 +99,7 @@ TEST_CASE("steps come before they are wanted, though others are answered meanwhi
   // One that is wanted and three that are not, as of a peer that is calls ahead.
   CHECK(push((*theirs)->out.wires[0], 4, 5, &ahead.status, &ahead.proxy).problem == "");
   CHECK(push(mine->out.wires[0], 1, 6, &behind.status, &behind.proxy).problem == "");
-  CHECK(wait_until([&] { return HostMemory::load_acquire(in.posted) == 4; }, &behind.status));
+  CHECK(wait_until([&] { return detail::HostMemory::load_acquire(in.posted) == 4; }, &behind.status));
   CHECK(pull(in, 4, 5, &behind.status, &behind.proxy).problem == "");
   CHECK(pull((*theirs)->in.wires[0], 1, 6, &ahead.status, &ahead.proxy).problem == "");
   ::close(fds[0]);
@@ -319,7 +319,7 @@ TEST_CASE("another secret is refused, and a sender that never comes is named") {
 
   const auto in = receiver.connect({});
   REQUIRE(in.has_value());
-  const ProxyEngine::Helper helper{ours.proxy};
+  const detail::ProxyEngine::Helper helper{ours.proxy};
   CHECK(wait_until([&] { return !ours.status.ok(); }));
   CHECK(ours.status.result().error().code == Errc::timed_out);
   CHECK(ours.status.result().error().peer == 0);

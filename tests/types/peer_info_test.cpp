@@ -43,17 +43,17 @@ TEST_CASE("a child is another process on the same host") {
 TEST_CASE("ranks and rendezvous mean the same by a host, however it is named") {
   const auto agree = [] {
     const PeerInfo info = local_peer_info(0, -1).value();
-    return info.host_hash == host_hash() && info.pid_hash == pid_hash();
+    return info.host_hash == detail::host_hash() && info.pid_hash == detail::pid_hash();
   };
   CHECK(agree());
-  const auto unnamed = host_hash();
+  const auto unnamed = detail::host_hash();
   const test::Environment nccl{"NCCL_HOSTID", "rack 6"};
   CHECK(agree());
-  const auto by_nccl = host_hash();
+  const auto by_nccl = detail::host_hash();
   const test::Environment own{"CCL_HOSTID", "rack 7"};
   CHECK(agree());
   CHECK(by_nccl != unnamed);
-  CHECK(host_hash() != by_nccl);
+  CHECK(detail::host_hash() != by_nccl);
 }
 
 TEST_CASE("CCL_HOSTID names the host") {

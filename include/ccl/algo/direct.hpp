@@ -3,7 +3,7 @@
 #include <ccl/types/operations.hpp>
 #include <ccl/types/macros.hpp>
 #include <ccl/algo/cost.hpp>
-#include <ccl/detail/lanes/peer_view.hpp>
+#include <ccl/algo/rank_counts.hpp>
 
 namespace ccl {
 

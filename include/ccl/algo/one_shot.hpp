@@ -2,7 +2,7 @@
 
 #include <ccl/types/operations.hpp>
 #include <ccl/algo/cost.hpp>
-#include <ccl/detail/lanes/peer_view.hpp>
+#include <ccl/algo/rank_counts.hpp>
 #include <ccl/types/word.hpp>
 
 namespace ccl {

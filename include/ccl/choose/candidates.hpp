@@ -1,5 +1,7 @@
 #pragma once
 
+#include <ccl/algo/auto_tag.hpp>
+#include <ccl/choose/forward.hpp>
 #include <ccl/algo/bruck.hpp>
 #include <ccl/algo/copy_engine.hpp>
 #include <ccl/algo/direct.hpp>
@@ -25,39 +27,7 @@
 #include <limits>
 
 namespace ccl {
-/// Stands for the algorithm of a `Collective`, or for its protocol, or for both: each call runs the
-/// fastest for its size of a list of candidates. `AutoOf<Candidate<Ring, LL>, ...>` is one's own
-/// list; `Auto` is ccl's for the operation.
-template <class... Cs>
-struct AutoOf {};
-using Auto = AutoOf<>;
-
-/// The same, but only of candidates that reduce every element in one order, which depends on the
-/// number of ranks alone: the result has the same bits in every run, on every rank, and whatever
-/// the size of the message around the element. docs/choosing.md has the orders.
-template <class... Cs>
-struct DeterministicOf {};
-using Deterministic = DeterministicOf<>;
-
-template <class Op, class Algo = Auto, class Proto = Auto, class Transport = DefaultTransport>
-class Collective;
-
 namespace detail {
-template <class Op, class List, class Transport, bool OneOrder>
-class AutoCollective;
-template <class Op, class List, class Transport, bool OneOrder>
-struct MadeCandidates;
-template <class T>
-inline constexpr bool is_auto = false;
-template <class... Cs>
-inline constexpr bool is_auto<AutoOf<Cs...>> = true;
-template <class... Cs>
-inline constexpr bool is_auto<DeterministicOf<Cs...>> = true;
-template <class T>
-inline constexpr bool is_deterministic = false;
-template <class... Cs>
-inline constexpr bool is_deterministic<DeterministicOf<Cs...>> = true;
-
 /// Up to which size a protocol is usually the faster one.
 template <class Proto>
 inline constexpr Index usual_most_bytes = !Proto::carries_flags ? std::numeric_limits<Index>::max()

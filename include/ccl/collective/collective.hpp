@@ -1,6 +1,6 @@
 #pragma once
 
-#include <ccl/choose/candidates.hpp>
+#include <ccl/choose/forward.hpp>
 #include <ccl/detail/launch/arguments.hpp>
 #include <ccl/detail/compose/bound_call.hpp>
 #include <ccl/detail/compose/checks.hpp>
@@ -76,7 +76,7 @@ class Collective : public detail::Composition<Op, Algo, Proto, detail::sides_of<
       }
       return exchange(info, std::move(table), stream);
     } else {
-      return this->launch(info, Bytes{}, send, recv, {bytes, 0, bytes, false}, 0, stream);
+      return this->launch(info, detail::Bytes{}, send, recv, {bytes, 0, bytes, false}, 0, stream);
     }
   }
   /// Broadcast: `root`'s `count` elements, to everyone. `send` of the others is not read.
@@ -97,7 +97,7 @@ class Collective : public detail::Composition<Op, Algo, Proto, detail::sides_of<
       table.recv(root, recv, bytes);
       return exchange(info, std::move(table), stream);
     } else {
-      return this->launch(info, Bytes{}, send, recv, {bytes, 0, 0, false}, root, stream);
+      return this->launch(info, detail::Bytes{}, send, recv, {bytes, 0, 0, false}, root, stream);
     }
   }
   /// AllToAll: the p-th run of `count` elements of `send` goes to rank p; what rank p sends becomes
@@ -112,7 +112,7 @@ class Collective : public detail::Composition<Op, Algo, Proto, detail::sides_of<
     CCL_CHECK(check_apart(send, recv, times_ranks(bytes)));
     if constexpr (!detail::Exchanges<Op, Algo>) {
       if (comm.ranks() == 1) return this->move_alone(send, recv, bytes, stream);
-      return this->launch(detail::call_info<T, void>(Op::name, count, -1), Bytes{}, send, recv,
+      return this->launch(detail::call_info<T, void>(Op::name, count, -1), detail::Bytes{}, send, recv,
                           {bytes, bytes, bytes, false}, 0, stream);
     } else {
       Table table{comm.ranks()};
@@ -154,7 +154,7 @@ class Collective : public detail::Composition<Op, Algo, Proto, detail::sides_of<
       return fail(Errc::not_supported,
                   "a group takes no exchange whose counts lie in memory; call it on its own");
     }
-    CountedWork work;
+    detail::CountedWork work;
     work.send = reinterpret_cast<const char*>(send);
     work.recv = reinterpret_cast<char*>(recv);
     work.send_counts = rows.send_counts;
@@ -289,7 +289,7 @@ class Collective : public detail::Composition<Op, Algo, Proto, detail::sides_of<
     CCL_CHECK(check(send, count, sizeof(T), "send"));
     CCL_CHECK(check(recv, count, sizeof(T), "recv"));
     CCL_CHECK(check_overlap(send, bytes, recv, bytes, recv));
-    return this->reduce_alone(Reduction<F, T, A>{op, 1}, send, recv, count, stream);
+    return this->reduce_alone(detail::Reduction<F, T, A>{op, 1}, send, recv, count, stream);
   }
   template <class Acc, class T, class F>
   Result<void> alone(const T* send, T* recv, Index count, F op, int root,
@@ -325,7 +325,7 @@ class Collective : public detail::Composition<Op, Algo, Proto, detail::sides_of<
   Result<void> reduce_into(const T* send, T* recv, Index count, int runs, F op, int root,
                            const Layout& layout, bool gets, Stream stream) const {
     using A = cuda::std::conditional_t<cuda::std::is_void_v<Acc>, accumulate_t<T>, Acc>;
-    using R = Reduction<F, T, A>;
+    using R = detail::Reduction<F, T, A>;
     static_assert(!Algo::reorders || R::commutative,
                   "ccl: this algorithm reduces the ranks in an order of its own, and the functor "
                   "says that it is not commutative");

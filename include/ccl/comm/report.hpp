@@ -1,14 +1,50 @@
 #pragma once
 
-#include <ccl/detail/runtime/flight_recorder.hpp>
 #include <ccl/types/word.hpp>
 
 #include <cstddef>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace ccl {
+
+/// How far an operation has come on one rank.
+enum class OpState : int {
+  queued,    // called; something before it on its stream runs
+  launched,  // given to a GPU, which has not said yet that it waits in this operation or a later
+             // one
+  running,   // its lanes move data, or wait for their peers
+  done,
+  failed  // ended by a deadline, an abort or a lost rank
+};
+std::string_view name(OpState state);
+
+/// One operation of one rank, as its journal keeps it. Trivially copyable: ranks tell each other.
+struct Operation {
+  Word number = 0;  // among the rank's collectives in order of calls, from 1: equal on all ranks;
+                    // 0: a group of sends and receives, in which not all ranks take part
+  char what[48] = {};   // "all_reduce/Ring/LL128/any", "barrier"
+  char type[16] = {};   // of the elements
+  char redop[16] = {};  // of the reduction; empty if none
+  Index count = 0;      // of elements, as the caller gave it; -1: no single number
+  int root = -1;
+  int composition = -1;  // in order of creation; -1: none, a barrier
+  Word call = 0;         // of this composition, from 1
+  OpState state = OpState::queued;
+  // Since 1970, as the system's clock is when the journal is read; how long ago is as the steady
+  // clock says, so that no jump of the other shows. 0: not yet.
+  Word queued_ns = 0, started_ns = 0, ended_ns = 0;
+};
+
+/// How far one wire has come, in steps since it was made. Both ends count alike.
+struct WireSteps {
+  int peer = -1, channel = 0;
+  bool sends = false;  // else it comes from `peer`
+  Word filled = 0;     // by the sender, as far as this end knows: packets may carry their own flags
+  Word drained = 0;    // by the receiver
+};
 
 /// For whom a rank's lanes wait, and at which step of the wire between them.
 struct WaitsFor {

@@ -41,7 +41,7 @@ struct Fp8Rows {
     CCL_UNROLL for (int c = 0; c < Lane::cells; ++c) {
       float scaled[per_cell];
       CCL_UNROLL for (int i = 0; i < per_cell; ++i) scaled[i] = values[c * per_cell + i] * up;
-      const auto codes = RowRun<Code, per_cell>::pack(scaled);
+      const auto codes = detail::RowRun<Code, per_cell>::pack(scaled);
       f.word[c] = is_scale(lane, c)
                       ? Word{cuda::std::bit_cast<cuda::std::uint32_t>(largest / largest_code)}
                       : codes.word[0];
@@ -58,7 +58,7 @@ struct Fp8Rows {
     const Word told = group.from(mine, Group::width - 1);
     const auto scale = cuda::std::bit_cast<float>(static_cast<cuda::std::uint32_t>(told));
     CCL_UNROLL for (int c = 0; c < Lane::cells; ++c) {
-      RowRun<Code, per_cell>{{f.word[c]}}.unpack(values + c * per_cell);
+      detail::RowRun<Code, per_cell>{{f.word[c]}}.unpack(values + c * per_cell);
       CCL_UNROLL for (int i = 0; i < per_cell; ++i) values[c * per_cell + i] *= scale;
     }
   }

@@ -17,21 +17,21 @@ struct PlainRows {
   CCL_HD static typename Lane::Fragment pack(Group, const Lane&, const float* values) {
     typename Lane::Fragment f;
     CCL_UNROLL for (int c = 0; c < Lane::cells; ++c) {
-      f.word[c] = RowRun<T, per_cell>::pack(values + c * per_cell).word[0];
+      f.word[c] = detail::RowRun<T, per_cell>::pack(values + c * per_cell).word[0];
     }
     return f;
   }
   template <class Group, class Lane>
   CCL_HD static void unpack(Group, const Lane&, const typename Lane::Fragment& f, float* values) {
     CCL_UNROLL for (int c = 0; c < Lane::cells; ++c) {
-      RowRun<T, per_cell>{{f.word[c]}}.unpack(values + c * per_cell);
+      detail::RowRun<T, per_cell>{{f.word[c]}}.unpack(values + c * per_cell);
     }
   }
   /// A sum, as all ranks would have it after another hop.
   template <class Lane>
   CCL_HD static void settle(float* values) {
     CCL_UNROLL for (int c = 0; c < Lane::cells; ++c) {
-      RowRun<T, per_cell>::pack(values + c * per_cell).unpack(values + c * per_cell);
+      detail::RowRun<T, per_cell>::pack(values + c * per_cell).unpack(values + c * per_cell);
     }
   }
 };

@@ -24,7 +24,7 @@ struct Sentinel {
   static constexpr bool takes =
       (cuda::std::is_same_v<F, Sum> || cuda::std::is_same_v<F, Avg> ||
        cuda::std::is_same_v<F, PreMulSum>)&&(cuda::std::is_same_v<T, float> ||
-                                             cuda::std::is_same_v<T, double> || is_narrow_float<T>);
+                                             cuda::std::is_same_v<T, double> || detail::is_narrow_float<T>);
   template <LaneGroup Group, int W = 1>
   class Lane;
 };

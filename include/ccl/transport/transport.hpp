@@ -13,9 +13,9 @@
 
 namespace ccl {
 
-class ProxyEngine;  // proxy.hpp: moves the bytes of proxied wires
-class Status;       // status.hpp: how a failure is told to everyone
 namespace detail {
+class ProxyEngine;  // moves the bytes of proxied wires
+class Status;       // stop flag that all waiting lanes and threads poll
 class GpuArena;  // the rank's GPU, and its memory that peers may map
 }
 
@@ -42,8 +42,8 @@ struct Edge {
 
 /// What the communicator lends to transports. Outlives every connection made with it.
 struct TransportContext {
-  ProxyEngine* proxy = nullptr;
-  Status* status = nullptr;            // waits end when it says stop
+  detail::ProxyEngine* proxy = nullptr;
+  detail::Status* status = nullptr;            // waits end when it says stop
   std::array<std::byte, 16> secret{};  // of the communicator: connections prove it
   double deadline_s = 60;              // of one connect
   detail::GpuArena* arena = nullptr;   // null on a CPU rank

@@ -4,7 +4,9 @@
 
 namespace ccl {
 
+namespace detail {
 class Bypass;
+}
 
 /// One direction of a connection: a ring of slots that the sender fills and the receiver drains.
 /// A view: the connection that made it owns the memory. Counts go on for the life of the wire.
@@ -26,7 +28,7 @@ struct Wire {
   int slot_count = 0;        // a power of two, at least 2 for fused receive-and-send
   int slot_packets = 0;      // a multiple of 8: slots begin on lines
   bool proxied = false;
-  Bypass* bypass = nullptr;  // past the slots; null if there is none
+  detail::Bypass* bypass = nullptr;  // past the slots; null if there is none
 
   CCL_HD Packet* slot(Word step) const {
     return slots + Index(step & Word(slot_count - 1)) * slot_packets;

@@ -327,9 +327,9 @@ class Detector {
     if (options_.sockets) {
       names.emplace(options_.sockets->begin(), options_.sockets->end());
     } else if (options_.sys == "/sys") {
-      CCL_TRY(const std::string wanted, setting_text("SOCKET_IFNAME"));
+      CCL_TRY(const std::string wanted, ccl::detail::setting_text("SOCKET_IFNAME"));
       names.emplace();
-      for (const net::Interface& fit : net::choose_interfaces(net::list_interfaces(), wanted, 0)) {
+      for (const ccl::detail::net::Interface& fit : ccl::detail::net::choose_interfaces(ccl::detail::net::list_interfaces(), wanted, 0)) {
         names->insert(fit.name);
       }
     }

@@ -19,7 +19,7 @@ namespace {
 Result<LoadedGraph> known_machine(const DiscoverOptions& options) {
   static std::mutex mutex;
   static std::map<std::string, LoadedGraph> seen;
-  CCL_TRY(std::string key, setting_text("TOPO_FILE"));
+  CCL_TRY(std::string key, detail::setting_text("TOPO_FILE"));
   for (const SeenGpu& gpu : *options.gpus) {
     key += fmt::format(" {} {}", gpu.bus_id, gpu.links.size());
   }
@@ -63,7 +63,7 @@ void seat_on_cpus(Graph& graph, const std::vector<Place>& places) {
 }
 
 bool file_has_gpus() {
-  const auto given = setting_text("TOPO_FILE");
+  const auto given = detail::setting_text("TOPO_FILE");
   if (!given || given->empty()) return false;
   DiscoverOptions without;
   without.gpus.emplace();

@@ -62,8 +62,8 @@ bool takes_dma_buf(const Verbs& calls, ibv_context* context) {
 
 Result<SeenNics> verbs_nics() {
   SeenNics seen;
-  CCL_TRY(const bool disabled, setting_flag("IB_DISABLE"));
-  CCL_TRY(const std::string hca, setting_text("IB_HCA"));
+  CCL_TRY(const bool disabled, detail::setting_flag("IB_DISABLE"));
+  CCL_TRY(const std::string hca, detail::setting_text("IB_HCA"));
   CCL_TRY(const HcaList list, HcaList::parse(hca));
   if (disabled) {
     seen.why = "CCL_IB_DISABLE is 1";

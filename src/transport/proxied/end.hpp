@@ -183,7 +183,7 @@ struct ProxiedBody {
         continue;
       }
       hello.line = n;
-      CCL_TRY(net::Fd line, net::auth_connect(doors[link->door_of(n) % count], link->context.secret,
+      CCL_TRY(Fd line, net::auth_connect(doors[link->door_of(n) % count], link->context.secret,
                                               std::as_bytes(std::span{&hello, 1}), deadline,
                                               link->context.status));
       if (hello.both_ways) link->lend(n, line.get());

@@ -3,5 +3,5 @@
 #include <ccl/proto/simple.hpp>
 
 // What the failing cases get wrong, done right.
-static_assert(ccl::Protocol<ccl::Simple, ccl::SoloLane>);
-static_assert(ccl::Protocol<ccl::LL128, ccl::SoloLane>);
+static_assert(ccl::Protocol<ccl::Simple, ccl::detail::SoloLane>);
+static_assert(ccl::Protocol<ccl::LL128, ccl::detail::SoloLane>);

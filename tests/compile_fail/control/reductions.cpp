@@ -12,9 +12,9 @@ struct Pair {
 struct Larger {
   float operator()(float a, float b) const { return a < b ? b : a; }
 };
-static_assert(sizeof(ccl::Reduction<ccl::PreMulSum, Pair>) > 0);
-static_assert(sizeof(ccl::Reduction<ccl::Avg, Pair>) > 0);
-static_assert(sizeof(ccl::Reduction<Larger, float>) > 0);
-static_assert(sizeof(ccl::Reduction<ccl::Sum, float, double>) > 0);
-static_assert(sizeof(ccl::CellReducer<ccl::Reduction<ccl::Sum, Pair>, 2>) > 0);
+static_assert(sizeof(ccl::detail::Reduction<ccl::PreMulSum, Pair>) > 0);
+static_assert(sizeof(ccl::detail::Reduction<ccl::Avg, Pair>) > 0);
+static_assert(sizeof(ccl::detail::Reduction<Larger, float>) > 0);
+static_assert(sizeof(ccl::detail::Reduction<ccl::Sum, float, double>) > 0);
+static_assert(sizeof(ccl::detail::CellReducer<ccl::detail::Reduction<ccl::Sum, Pair>, 2>) > 0);
 static_assert(ccl::data_type_of<float> == ccl::DataType::float32);

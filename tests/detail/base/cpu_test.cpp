@@ -12,7 +12,7 @@ TEST_CASE("copy_away copies what it is told to and nothing else") {
       for (std::size_t i = 0; i < from.size(); ++i) from[i] = char(i * 7 + bytes);
       std::vector<char> want = to;
       std::memcpy(want.data() + shift, from.data() + shift / 2, bytes);
-      ccl::copy_away(to.data() + shift, from.data() + shift / 2, bytes);
+      ccl::detail::copy_away(to.data() + shift, from.data() + shift / 2, bytes);
       INFO(bytes << " bytes to an offset of " << shift);
       CHECK(to == want);
     }
@@ -20,7 +20,7 @@ TEST_CASE("copy_away copies what it is told to and nothing else") {
 }
 
 TEST_CASE("the clock of the CPU goes on") {
-  const auto begin = ccl::cpu_ticks();
-  while (ccl::cpu_ticks() == begin) ccl::cpu_relax();
-  CHECK(ccl::cpu_ticks() > begin);
+  const auto begin = ccl::detail::cpu_ticks();
+  while (ccl::detail::cpu_ticks() == begin) ccl::detail::cpu_relax();
+  CHECK(ccl::detail::cpu_ticks() > begin);
 }

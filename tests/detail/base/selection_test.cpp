@@ -39,20 +39,20 @@ Error error_of(const Result<Plan>& result) {
 }  // namespace
 
 TEST_CASE("lists of names are read as NCCL reads them") {
-  CHECK(list_leaves("", "all_reduce", "Ring"));
-  CHECK(list_leaves("ring", "all_reduce", "Ring"));
-  CHECK(list_leaves("Tree, RING", "all_reduce", "Ring"));
-  CHECK_FALSE(list_leaves("tree", "all_reduce", "Ring"));
-  CHECK_FALSE(list_leaves("^ring,tree", "all_reduce", "Ring"));
-  CHECK(list_leaves("^tree", "all_reduce", "Ring"));
-  CHECK_FALSE(list_leaves("^LL", "all_reduce", "LL"));
-  CHECK(list_leaves("^LL", "all_reduce", "LL128"));
-  CHECK(list_leaves("allreduce:tree", "all_gather", "Ring"));
-  CHECK_FALSE(list_leaves("allreduce:tree", "all_reduce", "Ring"));
-  CHECK(list_leaves("tree;allreduce:ring", "all_reduce", "Ring"));
-  CHECK(list_leaves("all_reduce:ring;tree", "all_reduce", "Ring"));
-  CHECK_FALSE(list_leaves("ring;allgather:^ring;", "all_gather", "Ring"));
-  CHECK(list_leaves("ring;allgather:^ring", "reduce", "Ring"));
+  CHECK(detail::list_leaves("", "all_reduce", "Ring"));
+  CHECK(detail::list_leaves("ring", "all_reduce", "Ring"));
+  CHECK(detail::list_leaves("Tree, RING", "all_reduce", "Ring"));
+  CHECK_FALSE(detail::list_leaves("tree", "all_reduce", "Ring"));
+  CHECK_FALSE(detail::list_leaves("^ring,tree", "all_reduce", "Ring"));
+  CHECK(detail::list_leaves("^tree", "all_reduce", "Ring"));
+  CHECK_FALSE(detail::list_leaves("^LL", "all_reduce", "LL"));
+  CHECK(detail::list_leaves("^LL", "all_reduce", "LL128"));
+  CHECK(detail::list_leaves("allreduce:tree", "all_gather", "Ring"));
+  CHECK_FALSE(detail::list_leaves("allreduce:tree", "all_reduce", "Ring"));
+  CHECK(detail::list_leaves("tree;allreduce:ring", "all_reduce", "Ring"));
+  CHECK(detail::list_leaves("all_reduce:ring;tree", "all_reduce", "Ring"));
+  CHECK_FALSE(detail::list_leaves("ring;allgather:^ring;", "all_gather", "Ring"));
+  CHECK(detail::list_leaves("ring;allgather:^ring", "reduce", "Ring"));
 }
 
 TEST_CASE("a composition that CCL_ALGO or CCL_PROTO leaves out is refused and told why") {

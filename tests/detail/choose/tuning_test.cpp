@@ -14,10 +14,10 @@
 using namespace ccl;
 
 namespace {
-const TuningCase here{"all_reduce", 2, 1, "shm", 0, 0};
+const detail::TuningCase here{"all_reduce", 2, 1, "shm", 0, 0};
 
-TuningTable table_of(Index bytes, const char* first, double us, const char* second, double more) {
-  TuningTable table;
+detail::TuningTable table_of(Index bytes, const char* first, double us, const char* second, double more) {
+  detail::TuningTable table;
   table.machine = "of a test";
   table.rows.push_back({here, bytes, {{first, us}, {second, more}}});
   return table;
@@ -76,8 +76,8 @@ Result<Choice> choice_with(const std::string& first, const std::string& second, 
 }  // namespace
 
 TEST_CASE("a table is read as it was written") {
-  const TuningTable table = table_of(1024, "Ring/Simple", 5.25, "Doubling/Simple", 3);
-  const auto read = TuningTable::parse(table.json(), "text");
+  const detail::TuningTable table = table_of(1024, "Ring/Simple", 5.25, "Doubling/Simple", 3);
+  const auto read = detail::TuningTable::parse(table.json(), "text");
   REQUIRE(read);
   CHECK(read->machine == "of a test");
   REQUIRE(read->rows.size() == 1);
@@ -91,7 +91,7 @@ TEST_CASE("a table is read as it was written") {
 
 TEST_CASE("what is no table is refused, and it is said why") {
   const auto why = [](const char* text) {
-    const auto read = TuningTable::parse(text, "f.json");
+    const auto read = detail::TuningTable::parse(text, "f.json");
     REQUIRE_FALSE(read);
     CHECK(read.error().code == Errc::bad_setting);
     return read.error().what;
@@ -115,20 +115,20 @@ TEST_CASE("what is no table is refused, and it is said why") {
   CHECK(row("{" + where + R"("bytes": 8, "us": {}})").find("no composition") != std::string::npos);
   CHECK(row("{" + where + R"("bytes": 8, "us": {"Ring/LL": 0}})").find("Ring/LL is no number") !=
         std::string::npos);
-  CHECK_FALSE(TuningTable::read("/no/such/file"));
-  const auto endless = TuningTable::read("/dev/zero");
+  CHECK_FALSE(detail::TuningTable::read("/no/such/file"));
+  const auto endless = detail::TuningTable::read("/dev/zero");
   REQUIRE_FALSE(endless);
   CHECK(endless.error().code == Errc::bad_setting);
   CHECK(endless.error().what.find("/dev/zero is too long") != std::string::npos);
 }
 
 TEST_CASE("merging replaces the rows of the same case and size") {
-  TuningTable table = table_of(1024, "Ring/Simple", 5, "Tree/LL", 6);
+  detail::TuningTable table = table_of(1024, "Ring/Simple", 5, "Tree/LL", 6);
   table.merge(table_of(1024, "Ring/Simple", 7, "Tree/LL", 6));
   table.merge(table_of(2048, "Ring/Simple", 9, "Tree/LL", 6));
   REQUIRE(table.rows.size() == 2);
   CHECK(table.rows[0].us[0].second == 7);
-  TuningCase elsewhere = here;
+  detail::TuningCase elsewhere = here;
   elsewhere.ranks = 3;
   CHECK(table.of(elsewhere).empty());
   CHECK(table.of(here).size() == 2);
@@ -136,7 +136,7 @@ TEST_CASE("merging replaces the rows of the same case and size") {
 
 TEST_CASE("a choice goes by the measurements of its case, and by the model without") {
   // The model has it the other way round for both sizes.
-  TuningTable table = table_of(64, "Ring/Simple", 1, "Doubling/Simple", 2);
+  detail::TuningTable table = table_of(64, "Ring/Simple", 1, "Doubling/Simple", 2);
   table.merge(table_of(1 << 22, "Ring/Simple", 900, "Doubling/Simple", 500));
   const File file{table.json()};
   for (const Index bytes : {16, 64, 200}) {
@@ -151,7 +151,7 @@ TEST_CASE("a choice goes by the measurements of its case, and by the model witho
   REQUIRE(large);
   CHECK(large->composition == "Doubling/Simple");
   CHECK(large->us == Approx(1000));
-  for (TuningRow& row : table.rows) row.where.ranks = 3;
+  for (detail::TuningRow& row : table.rows) row.where.ranks = 3;
   const File other{table.json()};
   const auto model = choice_with(other.path(), other.path(), 64);
   REQUIRE(model);
@@ -160,7 +160,7 @@ TEST_CASE("a choice goes by the measurements of its case, and by the model witho
 }
 
 TEST_CASE("ranks of different limits choose alike, by what was measured with the strictest") {
-  TuningTable table = table_of(64, "Ring/Simple", 1, "Doubling/Simple", 2);
+  detail::TuningTable table = table_of(64, "Ring/Simple", 1, "Doubling/Simple", 2);
   table.rows[0].where.max_ctas = 4;
   table.merge(table_of(64, "Ring/Simple", 2, "Doubling/Simple", 1));
   const File file{table.json()};
@@ -171,7 +171,7 @@ TEST_CASE("ranks of different limits choose alike, by what was measured with the
 
 TEST_CASE("what a table says of small messages, it does not say of large ones") {
   // Only one was measured, only at 64 bytes: the model's winner of large messages stays.
-  TuningTable table = table_of(64, "Ring/Simple", 1, "Doubling/Simple", 2);
+  detail::TuningTable table = table_of(64, "Ring/Simple", 1, "Doubling/Simple", 2);
   const Index large = 1 << 24;
   const auto by_model = choice_with("", "", large);
   REQUIRE(by_model);

@@ -14,11 +14,11 @@ namespace {
 /// Scratch of several ranks, and what each keeps.
 struct Peers {
   explicit Peers(int ranks) : scratch(std::size_t(ranks)), counts(std::size_t(ranks)) {
-    for (auto& s : scratch) s.resize(8 + PeerView::max_ranks * sizeof(Mail) / sizeof(Packet));
-    for (auto& c : counts) c.assign(CopySync::count_words, 0);
+    for (auto& s : scratch) s.resize(8 + detail::PeerView::max_ranks * sizeof(detail::Mail) / sizeof(Packet));
+    for (auto& c : counts) c.assign(detail::CopySync::count_words, 0);
   }
-  CopySync sync(int rank, const Word* stop, GaveUp* gave_up, Word deadline_ns) {
-    CopySync work;
+  detail::CopySync sync(int rank, const Word* stop, detail::GaveUp* gave_up, Word deadline_ns) {
+    detail::CopySync work;
     for (std::size_t p = 0; p < scratch.size(); ++p) {
       const auto at = reinterpret_cast<std::uintptr_t>(scratch[p].data());
       work.peers.scratch[p] = scratch[p].data() + (128 - at % 128) % 128 / sizeof(Packet);
@@ -36,8 +36,8 @@ struct Peers {
 template <class T, class F, bool Wide>
 std::vector<T> reduced(const std::vector<std::vector<T>>& pieces, F op, int channels,
                        std::vector<T>& also) {
-  using R = Reduction<F, T>;
-  CopyReduction<R> work{R{op, int(pieces.size())}};
+  using R = detail::Reduction<F, T>;
+  detail::CopyReduction<R> work{R{op, int(pieces.size())}};
   std::vector<T> result(pieces[0].size());
   also = result;
   for (std::size_t r = 0; r < pieces.size(); ++r) work.piece[r] = pieces[r].data();
@@ -46,7 +46,7 @@ std::vector<T> reduced(const std::vector<std::vector<T>>& pieces, F op, int chan
   work.also = also.data();
   work.count = Index(result.size());
   work.channels = channels;
-  HostExecutor::run<SoloLane>(channels, CopyReduceBody<R, Wide>{work});
+  detail::HostExecutor::run<detail::SoloLane>(channels, detail::CopyReduceBody<R, Wide>{work});
   return result;
 }
 
@@ -68,7 +68,7 @@ TEST_CASE("a sync ends when the peers have posted as often, and counts from laun
   constexpr int ranks = 3;
   Peers peers{ranks};
   const Word stop = 0;
-  GaveUp gave_up[ranks];
+  detail::GaveUp gave_up[ranks];
   int seen[ranks] = {};
   std::vector<std::thread> threads;
   std::atomic<int> arrived{0};
@@ -77,12 +77,12 @@ TEST_CASE("a sync ends when the peers have posted as often, and counts from laun
       for (int round = 0; round < 50; ++round) {
         arrived.fetch_add(1);
         auto work = peers.sync(r, &stop, &gave_up[r], Word{60} * 1'000'000'000);
-        work.post[CopySync::filled] = work.await[CopySync::filled] = 7u & ~(1u << r);
+        work.post[detail::CopySync::filled] = work.await[detail::CopySync::filled] = 7u & ~(1u << r);
         if (round % 3 == 0) {  // the other kind, between two of them only
           const unsigned pair = r == 0 ? 2u : r == 1 ? 1u : 0u;
-          work.post[CopySync::emptied] = work.await[CopySync::emptied] = pair;
+          work.post[detail::CopySync::emptied] = work.await[detail::CopySync::emptied] = pair;
         }
-        HostExecutor::run<SoloLane>(1, CopySyncBody{work});
+        detail::HostExecutor::run<detail::SoloLane>(1, detail::CopySyncBody{work});
         seen[r] += int(arrived.load() >= ranks * (round + 1));
       }
     });
@@ -97,16 +97,16 @@ TEST_CASE("a sync ends when the peers have posted as often, and counts from laun
 TEST_CASE("a sync gives up by its deadline, and at once when all is to stop") {
   Peers peers{2};
   Word stop = 0;
-  GaveUp gave_up;
+  detail::GaveUp gave_up;
   auto work = peers.sync(0, &stop, &gave_up, 20'000'000);
-  work.await[CopySync::filled] = 2;
-  HostExecutor::run<SoloLane>(1, CopySyncBody{work});
+  work.await[detail::CopySync::filled] = 2;
+  detail::HostExecutor::run<detail::SoloLane>(1, detail::CopySyncBody{work});
   CHECK(gave_up.peer == 2);
   gave_up = {};
   stop = 1;
   work = peers.sync(0, &stop, &gave_up, 0);
-  work.await[CopySync::emptied] = 2;
-  HostExecutor::run<SoloLane>(1, CopySyncBody{work});
+  work.await[detail::CopySync::emptied] = 2;
+  detail::HostExecutor::run<detail::SoloLane>(1, detail::CopySyncBody{work});
   CHECK(gave_up.peer == 0);
 }
 
@@ -114,19 +114,19 @@ TEST_CASE("what follows a sync that gave up is not posted") {
   for (const bool aborted : {false, true}) {
     Peers peers{2};
     Word stop = 0;
-    GaveUp gave_up;
+    detail::GaveUp gave_up;
     auto work = peers.sync(0, &stop, &gave_up, 20'000'000);
-    const Mail* const theirs = detail::mail(work.peers, 1, 0);
-    work.post[CopySync::filled] = work.await[CopySync::filled] = 2;
+    const detail::Mail* const theirs = detail::mail(work.peers, 1, 0);
+    work.post[detail::CopySync::filled] = work.await[detail::CopySync::filled] = 2;
     if (aborted) {
       stop = 1;
     } else {
-      HostExecutor::run<SoloLane>(1, CopySyncBody{work});
+      detail::HostExecutor::run<detail::SoloLane>(1, detail::CopySyncBody{work});
       REQUIRE(gave_up.peer == 2);
       CHECK(theirs->told[0] == 1);  // what was done before the wait
     }
     const Word told = theirs->told[0];
-    HostExecutor::run<SoloLane>(1, CopySyncBody{work});
+    detail::HostExecutor::run<detail::SoloLane>(1, detail::CopySyncBody{work});
     CHECK(theirs->told[0] == told);
   }
 }
@@ -165,12 +165,12 @@ TEST_CASE("pieces are reduced in the order of the ranks, for all types and count
 TEST_CASE("runs of any length and address are copied whole") {
   std::vector<char> from(5000), to(5000, 'x');
   for (std::size_t i = 0; i < from.size(); ++i) from[i] = char(i * 7);
-  CopyRuns work;
+  detail::CopyRuns work;
   work.run[work.count++] = {to.data() + 1, from.data() + 3, 2000};
   work.run[work.count++] = {to.data() + 2001, from.data() + 2001, 1};
   work.run[work.count++] = {to.data() + 2100, from.data() + 2100, 2345};
   work.channels = 4;
-  HostExecutor::run<SoloLane>(work.channels, CopyRunsBody{work});
+  detail::HostExecutor::run<detail::SoloLane>(work.channels, detail::CopyRunsBody{work});
   CHECK(std::memcmp(to.data() + 1, from.data() + 3, 2000) == 0);
   CHECK((to[0] == 'x' && to[2001] == from[2001] && to[2002] == 'x'));
   CHECK(std::memcmp(to.data() + 2100, from.data() + 2100, 2345) == 0);

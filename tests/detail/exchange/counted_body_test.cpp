@@ -27,10 +27,10 @@ class CountedWorld {
 
   CountedWorld(int ranks, Index half_packets) : ranks_{ranks}, half_packets_{half_packets} {
     const std::size_t bytes = std::size_t(2 * half_packets) * sizeof(Packet) +
-                              PeerExchangeWork::most_ranks * sizeof(Mail);
+                              detail::PeerExchangeWork::most_ranks * sizeof(detail::Mail);
     for (int r = 0; r < ranks; ++r) {
       scratch_.push_back(lines(bytes));
-      states_.emplace_back(max_channels * PeerExchangeWork::state_words, 0);
+      states_.emplace_back(max_channels * detail::PeerExchangeWork::state_words, 0);
     }
   }
 
@@ -47,7 +47,7 @@ class CountedWorld {
   };
   struct Outcome {
     bool right = true;  // every row that was counted arrived, and nothing else was written
-    std::vector<GaveUp> gave_up;
+    std::vector<detail::GaveUp> gave_up;
     int launches = 0;
   };
 
@@ -94,7 +94,7 @@ class CountedWorld {
     for (std::size_t r = 0; r < R; ++r) {
       threads.emplace_back([&, r] {
         const Word stop = 0;
-        CountedWork work;
+        detail::CountedWork work;
         for (std::size_t p = 0; p < R; ++p) {
           work.peers.scratch[p] = reinterpret_cast<Packet*>(scratch_[p].get());
         }
@@ -118,7 +118,7 @@ class CountedWorld {
         Exchange::deal(work);
         work.most = Exchange::most_rows(work);
         for (work.first = 0; work.first < work.recv_stride; work.first += work.most) {
-          HostExecutor::run<Group>(work.channels, Body{work});
+          detail::HostExecutor::run<Group>(work.channels, Body{work});
           ++launches;
         }
       });
@@ -164,8 +164,8 @@ struct Case {
   using Group = G;
   static constexpr int ranks = R;
 };
-using Cases = std::tuple<Case<LL, SoloLane, 2>, Case<LL128, SoloLane, 5>, Case<LL128, SoloLane, 8>,
-                         Case<LL128, ThreadLanes<8>, 3>, Case<LL, SoloLane, 1>>;
+using Cases = std::tuple<Case<LL, detail::SoloLane, 2>, Case<LL128, detail::SoloLane, 5>, Case<LL128, detail::SoloLane, 8>,
+                         Case<LL128, detail::ThreadLanes<8>, 3>, Case<LL, detail::SoloLane, 1>>;
 
 Counts random_counts(int ranks, std::mt19937& random, int most) {
   const auto R = static_cast<std::size_t>(ranks);
@@ -180,8 +180,8 @@ Counts random_counts(int ranks, std::mt19937& random, int most) {
 
 TEMPLATE_LIST_TEST_CASE("counted: rows of any size, counts that nobody else knows", "", Cases) {
   using Group = typename TestType::Group;
-  using Exchange = CountedExchange<Group, typename TestType::Proto, 1>;
-  using Body = CountedBody<OneShot, typename TestType::Proto, 1>;
+  using Exchange = detail::CountedExchange<Group, typename TestType::Proto, 1>;
+  using Body = detail::CountedBody<OneShot, typename TestType::Proto, 1>;
   constexpr int R = TestType::ranks;
   const bool solo = Group::width == 1;
   CountedWorld world{R, Index{R} * 2048};
@@ -202,7 +202,7 @@ TEMPLATE_LIST_TEST_CASE("counted: rows of any size, counts that nobody else know
         random_counts(R, random, shape.recv_stride), shape, channels);
     INFO("turn " << turn);
     REQUIRE(outcome.right);
-    for (const GaveUp& g : outcome.gave_up) REQUIRE(g.peer == 0);
+    for (const detail::GaveUp& g : outcome.gave_up) REQUIRE(g.peer == 0);
     several += outcome.launches > R;
   }
   if (solo && R > 1) REQUIRE(several > 0);  // where the longest runs are longer than a box
@@ -210,55 +210,55 @@ TEMPLATE_LIST_TEST_CASE("counted: rows of any size, counts that nobody else know
 }
 
 TEST_CASE("counted: a count beyond the stride is found, told and not written") {
-  using Exchange = CountedExchange<SoloLane, LL128, 1>;
-  using Body = CountedBody<OneShot, LL128, 1>;
+  using Exchange = detail::CountedExchange<detail::SoloLane, LL128, 1>;
+  using Body = detail::CountedBody<OneShot, LL128, 1>;
   for (const int bad : {6, 1 << 30, -1}) {
     CountedWorld world{3, 3 * 2048};
     Counts counts(3, std::vector<int>{1, 2, 3});
-    REQUIRE(world.run<Body, SoloLane, Exchange>(counts, {100, 5, 5, false, 0, 0}, {1, 2, 3}).right);
+    REQUIRE(world.run<Body, detail::SoloLane, Exchange>(counts, {100, 5, 5, false, 0, 0}, {1, 2, 3}).right);
     counts[1][2] = bad;
     const auto outcome =
-        world.run<Body, SoloLane, Exchange>(counts, {100, 5, 5, false, 0, 0}, {2, 1, 2});
+        world.run<Body, detail::SoloLane, Exchange>(counts, {100, 5, 5, false, 0, 0}, {2, 1, 2});
     REQUIRE(!world.written_past());
     const auto& [zero, one, two] =
         std::tuple{outcome.gave_up[0], outcome.gave_up[1], outcome.gave_up[2]};
     CHECK(one.peer == 2 + 1);
-    CHECK(one.why == GaveUp::too_many);
+    CHECK(one.why == detail::GaveUp::too_many);
     CHECK(int(unsigned(one.count)) == bad);
     CHECK(one.stride == 5);
     CHECK(one.sends == 1);
     CHECK(two.peer == 1 + 1);
-    CHECK(two.why == (bad == -1 ? GaveUp::refused : GaveUp::too_many));
+    CHECK(two.why == (bad == -1 ? detail::GaveUp::refused : detail::GaveUp::too_many));
     CHECK(zero.peer == 1 + 1);
-    CHECK(zero.why == GaveUp::refused);
+    CHECK(zero.why == detail::GaveUp::refused);
   }
 }
 
 TEST_CASE("counted: ranks whose runs of what they send are of different lengths") {
-  using Exchange = CountedExchange<SoloLane, LL128, 1>;
-  using Body = CountedBody<OneShot, LL128, 1>;
+  using Exchange = detail::CountedExchange<detail::SoloLane, LL128, 1>;
+  using Body = detail::CountedBody<OneShot, LL128, 1>;
   CountedWorld world{3, 3 * 256};
   // Rank 0 has nothing to send, and room for all that the others have, in several launches.
   const Counts counts{{0, 0, 0}, {17, 2, 1}, {40, 5, 0}};
-  const auto outcome = world.run<Body, SoloLane, Exchange>(
+  const auto outcome = world.run<Body, detail::SoloLane, Exchange>(
       counts, {300, 0, 40, false, 0, 0, {0, 17, 50}}, {1, 2, 1});
-  for (const GaveUp& g : outcome.gave_up) CHECK(g.peer == 0);
+  for (const detail::GaveUp& g : outcome.gave_up) CHECK(g.peer == 0);
   CHECK(outcome.right);
   CHECK(outcome.launches > 3);
 }
 
 TEST_CASE("counted: a count beyond the sender's stride that its peer has room for") {
-  using Exchange = CountedExchange<SoloLane, LL128, 1>;
-  using Body = CountedBody<OneShot, LL128, 1>;
+  using Exchange = detail::CountedExchange<detail::SoloLane, LL128, 1>;
+  using Body = detail::CountedBody<OneShot, LL128, 1>;
   CountedWorld world{3, 3 * 2048};
   const Counts counts{{1, 1, 1}, {1, 1, 7}, {1, 1, 1}};
   const auto outcome =
-      world.run<Body, SoloLane, Exchange>(counts, {100, 0, 8, false, 0, 0, {8, 5, 8}}, {1, 1, 1});
-  CHECK(outcome.gave_up[1].why == GaveUp::too_many);
+      world.run<Body, detail::SoloLane, Exchange>(counts, {100, 0, 8, false, 0, 0, {8, 5, 8}}, {1, 1, 1});
+  CHECK(outcome.gave_up[1].why == detail::GaveUp::too_many);
   CHECK(outcome.gave_up[1].stride == 5);
   for (const std::size_t r : {0u, 2u}) {  // told at once
     CHECK(outcome.gave_up[r].peer == 1 + 1);
-    CHECK(outcome.gave_up[r].why == GaveUp::refused);
+    CHECK(outcome.gave_up[r].why == detail::GaveUp::refused);
   }
   CHECK(!world.written_past());
 }

@@ -12,10 +12,10 @@ using namespace ccl;
 TEST_CASE("all copies of a count stay equal through launches of any number of crews") {
   constexpr int copies = 7;
   for (const int lanes : {1, 2, 32}) {
-    std::vector<Word> state(PeerExchangeWork::state_words * copies, 0);
-    PeerExchangeWork work;
+    std::vector<Word> state(detail::PeerExchangeWork::state_words * copies, 0);
+    detail::PeerExchangeWork work;
     work.state = {state.data(), copies};
-    std::vector<Word> want(PeerExchangeWork::state_words, 0);
+    std::vector<Word> want(detail::PeerExchangeWork::state_words, 0);
     for (int launch = 0; launch < 40; ++launch) {
       work.crews = launch % copies + 1;
       const unsigned words = 0x8001u | unsigned(launch * 37 % 256) << 2;
@@ -24,7 +24,7 @@ TEST_CASE("all copies of a count stay equal through launches of any number of cr
           detail::count_for_absent(work, words, crew, lane, lanes);
         }
       }
-      for (int word = 0; word < PeerExchangeWork::state_words; ++word) {
+      for (int word = 0; word < detail::PeerExchangeWork::state_words; ++word) {
         for (int c = 0; c < work.crews; ++c) CHECK(state[word * copies + c] == want[word]);
       }
       for (int crew = 0; crew < work.crews; ++crew) {
@@ -32,7 +32,7 @@ TEST_CASE("all copies of a count stay equal through launches of any number of cr
           detail::count_own(work, words, crew, lane, lanes);
         }
       }
-      for (int word = 0; word < PeerExchangeWork::state_words; ++word) {
+      for (int word = 0; word < detail::PeerExchangeWork::state_words; ++word) {
         want[word] += words >> word & 1u;
         for (int c = 0; c < copies; ++c) CHECK(state[word * copies + c] == want[word]);
       }

@@ -15,8 +15,8 @@ struct Case {
   using Group = G;
   static constexpr int ranks = R;
 };
-using Cases = std::tuple<Case<LL, SoloLane, 2>, Case<LL128, SoloLane, 5>, Case<LL, SoloLane, 8>,
-                         Case<LL128, ThreadLanes<8>, 3>>;
+using Cases = std::tuple<Case<LL, detail::SoloLane, 2>, Case<LL128, detail::SoloLane, 5>, Case<LL, detail::SoloLane, 8>,
+                         Case<LL128, detail::ThreadLanes<8>, 3>>;
 }  // namespace
 
 TEMPLATE_LIST_TEST_CASE("packets: messages of any size between all ranks", "", Cases) {
@@ -25,11 +25,11 @@ TEMPLATE_LIST_TEST_CASE("packets: messages of any size between all ranks", "", C
   constexpr int R = TestType::ranks;
   const bool solo = Group::width == 1;
   ExchangeWorld world{R, Index{R} * 2048};
-  PeerView peers;
+  detail::PeerView peers;
   peers.half_packets = Index{R} * 2048;
   peers.ranks = R;
-  using Exchange = PacketExchange<Group, Proto, 1>;
-  using Body = PeerExchangeBody<OneShot, Exchange::template Over>;
+  using Exchange = detail::PacketExchange<Group, Proto, 1>;
+  using Body = detail::PeerExchangeBody<OneShot, Exchange::template Over>;
   const Index most = Exchange::most_bytes(peers);
   REQUIRE(most > 10'000);
   std::mt19937 random{3};
@@ -45,11 +45,11 @@ TEMPLATE_LIST_TEST_CASE("packets: messages of any size between all ranks", "", C
 }
 
 TEST_CASE("packets: a sender that runs ahead waits for a slow receiver") {
-  using Body = PeerExchangeBody<OneShot, PacketExchange<SoloLane, LL128, 1>::Over>;
+  using Body = detail::PeerExchangeBody<OneShot, detail::PacketExchange<detail::SoloLane, LL128, 1>::Over>;
   ExchangeWorld world{2, 4096};
   Sizes sizes(2, std::vector<Index>(2));
   sizes[0][1] = 3000;
   for (int turn = 0; turn < 20; ++turn) {
-    REQUIRE(world.run<Body, SoloLane>(sizes, 0, [](int, int) { return false; }, {1, 2}));
+    REQUIRE(world.run<Body, detail::SoloLane>(sizes, 0, [](int, int) { return false; }, {1, 2}));
   }
 }

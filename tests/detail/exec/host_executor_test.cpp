@@ -21,14 +21,14 @@ TEST_CASE("every lane of every channel runs once, and helps the proxy that its c
                          &helped};
     run([&](auto, int) {
       ++ran;
-      HostMemory::pause();
+      detail::HostMemory::pause();
     });
     detail::idle_hook = {};
     CHECK(ran == lanes);
     CHECK(helped == lanes);
   };
-  counts([](auto body) { HostExecutor::run<SoloLane>(3, body); }, 3);
-  counts([](auto body) { HostExecutor::run<ThreadLanes<4>>(2, body); }, 8);
+  counts([](auto body) { detail::HostExecutor::run<detail::SoloLane>(3, body); }, 3);
+  counts([](auto body) { detail::HostExecutor::run<detail::ThreadLanes<4>>(2, body); }, 8);
 }
 
 TEST_CASE("channels for which no thread is to be had run one after another, each once") {
@@ -39,7 +39,7 @@ TEST_CASE("channels for which no thread is to be had run one after another, each
     if (::setrlimit(RLIMIT_NPROC, &none) != 0) ::_exit(2);
     if (::getuid() == 0 && ::setuid(65534) != 0) ::_exit(3);
     std::vector<int> ran;
-    HostExecutor::run<SoloLane>(4, [&](SoloLane, int channel) { ran.push_back(channel); });
+    detail::HostExecutor::run<detail::SoloLane>(4, [&](detail::SoloLane, int channel) { ran.push_back(channel); });
     ::_exit(ran == std::vector{0, 1, 2, 3} ? 0 : 4);
   }
   int status = 0;
@@ -53,7 +53,7 @@ TEST_CASE("what a lane throws ends the program, on the calling thread, too") {
   if (pid == 0) {
     std::set_terminate([] { ::_exit(7); });
     try {
-      HostExecutor::run<SoloLane>(1, [](SoloLane, int) { throw 1; });
+      detail::HostExecutor::run<detail::SoloLane>(1, [](detail::SoloLane, int) { throw 1; });
     } catch (int) {
     }
     ::_exit(1);

@@ -1,3 +1,4 @@
+#include <ccl/algo/ring.hpp>
 #include <ccl/collective/collective.hpp>
 #include <ccl/detail/exec/kernel_registry.hpp>
 #include <ccl/proto/simple.hpp>
@@ -7,7 +8,7 @@
 using namespace ccl;
 
 TEST_CASE("a program without device code has no kernels, and enrolling them does nothing") {
-  using Kernels = detail::WireKernels<AllReduce, Ring, Simple, Reduction<Sum, float>>;
+  using Kernels = detail::WireKernels<AllReduce, Ring, Simple, detail::Reduction<Sum, float>>;
   detail::enroll<Kernels>();
   CHECK(Kernels::launch == nullptr);
   CHECK(!detail::program_has_device_code);
@@ -15,7 +16,7 @@ TEST_CASE("a program without device code has no kernels, and enrolling them does
 }
 
 TEST_CASE("the bytes of a message count every share once") {
-  WireWork<Reduction<Sum, float>> work{Reduction<Sum, float>{Sum{}, 4}};
+  detail::WireWork<detail::Reduction<Sum, float>> work{detail::Reduction<Sum, float>{Sum{}, 4}};
   work.ranks = 4;
   work.layout = {1000, 0, 0, true};  // an all-reduce
   CHECK(detail::message_bytes(work) == 4000);

@@ -17,9 +17,9 @@ constexpr Word flag = 7;
 /// Tiles of a protocol as a peer would have stored them, `n * columns + m` in each cell.
 template <class Proto>
 struct Tiles {
-  using Lane = typename Proto::template Lane<SoloLane, 1>;
+  using Lane = typename Proto::template Lane<detail::SoloLane, 1>;
   static constexpr int packets = Lane::tile_packets;
-  Lane lane{SoloLane{}};
+  Lane lane{detail::SoloLane{}};
   std::vector<Packet> memory = std::vector<Packet>(std::size_t(packets * rows * columns + 8));
 
   Packet* at(int n, int m) {
@@ -43,10 +43,10 @@ TEMPLATE_TEST_CASE("a grid of tiles comes at once, each in its place", "", LL, L
     for (int m = 0; m < columns; ++m) tiles.store(n, m);
   }
   const Word stop = 0;
-  GaveUp gave_up;
-  const Watch watch{&stop, &gave_up, Word{60} * 1'000'000'000};
-  Patience<HostMemory> patience{watch};
-  const auto got = collect_grid<rows, columns>(
+  detail::GaveUp gave_up;
+  const detail::Watch watch{&stop, &gave_up, Word{60} * 1'000'000'000};
+  detail::Patience<detail::HostMemory> patience{watch};
+  const auto got = detail::collect_grid<rows, columns>(
       tiles.lane, [&](int n, int m) { return tiles.at(n, m); }, who, flag, patience);
   for (int n = 0; n < rows; ++n) {
     for (int m = 0; m < columns; ++m) {
@@ -63,10 +63,10 @@ TEMPLATE_TEST_CASE("who owes the tile of a grid that does not come is named", ""
       if (i != missing) tiles.store(i / columns, i % columns);
     }
     const Word stop = 0;
-    GaveUp gave_up;
-    const Watch watch{&stop, &gave_up, Word{5} * 1'000'000};
-    Patience<HostMemory> patience{watch};
-    (void)collect_grid<rows, columns>(
+    detail::GaveUp gave_up;
+    const detail::Watch watch{&stop, &gave_up, Word{5} * 1'000'000};
+    detail::Patience<detail::HostMemory> patience{watch};
+    (void)detail::collect_grid<rows, columns>(
         tiles.lane, [&](int n, int m) { return tiles.at(n, m); }, who, flag, patience);
     CHECK(patience.gave_up());
     CHECK(int(gave_up.peer) - 1 == who(missing / columns, missing % columns));
@@ -84,10 +84,10 @@ TEMPLATE_TEST_CASE(
         if (n != missing && n != skip) tiles.store(n, 0);
       }
       const Word stop = 0;
-      GaveUp gave_up;
-      const Watch watch{&stop, &gave_up, Word{5} * 1'000'000};
-      Patience<HostMemory> patience{watch};
-      const auto got = collect_peers<rows>(tiles.lane, tiles.at(0, 0),
+      detail::GaveUp gave_up;
+      const detail::Watch watch{&stop, &gave_up, Word{5} * 1'000'000};
+      detail::Patience<detail::HostMemory> patience{watch};
+      const auto got = detail::collect_peers<rows>(tiles.lane, tiles.at(0, 0),
                                            tiles.at(1, 0) - tiles.at(0, 0), flag, skip, patience);
       CHECK(patience.gave_up() == (missing != skip));
       for (int n = 0; n < rows; ++n) {

@@ -21,7 +21,7 @@ void copies(Index to, Index from, Index bytes) {
   char* const in = aligned(source) + from;
   char* const out = aligned(target) + 16 + to;
   for (Index i = 0; i < bytes; ++i) in[i] = char(i * 7 + i / 251 + 1);
-  detail::copy_run(SoloLane{}, out, in, bytes);
+  detail::copy_run(detail::SoloLane{}, out, in, bytes);
   REQUIRE(std::memcmp(out, in, std::size_t(bytes)) == 0);
   for (Index i = 1; i <= 16; ++i) {
     REQUIRE(out[-i] == 0x5a);

@@ -16,12 +16,12 @@ TEST_CASE("a waiting thread helps through its own hook only") {
     static bool run(void* self) { return ++static_cast<Count*>(self)->calls % 2 == 0; }
   } count;
   detail::idle_hook = {&Count::run, &count};
-  for (int n = 0; n < 10; ++n) HostMemory::pause();
+  for (int n = 0; n < 10; ++n) detail::HostMemory::pause();
   std::thread([] {
-    for (int n = 0; n < 10; ++n) HostMemory::pause();
+    for (int n = 0; n < 10; ++n) detail::HostMemory::pause();
   }).join();
   detail::idle_hook = {};
-  HostMemory::pause();
+  detail::HostMemory::pause();
   CHECK(count.calls == 10);
 }
 
@@ -31,7 +31,7 @@ TEST_CASE("a long wait costs little processor time") {
   long sleeps = 0;
   const auto begin = std::chrono::steady_clock::now();
   std::thread waiter([&] {
-    while (!stop.load()) HostMemory::pause();
+    while (!stop.load()) detail::HostMemory::pause();
     timespec used{};
     ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &used);
     busy_s = double(used.tv_sec) + double(used.tv_nsec) * 1e-9;

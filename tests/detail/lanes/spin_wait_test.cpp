@@ -17,10 +17,10 @@ constexpr Word patience_ns = 300'000'000;
 // rank 2, who has not heard of it: rank 2 waits until its own patience ends.
 template <class Algo, class Proto>
 bool passes_for_data() {
-  const Reduction<Sum, float> sum{Sum{}, 3};
+  const detail::Reduction<Sum, float> sum{Sum{}, 3};
   World world{3, 1, 8, 4096};
   std::vector<std::vector<float>> in(3, std::vector<float>(100, 1.f)), out = in;
-  return world.run<AllReduce, Algo, Proto, SoloLane>(sum, 1, 1, 0, [&](int r, auto& work) {
+  return world.run<AllReduce, Algo, Proto, detail::SoloLane>(sum, 1, 1, 0, [&](int r, auto& work) {
     work.input = in[r].data();
     work.output = out[r].data();
     work.layout = {r == 0 ? 0 : 100, 0, 0, true};
@@ -33,10 +33,10 @@ bool passes_for_data() {
 template <class Proto>
 bool passes_for_a_row() {
   constexpr int length = 8;
-  using Body = RowBody<AllReduceRows, TwoShot, Proto, AsIs<float>, StoreRows<float>, 3, 1>;
-  PeerWorld<3> world{Body::template Prims<SoloLane>::row_packets(length)};
+  using Body = detail::RowBody<AllReduceRows, TwoShot, Proto, AsIs<float>, StoreRows<float>, 3, 1>;
+  PeerWorld<3> world{Body::template Prims<detail::SoloLane>::row_packets(length)};
   alignas(16) float in[3][length]{}, out[3][length];
-  return world.run_rows<TwoShot, Proto, SoloLane, 4>(
+  return world.run_rows<TwoShot, Proto, detail::SoloLane, 4>(
       AsIs<float>{}, [&](int r) { return StoreRows<float>{out[r]}; }, 1,
       [&](int r, auto& work) {
         work.input = in[r];

@@ -12,7 +12,7 @@ namespace {
 /// none of the others.
 template <class Proto, class Group>
 void keeps_slots(Tally& tally) {
-  using Prims = WirePrims<Group, Proto, Bytes, 16, 1, 1>;
+  using Prims = detail::WirePrims<Group, Proto, detail::Bytes, 16, 1, 1>;
   constexpr int slots = 8, slot_bytes = 4096;
   constexpr unsigned char marker = 0xee;
   Wire wire;
@@ -25,7 +25,7 @@ void keeps_slots(Tally& tally) {
   std::vector<unsigned char> host(size_t(count), marker);
   std::fill_n(host.begin(), fits, 1);
   data.put(host.data(), host.size());
-  const bool ok = world.run<Broadcast, Ring, Proto, Group, 16>(Bytes{}, 1, 1, 0, [&](int, auto& w) {
+  const bool ok = world.run<Broadcast, Ring, Proto, Group, 16>(detail::Bytes{}, 1, 1, 0, [&](int, auto& w) {
     w.input = data.data(), w.output = data.data();
     w.layout = {count, 0, 0, false};
   });
@@ -42,7 +42,7 @@ void keeps_slots(Tally& tally) {
 template <class Algo, class Proto, class Group>
 void run(Tally& tally) {
   const Index count = 50000;
-  const Reduction<Sum, float> sum{Sum{}, 2};
+  const detail::Reduction<Sum, float> sum{Sum{}, 2};
   Buffers<float> b{World{2, 1, 8, 4096}, count, count, 0, 1};
   const auto setup = [&](int r, auto& w) {
     w.input = b.in(r), w.output = b.out(r);
@@ -87,13 +87,13 @@ void run(Tally& tally) {
 int main() {
   gpus();
   Tally tally;
-  run<Ring, LL, WarpLanes>(tally);
-  run<Ring, LL128, WarpLanes>(tally);
-  run<Ring, Simple, BlockLanes<128>>(tally);
-  run<Tree, LL128, WarpLanes>(tally);
-  run<Tree, Simple, BlockLanes<128>>(tally);
-  keeps_slots<LL, WarpLanes>(tally);
-  keeps_slots<LL128, WarpLanes>(tally);
-  keeps_slots<Simple, BlockLanes<128>>(tally);
+  run<Ring, LL, detail::WarpLanes>(tally);
+  run<Ring, LL128, detail::WarpLanes>(tally);
+  run<Ring, Simple, detail::BlockLanes<128>>(tally);
+  run<Tree, LL128, detail::WarpLanes>(tally);
+  run<Tree, Simple, detail::BlockLanes<128>>(tally);
+  keeps_slots<LL, detail::WarpLanes>(tally);
+  keeps_slots<LL128, detail::WarpLanes>(tally);
+  keeps_slots<Simple, detail::BlockLanes<128>>(tally);
   return tally.result("Patience");
 }

@@ -1,3 +1,4 @@
+#include <ccl/algo/ring.hpp>
 #include <ccl/collective/collective.hpp>
 #include <ccl/group.hpp>
 #include <ccl/proto/ll.hpp>

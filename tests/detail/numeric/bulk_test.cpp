@@ -43,7 +43,7 @@ class Loose {
 
 template <class Op, class T, int Sources, bool Finish>
 void check(Op op, Index count) {
-  using R = Reduction<Op, T>;
+  using R = detail::Reduction<Op, T>;
   const R r(op, 3);
   for (const bool has_own : {true, false}) {
     if (!has_own && Sources == 0) continue;
@@ -63,7 +63,7 @@ void check(Op op, Index count) {
         want.set(i, Finish ? r.finish(acc) : r.narrow(acc));
       }
       Loose<T>& target = in_place && has_own ? own : out;
-      reduce_bulk<R, Sources, Finish>(r, target.data(), has_own ? own.data() : nullptr, sources,
+      detail::reduce_bulk<R, Sources, Finish>(r, target.data(), has_own ? own.data() : nullptr, sources,
                                       count);
       INFO(count << " elements, own " << has_own << ", in place " << in_place);
       CHECK(target.same(want));
@@ -121,7 +121,7 @@ TEST_CASE("bulk loops take user types, and keep the order of the sources") {
   Color own[3] = {{1, 2, 3}, {4, 5, 6}, {7, 8, 9}},
         other[3] = {{10, 20, 30}, {40, 50, 60}, {70, 80, 90}};
   const void* colors[] = {other};
-  reduce_bulk<Reduction<Mix, Color>, 1, true>({Mix{}, 2}, own, own, colors, 3);
+  detail::reduce_bulk<detail::Reduction<Mix, Color>, 1, true>({Mix{}, 2}, own, own, colors, 3);
   CHECK(int(own[2].r) == 7);
   CHECK(int(own[2].g) == 80);
   CHECK(int(own[2].b) == 99);
@@ -129,6 +129,6 @@ TEST_CASE("bulk loops take user types, and keep the order of the sources") {
   const int a = 1, b = 2, c = 3, d = 4;
   const void* numbers[] = {&b, &c, &d};
   int out = 0;
-  reduce_bulk<Reduction<Digits, int>, 3, true>({Digits{}, 4}, &out, &a, numbers, 1);
+  detail::reduce_bulk<detail::Reduction<Digits, int>, 3, true>({Digits{}, 4}, &out, &a, numbers, 1);
   CHECK(out == 1234);
 }

@@ -16,7 +16,7 @@ TEMPLATE_TEST_CASE("runs convert as single elements do, at any address and lengt
   std::vector<char> image(size_t(codes * size + 1));
   for (Index i = 0; i < codes; ++i) std::memcpy(image.data() + 1 + i * size, &i, size);
   std::vector<float> wide(codes);
-  widen_run<TestType>(image.data() + 1, wide.data(), codes);
+  detail::widen_run<TestType>(image.data() + 1, wide.data(), codes);
   for (Index i = 0; i < codes; ++i) {
     TestType element;
     std::memcpy(static_cast<void*>(&element), &i, size);
@@ -36,7 +36,7 @@ TEMPLATE_TEST_CASE("runs convert as single elements do, at any address and lengt
   }
   const auto count = Index(values.size());
   std::vector<char> narrow(size_t(count * size + 1));
-  narrow_run<TestType>(values.data(), narrow.data() + 1, count);
+  detail::narrow_run<TestType>(values.data(), narrow.data() + 1, count);
   for (Index i = 0; i < count; ++i) {
     const TestType want = Element<TestType>::narrow(values[i]);
     TestType got;
@@ -48,7 +48,7 @@ TEMPLATE_TEST_CASE("runs convert as single elements do, at any address and lengt
 
   for (Index n = 0; n < 20; ++n) {
     std::vector<char> out(size_t(21 * size), 77);
-    narrow_run<TestType>(values.data() + 16'000, out.data(), n);
+    detail::narrow_run<TestType>(values.data() + 16'000, out.data(), n);
     CHECK(std::memcmp(out.data(), narrow.data() + 1 + 16'000 * size, size_t(n * size)) == 0);
     CHECK(out[size_t(n * size)] == 77);
   }

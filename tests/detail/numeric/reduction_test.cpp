@@ -24,14 +24,14 @@ std::vector<typename R::Type> reduce(const R& reduction,
     return f;
   };
   // As a ring does: every rank but the last hands on a partial result.
-  Fragment<Words> partial = CellReducer<R, Words>::from_own(reduction, load(inputs[0])).result();
+  Fragment<Words> partial = detail::CellReducer<R, Words>::from_own(reduction, load(inputs[0])).result();
   for (std::size_t rank = 1; rank < inputs.size(); ++rank) {
-    auto reducer = CellReducer<R, Words>::from_received(reduction, partial);
+    auto reducer = detail::CellReducer<R, Words>::from_received(reduction, partial);
     reducer.add_own(load(inputs[rank]));
     partial = rank + 1 == inputs.size() ? reducer.finish() : reducer.result();
   }
   if (inputs.size() == 1) {
-    partial = CellReducer<R, Words>::from_own(reduction, load(inputs[0])).finish();
+    partial = detail::CellReducer<R, Words>::from_own(reduction, load(inputs[0])).finish();
   }
   std::vector<T> out;
   for (int i = 0; i < per_fragment; ++i) {
@@ -101,7 +101,7 @@ void check_chain(Op op, double scalar = 1) {
     for (int rank = 0; rank < ranks; ++rank) {
       for (int i = 0; i < count; ++i) inputs[rank].push_back(sample<T>(rank, i));
     }
-    const auto got = reduce<Reduction<Op, T>, words>(Reduction<Op, T>(op, ranks), inputs);
+    const auto got = reduce<detail::Reduction<Op, T>, words>(detail::Reduction<Op, T>(op, ranks), inputs);
     for (int i = 0; i < count; ++i) {
       INFO("ranks " << ranks << ", element " << i << ", " << Op::name);
       CHECK(double(wide(got[i])) == double(wide(expected<Op, T>(ranks, i, scalar))));
@@ -175,13 +175,13 @@ TEST_CASE("a chain of ranks reduces every type with every operation") {
 
 TEST_CASE("a chain of ranks sums floats") {
   const std::vector<std::vector<float>> in = {{1, 2, 3, 4}, {10, 20, 30, 40}, {.5, .25, .125, 8}};
-  CHECK(reduce<Reduction<Sum, float>, 2>({Sum{}, 3}, in) ==
+  CHECK(reduce<detail::Reduction<Sum, float>, 2>({Sum{}, 3}, in) ==
         std::vector<float>{11.5, 22.25, 33.125, 52});
 }
 
 TEST_CASE("a scalar in memory is read when asked, not before") {
   float scalar = 2;
-  const Reduction<PreMulSum, float> early(PreMulSum::at(&scalar), 4);
+  const detail::Reduction<PreMulSum, float> early(PreMulSum::at(&scalar), 4);
   scalar = 3;
   const auto loaded = early.load();
   CHECK(early.prepare(5) == 15);
@@ -193,7 +193,7 @@ TEST_CASE("a scalar in memory is read when asked, not before") {
 TEST_CASE("averages of narrow types stay in range where their sums would not") {
   const auto average = []<class T>(T x, int ranks) {
     const std::vector<std::vector<T>> in(ranks, std::vector<T>(8, x));
-    return float(reduce<Reduction<Avg, T>, 2>({Avg{}, ranks}, in)[0]);
+    return float(reduce<detail::Reduction<Avg, T>, 2>({Avg{}, ranks}, in)[0]);
   };
   for (int ranks = 1; ranks <= 8; ++ranks) {
     CHECK(average(float16(60000.f), ranks) == Approx(60000).epsilon(0.002));
@@ -208,20 +208,20 @@ TEST_CASE("integer averages truncate towards zero, to the last bit") {
     for (const auto x :
          {std::numeric_limits<int>::min(), std::numeric_limits<int>::min() + 1, -10, -1, 0, 1, 10,
           std::numeric_limits<int>::max() - 1, std::numeric_limits<int>::max()}) {
-      CHECK(Reduction<Avg, int>(Avg{}, ranks).complete(x) == x / ranks);
-      CHECK(Reduction<Avg, unsigned>(Avg{}, ranks).complete(unsigned(x)) ==
+      CHECK(detail::Reduction<Avg, int>(Avg{}, ranks).complete(x) == x / ranks);
+      CHECK(detail::Reduction<Avg, unsigned>(Avg{}, ranks).complete(unsigned(x)) ==
             unsigned(x) / unsigned(ranks));
     }
     for (int x = -32768; x < 65536; ++x) {
-      const bool right = Reduction<Avg, std::int16_t>(Avg{}, ranks).complete(std::int16_t(x)) ==
+      const bool right = detail::Reduction<Avg, std::int16_t>(Avg{}, ranks).complete(std::int16_t(x)) ==
                              std::int16_t(x) / ranks &&
-                         Reduction<Avg, std::uint16_t>(Avg{}, ranks).complete(std::uint16_t(x)) ==
+                         detail::Reduction<Avg, std::uint16_t>(Avg{}, ranks).complete(std::uint16_t(x)) ==
                              std::uint16_t(x) / ranks &&
-                         Reduction<Avg, std::int8_t>(Avg{}, ranks).complete(std::int8_t(x)) ==
+                         detail::Reduction<Avg, std::int8_t>(Avg{}, ranks).complete(std::int8_t(x)) ==
                              std::int8_t(x) / ranks;
       if (!right) FAIL(x << " / " << ranks);
     }
-    CHECK(Reduction<Avg, std::int64_t>(Avg{}, ranks).complete(-(std::int64_t{1} << 62) - 1) ==
+    CHECK(detail::Reduction<Avg, std::int64_t>(Avg{}, ranks).complete(-(std::int64_t{1} << 62) - 1) ==
           (-(std::int64_t{1} << 62) - 1) / ranks);
   }
 }
@@ -239,8 +239,8 @@ TEST_CASE("the accumulate type may be chosen") {
     return f;
   }();
   const auto sum = [&]<class Acc>(Acc) {
-    using R = Reduction<Sum, float16, Acc>;
-    auto reducer = CellReducer<R, 1>::from_own(R(Sum{}, 3), big);
+    using R = detail::Reduction<Sum, float16, Acc>;
+    auto reducer = detail::CellReducer<R, 1>::from_own(R(Sum{}, 3), big);
     reducer.add_received(one);
     reducer.add_own(one);
     return float(Cell<float16>::get(reducer.finish().word, 0));
@@ -249,17 +249,17 @@ TEST_CASE("the accumulate type may be chosen") {
   CHECK(sum(double()) == 2050);
   CHECK(sum(float16()) == 2048);
 
-  using Wide = Reduction<Avg, std::int8_t, int>;  // no wrapping before the division
+  using Wide = detail::Reduction<Avg, std::int8_t, int>;  // no wrapping before the division
   const Wide r(Avg{}, 2);
   CHECK(r.finish(r.combine(r.prepare(100), r.prepare(120))) == 110);
-  const Reduction<Avg, std::int8_t> narrow(Avg{}, 2);
+  const detail::Reduction<Avg, std::int8_t> narrow(Avg{}, 2);
   CHECK(narrow.finish(narrow.combine(narrow.prepare(100), narrow.prepare(120))) == -18);
 }
 
 TEST_CASE("doubles round to a narrow type once") {
   // Just above the tie between 1 and the next half: by way of a float it would be a tie, to even.
   const double x = 1 + std::ldexp(1., -11) + std::ldexp(1., -40);
-  const Reduction<Sum, float16, double> r(Sum{}, 1);
+  const detail::Reduction<Sum, float16, double> r(Sum{}, 1);
   CHECK(float(r.narrow(x)) == 1 + std::ldexp(1.f, -10));
   CHECK(float(r.narrow(-x)) == -1 - std::ldexp(1.f, -10));
   CHECK(float(r.narrow(1 + std::ldexp(1., -11))) == 1);
@@ -267,28 +267,28 @@ TEST_CASE("doubles round to a narrow type once") {
   CHECK(std::isnan(float(r.narrow(NAN))));
   CHECK(std::isinf(float(r.narrow(1e300))));
   CHECK(float(r.narrow(1e-300)) == 0);
-  const Reduction<Sum, float8_e4m3, double> e(Sum{}, 1);
+  const detail::Reduction<Sum, float8_e4m3, double> e(Sum{}, 1);
   CHECK(float(e.narrow(1e300)) == 448);
 }
 
 TEST_CASE("user types are reduced like built-in ones") {
-  CHECK(reduce<Reduction<Sum, Mean>, 4>({Sum{}, 2}, {{{1.5, 1}, {2, 2}}, {{3, 10}, {4, 20}}}) ==
+  CHECK(reduce<detail::Reduction<Sum, Mean>, 4>({Sum{}, 2}, {{{1.5, 1}, {2, 2}}, {{3, 10}, {4, 20}}}) ==
         std::vector<Mean>{{4.5, 11}, {6, 22}});
   const auto averages =
-      reduce<Reduction<Avg, Halves>, 2>({Avg{}, 2}, {{Halves(1, 4)}, {Halves(2, 8)}});
+      reduce<detail::Reduction<Avg, Halves>, 2>({Avg{}, 2}, {{Halves(1, 4)}, {Halves(2, 8)}});
   CHECK(averages[0] == Mean{1.5, 6});
-  CHECK(reduce<Reduction<Sum, Color>, 2>({Sum{}, 2},
+  CHECK(reduce<detail::Reduction<Sum, Color>, 2>({Sum{}, 2},
                                          {{{1, 2, 3}, {4, 5, 6}, {7, 8, 9}, {250, 1, 1}},
                                           {{1, 1, 1}, {2, 2, 2}, {3, 3, 3}, {10, 4, 4}}}) ==
         std::vector<Color>{{2, 3, 4}, {6, 7, 8}, {10, 11, 12}, {4, 5, 5}});
-  CHECK(reduce<Reduction<Sum, Point>, 4>({Sum{}, 2},
+  CHECK(reduce<detail::Reduction<Sum, Point>, 4>({Sum{}, 2},
                                          {{{1, 2, 3}, {4, 5, 6}}, {{10, 20, 30}, {40, 50, 60}}}) ==
         std::vector<Point>{{11, 22, 33}, {44, 55, 66}});
-  CHECK(reduce<Reduction<AddMatrices, Matrix>, 5>({AddMatrices{2}, 2},
+  CHECK(reduce<detail::Reduction<AddMatrices, Matrix>, 5>({AddMatrices{2}, 2},
                                                   {{{{1, 2, 3, 4, 5}}}, {{{1, 1, 1, 1, 1}}}}) ==
         std::vector<Matrix>{{{3, 4, 5, 6, 7}}});
   const auto boxed =
-      reduce<Reduction<Sum, Boxed>, 1>({Sum{}, 2}, {{Boxed(1), Boxed(2)}, {Boxed(10), Boxed(20)}});
+      reduce<detail::Reduction<Sum, Boxed>, 1>({Sum{}, 2}, {{Boxed(1), Boxed(2)}, {Boxed(10), Boxed(20)}});
   CHECK(boxed[1].value == 22);
 }
 
@@ -299,9 +299,9 @@ TEST_CASE("operands are combined in the order of the calls") {
     Cell<int>::put(f.word, 1, b);
     return f;
   };
-  using R = Reduction<Chain, int>;
+  using R = detail::Reduction<Chain, int>;
   STATIC_REQUIRE_FALSE(R::commutative);
-  auto reducer = CellReducer<R, 1>::from_own(R(Chain{}, 4), fragment(1, 5));
+  auto reducer = detail::CellReducer<R, 1>::from_own(R(Chain{}, 4), fragment(1, 5));
   reducer.add_received(fragment(2, 6));
   reducer.add_own(fragment(3, 7));
   const auto out = reducer.finish();
@@ -310,8 +310,8 @@ TEST_CASE("operands are combined in the order of the calls") {
 }
 
 TEST_CASE("a reduction travels to kernels by value") {
-  STATIC_REQUIRE(std::is_trivially_copyable_v<Reduction<Sum, float>>);
-  STATIC_REQUIRE(std::is_trivially_copyable_v<Reduction<PreMulSum, float16>>);
-  STATIC_REQUIRE(std::is_trivially_copyable_v<Reduction<AddMatrices, Matrix>>);
-  STATIC_REQUIRE(sizeof(Reduction<Sum, float>) <= 12);
+  STATIC_REQUIRE(std::is_trivially_copyable_v<detail::Reduction<Sum, float>>);
+  STATIC_REQUIRE(std::is_trivially_copyable_v<detail::Reduction<PreMulSum, float16>>);
+  STATIC_REQUIRE(std::is_trivially_copyable_v<detail::Reduction<AddMatrices, Matrix>>);
+  STATIC_REQUIRE(sizeof(detail::Reduction<Sum, float>) <= 12);
 }

@@ -63,7 +63,7 @@ float value(int rank, Index row, int column, int turn) {
 template <class T, class Algo, class Proto, class Group, int R, class P>
 void run(const P& prologue) {
   constexpr int tiles = 24;
-  using Body = RowBody<AllReduceRows, Algo, Proto, P, AddRmsNorm<T>, R, tiles>;
+  using Body = detail::RowBody<AllReduceRows, Algo, Proto, P, AddRmsNorm<T>, R, tiles>;
   using Prims = typename Body::template Prims<Group>;
   PeerWorld<R> world{Prims::row_packets(264) * 7};
   int turn = 0;
@@ -138,9 +138,9 @@ void run(const P& prologue) {
 }  // namespace
 
 TEST_CASE("rows reduced, added to the residual and normalised on CPU lanes") {
-  run<bfloat16, OneShot, LL128, SoloLane, 4>(AsIs<bfloat16>{});
-  run<bfloat16, TwoShot, LL128, SoloLane, 3>(AsIs<bfloat16>{});
-  run<bfloat16, TwoShot, LL128, ThreadLanes<8>, 2>(Doubled<bfloat16>{});
-  run<float, OneShot, LL, ThreadLanes<4>, 2>(Doubled<float>{});
-  run<float, TwoShot, LL, SoloLane, 8>(AsIs<float>{});
+  run<bfloat16, OneShot, LL128, detail::SoloLane, 4>(AsIs<bfloat16>{});
+  run<bfloat16, TwoShot, LL128, detail::SoloLane, 3>(AsIs<bfloat16>{});
+  run<bfloat16, TwoShot, LL128, detail::ThreadLanes<8>, 2>(Doubled<bfloat16>{});
+  run<float, OneShot, LL, detail::ThreadLanes<4>, 2>(Doubled<float>{});
+  run<float, TwoShot, LL, detail::SoloLane, 8>(AsIs<float>{});
 }

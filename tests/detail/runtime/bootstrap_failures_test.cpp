@@ -20,8 +20,8 @@ TEST_CASE("an abort reaches everybody and names who called it") {
   const Interfaces lo;
   const auto ids = some_ids(1);
   const auto errors = on_ranks(5, [&](int rank) -> Result<void> {
-    Status status;
-    CCL_TRY(auto b, Bootstrap::join(ids, rank, 5, {20, &status}));
+    detail::Status status;
+    CCL_TRY(auto b, detail::Bootstrap::join(ids, rank, 5, {20, &status}));
     CCL_CHECK(b->barrier());
     if (rank == 3) {
       Error why;
@@ -49,7 +49,7 @@ TEST_CASE("a rank that leaves without finalize is named") {
   const Interfaces lo;
   const auto ids = some_ids(1);
   const auto errors = on_ranks(3, [&](int rank) -> Result<void> {
-    CCL_TRY(auto b, Bootstrap::join(ids, rank, 3, {20, nullptr}));
+    CCL_TRY(auto b, detail::Bootstrap::join(ids, rank, 3, {20, nullptr}));
     CCL_CHECK(b->barrier());
     if (rank == 1) return {};
     return b->barrier();
@@ -67,7 +67,7 @@ TEST_CASE("a missing rank is named when the deadline passes") {
   const auto ids = some_ids(GENERATE(1, 2));
   const auto errors = on_ranks(4, [&](int rank) -> Result<void> {
     if (rank == 2) return {};
-    CCL_CHECK(Bootstrap::join(ids, rank, 4, {0.5, nullptr}));
+    CCL_CHECK(detail::Bootstrap::join(ids, rank, 4, {0.5, nullptr}));
     return {};
   });
   for (const int r : {0, 1, 3}) {
@@ -82,7 +82,7 @@ TEST_CASE("who came last when ranks met is not taken for one that is late afterw
   const auto ids = some_ids(GENERATE(1, 2));
   std::latch others{2};
   const auto errors = on_ranks(3, [&](int rank) -> Result<void> {
-    CCL_TRY(const auto b, Bootstrap::join(ids, rank, 3));
+    CCL_TRY(const auto b, detail::Bootstrap::join(ids, rank, 3));
     std::array<int, 3> all{};
     const auto met =
         rank == 2 ? Result<void>{} : b->all_gather(all.data(), sizeof all[0], 0.2, {"a dance"});
@@ -101,11 +101,11 @@ TEST_CASE("a rank that comes when the others have given up is told so") {
   const Interfaces lo;
   const auto ids = some_ids(1);
   const auto errors = on_ranks(2, [&](int rank) -> Result<void> {
-    if (rank == 0) CCL_CHECK(Bootstrap::join(ids, rank, 3, {0.3, nullptr}));
+    if (rank == 0) CCL_CHECK(detail::Bootstrap::join(ids, rank, 3, {0.3, nullptr}));
     return {};
   });
   CHECK(errors[0].what.find("nothing from ranks 1 2") != std::string::npos);
-  const auto late = Bootstrap::join(ids, 1, 3, {20, nullptr});
+  const auto late = detail::Bootstrap::join(ids, 1, 3, {20, nullptr});
   REQUIRE(!late);
   CHECK(late.error().code == Errc::timed_out);
   CHECK(late.error().what.find("the others had given up when rank 1 came") != std::string::npos);
@@ -119,11 +119,11 @@ TEST_CASE(
   const Environment patience{"CCL_INIT_TIMEOUT", "20"};
   const std::vector<UniqueId> ids{unique_id_at("127.0.0.1:" + port.text(), "a job").value()};
   REQUIRE(start_root(ids[0], 0).has_value());
-  Status aborted;
+  detail::Status aborted;
   aborted.set({Errc::aborted, "for a test"});
-  CHECK_FALSE(Bootstrap::join(ids, 0, 3, {20, &aborted}).has_value());
+  CHECK_FALSE(detail::Bootstrap::join(ids, 0, 3, {20, &aborted}).has_value());
   for (const Error& late : on_ranks(2, [&](int r) -> Result<void> {
-         CCL_CHECK(Bootstrap::join(ids, r + 1, 3, {20, nullptr}));
+         CCL_CHECK(detail::Bootstrap::join(ids, r + 1, 3, {20, nullptr}));
          return {};
        })) {
     INFO(late.message());
@@ -132,7 +132,7 @@ TEST_CASE(
   }
   REQUIRE(start_root(ids[0], 0).has_value());
   all_ok(on_ranks(3, [&](int rank) -> Result<void> {
-    CCL_TRY(auto b, Bootstrap::join(ids, rank, 3, {20, nullptr}));
+    CCL_TRY(auto b, detail::Bootstrap::join(ids, rank, 3, {20, nullptr}));
     return b->finalize();
   }));
 }
@@ -141,10 +141,10 @@ TEST_CASE("the end of one does not harm another that forms at the same place") {
   const Interfaces lo;
   const HeldPort port;  // as of CCL_COMM_ID: the id is the same each time
   const std::vector<UniqueId> ids{unique_id_at("127.0.0.1:" + port.text(), "a job").value()};
-  std::vector<std::unique_ptr<Bootstrap>> first(2), second(2);
-  const auto meet = [&](std::vector<std::unique_ptr<Bootstrap>>& all) {
+  std::vector<std::unique_ptr<detail::Bootstrap>> first(2), second(2);
+  const auto meet = [&](std::vector<std::unique_ptr<detail::Bootstrap>>& all) {
     all_ok(on_ranks(2, [&](int rank) -> Result<void> {
-      CCL_TRY(all[size_t(rank)], Bootstrap::join(ids, rank, 2, {20, nullptr}));
+      CCL_TRY(all[size_t(rank)], detail::Bootstrap::join(ids, rank, 2, {20, nullptr}));
       return {};
     }));
   };
@@ -161,7 +161,7 @@ TEST_CASE("ranks that disagree are told so") {
   SECTION("on the number of ranks") {
     const auto ids = some_ids(1);
     for (const Error& e : on_ranks(2, [&](int rank) -> Result<void> {
-           CCL_CHECK(Bootstrap::join(ids, rank, 2 + rank, {20, nullptr}));
+           CCL_CHECK(detail::Bootstrap::join(ids, rank, 2 + rank, {20, nullptr}));
            return {};
          })) {
       CHECK(e.code == Errc::mismatch);
@@ -170,7 +170,7 @@ TEST_CASE("ranks that disagree are told so") {
   SECTION("on who is who") {
     const auto ids = some_ids(1);
     for (const Error& e : on_ranks(2, [&](int) -> Result<void> {
-           CCL_CHECK(Bootstrap::join(ids, 1, 3, {20, nullptr}));
+           CCL_CHECK(detail::Bootstrap::join(ids, 1, 3, {20, nullptr}));
            return {};
          })) {
       CHECK(e.code == Errc::mismatch);
@@ -180,7 +180,7 @@ TEST_CASE("ranks that disagree are told so") {
   SECTION("on the size of a part") {
     const auto ids = some_ids(1);
     for (const Error& e : on_ranks(3, [&](int rank) -> Result<void> {
-           CCL_TRY(auto b, Bootstrap::join(ids, rank, 3, {20, nullptr}));
+           CCL_TRY(auto b, detail::Bootstrap::join(ids, rank, 3, {20, nullptr}));
            char all[30] = {};
            return b->all_gather(all, rank == 1 ? 4 : 8);
          })) {
@@ -190,7 +190,7 @@ TEST_CASE("ranks that disagree are told so") {
   SECTION("on the purpose of a meeting") {
     const auto ids = some_ids(1);
     for (const Error& e : on_ranks(3, [&](int rank) -> Result<void> {
-           CCL_TRY(auto b, Bootstrap::join(ids, rank, 3, {20, nullptr}));
+           CCL_TRY(auto b, detail::Bootstrap::join(ids, rank, 3, {20, nullptr}));
            char all[24] = {};
            CCL_CHECK(b->all_gather(all, 8, {}, {"a dance", rank == 1 ? "a waltz" : "a tango"}));
            return b->all_gather(all, 8, {}, {rank == 1 ? "a duel" : "a dance", "at dawn"});
@@ -205,7 +205,7 @@ TEST_CASE("ranks that disagree are told so") {
     for (const bool late : {false, true}) {  // into it, when the others' parts are there
       const auto ids = some_ids(1);
       for (const Error& e : on_ranks(3, [&](int rank) -> Result<void> {
-             CCL_TRY(auto b, Bootstrap::join(ids, rank, 3, {20, nullptr}));
+             CCL_TRY(auto b, detail::Bootstrap::join(ids, rank, 3, {20, nullptr}));
              char all[24] = {};
              for (int i = 0; i < 100; ++i) {
                CCL_CHECK(b->barrier());
@@ -227,21 +227,21 @@ TEST_CASE("a wrong secret is refused, and the job goes on") {
   const auto ids = some_ids(1);
   auto wrong = ids;
   wrong[0].bytes[40] ^= std::byte{1};  // within the secret
-  const auto stranger = Bootstrap::join(wrong, 1, 2, {20, nullptr});
+  const auto stranger = detail::Bootstrap::join(wrong, 1, 2, {20, nullptr});
   REQUIRE_FALSE(stranger);
   CHECK(stranger.error().code == Errc::refused);
   all_ok(on_ranks(2, [&](int rank) -> Result<void> {
-    CCL_TRY(auto b, Bootstrap::join(ids, rank, 2, {20, nullptr}));
+    CCL_TRY(auto b, detail::Bootstrap::join(ids, rank, 2, {20, nullptr}));
     return b->finalize();
   }));
 }
 
 TEST_CASE("wrong use is an error") {
-  CHECK(Bootstrap::join({}, 0, 2).error().code == Errc::invalid_argument);
-  CHECK(Bootstrap::join({}, 2, 2).error().code == Errc::invalid_argument);
+  CHECK(detail::Bootstrap::join({}, 0, 2).error().code == Errc::invalid_argument);
+  CHECK(detail::Bootstrap::join({}, 2, 2).error().code == Errc::invalid_argument);
   const std::vector<UniqueId> empty(1);
-  CHECK(Bootstrap::join(empty, 0, 2).error().code == Errc::invalid_argument);
-  auto alone = Bootstrap::join({}, 0, 1).value();
+  CHECK(detail::Bootstrap::join(empty, 0, 2).error().code == Errc::invalid_argument);
+  auto alone = detail::Bootstrap::join({}, 0, 1).value();
   CHECK(alone->send(1, 0, nullptr, 0).error().code == Errc::invalid_argument);
   CHECK(alone->recv(-1, 0).error().code == Errc::invalid_argument);
   CHECK(alone->all_gather(nullptr, 4).error().code == Errc::invalid_argument);

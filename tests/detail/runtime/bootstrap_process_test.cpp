@@ -89,7 +89,7 @@ struct Lo {
   ~Lo() { ::unsetenv("CCL_SOCKET_IFNAME"); }
 };
 
-Result<void> gather_once(Bootstrap& b) {
+Result<void> gather_once(detail::Bootstrap& b) {
   std::vector<std::array<char, 128>> all(static_cast<size_t>(b.ranks()));
   all[size_t(b.rank())].fill(char(b.rank()));
   CCL_CHECK(b.all_gather(all.data(), 128));
@@ -105,7 +105,7 @@ double start_up(int ranks, int roots) {
   for (int i = 0; i < roots; ++i) ids.push_back(create_unique_id().value());
   const double began = now_s();
   Ranks all{ranks, [&](int rank, Outcome& o) -> Result<void> {
-              CCL_TRY(auto b, Bootstrap::join(ids, rank, ranks, {60, nullptr}));
+              CCL_TRY(auto b, detail::Bootstrap::join(ids, rank, ranks, {60, nullptr}));
               CCL_CHECK(gather_once(*b));
               o.at_s = now_s();
               const double done = o.at_s;
@@ -139,7 +139,7 @@ TEST_CASE("gathering inside hosts first gives the same") {
   const auto id = create_unique_id().value();
   Ranks all{ranks, [&](int rank, Outcome&) -> Result<void> {
               ::setenv("CCL_HOSTID", std::to_string(rank % 3).c_str(), 1);
-              CCL_TRY(auto b, Bootstrap::join({&id, 1}, rank, ranks, {60, nullptr}));
+              CCL_TRY(auto b, detail::Bootstrap::join({&id, 1}, rank, ranks, {60, nullptr}));
               for (int r = 0; r < ranks; ++r) {
                 const bool here = b->place(r).host_hash == b->place(rank).host_hash;
                 if (here != (r % 3 == rank % 3)) return fail(Errc::internal, "not its host");
@@ -189,10 +189,10 @@ double kill_some(int ranks, int roots, const std::vector<int>& victims, double a
   }
   double began = now_s();
   Ranks all{ranks, [&](int rank, Outcome& o) -> Result<void> {
-              Status status;
+              detail::Status status;
               if (root_in_rank_0 && rank == 0) CCL_CHECK(start_root(ids[0], 0));
               const auto work = [&]() -> Result<void> {
-                CCL_TRY(auto b, Bootstrap::join(ids, rank, ranks, {deadline_s, &status}));
+                CCL_TRY(auto b, detail::Bootstrap::join(ids, rank, ranks, {deadline_s, &status}));
                 o.steps = 1;
                 CCL_CHECK(gather_once(*b));
                 CCL_CHECK(b->barrier());
@@ -287,7 +287,7 @@ TEST_CASE("accounts come from all ranks but the stopped ones, and from behind th
                                   std::byte(10 + rank));  // more than a socket takes at once
   };
   Ranks all{ranks, [&](int rank, Outcome& o) -> Result<void> {
-              CCL_TRY(auto b, Bootstrap::join({&id, 1}, rank, ranks, {60, nullptr}));
+              CCL_TRY(auto b, detail::Bootstrap::join({&id, 1}, rank, ranks, {60, nullptr}));
               b->set_account([&](std::string_view) { return word_of(rank); });
               CCL_CHECK(b->barrier());
               const auto full = b->accounts(30);
@@ -331,8 +331,8 @@ TEST_CASE("a rank that is stopped while a communicator is created is named by al
   constexpr int ranks = 6, victim = 2;
   const auto id = create_unique_id().value();
   Ranks all{ranks, [&](int rank, Outcome&) -> Result<void> {
-              Status status;
-              CCL_TRY(auto b, Bootstrap::join({&id, 1}, rank, ranks, {5, &status}));
+              detail::Status status;
+              CCL_TRY(auto b, detail::Bootstrap::join({&id, 1}, rank, ranks, {5, &status}));
               CCL_CHECK(gather_once(*b));
               if (rank == victim) ::raise(SIGSTOP);
               // The others wait for each other in steps that the stopped one cuts.
@@ -370,7 +370,7 @@ TEST_CASE("ranks of an id whose maker has ended are told so at once") {
   ::waitpid(maker, nullptr, 0);
   ::close(ends[0]);
   ::close(ends[1]);
-  const auto alone = Bootstrap::join({&id, 1}, 1, 2, {3600, nullptr});
+  const auto alone = detail::Bootstrap::join({&id, 1}, 1, 2, {3600, nullptr});
   REQUIRE_FALSE(alone);
   CHECK(alone.error().code == Errc::peer_lost);
 }

@@ -15,7 +15,7 @@
 
 using namespace ccl;
 using namespace ccl::test;
-using namespace ccl::net;
+using namespace ccl::detail::net;
 
 namespace {
 
@@ -77,7 +77,7 @@ TEST_CASE("who alone has passed the last barrier of a shrink gets an error, as t
   Result<void> made;
   std::jthread real{[&] {
     made = [&]() -> Result<void> {
-      CCL_TRY(const auto b, Bootstrap::join({&id, 1}, 0, 2, {20, nullptr}));
+      CCL_TRY(const auto b, detail::Bootstrap::join({&id, 1}, 0, 2, {20, nullptr}));
       CCL_CHECK(b->shrink({}, {20, nullptr}));
       return {};
     }();

@@ -25,7 +25,7 @@ void wait_for(const std::atomic<int>& count, int wanted) {
 }
 
 /// All ranks but those of `gone` shrink, and see that it works.
-Result<std::unique_ptr<Bootstrap>> works_without(Bootstrap& b, const Ranks& gone,
+Result<std::unique_ptr<detail::Bootstrap>> works_without(detail::Bootstrap& b, const Ranks& gone,
                                                  double deadline_s = 20) {
   CCL_TRY(auto rest, b.shrink(gone, {deadline_s, nullptr}));
   CCL_CHECK(gather_works(*rest));
@@ -34,11 +34,11 @@ Result<std::unique_ptr<Bootstrap>> works_without(Bootstrap& b, const Ranks& gone
 }  // namespace
 
 TEST_CASE("those who stay are all but the excluded ones") {
-  CHECK(those_who_stay(2, 5, Ranks{4, 0, 4}).value() == Ranks{1, 2, 3});
-  CHECK(those_who_stay(2, 5, Ranks{}).value() == Ranks{0, 1, 2, 3, 4});
-  CHECK(those_who_stay(0, 2, Ranks{1}).value() == Ranks{0});
+  CHECK(detail::those_who_stay(2, 5, Ranks{4, 0, 4}).value() == Ranks{1, 2, 3});
+  CHECK(detail::those_who_stay(2, 5, Ranks{}).value() == Ranks{0, 1, 2, 3, 4});
+  CHECK(detail::those_who_stay(0, 2, Ranks{1}).value() == Ranks{0});
   const auto wrong = [](const Ranks& excluded, const char* text) {
-    const auto stay = those_who_stay(1, 3, excluded);
+    const auto stay = detail::those_who_stay(1, 3, excluded);
     REQUIRE(!stay);
     CHECK(stay.error().code == Errc::invalid_argument);
     CHECK(says(stay.error().what, text));
@@ -53,7 +53,7 @@ TEST_CASE("some ranks of a bootstrap that is well form one of their own, again a
   const auto ids = some_ids(1);
   std::array<std::array<std::byte, 16>, 4> first, second;
   all_ok(on_ranks(4, [&](int rank) -> Result<void> {
-    CCL_TRY(auto b, Bootstrap::join(ids, rank, 4, {20, nullptr}));
+    CCL_TRY(auto b, detail::Bootstrap::join(ids, rank, 4, {20, nullptr}));
     if (rank != 1) {
       CCL_TRY(auto rest, works_without(*b, rank == 0 ? Ranks{1} : Ranks{1, 1}));
       EXPECT(rest->ranks() == 3 && rest->rank() == (rank == 0 ? 0 : rank - 1));
@@ -91,7 +91,7 @@ TEST_CASE("ranks that exclude each other form bootstraps of their own at the sam
   const Interfaces lo;
   const auto ids = some_ids(1);
   all_ok(on_ranks(6, [&](int rank) -> Result<void> {
-    CCL_TRY(auto b, Bootstrap::join(ids, rank, 6, {20, nullptr}));
+    CCL_TRY(auto b, detail::Bootstrap::join(ids, rank, 6, {20, nullptr}));
     const bool even = rank % 2 == 0;
     CCL_TRY(auto rest, works_without(*b, even ? Ranks{1, 3, 5} : Ranks{4, 2, 0}));
     EXPECT(rest->ranks() == 3 && rest->rank() == rank / 2);
@@ -105,7 +105,7 @@ TEST_CASE("those who stay go on after an abort, one of them before the others kn
   const auto ids = some_ids(2);
   std::atomic<int> stand{0}, done{0};
   all_ok(on_ranks(5, [&](int rank) -> Result<void> {
-    CCL_TRY(auto b, Bootstrap::join(ids, rank, 5, {20, nullptr}));
+    CCL_TRY(auto b, detail::Bootstrap::join(ids, rank, 5, {20, nullptr}));
     (void)b->barrier();  // the end of the first may be heard of in it
     if (rank == 3) {
       b->abort({Errc::aborted, "for a test", -1, 3});
@@ -139,7 +139,7 @@ TEST_CASE("ranks that exclude others than the rest are told so, and may try agai
   const int odd = GENERATE(0, 1, 2);
   std::atomic<int> done{0};
   const auto errors = on_ranks(4, [&](int rank) -> Result<void> {
-    CCL_TRY(auto b, Bootstrap::join(ids, rank, 4, {20, nullptr}));
+    CCL_TRY(auto b, detail::Bootstrap::join(ids, rank, 4, {20, nullptr}));
     if (rank == 3) {
       wait_for(done, 3);
       return {};
@@ -166,8 +166,8 @@ TEST_CASE("a rank that does not come is named, and may come later") {
   const int late = GENERATE(0, 2, 4);
   std::atomic<int> missed{0};
   const auto errors = on_ranks(5, [&](int rank) -> Result<void> {
-    CCL_TRY(auto b, Bootstrap::join(ids, rank, 5, {20, nullptr}));
-    Result<std::unique_ptr<Bootstrap>> first = fail(Errc::ok, "");
+    CCL_TRY(auto b, detail::Bootstrap::join(ids, rank, 5, {20, nullptr}));
+    Result<std::unique_ptr<detail::Bootstrap>> first = fail(Errc::ok, "");
     if (rank == 1) {
       wait_for(missed, 3);
     } else {
@@ -205,7 +205,7 @@ TEST_CASE("a rank that leaves while the others shrink is named, and they try wit
   const int leaves = GENERATE(0, 1, 3);
   std::atomic<int> done{0};
   const auto errors = on_ranks(4, [&](int rank) -> Result<void> {
-    CCL_TRY(auto b, Bootstrap::join(ids, rank, 4, {20, nullptr}));
+    CCL_TRY(auto b, detail::Bootstrap::join(ids, rank, 4, {20, nullptr}));
     (void)b->barrier();  // the end of the first may be heard of in it
     if (rank == 2) {
       b->abort({Errc::aborted, "for a test", -1, 2});
@@ -238,7 +238,7 @@ TEST_CASE("a shrink ends when it is told to, on all ranks that are in it") {
   const auto ids = some_ids(1);
   std::atomic<int> done{0};
   const auto errors = on_ranks(4, [&](int rank) -> Result<void> {
-    CCL_TRY(auto b, Bootstrap::join(ids, rank, 4, {20, nullptr}));
+    CCL_TRY(auto b, detail::Bootstrap::join(ids, rank, 4, {20, nullptr}));
     CCL_CHECK(b->barrier());
     const auto work = [&]() -> Result<void> {
       if (rank == 2) {  // is waited for

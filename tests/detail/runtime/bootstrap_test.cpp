@@ -23,14 +23,14 @@ using namespace ccl;
 using namespace ccl::test;
 
 TEST_CASE("ranks are divided among roots as NCCL does") {
-  CHECK(root_of_rank(3, 8, 2) == 0);
-  CHECK(root_of_rank(4, 8, 2) == 1);
+  CHECK(detail::root_of_rank(3, 8, 2) == 0);
+  CHECK(detail::root_of_rank(4, 8, 2) == 1);
   for (int ranks = 1; ranks < 20; ++ranks) {
     for (int roots = 1; roots <= ranks; ++roots) {
       for (int r = 0; r < ranks; ++r) {
-        const int root = root_of_rank(r, ranks, roots);
-        CHECK(r >= first_rank_of_root(root, ranks, roots));
-        CHECK((root + 1 == roots || r < first_rank_of_root(root + 1, ranks, roots)));
+        const int root = detail::root_of_rank(r, ranks, roots);
+        CHECK(r >= detail::first_rank_of_root(root, ranks, roots));
+        CHECK((root + 1 == roots || r < detail::first_rank_of_root(root + 1, ranks, roots)));
       }
     }
   }
@@ -43,7 +43,7 @@ TEST_CASE("ranks join, gather, talk, wait and leave") {
   if (roots > ranks) return;
   const auto ids = some_ids(roots);
   all_ok(on_ranks(ranks, [&](int rank) -> Result<void> {
-    CCL_TRY(auto b, Bootstrap::join(ids, rank, ranks, {20, nullptr}));
+    CCL_TRY(auto b, detail::Bootstrap::join(ids, rank, ranks, {20, nullptr}));
     EXPECT(b->rank() == rank && b->ranks() == ranks);
     for (int i = 0; i < 5; ++i) CCL_CHECK(gather_works(*b));
     std::vector<char> big(static_cast<size_t>(ranks) * 300000, char(rank));
@@ -81,7 +81,7 @@ TEST_CASE("ranks meet over IPv6, and when one is late") {
   const auto ids = some_ids(1);
   all_ok(on_ranks(3, [&](int rank) -> Result<void> {
     if (rank == 1) std::this_thread::sleep_for(std::chrono::milliseconds(300));
-    CCL_TRY(auto b, Bootstrap::join(ids, rank, 3, {20, nullptr}));
+    CCL_TRY(auto b, detail::Bootstrap::join(ids, rank, 3, {20, nullptr}));
     CCL_CHECK(gather_works(*b));
     return b->finalize();
   }));
@@ -93,7 +93,7 @@ TEST_CASE("split makes communicators of their own") {
   const auto ids = some_ids(2);
   std::array<std::array<std::byte, 16>, 6> secrets;
   all_ok(on_ranks(6, [&](int rank) -> Result<void> {
-    CCL_TRY(auto b, Bootstrap::join(ids, rank, 6, {20, nullptr}));
+    CCL_TRY(auto b, detail::Bootstrap::join(ids, rank, 6, {20, nullptr}));
     // Ranks 0 2 4 in reverse order; 1 3 form another; 5 has no part.
     CCL_TRY(auto half, b->split(rank == 5 ? -1 : rank % 2, -rank));
     EXPECT((half == nullptr) == (rank == 5));
@@ -156,18 +156,18 @@ TEST_CASE("strangers at every port disturb nobody") {
   std::atomic<int> visits{0};
   std::thread scanner{[&] {
     std::mt19937 random{1};
-    std::deque<net::Fd> held;  // half-open, for ever
+    std::deque<detail::Fd> held;  // half-open, for ever
     while (!over) {
       for (const int port : listening_ports()) {
-        net::Address at = net::Address::parse("127.0.0.1:0").value();
+        detail::net::Address at = detail::net::Address::parse("127.0.0.1:0").value();
         at.set_port(port);
-        auto fd = net::connect_once(at, net::Deadline::after(1), nullptr);
+        auto fd = detail::net::connect_once(at, detail::net::Deadline::after(1), nullptr);
         if (!fd) continue;
         ++visits;
         std::string noise(random() % 200, 0);
         for (char& c : noise) c = char(random());
         if (visits % 3 == 0) noise = "ccl\1" + noise;
-        (void)net::send_all(fd->get(), noise.data(), Index(noise.size()), net::Deadline::after(1),
+        (void)detail::net::send_all(fd->get(), noise.data(), Index(noise.size()), detail::net::Deadline::after(1),
                             nullptr);
         held.push_back(std::move(*fd));
         if (held.size() > 300) held.pop_front();
@@ -182,7 +182,7 @@ TEST_CASE("strangers at every port disturb nobody") {
   };
   all_ok(on_ranks(6, [&](int rank) -> Result<void> {
     scanned(20 * rank);
-    CCL_TRY(auto b, Bootstrap::join(ids, rank, 6, {20, nullptr}));
+    CCL_TRY(auto b, detail::Bootstrap::join(ids, rank, 6, {20, nullptr}));
     for (int i = 0; i < 3; ++i) {
       CCL_CHECK(gather_works(*b));
       CCL_CHECK(b->send((rank + 2) % 6, 1, &rank, 4));
@@ -215,18 +215,18 @@ TEST_CASE("who calls a rank and gives up before it is let in is not taken for a 
   const Interfaces lo;
   const auto ids = some_ids(1);
   all_ok(on_ranks(2, [&](int rank) -> Result<void> {
-    CCL_TRY(auto b, Bootstrap::join(ids, rank, 2, {20, nullptr}));
+    CCL_TRY(auto b, detail::Bootstrap::join(ids, rank, 2, {20, nullptr}));
     CCL_CHECK(b->barrier());
     if (rank == 1) {
       int let_in = 0;
       for (int round = 0; round < 5; ++round) {
         for (const int port : listening_ports()) {
-          net::Address at = net::Address::parse("127.0.0.1:0").value();
+          detail::net::Address at = detail::net::Address::parse("127.0.0.1:0").value();
           at.set_port(port);
-          const net::Hello hello{net::HelloKind::peer, 2, 0, 0, net::this_member(1, {})};
+          const detail::net::Hello hello{detail::net::HelloKind::peer, 2, 0, 0, detail::net::this_member(1, {})};
           // Closed at once, as by a rank that has asked for an account and has no more time.
-          const auto fd = net::auth_connect(at, b->secret(), net::bytes_of(hello),
-                                            net::Deadline::after(20), nullptr);
+          const auto fd = detail::net::auth_connect(at, b->secret(), detail::net::bytes_of(hello),
+                                            detail::net::Deadline::after(20), nullptr);
           let_in += fd ? 1 : 0;
         }
       }
@@ -258,7 +258,7 @@ TEST_CASE("no thread and no descriptor is left") {
     const auto ids = some_ids(1);
     if (count("/proc/self/task") != threads + 1) ::_exit(1);
     const auto errors = on_ranks(3, [&](int rank) -> Result<void> {
-      CCL_TRY(auto b, Bootstrap::join(ids, rank, 3, {20, nullptr}));
+      CCL_TRY(auto b, detail::Bootstrap::join(ids, rank, 3, {20, nullptr}));
       CCL_CHECK(b->send((rank + 1) % 3, 5, &rank, 4));
       CCL_CHECK(b->recv((rank + 2) % 3, 5));
       CCL_TRY(auto child, b->split(0, 0));

@@ -30,7 +30,7 @@ Operation named(const char* what) {
 }  // namespace
 
 TEST_CASE("a journal numbers collectives in order of calls, and messages not at all") {
-  Journal journal{8};
+  detail::Journal journal{8};
   CHECK(journal.latest(8).empty());
   const Word a = journal.note(named("a")).ticket;
   const Word p = journal.note(named("p"), true).ticket;
@@ -54,7 +54,7 @@ TEST_CASE("a journal numbers collectives in order of calls, and messages not at 
 }
 
 TEST_CASE("times are those of the system's clock") {
-  Journal journal{2};
+  detail::Journal journal{2};
   std::this_thread::sleep_for(std::chrono::milliseconds{20});
   const Word ticket = journal.note(named("a")).ticket;
   std::this_thread::sleep_for(std::chrono::milliseconds{50});
@@ -73,7 +73,7 @@ TEST_CASE("times are those of the system's clock") {
 TEST_CASE("how long ago an operation was does not change where the wall clock jumps") {
   using Clock = std::chrono::system_clock;
   for (const long jump : {1'000'000L, -1'000'000L}) {
-    Journal journal{2};
+    detail::Journal journal{2};
     const Word ticket = journal.note(named("a")).ticket;
     std::this_thread::sleep_for(std::chrono::milliseconds{20});
     journal.ended(ticket, true);
@@ -91,7 +91,7 @@ TEST_CASE("how long ago an operation was does not change where the wall clock ju
 }
 
 TEST_CASE("a journal keeps its size in operations, and late news of older ones changes nothing") {
-  Journal journal{4};
+  detail::Journal journal{4};
   const Word first = journal.note(named("first")).ticket;
   for (int i = 0; i < 5; ++i) journal.ended(journal.note(named("next")).ticket, true);
   const Word last = journal.note(named("last")).ticket;
@@ -110,7 +110,7 @@ TEST_CASE("a journal keeps its size in operations, and late news of older ones c
 }
 
 TEST_CASE("of a GPU, the operation that waits tells what has ended") {
-  Journal journal{16};
+  detail::Journal journal{16};
   std::vector<Word> tickets;
   for (int i = 0; i < 6; ++i) {
     tickets.push_back(journal.note(named("op")).ticket);
@@ -128,7 +128,7 @@ TEST_CASE("of a GPU, the operation that waits tells what has ended") {
 }
 
 TEST_CASE("a journal may be read while others write") {
-  Journal journal{16};
+  detail::Journal journal{16};
   std::atomic<bool> stop{false};
   std::vector<std::thread> writers;
   for (int t = 0; t < 2; ++t) {

@@ -9,23 +9,23 @@
 using namespace ccl;
 
 TEST_CASE("processes of a host share its hash and differ in theirs") {
-  const auto host = host_hash(), pid = pid_hash();
-  CHECK_FALSE(host_name().empty());
-  CHECK(host_hash() == host);
-  CHECK(pid_hash() == pid);
+  const auto host = detail::host_hash(), pid = detail::pid_hash();
+  CHECK_FALSE(detail::host_name().empty());
+  CHECK(detail::host_hash() == host);
+  CHECK(detail::pid_hash() == pid);
   const pid_t child = ::fork();
-  if (child == 0) ::_exit(host_hash() == host && pid_hash() != pid ? 0 : 1);
+  if (child == 0) ::_exit(detail::host_hash() == host && detail::pid_hash() != pid ? 0 : 1);
   int status = -1;
   ::waitpid(child, &status, 0);
   CHECK(status == 0);
 }
 
 TEST_CASE("CCL_HOSTID decides what a host is") {
-  const auto host = host_hash();
+  const auto host = detail::host_hash();
   ::setenv("CCL_HOSTID", "a", 1);
-  const auto a = host_hash();
+  const auto a = detail::host_hash();
   ::setenv("CCL_HOSTID", "b", 1);
-  const auto b = host_hash();
+  const auto b = detail::host_hash();
   ::unsetenv("CCL_HOSTID");
   CHECK(a != b);
   CHECK(a != host);

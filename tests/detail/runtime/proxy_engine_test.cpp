@@ -69,7 +69,7 @@ double process_cpu_s() {
 }  // namespace
 
 TEST_CASE("the engine's thread moves what is posted once it is called") {
-  ProxyEngine engine;
+  detail::ProxyEngine engine;
   auto task = std::make_shared<Mover>();
   REQUIRE(engine.add(task).has_value());
   for (Word n = 1; n <= 200; ++n) {
@@ -86,7 +86,7 @@ TEST_CASE("a socket wakes the engine") {
   int fds[2];
   REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM, 0, fds) == 0);
   {
-    ProxyEngine engine;
+    detail::ProxyEngine engine;
     auto task = std::make_shared<Mover>(fds[0]);
     REQUIRE(engine.add(task).has_value());
     for (Word n = 1; n <= 50; ++n) {
@@ -99,7 +99,7 @@ TEST_CASE("a socket wakes the engine") {
 }
 
 TEST_CASE("an idle engine burns no processor time") {
-  ProxyEngine engine;
+  detail::ProxyEngine engine;
   REQUIRE(engine.add(std::make_shared<Mover>()).has_value());
   REQUIRE(wait_until([&] { return engine.counters().sleeps > 0; }));
   std::this_thread::sleep_for(std::chrono::milliseconds{20});
@@ -111,7 +111,7 @@ TEST_CASE("an idle engine burns no processor time") {
 }
 
 TEST_CASE("what is posted to a polled task without a call is moved within a moment") {
-  ProxyEngine engine;
+  detail::ProxyEngine engine;
   auto task = std::make_shared<Mover>();
   task->polled = true;
   REQUIRE(engine.add(task).has_value());
@@ -124,7 +124,7 @@ TEST_CASE("what is posted to a polled task without a call is moved within a mome
 }
 
 TEST_CASE("an engine looks at idle polled tasks once in a millisecond") {
-  ProxyEngine engine;
+  detail::ProxyEngine engine;
   auto task = std::make_shared<Mover>();
   task->polled = true;
   REQUIRE(engine.add(task).has_value());
@@ -147,7 +147,7 @@ TEST_CASE("an engine looks at idle polled tasks once in a millisecond") {
 }
 
 TEST_CASE("a launch wakes the further engines whose tasks are polled") {
-  ProxyEngine engine;
+  detail::ProxyEngine engine;
   auto polled = std::make_shared<Mover>(), other = std::make_shared<Mover>();
   polled->polled = true;
   REQUIRE(engine.further(0).add(polled).has_value());
@@ -164,7 +164,7 @@ TEST_CASE("a launch wakes the further engines whose tasks are polled") {
 }
 
 TEST_CASE("helpers from many threads take turns, and every task has its own") {
-  ProxyEngine engine;
+  detail::ProxyEngine engine;
   std::vector<std::shared_ptr<Mover>> tasks;
   for (int n = 0; n < 3; ++n) {
     tasks.push_back(std::make_shared<Mover>());
@@ -173,10 +173,10 @@ TEST_CASE("helpers from many threads take turns, and every task has its own") {
   std::vector<std::thread> threads;
   for (int t = 0; t < 3; ++t) {
     threads.emplace_back([&, t] {
-      const ProxyEngine::Helper helper{engine};
+      const detail::ProxyEngine::Helper helper{engine};
       for (int n = 0; n < 300; ++n) {
         const Word mine = tasks[std::size_t(t)]->posted.fetch_add(1) + 1;
-        while (tasks[std::size_t(t)]->done < mine) HostMemory::pause();
+        while (tasks[std::size_t(t)]->done < mine) detail::HostMemory::pause();
       }
     });
   }
@@ -191,12 +191,12 @@ TEST_CASE("helpers from many threads take turns, and every task has its own") {
 }
 
 TEST_CASE("the engine finishes what a helper leaves") {
-  ProxyEngine engine;
+  detail::ProxyEngine engine;
   auto task = std::make_shared<Mover>();
   REQUIRE(engine.add(task).has_value());
   for (Word n = 1; n <= 20; ++n) {
     {
-      const ProxyEngine::Helper helper{engine};
+      const detail::ProxyEngine::Helper helper{engine};
       task->posted = 100 * n;  // a round moves one
     }
     REQUIRE(wait_until([&] { return task->done == 100 * n; }));
@@ -224,14 +224,14 @@ class Gated : public ProxyTask {
 }  // namespace
 
 TEST_CASE("the engine looks for what a helper's call has left waiting, however soundly it slept") {
-  ProxyEngine engine;
+  detail::ProxyEngine engine;
   auto task = std::make_shared<Gated>();
   REQUIRE(engine.add(task).has_value());
   for (Word n = 1; n <= 20; ++n) {
     task->open = false;
     std::this_thread::sleep_for(std::chrono::milliseconds{5});  // nothing to do: it sleeps for good
     {
-      const ProxyEngine::Helper helper{engine};
+      const detail::ProxyEngine::Helper helper{engine};
       task->posted = n;
     }
     std::this_thread::sleep_for(std::chrono::milliseconds{1});
@@ -262,14 +262,14 @@ class Gatherer : public ProxyTask {
 }  // namespace
 
 TEST_CASE("what calls in quick succession leave is moved together, and the last without a call") {
-  ProxyEngine engine;
+  detail::ProxyEngine engine;
   auto task = std::make_shared<Gatherer>();
   REQUIRE(engine.add(task).has_value());
   // Again where another program had this thread's core meanwhile.
   CHECK(wait_until([&] {
     const Word moves = task->moves;
     for (int n = 0; n < 1000; ++n) {
-      const ProxyEngine::Helper helper{engine};
+      const detail::ProxyEngine::Helper helper{engine};
       task->posted.fetch_add(1);
     }
     REQUIRE(wait_until([&] { return task->done == task->posted; }));
@@ -284,7 +284,7 @@ TEST_CASE("what calls in quick succession leave is moved together, and the last 
   // And is called by the next ones.
   for (Word burst = 1; burst <= 20; ++burst) {
     for (Word n = 0; n < 10 * burst; ++n) {
-      const ProxyEngine::Helper helper{engine};
+      const detail::ProxyEngine::Helper helper{engine};
       task->posted.fetch_add(1);
     }
     if (burst % 3 == 0) std::this_thread::sleep_for(std::chrono::milliseconds{burst});
@@ -293,13 +293,13 @@ TEST_CASE("what calls in quick succession leave is moved together, and the last 
 }
 
 TEST_CASE("what a call leaves after a pause is moved before it ends") {
-  ProxyEngine engine;
+  detail::ProxyEngine engine;
   auto task = std::make_shared<Gatherer>();
   REQUIRE(engine.add(task).has_value());
   for (Word n = 1; n <= 20; ++n) {
     std::this_thread::sleep_for(std::chrono::milliseconds{2});
     {
-      const ProxyEngine::Helper helper{engine};
+      const detail::ProxyEngine::Helper helper{engine};
       task->posted = n;
     }
     // By this thread, or by the engine's, which is in a round then.
@@ -308,15 +308,15 @@ TEST_CASE("what a call leaves after a pause is moved before it ends") {
 }
 
 TEST_CASE("the engine stays out of the way while a helper is at it") {
-  ProxyEngine engine;
+  detail::ProxyEngine engine;
   auto task = std::make_shared<Mover>();
   REQUIRE(engine.add(task).has_value());
-  const ProxyEngine::Helper helper{engine};
+  const detail::ProxyEngine::Helper helper{engine};
   const auto helped = [&] { return engine.counters().helped; };
   const Word rounds = engine.counters().rounds;
   for (Word n = 1; n <= 20'000; ++n) {
     task->posted = n;
-    while (task->done < n) HostMemory::pause();
+    while (task->done < n) detail::HostMemory::pause();
   }
   CHECK(helped() >= 19'000);
   CHECK(engine.counters().rounds - rounds < 1'000);
@@ -325,7 +325,7 @@ TEST_CASE("the engine stays out of the way while a helper is at it") {
 TEST_CASE("a helper blocks between looks, unless it looks elsewhere, too") {
   int ends[2];
   REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM, 0, ends) == 0);
-  ProxyEngine engine;
+  detail::ProxyEngine engine;
   REQUIRE(engine.add(std::make_shared<Mover>(ends[0])).has_value());
   const auto looks = [&](bool looks_elsewhere) {
     std::this_thread::sleep_for(std::chrono::milliseconds{1});  // a wait of its own
@@ -341,7 +341,7 @@ TEST_CASE("a helper blocks between looks, unless it looks elsewhere, too") {
 }
 
 TEST_CASE("in a helper's round those that send go first") {
-  ProxyEngine engine;
+  detail::ProxyEngine engine;
   std::vector<int> order;  // only this thread helps
   struct Noted : ProxyTask {
     Noted(std::vector<int>& order, int n, bool first) : order_{order}, n_{n} { goes_first = first; }
@@ -365,7 +365,7 @@ TEST_CASE("in a helper's round those that send go first") {
 TEST_CASE("tasks that are ending may finish when the engine goes, the others are dropped") {
   auto ending = std::make_shared<Mover>(), endless = std::make_shared<Mover>();
   {
-    ProxyEngine engine;
+    detail::ProxyEngine engine;
     REQUIRE(engine.add(ending).has_value());
     REQUIRE(engine.add(endless).has_value());
     REQUIRE(wait_until([&] { return engine.counters().sleeps > 0; }));
@@ -378,7 +378,7 @@ TEST_CASE("tasks that are ending may finish when the engine goes, the others are
 }
 
 TEST_CASE("an engine without tasks has no thread and helps nobody") {
-  ProxyEngine engine;
+  detail::ProxyEngine engine;
   CHECK(!engine.help());
   CHECK(engine.counters().rounds == 0);
 }

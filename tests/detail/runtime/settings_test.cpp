@@ -22,37 +22,37 @@ std::string why(const Result<void>& r) {
 }  // namespace
 
 TEST_CASE("a setting is its CCL_ name, else its NCCL_ name, else its initial value") {
-  CHECK(setting_flag("SHM_DISABLE") == false);
-  CHECK_FALSE(setting_given("SHM_DISABLE"));
+  CHECK(detail::setting_flag("SHM_DISABLE") == false);
+  CHECK_FALSE(detail::setting_given("SHM_DISABLE"));
   const Environment nccl{"NCCL_SHM_DISABLE", "1"};
-  CHECK(setting_flag("SHM_DISABLE") == true);
-  CHECK(setting_given("SHM_DISABLE"));
+  CHECK(detail::setting_flag("SHM_DISABLE") == true);
+  CHECK(detail::setting_given("SHM_DISABLE"));
   const Environment ccl{"CCL_SHM_DISABLE", "0"};
-  CHECK(setting_flag("SHM_DISABLE") == false);
+  CHECK(detail::setting_flag("SHM_DISABLE") == false);
 }
 
 TEST_CASE("a name that NCCL does not have is not read from NCCL_") {
   const Environment nccl{"NCCL_TIMEOUT", "5"};
-  CHECK(setting_seconds("TIMEOUT").value() == 0);
+  CHECK(detail::setting_seconds("TIMEOUT").value() == 0);
 }
 
 TEST_CASE("values of each kind are read") {
-  CHECK(setting_bytes("MEMORY_BUDGET").value() == 0);   // the communicator's choice
-  CHECK(setting_bytes("LL128_BUFFSIZE").value() == 0);  // none
-  CHECK(setting_integer("MAX_CTAS").value() == 0);
-  CHECK(setting_seconds("INIT_TIMEOUT").value() == 60);
-  CHECK(setting_text("DEBUG").value() == "WARN");
+  CHECK(detail::setting_bytes("MEMORY_BUDGET").value() == 0);   // the communicator's choice
+  CHECK(detail::setting_bytes("LL128_BUFFSIZE").value() == 0);  // none
+  CHECK(detail::setting_integer("MAX_CTAS").value() == 0);
+  CHECK(detail::setting_seconds("INIT_TIMEOUT").value() == 60);
+  CHECK(detail::setting_text("DEBUG").value() == "WARN");
   const Environment a{"CCL_MEMORY_BUDGET", "3g"}, b{"CCL_INIT_TIMEOUT", "0.5"},
       c{"CCL_DEBUG", "info"};
-  CHECK(setting_bytes("MEMORY_BUDGET").value() == Index{3} << 30);
-  CHECK(setting_seconds("INIT_TIMEOUT").value() == 0.5);
-  CHECK(setting_text("DEBUG").value() == "INFO");
+  CHECK(detail::setting_bytes("MEMORY_BUDGET").value() == Index{3} << 30);
+  CHECK(detail::setting_seconds("INIT_TIMEOUT").value() == 0.5);
+  CHECK(detail::setting_text("DEBUG").value() == "INFO");
 }
 
 TEST_CASE("a bad value is an error that says what fits") {
   const auto bad = [](const char* name, const char* value, const char* hint) {
     const Environment env{name, value};
-    const auto checked = check_settings();
+    const auto checked = detail::check_settings();
     INFO(name << "=" << value << ": " << why(checked));
     REQUIRE_FALSE(checked);
     CHECK(checked.error().code == Errc::bad_setting);
@@ -101,14 +101,14 @@ TEST_CASE("a bad value is an error that says what fits") {
     bad("CCL_P2P_EXCLUDE", pairs, "such as 0-1");
   }
   const Environment env{"CCL_MAX_CTAS", "4097"};
-  CHECK(setting_integer("MAX_CTAS").error().code == Errc::bad_setting);
+  CHECK(detail::setting_integer("MAX_CTAS").error().code == Errc::bad_setting);
 }
 
 TEST_CASE("what NCCL takes in a text is taken") {
   const auto good = [](const char* name, const char* value) {
     const Environment env{name, value};
     INFO(name << "=" << value);
-    CHECK(why(check_settings()) == "");
+    CHECK(why(detail::check_settings()) == "");
   };
   good("NCCL_ALGO", "^NVLSTree,PAT;allreduce:Tree, Ring;");
   good("NCCL_PROTO", "AllReduce:LL128;reduce_scatter:^LL;broadcast:");
@@ -130,46 +130,46 @@ TEST_CASE("what NCCL takes in a text is taken") {
 
 TEST_CASE("NCCL's own initial values are as if they were not set") {
   const Environment nvls{"NCCL_NVLS_ENABLE", "2"}, cumem{"NCCL_CUMEM_ENABLE", "-2"};
-  CHECK(why(check_settings()) == "");
-  CHECK(setting_flag("NVLS_ENABLE") == true);
-  CHECK(setting_flag("CUMEM_ENABLE") == true);
-  CHECK_FALSE(setting_given("CUMEM_ENABLE"));
+  CHECK(why(detail::check_settings()) == "");
+  CHECK(detail::setting_flag("NVLS_ENABLE") == true);
+  CHECK(detail::setting_flag("CUMEM_ENABLE") == true);
+  CHECK_FALSE(detail::setting_given("CUMEM_ENABLE"));
 }
 
 TEST_CASE("names that find_package and oneAPI's scripts set are no settings") {
   const Environment root{"CCL_ROOT", "/opt/ccl"}, path{"CCL_CONFIGURATION_PATH", ""},
       which{"CCL_CONFIGURATION", "cpu_gpu_dpcpp"}, old{"CCL_ATL_TRANSPORT_PATH", "/opt/lib"};
   const Environment test{"CCL_TEST_TOPOLOGIES", "/opt/files"}, empty{"CCL_SUCH_A_NAME", ""};
-  CHECK(why(check_settings()) == "");
+  CHECK(why(detail::check_settings()) == "");
 }
 
 TEST_CASE("an unknown name is an error that lists all and names the nearest") {
-  CHECK(check_settings());
+  CHECK(detail::check_settings());
   const Environment env{"CCL_SOCKET_IFNAM", "eth0"};
-  const auto checked = check_settings();
+  const auto checked = detail::check_settings();
   REQUIRE_FALSE(checked);
   CHECK(checked.error().code == Errc::bad_setting);
   CHECK(says(checked.error().what, "did you mean CCL_SOCKET_IFNAME?"));
-  for (const Setting& s : all_settings()) {
+  for (const detail::Setting& s : detail::all_settings()) {
     CHECK(says(checked.error().what, fmt::format(" CCL_{}", s.name).c_str()));
   }
   const Environment sign{"CCL_SOCKET_IFNAM", "eth0="};  // not an empty value
-  CHECK_FALSE(check_settings());
+  CHECK_FALSE(detail::check_settings());
 }
 
 TEST_CASE("asking for what is not in the table is our bug") {
-  CHECK(setting_text("NO_SUCH").error().code == Errc::internal);
-  CHECK(setting_flag("DEBUG").error().code == Errc::internal);
+  CHECK(detail::setting_text("NO_SUCH").error().code == Errc::internal);
+  CHECK(detail::setting_flag("DEBUG").error().code == Errc::internal);
 }
 
 TEST_CASE("every initial value fits its own setting") {
-  for (const Setting& s : all_settings()) {
+  for (const detail::Setting& s : detail::all_settings()) {
     INFO(s.name);
     CHECK_FALSE(s.meaning.empty());
     if (s.initial.empty()) continue;
     const std::string name = fmt::format("CCL_{}", s.name);
     const Environment env{name.c_str(), std::string{s.initial}.c_str()};
-    CHECK(why(check_settings()) == "");
+    CHECK(why(detail::check_settings()) == "");
   }
 }
 
@@ -181,8 +181,8 @@ TEST_CASE("docs/settings.md lists every setting as it is") {
   const std::string docs = text.str();
   size_t rows = 0;
   for (size_t at = 0; (at = docs.find("\n| `CCL_", at)) != docs.npos; ++at) ++rows;
-  CHECK(rows == all_settings().size());
-  for (const Setting& s : all_settings()) {
+  CHECK(rows == detail::all_settings().size());
+  for (const detail::Setting& s : detail::all_settings()) {
     const std::string row = fmt::format("\n| `CCL_{}` | {} | {} | {} |\n", s.name,
                                         s.initial.empty() ? "" : fmt::format("`{}`", s.initial),
                                         s.nccl ? "yes" : "", s.meaning);
@@ -192,7 +192,7 @@ TEST_CASE("docs/settings.md lists every setting as it is") {
 }
 
 TEST_CASE("the rows of docs/settings.md", "[.print]") {
-  for (const Setting& s : all_settings()) {
+  for (const detail::Setting& s : detail::all_settings()) {
     fmt::print("| `CCL_{}` | {} | {} | {} |\n", s.name,
                s.initial.empty() ? "" : fmt::format("`{}`", s.initial), s.nccl ? "yes" : "",
                s.meaning);

@@ -27,8 +27,8 @@ struct LineLink : detail::ProxiedLink {
     return heard == 77 ? Result<void>{} : fail(Errc::mismatch, "not a line");
   }
   static Result<void> receive(const std::shared_ptr<LineLink>& link);
-  static Result<void> send(const std::shared_ptr<LineLink>& link, std::size_t line, Fd socket);
-  Result<void> settle(const net::Deadline&) { return {}; }
+  static Result<void> send(const std::shared_ptr<LineLink>& link, std::size_t line, detail::Fd socket);
+  Result<void> settle(const detail::net::Deadline&) { return {}; }
   void wake() { context.proxy->wake(); }
 };
 
@@ -36,7 +36,7 @@ struct LineLink : detail::ProxiedLink {
 
 class LineTask : public ProxyTask {
  public:
-  LineTask(std::shared_ptr<LineLink> link, std::size_t line, Fd socket)
+  LineTask(std::shared_ptr<LineLink> link, std::size_t line, detail::Fd socket)
       : link_{std::move(link)},
         line_{line},
         wire_{link_->wires[line]},
@@ -44,8 +44,8 @@ class LineTask : public ProxyTask {
   bool ending() const override { return link_->closing.load(std::memory_order_acquire); }
   bool sends() const { return link_->edge.side == Side::sender; }
   bool can_move() const {
-    return sends() ? step_ < HostMemory::load_acquire(wire_.posted)
-                   : step_ < HostMemory::load_credit(wire_.drained) + Word(wire_.slot_count);
+    return sends() ? step_ < detail::HostMemory::load_acquire(wire_.posted)
+                   : step_ < detail::HostMemory::load_credit(wire_.drained) + Word(wire_.slot_count);
   }
   ProxyInterest interest() const override {
     if (!socket_) return {-1, 0, ending() || link_->arriving.has(line_), false};
@@ -58,7 +58,7 @@ class LineTask : public ProxyTask {
     while (socket_ && can_move() && pass()) {
       moved = true;
       ++counters.steps;
-      HostMemory::store_release(sends() ? wire_.drained : wire_.posted, ++step_);
+      detail::HostMemory::store_release(sends() ? wire_.drained : wire_.posted, ++step_);
     }
     if (closing && (!sends() || !can_move())) return Progress::ended;
     return moved ? Progress::some : Progress::none;
@@ -86,18 +86,18 @@ class LineTask : public ProxyTask {
   const std::shared_ptr<LineLink> link_;
   const std::size_t line_;
   const Wire wire_;
-  Fd socket_;
+  detail::Fd socket_;
   Word step_ = 0;
   std::size_t at_ = 0;
 };
 
 Result<void> LineLink::receive(const std::shared_ptr<LineLink>& link) {
   for (std::size_t n = 0; n < link->lines(); ++n) {
-    CCL_CHECK(link->context.proxy->add(std::make_shared<LineTask>(link, n, Fd{})));
+    CCL_CHECK(link->context.proxy->add(std::make_shared<LineTask>(link, n, detail::Fd{})));
   }
   return {};
 }
-Result<void> LineLink::send(const std::shared_ptr<LineLink>& link, std::size_t line, Fd socket) {
+Result<void> LineLink::send(const std::shared_ptr<LineLink>& link, std::size_t line, detail::Fd socket) {
   return link->context.proxy->add(std::make_shared<LineTask>(link, line, std::move(socket)));
 }
 

@@ -53,8 +53,8 @@ TEMPLATE_LIST_TEST_CASE("a rank that only sends cuts a message as its receivers 
   World world{ranks, 2, 4, 512};
   std::vector<std::vector<float>> data(ranks, std::vector<float>(std::size_t(count)));
   for (Index i = 0; i < count; ++i) data[0][std::size_t(i)] = float(i);
-  REQUIRE(world.run<Broadcast, Star, TestType, SoloLane>(
-      Reduction<Sum, float>{Sum{}, ranks}, 1, 2, 0, [&](int r, auto& work) {
+  REQUIRE(world.run<Broadcast, Star, TestType, detail::SoloLane>(
+      detail::Reduction<Sum, float>{Sum{}, ranks}, 1, 2, 0, [&](int r, auto& work) {
         for (int w = 0; w < work.channels * ranks; ++w) {
           const_cast<Wire*>(r == 0 ? work.in : work.out)[w] = {};
         }
@@ -71,8 +71,8 @@ TEMPLATE_TEST_CASE("elements that cannot be made of nothing are reduced by every
   World world{ranks, 1, 4, 512};
   std::vector<std::vector<Triple>> data;
   for (int r = 0; r < ranks; ++r) data.emplace_back(std::size_t(count), Triple{1 << r});
-  REQUIRE(world.run<AllReduce, Ring, TestType, SoloLane>(
-      Reduction<AddTriples, Triple>{AddTriples{}, ranks}, 1, 2, 0, [&](int r, auto& work) {
+  REQUIRE(world.run<AllReduce, Ring, TestType, detail::SoloLane>(
+      detail::Reduction<AddTriples, Triple>{AddTriples{}, ranks}, 1, 2, 0, [&](int r, auto& work) {
         work.input = work.output = reinterpret_cast<char*>(data[std::size_t(r)].data());
         work.layout = {count, 0, 0, true};
       }));

@@ -1,3 +1,4 @@
+#include <ccl/types/operations.hpp>
 #include <ccl/detail/wire/dry_run.hpp>
 
 #include <numeric>

@@ -26,7 +26,7 @@ struct End {
   alignas(128) Word posted = 0;
   alignas(128) Word drained = 0;
   Word kept = 0, sizes[slots] = {};
-  Bypass past{slots};
+  detail::Bypass past{slots};
   Wire wire{memory, &posted, &drained, &kept,
             &kept,  sizes,   slots,    int(slot_bytes / Index{sizeof(Packet)}),
             true,   &past};
@@ -47,11 +47,11 @@ class Lone {
       const Wire none, to[2] = {none, out.wire}, from[2] = {none, in.wire};
       const int order[2] = {0, 1}, begin[3] = {0, 0, 1};
       const RingSeat seat{0, 2, order};
-      const Message outgoing{sent.data(), Index(sent.size())};
-      const Message incoming{got.data(), Index(got.size())};
-      Cursor cursors[4];
-      GaveUp who;
-      WireWork<Bytes> work{Bytes{}};
+      const detail::Message outgoing{sent.data(), Index(sent.size())};
+      const detail::Message incoming{got.data(), Index(got.size())};
+      detail::Cursor cursors[4];
+      detail::GaveUp who;
+      detail::WireWork<detail::Bytes> work{detail::Bytes{}};
       work.in = from;
       work.out = to;
       work.rings = &seat;
@@ -59,7 +59,7 @@ class Lone {
       work.sends = {&outgoing, begin, cursors};
       work.recvs = {&incoming, begin, cursors + 2};
       work.watch = {&stop, &who, Word{60} * 1'000'000'000};
-      HostExecutor::run<SoloLane>(1, WireBody<AllToAll, Pairwise, Simple, 1, Bytes>{work});
+      detail::HostExecutor::run<detail::SoloLane>(1, detail::WireBody<AllToAll, Pairwise, Simple, 1, detail::Bytes>{work});
       done_ = true;
     }};
   }
@@ -68,12 +68,12 @@ class Lone {
 
   /// Waits for step `n`; null: it lies in its slot.
   const char* taken(Word n, Index bytes) {
-    while (HostMemory::load_acquire(&out.posted) <= n) std::this_thread::yield();
+    while (detail::HostMemory::load_acquire(&out.posted) <= n) std::this_thread::yield();
     const Word size = out.sizes[n % slots];
-    REQUIRE(Index(size & ~Bypass::mark) == bytes);
-    return size >= Bypass::mark ? reinterpret_cast<const char*>(out.past.place(n)) : nullptr;
+    REQUIRE(Index(size & ~detail::Bypass::mark) == bytes);
+    return size >= detail::Bypass::mark ? reinterpret_cast<const char*>(out.past.place(n)) : nullptr;
   }
-  void let_go(Word n) { HostMemory::store_release(&out.drained, n + 1); }
+  void let_go(Word n) { detail::HostMemory::store_release(&out.drained, n + 1); }
   /// Step `n` comes: where it was offered to go, if it was.
   void bring(Word n, Index bytes, char with, bool past) {
     if (past) {
@@ -81,8 +81,8 @@ class Lone {
     }
     std::memset(past ? static_cast<void*>(in.past.place(n)) : in.wire.slot(n), with,
                 std::size_t(bytes));
-    in.sizes[n % slots] = Word(bytes) | (past ? Bypass::mark : 0);
-    HostMemory::store_release(&in.posted, n + 1);
+    in.sizes[n % slots] = Word(bytes) | (past ? detail::Bypass::mark : 0);
+    detail::HostMemory::store_release(&in.posted, n + 1);
   }
 
  private:
@@ -99,7 +99,7 @@ TEST_CASE("large messages go past the slots of proxied wires, and end when they 
     CHECK(rank->taken(n, slot_bytes) == rank->sent.data() + Index(n) * slot_bytes);
   }
   for (Word n = 0; n < 2; ++n) rank->bring(n, slot_bytes, char(n + 1), true);
-  while (HostMemory::load_credit(&rank->in.drained) < 2) std::this_thread::yield();
+  while (detail::HostMemory::load_credit(&rank->in.drained) < 2) std::this_thread::yield();
   rank->let_go(0);
   for (int n = 0; n < 100; ++n) std::this_thread::yield();
   CHECK(!rank->done());  // the second half of what it sends may not change yet
@@ -134,7 +134,7 @@ TEST_CASE("a step of another size than was offered has no place there") {
 }
 
 TEST_CASE("small messages go by way of the slots, and nobody waits until they have left") {
-  constexpr Index bytes = Bypass::least_bytes - 1;
+  constexpr Index bytes = detail::Bypass::least_bytes - 1;
   auto rank = std::make_unique<Lone>(bytes);
   rank->start();
   CHECK(rank->taken(0, bytes) == nullptr);
@@ -151,9 +151,9 @@ TEST_CASE("who gives up an exchange has its memory back") {
   while (!rank->in.past.offered(0, slot_bytes)) std::this_thread::yield();
   if (!early) rank->bring(0, slot_bytes, 7, true);
   if (!early) {
-    while (HostMemory::load_credit(&rank->in.drained) < 1) std::this_thread::yield();
+    while (detail::HostMemory::load_credit(&rank->in.drained) < 1) std::this_thread::yield();
   }
-  HostMemory::store_relaxed(&rank->stop, 1);
+  detail::HostMemory::store_relaxed(&rank->stop, 1);
   rank->join();
   CHECK(rank->out.past.revoked());
   CHECK(rank->in.past.revoked());

@@ -57,10 +57,10 @@ void check_settings_are_read() {
                          {"CCL_DEBUG_SUBSYS", "init"},
                          {"CCL_MEMORY_BUDGET", "1g"},
                          {"CCL_TIMEOUT", "1.5"}}};
-  const auto checked = check_settings();
+  const auto checked = detail::check_settings();
   CHECK((checked ? "" : checked.error().what) == "");
-  CHECK(setting_text("DEBUG").value_or("") == "INFO");
-  CHECK(setting_seconds("TIMEOUT").value_or(0) == 1.5);
+  CHECK(detail::setting_text("DEBUG").value_or("") == "INFO");
+  CHECK(detail::setting_seconds("TIMEOUT").value_or(0) == 1.5);
 }
 
 }  // namespace

@@ -9,7 +9,7 @@
 #  include <pmix.h>
 
 TEST_CASE("our part of the PMIx interface is that of pmix.h") {
-  namespace ours = ccl::net::pmix;
+  namespace ours = ccl::detail::net::pmix;
   static_assert(sizeof(ours::Proc) == sizeof(pmix_proc_t));
   static_assert(offsetof(ours::Proc, rank) == offsetof(pmix_proc_t, rank));
   static_assert(offsetof(ours::Value, text) == offsetof(pmix_value_t, data));

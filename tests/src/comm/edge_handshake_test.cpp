@@ -1,3 +1,4 @@
+#include <ccl/algo/ring.hpp>
 #include <ccl/collective/collective.hpp>
 #include <ccl/proto/simple.hpp>
 #include <ccl/transport/any_of.hpp>

@@ -10,20 +10,20 @@ using detail::DoorBoard;
 
 TEST_CASE("doors: an address leads into the memory that has its id, and into no other") {
   const Word base = 0x7f12'3456'7000, offset = 0x1234567;
-  const Word where = Door::where(77, offset), entry = Door::entry(77, base);
-  REQUIRE(Door::leads(entry, where));
-  REQUIRE(reinterpret_cast<Word>(Door::at(entry, where)) == base + offset);
-  REQUIRE_FALSE(Door::leads(entry, Door::where(77 + Door::slots, offset)));  // the same slot
-  REQUIRE(Door::slot(where) == Door::slot(Door::where(77 + Door::slots, 0)));
-  REQUIRE_FALSE(Door::leads(0, 0));
-  REQUIRE_FALSE(Door::leads(0, where));
+  const Word where = detail::Door::where(77, offset), entry = detail::Door::entry(77, base);
+  REQUIRE(detail::Door::leads(entry, where));
+  REQUIRE(reinterpret_cast<Word>(detail::Door::at(entry, where)) == base + offset);
+  REQUIRE_FALSE(detail::Door::leads(entry, detail::Door::where(77 + detail::Door::slots, offset)));  // the same slot
+  REQUIRE(detail::Door::slot(where) == detail::Door::slot(detail::Door::where(77 + detail::Door::slots, 0)));
+  REQUIRE_FALSE(detail::Door::leads(0, 0));
+  REQUIRE_FALSE(detail::Door::leads(0, where));
 }
 
 TEST_CASE("doors: a board tells of memories as long as they are open") {
   const auto board = std::make_unique<DoorBoard>();
   REQUIRE(board->read(5)->id == 0);
   DoorBoard::Memory memory;
-  memory.id = 5 + 3 * Door::slots;
+  memory.id = 5 + 3 * detail::Door::slots;
   memory.base = 0x1000;
   memory.bytes = 42;
   board->open(memory);
@@ -55,7 +55,7 @@ TEST_CASE("doors: a reader never takes halves of two memories for one") {
   std::thread owner{[&] {
     for (Word n = 1; n <= 20'000; ++n) {
       DoorBoard::Memory memory;
-      memory.id = n * Door::slots;
+      memory.id = n * detail::Door::slots;
       memory.base = memory.bytes = n;
       board->close(0);
       board->open(memory);
@@ -69,7 +69,7 @@ TEST_CASE("doors: a reader never takes halves of two memories for one") {
       std::this_thread::yield();
       continue;
     }
-    last = memory->id / Door::slots;
+    last = memory->id / detail::Door::slots;
     whole = whole && memory->base == last && memory->bytes == last;
   }
   owner.join();

@@ -15,7 +15,8 @@
 #include <unistd.h>
 
 using namespace ccl;
-using namespace ccl::net;
+using namespace ccl::detail::net;
+using ccl::detail::Fd;
 
 TEST_CASE("addresses are read and written") {
   for (const char* text : {"10.0.0.1:80", "[::1]:4711", "unix:ccl42", "[fd00::2]:1"}) {

@@ -11,7 +11,8 @@
 #include <sys/socket.h>
 
 using namespace ccl;
-using namespace ccl::net;
+using namespace ccl::detail::net;
+using ccl::detail::Fd;
 
 namespace {
 
@@ -61,7 +62,7 @@ TEST_CASE("a call that is aborted before it could prove itself says so") {
   const auto slow = listen_at(loopback());  // never greets
   REQUIRE(slow.has_value());
   const Address there = bound_address(slow->get()).value();
-  Status status;
+  detail::Status status;
   Errc code{};
   std::thread caller{[&] {
     const auto fd = auth_connect(there, secret_of(1), bytes_of("me"), Deadline::after(20), &status);
@@ -142,7 +143,7 @@ TEST_CASE("a caller checks the listener too, and waits end") {
   const auto mute = auth_connect(at, secret_of(1), {}, Deadline::after(0.2), nullptr);
   CHECK(mute.error().code == Errc::timed_out);
   CHECK(mute.error().what.find(at.to_string() + " says nothing") != std::string::npos);
-  Status status;
+  detail::Status status;
   Error stop;
   stop.code = Errc::aborted;
   status.set(stop);

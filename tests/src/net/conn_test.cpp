@@ -9,7 +9,8 @@
 #include <sys/socket.h>
 
 using namespace ccl;
-using namespace ccl::net;
+using namespace ccl::detail::net;
+using ccl::detail::Fd;
 
 namespace {
 

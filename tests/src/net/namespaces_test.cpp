@@ -102,10 +102,10 @@ TEST_CASE("ranks of three hosts meet, while a scanner knocks at every port") {
     for (;;) {
       for (int h = 1; h <= hosts; ++h) {
         for (int port = 4711; port < 61000; port = port == 4711 ? 32768 : port + 1) {
-          auto at = net::Address::parse(fmt::format("10.99.0.{}:{}", h, port)).value();
-          auto fd = net::connect_once(at, net::Deadline::after(0.05), nullptr);
+          auto at = detail::net::Address::parse(fmt::format("10.99.0.{}:{}", h, port)).value();
+          auto fd = detail::net::connect_once(at, detail::net::Deadline::after(0.05), nullptr);
           if (fd)
-            (void)net::send_all(fd->get(), "\x16\x03\x01\x02", 4, net::Deadline::after(0), nullptr);
+            (void)detail::net::send_all(fd->get(), "\x16\x03\x01\x02", 4, detail::net::Deadline::after(0), nullptr);
         }
       }
     }
@@ -117,10 +117,10 @@ TEST_CASE("ranks of three hosts meet, while a scanner knocks at every port") {
       lan.enter(rank % hosts);
       if (rank == 5) std::this_thread::sleep_for(std::chrono::milliseconds(1500));
       if (rank == 0 && !start_root(id, 0)) return 11;
-      auto b = Bootstrap::join({&id, 1}, rank, ranks, {20, nullptr});
+      auto b = detail::Bootstrap::join({&id, 1}, rank, ranks, {20, nullptr});
       if (!b) return complain(b.error(), 12);
       for (int r = 0; r < ranks; ++r) {
-        if (((*b)->place(r).host_hash == host_hash()) != (r % hosts == rank % hosts)) return 13;
+        if (((*b)->place(r).host_hash == detail::host_hash()) != (r % hosts == rank % hosts)) return 13;
       }
       for (int round = 0; round < 50; ++round) {
         std::vector<int> all(ranks, -1), same;
@@ -165,7 +165,7 @@ TEST_CASE("hosts of IPv6 alone meet at a link-local address, whatever they call 
             unique_id_at(fmt::format("[fe80::1%wan{}{}]:4713", host, int(others)), "link-local");
         if (!id) return complain(id.error(), 11);
         if (rank == 0 && !start_root(*id, 0)) return 12;
-        auto b = Bootstrap::join({&*id, 1}, rank, 3, {20, nullptr});
+        auto b = detail::Bootstrap::join({&*id, 1}, rank, 3, {20, nullptr});
         if (!b) return complain(b.error(), b.error().code == Errc::network ? 13 : 14);
         return (*b)->barrier() && (*b)->finalize() ? 0 : 15;
       }));
@@ -185,9 +185,9 @@ TEST_CASE("a host that falls silent is noticed within five seconds") {
   for (int rank = 0; rank < hosts; ++rank) {
     pids.push_back(start([&] {
       lan.enter(rank);
-      Status status;
+      detail::Status status;
       if (rank == 0 && !start_root(id, 0)) return 11;
-      auto b = Bootstrap::join({&id, 1}, rank, hosts, {20, &status});
+      auto b = detail::Bootstrap::join({&id, 1}, rank, hosts, {20, &status});
       if (!b) return complain(b.error(), 12);
       if (!(*b)->barrier()) return 13;
       if (rank == 0) lan.unplug(2);

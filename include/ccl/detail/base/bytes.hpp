@@ -4,7 +4,7 @@
 
 #include <cuda/std/cstdint>
 
-namespace ccl {
+namespace ccl::detail {
 
 /// In place of a `Reduction` where data is only moved: every collective that reduces nothing is
 /// instantiated once, on this.
@@ -12,7 +12,6 @@ struct Bytes {
   using Type = cuda::std::uint8_t;
 };
 
-namespace detail {
 /// Whether R combines elements, or only moves bytes.
 template <class R>
 inline constexpr bool reduces = requires {
@@ -24,6 +23,5 @@ CCL_HD constexpr bool prepares() {
   if constexpr (reduces<R>) return R::prepares;
   return false;
 }
-}  // namespace detail
 
-}  // namespace ccl
+}  // namespace ccl::detail

@@ -9,8 +9,7 @@
 #  include <cpuid.h>
 #endif
 
-namespace ccl {
-namespace detail {
+namespace ccl::detail {
 /// The string instructions write whole lines without fetching them first, and are not instrumented
 /// by the sanitizers.
 inline bool has_string_stores() {
@@ -22,7 +21,6 @@ inline bool has_string_stores() {
 #endif
 }
 inline const bool string_stores = has_string_stores();
-}  // namespace detail
 
 /// Copies into memory that another core was the last to read. Plain stores fetch each line from
 /// that core before they overwrite it: between two cores of an EPYC, 7 GB/s; string stores do not:
@@ -57,4 +55,4 @@ inline void cpu_relax() {
 #endif
 }
 
-}  // namespace ccl
+}  // namespace ccl::detail

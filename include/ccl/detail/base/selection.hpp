@@ -6,7 +6,7 @@
 #include <optional>
 #include <string_view>
 
-namespace ccl {
+namespace ccl::detail {
 
 /// Whether `list` leaves `name` to choose from when `op` is asked for: lists parted by semicolons,
 /// each of names parted by commas, or ^ and the names that it leaves out; "op:" before a list makes
@@ -14,7 +14,6 @@ namespace ccl {
 /// one everything is left. Case does not matter, nor '_' and spaces.
 bool list_leaves(std::string_view list, std::string_view op, std::string_view name);
 
-namespace detail {
 /// Lets the lists of a setting (ALGO, PROTO or TRANSPORT) hold this name, which outlives all. True.
 bool know_name(const char* setting, const char* name);
 /// By using these, code that composes policies makes their names known before any setting is read.
@@ -24,7 +23,6 @@ template <class Proto>
 inline const bool known_protocol = know_name("PROTO", Proto::name);
 template <class T>
 inline const bool known_transport = know_name("TRANSPORT", T::name);
-}  // namespace detail
 
 /// Nothing, or an error that says which of CCL_ALGO and CCL_PROTO leaves a composition out.
 Result<void> may_compose(std::string_view op, std::string_view algo, std::string_view proto);
@@ -41,4 +39,4 @@ Result<Plan> with_buffer_setting(Plan plan, std::string_view proto);
 /// The plan of messages between pairs of ranks over a network, with CCL_NCHANNELS_PER_NET_PEER.
 Result<Plan> with_net_channels(Plan plan);
 
-}  // namespace ccl
+}  // namespace ccl::detail

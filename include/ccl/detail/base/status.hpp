@@ -8,7 +8,7 @@
 #include <atomic>
 #include <mutex>
 
-namespace ccl {
+namespace ccl::detail {
 
 /// How "stop" reaches everyone who waits for a rank's communicator: lanes poll `word()`, which is 0
 /// while all is well and an `Errc` afterwards. The first failure wins; the rest is ignored.
@@ -50,4 +50,4 @@ class Status {
   Error error_;
 };
 
-}  // namespace ccl
+}  // namespace ccl::detail

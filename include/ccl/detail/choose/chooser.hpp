@@ -1,5 +1,6 @@
 #pragma once
 
+#include <ccl/choose/choice.hpp>
 #include <ccl/comm/communicator.hpp>
 #include <ccl/algo/cost.hpp>
 #include <ccl/types/plan.hpp>
@@ -11,26 +12,7 @@
 #include <string>
 #include <vector>
 
-namespace ccl {
-
-/// What a call of some size runs, and why; nothing of it has run.
-struct Choice {
-  std::string composition;  // "Ring/LL128"
-  Plan plan;                // of the composition
-  int channels = 1;         // that this size keeps busy, at most
-  int lanes = 1;            // that work on one channel: threads of a GPU, or one of a CPU
-  Index chunk_bytes = 0;
-  double us = 0;          // predicted
-  bool measured = false;  // by a table of measurements, not by the model
-  std::string why;
-  std::string runner_up;  // empty: there was no other
-  double runner_up_us = 0;
-
-  /// All of it in one line.
-  std::string text() const;
-};
-
-namespace detail {
+namespace ccl::detail {
 
 struct Connector;
 
@@ -149,5 +131,4 @@ class Chooser {
   int steady_ = -1;  // where one candidate does for all sizes; of operations that reduce nothing
 };
 
-}  // namespace detail
-}  // namespace ccl
+}  // namespace ccl::detail

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-namespace ccl {
+namespace ccl::detail {
 
 /// What was measured where: `ccl_perf --tune` writes it, a communicator reads it.
 struct TuningCase {
@@ -46,4 +46,4 @@ class TuningTable {
   std::vector<const TuningRow*> of(const TuningCase& where) const;
 };
 
-}  // namespace ccl
+}  // namespace ccl::detail

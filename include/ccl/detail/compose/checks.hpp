@@ -1,6 +1,6 @@
 #pragma once
 
-#include <ccl/choose/candidates.hpp>
+#include <ccl/choose/forward.hpp>
 #include <ccl/comm/communicator.hpp>
 #include <ccl/algo/cost.hpp>
 #include <ccl/proto/lane_group.hpp>

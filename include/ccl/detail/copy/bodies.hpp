@@ -6,7 +6,7 @@
 #include <ccl/detail/lanes/copy_run.hpp>
 #include <ccl/detail/numeric/reduction.hpp>
 
-namespace ccl {
+namespace ccl::detail {
 
 /// Posts, then waits: one lane for each peer. A post is released after the copies that the stream
 /// did before this launch; what a peer released is seen by the copies after it. Where a launch
@@ -144,4 +144,4 @@ struct CopyReduceBody {
   }
 };
 
-}  // namespace ccl
+}  // namespace ccl::detail

@@ -4,7 +4,7 @@
 #include <ccl/detail/lanes/peer_view.hpp>
 #include <ccl/detail/wire/work.hpp>
 
-namespace ccl {
+namespace ccl::detail {
 
 /// What ranks tell each other between the copies of a launch, each pair for itself: counts of
 /// posts, kept in memory, so that replays of a graph count like launches.
@@ -48,4 +48,4 @@ struct CopyReduction {
   R reduction;
 };
 
-}  // namespace ccl
+}  // namespace ccl::detail

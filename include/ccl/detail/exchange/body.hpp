@@ -4,7 +4,7 @@
 #include <ccl/detail/exchange/mailbox.hpp>
 #include <ccl/detail/exchange/counts.hpp>
 
-namespace ccl {
+namespace ccl::detail {
 
 /// One launch of an exchange over a peer view, as an executor runs it: `Algo::run(exchange)`, and
 /// the count of its messages.
@@ -43,4 +43,4 @@ struct PeerExchangeBody {
   }
 };
 
-}  // namespace ccl
+}  // namespace ccl::detail

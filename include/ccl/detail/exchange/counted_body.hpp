@@ -7,7 +7,7 @@
 #include <ccl/proto/protocol.hpp>
 #include <ccl/detail/numeric/user_buffer.hpp>
 
-namespace ccl {
+namespace ccl::detail {
 
 /// What `OneShot` may do with messages whose sizes only the sender's memory holds. The count goes
 /// ahead of the tiles, in a word of its own; tiles go where the message's size does not matter. A
@@ -438,4 +438,4 @@ struct CountedBody {
   }
 };
 
-}  // namespace ccl
+}  // namespace ccl::detail

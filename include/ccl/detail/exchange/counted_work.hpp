@@ -3,7 +3,7 @@
 #include <ccl/detail/lanes/spin_wait.hpp>
 #include <ccl/detail/lanes/peer_view.hpp>
 
-namespace ccl {
+namespace ccl::detail {
 
 /// What one launch of an exchange is told whose counts lie in memory: rows of `row_bytes`, a run of
 /// them for each rank. Every rank sends one message to every other, if only to say that it has no
@@ -44,4 +44,4 @@ struct CountedWork {
   CCL_HD int most_sent() const { return send_stride < recv_stride ? send_stride : recv_stride; }
 };
 
-}  // namespace ccl
+}  // namespace ccl::detail

@@ -4,7 +4,7 @@
 #include <ccl/detail/lanes/copy_run.hpp>
 #include <ccl/detail/exchange/counts.hpp>
 
-namespace ccl {
+namespace ccl::detail {
 
 /// What `Direct` may do: move the messages of a launch, each in rings that the groups deal out
 /// among themselves. A receiver says at its door where it wants a message. A sender that has that
@@ -189,4 +189,4 @@ class DirectExchange {
   Patience<Memory> patience_;
 };
 
-}  // namespace ccl
+}  // namespace ccl::detail

@@ -6,7 +6,7 @@
 
 #include <initializer_list>
 
-namespace ccl {
+namespace ccl::detail {
 
 /// What one peer writes into this rank's memory beside data: a line or more for each purpose, as
 /// words of different writers must not share one. `seq` counts the messages from one rank to
@@ -93,7 +93,6 @@ inline int alignment(const PeerExchangeWork& work) {
   return int(bits & -bits);
 }
 
-namespace detail {
 /// What rank `writer` writes for rank `owner`, behind the owner's scratch.
 CCL_HD Mail* mail(const PeerView& peers, int owner, int writer) {
   return reinterpret_cast<Mail*>(peers.scratch[owner] + 2 * peers.half_packets) + writer;
@@ -136,6 +135,5 @@ struct Rings {
     return reinterpret_cast<char*>(peers.scratch[owner]) + row * slot_bytes;
   }
 };
-}  // namespace detail
 
-}  // namespace ccl
+}  // namespace ccl::detail

@@ -6,7 +6,7 @@
 #include <ccl/detail/exchange/counts.hpp>
 #include <ccl/detail/numeric/user_buffer.hpp>
 
-namespace ccl {
+namespace ccl::detail {
 
 /// What `OneShot` may do with messages of any size between any two ranks: push each tile into its
 /// peer's box, collect what the peers pushed into mine. Tiles are dealt out among the groups, in
@@ -245,4 +245,4 @@ class PacketExchange {
   Patience<Memory> patience_;
 };
 
-}  // namespace ccl
+}  // namespace ccl::detail

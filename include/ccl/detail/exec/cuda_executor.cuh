@@ -6,8 +6,7 @@
 
 #include <cuda_runtime_api.h>
 
-namespace ccl {
-namespace detail {
+namespace ccl::detail {
 /// The one kernel: group g of block b works on channel g * blocks + b. One block per
 /// multiprocessor: registers for batches of loads are worth more than room for other blocks.
 template <class Group, class Body>
@@ -137,7 +136,6 @@ __global__ void run_map(const __grid_constant__ F map, const void* input, void* 
   for (Index i = lane; i < runs; i += lanes) map_run_at<T, U, Run>(map, input, output, i);
   if (Run > 1 && lane < count % Run) map_run_at<T, U, 1>(map, input, output, runs * Run + lane);
 }
-}  // namespace detail
 
 /// How a launch lies on a GPU: `channels` groups, spread evenly over `blocks`. All blocks of all
 /// ranks must be resident at once, so `blocks` is at most the multiprocessors that are free.
@@ -261,4 +259,4 @@ struct CudaExecutor {
   }
 };
 
-}  // namespace ccl
+}  // namespace ccl::detail

@@ -8,8 +8,7 @@
 #include <thread>
 #include <vector>
 
-namespace ccl {
-namespace detail {
+namespace ccl::detail {
 /// Runs a lane on a thread of its own, which takes no signals. False if none is to be had, which is
 /// logged the first time. In the library: a program may be compiled without exceptions.
 bool start_lane(std::vector<std::thread>& threads, std::function<void()> lane);
@@ -38,7 +37,6 @@ void run_lane(const Body& body, Group group, int channel) noexcept {
     body(group, channel);
   }
 }
-}  // namespace detail
 
 /// Runs one launch on CPU lanes: `body(group, channel)` for each channel, on a group of its own.
 /// Channel 0 of `SoloLane` runs on the calling thread, everything else on threads of its own.
@@ -80,4 +78,4 @@ struct HostExecutor {
   }
 };
 
-}  // namespace ccl
+}  // namespace ccl::detail

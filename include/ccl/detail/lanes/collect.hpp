@@ -3,7 +3,7 @@
 #include <ccl/detail/lanes/spin_wait.hpp>
 #include <ccl/proto/protocol.hpp>
 
-namespace ccl {
+namespace ccl::detail {
 
 /// N fragments by value: what a batch of loads leaves in registers.
 template <class Fragment, int N>
@@ -82,4 +82,4 @@ CCL_HD Fragments<Fragments<typename Lane::Fragment, M>, N> collect_grid(
   return result;
 }
 
-}  // namespace ccl
+}  // namespace ccl::detail

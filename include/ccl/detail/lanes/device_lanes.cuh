@@ -3,7 +3,7 @@
 #include <ccl/proto/lane_group.hpp>
 #include <ccl/detail/base/ptx.hpp>
 
-namespace ccl {
+namespace ccl::detail {
 
 /// Memory as GPU threads see it, own and peers' alike.
 struct DeviceMemory {
@@ -109,4 +109,4 @@ struct Parts<BlockLanes<Width>> {
   }
 };
 
-}  // namespace ccl
+}  // namespace ccl::detail

@@ -6,7 +6,7 @@
 #include <condition_variable>
 #include <mutex>
 
-namespace ccl {
+namespace ccl::detail {
 
 /// One CPU thread on its own: the smallest group, and the fastest to test with.
 struct SoloLane {
@@ -22,7 +22,6 @@ struct SoloLane {
 };
 static_assert(ReducingLanes<SoloLane>);
 
-namespace detail {
 /// A barrier of lock and condition. With std::barrier, a run of 32 lanes under the thread sanitizer
 /// once stood still (libstdc++ 13, many cores); the cause was not found.
 class LaneGate {
@@ -48,7 +47,6 @@ class LaneGate {
   std::mutex mutex_;
   std::condition_variable open_;
 };
-}  // namespace detail
 
 /// `Width` CPU threads standing in for a warp. A handle; the `Team` must outlive it.
 template <int Width>
@@ -108,4 +106,4 @@ class ThreadLanes {
 };
 static_assert(ReducingLanes<ThreadLanes<8>>);
 
-}  // namespace ccl
+}  // namespace ccl::detail

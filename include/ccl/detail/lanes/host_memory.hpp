@@ -11,8 +11,7 @@
 
 #include <sched.h>
 
-namespace ccl {
-namespace detail {
+namespace ccl::detail {
 
 /// What a thread that waits does meanwhile: `run` moves some bytes and says whether it did. Whoever
 /// runs a collective sets it for its thread; see `ProxyEngine::Helper`.
@@ -32,8 +31,6 @@ inline constinit thread_local Waiting waiting;
 /// The ranks of this host are more than its CPUs: whoever waits keeps another from running. Set
 /// when a communicator is made, by the runtime, which may be a shared one; true from then on.
 [[gnu::visibility("default")]] inline constinit std::atomic<bool> crowded{false};
-
-}  // namespace detail
 
 /// Memory as CPU threads see it.
 struct HostMemory {
@@ -105,4 +102,4 @@ struct HostMemory {
 };
 static_assert(Memory<HostMemory>);
 
-}  // namespace ccl
+}  // namespace ccl::detail

@@ -1,29 +1,18 @@
 #pragma once
 
+#include <ccl/algo/rank_counts.hpp>
 #include <ccl/types/word.hpp>
 
-namespace ccl {
+namespace ccl::detail {
 
 /// Plain addresses of every peer's scratch memory. One region per protocol: a flag of one must
 /// never be read where another wrote data. A view.
 struct PeerView {
-  static constexpr int max_ranks = 8;
+  static constexpr int max_ranks = max_view_ranks;
   Packet* scratch[max_ranks] = {};  // 2 * half_packets each; flags start as 0
   // Fixed for life: a slow peer may still read the half of a smaller launch.
   Index half_packets = 0;
   int rank = 0, ranks = 1;
-};
-
-/// The sizes of communicators for which an algorithm over a peer view has kernels: the number of
-/// ranks is known to the compiler. A user's own list: `struct Mine : OneShot { using RankCounts =
-/// ccl::RankCounts<3, 6>; };`.
-template <int... Ranks>
-struct RankCounts {
-  static constexpr bool has(int ranks) { return ((ranks == Ranks) || ...); }
-};
-/// All that a peer view may have: of an algorithm whose kernels are told the number of ranks.
-struct AnyRankCount {
-  static constexpr bool has(int ranks) { return ranks <= PeerView::max_ranks; }
 };
 
 /// Counts launches. Every crew reads its own copy, so that no crew waits for another; who takes
@@ -34,4 +23,4 @@ struct Epoch {
   int count = 0;           // no launch has more crews
 };
 
-}  // namespace ccl
+}  // namespace ccl::detail

@@ -2,7 +2,7 @@
 
 #include <ccl/types/word.hpp>
 
-namespace ccl {
+namespace ccl::detail {
 
 /// What a lane that gave up leaves for the host: because of whom, and why.
 struct GaveUp {
@@ -110,4 +110,4 @@ class Patience {
   bool gave_up_ = false;  // `since_ == never`, which steps ask all the time
 };
 
-}  // namespace ccl
+}  // namespace ccl::detail

@@ -6,8 +6,7 @@
 #include <algorithm>
 #include <cstring>
 
-namespace ccl {
-namespace detail {
+namespace ccl::detail {
 /// An element at any address.
 template <class T>
 T load_unaligned(const char* at) {
@@ -67,7 +66,6 @@ void reduce_runs(const R& reduction, char* out, const char* own, const char* con
     narrow_run<T>(sum, out + at * size, n);
   }
 }
-}  // namespace detail
 
 /// One CPU thread reduces `count` elements of plain memory, aligned or not:
 ///   out[i] = own[i] (+) sources[0][i] (+) sources[1][i] ...
@@ -97,4 +95,4 @@ void reduce_bulk(const R& reduction, void* out, const void* own, const void* con
   }
 }
 
-}  // namespace ccl
+}  // namespace ccl::detail

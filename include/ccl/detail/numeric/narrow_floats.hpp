@@ -2,7 +2,7 @@
 
 #include <ccl/element/data_type.hpp>
 
-namespace ccl {
+namespace ccl::detail {
 
 /// Types whose runs convert to float and back with the best instructions of this CPU.
 template <class T>
@@ -27,4 +27,4 @@ extern template void narrow_run<bfloat16>(const float*, void*, Index);
 extern template void narrow_run<float8_e4m3>(const float*, void*, Index);
 extern template void narrow_run<float8_e5m2>(const float*, void*, Index);
 
-}  // namespace ccl
+}  // namespace ccl::detail

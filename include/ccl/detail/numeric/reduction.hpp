@@ -3,8 +3,7 @@
 #include <ccl/element/element.hpp>
 #include <ccl/element/reduce_op.hpp>
 
-namespace ccl {
-namespace detail {
+namespace ccl::detail {
 
 /// To float so that rounding it once more rounds as if from `value` itself: to odd if inexact.
 CCL_HD float to_odd_float(double value) {
@@ -53,8 +52,6 @@ CCL_HD constexpr T divide(const T& value, int ranks) {
     return static_cast<T>(value / ranks);
   }
 }
-
-}  // namespace detail
 
 /// What the ranks of one call do to elements of `T`: the functor, the number of ranks, and the type
 /// that elements are added up in. A value: kernels take it by copy.
@@ -286,4 +283,4 @@ class CellReducer {
   detail::Slot<Acc> value_[count];
 };
 
-}  // namespace ccl
+}  // namespace ccl::detail

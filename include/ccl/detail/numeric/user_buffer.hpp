@@ -3,7 +3,7 @@
 #include <ccl/element/element.hpp>
 #include <ccl/types/word.hpp>
 
-namespace ccl {
+namespace ccl::detail {
 
 /// How much of a tile is there.
 enum class Fill {
@@ -148,4 +148,4 @@ class Span {
   char* out_;
 };
 
-}  // namespace ccl
+}  // namespace ccl::detail

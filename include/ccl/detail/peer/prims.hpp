@@ -8,7 +8,7 @@
 #include <ccl/detail/numeric/reduction.hpp>
 #include <ccl/detail/numeric/user_buffer.hpp>
 
-namespace ccl {
+namespace ccl::detail {
 
 /// What an algorithm may do with peers whose memory it can address: push a tile into a peer's box,
 /// collect what every peer pushed into mine. A box of each rank is written once per launch. The
@@ -176,7 +176,7 @@ class PeerPrims {
   /// What one rank pushed.
   CCL_HD Fragment collect_from(int rank, int box, int t) {
     Packet* const tile = mine_ + slots(box * Ranks + rank, t);
-    const Fragment f = ccl::collect<1>(lane_, tile, flag_, rank, patience_).of[0];
+    const Fragment f = ccl::detail::collect<1>(lane_, tile, flag_, rank, patience_).of[0];
     empty(tile);
     return f;
   }
@@ -305,4 +305,4 @@ struct PeerBody {
   }
 };
 
-}  // namespace ccl
+}  // namespace ccl::detail

@@ -4,7 +4,7 @@
 #include <ccl/detail/lanes/spin_wait.hpp>
 #include <ccl/detail/lanes/peer_view.hpp>
 
-namespace ccl {
+namespace ccl::detail {
 
 /// What one launch over a peer view is told. Trivially copyable; everything it points to outlives
 /// the launch. `R` is the reduction, which also names the element type.
@@ -39,4 +39,4 @@ int alignment(const PeerWork<R>& work) {
   return int(bits & -bits);
 }
 
-}  // namespace ccl
+}  // namespace ccl::detail

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <ccl/collective/stages.hpp>
 #include <ccl/detail/launch/call_order.hpp>
 #include <ccl/detail/pipeline/layout.hpp>
 #include <ccl/comm/communicator.hpp>
@@ -9,22 +10,7 @@
 #include <string>
 #include <vector>
 
-namespace ccl {
-
-/// What a call of a `Pipeline` would run.
-struct PipelinePlan {
-  struct Stage {
-    std::string runs;       // "reduce_scatter/Ring/Simple/any on IntraNode", "map convert"
-    int ranks = 1;          // of the level
-    Index in = 0, out = 0;  // elements of this rank, in one pass
-  };
-  std::vector<Stage> stages;
-  Index passes = 1;  // of at most so many elements, one after the other
-  /// A line for each stage.
-  std::string text() const;
-};
-
-namespace detail {
+namespace ccl::detail {
 
 /// One call of a `Pipeline`, as far as types of elements do not matter.
 struct PipelineCall {
@@ -56,5 +42,4 @@ Result<void> run_passes(const PipelineCall& call, const RunPass& run);
 PipelinePlan plan_call(std::span<const StageShape> stages, Index count, bool keeps_place,
                        Index scratch_bytes);
 
-}  // namespace detail
-}  // namespace ccl
+}  // namespace ccl::detail

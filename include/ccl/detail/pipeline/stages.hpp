@@ -1,7 +1,8 @@
 #pragma once
 
+#include <ccl/collective/stages.hpp>
 #include <ccl/types/operations.hpp>
-#include <ccl/choose/candidates.hpp>
+#include <ccl/choose/forward.hpp>
 #include <ccl/detail/pipeline/layout.hpp>
 #include <ccl/element/reduce_op.hpp>
 
@@ -11,35 +12,7 @@
 #include <cstddef>
 #include <tuple>
 
-namespace ccl {
-
-// Levels of a `Pipeline`: who takes part in a stage. docs/pipelines.md has pictures.
-
-/// All ranks of the communicator.
-struct World {
-  static constexpr const char* name = "World";
-};
-/// The ranks of one host, in the order of their numbers.
-struct IntraNode {
-  static constexpr const char* name = "IntraNode";
-};
-/// A rail: the n-th ranks of all hosts, hosts in the order of their lowest ranks. Hosts then need
-/// equally many ranks.
-struct InterNode {
-  static constexpr const char* name = "InterNode";
-};
-
-/// A stage of a `Pipeline`: `Collective<Op, Algo, Proto, Transport>` among the ranks of a level.
-template <class Level, class Op, class Algo = Auto, class Proto = Auto,
-          class Transport = DefaultTransport>
-struct On {};
-
-/// A stage of a `Pipeline`: each element through a functor `U operator()(const T&) const`, CCL_HD
-/// and trivially copyable. `Convert<U>` is one.
-template <class F>
-struct Map {};
-
-namespace detail {
+namespace ccl::detail {
 
 /// What a stage is, as far as a chain of them goes.
 struct StageFacts {
@@ -187,5 +160,4 @@ struct FunctorsOf<Map<F>> {
 template <class... Stages>
 using MapsOf = decltype(std::tuple_cat(cuda::std::declval<typename FunctorsOf<Stages>::Type>()...));
 
-}  // namespace detail
-}  // namespace ccl
+}  // namespace ccl::detail

@@ -4,14 +4,12 @@
 #include <ccl/detail/lanes/collect.hpp>
 #include <ccl/detail/rows/work.hpp>
 
-namespace ccl {
-namespace detail {
+namespace ccl::detail {
 /// A prologue may also map each value before it travels.
 template <class P>
 concept MapsValues = requires(const P prologue, float value, Index row, int column) {
   { prologue(value, row, column) } -> cuda::std::same_as<float>;
 };
-}  // namespace detail
 
 /// What an algorithm may do with the rows of a matrix that all ranks have a summand of: push tiles
 /// of them into boxes, its own too; reduce what came; finish a row that is complete. All groups of
@@ -274,4 +272,4 @@ struct RowBody {
   }
 };
 
-}  // namespace ccl
+}  // namespace ccl::detail

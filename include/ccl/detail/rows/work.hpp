@@ -7,7 +7,7 @@
 #include <cuda/std/concepts>
 #include <cuda/std/type_traits>
 
-namespace ccl {
+namespace ccl::detail {
 
 /// What one launch over the rows of a matrix is told. Trivially copyable; everything it points to
 /// outlives the launch. Rows lie one after another, without gaps.
@@ -119,13 +119,11 @@ struct RowRun {
   }
 };
 
-namespace detail {
 /// May these be read and written by whole accesses?
 template <class... Ts>
 bool rows_aligned(const Ts*... matrices) {
   return ((reinterpret_cast<cuda::std::uintptr_t>(matrices) % 16 == 0) && ...);
 }
-}  // namespace detail
 
 /// One lane's part of a row: `pieces` runs of `per_piece` elements, of which some may not be there.
 /// This is what an epilogue is given. All lanes of the row's crew run the epilogue together.
@@ -192,4 +190,4 @@ class RowPart {
   Index first_;  // element of the matrix that piece 0 begins with
 };
 
-}  // namespace ccl
+}  // namespace ccl::detail

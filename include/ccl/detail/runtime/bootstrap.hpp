@@ -17,7 +17,7 @@
 #include <utility>
 #include <vector>
 
-namespace ccl {
+namespace ccl::detail {
 
 /// Which root serves a rank: ranks are divided evenly and in order; the first ranks % roots roots
 /// serve one more (NCCL's rule).
@@ -140,4 +140,4 @@ class Bootstrap {
   std::shared_ptr<Core> core_;
 };
 
-}  // namespace ccl
+}  // namespace ccl::detail

@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <string>
 
-namespace ccl {
+namespace ccl::detail {
 
 /// This host's name, for messages.
 std::string host_name();
@@ -13,4 +13,4 @@ std::uint64_t host_hash();
 /// Equal within one address space: of host_hash, pid namespace and pid.
 std::uint64_t pid_hash();
 
-}  // namespace ccl
+}  // namespace ccl::detail

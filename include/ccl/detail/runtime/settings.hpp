@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-namespace ccl {
+namespace ccl::detail {
 
 /// How a setting's value is written.
 enum class SettingKind {
@@ -48,4 +48,4 @@ Result<std::string> setting_text(std::string_view name);  // of word (in capital
 /// Whether CCL_<name>, or the NCCL_ name that stands for it, is in the environment.
 bool setting_given(std::string_view name);
 
-}  // namespace ccl
+}  // namespace ccl::detail

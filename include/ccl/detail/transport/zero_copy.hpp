@@ -7,7 +7,7 @@
 
 #include <sched.h>
 
-namespace ccl {
+namespace ccl::detail {
 
 /// Lets a proxy move steps of a wire between a socket and the user's memory: no copy through the
 /// slot. CPU lanes and the proxy's threads share it, one for each wire and end.
@@ -94,4 +94,4 @@ class Bypass {
   std::atomic<int> users_{0};
 };
 
-}  // namespace ccl
+}  // namespace ccl::detail

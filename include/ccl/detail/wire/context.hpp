@@ -3,7 +3,7 @@
 #include <ccl/detail/wire/exchange_steps.hpp>
 #include <ccl/detail/wire/prims.hpp>
 
-namespace ccl {
+namespace ccl::detail {
 
 /// What an algorithm over wires is given: one channel of one rank's launch. Of an exchange, a
 /// `server`'s part of it: one of several groups that share the channel's peers.
@@ -148,4 +148,4 @@ struct ExchangeBody {
   }
 };
 
-}  // namespace ccl
+}  // namespace ccl::detail

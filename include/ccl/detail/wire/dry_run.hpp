@@ -1,9 +1,10 @@
 #pragma once
 
-#include <ccl/choose/candidates.hpp>
 #include <ccl/algo/chunks.hpp>
 #include <ccl/detail/wire/prims.hpp>
 #include <ccl/types/position.hpp>
+
+#include <concepts>
 
 namespace ccl::detail {
 
@@ -137,9 +138,11 @@ void rehearse(const RehearsalSeat& seat, Rehearsed& found) {
   Algo::run(Op{}, context);
 }
 
-/// Those that tests prove.
+/// True if tests prove the algorithm. A type derived from such an algorithm is not validated.
 template <class Algo>
-inline constexpr bool is_proven = one_of<Algo, Ring, Tree, OneTree, OrderedTree, OrderedChain,
-                                         Doubling, Halving, Bruck, Pat, Pairwise>;
+inline constexpr bool is_validated = false;
+template <class Algo>
+  requires std::same_as<typename Algo::Validated, Algo>
+inline constexpr bool is_validated<Algo> = true;
 
 }  // namespace ccl::detail

@@ -2,7 +2,7 @@
 
 #include <ccl/detail/wire/prims.hpp>
 
-namespace ccl {
+namespace ccl::detail {
 
 /// What `Pairwise` may do: move a slice of the next message to or from any peer that is ready.
 /// Messages are bytes, at multiples of `Align`. One channel's part of each message is a run of
@@ -179,4 +179,4 @@ class Exchange {
   Patience<Memory> patience_;
 };
 
-}  // namespace ccl
+}  // namespace ccl::detail

@@ -34,7 +34,7 @@ struct SeatsOf {
 };
 template <class Op, class Algo>
 constexpr auto rehearsal_of() -> decltype(SeatsOf::rehearse) {
-  if constexpr (!is_proven<Algo> && !Exchanges<Op, Algo>) return &rehearse<Op, Algo>;
+  if constexpr (!is_validated<Algo> && !Exchanges<Op, Algo>) return &rehearse<Op, Algo>;
   return nullptr;
 }
 template <class Op, class Algo>

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <ccl/algo/peers.hpp>
 #include <ccl/detail/transport/zero_copy.hpp>
 #include <ccl/detail/base/bytes.hpp>
 #include <ccl/detail/lanes/collect.hpp>
@@ -10,13 +11,7 @@
 #include <ccl/detail/numeric/user_buffer.hpp>
 #include <ccl/detail/wire/work.hpp>
 
-namespace ccl {
-
-/// Up to N peers, by rank; -1 for none, and none before a rank.
-template <int N>
-struct Peers {
-  int rank[N];
-};
+namespace ccl::detail {
 
 /// What an algorithm may do on up to MaxIn incoming and MaxOut outgoing wires of one channel: steps
 /// on whole parts. A part crosses in slices of `slice_steps` slots; a step forwards a slice while
@@ -570,4 +565,4 @@ class WirePrims {
   Patience<Memory> patience_;
 };
 
-}  // namespace ccl
+}  // namespace ccl::detail

@@ -6,7 +6,7 @@
 #include <ccl/types/position.hpp>
 #include <ccl/types/wire.hpp>
 
-namespace ccl {
+namespace ccl::detail {
 
 /// One message of a pairwise exchange: bytes that go to, or come from, one peer.
 struct Message {
@@ -88,4 +88,4 @@ int alignment(const WireWork<R>& work) {
   return int(bits & -bits);
 }
 
-}  // namespace ccl
+}  // namespace ccl::detail

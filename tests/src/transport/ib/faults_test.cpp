@@ -340,7 +340,7 @@ TEST_CASE("what had arrived when queue pairs end counts, however slowly it is ta
     const Hold hold{edge.to.proxy};
     REQUIRE(fabric.break_one());  // of the receiver's channel 0
     CHECK(push(out, 3, 1, &edge.from.status, &edge.from.proxy).problem == "");
-    REQUIRE(wait_until([&] { return HostMemory::load_credit(out.drained) == 3; }));
+    REQUIRE(wait_until([&] { return detail::HostMemory::load_credit(out.drained) == 3; }));
     const std::lock_guard lock{fabric.mutex};
     fabric.faults.most_at_once = 1;  // the error, and what is behind it when it is made good
     fabric.faults.stall_ms = 250;    // more than the receiver waits for what comes no more
