@@ -3,7 +3,7 @@
 # named composition, and Auto. By $CXX -O2 and, where there is an nvcc, by that for sm_90. The least
 # of $1 (3) times; other programs that run meanwhile slow it down all the same.
 set -e
-cd "$(dirname "$0")/.."
+cd "$(dirname "$0")/../.."
 times=${1:-3}
 cuda=${CUDA_HOME:-/usr/local/cuda}/include
 work=$(mktemp -d)
