@@ -10,6 +10,7 @@ A table stands between the lines `<!-- table: NAME -->` and `<!-- end -->`.
 import argparse
 import re
 import sys
+import textwrap
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from statistics import median
@@ -69,7 +70,10 @@ def source(machine: str, suites: list[Suite], command: str = "") -> str:
     facts += sorted({run["rival"] for run in runs if run.get("rival")})
     facts += sorted({run["date"][:10] for run in runs if run.get("date")})
     facts.append("commit " + ", ".join(sorted({run["commit"] for run in runs})))
-    return f"\n{', '.join(facts)}. To repeat:\n\n```sh\n{command}\n```\n"
+    folded = "\n".join(textwrap.fill(line, 98, subsequent_indent="  ", break_long_words=False,
+                                     break_on_hyphens=False).replace("\n", " \\\n")
+                       for line in command.splitlines())
+    return f"\n{', '.join(facts)}. To repeat:\n\n```sh\n{folded}\n```\n"
 
 
 def by_size(machine: str, names: dict[str, str],
