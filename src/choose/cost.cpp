@@ -12,7 +12,7 @@ namespace {
 // what puts the candidates in the order seen on 4 processes of one host and on 4 and 8 of two and
 // four hosts, over TCP (benchmarks/network/across_hosts.cpp). Of gpu_net: fitted to 4 H200
 // taken for two hosts, over TCP loopback, and to 2 with four threads to move the bytes
-// (docs/validation/network.md); LL128's rate puts it before Simple up to where it is faster: 64 KiB
+// (docs/validation/tcp.md); LL128's rate puts it before Simple up to where it is faster: 64 KiB
 // of send_recv, 256 KiB of all_to_all and broadcast. An RDMA network has shorter hops. Of pcie and
 // gpu_host: estimates, for want of such machines; what counts is their order.
 constexpr Rates table[path_count][2][packing_count] = {
