@@ -1,15 +1,17 @@
 #!/usr/bin/env python3
 """Lists, prints, exports and adds the benchmark results of this folder. The README has the format.
 
-    read.py list
-    read.py show h200x4 all_reduce        # a table
-    read.py export h200x4 all_reduce      # one JSON document
-    read.py add h200x4 all_reduce FILE    # FILE: by ccl_perf --json, or lines of ccl.bench.gpu.*
+read.py list
+read.py show h200x4 all_reduce        # a table
+read.py export h200x4 all_reduce      # one JSON document
+read.py add h200x4 all_reduce FILE    # FILE: by ccl_perf --json, or lines of ccl.bench.gpu.*
 """
+
 import argparse
 import gzip
 import json
 import math
+import signal
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,8 +20,22 @@ from typing import Any
 
 FOLDER = Path(__file__).resolve().parent
 PLAN = ("channels", "slot_count", "slot_bytes", "chunk_steps", "slice_steps")
-DERIVED = {"algbw_gbs", "busbw_gbs", "best", "ratio", "time_us", "least_us", "rival_us",
-           "rival_least_us", "rounds", "iterations", "root", "wrong", "ccl", "nccl"}
+DERIVED = {
+    "algbw_gbs",
+    "busbw_gbs",
+    "best",
+    "ratio",
+    "time_us",
+    "least_us",
+    "rival_us",
+    "rival_least_us",
+    "rounds",
+    "iterations",
+    "root",
+    "wrong",
+    "ccl",
+    "nccl",
+}
 Json = dict[str, Any]
 
 
@@ -93,15 +109,21 @@ def from_perf(text: Json) -> Suite:
     for start in suite.run.get("starts", []):
         start.update({key: short(value) for key, value in start.items() if key.endswith("_s")})
     for row in text["rows"]:
-        sides = [row["ccl"], *row.get("nccl", [])] if "ccl" in row else [
-            {"name": name, "us": [row[key]] if row.get(key, 0) > 0 else []}
-            for name, key in (("ccl", "time_us"), ("rival", "rival_us"))]
+        sides = (
+            [row["ccl"], *row.get("nccl", [])]
+            if "ccl" in row
+            else [
+                {"name": name, "us": [row[key]] if row.get(key, 0) > 0 else []}
+                for name, key in (("ccl", "time_us"), ("rival", "rival_us"))
+            ]
+        )
         case = {key: value for key, value in row.items() if key not in DERIVED}
         case["plan"] = [row["plan"][key] for key in PLAN]
         case["us"] = {side["name"]: [short(us) for us in side["us"]] for side in sides}
         if any("wall_us" in side for side in sides):
-            case["wall_us"] = {side["name"]: [short(us) for us in side.get("wall_us", [])]
-                               for side in sides}
+            case["wall_us"] = {
+                side["name"]: [short(us) for us in side.get("wall_us", [])] for side in sides
+            }
         suite.cases.append(case)
     return suite
 
@@ -151,8 +173,10 @@ def main() -> None:
         for machine in [options.machine] if options.machine else machines():
             for name, suite in load(machine).items():
                 command = suite.run.get("command", "")
-                print(f"{machine} {name}: {len(suite.cases)} cases, {suite.run.get('commit', '?')}, "
-                      f"{command}")
+                print(
+                    f"{machine} {name}: {len(suite.cases)} cases, {suite.run.get('commit', '?')}, "
+                    f"{command}"
+                )
         return
     if not options.suite or (options.action == "add") != bool(options.file):
         parser.error("MACHINE and SUITE are missing, or FILE is missing or one too many")
@@ -172,4 +196,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     main()
