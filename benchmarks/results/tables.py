@@ -13,6 +13,7 @@ import re
 import sys
 import textwrap
 from collections.abc import Callable, Iterable
+from functools import cache
 from pathlib import Path
 from statistics import median
 
@@ -29,6 +30,7 @@ COLLECTIVES = (
     "send_recv",
 )
 MARKED = re.compile(r"^(<!-- table: (\S+) -->\n).*?^(<!-- end -->)$", re.DOTALL | re.MULTILINE)
+load = cache(read.load)
 TABLES: dict[str, Callable[[], str]] = {}
 
 
@@ -89,7 +91,7 @@ def source(machine: str, suites: list[Suite], command: str = "") -> str:
 
 def by_size(machine: str, names: dict[str, str], label: Callable[[int], str] = size) -> str:
     """A row for each size, a column for each of `names`: heading to suites, separated by commas."""
-    there = read.load(machine)
+    there = load(machine)
     used = [there[name] for text in names.values() for name in text.split(",")]
     columns = {}
     for heading, text in names.items():
@@ -111,7 +113,7 @@ def all_of(machine: str, pattern: str) -> str:
 
 
 def pinned(machine: str) -> str:
-    there = read.load(machine)
+    there = load(machine)
     used, rows = [], []
     for op, algo, proto in (
         (op, algo, proto)
@@ -135,7 +137,7 @@ def pinned(machine: str) -> str:
 
 
 def kernel_cases(machine: str, lib: str, op: str) -> list[Json]:
-    cases = read.load(machine)["kernels"].cases
+    cases = load(machine)["kernels"].cases
     return [case for case in cases if case["lib"] == lib and case["op"] == op and case["us"] > 0]
 
 
@@ -165,7 +167,7 @@ def kernels(machine: str) -> str:
             ]
         rows.append(row)
     head = ["size", *(text for op in ops for text in (op, "NCCL"))]
-    return lines(head, rows) + source(machine, [read.load(machine)["kernels"]], KERNELS)
+    return lines(head, rows) + source(machine, [load(machine)["kernels"]], KERNELS)
 
 
 def kernels_pinned(machine: str) -> str:
@@ -187,7 +189,7 @@ def kernels_pinned(machine: str) -> str:
         for name in names
     )
     return lines(["all_reduce", *map(size, sizes)], rows) + source(
-        machine, [read.load(machine)["kernels"]], KERNELS
+        machine, [load(machine)["kernels"]], KERNELS
     )
 
 
@@ -198,7 +200,7 @@ NCCL_ALGO=Ring NCCL_PROTO=LL128 ccl.bench.gpu.wires_bench nccl rgs LIBNCCL 256 1
 
 
 def fused(machine: str) -> str:
-    suite = read.load(machine)["fused"]
+    suite = load(machine)["fused"]
     times: dict[tuple[int, str], list[float]] = {}
     for case in suite.cases:
         times.setdefault((case["rows"], case["side"]), []).append(case["us"])
@@ -231,7 +233,7 @@ def fused(machine: str) -> str:
 
 
 def group(machine: str) -> str:
-    suite = read.load(machine)["group"]
+    suite = load(machine)["group"]
     kinds = list(dict.fromkeys(case.get("of", "compositions") for case in suite.cases))
     rows = []
     for bytes_ in sorted({case["bytes"] for case in suite.cases}):
@@ -246,7 +248,7 @@ def group(machine: str) -> str:
 
 
 def moe(machine: str) -> str:
-    suite = read.load(machine)["moe"]
+    suite = load(machine)["moe"]
     rows = (
         (
             str(case["tokens"]),
@@ -263,7 +265,7 @@ def moe(machine: str) -> str:
 
 
 def bulk(machine: str) -> str:
-    suite = read.load(machine)["bulk"]
+    suite = load(machine)["bulk"]
     blocks = sorted({case["blocks"] for case in suite.cases})
     best: dict[tuple[str, int, str, int], float] = {}
     for case in suite.cases:
@@ -282,7 +284,7 @@ def bulk(machine: str) -> str:
 
 
 def beside(machine: str) -> str:
-    suite = read.load(machine)["beside"]
+    suite = load(machine)["beside"]
     rows = (
         (case["meanwhile"], *(f"{case[key]:.1f}" for key in ("call_ms", "launch_ms", "begins_ms")))
         for case in suite.cases
@@ -293,7 +295,7 @@ def beside(machine: str) -> str:
 
 
 def seams(machine: str) -> str:
-    suite = read.load(machine)["seams"]
+    suite = load(machine)["seams"]
     rows = (
         (
             case["proto"],
@@ -312,7 +314,7 @@ def seams(machine: str) -> str:
 
 def sweep(machine: str) -> str:
     """The fastest composition of each size, and its time."""
-    there = read.load(machine)
+    there = load(machine)
     used = [there[f"sweep_{name}"] for name in COLLECTIVES]
     fastest: dict[tuple[str, int], Json] = {}
     for suite in used:
@@ -333,7 +335,7 @@ def sweep(machine: str) -> str:
 
 
 def starts(machine: str) -> str:
-    suite = read.load(machine)["all_reduce"]
+    suite = load(machine)["all_reduce"]
     mib = 1 << 20
     rows = (
         (
