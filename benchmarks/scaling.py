@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Simulates collectives on 1, 2, 4 ... machines of a topology file: a table, and a picture of it.
 
-    scaling.py --ccl_topo build/examples/ccl_topo --xml FILE -o docs/pictures/scaling.svg > table.md
+    scaling.py --ccl_topo build/tools/ccl_topo --xml FILE -o docs/pictures/scaling.svg > table.md
 
 Each algorithm has the protocol that is fastest for it. No other package is needed.
 """
@@ -66,7 +66,7 @@ def draw(panels, title):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--ccl_topo", default="build/examples/ccl_topo", help="the program")
+    parser.add_argument("--ccl_topo", default="build/tools/ccl_topo", help="the program")
     parser.add_argument("--xml", required=True, help="the machine")
     parser.add_argument("--operation", default="all_reduce")
     parser.add_argument("--bytes", nargs="+", default=["64K", "1G"])

@@ -22,7 +22,8 @@ using sim::simulate;
 namespace {
 
 Cluster machines(int nodes) {
-  const auto loaded = topo::load_graph(CCL_SOURCE_DIR "/docs/machines/eight_gpus_eight_nics.xml");
+  const auto loaded =
+      topo::load_graph(CCL_SOURCE_DIR "/docs/validation/machines/eight_gpus_eight_nics.xml");
   if (!loaded) FAIL(loaded.error().what);
   auto cluster = Cluster::of(loaded->graph, nodes);
   if (!cluster) FAIL(cluster.error().what);
@@ -192,7 +193,8 @@ TEST_CASE("simulate: one node stands for all where they repeat") {
 
 TEST_CASE("simulate: two nodes that name each other alike need not do the same") {
   // One GPU of each node: of two, one is the tree's root and the other its leaf.
-  const auto loaded = topo::load_graph(CCL_SOURCE_DIR "/docs/machines/eight_gpus_eight_nics.xml");
+  const auto loaded =
+      topo::load_graph(CCL_SOURCE_DIR "/docs/validation/machines/eight_gpus_eight_nics.xml");
   REQUIRE(loaded);
   const topo::Paths paths = topo::compute_paths(loaded->graph);
   std::vector<char> keep(loaded->graph.nodes.size(), 1);

@@ -7,13 +7,13 @@ namespace ccl::detail {
 namespace {
 
 // Of nvlink: fitted to 2 and 4 H200 over NVSwitch, launches of a CUDA graph
-// (benchmarks/gpu/results), sentinel to a bare kernel's two-shot all-reduce on 8, where its LL128
+// (benchmarks/results), sentinel to a bare kernel's two-shot all-reduce on 8, where its LL128
 // took what is reckoned here; a block's share to sweeps over the number of blocks. Of shm and net:
 // what puts the candidates in the order seen on 4 processes of one host and on 4 and 8 of two and
-// four hosts, over TCP (benchmarks/across_hosts.cpp). Of gpu_net: fitted to 4 H200
+// four hosts, over TCP (benchmarks/network/across_hosts.cpp). Of gpu_net: fitted to 4 H200
 // taken for two hosts, over TCP loopback, and to 2 with four threads to move the bytes
-// (docs/network.md); LL128's rate puts it before Simple up to where it is faster: 64 KiB of
-// send_recv, 256 KiB of all_to_all and broadcast. An RDMA network has shorter hops. Of pcie and
+// (docs/validation/tcp.md); LL128's rate puts it before Simple up to where it is faster: 64 KiB
+// of send_recv, 256 KiB of all_to_all and broadcast. An RDMA network has shorter hops. Of pcie and
 // gpu_host: estimates, for want of such machines; what counts is their order.
 constexpr Rates table[path_count][2][packing_count] = {
     // simple, ll, ll128 over wires; the same over peers, and sentinel

@@ -35,7 +35,8 @@ TEST_CASE("between CPU ranks on hosts of their own, halving up to some 100 KiB, 
   const auto us = [](const Effort& effort, double bytes) {
     return predict_us(rates(Path::net, Mover::wires, Packing::simple), effort, bytes, 1);
   };
-  // benchmarks/over_tcp.sh among 4: 45 us against Pat's 61 and Ring's 65; 82 ms against 90 and 80.
+  // benchmarks/network/over_tcp.sh among 4: 45 us against Pat's 61 and Ring's 65; 82 ms against 90
+  // and 80.
   const Effort halving = effort_of<ReduceScatter, Halving>(4),
                ring = effort_of<ReduceScatter, Ring>(4);
   for (const double bytes : {8, 512, 32768, 131072}) {
@@ -93,7 +94,7 @@ TEST_CASE("the model meets what was measured on 4 H200, within a third") {
   const auto us = [](Packing packing, Mover mover, const Effort& effort, double bytes) {
     return predict_us(rates(Path::nvlink, mover, packing), effort, bytes, 128);
   };
-  // benchmarks/gpu/results/h200x4.jsonl
+  // benchmarks/results, h200x4 kernels
   const struct {
     double measured, predicted;
   } cases[] = {
@@ -108,7 +109,7 @@ TEST_CASE("the model meets what was measured on 4 H200, within a third") {
       {81.8, us(Packing::simple, Mover::wires, effort_of<AllReduce, Ring>(4), 16 << 20)},
       {4400, us(Packing::simple, Mover::wires, effort_of<AllReduce, Ring>(4), 1 << 30)},
       {131, us(Packing::ll128, Mover::wires, effort_of<AllReduce, Tree>(4), 16 << 20)},
-      // benchmarks/ccl_perf/results/h200x4, OneShot and Direct between pairs
+      // benchmarks/results, h200x4, OneShot and Direct between pairs
       {303.6, us(Packing::ll128, Mover::peers, effort_of<SendRecv, OneShot>(4), 64 << 20)},
       {191.6, us(Packing::simple, Mover::peers, effort_of<SendRecv, Direct>(4), 64 << 20)},
       {39.7, us(Packing::ll128, Mover::peers, effort_of<SendRecv, OneShot>(4), 8 << 20)},
@@ -168,7 +169,7 @@ TEST_CASE("on 2 H200 the model prefers what was the faster one there") {
   };
   constexpr auto simple = Packing::simple, ll = Packing::ll, ll128 = Packing::ll128;
   constexpr auto wires = Mover::wires, peers = Mover::peers;
-  // benchmarks/ccl_perf/results/h200x2: 5.40 us against 1.9, 76.9 against 50, 282 against 190, and
+  // benchmarks/results, h200x2: 5.40 us against 1.9, 76.9 against 50, 282 against 190, and
   // all-gathers of 30.1 against 29.3, 102.1 against 100.1, 1491 against 1481.
   CHECK(us(ll128, peers, effort_of<SendRecv, OneShot>(2), 256) <
         us(ll, wires, effort_of<SendRecv, Pairwise>(2), 256));

@@ -8,7 +8,8 @@
 
 #include "support/ranks.hpp"
 
-// What `Auto` takes on CPU ranks of several hosts, as measured by benchmarks/across_hosts.cpp.
+// What `Auto` takes on CPU ranks of several hosts, as measured by
+// benchmarks/network/across_hosts.cpp.
 using namespace ccl;
 using namespace ccl::test;
 

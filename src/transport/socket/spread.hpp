@@ -25,7 +25,7 @@ Result<SocketSpread> socket_spread(std::string_view interface, const std::string
 
 /// Threads that move a GPU's steps, which nobody helps: CCL_SOCKET_GPU_NTHREADS. Where that is -2,
 /// one for two of the CPUs that are this rank's, from 1 to 4: each looks once a millisecond
-/// for what a graph posts. Over loopback 4 took half as long as one (docs/network.md).
+/// for what a graph posts. Over loopback 4 took half as long as one (docs/validation/tcp.md).
 Result<int> socket_movers(int local_ranks);
 /// Of `allowed` CPUs among `online`, where `local_ranks` share the host: those bound to a part of
 /// it are taken to share that part with as many ranks as it has of the host.

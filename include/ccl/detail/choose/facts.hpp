@@ -71,7 +71,7 @@ LevelStep level_step(bool outer, bool shared, bool once_a_host) {
 }
 /// Of a level of Reduce. A chain carries the sum of the root's host around all others: of 256 KiB
 /// among 8 CPU ranks of 2 hosts it takes 412 us, 282 on levels, of 2 MiB 2963 and 2413
-/// (benchmarks/across_hosts.cpp).
+/// (benchmarks/network/across_hosts.cpp).
 template <class Op, class Algo>
 Effort half_volume(int ranks) {
   const Effort effort = effort_of<Op, Algo>(ranks);

@@ -108,7 +108,7 @@ class PeerExchangeCall final : public RecordedCall {
 
  private:
   /// Bytes of each direction: beyond, blocks of its own are worth more than a launch less. A
-  /// choice, measured over one GPU's memory only (benchmarks/gpu/README.md, Groups).
+  /// choice, measured over one GPU's memory only (docs/validation/fused.md, Groups).
   static constexpr Index most_shared = Index{512} << 10;
   bool is_one_small_launch() const {
     if (Kernels::launch == nullptr) return false;

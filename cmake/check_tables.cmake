@@ -1,0 +1,18 @@
+# cmake -P cmake/check_tables.cmake: fails if a table of docs/validation differs from benchmarks/results.
+cmake_minimum_required(VERSION 3.25)
+get_filename_component(root ${CMAKE_CURRENT_LIST_DIR}/.. ABSOLUTE)
+find_program(python NAMES python3)
+if(NOT python)
+  message("SKIP: python3 is not here")
+  return()
+endif()
+execute_process(COMMAND ${python} -c "import sys; sys.exit(sys.version_info < (3, 11))" RESULT_VARIABLE old)
+if(old)
+  message("SKIP: python3 is older than 3.11")
+  return()
+endif()
+execute_process(COMMAND ${python} -B ${root}/benchmarks/results/tables.py --check ${root}/docs/validation
+  RESULT_VARIABLE result)
+if(result)
+  message(FATAL_ERROR "the tables of docs/validation differ from benchmarks/results")
+endif()
