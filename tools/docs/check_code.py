@@ -120,11 +120,28 @@ def units_of(page, name, language, frames):
     return groups, problems
 
 
+def flags_of(file):
+    flags = []
+    for line in file.read_text().splitlines():
+        kind, _, values = line.partition(": ")
+        if kind in ("includes:", "defines:"):
+            continue  # an empty list
+        if kind not in ("includes", "defines"):
+            flags += [line] if line else []
+            continue
+        for value in filter(None, values.split(";")):
+            if kind == "defines":
+                flags.append(f"-D{value}")
+            elif value != "/usr/include":  # searched anyhow, and last
+                flags += ["-isystem", value]
+    return flags
+
+
 def main():
     options = argparse.ArgumentParser()
     options.add_argument("--root", type=Path, default=pages.ROOT)
     options.add_argument("--compiler", default="g++")
-    options.add_argument("--flags-file", type=Path, help="further arguments, one a line")
+    options.add_argument("--flags-file", type=Path, help="further arguments, one a line; includes: and defines: are lists of CMake")
     options.add_argument("--cuda", action="store_true", help='fences "cuda", by nvcc')
     options.add_argument("--page", help="only pages whose path this regex finds")
     options.add_argument("--jobs", type=int, default=1)
@@ -135,7 +152,7 @@ def main():
         pages.skip(f"{o.compiler} was not found")
     command = [o.compiler]
     if o.flags_file:
-        command += [f for f in o.flags_file.read_text().splitlines() if f]
+        command += flags_of(o.flags_file)
     else:
         command += ["-std=c++20", "-I", str(root / "include")]
     frames = Frames(root / "docs/frames", o.cuda)
