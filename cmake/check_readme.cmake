@@ -1,21 +1,29 @@
-# cmake -P cmake/check_readme.cmake: the program shown in README.md is examples/01_all_reduce.cpp,
-# to the letter, and has at most 25 lines. And what docs/ shows takes values by CCL_TRY, which declares
-# them, and nothing else.
+# cmake -P cmake/check_readme.cmake: README.md has at most 150 lines, and the program that it shows is
+# examples/01_all_reduce.cpp to the letter, in at most 25 lines. Code of pages takes values by CCL_TRY,
+# which declares them, and by nothing else.
 cmake_minimum_required(VERSION 3.25)
 get_filename_component(root ${CMAKE_CURRENT_LIST_DIR}/.. ABSOLUTE)
+function(count_lines text result)
+  string(REGEX REPLACE "[^\n]" "" newlines "${text}")
+  string(LENGTH "${newlines}" lines)
+  set(${result} ${lines} PARENT_SCOPE)
+endfunction()
 file(READ ${root}/README.md readme)
 file(READ ${root}/examples/01_all_reduce.cpp example)
 string(FIND "${readme}" "```cpp\n${example}```\n" at)
 if(at EQUAL -1)
   message(FATAL_ERROR "README.md does not show examples/01_all_reduce.cpp as it is")
 endif()
-string(REGEX REPLACE "[^\n]" "" newlines "${example}")
-string(LENGTH "${newlines}" lines)
+count_lines("${example}" lines)
 if(lines GREATER 25)
   message(FATAL_ERROR "examples/01_all_reduce.cpp has ${lines} lines, more than 25")
 endif()
-file(GLOB pages ${root}/docs/*.md)
-foreach(page IN LISTS pages)
+count_lines("${readme}" lines)
+if(lines GREATER 150)
+  message(FATAL_ERROR "README.md has ${lines} lines, more than 150")
+endif()
+file(GLOB_RECURSE pages ${root}/docs/*.md)
+foreach(page IN ITEMS ${pages} ${root}/README.md)
   file(STRINGS ${page} tries REGEX "^ *CCL_TRY[(]")
   foreach(line IN LISTS tries)
     if(NOT line MATCHES "CCL_TRY[(](const )?auto ")
