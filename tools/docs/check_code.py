@@ -22,7 +22,7 @@ from pathlib import Path
 
 import pages
 
-MARK = re.compile(r"^\s*// BLOCK\s*$", re.M)
+MARK = re.compile(r"^[ \t]*// BLOCK[ \t]*$", re.M)
 
 
 def text_of(block, name):
@@ -55,7 +55,7 @@ class Frames:
         includes, rest = self.get(name)
         text = includes
         for i, block in enumerate(blocks):
-            inside = MARK.sub(lambda _: text_of(block, page) + '#line 1 "frame"', rest)
+            inside = MARK.sub(lambda _: text_of(block, page) + '#line 1 "frame"\n', rest)
             if len(blocks) > 1:
                 inside = f"namespace block_{i} {{\n{inside}}}\n"
             text += inside
