@@ -143,7 +143,7 @@ def page(names):
         if n.kind != "value" and (scope in ("", "ccl") or scope not in types):
             headers.setdefault(n.header, {}).setdefault((n.name, n.kind), n)
     for header in sorted(headers):
-        text += [f"## <{header}\\>", "", "| name | kind | description |", "|---|---|---|"]
+        text += [f"## {header}", "", "| name | kind | description |", "|---|---|---|"]
         for (name, kind), n in sorted(headers[header].items()):
             brief = n.brief.replace("|", "\\|").replace("<", "&lt;")
             text.append(f"| [`{name}`](../api/{n.anchor}) | {kind} | {brief} |")
