@@ -1,6 +1,6 @@
 # cmake -P cmake/check_readme.cmake: README.md has at most 150 lines, and the program that it shows is
 # examples/01_all_reduce.cpp to the letter, in at most 25 lines. Code of pages takes values by CCL_TRY,
-# which declares them, and by nothing else.
+# which declares them; it is not shown with anything else.
 cmake_minimum_required(VERSION 3.25)
 get_filename_component(root ${CMAKE_CURRENT_LIST_DIR}/.. ABSOLUTE)
 function(count_lines text result)
@@ -27,7 +27,7 @@ foreach(page IN ITEMS ${pages} ${root}/README.md)
   file(STRINGS ${page} tries REGEX "^ *CCL_TRY[(]")
   foreach(line IN LISTS tries)
     if(NOT line MATCHES "CCL_TRY[(](const )?(auto |[A-Za-z_:<>]+[&]? [a-z_0-9]+,)")
-      message(FATAL_ERROR "${page} shows CCL_TRY without a declaration, which does not compile: ${line}")
+      message(FATAL_ERROR "${page} shows CCL_TRY without a declaration, which it is made for: ${line}")
     endif()
   endforeach()
 endforeach()

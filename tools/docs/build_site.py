@@ -17,8 +17,20 @@ from urllib.parse import unquote
 import names
 import pages
 
-LANGUAGES = {".cpp": "cpp", ".hpp": "cpp", ".cu": "cuda", ".cuh": "cuda", ".py": "python", ".sh": "sh", ".txt": "text",
-             ".cmake": "cmake", ".json": "json", ".yml": "yaml", ".cff": "yaml", "": "text"}
+LANGUAGES = {
+    ".cpp": "cpp",
+    ".hpp": "cpp",
+    ".cu": "cuda",
+    ".cuh": "cuda",
+    ".py": "python",
+    ".sh": "sh",
+    ".txt": "text",
+    ".cmake": "cmake",
+    ".json": "json",
+    ".yml": "yaml",
+    ".cff": "yaml",
+    "": "text",
+}
 
 
 class Stage:
@@ -53,15 +65,20 @@ class Stage:
         target.parent.mkdir(parents=True, exist_ok=True)
         inside = path.relative_to(self.root).as_posix()
         if path.is_dir():
-            listed = [f"* [{p.name}]({posixpath.relpath(self.add(p), posixpath.dirname(place))})"
-                      for p in sorted(path.iterdir()) if p.is_file()]
+            listed = [
+                f"* [{p.name}]({posixpath.relpath(self.add(p), posixpath.dirname(place))})"
+                for p in sorted(path.iterdir())
+                if p.is_file()
+            ]
             target.write_text("\n".join([f"# {inside}", ""] + listed) + "\n", encoding="utf-8")
         elif path.suffix == ".md":
             target.write_text(for_python_markdown(self.relink(path, place)), encoding="utf-8")
         elif place.endswith(".md"):
             text = path.read_text(encoding="utf-8")
-            target.write_text(f"# {inside}\n\n````{LANGUAGES.get(path.suffix, 'text')}\n{text}````\n",
-                              encoding="utf-8")
+            target.write_text(
+                f"# {inside}\n\n````{LANGUAGES.get(path.suffix, 'text')}\n{text}````\n",
+                encoding="utf-8",
+            )
         else:
             shutil.copyfile(path, target)
         return place
@@ -74,15 +91,20 @@ class Stage:
             path = (page.parent / unquote(file)).resolve()
             if path == self.root or self.root not in path.parents or not path.exists():
                 return link  # of a generated page, or wrong: MkDocs says so
-            return posixpath.relpath(self.add(path), posixpath.dirname(place) or ".") + mark + anchor
+            return (
+                posixpath.relpath(self.add(path), posixpath.dirname(place) or ".") + mark + anchor
+            )
 
         found = {target for _, target in pages.links(page)}
         text = page.read_text(encoding="utf-8")
         for link in sorted(found, key=len, reverse=True):
             to = moved(link)
             if to != link:
-                text = re.sub(rf"(\]\(\s*<?|\]:\s*<?|(?:href|src)=\"){re.escape(link)}(?=[>)\s\"])",
-                              lambda m: m[1] + to, text)
+                text = re.sub(
+                    rf"(\]\(\s*<?|\]:\s*<?|(?:href|src)=\"){re.escape(link)}(?=[>)\s\"])",
+                    lambda m: m[1] + to,
+                    text,
+                )
         return text
 
 
@@ -98,7 +120,7 @@ def for_python_markdown(text):
         start = pages.FENCE.match(line)
         indent = len(line) - len(line.lstrip())
         if fence:
-            out.append(" " * given + line[min(taken, indent):] if line.strip() else "")
+            out.append(" " * given + line[min(taken, indent) :] if line.strip() else "")
             if start and start[2].startswith(fence) and line.strip() == start[2]:
                 fence = None
             continue
@@ -130,7 +152,9 @@ def main():
     options.add_argument("--root", type=Path, default=pages.ROOT)
     options.add_argument("--build", type=Path, required=True, help="the site comes to BUILD/site")
     options.add_argument("--version-header", type=Path, help="the generated ccl/version.hpp")
-    options.add_argument("--draft", action="store_true", help="broken links and missing pages are only printed")
+    options.add_argument(
+        "--draft", action="store_true", help="broken links and missing pages are only printed"
+    )
     o = options.parse_args()
     root, build = o.root.resolve(), o.build.resolve()
     for tool in ("mkdocs", "doxygen"):
@@ -153,9 +177,16 @@ def main():
     if o.draft:
         settings = settings.replace("strict: true", "strict: false")
     (work / "mkdocs.yml").write_text(settings, encoding="utf-8")
-    done = subprocess.run(["mkdocs", "build", "--clean", "--config-file", str(work / "mkdocs.yml")],
-                          capture_output=True, text=True)
-    said = [l for l in done.stderr.splitlines() if "not included in the \"nav\"" not in l and not l.startswith("  - files/")]
+    done = subprocess.run(
+        ["mkdocs", "build", "--clean", "--config-file", str(work / "mkdocs.yml")],
+        capture_output=True,
+        text=True,
+    )
+    said = [
+        l
+        for l in done.stderr.splitlines()
+        if 'not included in the "nav"' not in l and not l.startswith("  - files/")
+    ]
     print("\n".join(said))
     if done.returncode:
         sys.exit("mkdocs failed")

@@ -47,8 +47,13 @@ class Frames:
                     if self.cuda:
                         text = text.replace("<ccl/ccl.hpp>", "<ccl/ccl.cuh>")
                     lines = text.splitlines()
-                    last = max((i for i, l in enumerate(lines) if l.startswith("#include")), default=-1)
-                    self.known[name] = ("\n".join(lines[:last + 1]) + "\n", "\n".join(lines[last + 1:]) + "\n")
+                    last = max(
+                        (i for i, l in enumerate(lines) if l.startswith("#include")), default=-1
+                    )
+                    self.known[name] = (
+                        "\n".join(lines[: last + 1]) + "\n",
+                        "\n".join(lines[last + 1 :]) + "\n",
+                    )
         return self.known[name]
 
     def unit(self, name, blocks, page):
@@ -64,7 +69,12 @@ class Frames:
 
 class Compiler:
     def __init__(self, command, folder, cuda):
-        self.command, self.folder, self.cuda, self.numbers = command, folder, cuda, itertools.count()
+        self.command, self.folder, self.cuda, self.numbers = (
+            command,
+            folder,
+            cuda,
+            itertools.count(),
+        )
 
     def precompile(self, header, include):
         """g++ takes <ccl/ccl.hpp> from here if it is what a unit includes first: most of the time."""
@@ -72,8 +82,11 @@ class Compiler:
             return
         target = self.folder / "pch" / header
         target.parent.mkdir(parents=True)
-        made = subprocess.run(self.command + ["-x", "c++-header", str(include / header), "-o", f"{target}.gch"],
-                              capture_output=True, text=True)
+        made = subprocess.run(
+            self.command + ["-x", "c++-header", str(include / header), "-o", f"{target}.gch"],
+            capture_output=True,
+            text=True,
+        )
         if made.returncode == 0:
             self.command = self.command[:1] + ["-I", str(self.folder / "pch")] + self.command[1:]
         else:
@@ -110,7 +123,9 @@ def units_of(page, name, language, frames):
         frame = block.frame or "body"
         if isinstance(frames.get(frame), str):
             problems.append(f"{name}:{block.line}: {frames.get(frame)}")
-        elif re.search(r"\btemplate\s*<\s*>|^\s*#\s*(include|define)\b|\bnamespace\s+ccl\b", code, re.M):
+        elif re.search(
+            r"\btemplate\s*<\s*>|^\s*#\s*(include|define)\b|\bnamespace\s+ccl\b", code, re.M
+        ):
             groups.append((frame, [block]))  # would mean another thing inside a namespace
         else:
             if frame not in together:
@@ -141,7 +156,11 @@ def main():
     options = argparse.ArgumentParser()
     options.add_argument("--root", type=Path, default=pages.ROOT)
     options.add_argument("--compiler", default="g++")
-    options.add_argument("--flags-file", type=Path, help="further arguments, one a line; includes: and defines: are lists of CMake")
+    options.add_argument(
+        "--flags-file",
+        type=Path,
+        help="further arguments, one a line; includes: and defines: are lists of CMake",
+    )
     options.add_argument("--cuda", action="store_true", help='fences "cuda", by nvcc')
     options.add_argument("--page", help="only pages whose path this regex finds")
     options.add_argument("--jobs", type=int, default=1)
@@ -180,14 +199,19 @@ def main():
                 for block in group:
                     alone = compiler(unit([block]))
                     if alone is not None:
-                        found.append(f"{name}:{block.line}: does not compile in frame {frame}:\n{errors(alone)}")
+                        found.append(
+                            f"{name}:{block.line}: does not compile in frame {frame}:\n{errors(alone)}"
+                        )
                 if not found:
                     output = together
             if output is not None:
                 what = f"in frame {frame}" if frame else "as a program"
                 found.append(f"{name}:{group[0].line}: does not compile {what}:\n{errors(output)}")
             if o.timings:
-                print(f"{time.time() - begin:6.2f} s  {name}  {frame or 'program'}  {len(group)} blocks", flush=True)
+                print(
+                    f"{time.time() - begin:6.2f} s  {name}  {frame or 'program'}  {len(group)} blocks",
+                    flush=True,
+                )
             return found
 
         with ThreadPoolExecutor(o.jobs) as pool:

@@ -12,7 +12,9 @@ from urllib.parse import unquote
 import pages
 
 FOLDERS = "include|src|tests|examples|benchmarks|docs|cmake|tools"
-NAMED_FILE = re.compile(rf"^(?:{FOLDERS})/[\w./-]+\.(?:hpp|cuh|cpp|cu|py|sh|cmake|md|txt|xml|json|svg)$")
+NAMED_FILE = re.compile(
+    rf"^(?:{FOLDERS})/[\w./-]+\.(?:hpp|cuh|cpp|cu|py|sh|cmake|md|txt|xml|json|svg)$"
+)
 NAMED_HEADER = re.compile(r"^<(ccl/[\w./]+)>$")
 
 
@@ -46,9 +48,11 @@ def check(root):
                 if anchor in known:
                     continue
                 if anchor in unlike:
-                    problems.append(f"{where}: the heading \"{unlike[anchor]}\" has other anchors on the "
-                                    "site than where the repository is hosted; use letters and spaces "
-                                    "only, once a page")
+                    problems.append(
+                        f'{where}: the heading "{unlike[anchor]}" has other anchors on the '
+                        "site than where the repository is hosted; use letters and spaces "
+                        "only, once a page"
+                    )
                 else:
                     problems.append(f"{where}: no such heading")
         text, _ = pages.split(page)
@@ -58,7 +62,11 @@ def check(root):
                 if header and header[1] == "ccl/version.hpp":
                     continue
                 named = f"include/{header[1]}" if header else code[1]
-                if (header or NAMED_FILE.match(named)) and named not in pages.GENERATED and "NAME" not in named:
+                if (
+                    (header or NAMED_FILE.match(named))
+                    and named not in pages.GENERATED
+                    and "NAME" not in named
+                ):
                     checked += 1
                     if not (root / named).exists():
                         problems.append(f"{name}:{line}: `{code[1]}`: no such file")
@@ -67,13 +75,21 @@ def check(root):
 
 def contents(root):
     """Every page of docs/ stands in the site's navigation, and everything there is a page."""
-    listed = set(re.findall(r"^\s+-\s.*?([\w/-]+\.(?:md|html))\s*$",
-                            (root / "tools/docs/mkdocs.yml").read_text(encoding="utf-8"), re.M))
+    listed = set(
+        re.findall(
+            r"^\s+-\s.*?([\w/-]+\.(?:md|html))\s*$",
+            (root / "tools/docs/mkdocs.yml").read_text(encoding="utf-8"),
+            re.M,
+        )
+    )
     there = {str(p.relative_to(root / "docs")) for p in pages.files(root, (".md",), ("docs",))}
     generated = {g.removeprefix("docs/") for g in pages.GENERATED}
-    return ([f"tools/docs/mkdocs.yml: docs/{p} is not in the navigation" for p in sorted(there - listed)] +
-            [f"tools/docs/mkdocs.yml: names docs/{p}, which is no page"
-             for p in sorted(listed - there - generated)])
+    return [
+        f"tools/docs/mkdocs.yml: docs/{p} is not in the navigation" for p in sorted(there - listed)
+    ] + [
+        f"tools/docs/mkdocs.yml: names docs/{p}, which is no page"
+        for p in sorted(listed - there - generated)
+    ]
 
 
 if __name__ == "__main__":

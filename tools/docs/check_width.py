@@ -19,7 +19,13 @@ if __name__ == "__main__":
         for number, line in text:
             lines += 1
             content = line.strip()
-            if len(line) <= LIMIT or content.startswith("|") or len(content.lstrip("-* ").split()) == 1:
+            if (
+                len(line) <= LIMIT
+                or content.startswith("|")
+                or len(content.lstrip("-* ").split()) == 1
+            ):
                 continue
-            problems.append(f"{page.relative_to(root)}:{number}: {len(line)} columns, more than {LIMIT}")
+            problems.append(
+                f"{page.relative_to(root)}:{number}: {len(line)} columns, more than {LIMIT}"
+            )
     pages.finish(problems, f"{lines} lines")

@@ -16,8 +16,15 @@ FOLDERS = ("include", "src", "tests", "examples", "benchmarks", "docs", "cmake",
 CPP = (".hpp", ".cuh", ".cpp", ".cu", ".hpp.in", ".cpp.in")
 HASH = (".py", ".sh", ".cmake", ".txt", ".yml", ".yaml")
 # The list itself, and the page of changes, which names old settings.
-EXEMPT = ("cmake/banned_words.txt", "CHANGELOG.md", "tools/docs/codespell_ignore.txt", "tests/public_names.txt")
-TOKEN = re.compile(r"//[^\n]*|/\*.*?\*/|R\"(\w*)\(.*?\)\1\"|\"(?:\\.|[^\"\\\n])*\"|'(?:\\.|[^'\\\n])+'", re.S)
+EXEMPT = (
+    "cmake/banned_words.txt",
+    "CHANGELOG.md",
+    "tools/docs/codespell_ignore.txt",
+    "tests/public_names.txt",
+)
+TOKEN = re.compile(
+    r"//[^\n]*|/\*.*?\*/|R\"(\w*)\(.*?\)\1\"|\"(?:\\.|[^\"\\\n])*\"|'(?:\\.|[^'\\\n])+'", re.S
+)
 
 
 def blank(text):
@@ -30,7 +37,7 @@ def parts(path, text):
         prose = list(blank(text))
         for m in TOKEN.finditer(text):
             if m[0].startswith("/"):
-                prose[m.start():m.end()] = m[0]
+                prose[m.start() : m.end()] = m[0]
         return TOKEN.sub(lambda m: blank(m[0]), text), "".join(prose)
     if path.suffix == ".md":
         code, prose = [], []
@@ -42,11 +49,18 @@ def parts(path, text):
                 continue
             kept, cut = pages.INLINE_CODE.sub(lambda m: blank(m[0]), line), 0
             inline = [m.span() for m in pages.INLINE_CODE.finditer(line)]
-            code.append("".join(c if any(a <= i < b for a, b in inline) else " " for i, c in enumerate(line)))
+            code.append(
+                "".join(
+                    c if any(a <= i < b for a, b in inline) else " " for i, c in enumerate(line)
+                )
+            )
             prose.append(kept)
         return "\n".join(code), "\n".join(prose)
     if path.suffix in HASH or path.name == "CMakeLists.txt":
-        return "", "\n".join(m[0] if (m := re.search(r"(?:^|\s)#(?!include|line).*", l)) else "" for l in text.splitlines())
+        return "", "\n".join(
+            m[0] if (m := re.search(r"(?:^|\s)#(?!include|line).*", l)) else ""
+            for l in text.splitlines()
+        )
     return "", ""
 
 
@@ -57,18 +71,28 @@ def entries(path):
             continue
         columns = re.split(r"\s{2,}", line.strip())
         where = re.match(r"(not )?in (.+)", columns[3]) if len(columns) == 4 else None
-        if len(columns) not in (3, 4) or columns[0] not in ("all", "code", "text", "path") or len(columns) == 4 and not where:
-            raise SystemExit(f"cmake/banned_words.txt:{number}: not SCOPE  REGEX  REPLACEMENT  [in PATHS]")
+        if (
+            len(columns) not in (3, 4)
+            or columns[0] not in ("all", "code", "text", "path")
+            or len(columns) == 4
+            and not where
+        ):
+            raise SystemExit(
+                f"cmake/banned_words.txt:{number}: not SCOPE  REGEX  REPLACEMENT  [in PATHS]"
+            )
         paths = re.compile(where[2]) if where else re.compile("")
-        found.append((columns[0], re.compile(columns[1]), columns[2], paths, bool(where and where[1])))
+        found.append(
+            (columns[0], re.compile(columns[1]), columns[2], paths, bool(where and where[1]))
+        )
     return found
 
 
 def banned(root, only=None):
     problems, words = [], entries(root / "cmake/banned_words.txt")
     suffixes = CPP + HASH + (".md",)
-    files = pages.files(root, suffixes, FOLDERS) + [p for p in sorted(root.iterdir())
-                                                    if p.name.endswith((".md", ".sh", "CMakeLists.txt"))]
+    files = pages.files(root, suffixes, FOLDERS) + [
+        p for p in sorted(root.iterdir()) if p.name.endswith((".md", ".sh", "CMakeLists.txt"))
+    ]
     for path in files:
         name = path.relative_to(root).as_posix()
         if name in EXEMPT or (only and not re.search(only, name)):
@@ -83,18 +107,35 @@ def banned(root, only=None):
                     problems.append(f"{name}: name of the file; use: {instead}")
                 continue
             for m in regex.finditer({"all": text, "code": code, "text": prose}[scope]):
-                line = text.count("\n", 0, m.start()) + 1 if scope == "all" else \
-                    {"code": code, "text": prose}[scope].count("\n", 0, m.start()) + 1
-                problems.append(f"{name}:{line}: \"{m[0].strip()}\"; use: {instead}")
+                line = (
+                    text.count("\n", 0, m.start()) + 1
+                    if scope == "all"
+                    else {"code": code, "text": prose}[scope].count("\n", 0, m.start()) + 1
+                )
+                problems.append(f'{name}:{line}: "{m[0].strip()}"; use: {instead}')
     return problems, len(files)
 
 
 def misspelled(root):
-    paths = [root / f for f in FOLDERS if (root / f).exists()] + sorted(root.glob("*.md")) + sorted(root.glob("*.sh"))
-    done = subprocess.run(["codespell", "--builtin", "clear,rare,en-GB_to_en-US", "--ignore-words",
-                           str(root / "tools/docs/codespell_ignore.txt"), "--skip",
-                           "*.svg,*.xml,*.json,*.jsonl,*/__pycache__/*,*/codespell_ignore.txt,*/banned_words.txt", *map(str, paths)],
-                          capture_output=True, text=True)
+    paths = (
+        [root / f for f in FOLDERS if (root / f).exists()]
+        + sorted(root.glob("*.md"))
+        + sorted(root.glob("*.sh"))
+    )
+    done = subprocess.run(
+        [
+            "codespell",
+            "--builtin",
+            "clear,rare,en-GB_to_en-US",
+            "--ignore-words",
+            str(root / "tools/docs/codespell_ignore.txt"),
+            "--skip",
+            "*.svg,*.xml,*.json,*.jsonl,*/__pycache__/*,*/codespell_ignore.txt,*/banned_words.txt",
+            *map(str, paths),
+        ],
+        capture_output=True,
+        text=True,
+    )
     return [l.replace(f"{root}/", "") for l in done.stdout.splitlines() if l.strip()]
 
 

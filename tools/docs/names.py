@@ -22,10 +22,21 @@ from pathlib import Path
 import pages
 
 LIST = "tests/public_names.txt"
-HEAD = ("# Public names of the headers, as kind, name and header. A test compares them with the headers;\n"
-        "# tools/docs/names.py --update writes this file.\n")
-SHOWN = {"class": "class", "struct": "struct", "union": "union", "concept": "concept", "function": "function",
-         "variable": "variable", "typedef": "type", "enum": "enum", "define": "macro"}
+HEAD = (
+    "# Public names of the headers, as kind, name and header. A test compares them with the headers;\n"
+    "# tools/docs/names.py --update writes this file.\n"
+)
+SHOWN = {
+    "class": "class",
+    "struct": "struct",
+    "union": "union",
+    "concept": "concept",
+    "function": "function",
+    "variable": "variable",
+    "typedef": "type",
+    "enum": "enum",
+    "define": "macro",
+}
 
 
 @dataclass(frozen=True, order=True)
@@ -49,7 +60,9 @@ def run_doxygen(root, output, version_header=None):
         "OUTPUT": output,
         "INPUT": " ".join(str(p) for p in [public, version_header] if p),
         "EXCLUDE": f"{public}/detail {public}/proto/ll128_pairs.hpp",
-        "STRIP": " ".join(str(p) for p in [root / "include", version_header and version_header.parents[1]] if p),
+        "STRIP": " ".join(
+            str(p) for p in [root / "include", version_header and version_header.parents[1]] if p
+        ),
     }
     text = (root / "tools/docs/Doxyfile.in").read_text()
     for key, value in values.items():
@@ -92,13 +105,24 @@ def read(output, root):
         compound = xml.parse(folder / f"{entry.get('refid')}.xml").getroot().find("compounddef")
         own = compound.findtext("compoundname")
         inside = own if kind != "file" else ""
-        if is_hidden(inside) or (kind != "file" and not inside.startswith("ccl")) or compound.get("prot") == "private":
+        if (
+            is_hidden(inside)
+            or (kind != "file" and not inside.startswith("ccl"))
+            or compound.get("prot") == "private"
+        ):
             continue
         if kind not in ("namespace", "file"):
             if "<" in own:
                 continue  # a specialization has the names of its template
-            found.add(Name(own, kind, header_of(compound, root), f"{compound.get('id')}.html",
-                           text_of(compound.find("briefdescription"))))
+            found.add(
+                Name(
+                    own,
+                    kind,
+                    header_of(compound, root),
+                    f"{compound.get('id')}.html",
+                    text_of(compound.find("briefdescription")),
+                )
+            )
         for member in compound.iter("memberdef"):
             sort = member.get("kind")
             if sort not in SHOWN or member.get("prot", "public") != "public":
@@ -110,7 +134,12 @@ def read(output, root):
             full = f"{inside}::{name}" if inside else name
             if sort == "define" and (not name.startswith("CCL_") or name.startswith("CCL_DETAIL_")):
                 continue
-            if is_hidden(full) or not name or re.search(r"\s", name) and not name.startswith("operator"):
+            if (
+                is_hidden(full)
+                or not name
+                or re.search(r"\s", name)
+                and not name.startswith("operator")
+            ):
                 continue
             if name == own.split("::")[-1] or name.startswith("~"):
                 continue  # constructors and destructors
@@ -118,8 +147,15 @@ def read(output, root):
             where = header_of(member, root)
             if "detail/" in where:
                 continue
-            found.add(Name(full, SHOWN[sort], where, f"{page}.html#{anchor}",
-                           text_of(member.find("briefdescription"))))
+            found.add(
+                Name(
+                    full,
+                    SHOWN[sort],
+                    where,
+                    f"{page}.html#{anchor}",
+                    text_of(member.find("briefdescription")),
+                )
+            )
             if sort == "enum":
                 for value in member.iter("enumvalue"):
                     found.add(Name(f"{full}::{value.findtext('name')}", "value", where))
@@ -132,10 +168,15 @@ def lines(names):
 
 def page(names):
     """reference/names.md: names at namespace scope with what they are, by header."""
-    text = ["# Public names", "",
-            "Find a public name here, then its header and its description.", "",
-            "The page is generated from the headers. "
-            "Members of classes stand in the [reference of the headers](../api/index.html).", ""]
+    text = [
+        "# Public names",
+        "",
+        "Find a public name here, then its header and its description.",
+        "",
+        "The page is generated from the headers. "
+        "Members of classes stand in the [reference of the headers](../api/index.html).",
+        "",
+    ]
     headers = {}
     types = {n.name for n in names if n.kind in ("class", "struct", "union", "concept", "enum")}
     for n in names:
@@ -165,13 +206,22 @@ def main():
         (root / LIST).write_text(HEAD + "\n".join(now) + "\n")
         print(f"{LIST}: {len(now)} names")
         return
-    listed = [l for l in (root / LIST).read_text().splitlines() if l and not l.startswith("#")] if (root / LIST).exists() else []
-    difference = [l for l in difflib.unified_diff(listed, now, LIST, "include/ccl", lineterm="", n=0)
-                  if not l.startswith("@@")]
+    listed = (
+        [l for l in (root / LIST).read_text().splitlines() if l and not l.startswith("#")]
+        if (root / LIST).exists()
+        else []
+    )
+    difference = [
+        l
+        for l in difflib.unified_diff(listed, now, LIST, "include/ccl", lineterm="", n=0)
+        if not l.startswith("@@")
+    ]
     if difference:
         print("\n".join(difference))
-        print("The public names have changed. If that is meant, run tools/docs/names.py --update and name "
-              "the change in CHANGELOG.md.")
+        print(
+            "The public names have changed. If that is meant, run tools/docs/names.py --update and name "
+            "the change in CHANGELOG.md."
+        )
         sys.exit(1)
     print(f"{len(now)} public names, as listed")
 

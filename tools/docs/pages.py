@@ -34,8 +34,9 @@ def files(root, suffixes, folders=(".",)):
     found = []
     for folder in folders:
         for where, subfolders, names in os.walk(root / folder):
-            subfolders[:] = sorted(s for s in subfolders
-                                   if not SKIPPED_FOLDERS.match(s) or s == ".github")
+            subfolders[:] = sorted(
+                s for s in subfolders if not SKIPPED_FOLDERS.match(s) or s == ".github"
+            )
             found += [Path(where) / name for name in sorted(names) if name.endswith(suffixes)]
     return found
 
@@ -66,7 +67,7 @@ def split(path):
                 fence = None
             else:
                 cut = len(line) - len(line.lstrip()) if line.strip() else 0
-                fence.code.append(line[min(cut, indent):])
+                fence.code.append(line[min(cut, indent) :])
         elif start:
             indent, mark = len(start[1]), start[2]
             fence = Fence(start[3], number + 1, frame)
@@ -122,11 +123,15 @@ def anchors(path):
         heading = re.match(r"^#{1,6}\s+(.*?)\s*#*\s*$", line)
         if not heading:
             continue
-        title = re.sub(r"!?\[([^\]]*)\]\([^)]*\)", r"\1", heading[1]).replace("`", "").replace("*", "")
+        title = (
+            re.sub(r"!?\[([^\]]*)\]\([^)]*\)", r"\1", heading[1]).replace("`", "").replace("*", "")
+        )
         # As hosts of repositories make it, then as Python-Markdown does.
         plain = re.sub(r"[^\w\- ]", "", title.lower())
         hosted = plain.replace(" ", "-")
-        ascii_only = re.sub(r"[^\w\s-]", "", title.encode("ascii", "ignore").decode()).strip().lower()
+        ascii_only = (
+            re.sub(r"[^\w\s-]", "", title.encode("ascii", "ignore").decode()).strip().lower()
+        )
         on_site = re.sub(r"[-\s]+", "-", ascii_only)
         count = counts[hosted] = counts.get(hosted, -1) + 1
         if count == 0 and hosted == on_site:
