@@ -1,5 +1,13 @@
-# Sourced by demo.sh and test.sh, in the repository's root: sees to it that the build can start.
-# Installs what is missing and nothing else; where all is there it runs no package manager.
+#!/usr/bin/env bash
+# Sourced by demo.sh and test.sh, in the root of the repository: installs what a build lacks.
+# It installs nothing else, and runs no package manager if nothing is missing.
+#   cmake/setup.sh --docs   also installs what the documentation and its tests take
+if [ "${BASH_SOURCE[0]}" = "$0" ]; then
+  set -euo pipefail
+  cd "$(dirname "$0")/.."
+fi
+setup_docs=
+if [ "${1:-}" = --docs ]; then setup_docs=1; fi
 say() { printf '%s\n' "$*"; }
 die() {
   say "$*" >&2
@@ -24,6 +32,12 @@ missing_packages() {
   has_header pugixml.hpp || echo libpugixml-dev
   has_header CLI/CLI.hpp || echo libcli11-dev
   has_header infiniband/verbs.h || echo libibverbs-dev
+  if [ -n "$setup_docs" ]; then
+    for tool in python3:python3 mkdocs:mkdocs doxygen:doxygen codespell:codespell linkchecker:linkchecker; do
+      command -v "${tool%%:*}" >/dev/null || echo "${tool##*:}"
+    done
+    mkdocs build --help 2>/dev/null | grep -q "material" || echo mkdocs-material
+  fi
 }
 
 # The toolkit's headers, CCCL's among them; nvcc is welcome but not needed.
