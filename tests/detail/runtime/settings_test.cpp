@@ -173,8 +173,8 @@ TEST_CASE("every initial value fits its own setting") {
   }
 }
 
-TEST_CASE("docs/settings.md lists every setting as it is") {
-  std::ifstream file{CCL_SOURCE_DIR "/docs/settings.md"};
+TEST_CASE("docs/reference/settings.md lists every setting as it is") {
+  std::ifstream file{CCL_SOURCE_DIR "/docs/reference/settings.md"};
   REQUIRE(file);
   std::ostringstream text;
   text << file.rdbuf();
@@ -186,12 +186,12 @@ TEST_CASE("docs/settings.md lists every setting as it is") {
     const std::string row = fmt::format("\n| `CCL_{}` | {} | {} | {} |\n", s.name,
                                         s.initial.empty() ? "" : fmt::format("`{}`", s.initial),
                                         s.nccl ? "yes" : "", s.meaning);
-    INFO("docs/settings.md lacks this row:" << row);
+    INFO("docs/reference/settings.md lacks this row:" << row);
     CHECK(docs.find(row) != docs.npos);
   }
 }
 
-TEST_CASE("the rows of docs/settings.md", "[.print]") {
+TEST_CASE("the rows of docs/reference/settings.md", "[.print]") {
   for (const detail::Setting& s : detail::all_settings()) {
     fmt::print("| `CCL_{}` | {} | {} | {} |\n", s.name,
                s.initial.empty() ? "" : fmt::format("`{}`", s.initial), s.nccl ? "yes" : "",

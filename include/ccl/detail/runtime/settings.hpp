@@ -31,7 +31,7 @@ struct Setting {
   std::string_view words = {};  // of word: separated by spaces
 };
 
-/// Every setting that ccl knows, by name. docs/settings.md lists the same.
+/// Every setting that ccl knows, by name. docs/reference/settings.md lists the same.
 std::span<const Setting> all_settings();
 
 /// An error for the first CCL_ variable that is unknown, or whose value (or that of its NCCL_ name)
