@@ -187,10 +187,10 @@ class ProcessGroup {
   WorkPtr send(Tensor tensor, int peer) { return batch({{true, std::move(tensor), peer}}); }
   WorkPtr recv(Tensor tensor, int peer) { return batch({{false, std::move(tensor), peer}}); }
   /// All of these at once, so that no order of theirs, here or at the peers, blocks.
-  WorkPtr batch(const std::vector<detail::Message>& messages) {
+  WorkPtr batch(const std::vector<Message>& messages) {
     std::vector<ccl::AnyMessage> all;
     std::vector<Tensor> keep;
-    for (const detail::Message& m : messages) {
+    for (const Message& m : messages) {
       all.push_back(
           {m.sends, m.tensor.storage.get(), m.tensor.count, data_type(m.tensor.type), m.peer});
       keep.push_back(m.tensor);

@@ -3,6 +3,14 @@
 // Types, reductions and rank counts, with algorithms, protocols, counts, alignments, transports and
 // plans: each pair of levels of two of these occurs in a row of a covering array. Only the
 // compositions of the rows are compiled, a part of them in each types_<n>_test.cpp.
+#include <ccl/algo/bruck.hpp>
+#include <ccl/algo/doubling.hpp>
+#include <ccl/algo/halving.hpp>
+#include <ccl/algo/one_tree.hpp>
+#include <ccl/algo/ordered_chain.hpp>
+#include <ccl/algo/ordered_tree.hpp>
+#include <ccl/algo/pairwise.hpp>
+#include <ccl/algo/pat.hpp>
 #include <ccl/algo/ring.hpp>
 #include <ccl/algo/tree.hpp>
 #include <ccl/collective/collective.hpp>

@@ -1,4 +1,5 @@
 // What one rank refuses, all ranks are told of, at once and by name.
+#include <ccl/algo/tree.hpp>
 #include <ccl/algo/ring.hpp>
 #include <ccl/collective/collective.hpp>
 #include <ccl/proto/ll.hpp>

@@ -1,3 +1,13 @@
+#include <ccl/algo/bruck.hpp>
+#include <ccl/algo/doubling.hpp>
+#include <ccl/algo/halving.hpp>
+#include <ccl/algo/one_tree.hpp>
+#include <ccl/algo/ordered_chain.hpp>
+#include <ccl/algo/ordered_tree.hpp>
+#include <ccl/algo/pairwise.hpp>
+#include <ccl/algo/pat.hpp>
+#include <ccl/algo/ring.hpp>
+#include <ccl/algo/tree.hpp>
 #include <ccl/types/operations.hpp>
 #include <ccl/detail/wire/dry_run.hpp>
 

@@ -17,6 +17,7 @@
 
 using namespace ccl;
 using namespace ccl::test;
+using ccl::detail::Fd;
 
 namespace {
 
