@@ -5,10 +5,9 @@
 // posted steps into numbered datagrams; the receiver's takes them in order, and answers with the
 // number it waits for and with the step up to which it has free slots. What is not acknowledged in
 // time is sent again, from there on.
+#include <ccl/transport/host_wire.hpp>
 #include <ccl/ccl.hpp>
-#include <ccl/detail/lanes/host_memory.hpp>
-#include <ccl/detail/runtime/proxy_engine.hpp>
-#include <ccl/detail/base/status.hpp>
+#include <ccl/transport/proxy_task.hpp>
 #include <ccl/transport/transport.hpp>
 
 #include <fmt/format.h>
@@ -31,7 +30,6 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-using ccl::detail::HostMemory;
 using ccl::Word;
 using Clock = std::chrono::steady_clock;
 
@@ -172,7 +170,7 @@ class UdpTask final : public ccl::ProxyTask {
       ChannelState& channel = end_->channels[c];
       if (sends()) {
         some = send_some(channel, std::uint32_t(c), counters) || some;
-        idle = idle && channel.base.step == detail::HostMemory::load_acquire(channel.wire.posted);
+        idle = idle && channel.base.step == ccl::load_posted(channel.wire.posted);
       } else {
         answer(channel, std::uint32_t(c));
       }
@@ -190,7 +188,7 @@ class UdpTask final : public ccl::ProxyTask {
     // A retransmission is due some time, and credit is given without a call: both want looking.
     bool timed = false;
     for (const ChannelState& channel : end_->channels) {
-      timed = timed || (sends() ? channel.base.step < detail::HostMemory::load_acquire(channel.wire.posted)
+      timed = timed || (sends() ? channel.base.step < ccl::load_posted(channel.wire.posted)
                                 : channel.expected.step >= channel.report_limit);
     }
     return {end_->socket, POLLIN, ending(), timed};
@@ -199,16 +197,16 @@ class UdpTask final : public ccl::ProxyTask {
 
  private:
   bool sends() const { return end_->edge.side == ccl::EdgeSide::sender; }
-  bool failed() const { return end_->context.status != nullptr && !end_->context.status->ok(); }
+  bool failed() const { return end_->context.failed(); }
   Word slot_limit(const ChannelState& c) const {
-    return detail::HostMemory::load_credit(c.wire.drained) + Word(c.wire.slot_count);
+    return ccl::load_drained(c.wire.drained) + Word(c.wire.slot_count);
   }
 
   void lose(const std::string& why, int os_code = 0) {
     gone_ = true;
-    if (ending() || end_->context.status == nullptr) return;
+    if (ending()) return;
     const ccl::PeerInfo& peer = end_->edge.peer;
-    end_->context.status->set(end_->error(
+    end_->context.fail_communicator(end_->error(
         ccl::Errc::peer_lost,
         fmt::format("lost rank {} on {} ({}); look why it ended", peer.rank, peer.host, why),
         os_code));
@@ -229,7 +227,7 @@ class UdpTask final : public ccl::ProxyTask {
 
   bool send_some(ChannelState& c, std::uint32_t number, ccl::ProxyCounters& counters) {
     if (gone_) return false;
-    const Word posted = detail::HostMemory::load_acquire(c.wire.posted);  // with sizes and slots
+    const Word posted = ccl::load_posted(c.wire.posted);  // with sizes and slots
     const auto now = Clock::now();
     if (!c.owed) c.readiness = now;
     if (c.owed && now > c.due) {
@@ -318,7 +316,7 @@ class UdpTask final : public ccl::ProxyTask {
     if (c.next.number < c.base.number) c.next = c.base;
     if (c.base.step != before) {
       counters.steps += c.base.step - before;
-      detail::HostMemory::store_release(c.wire.drained, c.base.step);  // the lanes may fill these slots
+      ccl::drain(c.wire.drained, c.base.step);  // the lanes may fill these slots
     }
     c.readiness = Clock::now();
     if (!news) return;
@@ -341,7 +339,7 @@ class UdpTask final : public ccl::ProxyTask {
     if (c.expected.step == head.step) return;
     c.wire.sizes[head.step & Word(c.wire.slot_count - 1)] = head.step_bytes;
     ++counters.steps;
-    detail::HostMemory::store_release(c.wire.posted, c.expected.step);  // data and size, then the count
+    ccl::post(c.wire.posted, c.expected.step);  // data and size, then the count
   }
 
   const std::shared_ptr<UdpEnd> end_;
@@ -383,13 +381,13 @@ struct UdpTransport {
                                                  end_->edge.peer.rank, std::strerror(errno)),
                                      errno));
       }
-      CCL_CHECK(end_->context.proxy->add(std::make_shared<UdpTask>(end_)));
+      CCL_CHECK(end_->context.add(std::make_shared<UdpTask>(end_)));
       ccl::Connection made;
       for (const ChannelState& channel : end_->channels) made.wires.push_back(channel.wire);
       // The task stays until all is sent, and keeps the memory for that long.
       made.owner = std::shared_ptr<void>(end_.get(), [end = end_](void*) {
         end->closing.store(true, std::memory_order_release);
-        end->context.proxy->wake();
+        end->context.wake();
       });
       made.transport = name;
       return made;

@@ -149,7 +149,7 @@ class Layer {
     if (comm.ranks() > max_ranks) {
       return ccl::fail(ccl::Errc::invalid_argument, "a layer has at most 8 ranks");
     }
-    CCL_TRY(auto exchange, detail::Exchange::create(comm));
+    CCL_TRY(auto exchange, Exchange::create(comm));
     Layer layer{shape, comm.rank(), comm.ranks(), std::move(exchange)};
     const std::size_t most = std::size_t(comm.ranks()) * std::size_t(shape.tokens);
     const std::size_t row = std::size_t(shape.hidden) * sizeof(Token);
@@ -206,7 +206,7 @@ class Layer {
  private:
   using Exchange = ccl::Collective<ccl::AllToAllV, ccl::OneShot, ccl::LL128, ccl::DefaultTransport>;
   using Memory = std::shared_ptr<void>;
-  Layer(Shape shape, int rank, int ranks, detail::Exchange exchange)
+  Layer(Shape shape, int rank, int ranks, Exchange exchange)
       : shape_{shape}, rank_{rank}, ranks_{ranks}, exchange_{std::move(exchange)} {}
   static ccl::Result<Memory> allocate(std::size_t bytes) {
     void* at = nullptr;
@@ -218,7 +218,7 @@ class Layer {
 
   Shape shape_;
   int rank_, ranks_;
-  detail::Exchange exchange_;
+  Exchange exchange_;
   std::vector<Memory> memory_;
   int *counts_ = nullptr, *got_ = nullptr, *returned_ = nullptr;
   int* list_ = nullptr;   // tokens for each rank

@@ -121,7 +121,7 @@ Result<void> exchange_peer_info(CommState& state) {
   state.peers[state.rank] = mine;
   if (state.bootstrap) {
     CCL_CHECK(state.bootstrap->all_gather(state.peers.data(), Index{sizeof(PeerInfo)}));
-    CCL_TRY(const Index size, setting_integer("JOURNAL_SIZE"));
+    CCL_TRY(const Index size, setting_integer("FLIGHT_RECORDER_SIZE"));
     state.flight_recorder = std::make_unique<FlightRecorder>(int(size));
     // Its end comes before that of `state`, and with it the end of such calls.
     state.bootstrap->set_rank_status([&state](std::string_view rendezvous) {

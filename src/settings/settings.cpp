@@ -1,3 +1,4 @@
+#include <ccl/comm/log.hpp>
 #include <ccl/detail/runtime/settings.hpp>
 
 #include <fmt/format.h>
@@ -5,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdlib>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
@@ -34,6 +36,12 @@ bool is_automatic(const Setting& s, std::string_view value) {
   return (s.name == "NVLS_ENABLE" && value == "2") || (s.name == "CUMEM_ENABLE" && value == "-2");
 }
 
+// Settings that have another name since the release before. The old name is read for one release.
+struct Renamed {
+  std::string_view before, now;
+};
+constexpr std::array<Renamed, 1> renamed{{{"JOURNAL_SIZE", "FLIGHT_RECORDER_SIZE"}}};
+
 struct Given {
   std::string variable;  // "CCL_DEBUG", "NCCL_DEBUG"; empty: the initial value
   std::string value;
@@ -47,6 +55,12 @@ std::optional<Given> given(const Setting& s) {
     return Given{std::move(variable), value};
   };
   if (auto mine = look("CCL_")) return mine;
+  for (const Renamed& r : renamed) {
+    if (r.now != s.name) continue;
+    const std::string variable = fmt::format("CCL_{}", r.before);
+    const char* value = std::getenv(variable.c_str());
+    if (value != nullptr && *value != 0) return Given{variable, value};
+  }
   if (!s.nccl) return {};
   auto theirs = look("NCCL_");
   if (theirs && is_automatic(s, theirs->value)) return {};
@@ -105,6 +119,15 @@ Result<void> check_settings() {
     if (find(name) != nullptr) continue;
     if (std::find(not_ours.begin(), not_ours.end(), name) != not_ours.end()) continue;
     if (equals + 1 == line.size()) continue;  // empty: not set
+    const auto old = std::find_if(renamed.begin(), renamed.end(),
+                                  [&](const Renamed& r) { return r.before == name; });
+    if (old != renamed.end()) {
+      static std::once_flag warned;
+      std::call_once(warned, [&] {
+        log_warn(LogPart::env, "CCL_{} is deprecated; set CCL_{}", old->before, old->now);
+      });
+      continue;
+    }
     const auto nearest =
         std::min_element(settings.begin(), settings.end(), [&](const Setting& a, const Setting& b) {
           return distance(a.name, name) < distance(b.name, name);

@@ -43,6 +43,8 @@ constexpr std::array table{
             "subsystems logged at INFO and TRACE: a list of INIT BOOTSTRAP COLL P2P SHM NET GRAPH "
             "TUNING ENV ALLOC PROXY ALL; ^ and a list: all but these"},
     Setting{"DMABUF_ENABLE", flag, "1", nccl, "0: RDMA devices do not reach GPU memory by DMA-BUF"},
+    Setting{"FLIGHT_RECORDER_SIZE", integer, "256", false,
+            "operations that each communicator remembers, for diagnosis", 1, 1 << 20},
     Setting{"GDR_FLUSH_DISABLE", flag, "0", nccl,
             "1: do not read what RDMA devices have written to GPU memory before the GPU is told"},
     Setting{"GRAPH_DUMP_FILE", text, "", nccl, "XML file to which the graphs found are written"},
@@ -94,8 +96,6 @@ constexpr std::array table{
             "a packet without an answer is sent again after 4.096 us * 2^this; 0: never", 0, 31},
     Setting{"INIT_TIMEOUT", seconds, "60", false,
             "seconds without progress after which the creation of a communicator fails; 0: never"},
-    Setting{"JOURNAL_SIZE", integer, "256", false,
-            "operations that each communicator remembers, for diagnosis", 1, 1 << 20},
     Setting{"LL128_BUFFSIZE", bytes, "", nccl, "the same in LL128", 4096, Index{1} << 31},
     Setting{"LL_BUFFSIZE", bytes, "", nccl, "the same in LL", 4096, Index{1} << 31},
     Setting{"MAX_CTAS", integer, "", nccl, "most thread blocks (CPU: channels) of one collective",

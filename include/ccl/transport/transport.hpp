@@ -13,6 +13,7 @@
 
 namespace ccl {
 
+class ProxyTask;  // transport/proxy_task.hpp
 namespace detail {
 class ProxyEngine;  // moves the bytes of proxied wires
 class Status;       // stop flag that all waiting lanes and threads poll
@@ -48,6 +49,16 @@ struct TransportContext {
   double deadline_s = 60;              // of one connect
   detail::GpuArena* arena = nullptr;   // null on a CPU rank
   int local_ranks = 1;                 // on this host, this one included
+
+  // For transports of one's own.
+  /// Lets the proxy run `task` until its end. The first task starts the proxy's thread.
+  Result<void> add(std::shared_ptr<ProxyTask> task);
+  /// Makes the proxy look at its tasks. Any thread.
+  void wake() const;
+  /// True if the communicator has failed or was aborted: waits end.
+  bool failed() const;
+  /// Fails the communicator with `error`, unless it has failed before. Any thread.
+  void fail_communicator(Error error) const;
 };
 
 /// One end of a made connection: its wires, one per channel, and what keeps them alive.

@@ -143,6 +143,14 @@ TEST_CASE("names that find_package and oneAPI's scripts set are no settings") {
   CHECK(why(detail::check_settings()) == "");
 }
 
+TEST_CASE("the old name of a renamed setting counts, unless the new one is set") {
+  const Environment old{"CCL_JOURNAL_SIZE", "17"};
+  CHECK(why(detail::check_settings()) == "");
+  CHECK(detail::setting_integer("FLIGHT_RECORDER_SIZE").value() == 17);
+  const Environment now{"CCL_FLIGHT_RECORDER_SIZE", "18"};
+  CHECK(detail::setting_integer("FLIGHT_RECORDER_SIZE").value() == 18);
+}
+
 TEST_CASE("an unknown name is an error that lists all and names the nearest") {
   CHECK(detail::check_settings());
   const Environment env{"CCL_SOCKET_IFNAM", "eth0"};
