@@ -3,7 +3,7 @@
 # the sanitizers, and, where nvcc is, the device code. What was skipped is listed with its reason.
 set -euo pipefail
 cd "$(dirname "$0")"
-. cmake/setup.sh
+. cmake/setup.sh --docs
 
 jobs=$(nproc)
 builds=(test)

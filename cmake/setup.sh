@@ -33,7 +33,8 @@ missing_packages() {
   has_header CLI/CLI.hpp || echo libcli11-dev
   has_header infiniband/verbs.h || echo libibverbs-dev
   if [ -n "$setup_docs" ]; then
-    for tool in python3:python3 mkdocs:mkdocs doxygen:doxygen codespell:codespell linkchecker:linkchecker; do
+    for tool in python3:python3 mkdocs:mkdocs doxygen:doxygen codespell:codespell linkchecker:linkchecker \
+      clang-format-16:clang-format-16; do
       command -v "${tool%%:*}" >/dev/null || echo "${tool##*:}"
     done
     mkdocs build --help 2>/dev/null | grep -q "material" || echo mkdocs-material
