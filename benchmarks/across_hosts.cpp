@@ -35,7 +35,7 @@ struct Buffers {
 };
 
 /// A composition that takes its turns.
-struct Side {
+struct EdgeSide {
   std::string name;
   std::function<Result<void>(Buffers&, int call)> call;
   std::vector<double> us{};
@@ -79,7 +79,7 @@ Result<void> check(const Buffers& b, const std::string& name, int ranks) {
 using Slowest = Collective<AllReduce, Ring, Simple>;
 
 /// Microseconds of a call, by the slowest rank.
-Result<double> time_calls(const Communicator& comm, const Slowest& slowest, Side& side, Buffers& b,
+Result<double> time_calls(const Communicator& comm, const Slowest& slowest, EdgeSide& side, Buffers& b,
                           int calls) {
   CCL_CHECK(comm.barrier());
   const auto begin = Clock::now();
@@ -94,7 +94,7 @@ Result<void> compare(const Communicator& comm, Index largest) {
   if (!only.empty() && only.find(fmt::format(",{},", Op::name)) == only.npos) return {};
   const int ranks = comm.ranks();
   CCL_TRY(const auto slowest, Slowest::create(comm));
-  std::vector<Side> sides;
+  std::vector<EdgeSide> sides;
   CCL_TRY(const auto chosen, Collective<Op>::create(comm));
   sides.push_back(
       {"Auto", [&chosen, ranks](Buffers& b, int k) { return run<Op>(chosen, b, k, ranks); }});
@@ -114,11 +114,11 @@ Result<void> compare(const Communicator& comm, Index largest) {
     // The message is the larger buffer.
     const Index all = bytes / Index{sizeof(float)};
     const Index each =
-        detail::one_of<Op, AllReduce, Broadcast, Reduce> ? all : std::max(all / ranks, Index{1});
+        is_one_of<Op, AllReduce, Broadcast, Reduce> ? all : std::max(all / ranks, Index{1});
     const auto size = std::size_t(each == all ? all : each * ranks);
     Buffers b{each, std::vector<float>(size, 1.f), std::vector<float>(size, -1.f)};
     std::vector<int> calls;
-    for (Side& side : sides) {
+    for (EdgeSide& side : sides) {
       side.us.clear();
       // Some open their wires when a root is first named.
       for (int k = 0; Op::rooted && bytes == smallest && k < 8 * ranks; ++k) {
@@ -148,7 +148,7 @@ Result<void> compare(const Communicator& comm, Index largest) {
     const std::string name = chosen.plan(bytes).composition;
     const std::string taken = name.substr(0, name.find('/'));
     double took = median(sides[0].us);
-    for (const Side& side : sides) {
+    for (const EdgeSide& side : sides) {
       if (side.name == taken) took = std::min(took, median(side.us));
     }
     const auto dash = taken.find('-');

@@ -30,7 +30,7 @@ struct Buffers {
 };
 
 /// A side: who runs the operation, and what it took in each round.
-struct Side {
+struct EdgeSide {
   std::string name;
   std::function<Result<void>(Buffers&)> call;
   std::function<std::string(Index)> choice = [](Index) { return std::string{}; };
@@ -87,7 +87,7 @@ Result<void> ccl_call(const C& call, Buffers& b, int rank, int ranks) {
 template <class Op>
 Buffers buffers(Index bytes, int ranks) {
   constexpr bool shared_out =
-      detail::one_of<Op, AllGather, ReduceScatter, AllToAll>;  // parts of the message
+      is_one_of<Op, AllGather, ReduceScatter, AllToAll>;  // parts of the message
   const Index all = std::max(bytes / Index{sizeof(float)}, Index{1});
   const Index count = shared_out ? std::max(all / ranks, Index{1}) : all;
   const auto size = std::size_t(shared_out ? count * ranks : count);
@@ -106,7 +106,7 @@ bool right(const Buffers& b, int rank, int ranks) {
                      [want](float x) { return x == want; });
 }
 
-Result<double> slowest_us(int calls, Side& side, Buffers& b) {
+Result<double> slowest_us(int calls, EdgeSide& side, Buffers& b) {
   using Clock = std::chrono::steady_clock;
   MPI_Barrier(MPI_COMM_WORLD);
   CCL_CHECK(side.call(b));  // the first finds other code and data in the caches
@@ -125,7 +125,7 @@ Result<void> compare(const Communicator& comm, const Options& options) {
     return {};
   }
   const int rank = comm.rank(), ranks = comm.ranks();
-  std::vector<Side> sides;
+  std::vector<EdgeSide> sides;
   if (options.sides != "ccl")
     sides.push_back({"mpi", [=](Buffers& b) { return mpi_call<Op>(b, rank, ranks); }});
   CCL_TRY(const auto chosen,
@@ -150,7 +150,7 @@ Result<void> compare(const Communicator& comm, const Options& options) {
   for (Index bytes = options.begin; bytes <= options.end;
        bytes = bytes < options.end ? std::min(bytes * 8, options.end) : bytes + 1) {
     Buffers b = buffers<Op>(bytes, ranks);
-    for (Side& side : sides) {
+    for (EdgeSide& side : sides) {
       side.us.clear();
       std::fill(b.out.begin(), b.out.end(), -1.f);
       CCL_CHECK(side.call(b));
@@ -160,13 +160,13 @@ Result<void> compare(const Communicator& comm, const Options& options) {
       }
     }
     for (int round = 0; round < options.rounds; ++round) {
-      for (Side& side : sides) {
+      for (EdgeSide& side : sides) {
         CCL_TRY(const double guess, slowest_us(bytes < (1 << 20) ? 4 : 1, side, b));
         CCL_TRY(const double us, slowest_us(int(std::clamp(25e3 / guess, 2.0, 1000.0)), side, b));
         side.us.push_back(us);
       }
     }
-    for (const Side& side : sides) {
+    for (const EdgeSide& side : sides) {
       if (rank != 0) break;
       fmt::print(R"({{"op": "{}", "ranks": {}, "bytes": {}, "side": "{}", "choice": "{}", )"
                  R"("us": [{:.2f}]}})"

@@ -279,7 +279,7 @@ using namespace backend;
 #define REQUIRE(...)  \
   if (!(__VA_ARGS__)) \
   return ccl::fail(ccl::Errc::internal, fmt::format("line {}: {} is false", __LINE__, #__VA_ARGS__))
-constexpr double patience_s = 60;
+constexpr double wait_limit_s = 60;
 
 template <class T>
 Tensor filled(Index count, ScalarType type, T value) {
@@ -304,7 +304,7 @@ Result<void> check_results(ProcessGroup& group) {
                        ReduceOp::Avg),
       group.reduce_scatter(filled(5 * ranks, ScalarType::Double, me + 1.0), share, ReduceOp::Sum),
       group.all_gather(filled(2, ScalarType::Byte, std::uint8_t(me)), whole)};
-  for (const auto& work : works) CCL_CHECK(work->wait(patience_s));
+  for (const auto& work : works) CCL_CHECK(work->wait(wait_limit_s));
   REQUIRE(floats.as<float>()[n - 1] == float(sum));
   REQUIRE(longs.as<std::int64_t>()[2] == ranks - 1);
   REQUIRE(float(halves.as<ccl::bfloat16>()[6]) == float(ranks - 1));
@@ -312,11 +312,11 @@ Result<void> check_results(ProcessGroup& group) {
   for (int r = 0; r < ranks; ++r) REQUIRE(whole.as<std::uint8_t>()[2 * r + 1] == r);
 
   Tensor word = filled(1, ScalarType::Int, me);
-  CCL_CHECK(group.broadcast(word, ranks - 1)->wait(patience_s));
+  CCL_CHECK(group.broadcast(word, ranks - 1)->wait(wait_limit_s));
   REQUIRE(*word.as<int>() == ranks - 1);
   Tensor total = filled(1, ScalarType::Float, -1.f);
   CCL_CHECK(group.reduce(filled(1, ScalarType::Float, float(me + 1)), total, ReduceOp::Sum, 0)
-                ->wait(patience_s));
+                ->wait(wait_limit_s));
   REQUIRE(*total.as<float>() == (me == 0 ? float(sum) : -1.f));
 
   // Rank r sends p + 1 elements to rank p.
@@ -325,23 +325,23 @@ Result<void> check_results(ProcessGroup& group) {
   Tensor got = Tensor::make((me + 1) * ranks, ScalarType::Int);
   CCL_CHECK(
       group.all_to_all(filled(ranks * (ranks + 1) / 2, ScalarType::Int, me), sends, got, recvs)
-          ->wait(patience_s));
+          ->wait(wait_limit_s));
   for (int p = 0; p < ranks; ++p) REQUIRE(got.as<int>()[p * (me + 1)] == p);
 
   Tensor all = Tensor::make(ranks, ScalarType::Int), mine = Tensor::make(1, ScalarType::Int);
-  CCL_CHECK(group.gather(filled(1, ScalarType::Int, 10 * me), all, 0)->wait(patience_s));
-  CCL_CHECK(group.scatter(all, mine, 0)->wait(patience_s));
+  CCL_CHECK(group.gather(filled(1, ScalarType::Int, 10 * me), all, 0)->wait(wait_limit_s));
+  CCL_CHECK(group.scatter(all, mine, 0)->wait(wait_limit_s));
   REQUIRE(*mine.as<int>() == 10 * me);
 
   const int next = (me + 1) % ranks, prev = (me + ranks - 1) % ranks;
   Tensor in = Tensor::make(n, ScalarType::Char);
   const auto messages =
       group.batch({{true, filled(n, ScalarType::Char, char(me)), next}, {false, in, prev}});
-  CCL_CHECK(group.barrier()->wait(patience_s));  // in the other queue
-  CCL_CHECK(messages->wait(patience_s));
+  CCL_CHECK(group.barrier()->wait(wait_limit_s));  // in the other queue
+  CCL_CHECK(messages->wait(wait_limit_s));
   REQUIRE(in.as<char>()[n - 1] == char(prev));
-  if (ranks > 1 && me == 0) CCL_CHECK(group.send(word, 1)->wait(patience_s));
-  if (ranks > 1 && me == 1) CCL_CHECK(group.recv(word, 0)->wait(patience_s));
+  if (ranks > 1 && me == 0) CCL_CHECK(group.send(word, 1)->wait(wait_limit_s));
+  if (ranks > 1 && me == 1) CCL_CHECK(group.recv(word, 0)->wait(wait_limit_s));
   return {};
 }
 
@@ -364,12 +364,12 @@ Result<void> check_errors(ProcessGroup& group) {
     const auto still = late->wait(0.2);
     REQUIRE(!still);
     if (doomed->rank() == doomed->size() - 1) doomed->abort("rank 0 never came");
-    const auto end = late->wait(patience_s);
+    const auto end = late->wait(wait_limit_s);
     REQUIRE(!end && end.error().code == ccl::Errc::aborted);
     REQUIRE(end.error().what.find("rank 0 never came") != std::string::npos);
     if (doomed->rank() == 1) std::printf("as expected: %s\n", end.error().message().c_str());
   }
-  return group.barrier()->wait(patience_s);  // this group is well
+  return group.barrier()->wait(wait_limit_s);  // this group is well
 }
 
 Result<void> check(const ccl::Communicator& comm) {
@@ -381,8 +381,8 @@ Result<void> check(const ccl::Communicator& comm) {
     Tensor a = filled(1000, ScalarType::Float, 1.f), b = filled(1000, ScalarType::Float, 1.f);
     const auto first = world->all_reduce(a, a, ReduceOp::Sum);
     const auto second = half->all_reduce(b, b, ReduceOp::Sum);
-    CCL_CHECK(second->wait(patience_s));
-    CCL_CHECK(first->wait(patience_s));
+    CCL_CHECK(second->wait(wait_limit_s));
+    CCL_CHECK(first->wait(wait_limit_s));
     REQUIRE(a.as<float>()[999] == float(world->size()) && b.as<float>()[0] == float(half->size()));
     CCL_CHECK(check_results(*half));
     CCL_CHECK(half->shutdown());

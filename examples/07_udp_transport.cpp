@@ -37,8 +37,8 @@ using Clock = std::chrono::steady_clock;
 
 constexpr Word payload_bytes = 8192;  // of a datagram
 constexpr Word window = 8;            // datagrams under way: fewer bytes than a socket buffers
-constexpr auto first_patience = std::chrono::milliseconds{5};  // then everything is sent again
-constexpr auto most_patience = std::chrono::milliseconds{200};
+constexpr auto first_wait = std::chrono::milliseconds{5};  // then everything is sent again
+constexpr auto max_wait = std::chrono::milliseconds{200};
 constexpr auto silence = std::chrono::seconds{20};  // of a peer that owes an answer: it is lost
 constexpr int datagrams_per_turn = 32;              // of one edge, then the others have their turn
 
@@ -73,13 +73,13 @@ struct ChannelState {
   Place base, next;  // the first that is not acknowledged, the next to send
   Word most = 0;     // numbers below have been sent once
   Word limit = 0;    // steps below may be sent: the receiver has slots for them
-  Clock::duration patience = first_patience;
+  Clock::duration spin_wait = first_wait;
   Clock::time_point due{};    // when it is over
-  Clock::time_point heard{};  // the last answer, or the first thing sent after it
+  Clock::time_point readiness{};  // the last answer, or the first thing sent after it
   bool owed = false;          // an answer
   // The receiver's:
   Place expected;
-  Word told_limit = 0;
+  Word report_limit = 0;
   bool answers = false;  // something has come since the last answer
 };
 
@@ -144,7 +144,7 @@ struct UdpEnd {
       ccl::Wire& wire = channels[c].wire;
       wire.posted = word(0);
       wire.drained = word(1);
-      (edge.side == ccl::Side::sender ? wire.sent : wire.received) = word(2);
+      (edge.side == ccl::EdgeSide::sender ? wire.sent : wire.received) = word(2);
       wire.sizes = word(4);
       wire.slots = reinterpret_cast<ccl::Packet*>(at + head);
       wire.slot_count = edge.shape.slot_count;
@@ -191,14 +191,14 @@ class UdpTask final : public ccl::ProxyTask {
     bool timed = false;
     for (const ChannelState& channel : end_->channels) {
       timed = timed || (sends() ? channel.base.step < detail::HostMemory::load_acquire(channel.wire.posted)
-                                : channel.expected.step >= channel.told_limit);
+                                : channel.expected.step >= channel.report_limit);
     }
     return {end_->socket, POLLIN, ending(), timed};
   }
   bool ending() const override { return end_->closing.load(std::memory_order_acquire); }
 
  private:
-  bool sends() const { return end_->edge.side == ccl::Side::sender; }
+  bool sends() const { return end_->edge.side == ccl::EdgeSide::sender; }
   bool failed() const { return end_->context.status != nullptr && !end_->context.status->ok(); }
   Word slot_limit(const ChannelState& c) const {
     return detail::HostMemory::load_credit(c.wire.drained) + Word(c.wire.slot_count);
@@ -231,14 +231,14 @@ class UdpTask final : public ccl::ProxyTask {
     if (gone_) return false;
     const Word posted = detail::HostMemory::load_acquire(c.wire.posted);  // with sizes and slots
     const auto now = Clock::now();
-    if (!c.owed) c.heard = now;
+    if (!c.owed) c.readiness = now;
     if (c.owed && now > c.due) {
-      if (now - c.heard > silence) {
+      if (now - c.readiness > silence) {
         lose(fmt::format("it has not answered for {} s", silence.count()));
         return false;
       }
       c.next = c.base;
-      c.patience = std::min<Clock::duration>(2 * c.patience, most_patience);
+      c.spin_wait = std::min<Clock::duration>(2 * c.spin_wait, max_wait);
       c.owed = false;
     }
     bool some = false;
@@ -268,15 +268,15 @@ class UdpTask final : public ccl::ProxyTask {
   void expect_answer(ChannelState& c, Clock::time_point now) {
     if (c.owed) return;
     c.owed = true;
-    c.due = now + c.patience;
+    c.due = now + c.spin_wait;
   }
 
   void answer(ChannelState& c, std::uint32_t number) {
     const Word limit = slot_limit(c);
-    if (gone_ || (limit == c.told_limit && !c.answers)) return;
+    if (gone_ || (limit == c.report_limit && !c.answers)) return;
     if (!send({end_->key, Kind::answer, number, c.expected.number, limit, 0, 0}, nullptr, 0))
       return;
-    c.told_limit = limit;
+    c.report_limit = limit;
     c.answers = false;
   }
 
@@ -320,11 +320,11 @@ class UdpTask final : public ccl::ProxyTask {
       counters.steps += c.base.step - before;
       detail::HostMemory::store_release(c.wire.drained, c.base.step);  // the lanes may fill these slots
     }
-    c.heard = Clock::now();
+    c.readiness = Clock::now();
     if (!news) return;
-    c.patience = first_patience;
+    c.spin_wait = first_wait;
     c.owed = c.next.number > c.base.number;
-    c.due = c.heard + c.patience;
+    c.due = c.readiness + c.spin_wait;
   }
 
   void take(ChannelState& c, const Datagram& head, Word bytes, ccl::ProxyCounters& counters) {
@@ -354,7 +354,7 @@ class UdpTask final : public ccl::ProxyTask {
 /// Between CPU ranks of one host.
 struct UdpTransport {
   static constexpr const char* name = "udp";
-  static constexpr ccl::Reach reach = ccl::Reach::host;
+  static constexpr ccl::Scope scope = ccl::Scope::host;
   static constexpr bool peer_addressable = false;
   static constexpr bool proxied = true;
   static constexpr int atomic_line_bytes = 128;  // a step is seen when all of it has come

@@ -20,21 +20,21 @@ struct TwoWays {
   static constexpr const char* name = "TwoWays";
   static constexpr bool reorders = true;
   static constexpr bool root_moves_wires = false;
-  static constexpr int most_wires(int) { return 2; }
+  static constexpr int max_wires(int) { return 2; }
   static constexpr int wires = 4;
   template <class Op>
   static constexpr bool supports = std::is_same_v<Op, ccl::AllReduce>;
   template <class Op>
-  static constexpr ccl::Effort effort(int ranks) {
+  static constexpr ccl::CostTerms cost_terms(int ranks) {
     return {2.0 * (ranks - 1), (ranks - 1.0) / ranks};
   }
 
-  template <class Seats>
-  static constexpr void peers(Seats& seats) {
-    const auto at = seats.ring();
+  template <class Positions>
+  static constexpr void peers(Positions& positions) {
+    const auto at = positions.ring();
     for (const int peer : {at.prev(), at.next()}) {
-      seats.from(peer);
-      seats.to(peer);
+      positions.from(peer);
+      positions.to(peer);
     }
   }
 
@@ -48,8 +48,8 @@ struct TwoWays {
   }
 
  private:
-  template <class Seat, class Context, class Prims>
-  CCL_HD static constexpr void around(const Seat& at, Context& context, Prims& right, Prims& left) {
+  template <class Position, class Context, class Prims>
+  CCL_HD static constexpr void around(const Position& at, Context& context, Prims& right, Prims& left) {
     const int n = at.ranks;  // shares 0 to n - 1 go right, the others left
     // Two sends before a receive, and another with it, are more than a short wire holds.
     const bool both = n > 2;

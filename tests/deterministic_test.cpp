@@ -22,7 +22,7 @@ struct InOrderAgain : OrderedTree {
   static constexpr SumOrder order = SumOrder::ordered_chain;
   // Faster than the other, if one may believe it.
   template <class Op>
-  static constexpr Effort effort(int) {
+  static constexpr CostTerms cost_terms(int) {
     return {1, 0.1};
   }
 };

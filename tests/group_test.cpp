@@ -34,13 +34,13 @@ std::vector<Communicator> make(int ranks, Config config = {}) {
 /// One rank's buffers and what they must hold in the end.
 struct Data {
   int rank, ranks;
-  std::vector<float> a, sum, gathered, copy, mail, got, net;
+  std::vector<float> a, sum, gathered, copy, mailbox, got, net;
   std::vector<double> b, tree;
   Data(int me, int all) : rank{me}, ranks{all} {
     a.assign(n, float(me + 1));
     b.assign(n / 2, double(me * 3));
-    mail.resize(size_t(n) * all);
-    for (int p = 0; p < all; ++p) std::fill_n(mail.begin() + p * n, n, float(me * 10 + p));
+    mailbox.resize(size_t(n) * all);
+    for (int p = 0; p < all; ++p) std::fill_n(mailbox.begin() + p * n, n, float(me * 10 + p));
     sum.resize(n);
     net.resize(n);
     tree.resize(n / 2);
@@ -89,7 +89,7 @@ TEST_CASE("a group makes all its calls, whatever order each rank lists them in")
           const auto tree = trees.bind(d.b.data(), d.tree.data(), n / 2, Sum{});
           const auto gather = gathers.bind(d.a.data(), d.gathered.data(), n);
           const auto copy = copies.bind(d.a.data(), d.copy.data(), n, root);
-          const auto all = alls.bind(d.mail.data(), d.got.data(), n);
+          const auto all = alls.bind(d.mailbox.data(), d.got.data(), n);
           static_assert(group_kernels<decltype(sum), decltype(all), decltype(copy)> == 2);
           switch ((turn + comm.rank()) % 3) {
             case 0:
@@ -241,8 +241,8 @@ TEST_CASE("calls of one composition run in the order in which a group lists them
           const auto sum_2 = sums.bind(d.a.data(), sum[2].data(), n / 2, Min{});
           const auto copy_0 = copies.bind(d.a.data(), copy[0].data(), n, 0);
           const auto copy_1 = copies.bind(d.a.data(), copy[1].data(), n / 3, ranks - 1);
-          const auto all_0 = alls.bind(d.mail.data(), got[0].data(), n);
-          const auto all_1 = alls.bind(d.mail.data(), got[1].data(), n);
+          const auto all_0 = alls.bind(d.mailbox.data(), got[0].data(), n);
+          const auto all_1 = alls.bind(d.mailbox.data(), got[1].data(), n);
           if ((turn + comm.rank()) % 2 == 0) {
             CCL_CHECK(group(on, sum_0, sum_1, copy_0, all_0, copy_1, sum_2, all_1));
           } else {

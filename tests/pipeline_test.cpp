@@ -316,8 +316,8 @@ TEST_CASE("pipeline: a plan names every stage, its ranks and its counts") {
     CCL_TRY(const auto shares, Shares::create(comm));
     return narrow.plan<float>(1001).text() + narrow.name() +
            fmt::format("\n{} passes, {} of {}, least {} and {}", narrow.plan<float>(1 << 20).passes,
-                       shares.out_count(60), shares.plan<int>(60).passes, narrow.least_count(),
-                       shares.least_count());
+                       shares.out_count(60), shares.plan<int>(60).passes, narrow.min_count(),
+                       shares.min_count());
   };
   for (const std::string& text : said("AAABBB", body)) {
     INFO(text);

@@ -70,7 +70,7 @@ TEMPLATE_TEST_CASE("simulate: a ring of one node costs its closed form", "", Sim
   CHECK(ring.us == Approx(cost.base_us + 2 * (n - 1) * (cost.hop_us + s) + s).epsilon(1e-6));
   CHECK(ring.sent_bytes == Approx(2.0 * (n - 1) * double(share) * n));
   CHECK(ring.steps == 2 * (n - 1) + 1);
-  CHECK(ring.seat_classes == 1);
+  CHECK(ring.position_classes == 1);
   for (const bool gather : {true, false}) {
     const auto half = gather ? run<AllGather, Ring, TestType>(cluster, share * n, options)
                              : run<ReduceScatter, Ring, TestType>(cluster, share * n, options);
@@ -78,7 +78,7 @@ TEMPLATE_TEST_CASE("simulate: a ring of one node costs its closed form", "", Sim
   }
   const auto chain = run<Broadcast, Ring, TestType>(cluster, share, options);
   CHECK(chain.us == Approx(cost.base_us + (n - 1) * (cost.hop_us + s) + s).epsilon(1e-6));
-  CHECK(chain.seat_classes == 3);  // root, middle, end
+  CHECK(chain.position_classes == 3);  // root, middle, end
 }
 
 TEMPLATE_TEST_CASE("simulate: a tree of one node costs its closed form", "", Simple, LL, LL128) {
@@ -90,7 +90,7 @@ TEMPLATE_TEST_CASE("simulate: a tree of one node costs its closed form", "", Sim
   // 0 -> 4 -> 2, 6 -> 1, 3, 5, 7: three hops up and three down.
   const auto both = run<AllReduce, Tree, TestType>(cluster, bytes, options);
   CHECK(both.us == Approx(cost.base_us + 6 * (cost.hop_us + s) + s).epsilon(0.02));
-  CHECK(both.seat_classes == 4);  // root, inner nodes of two levels, leaves
+  CHECK(both.position_classes == 4);  // root, inner nodes of two levels, leaves
   const auto down = run<Broadcast, Tree, TestType>(cluster, bytes, options);
   CHECK(down.us == Approx(cost.base_us + 3 * (cost.hop_us + s) + s).epsilon(0.02));
   const auto up = run<Reduce, Tree, TestType>(cluster, bytes, options);

@@ -36,10 +36,10 @@ Result<const Compositions::Chooser*> Compositions::chooser(const Choice& choice)
 Result<Choice> Compositions::settle(const Choice& choice, Index bytes, DataType type, RedOp redop) {
   if (!choice.is_open()) return choice;
   CCL_TRY(const Chooser* const by, chooser(choice));
-  detail::Demands demands;
+  detail::CallConstraints demands;
   demands.any_reduction = redop == RedOp::avg || redop == RedOp::mulsum;
   demands.in_window = options_.windows;
-  demands.any_elements = !takes({{}, "Sentinel"}, type, redop);
+  demands.any_elements = !supports_reduction({{}, "Sentinel"}, type, redop);
   const int at = by->chooser.pick(bytes, demands);
   if (at < 0) return fail(by->chooser.none_meets(demands));
   return by->names[std::size_t(at)];

@@ -15,7 +15,7 @@ namespace ccl::perf {
 namespace {
 
 constexpr double probe_s = 60;  // a driver may take long to start
-constexpr int most_restarts = 3;
+constexpr int max_restarts = 3;
 
 /// One size with one composition.
 struct Task {
@@ -88,12 +88,12 @@ class Conductor {
     for (const Task& one : cases) {
       if (now_s() - begin > options_.limit_s) {
         stop();
-        report_.remark(fmt::format("stopped after {} of {} cases: --limit {} s was reached", done,
+        report_.finding(fmt::format("stopped after {} of {} cases: --limit {} s was reached", done,
                                    cases.size(), options_.limit_s));
         break;
       }
       if (!teams_[0].dropped.empty()) {
-        report_.remark("stopped: ccl failed too often");
+        report_.finding("stopped: ccl failed too often");
         stop();
         break;
       }
@@ -117,7 +117,7 @@ class Conductor {
   /// A team whose ranks are ready for orders.
   Result<void> ensure(Team& team) {
     if (team.group != nullptr) return {};
-    if (team.starts == most_restarts) return fail(Errc::internal, "it failed too often");
+    if (team.starts == max_restarts) return fail(Errc::internal, "it failed too often");
     ++team.starts;
     CCL_TRY(auto group, Group::start(options_, team.mode, ranks_, nccl_library_));
     CCL_TRY(const auto replies, group->join());
@@ -129,20 +129,20 @@ class Conductor {
       team.start.create_bytes = std::max(team.start.create_bytes, reply.memory_bytes);
     }
     if (replies[0].note[0] != 0) {
-      report_.remark(fmt::format("{}: {}", team.mode.name, replies[0].note));
+      report_.finding(fmt::format("{}: {}", team.mode.name, replies[0].note));
     }
     return {};
   }
   void give_up(Team& team, const Error& error) {
     team.dropped = error.message();
     team.group.reset();
-    report_.remark(fmt::format("{} takes no part: {}", team.mode.name, team.dropped));
+    report_.finding(fmt::format("{} takes no part: {}", team.mode.name, team.dropped));
   }
   /// After a failure nothing is known of the ranks: new ones take the next case.
   std::string restart(Team& team, const Error& error) {
     team.group.reset();
-    report_.remark(error.message());
-    if (team.starts == most_restarts) give_up(team, error);
+    report_.finding(error.message());
+    if (team.starts == max_restarts) give_up(team, error);
     return error.message();
   }
 
@@ -251,7 +251,7 @@ class Conductor {
     }
     const double replay_s = call_s * options_.graph;
     const int samples = options_.iterations != 0
-                            ? std::min(options_.iterations, Reply::most_samples)
+                            ? std::min(options_.iterations, Reply::max_samples)
                             : times(0.03, replay_s, replay_s > 0.3 ? 2 : 3, 20);
     return {options_.graph, times(0.003, replay_s, 1, 20), samples};
   }
@@ -291,7 +291,7 @@ class Conductor {
     order.verb = Order::Verb::leave;
     const auto replies = team.group->ask(order);
     if (!replies) {
-      report_.remark(replies.error().message());
+      report_.finding(replies.error().message());
     } else {
       for (const Reply& reply : *replies) {
         team.start.leave_s = std::max(team.start.leave_s, reply.seconds);
@@ -370,7 +370,7 @@ int conduct(const Options& options) {
     Options limited = options;
     limited.ctas = {ctas};
     if (options.ctas.size() > 1 || ctas != 0) {
-      report.remark(ctas == 0 ? "no limit on blocks" : fmt::format("at most {} blocks", ctas));
+      report.finding(ctas == 0 ? "no limit on blocks" : fmt::format("at most {} blocks", ctas));
     }
     Conductor conductor{limited, ranks, library, report};
     well = conductor.run() && well;

@@ -17,11 +17,11 @@
 namespace {
 
 constexpr std::size_t room = std::size_t{1} << 20;  // bytes of one rank
-constexpr int most_ranks = 16;
+constexpr int max_ranks = 16;
 
 struct Shared {
   std::atomic<unsigned> arrived, round;
-  alignas(64) char data[most_ranks][room];
+  alignas(64) char data[max_ranks][room];
 };
 
 std::size_t size_of(int type) {

@@ -60,7 +60,7 @@ int left_ms(double until) {
 Result<std::unique_ptr<Group>> Group::start(const Options& options, const Mode& mode, int ranks,
                                             const std::string& nccl_library) {
   std::unique_ptr<Group> group{new Group{options, mode, ranks}};
-  CCL_TRY(group->meeting_, Meeting::create(ranks));
+  CCL_TRY(group->rendezvous_, Rendezvous::create(ranks));
   CCL_CHECK(group->fork_ranks(nccl_library));
   return group;
 }
@@ -94,13 +94,13 @@ Result<void> Group::fork_ranks(const std::string& nccl_library) {
       if (!mode_.nccl && !options_.transport.empty()) {
         ::setenv("CCL_TRANSPORT", options_.transport.c_str(), 1);
       }
-      const auto seat = [&](int rank) {
-        return Seat{options_, mode_, nccl_library, *meeting_, rank, ranks_, theirs[rank]};
+      const auto position = [&](int rank) {
+        return Position{options_, mode_, nccl_library, *rendezvous_, rank, ranks_, theirs[rank]};
       };
       if (threads) {
         std::vector<std::thread> players;
         for (int rank = 0; rank < ranks_; ++rank) {
-          players.emplace_back([&, rank] { play(seat(rank)); });
+          players.emplace_back([&, rank] { play(position(rank)); });
         }
         for (auto& player : players) player.join();
       } else {
@@ -108,7 +108,7 @@ Result<void> Group::fork_ranks(const std::string& nccl_library) {
           if (rank != first) ::close(theirs[rank]);
         }
         take_host(options_, first, ranks_);
-        play(seat(first));
+        play(position(first));
       }
       std::fflush(nullptr);
       ::_exit(0);  // what libraries do at exit could hang
@@ -182,8 +182,8 @@ Result<std::vector<Reply>> Group::ask(const Order& order, int ranks) {
   std::vector<Reply> replies(std::size_t(ranks), Reply{});
   std::optional<Error> failure;
   // The ranks' own deadlines come first: they know more.
-  const double patience_s = options_.timeout_s + std::min(options_.timeout_s, 10.);
-  double until = now_s() + patience_s;
+  const double wait_limit_s = options_.timeout_s + std::min(options_.timeout_s, 10.);
+  double until = now_s() + wait_limit_s;
   for (int left = ranks; left > 0;) {
     const int ready = ::poll(waiting.data(), nfds_t(waiting.size()), left_ms(until));
     if (ready < 0 && errno == EINTR) continue;
@@ -216,7 +216,7 @@ Result<std::vector<Reply>> Group::ask(const Order& order, int ranks) {
   return fail(refuse(Errc::timed_out, -1,
                      fmt::format("no answer within {:.0f} s from rank {} (it hangs, or needs more "
                                  "time: see --timeout)",
-                                 patience_s, late)));
+                                 wait_limit_s, late)));
 }
 
 Result<void> run_apart(double deadline_s, void* data, std::size_t bytes,

@@ -3,7 +3,7 @@
 #include <functional>
 #include <vector>
 
-#include "meeting.hpp"
+#include "rendezvous.hpp"
 #include "orders.hpp"
 #include "side.hpp"
 #include <sys/types.h>
@@ -38,7 +38,7 @@ class Group {
   const Options& options_;
   const Mode mode_;
   const int ranks_;
-  std::unique_ptr<Meeting> meeting_;
+  std::unique_ptr<Rendezvous> rendezvous_;
   std::vector<int> sockets_;      // by rank
   std::vector<pid_t> processes_;  // by rank; of threads: one
 };

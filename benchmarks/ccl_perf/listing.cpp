@@ -24,12 +24,12 @@ bool runs_on_gpus(const Choice& choice) {
          choice.algo != "Bruck";  // see CMakeLists.txt
 }
 
-bool takes(const Choice& choice, DataType type, RedOp redop) {
+bool supports_reduction(const Choice& choice, DataType type, RedOp redop) {
   if (choice.proto == "Sentinel") {
     return with_type(type, [&]<class T>(TypeTag<T>) {
-      return (redop == RedOp::sum && Sentinel::takes<Sum, T>) ||
-             (redop == RedOp::avg && Sentinel::takes<Avg, T>) ||
-             (redop == RedOp::mulsum && Sentinel::takes<PreMulSum, T>);
+      return (redop == RedOp::sum && Sentinel::supports_reduction<Sum, T>) ||
+             (redop == RedOp::avg && Sentinel::supports_reduction<Avg, T>) ||
+             (redop == RedOp::mulsum && Sentinel::supports_reduction<PreMulSum, T>);
     });
   }
   if (choice.algo == "CopyEngine") return redop != RedOp::mulsum;

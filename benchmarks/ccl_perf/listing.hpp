@@ -18,7 +18,7 @@ struct Choice {
 bool runs_on_gpus(const Choice& choice);
 
 /// Whether a composition takes that reduction of such elements.
-bool takes(const Choice& choice, DataType type, RedOp redop);
+bool supports_reduction(const Choice& choice, DataType type, RedOp redop);
 
 /// What decides which compositions can run.
 struct Surroundings {

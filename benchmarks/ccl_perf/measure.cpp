@@ -165,7 +165,7 @@ class Bench {
       our_times.push_back(mean);
     }
     row.time_us = median(our_times) * 1e6;
-    row.least_us = *std::min_element(our_times.begin(), our_times.end()) * 1e6;
+    row.min_us = *std::min_element(our_times.begin(), our_times.end()) * 1e6;
     if (compares) {
       row.rival_us = median(their_times) * 1e6;
       row.rival_least_us = *std::min_element(their_times.begin(), their_times.end()) * 1e6;
@@ -230,7 +230,7 @@ Result<int> measure(const Communicator& comm, const Options& options) {
           const Result<const Runner*> made = compositions.get(choice);
           if (!made && now.size() > 1 && made.error().code == Errc::not_supported) {
             // On all ranks, which are all well.
-            report.remark(made.error().what);
+            report.finding(made.error().what);
             left_out.insert(choice.name());
             continue;
           }

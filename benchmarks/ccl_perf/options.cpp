@@ -42,8 +42,8 @@ std::string lower(std::string text) {
   return text;
 }
 
-constexpr int most_ranks = 4096;     // that one ccl_perf starts
-constexpr int most_calls = 1 << 20;  // of one measurement, and measurements of a size
+constexpr int max_ranks = 4096;     // that one ccl_perf starts
+constexpr int max_calls = 1 << 20;  // of one measurement, and measurements of a size
 
 /// "8", "64K", "4M", "1G".
 Index parse_bytes(const std::string& text, const char* option) {
@@ -248,21 +248,21 @@ Options parse_options(int argc, char** argv) {
       ->capture_default_str();
   app.add_option("-n,--iterations", options.iterations,
                  "calls of one measurement; 0: as many as give a stable time")
-      ->check(CLI::Range(0, most_calls));
+      ->check(CLI::Range(0, max_calls));
   app.add_option("-w,--warmup", options.warmup, "calls before each measurement")
-      ->check(CLI::Range(0, most_calls))
+      ->check(CLI::Range(0, max_calls))
       ->capture_default_str();
   app.add_option("--rounds", options.rounds, "measurements of each size; the median counts")
-      ->check(CLI::Range(1, most_calls))
+      ->check(CLI::Range(1, max_calls))
       ->capture_default_str();
   app.add_option("-d,--type", type, "element type, or all")->capture_default_str();
   app.add_option("-o,--redop", redop, "reduction, or all")->capture_default_str();
   app.add_option("-r,--root", options.root, "root rank")->capture_default_str();
   app.add_option("--hosts", options.hosts,
                  "ranks that are processes take themselves to be on so many hosts, block by block")
-      ->check(CLI::Range(1, most_ranks));
+      ->check(CLI::Range(1, max_ranks));
   app.add_option("--ranks", options.ranks, "ranks to start; without it, what the launcher started")
-      ->check(CLI::Range(1, most_ranks));
+      ->check(CLI::Range(1, max_ranks));
   auto* const procs_flag = app.add_flag("--procs", processes, "ranks are processes (default)");
   app.add_flag("--threads", threads, "ranks are threads of this process")->excludes(procs_flag);
   const auto* const algo =
@@ -278,7 +278,7 @@ Options parse_options(int argc, char** argv) {
       ->capture_default_str();
   app.add_option("--graph", options.graph,
                  "GPUs: calls of one CUDA graph, of which replays are timed; 0: plain launches")
-      ->check(CLI::Range(0, most_calls))
+      ->check(CLI::Range(0, max_calls))
       ->capture_default_str();
   app.add_option("-c,--check", options.check, "1: check every element; 0: none")
       ->check(CLI::Range(0, 1))

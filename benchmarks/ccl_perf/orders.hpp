@@ -23,11 +23,11 @@ struct Order {
   char algo[40] = {}, proto[24] = {};
   int calls = 1;    // on one clock; with a graph: those in it
   int warm = 0;     // clocks that do not count, first
-  int samples = 1;  // clocks that do, at most `Reply::most_samples`
+  int samples = 1;  // clocks that do, at most `Reply::max_samples`
 };
 
 struct Reply {
-  static constexpr int most_samples = 32;
+  static constexpr int max_samples = 32;
   bool ok = false;
   Errc code = Errc::internal;
   char text[700] = {};  // what is wrong
@@ -41,8 +41,8 @@ struct Reply {
   Plan plan;
   char path[16] = {};  // of prepare, with --tune: see `TuningCase`
   int compute_capability = 0, hosts = 1;
-  double us[most_samples] = {};       // of one call, by the GPU's clock
-  double wall_us[most_samples] = {};  // of one call, by the CPU's; 0 with a graph
+  double us[max_samples] = {};       // of one call, by the GPU's clock
+  double wall_us[max_samples] = {};  // of one call, by the CPU's; 0 with a graph
 };
 static_assert(std::is_trivially_copyable_v<Order> && std::is_trivially_copyable_v<Reply>);
 

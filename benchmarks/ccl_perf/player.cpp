@@ -44,16 +44,16 @@ class Watchdog {
 
 class Player {
  public:
-  explicit Player(const Seat& seat)
-      : seat_{seat},
-        options_{seat.options},
-        side_{seat.mode.nccl ? make_nccl_side(seat.mode, seat.nccl_library)
-                             : make_ccl_side(seat.options)} {}
+  explicit Player(const Position& position)
+      : position_{position},
+        options_{position.options},
+        side_{position.mode.nccl ? make_nccl_side(position.mode, position.nccl_library)
+                             : make_ccl_side(position.options)} {}
 
   Result<void> obey(const Order& order, Reply& reply) {
     switch (order.verb) {
       case Order::Verb::invite: {
-        CCL_CHECK(gpu::select(seat_.rank));
+        CCL_CHECK(gpu::select(position_.rank));
         CCL_TRY(reply.invitation, side_->invite());
         return {};
       }
@@ -78,16 +78,16 @@ class Player {
   static constexpr Index margin = 256;  // bytes after those of a call that nobody may touch
 
   Result<void> join(const Order& order, Reply& reply) {
-    CCL_CHECK(gpu::select(seat_.rank));
-    CCL_TRY(queue_, gpu::Queue::create(seat_.meeting.gate(), options_.timeout_s));
+    CCL_CHECK(gpu::select(position_.rank));
+    CCL_TRY(queue_, gpu::Queue::create(position_.rendezvous.gate(), options_.timeout_s));
     CCL_CHECK(meet());  // contexts take long, and are not what is measured
     CCL_TRY(const Index before, gpu::free_memory());
     const double begin = now_s();
-    CCL_CHECK(side_->join(order.invitation, seat_.rank, seat_.ranks, seat_.rank));
+    CCL_CHECK(side_->join(order.invitation, position_.rank, position_.ranks, position_.rank));
     reply.seconds = now_s() - begin;
     CCL_TRY(const Index after, gpu::free_memory());
     reply.memory_bytes = before - after;
-    const Index most = largest_buffer(options_, seat_.ranks);
+    const Index most = largest_buffer(options_, position_.ranks);
     CCL_TRY(send_, side_->allocate(most + margin));
     CCL_TRY(recv_, side_->allocate(most + margin));
     put(reply.note, side_->note());
@@ -95,7 +95,7 @@ class Player {
   }
 
   Result<void> prepare(const Order& order, Reply& reply) {
-    shape_ = Shape::of(options_.op, order.bytes, size_of(order.type), seat_.ranks, seat_.rank,
+    shape_ = Shape::of(options_.op, order.bytes, size_of(order.type), position_.ranks, position_.rank,
                        options_.root);
     call_ = make_call(shape_, order.type, order.redop);
     const Index size = size_of(order.type);
@@ -157,7 +157,7 @@ class Player {
   }
 
   Result<void> time(const Order& order, Reply& reply) {
-    const int samples = std::min(order.samples, Reply::most_samples);
+    const int samples = std::min(order.samples, Reply::max_samples);
     for (int i = -order.warm; i < samples; ++i) {
       double us = 0, wall_us = 0;
       if (options_.graph != 0) {
@@ -169,7 +169,7 @@ class Player {
       reply.us[i] = us / order.calls;
       reply.wall_us[i] = wall_us / order.calls;
     }
-    if (seat_.meeting.gate().missed.load() != 0) {
+    if (position_.rendezvous.gate().missed.load() != 0) {
       return fail(Errc::timed_out, "the ranks' graphs did not start together (a rank was late)");
     }
     return side_->health();
@@ -183,7 +183,7 @@ class Player {
     CCL_CHECK(queue_->replay());
     CCL_CHECK(queue_->end_clock());
     CCL_CHECK(meet());
-    if (seat_.rank == 0) seat_.meeting.gate().opened.store(gate_, std::memory_order_release);
+    if (position_.rank == 0) position_.rendezvous.gate().opened.store(gate_, std::memory_order_release);
     CCL_CHECK(queue_->wait());
     return queue_->clock_us();
   }
@@ -226,9 +226,9 @@ class Player {
     return inside + beyond;
   }
   Result<void> run() { return side_->run(shape_, call_, queue_->native()); }
-  Result<void> meet() { return seat_.meeting.meet(options_.timeout_s); }
+  Result<void> meet() { return position_.rendezvous.meet(options_.timeout_s); }
 
-  const Seat& seat_;
+  const Position& position_;
   const Options& options_;
   std::unique_ptr<Side> side_;
   std::unique_ptr<gpu::Queue> queue_;
@@ -263,14 +263,14 @@ Result<void> receive_message(int socket, void* data, std::size_t bytes) {
   return {};
 }
 
-void play(const Seat& seat) {
-  Player player{seat};
+void play(const Position& position) {
+  Player player{position};
   for (;;) {
     Order order;
-    if (!receive_message(seat.socket, &order, sizeof order)) return;
+    if (!receive_message(position.socket, &order, sizeof order)) return;
     Reply reply;
     {
-      const Watchdog watchdog{seat.options.timeout_s * 2 + 5};
+      const Watchdog watchdog{position.options.timeout_s * 2 + 5};
       const auto result = player.obey(order, reply);
       reply.ok = result.has_value();
       if (!result) {
@@ -280,7 +280,7 @@ void play(const Seat& seat) {
         reply.peer = result.error().peer;
       }
     }
-    if (!send_message(seat.socket, &reply, sizeof reply)) return;
+    if (!send_message(position.socket, &reply, sizeof reply)) return;
     if (order.verb == Order::Verb::leave) return;
   }
 }

@@ -65,7 +65,7 @@ void Row::settle() {
   wrong = own.wrong;
   if (!own.takes_part) return;
   time_us = own.median_us();
-  least_us = *std::min_element(own.us.begin(), own.us.end());
+  min_us = *std::min_element(own.us.begin(), own.us.end());
   if (const Times* const best = best_rival()) {
     rival_us = best->median_us();
     rival_least_us = *std::min_element(best->us.begin(), best->us.end());
@@ -160,7 +160,7 @@ void Report::add(const Row& row) {
   rows_.push_back(row);
   for (const Times& rival : row.rivals) {
     if (rival.wrong == 0) continue;
-    remark(fmt::format("NCCL {}: {} elements of {} B were wrong", rival.name, rival.wrong,
+    finding(fmt::format("NCCL {}: {} elements of {} B were wrong", rival.name, rival.wrong,
                        row.shape.bytes));
   }
   clear_line();
@@ -192,9 +192,9 @@ void Report::add(const Start& start) {
   std::fflush(stdout);
 }
 
-void Report::remark(const std::string& text) {
+void Report::finding(const std::string& text) {
   if (!prints_) return;
-  remarks_.push_back(text);
+  findings_.push_back(text);
   clear_line();
   fmt::print("# {}\n", text);
   std::fflush(stdout);
@@ -276,7 +276,7 @@ bool Report::finish() {
       file["rival_algo"] = options_.nccl_algo;
       file["rival_proto"] = options_.nccl_proto;
     }
-    file["remarks"] = remarks_;
+    file["remarks"] = findings_;
     for (const Start& start : starts_) {
       file["starts"].push_back({{"name", start.name},
                                 {"create_s", start.create_s},
@@ -303,7 +303,7 @@ bool Report::finish() {
     if (row.ctas != 0) line["max_ctas"] = row.ctas;
     if (row.time_us > 0) {
       line["time_us"] = row.time_us;
-      line["least_us"] = row.least_us;
+      line["least_us"] = row.min_us;
       line["algbw_gbs"] = row.alg_gbs();
       line["busbw_gbs"] = row.bus_gbs();
     }

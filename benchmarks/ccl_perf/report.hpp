@@ -28,7 +28,7 @@ struct Row {
   Plan plan;
   int ctas = 0;  // most blocks; 0: no limit
   int iterations = 0;
-  double time_us = 0, least_us = 0;         // median and least of the rounds
+  double time_us = 0, min_us = 0;         // median and least of the rounds
   double rival_us = 0, rival_least_us = 0;  // 0: not measured
   Index wrong = -1;                         // elements, of all ranks; -1: not checked
 
@@ -67,7 +67,7 @@ class Report {
   void add(const Row& row);
   void add(const Start& start);
   /// A line among the others, also for the file: what went wrong, or what the reader must know.
-  void remark(const std::string& text);
+  void finding(const std::string& text);
   /// A line on the terminal's error stream if nothing was printed for a while.
   void progress(int done, int all, const std::string& doing);
   /// The closing lines and the file. False: some element was wrong, or the file cannot be written.
@@ -86,7 +86,7 @@ class Report {
   double printed_at_;
   std::vector<Row> rows_;
   std::vector<Start> starts_;
-  std::vector<std::string> remarks_;
+  std::vector<std::string> findings_;
 };
 
 double median(std::vector<double> values);

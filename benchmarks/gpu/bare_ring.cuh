@@ -25,7 +25,7 @@ struct Work {
   int rank, ranks;
   int channels, slot_count, slot_packets, chunk_steps;
   const Word* stop;
-  Word* gave_up;     // rank + 1 and step of the first wait that took too long
+  Word* lane_failure;     // rank + 1 and step of the first wait that took too long
   Word deadline_ns;  // of one wait; 0: none
 };
 
@@ -79,7 +79,7 @@ struct Polls {
     return ended = since == ~Word{0};
   }
   __device__ __noinline__ static Word look(const Work& work, Word since, int peer, Word step) {
-    if (load_word(work.stop) != 0 || load_word(work.gave_up) != 0) return ~Word{0};
+    if (load_word(work.stop) != 0 || load_word(work.lane_failure) != 0) return ~Word{0};
     Word now;
     asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
     const unsigned tick = unsigned(now >> 20) & 0x7fffffffu;
@@ -87,8 +87,8 @@ struct Polls {
     if (since == 0 || unsigned(since >> 32) != what) return Word{what} << 32 | 1u << 31 | tick;
     const unsigned gone = (tick - unsigned(since)) & 0x7fffffffu;
     if (work.deadline_ns == 0 || Word{gone} << 20 < work.deadline_ns) return since;
-    store_word(work.gave_up + 1, step);
-    store_release(work.gave_up, Word(peer + 1));
+    store_word(work.lane_failure + 1, step);
+    store_release(work.lane_failure, Word(peer + 1));
     return ~Word{0};
   }
 };
@@ -98,8 +98,8 @@ struct Rounds {
   long long next, end, at = 0;
   int ranks, most, chunk = 0;
   static constexpr int grain = 32;  // 128 bytes
-  __device__ Rounds(const Work& work, int channel, int most_elements)
-      : ranks{work.ranks}, most{most_elements / grain * grain} {
+  __device__ Rounds(const Work& work, int channel, int max_elements)
+      : ranks{work.ranks}, most{max_elements / grain * grain} {
     const long long part = up((work.count + work.channels - 1) / work.channels);
     next = part * channel;
     end = next + part < work.count ? next + part : work.count;

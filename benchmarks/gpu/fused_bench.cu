@@ -126,7 +126,7 @@ __global__ void __launch_bounds__(1024)
   }
 }
 
-struct Side {
+struct EdgeSide {
   std::string name;
   float slack;  // of a sum
   std::vector<Rows> at;
@@ -135,8 +135,8 @@ struct Side {
 
 class Bench {
  public:
-  Bench(int gpus, int length, Index most_rows)
-      : machine_{gpus, 4096}, length_{length}, bytes_{most_rows * length * 2 + 4096} {
+  Bench(int gpus, int length, Index max_rows)
+      : machine_{gpus, 4096}, length_{length}, bytes_{max_rows * length * 2 + 4096} {
     auto comms = must(Communicator::create_all(gpus));
     comms_.assign(comms.begin(), comms.end());
     for (int g = 0; g < gpus; ++g) plain_.push_back(buffers(g));
@@ -194,7 +194,7 @@ class Bench {
   bool measure(int rows, int repetitions) {
     bool all = true;
     for (int n = 0; n < repetitions; ++n) {
-      for (Side& side : sides_) {
+      for (EdgeSide& side : sides_) {
         bool ok = check(side, rows);
         const double us = ok ? machine_.time(50, 9, [&] { side.run(rows); }) : 0;
         ok = ok && check(side, rows);
@@ -236,7 +236,7 @@ class Bench {
                         }
                       }});
   }
-  bool check(Side& side, int rows) {
+  bool check(EdgeSide& side, int rows) {
     const Index count = Index{rows} * length_;
     for (int round = 0; round < 3; ++round) {
       ++seed_;
@@ -272,7 +272,7 @@ class Bench {
   std::vector<Rows> plain_;
   std::optional<Nccl> nccl_;
   std::vector<Nccl::Comm> nccl_comms_;
-  std::vector<Side> sides_;
+  std::vector<EdgeSide> sides_;
 };
 
 }  // namespace
@@ -290,8 +290,8 @@ int main(int argc, char** argv) {
   const char* const path = argc > 1 ? argv[1] : "";
   const int length = argc > 2 ? std::atoi(argv[2]) : 7168;
   const int repetitions = argc > 3 ? std::atoi(argv[3]) : 3;
-  const int most_rows = argc > 4 ? std::atoi(argv[4]) : 512;
-  Bench bench{gpus, length, most_rows};
+  const int max_rows = argc > 4 ? std::atoi(argv[4]) : 512;
+  Bench bench{gpus, length, max_rows};
   bench.add_ccl<AsIs<bf16>, OneShot>("ccl OneShot", 0);
   bench.add_ccl<AsIs<bf16>, TwoShot>("ccl TwoShot", 0);
   // |v| <= 8 in each summand; then the sum, quantised again, and two roundings to bf16.
@@ -300,6 +300,6 @@ int main(int argc, char** argv) {
   bench.add_ccl<QuantizeFp8<bf16>, TwoShot>("ccl TwoShot fp8", once + float(gpus) * 8.5f / 16);
   if (*path != 0) bench.add_nccl(path);
   bool ok = true;
-  for (int rows = 1; rows <= most_rows; rows *= 2) ok &= bench.measure(rows, repetitions);
+  for (int rows = 1; rows <= max_rows; rows *= 2) ok &= bench.measure(rows, repetitions);
   return ok ? 0 : 1;
 }

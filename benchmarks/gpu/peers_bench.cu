@@ -56,10 +56,10 @@ class Bench {
       w.peers.ranks = Ranks;
       w.epoch = {epochs_[g] + region * max_blocks, max_blocks};
       w.channels = blocks * groups;
-      w.crews = blocks;
+      w.blocks = blocks;
       w.input = machine_[g].in;
       w.output = machine_[g].out;
-      w.watch = {&watched_->stop, &watched_->gave_up, Word{2'000'000'000}};
+      w.watch = {&watched_->stop, &watched_->lane_failure, Word{2'000'000'000}};
       w.layout = lay_out_message(shape, count, count / Ranks, Algo::boxes == 2);
     }
     if (!Body::template fits<detail::WarpLanes>(works[0])) return;
@@ -75,8 +75,8 @@ class Bench {
             works[g], {blocks * groups, blocks, Ranks <= Machine::devices()}, machine_[g].stream)));
       }
     });
-    if (watched_->gave_up.peer != 0) {
-      std::printf("# a lane gave up waiting for rank %d\n", int(watched_->gave_up.peer) - 1);
+    if (watched_->lane_failure.peer != 0) {
+      std::printf("# a lane gave up waiting for rank %d\n", int(watched_->lane_failure.peer) - 1);
       std::exit(1);
     }
   }
@@ -90,7 +90,7 @@ class Bench {
   static constexpr Index half_bytes = Index{64} << 20;
   struct Watched {
     Word stop = 0;
-    detail::GaveUp gave_up;
+    detail::LaneFailure lane_failure;
   };
   Machine machine_;
   Packet* scratch_[3][Ranks];
@@ -104,14 +104,14 @@ template <int Ranks>
 int run(Index min, Index max) {
   Bench<Ranks> bench{max};
   const detail::Reduction<Sum, float> sum{Sum{}, Ranks};
-  const int most_blocks = 128 / div_up(Ranks, Machine::devices());
+  const int max_blocks = 128 / div_up(Ranks, Machine::devices());
   for (Index bytes = 256; bytes <= max; bytes *= 4) {
     if (bytes < min) continue;
-    for (int blocks = 1; blocks <= most_blocks; blocks *= 2) {
+    for (int blocks = 1; blocks <= max_blocks; blocks *= 2) {
       for (const int groups : {2, 4, 8, 16}) {
         const Index tiles = bytes / 480 + 1;
         if (blocks * groups > 4 * tiles && blocks * groups > 2) continue;
-        if (tiles > Index{64} * blocks * groups && blocks < most_blocks) continue;
+        if (tiles > Index{64} * blocks * groups && blocks < max_blocks) continue;
         if (bytes <= 64 * kib) {
           bench.template run<AllReduce, OneShot, LL>(sum, Shape::all_reduce, bytes, blocks, groups);
         }

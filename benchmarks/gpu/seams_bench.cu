@@ -47,12 +47,12 @@ class Rival {
       const int before = (g + gpus - 1) % gpus, after = (g + 1) % gpus;
       std::vector<Wire> wires(size_t(2 * gpus * plan_.channels));
       std::vector<bare::End> ends(size_t(2 * plan_.channels));
-      std::vector<RingSeat> seats;
+      std::vector<RingPosition> positions;
       std::vector<int> order;
       for (int p = 0; p < gpus; ++p) order.push_back(p);
       int* const order_there = put(g, order);
       for (int c = 0; c < plan_.channels; ++c) {
-        seats.push_back({g, gpus, order_there});
+        positions.push_back({g, gpus, order_there});
         for (const bool in : {true, false}) {
           const int to = in ? g : after, from = in ? before : g;
           const auto word = [&](int k, int at, int n) {
@@ -77,7 +77,7 @@ class Rival {
       }
       wires_.push_back(put(g, wires));
       ends_.push_back(put(g, ends));
-      seats_.push_back(put(g, seats));
+      positions_.push_back(put(g, positions));
     }
     machine.sync();
     compare_kernels();
@@ -97,7 +97,7 @@ class Rival {
       }
     }
     ok = ok && machine_.check(Shape::all_reduce, bytes, 1, ours) &&
-         machine_.check(Shape::all_reduce, bytes, 1, by_hand) && watched_->gave_up.peer == 0;
+         machine_.check(Shape::all_reduce, bytes, 1, by_hand) && watched_->lane_failure.peer == 0;
     for (auto& t : times) std::sort(t.begin(), t.end());
     const auto middle = [&](int which) { return ok ? times[which][times[which].size() / 2] : 0; };
     const double ratio = ok ? middle(0) / middle(1) : 0;
@@ -114,7 +114,7 @@ class Rival {
  private:
   struct Watched {
     Word stop = 0;
-    detail::GaveUp gave_up;
+    detail::LaneFailure lane_failure;
   };
   static bare::Word* as_bare(Word* at) { return reinterpret_cast<bare::Word*>(at); }
   template <class T>
@@ -126,7 +126,7 @@ class Rival {
   }
   detail::CudaShape shape(Index bytes) const {
     detail::DeviceTarget target;
-    target.most_blocks = 128;
+    target.max_blocks = 128;
     return detail::device_shape<Lanes<Proto>, Body<Proto>::max_lanes>(bytes, plan_.channels,
                                                                       target);
   }
@@ -138,7 +138,7 @@ class Rival {
       detail::WireWork<detail::Reduction<Sum, float>> work{detail::Reduction<Sum, float>{Sum{}, gpus}};
       work.in = wires_[size_t(g)];
       work.out = work.in + gpus * plan_.channels;
-      work.rings = seats_[size_t(g)];
+      work.rings = positions_[size_t(g)];
       work.rank = g;
       work.ranks = gpus;
       work.channels = how.channels;
@@ -147,7 +147,7 @@ class Rival {
       work.layout = {bytes / Index{sizeof(float)}, 0, 0, true};
       work.input = machine_[g].in;
       work.output = machine_[g].out;
-      work.watch = {&watched_->stop, &watched_->gave_up, Word{2'000'000'000}};
+      work.watch = {&watched_->stop, &watched_->lane_failure, Word{2'000'000'000}};
       MUST((detail::CudaExecutor::launch<Lanes<Proto>, Body<Proto>>(work, how, machine_[g].stream)));
     }
   }
@@ -168,7 +168,7 @@ class Rival {
       work.slot_packets = int(plan_.slot_bytes / Index{sizeof(Packet)});
       work.chunk_steps = plan_.chunk_steps;
       work.stop = as_bare(&watched_->stop);
-      work.gave_up = as_bare(&watched_->gave_up.peer);
+      work.lane_failure = as_bare(&watched_->lane_failure.peer);
       work.deadline_ns = 2'000'000'000;
       MUST((bare::launch<Bare>(work, how.blocks, div_up(how.channels, how.blocks),
                                machine_[g].stream)));
@@ -192,7 +192,7 @@ class Rival {
   Watched* watched_;
   std::vector<Wire*> wires_;
   std::vector<bare::End*> ends_;
-  std::vector<RingSeat*> seats_;
+  std::vector<RingPosition*> positions_;
 };
 
 }  // namespace

@@ -72,7 +72,7 @@ class Bench {
       w.chunk_steps = config.chunk_steps;
       w.input = machine_[g].in;
       w.output = machine_[g].out;
-      w.watch = {&watched_->stop, &watched_->gave_up, Word{2'000'000'000}};
+      w.watch = {&watched_->stop, &watched_->lane_failure, Word{2'000'000'000}};
       w.layout = lay_out_message(shape, count, count / gpus, !tree);
     }
     char plan[200];
@@ -88,9 +88,9 @@ class Bench {
                                                 machine_[g].stream)));
       }
     });
-    if (watched_->gave_up.peer != 0) {
+    if (watched_->lane_failure.peer != 0) {
       std::printf("# a lane gave up waiting for rank %d at step %d\n",
-                  int(watched_->gave_up.peer) - 1, int(watched_->gave_up.step));
+                  int(watched_->lane_failure.peer) - 1, int(watched_->lane_failure.step));
       std::exit(1);
     }
   }
@@ -100,12 +100,12 @@ class Bench {
   static constexpr Index table_bytes = Index{16} << 20;
   struct Watched {
     Word stop = 0;
-    detail::GaveUp gave_up;
+    detail::LaneFailure lane_failure;
   };
   struct Table {
     Wire* wires;
-    RingSeat* rings;
-    TreeSeat* trees;
+    RingPosition* rings;
+    TreePosition* trees;
     int* order;
   };
   static Layout lay_out_message(Shape shape, Index count, Index share, bool split) {
@@ -117,8 +117,8 @@ class Bench {
   Table lay_out(char* base, int channels) const {
     Table t;
     t.wires = reinterpret_cast<Wire*>(base);
-    t.rings = reinterpret_cast<RingSeat*>(t.wires + 2 * machine_.gpus() * channels);
-    t.trees = reinterpret_cast<TreeSeat*>(t.rings + channels);
+    t.rings = reinterpret_cast<RingPosition*>(t.wires + 2 * machine_.gpus() * channels);
+    t.trees = reinterpret_cast<TreePosition*>(t.rings + channels);
     t.order = reinterpret_cast<int*>(t.trees + channels);
     return t;
   }
@@ -145,9 +145,9 @@ class Bench {
     }
     for (int c = 0; c < channels; ++c) {
       for (int from = 0; from < gpus; ++from) {
-        const TreeSeat seat = lay_out(host_tables_[from].data(), channels).trees[c];
+        const TreePosition position = lay_out(host_tables_[from].data(), channels).trees[c];
         for (int to = 0; to < gpus; ++to) {
-          const bool linked = tree ? seat.up == to || std::count(seat.down, seat.down + 3, to) != 0
+          const bool linked = tree ? position.up == to || std::count(position.down, position.down + 3, to) != 0
                                    : to == (from + 1) % gpus;
           if (!linked || from == to) continue;
           const int in = c * gpus + from, out = c * gpus + to;

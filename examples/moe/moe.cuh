@@ -27,7 +27,7 @@ struct Pick {
   float weight;
 };
 
-constexpr int most_ranks = 8;
+constexpr int max_ranks = 8;
 
 // Each kernel may move in while the one ahead of it in the stream runs, and then waits for it.
 
@@ -38,10 +38,10 @@ static __global__ void __launch_bounds__(1024)
           int* __restrict__ list, int* __restrict__ place) {
   cudaTriggerProgrammaticLaunchCompletion();
   cudaGridDependencySynchronize();
-  __shared__ int found[32][most_ranks];  // by each warp
+  __shared__ int found[32][max_ranks];  // by each warp
   const int lane = int(threadIdx.x % 32), warp = int(threadIdx.x / 32);
   const int each = shape.experts / ranks;
-  int before[most_ranks] = {};  // tokens for each rank of earlier turns
+  int before[max_ranks] = {};  // tokens for each rank of earlier turns
   for (int first = 0; first < shape.tokens; first += int(blockDim.x)) {
     const int t = first + int(threadIdx.x);
     unsigned wanted = 0;
@@ -49,16 +49,16 @@ static __global__ void __launch_bounds__(1024)
     for (int k = 0; k < shape.top && t < shape.tokens; ++k) {
       wanted |= 1u << picks[t * shape.top + k].expert / each;
     }
-    int at[most_ranks];
+    int at[max_ranks];
 #pragma unroll
-    for (int r = 0; r < most_ranks; ++r) {
+    for (int r = 0; r < max_ranks; ++r) {
       const unsigned all = __ballot_sync(0xffff'ffffu, wanted >> r & 1);
       at[r] = before[r] + __popc(all & ((1u << lane) - 1));
       if (lane == 0) found[warp][r] = __popc(all);
     }
     __syncthreads();
 #pragma unroll
-    for (int r = 0; r < most_ranks; ++r) {
+    for (int r = 0; r < max_ranks; ++r) {
       if (r >= ranks) break;
       for (int w = 0; w < int(blockDim.x / 32); ++w) {
         at[r] += w < warp ? found[w][r] : 0;
@@ -72,7 +72,7 @@ static __global__ void __launch_bounds__(1024)
     __syncthreads();
   }
 #pragma unroll
-  for (int r = 0; r < most_ranks; ++r) {
+  for (int r = 0; r < max_ranks; ++r) {
     if (int(threadIdx.x) == r && r < ranks) counts[r] = before[r];
   }
 }
@@ -83,20 +83,20 @@ static __global__ void __launch_bounds__(1024)
   cudaTriggerProgrammaticLaunchCompletion();
   cudaGridDependencySynchronize();
   const int t = int(blockIdx.x);
-  int at[most_ranks];
+  int at[max_ranks];
 #pragma unroll
-  for (int r = 0; r < most_ranks; ++r) at[r] = r < ranks ? place[t * ranks + r] : -1;
+  for (int r = 0; r < max_ranks; ++r) at[r] = r < ranks ? place[t * ranks + r] : -1;
   for (int i = int(threadIdx.x) * 8; i < shape.hidden; i += int(blockDim.x) * 8) {
-    uint4 part[most_ranks];
+    uint4 part[max_ranks];
 #pragma unroll
-    for (int r = 0; r < most_ranks; ++r) {  // zeros in bfloat16, too
+    for (int r = 0; r < max_ranks; ++r) {  // zeros in bfloat16, too
       const ccl::Index row = ccl::Index{r} * shape.tokens + at[r];
       part[r] = at[r] < 0 ? uint4{0, 0, 0, 0}
                           : *reinterpret_cast<const uint4*>(back + row * shape.hidden + i);
     }
     float sum[8] = {};
 #pragma unroll
-    for (int r = 0; r < most_ranks; ++r) {
+    for (int r = 0; r < max_ranks; ++r) {
       const auto* const pair = reinterpret_cast<const __nv_bfloat162*>(&part[r]);
 #pragma unroll
       for (int k = 0; k < 4; ++k) {
@@ -146,7 +146,7 @@ class Layer {
 
   /// Collective.
   static ccl::Result<Layer> create(const ccl::Communicator& comm, Shape shape) {
-    if (comm.ranks() > most_ranks) {
+    if (comm.ranks() > max_ranks) {
       return ccl::fail(ccl::Errc::invalid_argument, "a layer has at most 8 ranks");
     }
     CCL_TRY(auto exchange, detail::Exchange::create(comm));

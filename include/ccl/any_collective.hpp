@@ -127,7 +127,7 @@ struct AnyMessage {
 /// `Candidates<Candidate<Auto, Auto>>` (<ccl/auto.hpp>) has the cost model choose, as
 /// `Collective<Op>` does.
 /// A call names its candidate, "Tree", "Ring/LL" or "Ring/LL/any", or leaves the choice: of those
-/// that run the reduction, the first whose `most_bytes` hold the larger buffer, else the last;
+/// that run the reduction, the first whose `max_bytes` hold the larger buffer, else the last;
 /// where sizes may differ between ranks (AllToAllV, SendRecv), the last. All ranks must come to the
 /// same. `create` is collective and connects all candidates that CCL_ALGO and CCL_PROTO leave on
 /// all ranks. A handle, as `Collective`.
@@ -174,7 +174,7 @@ class AnyCollective<Op, Candidates<Cs...>, Types<Ts...>, Reductions<Fs...>> {
     });
     if (!good) return fail(std::move(good).error());
     if (made.usable() == 0) {
-      return made.blame(
+      return made.annotate(
           Errc::bad_setting,
           fmt::format("{} has no candidate left (CCL_ALGO and CCL_PROTO exclude all of {}); "
                       "unset one of them",
@@ -233,13 +233,13 @@ class AnyCollective<Op, Candidates<Cs...>, Types<Ts...>, Reductions<Fs...>> {
   /// Sends and receives that go on at once; see `Collective::group`. Each may have its own type.
   Result<void> group(std::span<const AnyMessage> messages, Stream stream = {},
                      std::string_view which = {}) const requires is_p2p {
-    std::vector<typename First::Leg> legs;
+    std::vector<typename First::P2pOp> p2p_ops;
     for (const AnyMessage& m : messages) {
       CCL_CHECK(check_type(m.type));
-      legs.push_back({m.sends, m.data, m.count, size_of(m.type), m.peer});
+      p2p_ops.push_back({m.sends, m.data, m.count, size_of(m.type), m.peer});
     }
     CCL_TRY(const int at, pick(any_size, DataType::uint8, which));
-    return call(at, [&]<class C>(const auto& one) { return one.group(std::span{legs}, stream); });
+    return call(at, [&]<class C>(const auto& one) { return one.group(std::span{p2p_ops}, stream); });
   }
   Result<void> send(const void* data, Index count, DataType type, int to, Stream stream = {},
                     std::string_view which = {}) const requires is_p2p {
@@ -303,14 +303,14 @@ class AnyCollective<Op, Candidates<Cs...>, Types<Ts...>, Reductions<Fs...>> {
                       calls_);
   }
 
-  cuda::std::unexpected<Error> blame(Errc code, std::string what) const {
+  cuda::std::unexpected<Error> annotate(Errc code, std::string what) const {
     Error error{code, std::move(what)};
     error.rank = comm_.rank();
     error.host = comm_.peer(error.rank).host;
     return fail(std::move(error));
   }
   cuda::std::unexpected<Error> not_listed(std::string what, std::string there) const {
-    return blame(Errc::not_supported,
+    return annotate(Errc::not_supported,
                  fmt::format("{} has no code for {} in this program (it lists {}); add it to the "
                              "AnyCollective",
                              Op::name, what, there));
@@ -344,7 +344,7 @@ class AnyCollective<Op, Candidates<Cs...>, Types<Ts...>, Reductions<Fs...>> {
     CCL_CHECK(check_type(type));
     Index bytes = std::numeric_limits<Index>::max();
     const bool times_ranks =
-        detail::one_of<Op, AllGather, ReduceScatter, AllToAll, Gather, Scatter>;
+        is_one_of<Op, AllGather, ReduceScatter, AllToAll, Gather, Scatter>;
     if (count >= 0) bytes = count * size_of(type) * (times_ranks ? comm_.ranks() : 1);
     int first = -1, last = -1;
     bool listed = false;
@@ -356,14 +356,14 @@ class AnyCollective<Op, Candidates<Cs...>, Types<Ts...>, Reductions<Fs...>> {
                                                                      name[which.size()] == '/');
       listed = listed || asked;
       if (!asked || !std::get<I>(calls_)) return;
-      const bool fits = which.empty() ? bytes <= C::most_bytes : true;
+      const bool fits = which.empty() ? bytes <= C::max_bytes : true;
       if (first < 0 && fits) first = int(I);
       last = int(I);
     });
     if (first >= 0) return first;
     if (last >= 0) return last;
     if (!listed) return not_listed(std::string{which}, names());
-    return blame(Errc::bad_setting,
+    return annotate(Errc::bad_setting,
                  fmt::format("{} may not run {} (CCL_ALGO or CCL_PROTO exclude "
                              "it); unset them",
                              Op::name, which.empty() ? "what runs this reduction" : which));
@@ -418,7 +418,7 @@ class AnyCollective<Op, Candidates<Cs...>, Types<Ts...>, Reductions<Fs...>> {
       if (functor) {
         result = g.template operator()<T, F>(one, *functor);
       } else {
-        result = blame(Errc::invalid_argument,
+        result = annotate(Errc::invalid_argument,
                        fmt::format("{} needs its value (only its name, or a functor of another "
                                    "type, was given on rank {}); pass the functor",
                                    F::name, comm_.rank()));

@@ -79,7 +79,7 @@ class AutoCollective<Op, Candidates<Cs...>, Transport, OneOrder> {
     static_assert(fits,
                   "ccl: this operation's call takes other arguments after `count`; see the "
                   "operation in ccl/collective.hpp");
-    Demands demands{Op::reduces && (!algorithm_takes<typename Cs::Algorithm, F>() || ...),
+    CallConstraints demands{Op::reduces && (!algorithm_takes<typename Cs::Algorithm, F>() || ...),
                     !commutes<F>(),
                     Op::reduces && (!protocol_carries<typename Cs::Protocol, F, T>() || ...)};
     static_assert(
@@ -87,7 +87,7 @@ class AutoCollective<Op, Candidates<Cs...>, Transport, OneOrder> {
         "ccl: none of the candidates can run this reduction; see `takes` and `reorders` in "
         "the headers of their algorithms");
     constexpr bool times_ranks =
-        detail::one_of<Op, AllGather, ReduceScatter, AllToAll, Gather, Scatter>;
+        is_one_of<Op, AllGather, ReduceScatter, AllToAll, Gather, Scatter>;
     const Index bytes = count * Index{sizeof(T)} * (times_ranks ? made_->ranks : 1);
     if constexpr (constexpr bool any = (writes_windows<typename Cs::Algorithm> || ...); any) {
       demands.in_window = lies_in_window(made_->comm, recv, bytes);
@@ -190,7 +190,7 @@ class AutoCollective<Op, Candidates<Cs...>, Transport, OneOrder> {
     if (!found) CCL_CHECK(check_ready(made_->comm));
     return result;
   }
-  using Leg = detail::Leg;
+  using P2pOp = detail::P2pOp;
   template <class T>
   requires is_p2p Result<void>
   operator()(const T* send, Index send_count, int to, T* recv, Index recv_count, int from,
@@ -199,11 +199,11 @@ class AutoCollective<Op, Candidates<Cs...>, Transport, OneOrder> {
                  stream);
   }
   template <class T>
-  requires is_p2p static Leg send_message(const T* data, Index count, int to) {
+  requires is_p2p static P2pOp send_message(const T* data, Index count, int to) {
     return First::send_message(data, count, to);
   }
   template <class T>
-  requires is_p2p static Leg recv_message(T* data, Index count, int from) {
+  requires is_p2p static P2pOp recv_message(T* data, Index count, int from) {
     return First::recv_message(data, count, from);
   }
   template <class T>
@@ -212,20 +212,20 @@ class AutoCollective<Op, Candidates<Cs...>, Transport, OneOrder> {
   template <class T>
   requires is_p2p Result<void> recv(T* data, Index count, int from, Stream stream = {})
   const { return group({recv_message(data, count, from)}, stream); }
-  Result<void> group(std::initializer_list<Leg> legs, Stream stream = {}) const requires is_p2p {
-    return group(std::span{legs.begin(), legs.size()}, stream);
+  Result<void> group(std::initializer_list<P2pOp> p2p_ops, Stream stream = {}) const requires is_p2p {
+    return group(std::span{p2p_ops.begin(), p2p_ops.size()}, stream);
   }
-  Result<void> group(std::span<const Leg> legs, Stream stream = {},
+  Result<void> group(std::span<const P2pOp> p2p_ops, Stream stream = {},
                      Overlaps overlaps = Overlaps::refused) const requires is_p2p {
     std::vector<int> at;
-    for (const Leg& leg : legs) at.push_back(pick_message(leg.count * leg.element_bytes, stream));
-    const auto check = [&] { return table_of(made_->comm, legs, overlaps); };
+    for (const P2pOp& p2p_op : p2p_ops) at.push_back(pick_message(p2p_op.count * p2p_op.element_bytes, stream));
+    const auto check = [&] { return table_of(made_->comm, p2p_ops, overlaps); };
     return in_turn({&at}, check, [&](int candidate, const auto& one) {
-      std::vector<Leg> mine;
-      for (std::size_t l = 0; l < legs.size(); ++l) {
-        if (at[l] == candidate) mine.push_back(legs[l]);
+      std::vector<P2pOp> mine;
+      for (std::size_t l = 0; l < p2p_ops.size(); ++l) {
+        if (at[l] == candidate) mine.push_back(p2p_ops[l]);
       }
-      return one.group(std::span<const Leg>{mine}, stream, overlaps);
+      return one.group(std::span<const P2pOp>{mine}, stream, overlaps);
     });
   }
 
@@ -277,7 +277,7 @@ class AutoCollective<Op, Candidates<Cs...>, Transport, OneOrder> {
   struct PartOf<-1, Acc, Args...> {
     using Type = void;
   };
-  Result<void> none_meets(Demands demands) const {
+  Result<void> none_meets(CallConstraints demands) const {
     CCL_CHECK(check_ready(made_->comm));
     return fail(made_->chooser.none_meets(demands));
   }
@@ -302,7 +302,7 @@ class AutoCollective<Op, Candidates<Cs...>, Transport, OneOrder> {
     return result;
   }
 
-  Handle<const Made, Made::nobody> made_;
+  Handle<const Made, Made::moved_from> made_;
 };
 
 template <class Op, class Algo, class Proto, class Transport>

@@ -19,10 +19,10 @@ namespace ccl::detail {
 
 inline const bool has_device_code = program_has_device_code = true;
 
-/// See `enroll`: taking the address instantiates the variable, whose initializer runs before main.
+/// See `register_kernels`: taking the address instantiates the variable, whose initializer runs before main.
 template <class Kernels>
-void enroll_device_code(std::type_identity<Kernels>) {
-  (void)&Enrolled<Kernels>::once;
+void register_device_code(std::type_identity<Kernels>) {
+  (void)&RegisteredKernels<Kernels>::once;
 }
 
 }  // namespace ccl::detail

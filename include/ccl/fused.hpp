@@ -19,7 +19,7 @@ template <class W>
 concept CarriesRows = requires {
   { W::name } -> cuda::std::convertible_to<const char*>;
   { W::per_cell } -> cuda::std::convertible_to<int>;
-  { W::most_lanes } -> cuda::std::convertible_to<int>;
+  { W::max_lanes } -> cuda::std::convertible_to<int>;
   { W::data_cells(60) } -> cuda::std::same_as<int>;
 };
 template <class E, class Row>
@@ -64,7 +64,7 @@ class Fused {
 template <class Before, class Algo, class Proto, class Transport, class After>
 class Fused<Before, Collective<AllReduce, Algo, Proto, Transport>, After>
     : public detail::Composition<detail::FusedOp<Before, After>, Algo, Proto,
-                                 detail::sides_of<Transport>()> {
+                                 detail::exec_spaces<Transport>()> {
   static_assert(detail::check_collective<AllReduceRows, Algo, Proto, Transport>());
   static_assert(Prologue<Before>,
                 "ccl: the first argument of Fused must be a prologue (AsIs, QuantizeFp8, or a "
@@ -73,16 +73,16 @@ class Fused<Before, Collective<AllReduce, Algo, Proto, Transport>, After>
                 "ccl: the third argument of Fused must be an epilogue (StoreRows, AddRmsNorm, or a "
                 "model of Epilogue); the compiler's notes name the missing member");
   using Base = detail::Composition<detail::FusedOp<Before, After>, Algo, Proto,
-                                   detail::sides_of<Transport>()>;
+                                   detail::exec_spaces<Transport>()>;
   using Kernels = detail::RowKernels<Algo, Proto, Before, After>;
   using T = typename Before::Element;
 
  public:
   /// Collective. `plan` must be the same on all ranks; a slot of it is one half of the scratch.
   static Result<Fused> create(const Communicator& comm, std::optional<Plan> plan = {}) {
-    detail::enroll<Kernels>();
-    CCL_TRY(auto links, Base::template make_links<Transport>(comm, plan));
-    return Fused{std::move(links)};
+    detail::register_kernels<Kernels>();
+    CCL_TRY(auto connections, Base::template make_connections<Transport>(comm, plan));
+    return Fused{std::move(connections)};
   }
 
   /// All ranks: the same `rows` and `length` (elements of a row, a multiple of 8). All matrices are
@@ -93,11 +93,11 @@ class Fused<Before, Collective<AllReduce, Algo, Proto, Transport>, After>
   }
   Result<void> operator()(const Before& prologue, const T* input, Index rows, Index length,
                           const After& epilogue, Stream stream = {}) const {
-    const Communicator& comm = this->links_->comm();
+    const Communicator& comm = this->connections_->comm();
     CCL_CHECK(detail::check_buffer(comm, "input", input, rows * length, sizeof(T)));
     if (stream.recorder() != nullptr) return refuse("takes no part in a group", "call it alone");
     if (rows >= Index{1} << 31) return refuse("takes fewer than 2^31 rows", "call it for parts");
-    if (rows == 0) return this->links_->ready();
+    if (rows == 0) return this->connections_->ready();
     if (length < 8 || length % 8 != 0 || reinterpret_cast<std::uintptr_t>(input) % 16 != 0) {
       return refuse(fmt::format("takes rows of a multiple of 8 elements, aligned to 16 bytes, and "
                                 "was given {} elements at {}",
@@ -116,7 +116,7 @@ class Fused<Before, Collective<AllReduce, Algo, Proto, Transport>, After>
     if (length > (Index{1} << 30)) return too_long(length, 0);
     work.length = int(length);
     work.peers.ranks = comm.ranks();
-    if (this->links_->on_device()) return launch(work, stream);
+    if (this->connections_->on_device()) return launch(work, stream);
     // Of one rank, or `create` would have refused.
     constexpr int tiles = 512;
     using Body = detail::RowBody<AllReduceRows, OneShot, Proto, Before, After, 1, tiles>;
@@ -124,45 +124,45 @@ class Fused<Before, Collective<AllReduce, Algo, Proto, Transport>, After>
     if (Prims::tiles_of(work.length) > tiles) {
       return too_long(length, Index{tiles} * Prims::tile_elements);
     }
-    return detail::queue_on_host(*this->links_, stream, [work]() -> Result<void> {
+    return detail::queue_on_host(*this->connections_, stream, [work]() -> Result<void> {
       detail::HostExecutor::run<detail::SoloLane>(1, Body{work});
       return {};
     });
   }
 
  private:
-  explicit Fused(std::shared_ptr<detail::Links> links) : Base{std::move(links)} {}
+  explicit Fused(std::shared_ptr<detail::Connections> connections) : Base{std::move(connections)} {}
 
   template <class Work>
   Result<void> launch(Work& work, Stream stream) const {
-    detail::Links& links = *this->links_;
-    if (Kernels::launch == nullptr) return fail(links.no_device_code());
-    if (work.length > Kernels::most_length) return too_long(work.length, Kernels::most_length);
+    detail::Connections& connections = *this->connections_;
+    if (Kernels::launch == nullptr) return fail(connections.no_device_code());
+    if (work.length > Kernels::max_length) return too_long(work.length, Kernels::max_length);
     const int ranks = work.peers.ranks;
     if (ranks == 1) {
-      CCL_CHECK(links.ready());
-      const int code = Kernels::launch(work, {links.comm().device(), stream.cuda(), 128, false});
-      if (code != 0) return fail(links.cuda_failed(code));
+      CCL_CHECK(connections.ready());
+      const int code = Kernels::launch(work, {connections.comm().device(), stream.cuda(), 128, false});
+      if (code != 0) return fail(connections.cuda_failed(code));
       return {};
     }
-    if (Kernels::row_packets(work.length, ranks) > links.peers().half_packets) {
+    if (Kernels::row_packets(work.length, ranks) > connections.peers().half_packets) {
       return refuse(fmt::format("has {} bytes of scratch, and a row takes {}",
-                                links.peers().half_packets * Index{sizeof(Packet)},
+                                connections.peers().half_packets * Index{sizeof(Packet)},
                                 Kernels::row_packets(work.length, ranks) * Index{sizeof(Packet)}),
                     "give create a plan with larger slots");
     }
     const auto info = detail::call_info<T, void>(detail::FusedOp<Before, After>::name,
                                                  Index{work.rows} * work.length, -1);
-    const std::lock_guard lock{links.mutex()};
-    CCL_TRY(const detail::DeviceTarget target, links.begin_on_device(info, stream));
-    work.peers = links.peers();
-    work.epoch = links.epoch();
-    work.watch = links.watch();
-    return links.finish_on_device(Kernels::launch(work, target), stream);
+    const std::lock_guard lock{connections.mutex()};
+    CCL_TRY(const detail::DeviceTarget target, connections.begin_on_device(info, stream));
+    work.peers = connections.peers();
+    work.epoch = connections.epoch();
+    work.watch = connections.watch();
+    return connections.finish_on_device(Kernels::launch(work, target), stream);
   }
   Result<void> refuse(const std::string& what, const char* help) const {
     return fail(Errc::invalid_argument, fmt::format("{} of rank {} {}; {}", this->name(),
-                                                    this->links_->comm().rank(), what, help));
+                                                    this->connections_->comm().rank(), what, help));
   }
   Result<void> too_long(Index length, Index most) const {
     return refuse(fmt::format("cannot hold a row of {} elements (the most is {})", length, most),
@@ -214,10 +214,10 @@ class Fused<Before, Collective<AllReduce, Auto, Proto, Transport>, After> {
     const auto rates = detail::rates(
         detail::Path::nvlink, detail::Mover::peers,
         cuda::std::is_same_v<Packets, LL> ? detail::Packing::ll : detail::Packing::ll128);
-    const auto us = [&](const Effort& effort) {
-      return detail::predict_us(rates, effort, bytes, 128);
+    const auto us = [&](const CostTerms& cost_terms) {
+      return detail::predict_us(rates, cost_terms, bytes, 128);
     };
-    return us(TwoShot::effort<AllReduce>(ranks_)) < us(OneShot::effort<AllReduce>(ranks_));
+    return us(TwoShot::cost_terms<AllReduce>(ranks_)) < us(OneShot::cost_terms<AllReduce>(ranks_));
   }
 
   By<OneShot> one_;

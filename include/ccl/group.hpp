@@ -94,7 +94,7 @@ template <class... Calls>
 Result<void> launch_shared(Types<Calls...>, std::span<const int> places, const CallList& calls,
                            Stream stream) {
   using Kernels = GroupKernels<Calls...>;
-  enroll<Kernels>();
+  register_kernels<Kernels>();
   const auto together = sharing(calls, Kernels::launch != nullptr);
   if (together.empty()) return {};
   auto place = places.begin();
@@ -156,7 +156,7 @@ Result<void> launch_list(const CallList& calls, Stream stream, std::span<const B
   using Call = ListedCall<Bound>;
   if constexpr (!std::is_void_v<Call>) {
     using Kernels = ListKernels<Call>;
-    enroll<Kernels>();
+    register_kernels<Kernels>();
     if (const auto together = sharing(calls, Kernels::launch != nullptr); !together.empty()) {
       GroupLaunch group{together};
       CCL_TRY(const DeviceTarget target, group.begin(stream));
@@ -213,7 +213,7 @@ requires(sizeof...(Bound) > 0)
          ...);
   CCL_CHECK(std::move(recorded));
   CCL_CHECK(detail::settle_group(calls));
-  if (!calls.front()->links().on_device())
+  if (!calls.front()->connections().on_device())
     return detail::run_group_on_host(std::move(calls), stream);
   std::vector<int> sharing;
   int place = 0;
@@ -233,12 +233,12 @@ requires(detail::IsBound<First> || detail::HoldsBound<First>)
 /// As many calls of one kind as there are at run time, of one composition or of several:
 ///   std::vector sums{all_reduce.bind(a, b, n, Sum{})};  // and so on, one for each gradient
 ///   group(stream, sums);
-/// As above, for `detail::most_listed` of them at a time, which is about a dozen, and these groups
+/// As above, for `detail::max_listed` of them at a time, which is about a dozen, and these groups
 /// one after the other. None does nothing.
 template <class Bound>
 [[nodiscard]] Result<void> group(Stream stream, std::span<const Bound> bound) {
   using Call = detail::ListedCall<Bound>;
-  constexpr auto most = std::size_t(detail::most_listed<Call>);
+  constexpr auto most = std::size_t(detail::max_listed<Call>);
   for (; !bound.empty(); bound = bound.subspan(std::min(most, bound.size()))) {
     const std::span<const Bound> some = bound.first(std::min(most, bound.size()));
     if (std::ranges::any_of(some, [](const Bound& one) { return one.alone(); })) {
@@ -250,7 +250,7 @@ template <class Bound>
       CCL_CHECK(detail::record_call<!std::is_void_v<Call>>(calls, one));
     }
     CCL_CHECK(detail::settle_group(calls));
-    if (calls.front()->links().on_device()) {
+    if (calls.front()->connections().on_device()) {
       CCL_CHECK(detail::launch_list(calls, stream, some));
     } else {
       CCL_CHECK(detail::run_group_on_host(std::move(calls), stream));

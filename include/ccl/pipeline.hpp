@@ -77,7 +77,7 @@ class Pipeline {
     return chain.keeps_place ? count : detail::count_after(parts_->flows(), count);
   }
   /// `count` of a call must be a multiple of this.
-  Index least_count() const { return chain.keeps_place ? 1 : detail::least_count(parts_->flows()); }
+  Index min_count() const { return chain.keeps_place ? 1 : detail::min_count(parts_->flows()); }
   /// What a call of `count` elements of `T` would run on this rank.
   template <class T>
   PipelinePlan plan(Index count) const {
@@ -120,7 +120,7 @@ class Pipeline {
     });
   }
 
-  detail::Handle<Parts, Parts::nobody> parts_;
+  detail::Handle<Parts, Parts::moved_from> parts_;
   Maps maps_;
 };
 

@@ -20,10 +20,10 @@ namespace ccl::detail {
 template <class Op, class Algo>
 constexpr bool can_simulate() {
   if constexpr (is_hierarchical<Algo>) {
-    return one_of<Op, AllReduce, AllGather, ReduceScatter> && Algo::rails &&
+    return is_one_of<Op, AllReduce, AllGather, ReduceScatter> && Algo::rails &&
            Algo::template supports<Op>;
   } else {
-    return one_of<Op, AllReduce, AllGather, ReduceScatter, Broadcast, Reduce> &&
+    return is_one_of<Op, AllReduce, AllGather, ReduceScatter, Broadcast, Reduce> &&
            Algo::template supports<Op>;
   }
 }

@@ -15,6 +15,6 @@ std::string say_numbered(const Operation& op);
 /// "ranks 0-3, 5".
 std::string say_ranks(const std::vector<int>& ranks);
 /// How long ago this was when the rank spoke; 0: it has not been.
-double age_s(const Account& of, Word then_ns);
+double age_s(const RankStatus& of, Word then_ns);
 
 }  // namespace ccl::detail

@@ -28,7 +28,7 @@ const RankPlace& Bootstrap::place(int rank) const {
 }
 
 Result<void> Bootstrap::all_gather(void* all, Index bytes_each, std::optional<double> limit_s,
-                                   const Purpose& purpose) {
+                                   const RendezvousId& purpose) {
   return core_->all_gather(all, bytes_each, limit_s, purpose);
 }
 
@@ -63,11 +63,11 @@ Result<void> Bootstrap::barrier(std::optional<double> limit_s) {
   return core_->barrier(limit_s);
 }
 
-void Bootstrap::set_account(std::function<std::vector<std::byte>(std::string_view)> account) {
-  core_->set_account(std::move(account));
+void Bootstrap::set_rank_status(std::function<std::vector<std::byte>(std::string_view)> rank_status) {
+  core_->set_rank_status(std::move(rank_status));
 }
-std::vector<std::vector<std::byte>> Bootstrap::accounts(double limit_s) {
-  return core_->accounts(limit_s);
+std::vector<std::vector<std::byte>> Bootstrap::rank_statuses(double limit_s) {
+  return core_->rank_statuses(limit_s);
 }
 void Bootstrap::stop_shrink(const Error& error) {
   core_->stop_shrink(error);

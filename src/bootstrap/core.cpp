@@ -34,7 +34,7 @@ Bootstrap::Core::Core(const Core& all, std::vector<int> stay, double deadline_s)
       ring_(std::move(stay)),
       rest_(true) {}
 
-int Bootstrap::Core::seat_of(int rank) const {
+int Bootstrap::Core::position_of(int rank) const {
   const auto at = std::lower_bound(ring_.begin(), ring_.end(), rank);
   return at == ring_.end() || *at != rank ? -1 : int(at - ring_.begin());
 }
@@ -54,7 +54,7 @@ void Bootstrap::Core::set_joined() {
 void Bootstrap::Core::set_forming_child(const std::shared_ptr<Core>& child) {
   const Lock lock{mutex()};
   forming_child_ = child;
-  if (child && failure_) child->hear(child->from_parent(*failure_));
+  if (child && failure_) child->on_error(child->from_parent(*failure_));
 }
 
 void Bootstrap::Core::set_ranks_in_parent(std::vector<int> ranks) {
@@ -125,7 +125,7 @@ Result<std::shared_ptr<Conn>> Bootstrap::Core::start(Fd fd, Role role, const Mem
 }
 
 void Bootstrap::Core::accept(Accepted one) {
-  if (StayHello stay; read_into(stay, one.hello)) return accept_stay(std::move(one), stay);
+  if (ShrinkHello stay; read_into(stay, one.hello)) return accept_stay(std::move(one), stay);
   Hello hello;
   if (!read_into(hello, one.hello) || hello.kind == HelloKind::join || hello.ranks != ranks_ ||
       hello.me.rank < 0 || hello.me.rank >= ranks_ ||
@@ -193,15 +193,15 @@ void Bootstrap::Core::frame(const FrameHeader& h, Bytes payload) {
       break;
     case FrameKind::notice: {
       tries_ = std::max(tries_, h.tag);  // of who is ahead of this rank
-      Notice n;
-      if (read_into(n, payload)) hear(to_error(n));
+      RootNotice n;
+      if (read_into(n, payload)) on_error(to_error(n));
       break;
     }
     case FrameKind::goodbye:
       changed_.notify_all();
       break;
-    case FrameKind::account:
-      account(h, payload);
+    case FrameKind::rank_status:
+      rank_status(h, payload);
       break;
     case FrameKind::formed:
     case FrameKind::heard:
@@ -226,7 +226,7 @@ void Bootstrap::Core::for_each_conn(const std::function<void(Conn&)>& f) {
 
 void Bootstrap::Core::close_all() {
   for_each_conn([](Conn& c) { c.drain(); });
-  dismiss_callers();
+  reject_pending();
   if (gate_) gate_->close();
 }
 
@@ -248,9 +248,9 @@ Result<void> Bootstrap::Core::wait(Lock& lock, const std::function<bool()>& done
   // While ranks meet, those who know who is missing shall be the first to say so. Nobody knows more
   // where all have come to the only root.
   const bool endless = limit_s && *limit_s == 0;
-  const double most_s = limit_s.value_or(deadline_s_);
+  const double max_s = limit_s.value_or(deadline_s_);
   const auto deadline = [&] {
-    if (limit_s) return Deadline::after(most_s);
+    if (limit_s) return Deadline::after(max_s);
     const bool all_came = next_member_ && missing_by_root_.size() == 1;
     const bool knows = joined_ || all_came || !missing_.empty();
     return Deadline::after(knows ? deadline_s_ : 1.5 * deadline_s_);
@@ -271,7 +271,7 @@ Result<void> Bootstrap::Core::wait(Lock& lock, const std::function<bool()>& done
       Error e;
       e.code = Errc::timed_out;
       if (!limit_s && prev_ && next_) {  // a creation: who is late may wait for one that is stopped
-        const auto stopped = mute(lock, late);
+        const auto stopped = find_unresponsive(lock, late);
         // Others may be nearer to it, and find it within the same time.
         if (!stopped && ranks_ > 3) {
           changed_.wait_for(lock, std::chrono::seconds(3),
@@ -284,13 +284,13 @@ Result<void> Bootstrap::Core::wait(Lock& lock, const std::function<bool()>& done
           e.peer = stopped->rank;
           e.what =
               fmt::format("{} does not answer (stopped, or cut off): no progress for {} s in {}",
-                          describe(*stopped), most_s, what);
+                          describe(*stopped), max_s, what);
           complete(e);
           return fail(std::move(e));
         }
       }
       e.peer = late.empty() ? -1 : late.front();
-      e.what = fmt::format("no progress for {} s in {} ({})", most_s, what,
+      e.what = fmt::format("no progress for {} s in {} ({})", max_s, what,
                            say_late(late, limit_s ? setting : "CCL_INIT_TIMEOUT"));
       complete(e);
       return fail(std::move(e));

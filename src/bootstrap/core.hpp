@@ -53,7 +53,7 @@ class Bootstrap::Core : public std::enable_shared_from_this<Core> {
 
   // Around the ring: ring.cpp.
   Result<void> all_gather(void* all, Index bytes_each, std::optional<double> limit_s,
-                          const Purpose& purpose, const char* setting = "CCL_TIMEOUT");
+                          const RendezvousId& purpose, const char* setting = "CCL_TIMEOUT");
   Result<void> barrier(std::optional<double> limit_s = {}, const char* setting = "CCL_TIMEOUT",
                        const char* what = "barrier");
 
@@ -70,7 +70,7 @@ class Bootstrap::Core : public std::enable_shared_from_this<Core> {
   Error give_up(Error error);
   Result<void> finalize(std::optional<double> limit_s = {});
   /// The end of what all ranks know to be over.
-  void part_in_peace();
+  void close_gracefully();
   /// The destructor's part.
   void leave();
 
@@ -87,8 +87,8 @@ class Bootstrap::Core : public std::enable_shared_from_this<Core> {
   void stop_shrink(const Error& error);
 
   // accounts.cpp
-  void set_account(std::function<std::vector<std::byte>(std::string_view)> account);
-  std::vector<std::vector<std::byte>> accounts(double limit_s);
+  void set_rank_status(std::function<std::vector<std::byte>(std::string_view)> rank_status);
+  std::vector<std::vector<std::byte>> rank_statuses(double limit_s);
 
   int rank() const { return rank_; }
   int ranks() const { return ranks_; }
@@ -107,7 +107,7 @@ class Bootstrap::Core : public std::enable_shared_from_this<Core> {
   Result<void> failed(Errc code, std::string what) const;
 
  private:
-  struct Account {
+  struct RankStatus {
     Clock::time_point at;      // when it came
     std::uint64_t number = 0;  // of that rank's accounts
     std::vector<std::byte> text;
@@ -130,7 +130,7 @@ class Bootstrap::Core : public std::enable_shared_from_this<Core> {
   };
 
   /// A rank that shrinks and has called this one, which may not have come so far.
-  struct Caller {
+  struct PendingPeer {
     net::Member who;
     net::Digest excluded;
     std::string said;
@@ -139,13 +139,13 @@ class Bootstrap::Core : public std::enable_shared_from_this<Core> {
     std::weak_ptr<Core> taken_by;
     std::vector<std::pair<net::FrameHeader, std::vector<std::byte>>> frames;  // before that
     std::optional<int> closed;                                                // before that
-    bool gave_up() const;
+    bool failed() const;
   };
   struct Call {
-    std::shared_ptr<Caller> from;
+    std::shared_ptr<PendingPeer> from;
     std::shared_ptr<net::Conn> conn;
   };
-  struct GivenUp {
+  struct AbandonedShrink {
     Error why;
     std::uint64_t number;
   };
@@ -161,9 +161,9 @@ class Bootstrap::Core : public std::enable_shared_from_this<Core> {
   net::Deadline deadline() const { return net::Deadline::after(deadline_s_); }
   int in_ring() const { return int(ring_.size()); }
   /// Where in the ring; -1: not in it.
-  int seat_of(int rank) const;
-  int next_peer() const { return ring_[size_t((seat_of(rank_) + 1) % in_ring())]; }
-  int prev_peer() const { return ring_[size_t((seat_of(rank_) + in_ring() - 1) % in_ring())]; }
+  int position_of(int rank) const;
+  int next_peer() const { return ring_[size_t((position_of(rank_) + 1) % in_ring())]; }
+  int prev_peer() const { return ring_[size_t((position_of(rank_) + in_ring() - 1) % in_ring())]; }
   int forward_steps() const { return in_ring() / 2; }
   int backward_steps() const { return (in_ring() - 1) / 2; }
 
@@ -197,28 +197,28 @@ class Bootstrap::Core : public std::enable_shared_from_this<Core> {
 
   // ending.cpp
   void closed(net::Conn& conn, Role role, const net::Member& peer, int os_code);
-  void hear(Error error);
-  void spread(const Error& error);
-  void settle(Error error);
+  void on_error(Error error);
+  void broadcast_error(const Error& error);
+  void release_waiters(Error error);
 
   // shrink.cpp
-  void accept_stay(net::Accepted one, const net::StayHello& hello);
+  void accept_stay(net::Accepted one, const net::ShrinkHello& hello);
   void begin_shrink(const std::shared_ptr<Core>& rest);
   Result<std::shared_ptr<net::Conn>> call(int peer, Role role, net::Bytes hello);
   void take_prev();
-  bool is_old(const Caller& from) const;
+  bool is_old(const PendingPeer& from) const;
   bool tell_given_up(const Call& call);
   bool look_at_callers(const std::weak_ptr<Core>& of);
-  void dismiss_callers();
+  void reject_pending();
   void answer(net::Accepted one);
 
   // accounts.cpp
-  std::vector<std::byte> own_account() const;
-  void account(const net::FrameHeader& h, net::Bytes payload);
-  void speak();
+  std::vector<std::byte> own_status() const;
+  void rank_status(const net::FrameHeader& h, net::Bytes payload);
+  void publish_status();
   void ask(Lock& lock, int peer);
   bool answers(Lock& lock, const net::Member& to);
-  std::optional<net::Member> mute(Lock& lock, const std::vector<int>& late);
+  std::optional<net::Member> find_unresponsive(Lock& lock, const std::vector<int>& late);
 
   const int rank_, ranks_;
   const net::Secret secret_;
@@ -231,7 +231,7 @@ class Bootstrap::Core : public std::enable_shared_from_this<Core> {
   std::vector<int> ring_;    // all ranks, or those who stay
   const bool rest_ = false;  // of another core's ranks, who are reached through its gates
 
-  std::shared_ptr<net::Gate> gate_;
+  std::shared_ptr<net::Acceptor> gate_;
   std::shared_ptr<net::Conn> next_, prev_;
   std::vector<net::Secret> root_secrets_;             // of all roots; some may live in this process
   std::vector<std::shared_ptr<net::Conn>> roots_;     // until all ranks stand in the ring
@@ -262,20 +262,20 @@ class Bootstrap::Core : public std::enable_shared_from_this<Core> {
   std::vector<int> ranks_in_parent_;
   std::uint64_t barriers_ = 0;     // calls that have begun
   const char* barrier_ = nullptr;  // what the one under way is for
-  std::string meeting_;            // the call under way, or that has failed, of all ranks
+  std::string rendezvous_;            // the call under way, or that has failed, of all ranks
   std::uint64_t first_token_ = 0, second_token_ = 0;
   std::string first_in_;  // what the ring's first rank is in, by its latest token
   std::uint64_t internal_calls_ = 0;
 
-  std::function<std::vector<std::byte>(std::string_view)> speak_;
-  std::map<int, Account> accounts_;
-  std::uint64_t own_accounts_ = 0;
+  std::function<std::vector<std::byte>(std::string_view)> publish_status_;
+  std::map<int, RankStatus> rank_statuses_;
+  std::uint64_t own_statuses_ = 0;
   Clock::time_point spoke_at_{};
 
   std::mutex shrinking_;
   Shrinking shrink_;
   std::map<int, Call> callers_;              // not taken yet, the latest of each rank
-  std::map<net::Digest, GivenUp> given_up_;  // the latest try, by whom it excluded
+  std::map<net::Digest, AbandonedShrink> given_up_;  // the latest try, by whom it excluded
   std::uint64_t tries_ = 0;                  // that have failed, here or elsewhere
   std::vector<Call> watchers_;               // who wait for this rank
 };

@@ -24,7 +24,7 @@ Bootstrap::Core::PartHead Bootstrap::Core::head_of(Bytes payload) {
 }
 
 Result<void> Bootstrap::Core::all_gather(void* all, Index bytes_each, std::optional<double> limit_s,
-                                         const Purpose& purpose, const char* setting) {
+                                         const RendezvousId& purpose, const char* setting) {
   if (all == nullptr || bytes_each < 0) {
     return failed(Errc::invalid_argument, "all_gather got no memory or a negative size");
   }
@@ -47,12 +47,12 @@ Result<void> Bootstrap::Core::all_gather(void* all, Index bytes_each, std::optio
     for (const auto& [owner, bytes] : early->second) take_part(owner, bytes);
     early_parts_.erase(early);
   }
-  meeting_ = head.text();
+  rendezvous_ = head.text();
   auto done = wait(
-      lock, [&] { return gather_->count == in_ring() - 1; }, meeting_.c_str(),
+      lock, [&] { return gather_->count == in_ring() - 1; }, rendezvous_.c_str(),
       [&] { return missing_parts(); }, limit_s, setting);
   gather_.reset();
-  if (done) meeting_.clear();
+  if (done) rendezvous_.clear();
   ++gathers_;
   return done;
 }
@@ -60,11 +60,11 @@ Result<void> Bootstrap::Core::all_gather(void* all, Index bytes_each, std::optio
 // Parts travel on at once, whether this rank has called all_gather yet or not.
 void Bootstrap::Core::part(const FrameHeader& h, Bytes payload) {
   const int owner = h.rank;
-  const int seat = seat_of(owner), mine = seat_of(rank_);
-  if (seat < 0 || owner == rank_ || h.tag < gathers_) return;
+  const int position = position_of(owner), mine = position_of(rank_);
+  if (position < 0 || owner == rank_ || h.tag < gathers_) return;
   ++progress_;
-  const int behind = (mine - seat + in_ring()) % in_ring();
-  const int ahead = (seat - mine + in_ring()) % in_ring();
+  const int behind = (mine - position + in_ring()) % in_ring();
+  const int ahead = (position - mine + in_ring()) % in_ring();
   const bool forward = behind <= forward_steps();  // else it came backward
   if (forward && behind < forward_steps()) next_->send(h.kind, owner, h.tag, payload);
   if (!forward && ahead < backward_steps()) prev_->send(h.kind, owner, h.tag, payload);
@@ -80,8 +80,8 @@ void Bootstrap::Core::differ(int owner, std::string what) {
   e.code = Errc::mismatch;
   e.peer = owner;
   e.what = std::move(what);
-  spread(e);
-  settle(std::move(e));
+  broadcast_error(e);
+  release_waiters(std::move(e));
 }
 
 bool Bootstrap::Core::missed_barrier(int owner, Bytes payload) {
@@ -146,7 +146,7 @@ Result<void> Bootstrap::Core::barrier(std::optional<double> limit_s, const char*
   CCL_CHECK(usable());
   if (ranks_ == 1) return {};
   const std::uint64_t number = ++barriers_;
-  meeting_ = barrier_ = what;
+  rendezvous_ = barrier_ = what;
   if (rank_ == ring_[0] || (first_token_ == number && !is_elsewhere(first_in_))) send_first_token();
   if (const auto early = early_parts_.find(gathers_); early != early_parts_.end()) {
     for (const auto& [owner, bytes] : early->second) {
@@ -157,7 +157,7 @@ Result<void> Bootstrap::Core::barrier(std::optional<double> limit_s, const char*
       lock, [&] { return second_token_ == number; }, what, [&] { return std::vector{prev_peer()}; },
       limit_s, setting);
   barrier_ = nullptr;
-  if (done) meeting_.clear();
+  if (done) rendezvous_.clear();
   return done;
 }
 

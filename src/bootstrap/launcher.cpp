@@ -53,12 +53,12 @@ Result<int> number(const char* name) {
 }
 
 // How one launcher says who a process is.
-struct Dialect {
+struct LauncherVariables {
   const char* launcher;
   const char *rank, *ranks, *local_rank;
   const char *job, *step;  // together name the job
 };
-constexpr Dialect dialects[] = {
+constexpr LauncherVariables dialects[] = {
     {"torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK", "TORCHELASTIC_RUN_ID", ""},
     {"Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
      "PMIX_NAMESPACE", ""},
@@ -164,20 +164,20 @@ class Pmix {
   Pmix() = default;
   /// PMIx waits for ever for a rank that has ended, so a thread of its own does.
   Result<int> fence() {
-    CCL_TRY(const double patience_s, setting_seconds("INIT_TIMEOUT"));
+    CCL_TRY(const double wait_limit_s, setting_seconds("INIT_TIMEOUT"));
     const auto answer = std::make_shared<std::promise<int>>();
     auto told = answer->get_future();
     CCL_TRY(std::thread thread, detail::own_thread("PMIx", [answer, fence = fence_] {
               answer->set_value(fence(nullptr, 0, nullptr, 0));
             }));
     thread.detach();
-    const auto limit = std::chrono::duration<double>(patience_s == 0 ? 1e8 : patience_s);
+    const auto limit = std::chrono::duration<double>(wait_limit_s == 0 ? 1e8 : wait_limit_s);
     if (told.wait_for(limit) == std::future_status::ready) return told.get();
     finalize_ = nullptr;  // it might wait for that thread
     return fail(Errc::timed_out,
                 fmt::format("not all ranks met in PMIx_Fence within {} s (one has ended, or is "
                             "late); see their output, or raise CCL_INIT_TIMEOUT",
-                            patience_s));
+                            wait_limit_s));
   }
   static Result<void> check(int code, const char* call) {
     if (code == pmix::success) return {};
@@ -202,7 +202,7 @@ Result<std::string> master_address() {
   return v6 ? fmt::format("[{}]:{}", host, port) : fmt::format("{}:{}", host, port);
 }
 
-Result<Launch> checked(Launch launch) {
+Result<LaunchEnvironment> checked(LaunchEnvironment launch) {
   if (launch.ranks >= 1 && launch.rank < launch.ranks) return launch;
   return fail(Errc::bad_setting,
               fmt::format("{} says that this is rank {} of {} (ranks are 0 to size - 1, and there "
@@ -212,26 +212,26 @@ Result<Launch> checked(Launch launch) {
 
 /// `unique_id_at`, once the name in `address` is known.
 Result<UniqueId> id_at(const std::string& address, const std::string& job_key) {
-  CCL_TRY(const double patience_s, setting_seconds("INIT_TIMEOUT"));
-  const auto deadline = net::Deadline::after(patience_s == 0 ? 1e8 : patience_s);
+  CCL_TRY(const double wait_limit_s, setting_seconds("INIT_TIMEOUT"));
+  const auto deadline = net::Deadline::after(wait_limit_s == 0 ? 1e8 : wait_limit_s);
   for (bool told = false;; told = true) {
     auto made = unique_id_at(address, job_key);
     if (made || made.error().code != Errc::network) return made;
     if (deadline.passed()) {
       Error error = std::move(made).error();
       error.code = Errc::bad_setting;
-      error.what += fmt::format(" (asked for {} s: CCL_INIT_TIMEOUT)", patience_s);
+      error.what += fmt::format(" (asked for {} s: CCL_INIT_TIMEOUT)", wait_limit_s);
       return fail(std::move(error));
     }
     if (!told) {
       log_warn(LogPart::init, "{}; it is asked for again until CCL_INIT_TIMEOUT, {} s, has passed",
-               made.error().what, patience_s);
+               made.error().what, wait_limit_s);
     }
     std::this_thread::sleep_for(std::chrono::milliseconds(200));
   }
 }
 
-Result<UniqueId> meeting_id(const Launch& launch) {
+Result<UniqueId> rendezvous_id(const LaunchEnvironment& launch) {
   CCL_CHECK(check_settings());
   if (launch.ranks == 1) return create_unique_id();
   CCL_TRY(std::string address, setting_text("COMM_ID"));
@@ -242,16 +242,16 @@ Result<UniqueId> meeting_id(const Launch& launch) {
   }
   if (!address.empty()) {
     // An address is bad for its variables: the sentence names them.
-    const auto blamed = [&](Error error) {
+    const auto annotated = [&](Error error) {
       if (error.code == Errc::invalid_argument) error.code = Errc::bad_setting;
       error.what = fmt::format("{}: {}", variables, error.what);
       return fail(std::move(error));
     };
     auto made = id_at(address, launch.job_key);
-    if (!made) return blamed(std::move(made).error());
+    if (!made) return annotated(std::move(made).error());
     const UniqueId id = *made;
     if (launch.rank == 0) {
-      if (auto root = start_root(id, 0); !root) return blamed(std::move(root).error());
+      if (auto root = start_root(id, 0); !root) return annotated(std::move(root).error());
     }
     log_info(LogPart::init, "rank {} of {} by {}; the root is at {}", launch.rank, launch.ranks,
              launch.launcher, address);
@@ -286,8 +286,8 @@ Result<UniqueId> meeting_id(const Launch& launch) {
 
 }  // namespace
 
-Result<Launch> detect_launch() {
-  for (const Dialect& d : dialects) {
+Result<LaunchEnvironment> detect_launch() {
+  for (const LauncherVariables& d : dialects) {
     if (!has(d.rank) && !has(d.ranks)) continue;
     if (!has(d.rank) || !has(d.ranks)) {
       // A job's size alone is left by batch systems around programs they did not start as ranks.
@@ -307,7 +307,7 @@ Result<Launch> detect_launch() {
       }
       continue;
     }
-    Launch launch;
+    LaunchEnvironment launch;
     launch.launcher = d.launcher;
     CCL_TRY(launch.rank, number(d.rank));
     CCL_TRY(launch.ranks, number(d.ranks));
@@ -317,7 +317,7 @@ Result<Launch> detect_launch() {
     launch.job_key = env(d.job) + (*d.step == 0 ? "" : "." + env(d.step));
     return checked(std::move(launch));
   }
-  Launch launch;
+  LaunchEnvironment launch;
   if (has("PMIX_RANK")) {
     launch.launcher = "PMIx";
     launch.job_key = env("PMIX_NAMESPACE");
@@ -336,8 +336,8 @@ Result<Launch> detect_launch() {
   return launch;
 }
 
-Result<UniqueId> launch_id(const Launch& launch) {
-  auto id = meeting_id(launch);
+Result<UniqueId> launch_id(const LaunchEnvironment& launch) {
+  auto id = rendezvous_id(launch);
   if (id) return id;
   return fail(detail::of_rank(launch.rank, std::move(id).error()));
 }

@@ -18,7 +18,7 @@ constexpr double last_word_s = 2;  // to tell another root why this rank ends
 
 Result<void> Bootstrap::Core::open_gate(const Address& where) {
   const Lock lock{mutex()};
-  CCL_TRY(gate_, Gate::open(where, secret_, [weak = weak_from_this()](Accepted one) {
+  CCL_TRY(gate_, Acceptor::open(where, secret_, [weak = weak_from_this()](Accepted one) {
             if (const auto self = weak.lock()) self->accept(std::move(one));
           }));
   me_ = this_member(rank_, gate_->address().wire());
@@ -32,7 +32,7 @@ Result<void> Bootstrap::Core::join_root(const IdContent& id, int root, int roots
   }
   const Hello hello{HelloKind::join, ranks_, roots, root, me_};
   // Who made a unique id listened first; where the ranks work it out, rank 0 may be late.
-  const auto root_is = id.root_rank < 0 ? Listener::is_there : Listener::may_come;
+  const auto root_is = id.root_rank < 0 ? Listener::has_wire : Listener::may_come;
   auto fd =
       auth_connect(Address{id.root}, id.secret, bytes_of(hello), deadline(), status_, root_is);
   if (!fd && !status_->ok() && !roots_.empty()) {

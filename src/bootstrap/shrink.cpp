@@ -31,7 +31,7 @@ std::string say(const std::vector<int>& excluded) {
 }
 }  // namespace
 
-Result<std::vector<int>> those_who_stay(int rank, int ranks, std::span<const int> excluded) {
+Result<std::vector<int>> surviving_ranks(int rank, int ranks, std::span<const int> excluded) {
   std::vector<int> stay(static_cast<size_t>(ranks));
   std::iota(stay.begin(), stay.end(), 0);
   for (const int r : excluded) {
@@ -56,7 +56,7 @@ Result<std::vector<int>> those_who_stay(int rank, int ranks, std::span<const int
 Result<std::unique_ptr<Bootstrap>> Bootstrap::shrink(std::span<const int> excluded,
                                                      const Options& options) {
   CCL_TRY(const double deadline_s, deadline_of(options));
-  CCL_TRY(auto stay, those_who_stay(rank(), ranks(), excluded));
+  CCL_TRY(auto stay, surviving_ranks(rank(), ranks(), excluded));
   if (stay.size() == 1) {
     Secret secret;
     fill_random(secret);
@@ -77,7 +77,7 @@ Result<std::unique_ptr<Bootstrap>> Bootstrap::shrink(std::span<const int> exclud
     return made;
   }
   core_->end_shrink({});
-  rest.core_->part_in_peace();  // all know that the child is there, which hears what happens now
+  rest.core_->close_gracefully();  // all know that the child is there, which hears what happens now
   return made;
 }
 
@@ -96,7 +96,7 @@ bool Bootstrap::Core::is_made(bool formed) {
     const Member& other = members_[size_t((rank_ + d) % ranks_)];
     const auto until = Deadline::after(ask_s);
     const auto fd = auth_connect(Address{other.listen}, secret_, bytes_of(hello), until, nullptr,
-                                 Listener::is_there);
+                                 Listener::has_wire);
     char yes = 0;
     made = fd && recv_all(fd->get(), &yes, sizeof yes, until, nullptr) && yes != 0;
   }
@@ -121,7 +121,7 @@ void Bootstrap::Core::answer(Accepted one) {
   ::send(one.fd.get(), &yes, sizeof yes, MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
-bool Bootstrap::Core::Caller::gave_up() const {
+bool Bootstrap::Core::PendingPeer::failed() const {
   const auto is_notice = [](const auto& f) { return f.first.kind == FrameKind::notice; };
   return closed || std::any_of(frames.begin(), frames.end(), is_notice);
 }
@@ -129,7 +129,7 @@ bool Bootstrap::Core::Caller::gave_up() const {
 Result<std::shared_ptr<Conn>> Bootstrap::Core::call(int peer, Role role, Bytes hello) {
   const Member to = members_[size_t(peer)];
   auto fd = auth_connect(Address{to.listen}, secret_, hello, Deadline::after(deadline_s_), status_,
-                         Listener::is_there);
+                         Listener::has_wire);
   const Lock lock{mutex()};
   if (!fd) {
     CCL_CHECK(status_->result());  // heard from the others meanwhile
@@ -143,7 +143,7 @@ Result<std::shared_ptr<Conn>> Bootstrap::Core::call(int peer, Role role, Bytes h
 }
 
 Result<void> Bootstrap::Core::form_ring_in(Core& all) {
-  StayHello hello{{HelloKind::stay, ranks_, 0, 0, me_}};
+  ShrinkHello hello{{HelloKind::stay, ranks_, 0, 0, me_}};
   {
     const Lock lock{mutex()};
     missing_ = {prev_peer()};  // until it has called
@@ -171,14 +171,14 @@ Result<void> Bootstrap::Core::form_ring_in(Core& all) {
 void Bootstrap::Core::begin_shrink(const std::shared_ptr<Core>& rest) {
   std::vector<int> excluded;
   for (const int r : ring_) {
-    if (rest->seat_of(r) < 0) excluded.push_back(r);
+    if (rest->position_of(r) < 0) excluded.push_back(r);
   }
   shrink_ = {rest, hmac_sha256(secret_, std::as_bytes(std::span{excluded})), say(excluded),
              Clock::now(), tries_};
   const auto early = callers_.find(rest->prev_peer());
   if (early != callers_.end() && early->second.from->excluded == shrink_.excluded) {
-    const Caller& prev = *early->second.from;
-    if (prev.gave_up() && prev.number < tries_) {
+    const PendingPeer& prev = *early->second.from;
+    if (prev.failed() && prev.number < tries_) {
       early->second.conn->close();  // as this rank did, too
       callers_.erase(early);
     } else {
@@ -215,16 +215,16 @@ void Bootstrap::Core::stop_shrink(const Error& error) {
   if (rest) rest->abort(error);
 }
 
-void Bootstrap::Core::accept_stay(Accepted one, const StayHello& hello) {
+void Bootstrap::Core::accept_stay(Accepted one, const ShrinkHello& hello) {
   const Member& who = hello.hello.me;
   const bool watches = hello.hello.kind == HelloKind::watch;
   if ((!watches && hello.hello.kind != HelloKind::stay) || hello.hello.ranks != ranks_ ||
-      seat_of(who.rank) < 0 || who.rank == rank_) {
+      position_of(who.rank) < 0 || who.rank == rank_) {
     log_warn(LogPart::bootstrap, "refused a connection from {} (it fits no rank of this job)",
              one.from.to_string());
     return;
   }
-  auto from = std::make_shared<Caller>();
+  auto from = std::make_shared<PendingPeer>();
   from->who = who;
   from->excluded = hello.excluded;
   from->said.assign(hello.said, strnlen(hello.said, sizeof hello.said));
@@ -262,7 +262,7 @@ void Bootstrap::Core::take_prev() {
   const auto it = callers_.find(rest.prev_peer());
   if (it == callers_.end() || rest.prev_ || rest.failure_) return;
   const Call call = it->second;
-  Caller& prev = *call.from;
+  PendingPeer& prev = *call.from;
   if (prev.excluded != shrink_.excluded) return;
   // It may have given up the try that this rank is in, and news of that be on its way.
   if (prev.number > shrink_.number && !is_old(prev)) return;
@@ -276,7 +276,7 @@ void Bootstrap::Core::take_prev() {
   rest.changed_.notify_all();
 }
 
-bool Bootstrap::Core::is_old(const Caller& from) const {
+bool Bootstrap::Core::is_old(const PendingPeer& from) const {
   const auto since = std::max(from.at, shrink_.since);
   return Clock::now() - since >= std::chrono::duration<double>(differ_s);
 }
@@ -296,8 +296,8 @@ bool Bootstrap::Core::look_at_callers(const std::weak_ptr<Core>& of) {
   if (!rest || shrink_.rest != rest || rest->failure_) return false;
   take_prev();
   for (auto& [rank, call] : callers_) {
-    const Caller& from = *call.from;
-    if (from.excluded == shrink_.excluded || from.gave_up() || rest->seat_of(rank) < 0 ||
+    const PendingPeer& from = *call.from;
+    if (from.excluded == shrink_.excluded || from.failed() || rest->position_of(rank) < 0 ||
         !is_old(from)) {
       continue;
     }
@@ -312,18 +312,18 @@ bool Bootstrap::Core::look_at_callers(const std::weak_ptr<Core>& of) {
   return true;
 }
 
-void Bootstrap::Core::dismiss_callers() {
+void Bootstrap::Core::reject_pending() {
   Error left;
   left.code = Errc::peer_lost;
   left.peer = rank_;
   left.what = fmt::format("{} has left the communicator (it dropped or finalized it); exclude it",
                           describe(me_));
-  const auto dismiss = [&](Conn& conn) {
+  const auto reject = [&](Conn& conn) {
     conn.send_now(FrameKind::notice, rank_, 0, bytes_of(to_notice(left)));
     conn.drain();
   };
-  for (const auto& call : std::exchange(watchers_, {})) dismiss(*call.conn);
-  for (const auto& [rank, call] : std::exchange(callers_, {})) dismiss(*call.conn);
+  for (const auto& call : std::exchange(watchers_, {})) reject(*call.conn);
+  for (const auto& [rank, call] : std::exchange(callers_, {})) reject(*call.conn);
 }
 
 }  // namespace ccl::detail

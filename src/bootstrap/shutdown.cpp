@@ -27,16 +27,16 @@ void Bootstrap::Core::abort(const Error& error) {
     told.what += fmt::format(" [found by rank {}]", rank_);
     if (error.code == Errc::overflow) told.peer = rank_;  // the other of the two may be listening
   }
-  spread(told);
-  settle(error);
+  broadcast_error(told);
+  release_waiters(error);
 }
 
 Error Bootstrap::Core::give_up(Error error) {
   const Lock lock{mutex()};
   complete(error);
   if (!failure_) {
-    spread(error);
-    settle(error);
+    broadcast_error(error);
+    release_waiters(error);
   }
   return error;
 }
@@ -49,9 +49,9 @@ Result<void> Bootstrap::Core::finalize(std::optional<double> limit_s) {
   leaving_ = true;
   for_each_conn([&](Conn& c) { c.send_now(FrameKind::goodbye, rank_, 0, {}); });
   // Whoever leaves first waits for nobody else than its neighbours, who are past the barrier too.
-  const auto heard = [](const auto& c) { return !c || c->said_goodbye() || !c->is_open(); };
+  const auto on_message = [](const auto& c) { return !c || c->said_goodbye() || !c->is_open(); };
   const auto until = Deadline::after(goodbye_s);
-  while (!(heard(next_) && heard(prev_)) && !until.passed() && !failure_) {
+  while (!(on_message(next_) && on_message(prev_)) && !until.passed() && !failure_) {
     changed_.wait_for(lock, std::chrono::milliseconds(50));
   }
   close_all();
@@ -59,7 +59,7 @@ Result<void> Bootstrap::Core::finalize(std::optional<double> limit_s) {
   return {};
 }
 
-void Bootstrap::Core::part_in_peace() {
+void Bootstrap::Core::close_gracefully() {
   const Lock lock{mutex()};
   if (failure_) return;
   leaving_ = true;
@@ -77,10 +77,10 @@ void Bootstrap::Core::leave() {
     e.peer = rank_;
     e.what =
         fmt::format("{} left without finalize (it gave up or was destroyed early)", describe(me_));
-    spread(e);
+    broadcast_error(e);
   }
   leaving_ = true;
-  speak_ = {};
+  publish_status_ = {};
   close_all();
   finalized_ = true;
 }
@@ -104,31 +104,31 @@ void Bootstrap::Core::closed(Conn& conn, Role role, const Member& peer, int os_c
                  : std::string{
                        "the process that made the unique id is gone before all ranks had "
                        "joined; keep it alive"};
-    return hear(std::move(e));
+    return on_error(std::move(e));
   }
-  hear(lost_error(peer, os_code));
+  on_error(lost_error(peer, os_code));
 }
 
 // Tells everybody once, then this rank: who acts on the status and exits must have told first.
-void Bootstrap::Core::hear(Error error) {
+void Bootstrap::Core::on_error(Error error) {
   if (failure_ || leaving_) return;
-  spread(error);
-  settle(std::move(error));
+  broadcast_error(error);
+  release_waiters(std::move(error));
 }
 
-void Bootstrap::Core::spread(const Error& error) {
-  const Notice notice = to_notice(error);
+void Bootstrap::Core::broadcast_error(const Error& error) {
+  const RootNotice notice = to_notice(error);
   for_each_conn([&](Conn& c) { c.send_now(FrameKind::notice, rank_, 0, bytes_of(notice)); });
   // Not through its connection: this process may end before its root reads that.
   for (const Secret& secret : root_secrets_) fail_local_root(secret, error);
 }
 
-void Bootstrap::Core::settle(Error error) {
+void Bootstrap::Core::release_waiters(Error error) {
   complete(error);
   const LogRank in_log{rank_};
   log_info(LogPart::bootstrap, "{}", error.message());
   failure_ = error;
-  if (const auto child = forming_child_.lock()) child->hear(child->from_parent(error));
+  if (const auto child = forming_child_.lock()) child->on_error(child->from_parent(error));
   status_->set(std::move(error));
   changed_.notify_all();
 }

@@ -94,8 +94,8 @@ Result<UniqueId> unique_id_at(std::string_view address, std::string_view job_key
 
 Result<void> start_root(const UniqueId& id, int root_rank) {
   CCL_TRY(const detail::net::IdContent content, detail::net::unpack(id));
-  CCL_TRY(const double patience_s, detail::setting_seconds("INIT_TIMEOUT"));
-  const auto deadline = detail::net::Deadline::after(patience_s == 0 ? 1e8 : patience_s);
+  CCL_TRY(const double wait_limit_s, detail::setting_seconds("INIT_TIMEOUT"));
+  const auto deadline = detail::net::Deadline::after(wait_limit_s == 0 ? 1e8 : wait_limit_s);
   for (;;) {
     const auto root = detail::net::open_root(detail::net::Address{content.root}, content.secret, root_rank);
     if (root) return {};

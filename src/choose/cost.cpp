@@ -54,16 +54,16 @@ double level_us(Path path) {
   return path == Path::shm || path == Path::net ? 8 : 0;
 }
 
-double predict_us(const Rates& rates, const Effort& effort, double bytes, int blocks) {
-  return predict_us(rates, rates, 1, effort, bytes, blocks);
+double predict_us(const Rates& rates, const CostTerms& cost_terms, double bytes, int blocks) {
+  return predict_us(rates, rates, 1, cost_terms, bytes, blocks);
 }
 
-double predict_us(const Rates& rates, const Rates& near, double far, const Effort& effort,
+double predict_us(const Rates& rates, const Rates& near, double far, const CostTerms& cost_terms,
                   double bytes, int blocks) {
   double gbs = rates.gbs;
   if (rates.block_gbs > 0) gbs = std::min(gbs, rates.block_gbs * std::max(blocks, 1));
   const double hop_us = far * rates.hop_us + (1 - far) * near.hop_us;
-  return rates.base_us + effort.hops * hop_us + effort.volume * bytes / (gbs * 1e3);
+  return rates.base_us + cost_terms.hops * hop_us + cost_terms.volume * bytes / (gbs * 1e3);
 }
 
 }  // namespace ccl::detail

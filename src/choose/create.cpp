@@ -17,11 +17,11 @@
 namespace ccl::detail {
 namespace {
 
-constexpr int most_candidates = 64;
-constexpr int most_blocks = 128;  // of a launch: see `CommState::most_blocks`
+constexpr int max_candidates = 64;
+constexpr int max_blocks = 128;  // of a launch: see `CommState::max_blocks`
 
 /// What the ranks compare before they choose.
-struct Ballot {
+struct ChooserInputs {
   std::uint64_t usable = 0;
   std::uint64_t table = 0;  // hash of the measurements that count here
   std::int32_t path = 0;
@@ -67,7 +67,7 @@ void say_what_fits(const TuningTable& table, const TuningCase& where, std::size_
 
 }  // namespace
 
-Result<Chooser> Chooser::create(const Communicator& comm, const Question& question) {
+Result<Chooser> Chooser::create(const Communicator& comm, const ChooserRequest& question) {
   CommState& state = *comm.state();
   CCL_CHECK(state.ready());
   Chooser made;
@@ -77,10 +77,10 @@ Result<Chooser> Chooser::create(const Communicator& comm, const Question& questi
   if (std::all_of(made.facts_.begin(), made.facts_.end(), wants_window)) {
     for (CandidateFacts& one : made.facts_) one.in_windows = false;
   }
-  if (made.facts_.size() > most_candidates) {
-    return fail(state.blame(
+  if (made.facts_.size() > max_candidates) {
+    return fail(state.annotate(
         {Errc::not_supported, fmt::format("{} has {} candidates (at most {} can be chosen from)",
-                                          question.op, made.facts_.size(), most_candidates)}));
+                                          question.op, made.facts_.size(), max_candidates)}));
   }
   made.op_ = question.op;
   made.rank_ = state.rank;
@@ -93,7 +93,7 @@ Result<Chooser> Chooser::create(const Communicator& comm, const Question& questi
 
   // What this rank's edges leave.
   std::vector<Edges> seen;
-  const auto edges_of = [&](const Connector* by) -> const Edges& {
+  const auto edges_of = [&](const TransportTable* by) -> const Edges& {
     for (const Edges& edges : seen) {
       if (edges.by == by) return edges;
     }
@@ -104,14 +104,14 @@ Result<Chooser> Chooser::create(const Communicator& comm, const Question& questi
   made.locals_ = shape.even ? state.ranks / shape.hosts : shape.most;
   std::optional<std::string> peers_refused;
   const auto no_relays = setting_flag("PXN_DISABLE");
-  if (!no_relays) return fail(state.blame(no_relays.error()));
-  Ballot mine;
+  if (!no_relays) return fail(state.annotate(no_relays.error()));
+  ChooserInputs mine;
   mine.path = mine.inner_path = made.gpu_ ? int(Path::nvlink) : int(Path::shm);
   for (std::size_t c = 0; c < made.facts_.size(); ++c) {
     const CandidateFacts& one = made.facts_[c];
     std::string& out = made.out_[c];
     if (auto may = may_compose(question.op, one.algo, one.proto); !may) {
-      if (may.error().code != Errc::bad_setting) return fail(state.blame(may.error()));
+      if (may.error().code != Errc::bad_setting) return fail(state.annotate(may.error()));
       out = may.error().what;
       made.by_setting_ = true;
     } else if (one.relays && *no_relays) {
@@ -124,7 +124,7 @@ Result<Chooser> Chooser::create(const Communicator& comm, const Question& questi
     } else if (state.ranks > 1 && one.takes_ranks != nullptr && !one.takes_ranks(state.ranks)) {
       out = fmt::format("it is not for {} ranks", state.ranks);
     } else if (state.ranks > 1) {
-      const Edges& edges = edges_of(one.connector);
+      const Edges& edges = edges_of(one.transport_table);
       mine.path = std::max(mine.path, int(edges.path));
       mine.inner_path = std::max(mine.inner_path, int(edges.inner_path));
       if (one.step_count > 0) out = no_levels(state, one, shape);
@@ -146,15 +146,15 @@ Result<Chooser> Chooser::create(const Communicator& comm, const Question& questi
     }
     if (out.empty()) mine.usable |= std::uint64_t{1} << c;
   }
-  mine.blocks = made.gpu_ ? state.most_blocks : most_blocks;
+  mine.blocks = made.gpu_ ? state.max_blocks : max_blocks;
   mine.max_ctas = state.bounds.most.value_or(0);
 
   // And what all ranks' do.
-  std::vector<Ballot> all(std::size_t(state.ranks), mine);
+  std::vector<ChooserInputs> all(std::size_t(state.ranks), mine);
   const auto exchange = [&]() -> Result<void> {
     if (state.ranks == 1 || question.alone) return {};
     const std::lock_guard lock{state.bootstrap_mutex};
-    return state.met_to_create(state.bootstrap->all_gather(all.data(), Index{sizeof(Ballot)}, {},
+    return state.after_creation(state.bootstrap->all_gather(all.data(), Index{sizeof(ChooserInputs)}, {},
                                                            {"the creation by Auto of", made.op_}));
   };
   // A rank without a readable table must not leave the others waiting.
@@ -175,7 +175,7 @@ Result<Chooser> Chooser::create(const Communicator& comm, const Question& questi
   }
   std::fill(all.begin(), all.end(), mine);
   CCL_CHECK(exchange());
-  if (!read) return fail(state.blame(std::move(read).error()));
+  if (!read) return fail(state.annotate(std::move(read).error()));
   for (int r = 0; r < state.ranks; ++r) {
     if (all[std::size_t(r)].table == mine.table) continue;
     Error error{Errc::mismatch,
@@ -183,10 +183,10 @@ Result<Chooser> Chooser::create(const Communicator& comm, const Question& questi
                             "CCL_TUNE_FILE and Config::tune_file); give all ranks the same",
                             state.rank, r)};
     error.peer = r;
-    return fail(state.blame(std::move(error)));
+    return fail(state.annotate(std::move(error)));
   }
   for (int r = 0; r < state.ranks; ++r) {
-    const Ballot& other = all[std::size_t(r)];
+    const ChooserInputs& other = all[std::size_t(r)];
     for (std::size_t c = 0; c < made.facts_.size(); ++c) {
       if (made.out_[c].empty() && (other.usable >> c & 1) == 0) {
         made.out_[c] = fmt::format("rank {} cannot run it", r);
@@ -228,15 +228,15 @@ Result<Chooser> Chooser::create(const Communicator& comm, const Question& questi
   for (const CandidateFacts& one : made.facts_) {
     made.rates_.push_back(rates(made.path_, one.mover, one.packing));
     made.near_.push_back(rates(made.inner_path_, one.mover, one.packing));
-    made.far_.push_back(one.far_part == nullptr ? 1 : one.far_part(state.ranks, made.hosts_));
-    Effort effort = one.effort == nullptr ? Effort{1, 1} : one.effort(state.ranks);
-    if (one.far_volume != nullptr && made.hosts_ > 1) {
-      effort.volume = one.far_volume(state.ranks, made.hosts_);
+    made.far_.push_back(one.inter_node_fraction == nullptr ? 1 : one.inter_node_fraction(state.ranks, made.hosts_));
+    CostTerms cost_terms = one.cost_terms == nullptr ? CostTerms{1, 1} : one.cost_terms(state.ranks);
+    if (one.inter_node_volume != nullptr && made.hosts_ > 1) {
+      cost_terms.volume = one.inter_node_volume(state.ranks, made.hosts_);
     }
-    made.efforts_.push_back(effort);
+    made.cost_terms_.push_back(cost_terms);
   }
-  made.settle();
-  if (made.kept_.empty()) return fail(state.blame(made.nothing_left()));
+  made.resolve();
+  if (made.kept_.empty()) return fail(state.annotate(made.nothing_left()));
   return made;
 }
 

@@ -12,13 +12,13 @@
 namespace ccl::detail {
 namespace {
 
-Path path_of(bool gpu, const Carrier& by) {
+Path path_of(bool gpu, const EdgeTransport& by) {
   switch (by.through) {
-    case Through::gpu_memory:
+    case Medium::gpu_memory:
       return !gpu ? Path::shm : by.line_bytes >= 128 ? Path::nvlink : Path::pcie;
-    case Through::host_memory:
+    case Medium::host_memory:
       return gpu ? Path::gpu_host : Path::shm;
-    case Through::network:
+    case Medium::network:
       break;
   }
   return gpu ? Path::gpu_net : Path::net;
@@ -26,7 +26,7 @@ Path path_of(bool gpu, const Carrier& by) {
 
 }  // namespace
 
-Edges look_at(const CommState& state, const Connector& by) {
+Edges look_at(const CommState& state, const TransportTable& by) {
   const Path best = state.gpu ? Path::nvlink : Path::shm;
   Edges edges{&by, best, best, 128, {}};
   const PeerInfo& me = state.peers[std::size_t(state.rank)];
@@ -36,11 +36,11 @@ Edges look_at(const CommState& state, const Connector& by) {
       if (auto can = by.can_connect(from, to); !can && edges.refusal.empty()) {
         edges.refusal = can.error().what;
       }
-      const Carrier carrier = by.carrier(from, to);
-      const Path path = path_of(state.gpu != nullptr, carrier);
+      const EdgeTransport edge_transport = by.edge_transport(from, to);
+      const Path path = path_of(state.gpu != nullptr, edge_transport);
       edges.path = std::max(edges.path, path);
       if (peer.host_hash == me.host_hash) edges.inner_path = std::max(edges.inner_path, path);
-      edges.line_bytes = std::min(edges.line_bytes, carrier.line_bytes);
+      edges.line_bytes = std::min(edges.line_bytes, edge_transport.line_bytes);
     }
   }
   return edges;

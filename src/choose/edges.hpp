@@ -1,7 +1,7 @@
 #pragma once
 
 #include <ccl/detail/choose/chooser.hpp>
-#include <ccl/detail/runtime/connector.hpp>
+#include <ccl/detail/runtime/transport_table.hpp>
 
 #include <string>
 
@@ -12,14 +12,14 @@ namespace ccl::detail {
 
 /// What one rank's edges are to one transport.
 struct Edges {
-  const Connector* by = nullptr;
+  const TransportTable* by = nullptr;
   Path path = Path::shm;
   Path inner_path = Path::shm;  // inside the host
   int line_bytes = 128;         // that land at once on all of them
   std::string refusal;          // of an edge that it does not connect
 };
 
-Edges look_at(const CommState& state, const Connector& by);
+Edges look_at(const CommState& state, const TransportTable& by);
 
 /// Why this rank cannot address its peers' memory, or that of those on its host; empty if it can.
 std::string no_peers(const CommState& state, bool of_host = false);

@@ -37,7 +37,7 @@ Choice Chooser::explain(Index bytes, int picked, const Plan& plan) const {
     const int most = one.mover == Mover::wires ? plan.channels : blocks_ * 512 / one.gpu_lanes;
     choice.channels = int(std::clamp<Index>((bytes + worth - 1) / worth, 1, most));
   }
-  Demands as_picked;
+  CallConstraints as_picked;
   as_picked.in_window = one.in_windows;
   const int next = best(usable_ & ~(std::uint64_t{1} << picked), double(bytes), as_picked);
   if (next >= 0 && !any_size_) {
@@ -58,11 +58,11 @@ Choice Chooser::explain(Index bytes, int picked, const Plan& plan) const {
         "first byte",
         ranks_, hosts_, name(inner_path_), name(path_), predict_levels(one, 0));
   } else {
-    const double start = predict_us(rates_[c], near_[c], far_[c], efforts_[c], 0, blocks_);
+    const double start = predict_us(rates_[c], near_[c], far_[c], cost_terms_[c], 0, blocks_);
     choice.why = fmt::format(
         "{} ranks over {}: {:.1f} us for {:.3g} hops, {:.1f} us for {:.3g} "
         "times the message",
-        ranks_, name(path_), start, efforts_[c].hops, choice.us - start, efforts_[c].volume);
+        ranks_, name(path_), start, cost_terms_[c].hops, choice.us - start, cost_terms_[c].volume);
   }
   std::string gone;
   for (std::size_t o = 0; o < out_.size(); ++o) {
@@ -72,7 +72,7 @@ Choice Chooser::explain(Index bytes, int picked, const Plan& plan) const {
   return choice;
 }
 
-Error Chooser::none_meets(Demands demands) const {
+Error Chooser::none_meets(CallConstraints demands) const {
   std::string names;
   const char* const in_order =
       "name an algorithm that keeps the order of the ranks, as OrderedTree does for all_reduce and "

@@ -10,7 +10,7 @@ constexpr Index largest = Index{1} << 34;
 constexpr double launch_us = 1.5;
 }  // namespace
 
-bool Chooser::meets(int candidate, Demands demands) const {
+bool Chooser::meets(int candidate, CallConstraints demands) const {
   const CandidateFacts& one = facts_[std::size_t(candidate)];
   return (!demands.any_reduction || one.takes_all) && (!demands.any_elements || one.carries_all) &&
          (!demands.not_commutative || !one.reorders) &&
@@ -18,7 +18,7 @@ bool Chooser::meets(int candidate, Demands demands) const {
          (!one.in_windows || demands.in_window) && (!demands.in_group || one.step_count == 0);
 }
 
-int Chooser::best(std::uint64_t among, double bytes, Demands demands) const {
+int Chooser::best(std::uint64_t among, double bytes, CallConstraints demands) const {
   int found = -1;
   double least = 0;
   bool measured = false;
@@ -37,7 +37,7 @@ int Chooser::best(std::uint64_t among, double bytes, Demands demands) const {
   return found;
 }
 
-int Chooser::steadiest(Demands demands) const {
+int Chooser::steadiest(CallConstraints demands) const {
   int found = -1;
   double least = std::numeric_limits<double>::max();
   for (const bool any : {false, true}) {  // at last also those that were not measured everywhere
@@ -59,7 +59,7 @@ int Chooser::steadiest(Demands demands) const {
   return found;
 }
 
-void Chooser::settle() {
+void Chooser::resolve() {
   std::uint64_t keep = 0;
   only_for_order_ = true;
   for (int c = 0; c < int(facts_.size()); ++c) {
@@ -71,15 +71,15 @@ void Chooser::settle() {
   };
   if (any_size_) steady_ = take(steadiest({}));
   for (int d = 0; d < 8; ++d) {
-    const Demands demands{(d & 1) != 0, (d & 2) != 0, (d & 4) != 0};
+    const CallConstraints demands{(d & 1) != 0, (d & 2) != 0, (d & 4) != 0};
     if (any_size_ || (d != 0 && !reduces_)) continue;
-    Demands in_window = demands;
+    CallConstraints in_window = demands;
     in_window.in_window = true;
     for (double bytes = 1; bytes <= double(largest); bytes *= 1.25) {
       take(best(usable_, bytes, demands));
       take(best(usable_, bytes, in_window));
     }
-    Demands in_group = demands;
+    CallConstraints in_group = demands;
     in_group.in_group = true;
     if (best(keep, 1, in_group) < 0) take(steadiest(in_group));
   }
@@ -92,12 +92,12 @@ void Chooser::settle() {
 Result<void> Chooser::drop(int candidate, const Error& why) {
   usable_ &= ~(std::uint64_t{1} << candidate);
   out_[std::size_t(candidate)] = why.what;
-  settle();
+  resolve();
   if (!kept_.empty()) return {};
   return fail(why);
 }
 
-int Chooser::pick(Index bytes, Demands demands) const {
+int Chooser::pick(Index bytes, CallConstraints demands) const {
   if (any_size_) return steady_;
   std::uint64_t kept = 0;
   for (const int c : kept_) kept |= std::uint64_t{1} << c;

@@ -30,7 +30,7 @@ double Chooser::predict(int candidate, Index bytes) const {
   const double at = double(std::max<Index>(bytes, 1));
   if (covers(candidate, at)) return between(curves_[c].bytes, curves_[c].us, at);
   if (facts_[c].step_count > 0) return predict_levels(facts_[c], at);
-  return predict_us(rates_[c], near_[c], far_[c], efforts_[c], at, blocks_);
+  return predict_us(rates_[c], near_[c], far_[c], cost_terms_[c], at, blocks_);
 }
 
 double Chooser::predict_levels(const CandidateFacts& one, double bytes) const {
@@ -47,10 +47,10 @@ double Chooser::predict_levels(const CandidateFacts& one, double bytes) const {
     // GPUs have NICs of their own; the rails of CPU ranks share their host's.
     const bool rails = step.shared && path_ != Path::net;
     const double each = bytes / calls / (rails ? locals_ : 1);
-    Effort effort = step.effort(ranks);
+    CostTerms cost_terms = step.cost_terms(ranks);
     // As that of the candidates that send it straight.
-    if (one.relays && step.outer && gpu_) effort.volume = 2.0 * (hosts_ - 1) / hosts_;
-    us += calls * predict_us(by, effort, each, blocks_);
+    if (one.relays && step.outer && gpu_) cost_terms.volume = 2.0 * (hosts_ - 1) / hosts_;
+    us += calls * predict_us(by, cost_terms, each, blocks_);
     if (!step.outer || step.waits) us += calls * level_us(inner_path_);
   }
   return us;

@@ -53,11 +53,11 @@ Result<void> Communicator::barrier() const {
   if (!state_->bootstrap) return {};
   Operation op;
   std::string_view{"barrier"}.copy(op.what, sizeof op.what - 1);
-  const Word ticket = state_->journal->note(op).ticket;
+  const Word ticket = state_->flight_recorder->note(op).ticket;
   const std::lock_guard lock{state_->bootstrap_mutex};
-  state_->journal->started(ticket);
+  state_->flight_recorder->started(ticket);
   auto met = state_->met(state_->bootstrap->barrier(state_->timeout_s));
-  state_->journal->ended(ticket, met.has_value());
+  state_->flight_recorder->ended(ticket, met.has_value());
   return met;
 }
 
@@ -86,7 +86,7 @@ void Communicator::abort(const std::string& why) const {
   Error error{Errc::aborted, why, -1, state_->rank};
   if (!state_->creating && state_->bootstrap) state_->bootstrap->stop_shrink(error);
   // Who aborts while an operation runs wants to know who holds it up.
-  if (state_->status.ok() && !state_->creating && state_->account().running() != nullptr) {
+  if (state_->status.ok() && !state_->creating && state_->rank_status().running() != nullptr) {
     const int me = error.peer;
     error = state_->overdue(std::move(error));
     error.peer = me;

@@ -71,7 +71,7 @@ int blocks_of_all(const CommState& state) {
   int blocks = 128;  // are worth it
   for (const PeerInfo& peer : state.peers) {
     blocks = std::min(blocks, peer.multiprocessors / state.ranks_on_gpu);
-    if (peer.most_blocks > 0) blocks = std::min(blocks, peer.most_blocks);
+    if (peer.max_blocks > 0) blocks = std::min(blocks, peer.max_blocks);
   }
   return std::max(1, blocks);
 }
@@ -107,7 +107,7 @@ Result<void> check_devices(CommState& state) {
   return {};
 }
 
-Result<void> get_acquainted(CommState& state) {
+Result<void> exchange_peer_info(CommState& state) {
   CCL_TRY(auto mine, local_peer_info(state.rank, state.config.device));
   if (state.config.device >= 0) {
     CCL_CHECK(describe_device(mine));
@@ -115,18 +115,18 @@ Result<void> get_acquainted(CommState& state) {
     state.order = std::make_unique<GpuOrder>(state.gpu);
     state.status.copy_to(&state.gpu->watched().stop);
     mine.multiprocessors = state.gpu->multiprocessors();
-    mine.most_blocks = state.bounds.most.value_or(0);
+    mine.max_blocks = state.bounds.most.value_or(0);
   }
   state.peers.resize(state.ranks);
   state.peers[state.rank] = mine;
   if (state.bootstrap) {
     CCL_CHECK(state.bootstrap->all_gather(state.peers.data(), Index{sizeof(PeerInfo)}));
     CCL_TRY(const Index size, setting_integer("JOURNAL_SIZE"));
-    state.journal = std::make_unique<Journal>(int(size));
+    state.flight_recorder = std::make_unique<FlightRecorder>(int(size));
     // Its end comes before that of `state`, and with it the end of such calls.
-    state.bootstrap->set_account([&state](std::string_view meeting) {
-      Account mine = state.account();
-      mine.meeting = meeting;
+    state.bootstrap->set_rank_status([&state](std::string_view rendezvous) {
+      RankStatus mine = state.rank_status();
+      mine.rendezvous = rendezvous;
       return pack(mine);
     });
     CCL_CHECK(report_on_signal(state.weak_from_this()));
@@ -136,7 +136,7 @@ Result<void> get_acquainted(CommState& state) {
   };
   if (std::any_of(state.peers.begin(), state.peers.end(), elsewhere)) state.gpu->use_fabric();
   CCL_CHECK(check_devices(state));
-  if (state.gpu) state.most_blocks = blocks_of_all(state);
+  if (state.gpu) state.max_blocks = blocks_of_all(state);
   CCL_CHECK(arrange_ranks(state));
   CCL_CHECK(prove_paths(state));
   log_info(LogPart::init, "communicator{}{} of {} ranks is up",
@@ -146,7 +146,7 @@ Result<void> get_acquainted(CommState& state) {
 
 Result<void> meet(CommState& state, std::unique_ptr<Bootstrap> bootstrap) {
   state.bootstrap = std::move(bootstrap);
-  auto met = get_acquainted(state);
+  auto met = exchange_peer_info(state);
   // The others hear why this rank leaves.
   if (!met && state.bootstrap) state.bootstrap->abort(met.error());
   return met;
@@ -204,18 +204,18 @@ Result<Communicator> Communicator::create(std::span<const UniqueId> ids, int ran
   const bool blocking = config.blocking;
   auto state = detail::left_alone_by_forks(new CommState{rank, ranks, std::move(config)});
   if (auto settled = detail::settle(*state); !settled) {
-    return fail(state->blame(std::move(settled).error()));
+    return fail(state->annotate(std::move(settled).error()));
   }
   if (blocking) {
     if (auto done = detail::start(*state, ids); !done) {
-      return fail(state->blame(std::move(done).error()));
+      return fail(state->annotate(std::move(done).error()));
     }
     return Communicator{std::move(state)};
   }
   state->creating = true;
   const auto finish = [state, own = std::vector<UniqueId>(ids.begin(), ids.end())] {
     if (auto done = detail::start(*state, own); !done) {
-      state->creation_failure = state->blame(std::move(done).error());
+      state->creation_failure = state->annotate(std::move(done).error());
       state->status.set(*state->creation_failure);
     }
     {
@@ -289,11 +289,11 @@ Result<std::optional<Communicator>> Communicator::split(int color, int key, Conf
   // The child's status must outlive its bootstrap, so the state comes first; rank and size follow.
   auto child = detail::left_alone_by_forks(new CommState{0, 1, std::move(config)});
   if (auto settled = detail::settle(*child); !settled) {
-    return fail(state_->blame(std::move(settled).error()));
+    return fail(state_->annotate(std::move(settled).error()));
   }
   const std::lock_guard lock{state_->bootstrap_mutex};
   auto bootstrap = state_->bootstrap->split(color, key, {child->init_timeout_s, &child->status});
-  if (!bootstrap) return fail(state_->blame(std::move(bootstrap).error()));
+  if (!bootstrap) return fail(state_->annotate(std::move(bootstrap).error()));
   if (color < 0) return std::optional<Communicator>{};
   if (*bootstrap != nullptr) {
     child->rank = (*bootstrap)->rank();
@@ -301,7 +301,7 @@ Result<std::optional<Communicator>> Communicator::split(int color, int key, Conf
     if (child->ranks == 1) bootstrap->reset();
   }
   if (auto met = detail::meet(*child, *std::move(bootstrap)); !met) {
-    return fail(child->blame(std::move(met).error()));
+    return fail(child->annotate(std::move(met).error()));
   }
   return std::optional<Communicator>{Communicator{std::move(child)}};
 }
@@ -309,11 +309,11 @@ Result<std::optional<Communicator>> Communicator::split(int color, int key, Conf
 Result<Communicator> Communicator::shrink(std::span<const int> excluded, Shrink parent,
                                           Config config) const {
   if (auto well = state_->ready(); !well && !state_->was_up()) return fail(std::move(well).error());
-  auto stay = detail::those_who_stay(state_->rank, state_->ranks, excluded);
-  if (!stay) return fail(state_->blame(std::move(stay).error()));
+  auto stay = detail::surviving_ranks(state_->rank, state_->ranks, excluded);
+  if (!stay) return fail(state_->annotate(std::move(stay).error()));
   auto child = detail::left_alone_by_forks(new CommState{0, 1, std::move(config)});
   if (auto settled = detail::settle(*child); !settled) {
-    return fail(state_->blame(std::move(settled).error()));
+    return fail(state_->annotate(std::move(settled).error()));
   }
   if (parent == Shrink::abort_parent) {
     state_->fail_all({Errc::aborted, "shrink ends what runs", -1, state_->rank});
@@ -321,14 +321,14 @@ Result<Communicator> Communicator::shrink(std::span<const int> excluded, Shrink 
   std::unique_ptr<detail::Bootstrap> bootstrap;
   if (stay->size() > 1) {
     auto made = state_->bootstrap->shrink(excluded, {child->init_timeout_s, &child->status});
-    if (!made) return fail(state_->blame(std::move(made).error()));
+    if (!made) return fail(state_->annotate(std::move(made).error()));
     bootstrap = *std::move(made);
     child->rank = bootstrap->rank();
     child->ranks = bootstrap->ranks();
   }
   // From here on all that stay have it, whatever becomes of it: they are not to go different ways.
   if (auto met = detail::meet(*child, std::move(bootstrap)); !met) {
-    child->status.set(child->blame(std::move(met).error()));
+    child->status.set(child->annotate(std::move(met).error()));
   }
   return Communicator{std::move(child)};
 }

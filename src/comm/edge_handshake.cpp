@@ -12,7 +12,7 @@
 
 namespace ccl::detail {
 
-Error truth_of(const CommState& state, Error error) {
+Error root_cause(const CommState& state, Error error) {
   const auto due = std::chrono::steady_clock::now() + std::chrono::seconds{2};
   while ((error.code == Errc::peer_lost || error.code == Errc::network) && state.status.ok() &&
          std::chrono::steady_clock::now() < due) {
@@ -61,9 +61,9 @@ std::uint64_t mixed(std::uint64_t x) {
   return x ^ x >> 31;
 }
 /// 0 over all ranks where each end has its other end.
-std::uint64_t sum_of(const std::vector<Meeting>& meetings, int me) {
+std::uint64_t sum_of(const std::vector<EdgeHandshake>& rendezvous_points, int me) {
   std::uint64_t sum = 0;
-  for (const Meeting& m : meetings) {
+  for (const EdgeHandshake& m : rendezvous_points) {
     const auto low = std::uint64_t(std::min(me, m.peer)),
                high = std::uint64_t(std::max(me, m.peer));
     sum ^= mixed(mixed(mixed(m.id + 1) + m.channels) + (low << 32 | high) + 1);
@@ -73,20 +73,20 @@ std::uint64_t sum_of(const std::vector<Meeting>& meetings, int me) {
 
 /// The first end that its peer does not name. Collective.
 Result<void> find_lone_end(CommState& state, std::string_view name,
-                           const std::vector<Meeting>& meetings) {
+                           const std::vector<EdgeHandshake>& rendezvous_points) {
   const auto ranks = std::size_t(state.ranks), me = std::size_t(state.rank);
-  const Index own = Index(meetings.size());
+  const Index own = Index(rendezvous_points.size());
   std::vector<Index> counts(ranks);
   counts[me] = own;
   const auto gather = [&](void* all, Index bytes) {
-    return state.met_to_create(
+    return state.after_creation(
         state.bootstrap->all_gather(all, bytes, {}, {"the creation of", name}));
   };
   CCL_CHECK(gather(counts.data(), Index{sizeof(Index)}));
   const auto most = std::size_t(*std::max_element(counts.begin(), counts.end()));
   std::vector<Named> all(ranks * most);
-  for (std::size_t i = 0; i < meetings.size(); ++i) {
-    all[me * most + i] = {meetings[i].id, meetings[i].channels, meetings[i].peer};
+  for (std::size_t i = 0; i < rendezvous_points.size(); ++i) {
+    all[me * most + i] = {rendezvous_points[i].id, rendezvous_points[i].channels, rendezvous_points[i].peer};
   }
   CCL_CHECK(gather(all.data(), Index(most * sizeof(Named))));
   for (std::size_t n = 0; n < all.size(); ++n) {
@@ -108,24 +108,24 @@ Result<void> find_lone_end(CommState& state, std::string_view name,
                     name, sender, receiver, sends ? "to" : "from", one.peer, rank,
                     there ? "on other channels" : "no", sends ? "from" : "to", rank, one.peer)};
     error.peer = one.peer;
-    return fail(state.blame(std::move(error)));
+    return fail(state.annotate(std::move(error)));
   }
-  return fail(state.blame({Errc::internal, fmt::format("{} has ends that do not match", name)}));
+  return fail(state.annotate({Errc::internal, fmt::format("{} has ends that do not match", name)}));
 }
 }  // namespace
 
-Result<void> shake_hands(CommState& state, std::string_view name, const char* transport,
-                         const Result<void>& so_far, const std::vector<Meeting>& meetings) {
-  const auto named = [&](Error error, const Meeting& m) {
-    error = truth_of(state, std::move(error));
+Result<void> swap_handshakes(CommState& state, std::string_view name, const char* transport,
+                         const Result<void>& so_far, const std::vector<EdgeHandshake>& rendezvous_points) {
+  const auto named = [&](Error error, const EdgeHandshake& m) {
+    error = root_cause(state, std::move(error));
     if (error.peer < 0) error.peer = m.peer;  // a rank that was lost is named already
     if (error.transport.empty()) error.transport = transport;
-    return fail(state.blame(std::move(error)));
+    return fail(state.annotate(std::move(error)));
   };
   std::vector<Offer> offers;
   const auto offer = [&]() -> Result<void> {
     CCL_CHECK(so_far);
-    for (const Meeting& m : meetings) {
+    for (const EdgeHandshake& m : rendezvous_points) {
       auto mine = m.offer();
       if (!mine) return named(std::move(mine).error(), m);
       offers.emplace_back(*mine, m.by);
@@ -133,18 +133,18 @@ Result<void> shake_hands(CommState& state, std::string_view name, const char* tr
     return {};
   };
   // Nobody waits for an edge that its other end refuses.
-  std::uint64_t edges = sum_of(meetings, state.rank);
+  std::uint64_t edges = sum_of(rendezvous_points, state.rank);
   CCL_CHECK(all_agree(state, name, offer(), &edges));
-  if (edges != 0) return find_lone_end(state, name, meetings);
+  if (edges != 0) return find_lone_end(state, name, rendezvous_points);
   const auto connect = [&]() -> Result<void> {
-    for (std::size_t i = 0; i < meetings.size(); ++i) {
-      const Meeting& m = meetings[i];
+    for (std::size_t i = 0; i < rendezvous_points.size(); ++i) {
+      const EdgeHandshake& m = rendezvous_points[i];
       auto sent = state.bootstrap->send(m.peer, m.id, &offers[i], Index{sizeof(Offer)});
       if (!sent) return named(std::move(sent).error(), m);
     }
-    for (const Meeting& m : meetings) {
+    for (const EdgeHandshake& m : rendezvous_points) {
       auto got = state.bootstrap->recv(m.peer, m.id);
-      if (!got) return state.met_to_create(named(std::move(got).error(), m));
+      if (!got) return state.after_creation(named(std::move(got).error(), m));
       Offer theirs;
       std::memcpy(&theirs, got->data(), std::min(got->size(), sizeof theirs));
       auto made = check_same_transport(theirs, m.peer, m.by, state.rank);

@@ -17,7 +17,7 @@ inline std::uint64_t edge_id(int composition, int sender, int receiver) {
 }
 
 /// One edge to be made with a peer, which has the same with this rank.
-struct Meeting {
+struct EdgeHandshake {
   int peer;
   std::uint64_t id;
   std::function<Result<Handshake>()> offer;
@@ -40,17 +40,17 @@ Result<void> check_same_transport(const Offer& theirs, int peer, const char* min
 
 /// A peer that hangs up may only have heard sooner of a rank that died: the bootstrap knows whom.
 /// May wait for two seconds for it.
-Error truth_of(const CommState& state, Error error);
+Error root_cause(const CommState& state, Error error);
 
 /// What the communicator lends to the transports of one composition.
 TransportContext transport_context(CommState& state, GpuArena* arena);
 
 /// Makes edges: all offers first, then all connections. Collective: all ranks of the communicator
 /// call it, with edges or without, and it succeeds on all or fails on all. `so_far`: what a rank
-/// has prepared; who has failed there says so here. `meetings` are in one order for all ranks:
+/// has prepared; who has failed there says so here. `rendezvous_points` are in one order for all ranks:
 /// whoever waits for an edge then waits for a rank that is at an edge before it, so that nobody
 /// waits in a circle. Errors name the peer. The caller holds the bootstrap.
-Result<void> shake_hands(CommState& state, std::string_view name, const char* transport,
-                         const Result<void>& so_far, const std::vector<Meeting>& meetings);
+Result<void> swap_handshakes(CommState& state, std::string_view name, const char* transport,
+                         const Result<void>& so_far, const std::vector<EdgeHandshake>& rendezvous_points);
 
 }  // namespace ccl::detail

@@ -13,7 +13,7 @@ Result<Communicator> Communicator::from_env(Config config) {
     if (!launch) return fail(std::move(good).error());
     return fail(detail::of_rank(launch->rank, std::move(good).error()));
   }
-  CCL_TRY(const Launch launch, detect_launch());
+  CCL_TRY(const LaunchEnvironment launch, detect_launch());
   CCL_TRY(const UniqueId id, launch.ranks > 1 ? launch_id(launch) : Result<UniqueId>{UniqueId{}});
   if (config.device == Config::automatic) {
     config.device = detail::choose_device(launch.local_rank);

@@ -151,7 +151,7 @@ Result<void> agree_on(const Communicator& comm, const std::string& name, const R
 Result<std::shared_ptr<void>> scratch_of(const Communicator& comm, Index bytes) {
   CommState& state = *comm.state();
   if (bytes > state.budget - state.used.load()) {
-    return fail(state.blame(
+    return fail(state.annotate(
         {Errc::over_budget, fmt::format("{} bytes of scratch do not fit (the budget is {}, of "
                                         "which {} are used); raise CCL_MEMORY_BUDGET",
                                         bytes, state.budget, state.used.load())}));
@@ -166,7 +166,7 @@ Result<std::shared_ptr<void>> scratch_of(const Communicator& comm, Index bytes) 
     void* const at = std::aligned_alloc(4096, std::size_t((bytes + 4095) / 4096 * 4096));
     if (at == nullptr) {
       return fail(
-          state.blame({Errc::out_of_memory,
+          state.annotate({Errc::out_of_memory,
                        fmt::format("no memory for {} bytes of scratch; free some", bytes)}));
     }
     std::memset(at, 0, std::size_t(bytes));
@@ -206,7 +206,7 @@ Result<void> check_rails(const Communicator& comm, const std::string& name, bool
   if (!shape.even) {
     const auto fewer = [](const auto& a, const auto& b) { return a.size() < b.size(); };
     const auto [least, most] = std::minmax_element(hosts.begin(), hosts.end(), fewer);
-    return fail(state.blame(
+    return fail(state.annotate(
         {Errc::not_supported,
          fmt::format("{} wants equally many ranks on every host (that of rank {} has {}, that of "
                      "rank {} {}); start as many on each, or take {}",
@@ -214,7 +214,7 @@ Result<void> check_rails(const Communicator& comm, const std::string& name, bool
                      taking_any(name))}));
   }
   if (by_rank && !shape.regular) {
-    return fail(state.blame(
+    return fail(state.annotate(
         {Errc::not_supported,
          fmt::format("{} wants ranks numbered host by host, or around the hosts (the host of rank "
                      "0 has rank {} next); number them so, or take {}",

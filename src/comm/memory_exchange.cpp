@@ -27,7 +27,7 @@ Edge even_edge(const CommState& state, int composition, int peer) {
   Edge edge;
   edge.self = state.peers[std::size_t(state.rank)];
   edge.peer = state.peers[std::size_t(peer)];
-  edge.side = state.rank < peer ? Side::sender : Side::receiver;
+  edge.side = state.rank < peer ? EdgeSide::sender : EdgeSide::receiver;
   edge.shape = {1, 2, 128};
   // Wires' edges have their sender first, these the higher rank.
   edge.id = edge_id(composition, std::max(peer, state.rank), std::min(peer, state.rank));
@@ -38,7 +38,7 @@ Result<void> share_memory(CommState& state, const MemoryExchange& exchange, cons
                           const Result<void>& so_far) {
   const TransportContext context = transport_context(state, nullptr);
   std::vector<End> ends(std::size_t(state.ranks));
-  std::vector<Meeting> meetings;
+  std::vector<EdgeHandshake> rendezvous_points;
   for (int p = 0; p < state.ranks; ++p) {
     if (p == state.rank || !exchange.with(p)) continue;
     End& end = ends[std::size_t(p)];
@@ -47,7 +47,7 @@ Result<void> share_memory(CommState& state, const MemoryExchange& exchange, cons
       CCL_CHECK(fill_random(&end.nonce, sizeof end.nonce));
       Fd copy{::fcntl(mine.get(), F_DUPFD_CLOEXEC, 0)};
       if (!copy) return fail(os_error(Errc::system, "cannot share a descriptor", errno));
-      const unsigned side = unsigned(edge.side == Side::sender);
+      const unsigned side = unsigned(edge.side == EdgeSide::sender);
       CCL_TRY(end.offer, FdOffer::make(proof_of(context, end.nonce, edge.id, side), edge.shape,
                                        std::move(copy)));
       Handshake said{};
@@ -56,14 +56,14 @@ Result<void> share_memory(CommState& state, const MemoryExchange& exchange, cons
     };
     const auto connect = [&, edge, p](const Handshake& theirs) -> Result<void> {
       const auto said = HandshakeCursor{}.get<SharedWords>(theirs);
-      const unsigned side = unsigned(edge.side != Side::sender);
+      const unsigned side = unsigned(edge.side != EdgeSide::sender);
       CCL_TRY(const Fd fd, fetch_fd(context, edge, exchange.what, said.name,
                                     proof_of(context, said.nonce, edge.id, side)));
       return exchange.take(p, fd);
     };
-    meetings.push_back({p, edge.id, offer, connect});
+    rendezvous_points.push_back({p, edge.id, offer, connect});
   }
-  return shake_hands(state, exchange.name, exchange.what, so_far, meetings);
+  return swap_handshakes(state, exchange.name, exchange.what, so_far, rendezvous_points);
 }
 
 }  // namespace ccl::detail

@@ -24,7 +24,7 @@ namespace ccl::detail {
 namespace {
 
 constexpr double longest_copy_s = 2;
-constexpr int most_stuck = 3;          // copies; then none is tried any more
+constexpr int max_stuck = 3;          // copies; then none is tried any more
 constexpr int trial_number = 1 << 22;  // in the place of a composition's
 
 /// What this process has found out already: paths stay, communicators come and go.
@@ -60,9 +60,9 @@ std::uint64_t domain_of(const PeerInfo& peer) {
 }
 
 /// One rank's part in the trials of its host or NVLink domain.
-class Trials {
+class P2pProbe {
  public:
-  explicit Trials(CommState& state)
+  explicit P2pProbe(CommState& state)
       : state_{state}, me_{state.peers[std::size_t(state.rank)]}, table_{0} {
     for (const PeerInfo& peer : state.peers) {
       if (domain_of(peer) == domain_of(me_)) locals_.push_back(peer.rank);
@@ -89,7 +89,7 @@ class Trials {
           std::chrono::steady_clock::now() - begin;
       log_info(LogPart::p2p, "tried the paths to {} GPUs in {:.1f} ms", peers.size(), took.count());
     }
-    settle();
+    decide_paths();
     return {};
   }
 
@@ -113,7 +113,7 @@ class Trials {
     for (int p = 0; p < table_.places(); ++p) {
       if (p == place_) continue;
       const PeerInfo& to = peer(p);
-      PathSaid& said = table_.at(place_, p);
+      PathReport& said = table_.at(place_, p);
       said.nvlink = gpu_path(me_, to) <= topo::PathType::nvl;
       CUdevice device = -1;
       said.relays =
@@ -143,9 +143,9 @@ class Trials {
     for (const PeerInfo& p : state_.peers) most = std::max(most, ++met[domain_of(p)]);
     std::vector<std::uint8_t> all(most * std::size_t(state_.ranks));
     const auto row = [&](int rank) { return all.data() + std::size_t(rank) * most; };
-    constexpr std::uint8_t gave_up = 0xff;
+    constexpr std::uint8_t lane_failure = 0xff;
     for (int p = 0; p < table_.places(); ++p) {
-      row(state_.rank)[p] = p == place_ ? (mine ? 0 : gave_up) : table_.at(place_, p).byte();
+      row(state_.rank)[p] = p == place_ ? (mine ? 0 : lane_failure) : table_.at(place_, p).byte();
     }
     CCL_CHECK(state_.bootstrap->all_gather(all.data(), Index(most)));
     met.clear();
@@ -154,10 +154,10 @@ class Trials {
     for (const PeerInfo& p : state_.peers) {
       const std::size_t place = met[domain_of(p)]++;
       const std::uint8_t* const bytes = row(p.rank);
-      well = well && bytes[place] != gave_up;
+      well = well && bytes[place] != lane_failure;
       for (std::size_t q = 0; q < most; ++q) {
         if (q == place) continue;
-        const PathSaid said = PathSaid::of(bytes[q]);
+        const PathReport said = PathReport::of(bytes[q]);
         untried_ = untried_ || said.untried;
         // Rows are as long as those of the domain with most ranks.
         const bool here = domain_of(p) == domain_of(me_) && int(q) < table_.places();
@@ -171,7 +171,7 @@ class Trials {
   struct Trial {
     int place = -1;
     P2pMapping mapping;
-    PathSeen seen;
+    PathObservation seen;
     bool offered = false;
   };
   /// What travels between the two: an offer, then whether all is written.
@@ -212,12 +212,12 @@ class Trials {
       leave(std::shared_ptr<TrialCopies>{std::move(copies_)});
       leave(block_.memory);
       for (const Trial& trial : trials_) leave(trial.mapping.theirs().memory);
-      if (++stuck_ < most_stuck) {
+      if (++stuck_ < max_stuck) {
         CCL_TRY(copies_, TrialCopies::make(state_.gpu, longest_copy_s));
       }
     }
     if (copies_) return {};
-    return fail(Errc::timed_out, fmt::format("{} copies before it did not end", most_stuck));
+    return fail(Errc::timed_out, fmt::format("{} copies before it did not end", max_stuck));
   }
 
   Result<void> try_all(const std::vector<int>& peers) {
@@ -232,7 +232,7 @@ class Trials {
         Edge edge;
         edge.self = me_;
         edge.peer = to;
-        edge.side = me_.rank < to.rank ? Side::sender : Side::receiver;
+        edge.side = me_.rank < to.rank ? EdgeSide::sender : EdgeSide::receiver;
         edge.shape = {1, 1, Index{path_trial_bytes}};
         edge.id = edge_id(trial_number, std::min(me_.rank, to.rank), std::max(me_.rank, to.rank));
         CCL_TRY(trial.mapping,
@@ -261,7 +261,7 @@ class Trials {
       if (theirs.well && trial.seen.fault == PathFault::none) {
         const auto found = [&]() -> Result<void> {
           CCL_CHECK(refresh());
-          PathSeen here = look_for(*copies_, Word(trial.place), block_.at() + slot_of(trial.place));
+          PathObservation here = look_for(*copies_, Word(trial.place), block_.at() + slot_of(trial.place));
           if (here.fault != PathFault::none) trial.seen = std::move(here);
           return {};
         };
@@ -290,7 +290,7 @@ class Trials {
   }
 
   void conclude(Trial& trial) {
-    PathSaid& said = table_.at(place_, trial.place);
+    PathReport& said = table_.at(place_, trial.place);
     said.untried = false;
     said.fault = trial.seen.fault;
     const PeerInfo& to = peer(trial.place);
@@ -311,10 +311,10 @@ class Trials {
   }
 
   /// What it all comes to, between this rank and each other of its domain.
-  void settle() {
+  void decide_paths() {
     for (int p = 0; p < table_.places(); ++p) {
       if (p == place_) continue;
-      PeerInfo::Way& way = state_.peers[std::size_t(locals_[std::size_t(p)])].way;
+      PeerInfo::LinkPreference& way = state_.peers[std::size_t(locals_[std::size_t(p)])].way;
       way.fault = int(table_.fault(place_, p));
       const int between = table_.relay(place_, p);
       if (between < 0) continue;
@@ -344,7 +344,7 @@ class Trials {
 
 Result<void> prove_paths(CommState& state) {
   if (!state.gpu || state.ranks == 1) return {};
-  return Trials{state}.run();
+  return P2pProbe{state}.run();
 }
 
 }  // namespace ccl::detail

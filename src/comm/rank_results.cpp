@@ -6,8 +6,8 @@
 
 namespace ccl::detail {
 
-Verdict verdict_of(const Result<void>& mine) {
-  Verdict verdict;
+RankResult verdict_of(const Result<void>& mine) {
+  RankResult verdict;
   if (mine) return verdict;
   const Error& error = mine.error();
   verdict.code = int(error.code);
@@ -19,12 +19,12 @@ Verdict verdict_of(const Result<void>& mine) {
 }
 
 Result<void> sum_up(CommState& state, std::string_view name, const Result<void>& mine,
-                    const std::vector<Verdict>& all) {
+                    const std::vector<RankResult>& all) {
   const auto refused =
-      std::find_if(all.begin(), all.end(), [](const Verdict& v) { return v.code != 0; });
+      std::find_if(all.begin(), all.end(), [](const RankResult& v) { return v.code != 0; });
   if (refused == all.end()) return {};
   (void)state.bootstrap->barrier();  // who cannot meet any more has its error all the same
-  if (!mine) return fail(state.blame(mine.error()));
+  if (!mine) return fail(state.annotate(mine.error()));
   const int rank = int(refused - all.begin());
   Error error;
   error.code = Errc(refused->code);
@@ -32,21 +32,21 @@ Result<void> sum_up(CommState& state, std::string_view name, const Result<void>&
   error.os_code = refused->os_code;
   error.transport = refused->transport;
   error.what = fmt::format("{} is refused by rank {} ({})", name, rank, refused->what);
-  return fail(state.blame(std::move(error)));
+  return fail(state.annotate(std::move(error)));
 }
 
 Result<void> all_agree(CommState& state, std::string_view name, const Result<void>& mine,
                        std::uint64_t* edges) {
-  std::vector<Verdict> all(std::size_t(state.ranks));
-  Verdict& own = all[std::size_t(state.rank)];
+  std::vector<RankResult> all(std::size_t(state.ranks));
+  RankResult& own = all[std::size_t(state.rank)];
   own = verdict_of(mine);
   if (edges != nullptr) own.edges = *edges;
-  auto met = state.met_to_create(state.bootstrap->all_gather(all.data(), Index{sizeof(Verdict)}, {},
+  auto met = state.after_creation(state.bootstrap->all_gather(all.data(), Index{sizeof(RankResult)}, {},
                                                              {"the creation of", name}));
-  if (!met) return fail(mine ? std::move(met).error() : state.blame(mine.error()));
+  if (!met) return fail(mine ? std::move(met).error() : state.annotate(mine.error()));
   if (edges != nullptr) {
     *edges = 0;
-    for (const Verdict& of : all) *edges ^= of.edges;
+    for (const RankResult& of : all) *edges ^= of.edges;
   }
   return sum_up(state, name, mine, all);
 }

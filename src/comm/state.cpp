@@ -32,43 +32,43 @@ CommState::~CommState() {
     if (levels->outer) levels->outer->state()->status.set(gone);
   }
   order->drain();
-  doors.reset();
+  registry.reset();
   status.copy_to(nullptr);
   bury();
 }
 
-Error CommState::blame(Error error) const {
+Error CommState::annotate(Error error) const {
   // Whatever else is wrong with a call through a handle that was moved from.
-  if (this == nobody().get()) error = std::move(status.result()).error();
+  if (this == moved_from().get()) error = std::move(status.result()).error();
   error.rank = rank;
   if (error.host.empty()) error.host = host_name();
   return with_shortage(std::move(error));
 }
 
 void CommState::look_at_gpu() {
-  GaveUp& gave_up = gpu->watched().gave_up;
+  LaneFailure& lane_failure = gpu->watched().lane_failure;
   const auto load = [](Word& at) {
     return cuda::atomic_ref<Word, cuda::thread_scope_system>{at}.load(
         cuda::std::memory_order_acquire);
   };
-  const Word who = load(gave_up.peer);
+  const Word who = load(lane_failure.peer);
   if (who == 0 || !status.ok()) return;
   const int peer = int(who) - 1;
-  if (load(gave_up.why) != GaveUp::late) return fail_all(overflow(gave_up));
+  if (load(lane_failure.why) != LaneFailure::late) return fail_all(overflow(lane_failure));
   Error error{Errc::timed_out,
               fmt::format("no progress for {} s in a kernel (it waits for rank {} on {} at step "
                           "{}); look there, or raise CCL_TIMEOUT",
                           timeout_s, peer, peer < int(peers.size()) ? peers[peer].host : "?",
-                          load(gave_up.step))};
+                          load(lane_failure.step))};
   error.peer = peer;
   fail_all(overdue(std::move(error)));
 }
 
-Error CommState::overflow(const GaveUp& found) const {
+Error CommState::overflow(const LaneFailure& found) const {
   const int peer = int(found.peer) - 1;
   Error error{Errc::overflow, {}};
   error.peer = peer;
-  if (found.why == GaveUp::refused) {
+  if (found.why == LaneFailure::refused) {
     error.what = fmt::format(
         "rank {} sent nothing (it has more rows for some rank than that has room for); see its own "
         "error",
@@ -84,7 +84,7 @@ Error CommState::overflow(const GaveUp& found) const {
   return error;
 }
 
-std::shared_ptr<CommState> nobody() noexcept {
+std::shared_ptr<CommState> moved_from() noexcept {
   // Never destroyed: handles end as late as they like.
   static CommState* const state = [] {
     Config config;
@@ -109,7 +109,7 @@ Result<void> CommState::ready() {
     return fail(std::move(error));
   }
   if (creating.load(std::memory_order_acquire)) {
-    return fail(blame({Errc::in_progress, "the communicator is still being created; call wait"}));
+    return fail(annotate({Errc::in_progress, "the communicator is still being created; call wait"}));
   }
   if (creation_failure) return fail(*creation_failure);  // others may have ended for it since
   if (gpu) look_at_gpu();
@@ -119,11 +119,11 @@ Result<void> CommState::ready() {
   }
   if (auto well = status.result(); !well) {
     if (parts) fail_levels(*parts, well.error());
-    return fail(blame(std::move(well).error()));
+    return fail(annotate(std::move(well).error()));
   }
   if (finalized.load(std::memory_order_acquire)) {
     return fail(
-        blame({Errc::invalid_usage, "the communicator has been finalized; make a new one"}));
+        annotate({Errc::invalid_usage, "the communicator has been finalized; make a new one"}));
   }
   return {};
 }
@@ -134,7 +134,7 @@ bool CommState::was_up() const {
 }
 
 void CommState::fail_all(Error error) {
-  error = blame(std::move(error));
+  error = annotate(std::move(error));
   {
     const std::lock_guard lock{creation_mutex};
     status.set(error);
@@ -145,8 +145,8 @@ void CommState::fail_all(Error error) {
 }
 
 Result<void> CommState::disagree(std::string what, int peer) {
-  if (auto well = status.result(); !well) return fail(blame(std::move(well).error()));
-  Error error = blame({Errc::mismatch, std::move(what)});
+  if (auto well = status.result(); !well) return fail(annotate(std::move(well).error()));
+  Error error = annotate({Errc::mismatch, std::move(what)});
   error.peer = peer;
   // Who left earlier would have the others hear of that instead.
   (void)bootstrap->barrier();
@@ -172,7 +172,7 @@ Result<void> CommState::await_calls(const char* who) {
     const std::chrono::duration<double> gone = std::chrono::steady_clock::now() - begin;
     if (timeout_s > 0 && gone.count() > timeout_s) {
       const Error error =
-          blame({Errc::timed_out,
+          annotate({Errc::timed_out,
                  fmt::format("{} waits for calls on streams that have not ended in {} s (the "
                              "streams have other work before them, or ranks that they wait for are "
                              "late); synchronize the streams first, or raise CCL_TIMEOUT",
@@ -186,25 +186,25 @@ Result<void> CommState::await_calls(const char* who) {
   return ready();
 }
 
-Result<void> CommState::met(Result<void> meeting) {
-  if (meeting) return {};
-  if (meeting.error().code != Errc::timed_out) return fail(blame(std::move(meeting).error()));
+Result<void> CommState::met(Result<void> rendezvous) {
+  if (rendezvous) return {};
+  if (rendezvous.error().code != Errc::timed_out) return fail(annotate(std::move(rendezvous).error()));
   Error error =
-      blame(overdue(std::move(meeting).error()));  // journals know more than who is missing
+      annotate(overdue(std::move(rendezvous).error()));  // journals know more than who is missing
   fail_all(error);
   return fail(std::move(error));
 }
 
-Result<void> CommState::met_to_create(Result<void> meeting) {
-  if (meeting) return {};
-  Error error = blame(std::move(meeting).error());
+Result<void> CommState::after_creation(Result<void> rendezvous) {
+  if (rendezvous) return {};
+  Error error = annotate(std::move(rendezvous).error());
   if (error.code == Errc::timed_out) fail_all(error);
   return fail(std::move(error));
 }
 
 Error CommState::without_answer(Error error) {
   if (!bootstrap || !status.ok()) return error;
-  const auto told = bootstrap->accounts(report_limit_s);
+  const auto told = bootstrap->rank_statuses(report_limit_s);
   if (auto well = status.result(); !well) return std::move(well).error();
   const auto silent = [&told](int r) { return told[std::size_t(r)].empty(); };
   int found = error.peer >= 0 && silent(error.peer) ? error.peer : -1;
@@ -231,8 +231,8 @@ std::shared_ptr<const Levels> CommState::current_levels() {
   return levels;
 }
 
-Account CommState::account() {
-  Account mine;
+RankStatus CommState::rank_status() {
+  RankStatus mine;
   mine.rank = rank;
   mine.answered = true;
   mine.host = host_name();
@@ -240,24 +240,24 @@ Account CommState::account() {
   mine.now_ns = Word(std::chrono::duration_cast<std::chrono::nanoseconds>(
                          std::chrono::system_clock::now().time_since_epoch())
                          .count());
-  if (!journal) return mine;
-  mine.called = journal->called();
-  const auto read = [](const LaneWaits& waits) {
+  if (!flight_recorder) return mine;
+  mine.called = flight_recorder->called();
+  const auto read = [](const WaitRecord& waits) {
     return WaitsFor{int(HostMemory::load_relaxed(&waits.peer)) - 1,
                     HostMemory::load_relaxed(&waits.step)};
   };
   if (gpu) {
-    const LaneWaits& waits = gpu->watched().waits;
+    const WaitRecord& waits = gpu->watched().waits;
     mine.waits = read(waits);
-    mine.operations = journal->latest_on_device(
-        told_operations, mine.waits.peer < 0 ? 0 : HostMemory::load_relaxed(&waits.ticket));
+    mine.operations = flight_recorder->latest_on_device(
+        reported_operations, mine.waits.peer < 0 ? 0 : HostMemory::load_relaxed(&waits.ticket));
   } else {
-    mine.operations = journal->latest(told_operations);
+    mine.operations = flight_recorder->latest(reported_operations);
   }
   const Operation* running = mine.running();
   if (running == nullptr) return mine;
-  const std::lock_guard lock{links_mutex};
-  for (const Links* one : links) {
+  const std::lock_guard lock{connections_mutex};
+  for (const Connections* one : connections) {
     if (one->number() != running->composition) continue;
     if (one->waits() != nullptr) mine.waits = read(*one->waits());
     mine.steps = one->steps();
@@ -266,12 +266,12 @@ Account CommState::account() {
 }
 
 Report CommState::report(double limit_s) {
-  std::vector<Account> all(ranks);
+  std::vector<RankStatus> all(ranks);
   if (!bootstrap) {
-    all[0] = account();
+    all[0] = rank_status();
     return diagnose(std::move(all), 0);
   }
-  const auto told = bootstrap->accounts(limit_s);
+  const auto told = bootstrap->rank_statuses(limit_s);
   for (int r = 0; r < ranks; ++r) {
     if (!unpack(told[r], all[r]) || all[r].rank != r) {
       all[r] = {};
@@ -292,7 +292,7 @@ Error CommState::overdue(Error error) {
   }
   // All ranks come here, and the log may be one for all of them: one speaks for all.
   const auto first = std::find_if(said.ranks.begin(), said.ranks.end(),
-                                  [](const Account& of) { return of.answered; });
+                                  [](const RankStatus& of) { return of.answered; });
   log_report(said, first->rank == rank ? LogLevel::warn : LogLevel::info);
   return error;
 }

@@ -22,13 +22,13 @@
 
 namespace ccl::detail {
 
-class Doors;
+class BufferRegistry;
 struct Levels;
-class Links;
+class Connections;
 struct WindowState;
 
 constexpr double report_limit_s = 2;  // for ranks to answer who asks for a report
-constexpr int told_operations = 8;    // that have ended, of each rank
+constexpr int reported_operations = 8;    // that have ended, of each rank
 
 /// What all handles of one rank's membership share.
 struct CommState : std::enable_shared_from_this<CommState> {
@@ -48,9 +48,9 @@ struct CommState : std::enable_shared_from_this<CommState> {
   ProxyEngine proxy;
   std::shared_ptr<Gpu> gpu;         // null on a CPU rank
   std::unique_ptr<GpuOrder> order;  // of its launches
-  std::shared_ptr<Doors> doors;     // null until a composition wants them
+  std::shared_ptr<BufferRegistry> registry;     // null until a composition wants them
   int ranks_on_gpu = 1;             // of this communicator, on the GPU that has most
-  int most_blocks = 1;              // of a launch on a GPU; on all ranks alike, as channels are
+  int max_blocks = 1;              // of a launch on a GPU; on all ranks alike, as channels are
   topo::Arrangement arrangement;    // of all ranks into rings and trees
   bool check = false;
   double timeout_s = 0;  // 0: no limit
@@ -60,9 +60,9 @@ struct CommState : std::enable_shared_from_this<CommState> {
   std::atomic<Index> used{0};
   std::atomic<int> compositions{0};
   std::recursive_mutex compositions_mutex;  // see `creating_alone`
-  std::unique_ptr<Journal> journal;         // null in a communicator of one rank
-  std::mutex links_mutex;                   // of `links`: those that live, for diagnosis
-  std::vector<Links*> links;
+  std::unique_ptr<FlightRecorder> flight_recorder;         // null in a communicator of one rank
+  std::mutex connections_mutex;                   // of `connections`: those that live, for diagnosis
+  std::vector<Connections*> connections;
   std::mutex windows_mutex;  // of `windows`: those that live
   std::vector<std::weak_ptr<const WindowState>> windows;
   std::atomic<int> in_flight{0};  // calls on streams of CPU ranks that have not ended
@@ -78,7 +78,7 @@ struct CommState : std::enable_shared_from_this<CommState> {
   std::condition_variable created;
 
   /// An error of this rank: says who and where.
-  Error blame(Error error) const;
+  Error annotate(Error error) const;
   /// Whether this process made it, and was not forked from the one that did.
   bool is_own() const { return forks_before() == process; }
   /// The first failure, with this rank named; or in_progress, or misuse after finalize.
@@ -88,7 +88,7 @@ struct CommState : std::enable_shared_from_this<CommState> {
   /// What kernels have left: the first that gave up makes this communicator fail.
   void look_at_gpu();
   /// What a kernel or a call has found of counts that lay in memory.
-  Error overflow(const GaveUp& found) const;
+  Error overflow(const LaneFailure& found) const;
   /// Fails this communicator and its levels here and tells the others.
   void fail_all(Error error);
   /// The error of ranks that were found to differ from `peer`, or from others: all ranks know it
@@ -100,15 +100,15 @@ struct CommState : std::enable_shared_from_this<CommState> {
   static std::optional<Error> failure_of_levels(const Levels& parts);
 
   /// What this rank does at present. Any thread; takes short locks only.
-  Account account();
+  RankStatus rank_status();
   /// What all ranks do, as far as they answer within `limit_s`.
   Report report(double limit_s);
   /// What came of a meeting of all ranks that may take `timeout_s`: who has not come in that time
   /// has made the communicator fail.
-  Result<void> met(Result<void> meeting);
+  Result<void> met(Result<void> rendezvous);
   /// The same of a step in which all ranks create something: ranks that such a step leaves at its
   /// deadline have no later one in common, and all are to hear the same of it.
-  Result<void> met_to_create(Result<void> meeting);
+  Result<void> after_creation(Result<void> rendezvous);
   /// Returns when what this rank has called has ended, or with the failure that ended it.
   /// `who` waits: for the error.
   Result<void> await_calls(const char* who);

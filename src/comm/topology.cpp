@@ -26,9 +26,9 @@ bool all_alike(const CommState& state) {
 }
 
 /// What the way to each rank of this host is like.
-void judge_ways(CommState& state, const topo::Seated& seated,
-                const std::vector<topo::Place>& places) {
-  if (!state.gpu || !seated.known) return;
+void judge_ways(CommState& state, const topo::RankPlacement& placement,
+                const std::vector<topo::SearchPlace>& places) {
+  if (!state.gpu || !placement.known) return;
   const auto place_of = [&](int rank) {
     for (std::size_t p = 0; p < places.size(); ++p) {
       const auto& ranks = places[p].ranks;
@@ -36,14 +36,14 @@ void judge_ways(CommState& state, const topo::Seated& seated,
     }
     return -1;
   };
-  const int mine = seated.graph.gpu_of_rank(place_of(state.rank));
+  const int mine = placement.graph.gpu_of_rank(place_of(state.rank));
   for (PeerInfo& peer : state.peers) {
     const int place = place_of(peer.rank);
-    const int theirs = place < 0 ? -1 : seated.graph.gpu_of_rank(place);
+    const int theirs = place < 0 ? -1 : placement.graph.gpu_of_rank(place);
     if (theirs < 0 || theirs == mine) continue;
-    const auto p2p = topo::check_p2p(seated.graph, seated.paths, seated.rules, mine, theirs);
+    const auto p2p = topo::check_p2p(placement.graph, placement.paths, placement.rules, mine, theirs);
     peer.way.avoid_p2p = !p2p.allowed;
-    peer.way.prefer_rdma = topo::net_beats_p2p(seated.graph, seated.paths, mine, theirs);
+    peer.way.prefer_rdma = topo::net_beats_p2p(placement.graph, placement.paths, mine, theirs);
     if (!p2p.allowed) {
       log_info(LogPart::graph, "rank {} to {}: not by P2P ({})", state.rank, peer.rank, p2p.why);
     }
@@ -56,19 +56,19 @@ Result<void> arrange_ranks(CommState& state) {
   state.arrangement = topo::Arrangement::in_order(state.ranks);
   if (all_alike(state)) return {};
   const auto began = std::chrono::steady_clock::now();
-  std::vector<topo::GpuSight> sights(state.gpu ? std::size_t(state.ranks) : 0);
+  std::vector<topo::GpuReport> sights(state.gpu ? std::size_t(state.ranks) : 0);
   if (state.gpu && state.ranks > 1) {
     sights[std::size_t(state.rank)] = topo::sight_of(state.peers[std::size_t(state.rank)].bus_id);
-    CCL_CHECK(state.bootstrap->all_gather(sights.data(), Index{sizeof(topo::GpuSight)}));
+    CCL_CHECK(state.bootstrap->all_gather(sights.data(), Index{sizeof(topo::GpuReport)}));
   } else if (state.ranks == 1) {
     if (state.peers[0].looks_closely == 0) return {};
     if (state.gpu) sights[0] = topo::sight_of(state.peers[0].bus_id);
   }
-  const std::vector<topo::Place> places = topo::places_of(state.peers, state.rank);
+  const std::vector<topo::SearchPlace> places = topo::places_of(state.peers, state.rank);
   const auto look = [&]() -> Result<topo::Machine> {
-    CCL_TRY(const topo::Seated seated, topo::seat_ranks(state.peers, sights, state.rank, places));
-    judge_ways(state, seated, places);
-    return topo::channels_of(seated, places, state.rank, state.ranks, state.rank == 0);
+    CCL_TRY(const topo::RankPlacement placement, topo::place_ranks(state.peers, sights, state.rank, places));
+    judge_ways(state, placement, places);
+    return topo::channels_of(placement, places, state.rank, state.ranks, state.rank == 0);
   };
   auto machine = look();
   // A rank that fails must not leave the others waiting for what it has to tell.

@@ -89,7 +89,7 @@ class Maker {
     const std::lock_guard lock{state_.bootstrap_mutex};
     const Result<void> good = check_part(state_, made_->base, made_->bytes);
     CCL_CHECK(all_agree(state_, window_name, good));
-    CCL_CHECK(state_.met_to_create(state_.bootstrap->all_gather(
+    CCL_CHECK(state_.after_creation(state_.bootstrap->all_gather(
         parts.data(), Index{sizeof(Part)}, {}, {"the creation of", window_name})));
     for (int p = 0; p < ranks; ++p) {
       made_->at[std::size_t(p)] = reinterpret_cast<std::byte*>(parts[std::size_t(p)].address);
@@ -124,7 +124,7 @@ class Maker {
     GpuArena arena{state_.gpu};
     const TransportContext context = transport_context(state_, &arena);
     std::vector<P2pMapping> mappings(std::size_t(state_.ranks));
-    std::vector<Meeting> meetings;
+    std::vector<EdgeHandshake> rendezvous_points;
     for (int p = 0; p < state_.ranks; ++p) {
       if (p == state_.rank) continue;
       const Edge edge = even_edge(state_, number_, p);
@@ -142,9 +142,9 @@ class Maker {
         made_->holds->gpu.push_back(mapping.theirs());
         return {};
       };
-      meetings.push_back({p, edge.id, offer, connect});
+      rendezvous_points.push_back({p, edge.id, offer, connect});
     }
-    CCL_CHECK(shake_hands(state_, window_name, P2pTransport::name, prepared, meetings));
+    CCL_CHECK(swap_handshakes(state_, window_name, P2pTransport::name, prepared, rendezvous_points));
     return prove();
   }
 
@@ -213,10 +213,10 @@ Result<std::shared_ptr<WindowState>> make_window(const Communicator& comm, std::
   made->holds->own = own;
   if (state.ranks == 1) {
     if (auto good = check_part(state, data, bytes); !good) {
-      return fail(state.blame(std::move(good).error()));
+      return fail(state.annotate(std::move(good).error()));
     }
   } else if (auto done = Maker{state, made, std::move(own)}.run(); !done) {
-    return fail(state.blame(std::move(done).error()));
+    return fail(state.annotate(std::move(done).error()));
   }
   enlist(state, made);
   return made;
@@ -261,26 +261,26 @@ Result<SharedMemory> SharedMemory::allocate(const Communicator& comm, Index byte
   detail::CommState& state = *comm.state();
   CCL_CHECK(state.ready());
   if (bytes <= 0) {
-    return fail(state.blame(
+    return fail(state.annotate(
         Error{Errc::invalid_argument, fmt::format("shared memory of {} bytes cannot be", bytes)}));
   }
   auto block = std::make_shared<detail::SharedBlock>();
   block->bytes = bytes;
   if (state.gpu) {
     auto memory = detail::GpuMemory::allocate(state.gpu, std::size_t(bytes));
-    if (!memory) return fail(state.blame(std::move(memory).error()));
+    if (!memory) return fail(state.annotate(std::move(memory).error()));
     block->gpu.memory = *std::move(memory);
     return SharedMemory{std::move(block)};
   }
   auto file = detail::shareable_memory("ccl-shared", std::size_t(bytes));
-  if (!file) return fail(state.blame(std::move(file).error()));
+  if (!file) return fail(state.annotate(std::move(file).error()));
   block->file = *std::move(file);
   auto host = detail::Mapping::of(block->file, std::size_t(bytes));
   if (!host) {
     Error error = std::move(host).error();
     error.what = fmt::format("cannot map {} bytes of shared memory ({}); allocate less", bytes,
                              std::strerror(error.os_code));
-    return fail(state.blame(std::move(error)));
+    return fail(state.annotate(std::move(error)));
   }
   block->host = *std::move(host);
   return SharedMemory{std::move(block)};
@@ -303,8 +303,8 @@ Result<Window> Window::create(const Communicator& comm, const SharedMemory& memo
   return Window{std::move(state)};
 }
 
-std::shared_ptr<detail::WindowState> Window::nobody() noexcept {
-  static auto* const state = new detail::WindowState{Communicator{detail::nobody()}};
+std::shared_ptr<detail::WindowState> Window::moved_from() noexcept {
+  static auto* const state = new detail::WindowState{Communicator{detail::moved_from()}};
   return {std::shared_ptr<void>{}, state};
 }
 

@@ -17,13 +17,13 @@ namespace ccl::detail {
 namespace {
 /// Of a plan, what no wire knows of: ranks that differ in it would make them, and then go through a
 /// message by other steps than their peers.
-struct Rounds {
+struct PlanSignature {
   int channels = 0;  // 0: of a GPU, which need not agree where they address each other's memory
   int slice_steps = 0, chunk_steps = 0;
   Index channel_bytes = 0;
-  bool operator==(const Rounds&) const = default;
+  bool operator==(const PlanSignature&) const = default;
 };
-std::string text_of(const Rounds& rounds) {
+std::string text_of(const PlanSignature& rounds) {
   const auto channels =
       rounds.channels > 0 ? fmt::format("{} channels", rounds.channels) : std::string{"channels"};
   return fmt::format("{} from {} bytes on, slices of {} and chunks of {} steps", channels,
@@ -32,38 +32,38 @@ std::string text_of(const Rounds& rounds) {
 
 /// What a rank can take part in: how dear its dearest edge is, and the largest slots that it has
 /// memory for, by plan; -1: not even for the smallest.
-struct Means {
+struct CreationInputs {
   Index through = 0;
   std::array<Index, 3> slot_bytes{};
-  std::array<Rounds, 3> rounds{};  // by plan
+  std::array<PlanSignature, 3> rounds{};  // by plan
   Index budget = 0, used = 0;
-  bool opens_later = false;
+  bool connects_on_demand = false;
   bool checks = false;  // its calls are compared with the others'
-  Verdict verdict;      // on the plans
+  RankResult verdict;      // on the plans
   char name[160]{};
 };
 
 }  // namespace
 
-Result<void> Links::agree(const Result<Plans>& wanted) {
+Result<void> Connections::agree(const Result<Plans>& wanted) {
   CommState& state = *comm_.state();
   const int me = comm_.rank();
-  std::vector<Means> all(comm_.ranks());
-  Means& mine = all[me];
+  std::vector<CreationInputs> all(comm_.ranks());
+  CreationInputs& mine = all[me];
   const Plans plans = wanted ? *wanted : Plans{};
   const Result<void> planned = wanted ? Result<void>{} : fail(wanted.error());
   mine.verdict = verdict_of(planned);
   name_.copy(mine.name, sizeof mine.name - 1);
-  mine.opens_later = opens_later_ && !device_;
+  mine.connects_on_demand = connects_on_demand_ && !device_;
   mine.checks = state.check;
   int networked = 0;
   for (const PeerInfo& peer : state.peers) {
     if (peer.rank == me) continue;
-    const Through in = connector_.carrier(peer, state.peers[me]).through;
-    const Through out = connector_.carrier(state.peers[me], peer).through;
+    const Medium in = transport_table_.edge_transport(peer, state.peers[me]).through;
+    const Medium out = transport_table_.edge_transport(state.peers[me], peer).through;
     mine.through = std::max({mine.through, Index(in), Index(out)});
-    if (device_ && in == Through::gpu_memory) device_->holds_slots = true;
-    networked += int(out == Through::network);
+    if (device_ && in == Medium::gpu_memory) device_->holds_slots = true;
+    networked += int(out == Medium::network);
   }
   // What goes through a network has slots at both ends. A GPU rank's lie in its host's memory.
   if (!device_) fan_ += std::min(fan_, networked);
@@ -76,7 +76,7 @@ Result<void> Links::agree(const Result<Plans>& wanted) {
   const Index left = std::min(part, mine.budget - mine.used);
   for (std::size_t n = 0; n < plans.by_through.size(); ++n) {
     Plan plan = plans.by_through[n];
-    while (plan.slot_bytes / 2 >= plans.least_slot_bytes && bytes_of(plan) > left) {
+    while (plan.slot_bytes / 2 >= plans.min_slot_bytes && bytes_of(plan) > left) {
       plan.slot_bytes = plan.slot_bytes / 2 / 128 * 128;
     }
     mine.slot_bytes[n] = bytes_of(plan) > left ? -1 : plan.slot_bytes;
@@ -84,7 +84,7 @@ Result<void> Links::agree(const Result<Plans>& wanted) {
                       plan.channel_bytes};
   }
   const std::lock_guard lock{state.bootstrap_mutex};
-  CCL_CHECK(state.met_to_create(state.bootstrap->all_gather(all.data(), Index{sizeof(Means)}, {},
+  CCL_CHECK(state.after_creation(state.bootstrap->all_gather(all.data(), Index{sizeof(CreationInputs)}, {},
                                                             {"the creation of", name_})));
   for (int r = 0; r < comm_.ranks(); ++r) {
     if (std::string_view{all[r].name} == mine.name) continue;
@@ -104,21 +104,21 @@ Result<void> Links::agree(const Result<Plans>& wanted) {
                     mine.checks ? "does" : "does not"),
         r);
   }
-  std::vector<Verdict> verdicts;
-  for (const Means& of : all) verdicts.push_back(of.verdict);
+  std::vector<RankResult> verdicts;
+  for (const CreationInputs& of : all) verdicts.push_back(of.verdict);
   CCL_CHECK(sum_up(state, name_, planned, verdicts));
   std::size_t through = 0;
-  for (const Means& of : all) {
+  for (const CreationInputs& of : all) {
     through = std::max(through, std::size_t(of.through));
-    opens_later_ = opens_later_ && of.opens_later;
+    connects_on_demand_ = connects_on_demand_ && of.connects_on_demand;
   }
   plan_ = plans.by_through[through];
   const auto refuse = [&](Error error) {  // on all ranks
     (void)state.bootstrap->barrier();     // who leaves then does so after all have heard
-    return fail(state.blame(std::move(error)));
+    return fail(state.annotate(std::move(error)));
   };
   for (int r = 0; r < comm_.ranks(); ++r) {
-    const Rounds &theirs = all[r].rounds[through], &own = mine.rounds[through];
+    const PlanSignature &theirs = all[r].rounds[through], &own = mine.rounds[through];
     if (theirs == own) continue;
     return refuse(
         {Errc::mismatch,
@@ -127,13 +127,13 @@ Result<void> Links::agree(const Result<Plans>& wanted) {
                      r, name_, text_of(theirs), me, text_of(own)),
          -1, r});
   }
-  const auto smaller = [through](const Means& a, const Means& b) {
+  const auto smaller = [through](const CreationInputs& a, const CreationInputs& b) {
     return a.slot_bytes[through] < b.slot_bytes[through];
   };
   const auto least = std::min_element(all.begin(), all.end(), smaller);
   const Index slot = least->slot_bytes[through];
   if (slot < 0) {
-    plan_.slot_bytes = std::min(plan_.slot_bytes, plans.least_slot_bytes);
+    plan_.slot_bytes = std::min(plan_.slot_bytes, plans.min_slot_bytes);
     return refuse(
         {Errc::over_budget,
          fmt::format("{} needs {} bytes for its smallest slots on rank {} (its budget is {}, of "

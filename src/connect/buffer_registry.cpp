@@ -15,41 +15,41 @@ namespace ccl::detail {
 namespace {
 /// A handle names one of the driver's own allocations, which may hold several smaller ones.
 constexpr Word smallest = Word{2} << 20;
-constexpr Word most_ids = Word{1} << (64 - Door::id_shift);
+constexpr Word max_ids = Word{1} << (64 - RemoteBuffer::id_shift);
 
 }  // namespace
 
-Result<std::shared_ptr<Doors>> Doors::open(CommState& state, int composition,
+Result<std::shared_ptr<BufferRegistry>> BufferRegistry::open(CommState& state, int composition,
                                            std::string_view name) {
-  std::shared_ptr<Doors> doors{new Doors{state}};
-  doors->rank_ = state.rank;
-  doors->peers_ = state.peers;
-  doors->boards_.resize(std::size_t(state.ranks));
-  doors->mapped_.resize(std::size_t(state.ranks) * Door::slots);
+  std::shared_ptr<BufferRegistry> registry{new BufferRegistry{state}};
+  registry->rank_ = state.rank;
+  registry->peers_ = state.peers;
+  registry->boards_.resize(std::size_t(state.ranks));
+  registry->mapped_.resize(std::size_t(state.ranks) * RemoteBuffer::slots);
   GpuArena arena{state.gpu};
   Fd memory;
-  const auto take = [&doors](int rank, const Fd& fd) -> Result<void> {
-    CCL_TRY(doors->boards_[std::size_t(rank)], Mapping::of(fd, sizeof(DoorBoard)));
+  const auto take = [&registry](int rank, const Fd& fd) -> Result<void> {
+    CCL_TRY(registry->boards_[std::size_t(rank)], Mapping::of(fd, sizeof(RegistryBoard)));
     return {};
   };
   const auto prepare = [&]() -> Result<void> {
-    CCL_TRY(doors->table_, arena.allocate(doors->mapped_.size() * sizeof(Word)));
-    CCL_TRY(memory, shareable_memory("ccl-doors", sizeof(DoorBoard)));
+    CCL_TRY(registry->table_, arena.allocate(registry->mapped_.size() * sizeof(Word)));
+    CCL_TRY(memory, shareable_memory("ccl-doors", sizeof(RegistryBoard)));
     CCL_CHECK(take(state.rank, memory));
-    new (doors->boards_[std::size_t(state.rank)].base()) DoorBoard;
+    new (registry->boards_[std::size_t(state.rank)].base()) RegistryBoard;
     return {};
   };
   const auto all = [](int) { return true; };
   CCL_CHECK(share_memory(state, {composition, name, "doors", all, take}, memory, prepare()));
   const auto start = [&]() -> Result<void> {
-    CCL_TRY(doors->thread_, own_thread("doors", [d = doors.get()] { d->serve(); }));
+    CCL_TRY(registry->thread_, own_thread("doors", [d = registry.get()] { d->serve(); }));
     return {};
   };
   CCL_CHECK(all_agree(state, name, start()));
-  return doors;
+  return registry;
 }
 
-Doors::~Doors() {
+BufferRegistry::~BufferRegistry() {
   if (thread_.joinable()) {
     stop_.store(true, std::memory_order_release);
     board(rank_).ring();
@@ -60,26 +60,26 @@ Doors::~Doors() {
   for (const CUdevice device : peer_contexts_) (void)gpu_->driver().primary_ctx_release(device);
 }
 
-void Doors::serve() {
-  DoorBoard& mine = board(rank_);
+void BufferRegistry::serve() {
+  RegistryBoard& mine = board(rank_);
   while (!stop_.load(std::memory_order_acquire)) {
-    const unsigned rung = mine.rung();
+    const unsigned notified = mine.notified();
     for (int p = 0; p < int(peers_.size()); ++p) {
       if (p == rank_) continue;
-      for (int slot = 0; slot < Door::slots; ++slot) look_at(p, slot);
+      for (int slot = 0; slot < RemoteBuffer::slots; ++slot) look_at(p, slot);
     }
     if (!stop_.load(std::memory_order_acquire)) {
-      mine.await_ring(rung, std::chrono::milliseconds{1000});
+      mine.await_ring(notified, std::chrono::milliseconds{1000});
     }
   }
 }
 
-void Doors::look_at(int peer, int slot) {
+void BufferRegistry::look_at(int peer, int slot) {
   const auto memory = board(peer).read(slot);
-  Mapped& mapped = mapped_[std::size_t(peer * Door::slots + slot)];
+  Mapped& mapped = mapped_[std::size_t(peer * RemoteBuffer::slots + slot)];
   if (!memory || memory->id == mapped.id) return;
   const Gpu::Current current{*gpu_};
-  std::byte* const entry = table_.at() + (peer * Door::slots + slot) * Index{sizeof(Word)};
+  std::byte* const entry = table_.at() + (peer * RemoteBuffer::slots + slot) * Index{sizeof(Word)};
   Word now = 0;
   if (mapped.id != 0) {
     // Its owner has freed it, or will not use it: no kernel is told of it any more.
@@ -93,21 +93,21 @@ void Doors::look_at(int peer, int slot) {
     return;
   }
   if (const Word base = map(peer, *memory, mapped); base != 0) {
-    now = Door::entry(memory->id, base);
+    now = RemoteBuffer::entry(memory->id, base);
     (void)gpu_->put(entry, &now, sizeof now);
     log_info(LogPart::init, "mapped {} bytes of rank {}", memory->bytes, peer);
   }
   board(peer).seen(rank_, slot, memory->id);
 }
 
-Word Doors::map(int peer, const DoorBoard::Memory& memory, Mapped& mapped) {
+Word BufferRegistry::map(int peer, const RegistryBoard::Memory& memory, Mapped& mapped) {
   const CudaDriver& cuda = gpu_->driver();
   const PeerInfo& self = peers_[std::size_t(rank_)];
   const PeerInfo& theirs = peers_[std::size_t(peer)];
   if (memory.window != 0) {
     const auto window = find_window(state_, memory.window);
     const Word at = window ? reinterpret_cast<Word>(window->at[std::size_t(peer)]) : 0;
-    return at % 256 == 0 && at >> Door::base_bits == 0 ? at : 0;
+    return at % 256 == 0 && at >> RemoteBuffer::base_bits == 0 ? at : 0;
   }
   if (self.pid_hash != theirs.pid_hash) {
     CUdeviceptr at = 0;
@@ -119,7 +119,7 @@ Word Doors::map(int peer, const DoorBoard::Memory& memory, Mapped& mapped) {
       return 0;
     }
     mapped.ipc = at;
-    if (at % 256 == 0 && Word(at) >> Door::base_bits == 0) return Word(at);
+    if (at % 256 == 0 && Word(at) >> RemoteBuffer::base_bits == 0) return Word(at);
     unmap(mapped);
     return 0;
   }
@@ -130,33 +130,33 @@ Word Doors::map(int peer, const DoorBoard::Memory& memory, Mapped& mapped) {
     const CUresult code = cuda.ctx_enable_peer_access(context, 0);
     if (code != CUDA_SUCCESS && code != CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED) return 0;
   }
-  return memory.base >> Door::base_bits == 0 ? memory.base : 0;
+  return memory.base >> RemoteBuffer::base_bits == 0 ? memory.base : 0;
 }
 
-void Doors::unmap(Mapped& mapped) {
+void BufferRegistry::unmap(Mapped& mapped) {
   if (mapped.ipc != 0) (void)gpu_->driver().ipc_close_mem_handle(mapped.ipc);
   mapped = {};
 }
 
-void Doors::ring_all() {
+void BufferRegistry::notify_all() {
   for (int p = 0; p < int(peers_.size()); ++p) {
     if (p != rank_) board(p).ring();
   }
 }
 
-Word Doors::fresh_id() {
+Word BufferRegistry::fresh_id() {
   const auto taken = [this](Word id) {
     return std::any_of(open_.begin(), open_.end(), [id](const auto& o) {
-      return o.second.id % Door::slots == id % Door::slots;
+      return o.second.id % RemoteBuffer::slots == id % RemoteBuffer::slots;
     });
   };
-  for (int tries = 0; tries < Door::slots && last_id_ + 1 < most_ids; ++tries) {
+  for (int tries = 0; tries < RemoteBuffer::slots && last_id_ + 1 < max_ids; ++tries) {
     if (!taken(++last_id_)) return last_id_;
   }
   return 0;
 }
 
-Doors::Range Doors::range_around(const char* data, Index bytes) {
+BufferRegistry::Range BufferRegistry::range_around(const char* data, Index bytes) {
   const Word at = reinterpret_cast<Word>(data);
   const Allocation whole = allocation_around(gpu_->driver(), CUdeviceptr(at));
   const bool may_open = whole.legacy && whole.device == gpu_->device() && whole.bytes >= smallest &&
@@ -170,12 +170,12 @@ Doors::Range Doors::range_around(const char* data, Index bytes) {
   return {window->number, base, Word(window->bytes), true, base % 256 == 0};
 }
 
-bool Doors::lives(const Range& range) {
+bool BufferRegistry::lives(const Range& range) {
   if (range.is_window) return find_window(state_, range.buffer) != nullptr;
   return allocation_around(gpu_->driver(), range.base).id == range.buffer;
 }
 
-Word Doors::where(const char* data, Index bytes) {
+Word BufferRegistry::where(const char* data, Index bytes) {
   const Word at = reinterpret_cast<Word>(data);
   const Range range = range_around(data, bytes);
   if (!range.may_open) return 0;
@@ -183,17 +183,17 @@ Word Doors::where(const char* data, Index bytes) {
   const auto known = open_.find(range.base);
   if (known != open_.end() && known->second.range.buffer == range.buffer &&
       known->second.range.is_window == range.is_window) {
-    return Door::where(known->second.id, at - range.base);
+    return RemoteBuffer::where(known->second.id, at - range.base);
   }
   // Something new: what was freed meanwhile makes room.
   bool rings = false;
   for (auto it = open_.begin(); it != open_.end();) {
     const bool stays = it->first != range.base && lives(it->second.range);
-    if (!stays) board(rank_).close(int(it->second.id % Door::slots));
+    if (!stays) board(rank_).close(int(it->second.id % RemoteBuffer::slots));
     rings |= !stays;
     it = stays ? std::next(it) : open_.erase(it);
   }
-  DoorBoard::Memory memory;
+  RegistryBoard::Memory memory;
   memory.base = range.base;
   memory.bytes = range.bytes;
   memory.window = range.is_window ? range.buffer : 0;
@@ -208,8 +208,8 @@ Word Doors::where(const char* data, Index bytes) {
   } else {
     memory.id = 0;
   }
-  if (rings) ring_all();
-  return memory.id == 0 ? 0 : Door::where(memory.id, at - range.base);
+  if (rings) notify_all();
+  return memory.id == 0 ? 0 : RemoteBuffer::where(memory.id, at - range.base);
 }
 
 }  // namespace ccl::detail

@@ -20,19 +20,19 @@ namespace ccl::detail {
 /// puts it into the table that the peer's kernels look into. Nobody waits for that: until then,
 /// kernels go through scratch. Windows are mapped already. What was freed is noticed when its
 /// addresses come again, or when there is no slot left; ids are never used twice.
-class Doors {
+class BufferRegistry {
  public:
   /// Collective; the caller holds the bootstrap. The number and the name are those of
   /// the composition that wants them.
-  static Result<std::shared_ptr<Doors>> open(CommState& state, int composition,
+  static Result<std::shared_ptr<BufferRegistry>> open(CommState& state, int composition,
                                              std::string_view name);
-  ~Doors();
-  Doors(const Doors&) = delete;
-  Doors& operator=(const Doors&) = delete;
+  ~BufferRegistry();
+  BufferRegistry(const BufferRegistry&) = delete;
+  BufferRegistry& operator=(const BufferRegistry&) = delete;
 
-  /// See `Links::door`. Any thread, also during a capture.
+  /// See `Connections::remote_buffer`. Any thread, also during a capture.
   Word where(const char* data, Index bytes);
-  /// On the device: `Door::slots` entries for each rank.
+  /// On the device: `RemoteBuffer::slots` entries for each rank.
   const Word* table() const { return reinterpret_cast<const Word*>(table_.at()); }
 
  private:
@@ -50,15 +50,15 @@ class Doors {
     Word id = 0;
     Range range;
   };
-  explicit Doors(CommState& state) : state_{state}, gpu_{state.gpu} {}
+  explicit BufferRegistry(CommState& state) : state_{state}, gpu_{state.gpu} {}
   Range range_around(const char* data, Index bytes);
   bool lives(const Range& range);
   void serve();
   void look_at(int peer, int slot);
   /// Where memory of a peer is here; 0: it cannot be mapped.
-  Word map(int peer, const DoorBoard::Memory& memory, Mapped& mapped);
+  Word map(int peer, const RegistryBoard::Memory& memory, Mapped& mapped);
   void unmap(Mapped& mapped);
-  void ring_all();
+  void notify_all();
   /// A closed slot's id; 0 if there is none.
   Word fresh_id();
 
@@ -67,7 +67,7 @@ class Doors {
   int rank_ = 0;
   std::vector<PeerInfo> peers_;
   std::vector<Mapping> boards_;  // of each rank
-  DoorBoard& board(int rank) { return *reinterpret_cast<DoorBoard*>(boards_[rank].base()); }
+  RegistryBoard& board(int rank) { return *reinterpret_cast<RegistryBoard*>(boards_[rank].base()); }
   GpuBlock table_;
   std::mutex mutex_;
   std::map<Word, Open> open_;  // my memories, by base

@@ -32,7 +32,7 @@ Result<std::unique_lock<std::recursive_mutex>> creating_alone(const Communicator
   CommState& state = *comm.state();
   std::unique_lock lock{state.compositions_mutex, std::try_to_lock};
   if (lock.owns_lock()) return lock;
-  Error error = state.blame(
+  Error error = state.annotate(
       {Errc::invalid_usage,
        fmt::format("a thread creates {} while another creates a composition of the same "
                    "communicator (all ranks must create the same ones in the same order); create "
@@ -42,23 +42,23 @@ Result<std::unique_lock<std::recursive_mutex>> creating_alone(const Communicator
   return fail(std::move(error));
 }
 
-Links::Links(const Communicator& comm, const Connector& connector, std::string name)
-    : comm_{comm}, connector_{connector}, name_{std::move(name)} {}
+Connections::Connections(const Communicator& comm, const TransportTable& transport_table, std::string name)
+    : comm_{comm}, transport_table_{transport_table}, name_{std::move(name)} {}
 
-std::shared_ptr<Links> Links::nobody() noexcept {
-  static Links* const links = [] {
+std::shared_ptr<Connections> Connections::moved_from() noexcept {
+  static Connections* const connections = [] {
     auto* const made =
-        new Links{Communicator{detail::nobody()}, Connector{}, "a collective that was moved from"};
+        new Connections{Communicator{detail::moved_from()}, TransportTable{}, "a collective that was moved from"};
     made->number_ = -1;
     return made;
   }();
-  return {std::shared_ptr<void>{}, links};
+  return {std::shared_ptr<void>{}, connections};
 }
 
-Links::~Links() {
+Connections::~Connections() {
   {
-    const std::lock_guard lock{comm_.state()->links_mutex};
-    std::erase(comm_.state()->links, this);
+    const std::lock_guard lock{comm_.state()->connections_mutex};
+    std::erase(comm_.state()->connections, this);
   }
   comm_.state()->used -= bytes_;
   if (!device_) return;
@@ -66,24 +66,24 @@ Links::~Links() {
   comm_.state()->order->retire(std::move(device_));
 }
 
-Result<void> Links::reserve() {
+Result<void> Connections::reserve() {
   if (!device_ || !device_->holds_slots) return {};
   return device_->arena.reserve(std::size_t(bytes_of(plan_)));
 }
 
-Result<void> Links::all_agree(const Result<void>& mine) {
+Result<void> Connections::all_agree(const Result<void>& mine) {
   CommState& state = *comm_.state();
   const std::lock_guard lock{state.bootstrap_mutex};
   return detail::all_agree(state, name_, mine);
 }
 
-bool Links::on_device() const {
+bool Connections::on_device() const {
   return comm_.state()->gpu != nullptr;
 }
 
-Result<std::shared_ptr<Links>> Links::create(const Communicator& comm, const Result<Plans>& plans,
+Result<std::shared_ptr<Connections>> Connections::create(const Communicator& comm, const Result<Plans>& plans,
                                              int fan, const WireNeeds& needs,
-                                             const Connector& connector, std::string name) {
+                                             const TransportTable& transport_table, std::string name) {
   CommState& state = *comm.state();
   CCL_CHECK(state.ready());
   bury();
@@ -101,51 +101,51 @@ Result<std::shared_ptr<Links>> Links::create(const Communicator& comm, const Res
     return all;
   };
   const Result<Plans> wanted = fitted();
-  if (!wanted && comm.ranks() == 1) return fail(state.blame(wanted.error()));
-  auto links = left_alone_by_forks(new Links{comm, connector, std::move(name)});
-  links->number_ = state.compositions.fetch_add(1);
-  links->needs_ = needs;
-  if (wanted) links->plan_ = wanted->by_through[0];
-  CCL_TRY(links->opens_later_, setting_flag("RUNTIME_CONNECT"));
+  if (!wanted && comm.ranks() == 1) return fail(state.annotate(wanted.error()));
+  auto connections = left_alone_by_forks(new Connections{comm, transport_table, std::move(name)});
+  connections->number_ = state.compositions.fetch_add(1);
+  connections->needs_ = needs;
+  if (wanted) connections->plan_ = wanted->by_through[0];
+  CCL_TRY(connections->connects_on_demand_, setting_flag("RUNTIME_CONNECT"));
   const int ranks = comm.ranks();
   if (ranks > 1) {
-    if (state.gpu) links->device_ = std::make_shared<OnDevice>(OnDevice{GpuArena{state.gpu}});
-    links->fan_ = std::max(1, std::min(fan, ranks - 1));
-    CCL_CHECK(links->agree(wanted));
+    if (state.gpu) connections->device_ = std::make_shared<OnDevice>(OnDevice{GpuArena{state.gpu}});
+    connections->fan_ = std::max(1, std::min(fan, ranks - 1));
+    CCL_CHECK(connections->agree(wanted));
   }
-  const Plan& plan = links->plan_;
-  links->cursors_.resize(2 * std::size_t(ranks) * plan.channels);
-  links->tables_.cursors = links->cursors_.data();
-  links->watch_ = {reinterpret_cast<const Word*>(&state.status.word()), &links->gave_up_,
-                   Word(state.timeout_s * 1e9), &links->waits_, 0};
+  const Plan& plan = connections->plan_;
+  connections->cursors_.resize(2 * std::size_t(ranks) * plan.channels);
+  connections->tables_.cursors = connections->cursors_.data();
+  connections->watch_ = {reinterpret_cast<const Word*>(&state.status.word()), &connections->lane_failure_,
+                   Word(state.timeout_s * 1e9), &connections->waits_, 0};
   if (state.gpu) {
     Watched& watched = state.gpu->watched();
-    links->watch_ = {&watched.stop, &watched.gave_up, Word(state.timeout_s * 1e9), &watched.waits,
+    connections->watch_ = {&watched.stop, &watched.lane_failure, Word(state.timeout_s * 1e9), &watched.waits,
                      0};
   }
-  links->in_.resize(std::size_t(ranks) * plan.channels);
-  links->out_.resize(links->in_.size());
+  connections->in_.resize(std::size_t(ranks) * plan.channels);
+  connections->out_.resize(connections->in_.size());
   if (ranks == 1) {
-    links->rings_.resize(std::size_t(plan.channels));  // nobody to go to
-    links->tables_.in = links->in_.data();
-    links->tables_.out = links->out_.data();
-    links->tables_.rings = links->rings_.data();
-    return links;
+    connections->rings_.resize(std::size_t(plan.channels));  // nobody to go to
+    connections->tables_.in = connections->in_.data();
+    connections->tables_.out = connections->out_.data();
+    connections->tables_.rings = connections->rings_.data();
+    return connections;
   }
   look_for_room(state);
 
-  links->take_rings();
-  links->trees_.resize(plan.channels);
-  links->connected_.resize(ranks);
-  links->tables_ = {links->in_.data(), links->out_.data(), links->rings_.data(),
-                    links->trees_.data(), links->cursors_.data()};
-  const std::lock_guard lock{state.links_mutex};
-  state.links.push_back(links.get());
-  return links;
+  connections->take_rings();
+  connections->trees_.resize(plan.channels);
+  connections->connected_.resize(ranks);
+  connections->tables_ = {connections->in_.data(), connections->out_.data(), connections->rings_.data(),
+                    connections->trees_.data(), connections->cursors_.data()};
+  const std::lock_guard lock{state.connections_mutex};
+  state.connections.push_back(connections.get());
+  return connections;
 }
 
 /// Channels take the rings of the topology in turn.
-void Links::take_rings() {
+void Connections::take_rings() {
   const topo::Arrangement& arrangement = comm_.state()->arrangement;
   const int ranks = comm_.ranks(), ways = std::min(arrangement.ring_count(), plan_.channels);
   std::vector<int> places;

@@ -8,7 +8,7 @@ namespace ccl::detail {
 namespace {
 /// The most ranks of other hosts that a rank has; at least 2, for 8 channels to a lone one:
 /// send_recv of 16 MiB over TCP between GPUs took 1957 us with these, 2736 with 2.
-int most_far_ranks(const Communicator& comm) {
+int max_far_ranks(const Communicator& comm) {
   std::map<Word, int> here;  // ranks of each host
   for (int r = 0; r < comm.ranks(); ++r) ++here[comm.peer(r).host_hash];
   int fewest = comm.ranks();
@@ -28,11 +28,11 @@ Result<Plans> wire_plans(const WirePlansOf& of, const Communicator& comm,
                 : on_device ? of.on_device(comm.ring_count())
                             : of.on_host(neighbours);
   // What a GPU's lanes move at once: a block 16 bytes each, a warp a tile with its flags.
-  if (on_device) plans.least_slot_bytes = of.carries_flags ? 2048 : 512 * 16;
+  if (on_device) plans.min_slot_bytes = of.carries_flags ? 2048 : 512 * 16;
   if (given) return plans;
-  Plan& network = plans.by_through[int(Through::network)];
+  Plan& network = plans.by_through[int(Medium::network)];
   if (on_device && of.to_many && !of.carries_flags) {
-    network.channels = std::max(network.channels, 16 / most_far_ranks(comm));
+    network.channels = std::max(network.channels, 16 / max_far_ranks(comm));
   }
   for (Plan& plan : plans.by_through) {
     CCL_TRY(plan, with_buffer_setting(plan, of.proto));

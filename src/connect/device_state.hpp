@@ -22,7 +22,7 @@ struct SideBranch {
 };
 
 /// What the wires of a rank on a GPU stand on.
-struct Links::OnDevice {
+struct Connections::OnDevice {
   GpuArena arena;
   GpuBlock tables{};
   std::vector<Connection> connections{};

@@ -23,7 +23,7 @@ namespace {
 /// too, where `back` says so: ends of both ways may share a connection, if they are set up
 /// together.
 enum class Step : unsigned char { greeting, offer, made };
-struct Said {
+struct OpenReply {
   Step what = Step::greeting;
   bool back = false;  // wants the edge back in the same call
   Offer offer{};
@@ -31,7 +31,7 @@ struct Said {
 
 }  // namespace
 
-struct Opening::Edge {
+struct OnDemandConnect::Edge {
   int sender = 0, receiver = 0;
   std::uint64_t id = 0;
   int peer = -1;
@@ -43,18 +43,18 @@ struct Opening::Edge {
   bool done() const { return made && peer_made; }
 };
 
-Opening::Opening(Links& links, const std::vector<std::pair<int, int>>& edges) : links_{links} {
-  const int me = links.comm().rank(), ranks = links.comm().ranks();
+OnDemandConnect::OnDemandConnect(Connections& connections, const std::vector<std::pair<int, int>>& edges) : connections_{connections} {
+  const int me = connections.comm().rank(), ranks = connections.comm().ranks();
   for (auto& of : there_) of.assign(std::size_t(ranks), 0);
   for (int p = 0; p < ranks; ++p) {
-    there_[0][std::size_t(p)] = links.has_wire(p, me);
-    there_[1][std::size_t(p)] = links.has_wire(me, p);
+    there_[0][std::size_t(p)] = connections.has_wire(p, me);
+    there_[1][std::size_t(p)] = connections.has_wire(me, p);
   }
   for (const auto& [sender, receiver] : edges) {
     Edge edge;
     edge.sender = sender;
     edge.receiver = receiver;
-    edge.id = edge_id(links.number(), sender, receiver);
+    edge.id = edge_id(connections.number(), sender, receiver);
     edge.sends = sender == me;
     edge.peer = edge.sends ? receiver : sender;
     edges_.push_back(std::move(edge));
@@ -71,17 +71,17 @@ Opening::Opening(Links& links, const std::vector<std::pair<int, int>>& edges) : 
   if (thread) {
     thread_ = *std::move(thread);
   } else {  // lanes give up when they hear
-    links.comm().state()->fail_all(std::move(thread).error());
+    connections.comm().state()->fail_all(std::move(thread).error());
   }
 }
 
-Opening::~Opening() {
+OnDemandConnect::~OnDemandConnect() {
   stop_.store(true, std::memory_order_relaxed);
   if (thread_.joinable()) thread_.join();
 }
 
-bool Opening::Sleeper::idle() {
-  Opening& of = opening_;
+bool OnDemandConnect::IdleScope::idle() {
+  OnDemandConnect& of = opening_;
   const int missing = of.missing_.load();
   // The proxy has a thread of its own: who is to be met needs this core more.
   if (missing == 0) return before_.run != nullptr && before_.run(before_.context);
@@ -91,8 +91,8 @@ bool Opening::Sleeper::idle() {
                            [&] { return of.missing_.load() < missing; });
 }
 
-void Opening::finish() {
-  if (links_.gave_up()) stop_.store(true, std::memory_order_relaxed);
+void OnDemandConnect::finish() {
+  if (connections_.failed()) stop_.store(true, std::memory_order_relaxed);
   // Lanes that have moved everything have seen all wires.
   const auto missing = [](const std::vector<Word>& there, int peer) {
     return HostMemory::load_acquire(&there[std::size_t(peer)]) == 0;
@@ -103,31 +103,31 @@ void Opening::finish() {
   if (thread_.joinable()) thread_.join();
 }
 
-void Opening::run() {
-  CommState& state = *links_.comm().state();
+void OnDemandConnect::run() {
+  CommState& state = *connections_.comm().state();
   Bootstrap& bootstrap = *state.bootstrap;
   TransportContext context = transport_context(state, nullptr);
   const auto failed = [&](const Edge& edge, Error error) {
-    error = truth_of(state, std::move(error));
+    error = root_cause(state, std::move(error));
     // The peer may itself wait for one that is stopped.
     if (error.code == Errc::timed_out) {
       if (error.peer < 0) error.peer = edge.peer;
       error = state.without_answer(std::move(error));
     }
     if (error.peer < 0) error.peer = edge.peer;
-    if (error.transport.empty()) error.transport = links_.transport();
+    if (error.transport.empty()) error.transport = connections_.transport();
     if (state.status.ok()) state.fail_all(std::move(error));
   };
   const auto say = [&](const Edge& edge, Step what, const Offer& offer = {}) {
-    const Said said{what, edge.back != nullptr, offer};
+    const OpenReply said{what, edge.back != nullptr, offer};
     return bootstrap.send(edge.peer, edge.id, &said, Index{sizeof said});
   };
   const auto offer = [&](Edge& edge) -> Result<void> {
     if (edge.end) return {};
     edge.due = net::Deadline::after(context.deadline_s);
-    CCL_TRY(edge.end, links_.set_up(context, edge.sender, edge.receiver));
+    CCL_TRY(edge.end, connections_.set_up(context, edge.sender, edge.receiver));
     return say(edge, Step::offer,
-               {edge.end->handshake(), links_.carrier(edge.sender, edge.receiver).transport});
+               {edge.end->handshake(), connections_.edge_transport(edge.sender, edge.receiver).transport});
   };
   // The sender's end first: it is what the receiver's offer may want to share.
   const auto offer_both = [&](Edge& edge, bool both) -> Result<void> {
@@ -137,7 +137,7 @@ void Opening::run() {
     return back != nullptr ? offer(*back) : Result<void>{};
   };
   const auto hear = [&](Edge& edge, const std::vector<std::byte>& text) -> Result<void> {
-    Said said;
+    OpenReply said;
     if (text.size() != sizeof said) {
       return fail(Errc::mismatch,
                   fmt::format("rank {} speaks another language (it says {} bytes of an edge); run "
@@ -151,9 +151,9 @@ void Opening::run() {
       case Step::offer:
         CCL_CHECK(offer_both(edge, said.back));
         CCL_CHECK(check_same_transport(said.offer, edge.peer,
-                                       links_.carrier(edge.sender, edge.receiver).transport,
+                                       connections_.edge_transport(edge.sender, edge.receiver).transport,
                                        state.rank));
-        CCL_CHECK(links_.connect_end(*edge.end, edge.sender, edge.receiver, said.offer.handshake));
+        CCL_CHECK(connections_.connect_end(*edge.end, edge.sender, edge.receiver, said.offer.handshake));
         HostMemory::store_release(&there_[edge.sends][std::size_t(edge.peer)], Word{1});
         edge.made = true;
         {

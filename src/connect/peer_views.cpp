@@ -15,12 +15,12 @@
 
 namespace ccl::detail {
 
-Result<void> Links::map_peers(const Result<void>& so_far) {
+Result<void> Connections::map_peers(const Result<void>& so_far) {
   CommState& state = *comm_.state();
   const int me = comm_.rank(), ranks = comm_.ranks();
   const std::size_t half = std::size_t(plan_.slot_bytes);
   epoch_.count = 128;  // blocks of a launch, at most
-  const std::size_t block = 2 * half + PeerView::max_ranks * sizeof(Mail);
+  const std::size_t block = 2 * half + PeerView::max_ranks * sizeof(Mailbox);
   GpuBlock scratch;
   const auto prepare = [&]() -> Result<void> {
     CCL_CHECK(so_far);
@@ -35,14 +35,14 @@ Result<void> Links::map_peers(const Result<void>& so_far) {
   const std::lock_guard lock{state.bootstrap_mutex};
   const TransportContext context = transport_context(state, device_ ? &device_->arena : nullptr);
   std::vector<P2pMapping> mappings(ranks);
-  std::vector<Meeting> meetings;
+  std::vector<EdgeHandshake> rendezvous_points;
   for (int p = 0; p < ranks; ++p) {
     if (p == me) continue;
     const int low = std::min(p, me), high = std::max(p, me);
     Edge edge;
     edge.self = state.peers[me];
     edge.peer = state.peers[p];
-    edge.side = me < p ? Side::sender : Side::receiver;
+    edge.side = me < p ? EdgeSide::sender : EdgeSide::receiver;
     edge.shape = {1, plan_.slot_count, plan_.slot_bytes};
     edge.id = edge_id(number_, low, high);
     P2pMapping& mapping = mappings[p];
@@ -66,9 +66,9 @@ Result<void> Links::map_peers(const Result<void>& so_far) {
       owners_.push_back(std::move(connection));
       return {};
     };
-    meetings.push_back({p, edge.id, offer, connect});
+    rendezvous_points.push_back({p, edge.id, offer, connect});
   }
-  CCL_CHECK(shake_hands(state, name_, P2pTransport::name, prepared, meetings));
+  CCL_CHECK(swap_handshakes(state, name_, P2pTransport::name, prepared, rendezvous_points));
   peers_.scratch[me] = reinterpret_cast<Packet*>(scratch.at());
   cumem_scratch_ = scratch.memory->name().handles != 0;
   peers_.half_packets = Index(half / sizeof(Packet));
@@ -80,24 +80,24 @@ Result<void> Links::map_peers(const Result<void>& so_far) {
   return {};
 }
 
-Result<void> Links::open_doors() {
+Result<void> Connections::open_registry() {
   CommState& state = *comm_.state();
   const std::lock_guard lock{state.bootstrap_mutex};
-  if (state.doors) return {};
-  auto made = Doors::open(state, number_, name_);
-  if (!made) return fail(state.blame(std::move(made).error()));
-  state.doors = *std::move(made);
+  if (state.registry) return {};
+  auto made = BufferRegistry::open(state, number_, name_);
+  if (!made) return fail(state.annotate(std::move(made).error()));
+  state.registry = *std::move(made);
   return {};
 }
 
-Word Links::door(const Message& message) {
-  Doors* const doors = comm_.state()->doors.get();
-  return doors == nullptr || message.bytes == 0 ? 0 : doors->where(message.data, message.bytes);
+Word Connections::remote_buffer(const Message& message) {
+  BufferRegistry* const registry = comm_.state()->registry.get();
+  return registry == nullptr || message.bytes == 0 ? 0 : registry->where(message.data, message.bytes);
 }
 
-const Word* Links::door_table() const {
-  const Doors* const doors = comm_.state()->doors.get();
-  return doors == nullptr ? nullptr : doors->table();
+const Word* Connections::registry_table() const {
+  const BufferRegistry* const registry = comm_.state()->registry.get();
+  return registry == nullptr ? nullptr : registry->table();
 }
 
 }  // namespace ccl::detail

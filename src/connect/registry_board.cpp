@@ -16,16 +16,16 @@ long futex(std::atomic<unsigned>* at, int what, unsigned value, const timespec* 
 }
 }  // namespace
 
-void DoorBoard::ring() {
-  bell_.fetch_add(1, std::memory_order_release);
-  (void)futex(&bell_, FUTEX_WAKE, INT_MAX, nullptr);
+void RegistryBoard::ring() {
+  doorbell_.fetch_add(1, std::memory_order_release);
+  (void)futex(&doorbell_, FUTEX_WAKE, INT_MAX, nullptr);
 }
 
-void DoorBoard::await_ring(unsigned rung, std::chrono::milliseconds limit) {
+void RegistryBoard::await_ring(unsigned notified, std::chrono::milliseconds limit) {
   timespec time{};
   time.tv_sec = limit.count() / 1000;
   time.tv_nsec = limit.count() % 1000 * 1'000'000;
-  (void)futex(&bell_, FUTEX_WAIT, rung, &time);
+  (void)futex(&doorbell_, FUTEX_WAIT, notified, &time);
 }
 
 }  // namespace ccl::detail

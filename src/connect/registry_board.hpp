@@ -14,10 +14,10 @@ namespace ccl::detail {
 
 /// What a rank tells its peers of the memories that they may map: lies in memory that all of them
 /// share. The owner writes entries, peers ring its bell and write down what they have mapped.
-struct DoorBoard {
+struct RegistryBoard {
   /// One memory of the owner's, as it says itself.
   struct Memory {
-    Word id = 0;    // counts, from 1 on; of `Door::id_shift`'s high bits
+    Word id = 0;    // counts, from 1 on; of `RemoteBuffer::id_shift`'s high bits
     Word base = 0;  // in the owner's address space
     Word bytes = 0;
     Word window = 0;  // its number, if it is one of those; else `ipc` opens it
@@ -26,7 +26,7 @@ struct DoorBoard {
 
   /// Owner: opens a memory in the slot of its id, which must be closed.
   void open(const Memory& memory) {
-    Entry& entry = entries_[std::size_t(memory.id) % Door::slots];
+    Entry& entry = entries_[std::size_t(memory.id) % RemoteBuffer::slots];
     Words words;
     std::memcpy(words.data(), &memory, sizeof memory);
     // The slot was closed, then these, then its id: who reads across them sees the id change.
@@ -57,15 +57,15 @@ struct DoorBoard {
   /// Anyone: there is something to read at a peer of this board's owner.
   void ring();
   /// Owner: how often it was rung, and a wait for more than that.
-  unsigned rung() const { return bell_.load(std::memory_order_acquire); }
-  void await_ring(unsigned rung, std::chrono::milliseconds limit);
+  unsigned notified() const { return doorbell_.load(std::memory_order_acquire); }
+  void await_ring(unsigned notified, std::chrono::milliseconds limit);
 
   /// Peer `reader`: has mapped what lay in the slot, or has found that it cannot.
   void seen(int reader, int slot, Word id) {
     seen_[std::size_t(reader)][std::size_t(slot)].store(id, std::memory_order_release);
   }
   bool seen_by(int reader, Word id) const {
-    return seen_[std::size_t(reader)][std::size_t(id) % Door::slots].load(
+    return seen_[std::size_t(reader)][std::size_t(id) % RemoteBuffer::slots].load(
                std::memory_order_acquire) == id;
   }
 
@@ -76,9 +76,9 @@ struct DoorBoard {
     std::atomic<Word> id{0};
     std::array<std::atomic<Word>, sizeof(Memory) / sizeof(Word)> memory{};
   };
-  std::atomic<unsigned> bell_{0};
-  std::array<Entry, Door::slots> entries_;
-  std::array<std::array<std::atomic<Word>, Door::slots>, PeerView::max_ranks> seen_{};
+  std::atomic<unsigned> doorbell_{0};
+  std::array<Entry, RemoteBuffer::slots> entries_;
+  std::array<std::array<std::atomic<Word>, RemoteBuffer::slots>, PeerView::max_ranks> seen_{};
 };
 
 }  // namespace ccl::detail

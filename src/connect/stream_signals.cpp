@@ -38,7 +38,7 @@ struct StreamSignals::Board {
   struct alignas(128) Line {
     SharedWord word{0};
   };
-  Line flag[CopySync::kinds][CopySync::most_ranks];
+  Line flag[CopySync::kinds][CopySync::max_ranks];
   /// Of the owner's stream, for its watching thread: whom it waits for, as bits of ranks above the
   /// kind, plus 1; 0: nobody. And that it has got on.
   Line waits;
@@ -50,7 +50,7 @@ StreamSignals::Board& StreamSignals::mine() const {
 }
 
 CUdeviceptr StreamSignals::flag(int owner, int kind, int writer) const {
-  const std::size_t line = std::size_t(kind * CopySync::most_ranks + writer);
+  const std::size_t line = std::size_t(kind * CopySync::max_ranks + writer);
   return reinterpret_cast<CUdeviceptr>(pins_[std::size_t(owner)].on_device() +
                                        line * sizeof(Board::Line));
 }
@@ -153,7 +153,7 @@ void StreamSignals::watch() {
       moved = Clock::now();
     }
     const bool failed = Ref{watched.stop}.load(cuda::std::memory_order_acquire) != 0 ||
-                        Ref{watched.gave_up.peer}.load(cuda::std::memory_order_acquire) != 0;
+                        Ref{watched.lane_failure.peer}.load(cuda::std::memory_order_acquire) != 0;
     if (failed) {
       let_go();
     } else if (timeout_s_ > 0 && Clock::now() - moved > std::chrono::duration<double>(timeout_s_)) {
@@ -161,8 +161,8 @@ void StreamSignals::watch() {
       for (int p = 0; p < ranks_; ++p) {
         if ((waits >> (8 + p) & 1) == 0) continue;
         if (board.flag[kind][p].word.load(std::memory_order_acquire) != 0) continue;
-        Ref{watched.gave_up.step}.store(0, cuda::std::memory_order_relaxed);
-        Ref{watched.gave_up.peer}.store(Word(p + 1), cuda::std::memory_order_release);
+        Ref{watched.lane_failure.step}.store(0, cuda::std::memory_order_relaxed);
+        Ref{watched.lane_failure.peer}.store(Word(p + 1), cuda::std::memory_order_release);
         break;
       }
     }

@@ -16,7 +16,7 @@ std::optional<WireSteps> read_steps(const Wire& wire, int device) {
   return steps;
 }
 
-std::vector<WireSteps> Links::steps() const {
+std::vector<WireSteps> Connections::steps() const {
   std::vector<WireSteps> all;
   const int ranks = comm_.ranks();
   const std::lock_guard lock{wires_mutex_};

@@ -38,14 +38,14 @@ Result<void> check_wires(const std::string& name, const Connection& made, const 
                                wire.slot_count, bytes, edge.shape.slot_count,
                                edge.shape.slot_bytes));
     }
-    const Word* const own = edge.side == Side::sender ? wire.sent : wire.received;
+    const Word* const own = edge.side == EdgeSide::sender ? wire.sent : wire.received;
     if (wire.slots == nullptr || wire.posted == nullptr || wire.drained == nullptr ||
         own == nullptr || (wire.proxied && wire.sizes == nullptr)) {
       return wrong(fmt::format("a wire without {}", wire.slots == nullptr     ? "slots"
                                                     : wire.posted == nullptr  ? "`posted`"
                                                     : wire.drained == nullptr ? "`drained`"
                                                     : own != nullptr          ? "`sizes`"
-                                                    : edge.side == Side::sender
+                                                    : edge.side == EdgeSide::sender
                                                         ? "`sent`, as a sender has"
                                                         : "`received`, as a receiver has"));
     }
@@ -57,32 +57,32 @@ Result<void> check_wires(const std::string& name, const Connection& made, const 
 }
 }  // namespace
 
-void Links::seats_for(int root, bool double_tree) {
+void Connections::positions_for(int root, bool double_tree) {
   const topo::Arrangement& arrangement = comm_.state()->arrangement;
-  const auto seat = [&](int of_root, int c) {
+  const auto position = [&](int of_root, int c) {
     return arrangement.tree(comm_.rank(), double_tree ? -1 : of_root, c);
   };
   if (!on_device()) {
-    for (int c = 0; c < plan_.channels; ++c) trees_[c] = seat(root, c);
+    for (int c = 0; c < plan_.channels; ++c) trees_[c] = position(root, c);
     return;
   }
   // On a GPU launches of different roots may be under way at once: the trees of all roots.
   if (int(trees_.size()) < plan_.channels * comm_.ranks()) {
     trees_.resize(std::size_t(plan_.channels) * comm_.ranks());
     for (int r = 0; r < comm_.ranks(); ++r) {
-      for (int c = 0; c < plan_.channels; ++c) trees_[r * plan_.channels + c] = seat(r, c);
+      for (int c = 0; c < plan_.channels; ++c) trees_[r * plan_.channels + c] = position(r, c);
     }
   }
 }
 
-Result<void> Links::upload() {
+Result<void> Connections::upload() {
   CommState& state = *comm_.state();
   const auto part = [](const auto& v) { return v.size() * sizeof v[0]; };
   // In the order of their alignment.
   const std::size_t out = part(in_), rings = out + part(out_), trees = rings + part(rings_),
                     cursors = trees + part(trees_), order = (cursors + part(cursors_) + 7) / 8 * 8,
                     bytes = order + part(order_);
-  static_assert(alignof(TreeSeat) <= 8 && sizeof(TreeSeat) % 8 == 0 && sizeof(RingSeat) % 8 == 0);
+  static_assert(alignof(TreePosition) <= 8 && sizeof(TreePosition) % 8 == 0 && sizeof(RingPosition) % 8 == 0);
   if (!device_->tables.memory) {
     CCL_TRY(device_->tables, device_->arena.allocate(bytes));
   }
@@ -92,7 +92,7 @@ Result<void> Links::upload() {
     std::memcpy(image.data() + at, v.data(), part(v));
   };
   auto rings_there = rings_;
-  for (RingSeat& ring : rings_there) {
+  for (RingPosition& ring : rings_there) {
     ring.order = reinterpret_cast<const int*>(base + order) + (ring.order - order_.data());
   }
   put(0, in_);
@@ -101,26 +101,26 @@ Result<void> Links::upload() {
   put(trees, trees_);
   put(order, order_);
   tables_ = {reinterpret_cast<const Wire*>(base), reinterpret_cast<const Wire*>(base + out),
-             reinterpret_cast<const RingSeat*>(base + rings),
-             reinterpret_cast<const TreeSeat*>(base + trees),
+             reinterpret_cast<const RingPosition*>(base + rings),
+             reinterpret_cast<const TreePosition*>(base + trees),
              reinterpret_cast<Cursor*>(base + cursors)};
   return state.gpu->put(base, image.data(), bytes);
 }
 
-Edge Links::edge_of(int sender, int receiver, int channels) const {
+Edge Connections::edge_of(int sender, int receiver, int channels) const {
   const CommState& state = *comm_.state();
   const int me = comm_.rank();
   Edge edge;
   edge.self = state.peers[me];
   edge.peer = state.peers[sender == me ? receiver : sender];
-  edge.side = sender == me ? Side::sender : Side::receiver;
+  edge.side = sender == me ? EdgeSide::sender : EdgeSide::receiver;
   edge.shape = {channels, plan_.slot_count, plan_.slot_bytes};
   edge.id = edge_id(number_, sender, receiver);
   edge.polls_slots = needs_.polls_slots;
   return edge;
 }
 
-Result<void> Links::short_lines(int sender, int receiver, const char* transport, int bytes) const {
+Result<void> Connections::short_lines(int sender, int receiver, const char* transport, int bytes) const {
   Error error{Errc::not_supported,
               fmt::format("{} needs lines of {} bytes that land whole (from rank {} to rank {} "
                           "{} carries {}); use Simple or LL",
@@ -130,7 +130,7 @@ Result<void> Links::short_lines(int sender, int receiver, const char* transport,
   return fail(std::move(error));
 }
 
-Result<void> Links::connect(const std::vector<Peer>& from, const std::vector<Peer>& to,
+Result<void> Connections::connect(const std::vector<Peer>& from, const std::vector<Peer>& to,
                             const Result<void>& so_far) {
   CommState& state = *comm_.state();
   const int me = comm_.rank();
@@ -160,7 +160,7 @@ Result<void> Links::connect(const std::vector<Peer>& from, const std::vector<Pee
     CCL_CHECK(so_far);
     if (broken_) return fail(*broken_);
     for (const Half& h : halves) {
-      const Carrier by = carrier(h.sender, h.receiver);
+      const EdgeTransport by = edge_transport(h.sender, h.receiver);
       if (by.line_bytes < needs_.line_bytes) {
         return short_lines(h.sender, h.receiver, by.transport, by.line_bytes);
       }
@@ -168,12 +168,12 @@ Result<void> Links::connect(const std::vector<Peer>& from, const std::vector<Pee
     return {};
   };
   TransportContext context = transport_context(state, device_ ? &device_->arena : nullptr);
-  std::vector<Meeting> meetings;
+  std::vector<EdgeHandshake> rendezvous_points;
   for (Half& h : halves) {
     const Edge edge = edge_of(h.sender, h.receiver, int(h.channels.size()));
     const auto offer = [&, edge]() -> Result<Handshake> {
-      CCL_CHECK(connector_.can_connect(state.peers[h.sender], state.peers[h.receiver]));
-      CCL_TRY(h.end, connector_.setup(context, edge));
+      CCL_CHECK(transport_table_.can_connect(state.peers[h.sender], state.peers[h.receiver]));
+      CCL_TRY(h.end, transport_table_.setup(context, edge));
       return h.end->handshake();
     };
     const auto connect = [&, edge](const Handshake& theirs) -> Result<void> {
@@ -185,41 +185,41 @@ Result<void> Links::connect(const std::vector<Peer>& from, const std::vector<Pee
       own(std::move(made), h.sender, h.receiver, h.channels);
       return {};
     };
-    const char* const by = carrier(h.sender, h.receiver).transport;
+    const char* const by = edge_transport(h.sender, h.receiver).transport;
     std::uint64_t channels = 0;
     for (const int c : h.channels) channels = channels * 4099 + std::uint64_t(c) + 1;
-    meetings.push_back({peer_of(h), edge.id, offer, connect, by, channels});
+    rendezvous_points.push_back({peer_of(h), edge.id, offer, connect, by, channels});
   }
   const std::lock_guard lock{state.bootstrap_mutex};
   const std::size_t before = owners_.size();
-  auto made = shake_hands(state, name_, connector_.name, short_of_lines(), meetings);
+  auto made = swap_handshakes(state, name_, transport_table_.name, short_of_lines(), rendezvous_points);
   // One rank's memory may be full by now, when all others have all that they want.
   if (made && device_) made = detail::all_agree(state, name_, upload());
   if (!made) {
     // Ranks have made different parts of these edges: none of them can be made again.
     if (owners_.size() > before) broken_ = made.error();
-    state.journal->ended(info_.ticket, false);
+    state.flight_recorder->ended(info_.ticket, false);
   }
   return made;
 }
 
-Result<void> Links::open_later(const Result<void>& so_far) {
+Result<void> Connections::connect_on_demand(const Result<void>& so_far) {
   CommState& state = *comm_.state();
   const int me = comm_.rank();
   int wires = 0;
   const auto look = [&](int sender, int receiver) -> Result<void> {
     const PeerInfo &from = state.peers[sender], &to = state.peers[receiver];
-    if (auto can = connector_.can_connect(from, to); !can) {
+    if (auto can = transport_table_.can_connect(from, to); !can) {
       Error error = std::move(can).error();
       error.peer = sender == me ? receiver : sender;
-      if (error.transport.empty()) error.transport = connector_.name;
+      if (error.transport.empty()) error.transport = transport_table_.name;
       return fail(std::move(error));
     }
-    const Carrier by = carrier(sender, receiver);
+    const EdgeTransport by = edge_transport(sender, receiver);
     if (by.line_bytes < needs_.line_bytes) {
       return short_lines(sender, receiver, by.transport, by.line_bytes);
     }
-    const bool network = by.through == Through::network;
+    const bool network = by.through == Medium::network;
     proxied_ = proxied_ || network;
     wires += int(receiver == me || network);
     ++missing_;
@@ -242,18 +242,18 @@ Result<void> Links::open_later(const Result<void>& so_far) {
   return {};
 }
 
-bool Links::has_wire(int sender, int receiver) const {
+bool Connections::has_wire(int sender, int receiver) const {
   const int me = comm_.rank();
   if (sender == receiver) return true;
   return (sender == me ? out_[std::size_t(receiver)] : in_[std::size_t(sender)]).slots != nullptr;
 }
 
-Carrier Links::carrier(int sender, int receiver) const {
+EdgeTransport Connections::edge_transport(int sender, int receiver) const {
   const CommState& state = *comm_.state();
-  return connector_.carrier(state.peers[sender], state.peers[receiver]);
+  return transport_table_.edge_transport(state.peers[sender], state.peers[receiver]);
 }
 
-std::unique_ptr<Opening> Links::open(const std::vector<int>& from, const std::vector<int>& to) {
+std::unique_ptr<OnDemandConnect> Connections::open(const std::vector<int>& from, const std::vector<int>& to) {
   if (missing_ == 0) return nullptr;
   const int me = comm_.rank();
   std::vector<std::pair<int, int>> edges;
@@ -264,14 +264,14 @@ std::unique_ptr<Opening> Links::open(const std::vector<int>& from, const std::ve
     if (!has_wire(p, me)) edges.emplace_back(p, me);
   }
   if (edges.empty()) return nullptr;
-  return std::make_unique<Opening>(*this, edges);
+  return std::make_unique<OnDemandConnect>(*this, edges);
 }
 
-Result<std::unique_ptr<AnyEnd>> Links::set_up(TransportContext& context, int sender, int receiver) {
-  return connector_.setup(context, edge_of(sender, receiver, plan_.channels));
+Result<std::unique_ptr<AnyEnd>> Connections::set_up(TransportContext& context, int sender, int receiver) {
+  return transport_table_.setup(context, edge_of(sender, receiver, plan_.channels));
 }
 
-Result<void> Links::connect_end(AnyEnd& end, int sender, int receiver, const Handshake& theirs) {
+Result<void> Connections::connect_end(AnyEnd& end, int sender, int receiver, const Handshake& theirs) {
   CCL_TRY(Connection made, end.connect(theirs));
   if (made.line_bytes < needs_.line_bytes) {
     return short_lines(sender, receiver, made.transport, made.line_bytes);
@@ -284,7 +284,7 @@ Result<void> Links::connect_end(AnyEnd& end, int sender, int receiver, const Han
   return {};
 }
 
-void Links::own(Connection connection, int sender, int receiver, const std::vector<int>& channels) {
+void Connections::own(Connection connection, int sender, int receiver, const std::vector<int>& channels) {
   CommState& state = *comm_.state();
   const int me = comm_.rank(), peer = sender == me ? receiver : sender;
   const bool proxied = connection.wires[0].proxied;

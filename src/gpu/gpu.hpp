@@ -13,8 +13,8 @@ namespace ccl::detail {
 /// a call, whatever the GPU is doing. Kernels look at it once in thousands of polls.
 struct Watched {
   Word stop = 0;
-  GaveUp gave_up;
-  LaneWaits waits;
+  LaneFailure lane_failure;
+  WaitRecord waits;
 };
 
 class CopyStream;

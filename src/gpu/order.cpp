@@ -6,11 +6,11 @@ namespace ccl::detail {
 namespace {
 
 /// What destroyed graphs held.
-struct Graveyard {
+struct DeferredFree {
   std::mutex mutex;
   std::vector<std::shared_ptr<void>> dead;
-  static Graveyard& instance() {
-    static Graveyard* const graveyard = new Graveyard;  // a graph may outlive everything
+  static DeferredFree& instance() {
+    static DeferredFree* const graveyard = new DeferredFree;  // a graph may outlive everything
     return *graveyard;
   }
 };
@@ -22,7 +22,7 @@ struct Tied {
 
 void CUDA_CB graph_has_gone(void* held) {
   const std::unique_ptr<Tied> tied{static_cast<Tied*>(held)};
-  Graveyard& graveyard = Graveyard::instance();
+  DeferredFree& graveyard = DeferredFree::instance();
   const std::lock_guard lock{graveyard.mutex};
   graveyard.dead.push_back(std::move(tied->keep));
 }
@@ -31,7 +31,7 @@ void CUDA_CB graph_has_gone(void* held) {
 
 void bury() {
   std::vector<std::shared_ptr<void>> dead;
-  Graveyard& graveyard = Graveyard::instance();
+  DeferredFree& graveyard = DeferredFree::instance();
   const std::lock_guard lock{graveyard.mutex};
   dead.swap(graveyard.dead);
 }

@@ -14,22 +14,22 @@
 
 namespace ccl::detail {
 namespace {
-constexpr Index most_bytes = Index{1} << 56;  // no address space is larger
+constexpr Index max_bytes = Index{1} << 56;  // no address space is larger
 }  // namespace
 
 Result<void> check_buffer(const Communicator& comm, const char* what, const void* buffer,
                           Index count, Index element_bytes, Index runs) {
   const auto bad = [&](std::string text) {
-    return fail(comm.state()->blame({Errc::invalid_argument, std::move(text)}));
+    return fail(comm.state()->annotate({Errc::invalid_argument, std::move(text)}));
   };
   const Index each = std::max<Index>(element_bytes, 1) * std::max<Index>(runs, 1);
   const auto times = [runs] {  // only for an error: calls come here
     return runs > 1 ? fmt::format(" for each of {} ranks", runs) : std::string{};
   };
   Index bytes = 0;
-  if (count < 0 || __builtin_mul_overflow(count, each, &bytes) || bytes > most_bytes) {
+  if (count < 0 || __builtin_mul_overflow(count, each, &bytes) || bytes > max_bytes) {
     return bad(fmt::format("{} count {} of {}-byte elements{} cannot be (0 to {})", what, count,
-                           element_bytes, times(), most_bytes / each));
+                           element_bytes, times(), max_bytes / each));
   }
   if (buffer == nullptr && count > 0) {
     return bad(
@@ -41,7 +41,7 @@ Result<void> check_buffer(const Communicator& comm, const char* what, const void
   if (!state.check || state.gpu == nullptr) return {};
   const Gpu::Current current{*state.gpu};
   auto checked = check_address(state.gpu->driver(), state.gpu->device(), what, buffer, bytes);
-  if (!checked) return fail(state.blame(std::move(checked).error()));
+  if (!checked) return fail(state.annotate(std::move(checked).error()));
   return {};
 }
 
@@ -49,7 +49,7 @@ Result<void> check_aligned(const Communicator& comm, const void* send, const voi
                            int align) {
   const auto bits = reinterpret_cast<std::uintptr_t>(send) | reinterpret_cast<std::uintptr_t>(recv);
   if (bits % unsigned(align) == 0) return {};
-  return fail(comm.state()->blame(
+  return fail(comm.state()->annotate(
       {Errc::invalid_argument,
        fmt::format("send {} and recv {} are not both aligned to their elements (multiples of {} "
                    "bytes); give buffers that are",
@@ -59,7 +59,7 @@ Result<void> check_aligned(const Communicator& comm, const void* send, const voi
 Result<void> check_side(const Communicator& comm, const std::string& name, bool cpus, bool gpus) {
   const bool gpu = comm.device() >= 0;
   if (gpu ? gpus : cpus) return {};
-  return fail(comm.state()->blame(
+  return fail(comm.state()->annotate(
       {Errc::not_supported,
        fmt::format("{} is for {} only (this communicator is on {}); take it without {}", name,
                    gpu ? "CPU ranks" : "GPUs", gpu ? "GPUs" : "CPUs",
@@ -72,7 +72,7 @@ Result<void> check_root(const Communicator& comm, int root) {
               fmt::format("rank {} is not in the communicator (it has ranks 0 to {})", root,
                           comm.ranks() - 1)};
   error.peer = root;
-  return fail(comm.state()->blame(std::move(error)));
+  return fail(comm.state()->annotate(std::move(error)));
 }
 
 Result<void> check_apart(const Communicator& comm, const char* op, const void* send,
@@ -94,7 +94,7 @@ Result<void> check_overlap(const Communicator& comm, const char* op, const void*
       b + recv_bytes <= a) {
     return {};
   }
-  return fail(comm.state()->blame(
+  return fail(comm.state()->annotate(
       {Errc::invalid_argument,
        fmt::format("{} of {} bytes at {} into {} bytes at {} overlap (in place, it sends from {} "
                    "here); give it buffers that lie apart, or that one",
@@ -124,7 +124,7 @@ Result<void> check_overlap(const Communicator& comm, const char* op, const Messa
   for (std::size_t i = 1; i < ins.size(); ++i) {
     const Piece &before = ins[i - 1], &in = ins[i];
     if (before.end <= in.begin) continue;
-    return fail(comm.state()->blame(
+    return fail(comm.state()->annotate(
         {Errc::invalid_argument,
          fmt::format("{}: {} bytes from rank {} at {} overlap {} bytes from rank {} at {}; give "
                      "each rank's a place of their own",
@@ -137,7 +137,7 @@ Result<void> check_overlap(const Communicator& comm, const char* op, const Messa
     return {};  // two buffers, as a rule
   }
   const auto hit = [&](const Piece& in, const Piece& out) -> Result<void> {
-    return fail(comm.state()->blame(
+    return fail(comm.state()->annotate(
         {Errc::invalid_argument,
          fmt::format("{}: {} bytes from rank {} at {} overlap {} bytes to rank {} at {}; give it "
                      "buffers that lie apart",
@@ -168,9 +168,9 @@ Result<void> check_overlap(const Communicator& comm, const char* op, const Messa
 
 Result<void> check_offset(const Communicator& comm, const char* what, Index offset, Index count,
                           Index element_bytes) {
-  const Index most = most_bytes / std::max<Index>(element_bytes, 1);
+  const Index most = max_bytes / std::max<Index>(element_bytes, 1);
   if (count == 0 || (offset >= 0 && offset <= most)) return {};
-  return fail(comm.state()->blame(
+  return fail(comm.state()->annotate(
       {Errc::invalid_argument, fmt::format("{} offset {} of {}-byte elements cannot be (0 to {})",
                                            what, offset, element_bytes, most)}));
 }
@@ -178,7 +178,7 @@ Result<void> check_offset(const Communicator& comm, const char* what, Index offs
 Result<void> check_counts(const Communicator& comm, std::size_t counts) {
   if (counts == std::size_t(comm.ranks())) return {};
   return fail(
-      comm.state()->blame({Errc::invalid_argument,
+      comm.state()->annotate({Errc::invalid_argument,
                            fmt::format("all_to_all_v got {} counts or offsets (the communicator "
                                        "has {} ranks); give one for each rank",
                                        counts, comm.ranks())}));
@@ -193,7 +193,7 @@ Result<void> check_own_messages(const Communicator& comm, const char* op,
   const auto me = std::size_t(comm.rank());
   const auto &sent = table.sends[me], &taken = table.recvs[me];
   const auto bad = [&](std::string text) {
-    return fail(comm.state()->blame({Errc::mismatch, std::move(text)}));
+    return fail(comm.state()->annotate({Errc::mismatch, std::move(text)}));
   };
   if (sent.size() != taken.size()) {
     return bad(
@@ -212,19 +212,19 @@ Result<void> check_own_messages(const Communicator& comm, const char* op,
 }
 }  // namespace
 
-Result<MessageTable> table_of(const Communicator& comm, std::span<const Leg> legs,
+Result<MessageTable> table_of(const Communicator& comm, std::span<const P2pOp> p2p_ops,
                               Overlaps overlaps) {
   MessageTable table{comm.ranks()};
-  for (const Leg& leg : legs) {
-    CCL_CHECK(check_root(comm, leg.peer));
+  for (const P2pOp& p2p_op : p2p_ops) {
+    CCL_CHECK(check_root(comm, p2p_op.peer));
     CCL_CHECK(
-        check_buffer(comm, leg.sends ? "send" : "recv", leg.data, leg.count, leg.element_bytes));
+        check_buffer(comm, p2p_op.sends ? "send" : "recv", p2p_op.data, p2p_op.count, p2p_op.element_bytes));
     // An empty one need not have another end, so it must not be paired with one that is not.
-    if (leg.peer == comm.rank() && leg.count * leg.element_bytes == 0) continue;
-    if (leg.sends) {
-      table.send(leg.peer, leg.data, leg.count * leg.element_bytes);
+    if (p2p_op.peer == comm.rank() && p2p_op.count * p2p_op.element_bytes == 0) continue;
+    if (p2p_op.sends) {
+      table.send(p2p_op.peer, p2p_op.data, p2p_op.count * p2p_op.element_bytes);
     } else {
-      table.recv(leg.peer, leg.data, leg.count * leg.element_bytes);
+      table.recv(p2p_op.peer, p2p_op.data, p2p_op.count * p2p_op.element_bytes);
     }
   }
   if (overlaps == Overlaps::refused) CCL_CHECK(check_overlap(comm, SendRecv::name, table));
@@ -283,7 +283,7 @@ Result<void> check_plan(const Communicator& comm, const Plan& plan) {
     return nullptr;
   }();
   if (broken == nullptr) return {};
-  return fail(comm.state()->blame(
+  return fail(comm.state()->annotate(
       {Errc::invalid_argument,
        fmt::format("a plan of {} channels from {} bytes on, {} slots of {} bytes, slices of {} and "
                    "chunks of {} steps cannot be: {}",

@@ -21,14 +21,14 @@ Result<void> CallOrder::take_scratch(Index bytes) {
 
 Result<void> CallOrder::begin(Stream stream, const std::shared_ptr<void>& keep) {
   if (auto done = comm_.state()->order->before(stream.cuda(), keep); !done) {
-    return fail(comm_.state()->blame(std::move(done).error()));
+    return fail(comm_.state()->annotate(std::move(done).error()));
   }
   return {};
 }
 
 Result<void> CallOrder::end(Stream stream) {
   if (auto done = comm_.state()->order->after(stream.cuda()); !done) {
-    return fail(comm_.state()->blame(std::move(done).error()));
+    return fail(comm_.state()->annotate(std::move(done).error()));
   }
   return {};
 }
@@ -36,19 +36,19 @@ Result<void> CallOrder::end(Stream stream) {
 Result<void> check_stream(const Communicator& comm, const std::string& name, Stream stream) {
   const CommState& state = *comm.state();
   if (stream.recorder() != nullptr) {
-    return fail(state.blame(
+    return fail(state.annotate(
         {Errc::not_supported, fmt::format("{} is several launches and no part of a group; call it "
                                           "by itself",
                                           name)}));
   }
   if (state.gpu && stream.host() != nullptr) {
-    return fail(state.blame(
+    return fail(state.annotate(
         {Errc::invalid_argument, fmt::format("{} was given a HostStream (the communicator is on "
                                              "CUDA device {}); give it a cudaStream_t",
                                              name, state.config.device)}));
   }
   if (!state.gpu && stream.cuda() != nullptr) {
-    return fail(state.blame(
+    return fail(state.annotate(
         {Errc::invalid_argument, fmt::format("{} was given a CUDA stream (the communicator is on "
                                              "CPUs); give it a HostStream or none, or set "
                                              "Config::device",

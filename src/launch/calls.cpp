@@ -17,8 +17,8 @@ namespace {
 /// Which of a rank's compositions a call is of, in the words of this one, which has the same ones.
 /// Of one operation there may be several of one name: their numbers tell them apart.
 std::string name_of(CommState& state, const CallInfo& call) {
-  const std::lock_guard lock{state.links_mutex};
-  for (const Links* one : state.links) {
+  const std::lock_guard lock{state.connections_mutex};
+  for (const Connections* one : state.connections) {
     if (one->number() == call.composition) {
       return fmt::format("{}, number {} of those created", one->name(), call.composition + 1);
     }
@@ -28,15 +28,15 @@ std::string name_of(CommState& state, const CallInfo& call) {
 }
 }  // namespace
 
-Result<void> Links::ready() const {
+Result<void> Connections::ready() const {
   return comm_.state()->ready();
 }
 
-CallInfo Links::noted(CallInfo info) {
+CallInfo Connections::noted(CallInfo info) {
   CommState& state = *comm_.state();
   info.composition = number_;
   info.call = calls_.fetch_add(1, std::memory_order_relaxed) + 1;
-  if (!state.journal || !state.status.ok()) return info;
+  if (!state.flight_recorder || !state.status.ok()) return info;
   Operation op;
   name_.copy(op.what, sizeof op.what - 1);
   std::memcpy(op.type, info.type, sizeof op.type);
@@ -46,32 +46,32 @@ CallInfo Links::noted(CallInfo info) {
   op.composition = number_;
   op.call = info.call;
   const auto [ticket, number] =
-      state.journal->note(op, std::string_view{info.what} == SendRecv::name);
+      state.flight_recorder->note(op, std::string_view{info.what} == SendRecv::name);
   info.ticket = ticket;
   info.number = number;
   return info;
 }
 
-std::string Links::this_call() const {
+std::string Connections::this_call() const {
   const bool numbered = info_.number != 0;
   return fmt::format("{}, {} {}", name_, numbered ? "operation" : "call",
                      numbered ? info_.number : info_.call);
 }
 
-Result<void> Links::begin(CallInfo info) {
+Result<void> Connections::begin(CallInfo info) {
   CommState& state = *comm_.state();
   info_ = info;
   auto begun = begin_checked(info);
-  if (!begun && state.journal) state.journal->ended(info.ticket, false);
+  if (!begun && state.flight_recorder) state.flight_recorder->ended(info.ticket, false);
   return begun;
 }
 
-Result<void> Links::begin_checked(const CallInfo& info) {
+Result<void> Connections::begin_checked(const CallInfo& info) {
   CommState& state = *comm_.state();
   CCL_CHECK(state.ready());
-  gave_up_ = {};
+  lane_failure_ = {};
   watch_.ticket = info.ticket;
-  if (state.journal) state.journal->started(info.ticket);
+  if (state.flight_recorder) state.flight_recorder->started(info.ticket);
   if (proxied_ && device_) {
     // What one channel carries is the first thread's; to wake the others takes as long as a hop.
     const bool several = info.count * Index{sizeof(Word)} > plan_.channel_bytes;
@@ -111,7 +111,7 @@ Result<void> Links::begin_checked(const CallInfo& info) {
   return {};
 }
 
-bool Links::same_messages(std::string_view op, const std::vector<std::vector<Message>>& sends,
+bool Connections::same_messages(std::string_view op, const std::vector<std::vector<Message>>& sends,
                           const std::vector<std::vector<Message>>& recvs) {
   CommState& state = *comm_.state();
   if (!state.check || (op != SendRecv::name && op != AllToAllV::name)) return true;
@@ -148,39 +148,39 @@ bool Links::same_messages(std::string_view op, const std::vector<std::vector<Mes
   return same.has_value();
 }
 
-void Links::help() {
+void Connections::help() {
   if (proxied_) helper_.emplace(comm_.state()->proxy, unproxied_);
 }
 
-void Links::give_up(const CallInfo& info) {
+void Connections::give_up(const CallInfo& info) {
   CommState& state = *comm_.state();
-  if (state.journal) state.journal->ended(info.ticket, false);
+  if (state.flight_recorder) state.flight_recorder->ended(info.ticket, false);
 }
 
-Result<void> Links::finish() {
+Result<void> Connections::finish() {
   CommState& state = *comm_.state();
   helper_.reset();
-  if (gave_up_.peer != 0 && gave_up_.why == GaveUp::no_wire) {
-    state.fail_all(no_wire(int(gave_up_.peer) - 1, gave_up_.sends != 0));
-  } else if (gave_up_.peer != 0) {
-    const int peer = int(gave_up_.peer) - 1;
+  if (lane_failure_.peer != 0 && lane_failure_.why == LaneFailure::no_wire) {
+    state.fail_all(no_wire(int(lane_failure_.peer) - 1, lane_failure_.sends != 0));
+  } else if (lane_failure_.peer != 0) {
+    const int peer = int(lane_failure_.peer) - 1;
     Error error{
         Errc::timed_out,
         fmt::format("no progress for {} s in {} (it waits for rank {} on {} at step "
                     "{}); look there, or raise CCL_TIMEOUT",
                     state.timeout_s, this_call(), peer,
-                    peer < int(state.peers.size()) ? state.peers[peer].host : "?", gave_up_.step)};
+                    peer < int(state.peers.size()) ? state.peers[peer].host : "?", lane_failure_.step)};
     error.peer = peer;
     state.fail_all(state.overdue(std::move(error)));
   }
   auto well = state.status.result();
-  if (state.journal) state.journal->ended(info_.ticket, well.has_value());
+  if (state.flight_recorder) state.flight_recorder->ended(info_.ticket, well.has_value());
   if (!well) {
     Error error = std::move(well).error();
     if (error.what.find(info_.what) == std::string::npos) {
       error.what += fmt::format(" [while in {}]", this_call());
     }
-    return fail(state.blame(std::move(error)));
+    return fail(state.annotate(std::move(error)));
   }
   return {};
 }

@@ -27,7 +27,7 @@ SideBranch::~SideBranch() {
   if (stream != nullptr) (void)gpu->driver().stream_destroy(stream);
 }
 
-Result<void> Links::open_side(bool pulls) {
+Result<void> Connections::open_side(bool pulls) {
   if (!device_ || device_->side) return {};
   const auto open = [&]() -> Result<void> {
     const CommState& state = *comm_.state();
@@ -51,7 +51,7 @@ Result<void> Links::open_side(bool pulls) {
   return all_agree(open());
 }
 
-Result<void> Links::copy_within(void* to, const void* from, Index bytes, CUstream_st* stream) {
+Result<void> Connections::copy_within(void* to, const void* from, Index bytes, CUstream_st* stream) {
   if (bytes == 0) return {};
   const Gpu& gpu = *comm_.state()->gpu;
   const Gpu::Current current{gpu};
@@ -61,7 +61,7 @@ Result<void> Links::copy_within(void* to, const void* from, Index bytes, CUstrea
       fmt::format("copy {} bytes", bytes));
 }
 
-Result<CUstream_st*> Links::fork(CUstream_st* stream) {
+Result<CUstream_st*> Connections::fork(CUstream_st* stream) {
   SideBranch& side = *device_->side;
   const Gpu::Current current{*side.gpu};
   const CudaDriver& cuda = side.gpu->driver();
@@ -71,7 +71,7 @@ Result<CUstream_st*> Links::fork(CUstream_st* stream) {
   return side.stream;
 }
 
-Result<void> Links::join(CUstream_st* stream) {
+Result<void> Connections::join(CUstream_st* stream) {
   SideBranch& side = *device_->side;
   const Gpu::Current current{*side.gpu};
   const CudaDriver& cuda = side.gpu->driver();
@@ -80,23 +80,23 @@ Result<void> Links::join(CUstream_st* stream) {
                     "join a stream");
 }
 
-Error Links::not_in_window(const void* data) const {
+Error Connections::not_in_window(const void* data) const {
   const CommState& state = *comm_.state();
   if (data == nullptr) {
-    return state.blame(
+    return state.annotate(
         {Errc::invalid_argument,
          fmt::format("{} moves one message to a rank and one from a rank, each time (it tells "
                      "peers nothing of others); use CopyEngine or Direct",
                      name_)});
   }
-  return state.blame({Errc::invalid_argument,
+  return state.annotate({Errc::invalid_argument,
                       fmt::format("{} was given a receive buffer at {} that is in no window (peers "
                                   "write straight into it); register it with Window::create, or "
                                   "use CopyEngine",
                                   name_, data)});
 }
 
-Result<void> Links::open_signals() {
+Result<void> Connections::open_signals() {
   CommState& state = *comm_.state();
   if (!device_) return {};
   const std::lock_guard lock{state.bootstrap_mutex};
@@ -104,11 +104,11 @@ Result<void> Links::open_signals() {
   return {};
 }
 
-Result<void> Links::signal(const CopySync& sync, CUstream_st* stream) {
+Result<void> Connections::signal(const CopySync& sync, CUstream_st* stream) {
   return device_->signals->sync(sync, stream);
 }
 
-Links::InWindow Links::in_window(const void* data, Index bytes) const {
+Connections::InWindow Connections::in_window(const void* data, Index bytes) const {
   InWindow found;
   const auto window = find_window(*comm_.state(), data, bytes);
   if (!window) return found;

@@ -8,15 +8,15 @@
 
 namespace ccl::detail {
 
-Error Links::no_peer_view() const {
+Error Connections::no_peer_view() const {
   const CommState& state = *comm_.state();
   if (!state.gpu) {
-    return state.blame({Errc::not_supported,
+    return state.annotate({Errc::not_supported,
                         fmt::format("{} addresses its peers' memory, which CPU ranks do not offer; "
                                     "use Doubling, Ring or Tree",
                                     name_)});
   }
-  return state.blame(
+  return state.annotate(
       {Errc::not_supported,
        fmt::format(
            "{} has no kernels for {} ranks; list that number in its RankCounts, or use Ring "
@@ -24,42 +24,42 @@ Error Links::no_peer_view() const {
            name_, state.ranks)});
 }
 
-Error Links::no_device_code() const {
+Error Connections::no_device_code() const {
   const CommState& state = *comm_.state();
-  return state.blame({Errc::no_device_code,
+  return state.annotate({Errc::no_device_code,
                       fmt::format("{} has no kernel for this element type and reduction in this "
                                   "program (the communicator is on CUDA device {}); include "
                                   "<ccl/ccl.cuh> where it is called, and compile that with nvcc",
                                   name_, state.config.device)});
 }
 
-Error Links::not_on_device() const {
-  return comm_.state()->blame(
+Error Connections::not_on_device() const {
+  return comm_.state()->annotate(
       {Errc::invalid_argument,
        fmt::format("{} was given a CUDA stream (the communicator is on CPUs); give it a HostStream "
                    "or none, or set Config::device",
                    name_)});
 }
 
-Error Links::too_many_messages(int messages) const {
-  return comm_.state()->blame(
+Error Connections::too_many_messages(int messages) const {
+  return comm_.state()->annotate(
       {Errc::not_supported,
        fmt::format("{} of {} messages with {} ranks does not fit into a launch (at most {} "
                    "messages, {} ranks); split it",
-                   name_, messages, comm_.ranks(), ExchangeWork::most_messages,
-                   ExchangeWork::most_ranks)});
+                   name_, messages, comm_.ranks(), ExchangeWork::max_messages,
+                   ExchangeWork::max_ranks)});
 }
 
-Error Links::no_counts() const {
-  return comm_.state()->blame(
+Error Connections::no_counts() const {
+  return comm_.state()->annotate(
       {Errc::not_supported,
        fmt::format("{} takes no counts that lie in memory here; use OneShot with LL128 on GPUs, "
                    "Pairwise on CPU ranks",
                    name_)});
 }
 
-Error Links::row_too_long(Index row_bytes) const {
-  return comm_.state()->blame(
+Error Connections::row_too_long(Index row_bytes) const {
+  return comm_.state()->annotate(
       {Errc::not_supported,
        fmt::format(
            "{} cannot move rows of {} bytes (not one fits into the scratch of a rank); give "
@@ -67,7 +67,7 @@ Error Links::row_too_long(Index row_bytes) const {
            name_, row_bytes)});
 }
 
-Error Links::no_wire(int peer, bool sends) const {
+Error Connections::no_wire(int peer, bool sends) const {
   const char* const way = sends ? "to" : "from";
   const bool called = info_.call != 0;  // else it is about to be created
   Error error{called ? Errc::invalid_usage : Errc::invalid_argument,
@@ -79,11 +79,11 @@ Error Links::no_wire(int peer, bool sends) const {
                                 "not name it); say seats.{}({}) there",
                                 called ? this_call() : name_, way, peer, way, peer)};
   error.peer = peer;
-  return comm_.state()->blame(std::move(error));
+  return comm_.state()->annotate(std::move(error));
 }
 
-Error Links::no_such_peer(int peer, const char* way) const {
-  return comm_.state()->blame(
+Error Connections::no_such_peer(int peer, const char* way) const {
+  return comm_.state()->annotate(
       {Errc::invalid_argument,
        fmt::format(
            "{} has no rank {}, which its algorithm's `peers` names (ranks are 0 to {}); say "
@@ -91,15 +91,15 @@ Error Links::no_such_peer(int peer, const char* way) const {
            name_, peer, comm_.ranks() - 1, way)});
 }
 
-Error Links::no_such_share(const Rehearsed& found) const {
-  if (found.wrong == Rehearsed::shares) {
-    return comm_.state()->blame(
+Error Connections::no_such_share(const DryRunResult& found) const {
+  if (found.wrong == DryRunResult::shares) {
+    return comm_.state()->annotate(
         {Errc::invalid_argument,
          fmt::format("{} cannot cut a message into {} shares (its algorithm's `run` asks for "
                      "context.chunks({})); ask for 1 or more",
                      name_, found.given, found.given)});
   }
-  return comm_.state()->blame(
+  return comm_.state()->annotate(
       {Errc::invalid_argument,
        fmt::format(
            "{} has no share {} (its algorithm's `run` names it on rank {}, and shares are 0 "
@@ -107,33 +107,33 @@ Error Links::no_such_share(const Rehearsed& found) const {
            name_, found.given, comm_.rank(), found.most - 1)});
 }
 
-Result<void> Links::overflow(const GaveUp& found) {
+Result<void> Connections::overflow(const LaneFailure& found) {
   CommState& state = *comm_.state();
-  Error error = state.blame(state.overflow(found));
+  Error error = state.annotate(state.overflow(found));
   give_up(info_);
   state.fail_all(error);
   return fail(std::move(error));
 }
 
-Error Links::slices_too_small(Index needed) const {
-  return comm_.state()->blame(
+Error Connections::slices_too_small(Index needed) const {
+  return comm_.state()->annotate(
       {Errc::over_budget,
        fmt::format("{} has slices of {} bytes (its lanes move {} bytes of this element type at "
                    "once); raise CCL_MEMORY_BUDGET, CCL_BUFFSIZE or the plan's slot_bytes",
                    name_, plan_.slot_bytes * plan_.slice_steps, needed)});
 }
 
-Error Links::scratch_too_small() const {
-  return comm_.state()->blame(
+Error Connections::scratch_too_small() const {
+  return comm_.state()->annotate(
       {Errc::over_budget,
        fmt::format("{} has {} bytes of scratch on each rank (its {} ranks want room for a piece of "
                    "each other's messages); raise CCL_MEMORY_BUDGET or the plan's slot_bytes",
                    name_, 2 * plan_.slot_bytes, comm_.ranks())});
 }
 
-Error Links::cuda_failed(int code) const {
+Error Connections::cuda_failed(int code) const {
   if (code < 0) return slices_too_small(-Index{code});
-  return comm_.state()->blame(cuda_error(CUresult(code), fmt::format("launch {}", name_)));
+  return comm_.state()->annotate(cuda_error(CUresult(code), fmt::format("launch {}", name_)));
 }
 
 }  // namespace ccl::detail

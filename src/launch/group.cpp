@@ -40,18 +40,18 @@ void share_out(std::span<const std::unique_ptr<RecordedCall>> calls) {
 }
 
 /// The same of all compositions, whose calls lie together; each part of a launch wants a block.
-void share_out(CallList& calls, int most_blocks) {
+void share_out(CallList& calls, int max_blocks) {
   const std::span all{calls};
   for (std::size_t i = 0, next = 0; i < all.size(); i = next) {
-    for (next = i; next < all.size() && &all[next]->links() == &all[i]->links();) ++next;
+    for (next = i; next < all.size() && &all[next]->connections() == &all[i]->connections();) ++next;
     share_out(all.subspan(i, next - i));
   }
   Index parts = 0;
-  bool all_share = Index(calls.size()) <= most_blocks;
+  bool all_share = Index(calls.size()) <= max_blocks;
   for (const auto& call : calls) {
     // Were it ahead of a launch that comes before it elsewhere, the two ranks might each wait for
     // what the other runs later.
-    if (call->decides_alone() ? !all_share : call->share.size > 0 && ++parts > most_blocks) {
+    if (call->decides_alone() ? !all_share : call->share.size > 0 && ++parts > max_blocks) {
       call->share = {};
     }
     all_share &= call->share.size > 0;
@@ -61,19 +61,19 @@ void share_out(CallList& calls, int most_blocks) {
 
 Result<void> settle_group(CallList& calls) {
   std::stable_sort(calls.begin(), calls.end(), [](const auto& a, const auto& b) {
-    return a->links().number() < b->links().number();
+    return a->connections().number() < b->connections().number();
   });
-  const CommState& state = *calls.front()->links().comm().state();
+  const CommState& state = *calls.front()->connections().comm().state();
   for (std::size_t i = 0; i < calls.size(); ++i) {
-    const Links& links = calls[i]->links();
-    if (links.comm().state().get() != &state) {
-      return fail(state.blame(
+    const Connections& connections = calls[i]->connections();
+    if (connections.comm().state().get() != &state) {
+      return fail(state.annotate(
           {Errc::invalid_usage, fmt::format("a group holds {} and {}, of two communicators; make a "
                                             "group for each",
-                                            calls.front()->links().name(), links.name())}));
+                                            calls.front()->connections().name(), connections.name())}));
     }
   }
-  if (state.gpu) share_out(calls, state.most_blocks);
+  if (state.gpu) share_out(calls, state.max_blocks);
   return {};
 }
 
@@ -84,28 +84,28 @@ Result<void> run_at_once(std::span<RecordedCall* const> calls) {
   std::vector<Result<void>> results(calls.size());
   Result<void> well;
   for (RecordedCall* const call : calls) {
-    locks.emplace_back(call->links().mutex());
-    well = call->links().begin(call->info());
+    locks.emplace_back(call->connections().mutex());
+    well = call->connections().begin(call->info());
     if (well) well = call->connect();
     if (!well) break;
   }
   if (!well) {
-    for (RecordedCall* const call : calls) call->links().give_up(call->info());
+    for (RecordedCall* const call : calls) call->connections().give_up(call->info());
     return well;
   }
   const auto run = [&](std::size_t i) {
-    calls[i]->links().help();
+    calls[i]->connections().help();
     calls[i]->run_on_host();
-    results[i] = calls[i]->links().finish();
+    results[i] = calls[i]->connections().finish();
   };
   // Calls may wait for each other by way of other ranks, so none can do without its thread.
   std::vector<std::thread> others;
   for (std::size_t i = 1; i < calls.size(); ++i) {
-    auto thread = own_thread(calls[i]->links().name(), [&run, i] { run(i); });
+    auto thread = own_thread(calls[i]->connections().name(), [&run, i] { run(i); });
     if (!thread) {
-      CommState& state = *calls[i]->links().comm().state();
+      CommState& state = *calls[i]->connections().comm().state();
       state.fail_all(std::move(thread).error());
-      for (; i < calls.size(); ++i) results[i] = calls[i]->links().finish();
+      for (; i < calls.size(); ++i) results[i] = calls[i]->connections().finish();
       break;
     }
     others.push_back(*std::move(thread));
@@ -120,10 +120,10 @@ Result<void> run_at_once(std::span<RecordedCall* const> calls) {
 Result<void> run_in_rounds(const CallList& calls) {
   std::vector<std::vector<RecordedCall*>> rounds;
   std::size_t round = 0;
-  const Links* before = nullptr;
+  const Connections* before = nullptr;
   for (const auto& call : calls) {
-    round = &call->links() == before ? round + 1 : 0;
-    before = &call->links();
+    round = &call->connections() == before ? round + 1 : 0;
+    before = &call->connections();
     if (round == rounds.size()) rounds.emplace_back();
     rounds[round].push_back(call.get());
   }
@@ -132,70 +132,70 @@ Result<void> run_in_rounds(const CallList& calls) {
     if (well) {
       well = run_at_once(one);
     } else {
-      for (RecordedCall* const call : one) call->links().give_up(call->info());
+      for (RecordedCall* const call : one) call->connections().give_up(call->info());
     }
   }
   return well;
 }
 
 /// A turn of each composition, taken at once.
-struct GroupTurns {
-  std::vector<std::pair<Turns*, Word>> numbers;
+struct GroupTickets {
+  std::vector<std::pair<CallSequencer*, Word>> numbers;
   std::vector<std::unique_lock<std::mutex>> locks;  // until it is on its stream
 
-  explicit GroupTurns(const CallList& calls) {
+  explicit GroupTickets(const CallList& calls) {
     for (const auto& call : calls) {
-      Turns& turns = call->links().turns();
-      if (numbers.empty() || numbers.back().first != &turns) {
-        locks.emplace_back(turns.mutex());
-        numbers.emplace_back(&turns, Word{});
+      CallSequencer& sequencer = call->connections().sequencer();
+      if (numbers.empty() || numbers.back().first != &sequencer) {
+        locks.emplace_back(sequencer.mutex());
+        numbers.emplace_back(&sequencer, Word{});
       }
     }
-    for (auto& [turns, number] : numbers) number = turns->take();
+    for (auto& [sequencer, number] : numbers) number = sequencer->take();
   }
 };
 
 Result<void> run_in_turn(const CallList& calls,
-                         const std::vector<std::pair<Turns*, Word>>& numbers) {
-  std::deque<Turn> turns;
-  for (const auto& [of, number] : numbers) turns.emplace_back(*of, number);
+                         const std::vector<std::pair<CallSequencer*, Word>>& numbers) {
+  std::deque<CallTicket> sequencer;
+  for (const auto& [of, number] : numbers) sequencer.emplace_back(*of, number);
   return run_in_rounds(calls);
 }
 }  // namespace
 
 Result<void> run_group_on_host(CallList calls, Stream stream) {
-  Links& first = calls.front()->links();
+  Connections& first = calls.front()->connections();
   CCL_CHECK(check_on_host(first, stream));
-  for (auto& call : calls) call->info() = call->links().noted(call->info());
-  GroupTurns turns{calls};
+  for (auto& call : calls) call->info() = call->connections().noted(call->info());
+  GroupTickets sequencer{calls};
   if (stream.host() == nullptr) {
-    turns.locks.clear();
-    return run_in_turn(calls, turns.numbers);
+    sequencer.locks.clear();
+    return run_in_turn(calls, sequencer.numbers);
   }
   stream.host()->enqueue([held = in_flight(first.comm()),
                           shared = std::make_shared<CallList>(std::move(calls)),
-                          numbers = turns.numbers] { return run_in_turn(*shared, numbers); });
+                          numbers = sequencer.numbers] { return run_in_turn(*shared, numbers); });
   return {};
 }
 
 Result<DeviceTarget> GroupLaunch::begin(Stream stream) {
-  std::vector<std::shared_ptr<Links>> all;
+  std::vector<std::shared_ptr<Connections>> all;
   for (RecordedCall* call : calls_) {
-    if (all.empty() || all.back() != call->shared_links()) {
-      locks_.emplace_back(call->links().mutex());
-      all.push_back(call->shared_links());
+    if (all.empty() || all.back() != call->shared_connections()) {
+      locks_.emplace_back(call->connections().mutex());
+      all.push_back(call->shared_connections());
     }
     CCL_CHECK(call->connect());
   }
-  Links& first = calls_.front()->links();
+  Connections& first = calls_.front()->connections();
   CCL_CHECK(first.check_on_device(stream));
-  for (RecordedCall* call : calls_) call->info() = call->links().noted(call->info());
-  for (RecordedCall* call : calls_) CCL_CHECK(call->links().begin(call->info()));
-  return first.queue_on_device(stream, std::make_shared<std::vector<std::shared_ptr<Links>>>(all));
+  for (RecordedCall* call : calls_) call->info() = call->connections().noted(call->info());
+  for (RecordedCall* call : calls_) CCL_CHECK(call->connections().begin(call->info()));
+  return first.queue_on_device(stream, std::make_shared<std::vector<std::shared_ptr<Connections>>>(all));
 }
 
 Result<void> GroupLaunch::finish(int code, Stream stream) {
-  return calls_[0]->links().finish_on_device(code, stream);
+  return calls_[0]->connections().finish_on_device(code, stream);
 }
 
 }  // namespace ccl::detail

@@ -84,7 +84,7 @@ Result<void> agree_on_scratch(const Communicator& comm, const std::string& name,
   all[std::size_t(state.rank)] = bytes;
   {
     const std::lock_guard lock{state.bootstrap_mutex};
-    CCL_CHECK(state.met_to_create(state.bootstrap->all_gather(all.data(), Index{sizeof bytes}, {},
+    CCL_CHECK(state.after_creation(state.bootstrap->all_gather(all.data(), Index{sizeof bytes}, {},
                                                               {"the creation of", name})));
   }
   const auto other = std::find_if(all.begin(), all.end(), [&](Index b) { return b != all[0]; });
@@ -94,16 +94,16 @@ Result<void> agree_on_scratch(const Communicator& comm, const std::string& name,
                           "same on all",
                           name, all[0], other - all.begin(), *other)};
   error.peer = int(other - all.begin());
-  return fail(state.blame(std::move(error)));
+  return fail(state.annotate(std::move(error)));
 }
 
 Result<void> check_call(const PipelineCall& call) {
   const CommState& state = *call.comm.state();
   const auto refuse = [&](Errc code, std::string what) {
-    return fail(state.blame({code, call.name + " " + std::move(what)}));
+    return fail(state.annotate({code, call.name + " " + std::move(what)}));
   };
   CCL_CHECK(check_buffer(call.comm, "send", call.send, call.count, in_bytes(call)));
-  const Index unit = least_count(call.stages);
+  const Index unit = min_count(call.stages);
   const Index after = call.keeps_place ? call.count : count_after(call.stages, call.count);
   if (!call.keeps_place && call.count % unit != 0) {
     return refuse(Errc::invalid_argument,

@@ -24,7 +24,7 @@ Index step_within(Index unit, Index unit_bytes, Index bytes) {
 
 }  // namespace
 
-Index least_count(std::span<const StageShape> stages) {
+Index min_count(std::span<const StageShape> stages) {
   Index least = 1, now = 1;
   for (const StageShape& stage : stages) {
     if (stage.flow == Flow::scatters || stage.flow == Flow::exchanges) {
@@ -46,7 +46,7 @@ Index count_after(std::span<const StageShape> stages, Index count) {
   return count;
 }
 
-Buffers place_results(std::span<const StageShape> stages, Index count, std::span<Place> places) {
+Buffers place_results(std::span<const StageShape> stages, Index count, std::span<BufferOffset> places) {
   const int last = int(stages.size()) - 1;
   // From the end backwards: where a stage's input would lie if it worked in place. What its own
   // rank's share is in what it gathers, a stage that scatters has taken out of the same place.
@@ -55,7 +55,7 @@ Buffers place_results(std::span<const StageShape> stages, Index count, std::span
   int first = last;  // whose result lies in the output, as do those of all behind it
   for (int i = last; i >= 0; --i) {
     const StageShape& stage = stages[std::size_t(i)];
-    places[std::size_t(i)] = {Place::output, at};
+    places[std::size_t(i)] = {BufferOffset::output, at};
     first = i;
     if (stage.flow == Flow::scatters) {
       at -= stage.rank * n * stage.out_bytes;
@@ -69,10 +69,10 @@ Buffers place_results(std::span<const StageShape> stages, Index count, std::span
     if (at < 0 || at + n * stage.in_bytes > total) break;
   }
   Buffers used;
-  const auto in = [&](Place::Where where, Index bytes) {
-    Index& most = where == Place::first ? used.first : used.second;
+  const auto in = [&](BufferOffset::Where where, Index bytes) {
+    Index& most = where == BufferOffset::first ? used.first : used.second;
     most = std::max(most, bytes);
-    return Place{where, 0};
+    return BufferOffset{where, 0};
   };
   // The rest forwards. Results of the first stage, and of those that replace them, fit into the
   // output until a stage moves them into scratch.
@@ -84,28 +84,28 @@ Buffers place_results(std::span<const StageShape> stages, Index count, std::span
     const StageShape& stage = stages[std::size_t(i)];
     n = after(stage, n);
     const Index bytes = n * stage.out_bytes;
-    Place& place = places[std::size_t(i)];
+    BufferOffset& place = places[std::size_t(i)];
     if (i > 0 && replaces(stage)) {
       place = places[std::size_t(i - 1)];
-      if (place.where != Place::output) in(place.where, bytes);
+      if (place.where != BufferOffset::output) in(place.where, bytes);
       continue;
     }
     const Index share = stage.flow == Flow::scatters ? bytes : 0;
     // A call in place: what narrows elements would write over those that are still to be read.
     const bool lends = i == 0 && lent && (stage.flow != Flow::maps || replaces(stage));
     if (lends && std::max(bytes, share * stage.ranks) <= total) {
-      place = {Place::output, share * stage.rank};
+      place = {BufferOffset::output, share * stage.rank};
       continue;
     }
-    const bool other = i > 0 && places[std::size_t(i - 1)].where == Place::first;
-    place = in(other ? Place::second : Place::first, bytes);
+    const bool other = i > 0 && places[std::size_t(i - 1)].where == BufferOffset::first;
+    place = in(other ? BufferOffset::second : BufferOffset::first, bytes);
   }
   return used;
 }
 
 StagedPass staged_pass(std::span<const StageShape> stages, Index count, bool keeps_place) {
   const StageShape &begin = stages.front(), &end = stages.back();
-  Place places[most_stages];
+  BufferOffset places[max_stages];
   const Buffers used = place_results(stages, count, {places, stages.size()});
   StagedPass pass;
   const bool in_place = keeps_place && begin.in_bytes == end.out_bytes;
@@ -118,9 +118,9 @@ StagedPass staged_pass(std::span<const StageShape> stages, Index count, bool kee
 Passes plan_passes(std::span<const StageShape> stages, Index count, bool keeps_place,
                    Index scratch_bytes) {
   Passes passes;
-  const Index unit = passes.unit = least_count(stages);
+  const Index unit = passes.unit = min_count(stages);
   const Index each = count / unit;
-  Place places[most_stages];
+  BufferOffset places[max_stages];
   // All sizes grow with the count, but for the rounding to lines.
   constexpr Index rounding = 4 * scratch_line;
   const Buffers of_unit = place_results(stages, unit, {places, stages.size()});

@@ -84,16 +84,16 @@ class Made : public Operations {
 
   Result<void> exchange(std::span<const Call> messages) override {
     using Messages = Collective<SendRecv>;
-    std::vector<Messages::Leg> legs;
+    std::vector<Messages::P2pOp> p2p_ops;
     const cudaStream_t stream = messages.front().stream;
     for (const Call& one : messages) {
       const bool sends = one.kind == Kind::send;
-      legs.push_back({sends, sends ? const_cast<void*>(one.send) : one.recv, one.count,
+      p2p_ops.push_back({sends, sends ? const_cast<void*>(one.send) : one.recv, one.count,
                       size_of(one.type), one.root});
       if (one.stream != stream) CCL_CHECK(put_after(stream, one.stream));
     }
     CCL_TRY(const auto* all, get<SendRecv>());
-    CCL_CHECK(all->group(std::span<const Messages::Leg>{legs}, Stream{stream},
+    CCL_CHECK(all->group(std::span<const Messages::P2pOp>{p2p_ops}, Stream{stream},
                          detail::Overlaps::allowed));
     for (const Call& one : messages) {
       if (one.stream != stream) CCL_CHECK(put_after(one.stream, stream));

@@ -17,10 +17,10 @@ namespace ccl::detail::net {
 namespace {
 
 constexpr std::array<char, 4> magic{'c', 'c', 'l', 1};
-constexpr double guest_patience_s = 5;  // for a whole handshake
+constexpr double pending_caller_timeout_s = 5;  // for a whole handshake
 constexpr double answer_grace_s = 2;    // for the last step, although the status says stop
 constexpr double gone_s = 0.5;          // a queue that is full may refuse once
-constexpr size_t most_guests = 1024;    // at once; the oldest goes when more come
+constexpr size_t max_pending_callers = 1024;    // at once; the oldest goes when more come
 using Nonce = std::array<std::byte, 16>;
 
 struct Greeting {
@@ -58,10 +58,10 @@ bool somebody_waits(int listener) {
 }  // namespace
 
 // A caller that has not proved itself yet.
-class Gate::Guest : public Handler {
+class Acceptor::PendingCaller : public Handler {
  public:
-  Guest(Gate& gate, Fd fd, const Address& from)
-      : gate_(gate.weak_from_this()), fd_(std::move(fd)), from_(from) {}
+  PendingCaller(Acceptor& acceptor, Fd fd, const Address& from)
+      : gate_(acceptor.weak_from_this()), fd_(std::move(fd)), from_(from) {}
 
   Result<void> greet() {
     Greeting g{magic, {}};
@@ -130,55 +130,55 @@ class Gate::Guest : public Handler {
     return sizeof(Claim) + claim().hello_bytes + sizeof(Digest);
   }
   void finish() {
-    const auto gate = gate_.lock();
-    if (!gate || !gate->fd_) return leave();
+    const auto acceptor = gate_.lock();
+    if (!acceptor || !acceptor->fd_) return leave();
     const Claim c = claim();
     const Bytes hello = Bytes{in_}.subspan(sizeof c, c.hello_bytes);
     Digest theirs;
     std::memcpy(theirs.data(), in_.data() + sizeof c + c.hello_bytes, sizeof theirs);
-    if (!same_digest(theirs, proof(gate->secret_, "caller", nonce_, c.nonce, hello))) {
+    if (!same_digest(theirs, proof(acceptor->secret_, "caller", nonce_, c.nonce, hello))) {
       return refuse("it does not know this job's secret");
     }
-    const Digest mine = proof(gate->secret_, "listener", nonce_, c.nonce, hello);
+    const Digest mine = proof(acceptor->secret_, "listener", nonce_, c.nonce, hello);
     if (::send(fd_.get(), mine.data(), mine.size(), MSG_NOSIGNAL | MSG_DONTWAIT) !=
         ssize_t(mine.size())) {
       return refuse(std::strerror(errno));
     }
     Engine::get().remove(*this);
-    gate->accept_({std::move(fd_), {hello.begin(), hello.end()}, from_});
+    acceptor->accept_({std::move(fd_), {hello.begin(), hello.end()}, from_});
   }
 
-  std::weak_ptr<Gate> gate_;
+  std::weak_ptr<Acceptor> gate_;
   Fd fd_;
   Address from_;
   Nonce nonce_{};
-  Deadline deadline_ = Deadline::after(guest_patience_s);
+  Deadline deadline_ = Deadline::after(pending_caller_timeout_s);
   std::vector<std::byte> in_;
 };
 
-Gate::Gate(Fd fd, const Secret& secret, std::function<void(Accepted)> accept)
+Acceptor::Acceptor(Fd fd, const Secret& secret, std::function<void(Accepted)> accept)
     : fd_(std::move(fd)), secret_(secret), accept_(std::move(accept)) {}
 
-Result<std::shared_ptr<Gate>> Gate::open(const Address& where, const Secret& secret,
+Result<std::shared_ptr<Acceptor>> Acceptor::open(const Address& where, const Secret& secret,
                                          std::function<void(Accepted)> accept) {
   CCL_TRY(Fd fd, listen_at(where));
   CCL_TRY(const Address address, bound_address(fd.get()));
-  auto gate = std::make_shared<Gate>(std::move(fd), secret, std::move(accept));
-  gate->address_ = address;
-  CCL_CHECK(Engine::get().add(gate, EPOLLIN));
-  return gate;
+  auto acceptor = std::make_shared<Acceptor>(std::move(fd), secret, std::move(accept));
+  acceptor->address_ = address;
+  CCL_CHECK(Engine::get().add(acceptor, EPOLLIN));
+  return acceptor;
 }
 
-void Gate::close() {
-  for (const auto& guest : guests_) {
-    if (!guest->gone()) guest->leave();
+void Acceptor::close() {
+  for (const auto& pending : guests_) {
+    if (!pending->gone()) pending->leave();
   }
   guests_.clear();
   Engine::get().remove(*this);
   fd_.reset();
 }
 
-void Gate::ready(std::uint32_t) {
+void Acceptor::ready(std::uint32_t) {
   for (int i = 0; i < 64 && fd_; ++i) {
     sockaddr_storage from{};
     socklen_t bytes = sizeof from;
@@ -198,24 +198,24 @@ void Gate::ready(std::uint32_t) {
       return;
     }
     tune_connection(fd.get());
-    auto guest = std::make_shared<Guest>(*this, std::move(fd),
+    auto pending = std::make_shared<PendingCaller>(*this, std::move(fd),
                                          Address{reinterpret_cast<const sockaddr*>(&from), bytes});
-    if (!guest->greet() || !Engine::get().add(guest, EPOLLIN)) continue;
+    if (!pending->greet() || !Engine::get().add(pending, EPOLLIN)) continue;
     std::erase_if(guests_, [](const auto& g) { return g->gone(); });
-    if (guests_.size() >= most_guests) guests_.front()->refuse("too many and it was the slowest");
-    guests_.push_back(std::move(guest));
+    if (guests_.size() >= max_pending_callers) guests_.front()->refuse("too many and it was the slowest");
+    guests_.push_back(std::move(pending));
     if (!ticking_) {
       ticking_ = Engine::get()
                      .add_ticker([weak = weak_from_this()] {
-                       const auto gate = weak.lock();
-                       return gate && gate->tick();
+                       const auto acceptor = weak.lock();
+                       return acceptor && acceptor->tick();
                      })
                      .has_value();
     }
   }
 }
 
-bool Gate::tick() {
+bool Acceptor::tick() {
   std::erase_if(guests_, [](const auto& g) {
     if (!g->gone() && g->late()) g->refuse("it was too slow to prove itself");
     return g->gone();
@@ -227,7 +227,7 @@ Result<AuthListener> AuthListener::listen(const Address& where, const Secret& se
   AuthListener out;
   out.queue_ = std::make_shared<Queue>();
   const std::lock_guard lock{Engine::get().mutex()};
-  CCL_TRY(out.gate_, Gate::open(where, secret, [queue = out.queue_](Accepted one) {
+  CCL_TRY(out.gate_, Acceptor::open(where, secret, [queue = out.queue_](Accepted one) {
             queue->waiting.push_back(std::move(one));
             queue->arrived.notify_all();
           }));
@@ -276,8 +276,8 @@ Result<Fd> connect_and_prove(const Address& where, const Secret& secret, Bytes h
                              const Deadline& deadline, const Status* status) {
   if (status != nullptr) CCL_CHECK(status->result());
   // The call of a rank that is aborted meanwhile is not to look like a stranger's.
-  const Claim farewell{magic, Claim::gives_up, {}};
-  const auto last = std::as_bytes(std::span{&farewell, 1});
+  const Claim close_notify{magic, Claim::gives_up, {}};
+  const auto last = std::as_bytes(std::span{&close_notify, 1});
   CCL_TRY(Fd fd, connect_once(where, deadline, status, last));
   Greeting greeting;
   if (auto greeted = recv_all(fd.get(), &greeting, sizeof greeting, deadline, status); !greeted) {
@@ -329,7 +329,7 @@ Result<Fd> auth_connect(const Address& where, const Secret& secret, Bytes hello,
     }
     if (fd || fd.error().code != Errc::network) return fd;
     const int code = fd.error().os_code;
-    if (code == ECONNREFUSED && listener == Listener::is_there && gone.passed()) {
+    if (code == ECONNREFUSED && listener == Listener::has_wire && gone.passed()) {
       Error e = std::move(fd).error();
       e.code = Errc::peer_lost;
       e.what =

@@ -29,12 +29,12 @@ struct Accepted {
 
 /// Listens and does the handshakes in the engine's thread, all callers at once: a slow or silent
 /// stranger delays nobody. Who fails is closed and named in the log.
-class Gate : public Handler, public std::enable_shared_from_this<Gate> {
+class Acceptor : public Handler, public std::enable_shared_from_this<Acceptor> {
  public:
   /// `accept` is called in the engine's thread with its mutex held.
-  static Result<std::shared_ptr<Gate>> open(const Address& where, const Secret& secret,
+  static Result<std::shared_ptr<Acceptor>> open(const Address& where, const Secret& secret,
                                             std::function<void(Accepted)> accept);
-  Gate(Fd fd, const Secret& secret, std::function<void(Accepted)> accept);
+  Acceptor(Fd fd, const Secret& secret, std::function<void(Accepted)> accept);
   const Address& address() const { return address_; }
   /// With the engine's mutex held: no more callers.
   void close();
@@ -44,14 +44,14 @@ class Gate : public Handler, public std::enable_shared_from_this<Gate> {
   void forget() override { fd_.reset(); }
 
  private:
-  class Guest;
+  class PendingCaller;
   bool tick();
 
   Fd fd_;
   Secret secret_;
   std::function<void(Accepted)> accept_;
   Address address_;
-  std::deque<std::shared_ptr<Guest>> guests_;  // being asked for their proof, oldest first
+  std::deque<std::shared_ptr<PendingCaller>> guests_;  // being asked for their proof, oldest first
   bool ticking_ = false;
 };
 
@@ -79,12 +79,12 @@ class AuthListener {
     std::deque<Accepted> waiting;
     std::condition_variable arrived;
   };
-  std::shared_ptr<Gate> gate_;
+  std::shared_ptr<Acceptor> gate_;
   std::shared_ptr<Queue> queue_;
 };
 
 /// Whether a listener may yet come, or was there before anybody knew its address.
-enum class Listener { may_come, is_there };
+enum class Listener { may_come, has_wire };
 
 /// Connects and proves the secret; at most 1 KiB of hello. Tries again while the other end is not
 /// there yet, until the deadline; one that was there and is not any more is `Errc::peer_lost`.

@@ -6,9 +6,9 @@
 
 namespace ccl::detail::net {
 namespace {
-constexpr std::uint64_t most_frame_bytes = std::uint64_t{1} << 40;  // more is a broken stream
+constexpr std::uint64_t max_frame_bytes = std::uint64_t{1} << 40;  // more is a broken stream
 constexpr double drain_s = 2;
-constexpr size_t most_unheard = size_t{1} << 14;  // a fraction of what a socket takes unread
+constexpr size_t max_unheard = size_t{1} << 14;  // a fraction of what a socket takes unread
 }  // namespace
 
 Result<std::shared_ptr<Conn>> Conn::start(Fd fd, OnFrame frame, OnClosed closed) {
@@ -41,15 +41,15 @@ void Conn::send_now(FrameKind kind, int rank, std::uint64_t tag, Bytes payload) 
   flush();
 }
 
-void Conn::tell(int rank, std::uint64_t tag, Bytes account) {
+void Conn::tell(int rank, std::uint64_t tag, Bytes rank_status) {
   if (!is_open() || broken_) return;
-  if (unheard_ >= most_unheard) {
-    untold_[rank] = {tag, {account.begin(), account.end()}};
+  if (unheard_ >= max_unheard) {
+    untold_[rank] = {tag, {rank_status.begin(), rank_status.end()}};
     return;
   }
   untold_.erase(rank);
-  unheard_ += account.size();
-  send_now(FrameKind::account, rank, tag, account);
+  unheard_ += rank_status.size();
+  send_now(FrameKind::rank_status, rank, tag, rank_status);
 }
 
 void Conn::flush() {
@@ -117,7 +117,7 @@ void Conn::read_some() {
   while (fd_ && in_.size() - at >= sizeof(FrameHeader)) {
     FrameHeader header;
     std::memcpy(&header, in_.data() + at, sizeof header);
-    if (header.bytes > most_frame_bytes) return ended(EPROTO);
+    if (header.bytes > max_frame_bytes) return ended(EPROTO);
     if (in_.size() - at - sizeof header < header.bytes) break;
     const Bytes payload = Bytes{in_}.subspan(at + sizeof header, header.bytes);
     at += sizeof header + header.bytes;
@@ -132,7 +132,7 @@ void Conn::take(const FrameHeader& header, Bytes payload) {
   if (draining_) return;
   unheard_ = 0;
   if (header.kind != FrameKind::heard) on_frame_(*this, header, payload);
-  if (header.kind == FrameKind::account) send_now(FrameKind::heard, -1, 0, {});
+  if (header.kind == FrameKind::rank_status) send_now(FrameKind::heard, -1, 0, {});
   for (const auto& [rank, kept] : std::exchange(untold_, {})) tell(rank, kept.first, kept.second);
 }
 

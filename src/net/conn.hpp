@@ -22,7 +22,7 @@ enum class FrameKind : std::uint32_t {
   release,      // root to rank: the whole ring stands
   notice,       // a rank is lost or has aborted
   goodbye,      // I leave, all is well
-  account,      // what `rank` says of itself; `tag` is the number of its accounts so far
+  rank_status,      // what `rank` says of itself; `tag` is the number of its accounts so far
   heard         // an account has come; between the two ends of a connection
 };
 
@@ -49,7 +49,7 @@ class Conn : public Handler, public std::enable_shared_from_this<Conn> {
   /// An account: at once to an end that hears them. One that is stopped gets no more than a few, as
   /// its system ends a connection that is full for some seconds, and the rank would be lost. Of
   /// each rank the latest is kept until it hears again.
-  void tell(int rank, std::uint64_t tag, Bytes account);
+  void tell(int rank, std::uint64_t tag, Bytes rank_status);
   void close();
   /// Sends what is left, then reads until the other end closes, at most two seconds: closing with
   /// unread input would destroy output on its way.

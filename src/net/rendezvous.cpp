@@ -34,8 +34,8 @@ Result<IdContent> unpack(const UniqueId& id) {
   return content;
 }
 
-Notice to_notice(const Error& error) {
-  Notice n;
+RootNotice to_notice(const Error& error) {
+  RootNotice n;
   n.code = int(error.code);
   n.peer = error.peer;
   n.os_code = error.os_code;
@@ -43,7 +43,7 @@ Notice to_notice(const Error& error) {
   return n;
 }
 
-Error to_error(const Notice& notice) {
+Error to_error(const RootNotice& notice) {
   Error e;
   e.code = Errc(notice.code);
   e.what.assign(notice.what, strnlen(notice.what, sizeof notice.what));
@@ -97,7 +97,7 @@ class Root : public std::enable_shared_from_this<Root> {
 
   Result<Address> open(const Address& where) {
     // The gate keeps the root alive, the ticker ends both.
-    CCL_TRY(gate_, Gate::open(where, secret_, [self = shared_from_this()](Accepted one) {
+    CCL_TRY(gate_, Acceptor::open(where, secret_, [self = shared_from_this()](Accepted one) {
               self->accept(std::move(one));
             }));
     CCL_CHECK(Engine::get().add_ticker([self = shared_from_this()] { return self->tick(); }));
@@ -118,15 +118,15 @@ class Root : public std::enable_shared_from_this<Root> {
     failure_ = to_notice(error);
     over_ = Deadline::after(all_came() ? 0 : failed_root_s);
     log_info(LogPart::bootstrap, "root: {}", error.message());
-    for (auto& [r, guest] : guests_) {
-      guest.conn->send_now(FrameKind::notice, -1, 0, bytes_of(*failure_));
-      guest.conn->drain();
+    for (auto& [r, pending] : guests_) {
+      pending.conn->send_now(FrameKind::notice, -1, 0, bytes_of(*failure_));
+      pending.conn->drain();
     }
     if (all_came()) end();
   }
 
  private:
-  struct Guest {
+  struct PendingCaller {
     Member member;
     std::shared_ptr<Conn> conn;
     bool formed = false;
@@ -197,9 +197,9 @@ class Root : public std::enable_shared_from_this<Root> {
     guests_[rank].conn->send(FrameKind::progress, -1, std::uint64_t(root_), bytes_of(progress()));
     if (int(guests_.size()) != expected_) return;
     tell_progress();  // that nobody is missing, before they meet without the root
-    for (auto& [r, guest] : guests_) {
+    for (auto& [r, pending] : guests_) {
       if (mine(r)) {
-        guest.conn->send(FrameKind::next, -1, 0, bytes_of(guests_.at(next_of(r)).member));
+        pending.conn->send(FrameKind::next, -1, 0, bytes_of(guests_.at(next_of(r)).member));
       }
     }
   }
@@ -230,7 +230,7 @@ class Root : public std::enable_shared_from_this<Root> {
     } else if (h.kind == FrameKind::goodbye) {
       it->second.left = true;
     } else if (h.kind == FrameKind::notice) {
-      Notice n;
+      RootNotice n;
       if (read_into(n, payload)) fail_all(to_error(n));
     }
     release_if_formed();
@@ -244,21 +244,21 @@ class Root : public std::enable_shared_from_this<Root> {
 
   void release_if_formed() {
     if (failure_ || !all_came()) return;
-    for (const auto& [r, guest] : guests_) {
-      if (!guest.formed) return;
+    for (const auto& [r, pending] : guests_) {
+      if (!pending.formed) return;
     }
     log_info(LogPart::bootstrap, "root: the ring of {} ranks stands", expected_);
-    for (auto& [r, guest] : guests_) {
-      guest.conn->send_now(FrameKind::release, -1, 0, {});
-      guest.conn->drain();
+    for (auto& [r, pending] : guests_) {
+      pending.conn->send_now(FrameKind::release, -1, 0, {});
+      pending.conn->drain();
     }
     end();
   }
 
   void tell_progress() {
     tell_progress_ = false;
-    for (auto& [r, guest] : guests_) {
-      guest.conn->send(FrameKind::progress, -1, std::uint64_t(root_), bytes_of(progress()));
+    for (auto& [r, pending] : guests_) {
+      pending.conn->send(FrameKind::progress, -1, std::uint64_t(root_), bytes_of(progress()));
     }
   }
 
@@ -275,8 +275,8 @@ class Root : public std::enable_shared_from_this<Root> {
   }
 
   const Secret secret_;
-  std::shared_ptr<Gate> gate_;
-  std::map<int, Guest> guests_;  // by rank
+  std::shared_ptr<Acceptor> gate_;
+  std::map<int, PendingCaller> guests_;  // by rank
   std::set<int> late_;           // came after the failure
   int ranks_ = 0, roots_ = 0, root_ = 0;
   int first_ = 0, last_ = 0;  // ranks served
@@ -284,7 +284,7 @@ class Root : public std::enable_shared_from_this<Root> {
   int root_rank_;
   std::uint64_t host_hash_ = host_hash();
   bool tell_progress_ = false;
-  std::optional<Notice> failure_;
+  std::optional<RootNotice> failure_;
   Deadline over_ = Deadline::after(unused_root_s);
 };
 

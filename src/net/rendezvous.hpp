@@ -39,7 +39,7 @@ enum class HelloKind : std::uint32_t {
   join = 1,
   ring,
   peer,
-  stay,   // with these in a `StayHello`: to form a ring of those who stay
+  stay,   // with these in a `ShrinkHello`: to form a ring of those who stay
   watch,  // only to see it end
   ask     // whether that rank has this communicator: one byte says
 };
@@ -53,7 +53,7 @@ struct Hello {
 };
 
 /// Of a rank that shrinks, to the next one that stays and to the one before.
-struct StayHello {
+struct ShrinkHello {
   Hello hello;
   Digest excluded{};         // of all ranks that go
   char said[256] = {};       // the same, in words
@@ -69,15 +69,15 @@ struct Progress {
 };
 
 /// Why the communicator is over.
-struct Notice {
+struct RootNotice {
   std::int32_t code = 0;  // Errc
   std::int32_t peer = -1;
   std::int32_t os_code = 0;
   char what[500] = {};
 };
 
-Notice to_notice(const Error& error);
-Error to_error(const Notice& notice);
+RootNotice to_notice(const Error& error);
+Error to_error(const RootNotice& notice);
 
 template <class T>
 Bytes bytes_of(const T& value) {

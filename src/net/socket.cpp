@@ -103,12 +103,12 @@ Result<Address> bound_address(int fd) {
   return Address{reinterpret_cast<const sockaddr*>(&s), bytes};
 }
 
-void say_last(int fd, std::span<const std::byte> farewell) {
-  (void)::send(fd, farewell.data(), farewell.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+void say_last(int fd, std::span<const std::byte> close_notify) {
+  (void)::send(fd, close_notify.data(), close_notify.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
 Result<Fd> connect_once(const Address& where, const Deadline& deadline, const Status* status,
-                        std::span<const std::byte> farewell) {
+                        std::span<const std::byte> close_notify) {
   Fd fd{::socket(where.family(), SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)};
   if (!fd) return fail(system_error("cannot create a socket", errno));
   const auto cannot = [&](int code) {
@@ -117,7 +117,7 @@ Result<Fd> connect_once(const Address& where, const Deadline& deadline, const St
   if (::connect(fd.get(), where.data(), where.bytes()) != 0) {
     if (errno != EINPROGRESS && errno != EINTR) return cannot(errno);
     if (auto ready = wait_ready(fd.get(), POLLOUT, deadline, status); !ready) {
-      if (!farewell.empty()) say_last(fd.get(), farewell);
+      if (!close_notify.empty()) say_last(fd.get(), close_notify);
       return fail(std::move(ready).error());
     }
     int code = 0;

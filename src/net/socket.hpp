@@ -47,11 +47,11 @@ Result<void> recv_all(int fd, void* data, Index bytes, const Deadline& deadline,
 Result<Fd> listen_at(const Address& where);
 Result<Address> bound_address(int fd);
 /// One attempt. A refused connection is an error with `os_code` ECONNREFUSED.
-/// `farewell` goes to whoever has answered nevertheless when it gives up, as far as that can be.
+/// `close_notify` goes to whoever has answered nevertheless when it gives up, as far as that can be.
 Result<Fd> connect_once(const Address& where, const Deadline& deadline, const Status* status,
-                        std::span<const std::byte> farewell = {});
+                        std::span<const std::byte> close_notify = {});
 /// Sends it without waiting, before a connection is closed.
-void say_last(int fd, std::span<const std::byte> farewell);
+void say_last(int fd, std::span<const std::byte> close_notify);
 /// No delay for small messages; keep-alives for hosts that fall silent. Nothing on Unix sockets.
 void tune_connection(int fd);
 

@@ -22,7 +22,7 @@ bool same(const Operation& a, const Operation& b) {
 
 class Diagnosis {
  public:
-  Diagnosis(std::vector<Account> ranks, int asking) : asking_{asking} {
+  Diagnosis(std::vector<RankStatus> ranks, int asking) : asking_{asking} {
     report_.ranks = std::move(ranks);
   }
 
@@ -35,7 +35,7 @@ class Diagnosis {
     }
     report_.operation = *subject_;
     if (const auto quiet = silent(); !quiet.empty()) {
-      settle(first_waited_for(quiet), silent_text());
+      conclude(first_waited_for(quiet), silent_text());
     } else if (!differs() && !missed() && !held_up()) {
       in_the_same();
     }
@@ -43,12 +43,12 @@ class Diagnosis {
   }
 
  private:
-  const Account& at(int rank) const { return report_.ranks[std::size_t(rank)]; }
+  const RankStatus& at(int rank) const { return report_.ranks[std::size_t(rank)]; }
   int count() const { return int(report_.ranks.size()); }
 
   /// The earliest collective that runs anywhere, or, if none does, the asking rank's messages.
   void find_subject() {
-    for (const Account& of : report_.ranks) {
+    for (const RankStatus& of : report_.ranks) {
       for (const Operation& op : of.operations) {
         if (op.state != OpState::running || op.number == 0) continue;
         if (subject_ == nullptr || op.number < subject_->number) subject_ = &op;
@@ -56,21 +56,21 @@ class Diagnosis {
     }
     const auto* own = asking_ >= 0 ? at(asking_).running() : nullptr;
     if (own != nullptr && own->number == 0) subject_ = own;
-    for (const Account& of : report_.ranks) {
+    for (const RankStatus& of : report_.ranks) {
       if (subject_ == nullptr) subject_ = of.running();
     }
   }
 
   std::vector<int> silent() const {
     std::vector<int> ranks;
-    for (const Account& of : report_.ranks) {
+    for (const RankStatus& of : report_.ranks) {
       if (!of.answered) ranks.push_back(of.rank);
     }
     return ranks;
   }
   std::string silent_text() const {
     const auto ranks = silent();
-    const Account& first = at(ranks.front());
+    const RankStatus& first = at(ranks.front());
     return fmt::format("{}{} {} not answer (stopped, or cut off)", say_ranks(ranks),
                        first.host.empty() ? "" : " on " + first.host,
                        ranks.size() == 1 ? "does" : "do");
@@ -97,7 +97,7 @@ class Diagnosis {
     return rank >= 0 ? rank : ranks.front();
   }
 
-  void settle(int rank, const std::string& why) {
+  void conclude(int rank, const std::string& why) {
     report_.behind = rank;
     const auto waits = [&](int r) {
       return r != rank && at(r).answered && at(r).waits.peer == rank && at(r).running() != nullptr;
@@ -119,7 +119,7 @@ class Diagnosis {
   /// The first number under which not all have called the same.
   bool differs() {
     Word first = ~Word{0}, last = 0;
-    for (const Account& of : report_.ranks) {
+    for (const RankStatus& of : report_.ranks) {
       for (const Operation& op : of.operations) {
         if (op.number == 0) continue;
         first = std::min(first, op.number);
@@ -128,7 +128,7 @@ class Diagnosis {
     }
     for (Word number = first; number <= last; ++number) {
       std::vector<std::pair<const Operation*, std::vector<int>>> kinds;
-      for (const Account& of : report_.ranks) {
+      for (const RankStatus& of : report_.ranks) {
         const Operation* op = of.find(number);
         if (op == nullptr) continue;
         auto kind = std::find_if(kinds.begin(), kinds.end(),
@@ -145,7 +145,7 @@ class Diagnosis {
       if (many == few) many = few == kinds.begin() ? few + 1 : kinds.begin();
       subject_ = many->first;
       report_.operation = *subject_;
-      settle(few->second.front(),
+      conclude(few->second.front(),
              fmt::format("{} called {} as operation {} where {} called {}", say_ranks(few->second),
                          say(*few->first), number, say_ranks(many->second), say(*many->first)));
       return true;
@@ -153,8 +153,8 @@ class Diagnosis {
     return false;
   }
 
-  std::string last_of(const Account& of) const {
-    const std::string where = of.meeting.empty() ? "" : fmt::format("it is in {}; ", of.meeting);
+  std::string last_of(const RankStatus& of) const {
+    const std::string where = of.rendezvous.empty() ? "" : fmt::format("it is in {}; ", of.rendezvous);
     if (of.operations.empty()) return where + "it has called nothing";
     const Operation& op = of.operations.back();
     return fmt::format("{}its last is {}, {} for {:.1f} s", where, say_numbered(op), name(op.state),
@@ -168,7 +168,7 @@ class Diagnosis {
     if (subject_->number == 0) return false;
     std::vector<int> late;
     Word least = subject_->number;
-    for (const Account& of : report_.ranks) {
+    for (const RankStatus& of : report_.ranks) {
       if (of.called >= subject_->number) continue;
       if (of.called < least) late.clear();
       least = std::min(least, of.called);
@@ -176,7 +176,7 @@ class Diagnosis {
     }
     if (late.empty()) return false;
     const int rank = first_waited_for(late);
-    settle(rank, fmt::format("{} on {} {} not called {} ({})", say_ranks(late), at(rank).host,
+    conclude(rank, fmt::format("{} on {} {} not called {} ({})", say_ranks(late), at(rank).host,
                              late.size() == 1 ? "has" : "have", say_numbered(*subject_),
                              last_of(at(rank))));
     return true;
@@ -186,7 +186,7 @@ class Diagnosis {
   bool held_up() {
     if (subject_->number == 0) return false;
     std::vector<int> late;
-    for (const Account& of : report_.ranks) {
+    for (const RankStatus& of : report_.ranks) {
       const Operation* op = of.find(subject_->number);
       const bool begun =
           op == nullptr || (op->state != OpState::queued && op->state != OpState::launched);
@@ -199,14 +199,14 @@ class Diagnosis {
     }
     if (rank < 0) return false;
     const Operation* before = at(rank).running();
-    settle(rank, fmt::format("rank {} on {} has not begun {} ({} behind {})", rank, at(rank).host,
+    conclude(rank, fmt::format("rank {} on {} has not begun {} ({} behind {})", rank, at(rank).host,
                              say_numbered(*subject_), name(at(rank).find(subject_->number)->state),
                              before != nullptr ? say_numbered(*before) : "other work"));
     return true;
   }
 
   /// Is this rank in the subject, as far as anyone can tell?
-  bool runs(const Account& of) const {
+  bool runs(const RankStatus& of) const {
     const Operation* op = of.running();
     return op != nullptr && (subject_->number == 0 ? op->composition == subject_->composition
                                                    : op->number == subject_->number);
@@ -229,12 +229,12 @@ class Diagnosis {
       const int least = *std::min_element(chain.begin(), chain.end(), [&](int a, int b) {
         return at(a).waits.step < at(b).waits.step;
       });
-      settle(least, fmt::format("ranks {} wait for each other in a circle (rank {} is the least "
+      conclude(least, fmt::format("ranks {} wait for each other in a circle (rank {} is the least "
                                 "far)",
                                 fmt::format("{}", fmt::join(chain, ", ")), least));
       return;
     }
-    settle(r, runs(at(r)) ? fmt::format("rank {} on {} waits for nobody", r, at(r).host)
+    conclude(r, runs(at(r)) ? fmt::format("rank {} on {} waits for nobody", r, at(r).host)
                           : fmt::format("rank {} on {} runs something else or nothing ({})", r,
                                         at(r).host, last_of(at(r))));
   }
@@ -246,7 +246,7 @@ class Diagnosis {
 
 }  // namespace
 
-Report diagnose(std::vector<Account> ranks, int asking) {
+Report diagnose(std::vector<RankStatus> ranks, int asking) {
   return Diagnosis{std::move(ranks), asking}.run();
 }
 

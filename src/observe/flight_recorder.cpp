@@ -22,21 +22,21 @@ std::string_view name(OpState state) {
 
 // `op` is written with the journal's mutex; the atomics also without, by whoever runs the
 // operation.
-struct Journal::Entry {
+struct FlightRecorder::Entry {
   std::atomic<Word> ticket{0};  // 0: never used
   Operation op;
   std::atomic<OpState> state{OpState::queued};
   std::atomic<Word> queued{0}, started{0}, ended{0};  // in ticks
 };
 
-Journal::Journal(int size)
+FlightRecorder::FlightRecorder(int size)
     : entries_{std::make_unique<Entry[]>(std::size_t(size))},
       size_{size},
       first_ticks_{cpu_ticks()},
       first_ns_{ns_of<Steady>()} {}
-Journal::~Journal() = default;
+FlightRecorder::~FlightRecorder() = default;
 
-Journal::Noted Journal::note(const Operation& op, bool point_to_point) {
+FlightRecorder::EntryId FlightRecorder::note(const Operation& op, bool point_to_point) {
   const std::lock_guard lock{mutex_};
   const Word ticket = ++tickets_;
   Entry& entry = entries_[ticket % Word(size_)];
@@ -50,25 +50,25 @@ Journal::Noted Journal::note(const Operation& op, bool point_to_point) {
   return {ticket, entry.op.number};
 }
 
-void Journal::started(Word ticket) {
+void FlightRecorder::started(Word ticket) {
   Entry& entry = entries_[ticket % Word(size_)];
   if (ticket == 0 || entry.ticket.load(relaxed) != ticket) return;
   entry.started.store(cpu_ticks(), relaxed);
   entry.state.store(OpState::running, relaxed);
 }
 
-void Journal::ended(Word ticket, bool well) {
+void FlightRecorder::ended(Word ticket, bool well) {
   Entry& entry = entries_[ticket % Word(size_)];
   if (ticket == 0 || entry.ticket.load(relaxed) != ticket) return;
   entry.ended.store(cpu_ticks(), relaxed);
   entry.state.store(well ? OpState::done : OpState::failed, relaxed);
 }
 
-std::vector<Operation> Journal::latest(int most) const {
+std::vector<Operation> FlightRecorder::latest(int most) const {
   return collect(most, size_, [](Word, OpState state) { return state; });
 }
 
-std::vector<Operation> Journal::latest_on_device(int most, Word waiting) const {
+std::vector<Operation> FlightRecorder::latest_on_device(int most, Word waiting) const {
   return collect(most, most, [waiting](Word ticket, OpState state) {
     if (state != OpState::running) return state;
     return ticket < waiting    ? OpState::done
@@ -78,7 +78,7 @@ std::vector<Operation> Journal::latest_on_device(int most, Word waiting) const {
 }
 
 template <class StateOf>
-std::vector<Operation> Journal::collect(int most_ended, int most_others, StateOf state_of) const {
+std::vector<Operation> FlightRecorder::collect(int max_ended, int max_others, StateOf state_of) const {
   std::vector<Operation> all;
   const std::lock_guard lock{mutex_};
   const Now now = read_clocks();
@@ -88,7 +88,7 @@ std::vector<Operation> Journal::collect(int most_ended, int most_others, StateOf
     Operation op = entry.op;
     op.state = state_of(ticket, entry.state.load(relaxed));
     const bool ended = op.state == OpState::done || op.state == OpState::failed;
-    if (--(ended ? most_ended : most_others) < 0 && op.state != OpState::running) continue;
+    if (--(ended ? max_ended : max_others) < 0 && op.state != OpState::running) continue;
     op.queued_ns = now.when(entry.queued.load(relaxed));
     op.started_ns = now.when(entry.started.load(relaxed));
     op.ended_ns = now.when(entry.ended.load(relaxed));
@@ -98,7 +98,7 @@ std::vector<Operation> Journal::collect(int most_ended, int most_others, StateOf
   return all;
 }
 
-Journal::Now Journal::read_clocks() const {
+FlightRecorder::Now FlightRecorder::read_clocks() const {
   Now now;
   now.ticks = cpu_ticks();
   now.ns_per_tick =
@@ -107,7 +107,7 @@ Journal::Now Journal::read_clocks() const {
   return now;
 }
 
-Word Journal::Now::when(Word then) const {
+Word FlightRecorder::Now::when(Word then) const {
   if (then == 0) return 0;
   // Another core's ticks may be a little ahead of this one's.
   return then > ticks ? system_ns : system_ns - Word(double(ticks - then) * ns_per_tick);

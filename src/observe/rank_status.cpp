@@ -5,13 +5,13 @@
 
 namespace ccl {
 
-const Operation* Account::running() const {
+const Operation* RankStatus::running() const {
   for (const Operation& op : operations) {
     if (op.state == OpState::running) return &op;
   }
   return nullptr;
 }
-const Operation* Account::find(Word number) const {
+const Operation* RankStatus::find(Word number) const {
   for (const Operation& op : operations) {
     if (op.number == number) return &op;
   }
@@ -21,14 +21,14 @@ const Operation* Account::find(Word number) const {
 namespace detail {
 namespace {
 
-constexpr std::size_t most_items = 64;
+constexpr std::size_t max_items = 64;
 
 struct Header {
   char magic[4] = {'c', 'c', 'l', 'a'};
   std::int32_t rank = -1, pid = 0, waits_peer = -1;
   std::uint32_t operations = 0, steps = 0;
   Word waits_step = 0, now_ns = 0, called = 0;
-  char host[64] = {}, meeting[96] = {};
+  char host[64] = {}, rendezvous[96] = {};
 };
 
 template <class T>
@@ -40,56 +40,56 @@ void append(std::vector<std::byte>& to, const T* from, std::size_t count) {
 
 }  // namespace
 
-std::vector<std::byte> pack(const Account& account) {
+std::vector<std::byte> pack(const RankStatus& rank_status) {
   Header header;
-  header.rank = account.rank;
-  header.pid = account.pid;
-  header.waits_peer = account.waits.peer;
-  header.waits_step = account.waits.step;
-  header.now_ns = account.now_ns;
-  header.called = account.called;
-  account.host.copy(header.host, sizeof header.host - 1);
-  account.meeting.copy(header.meeting, sizeof header.meeting - 1);
-  std::vector<WireSteps> steps = account.steps;
+  header.rank = rank_status.rank;
+  header.pid = rank_status.pid;
+  header.waits_peer = rank_status.waits.peer;
+  header.waits_step = rank_status.waits.step;
+  header.now_ns = rank_status.now_ns;
+  header.called = rank_status.called;
+  rank_status.host.copy(header.host, sizeof header.host - 1);
+  rank_status.rendezvous.copy(header.rendezvous, sizeof header.rendezvous - 1);
+  std::vector<WireSteps> steps = rank_status.steps;
   // Where they do not all fit: the wires of the peer that is waited for.
   std::stable_partition(steps.begin(), steps.end(),
-                        [&](const WireSteps& s) { return s.peer == account.waits.peer; });
-  header.operations = std::uint32_t(std::min(account.operations.size(), most_items));
-  header.steps = std::uint32_t(std::min(steps.size(), most_items));
+                        [&](const WireSteps& s) { return s.peer == rank_status.waits.peer; });
+  header.operations = std::uint32_t(std::min(rank_status.operations.size(), max_items));
+  header.steps = std::uint32_t(std::min(steps.size(), max_items));
   std::vector<std::byte> bytes;
   append(bytes, &header, 1);
-  append(bytes, account.operations.data(), header.operations);
+  append(bytes, rank_status.operations.data(), header.operations);
   append(bytes, steps.data(), header.steps);
   return bytes;
 }
 
-bool unpack(std::span<const std::byte> bytes, Account& account) {
+bool unpack(std::span<const std::byte> bytes, RankStatus& rank_status) {
   Header header;
   if (bytes.size() < sizeof header) return false;
   std::memcpy(&header, bytes.data(), sizeof header);
   bytes = bytes.subspan(sizeof header);
   if (std::memcmp(header.magic, Header{}.magic, sizeof header.magic) != 0 ||
-      header.operations > most_items || header.steps > most_items ||
+      header.operations > max_items || header.steps > max_items ||
       bytes.size() != header.operations * sizeof(Operation) + header.steps * sizeof(WireSteps)) {
     return false;
   }
-  account.rank = header.rank;
-  account.answered = true;
-  account.pid = header.pid;
-  account.waits = {header.waits_peer, header.waits_step};
-  account.now_ns = header.now_ns;
-  account.called = header.called;
-  account.host.assign(header.host, strnlen(header.host, sizeof header.host));
-  account.meeting.assign(header.meeting, strnlen(header.meeting, sizeof header.meeting));
-  account.operations.resize(header.operations);
-  account.steps.resize(header.steps);
+  rank_status.rank = header.rank;
+  rank_status.answered = true;
+  rank_status.pid = header.pid;
+  rank_status.waits = {header.waits_peer, header.waits_step};
+  rank_status.now_ns = header.now_ns;
+  rank_status.called = header.called;
+  rank_status.host.assign(header.host, strnlen(header.host, sizeof header.host));
+  rank_status.rendezvous.assign(header.rendezvous, strnlen(header.rendezvous, sizeof header.rendezvous));
+  rank_status.operations.resize(header.operations);
+  rank_status.steps.resize(header.steps);
   const std::size_t of_operations = header.operations * sizeof(Operation);
-  if (of_operations != 0) std::memcpy(account.operations.data(), bytes.data(), of_operations);
+  if (of_operations != 0) std::memcpy(rank_status.operations.data(), bytes.data(), of_operations);
   if (header.steps != 0) {
-    std::memcpy(account.steps.data(), bytes.data() + of_operations,
+    std::memcpy(rank_status.steps.data(), bytes.data() + of_operations,
                 header.steps * sizeof(WireSteps));
   }
-  for (Operation& op : account.operations) {
+  for (Operation& op : rank_status.operations) {
     op.what[sizeof op.what - 1] = op.type[sizeof op.type - 1] = op.redop[sizeof op.redop - 1] = 0;
     if (op.state < OpState::queued || op.state > OpState::failed) return false;
   }

@@ -41,14 +41,14 @@ std::string detail::say_numbered(const Operation& op) {
 std::string detail::say_ranks(const std::vector<int>& ranks) {
   return fmt::format("rank{} {}", ranks.size() == 1 ? "" : "s", list(ranks));
 }
-double detail::age_s(const Account& of, Word then_ns) {
+double detail::age_s(const RankStatus& of, Word then_ns) {
   return then_ns == 0 || then_ns > of.now_ns ? 0 : double(of.now_ns - then_ns) / 1e9;
 }
 
 std::string Report::text() const {
   std::string text = verdict.empty() ? std::string{} : verdict + "\n";
   std::map<std::string, std::vector<int>> groups;
-  for (const Account& of : ranks) {
+  for (const RankStatus& of : ranks) {
     if (!of.answered) {
       groups["no answer"].push_back(of.rank);
       continue;
@@ -64,12 +64,12 @@ std::string Report::text() const {
     groups[line].push_back(of.rank);
   }
   for (const auto& [line, who] : groups) text += fmt::format("  {}: {}\n", say_ranks(who), line);
-  for (const Account& of : ranks) {
+  for (const RankStatus& of : ranks) {
     const bool matters = of.rank == behind || of.rank == waiting;
     if (!of.answered || (!matters && ranks.size() > 16)) continue;
     text +=
         fmt::format("  rank {} on {} (pid {}) has called {}", of.rank, of.host, of.pid, of.called);
-    if (!of.meeting.empty()) text += fmt::format(", is in {}", of.meeting);
+    if (!of.rendezvous.empty()) text += fmt::format(", is in {}", of.rendezvous);
     if (const Operation* op = of.running()) {
       text += fmt::format(", {} for {:.3f} s", say_numbered(*op), age_s(of, op->started_ns));
       if (of.waits.peer >= 0) {

@@ -22,7 +22,7 @@ namespace {
 // Between two looks at whether helpers are still at it: ever longer while they are. Each look takes
 // a core from a rank.
 constexpr long helped_sleep_us = 500, longest_helped_sleep_us = 4000;
-constexpr long dozed_sleep_us = 4000;  // while a helper blocks: it will hear of whatever comes
+constexpr long idle_sleep_us = 4000;  // while a helper blocks: it will hear of whatever comes
 constexpr std::size_t few_tasks = 4;   // that cost less to try than to hear of
 constexpr int idle_rounds = 32;        // without any movement, before the thread blocks
 constexpr double last_rounds_s = 1;    // for tasks that are ending when the engine goes
@@ -58,14 +58,14 @@ ProxyEngine::~ProxyEngine() {
   }
   tasks_.clear();
   if (watch_ >= 0) ::close(watch_);
-  if (bell_ >= 0) ::close(bell_);
+  if (doorbell_ >= 0) ::close(doorbell_);
 }
 
 Result<void> ProxyEngine::add(std::shared_ptr<ProxyTask> task) {
   const std::lock_guard lock{start_mutex_};
-  if (bell_ < 0) {
-    bell_ = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    if (bell_ < 0) {
+  if (doorbell_ < 0) {
+    doorbell_ = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (doorbell_ < 0) {
       const int os_code = errno;
       return fail(detail::os_error(
           Errc::system, fmt::format("cannot make an eventfd ({})", std::strerror(os_code)),
@@ -106,15 +106,15 @@ void ProxyEngine::acquire() {
 
 void ProxyEngine::watch(ProxyTask& task) {
   const int fd = task.watched();
-  if (fd < 0 || fd == task.heard.fd || watch_ < 0) return;
-  task.heard.fd = fd;
+  if (fd < 0 || fd == task.readiness.fd || watch_ < 0) return;
+  task.readiness.fd = fd;
   epoll_event event{EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET, {}};
   event.data.fd = fd;
   if (::epoll_ctl(watch_, EPOLL_CTL_ADD, fd, &event) != 0) return;
   if (by_fd_.size() <= std::size_t(fd)) by_fd_.resize(std::size_t(fd) + 1);
   by_fd_[std::size_t(fd)] = &task;
-  task.heard.told = listening_;
-  task.heard.readable = task.heard.writable = true;  // whoever is not is told so by a system call
+  task.readiness.told = listening_;
+  task.readiness.readable = task.readiness.writable = true;  // whoever is not is told so by a system call
 }
 
 /// What has become ready since the last time; who was ready then has not been asked in vain since.
@@ -124,10 +124,10 @@ void ProxyEngine::listen() {
     listening_ = many;
     for (const auto& task : tasks_) {
       if (task == nullptr) continue;
-      ProxyHeard& heard = task->heard;
-      heard.told = many && heard.fd >= 0 && std::size_t(heard.fd) < by_fd_.size() &&
-                   by_fd_[std::size_t(heard.fd)] == task.get();
-      heard.readable = heard.writable = true;
+      ProxyReadiness& readiness = task->readiness;
+      readiness.told = many && readiness.fd >= 0 && std::size_t(readiness.fd) < by_fd_.size() &&
+                   by_fd_[std::size_t(readiness.fd)] == task.get();
+      readiness.readable = readiness.writable = true;
     }
   }
   if (!many || watch_ < 0) return;
@@ -137,19 +137,19 @@ void ProxyEngine::listen() {
   for (int n = 0; n < count; ++n) {
     ProxyTask* const task = by_fd_[std::size_t(events[n].data.fd)];
     if (task == nullptr) continue;
-    ProxyHeard& heard = task->heard;
+    ProxyReadiness& readiness = task->readiness;
     const auto is = events[n].events;
-    heard.closed = heard.closed || (is & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)) != 0;
-    heard.readable = heard.readable || heard.closed || (is & EPOLLIN) != 0;
-    heard.writable = heard.writable || heard.closed || (is & EPOLLOUT) != 0;
+    readiness.closed = readiness.closed || (is & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)) != 0;
+    readiness.readable = readiness.readable || readiness.closed || (is & EPOLLIN) != 0;
+    readiness.writable = readiness.writable || readiness.closed || (is & EPOLLOUT) != 0;
   }
 }
 
 bool ProxyEngine::round(bool left_over_only) {
   bool moved = false, ended = false;
-  put_off_ns_.store(0, std::memory_order_relaxed);  // every task that has something has its turn
+  deferred_ns_.store(0, std::memory_order_relaxed);  // every task that has something has its turn
   const std::size_t count = tasks_.size();
-  const auto turns = [&](auto&& has_turn) {
+  const auto sequencer = [&](auto&& has_turn) {
     for (std::size_t n = 0; n < count; ++n) {
       auto& task = tasks_[first_ + n < count ? first_ + n : first_ + n - count];
       if (task == nullptr || !has_turn(*task)) continue;
@@ -169,12 +169,12 @@ bool ProxyEngine::round(bool left_over_only) {
     }
   };
   if (left_over_only) {
-    turns([](const ProxyTask& task) { return task.left_over; });
+    sequencer([](const ProxyTask& task) { return task.left_over; });
   } else {
     // A send takes long enough for something to come meanwhile, and says itself what has come.
-    turns([](const ProxyTask& task) { return task.goes_first; });
+    sequencer([](const ProxyTask& task) { return task.goes_first; });
     listen();
-    turns([](const ProxyTask& task) { return !task.goes_first; });
+    sequencer([](const ProxyTask& task) { return !task.goes_first; });
   }
   first_ = first_ + 1 < count ? first_ + 1 : 0;
   if (ended) {
@@ -191,7 +191,7 @@ bool ProxyEngine::round(bool left_over_only) {
 
 void ProxyEngine::wake() {
   called_.store(true);  // before the look at `asleep_`; the thread does it the other way round
-  if (asleep_.load()) ::eventfd_write(bell_, 1);
+  if (asleep_.load()) ::eventfd_write(doorbell_, 1);
 }
 
 void ProxyEngine::wake_polled() {
@@ -206,7 +206,7 @@ void ProxyEngine::wake_polled() {
 bool ProxyEngine::guard() {
   for (int idle = 0; idle < idle_guards && !stop_.load(std::memory_order_relaxed);) {
     if (sleep(false, guard_us)) return true;
-    const Word since = put_off_ns_.load();
+    const Word since = deferred_ns_.load();
     idle = since == 0 ? idle + 1 : 0;
     if (since == 0 || HostMemory::now_ns() - since < late_ns || !try_acquire()) continue;
     round();
@@ -215,7 +215,7 @@ bool ProxyEngine::guard() {
     release();
   }
   guarded_.store(false);  // before the look; who puts off does it the other way round
-  return put_off_ns_.load() != 0;
+  return deferred_ns_.load() != 0;
 }
 
 void ProxyEngine::run() {
@@ -230,11 +230,11 @@ void ProxyEngine::run() {
       idle = 0;  // not to sleep for good while helpers rely on it
     }
     const Word helped = helped_.load(std::memory_order_relaxed);
-    const bool dozing = dozing_.load(std::memory_order_relaxed) > 0;
-    if ((helped != seen || dozing) && !called) {
+    const bool idle_waiters = idle_waiters_.load(std::memory_order_relaxed) > 0;
+    if ((helped != seen || idle_waiters) && !called) {
       seen = helped;
       idle = 0;
-      called = sleep(false, dozing ? dozed_sleep_us : helped_us);
+      called = sleep(false, idle_waiters ? idle_sleep_us : helped_us);
       helped_us = std::min(2 * helped_us, longest_helped_sleep_us);
       continue;
     }
@@ -267,7 +267,7 @@ void ProxyEngine::run() {
 /// Until someone calls, the time is over (-1: never), or, `for_tasks`, one of them can move. The
 /// time is `polled_us` at most if one of them is polled. True if someone called.
 bool ProxyEngine::sleep(bool for_tasks, long timeout_us, long polled_us) {
-  std::vector<pollfd> watched{{bell_, POLLIN, 0}};
+  std::vector<pollfd> watched{{doorbell_, POLLIN, 0}};
   asleep_.store(true);
   bool stay = !called_.load();
   if (for_tasks && stay) {
@@ -294,7 +294,7 @@ bool ProxyEngine::sleep(bool for_tasks, long timeout_us, long polled_us) {
   asleep_.store(false);
   if (watched[0].revents != 0) {
     eventfd_t rings = 0;
-    ::eventfd_read(bell_, &rings);
+    ::eventfd_read(doorbell_, &rings);
   }
   return called_.exchange(false);
 }

@@ -13,8 +13,8 @@ namespace {
 // network is the kernel's work, and cores are few, a poll takes the core from what it waits for.
 // Sockets are slower than a turn of all ranks on their cores, which is what sleepers were mostly
 // late for.
-constexpr double doze_after_us = 50, doze_on_sockets_after_us = 400;
-constexpr double longest_doze_us = 1000, least_doze_us = 50, most_polled_us = 250;
+constexpr double idle_after_us = 50, idle_on_sockets_after_us = 400;
+constexpr double max_idle_us = 1000, min_idle_us = 50, max_polled_us = 250;
 
 /// A thread's wait: calls of `help` with hardly anything between them, none of which moved
 /// anything.
@@ -24,10 +24,10 @@ struct Wait {
 thread_local Wait wait;
 constexpr auto same_wait = std::chrono::microseconds{100};
 
-// Calls without a pause: they take so long on average, a pause counting as `most_call_ns` at most.
+// Calls without a pause: they take so long on average, a pause counting as `max_call_ns` at most.
 // What they post is put off, but not for longer than some of them take; so often the thread looks.
-constexpr Word quick_call_ns = 30'000, most_call_ns = 500'000, calls_on_average = 8;
-constexpr Word longest_put_off_ns = 60'000;
+constexpr Word quick_call_ns = 30'000, max_call_ns = 500'000, calls_on_average = 8;
+constexpr Word max_deferral_ns = 60'000;
 }  // namespace
 
 bool ProxyEngine::help(bool looks_elsewhere) {
@@ -40,37 +40,37 @@ bool ProxyEngine::help(bool looks_elsewhere) {
   const double waited_us = std::chrono::duration<double, std::micro>(now - wait.since).count();
   const auto on_sockets = [this] {
     return std::all_of(tasks_.begin(), tasks_.end(),
-                       [](const auto& t) { return t->heard.fd >= 0; });
+                       [](const auto& t) { return t->readiness.fd >= 0; });
   };
-  if (looks_elsewhere || waited_us < doze_after_us ||
-      (waited_us < doze_on_sockets_after_us && on_sockets())) {
+  if (looks_elsewhere || waited_us < idle_after_us ||
+      (waited_us < idle_on_sockets_after_us && on_sockets())) {
     release();
   } else {
-    doze(waited_us);
+    idle_wait(waited_us);
     wait.last = std::chrono::steady_clock::now();
   }
   return moved;
 }
 
-void ProxyEngine::doze(double waited_us) {
+void ProxyEngine::idle_wait(double waited_us) {
   std::vector<pollfd> watched;
   bool stay = true;
-  double limit_us = std::clamp(waited_us / 4, least_doze_us, longest_doze_us);
+  double limit_us = std::clamp(waited_us / 4, min_idle_us, max_idle_us);
   for (const auto& task : tasks_) {
     if (task->arm()) stay = false;
     const ProxyInterest interest = task->interest();
     if (interest.pending) stay = false;
-    if (interest.polled) limit_us = std::clamp(limit_us / 2, least_doze_us, most_polled_us);
+    if (interest.polled) limit_us = std::clamp(limit_us / 2, min_idle_us, max_polled_us);
     if (interest.fd >= 0 && interest.events != 0) {
       watched.push_back({interest.fd, interest.events, 0});
     }
   }
-  if (stay) dozing_.fetch_add(1, std::memory_order_relaxed);
+  if (stay) idle_waiters_.fetch_add(1, std::memory_order_relaxed);
   release();
   if (!stay) return;
   const timespec limit{0, long(limit_us * 1000)};
   ::ppoll(watched.data(), nfds_t(watched.size()), &limit, nullptr);
-  dozing_.fetch_sub(1, std::memory_order_relaxed);
+  idle_waiters_.fetch_sub(1, std::memory_order_relaxed);
 }
 
 ProxyEngine::Rest ProxyEngine::rest() const {
@@ -86,16 +86,16 @@ ProxyEngine::Rest ProxyEngine::rest() const {
   return rest;
 }
 
-bool ProxyEngine::puts_off(const Rest& rest) {
+bool ProxyEngine::defers(const Rest& rest) {
   const Word now = HostMemory::now_ns();
-  const Word took = std::min(now - last_call_ns_, most_call_ns);
+  const Word took = std::min(now - last_call_ns_, max_call_ns);
   call_ns_ = call_ns_ - call_ns_ / calls_on_average + took / calls_on_average;
   last_call_ns_ = now;
   if (took > quick_call_ns || call_ns_ > quick_call_ns) return false;
   if (!rest.left_over || !rest.gathers || rest.polled) return false;
-  const Word since = put_off_ns_.load(std::memory_order_relaxed);
-  if (since == 0) put_off_ns_.store(now);
-  return since == 0 || now - since < longest_put_off_ns;
+  const Word since = deferred_ns_.load(std::memory_order_relaxed);
+  if (since == 0) deferred_ns_.store(now);
+  return since == 0 || now - since < max_deferral_ns;
 }
 
 ProxyEngine::Helper::Helper(ProxyEngine& engine, bool looks_elsewhere)
@@ -113,8 +113,8 @@ ProxyEngine::Helper::~Helper() {
     if (!engine_.try_acquire()) continue;
     // A full round costs a system call for each socket that it looks at.
     Rest rest = engine_.rest();
-    const bool put_off = engine_.puts_off(rest);
-    if (rest.left_over && !put_off) {
+    const bool deferred = engine_.defers(rest);
+    if (rest.left_over && !deferred) {
       engine_.round(true);
       rest = engine_.rest();
     }
@@ -123,7 +123,7 @@ ProxyEngine::Helper::~Helper() {
     engine_.release();
     // What waits for somebody who cannot call, the thread is to look at: it may have gone to sleep
     // for good before our steps were posted.
-    if (put_off ? !engine_.guarded_.exchange(true) : rest.left_over || rest.polled) engine_.wake();
+    if (deferred ? !engine_.guarded_.exchange(true) : rest.left_over || rest.polled) engine_.wake();
     return;
   }
   engine_.wake();  // another thread is in a round that may have passed our steps

@@ -27,7 +27,7 @@ struct SimWire {
 };
 
 /// One channel of one rank.
-struct Actor {
+struct SimRank {
   const SimStep* steps = nullptr;  // of its trace
   std::uint32_t step_count = 0, step = 0;
   Index done_bytes = 0;  // of the step
@@ -56,7 +56,7 @@ class Replay {
     CCL_CHECK(build());
     start();
     play();
-    for (const Actor& actor : actors_) {
+    for (const SimRank& actor : actors_) {
       if (actor.step == actor.step_count) continue;
       return fail(Errc::internal,
                   fmt::format("the simulation stopped (rank {} waits in step {} of {} of channel "
@@ -94,26 +94,26 @@ class Replay {
           lanes.block_gbs > 0 ? lanes.block_gbs / stage.channels_per_block : lanes.gbs;
       lane_us_per_byte_.push_back(1e-3 / gbs);
       slice_bytes_.push_back(stage.slice_bytes);
-      for (const SimSeat& seat : stage.seats) {
+      for (const SimPosition& position : stage.positions) {
         const int me = int(actors_.size());
-        Actor actor;
-        const SimTrace& trace = stage.traces[std::size_t(seat.trace)];
+        SimRank actor;
+        const SimTrace& trace = stage.traces[std::size_t(position.trace)];
         actor.steps = trace.steps.data();
         actor.step_count = std::uint32_t(trace.steps.size());
         actor.stage = s;
-        actor.rank = seat.rank;
-        actor.channel = seat.channel;
+        actor.rank = position.rank;
+        actor.channel = position.channel;
         actor.in = table_.size();
-        for (const int peer : seat.in) {
-          table_.push_back(wire(s, seat.channel, peer, seat.rank));
+        for (const int peer : position.in) {
+          table_.push_back(wire(s, position.channel, peer, position.rank));
           wires_[std::size_t(table_.back())].receiver = me;
         }
         actor.out = table_.size();
-        for (const int peer : seat.out) {
-          table_.push_back(wire(s, seat.channel, seat.rank, peer));
+        for (const int peer : position.out) {
+          table_.push_back(wire(s, position.channel, position.rank, peer));
           SimWire& w = wires_[std::size_t(table_.back())];
           w.sender = me;
-          CCL_TRY(const SimWay found, ways_.between(seat.rank, peer, seat.channel));
+          CCL_TRY(const SimRoute found, ways_.between(position.rank, peer, position.channel));
           const Rates cost = rates(found.path, Mover::wires, stage.packing);
           const Rates plain = rates(found.path, Mover::wires, Packing::simple);
           const Rates word = rates(found.path, Mover::wires, Packing::ll);
@@ -152,7 +152,7 @@ class Replay {
     done_us_.assign(stages, 0);
     rank_us_.assign(stages * ranks, 0);
     for (std::size_t a = 0; a < actors_.size(); ++a) {
-      const Actor& actor = actors_[a];
+      const SimRank& actor = actors_[a];
       const std::size_t at = std::size_t(actor.stage) * ranks + std::size_t(actor.rank);
       ++left_[at];
       of_rank_[at].push_back(int(a));
@@ -176,7 +176,7 @@ class Replay {
 
   /// Puts the actor's next slice on the clock, or leaves word with the wire that holds it up.
   void look(int a) {
-    Actor& actor = actors_[std::size_t(a)];
+    SimRank& actor = actors_[std::size_t(a)];
     if (actor.step == actor.step_count) return finish(actor);
     const SimStep& step = actor.steps[actor.step];
     const unsigned window = windows_[std::size_t(actor.stage)];
@@ -203,7 +203,7 @@ class Replay {
     clock_.add(us, a);
   }
 
-  void finish(Actor& actor) {
+  void finish(SimRank& actor) {
     const auto stage = std::size_t(actor.stage);
     const std::size_t ranks = std::size_t(span_) * cluster_.locals();
     const auto rank = std::size_t(actor.rank);
@@ -220,7 +220,7 @@ class Replay {
   }
 
   /// Moves a slice: in, through the lanes, and out.
-  void move(Actor& actor, int a, double us) {
+  void move(SimRank& actor, int a, double us) {
     const SimStep step = actor.steps[actor.step];
     const unsigned window = windows_[std::size_t(actor.stage)];
     const Index bytes =
@@ -287,7 +287,7 @@ class Replay {
         more[s] = all / rounds;
         // Neither how it fills nor how it drains goes on for as long as the message is.
         double from = 0, until = 0;
-        for (const Actor& actor : actors_) {
+        for (const SimRank& actor : actors_) {
           if (std::size_t(actor.stage) != s) continue;
           from = std::max(from, actor.quarter_us);
           until = std::max(until, actor.last_quarter_us);
@@ -330,12 +330,12 @@ class Replay {
   const SimProgram& program_;
   const sim::Options& options_;
   const int span_;  // nodes that are replayed
-  SimWays ways_;
+  SimRoutes ways_;
   SimTransport net_;
   SimClock clock_;
   std::vector<SimWire> wires_;
   std::unordered_map<std::uint64_t, int> wire_at_;
-  std::vector<Actor> actors_;
+  std::vector<SimRank> actors_;
   std::vector<int> table_;                   // wires of all actors
   std::vector<double> come_us_, credit_us_;  // of each slot: when its slice is there; is free again
   std::vector<unsigned> windows_;            // [stage]: slices of a wire

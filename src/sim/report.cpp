@@ -93,7 +93,7 @@ Result<sim::Report> report_of(const sim::Cluster& cluster, const SimProgram& pro
       steps = std::max(steps, Index(double(trace.steps.size()) * more));
     }
     report.steps += steps;
-    report.seat_classes += int(stage.traces.size());
+    report.position_classes += int(stage.traces.size());
     Plan plan = stage.plan;
     plan.channels = stage.channels;
     report.plans.push_back(plan);
@@ -133,7 +133,7 @@ sim::Report joined(sim::Report first, const sim::Report& then) {
   first.sent_bytes += then.sent_bytes;
   first.steps += then.steps;
   first.slices += then.slices;
-  first.seat_classes += then.seat_classes;
+  first.position_classes += then.position_classes;
   first.period = first.period == then.period ? first.period : 0;
   first.extended = first.extended || then.extended;
   first.plans.insert(first.plans.end(), then.plans.begin(), then.plans.end());
@@ -156,8 +156,8 @@ std::string Report::text() const {
   text += fmt::format("  steps of a channel: {}; sent by all ranks: {}\n", steps,
                       size_text(sent_bytes));
   text +=
-      fmt::format("  replayed: {} slices, {} class{} of seats{}{}\n", slices, seat_classes,
-                  seat_classes == 1 ? "" : "es",
+      fmt::format("  replayed: {} slices, {} class{} of seats{}{}\n", slices, position_classes,
+                  position_classes == 1 ? "" : "es",
                   period > 0 ? fmt::format(", {} node{} for all", period, period == 1 ? "" : "s")
                              : std::string(),
                   extended ? "; the rest of the rounds at the pace of these" : "");
@@ -181,7 +181,7 @@ std::string Report::json() const {
                              {"sent_bytes", sent_bytes},
                              {"steps", steps},
                              {"slices", slices},
-                             {"seat_classes", seat_classes},
+                             {"seat_classes", position_classes},
                              {"period", period},
                              {"extended", extended},
                              {"plans", nlohmann::ordered_json::array()},

@@ -4,11 +4,11 @@
 
 namespace ccl::detail {
 
-Result<SimWay> SimWays::between(int from, int to, int channel) {
+Result<SimRoute> SimRoutes::between(int from, int to, int channel) {
   const topo::Graph& graph = cluster_.machine();
   const topo::Paths& paths = cluster_.paths();
   const int a = cluster_.gpu(local_of(from)), b = cluster_.gpu(local_of(to));
-  SimWay way;
+  SimRoute way;
   const auto take = [&](const topo::Path& path, int node) {
     const int base = (node % span_) * int(graph.links.size());
     for (const int link : path.links) way.links.push_back(base + link);
@@ -44,13 +44,13 @@ Result<SimWay> SimWays::between(int from, int to, int channel) {
   return way;
 }
 
-int SimWays::nic(int local, int channel) {
-  constexpr int turns = 64;
-  if (nics_.empty()) nics_.assign(std::size_t(cluster_.locals()) * turns, -2);
-  int& known = nics_[std::size_t(local * turns + channel % turns)];
+int SimRoutes::nic(int local, int channel) {
+  constexpr int sequencer = 64;
+  if (nics_.empty()) nics_.assign(std::size_t(cluster_.locals()) * sequencer, -2);
+  int& known = nics_[std::size_t(local * sequencer + channel % sequencer)];
   if (known == -2) {
     known =
-        topo::local_net(cluster_.machine(), cluster_.paths(), cluster_.gpu(local), channel % turns);
+        topo::local_net(cluster_.machine(), cluster_.paths(), cluster_.gpu(local), channel % sequencer);
   }
   return known;
 }

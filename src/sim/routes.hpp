@@ -9,7 +9,7 @@
 namespace ccl::detail {
 
 /// Of a connection between two ranks.
-struct SimWay {
+struct SimRoute {
   Path path = Path::nvlink;
   bool direct = true;
   double more_us = 0;      // what the NICs say of themselves
@@ -17,12 +17,12 @@ struct SimWay {
 };
 
 /// Which links of a cluster connect two of its ranks. The cluster must outlive it.
-class SimWays {
+class SimRoutes {
  public:
   /// Nodes beyond the first `span` use the links of those before them.
-  SimWays(const sim::Cluster& cluster, int span) : cluster_{cluster}, span_{span} {}
+  SimRoutes(const sim::Cluster& cluster, int span) : cluster_{cluster}, span_{span} {}
   /// Of the connection of one channel.
-  Result<SimWay> between(int from, int to, int channel);
+  Result<SimRoute> between(int from, int to, int channel);
 
  private:
   int node_of(int rank) const { return rank / cluster_.locals(); }

@@ -116,7 +116,7 @@ class FdServer {
   }
   void withdraw(const Proof& proof) {
     const std::lock_guard lock{mutex_};
-    if (offers_.erase(proof) != 0 && running_) ::eventfd_write(bell_.get(), 1);
+    if (offers_.erase(proof) != 0 && running_) ::eventfd_write(doorbell_.get(), 1);
   }
 
  private:
@@ -133,12 +133,12 @@ class FdServer {
 
   Result<void> listen() {
     listener_ = Fd{::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)};
-    bell_ = Fd{::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};
+    doorbell_ = Fd{::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};
     name_ = {};
     name_.address.sun_family = AF_UNIX;
     name_.bytes = sizeof name_.address;
     sockaddr* const address = reinterpret_cast<sockaddr*>(&name_.address);
-    if (!listener_ || !bell_ || ::bind(listener_.get(), address, sizeof(sa_family_t)) != 0 ||
+    if (!listener_ || !doorbell_ || ::bind(listener_.get(), address, sizeof(sa_family_t)) != 0 ||
         ::listen(listener_.get(), 1024) != 0 ||
         ::getsockname(listener_.get(), address, &name_.bytes) != 0) {
       const int os_code = errno;
@@ -159,16 +159,16 @@ class FdServer {
         const std::lock_guard lock{mutex_};
         if (offers_.empty()) {
           listener_.reset();
-          bell_.reset();
+          doorbell_.reset();
           running_ = false;
           return;
         }
       }
-      watched.assign({{listener_.get(), POLLIN, 0}, {bell_.get(), POLLIN, 0}});
+      watched.assign({{listener_.get(), POLLIN, 0}, {doorbell_.get(), POLLIN, 0}});
       for (const Fd& caller : callers) watched.push_back({caller.get(), POLLIN, 0});
       if (::poll(watched.data(), nfds_t(watched.size()), -1) < 0) continue;
       eventfd_t rings = 0;
-      if (watched[1].revents != 0) ::eventfd_read(bell_.get(), &rings);
+      if (watched[1].revents != 0) ::eventfd_read(doorbell_.get(), &rings);
       for (std::size_t c = callers.size(); c-- > 0;) {
         if (watched[c + 2].revents == 0) continue;
         answer(callers[c].get());
@@ -200,7 +200,7 @@ class FdServer {
   std::mutex mutex_;
   std::map<Proof, Offer> offers_;  // by what must be said
   bool running_ = false;           // the thread looks at `offers_` again before it ends
-  Fd listener_, bell_;
+  Fd listener_, doorbell_;
   UnixName name_;
 };
 

@@ -14,12 +14,12 @@ namespace {
 using Token = std::array<Word, 2>;
 
 /// Who listens in this process, by token: what a handshake says is looked up, never dereferenced.
-struct Mailboxes {
+struct PendingEnds {
   std::mutex mutex;
   std::map<Token, std::weak_ptr<LoopbackMemory>> listening;
-  static Mailboxes& instance() {
-    static Mailboxes* const mailboxes = new Mailboxes;  // outlives the last connection at exit
-    return *mailboxes;
+  static PendingEnds& instance() {
+    static PendingEnds* const pending_ends = new PendingEnds;  // outlives the last connection at exit
+    return *pending_ends;
   }
   /// Of this copy of ccl: a process has several where libraries hold one each.
   static Word copy() { return reinterpret_cast<Word>(&instance()); }
@@ -33,9 +33,9 @@ struct LoopbackMemory {
   unsigned long long edge_id = 0;
   Token token{};
   ~LoopbackMemory() {
-    Mailboxes& mailboxes = Mailboxes::instance();
-    const std::lock_guard lock{mailboxes.mutex};
-    mailboxes.listening.erase(token);
+    PendingEnds& pending_ends = PendingEnds::instance();
+    const std::lock_guard lock{pending_ends.mutex};
+    pending_ends.listening.erase(token);
   }
 };
 }  // namespace detail
@@ -58,16 +58,16 @@ Result<LoopbackTransport::End> LoopbackTransport::setup(TransportContext&, const
   End end;
   end.edge_ = edge;
   CCL_TRY(const auto layout, detail::WireLayout::of(edge.shape));
-  if (edge.side == Side::sender) return end;
+  if (edge.side == EdgeSide::sender) return end;
   auto memory = std::make_shared<detail::LoopbackMemory>();
   CCL_TRY(memory->mapping, detail::Mapping::anonymous(layout.bytes()));
   CCL_CHECK(detail::fill_random(&memory->token, sizeof memory->token));
   memory->layout = layout;
   memory->shape = edge.shape;
   memory->edge_id = edge.id;
-  detail::Mailboxes& mailboxes = detail::Mailboxes::instance();
-  const std::lock_guard lock{mailboxes.mutex};
-  mailboxes.listening[memory->token] = memory;
+  detail::PendingEnds& pending_ends = detail::PendingEnds::instance();
+  const std::lock_guard lock{pending_ends.mutex};
+  pending_ends.listening[memory->token] = memory;
   end.memory_ = std::move(memory);
   return end;
 }
@@ -77,7 +77,7 @@ Handshake LoopbackTransport::End::handshake() const {
   detail::HandshakeCursor cursor;
   if (memory_) {
     cursor.put(mine, memory_->token);
-    cursor.put(mine, detail::Mailboxes::copy());
+    cursor.put(mine, detail::PendingEnds::copy());
   }
   return mine;
 }
@@ -86,22 +86,22 @@ Result<Connection> LoopbackTransport::End::connect(const Handshake& theirs) {
   const auto refuse = [this](Errc code, std::string why) {
     return fail(detail::edge_error(edge_, name, code, std::move(why)));
   };
-  if (edge_.side == Side::sender && !memory_) {
+  if (edge_.side == EdgeSide::sender && !memory_) {
     detail::HandshakeCursor cursor;
     const auto token = cursor.get<detail::Token>(theirs);
     const auto copy = cursor.get<Word>(theirs);
-    if (copy != 0 && copy != detail::Mailboxes::copy()) {
+    if (copy != 0 && copy != detail::PendingEnds::copy()) {
       return refuse(Errc::no_transport,
                     fmt::format("rank {} is in this process and uses another copy of ccl (that of "
                                 "another library); let both link one shared library of ccl, or set "
                                 "CCL_TRANSPORT=shm",
                                 edge_.peer.rank));
     }
-    detail::Mailboxes& mailboxes = detail::Mailboxes::instance();
+    detail::PendingEnds& pending_ends = detail::PendingEnds::instance();
     std::shared_ptr<detail::LoopbackMemory> memory;  // released after the lock: it takes it too
-    const std::lock_guard lock{mailboxes.mutex};
-    const auto found = mailboxes.listening.find(token);
-    if (found != mailboxes.listening.end()) memory = found->second.lock();
+    const std::lock_guard lock{pending_ends.mutex};
+    const auto found = pending_ends.listening.find(token);
+    if (found != pending_ends.listening.end()) memory = found->second.lock();
     if (!memory) {
       return refuse(Errc::peer_lost,
                     fmt::format("rank {} listens no more (its end was destroyed, or the handshake "

@@ -87,10 +87,10 @@ Result<void> ShmTransport::can_connect(const PeerInfo& from, const PeerInfo& to)
   return {};
 }
 
-Carrier ShmTransport::carrier(const PeerInfo& from, const PeerInfo& to) {
+EdgeTransport ShmTransport::edge_transport(const PeerInfo& from, const PeerInfo& to) {
   // A warp's stores cross PCIe in pieces of any size, but words stay whole.
   const bool pcie = from.device >= 0 || to.device >= 0;
-  return {name, Through::host_memory, pcie ? int(sizeof(Word)) : atomic_line_bytes};
+  return {name, Medium::host_memory, pcie ? int(sizeof(Word)) : atomic_line_bytes};
 }
 
 Result<ShmTransport::End> ShmTransport::setup(TransportContext& context, const Edge& edge) {
@@ -99,7 +99,7 @@ Result<ShmTransport::End> ShmTransport::setup(TransportContext& context, const E
   end.end_->context = context;
   end.end_->edge = edge;
   CCL_TRY(end.end_->layout, detail::WireLayout::of(edge.shape));
-  if (edge.side == Side::receiver) CCL_CHECK(end.end_->make());
+  if (edge.side == EdgeSide::receiver) CCL_CHECK(end.end_->make());
   return end;
 }
 
@@ -114,7 +114,7 @@ Handshake ShmTransport::End::handshake() const {
 Result<Connection> ShmTransport::End::connect(const Handshake& theirs) {
   if (end_->mapping.base() == nullptr) CCL_CHECK(end_->fetch(theirs));
   Connection connection;
-  connection.line_bytes = carrier(end_->edge.self, end_->edge.peer).line_bytes;
+  connection.line_bytes = edge_transport(end_->edge.self, end_->edge.peer).line_bytes;
   std::byte* base = end_->mapping.base();
   if (end_->context.arena != nullptr) {
     if (end_->pin.on_device() == nullptr) CCL_CHECK(end_->let_gpu_in());

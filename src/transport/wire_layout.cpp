@@ -107,7 +107,7 @@ Result<WireLayout> WireLayout::of(const WireShape& shape, std::byte* slots) {
   return layout;
 }
 
-std::vector<Wire> WireLayout::wires(std::byte* base, Side side, bool proxied) const {
+std::vector<Wire> WireLayout::wires(std::byte* base, EdgeSide side, bool proxied) const {
   std::vector<Wire> wires;
   wires.reserve(std::size_t(shape_.channels));
   for (int channel = 0; channel < shape_.channels; ++channel) {
@@ -116,8 +116,8 @@ std::vector<Wire> WireLayout::wires(std::byte* base, Side side, bool proxied) co
     Wire wire;
     wire.posted = word(0);
     wire.drained = word(1);
-    if (side == Side::sender) wire.sent = word(2);
-    if (side == Side::receiver) wire.received = word(3);
+    if (side == EdgeSide::sender) wire.sent = word(2);
+    if (side == EdgeSide::receiver) wire.received = word(3);
     if (proxied) wire.sizes = word(4);
     const Index apart = Index(channel) * shape_.slot_count * shape_.slot_bytes;
     wire.slots = reinterpret_cast<Packet*>(slots_ != nullptr ? slots_ + apart : at + head_bytes_);

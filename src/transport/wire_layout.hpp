@@ -51,7 +51,7 @@ class WireLayout {
   /// same block.
   static Result<WireLayout> of(const WireShape& shape, std::byte* slots = nullptr);
   std::size_t bytes() const { return std::size_t(shape_.channels) * channel_bytes_; }
-  std::vector<Wire> wires(std::byte* base, Side side, bool proxied) const;
+  std::vector<Wire> wires(std::byte* base, EdgeSide side, bool proxied) const;
 
  private:
   WireShape shape_;

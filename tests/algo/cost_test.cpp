@@ -10,63 +10,63 @@ using namespace ccl;
 using namespace ccl::detail;
 
 TEST_CASE("algorithms say how far and how much they carry") {
-  STATIC_REQUIRE(effort_of<AllReduce, Ring>(4).hops == 6);
-  STATIC_REQUIRE(effort_of<AllReduce, Ring>(4).volume == 1.5);
-  STATIC_REQUIRE(effort_of<AllGather, Ring>(4).hops == 3);
-  STATIC_REQUIRE(effort_of<Broadcast, Ring>(4).volume == 1);
-  STATIC_REQUIRE(effort_of<AllReduce, OneShot>(8).hops == 1);
-  STATIC_REQUIRE(effort_of<AllReduce, OneShot>(8).volume == 7);
-  STATIC_REQUIRE(effort_of<AllReduce, TwoShot>(8).volume == 1.75);
-  STATIC_REQUIRE(effort_of<AllReduce, Doubling>(8).hops == 3);
-  STATIC_REQUIRE(effort_of<AllReduce, Doubling>(7).hops == 4);
-  STATIC_REQUIRE(effort_of<AllGather, Bruck>(5).hops == 3);
-  STATIC_REQUIRE(effort_of<AllReduce, Tree>(5).hops == 6);
+  STATIC_REQUIRE(cost_terms_of<AllReduce, Ring>(4).hops == 6);
+  STATIC_REQUIRE(cost_terms_of<AllReduce, Ring>(4).volume == 1.5);
+  STATIC_REQUIRE(cost_terms_of<AllGather, Ring>(4).hops == 3);
+  STATIC_REQUIRE(cost_terms_of<Broadcast, Ring>(4).volume == 1);
+  STATIC_REQUIRE(cost_terms_of<AllReduce, OneShot>(8).hops == 1);
+  STATIC_REQUIRE(cost_terms_of<AllReduce, OneShot>(8).volume == 7);
+  STATIC_REQUIRE(cost_terms_of<AllReduce, TwoShot>(8).volume == 1.75);
+  STATIC_REQUIRE(cost_terms_of<AllReduce, Doubling>(8).hops == 3);
+  STATIC_REQUIRE(cost_terms_of<AllReduce, Doubling>(7).hops == 4);
+  STATIC_REQUIRE(cost_terms_of<AllGather, Bruck>(5).hops == 3);
+  STATIC_REQUIRE(cost_terms_of<AllReduce, Tree>(5).hops == 6);
   struct Silent {};
-  STATIC_REQUIRE(effort_of<AllReduce, Silent>(3).hops == 4);
+  STATIC_REQUIRE(cost_terms_of<AllReduce, Silent>(3).hops == 4);
   // Two bits and a little for three shares; to a partner and back besides.
-  CHECK(effort_of<ReduceScatter, Halving>(4).hops == Approx(2.3));
-  CHECK(effort_of<ReduceScatter, Halving>(5).hops == Approx(4.4));
-  CHECK(effort_of<ReduceScatter, Halving>(4).volume == Approx(1.05 * 0.75));
+  CHECK(cost_terms_of<ReduceScatter, Halving>(4).hops == Approx(2.3));
+  CHECK(cost_terms_of<ReduceScatter, Halving>(5).hops == Approx(4.4));
+  CHECK(cost_terms_of<ReduceScatter, Halving>(4).volume == Approx(1.05 * 0.75));
   // Two blocks of eight.
-  CHECK(effort_of<ReduceScatter, Halving>(16).hops == Approx(4 + 1.5));
+  CHECK(cost_terms_of<ReduceScatter, Halving>(16).hops == Approx(4 + 1.5));
 }
 
 TEST_CASE("between CPU ranks on hosts of their own, halving up to some 100 KiB, then the ring") {
-  const auto us = [](const Effort& effort, double bytes) {
-    return predict_us(rates(Path::net, Mover::wires, Packing::simple), effort, bytes, 1);
+  const auto us = [](const CostTerms& cost_terms, double bytes) {
+    return predict_us(rates(Path::net, Mover::wires, Packing::simple), cost_terms, bytes, 1);
   };
   // benchmarks/over_tcp.sh among 4: 45 us against Pat's 61 and Ring's 65; 82 ms against 90 and 80.
-  const Effort halving = effort_of<ReduceScatter, Halving>(4),
-               ring = effort_of<ReduceScatter, Ring>(4);
+  const CostTerms halving = cost_terms_of<ReduceScatter, Halving>(4),
+               ring = cost_terms_of<ReduceScatter, Ring>(4);
   for (const double bytes : {8, 512, 32768, 131072}) {
-    CHECK(us(halving, bytes) < us(effort_of<ReduceScatter, Pat>(4), bytes));
+    CHECK(us(halving, bytes) < us(cost_terms_of<ReduceScatter, Pat>(4), bytes));
     CHECK(us(halving, bytes) < us(ring, bytes));
   }
   CHECK(us(halving, 16 << 20) > us(ring, 16 << 20));
 }
 
 TEST_CASE("algorithms say what of it crosses between hosts") {
-  STATIC_REQUIRE(far_volume<AllGather, Ring>(8, 2) == effort_of<AllGather, Ring>(8).volume);
+  STATIC_REQUIRE(inter_node_volume<AllGather, Ring>(8, 2) == cost_terms_of<AllGather, Ring>(8).volume);
   // One rank on each host: as much as a rank's own.
-  CHECK(far_volume<AllGather, Bruck>(4, 4) == Approx(1.05 * 0.75));
+  CHECK(inter_node_volume<AllGather, Bruck>(4, 4) == Approx(1.05 * 0.75));
   // Two on each of four: a share in the first round, four in the next, eight in the last.
-  CHECK(far_volume<AllGather, Bruck>(8, 4) == Approx(1.05 * 13 / 8));
-  STATIC_REQUIRE(far_volume<AllToAll, Pairwise>(8, 2) == far_volume<AllToAll, Pairwise>(4, 2));
-  STATIC_REQUIRE(far_part<AllReduce, Ring>(8, 2) == 0.25);
+  CHECK(inter_node_volume<AllGather, Bruck>(8, 4) == Approx(1.05 * 13 / 8));
+  STATIC_REQUIRE(inter_node_volume<AllToAll, Pairwise>(8, 2) == inter_node_volume<AllToAll, Pairwise>(4, 2));
+  STATIC_REQUIRE(inter_node_fraction<AllReduce, Ring>(8, 2) == 0.25);
   // The sums of a host leave it once, however many ranks it has.
-  CHECK(far_volume<ReduceScatter, Halving>(8, 2) == Approx(1.05 / 2));
-  CHECK(far_volume<ReduceScatter, Halving>(4, 4) == effort_of<ReduceScatter, Halving>(4).volume);
-  CHECK(far_volume<ReduceScatter, Halving>(6, 3) == effort_of<ReduceScatter, Halving>(6).volume);
-  CHECK(far_part<ReduceScatter, Halving>(8, 4) == Approx(2 / 3.0));
-  CHECK(far_volume<AllGather, Doubling>(8, 2) == Approx(1.05 / 2));
-  CHECK(far_volume<AllReduce, Doubling>(8, 2) == effort_of<AllReduce, Doubling>(8).volume);
-  CHECK(far_part<AllGather, Doubling>(8, 2) == Approx(1 / 3.0));
-  CHECK(far_part<AllReduce, Doubling>(8, 2) == 1);
-  STATIC_REQUIRE(far_part<AllGather, Pat>(4, 4) == 1);
-  STATIC_REQUIRE(far_part<AllGather, Pat>(16, 4) == 0.75);
+  CHECK(inter_node_volume<ReduceScatter, Halving>(8, 2) == Approx(1.05 / 2));
+  CHECK(inter_node_volume<ReduceScatter, Halving>(4, 4) == cost_terms_of<ReduceScatter, Halving>(4).volume);
+  CHECK(inter_node_volume<ReduceScatter, Halving>(6, 3) == cost_terms_of<ReduceScatter, Halving>(6).volume);
+  CHECK(inter_node_fraction<ReduceScatter, Halving>(8, 4) == Approx(2 / 3.0));
+  CHECK(inter_node_volume<AllGather, Doubling>(8, 2) == Approx(1.05 / 2));
+  CHECK(inter_node_volume<AllReduce, Doubling>(8, 2) == cost_terms_of<AllReduce, Doubling>(8).volume);
+  CHECK(inter_node_fraction<AllGather, Doubling>(8, 2) == Approx(1 / 3.0));
+  CHECK(inter_node_fraction<AllReduce, Doubling>(8, 2) == 1);
+  STATIC_REQUIRE(inter_node_fraction<AllGather, Pat>(4, 4) == 1);
+  STATIC_REQUIRE(inter_node_fraction<AllGather, Pat>(16, 4) == 0.75);
   struct Silent {};
-  STATIC_REQUIRE(far_volume<AllReduce, Silent>(4, 2) == 2);
-  STATIC_REQUIRE(far_part<AllReduce, Silent>(4, 2) == 1);
+  STATIC_REQUIRE(inter_node_volume<AllReduce, Silent>(4, 2) == 2);
+  STATIC_REQUIRE(inter_node_fraction<AllReduce, Silent>(4, 2) == 1);
 }
 
 TEST_CASE("only what keeps one order says so") {
@@ -90,35 +90,35 @@ TEST_CASE("time grows with hops and bytes, and shrinks with blocks up to what th
 }
 
 TEST_CASE("the model meets what was measured on 4 H200, within a third") {
-  const auto us = [](Packing packing, Mover mover, const Effort& effort, double bytes) {
-    return predict_us(rates(Path::nvlink, mover, packing), effort, bytes, 128);
+  const auto us = [](Packing packing, Mover mover, const CostTerms& cost_terms, double bytes) {
+    return predict_us(rates(Path::nvlink, mover, packing), cost_terms, bytes, 128);
   };
   // benchmarks/gpu/results/h200x4.jsonl
   const struct {
     double measured, predicted;
   } cases[] = {
-      {1.76, us(Packing::ll128, Mover::peers, effort_of<AllReduce, OneShot>(4), 256)},
-      {2.57, us(Packing::ll128, Mover::peers, effort_of<AllReduce, OneShot>(4), 65536)},
-      {7.09, us(Packing::ll128, Mover::peers, effort_of<AllReduce, TwoShot>(4), 1 << 20)},
-      {21.9, us(Packing::ll128, Mover::peers, effort_of<AllReduce, TwoShot>(4), 4 << 20)},
-      {12.6, us(Packing::ll128, Mover::peers, effort_of<AllGather, OneShot>(4), 4 << 20)},
-      {9.33, us(Packing::ll128, Mover::wires, effort_of<AllReduce, Ring>(4), 1 << 20)},
-      {27.7, us(Packing::ll128, Mover::wires, effort_of<AllReduce, Ring>(4), 4 << 20)},
-      {6.46, us(Packing::ll, Mover::wires, effort_of<AllReduce, Ring>(4), 16384)},
-      {81.8, us(Packing::simple, Mover::wires, effort_of<AllReduce, Ring>(4), 16 << 20)},
-      {4400, us(Packing::simple, Mover::wires, effort_of<AllReduce, Ring>(4), 1 << 30)},
-      {131, us(Packing::ll128, Mover::wires, effort_of<AllReduce, Tree>(4), 16 << 20)},
+      {1.76, us(Packing::ll128, Mover::peers, cost_terms_of<AllReduce, OneShot>(4), 256)},
+      {2.57, us(Packing::ll128, Mover::peers, cost_terms_of<AllReduce, OneShot>(4), 65536)},
+      {7.09, us(Packing::ll128, Mover::peers, cost_terms_of<AllReduce, TwoShot>(4), 1 << 20)},
+      {21.9, us(Packing::ll128, Mover::peers, cost_terms_of<AllReduce, TwoShot>(4), 4 << 20)},
+      {12.6, us(Packing::ll128, Mover::peers, cost_terms_of<AllGather, OneShot>(4), 4 << 20)},
+      {9.33, us(Packing::ll128, Mover::wires, cost_terms_of<AllReduce, Ring>(4), 1 << 20)},
+      {27.7, us(Packing::ll128, Mover::wires, cost_terms_of<AllReduce, Ring>(4), 4 << 20)},
+      {6.46, us(Packing::ll, Mover::wires, cost_terms_of<AllReduce, Ring>(4), 16384)},
+      {81.8, us(Packing::simple, Mover::wires, cost_terms_of<AllReduce, Ring>(4), 16 << 20)},
+      {4400, us(Packing::simple, Mover::wires, cost_terms_of<AllReduce, Ring>(4), 1 << 30)},
+      {131, us(Packing::ll128, Mover::wires, cost_terms_of<AllReduce, Tree>(4), 16 << 20)},
       // benchmarks/ccl_perf/results/h200x4, OneShot and Direct between pairs
-      {303.6, us(Packing::ll128, Mover::peers, effort_of<SendRecv, OneShot>(4), 64 << 20)},
-      {191.6, us(Packing::simple, Mover::peers, effort_of<SendRecv, Direct>(4), 64 << 20)},
-      {39.7, us(Packing::ll128, Mover::peers, effort_of<SendRecv, OneShot>(4), 8 << 20)},
-      {18.5, us(Packing::ll128, Mover::peers, effort_of<Gather, OneShot>(4), 8 << 20)},
-      {40.5, us(Packing::simple, Mover::peers, effort_of<Gather, Direct>(4), 16 << 20)},
-      {41.5, us(Packing::simple, Mover::peers, effort_of<Scatter, Direct>(4), 16 << 20)},
-      {446, us(Packing::simple, Mover::wires, effort_of<AllReduce, Tree>(4), 64 << 20)},
-      {67.5, us(Packing::simple, Mover::engines, effort_of<AllGather, WindowCopies>(4), 16 << 20)},
-      {559, us(Packing::simple, Mover::engines, effort_of<AllToAll, WindowCopies>(4), 256 << 20)},
-      {712, us(Packing::simple, Mover::engines, effort_of<SendRecv, WindowCopies>(4), 256 << 20)},
+      {303.6, us(Packing::ll128, Mover::peers, cost_terms_of<SendRecv, OneShot>(4), 64 << 20)},
+      {191.6, us(Packing::simple, Mover::peers, cost_terms_of<SendRecv, Direct>(4), 64 << 20)},
+      {39.7, us(Packing::ll128, Mover::peers, cost_terms_of<SendRecv, OneShot>(4), 8 << 20)},
+      {18.5, us(Packing::ll128, Mover::peers, cost_terms_of<Gather, OneShot>(4), 8 << 20)},
+      {40.5, us(Packing::simple, Mover::peers, cost_terms_of<Gather, Direct>(4), 16 << 20)},
+      {41.5, us(Packing::simple, Mover::peers, cost_terms_of<Scatter, Direct>(4), 16 << 20)},
+      {446, us(Packing::simple, Mover::wires, cost_terms_of<AllReduce, Tree>(4), 64 << 20)},
+      {67.5, us(Packing::simple, Mover::engines, cost_terms_of<AllGather, WindowCopies>(4), 16 << 20)},
+      {559, us(Packing::simple, Mover::engines, cost_terms_of<AllToAll, WindowCopies>(4), 256 << 20)},
+      {712, us(Packing::simple, Mover::engines, cost_terms_of<SendRecv, WindowCopies>(4), 256 << 20)},
   };
   for (const auto& one : cases) {
     INFO(one.measured);
@@ -128,8 +128,8 @@ TEST_CASE("the model meets what was measured on 4 H200, within a third") {
 
 TEST_CASE("what goes without flags is faster where it was: two-shot on 8 H200, by a bare kernel") {
   const auto us = [](Packing packing, Index bytes) {
-    const Effort effort = effort_of<AllReduce, TwoShot>(8);
-    return predict_us(rates(Path::nvlink, Mover::peers, packing), effort, double(bytes), 128);
+    const CostTerms cost_terms = cost_terms_of<AllReduce, TwoShot>(8);
+    return predict_us(rates(Path::nvlink, Mover::peers, packing), cost_terms, double(bytes), 128);
   };
   const struct {
     Index bytes;
@@ -150,47 +150,47 @@ TEST_CASE("what goes without flags is faster where it was: two-shot on 8 H200, b
 }
 
 TEST_CASE("messages between pairs of GPUs go by OneShot where they are small, by Direct beyond") {
-  const auto faster = [](const Effort& one_shot, const Effort& direct, double bytes) {
+  const auto faster = [](const CostTerms& one_shot, const CostTerms& direct, double bytes) {
     return predict_us(rates(Path::nvlink, Mover::peers, Packing::ll128), one_shot, bytes, 128) <
            predict_us(rates(Path::nvlink, Mover::peers, Packing::simple), direct, bytes, 128);
   };
   // As measured on 4 H200: 7.5 us against 10.0, 39.7 against 30.2; 18.5 against 23.8; 45.2 against
   // 41.5.
-  CHECK(faster(effort_of<SendRecv, OneShot>(4), effort_of<SendRecv, Direct>(4), 1 << 20));
-  CHECK_FALSE(faster(effort_of<SendRecv, OneShot>(4), effort_of<SendRecv, Direct>(4), 8 << 20));
-  CHECK(faster(effort_of<Gather, OneShot>(4), effort_of<Gather, Direct>(4), 8 << 20));
-  CHECK_FALSE(faster(effort_of<Scatter, OneShot>(4), effort_of<Scatter, Direct>(4), 16 << 20));
+  CHECK(faster(cost_terms_of<SendRecv, OneShot>(4), cost_terms_of<SendRecv, Direct>(4), 1 << 20));
+  CHECK_FALSE(faster(cost_terms_of<SendRecv, OneShot>(4), cost_terms_of<SendRecv, Direct>(4), 8 << 20));
+  CHECK(faster(cost_terms_of<Gather, OneShot>(4), cost_terms_of<Gather, Direct>(4), 8 << 20));
+  CHECK_FALSE(faster(cost_terms_of<Scatter, OneShot>(4), cost_terms_of<Scatter, Direct>(4), 16 << 20));
 }
 
 TEST_CASE("on 2 H200 the model prefers what was the faster one there") {
-  const auto us = [](Packing packing, Mover mover, const Effort& effort, double bytes) {
-    return predict_us(rates(Path::nvlink, mover, packing), effort, bytes, 128);
+  const auto us = [](Packing packing, Mover mover, const CostTerms& cost_terms, double bytes) {
+    return predict_us(rates(Path::nvlink, mover, packing), cost_terms, bytes, 128);
   };
   constexpr auto simple = Packing::simple, ll = Packing::ll, ll128 = Packing::ll128;
   constexpr auto wires = Mover::wires, peers = Mover::peers;
   // benchmarks/ccl_perf/results/h200x2: 5.40 us against 1.9, 76.9 against 50, 282 against 190, and
   // all-gathers of 30.1 against 29.3, 102.1 against 100.1, 1491 against 1481.
-  CHECK(us(ll128, peers, effort_of<SendRecv, OneShot>(2), 256) <
-        us(ll, wires, effort_of<SendRecv, Pairwise>(2), 256));
+  CHECK(us(ll128, peers, cost_terms_of<SendRecv, OneShot>(2), 256) <
+        us(ll, wires, cost_terms_of<SendRecv, Pairwise>(2), 256));
   for (const double bytes : {16 << 20, 64 << 20, 1 << 30}) {
-    CHECK(us(simple, peers, effort_of<SendRecv, Direct>(2), bytes) <
-          us(simple, wires, effort_of<SendRecv, Pairwise>(2), bytes));
-    CHECK(us(simple, peers, effort_of<AllGather, Direct>(2), bytes) <
-          us(simple, wires, effort_of<AllGather, Ring>(2), bytes));
-    CHECK(us(simple, wires, effort_of<AllGather, Ring>(2), bytes) ==
+    CHECK(us(simple, peers, cost_terms_of<SendRecv, Direct>(2), bytes) <
+          us(simple, wires, cost_terms_of<SendRecv, Pairwise>(2), bytes));
+    CHECK(us(simple, peers, cost_terms_of<AllGather, Direct>(2), bytes) <
+          us(simple, wires, cost_terms_of<AllGather, Ring>(2), bytes));
+    CHECK(us(simple, wires, cost_terms_of<AllGather, Ring>(2), bytes) ==
           Approx(bytes / 2 / 364e3 + 6).epsilon(0.02));
   }
   // All-reduces of 8 MiB: 30.8 us against 33.2; all-gathers of 8 MiB: 17.2 against 18.1.
-  CHECK(us(simple, wires, effort_of<AllReduce, Ring>(2), 8 << 20) <
-        us(ll128, wires, effort_of<AllReduce, Ring>(2), 8 << 20));
-  CHECK(us(ll128, peers, effort_of<AllGather, OneShot>(2), 8 << 20) <
-        us(ll128, wires, effort_of<AllGather, Ring>(2), 8 << 20));
+  CHECK(us(simple, wires, cost_terms_of<AllReduce, Ring>(2), 8 << 20) <
+        us(ll128, wires, cost_terms_of<AllReduce, Ring>(2), 8 << 20));
+  CHECK(us(ll128, peers, cost_terms_of<AllGather, OneShot>(2), 8 << 20) <
+        us(ll128, wires, cost_terms_of<AllGather, Ring>(2), 8 << 20));
   // 4 H200: 42.5 us against 43.9; 152 against 147, 583 against 563.
-  CHECK(us(simple, peers, effort_of<AllGather, Direct>(4), 16 << 20) <
-        us(simple, wires, effort_of<AllGather, Ring>(4), 16 << 20));
+  CHECK(us(simple, peers, cost_terms_of<AllGather, Direct>(4), 16 << 20) <
+        us(simple, wires, cost_terms_of<AllGather, Ring>(4), 16 << 20));
   for (const double bytes : {64 << 20, 256 << 20}) {
-    CHECK(us(simple, peers, effort_of<AllGather, Direct>(4), bytes) >
-          us(simple, wires, effort_of<AllGather, Ring>(4), bytes));
+    CHECK(us(simple, peers, cost_terms_of<AllGather, Direct>(4), bytes) >
+          us(simple, wires, cost_terms_of<AllGather, Ring>(4), bytes));
   }
 }
 

@@ -8,7 +8,7 @@ using namespace ccl::test;
 TEMPLATE_LIST_TEST_CASE("doubling: all-reduce at every rank count", "", EveryProtocol) {
   using Proto = typename TestType::Proto;
   using Group = typename TestType::Group;
-  for (int ranks = 2; ranks <= TestType::most_ranks; ++ranks) {
+  for (int ranks = 2; ranks <= TestType::max_ranks; ++ranks) {
     World world{ranks, 2, 8, 512};
     for (const Index count : {0, 1, 63, 5001}) {
       for (const bool in_place : {false, true}) {
@@ -21,7 +21,7 @@ TEMPLATE_LIST_TEST_CASE("doubling: all-reduce at every rank count", "", EveryPro
 TEMPLATE_LIST_TEST_CASE("doubling: all-gather at every rank count", "", EveryProtocol) {
   using Proto = typename TestType::Proto;
   using Group = typename TestType::Group;
-  for (int ranks = 2; ranks <= TestType::most_ranks; ++ranks) {
+  for (int ranks = 2; ranks <= TestType::max_ranks; ++ranks) {
     World world{ranks, 2, 4, 512};
     std::rotate(world.order().begin(), world.order().begin() + 1, world.order().end());
     for (const Index count : {0, 1, 63, 5001}) {
@@ -51,7 +51,7 @@ TEST_CASE("doubling: all ranks get the same bits of a sum that rounds") {
 }
 
 TEST_CASE("doubling: what it takes") {
-  STATIC_REQUIRE(Doubling::takes<Sum>);
-  STATIC_REQUIRE(!Doubling::takes<Avg>);
-  STATIC_REQUIRE(!Doubling::takes<PreMulSum>);
+  STATIC_REQUIRE(Doubling::supports_reduction<Sum>);
+  STATIC_REQUIRE(!Doubling::supports_reduction<Avg>);
+  STATIC_REQUIRE(!Doubling::supports_reduction<PreMulSum>);
 }

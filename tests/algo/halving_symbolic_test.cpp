@@ -30,7 +30,7 @@ TEST_CASE("halving: who is sent to expects it, and few are") {
     INFO(ranks << " ranks");
     CHECK(peers_agree(sinks));
     for (const PeerSink& sink : sinks) {
-      CHECK(int(sink.in.size()) <= Halving::most_wires(ranks));
+      CHECK(int(sink.in.size()) <= Halving::max_wires(ranks));
       CHECK(sink.in == sink.out);
     }
   }

@@ -10,7 +10,7 @@ using namespace ccl::test;
 TEMPLATE_LIST_TEST_CASE("halving: reduce-scatter at every rank count", "", EveryProtocol) {
   using Proto = typename TestType::Proto;
   using Group = typename TestType::Group;
-  for (int ranks = 2; ranks <= TestType::most_ranks; ++ranks) {
+  for (int ranks = 2; ranks <= TestType::max_ranks; ++ranks) {
     World world{ranks, 2, 4, 512};
     std::rotate(world.order().begin(), world.order().begin() + 1, world.order().end());
     for (const Index count : {0, 1, 63, 2501}) {

@@ -29,7 +29,7 @@ TEST_CASE("ordered chain: who is sent to expects it, and every rank hears of ran
     CHECK(peers_agree(sinks));
     for (const PeerSink& sink : sinks) {
       CHECK_FALSE(sink.repeats);
-      CHECK(int(sink.in.size()) <= OrderedChain::most_wires(ranks));
+      CHECK(int(sink.in.size()) <= OrderedChain::max_wires(ranks));
       CHECK(int(sink.out.size()) == (sink.rank() == 0 ? ranks - 1 : 1));
     }
   }

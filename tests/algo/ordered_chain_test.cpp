@@ -9,7 +9,7 @@ using namespace ccl::test;
 TEMPLATE_LIST_TEST_CASE("ordered chain: reduce-scatter at every rank count", "", EveryProtocol) {
   using Proto = typename TestType::Proto;
   using Group = typename TestType::Group;
-  for (int ranks = 2; ranks <= TestType::most_ranks; ++ranks) {
+  for (int ranks = 2; ranks <= TestType::max_ranks; ++ranks) {
     World world{ranks, 2, 4, 512};
     for (const Index count : {0, 1, 63, 2501}) {
       for (const int steps : {1, 2}) {

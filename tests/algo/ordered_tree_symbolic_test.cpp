@@ -35,7 +35,7 @@ TEST_CASE("ordered tree: who is sent to expects it, and a root hears of rank 0")
       CHECK(peers_agree(sinks));
       if (root > 0) CHECK(sinks[0].out.count(root) == 1);
       for (const PeerSink& sink : sinks) {
-        CHECK(int(sink.in.size()) <= OrderedTree::most_wires(ranks));
+        CHECK(int(sink.in.size()) <= OrderedTree::max_wires(ranks));
       }
     }
   }

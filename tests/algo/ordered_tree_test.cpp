@@ -19,11 +19,11 @@ using Protos = std::tuple<LL, LL128, Simple>;
 /// The ranks below a node, itself first.
 void collect(int node, int ranks, std::vector<int>& found) {
   found.push_back(node);
-  const TreeSeat at = OrderedTree::seat(node, ranks);
+  const TreePosition at = OrderedTree::position(node, ranks);
   for (const int child : at.down) {
     if (child < 0) continue;
-    REQUIRE(OrderedTree::seat(child, ranks).up == node);
-    REQUIRE(OrderedTree::seat(child, ranks).near == at.near + 1);
+    REQUIRE(OrderedTree::position(child, ranks).up == node);
+    REQUIRE(OrderedTree::position(child, ranks).near == at.near + 1);
     collect(child, ranks, found);
   }
 }
@@ -33,10 +33,10 @@ TEST_CASE("a node is followed by those below its first child, then by those belo
   for (int ranks = 1; ranks <= 130; ++ranks) {
     std::vector<int> found;
     collect(0, ranks, found);
-    REQUIRE(OrderedTree::seat(0, ranks).is_root());
+    REQUIRE(OrderedTree::position(0, ranks).is_root());
     REQUIRE(int(found.size()) == ranks);
     for (int r = 0; r < ranks; ++r) REQUIRE(found[std::size_t(r)] == r);
-    REQUIRE(OrderedTree::seat(ranks - 1, ranks).near <= detail::doublings(ranks + 1));
+    REQUIRE(OrderedTree::position(ranks - 1, ranks).near <= detail::doublings(ranks + 1));
   }
 }
 

@@ -57,14 +57,14 @@ TEST_CASE("pat: a rank talks to 2 log2(R) others, and half of its messages go ne
     const auto sinks = peers_of<Pat>(ranks);
     CHECK(peers_agree(sinks));
     for (const PeerSink& sink : sinks) {
-      CHECK(int(sink.in.size()) <= Pat::most_wires(ranks));
+      CHECK(int(sink.in.size()) <= Pat::max_wires(ranks));
       CHECK(sink.in == sink.out);
     }
-    int next_door = 0;
+    int next_listener = 0;
     for (int n = 1; n < ranks; ++n) {
       const int hop = detail::binary_tree(n, ranks).up - n;
-      next_door += hop == 1 || hop == -1 ? 1 : 0;
+      next_listener += hop == 1 || hop == -1 ? 1 : 0;
     }
-    CHECK(2 * next_door >= ranks - 1);
+    CHECK(2 * next_listener >= ranks - 1);
   }
 }

@@ -11,7 +11,7 @@ TEMPLATE_LIST_TEST_CASE("pat: all-gather and reduce-scatter at every rank count"
                         EveryProtocol) {
   using Proto = typename TestType::Proto;
   using Group = typename TestType::Group;
-  for (int ranks = 2; ranks <= TestType::most_ranks; ++ranks) {
+  for (int ranks = 2; ranks <= TestType::max_ranks; ++ranks) {
     World world{ranks, 2, 4, 512};
     std::rotate(world.order().begin(), world.order().begin() + 1, world.order().end());
     for (const Index count : {0, 1, 63, 2501}) {
@@ -27,7 +27,7 @@ TEMPLATE_LIST_TEST_CASE("pat: all-gather and reduce-scatter at every rank count"
 TEMPLATE_LIST_TEST_CASE("pat: broadcast and reduce at every rank count", "", EveryProtocol) {
   using Proto = typename TestType::Proto;
   using Group = typename TestType::Group;
-  for (int ranks = 2; ranks <= TestType::most_ranks; ++ranks) {
+  for (int ranks = 2; ranks <= TestType::max_ranks; ++ranks) {
     World world{ranks, 2, 8, 512};
     std::rotate(world.order().begin(), world.order().begin() + 1, world.order().end());
     for (const Index count : {0, 1, 63, 5001}) {

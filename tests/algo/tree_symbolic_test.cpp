@@ -35,16 +35,16 @@ TEST_CASE("tree: a rank is further ahead than its parent by what their edge is t
   for (int ranks = 2; ranks <= 40; ++ranks) {
     for (const int which : {0, 1}) {
       for (int r = 0; r < ranks; ++r) {
-        const TreeSeat seat = tree_over_hosts(r, ranks, 0, which, 4);
-        if (seat.is_root()) {
-          CHECK(seat.near + seat.far == 0);
+        const TreePosition position = tree_over_hosts(r, ranks, 0, which, 4);
+        if (position.is_root()) {
+          CHECK(position.near + position.far == 0);
           continue;
         }
-        const TreeSeat up = tree_over_hosts(seat.up, ranks, 0, which, 4);
-        const int more = Tree::lead(seat, Wires{}) - Tree::lead(up, Wires{});
-        CHECK(more == (r / 4 == seat.up / 4 ? Tree::near_lead : 8));
-        const TreeSeat flat = double_binary_tree(r, ranks, 0, which);
-        CHECK(flat.near == seat.near + seat.far);
+        const TreePosition up = tree_over_hosts(position.up, ranks, 0, which, 4);
+        const int more = Tree::lead(position, Wires{}) - Tree::lead(up, Wires{});
+        CHECK(more == (r / 4 == position.up / 4 ? Tree::near_lead : 8));
+        const TreePosition flat = double_binary_tree(r, ranks, 0, which);
+        CHECK(flat.near == position.near + position.far);
         CHECK(flat.far == 0);
       }
     }

@@ -89,24 +89,24 @@ void give_up(const R& how, int root) {
       want[i] = T(Op::reduces ? want[i] + in[r][i] : r == root ? in[r][i] : want[i]);
     }
   }
-  const auto run = [&](int r, const detail::Watch& watch) {
+  const auto run = [&](int r, const detail::AbortWatch& watch) {
     world.template run_rank<Op, TwoShot, Proto, detail::SoloLane>(r, how, 1, watch, [&](auto& w) {
       w.input = in[r].data(), w.output = out[r].data(), w.layout = {count, 0, 0, true};
       w.root = root;
     });
   };
-  detail::GaveUp gave_up[ranks];
+  detail::LaneFailure lane_failure[ranks];
   const Word stop = 1, go_on = 0;
-  run(0, detail::Watch{&stop, &gave_up[0], 0});
+  run(0, detail::AbortWatch{&stop, &lane_failure[0], 0});
   std::vector<std::thread> threads;
   for (int r = 1; r < ranks; ++r) {
-    threads.emplace_back([&, r] { run(r, detail::Watch{&go_on, &gave_up[r], Word{50} * 1'000'000}); });
+    threads.emplace_back([&, r] { run(r, detail::AbortWatch{&go_on, &lane_failure[r], Word{50} * 1'000'000}); });
   }
   for (auto& t : threads) t.join();
   for (int r = 1; r < ranks; ++r) {
     INFO("rank " << r << " of " << Op::name << " by " << Proto::name);
     const bool has_result = !Op::rooted || !Op::reduces || r == root;
-    CHECK((gave_up[r].peer != 0 || !has_result || out[r] == want));
+    CHECK((lane_failure[r].peer != 0 || !has_result || out[r] == want));
   }
 }
 }  // namespace

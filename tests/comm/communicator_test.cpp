@@ -93,12 +93,12 @@ TEST_CASE("handles that were moved from say so, and may be assigned to") {
     }
     const auto why = sums(x, y, 4).error().message();
     if (why.find("moved from") == std::string::npos) return fail(Errc::internal, why);
-    const bool nobody =
+    const bool moved_from =
         comm.rank() == -1 && comm.ranks() == 0 && comm.device() == -1 && comm.name().empty() &&
         comm.peer(0).host[0] == 0 && comm.report().ranks.empty() && comm.ring(0).empty() &&
         comm.memory_budget() == 0 && sums.ranks() == 0 && sums.plan().channels == Plan{}.channels &&
         levels.ranks() == 0 && levels.plan().channels == Plan{}.channels;
-    if (!nobody) return fail(Errc::internal, "it says that it is somebody");
+    if (!moved_from) return fail(Errc::internal, "it says that it is somebody");
     // NOLINTEND(bugprone-use-after-move)
     comm = own;
     sums = own_sums;

@@ -21,7 +21,7 @@ using LLSums = Collective<AllReduce, Ring, LL, DefaultTransport>;
 constexpr int ranks = 4;
 constexpr int victim = 2;
 /// Of a wait. On an idle machine lanes note for whom they wait after a quarter of a second.
-constexpr double patience_s = 2;
+constexpr double wait_limit_s = 2;
 
 struct Board {
   UniqueId id;
@@ -50,7 +50,7 @@ int play(Board& board, int rank, Trouble&& trouble) {
   auto& mine = board.rank[rank];
   const auto work = [&]() -> Result<void> {
     Config config;
-    config.timeout_s = patience_s;
+    config.timeout_s = wait_limit_s;
     CCL_TRY(auto comm, Communicator::create(board.id, rank, ranks, config));
     CCL_TRY(auto sums, Sums::create(comm));
     CCL_TRY(auto ll_sums, LLSums::create(comm));
@@ -108,7 +108,7 @@ TEST_CASE("of four ranks one is stopped: the survivors' errors name it, the oper
                "does not answer (stopped, or cut off) in operation 7 "
                "(all_reduce/Ring/Simple/any, 5000 float, sum)"));
     CHECK(says(of.text, "; rank 3 waits for it at step "));
-    CHECK(of.took_s < patience_s + 2 + 3);
+    CHECK(of.took_s < wait_limit_s + 2 + 3);
   }
   kill(pids[victim], SIGKILL);
   kill(pids[victim], SIGCONT);
@@ -134,7 +134,7 @@ TEST_CASE("of four ranks one skips a collective: all errors name it, the operati
                "rank 2 called all_reduce/Ring/LL/any, 777 float, sum as operation 7 where "
                "ranks 0-1, 3 called all_reduce/Ring/Simple/any, 5000 float, sum"));
     CHECK(says(of.text, "; rank 3 waits for it at step "));
-    CHECK(of.took_s < patience_s + 2 + 3);
+    CHECK(of.took_s < wait_limit_s + 2 + 3);
   }
 }
 
@@ -147,7 +147,7 @@ TEST_CASE("of four ranks one leaves a loop early: all errors name it and what it
     pids.push_back(start_process([&, r] {
       const auto work = [&]() -> Result<void> {
         Config config;
-        config.timeout_s = patience_s;
+        config.timeout_s = wait_limit_s;
         config.check = checks;
         if (checks) config.init_timeout_s = 1;
         CCL_TRY(auto comm, Communicator::create(board->id, r, ranks, config));

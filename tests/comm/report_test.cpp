@@ -36,8 +36,8 @@ Operation op(Word number, OpState state, const char* what = "all_reduce", Index 
   return one;
 }
 /// Ranks that have done 4 operations and run the fifth; each waits for the one before it.
-std::vector<Account> ring(int ranks) {
-  std::vector<Account> all(ranks);
+std::vector<RankStatus> ring(int ranks) {
+  std::vector<RankStatus> all(ranks);
   for (int r = 0; r < ranks; ++r) {
     all[r].rank = r;
     all[r].answered = true;
@@ -86,7 +86,7 @@ TEST_CASE("a rank that has not called what the others run is behind") {
   CHECK(report.operation.number == 5);
   CHECK((report.waiting == 3 && report.step == 12));
   CHECK(says(report.verdict, "rank 2 on here has not called operation 5 (all_reduce, 10 float)"));
-  all[2].meeting = "finalize";
+  all[2].rendezvous = "finalize";
   const Report ends = diagnose(all, 0);
   CHECK(says(ends.verdict, "10 float) (it is in finalize; its last is operation 4"));
   CHECK(says(ends.text(), "has called 4, is in finalize\n"));
@@ -186,16 +186,16 @@ TEST_CASE("where nothing runs, nobody is behind") {
 }
 
 TEST_CASE("an account comes back from its bytes, and other bytes are refused") {
-  Account account = ring(4)[3];
-  account.pid = 7;
-  account.now_ns = 99;
-  account.meeting = "split";
-  for (int i = 0; i < 100; ++i) account.steps.push_back({i % 10, i / 10, i % 2 == 0, 5, 4});
-  const auto bytes = detail::pack(account);
-  Account back;
+  RankStatus rank_status = ring(4)[3];
+  rank_status.pid = 7;
+  rank_status.now_ns = 99;
+  rank_status.rendezvous = "split";
+  for (int i = 0; i < 100; ++i) rank_status.steps.push_back({i % 10, i / 10, i % 2 == 0, 5, 4});
+  const auto bytes = detail::pack(rank_status);
+  RankStatus back;
   REQUIRE(detail::unpack(bytes, back));
   CHECK((back.rank == 3 && back.answered && back.host == "here" && back.pid == 7));
-  CHECK(back.meeting == "split");
+  CHECK(back.rendezvous == "split");
   CHECK((back.now_ns == 99 && back.called == 5 && back.waits.peer == 2 && back.waits.step == 12));
   REQUIRE(back.operations.size() == 5);
   CHECK(back.operations[4].state == OpState::running);
@@ -242,7 +242,7 @@ TEST_CASE("on demand, a rank learns what all others do, while they do it") {
   CHECK(report.operation.count == 1000);
   CHECK(says(report.verdict, "has not called operation 2"));
   REQUIRE(report.ranks.size() == 3);
-  const Account& waiting = report.ranks[2];
+  const RankStatus& waiting = report.ranks[2];
   CHECK(waiting.called == 2);
   CHECK(waiting.waits.peer == 1);
   CHECK(waiting.waits.step == report.step);

@@ -4,14 +4,14 @@
 struct Mine {
   static constexpr const char* name = "Mine";
   static constexpr bool reorders = true, root_moves_wires = false;
-  static constexpr int most_wires(int) { return 1; }
+  static constexpr int max_wires(int) { return 1; }
   static constexpr int wires = 2;
   template <class Op>
-  static constexpr bool supports = ccl::detail::one_of<Op, ccl::AllReduce>;
-  template <class Seats>
-  static void peers(Seats& seats) {
-    seats.from(seats.ring().prev());
-    seats.to(seats.ring().next());
+  static constexpr bool supports = ccl::is_one_of<Op, ccl::AllReduce>;
+  template <class Positions>
+  static void peers(Positions& positions) {
+    positions.from(positions.ring().prev());
+    positions.to(positions.ring().next());
   }
   static constexpr ccl::SumOrder order = ccl::SumOrder::by_rank;
   template <class Context>

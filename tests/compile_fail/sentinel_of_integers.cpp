@@ -1,4 +1,4 @@
-// expect: ccl: this protocol cannot carry this reduction of these elements; see `takes` in its header
+// expect: ccl: this protocol cannot carry this reduction of these elements; see `supports_reduction` in its header
 #include <ccl/ccl.hpp>
 
 using AllReduce = ccl::Collective<ccl::AllReduce, ccl::TwoShot, ccl::Sentinel>;

@@ -3,7 +3,7 @@
 
 struct Pigeons {
   static constexpr const char* name = "pigeons";
-  static constexpr ccl::Reach reach = ccl::Reach::network;
+  static constexpr ccl::Scope scope = ccl::Scope::network;
   static constexpr bool peer_addressable = false, proxied = true;
   static constexpr int atomic_line_bytes = 128;
   struct End {

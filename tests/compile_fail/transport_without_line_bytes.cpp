@@ -3,7 +3,7 @@
 
 struct Pigeons {
   static constexpr const char* name = "pigeons";
-  static constexpr ccl::Reach reach = ccl::Reach::network;
+  static constexpr ccl::Scope scope = ccl::Scope::network;
   static constexpr bool peer_addressable = false, proxied = true;
   using End = ccl::ShmTransport::End;
   static ccl::Result<void> can_connect(const ccl::PeerInfo&, const ccl::PeerInfo&);

@@ -33,7 +33,7 @@ struct Origin {
   int rank;
   Index i;
 };
-constexpr Origin nobody{-1, 0};
+constexpr Origin moved_from{-1, 0};
 
 unsigned char byte_of(int rank, Index i) {
   return static_cast<unsigned char>(mix(std::uint64_t(rank + 1) << 40 ^ std::uint64_t(i)) >> 8);
@@ -127,7 +127,7 @@ Result<Index> move_once(const Communicator& comm, const Case& row) {
     return with(
         n, n * R, 0, me * n, [&](const T* s, T* r) { return c(s, r, n, root); },
         [&](Index i) {
-          return me == root ? Origin{int(i / n), i % n} : nobody;
+          return me == root ? Origin{int(i / n), i % n} : moved_from;
         });
   } else if constexpr (std::is_same_v<Op, Scatter>) {
     return with(

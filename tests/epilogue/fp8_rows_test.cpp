@@ -45,7 +45,7 @@ void run() {
       for (int begin = 0; begin < length; begin += block) {
         const int end = std::min(length, begin + block);
         const auto at = [&](int i) { return row * length + i; };
-        double most[R] = {}, most_sum = 0;
+        double most[R] = {}, max_sum = 0;
         std::vector<double> sums(length), slack(length);
         for (int i = begin; i < end; ++i) {
           for (int r = 0; r < R; ++r) most[r] = std::max(most[r], std::abs(double(in[r][at(i)])));
@@ -55,11 +55,11 @@ void run() {
             sums[i] += in[r][at(i)];
             slack[i] += bound(in[r][at(i)], most[r]);
           }
-          most_sum = std::max(most_sum, std::abs(sums[i]) + slack[i]);
+          max_sum = std::max(max_sum, std::abs(sums[i]) + slack[i]);
         }
         for (int i = begin; i < end; ++i) {
           double may = slack[i];
-          if (Algo::splits) may += bound(std::abs(sums[i]) + slack[i], most_sum);
+          if (Algo::splits) may += bound(std::abs(sums[i]) + slack[i], max_sum);
           const double error = std::abs(out[0][at(i)] - sums[i]);
           if (may > 0) worst = std::max(worst, error / may);
           REQUIRE(error <= may);

@@ -39,9 +39,9 @@ inline void arrange(const topo::ChannelGraph& ring, int each, std::size_t salt) 
     for (int channel = 0; channel < 2; ++channel) {
       int roots = 0, children = 0;
       for (int r = 0; r < each * 3; ++r) {
-        const TreeSeat seat = made->tree(r, root, channel);
-        roots += seat.is_root() ? 1 : 0;
-        for (const int down : seat.down) {
+        const TreePosition position = made->tree(r, root, channel);
+        roots += position.is_root() ? 1 : 0;
+        for (const int down : position.down) {
           if (down < 0) continue;
           ++children;
           if (made->tree(down, root, channel).up != r) std::abort();

@@ -135,7 +135,7 @@ struct Suite : Rank {
     for (Index begin = 0; begin < count;
          begin += begin % length + 472 >= length ? length - begin % length : 472) {
       const Index end = std::min(begin + 472, begin - begin % length + length);
-      double most_sum = 0, most[8] = {};
+      double max_sum = 0, most[8] = {};
       for (Index i = begin; i < end; ++i) {
         for (int r = 0; r < ranks; ++r) most[r] = std::max(most[r], std::abs(double(value(r, i))));
       }
@@ -144,11 +144,11 @@ struct Suite : Rank {
         double s = 0, e = 0;
         for (int r = 0; r < ranks; ++r) s += value(r, i), e += bound(value(r, i), most[r]);
         sums.push_back(s), slack.push_back(e);
-        most_sum = std::max(most_sum, std::abs(s) + e);
+        max_sum = std::max(max_sum, std::abs(s) + e);
       }
       for (Index i = begin; i < end; ++i) {
         const double s = sums[size_t(i - begin)], e = slack[size_t(i - begin)];
-        const double may = e + (Algo::splits ? bound(std::abs(s) + e, most_sum) : 0);
+        const double may = e + (Algo::splits ? bound(std::abs(s) + e, max_sum) : 0);
         const double error = std::abs(got[size_t(i)] - s);
         wrong += !(error <= may);
         if (may > 0) worst = std::max(worst, error / may);

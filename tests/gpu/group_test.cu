@@ -248,7 +248,7 @@ struct Suite : Rank {
       return most;
     };
     const auto added = [&](Index i) { return sum(i); };
-    const auto mail = [&](Index i) {
+    const auto mailbox = [&](Index i) {
       return value(int(i / n) * 3 + rank, Index{rank} * n + i % n);
     };
     for (int turn = 0; turn < 3; ++turn) {
@@ -271,8 +271,8 @@ struct Suite : Rank {
                               n, [&](Index i) { return value(0, i); }, stream),
                           copied[1].wrong(
                               m, [&](Index i) { return value(ranks - 1, i) + 1; }, stream),
-                          got[0].wrong(n * ranks, mail, stream),
-                          got[1].wrong(n * ranks, mail, stream),
+                          got[0].wrong(n * ranks, mailbox, stream),
+                          got[1].wrong(n * ranks, mailbox, stream),
                           ranks == 3 ? 0 : viewed[0].wrong(n, added, stream),
                           ranks == 3 ? 0 : viewed[1].wrong(m, largest, stream)};
     for (int k = 0; k < 9; ++k) {
@@ -383,9 +383,9 @@ struct Suite : Rank {
     static_assert(group_kernels<decltype(three), decltype(four), decltype(five)> == 1);
     const int of_three = kernels_of(stream, [&] { return group(stream, three, four, five); });
     check(of_three == 1, "a group of calls over peer views is %d kernels", of_three);
-    Buffer<float> mail{n * ranks, 0}, got{n * ranks, 0};
+    Buffer<float> mailbox{n * ranks, 0}, got{n * ranks, 0};
     const int next = (rank + 1) % ranks, before = (rank + ranks - 1) % ranks;
-    const auto six = direct.bind(mail.get(), got.get(), n);
+    const auto six = direct.bind(mailbox.get(), got.get(), n);
     const auto seven = packets.bind(a.get(), n, next, outs[2].get(), n, before);
     static_assert(group_kernels<decltype(one), decltype(three), decltype(six), decltype(seven)> ==
                   1);
@@ -395,7 +395,7 @@ struct Suite : Rank {
     const int again_too = kernels_of(stream, [&] { return group(stream, six, three, six, seven); });
     check(again_too == 3, "a group with three exchanges, two of one composition, is %d kernels",
           again_too);
-    const auto by_wires = all_to_all.bind(mail.get(), c_out.get(), n);
+    const auto by_wires = all_to_all.bind(mailbox.get(), c_out.get(), n);
     const int behind = kernels_of(stream, [&] { return group(stream, six, by_wires, one); });
     check(behind == 3, "a group whose exchange must wait for another is %d kernels", behind);
     const auto longer = other_one_shot.bind(a.get(), out.get(), too_long, Sum{});

@@ -21,7 +21,7 @@ using Levels = Collective<Op, Algo, Simple, DefaultTransport>;
 constexpr int calls = 4, rounds = 3;
 
 /// An operation in calls of their own data, by turns on two streams.
-struct ByTurns : Rank {
+struct BySequence : Rank {
   cudaStream_t other;
   const char* what;
   Index large;          // of the first stream's calls; the second's are smaller
@@ -141,27 +141,27 @@ void suite(const Communicator& comm) {
   for (const bool graph : {false, true}) {
     const Rank rank{comm, first, graph};
     // Too little for whole lines and no equal shares: it goes through the scratch.
-    const ByTurns all_reduce{rank, second, "all_reduce", 32'001, 1, 1};
+    const BySequence all_reduce{rank, second, "all_reduce", 32'001, 1, 1};
     all_reduce.play([&] { return Levels<AllReduce, Rings>::create(comm); },
                     [](const auto& c, const float* in, float* out, Index n, int, cudaStream_t s) {
                       return c(in, out, n, Sum{}, s);
                     },
                     [&](int k, Index, Index i) { return sum(k, i); });
-    const ByTurns scatter{rank, second, "reduce_scatter", 100'000, ranks, 1};
+    const BySequence scatter{rank, second, "reduce_scatter", 100'000, ranks, 1};
     scatter.play([&] { return Levels<ReduceScatter, Rings>::create(comm); },
                  [](const auto& c, const float* in, float* out, Index n, int, cudaStream_t s) {
                    return c(in, out, n, Sum{}, s);
                  },
                  [&](int k, Index n, Index i) { return sum(k, me * n + i); });
     const auto root = [ranks](int k) { return k / 2 * (ranks - 1) % ranks; };
-    const ByTurns reduce{
+    const BySequence reduce{
         rank, second, "reduce", 200'000, 1, 1, [&](int k) { return root(k) == me; }};
     reduce.play([&] { return Levels<Reduce, Rings>::create(comm); },
                 [&](const auto& c, const float* in, float* out, Index n, int k, cudaStream_t s) {
                   return c(in, out, n, Sum{}, root(k), s);
                 },
                 [&](int k, Index, Index i) { return sum(k, i); });
-    const ByTurns all_to_all{rank, second, "all_to_all", 50'000, ranks, ranks};
+    const BySequence all_to_all{rank, second, "all_to_all", 50'000, ranks, ranks};
     all_to_all.play([&] { return Levels<AllToAll, Pairs>::create(comm); },
                     [](const auto& c, const float* in, float* out, Index n, int, cudaStream_t s) {
                       return c(in, out, n, s);

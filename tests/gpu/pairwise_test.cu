@@ -86,7 +86,7 @@ void run(Tally& tally, int ranks) {
                                : exchange<SendRecv, Proto, Group, 1>(world, tables);
     if (!ok) {
       std::printf("%s: a lane gave up: peer %d, step %d\n", Proto::name,
-                  int(world.gave_up().peer) - 1, int(world.gave_up().step));
+                  int(world.failed().peer) - 1, int(world.failed().step));
       std::exit(1);
     }
     for (int to = 0; to < ranks; ++to) {

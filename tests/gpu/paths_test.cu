@@ -107,7 +107,7 @@ void apart(const Communicator& comm, PathFault seen, const char* words) {
     const int other = 1 - comm.rank();
     check(fault(comm, other) == int(seen), "rank %d: fault %d", comm.rank(), fault(comm, other));
     const std::string by =
-        DefaultTransport::carrier(comm.peer(comm.rank()), comm.peer(other)).transport;
+        DefaultTransport::edge_transport(comm.peer(comm.rank()), comm.peer(other)).transport;
     check(by != "p2p", "rank %d to %d by %s", comm.rank(), other, by.c_str());
   }
   const auto only = Collective<AllReduce, Ring, LL, P2pTransport>::create(comm);
@@ -132,7 +132,7 @@ void relayed(const Communicator& comm) {
     const int between = comm.peer(other).way.relay;
     check(between >= 0 && between != comm.rank() && between != other, "rank %d to %d: through %d",
           comm.rank(), other, between);
-    const Carrier by = DefaultTransport::carrier(comm.peer(comm.rank()), comm.peer(other));
+    const EdgeTransport by = DefaultTransport::edge_transport(comm.peer(comm.rank()), comm.peer(other));
     check(std::string{by.transport} == "p2p" && by.line_bytes == 16, "rank %d to %d by %s",
           comm.rank(), other, by.transport);
   }
@@ -146,7 +146,7 @@ void relayed(const Communicator& comm) {
 void wide(const Communicator& comm) {
   const int other = comm.rank() < comm.ranks() / 2 ? comm.ranks() - 1 : 0;
   const std::string by =
-      DefaultTransport::carrier(comm.peer(comm.rank()), comm.peer(other)).transport;
+      DefaultTransport::edge_transport(comm.peer(comm.rank()), comm.peer(other)).transport;
   const bool fault = comm.peer(other).way.fault != int(PathFault::none);
   check((by == "p2p") == !fault, "rank %d to %d by %s with fault %d", comm.rank(), other,
         by.c_str(), comm.peer(other).way.fault);

@@ -47,8 +47,8 @@ class Peers {
       work.peers.ranks = Ranks;
       work.epoch = {epochs_[r].template as<Word>(), max_blocks};
       work.channels = blocks * groups;
-      work.crews = blocks;
-      work.watch = {&watch_->stop, &watch_->gave_up, Word{2'000'000'000}};
+      work.blocks = blocks;
+      work.watch = {&watch_->stop, &watch_->lane_failure, Word{2'000'000'000}};
       setup(r, work);
       if (!Body::template fits<detail::WarpLanes>(work)) {
         std::printf("the scratch is too small for this test\n");
@@ -59,9 +59,9 @@ class Peers {
                                                   streams_[r])));
     }
     for (int r = 0; r < Ranks; ++r) MUST(cudaStreamSynchronize(streams_[r]));
-    if (watch_->gave_up.peer != 0) {
-      std::printf("a lane gave up: peer %d, launch %d\n", int(watch_->gave_up.peer) - 1,
-                  int(watch_->gave_up.step));
+    if (watch_->lane_failure.peer != 0) {
+      std::printf("a lane gave up: peer %d, launch %d\n", int(watch_->lane_failure.peer) - 1,
+                  int(watch_->lane_failure.step));
       std::exit(1);
     }
     return true;
@@ -70,7 +70,7 @@ class Peers {
  private:
   struct Watched {
     Word stop = 0;
-    detail::GaveUp gave_up;
+    detail::LaneFailure lane_failure;
   };
   World world_;
   std::vector<DeviceArray> scratch_, epochs_;

@@ -85,8 +85,8 @@ struct TypesSuite : Rank {
     using P = At<at[pattern], Patterns>;
     using Op = typename P::Op;
     using Algo = typename P::Algo;
-    if constexpr (requires { Algo::RankCounts::has(2); }) {
-      if (ranks > 1 && !Algo::RankCounts::has(ranks)) return;
+    if constexpr (requires { Algo::RankCounts::contains(2); }) {
+      if (ranks > 1 && !Algo::RankCounts::contains(ranks)) return;
     }
     const auto collective =
         must(Collective<Op, Algo, At<at[proto], Protocols>, DefaultTransport>::create(comm));

@@ -225,8 +225,8 @@ class Suite {
             ? world_.run<Op, Algo, Proto, Group, 16>(how, slice_, chunk_, root, setup)
             : world_.run<Op, Algo, Proto, Group, int(sizeof(T))>(how, slice_, chunk_, root, setup);
     if (!ok) {
-      std::printf("a lane gave up: peer %d, step %d\n", int(world_.gave_up().peer) - 1,
-                  int(world_.gave_up().step));
+      std::printf("a lane gave up: peer %d, step %d\n", int(world_.failed().peer) - 1,
+                  int(world_.failed().step));
       std::exit(1);
     }
     return ok;

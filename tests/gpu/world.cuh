@@ -115,8 +115,8 @@ class World {
       const int g = r % devices;
       slots_.emplace_back(g, size_t(wires * slots * slot_bytes));
       words_.emplace_back(g, size_t(wires) * 4 * 128);
-      tables_.emplace_back(g, sizeof(Wire) * 2 * wires + sizeof(RingSeat) * channels +
-                                  sizeof(TreeSeat) * channels + sizeof(int) * ranks +
+      tables_.emplace_back(g, sizeof(Wire) * 2 * wires + sizeof(RingPosition) * channels +
+                                  sizeof(TreePosition) * channels + sizeof(int) * ranks +
                                   sizeof(detail::Cursor) * 2 * wires + 256);
       cudaStream_t stream;
       MUST(cudaSetDevice(g));
@@ -153,7 +153,7 @@ class World {
   int ranks() const { return ranks_; }
   int gpu(int rank) const { return rank % gpus(); }
   std::vector<int>& order() { return order_; }
-  const detail::GaveUp& gave_up() const { return watch_->gave_up; }
+  const detail::LaneFailure& failed() const { return watch_->lane_failure; }
   /// What lies in the slots of all wires to `rank`.
   std::vector<unsigned char> slots_to(int rank) const {
     std::vector<unsigned char> bytes(slots_[rank].bytes());
@@ -194,7 +194,7 @@ class World {
       work.channels = channels_;
       work.slice_steps = slice_steps;
       work.chunk_steps = chunk_steps;
-      work.watch = {&watch_->stop, &watch_->gave_up, Word(deadline_s * 1e9)};
+      work.watch = {&watch_->stop, &watch_->lane_failure, Word(deadline_s * 1e9)};
       work.sends.cursor = t.cursors;
       work.recvs.cursor = t.cursors + wires;
       setup(r, work);
@@ -203,27 +203,27 @@ class World {
           work, {channels_, std::min(blocks_, channels_), ranks_ <= gpus()}, streams_[r])));
     }
     for (int r = 0; r < ranks_; ++r) MUST(cudaStreamSynchronize(streams_[r]));
-    return watch_->gave_up.peer == 0 && watch_->stop == 0;
+    return watch_->lane_failure.peer == 0 && watch_->stop == 0;
   }
 
  private:
   struct Watched {
     Word stop = 0;
-    detail::GaveUp gave_up;
+    detail::LaneFailure lane_failure;
   };
   struct Tables {
     Wire* wires;  // in, then out
     detail::Cursor* cursors;
-    RingSeat* rings;
-    TreeSeat* trees;
+    RingPosition* rings;
+    TreePosition* trees;
     int* order;
   };
   Tables tables(int r) const {
     Tables t;
     t.wires = tables_[r].as<Wire>();
     t.cursors = reinterpret_cast<detail::Cursor*>(t.wires + 2 * ranks_ * channels_);
-    t.rings = reinterpret_cast<RingSeat*>(t.cursors + 2 * ranks_ * channels_);
-    t.trees = reinterpret_cast<TreeSeat*>(t.rings + channels_);
+    t.rings = reinterpret_cast<RingPosition*>(t.cursors + 2 * ranks_ * channels_);
+    t.trees = reinterpret_cast<TreePosition*>(t.rings + channels_);
     t.order = reinterpret_cast<int*>(t.trees + channels_);
     return t;
   }
@@ -231,8 +231,8 @@ class World {
     const Tables t = tables(r);
     const int wires = ranks_ * channels_;
     std::vector<Wire> ends(2 * wires);
-    std::vector<RingSeat> rings(channels_);
-    std::vector<TreeSeat> trees(channels_);
+    std::vector<RingPosition> rings(channels_);
+    std::vector<TreePosition> trees(channels_);
     for (int c = 0; c < channels_; ++c) {
       for (int p = 0; p < ranks_; ++p) {
         if (p == r) continue;
@@ -246,8 +246,8 @@ class World {
     const std::vector<detail::Cursor> cursors(2 * wires);
     MUST(cudaMemcpy(t.wires, ends.data(), sizeof(Wire) * ends.size(), cudaMemcpyDefault));
     MUST(cudaMemcpy(t.cursors, cursors.data(), sizeof(detail::Cursor) * cursors.size(), cudaMemcpyDefault));
-    MUST(cudaMemcpy(t.rings, rings.data(), sizeof(RingSeat) * channels_, cudaMemcpyDefault));
-    MUST(cudaMemcpy(t.trees, trees.data(), sizeof(TreeSeat) * channels_, cudaMemcpyDefault));
+    MUST(cudaMemcpy(t.rings, rings.data(), sizeof(RingPosition) * channels_, cudaMemcpyDefault));
+    MUST(cudaMemcpy(t.trees, trees.data(), sizeof(TreePosition) * channels_, cudaMemcpyDefault));
     MUST(cudaMemcpy(t.order, order_.data(), sizeof(int) * ranks_, cudaMemcpyDefault));
   }
 

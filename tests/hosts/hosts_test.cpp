@@ -73,8 +73,8 @@ int connect_to(const std::string& host, int port) {
   to.sin_family = AF_INET;
   to.sin_port = htons(std::uint16_t(port));
   inet_pton(AF_INET, host.c_str(), &to.sin_addr);
-  const timeval patience{0, 300'000};
-  setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
+  const timeval spin_wait{0, 300'000};
+  setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &spin_wait, sizeof spin_wait);
   if (connect(fd, reinterpret_cast<const sockaddr*>(&to), sizeof to) == 0) return fd;
   close(fd);
   return -1;

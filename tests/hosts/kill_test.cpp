@@ -21,8 +21,8 @@ namespace {
 constexpr int ranks = 8;
 constexpr int rounds = 20;
 constexpr double limit_s = 5;              // from the kill to the slowest survivor's error
-constexpr double creation_patience_s = 2;  // a rank that never came is missed this late
-constexpr double call_patience_s = 3;
+constexpr double creation_wait_s = 2;  // a rank that never came is missed this late
+constexpr double call_wait_s = 3;
 
 struct Report {
   std::atomic<bool> created{false};
@@ -60,7 +60,7 @@ int run_rank(Board& board, int rank) {
       CCL_CHECK(start_root(id, 0));
       board.rooted = true;
     }
-    CCL_TRY(auto job, Job::create(id, rank, ranks, creation_patience_s, call_patience_s));
+    CCL_TRY(auto job, Job::create(id, rank, ranks, creation_wait_s, call_wait_s));
     report.created = true;
     for (;;) {
       CCL_CHECK(job.step());

@@ -27,7 +27,7 @@ Board* board = nullptr;  // of the test case that runs
 /// Runs `work(communicator)` in a process for each rank, of which `victim` is to stop itself.
 /// Checks what the others end with.
 template <class Work>
-void play(Shared<Board>& shared, int ranks, int victim, double patience_s, Work&& work) {
+void play(Shared<Board>& shared, int ranks, int victim, double wait_limit_s, Work&& work) {
   board = &*shared;
   const auto id = create_unique_id().value();
   std::vector<pid_t> pids;
@@ -35,7 +35,7 @@ void play(Shared<Board>& shared, int ranks, int victim, double patience_s, Work&
     pids.push_back(start_process([&, rank] {
       Config config;
       config.device = Config::cpu;
-      config.init_timeout_s = patience_s;
+      config.init_timeout_s = wait_limit_s;
       config.timeout_s = 200;
       Ended& mine = board->of_rank[rank];
       const auto run = [&]() -> Result<void> {
@@ -67,7 +67,7 @@ void play(Shared<Board>& shared, int ranks, int victim, double patience_s, Work&
 /// Shared memory, but that rank 2 stops where it is to connect, while rank 1 waits for it there.
 struct Stopping {
   static constexpr const char* name = "stopping";
-  static constexpr Reach reach = Reach::host;
+  static constexpr Scope scope = Scope::host;
   static constexpr bool peer_addressable = false;
   static constexpr bool proxied = false;
   static constexpr int atomic_line_bytes = 128;

@@ -50,7 +50,7 @@ template <class T, int Align>
 void round_trip(int offset) {
   Pair<T> from{offset}, to{offset};
   from.fill();
-  const detail::Span<T, Align> data{from.at(), to.at()};
+  const detail::UserBuffer<T, Align> data{from.at(), to.at()};
   std::vector<Packet> wire(Lane::tile_packets);
   const Word flag = 77;
   for (int l = 0; l < 32; ++l) {
@@ -60,8 +60,8 @@ void round_trip(int offset) {
   for (int l = 0; l < 32; ++l) {
     const Lane lane{OneOf32{l}};
     const auto arrived = lane.load(wire.data());
-    CHECK(lane.here(arrived, flag));
-    CHECK(!lane.here(arrived, flag + 1));
+    CHECK(lane.has_arrived(arrived, flag));
+    CHECK(!lane.has_arrived(arrived, flag + 1));
     data.template store<detail::Fill::full>(lane, 0, Pair<T>::count, lane.unpack(arrived));
   }
   int wrong = 0;

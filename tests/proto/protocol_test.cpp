@@ -67,7 +67,7 @@ struct Doubled {
       }
       return a;
     }
-    bool here(const Arrival& a, Word flag) const {
+    bool has_arrived(const Arrival& a, Word flag) const {
       bool all = true;
       for (const Packet& p : a.packet) {
         for (const Word word : p.word) all = all && (!Flags || word >> 32 == (flag & 0xffff'ffff));
@@ -152,7 +152,7 @@ using Own = std::tuple<OnLanes<Doubled<false>, detail::SoloLane>, OnLanes<Double
 TEMPLATE_LIST_TEST_CASE("a protocol of one's own", "[proto]", Own) {
   using Proto = typename TestType::Proto;
   using Group = typename TestType::Group;
-  const int ranks = TestType::most_ranks < 4 ? TestType::most_ranks : 4;
+  const int ranks = TestType::max_ranks < 4 ? TestType::max_ranks : 4;
   World world{ranks, 2, 4, 1024};
   for (const Index count : {Index{0}, Index{1}, Index{7}, Index{129}, Index{5001}}) {
     stored = unpacked = 0;

@@ -71,20 +71,20 @@ TEST_CASE("words of zeros cross, and what is not there is told from them") {
   using Lane = Sentinel::Lane<detail::SoloLane>;
   const Lane lane{detail::SoloLane{}};
   Packet tile[Lane::tile_packets] = {};
-  CHECK(!lane.here(lane.load(tile), 1));
+  CHECK(!lane.has_arrived(lane.load(tile), 1));
   const Word zeros = 0, some = word_of(0.0f, 2.5f), minus = word_of(-0.0f, 1.0f);
   for (const Word first : {zeros, some, minus}) {
     lane.store(tile, {{first, zeros}}, 1);
     const auto arrived = lane.load(tile);
-    CHECK(lane.here(arrived, 1));
+    CHECK(lane.has_arrived(arrived, 1));
     CHECK(lane.unpack(arrived).word[0] == first);
     CHECK(lane.unpack(arrived).word[1] == zeros);
     lane.empty(tile);
-    CHECK(!lane.here(lane.load(tile), 1));
+    CHECK(!lane.has_arrived(lane.load(tile), 1));
   }
   // Half of a packet is not all of it.
   tile[0] = {{some, 0}};
-  CHECK(!lane.here(lane.load(tile), 1));
+  CHECK(!lane.has_arrived(lane.load(tile), 1));
 }
 
 TEST_CASE("a zero among zeros may lose its sign, at its sender as at the others") {
@@ -142,13 +142,13 @@ TEST_CASE("reduce, where not everybody waits for everybody, and reduce-scatter")
 }
 
 TEST_CASE("it carries sums of floats and nothing else") {
-  STATIC_REQUIRE(Sentinel::takes<Sum, float>);
-  STATIC_REQUIRE(Sentinel::takes<Avg, float8_e4m3>);
-  STATIC_REQUIRE(Sentinel::takes<PreMulSum, double>);
-  STATIC_REQUIRE(!Sentinel::takes<Max, float>);
-  STATIC_REQUIRE(!Sentinel::takes<Sum, int>);
+  STATIC_REQUIRE(Sentinel::supports_reduction<Sum, float>);
+  STATIC_REQUIRE(Sentinel::supports_reduction<Avg, float8_e4m3>);
+  STATIC_REQUIRE(Sentinel::supports_reduction<PreMulSum, double>);
+  STATIC_REQUIRE(!Sentinel::supports_reduction<Max, float>);
+  STATIC_REQUIRE(!Sentinel::supports_reduction<Sum, int>);
   struct Own {
     float operator()(float a, float b) const { return a + b; }
   };
-  STATIC_REQUIRE(!Sentinel::takes<Own, float>);
+  STATIC_REQUIRE(!Sentinel::supports_reduction<Own, float>);
 }

@@ -11,12 +11,12 @@
 
 namespace ccl::test {
 
-inline detail::Connector chosen = detail::connector<LoopbackTransport>();
+inline detail::TransportTable chosen = detail::transport_table<LoopbackTransport>();
 
 /// Any transport, by `chosen`.
 struct ChosenTransport {
   static constexpr const char* name = "chosen";
-  static constexpr Reach reach = Reach::network;
+  static constexpr Scope scope = Scope::network;
   static constexpr bool peer_addressable = false;
   static constexpr bool proxied = true;
   static constexpr int atomic_line_bytes = 128;

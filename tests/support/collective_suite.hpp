@@ -225,20 +225,20 @@ int run_suite(const std::vector<Communicator>& comms, Index largest) {
         std::vector<float> send(n), ring(n);
         for (Index i = 0; i < n; ++i) send[i] = value(me, i);
         std::vector<std::vector<float>> recv(2 * R, std::vector<float>(n));
-        std::vector<typename C::Leg> legs;
+        std::vector<typename C::P2pOp> p2p_ops;
         for (int k = 0; k < 2 * R; ++k) {
           if (me % 2 != 0) break;
-          legs.push_back(C::send_message(send.data(), n - k / R, k % R));
+          p2p_ops.push_back(C::send_message(send.data(), n - k / R, k % R));
         }
         for (int k = 2 * R - 1; k >= 0; --k) {
-          legs.push_back(C::recv_message(recv[k].data(), n - (2 * R - 1 - k) / R, k % R));
+          p2p_ops.push_back(C::recv_message(recv[k].data(), n - (2 * R - 1 - k) / R, k % R));
         }
         if (me % 2 != 0) {
           for (int k = 0; k < 2 * R; ++k) {
-            legs.push_back(C::send_message(send.data(), n - k / R, k % R));
+            p2p_ops.push_back(C::send_message(send.data(), n - k / R, k % R));
           }
         }
-        CCL_CHECK(c.group(legs));
+        CCL_CHECK(c.group(p2p_ops));
         for (int k = 0; k < 2 * R; ++k) {
           for (Index i = 0; i < n - (2 * R - 1 - k) / R; ++i) {
             if (recv[k][i] != value(k % R, i)) ++wrong;
@@ -295,12 +295,12 @@ void run_protocol_suite() {
   Config config;
   config.timeout_s = 60;
   config.memory_budget_bytes = Index{1} << 30;
-  for (const auto& connector : {
-           detail::connector<LoopbackTransport>(),
-           detail::connector<ShmTransport>(),
-           detail::connector<SocketTransport>(),
+  for (const auto& transport_table : {
+           detail::transport_table<LoopbackTransport>(),
+           detail::transport_table<ShmTransport>(),
+           detail::transport_table<SocketTransport>(),
        }) {
-    chosen = connector;
+    chosen = transport_table;
     auto comms = Communicator::create_all(ranks, config);
     INFO((comms ? std::string{} : comms.error().message()));
     REQUIRE(comms.has_value());
@@ -313,7 +313,7 @@ void run_protocol_suite() {
     run_large<AllReduce, Tree, Proto>(*comms);
     run_large<AllToAll, Pairwise, Proto>(*comms);
     cases += 3;
-    WARN(Proto::name << " over " << connector.name << ": " << cases << " calls checked");
+    WARN(Proto::name << " over " << transport_table.name << ": " << cases << " calls checked");
     on_all(*comms, [](const Communicator& comm) { return comm.finalize(); });
   }
 }

@@ -7,9 +7,9 @@ namespace ccl::test {
 /// Rows of levels such that every pair of levels of two factors, unless forbidden, is in some row.
 template <int Factors>
 struct CoveringArray {
-  static constexpr int most_rows = 400;
+  static constexpr int max_rows = 400;
   using Row = std::array<int, Factors>;
-  std::array<Row, most_rows> rows{};
+  std::array<Row, max_rows> rows{};
   int count = 0;
   int pairs = 0;  // that had to be covered
 };
@@ -20,14 +20,14 @@ struct CoveringArray {
 template <int Factors, class Allowed>
 constexpr CoveringArray<Factors> cover_pairs(const std::array<int, Factors>& levels,
                                              Allowed allowed) {
-  constexpr int most_levels = 160;  // of all factors
+  constexpr int max_levels = 160;  // of all factors
   std::array<int, Factors> first{};
   int all = 0;
   for (int f = 0; f < Factors; ++f) {
     first[f] = all;
     all += levels[f];
   }
-  std::array<std::array<bool, most_levels>, most_levels> missing{};
+  std::array<std::array<bool, max_levels>, max_levels> missing{};
   CoveringArray<Factors> array;
   const auto may = [&](int f, int a, int g, int b) {
     return f < g ? allowed(f, a, g, b) : allowed(g, b, f, a);

@@ -24,12 +24,12 @@
 
 namespace ccl::test {
 
-constexpr double patience_s = 60;  // of one wait: ends a test that hangs, nothing else
+constexpr double wait_limit_s = 60;  // of one wait: ends a test that hangs, nothing else
 
 /// Waits until `done()`; false if the status said stop or the deadline passed.
 template <class Done>
 bool wait_until(Done done, const detail::Status* status = nullptr) {
-  const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(patience_s);
+  const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(wait_limit_s);
   for (int round = 1; !done(); ++round) {
     detail::HostMemory::pause();
     if (round % 256 == 0 && std::chrono::steady_clock::now() > end) return false;
@@ -99,8 +99,8 @@ inline Outcome pull(const Wire& wire, Word steps, Word seed, const detail::Statu
   for (Word n = 0; n < steps; ++n) {
     const Word step = *wire.received;
     const Word bytes = step_bytes(wire, seed, step);
-    if (wire.bypass != nullptr && step % 3 != 0) {  // not always, nor always all of it
-      wire.bypass->want(step + 1, step % 3 == 1 ? Index(bytes) : -1);
+    if (wire.zero_copy != nullptr && step % 3 != 0) {  // not always, nor always all of it
+      wire.zero_copy->want(step + 1, step % 3 == 1 ? Index(bytes) : -1);
     }
     if (!wait_until([&] { return detail::HostMemory::load_acquire(wire.posted) > step; }, status)) {
       outcome.problem = "step " + std::to_string(step) + " did not come";
@@ -139,11 +139,11 @@ std::string on_all(const Connection& connection, Step step) {
   return {};
 }
 
-inline Edge edge_of(const PeerInfo& from, const PeerInfo& to, Side side, WireShape shape,
+inline Edge edge_of(const PeerInfo& from, const PeerInfo& to, EdgeSide side, WireShape shape,
                     unsigned long long id) {
   Edge edge;
-  edge.self = side == Side::sender ? from : to;
-  edge.peer = side == Side::sender ? to : from;
+  edge.self = side == EdgeSide::sender ? from : to;
+  edge.peer = side == EdgeSide::sender ? to : from;
   edge.side = side;
   edge.shape = shape;
   edge.id = id;
@@ -180,8 +180,8 @@ Result<Duplex> connect_pair(TransportContext& context, int rank, WireShape shape
            static_cast<unsigned long long>(receiver);
   };
   const auto out_id = id(rank, peer.rank), in_id = id(peer.rank, rank);
-  CCL_TRY(auto out, T::setup(context, edge_of(self, peer, Side::sender, shape, out_id)));
-  CCL_TRY(auto in, T::setup(context, edge_of(peer, self, Side::receiver, shape, in_id)));
+  CCL_TRY(auto out, T::setup(context, edge_of(self, peer, EdgeSide::sender, shape, out_id)));
+  CCL_TRY(auto in, T::setup(context, edge_of(peer, self, EdgeSide::receiver, shape, in_id)));
   const Handshake mine[2] = {out.handshake(), in.handshake()};
   Handshake theirs[2];
   if (!swap_bytes(fd, mine, theirs, sizeof mine)) return fail(Errc::peer_lost, "no handshake");

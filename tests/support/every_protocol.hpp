@@ -18,7 +18,7 @@ template <class P, class G>
 struct OnLanes {
   using Proto = P;
   using Group = G;
-  static constexpr int most_ranks = G::width == 1 ? 9 : 3;  // whose threads a machine bears
+  static constexpr int max_ranks = G::width == 1 ? 9 : 3;  // whose threads a machine bears
 };
 using EveryProtocol = std::tuple<OnLanes<LL, detail::SoloLane>, OnLanes<LL128, detail::SoloLane>,
                                  OnLanes<Simple, detail::SoloLane>, OnLanes<LL128, detail::ThreadLanes<8>>>;

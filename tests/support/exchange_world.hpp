@@ -29,11 +29,11 @@ class ExchangeWorld {
 
   ExchangeWorld(int ranks, Index half_packets) : ranks_{ranks}, half_packets_{half_packets} {
     const std::size_t bytes = std::size_t(2 * half_packets) * sizeof(Packet) +
-                              detail::PeerExchangeWork::most_ranks * sizeof(detail::Mail);
+                              detail::PeerExchangeWork::max_ranks * sizeof(detail::Mailbox);
     for (int r = 0; r < ranks; ++r) {
       scratch_.push_back(aligned(bytes));
       states_.emplace_back(max_channels * detail::PeerExchangeWork::state_words, 0);
-      tables_.emplace_back(std::size_t(ranks) * detail::Door::slots, 0);
+      tables_.emplace_back(std::size_t(ranks) * detail::RemoteBuffer::slots, 0);
     }
   }
 
@@ -61,18 +61,18 @@ class ExchangeWorld {
         continue;
       }
       threads.emplace_back([&, r] {
-        detail::GaveUp gave_up;
+        detail::LaneFailure lane_failure;
         const Word stop = 0;
         detail::PeerExchangeWork work;
         for (int p = 0; p < ranks_; ++p) {
           work.peers.scratch[p] = reinterpret_cast<Packet*>(scratch_[p].get());
           work.out[p] = {out[r][p].get() + offset, sizes[r][p]};
           work.in[p] = {in[r][p].get() + offset, sizes[p][r]};
-          work.where[p] = detail::Door::where(launches_, Word(offset));
+          work.where[p] = detail::RemoteBuffer::where(launches_, Word(offset));
           if (p != r && mapped(r, p)) {
-            const Word where = detail::Door::where(launches_, 0);
-            tables_[r][std::size_t(p * detail::Door::slots + detail::Door::slot(where))] =
-                detail::Door::entry(launches_, reinterpret_cast<Word>(in[p][r].get()));
+            const Word where = detail::RemoteBuffer::where(launches_, 0);
+            tables_[r][std::size_t(p * detail::RemoteBuffer::slots + detail::RemoteBuffer::slot(where))] =
+                detail::RemoteBuffer::entry(launches_, reinterpret_cast<Word>(in[p][r].get()));
           }
         }
         work.peers.half_packets = half_packets_;
@@ -80,12 +80,12 @@ class ExchangeWorld {
         work.peers.ranks = ranks_;
         work.table = tables_[r].data();
         work.state = {states_[r].data(), max_channels};
-        work.channels = work.crews = channels[r];
-        work.most_rings = detail::Rings::most(ranks_, one_peer);
-        work.watch = {&stop, &gave_up, Word{60} * 1'000'000'000};
+        work.channels = work.blocks = channels[r];
+        work.max_rings = detail::Rings::most(ranks_, one_peer);
+        work.watch = {&stop, &lane_failure, Word{60} * 1'000'000'000};
         Body::template prepare<Group>(work);
         detail::HostExecutor::run<Group>(channels[r], Body{work});
-        ok[r] = gave_up.peer == 0;
+        ok[r] = lane_failure.peer == 0;
       });
     }
     for (auto& t : threads) t.join();

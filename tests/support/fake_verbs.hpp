@@ -34,7 +34,7 @@ struct Faults {
   bool forged_arrives = false;  // the data is there all the same, only the answer was lost
   int forge_board_at = 0;       // the n-th write of free slots
   int fail_poll_at = 0;         // the n-th look at a completion queue
-  int most_at_once = 0;         // completions that a look shows; 0: as many as are asked for
+  int max_at_once = 0;         // completions that a look shows; 0: as many as are asked for
   int stall_ms = 0;             // the next look after a queue pair was stopped takes so long
   int delay_polls = 0;          // completions are seen after so many looks, at random
   bool reorder = false;         // those of different queue pairs overtake each other
@@ -325,7 +325,7 @@ class FakeVerbs {
   static int poll_cq(ibv_cq* cq, int most, ibv_wc* to) {
     std::this_thread::sleep_for(std::chrono::milliseconds{the->stall_ms_.exchange(0)});
     const std::lock_guard lock{the->mutex};
-    if (the->faults.most_at_once > 0) most = std::min(most, the->faults.most_at_once);
+    if (the->faults.max_at_once > 0) most = std::min(most, the->faults.max_at_once);
     auto& done = reinterpret_cast<Queue*>(cq)->done;
     if (++the->faults.polls == the->faults.fail_poll_at) {
       ++the->faults.failed_polls;

@@ -54,7 +54,7 @@ inline Result<void> address(const Result<Communicator>& comm, int peer) {
   return P2pTransport::can_address(comm->peer(std::min(me, peer)), comm->peer(std::max(me, peer)));
 }
 inline std::string carried_by(const Result<Communicator>& comm, int peer) {
-  return DefaultTransport::carrier(comm->peer(comm->rank()), comm->peer(peer)).transport;
+  return DefaultTransport::edge_transport(comm->peer(comm->rank()), comm->peer(peer)).transport;
 }
 
 }  // namespace ccl::test

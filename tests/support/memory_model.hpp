@@ -32,8 +32,8 @@ struct OrderError : std::runtime_error {
 /// consumers check instead that a store into a slot comes after the loads of what was there).
 class MemoryModel {
  public:
-  static constexpr int most_fibers = 8;
-  using Clock = std::array<unsigned, most_fibers>;
+  static constexpr int max_fibers = 8;
+  using Clock = std::array<unsigned, max_fibers>;
 
   /// Runs `prepare`, which adds lanes, `after` when they are done, and so on until all executions
   /// have been. Returns how many there were; throws the first `OrderError`.
@@ -364,7 +364,7 @@ class MemoryModel {
     f.done = true;
   }
 
-  std::array<std::vector<char>, most_fibers> stacks_;
+  std::array<std::vector<char>, max_fibers> stacks_;
   std::vector<std::unique_ptr<Fiber>> fibers_;
   Fiber* running_ = nullptr;
   ucontext_t main_{};

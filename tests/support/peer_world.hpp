@@ -25,14 +25,14 @@ class PeerWorld {
       : half_packets_{(half_packets + 7) / 8 * 8}, scratch_(Ranks), epochs_(Ranks) {
     for (int r = 0; r < Ranks; ++r) {
       scratch_[r].resize(2 * half_packets_ + 8 +
-                         detail::PeerView::max_ranks * Index{sizeof(detail::Mail)} / Index{sizeof(Packet)});
+                         detail::PeerView::max_ranks * Index{sizeof(detail::Mailbox)} / Index{sizeof(Packet)});
       epochs_[r].assign(max_channels, 0);
     }
   }
   /// One launch of every rank; `setup(rank, work)` gives buffers and layout.
   template <class Op, class Algo, class Proto, class Group, class R, class F>
   bool run(const R& reduction, int channels, F setup) {
-    return each_rank([&](int r, const detail::Watch& watch) {
+    return each_rank([&](int r, const detail::AbortWatch& watch) {
       detail::PeerWork<R> work{reduction};
       fill(work, r, channels, watch);
       setup(r, work);
@@ -44,7 +44,7 @@ class PeerWorld {
   }
   /// One rank's part of a launch, however the others' go.
   template <class Op, class Algo, class Proto, class Group, class R, class F>
-  void run_rank(int rank, const R& reduction, int channels, const detail::Watch& watch, F setup) {
+  void run_rank(int rank, const R& reduction, int channels, const detail::AbortWatch& watch, F setup) {
     detail::PeerWork<R> work{reduction};
     fill(work, rank, channels, watch);
     setup(work);
@@ -55,15 +55,15 @@ class PeerWorld {
   template <class Op, class Algo, class Proto, class Group, class R, class F>
   bool run_two(const R& reduction, const int (&channels)[2], F setup) {
     if (channels[0] + channels[1] > max_channels) return false;
-    return each_rank([&](int r, const detail::Watch& watch) {
+    return each_rank([&](int r, const detail::AbortWatch& watch) {
       using Body = detail::PeerBody<Op, Algo, Proto, 1, R, Ranks>;
       Index packets = 0;
       for (int call = 0; call < 2; ++call) {
         detail::PeerWork<R> work{reduction};
         fill(work, r, channels[call], watch);
         work.first_packet = packets;
-        work.first_crew = call == 0 ? 0 : channels[0];
-        work.other_crews = channels[1 - call];
+        work.first_block = call == 0 ? 0 : channels[0];
+        work.other_blocks = channels[1 - call];
         setup(r, call, work);
         packets += Body::template packets<Group>(work);
         if (packets > half_packets_) return false;
@@ -75,7 +75,7 @@ class PeerWorld {
   /// The same over rows; `epilogue(rank)`.
   template <class Algo, class Proto, class Group, int Tiles, class P, class E, class F>
   bool run_rows(const P& prologue, E epilogue, int channels, F setup) {
-    return each_rank([&](int r, const detail::Watch& watch) {
+    return each_rank([&](int r, const detail::AbortWatch& watch) {
       using After = decltype(epilogue(0));
       detail::RowWork<P, After> work{prologue, epilogue(r)};
       fill(work, r, channels, watch);
@@ -96,23 +96,23 @@ class PeerWorld {
     std::vector<char> ok(Ranks, 0);
     for (int r = 0; r < Ranks; ++r) {
       threads.emplace_back([&, r] {
-        detail::GaveUp gave_up;
+        detail::LaneFailure lane_failure;
         const Word stop = 0;
-        const bool ran = body(r, detail::Watch{&stop, &gave_up, Word{60} * 1'000'000'000});
-        ok[r] = ran && gave_up.peer == 0;
+        const bool ran = body(r, detail::AbortWatch{&stop, &lane_failure, Word{60} * 1'000'000'000});
+        ok[r] = ran && lane_failure.peer == 0;
       });
     }
     for (auto& t : threads) t.join();
     return std::all_of(ok.begin(), ok.end(), [](char o) { return o != 0; });
   }
   template <class Work>
-  void fill(Work& work, int r, int channels, const detail::Watch& watch) {
+  void fill(Work& work, int r, int channels, const detail::AbortWatch& watch) {
     for (int p = 0; p < Ranks; ++p) work.peers.scratch[p] = lines(scratch_[p].data());
     work.peers.half_packets = half_packets_;
     work.peers.rank = r;
     work.peers.ranks = Ranks;
     work.epoch = {epochs_[r].data(), max_channels};
-    work.channels = work.crews = channels;
+    work.channels = work.blocks = channels;
     work.watch = watch;
   }
   static Packet* lines(Packet* p) {

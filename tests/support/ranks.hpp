@@ -15,9 +15,9 @@
 
 namespace ccl::test {
 
-constexpr int most_ranks = 16;
+constexpr int max_ranks = 16;
 struct Board {
-  char said[most_ranks][600] = {};
+  char said[max_ranks][600] = {};
   UniqueId id;
   std::atomic<bool> has_id{false}, ended{false};
 };

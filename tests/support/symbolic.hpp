@@ -60,14 +60,14 @@ struct TracePrims {
 };
 
 struct TraceContext {
-  RingSeat ring_seat;
-  TreeSeat tree_seat;
+  RingPosition ring_position;
+  TreePosition tree_position;
   int root_rank = 0;
   Layout layout;
   int my_rank = 0, rank_count = 1, slots = 1;
   std::vector<Event> events{};
-  constexpr RingSeat ring() const { return ring_seat; }
-  constexpr TreeSeat tree() const { return tree_seat; }
+  constexpr RingPosition ring() const { return ring_position; }
+  constexpr TreePosition tree() const { return tree_position; }
   constexpr int root() const { return root_rank; }
   constexpr int rank() const { return my_rank; }
   constexpr int ranks() const { return rank_count; }
@@ -95,8 +95,8 @@ constexpr bool plays(int ranks, int slots, int root = 0, int which_tree = 0, int
 
   std::vector<TraceContext> context(ranks);
   for (int r = 0; r < ranks; ++r) {
-    context[r].ring_seat = {(r + ranks - 1) % ranks, ranks, order.data()};
-    context[r].tree_seat = tree_over_hosts(r, ranks, root, which_tree, of_host);
+    context[r].ring_position = {(r + ranks - 1) % ranks, ranks, order.data()};
+    context[r].tree_position = tree_over_hosts(r, ranks, root, which_tree, of_host);
     context[r].root_rank = root;
     context[r].layout = layout;
     context[r].my_rank = r;
@@ -170,7 +170,7 @@ constexpr bool exchanges(int ranks, int slots) {
     std::vector<int>&sent, &taken;
     const int* order;
     bool moved = false;
-    constexpr RingSeat ring() const { return {me, n, order}; }
+    constexpr RingPosition ring() const { return {me, n, order}; }
     constexpr int server() const { return 0; }
     constexpr int servers() const { return 1; }
     constexpr int slices(int from, int to) const { return 1 + (from + to) % 4; }
@@ -231,7 +231,7 @@ struct PeerSink {
   int rank() const { return order[std::size_t(place)]; }
   int ranks() const { return int(order.size()); }
   int root() const { return root_rank; }
-  RingSeat ring() const { return {place, ranks(), order.data()}; }
+  RingPosition ring() const { return {place, ranks(), order.data()}; }
   void from(int peer) { repeats = !in.insert(peer).second || repeats; }
   void to(int peer) { repeats = !out.insert(peer).second || repeats; }
 };

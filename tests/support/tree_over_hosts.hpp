@@ -5,15 +5,15 @@
 namespace ccl::test {
 
 /// The seat of a double binary tree where each `of_host` ranks share a host.
-constexpr TreeSeat tree_over_hosts(int rank, int ranks, int root, int which, int of_host) {
-  TreeSeat seat = double_binary_tree(rank, ranks, root, which);
-  seat.near = seat.far = 0;
-  for (int at = rank, up = seat.up; up >= 0;) {
-    ++(at / of_host == up / of_host ? seat.near : seat.far);
+constexpr TreePosition tree_over_hosts(int rank, int ranks, int root, int which, int of_host) {
+  TreePosition position = double_binary_tree(rank, ranks, root, which);
+  position.near = position.far = 0;
+  for (int at = rank, up = position.up; up >= 0;) {
+    ++(at / of_host == up / of_host ? position.near : position.far);
     at = up;
     up = double_binary_tree(at, ranks, root, which).up;
   }
-  return seat;
+  return position;
 }
 
 }  // namespace ccl::test

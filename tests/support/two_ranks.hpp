@@ -73,10 +73,10 @@ struct OneEdge {
     const PeerInfo sends = info_of(0), receives = info_of(1);
     const auto id = 10ull << 40 | 1;
     auto receiver =
-        IbTransport::setup(to.context, edge_of(sends, receives, Side::receiver, shape, id));
+        IbTransport::setup(to.context, edge_of(sends, receives, EdgeSide::receiver, shape, id));
     REQUIRE(receiver.has_value());
     auto sender =
-        IbTransport::setup(from.context, edge_of(sends, receives, Side::sender, shape, id));
+        IbTransport::setup(from.context, edge_of(sends, receives, EdgeSide::sender, shape, id));
     REQUIRE(sender.has_value());
     auto connected = sender->connect(receiver->handshake());
     REQUIRE(connected.has_value());

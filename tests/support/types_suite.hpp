@@ -27,7 +27,7 @@ using Patterns =
     std::tuple<Pattern<AllReduce, Ring>, Pattern<AllReduce, Tree>, Pattern<AllReduce, Doubling>,
                Pattern<ReduceScatter, Ring>, Pattern<Reduce, Ring>, Pattern<Reduce, Tree>>;
 using Protocols = std::tuple<Simple, LL, LL128>;
-constexpr int most_ranks = 8;
+constexpr int max_ranks = 8;
 constexpr std::array<Index, 7> counts{0, 1, 2, 7, 64, 1023, 4099};
 constexpr int plan_count = 3;
 inline std::optional<Plan> plan_of(int level) {
@@ -61,7 +61,7 @@ enum Factor {
 using Levels = std::array<int, factors>;
 constexpr Levels levels{int(std::tuple_size_v<Types>),
                         int(std::tuple_size_v<Functors>),
-                        most_ranks,
+                        max_ranks,
                         int(counts.size()),
                         int(std::tuple_size_v<Patterns>),
                         3,
@@ -191,13 +191,13 @@ inline void run_case(const std::vector<Communicator>& comms, const Case& row, Sh
   for (const auto& result : results) CHECK(result == results[0]);
 }
 
-/// Communicators of 1 to `most_ranks` ranks: [ranks].
+/// Communicators of 1 to `max_ranks` ranks: [ranks].
 inline std::vector<std::vector<Communicator>> communicators() {
   Config config;
   config.timeout_s = 20;
   config.memory_budget_bytes = Index{1} << 30;
-  std::vector<std::vector<Communicator>> comms(most_ranks + 1);
-  for (int ranks = 1; ranks <= most_ranks; ++ranks) {
+  std::vector<std::vector<Communicator>> comms(max_ranks + 1);
+  for (int ranks = 1; ranks <= max_ranks; ++ranks) {
     auto made = Communicator::create_all(ranks, config);
     INFO((made ? std::string{} : made.error().message()));
     REQUIRE(made.has_value());
@@ -205,9 +205,9 @@ inline std::vector<std::vector<Communicator>> communicators() {
   }
   return comms;
 }
-inline std::vector<detail::Connector> transports() {
-  return {detail::connector<LoopbackTransport>(), detail::connector<ShmTransport>(),
-          detail::connector<SocketTransport>()};
+inline std::vector<detail::TransportTable> transports() {
+  return {detail::transport_table<LoopbackTransport>(), detail::transport_table<ShmTransport>(),
+          detail::transport_table<SocketTransport>()};
 }
 
 /// A row, and then what it compiled at all other numbers of ranks, for each at the row's number of

@@ -63,8 +63,8 @@ class World {
     for (int r = 0; r < ranks_; ++r) {
       threads.emplace_back([&, r] {
         std::vector<Wire> in(ranks_ * channels_), out(ranks_ * channels_);
-        std::vector<RingSeat> rings(channels_);
-        std::vector<TreeSeat> trees(channels_);
+        std::vector<RingPosition> rings(channels_);
+        std::vector<TreePosition> trees(channels_);
         for (int c = 0; c < channels_; ++c) {
           for (int p = 0; p < ranks_; ++p) {
             if (p == r) continue;
@@ -76,7 +76,7 @@ class World {
           trees[c] = tree_over_hosts(r, ranks_, root, Op::rooted ? 0 : c % 2, of_host_);
         }
         std::vector<detail::Cursor> cursors(2 * ranks_ * channels_);
-        detail::GaveUp gave_up;
+        detail::LaneFailure lane_failure;
         const Word stop = 0;
         detail::WireWork<R> work{reduction};
         work.in = in.data();
@@ -89,7 +89,7 @@ class World {
         work.channels = channels_;
         work.slice_steps = slice_steps;
         work.chunk_steps = chunk_steps;
-        work.watch = {&stop, &gave_up, Word{60} * 1'000'000'000};
+        work.watch = {&stop, &lane_failure, Word{60} * 1'000'000'000};
         work.sends.cursor = cursors.data();
         work.recvs.cursor = cursors.data() + ranks_ * channels_;
         setup(r, work);
@@ -98,12 +98,12 @@ class World {
             const detail::ExchangeWork whole = with_messages(work);
             detail::HostExecutor::run<Group>(whole.channels * whole.servers,
                                      detail::ExchangeBody<Op, Algo, Proto, 1>{whole});
-            ok[r] = gave_up.peer == 0;
+            ok[r] = lane_failure.peer == 0;
             return;
           }
         }
         detail::HostExecutor::run<Group>(work.channels, detail::WireBody<Op, Algo, Proto, 1, R>{work});
-        ok[r] = gave_up.peer == 0;
+        ok[r] = lane_failure.peer == 0;
       });
     }
     for (auto& t : threads) t.join();

@@ -56,17 +56,17 @@ int crossings(const Arrangement& made, const std::vector<int>& ring) {
 /// disagree, more edges between machines than it takes.
 std::string wrong_tree(const Arrangement& made, int root, int channel) {
   const int ranks = made.ranks();
-  std::vector<ccl::TreeSeat> seats;
-  for (int r = 0; r < ranks; ++r) seats.push_back(made.tree(r, root, channel));
+  std::vector<ccl::TreePosition> positions;
+  for (int r = 0; r < ranks; ++r) positions.push_back(made.tree(r, root, channel));
   int top = -1, edges = 0, between = 0;
   for (int r = 0; r < ranks; ++r) {
-    if (seats[r].is_root()) {
+    if (positions[r].is_root()) {
       if (top >= 0) return "two roots";
       top = r;
     }
-    for (const int down : seats[r].down) {
+    for (const int down : positions[r].down) {
       if (down < 0) continue;
-      if (down >= ranks || seats[down].up != r) return "ends disagree";
+      if (down >= ranks || positions[down].up != r) return "ends disagree";
       ++edges;
       between += made.machine_of(down) != made.machine_of(r) ? 1 : 0;
     }
@@ -75,12 +75,12 @@ std::string wrong_tree(const Arrangement& made, int root, int channel) {
   if (edges != ranks - 1) return "edges missing: a child did not fit";
   for (int r = 0; r < ranks; ++r) {
     int up = r, near = 0, far = 0;
-    while (seats[up].up >= 0 && near + far < ranks) {
-      ++(made.machine_of(up) == made.machine_of(seats[up].up) ? near : far);
-      up = seats[up].up;
+    while (positions[up].up >= 0 && near + far < ranks) {
+      ++(made.machine_of(up) == made.machine_of(positions[up].up) ? near : far);
+      up = positions[up].up;
     }
     if (up != top) return "not connected";
-    if (near != seats[r].near || far != seats[r].far) return "its depth is another";
+    if (near != positions[r].near || far != positions[r].far) return "its depth is another";
   }
   return between == made.machine_count() - 1 ? "" : "too many edges between machines";
 }
@@ -156,8 +156,8 @@ TEST_CASE("twins between machines: who is inner in one is a leaf in the other") 
   int inner_in_both = 0;
   for (int r = 0; r < 32; ++r) {
     const auto children = [&](int channel) {
-      const auto seat = made->tree(r, -1, channel);
-      return std::count_if(std::begin(seat.down), std::end(seat.down),
+      const auto position = made->tree(r, -1, channel);
+      return std::count_if(std::begin(position.down), std::end(position.down),
                            [](int down) { return down >= 0; });
     };
     inner_in_both += children(0) > 1 && children(1) > 1 ? 1 : 0;

@@ -44,7 +44,7 @@ TEST_CASE("a machine with a switch, GPUs and an InfiniBand NIC is seen") {
   fake.device("sys/class/infiniband/mlx5_0/device", nic);
   fake.file("sys/module/nvidia_peermem/version", "1\n");
   auto options = fake.options();
-  topo::SeenNic port;
+  topo::DiscoveredNic port;
   port.name = "mlx5_0";
   port.mbps = 100000;  // the kernel knows of 200
   options.nics->push_back(port);
@@ -70,8 +70,8 @@ TEST_CASE("a machine with a switch, GPUs and an InfiniBand NIC is seen") {
   CHECK(paths.at(gpus[0], nets[0]).type == PathType::pix);
   CHECK(paths.at(gpus[1], graph.of(NodeType::cpu)[1]).bw == 6);  // its port is 8 GT/s x8
   bool narrow = false;
-  for (const topo::Remark& remark : topo::lint(loaded)) {
-    narrow = narrow || remark.problem.find("6 GB/s of PCIe, others have 24") != std::string::npos;
+  for (const topo::Finding& finding : topo::lint(loaded)) {
+    narrow = narrow || finding.problem.find("6 GB/s of PCIe, others have 24") != std::string::npos;
   }
   CHECK(narrow);
 }
@@ -103,7 +103,7 @@ TEST_CASE("this machine is seen, whatever it is") {
   const auto again = topo::parse_xml(topo::print_xml(topo::to_xml(loaded.graph)), "dump");
   REQUIRE(again);
   CHECK(topo::to_graph(*again));
-  for (const topo::Remark& remark : topo::lint(loaded)) CHECK_FALSE(remark.advice.empty());
+  for (const topo::Finding& finding : topo::lint(loaded)) CHECK_FALSE(finding.advice.empty());
 }
 
 TEST_CASE("RDMA ports are taken in the order of the bus, with speed, guid and GPU direct RDMA") {
@@ -119,7 +119,7 @@ TEST_CASE("RDMA ports are taken in the order of the bus, with speed, guid and GP
   fake.file("proc/driver/nvidia/version", "NVRM version: NVIDIA UNIX Open Kernel Module\n");
   auto options = fake.options();
   for (const char* name : {"mlx5_0", "mlx5_1", "mlx5_2"}) {
-    topo::SeenNic nic;
+    topo::DiscoveredNic nic;
     nic.name = name;
     nic.mbps = 400000;
     nic.guid = nic.name == "mlx5_0" ? 0 : 0x77;
@@ -179,7 +179,7 @@ TEST_CASE("GPUs say which fabric they have joined") {
   FakeMachine fake;
   auto options = fake.options();
   for (const int dev : {0, 1, 2}) {
-    topo::SeenGpu gpu;
+    topo::DiscoveredGpu gpu;
     gpu.bus_id = "0000:0" + std::to_string(dev + 1) + ":00.0";
     gpu.dev = dev;
     gpu.sm = 100;

@@ -13,14 +13,14 @@ using ccl::test::loaded_from;
 namespace {
 
 /// The advice that goes with the remark in which these words are; "none" without one.
-std::string advice(const std::vector<topo::Remark>& remarks, const std::string& words) {
-  for (const topo::Remark& remark : remarks) {
-    if (remark.problem.find(words) != std::string::npos) return remark.advice;
+std::string advice(const std::vector<topo::Finding>& findings, const std::string& words) {
+  for (const topo::Finding& finding : findings) {
+    if (finding.problem.find(words) != std::string::npos) return finding.advice;
   }
   return "none";
 }
 
-std::vector<topo::Remark> lint(const std::string& text) {
+std::vector<topo::Finding> lint(const std::string& text) {
   return topo::lint(loaded_from(text));
 }
 
@@ -68,9 +68,9 @@ TEST_CASE("a sound machine gets no remarks") {
             .size() == 2);  // GPU direct RDMA through a CPU: one for each GPU
   const std::string below = pci("10", pci("11", gpu(0, 18, "12")) + pci("12", gpu(1, 18, "11")) +
                                           pci("13", nic("mlx5_0", 0, 200000)));
-  const auto remarks = lint(machine(below, ""));
-  for (const topo::Remark& remark : remarks) UNSCOPED_INFO(remark.problem);
-  CHECK(remarks.empty());
+  const auto findings = lint(machine(below, ""));
+  for (const topo::Finding& finding : findings) UNSCOPED_INFO(finding.problem);
+  CHECK(findings.empty());
   FakeMachine fake;
   CHECK(topo::lint_system(files(fake)).empty());
 }

@@ -218,10 +218,10 @@ TEST_CASE("ranks on CPUs take the place of GPUs") {
   topo::Graph graph = graph_of(machine(cpu("", 0) + cpu("", 1)));
   topo::add_cpu_ranks(graph, 4);
   const topo::Paths paths = topo::compute_paths(graph);
-  const auto seats = graph.of(NodeType::gpu);
-  REQUIRE(seats.size() == 4);
-  CHECK(paths.at(seats[0], seats[1]).type == PathType::loc);
-  CHECK(paths.at(seats[0], seats[2]).type == PathType::sys);
+  const auto positions = graph.of(NodeType::gpu);
+  REQUIRE(positions.size() == 4);
+  CHECK(paths.at(positions[0], positions[1]).type == PathType::loc);
+  CHECK(paths.at(positions[0], positions[2]).type == PathType::sys);
 }
 
 TEST_CASE("paths of real machines beside NCCL's own answers") {

@@ -46,13 +46,13 @@ std::string two_processes(const char* expected) {
 
 TEST_CASE("AnyOf promises what all of its members do") {
   using Near = AnyOf<LoopbackTransport, ShmTransport>;
-  STATIC_REQUIRE(Near::reach == Reach::host);
+  STATIC_REQUIRE(Near::scope == Scope::host);
   STATIC_REQUIRE(!Near::peer_addressable);
   STATIC_REQUIRE(!Near::proxied);
   STATIC_REQUIRE(Near::atomic_line_bytes == 128);
   STATIC_REQUIRE(AnyOf<LoopbackTransport>::peer_addressable);
   STATIC_REQUIRE(AnyOf<LoopbackTransport, Nowhere>::atomic_line_bytes == 8);
-  STATIC_REQUIRE(DefaultTransport::reach == Reach::network);
+  STATIC_REQUIRE(DefaultTransport::scope == Scope::network);
   STATIC_REQUIRE(DefaultTransport::proxied);
   STATIC_REQUIRE(Transport<AnyOf<Nowhere, Near>>);
 }
@@ -88,7 +88,7 @@ TEST_CASE("an edge that nobody connects lists each reason") {
   CHECK(refused.error().what.find("different processes") != std::string::npos);
   CHECK(refused.error().what.find("different hosts") != std::string::npos);
   TransportContext context;
-  const auto end = Near::setup(context, edge_of(a, b, Side::receiver, {1, 2, 128}, 1));
+  const auto end = Near::setup(context, edge_of(a, b, EdgeSide::receiver, {1, 2, 128}, 1));
   REQUIRE(!end);
   CHECK(end.error().code == Errc::no_transport);
   CHECK(end.error().rank == 1);

@@ -9,7 +9,7 @@ namespace {
 struct Pair {
   TransportContext context;
   PeerInfo a = info_of(0), b = info_of(1);
-  Result<LoopbackTransport::End> end(Side side, WireShape shape, unsigned long long id = 7) {
+  Result<LoopbackTransport::End> end(EdgeSide side, WireShape shape, unsigned long long id = 7) {
     return LoopbackTransport::setup(context, edge_of(a, b, side, shape, id));
   }
 };
@@ -20,8 +20,8 @@ TEST_CASE("steps cross a loopback connection in order, whichever end connects fi
   const bool receiver_first = GENERATE(false, true);
   const WireShape shape{3, slots, 1024};
   Pair pair;
-  auto sender = pair.end(Side::sender, shape).value();
-  auto receiver = pair.end(Side::receiver, shape).value();
+  auto sender = pair.end(EdgeSide::sender, shape).value();
+  auto receiver = pair.end(EdgeSide::receiver, shape).value();
   const Handshake s = sender.handshake(), r = receiver.handshake();
   Connection in, out;
   if (receiver_first) in = receiver.connect(s).value();
@@ -55,8 +55,8 @@ TEST_CASE("ranks in threads connect both ways at once") {
 TEST_CASE("memory outlives either end") {
   Pair pair;
   const WireShape shape{1, 2, 128};
-  auto sender = std::make_unique<LoopbackTransport::End>(*pair.end(Side::sender, shape));
-  auto receiver = std::make_unique<LoopbackTransport::End>(*pair.end(Side::receiver, shape));
+  auto sender = std::make_unique<LoopbackTransport::End>(*pair.end(EdgeSide::sender, shape));
+  auto receiver = std::make_unique<LoopbackTransport::End>(*pair.end(EdgeSide::receiver, shape));
   Connection out = sender->connect(receiver->handshake()).value();
   Connection in = receiver->connect(sender->handshake()).value();
   sender.reset();
@@ -69,10 +69,10 @@ TEST_CASE("memory outlives either end") {
 TEST_CASE("a receiver that is gone, and an edge of another shape, are refused by name") {
   Pair pair;
   const WireShape shape{1, 2, 128};
-  auto sender = pair.end(Side::sender, shape).value();
+  auto sender = pair.end(EdgeSide::sender, shape).value();
   Handshake stale;
   {
-    auto receiver = pair.end(Side::receiver, shape).value();
+    auto receiver = pair.end(EdgeSide::receiver, shape).value();
     stale = receiver.handshake();
   }
   const auto lost = sender.connect(stale);
@@ -82,14 +82,14 @@ TEST_CASE("a receiver that is gone, and an edge of another shape, are refused by
   CHECK(lost.error().rank == 0);
   CHECK(lost.error().transport == "loopback");
 
-  auto wider = pair.end(Side::receiver, {2, 2, 128}).value();
+  auto wider = pair.end(EdgeSide::receiver, {2, 2, 128}).value();
   CHECK(sender.connect(wider.handshake()).error().code == Errc::mismatch);
-  auto other = pair.end(Side::receiver, shape, 8).value();
+  auto other = pair.end(EdgeSide::receiver, shape, 8).value();
   CHECK(sender.connect(other.handshake()).error().code == Errc::mismatch);
   CHECK(sender.connect(Handshake{}).error().code == Errc::peer_lost);
 
   // 16 bytes of a token, then which copy of ccl made it.
-  auto receiver = pair.end(Side::receiver, shape).value();
+  auto receiver = pair.end(EdgeSide::receiver, shape).value();
   Handshake of_a_plug_in = receiver.handshake();
   of_a_plug_in[16] ^= std::byte{64};
   const auto apart = sender.connect(of_a_plug_in);
@@ -104,7 +104,7 @@ TEST_CASE("shapes that no wire can have are refused") {
   const WireShape shape = GENERATE(
       WireShape{0, 2, 128}, WireShape{1, 3, 128}, WireShape{1, 0, 128}, WireShape{1, 2, 100},
       WireShape{1, 2, 0}, WireShape{1, 1 << 30, Index(1) << 34}, WireShape{1, 2, Index(1) << 36});
-  const auto end = pair.end(Side::receiver, shape);
+  const auto end = pair.end(EdgeSide::receiver, shape);
   REQUIRE(!end);
   CHECK(end.error().code == Errc::invalid_argument);
 }

@@ -56,14 +56,14 @@ EdgeHere edge_here(const Communicator& from, const Communicator& to, bool polls_
   TransportContext at_sender, at_receiver;
   at_sender.arena = &here.sends;
   at_receiver.arena = &here.receives;
-  const auto set_up = [&](const Communicator& comm, Side side, const char* read) {
+  const auto set_up = [&](const Communicator& comm, EdgeSide side, const char* read) {
     const Environment setting{"CCL_P2P_READ_ENABLE", read};
     Edge edge = edge_of(comm.peer(from.rank()), comm.peer(to.rank()), side, {channels, 4, 1024}, 1);
     edge.polls_slots = polls_slots;
-    return P2pTransport::setup(side == Side::sender ? at_sender : at_receiver, edge);
+    return P2pTransport::setup(side == EdgeSide::sender ? at_sender : at_receiver, edge);
   };
-  auto out = set_up(from, Side::sender, reads.first);
-  auto in = set_up(to, Side::receiver, reads.second);
+  auto out = set_up(from, EdgeSide::sender, reads.first);
+  auto in = set_up(to, EdgeSide::receiver, reads.second);
   REQUIRE(out);
   REQUIRE(in);
   const Handshake of_sender = out->handshake(), of_receiver = in->handshake();
@@ -95,7 +95,7 @@ std::string move_to_process(const Communicator& comm, int fd, bool reads) {
   TransportContext context;
   context.arena = &arena;
   Edge edge =
-      test::edge_of(from, to, sends ? Side::sender : Side::receiver, {channels, 4, 1024}, 1);
+      test::edge_of(from, to, sends ? EdgeSide::sender : EdgeSide::receiver, {channels, 4, 1024}, 1);
   edge.polls_slots = !reads;
   auto end = P2pTransport::setup(context, edge);
   if (!end) return end.error().what;
@@ -135,7 +135,7 @@ TEST_CASE("two GPUs without NVLink go through one that has it to both, and steps
   CHECK(carried_by(comms[0], 2) == "p2p");
   CHECK_FALSE(address(comms[0], 2));
   CHECK(P2pTransport::can_connect(comms[0]->peer(0), comms[0]->peer(2)));
-  CHECK(P2pTransport::carrier(comms[0]->peer(0), comms[0]->peer(2)).line_bytes == 16);
+  CHECK(P2pTransport::edge_transport(comms[0]->peer(0), comms[0]->peer(2)).line_bytes == 16);
 
   // Read mode is not for them, nor need its setting be the same at both ends.
   for (const char* reads : {"0", "1"}) {
@@ -255,16 +255,16 @@ TEST_CASE("a composition in Simple reads, one in LL does not; who has the slots 
   };
   const auto connect = [&](const Communicator& comm) {
     Seen seen;
-    std::vector<std::shared_ptr<detail::Links>> kept;
+    std::vector<std::shared_ptr<detail::Connections>> kept;
     const auto add = [&](const detail::WireNeeds& needs) {
       const Index before = comm.memory_used();
-      auto links = detail::Links::create(comm, detail::Plans::same(plan), 1, needs,
-                                         detail::connector<P2pTransport>(), "by hand");
+      auto links = detail::Connections::create(comm, detail::Plans::same(plan), 1, needs,
+                                         detail::transport_table<P2pTransport>(), "by hand");
       if (!links) {
         seen.problem += links.error().message();
         return Index{-1};
       }
-      using Peer = detail::Links::Peer;
+      using Peer = detail::Connections::Peer;
       const std::vector<Peer> none, other{Peer{1 - comm.rank(), 0}};
       const auto made = (*links)->connect(comm.rank() == 1 ? other : none,
                                           comm.rank() == 0 ? other : none, (*links)->reserve());
@@ -296,10 +296,10 @@ TEST_CASE("a rank whose GPU is full when its wires are there says so to all") {
   const Plan plan{1, 2, ((64 << 10) - 256) / 2};
   const auto connect = [&](const Communicator& comm) -> Error {
     auto links =
-        detail::Links::create(comm, detail::Plans::same(plan), 1, detail::WireNeeds::of<Simple>(),
-                              detail::connector<P2pTransport>(), "by hand");
+        detail::Connections::create(comm, detail::Plans::same(plan), 1, detail::WireNeeds::of<Simple>(),
+                              detail::transport_table<P2pTransport>(), "by hand");
     if (!links) return links.error();
-    using Peer = detail::Links::Peer;
+    using Peer = detail::Connections::Peer;
     const std::vector<Peer> none, other{Peer{1 - comm.rank(), 0}};
     const auto ready = (*links)->reserve();
     if (comm.rank() == 1) all.full = 2;
@@ -354,7 +354,7 @@ TEST_CASE("GPUs of hosts that one NVLink domain joins are connected by fabric ha
     if (from.way.fault + to.way.fault != 0) return "a fault";
     if (auto can = P2pTransport::can_connect(from, to); !can) return can.error().what;
     if (P2pTransport::can_address(from, to)) return "addresses all of its memory";
-    const Carrier by = DefaultTransport::carrier(from, to);
+    const EdgeTransport by = DefaultTransport::edge_transport(from, to);
     if (std::string{by.transport} != "p2p" || by.line_bytes != 16) return by.transport;
     if (auto wrong = move_to_process(*comm, fd, false); !wrong.empty()) return wrong;
     const Environment reads{"CCL_P2P_READ_ENABLE", "1"};

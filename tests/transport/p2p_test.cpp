@@ -52,7 +52,7 @@ TEST_CASE("CCL_P2P_DISABLE refuses every pair; two ranks of one GPU connect with
 TEST_CASE("set-up without a GPU is an error that names both ranks") {
   TransportContext context;
   const PeerInfo a = info_of(0), b = info_of(1);
-  const auto end = P2pTransport::setup(context, edge_of(a, b, Side::receiver, {1, 8, 1024}, 1));
+  const auto end = P2pTransport::setup(context, edge_of(a, b, EdgeSide::receiver, {1, 8, 1024}, 1));
   REQUIRE(!end);
   CHECK(end.error().code == Errc::invalid_usage);
   CHECK(end.error().rank == 1);
@@ -122,7 +122,7 @@ TEST_CASE("a level refuses what is farther, and lines land whole only where that
   ::setenv("CCL_P2P_LEVEL", "LOC", 1);
   CHECK(P2pTransport::can_connect(a, b));
   ::unsetenv("CCL_P2P_LEVEL");
-  CHECK(P2pTransport::carrier(a, b).line_bytes == 128);
-  CHECK(P2pTransport::carrier(a, c).line_bytes == 16);
-  CHECK(P2pTransport::carrier(info_of(0), info_of(1)).line_bytes == 16);
+  CHECK(P2pTransport::edge_transport(a, b).line_bytes == 128);
+  CHECK(P2pTransport::edge_transport(a, c).line_bytes == 16);
+  CHECK(P2pTransport::edge_transport(info_of(0), info_of(1)).line_bytes == 16);
 }

@@ -106,7 +106,7 @@ TEST_CASE("waiting for a receiver that answers nothing ends at the deadline, or 
   context.deadline_s = 0.1;
   const PeerInfo a = info_of(0), b = info_of(1);
   const Handshake stopped = handshake_at(address, bytes);
-  auto end = ShmTransport::setup(context, edge_of(a, b, Side::sender, {1, 2, 128}, 1)).value();
+  auto end = ShmTransport::setup(context, edge_of(a, b, EdgeSide::sender, {1, 2, 128}, 1)).value();
   const auto late = end.connect(stopped);
   REQUIRE(!late);
   CHECK(late.error().code == Errc::timed_out);
@@ -134,12 +134,12 @@ TEST_CASE("limits of a process are named where they keep it from memory") {
   };
   CHECK(says(limited(RLIMIT_FSIZE, 4096,
                      [&] {
-                       return ShmTransport::setup(context, edge_of(a, b, Side::receiver, shape, 1));
+                       return ShmTransport::setup(context, edge_of(a, b, EdgeSide::receiver, shape, 1));
                      }),
              "raise ulimit -f"));
 
-  auto receiver = ShmTransport::setup(context, edge_of(a, b, Side::receiver, shape, 1)).value();
-  auto sender = ShmTransport::setup(context, edge_of(a, b, Side::sender, shape, 1)).value();
+  auto receiver = ShmTransport::setup(context, edge_of(a, b, EdgeSide::receiver, shape, 1)).value();
+  auto sender = ShmTransport::setup(context, edge_of(a, b, EdgeSide::sender, shape, 1)).value();
   const Handshake theirs = receiver.handshake();
   // The receiver is another process, which has places enough; the last one here is the caller's.
   CHECK(with_child(
@@ -162,9 +162,9 @@ TEST_CASE("a receiver that is gone is a lost peer") {
   Handshake stale;
   {
     stale =
-        ShmTransport::setup(context, edge_of(a, b, Side::receiver, {1, 2, 128}, 1))->handshake();
+        ShmTransport::setup(context, edge_of(a, b, EdgeSide::receiver, {1, 2, 128}, 1))->handshake();
   }
-  auto end = ShmTransport::setup(context, edge_of(a, b, Side::sender, {1, 2, 128}, 1)).value();
+  auto end = ShmTransport::setup(context, edge_of(a, b, EdgeSide::sender, {1, 2, 128}, 1)).value();
   const auto lost = end.connect(stale);
   REQUIRE(!lost);
   // The socket closes a moment after the last receiver has gone.
@@ -176,7 +176,7 @@ TEST_CASE("strangers and another communicator's senders are turned away and dist
   other.secret[0] = std::byte{1};
   const PeerInfo a = info_of(0), b = info_of(1);
   const WireShape shape{1, 2, 128};
-  auto receiver = ShmTransport::setup(context, edge_of(a, b, Side::receiver, shape, 1)).value();
+  auto receiver = ShmTransport::setup(context, edge_of(a, b, EdgeSide::receiver, shape, 1)).value();
   const Handshake theirs = receiver.handshake();
   const auto [address, bytes] = address_in(theirs);
   const auto stranger = [&, &address = address, &bytes = bytes](const char* text) {
@@ -187,12 +187,12 @@ TEST_CASE("strangers and another communicator's senders are turned away and dist
   };
   const int silent = stranger(""), loud = stranger("GET / HTTP/1.0\r\n\r\n");
   ::close(stranger(""));
-  auto wrong = ShmTransport::setup(other, edge_of(a, b, Side::sender, shape, 1)).value();
+  auto wrong = ShmTransport::setup(other, edge_of(a, b, EdgeSide::sender, shape, 1)).value();
   CHECK(wrong.connect(theirs).error().code == Errc::refused);
-  auto elsewhere = ShmTransport::setup(context, edge_of(a, b, Side::sender, shape, 2)).value();
+  auto elsewhere = ShmTransport::setup(context, edge_of(a, b, EdgeSide::sender, shape, 2)).value();
   CHECK(elsewhere.connect(theirs).error().code == Errc::refused);
 
-  auto sender = ShmTransport::setup(context, edge_of(a, b, Side::sender, shape, 1)).value();
+  auto sender = ShmTransport::setup(context, edge_of(a, b, EdgeSide::sender, shape, 1)).value();
   const auto out = sender.connect(theirs);
   const auto in = receiver.connect({});
   REQUIRE(in.has_value());
@@ -206,8 +206,8 @@ TEST_CASE("strangers and another communicator's senders are turned away and dist
 TEST_CASE("a receiver of another shape is a mismatch") {
   TransportContext context;
   const PeerInfo a = info_of(0), b = info_of(1);
-  auto wide = ShmTransport::setup(context, edge_of(a, b, Side::receiver, {2, 2, 128}, 1)).value();
-  auto sender = ShmTransport::setup(context, edge_of(a, b, Side::sender, {1, 2, 128}, 1)).value();
+  auto wide = ShmTransport::setup(context, edge_of(a, b, EdgeSide::receiver, {2, 2, 128}, 1)).value();
+  auto sender = ShmTransport::setup(context, edge_of(a, b, EdgeSide::sender, {1, 2, 128}, 1)).value();
   CHECK(sender.connect(wide.handshake()).error().code == Errc::mismatch);
 }
 

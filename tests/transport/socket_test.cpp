@@ -94,8 +94,8 @@ TEST_CASE("steps come before they are wanted, though others are answered meanwhi
   REQUIRE(mine);
   REQUIRE(*theirs);
   const Wire& in = mine->in.wires[0];
-  REQUIRE(in.bypass != nullptr);
-  in.bypass->want(1, Index(step_bytes(in, 5, 0)));
+  REQUIRE(in.zero_copy != nullptr);
+  in.zero_copy->want(1, Index(step_bytes(in, 5, 0)));
   // One that is wanted and three that are not, as of a peer that is calls ahead.
   CHECK(push((*theirs)->out.wires[0], 4, 5, &ahead.status, &ahead.proxy).problem == "");
   CHECK(push(mine->out.wires[0], 1, 6, &behind.status, &behind.proxy).problem == "");
@@ -307,9 +307,9 @@ TEST_CASE("another secret is refused, and a sender that never comes is named") {
   const PeerInfo a = info_of(0), b = info_of(1);
   const WireShape shape{1, 2, 128};
   auto receiver =
-      SocketTransport::setup(ours.context, edge_of(a, b, Side::receiver, shape, 1)).value();
+      SocketTransport::setup(ours.context, edge_of(a, b, EdgeSide::receiver, shape, 1)).value();
   auto stranger =
-      SocketTransport::setup(theirs.context, edge_of(a, b, Side::sender, shape, 1)).value();
+      SocketTransport::setup(theirs.context, edge_of(a, b, EdgeSide::sender, shape, 1)).value();
   const auto refused = stranger.connect(receiver.handshake());
   REQUIRE(!refused);
   CHECK(refused.error().code == Errc::refused);
@@ -329,9 +329,9 @@ TEST_CASE("ends of different shapes are a mismatch") {
   Lent lent;
   const PeerInfo a = info_of(0), b = info_of(1);
   auto receiver =
-      SocketTransport::setup(lent.context, edge_of(a, b, Side::receiver, {1, 2, 128}, 1)).value();
+      SocketTransport::setup(lent.context, edge_of(a, b, EdgeSide::receiver, {1, 2, 128}, 1)).value();
   auto sender =
-      SocketTransport::setup(lent.context, edge_of(a, b, Side::sender, {1, 4, 128}, 1)).value();
+      SocketTransport::setup(lent.context, edge_of(a, b, EdgeSide::sender, {1, 4, 128}, 1)).value();
   const auto out = sender.connect(receiver.handshake());
   CHECK(wait_until([&] { return !lent.status.ok(); }));
   CHECK(lent.status.result().error().code == Errc::mismatch);
@@ -342,13 +342,13 @@ TEST_CASE("what cannot work is said at once") {
   TransportContext context;
   const PeerInfo a = info_of(0), b = info_of(1);
   const auto no_proxy =
-      SocketTransport::setup(context, edge_of(a, b, Side::sender, {1, 2, 128}, 1));
+      SocketTransport::setup(context, edge_of(a, b, EdgeSide::sender, {1, 2, 128}, 1));
   REQUIRE(!no_proxy);
   CHECK(no_proxy.error().code == Errc::invalid_usage);
   Lent lent;
   auto sender =
-      SocketTransport::setup(lent.context, edge_of(a, b, Side::sender, {1, 2, 128}, 1)).value();
+      SocketTransport::setup(lent.context, edge_of(a, b, EdgeSide::sender, {1, 2, 128}, 1)).value();
   CHECK(sender.connect(Handshake{}).error().code == Errc::mismatch);
   const Environment environment{{{"CCL_SOCKET_IFNAME", "=nosuch0"}}};
-  CHECK(!SocketTransport::setup(lent.context, edge_of(a, b, Side::receiver, {1, 2, 128}, 1)));
+  CHECK(!SocketTransport::setup(lent.context, edge_of(a, b, EdgeSide::receiver, {1, 2, 128}, 1)));
 }

@@ -7,7 +7,7 @@ using namespace ccl;
 namespace {
 struct Model {
   static constexpr const char* name = "model";
-  static constexpr Reach reach = Reach::host;
+  static constexpr Scope scope = Scope::host;
   static constexpr bool peer_addressable = false;
   static constexpr bool proxied = false;
   static constexpr int atomic_line_bytes = 8;
@@ -26,7 +26,7 @@ struct NoName : Model {
 };
 struct NoReach : Model {
  private:
-  using Model::reach;
+  using Model::scope;
 };
 struct NoProxied : Model {
  private:

@@ -13,17 +13,17 @@ TEST_CASE("a seat that holds its ring in a register is the same seat") {
     std::vector<int> order;
     for (int i = 0; i < ranks; ++i) order.push_back((i * 7 + 3) % ranks);  // 7 divides none of them
     for (int place = 0; place < ranks; ++place) {
-      const RingSeat seat{place, ranks, order.data()};
-      const NearRingSeat close{seat};
+      const RingPosition position{place, ranks, order.data()};
+      const NearRingPosition close{position};
       REQUIRE(close.ranks == ranks);
-      REQUIRE(close.rank() == seat.rank());
-      REQUIRE(close.prev() == seat.prev());
-      REQUIRE(close.next() == seat.next());
+      REQUIRE(close.rank() == position.rank());
+      REQUIRE(close.prev() == position.prev());
+      REQUIRE(close.next() == position.next());
       for (int n = 0; n <= ranks; ++n) {
-        REQUIRE(close.behind(n) == seat.behind(n));
-        REQUIRE(close.ahead(n) == seat.ahead(n));
+        REQUIRE(close.behind(n) == position.behind(n));
+        REQUIRE(close.ahead(n) == position.ahead(n));
       }
-      for (int r = 0; r < ranks; ++r) REQUIRE(close.distance_from(r) == seat.distance_from(r));
+      for (int r = 0; r < ranks; ++r) REQUIRE(close.distance_from(r) == position.distance_from(r));
     }
   }
 }

@@ -21,22 +21,22 @@ ccl::Result<void> lint(const LintOptions& options) {
   Source source = options.source;
   source.lists_repairs = true;
   CCL_TRY(const Machine machine, look_at(source));
-  std::vector<topo::Remark> remarks = topo::lint(machine.loaded);
+  std::vector<topo::Finding> findings = topo::lint(machine.loaded);
   if (options.source.xml.empty()) {
-    for (topo::Remark& remark : topo::lint_system()) remarks.push_back(std::move(remark));
+    for (topo::Finding& finding : topo::lint_system()) findings.push_back(std::move(finding));
   }
   if (options.format == "json") {
     auto all = nlohmann::json::array();
-    for (const topo::Remark& remark : remarks) {
-      all.push_back({{"problem", remark.problem}, {"advice", remark.advice}});
+    for (const topo::Finding& finding : findings) {
+      all.push_back({{"problem", finding.problem}, {"advice", finding.advice}});
     }
     fmt::print("{}\n", all.dump(1));
     return {};
   }
-  for (const topo::Remark& remark : remarks) {
-    fmt::print("- {}\n    {}\n", remark.problem, remark.advice);
+  for (const topo::Finding& finding : findings) {
+    fmt::print("- {}\n    {}\n", finding.problem, finding.advice);
   }
-  if (remarks.empty()) fmt::print("nothing to remark\n");
+  if (findings.empty()) fmt::print("nothing to remark\n");
   return {};
 }
 

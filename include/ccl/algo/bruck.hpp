@@ -18,33 +18,33 @@ struct Bruck {
   static constexpr bool reorders = false;
   static constexpr bool root_moves_wires = false;
   /// Into one rank, at most: what the memory plan reckons with.
-  static constexpr int most_wires(int ranks) {
+  static constexpr int max_wires(int ranks) {
     int rounds = 0;
     for (int held = 1; held < ranks; held *= 2) ++rounds;
     return rounds;
   }
   static constexpr int wires = 2;  // that one channel of a rank works on at once
   template <class Op>
-  static constexpr bool supports = detail::one_of<Op, AllGather>;
+  static constexpr bool supports = is_one_of<Op, AllGather>;
   template <class Op>
-  static constexpr Effort effort(int ranks) {
-    return {double(most_wires(ranks)), bursts * (ranks - 1.0) / ranks};
+  static constexpr CostTerms cost_terms(int ranks) {
+    return {double(max_wires(ranks)), bursts * (ranks - 1.0) / ranks};
   }
 
   /// All ranks of a host hand on shares at once: in rounds of a distance d below their number, d of
   /// them send d shares to another host, later all of them all.
   template <class Op>
-  static constexpr double far_volume(int ranks, int hosts) {
+  static constexpr double inter_node_volume(int ranks, int hosts) {
     const double locals = double(ranks) / hosts;
     return bursts * (locals * (ranks - locals) + (locals * locals - 1) / 3) / ranks;
   }
 
-  template <class Seats>
-  static constexpr void peers(Seats& seats) {
-    const auto at = seats.ring();
+  template <class Positions>
+  static constexpr void peers(Positions& positions) {
+    const auto at = positions.ring();
     for (int held = 1; held < at.ranks; held *= 2) {
-      seats.from(at.ahead(held));
-      seats.to(at.behind(held));
+      positions.from(at.ahead(held));
+      positions.to(at.behind(held));
     }
   }
 

@@ -22,7 +22,7 @@ struct Layout {
 /// the same rounds, so that the two ends of a wire agree on every size without a word.
 class Chunks {
  public:
-  static constexpr Index most_elements = Index{1} << 30;  // of a chunk
+  static constexpr Index max_elements = Index{1} << 30;  // of a chunk
   /// `chunk`: elements of a chunk, at most. `grain`: chunks and channels begin at multiples of it.
   CCL_HD constexpr Chunks(const Layout& layout, int shares, int channel, int channels, Index chunk,
                           Index grain)

@@ -52,24 +52,24 @@ struct CopyEngineBy {
   static_assert(!stages || !by_stream, "ccl: staging needs kernels; give StreamFlags InWindows");
   using RankCounts = AnyRankCount;
   template <class Op>
-  static constexpr bool in_windows = detail::one_of<Op, AllGather, AllToAll, SendRecv>;
+  static constexpr bool in_windows = is_one_of<Op, AllGather, AllToAll, SendRecv>;
   template <class Op>
   static constexpr bool exchanges = in_windows<Op> ||
-                                    (stages && detail::one_of<Op, AllToAllV, Gather, Scatter>);
+                                    (stages && is_one_of<Op, AllToAllV, Gather, Scatter>);
   template <class Op>
   static constexpr bool supports = exchanges<Op> ||
-                                   (stages && detail::one_of<Op, AllReduce, ReduceScatter>);
+                                   (stages && is_one_of<Op, AllReduce, ReduceScatter>);
   /// Data travels as it is, so that no rank can scale its own on the way.
   template <class F>
-  static constexpr bool takes = !cuda::std::is_same_v<F, PreMulSum>;
+  static constexpr bool supports_reduction = !cuda::std::is_same_v<F, PreMulSum>;
   template <class Op>
   static constexpr SumOrder order = SumOrder::by_rank;
 
   template <class Op>
-  static constexpr Effort effort(int ranks) {
+  static constexpr CostTerms cost_terms(int ranks) {
     const double others = (ranks - 1.0) / ranks;
-    if (detail::one_of<Op, AllReduce>) return {2.0 * (ranks - 1), 2 * others};
-    if (detail::one_of<Op, SendRecv>) return {1, 1};
+    if (is_one_of<Op, AllReduce>) return {2.0 * (ranks - 1), 2 * others};
+    if (is_one_of<Op, SendRecv>) return {1, 1};
     return {ranks - 1.0, others};
   }
 };

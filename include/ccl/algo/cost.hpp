@@ -8,7 +8,7 @@ namespace ccl {
 
 /// What an algorithm makes of one operation, for the cost model. The message of an operation is its
 /// larger buffer: `count` elements of AllReduce, all ranks' shares of AllGather.
-struct Effort {
+struct CostTerms {
   double hops = 0;    // one after another, on the longest way
   double volume = 0;  // messages that cross the busiest direction of the busiest rank
 };
@@ -63,10 +63,10 @@ struct Rates {
 Rates rates(Path path, Mover mover, Packing packing);
 
 /// Microseconds of a message of `bytes` on a GPU with `blocks` blocks.
-double predict_us(const Rates& rates, const Effort& effort, double bytes, int blocks);
+double predict_us(const Rates& rates, const CostTerms& cost_terms, double bytes, int blocks);
 /// The same where `far` (0 to 1) of the hops go between hosts, and the others cost what `near`
 /// says.
-double predict_us(const Rates& rates, const Rates& near, double far, const Effort& effort,
+double predict_us(const Rates& rates, const Rates& near, double far, const CostTerms& cost_terms,
                   double bytes, int blocks);
 
 /// Microseconds that a call of a level costs beside its own time: its ranks have come from others
@@ -86,15 +86,15 @@ struct LevelStep {
   Mover mover = Mover::wires;
   Packing packing = Packing::simple;
   bool (*takes_ranks)(int ranks) = nullptr;  // null: any number
-  Effort (*effort)(int ranks) = nullptr;
+  CostTerms (*cost_terms)(int ranks) = nullptr;
 };
 
 /// Which part of its hops an algorithm makes between hosts: all, if it says nothing of it.
 template <class Op, class Algo>
-constexpr double far_part(int ranks, int hosts) {
-  if constexpr (requires { Algo::far_part(2, 1); }) return Algo::far_part(ranks, hosts);
-  if constexpr (requires { Algo::template far_part<Op>(2, 1); }) {
-    return Algo::template far_part<Op>(ranks, hosts);
+constexpr double inter_node_fraction(int ranks, int hosts) {
+  if constexpr (requires { Algo::inter_node_fraction(2, 1); }) return Algo::inter_node_fraction(ranks, hosts);
+  if constexpr (requires { Algo::template inter_node_fraction<Op>(2, 1); }) {
+    return Algo::template inter_node_fraction<Op>(ranks, hosts);
   }
   return 1;
 }
@@ -113,9 +113,9 @@ constexpr Packing packing_of() {
 
 /// What the algorithm says of itself; of one that says nothing, what a ring does.
 template <class Op, class Algo>
-constexpr Effort effort_of(int ranks) {
-  if constexpr (requires { Algo::template effort<Op>(2); }) {
-    return Algo::template effort<Op>(ranks);
+constexpr CostTerms cost_terms_of(int ranks) {
+  if constexpr (requires { Algo::template cost_terms<Op>(2); }) {
+    return Algo::template cost_terms<Op>(ranks);
   } else {
     return {2.0 * (ranks - 1), 2};
   }
@@ -123,11 +123,11 @@ constexpr Effort effort_of(int ranks) {
 /// How many messages cross the busiest direction of a host's network, if the algorithm says it;
 /// else as many as a rank's.
 template <class Op, class Algo>
-constexpr double far_volume(int ranks, int hosts) {
-  if constexpr (requires { Algo::template far_volume<Op>(2, 1); }) {
-    return Algo::template far_volume<Op>(ranks, hosts);
+constexpr double inter_node_volume(int ranks, int hosts) {
+  if constexpr (requires { Algo::template inter_node_volume<Op>(2, 1); }) {
+    return Algo::template inter_node_volume<Op>(ranks, hosts);
   } else {
-    return effort_of<Op, Algo>(ranks).volume;
+    return cost_terms_of<Op, Algo>(ranks).volume;
   }
 }
 template <class Op, class Algo>

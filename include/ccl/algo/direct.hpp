@@ -19,18 +19,18 @@ struct Direct {
   static constexpr bool exchanges = true;
   template <class Op>
   static constexpr bool supports =
-      detail::one_of<Op, AllGather, AllToAll, AllToAllV, Gather, Scatter, SendRecv>;
+      is_one_of<Op, AllGather, AllToAll, AllToAllV, Gather, Scatter, SendRecv>;
 
   template <class Op>
-  static constexpr Effort effort(int ranks) {
+  static constexpr CostTerms cost_terms(int ranks) {
     // Stores to several peers take longer than to one (bulk_bench: 341 GB/s, 366 to one).
     const double spread = ranks > 2 ? 1.07 : 1;
-    return {1, detail::one_of<Op, SendRecv> ? 1 : spread * (ranks - 1) / ranks};
+    return {1, is_one_of<Op, SendRecv> ? 1 : spread * (ranks - 1) / ranks};
   }
 
   template <class Exchange>
   CCL_HD static constexpr void run(Exchange& exchange) {
-    exchange.open_doors();
+    exchange.open_registry();
     exchange.run();
   }
 };

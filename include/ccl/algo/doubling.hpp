@@ -20,16 +20,16 @@ struct Doubling {
   static constexpr bool reorders = true;
   static constexpr bool root_moves_wires = false;
   /// Into one rank, at most: what the memory plan reckons with.
-  static constexpr int most_wires(int ranks) { return ranks - 1; }
+  static constexpr int max_wires(int ranks) { return ranks - 1; }
   static constexpr int wires = 2;  // that one channel of a rank works on at once
   template <class Op>
-  static constexpr bool supports = detail::one_of<Op, AllReduce, AllGather>;
+  static constexpr bool supports = is_one_of<Op, AllReduce, AllGather>;
   template <class Op>
-  static constexpr Effort effort(int ranks) {
+  static constexpr CostTerms cost_terms(int ranks) {
     double rounds = 0;
     for (int paired = power_of_two(ranks); paired > 1; paired /= 2) ++rounds;
     const double more = power_of_two(ranks) == ranks ? 0 : 2;
-    if constexpr (detail::one_of<Op, AllGather>) {
+    if constexpr (is_one_of<Op, AllGather>) {
       return {rounds + more, (1.05 + more / 2) * (ranks - 1.0) / ranks};
     }
     return {rounds + more, 1.6 * (rounds + more / 2)};  // each rank also adds up all of it
@@ -37,30 +37,30 @@ struct Doubling {
   /// The near hops stay on a host. Those of AllReduce carry the whole message, which all ranks of a
   /// host then have on their hands at once: measured, a tree is faster than that would make it.
   template <class Op>
-  static constexpr double far_part(int ranks, int hosts) {
+  static constexpr double inter_node_fraction(int ranks, int hosts) {
     const double far = detail::doublings(hosts), all = detail::doublings(ranks);
-    return detail::one_of<Op, AllGather> && far < all ? far / all : 1;
+    return is_one_of<Op, AllGather> && far < all ? far / all : 1;
   }
   /// A host's shares leave it once.
   template <class Op>
-  static constexpr double far_volume(int ranks, int hosts) {
-    const double all = effort<Op>(ranks).volume;
-    if (detail::one_of<Op, AllReduce> || power_of_two(ranks) != ranks) return all;
+  static constexpr double inter_node_volume(int ranks, int hosts) {
+    const double all = cost_terms<Op>(ranks).volume;
+    if (is_one_of<Op, AllReduce> || power_of_two(ranks) != ranks) return all;
     return 1.05 * (hosts - 1) / hosts;
   }
   template <class Op>
   static constexpr SumOrder order = SumOrder::halves;
   /// Partial results become a rank's own data, so there is no place for a prologue or an epilogue.
   template <class F>
-  static constexpr bool takes = !detail::one_of<F, Avg, PreMulSum>;
+  static constexpr bool supports_reduction = !is_one_of<F, Avg, PreMulSum>;
 
-  template <class Seats>
-  static constexpr void peers(Seats& seats) {
-    const auto at = seats.ring();
+  template <class Positions>
+  static constexpr void peers(Positions& positions) {
+    const auto at = positions.ring();
     const int place = at.place, paired = power_of_two(at.ranks);
     const auto both = [&](int other) {
-      seats.from(at.rank_at(other));
-      seats.to(at.rank_at(other));
+      positions.from(at.rank_at(other));
+      positions.to(at.rank_at(other));
     };
     if (place >= paired) return both(place - paired);
     if (place + paired < at.ranks) both(place + paired);

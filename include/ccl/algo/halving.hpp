@@ -24,15 +24,15 @@ struct Halving {
   static constexpr bool reorders = true;
   static constexpr bool root_moves_wires = false;
   /// Into one rank, at most: what the memory plan reckons with.
-  static constexpr int most_wires(int ranks) {
+  static constexpr int max_wires(int ranks) {
     const int all = detail::doublings(ranks) + 1;
     return all < ranks - 1 ? all : ranks - 1;
   }
   static constexpr int wires = 5;  // that one channel of a rank works on at once
   template <class Op>
-  static constexpr bool supports = detail::one_of<Op, ReduceScatter>;
+  static constexpr bool supports = is_one_of<Op, ReduceScatter>;
   template <class Op>
-  static constexpr Effort effort(int ranks) {
+  static constexpr CostTerms cost_terms(int ranks) {
     const int paired = power_of_two(ranks), blocks = paired / block_of(ranks);
     const double surplus = paired == ranks ? 0 : 2;
     const double hops = detail::doublings(block_of(ranks)) + blocks - 1 + surplus;
@@ -42,24 +42,24 @@ struct Halving {
 
   /// A host's sums leave it once.
   template <class Op>
-  static constexpr double far_volume(int ranks, int hosts) {
-    const double once = 1.05 * (hosts - 1) / hosts, all = effort<Op>(ranks).volume;
+  static constexpr double inter_node_volume(int ranks, int hosts) {
+    const double once = 1.05 * (hosts - 1) / hosts, all = cost_terms<Op>(ranks).volume;
     return power_of_two(ranks) == ranks ? once : all;
   }
 
   /// The near hops stay on a host.
-  static constexpr double far_part(int ranks, int hosts) {
+  static constexpr double inter_node_fraction(int ranks, int hosts) {
     const double far = detail::doublings(hosts), all = detail::doublings(ranks);
     return far < all ? far / all : 1;
   }
 
-  template <class Seats>
-  static constexpr void peers(Seats& seats) {
-    const auto at = seats.ring();
+  template <class Positions>
+  static constexpr void peers(Positions& positions) {
+    const auto at = positions.ring();
     const int place = at.place, paired = power_of_two(at.ranks);
     const auto both = [&](int other) {
-      seats.from(at.rank_at(other));
-      seats.to(at.rank_at(other));
+      positions.from(at.rank_at(other));
+      positions.to(at.rank_at(other));
     };
     if (place >= paired) return both(place - paired);
     if (place + paired < at.ranks) both(place + paired);
@@ -93,7 +93,7 @@ struct Halving {
   }
 
  private:
-  static constexpr int most_in = 4;  // a block's bits, the next block, a partner
+  static constexpr int max_in = 4;  // a block's bits, the next block, a partner
 
   /// What a rank does as this node of the trees of a share and of the partner's share.
   template <class Context, class Parts>
@@ -102,7 +102,7 @@ struct Halving {
     const auto at = context.ring();
     const int low = node & -node, inner = node & (block - 1);
     const int partner = at.place + paired < at.ranks ? at.rank_at(at.place + paired) : -1;
-    int in[most_in] = {partner, -1, -1, -1};
+    int in[max_in] = {partner, -1, -1, -1};
     int count = partner >= 0 ? 1 : 0;
     for (int bit = 1; bit < (inner != 0 ? low : block); bit <<= 1) {
       in[count++] = at.rank_at(at.place ^ bit);
@@ -116,7 +116,7 @@ struct Halving {
     const auto share = chunks.share(at.rank_at(of));
     if (node != 0) {
       const int to = at.rank_at(at.place ^ node ^ parent);
-      auto prims = context.template prims<most_in, 1>({in[0], in[1], in[2], in[3]}, {to});
+      auto prims = context.template prims<max_in, 1>({in[0], in[1], in[2], in[3]}, {to});
       for (int n = 0; n < (two ? 2 : 1); ++n) {
         const auto part = n == 0 ? share : chunks.share(at.rank_at(of + paired));
         if (count == 0) {
@@ -128,12 +128,12 @@ struct Halving {
       return;
     }
     {
-      auto prims = context.template prims<most_in, 1>({in[0], in[1], in[2], in[3]}, {-1});
+      auto prims = context.template prims<max_in, 1>({in[0], in[1], in[2], in[3]}, {-1});
       prims.recv_reduce_copy(share);
     }
     if (!two) return;
     // The partner's own part of its share it adds itself.
-    auto prims = context.template prims<most_in - 1, 1>({in[1], in[2], in[3]}, {partner});
+    auto prims = context.template prims<max_in - 1, 1>({in[1], in[2], in[3]}, {partner});
     prims.recv_reduce_send(chunks.share(at.rank_at(of + paired)));
   }
 

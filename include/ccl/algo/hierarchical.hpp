@@ -57,7 +57,7 @@ constexpr bool levels_run() {
     return inside && runs_all<Outer, AllReduce>;
   } else if constexpr (std::is_same_v<Op, AllToAll>) {
     return runs_messages<Inner> && runs_messages<Outer>;
-  } else if constexpr (one_of<Op, AllGather, ReduceScatter, Broadcast, Reduce>) {
+  } else if constexpr (is_one_of<Op, AllGather, ReduceScatter, Broadcast, Reduce>) {
     return runs_all<Inner, Op> && runs_all<Outer, Op>;
   }
   return false;
@@ -117,14 +117,14 @@ struct Hierarchical {
   /// Partial results become a level's own data.
   template <class F>
   requires(
-      requires { InnerAlgo::template takes<F>; } ||
-      requires { OuterAlgo::template takes<F>; }) static constexpr bool takes = [] {
+      requires { InnerAlgo::template supports_reduction<F>; } ||
+      requires { OuterAlgo::template supports_reduction<F>; }) static constexpr bool supports_reduction = [] {
     bool all = true;
-    if constexpr (requires { InnerAlgo::template takes<F>; }) {
-      all = all && InnerAlgo::template takes<F>;
+    if constexpr (requires { InnerAlgo::template supports_reduction<F>; }) {
+      all = all && InnerAlgo::template supports_reduction<F>;
     }
-    if constexpr (requires { OuterAlgo::template takes<F>; }) {
-      all = all && OuterAlgo::template takes<F>;
+    if constexpr (requires { OuterAlgo::template supports_reduction<F>; }) {
+      all = all && OuterAlgo::template supports_reduction<F>;
     }
     return all;
   }();

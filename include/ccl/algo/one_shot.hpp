@@ -18,20 +18,20 @@ struct OneShot {
   using RankCounts = ccl::RankCounts<2, 4, 8>;
   template <class Op>
   static constexpr bool supports =
-      detail::one_of<Op, AllReduce, AllGather, ReduceScatter, AllToAll, Reduce, AllToAllV,
+      is_one_of<Op, AllReduce, AllGather, ReduceScatter, AllToAll, Reduce, AllToAllV,
                      Broadcast, Gather, Scatter, SendRecv, AllReduceRows>;
   /// As messages between any two ranks, of any number of ranks.
   template <class Op>
   static constexpr bool exchanges =
-      detail::one_of<Op, AllToAllV, Broadcast, Gather, Scatter, SendRecv>;
+      is_one_of<Op, AllToAllV, Broadcast, Gather, Scatter, SendRecv>;
   template <class Op>
-  static constexpr Effort effort(int ranks) {
+  static constexpr CostTerms cost_terms(int ranks) {
     const double others = ranks - 1;
     // A root's messages to all others, or theirs to it, are each as long as the message of one.
-    constexpr bool whole = detail::one_of<Op, AllReduce, Reduce, Broadcast>;
+    constexpr bool whole = is_one_of<Op, AllReduce, Reduce, Broadcast>;
     // A lone message goes through the scratch at 221 GB/s (64 MiB on 4 H200), those of many peers
     // at 290 or more.
-    return {1, detail::one_of<Op, SendRecv> ? 1.31 : whole ? others : others / ranks};
+    return {1, is_one_of<Op, SendRecv> ? 1.31 : whole ? others : others / ranks};
   }
   template <class Op>
   static constexpr SumOrder order = SumOrder::by_rank;

@@ -12,10 +12,10 @@ struct OneTree : Tree {
   static constexpr const char* name = "OneTree";
   static constexpr bool one_tree = true;
   template <class Op>
-  static constexpr bool supports = detail::one_of<Op, AllReduce>;
+  static constexpr bool supports = is_one_of<Op, AllReduce>;
   template <class Op>
-  static constexpr Effort effort(int ranks) {
-    return {Tree::effort<Op>(ranks).hops, ranks > 2 ? 3.3 : 1.2};
+  static constexpr CostTerms cost_terms(int ranks) {
+    return {Tree::cost_terms<Op>(ranks).hops, ranks > 2 ? 3.3 : 1.2};
   }
   template <class Op>
   static constexpr SumOrder order = SumOrder::tree;

@@ -17,28 +17,28 @@ struct OrderedChain {
   static constexpr bool reorders = false;
   static constexpr bool root_moves_wires = false;
   /// Into one rank, at most: what the memory plan reckons with.
-  static constexpr int most_wires(int) { return 2; }
+  static constexpr int max_wires(int) { return 2; }
   static constexpr int wires = 3;  // that one channel of a rank works on at once
   template <class Op>
-  static constexpr bool supports = detail::one_of<Op, ReduceScatter>;
+  static constexpr bool supports = is_one_of<Op, ReduceScatter>;
   template <class Op>
-  static constexpr Effort effort(int ranks) {
+  static constexpr CostTerms cost_terms(int ranks) {
     return {2.0 * (ranks - 1), 1};
   }
-  static constexpr double far_part(int ranks, int hosts) { return double(hosts) / ranks; }
+  static constexpr double inter_node_fraction(int ranks, int hosts) { return double(hosts) / ranks; }
   template <class Op>
   static constexpr SumOrder order = SumOrder::ordered_chain;
 
-  template <class Seats>
-  static constexpr void peers(Seats& seats) {
-    const int rank = seats.rank(), ranks = seats.ranks();
-    if (rank + 1 < ranks) seats.from(rank + 1);
+  template <class Positions>
+  static constexpr void peers(Positions& positions) {
+    const int rank = positions.rank(), ranks = positions.ranks();
+    if (rank + 1 < ranks) positions.from(rank + 1);
     if (rank > 0) {
-      seats.to(rank - 1);
-      seats.from(0);
+      positions.to(rank - 1);
+      positions.from(0);
       return;
     }
-    for (int other = 1; other < ranks; ++other) seats.to(other);
+    for (int other = 1; other < ranks; ++other) positions.to(other);
   }
 
   template <class Context>

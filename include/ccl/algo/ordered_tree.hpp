@@ -15,19 +15,19 @@ struct OrderedTree : OneTree {
   static constexpr const char* name = "OrderedTree";
   static constexpr bool reorders = false;
   template <class Op>
-  static constexpr bool supports = detail::one_of<Op, AllReduce, Reduce>;
+  static constexpr bool supports = is_one_of<Op, AllReduce, Reduce>;
   template <class Op>
-  static constexpr Effort effort(int ranks) {
-    if constexpr (detail::one_of<Op, AllReduce>) return OneTree::effort<Op>(ranks);
+  static constexpr CostTerms cost_terms(int ranks) {
+    if constexpr (is_one_of<Op, AllReduce>) return OneTree::cost_terms<Op>(ranks);
     // To a root that has two children and takes the result, too.
-    return {Tree::effort<Op>(ranks).hops + 1, ranks > 2 ? 3.0 : 1.0};
+    return {Tree::cost_terms<Op>(ranks).hops + 1, ranks > 2 ? 3.0 : 1.0};
   }
   template <class Op>
   static constexpr SumOrder order = SumOrder::ordered_tree;
 
   /// `near` counts all edges to the root, which is rank 0.
-  CCL_HD static constexpr TreeSeat seat(int rank, int ranks) {
-    TreeSeat at;
+  CCL_HD static constexpr TreePosition position(int rank, int ranks) {
+    TreePosition at;
     int first = 0, count = ranks;  // the ranks below a node, itself included
     for (;;) {
       const int below = count - 1, left = (below + 1) / 2;
@@ -44,13 +44,13 @@ struct OrderedTree : OneTree {
     }
   }
 
-  template <class Seats>
-  static constexpr void peers(Seats& seats) {
-    Placed<Seats> placed{seats};
+  template <class Positions>
+  static constexpr void peers(Positions& positions) {
+    Placed<Positions> placed{positions};
     OneTree::peers(placed);
-    if (seats.root() <= 0) return;
-    if (seats.rank() == 0) seats.to(seats.root());
-    if (seats.rank() == seats.root()) seats.from(0);
+    if (positions.root() <= 0) return;
+    if (positions.rank() == 0) positions.to(positions.root());
+    if (positions.rank() == positions.root()) positions.from(0);
   }
   template <class Context>
   CCL_HD static constexpr void run(AllReduce, Context& context) {
@@ -62,7 +62,7 @@ struct OrderedTree : OneTree {
   CCL_HD static constexpr void run(Reduce, Context& context) {
     const int root = context.root();
     Placed<Context> placed{context};
-    const TreeSeat at = placed.tree();
+    const TreePosition at = placed.tree();
     if (root == 0 || (context.rank() != root && !at.is_root())) {
       OneTree::run(Reduce{}, placed);
       return;
@@ -99,7 +99,7 @@ struct OrderedTree : OneTree {
   template <class Given>
   struct Placed {
     Given& given;
-    CCL_HD constexpr TreeSeat tree() const { return seat(given.rank(), given.ranks()); }
+    CCL_HD constexpr TreePosition tree() const { return position(given.rank(), given.ranks()); }
     constexpr void from(int peer) { given.from(peer); }
     constexpr void to(int peer) { given.to(peer); }
     CCL_HD constexpr auto chunks(int shares) const { return given.chunks(shares); }

@@ -20,35 +20,35 @@ struct Pairwise {
   /// Several groups may share a channel's peers: each serves those of its own turns.
   static constexpr bool serves_by_turns = true;
   /// Into one rank, at most: what the memory plan reckons with.
-  static constexpr int most_wires(int ranks) { return ranks - 1; }
+  static constexpr int max_wires(int ranks) { return ranks - 1; }
   static constexpr int wires = 2;  // that one channel of a rank works on at once
   template <class Op>
   static constexpr bool supports =
-      detail::one_of<Op, AllToAll, AllToAllV, Gather, Scatter, SendRecv, AllGather, Broadcast>;
+      is_one_of<Op, AllToAll, AllToAllV, Gather, Scatter, SendRecv, AllGather, Broadcast>;
   /// Messages to many peers start one after another. A lone message has the wires of one peer, a
   /// share of what all wires carry: SendRecv of 16 MiB on 4 H200 takes 142 us, Direct 57. The 1.7
   /// of the others is what AllToAll at 16 MiB lost against NCCL before Direct won (ratios
   /// 0.66, 1.14).
   template <class Op>
-  static constexpr Effort effort(int ranks) {
+  static constexpr CostTerms cost_terms(int ranks) {
     const double others = ranks - 1;
     // A lone message has the channels of one peer (64 MiB on 2 H200: 238 GB/s, on 4: 120).
-    if constexpr (detail::one_of<Op, SendRecv>) return {1, others < 1.5 ? 1.5 : others};
-    return {1 + 0.3 * (others - 1), detail::one_of<Op, Broadcast> ? others : 1.7 * others / ranks};
+    if constexpr (is_one_of<Op, SendRecv>) return {1, others < 1.5 ? 1.5 : others};
+    return {1 + 0.3 * (others - 1), is_one_of<Op, Broadcast> ? others : 1.7 * others / ranks};
   }
 
   /// What is for ranks of the same host does not cross.
   template <class Op>
-  static constexpr double far_volume(int ranks, int hosts) {
-    if constexpr (!detail::one_of<Op, AllToAll>) return effort<Op>(ranks).volume;
+  static constexpr double inter_node_volume(int ranks, int hosts) {
+    if constexpr (!is_one_of<Op, AllToAll>) return cost_terms<Op>(ranks).volume;
     return 2.0 * (hosts - 1) / hosts;
   }
 
-  template <class Seats>
-  static constexpr void peers(Seats& seats) {
-    for (int d = 1; d < seats.ranks(); ++d) {
-      seats.from((seats.rank() + seats.ranks() - d) % seats.ranks());
-      seats.to((seats.rank() + d) % seats.ranks());
+  template <class Positions>
+  static constexpr void peers(Positions& positions) {
+    for (int d = 1; d < positions.ranks(); ++d) {
+      positions.from((positions.rank() + positions.ranks() - d) % positions.ranks());
+      positions.to((positions.rank() + d) % positions.ranks());
     }
   }
 

@@ -25,16 +25,16 @@ struct Pat {
   static constexpr bool reorders = true;
   static constexpr bool root_moves_wires = false;
   /// Into one rank, at most: what the memory plan reckons with.
-  static constexpr int most_wires(int ranks) {
+  static constexpr int max_wires(int ranks) {
     const int both_ways = 2 * levels(ranks);
     return both_ways < ranks - 1 ? both_ways : ranks - 1;
   }
   static constexpr int wires = 3;  // that one channel of a rank works on at once
   template <class Op>
-  static constexpr bool supports = detail::one_of<Op, AllGather, ReduceScatter, Broadcast, Reduce>;
+  static constexpr bool supports = is_one_of<Op, AllGather, ReduceScatter, Broadcast, Reduce>;
   template <class Op>
-  static constexpr Effort effort(int ranks) {
-    if constexpr (detail::one_of<Op, Broadcast, Reduce>) {
+  static constexpr CostTerms cost_terms(int ranks) {
+    if constexpr (is_one_of<Op, Broadcast, Reduce>) {
       // Of two children the second has to wait a little. Not every rank has two.
       return {1.3 * levels(ranks), ranks > 2 ? 1.5 : 1.0};
     }
@@ -43,22 +43,22 @@ struct Pat {
   }
 
   /// The near hops stay on a host.
-  static constexpr double far_part(int ranks, int hosts) {
+  static constexpr double inter_node_fraction(int ranks, int hosts) {
     const double far = 1 + detail::doublings(hosts), all = detail::doublings(ranks);
     return far < all ? far / all : 1;
   }
 
-  template <class Seats>
-  static constexpr void peers(Seats& seats) {
-    const auto at = seats.ring();
+  template <class Positions>
+  static constexpr void peers(Positions& positions) {
+    const auto at = positions.ring();
     // The same edges both ways, so that one plan of wires serves both operations.
     for (int node = 1; node < at.ranks; ++node) {
       const int up = detail::binary_tree(node, at.ranks).up;
       const int there = at.ahead((up - node + at.ranks) % at.ranks);
       const int back = at.ahead((node - up + at.ranks) % at.ranks);
       for (const int peer : {there, back}) {
-        seats.to(peer);
-        seats.from(peer);
+        positions.to(peer);
+        positions.from(peer);
       }
     }
   }
@@ -71,13 +71,13 @@ struct Pat {
       // Of short shares more fit into a wire: all trees at once, in as many hops as one has.
       const Nodes nodes{at.ranks, block_of(context.window(chunks.share(at.rank()).count))};
       for (int n = nodes.last(); n >= 0; n = nodes.before(n)) {
-        const TreeSeat seat = detail::binary_tree(n, at.ranks);
+        const TreePosition position = detail::binary_tree(n, at.ranks);
         const auto share = chunks.share(at.behind(n));
         auto prims = context.template prims<1, 2>(
-            {peer(at, n, seat.up)}, {peer(at, n, seat.down[0]), peer(at, n, seat.down[1])});
+            {peer(at, n, position.up)}, {peer(at, n, position.down[0]), peer(at, n, position.down[1])});
         if (n == 0) {
           prims.copy_send(share);
-        } else if (seat.is_leaf()) {
+        } else if (position.is_leaf()) {
           prims.recv(share);
         } else {
           prims.recv_copy_send(share);
@@ -94,13 +94,13 @@ struct Pat {
       // Of short shares more fit into a wire: all trees at once, in as many hops as one has.
       const Nodes nodes{at.ranks, block_of(context.window(chunks.share(at.rank()).count))};
       for (int n = nodes.first(); n >= 0; n = nodes.after(n)) {
-        const TreeSeat seat = detail::binary_tree(n, at.ranks);
+        const TreePosition position = detail::binary_tree(n, at.ranks);
         const auto share = chunks.share(at.behind(n));
         auto prims = context.template prims<2, 1>(
-            {peer(at, n, seat.down[0]), peer(at, n, seat.down[1])}, {peer(at, n, seat.up)});
+            {peer(at, n, position.down[0]), peer(at, n, position.down[1])}, {peer(at, n, position.up)});
         if (n == 0) {
           prims.recv_reduce_copy(share);
-        } else if (seat.is_leaf()) {
+        } else if (position.is_leaf()) {
           prims.send(share);
         } else {
           prims.recv_reduce_send(share);
@@ -114,13 +114,13 @@ struct Pat {
   CCL_HD static constexpr void run(Broadcast, Context& context) {
     const auto at = context.ring();
     const int n = at.distance_from(context.root());
-    const TreeSeat seat = detail::binary_tree(n, at.ranks);
+    const TreePosition position = detail::binary_tree(n, at.ranks);
     auto prims = context.template prims<1, 2>(
-        {peer(at, n, seat.up)}, {peer(at, n, seat.down[0]), peer(at, n, seat.down[1])});
+        {peer(at, n, position.up)}, {peer(at, n, position.down[0]), peer(at, n, position.down[1])});
     for (auto chunks = context.chunks(1); chunks.next();) {
       if (n == 0) {
         prims.copy_send(chunks.all());
-      } else if (seat.is_leaf()) {
+      } else if (position.is_leaf()) {
         prims.recv(chunks.all());
       } else {
         prims.recv_copy_send(chunks.all());
@@ -133,13 +133,13 @@ struct Pat {
   CCL_HD static constexpr void run(Reduce, Context& context) {
     const auto at = context.ring();
     const int n = at.distance_from(context.root());
-    const TreeSeat seat = detail::binary_tree(n, at.ranks);
+    const TreePosition position = detail::binary_tree(n, at.ranks);
     auto prims = context.template prims<2, 1>(
-        {peer(at, n, seat.down[0]), peer(at, n, seat.down[1])}, {peer(at, n, seat.up)});
+        {peer(at, n, position.down[0]), peer(at, n, position.down[1])}, {peer(at, n, position.up)});
     for (auto chunks = context.chunks(1); chunks.next();) {
       if (n == 0) {
         prims.recv_reduce_copy(chunks.all());
-      } else if (seat.is_leaf()) {
+      } else if (position.is_leaf()) {
         prims.send(chunks.all());
       } else {
         prims.recv_reduce_send(chunks.all());
@@ -158,10 +158,10 @@ struct Pat {
     /// -1 after the last.
     CCL_HD constexpr int after(int n) const {
       if (n == 0) return -1;
-      if (n % block == 0) return settle(n - low(n), n + low(n));
+      if (n % block == 0) return next_open(n - low(n), n + low(n));
       const int base = n - n % block;
       for (int level = low(n), at = n + 2 * level;; level *= 2, at = base + level) {
-        if (level == block) return settle(base, base + block);
+        if (level == block) return next_open(base, base + block);
         if (at < base + block && at < ranks) return at;
       }
     }
@@ -200,7 +200,7 @@ struct Pat {
       }
     }
     /// What follows when all below `done` is behind us but for `node` and what is above it.
-    CCL_HD constexpr int settle(int node, int done) const {
+    CCL_HD constexpr int next_open(int node, int done) const {
       if (done >= ranks || (node != 0 && node + low(node) <= done)) return node;
       return into(done);
     }

@@ -10,11 +10,11 @@ inline constexpr int max_view_ranks = 8;
 /// ccl::RankCounts<3, 6>; };`.
 template <int... Ranks>
 struct RankCounts {
-  static constexpr bool has(int ranks) { return ((ranks == Ranks) || ...); }
+  static constexpr bool contains(int ranks) { return ((ranks == Ranks) || ...); }
 };
 /// All that a peer view may have: of an algorithm whose kernels are told the number of ranks.
 struct AnyRankCount {
-  static constexpr bool has(int ranks) { return ranks <= max_view_ranks; }
+  static constexpr bool contains(int ranks) { return ranks <= max_view_ranks; }
 };
 
 }  // namespace ccl

@@ -15,29 +15,29 @@ struct Ring {
   static constexpr bool reorders = true;
   static constexpr bool root_moves_wires = false;
   /// Into one rank, at most: what the memory plan reckons with.
-  static constexpr int most_wires(int) { return 1; }
+  static constexpr int max_wires(int) { return 1; }
   static constexpr int wires = 2;  // that one channel of a rank works on at once
   template <class Op>
   static constexpr bool supports =
-      detail::one_of<Op, AllReduce, AllGather, ReduceScatter, Broadcast, Reduce>;
+      is_one_of<Op, AllReduce, AllGather, ReduceScatter, Broadcast, Reduce>;
   template <class Op>
-  static constexpr Effort effort(int ranks) {
+  static constexpr CostTerms cost_terms(int ranks) {
     const double others = ranks - 1;
-    if constexpr (detail::one_of<Op, Broadcast, Reduce>) return {others, 1};
-    return detail::one_of<Op, AllReduce> ? Effort{2 * others, 2 * others / ranks}
-                                         : Effort{others, others / ranks};
+    if constexpr (is_one_of<Op, Broadcast, Reduce>) return {others, 1};
+    return is_one_of<Op, AllReduce> ? CostTerms{2 * others, 2 * others / ranks}
+                                         : CostTerms{others, others / ranks};
   }
   /// A host's ranks stand together.
-  static constexpr double far_part(int ranks, int hosts) { return double(hosts) / ranks; }
+  static constexpr double inter_node_fraction(int ranks, int hosts) { return double(hosts) / ranks; }
   template <class Op>
   static constexpr SumOrder order =
-      detail::one_of<Op, AllReduce> ? SumOrder::varies : SumOrder::ring;
+      is_one_of<Op, AllReduce> ? SumOrder::varies : SumOrder::ring;
 
-  template <class Seats>
-  static constexpr void peers(Seats& seats) {
-    const auto at = seats.ring();
-    seats.from(at.prev());
-    seats.to(at.next());
+  template <class Positions>
+  static constexpr void peers(Positions& positions) {
+    const auto at = positions.ring();
+    positions.from(at.prev());
+    positions.to(at.next());
   }
 
   template <class Context>

@@ -16,26 +16,26 @@ struct Tree {
   static constexpr bool reorders = true;
   static constexpr bool root_moves_wires = true;
   /// Into one rank, at most: what the memory plan reckons with.
-  static constexpr int most_wires(int) { return 2 * TreeSeat::arity; }
+  static constexpr int max_wires(int) { return 2 * TreePosition::arity; }
   static constexpr int wires =
-      2 * (TreeSeat::arity + 1);  // that one channel of a rank works on at once
+      2 * (TreePosition::arity + 1);  // that one channel of a rank works on at once
   template <class Op>
-  static constexpr bool supports = detail::one_of<Op, AllReduce, Broadcast, Reduce>;
+  static constexpr bool supports = is_one_of<Op, AllReduce, Broadcast, Reduce>;
   static constexpr bool one_tree = false;  // that all channels of an all-reduce share
   template <class Op>
-  static constexpr Effort effort(int ranks) {
+  static constexpr CostTerms cost_terms(int ranks) {
     double levels = 0;
     for (int below = 1; below < ranks; below *= 2) ++levels;
-    if constexpr (!detail::one_of<Op, AllReduce>) return {levels, ranks > 2 ? 2.0 : 1.0};
+    if constexpr (!is_one_of<Op, AllReduce>) return {levels, ranks > 2 ? 2.0 : 1.0};
     return {2 * levels, ranks > 2 ? 2.3 : 1.2};  // measured with two trees
   }
   /// Inside a host first, then between.
-  static constexpr double far_part(int ranks, int hosts) {
+  static constexpr double inter_node_fraction(int ranks, int hosts) {
     return double(detail::doublings(hosts)) / detail::doublings(ranks);
   }
   template <class Op>
   static constexpr SumOrder order =
-      detail::one_of<Op, AllReduce> ? SumOrder::varies : SumOrder::tree;
+      is_one_of<Op, AllReduce> ? SumOrder::varies : SumOrder::tree;
   /// Chunks that a rank sends up before it takes the first from above. The further from the root,
   /// the more: what a rank has in hand beyond its parent is under way between the two, and hides
   /// the time of that edge alone. Were all equally far ahead, no rank could hand a chunk down
@@ -43,22 +43,22 @@ struct Tree {
   /// rank's lead. Over a network a whole wire of chunks is to be under way. Twice that is the most
   /// that comes to an end: a wire up, and one down, are then full.
   template <class Context>
-  CCL_HD static constexpr int lead(const TreeSeat& at, const Context& context) {
+  CCL_HD static constexpr int lead(const TreePosition& at, const Context& context) {
     return near_lead * at.near + (at.far > 0 ? at.far * context.window() : 0);
   }
   static constexpr int near_lead = 2;  // chunks, for each edge inside a machine
 
-  template <class Seats>
-  static constexpr void peers(Seats& seats) {
-    const auto at = seats.tree();
+  template <class Positions>
+  static constexpr void peers(Positions& positions) {
+    const auto at = positions.tree();
     if (at.up >= 0) {
-      seats.from(at.up);
-      seats.to(at.up);
+      positions.from(at.up);
+      positions.to(at.up);
     }
     for (const int d : at.down) {
       if (d < 0) continue;
-      seats.from(d);
-      seats.to(d);
+      positions.from(d);
+      positions.to(d);
     }
   }
 

@@ -14,9 +14,9 @@ struct TwoShot {
   static constexpr bool splits = true;  // an all-reduce into shares
   using RankCounts = ccl::RankCounts<2, 4, 8>;
   template <class Op>
-  static constexpr bool supports = detail::one_of<Op, AllReduce, Broadcast, Reduce, AllReduceRows>;
+  static constexpr bool supports = is_one_of<Op, AllReduce, Broadcast, Reduce, AllReduceRows>;
   template <class Op>
-  static constexpr Effort effort(int ranks) {
+  static constexpr CostTerms cost_terms(int ranks) {
     return {2, 2 * (ranks - 1.0) / ranks};
   }
   template <class Op>
@@ -25,7 +25,7 @@ struct TwoShot {
   /// never. All-reduce on 2 H200, by peers_bench: 1 MiB 5.39 us, so 5.16; 4 MiB 15.7, so 15.5; 16
   /// MiB 61.8, so 58.7; of 256 KiB and less 1 to 2 % more.
   template <class Op>
-  static constexpr Index pairs_from = detail::one_of<Op, AllReduce> ? Index{512} << 10 : 0;
+  static constexpr Index pairs_from = is_one_of<Op, AllReduce> ? Index{512} << 10 : 0;
 
   template <class Prims>
   CCL_HD static constexpr void run(AllReduce, Prims& prims) {

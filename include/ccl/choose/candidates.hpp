@@ -47,7 +47,7 @@ struct Candidate {
   using Algorithm = Algo;
   using Protocol = Proto;
   using Over = Transport;
-  static constexpr Index most_bytes = MostBytes;
+  static constexpr Index max_bytes = MostBytes;
   static constexpr const char* algo = Algo::name;
   static constexpr const char* proto = Proto::name;
   static constexpr const char* transport = Transport::name;
@@ -59,7 +59,7 @@ struct Candidate<AutoOf<Cs...>, Auto, Transport, MostBytes> {
   template <class Op>
   using On = Collective<Op, AutoOf<Cs...>, Auto, Transport>;
   using Algorithm = AutoOf<Cs...>;
-  static constexpr Index most_bytes = MostBytes;
+  static constexpr Index max_bytes = MostBytes;
   static constexpr const char* algo = "Auto";
   static constexpr const char* proto = "Auto";
   static constexpr const char* transport = Transport::name;

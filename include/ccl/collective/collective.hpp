@@ -22,15 +22,15 @@ namespace ccl {
 /// `create` is collective. Objects are handles: copies share the connections. Calls of one object
 /// are serialised; all ranks make them in the same order.
 template <class Op, class Algo, class Proto, class Transport>
-class Collective : public detail::Composition<Op, Algo, Proto, detail::sides_of<Transport>()> {
+class Collective : public detail::Composition<Op, Algo, Proto, detail::exec_spaces<Transport>()> {
   static_assert(detail::check_collective<Op, Algo, Proto, Transport>());
-  using Base = detail::Composition<Op, Algo, Proto, detail::sides_of<Transport>()>;
+  using Base = detail::Composition<Op, Algo, Proto, detail::exec_spaces<Transport>()>;
 
  public:
   /// Connects what the algorithm needs. Collective. `plan` must be the same on all ranks.
   static Result<Collective> create(const Communicator& comm, std::optional<Plan> plan = {}) {
-    CCL_TRY(auto links, Base::template make_links<Transport>(comm, plan));
-    return Collective{std::move(links)};
+    CCL_TRY(auto connections, Base::template make_connections<Transport>(comm, plan));
+    return Collective{std::move(connections)};
   }
 
   /// AllReduce: `count` elements each; everyone gets the reduction of all ranks' elements.
@@ -45,15 +45,15 @@ class Collective : public detail::Composition<Op, Algo, Proto, detail::sides_of<
   template <class Acc = void, class T, class F = Sum>
   requires cuda::std::same_as<Op, ReduceScatter> Result<void>
   operator()(const T* send, T* recv, Index count, F op = {}, Stream stream = {}) const {
-    return reduce_into<Acc>(send, recv, count, this->links_->comm().ranks(), op, 0,
+    return reduce_into<Acc>(send, recv, count, this->connections_->comm().ranks(), op, 0,
                             {count, count, 0, false}, true, stream);
   }
   /// Reduce: like AllReduce, but only `root` gets the result; `recv` of the others is not touched.
   template <class Acc = void, class T, class F = Sum>
   requires cuda::std::same_as<Op, Reduce> Result<void>
   operator()(const T* send, T* recv, Index count, F op, int root, Stream stream = {}) const {
-    CCL_CHECK(detail::check_root(this->links_->comm(), root));
-    const bool mine = root == this->links_->comm().rank();
+    CCL_CHECK(detail::check_root(this->connections_->comm(), root));
+    const bool mine = root == this->connections_->comm().rank();
     return reduce_into<Acc>(send, recv, count, 1, op, root, {count, 0, 0, false}, mine, stream);
   }
   /// AllGather: `count` elements of each rank; rank r's become the r-th run of `recv`.
@@ -61,7 +61,7 @@ class Collective : public detail::Composition<Op, Algo, Proto, detail::sides_of<
   template <class T>
   requires cuda::std::same_as<Op, AllGather> Result<void>
   operator()(const T* send, T* recv, Index count, Stream stream = {}) const {
-    const auto& comm = this->links_->comm();
+    const auto& comm = this->connections_->comm();
     CCL_CHECK(check(send, count, sizeof(T), "send"));
     CCL_CHECK(check(recv, count, sizeof(T), "recv", comm.ranks()));
     const Index bytes = count * Index{sizeof(T)};
@@ -83,7 +83,7 @@ class Collective : public detail::Composition<Op, Algo, Proto, detail::sides_of<
   template <class T>
   requires cuda::std::same_as<Op, Broadcast> Result<void>
   operator()(const T* send, T* recv, Index count, int root, Stream stream = {}) const {
-    const auto& comm = this->links_->comm();
+    const auto& comm = this->connections_->comm();
     CCL_CHECK(detail::check_root(comm, root));
     if (root == comm.rank()) CCL_CHECK(check(send, count, sizeof(T), "send"));
     CCL_CHECK(check(recv, count, sizeof(T), "recv"));
@@ -105,7 +105,7 @@ class Collective : public detail::Composition<Op, Algo, Proto, detail::sides_of<
   template <class T>
   requires cuda::std::same_as<Op, AllToAll> Result<void>
   operator()(const T* send, T* recv, Index count, Stream stream = {}) const {
-    const auto& comm = this->links_->comm();
+    const auto& comm = this->connections_->comm();
     CCL_CHECK(check(send, count, sizeof(T), "send", comm.ranks()));
     CCL_CHECK(check(recv, count, sizeof(T), "recv", comm.ranks()));
     const Index bytes = count * Index{sizeof(T)};
@@ -131,7 +131,7 @@ class Collective : public detail::Composition<Op, Algo, Proto, detail::sides_of<
   operator()(const T* send, std::span<const Index> send_counts, std::span<const Index> send_offsets,
              T* recv, std::span<const Index> recv_counts, std::span<const Index> recv_offsets,
              Stream stream = {}) const {
-    CCL_TRY(Table table, detail::table_of(this->links_->comm(), send, {send_counts, send_offsets},
+    CCL_TRY(Table table, detail::table_of(this->connections_->comm(), send, {send_counts, send_offsets},
                                           recv, {recv_counts, recv_offsets}, sizeof(T)));
     return exchange(detail::call_info<T, void>(Op::name, -1, -1), std::move(table), stream);
   }
@@ -147,8 +147,8 @@ class Collective : public detail::Composition<Op, Algo, Proto, detail::sides_of<
     constexpr bool over_wires = !detail::OverPeers<Algo>, over_peers = !over_wires;
     static_assert(detail::takes_counts<Op, Algo, Proto>,
                   "ccl: counts that lie in memory take OneShot with LL or LL128, or Pairwise");
-    detail::Links& links = *this->links_;
-    CCL_CHECK(detail::check_rows(links.comm(), rows, sizeof(T), send, recv));
+    detail::Connections& connections = *this->connections_;
+    CCL_CHECK(detail::check_rows(connections.comm(), rows, sizeof(T), send, recv));
     const Index row_bytes = rows.row * Index{sizeof(T)};
     if (stream.recorder() != nullptr) {
       return fail(Errc::not_supported,
@@ -168,27 +168,27 @@ class Collective : public detail::Composition<Op, Algo, Proto, detail::sides_of<
     work.recv_stride = int(rows.recv_stride);
     const auto info = detail::call_info<T, void>(Op::name, rows.row * rows.recv_stride, -1);
     if constexpr (over_peers) {
-      detail::enroll<detail::CountedKernels<Algo, Proto>>();
-      if (links.on_device()) {
-        return detail::counted_on_device<Algo, Proto>(links, info, work, stream);
+      detail::register_kernels<detail::CountedKernels<Algo, Proto>>();
+      if (connections.on_device()) {
+        return detail::counted_on_device<Algo, Proto>(connections, info, work, stream);
       }
     }
-    if constexpr (over_wires && detail::sides_of<Transport>().cpus) {
-      if (!links.on_device()) {
+    if constexpr (over_wires && detail::exec_spaces<Transport>().cpus) {
+      if (!connections.on_device()) {
         return detail::queue_on_host(
-            this->links_, info, stream, [work](detail::Links& own, const detail::CallInfo& noted) {
+            this->connections_, info, stream, [work](detail::Connections& own, const detail::CallInfo& noted) {
               return detail::counted_on_host<Op, Algo, Proto>(own, noted, work);
             });
       }
     }
-    return fail(links.no_counts());
+    return fail(connections.no_counts());
   }
   /// Gather: `count` elements of each rank become the runs of `root`'s `recv`, which the others may
   /// leave null. In place on the root where send == recv + root * count.
   template <class T>
   requires cuda::std::same_as<Op, Gather> Result<void>
   operator()(const T* send, T* recv, Index count, int root, Stream stream = {}) const {
-    const auto& comm = this->links_->comm();
+    const auto& comm = this->connections_->comm();
     CCL_CHECK(detail::check_root(comm, root));
     CCL_CHECK(check(send, count, sizeof(T), "send"));
     const Index bytes = count * Index{sizeof(T)};
@@ -205,7 +205,7 @@ class Collective : public detail::Composition<Op, Algo, Proto, detail::sides_of<
   template <class T>
   requires cuda::std::same_as<Op, Scatter> Result<void>
   operator()(const T* send, T* recv, Index count, int root, Stream stream = {}) const {
-    const auto& comm = this->links_->comm();
+    const auto& comm = this->connections_->comm();
     CCL_CHECK(detail::check_root(comm, root));
     CCL_CHECK(check(recv, count, sizeof(T), "recv"));
     const Index bytes = count * Index{sizeof(T)};
@@ -226,7 +226,7 @@ class Collective : public detail::Composition<Op, Algo, Proto, detail::sides_of<
       return bind<Acc>(args..., Sum{});
     } else {
       // Over wires for GPUs only it holds no code for the group's calls on CPU lanes.
-      using Call = std::conditional_t<detail::sides_of<Transport>().cpus || detail::OverPeers<Algo>,
+      using Call = std::conditional_t<detail::exec_spaces<Transport>().cpus || detail::OverPeers<Algo>,
                                       detail::bound_call<Op, Algo, Proto, Acc, Args...>, void>;
       return detail::BoundCall<Collective, Call, Acc, Args...>{*this, {args...}};
     }
@@ -241,15 +241,15 @@ class Collective : public detail::Composition<Op, Algo, Proto, detail::sides_of<
     return group({send_message(send, send_count, to), recv_message(recv, recv_count, from)},
                  stream);
   }
-  using Leg = detail::Leg;
+  using P2pOp = detail::P2pOp;
   template <class T>
   requires cuda::std::same_as<Op, SendRecv>
-  static Leg send_message(const T* data, Index count, int to) {
+  static P2pOp send_message(const T* data, Index count, int to) {
     return {true, const_cast<T*>(data), count, Index{sizeof(T)}, to};
   }
   template <class T>
   requires cuda::std::same_as<Op, SendRecv>
-  static Leg recv_message(T* data, Index count, int from) {
+  static P2pOp recv_message(T* data, Index count, int from) {
     return {false, data, count, Index{sizeof(T)}, from};
   }
   template <class T>
@@ -262,24 +262,24 @@ class Collective : public detail::Composition<Op, Algo, Proto, detail::sides_of<
   const { return group({recv_message(data, count, from)}, stream); }
   /// Sends and receives that go on at once: no order of theirs, here or at the peers, deadlocks.
   /// Messages between two ranks are matched in the order in which each lists them.
-  Result<void> group(std::initializer_list<Leg> legs,
+  Result<void> group(std::initializer_list<P2pOp> p2p_ops,
                      Stream stream = {}) const requires cuda::std::same_as<Op, SendRecv> {
-    return group(std::span{legs.begin(), legs.size()}, stream);
+    return group(std::span{p2p_ops.begin(), p2p_ops.size()}, stream);
   }
-  Result<void> group(std::span<const Leg> legs, Stream stream = {},
+  Result<void> group(std::span<const P2pOp> p2p_ops, Stream stream = {},
                      detail::Overlaps overlaps = detail::Overlaps::refused)
       const requires cuda::std::same_as<Op, SendRecv> {
-    CCL_TRY(Table table, detail::table_of(this->links_->comm(), legs, overlaps));
+    CCL_TRY(Table table, detail::table_of(this->connections_->comm(), p2p_ops, overlaps));
     return exchange(detail::call_info<char, void>(Op::name, -1, -1), std::move(table), stream);
   }
 
  private:
   template <class, class, class, bool>
   friend struct detail::MadeCandidates;
-  explicit Collective(std::shared_ptr<detail::Links> links) : Base{std::move(links)} {}
+  explicit Collective(std::shared_ptr<detail::Connections> connections) : Base{std::move(connections)} {}
   static Result<Collective> create_late(const Communicator& comm) {
-    CCL_TRY(auto links, Base::template make_links<Transport>(comm, {}, true));
-    return Collective{std::move(links)};
+    CCL_TRY(auto connections, Base::template make_connections<Transport>(comm, {}, true));
+    return Collective{std::move(connections)};
   }
   /// In a communicator of one rank nothing is combined: any functor will do.
   template <class Acc, class T, class F>
@@ -294,7 +294,7 @@ class Collective : public detail::Composition<Op, Algo, Proto, detail::sides_of<
   template <class Acc, class T, class F>
   Result<void> alone(const T* send, T* recv, Index count, F op, int root,
                      Stream stream = {}) const {
-    CCL_CHECK(detail::check_root(this->links_->comm(), root));
+    CCL_CHECK(detail::check_root(this->connections_->comm(), root));
     return alone<Acc>(send, recv, count, op, stream);
   }
 
@@ -304,21 +304,21 @@ class Collective : public detail::Composition<Op, Algo, Proto, detail::sides_of<
   static P* bytes_at(P* base, Index bytes) {
     return base == nullptr ? nullptr : base + bytes / Index{sizeof(P)};
   }
-  Index times_ranks(Index n) const { return n * this->links_->comm().ranks(); }
+  Index times_ranks(Index n) const { return n * this->connections_->comm().ranks(); }
   /// Where this rank's run of `count` begins.
-  Index at_rank(Index count) const { return count * this->links_->comm().rank(); }
+  Index at_rank(Index count) const { return count * this->connections_->comm().rank(); }
 
   Result<void> check(const void* buffer, Index count, Index element_bytes, const char* what,
                      Index runs = 1) const {
-    return detail::check_buffer(this->links_->comm(), what, buffer, count, element_bytes, runs);
+    return detail::check_buffer(this->connections_->comm(), what, buffer, count, element_bytes, runs);
   }
   Result<void> check_overlap(const void* send, Index send_bytes, const void* recv, Index recv_bytes,
                              const void* in_place) const {
-    return detail::check_overlap(this->links_->comm(), Op::name, send, send_bytes, recv, recv_bytes,
+    return detail::check_overlap(this->connections_->comm(), Op::name, send, send_bytes, recv, recv_bytes,
                                  in_place);
   }
   Result<void> check_apart(const void* send, const void* recv, Index bytes) const {
-    return detail::check_apart(this->links_->comm(), Op::name, send, recv, bytes);
+    return detail::check_apart(this->connections_->comm(), Op::name, send, recv, bytes);
   }
 
   template <class Acc, class T, class F>
@@ -335,7 +335,7 @@ class Collective : public detail::Composition<Op, Algo, Proto, detail::sides_of<
                   "ccl: this protocol cannot carry this reduction of these elements; see `takes` "
                   "in its header");
     CCL_CHECK(check(send, count, sizeof(T), "send", runs));
-    const auto& comm = this->links_->comm();
+    const auto& comm = this->connections_->comm();
     if (gets) {
       CCL_CHECK(check(recv, count, sizeof(T), "recv"));
       const Index bytes = count * Index{sizeof(T)};
@@ -350,12 +350,12 @@ class Collective : public detail::Composition<Op, Algo, Proto, detail::sides_of<
 
   Result<void> exchange(const detail::CallInfo& info, Table table, Stream stream) const {
     if constexpr (detail::MovesByCopies<Algo>) {
-      return detail::exchange_by_copies<Op, Algo>(this->links_, info, table, stream);
+      return detail::exchange_by_copies<Op, Algo>(this->connections_, info, table, stream);
     } else if constexpr (detail::OverPeers<Algo>) {
-      return detail::exchange_over_peers<Op, Algo, Proto>(this->links_, info, table, stream);
+      return detail::exchange_over_peers<Op, Algo, Proto>(this->connections_, info, table, stream);
     } else {
-      return detail::exchange<Op, Algo, Proto, detail::sides_of<Transport>()>(
-          this->links_, info, std::move(table), stream);
+      return detail::exchange<Op, Algo, Proto, detail::exec_spaces<Transport>()>(
+          this->connections_, info, std::move(table), stream);
     }
   }
 };

@@ -18,7 +18,7 @@ namespace ccl {
 namespace detail {
 struct CommState;
 /// What handles stand on that were moved from: it is as if failed, with `Errc::invalid_usage`.
-std::shared_ptr<CommState> nobody() noexcept;
+std::shared_ptr<CommState> moved_from() noexcept;
 }  // namespace detail
 
 /// How a communicator is to behave. What is not set is taken from the settings (docs/settings.md).
@@ -123,7 +123,7 @@ class Communicator {
   explicit Communicator(std::shared_ptr<detail::CommState> state) : state_{std::move(state)} {}
 
  private:
-  detail::Handle<detail::CommState, detail::nobody> state_;
+  detail::Handle<detail::CommState, detail::moved_from> state_;
 };
 
 }  // namespace ccl

@@ -8,7 +8,7 @@
 namespace ccl {
 
 /// What the program that started this process says about it.
-struct Launch {
+struct LaunchEnvironment {
   int rank = 0;
   int ranks = 1;
   int local_rank = 0;    // among the ranks of this host
@@ -20,12 +20,12 @@ struct Launch {
 /// one rank alone if none of their variables is set, and in a batch script of Slurm, where a
 /// warning says that srun starts ranks. Has no effect beyond that and asking PMIx for the job's
 /// size where nothing else tells it.
-Result<Launch> detect_launch();
+Result<LaunchEnvironment> detect_launch();
 
 /// The id on which all ranks of the launch meet. Collective; rank 0 becomes the root. From
 /// CCL_COMM_ID, else MASTER_ADDR and MASTER_PORT, else exchanged through PMIx. Under torchrun,
 /// whose own store holds MASTER_PORT, the port is the next one. A name that is not known is asked
 /// for again until CCL_INIT_TIMEOUT has passed: hosts that are still starting may have none yet.
-Result<UniqueId> launch_id(const Launch& launch);
+Result<UniqueId> launch_id(const LaunchEnvironment& launch);
 
 }  // namespace ccl

@@ -53,7 +53,7 @@ struct WaitsFor {
 };
 
 /// What one rank knows of its own operations.
-struct Account {
+struct RankStatus {
   int rank = -1;
   bool answered = false;  // where not, only `rank` and `host` are known
   std::string host;
@@ -61,7 +61,7 @@ struct Account {
   Word now_ns = 0;                    // when it spoke, by its own clock, as the operations' times
   Word called = 0;                    // collectives that it has called; see `Operation::number`
   std::vector<Operation> operations;  // oldest first: what has not ended, and a few that have
-  std::string meeting;  // the call of all ranks, such as finalize, that it is in; empty: none
+  std::string rendezvous;  // the call of all ranks, such as finalize, that it is in; empty: none
   WaitsFor waits;       // of its oldest running operation
   std::vector<WireSteps> steps;  // of that operation's wires; at most 64
 
@@ -73,7 +73,7 @@ struct Account {
 
 /// What all ranks of a communicator do, and who keeps the others waiting.
 struct Report {
-  std::vector<Account> ranks;
+  std::vector<RankStatus> ranks;
   int behind = -1;      // the rank that the others wait for; -1: nobody waits
   Operation operation;  // in which
   int waiting = -1;     // a rank that waits for it; -1: unknown
@@ -87,13 +87,13 @@ struct Report {
 /// Who is behind, in this order: a rank that does not answer; one that has called something else
 /// than the others; one that has not called what the others run; one for whom the others wait in
 /// the same operation. `asking` breaks ties: whom it waits for comes first.
-Report diagnose(std::vector<Account> ranks, int asking);
+Report diagnose(std::vector<RankStatus> ranks, int asking);
 
 namespace detail {
 /// An account on its way to other ranks; at most 64 operations and 64 wires of it.
-std::vector<std::byte> pack(const Account& account);
+std::vector<std::byte> pack(const RankStatus& rank_status);
 /// False if these bytes are none.
-bool unpack(std::span<const std::byte> bytes, Account& account);
+bool unpack(std::span<const std::byte> bytes, RankStatus& rank_status);
 }  // namespace detail
 
 }  // namespace ccl

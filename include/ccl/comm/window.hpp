@@ -56,8 +56,8 @@ class Window {
 
  private:
   explicit Window(std::shared_ptr<detail::WindowState> state) : state_{std::move(state)} {}
-  static std::shared_ptr<detail::WindowState> nobody() noexcept;  // moved from
-  detail::Handle<detail::WindowState, nobody> state_;
+  static std::shared_ptr<detail::WindowState> moved_from() noexcept;  // moved from
+  detail::Handle<detail::WindowState, moved_from> state_;
 };
 
 }  // namespace ccl

@@ -14,7 +14,7 @@ struct Fp8Rows {
   using Code = float8_e4m3;
   static constexpr const char* name = "fp8";
   static constexpr int per_cell = 8;
-  static constexpr int most_lanes = 512;  // a lane has twice as many values of 16 bits as plain
+  static constexpr int max_lanes = 512;  // a lane has twice as many values of 16 bits as plain
   static constexpr float largest_code = 448;
   /// The last cell, which the group's last lane has, holds the scale.
   static constexpr int data_cells(int tile_cells) { return tile_cells - 1; }
@@ -64,7 +64,7 @@ struct Fp8Rows {
   }
   /// Sums of one hop stay in float.
   template <class Lane>
-  CCL_HD static void settle(float*) {}
+  CCL_HD static void round_as_sent(float*) {}
 
  private:
   template <class Lane>

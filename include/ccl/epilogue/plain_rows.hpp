@@ -9,7 +9,7 @@ template <class T>
 struct PlainRows {
   static constexpr const char* name = "plain";
   static constexpr int per_cell = 8 / int(sizeof(T));  // values of a word
-  static constexpr int most_lanes = 1024;              // of a crew
+  static constexpr int max_lanes = 1024;              // of a crew
   /// Cells of a tile that hold values.
   static constexpr int data_cells(int tile_cells) { return tile_cells; }
 
@@ -29,7 +29,7 @@ struct PlainRows {
   }
   /// A sum, as all ranks would have it after another hop.
   template <class Lane>
-  CCL_HD static void settle(float* values) {
+  CCL_HD static void round_as_sent(float* values) {
     CCL_UNROLL for (int c = 0; c < Lane::cells; ++c) {
       detail::RowRun<T, per_cell>::pack(values + c * per_cell).unpack(values + c * per_cell);
     }

@@ -85,9 +85,9 @@ concept ReducesLanes = requires(const G g, float value, Word word) {
   { g.from(word, 0) } -> cuda::std::same_as<Word>;
 };
 template <class G>
-concept ReducesCrews = requires(const G g, float value) {
-  { g.crew_sum(value) } -> cuda::std::same_as<float>;
-  { g.crew_max(value) } -> cuda::std::same_as<float>;
+concept ReducesBlocks = requires(const G g, float value) {
+  { g.block_sum(value) } -> cuda::std::same_as<float>;
+  { g.block_max(value) } -> cuda::std::same_as<float>;
 };
 }  // namespace detail
 
@@ -100,10 +100,10 @@ concept LaneGroup = detail::HasLaneWidth<G> && detail::HasLaneRank<G> &&
 /// Lanes that also reduce numbers with each other; all of them call, and all get the same bits.
 ///   max(x)                      of the group
 ///   from(word, lane)            what that lane of the group gave
-///   crew_sum(x), crew_max(x)    of all groups that end together (see crew.hpp): in an order that
+///   block_sum(x), block_max(x)    of all groups that end together (see crew.hpp): in an order that
 ///                               their number alone decides. Every lane of the crew calls it.
 template <class G>
-concept ReducingLanes = LaneGroup<G> && detail::ReducesLanes<G> && detail::ReducesCrews<G>;
+concept ReducingLanes = LaneGroup<G> && detail::ReducesLanes<G> && detail::ReducesBlocks<G>;
 
 namespace detail {
 /// The least a LaneGroup may be. Never defined: for checking policies where no group is at hand.

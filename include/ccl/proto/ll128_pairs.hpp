@@ -55,8 +55,8 @@ class LL128Pairs::Lane {
   CCL_HD Arrival load(const Packet* tile) const {
     return {{half_.load(tile), half_.load(tile + Half::tile_packets)}};
   }
-  CCL_HD bool here(const Arrival& a, Word flag) const {
-    return half_.here(a.half[0], flag) & half_.here(a.half[1], flag);
+  CCL_HD bool has_arrived(const Arrival& a, Word flag) const {
+    return half_.has_arrived(a.half[0], flag) & half_.has_arrived(a.half[1], flag);
   }
   CCL_HD bool agree(bool vote) const { return half_.agree(vote); }
   CCL_HD Fragment unpack(const Arrival& a) const {

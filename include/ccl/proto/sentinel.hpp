@@ -21,7 +21,7 @@ struct Sentinel {
   static constexpr int batch = 4;
   static constexpr Index default_slot_bytes = Index{512} << 10;  // of no wire: it has peers only
   template <class F, class T>
-  static constexpr bool takes =
+  static constexpr bool supports_reduction =
       (cuda::std::is_same_v<F, Sum> || cuda::std::is_same_v<F, Avg> ||
        cuda::std::is_same_v<F, PreMulSum>)&&(cuda::std::is_same_v<T, float> ||
                                              cuda::std::is_same_v<T, double> || detail::is_narrow_float<T>);
@@ -56,7 +56,7 @@ class Sentinel::Lane {
     const Packet packet = Memory::load_relaxed(tile + rank_);
     return {{packet.word[0], packet.word[1]}};
   }
-  CCL_HD bool here(const Arrival& a, Word) const { return (a.word[0] != 0) & (a.word[1] != 0); }
+  CCL_HD bool has_arrived(const Arrival& a, Word) const { return (a.word[0] != 0) & (a.word[1] != 0); }
   CCL_HD bool agree(bool vote) const { return vote; }
   CCL_HD Fragment unpack(const Arrival& a) const { return as_sent(a); }
 

@@ -39,7 +39,7 @@ struct Report {
   double sent_bytes = 0;    // by all ranks, payload
   Index steps = 0;          // of one channel of one rank, at most
   Index slices = 0;         // replayed
-  int seat_classes = 0;     // traces recorded
+  int position_classes = 0;     // traces recorded
   int period = 0;           // nodes after which all repeats: so many were replayed; 0: all nodes
   bool extended = false;    // longer than the budget: the pace of its rounds was taken on
   std::vector<Plan> plans;  // of each stage

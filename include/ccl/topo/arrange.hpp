@@ -22,14 +22,14 @@ struct Machine {
 /// What a rank says about its machine. All of a machine's ranks hold the same `Machine`; each tells
 /// its own part of the orders, so that the size does not depend on the machine. Travels as bytes.
 struct MachineShare {
-  static constexpr int most_channels = 32;
+  static constexpr int max_channels = 32;
   int machine = -1;  // its lowest rank
   int ring_count = 0, tree_count = 0;
   float ring_bw_intra = 0, ring_bw_inter = 0, tree_bw_intra = 0, tree_bw_inter = 0;
   int ring_type_intra = 0, ring_type_inter = 0;
   int tree_pattern = 0, cross_nic = 0;
   int even = 1;
-  std::array<int, most_channels> ring{}, tree{};  // of the n-th rank: the n-th of each order
+  std::array<int, max_channels> ring{}, tree{};  // of the n-th rank: the n-th of each order
 };
 
 MachineShare share_of(const Machine& machine, int rank);
@@ -59,16 +59,16 @@ class Arrangement {
   int tree_count() const { return static_cast<int>(orders_.size()); }
   /// A rank's place in the tree of a channel. With a root, it is that tree's; without (-1), every
   /// second channel has the twin of the tree before it, where inner nodes and leaves change.
-  TreeSeat tree(int rank, int root, int channel) const;
+  TreePosition tree(int rank, int root, int channel) const;
 
  private:
   struct Order {
     std::vector<std::vector<int>> chains;  // [machine]
     std::vector<int> place;                // [rank], in its machine's chain
   };
-  TreeSeat neighbours(int rank, int root, int channel) const;
+  TreePosition neighbours(int rank, int root, int channel) const;
   int gate(const Order& order, int machine, int child) const;
-  void add_inside(TreeSeat& seat, const Order& order, int rank, int head, bool twin) const;
+  void add_inside(TreePosition& position, const Order& order, int rank, int head, bool twin) const;
 
   std::vector<Machine> machines_;
   std::vector<int> machine_of_;

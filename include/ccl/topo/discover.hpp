@@ -11,17 +11,17 @@
 namespace ccl::topo {
 
 /// One end of NVLinks of a GPU.
-struct SeenLink {
+struct DiscoveredLink {
   std::string remote_bus_id;  // empty or unknown: an NVSwitch
   int count = 0;
 };
 
 /// A GPU as its driver shows it.
-struct SeenGpu {
+struct DiscoveredGpu {
   std::string bus_id;  // "0000:17:00.0"
   int dev = 0;
   int sm = 0;
-  std::vector<SeenLink> links;
+  std::vector<DiscoveredLink> links;
   int c2c_links = 0, c2c_mbps = 0;  // to the CPU's chip; MB/s of each
   bool mig = false;                 // split into instances, which have no NVLink
   /// The NVLink fabric of several hosts that it belongs to, "cluster:clique"; empty: it has none.
@@ -29,7 +29,7 @@ struct SeenGpu {
 };
 
 /// A port of an RDMA device that is up, as libibverbs shows it.
-struct SeenNic {
+struct DiscoveredNic {
   std::string name;  // "mlx5_0"
   int port = 1;
   int mbps = 0;             // 0: the kernel knows better
@@ -38,30 +38,30 @@ struct SeenNic {
   bool infiniband = true;   // else RoCE
   bool dma_buf = false;     // registers GPU memory that comes as a DMA-BUF
 };
-struct SeenNics {
-  std::vector<SeenNic> nics;
+struct DiscoveredNics {
+  std::vector<DiscoveredNic> nics;
   bool asked = true;  // false: there is no libibverbs, and the kernel's files must do
   std::string why;    // in words, where there are none
 };
 /// The ports that CCL_IB_HCA takes; libibverbs is opened at run time. An error only for settings
 /// that do not fit.
-[[nodiscard]] Result<SeenNics> verbs_nics();
+[[nodiscard]] Result<DiscoveredNics> verbs_nics();
 
 struct DiscoverOptions {
   std::string sys = "/sys";  // another root for tests
   std::string proc = "/proc";
-  std::optional<std::vector<SeenGpu>> gpus;         // unset: ask NVML
-  std::optional<std::vector<SeenNic>> nics;         // unset: ask libibverbs
+  std::optional<std::vector<DiscoveredGpu>> gpus;         // unset: ask NVML
+  std::optional<std::vector<DiscoveredNic>> nics;         // unset: ask libibverbs
   std::optional<std::vector<std::string>> sockets;  // interfaces; unset: as CCL_SOCKET_IFNAME says
   bool network = true;
 };
 
 /// What NVML knows; opened at run time. Empty where there is no driver; `why` then says what is
 /// missing.
-std::vector<SeenGpu> nvml_gpus(std::string& why);
+std::vector<DiscoveredGpu> nvml_gpus(std::string& why);
 /// The one with that bus id; nothing where there is no driver or no such GPU.
-std::optional<SeenGpu> nvml_gpu(const std::string& bus_id);
-/// `SeenGpu::fabric` alone.
+std::optional<DiscoveredGpu> nvml_gpu(const std::string& bus_id);
+/// `DiscoveredGpu::fabric` alone.
 std::string nvml_fabric(const std::string& bus_id);
 
 /// This machine: NUMA nodes and CPU model, PCI chains of GPUs and NICs, NVLinks, InfiniBand

@@ -10,13 +10,13 @@
 namespace ccl::topo {
 
 /// What is wrong, and what to do about it.
-struct Remark {
+struct Finding {
   std::string problem, advice;
 };
 
 /// What slows a machine down, as far as its graph shows: narrow PCIe links, asymmetric NVLinks,
 /// NICs on other sockets than GPUs, missing GDR, and what had to be repaired in its file.
-std::vector<Remark> lint(const LoadedGraph& machine);
+std::vector<Finding> lint(const LoadedGraph& machine);
 
 /// Where `lint_system` looks. Limits that are not set are the process's own.
 struct SystemFiles {
@@ -26,6 +26,6 @@ struct SystemFiles {
 /// What only the running system tells: PCIe links that run below what card and slot can, ACS
 /// redirects, an IOMMU that translates, MIG, containers that hide the driver, and limits that are
 /// too low.
-std::vector<Remark> lint_system(const SystemFiles& files = {});
+std::vector<Finding> lint_system(const SystemFiles& files = {});
 
 }  // namespace ccl::topo

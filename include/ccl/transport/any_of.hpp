@@ -27,7 +27,7 @@ template <Transport... Ts>
 struct AnyOf {
   static_assert(sizeof...(Ts) >= 1, "AnyOf needs at least one transport.");
   static constexpr const char* name = "any";
-  static constexpr Reach reach = std::max({Ts::reach...});
+  static constexpr Scope scope = std::max({Ts::scope...});
   static constexpr bool peer_addressable = (Ts::peer_addressable && ...);
   static constexpr bool proxied = (Ts::proxied || ...);
   static constexpr int atomic_line_bytes = std::min({int(Ts::atomic_line_bytes)...});
@@ -69,22 +69,22 @@ struct AnyOf {
   }
 
   /// Of the member that will connect them; of the last one if none does.
-  static Carrier carrier(const PeerInfo& from, const PeerInfo& to) {
-    Carrier found;
+  static EdgeTransport edge_transport(const PeerInfo& from, const PeerInfo& to) {
+    EdgeTransport found;
     const int wanted = choose(from, to);
     int n = 0;
-    const auto takes = [&](const Carrier& by) {
+    const auto takes = [&](const EdgeTransport& by) {
       found = by;
       return n++ == wanted;
     };
-    (void)(takes(detail::carrier<Ts>(from, to)) || ...);
+    (void)(takes(detail::edge_transport<Ts>(from, to)) || ...);
     return found;
   }
 
   /// Both ends choose the same: they ask in the order of `Ts`, for sender and receiver in that
   /// order.
   static Result<End> setup(TransportContext& context, const Edge& edge) {
-    const bool sends = edge.side == Side::sender;
+    const bool sends = edge.side == EdgeSide::sender;
     const PeerInfo& from = sends ? edge.self : edge.peer;
     const PeerInfo& to = sends ? edge.peer : edge.self;
     const int wanted = choose(from, to);

@@ -24,12 +24,12 @@ inline constexpr bool offers_peer_view<ForGpus<T>> = offers_peer_view<T>;
 
 namespace detail {
 /// Where a composition runs.
-struct Sides {
+struct ExecSpaces {
   bool cpus = true, gpus = true;
 };
 template <class T>
-constexpr Sides sides_of() {
-  Sides sides;
+constexpr ExecSpaces exec_spaces() {
+  ExecSpaces sides;
   if constexpr (requires { T::for_cpus; }) sides.cpus = T::for_cpus;
   if constexpr (requires { T::for_gpus; }) sides.gpus = T::for_gpus;
   return sides;

@@ -15,7 +15,7 @@ struct IbLink;
 /// rings lie in pinned memory of its host.
 struct IbTransport {
   static constexpr const char* name = "ib";
-  static constexpr Reach reach = Reach::network;
+  static constexpr Scope scope = Scope::network;
   static constexpr bool peer_addressable = false;
   static constexpr bool proxied = true;
   static constexpr int atomic_line_bytes = 128;  // a step is seen when all of it has come

@@ -13,7 +13,7 @@ struct LoopbackMemory;
 /// The memory lives until both ends have let go of it.
 struct LoopbackTransport {
   static constexpr const char* name = "loopback";
-  static constexpr Reach reach = Reach::process;
+  static constexpr Scope scope = Scope::process;
   static constexpr bool peer_addressable = true;
   static constexpr bool proxied = false;
   static constexpr int atomic_line_bytes = 128;

@@ -19,7 +19,7 @@ struct P2pEnd;
 /// receiver reads from there.
 struct P2pTransport {
   static constexpr const char* name = "p2p";
-  static constexpr Reach reach = Reach::host;
+  static constexpr Scope scope = Scope::host;
   static constexpr bool peer_addressable = true;
   static constexpr bool proxied = false;
   static constexpr int atomic_line_bytes = 128;  // shown by a litmus test on NVLink
@@ -46,7 +46,7 @@ struct P2pTransport {
   static Result<void> can_connect(const PeerInfo& from, const PeerInfo& to);
   /// Lines of 128 bytes land whole where that is proven: within a GPU and over NVLink of one host,
   /// without another GPU in between.
-  static Carrier carrier(const PeerInfo& from, const PeerInfo& to);
+  static EdgeTransport edge_transport(const PeerInfo& from, const PeerInfo& to);
   static Result<End> setup(TransportContext& context, const Edge& edge);
 };
 static_assert(Transport<P2pTransport>);

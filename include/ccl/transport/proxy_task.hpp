@@ -26,7 +26,7 @@ struct ProxyCounters {
 
 /// What the engine has heard of a task's descriptor. Not `told`: the task is to try. A task clears
 /// what a system call has used up; once `closed`, it stays readable and writable.
-struct ProxyHeard {
+struct ProxyReadiness {
   bool told = false, readable = true, writable = true, closed = false;
   int fd = -1;  // the engine's own: watched so far
 };
@@ -49,7 +49,7 @@ class ProxyTask {
   /// Its owner is gone; it is to end as soon as all that was posted has been transmitted.
   virtual bool ending() const = 0;
 
-  ProxyHeard heard;
+  ProxyReadiness readiness;
   bool goes_first = false;  // sends: has its turn before the engine asks what can be received
   bool left_over = false;   // as the engine saw last, when a helper went
 };

@@ -15,10 +15,10 @@ struct ShmEnd;
 /// both pin the block. Their lines then land in pieces of 8 bytes, too short for LL128.
 struct ShmTransport {
   static constexpr const char* name = "shm";
-  static constexpr Reach reach = Reach::host;
+  static constexpr Scope scope = Scope::host;
   static constexpr bool peer_addressable = false;  // the slots are shared, users' buffers are not
   static constexpr bool proxied = false;
-  static constexpr int atomic_line_bytes = 128;  // between CPUs; see `carrier`
+  static constexpr int atomic_line_bytes = 128;  // between CPUs; see `edge_transport`
 
   /// One end before the other is known. No end's `connect` waits for the other's: a thread gives
   /// the memory away as long as a receiver of this process has not been asked for it.
@@ -35,7 +35,7 @@ struct ShmTransport {
   /// Refuses other hosts (and network namespaces), and everything if CCL_SHM_DISABLE is 1.
   static Result<void> can_connect(const PeerInfo& from, const PeerInfo& to);
   static Result<End> setup(TransportContext& context, const Edge& edge);
-  static Carrier carrier(const PeerInfo& from, const PeerInfo& to);
+  static EdgeTransport edge_transport(const PeerInfo& from, const PeerInfo& to);
 };
 static_assert(Transport<ShmTransport>);
 

@@ -20,21 +20,21 @@ class GpuArena;  // the rank's GPU, and its memory that peers may map
 }
 
 /// How far a transport carries.
-enum class Reach { process, host, network };
+enum class Scope { process, host, network };
 
 /// What one end of a connection tells the other between `setup` and `connect`.
 using Handshake = std::array<std::byte, 256>;
 
-enum class Side { sender, receiver };
+enum class EdgeSide { sender, receiver };
 
 /// What the steps of an edge go through, the cheapest wires first. Between CPUs the first two are
 /// one.
-enum class Through { gpu_memory, host_memory, network };
+enum class Medium { gpu_memory, host_memory, network };
 
 /// One end of a connection to be made: who, which way, and what shape.
 struct Edge {
   PeerInfo self, peer;
-  Side side = Side::sender;
+  EdgeSide side = EdgeSide::sender;
   WireShape shape;
   unsigned long long id = 0;  // the same at both ends, unique within the communicator
   bool polls_slots = true;    // by the receiver: packets carry flags, which it looks for there
@@ -61,9 +61,9 @@ struct Connection {
 
 namespace detail {
 template <class T>
-concept StatesReach = requires {
+concept StatesScope = requires {
   { T::name } -> cuda::std::convertible_to<const char*>;
-  { T::reach } -> cuda::std::convertible_to<Reach>;
+  { T::scope } -> cuda::std::convertible_to<Scope>;
   { T::peer_addressable } -> cuda::std::convertible_to<bool>;
   { T::proxied } -> cuda::std::convertible_to<bool>;
 };
@@ -72,7 +72,7 @@ concept StatesLineBytes = requires {
   { T::atomic_line_bytes } -> cuda::std::convertible_to<int>;
 };
 template <class T>
-concept ChecksReach = requires(const PeerInfo& a) {
+concept ChecksScope = requires(const PeerInfo& a) {
   { T::can_connect(a, a) } -> cuda::std::same_as<Result<void>>;
 };
 template <class T>
@@ -98,31 +98,31 @@ concept Connects = requires(typename T::End& end, const Handshake& theirs) {
 ///   atomic_line_bytes  how many bytes, written at once by a group, land at once; LL128 needs 128.
 /// Settings that forbid a transport (CCL_SHM_DISABLE ...) are read by `can_connect`.
 template <class T>
-concept Transport = detail::StatesReach<T> && detail::StatesLineBytes<T> &&
-    detail::ChecksReach<T> && detail::SetsUp<T> && detail::EndsMove<T> && detail::Connects<T>;
+concept Transport = detail::StatesScope<T> && detail::StatesLineBytes<T> &&
+    detail::ChecksScope<T> && detail::SetsUp<T> && detail::EndsMove<T> && detail::Connects<T>;
 
 /// What will carry an edge, known before it is made.
-struct Carrier {
+struct EdgeTransport {
   const char* transport = "";
-  Through through = Through::gpu_memory;
+  Medium through = Medium::gpu_memory;
   int line_bytes = 128;  // that land at once
 };
 
 namespace detail {
-/// Of an edge that `T` connects; `T::carrier` says it where that depends on the edge.
+/// Of an edge that `T` connects; `T::edge_transport` says it where that depends on the edge.
 template <Transport T>
-Carrier carrier(const PeerInfo& sender, const PeerInfo& receiver) {
-  if constexpr (requires { T::carrier(sender, receiver); }) {
-    return T::carrier(sender, receiver);
+EdgeTransport edge_transport(const PeerInfo& sender, const PeerInfo& receiver) {
+  if constexpr (requires { T::edge_transport(sender, receiver); }) {
+    return T::edge_transport(sender, receiver);
   } else {
     return {T::name,
-            T::proxied            ? Through::network
-            : T::peer_addressable ? Through::gpu_memory
-                                  : Through::host_memory,
+            T::proxied            ? Medium::network
+            : T::peer_addressable ? Medium::gpu_memory
+                                  : Medium::host_memory,
             T::atomic_line_bytes};
   }
 }
-/// Of `DefaultTransport`; see `connector`.
+/// Of `DefaultTransport`; see `transport_table`.
 template <class T>
 inline constexpr bool is_default = false;
 }  // namespace detail

@@ -53,9 +53,8 @@ struct AllReduceRows {
   static constexpr bool reduces = true, rooted = false, cuts = false;
 };
 
-namespace detail {
+/// True if `Op` is one of `Ops`.
 template <class Op, class... Ops>
-inline constexpr bool one_of = (cuda::std::is_same_v<Op, Ops> || ...);
-}  // namespace detail
+inline constexpr bool is_one_of = (cuda::std::is_same_v<Op, Ops> || ...);
 
 }  // namespace ccl

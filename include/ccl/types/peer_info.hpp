@@ -18,7 +18,7 @@ struct PeerInfo {
   cuda::std::uint64_t fabric = 0;      // of its NVLink domain over several hosts; 0: it has none
   int compute_capability = 0;          // 90 for sm_90; 0 on CPU
   int multiprocessors = 0;             // of the device; 0 on CPU
-  int most_blocks = 0;                 // of a launch there, by CCL_MAX_CTAS; 0: no bound, or on CPU
+  int max_blocks = 0;                 // of a launch there, by CCL_MAX_CTAS; 0: no bound, or on CPU
   int numa = -1;                       // NUMA node that it is bound to; -1: to none alone
   int looks_closely = 0;               // it has files that say or want to know the topology
   int pid = 0;
@@ -28,7 +28,7 @@ struct PeerInfo {
 
   /// What the topology says of the way between this rank and the one that holds this copy. Set by
   /// that one; both come to the same.
-  struct Way {
+  struct LinkPreference {
     bool avoid_p2p = false;    // too far: through host memory is better
     bool prefer_rdma = false;  // both have NICs that are wider than what is between them
     int fault = 0;             // why they do not address each other's memory; detail::PathFault

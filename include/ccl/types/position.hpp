@@ -5,7 +5,7 @@
 namespace ccl {
 
 /// A rank's place on a ring. `order[i]` is the rank at place i; all ranks hold the same order.
-struct RingSeat {
+struct RingPosition {
   int place = 0;
   int ranks = 1;
   const int* order = nullptr;  // `ranks` entries; must outlive the seat
@@ -31,12 +31,12 @@ struct RingSeat {
 
 /// The same with the whole order in one register, for up to 16 ranks: a step of a ring begins with
 /// a look at it, and from memory that took as long as a small step does.
-class NearRingSeat {
+class NearRingPosition {
  public:
-  /// `seat` lies in memory, and must outlive this.
-  explicit CCL_HD NearRingSeat(const RingSeat& seat) : place{seat.place}, ranks{seat.ranks} {
-    if (ranks > most) order_ = reinterpret_cast<cuda::std::uintptr_t>(&seat);
-    for (int n = 0; n < ranks && ranks <= most; ++n) order_ |= Word(seat.order[n]) << 4 * n;
+  /// `position` lies in memory, and must outlive this.
+  explicit CCL_HD NearRingPosition(const RingPosition& position) : place{position.place}, ranks{position.ranks} {
+    if (ranks > most) order_ = reinterpret_cast<cuda::std::uintptr_t>(&position);
+    for (int n = 0; n < ranks && ranks <= most; ++n) order_ |= Word(position.order[n]) << 4 * n;
     if (ranks <= most) order_ = order_ >> 4 * place | order_ << (4 * (ranks - place) & 63);
   }
   CCL_HD int rank() const { return far(0); }
@@ -58,7 +58,7 @@ class NearRingSeat {
   static constexpr int most = 16;  // of four bits each
   /// n places after mine; 0 <= n <= ranks.
   CCL_HD int far(int n) const {
-    if (ranks > most) return reinterpret_cast<const RingSeat*>(order_)->ahead(n);
+    if (ranks > most) return reinterpret_cast<const RingPosition*>(order_)->ahead(n);
     return int(order_ >> (4 * n & 63) & 15);
   }
 
@@ -66,7 +66,7 @@ class NearRingSeat {
 };
 
 /// A rank's place in a tree: ranks, or -1 for none.
-struct TreeSeat {
+struct TreePosition {
   static constexpr int arity = 3;  // NCCL_MAX_TREE_ARITY
   int up = -1;
   int down[arity] = {-1, -1, -1};
@@ -80,22 +80,22 @@ struct TreeSeat {
 namespace detail {
 /// The binary tree over 0..ranks-1 in which a rank's lowest set bit is its height: odd ranks are
 /// leaves and 0 is the root, with one child.
-CCL_HD constexpr TreeSeat binary_tree(int rank, int ranks) {
-  TreeSeat seat;
+CCL_HD constexpr TreePosition binary_tree(int rank, int ranks) {
+  TreePosition position;
   int bit = 1;
   while (bit < ranks && (rank & bit) == 0) bit <<= 1;
   int below = bit >> 1;
   if (rank == 0) {
-    if (ranks > 1) seat.down[0] = below;
-    return seat;
+    if (ranks > 1) position.down[0] = below;
+    return position;
   }
-  seat.up = (rank ^ bit) | (bit << 1);
-  if (seat.up >= ranks) seat.up = rank ^ bit;
-  if (below == 0) return seat;
-  seat.down[0] = rank - below;
+  position.up = (rank ^ bit) | (bit << 1);
+  if (position.up >= ranks) position.up = rank ^ bit;
+  if (below == 0) return position;
+  position.down[0] = rank - below;
   while (below != 0 && rank + below >= ranks) below >>= 1;
-  if (below != 0) seat.down[1] = rank + below;
-  return seat;
+  if (below != 0) position.down[1] = rank + below;
+  return position;
 }
 }  // namespace detail
 
@@ -103,27 +103,27 @@ CCL_HD constexpr TreeSeat binary_tree(int rank, int ranks) {
 /// is the first tree's root. The second tree is the first mirrored (even) or shifted by one (odd),
 /// so that a leaf of one is an inner node of the other (Sanders, Speck, Traeff 2009). With a
 /// `root` that must be the root of both, give the same tree twice: `which` 0.
-CCL_HD constexpr TreeSeat double_binary_tree(int rank, int ranks, int root, int which) {
+CCL_HD constexpr TreePosition double_binary_tree(int rank, int ranks, int root, int which) {
   const int place = (rank + ranks - root) % ranks;
   const auto flip = [ranks](int p, bool back) {
     if (p < 0) return -1;
     if (ranks % 2 == 0) return ranks - 1 - p;
     return (p + (back ? 1 : ranks - 1)) % ranks;
   };
-  TreeSeat seat = which == 0 ? detail::binary_tree(place, ranks)
+  TreePosition position = which == 0 ? detail::binary_tree(place, ranks)
                              : detail::binary_tree(flip(place, false), ranks);
   // In the tree's own numbers, each step up from a node other than 0 is one edge.
-  for (int up = which == 0 ? place : flip(place, false); up > 0; ++seat.near) {
+  for (int up = which == 0 ? place : flip(place, false); up > 0; ++position.near) {
     up = detail::binary_tree(up, ranks).up;
   }
   const auto rank_of = [ranks, root](int p) { return p < 0 ? -1 : (p + root) % ranks; };
   if (which != 0) {
-    seat.up = flip(seat.up, true);
-    for (int& d : seat.down) d = flip(d, true);
+    position.up = flip(position.up, true);
+    for (int& d : position.down) d = flip(d, true);
   }
-  seat.up = rank_of(seat.up);
-  for (int& d : seat.down) d = rank_of(d);
-  return seat;
+  position.up = rank_of(position.up);
+  for (int& d : position.down) d = rank_of(d);
+  return position;
 }
 
 }  // namespace ccl

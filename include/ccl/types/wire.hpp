@@ -5,7 +5,7 @@
 namespace ccl {
 
 namespace detail {
-class Bypass;
+class ZeroCopy;
 }
 
 /// One direction of a connection: a ring of slots that the sender fills and the receiver drains.
@@ -28,7 +28,7 @@ struct Wire {
   int slot_count = 0;        // a power of two, at least 2 for fused receive-and-send
   int slot_packets = 0;      // a multiple of 8: slots begin on lines
   bool proxied = false;
-  detail::Bypass* bypass = nullptr;  // past the slots; null if there is none
+  detail::ZeroCopy* zero_copy = nullptr;  // past the slots; null if there is none
 
   CCL_HD Packet* slot(Word step) const {
     return slots + Index(step & Word(slot_count - 1)) * slot_packets;

@@ -47,12 +47,12 @@ class Detector {
   Result<Element> run() {
     add_cpus();
     std::string why;
-    const std::vector<SeenGpu> gpus = options_.gpus ? *options_.gpus : nvml_gpus(why);
-    for (const SeenGpu& gpu : gpus) gpu_ids_.insert(lower(gpu.bus_id));
-    for (const SeenGpu& gpu : gpus) add_gpu(gpu);
+    const std::vector<DiscoveredGpu> gpus = options_.gpus ? *options_.gpus : nvml_gpus(why);
+    for (const DiscoveredGpu& gpu : gpus) gpu_ids_.insert(lower(gpu.bus_id));
+    for (const DiscoveredGpu& gpu : gpus) add_gpu(gpu);
     if (!options_.network) return std::move(root_);
-    CCL_TRY(const std::vector<SeenNic> nics, rdma_ports());
-    for (const SeenNic& nic : nics) add_rdma_port(nic);
+    CCL_TRY(const std::vector<DiscoveredNic> nics, rdma_ports());
+    for (const DiscoveredNic& nic : nics) add_rdma_port(nic);
     if (nics.empty()) CCL_CHECK(add_interfaces());
     return std::move(root_);
   }
@@ -157,7 +157,7 @@ class Detector {
     return missing ? fs::path() : real;
   }
 
-  void add_gpu(const SeenGpu& seen) {
+  void add_gpu(const DiscoveredGpu& seen) {
     const fs::path path = device_path(seen.bus_id);
     Element alone;
     alone.name = "pci";
@@ -184,7 +184,7 @@ class Detector {
       nvlink.set("tclass", kind);
       gpu.children.push_back(std::move(nvlink));
     };
-    for (const SeenLink& link : seen.links) {
+    for (const DiscoveredLink& link : seen.links) {
       const std::string remote = lower(link.remote_bus_id);
       const fs::path path_there = remote.empty() ? fs::path() : device_path(remote);
       const std::string kind = path_there.empty() ? "" : line_of(path_there / "class");
@@ -251,7 +251,7 @@ class Detector {
   }
 
   /// PCI path of the card without the function; empty for devices that are software.
-  std::string card_of(const SeenNic& nic) const {
+  std::string card_of(const DiscoveredNic& nic) const {
     std::error_code missing;
     const fs::path real = fs::canonical(rdma_folder(nic.name) / "device", missing);
     if (missing || !is_bdf(real.filename())) return {};
@@ -259,27 +259,27 @@ class Detector {
   }
 
   /// In the order of cards, which is that of the bus; names decide among devices of one.
-  Result<std::vector<SeenNic>> rdma_ports() const {
-    std::vector<SeenNic> ports;
+  Result<std::vector<DiscoveredNic>> rdma_ports() const {
+    std::vector<DiscoveredNic> ports;
     if (options_.nics) {
       ports = *options_.nics;
     } else {
-      CCL_TRY(SeenNics seen, verbs_nics());
+      CCL_TRY(DiscoveredNics seen, verbs_nics());
       ports = seen.asked ? std::move(seen.nics) : ports_by_files();
     }
-    std::stable_sort(ports.begin(), ports.end(), [&](const SeenNic& a, const SeenNic& b) {
+    std::stable_sort(ports.begin(), ports.end(), [&](const DiscoveredNic& a, const DiscoveredNic& b) {
       return std::tuple(card_of(a), a.name.size(), a.name, a.port) <
              std::tuple(card_of(b), b.name.size(), b.name, b.port);
     });
     return ports;
   }
 
-  std::vector<SeenNic> ports_by_files() const {
-    std::vector<SeenNic> ports;
+  std::vector<DiscoveredNic> ports_by_files() const {
+    std::vector<DiscoveredNic> ports;
     for (const fs::path& device : entries(sys_ / "class/infiniband")) {
       for (const fs::path& port : entries(device / "ports")) {
         if (line_of(port / "state").find("ACTIVE") == std::string::npos) continue;
-        SeenNic nic;
+        DiscoveredNic nic;
         nic.name = device.filename();
         nic.port = std::atoi(port.filename().c_str());
         ports.push_back(std::move(nic));
@@ -288,7 +288,7 @@ class Detector {
     return ports;
   }
 
-  void add_rdma_port(const SeenNic& nic) {
+  void add_rdma_port(const DiscoveredNic& nic) {
     const fs::path device = rdma_folder(nic.name);
     // "200 Gb/sec (4X HDR)": right also for speeds that are younger than libibverbs.
     const std::string rate = line_of(device / "ports" / std::to_string(nic.port) / "rate");
@@ -317,7 +317,7 @@ class Detector {
   }
 
   /// By the module that lends GPU memory to all devices, or by DMA-BUF, if driver and NIC have it.
-  bool gdr_with(const SeenNic& nic) const {
+  bool gdr_with(const DiscoveredNic& nic) const {
     return peer_memory() || (open_kernel_module() && (nic.dma_buf || nic.mbps == 0));
   }
 

@@ -10,11 +10,11 @@
 
 namespace ccl::topo {
 
-std::vector<Remark> lint(const LoadedGraph& machine) {
-  std::vector<Remark> remarks;
+std::vector<Finding> lint(const LoadedGraph& machine) {
+  std::vector<Finding> findings;
   const Graph& graph = machine.graph;
   for (const Repair& repair : machine.repairs) {
-    remarks.push_back(
+    findings.push_back(
         {repair.line > 0 ? fmt::format("line {}: {}", repair.line, repair.what) : repair.what,
          repair.line > 0
              ? "correct the file"
@@ -36,7 +36,7 @@ std::vector<Remark> lint(const LoadedGraph& machine) {
   for (const int gpu : gpus) {
     const float bw = uplink(gpu);
     if (bw > 0 && bw < widest) {
-      remarks.push_back(
+      findings.push_back(
           {fmt::format("{} has {:g} GB/s of PCIe, others have {:g}", graph.label(gpu), bw, widest),
            "reseat the card, check the slot's width and the BIOS's lane split"});
     }
@@ -50,7 +50,7 @@ std::vector<Remark> lint(const LoadedGraph& machine) {
         if (graph.links[l].type == LinkType::nvl) there += graph.links[l].bw;
       }
       if (other < gpu && std::abs(fabric - there) > 0.1F) {
-        remarks.push_back({fmt::format("{} has {:g} GB/s of NVLink, {} has {:g}", graph.label(gpu),
+        findings.push_back({fmt::format("{} has {:g} GB/s of NVLink, {} has {:g}", graph.label(gpu),
                                        fabric, graph.label(other), there),
                            "look for inactive links with nvidia-smi nvlink --status"});
         break;
@@ -59,13 +59,13 @@ std::vector<Remark> lint(const LoadedGraph& machine) {
     if (nets.empty() || graph.nodes[gpu].gpu.on_cpu) continue;
     const int net = local_net(graph, paths, gpu, 0);
     if (net < 0) {
-      remarks.push_back({fmt::format("{} reaches no NIC", graph.label(gpu)),
+      findings.push_back({fmt::format("{} reaches no NIC", graph.label(gpu)),
                          "check the PCI part of the topology file"});
       continue;
     }
     const PathType type = paths.at(gpu, net).type;
     if (type == PathType::sys) {
-      remarks.push_back({fmt::format("{} and its NIC {} are on different sockets", graph.label(gpu),
+      findings.push_back({fmt::format("{} and its NIC {} are on different sockets", graph.label(gpu),
                                      graph.nodes[net].net.name),
                          "move the NIC, or add one on the GPU's socket"});
     }
@@ -74,7 +74,7 @@ std::vector<Remark> lint(const LoadedGraph& machine) {
   }
   for (const auto& [where, labels] : without_gdr) {
     const Node::Net& net = graph.nodes[where.first].net;
-    remarks.push_back({fmt::format("no GPU direct RDMA between {} and {} ({})", net.name,
+    findings.push_back({fmt::format("no GPU direct RDMA between {} and {} ({})", net.name,
                                    fmt::join(labels, ", "), where.second),
                        net.gdr ? "load nvidia-peermem or use a driver with DMA-BUF, and put both "
                                  "below one switch"
@@ -91,7 +91,7 @@ std::vector<Remark> lint(const LoadedGraph& machine) {
     }
     const float bw = uplink(nic);
     if (bw > 0 && bw < wire * 0.9F) {
-      remarks.push_back({fmt::format("{} has {:g} GB/s of wire, but {:g} of PCIe", names, wire, bw),
+      findings.push_back({fmt::format("{} has {:g} GB/s of wire, but {:g} of PCIe", names, wire, bw),
                          "move the NIC to a wider or faster slot"});
     }
   }
@@ -99,14 +99,14 @@ std::vector<Remark> lint(const LoadedGraph& machine) {
     for (const int l : graph.nodes[node].out) {
       const Link& link = graph.links[l];
       if (link.to == graph.nodes[node].parent && link.bw < 4) {
-        remarks.push_back({fmt::format("switch {} has {:g} GB/s to {}", graph.label(node), link.bw,
+        findings.push_back({fmt::format("switch {} has {:g} GB/s to {}", graph.label(node), link.bw,
                                        graph.label(link.to)),
                            "many bridges report 2.5 GT/s x1 falsely; set link_speed in a topology "
                            "file if so"});
       }
     }
   }
-  return remarks;
+  return findings;
 }
 
 }  // namespace ccl::topo

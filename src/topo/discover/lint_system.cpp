@@ -24,32 +24,32 @@ class System {
  public:
   explicit System(const SystemFiles& files) : files_(files), sys_(files.sys), proc_(files.proc) {}
 
-  std::vector<Remark> run() {
+  std::vector<Finding> run() {
     look_at_gpus();
     look_at_limits();
     look_at_iommu();
     look_at_pcie();
     look_at_acs();
-    return std::move(remarks_);
+    return std::move(findings_);
   }
 
  private:
-  void remark(std::string problem, std::string advice) {
-    remarks_.push_back({std::move(problem), std::move(advice)});
+  void finding(std::string problem, std::string advice) {
+    findings_.push_back({std::move(problem), std::move(advice)});
   }
 
   void look_at_gpus() {
     if (files_.sys != "/sys") return;  // NVML knows only the real machine
     std::string why;
-    const std::vector<SeenGpu> gpus = nvml_gpus(why);
-    for (const SeenGpu& gpu : gpus) {
+    const std::vector<DiscoveredGpu> gpus = nvml_gpus(why);
+    for (const DiscoveredGpu& gpu : gpus) {
       if (!gpu.mig) continue;
-      remark(fmt::format("GPU {} is in MIG mode (its instances have no NVLink and no peer access)",
+      finding(fmt::format("GPU {} is in MIG mode (its instances have no NVLink and no peer access)",
                          gpu.bus_id),
              "nvidia-smi -mig 0, if ranks of one job are to share it over NVLink");
     }
     if (gpus.empty() && !entries(proc_ / "driver/nvidia/gpus").empty()) {
-      remark(fmt::format("there are GPUs, but NVML does not tell of them ({})", why),
+      finding(fmt::format("there are GPUs, but NVML does not tell of them ({})", why),
              "give the container the driver's utility libraries "
              "(NVIDIA_DRIVER_CAPABILITIES=compute,utility)");
     }
@@ -68,13 +68,13 @@ class System {
     // A rank holds a few descriptors for each peer and channel, and pins its buffers for NICs.
     const std::uint64_t files = files_.open_files.value_or(limit_of(RLIMIT_NOFILE));
     if (files < 4096) {
-      remark(fmt::format("the number of open files is limited to {}", files),
+      finding(fmt::format("the number of open files is limited to {}", files),
              "raise it: ulimit -n 65536 (for services: LimitNOFILE, for containers: --ulimit "
              "nofile=65536)");
     }
     const std::uint64_t locked = files_.locked_bytes.value_or(limit_of(RLIMIT_MEMLOCK));
     if (locked < std::uint64_t{1} << 30) {
-      remark(fmt::format("locked memory is limited to {} KiB (NICs register what they send)",
+      finding(fmt::format("locked memory is limited to {} KiB (NICs register what they send)",
                          locked >> 10),
              "raise it: ulimit -l unlimited (for services: LimitMEMLOCK, for containers: --ulimit "
              "memlock=-1)");
@@ -87,7 +87,7 @@ class System {
       bytes = std::uint64_t{shm.f_blocks} * shm.f_frsize;
     }
     if (bytes < std::uint64_t{256} << 20) {
-      remark(
+      finding(
           fmt::format("{} holds {} MiB (ranks of a host talk through it)", files_.shm, bytes >> 20),
           "give the container more: --shm-size=1g, or --ipc=host");
     }
@@ -105,7 +105,7 @@ class System {
     const bool present = !entries(sys_ / "class/iommu").empty();
     // Old kernels do not tell the type of groups.
     if (translating > 0 || (present && groups == 0 && !pass_through)) {
-      remark("the IOMMU is on and translates (PCIe P2P and GPU direct RDMA go through the CPU)",
+      finding("the IOMMU is on and translates (PCIe P2P and GPU direct RDMA go through the CPU)",
              "boot with iommu=pt (and intel_iommu=on or amd_iommu=on if VMs need it), or switch it "
              "off in the BIOS");
     }
@@ -132,7 +132,7 @@ class System {
           fmt::format("{} {}", gpu ? "GPU" : "NIC", device.filename().string());
       if (best > 64 || width > 64) continue;  // 255 where a VM knows nothing
       if (width > 0 && width < best) {
-        remark(fmt::format("{} runs on {:g} of its {:g} PCIe lanes{}", what, width, best,
+        finding(fmt::format("{} runs on {:g} of its {:g} PCIe lanes{}", what, width, best,
                            slot > 0 && slot < best ? fmt::format(" (its slot has {:g})", slot)
                                                    : std::string()),
                slot > 0 && slot < best
@@ -141,10 +141,10 @@ class System {
       }
       // Idle GPUs lower their speed, not their width: only what can never be is named.
       if (best_speed > 0 && slot_speed > 0 && slot_speed < best_speed) {
-        remark(fmt::format("{} can {:g} GT/s, its slot {:g}", what, best_speed, slot_speed),
+        finding(fmt::format("{} can {:g} GT/s, its slot {:g}", what, best_speed, slot_speed),
                "use a slot of the card's PCIe generation, or look for a limit in the BIOS");
       } else if (nic && speed > 0 && speed < best_speed) {
-        remark(fmt::format("{} runs at {:g} of its {:g} GT/s", what, speed, best_speed),
+        finding(fmt::format("{} runs at {:g} of its {:g} GT/s", what, speed, best_speed),
                "reseat the card, and look for a limit of the link speed in the BIOS");
       }
     }
@@ -177,24 +177,24 @@ class System {
       }
     }
     for (const std::string& bridge : redirecting) {
-      remark(
+      finding(
           fmt::format("ACS redirects on bridge {} (P2P below it goes up to the CPU)", bridge),
           fmt::format("setpci -s {} ECAP_ACS+0x6.w=0000, or switch ACS off in the BIOS", bridge));
     }
     if (hidden > 0) {
-      remark(fmt::format("{} of {} PCIe bridges do not show their ACS bits", hidden, bridges),
+      finding(fmt::format("{} of {} PCIe bridges do not show their ACS bits", hidden, bridges),
              "run ccl_topo lint as root, on the host if this is a container");
     }
   }
 
   const SystemFiles& files_;
   const fs::path sys_, proc_;
-  std::vector<Remark> remarks_;
+  std::vector<Finding> findings_;
 };
 
 }  // namespace
 
-std::vector<Remark> lint_system(const SystemFiles& files) {
+std::vector<Finding> lint_system(const SystemFiles& files) {
   return System(files).run();
 }
 

@@ -40,7 +40,7 @@ struct Nvml {
     unsigned char state;  // 3: the GPU has joined
   };
   static constexpr unsigned c2c_link_count = 170, c2c_link_status = 171, c2c_link_max_bw = 172;
-  static constexpr unsigned most_links = 36;  // and more than any GPU so far has
+  static constexpr unsigned max_links = 36;  // and more than any GPU so far has
   using Device = void*;
 
   int (*init)() = nullptr;
@@ -105,7 +105,7 @@ std::string short_bus_id(const char* text) {
 }
 
 /// Links to the CPU's own chip. All that are up are of one kind.
-void look_at_c2c(const Nvml& by, Nvml::Device device, SeenGpu& gpu) {
+void look_at_c2c(const Nvml& by, Nvml::Device device, DiscoveredGpu& gpu) {
   if (by.fields == nullptr) return;
   const auto ask = [&](unsigned field, unsigned scope) -> long long {
     Nvml::FieldValue value{};
@@ -115,7 +115,7 @@ void look_at_c2c(const Nvml& by, Nvml::Device device, SeenGpu& gpu) {
     return value.value.small;
   };
   const long long count = ask(Nvml::c2c_link_count, 0);
-  for (long long link = 0; link < count && link < Nvml::most_links; ++link) {
+  for (long long link = 0; link < count && link < Nvml::max_links; ++link) {
     if (ask(Nvml::c2c_link_status, static_cast<unsigned>(link)) != 1) continue;
     const long long mbps = ask(Nvml::c2c_link_max_bw, static_cast<unsigned>(link));
     if (mbps <= 0) continue;
@@ -139,7 +139,7 @@ std::string fabric_of(const Nvml& by, Nvml::Device device) {
   return fmt::format("{}:{}", text, info.clique);
 }
 
-bool look_at(const Nvml& by, Nvml::Device device, SeenGpu& gpu) {
+bool look_at(const Nvml& by, Nvml::Device device, DiscoveredGpu& gpu) {
   Nvml::PciInfo pci{};
   int major = 0, minor = 0;
   unsigned index = 0;
@@ -153,7 +153,7 @@ bool look_at(const Nvml& by, Nvml::Device device, SeenGpu& gpu) {
   gpu.fabric = fabric_of(by, device);
   if (gpu.mig) return true;  // its parts do not reach each other, nor others over NVLink
   std::map<std::string, int> links;
-  for (unsigned link = 0; by.link_state != nullptr && link < Nvml::most_links; ++link) {
+  for (unsigned link = 0; by.link_state != nullptr && link < Nvml::max_links; ++link) {
     int active = 0;
     if (by.link_state(device, link, &active) != 0) continue;  // inactive links stand between
     if (active == 0) continue;
@@ -167,10 +167,10 @@ bool look_at(const Nvml& by, Nvml::Device device, SeenGpu& gpu) {
 
 }  // namespace
 
-std::optional<SeenGpu> nvml_gpu(const std::string& bus_id) {
+std::optional<DiscoveredGpu> nvml_gpu(const std::string& bus_id) {
   const Nvml& by = nvml();
   Nvml::Device device = nullptr;
-  SeenGpu gpu;
+  DiscoveredGpu gpu;
   if (!by.why.empty() || by.by_bus_id(bus_id.c_str(), &device) != 0) return {};
   if (!look_at(by, device, gpu)) return {};
   return gpu;
@@ -183,8 +183,8 @@ std::string nvml_fabric(const std::string& bus_id) {
   return fabric_of(by, device);
 }
 
-std::vector<SeenGpu> nvml_gpus(std::string& why) {
-  std::vector<SeenGpu> gpus;
+std::vector<DiscoveredGpu> nvml_gpus(std::string& why) {
+  std::vector<DiscoveredGpu> gpus;
   const Nvml& by = nvml();
   why = by.why;
   if (!why.empty()) return gpus;
@@ -192,7 +192,7 @@ std::vector<SeenGpu> nvml_gpus(std::string& why) {
   by.count(&count);
   for (unsigned index = 0; index < count; ++index) {
     Nvml::Device device = nullptr;
-    SeenGpu gpu;
+    DiscoveredGpu gpu;
     if (by.by_index(index, &device) != 0 || !look_at(by, device, gpu)) {
       why = fmt::format("GPU {} does not answer", index);
       continue;

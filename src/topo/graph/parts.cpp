@@ -63,9 +63,9 @@ void add_cpu_rank(Graph& graph, int cpu, int rank) {
   node.gpu.dev = rank;
   node.gpu.on_cpu = true;
   node.gpu.gdr = true;  // its memory is what NICs reach anyway
-  const int seat = graph.add(std::move(node));
-  graph.connect(seat, cpu, LinkType::loc, gbps::host_memory);
-  graph.connect(cpu, seat, LinkType::loc, gbps::host_memory);
+  const int position = graph.add(std::move(node));
+  graph.connect(position, cpu, LinkType::loc, gbps::host_memory);
+  graph.connect(cpu, position, LinkType::loc, gbps::host_memory);
 }
 
 void add_cpu_ranks(Graph& graph, int count) {

@@ -8,8 +8,8 @@
 namespace ccl::topo {
 namespace {
 
-void add_child(TreeSeat& seat, int rank) {
-  for (int& down : seat.down) {
+void add_child(TreePosition& position, int rank) {
+  for (int& down : position.down) {
     if (down >= 0) continue;
     down = rank;
     return;
@@ -42,7 +42,7 @@ Machine in_rank_order(std::vector<int> ranks) {
 MachineShare share_of(const Machine& machine, int rank) {
   MachineShare share;
   const auto count = [](const ChannelGraph& graph) {
-    return std::min(graph.count(), MachineShare::most_channels);
+    return std::min(graph.count(), MachineShare::max_channels);
   };
   share.machine = machine.ranks.front();
   share.ring_count = count(machine.ring);
@@ -83,7 +83,7 @@ std::vector<Machine> machines_of(std::span<const MachineShare> all, std::string&
     machine.ring.cross_nic = first.cross_nic;
     machine.even = first.even != 0;
     bool agreed = lowest == ranks.front();
-    const auto fits = [](int count) { return count > 0 && count <= MachineShare::most_channels; };
+    const auto fits = [](int count) { return count > 0 && count <= MachineShare::max_channels; };
     for (const int r : ranks) {
       agreed = agreed && all[r].ring_count == first.ring_count &&
                all[r].tree_count == first.tree_count && fits(all[r].ring_count) &&
@@ -125,7 +125,7 @@ Result<Arrangement> Arrangement::of(std::vector<Machine> machines, int ranks) {
   }
   Arrangement made;
   made.tree_pattern_ = machines[0].tree.pattern;  // simpler ones have larger numbers
-  std::size_t ring_count = MachineShare::most_channels, tree_count = ring_count;
+  std::size_t ring_count = MachineShare::max_channels, tree_count = ring_count;
   int cross_nic = 0;
   for (const Machine& machine : machines) {
     ring_count = std::min(ring_count, machine.ring.channels.size());
@@ -185,16 +185,16 @@ int Arrangement::gate(const Order& order, int machine, int child) const {
 
 /// The part of a seat that lies inside the machine: a binary tree below `head` where all pairs are
 /// alike, else the chain, which `head` may part in two.
-void Arrangement::add_inside(TreeSeat& seat, const Order& order, int rank, int head,
+void Arrangement::add_inside(TreePosition& position, const Order& order, int rank, int head,
                              bool twin) const {
   const int machine = machine_of_[rank];
   const std::vector<int>& chain = order.chains[machine];
   const int count = static_cast<int>(chain.size());
   const int place = order.place[rank], top = order.place[head];
   if (!machines_[machine].even) {
-    if (place != top) seat.up = chain[place < top ? place + 1 : place - 1];
-    if (place <= top && place > 0) add_child(seat, chain[place - 1]);
-    if (place >= top && place + 1 < count) add_child(seat, chain[place + 1]);
+    if (place != top) position.up = chain[place < top ? place + 1 : place - 1];
+    if (place <= top && place > 0) add_child(position, chain[place - 1]);
+    if (place >= top && place + 1 < count) add_child(position, chain[place + 1]);
     return;
   }
   // Places below the head; the twin moves them on by one, which turns leaves into inner nodes.
@@ -204,39 +204,39 @@ void Arrangement::add_inside(TreeSeat& seat, const Order& order, int rank, int h
     if (twin && n > 0) n = n == count - 1 ? 1 : n + 1;
     return chain[(top + n) % count];
   };
-  const TreeSeat local = ccl::detail::binary_tree(below, count);
-  if (local.up >= 0) seat.up = rank_at(local.up);
+  const TreePosition local = ccl::detail::binary_tree(below, count);
+  if (local.up >= 0) position.up = rank_at(local.up);
   for (const int down : local.down) {
-    if (down >= 0) add_child(seat, rank_at(down));
+    if (down >= 0) add_child(position, rank_at(down));
   }
 }
 
-TreeSeat Arrangement::tree(int rank, int root, int channel) const {
-  TreeSeat seat = neighbours(rank, root, channel);
-  if (machine_count() == 1 && machines_[0].even) return seat;
-  for (int at = rank, up = seat.up; up >= 0; up = neighbours(at = up, root, channel).up) {
-    ++(machine_of_[at] == machine_of_[up] ? seat.near : seat.far);
+TreePosition Arrangement::tree(int rank, int root, int channel) const {
+  TreePosition position = neighbours(rank, root, channel);
+  if (machine_count() == 1 && machines_[0].even) return position;
+  for (int at = rank, up = position.up; up >= 0; up = neighbours(at = up, root, channel).up) {
+    ++(machine_of_[at] == machine_of_[up] ? position.near : position.far);
   }
-  return seat;
+  return position;
 }
 
 /// A seat that knows how far its root is only where all ranks are alike.
-TreeSeat Arrangement::neighbours(int rank, int root, int channel) const {
+TreePosition Arrangement::neighbours(int rank, int root, int channel) const {
   const bool twin = root < 0 && channel % 2 != 0;
   const int way = root < 0 ? channel / 2 : channel;
   const Order& order = orders_[static_cast<std::size_t>(way) % orders_.size()];
   const int count = machine_count();
   if (count == 1 && machines_[0].even) {
     const std::vector<int>& chain = order.chains[0];
-    const TreeSeat flat = double_binary_tree(order.place[rank], ranks(),
+    const TreePosition flat = double_binary_tree(order.place[rank], ranks(),
                                              root < 0 ? 0 : order.place[root], twin ? 1 : 0);
-    TreeSeat seat;
-    seat.near = flat.near;
-    if (flat.up >= 0) seat.up = chain[flat.up];
-    for (int d = 0; d < TreeSeat::arity; ++d) {
-      if (flat.down[d] >= 0) seat.down[d] = chain[flat.down[d]];
+    TreePosition position;
+    position.near = flat.near;
+    if (flat.up >= 0) position.up = chain[flat.up];
+    for (int d = 0; d < TreePosition::arity; ++d) {
+      if (flat.down[d] >= 0) position.down[d] = chain[flat.down[d]];
     }
-    return seat;
+    return position;
   }
   const int machine = machine_of_[rank];
   const int root_machine = root < 0 ? 0 : machine_of_[root];
@@ -254,18 +254,18 @@ TreeSeat Arrangement::neighbours(int rank, int root, int channel) const {
   const auto gate_of = [&](int m, int child) {
     return root >= 0 && m == root_machine ? root : gate(order, m, child);
   };
-  TreeSeat seat;
-  add_inside(seat, order, rank, head_of(machine), twin);
+  TreePosition position;
+  add_inside(position, order, rank, head_of(machine), twin);
   const BinaryPlace place = place_of(machine);
   if (rank == head_of(machine) && place.parent >= 0) {
-    seat.up = gate_of(place.parent, place.as_child);
+    position.up = gate_of(place.parent, place.as_child);
   }
   for (int child = 0; child < 2; ++child) {
     if (place.child[child] >= 0 && gate_of(machine, child) == rank) {
-      add_child(seat, head_of(place.child[child]));
+      add_child(position, head_of(place.child[child]));
     }
   }
-  return seat;
+  return position;
 }
 
 }  // namespace ccl::topo

@@ -20,7 +20,7 @@ Result<LoadedGraph> known_machine(const DiscoverOptions& options) {
   static std::mutex mutex;
   static std::map<std::string, LoadedGraph> seen;
   CCL_TRY(std::string key, detail::setting_text("TOPO_FILE"));
-  for (const SeenGpu& gpu : *options.gpus) {
+  for (const DiscoveredGpu& gpu : *options.gpus) {
     key += fmt::format(" {} {}", gpu.bus_id, gpu.links.size());
   }
   const std::lock_guard lock{mutex};
@@ -32,7 +32,7 @@ Result<LoadedGraph> known_machine(const DiscoverOptions& options) {
 }
 
 /// Orders of places become orders of ranks: those of one place stand together.
-void expand(ChannelGraph& graph, const std::vector<Place>& places) {
+void expand(ChannelGraph& graph, const std::vector<SearchPlace>& places) {
   for (ChannelOrder& order : graph.channels) {
     std::vector<int> ranks;
     for (const int place : order.ranks) {
@@ -44,7 +44,7 @@ void expand(ChannelGraph& graph, const std::vector<Place>& places) {
 
 /// Seats for places of CPU ranks: at their NUMA node or, where a file describes a machine with
 /// GPUs, at these in turn, so that its shape can be tried without them.
-void seat_on_cpus(Graph& graph, const std::vector<Place>& places) {
+void cpu_position(Graph& graph, const std::vector<SearchPlace>& places) {
   const std::vector<int> gpus = graph.of(NodeType::gpu), cpus = graph.of(NodeType::cpu);
   for (const int gpu : gpus) graph.nodes[gpu].gpu.rank = -1;
   if (gpus.size() >= places.size()) {
@@ -87,8 +87,8 @@ bool all_alike(const Graph& graph, const Paths& paths) {
   return true;
 }
 
-GpuSight sight_of(std::int64_t bus_id) {
-  GpuSight sight;
+GpuReport sight_of(std::int64_t bus_id) {
+  GpuReport sight;
   const auto gpu = nvml_gpu(ccl::detail::bus_id_text(bus_id));
   if (!gpu) return sight;
   sight.seen = 1;
@@ -97,10 +97,10 @@ GpuSight sight_of(std::int64_t bus_id) {
   sight.mig = gpu->mig ? 1 : 0;
   sight.c2c_links = gpu->c2c_links;
   sight.c2c_mbps = gpu->c2c_mbps;
-  for (const SeenLink& link : gpu->links) {
+  for (const DiscoveredLink& link : gpu->links) {
     std::int64_t remote = -1;
     if (!link.remote_bus_id.empty() && !parse_bus_id(link.remote_bus_id, remote)) remote = -1;
-    const int n = std::min(sight.link_count, GpuSight::most_links - 1);
+    const int n = std::min(sight.link_count, GpuReport::max_links - 1);
     sight.links[n].remote = remote;
     sight.links[n].count += link.count;
     sight.link_count = n + 1;
@@ -108,43 +108,43 @@ GpuSight sight_of(std::int64_t bus_id) {
   return sight;
 }
 
-std::vector<Place> places_of(std::span<const PeerInfo> peers, int rank) {
+std::vector<SearchPlace> places_of(std::span<const PeerInfo> peers, int rank) {
   const PeerInfo& me = peers[static_cast<std::size_t>(rank)];
   const bool spread = me.device < 0 && file_has_gpus();
-  std::map<std::int64_t, Place> by_key;
+  std::map<std::int64_t, SearchPlace> by_key;
   std::int64_t local = 0;
   for (const PeerInfo& peer : peers) {
     if (peer.host_hash != me.host_hash) continue;
     const std::int64_t key = spread ? local : peer.device < 0 ? peer.numa : peer.bus_id;
     ++local;
-    Place& place = by_key[key];
+    SearchPlace& place = by_key[key];
     place.key = key;
     place.ranks.push_back(peer.rank);
   }
-  std::vector<Place> places;
+  std::vector<SearchPlace> places;
   for (auto& [key, place] : by_key) places.push_back(std::move(place));
   return places;
 }
 
-Result<Seated> seat_ranks(std::span<const PeerInfo> peers, std::span<const GpuSight> sights,
-                          int rank, const std::vector<Place>& places) {
-  Seated seated;
+Result<RankPlacement> place_ranks(std::span<const PeerInfo> peers, std::span<const GpuReport> sights,
+                          int rank, const std::vector<SearchPlace>& places) {
+  RankPlacement placement;
   DiscoverOptions options;
   options.gpus.emplace();
   const bool on_gpus = peers[static_cast<std::size_t>(rank)].device >= 0;
   if (on_gpus) {
-    for (const Place& place : places) {
+    for (const SearchPlace& place : places) {
       const auto first = static_cast<std::size_t>(place.ranks.front());
-      const GpuSight& sight = sights[first];
-      seated.known = seated.known && sight.seen != 0;
-      SeenGpu gpu;
+      const GpuReport& sight = sights[first];
+      placement.known = placement.known && sight.seen != 0;
+      DiscoveredGpu gpu;
       gpu.bus_id = ccl::detail::bus_id_text(place.key);
       gpu.dev = sight.seen != 0 ? sight.dev : peers[first].device;
       gpu.sm = peers[first].compute_capability;
       gpu.mig = sight.mig != 0;
       gpu.c2c_links = sight.c2c_links;
       gpu.c2c_mbps = sight.c2c_mbps;
-      for (int l = 0; l < sight.link_count && l < GpuSight::most_links; ++l) {
+      for (int l = 0; l < sight.link_count && l < GpuReport::max_links; ++l) {
         const auto& link = sight.links[l];
         gpu.links.push_back(
             {link.remote < 0 ? std::string() : ccl::detail::bus_id_text(link.remote), link.count});
@@ -153,37 +153,37 @@ Result<Seated> seat_ranks(std::span<const PeerInfo> peers, std::span<const GpuSi
     }
   }
   CCL_TRY(LoadedGraph loaded, known_machine(options));
-  seated.graph = std::move(loaded.graph);
+  placement.graph = std::move(loaded.graph);
   if (!on_gpus) {
-    seat_on_cpus(seated.graph, places);
+    cpu_position(placement.graph, places);
   } else {
-    for (const int gpu : seated.graph.of(NodeType::gpu)) seated.graph.nodes[gpu].gpu.rank = -1;
+    for (const int gpu : placement.graph.of(NodeType::gpu)) placement.graph.nodes[gpu].gpu.rank = -1;
     for (std::size_t p = 0; p < places.size(); ++p) {
-      int seat = -1;
-      for (const int gpu : seated.graph.of(NodeType::gpu)) {
-        if (seated.graph.nodes[gpu].id == places[p].key) seat = gpu;
+      int position = -1;
+      for (const int gpu : placement.graph.of(NodeType::gpu)) {
+        if (placement.graph.nodes[gpu].id == places[p].key) position = gpu;
       }
-      if (seat < 0) {
+      if (position < 0) {
         return fail(Errc::bad_setting,
                     fmt::format("GPU {} of rank {} is not in the topology (CCL_TOPO_FILE is of "
                                 "another machine?); give this machine's, or none",
                                 ccl::detail::bus_id_text(places[p].key), places[p].ranks.front()));
       }
-      seated.graph.nodes[seat].gpu.rank = static_cast<int>(p);
+      placement.graph.nodes[position].gpu.rank = static_cast<int>(p);
     }
   }
-  CCL_TRY(seated.rules, configured_rules());
+  CCL_TRY(placement.rules, configured_rules());
   // GPUs of other communicators would only cost time.
-  std::vector<char> keep(seated.graph.nodes.size(), 1);
-  for (const int gpu : seated.graph.of(NodeType::gpu)) {
-    keep[gpu] = seated.graph.nodes[gpu].gpu.rank >= 0 ? 1 : 0;
+  std::vector<char> keep(placement.graph.nodes.size(), 1);
+  for (const int gpu : placement.graph.of(NodeType::gpu)) {
+    keep[gpu] = placement.graph.nodes[gpu].gpu.rank >= 0 ? 1 : 0;
   }
-  seated.graph = select(seated.graph, keep);
-  seated.paths = compute_paths(seated.graph, seated.rules);
-  return seated;
+  placement.graph = select(placement.graph, keep);
+  placement.paths = compute_paths(placement.graph, placement.rules);
+  return placement;
 }
 
-Result<Machine> channels_of(const Seated& seated, const std::vector<Place>& places, int rank,
+Result<Machine> channels_of(const RankPlacement& placement, const std::vector<SearchPlace>& places, int rank,
                             int ranks, bool dump) {
   int mine = 0, here = 0;
   for (std::size_t p = 0; p < places.size(); ++p) {
@@ -192,12 +192,12 @@ Result<Machine> channels_of(const Seated& seated, const std::vector<Place>& plac
       mine = static_cast<int>(p);
     }
   }
-  const int seats = static_cast<int>(places.size()) + (here < ranks ? 1 : 0);
-  const Graph graph = trim(seated.graph, seated.paths, mine, seats);
-  const Paths paths = compute_paths(graph, seated.rules);
-  CCL_TRY(ChannelPlan plan, configured_channels(graph, paths, seats));
+  const int positions = static_cast<int>(places.size()) + (here < ranks ? 1 : 0);
+  const Graph graph = trim(placement.graph, placement.paths, mine, positions);
+  const Paths paths = compute_paths(graph, placement.rules);
+  CCL_TRY(ChannelPlan plan, configured_channels(graph, paths, positions));
   if (dump) {
-    CCL_CHECK(dump_machine(seated.graph));
+    CCL_CHECK(dump_machine(placement.graph));
     CCL_CHECK(dump_channels(plan, graph));
   }
   Machine machine;
@@ -208,7 +208,7 @@ Result<Machine> channels_of(const Seated& seated, const std::vector<Place>& plac
     on_cpu = on_cpu && graph.nodes[gpu].gpu.on_cpu;
   }
   std::sort(machine.ranks.begin(), machine.ranks.end());
-  machine.even = on_cpu || !seated.known || all_alike(graph, paths);
+  machine.even = on_cpu || !placement.known || all_alike(graph, paths);
   machine.ring = std::move(plan.ring);
   machine.tree = std::move(plan.tree);
   expand(machine.ring, places);

@@ -77,7 +77,7 @@ void Searcher::prepare_routes() {
   }
 }
 
-const Route& Searcher::route(Place from, Place to) const {
+const Route& Searcher::route(SearchPlace from, SearchPlace to) const {
   if (from.end == End::gpu && to.end == End::gpu)
     return gpu_gpu_[from.index * gpus_.size() + to.index];
   if (from.end == End::gpu && to.end == End::net)
@@ -178,7 +178,7 @@ bool Searcher::take(const Route& route, const Node& start, std::size_t links, fl
   return true;
 }
 
-bool Searcher::follow(Place from, Place to, float share) {
+bool Searcher::follow(SearchPlace from, SearchPlace to, float share) {
   const bool inside = from.end != End::net && to.end != End::net;
   const Route& found = route(from, to);
   const Path& path = *found.path;
@@ -205,7 +205,7 @@ bool Searcher::follow(Place from, Place to, float share) {
   return false;
 }
 
-void Searcher::unfollow(Place from, Place to, float share) {
+void Searcher::unfollow(SearchPlace from, SearchPlace to, float share) {
   const bool inside = from.end != End::net && to.end != End::net;
   const Route& found = route(from, to);
   const float bw = (inside ? now_.bw_intra : now_.bw_inter) * share;

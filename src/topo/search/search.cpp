@@ -88,22 +88,22 @@ ChannelGraph Searcher::run() {
   const bool ring = options_.pattern == Pattern::ring;
   const bool nvls = options_.pattern == Pattern::nvls;
 
-  PathType least_intra = PathType::dis, most_intra = PathType::loc;
+  PathType min_intra = PathType::dis, max_intra = PathType::loc;
   for (int a = 0; a < count; ++a) {
     for (int b = 0; b < count; ++b) {
       if (a == b) continue;
       const PathType type = gpu_gpu_[a * gpus_.size() + b].path->type;
-      least_intra = std::min(least_intra, type);
-      most_intra = std::max(most_intra, type);
+      min_intra = std::min(min_intra, type);
+      max_intra = std::max(max_intra, type);
     }
   }
-  if (count == 1) least_intra = PathType::loc;
-  PathType least_inter = PathType::pix, most_inter = PathType::pix;
+  if (count == 1) min_intra = PathType::loc;
+  PathType min_inter = PathType::pix, max_inter = PathType::pix;
   if (between_) {
-    least_inter = PathType::dis;
+    min_inter = PathType::dis;
     for (const Route& found : gpu_net_) {
-      least_inter = std::min(least_inter, found.path->type);
-      most_inter = std::max(most_inter, found.path->type);
+      min_inter = std::min(min_inter, found.path->type);
+      max_inter = std::max(max_inter, found.path->type);
     }
   }
   const bool crossing = between_ && nets_.size() > 1 &&
@@ -111,8 +111,8 @@ ChannelGraph Searcher::run() {
                          options_.pattern == Pattern::split_tree);
   const int cross_nic = crossing ? options_.cross_nic : 0;
   best_.cross_nic = cross_nic == 1 ? 1 : 0;
-  best_.type_intra = least_intra;
-  best_.type_inter = least_inter;
+  best_.type_intra = min_intra;
+  best_.type_inter = min_inter;
   best_.same_channels = !nvls;
 
   if (nvls && (nvs_ < 0 || sm < 90)) return best_;
@@ -181,20 +181,20 @@ ChannelGraph Searcher::run() {
       continue;
     }
     now_.pattern = count == 1 && !ring ? Pattern::tree : options_.pattern;
-    const PathType intra_limit = between_ ? now_.type_inter : most_intra;
+    const PathType intra_limit = between_ ? now_.type_inter : max_intra;
     if (now_.type_intra < intra_limit &&
         (best_.count() == 0 || now_.type_intra < best_.type_intra)) {
       now_.type_intra = next(now_.type_intra);
       if (now_.type_intra < PathType::dis) continue;
     }
-    now_.type_intra = least_intra;
-    if (between_ && now_.type_inter < most_inter &&
+    now_.type_intra = min_intra;
+    if (between_ && now_.type_inter < max_inter &&
         (best_.count() == 0 || now_.type_inter < best_.type_inter ||
          now_.type_inter < PathType::pxn)) {
       now_.type_inter = next(now_.type_inter);
       if (now_.type_inter < PathType::dis) continue;
     }
-    now_.type_inter = least_inter;
+    now_.type_inter = min_inter;
     if (cross_nic == 2 && now_.cross_nic == 0 && (ring || now_.pattern == Pattern::balanced_tree)) {
       now_.cross_nic = 2;
       continue;

@@ -14,7 +14,7 @@ unsigned first_net(const Graph& graph, int gpu, unsigned count);
 
 /// A node that a channel's edge starts or ends at: a GPU or NET by index, or the NVSwitch.
 enum class End { gpu, net, nvs };
-struct Place {
+struct SearchPlace {
   End end;
   int index;
 };
@@ -51,19 +51,19 @@ class Searcher {
   void prepare_routes();
   void prepare_nets();
   Route route(int from, int to) const;
-  const Route& route(Place from, Place to) const;
+  const Route& route(SearchPlace from, SearchPlace to) const;
   const std::vector<int>& nets_for(int gpu) const {
     return net_lists_[static_cast<std::size_t>(now_.type_inter)][static_cast<std::size_t>(gpu + 1)];
   }
 
   bool take(const Route& route, const Node& start, std::size_t links, float bw, std::size_t& done);
-  bool follow(Place from, Place to, float share);
-  void unfollow(Place from, Place to, float share);
+  bool follow(SearchPlace from, SearchPlace to, float share);
+  void unfollow(SearchPlace from, SearchPlace to, float share);
 
   void channels();
   void channels_inside();
   void channels_between();
-  void try_gpu(Place from, int gpu, int step, int leave_at, int close_at, Order order,
+  void try_gpu(SearchPlace from, int gpu, int step, int leave_at, int close_at, Order order,
                std::int64_t& time);
   void visit(int gpu, int step, int leave_at, int close_at, Order order, std::int64_t& time);
   void leave(int gpu, int step, int leave_at, int close_at, Order order, std::int64_t& time);

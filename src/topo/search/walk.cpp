@@ -57,10 +57,10 @@ int Searcher::replay(int step) const {
   return gpu_of(now_.channels[filled_ - 1].ranks[step]);
 }
 
-void Searcher::try_gpu(Place from, int gpu, int step, int leave_at, int close_at, Order order,
+void Searcher::try_gpu(SearchPlace from, int gpu, int step, int leave_at, int close_at, Order order,
                        std::int64_t& time) {
   const bool start = from.index < 0;
-  const Place to{End::gpu, gpu};
+  const SearchPlace to{End::gpu, gpu};
   if (!start && !follow(from, to, 1)) return;
   if (static_cast<int>(used_.size()) <= filled_) {
     used_.resize(filled_ + 1, std::vector<char>(gpus_.size(), 0));
@@ -149,7 +149,7 @@ void Searcher::leave(int gpu, int step, int leave_at, int close_at, Order order,
     const float hops = now_.hops;
     if (!follow({End::gpu, gpu}, {End::net, n}, share)) continue;
     now_.hops =
-        hops + static_cast<float>(route(Place{End::gpu, gpu}, Place{End::net, n}).path->hops());
+        hops + static_cast<float>(route(SearchPlace{End::gpu, gpu}, SearchPlace{End::net, n}).path->hops());
     const int kept = now_.channels[filled_].net_out;
     now_.channels[filled_].net_out = dev(n);
     visit(gpu, step, next_leave, close_at, order, time);
@@ -278,7 +278,7 @@ void Searcher::channels() {
 void Searcher::channels_inside() {
   const int count = gpu_count();
   const int close_at = now_.pattern == Pattern::ring ? count - 1 : -1;
-  const Place nowhere{End::gpu, -1};
+  const SearchPlace nowhere{End::gpu, -1};
   set_slot(0, -1);
   now_.channels[filled_].net_in = now_.channels[filled_].net_out = -1;
   if (now_.pattern == Pattern::nvls || now_.pattern == Pattern::collnet_direct) {
@@ -324,7 +324,7 @@ void Searcher::channels_between() {
       }
     };
     share_wire(bw);
-    const Place entry{End::net, n};
+    const SearchPlace entry{End::net, n};
     if (heads) {
       if (filled_ < static_cast<int>(candidates.size()) && own_gpu_[n] >= 0) {
         const int head = rank(own_gpu_[n]);

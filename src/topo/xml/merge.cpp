@@ -52,8 +52,8 @@ Element move_known(const Element& from, const Places& places, Arrivals& arrivals
   return rest;
 }
 
-void settle(Element& element, Arrivals& arrivals) {
-  for (Element& child : element.children) settle(child, arrivals);
+void merge_attributes(Element& element, Arrivals& arrivals) {
+  for (Element& child : element.children) merge_attributes(child, arrivals);
   const auto arrived = element.name == "pci" ? arrivals.find(bus_of(element)) : arrivals.end();
   if (arrived == arrivals.end()) return;
   for (Element& below : arrived->second) {
@@ -76,7 +76,7 @@ Element merge(const Element& detected, const Element& hint) {
   for (const Element& cpu : detected.children) {
     rest.push_back(move_known(cpu, places, arrivals));
   }
-  settle(merged, arrivals);
+  merge_attributes(merged, arrivals);
   const auto is_place = [](const Element& e) {
     return e.name == "cpu" || e.name == "pci" || e.name == "nic";
   };

@@ -35,8 +35,8 @@ Result<IbTransport::End> IbTransport::setup(TransportContext&, const Edge& edge)
 }
 
 namespace topo {
-Result<SeenNics> verbs_nics() {
-  SeenNics none;
+Result<DiscoveredNics> verbs_nics() {
+  DiscoveredNics none;
   none.asked = false;
   none.why = "ccl was built without rdma-core";
   return none;

@@ -7,17 +7,17 @@
 namespace ccl::detail {
 namespace {
 struct Head {
-  IbSay say;
+  IbControlType say;
   std::uint32_t bytes;
 };
-constexpr std::uint32_t most_bytes = 64 << 20;
+constexpr std::uint32_t max_bytes = 64 << 20;
 
 bool would_block(int os_code) {
   return os_code == EAGAIN || os_code == EWOULDBLOCK || os_code == EINTR;
 }
 }  // namespace
 
-void IbLine::send(IbSay say, std::span<const std::byte> body) {
+void IbControlSocket::send(IbControlType say, std::span<const std::byte> body) {
   const Head head{say, std::uint32_t(body.size())};
   const auto* const bytes = reinterpret_cast<const std::byte*>(&head);
   out_.insert(out_.end(), bytes, bytes + sizeof head);
@@ -25,7 +25,7 @@ void IbLine::send(IbSay say, std::span<const std::byte> body) {
   flush();
 }
 
-void IbLine::flush() {
+void IbControlSocket::flush() {
   while (!out_.empty() && socket_) {
     const ssize_t sent =
         ::send(socket_.get(), out_.data(), out_.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
@@ -37,12 +37,12 @@ void IbLine::flush() {
   }
 }
 
-std::optional<IbMessage> IbLine::receive() {
+std::optional<IbMessage> IbControlSocket::receive() {
   for (;;) {
     Head head{};
     if (in_.size() >= sizeof head) {
       std::memcpy(&head, in_.data(), sizeof head);
-      if (head.bytes > most_bytes) {
+      if (head.bytes > max_bytes) {
         broken_ = true;
         os_code_ = EPROTO;
         return {};

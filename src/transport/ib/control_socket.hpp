@@ -12,18 +12,18 @@
 namespace ccl::detail {
 
 /// What the ends say to each other beside their queue pairs.
-enum class IbSay : std::uint32_t {
+enum class IbControlType : std::uint32_t {
   offer = 1,  // sender: my ports, and where my board is
   plan,       // receiver: my ports, the queue pairs between them, steps received so far
   ready,      // sender: my queue pairs work
   go,         // receiver: so do mine
   broken,     // receiver: queue pairs failed; make an offer
   refused,    // either: the connection cannot be made; a text
-  farewell    // either: going in peace
+  close_notify    // either: going in peace
 };
 
 struct IbMessage {
-  IbSay say;
+  IbControlType say;
   std::vector<std::byte> body;
 };
 
@@ -78,15 +78,15 @@ class IbReader {
 
 /// The TCP connection beside the queue pairs. It also tells at once when the other process has
 /// ended, which queue pairs only notice when they send. Never blocks.
-class IbLine {
+class IbControlSocket {
  public:
-  IbLine() = default;
-  explicit IbLine(Fd socket) : socket_{std::move(socket)} {}
+  IbControlSocket() = default;
+  explicit IbControlSocket(Fd socket) : socket_{std::move(socket)} {}
   int fd() const { return socket_.get(); }
   bool open() const { return bool(socket_); }
   void close() { socket_.reset(); }
   /// Sends now what the socket takes; the rest by `flush`.
-  void send(IbSay say, std::span<const std::byte> body = {});
+  void send(IbControlType say, std::span<const std::byte> body = {});
   void flush();
   bool unsent() const { return !out_.empty(); }
   /// The next whole message. After the last one, `broken()` says whether there can be more.

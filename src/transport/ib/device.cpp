@@ -24,7 +24,7 @@ namespace ccl::detail {
 namespace {
 
 constexpr std::uintptr_t page = 4096;
-constexpr std::size_t most_gids = 256;
+constexpr std::size_t max_gids = 256;
 
 /// Devices that are open. A forked child cannot use its parent's and opens its own.
 struct OpenDevices {
@@ -186,7 +186,7 @@ Result<IbPorts> find_ib_ports() {
   if (disabled) return absent(IbAbsence::disabled, "CCL_IB_DISABLE is 1");
   CCL_TRY(const std::string hca, setting_text("IB_HCA"));
   CCL_TRY(const HcaList list, HcaList::parse(hca));
-  CCL_TRY(const GidWish wish, GidWish::from_settings());
+  CCL_TRY(const GidPreference wish, GidPreference::from_settings());
   CCL_TRY(const bool merge, setting_flag("IB_MERGE_NICS"));
   if (!verbs_are_replaced() && ::access("/sys/class/infiniband", F_OK) != 0) {
     return absent(IbAbsence::no_device, "there is no RDMA device");
@@ -228,14 +228,14 @@ Result<IbPorts> find_ib_ports() {
       const auto leave_out = [&](const std::string& why) {
         problems += fmt::format("{}{}: {}", problems.empty() ? "" : "; ", taken.text(), why);
       };
-      if (found.ports.size() == most_ib_ports) {
-        leave_out(fmt::format("{} others are used; CCL_IB_HCA chooses which", most_ib_ports));
+      if (found.ports.size() == max_ib_ports) {
+        leave_out(fmt::format("{} others are used; CCL_IB_HCA chooses which", max_ib_ports));
         continue;
       }
       taken.infiniband = port.link_layer != IBV_LINK_LAYER_ETHERNET;
       taken.lid = port.lid;
       taken.mtu = port.active_mtu;
-      std::vector<ibv_gid_entry> gids(most_gids);
+      std::vector<ibv_gid_entry> gids(max_gids);
       const auto filled =
           calls.query_gid_table((*opened)->context(), gids.data(), gids.size(), 0, sizeof gids[0]);
       gids.resize(std::size_t(std::max<ssize_t>(filled, 0)));

@@ -92,7 +92,7 @@ struct IbPort {
   std::string text() const;
 };
 
-constexpr std::size_t most_ib_ports = 8;
+constexpr std::size_t max_ib_ports = 8;
 
 struct IbPorts {
   std::vector<IbPort> ports;

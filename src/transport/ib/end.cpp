@@ -13,19 +13,19 @@ namespace ccl {
 namespace detail {
 namespace {
 // A step is one message, of which devices take 1 GiB (max_msg_sz; the specification 2 GiB).
-constexpr Index most_slot_bytes = Index{1} << 30;
+constexpr Index max_slot_bytes = Index{1} << 30;
 }  // namespace
 
 Result<void> IbLink::prepare() {
   const WireShape& shape = edge.shape;
-  if (shape.slot_bytes > most_slot_bytes) {
+  if (shape.slot_bytes > max_slot_bytes) {
     return fail(Errc::invalid_argument, fmt::format("slots of {} bytes are too large for ib (at "
                                                     "most {}); use smaller ones",
-                                                    shape.slot_bytes, most_slot_bytes));
+                                                    shape.slot_bytes, max_slot_bytes));
   }
   CCL_TRY(tuning, IbTuning::from_settings());
   const std::size_t slots = std::size_t(shape.channels) * std::size_t(shape.slot_count);
-  CCL_TRY(board, Mapping::anonymous((slots + 1) * sizeof(IbSlot)));
+  CCL_TRY(slot_table, Mapping::anonymous((slots + 1) * sizeof(IbSlot)));
   freed.resize(std::size_t(shape.channels));
   enter();
   CCL_TRY(const bool wanted, setting_flag("IB_GPU_MEMORY"));
@@ -42,7 +42,7 @@ Result<void> IbLink::place_on_gpu() {
   if (gpu_slots) {
     slots_elsewhere = gpu_slots->base();
     log_info(LogPart::net, "slots for rank {} lie in GPU memory, by {}; GDRCopy is {}",
-             edge.peer.rank, gpu_slots->reach() == GpuReach::dma_buf ? "DMA-BUF" : "nvidia-peermem",
+             edge.peer.rank, gpu_slots->scope() == GpuReach::dma_buf ? "DMA-BUF" : "nvidia-peermem",
              gpu_calls().has_gdrcopy() ? "there, and not used" : "not there");
   } else {
     log_info(LogPart::net, "slots for rank {} are staged in host memory ({})", edge.peer.rank, why);
@@ -51,7 +51,7 @@ Result<void> IbLink::place_on_gpu() {
 }
 
 unsigned IbLink::slot_access(bool of_gpu) const {
-  if (edge.side == Side::sender) return IBV_ACCESS_LOCAL_WRITE;
+  if (edge.side == EdgeSide::sender) return IBV_ACCESS_LOCAL_WRITE;
   // Only data: a board's lines are seen by their last word, without a completion.
   return unsigned(IBV_ACCESS_LOCAL_WRITE) | unsigned(IBV_ACCESS_REMOTE_WRITE) |
          (of_gpu && tuning.flush ? unsigned(IBV_ACCESS_REMOTE_READ) : 0u) |  // see IbFlush
@@ -66,7 +66,7 @@ Result<void> IbLink::send(const std::shared_ptr<IbLink>& link, std::size_t, Fd s
   return link->context.proxy->add(make_ib_sender(link, std::move(socket)));
 }
 
-Result<void> IbLink::settle(const net::Deadline& deadline) {
+Result<void> IbLink::wait_connected(const net::Deadline& deadline) {
   while (state() == State::connecting) {
     if (context.status != nullptr) CCL_CHECK(context.status->result());
     if (deadline.passed()) {

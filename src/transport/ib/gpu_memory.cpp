@@ -71,8 +71,8 @@ Result<std::unique_ptr<IbGpuSlots>> IbGpuSlots::make(GpuArena* arena, std::size_
   auto slots = std::make_unique<IbGpuSlots>();
   slots->access_ = access;
   CCL_TRY(slots->piece_, calls.allocate(arena, (bytes + grain - 1) / grain * grain));
-  const auto try_all = [&](GpuReach reach) -> Result<void> {
-    slots->reach_ = reach;
+  const auto try_all = [&](GpuReach scope) -> Result<void> {
+    slots->reach_ = scope;
     slots->registered_.clear();
     for (const IbPort& port : ports) CCL_CHECK(slots->with(port.device));
     return {};

@@ -55,7 +55,7 @@ class IbGpuSlots {
                                                   const std::vector<IbPort>& ports, unsigned access,
                                                   std::string& why);
   std::byte* base() const { return piece_.base; }
-  GpuReach reach() const { return reach_; }
+  GpuReach scope() const { return reach_; }
   /// The registration with a device; a device that has come since is tried now.
   Result<std::shared_ptr<IbMemory>> with(const std::shared_ptr<IbDevice>& device);
 

@@ -22,7 +22,7 @@ struct IbSlot {
   std::uint64_t address;
   std::uint32_t bytes;
   std::uint32_t tag;                  // the channel
-  std::uint32_t keys[most_ib_ports];  // of the receiver's ports
+  std::uint32_t keys[max_ib_ports];  // of the receiver's ports
   std::uint64_t unused;
   Word step;
 };
@@ -34,7 +34,7 @@ static_assert(sizeof(IbSlot) == 64);
 class IbImmediate {
  public:
   explicit IbImmediate(Index slot_bytes) : bits_{int(std::bit_width(Word(slot_bytes)))} {}
-  Word most_freed() const { return (Word{1} << (32 - bits_)) - 1; }  // 0: no bit is left
+  Word max_freed() const { return (Word{1} << (32 - bits_)) - 1; }  // 0: no bit is left
   std::uint32_t of(Word bytes, Word freed) const { return std::uint32_t(freed << bits_ | bytes); }
   Word bytes(std::uint32_t value) const { return value & ((Word{1} << bits_) - 1); }
   Word freed(std::uint32_t value) const { return Word{value} >> bits_; }
@@ -46,20 +46,20 @@ class IbImmediate {
 /// Of a channel of an edge whose ends have the edge back, too (see `IbLink::mate`): slots that were
 /// told to be free by what the edge back carries. Counts steps as `drained` does; touched by the
 /// tasks of the two edges alone, which one engine drives.
-struct IbFreed {
+struct IbCreditReturn {
   Word until = 0;    // told or, at the sender, heard: slots of all steps before it
   bool may = false;  // the receiver: each slot has been on the board of these queue pairs
 };
 
 /// One end of a connection, shared by its owner and its task.
-struct IbLink : ProxiedLink, Mates<IbLink> {
+struct IbLink : ProxiedLink, ReverseLink<IbLink> {
   static constexpr const char* name = "ib";
   enum class State { connecting, works, failed };
 
   IbTuning tuning;
-  Mapping board;  // IbSlots of all channels: the sender's; at the receiver its draft. One more
+  Mapping slot_table;  // IbSlots of all channels: the sender's; at the receiver its draft. One more
   std::unique_ptr<IbGpuSlots> gpu_slots;  // null: the slots lie in `memory`
-  std::vector<IbFreed> freed;             // by channel
+  std::vector<IbCreditReturn> freed;             // by channel
 
   Result<void> prepare();
   std::size_t lines() const { return 1; }
@@ -68,7 +68,7 @@ struct IbLink : ProxiedLink, Mates<IbLink> {
   static Result<void> receive(const std::shared_ptr<IbLink>& link);
   static Result<void> send(const std::shared_ptr<IbLink>& link, std::size_t line, Fd socket);
   /// Until the queue pairs work.
-  Result<void> settle(const net::Deadline& deadline);
+  Result<void> wait_connected(const net::Deadline& deadline);
   void wake() { context.proxy->wake(); }
 
   State state() const { return state_.load(std::memory_order_acquire); }
@@ -77,14 +77,14 @@ struct IbLink : ProxiedLink, Mates<IbLink> {
   void fail_with(Error error, bool tell_all);
   Error error() const;
   IbSlot* slots(int channel) const {
-    return reinterpret_cast<IbSlot*>(board.base()) +
+    return reinterpret_cast<IbSlot*>(slot_table.base()) +
            std::size_t(channel) * std::size_t(edge.shape.slot_count);
   }
   /// What devices may do with slots, the other end's by remote access.
   unsigned slot_access(bool of_gpu) const;
   /// Whether what has come must be read once before the GPU is told of it.
   bool flushes() const {
-    return gpu_slots != nullptr && tuning.flush && edge.side == Side::receiver;
+    return gpu_slots != nullptr && tuning.flush && edge.side == EdgeSide::receiver;
   }
   /// Where such reads go, and nobody looks.
   std::byte* flush_landing() const {

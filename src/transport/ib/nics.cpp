@@ -47,11 +47,11 @@ bool takes_dma_buf(const Verbs& calls, ibv_context* context) {
   using Register = ibv_mr* (*)(ibv_pd*, std::uint64_t, std::size_t, std::uint64_t, int, int);
   void* const library = ::dlopen("libibverbs.so.1", RTLD_NOW | RTLD_NOLOAD);
   if (library == nullptr || ccl::detail::verbs_are_replaced()) return false;
-  const auto enroll = reinterpret_cast<Register>(::dlsym(library, "ibv_reg_dmabuf_mr"));
-  ibv_pd* const pd = enroll == nullptr ? nullptr : calls.alloc_pd(context);
+  const auto register_kernels = reinterpret_cast<Register>(::dlsym(library, "ibv_reg_dmabuf_mr"));
+  ibv_pd* const pd = register_kernels == nullptr ? nullptr : calls.alloc_pd(context);
   if (pd == nullptr) return false;
   errno = 0;
-  ibv_mr* const region = enroll(pd, 0, 4096, 0, -1, 0);
+  ibv_mr* const region = register_kernels(pd, 0, 4096, 0, -1, 0);
   const bool can = region != nullptr || (errno != EOPNOTSUPP && errno != EPROTONOSUPPORT);
   if (region != nullptr) (void)calls.dereg_mr(region);
   (void)calls.dealloc_pd(pd);
@@ -60,8 +60,8 @@ bool takes_dma_buf(const Verbs& calls, ibv_context* context) {
 
 }  // namespace
 
-Result<SeenNics> verbs_nics() {
-  SeenNics seen;
+Result<DiscoveredNics> verbs_nics() {
+  DiscoveredNics seen;
   CCL_TRY(const bool disabled, detail::setting_flag("IB_DISABLE"));
   CCL_TRY(const std::string hca, detail::setting_text("IB_HCA"));
   CCL_TRY(const HcaList list, HcaList::parse(hca));
@@ -101,7 +101,7 @@ Result<SeenNics> verbs_nics() {
         continue;
       }
       if (dma_buf < 0) dma_buf = takes_dma_buf(calls, context) ? 1 : 0;
-      SeenNic nic;
+      DiscoveredNic nic;
       nic.name = devices[n]->name;
       nic.port = port;
       nic.mbps = lane_mbps(attributes.active_speed) * lanes(attributes.active_width);

@@ -126,8 +126,8 @@ bool HcaList::takes(std::string_view device, int port) const {
   return listed != leaves_out_;
 }
 
-Result<GidWish> GidWish::from_settings() {
-  GidWish wish;
+Result<GidPreference> GidPreference::from_settings() {
+  GidPreference wish;
   CCL_TRY(const Index index, setting_integer("IB_GID_INDEX"));
   CCL_TRY(const Index version, setting_integer("IB_ROCE_VERSION_NUM"));
   CCL_TRY(const std::string family, setting_text("IB_ADDR_FAMILY"));
@@ -138,7 +138,7 @@ Result<GidWish> GidWish::from_settings() {
   return wish;
 }
 
-Result<ibv_gid_entry> choose_gid(std::span<const ibv_gid_entry> table, const GidWish& wish) {
+Result<ibv_gid_entry> choose_gid(std::span<const ibv_gid_entry> table, const GidPreference& wish) {
   if (wish.index >= 0) {
     for (const ibv_gid_entry& entry : table) {
       if (int(entry.gid_index) == wish.index && is_set(entry.gid)) return entry;

@@ -28,18 +28,18 @@ class HcaList {
 };
 
 /// Which of a RoCE port's GIDs connections start from.
-struct GidWish {
+struct GidPreference {
   int index = -1;        // CCL_IB_GID_INDEX; -1: choose
   int roce_version = 2;  // CCL_IB_ROCE_VERSION_NUM
   bool ipv6 = false;     // CCL_IB_ADDR_FAMILY
   std::string range{};   // CCL_IB_ADDR_RANGE: "10.1.0.0/16"; empty: any
-  static Result<GidWish> from_settings();
+  static Result<GidPreference> from_settings();
 };
 
 /// The GID that fits best: one of the range, else none at all; then the address family, the RoCE
 /// version, and addresses that are not link-local; then the lowest index. An error lists what there
 /// is.
-Result<ibv_gid_entry> choose_gid(std::span<const ibv_gid_entry> table, const GidWish& wish);
+Result<ibv_gid_entry> choose_gid(std::span<const ibv_gid_entry> table, const GidPreference& wish);
 
 /// "10.1.0.1" for an address of IPv4 in a GID, else IPv6.
 std::string gid_text(const ibv_gid& gid);

@@ -197,7 +197,7 @@ void IbQp::stop() {
   (void)device_->calls().modify_qp(qp_, &to, IBV_QP_STATE);
 }
 
-IbTrouble explain(ibv_wc_status status) {
+IbFailure explain(ibv_wc_status status) {
   switch (status) {
     case IBV_WC_RETRY_EXC_ERR:
       return {

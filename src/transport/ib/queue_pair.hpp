@@ -94,12 +94,12 @@ class IbQp {
 };
 
 /// What a completion's status means.
-struct IbTrouble {
+struct IbFailure {
   const char* name;  // "IBV_WC_RETRY_EXC_ERR"
   const char* why;
   const char* help;
   bool worth_another_try;  // over other queue pairs
 };
-IbTrouble explain(ibv_wc_status status);
+IbFailure explain(ibv_wc_status status);
 
 }  // namespace ccl::detail

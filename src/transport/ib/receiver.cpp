@@ -39,7 +39,7 @@ class IbReceiver final : public IbTask {
     bool deferred = false;                        // an offer that can wait was put off
     std::vector<std::size_t> missing;             // parts, by slot
     std::vector<Word> freed;                      // by slot: what its step tells of the edge back
-    IbBoard board;
+    IbSlotTable slot_table;
     Word flushing = 0, flushed = 0;  // steps, where they go to GPU memory
     std::size_t reads = 0;           // under way, one for each port
   };
@@ -66,7 +66,7 @@ class IbReceiver final : public IbTask {
   void arrive() override {
     if (Fd socket = link_->arriving.take(0); socket) {
       watch(socket.get());
-      line_ = IbLine{std::move(socket)};
+      line_ = IbControlSocket{std::move(socket)};
       listen_to_line();
     } else if (std::chrono::steady_clock::now() > link_->deadline) {
       give_up(Errc::timed_out,
@@ -77,7 +77,7 @@ class IbReceiver final : public IbTask {
   }
 
   /// What steps of the edge back have told the sender meanwhile.
-  void note_told(std::size_t c) {
+  void note_report(std::size_t c) {
     Channel& channel = channels_[c];
     if (!link_->freed[c].may) return;
     for (; channel.offered < link_->freed[c].until; ++channel.offered) {
@@ -90,7 +90,7 @@ class IbReceiver final : public IbTask {
   /// The sender has hardly any slot to go on with.
   static bool must_offer(const Channel& channel) {
     return channel.offered - channel.received <= Word(channel.wire.slot_count / 4) &&
-           free_until(channel) > channel.offered && channel.board.has_room();
+           free_until(channel) > channel.offered && channel.slot_table.has_room();
   }
   /// Half of the slots share a write, which costs as much as one of a small step. They lie side by
   /// side: the step after the last of them.
@@ -99,12 +99,12 @@ class IbReceiver final : public IbTask {
     return (channel.offered / half + 1) * half;
   }
   static bool may_offer(const Channel& channel) {
-    return free_until(channel) >= next_half(channel) && channel.board.has_room();
+    return free_until(channel) >= next_half(channel) && channel.slot_table.has_room();
   }
 
   bool offer_slots(std::size_t c) {
     Channel& channel = channels_[c];
-    note_told(c);
+    note_report(c);
     if (!must_offer(channel)) {
       // Whoever has just drained a slot may have posted an answer, which goes first: a round later.
       channel.deferred = may_offer(channel) && !channel.deferred;
@@ -117,10 +117,10 @@ class IbReceiver final : public IbTask {
     const IbPortCard& to = peers_ports_[std::size_t(peer_port(pair))];
     const std::uint32_t key = board_memory_[std::size_t(own_port(pair))]->local_key();
     IbSlot* const draft = link_->slots(int(c));
-    while (channel.offered < until && channel.board.has_room()) {
+    while (channel.offered < until && channel.slot_table.has_room()) {
       const Word first = channel.offered % count;
       const Word together =
-          std::min({until - channel.offered, count - first, Word(IbBoard::slots_per_write)});
+          std::min({until - channel.offered, count - first, Word(IbSlotTable::slots_per_write)});
       for (Word n = 0; n < together; ++n) {
         IbSlot& slot = draft[first + n];
         const Word step = channel.offered + n;
@@ -133,9 +133,9 @@ class IbReceiver final : public IbTask {
         slot.step = step + 1;
         channel.missing[first + n] = channel.parts;
       }
-      const std::uint64_t there = board_ + (std::uint64_t(c) * count + first) * sizeof(IbSlot);
+      const std::uint64_t there = slot_table_ + (std::uint64_t(c) * count + first) * sizeof(IbSlot);
       if (const int code =
-              channel.board.write(*pair.qp, c, draft + first, together, key, there, to.key);
+              channel.slot_table.write(*pair.qp, c, draft + first, together, key, there, to.key);
           code != 0) {
         trouble(
             fmt::format("free slots cannot be told to {} on queue pair {} of {} ({})", peer_text(),
@@ -150,10 +150,10 @@ class IbReceiver final : public IbTask {
   }
 
   void completed(const ibv_wc& completion) override {
-    if (IbBoard::is_of_a_board(completion)) {
-      Channel& channel = channels_[IbBoard::channel_of(completion)];
+    if (IbSlotTable::is_of_a_board(completion)) {
+      Channel& channel = channels_[IbSlotTable::channel_of(completion)];
       if (completion.status == IBV_WC_SUCCESS) {
-        channel.board.completed(completion);
+        channel.slot_table.completed(completion);
       } else {
         trouble(pairs_[channel.first], completion, "the write of free slots");
       }
@@ -172,7 +172,7 @@ class IbReceiver final : public IbTask {
     Channel& channel = channels_[std::size_t(pair.channel)];
     const Word slots = Word(channel.wire.slot_count);
     const Word bytes = immediate_.bytes(ntohl(completion.imm_data));
-    note_told(std::size_t(pair.channel));
+    note_report(std::size_t(pair.channel));
     if (completion.opcode != IBV_WC_RECV_RDMA_WITH_IMM || low < channel.received ||
         low >= channel.offered || bytes > Word(link_->edge.shape.slot_bytes) ||
         channel.missing[low % slots] == 0) {
@@ -256,13 +256,13 @@ class IbReceiver final : public IbTask {
     return code;
   }
 
-  void heard(const IbMessage& message) override {
+  void readiness(const IbMessage& message) override {
     IbReader body{message.body};
     switch (message.say) {
-      case IbSay::offer:
+      case IbControlType::offer:
         if (auto done = plan(body); !done) refuse(done.error());
         break;
-      case IbSay::ready:
+      case IbControlType::ready:
         if (auto done = go(body); !done) refuse(done.error());
         break;
       default:
@@ -279,7 +279,7 @@ class IbReceiver final : public IbTask {
                          [](std::size_t count) { return count > 0; });
     };
     poll_while(any, [this](const ibv_wc& completion) {
-      if (!IbBoard::is_of_a_board(completion)) completed(completion);
+      if (!IbSlotTable::is_of_a_board(completion)) completed(completion);
     });
     draining_ = false;
   }
@@ -323,12 +323,12 @@ class IbReceiver final : public IbTask {
     if (round <= round_) return {};
     const bool again = round_ > 0;
     round_ = round;
-    board_ = body.get<std::uint64_t>();
+    slot_table_ = body.get<std::uint64_t>();
     const auto qps = body.get<std::int32_t>();
     const bool split = body.get<std::int32_t>() != 0 || link_->tuning.split;
     auto theirs = body.get_all<IbPortCard>();
     bad_paths_ = body.get_all<IbBadPath>();
-    if (!body.good() || theirs.empty() || theirs.size() > most_ib_ports || qps < 1 || qps > 64) {
+    if (!body.good() || theirs.empty() || theirs.size() > max_ib_ports || qps < 1 || qps > 64) {
       return fail(Errc::mismatch, "the sender's offer is not one of ib");
     }
     if (again && !pairs_.empty()) drain();
@@ -359,12 +359,12 @@ class IbReceiver final : public IbTask {
       total += channel.pairs;
       channel.offered = channel.first_offered = channel.received;
       link_->freed[c].may = false;
-      channel.board.restart();
+      channel.slot_table.restart();
       channel.reads = 0;
       plans.push_back(
           {std::uint32_t(channel.pairs), std::uint32_t(channel.parts), channel.received});
     }
-    CCL_CHECK(open_queues(int(total) * (slots + IbBoard::most_writes + 2) +
+    CCL_CHECK(open_queues(int(total) * (slots + IbSlotTable::max_writes + 2) +
                           int(channels_.size() * ports_.size()) + 16));
     for (std::size_t n = 0; link_->flushes() && n < ports_.size(); ++n) {
       CCL_TRY(auto flush,
@@ -379,8 +379,8 @@ class IbReceiver final : public IbTask {
       for (std::size_t n = 0; n < channel.pairs; ++n) {
         const auto [from, to] = ways[n % ways.size()];
         CCL_TRY(auto qp, IbQp::make(ports_[to], queue_of(to),
-                                    {IbBoard::most_writes + 1, slots + 1,
-                                     IbBoard::slots_per_write * int(sizeof(IbSlot))},
+                                    {IbSlotTable::max_writes + 1, slots + 1,
+                                     IbSlotTable::slots_per_write * int(sizeof(IbSlot))},
                                     link_->tuning));
         const IbPair mine{from, to, qp->number(), qp->psn()};
         planned.push_back(mine);
@@ -402,7 +402,7 @@ class IbReceiver final : public IbTask {
     answer.put_all(cards(slot_memory_));
     answer.put_all(plans);
     answer.put_all(planned);
-    line_.send(IbSay::plan, answer.body);
+    line_.send(IbControlType::plan, answer.body);
     return {};
   }
 
@@ -422,7 +422,7 @@ class IbReceiver final : public IbTask {
     }
     IbWriter answer;
     answer.put(round_);
-    line_.send(IbSay::go, answer.body);
+    line_.send(IbControlType::go, answer.body);
     state_ = State::running;
     link_->works();
     for (std::size_t c = 0; c < channels_.size(); ++c) show(c);  // what came before the trouble
@@ -437,12 +437,12 @@ class IbReceiver final : public IbTask {
     body.put(round_);
     body.put_all(bad_paths_);
     body.put_all(std::vector<char>(why.begin(), why.end()));
-    line_.send(IbSay::broken, body.body);
+    line_.send(IbControlType::broken, body.body);
   }
 
   const IbImmediate immediate_;
   std::vector<Channel> channels_;
-  std::uint64_t board_ = 0;  // the sender's address of it
+  std::uint64_t slot_table_ = 0;  // the sender's address of it
   Word steps_ = 0, bytes_ = 0;
   bool draining_ = false;
   std::vector<std::size_t> posted_receives_;  // one for each of `pairs_`

@@ -102,7 +102,7 @@ class IbSender final : public IbTask {
     const Wire& wire = back->wires[c];
     Word& until = back->freed[c].until;
     const Word now = HostMemory::load_credit(wire.drained) + Word(wire.slot_count);
-    freed = std::min(now - until, immediate_.most_freed());
+    freed = std::min(now - until, immediate_.max_freed());
     until += freed;
     return freed;
   }
@@ -198,18 +198,18 @@ class IbSender final : public IbTask {
 
   /// Some slots are on the board, which `transmit` reads.
   void news(const ibv_wc& completion) {
-    const std::size_t c = IbBoard::channel_of(completion);
+    const std::size_t c = IbSlotTable::channel_of(completion);
     if (c >= channels_.size()) return;
     const Pair& pair = pairs_[channels_[c].first];
     if (completion.status != IBV_WC_SUCCESS) {
       trouble(pair, completion, "the wait for free slots");
-    } else if (const int code = IbBoard::receive(*pair.qp, c); code != 0) {
+    } else if (const int code = IbSlotTable::receive(*pair.qp, c); code != 0) {
       cannot_receive(pair, code);
     }
   }
 
   void completed(const ibv_wc& completion) override {
-    if (IbBoard::is_of_a_board(completion)) return news(completion);
+    if (IbSlotTable::is_of_a_board(completion)) return news(completion);
     const std::size_t p = completion.wr_id >> 48;
     const Word step = completion.wr_id & (~Word(0) >> 16);
     if (p >= pairs_.size()) return;
@@ -242,15 +242,15 @@ class IbSender final : public IbTask {
     ++round_;
     set_deadline();
     CCL_CHECK(take_ports());
-    std::memset(link_->board.base(), 0, link_->board.bytes());
+    std::memset(link_->slot_table.base(), 0, link_->slot_table.bytes());
     IbWriter body;
     body.put(round_);
-    body.put(std::uint64_t(reinterpret_cast<std::uintptr_t>(link_->board.base())));
+    body.put(std::uint64_t(reinterpret_cast<std::uintptr_t>(link_->slot_table.base())));
     body.put(std::int32_t(link_->tuning.qps_per_port));
     body.put(std::int32_t(link_->tuning.split ? 1 : 0));
     body.put_all(cards(board_memory_));
     body.put_all(bad_paths_);
-    line_.send(IbSay::offer, body.body);
+    line_.send(IbControlType::offer, body.body);
     return {};
   }
 
@@ -260,19 +260,19 @@ class IbSender final : public IbTask {
     }
   }
 
-  void heard(const IbMessage& message) override {
+  void readiness(const IbMessage& message) override {
     IbReader body{message.body};
     switch (message.say) {
-      case IbSay::plan:
+      case IbControlType::plan:
         if (auto done = follow(body); !done) refuse(done.error());
         break;
-      case IbSay::go:
+      case IbControlType::go:
         if (body.get<std::uint32_t>() != round_ || state_ != State::making) break;
         if (round_ > 1) log_warn(LogPart::net, "{}: goes on over {}", peer_text(), paths());
         state_ = State::running;
         link_->works();
         break;
-      case IbSay::broken: {
+      case IbControlType::broken: {
         const auto round = body.get<std::uint32_t>();
         const auto bad = body.get_all<IbBadPath>();
         const auto text = body.get_all<char>();
@@ -309,13 +309,13 @@ class IbSender final : public IbTask {
       good = good && plan.parts > 0 && plan.pairs > 0 && plan.pairs % plan.parts == 0;
     }
     good = good && total == planned.size() && total < (1 << 14) &&
-           peers_ports_.size() <= most_ib_ports;
+           peers_ports_.size() <= max_ib_ports;
     for (const IbPair& pair : planned) {
       good = good && pair.sender_port < ports_.size() && pair.receiver_port < peers_ports_.size();
     }
     if (!good) return fail(Errc::mismatch, "the receiver's plan is not one of ib");
     const int slots = link_->edge.shape.slot_count;
-    const int receives = IbBoard::receives(slots);
+    const int receives = IbSlotTable::receives(slots);
     CCL_CHECK(open_queues(int(total) * (slots + 2) + int(channels_.size()) * receives + 16));
     std::vector<IbPair> mine;
     chains_.resize(total);
@@ -344,7 +344,7 @@ class IbSender final : public IbTask {
                 IbQp::make(port, queue_of(theirs.sender_port),
                            {2 * slots + 2, n == 0 ? receives : 1, inline_wanted}, link_->tuning));
         for (int k = 0; n == 0 && k < receives; ++k) {
-          if (const int code = IbBoard::receive(*qp, c); code != 0) {
+          if (const int code = IbSlotTable::receive(*qp, c); code != 0) {
             return fail(Errc::network, fmt::format("receives cannot be posted on {} ({})",
                                                    port.text(), std::strerror(code)));
           }
@@ -370,7 +370,7 @@ class IbSender final : public IbTask {
     IbWriter answer;
     answer.put(round_);
     answer.put_all(mine);
-    line_.send(IbSay::ready, answer.body);
+    line_.send(IbControlType::ready, answer.body);
     return {};
   }
 

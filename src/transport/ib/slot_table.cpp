@@ -2,7 +2,7 @@
 
 namespace ccl::detail {
 
-int IbBoard::write(const IbQp& qp, std::size_t channel, const IbSlot* draft, Word count,
+int IbSlotTable::write(const IbQp& qp, std::size_t channel, const IbSlot* draft, Word count,
                    std::uint32_t key, std::uint64_t address, std::uint32_t remote_key) {
   ibv_sge place{reinterpret_cast<std::uint64_t>(draft), std::uint32_t(count * sizeof(IbSlot)), key};
   ibv_send_wr request{};
@@ -20,7 +20,7 @@ int IbBoard::write(const IbQp& qp, std::size_t channel, const IbSlot* draft, Wor
   return code;
 }
 
-int IbBoard::receive(const IbQp& qp, std::size_t channel) {
+int IbSlotTable::receive(const IbQp& qp, std::size_t channel) {
   ibv_recv_wr request{}, *bad = nullptr;
   request.wr_id = mark | Word(channel) << 48;
   return ibv_post_recv(qp.get(), &request, &bad);

@@ -11,14 +11,14 @@ namespace ccl::detail {
 
 /// The receiver's writes of free slots to the board of one channel, which lies in the sender's
 /// memory. Each has an immediate, which says nothing: it wakes a sender that sleeps.
-class IbBoard {
+class IbSlotTable {
  public:
   static constexpr int slots_per_write = 4;
-  static constexpr int most_writes = 64;  // under way on a queue pair
+  static constexpr int max_writes = 64;  // under way on a queue pair
 
   /// From here on over new queue pairs.
   void restart() { posted_ = done_ = 0; }
-  bool has_room() const { return posted_ - done_ < most_writes; }
+  bool has_room() const { return posted_ - done_ < max_writes; }
   /// `count` slots, from `draft` with `key` on, to `address` with `remote_key`. The code of
   /// ibv_post_send.
   int write(const IbQp& qp, std::size_t channel, const IbSlot* draft, Word count, std::uint32_t key,

@@ -14,7 +14,7 @@
 namespace ccl::detail {
 namespace {
 constexpr unsigned quiet_rounds = 64;  // before a look at the line and the devices
-constexpr int most_tries = 3;          // to make queue pairs anew, while nothing moves
+constexpr int max_tries = 3;          // to make queue pairs anew, while nothing moves
 constexpr int completions = 32;
 }  // namespace
 
@@ -54,15 +54,15 @@ ProxyTask::Progress IbTask::progress(ProxyCounters& counters) {
   const bool closing = ending();  // before the look at what is posted: nobody posts any more
   if (line_.unsent()) line_.flush();
   if (!line_.open() && !left_ && state_ == State::waiting) arrive();
-  if (is_behind() && needs_peer()) stay_behind();
+  if (is_behind() && needs_peer()) on_peer_closed();
   bool moved = false;
   if (state_ == State::running) {
     moved = poll();
     if (state_ == State::running && move(counters)) moved = true;
   }
   if (closing && (finished() || state_ == State::over || !link_->healthy())) {
-    if (line_.open() && link_->healthy()) line_.send(IbSay::farewell);
-    if (!link_->healthy()) tell_why(link_->context.status->result().error());
+    if (line_.open() && link_->healthy()) line_.send(IbControlType::close_notify);
+    if (!link_->healthy()) send_error(link_->context.status->result().error());
     return Progress::ended;
   }
   if (moved) {
@@ -154,13 +154,13 @@ void IbTask::listen_to_line() {
       if (!left_) lost("its process ended or closed the connection", os_code);
       return;
     }
-    if (message->say == IbSay::farewell) {
+    if (message->say == IbControlType::close_notify) {
       left_ = true;
       line_.close();
-      if (state_ == State::making) stay_behind();
+      if (state_ == State::making) on_peer_closed();
       return;
     }
-    if (message->say == IbSay::refused) {
+    if (message->say == IbControlType::refused) {
       IbReader body{message->body};
       const auto code = body.get<std::int32_t>();
       const auto text = body.get_all<char>();
@@ -169,7 +169,7 @@ void IbTask::listen_to_line() {
               fmt::format("{} gave up: {}", peer_text(), std::string(text.begin(), text.end())));
       return;
     }
-    heard(*message);
+    readiness(*message);
   }
 }
 
@@ -181,14 +181,14 @@ Result<void> IbTask::take_ports() {
   board_memory_.clear();
   events_.clear();
   const unsigned local = IBV_ACCESS_LOCAL_WRITE;
-  const unsigned board = sends() ? local | IBV_ACCESS_REMOTE_WRITE : local;
+  const unsigned slot_table = sends() ? local | IBV_ACCESS_REMOTE_WRITE : local;
   for (const IbPort& port : ports_) {
     CCL_TRY(auto memory, link_->gpu_slots != nullptr
                              ? link_->gpu_slots->with(port.device)
                              : port.device->memory(link_->memory.base(), link_->memory.bytes(),
                                                    link_->slot_access(false)));
     slot_memory_.push_back(std::move(memory));
-    CCL_TRY(auto of_board, port.device->memory(link_->board.base(), link_->board.bytes(), board));
+    CCL_TRY(auto of_board, port.device->memory(link_->slot_table.base(), link_->slot_table.bytes(), slot_table));
     board_memory_.push_back(std::move(of_board));
     const bool known = std::any_of(events_.begin(), events_.end(),
                                    [&](const auto& e) { return e.first == port.device; });
@@ -241,7 +241,7 @@ void IbTask::note_bad(const IbBadPath& path) {
 
 void IbTask::trouble(const Pair& pair, const ibv_wc& completion, const std::string& what) {
   if (held_) return;
-  const IbTrouble cause = explain(completion.status);
+  const IbFailure cause = explain(completion.status);
   const IbPort& mine = port_of(pair);
   const IbPortCard& theirs = peers_ports_[std::size_t(peer_port(pair))];
   const std::string text = fmt::format(
@@ -265,20 +265,20 @@ void IbTask::trouble(const std::string& text, bool worth_another_try) {
   listen_to_line();  // perhaps it has left, or is gone
   if (state_ != State::running) return;
   if (left_) {
-    stay_behind();
+    on_peer_closed();
     return;
   }
   tries_ = std::exchange(advanced_, false) ? 1 : tries_ + 1;
-  if (!worth_another_try || tries_ > most_tries) {
+  if (!worth_another_try || tries_ > max_tries) {
     give_up(Errc::network, text);
     return;
   }
-  log_warn(LogPart::net, "{}; making the queue pairs anew, try {} of {}", text, tries_, most_tries);
+  log_warn(LogPart::net, "{}; making the queue pairs anew, try {} of {}", text, tries_, max_tries);
   trouble_ = text;
   make_anew(text);
 }
 
-void IbTask::stay_behind() {
+void IbTask::on_peer_closed() {
   // While `connect` waits, it is to hear of it.
   if (needs_peer() || (sends() && link_->state() == IbLink::State::connecting)) {
     lost("it closed its end of the connection", 0);
@@ -304,16 +304,16 @@ void IbTask::give_up(Errc code, std::string what, int os_code) {
 }
 
 /// Whoever only sees the line close would take the process for dead.
-void IbTask::tell_why(const Error& error) {
+void IbTask::send_error(const Error& error) {
   if (!line_.open() || line_.broken()) return;
   IbWriter body;
   body.put(std::int32_t(error.code));
   body.put_all(std::vector<char>(error.what.begin(), error.what.end()));
-  line_.send(IbSay::refused, body.body);
+  line_.send(IbControlType::refused, body.body);
 }
 
 void IbTask::refuse(const Error& error) {
-  tell_why(error);
+  send_error(error);
   // While `connect` waits, it returns the error.
   const bool tell = !sends() || link_->state() == IbLink::State::works;
   state_ = State::over;

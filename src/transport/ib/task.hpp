@@ -46,7 +46,7 @@ class IbTask : public ProxyTask {
   virtual bool finished() const = 0;         // all that was posted has been transmitted
   virtual bool needs_peer() const = 0;       // it has left: is that a loss?
   virtual void completed(const ibv_wc& completion) = 0;
-  virtual void heard(const IbMessage& message) = 0;
+  virtual void readiness(const IbMessage& message) = 0;
   virtual void make_anew(const std::string& why) = 0;  // after trouble
   virtual void arrive() {}
   virtual void take_arrived() {}  // all of it, before the queue pairs go
@@ -75,7 +75,7 @@ class IbTask : public ProxyTask {
   void trouble(const Pair& pair, const ibv_wc& completion, const std::string& what);
   void trouble(const std::string& text, bool worth_another_try);
   /// The other end has left, and with it whoever could answer: no queue pairs are made anew.
-  void stay_behind();
+  void on_peer_closed();
   /// It has gone well so far: the lanes may never want anything of it again.
   bool is_behind() const {
     return state_ == State::over && left_ && link_->state() != IbLink::State::failed;
@@ -87,12 +87,12 @@ class IbTask : public ProxyTask {
   void give_up(Errc code, std::string what, int os_code = 0);
   void lost(const char* why, int os_code);
   void refuse(const Error& error);
-  void tell_why(const Error& error);
+  void send_error(const Error& error);
   void set_deadline();
   std::string peer_text() const;
 
   const std::shared_ptr<IbLink> link_;
-  IbLine line_;
+  IbControlSocket line_;
   Fd epoll_;
   State state_ = State::waiting;
   std::uint32_t round_ = 0;  // of making queue pairs

@@ -28,13 +28,13 @@ Word first_wrong(const Word* words, Word writer) {
   return i;
 }
 
-PathSeen seen(PathFault fault, std::string detail) {
-  PathSeen what;
+PathObservation seen(PathFault fault, std::string detail) {
+  PathObservation what;
   what.fault = fault;
   what.detail = std::move(detail);
   return what;
 }
-PathSeen of_copy(const TrialCopies& copies, const Error& error) {
+PathObservation of_copy(const TrialCopies& copies, const Error& error) {
   return seen(copies.stuck() ? PathFault::stuck : PathFault::failed, error.what);
 }
 }  // namespace
@@ -64,7 +64,7 @@ std::string_view fault_text(PathFault fault) {
 }
 
 PathFault judge(topo::PathType path, const PathTimes& times) {
-  const double longest_us = double(path_trial_bytes) / least_mb_per_s(path);
+  const double longest_us = double(path_trial_bytes) / min_mb_per_s(path);
   return std::max(times.write_us, times.read_us) > longest_us ? PathFault::slow : PathFault::none;
 }
 
@@ -141,10 +141,10 @@ Result<double> TrialCopies::copy(void* to, const void* from, std::size_t bytes) 
   return double(ms) * 1e3;
 }
 
-PathSeen try_path(TrialCopies& copies, topo::PathType path, Word writer, const std::byte* from,
+PathObservation try_path(TrialCopies& copies, topo::PathType path, Word writer, const std::byte* from,
                   std::byte* there, std::byte* back) {
   const auto begin = Clock::now();
-  PathSeen result;
+  PathObservation result;
   for (int round = 0;; ++round) {
     const auto wrote = copies.copy(there, from, path_trial_bytes);
     if (!wrote) return of_copy(copies, wrote.error());
@@ -167,12 +167,12 @@ PathSeen try_path(TrialCopies& copies, topo::PathType path, Word writer, const s
     const auto speed = [](double us) { return double(path_trial_bytes) / us / 1e3; };
     result.detail = fmt::format("{:.3f} GB/s in writes, {:.3f} in reads, where {:.1f} is the least",
                                 speed(result.times.write_us), speed(result.times.read_us),
-                                least_mb_per_s(path) / 1e3);
+                                min_mb_per_s(path) / 1e3);
   }
   return result;
 }
 
-PathSeen look_for(TrialCopies& copies, Word writer, const std::byte* at) {
+PathObservation look_for(TrialCopies& copies, Word writer, const std::byte* at) {
   if (const auto got = copies.copy(copies.staging(), at, path_trial_bytes); !got) {
     return of_copy(copies, got.error());
   }

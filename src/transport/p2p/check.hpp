@@ -39,7 +39,7 @@ constexpr std::size_t path_trial_bytes = 128 << 10;
 
 /// The least of what a path that works shows, in bytes per microsecond: less than the slowest link
 /// of its kind by an order of magnitude, since copies of others may run beside.
-constexpr double least_mb_per_s(topo::PathType path) {
+constexpr double min_mb_per_s(topo::PathType path) {
   return path <= topo::PathType::nvl ? 1000 : 100;
 }
 /// By the times alone: `slow` or `none`.
@@ -80,16 +80,16 @@ class TrialCopies {
 };
 
 /// What a rank has seen of the path from its GPU to a peer's memory.
-struct PathSeen {
+struct PathObservation {
   PathFault fault = PathFault::none;
   PathTimes times;
   std::string detail;  // of a fault: figures, or the driver's words
 };
 /// Writes `path_trial_bytes` from `from` to `there`, in the peer's memory, reads them back to
 /// `back` and looks at them. `from` holds the words of `writer`.
-PathSeen try_path(TrialCopies& copies, topo::PathType path, Word writer, const std::byte* from,
+PathObservation try_path(TrialCopies& copies, topo::PathType path, Word writer, const std::byte* from,
                   std::byte* there, std::byte* back);
 /// Whether the words of `writer` have arrived at `at`, in this rank's own memory.
-PathSeen look_for(TrialCopies& copies, Word writer, const std::byte* at);
+PathObservation look_for(TrialCopies& copies, Word writer, const std::byte* at);
 
 }  // namespace ccl::detail

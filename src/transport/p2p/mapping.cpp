@@ -8,7 +8,7 @@
 
 namespace ccl::detail {
 namespace {
-Result<void> blame(Result<void> done, const Edge& edge) {
+Result<void> annotate(Result<void> done, const Edge& edge) {
   if (done) return {};
   Error error = std::move(done).error();
   error.rank = edge.self.rank;
@@ -19,7 +19,7 @@ Result<void> blame(Result<void> done, const Edge& edge) {
 }  // namespace
 
 /// What one end says of the memory that it made.
-struct P2pMapping::Said {
+struct P2pMapping::OpenReply {
   Nonce nonce{};
   UnixName name;
   GpuMemoryName memory;
@@ -52,18 +52,18 @@ Result<P2pMapping> P2pMapping::make(const TransportContext& context, const Edge&
                               edge.self.device, edge.peer.rank));
     }
     CCL_TRY(Fd fd, memory.share());
-    const unsigned end = unsigned(edge.side == Side::sender);
+    const unsigned end = unsigned(edge.side == EdgeSide::sender);
     CCL_TRY(mapping.offer_, FdOffer::make(proof_of(context, mapping.nonce_, edge.id, end),
                                           edge.shape, std::move(fd)));
     return {};
   };
-  CCL_CHECK(blame(offer(), edge));
+  CCL_CHECK(annotate(offer(), edge));
   return mapping;
 }
 
 Handshake P2pMapping::handshake() const {
-  static_assert(sizeof(Said) <= sizeof(Handshake));
-  Said said;
+  static_assert(sizeof(OpenReply) <= sizeof(Handshake));
+  OpenReply said;
   said.nonce = nonce_;
   said.name = offer_.name();
   if (mine_.memory) said.memory = mine_.memory->name();
@@ -76,10 +76,10 @@ Handshake P2pMapping::handshake() const {
 
 Result<void> P2pMapping::connect(const Handshake& theirs) {
   if (theirs_bytes_ == 0) return {};
-  return blame(reach(HandshakeCursor{}.get<Said>(theirs)), edge_);
+  return annotate(scope(HandshakeCursor{}.get<OpenReply>(theirs)), edge_);
 }
 
-Result<void> P2pMapping::reach(const Said& said) {
+Result<void> P2pMapping::scope(const OpenReply& said) {
   const auto refuse = [&](Errc code, std::string what) {
     return fail(edge_error(edge_, P2pTransport::name, code, std::move(what)));
   };
@@ -105,7 +105,7 @@ Result<void> P2pMapping::reach(const Said& said) {
     if (!theirs_.memory) {
       Fd fd;
       if (said.memory.handles != 0 && edge_.self.host_hash == edge_.peer.host_hash) {
-        const unsigned end = unsigned(edge_.side != Side::sender);
+        const unsigned end = unsigned(edge_.side != EdgeSide::sender);
         CCL_TRY(fd, fetch_fd(context_, edge_, P2pTransport::name, said.name,
                              proof_of(context_, said.nonce, edge_.id, end)));
       }

@@ -27,8 +27,8 @@ class P2pMapping {
   const GpuBlock& theirs() const { return theirs_; }
 
  private:
-  struct Said;
-  Result<void> reach(const Said& said);
+  struct OpenReply;
+  Result<void> scope(const OpenReply& said);
   Result<void> probe(const Gpu& gpu) const;
 
   TransportContext context_;

@@ -31,8 +31,8 @@ std::size_t slot_bytes(const WireShape& shape) {
   return std::size_t(shape.channels) * std::size_t(shape.slot_count) *
          std::size_t(shape.slot_bytes);
 }
-std::size_t block_bytes(const WireShape& shape, Side side, bool reads) {
-  const Side holder = reads ? Side::sender : Side::receiver;
+std::size_t block_bytes(const WireShape& shape, EdgeSide side, bool reads) {
+  const EdgeSide holder = reads ? EdgeSide::sender : EdgeSide::receiver;
   return word_bytes(shape) + (side == holder ? slot_bytes(shape) : 0);
 }
 
@@ -83,7 +83,7 @@ struct P2pEnd {
     reads = wanted && !edge.polls_slots;
     const std::int64_t relay = relay_between(edge.self, edge.peer);
     if (relay >= 0) return make_over(relay);
-    const Side other = edge.side == Side::sender ? Side::receiver : Side::sender;
+    const EdgeSide other = edge.side == EdgeSide::sender ? EdgeSide::receiver : EdgeSide::sender;
     CCL_TRY(own, context.arena->allocate(block_bytes(edge.shape, edge.side, reads)));
     CCL_TRY(mapping, P2pMapping::make(context, edge, own, block_bytes(edge.shape, other, reads),
                                       true, reads));
@@ -95,23 +95,23 @@ struct P2pEnd {
       log_info(LogPart::p2p,
                "rank {} {} rank {} through memory of GPU {}, where the sender writes, whatever "
                "CCL_P2P_READ_ENABLE says",
-               edge.self.rank, edge.side == Side::sender ? "sends to" : "receives from",
+               edge.self.rank, edge.side == EdgeSide::sender ? "sends to" : "receives from",
                edge.peer.rank, bus_id_text(relay));
     }
     reads = false;
     CCL_TRY(own, context.arena->allocate(word_bytes(edge.shape)));
     const std::size_t bytes = word_bytes(edge.shape) + slot_bytes(edge.shape);
     GpuBlock between;
-    if (edge.side == Side::receiver) {
+    if (edge.side == EdgeSide::receiver) {
       CCL_TRY(between.memory, GpuMemory::allocate_on(relay, context.arena->gpu(), bytes));
     }
     CCL_TRY(mapping, P2pMapping::make(context, edge, std::move(between),
-                                      edge.side == Side::sender ? bytes : 0));
+                                      edge.side == EdgeSide::sender ? bytes : 0));
     return {};
   }
 
   std::vector<Wire> wires() const {
-    const bool sends = edge.side == Side::sender;
+    const bool sends = edge.side == EdgeSide::sender;
     const bool relayed = relay_between(edge.self, edge.peer) >= 0;
     std::byte* const shown = (sends ? mapping.theirs() : mapping.mine()).at();
     std::byte* const credits = relayed ? shown : (sends ? mapping.mine() : mapping.theirs()).at();
@@ -194,11 +194,11 @@ Result<void> P2pTransport::can_connect(const PeerInfo& from, const PeerInfo& to)
   return detail::reaches(from, to);
 }
 
-Carrier P2pTransport::carrier(const PeerInfo& from, const PeerInfo& to) {
+EdgeTransport P2pTransport::edge_transport(const PeerInfo& from, const PeerInfo& to) {
   const bool proven = detail::relay_between(from, to) < 0 && from.device >= 0 && to.device >= 0 &&
                       from.host_hash == to.host_hash &&
                       detail::lines_proven(detail::gpu_path(from, to));
-  return {name, Through::gpu_memory, proven ? atomic_line_bytes : 16};
+  return {name, Medium::gpu_memory, proven ? atomic_line_bytes : 16};
 }
 
 Result<P2pTransport::End> P2pTransport::setup(TransportContext& context, const Edge& edge) {
@@ -227,7 +227,7 @@ Result<Connection> P2pTransport::End::connect(const Handshake& theirs) {
   connection.owner =
       std::make_shared<Blocks>(Blocks{end_->own, end_->mapping.mine(), end_->mapping.theirs()});
   connection.transport = name;
-  connection.line_bytes = carrier(end_->edge.self, end_->edge.peer).line_bytes;
+  connection.line_bytes = edge_transport(end_->edge.self, end_->edge.peer).line_bytes;
   connection.reads = end_->reads;
   return connection;
 }

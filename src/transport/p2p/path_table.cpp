@@ -16,12 +16,12 @@ bool names(std::string_view text, const PeerInfo& peer) {
 }
 }  // namespace
 
-std::uint8_t PathSaid::byte() const {
+std::uint8_t PathReport::byte() const {
   return std::uint8_t(unsigned(fault) | (nvlink ? nvlink_bit : 0) | (relays ? relays_bit : 0) |
                       (untried ? untried_bit : 0));
 }
-PathSaid PathSaid::of(std::uint8_t byte) {
-  PathSaid said;
+PathReport PathReport::of(std::uint8_t byte) {
+  PathReport said;
   said.fault = PathFault(byte & fault_bits);
   said.nvlink = (byte & nvlink_bit) != 0;
   said.relays = (byte & relays_bit) != 0;
@@ -35,7 +35,7 @@ PathFault PathTable::fault(int a, int b) const {
 }
 
 bool PathTable::to_try(int a, int b) const {
-  const auto against = [](const PathSaid& said) {
+  const auto against = [](const PathReport& said) {
     return said.fault != PathFault::none && !said.untried;
   };
   return (at(a, b).untried || at(b, a).untried) && !against(at(a, b)) && !against(at(b, a));

@@ -11,14 +11,14 @@
 namespace ccl::detail {
 
 /// What one rank says of its way to the GPU of another rank of its host, in one byte.
-struct PathSaid {
+struct PathReport {
   PathFault fault = PathFault::none;
   bool nvlink = false;  // or the same GPU
   bool relays = false;  // it may keep memory on that GPU, for others to read
   bool untried = false;
 
   std::uint8_t byte() const;
-  static PathSaid of(std::uint8_t byte);
+  static PathReport of(std::uint8_t byte);
 };
 
 /// What all ranks of a host have said of each other, by their places among these ranks.
@@ -27,8 +27,8 @@ class PathTable {
   explicit PathTable(int places)
       : places_{places}, said_(std::size_t(places) * std::size_t(places)) {}
   int places() const { return places_; }
-  PathSaid& at(int from, int to) { return said_[std::size_t(from * places_ + to)]; }
-  const PathSaid& at(int from, int to) const { return said_[std::size_t(from * places_ + to)]; }
+  PathReport& at(int from, int to) { return said_[std::size_t(from * places_ + to)]; }
+  const PathReport& at(int from, int to) const { return said_[std::size_t(from * places_ + to)]; }
   /// Both ends must say so.
   PathFault fault(int a, int b) const;
   /// Whether their path must be tried: neither is against it, and one does not know it.
@@ -39,7 +39,7 @@ class PathTable {
 
  private:
   int places_;
-  std::vector<PathSaid> said_;
+  std::vector<PathReport> said_;
 };
 
 /// Whether CCL_P2P_EXCLUDE names this pair: by ranks, or by the bus ids of their GPUs.

@@ -25,9 +25,9 @@ namespace ccl::detail {
 /// What a network adds to a `ProxiedLink`. One source file that has such a link, a header that
 /// names `ProxiedEnd` of it, and `template class ProxiedEnd<Link>` are a transport.
 ///   prepare()       reads the settings and makes its own memory.
-///   doors()         the addresses where the receiver listens, at most `most_doors`.
+///   doors()         the addresses where the receiver listens, at most `max_listeners`.
 ///   furnish()       adds to `wires`, before the lanes get them; need not be there.
-///   door_of(n)      to which of them the sender's line n goes, modulo their number.
+///   listener_of(n)      to which of them the sender's line n goes, modulo their number.
 ///   lines()         TCP connections that the sender makes.
 ///   tell, hear      what the receiver's handshake says besides where its door is.
 ///   receive(link)   at the receiver: adds its tasks, which wait for lines in `arriving`.
@@ -46,12 +46,12 @@ concept NetworkLink = std::derived_from<Link, ProxiedLink> &&
   { link.hear(in, cursor) } -> std::same_as<Result<void>>;
   { Link::receive(shared) } -> std::same_as<Result<void>>;
   { Link::send(shared, std::size_t{}, Fd{}) } -> std::same_as<Result<void>>;
-  { link.settle(deadline) } -> std::same_as<Result<void>>;
+  { link.wait_connected(deadline) } -> std::same_as<Result<void>>;
   link.wake();
 };
 
 /// What the sender says on each of its lines; the secret is proved along with it.
-struct LineHello {
+struct SocketHello {
   Nonce nonce;  // from the receiver's handshake
   unsigned long long edge_id;
   WireShape shape;
@@ -67,13 +67,13 @@ struct ProxiedBody {
   HostPin pin;              // on a GPU rank; only lanes need it, so it need not stay with the link
   std::vector<Wire> wires;  // as the lanes see them
   Nonce nonce{};            // the receiver's
-  std::vector<std::shared_ptr<net::Gate>> gates;
+  std::vector<std::shared_ptr<net::Acceptor>> gates;
   bool connected = false;
 
   ~ProxiedBody() {
     if (!gates.empty()) {
       const std::lock_guard lock{net::Engine::get().mutex()};
-      for (const auto& gate : gates) gate->close();  // nobody puts a line into the mailbox any more
+      for (const auto& acceptor : gates) acceptor->close();  // nobody puts a line into the mailbox any more
     }
     link->closing.store(true, std::memory_order_release);
     if (link->context.proxy != nullptr) link->wake();
@@ -100,25 +100,25 @@ struct ProxiedBody {
     CCL_CHECK(link->prepare());
     CCL_TRY(const auto layout, WireLayout::of(link->edge.shape, link->slots_elsewhere));
     CCL_TRY(link->memory, Mapping::anonymous(layout.bytes()));
-    const Side side = link->edge.side;
+    const EdgeSide side = link->edge.side;
     link->wires = layout.wires(link->memory.base(), side, true);
-    link->furnish();
+    link->prepare_wires();
     wires = link->wires;
     if (link->polled) {
       CCL_TRY(pin, HostPin::make(context.arena->gpu(), link->memory.base(), layout.bytes()));
       wires = layout.wires(pin.on_device(), side, true);
     }
-    if (side == Side::sender) return {};
+    if (side == EdgeSide::sender) return {};
     CCL_CHECK(listen());
     return Link::receive(link);  // from here on it answers, whenever our `connect` comes
   }
 
   Result<void> listen() {
     CCL_CHECK(fill_random(&nonce, sizeof nonce));
-    CCL_TRY(const auto doors, link->doors());
+    CCL_TRY(const auto listeners, link->listeners());
     link->arriving.resize(link->lines());
     const auto accept = [link = link, nonce = nonce](net::Accepted caller) {
-      LineHello hello{};
+      SocketHello hello{};
       if (caller.hello.size() == sizeof hello) {
         std::memcpy(&hello, caller.hello.data(), sizeof hello);
       }
@@ -139,19 +139,19 @@ struct ProxiedBody {
       if (link->arriving.put(hello.line, socket) && !link->closing.load()) link->wake();
     };
     const std::lock_guard lock{net::Engine::get().mutex()};
-    for (const net::Address& where : doors) {
-      CCL_TRY(auto gate, net::Gate::open(where, link->context.secret, accept));
-      gates.push_back(std::move(gate));
+    for (const net::Address& where : listeners) {
+      CCL_TRY(auto acceptor, net::Acceptor::open(where, link->context.secret, accept));
+      gates.push_back(std::move(acceptor));
     }
     return {};
   }
 
   Result<void> connect(const Handshake& theirs) {
     if (connected) return {};
-    if (link->edge.side == Side::sender) {
+    if (link->edge.side == EdgeSide::sender) {
       const auto deadline = net::Deadline::after(link->context.deadline_s);
       CCL_CHECK(call(theirs, deadline));
-      CCL_CHECK(link->settle(deadline));
+      CCL_CHECK(link->wait_connected(deadline));
     }
     connected = true;
     return {};
@@ -159,18 +159,18 @@ struct ProxiedBody {
 
   Result<void> call(const Handshake& theirs, const net::Deadline& deadline) {
     HandshakeCursor cursor;
-    LineHello hello{};
+    SocketHello hello{};
     hello.nonce = cursor.get<Nonce>(theirs);
     hello.edge_id = link->edge.id;
     hello.shape = link->edge.shape;
     const auto count = cursor.get<std::size_t>(theirs);
-    std::vector<net::Address> doors;
-    for (std::size_t d = 0; d < count && d < Link::most_doors; ++d) {
-      doors.emplace_back(cursor.get<net::WireAddress>(theirs));
-      const int family = doors.back().family();
-      if (family != AF_INET && family != AF_INET6) doors.clear();
+    std::vector<net::Address> listeners;
+    for (std::size_t d = 0; d < count && d < Link::max_listeners; ++d) {
+      listeners.emplace_back(cursor.get<net::WireAddress>(theirs));
+      const int family = listeners.back().family();
+      if (family != AF_INET && family != AF_INET6) listeners.clear();
     }
-    if (doors.empty() || doors.size() != count) {
+    if (listeners.empty() || listeners.size() != count) {
       return fail(Errc::mismatch, fmt::format("the receiver's handshake is not one of the {} "
                                               "transport",
                                               Link::name));
@@ -183,7 +183,7 @@ struct ProxiedBody {
         continue;
       }
       hello.line = n;
-      CCL_TRY(Fd line, net::auth_connect(doors[link->door_of(n) % count], link->context.secret,
+      CCL_TRY(Fd line, net::auth_connect(listeners[link->listener_of(n) % count], link->context.secret,
                                               std::as_bytes(std::span{&hello, 1}), deadline,
                                               link->context.status));
       if (hello.both_ways) link->lend(n, line.get());
@@ -212,7 +212,7 @@ Handshake ProxiedEnd<Link>::handshake() const {
   HandshakeCursor cursor;
   cursor.put(mine, body_->nonce);
   cursor.put(mine, body_->gates.size());
-  for (const auto& gate : body_->gates) cursor.put(mine, gate->address().wire());
+  for (const auto& acceptor : body_->gates) cursor.put(mine, acceptor->address().wire());
   body_->link->tell(mine, cursor);
   return mine;
 }

@@ -15,7 +15,7 @@
 namespace ccl::detail {
 
 /// TCP connections on their way from the listening thread to the tasks that wait for them.
-class Mailbox {
+class PendingSockets {
  public:
   /// Before the first can come.
   void resize(std::size_t lines) {
@@ -33,7 +33,7 @@ class Mailbox {
   }
   Fd take(std::size_t line) { return Fd{lines_[line].exchange(-1)}; }
   bool has(std::size_t line) const { return lines_[line].load() >= 0; }
-  ~Mailbox() {
+  ~PendingSockets() {
     for (std::size_t line = 0; line < size(); ++line) (void)take(line);
   }
 
@@ -50,17 +50,17 @@ struct ProxiedLink {
   std::vector<Wire> wires;               // as the proxy sees them
   bool polled = false;                   // the lanes are a GPU's: they post and cannot call
   std::atomic<bool> closing{false};      // the owner is gone
-  Mailbox arriving;                      // at the receiver
+  PendingSockets arriving;                      // at the receiver
   std::chrono::steady_clock::time_point deadline{};  // for the sender to connect
 
-  static constexpr std::size_t most_doors = 4;
+  static constexpr std::size_t max_listeners = 4;
   /// Where the receiver listens; the sender's lines are dealt out among these.
-  Result<std::vector<net::Address>> doors() const {
+  Result<std::vector<net::Address>> listeners() const {
     CCL_TRY(const net::Address one, net::local_address());
     return std::vector{one};
   }
-  std::size_t door_of(std::size_t line) const { return line; }
-  void furnish() {}
+  std::size_t listener_of(std::size_t line) const { return line; }
+  void prepare_wires() {}
   // A network whose lines carry the steps of the edge back as well says so.
   bool lines_go_both_ways() const { return false; }  // the sender's; they are the way back's too
   bool lines_come() const { return false; }  // the sender's come from the edge back: not to be made

@@ -12,7 +12,7 @@ namespace ccl::detail {
 /// Lets a rank's ends of the two edges between it and one peer find each other: by their engine and
 /// their ids, which say who sends to whom. `Link` is the class that derives from it.
 template <class Link>
-class Mates : public std::enable_shared_from_this<Link> {
+class ReverseLink : public std::enable_shared_from_this<Link> {
  public:
   /// This end of the edge in the other direction; null while it is not there.
   std::shared_ptr<Link> mate() const {
@@ -30,21 +30,21 @@ class Mates : public std::enable_shared_from_this<Link> {
     const std::lock_guard lock{ends().mutex};
     key_ = {self.context.proxy, edge.id, edge.side};
     ends().all[key_] = this->weak_from_this();
-    const Side other = edge.side == Side::sender ? Side::receiver : Side::sender;
+    const EdgeSide other = edge.side == EdgeSide::sender ? EdgeSide::receiver : EdgeSide::sender;
     const auto found = ends().all.find({self.context.proxy, id_of(edge, true), other});
     if (found != ends().all.end()) back = found->second.lock();
     if (back == nullptr) return;
     meet(back);
     back->meet(this->shared_from_this());
   }
-  ~Mates() {
+  ~ReverseLink() {
     const std::lock_guard lock{ends().mutex};
     const auto own = ends().all.find(key_);
     if (own != ends().all.end() && own->second.expired()) ends().all.erase(own);
   }
 
  private:
-  using Key = std::tuple<const ProxyEngine*, unsigned long long, Side>;
+  using Key = std::tuple<const ProxyEngine*, unsigned long long, EdgeSide>;
   struct Ends {
     std::mutex mutex;
     std::map<Key, std::weak_ptr<Link>> all;
@@ -55,7 +55,7 @@ class Mates : public std::enable_shared_from_this<Link> {
   }
   static constexpr int rank_bits = 20;  // see edge_id()
   static unsigned long long id_of(const Edge& edge, bool back) {
-    const bool sends = (edge.side == Side::sender) != back;
+    const bool sends = (edge.side == EdgeSide::sender) != back;
     const auto from = static_cast<unsigned long long>(sends ? edge.self.rank : edge.peer.rank);
     const auto to = static_cast<unsigned long long>(sends ? edge.peer.rank : edge.self.rank);
     return edge.id >> 2 * rank_bits << 2 * rank_bits | from << rank_bits | to;

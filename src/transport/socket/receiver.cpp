@@ -19,8 +19,8 @@ namespace {
 
 constexpr std::size_t staging_bytes = 16 << 10;
 constexpr unsigned receives_per_hush = 64;
-constexpr int most_put_off = 16;   // turns: some microseconds
-constexpr Index least_lot = 4096;  // bytes of a message that does not come one by one
+constexpr int max_deferred = 16;   // turns: some microseconds
+constexpr Index min_lot = 4096;  // bytes of a message that does not come one by one
 
 /// Until the kernel thinks better of it, acknowledgements wait for a second segment. Otherwise each
 /// small message is answered at once by an empty packet, at a fourth of the message's own cost.
@@ -45,8 +45,8 @@ class ReceiveStream final : public SocketTask {
     large_done_ = false;
     while (left_bytes > 0 && socket_) {
       while (!large_done_ && unpack(counters)) progress = Progress::some;
-      if (!socket_ || large_done_ || !wants_bytes() || (heard.told && !heard.readable)) break;
-      if (puts_off()) break;
+      if (!socket_ || large_done_ || !wants_bytes() || (readiness.told && !readiness.readable)) break;
+      if (defers()) break;
       bool more = false;
       const Index got = receive_some(more);
       if (got <= 0) break;
@@ -72,12 +72,12 @@ class ReceiveStream final : public SocketTask {
  private:
   bool waiting() const { return !arrived_ && link_->arriving.has(line()); }
   bool arrive() {
-    if (arrived_ || gave_up_) return false;
+    if (arrived_ || lane_failure_) return false;
     socket_ = link_->arriving.take(line());
     if (socket_) tune_for_steps(socket_.get());
     arrived_ = bool(socket_);
     if (!arrived_ && std::chrono::steady_clock::now() > link_->deadline) {
-      gave_up_ = true;
+      lane_failure_ = true;
       link_->fail_with(
           Errc::timed_out,
           fmt::format("rank {} on {} has not connected (its process is stopped or it "
@@ -102,10 +102,10 @@ class ReceiveStream final : public SocketTask {
   }
   /// A large step comes next, of which lanes may yet say where it goes.
   bool holds_large() const {
-    if (wire_.bypass == nullptr || inside_ || staged() < sizeof(StepHeader)) return false;
+    if (wire_.zero_copy == nullptr || inside_ || staged() < sizeof(StepHeader)) return false;
     StepHeader header;
     std::memcpy(&header, staging_.data() + begin_, sizeof header);
-    return Index(header.bytes) >= Bypass::least_bytes;
+    return Index(header.bytes) >= ZeroCopy::min_bytes;
   }
   /// Waits for the lanes to give credit, of which nobody tells it.
   bool wants_credit() const { return !inside_ && staged() >= sizeof(StepHeader) && !has_credit(); }
@@ -120,23 +120,23 @@ class ReceiveStream final : public SocketTask {
 
   /// The lanes say what they wait for, and send on the same connection.
   bool converses() const {
-    return link_->both_ways && wire_.bypass != nullptr && wire_.bypass->wanted() > 0 && !inside_ &&
+    return link_->both_ways && wire_.zero_copy != nullptr && wire_.zero_copy->wanted() > 0 && !inside_ &&
            !after_large_;
   }
   /// What comes before the lanes want it is left in the socket, for a few turns.
-  bool puts_off() {
-    if (!converses() || step_ < wire_.bypass->wanted() || staged() > 1) return false;
-    if (put_off_ == most_put_off) return false;
-    ++put_off_;
+  bool defers() {
+    if (!converses() || step_ < wire_.zero_copy->wanted() || staged() > 1) return false;
+    if (deferred_ == max_deferred) return false;
+    ++deferred_;
     return true;
   }
   /// Of the staging area, where a header comes next. With one byte more than is wanted, whose
   /// coming says that there is more in the socket.
   std::size_t room() {
     if (after_large_) return sizeof(StepHeader);
-    if (!converses() || step_ + 1 != wire_.bypass->wanted() || !sends()) return staging_.size();
-    const Index bytes = wire_.bypass->wanted_bytes();
-    const bool fits = bytes >= 0 && bytes < least_lot;
+    if (!converses() || step_ + 1 != wire_.zero_copy->wanted() || !sends()) return staging_.size();
+    const Index bytes = wire_.zero_copy->wanted_bytes();
+    const bool fits = bytes >= 0 && bytes < min_lot;
     return fits ? sizeof(StepHeader) + std::size_t(bytes) + 1 : staging_.size();
   }
   /// Steps have been posted for the peer since it last read: else it takes all that there is.
@@ -160,7 +160,7 @@ class ReceiveStream final : public SocketTask {
       inside_ = true;
     }
     if (const Index ready = std::min(Index(staged()), rest_); ready > 0) {
-      const Bypass::Use use{past_slot(step_) ? wire_.bypass : nullptr};
+      const ZeroCopy::Use use{past_slot(step_) ? wire_.zero_copy : nullptr};
       if (!use.allowed()) return false;
       std::memcpy(at_, staging_.data() + begin_, std::size_t(ready));
       begin_ += std::size_t(ready);
@@ -169,7 +169,7 @@ class ReceiveStream final : public SocketTask {
     }
     if (rest_ == 0) {
       inside_ = false;
-      large_done_ = wire_.bypass != nullptr && Index(bytes_of(step_)) >= Bypass::least_bytes;
+      large_done_ = wire_.zero_copy != nullptr && Index(bytes_of(step_)) >= ZeroCopy::min_bytes;
       after_large_ = large_done_;
       ++step_;
       if (stream_ == 0) ++counters.steps;
@@ -196,9 +196,9 @@ class ReceiveStream final : public SocketTask {
                                                    header.step, header.bytes, step_));
       return false;
     }
-    const bool past = wire_.bypass != nullptr && Index(header.bytes) >= Bypass::least_bytes &&
-                      wire_.bypass->offered(step_, Index(header.bytes));
-    size_of(step_) = header.bytes | (past ? Bypass::mark : 0);
+    const bool past = wire_.zero_copy != nullptr && Index(header.bytes) >= ZeroCopy::min_bytes &&
+                      wire_.zero_copy->offered(step_, Index(header.bytes));
+    size_of(step_) = header.bytes | (past ? ZeroCopy::mark : 0);
     announced().store(step_ + 1, std::memory_order_release);
     wake_others();
     return true;
@@ -218,13 +218,13 @@ class ReceiveStream final : public SocketTask {
     if (inside_ && rest_ > 0) parts[count++] = {at_, std::size_t(direct)};
     if (stream_ == 0 && direct == (inside_ ? rest_ : 0)) {
       // After a large step comes another, more often than not: not by way of the staging area.
-      const bool large = inside_ && wire_.bypass != nullptr && direct >= Bypass::least_bytes;
+      const bool large = inside_ && wire_.zero_copy != nullptr && direct >= ZeroCopy::min_bytes;
       const std::size_t most = large ? sizeof(StepHeader) : inside_ ? staging_.size() : room();
       parts[count++] = {staging_.data() + end_, most - end_};
     }
     for (std::size_t n = 0; n < count; ++n) asked += parts[n].iov_len;
     ssize_t got = 0;
-    const Bypass::Use use{inside_ && past_slot(step_) ? wire_.bypass : nullptr};
+    const ZeroCopy::Use use{inside_ && past_slot(step_) ? wire_.zero_copy : nullptr};
     if (!use.allowed()) return -1;
     if (count == 1) {
       got = ::recv(socket_.get(), parts[0].iov_base, parts[0].iov_len, MSG_DONTWAIT);
@@ -235,7 +235,7 @@ class ReceiveStream final : public SocketTask {
       got = ::recvmsg(socket_.get(), &message, MSG_DONTWAIT);
     }
     if (got > 0) {
-      put_off_ = 0;
+      deferred_ = 0;
       posted_ = posted_for_peer();
       if (receives_++ % receives_per_hush == 0) hush(socket_.get());
       const Index into_slot = inside_ ? std::min(Index(got), direct) : 0;
@@ -243,7 +243,7 @@ class ReceiveStream final : public SocketTask {
       rest_ -= into_slot;
       end_ += std::size_t(got - into_slot);
       more = std::size_t(got) == asked;
-      if (!more) used_up(&ProxyHeard::readable);
+      if (!more) used_up(&ProxyReadiness::readable);
     } else if (got == 0) {
       if (stream_ == 0) {
         lose("its process ended or closed the connection", 0);
@@ -253,7 +253,7 @@ class ReceiveStream final : public SocketTask {
     } else if (!would_block(errno)) {
       lose("the connection broke", errno);
     } else if (errno != EINTR) {
-      used_up(&ProxyHeard::readable);
+      used_up(&ProxyReadiness::readable);
     }
     return Index(got);
   }
@@ -267,14 +267,14 @@ class ReceiveStream final : public SocketTask {
     return Progress::ended;
   }
 
-  bool arrived_ = false, gave_up_ = false;
+  bool arrived_ = false, lane_failure_ = false;
   Word step_ = 0;        // being received
   bool inside_ = false;  // its header has come
   std::byte* at_ = nullptr;
   Index rest_ = 0;  // bytes of its piece still to come, for `at_`
   std::vector<std::byte> staging_;
   unsigned receives_ = 0;
-  int put_off_ = 0;                   // turns since it last read
+  int deferred_ = 0;                   // turns since it last read
   std::shared_ptr<SocketLink> mate_;  // the edge back
   Word posted_ = 0;                   // steps for it, when it last read
   bool large_done_ = false;           // in this turn: the lanes may now say where the next one goes

@@ -36,14 +36,14 @@ class SendStream final : public SocketTask {
     }
     if (step_ == posted) {
       if (closing) return leave();
-      if (heard.told ? heard.readable : ++quiet_ % rounds_per_look == 0) look_for_farewell();
+      if (readiness.told ? readiness.readable : ++quiet_ % rounds_per_look == 0) look_for_close_notify();
       return Progress::none;
     }
     if (closing && !link_->healthy()) return Progress::ended;
     if (revoked()) return Progress::none;
     Progress progress = Progress::none;
     Index left_bytes = stream_turn_bytes;
-    blocked_ = heard.told && !heard.writable;
+    blocked_ = readiness.told && !readiness.writable;
     while (step_ < posted && left_bytes > 0 && !blocked_) {
       const Word before = step_;
       const Index sent = send_some(posted);
@@ -65,7 +65,7 @@ class SendStream final : public SocketTask {
     const Word posted = HostMemory::load_acquire(wire_.posted);
     const bool more = step_ < posted || ending();
     const bool gathers =
-        sent_ == 0 && !ending() && more && Index(bytes_of(posted - 1)) < Bypass::least_bytes;
+        sent_ == 0 && !ending() && more && Index(bytes_of(posted - 1)) < ZeroCopy::min_bytes;
     // Of a socket in common the edge in waits for data.
     const int in = link_->both_ways ? 0 : POLLIN | POLLRDHUP;
     return {socket_.get(), short((blocked_ ? POLLOUT : 0) | in), more && !blocked_, polled(), false,
@@ -116,14 +116,14 @@ class SendStream final : public SocketTask {
     }
     Index sent = 0;
     if (count > 0) {
-      const Bypass::Use use{lent ? wire_.bypass : nullptr};
+      const ZeroCopy::Use use{lent ? wire_.zero_copy : nullptr};
       if (!use.allowed()) return -1;
       sent = send_parts({parts, std::size_t(count)});
       if (sent < 0) {
         const int os_code = errno;
         blocked_ = would_block(os_code);
-        if (os_code == EAGAIN) used_up(&ProxyHeard::writable);
-        if (!blocked_ && !look_for_farewell()) {
+        if (os_code == EAGAIN) used_up(&ProxyReadiness::writable);
+        if (!blocked_ && !look_for_close_notify()) {
           if (socket_) lose("the connection broke", os_code);
         }
         return -1;
@@ -161,14 +161,14 @@ class SendStream final : public SocketTask {
   }
 
   /// The receiver says one byte before it closes in peace. True if it has.
-  bool look_for_farewell() {
+  bool look_for_close_notify() {
     if (link_->both_ways) {
       // The peer's end of the edge in may still be there: it is not to see the socket close.
       left_ = link_->peer_left.load(std::memory_order_acquire);
       return left_;
     }
     char byte = 0;
-    used_up(&ProxyHeard::readable);
+    used_up(&ProxyReadiness::readable);
     const ssize_t bytes = ::recv(socket_.get(), &byte, 1, MSG_DONTWAIT);
     if (bytes > 0) {
       left_ = true;

@@ -15,7 +15,7 @@
 namespace ccl {
 namespace detail {
 Result<void> SocketLink::prepare() {
-  CCL_TRY(nics, net::data_interfaces(most_doors));
+  CCL_TRY(nics, net::data_interfaces(max_listeners));
   CCL_TRY(const SocketSpread spread, socket_spread(nics.front().name));
   int threads = spread.threads + 1;
   if (polled) {
@@ -25,20 +25,20 @@ Result<void> SocketLink::prepare() {
   engines.push_back(context.proxy);
   for (int n = 1; n < threads; ++n) engines.push_back(&context.proxy->further(n - 1));
   set_streams(spread.sockets() * int(nics.size()));  // each channel's large steps on all of them
-  if (edge.side == Side::sender) arriving.resize(lines());
+  if (edge.side == EdgeSide::sender) arriving.resize(lines());
   enter();
   return {};
 }
 
-Result<std::vector<net::Address>> SocketLink::doors() const {
+Result<std::vector<net::Address>> SocketLink::listeners() const {
   std::vector<net::Address> out;
   for (const net::Interface& nic : nics) out.push_back(nic.address);
   return out;
 }
 
-void SocketLink::furnish() {
+void SocketLink::prepare_wires() {
   if (polled) return;
-  for (Wire& wire : wires) wire.bypass = &bypasses.emplace_back(edge.shape.slot_count);
+  for (Wire& wire : wires) wire.zero_copy = &zero_copies.emplace_back(edge.shape.slot_count);
 }
 
 void SocketLink::set_streams(int count) {
@@ -60,7 +60,7 @@ void SocketLink::tell(Handshake& mine, HandshakeCursor& cursor) {
 /// Both ends come to the same: each knows how many streams both want, and what the lower offered.
 Result<void> SocketLink::hear(const Handshake& theirs, HandshakeCursor& cursor) {
   const int count = cursor.get<int>(theirs);
-  if (count < 1 || count > 17 * 64 * int(most_doors)) {
+  if (count < 1 || count > 17 * 64 * int(max_listeners)) {
     return fail(Errc::mismatch, "the receiver's handshake is not one of the socket transport");
   }
   set_streams(count);  // the receiver's choice

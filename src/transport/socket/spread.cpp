@@ -31,7 +31,7 @@ Result<SocketSpread> socket_spread(std::string_view interface, const std::string
   if (threads < 0 || each < 1) spread = of_vendor(interface, sysfs);
   if (threads >= 0) spread.threads = int(threads);
   if (each >= 1) spread.each = int(each);
-  spread.each = std::min(spread.each, SocketSpread::most_sockets / (spread.threads + 1));
+  spread.each = std::min(spread.each, SocketSpread::max_sockets / (spread.threads + 1));
   return spread;
 }
 

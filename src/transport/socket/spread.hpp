@@ -11,7 +11,7 @@ namespace ccl::detail {
 /// collective, and `each` sockets for every one of these and for that one.
 struct SocketSpread {
   int threads = 0, each = 1;
-  static constexpr int most_sockets = 64;  // of a channel, NCCL's limit
+  static constexpr int max_sockets = 64;  // of a channel, NCCL's limit
 
   int sockets() const { return (threads + 1) * each; }
   friend bool operator==(const SocketSpread&, const SocketSpread&) = default;
@@ -20,7 +20,7 @@ struct SocketSpread {
 /// CCL_SOCKET_NTHREADS and CCL_NSOCKS_PERTHREAD; where they are -2, NCCL's numbers for the vendor
 /// of the interface's device, in whose cloud one socket does not fill the network: 2 and 8 of
 /// Amazon's, 4 and 1 of Google's, else 0 and 1. Fewer sockets for each thread than asked for if all
-/// were more than `most_sockets`. `sysfs`: /sys, or what stands for it.
+/// were more than `max_sockets`. `sysfs`: /sys, or what stands for it.
 Result<SocketSpread> socket_spread(std::string_view interface, const std::string& sysfs = "/sys");
 
 /// Threads that move a GPU's steps, which nobody helps: CCL_SOCKET_GPU_NTHREADS. Where that is -2,

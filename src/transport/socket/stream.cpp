@@ -20,7 +20,7 @@ void tune_for_steps(int socket) {
 
 void SocketLink::publish(int channel, int stream, Word steps) {
   const Wire& wire = wires[std::size_t(channel)];
-  Word* const told = edge.side == Side::sender ? wire.drained : wire.posted;
+  Word* const told = edge.side == EdgeSide::sender ? wire.drained : wire.posted;
   if (streams == 1) return HostMemory::store_release(told, steps);
   std::atomic<Word>* const all = done.get() + std::size_t(channel) * std::size_t(streams);
   all[stream].store(steps);

@@ -47,10 +47,10 @@ struct Piece {
 /// one direction then carries the acknowledgements of the other, which otherwise are every third
 /// packet of small messages. Each of the two streams at an end has a descriptor of its own for the
 /// socket; that of the edge in is the only one that reads, and its goodbye is that of both.
-struct SocketLink : ProxiedLink, Mates<SocketLink> {
+struct SocketLink : ProxiedLink, ReverseLink<SocketLink> {
   static constexpr const char* name = "socket";
 
-  std::deque<Bypass> bypasses;        // one for each wire, of CPU lanes
+  std::deque<ZeroCopy> zero_copies;        // one for each wire, of CPU lanes
   int streams = 1;                    // of a channel
   std::vector<ProxyEngine*> engines;  // that drive the streams
   /// A channel's streams have different ones. Of a GPU's, so have channels: nobody helps those.
@@ -64,8 +64,8 @@ struct SocketLink : ProxiedLink, Mates<SocketLink> {
 
   std::vector<net::Interface> nics;  // this end's
   Result<void> prepare();
-  Result<std::vector<net::Address>> doors() const;
-  void furnish();
+  Result<std::vector<net::Address>> listeners() const;
+  void prepare_wires();
   std::atomic<bool> both_ways{false};  // has its sockets in common with the mate
   std::atomic<bool> peer_left{false};  // heard by the mate
   bool lines_go_both_ways() const { return lower_ && both_ways; }
@@ -73,7 +73,7 @@ struct SocketLink : ProxiedLink, Mates<SocketLink> {
   void lend(std::size_t line, int socket);
   std::size_t lines() const { return std::size_t(edge.shape.channels) * std::size_t(streams); }
   /// Large steps of a channel use all doors; so do small ones of several channels or peers.
-  std::size_t door_of(std::size_t line) const {
+  std::size_t listener_of(std::size_t line) const {
     const auto each = std::size_t(streams);
     return std::size_t(edge.self.rank + edge.peer.rank) + line / each + line % each;
   }
@@ -81,7 +81,7 @@ struct SocketLink : ProxiedLink, Mates<SocketLink> {
   Result<void> hear(const Handshake& theirs, HandshakeCursor& cursor);
   static Result<void> receive(const std::shared_ptr<SocketLink>& link);
   static Result<void> send(const std::shared_ptr<SocketLink>& link, std::size_t line, Fd socket);
-  Result<void> settle(const net::Deadline&) { return {}; }
+  Result<void> wait_connected(const net::Deadline&) { return {}; }
   void wake();
 
   /// After a step of one stream: tells the lanes, when all streams of the channel are that far.

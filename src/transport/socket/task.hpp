@@ -36,17 +36,17 @@ class SocketTask : public ProxyTask {
   int watched() const override { return socket_ ? socket_.get() : -1; }
 
  protected:
-  void used_up(bool ProxyHeard::*what) { heard.*what = heard.closed; }
+  void used_up(bool ProxyReadiness::*what) { readiness.*what = readiness.closed; }
   Word& size_of(Word step) const { return wire_.sizes[step & Word(wire_.slot_count - 1)]; }
-  Word bytes_of(Word step) const { return size_of(step) & ~Bypass::mark; }
+  Word bytes_of(Word step) const { return size_of(step) & ~ZeroCopy::mark; }
   /// Whether the step is, or goes to, the user's memory.
   bool past_slot(Word step) const {
-    return wire_.bypass != nullptr && size_of(step) >= Bypass::mark;
+    return wire_.zero_copy != nullptr && size_of(step) >= ZeroCopy::mark;
   }
-  bool revoked() const { return wire_.bypass != nullptr && wire_.bypass->revoked(); }
+  bool revoked() const { return wire_.zero_copy != nullptr && wire_.zero_copy->revoked(); }
   Index slot_bytes() const { return Index(wire_.slot_packets) * Index(sizeof(Packet)); }
   std::byte* slot(Word step) const {
-    return past_slot(step) ? wire_.bypass->place(step)
+    return past_slot(step) ? wire_.zero_copy->place(step)
                            : reinterpret_cast<std::byte*>(wire_.slot(step));
   }
   Piece piece(Word step) const { return Piece::of(Index(bytes_of(step)), stream_, link_->streams); }

@@ -11,11 +11,11 @@ namespace {
 struct State {
   int number;
 };
-std::shared_ptr<State> nobody() noexcept {
+std::shared_ptr<State> moved_from() noexcept {
   static State state{-1};
   return {std::shared_ptr<void>{}, &state};  // nothing to count
 }
-using Handle = ccl::detail::Handle<State, nobody>;
+using Handle = ccl::detail::Handle<State, moved_from>;
 /// What holds one need say nothing of copies and moves.
 struct Owner {
   Handle state;

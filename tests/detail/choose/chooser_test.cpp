@@ -14,7 +14,7 @@ using namespace ccl;
 using namespace ccl::test;
 using detail::CandidateFacts;
 using detail::Chooser;
-using detail::Demands;
+using detail::CallConstraints;
 
 namespace {
 
@@ -47,7 +47,7 @@ Chooser among(int gpu_count) {
   }
   return *made[0];
 }
-std::string picked(const Chooser& chooser, Index bytes, const Demands& demands = {}) {
+std::string picked(const Chooser& chooser, Index bytes, const CallConstraints& demands = {}) {
   static const auto facts = all_facts(detail::DefaultCandidates<AllReduce>::List{});
   const int at = chooser.pick(bytes, demands);
   REQUIRE(at >= 0);
@@ -58,7 +58,7 @@ std::string picked(const Chooser& chooser, Index bytes, const Demands& demands =
 
 TEST_CASE("among 8 GPUs sums of floats of some megabytes go without flags, other reductions not") {
   const Chooser chooser = among(8);
-  Demands any_elements, scaled;
+  CallConstraints any_elements, scaled;
   any_elements.any_elements = true;
   scaled.any_reduction = true;
   CHECK(picked(chooser, 1024) == "OneShot/LL128");

@@ -14,10 +14,10 @@ namespace {
 /// Scratch of several ranks, and what each keeps.
 struct Peers {
   explicit Peers(int ranks) : scratch(std::size_t(ranks)), counts(std::size_t(ranks)) {
-    for (auto& s : scratch) s.resize(8 + detail::PeerView::max_ranks * sizeof(detail::Mail) / sizeof(Packet));
+    for (auto& s : scratch) s.resize(8 + detail::PeerView::max_ranks * sizeof(detail::Mailbox) / sizeof(Packet));
     for (auto& c : counts) c.assign(detail::CopySync::count_words, 0);
   }
-  detail::CopySync sync(int rank, const Word* stop, detail::GaveUp* gave_up, Word deadline_ns) {
+  detail::CopySync sync(int rank, const Word* stop, detail::LaneFailure* lane_failure, Word deadline_ns) {
     detail::CopySync work;
     for (std::size_t p = 0; p < scratch.size(); ++p) {
       const auto at = reinterpret_cast<std::uintptr_t>(scratch[p].data());
@@ -26,7 +26,7 @@ struct Peers {
     work.peers.rank = rank;
     work.peers.ranks = int(scratch.size());
     work.counts = counts[std::size_t(rank)].data();
-    work.watch = {stop, gave_up, deadline_ns};
+    work.watch = {stop, lane_failure, deadline_ns};
     return work;
   }
   std::vector<std::vector<Packet>> scratch;
@@ -68,7 +68,7 @@ TEST_CASE("a sync ends when the peers have posted as often, and counts from laun
   constexpr int ranks = 3;
   Peers peers{ranks};
   const Word stop = 0;
-  detail::GaveUp gave_up[ranks];
+  detail::LaneFailure lane_failure[ranks];
   int seen[ranks] = {};
   std::vector<std::thread> threads;
   std::atomic<int> arrived{0};
@@ -76,7 +76,7 @@ TEST_CASE("a sync ends when the peers have posted as often, and counts from laun
     threads.emplace_back([&, r] {
       for (int round = 0; round < 50; ++round) {
         arrived.fetch_add(1);
-        auto work = peers.sync(r, &stop, &gave_up[r], Word{60} * 1'000'000'000);
+        auto work = peers.sync(r, &stop, &lane_failure[r], Word{60} * 1'000'000'000);
         work.post[detail::CopySync::filled] = work.await[detail::CopySync::filled] = 7u & ~(1u << r);
         if (round % 3 == 0) {  // the other kind, between two of them only
           const unsigned pair = r == 0 ? 2u : r == 1 ? 1u : 0u;
@@ -89,7 +89,7 @@ TEST_CASE("a sync ends when the peers have posted as often, and counts from laun
   }
   for (auto& thread : threads) thread.join();
   for (int r = 0; r < ranks; ++r) {
-    CHECK(gave_up[r].peer == 0);
+    CHECK(lane_failure[r].peer == 0);
     CHECK(seen[r] == 50);
   }
 }
@@ -97,32 +97,32 @@ TEST_CASE("a sync ends when the peers have posted as often, and counts from laun
 TEST_CASE("a sync gives up by its deadline, and at once when all is to stop") {
   Peers peers{2};
   Word stop = 0;
-  detail::GaveUp gave_up;
-  auto work = peers.sync(0, &stop, &gave_up, 20'000'000);
+  detail::LaneFailure lane_failure;
+  auto work = peers.sync(0, &stop, &lane_failure, 20'000'000);
   work.await[detail::CopySync::filled] = 2;
   detail::HostExecutor::run<detail::SoloLane>(1, detail::CopySyncBody{work});
-  CHECK(gave_up.peer == 2);
-  gave_up = {};
+  CHECK(lane_failure.peer == 2);
+  lane_failure = {};
   stop = 1;
-  work = peers.sync(0, &stop, &gave_up, 0);
+  work = peers.sync(0, &stop, &lane_failure, 0);
   work.await[detail::CopySync::emptied] = 2;
   detail::HostExecutor::run<detail::SoloLane>(1, detail::CopySyncBody{work});
-  CHECK(gave_up.peer == 0);
+  CHECK(lane_failure.peer == 0);
 }
 
 TEST_CASE("what follows a sync that gave up is not posted") {
   for (const bool aborted : {false, true}) {
     Peers peers{2};
     Word stop = 0;
-    detail::GaveUp gave_up;
-    auto work = peers.sync(0, &stop, &gave_up, 20'000'000);
-    const detail::Mail* const theirs = detail::mail(work.peers, 1, 0);
+    detail::LaneFailure lane_failure;
+    auto work = peers.sync(0, &stop, &lane_failure, 20'000'000);
+    const detail::Mailbox* const theirs = detail::mailbox(work.peers, 1, 0);
     work.post[detail::CopySync::filled] = work.await[detail::CopySync::filled] = 2;
     if (aborted) {
       stop = 1;
     } else {
       detail::HostExecutor::run<detail::SoloLane>(1, detail::CopySyncBody{work});
-      REQUIRE(gave_up.peer == 2);
+      REQUIRE(lane_failure.peer == 2);
       CHECK(theirs->told[0] == 1);  // what was done before the wait
     }
     const Word told = theirs->told[0];

@@ -27,7 +27,7 @@ class CountedWorld {
 
   CountedWorld(int ranks, Index half_packets) : ranks_{ranks}, half_packets_{half_packets} {
     const std::size_t bytes = std::size_t(2 * half_packets) * sizeof(Packet) +
-                              detail::PeerExchangeWork::most_ranks * sizeof(detail::Mail);
+                              detail::PeerExchangeWork::max_ranks * sizeof(detail::Mailbox);
     for (int r = 0; r < ranks; ++r) {
       scratch_.push_back(lines(bytes));
       states_.emplace_back(max_channels * detail::PeerExchangeWork::state_words, 0);
@@ -47,7 +47,7 @@ class CountedWorld {
   };
   struct Outcome {
     bool right = true;  // every row that was counted arrived, and nothing else was written
-    std::vector<detail::GaveUp> gave_up;
+    std::vector<detail::LaneFailure> lane_failure;
     int launches = 0;
   };
 
@@ -88,7 +88,7 @@ class CountedWorld {
       }
     }
     Outcome outcome;
-    outcome.gave_up.resize(R);
+    outcome.lane_failure.resize(R);
     std::atomic<int> launches{0};
     std::vector<std::thread> threads;
     for (std::size_t r = 0; r < R; ++r) {
@@ -110,13 +110,13 @@ class CountedWorld {
         work.row_bytes = shape.row_bytes;
         work.send_stride = shape.stride_of(r);
         work.recv_stride = shape.recv_stride;
-        work.channels = work.crews = channels[r];
+        work.channels = work.blocks = channels[r];
         work.send_side = in_side[r].data();
         work.recv_side = out_side[r].data();
         work.side_bytes = shape.side_bytes;
-        work.watch = {&stop, &outcome.gave_up[r], Word{60} * 1'000'000'000};
-        Exchange::deal(work);
-        work.most = Exchange::most_rows(work);
+        work.watch = {&stop, &outcome.lane_failure[r], Word{60} * 1'000'000'000};
+        Exchange::assign_tiles(work);
+        work.most = Exchange::max_rows(work);
         for (work.first = 0; work.first < work.recv_stride; work.first += work.most) {
           detail::HostExecutor::run<Group>(work.channels, Body{work});
           ++launches;
@@ -202,7 +202,7 @@ TEMPLATE_LIST_TEST_CASE("counted: rows of any size, counts that nobody else know
         random_counts(R, random, shape.recv_stride), shape, channels);
     INFO("turn " << turn);
     REQUIRE(outcome.right);
-    for (const detail::GaveUp& g : outcome.gave_up) REQUIRE(g.peer == 0);
+    for (const detail::LaneFailure& g : outcome.lane_failure) REQUIRE(g.peer == 0);
     several += outcome.launches > R;
   }
   if (solo && R > 1) REQUIRE(several > 0);  // where the longest runs are longer than a box
@@ -221,16 +221,16 @@ TEST_CASE("counted: a count beyond the stride is found, told and not written") {
         world.run<Body, detail::SoloLane, Exchange>(counts, {100, 5, 5, false, 0, 0}, {2, 1, 2});
     REQUIRE(!world.written_past());
     const auto& [zero, one, two] =
-        std::tuple{outcome.gave_up[0], outcome.gave_up[1], outcome.gave_up[2]};
+        std::tuple{outcome.lane_failure[0], outcome.lane_failure[1], outcome.lane_failure[2]};
     CHECK(one.peer == 2 + 1);
-    CHECK(one.why == detail::GaveUp::too_many);
+    CHECK(one.why == detail::LaneFailure::too_many);
     CHECK(int(unsigned(one.count)) == bad);
     CHECK(one.stride == 5);
     CHECK(one.sends == 1);
     CHECK(two.peer == 1 + 1);
-    CHECK(two.why == (bad == -1 ? detail::GaveUp::refused : detail::GaveUp::too_many));
+    CHECK(two.why == (bad == -1 ? detail::LaneFailure::refused : detail::LaneFailure::too_many));
     CHECK(zero.peer == 1 + 1);
-    CHECK(zero.why == detail::GaveUp::refused);
+    CHECK(zero.why == detail::LaneFailure::refused);
   }
 }
 
@@ -242,7 +242,7 @@ TEST_CASE("counted: ranks whose runs of what they send are of different lengths"
   const Counts counts{{0, 0, 0}, {17, 2, 1}, {40, 5, 0}};
   const auto outcome = world.run<Body, detail::SoloLane, Exchange>(
       counts, {300, 0, 40, false, 0, 0, {0, 17, 50}}, {1, 2, 1});
-  for (const detail::GaveUp& g : outcome.gave_up) CHECK(g.peer == 0);
+  for (const detail::LaneFailure& g : outcome.lane_failure) CHECK(g.peer == 0);
   CHECK(outcome.right);
   CHECK(outcome.launches > 3);
 }
@@ -254,11 +254,11 @@ TEST_CASE("counted: a count beyond the sender's stride that its peer has room fo
   const Counts counts{{1, 1, 1}, {1, 1, 7}, {1, 1, 1}};
   const auto outcome =
       world.run<Body, detail::SoloLane, Exchange>(counts, {100, 0, 8, false, 0, 0, {8, 5, 8}}, {1, 1, 1});
-  CHECK(outcome.gave_up[1].why == detail::GaveUp::too_many);
-  CHECK(outcome.gave_up[1].stride == 5);
+  CHECK(outcome.lane_failure[1].why == detail::LaneFailure::too_many);
+  CHECK(outcome.lane_failure[1].stride == 5);
   for (const std::size_t r : {0u, 2u}) {  // told at once
-    CHECK(outcome.gave_up[r].peer == 1 + 1);
-    CHECK(outcome.gave_up[r].why == detail::GaveUp::refused);
+    CHECK(outcome.lane_failure[r].peer == 1 + 1);
+    CHECK(outcome.lane_failure[r].why == detail::LaneFailure::refused);
   }
   CHECK(!world.written_past());
 }

@@ -17,19 +17,19 @@ TEST_CASE("all copies of a count stay equal through launches of any number of cr
     work.state = {state.data(), copies};
     std::vector<Word> want(detail::PeerExchangeWork::state_words, 0);
     for (int launch = 0; launch < 40; ++launch) {
-      work.crews = launch % copies + 1;
+      work.blocks = launch % copies + 1;
       const unsigned words = 0x8001u | unsigned(launch * 37 % 256) << 2;
-      for (int crew = 0; crew < work.crews; ++crew) {
+      for (int block = 0; block < work.blocks; ++block) {
         for (int lane = 0; lane < lanes; ++lane) {
-          detail::count_for_absent(work, words, crew, lane, lanes);
+          detail::count_for_absent(work, words, block, lane, lanes);
         }
       }
       for (int word = 0; word < detail::PeerExchangeWork::state_words; ++word) {
-        for (int c = 0; c < work.crews; ++c) CHECK(state[word * copies + c] == want[word]);
+        for (int c = 0; c < work.blocks; ++c) CHECK(state[word * copies + c] == want[word]);
       }
-      for (int crew = 0; crew < work.crews; ++crew) {
+      for (int block = 0; block < work.blocks; ++block) {
         for (int lane = 0; lane < lanes; ++lane) {
-          detail::count_own(work, words, crew, lane, lanes);
+          detail::count_own(work, words, block, lane, lanes);
         }
       }
       for (int word = 0; word < detail::PeerExchangeWork::state_words; ++word) {

@@ -30,7 +30,7 @@ TEMPLATE_LIST_TEST_CASE("packets: messages of any size between all ranks", "", C
   peers.ranks = R;
   using Exchange = detail::PacketExchange<Group, Proto, 1>;
   using Body = detail::PeerExchangeBody<OneShot, Exchange::template Over>;
-  const Index most = Exchange::most_bytes(peers);
+  const Index most = Exchange::max_bytes(peers);
   REQUIRE(most > 10'000);
   std::mt19937 random{3};
   for (int turn = 0; turn < (solo ? 40 : 10); ++turn) {

@@ -9,10 +9,10 @@ using namespace ccl;
 
 TEST_CASE("a program without device code has no kernels, and enrolling them does nothing") {
   using Kernels = detail::WireKernels<AllReduce, Ring, Simple, detail::Reduction<Sum, float>>;
-  detail::enroll<Kernels>();
+  detail::register_kernels<Kernels>();
   CHECK(Kernels::launch == nullptr);
   CHECK(!detail::program_has_device_code);
-  CHECK((detail::KernelsOf<AllReduce, Ring, Simple>::first == nullptr));
+  CHECK((detail::ComposedKernels<AllReduce, Ring, Simple>::first == nullptr));
 }
 
 TEST_CASE("the bytes of a message count every share once") {

@@ -43,17 +43,17 @@ TEMPLATE_TEST_CASE("a grid of tiles comes at once, each in its place", "", LL, L
     for (int m = 0; m < columns; ++m) tiles.store(n, m);
   }
   const Word stop = 0;
-  detail::GaveUp gave_up;
-  const detail::Watch watch{&stop, &gave_up, Word{60} * 1'000'000'000};
-  detail::Patience<detail::HostMemory> patience{watch};
+  detail::LaneFailure lane_failure;
+  const detail::AbortWatch watch{&stop, &lane_failure, Word{60} * 1'000'000'000};
+  detail::SpinWait<detail::HostMemory> spin_wait{watch};
   const auto got = detail::collect_grid<rows, columns>(
-      tiles.lane, [&](int n, int m) { return tiles.at(n, m); }, who, flag, patience);
+      tiles.lane, [&](int n, int m) { return tiles.at(n, m); }, who, flag, spin_wait);
   for (int n = 0; n < rows; ++n) {
     for (int m = 0; m < columns; ++m) {
       for (const Word word : got.of[n].of[m].word) CHECK(word == Word(n * columns + m));
     }
   }
-  CHECK(!patience.gave_up());
+  CHECK(!spin_wait.failed());
 }
 
 TEMPLATE_TEST_CASE("who owes the tile of a grid that does not come is named", "", LL, LL128) {
@@ -63,14 +63,14 @@ TEMPLATE_TEST_CASE("who owes the tile of a grid that does not come is named", ""
       if (i != missing) tiles.store(i / columns, i % columns);
     }
     const Word stop = 0;
-    detail::GaveUp gave_up;
-    const detail::Watch watch{&stop, &gave_up, Word{5} * 1'000'000};
-    detail::Patience<detail::HostMemory> patience{watch};
+    detail::LaneFailure lane_failure;
+    const detail::AbortWatch watch{&stop, &lane_failure, Word{5} * 1'000'000};
+    detail::SpinWait<detail::HostMemory> spin_wait{watch};
     (void)detail::collect_grid<rows, columns>(
-        tiles.lane, [&](int n, int m) { return tiles.at(n, m); }, who, flag, patience);
-    CHECK(patience.gave_up());
-    CHECK(int(gave_up.peer) - 1 == who(missing / columns, missing % columns));
-    CHECK(gave_up.step == flag - 1);
+        tiles.lane, [&](int n, int m) { return tiles.at(n, m); }, who, flag, spin_wait);
+    CHECK(spin_wait.failed());
+    CHECK(int(lane_failure.peer) - 1 == who(missing / columns, missing % columns));
+    CHECK(lane_failure.step == flag - 1);
   }
 }
 
@@ -84,18 +84,18 @@ TEMPLATE_TEST_CASE(
         if (n != missing && n != skip) tiles.store(n, 0);
       }
       const Word stop = 0;
-      detail::GaveUp gave_up;
-      const detail::Watch watch{&stop, &gave_up, Word{5} * 1'000'000};
-      detail::Patience<detail::HostMemory> patience{watch};
+      detail::LaneFailure lane_failure;
+      const detail::AbortWatch watch{&stop, &lane_failure, Word{5} * 1'000'000};
+      detail::SpinWait<detail::HostMemory> spin_wait{watch};
       const auto got = detail::collect_peers<rows>(tiles.lane, tiles.at(0, 0),
-                                           tiles.at(1, 0) - tiles.at(0, 0), flag, skip, patience);
-      CHECK(patience.gave_up() == (missing != skip));
+                                           tiles.at(1, 0) - tiles.at(0, 0), flag, skip, spin_wait);
+      CHECK(spin_wait.failed() == (missing != skip));
       for (int n = 0; n < rows; ++n) {
         if (n == missing || n == skip) continue;
         for (const Word word : got.of[n].word) CHECK(word == Word(n * columns));
       }
       if (missing == skip) continue;
-      CHECK(int(gave_up.peer) - 1 == missing);
+      CHECK(int(lane_failure.peer) - 1 == missing);
     }
   }
 }

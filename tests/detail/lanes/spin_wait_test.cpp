@@ -11,7 +11,7 @@ using namespace ccl::test;
 
 namespace {
 constexpr Word stopped = 1;
-constexpr Word patience_ns = 300'000'000;
+constexpr Word wait_limit_ns = 300'000'000;
 
 // Rank 0 never comes, and rank 1 is told to stop. What rank 1 has then must not pass for data at
 // rank 2, who has not heard of it: rank 2 waits until its own patience ends.
@@ -25,7 +25,7 @@ bool passes_for_data() {
     work.output = out[r].data();
     work.layout = {r == 0 ? 0 : 100, 0, 0, true};
     if (r == 1) work.watch.stop = &stopped;
-    work.watch.deadline_ns = patience_ns;
+    work.watch.deadline_ns = wait_limit_ns;
   });
 }
 
@@ -43,7 +43,7 @@ bool passes_for_a_row() {
         work.rows = r == 2 ? 0 : 1;
         work.length = length;
         if (r == 0) work.watch.stop = &stopped;
-        work.watch.deadline_ns = patience_ns;
+        work.watch.deadline_ns = wait_limit_ns;
       });
 }
 }  // namespace

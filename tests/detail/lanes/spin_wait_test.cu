@@ -29,9 +29,9 @@ void keeps_slots(Tally& tally) {
     w.input = data.data(), w.output = data.data();
     w.layout = {count, 0, 0, false};
   });
-  tally.check(!ok && world.gave_up().peer == 2 && world.gave_up().step == slots,
-              "%s: gave up on rank %d at step %d", Proto::name, int(world.gave_up().peer) - 1,
-              int(world.gave_up().step));
+  tally.check(!ok && world.failed().peer == 2 && world.failed().step == slots,
+              "%s: gave up on rank %d at step %d", Proto::name, int(world.failed().peer) - 1,
+              int(world.failed().step));
   const auto seen = world.slots_to(1);
   tally.check(std::count(seen.begin(), seen.end(), 1) >= fits, "%s: the slots were not filled",
               Proto::name);
@@ -57,8 +57,8 @@ void run(Tally& tally) {
     const double s =
         std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
     tally.check(!ok, "%s %s: nobody noticed that rank 1 is absent", Algo::name, Proto::name);
-    tally.check(world.gave_up().peer == 2, "%s %s: rank %d is blamed", Algo::name, Proto::name,
-                int(world.gave_up().peer) - 1);
+    tally.check(world.failed().peer == 2, "%s %s: rank %d is blamed", Algo::name, Proto::name,
+                int(world.failed().peer) - 1);
     tally.check(s > 0.25 && s < 3, "%s %s: it took %.2f s", Algo::name, Proto::name, s);
   }
   {
@@ -71,7 +71,7 @@ void run(Tally& tally) {
     }};
     tally.check(!(world.run<AllReduce, Algo, Proto, Group, 16>(sum, 1, 1, 0, setup)),
                 "%s %s: ran to its end alone", Algo::name, Proto::name);
-    tally.check(world.gave_up().peer == 0, "%s %s: someone is blamed", Algo::name, Proto::name);
+    tally.check(world.failed().peer == 0, "%s %s: someone is blamed", Algo::name, Proto::name);
     other.join();
   }
   // New wires work as if nothing had been.

@@ -24,7 +24,7 @@ Index after(const StageShape& s, Index n) {
 /// What no layout may do: a stage that does not replace its input writes over it, or beyond its
 /// buffer. Empty if all is right.
 std::string check_places(const std::vector<StageShape>& stages, Index count, bool in_place) {
-  std::vector<Place> places(stages.size());
+  std::vector<BufferOffset> places(stages.size());
   const Buffers used = place_results(stages, count, places);
   const Index total = count_after(stages, count) * stages.back().out_bytes;
   struct Run {
@@ -37,8 +37,8 @@ std::string check_places(const std::vector<StageShape>& stages, Index count, boo
   for (std::size_t i = 0; i < stages.size(); ++i) {
     const StageShape& s = stages[i];
     const Index m = after(s, n), bytes = m * s.out_bytes;
-    const int where = places[i].where == Place::output  ? int(out)
-                      : places[i].where == Place::first ? int(first)
+    const int where = places[i].where == BufferOffset::output  ? int(out)
+                      : places[i].where == BufferOffset::first ? int(first)
                                                         : int(second);
     const Run to{where, places[i].at, places[i].at + bytes};
     const Index most = where == out ? total : where == first ? used.first : used.second;
@@ -54,7 +54,7 @@ std::string check_places(const std::vector<StageShape>& stages, Index count, boo
     from = to;
     n = m;
   }
-  return places.back().where == Place::output && places.back().at == 0 ? "" : "not in the output";
+  return places.back().where == BufferOffset::output && places.back().at == 0 ? "" : "not in the output";
 }
 
 }  // namespace
@@ -63,12 +63,12 @@ TEST_CASE("pipeline layout: the least count is what every stage divides") {
   using S = StageShape;
   const S half = stage(Flow::scatters, 2, 0, 4), third = stage(Flow::scatters, 3, 0, 4);
   const S twice = stage(Flow::gathers, 2, 0, 4), six = stage(Flow::exchanges, 6, 0, 4);
-  CHECK(least_count(std::array{half, third}) == 6);
-  CHECK(least_count(std::array{twice, half, third}) == 3);
-  CHECK(least_count(std::array{twice, half}) == 1);
-  CHECK(least_count(std::array{half, six}) == 12);
-  CHECK(least_count(std::array{twice, six}) == 3);
-  CHECK(least_count(std::array{map(4, 2)}) == 1);
+  CHECK(min_count(std::array{half, third}) == 6);
+  CHECK(min_count(std::array{twice, half, third}) == 3);
+  CHECK(min_count(std::array{twice, half}) == 1);
+  CHECK(min_count(std::array{half, six}) == 12);
+  CHECK(min_count(std::array{twice, six}) == 3);
+  CHECK(min_count(std::array{map(4, 2)}) == 1);
   CHECK(count_after(std::array{half, third, twice}, 60) == 20);
   CHECK(count_after(std::array{twice}, Index{1} << 62) < 0);
 }
@@ -108,7 +108,7 @@ TEST_CASE("pipeline layout: no stage writes over what it reads, and what can be 
               CHECK(check_places(moved[p], n, false) == "");
             }
           }
-          std::vector<Place> places(5);
+          std::vector<BufferOffset> places(5);
           const Buffers none = place_results(kept[0], 24, {places.data(), 3});
           CHECK(none.first + none.second == 0);
           const Buffers narrow = place_results(kept[1], 24, places);

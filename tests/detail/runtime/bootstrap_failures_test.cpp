@@ -116,7 +116,7 @@ TEST_CASE(
     "a root whose own rank fails before anybody has come tells all others, until it tries again") {
   const Interfaces lo;
   const HeldPort port;
-  const Environment patience{"CCL_INIT_TIMEOUT", "20"};
+  const Environment spin_wait{"CCL_INIT_TIMEOUT", "20"};
   const std::vector<UniqueId> ids{unique_id_at("127.0.0.1:" + port.text(), "a job").value()};
   REQUIRE(start_root(ids[0], 0).has_value());
   detail::Status aborted;

@@ -288,9 +288,9 @@ TEST_CASE("accounts come from all ranks but the stopped ones, and from behind th
   };
   Ranks all{ranks, [&](int rank, Outcome& o) -> Result<void> {
               CCL_TRY(auto b, detail::Bootstrap::join({&id, 1}, rank, ranks, {60, nullptr}));
-              b->set_account([&](std::string_view) { return word_of(rank); });
+              b->set_rank_status([&](std::string_view) { return word_of(rank); });
               CCL_CHECK(b->barrier());
-              const auto full = b->accounts(30);
+              const auto full = b->rank_statuses(30);
               for (int r = 0; r < ranks; ++r) {
                 if (full[size_t(r)] != word_of(r)) return fail(Errc::internal, "not all answer");
               }
@@ -299,7 +299,7 @@ TEST_CASE("accounts come from all ranks but the stopped ones, and from behind th
                 std::this_thread::sleep_for(std::chrono::milliseconds(5));
               std::this_thread::sleep_for(std::chrono::milliseconds(300));
               const auto start = Clock::now();
-              const auto some = b->accounts(2);
+              const auto some = b->rank_statuses(2);
               const double took_s = std::chrono::duration<double>(Clock::now() - start).count();
               for (int r = 0; r < ranks; ++r) {
                 const bool stopped = r == 1 || r == 4;  // 2 and 3 are cut off from 0 by the ring

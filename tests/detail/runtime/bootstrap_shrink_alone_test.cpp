@@ -42,8 +42,8 @@ Fd call(const WireAddress& at, const Secret& secret, const T& hello) {
   REQUIRE(fd.has_value());
   return *std::move(fd);
 }
-Fd accept(AuthListener& gate, HelloKind kind) {
-  auto one = gate.accept(soon(), nullptr, [kind](Bytes hello) {
+Fd accept(AuthListener& acceptor, HelloKind kind) {
+  auto one = acceptor.accept(soon(), nullptr, [kind](Bytes hello) {
     HelloKind is{};
     std::memcpy(&is, hello.data(), std::min(hello.size(), sizeof is));
     return is == kind;
@@ -85,22 +85,22 @@ TEST_CASE("who alone has passed the last barrier of a shrink gets an error, as t
 
   const IdContent root = unpack(id).value();
   const Secret& secret = root.secret;
-  AuthListener gate = listen(secret);
-  const Member me = this_member(1, gate.address().wire());
+  AuthListener acceptor = listen(secret);
+  const Member me = this_member(1, acceptor.address().wire());
   const Fd to_root = call(root.root, secret, Hello{HelloKind::join, 2, 1, 0, me});
   Member other;
   REQUIRE(read_into(other, read_frame(to_root, FrameKind::next)));
   const Fd next = call(other.listen, secret, Hello{HelloKind::ring, 2, 0, 0, me});
-  const Fd prev = accept(gate, HelloKind::ring);
+  const Fd prev = accept(acceptor, HelloKind::ring);
   write_frame(to_root, {FrameKind::formed, 1, 0, 0}, {});
   (void)swap(next, prev, "the meeting of all ranks", 0, me);
 
   // The ring of those who stay, here both.
-  StayHello stay{{HelloKind::stay, 2, 0, 0, me}};
+  ShrinkHello stay{{HelloKind::stay, 2, 0, 0, me}};
   stay.excluded = hmac_sha256(secret, {});
   const Fd rest_next = call(other.listen, secret, stay);
-  const Fd rest_prev = accept(gate, HelloKind::stay);
-  const Fd watched = accept(gate, HelloKind::watch);
+  const Fd rest_prev = accept(acceptor, HelloKind::stay);
+  const Fd watched = accept(acceptor, HelloKind::watch);
   struct Part {
     std::int32_t color = 0, key = 0;
     std::array<std::byte, 16> random{};
@@ -128,7 +128,7 @@ TEST_CASE("who alone has passed the last barrier of a shrink gets an error, as t
   write_frame(rest_next, {FrameKind::token, 0, 1, 0}, {});
   const Fd asked = accept(child_gate, HelloKind::ask);
   REQUIRE(send_all(asked.get(), &yes, sizeof yes, soon(), nullptr).has_value());
-  const Notice why = to_notice({Errc::peer_lost, "a rank died in a test"});
+  const RootNotice why = to_notice({Errc::peer_lost, "a rank died in a test"});
   write_frame(rest_next, {FrameKind::notice, 1, 0, sizeof why}, bytes_of(why));
   real.join();
   REQUIRE_FALSE(made.has_value());

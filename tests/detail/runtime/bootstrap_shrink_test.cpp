@@ -34,11 +34,11 @@ Result<std::unique_ptr<detail::Bootstrap>> works_without(detail::Bootstrap& b, c
 }  // namespace
 
 TEST_CASE("those who stay are all but the excluded ones") {
-  CHECK(detail::those_who_stay(2, 5, Ranks{4, 0, 4}).value() == Ranks{1, 2, 3});
-  CHECK(detail::those_who_stay(2, 5, Ranks{}).value() == Ranks{0, 1, 2, 3, 4});
-  CHECK(detail::those_who_stay(0, 2, Ranks{1}).value() == Ranks{0});
+  CHECK(detail::surviving_ranks(2, 5, Ranks{4, 0, 4}).value() == Ranks{1, 2, 3});
+  CHECK(detail::surviving_ranks(2, 5, Ranks{}).value() == Ranks{0, 1, 2, 3, 4});
+  CHECK(detail::surviving_ranks(0, 2, Ranks{1}).value() == Ranks{0});
   const auto wrong = [](const Ranks& excluded, const char* text) {
-    const auto stay = detail::those_who_stay(1, 3, excluded);
+    const auto stay = detail::surviving_ranks(1, 3, excluded);
     REQUIRE(!stay);
     CHECK(stay.error().code == Errc::invalid_argument);
     CHECK(says(stay.error().what, text));

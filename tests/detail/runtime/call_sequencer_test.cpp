@@ -132,17 +132,17 @@ TEST_CASE("what a stream's own call calls waits for nothing behind it on that st
 }
 
 TEST_CASE("turns come in the order in which they are taken") {
-  detail::Turns turns;
-  const Word first = turns.take(), second = turns.take();
+  detail::CallSequencer sequencer;
+  const Word first = sequencer.take(), second = sequencer.take();
   std::vector<int> order;
   std::thread later{[&] {
-    const detail::Turn turn{turns, second};
+    const detail::CallTicket turn{sequencer, second};
     order.push_back(2);
   }};
-  turns.await(first);
+  sequencer.await(first);
   order.push_back(1);
-  turns.end(first);
+  sequencer.end(first);
   later.join();
-  { const detail::Turn third{turns}; }
+  { const detail::CallTicket third{sequencer}; }
   CHECK(order == std::vector<int>{1, 2});
 }

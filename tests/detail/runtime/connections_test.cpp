@@ -29,7 +29,7 @@ bool faulty(int sender, int receiver, At at) {
 /// Loopback, of which one edge fails; from `setup` on only at its receiver.
 struct Faulty {
   static constexpr const char* name = "faulty";
-  static constexpr Reach reach = Reach::process;
+  static constexpr Scope scope = Scope::process;
   static constexpr bool peer_addressable = true;
   static constexpr bool proxied = false;
   static constexpr int atomic_line_bytes = 128;
@@ -39,7 +39,7 @@ struct Faulty {
     Handshake handshake() const { return end_.handshake(); }
     Result<Connection> connect(const Handshake& theirs) {
       const int from = edge_.peer.rank, to = edge_.self.rank;
-      const bool receives = edge_.side == Side::receiver;
+      const bool receives = edge_.side == EdgeSide::receiver;
       if (receives && faulty(from, to, At::connect)) return fail(Errc::network, "the wire is cut");
       auto made = end_.connect(theirs);
       if (made) made->transport = name;
@@ -57,11 +57,11 @@ struct Faulty {
       return fail(Errc::no_transport, "no way there");
     return LoopbackTransport::can_connect(from, to);
   }
-  static Carrier carrier(const PeerInfo& from, const PeerInfo& to) {
-    return {name, Through::host_memory, faulty(from.rank, to.rank, At::lines) ? 16 : 128};
+  static EdgeTransport edge_transport(const PeerInfo& from, const PeerInfo& to) {
+    return {name, Medium::host_memory, faulty(from.rank, to.rank, At::lines) ? 16 : 128};
   }
   static Result<End> setup(TransportContext& context, const Edge& edge) {
-    if (edge.side == Side::receiver && faulty(edge.peer.rank, edge.self.rank, At::setup)) {
+    if (edge.side == EdgeSide::receiver && faulty(edge.peer.rank, edge.self.rank, At::setup)) {
       return fail(Errc::out_of_memory, "no room for slots");
     }
     End end;

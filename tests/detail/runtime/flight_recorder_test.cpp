@@ -30,18 +30,18 @@ Operation named(const char* what) {
 }  // namespace
 
 TEST_CASE("a journal numbers collectives in order of calls, and messages not at all") {
-  detail::Journal journal{8};
-  CHECK(journal.latest(8).empty());
-  const Word a = journal.note(named("a")).ticket;
-  const Word p = journal.note(named("p"), true).ticket;
-  const Word b = journal.note(named("b")).ticket;
-  CHECK(journal.called() == 2);
-  journal.started(a);
-  journal.ended(a, true);
-  journal.started(p);
-  journal.started(b);
-  journal.ended(b, false);
-  const auto ops = journal.latest(8);
+  detail::FlightRecorder flight_recorder{8};
+  CHECK(flight_recorder.latest(8).empty());
+  const Word a = flight_recorder.note(named("a")).ticket;
+  const Word p = flight_recorder.note(named("p"), true).ticket;
+  const Word b = flight_recorder.note(named("b")).ticket;
+  CHECK(flight_recorder.called() == 2);
+  flight_recorder.started(a);
+  flight_recorder.ended(a, true);
+  flight_recorder.started(p);
+  flight_recorder.started(b);
+  flight_recorder.ended(b, false);
+  const auto ops = flight_recorder.latest(8);
   REQUIRE(ops.size() == 3);
   CHECK((ops[0].number == 1 && ops[1].number == 0 && ops[2].number == 2));
   CHECK((ops[0].state == OpState::done && ops[1].state == OpState::running &&
@@ -54,13 +54,13 @@ TEST_CASE("a journal numbers collectives in order of calls, and messages not at 
 }
 
 TEST_CASE("times are those of the system's clock") {
-  detail::Journal journal{2};
+  detail::FlightRecorder flight_recorder{2};
   std::this_thread::sleep_for(std::chrono::milliseconds{20});
-  const Word ticket = journal.note(named("a")).ticket;
+  const Word ticket = flight_recorder.note(named("a")).ticket;
   std::this_thread::sleep_for(std::chrono::milliseconds{50});
-  journal.ended(ticket, true);
+  flight_recorder.ended(ticket, true);
   std::this_thread::sleep_for(std::chrono::milliseconds{20});
-  const auto op = journal.latest(1).at(0);
+  const auto op = flight_recorder.latest(1).at(0);
   const auto now = std::chrono::system_clock::now().time_since_epoch();
   const double age_s =
       double(std::chrono::duration_cast<std::chrono::nanoseconds>(now).count()) / 1e9 -
@@ -73,12 +73,12 @@ TEST_CASE("times are those of the system's clock") {
 TEST_CASE("how long ago an operation was does not change where the wall clock jumps") {
   using Clock = std::chrono::system_clock;
   for (const long jump : {1'000'000L, -1'000'000L}) {
-    detail::Journal journal{2};
-    const Word ticket = journal.note(named("a")).ticket;
+    detail::FlightRecorder flight_recorder{2};
+    const Word ticket = flight_recorder.note(named("a")).ticket;
     std::this_thread::sleep_for(std::chrono::milliseconds{20});
-    journal.ended(ticket, true);
+    flight_recorder.ended(ticket, true);
     jump_s = jump;
-    const auto op = journal.latest(1).at(0);
+    const auto op = flight_recorder.latest(1).at(0);
     const auto now = Clock::now().time_since_epoch();
     jump_s = 0;
     const double now_s =
@@ -91,34 +91,34 @@ TEST_CASE("how long ago an operation was does not change where the wall clock ju
 }
 
 TEST_CASE("a journal keeps its size in operations, and late news of older ones changes nothing") {
-  detail::Journal journal{4};
-  const Word first = journal.note(named("first")).ticket;
-  for (int i = 0; i < 5; ++i) journal.ended(journal.note(named("next")).ticket, true);
-  const Word last = journal.note(named("last")).ticket;
-  journal.started(first);
-  journal.ended(first, false);
-  const auto ops = journal.latest(100);
+  detail::FlightRecorder flight_recorder{4};
+  const Word first = flight_recorder.note(named("first")).ticket;
+  for (int i = 0; i < 5; ++i) flight_recorder.ended(flight_recorder.note(named("next")).ticket, true);
+  const Word last = flight_recorder.note(named("last")).ticket;
+  flight_recorder.started(first);
+  flight_recorder.ended(first, false);
+  const auto ops = flight_recorder.latest(100);
   REQUIRE(ops.size() == 4);
   CHECK((ops.front().number == 4 && ops.back().number == 7));
   for (const auto& op : ops) CHECK(op.state != OpState::failed);
   // Of those that have ended, only as many as asked for; of the others, all.
-  const auto few = journal.latest(1);
+  const auto few = flight_recorder.latest(1);
   REQUIRE(few.size() == 2);
   CHECK((few[0].number == 6 && few[1].number == 7));
-  journal.ended(last, true);
-  CHECK(journal.latest(0).empty());
+  flight_recorder.ended(last, true);
+  CHECK(flight_recorder.latest(0).empty());
 }
 
 TEST_CASE("of a GPU, the operation that waits tells what has ended") {
-  detail::Journal journal{16};
+  detail::FlightRecorder flight_recorder{16};
   std::vector<Word> tickets;
   for (int i = 0; i < 6; ++i) {
-    tickets.push_back(journal.note(named("op")).ticket);
-    if (i < 5) journal.started(tickets.back());
+    tickets.push_back(flight_recorder.note(named("op")).ticket);
+    if (i < 5) flight_recorder.started(tickets.back());
   }
   const auto states = [&](int most, Word ticket) {
     std::vector<OpState> all;
-    for (const auto& op : journal.latest_on_device(most, ticket)) all.push_back(op.state);
+    for (const auto& op : flight_recorder.latest_on_device(most, ticket)) all.push_back(op.state);
     return all;
   };
   using enum OpState;
@@ -128,21 +128,21 @@ TEST_CASE("of a GPU, the operation that waits tells what has ended") {
 }
 
 TEST_CASE("a journal may be read while others write") {
-  detail::Journal journal{16};
+  detail::FlightRecorder flight_recorder{16};
   std::atomic<bool> stop{false};
   std::vector<std::thread> writers;
   for (int t = 0; t < 2; ++t) {
     writers.emplace_back([&] {
       while (!stop) {
-        const Word ticket = journal.note(named("op")).ticket;
-        journal.started(ticket);
-        journal.ended(ticket, true);
+        const Word ticket = flight_recorder.note(named("op")).ticket;
+        flight_recorder.started(ticket);
+        flight_recorder.ended(ticket, true);
       }
     });
   }
   for (int i = 0; i < 200; ++i) {
     Word before = 0;
-    for (const auto& op : journal.latest(16)) {
+    for (const auto& op : flight_recorder.latest(16)) {
       CHECK(op.number > before);
       before = op.number;
     }

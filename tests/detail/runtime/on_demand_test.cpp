@@ -21,12 +21,12 @@ using namespace ccl::test;
 
 namespace {
 
-enum class At { nowhere, carrier, can_connect, setup, connect };
+enum class At { nowhere, edge_transport, can_connect, setup, connect };
 
 /// Loopback that counts its ends, and that fails from rank 1 to rank 2.
 struct Counted {
   static constexpr const char* name = "counted";
-  static constexpr Reach reach = Reach::process;
+  static constexpr Scope scope = Scope::process;
   static constexpr bool peer_addressable = true;
   static constexpr bool proxied = false;
   static constexpr int atomic_line_bytes = 128;
@@ -41,7 +41,7 @@ struct Counted {
    public:
     Handshake handshake() const { return end_.handshake(); }
     Result<Connection> connect(const Handshake& theirs) {
-      if (edge_.side == Side::receiver && faulty(edge_.peer, edge_.self, At::connect)) {
+      if (edge_.side == EdgeSide::receiver && faulty(edge_.peer, edge_.self, At::connect)) {
         return fail(Errc::network, "the wire is cut");
       }
       ++made;
@@ -57,11 +57,11 @@ struct Counted {
     if (faulty(from, to, At::can_connect)) return fail(Errc::no_transport, "no way there");
     return LoopbackTransport::can_connect(from, to);
   }
-  static Carrier carrier(const PeerInfo& from, const PeerInfo& to) {
-    return {name, Through::host_memory, faulty(from, to, At::carrier) ? 4 : 128};
+  static EdgeTransport edge_transport(const PeerInfo& from, const PeerInfo& to) {
+    return {name, Medium::host_memory, faulty(from, to, At::edge_transport) ? 4 : 128};
   }
   static Result<End> setup(TransportContext& context, const Edge& edge) {
-    if (edge.side == Side::receiver && faulty(edge.peer, edge.self, At::setup)) {
+    if (edge.side == EdgeSide::receiver && faulty(edge.peer, edge.self, At::setup)) {
       return fail(Errc::out_of_memory, "no room for slots");
     }
     ++ends;
@@ -176,15 +176,15 @@ TEST_CASE("no order in which pairs are first used deadlocks") {
     const int me = comm.rank(), ranks = comm.ranks();
     std::vector<std::vector<int>> x(size_t(ranks), std::vector<int>(3000, me)), y = x;
     const auto all = [&](const Pairs& over) -> Result<void> {
-      std::vector<Pairs::Leg> legs;
+      std::vector<Pairs::P2pOp> p2p_ops;
       for (int d = 1; d < ranks; ++d) {
         const int peer = me % 2 == 0 ? (me + d) % ranks : (me + ranks - d) % ranks;
         const auto recv = Pairs::recv_message(y[size_t(peer)].data(), 3000, peer);
         const auto send = Pairs::send_message(x[size_t(peer)].data(), 3000, peer);
-        legs.push_back(me < 2 ? recv : send);
-        legs.push_back(me < 2 ? send : recv);
+        p2p_ops.push_back(me < 2 ? recv : send);
+        p2p_ops.push_back(me < 2 ? send : recv);
       }
-      CCL_CHECK(over.group(std::span<const Pairs::Leg>{legs}));
+      CCL_CHECK(over.group(std::span<const Pairs::P2pOp>{p2p_ops}));
       for (int p = 0; p < ranks; ++p) {
         CCL_CHECK(expect(p == me || y[size_t(p)].back() == p, "wrong message"));
       }
@@ -244,7 +244,7 @@ TEST_CASE("who waits for a wire whose other end never comes is told for whom") {
 
 TEST_CASE("what can be known of a pair is refused to all ranks when the composition is created") {
   for (const auto& [at, code] :
-       {std::pair{At::carrier, Errc::not_supported}, {At::can_connect, Errc::no_transport}}) {
+       {std::pair{At::edge_transport, Errc::not_supported}, {At::can_connect, Errc::no_transport}}) {
     Counted::fault = at;
     const auto results = on_ranks(4, patient(), [](const Communicator& comm) -> Result<void> {
       auto made = Collective<SendRecv, Pairwise, LL, Counted>::create(comm);

@@ -17,7 +17,7 @@ class Mover : public ProxyTask {
  public:
   explicit Mover(int fd = -1) : fd_{fd} {}
   Progress progress(ProxyCounters& counters) override {
-    ++turns;
+    ++sequencer;
     if (inside_.exchange(true)) overlapped = true;
     Progress progress = Progress::none;
     if (fd_ >= 0) {
@@ -35,7 +35,7 @@ class Mover : public ProxyTask {
   }
   bool ending() const override { return end.load(); }
 
-  std::atomic<Word> posted{0}, done{0}, turns{0};
+  std::atomic<Word> posted{0}, done{0}, sequencer{0};
   std::atomic<bool> end{false}, overlapped{false};
   bool polled = false;  // set before it is added
 
@@ -184,7 +184,7 @@ TEST_CASE("helpers from many threads take turns, and every task has its own") {
   for (const auto& task : tasks) {
     CHECK(task->done == 300);
     CHECK(!task->overlapped);
-    CHECK(task->turns >= 300);
+    CHECK(task->sequencer >= 300);
   }
   CHECK(engine.counters().helped > 0);
   CHECK(engine.counters().steps == 900);
@@ -343,8 +343,8 @@ TEST_CASE("a helper blocks between looks, unless it looks elsewhere, too") {
 TEST_CASE("in a helper's round those that send go first") {
   detail::ProxyEngine engine;
   std::vector<int> order;  // only this thread helps
-  struct Noted : ProxyTask {
-    Noted(std::vector<int>& order, int n, bool first) : order_{order}, n_{n} { goes_first = first; }
+  struct EntryId : ProxyTask {
+    EntryId(std::vector<int>& order, int n, bool first) : order_{order}, n_{n} { goes_first = first; }
     Progress progress(ProxyCounters&) override {
       if (helper == std::this_thread::get_id()) order_.push_back(n_);
       return Progress::none;
@@ -356,7 +356,7 @@ TEST_CASE("in a helper's round those that send go first") {
     const std::thread::id helper = std::this_thread::get_id();
   };
   for (int n = 0; n < 4; ++n) {
-    REQUIRE(engine.add(std::make_shared<Noted>(order, n, n % 2 == 1)).has_value());
+    REQUIRE(engine.add(std::make_shared<EntryId>(order, n, n % 2 == 1)).has_value());
   }
   while (order.size() < 40) (void)engine.help(true);
   for (std::size_t n = 0; n < order.size(); ++n) CHECK(order[n] % 2 == (n % 4 < 2 ? 1 : 0));

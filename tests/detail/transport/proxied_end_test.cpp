@@ -14,7 +14,7 @@ namespace {
 
 struct LineLink : detail::ProxiedLink {
   static constexpr const char* name = "line";
-  int told = 0, heard = 0;
+  int told = 0, readiness = 0;
 
   Result<void> prepare() {
     told = 77;
@@ -23,12 +23,12 @@ struct LineLink : detail::ProxiedLink {
   std::size_t lines() const { return wires.size(); }
   void tell(Handshake& mine, detail::HandshakeCursor& cursor) const { cursor.put(mine, told); }
   Result<void> hear(const Handshake& theirs, detail::HandshakeCursor& cursor) {
-    heard = cursor.get<int>(theirs);
-    return heard == 77 ? Result<void>{} : fail(Errc::mismatch, "not a line");
+    readiness = cursor.get<int>(theirs);
+    return readiness == 77 ? Result<void>{} : fail(Errc::mismatch, "not a line");
   }
   static Result<void> receive(const std::shared_ptr<LineLink>& link);
   static Result<void> send(const std::shared_ptr<LineLink>& link, std::size_t line, detail::Fd socket);
-  Result<void> settle(const detail::net::Deadline&) { return {}; }
+  Result<void> wait_connected(const detail::net::Deadline&) { return {}; }
   void wake() { context.proxy->wake(); }
 };
 
@@ -42,7 +42,7 @@ class LineTask : public ProxyTask {
         wire_{link_->wires[line]},
         socket_{std::move(socket)} {}
   bool ending() const override { return link_->closing.load(std::memory_order_acquire); }
-  bool sends() const { return link_->edge.side == Side::sender; }
+  bool sends() const { return link_->edge.side == EdgeSide::sender; }
   bool can_move() const {
     return sends() ? step_ < detail::HostMemory::load_acquire(wire_.posted)
                    : step_ < detail::HostMemory::load_credit(wire_.drained) + Word(wire_.slot_count);
@@ -103,7 +103,7 @@ Result<void> LineLink::send(const std::shared_ptr<LineLink>& link, std::size_t l
 
 struct LineTransport {
   static constexpr const char* name = "line";
-  static constexpr Reach reach = Reach::network;
+  static constexpr Scope scope = Scope::network;
   static constexpr bool peer_addressable = false;
   static constexpr bool proxied = true;
   static constexpr int atomic_line_bytes = 128;
@@ -134,9 +134,9 @@ TEST_CASE("ends of different shapes are refused at the receiver") {
   Lent sender, receiver;
   const PeerInfo a = info_of(0), b = info_of(1);
   auto from =
-      LineTransport::setup(sender.context, edge_of(a, b, Side::sender, WireShape{1, 2, 128}, 7));
+      LineTransport::setup(sender.context, edge_of(a, b, EdgeSide::sender, WireShape{1, 2, 128}, 7));
   auto to = LineTransport::setup(receiver.context,
-                                 edge_of(a, b, Side::receiver, WireShape{1, 4, 128}, 7));
+                                 edge_of(a, b, EdgeSide::receiver, WireShape{1, 4, 128}, 7));
   REQUIRE(from.has_value());
   REQUIRE(to.has_value());
   REQUIRE(from->connect(to->handshake()).has_value());
@@ -149,7 +149,7 @@ TEST_CASE("ends of different shapes are refused at the receiver") {
 
 TEST_CASE("what an end cannot do without is said with the edge's name") {
   Lent lent;
-  const Edge edge = edge_of(info_of(0), info_of(1), Side::sender, WireShape{1, 2, 128}, 7);
+  const Edge edge = edge_of(info_of(0), info_of(1), EdgeSide::sender, WireShape{1, 2, 128}, 7);
   TransportContext no_proxy = lent.context;
   no_proxy.proxy = nullptr;
   const auto without = LineTransport::setup(no_proxy, edge);

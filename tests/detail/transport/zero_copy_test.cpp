@@ -15,7 +15,7 @@
 namespace ccl::test {
 
 TEST_CASE("an offer is for one step and says where it goes") {
-  detail::Bypass past{4};
+  detail::ZeroCopy past{4};
   int a = 0, b = 0;
   CHECK(!past.offered(0, 4));
   past.offer(5, &a, 4);
@@ -32,7 +32,7 @@ TEST_CASE("an offer is for one step and says where it goes") {
 }
 
 TEST_CASE("what was lent last is known to the lanes") {
-  detail::Bypass past{4};
+  detail::ZeroCopy past{4};
   const int a = 0, b = 0;
   CHECK(past.lent() == 0);
   past.lend(2, &a);
@@ -42,7 +42,7 @@ TEST_CASE("what was lent last is known to the lanes") {
 }
 
 TEST_CASE("lanes say which steps they want, and how large the last of them is") {
-  detail::Bypass past{2};
+  detail::ZeroCopy past{2};
   CHECK(past.wanted() == 0);
   past.want(1, 24);
   CHECK(past.wanted() == 1);
@@ -53,10 +53,10 @@ TEST_CASE("lanes say which steps they want, and how large the last of them is") 
 }
 
 TEST_CASE("who revokes waits for whoever is at the memory, and nobody comes after") {
-  detail::Bypass past{2};
+  detail::ZeroCopy past{2};
   std::atomic<bool> inside{false}, leave{false}, left{false}, allowed{false}, too_soon{false};
   std::thread proxy{[&] {
-    const detail::Bypass::Use use{&past};
+    const detail::ZeroCopy::Use use{&past};
     allowed = use.allowed();
     inside = true;
     while (!leave) std::this_thread::yield();
@@ -70,9 +70,9 @@ TEST_CASE("who revokes waits for whoever is at the memory, and nobody comes afte
   }};
   past.revoke();
   CHECK(left);
-  const detail::Bypass::Use use{&past};
+  const detail::ZeroCopy::Use use{&past};
   CHECK(!use.allowed());
-  CHECK(detail::Bypass::Use{nullptr}.allowed());
+  CHECK(detail::ZeroCopy::Use{nullptr}.allowed());
   proxy.join();
   helper.join();
   CHECK(allowed);

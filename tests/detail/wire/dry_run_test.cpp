@@ -20,8 +20,8 @@ int wrongs() {
     for (int root = 0; root < (Op::rooted ? ranks : 1); ++root) {
       for (int rank = 0; rank < ranks; ++rank) {
         for (int channel = 0; channel < 2; ++channel) {
-          Rehearsed found;
-          rehearse<Op, Algo>({rank,
+          DryRunResult found;
+          dry_run<Op, Algo>({rank,
                               ranks,
                               root,
                               channel,
@@ -30,7 +30,7 @@ int wrongs() {
                               {rank, ranks, order.data()},
                               double_binary_tree(rank, ranks, root, 0)},
                              found);
-          wrong += int(found.wrong != Rehearsed::nothing);
+          wrong += int(found.wrong != DryRunResult::nothing);
         }
       }
     }
@@ -64,53 +64,53 @@ TEST_CASE("rehearsal: ccl's own algorithms name shares that there are, and come 
 }
 
 TEST_CASE("rehearsal: the first share beyond is kept") {
-  Rehearsed found;
-  const RehearsalSeat seat{.ranks = 4, .window = 3};
-  RehearsalChunks none{seat, true, 0, found};
+  DryRunResult found;
+  const DryRunPosition position{.ranks = 4, .window = 3};
+  DryRunChunks none{position, true, 0, found};
   CHECK_FALSE(none.next());
-  CHECK(found.wrong == Rehearsed::shares);
+  CHECK(found.wrong == DryRunResult::shares);
   CHECK(found.given == 0);
 
   found = {};
-  RehearsalChunks some{seat, true, 2, found};
+  DryRunChunks some{position, true, 2, found};
   REQUIRE(some.next());
   CHECK(some.share(1).count > 0);
   CHECK(some.share(2).count == 0);
   CHECK(some.share(-5).count == 0);
-  CHECK(found.wrong == Rehearsed::share);
+  CHECK(found.wrong == DryRunResult::share);
   CHECK(found.given == 2);
   CHECK(found.most == 2);
   CHECK_FALSE(some.next());
 
   found = {};
-  RehearsalChunks ranks{seat, false, 1, found};
+  DryRunChunks ranks{position, false, 1, found};
   int rounds = 0;
   for (; ranks.next(); ++rounds) CHECK(ranks.share(3).count > 0);
   CHECK(rounds == 5);  // as many as a wire holds, and two more
-  CHECK(found.wrong == Rehearsed::nothing);
+  CHECK(found.wrong == DryRunResult::nothing);
 }
 
 TEST_CASE("rehearsal: wires are looked at where what `peers` names is known") {
   const int from[] = {2, 0}, to[] = {3};
-  RehearsalSeat seat{.ranks = 4};
+  DryRunPosition position{.ranks = 4};
   const auto found = [&](const Peers<2>& ins, const Peers<1>& outs) {
-    Rehearsed rehearsed;
-    RehearsalContext<AllReduce>{seat, rehearsed}.prims<2, 1>(ins, outs);
-    return rehearsed;
+    DryRunResult dry_run_result;
+    DryRunContext<AllReduce>{position, dry_run_result}.prims<2, 1>(ins, outs);
+    return dry_run_result;
   };
-  CHECK(found({3, 1}, {2}).wrong == Rehearsed::nothing);
-  seat.from = from, seat.to = to, seat.froms = 2, seat.tos = 1;
-  CHECK(found({2, -1}, {3}).wrong == Rehearsed::nothing);
-  CHECK(found({-1, -1}, {-1}).wrong == Rehearsed::nothing);
-  CHECK(found({2, 3}, {3}).wrong == Rehearsed::wire_from);
+  CHECK(found({3, 1}, {2}).wrong == DryRunResult::nothing);
+  position.from = from, position.to = to, position.froms = 2, position.tos = 1;
+  CHECK(found({2, -1}, {3}).wrong == DryRunResult::nothing);
+  CHECK(found({-1, -1}, {-1}).wrong == DryRunResult::nothing);
+  CHECK(found({2, 3}, {3}).wrong == DryRunResult::wire_from);
   CHECK(found({2, 3}, {3}).given == 3);
-  CHECK(found({2, 0}, {3}).wrong == Rehearsed::wire_from);  // rank 0 has none to itself
-  CHECK(found({2, -1}, {1}).wrong == Rehearsed::wire_to);
+  CHECK(found({2, 0}, {3}).wrong == DryRunResult::wire_from);  // rank 0 has none to itself
+  CHECK(found({2, -1}, {1}).wrong == DryRunResult::wire_to);
   CHECK(found({2, -1}, {1 << 30}).given == 1 << 30);
 }
 
 TEST_CASE("rehearsal: a loop that goes by steps comes to an end") {
-  RehearsalPrims prims;
+  DryRunPrims prims;
   while (prims.step() < 8) {
     prims.expect(1);
     prims.recv_reduce_copy_send({});

@@ -26,7 +26,7 @@ struct End {
   alignas(128) Word posted = 0;
   alignas(128) Word drained = 0;
   Word kept = 0, sizes[slots] = {};
-  detail::Bypass past{slots};
+  detail::ZeroCopy past{slots};
   Wire wire{memory, &posted, &drained, &kept,
             &kept,  sizes,   slots,    int(slot_bytes / Index{sizeof(Packet)}),
             true,   &past};
@@ -46,15 +46,15 @@ class Lone {
     lane_ = std::thread{[this] {
       const Wire none, to[2] = {none, out.wire}, from[2] = {none, in.wire};
       const int order[2] = {0, 1}, begin[3] = {0, 0, 1};
-      const RingSeat seat{0, 2, order};
+      const RingPosition position{0, 2, order};
       const detail::Message outgoing{sent.data(), Index(sent.size())};
       const detail::Message incoming{got.data(), Index(got.size())};
       detail::Cursor cursors[4];
-      detail::GaveUp who;
+      detail::LaneFailure who;
       detail::WireWork<detail::Bytes> work{detail::Bytes{}};
       work.in = from;
       work.out = to;
-      work.rings = &seat;
+      work.rings = &position;
       work.ranks = 2;
       work.sends = {&outgoing, begin, cursors};
       work.recvs = {&incoming, begin, cursors + 2};
@@ -70,8 +70,8 @@ class Lone {
   const char* taken(Word n, Index bytes) {
     while (detail::HostMemory::load_acquire(&out.posted) <= n) std::this_thread::yield();
     const Word size = out.sizes[n % slots];
-    REQUIRE(Index(size & ~detail::Bypass::mark) == bytes);
-    return size >= detail::Bypass::mark ? reinterpret_cast<const char*>(out.past.place(n)) : nullptr;
+    REQUIRE(Index(size & ~detail::ZeroCopy::mark) == bytes);
+    return size >= detail::ZeroCopy::mark ? reinterpret_cast<const char*>(out.past.place(n)) : nullptr;
   }
   void let_go(Word n) { detail::HostMemory::store_release(&out.drained, n + 1); }
   /// Step `n` comes: where it was offered to go, if it was.
@@ -81,7 +81,7 @@ class Lone {
     }
     std::memset(past ? static_cast<void*>(in.past.place(n)) : in.wire.slot(n), with,
                 std::size_t(bytes));
-    in.sizes[n % slots] = Word(bytes) | (past ? detail::Bypass::mark : 0);
+    in.sizes[n % slots] = Word(bytes) | (past ? detail::ZeroCopy::mark : 0);
     detail::HostMemory::store_release(&in.posted, n + 1);
   }
 
@@ -134,7 +134,7 @@ TEST_CASE("a step of another size than was offered has no place there") {
 }
 
 TEST_CASE("small messages go by way of the slots, and nobody waits until they have left") {
-  constexpr Index bytes = detail::Bypass::least_bytes - 1;
+  constexpr Index bytes = detail::ZeroCopy::min_bytes - 1;
   auto rank = std::make_unique<Lone>(bytes);
   rank->start();
   CHECK(rank->taken(0, bytes) == nullptr);

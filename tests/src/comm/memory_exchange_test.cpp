@@ -94,7 +94,7 @@ void check_all_hear(const char* what, Open open) {
 
 TEST_CASE("where one rank can start no thread, what needs one on all ranks is made on none") {
   check_all_hear("doors",
-                 [](detail::CommState& state) { return detail::Doors::open(state, 0, "by hand"); });
+                 [](detail::CommState& state) { return detail::BufferRegistry::open(state, 0, "by hand"); });
   check_all_hear("signals", [](detail::CommState& state) {
     return detail::StreamSignals::open(state, 0, "by hand");
   });

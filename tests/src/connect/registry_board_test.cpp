@@ -6,24 +6,24 @@
 #include "support/catch.hpp"
 
 using namespace ccl;
-using detail::DoorBoard;
+using detail::RegistryBoard;
 
 TEST_CASE("doors: an address leads into the memory that has its id, and into no other") {
   const Word base = 0x7f12'3456'7000, offset = 0x1234567;
-  const Word where = detail::Door::where(77, offset), entry = detail::Door::entry(77, base);
-  REQUIRE(detail::Door::leads(entry, where));
-  REQUIRE(reinterpret_cast<Word>(detail::Door::at(entry, where)) == base + offset);
-  REQUIRE_FALSE(detail::Door::leads(entry, detail::Door::where(77 + detail::Door::slots, offset)));  // the same slot
-  REQUIRE(detail::Door::slot(where) == detail::Door::slot(detail::Door::where(77 + detail::Door::slots, 0)));
-  REQUIRE_FALSE(detail::Door::leads(0, 0));
-  REQUIRE_FALSE(detail::Door::leads(0, where));
+  const Word where = detail::RemoteBuffer::where(77, offset), entry = detail::RemoteBuffer::entry(77, base);
+  REQUIRE(detail::RemoteBuffer::leads(entry, where));
+  REQUIRE(reinterpret_cast<Word>(detail::RemoteBuffer::at(entry, where)) == base + offset);
+  REQUIRE_FALSE(detail::RemoteBuffer::leads(entry, detail::RemoteBuffer::where(77 + detail::RemoteBuffer::slots, offset)));  // the same slot
+  REQUIRE(detail::RemoteBuffer::slot(where) == detail::RemoteBuffer::slot(detail::RemoteBuffer::where(77 + detail::RemoteBuffer::slots, 0)));
+  REQUIRE_FALSE(detail::RemoteBuffer::leads(0, 0));
+  REQUIRE_FALSE(detail::RemoteBuffer::leads(0, where));
 }
 
 TEST_CASE("doors: a board tells of memories as long as they are open") {
-  const auto board = std::make_unique<DoorBoard>();
+  const auto board = std::make_unique<RegistryBoard>();
   REQUIRE(board->read(5)->id == 0);
-  DoorBoard::Memory memory;
-  memory.id = 5 + 3 * detail::Door::slots;
+  RegistryBoard::Memory memory;
+  memory.id = 5 + 3 * detail::RemoteBuffer::slots;
   memory.base = 0x1000;
   memory.bytes = 42;
   board->open(memory);
@@ -39,23 +39,23 @@ TEST_CASE("doors: a board tells of memories as long as they are open") {
 }
 
 TEST_CASE("doors: who waits for a ring hears one that came before it waited, and one after") {
-  const auto board = std::make_unique<DoorBoard>();
-  const unsigned before = board->rung();
+  const auto board = std::make_unique<RegistryBoard>();
+  const unsigned before = board->notified();
   board->ring();
   board->await_ring(before, std::chrono::minutes{10});  // returns at once
-  REQUIRE(board->rung() == before + 1);
+  REQUIRE(board->notified() == before + 1);
   std::thread peer{[&] { board->ring(); }};
-  while (board->rung() == before + 1) board->await_ring(before + 1, std::chrono::minutes{10});
+  while (board->notified() == before + 1) board->await_ring(before + 1, std::chrono::minutes{10});
   peer.join();
-  REQUIRE(board->rung() == before + 2);
+  REQUIRE(board->notified() == before + 2);
 }
 
 TEST_CASE("doors: a reader never takes halves of two memories for one") {
-  const auto board = std::make_unique<DoorBoard>();
+  const auto board = std::make_unique<RegistryBoard>();
   std::thread owner{[&] {
     for (Word n = 1; n <= 20'000; ++n) {
-      DoorBoard::Memory memory;
-      memory.id = n * detail::Door::slots;
+      RegistryBoard::Memory memory;
+      memory.id = n * detail::RemoteBuffer::slots;
       memory.base = memory.bytes = n;
       board->close(0);
       board->open(memory);
@@ -69,7 +69,7 @@ TEST_CASE("doors: a reader never takes halves of two memories for one") {
       std::this_thread::yield();
       continue;
     }
-    last = memory->id / detail::Door::slots;
+    last = memory->id / detail::RemoteBuffer::slots;
     whole = whole && memory->base == last && memory->bytes == last;
   }
   owner.join();

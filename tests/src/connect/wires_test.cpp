@@ -17,14 +17,14 @@ using namespace ccl::test;
 
 namespace {
 
-std::function<void(Connection&, Side)> spoil;  // what the transport does wrong
+std::function<void(Connection&, EdgeSide)> spoil;  // what the transport does wrong
 
 /// A program's own transport, whose `connect` makes a mistake.
 struct Spoiled : ShmTransport {
   static constexpr const char* name = "spoiled";
   class End {
    public:
-    End(ShmTransport::End end, Side side) : end_{std::move(end)}, side_{side} {}
+    End(ShmTransport::End end, EdgeSide side) : end_{std::move(end)}, side_{side} {}
     Handshake handshake() const { return end_.handshake(); }
     Result<Connection> connect(const Handshake& theirs) {
       CCL_TRY(Connection made, end_.connect(theirs));
@@ -35,7 +35,7 @@ struct Spoiled : ShmTransport {
 
    private:
     ShmTransport::End end_;
-    Side side_;
+    EdgeSide side_;
   };
   static Result<End> setup(TransportContext& context, const Edge& edge) {
     CCL_TRY(auto end, ShmTransport::setup(context, edge));
@@ -62,20 +62,20 @@ Answer pass_on(const Communicator& comm) {
 
 struct Mistake {
   std::string sentence;
-  std::function<void(Connection&, Side)> make;
+  std::function<void(Connection&, EdgeSide)> make;
 };
 
 }  // namespace
 
 TEST_CASE("wires that are not what was asked for are refused, with what is wrong with them") {
   const auto each = [](auto change) {
-    return [change](Connection& made, Side) {
+    return [change](Connection& made, EdgeSide) {
       for (Wire& wire : made.wires) change(wire);
     };
   };
   const std::vector<Mistake> mistakes{
-      {"0 wires for", [](Connection& made, Side) { made.wires.clear(); }},
-      {"3 wires for 2", [](Connection& made, Side) { made.wires.resize(3); }},
+      {"0 wires for", [](Connection& made, EdgeSide) { made.wires.clear(); }},
+      {"3 wires for 2", [](Connection& made, EdgeSide) { made.wires.resize(3); }},
       {"slots of 128 bytes where", each([](Wire& wire) { wire.slot_packets = 8; })},
       {"a wire of 0 slots", each([](Wire& wire) { wire.slot_count = 0; })},
       {"a wire without slots", each([](Wire& wire) { wire.slots = nullptr; })},
@@ -84,12 +84,12 @@ TEST_CASE("wires that are not what was asked for are refused, with what is wrong
       {"a wire without `sizes`", each([](Wire& wire) { wire.proxied = true; })},
       {"begin on a line", each([](Wire& wire) { ++wire.slots; })},
       {"without `sent`",
-       [](Connection& made, Side side) {
-         if (side == Side::sender) made.wires[0].sent = nullptr;
+       [](Connection& made, EdgeSide side) {
+         if (side == EdgeSide::sender) made.wires[0].sent = nullptr;
        }},
       {"without `received`",
-       [](Connection& made, Side side) {
-         if (side == Side::receiver) made.wires[0].received = nullptr;
+       [](Connection& made, EdgeSide side) {
+         if (side == EdgeSide::receiver) made.wires[0].received = nullptr;
        }},
   };
   for (const Mistake& mistake : mistakes) {
@@ -103,20 +103,20 @@ TEST_CASE("wires that are not what was asked for are refused, with what is wrong
       CHECK(says(said, "transport spoiled"));
     }
   }
-  spoil = [](Connection&, Side) {};
+  spoil = [](Connection&, EdgeSide) {};
   for (const std::string& said : run(
            2, [](int) {}, sum))
     CHECK(said == "right");
 }
 
 TEST_CASE("so are those that a call makes") {
-  spoil = [](Connection& made, Side) { made.wires.clear(); };
+  spoil = [](Connection& made, EdgeSide) { made.wires.clear(); };
   for (const std::string& said : run(
            2, [](int) {}, pass_on, false)) {
     INFO(said);
     CHECK(says(said, "0 wires for"));
   }
-  spoil = [](Connection&, Side) {};
+  spoil = [](Connection&, EdgeSide) {};
   for (const std::string& said : run(
            2, [](int) {}, pass_on))
     CHECK(said == "right");

@@ -49,14 +49,14 @@ struct Forgetful {
   static constexpr const char* name = "Forgetful";
   static constexpr bool reorders = false;
   static constexpr bool root_moves_wires = false;
-  static constexpr int most_wires(int) { return 1; }
+  static constexpr int max_wires(int) { return 1; }
   static constexpr int wires = 2;
   template <class Op>
   static constexpr bool supports = std::is_same_v<Op, AllReduce>;
-  template <class Seats>
-  static constexpr void peers(Seats& seats) {
-    seats.from(seats.ring().prev());
-    seats.to(seats.ring().next());
+  template <class Positions>
+  static constexpr void peers(Positions& positions) {
+    positions.from(positions.ring().prev());
+    positions.to(positions.ring().next());
   }
   template <class Context>
   static void run(AllReduce, Context& context) {
@@ -74,7 +74,7 @@ struct Forgetful {
   }
 };
 template <class Algo, class Proto>
-void check_told_of_wire(const char* direction, int peer) {
+void check_report_of_wire(const char* direction, int peer) {
   Config config;
   config.timeout_s = 60;
   std::latch all_created{3};  // not a barrier of theirs, in which one may still be when it fails
@@ -104,11 +104,11 @@ void check_told_of_wire(const char* direction, int peer) {
 template <bool Sends, int Named>
 struct Astray : Forgetful<Sends, 1> {
   static constexpr const char* name = "Astray";
-  template <class Seats>
-  static constexpr void peers(Seats& seats) {
-    Forgetful<Sends, 1>::peers(seats);
-    if (seats.rank() != 1) return;
-    Sends ? seats.to(Named) : seats.from(Named);
+  template <class Positions>
+  static constexpr void peers(Positions& positions) {
+    Forgetful<Sends, 1>::peers(positions);
+    if (positions.rank() != 1) return;
+    Sends ? positions.to(Named) : positions.from(Named);
   }
 };
 template <class Op, class Algo>
@@ -122,7 +122,7 @@ void check_refused(const std::string& text, int ranks = 3) {
   });
 }
 template <bool Sends, int Named>
-void check_told_of_rank(const std::string& text) {
+void check_report_of_rank(const std::string& text) {
   check_refused<AllReduce, Astray<Sends, Named>>(text);
 }
 
@@ -130,13 +130,13 @@ void check_told_of_rank(const std::string& text) {
 template <bool Sends, bool OnOne = false>
 struct Lonely : Forgetful<Sends, 1> {
   static constexpr const char* name = "Lonely";
-  template <class Seats>
-  static void peers(Seats& seats) {
-    Forgetful<Sends, 1>::peers(seats);
+  template <class Positions>
+  static void peers(Positions& positions) {
+    Forgetful<Sends, 1>::peers(positions);
     const int other = Sends ? 0 : 2;
-    if (seats.rank() == 1) Sends ? seats.to(other) : seats.from(other);
-    if (!OnOne || seats.rank() != other || named.exchange(true)) return;
-    Sends ? seats.from(1) : seats.to(1);
+    if (positions.rank() == 1) Sends ? positions.to(other) : positions.from(other);
+    if (!OnOne || positions.rank() != other || named.exchange(true)) return;
+    Sends ? positions.from(1) : positions.to(1);
   }
   static inline std::atomic<bool> named{false};
 };
@@ -163,10 +163,10 @@ struct Beyond : Forgetful<true, 1> {
 /// Rank 1 names itself, and sends itself what it has.
 struct ToItself : Forgetful<true, 1> {
   static constexpr const char* name = "ToItself";
-  template <class Seats>
-  static void peers(Seats& seats) {
-    Forgetful<true, 1>::peers(seats);
-    if (seats.rank() == 1) seats.to(1);
+  template <class Positions>
+  static void peers(Positions& positions) {
+    Forgetful<true, 1>::peers(positions);
+    if (positions.rank() == 1) positions.to(1);
   }
   template <class Context>
   static void run(AllReduce, Context& context) {
@@ -204,9 +204,9 @@ struct ByShares : Forgetful<true, 1> {
 }  // namespace
 
 TEST_CASE("an algorithm that names a rank which there is not is told so on all ranks") {
-  check_told_of_rank<false, 3>("has no rank 3");
-  check_told_of_rank<true, 1 << 30>("has no rank 1073741824");
-  check_told_of_rank<true, -1>("has no rank -1");
+  check_report_of_rank<false, 3>("has no rank 3");
+  check_report_of_rank<true, 1 << 30>("has no rank 1073741824");
+  check_report_of_rank<true, -1>("has no rank -1");
 }
 
 TEST_CASE("a wire that only one of its ends names is an error on all ranks, which says so") {
@@ -255,10 +255,10 @@ TEST_CASE("a broadcast of one's own may cut its message into shares") {
 
 TEMPLATE_TEST_CASE("an algorithm that uses a wire which it did not name is told which", "", Simple,
                    LL) {
-  check_told_of_wire<Forgetful<false, 1>, TestType>("uses a wire from rank 2", 2);
-  check_told_of_wire<Forgetful<true, 1>, TestType>("uses a wire to rank 0", 0);
-  check_told_of_wire<Forgetful<false, 2>, TestType>("uses a wire from rank 2", 2);
-  check_told_of_wire<Forgetful<true, 2>, TestType>("uses a wire to rank 0", 0);
+  check_report_of_wire<Forgetful<false, 1>, TestType>("uses a wire from rank 2", 2);
+  check_report_of_wire<Forgetful<true, 1>, TestType>("uses a wire to rank 0", 0);
+  check_report_of_wire<Forgetful<false, 2>, TestType>("uses a wire from rank 2", 2);
+  check_report_of_wire<Forgetful<true, 2>, TestType>("uses a wire to rank 0", 0);
   for (auto* const forgets : {&Forgetful<false, 1>::forgets_now, &Forgetful<true, 1>::forgets_now,
                               &Forgetful<false, 2>::forgets_now, &Forgetful<true, 2>::forgets_now})
     *forgets = false;

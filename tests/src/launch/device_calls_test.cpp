@@ -17,7 +17,7 @@ using namespace ccl::test;
 namespace {
 
 /// Blocks of a launch, at most, on each rank: each on a device, and with a bound of its own.
-std::vector<int> most_blocks(const std::vector<std::pair<int, std::optional<int>>>& ranks) {
+std::vector<int> max_blocks(const std::vector<std::pair<int, std::optional<int>>>& ranks) {
   const auto id = create_unique_id();
   REQUIRE(id);
   std::vector<Result<Communicator>> comms(ranks.size(), fail(Errc::internal, "not created"));
@@ -35,7 +35,7 @@ std::vector<int> most_blocks(const std::vector<std::pair<int, std::optional<int>
   for (const auto& comm : comms) {
     INFO((comm ? std::string{} : comm.error().message()));
     REQUIRE(comm);
-    blocks.push_back(comm->state()->most_blocks);
+    blocks.push_back(comm->state()->max_blocks);
   }
   return blocks;
 }
@@ -46,9 +46,9 @@ TEST_CASE("launches have as many blocks on all ranks, whatever GPUs they are on"
   FakeGpus& all = FakeGpus::install(3);
   all.multiprocessors = {{0, 132}, {1, 114}, {2, 24}};
   using Blocks = std::vector<int>;
-  CHECK(most_blocks({{0, {}}}) == Blocks{128});
-  CHECK(most_blocks({{0, {}}, {1, {}}}) == Blocks{114, 114});
-  CHECK(most_blocks({{2, {}}, {0, {}}, {1, {}}}) == Blocks{24, 24, 24});
-  CHECK(most_blocks({{0, {}}, {1, 8}}) == Blocks{8, 8});
-  CHECK(most_blocks({{0, 120}, {1, {}}}) == Blocks{114, 114});
+  CHECK(max_blocks({{0, {}}}) == Blocks{128});
+  CHECK(max_blocks({{0, {}}, {1, {}}}) == Blocks{114, 114});
+  CHECK(max_blocks({{2, {}}, {0, {}}, {1, {}}}) == Blocks{24, 24, 24});
+  CHECK(max_blocks({{0, {}}, {1, 8}}) == Blocks{8, 8});
+  CHECK(max_blocks({{0, 120}, {1, {}}}) == Blocks{114, 114});
 }

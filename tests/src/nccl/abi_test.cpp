@@ -308,10 +308,10 @@ TEST_CASE("what cannot be split yet leaves no communicator behind") {
 
   // Nor does one stay in progress whose call was not reached.
   OneThread all;
-  int nobody = ranks;
+  int moved_from = ranks;
   ncclComm_t first = nullptr, second = nullptr;
   REQUIRE(ncclGroupStart() == ncclSuccess);
-  CHECK(ncclCommShrink(all.comms[0], &nobody, 1, &first, nullptr, 0) == ncclSuccess);
+  CHECK(ncclCommShrink(all.comms[0], &moved_from, 1, &first, nullptr, 0) == ncclSuccess);
   CHECK(ncclCommSplit(all.comms[0], 0, 0, &second, nullptr) == ncclSuccess);
   CHECK(ncclGroupEnd() == ncclInvalidArgument);
   for (ncclComm_t one : {first, second}) {
@@ -547,10 +547,10 @@ TEST_CASE("what cannot be so is refused, and says why") {
   CHECK(ncclCommInitAll(&none, -1, nullptr) == ncclInvalidArgument);
   CHECK(says("ndev is -1"));
   CHECK(ncclCommInitAll(&none, 0, nullptr) == ncclSuccess);
-  int nobody = ranks, itself = 0, other = 1;
+  int moved_from = ranks, itself = 0, other = 1;
   CHECK(ncclCommShrink(comm, nullptr, 1, &none, nullptr, 0) == ncclInvalidArgument);
   CHECK(says("excludeRanksList is null for 1 ranks"));
-  CHECK(ncclCommShrink(comm, &nobody, 1, &none, nullptr, 0) == ncclInvalidArgument);
+  CHECK(ncclCommShrink(comm, &moved_from, 1, &none, nullptr, 0) == ncclInvalidArgument);
   CHECK(says("there is no rank 3 to exclude"));
   CHECK(ncclCommShrink(comm, &itself, 1, &none, nullptr, NCCL_SHRINK_ABORT) == ncclInvalidArgument);
   CHECK(says("rank 0 excludes itself"));

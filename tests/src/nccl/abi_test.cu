@@ -20,7 +20,7 @@ float value(int rank, ccl::Index i) {
 }
 
 /// One rank's memory and stream; `ranks * count` elements go in and come out.
-struct Seat {
+struct Position {
   int rank, ranks;
   ncclComm_t comm;
   ccl::Index count;
@@ -28,7 +28,7 @@ struct Seat {
   std::vector<float> host;
   Buffer<float> in, out;
 
-  Seat(int r, int all, ncclComm_t c, ccl::Index n)
+  Position(int r, int all, ncclComm_t c, ccl::Index n)
       : rank{r},
         ranks{all},
         comm{c},
@@ -39,7 +39,7 @@ struct Seat {
     MUST_CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
     in.fill([r](ccl::Index i) { return value(r, i); }, stream);
   }
-  ~Seat() { MUST_CUDA(cudaStreamDestroy(stream)); }
+  ~Position() { MUST_CUDA(cudaStreamDestroy(stream)); }
   template <class F>
   void expect(const char* what, ccl::Index n, F&& want) {
     const long wrong = out.wrong(n, want, stream);
@@ -49,81 +49,81 @@ struct Seat {
 };
 
 /// All operations. `each` makes calls of all ranks of this process, as one group.
-template <class Each, class Seats>
-void run_all(const Each& each, Seats& seats) {
-  Seat& any = *seats.front();
+template <class Each, class Positions>
+void run_all(const Each& each, Positions& positions) {
+  Position& any = *positions.front();
   const int ranks = any.ranks;
   const auto n = size_t(any.count);
   const auto sum = [ranks](ccl::Index i) { return float(ranks * (ranks + 1) / 2) * value(0, i); };
   const auto all = [&](const char* what, ccl::Index got, auto&& call, auto&& want) {
     each(call);
-    for (auto& s : seats) {
+    for (auto& s : positions) {
       s->expect(what, got, [&](ccl::Index i) { return want(*s, i); });
     }
   };
   all(
       "all_reduce", any.count,
-      [n](Seat& s) {
+      [n](Position& s) {
         MUST_NCCL(ncclAllReduce(s.in.get(), s.out.get(), n, ncclFloat, ncclSum, s.comm, s.stream));
       },
-      [&](Seat&, ccl::Index i) { return sum(i); });
+      [&](Position&, ccl::Index i) { return sum(i); });
   all(
       "max", any.count,
-      [n](Seat& s) {
+      [n](Position& s) {
         MUST_NCCL(ncclAllReduce(s.in.get(), s.out.get(), n, ncclFloat, ncclMax, s.comm, s.stream));
       },
-      [&](Seat& s, ccl::Index i) { return value(s.ranks - 1, i); });
+      [&](Position& s, ccl::Index i) { return value(s.ranks - 1, i); });
   all(
       "reduce_scatter", any.count,
-      [n](Seat& s) {
+      [n](Position& s) {
         MUST_NCCL(
             ncclReduceScatter(s.in.get(), s.out.get(), n, ncclFloat, ncclSum, s.comm, s.stream));
       },
-      [&](Seat& s, ccl::Index i) { return sum(s.rank * s.count + i); });
+      [&](Position& s, ccl::Index i) { return sum(s.rank * s.count + i); });
   all(
       "all_gather", any.count * ranks,
-      [n](Seat& s) {
+      [n](Position& s) {
         MUST_NCCL(ncclAllGather(s.in.get(), s.out.get(), n, ncclFloat, s.comm, s.stream));
       },
-      [&](Seat& s, ccl::Index i) { return value(int(i / s.count), i % s.count); });
+      [&](Position& s, ccl::Index i) { return value(int(i / s.count), i % s.count); });
   all(
       "broadcast", any.count,
-      [n](Seat& s) {
+      [n](Position& s) {
         MUST_NCCL(
             ncclBroadcast(s.in.get(), s.out.get(), n, ncclFloat, s.ranks - 1, s.comm, s.stream));
       },
-      [&](Seat& s, ccl::Index i) { return value(s.ranks - 1, i); });
+      [&](Position& s, ccl::Index i) { return value(s.ranks - 1, i); });
   all(
       "all_to_all", any.count * ranks,
-      [n](Seat& s) {
+      [n](Position& s) {
         MUST_NCCL(ncclAlltoAll(s.in.get(), s.out.get(), n, ncclFloat, s.comm, s.stream));
       },
-      [&](Seat& s, ccl::Index i) {
+      [&](Position& s, ccl::Index i) {
         return value(int(i / s.count), s.rank * s.count + i % s.count);
       });
   all(
       "a message to the next", any.count,
-      [n](Seat& s) {
+      [n](Position& s) {
         MUST_NCCL(ncclGroupStart());
         MUST_NCCL(ncclSend(s.in.get(), n, ncclFloat, (s.rank + 1) % s.ranks, s.comm, s.stream));
         MUST_NCCL(ncclRecv(s.out.get(), n, ncclFloat, (s.rank + s.ranks - 1) % s.ranks, s.comm,
                            s.stream));
         MUST_NCCL(ncclGroupEnd());
       },
-      [&](Seat& s, ccl::Index i) { return value((s.rank + s.ranks - 1) % s.ranks, i); });
+      [&](Position& s, ccl::Index i) { return value((s.rank + s.ranks - 1) % s.ranks, i); });
   all(
       "a scalar before the sum", any.count,
-      [n](Seat& s) {
+      [n](Position& s) {
         float half = 0.5f;
         ncclRedOp_t op;
         MUST_NCCL(ncclRedOpCreatePreMulSum(&op, &half, ncclFloat, ncclScalarHostImmediate, s.comm));
         MUST_NCCL(ncclAllReduce(s.in.get(), s.out.get(), n, ncclFloat, op, s.comm, s.stream));
         MUST_NCCL(ncclRedOpDestroy(op, s.comm));
       },
-      [&](Seat&, ccl::Index i) { return sum(i) / 2; });
+      [&](Position&, ccl::Index i) { return sum(i) / 2; });
 }
 
-void run_graph(Seat& s) {
+void run_graph(Position& s) {
   cudaGraph_t graph;
   cudaGraphExec_t ready;
   MUST_CUDA(cudaStreamBeginCapture(s.stream, cudaStreamCaptureModeThreadLocal));
@@ -140,7 +140,7 @@ void run_graph(Seat& s) {
 
 /// Two communicators in one group and on one stream. In another order there than on another rank,
 /// they would wait for each other for ever; in one that is not the calls', sums would be wrong.
-void run_two(Seat& s) {
+void run_two(Position& s) {
   ncclComm_t other;
   MUST_NCCL(ncclCommSplit(s.comm, 0, s.rank, &other, nullptr));
   const auto n = size_t(s.count);
@@ -161,11 +161,11 @@ void rank_of_its_own(int rank, int ranks, int gpus, const ncclUniqueId& id) {
   ncclComm_t comm;
   MUST_NCCL(ncclCommInitRank(&comm, ranks, id, rank));
   for (const ccl::Index count : {1, 1000, 300000}) {
-    std::vector<std::unique_ptr<Seat>> seats;
-    seats.push_back(std::make_unique<Seat>(rank, ranks, comm, count));
-    run_all([&](auto&& call) { call(*seats.front()); }, seats);
-    run_graph(*seats.front());
-    run_two(*seats.front());
+    std::vector<std::unique_ptr<Position>> positions;
+    positions.push_back(std::make_unique<Position>(rank, ranks, comm, count));
+    run_all([&](auto&& call) { call(*positions.front()); }, positions);
+    run_graph(*positions.front());
+    run_two(*positions.front());
   }
   MUST_NCCL(ncclCommDestroy(comm));
 }
@@ -175,17 +175,17 @@ void all_in_one_thread(int ranks) {
   comms.resize(size_t(ranks));
   MUST_NCCL(ncclCommInitAll(comms.data(), ranks, nullptr));
   for (const ccl::Index count : {1, 1000, 300000}) {
-    std::vector<std::unique_ptr<Seat>> seats;
+    std::vector<std::unique_ptr<Position>> positions;
     for (int r = 0; r < ranks; ++r) {
       MUST_CUDA(cudaSetDevice(r));
-      seats.push_back(std::make_unique<Seat>(r, ranks, comms[size_t(r)], count));
+      positions.push_back(std::make_unique<Position>(r, ranks, comms[size_t(r)], count));
     }
     const auto each = [&](auto&& call) {
       MUST_NCCL(ncclGroupStart());
-      for (auto& s : seats) call(*s);
+      for (auto& s : positions) call(*s);
       MUST_NCCL(ncclGroupEnd());
     };
-    run_all(each, seats);
+    run_all(each, positions);
   }
   for (ncclComm_t comm : comms) MUST_NCCL(ncclCommDestroy(comm));
 }

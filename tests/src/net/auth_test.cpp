@@ -140,9 +140,9 @@ TEST_CASE("a caller checks the listener too, and waits end") {
   const auto listener = listen_at(loopback()).value();
   const Address at = bound_address(listener.get()).value();
   // Never answers: the listening queue takes the connection, nobody speaks.
-  const auto mute = auth_connect(at, secret_of(1), {}, Deadline::after(0.2), nullptr);
-  CHECK(mute.error().code == Errc::timed_out);
-  CHECK(mute.error().what.find(at.to_string() + " says nothing") != std::string::npos);
+  const auto find_unresponsive = auth_connect(at, secret_of(1), {}, Deadline::after(0.2), nullptr);
+  CHECK(find_unresponsive.error().code == Errc::timed_out);
+  CHECK(find_unresponsive.error().what.find(at.to_string() + " says nothing") != std::string::npos);
   detail::Status status;
   Error stop;
   stop.code = Errc::aborted;
@@ -173,7 +173,7 @@ TEST_CASE("who was there and is gone is not waited for") {
     at = listener.address();
   }
   const auto deadline = Deadline::after(3600);
-  const auto gone = auth_connect(at, secret_of(1), {}, deadline, nullptr, Listener::is_there);
+  const auto gone = auth_connect(at, secret_of(1), {}, deadline, nullptr, Listener::has_wire);
   REQUIRE_FALSE(gone);
   CHECK(gone.error().code == Errc::peer_lost);
   CHECK(gone.error().os_code == ECONNREFUSED);

@@ -77,7 +77,7 @@ TEST_CASE(
   };
   for (int n = 0; n < 2 * ranks && (latest.size() < ranks || behind()); ++n) {
     const Frame frame = read_frame(ends.far);
-    CHECK(frame.header.kind == FrameKind::account);
+    CHECK(frame.header.kind == FrameKind::rank_status);
     CHECK(frame.payload == text);
     latest[frame.header.rank] = frame.header.tag;
     write_header(ends.far, {FrameKind::heard, -1, 0, 0});
@@ -88,6 +88,6 @@ TEST_CASE(
 
 TEST_CASE("who hears an account says so") {
   const Ends ends;
-  write_header(ends.far, {FrameKind::account, 3, 1, 0});
+  write_header(ends.far, {FrameKind::rank_status, 3, 1, 0});
   CHECK(read_frame(ends.far).header.kind == FrameKind::heard);
 }

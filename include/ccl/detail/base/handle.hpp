@@ -6,17 +6,17 @@
 namespace ccl::detail {
 
 /// What a handle holds: copies share one `State`. It never is null: what was moved from, and what
-/// was made of nothing, stands on `nobody()`, which answers for all of them.
-template <class State, std::shared_ptr<State> (*nobody)() noexcept>
+/// was made of nothing, stands on `moved_from()`, which answers for all of them.
+template <class State, std::shared_ptr<State> (*moved_from)() noexcept>
 class Handle {
  public:
-  Handle() noexcept : state_{nobody()} {}
+  Handle() noexcept : state_{moved_from()} {}
   explicit Handle(std::shared_ptr<State> state) noexcept : state_{std::move(state)} {}
   Handle(const Handle&) = default;
   Handle& operator=(const Handle&) = default;
-  Handle(Handle&& from) noexcept : state_{std::exchange(from.state_, nobody())} {}
+  Handle(Handle&& from) noexcept : state_{std::exchange(from.state_, moved_from())} {}
   Handle& operator=(Handle&& from) noexcept {
-    if (this != &from) state_ = std::exchange(from.state_, nobody());
+    if (this != &from) state_ = std::exchange(from.state_, moved_from());
     return *this;
   }
 

@@ -35,7 +35,7 @@ class Status {
     const std::lock_guard lock{mutex_};
     return fail(error_);
   }
-  /// What lanes poll. A lane that gives up may write here too, from 0 only; see `Patience`.
+  /// What lanes poll. A lane that gives up may write here too, from 0 only; see `SpinWait`.
   std::atomic<Word>& word() { return word_; }
 
  private:

@@ -14,7 +14,7 @@
 
 namespace ccl::detail {
 
-struct Connector;
+struct TransportTable;
 
 /// A candidate as values.
 struct CandidateFacts {
@@ -32,10 +32,10 @@ struct CandidateFacts {
   bool in_windows = false;  // takes receive buffers in windows only
   bool on_cpus = true, on_gpus = true;
   bool (*takes_ranks)(int ranks) = nullptr;  // null: any number
-  Effort (*effort)(int ranks) = nullptr;
-  const Connector* connector = nullptr;
-  double (*far_part)(int ranks, int hosts) = nullptr;    // of its hops; null: all
-  double (*far_volume)(int ranks, int hosts) = nullptr;  // between hosts; null: of `effort`
+  CostTerms (*cost_terms)(int ranks) = nullptr;
+  const TransportTable* transport_table = nullptr;
+  double (*inter_node_fraction)(int ranks, int hosts) = nullptr;    // of its hops; null: all
+  double (*inter_node_volume)(int ranks, int hosts) = nullptr;  // between hosts; null: of `cost_terms`
   std::array<LevelStep, 3> steps{};  // of one that runs others on levels, in order
   int step_count = 0;
   bool by_rail = false;  // it wants as many ranks on every host,
@@ -46,7 +46,7 @@ struct CandidateFacts {
 };
 
 /// What a call asks of its candidate.
-struct Demands {
+struct CallConstraints {
   bool any_reduction = false;  // one that not every algorithm takes
   bool not_commutative = false;
   bool any_elements = false;  // ones that not every protocol carries, or such a reduction of them
@@ -61,7 +61,7 @@ struct Demands {
 /// `create` compares; so all ranks choose alike.
 class Chooser {
  public:
-  struct Question {
+  struct ChooserRequest {
     const char* op = "";
     std::span<const CandidateFacts> candidates;
     bool deterministic = false;  // only candidates of one order
@@ -74,7 +74,7 @@ class Chooser {
     bool alone = false;
   };
   /// Collective, unless `alone`. An error says why each candidate is out if none is left.
-  static Result<Chooser> create(const Communicator& comm, const Question& question);
+  static Result<Chooser> create(const Communicator& comm, const ChooserRequest& question);
 
   /// Candidates that are the fastest at some size, for some demands, in the order of the list.
   const std::vector<int>& kept() const { return kept_; }
@@ -82,7 +82,7 @@ class Chooser {
   Result<void> drop(int candidate, const Error& why);
   /// The fastest that meets the demands, of those kept; -1: none does. What only the demand of a
   /// group is not met by says so itself.
-  int pick(Index bytes, Demands demands = {}) const;
+  int pick(Index bytes, CallConstraints demands = {}) const;
   /// The same, with reasons. `plan_of` is the plan that the picked one was created with.
   Choice explain(Index bytes, int picked, const Plan& plan) const;
   /// Microseconds that a candidate is thought to take.
@@ -93,7 +93,7 @@ class Chooser {
   const TuningCase& tuning_case() const { return where_; }
 
   /// What no candidate of a call meets.
-  Error none_meets(Demands demands) const;
+  Error none_meets(CallConstraints demands) const;
 
  private:
   struct Curve {  // measured times of one candidate
@@ -102,18 +102,18 @@ class Chooser {
   double predict_levels(const CandidateFacts& one, double bytes) const;
   /// For each kind of functor, of those candidates that are for it.
   void keep_one_order();
-  void settle();
+  void resolve();
   /// Was it measured near such a size? What a table says of other sizes says nothing of this one.
   bool covers(int candidate, double bytes) const;
-  bool meets(int candidate, Demands demands) const;
-  int best(std::uint64_t among, double bytes, Demands demands) const;
-  int steadiest(Demands demands) const;
+  bool meets(int candidate, CallConstraints demands) const;
+  int best(std::uint64_t among, double bytes, CallConstraints demands) const;
+  int steadiest(CallConstraints demands) const;
   Error nothing_left() const;
 
   std::vector<CandidateFacts> facts_;
   std::vector<Rates> rates_;
   std::vector<Rates> near_;  // inside a host
-  std::vector<Effort> efforts_;
+  std::vector<CostTerms> cost_terms_;
   std::vector<double> far_;
   std::vector<Curve> curves_;
   std::vector<std::string> out_;  // why a candidate is not usable

@@ -31,9 +31,9 @@ struct MadeCandidates<Op, Candidates<Cs...>, Transport, OneOrder> {
   std::tuple<std::optional<One<Cs>>...> all{};
 
   /// Of handles that were moved from: it has no candidate.
-  static std::shared_ptr<const MadeCandidates> nobody() noexcept {
+  static std::shared_ptr<const MadeCandidates> moved_from() noexcept {
     static const MadeCandidates* const made =
-        new MadeCandidates{{}, Communicator{detail::nobody()}, 0};  // never destroyed
+        new MadeCandidates{{}, Communicator{detail::moved_from()}, 0};  // never destroyed
     return {std::shared_ptr<void>{}, made};
   }
 
@@ -74,7 +74,7 @@ struct MadeCandidates<Op, Candidates<Cs...>, Transport, OneOrder> {
 
   /// Below 0: of handles that were moved from.
   int pick(Index bytes, bool in_window) const {
-    Demands demands;
+    CallConstraints demands;
     demands.in_window = in_window;
     return chooser.pick(bytes, demands);
   }
@@ -122,7 +122,7 @@ struct MadeCandidates<Op, Candidates<Cs...>, Transport, OneOrder> {
   static Result<Chooser> choose(const Communicator& comm, bool alone) {
     static const std::array<CandidateFacts, sizeof...(Cs)> facts{facts_of<Op, Cs, Transport>()...};
     return Chooser::create(
-        comm, {Op::name, facts, OneOrder, Op::reduces, one_of<Op, AllToAllV, SendRecv>, alone});
+        comm, {Op::name, facts, OneOrder, Op::reduces, is_one_of<Op, AllToAllV, SendRecv>, alone});
   }
   /// False: there was no room, on any rank.
   static Result<bool> make_one(const Communicator& comm, MadeCandidates& made, int at) {

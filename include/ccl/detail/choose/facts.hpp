@@ -5,7 +5,7 @@
 #include <ccl/choose/candidates.hpp>
 #include <ccl/detail/choose/chooser.hpp>
 #include <ccl/detail/compose/checks.hpp>
-#include <ccl/detail/runtime/connector.hpp>
+#include <ccl/detail/runtime/transport_table.hpp>
 #include <ccl/algo/cost.hpp>
 #include <ccl/transport/for_device.hpp>
 
@@ -45,7 +45,7 @@ using TransportOf = typename OnSides<GivenTransport<C, Transport>, candidate_on_
                                      candidate_on_gpus<C>()>::Type;
 
 template <Transport T>
-inline const Connector connector_of = connector<T>();
+inline const TransportTable transport_table_of = transport_table<T>();
 
 /// Whether an algorithm takes receive buffers in windows only.
 template <class Algo>
@@ -60,11 +60,11 @@ LevelStep level_step(bool outer, bool shared, bool once_a_host) {
   step.shared = shared;
   step.once_a_host = once_a_host;
   step.packing = packing_of<Proto>();
-  step.effort = [](int ranks) { return effort_of<Op, Algo>(ranks); };
+  step.cost_terms = [](int ranks) { return cost_terms_of<Op, Algo>(ranks); };
   if constexpr (OverPeers<Algo>) {
     step.mover = Mover::peers;
     if constexpr (!ExchangesOverPeers<Op, Algo>) {
-      step.takes_ranks = [](int ranks) { return Algo::RankCounts::has(ranks); };
+      step.takes_ranks = [](int ranks) { return Algo::RankCounts::contains(ranks); };
     }
   }
   return step;
@@ -73,9 +73,9 @@ LevelStep level_step(bool outer, bool shared, bool once_a_host) {
 /// among 8 CPU ranks of 2 hosts it takes 412 us, 282 on levels, of 2 MiB 2963 and 2413
 /// (benchmarks/across_hosts.cpp).
 template <class Op, class Algo>
-Effort half_volume(int ranks) {
-  const Effort effort = effort_of<Op, Algo>(ranks);
-  return {effort.hops, effort.volume / 2};
+CostTerms half_volume(int ranks) {
+  const CostTerms cost_terms = cost_terms_of<Op, Algo>(ranks);
+  return {cost_terms.hops, cost_terms.volume / 2};
 }
 /// The steps of a `Hierarchical`, as it makes them.
 template <class Op, class Algo, class Proto>
@@ -88,7 +88,7 @@ void add_steps(CandidateFacts& facts) {
     facts.steps[std::size_t(facts.step_count++)] = step;
   };
   constexpr bool all_reduce = cuda::std::is_same_v<Op, AllReduce>;
-  facts.by_rank = one_of<Op, AllGather, ReduceScatter, AllToAll>;
+  facts.by_rank = is_one_of<Op, AllGather, ReduceScatter, AllToAll>;
   facts.relays = cuda::std::is_same_v<Op, AllToAll>;
   facts.by_rail = !(all_reduce && !Algo::rails) && !cuda::std::is_same_v<Op, Broadcast>;
   if constexpr (all_reduce && Algo::rails) {
@@ -102,13 +102,13 @@ void add_steps(CandidateFacts& facts) {
   } else if constexpr (cuda::std::is_same_v<Op, Reduce>) {
     LevelStep inside = level_step<Op, Inner, InnerProto>(false, false, false);
     LevelStep between = level_step<Op, Outer, OuterProto>(true, false, false);
-    inside.effort = half_volume<Op, Inner>;
-    between.effort = half_volume<Op, Outer>;
+    inside.cost_terms = half_volume<Op, Inner>;
+    between.cost_terms = half_volume<Op, Outer>;
     between.waits = true;
     add(inside);
     add(between);
   } else {
-    constexpr bool in_rails = one_of<Op, AllGather, ReduceScatter>;
+    constexpr bool in_rails = is_one_of<Op, AllGather, ReduceScatter>;
     add(level_step<Op, Inner, InnerProto>(false, false, in_rails));
     add(level_step<Op, Outer, OuterProto>(true, in_rails, false));
   }
@@ -125,7 +125,7 @@ CandidateFacts facts_of() {
   facts.line_bytes = Proto::line_bytes;
   facts.order = order_of<Op, Algo>();
   facts.takes_all = !requires {
-    Algo::template takes<Sum>;
+    Algo::template supports_reduction<Sum>;
   };
   facts.carries_all = !CarriesSome<Proto>;
   facts.reorders = Algo::reorders;
@@ -133,11 +133,11 @@ CandidateFacts facts_of() {
   facts.on_gpus = candidate_on_gpus<C>();
   facts.on_cpus = candidate_on_cpus<C>();
   if constexpr (!is_hierarchical<Algo>) {
-    facts.effort = [](int ranks) { return effort_of<Op, Algo>(ranks); };
-    facts.far_volume = [](int ranks, int hosts) { return far_volume<Op, Algo>(ranks, hosts); };
+    facts.cost_terms = [](int ranks) { return cost_terms_of<Op, Algo>(ranks); };
+    facts.inter_node_volume = [](int ranks, int hosts) { return inter_node_volume<Op, Algo>(ranks, hosts); };
   }
-  facts.far_part = [](int ranks, int hosts) { return far_part<Op, Algo>(ranks, hosts); };
-  facts.connector = &connector_of<GivenTransport<C, Transport>>;
+  facts.inter_node_fraction = [](int ranks, int hosts) { return inter_node_fraction<Op, Algo>(ranks, hosts); };
+  facts.transport_table = &transport_table_of<GivenTransport<C, Transport>>;
   if constexpr (is_hierarchical<Algo>) {
     add_steps<Op, Algo, Proto>(facts);
     using OuterProto = typename Algo::template OuterProto<Proto>;
@@ -151,7 +151,7 @@ CandidateFacts facts_of() {
       return false;
     }();
     if constexpr (!exchanges) {  // messages between pairs take any number of ranks
-      facts.takes_ranks = [](int ranks) { return Algo::RankCounts::has(ranks); };
+      facts.takes_ranks = [](int ranks) { return Algo::RankCounts::contains(ranks); };
     }
   } else if constexpr (!Proto::carries_flags) {
     facts.gpu_lanes = Op::reduces && Algo::wires > 2 ? 128 : 512;

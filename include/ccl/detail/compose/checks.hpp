@@ -61,16 +61,16 @@ concept TellsByStream = MovesByCopies<Algo> && requires {
 /// Protocols without flags beside the data go over peers' memory, and carry some reductions only.
 template <class Proto>
 concept CarriesSome = requires {
-  Proto::template takes<Sum, float>;
+  Proto::template supports_reduction<Sum, float>;
 };
 template <class Proto, class F, class T>
 constexpr bool protocol_carries() {
-  if constexpr (CarriesSome<Proto>) return Proto::template takes<F, T>;
+  if constexpr (CarriesSome<Proto>) return Proto::template supports_reduction<F, T>;
   return true;
 }
 template <class Algo, class F>
 constexpr bool algorithm_takes() {
-  if constexpr (requires { Algo::template takes<F>; }) return Algo::template takes<F>;
+  if constexpr (requires { Algo::template supports_reduction<F>; }) return Algo::template supports_reduction<F>;
   return true;
 }
 /// Whether a composition can run this reduction.
@@ -83,7 +83,7 @@ constexpr bool runs_reduction() {
 // What an algorithm over wires says of itself; docs/extending.md has it all in one place.
 template <class Algo>
 concept PlansWires = OverPeers<Algo> || requires {
-  { Algo::most_wires(2) } -> cuda::std::same_as<int>;
+  { Algo::max_wires(2) } -> cuda::std::same_as<int>;
   { Algo::wires } -> cuda::std::convertible_to<int>;
   { Algo::root_moves_wires } -> cuda::std::convertible_to<bool>;
 };
@@ -92,51 +92,51 @@ concept StatesOrder = requires {
   { *&Algo::name } -> cuda::std::convertible_to<const char*>;  // static: it has an address
   { *&Algo::reorders } -> cuda::std::convertible_to<bool>;
 };
-struct PeersOfSeats;
+struct PeersOfPositions;
 template <class Algo>
-concept NamesPeers = OverPeers<Algo> || requires(PeersOfSeats& seats) {
-  Algo::peers(seats);
+concept NamesPeers = OverPeers<Algo> || requires(PeersOfPositions& positions) {
+  Algo::peers(positions);
 };
 // What it may say besides, in a form that is read: else `Auto` would take it for a ring.
 template <class Algo, class Op>
-concept HasEffort = requires {
-  &Algo::effort;
+concept HasCostTerms = requires {
+  &Algo::cost_terms;
 }
 || requires {
-  &Algo::template effort<Op>;
+  &Algo::template cost_terms<Op>;
 };
 template <class Algo, class Op>
-concept HasFarVolume = requires {
-  &Algo::far_volume;
+concept HasInterNodeVolume = requires {
+  &Algo::inter_node_volume;
 }
 || requires {
-  &Algo::template far_volume<Op>;
+  &Algo::template inter_node_volume<Op>;
 };
 template <class Algo, class Op>
-concept HasFarPart = requires {
-  &Algo::far_part;
+concept HasInterNodeFraction = requires {
+  &Algo::inter_node_fraction;
 }
 || requires {
-  &Algo::template far_part<Op>;
+  &Algo::template inter_node_fraction<Op>;
 };
 template <class Algo, class Op>
-concept EffortIsRead = !HasEffort<Algo, Op> || requires {
-  { Algo::template effort<Op>(2) } -> cuda::std::convertible_to<Effort>;
+concept CostTermsAreRead = !HasCostTerms<Algo, Op> || requires {
+  { Algo::template cost_terms<Op>(2) } -> cuda::std::convertible_to<CostTerms>;
 };
 template <class Algo, class Op>
-concept FarVolumeIsRead = !HasFarVolume<Algo, Op> || requires {
-  { Algo::template far_volume<Op>(2, 1) } -> cuda::std::convertible_to<double>;
+concept FarVolumeIsRead = !HasInterNodeVolume<Algo, Op> || requires {
+  { Algo::template inter_node_volume<Op>(2, 1) } -> cuda::std::convertible_to<double>;
 };
 template <class Algo, class Op>
-concept FarPartIsRead = !HasFarPart<Algo, Op> || requires {
-  { Algo::far_part(2, 1) } -> cuda::std::convertible_to<double>;
+concept FarPartIsRead = !HasInterNodeFraction<Algo, Op> || requires {
+  { Algo::inter_node_fraction(2, 1) } -> cuda::std::convertible_to<double>;
 }
 || requires {
-  { Algo::template far_part<Op>(2, 1) } -> cuda::std::convertible_to<double>;
+  { Algo::template inter_node_fraction<Op>(2, 1) } -> cuda::std::convertible_to<double>;
 };
 template <class Algo>
 concept TakesAreRead = !requires {
-  *&Algo::takes;
+  *&Algo::supports_reduction;
 };
 template <class Algo>
 concept OrderIsRead = !requires {
@@ -176,17 +176,17 @@ constexpr bool check_collective() {
                   "ccl: an algorithm must state its `name` and whether it `reorders` the ranks, as "
                   "Ring does");
     static_assert(PlansWires<Algo>,
-                  "ccl: an algorithm over wires must state `most_wires(ranks)` (an int), `wires` "
+                  "ccl: an algorithm over wires must state `max_wires(ranks)` (an int), `wires` "
                   "and `root_moves_wires`, as Ring does");
     static_assert(NamesPeers<Algo>,
                   "ccl: an algorithm over wires must name the ranks that it talks to in "
                   "`peers(seats)`, as Ring does");
-    static_assert(EffortIsRead<Algo, Op>,
-                  "ccl: an algorithm that states its `effort` does so as a template: `template "
-                  "<class Op> static constexpr Effort effort(int ranks)`, as Ring does");
+    static_assert(CostTermsAreRead<Algo, Op>,
+                  "ccl: an algorithm that states its `cost_terms` does so as a template: `template "
+                  "<class Op> static constexpr Effort cost_terms(int ranks)`, as Ring does");
     static_assert(FarVolumeIsRead<Algo, Op> && FarPartIsRead<Algo, Op>,
-                  "ccl: an algorithm that states its `far_volume` or `far_part` does so as "
-                  "`template <class Op> static constexpr double far_volume(int ranks, int hosts)`, "
+                  "ccl: an algorithm that states its `inter_node_volume` or `inter_node_fraction` does so as "
+                  "`template <class Op> static constexpr double inter_node_volume(int ranks, int hosts)`, "
                   "as Pairwise does");
     static_assert(
         TakesAreRead<Algo>,

@@ -23,29 +23,29 @@
 namespace ccl::detail {
 
 /// What every composition has: the links, shared by all copies.
-template <class Op, class Algo, class Proto, Sides sides>
+template <class Op, class Algo, class Proto, ExecSpaces sides>
 class Composition {
  public:
   /// The numbers that this composition runs with.
-  const Plan& plan() const { return links_->plan(); }
+  const Plan& plan() const { return connections_->plan(); }
   /// "all_reduce/Ring/LL128/shm": what runs.
-  const std::string& name() const { return links_->name(); }
+  const std::string& name() const { return connections_->name(); }
   /// Of the communicator's compositions, in order of creation.
-  int number() const { return links_->number(); }
-  int ranks() const { return links_->comm().ranks(); }
+  int number() const { return connections_->number(); }
+  int ranks() const { return connections_->comm().ranks(); }
 
  protected:
-  explicit Composition(std::shared_ptr<Links> links) : links_{std::move(links)} {}
+  explicit Composition(std::shared_ptr<Connections> connections) : connections_{std::move(connections)} {}
   Composition() = default;  // of nobody
 
   /// Collective. `late`: on CPU ranks, wires wait for the first call.
   template <Transport T>
-  static Result<std::shared_ptr<Links>> make_links(const Communicator& comm,
+  static Result<std::shared_ptr<Connections>> make_connections(const Communicator& comm,
                                                    std::optional<Plan> plan, bool late = false) {
     static_cast<void>(&known_algorithm<Algo>);
     static_cast<void>(&known_protocol<Proto>);
     static const Composed of = composed<Op, Algo, Proto, T>();  // known to the compiler
-    return detail::make_links(of, comm, std::move(plan), late);
+    return detail::make_connections(of, comm, std::move(plan), late);
   }
 
   /// Runs now or, given a stream, when everything before it there has run.
@@ -53,9 +53,9 @@ class Composition {
   Result<void> launch(const CallInfo& info, const R& reduction, const void* input, void* output,
                       const Layout& layout, int root, Stream stream) const {
     if constexpr (constexpr int align = int(alignof(typename R::Type)); align > 1) {
-      const bool has_output = !Op::rooted || links_->comm().rank() == root;
-      if (links_->on_device()) {
-        CCL_CHECK(check_aligned(links_->comm(), input, has_output ? output : nullptr,
+      const bool has_output = !Op::rooted || connections_->comm().rank() == root;
+      if (connections_->on_device()) {
+        CCL_CHECK(check_aligned(connections_->comm(), input, has_output ? output : nullptr,
                                 align < 16 ? align : 16));
       }
     }
@@ -63,42 +63,42 @@ class Composition {
     if constexpr (OverPeers<Algo>) {
       if constexpr (MovesByCopies<Algo>) {
         if (stream.recorder() != nullptr) {
-          stream.recorder()->call = std::make_unique<GpuCall>(links_, info);
+          stream.recorder()->call = std::make_unique<GpuCall>(connections_, info);
           return {};
         }
-        return reduce_by_copies<Op, Algo, Proto>(*links_, info, reduction, input, output, layout,
+        return reduce_by_copies<Op, Algo, Proto>(*connections_, info, reduction, input, output, layout,
                                                  stream);
       } else {
-        enroll<PeerKernels<Op, Algo, Proto, R>>();
+        register_kernels<PeerKernels<Op, Algo, Proto, R>>();
         if (stream.recorder() != nullptr) {
           stream.recorder()->call =
-              std::make_unique<PeerCall<Op, Algo, Proto, R>>(links_, info, given);
+              std::make_unique<PeerCall<Op, Algo, Proto, R>>(connections_, info, given);
           return {};
         }
-        return launch_over_peers<Op, Algo, Proto>(*links_, info, given, stream);
+        return launch_over_peers<Op, Algo, Proto>(*connections_, info, given, stream);
       }
     } else {
       if (stream.recorder() != nullptr) {
         if constexpr (sides.cpus) {
           stream.recorder()->call =
-              std::make_unique<WireCall<Op, Algo, Proto, R>>(links_, info, given);
+              std::make_unique<WireCall<Op, Algo, Proto, R>>(connections_, info, given);
         } else {
-          stream.recorder()->call = std::make_unique<GpuCall>(links_, info);
+          stream.recorder()->call = std::make_unique<GpuCall>(connections_, info);
         }
         return {};
       }
       if constexpr (sides.gpus) {
-        enroll<WireKernels<Op, Algo, Proto, R>>();
-        if (links_->on_device()) {
-          return launch_on_device<Op, Algo, Proto>(*links_, info, given, stream);
+        register_kernels<WireKernels<Op, Algo, Proto, R>>();
+        if (connections_->on_device()) {
+          return launch_on_device<Op, Algo, Proto>(*connections_, info, given, stream);
         }
       }
       if constexpr (sides.cpus) {
-        return queue_on_host(links_, info, stream, [given](Links& links, const CallInfo& noted) {
-          return run_on_host<Op, Algo, Proto>(links, noted, given);
+        return queue_on_host(connections_, info, stream, [given](Connections& connections, const CallInfo& noted) {
+          return run_on_host<Op, Algo, Proto>(connections, noted, given);
         });
       }
-      return fail(links_->no_device_code());  // not reached: `make_links` refused
+      return fail(connections_->no_device_code());  // not reached: `make_connections` refused
     }
   }
 
@@ -106,25 +106,25 @@ class Composition {
   template <class R>
   Result<void> reduce_alone(const R& reduction, const void* in, void* out, Index count,
                             Stream stream) const {
-    enroll<AloneKernels<R>>();
-    if (links_->on_device()) {
-      return reduce_alone_on_device(*links_, reduction, in, out, count, stream);
+    register_kernels<AloneKernels<R>>();
+    if (connections_->on_device()) {
+      return reduce_alone_on_device(*connections_, reduction, in, out, count, stream);
     }
-    return queue_on_host(*links_, stream,
-                         [reduction, in, out, count, keep = links_]() -> Result<void> {
+    return queue_on_host(*connections_, stream,
+                         [reduction, in, out, count, keep = connections_]() -> Result<void> {
                            alone(reduction.load(), in, out, count);
                            return {};
                          });
   }
   Result<void> move_alone(const void* from, void* to, Index bytes, Stream stream) const {
-    if (links_->on_device()) return links_->copy(to, from, bytes, stream);
-    return queue_on_host(*links_, stream, [from, to, bytes, keep = links_]() -> Result<void> {
+    if (connections_->on_device()) return connections_->copy(to, from, bytes, stream);
+    return queue_on_host(*connections_, stream, [from, to, bytes, keep = connections_]() -> Result<void> {
       alone(Bytes{}, from, to, bytes);
       return {};
     });
   }
 
-  Handle<Links, Links::nobody> links_;
+  Handle<Connections, Connections::moved_from> connections_;
 };
 
 }  // namespace ccl::detail

@@ -4,7 +4,7 @@
 #include <ccl/detail/compose/default_plans.hpp>
 #include <ccl/detail/wire/peers_of.hpp>
 #include <ccl/comm/communicator.hpp>
-#include <ccl/detail/runtime/connector.hpp>
+#include <ccl/detail/runtime/transport_table.hpp>
 #include <ccl/detail/exec/kernel_registry.hpp>
 #include <ccl/detail/runtime/connections.hpp>
 #include <ccl/transport/for_device.hpp>
@@ -18,9 +18,9 @@ namespace ccl::detail {
 /// A composition as values: what the compiled runtime is to know of it to create it.
 struct Composed {
   const char *op, *algo, *proto;
-  Sides sides;
+  ExecSpaces sides;
   WireNeeds needs;
-  Connector connector;
+  TransportTable transport_table;
   Index slot_bytes;  // of a plan that leaves it open
   Result<Plans> (*plans)(const Communicator& comm, const std::optional<Plan>& given);
   /// Where all kernels that it may launch are enrolled; null there: there are none.
@@ -28,8 +28,8 @@ struct Composed {
   std::array<int (*const*)(int device), 4> loads;
 
   // Over wires.
-  int (*most_wires)(int ranks) = nullptr;
-  SeatsOf seats{};
+  int (*max_wires)(int ranks) = nullptr;
+  PositionsOf positions{};
   bool exchanges = false;
   // Over a peer view.
   bool (*takes_ranks)(int ranks) = nullptr;
@@ -43,19 +43,19 @@ constexpr Composed composed() {
   Composed of{Op::name,
               Algo::name,
               Proto::name,
-              sides_of<T>(),
+              exec_spaces<T>(),
               WireNeeds::of<Proto>(),
-              connector<T>(),
+              transport_table<T>(),
               Proto::default_slot_bytes,
               nullptr,
-              &KernelsOf<Op, Algo, Proto>::first,
+              &ComposedKernels<Op, Algo, Proto>::first,
               {&ExchangeKernels<Algo, Proto>::load, &PeerExchangeKernels<Algo, Proto>::load,
                &CountedKernels<Algo, Proto>::load, &CopyKernels<Algo>::load}};
   if constexpr (OverPeers<Algo>) {
     constexpr bool any_count = ExchangesOverPeers<Op, Algo>;
     using Counts = cuda::std::conditional_t<any_count, AnyRankCount, typename Algo::RankCounts>;
     of.plans = peer_plans<Algo>;
-    of.takes_ranks = [](int ranks) { return Counts::has(ranks); };
+    of.takes_ranks = [](int ranks) { return Counts::contains(ranks); };
     if constexpr (MovesByCopies<Algo>) {
       of.copies = true;
       of.pulls = Algo::stages;
@@ -64,15 +64,15 @@ constexpr Composed composed() {
     of.stores_plainly = StoresPlainly<Algo>;
   } else {
     of.plans = wire_plans<Algo, Proto>;
-    of.most_wires = [](int ranks) { return Algo::most_wires(ranks); };
-    of.seats = seats_of<Op, Algo>();
+    of.max_wires = [](int ranks) { return Algo::max_wires(ranks); };
+    of.positions = positions_of<Op, Algo>();
     of.exchanges = Exchanges<Op, Algo>;
   }
   return of;
 }
 
 /// Collective. `late`: on CPU ranks, wires wait for the first call.
-Result<std::shared_ptr<Links>> make_links(const Composed& of, const Communicator& comm,
+Result<std::shared_ptr<Connections>> make_connections(const Composed& of, const Communicator& comm,
                                           std::optional<Plan> plan, bool late);
 
 }  // namespace ccl::detail

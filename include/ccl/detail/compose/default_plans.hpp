@@ -14,7 +14,7 @@ namespace ccl::detail {
 /// Plans by what a communicator's dearest edge goes through: its wires all have one shape.
 struct Plans {
   std::array<Plan, 3> by_through;
-  Index least_slot_bytes = 1024;  // to which slots may shrink where memory is short
+  Index min_slot_bytes = 1024;  // to which slots may shrink where memory is short
   static Plans same(const Plan& plan) { return {{plan, plan, plan}}; }
 };
 
@@ -31,13 +31,13 @@ Plans default_host_plans(int neighbours) {
   Plan network = with_slots(Index{neighbours > 2 ? 256 : 512} << 10);
   network.slot_count = 4;
   Plans plans = Plans::same(with_slots(Index{64} << 10));
-  plans.by_through[int(Through::network)] = network;
+  plans.by_through[int(Medium::network)] = network;
   return plans;
 }
 
 /// To many peers, not to neighbours alone.
 template <class Algo>
-inline constexpr bool to_many = Algo::most_wires(64) > 8;
+inline constexpr bool to_many = Algo::max_wires(64) > 8;
 
 /// Enough channels to fill a GPU; measured on H200. Of Simple, longer slots rather than more of
 /// them: all-reduce of 1 GiB by Ring on 4 H200 took 4726 us with 8 of 32 KiB, 4427 with 4 of 64

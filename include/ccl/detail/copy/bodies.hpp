@@ -21,19 +21,19 @@ struct CopySyncBody {
     using Memory = typename Group::Memory;
     Memory::await_previous();
     for (int p = group.rank(); p < work.peers.ranks; p += Group::width) {
-      if (Memory::load_relaxed(&work.watch.gave_up->peer) != 0) return;
+      if (Memory::load_relaxed(&work.watch.lane_failure->peer) != 0) return;
       if (Memory::load_relaxed(work.watch.stop) != 0) return;
       for (int kind = 0; kind < CopySync::kinds; ++kind) {
         if ((work.post[kind] >> p & 1) == 0) continue;
         Memory::store_release(word<Memory>(p, work.peers.rank, kind), count<Memory>(0, kind, p));
       }
-      Patience<Memory> patience{work.watch};
+      SpinWait<Memory> spin_wait{work.watch};
       for (int kind = 0; kind < CopySync::kinds; ++kind) {
         if ((work.await[kind] >> p & 1) == 0) continue;
         const Word want = count<Memory>(1, kind, p);
         const Word* const at = word<Memory>(work.peers.rank, p, kind);
         while (Index(Memory::load_acquire(at) - want) < 0) {  // ends with the peer or with patience
-          if (patience.ends(p, want - 1)) break;
+          if (spin_wait.ends(p, want - 1)) break;
         }
       }
     }
@@ -43,11 +43,11 @@ struct CopySyncBody {
   /// What `writer` posts to `owner`.
   template <class Memory>
   CCL_HD Word* word(int owner, int writer, int kind) const {
-    return detail::mail(work.peers, owner, writer)->told + kind * words_per_line;
+    return detail::mailbox(work.peers, owner, writer)->told + kind * words_per_line;
   }
   template <class Memory>
   CCL_HD Word count(int awaited, int kind, int peer) const {
-    Word* const at = work.counts + (awaited * CopySync::kinds + kind) * CopySync::most_ranks + peer;
+    Word* const at = work.counts + (awaited * CopySync::kinds + kind) * CopySync::max_ranks + peer;
     const Word now = Memory::load_relaxed(at) + 1;
     Memory::store_relaxed(at, now);
     return now;

@@ -24,8 +24,8 @@ class CopySequence {
   using Kernels = CopyKernels<Algo>;
 
  public:
-  CopySequence(Links& links, const DeviceTarget& target)
-      : links_{links}, target_{target}, ranks_{links.comm().ranks()}, me_{links.comm().rank()} {}
+  CopySequence(Connections& connections, const DeviceTarget& target)
+      : connections_{connections}, target_{target}, ranks_{connections.comm().ranks()}, me_{connections.comm().rank()} {}
 
   int me() const { return me_; }
   int ranks() const { return ranks_; }
@@ -36,22 +36,22 @@ class CopySequence {
 
   void copy(void* to, const void* from, Index bytes) {
     if (!done_ || bytes <= 0 || to == from) return;
-    done_ = links_.copy_within(to, from, bytes, target_.stream);
+    done_ = connections_.copy_within(to, from, bytes, target_.stream);
   }
   /// Bits of the ranks to post to, and of those to wait for, by kind.
   void sync(unsigned post_filled, unsigned await_filled, unsigned post_emptied = 0,
             unsigned await_emptied = 0) {
     if (!done_ || (post_filled | await_filled | post_emptied | await_emptied) == 0) return;
     CopySync work;
-    work.peers = links_.peers();
-    work.counts = links_.exchange_state().copies;
+    work.peers = connections_.peers();
+    work.counts = connections_.exchange_state().copies;
     work.post[CopySync::filled] = post_filled;
     work.await[CopySync::filled] = await_filled;
     work.post[CopySync::emptied] = post_emptied;
     work.await[CopySync::emptied] = await_emptied;
-    work.watch = links_.watch();
+    work.watch = connections_.watch();
     if constexpr (TellsByStream<Algo>) {
-      done_ = links_.signal(work, target_.stream);
+      done_ = connections_.signal(work, target_.stream);
     } else {
       check(Kernels::sync(work, target_));
     }
@@ -63,7 +63,7 @@ class CopySequence {
     if constexpr (TellsByStream<Algo>) {
       for (int r = 0; r < runs.count && done_; ++r) {
         const CopyRuns::Run& run = runs.run[r];
-        done_ = links_.copy_within(run.to, run.from, run.bytes, on_stream().stream);
+        done_ = connections_.copy_within(run.to, run.from, run.bytes, on_stream().stream);
       }
     } else {
       if (done_ && runs.count > 0) check(Kernels::runs(runs, on_stream()));
@@ -72,7 +72,7 @@ class CopySequence {
   /// Between the two, kernels run beside the copies.
   void fork() {
     if (!done_) return;
-    auto branch = links_.fork(target_.stream);
+    auto branch = connections_.fork(target_.stream);
     if (branch) {
       branch_ = *branch;
     } else {
@@ -82,7 +82,7 @@ class CopySequence {
   void join() {
     if (branch_ == nullptr) return;
     branch_ = nullptr;
-    const auto joined = links_.join(target_.stream);
+    const auto joined = connections_.join(target_.stream);
     if (done_) done_ = joined;
   }
   /// Where a kernel goes.
@@ -93,18 +93,18 @@ class CopySequence {
     return target;
   }
   void check(int code) {
-    if (code != 0 && done_) done_ = fail(links_.cuda_failed(code));
+    if (code != 0 && done_) done_ = fail(connections_.cuda_failed(code));
   }
 
   /// In the scratch of `owner`: one of two slots, and the place of one rank in it.
   char* slot(int owner, Index chunk) const {
-    const PeerView& peers = links_.peers();
+    const PeerView& peers = connections_.peers();
     return reinterpret_cast<char*>(peers.scratch[owner] + chunk % 2 * peers.half_packets);
   }
-  Index slot_bytes() const { return links_.peers().half_packets * Index{sizeof(Packet)}; }
-  Index place_bytes() const { return place_bytes(links_); }
-  static Index place_bytes(const Links& links) {
-    const PeerView& peers = links.peers();
+  Index slot_bytes() const { return connections_.peers().half_packets * Index{sizeof(Packet)}; }
+  Index place_bytes() const { return place_bytes(connections_); }
+  static Index place_bytes(const Connections& connections) {
+    const PeerView& peers = connections.peers();
     return peers.half_packets * Index{sizeof(Packet)} / peers.ranks / 128 * 128;
   }
   char* place(int owner, Index chunk, int rank) const {
@@ -112,7 +112,7 @@ class CopySequence {
   }
 
  private:
-  Links& links_;
+  Connections& connections_;
   DeviceTarget target_;
   int ranks_, me_;
   CUstream_st* branch_ = nullptr;
@@ -121,17 +121,17 @@ class CopySequence {
 
 /// Of all launches of one composition that `Body` lays out.
 template <class Algo, class Body>
-Result<void> launch_copies(Links& links, const CallInfo& info, Stream stream,
+Result<void> launch_copies(Connections& connections, const CallInfo& info, Stream stream,
                            std::shared_ptr<void> keep, Body body) {
-  CCL_TRY(const DeviceTarget target, links.begin_on_device(info, stream, std::move(keep)));
-  CopySequence<Algo> sequence{links, target};
+  CCL_TRY(const DeviceTarget target, connections.begin_on_device(info, stream, std::move(keep)));
+  CopySequence<Algo> sequence{connections, target};
   body(sequence);
   sequence.join();
   if (!sequence.done()) {
-    (void)links.finish_on_device(-1, stream);
+    (void)connections.finish_on_device(-1, stream);
     return sequence.done();
   }
-  return links.finish_on_device(0, stream);
+  return connections.finish_on_device(0, stream);
 }
 
 /// AllReduce and ReduceScatter. Every rank has a share of each chunk: all push their pieces of it
@@ -140,24 +140,24 @@ Result<void> launch_copies(Links& links, const CallInfo& info, Stream stream,
 /// reduced; pulls of the chunk before and pushes of the next run beside the reduction of this one.
 /// Nobody writes to another's buffers, so calls of any timing leave them alone.
 template <class Op, class Algo, class Proto, class R>
-Result<void> reduce_by_copies(Links& links, const CallInfo& info, const R& reduction,
+Result<void> reduce_by_copies(Connections& connections, const CallInfo& info, const R& reduction,
                               const void* input, void* output, const Layout& layout,
                               Stream stream) {
   using Reducing = CopyReduceKernels<Op, Algo, Proto, R>;
-  enroll<CopyKernels<Algo>>();
-  enroll<Reducing>();
+  register_kernels<CopyKernels<Algo>>();
+  register_kernels<Reducing>();
   if (Reducing::launch == nullptr || CopyKernels<Algo>::sync == nullptr) {
-    return fail(links.no_device_code());
+    return fail(connections.no_device_code());
   }
-  if (layout.count == 0) return links.ready();
-  constexpr bool all = one_of<Op, AllReduce>;
+  if (layout.count == 0) return connections.ready();
+  constexpr bool all = is_one_of<Op, AllReduce>;
   constexpr Index size = sizeof(typename R::Type);
-  const std::lock_guard lock{links.mutex()};
-  const int ranks = links.comm().ranks(), me = links.comm().rank();
+  const std::lock_guard lock{connections.mutex()};
+  const int ranks = connections.comm().ranks(), me = connections.comm().rank();
   Index grain = 1;  // elements: pieces begin at multiples of 128 bytes
   while (grain < 128 && grain * size % 128 != 0) grain *= 2;
-  if (CopySequence<Algo>::place_bytes(links) < grain * size) {
-    return fail(links.scratch_too_small());
+  if (CopySequence<Algo>::place_bytes(connections) < grain * size) {
+    return fail(connections.scratch_too_small());
   }
   const auto* const in = static_cast<const char*>(input);
   auto* const out = static_cast<char*>(output);
@@ -212,7 +212,7 @@ Result<void> reduce_by_copies(Links& links, const CallInfo& info, const R& reduc
       go.join();
     }
   };
-  return launch_copies<Algo>(links, info, stream, nullptr, lay_out);
+  return launch_copies<Algo>(connections, info, stream, nullptr, lay_out);
 }
 
 /// Messages between pairs, through the senders' scratch: a sender stages a chunk for each receiver
@@ -220,7 +220,7 @@ Result<void> reduce_by_copies(Links& links, const CallInfo& info, const R& reduc
 /// alike. Returns when the receivers have pulled everything.
 template <class Op, class Algo>
 void exchange_staged(CopySequence<Algo>& go, const MessageTable& table) {
-  constexpr bool one_for_all = one_of<Op, AllGather>;
+  constexpr bool one_for_all = is_one_of<Op, AllGather>;
   const int ranks = go.ranks(), me = go.me();
   const Index most = one_for_all ? go.slot_bytes() : go.place_bytes();
   using List = std::vector<Message>;
@@ -294,7 +294,7 @@ void exchange_staged(CopySequence<Algo>& go, const MessageTable& table) {
 /// window. Senders wait until the receivers' streams have come here.
 template <class Op, class Algo>
 void exchange_in_window(CopySequence<Algo>& go, const MessageTable& table,
-                        const Links::InWindow& window) {
+                        const Connections::InWindow& window) {
   const int ranks = go.ranks(), me = go.me();
   unsigned to = 0, from = 0;
   for (int p = 0; p < ranks; ++p) {
@@ -315,7 +315,7 @@ void exchange_in_window(CopySequence<Algo>& go, const MessageTable& table,
     const int p = go.ahead(k);
     const auto& list = table.sends[std::size_t(p)];
     if (list.empty()) continue;
-    const Index offset = one_of<Op, SendRecv> ? 0 : me * list[0].bytes;
+    const Index offset = is_one_of<Op, SendRecv> ? 0 : me * list[0].bytes;
     go.copy(window.of(p) + offset, list[0].data, list[0].bytes);
   }
   go.join();
@@ -323,17 +323,17 @@ void exchange_in_window(CopySequence<Algo>& go, const MessageTable& table,
 }
 
 template <class Op, class Algo>
-Result<void> exchange_by_copies(const std::shared_ptr<Links>& owner, const CallInfo& info,
+Result<void> exchange_by_copies(const std::shared_ptr<Connections>& owner, const CallInfo& info,
                                 const MessageTable& table, Stream stream) {
-  if constexpr (!TellsByStream<Algo>) enroll<CopyKernels<Algo>>();
-  Links& links = *owner;
-  const int ranks = links.comm().ranks();
+  if constexpr (!TellsByStream<Algo>) register_kernels<CopyKernels<Algo>>();
+  Connections& connections = *owner;
+  const int ranks = connections.comm().ranks();
   if (stream.recorder() != nullptr) {
     stream.recorder()->call = std::make_unique<GpuCall>(owner, info);
     return {};
   }
-  if (!links.on_device()) {  // of one rank, or `create` would have refused
-    return queue_on_host(links, stream, [table]() -> Result<void> {
+  if (!connections.on_device()) {  // of one rank, or `create` would have refused
+    return queue_on_host(connections, stream, [table]() -> Result<void> {
       for (std::size_t m = 0; m < table.sends[0].size() && m < table.recvs[0].size(); ++m) {
         alone(Bytes{}, table.sends[0][m].data, table.recvs[0][m].data,
               std::min(table.sends[0][m].bytes, table.recvs[0][m].bytes));
@@ -341,16 +341,16 @@ Result<void> exchange_by_copies(const std::shared_ptr<Links>& owner, const CallI
       return {};
     });
   }
-  if (ranks == 1) return exchange_alone_on_device(links, table, stream);
+  if (ranks == 1) return exchange_alone_on_device(connections, table, stream);
   if (!TellsByStream<Algo> && CopyKernels<Algo>::sync == nullptr) {
-    return fail(links.no_device_code());
+    return fail(connections.no_device_code());
   }
   // The buffer that peers would write to, where all ranks have one at the same place.
   Message recv{};
-  if constexpr (one_of<Op, AllGather, AllToAll>) {
+  if constexpr (is_one_of<Op, AllGather, AllToAll>) {
     const Message& first = table.recvs[0][0];
     recv = {first.data, first.bytes * ranks};
-  } else if constexpr (one_of<Op, SendRecv>) {
+  } else if constexpr (is_one_of<Op, SendRecv>) {
     int sends = 0, recvs = 0;
     for (int p = 0; p < ranks; ++p) {
       const auto& list = table.recvs[std::size_t(p)];
@@ -360,27 +360,27 @@ Result<void> exchange_by_copies(const std::shared_ptr<Links>& owner, const CallI
     }
     if (sends != 1 || recvs != 1) {
       recv = {};
-      if (!Algo::stages) return fail(links.not_in_window(nullptr));
+      if (!Algo::stages) return fail(connections.not_in_window(nullptr));
     }
   }
-  const std::lock_guard lock{links.mutex()};
-  Links::InWindow window;
-  if (recv.bytes > 0) window = links.in_window(recv.data, recv.bytes);
+  const std::lock_guard lock{connections.mutex()};
+  Connections::InWindow window;
+  if (recv.bytes > 0) window = connections.in_window(recv.data, recv.bytes);
   std::shared_ptr<void> keep;
   if constexpr (!Algo::stages) {
-    if (recv.bytes > 0 && !window) return fail(links.not_in_window(recv.data));
-    if (recv.bytes == 0) return links.ready();
+    if (recv.bytes > 0 && !window) return fail(connections.not_in_window(recv.data));
+    if (recv.bytes == 0) return connections.ready();
   }
-  if (!window && CopySequence<Algo>::place_bytes(links) < 1) {
-    return fail(links.scratch_too_small());
+  if (!window && CopySequence<Algo>::place_bytes(connections) < 1) {
+    return fail(connections.scratch_too_small());
   }
   if (window) {
-    using Kept = std::pair<std::shared_ptr<Links>, std::shared_ptr<const void>>;
+    using Kept = std::pair<std::shared_ptr<Connections>, std::shared_ptr<const void>>;
     keep = std::make_shared<Kept>(owner, window.keep);
   }
   CallInfo placed = info;
   if (window) placed.place = window.offset;
-  return launch_copies<Algo>(links, placed, stream, keep, [&](CopySequence<Algo>& go) {
+  return launch_copies<Algo>(connections, placed, stream, keep, [&](CopySequence<Algo>& go) {
     if constexpr (Algo::stages) {
       if (!window) return exchange_staged<Op>(go, table);
     }

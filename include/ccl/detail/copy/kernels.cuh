@@ -8,11 +8,11 @@
 namespace ccl::detail {
 
 template <class Algo>
-struct Enrolled<CopyKernels<Algo>> {
+struct RegisteredKernels<CopyKernels<Algo>> {
   using Kernels = CopyKernels<Algo>;
   using Movers = BlockLanes<512>;
   /// Enough to keep ahead of NVLink; measured on H200.
-  static constexpr int most_blocks = 64;
+  static constexpr int max_blocks = 64;
 
   static int sync(const CopySync& work, const DeviceTarget& target) {
     return on_device(target.device, [&] {
@@ -31,7 +31,7 @@ struct Enrolled<CopyKernels<Algo>> {
   }
   static int blocks_for(Index bytes, const DeviceTarget& target) {
     const Index worth = div_up<Index>(bytes, Index{64} << 10);
-    return int(std::clamp<Index>(worth, 1, std::min(most_blocks, target.most_blocks)));
+    return int(std::clamp<Index>(worth, 1, std::min(max_blocks, target.max_blocks)));
   }
   static int load(int device) {
     return on_device(device, [] {
@@ -48,14 +48,14 @@ struct Enrolled<CopyKernels<Algo>> {
 };
 
 template <class Op, class Algo, class Proto, class R>
-struct Enrolled<CopyReduceKernels<Op, Algo, Proto, R>> {
+struct RegisteredKernels<CopyReduceKernels<Op, Algo, Proto, R>> {
   using Lanes = BlockLanes<512>;
 
   static int launch(const CopyReduction<R>& how, const DeviceTarget& target) {
     return on_device(target.device, [&] {
       CopyReduction<R> work = how;
       const Index bytes = work.count * Index{sizeof(typename R::Type)};
-      work.channels = Enrolled<CopyKernels<Algo>>::blocks_for(bytes, target);
+      work.channels = RegisteredKernels<CopyKernels<Algo>>::blocks_for(bytes, target);
       Word bits = 0;
       for (int r = 0; r < work.ranks; ++r) {
         bits |= reinterpret_cast<cuda::std::uintptr_t>(work.piece[r]);
@@ -78,8 +78,8 @@ struct Enrolled<CopyReduceKernels<Op, Algo, Proto, R>> {
   static inline KernelLoader loader{&load, nullptr};
   static inline const bool once = [] {
     CopyReduceKernels<Op, Algo, Proto, R>::launch = &launch;
-    loader.next = KernelsOf<Op, Algo, Proto>::first;
-    KernelsOf<Op, Algo, Proto>::first = &loader;
+    loader.next = ComposedKernels<Op, Algo, Proto>::first;
+    ComposedKernels<Op, Algo, Proto>::first = &loader;
     return true;
   }();
 };

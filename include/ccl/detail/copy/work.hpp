@@ -11,15 +11,15 @@ namespace ccl::detail {
 struct CopySync {
   /// Both ends post and await each kind equally often.
   enum Kind { filled, emptied, kinds };
-  static constexpr int most_ranks = PeerView::max_ranks;
+  static constexpr int max_ranks = PeerView::max_ranks;
   /// Words of `counts`: posts to each rank, then posts of each rank that were awaited.
-  static constexpr int count_words = 2 * kinds * most_ranks;
+  static constexpr int count_words = 2 * kinds * max_ranks;
 
   PeerView peers;
   Word* counts = nullptr;      // in this rank's memory
   unsigned post[kinds] = {};   // bit p: to rank p; all that this stream did before is done
   unsigned await[kinds] = {};  // bit p: one more of rank p
-  Watch watch;
+  AbortWatch watch;
 };
 
 /// Runs of this rank's own memory to be copied by its multiprocessors.

@@ -23,7 +23,7 @@ struct PeerExchangeBody {
   /// On the host, when all else is set.
   template <LaneGroup Group>
   static void prepare(Work& work) {
-    constexpr int most = PeerExchangeWork::most_ranks;
+    constexpr int most = PeerExchangeWork::max_ranks;
     work.counts = 0;
     work.to = work.from = {};
     for (int k = 0; k < work.peers.ranks; ++k) {
@@ -35,11 +35,11 @@ struct PeerExchangeBody {
       if (work.out[p].bytes > 0) work.counts |= 1u << p;
       if (work.in[p].bytes > 0) work.counts |= 1u << (most + p);
     }
-    if constexpr (requires { Exchange<Group>::deal(work); }) Exchange<Group>::deal(work);
+    if constexpr (requires { Exchange<Group>::assign_tiles(work); }) Exchange<Group>::assign_tiles(work);
   }
   /// The exchange has counted for the crews that have no part.
-  CCL_HD void end(Word, int crew, int lane, int lanes) const {
-    detail::count_own(work, work.counts, crew, lane, lanes);
+  CCL_HD void end(Word, int block, int lane, int lanes) const {
+    detail::count_own(work, work.counts, block, lane, lanes);
   }
 };
 

@@ -55,17 +55,17 @@ inline Result<void> check_rows(const Communicator& comm, const CountedRows& rows
 
 /// One launch, unless the longest runs that may come are longer than a rank's box.
 template <class Algo, class Proto>
-Result<void> counted_on_device(Links& links, const CallInfo& info, CountedWork work,
+Result<void> counted_on_device(Connections& connections, const CallInfo& info, CountedWork work,
                                Stream stream) {
   using Kernels = CountedKernels<Algo, Proto>;
-  if (Kernels::launch == nullptr) return fail(links.no_device_code());
-  const std::lock_guard lock{links.mutex()};
-  work.peers = links.peers();
-  work.state = links.exchange_state();
+  if (Kernels::launch == nullptr) return fail(connections.no_device_code());
+  const std::lock_guard lock{connections.mutex()};
+  work.peers = connections.peers();
+  work.state = connections.exchange_state();
   const int stride = std::max(1, work.recv_stride);  // all ranks make the same launches
-  const bool alone = links.comm().ranks() == 1;
-  work.most = alone ? stride : Kernels::most_rows(work);
-  if (work.most < 1) return fail(links.row_too_long(work.row_bytes));
+  const bool alone = connections.comm().ranks() == 1;
+  work.most = alone ? stride : Kernels::max_rows(work);
+  if (work.most < 1) return fail(connections.row_too_long(work.row_bytes));
   const auto launch = [&](const DeviceTarget& target) {
     int code = 0;
     for (work.first = 0; work.first < stride && code == 0; work.first += work.most) {
@@ -74,41 +74,41 @@ Result<void> counted_on_device(Links& links, const CallInfo& info, CountedWork w
     return code;
   };
   if (alone) {
-    CCL_CHECK(links.ready());
-    work.watch = links.watch();
-    const int code = launch({links.comm().device(), stream.cuda(), 128});
-    if (code != 0) return fail(links.cuda_failed(code));
+    CCL_CHECK(connections.ready());
+    work.watch = connections.watch();
+    const int code = launch({connections.comm().device(), stream.cuda(), 128});
+    if (code != 0) return fail(connections.cuda_failed(code));
     return {};
   }
-  CCL_TRY(const DeviceTarget target, links.begin_on_device(info, stream));
-  work.watch = links.watch();
+  CCL_TRY(const DeviceTarget target, connections.begin_on_device(info, stream));
+  work.watch = connections.watch();
   const int code = launch(target);
-  return links.finish_on_device(code, stream);
+  return connections.finish_on_device(code, stream);
 }
 
 /// On CPU lanes the counts travel first, in messages of their own.
 template <class Op, class Algo, class Proto>
-Result<void> counted_on_host(Links& links, const CallInfo& info, const CountedWork& work) {
-  const std::lock_guard lock{links.mutex()};
-  const int ranks = links.comm().ranks(), me = links.comm().rank();
-  if (ranks > 1) CCL_CHECK(links.begin(info));
+Result<void> counted_on_host(Connections& connections, const CallInfo& info, const CountedWork& work) {
+  const std::lock_guard lock{connections.mutex()};
+  const int ranks = connections.comm().ranks(), me = connections.comm().rank();
+  if (ranks > 1) CCL_CHECK(connections.begin(info));
   const auto fits = [](int rows, int most) { return rows >= 0 && rows <= most; };
   const auto too_many = [&](int peer, int rows, bool sends) {
-    GaveUp found;
+    LaneFailure found;
     found.peer = Word(peer + 1);
-    found.why = GaveUp::too_many;
+    found.why = LaneFailure::too_many;
     found.count = Word(unsigned(rows));
-    found.stride = Word(sends ? work.most_sent() : work.recv_stride);
+    found.stride = Word(sends ? work.max_sent() : work.recv_stride);
     found.sends = Word(sends);
-    return links.overflow(found);
+    return connections.overflow(found);
   };
   for (int p = 0; p < ranks; ++p) {
-    if (!fits(work.send_counts[p], work.most_sent())) {
+    if (!fits(work.send_counts[p], work.max_sent())) {
       return too_many(p, work.send_counts[p], true);
     }
   }
   work.recv_counts[me] = work.send_counts[me];
-  links.help();
+  connections.help();
   if (ranks > 1) {
     MessageTable counts{ranks};
     for (int p = 0; p < ranks; ++p) {
@@ -116,15 +116,15 @@ Result<void> counted_on_host(Links& links, const CallInfo& info, const CountedWo
       counts.send(p, &work.send_counts[p], sizeof(int));
       counts.recv(p, &work.recv_counts[p], sizeof(int));
     }
-    run_messages<Op, Algo, Proto>(links, counts);
-    CCL_CHECK(links.finish());
-    CCL_CHECK(links.ready());
+    run_messages<Op, Algo, Proto>(connections, counts);
+    CCL_CHECK(connections.finish());
+    CCL_CHECK(connections.ready());
     for (int p = 0; p < ranks; ++p) {
       if (!fits(work.recv_counts[p], work.recv_stride)) {
         return too_many(p, work.recv_counts[p], false);
       }
     }
-    links.help();
+    connections.help();
   }
   const bool apart = work.row_bytes >= CountedWork::apart_bytes;
   MessageTable table{ranks};
@@ -150,9 +150,9 @@ Result<void> counted_on_host(Links& links, const CallInfo& info, const CountedWo
       table.recv(p, work.recv_side + (received + i) * work.side_bytes, work.side_bytes);
     }
   }
-  run_messages<Op, Algo, Proto>(links, table);
+  run_messages<Op, Algo, Proto>(connections, table);
   if (ranks == 1) return {};
-  return links.finish();
+  return connections.finish();
 }
 
 }  // namespace ccl::detail

@@ -23,7 +23,7 @@ class CountedExchange {
   using Fragment = typename Lane::Fragment;
   static constexpr Fill fill = Align == 16 ? Fill::cells : Fill::any;
   static constexpr int run = 4;  // tiles that a part has in flight, where there are many
-  static constexpr int most_ranks = CountedWork::most_ranks;
+  static constexpr int max_ranks = CountedWork::max_ranks;
   static constexpr Word nothing = 0xffff'ffffu;  // in place of a count: the sender gave up
   static_assert(Proto::carries_flags, "Peers tell by flags that their tiles have landed.");
 
@@ -31,7 +31,7 @@ class CountedExchange {
   static constexpr int tile_bytes = Lane::tile_cells * int(sizeof(Word));
 
   /// On the host, before a launch and the questions below.
-  static void deal(CountedWork& work) {
+  static void assign_tiles(CountedWork& work) {
     work.box_packets = box_tiles(work.peers) * Lane::tile_packets;
     const bool apart = work.row_bytes >= CountedWork::apart_bytes;
     work.row_tiles = apart ? int(div_up<Index>(work.row_bytes, tile_bytes)) : 0;
@@ -45,7 +45,7 @@ class CountedExchange {
                               : div_up<Index>(rows * work.row_bytes, tile_bytes);
   }
   /// Rows of each message of a launch, at most: what a box holds. Not a row: 0.
-  static constexpr int most_rows(const CountedWork& work) {
+  static constexpr int max_rows(const CountedWork& work) {
     const Index room = box_tiles(work.peers);
     const Index rows =
         work.row_tiles > 0 ? room / work.piece_tiles : room * tile_bytes / work.row_bytes;
@@ -61,9 +61,9 @@ class CountedExchange {
         ranks_{work.peers.ranks},
         part_{Parts<Group>::index(group) * work.channels + channel},
         parts_{Parts<Group>::count * work.channels},
-        state_{work.state.copies + channel % work.crews},
-        mailbox_{detail::mail(work.peers, work.peers.rank, 0)},
-        patience_{work.watch} {
+        state_{work.state.copies + channel % work.blocks},
+        pending_sockets_{detail::mailbox(work.peers, work.peers.rank, 0)},
+        spin_wait_{work.watch} {
     detail::look_at(work_);
     Memory::await_previous();
   }
@@ -73,36 +73,36 @@ class CountedExchange {
   CCL_HD void begin() {
     Known& known = this->known();
     bool ready = true;
-    CCL_ROLL for (int p = first_asked(group_); p < most_ranks; p += asks_every<Group>) {
+    CCL_ROLL for (int p = first_asked(group_); p < max_ranks; p += asks_every<Group>) {
       // No lane branches round a load: who has nothing to load looks at a word nearby.
       const int q = p < ranks_ ? p : rank_;
       const int rows = work_.send_counts[q];
       Word out = 0, in = 0, begun = 0;
       if (ranks_ > 1) {
         out = next(q);
-        in = next(most_ranks + q);
-        begun = Memory::load_credit(mailbox_[q].begun);
+        in = next(max_ranks + q);
+        begun = Memory::load_credit(pending_sockets_[q].begun);
       }
       known.rows_out[p] = p < ranks_ ? rows : 0;
       known.flag_out[p] = out;
       known.flag_in[p] = in;
-      ready &= fits(known.rows_out[p], work_.most_sent());
+      ready &= fits(known.rows_out[p], work_.max_sent());
       if (q == rank_) continue;
       ready &= Index(begun + 1 - out) >= 0;
-      if (first_) Memory::store_credit(detail::mail(work_.peers, q, rank_)->begun, in);
+      if (first_) Memory::store_credit(detail::mailbox(work_.peers, q, rank_)->begun, in);
     }
     ready_ = group_.all(ready);
   }
 
   CCL_HD void push_all() {
     if (!ready_) {
-      too_many_ = wrong(known().rows_out, work_.most_sent());
+      too_many_ = wrong(known().rows_out, work_.max_sent());
       if (!await_begun()) return;
     }
     if (first_ && last_part()) tell_counts();
     if (too_many_ >= 0) {
       if (first_ && group_.rank() == 0) {
-        report(GaveUp::too_many, too_many_, unsigned(known().rows_out[too_many_]), true);
+        report(LaneFailure::too_many, too_many_, unsigned(known().rows_out[too_many_]), true);
       }
       return;
     }
@@ -110,19 +110,19 @@ class CountedExchange {
   }
 
   CCL_HD void collect_all() {
-    if (too_many_ >= 0 || gave_up_ || !await_counts()) return;
+    if (too_many_ >= 0 || lane_failure_ || !await_counts()) return;
     many(known().rows_in) ? collect<run>() : collect<1>();
   }
 
  private:
-  using Data = Span<cuda::std::uint8_t, Align>;
-  using Side = Span<cuda::std::uint8_t, 1>;
+  using Data = UserBuffer<cuda::std::uint8_t, Align>;
+  using EdgeSide = UserBuffer<cuda::std::uint8_t, 1>;
   /// Of each peer's messages; no rows of ranks that are not there, nor from this one. One block of
   /// a GPU asks memory once for all its warps: what each warp asked for itself, on all
   /// multiprocessors, took longer than small messages.
   struct alignas(16) Known {
-    int rows_out[most_ranks], rows_in[most_ranks];
-    Word flag_out[most_ranks], flag_in[most_ranks];
+    int rows_out[max_ranks], rows_in[max_ranks];
+    Word flag_out[max_ranks], flag_in[max_ranks];
   };
   struct Nothing {};
   /// Messages are cut into pieces, whose tiles follow each other in the box, and these into runs,
@@ -139,7 +139,7 @@ class CountedExchange {
   };
   struct Rows {
     Data data;
-    Side side;
+    EdgeSide side;
   };
 
   /// The message that a word of the state counts next.
@@ -185,9 +185,9 @@ class CountedExchange {
     return {piece, tile, tile + N < m.tiles ? tile + N : m.tiles};
   }
   /// Whether all messages of a direction give every part more than a run of several tiles.
-  CCL_HD bool many(const int (&rows_of)[most_ranks]) const {
+  CCL_HD bool many(const int (&rows_of)[max_ranks]) const {
     Index rows = 0;
-    CCL_UNROLL for (int p = 0; p < most_ranks; ++p) rows += moved(rows_of[p]);
+    CCL_UNROLL for (int p = 0; p < max_ranks; ++p) rows += moved(rows_of[p]);
     return tiles(work_, rows) > Index{parts_} * run;
   }
 
@@ -251,12 +251,12 @@ class CountedExchange {
       int late = -1;
       CCL_ROLL for (int p = group_.rank(); p < ranks_; p += Group::width) {
         if (p == rank_) continue;
-        if (Index(Memory::load_credit(mailbox_[p].begun) + 1 - known().flag_out[p]) < 0) late = p;
+        if (Index(Memory::load_credit(pending_sockets_[p].begun) + 1 - known().flag_out[p]) < 0) late = p;
       }
       if (group_.all(late < 0)) return true;
-      if (group_.all(patience_.ends(late, late < 0 ? 0 : known().flag_out[late] - 1))) break;
+      if (group_.all(spin_wait_.ends(late, late < 0 ? 0 : known().flag_out[late] - 1))) break;
     }
-    gave_up_ = true;
+    lane_failure_ = true;
     return false;
   }
   /// By the last part, which has the least to push.
@@ -282,10 +282,10 @@ class CountedExchange {
     if (last_part()) fit = see_counts();
     if (group_.all(fit)) return true;
     const int p = wrong(known().rows_in, work_.recv_stride);
-    gave_up_ = p < 0;
-    if (!gave_up_ && first_ && group_.rank() == 0) {
+    lane_failure_ = p < 0;
+    if (!lane_failure_ && first_ && group_.rank() == 0) {
       const Word told = unsigned(known().rows_in[p]);
-      report(told == nothing ? GaveUp::refused : GaveUp::too_many, p, told, false);
+      report(told == nothing ? LaneFailure::refused : LaneFailure::too_many, p, told, false);
     }
     return false;
   }
@@ -294,7 +294,7 @@ class CountedExchange {
     const auto part = Parts<Group>::part(group_);
     for (;;) {
       int late = -1;
-      CCL_ROLL for (int p = first_asked(part); p < most_ranks; p += asks_every<Part>) {
+      CCL_ROLL for (int p = first_asked(part); p < max_ranks; p += asks_every<Part>) {
         known().rows_in[p] = 0;
         if (p >= ranks_ || p == rank_) continue;
         const Word flag = known().flag_in[p];
@@ -306,7 +306,7 @@ class CountedExchange {
         }
       }
       if (part.all(late < 0)) break;
-      if (part.all(patience_.ends(late, late < 0 ? 0 : known().flag_in[late] - 1))) return false;
+      if (part.all(spin_wait_.ends(late, late < 0 ? 0 : known().flag_in[late] - 1))) return false;
     }
     bool fit = true;
     CCL_ROLL for (int p = first_asked(part); p < ranks_; p += asks_every<Part>) {
@@ -317,14 +317,14 @@ class CountedExchange {
     }
     return fit;
   }
-  CCL_HD void report(GaveUp::Why why, int p, Word count, bool sends) const {
-    GaveUp* const gave_up = work_.watch.gave_up;
-    if (Memory::load_relaxed(&gave_up->peer) != 0) return;
-    Memory::store_relaxed(&gave_up->why, Word(why));
-    Memory::store_relaxed(&gave_up->count, count);
-    Memory::store_relaxed(&gave_up->stride, Word(sends ? work_.most_sent() : work_.recv_stride));
-    Memory::store_relaxed(&gave_up->sends, Word(sends));
-    Memory::store_release(&gave_up->peer, Word(p + 1));
+  CCL_HD void report(LaneFailure::Why why, int p, Word count, bool sends) const {
+    LaneFailure* const lane_failure = work_.watch.lane_failure;
+    if (Memory::load_relaxed(&lane_failure->peer) != 0) return;
+    Memory::store_relaxed(&lane_failure->why, Word(why));
+    Memory::store_relaxed(&lane_failure->count, count);
+    Memory::store_relaxed(&lane_failure->stride, Word(sends ? work_.max_sent() : work_.recv_stride));
+    Memory::store_relaxed(&lane_failure->sends, Word(sends));
+    Memory::store_release(&lane_failure->peer, Word(p + 1));
   }
 
   /// A run's tiles: all are looked at until all are here.
@@ -340,9 +340,9 @@ class CountedExchange {
         got[i] = lane_.load(tile + t * Lane::tile_packets);
       }
       bool here = true;
-      CCL_UNROLL for (int i = 0; i < N; ++i) here = here & lane_.here(got[i], flag);
+      CCL_UNROLL for (int i = 0; i < N; ++i) here = here & lane_.has_arrived(got[i], flag);
       if (lane_.agree(here)) break;
-      if (lane_.agree(patience_.ends(p, flag - 1))) return false;
+      if (lane_.agree(spin_wait_.ends(p, flag - 1))) return false;
     }
     CCL_UNROLL for (int i = 0; i < N; ++i) {
       if (at.tile + i < at.end) store(rows, m, at.tile + i, lane_.unpack(got[i]));
@@ -376,10 +376,10 @@ class CountedExchange {
     return of == nullptr ? of : of + i * work_.side_bytes;
   }
   CCL_HD Word* counted(int owner, int writer, Word flag) const {
-    return detail::mail(work_.peers, owner, writer)->counted + (flag & 1);
+    return detail::mailbox(work_.peers, owner, writer)->counted + (flag & 1);
   }
   /// The first rank whose count does not fit; -1: all do.
-  CCL_HD int wrong(const int (&rows_of)[most_ranks], int most) const {
+  CCL_HD int wrong(const int (&rows_of)[max_ranks], int most) const {
     CCL_ROLL for (int p = 0; p < ranks_; ++p) {
       if (!fits(rows_of[p], most)) return p;
     }
@@ -408,12 +408,12 @@ class CountedExchange {
   int rank_, ranks_;
   int part_, parts_;  // of all groups
   const Word* state_;
-  const Mail* mailbox_;  // mine
+  const Mailbox* pending_sockets_;  // mine
   int too_many_ = -1;    // the first rank that this one has too many rows for
   bool ready_ = false;   // peers, and counts, for all that this rank has
-  bool gave_up_ = false;
+  bool lane_failure_ = false;
   [[no_unique_address]] cuda::std::conditional_t<Parts<Group>::shares, Nothing, Known> own_;
-  Patience<Memory> patience_;
+  SpinWait<Memory> spin_wait_;
 };
 
 /// One launch of it, as an executor runs it.
@@ -430,11 +430,11 @@ struct CountedBody {
     return 0;
   }
   /// The counts are those of `PeerExchangeBody`.
-  CCL_HD void end(Word, int crew, int lane, int lanes) const {
+  CCL_HD void end(Word, int block, int lane, int lanes) const {
     const unsigned peers = ((1u << work.peers.ranks) - 1) & ~(1u << work.peers.rank);
-    const unsigned words = peers | peers << CountedWork::most_ranks;
-    detail::count_for_absent(work, words, crew, lane, lanes);
-    detail::count_own(work, words, crew, lane, lanes);
+    const unsigned words = peers | peers << CountedWork::max_ranks;
+    detail::count_for_absent(work, words, block, lane, lanes);
+    detail::count_own(work, words, block, lane, lanes);
   }
 };
 

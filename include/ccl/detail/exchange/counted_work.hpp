@@ -9,7 +9,7 @@ namespace ccl::detail {
 /// them for each rank. Every rank sends one message to every other, if only to say that it has no
 /// rows, and all ranks make the same launches.
 struct CountedWork {
-  static constexpr int most_ranks = PeerView::max_ranks;
+  static constexpr int max_ranks = PeerView::max_ranks;
   /// From here on a row is tiles of its own, and may lie anywhere in the sender's memory.
   static constexpr Index apart_bytes = 2048;
 
@@ -37,11 +37,11 @@ struct CountedWork {
   int piece_tiles = 0;  // with it
   int piece_runs = 0;   // of so many tiles as a lane group has in flight
   int channels = 1;
-  int crews = 1;
-  Watch watch;
+  int blocks = 1;
+  AbortWatch watch;
 
   /// Rows for one rank that there is room for, at both ends. Those of a peer, `recv_stride`.
-  CCL_HD int most_sent() const { return send_stride < recv_stride ? send_stride : recv_stride; }
+  CCL_HD int max_sent() const { return send_stride < recv_stride ? send_stride : recv_stride; }
 };
 
 }  // namespace ccl::detail

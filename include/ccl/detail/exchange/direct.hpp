@@ -21,17 +21,17 @@ class DirectExchange {
   /// Of one message of a launch, 4 MiB to a ring: 1 GiB to one peer took 4346 us in one launch, on
   /// 2 H200, and takes 2970 in four; an all-to-all of 1 GiB on 4 took 2451 in one, 2311 in two. Why
   /// has not been found. 0: the scratch has no slot for each ring.
-  static constexpr Index most_bytes(const PeerView& peers, int most_rings) {
-    return Rings::slot_bytes(peers, most_rings) > 0 ? Index{most_rings} << 22 : 0;
+  static constexpr Index max_bytes(const PeerView& peers, int max_rings) {
+    return Rings::slot_bytes(peers, max_rings) > 0 ? Index{max_rings} << 22 : 0;
   }
   /// On the host, before a launch.
-  static void deal(PeerExchangeWork& work) {
-    work.slot_bytes = Rings::slot_bytes(work.peers, work.most_rings);
+  static void assign_tiles(PeerExchangeWork& work) {
+    work.slot_bytes = Rings::slot_bytes(work.peers, work.max_rings);
     for (int i = 0; i < work.to.count; ++i) {
-      take(work.to, work.out[work.to.rank[i]].bytes, work.most_rings);
+      take(work.to, work.out[work.to.rank[i]].bytes, work.max_rings);
     }
     for (int i = 0; i < work.from.count; ++i) {
-      take(work.from, work.in[work.from.rank[i]].bytes, work.most_rings);
+      take(work.from, work.in[work.from.rank[i]].bytes, work.max_rings);
     }
   }
 
@@ -41,24 +41,24 @@ class DirectExchange {
         channel_{channel},
         rank_{work.peers.rank},
         ranks_{work.peers.ranks},
-        rings_{work.most_rings},
-        state_{work.state.copies + channel % work.crews},
-        patience_{work.watch} {
+        rings_{work.max_rings},
+        state_{work.state.copies + channel % work.blocks},
+        spin_wait_{work.watch} {
     Memory::await_previous();
   }
 
   /// Before anything else. A message is announced by one lane of the launch.
-  CCL_HD void open_doors() {
+  CCL_HD void open_registry() {
     detail::count_for_absent(work_, work_.counts, channel_, group_.rank(), Group::width);
     if (channel_ != 0) return;
     for (int p = group_.rank(); p < ranks_; p += Group::width) {
       if (p == rank_ || work_.in[p].bytes == 0) continue;
-      const Word flag = high(PeerExchangeWork::most_ranks + p);
-      Word* const door = detail::mail(work_.peers, p, rank_)->door;
+      const Word flag = high(PeerExchangeWork::max_ranks + p);
+      Word* const remote_buffer = detail::mailbox(work_.peers, p, rank_)->remote_buffer;
       // Credits: the user's kernels and copies before this launch are through with the buffer, and
       // so is this rank with its scratch.
-      Memory::store_credit(door, (work_.where[p] & 0xffff'ffffu) | flag);
-      Memory::store_credit(door + 1, work_.where[p] >> 32 | flag);
+      Memory::store_credit(remote_buffer, (work_.where[p] & 0xffff'ffffu) | flag);
+      Memory::store_credit(remote_buffer + 1, work_.where[p] >> 32 | flag);
     }
   }
 
@@ -77,7 +77,7 @@ class DirectExchange {
         const int i = t < sends ? t : t - sends;
         const int peer = partners.rank[i % partners.count], ring = i / partners.count;
         const bool more = t < sends ? send(peer, ring, round, n) : recv(peer, ring, round);
-        if (gave_up_) return;
+        if (lane_failure_) return;
         if (!more && n < 64) over_ |= Word{1} << n;
         left |= more;
       }
@@ -102,21 +102,21 @@ class DirectExchange {
       return false;
     }
     const Word flag = high(peer);
-    const Mail* const mine = detail::mail(work_.peers, rank_, peer);
-    Mail* const theirs = detail::mail(work_.peers, peer, rank_);
+    const Mailbox* const mine = detail::mailbox(work_.peers, rank_, peer);
+    Mailbox* const theirs = detail::mailbox(work_.peers, peer, rank_);
     if (round == 0) {
       // Its begin of the message is also the credit for all slots: the one before is drained.
-      if (!await<Order::credit>(mine->door, flag, peer)) return false;
-      if (!await<Order::credit>(mine->door + 1, flag, peer)) return false;
-      const Word where = (Memory::load_credit(mine->door) & 0xffff'ffffu) |
-                         Memory::load_credit(mine->door + 1) << 32;
+      if (!await<Order::credit>(mine->remote_buffer, flag, peer)) return false;
+      if (!await<Order::credit>(mine->remote_buffer + 1, flag, peer)) return false;
+      const Word where = (Memory::load_credit(mine->remote_buffer) & 0xffff'ffffu) |
+                         Memory::load_credit(mine->remote_buffer + 1) << 32;
       Word entry = 0;
       if (work_.table != nullptr && n < 64) {
-        entry = Memory::load_relaxed(work_.table + peer * Door::slots + Door::slot(where));
+        entry = Memory::load_relaxed(work_.table + peer * RemoteBuffer::slots + RemoteBuffer::slot(where));
       }
-      if (group_.all(Door::leads(entry, where))) {
+      if (group_.all(RemoteBuffer::leads(entry, where))) {
         const Index offset = part.data - work_.out[peer].data;
-        detail::copy_run(group_, Door::at(entry, where) + offset, part.data, part.bytes);
+        detail::copy_run(group_, RemoteBuffer::at(entry, where) + offset, part.data, part.bytes);
         group_.sync();  // every lane's stores, then the word that says so
         if (group_.rank() == 0) Memory::store_release(theirs->told + ring, flag | all_there);
         return false;
@@ -138,8 +138,8 @@ class DirectExchange {
     const Message part = Rings::part(work_.in[peer], ring, rings_);
     const Index slot = work_.slot_bytes, at = round * slot;
     if (at >= part.bytes || peer == rank_) return false;
-    const Word flag = high(PeerExchangeWork::most_ranks + peer);
-    const Word* const told = detail::mail(work_.peers, rank_, peer)->told + ring;
+    const Word flag = high(PeerExchangeWork::max_ranks + peer);
+    const Word* const told = detail::mailbox(work_.peers, rank_, peer)->told + ring;
     // The sender's data is before the word.
     if (!await<Order::acquire>(told, flag | Word(round + 1), peer)) return false;
     const bool first = group_.rank() == 0;
@@ -150,7 +150,7 @@ class DirectExchange {
                      left < slot ? left : slot);
     group_.sync();  // every lane has read the slot
     if (group_.rank() == 0) {
-      Memory::store_credit(detail::mail(work_.peers, peer, rank_)->drained + ring,
+      Memory::store_credit(detail::mailbox(work_.peers, peer, rank_)->drained + ring,
                            flag | Word(round + 1));
     }
     return left > slot;
@@ -168,8 +168,8 @@ class DirectExchange {
         there = got >> 32 == want >> 32 && low(got) >= low(want);
       }
       if (group_.all(there)) return true;
-      if (group_.all(patience_.ends(peer, (want >> 32) - 1))) {
-        gave_up_ = true;
+      if (group_.all(spin_wait_.ends(peer, (want >> 32) - 1))) {
+        lane_failure_ = true;
         return false;
       }
     }
@@ -185,8 +185,8 @@ class DirectExchange {
   int channel_, rank_, ranks_, rings_;
   const Word* state_;
   Word over_ = 0;  // of the first 64 tasks of this group: nothing is left to do
-  bool gave_up_ = false;
-  Patience<Memory> patience_;
+  bool lane_failure_ = false;
+  SpinWait<Memory> spin_wait_;
 };
 
 }  // namespace ccl::detail

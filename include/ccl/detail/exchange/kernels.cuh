@@ -17,16 +17,16 @@ template <class Group, class Body, class Algo>
 int servers_of(const ExchangeWork& work, const CudaShape& shape, const DeviceTarget& target) {
   if constexpr (requires { Algo::serves_by_turns; }) {
     constexpr int most = 32, groups = Body::max_lanes / Group::width;
-    const int turns = 2 * work.ranks - 2;
-    const int blocks = target.most_blocks < most ? target.most_blocks : most;
+    const int sequencer = 2 * work.ranks - 2;
+    const int blocks = target.max_blocks < most ? target.max_blocks : most;
     const int room = blocks * (groups < 4 ? groups : 4) / shape.channels;
-    if (work.proxied && turns > 1) return turns < room ? turns : room < 1 ? 1 : room;
+    if (work.proxied && sequencer > 1) return sequencer < room ? sequencer : room < 1 ? 1 : room;
   }
   return 1;
 }
 
 template <class Algo, class Proto>
-struct Enrolled<ExchangeKernels<Algo, Proto>> {
+struct RegisteredKernels<ExchangeKernels<Algo, Proto>> {
   template <int Align>
   using Body = ExchangeBody<AllToAllV, Algo, Proto, Align>;
   template <int Align>
@@ -86,17 +86,17 @@ struct PeerExchangeShape {
     Index rings = 0;
     for (int p = 0; p < work.peers.ranks; ++p) {
       for (const Message& m : {work.out[p], work.in[p]}) {
-        rings += Rings::used(m.bytes, work.most_rings);
+        rings += Rings::used(m.bytes, work.max_rings);
       }
     }
     const Index most =
-        target.most_blocks < work.state.count ? target.most_blocks : work.state.count;
-    work.channels = work.crews = int(rings < 1 ? 1 : rings < most ? rings : most);
+        target.max_blocks < work.state.count ? target.max_blocks : work.state.count;
+    work.channels = work.blocks = int(rings < 1 ? 1 : rings < most ? rings : most);
     Runs::template prepare<Lanes>(work);
-    return {work.channels, work.crews, target.early};
+    return {work.channels, work.blocks, target.early};
   }
-  static Index most_bytes(const PeerView& peers, int most_rings) {
-    return DirectExchange<Group>::most_bytes(peers, most_rings);
+  static Index max_bytes(const PeerView& peers, int max_rings) {
+    return DirectExchange<Group>::max_bytes(peers, max_rings);
   }
   static cudaError_t load() { return CudaExecutor::load<Group, Body<1>>(); }
 };
@@ -118,20 +118,20 @@ requires(Proto::carries_flags) struct PeerExchangeShape<Algo, Proto> {
   }
   template <class Lanes, class Runs, int MaxLanes>
   static CudaShape spread(PeerExchangeWork& work, const DeviceTarget& target) {
-    constexpr Index most_warps = MaxLanes / Lanes::width;
+    constexpr Index max_warps = MaxLanes / Lanes::width;
     const Index out = Exchange<1>::tiles(work.out, work.peers.ranks);
     const Index in = Exchange<1>::tiles(work.in, work.peers.ranks);
     const Index tiles = out > in ? out : in;
-    Index blocks = target.most_blocks < work.state.count ? target.most_blocks : work.state.count;
+    Index blocks = target.max_blocks < work.state.count ? target.max_blocks : work.state.count;
     if (tiles < blocks) blocks = tiles;
     Index warps = div_up(tiles, blocks);
-    warps = warps < most_warps ? warps : most_warps;
-    work.crews = int(blocks);
+    warps = warps < max_warps ? warps : max_warps;
+    work.blocks = int(blocks);
     work.channels = int(blocks * warps);
     Runs::template prepare<Lanes>(work);
-    return {work.channels, work.crews, target.early};
+    return {work.channels, work.blocks, target.early};
   }
-  static Index most_bytes(const PeerView& peers, int) { return Exchange<1>::most_bytes(peers); }
+  static Index max_bytes(const PeerView& peers, int) { return Exchange<1>::max_bytes(peers); }
   static cudaError_t load() {
     return for_alignments<Bytes>(
         []<int Align>(Aligned<Align>) { return CudaExecutor::load<WarpLanes, Body<Align>>(); });
@@ -139,7 +139,7 @@ requires(Proto::carries_flags) struct PeerExchangeShape<Algo, Proto> {
 };
 
 template <class Algo, class Proto>
-struct Enrolled<PeerExchangeKernels<Algo, Proto>> {
+struct RegisteredKernels<PeerExchangeKernels<Algo, Proto>> {
   using Kernels = PeerExchangeKernels<Algo, Proto>;
   using Shape = PeerExchangeShape<Algo, Proto>;
   static int launch(const PeerExchangeWork& how, const DeviceTarget& target) {
@@ -152,7 +152,7 @@ struct Enrolled<PeerExchangeKernels<Algo, Proto>> {
   static inline const bool once = [] {
     Kernels::launch = &launch;
     Kernels::load = &load;
-    Kernels::most_bytes = &Shape::most_bytes;
+    Kernels::max_bytes = &Shape::max_bytes;
     return true;
   }();
 };
@@ -160,7 +160,7 @@ struct Enrolled<PeerExchangeKernels<Algo, Proto>> {
 /// Blocks, whose warps move the tiles, on as many multiprocessors as the fullest messages that may
 /// come would keep busy.
 template <class Algo, class Proto>
-struct Enrolled<CountedKernels<Algo, Proto>> {
+struct RegisteredKernels<CountedKernels<Algo, Proto>> {
   using Kernels = CountedKernels<Algo, Proto>;
   using Group = BlockLanes<512>;
   template <int Align>
@@ -170,14 +170,14 @@ struct Enrolled<CountedKernels<Algo, Proto>> {
   static int launch(const CountedWork& how, const DeviceTarget& target) {
     return on_device(target.device, [&] {
       CountedWork work = how;
-      Exchange::deal(work);
+      Exchange::assign_tiles(work);
       const Index rows = work.recv_stride < work.most ? work.recv_stride : work.most;
       const Index tiles = work.peers.ranks * Exchange::tiles(work, rows);
-      Index blocks = target.most_blocks;
+      Index blocks = target.max_blocks;
       if (work.peers.ranks > 1 && work.state.count < blocks) blocks = work.state.count;
       if (tiles < blocks) blocks = tiles < 1 ? 1 : tiles;
-      work.channels = work.crews = int(blocks);
-      const CudaShape shape{work.channels, work.crews, target.early};
+      work.channels = work.blocks = int(blocks);
+      const CudaShape shape{work.channels, work.blocks, target.early};
       const Word bits = reinterpret_cast<cuda::std::uintptr_t>(work.send) |
                         reinterpret_cast<cuda::std::uintptr_t>(work.recv) | Word(work.row_bytes);
       if (bits % 16 == 0) return CudaExecutor::launch<Group, Body<16>>(work, shape, target.stream);
@@ -190,15 +190,15 @@ struct Enrolled<CountedKernels<Algo, Proto>> {
       return e != cudaSuccess ? e : CudaExecutor::load<Group, Body<1>>();
     });
   }
-  static int most_rows(const CountedWork& how) {
+  static int max_rows(const CountedWork& how) {
     CountedWork work = how;
-    Exchange::deal(work);
-    return Exchange::most_rows(work);
+    Exchange::assign_tiles(work);
+    return Exchange::max_rows(work);
   }
   static inline const bool once = [] {
     Kernels::launch = &launch;
     Kernels::load = &load;
-    Kernels::most_rows = &most_rows;
+    Kernels::max_rows = &max_rows;
     return true;
   }();
 };

@@ -11,22 +11,22 @@ namespace ccl::detail {
 /// What one peer writes into this rank's memory beside data: a line or more for each purpose, as
 /// words of different writers must not share one. `seq` counts the messages from one rank to
 /// another, from 1 on; both ends count them alike.
-struct alignas(128) Mail {
-  static constexpr int most_rings = 64;
+struct alignas(128) Mailbox {
+  static constexpr int max_rings = 64;
   Word begun[words_per_line];  // [0]: the last launch, or message from here to there, that the peer
                                // has begun: it is through with all before
-  Word door[words_per_line];   // [0], [1]: where the peer wants message `seq`: halves of a word,
+  Word remote_buffer[words_per_line];   // [0], [1]: where the peer wants message `seq`: halves of a word,
                                // each with the low half of `seq` above it
   Word counted[words_per_line];  // [seq % 2]: low half of `seq` << 32 | rows of message `seq`,
                                  // where only the peer knew how many it would be
-  Word told[most_rings];     // of the message from the peer: seq << 32 | slots that it has filled
-  Word drained[most_rings];  // of the message to the peer: seq << 32 | slots that it has emptied
+  Word told[max_rings];     // of the message from the peer: seq << 32 | slots that it has filled
+  Word drained[max_rings];  // of the message to the peer: seq << 32 | slots that it has emptied
 };
-static_assert(sizeof(Mail) % 128 == 0);
+static_assert(sizeof(Mailbox) % 128 == 0);
 
 /// Where a byte of a rank's own buffers is, as peers find it: the id of the memory that the rank
 /// has opened to them, then the offset in that. 0: in no such memory.
-struct Door {
+struct RemoteBuffer {
   static constexpr int id_shift = 44;
   static constexpr int slots = 256;               // memories that a rank keeps open at a time
   static constexpr int base_bits = id_shift + 8;  // of addresses that an entry can hold
@@ -48,38 +48,38 @@ struct Door {
 /// What one launch of an exchange over a peer view is told: at most one message to each peer and
 /// one from each. Ranks that have nothing to do with each other need not make the same launches.
 struct PeerExchangeWork {
-  static constexpr int most_ranks = PeerView::max_ranks;
+  static constexpr int max_ranks = PeerView::max_ranks;
   /// Words of state: messages sent to each rank so far, then those received from each. Each has a
   /// copy for each crew, side by side: who counts a message in all copies then touches few lines.
-  static constexpr int state_words = 2 * most_ranks;
+  static constexpr int state_words = 2 * max_ranks;
 
   PeerView peers;
   Epoch state;                  // of each word of the state, otherwise as `Epoch` says
-  const Word* table = nullptr;  // `Door::slots` entries for each rank; null: nothing is mapped
-  Message out[most_ranks];      // bytes 0: none
-  Message in[most_ranks];
-  Word where[most_ranks] = {};  // of `in`, for the peers
+  const Word* table = nullptr;  // `RemoteBuffer::slots` entries for each rank; null: nothing is mapped
+  Message out[max_ranks];      // bytes 0: none
+  Message in[max_ranks];
+  Word where[max_ranks] = {};  // of `in`, for the peers
   /// How a direction's tiles are dealt out among the groups, where messages travel in tiles.
-  struct Deal {
-    int tiles[most_ranks] = {};
-    int first[most_ranks] = {};  // the group that has the first run of a message
+  struct TileAssignment {
+    int tiles[max_ranks] = {};
+    int first[max_ranks] = {};  // the group that has the first run of a message
     int run = 1;                 // tiles that go to a group together
   };
-  Deal out_deal, in_deal;
+  TileAssignment out_deal, in_deal;
   /// The ranks with a message of a direction, from this one on: ahead of it, or behind.
   struct Partners {
     int count = 0;
-    int rank[most_ranks] = {};
+    int rank[max_ranks] = {};
     int rings = 0;  // of the message that has the most
   };
   Partners to, from;
   unsigned counts = 0;    // words of the state that this launch counts up, a bit for each
-  int most_rings = 1;     // of a message; the same on all ranks
+  int max_rings = 1;     // of a message; the same on all ranks
   Index slot_bytes = 0;   // of a ring
   Index box_packets = 0;  // of what one rank pushes to another, in each half
   int channels = 1;       // groups of the launch
-  int crews = 1;          // groups that end together
-  Watch watch;
+  int blocks = 1;          // groups that end together
+  AbortWatch watch;
 };
 
 /// What the address and size of every message are a multiple of, at most 16.
@@ -94,8 +94,8 @@ inline int alignment(const PeerExchangeWork& work) {
 }
 
 /// What rank `writer` writes for rank `owner`, behind the owner's scratch.
-CCL_HD Mail* mail(const PeerView& peers, int owner, int writer) {
-  return reinterpret_cast<Mail*>(peers.scratch[owner] + 2 * peers.half_packets) + writer;
+CCL_HD Mailbox* mailbox(const PeerView& peers, int owner, int writer) {
+  return reinterpret_cast<Mailbox*>(peers.scratch[owner] + 2 * peers.half_packets) + writer;
 }
 
 /// How a message is shared out among rings, each a run of slots in the receiver's scratch. Both its
@@ -106,8 +106,8 @@ struct Rings {
   /// Together, the messages of a launch to all peers keep a GPU busy; so must one where a rank
   /// sends to one peer.
   CCL_HD static constexpr int most(int ranks, bool one_peer) {
-    const int n = one_peer ? Mail::most_rings : 128 / ranks;
-    return n < Mail::most_rings ? n : Mail::most_rings;
+    const int n = one_peer ? Mailbox::max_rings : 128 / ranks;
+    return n < Mailbox::max_rings ? n : Mailbox::max_rings;
   }
   CCL_HD static constexpr int used(Index bytes, int most) {
     const Index n = div_up(bytes, worth_bytes);

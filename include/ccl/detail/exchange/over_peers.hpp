@@ -17,44 +17,44 @@ namespace ccl::detail {
 /// The messages of one exchange over a peer view, in as many launches as their number and the
 /// scratch want: the n-th holds the n-th piece of each message list. Both ends of a list cut it
 /// alike, and lists count for themselves, so ranks need not make the same number of launches.
-/// Between `Links::begin` and `Links::finish_on_device`; `links` and `table` must outlive it.
+/// Between `Connections::begin` and `Connections::finish_on_device`; `connections` and `table` must outlive it.
 class ExchangePieces {
  public:
   /// `most`: bytes of a piece.
-  ExchangePieces(Links& links, const MessageTable& table, int most_rings, bool opens_doors,
+  ExchangePieces(Connections& connections, const MessageTable& table, int max_rings, bool opens_registry,
                  Index most)
-      : links_{links},
+      : connections_{connections},
         table_{table},
-        opens_doors_{opens_doors},
+        opens_registry_{opens_registry},
         most_{most},
         places_(2 * table.sends.size()) {
-    work_.peers = links.peers();
-    work_.state = links.exchange_state();
-    work_.table = links.door_table();
-    work_.watch = links.watch();
-    work_.most_rings = most_rings;
+    work_.peers = connections.peers();
+    work_.state = connections.exchange_state();
+    work_.table = connections.registry_table();
+    work_.watch = connections.watch();
+    work_.max_rings = max_rings;
   }
   /// The next launch; false: there is none.
   bool next() {
     bool any = false;
-    const int ranks = links_.comm().ranks();
+    const int ranks = connections_.comm().ranks();
     for (int p = 0; p < ranks; ++p) {
       work_.out[p] = piece(table_.sends[p], places_[std::size_t(p)]);
       work_.in[p] = piece(table_.recvs[p], places_[std::size_t(ranks + p)]);
       any |= work_.out[p].bytes > 0 || work_.in[p].bytes > 0;
-      const bool told = opens_doors_ && p != links_.comm().rank();
-      work_.where[p] = told ? links_.door(work_.in[p]) : 0;
+      const bool told = opens_registry_ && p != connections_.comm().rank();
+      work_.where[p] = told ? connections_.remote_buffer(work_.in[p]) : 0;
     }
     return any;
   }
   const PeerExchangeWork& work() const { return work_; }
 
  private:
-  struct Place {
+  struct MessagePlace {
     std::size_t message = 0;
     Index done = 0;
   };
-  Message piece(const std::vector<Message>& list, Place& place) const {
+  Message piece(const std::vector<Message>& list, MessagePlace& place) const {
     while (place.message < list.size() && list[place.message].bytes <= place.done) {
       ++place.message;
       place.done = 0;
@@ -66,11 +66,11 @@ class ExchangePieces {
     return Message{whole.data + place.done - bytes, bytes};
   }
 
-  Links& links_;
+  Connections& connections_;
   const MessageTable& table_;
-  bool opens_doors_;
+  bool opens_registry_;
   Index most_;
-  std::vector<Place> places_;
+  std::vector<MessagePlace> places_;
   PeerExchangeWork work_;
 };
 
@@ -81,15 +81,15 @@ class PeerExchangeCall final : public RecordedCall {
 
  public:
   using Work = PeerExchangeWork;
-  PeerExchangeCall(std::shared_ptr<Links> links, const CallInfo& info, MessageTable table)
-      : RecordedCall{std::move(links), info}, table_{std::move(table)} {}
+  PeerExchangeCall(std::shared_ptr<Connections> connections, const CallInfo& info, MessageTable table)
+      : RecordedCall{std::move(connections), info}, table_{std::move(table)} {}
 
-  static int most_rings(const Links& links) {
-    return Rings::most(links.comm().ranks(), cuda::std::is_same_v<Op, SendRecv>);
+  static int max_rings(const Connections& connections) {
+    return Rings::most(connections.comm().ranks(), cuda::std::is_same_v<Op, SendRecv>);
   }
-  static ExchangePieces pieces(Links& links, const MessageTable& table) {
-    const int rings = most_rings(links);
-    return {links, table, rings, StoresPlainly<Algo>, Kernels::most_bytes(links.peers(), rings)};
+  static ExchangePieces pieces(Connections& connections, const MessageTable& table) {
+    const int rings = max_rings(connections);
+    return {connections, table, rings, StoresPlainly<Algo>, Kernels::max_bytes(connections.peers(), rings)};
   }
   /// One launch of a composition counts a message of each list: all of a group's kernel, or none.
   Index wants() const override { return is_one_small_launch() ? has() : 0; }
@@ -99,7 +99,7 @@ class PeerExchangeCall final : public RecordedCall {
   /// Of no ranks if it shares no kernel.
   Work work_on_device() const {
     if (share.size == 0) return {};
-    ExchangePieces all = pieces(links(), table_);
+    ExchangePieces all = pieces(connections(), table_);
     (void)all.next();
     Work shared = all.work();
     shared.watch.ticket = ticket();
@@ -109,10 +109,10 @@ class PeerExchangeCall final : public RecordedCall {
  private:
   /// Bytes of each direction: beyond, blocks of its own are worth more than a launch less. A
   /// choice, measured over one GPU's memory only (benchmarks/gpu/README.md, Groups).
-  static constexpr Index most_shared = Index{512} << 10;
+  static constexpr Index max_shared = Index{512} << 10;
   bool is_one_small_launch() const {
     if (Kernels::launch == nullptr) return false;
-    const Index most = Kernels::most_bytes(links().peers(), most_rings(links()));
+    const Index most = Kernels::max_bytes(connections().peers(), max_rings(connections()));
     bool any = false;
     for (const auto* side : {&table_.sends, &table_.recvs}) {
       Index bytes = 0;
@@ -124,7 +124,7 @@ class PeerExchangeCall final : public RecordedCall {
           bytes += m.bytes;
         }
       }
-      if (bytes > most_shared) return false;
+      if (bytes > max_shared) return false;
       any |= bytes > 0;
     }
     return any;
@@ -134,18 +134,18 @@ class PeerExchangeCall final : public RecordedCall {
 };
 
 template <class Op, class Algo, class Proto>
-Result<void> exchange_over_peers(const std::shared_ptr<Links>& owner, const CallInfo& info,
+Result<void> exchange_over_peers(const std::shared_ptr<Connections>& owner, const CallInfo& info,
                                  MessageTable table, Stream stream) {
-  enroll<PeerExchangeKernels<Algo, Proto>>();
+  register_kernels<PeerExchangeKernels<Algo, Proto>>();
   using Call = PeerExchangeCall<Op, Algo, Proto>;
-  Links& links = *owner;
-  const int ranks = links.comm().ranks();
+  Connections& connections = *owner;
+  const int ranks = connections.comm().ranks();
   if (stream.recorder() != nullptr) {
     stream.recorder()->call = std::make_unique<Call>(owner, info, std::move(table));
     return {};
   }
-  if (!links.on_device()) {  // of one rank, or `create` would have refused
-    return queue_on_host(links, stream, [table = std::move(table)]() -> Result<void> {
+  if (!connections.on_device()) {  // of one rank, or `create` would have refused
+    return queue_on_host(connections, stream, [table = std::move(table)]() -> Result<void> {
       for (std::size_t m = 0; m < table.sends[0].size() && m < table.recvs[0].size(); ++m) {
         alone(Bytes{}, table.sends[0][m].data, table.recvs[0][m].data,
               std::min(table.sends[0][m].bytes, table.recvs[0][m].bytes));
@@ -153,18 +153,18 @@ Result<void> exchange_over_peers(const std::shared_ptr<Links>& owner, const Call
       return {};
     });
   }
-  if (ranks == 1) return exchange_alone_on_device(links, table, stream);
+  if (ranks == 1) return exchange_alone_on_device(connections, table, stream);
   const auto kernel = PeerExchangeKernels<Algo, Proto>::launch;
-  if (kernel == nullptr) return fail(links.no_device_code());
-  const std::lock_guard lock{links.mutex()};
-  if (PeerExchangeKernels<Algo, Proto>::most_bytes(links.peers(), Call::most_rings(links)) < 1) {
-    return fail(links.scratch_too_small());
+  if (kernel == nullptr) return fail(connections.no_device_code());
+  const std::lock_guard lock{connections.mutex()};
+  if (PeerExchangeKernels<Algo, Proto>::max_bytes(connections.peers(), Call::max_rings(connections)) < 1) {
+    return fail(connections.scratch_too_small());
   }
-  CCL_TRY(const DeviceTarget target, links.begin_on_device(info, stream));
-  ExchangePieces pieces = Call::pieces(links, table);
+  CCL_TRY(const DeviceTarget target, connections.begin_on_device(info, stream));
+  ExchangePieces pieces = Call::pieces(connections, table);
   int code = 0;
   while (code == 0 && pieces.next()) code = kernel(pieces.work(), target);
-  return links.finish_on_device(code, stream);
+  return connections.finish_on_device(code, stream);
 }
 
 }  // namespace ccl::detail

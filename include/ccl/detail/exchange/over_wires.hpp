@@ -17,7 +17,7 @@
 namespace ccl::detail {
 
 /// One message of a group of sends and receives.
-struct Leg {
+struct P2pOp {
   bool sends = false;
   void* data = nullptr;
   Index count = 0;
@@ -40,7 +40,7 @@ struct MessageTable {
 /// promises nothing of their data, lets them pass.
 enum class Overlaps { refused, allowed };
 /// The messages of a group, checked.
-Result<MessageTable> table_of(const Communicator& comm, std::span<const Leg> legs,
+Result<MessageTable> table_of(const Communicator& comm, std::span<const P2pOp> p2p_ops,
                               Overlaps overlaps);
 /// Counts and offsets of one side of an AllToAllV, in elements.
 struct RunsOfRanks {
@@ -50,9 +50,9 @@ struct RunsOfRanks {
 Result<MessageTable> table_of(const Communicator& comm, const void* send, const RunsOfRanks& sends,
                               void* recv, const RunsOfRanks& recvs, Index element_bytes);
 
-/// Between `Links::help` and `Links::finish`.
+/// Between `Connections::help` and `Connections::finish`.
 template <class Op, class Algo, class Proto>
-void run_messages(Links& links, const MessageTable& table) {
+void run_messages(Connections& connections, const MessageTable& table) {
   std::vector<Message> messages[2];
   std::vector<int> begin[2];
   for (int side = 0; side < 2; ++side) {
@@ -64,7 +64,7 @@ void run_messages(Links& links, const MessageTable& table) {
     }
     begin[side].push_back(int(messages[side].size()));
   }
-  auto work = links.work(Bytes{});
+  auto work = connections.work(Bytes{});
   work.sends = {messages[0].data(), begin[0].data(), work.sends.cursor};
   work.recvs = {messages[1].data(), begin[1].data(), work.recvs.cursor};
   const auto peers = [](const auto& of_peers) {
@@ -75,11 +75,11 @@ void run_messages(Links& links, const MessageTable& table) {
     }
     return found;
   };
-  if (links.opens_later()) {
-    if (const auto opening = links.open(peers(table.recvs), peers(table.sends))) {
-      const Opening::Sleeper sleeper{*opening};
-      const OpeningWork some{work, opening->there(false), opening->there(true)};
-      HostExecutor::run<SoloLane>(work.channels, OpeningBody<Op, Algo, Proto>{some});
+  if (connections.connects_on_demand()) {
+    if (const auto opening = connections.open(peers(table.recvs), peers(table.sends))) {
+      const OnDemandConnect::IdleScope sleeper{*opening};
+      const OnDemandWork some{work, opening->there(false), opening->there(true)};
+      HostExecutor::run<SoloLane>(work.channels, OnDemandBody<Op, Algo, Proto>{some});
       return opening->finish();
     }
   }
@@ -87,25 +87,25 @@ void run_messages(Links& links, const MessageTable& table) {
 }
 
 template <class Op, class Algo, class Proto>
-Result<void> exchange_on_host(Links& links, const CallInfo& info, const MessageTable& table) {
-  const std::lock_guard lock{links.mutex()};
-  const bool alone = links.comm().ranks() == 1;
-  if (!alone) CCL_CHECK(links.begin(info));
-  links.help();
-  if (alone || links.same_messages(Op::name, table.sends, table.recvs)) {
-    run_messages<Op, Algo, Proto>(links, table);
+Result<void> exchange_on_host(Connections& connections, const CallInfo& info, const MessageTable& table) {
+  const std::lock_guard lock{connections.mutex()};
+  const bool alone = connections.comm().ranks() == 1;
+  if (!alone) CCL_CHECK(connections.begin(info));
+  connections.help();
+  if (alone || connections.same_messages(Op::name, table.sends, table.recvs)) {
+    run_messages<Op, Algo, Proto>(connections, table);
   }
   if (alone) return {};
-  return links.finish();
+  return connections.finish();
 }
 
 /// In a communicator of one rank: its messages to itself.
-inline Result<void> exchange_alone_on_device(Links& links, const MessageTable& table,
+inline Result<void> exchange_alone_on_device(Connections& connections, const MessageTable& table,
                                              Stream stream) {
   const auto& from = table.sends[0];
   const auto& to = table.recvs[0];
   for (std::size_t m = 0; m < from.size() && m < to.size(); ++m) {
-    CCL_CHECK(links.copy(to[m].data, from[m].data, std::min(from[m].bytes, to[m].bytes), stream));
+    CCL_CHECK(connections.copy(to[m].data, from[m].data, std::min(from[m].bytes, to[m].bytes), stream));
   }
   return {};
 }
@@ -113,11 +113,11 @@ inline Result<void> exchange_alone_on_device(Links& links, const MessageTable& t
 template <class Op, class Algo, class Proto>
 class ExchangeCall final : public RecordedCall {
  public:
-  ExchangeCall(std::shared_ptr<Links> links, const CallInfo& info, MessageTable table)
-      : RecordedCall{std::move(links), info}, table_{std::move(table)} {}
+  ExchangeCall(std::shared_ptr<Connections> connections, const CallInfo& info, MessageTable table)
+      : RecordedCall{std::move(connections), info}, table_{std::move(table)} {}
   void run_on_host() override {
-    if (!links().same_messages(Op::name, table_.sends, table_.recvs)) return;
-    run_messages<Op, Algo, Proto>(links(), table_);
+    if (!connections().same_messages(Op::name, table_.sends, table_.recvs)) return;
+    run_messages<Op, Algo, Proto>(connections(), table_);
   }
 
  private:
@@ -125,58 +125,58 @@ class ExchangeCall final : public RecordedCall {
 };
 
 template <class Algo, class Proto>
-Result<void> exchange_on_device(Links& links, const CallInfo& info, const MessageTable& table,
+Result<void> exchange_on_device(Connections& connections, const CallInfo& info, const MessageTable& table,
                                 Stream stream) {
-  const auto& comm = links.comm();
-  if (comm.ranks() == 1) return exchange_alone_on_device(links, table, stream);
+  const auto& comm = connections.comm();
+  if (comm.ranks() == 1) return exchange_alone_on_device(connections, table, stream);
   const auto kernel = ExchangeKernels<Algo, Proto>::launch;
-  if (kernel == nullptr) return fail(links.no_device_code());
-  const std::lock_guard lock{links.mutex()};
-  ExchangeWork work{links.work(Bytes{})};
+  if (kernel == nullptr) return fail(connections.no_device_code());
+  const std::lock_guard lock{connections.mutex()};
+  ExchangeWork work{connections.work(Bytes{})};
   Index most = 0;
   int filled = 0;
   for (int side = 0; side < 2; ++side) {
     for (int p = 0; p <= comm.ranks(); ++p) {
-      if (p <= ExchangeWork::most_ranks) work.begin[side][p] = filled;
+      if (p <= ExchangeWork::max_ranks) work.begin[side][p] = filled;
       if (p == comm.ranks()) break;
       for (const Message& m : side == 0 ? table.sends[p] : table.recvs[p]) {
-        if (filled < ExchangeWork::most_messages) work.message[filled] = m;
+        if (filled < ExchangeWork::max_messages) work.message[filled] = m;
         most = std::max(most, m.bytes);
         ++filled;
       }
     }
   }
-  if (comm.ranks() > ExchangeWork::most_ranks || filled > ExchangeWork::most_messages) {
-    return fail(links.too_many_messages(filled));
+  if (comm.ranks() > ExchangeWork::max_ranks || filled > ExchangeWork::max_messages) {
+    return fail(connections.too_many_messages(filled));
   }
-  CCL_TRY(const auto target, links.begin_on_device(info, stream));
-  return links.finish_on_device(kernel(work, most, target), stream);
+  CCL_TRY(const auto target, connections.begin_on_device(info, stream));
+  return connections.finish_on_device(kernel(work, most, target), stream);
 }
 
 /// On whichever the communicator is on.
-template <class Op, class Algo, class Proto, Sides sides>
-Result<void> exchange(const std::shared_ptr<Links>& links, const CallInfo& info, MessageTable table,
+template <class Op, class Algo, class Proto, ExecSpaces sides>
+Result<void> exchange(const std::shared_ptr<Connections>& connections, const CallInfo& info, MessageTable table,
                       Stream stream) {
   if (stream.recorder() != nullptr) {
     if constexpr (sides.cpus) {
       using Call = ExchangeCall<Op, Algo, Proto>;
-      stream.recorder()->call = std::make_unique<Call>(links, info, std::move(table));
+      stream.recorder()->call = std::make_unique<Call>(connections, info, std::move(table));
     } else {
-      stream.recorder()->call = std::make_unique<GpuCall>(links, info);
+      stream.recorder()->call = std::make_unique<GpuCall>(connections, info);
     }
     return {};
   }
   if constexpr (sides.gpus) {
-    enroll<ExchangeKernels<Algo, Proto>>();
-    if (links->on_device()) return exchange_on_device<Algo, Proto>(*links, info, table, stream);
+    register_kernels<ExchangeKernels<Algo, Proto>>();
+    if (connections->on_device()) return exchange_on_device<Algo, Proto>(*connections, info, table, stream);
   }
   if constexpr (sides.cpus) {
-    return queue_on_host(links, info, stream,
-                         [table = std::move(table)](Links& own, const CallInfo& noted) {
+    return queue_on_host(connections, info, stream,
+                         [table = std::move(table)](Connections& own, const CallInfo& noted) {
                            return exchange_on_host<Op, Algo, Proto>(own, noted, table);
                          });
   }
-  return fail(links->no_device_code());  // not reached: creation was refused
+  return fail(connections->no_device_code());  // not reached: creation was refused
 }
 
 }  // namespace ccl::detail

@@ -29,7 +29,7 @@ class PacketExchange {
   static constexpr int tile_bytes = Lane::tile_cells * int(sizeof(Word));
   /// Bytes of a message, at most; a multiple of 128, so that the next one is aligned as this one
   /// is. 0: the scratch has no tile for each rank.
-  static constexpr Index most_bytes(const PeerView& peers) {
+  static constexpr Index max_bytes(const PeerView& peers) {
     return box_tiles(peers) * tile_bytes / 128 * 128;
   }
   /// Tiles of all messages of one direction: as many groups have something to do.
@@ -41,19 +41,19 @@ class PacketExchange {
 
   /// On the host, once `channels` is known: a message's runs go on with the group where those of
   /// the one before ended, so that small messages go to different groups.
-  static void deal(PeerExchangeWork& work) {
+  static void assign_tiles(PeerExchangeWork& work) {
     work.box_packets = box_tiles(work.peers) * Lane::tile_packets;
     for (const bool sends : {true, false}) {
       const Message* const messages = sends ? work.out : work.in;
-      auto& deal = sends ? work.out_deal : work.in_deal;
+      auto& assign_tiles = sends ? work.out_deal : work.in_deal;
       const Index all = tiles(messages, work.peers.ranks);
-      deal.run = all > Index{work.channels} * run ? run : 1;
+      assign_tiles.run = all > Index{work.channels} * run ? run : 1;
       int next = 0;
       for (int k = 0; k < work.peers.ranks; ++k) {
         const int p = (work.peers.rank + k) % work.peers.ranks;
-        deal.tiles[p] = int(div_up<Index>(messages[p].bytes, tile_bytes));
-        deal.first[p] = next;
-        next = (next + div_up(deal.tiles[p], deal.run)) % work.channels;
+        assign_tiles.tiles[p] = int(div_up<Index>(messages[p].bytes, tile_bytes));
+        assign_tiles.first[p] = next;
+        next = (next + div_up(assign_tiles.tiles[p], assign_tiles.run)) % work.channels;
       }
     }
   }
@@ -64,10 +64,10 @@ class PacketExchange {
         work_{work},
         channel_{channel},
         rank_{work.peers.rank},
-        state_{work.state.copies + channel % work.crews},
-        mailbox_{detail::mail(work.peers, work.peers.rank, 0)},
+        state_{work.state.copies + channel % work.blocks},
+        pending_sockets_{detail::mailbox(work.peers, work.peers.rank, 0)},
         first_{push_to(0)},
-        patience_{work.watch} {
+        spin_wait_{work.watch} {
     detail::look_at(work_);
     Memory::await_previous();
   }
@@ -80,9 +80,9 @@ class PacketExchange {
     CCL_UNROLL for (int i = 0; i < words_per_lane; ++i) {
       const int word = i * Group::width + group_.rank();
       const bool mine = word < PeerExchangeWork::state_words && (work_.counts >> word & 1u) != 0;
-      const bool sends = mine && word < PeerExchangeWork::most_ranks;
+      const bool sends = mine && word < PeerExchangeWork::max_ranks;
       counted_[i] = Memory::load_relaxed(state_ + (mine ? word : 0) * work_.state.count);
-      begun_[i] = Memory::load_credit(mailbox_[sends ? word : rank_].begun);
+      begun_[i] = Memory::load_credit(pending_sockets_[sends ? word : rank_].begun);
     }
   }
 
@@ -101,8 +101,8 @@ class PacketExchange {
       Word begun = held(begun_, push.peer);
       // Its begin of the message before this one: it has read what the half held.
       while (!group_.all(Index(begun + 1 - flag) >= 0)) {
-        if (group_.all(patience_.ends(push.peer, flag - 1))) return;
-        begun = Memory::load_credit(mailbox_[push.peer].begun);
+        if (group_.all(spin_wait_.ends(push.peer, flag - 1))) return;
+        begun = Memory::load_credit(pending_sockets_[push.peer].begun);
       }
       Packet* const box = push.box + half(flag);
       while (push.tiles.t < push.end) {
@@ -114,7 +114,7 @@ class PacketExchange {
       }
     }
     // While what the peers have pushed is on its way.
-    if (channel_ >= work_.crews) return;
+    if (channel_ >= work_.blocks) return;
     detail::count_for_absent(work_, work_.counts, channel_, group_.rank(), Group::width);
   }
 
@@ -142,7 +142,7 @@ class PacketExchange {
   }
 
  private:
-  using Data = Span<cuda::std::uint8_t, Align>;
+  using Data = UserBuffer<cuda::std::uint8_t, Align>;
 
   /// The tiles of one message that are this group's: every `groups`-th run of `length`.
   struct Tiles {
@@ -182,10 +182,10 @@ class PacketExchange {
     }
   }
   /// The first tile of this group of a message, and how it goes on.
-  CCL_HD Tiles tiles_of(const PeerExchangeWork::Deal& deal, int p) const {
-    const int behind = channel_ - deal.first[p];
+  CCL_HD Tiles tiles_of(const PeerExchangeWork::TileAssignment& assign_tiles, int p) const {
+    const int behind = channel_ - assign_tiles.first[p];
     const int mine = behind < 0 ? behind + work_.channels : behind;
-    return {mine * deal.run, deal.run, work_.channels, deal.run};
+    return {mine * assign_tiles.run, assign_tiles.run, work_.channels, assign_tiles.run};
   }
 
   CCL_HD Fragment load(const Data& data, Index bytes, int t) const {
@@ -198,7 +198,7 @@ class PacketExchange {
   }
   template <int N>
   CCL_HD void take(const Data& data, const Message& m, const Packet* box, int t, Word flag, int p) {
-    const auto got = collect<N>(lane_, box + Index{t} * Lane::tile_packets, flag, p, patience_);
+    const auto got = collect<N>(lane_, box + Index{t} * Lane::tile_packets, flag, p, spin_wait_);
     CCL_UNROLL for (int i = 0; i < N; ++i) store(data, m.bytes, t + i, got.of[i]);
   }
   static constexpr Index box_tiles(const PeerView& peers) {
@@ -214,9 +214,9 @@ class PacketExchange {
     told_ = true;
     CCL_ROLL for (int k = 0; k < work_.from.count; ++k) {
       const int p = work_.from.rank[k];
-      const int word = PeerExchangeWork::most_ranks + p;
+      const int word = PeerExchangeWork::max_ranks + p;
       if (word % Group::width != group_.rank()) continue;
-      Memory::store_credit(detail::mail(work_.peers, p, rank_)->begun, counted_[slot(word)] + 1);
+      Memory::store_credit(detail::mailbox(work_.peers, p, rank_)->begun, counted_[slot(word)] + 1);
     }
   }
   /// What the lane with that word holds.
@@ -230,7 +230,7 @@ class PacketExchange {
   }
   /// Of this launch's message to or from a peer.
   CCL_HD Word sequence(bool sends, int p) const {
-    return held(counted_, (sends ? 0 : PeerExchangeWork::most_ranks) + p) + 1;
+    return held(counted_, (sends ? 0 : PeerExchangeWork::max_ranks) + p) + 1;
   }
 
   Group group_;
@@ -238,11 +238,11 @@ class PacketExchange {
   const PeerExchangeWork& work_;
   int channel_, rank_;
   const Word* state_;
-  const Mail* mailbox_;                                             // mine
+  const Mailbox* pending_sockets_;                                             // mine
   Word counted_[words_per_lane] = {}, begun_[words_per_lane] = {};  // word i * width + rank
   bool told_ = false;
   Push first_;  // known before the wait for the launch before
-  Patience<Memory> patience_;
+  SpinWait<Memory> spin_wait_;
 };
 
 }  // namespace ccl::detail

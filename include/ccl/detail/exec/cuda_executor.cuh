@@ -18,7 +18,7 @@ __global__ void __launch_bounds__(Body::max_lanes, 1)
   const int group = __shfl_sync(0xffff'ffffu, int(threadIdx.x) / Group::width, 0);
   const int channel = group * int(gridDim.x) + int(blockIdx.x);
   const Body body{work};
-  if constexpr (detail::EndsWithCrew<Body>) {
+  if constexpr (detail::HasBlockEpilogue<Body>) {
     const auto left = body(Group{}, channel);
     __syncthreads();  // every group has read what end() overwrites
     body.end(left, int(blockIdx.x), int(threadIdx.x), int(blockDim.x));
@@ -33,7 +33,7 @@ CCL_DEVICE void run_part(const typename Body::Work& work, int block, int blocks)
   const int group = __shfl_sync(0xffff'ffffu, int(threadIdx.x) / Group::width, 0);
   const int channel = group * blocks + block;
   const bool here = channel < work.channels;
-  if constexpr (detail::EndsWithCrew<Body>) {
+  if constexpr (detail::HasBlockEpilogue<Body>) {
     // Groups beyond the part's own are there for another part's sake.
     Word left = 0;
     if (here) left = Body{work}(Group{}, channel);
@@ -157,7 +157,7 @@ struct CudaExecutor {
   [[nodiscard]] static cudaError_t launch(const typename Body::Work& work, const CudaShape& shape,
                                           cudaStream_t stream) {
     if (shape.channels < 1 || shape.blocks < 1) return cudaErrorInvalidValue;
-    if (detail::EndsWithCrew<Body> && shape.channels % shape.blocks != 0) {
+    if (detail::HasBlockEpilogue<Body> && shape.channels % shape.blocks != 0) {
       return cudaErrorInvalidConfiguration;
     }
     const int lanes = div_up(shape.channels, shape.blocks) * Group::width;

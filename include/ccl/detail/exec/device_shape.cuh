@@ -27,7 +27,7 @@ template <class Group, int MaxLanes>
 CudaShape device_shape(Index use, const DeviceTarget& target) {
   constexpr int groups = MaxLanes / Group::width;
   Index blocks = div_up<Index>(use, groups < 4 ? groups : 4);
-  blocks = blocks < target.most_blocks ? blocks : target.most_blocks;
+  blocks = blocks < target.max_blocks ? blocks : target.max_blocks;
   if (blocks * groups < use) use = blocks * groups;
   return {int(use), int(blocks), target.early};
 }
@@ -49,11 +49,11 @@ cudaError_t on_device(int device, F call) {
   return result;
 }
 
-/// Whether slices hold what the lanes move at once; if not, what `Links::finish_on_device` makes an
+/// Whether slices hold what the lanes move at once; if not, what `Connections::finish_on_device` makes an
 /// error of.
 template <class Group, class Body>
 cudaError_t check_slices(const typename Body::Work& work) {
-  constexpr Index needed = Body::template least_slice_bytes<Group>;
+  constexpr Index needed = Body::template min_slice_bytes<Group>;
   if (Index{work.slot_bytes} * work.slice_steps >= needed) return cudaSuccess;
   return cudaError_t(-needed);
 }
@@ -70,20 +70,20 @@ template <int Align>
 using Aligned = cuda::std::integral_constant<int, Align>;
 /// What buffers of R's elements are multiples of, at least.
 template <class R>
-inline constexpr int least_align = [] {
+inline constexpr int min_align = [] {
   constexpr int align = int(alignof(typename R::Type));
   return align < 16 ? align : 16;
 }();
 /// Calls `f` with the alignment of the kernels for buffers that are multiples of `align`, as a
 /// type; what is only moved has some for words, too. `check_aligned` has refused less than
-/// `least_align` where a rank uses the buffer.
+/// `min_align` where a rank uses the buffer.
 template <class R, class F>
 cudaError_t with_alignment(int align, F f) {
   if (align == 16) return f(Aligned<16>{});
   if constexpr (!reduces<R>) {
     if (align >= 4) return f(Aligned<4>{});
   }
-  return f(Aligned<least_align<R>>{});
+  return f(Aligned<min_align<R>>{});
 }
 /// Of addresses and sizes or'ed together: what all are multiples of.
 inline int lowest(Word bits) {
@@ -94,11 +94,11 @@ template <class R, class F>
 cudaError_t for_alignments(F f) {
   cudaError_t e = f(Aligned<16>{});
   if constexpr (!reduces<R>) e = e != cudaSuccess ? e : f(Aligned<4>{});
-  return e != cudaSuccess ? e : f(Aligned<least_align<R>>{});
+  return e != cudaSuccess ? e : f(Aligned<min_align<R>>{});
 }
 
-/// What makes a kernel known to those who launch it: see `enroll`.
+/// What makes a kernel known to those who launch it: see `register_kernels`.
 template <class Kernels>
-struct Enrolled;
+struct RegisteredKernels;
 
 }  // namespace ccl::detail

@@ -15,13 +15,13 @@ bool start_lane(std::vector<std::thread>& threads, std::function<void()> lane);
 
 /// The lanes of one group, made of CPU threads.
 template <class Group>
-struct HostCrew;
+struct HostBlock;
 template <>
-struct HostCrew<SoloLane> {
+struct HostBlock<SoloLane> {
   SoloLane lane(int) { return {}; }
 };
 template <int Width>
-struct HostCrew<ThreadLanes<Width>> {
+struct HostBlock<ThreadLanes<Width>> {
   typename ThreadLanes<Width>::Team team;
   ThreadLanes<Width> lane(int rank) { return {team, rank}; }
 };
@@ -29,7 +29,7 @@ struct HostCrew<ThreadLanes<Width>> {
 /// never come, so it ends the program, as in a thread.
 template <class Body, class Group>
 void run_lane(const Body& body, Group group, int channel) noexcept {
-  if constexpr (EndsWithCrew<Body>) {
+  if constexpr (HasBlockEpilogue<Body>) {
     const auto left = body(group, channel);
     group.sync();  // every lane has read what end() overwrites
     body.end(left, channel, group.rank(), Group::width);
@@ -63,13 +63,13 @@ struct HostExecutor {
       for (int c = begun; c < channels; ++c) detail::run_lane(body, Group{}, c);
       for (auto& thread : others) thread.join();
     } else {
-      std::vector<detail::HostCrew<Group>> crews(channels);
+      std::vector<detail::HostBlock<Group>> blocks(channels);
       std::vector<std::thread> threads;
       for (int c = 0; c < channels; ++c) {
         for (int l = 0; l < Group::width; ++l) {
-          threads.emplace_back([&body, &crews, hook, c, l] {
+          threads.emplace_back([&body, &blocks, hook, c, l] {
             detail::idle_hook = hook;
-            detail::run_lane(body, crews[c].lane(l), c);
+            detail::run_lane(body, blocks[c].lane(l), c);
           });
         }
       }

@@ -15,11 +15,11 @@ struct CUstream_st;  // of CUDA: cudaStream_t points to it
 
 namespace ccl::detail {
 
-/// Where a launch goes. `most_blocks` fit beside what else may run.
+/// Where a launch goes. `max_blocks` fit beside what else may run.
 struct DeviceTarget {
   int device = 0;
   CUstream_st* stream = nullptr;
-  int most_blocks = 1;
+  int max_blocks = 1;
   bool early = true;        // may move in before the launch ahead of it has ended
   Index channel_bytes = 0;  // see `Plan`
 };
@@ -50,7 +50,7 @@ struct RowKernels {
   static inline int (*launch)(const RowWork<P, E>&, const DeviceTarget&) = nullptr;
   /// Packets of scratch, in each half, that a row takes; 0: it is too long for any.
   static inline Index (*row_packets)(int length, int ranks) = nullptr;
-  static inline int most_length = 0;
+  static inline int max_length = 0;
 };
 /// A launch of an exchange.
 template <class Algo, class Proto>
@@ -62,9 +62,9 @@ struct ExchangeKernels {
 template <class Algo, class Proto>
 struct PeerExchangeKernels {
   static inline int (*launch)(const PeerExchangeWork&, const DeviceTarget&) = nullptr;
-  /// Of one message of a launch; `most_rings` as in `PeerExchangeWork`. 0: the scratch is too
+  /// Of one message of a launch; `max_rings` as in `PeerExchangeWork`. 0: the scratch is too
   /// small.
-  static inline Index (*most_bytes)(const PeerView&, int most_rings) = nullptr;
+  static inline Index (*max_bytes)(const PeerView&, int max_rings) = nullptr;
   static inline int (*load)(int device) = nullptr;
 };
 /// A launch of an exchange whose counts lie in memory.
@@ -72,7 +72,7 @@ template <class Algo, class Proto>
 struct CountedKernels {
   static inline int (*launch)(const CountedWork&, const DeviceTarget&) = nullptr;
   /// Rows of each message of a launch.
-  static inline int (*most_rows)(const CountedWork&) = nullptr;
+  static inline int (*max_rows)(const CountedWork&) = nullptr;
   static inline int (*load)(int device) = nullptr;
 };
 /// What `CopyEngine` runs beside the copies, and its reductions.
@@ -92,14 +92,14 @@ template <class... Calls>
 struct GroupKernels {
   static inline int (*launch)(const DeviceTarget&, const typename Calls::Work&...) = nullptr;
 };
-/// One launch of calls of one kind, at most `most_listed` of them.
+/// One launch of calls of one kind, at most `max_listed` of them.
 template <class Call>
 struct ListKernels {
   static inline int (*launch)(const DeviceTarget&, std::span<const typename Call::Work>) = nullptr;
 };
 /// As many as fit into a kernel's arguments, 4,000 bytes.
 template <class Call>
-inline constexpr int most_listed = [] {
+inline constexpr int max_listed = [] {
   if constexpr (std::is_void_v<Call>)
     return 16;  // none: each is a launch of its own
   else
@@ -127,13 +127,13 @@ struct KernelLoader {
   KernelLoader* next;
 };
 template <class Op, class Algo, class Proto>
-struct KernelsOf {
+struct ComposedKernels {
   static inline KernelLoader* first = nullptr;
 };
 
 /// The same of the `MapKernels` of one functor.
 template <class F>
-struct MapsBy {
+struct MapKernelList {
   static inline KernelLoader* first = nullptr;
 };
 
@@ -141,9 +141,9 @@ struct MapsBy {
 /// function is found there by its argument; both definitions of a template that calls this do the
 /// same, whichever the linker keeps.
 template <class Kernels>
-void enroll() {
-  if constexpr (requires { enroll_device_code(std::type_identity<Kernels>{}); }) {
-    enroll_device_code(std::type_identity<Kernels>{});
+void register_kernels() {
+  if constexpr (requires { register_device_code(std::type_identity<Kernels>{}); }) {
+    register_device_code(std::type_identity<Kernels>{});
   }
 }
 

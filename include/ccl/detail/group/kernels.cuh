@@ -15,7 +15,7 @@ template <class Call>
 struct AsMember;  // of a group
 
 template <class Op, class Algo, class Proto, class R>
-struct Enrolled<AsMember<WireCall<Op, Algo, Proto, R>>> {
+struct RegisteredKernels<AsMember<WireCall<Op, Algo, Proto, R>>> {
   using Works = WireWork<R>;
   using Counts = RankCounts<>;  // any
   template <int MaxLanes>
@@ -36,13 +36,13 @@ struct Enrolled<AsMember<WireCall<Op, Algo, Proto, R>>> {
     return shape;
   }
   static void add_loader(KernelLoader& loader) {
-    loader.next = KernelsOf<Op, Algo, Proto>::first;
-    KernelsOf<Op, Algo, Proto>::first = &loader;
+    loader.next = ComposedKernels<Op, Algo, Proto>::first;
+    ComposedKernels<Op, Algo, Proto>::first = &loader;
   }
 };
 
 template <class Op, class Algo, class Proto, class R>
-struct Enrolled<AsMember<PeerCall<Op, Algo, Proto, R>>> {
+struct RegisteredKernels<AsMember<PeerCall<Op, Algo, Proto, R>>> {
   using Works = PeerWork<R>;
   using Counts = typename Algo::RankCounts;
   template <int MaxLanes>
@@ -57,16 +57,16 @@ struct Enrolled<AsMember<PeerCall<Op, Algo, Proto, R>>> {
   }
   template <class Lanes, class Body, int MaxLanes>
   static CudaShape spread(Works& work, const DeviceTarget& share) {
-    return Enrolled<PeerKernels<Op, Algo, Proto, R>>::template spread<Body>(work, MaxLanes, share);
+    return RegisteredKernels<PeerKernels<Op, Algo, Proto, R>>::template spread<Body>(work, MaxLanes, share);
   }
   static void add_loader(KernelLoader& loader) {
-    loader.next = KernelsOf<Op, Algo, Proto>::first;
-    KernelsOf<Op, Algo, Proto>::first = &loader;
+    loader.next = ComposedKernels<Op, Algo, Proto>::first;
+    ComposedKernels<Op, Algo, Proto>::first = &loader;
   }
 };
 
 template <class Op, class Algo, class Proto>
-struct Enrolled<AsMember<PeerExchangeCall<Op, Algo, Proto>>> {
+struct RegisteredKernels<AsMember<PeerExchangeCall<Op, Algo, Proto>>> {
   using Shape = PeerExchangeShape<Algo, Proto>;
   using Works = PeerExchangeWork;
   using Counts = RankCounts<>;  // any
@@ -85,8 +85,8 @@ struct Enrolled<AsMember<PeerExchangeCall<Op, Algo, Proto>>> {
     return Shape::template spread<Lanes, Body, MaxLanes>(work, share);
   }
   static void add_loader(KernelLoader& loader) {
-    loader.next = KernelsOf<Op, Algo, Proto>::first;
-    KernelsOf<Op, Algo, Proto>::first = &loader;
+    loader.next = ComposedKernels<Op, Algo, Proto>::first;
+    ComposedKernels<Op, Algo, Proto>::first = &loader;
   }
 };
 
@@ -108,24 +108,24 @@ template <class R, class Q>
 void beside(PeerWork<R>& work, const PeerWork<Q>& other, int places_behind) {
   const bool one_view = other.epoch.copies == work.epoch.copies;
   if (places_behind == 0 || !one_view || other.layout.count < 1) return;
-  work.other_crews += other.crews;
-  if (places_behind < 0) work.first_crew += other.crews;
+  work.other_blocks += other.blocks;
+  if (places_behind < 0) work.first_block += other.blocks;
 }
 template <class A, class B>
 void beside(A&, const B&, int) {}
 /// What exchanges have of a launch of so many calls, whether they take part or not, which each rank
 /// finds for itself: the others must divide the same blocks on all ranks. An eighth of them, which
 /// is a choice and not a measurement.
-inline int kept_for_exchanges(int most_blocks, int calls, int exchanges) {
+inline int kept_for_exchanges(int max_blocks, int calls, int exchanges) {
   if (exchanges == 0) return 0;
   const int others = calls - exchanges;
-  return std::max(0, std::min(std::max(exchanges, most_blocks / 8), most_blocks - others));
+  return std::max(0, std::min(std::max(exchanges, max_blocks / 8), max_blocks - others));
 }
 /// What one of so many calls, which move `all_bytes`, may have of a launch: a block, and of the
 /// other blocks by its size, which all ranks see alike.
 inline DeviceTarget share_of(DeviceTarget target, int calls, Index bytes, Index all_bytes) {
   const double part = double(bytes) / double(all_bytes < 1 ? 1 : all_bytes);
-  target.most_blocks = 1 + int(double(target.most_blocks - calls) * part);
+  target.max_blocks = 1 + int(double(target.max_blocks - calls) * part);
   return target;
 }
 template <class R>
@@ -141,9 +141,9 @@ inline int ranks_of(const PeerExchangeWork& work) {
 }
 
 template <class... Calls>
-struct Enrolled<GroupKernels<Calls...>> {
+struct RegisteredKernels<GroupKernels<Calls...>> {
   template <class C>
-  using Member = Enrolled<AsMember<C>>;
+  using Member = RegisteredKernels<AsMember<C>>;
   using Counts = typename CountsOf<typename Member<Calls>::Counts...>::Type;
   static constexpr int count = int(sizeof...(Calls));
   static constexpr int max_lanes = std::min({Member<Calls>::max_lanes...});
@@ -175,9 +175,9 @@ struct Enrolled<GroupKernels<Calls...>> {
                                const typename Calls::Work&... works) {
     constexpr int exchanges = (0 + ... + int(is_exchange<Calls>));
     DeviceTarget rest = target;
-    rest.most_blocks -= kept_for_exchanges(target.most_blocks, count, exchanges);
+    rest.max_blocks -= kept_for_exchanges(target.max_blocks, count, exchanges);
     const int members = (0 + ... + int(!is_exchange<Calls> && Member<Calls>::takes_part(works)));
-    if (rest.most_blocks < members) return cudaErrorInvalidConfiguration;
+    if (rest.max_blocks < members) return cudaErrorInvalidConfiguration;
     for (const cudaError_t e :
          {Member<Calls>::template check<typename Part<N, Calls, Align, Ranks>::Lanes,
                                         typename Member<Calls>::template Body<Align, Ranks>>(
@@ -211,8 +211,8 @@ struct Enrolled<GroupKernels<Calls...>> {
                       shapes[N]),
      ...);
     if constexpr (exchanges > 0) {
-      rest.most_blocks = (target.most_blocks - used) / exchanges;
-      if (rest.most_blocks < 1) return cudaErrorInvalidConfiguration;
+      rest.max_blocks = (target.max_blocks - used) / exchanges;
+      if (rest.max_blocks < 1) return cudaErrorInvalidConfiguration;
       const auto shape_exchange = [&](auto member, auto part, auto& work, auto& made) {
         if constexpr (!requires { message_bytes(work); }) shape(member, part, work, rest, made);
       };
@@ -221,7 +221,7 @@ struct Enrolled<GroupKernels<Calls...>> {
                       shapes[N]),
        ...);
     }
-    (divide_crews<N>(spread, Numbers{}), ...);
+    (divide_blocks<N>(spread, Numbers{}), ...);
     int begin = 0, lanes = 0;
     const auto part = [&]<class P>(std::type_identity<P>, const auto& work, const CudaShape& of) {
       const P made{work, begin, of.blocks};
@@ -237,7 +237,7 @@ struct Enrolled<GroupKernels<Calls...>> {
     return CudaExecutor::launch_parts<max_lanes>(parts, begin, lanes, target.early, target.stream);
   }
   template <int N, class Works, int... M>
-  static void divide_crews(Works& works, cuda::std::integer_sequence<int, M...>) {
+  static void divide_blocks(Works& works, cuda::std::integer_sequence<int, M...>) {
     (beside(std::get<N>(works), std::get<M>(works), M - N), ...);
   }
   template <int Align, int... Ranks, int... N>

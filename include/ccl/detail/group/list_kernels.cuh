@@ -10,11 +10,11 @@
 namespace ccl::detail {
 
 template <class Call>
-struct Enrolled<ListKernels<Call>> {
-  using Member = Enrolled<AsMember<Call>>;
+struct RegisteredKernels<ListKernels<Call>> {
+  using Member = RegisteredKernels<AsMember<Call>>;
   using Work = typename Call::Work;
   using Counts = typename CountsOf<typename Member::Counts>::Type;
-  static constexpr int max_lanes = Member::max_lanes, most = most_listed<Call>;
+  static constexpr int max_lanes = Member::max_lanes, most = max_listed<Call>;
   using Group = typename Member::template Lanes<max_lanes>;
   template <int Align, int Ranks>
   using Body = typename Member::template Body<Align, Ranks>;
@@ -41,7 +41,7 @@ struct Enrolled<ListKernels<Call>> {
   static cudaError_t launch_as(const DeviceTarget& target, std::span<const Work> works) {
     using List = KernelList<Group, B, most>;
     const int count = int(works.size());
-    if (count > most || target.most_blocks < count) return cudaErrorInvalidConfiguration;
+    if (count > most || target.max_blocks < count) return cudaErrorInvalidConfiguration;
     if (const cudaError_t e = Member::template check<Group, B>(works.front()); e != cudaSuccess) {
       return e;
     }

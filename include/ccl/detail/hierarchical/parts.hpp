@@ -44,9 +44,9 @@ struct HierarchicalParts {
   using Outer = Stage<Step, OuterAlgo, OuterProto, Transport>;
   // Whether it takes every rail, and lays data of ranks side by side.
   static constexpr bool by_rail = !(all_reduce && !rails) && !std::is_same_v<Op, Broadcast>;
-  static constexpr bool by_rank = one_of<Op, AllGather, ReduceScatter, AllToAll>;
+  static constexpr bool by_rank = is_one_of<Op, AllGather, ReduceScatter, AllToAll>;
   static constexpr bool needs_scratch =
-      (all_reduce && rails) || one_of<Op, ReduceScatter, Reduce, AllToAll>;
+      (all_reduce && rails) || is_one_of<Op, ReduceScatter, Reduce, AllToAll>;
 
   explicit HierarchicalParts(const Communicator& of) : comm{of}, order{of} {}
 
@@ -62,8 +62,8 @@ struct HierarchicalParts {
   std::string name{};
 
   /// Of what was moved from; never destroyed.
-  static std::shared_ptr<HierarchicalParts> nobody() noexcept {
-    static HierarchicalParts* const parts = new HierarchicalParts{Communicator{detail::nobody()}};
+  static std::shared_ptr<HierarchicalParts> moved_from() noexcept {
+    static HierarchicalParts* const parts = new HierarchicalParts{Communicator{detail::moved_from()}};
     return {std::shared_ptr<void>{}, parts};
   }
 };

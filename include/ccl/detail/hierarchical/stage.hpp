@@ -11,17 +11,17 @@ namespace ccl::detail {
 
 /// A composition as a part of another: what it is told where its shares lie, it need not check.
 template <class Op, class Algo, class Proto, class Transport>
-class Stage : public Composition<Op, Algo, Proto, sides_of<Transport>()> {
+class Stage : public Composition<Op, Algo, Proto, exec_spaces<Transport>()> {
   static_assert(check_collective<Op, Algo, Proto, Transport>());
-  static constexpr Sides sides = sides_of<Transport>();
+  static constexpr ExecSpaces sides = exec_spaces<Transport>();
   using Base = Composition<Op, Algo, Proto, sides>;
 
  public:
   Stage() = default;
   /// Collective.
   static Result<Stage> create(const Communicator& comm, std::optional<Plan> plan) {
-    CCL_TRY(auto links, Base::template make_links<Transport>(comm, plan));
-    return Stage{std::move(links)};
+    CCL_TRY(auto connections, Base::template make_connections<Transport>(comm, plan));
+    return Stage{std::move(connections)};
   }
 
   /// What reduces.
@@ -29,7 +29,7 @@ class Stage : public Composition<Op, Algo, Proto, sides_of<Transport>()> {
   Result<void> reduce(const R& reduction, const void* in, void* out, const Layout& layout, int root,
                       Stream stream) const {
     using T = typename R::Type;
-    if (this->links_->comm().ranks() == 1) {
+    if (this->connections_->comm().ranks() == 1) {
       return this->reduce_alone(reduction, in, out, layout.count, stream);
     }
     const auto info =
@@ -46,7 +46,7 @@ class Stage : public Composition<Op, Algo, Proto, sides_of<Transport>()> {
   /// Runs of an all-gather, one after another or, where messages travel as a list, at once.
   Result<void> gather(std::span<const Run> runs, Index bytes, Index stride, Stream stream) const {
     const auto info = call_info<char, void>(Op::name, bytes, -1);
-    const int ranks = this->links_->comm().ranks();
+    const int ranks = this->connections_->comm().ranks();
     if constexpr (Exchanges<Op, Algo>) {
       MessageTable table{ranks};
       for (const Run& run : runs) {
@@ -67,14 +67,14 @@ class Stage : public Composition<Op, Algo, Proto, sides_of<Transport>()> {
   }
 
   /// Messages between any two ranks.
-  MessageTable table() const { return MessageTable{this->links_->comm().ranks()}; }
+  MessageTable table() const { return MessageTable{this->connections_->comm().ranks()}; }
   Result<void> send_all(MessageTable table, Stream stream) const {
     return exchange(call_info<char, void>(Op::name, -1, -1), std::move(table), stream);
   }
 
   Result<void> broadcast(const void* in, void* out, Index bytes, int root, Stream stream) const {
     const auto info = call_info<char, void>(Op::name, bytes, root);
-    const auto& comm = this->links_->comm();
+    const auto& comm = this->connections_->comm();
     if constexpr (Exchanges<Op, Algo>) {
       MessageTable table{comm.ranks()};
       for (int p = 0; root == comm.rank() && p < comm.ranks(); ++p) table.send(p, in, bytes);
@@ -93,13 +93,13 @@ class Stage : public Composition<Op, Algo, Proto, sides_of<Transport>()> {
   }
 
  private:
-  explicit Stage(std::shared_ptr<Links> links) : Base{std::move(links)} {}
+  explicit Stage(std::shared_ptr<Connections> connections) : Base{std::move(connections)} {}
 
   Result<void> exchange(const CallInfo& info, MessageTable table, Stream stream) const {
     if constexpr (OverPeers<Algo>) {
-      return exchange_over_peers<Op, Algo, Proto>(this->links_, info, table, stream);
+      return exchange_over_peers<Op, Algo, Proto>(this->connections_, info, table, stream);
     } else {
-      return detail::exchange<Op, Algo, Proto, sides>(this->links_, info, std::move(table), stream);
+      return detail::exchange<Op, Algo, Proto, sides>(this->connections_, info, std::move(table), stream);
     }
   }
 };

@@ -170,16 +170,16 @@ class HierarchicalSteps {
     const int host = levels().host_of(root), local = levels().local_of(root);
     const bool at_home = levels().host == host;
     // Of uneven hosts, first ranks go between; the root's host hands the message to its own first.
-    const int door = levels().even ? local : 0;
-    const bool early = at_home && (door != local || hosts() == 1);
+    const int remote_buffer = levels().even ? local : 0;
+    const bool early = at_home && (remote_buffer != local || hosts() == 1);
     if (early) CCL_CHECK(parts_->first.broadcast(send, recv, bytes, local, stream));
-    if (hosts() > 1 && levels().local == door) {
+    if (hosts() > 1 && levels().local == remote_buffer) {
       const void* const from = root == comm().rank() ? send : recv;
       CCL_CHECK(parts_->outer->broadcast(from, recv, bytes, host, stream));
     }
     if (early) return {};
     const void* const from = root == comm().rank() ? send : recv;
-    return parts_->first.broadcast(from, recv, bytes, door, stream);
+    return parts_->first.broadcast(from, recv, bytes, remote_buffer, stream);
   }
 
  private:
@@ -227,7 +227,7 @@ class HierarchicalSteps {
   template <class T, class Rs>
   Result<void> rail_reduce(const T* send, T* recv, Index each, const Rs& by, Stream stream) const {
     if (each == 0) return {};
-    const Index parts = std::min(most_parts, each * Index{sizeof(T)} / least_part_bytes);
+    const Index parts = std::min(max_parts, each * Index{sizeof(T)} / min_part_bytes);
     if (parts_->between && parts > 1) {
       const Index equal = (each + parts - 1) / parts;
       const Index step = equal >= 128 ? equal / 128 * 128 : equal;
@@ -243,8 +243,8 @@ class HierarchicalSteps {
   }
   /// Of a long message, shares are cut into parts: while one is under way between hosts, those
   /// before and after it are gathered and scattered inside.
-  static constexpr Index most_parts = 8;
-  static constexpr Index least_part_bytes = Index{512} << 10;
+  static constexpr Index max_parts = 8;
+  static constexpr Index min_part_bytes = Index{512} << 10;
 
   /// Returns when nothing of it is under way any more, whatever became of it.
   template <class T, class Rs>
@@ -306,8 +306,8 @@ class HierarchicalSteps {
 
   /// `pieces` elements do not fit.
   Result<void> too_large(Index pieces, std::size_t element) const {
-    constexpr const char* other = one_of<Op, AllToAll>        ? "Pairwise"
-                                  : one_of<Op, ReduceScatter> ? "Ring"
+    constexpr const char* other = is_one_of<Op, AllToAll>        ? "Pairwise"
+                                  : is_one_of<Op, ReduceScatter> ? "Ring"
                                                               : "Ring or Tree";
     Error error{Errc::not_supported,
                 fmt::format("{} has {} bytes of scratch ({} elements of {} bytes each are to lie "
@@ -318,7 +318,7 @@ class HierarchicalSteps {
     return fail(std::move(error));
   }
 
-  Handle<Parts, Parts::nobody> parts_;
+  Handle<Parts, Parts::moved_from> parts_;
 };
 
 }  // namespace ccl::detail

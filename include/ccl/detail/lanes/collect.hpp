@@ -16,14 +16,14 @@ struct Fragments {
 template <int N, class Lane, class Memory>
 CCL_HD Fragments<typename Lane::Fragment, N> collect(const Lane& lane, const Packet* tile,
                                                      Word flag, int peer,
-                                                     Patience<Memory>& patience) {
+                                                     SpinWait<Memory>& spin_wait) {
   typename Lane::Arrival got[N];
-  bool here;
+  bool has_arrived;
   do {
     CCL_UNROLL for (int n = 0; n < N; ++n) got[n] = lane.load(tile + n * Lane::tile_packets);
-    here = true;
-    CCL_UNROLL for (int n = 0; n < N; ++n) here = here & lane.here(got[n], flag);
-  } while (!lane.agree(here) && !lane.agree(patience.ends(peer, flag - 1)));  // steps before it
+    has_arrived = true;
+    CCL_UNROLL for (int n = 0; n < N; ++n) has_arrived = has_arrived & lane.has_arrived(got[n], flag);
+  } while (!lane.agree(has_arrived) && !lane.agree(spin_wait.ends(peer, flag - 1)));  // steps before it
   Fragments<typename Lane::Fragment, N> result;
   CCL_UNROLL for (int n = 0; n < N; ++n) result.of[n] = lane.unpack(got[n]);
   return result;
@@ -34,20 +34,20 @@ CCL_HD Fragments<typename Lane::Fragment, N> collect(const Lane& lane, const Pac
 template <int N, class Lane, class Memory>
 CCL_HD Fragments<typename Lane::Fragment, N> collect_peers(const Lane& lane, const Packet* tile,
                                                            Index stride, Word flag, int skip,
-                                                           Patience<Memory>& patience) {
+                                                           SpinWait<Memory>& spin_wait) {
   typename Lane::Arrival got[N];
-  bool here;
+  bool has_arrived;
   int late = -1;
   do {
     CCL_UNROLL for (int n = 0; n < N; ++n) got[n] = lane.load(tile + n * stride);
-    here = true;
-    CCL_UNROLL for (int n = 0; n < N; ++n) here = here & ((n == skip) | lane.here(got[n], flag));
-    if (lane.agree(here)) break;
+    has_arrived = true;
+    CCL_UNROLL for (int n = 0; n < N; ++n) has_arrived = has_arrived & ((n == skip) | lane.has_arrived(got[n], flag));
+    if (lane.agree(has_arrived)) break;
     CCL_UNROLL for (int n = 0; n < N; ++n) {
-      if (n != skip && !lane.here(got[n], flag)) late = n;
+      if (n != skip && !lane.has_arrived(got[n], flag)) late = n;
     }
-    if (here) late = -1;
-  } while (!lane.agree(patience.ends(late, flag)));
+    if (has_arrived) late = -1;
+  } while (!lane.agree(spin_wait.ends(late, flag)));
   Fragments<typename Lane::Fragment, N> result;
   CCL_UNROLL for (int n = 0; n < N; ++n) result.of[n] = lane.unpack(got[n]);
   return result;
@@ -56,25 +56,25 @@ CCL_HD Fragments<typename Lane::Fragment, N> collect_peers(const Lane& lane, con
 /// N rows of `M` tiles each in one latency, tile m of row n at `at(n, m)`, from rank `who(n, m)`.
 template <int N, int M, class Lane, class At, class Who, class Memory>
 CCL_HD Fragments<Fragments<typename Lane::Fragment, M>, N> collect_grid(
-    const Lane& lane, At at, Who who, Word flag, Patience<Memory>& patience) {
+    const Lane& lane, At at, Who who, Word flag, SpinWait<Memory>& spin_wait) {
   typename Lane::Arrival got[N][M];
   int late;
   do {
     CCL_UNROLL for (int n = 0; n < N; ++n) {
       CCL_UNROLL for (int m = 0; m < M; ++m) got[n][m] = lane.load(at(n, m));
     }
-    bool here = true;
+    bool has_arrived = true;
     CCL_UNROLL for (int n = 0; n < N; ++n) {
-      CCL_UNROLL for (int m = 0; m < M; ++m) here = here & lane.here(got[n][m], flag);
+      CCL_UNROLL for (int m = 0; m < M; ++m) has_arrived = has_arrived & lane.has_arrived(got[n][m], flag);
     }
-    if (lane.agree(here)) break;
+    if (lane.agree(has_arrived)) break;
     late = -1;
     CCL_UNROLL for (int n = 0; n < N; ++n) {
       CCL_UNROLL for (int m = 0; m < M; ++m) {
-        if (!lane.here(got[n][m], flag)) late = who(n, m);
+        if (!lane.has_arrived(got[n][m], flag)) late = who(n, m);
       }
     }
-  } while (!lane.agree(patience.ends(late, flag - 1)));
+  } while (!lane.agree(spin_wait.ends(late, flag - 1)));
   Fragments<Fragments<typename Lane::Fragment, M>, N> result;
   CCL_UNROLL for (int n = 0; n < N; ++n) {
     CCL_UNROLL for (int m = 0; m < M; ++m) result.of[n].of[m] = lane.unpack(got[n][m]);

@@ -40,8 +40,8 @@ struct WarpLanes {
   CCL_DEVICE float max(float value) const { return fold<Greater>(value); }
   CCL_DEVICE Word from(Word word, int lane) const { return __shfl_sync(0xffff'ffffu, word, lane); }
   // The crew is the block: in each warp by pairs, then the warps by pairs.
-  CCL_DEVICE float crew_sum(float value) const { return crew_fold<Plus>(value, 0); }
-  CCL_DEVICE float crew_max(float value) const { return crew_fold<Greater>(value, -INFINITY); }
+  CCL_DEVICE float block_sum(float value) const { return block_fold<Plus>(value, 0); }
+  CCL_DEVICE float block_max(float value) const { return block_fold<Greater>(value, -INFINITY); }
 
  private:
   struct Plus {
@@ -59,7 +59,7 @@ struct WarpLanes {
     return value;
   }
   template <class F>
-  CCL_DEVICE float crew_fold(float value, float neutral) const {
+  CCL_DEVICE float block_fold(float value, float neutral) const {
     __shared__ float of_warp[width];  // a block has at most as many warps as a warp has lanes
     value = fold<F>(value);
     __syncthreads();  // everybody has read what the last call left

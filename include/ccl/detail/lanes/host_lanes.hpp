@@ -17,16 +17,16 @@ struct SoloLane {
   bool all(bool vote) const { return vote; }
   float max(float value) const { return value; }
   Word from(Word word, int) const { return word; }
-  float crew_sum(float value) const { return value; }
-  float crew_max(float value) const { return value; }
+  float block_sum(float value) const { return value; }
+  float block_max(float value) const { return value; }
 };
 static_assert(ReducingLanes<SoloLane>);
 
 /// A barrier of lock and condition. With std::barrier, a run of 32 lanes under the thread sanitizer
 /// once stood still (libstdc++ 13, many cores); the cause was not found.
-class LaneGate {
+class LaneBarrier {
  public:
-  explicit LaneGate(int width) : width_{width} {}
+  explicit LaneBarrier(int width) : width_{width} {}
   void arrive_and_wait() {
     std::unique_lock lock{mutex_};
     const unsigned round = round_;
@@ -56,7 +56,7 @@ class ThreadLanes {
   using Memory = HostMemory;
 
   struct Team {
-    detail::LaneGate gate{Width};
+    detail::LaneBarrier gate{Width};
     std::atomic<int> against{0};
     float part[Width] = {};  // each lane's own, between two syncs
     Word word = 0;           // one lane's, between two syncs
@@ -85,10 +85,10 @@ class ThreadLanes {
     sync();
     return result;
   }
-  float crew_sum(float value) const {  // a crew is one group
+  float block_sum(float value) const {  // a crew is one group
     return fold(value, [](float a, float b) { return a + b; });
   }
-  float crew_max(float value) const { return max(value); }
+  float block_max(float value) const { return max(value); }
 
  private:
   template <class F>

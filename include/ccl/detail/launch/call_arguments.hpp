@@ -28,8 +28,8 @@ struct CallArguments {
 
 /// What a launch over wires is told on a GPU, where the trees of all roots lie one after another.
 template <class Op, class Algo, class R>
-WireWork<R> wire_work_on_device(Links& links, const CallArguments<R>& given) {
-  auto work = links.work(given.reduction);
+WireWork<R> wire_work_on_device(Connections& connections, const CallArguments<R>& given) {
+  auto work = connections.work(given.reduction);
   if (wires_by_root<Op, Algo>) work.trees += Index{work.channels} * given.root;
   given.tell(work);
   return work;
@@ -37,11 +37,11 @@ WireWork<R> wire_work_on_device(Links& links, const CallArguments<R>& given) {
 
 /// What a launch over a peer view is told.
 template <class Op, class Algo, class R>
-PeerWork<R> peer_work(const Links& links, const CallArguments<R>& given) {
+PeerWork<R> peer_work(const Connections& connections, const CallArguments<R>& given) {
   PeerWork<R> work{given.reduction};
-  work.peers = links.peers();
-  work.epoch = links.epoch();
-  work.watch = links.watch();
+  work.peers = connections.peers();
+  work.epoch = connections.epoch();
+  work.watch = connections.watch();
   given.tell(work);
   work.layout.split = (work.layout.split || Op::rooted) && Algo::splits;
   return work;

@@ -31,13 +31,13 @@ class CallOrder {
   /// `keep`: what a graph must hold. `end` in any case once `begin` was a success.
   Result<void> begin(Stream stream, const std::shared_ptr<void>& keep);
   Result<void> end(Stream stream);
-  Turns& turns() { return turns_; }  // of calls on CPU ranks
+  CallSequencer& sequencer() { return sequencer_; }  // of calls on CPU ranks
 
  private:
   Communicator comm_;
   std::shared_ptr<void> scratch_;
   Index scratch_bytes_ = 0;
-  Turns turns_;
+  CallSequencer sequencer_;
 };
 
 /// Errors of a stream that is not of the communicator's kind, or that records for a group. `name`:
@@ -57,20 +57,20 @@ Result<void> in_turn(const Communicator& comm, const std::shared_ptr<Owner>& own
     const Result<void> ended = order.end(stream);
     return shared_failure(comm, launched ? ended : launched);
   }
-  Turns& turns = order.turns();
+  CallSequencer& sequencer = order.sequencer();
   if (stream.host() == nullptr) {
-    const Turn turn{turns};
+    const CallTicket turn{sequencer};
     return shared_failure(comm, launches());
   }
-  const std::lock_guard lock{turns.mutex()};
-  const Word turn = turns.take();
+  const std::lock_guard lock{sequencer.mutex()};
+  const Word turn = sequencer.take();
   stream.host()->enqueue([owner, turn]() -> Result<void> {
-    owner->order.turns().await(turn);
+    owner->order.sequencer().await(turn);
     return {};
   });
   auto queued = shared_failure(comm, launches());
   stream.host()->enqueue([held = in_flight(comm), owner, turn]() -> Result<void> {
-    owner->order.turns().end(turn);
+    owner->order.sequencer().end(turn);
     return {};
   });
   return queued;

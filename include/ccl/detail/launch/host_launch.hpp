@@ -17,37 +17,37 @@
 
 namespace ccl::detail {
 
-inline Result<void> check_on_host(const Links& links, Stream stream) {
-  CCL_CHECK(links.ready());
-  if (stream.cuda() != nullptr) return fail(links.not_on_device());
+inline Result<void> check_on_host(const Connections& connections, Stream stream) {
+  CCL_CHECK(connections.ready());
+  if (stream.cuda() != nullptr) return fail(connections.not_on_device());
   return {};
 }
 
 /// Runs now or, given a stream, when everything before it there has run.
 template <class F>
-Result<void> queue_on_host(const Links& links, Stream stream, F call) {
-  CCL_CHECK(check_on_host(links, stream));
+Result<void> queue_on_host(const Connections& connections, Stream stream, F call) {
+  CCL_CHECK(check_on_host(connections, stream));
   if (stream.host() == nullptr) return call();
   stream.host()->enqueue(
-      [held = in_flight(links.comm()), call = std::move(call)] { return call(); });
+      [held = in_flight(connections.comm()), call = std::move(call)] { return call(); });
   return {};
 }
-/// The same of `call(links, info)`, an operation that the journal keeps, unless it is refused. It
+/// The same of `call(connections, info)`, an operation that the journal keeps, unless it is refused. It
 /// also waits for all calls of these links that were made before, on whatever stream.
 template <class F>
-Result<void> queue_on_host(const std::shared_ptr<Links>& links, const CallInfo& info, Stream stream,
+Result<void> queue_on_host(const std::shared_ptr<Connections>& connections, const CallInfo& info, Stream stream,
                            F call) {
-  CCL_CHECK(check_on_host(*links, stream));
+  CCL_CHECK(check_on_host(*connections, stream));
   if (stream.host() == nullptr) {
-    const auto noted = links->noted(info);
-    const Turn turn{links->turns()};
-    return call(*links, noted);
+    const auto noted = connections->noted(info);
+    const CallTicket turn{connections->sequencer()};
+    return call(*connections, noted);
   }
-  const std::lock_guard lock{links->turns().mutex()};
-  stream.host()->enqueue([held = in_flight(links->comm()), links, noted = links->noted(info),
-                          call = std::move(call), number = links->turns().take()] {
-    const Turn turn{links->turns(), number};
-    return call(*links, noted);
+  const std::lock_guard lock{connections->sequencer().mutex()};
+  stream.host()->enqueue([held = in_flight(connections->comm()), connections, noted = connections->noted(info),
+                          call = std::move(call), number = connections->sequencer().take()] {
+    const CallTicket turn{connections->sequencer(), number};
+    return call(*connections, noted);
   });
   return {};
 }
@@ -61,33 +61,33 @@ R loaded(const R& reduction) {
 
 /// Elements of a user may be larger than a slice.
 template <class Op, class Algo, class Proto, class R>
-Result<void> check_slices_on_host(const Links& links) {
-  constexpr Index needed = WireBody<Op, Algo, Proto, 1, R>::template least_slice_bytes<SoloLane>;
-  if (links.plan().slot_bytes * links.plan().slice_steps >= needed) return {};
-  return fail(links.slices_too_small(needed));
+Result<void> check_slices_on_host(const Connections& connections) {
+  constexpr Index needed = WireBody<Op, Algo, Proto, 1, R>::template min_slice_bytes<SoloLane>;
+  if (connections.plan().slot_bytes * connections.plan().slice_steps >= needed) return {};
+  return fail(connections.slices_too_small(needed));
 }
 
-/// Between `Links::help` and `Links::finish`.
+/// Between `Connections::help` and `Connections::finish`.
 template <class Op, class Algo, class Proto, class R>
-void run_wires(Links& links, const CallArguments<R>& given) {
-  auto work = links.work(loaded(given.reduction));
+void run_wires(Connections& connections, const CallArguments<R>& given) {
+  auto work = connections.work(loaded(given.reduction));
   given.tell(work);
   HostExecutor::run<SoloLane>(work.channels, WireBody<Op, Algo, Proto, 1, R>{work});
 }
 
 template <class Op, class Algo, class Proto, class R>
-Result<void> run_on_host(Links& links, const CallInfo& info, const CallArguments<R>& given) {
-  const std::lock_guard lock{links.mutex()};
-  CCL_CHECK(links.begin(info));
-  Result<void> able = check_slices_on_host<Op, Algo, Proto, R>(links);
-  if (able) able = connect_wanted<Op, Algo>(links, given.root);
+Result<void> run_on_host(Connections& connections, const CallInfo& info, const CallArguments<R>& given) {
+  const std::lock_guard lock{connections.mutex()};
+  CCL_CHECK(connections.begin(info));
+  Result<void> able = check_slices_on_host<Op, Algo, Proto, R>(connections);
+  if (able) able = connect_wanted<Op, Algo>(connections, given.root);
   if (!able) {
-    links.give_up(info);
+    connections.give_up(info);
     return able;
   }
-  links.help();
-  run_wires<Op, Algo, Proto>(links, given);
-  return links.finish();
+  connections.help();
+  run_wires<Op, Algo, Proto>(connections, given);
+  return connections.finish();
 }
 
 /// Copies a rank's own data through the reduction's prologue and epilogue: all that a communicator

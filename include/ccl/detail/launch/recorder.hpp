@@ -10,8 +10,8 @@ namespace ccl::detail {
 /// A call that a group makes beside others: its arguments, checked.
 class RecordedCall {
  public:
-  RecordedCall(std::shared_ptr<Links> links, const CallInfo& info)
-      : links_{std::move(links)}, info_{info} {}
+  RecordedCall(std::shared_ptr<Connections> connections, const CallInfo& info)
+      : connections_{std::move(connections)}, info_{info} {}
   virtual ~RecordedCall() = default;
   int place = 0;           // among the group's arguments, as this rank listed them
   bool may_share = false;  // the group's kernel has a part for its composition
@@ -21,8 +21,8 @@ class RecordedCall {
     Index begin = 0, size = 0;
   };
   Share share;
-  Links& links() const { return *links_; }
-  const std::shared_ptr<Links>& shared_links() const { return links_; }
+  Connections& connections() const { return *connections_; }
+  const std::shared_ptr<Connections>& shared_connections() const { return connections_; }
   CallInfo& info() { return info_; }
   Word ticket() const { return info_.ticket; }
   /// Collective: connects what its root wants.
@@ -36,11 +36,11 @@ class RecordedCall {
   /// Whether other ranks may find another share. It then must not run ahead of a call that does not
   /// share the kernel, here or elsewhere.
   virtual bool decides_alone() const { return false; }
-  /// All that lies between `Links::help` and `Links::finish`.
+  /// All that lies between `Connections::help` and `Connections::finish`.
   virtual void run_on_host() = 0;
 
  private:
-  std::shared_ptr<Links> links_;
+  std::shared_ptr<Connections> connections_;
   CallInfo info_;
 };
 

@@ -93,7 +93,7 @@ template <class T, class U, class F>
 Result<void> map_own(const Communicator& comm, int device, const std::string& name, const F& map,
                      const void* from, void* to, Index count, Stream stream) {
   using Kernels = MapKernels<F, T, U>;
-  enroll<Kernels>();
+  register_kernels<Kernels>();
   if (count == 0) return {};
   if (device < 0) return run_own(stream, [=] { map_on_host<T, U>(map, from, to, count); });
   const int code = Kernels::launch == nullptr
@@ -104,7 +104,7 @@ Result<void> map_own(const Communicator& comm, int device, const std::string& na
 /// So that no first launch has to: see `KernelLoader`. Of all types that the program maps by `F`.
 template <class F>
 int load_maps(int device) {
-  for (const KernelLoader* l = MapsBy<F>::first; l != nullptr; l = l->next) {
+  for (const KernelLoader* l = MapKernelList<F>::first; l != nullptr; l = l->next) {
     if (const int code = l->load(device); code != 0) return code;
   }
   return 0;

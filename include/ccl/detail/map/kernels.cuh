@@ -5,7 +5,7 @@
 namespace ccl::detail {
 
 template <class F, class T, class U>
-struct Enrolled<MapKernels<F, T, U>> {
+struct RegisteredKernels<MapKernels<F, T, U>> {
   static int launch(const F& map, const void* input, void* output, Index count,
                     const DeviceTarget& target) {
     return on_device(target.device, [&] {
@@ -18,8 +18,8 @@ struct Enrolled<MapKernels<F, T, U>> {
   static inline KernelLoader loader{&load, nullptr};
   static inline const bool once = [] {
     MapKernels<F, T, U>::launch = &launch;
-    loader.next = MapsBy<F>::first;
-    MapsBy<F>::first = &loader;
+    loader.next = MapKernelList<F>::first;
+    MapKernelList<F>::first = &loader;
     return true;
   }();
 };

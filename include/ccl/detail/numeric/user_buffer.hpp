@@ -17,12 +17,12 @@ enum class Fill {
 /// aligned to, or 4 for smaller ones.
 /// `in` and `out` may be the same memory. A view.
 template <class T, int Align>
-class Span {
+class UserBuffer {
  public:
   static constexpr int cell_words = Element<T>::words_per_cell;
   static constexpr int per_cell = Element<T>::per_cell;
 
-  CCL_HD Span(const void* in, void* out)
+  CCL_HD UserBuffer(const void* in, void* out)
       : in_{static_cast<const char*>(in)}, out_{static_cast<char*>(out)} {}
 
   CCL_HD const char* in(Index at) const { return in_ + at * Index{sizeof(T)}; }

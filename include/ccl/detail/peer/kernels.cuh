@@ -7,7 +7,7 @@
 namespace ccl::detail {
 
 template <class Op, class Algo, class Proto, class R>
-struct Enrolled<PeerKernels<Op, Algo, Proto, R>> {
+struct RegisteredKernels<PeerKernels<Op, Algo, Proto, R>> {
   template <int Align, int Ranks, class P = Proto>
   using Body = PeerBody<Op, Algo, P, Align, R, Ranks>;
   using Group = WarpLanes;
@@ -47,7 +47,7 @@ struct Enrolled<PeerKernels<Op, Algo, Proto, R>> {
   template <class Body>
   static cudaError_t launch_all(const PeerWork<R>& how, const DeviceTarget& target) {
     constexpr Index size = sizeof(typename R::Type);
-    const Index most = Body::template most_elements<Group>(how);
+    const Index most = Body::template max_elements<Group>(how);
     if (most < 1) return cudaErrorInvalidValue;
     for (Index at = 0; at < how.layout.count; at += most) {
       PeerWork<R> work = how;
@@ -66,20 +66,20 @@ struct Enrolled<PeerKernels<Op, Algo, Proto, R>> {
   /// A warp for each tile, on as many multiprocessors as there are; measured on H200.
   template <class Body>
   static CudaShape spread(PeerWork<R>& work, int max_lanes, const DeviceTarget& target) {
-    const Index most_warps = max_lanes / Group::width;
+    const Index max_warps = max_lanes / Group::width;
     const Index tiles = Body::template tiles<Group>(work);
-    Index blocks = target.most_blocks < work.epoch.count ? target.most_blocks : work.epoch.count;
+    Index blocks = target.max_blocks < work.epoch.count ? target.max_blocks : work.epoch.count;
     if (tiles < blocks) blocks = tiles;
     Index warps = div_up(tiles, blocks);
-    warps = warps < most_warps ? warps : most_warps;
-    work.crews = int(blocks);
+    warps = warps < max_warps ? warps : max_warps;
+    work.blocks = int(blocks);
     work.channels = int(blocks * warps);
     return {work.channels, int(blocks), target.early};
   }
   template <int Ranks>
   static Index packets(const PeerWork<R>& how) {
     const Index share = Body<16, Ranks>::template share<Group>(how);
-    const bool fits = how.layout.count <= Body<16, Ranks>::template most_elements<Group>(how) &&
+    const bool fits = how.layout.count <= Body<16, Ranks>::template max_elements<Group>(how) &&
                       (pairs_from == 0 || share * Index{sizeof(typename R::Type)} < pairs_from);
     return fits ? Body<16, Ranks>::template packets<Group>(how) : 0;
   }
@@ -110,8 +110,8 @@ struct Enrolled<PeerKernels<Op, Algo, Proto, R>> {
     PeerKernels<Op, Algo, Proto, R>::packets_in_group = [](const PeerWork<R>& how) {
       return packets_for(typename Algo::RankCounts{}, how);
     };
-    loader.next = KernelsOf<Op, Algo, Proto>::first;
-    KernelsOf<Op, Algo, Proto>::first = &loader;
+    loader.next = ComposedKernels<Op, Algo, Proto>::first;
+    ComposedKernels<Op, Algo, Proto>::first = &loader;
     return true;
   }();
 };

@@ -57,14 +57,14 @@ class PeerPrims {
         data_{work.input, work.output},
         reduction_{work.reduction},
         rank_{work.peers.rank},
-        crew_{work.first_crew + channel % work.crews},
+        block_{work.first_block + channel % work.blocks},
         count_{int(work.layout.count)},
         share_{work.layout.split ? split_share(count_) : count_},
         in_stride_{work.layout.split ? share_ : work.layout.in_stride},
         out_stride_{work.layout.split ? share_ : work.layout.out_stride},
         tiles_{div_up(share_, tile_elements)},
         stripe_{channel, tiles_, work.channels},
-        patience_{work.watch} {
+        spin_wait_{work.watch} {
     detail::look_at(work_);
     Memory::await_previous();
     if constexpr (detail::reduces<R>) reduction_.load_here();
@@ -72,7 +72,7 @@ class PeerPrims {
 
   /// Before any push or collect. What is loaded before this is on its way together with the epoch.
   CCL_HD void begin() {
-    flag_ = Memory::load_relaxed(work_.epoch.copies + crew_) + 1;
+    flag_ = Memory::load_relaxed(work_.epoch.copies + block_) + 1;
     const Index half = Index(flag_ & 1) * work_.peers.half_packets + work_.first_packet;
     mine_ = work_.peers.scratch[rank_] + half;
     CCL_UNROLL for (int k = 1; k < Ranks; ++k) {
@@ -88,14 +88,14 @@ class PeerPrims {
     if (stripe_.first != 0) return;
     for (int p = group_.rank(); p < Ranks; p += Group::width) {
       if (p == rank_) continue;
-      Memory::store_credit(detail::mail(work_.peers, p, rank_)->begun, flag_);
+      Memory::store_credit(detail::mailbox(work_.peers, p, rank_)->begun, flag_);
     }
   }
   /// Until rank p is through with the launch that used this half before; false if patience ended.
   CCL_HD bool await_step(int p) {
-    const Word* const begun = detail::mail(work_.peers, rank_, p)->begun;
+    const Word* const begun = detail::mailbox(work_.peers, rank_, p)->begun;
     while (!group_.all(Index(Memory::load_credit(begun) + 1 - flag_) >= 0)) {
-      if (group_.all(patience_.ends(p, flag_ - 1))) return false;
+      if (group_.all(spin_wait_.ends(p, flag_ - 1))) return false;
     }
     return true;
   }
@@ -109,9 +109,9 @@ class PeerPrims {
   /// for the peers' tiles; else it is done at the end.
   CCL_HD void count_launch() {
     launch_counted_ = true;
-    if (stripe_.first >= work_.crews) return;
-    const int all = work_.crews + work_.other_crews;
-    detail::for_absent_crews(crew_, all, work_.epoch.count, group_.rank(), Group::width,
+    if (stripe_.first >= work_.blocks) return;
+    const int all = work_.blocks + work_.other_blocks;
+    detail::for_absent_blocks(block_, all, work_.epoch.count, group_.rank(), Group::width,
                              [this](int i) { work_.epoch.copies[i] = flag_; });
   }
 
@@ -167,7 +167,7 @@ class PeerPrims {
   /// What the peers pushed; mine is whatever. Ends with the peers' flags or with patience.
   CCL_HD All collect(int box, int t) {
     Packet* const row = mine_ + slots(box * Ranks, t);
-    const All all = collect_peers<Ranks>(lane_, row, slots(1, 0), flag_, rank_, patience_);
+    const All all = collect_peers<Ranks>(lane_, row, slots(1, 0), flag_, rank_, spin_wait_);
     CCL_UNROLL for (int r = 0; r < Ranks; ++r) {
       if (r != rank_) empty(row + slots(r, 0));
     }
@@ -176,7 +176,7 @@ class PeerPrims {
   /// What one rank pushed.
   CCL_HD Fragment collect_from(int rank, int box, int t) {
     Packet* const tile = mine_ + slots(box * Ranks + rank, t);
-    const Fragment f = ccl::detail::collect<1>(lane_, tile, flag_, rank, patience_).of[0];
+    const Fragment f = ccl::detail::collect<1>(lane_, tile, flag_, rank, spin_wait_).of[0];
     empty(tile);
     return f;
   }
@@ -207,9 +207,9 @@ class PeerPrims {
   /// gives up with all of the lanes that share a flag, or with none.
   CCL_HD void send(Packet* tile, const Fragment& f) const {
     if constexpr (requires { lane_.empty(tile); }) {
-      if (!patience_.gave_up()) lane_.store(tile, f, flag_);
+      if (!spin_wait_.failed()) lane_.store(tile, f, flag_);
     } else {
-      lane_.store(tile, f, flag_ - Word{patience_.gave_up()});
+      lane_.store(tile, f, flag_ - Word{spin_wait_.failed()});
     }
   }
   CCL_HD int peer(int k) const {
@@ -236,9 +236,9 @@ class PeerPrims {
   Group group_;
   const PeerWork<R>& work_;
   Lane lane_;
-  Span<T, Align> data_;
+  UserBuffer<T, Align> data_;
   R reduction_;
-  int rank_, crew_;
+  int rank_, block_;
   int count_, share_;  // elements
   Index in_stride_, out_stride_;
   int tiles_;  // of a share
@@ -247,7 +247,7 @@ class PeerPrims {
   bool launch_counted_ = false;  // for the crews without a part
   Packet* mine_ = nullptr;       // in my memory: Ranks rows of slots for each box
   Packet* theirs_[Ranks] = {};   // my row in the memory of the k-th rank after me
-  Patience<Memory> patience_;
+  SpinWait<Memory> spin_wait_;
 };
 
 /// One launch over a peer view, as an executor runs it.
@@ -278,7 +278,7 @@ struct PeerBody {
   /// Elements of the longest message, split or of each share, that fits into a half of the scratch.
   /// A multiple of 128 bytes, so that the next one is aligned as this one is.
   template <LaneGroup Group>
-  static constexpr Index most_elements(const Work& work) {
+  static constexpr Index max_elements(const Work& work) {
     using Prims = PeerPrims<Group, Proto, R, Align, Ranks>;
     const Index tiles = work.peers.half_packets / Prims::half_packets(1, Algo::boxes);
     const Index share = tiles * Prims::tile_elements / Prims::grain * Prims::grain;
@@ -299,9 +299,9 @@ struct PeerBody {
     return work.layout.split ? Prims::split_share(int(work.layout.count)) : work.layout.count;
   }
   /// Counts the launch in the crew's copy, and in those of crews without a part if nobody has.
-  CCL_HD void end(Word left, int crew, int lane, int lanes) const {
-    const int all = work.crews + work.other_crews;
-    detail::count_at_end(work.epoch, left, work.first_crew + crew, all, lane, lanes);
+  CCL_HD void end(Word left, int block, int lane, int lanes) const {
+    const int all = work.blocks + work.other_blocks;
+    detail::count_at_end(work.epoch, left, work.first_block + block, all, lane, lanes);
   }
 };
 

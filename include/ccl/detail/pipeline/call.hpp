@@ -30,7 +30,7 @@ Result<void> check_call(const PipelineCall& call);
 /// Collective: `Errc::mismatch` on all ranks where some ask for other scratch than rank 0.
 Result<void> agree_on_scratch(const Communicator& comm, const std::string& name, Index bytes);
 
-/// Makes all stages of `count` elements, a multiple of `least_count`: from `input` to `output`,
+/// Makes all stages of `count` elements, a multiple of `min_count`: from `input` to `output`,
 /// with what is in between where `place_results` says; the first of its buffers begins at
 /// `buffers`.
 using RunPass =

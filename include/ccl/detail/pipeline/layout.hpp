@@ -27,12 +27,12 @@ struct StageShape {
 
 /// Where a stage's result lies: so many bytes into the pass's output, or in one of two buffers of
 /// scratch.
-struct Place {
+struct BufferOffset {
   enum Where : char { output, first, second } where = output;
   Index at = 0;  // bytes; of the output only
 };
 
-constexpr int most_stages = 32;
+constexpr int max_stages = 32;
 
 /// Bytes of the two buffers.
 struct Buffers {
@@ -40,18 +40,18 @@ struct Buffers {
 };
 
 /// The least number of elements of the input that every stage divides without a rest.
-Index least_count(std::span<const StageShape> stages);
-/// Elements that `count` become, a multiple of `least_count`; below 0 if no number says how many.
+Index min_count(std::span<const StageShape> stages);
+/// Elements that `count` become, a multiple of `min_count`; below 0 if no number says how many.
 Index count_after(std::span<const StageShape> stages, Index count);
 /// Where results of `count` elements lie; one place for each stage, the last one's the output's
 /// begin. As many stages as can work in place at the end do so in the output; so may the first one
 /// or ones, where what follows them goes into scratch.
-Buffers place_results(std::span<const StageShape> stages, Index count, std::span<Place> places);
+Buffers place_results(std::span<const StageShape> stages, Index count, std::span<BufferOffset> places);
 
 /// How a call goes through a pipeline: so many elements at once, from buffer to buffer or staged,
 /// that is copied into scratch before and out of it afterwards.
 struct Passes {
-  Index unit = 1;      // `least_count`
+  Index unit = 1;      // `min_count`
   Index straight = 0;  // elements that go from the caller's buffer to the caller's buffer
   Index straight_step = 0, staged_step = 0;  // of these, and of the rest, in one pass; both in
                                              // multiples of `unit`; 0: not one unit fits

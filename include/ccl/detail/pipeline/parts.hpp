@@ -62,15 +62,15 @@ struct PipelineParts {
   CallOrder order;
 
   /// Of what was moved from; never destroyed.
-  static std::shared_ptr<PipelineParts> nobody() noexcept {
-    static PipelineParts* const parts = new PipelineParts{Communicator{detail::nobody()}};
+  static std::shared_ptr<PipelineParts> moved_from() noexcept {
+    static PipelineParts* const parts = new PipelineParts{Communicator{detail::moved_from()}};
     return {std::shared_ptr<void>{}, parts};
   }
 
   template <class Level>
   const Communicator& on() const {
-    if constexpr (one_of<Level, IntraNode>) return levels->inner;
-    if constexpr (one_of<Level, InterNode>) return *levels->outer;
+    if constexpr (is_one_of<Level, IntraNode>) return levels->inner;
+    if constexpr (is_one_of<Level, InterNode>) return *levels->outer;
     return comm;
   }
 
@@ -153,7 +153,7 @@ struct PipelineParts {
     shape.flow = StageOf<Stage>::facts.flow;
     if constexpr (StageOf<Stage>::facts.flow != Flow::maps) {
       using At = typename StageOf<Stage>::At;
-      if (levels || one_of<At, World>) {
+      if (levels || is_one_of<At, World>) {
         shape.ranks = on<At>().ranks();
         shape.rank = on<At>().rank();
       }

@@ -33,9 +33,9 @@ class PipelinePass {
   template <std::size_t I>
   using Stage = std::tuple_element_t<I, std::tuple<Stages...>>;
 
-  char* at(const Place& place) const {
-    if (place.where == Place::output) return output_ + place.at;
-    return buffers_[place.where == Place::second];
+  char* at(const BufferOffset& place) const {
+    if (place.where == BufferOffset::output) return output_ + place.at;
+    return buffers_[place.where == BufferOffset::second];
   }
 
   /// Stage `I`, whose input is `count` elements of `In`, and those behind it. `M`: Maps before it.
@@ -78,7 +78,7 @@ class PipelinePass {
   Stream stream_;
   char* output_ = nullptr;
   char* buffers_[2] = {};
-  std::array<Place, stages> places_{};
+  std::array<BufferOffset, stages> places_{};
 };
 
 }  // namespace ccl::detail

@@ -30,14 +30,14 @@ struct StageOf {  // of what is none, so that one sentence is all that is said o
 template <class Level, class Op, class Algo, class Proto, class Transport>
 struct StageOf<On<Level, Op, Algo, Proto, Transport>> {
   using Stage = On<Level, Op, Algo, Proto, Transport>;
-  static constexpr bool has_level = one_of<Level, World, IntraNode, InterNode>;
-  static constexpr bool has_flow = one_of<Op, AllReduce, ReduceScatter, AllGather, AllToAll>;
-  static constexpr Flow flow = one_of<Op, ReduceScatter> ? Flow::scatters
-                               : one_of<Op, AllGather>   ? Flow::gathers
-                               : one_of<Op, AllToAll>    ? Flow::exchanges
+  static constexpr bool has_level = is_one_of<Level, World, IntraNode, InterNode>;
+  static constexpr bool has_flow = is_one_of<Op, AllReduce, ReduceScatter, AllGather, AllToAll>;
+  static constexpr Flow flow = is_one_of<Op, ReduceScatter> ? Flow::scatters
+                               : is_one_of<Op, AllGather>   ? Flow::gathers
+                               : is_one_of<Op, AllToAll>    ? Flow::exchanges
                                                          : Flow::keeps;
-  static constexpr int level = one_of<Level, World> ? 0 : one_of<Level, IntraNode> ? 1 : 2;
-  static constexpr StageFacts facts{true, has_level, has_flow, one_of<Op, AllReduce, ReduceScatter>,
+  static constexpr int level = is_one_of<Level, World> ? 0 : is_one_of<Level, IntraNode> ? 1 : 2;
+  static constexpr StageFacts facts{true, has_level, has_flow, is_one_of<Op, AllReduce, ReduceScatter>,
                                     flow, level};
   using At = cuda::std::conditional_t<has_level, Level, World>;
   using Operation = Op;
@@ -107,7 +107,7 @@ constexpr bool check_chain() {
                 "ccl: an AllGather of this Pipeline is on another level than the ReduceScatter "
                 "before it, which would leave the shares in another order; gather what was "
                 "scattered last first");
-  static_assert(sizeof...(Stages) <= most_stages, "ccl: a Pipeline has at most 32 stages");
+  static_assert(sizeof...(Stages) <= max_stages, "ccl: a Pipeline has at most 32 stages");
   return true;
 }
 

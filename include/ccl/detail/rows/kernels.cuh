@@ -11,15 +11,15 @@ namespace ccl::detail {
 /// issue of instructions, of which a lane has many: two tiles of 7168 bf16 for each were 6 % faster
 /// than one for each of twice as many.
 template <class Algo, class Proto, class P, class E>
-struct Enrolled<RowKernels<Algo, Proto, P, E>> {
+struct RegisteredKernels<RowKernels<Algo, Proto, P, E>> {
   using Kernels = RowKernels<Algo, Proto, P, E>;
   using Work = RowWork<P, E>;
   using Group = WarpLanes;
-  static constexpr int most_lanes = P::Wire::most_lanes;
+  static constexpr int max_lanes = P::Wire::max_lanes;
   /// `Lanes` of a block, at most: with fewer, each has registers for more of a row.
-  template <int Ranks, int Tiles, int Lanes = most_lanes>
+  template <int Ranks, int Tiles, int Lanes = max_lanes>
   using Body = RowBody<AllReduceRows, cuda::std::conditional_t<Ranks == 1, OneShot, Algo>, Proto, P,
-                       E, Ranks, Tiles, (Lanes < most_lanes ? Lanes : most_lanes)>;
+                       E, Ranks, Tiles, (Lanes < max_lanes ? Lanes : max_lanes)>;
   static constexpr int few = P::Wire::per_cell < 8 ? 2 : 1;  // that a lane of a short row has
   template <int Ranks>
   using Short = Body<Ranks, few, 768>;
@@ -75,11 +75,11 @@ struct Enrolled<RowKernels<Algo, Proto, P, E>> {
     // faster).
     const Index helped = 2 * Index{work.rows} < 64 ? 2 * Index{work.rows} : 64;
     Index blocks = Ranks > 1 && helped > work.rows ? helped : work.rows;
-    if (target.most_blocks < blocks) blocks = target.most_blocks;
+    if (target.max_blocks < blocks) blocks = target.max_blocks;
     if (Ranks > 1 && work.epoch.count < blocks) blocks = work.epoch.count;
-    work.crews = int(blocks);
+    work.blocks = int(blocks);
     work.channels = int(blocks) * div_up(tiles, Runs::tiles);
-    return CudaExecutor::launch<Group, Runs>(work, {work.channels, work.crews, target.early},
+    return CudaExecutor::launch<Group, Runs>(work, {work.channels, work.blocks, target.early},
                                              target.stream);
   }
   template <int... Ranks>
@@ -108,8 +108,8 @@ struct Enrolled<RowKernels<Algo, Proto, P, E>> {
     Kernels::row_packets = [](int length, int ranks) {
       return packets_for(Counts{}, length, ranks);
     };
-    Kernels::most_length = held<Long<1>>() * Prims<1>::tile_elements;
-    using Of = KernelsOf<FusedOp<P, E>, Algo, Proto>;
+    Kernels::max_length = held<Long<1>>() * Prims<1>::tile_elements;
+    using Of = ComposedKernels<FusedOp<P, E>, Algo, Proto>;
     loader.next = Of::first;
     Of::first = &loader;
     return true;

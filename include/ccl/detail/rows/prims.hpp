@@ -58,19 +58,19 @@ class RowPrims {
         lane_{group},
         rank_{work.peers.rank},
         channel_{channel},
-        crew_{channel % work.crews},
-        warp_{channel / work.crews},
-        warps_{work.channels / work.crews},
+        block_{channel % work.blocks},
+        warp_{channel / work.blocks},
+        warps_{work.channels / work.blocks},
         tiles_{tiles_of(work.length)},
         slice_{slice_of(tiles_)},
-        patience_{work.watch} {
+        spin_wait_{work.watch} {
     detail::look_at(work_);
     Memory::await_previous();
   }
 
   /// Before any push or collect. What is loaded before this is on its way together with the epoch.
   CCL_HD void begin() {
-    if constexpr (Ranks > 1) flag_ = Memory::load_relaxed(work_.epoch.copies + crew_) + 1;
+    if constexpr (Ranks > 1) flag_ = Memory::load_relaxed(work_.epoch.copies + block_) + 1;
     const Index half = Index(flag_ & 1) * work_.peers.half_packets;
     CCL_UNROLL for (int k = 0; k < Ranks; ++k) base_[k] = work_.peers.scratch[peer(k)] + half;
   }
@@ -79,7 +79,7 @@ class RowPrims {
   CCL_HD void count_launch() {
     launch_counted_ = true;
     if (Ranks == 1 || warp_ != 0) return;
-    detail::for_absent_crews(crew_, work_.crews, work_.epoch.count, group_.rank(), Group::width,
+    detail::for_absent_blocks(block_, work_.blocks, work_.epoch.count, group_.rank(), Group::width,
                              [this](int i) { work_.epoch.copies[i] = flag_; });
   }
   /// This group's of all tiles of the matrix.
@@ -91,7 +91,7 @@ class RowPrims {
     return {channel_, Ranks == 1 ? 0 : work_.rows * slice_width(), work_.channels};
   }
   /// This crew's rows.
-  CCL_HD Stripe rows() const { return {crew_, work_.rows, work_.crews}; }
+  CCL_HD Stripe rows() const { return {block_, work_.rows, work_.blocks}; }
 
   /// Nothing of tiles past the last.
   CCL_HD Own load(int i) const {
@@ -122,7 +122,7 @@ class RowPrims {
     reduce(from, row, at, sum);
     const Fragment f = Wire::pack(group_, lane_, sum);
     // What is left of a wait that was given up must not pass for data.
-    if (!lane_.agree(!patience_.gave_up())) return;
+    if (!lane_.agree(!spin_wait_.failed())) return;
     CCL_UNROLL for (int k = 0; k < Ranks; ++k) {
       lane_.store(base_[k] + slot(to, 0, row, rank_ * slice_ + at), f, flag_);
     }
@@ -180,7 +180,7 @@ class RowPrims {
   /// In rank order, in float.
   CCL_HD void reduce(int box, int row, int at, float* sum) {
     add_up(collect_peers<Ranks>(lane_, base_[0] + slot(box, 0, row, at), slot(0, 1, 0, 0), flag_,
-                                -1, patience_),
+                                -1, spin_wait_),
            sum);
   }
   CCL_HD void add_up(const Fragments<Fragment, Ranks>& all, float* sum) const {
@@ -205,17 +205,17 @@ class RowPrims {
     } else {
       const auto got = collect_grid<N, Ranks>(
           lane_, [&](int n, int r) { return base_[0] + slot(box, r, row, held_tile(k + n)); },
-          [](int, int r) { return r; }, flag_, patience_);
+          [](int, int r) { return r; }, flag_, spin_wait_);
       CCL_UNROLL for (int n = 0; n < N; ++n) add_up(got.of[n], sum[n]);
     }
-    CCL_UNROLL for (int n = 0; n < N; ++n) Wire::template settle<Lane>(sum[n]);
+    CCL_UNROLL for (int n = 0; n < N; ++n) Wire::template round_as_sent<Lane>(sum[n]);
   }
   template <int N>
   CCL_HD void take(Sums, int box, int row, int k, float (*sum)[values]) {
     const auto got = collect_grid<N, 1>(
         lane_, [&](int n, int) { return base_[0] + slot(box, 0, row, held_tile(k + n)); },
         [&](int n, int) { return int(unsigned(held_tile(k + n)) / unsigned(slice_)); }, flag_,
-        patience_);
+        spin_wait_);
     CCL_UNROLL for (int n = 0; n < N; ++n) Wire::unpack(group_, lane_, got.of[n].of[0], sum[n]);
   }
   CCL_HD int held_tile(int k) const { return tile(k) < tiles_ ? tile(k) : warp_; }
@@ -240,19 +240,19 @@ class RowPrims {
   Group group_;
   const RowWork<P, E>& work_;
   Lane lane_;
-  int rank_, channel_, crew_;
+  int rank_, channel_, block_;
   int warp_, warps_;             // this group among those of its crew
   int tiles_, slice_;            // of a row; of one rank's part of it
   Word flag_ = 0;                // this launch's epoch
   bool launch_counted_ = false;  // for the crews without a part
   Packet* base_[Ranks];          // this launch's half of the scratch of the k-th rank after me
-  Patience<Memory> patience_;
+  SpinWait<Memory> spin_wait_;
 };
 
 /// One launch over rows, as an executor runs it. `Tiles`: the most that a lane has of a row;
 /// `Lanes`: the most of a crew.
 template <class Op, class Algo, class Proto, class P, class E, int Ranks, int Tiles,
-          int Lanes = P::Wire::most_lanes>
+          int Lanes = P::Wire::max_lanes>
 struct RowBody {
   using Work = RowWork<P, E>;
   static constexpr int max_lanes = Lanes, tiles = Tiles;
@@ -267,8 +267,8 @@ struct RowBody {
     return prims.left();
   }
   /// As `PeerBody::end`.
-  CCL_HD void end(Word left, int crew, int lane, int lanes) const {
-    detail::count_at_end(work.epoch, left, crew, work.crews, lane, lanes);
+  CCL_HD void end(Word left, int block, int lane, int lanes) const {
+    detail::count_at_end(work.epoch, left, block, work.blocks, lane, lanes);
   }
 };
 

@@ -22,10 +22,10 @@ struct RowWork {
   int rows = 0;
   int length = 0;    // elements of a row, a multiple of 8
   int channels = 1;  // groups of the launch
-  int crews = 1;     // groups that end together: a row is one crew's
+  int blocks = 1;     // groups that end together: a row is one crew's
   P prologue;
   E epilogue;
-  Watch watch;
+  AbortWatch watch;
 };
 
 /// N elements of a row, side by side, as they lie in memory.
@@ -156,8 +156,8 @@ class RowPart {
   }
   /// Of the whole row; every lane calls it, once for each of its numbers of that kind. All lanes,
   /// and all ranks, get the same bits.
-  CCL_HD float sum(float mine) const { return group_.crew_sum(mine); }
-  CCL_HD float max(float mine) const { return group_.crew_max(mine); }
+  CCL_HD float sum(float mine) const { return group_.block_sum(mine); }
+  CCL_HD float max(float mine) const { return group_.block_max(mine); }
 
   /// Piece p of this row of a matrix of the same shape; of a vector that all rows share.
   template <class T>

@@ -34,7 +34,7 @@ constexpr int first_rank_of_root(int root, int ranks, int roots) {
 
 /// Which of all ranks stay where `rank` excludes these, in order; `Errc::invalid_argument` where it
 /// excludes itself, or one that is not there.
-Result<std::vector<int>> those_who_stay(int rank, int ranks, std::span<const int> excluded);
+Result<std::vector<int>> surviving_ranks(int rank, int ranks, std::span<const int> excluded);
 
 struct BootstrapOptions {
   double deadline_s = 0;  // each wait fails after so long without progress; 0: CCL_INIT_TIMEOUT
@@ -43,7 +43,7 @@ struct BootstrapOptions {
 };
 
 /// What ranks meet for. Of one meeting `kind` is the same on all of them; `of` is only told.
-struct Purpose {
+struct RendezvousId {
   std::string_view kind;  // at most 24 characters count
   std::string_view of = {};
 };
@@ -88,7 +88,7 @@ class Bootstrap {
   /// `deadline_s`; 0: no limit, as ranks may be late. Ranks of different purposes, or of which one
   /// is in a barrier, make different calls: all get `Errc::mismatch`, and the bootstrap has failed.
   Result<void> all_gather(void* all, Index bytes_each, std::optional<double> limit_s = {},
-                          const Purpose& purpose = {"all_gather"});
+                          const RendezvousId& purpose = {"all_gather"});
   /// The same result, but inside each host first, then between one rank of each host.
   Result<void> all_gather_hosts(void* all, Index bytes_each);
   /// Returns when the message is on its way. Messages from a to b with one tag arrive in order.
@@ -118,14 +118,14 @@ class Bootstrap {
                                             const Options& options = {});
   /// Ends a `shrink` that another thread is in, on all ranks that are in it.
   void stop_shrink(const Error& error);
-  /// What this rank says of itself when some rank asks for `accounts`: it is given the collective
+  /// What this rank says of itself when some rank asks for `rank_statuses`: it is given the collective
   /// call of this class that the rank is in, such as "finalize", or "". Called on any thread, with
   /// a lock held: it must not block, nor call this class.
-  void set_account(std::function<std::vector<std::byte>(std::string_view meeting)> account);
+  void set_rank_status(std::function<std::vector<std::byte>(std::string_view rendezvous)> rank_status);
   /// Every rank's account, none older than 0.2 s; empty for those from whom nothing comes within
   /// `limit_s`. Not collective: ranks answer whatever they do, unless their process is stopped or
   /// gone. Any thread, also during other calls of this class.
-  std::vector<std::vector<std::byte>> accounts(double limit_s);
+  std::vector<std::vector<std::byte>> rank_statuses(double limit_s);
   /// Tells every rank; their `Status` becomes `Errc::aborted` and names this rank. Does not block.
   void abort(const Error& error);
   /// Collective: the graceful end. From then on ranks may leave without being missed.

@@ -12,7 +12,7 @@ bool on_host_stream() noexcept;
 
 /// The calls of one composition on CPU lanes: they run in the order in which they were made,
 /// whatever streams they wait on, so that all ranks run them in one order.
-class Turns {
+class CallSequencer {
  public:
   /// Held while a turn is taken and what waits for it is put on a stream, so that no stream has
   /// calls in another order. Of several compositions: in the order of their creation.
@@ -40,16 +40,16 @@ class Turns {
 };
 
 /// A call's turn: begins when it has come.
-class Turn {
+class CallTicket {
  public:
-  explicit Turn(Turns& turns) : Turn{turns, turns.take()} {}
-  Turn(Turns& turns, Word number) : turns_{turns}, number_{number} { turns.await(number); }
-  ~Turn() { turns_.end(number_); }
-  Turn(const Turn&) = delete;
-  Turn& operator=(const Turn&) = delete;
+  explicit CallTicket(CallSequencer& sequencer) : CallTicket{sequencer, sequencer.take()} {}
+  CallTicket(CallSequencer& sequencer, Word number) : sequencer_{sequencer}, number_{number} { sequencer.await(number); }
+  ~CallTicket() { sequencer_.end(number_); }
+  CallTicket(const CallTicket&) = delete;
+  CallTicket& operator=(const CallTicket&) = delete;
 
  private:
-  Turns& turns_;
+  CallSequencer& sequencer_;
   Word number_;
 };
 

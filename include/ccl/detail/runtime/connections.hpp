@@ -3,7 +3,7 @@
 #include <ccl/detail/runtime/call_info.hpp>
 #include <ccl/detail/compose/default_plans.hpp>
 #include <ccl/comm/communicator.hpp>
-#include <ccl/detail/runtime/connector.hpp>
+#include <ccl/detail/runtime/transport_table.hpp>
 #include <ccl/detail/copy/work.hpp>
 #include <ccl/detail/exec/kernel_registry.hpp>
 #include <ccl/comm/stream.hpp>
@@ -25,7 +25,7 @@
 
 namespace ccl::detail {
 
-struct Rehearsed;
+struct DryRunResult;
 
 /// The one place that reads the words of a wire for diagnosis, and so must know where they lie.
 /// Nothing where the host cannot read them: on `device` >= 0.
@@ -52,16 +52,16 @@ struct WireNeeds {
 
 /// The connections of one composition of one rank, and what its launches share. Calls on it are
 /// serialised: one launch of a composition at a time.
-class Links : public std::enable_shared_from_this<Links> {
+class Connections : public std::enable_shared_from_this<Connections> {
  public:
   /// Collective, and fails on all ranks where `plans` is an error on one. `fan`: most wires in, or
   /// out, that a rank will have, for the memory plan.
-  static Result<std::shared_ptr<Links>> create(const Communicator& comm, const Result<Plans>& plans,
+  static Result<std::shared_ptr<Connections>> create(const Communicator& comm, const Result<Plans>& plans,
                                                int fan, const WireNeeds& needs,
-                                               const Connector& connector, std::string name);
-  ~Links();
+                                               const TransportTable& transport_table, std::string name);
+  ~Connections();
   /// What compositions stand on that were moved from.
-  static std::shared_ptr<Links> nobody() noexcept;
+  static std::shared_ptr<Connections> moved_from() noexcept;
 
   /// A peer, and the channel that reaches it.
   struct Peer {
@@ -77,12 +77,12 @@ class Links : public std::enable_shared_from_this<Links> {
                        const Result<void>& so_far = {});
   /// Instead of `connect`, on CPU lanes, where all ranks may connect to all: says whether that
   /// can be, takes the memory for it, and leaves each pair to `open`. Collective.
-  Result<void> open_later(const Result<void>& so_far);
+  Result<void> connect_on_demand(const Result<void>& so_far);
   /// Whether wires between pairs are to wait for the first call that needs them.
-  bool opens_later() const { return opens_later_; }
+  bool connects_on_demand() const { return connects_on_demand_; }
   /// Begins to make those of these wires that are not there: from the ranks of `from`, and to those
   /// of `to`. Null if all are. What a wire waits for is its other end's call of this.
-  std::unique_ptr<Opening> open(const std::vector<int>& from, const std::vector<int>& to);
+  std::unique_ptr<OnDemandConnect> open(const std::vector<int>& from, const std::vector<int>& to);
   /// Collective: an error of one rank becomes an error of all, that names it.
   Result<void> all_agree(const Result<void>& mine);
 
@@ -90,10 +90,10 @@ class Links : public std::enable_shared_from_this<Links> {
   const Communicator& comm() const { return comm_; }
   const std::string& name() const { return name_; }
   /// The trees that `root` makes: rings and trees of all channels, in place for a launch.
-  void seats_for(int root, bool double_tree);
+  void positions_for(int root, bool double_tree);
 
-  const RingSeat& ring(int channel) const { return rings_[channel]; }
-  const TreeSeat& tree(int channel, int root) const {
+  const RingPosition& ring(int channel) const { return rings_[channel]; }
+  const TreePosition& tree(int channel, int root) const {
     return trees_[on_device() ? plan_.channels * root + channel : channel];
   }
 
@@ -124,14 +124,14 @@ class Links : public std::enable_shared_from_this<Links> {
   const Epoch& epoch() const { return epoch_; }
   /// The same memory as that of `epoch`: a composition uses one of the two.
   const Epoch& exchange_state() const { return epoch_; }
-  const Watch& watch() const { return watch_; }
+  const AbortWatch& watch() const { return watch_; }
   /// Lets ranks map the buffers that they give to this composition. Collective; on a GPU.
-  Result<void> open_doors();
+  Result<void> open_registry();
   /// Where peers find the memory of a message to this rank; 0 where they cannot map it. From then
   /// on they try.
-  Word door(const Message& message);
+  Word remote_buffer(const Message& message);
   /// What this rank has mapped of its peers, on the device; null without doors.
-  const Word* door_table() const;
+  const Word* registry_table() const;
   Error no_peer_view() const;
   /// Whether the wires that `root` needs are there.
   bool connected(int root) const { return connected_[root]; }
@@ -145,7 +145,7 @@ class Links : public std::enable_shared_from_this<Links> {
   CallInfo noted(CallInfo info);
   /// For diagnosis, any thread, at any time.
   std::vector<WireSteps> steps() const;
-  const LaneWaits* waits() const { return watch_.waits; }  // read it word by word; may be null
+  const WaitRecord* waits() const { return watch_.waits; }  // read it word by word; may be null
   int number() const { return number_; }
 
   /// Before a launch: the communicator must be well, and, with checking on, all ranks must have
@@ -200,9 +200,9 @@ class Links : public std::enable_shared_from_this<Links> {
   /// An algorithm's `peers` names a rank that there is not. `way`: "from" or "to".
   Error no_such_peer(int peer, const char* way) const;
   /// An algorithm's `run` names shares that there are not.
-  Error no_such_share(const Rehearsed& found) const;
+  Error no_such_share(const DryRunResult& found) const;
   /// Of an exchange whose counts lay in memory: fails the communicator, here and elsewhere.
-  Result<void> overflow(const GaveUp& found);
+  Result<void> overflow(const LaneFailure& found);
   /// `code`: CUDA's, or the negative of the bytes that a slice must hold and does not.
   Error cuda_failed(int code) const;
   Error slices_too_small(Index needed) const;
@@ -210,18 +210,18 @@ class Links : public std::enable_shared_from_this<Links> {
   /// The communicator is well and not finalized.
   Result<void> ready() const;
   std::mutex& mutex() { return mutex_; }
-  Turns& turns() { return turns_; }  // of calls on CPU lanes
+  CallSequencer& sequencer() { return sequencer_; }  // of calls on CPU lanes
 
-  // For `Opening`, of an edge that this rank is an end of.
+  // For `OnDemandConnect`, of an edge that this rank is an end of.
   bool has_wire(int sender, int receiver) const;
-  Carrier carrier(int sender, int receiver) const;
+  EdgeTransport edge_transport(int sender, int receiver) const;
   Result<std::unique_ptr<AnyEnd>> set_up(TransportContext& context, int sender, int receiver);
   Result<void> connect_end(AnyEnd& end, int sender, int receiver, const Handshake& theirs);
-  const char* transport() const { return connector_.name; }
-  bool gave_up() const { return gave_up_.peer != 0; }
+  const char* transport() const { return transport_table_.name; }
+  bool failed() const { return lane_failure_.peer != 0; }
 
  private:
-  Links(const Communicator& comm, const Connector& connector, std::string name);
+  Connections(const Communicator& comm, const TransportTable& transport_table, std::string name);
   Edge edge_of(int sender, int receiver, int channels) const;
   Result<void> short_lines(int sender, int receiver, const char* transport, int bytes) const;
   Result<void> upload();
@@ -239,26 +239,26 @@ class Links : public std::enable_shared_from_this<Links> {
 
   Communicator comm_;
   Plan plan_;
-  Connector connector_;
+  TransportTable transport_table_;
   std::string name_;
   int number_ = 0;
   std::atomic<Word> calls_{0};
   CallInfo info_;
   std::mutex mutex_;
-  Turns turns_;
+  CallSequencer sequencer_;
   mutable std::mutex wires_mutex_;  // `steps` reads while `connect` writes
   std::vector<Wire> in_, out_;
   std::vector<Connection> owners_;
   std::vector<int> order_;
-  std::vector<RingSeat> rings_;
-  std::vector<TreeSeat> trees_;
+  std::vector<RingPosition> rings_;
+  std::vector<TreePosition> trees_;
   std::vector<Cursor> cursors_;
   std::vector<bool> connected_;  // by root
   std::optional<Error> broken_;  // some edges are made by halves
   struct Tables {
     const Wire *in = nullptr, *out = nullptr;
-    const RingSeat* rings = nullptr;
-    const TreeSeat* trees = nullptr;
+    const RingPosition* rings = nullptr;
+    const TreePosition* trees = nullptr;
     Cursor* cursors = nullptr;
   };
   Tables tables_;  // what launches read: the vectors here, or their copies on the device
@@ -268,14 +268,14 @@ class Links : public std::enable_shared_from_this<Links> {
   Epoch epoch_;
   WireNeeds needs_;
   int fan_ = 1;  // wires whose slots are here, at most
-  GaveUp gave_up_;
-  Watch watch_;
-  LaneWaits waits_;  // of CPU lanes
+  LaneFailure lane_failure_;
+  AbortWatch watch_;
+  WaitRecord waits_;  // of CPU lanes
   Index bytes_ = 0;
   std::optional<ProxyEngine::Helper> helper_;  // during a launch over proxied wires
   bool proxied_ = false;                       // some of the wires are
   bool unproxied_ = false;                     // some of them are not
-  bool opens_later_ = false;
+  bool connects_on_demand_ = false;
   bool reserved_ = false;  // memory of all wires is taken
   int missing_ = 0;        // wires that `open` may still have to make, both ways
   bool cumem_scratch_ = false;

@@ -12,19 +12,19 @@
 namespace ccl::detail {
 
 /// A rank's latest operations, in memory that the host can read whatever the lanes do: a ring of
-/// CCL_JOURNAL_SIZE entries for each communicator. Any thread. An operation costs three short
+/// CCL_FLIGHT_RECORDER_SIZE entries for each communicator. Any thread. An operation costs three short
 /// writes and no system call.
-class Journal {
+class FlightRecorder {
  public:
-  explicit Journal(int size);
-  ~Journal();
+  explicit FlightRecorder(int size);
+  ~FlightRecorder();
 
-  struct Noted {
+  struct EntryId {
     Word ticket;  // names the operation from now on
     Word number;  // see `Operation`
   };
   /// `op` has been called; numbers it unless it is point to point.
-  Noted note(const Operation& op, bool point_to_point = false);
+  EntryId note(const Operation& op, bool point_to_point = false);
   /// Its lanes start. Nothing happens where the entry has been overwritten.
   void started(Word ticket);
   void ended(Word ticket, bool well);
@@ -41,7 +41,7 @@ class Journal {
  private:
   struct Entry;
   template <class StateOf>
-  std::vector<Operation> collect(int most_ended, int most_others, StateOf state_of) const;
+  std::vector<Operation> collect(int max_ended, int max_others, StateOf state_of) const;
   struct Now {
     Word when(Word then) const;  // of ticks, in nanoseconds since 1970
     Word ticks = 0, system_ns = 0;

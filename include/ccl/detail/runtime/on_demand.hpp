@@ -12,36 +12,36 @@
 
 namespace ccl::detail {
 
-class Links;
+class Connections;
 
 /// Wires between pairs of ranks that come to be while a call is under way: a thread of its own
 /// meets the peers, in whatever order they come, and lanes use each wire from when it is there.
 /// Nobody but the two ends of a wire has a part in it. An error fails the communicator.
-class Opening {
+class OnDemandConnect {
  public:
   struct Edge;
 
-  /// Of these wires, as pairs of sender and receiver. `links` outlives it, and is locked meanwhile.
-  Opening(Links& links, const std::vector<std::pair<int, int>>& edges);
-  ~Opening();
-  Opening(const Opening&) = delete;
-  Opening& operator=(const Opening&) = delete;
+  /// Of these wires, as pairs of sender and receiver. `connections` outlives it, and is locked meanwhile.
+  OnDemandConnect(Connections& connections, const std::vector<std::pair<int, int>>& edges);
+  ~OnDemandConnect();
+  OnDemandConnect(const OnDemandConnect&) = delete;
+  OnDemandConnect& operator=(const OnDemandConnect&) = delete;
 
   /// By peer: not 0 where the wire from it, or to it, is there (acquire). For lanes.
   const Word* there(bool to) const { return there_[to].data(); }
   /// Lanes of this thread, while it lives, sleep where they would poll for wires that are missing.
-  class Sleeper {
+  class IdleScope {
    public:
-    explicit Sleeper(Opening& opening) : opening_{opening}, before_{idle_hook} {
-      idle_hook = {[](void* context) { return static_cast<Sleeper*>(context)->idle(); }, this};
+    explicit IdleScope(OnDemandConnect& opening) : opening_{opening}, before_{idle_hook} {
+      idle_hook = {[](void* context) { return static_cast<IdleScope*>(context)->idle(); }, this};
     }
-    ~Sleeper() { idle_hook = before_; }
-    Sleeper(const Sleeper&) = delete;
-    Sleeper& operator=(const Sleeper&) = delete;
+    ~IdleScope() { idle_hook = before_; }
+    IdleScope(const IdleScope&) = delete;
+    IdleScope& operator=(const IdleScope&) = delete;
 
    private:
     bool idle();
-    Opening& opening_;
+    OnDemandConnect& opening_;
     IdleHook before_;
   };
   /// After the lanes: until the other ends have made theirs, too. Where wires are missing, the
@@ -51,7 +51,7 @@ class Opening {
  private:
   void run();
 
-  Links& links_;
+  Connections& connections_;
   std::vector<Edge> edges_;
   std::vector<Word> there_[2];
   std::atomic<bool> stop_{false};

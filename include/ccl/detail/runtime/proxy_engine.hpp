@@ -86,9 +86,9 @@ class ProxyEngine {
   Rest rest() const;  // with `busy_` held; marks tasks
   void run();
   bool sleep(bool for_tasks, long timeout_us, long polled_us = -1);
-  bool puts_off(const Rest& rest);  // with `busy_` held, at the end of a helper's call
+  bool defers(const Rest& rest);  // with `busy_` held, at the end of a helper's call
   bool guard();
-  void doze(double waited_us);  // with `busy_` held, which it gives up
+  void idle_wait(double waited_us);  // with `busy_` held, which it gives up
   void acquire();
   bool try_acquire() { return !busy_.exchange(true, std::memory_order_acquire); }
   void release() { busy_.store(false, std::memory_order_release); }
@@ -96,9 +96,9 @@ class ProxyEngine {
   // Written by whoever made the last round.
   std::atomic<Word> steps_{0}, bytes_{0}, rounds_{0}, helped_{0}, sleeps_{0};
   std::atomic<int> task_count_{0};
-  std::atomic<int> dozing_{0};  // helpers
+  std::atomic<int> idle_waiters_{0};  // helpers
 
-  std::atomic<Word> put_off_ns_{0};  // when helpers began to put off what they sent; 0: they do not
+  std::atomic<Word> deferred_ns_{0};  // when helpers began to put off what they sent; 0: they do not
   std::atomic<bool> guarded_{false};     // the thread looks whether it is sent
   Word last_call_ns_ = 0, call_ns_ = 0;  // when a helper's call ended; how far apart they end
 
@@ -119,7 +119,7 @@ class ProxyEngine {
   std::mutex start_mutex_;
   std::vector<std::unique_ptr<ProxyEngine>> further_;
   std::thread thread_;
-  int bell_ = -1;  // eventfd
+  int doorbell_ = -1;  // eventfd
 };
 
 }  // namespace ccl::detail

@@ -13,16 +13,16 @@
 namespace ccl::detail {
 
 /// What an algorithm's `peers` is given.
-struct SimSeats {
+struct SimPositions {
   const topo::Arrangement& arrangement;
-  RingSeat ring_seat;
+  RingPosition ring_position;
   int my_rank, rank_count, root_rank, channel;
   std::vector<int> in{}, out{};
   int rank() const { return my_rank; }
   int ranks() const { return rank_count; }
   int root() const { return root_rank; }
-  RingSeat ring() const { return ring_seat; }
-  TreeSeat tree() const { return arrangement.tree(my_rank, root_rank, channel); }
+  RingPosition ring() const { return ring_position; }
+  TreePosition tree() const { return arrangement.tree(my_rank, root_rank, channel); }
   void from(int peer) { in.push_back(peer); }
   void to(int peer) { out.push_back(peer); }
 };
@@ -112,10 +112,10 @@ class SimLaunch {
           firsts.push_back(first.trace);
           stage.traces.push_back(run(rank, c, limit, true).trace);
         }
-        SimSeat seat{rank, c, int(found)};
-        for (const int peer : first.in) seat.in.push_back(global(rank, peer));
-        for (const int peer : first.out) seat.out.push_back(global(rank, peer));
-        stage.seats.push_back(std::move(seat));
+        SimPosition position{rank, c, int(found)};
+        for (const int peer : first.in) position.in.push_back(global(rank, peer));
+        for (const int peer : first.out) position.out.push_back(global(rank, peer));
+        stage.positions.push_back(std::move(position));
       }
     }
     return stage;
@@ -135,12 +135,12 @@ class SimLaunch {
       all.slices += each * trace.all_rounds;
       all.rounds = std::max(all.rounds, trace.all_rounds);
     }
-    if constexpr (requires(TreeSeat seat) { Algo::lead(seat, Window{}); } &&
-                  one_of<Op, AllReduce>) {
+    if constexpr (requires(TreePosition position) { Algo::lead(position, Window{}); } &&
+                  is_one_of<Op, AllReduce>) {
       const Window wires{std::max(1, stage_.plan.slot_count / stage_.plan.chunk_steps)};
       for (int rank = 0; rank < teams_.ranks; ++rank) {
-        const TreeSeat seat = teams_.arrangement->tree(rank, sim_root<Op, Algo>(root_), 0);
-        all.least = std::max<Index>(all.least, 2 * Algo::lead(seat, wires));
+        const TreePosition position = teams_.arrangement->tree(rank, sim_root<Op, Algo>(root_), 0);
+        all.least = std::max<Index>(all.least, 2 * Algo::lead(position, wires));
       }
     }
     return all;
@@ -153,9 +153,9 @@ class SimLaunch {
     int window() const { return chunks; }
   };
   Plan default_plan() const {
-    const auto through = int(cluster_.on_cpus() && !teams_.networked ? Through::host_memory
-                             : teams_.networked                      ? Through::network
-                                                                     : Through::gpu_memory);
+    const auto through = int(cluster_.on_cpus() && !teams_.networked ? Medium::host_memory
+                             : teams_.networked                      ? Medium::network
+                                                                     : Medium::gpu_memory);
     if (cluster_.on_cpus()) {
       return default_host_plans<Proto>(teams_.rank_stride > 1 ? 1 : cluster_.locals())
           .by_through[std::size_t(through)];
@@ -186,7 +186,7 @@ class SimLaunch {
   int global(int rank, int peer) const {
     return team_of(rank) * teams_.team_stride + peer * teams_.rank_stride;
   }
-  RingSeat ring(int rank, int channel) const {
+  RingPosition ring(int rank, int channel) const {
     const auto way = std::size_t(channel) % places_.size();
     return {places_[way][std::size_t(in_team(rank))], teams_.ranks,
             teams_.arrangement->ring(int(way)).data()};
@@ -197,11 +197,11 @@ class SimLaunch {
   /// Peers of a seat: in and out, as nodes after its own and places in these.
   std::vector<std::pair<int, int>> relative(int node, int local, int channel) const {
     const int rank = node * cluster_.locals() + local;
-    SimSeats seats{*teams_.arrangement, ring(rank, channel),       in_team(rank),
+    SimPositions positions{*teams_.arrangement, ring(rank, channel),       in_team(rank),
                    teams_.ranks,        sim_root<Op, Algo>(root_), channel};
-    Algo::peers(seats);
+    Algo::peers(positions);
     std::vector<std::pair<int, int>> all;
-    for (const auto* peers : {&seats.in, &seats.out}) {
+    for (const auto* peers : {&positions.in, &positions.out}) {
       for (const int peer : *peers) {
         const int there = global(rank, peer), nodes = cluster_.nodes();
         all.emplace_back((there / cluster_.locals() - node + nodes) % nodes,
@@ -256,8 +256,8 @@ class SimLaunch {
   Packet packet_{};
   Wire wire_;
   std::vector<Wire> wires_;
-  std::vector<RingSeat> rings_;
-  std::vector<TreeSeat> trees_;
+  std::vector<RingPosition> rings_;
+  std::vector<TreePosition> trees_;
   std::vector<double> rounds_;            // [channel]
   std::vector<std::vector<int>> places_;  // [way][rank of the team]
 };

@@ -20,7 +20,7 @@ struct SimTeams {
 };
 
 /// A channel of a rank: its trace, and the ranks of the cluster at the other ends of its wires.
-struct SimSeat {
+struct SimPosition {
   int rank = 0, channel = 0, trace = 0;
   std::vector<int> in{}, out{};
 };
@@ -34,7 +34,7 @@ struct SimStage {
   double overhead = 1;    // bytes on a wire for each of payload
   Index slice_bytes = 0;  // payload
   std::vector<SimTrace> traces;
-  std::vector<SimSeat> seats;
+  std::vector<SimPosition> positions;
 };
 
 /// What is replayed: stages one after the other on each rank.

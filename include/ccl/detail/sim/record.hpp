@@ -133,11 +133,11 @@ class SimContext : public WireContext<Op, SoloLane, Proto, R, 16> {
   SimContext(const WireWork<R>& work, int channel, SimRecord& record)
       : Base{SoloLane{}, work, channel}, record_{record} {}
 
-  TreeSeat tree() const {
-    const TreeSeat seat = Base::tree();
-    record_.trace.near = seat.near;
-    record_.trace.far = seat.far;
-    return seat;
+  TreePosition tree() const {
+    const TreePosition position = Base::tree();
+    record_.trace.near = position.near;
+    record_.trace.far = position.far;
+    return position;
   }
   SimChunks chunks(int shares) const { return {Base::chunks(shares), shares, record_}; }
   template <int In, int Out>

@@ -19,12 +19,12 @@ namespace ccl::detail {
 ///     may have begun before. They say which steps they `want` as often as they find them missing:
 ///     what nobody wants yet the proxy may leave in the socket for a moment.
 /// Who gives up calls `revoke`: the memory belongs to its owner again.
-class Bypass {
+class ZeroCopy {
  public:
   static constexpr Word mark = Word{1} << 63;            // in a step's size
-  static constexpr Index least_bytes = Index{16} << 10;  // below, a copy costs less than the wait
+  static constexpr Index min_bytes = Index{16} << 10;  // below, a copy costs less than the wait
 
-  explicit Bypass(int slot_count) : places_(std::size_t(slot_count)) {}
+  explicit ZeroCopy(int slot_count) : places_(std::size_t(slot_count)) {}
 
   void lend(Word step, const void* place) {
     places_[index(step)].at = const_cast<void*>(place);
@@ -63,30 +63,30 @@ class Bypass {
   /// Around each access of a proxy to a place. Null: there is nothing to guard.
   class Use {
    public:
-    explicit Use(Bypass* bypass) : bypass_{bypass} {
-      if (bypass_ == nullptr) return;
-      bypass_->users_.fetch_add(1);  // before the look; who revokes does it the other way round
-      allowed_ = !bypass_->revoked_.load();
+    explicit Use(ZeroCopy* zero_copy) : zero_copy_{zero_copy} {
+      if (zero_copy_ == nullptr) return;
+      zero_copy_->users_.fetch_add(1);  // before the look; who revokes does it the other way round
+      allowed_ = !zero_copy_->revoked_.load();
     }
     ~Use() {
-      if (bypass_ != nullptr) bypass_->users_.fetch_sub(1);
+      if (zero_copy_ != nullptr) zero_copy_->users_.fetch_sub(1);
     }
     Use(const Use&) = delete;
     Use& operator=(const Use&) = delete;
     bool allowed() const { return allowed_; }
 
    private:
-    Bypass* const bypass_;
+    ZeroCopy* const zero_copy_;
     bool allowed_ = true;
   };
 
  private:
   std::size_t index(Word step) const { return std::size_t(step) & (places_.size() - 1); }
-  struct Place {
+  struct Region {
     void* at = nullptr;
     Index bytes = 0;  // offered
   };
-  std::vector<Place> places_;
+  std::vector<Region> places_;
   Word lent_ = 0;
   std::atomic<Word> offered_{0}, wanted_{0};
   std::atomic<Index> wanted_bytes_{-1};

@@ -12,23 +12,23 @@ template <class Op, class Algo, class Proto, class R>
 class WireCall final : public RecordedCall {
  public:
   using Work = WireWork<R>;
-  WireCall(std::shared_ptr<Links> links, const CallInfo& info, const CallArguments<R>& given)
-      : RecordedCall{std::move(links), info}, given_{given} {}
+  WireCall(std::shared_ptr<Connections> connections, const CallInfo& info, const CallArguments<R>& given)
+      : RecordedCall{std::move(connections), info}, given_{given} {}
 
   Result<void> connect() override {
-    CCL_CHECK((check_slices_on_host<Op, Algo, Proto, R>(links())));
-    return connect_wanted<Op, Algo>(links(), given_.root);
+    CCL_CHECK((check_slices_on_host<Op, Algo, Proto, R>(connections())));
+    return connect_wanted<Op, Algo>(connections(), given_.root);
   }
   /// A channel, or more: see `settle_group`.
   Index wants() const override { return 1; }
-  Index has() const override { return links().plan().channels; }
+  Index has() const override { return connections().plan().channels; }
   Index bytes() const override {
-    return message_bytes(wire_work_on_device<Op, Algo>(links(), given_));
+    return message_bytes(wire_work_on_device<Op, Algo>(connections(), given_));
   }
-  void run_on_host() override { run_wires<Op, Algo, Proto>(links(), given_); }
+  void run_on_host() override { run_wires<Op, Algo, Proto>(connections(), given_); }
   /// On the channels of its share; without any if it shares no kernel.
   Work work_on_device() const {
-    Work work = wire_work_on_device<Op, Algo>(links(), given_);
+    Work work = wire_work_on_device<Op, Algo>(connections(), given_);
     work.watch.ticket = ticket();
     work.in += share.begin * work.ranks;
     work.out += share.begin * work.ranks;

@@ -16,12 +16,12 @@ class WireContext {
 
   CCL_HD auto ring() const {
     if constexpr (Group::width > 1) {
-      return NearRingSeat{work_.rings[channel_]};
+      return NearRingPosition{work_.rings[channel_]};
     } else {
       return work_.rings[channel_];
     }
   }
-  CCL_HD TreeSeat tree() const { return work_.trees[channel_]; }
+  CCL_HD TreePosition tree() const { return work_.trees[channel_]; }
   CCL_HD int root() const { return work_.root; }
   CCL_HD int rank() const { return work_.rank; }
   CCL_HD int ranks() const { return work_.ranks; }
@@ -38,7 +38,7 @@ class WireContext {
     layout.split = Op::cuts || (Op::rooted && shares != 1);  // now the compiler knows, too
     if constexpr (Group::width == 1) {
       // A GPU's slots hold fewer.
-      if (chunk > Chunks::most_elements) chunk = Chunks::most_elements / grain * grain;
+      if (chunk > Chunks::max_elements) chunk = Chunks::max_elements / grain * grain;
       // Where elements are long, chunks that keep alignment, which a CPU can do without, might not
       // fit the wire, and ranks send one before they receive.
       if (chunk == 0) return {layout, shares, channel_, work_.channels, most < 1 ? 1 : most, 1};
@@ -106,8 +106,8 @@ struct WireBody {
   /// a block of half the lanes has twice as many for each.
   static constexpr int max_lanes = Op::reduces && Algo::wires > 2 ? 256 : 512;
   template <LaneGroup Group>
-  static constexpr Index least_slice_bytes =
-      WirePrims<Group, Proto, R, Align, 1, 1>::least_slice_bytes;
+  static constexpr Index min_slice_bytes =
+      WirePrims<Group, Proto, R, Align, 1, 1>::min_slice_bytes;
   const Work& work;
 
   template <LaneGroup Group>
@@ -119,11 +119,11 @@ struct WireBody {
 
 /// One exchange of CPU lanes to which wires may still come.
 template <class Op, class Algo, class Proto>
-struct OpeningBody {
-  const OpeningWork& work;
+struct OnDemandBody {
+  const OnDemandWork& work;
   template <LaneGroup Group>
   CCL_HD void operator()(Group group, int channel) const {
-    WireContext<Op, Group, Proto, Bytes, 1, OpeningWork> context{group, work, channel};
+    WireContext<Op, Group, Proto, Bytes, 1, OnDemandWork> context{group, work, channel};
     Algo::run(Op{}, context);
   }
 };
@@ -135,8 +135,8 @@ struct ExchangeBody {
   using Work = ExchangeWork;
   static constexpr int max_lanes = 512;
   template <LaneGroup Group>
-  static constexpr Index least_slice_bytes =
-      WirePrims<Group, Proto, Bytes, Align, 1, 1>::least_slice_bytes;
+  static constexpr Index min_slice_bytes =
+      WirePrims<Group, Proto, Bytes, Align, 1, 1>::min_slice_bytes;
   const Work& work;
 
   template <LaneGroup Group>

@@ -9,19 +9,19 @@
 namespace ccl::detail {
 
 /// The seat of one channel of a rank that rehearses.
-struct RehearsalSeat {
+struct DryRunPosition {
   int rank = 0, ranks = 1, root = 0;
   int channel = 0, channels = 1;
   int window = 1;  // chunks that a wire holds
-  RingSeat ring{};
-  TreeSeat tree{};
+  RingPosition ring{};
+  TreePosition tree{};
   // Ranks that `peers` named, of this channel. Null: they are not looked at.
   const int *from = nullptr, *to = nullptr;
   int froms = 0, tos = 0;
 };
 
 /// What an algorithm named that there is not, the first time.
-struct Rehearsed {
+struct DryRunResult {
   enum Wrong { nothing, shares, share, wire_from, wire_to };
   Wrong wrong = nothing;
   int given = 0;  // of `shares`: how many; of `share`: which; of wires: the rank
@@ -35,23 +35,23 @@ struct Rehearsed {
 };
 
 /// Rounds as of a long message, whose shares are looked at before they are given.
-class RehearsalChunks : public Chunks {
+class DryRunChunks : public Chunks {
  public:
-  CCL_HD RehearsalChunks(const RehearsalSeat& seat, bool cuts, int shares, Rehearsed& found)
-      : Chunks{layout(seat, cuts, shares), positive(shares), seat.channel, seat.channels, chunk, 1},
-        shares_{cuts ? shares : seat.ranks},
-        left_{rounds(seat)},
+  CCL_HD DryRunChunks(const DryRunPosition& position, bool cuts, int shares, DryRunResult& found)
+      : Chunks{layout(position, cuts, shares), positive(shares), position.channel, position.channels, chunk, 1},
+        shares_{cuts ? shares : position.ranks},
+        left_{rounds(position)},
         found_{&found} {
-    if (cuts && shares < 1) found.note(Rehearsed::shares, shares, 0);
+    if (cuts && shares < 1) found.note(DryRunResult::shares, shares, 0);
   }
   CCL_HD bool next() {
-    if (found_->wrong != Rehearsed::nothing || left_ == 0) return false;
+    if (found_->wrong != DryRunResult::nothing || left_ == 0) return false;
     --left_;
     return Chunks::next();
   }
   CCL_HD Part share(int s) const {
     if (s >= 0 && s < shares_) return Chunks::share(s);
-    found_->note(Rehearsed::share, s, shares_);
+    found_->note(DryRunResult::share, s, shares_);
     return {};
   }
   CCL_HD Part all() const { return Chunks::share(0); }
@@ -60,19 +60,19 @@ class RehearsalChunks : public Chunks {
   static constexpr Index chunk = 1024;  // elements
   CCL_HD static int positive(int shares) { return shares < 1 ? 1 : shares; }
   /// The wires are full, and steps wait for others, in the last ones.
-  CCL_HD static int rounds(const RehearsalSeat& seat) { return seat.window + 2; }
-  CCL_HD static Layout layout(const RehearsalSeat& seat, bool cuts, int shares) {
-    const Index each = chunk * rounds(seat) * seat.channels;
+  CCL_HD static int rounds(const DryRunPosition& position) { return position.window + 2; }
+  CCL_HD static Layout layout(const DryRunPosition& position, bool cuts, int shares) {
+    const Index each = chunk * rounds(position) * position.channels;
     return {cuts ? each * positive(shares) : each, each, each, cuts};
   }
 
   int shares_, left_;
-  Rehearsed* found_;
+  DryRunResult* found_;
 };
 
 /// In place of `WirePrims`: moves nothing, and waits for nobody; counts its steps, as a loop may go
 /// by them.
-class RehearsalPrims {
+class DryRunPrims {
  public:
   CCL_HD void own_is_output() {}
   CCL_HD void lend() {}
@@ -88,7 +88,7 @@ class RehearsalPrims {
   CCL_HD bool can_send() { return true; }
   CCL_HD bool can_recv() { return true; }
   CCL_HD void expect(Index) {}
-  CCL_HD bool gave_up() const { return false; }
+  CCL_HD bool failed() const { return false; }
   CCL_HD Word step() const { return step_; }
 
  private:
@@ -97,44 +97,44 @@ class RehearsalPrims {
 
 /// What an algorithm's `run` is given: see `WireContext`.
 template <class Op>
-class RehearsalContext {
+class DryRunContext {
  public:
-  CCL_HD RehearsalContext(const RehearsalSeat& seat, Rehearsed& found)
-      : seat_{seat}, found_{found} {}
-  CCL_HD RingSeat ring() const { return seat_.ring; }
-  CCL_HD TreeSeat tree() const { return seat_.tree; }
-  CCL_HD int root() const { return seat_.root; }
-  CCL_HD int rank() const { return seat_.rank; }
-  CCL_HD int ranks() const { return seat_.ranks; }
-  CCL_HD RehearsalChunks chunks(int shares) const {
-    return {seat_, Op::cuts || Op::rooted, shares, found_};
+  CCL_HD DryRunContext(const DryRunPosition& position, DryRunResult& found)
+      : position_{position}, found_{found} {}
+  CCL_HD RingPosition ring() const { return position_.ring; }
+  CCL_HD TreePosition tree() const { return position_.tree; }
+  CCL_HD int root() const { return position_.root; }
+  CCL_HD int rank() const { return position_.rank; }
+  CCL_HD int ranks() const { return position_.ranks; }
+  CCL_HD DryRunChunks chunks(int shares) const {
+    return {position_, Op::cuts || Op::rooted, shares, found_};
   }
-  CCL_HD int window() const { return seat_.window; }
-  CCL_HD int window(Index) const { return seat_.window; }
+  CCL_HD int window() const { return position_.window; }
+  CCL_HD int window(Index) const { return position_.window; }
   template <int In, int Out>
-  CCL_HD RehearsalPrims prims(const Peers<In>& ins, const Peers<Out>& outs) const {
-    for (const int p : ins.rank) look(p, seat_.from, seat_.froms, Rehearsed::wire_from);
-    for (const int p : outs.rank) look(p, seat_.to, seat_.tos, Rehearsed::wire_to);
+  CCL_HD DryRunPrims prims(const Peers<In>& ins, const Peers<Out>& outs) const {
+    for (const int p : ins.rank) look(p, position_.from, position_.froms, DryRunResult::wire_from);
+    for (const int p : outs.rank) look(p, position_.to, position_.tos, DryRunResult::wire_to);
     return {};
   }
 
  private:
-  CCL_HD void look(int peer, const int* named, int count, Rehearsed::Wrong wrong) const {
+  CCL_HD void look(int peer, const int* named, int count, DryRunResult::Wrong wrong) const {
     if (peer < 0 || named == nullptr) return;
     for (int n = 0; n < count; ++n) {
-      if (named[n] == peer && peer != seat_.rank) return;
+      if (named[n] == peer && peer != position_.rank) return;
     }
     found_.note(wrong, peer, 0);
   }
 
-  const RehearsalSeat& seat_;
-  Rehearsed& found_;
+  const DryRunPosition& position_;
+  DryRunResult& found_;
 };
 
 /// Runs an algorithm's own code for one channel of a rank, without data.
 template <class Op, class Algo>
-void rehearse(const RehearsalSeat& seat, Rehearsed& found) {
-  RehearsalContext<Op> context{seat, found};
+void dry_run(const DryRunPosition& position, DryRunResult& found) {
+  DryRunContext<Op> context{position, found};
   Algo::run(Op{}, context);
 }
 

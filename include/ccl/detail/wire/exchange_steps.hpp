@@ -15,16 +15,16 @@ class Exchange {
 
  public:
   CCL_HD Exchange(Group group, const Work& work, int channel, int server = 0)
-      : group_{group}, work_{work}, channel_{channel}, server_{server}, patience_{work.watch} {}
+      : group_{group}, work_{work}, channel_{channel}, server_{server}, spin_wait_{work.watch} {}
   Exchange(const Exchange&) = delete;
   Exchange& operator=(const Exchange&) = delete;
   CCL_HD ~Exchange() {
-    if constexpr (Prims::contiguous) settle();
+    if constexpr (Prims::contiguous) drain();
   }
 
   CCL_HD int rank() const { return work_.rank; }
   CCL_HD int ranks() const { return work_.ranks; }
-  CCL_HD RingSeat ring() const { return work_.rings[channel_]; }
+  CCL_HD RingPosition ring() const { return work_.rings[channel_]; }
   /// Of the groups that share this channel, which this is; each has turns of its own, and moves
   /// nothing in those of others.
   CCL_HD int server() const { return server_; }
@@ -60,7 +60,7 @@ class Exchange {
 
   /// Between two rounds over all peers: waits a little if nobody was ready.
   CCL_HD void rest() {
-    if (!moved_ && group_.all(patience_.ends(waiting_, step_))) gave_up_ = true;
+    if (!moved_ && group_.all(spin_wait_.ends(waiting_, step_))) lane_failure_ = true;
     moved_ = first_ = false;
   }
 
@@ -85,7 +85,7 @@ class Exchange {
 
   template <bool Sends>
   CCL_HD bool some(int peer, const Messages& messages) {
-    if (gave_up_) return false;
+    if (lane_failure_) return false;
     const int n = messages.begin[peer + 1] - messages.begin[peer];
     if (n == 0) return false;
     Cursor& kept = messages.cursor[channel_ * ranks() + peer];
@@ -95,7 +95,7 @@ class Exchange {
       now = part(messages.message[messages.begin[peer] + at.message]);
       if (at.done < now.bytes) break;
     }
-    if (at.message < n && !is_there<Sends>(peer)) {
+    if (at.message < n && !has_wire<Sends>(peer)) {
       if (group_.rank() == 0) kept = at;  // not an earlier exchange's
       waiting_ = peer;
       step_ = 0;
@@ -130,7 +130,7 @@ class Exchange {
         }
         at.done += count;
         moved_ = true;
-        if (prims.gave_up()) gave_up_ = true;
+        if (prims.failed()) lane_failure_ = true;
       } else {
         waiting_ = peer;
         step_ = prims.step();
@@ -147,25 +147,25 @@ class Exchange {
     return (Sends ? work_.out : work_.in)[channel_ * ranks() + peer];
   }
   template <bool Sends>
-  CCL_HD bool is_there(int peer) const {
+  CCL_HD bool has_wire(int peer) const {
     if constexpr (requires { work_.there; }) {
       return Memory::load_acquire(work_.there[Sends] + peer) != 0;
     }
     return true;
   }
   /// At the end, one CPU lane: what was lent has left, or nobody touches it any more.
-  void settle() {
+  void drain() {
     for (int p = 0; p < ranks(); ++p) {
-      if (!is_there<true>(p) || wire<true>(p).bypass == nullptr) continue;
-      const Word lent = wire<true>(p).bypass->lent();
-      while (!gave_up_ && Memory::load_credit(wire<true>(p).drained) < lent) {
-        gave_up_ = patience_.ends(p, lent);
+      if (!has_wire<true>(p) || wire<true>(p).zero_copy == nullptr) continue;
+      const Word lent = wire<true>(p).zero_copy->lent();
+      while (!lane_failure_ && Memory::load_credit(wire<true>(p).drained) < lent) {
+        lane_failure_ = spin_wait_.ends(p, lent);
       }
     }
-    if (!gave_up_) return;
+    if (!lane_failure_) return;
     for (int p = 0; p < ranks(); ++p) {
-      if (is_there<true>(p) && wire<true>(p).bypass != nullptr) wire<true>(p).bypass->revoke();
-      if (is_there<false>(p) && wire<false>(p).bypass != nullptr) wire<false>(p).bypass->revoke();
+      if (has_wire<true>(p) && wire<true>(p).zero_copy != nullptr) wire<true>(p).zero_copy->revoke();
+      if (has_wire<false>(p) && wire<false>(p).zero_copy != nullptr) wire<false>(p).zero_copy->revoke();
     }
   }
 
@@ -173,10 +173,10 @@ class Exchange {
   const Work& work_;
   int channel_, server_;
   bool first_ = true;  // round: nothing has been moved yet
-  bool moved_ = false, gave_up_ = false;
+  bool moved_ = false, lane_failure_ = false;
   int waiting_ = -1;
   Word step_ = 0;
-  Patience<Memory> patience_;
+  SpinWait<Memory> spin_wait_;
 };
 
 }  // namespace ccl::detail

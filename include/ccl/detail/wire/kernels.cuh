@@ -6,7 +6,7 @@
 namespace ccl::detail {
 
 template <class Op, class Algo, class Proto, class R>
-struct Enrolled<WireKernels<Op, Algo, Proto, R>> {
+struct RegisteredKernels<WireKernels<Op, Algo, Proto, R>> {
   template <int Align, bool Proxied>
   using Body = WireBody<Op, Algo, Proto, Align, R, Proxied>;
   using Group = LanesOf<Proto, Body<16, true>>;
@@ -34,14 +34,14 @@ struct Enrolled<WireKernels<Op, Algo, Proto, R>> {
   static inline KernelLoader loader{&load, nullptr};
   static inline const bool once = [] {
     WireKernels<Op, Algo, Proto, R>::launch = &launch;
-    loader.next = KernelsOf<Op, Algo, Proto>::first;
-    KernelsOf<Op, Algo, Proto>::first = &loader;
+    loader.next = ComposedKernels<Op, Algo, Proto>::first;
+    ComposedKernels<Op, Algo, Proto>::first = &loader;
     return true;
   }();
 };
 
 template <class R>
-struct Enrolled<AloneKernels<R>> {
+struct RegisteredKernels<AloneKernels<R>> {
   static int launch(const R& reduction, const void* input, void* output, Index count,
                     const DeviceTarget& target) {
     return on_device(target.device, [&] {

@@ -27,7 +27,7 @@ template <LaneGroup Group, Protocol<Group> Proto, class R, int Align, int MaxIn,
 class WirePrims {
  public:
   using T = typename R::Type;
-  using Data = Span<T, Align>;
+  using Data = UserBuffer<T, Align>;
   using Lane = typename Proto::template Lane<Group, Element<T>::words_per_cell>;
   using Memory = typename Group::Memory;
   using Pair = detail::PairLane<Proto, Group, T>;
@@ -36,7 +36,7 @@ class WirePrims {
   static constexpr int tile_elements = Lane::tile_cells * Data::per_cell;
   static constexpr Index tile_bytes = Index{Lane::tile_packets} * Index{sizeof(Packet)};
   /// What a slice must hold: less, and steps move nothing, for ever.
-  static constexpr Index least_slice_bytes = contiguous ? Index{sizeof(T)} : tile_bytes;
+  static constexpr Index min_slice_bytes = contiguous ? Index{sizeof(T)} : tile_bytes;
 
   /// Elements that a slice of `steps` slots holds.
   CCL_HD static constexpr Index slice_capacity(const Wire& wire, int steps) {
@@ -54,15 +54,15 @@ class WirePrims {
         data_{work.input, work.output},
         reduction_{work.reduction},
         steps_{work.slice_steps},
-        patience_{work.watch} {
+        spin_wait_{work.watch} {
     group_.sync();  // what lane 0 left of earlier primitives on these wires, every lane sees
     CCL_UNROLL for (int i = 0; i < MaxIn; ++i) {
-      if (is_there<false>(ins.rank[i])) {
+      if (has_wire<false>(ins.rank[i])) {
         open_in(in_[i], work.in[row_ + ins.rank[i]], ins.rank[i]);
       }
     }
     CCL_UNROLL for (int o = 0; o < MaxOut; ++o) {
-      if (is_there<true>(outs.rank[o])) {
+      if (has_wire<true>(outs.rank[o])) {
         open_out(out_[o], work.out[row_ + outs.rank[o]], outs.rank[o]);
       }
     }
@@ -82,9 +82,9 @@ class WirePrims {
   WirePrims& operator=(const WirePrims&) = delete;
   /// Leaves the counts for the next launch; who diagnoses may read them at any time.
   CCL_HD ~WirePrims() {
-    if constexpr (contiguous) settle();
+    if constexpr (contiguous) drain();
     group_.sync();  // every lane has read the counts, even of a launch without a step
-    if (group_.rank() != 0 || patience_.gave_up()) return;  // then they say how far it came
+    if (group_.rank() != 0 || spin_wait_.failed()) return;  // then they say how far it came
     CCL_UNROLL for (int i = 0; i < MaxIn; ++i) {
       if (has_in(i)) Memory::store_relaxed(in_[i].kept, in_[i].received);
     }
@@ -102,8 +102,8 @@ class WirePrims {
   /// The user's memory that is sent from now on changes only by what its receivers' answers bring,
   /// if at all, until these primitives go: a proxy may take it from there.
   CCL_HD void lend() { lends_ = true; }
-  /// The same beyond their end: whoever holds the memory waits (see `Bypass::lent`).
-  CCL_HD void lend_on() { lends_ = lends_on_ = true; }
+  /// The same beyond their end: whoever holds the memory waits (see `ZeroCopy::lent`).
+  CCL_HD void lend_on() { lends_ = lends_after_end_ = true; }
 
   CCL_HD void send(const Part& part) { step<load | put>(part); }
   CCL_HD void copy_send(const Part& part) { step<load | store | put>(part); }
@@ -129,7 +129,7 @@ class WirePrims {
     if (lacks_wire()) return true;
     const In& in = in_[0];
     if (in.counted) return group_.all(group_.rank() != 0 || has_come(in));  // as in `open`
-    return group_.all(lane_.here(lane_.load(slot(in.slots, in.received)), in.received + 1));
+    return group_.all(lane_.has_arrived(lane_.load(slot(in.slots, in.received)), in.received + 1));
   }
   /// Before a look at whether the next `n` elements, at most a slice, can be received: `recv` will
   /// have nothing to move if they come late enough to go where they belong.
@@ -138,7 +138,7 @@ class WirePrims {
     offer<get | store>(0, n);
     want(n);
   }
-  CCL_HD bool gave_up() const { return patience_.gave_up(); }
+  CCL_HD bool failed() const { return spin_wait_.failed(); }
   /// Of the first wire: how many steps are behind it.
   CCL_HD Word step() const { return has_in(0) ? in_[0].received : out_[0].sent; }
 
@@ -167,18 +167,18 @@ class WirePrims {
   CCL_HD bool has_in(int i) const { return in_[i].peer >= 0; }
   CCL_HD bool has_out(int o) const { return out_[o].peer >= 0; }
   // In a step: a lone wire is always there, and the compiler is to know.
-  CCL_HD bool takes(int i) const { return MaxIn == 1 || has_in(i); }
-  CCL_HD bool fills(int o) const { return MaxOut == 1 || has_out(o); }
+  CCL_HD bool receives_into(int i) const { return MaxIn == 1 || has_in(i); }
+  CCL_HD bool fills_line(int o) const { return MaxOut == 1 || has_out(o); }
   /// Of a peer that an algorithm names; none if it names none. One CPU lane looks whether the wire
   /// was connected: an algorithm of a program's own may not have asked for it. Kernels do not look.
   template <bool Sends>
-  CCL_HD bool is_there(int peer) {
+  CCL_HD bool has_wire(int peer) {
     if constexpr (Group::width == 1) {
       if (peer < 0) return false;
       const Wire* const wires = Sends ? work_.out : work_.in;
       if (peer < work_.ranks && wires[row_ + peer].slots != nullptr) return true;
       lacks_wire_ = true;
-      patience_.give_up_without_wire(peer, Sends);
+      spin_wait_.give_up_without_wire(peer, Sends);
       return false;
     } else {
       return peer >= 0;
@@ -244,23 +244,23 @@ class WirePrims {
     if constexpr (Proto::carries_flags) {
       // Lanes look for themselves and meet nobody: it is the same word for all of them.
       await<What>();
-      return (What & put) == 0 || lane_.agree(!patience_.gave_up());
+      return (What & put) == 0 || lane_.agree(!spin_wait_.failed());
     } else {
       if (group_.rank() == 0) await<What>();
-      return group_.all(!patience_.gave_up());  // what lane 0 acquired, every lane has
+      return group_.all(!spin_wait_.failed());  // what lane 0 acquired, every lane has
     }
   }
   template <int What>
   CCL_HD void await() {
     if constexpr ((What & put) != 0) {
       CCL_UNROLL for (int o = 0; o < MaxOut; ++o) {
-        if (fills(o)) await_credit(out_[o]);
+        if (fills_line(o)) await_credit(out_[o]);
       }
     }
     if constexpr ((What & get) != 0) {
       CCL_UNROLL for (int i = 0; i < MaxIn; ++i) {
-        if (!takes(i) || (Proto::carries_flags && !(Proxied && in_[i].counted))) continue;
-        while (!has_come(in_[i]) && !patience_.ends(in_[i].peer, in_[i].received)) {
+        if (!receives_into(i) || (Proto::carries_flags && !(Proxied && in_[i].counted))) continue;
+        while (!has_come(in_[i]) && !spin_wait_.ends(in_[i].peer, in_[i].received)) {
         }
       }
     }
@@ -276,7 +276,7 @@ class WirePrims {
   CCL_HD void await_credit(Out& out) {
     while (!has_credit(out)) {
       out.drained = Memory::load_credit(out.credit);
-      if (!has_credit(out) && patience_.ends(out.peer, out.sent)) break;
+      if (!has_credit(out) && spin_wait_.ends(out.peer, out.sent)) break;
     }
   }
 
@@ -284,14 +284,14 @@ class WirePrims {
   template <int What>
   CCL_HD void close(int n) {
     group_.sync();  // every lane has read its share of the ones and written its share of the others
-    const bool lead = group_.rank() == 0 && !patience_.gave_up();
+    const bool lead = group_.rank() == 0 && !spin_wait_.failed();
     if constexpr ((What & put) != 0) {
       CCL_UNROLL for (int o = 0; o < MaxOut; ++o) {
-        if (!fills(o)) continue;
+        if (!fills_line(o)) continue;
         Out& out = out_[o];
         if (Proxied && lead && out.proxied) {
           Word bytes = wire_bytes(n);
-          if constexpr (contiguous) bytes |= lent_[o] == out.sent + 1 ? Bypass::mark : 0;
+          if constexpr (contiguous) bytes |= lent_[o] == out.sent + 1 ? ZeroCopy::mark : 0;
           const Wire& wire = work_.out[row_ + out.peer];
           tell_sizes(wire.sizes + (int(out.sent) & (slot_count_ - 1)), bytes);
         }
@@ -303,7 +303,7 @@ class WirePrims {
     }
     if constexpr ((What & get) != 0) {
       CCL_UNROLL for (int i = 0; i < MaxIn; ++i) {
-        if (!takes(i)) continue;
+        if (!receives_into(i)) continue;
         in_[i].received += unsigned(steps_);
         if (lead) Memory::store_credit(in_[i].credit, in_[i].received);
       }
@@ -322,8 +322,8 @@ class WirePrims {
   CCL_HD void tell_sizes(Word* sizes, Word bytes) const {
     const Word slot_bytes = Word(slot_packets_) * sizeof(Packet);
     if constexpr (contiguous) {
-      if (bytes >= Bypass::mark) sizes[0] = bytes;  // a slice of one step
-      if (bytes >= Bypass::mark) return;
+      if (bytes >= ZeroCopy::mark) sizes[0] = bytes;  // a slice of one step
+      if (bytes >= ZeroCopy::mark) return;
     }
     CCL_ROLL for (int s = 0; s < steps_; ++s) {
       sizes[s] = bytes < slot_bytes ? bytes : slot_bytes;
@@ -332,15 +332,15 @@ class WirePrims {
   }
 
   /// Of a wire past whose slots a slice of n elements may go.
-  Bypass* bypass(const Wire* wires, int peer, Index n) const {
-    const bool worth = steps_ == 1 && n * Index{sizeof(T)} >= Bypass::least_bytes;
-    return worth ? wires[row_ + peer].bypass : nullptr;
+  ZeroCopy* zero_copy(const Wire* wires, int peer, Index n) const {
+    const bool worth = steps_ == 1 && n * Index{sizeof(T)} >= ZeroCopy::min_bytes;
+    return worth ? wires[row_ + peer].zero_copy : nullptr;
   }
   /// Tells proxies that it waits for a slice of n elements on every wire in.
   void want(Index n) {
     for (int i = 0; i < MaxIn; ++i) {
-      if (!takes(i) || has_come(in_[i])) continue;
-      Bypass* const past = work_.in[row_ + in_[i].peer].bypass;
+      if (!receives_into(i) || has_come(in_[i])) continue;
+      ZeroCopy* const past = work_.in[row_ + in_[i].peer].zero_copy;
       if (past == nullptr) continue;
       past->want(in_[i].received + unsigned(steps_), steps_ == 1 ? n * Index{sizeof(T)} : -1);
     }
@@ -349,7 +349,7 @@ class WirePrims {
   template <int What>
   void offer(Index out_at, Index n) {
     if constexpr (MaxIn == 1 && (What & (get | load | store)) == (get | store)) {
-      if (Bypass* const past = bypass(work_.in, in_[0].peer, n); past != nullptr) {
+      if (ZeroCopy* const past = zero_copy(work_.in, in_[0].peer, n); past != nullptr) {
         past->offer(in_[0].received, data_.out(out_at), n * Index{sizeof(T)});
       }
     }
@@ -358,28 +358,28 @@ class WirePrims {
   template <int What>
   bool landed(Index n) const {
     if constexpr (MaxIn == 1 && (What & (get | load | store)) == (get | store)) {
-      if (bypass(work_.in, in_[0].peer, n) == nullptr) return false;
+      if (zero_copy(work_.in, in_[0].peer, n) == nullptr) return false;
       const Word* const sizes = work_.in[row_ + in_[0].peer].sizes;
-      return sizes[int(in_[0].received) & (slot_count_ - 1)] >= Bypass::mark;
+      return sizes[int(in_[0].received) & (slot_count_ - 1)] >= ZeroCopy::mark;
     }
     return false;
   }
   /// At the end: what was lent has left, or nobody touches it any more.
-  void settle() {
-    for (int o = 0; o < MaxOut && !lends_on_; ++o) {
+  void drain() {
+    for (int o = 0; o < MaxOut && !lends_after_end_; ++o) {
       if (!has_out(o)) continue;
       while (Memory::load_credit(out_[o].credit) < lent_[o]) {
-        if (patience_.ends(out_[o].peer, out_[o].sent)) break;
+        if (spin_wait_.ends(out_[o].peer, out_[o].sent)) break;
       }
     }
-    if (!patience_.gave_up()) return;
+    if (!spin_wait_.failed()) return;
     for (int o = 0; o < MaxOut; ++o) {
       if (!has_out(o)) continue;
-      if (Bypass* const past = work_.out[row_ + out_[o].peer].bypass) past->revoke();
+      if (ZeroCopy* const past = work_.out[row_ + out_[o].peer].zero_copy) past->revoke();
     }
     for (int i = 0; i < MaxIn; ++i) {
       if (!has_in(i)) continue;
-      if (Bypass* const past = work_.in[row_ + in_[i].peer].bypass) past->revoke();
+      if (ZeroCopy* const past = work_.in[row_ + in_[i].peer].zero_copy) past->revoke();
     }
   }
 
@@ -390,7 +390,7 @@ class WirePrims {
     int sources = 0;
     if constexpr ((What & get) != 0) {
       for (int i = 0; i < MaxIn; ++i) {
-        if (takes(i)) from[sources++] = slot(in_[i].slots, in_[i].received);
+        if (receives_into(i)) from[sources++] = slot(in_[i].slots, in_[i].received);
       }
     }
     void* const out = (What & store) != 0 ? data_.out(out_at) : nullptr;
@@ -402,9 +402,9 @@ class WirePrims {
       // What goes out lies in the user's memory as it is, or will when this slice is stored.
       constexpr bool as_it_is = (What & (get | load)) == load && !detail::prepares<R>();
       for (int o = 0; o < MaxOut; ++o) {
-        if (!fills(o)) continue;
+        if (!fills_line(o)) continue;
         if constexpr (as_it_is || (What & store) != 0) {
-          Bypass* const past = lends_ ? bypass(work_.out, out_[o].peer, n) : nullptr;
+          ZeroCopy* const past = lends_ ? zero_copy(work_.out, out_[o].peer, n) : nullptr;
           if (past != nullptr) {
             past->lend(out_[o].sent, as_it_is ? own : out);
             lent_[o] = out_[o].sent + 1;
@@ -426,12 +426,12 @@ class WirePrims {
     Ends ends;
     if constexpr ((What & get) != 0) {
       CCL_UNROLL for (int i = 0; i < MaxIn; ++i) {
-        if (takes(i)) ends.from[i] = slot(in_[i].slots, in_[i].received);
+        if (receives_into(i)) ends.from[i] = slot(in_[i].slots, in_[i].received);
       }
     }
     if constexpr ((What & put) != 0) {
       CCL_UNROLL for (int o = 0; o < MaxOut; ++o) {
-        if (fills(o)) ends.to[o] = slot(out_[o].slots, out_[o].sent);
+        if (fills_line(o)) ends.to[o] = slot(out_[o].slots, out_[o].sent);
       }
     }
     int left = n;
@@ -497,7 +497,7 @@ class WirePrims {
     if constexpr ((What & get) != 0) {
       Fragments<Fragment, N> got[MaxIn];
       CCL_UNROLL for (int i = 0; i < MaxIn; ++i) {
-        if (!takes(i)) continue;
+        if (!receives_into(i)) continue;
         if constexpr (How == Fill::cells) {
           CCL_UNROLL for (int n = 0; n < N; ++n) {
             if (n * elements < left) {
@@ -505,7 +505,7 @@ class WirePrims {
             }
           }
         } else {
-          got[i] = collect<N>(lane, ends.from[i], in_[i].received + 1, in_[i].peer, patience_);
+          got[i] = collect<N>(lane, ends.from[i], in_[i].received + 1, in_[i].peer, spin_wait_);
         }
         ends.from[i] += N * Tile::tile_packets;
       }
@@ -515,7 +515,7 @@ class WirePrims {
         } else if constexpr (detail::reduces<R>) {
           auto sum = CellReducer<R, Tile::words>::from_own(reduction_, f[n]);
           CCL_UNROLL for (int i = 0; i < MaxIn; ++i) {
-            if (takes(i)) sum.add_received(got[i].of[n]);
+            if (receives_into(i)) sum.add_received(got[i].of[n]);
           }
           f[n] = (What & finish) != 0 ? sum.finish() : sum.result();
         }
@@ -529,9 +529,9 @@ class WirePrims {
       const int first = lane.cell(0) * Data::per_cell;
       // What is left of a wait that was given up must not pass for data: it has the flag of the
       // step before. `collect` gives up with all of the lanes that share a flag, or with none.
-      const Word real = !patience_.gave_up();
+      const Word real = !spin_wait_.failed();
       CCL_UNROLL for (int o = 0; o < MaxOut; ++o) {
-        if (!fills(o)) continue;
+        if (!fills_line(o)) continue;
         CCL_UNROLL for (int n = 0; n < N; ++n) {
           // Nobody waits for what is not there, if packets carry no flags.
           const bool there = How == Fill::full || first + n * elements < left;
@@ -559,10 +559,10 @@ class WirePrims {
   int slot_count_ = 1, slot_packets_ = 0;
   In in_[MaxIn];
   Out out_[MaxOut];
-  bool lends_ = false, lends_on_ = false;
+  bool lends_ = false, lends_after_end_ = false;
   bool lacks_wire_ = false;  // of one CPU lane
   Word lent_[MaxOut] = {};   // one more than the last step that was, by wire out
-  Patience<Memory> patience_;
+  SpinWait<Memory> spin_wait_;
 };
 
 }  // namespace ccl::detail

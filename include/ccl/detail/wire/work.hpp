@@ -36,8 +36,8 @@ struct WireWork {
 
   const Wire* in = nullptr;   // from peer p on channel c: in[c * ranks + p]; no slots: no wire
   const Wire* out = nullptr;  // to peer p
-  const RingSeat* rings = nullptr;  // one for each channel
-  const TreeSeat* trees = nullptr;  // one for each channel
+  const RingPosition* rings = nullptr;  // one for each channel
+  const TreePosition* trees = nullptr;  // one for each channel
   int rank = 0, ranks = 1, root = 0;
   int channels = 1, slice_steps = 1, chunk_steps = 1;
   int slot_bytes = 0;       // of every wire
@@ -49,15 +49,15 @@ struct WireWork {
   void* output = nullptr;
   Messages sends, recvs;
   R reduction;
-  Watch watch;
+  AbortWatch watch;
 
   CCL_HD const Messages& sent() const { return sends; }
   CCL_HD const Messages& received() const { return recvs; }
 };
 
 /// The same for an exchange of CPU lanes to which wires may still come.
-struct OpeningWork : WireWork<Bytes> {
-  OpeningWork(const WireWork<Bytes>& work, const Word* in_there, const Word* out_there)
+struct OnDemandWork : WireWork<Bytes> {
+  OnDemandWork(const WireWork<Bytes>& work, const Word* in_there, const Word* out_there)
       : WireWork<Bytes>{work}, there{in_there, out_there} {}
 
   const Word* there[2];  // wires in and out: not 0 where the peer's may be looked at (acquire)
@@ -65,11 +65,11 @@ struct OpeningWork : WireWork<Bytes> {
 
 /// The same for an exchange whose messages travel with the launch: a GPU need not fetch them.
 struct ExchangeWork : WireWork<Bytes> {
-  static constexpr int most_ranks = 64, most_messages = 144;
+  static constexpr int max_ranks = 64, max_messages = 144;
   explicit ExchangeWork(const WireWork<Bytes>& work) : WireWork<Bytes>{work} {}
 
-  Message message[most_messages];  // sends, then receives
-  int begin[2][most_ranks + 1];    // in `message`; of sends and of receives
+  Message message[max_messages];  // sends, then receives
+  int begin[2][max_ranks + 1];    // in `message`; of sends and of receives
 
   CCL_HD Messages sent() const { return {message, begin[0], sends.cursor}; }
   CCL_HD Messages received() const { return {message, begin[1], recvs.cursor}; }

@@ -160,22 +160,22 @@ TEST_CASE("the immediate of a step has room for its bytes, and for more while th
   for (const Index slot : {Index{128}, Index{4096}, Index{1} << 20, (Index{1} << 32) - 128}) {
     const detail::IbImmediate immediate{slot};
     for (const Word bytes : {Word{0}, Word{8}, Word(slot)}) {
-      for (const Word freed : {Word{0}, immediate.most_freed()}) {
+      for (const Word freed : {Word{0}, immediate.max_freed()}) {
         const std::uint32_t both = immediate.of(bytes, freed);
         CHECK(immediate.bytes(both) == bytes);
         CHECK(immediate.freed(both) == freed);
       }
     }
   }
-  CHECK(detail::IbImmediate{4096}.most_freed() == (1 << 19) - 1);
-  CHECK(detail::IbImmediate{(Index{1} << 32) - 128}.most_freed() == 0);
+  CHECK(detail::IbImmediate{4096}.max_freed() == (1 << 19) - 1);
+  CHECK(detail::IbImmediate{(Index{1} << 32) - 128}.max_freed() == 0);
 }
 
 TEST_CASE("a slot is no larger than a message may be") {
   FakeVerbs fabric{1};
   Lent lent;
   const auto set_up = [&](Index bytes) {
-    return IbTransport::setup(lent.context, edge_of(info_of(0), info_of(1), Side::sender,
+    return IbTransport::setup(lent.context, edge_of(info_of(0), info_of(1), EdgeSide::sender,
                                                     {1, 2, bytes}, 10ull << 40 | 1));
   };
   CHECK(set_up(Index{1} << 30).has_value());
@@ -342,7 +342,7 @@ TEST_CASE("what had arrived when queue pairs end counts, however slowly it is ta
     CHECK(push(out, 3, 1, &edge.from.status, &edge.from.proxy).problem == "");
     REQUIRE(wait_until([&] { return detail::HostMemory::load_credit(out.drained) == 3; }));
     const std::lock_guard lock{fabric.mutex};
-    fabric.faults.most_at_once = 1;  // the error, and what is behind it when it is made good
+    fabric.faults.max_at_once = 1;  // the error, and what is behind it when it is made good
     fabric.faults.stall_ms = 250;    // more than the receiver waits for what comes no more
   }
   CHECK(pull(in, 3, 1, &edge.to.status, &edge.to.proxy).problem == "");
@@ -504,10 +504,10 @@ TEST_CASE("a GID index that some ports have leaves out the others; one that none
 }
 
 TEST_CASE("ports beyond those that are used are named") {
-  FakeVerbs fabric{int(detail::most_ib_ports) + 2};
+  FakeVerbs fabric{int(detail::max_ib_ports) + 2};
   const auto found = detail::find_ib_ports();
   REQUIRE(found.has_value());
-  CHECK(found->ports.size() == detail::most_ib_ports);
+  CHECK(found->ports.size() == detail::max_ib_ports);
   CHECK(has(found->left_out, "fake_8 port 1: 8 others are used; CCL_IB_HCA"));
   CHECK(has(found->left_out, "fake_9 port 1"));
 }

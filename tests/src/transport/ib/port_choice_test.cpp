@@ -37,7 +37,7 @@ const std::array table{
     entry(6, "fe80::", IBV_GID_TYPE_ROCE_V2),  // unused
 };
 
-int chosen(const GidWish& wish) {
+int chosen(const GidPreference& wish) {
   const auto gid = choose_gid(table, wish);
   return gid ? int(gid->gid_index) : -1;
 }
@@ -90,7 +90,7 @@ TEST_CASE("the GID of a RoCE port") {
 }
 
 TEST_CASE("what cannot be chosen is refused, with what there is") {
-  const auto error = [](const GidWish& wish) {
+  const auto error = [](const GidPreference& wish) {
     const auto gid = choose_gid(table, wish);
     REQUIRE(!gid.has_value());
     return gid.error();

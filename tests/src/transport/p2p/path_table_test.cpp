@@ -24,9 +24,9 @@ void part(PathTable& table, int a, int b, PathFault fault = PathFault::none) {
 TEST_CASE("what a rank says fits into a byte") {
   for (int fault = 0; fault <= int(PathFault::slow); ++fault) {
     for (int bits = 0; bits < 8; ++bits) {
-      const PathSaid said{PathFault(fault), (bits & 1) != 0, (bits & 2) != 0, (bits & 4) != 0};
+      const PathReport said{PathFault(fault), (bits & 1) != 0, (bits & 2) != 0, (bits & 4) != 0};
       CHECK(said.byte() != 0xff);
-      const PathSaid back = PathSaid::of(said.byte());
+      const PathReport back = PathReport::of(said.byte());
       CHECK(back.fault == said.fault);
       CHECK(back.nvlink == said.nvlink);
       CHECK(back.relays == said.relays);

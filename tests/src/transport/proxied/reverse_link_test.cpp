@@ -11,19 +11,19 @@ using namespace ccl;
 
 namespace {
 
-struct Link : detail::Mates<Link> {
+struct Link : detail::ReverseLink<Link> {
   Edge edge;
   TransportContext context;
-  using detail::Mates<Link>::enter;
+  using detail::ReverseLink<Link>::enter;
 };
 
 /// Rank 0's end of the edge to rank 1, or of the edge back.
-std::shared_ptr<Link> end_of(Side side) {
+std::shared_ptr<Link> end_of(EdgeSide side) {
   auto link = std::make_shared<Link>();
   link->edge.self.rank = 0;
   link->edge.peer.rank = 1;
   link->edge.side = side;
-  link->edge.id = side == Side::sender ? 1 : 1 << 20;
+  link->edge.id = side == EdgeSide::sender ? 1 : 1 << 20;
   link->enter();
   return link;
 }
@@ -31,9 +31,9 @@ std::shared_ptr<Link> end_of(Side side) {
 }  // namespace
 
 TEST_CASE("the ends of an edge and of that back find each other, while both are there") {
-  const auto out = end_of(Side::sender);
+  const auto out = end_of(EdgeSide::sender);
   CHECK(out->mate() == nullptr);
-  auto in = end_of(Side::receiver);
+  auto in = end_of(EdgeSide::receiver);
   CHECK(out->mate() == in);
   CHECK(in->mate() == out);
   in.reset();
@@ -45,7 +45,7 @@ TEST_CASE("an end may go while its mate comes") {
     std::atomic<int> ended{0};
   };
   const auto both = std::make_shared<Both>();
-  const auto come_and_go = [both](Side side) {
+  const auto come_and_go = [both](EdgeSide side) {
     for (int n = 0; n < 200'000; ++n) {
       const auto link = end_of(side);
       for (int late = n % 1000; late > 0; --late) {
@@ -54,6 +54,6 @@ TEST_CASE("an end may go while its mate comes") {
     }
     ++both->ended;
   };
-  for (const Side side : {Side::sender, Side::receiver}) std::thread{come_and_go, side}.detach();
+  for (const EdgeSide side : {EdgeSide::sender, EdgeSide::receiver}) std::thread{come_and_go, side}.detach();
   CHECK(test::wait_until([&] { return both->ended == 2; }));
 }

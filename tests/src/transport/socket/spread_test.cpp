@@ -77,7 +77,7 @@ TEST_CASE("a channel has 64 sockets at most") {
   ::setenv("CCL_SOCKET_NTHREADS", "15", 1);
   ::setenv("CCL_NSOCKS_PERTHREAD", "64", 1);
   CHECK(machine.spread("lo") == SocketSpread{15, 4});
-  CHECK(machine.spread("lo").sockets() == SocketSpread::most_sockets);
+  CHECK(machine.spread("lo").sockets() == SocketSpread::max_sockets);
 }
 
 TEST_CASE("a GPU's steps have a thread for two CPUs of the rank's, and four at most") {

@@ -1,20 +1,20 @@
-// expect: ccl: an algorithm that states its `effort` does so as a template
+// expect: ccl: an algorithm that states its `cost_terms` does so as a template
 #include <ccl/ccl.hpp>
 
 struct Mine {
   static constexpr const char* name = "Mine";
   static constexpr bool reorders = true, root_moves_wires = false;
-  static constexpr int most_wires(int) { return 1; }
+  static constexpr int max_wires(int) { return 1; }
   static constexpr int wires = 2;
   template <class Op>
-  static constexpr bool supports = ccl::detail::one_of<Op, ccl::AllReduce>;
-  template <class Seats>
-  static void peers(Seats& seats) {
-    seats.from(seats.ring().prev());
-    seats.to(seats.ring().next());
+  static constexpr bool supports = ccl::is_one_of<Op, ccl::AllReduce>;
+  template <class Positions>
+  static void peers(Positions& positions) {
+    positions.from(positions.ring().prev());
+    positions.to(positions.ring().next());
   }
   template <class Op>
-  static constexpr ccl::Effort effort(int ranks, int hosts) {
+  static constexpr ccl::CostTerms cost_terms(int ranks, int hosts) {
     return {2.0 * ranks, 1.0 * hosts};
   }
   template <class Context>

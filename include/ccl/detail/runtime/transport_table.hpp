@@ -15,11 +15,11 @@ class AnyEnd {
 };
 
 /// A transport policy as values, for the compiled runtime.
-struct Connector {
+struct TransportTable {
   const char* name;
   bool proxied;
   Result<void> (*can_connect)(const PeerInfo& sender, const PeerInfo& receiver);
-  Carrier (*carrier)(const PeerInfo& sender, const PeerInfo& receiver);
+  EdgeTransport (*edge_transport)(const PeerInfo& sender, const PeerInfo& receiver);
   Result<std::unique_ptr<AnyEnd>> (*setup)(TransportContext& context, const Edge& edge);
 };
 template <Transport T>
@@ -33,13 +33,13 @@ class EndOf final : public AnyEnd {
   typename T::End end_;
 };
 template <Transport T>
-constexpr Connector make_connector() {
+constexpr TransportTable make_connector() {
   return {T::name, T::proxied,
           [](const PeerInfo& sender, const PeerInfo& receiver) {
             return T::can_connect(sender, receiver);
           },
           [](const PeerInfo& sender, const PeerInfo& receiver) {
-            return detail::carrier<T>(sender, receiver);
+            return detail::edge_transport<T>(sender, receiver);
           },
           [](TransportContext& context, const Edge& edge) -> Result<std::unique_ptr<AnyEnd>> {
             CCL_TRY(auto end, T::setup(context, edge));
@@ -47,18 +47,18 @@ constexpr Connector make_connector() {
           }};
 }
 /// Most programs connect by `DefaultTransport`: it is compiled once, in the runtime.
-struct DefaultConnector {
+struct DefaultTransportTable {
   static Result<void> can_connect(const PeerInfo& sender, const PeerInfo& receiver);
-  static Carrier carrier(const PeerInfo& sender, const PeerInfo& receiver);
+  static EdgeTransport edge_transport(const PeerInfo& sender, const PeerInfo& receiver);
   static Result<std::unique_ptr<AnyEnd>> setup(TransportContext& context, const Edge& edge);
 };
 template <Transport T>
-constexpr Connector connector() {
+constexpr TransportTable transport_table() {
   if constexpr (requires { typename T::ForBoth; }) {
-    return connector<typename T::ForBoth>();
+    return transport_table<typename T::ForBoth>();
   } else if constexpr (is_default<T>) {
-    return {T::name, T::proxied, DefaultConnector::can_connect, DefaultConnector::carrier,
-            DefaultConnector::setup};
+    return {T::name, T::proxied, DefaultTransportTable::can_connect, DefaultTransportTable::edge_transport,
+            DefaultTransportTable::setup};
   } else {
     return make_connector<T>();
   }

@@ -1,4 +1,4 @@
-#include "meeting.hpp"
+#include "rendezvous.hpp"
 
 #include <fmt/format.h>
 
@@ -12,21 +12,21 @@
 
 namespace ccl::perf {
 
-Result<std::unique_ptr<Meeting>> Meeting::create(int ranks) {
+Result<std::unique_ptr<Rendezvous>> Rendezvous::create(int ranks) {
   void* const memory =
       ::mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED) {
     return fail(Errc::system,
                 fmt::format("no memory for ranks to share ({})", std::strerror(errno)));
   }
-  return std::unique_ptr<Meeting>{new Meeting{::new (memory) Shared, ranks}};
+  return std::unique_ptr<Rendezvous>{new Rendezvous{::new (memory) Shared, ranks}};
 }
 
-Meeting::~Meeting() {
+Rendezvous::~Rendezvous() {
   ::munmap(shared_, sizeof(Shared));
 }
 
-Result<void> Meeting::meet(double deadline_s) {
+Result<void> Rendezvous::meet(double deadline_s) {
   const unsigned round = shared_->round.load(std::memory_order_acquire);
   if (shared_->arrived.fetch_add(1, std::memory_order_acq_rel) + 1 == ranks_) {
     shared_->arrived.store(0, std::memory_order_relaxed);

@@ -9,12 +9,12 @@ namespace ccl::perf {
 
 /// Where the ranks of one group meet, threads or processes: memory that is made before they are
 /// forked. Owns it.
-class Meeting {
+class Rendezvous {
  public:
-  static Result<std::unique_ptr<Meeting>> create(int ranks);
-  ~Meeting();
-  Meeting(const Meeting&) = delete;
-  Meeting& operator=(const Meeting&) = delete;
+  static Result<std::unique_ptr<Rendezvous>> create(int ranks);
+  ~Rendezvous();
+  Rendezvous(const Rendezvous&) = delete;
+  Rendezvous& operator=(const Rendezvous&) = delete;
 
   /// Returns when all ranks have come here, or fails at the deadline.
   Result<void> meet(double deadline_s);
@@ -26,7 +26,7 @@ class Meeting {
     alignas(4096) std::atomic<unsigned> arrived{0};
     alignas(128) std::atomic<unsigned> round{0};
   };
-  Meeting(Shared* shared, int ranks) : shared_{shared}, ranks_{unsigned(ranks)} {}
+  Rendezvous(Shared* shared, int ranks) : shared_{shared}, ranks_{unsigned(ranks)} {}
 
   Shared* shared_;
   unsigned ranks_;
