@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Simulates collectives on 1, 2, 4 ... machines of a topology file: a table, and a picture of it.
 
-    scaling.py --ccl_topo build/examples/ccl_topo --xml FILE -o docs/pictures/scaling.svg > table.md
+    scaling.py --ccl_topo build/tools/ccl_topo --xml FILE -o docs/pictures/scaling.svg > table.md
 
 Each algorithm has the protocol that is fastest for it. No other package is needed.
 """

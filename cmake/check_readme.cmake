@@ -1,6 +1,6 @@
-# cmake -P cmake/check_readme.cmake: the program shown in README.md is examples/01_all_reduce.cpp,
-# to the letter, and has at most 25 lines. And what docs/ shows takes values by CCL_TRY, which declares
-# them, and nothing else.
+# cmake -P cmake/check_readme.cmake: fails unless the program in README.md is
+# examples/01_all_reduce.cpp, letter by letter, with at most 25 lines. It also fails if a CCL_TRY in
+# docs/ does not declare a variable.
 cmake_minimum_required(VERSION 3.25)
 get_filename_component(root ${CMAKE_CURRENT_LIST_DIR}/.. ABSOLUTE)
 file(READ ${root}/README.md readme)

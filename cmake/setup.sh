@@ -1,5 +1,5 @@
-# Sourced by demo.sh and test.sh, in the repository's root: sees to it that the build can start.
-# Installs what is missing and nothing else; where all is there it runs no package manager.
+# Sourced by demo.sh and test.sh in the root of the repository: installs the missing packages of the
+# build. If nothing is missing it runs no package manager.
 say() { printf '%s\n' "$*"; }
 die() {
   say "$*" >&2
@@ -10,7 +10,7 @@ as_root() {
   if [ "$(id -u)" = 0 ]; then "$@"; else sudo "$@"; fi
 }
 
-# A header counts as there if the compiler finds it, whoever put it there.
+# A header exists if the compiler finds it, for any kind of installation.
 has_header() { echo "#include <$1>" | c++ -std=c++20 -E -x c++ - >/dev/null 2>&1; }
 
 missing_packages() {
@@ -26,7 +26,7 @@ missing_packages() {
   has_header infiniband/verbs.h || echo libibverbs-dev
 }
 
-# The toolkit's headers, CCCL's among them; nvcc is welcome but not needed.
+# Headers of the toolkit, including CCCL; nvcc is optional.
 is_cuda_root() {
   [ -e "$1/include/cuda_runtime.h" ] &&
     { [ -e "$1/include/cccl/cuda/std/expected" ] || [ -e "$1/include/cuda/std/expected" ]; }
@@ -65,7 +65,7 @@ if [ -z "$cuda_root" ]; then
   python3 -m pip install --quiet --disable-pip-version-check --upgrade --target .deps/wheels \
     $cuda_wheels || die "pip could not fetch the CUDA Toolkit 13.0; install it by hand and set CUDA_HOME"
   ln -sfn wheels/nvidia/cu13 .deps/cuda
-  # Wheels carry the libraries without the names that linkers look for.
+  # Wheels contain the libraries without the names that linkers search.
   ln -sfn libcudart.so.13 .deps/cuda/lib/libcudart.so
   ln -sfn lib .deps/cuda/lib64
   chmod +x .deps/cuda/bin/* .deps/cuda/nvvm/bin/* 2>/dev/null
