@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# ccl beside NCCL with both pinned to one algorithm and protocol, all in one command:
+# Compares ccl with NCCL, both pinned to one algorithm and protocol, in one command:
 #   pinned.sh <ccl_perf> <folder for the files> [collective ...]
-# NCCL's settings: NCCL_ALGO, NCCL_PROTO; its library: PERF_NCCL_LIBRARY. The last table holds
-# NCCL's time over ccl's. PINNED_OPTIONS goes to each run ("--ranks 2", "--rounds 5").
+# NCCL's settings are NCCL_ALGO and NCCL_PROTO, and its library is PERF_NCCL_LIBRARY. The last table
+# holds NCCL's time over ccl's. PINNED_OPTIONS is added to each run ("--ranks 2", "--rounds 5").
 set -euo pipefail
 perf=$1 out=$2
 shift 2

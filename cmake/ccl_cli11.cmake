@@ -1,5 +1,5 @@
-# CLI11::CLI11 and CLI11_FOUND, also where its headers lie about without a package: those in
-# CCL_CLI11_INCLUDE_DIR then.
+# Defines CLI11::CLI11 and CLI11_FOUND. Without a CMake package it uses the headers in
+# CCL_CLI11_INCLUDE_DIR.
 find_package(CLI11 QUIET)
 if(NOT CLI11_FOUND)
   find_path(CCL_CLI11_INCLUDE_DIR CLI/CLI.hpp DOC "Folder of CLI/CLI.hpp")

@@ -1,5 +1,6 @@
-# Two uses. Included: ccl_add_compile_fail_tests(DIR) makes a test of every DIR/*.cpp, which must not
-# compile and must say what its first line expects; DIR/control/*.cpp must compile in the same way.
+# Included: ccl_add_compile_fail_tests(DIR) creates a test for every DIR/*.cpp. The file must not
+# compile, and the compiler must print the sentence that its first line expects. DIR/control/*.cpp
+# must compile in the same way.
 # As a script: runs one such test with the compile command of the control program.
 if(NOT CMAKE_SCRIPT_MODE_FILE)
   set(ccl_compile_fail_script ${CMAKE_CURRENT_LIST_FILE})
@@ -43,7 +44,8 @@ endif()
 string(REGEX REPLACE " -o [^ ]+" "" command "${command}")
 string(REGEX REPLACE " -c [^ ]+$" "" command "${command}")
 file(READ ${case} text)
-if(NOT text MATCHES "#include <ccl/ccl.hpp>")  # what is precompiled, and more than this case is to see
+# the precompiled headers, which are more than this case may include
+if(NOT text MATCHES "#include <ccl/ccl.hpp>")
   string(REGEX REPLACE " -include [^ ]+cmake_pch[^ ]+" "" command "${command}")
 endif()
 separate_arguments(command UNIX_COMMAND "${command}")

@@ -1,6 +1,7 @@
-# Every header must compile alone: .hpp as C++, .cuh as CUDA. Where CUDA is on, the .hpp must compile as CUDA, too:
-# 64 in a file, for nvcc reads each file several times, and what a header forgets to include C++ says.
-# The C++ ones are left to the plain build where another only adds to it.
+# Every header must compile alone: .hpp as C++, .cuh as CUDA. With CUDA enabled, each .hpp must also
+# compile as CUDA. These checks are batched, 64 headers in a file, because nvcc reads each file
+# several times and the C++ checks find missing includes. Builds that only add sanitizers or a
+# filter skip the C++ checks.
 function(ccl_add_header_checks)
   file(GLOB_RECURSE headers RELATIVE ${PROJECT_SOURCE_DIR}/include CONFIGURE_DEPENDS
     ${PROJECT_SOURCE_DIR}/include/*.hpp ${PROJECT_SOURCE_DIR}/include/*.cuh)

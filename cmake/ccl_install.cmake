@@ -2,7 +2,7 @@
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 set(ccl_package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/ccl)
-# A static runtime hands its private libraries on to who links it; CCL_CONFIG_DEPENDENCIES is set
+# A static runtime passes its private libraries on to the program. CCL_CONFIG_DEPENDENCIES is set
 # where such a library is added.
 string(JOIN "\n" CCL_CONFIG_DEPENDENCIES ${CCL_CONFIG_DEPENDENCIES})
 configure_package_config_file(cmake/cclConfig.cmake.in ${PROJECT_BINARY_DIR}/cclConfig.cmake

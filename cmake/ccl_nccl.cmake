@@ -1,5 +1,5 @@
-# libnccl.so.2 out of ccl: NCCL's C interface, for programs that were built for NCCL. Compiled against
-# the nccl.h that is found, of whose version it then is.
+# libnccl.so.2: NCCL's C interface over ccl, for programs that were built for NCCL. It is compiled
+# against the nccl.h that is found, and has its version.
 find_path(CCL_NCCL_INCLUDE_DIR nccl.h HINTS ${CUDAToolkit_INCLUDE_DIRS} ${CUDAToolkit_ROOT}/include)
 set(version 0)
 if(CCL_NCCL_INCLUDE_DIR)
@@ -24,7 +24,7 @@ foreach(list IN ITEMS types redops)
   endif()
   list(JOIN ${list} ", " ${list}_text)
 endforeach()
-# nvcc takes a comma for the end of a definition.
+# nvcc takes a comma as the end of a definition.
 file(CONFIGURE OUTPUT ${PROJECT_BINARY_DIR}/nccl/contents.hpp CONTENT "#pragma once
 
 #include <ccl/any_collective.hpp>
@@ -36,7 +36,7 @@ using Reductions = ccl::Reductions<@redops_text@>;
 " @ONLY)
 
 set(folder ${PROJECT_SOURCE_DIR}/src/nccl)
-# What holds device code, where there is any: the data path.
+# Data path: the sources with device code if CUDA is enabled.
 function(ccl_nccl_data_path target source)
   add_library(${target} OBJECT ${folder}/${source})
   if(CCL_ENABLE_CUDA)
@@ -56,7 +56,7 @@ set(devices none)
 if(CCL_ENABLE_CUDA)
   set(devices cuda)
 endif()
-# The same without: what talks to programs.
+# Other sources: the interface to programs, without device code.
 add_library(ccl_nccl SHARED ${folder}/collectives.cpp ${folder}/communicators.cpp ${folder}/devices_${devices}.cpp
   ${folder}/errors.cpp ${folder}/group.cpp ${folder}/member.cpp ${folder}/memory.cpp)
 target_include_directories(ccl_nccl PRIVATE ${PROJECT_SOURCE_DIR}/src)
@@ -73,6 +73,7 @@ foreach(op IN ITEMS AllReduce ReduceScatter Reduce)
     ccl_nccl_data_path(ccl_nccl_${op}_${short} reduce.cpp CCL_NCCL_OP=${op} CCL_NCCL_TYPE=${type})
   endforeach()
 endforeach()
-if(CCL_INSTALL AND NOT CCL_RUNTIME_FROM)  # not where a program would take it for NVIDIA's
+# in a folder where programs do not find it in place of NVIDIA's
+if(CCL_INSTALL AND NOT CCL_RUNTIME_FROM)
   install(TARGETS ccl_nccl LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/ccl)
 endif()

@@ -1,5 +1,5 @@
 # ccl::runtime: bootstrap, topology, memory, the proxy thread.
-if(CCL_RUNTIME_FROM)  # as that build has made it, with the same compiler and options
+if(CCL_RUNTIME_FROM)  # the library of that build, with the same compiler and options
   add_library(ccl_runtime STATIC IMPORTED GLOBAL)
   set_target_properties(ccl_runtime PROPERTIES IMPORTED_LOCATION ${CCL_RUNTIME_FROM}/libccl_runtime.a)
   target_link_libraries(ccl_runtime INTERFACE ccl ${CMAKE_DL_LIBS})
@@ -10,7 +10,7 @@ if(CCL_RUNTIME_FROM)  # as that build has made it, with the same compiler and op
   return()
 endif()
 file(GLOB_RECURSE runtime_sources CONFIGURE_DEPENDS src/*.cpp)
-list(FILTER runtime_sources EXCLUDE REGEX "/src/nccl/")  # a library of its own: ccl_nccl.cmake
+list(FILTER runtime_sources EXCLUDE REGEX "/src/nccl/")  # a separate library: ccl_nccl.cmake
 if(CCL_RUNTIME_EXCLUDE)
   list(FILTER runtime_sources EXCLUDE REGEX "${CCL_RUNTIME_EXCLUDE}")
 endif()
@@ -30,7 +30,7 @@ add_library(ccl_runtime ${runtime_sources})
 add_library(ccl::runtime ALIAS ccl_runtime)
 set_target_properties(ccl_runtime PROPERTIES EXPORT_NAME runtime POSITION_INDEPENDENT_CODE ON
   VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR})
-if(BUILD_SHARED_LIBS)  # in a project that hides its symbols, too
+if(BUILD_SHARED_LIBS)  # also in a project that hides its symbols
   set_target_properties(ccl_runtime PROPERTIES CXX_VISIBILITY_PRESET default
     VISIBILITY_INLINES_HIDDEN OFF)
 endif()
@@ -51,12 +51,12 @@ endif()
 if(PROJECT_IS_TOP_LEVEL)
   target_link_libraries(ccl_runtime PRIVATE $<BUILD_INTERFACE:ccl_warnings>)
 endif()
-if(CCL_UNITY)  # 12 at most at once: sources are small, and what they include is large
+if(CCL_UNITY)  # at most 12 together: sources are small, and their includes are large
   set_target_properties(ccl_runtime PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
   foreach(source IN LISTS runtime_sources)
     file(RELATIVE_PATH file ${PROJECT_SOURCE_DIR} ${source})
     cmake_path(GET file PARENT_PATH folder)
-    if(folder STREQUAL "src/transport/ib")  # tests/ib/no_faults.cmake looks into each
+    if(folder STREQUAL "src/transport/ib")  # tests/ib/no_faults.cmake reads each object
       set_source_files_properties(${source} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
       continue()
     endif()
@@ -66,7 +66,7 @@ if(CCL_UNITY)  # 12 at most at once: sources are small, and what they include is
     math(EXPR part "${number} / 12")
     set_source_files_properties(${source} PROPERTIES UNITY_GROUP ${group}_${part})
   endforeach()
-  # It makes ends of all transports, of which it is to see no more than <ccl/transport/...> says.
+  # This source creates ends of all transports, and must use only their public headers.
   set_source_files_properties(${PROJECT_SOURCE_DIR}/src/transport/default.cpp PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
 elseif(CCL_PCH)
   target_precompile_headers(ccl_runtime PRIVATE ${ccl_pch})

@@ -1,4 +1,5 @@
-# ninja tidy: clang-tidy over the runtime and, through their tests, the headers. Slow; by hand.
+# `ninja tidy`: clang-tidy over the runtime and, through their tests, the headers. It is slow, and
+# is run by hand.
 find_program(CCL_RUN_CLANG_TIDY NAMES run-clang-tidy run-clang-tidy-14)
 if(CCL_RUN_CLANG_TIDY)
   add_custom_target(tidy

@@ -1,5 +1,5 @@
-# cmake -P cmake/check_tests.cmake: every header has tests/<its folder>/<name>_test.{cpp,cu}, or stands
-# in tests/headers_without_test.txt with the reason.
+# cmake -P cmake/check_tests.cmake: fails unless every header has tests/<its
+# folder>/<name>_test.{cpp,cu}, or a line with the reason in tests/headers_without_test.txt.
 cmake_minimum_required(VERSION 3.25)
 get_filename_component(root ${CMAKE_CURRENT_LIST_DIR}/.. ABSOLUTE)
 file(STRINGS ${root}/tests/headers_without_test.txt lines REGEX "^[^#]")

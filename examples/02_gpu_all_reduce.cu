@@ -1,5 +1,5 @@
-// The sum of every rank's data on GPUs: one process for each, started by torchrun, mpirun or srun,
-// or alone on one GPU.
+// Sum of every rank's data on GPUs. Each rank is a process that torchrun, mpirun or srun starts;
+// without a launcher there is one rank on one GPU.
 #include <ccl/ccl.cuh>
 
 #include <cstdio>

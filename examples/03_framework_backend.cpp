@@ -1,7 +1,10 @@
-// A communication backend as a framework (PyTorch, JAX, a parameter server) embeds it: types and
-// reductions that are known at run time, tensors whose storage is counted, calls that return at
-// once with a handle to wait on, several groups, errors and abort. Run it alone, and it forks four
-// ranks; under torchrun, mpirun or srun it takes theirs. What to copy: everything above `check`.
+// Communication backend as a framework (PyTorch, JAX, a parameter server) embeds it:
+// - types and reductions that are known at run time,
+// - tensors with reference-counted storage,
+// - calls that return at once with a handle to wait on,
+// - several groups, errors and abort.
+// Alone it forks four ranks; under torchrun, mpirun or srun it uses theirs. A framework can copy
+// everything above `check`.
 #include <ccl/any_collective.hpp>
 #include <ccl/ccl.hpp>
 #include <ccl/comm/launcher.hpp>
@@ -35,7 +38,7 @@ ccl::RedOp red_op(ReduceOp op) {
   return names[int(op)];
 }
 
-/// What the framework passes: storage that it shares, and how to read it.
+/// Tensor of the framework: shared storage, and its count and type.
 struct Tensor {
   std::shared_ptr<std::byte[]> storage;
   Index count = 0;
@@ -51,8 +54,8 @@ struct Tensor {
   }
 };
 
-// All code that this program has for the data path. The more types and reductions are listed, the
-// longer it compiles: a framework spreads the lists over several files.
+// Code of this program for the data path. More types and reductions take longer to compile, so a
+// framework spreads the lists over several files.
 using Rings =
     ccl::Candidates<ccl::Candidate<ccl::Ring, ccl::LL>, ccl::Candidate<ccl::Ring, ccl::Simple>>;
 using Ring = ccl::Candidates<ccl::Candidate<ccl::Ring, ccl::Simple>>;
@@ -69,15 +72,16 @@ using Gather = ccl::AnyCollective<ccl::Gather, Pairs>;
 using Scatter = ccl::AnyCollective<ccl::Scatter, Pairs>;
 using SendRecv = ccl::AnyCollective<ccl::SendRecv, Pairs>;
 
-/// An operation under way. Any thread may wait.
+/// Operation in flight. Any thread may wait for it.
 class Work {
  public:
   bool done() const {
     const std::lock_guard lock{mutex_};
     return done_;
   }
-  /// What became of it; `timed_out` if it still runs after `limit_s`, which ends nothing: the
-  /// caller waits again, asks the group for a report, or aborts it.
+  /// Blocks until the operation ends and returns its result. Fails with `timed_out` if it still
+  /// runs after `limit_s` seconds, and does not stop it. The caller may wait again, request a
+  /// report or abort.
   Result<void> wait(double limit_s) const {
     std::unique_lock lock{mutex_};
     if (ended_.wait_for(lock, std::chrono::duration<double>{limit_s}, [this] { return done_; })) {
@@ -103,16 +107,16 @@ class Work {
 };
 using WorkPtr = std::shared_ptr<Work>;
 
-/// One message of `ProcessGroup::batch`.
+/// Message of `ProcessGroup::batch`.
 struct Message {
   bool sends;
   Tensor tensor;
   int peer;
 };
 
-/// A group of ranks. Every call returns at once; operations run in the order of the calls, which
-/// all ranks make alike. Messages have a queue of their own. Buffers may be dropped at once: the
-/// work in the queue keeps their storage.
+/// Group of ranks. Every call returns at once. Operations run in the order of the calls, which must
+/// be equal on all ranks; messages have a queue of their own. Buffers may be dropped at once,
+/// because queued work keeps their storage alive.
 class ProcessGroup {
  public:
   static Result<std::unique_ptr<ProcessGroup>> create(ccl::Communicator comm) {
@@ -120,7 +124,7 @@ class ProcessGroup {
     CCL_CHECK(group->connect());
     return group;
   }
-  /// Without `shutdown`: whatever still runs ends, here and on the other ranks.
+  /// Without `shutdown` it aborts all running operations on all ranks.
   ~ProcessGroup() {
     if (!shut_) comm_.abort("the group was destroyed");
   }
@@ -158,7 +162,7 @@ class ProcessGroup {
                            data_type(tensor.type), root, stream);
     });
   }
-  /// Elements for and from each rank, one after another.
+  /// Sends and receives elements of each rank, stored one rank after another.
   WorkPtr all_to_all(Tensor in, const std::vector<Index>& in_counts, Tensor out,
                      const std::vector<Index>& out_counts) {
     return run(collectives_, {in, out}, [&](ccl::Stream stream) {
@@ -186,7 +190,7 @@ class ProcessGroup {
   }
   WorkPtr send(Tensor tensor, int peer) { return batch({{true, std::move(tensor), peer}}); }
   WorkPtr recv(Tensor tensor, int peer) { return batch({{false, std::move(tensor), peer}}); }
-  /// All of these at once, so that no order of theirs, here or at the peers, blocks.
+  /// Runs all messages at once, so that no order here or at the peers can block.
   WorkPtr batch(const std::vector<Message>& messages) {
     std::vector<ccl::AnyMessage> all;
     std::vector<Tensor> keep;
@@ -199,17 +203,17 @@ class ProcessGroup {
                [&](ccl::Stream stream) { return send_recv_->group(all, stream); });
   }
 
-  /// A group of the ranks that give the same color; null for a negative one. Collective.
+  /// Returns a group of the ranks with the same color, or null for a negative color. Collective.
   Result<std::unique_ptr<ProcessGroup>> split(int color, int key) {
     CCL_TRY(auto part, comm_.split(color, key));
     if (!part) return std::unique_ptr<ProcessGroup>{};
     return create(*std::move(part));
   }
-  /// Ends everything, here and on the other ranks; their work fails and names this rank.
+  /// Ends everything on all ranks; their work fails with an error that names this rank.
   void abort(const std::string& why) { comm_.abort(why); }
-  /// Who holds the others up; for a watchdog's log.
+  /// Returns a report of the rank that delays the others, for a watchdog's log.
   std::string report() const { return comm_.report().text(); }
-  /// The graceful end: runs what is queued and waits for all ranks.
+  /// Ends the group gracefully: runs all queued calls and waits for all ranks.
   Result<void> shutdown() {
     CCL_CHECK(collectives_.synchronize());
     CCL_CHECK(messages_.synchronize());
@@ -221,7 +225,8 @@ class ProcessGroup {
  private:
   explicit ProcessGroup(ccl::Communicator comm) : comm_{std::move(comm)} {}
 
-  /// Set-up is collective: here, once, and not in the first call of each, as not all ranks send.
+  /// Creates all collectives at once. Creation is collective, and not all ranks make the first call
+  /// of each.
   Result<void> connect() {
     CCL_TRY(all_reduce_, AllReduce::create(comm_));
     CCL_TRY(reduce_scatter_, ReduceScatter::create(comm_));
@@ -235,8 +240,8 @@ class ProcessGroup {
     return {};
   }
 
-  /// `call` checks its arguments at once and queues the rest; an operation that fails later fails
-  /// its communicator, and so all work behind it.
+  /// Checks the arguments at once, in `call`, and queues the rest. An operation that fails later
+  /// fails its communicator, and so all later work.
   template <class Call>
   WorkPtr run(ccl::HostStream& stream, std::vector<Tensor> keep, Call&& call) {
     auto work = std::make_shared<Work>();
@@ -268,7 +273,8 @@ class ProcessGroup {
   std::optional<Gather> gather_;
   std::optional<Scatter> scatter_;
   std::optional<SendRecv> send_recv_;
-  ccl::HostStream collectives_, messages_;  // last: they end before what their calls use
+  // last: destroyed before the members that their calls use
+  ccl::HostStream collectives_, messages_;
 };
 }  // namespace backend
 
@@ -292,7 +298,7 @@ Result<void> check_results(ProcessGroup& group) {
   const int me = group.rank(), ranks = group.size();
   const Index n = 10'000;
   const double sum = ranks * (ranks + 1) / 2.0;
-  // Several under way at once; their inputs are dropped before they have run.
+  // Several operations are in flight at once. Their inputs are dropped before they have run.
   Tensor floats = Tensor::make(n, ScalarType::Float), longs = Tensor::make(3, ScalarType::Long);
   Tensor halves = Tensor::make(7, ScalarType::BFloat16),
          share = Tensor::make(5, ScalarType::Double);
@@ -346,7 +352,8 @@ Result<void> check_results(ProcessGroup& group) {
 }
 
 Result<void> check_errors(ProcessGroup& group) {
-  // What the lists do not hold: known at once, the work is done, and the group goes on.
+  // A type that the lists do not hold is an immediate error. The work is complete, and the group
+  // continues.
   const Tensor ints = filled(1, ScalarType::Int, 1);
   const auto work = group.all_reduce(ints, ints, ReduceOp::Sum);
   REQUIRE(work->done());
@@ -356,7 +363,8 @@ Result<void> check_errors(ProcessGroup& group) {
           std::string::npos);
   if (group.size() == 1) return {};
 
-  // A rank that never comes: the others' wait ends, they see who is behind, and one of them aborts.
+  // One rank never calls. The wait of the others ends, they report the rank that is behind, and one
+  // of them aborts.
   CCL_TRY(auto doomed, group.split(0, group.rank()));
   if (doomed->rank() != 0) {
     const auto late = doomed->all_reduce(filled(1, ScalarType::Float, 1.f),
@@ -369,14 +377,14 @@ Result<void> check_errors(ProcessGroup& group) {
     REQUIRE(end.error().what.find("rank 0 never came") != std::string::npos);
     if (doomed->rank() == 1) std::printf("as expected: %s\n", end.error().message().c_str());
   }
-  return group.barrier()->wait(wait_limit_s);  // this group is well
+  return group.barrier()->wait(wait_limit_s);  // this group has not failed
 }
 
 Result<void> check(const ccl::Communicator& comm) {
   CCL_TRY(auto world, ProcessGroup::create(comm));
   CCL_CHECK(check_results(*world));
   {
-    // Two halves, as for tensor and data parallelism, at work at the same time as the whole.
+    // Two halves, as for tensor and data parallelism, run at the same time as the whole group.
     CCL_TRY(auto half, world->split(world->rank() % 2, world->rank()));
     Tensor a = filled(1000, ScalarType::Float, 1.f), b = filled(1000, ScalarType::Float, 1.f);
     const auto first = world->all_reduce(a, a, ReduceOp::Sum);

@@ -1,5 +1,5 @@
-// What follows an attention or MLP layer under tensor parallelism, in one kernel: the ranks'
-// partial results are added up, the residual is added, and each row is normalised (RMSNorm).
+// End of an attention or MLP layer under tensor parallelism in one kernel. It adds up the ranks'
+// partial results, adds the residual and normalizes each row (RMSNorm).
 #include <ccl/ccl.cuh>
 
 #include <cstdio>
@@ -28,8 +28,8 @@ ccl::Result<void> run(cudaStream_t stream) {
   bf16* const residual = filled(2, count);
   bf16* const out = filled(0, count);
   bf16* const weight = filled(0.5f, hidden);
-  // `residual` becomes residual + sum of all partial results, `out` its rows over their root mean
-  // square, times `weight`; both on all ranks.
+  // On all ranks, `residual` becomes residual + sum of all partial results. `out` becomes its rows,
+  // divided by their root mean square and multiplied by `weight`.
   CCL_CHECK(norm(partial, rows, hidden, {residual, residual, out, weight, 1e-6f}, stream));
   cudaStreamSynchronize(stream);
   bf16 first[2];

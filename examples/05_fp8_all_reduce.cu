@@ -1,5 +1,6 @@
-// An all-reduce whose data travels as fp8 with a scale for each block of 472 values: half the bytes
-// of bf16. Sums are added up in float; docs/fused.md bounds the error, and this checks the bound.
+// All-reduce whose data is sent as fp8 with one scale for each block of 472 values: half the bytes
+// of bf16. Sums are in float. docs/guide/fused.md states the error bound, and this program checks
+// it.
 #include <ccl/ccl.cuh>
 
 #include <cmath>
@@ -34,9 +35,10 @@ ccl::Result<void> run(cudaStream_t stream) {
   cudaMemcpy(sums.data(), out, count * sizeof(float), cudaMemcpyDeviceToHost);
   cudaFree(in);
   cudaFree(out);
-  double worst = 0;  // of the bound: 1/16 of each summand, then 1/16 of what is their sum
+  // largest error relative to its bound: 1/16 of each summand, then 1/16 of their sum
+  double worst = 0;
   for (ccl::Index i = 0; i < count; ++i) {
-    double exact = 0, slack = 1e-4;  // small values: 1 / 458752 of the largest of their block
+    double exact = 0, slack = 1e-4;  // small values: 1 / 458752 of the largest in their block
     for (int r = 0; r < comm.ranks(); ++r) {
       const double v = __bfloat162float(__float2bfloat16(value(r, i)));
       exact += v;

@@ -1,5 +1,6 @@
-// Tokens to their experts on other GPUs and back, as a graph that is replayed with other choices of
-// experts: a process for each GPU, started by torchrun, mpirun or srun, or alone on one GPU.
+// Tokens are sent to their experts on other GPUs and back, in a graph that is replayed with other
+// choices of experts. Each rank is a process that torchrun, mpirun or srun starts; without a
+// launcher there is one rank on one GPU.
 #include <cstdio>
 
 #include "moe/moe_stand_in.cuh"

@@ -1,5 +1,5 @@
-// A transport of one's own: steps over UDP, between ranks of one host, made reliable here. It is
-// all in this file; ccl knows nothing of it. docs/transports.md explains the parts.
+// User-defined transport: reliable steps over UDP between ranks of one host. This file has all of
+// it; ccl has no code for it. docs/guide/own_transport.md explains the parts.
 //
 // Each end of an edge has a socket and, for each channel, a ring of slots. The sender's proxy cuts
 // posted steps into numbered datagrams; the receiver's takes them in order, and answers with the
@@ -33,29 +33,31 @@
 using ccl::Word;
 using Clock = std::chrono::steady_clock;
 
-constexpr Word payload_bytes = 8192;  // of a datagram
-constexpr Word window = 8;            // datagrams under way: fewer bytes than a socket buffers
-constexpr auto first_wait = std::chrono::milliseconds{5};  // then everything is sent again
+constexpr Word payload_bytes = 8192;  // payload of a datagram
+constexpr Word window = 8;  // datagrams in flight: fewer bytes than a socket buffers
+// time until all datagrams are sent again
+constexpr auto first_wait = std::chrono::milliseconds{5};
 constexpr auto max_wait = std::chrono::milliseconds{200};
-constexpr auto silence = std::chrono::seconds{20};  // of a peer that owes an answer: it is lost
-constexpr int datagrams_per_turn = 32;              // of one edge, then the others have their turn
+// time after which a peer that owes an answer is lost
+constexpr auto silence = std::chrono::seconds{20};
+constexpr int datagrams_per_turn = 32;  // datagrams of one edge, before the others get their turn
 
 enum class Kind : std::uint32_t { data, probe, answer, goodbye };
 
 struct Datagram {
-  Word key;  // of the edge: strays are ignored
+  Word key;  // key of the edge: other datagrams are ignored
   Kind kind;
   std::uint32_t channel;
-  Word number;      // data: its own; answer: the first that has not come
-  Word step;        // data: that it is part of; answer: the first for which there is no slot
-  Word step_bytes;  // data: of the whole step
-  Word offset;      // data: where it belongs in the step
+  Word number;  // data: its own number; answer: first number that is missing
+  Word step;  // data: its step; answer: first step without a slot
+  Word step_bytes;  // data: bytes of the whole step
+  Word offset;  // data: offset in the step
 };
 
-/// A place in the stream of a channel: the datagram that begins there.
+/// Position in the stream of a channel: the datagram that begins there.
 struct Place {
   Word number = 0, step = 0, offset = 0;
-  /// On by one datagram of a step of `bytes`. An empty step takes one, too.
+  /// Advances by one datagram of a step of `bytes` bytes. An empty step takes one datagram.
   void advance(Word bytes) {
     ++number;
     offset += payload_bytes;
@@ -67,21 +69,21 @@ struct Place {
 
 struct ChannelState {
   ccl::Wire wire;
-  // The sender's:
-  Place base, next;  // the first that is not acknowledged, the next to send
-  Word most = 0;     // numbers below have been sent once
-  Word limit = 0;    // steps below may be sent: the receiver has slots for them
+  // Members of the sender:
+  Place base, next;  // first that is not acknowledged; next to send
+  Word most = 0;  // lower numbers have been sent once
+  Word limit = 0;  // lower steps may be sent: the receiver has slots for them
   Clock::duration spin_wait = first_wait;
-  Clock::time_point due{};    // when it is over
-  Clock::time_point readiness{};  // the last answer, or the first thing sent after it
-  bool owed = false;          // an answer
-  // The receiver's:
+  Clock::time_point due{};  // end of the current wait for an answer
+  Clock::time_point readiness{};  // last answer, or first datagram sent after it
+  bool owed = false;  // true: the peer owes an answer
+  // Members of the receiver:
   Place expected;
   Word report_limit = 0;
-  bool answers = false;  // something has come since the last answer
+  bool answers = false;  // true: a datagram has arrived since the last answer
 };
 
-/// One end of an edge. Owned by the connection and by the task that works for it.
+/// One end of an edge. The connection and the task that serves it share its ownership.
 struct UdpEnd {
   ccl::TransportContext context;
   ccl::Edge edge;
@@ -89,7 +91,7 @@ struct UdpEnd {
   Word key = 0;
   std::vector<ChannelState> channels;
   std::unique_ptr<std::byte, void (*)(void*)> memory{nullptr, std::free};
-  std::atomic<bool> closing{false};  // the owner has let go
+  std::atomic<bool> closing{false};  // true: the owner is destroyed
 
   ~UdpEnd() {
     if (socket >= 0) ::close(socket);
@@ -120,12 +122,14 @@ struct UdpEnd {
                              errno));
     }
     const int buffer = 1 << 20;
-    ::setsockopt(socket, SOL_SOCKET, SO_RCVBUF, &buffer, sizeof buffer);  // what it can get
+    // best effort: the system can grant less
+    ::setsockopt(socket, SOL_SOCKET, SO_RCVBUF, &buffer, sizeof buffer);
     make_wires();
     return {};
   }
 
-  /// Rings of slots and their counts, all zero: no slot carries a flag, no step is posted.
+  /// Allocates rings of slots and their counts, all zero: no slot has a flag, and no step is
+  /// posted.
   void make_wires() {
     const auto up = [](std::size_t n) { return (n + 127) / 128 * 128; };
     const auto slots = std::size_t(edge.shape.slot_count);
@@ -137,7 +141,7 @@ struct UdpEnd {
     channels.resize(std::size_t(edge.shape.channels));
     for (std::size_t c = 0; c < channels.size(); ++c) {
       std::byte* const at = memory.get() + c * each;
-      // Words with different writers are on lines of their own.
+      // Words with different writers lie on different lines.
       const auto word = [at](std::size_t line) { return reinterpret_cast<Word*>(at + line * 128); };
       ccl::Wire& wire = channels[c].wire;
       wire.posted = word(0);
@@ -152,16 +156,16 @@ struct UdpEnd {
   }
 };
 
-/// The proxy's part, at both ends. The engine calls `progress`; it never blocks.
+/// Proxy task of one end. The engine calls `progress`, which never blocks.
 class UdpTask final : public ccl::ProxyTask {
  public:
   explicit UdpTask(std::shared_ptr<UdpEnd> end) : end_{std::move(end)} {
-    const char* const loss = std::getenv("UDP_EXAMPLE_LOSS");  // one of n datagrams is lost
+    const char* const loss = std::getenv("UDP_EXAMPLE_LOSS");  // one of n datagrams is dropped
     loss_ = loss == nullptr ? 0 : unsigned(std::atoi(loss));
   }
 
   Progress progress(ccl::ProxyCounters& counters) override {
-    const bool closing = ending();  // before the look at `posted`: nobody posts any more
+    const bool closing = ending();  // read before `posted`: no more steps can be posted then
     if (failed()) return closing ? Progress::ended : Progress::none;
     const Word before = counters.bytes;
     bool some = listen(counters);
@@ -185,7 +189,7 @@ class UdpTask final : public ccl::ProxyTask {
 
   ccl::ProxyInterest interest() const override {
     if (failed() || gone_) return {-1, 0, ending(), false};
-    // A retransmission is due some time, and credit is given without a call: both want looking.
+    // A retransmission becomes due, and credit is returned without a call. Both need polling.
     bool timed = false;
     for (const ChannelState& channel : end_->channels) {
       timed = timed || (sends() ? channel.base.step < ccl::load_posted(channel.wire.posted)
@@ -212,7 +216,7 @@ class UdpTask final : public ccl::ProxyTask {
         os_code));
   }
 
-  /// False if the socket takes nothing now.
+  /// Sends a datagram. Returns false if the socket accepts nothing now.
   bool send(const Datagram& head, const std::byte* data, Word bytes) {
     if (loss_ != 0 && luck_() % loss_ == 0) return true;
     iovec parts[2] = {{const_cast<Datagram*>(&head), sizeof head},
@@ -256,7 +260,7 @@ class UdpTask final : public ccl::ProxyTask {
       expect_answer(c, now);
       some = true;
     }
-    // The answer that gives credit may be lost: ask for it.
+    // The answer with the credit can be lost, so a probe requests it.
     if (!c.owed && c.base.step < posted && !gone_) {
       send({end_->key, Kind::probe, number, 0, 0, 0, 0}, nullptr, 0);
       expect_answer(c, now);
@@ -278,7 +282,7 @@ class UdpTask final : public ccl::ProxyTask {
     c.answers = false;
   }
 
-  /// Takes what has come.
+  /// Receives the datagrams that have arrived.
   bool listen(ccl::ProxyCounters& counters) {
     bool some = false;
     for (int n = 0; n < datagrams_per_turn && !gone_; ++n) {
@@ -294,7 +298,7 @@ class UdpTask final : public ccl::ProxyTask {
       ChannelState& c = end_->channels[head.channel];
       some = true;
       if (head.kind == Kind::goodbye) {
-        gone_ = true;  // whoever still wants something of it hears of its end by the bootstrap
+        gone_ = true;  // ranks that still need the peer are notified by the bootstrap
       } else if (sends()) {
         if (head.kind == Kind::answer) acknowledge(c, head, counters);
       } else {
@@ -306,7 +310,8 @@ class UdpTask final : public ccl::ProxyTask {
   }
 
   void acknowledge(ChannelState& c, const Datagram& head, ccl::ProxyCounters& counters) {
-    if (head.number > c.most || head.number < c.base.number) return;  // late, or no answer of ours
+    // late, or an answer to another end
+    if (head.number > c.most || head.number < c.base.number) return;
     const bool news = head.number > c.base.number || head.step > c.limit;
     c.limit = std::max(c.limit, head.step);
     const Word before = c.base.step;
@@ -330,7 +335,7 @@ class UdpTask final : public ccl::ProxyTask {
     if (head.number != c.expected.number || head.step != c.expected.step ||
         head.offset != c.expected.offset || head.step_bytes > slot_bytes ||
         head.offset + bytes > head.step_bytes || head.step >= slot_limit(c)) {
-      return;  // again, out of order, or not ours: the answer says what is due
+      return;  // repeated, out of order or foreign; the answer names the expected one
     }
     auto* const slot = reinterpret_cast<std::byte*>(c.wire.slot(head.step));
     std::memcpy(slot + head.offset, buffer_.data() + sizeof head, bytes);
@@ -346,16 +351,17 @@ class UdpTask final : public ccl::ProxyTask {
   std::vector<std::byte> buffer_ = std::vector<std::byte>(sizeof(Datagram) + payload_bytes);
   unsigned loss_ = 0;
   std::minstd_rand luck_{std::random_device{}()};
-  bool gone_ = false;  // the peer
+  bool gone_ = false;  // true: the peer has left
 };
 
-/// Between CPU ranks of one host.
+/// Transport between CPU ranks of one host.
 struct UdpTransport {
   static constexpr const char* name = "udp";
   static constexpr ccl::Scope scope = ccl::Scope::host;
   static constexpr bool peer_addressable = false;
   static constexpr bool proxied = true;
-  static constexpr int atomic_line_bytes = 128;  // a step is seen when all of it has come
+  // a step is visible only when all of it has arrived
+  static constexpr int atomic_line_bytes = 128;
 
   class End {
    public:
@@ -373,8 +379,8 @@ struct UdpTransport {
       Word key = 0;
       std::memcpy(&there, theirs.data(), sizeof there);
       std::memcpy(&key, theirs.data() + sizeof there, sizeof key);
-      end_->key ^= key;  // the same at both ends, and of both
-      // From now on nobody else's datagrams come in.
+      end_->key ^= key;  // equal at both ends, and made of both keys
+      // The socket now receives only the peer's datagrams.
       if (::connect(end_->socket, reinterpret_cast<sockaddr*>(&there), sizeof there) != 0) {
         return ccl::fail(end_->error(ccl::Errc::network,
                                      fmt::format("no way to rank {} ({}); is lo up?",
@@ -384,7 +390,7 @@ struct UdpTransport {
       CCL_CHECK(end_->context.add(std::make_shared<UdpTask>(end_)));
       ccl::Connection made;
       for (const ChannelState& channel : end_->channels) made.wires.push_back(channel.wire);
-      // The task stays until all is sent, and keeps the memory for that long.
+      // The task lives until all data is sent, and keeps the memory for that time.
       made.owner = std::shared_ptr<void>(end_.get(), [end = end_](void*) {
         end->closing.store(true, std::memory_order_release);
         end->context.wake();

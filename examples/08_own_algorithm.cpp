@@ -1,10 +1,10 @@
-// A reduction, an algorithm and a list of candidates of one's own; docs/extending.md says more.
+// User-defined reduction, algorithm and list of candidates; see docs/guide/own_algorithm.md.
 #include <ccl/ccl.hpp>
 
 #include <cstdio>
 #include <vector>
 
-/// The largest value and where it is; of equal ones the first. Any struct of plain data will do.
+/// Largest value and its index; the first of equal values. Any struct of plain data works.
 struct Place {
   float value;
   int at;
@@ -15,7 +15,7 @@ struct Largest {
   }
 };
 
-/// An all-reduce by two rings at once, one each way around, with half of the message each.
+/// All-reduce by two rings at once, one in each direction, with half of the message each.
 struct TwoWays {
   static constexpr const char* name = "TwoWays";
   static constexpr bool reorders = true;
@@ -42,7 +42,7 @@ struct TwoWays {
   CCL_HD static constexpr void run(ccl::AllReduce, Context& context) {
     const auto at = context.ring();
     auto right = context.template prims<1, 1>({at.prev()}, {at.next()});
-    if (at.ranks == 2) return around(at, context, right, right);  // only one wire each way
+    if (at.ranks == 2) return around(at, context, right, right);  // only one wire in each direction
     auto left = context.template prims<1, 1>({at.next()}, {at.prev()});
     around(at, context, right, left);
   }
@@ -51,7 +51,7 @@ struct TwoWays {
   template <class Position, class Context, class Prims>
   CCL_HD static constexpr void around(const Position& at, Context& context, Prims& right, Prims& left) {
     const int n = at.ranks;  // shares 0 to n - 1 go right, the others left
-    // Two sends before a receive, and another with it, are more than a short wire holds.
+    // Two sends before a receive, and another with it, exceed the slots of a short wire.
     const bool both = n > 2;
     for (auto chunks = context.chunks(both ? 2 * n : n); chunks.next();) {
       right.send(chunks.share(at.behind(1)));

@@ -1,5 +1,6 @@
-// An all-reduce of one's own making: gradients are added up in float inside a host, travel between
-// hosts as bfloat16, and come back as float; docs/pipelines.md says more. With hosts to play:
+// User-defined pipeline for an all-reduce of gradients. Sums are in float inside a host, sent as
+// bfloat16 between hosts, and returned as float; see docs/guide/pipelines.md. To simulate two
+// hosts:
 //   for r in 0 1 2 3; do RANK=$r WORLD_SIZE=4 MASTER_ADDR=127.0.0.1 MASTER_PORT=4711
 //     CCL_HOSTID=$((r / 2)) 09_pipeline & done
 #include <ccl/ccl.hpp>
@@ -8,7 +9,7 @@
 #include <cstdio>
 #include <vector>
 
-/// The sum over all ranks becomes their mean, before bfloat16 rounds it.
+/// Divides the sum over all ranks by their number, before bfloat16 rounds it.
 struct Share {
   float of_all = 1;
   CCL_HD ccl::bfloat16 operator()(float sum) const {
@@ -17,7 +18,7 @@ struct Share {
 };
 
 template <class Level, class Op>
-using Plain = ccl::On<Level, Op, ccl::Ring, ccl::Simple>;              // Auto, if that is left out
+using Plain = ccl::On<Level, Op, ccl::Ring, ccl::Simple>;  // Auto, if these two are omitted
 using Mean = ccl::Pipeline<Plain<ccl::IntraNode, ccl::ReduceScatter>,  //
                            ccl::Map<Share>,                            //
                            Plain<ccl::InterNode, ccl::AllReduce>,      //
@@ -32,7 +33,7 @@ ccl::Result<void> run() {
   const auto own = [](int rank, ccl::Index i) { return float(i % 1000) + float(rank); };
   for (ccl::Index i = 0; i < count; ++i) gradients[std::size_t(i)] = own(comm.rank(), i);
   CCL_CHECK(mean(gradients.data(), gradients.data(), count, ccl::Sum{}));
-  // What travels has 8 bits, and so have the sums of what travels.
+  // Sent values have 8 bits, and so have their sums.
   double worst = 0;
   for (ccl::Index i = 0; i < count; ++i) {
     const double want = own(0, i) + (comm.ranks() - 1) / 2.0;

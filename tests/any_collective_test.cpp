@@ -23,7 +23,7 @@ struct Signs {
     return (a < A(0)) == (b < A(0)) ? A(unit) : -A(unit);
   }
 };
-/// Not commutative: a ring may not run it.
+/// Functor that is not commutative, so a ring must not run it.
 struct Left {
   static constexpr const char* name = "left";
   static constexpr bool commutative = false;
@@ -130,7 +130,7 @@ TEST_CASE("all operations, with types and reductions that are known at run time"
     }
     {
       CCL_TRY(auto all_to_all_v, AllToAllVs::create(comm));
-      // Rank r sends r + 1 elements to each; so p's come to p + 1 elements.
+      // Rank r sends r + 1 elements to each rank, so those of rank p arrive as p + 1 elements.
       std::vector<Index> sends(ranks, me + 1), recvs(ranks), from(ranks), to(ranks);
       for (int p = 0; p < ranks; ++p) {
         recvs[p] = p + 1;
@@ -328,7 +328,7 @@ TEST_CASE("what chooses by the cost model stands in a list as well") {
     CCL_CHECK(want(choice == "Auto/Auto/any", "another candidate is taken"));
     return want(!sums(nullptr, nullptr, 1, DataType::float64, "sum"), "a type is not listed");
   });
-  const Environment env{"CCL_ALGO", "Tree"};  // it asks for itself
+  const Environment env{"CCL_ALGO", "Tree"};  // `Auto` tests its own candidates
   on_all([](const Communicator& comm) -> Result<void> {
     const auto sums = Sums::create(comm);
     return want(!sums && sums.error().code == Errc::bad_setting, "CCL_ALGO does not count");

@@ -71,7 +71,7 @@ TEST_CASE("Auto: messages of one call, each by the candidate for its size") {
     CCL_CHECK(expect(pass.plan(100).composition == "Pairwise/LL", "small ones"));
     CCL_CHECK(expect(pass.plan(1 << 20).composition == "Pairwise/Simple", "large ones"));
     const int next = (rank + 1) % 3, last = (rank + 2) % 3;
-    // Rank 0 sends little and gets much, so ranks differ in what they run.
+    // Rank 0 sends little and receives much, so ranks run different compositions.
     const auto count = [](int from) { return from == 0 ? Index{5} : Index{60000} * from; };
     for (int turn = 0; turn < 3; ++turn) {
       std::vector<int> in, out(std::size_t(count(last)), -1);
@@ -134,7 +134,7 @@ TEST_CASE("Auto: messages of two candidates that overlap are refused as those of
     std::vector<int> x(120000, rank);
     using P = Two<SendRecv>;
     const int peer = 1 - rank;
-    // A small one comes where a large one leaves from, and before it does.
+    // A small message arrives where a large one leaves from, before the large one has left.
     CCL_CHECK(refused(
         pass.group({P::send_message(x.data(), 50000, peer), P::recv_message(&x[7], 3, peer)})));
     std::vector<Index> out{3, 3}, in{3, 3}, from{0, 0}, to{60000, 60000};

@@ -23,7 +23,7 @@ Result<void> expect(bool good, const std::string& what) {
   return fail(Errc::internal, what);
 }
 
-/// Every size around the changes of composition, and every rank gets the sum.
+/// Tests every size around the changes of composition; every rank must get the sum.
 template <class Composed, class F>
 Result<void> check_sums(const Communicator& comm, F functor, float expected) {
   CCL_TRY(const auto call, Composed::create(comm));
@@ -132,7 +132,7 @@ TEST_CASE("the defaults are Auto, Auto and DefaultTransport") {
 TEST_CASE("a plan says what runs, what it takes, why, and what comes next, alike on all ranks") {
   std::string texts[2][3];
   with_ranks(2, [&](int rank, const Communicator& comm) -> Result<void> {
-    if (rank == 0) CCL_CHECK(Sums::predict(comm, 8));  // asks nobody
+    if (rank == 0) CCL_CHECK(Sums::predict(comm, 8));  // communicates with no rank
     CCL_TRY(const auto call, Sums::create(comm));
     int i = 0;
     for (const Index bytes : {8, 1 << 16, 1 << 26}) {

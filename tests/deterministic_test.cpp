@@ -116,7 +116,7 @@ TEST_CASE("one tree gives the same bits by every protocol and number of channels
   Config config;
   config.channels = 4;
   CHECK(begins_with(one[0], results<Pinned<Simple>, float>(5, longest, 1, config)[0]));
-  // Else the test could not tell: two trees are two orders.
+  // Otherwise the test could not distinguish them: two trees are two orders.
   using Two = Collective<AllReduce, Tree, Simple, LoopbackTransport>;
   CHECK_FALSE(begins_with(one[0], results<Two, float>(5, longest, 1, config)[0]));
   using Rings = Collective<AllReduce, Ring, Simple, LoopbackTransport>;
@@ -125,8 +125,8 @@ TEST_CASE("one tree gives the same bits by every protocol and number of channels
 }
 
 TEST_CASE("the sum is that of the documented order") {
-  // A node's own value, then its children's, as docs/choosing.md has it: for three ranks rank 0 is
-  // the root, which has one child, 2, which has one, 1.
+  // A node adds its own value, then its children's (docs/guide/summation_order.md). With three
+  // ranks rank 0 is the root with one child, 2, which has one child, 1.
   const auto sums = results<Det, float>(3, 1000);
   const auto a = values<float>(0, 1000), b = values<float>(1, 1000), c = values<float>(2, 1000);
   bool same = true;
@@ -203,7 +203,7 @@ TEST_CASE("Auto keeps OrderedTree for functors that are not commutative") {
       if (!done && done.error().code == Errc::not_supported) {
         texts[std::size_t(r)] = done.error().message();
       }
-      // Where there is no other, it is for all.
+      // Without other candidates it serves all functors.
       if (!(*alone)(x, x, 1) || x[0] != 3) texts[std::size_t(r)] += "not alone";
     });
   }
@@ -219,8 +219,8 @@ TEST_CASE("Auto keeps OrderedTree for functors that are not commutative") {
 }
 
 TEST_CASE("candidates for order alone have one order of their own") {
-  // Of two that keep the ranks' order, whatever the functor, the first counts; the sum that others
-  // take has its own.
+  // Of two candidates that keep the ranks' order for any functor, the first counts. The sum, which
+  // others support, has its own.
   using Own =
       DeterministicOf<ForOrder<Candidate<OrderedTree, LL>>, Candidate<Doubling, Simple>,
                       ForOrder<Candidate<InOrderAgain, Simple>>, Candidate<OneTree, Simple>>;

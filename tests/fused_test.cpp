@@ -1,4 +1,4 @@
-// Fused through the front door on CPU ranks: what one rank computes, and what is refused.
+// Fused through the public interface on CPU ranks: the result of one rank, and the refused calls.
 #include <ccl/ccl.hpp>
 
 #include <cmath>

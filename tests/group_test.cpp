@@ -1,4 +1,4 @@
-// Several calls as one, on CPU lanes: in whatever order the ranks list them.
+// Several calls as one, on CPU lanes, for any order in which the ranks list them.
 #include <ccl/ccl.hpp>
 
 #include <algorithm>
@@ -235,7 +235,7 @@ TEST_CASE("calls of one composition run in the order in which a group lists them
           std::vector<float> sum[3] = {d.sum, d.sum, d.sum}, copy[2] = {d.copy, d.copy};
           std::vector<float> got[2] = {d.got, d.got};
           const Stream on = turn % 2 == 0 ? Stream{} : Stream{stream};
-          // Of other sizes and operators: whoever took the second for the first would hang or err.
+          // Calls of other sizes and operators: a mix-up of the two would hang or fail.
           const auto sum_0 = sums.bind(d.a.data(), sum[0].data(), n);
           const auto sum_1 = sums.bind(d.a.data(), sum[1].data(), n / 7, Max{});
           const auto sum_2 = sums.bind(d.a.data(), sum[2].data(), n / 2, Min{});

@@ -11,7 +11,7 @@
 
 #include "support/ranks.hpp"
 
-// Hierarchical over ranks of several hosts, and what it says where it cannot work.
+// Hierarchical over ranks of several hosts, and its errors if it cannot work.
 using namespace ccl;
 using namespace ccl::test;
 
@@ -39,7 +39,7 @@ struct Sweep {
   }
 
   Result<std::string> all(bool even = true) {
-    // From nothing over less than an element each to more than the scratch memory holds.
+    // Counts from zero through less than one element each to more than the scratch memory holds.
     const std::vector<Index> counts{0, 1, 5, 24, 1000, 4096, 70'001};
     const Index ranks = comm.ranks(), me = comm.rank();
     const auto sum = [&](Index i) {
@@ -142,7 +142,8 @@ Answer both(const Communicator& comm) {
   return rings + trees + pairs;
 }
 
-/// What says of itself whether a rank gave it, and a functor that counts what none gave.
+/// Element that records whether a rank supplied it, and a functor that counts elements that none
+/// supplied.
 struct Given {
   static constexpr int right = 0x51a7e;
   int mark, value;
@@ -236,7 +237,8 @@ TEST_CASE(
     CCL_TRY(const auto rails, (Collective<AllReduce, Rings, Simple>::create(comm)));
     HostStream stream;
     std::string wrong;
-    // Of two parts, of as many as there may be, and with a rest that does not fill its shares.
+    // Messages of two parts, of the maximum number of parts, and with a rest that does not fill its
+    // shares.
     for (const Index n : {Index{1} << 19, Index{3} << 20, Index{1'300'003}}) {
       for (const bool queued : {false, true}) {
         std::vector<int> in(n), out(n, -1);
@@ -263,7 +265,7 @@ TEST_CASE(
 }
 
 namespace {
-/// Of which a share that goes in parts has less than 128 for each.
+/// Element for which a share that goes in parts has less than 128 elements in each.
 struct Wide {
   int value[2048];
 };
@@ -388,7 +390,7 @@ TEST_CASE("hierarchical: a functor sees elements that ranks gave, and no others"
   const auto looks = [](const Communicator& comm) -> Answer {
     using Added = Collective<AllReduce, Rings, Simple>;
     CCL_TRY(const auto rails, Added::create(comm));
-    // The scratch then holds what no rank gives any more.
+    // The scratch then holds values that no rank supplies.
     std::vector<int> old(20'001, 7);
     CCL_CHECK(rails(old.data(), old.data(), 20'001));
     CCL_TRY(const auto fresh, Added::create(comm));
@@ -442,7 +444,7 @@ TEST_CASE(
           std::string::npos);
     CHECK(said.find("Hierarchical<Tree, ...>") != std::string::npos);
   }
-  // What it advises runs this operation.
+  // The advised composition runs this operation.
   const auto shares = [](const Communicator& comm) -> Answer {
     CCL_TRY(const auto c, (Collective<AllGather, Rings, Simple>::create(comm)));
     return c.name();

@@ -13,8 +13,8 @@
 #include "support/on_ranks.hpp"
 #include "support/ranks.hpp"
 
-// Pipelines over ranks of several hosts, against a plain reference, and what they say where they
-// cannot work. One algorithm and protocol: what a stage runs has tests of its own.
+// Pipelines over ranks of several hosts, compared with a plain reference, and their errors. They
+// use one algorithm and protocol, because stages have tests of their own.
 using namespace ccl;
 using namespace ccl::test;
 
@@ -72,7 +72,7 @@ int number(Index rank, Index i) {
   return int(i % 1013) * 3 + int(rank) * 1000;
 }
 
-/// Where this rank is.
+/// Position of this rank.
 struct Spot {
   std::vector<std::vector<int>> hosts;
   int host = 0, local = 0;
@@ -109,7 +109,8 @@ struct Sweep {
   void expect(const char* what, Index count, bool good) {
     if (!good) wrong += fmt::format("{} of {} is wrong on rank {}; ", what, count, me);
   }
-  /// Calls with `in` of `count`, in place and not, and on a stream; `want(i)` is element i.
+  /// Calls with `in` of `count` elements, in place and not, and on a stream; `want(i)` is element
+  /// i.
   template <class U, class P, class T, class Want, class... Op>
   Result<void> compare(const char* what, const P& pipeline, const std::vector<T>& in, Want want,
                        bool in_place, Op... op) {
@@ -169,7 +170,7 @@ struct Sweep {
             return number(at.hosts[std::size_t(who / L)][std::size_t(who % L)], i % n);
           },
           false));
-      if (n > 100'000 && scratch != 0) continue;  // many passes say no more
+      if (n > 100'000 && scratch != 0) continue;  // many passes test nothing more
       const auto wide = filled<int>(n * ranks, [&](Index i) { return number(me, i); });
       const Index begin = (at.local * Index(at.hosts.size()) + at.host) * n;
       CCL_CHECK(compare<int>(
@@ -233,7 +234,7 @@ void sweep(const std::string& names, Index scratch) {
   };
   for (const std::string& wrong : run(int(names.size()), hosts(names), body)) CHECK(wrong == "");
 }
-/// What each rank of hosts `names` says.
+/// Returns the result of each rank on hosts `names`.
 std::vector<std::string> said(const std::string& names, const Body& body) {
   return run(int(names.size()), hosts(names), body);
 }
@@ -332,7 +333,7 @@ TEST_CASE("pipeline: a plan names every stage, its ranks and its counts") {
 }
 
 TEST_CASE("pipeline: what cannot be says why and what would") {
-  // What each rank hears is short enough to be told here whole.
+  // The errors of all ranks are short enough to be stated here whole.
   const auto refused = [](const Body& body, std::initializer_list<const char*> parts) {
     for (const std::string& text : said("AABB", body)) {
       INFO(text);
@@ -361,7 +362,7 @@ TEST_CASE("pipeline: what cannot be says why and what would") {
     std::vector<float> f(100, 1);
     std::string all = text_of(moved(x.data(), static_cast<int*>(nullptr), 12));
     all += text_of(tiny(f.data(), f.data(), 12));
-    CCL_TRY(const auto least, Narrow::create(comm, {}, 1536));  // as that says
+    CCL_TRY(const auto least, Narrow::create(comm, {}, 1536));  // the minimum that the error names
     CCL_CHECK(least(f.data(), f.data(), 12));
     if (f[11] != 4) return fmt::format("{} instead of 4", f[11]);
     const auto to = std::move(moved);

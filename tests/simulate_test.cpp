@@ -1,4 +1,4 @@
-// The replayed algorithms beside the closed form of their cost, on a machine of eight GPUs.
+// Replayed algorithms compared with the closed form of their cost, on a machine of eight GPUs.
 #include <ccl/algo/hierarchical.hpp>
 #include <ccl/algo/ring.hpp>
 #include <ccl/algo/tree.hpp>
@@ -278,7 +278,7 @@ TEST_CASE("simulate: levels go one after the other, rails side by side") {
     CHECK(load.bytes == Approx(2.0 * (nodes - 1) / nodes * double(share)));
   }
   CHECK(nics == locals);  // all rails, where a flat ring of one channel has one
-  // Whoever must cross many nodes is better off with levels.
+  // Levels are faster across many nodes.
   const Cluster many = machines(64);
   CHECK(run<AllReduce, Hierarchical<Ring, Tree>, Simple>(many, 1 << 20).us <
         run<AllReduce, Ring, Simple>(many, 1 << 20).us);
@@ -331,7 +331,7 @@ TEST_CASE("simulate: shares of all nodes go through a node in a call for each") 
   CHECK(gather.us == Approx(nodes * inside + across).epsilon(0.01));
   CHECK(gather.bus_gbs ==
         Approx(double(bytes - bytes / cluster.ranks()) / (gather.us * 1e3)).epsilon(1e-6));
-  // Each share comes once to each rank.
+  // Each share arrives once at each rank.
   CHECK(gather.sent_bytes == Approx(double(bytes) * (cluster.ranks() - 1)));
   const auto scatter =
       run<ReduceScatter, Hierarchical<Ring, Ring>, Simple>(cluster, bytes, options);

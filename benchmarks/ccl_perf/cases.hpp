@@ -7,11 +7,12 @@
 
 namespace ccl::perf {
 
-/// The sizes that the options ask for, in bytes; of those that are one in elements, the first.
+/// Returns the requested sizes in bytes. Of sizes with the same number of elements, only the first
+/// is kept.
 std::vector<Index> sizes(const Options& options, DataType type, int ranks);
-/// Bytes of the largest send or receive buffer of any rank.
+/// Returns the bytes of the largest send or receive buffer of any rank.
 Index largest_buffer(const Options& options, int ranks);
-/// A call of that shape, still without buffers and stream.
+/// Returns a call of this shape, without buffers and stream.
 Call make_call(const Shape& shape, DataType type, RedOp redop);
 
 }  // namespace ccl::perf

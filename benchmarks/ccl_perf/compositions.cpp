@@ -21,7 +21,7 @@ Result<const Compositions::Chooser*> Compositions::chooser(const Choice& choice)
     if (!of.is_default && !pinned) continue;
     names.push_back({std::string{entry.algo}, std::string{entry.proto}});
     facts.push_back(of.facts);
-    if (pinned) {  // whoever asks for it gets it
+    if (pinned) {  // a composition requested by name is always usable
       facts.back().on_cpus = facts.back().mover == detail::Mover::wires;
       facts.back().on_gpus = runs_on_gpus(names.back());
     }

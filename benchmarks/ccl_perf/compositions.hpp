@@ -9,16 +9,17 @@
 
 namespace ccl::perf {
 
-/// The compositions in use, made when first asked for. All ranks ask in the same order.
+/// Compositions in use, created at their first use. All ranks use them in the same order.
 class Compositions {
  public:
-  /// Both must outlive it.
+  /// Keeps references: both must outlive this object.
   Compositions(const Communicator& comm, const Options& options) : comm_{comm}, options_{options} {}
 
   Result<const Runner*> get(const Choice& choice);
-  /// What is left open is chosen as `Collective<Op>` chooses. Collective at first.
+  /// Resolves open parts of the choice as `Collective<Op>` does. Collective at its first call.
   Result<Choice> settle(const Choice& choice, Index bytes, DataType type, RedOp redop);
-  /// What a table of measurements would call this communicator. Collective at first.
+  /// Returns the case under which a table of measurements holds this communicator. Collective at
+  /// its first call.
   Result<detail::TuningCase> tuning_case();
 
  private:
@@ -31,7 +32,7 @@ class Compositions {
   const Communicator& comm_;
   const Options& options_;
   std::map<std::string, std::unique_ptr<Runner>> made_;
-  std::map<std::string, Chooser> choosers_;  // by what is open
+  std::map<std::string, Chooser> choosers_;  // keyed by the open parts
 };
 
 }  // namespace ccl::perf

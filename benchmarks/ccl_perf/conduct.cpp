@@ -14,10 +14,10 @@
 namespace ccl::perf {
 namespace {
 
-constexpr double probe_s = 60;  // a driver may take long to start
+constexpr double probe_s = 60;  // seconds; a driver can start slowly
 constexpr int max_restarts = 3;
 
-/// One size with one composition.
+/// Size with one composition.
 struct Task {
   Choice choice;
   DataType type = DataType::float32;
@@ -25,17 +25,17 @@ struct Task {
   Index bytes = 0;
 };
 
-/// One library in one mode.
+/// Ranks of one library in one mode.
 struct Team {
   Mode mode;
   std::unique_ptr<Group> group{};
   int starts = 0;
-  Start start{};  // of the first group that ran
+  Start start{};  // start of the first group that ran
   bool has_called = false;
-  std::string dropped{};  // why it takes no further part
+  std::string dropped{};  // reason why it takes no further part
 };
 
-/// How often a case is timed in one repetition.
+/// Number of calls of a case in one repetition.
 struct Amount {
   int calls = 1, warm = 1, samples = 1;
 };
@@ -51,9 +51,10 @@ class Conductor {
   }
 
   const detail::TuningCase& where() const { return where_; }
-  /// The size of which only some compositions were measured when the run was stopped; 0: of none.
+  /// Returns the size of which only some compositions were measured when the run was stopped; 0:
+  /// none.
   Index unfinished() const { return unfinished_; }
-  /// False: something failed.
+  /// Runs all cases. Returns false if any failed.
   bool run() {
     const double begin = now_s();
     std::vector<Task> cases;
@@ -65,7 +66,7 @@ class Conductor {
         for (const Index bytes : sizes(options_, type, ranks_)) {
           std::vector<Choice> now = listed;
           if (now.empty()) {
-            now = {{options_.algo, options_.proto}};  // the ranks settle it
+            now = {{options_.algo, options_.proto}};  // the ranks resolve it
           }
           for (const Choice& choice : now) {
             if (now.size() > 1 && !(takes(choice, type, redop) && runs_on_gpus(choice))) continue;
@@ -114,7 +115,7 @@ class Conductor {
   }
 
  private:
-  /// A team whose ranks are ready for orders.
+  /// Starts a team whose ranks accept orders.
   Result<void> ensure(Team& team) {
     if (team.group != nullptr) return {};
     if (team.starts == max_restarts) return fail(Errc::internal, "it failed too often");
@@ -138,7 +139,8 @@ class Conductor {
     team.group.reset();
     report_.finding(fmt::format("{} takes no part: {}", team.mode.name, team.dropped));
   }
-  /// After a failure nothing is known of the ranks: new ones take the next case.
+  /// Replaces the ranks after a failure, because their state is unknown. The next case uses other
+  /// ranks.
   std::string restart(Team& team, const Error& error) {
     team.group.reset();
     report_.finding(error.message());
@@ -174,7 +176,7 @@ class Conductor {
           times[i].failure = restart(team, amount.error());
         }
       }
-      if (i == 0 && !times[0].takes_part) break;  // nothing to compare with
+      if (i == 0 && !times[0].takes_part) break;  // no reference time
     }
     for (int round = 0; times[0].takes_part && round < options_.rounds; ++round) {
       for (std::size_t i = 0; i < teams_.size(); ++i) {
@@ -239,7 +241,8 @@ class Conductor {
     return amount(call_s);
   }
 
-  /// About 30 ms for each measurement, and some before it that do not count.
+  /// Returns an amount of about 30 ms for each measurement, and some calls before that are not
+  /// counted.
   Amount amount(double call_s) const {
     const auto times = [](double wanted_s, double each_s, int least, int most) {
       return std::clamp(int(wanted_s / std::max(each_s, 1e-9)), least, most);

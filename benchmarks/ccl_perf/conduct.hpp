@@ -5,11 +5,12 @@
 
 namespace ccl::perf {
 
-/// What GPUs there are. Asked once, in another process: this one stays free to fork ranks.
+/// Returns the GPUs of this machine. They are queried once, in another process, so that this one
+/// can still fork ranks.
 const gpu::Facts& gpus();
 
-/// Measures what the options ask for on GPUs, beside NCCL if they ask for that. Starts the ranks of
-/// every library and mode, and has one of them at work at a time. The program's exit status.
+/// Measures the requested cases on GPUs, and NCCL beside them if requested. Starts the ranks of
+/// every library and mode, of which one works at a time. Returns the program's exit status.
 int conduct(const Options& options);
 
 }  // namespace ccl::perf

@@ -1,6 +1,6 @@
-// What `ccl_perf --compare nccl` calls, played on CPU memory for tests: messages of at most 1 MiB
-// of each rank, sums of floats. With NCCL_SYM_CTAS set, FAKE_NCCL=hang, crash, wrong or fail has it
-// misbehave.
+// Emulation of the NCCL functions that `ccl_perf --compare nccl` calls, on CPU memory for tests. It
+// supports messages of at most 1 MiB of each rank, and sums of floats. With NCCL_SYM_CTAS set,
+// FAKE_NCCL=hang, crash, wrong or fail makes it misbehave.
 #include <algorithm>
 #include <atomic>
 #include <cstdio>

@@ -21,7 +21,7 @@ namespace {
 
 Result<void> done(cudaError_t e, const char* what) {
   if (e == cudaSuccess) return {};
-  (void)cudaGetLastError();  // else the next launch would report it again
+  (void)cudaGetLastError();  // clears the error, so that the next launch does not report it again
   Error error;
   error.code = e == cudaErrorMemoryAllocation ? Errc::out_of_memory : Errc::cuda;
   error.what = fmt::format("{} failed ({})", what, cudaGetErrorString(e));
@@ -29,7 +29,7 @@ Result<void> done(cudaError_t e, const char* what) {
   return fail(std::move(error));
 }
 
-/// What functions fill in that know no types.
+/// Returns a typed pointer as the `void**` of CUDA's functions.
 template <class T>
 void** pointer_to(T*& pointer) {
   return reinterpret_cast<void**>(&pointer);
@@ -56,8 +56,7 @@ std::string driver_version() {
 class CudaQueue final : public Queue {
  public:
   CudaQueue(Gate& gate, double deadline_s) : gate_{gate}, deadline_s_{deadline_s} {}
-  /// Nothing is freed: whoever ends a rank ends its process, and a stream that hangs must not hang
-  /// that, too.
+  /// Frees nothing. A rank ends its process, and a stream that hangs must not block that.
   ~CudaQueue() override = default;
 
   Result<void> start() {
@@ -68,7 +67,7 @@ class CudaQueue final : public Queue {
     CCL_CHECK(
         done(cudaHostAlloc(pointer_to(wrong_here_), 256, cudaHostAllocPortable), "cudaHostAlloc"));
     CCL_CHECK(done(load_kernels(), "loading the benchmark's kernels"));
-    // Of several ranks in one process, one registers the page for all, and the others wait for it.
+    // If several ranks share a process, one registers the page for all, and the others wait for it.
     static std::mutex registering;
     const std::lock_guard lock{registering};
     const auto e =

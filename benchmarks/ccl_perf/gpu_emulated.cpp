@@ -1,5 +1,5 @@
-// GPUs played by CPU memory and calls that block: what a machine without any can test of the rest.
-// PERF_EMULATED_GPUS says how many there are.
+// Emulated GPUs: CPU memory and calls that block, to test the rest on a machine without GPUs.
+// PERF_EMULATED_GPUS is their number.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -61,7 +61,7 @@ class EmulatedQueue final : public Queue {
     return bytes - std::count(memory, memory + bytes, std::byte{poison_byte});
   }
 
-  /// A graph is the calls themselves, made anew at each replay.
+  /// Keeps the calls as the graph. Each replay makes them again.
   Result<void> capture(const std::function<Result<void>()>& calls) override {
     graph_ = calls;
     return {};

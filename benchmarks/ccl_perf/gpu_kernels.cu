@@ -16,7 +16,7 @@ using BitsOf = cuda::std::conditional_t<
         sizeof(T) == 2, cuda::std::uint16_t,
         cuda::std::conditional_t<sizeof(T) == 4, cuda::std::uint32_t, cuda::std::uint64_t>>>;
 
-/// A stride over `count` items by all lanes of the grid.
+/// Strided loop over `count` items by all lanes of the grid.
 struct Items {
   Index at = Index{blockIdx.x} * blockDim.x + threadIdx.x;
   Index step = Index{gridDim.x} * blockDim.x;
@@ -35,7 +35,7 @@ __global__ void fill_values(RedOp redop, int ranks, int rank, Index count, T* se
     send[i.at] = from_whole<T>(sent_value<T>(redop, ranks, rank, i.at));
   }
 }
-/// In place, `send` may lie anywhere in another buffer.
+/// Fills moved data. In place, `send` can lie anywhere in another buffer.
 __global__ void fill_moved(int from, Index bytes, char* send) {
   const bool aligned = reinterpret_cast<Word>(send) % 8 == 0;
   for (Items i; i.at * 8 < bytes; i.at += i.step) {

@@ -4,7 +4,7 @@
 
 #include "verify.hpp"
 
-/// Launches of the benchmark's own kernels, apart from the host code that nvcc need not see.
+/// Launches of the benchmark's own kernels, separate from host code, so that nvcc compiles less.
 namespace ccl::perf::gpu {
 
 cudaError_t launch_fill_values(DataType type, RedOp redop, int ranks, int rank, Index count,
@@ -18,10 +18,11 @@ cudaError_t launch_count_moved(const Piece& piece, Index element_bytes, const st
                                unsigned long long* wrong, cudaStream_t stream);
 cudaError_t launch_count_poison_gone(const std::byte* memory, Index bytes,
                                      unsigned long long* wrong, cudaStream_t stream);
-/// Ends when `*opened` has reached `number`, or after `deadline_s`; then it adds 1 to `*missed`.
+/// Blocks the stream until `*opened` has reached `number`, or for `deadline_s` seconds. In that
+/// case it adds 1 to `*missed`.
 cudaError_t launch_gate(const unsigned* opened, unsigned* missed, unsigned number,
                         double deadline_s, cudaStream_t stream);
-/// Loads all of them onto the current GPU: a first launch could wait for kernels that run.
+/// Loads all kernels onto the current GPU, because a first launch can wait for kernels that run.
 cudaError_t load_kernels();
 
 }  // namespace ccl::perf::gpu

@@ -33,13 +33,13 @@ Error system_error(const char* what) {
   return error;
 }
 
-/// In a child: it ends with whoever started it.
+/// Makes this child process end with its parent.
 void stay_with(pid_t parent) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (::getppid() != parent) ::_exit(died_early);
 }
 
-/// Until the process has ended or the time is over.
+/// Waits until the process has ended or the time is over.
 bool reap(pid_t process, double within_s, int& how) {
   const double until = now_s() + within_s;
   for (;;) {
@@ -50,7 +50,7 @@ bool reap(pid_t process, double within_s, int& how) {
   }
 }
 
-/// What is left of the time, as poll(2) wants it.
+/// Returns the remaining time in milliseconds, for poll(2).
 int left_ms(double until) {
   return std::max(0, int((until - now_s()) * 1e3));
 }
@@ -111,7 +111,7 @@ Result<void> Group::fork_ranks(const std::string& nccl_library) {
         play(position(first));
       }
       std::fflush(nullptr);
-      ::_exit(0);  // what libraries do at exit could hang
+      ::_exit(0);  // exit handlers of libraries can hang
     }
     processes_.push_back(child);
   }
@@ -129,7 +129,7 @@ void Group::kill() {
   for (const pid_t process : processes_) ::kill(process, SIGKILL);
   for (const pid_t process : processes_) {
     int how = 0;
-    // The driver may take a while to take a GPU's memory back.
+    // The driver can take a while to free a GPU's memory.
     if (!reap(process, 30, how)) {
       fmt::print(stderr, "ccl_perf: process {} of {} does not end\n", process, mode_.name);
     }
@@ -181,7 +181,7 @@ Result<std::vector<Reply>> Group::ask(const Order& order, int ranks) {
   }
   std::vector<Reply> replies(std::size_t(ranks), Reply{});
   std::optional<Error> failure;
-  // The ranks' own deadlines come first: they know more.
+  // The deadlines of the ranks come first, because their errors have more details.
   const double wait_limit_s = options_.timeout_s + std::min(options_.timeout_s, 10.);
   double until = now_s() + wait_limit_s;
   for (int left = ranks; left > 0;) {
@@ -204,7 +204,7 @@ Result<std::vector<Reply>> Group::ask(const Order& order, int ranks) {
       }
       if (!wrong || failure) continue;
       failure = wrong;
-      until = std::min(until, now_s() + 5);  // the others may wait for this one
+      until = std::min(until, now_s() + 5);  // the other ranks can be waiting for this one
     }
   }
   if (failure) return fail(*failure);

@@ -10,20 +10,20 @@
 
 namespace ccl::perf {
 
-/// The ranks of one library in one mode: processes of their own, or threads of one. They sleep
-/// until they are told what to do. Owns them; its end kills what is left.
+/// Ranks of one library in one mode: one process each, or threads of one process. They sleep until
+/// they receive an order. The group owns them, and its destructor kills the remaining ones.
 class Group {
  public:
-  /// Forks, so: before this process makes threads or a call of CUDA's.
+  /// Forks the ranks. It must be called before this process creates threads or calls CUDA.
   static Result<std::unique_ptr<Group>> start(const Options& options, const Mode& mode, int ranks,
                                               const std::string& nccl_library);
   ~Group();
   Group(const Group&) = delete;
   Group& operator=(const Group&) = delete;
 
-  /// Rank 0's invitation, then everyone's join. By rank.
+  /// Sends an invite to rank 0, then a join to all ranks. Returns their replies by rank.
   Result<std::vector<Reply>> join();
-  /// All ranks do it; their replies by rank, or the first failure.
+  /// Sends an order to all ranks. Returns their replies by rank, or the first failure.
   Result<std::vector<Reply>> ask(const Order& order);
   void kill();
 
@@ -32,7 +32,7 @@ class Group {
       : options_{options}, mode_{mode}, ranks_{ranks} {}
   Result<std::vector<Reply>> ask(const Order& order, int ranks);
   Result<void> fork_ranks(const std::string& nccl_library);
-  /// How the process of a rank ended, in words.
+  /// Returns a description of the end of a rank's process.
   std::string ending(int rank);
 
   const Options& options_;
@@ -40,13 +40,13 @@ class Group {
   const int ranks_;
   std::unique_ptr<Rendezvous> rendezvous_;
   std::vector<int> sockets_;      // by rank
-  std::vector<pid_t> processes_;  // by rank; of threads: one
+  std::vector<pid_t> processes_;  // by rank; a single one for threads
 };
 
-/// Runs `body` in a process of its own, and takes over what it wrote to `data`.
+/// Runs `body` in a process of its own, and copies its output in `data` to this process.
 Result<void> run_apart(double deadline_s, void* data, std::size_t bytes,
                        const std::function<void()>& body);
-/// What `f` gives in a process of its own: for calls that this process must not make.
+/// Returns the result of `f` in a process of its own, for calls that this process must not make.
 template <class T>
 Result<T> in_other_process(double deadline_s, const std::function<T()>& f) {
   static_assert(std::is_trivially_copyable_v<T>);

@@ -24,7 +24,7 @@ namespace ccl::perf {
 namespace {
 
 constexpr int failed = 3;
-constexpr double grace_s = 15;  // for the ranks that are left when one has failed
+constexpr double grace_s = 15;  // seconds for the remaining ranks after one has failed
 constexpr double no_limit_s = 1e300;
 using Body = std::function<Result<int>(const Communicator&)>;
 
@@ -36,7 +36,8 @@ int status_of(const Result<int>& result) {
 
 Config config() {
   Config config;
-  if (!detail::setting_given("TIMEOUT")) config.timeout_s = 60;  // nobody waits for a benchmark for ever
+  // a benchmark must not wait without limit
+  if (!detail::setting_given("TIMEOUT")) config.timeout_s = 60;
   config.device = -1;
   config.name = "ccl_perf";
   return config;
@@ -49,8 +50,8 @@ Result<int> run(Result<Communicator> comm, const Body& body) {
   return status;
 }
 
-/// Ranks as processes: the first one makes the id and hands it to the others through a pipe, which
-/// closes when it dies.
+/// Runs a rank that is a process. The first rank creates the id and sends it to the others through
+/// a pipe, which closes when it dies.
 Result<int> run_child(int rank, int ranks, const int (&pipe)[2], const Body& body) {
   UniqueId id;
   if (rank == 0) {
@@ -78,7 +79,8 @@ int fork_ranks(const Options& options, const Body& body) {
     return failed;
   }
   std::fflush(nullptr);
-  ::signal(SIGCHLD, SIG_DFL);  // ignored, as some launchers leave it, it would take ranks' statuses
+  // some launchers leave it ignored, which would discard the status of ranks
+  ::signal(SIGCHLD, SIG_DFL);
   const pid_t parent = ::getpid();
   std::vector<pid_t> children;
   int status = 0;
@@ -91,7 +93,7 @@ int fork_ranks(const Options& options, const Body& body) {
       break;
     }
     if (child == 0) {
-      ::prctl(PR_SET_PDEATHSIG, SIGKILL);  // ranks end with whoever started them
+      ::prctl(PR_SET_PDEATHSIG, SIGKILL);  // ranks end with their parent
       if (::getppid() != parent) ::_exit(failed);
       take_host(options, rank, ranks);
       const int mine = status_of(run_child(rank, ranks, pipe, body));
@@ -102,7 +104,7 @@ int fork_ranks(const Options& options, const Body& body) {
   }
   ::close(pipe[0]);
   ::close(pipe[1]);
-  double until = 0;  // when those that are left are ended; 0: all are well
+  double until = 0;  // time at which the remaining ranks are killed; 0: no failure
   for (std::size_t left = children.size(); left > 0; --left) {
     int how = 0;
     pid_t ended;
@@ -110,7 +112,7 @@ int fork_ranks(const Options& options, const Body& body) {
       if (until == 0) continue;  // interrupted
       std::this_thread::sleep_for(std::chrono::milliseconds{10});
       if (now_s() < until) continue;
-      // Nobody tells a rank of another that ended before they met.
+      // A rank that ends before it connects to another one is not reported to that one.
       fmt::print(stderr, "ccl_perf: ended {} ranks, which had not followed within {:.0f} s\n", left,
                  grace_s);
       for (const pid_t c : children) {
@@ -119,7 +121,7 @@ int fork_ranks(const Options& options, const Body& body) {
       until = no_limit_s;
     }
     const auto who = std::find(children.begin(), children.end(), ended);
-    if (who == children.end()) {  // of whoever this process was before exec
+    if (who == children.end()) {  // child of the program that ran in this process before exec
       ++left;
       continue;
     }
@@ -148,7 +150,7 @@ int run_threads(int ranks, const Body& body) {
   return *std::max_element(status.begin(), status.end());
 }
 
-/// The rival's launcher already connects the ranks: the id goes that way.
+/// Runs the ranks of the rival's launcher, which are connected already and share the id that way.
 int run_beside_rival(const Body& body) {
   struct {
     UniqueId id;

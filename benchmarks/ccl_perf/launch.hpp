@@ -6,11 +6,12 @@
 
 namespace ccl::perf {
 
-/// In a rank's own process, before it talks to others: which of `Options::hosts` it is on.
+/// Assigns this rank to one of `Options::hosts`. The rank's own process calls it before it
+/// communicates.
 void take_host(const Options& options, int rank, int ranks);
 
-/// Runs `body` on every rank that this process is to be, or to start. The exit status: the largest
-/// of all ranks'. `body` gives its own exit status.
+/// Runs `body` on every rank that this process is or starts. Returns the largest exit status of all
+/// ranks; `body` returns that of its rank.
 int launch(const Options& options, const std::function<Result<int>(const Communicator&)>& body);
 
 }  // namespace ccl::perf

@@ -13,7 +13,7 @@ bool over_peers(const std::string& algo) {
 bool wants_windows(const std::string& algo) {
   return algo == "WindowCopies" || algo == "ZeroSmCopies";
 }
-/// Their inner level does.
+/// True if the inner level of the algorithm addresses peer memory.
 bool peers_inside(const std::string& algo) {
   return algo.starts_with("Hierarchical-OneShot") || algo.starts_with("Hierarchical-Direct");
 }

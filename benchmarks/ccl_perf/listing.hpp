@@ -7,26 +7,26 @@
 
 namespace ccl::perf {
 
-/// An algorithm and a protocol, by name; "auto" leaves one to ccl.
+/// Algorithm and protocol by name; "auto" leaves one of them to ccl.
 struct Choice {
   std::string algo, proto;
   std::string name() const { return algo + "/" + proto; }
   bool is_open() const { return algo == "auto" || proto == "auto"; }
 };
 
-/// Whether it has kernels.
+/// True if the composition has kernels.
 bool runs_on_gpus(const Choice& choice);
 
-/// Whether a composition takes that reduction of such elements.
+/// True if the composition supports the reduction of such elements.
 bool supports_reduction(const Choice& choice, DataType type, RedOp redop);
 
-/// What decides which compositions can run.
+/// Conditions that decide which compositions can run.
 struct Surroundings {
   bool windows = false;  // the buffers are in registered windows
-  bool one_host = true;  // all ranks may address each other's memory
+  bool one_host = true;  // all ranks can address each other's memory
 };
-/// Where "all" stands for the algorithm or the protocol: everything that it stands for. Else
-/// nothing: the choice is up to ccl.
+/// Returns all compositions for which "all" stands as the algorithm or the protocol. Returns an
+/// empty list if neither is "all", and ccl then chooses.
 std::vector<Choice> choices(const std::string& op, const std::string& algo,
                             const std::string& proto, Device device, Surroundings where);
 

@@ -11,7 +11,8 @@
 
 namespace {
 
-/// Else a socket or a pipe takes the number of a stream that is closed, and gets what is printed.
+/// Opens the standard streams that are closed. Otherwise a socket or a pipe would take the number
+/// of such a stream and receive the output.
 void open_streams() {
   int fd;
   do {

@@ -20,7 +20,7 @@
 namespace ccl::perf {
 namespace {
 
-/// Page-aligned memory; owns it.
+/// Page-aligned memory, owned by the object.
 class Buffer {
  public:
   explicit Buffer(Index bytes)
@@ -35,12 +35,12 @@ class Buffer {
   std::byte* data_;
 };
 
-/// What the ranks tell each other about their measurements, over a composition of its own.
+/// Composition of its own by which ranks exchange their measurements.
 class Sideband {
  public:
   static Result<Sideband> create(const Communicator& comm) {
     for (const Entry& entry : all_entries()) {
-      // CCL_ALGO and CCL_PROTO, which may leave out any all-gather, do not ask this one.
+      // CCL_ALGO and CCL_PROTO, which can exclude any all-gather, do not affect this entry.
       if (entry.op != "all_to_all" || entry.proto != "Simple") continue;
       Plan plan;
       plan.slot_bytes = 4096;
@@ -49,7 +49,7 @@ class Sideband {
     }
     return fail(Errc::internal, "no composition to compare measurements with");
   }
-  /// Everyone's value, by rank.
+  /// Returns the values of all ranks, by rank.
   Result<std::vector<double>> gather(double mine) const {
     std::vector<double> all(std::size_t(ranks_), 0.0), copies(std::size_t(ranks_), mine);
     Call call;
@@ -79,7 +79,7 @@ class Sideband {
   int ranks_;
 };
 
-/// Seconds of one call, as the mean of `n` in a row.
+/// Returns the seconds of one call, as the mean of `n` calls in a row.
 template <class F>
 Result<double> time_calls(int n, F&& call) {
   const double begin = now_s();
@@ -87,7 +87,7 @@ Result<double> time_calls(int n, F&& call) {
   return (now_s() - begin) / n;
 }
 
-/// Calls that take about `round_s` seconds, within reason.
+/// Returns the number of calls that take about `round_s` seconds, within limits.
 int iterations_for(double call_s) {
   constexpr double round_s = 0.03;
   return int(std::clamp(round_s / std::max(call_s, 1e-9), 2.0, 5000.0));
@@ -127,7 +127,7 @@ class Bench {
       return {};
     };
 
-    // One checked call first, with nothing left of earlier ones.
+    // One checked call comes first, without data of earlier calls.
     Index wrong = 0;
     if (options_.check) poison(call.recv, shape.recv_count * size);
     fill_send(shape, row.type, row.redop, send);
@@ -157,7 +157,7 @@ class Bench {
         CCL_TRY(const double mean, sideband_.mean(t));
         their_times.push_back(mean);
       }
-      // The first call of a round finds other code and data in the caches.
+      // The first call of a round runs with cold caches.
       CCL_CHECK(sideband_.meet());
       CCL_CHECK(ours());
       CCL_TRY(const double t, time_calls(row.iterations, ours));
@@ -171,7 +171,7 @@ class Bench {
       row.rival_least_us = *std::min_element(their_times.begin(), their_times.end()) * 1e6;
     }
     if (options_.check) {
-      // And once more after all of them, where no rank's input has become output.
+      // The check is repeated after all calls, if no input was overwritten by an output.
       if (!options_.in_place) {
         poison(call.recv, shape.recv_count * size);
         CCL_CHECK(sideband_.meet());
@@ -214,7 +214,7 @@ Result<int> measure(const Communicator& comm, const Options& options) {
   for (const auto type : options.types) calls += sizes(options, type, comm.ranks()).size();
   const int all = int(calls * options.redops.size() * std::max<std::size_t>(listed.size(), 1));
   int done = 0;
-  std::set<std::string> left_out;  // what does not run on these ranks
+  std::set<std::string> left_out;  // compositions that do not run on these ranks
   for (const auto type : options.types) {
     for (const auto redop : options.redops) {
       for (const Index bytes : sizes(options, type, comm.ranks())) {
@@ -229,7 +229,7 @@ Result<int> measure(const Communicator& comm, const Options& options) {
           if (now.size() > 1 && !takes(choice, type, redop)) continue;
           const Result<const Runner*> made = compositions.get(choice);
           if (!made && now.size() > 1 && made.error().code == Errc::not_supported) {
-            // On all ranks, which are all well.
+            // the error is equal on all ranks, and none has failed
             report.finding(made.error().what);
             left_out.insert(choice.name());
             continue;

@@ -8,7 +8,7 @@
 
 namespace ccl::perf {
 
-/// NCCL, opened at run time; its own declarations are not needed to build. It is never closed.
+/// NCCL library, opened at run time and never closed. Its headers are not needed to build.
 struct Nccl {
   using Comm = struct ncclComm*;
   using Window = struct ncclWindow*;
@@ -17,7 +17,7 @@ struct Nccl {
   };
 
   static Result<Nccl> open(const std::string& library);
-  /// "ncclAllReduce failed (unhandled cuda error: ...)".
+  /// Returns an error such as "ncclAllReduce failed (unhandled cuda error: ...)".
   Result<void> done(int result, const char* what, Comm comm = nullptr) const;
 
   int (*get_version)(int*);
@@ -38,7 +38,7 @@ struct Nccl {
   int (*broadcast)(const void*, void*, std::size_t, int type, int root, Comm, void* stream);
   int (*send)(const void*, std::size_t, int type, int peer, Comm, void* stream);
   int (*recv)(void*, std::size_t, int type, int peer, Comm, void* stream);
-  // Null in versions that do not have them.
+  // Null in versions without these functions.
   int (*window_register)(Comm, void*, std::size_t, Window*, int flags);
   int (*all_to_all)(const void*, void*, std::size_t, int type, Comm, void* stream);
   int (*gather)(const void*, void*, std::size_t, int type, int root, Comm, void* stream);

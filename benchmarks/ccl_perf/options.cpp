@@ -42,10 +42,11 @@ std::string lower(std::string text) {
   return text;
 }
 
-constexpr int max_ranks = 4096;     // that one ccl_perf starts
-constexpr int max_calls = 1 << 20;  // of one measurement, and measurements of a size
+constexpr int max_ranks = 4096;  // ranks that one ccl_perf starts
+// limit on the calls of one measurement, and on the measurements of a size
+constexpr int max_calls = 1 << 20;
 
-/// "8", "64K", "4M", "1G".
+/// Parses a size such as "8", "64K", "4M" or "1G".
 Index parse_bytes(const std::string& text, const char* option) {
   std::size_t used = 0;
   double number = -1;
@@ -61,7 +62,7 @@ Index parse_bytes(const std::string& text, const char* option) {
                     : unit == "g"               ? 30
                                                 : -1;
   const double bytes = number * double(Index{1} << std::max(shift, 0));
-  constexpr double most = double(Index{1} << 50);  // more than any machine's memory
+  constexpr double most = double(Index{1} << 50);  // more than the memory of any machine
   if (!(bytes >= 0 && bytes <= most) || shift < 0) {
     refuse(fmt::format("{} cannot be \"{}\" (it is no size{}); write 8, 64K, 4M or 1G", option,
                        text, bytes > most ? " that memory holds" : ""));
@@ -69,7 +70,7 @@ Index parse_bytes(const std::string& text, const char* option) {
   return Index(bytes);
 }
 
-/// The name in the table that `text` means, without regard to case, '_' and '-'.
+/// Returns the name in the table that `text` matches, without regard to case, '_' and '-'.
 std::string find_name(const std::set<std::string>& names, const std::string& text,
                       const char* what) {
   const auto plain = [](std::string s) {
@@ -139,8 +140,8 @@ std::vector<int> parse_ctas(const std::string& text) {
   return ctas;
 }
 
-/// A file that cannot be written is known before anything is measured. What is there stays as it
-/// is.
+/// Refuses a file that cannot be written, before anything is measured. An existing file is not
+/// changed.
 void check_writable(const std::string& path, const char* option) {
   if (path.empty()) return;
   struct stat is {};
@@ -154,7 +155,7 @@ void check_writable(const std::string& path, const char* option) {
   ::close(file);
   if (!there) ::unlink(path.c_str());
 }
-/// A table that is there gets further rows, so that it must be one.
+/// Refuses an existing file that is not a table, because rows are added to it.
 void check_table(const std::string& path) {
   if (path.empty() || ::access(path.c_str(), F_OK) != 0) return;
   const auto table = detail::TuningTable::read(path);
@@ -163,7 +164,8 @@ void check_table(const std::string& path) {
                        table.error().what));
   }
 }
-/// Of ranks that a launcher started, only the first writes files; others may lack their directory.
+/// Checks files on the first rank only if a launcher started the ranks. Only that rank writes
+/// files, and others can lack the directory.
 void check_files(const Options& options) {
   const auto launched = detect_launch();
   if (options.launch == Launch::environment && launched && launched->rank > 0) return;
@@ -172,7 +174,7 @@ void check_files(const Options& options) {
   check_table(options.tune);
 }
 
-/// What would be ignored without a word.
+/// Refuses options that would have no effect.
 void refuse_unused(const Options& options, bool threads) {
   const bool nccl = !options.nccl_modes.empty() || !options.nccl_algo.empty() ||
                     !options.nccl_proto.empty() || options.compare == "nccl";
@@ -192,7 +194,7 @@ void refuse_unused(const Options& options, bool threads) {
   }
 }
 
-/// What has no form in place is refused, not measured as if nothing had been said.
+/// Refuses operations without an in-place form.
 void check_in_place(const Options& options, const std::set<std::string>& ops) {
   const auto has = [](const std::string& op) {
     return Shape::of(op, 8, 4, 2, 0, 0).in_place().has_value();
@@ -204,7 +206,7 @@ void check_in_place(const Options& options, const std::set<std::string>& ops) {
                      fmt::join(names, ", ")));
 }
 
-/// Only where nothing else says, the machine is asked.
+/// Returns the device. The machine is queried only if no option decides it.
 Device settle_device(const Options& options, const std::string& given, bool threads) {
   if (given == "cpu" || options.compare == "mpi") return Device::cpu;
   const auto launched = detect_launch();
@@ -360,7 +362,7 @@ Options parse_options(int argc, char** argv) {
   options.transport = lower(options.transport);
   if (options.transport == "auto") options.transport.clear();
   options.compare = compare;
-  // A setting of this program: ccl would not know it.
+  // PERF_NCCL_LIBRARY is a setting of this program, not of ccl.
   if (const char* const library = std::getenv("PERF_NCCL_LIBRARY")) {
     if (options.nccl_library.empty()) options.nccl_library = library;
     ::unsetenv("PERF_NCCL_LIBRARY");

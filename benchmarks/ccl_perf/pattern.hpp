@@ -1,7 +1,7 @@
 #pragma once
 
-// What the ranks send, and what must arrive: functions of the position alone, so that CPU and GPU
-// fill and check alike.
+// Data that ranks send, and the expected results. They depend only on the position, so that CPU and
+// GPU fill and check alike.
 #include <ccl/element/data_type.hpp>
 #include <ccl/element/element.hpp>
 
@@ -21,7 +21,7 @@ CCL_HD cuda::std::uint32_t mix(cuda::std::uint64_t x) {
   return cuda::std::uint32_t(mix_wide(x) >> 33);
 }
 
-/// Whole numbers up to this are exact in T.
+/// Returns the bound below which whole numbers are exact in T.
 template <class T>
 CCL_HD constexpr int exact_below() {
   using cuda::std::is_same_v;
@@ -34,12 +34,12 @@ CCL_HD constexpr int exact_below() {
   return 1 << 20;
 }
 
-/// A rank's element, as a small whole number: every order of reduction gives the same bits.
+/// Returns a rank's element as a small whole number. Every order of reduction gives the same bits.
 template <class T>
 CCL_HD cuda::std::int64_t sent_value(RedOp redop, int ranks, int rank, Index i) {
   using cuda::std::uint64_t;
   const auto hash = mix(uint64_t(i));
-  if (redop == RedOp::prod) {  // two ranks at most have a factor: the product stays exact
+  if (redop == RedOp::prod) {  // at most two ranks have a factor, so the product stays exact
     const bool first = int(hash % unsigned(ranks)) == rank;
     const bool second = int((hash >> 12) % unsigned(ranks)) == rank;
     return (first ? 1 + int((hash >> 8) % 3) : 1) * (second ? 2 : 1);
@@ -47,7 +47,7 @@ CCL_HD cuda::std::int64_t sent_value(RedOp redop, int ranks, int rank, Index i) 
   if (redop == RedOp::min || redop == RedOp::max || redop == RedOp::own) {
     return 1 + mix(uint64_t(i) * 64 + uint64_t(rank)) % 7;
   }
-  // The sum, doubled by mulsum, stays exact; with very many ranks only some add to it.
+  // The sum, doubled by mulsum, stays exact. With very many ranks only some contribute.
   const int limit = exact_below<T>() / (redop == RedOp::mulsum ? 2 : 1);
   if (rank >= limit) return 0;
   const int each = limit / (ranks < limit ? ranks : limit);
@@ -63,7 +63,7 @@ CCL_HD T from_whole(cuda::std::int64_t n) {
   }
 }
 
-/// The reduction of all ranks' elements at `i`.
+/// Returns the reduction of all ranks' elements at `i`.
 template <class T>
 CCL_HD T reduced_value(RedOp redop, int ranks, Index i) {
   cuda::std::int64_t sum = 0, product = 1, least = sent_value<T>(redop, ranks, 0, i);
@@ -98,11 +98,12 @@ CCL_HD T reduced_value(RedOp redop, int ranks, Index i) {
   return from_whole<T>(sum);
 }
 
-/// Moved data is any bits: the word with this number in rank `from`'s send buffer.
+/// Returns the word with this number in the send buffer of rank `from`. Moved data has arbitrary
+/// bits.
 CCL_HD Word moved_word(int from, Index number) {
   return mix_wide(cuda::std::uint64_t(number) * 1024 + cuda::std::uint64_t(from));
 }
-/// The element of 1, 2, 4 or 8 bytes at byte `at`, a multiple of its size.
+/// Returns the element of 1, 2, 4 or 8 bytes at byte `at`, a multiple of its size.
 template <class Bits>
 CCL_HD Bits moved_element(int from, Index at) {
   return Bits(moved_word(from, at >> 3) >> (8 * (at & 7)));

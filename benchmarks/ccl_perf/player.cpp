@@ -15,7 +15,7 @@
 namespace ccl::perf {
 namespace {
 
-/// Ends the process unless every order is done in time. Ranks that are threads share it.
+/// Ends the process if an order is not complete in time. Ranks that are threads share it.
 class Watchdog {
  public:
   explicit Watchdog(double limit_s) {
@@ -75,12 +75,12 @@ class Player {
   }
 
  private:
-  static constexpr Index margin = 256;  // bytes after those of a call that nobody may touch
+  static constexpr Index margin = 256;  // bytes after those of a call that must stay unchanged
 
   Result<void> join(const Order& order, Reply& reply) {
     CCL_CHECK(gpu::select(position_.rank));
     CCL_TRY(queue_, gpu::Queue::create(position_.rendezvous.gate(), options_.timeout_s));
-    CCL_CHECK(meet());  // contexts take long, and are not what is measured
+    CCL_CHECK(meet());  // contexts take long and are not measured
     CCL_TRY(const Index before, gpu::free_memory());
     const double begin = now_s();
     CCL_CHECK(side_->join(order.invitation, position_.rank, position_.ranks, position_.rank));
@@ -175,7 +175,8 @@ class Player {
     return side_->health();
   }
 
-  /// All GPUs begin when the last rank has queued its graph: what the CPU takes does not count.
+  /// Times a graph. All GPUs begin when the last rank has queued its graph, so CPU time does not
+  /// count.
   Result<double> clock_graph() {
     ++gate_;
     CCL_CHECK(queue_->hold(gate_));
@@ -198,8 +199,8 @@ class Player {
     return queue_->clock_us();
   }
 
-  /// In place, a graph of several calls leaves what nobody can tell: one call is checked then,
-  /// on all ranks, of which only the root may have its buffers so.
+  /// Checks the case again. In place, the output of a graph of several calls is undefined. All
+  /// ranks then check one plain call, even if only the root's buffers are in place.
   Result<void> finish(Reply& reply) {
     if (options_.check) {
       CCL_CHECK(fresh_data());
@@ -235,7 +236,7 @@ class Player {
   std::byte *send_ = nullptr, *recv_ = nullptr, *into_ = nullptr;
   Shape shape_;
   Call call_;
-  Index touched_bytes_ = 0;  // of `recv_`
+  Index touched_bytes_ = 0;  // touched bytes of `recv_`
   unsigned gate_ = 0;
 };
 

@@ -5,18 +5,18 @@
 
 namespace ccl::perf {
 
-/// One rank of one group.
+/// Rank of one group.
 struct Position {
   const Options& options;
   const Mode& mode;
   const std::string& nccl_library;
   Rendezvous& rendezvous;
   int rank = 0, ranks = 1;
-  int socket = -1;  // orders come here, replies go there
+  int socket = -1;  // receives orders and sends replies
 };
 
-/// Does what it is told until the other end is gone or says leave. Ends the process when an order
-/// takes far too long: a GPU that hangs must not be held.
+/// Executes orders until the other end closes or sends leave. Ends the process if an order exceeds
+/// its deadline, because a GPU that hangs must be released.
 void play(const Position& position);
 
 }  // namespace ccl::perf

@@ -4,8 +4,8 @@
 
 namespace ccl::perf {
 
-/// The reductions by name. `mulsum` multiplies by 2; `own` is a functor of this program, which
-/// takes the larger one, as `max` does.
+/// Reductions by name. `mulsum` multiplies by 2. `own` is a functor of this program that returns
+/// the larger value, like `max`.
 enum class RedOp : int { sum, prod, min, max, avg, mulsum, own };
 inline constexpr int redop_count = 7;
 inline constexpr std::string_view redop_names[redop_count] = {"sum", "prod",   "min", "max",

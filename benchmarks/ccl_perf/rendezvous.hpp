@@ -7,8 +7,8 @@
 
 namespace ccl::perf {
 
-/// Where the ranks of one group meet, threads or processes: memory that is made before they are
-/// forked. Owns it.
+/// Barrier for the ranks of one group, threads or processes. It owns shared memory that is
+/// allocated before they are forked.
 class Rendezvous {
  public:
   static Result<std::unique_ptr<Rendezvous>> create(int ranks);
@@ -16,13 +16,13 @@ class Rendezvous {
   Rendezvous(const Rendezvous&) = delete;
   Rendezvous& operator=(const Rendezvous&) = delete;
 
-  /// Returns when all ranks have come here, or fails at the deadline.
+  /// Blocks until all ranks have called it, or fails at the deadline.
   Result<void> meet(double deadline_s);
   gpu::Gate& gate() { return shared_->gate; }
 
  private:
   struct Shared {
-    alignas(4096) gpu::Gate gate;  // a page of its own: GPUs map it
+    alignas(4096) gpu::Gate gate;  // on a page of its own, which GPUs map
     alignas(4096) std::atomic<unsigned> arrived{0};
     alignas(128) std::atomic<unsigned> round{0};
   };

@@ -7,70 +7,72 @@
 
 namespace ccl::perf {
 
-/// What one library in one mode needed for a case, in every repetition.
+/// Times of one library in one mode for a case, in every repetition.
 struct Times {
   std::string name;               // "ccl", or NCCL's mode
-  bool takes_part = false;        // to the end
-  std::string failure{};          // why not
-  std::vector<double> us{};       // by repetition: slowest rank, median of its samples
-  std::vector<double> wall_us{};  // the same by the CPU's clock; empty with a graph
+  bool takes_part = false;  // true: it ran to the end
+  std::string failure{};  // reason why it does not take part
+  std::vector<double> us{};  // by repetition: slowest rank, median of its samples
+  std::vector<double> wall_us{};  // likewise by the CPU's clock; empty with a graph
   Index wrong = 0;
 
   double median_us() const;
 };
 
-/// One line of the table.
+/// Line of the table.
 struct Row {
   Shape shape;
   DataType type = DataType::float32;
   RedOp redop = RedOp::sum;
   std::string composition;  // "Ring/LL128"
   Plan plan;
-  int ctas = 0;  // most blocks; 0: no limit
+  int ctas = 0;  // maximum blocks; 0: no limit
   int iterations = 0;
-  double time_us = 0, min_us = 0;         // median and least of the rounds
+  double time_us = 0, min_us = 0;  // median and minimum of the rounds
   double rival_us = 0, rival_least_us = 0;  // 0: not measured
-  Index wrong = -1;                         // elements, of all ranks; -1: not checked
+  Index wrong = -1;  // elements on all ranks; -1: not checked
 
-  // Of GPUs, where the times above follow from these.
+  // Measurements on GPUs, from which the times above are computed.
   Times own{};
   std::vector<Times> rivals{};
 
-  /// Works out the times from `own` and `rivals`.
+  /// Computes the times from `own` and `rivals`.
   void settle();
-  /// The fastest of the rivals that were right; null: none.
+  /// Returns the fastest rival with correct results; null: none.
   const Times* best_rival() const;
   double alg_gbs() const { return double(shape.bytes) / time_us / 1e3; }
   double bus_gbs() const { return alg_gbs() * shape.bus_factor; }
 };
 
-/// The machine, where GPUs are measured.
+/// Machine whose GPUs are measured.
 struct Machine {
   int gpus = 0;
   std::string model, driver, driver_cuda, runtime_cuda;
-  std::string nccl, nccl_library;  // empty: not compared with
+  std::string nccl, nccl_library;  // empty: not compared with NCCL
 };
 
-/// How a library's ranks came up: of the slowest rank, and of the GPU that lost most memory.
+/// Start-up of a library's ranks: times of the slowest rank, and bytes of the GPU that lost most
+/// memory.
 struct Start {
   std::string name;
   double create_s = 0, first_call_s = 0, leave_s = 0;
   Index create_bytes = 0, first_call_bytes = 0;  // the first call's without the communicator's
 };
 
-/// What the first rank prints.
+/// Output of the first rank.
 class Report {
  public:
-  /// `machine`: null where CPU ranks are measured. What is given must outlive it.
+  /// Creates a report. `machine` is null if CPU ranks are measured. All arguments must outlive it.
   Report(const Options& options, int ranks, bool prints, const Machine* machine = nullptr);
 
   void add(const Row& row);
   void add(const Start& start);
-  /// A line among the others, also for the file: what went wrong, or what the reader must know.
+  /// Prints a line among the others, and adds it to the file: an error, or a note to the reader.
   void finding(const std::string& text);
-  /// A line on the terminal's error stream if nothing was printed for a while.
+  /// Prints a line on stderr of a terminal if nothing was printed for a while.
   void progress(int done, int all, const std::string& doing);
-  /// The closing lines and the file. False: some element was wrong, or the file cannot be written.
+  /// Prints the closing lines and writes the file. Returns false if an element was wrong or the
+  /// file cannot be written.
   bool finish();
   const std::vector<Row>& rows() const { return rows_; }
 
@@ -82,7 +84,7 @@ class Report {
   int ranks_;
   const Machine* machine_;
   bool prints_, terminal_, open_line_ = false;
-  bool wrote_ = true;  // all that it printed
+  bool wrote_ = true;  // true: all output was written
   double printed_at_;
   std::vector<Row> rows_;
   std::vector<Start> starts_;
@@ -91,10 +93,10 @@ class Report {
 
 double median(std::vector<double> values);
 
-/// The model of this machine's CPU.
+/// Returns the model of this machine's CPU.
 std::string processor();
 
-/// Seconds on a clock that only goes forward.
+/// Returns seconds of a monotonic clock.
 double now_s();
 
 }  // namespace ccl::perf

@@ -7,7 +7,7 @@
 namespace ccl::perf::rival {
 namespace {
 
-/// MPI_BYTE where MPI has no such type: enough to move it.
+/// Returns the MPI type, or MPI_BYTE if MPI has none, which is enough to move data.
 MPI_Datatype mpi_type(DataType type) {
   switch (type) {
     case DataType::int8:

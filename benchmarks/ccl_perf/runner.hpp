@@ -17,21 +17,21 @@
 
 namespace ccl::perf {
 
-/// One call of a collective. What an operation does not have is not looked at.
+/// One call of a collective. Members that the operation does not have are ignored.
 struct Call {
   DataType type = DataType::float32;
   RedOp redop = RedOp::sum;
   const std::byte* send = nullptr;
   std::byte* recv = nullptr;
-  Index count = 0;  // elements, as the collective counts them
+  Index count = 0;  // elements, in the collective's unit
   int root = 0;
-  int next = 0, prev = 0;                            // of SendRecv
-  std::span<const Index> send_counts, send_offsets;  // of AllToAllV
+  int next = 0, prev = 0;  // for SendRecv
+  std::span<const Index> send_counts, send_offsets;  // for AllToAllV
   std::span<const Index> recv_counts, recv_offsets;
   Stream stream;
 };
 
-/// A composition whose types are chosen at run time.
+/// Composition whose types are chosen at run time.
 class Runner {
  public:
   virtual ~Runner() = default;
@@ -39,13 +39,13 @@ class Runner {
   virtual const Plan& plan() const = 0;
 };
 
-/// What ccl's own choice goes by, and whether it chooses from this one without being asked.
+/// Facts for ccl's own choice, and the sides on which `Auto` uses the composition.
 struct EntryFacts {
   detail::CandidateFacts facts;
   bool is_default = false;
 };
 
-/// A composition that this program contains.
+/// Composition that this program contains.
 struct Entry {
   std::string_view op, algo, proto;  // "all_reduce", "Ring", "LL128"
   Result<std::unique_ptr<Runner>> (*make)(const Communicator& comm, std::optional<Plan> plan);
@@ -53,7 +53,7 @@ struct Entry {
 };
 std::span<const Entry> all_entries();
 
-/// Whether this program reduces that type with that operation.
+/// True if this program reduces that type with that operation.
 bool carries(DataType type, RedOp redop);
 
 }  // namespace ccl::perf

@@ -24,11 +24,11 @@ class CclSide final : public Side {
     UniqueId id;
     std::memcpy(&id, invitation.data(), sizeof id);
     Config config;
-    // Before the benchmark's own deadline, so that ccl says who is late.
+    // The deadline is before the benchmark's own, so that ccl reports the late rank.
     if (!detail::setting_given("TIMEOUT")) config.timeout_s = options_.timeout_s / 2;
     config.device = gpu::communicator_device(device);
     config.name = "ccl_perf";
-    // The budget is meant for the few compositions of a program, not for all that there are.
+    // The default budget is for the few compositions of a program, not for all of them.
     if ((options_.algo == "all" || options_.proto == "all") && !detail::setting_given("MEMORY_BUDGET")) {
       config.memory_budget_bytes = Index{4} << 30;
     }
@@ -66,7 +66,7 @@ class CclSide final : public Side {
   const Options& options_;
   std::optional<Communicator> comm_;
   std::unique_ptr<Compositions> compositions_;
-  std::vector<Window> windows_;  // keep their memory
+  std::vector<Window> windows_;  // they keep their memory alive
   const Runner* runner_ = nullptr;
   std::string label_;
 };

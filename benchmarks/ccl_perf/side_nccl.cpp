@@ -15,7 +15,7 @@ namespace {
 
 constexpr int symmetric_window = 1;  // NCCL_WIN_COLL_SYMMETRIC
 
-/// ncclDataType_t; below 0: it has none.
+/// Returns the ncclDataType_t; negative if there is none.
 int nccl_type(DataType type) {
   switch (type) {
     case DataType::int8:
@@ -47,7 +47,7 @@ int nccl_type(DataType type) {
   }
 }
 
-/// ncclRedOp_t; below 0: it has none.
+/// Returns the ncclRedOp_t; negative if there is none.
 int nccl_op(RedOp redop) {
   switch (redop) {
     case RedOp::sum:
@@ -136,7 +136,7 @@ class NcclSide final : public Side {
   }
 
   int queue(const Shape& shape, const Call& call, void* stream) {
-    // Types that NCCL does not know are moved as bytes.
+    // Types without an NCCL type are moved as bytes.
     const int known = nccl_type(call.type);
     const int type = known < 0 ? 0 : known;
     const Index unit = known < 0 ? size_of(call.type) : 1, size = size_of(call.type);
@@ -170,7 +170,7 @@ class NcclSide final : public Side {
     return exchange(shape, call, n, type, unit, size, stream);
   }
 
-  /// What is a group of sends and receives.
+  /// Runs an operation that is a group of sends and receives.
   int exchange(const Shape& shape, const Call& call, std::size_t n, int type, Index unit,
                Index size, void* stream) {
     int first = nccl_->group_start();
@@ -218,7 +218,7 @@ void put(char (&field)[N], const std::string& text) {
   text.copy(field, N - 1);
 }
 
-/// Where pip put it.
+/// Returns the path of the library that pip installed.
 std::string python_library() {
   std::FILE* const python = ::popen(
       "python3 -c 'import nvidia.nccl; print(list(nvidia.nccl.__path__)[0])' 2>/dev/null", "r");

@@ -2,7 +2,7 @@
 
 namespace ccl::perf {
 
-// The bodies are in the generated files.
+// The definitions are in the generated files.
 #define CCL_PERF_ENTRY(op, algo, proto)                                         \
   extern template Result<std::unique_ptr<Runner>> make_runner<op, algo, proto>( \
       const Communicator&, std::optional<Plan>);                                \

@@ -9,8 +9,8 @@
 
 namespace ccl::perf {
 
-/// Writes what was measured of every composition to the file of --tune, in place of what it says of
-/// the same sizes.
+/// Writes the measurements of every composition to the file of --tune. They replace its rows of the
+/// same sizes.
 Result<void> write_tuning(const Options& options, const detail::TuningCase& where,
                           const std::string& machine, const std::vector<Row>& rows);
 

@@ -8,7 +8,7 @@
 namespace ccl::perf {
 namespace {
 
-/// Elements that rank `from` sends to rank `to` in an AllToAllV around `count`.
+/// Returns the elements that rank `from` sends to rank `to` in an AllToAllV around `count`.
 Index uneven(Index count, int from, int to) {
   return (from + to) % 2 == 0 ? count + count / 2 : count - count / 2;
 }
@@ -27,7 +27,7 @@ Shape Shape::of(const std::string& op, Index bytes, Index size, int ranks, int r
   s.count = split ? each : all;
   s.bytes = (split ? each * ranks : all) * size;
   s.bus_factor = op == "all_reduce" ? 2 * others : split ? others : 1;
-  if (op == "all_to_all_v") {  // ranks of even numbers are alike, and those of odd ones
+  if (op == "all_to_all_v") {  // ranks with even numbers are alike, and ranks with odd numbers
     Index busiest = 0;
     for (int r = 0; r < std::min(ranks, 2); ++r) {
       Index leaves = 0;
@@ -83,7 +83,7 @@ std::vector<Piece> Shape::pieces(Index size) const {
   if (reduces() || (op == "gather" && rank != root)) return all;
   for (int p = 0; p < ranks; ++p) {
     if (op == "all_to_all_v") {
-      Index at = 0;  // of what p sends to this rank, in p's buffer
+      Index at = 0;  // offset in p's buffer of the data for this rank
       for (int q = 0; q < rank; ++q) at += uneven(count, p, q);
       all.push_back({recv_offsets[p] * size, recv_counts[p] * size, p, at * size});
     } else {

@@ -17,15 +17,15 @@
 
 namespace ccl::perf {
 
-/// Kernels do not depend on the transport, so one composition serves them all: CCL_TRANSPORT says
-/// at run time which of its members to choose from.
+/// Kernels do not depend on the transport, so one composition serves all of them. CCL_TRANSPORT
+/// selects the members at run time.
 using AnyTransport = DefaultTransport;
 
-// Compositions on levels, by names without commas.
+// Compositions on levels, named without commas.
 using Rails = Hierarchical<Ring, Ring>;
 using PeerRails = Hierarchical<With<OneShot, LL128>, Ring>;
 
-/// A functor that ccl knows nothing of.
+/// Functor that ccl does not contain.
 struct Own {
   template <class A>
   CCL_HD constexpr A operator()(const A& a, const A& b) const {
@@ -55,7 +55,7 @@ decltype(auto) with_redop(RedOp redop, F&& f) {
   return f(Sum{});
 }
 
-/// Whether `names`, separated by commas, has `name` or "all".
+/// True if `names`, separated by commas, contains `name` or "all".
 constexpr bool listed(std::string_view names, std::string_view name) {
   while (!names.empty()) {
     const std::string_view one = names.substr(0, names.find(','));
@@ -64,7 +64,7 @@ constexpr bool listed(std::string_view names, std::string_view name) {
   }
   return false;
 }
-/// The kernels that this program contains.
+/// True if this program contains the kernels for T and F.
 template <class T, class F>
 constexpr bool carried() {
   std::string_view redop = redop_names[int(RedOp::own)];
@@ -145,12 +145,12 @@ Result<std::unique_ptr<Runner>> make_runner(const Communicator& comm, std::optio
   return std::make_unique<WireRunner<Op, Algo, Proto>>(std::move(collective));
 }
 
-/// As the list of `Collective<Op>` has it.
+/// Returns the facts as in the list of `Collective<Op>`.
 template <class Op, class Algo, class Proto, class... Cs>
 EntryFacts facts_in(Candidates<Cs...>) {
   EntryFacts found{detail::facts_of<Op, Candidate<Algo, Proto>, AnyTransport>(), false};
   const auto look = [&]<class C>(std::type_identity<C>) {
-    // By name: the list may have kernels for fewer ranks.
+    // Compared by name, because the list can have kernels for fewer ranks.
     if constexpr (std::string_view{C::algo} == Algo::name &&
                   std::string_view{C::proto} == Proto::name) {
       found = {detail::facts_of<Op, C, AnyTransport>(), true};

@@ -1,7 +1,7 @@
 #!/bin/bash
-# What a program with one all-reduce takes to compile, in seconds of one core: the headers alone, one
-# named composition, and Auto. By $CXX -O2 and, where there is an nvcc, by that for sm_90. The least
-# of $1 (3) times; other programs that run meanwhile slow it down all the same.
+# Compile time of a program with one all-reduce, in seconds of one core: the headers alone, one
+# named composition, and Auto. It uses $CXX -O2 and nvcc for sm_90 if there is one. Prints the
+# minimum of $1 (3) runs; other programs that run meanwhile still slow it down.
 set -e
 cd "$(dirname "$0")/../.."
 times=${1:-3}
@@ -33,7 +33,7 @@ measure() {  # label, file, command...
   done
   printf '%-40s %5.1f s\n' "$label" "$least"
 }
-times_of_children() {  # user time of this shell's
+times_of_children() {  # user time of this shell's children
   cat "/proc/$$/stat" | awk '{ print $16 / 100 }'
 }
 

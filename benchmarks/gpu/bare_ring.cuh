@@ -1,8 +1,8 @@
 #pragma once
 
-// Ring all-reduce of float sums, written by hand for one protocol each, with no header of ccl: what
-// the library's kernels are held against. The same wires, steps and batches, so that the difference
-// is what the library's seams cost.
+// Ring all-reduce of float sums, written by hand for one protocol each, without headers of ccl. It
+// is the reference for the library's kernels. Wires, steps and batches are equal, so the difference
+// is the cost of the library's abstractions.
 #include <cuda_runtime.h>
 
 namespace bare {
@@ -12,21 +12,21 @@ using Word = unsigned long long;
 /// One channel's end of one wire, as this rank uses it.
 struct End {
   ulonglong2* slots;
-  Word* posted;  // of Simple
+  Word* posted;  // for Simple
   Word* credit;
   Word* kept;
 };
 
 struct Work {
-  const End *in, *out;  // from the rank before, to the rank after; one for each channel
+  const End *in, *out;  // from the previous rank, to the next rank; one for each channel
   const float* input;
   float* output;
   long long count;
   int rank, ranks;
   int channels, slot_count, slot_packets, chunk_steps;
   const Word* stop;
-  Word* lane_failure;     // rank + 1 and step of the first wait that took too long
-  Word deadline_ns;  // of one wait; 0: none
+  Word* lane_failure;  // rank + 1 and step of the first wait that timed out
+  Word deadline_ns;  // limit of one wait; 0: none
 };
 
 __device__ inline void store_line(ulonglong2* at, Word a, Word b) {
@@ -65,12 +65,12 @@ __device__ inline Word add(Word a, Word b) {
   return Word(__float_as_uint(high)) << 32 | __float_as_uint(low);
 }
 
-/// Waits end here when the host says so, or when one has taken too long; then it is written who was
-/// waited for, and at which step.
+/// Polls of a wait. Waits end if the host stops them or one times out. The rank and step of that
+/// wait are then recorded.
 struct Polls {
   const Work& work;
   unsigned count = 0;
-  Word since = 0;  // what is waited for, hashed, and the tick since when
+  Word since = 0;  // hash of the current wait, and the tick of its start
   bool ended = false;
   __device__ bool end(int peer, Word step) {
     if (ended) return true;
@@ -93,7 +93,7 @@ struct Polls {
   }
 };
 
-/// A channel's rounds of the message, a chunk for each rank.
+/// Rounds of one channel's part of the message, with one chunk for each rank.
 struct Rounds {
   long long next, end, at = 0;
   int ranks, most, chunk = 0;
@@ -122,8 +122,8 @@ struct Rounds {
   }
 };
 
-/// A warp on lines of 120 bytes of data and 8 of flag. Two tiles of four lines go as a pair: a lane
-/// has four floats side by side and, where it holds no flags, four more, for accesses of 16 bytes.
+/// Warp on lines of 120 bytes of data and 8 bytes of flag. Two tiles of four lines form a pair. A
+/// lane has four adjacent floats and, if it holds no flags, four more, for accesses of 16 bytes.
 class Ll128 {
  public:
   static constexpr int tile = 120, batch = 2, width = 32;  // elements, pairs of tiles, lanes
@@ -248,7 +248,7 @@ class Ll128 {
     }
   }
 
-  /// One tile, of which `left` elements are there.
+  /// Processes one tile, of which `left` elements exist.
   template <bool Recv, bool Own, bool Store, bool Send>
   __device__ void rest(const ulonglong2*& from, ulonglong2*& to, long long at, int left) {
     Word f[2] = {};
@@ -283,7 +283,7 @@ class Ll128 {
       }
     }
   }
-  /// Lanes with flags have seen them, or nobody waits any longer.
+  /// True if lanes with flags have received them, or a wait has ended.
   __device__ bool arrived(bool here) {
     return __all_sync(~0u, here | !last_) || __all_sync(~0u, polls_.end(prev_, received_));
   }
@@ -292,14 +292,14 @@ class Ll128 {
   const float* input_;
   float* output_;
   int prev_, next_, slot_count_, slot_packets_, slice_, lane_;
-  bool last_;  // holds the flags
-  int word_;   // the lane's first, of a tile
-  int pair_;   // its first element of a pair
+  bool last_;  // true: holds the flags
+  int word_;  // first word of the lane in a tile
+  int pair_;  // first element of the lane in a pair
   Polls polls_;
   Word received_, sent_, drained_;
 };
 
-/// A block of 512 threads on plain slots and counts of them.
+/// Block of 512 threads on plain slots and counts of them.
 class Simple {
  public:
   static constexpr int width = 512, tile = width * 4, batch = 4;
@@ -344,7 +344,7 @@ class Simple {
           }
         }
       }
-      // Nobody fills a slot that lane 0 gave up waiting for.
+      // No lane fills a slot if the wait of lane 0 for it has failed.
       const ulonglong2* from = in_.slots + slot(received_) + lane_;
       ulonglong2* to = out_.slots + slot(sent_) + lane_;
       int left = __syncthreads_and(!polls_.ended) ? n : 0;
@@ -374,7 +374,7 @@ class Simple {
   }
 
  private:
-  /// Of a lane's four floats: all are there, all or none, or some.
+  /// Presence of a lane's four floats: all; all or none; or some.
   enum class Fill { full, quads, any };
   __device__ long long slot(Word step) const {
     return static_cast<long long>(int(step) & (slot_count_ - 1)) * slot_packets_;
@@ -446,7 +446,7 @@ class Simple {
   Word received_, sent_, drained_;
 };
 
-/// Group g of block b works on channel g * blocks + b.
+/// Kernel of the all-reduce. Group g of block b works on channel g * blocks + b.
 template <class Protocol>
 __global__ void __launch_bounds__(512, 1) ring_all_reduce(const __grid_constant__ Work work) {
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");

@@ -1,7 +1,7 @@
-// What a program does while a kernel of another stream runs, as one that waits for a peer does: for
-// how long the next launch of a kernel is put off, and for how long the call itself. One GPU. Two
-// kinds of thing hold a launch up: the loading of a kernel, and whatever waits for the whole
-// context with the driver's lock in hand, which no other thread's launch then gets.
+// Delays by a kernel that waits on another stream, like one that waits for a peer. It measures the
+// delay of the next launch, and the time of the call. It needs one GPU. Launches are delayed by the
+// loading of a kernel, and by waits for the whole context. Such waits hold the driver's lock, which
+// launches of other threads need.
 #include <chrono>
 #include <functional>
 #include <thread>
@@ -26,7 +26,7 @@ __global__ void hold(volatile int* begun, long long ns) {
   do asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
   while (now - begin < ns);
 }
-/// One kernel for each number; `Locals` bytes of a thread's own memory.
+/// Kernel with a number, and `Locals` bytes of local memory for each thread.
 template <int Number, int Locals = 0>
 __global__ void sign(volatile int* seen, int n) {
   volatile char own[Locals + 1];
@@ -54,7 +54,7 @@ struct Bench {
   }
   void known() { sign<0><<<1, 1, 0, other>>>(seen, 0); }
 
-  /// `first` by a thread of its own, and then `then` by another.
+  /// Runs `first` on a thread of its own, and then `then` on another.
   void row(const char* what, std::function<void()> first, std::function<void()> then) {
     *begun = 0;
     *seen = 0;
@@ -82,7 +82,7 @@ struct Bench {
                 what, returned * 1e3, launched * 1e3, seen_at * 1e3);
     std::fflush(stdout);
   }
-  /// A known kernel after `first`.
+  /// Runs a loaded kernel after `first`.
   void row(const char* what, std::function<void()> first) {
     row(what, std::move(first), [this] { known(); });
   }

@@ -1,6 +1,7 @@
-// Copies into peers' memory by the lanes of a block and by the bulk copy engine of its
-// multiprocessor (cp.async.bulk through shared memory), for the GPUs of one process: to the next
-// GPU, or a share to each. One line of JSON per case, times from CUDA graphs, results checked.
+// Copies into peers' memory by the lanes of a block, and by the bulk copy engine of its
+// multiprocessor (cp.async.bulk through shared memory). The GPUs of one process copy to the next
+// GPU, or one share to each. Prints one line of JSON per case. Times are from CUDA graphs, and
+// results are checked.
 //   bulk_bench [min bytes] [max bytes]
 #include <ccl/detail/lanes/device_lanes.cuh>
 #include <ccl/detail/lanes/copy_run.hpp>
@@ -18,11 +19,11 @@ struct Copies {
   const char* from;
   char* to[8];
   int targets;
-  Index each;  // bytes for each target, side by side in `from`
-  Word* done;  // in the memory of the first target: what a release is paid for
+  Index each;  // bytes for each target, adjacent in `from`
+  Word* done;  // in the memory of the first target: written by the release
 };
 
-/// Block b's part of all: whole lines of one target.
+/// Returns block b's part: whole lines of one target.
 __device__ bool part(const Copies& work, int b, int blocks, const char*& from, char*& to,
                      Index& bytes) {
   const int per = blocks / work.targets;
@@ -54,7 +55,7 @@ __device__ unsigned shared_address(const void* p) {
   return unsigned(__cvta_generic_to_shared(p));
 }
 
-/// One thread keeps `Stages` pieces on their way, half of them in and half of them out.
+/// One thread keeps `Stages` pieces in flight, half of them in and half of them out.
 template <int Stages>
 __global__ void __launch_bounds__(32, 1) by_bulk(const __grid_constant__ Copies work, int piece) {
   extern __shared__ __align__(128) char memory[];
@@ -109,8 +110,8 @@ __global__ void __launch_bounds__(32, 1) by_bulk(const __grid_constant__ Copies 
                  : "memory");
     asm volatile("cp.async.bulk.commit_group;" : : : "memory");
     if (n + ahead >= pieces) continue;
-    // Of the pieces before, all but the last `Stages - ahead` have been read out of shared
-    // memory: the place of the next one is free.
+    // All pieces but the last `Stages - ahead` have been read out of shared memory, so the place of
+    // the next one is free.
     asm volatile("cp.async.bulk.wait_group.read %0;" : : "n"(Stages - ahead) : "memory");
     fetch(n + ahead);
   }

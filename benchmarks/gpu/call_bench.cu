@@ -1,7 +1,7 @@
-// What a call of a collective costs the CPU: through the front door, beside a bare launch of an
-// empty kernel with as many bytes of arguments, by the same thread on the same stream, turn by
-// turn. Two GPUs, of one process and of one process each; where there is one GPU, two threads share
-// it. Medians of 10,000 calls on rank 0; one line of JSON each.
+// CPU time of a call of a collective through the public interface. It alternates with a bare launch
+// of an empty kernel with as many bytes of arguments, on the same thread and stream. Two GPUs, as
+// ranks of one process and as two processes; if there is one GPU, two threads share it. Prints
+// medians of 10,000 calls on rank 0, one line of JSON each.
 #include <ccl/ccl.cuh>
 
 #include <algorithm>
@@ -63,7 +63,7 @@ void measure(const Communicator& comm, const char* as, const Work& work, const s
     const auto end = Clock::now();
     const auto ns = [](auto d) { return std::chrono::duration<double, std::nano>(d).count(); };
     if (i >= 1000) calls.push_back(ns(middle - begin)), bare.push_back(ns(end - middle));
-    if (i % 64 == 63) MUST(cudaStreamSynchronize(stream));  // the queue never fills
+    if (i % 64 == 63) MUST(cudaStreamSynchronize(stream));  // keeps the queue from filling
   }
   if (comm.rank() != 0) return;
   const double a = median(calls), b = median(bare);
@@ -118,7 +118,8 @@ void as_process(int rank, const Config& config) {
   run(must(Communicator::from_env(config)), "processes");
 }
 
-/// In a process of its own, as the parent's must not have touched CUDA: what it ended with.
+/// Runs `f` in a process of its own, because the parent must not touch CUDA. Its exit status is the
+/// result.
 template <class F>
 pid_t start(F f) {
   const pid_t child = ::fork();
@@ -150,7 +151,7 @@ int main() {
   Config config;
   config.timeout_s = 10;
   const int threads = join(start([&] { as_threads(config); }));
-  if (gpus == 1) return threads;  // processes would take turns of milliseconds
+  if (gpus == 1) return threads;  // processes would alternate in milliseconds
   const pid_t ranks[] = {start([&] { as_process(0, config); }),
                          start([&] { as_process(1, config); })};
   const int first = join(ranks[0]), second = join(ranks[1]);

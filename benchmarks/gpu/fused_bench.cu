@@ -1,7 +1,8 @@
-// All-reduce, residual and RMSNorm of bf16 rows: `Fused` in one kernel beside NCCL's all-reduce and
-// a kernel that adds and normalises, both in one CUDA graph, on the GPUs of one process. One line
-// of JSON for each case and repetition; sides take turns; results are checked before and after.
-//   fused_bench [path of libnccl.so.2] [elements of a row] [repetitions] [most rows]
+// All-reduce, residual and RMSNorm of bf16 rows on the GPUs of one process. `Fused` in one kernel
+// is compared with NCCL's all-reduce and a kernel that adds and normalizes, both in one CUDA graph.
+// Prints one line of JSON for each case and repetition. Sides take turns, and results are checked
+// before and after.
+//   fused_bench [path of libnccl.so.2] [elements of a row] [repetitions] [max rows]
 #include <ccl/ccl.cuh>
 
 #include <string>
@@ -25,7 +26,7 @@ T must(Result<T> r, int line = __builtin_LINE()) {
   if constexpr (!std::is_void_v<T>) return *std::move(r);
 }
 
-/// Whole numbers: sums of 8 ranks and a residual are exact in bf16, whatever the order.
+/// Returns a whole number: sums of 8 ranks and a residual are exact in bf16 in any order.
 __device__ float summand(int rank, Index i, unsigned seed) {
   return float(int(input(rank, i, seed) % 17) - 8);
 }
@@ -49,8 +50,8 @@ __global__ void fill_rows(Rows at, Index count, Index length, int rank, unsigned
     if (i < length) at.weight[i] = __float2bfloat16(weight_of(i));
   }
 }
-/// A block for each row. `slack`: how far a sum may be from the exact one; the output must be what
-/// the stored sum gives.
+/// Verifies rows, one block for each. `slack` is the largest error of a sum; the output must match
+/// the stored sum.
 __global__ void verify_rows(Rows at, int length, int ranks, unsigned seed, float slack,
                             unsigned* wrong) {
   __shared__ float squares;
@@ -76,7 +77,8 @@ __global__ void verify_rows(Rows at, int length, int ranks, unsigned seed, float
   if (bad != 0) atomicAdd(wrong, bad);
 }
 
-/// What follows NCCL: a block for each row, 16 bytes for each thread, the row in registers.
+/// Kernel after NCCL's all-reduce: one block for each row, 16 bytes for each thread, the row in
+/// registers.
 __global__ void __launch_bounds__(1024)
     add_rms_norm(const uint4* reduced, const uint4* residual, uint4* sum, uint4* out,
                  const uint4* weight, int packets, float length) {
@@ -128,7 +130,7 @@ __global__ void __launch_bounds__(1024)
 
 struct EdgeSide {
   std::string name;
-  float slack;  // of a sum
+  float slack;  // largest error of a sum
   std::vector<Rows> at;
   std::function<void(int rows)> run;
 };
@@ -294,7 +296,7 @@ int main(int argc, char** argv) {
   Bench bench{gpus, length, max_rows};
   bench.add_ccl<AsIs<bf16>, OneShot>("ccl OneShot", 0);
   bench.add_ccl<AsIs<bf16>, TwoShot>("ccl TwoShot", 0);
-  // |v| <= 8 in each summand; then the sum, quantised again, and two roundings to bf16.
+  // |v| <= 8 in each summand; then the sum, quantized again, and two roundings to bf16.
   const float once = float(gpus) * 0.5f + 1.f;
   bench.add_ccl<QuantizeFp8<bf16>, OneShot>("ccl OneShot fp8", once);
   bench.add_ccl<QuantizeFp8<bf16>, TwoShot>("ccl TwoShot fp8", once + float(gpus) * 8.5f / 16);

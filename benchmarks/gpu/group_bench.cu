@@ -1,7 +1,7 @@
-// Eight small all-reduces, as frameworks make of gradients, one by one and as one group: of eight
-// compositions, of one, chosen by Auto, and NCCL's where its library is given. Times of a round on
-// rank 0, from a CUDA graph and from plain launches; one line of JSON for each size.
-// With a message to the next rank beside them, too. One GPU: two ranks share it, without NCCL.
+// Eight small all-reduces, like those of a framework's gradients, one by one and as one group.
+// Variants: eight compositions, one composition, Auto, and NCCL if its library is given; also with
+// a message to the next rank. Prints the times of a round on rank 0, from a CUDA graph and from
+// plain launches: one line of JSON for each size. On one GPU two ranks share it, without NCCL.
 //   group_bench [min bytes] [max bytes] [libnccl.so.2]
 // Exits with 1 if a result is wrong.
 #include <ccl/ccl.cuh>
@@ -47,7 +47,7 @@ double us_since(std::chrono::steady_clock::time_point begin) {
       .count();
 }
 
-/// Microseconds of a round: a graph of `rounds`, the fastest of some.
+/// Returns the microseconds of a round in a graph of `rounds`, the fastest of several replays.
 template <class Round>
 double in_a_graph(const Communicator& comm, cudaStream_t stream, Round round) {
   constexpr int rounds = 50;
@@ -79,7 +79,7 @@ double in_a_graph(const Communicator& comm, cudaStream_t stream, Round round) {
   return best;
 }
 
-/// The same of plain launches, with what they take the CPU.
+/// Returns the microseconds of a round in plain launches, and their CPU time.
 template <class Round>
 double as_launches(const Communicator& comm, cudaStream_t stream, Round round) {
   constexpr int rounds = 100;
@@ -122,12 +122,13 @@ void check(const Communicator& comm, const Buffers& buffers, Index count) {
   }
 }
 
-/// One line: `apart` makes the calls one by one, `together` as a group.
+/// Prints one line. `apart` makes the calls one by one, `together` makes them as a group.
 template <class Apart, class Together>
 void measure(const Communicator& comm, cudaStream_t stream, const char* what,
              const Buffers& buffers, Index count, Apart apart, Together together) {
   fill(comm, buffers, count);
-  must(comm.barrier());  // these copies, where ranks share a GPU, and the others' kernels
+  // waits for these copies, if ranks share a GPU, and for kernels of other ranks
+  must(comm.barrier());
   together();
   MUST(cudaStreamSynchronize(stream));
   must(comm.barrier());
@@ -211,7 +212,8 @@ void run(const Communicator& comm, const bench::Nccl* nccl, bench::Nccl::Comm ri
 }  // namespace
 
 int main(int argc, char** argv) {
-  // Two ranks share a GPU if there is only one: none may load a kernel when another's waits for it.
+  // Two ranks share a GPU if there is only one. A rank must not load a kernel while another's
+  // kernel waits for it.
   ::setenv("CUDA_MODULE_LOADING", "EAGER", 1);
   int gpus = 0;
   if (cudaGetDeviceCount(&gpus) != cudaSuccess || gpus == 0) {

@@ -1,6 +1,6 @@
-// What a launch costs the CPU: the executor's call beside a bare launch of an empty kernel with as
-// many bytes of arguments, same thread, same stream. Medians of 10,000 calls; one line of JSON
-// each. One GPU is enough: the executor's kernel does nothing either.
+// CPU time of the executor's launch. It is compared with a bare launch of an empty kernel with as
+// many bytes of arguments, on the same thread and stream. Prints medians of 10,000 calls, one line
+// of JSON each. It needs one GPU, because the executor's kernel does nothing.
 #include <ccl/detail/exec/cuda_executor.cuh>
 #include <ccl/detail/numeric/reduction.hpp>
 #include <ccl/detail/wire/work.hpp>
@@ -15,7 +15,7 @@ using namespace ccl::bench;
 namespace {
 using Sum32 = detail::Reduction<Sum, float>;
 
-/// A body that does nothing with the work of a collective.
+/// Body that ignores the work of a collective.
 struct NothingBody {
   using Work = detail::WireWork<Sum32>;
   static constexpr int max_lanes = 512;
@@ -33,7 +33,7 @@ void report(const char* what, cudaStream_t stream, F launch) {
     MUST(launch());
     const auto end = std::chrono::steady_clock::now();
     if (i >= 1000) ns.push_back(std::chrono::duration<double, std::nano>(end - begin).count());
-    if (i % 100 == 99) MUST(cudaStreamSynchronize(stream));  // the queue never fills
+    if (i % 100 == 99) MUST(cudaStreamSynchronize(stream));  // keeps the queue from filling
   }
   std::sort(ns.begin(), ns.end());
   std::printf("{\"launch\":\"%s\",\"argument_bytes\":%zu,\"median_ns\":%.0f,\"p90_ns\":%.0f}\n",

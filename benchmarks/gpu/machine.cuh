@@ -1,6 +1,6 @@
 #pragma once
 
-// The GPUs of one process, and how to check and time one launch on all of them.
+// GPUs of one process, with functions to check and time one launch on all of them.
 #include <ccl/types/word.hpp>
 
 #include <cuda_runtime.h>
@@ -20,10 +20,10 @@ inline void must(cudaError_t e, const char* what, int line) {
 }
 #define MUST(call) ::ccl::bench::must((call), #call, __LINE__)
 
-/// What a collective does to floats, as far as a check must know.
+/// Kind of collective, as far as a check depends on it.
 enum class Shape { all_reduce, all_gather, reduce_scatter };
 
-/// Whole numbers small enough that any order of summation gives the same bits.
+/// Returns a whole number that is small enough for equal bits in any order of summation.
 __device__ inline unsigned input(int rank, Index i, unsigned seed) {
   unsigned h = unsigned(i) * 2654435761u ^ (unsigned(rank) * 0x9E3779B9u + seed * 0x85EBCA6Bu);
   h ^= h >> 16, h *= 0x7feb352du, h ^= h >> 15, h *= 0x846ca68bu, h ^= h >> 16;
@@ -38,7 +38,7 @@ static __global__ void fill(float* in, Index in_count, float* out, Index out_cou
     if (i < out_count + 16) out[i] = i < out_count ? -1.f : -2.f;
   }
 }
-/// Also looks at the 16 elements past the end, which must be as `fill` left them.
+/// Verifies the output, and the 16 elements after its end, which must be as `fill` left them.
 static __global__ void verify(const float* out, Index out_count, Index share, Shape shape, int rank,
                               int ranks, unsigned seed, unsigned* wrong) {
   unsigned bad = 0;
@@ -57,7 +57,7 @@ static __global__ void verify(const float* out, Index out_count, Index share, Sh
   }
   if (bad != 0) atomicAdd(wrong, bad);
 }
-/// Holds a stream back until the host has queued everything on all. Gives up after seconds.
+/// Blocks a stream until the host has queued all work on all streams. Gives up after seconds.
 static __global__ void gate(const volatile unsigned* opened, unsigned number) {
   for (unsigned n = 0; int(*opened - number) < 0 && n < (1u << 21); ++n) {
   }
@@ -71,12 +71,12 @@ struct Gpu {
   unsigned* gate;
 };
 
-/// Queues one launch on all GPUs' streams.
+/// Function that queues one launch on all GPUs' streams.
 using Launch = std::function<void()>;
 
 class Machine {
  public:
-  /// Where there are fewer GPUs than `ranks`, several share one.
+  /// Creates the ranks. With fewer GPUs than `ranks`, several share one.
   Machine(int ranks, Index bytes) : gpu_(ranks) {
     MUST(cudaHostAlloc(&opened_, 4096, cudaHostAllocPortable | cudaHostAllocMapped));
     *opened_ = 0;
@@ -120,8 +120,8 @@ class Machine {
   int gpus() const { return int(gpu_.size()); }
   Gpu& operator[](int g) { return gpu_[g]; }
 
-  /// Fresh inputs, poisoned outputs, several launches queued without a pause; true if every element
-  /// of every GPU was right every time. `bytes`: of the whole message.
+  /// Runs several launches in a row on random inputs and poisoned outputs. Returns true if every
+  /// element of every GPU is correct every time. `bytes` is the size of the whole message.
   bool check(Shape shape, Index bytes, int rounds, const Launch& run) {
     const Index count = bytes / Index{sizeof(float)}, share = count / gpus();
     const Index in = shape == Shape::all_gather ? share : count;
@@ -153,7 +153,8 @@ class Machine {
     return wrong == 0;
   }
 
-  /// Microseconds of one launch among `launches` of a graph: slowest GPU, median of `replays`.
+  /// Returns the microseconds of one launch among `launches` of a graph: slowest GPU, median of
+  /// `replays`.
   double time(int launches, int replays, const Launch& run) {
     std::vector<cudaGraphExec_t> graph(gpus());
     for (int g = 0; g < gpus(); ++g) {
@@ -212,8 +213,8 @@ inline const char* name(Shape shape) {
                                       : "reduce_scatter";
 }
 
-/// Checks, times and checks again; prints one line of JSON. `plan`: more fields, each with a comma
-/// before it. Returns whether all was right.
+/// Checks, times and checks again; prints one line of JSON. `plan` holds more fields, each with a
+/// leading comma. Returns true if all results were correct.
 inline bool report(Machine& machine, const char* lib, Shape shape, Index bytes, const char* plan,
                    const Launch& run) {
   bool ok = machine.check(shape, bytes, bytes < (Index{64} << 20) ? 3 : 2, run);

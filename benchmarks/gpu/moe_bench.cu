@@ -1,6 +1,6 @@
-// Tokens of a mixture of experts to the ranks of their experts and back (examples/moe/moe.cuh), on all
-// GPUs of this machine as threads: one line of JSON per case, times from CUDA graphs, results
-// checked before and after.
+// Tokens of a mixture of experts to the ranks of their experts and back (examples/moe/moe.cuh), on
+// all GPUs of this machine as threads. Prints one line of JSON per case. Times are from CUDA
+// graphs, and results are checked before and after.
 //   moe_bench [tokens...]
 #include <algorithm>
 #include <barrier>
@@ -28,7 +28,7 @@ T good(Result<T> r) {
   if constexpr (!std::is_void_v<T>) return *std::move(r);
 }
 
-constexpr int calls = 20;  // of a graph
+constexpr int calls = 20;  // calls of a graph
 constexpr int clocks = 15;
 
 struct Times {
@@ -66,7 +66,7 @@ class Rank {
   }
 
  private:
-  /// One pass with tokens and choices of its own; elements that are wrong.
+  /// Runs one pass with tokens and choices of its own. Returns the number of wrong elements.
   long check(int turn) {
     const auto x = moe::tokens_of(shape_, comm_.rank(), turn);
     const auto chosen = moe::picks_of(shape_, comm_.rank(), turn);
@@ -82,7 +82,7 @@ class Rank {
     MUST(cudaMemcpy(y.data(), out_, y.size() * sizeof(moe::Token), cudaMemcpyDeviceToHost));
     return moe::wrong(shape_, comm_.rank(), turn, y);
   }
-  /// Microseconds of one call: the second of two replays that follow each other, when all GPUs are
+  /// Returns the microseconds of one call: the second of two consecutive replays, when all GPUs are
   /// in step.
   double time(const std::function<void()>& call) {
     cudaGraph_t captured;

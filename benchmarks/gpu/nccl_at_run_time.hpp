@@ -1,6 +1,6 @@
 #pragma once
 
-// NCCL, opened at run time: what the benchmarks compare with. Its settings are read from the
+// NCCL, opened at run time, as the reference of the benchmarks. It reads its settings from the
 // environment once per process.
 #include <cuda_runtime_api.h>
 
@@ -17,7 +17,7 @@ class Nccl {
   static constexpr int sum = 0, float32 = 7, int8 = 0, bfloat16 = 9;
   static constexpr int symmetric = 1;  // a window at the same place on all ranks
 
-  /// `path`: of libnccl.so.2. Ends the program where it cannot be opened.
+  /// Opens `path`, the path of libnccl.so.2. Ends the program if that fails.
   explicit Nccl(const char* path) {
     library_ = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     if (library_ == nullptr) {
@@ -49,7 +49,7 @@ class Nccl {
   int (*group_start)();
   int (*group_end)();
   int (*get_version)(int*);
-  // Null in old ones.
+  // Null in old versions.
   int (*alloc)(void**, size_t) = nullptr;
   int (*register_window)(Comm, void*, size_t, struct ncclWindow**, int flags) = nullptr;
 

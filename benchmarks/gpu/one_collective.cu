@@ -1,5 +1,5 @@
-// The smallest program with a collective on GPUs, for its size and the time that it takes to
-// compile: one all-reduce of floats over LL128.
+// Smallest program with a collective on GPUs: one all-reduce of floats over LL128. It serves to
+// measure code size and compile time.
 #include <ccl/ccl.cuh>
 
 #include <cstdio>

@@ -1,6 +1,6 @@
-// One-shot and two-shot over the scratch of peers, for the GPUs of one process (2, 4 or 8): one
-// line of JSON per case, times from a CUDA graph, results checked before and after. More ranks than
-// GPUs share them, which tells what a composition costs a GPU and nothing of NVLink.
+// One-shot and two-shot over the scratch of peers, for the GPUs of one process (2, 4 or 8). Prints
+// one line of JSON per case. Times are from a CUDA graph, and results are checked before and after.
+// More ranks than GPUs share them, which measures the cost on a GPU, but not NVLink.
 //   peers_bench [min bytes] [max bytes] [ranks]
 #include <ccl/algo/one_shot.hpp>
 #include <ccl/algo/two_shot.hpp>
@@ -18,7 +18,7 @@ using namespace ccl::bench;
 namespace {
 constexpr int max_blocks = 132;
 
-/// What `TwoShot` takes for large shares, in rows of its own.
+/// Protocol that `TwoShot` uses for large shares, in rows of its own.
 struct InPairs : LL128Pairs {
   static constexpr const char* name = "LL128 in pairs";
 };

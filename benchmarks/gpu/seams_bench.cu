@@ -1,9 +1,10 @@
-// What the library's seams cost: its Ring all-reduce of floats over LL128 and Simple beside kernels
-// written by hand (bare_ring.cuh), on the same wires of one process's GPUs. One line of JSON for
-// each size, times from a CUDA graph, in turns; one for each kernel with what the compiler made.
-//   seams_bench [min bytes] [max bytes] [repetitions] [from one size to the next: 4]
-// Exits with 1 where the library's kernel takes 4 registers more or spills, a result is wrong, or
-// the library takes more than 1.02 of the time by hand.
+// Cost of the library's abstractions, in its Ring all-reduce of floats over LL128 and Simple. They
+// are compared with kernels written by hand (bare_ring.cuh), on the same wires of one process's
+// GPUs. Prints one line of JSON for each size, with times from a CUDA graph, in turns. One more
+// line for each kernel has the compiler's register and code counts.
+//   seams_bench [min bytes] [max bytes] [repetitions] [factor between sizes: 4]
+// Exits with 1 if the library's kernel takes 4 registers more or spills, a result is wrong, or the
+// library takes more than 1.02 of the time of the kernel by hand.
 #include <ccl/ccl.cuh>
 
 #include <cstring>
@@ -24,8 +25,8 @@ using Body = detail::WireBody<AllReduce, Ring, Proto, 16, detail::Reduction<Sum,
 template <class Proto>
 using Lanes = detail::LanesOf<Proto, Body<Proto>>;
 
-/// Two sets of wires around the ring, of the plan that a composition of `Proto` has by default:
-/// each kernel keeps its own counts.
+/// Two sets of wires around the ring, with the default plan of a composition of `Proto`. Each
+/// kernel keeps its own counts.
 template <class Proto, class Bare>
 class Rival {
  public:
@@ -90,7 +91,7 @@ class Rival {
               machine_.check(Shape::all_reduce, bytes, 2, by_hand);
     const int launches = bytes < 16 * mib ? 50 : bytes < 512 * mib ? 20 : 10;
     std::vector<double> times[2];
-    for (int r = 0; ok && r < repetitions; ++r) {  // in turns, each first as often
+    for (int r = 0; ok && r < repetitions; ++r) {  // in turns; each side is first equally often
       for (const int which : {r % 2, 1 - r % 2}) {
         times[which].push_back(which == 0 ? machine_.time(launches, 5, ours)
                                           : machine_.time(launches, 5, by_hand));

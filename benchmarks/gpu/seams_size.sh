@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The size of the kernels that seams_bench compares, as ptxas made them: registers, spills, bytes of
-# SASS. Needs nvcc and readelf, no GPU.
+# Size of the kernels that seams_bench compares, from ptxas: registers, spills, bytes of SASS. It
+# needs nvcc and readelf, but no GPU.
 #   seams_size.sh [folder with the generated headers (<build>/include)] [architecture: 90]
 set -euo pipefail
 root=$(cd "$(dirname "$0")/../.." && pwd)
@@ -9,7 +9,7 @@ dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
 "${CUDACXX:-nvcc}" -arch="sm_$arch" -std=c++20 -O3 -DNDEBUG -cubin -Xptxas -v -I"$root/include" -I"$made" \
   -o "$dir/seams.cubin" "$root/benchmarks/gpu/seams_bench.cu" 2>"$dir/log"
-show() {  # protocol, who, what its kernel's name contains
+show() {  # protocol, side, part of its kernel's name
   local bytes regs spills
   bytes=$(readelf -SW "$dir/seams.cubin" 2>/dev/null | grep -E " \.text\.[^ ]*$3" | sed -E 's/.*PROGBITS +[0-9a-f]+ +[0-9a-f]+ +([0-9a-f]+).*/\1/')
   regs=$(grep -A3 "Compiling entry function.*$3" "$dir/log" | grep -oE "Used [0-9]+" | cut -d' ' -f2)

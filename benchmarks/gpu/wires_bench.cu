@@ -1,5 +1,5 @@
-// Ring and Tree over wires between the GPUs of one process, or NCCL for the same work: one line of
-// JSON per case, times from a CUDA graph, results checked before and after.
+// Ring and Tree over wires between the GPUs of one process, or NCCL for the same work. Prints one
+// line of JSON per case. Times are from a CUDA graph, and results are checked before and after.
 //   wires_bench ccl  [ops] [protos] [min bytes] [max bytes] [quick]
 //   wires_bench nccl [ops] <path of libnccl.so.2> [min bytes] [max bytes] [label]
 // ops: any of r (all-reduce), g (all-gather), s (reduce-scatter), t (all-reduce by tree).
@@ -24,7 +24,7 @@ namespace {
 
 struct Config {
   int blocks;
-  int groups;  // of a block
+  int groups;  // groups of a block
   int slot_kib;
   int chunk_steps;
 };
@@ -122,7 +122,7 @@ class Bench {
     t.order = reinterpret_cast<int*>(t.trees + channels);
     return t;
   }
-  /// New wires for each shape. Slots only for the edges that are used.
+  /// Creates wires for a shape, with slots only for the edges that are used.
   template <class Op>
   void connect(int channels, int slot_kib, bool tree) {
     const int gpus = machine_.gpus();
@@ -183,7 +183,7 @@ class Bench {
 
 constexpr Index kib = 1024, mib = 1024 * kib;
 
-/// Blocks x warps that give a channel enough to do and no more.
+/// Returns blocks and warps that give each channel sufficient work and no more.
 std::vector<Config> flag_configs(Index bytes, bool quick) {
   std::vector<Config> all;
   for (const int blocks : {1, 4, 16, 32, 64, 128}) {

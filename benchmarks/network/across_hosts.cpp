@@ -1,9 +1,10 @@
-// ccl_across_hosts [RANKS HOSTS [LARGEST [OPERATIONS]]]: what `Auto` takes beside each of the
-// algorithms, on CPU ranks that take themselves to be on several hosts (CCL_HOSTID), and so go
-// through TCP between them. Microseconds of a call, one after the other: the medians of rounds in
-// which all take turns, so that what the scheduler does to one it does to all. Rooted operations
-// change their root from call to call, or else a call would overlap the one before. Every result is
-// checked. Below each operation: which one Auto took, and its time over that of the fastest.
+// ccl_across_hosts [RANKS HOSTS [LARGEST [OPERATIONS]]]: compares `Auto`'s choice with each
+// algorithm, on CPU ranks that act as several hosts (CCL_HOSTID) and use TCP between them.
+//
+// Prints the microseconds of a call among calls in a row: the median of the rounds. All sides take
+// turns in a round, so that the scheduler affects all alike. Rooted operations change their root
+// from call to call; otherwise a call would overlap the previous one. Every result is checked.
+// Below each operation it prints the choice of Auto, and its time over that of the fastest.
 #include <ccl/ccl.hpp>
 
 #include <fmt/format.h>
@@ -25,16 +26,16 @@ using namespace ccl;
 namespace {
 
 using Clock = std::chrono::steady_clock;
-std::string only;  // operations, with commas around each; all if empty
+std::string only;  // operations, enclosed in commas; all if empty
 constexpr Index smallest = 64;
 constexpr int rounds = 9;
 
 struct Buffers {
-  Index each;  // elements, as a call counts them
+  Index each;  // elements, in the unit of a call's count
   std::vector<float> in, out;
 };
 
-/// A composition that takes its turns.
+/// Composition that takes turns with the others.
 struct EdgeSide {
   std::string name;
   std::function<Result<void>(Buffers&, int call)> call;
@@ -47,7 +48,7 @@ double median(std::vector<double> us) {
   return *middle;
 }
 
-/// Another root for each call, the same on all ranks.
+/// Returns another root for each call, equal on all ranks.
 int root_of(int call, int ranks) {
   return int((unsigned(call) * 2654435761u >> 8) % unsigned(ranks));
 }
@@ -78,7 +79,7 @@ Result<void> check(const Buffers& b, const std::string& name, int ranks) {
 
 using Slowest = Collective<AllReduce, Ring, Simple>;
 
-/// Microseconds of a call, by the slowest rank.
+/// Returns the microseconds of a call on the slowest rank.
 Result<double> time_calls(const Communicator& comm, const Slowest& slowest, EdgeSide& side, Buffers& b,
                           int calls) {
   CCL_CHECK(comm.barrier());
@@ -120,7 +121,7 @@ Result<void> compare(const Communicator& comm, Index largest) {
     std::vector<int> calls;
     for (EdgeSide& side : sides) {
       side.us.clear();
-      // Some open their wires when a root is first named.
+      // Some compositions connect their wires at the first call with a root.
       for (int k = 0; Op::rooted && bytes == smallest && k < 8 * ranks; ++k) {
         CCL_CHECK(side.call(b, k));
       }
@@ -144,7 +145,7 @@ Result<void> compare(const Communicator& comm, Index largest) {
       least = std::min(least, us);
       lines[s] += fmt::format("{:>11.1f}", us);
     }
-    // What Auto took may be among the sides: the lesser of the two is its time.
+    // Auto's choice can be one of the sides: its time is the smaller of the two.
     const std::string name = chosen.plan(bytes).composition;
     const std::string taken = name.substr(0, name.find('/'));
     double took = median(sides[0].us);

@@ -1,8 +1,9 @@
-// ccl_over_tcp OPS BEGIN END ROUNDS [all|ccl|mpi]: ccl's collectives on CPU ranks beside MPI's, in
-// one process, in turns; started by mpirun (see over_tcp.sh). OPS: names parted by commas. `all`:
-// each of ccl's compositions, too; `ccl`, `mpi`: one side alone. Rank 0 prints a line of JSON for
-// each operation, size and side, with the microseconds of a call in each round: calls in a row, by
-// the slowest rank.
+// ccl_over_tcp OPS BEGIN END ROUNDS [all|ccl|mpi]: ccl's collectives on CPU ranks and MPI's, in one
+// process and in turns. mpirun starts it (see over_tcp.sh). OPS are names separated by commas.
+// `all` adds each of ccl's compositions; `ccl` and `mpi` select one side.
+//
+// Rank 0 prints a line of JSON for each operation, size and side. It has the microseconds of a call
+// in each round: calls in a row, on the slowest rank.
 #include <ccl/ccl.hpp>
 
 #include <fmt/format.h>
@@ -23,13 +24,13 @@ using namespace ccl;
 
 namespace {
 
-/// One operation's buffers; a size is that of the larger of the two.
+/// Buffers of one operation. Its size is that of the larger buffer.
 struct Buffers {
-  Index count;  // floats of the message that the call is told
+  Index count;  // floats of the call's `count`
   std::vector<float> in, out;
 };
 
-/// A side: who runs the operation, and what it took in each round.
+/// Side of the comparison: it runs the operation, and keeps the time of each round.
 struct EdgeSide {
   std::string name;
   std::function<Result<void>(Buffers&)> call;
@@ -94,11 +95,12 @@ Buffers buffers(Index bytes, int ranks) {
   return {count, std::vector<float>(size, 1.f), std::vector<float>(size, -1.f)};
 }
 
-/// Whether `out` is what it is to be.
+/// True if `out` holds the expected result.
 template <class Op>
 bool right(const Buffers& b, int rank, int ranks) {
   const float want = Op::reduces ? float(ranks) : 1.f;
-  if (std::is_same_v<Op, Broadcast> && rank == 0) return true;  // MPI leaves it where it was
+  // MPI leaves the root's data in its input
+  if (std::is_same_v<Op, Broadcast> && rank == 0) return true;
   if (std::is_same_v<Op, Reduce> && rank != 0) return true;
   const std::size_t filled =
       std::is_same_v<Op, ReduceScatter> ? std::size_t(b.count) : b.out.size();
@@ -109,7 +111,7 @@ bool right(const Buffers& b, int rank, int ranks) {
 Result<double> slowest_us(int calls, EdgeSide& side, Buffers& b) {
   using Clock = std::chrono::steady_clock;
   MPI_Barrier(MPI_COMM_WORLD);
-  CCL_CHECK(side.call(b));  // the first finds other code and data in the caches
+  CCL_CHECK(side.call(b));  // the first call runs with cold caches
   MPI_Barrier(MPI_COMM_WORLD);
   const auto begin = Clock::now();
   for (int k = 0; k < calls; ++k) CCL_CHECK(side.call(b));

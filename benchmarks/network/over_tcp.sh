@@ -1,15 +1,16 @@
 #!/usr/bin/env bash
-# over_tcp.sh BUILD_DIR [HOSTS [RATE]]: ccl's collectives on CPU ranks beside Open MPI's and beside
-# iperf3, over TCP between HOSTS (2) network namespaces, one rank in each, whose links send at RATE
-# (10gbit; none: as fast as the cores copy). Needs root, Open MPI, iperf3 and iproute2. Prints a
-# table of medians of five rounds in turns; the lines it is made of go to the file OVER_TCP_JSON.
-# OVER_TCP_OPS, OVER_TCP_SIZES ("8 67108864") and OVER_TCP_ALL=all narrow or widen the run, and
+# over_tcp.sh BUILD_DIR [HOSTS [RATE]]: compares ccl's collectives on CPU ranks with Open MPI's and
+# with iperf3, over TCP. Each of HOSTS (2) network namespaces holds one rank. Their links send at
+# RATE (10gbit; none: the copy speed of the cores). It needs root, Open MPI, iperf3 and iproute2.
+#
+# Prints a table of medians of five rounds in turns, and writes its lines to the file OVER_TCP_JSON.
+# OVER_TCP_OPS, OVER_TCP_SIZES ("8 67108864") and OVER_TCP_ALL=all narrow or widen the run.
 # OVER_TCP_MCA adds settings of Open MPI. Settings CCL_... reach the ranks.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 if [ "${OVER_TCP_INSIDE:-}" = "" ]; then
   export OVER_TCP_INSIDE=1
-  # Namespaces without names outside: they are gone with the last process in them.
+  # Namespaces have no names outside, so they disappear with their last process.
   exec unshare --net --mount --pid --fork --kill-child --mount-proc bash "$0" "$@"
 fi
 build=$(realpath "$1") hosts=${2:-2} rate=${3:-10gbit}
@@ -46,7 +47,7 @@ exec ip netns exec "$host" unshare -u bash -c "hostname $host; $*"
 RSH
 chmod +x "$work/rsh"
 
-iperf() {  # bytes of one write: as many as ccl's in one system call, at most
+iperf() {  # bytes of one write: the maximum of ccl's system calls
   ip netns exec h1 iperf3 -s -1 >/dev/null &
   local server=$!
   sleep 0.3
@@ -62,8 +63,8 @@ lines=${OVER_TCP_JSON:-$work/lines}
 : >"$lines"
 echo '{"side": "iperf3", "bits": '"$(iperf)"'}' >>"$lines"
 for op in ${ops//,/ }; do
-  # Not bound: each host takes the cores for its own, and would bind its rank to the first. Open MPI
-  # yields while it waits: here, where hosts share cores, it takes milliseconds for a message otherwise.
+  # Ranks are not bound: each host would bind its rank to the first core. Open MPI yields while it
+  # waits; without that a message takes milliseconds, because hosts share cores.
   # shellcheck disable=SC2086
   mpirun --bind-to none -H "$list" --mca plm_rsh_agent "$work/rsh" --mca btl tcp,self --mca pml ob1 --mca btl_tcp_if_include 10.0.0.0/24 \
     --mca oob_tcp_if_include 10.0.0.0/24 --mca mpi_yield_when_idle 1 ${OVER_TCP_MCA:-} -x CCL_COMM_ID=10.0.0.1:4711 -x CCL_SOCKET_IFNAME=eth0 \

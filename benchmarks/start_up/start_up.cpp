@@ -1,9 +1,12 @@
-// How long N processes take from the first fork to a communicator, a composition on it, and the end
-// of the first call and of the second: the slowest rank's times; and how many descriptors (sockets,
-// files) one rank holds more for it, at most. "ccl_start_up 2 8 64"; "ccl_start_up --hosts 4 8"
-// pretends that the ranks are on 4 hosts, which then look at their topology and talk by sockets.
-// "--what tree": all_reduce by Tree; "pair": a message to and from one partner; "all_to_all";
-// "auto": all_reduce by Auto.
+// Start-up time of N processes on the slowest rank. It counts from the first fork to a
+// communicator, a composition on it, and the end of the first and of the second call. It also
+// prints the additional descriptors (sockets, files) of one rank, at most.
+//
+//   ccl_start_up 2 8 64
+//   ccl_start_up --hosts 4 8        simulates 4 hosts, with topology and sockets
+//   --what tree | pair | all_to_all | auto
+// `tree` is all_reduce by Tree, `pair` a message to and from one partner, `auto` all_reduce by
+// Auto.
 #include <ccl/ccl.hpp>
 
 #include <algorithm>
@@ -45,7 +48,7 @@ int descriptors() {
   return found;
 }
 
-/// What all ranks leave.
+/// Results of all ranks.
 struct Board {
   std::atomic<double> communicator_s{0}, composition_s{0}, first_s{0}, second_s{0};
   std::atomic<int> at_create{0}, at_call{0};
@@ -116,7 +119,7 @@ bool measure(Start start, int ranks, int hosts) {
     const pid_t pid = ::fork();
     if (pid == 0) {
       if (hosts > 0) {
-        // Neighbours share a host.
+        // Neighbors share a host.
         const int host = r * hosts / ranks;
         ::setenv("CCL_HOSTID", ("host " + std::to_string(host)).c_str(), 1);
       }

@@ -1,7 +1,7 @@
 #pragma once
 
-// A layer of a mixture of experts over GPUs: tokens to the ranks of their experts and back. Counts
-// never leave the GPUs, so all of it can be captured into a graph.
+// Layer of a mixture of experts over GPUs: tokens are sent to the ranks of their experts and back.
+// Counts never leave the GPUs, so the whole layer can be captured into a graph.
 #include <ccl/ccl.cuh>
 
 #include <cuda_bf16.h>
@@ -15,13 +15,13 @@ namespace moe {
 using Token = __nv_bfloat16;
 
 struct Shape {
-  int tokens = 128;   // of each rank, at most
+  int tokens = 128;  // tokens of each rank, at most
   int hidden = 7168;  // elements of a token; a multiple of 8
-  int top = 8;        // experts of a token
-  int experts = 256;  // of all ranks, split evenly
+  int top = 8;  // experts of a token
+  int experts = 256;  // experts of all ranks, split evenly
 };
 
-/// An expert of a token, and what its result counts.
+/// Expert of a token, and the weight of its result.
 struct Pick {
   int expert;
   float weight;
@@ -29,19 +29,19 @@ struct Pick {
 
 constexpr int max_ranks = 8;
 
-// Each kernel may move in while the one ahead of it in the stream runs, and then waits for it.
+// Each kernel may start while its predecessor in the stream runs, and then waits for it.
 
-/// One block, a thread for each token: which ranks have an expert of it, and where it stands among
-/// the tokens for such a rank, in order.
+/// Computes the ranks that have an expert of each token, and the token's place among the tokens for
+/// such a rank, in order. One block, one thread for each token.
 static __global__ void __launch_bounds__(1024)
     route(Shape shape, int ranks, const Pick* __restrict__ picks, int* __restrict__ counts,
           int* __restrict__ list, int* __restrict__ place) {
   cudaTriggerProgrammaticLaunchCompletion();
   cudaGridDependencySynchronize();
-  __shared__ int found[32][max_ranks];  // by each warp
+  __shared__ int found[32][max_ranks];  // counts of each warp
   const int lane = int(threadIdx.x % 32), warp = int(threadIdx.x / 32);
   const int each = shape.experts / ranks;
-  int before[max_ranks] = {};  // tokens for each rank of earlier turns
+  int before[max_ranks] = {};  // tokens for each rank in earlier rounds
   for (int first = 0; first < shape.tokens; first += int(blockDim.x)) {
     const int t = first + int(threadIdx.x);
     unsigned wanted = 0;
@@ -77,7 +77,7 @@ static __global__ void __launch_bounds__(1024)
   }
 }
 
-/// A block for each token: the sum of what its ranks sent back.
+/// Sums the rows that a token's ranks sent back. One block for each token.
 static __global__ void __launch_bounds__(1024)
     add_up(Shape shape, int ranks, const int* place, const Token* back, Token* out) {
   cudaTriggerProgrammaticLaunchCompletion();
@@ -89,7 +89,7 @@ static __global__ void __launch_bounds__(1024)
   for (int i = int(threadIdx.x) * 8; i < shape.hidden; i += int(blockDim.x) * 8) {
     uint4 part[max_ranks];
 #pragma unroll
-    for (int r = 0; r < max_ranks; ++r) {  // zeros in bfloat16, too
+    for (int r = 0; r < max_ranks; ++r) {  // zeros in bfloat16 too
       const ccl::Index row = ccl::Index{r} * shape.tokens + at[r];
       part[r] = at[r] < 0 ? uint4{0, 0, 0, 0}
                           : *reinterpret_cast<const uint4*>(back + row * shape.hidden + i);
@@ -132,19 +132,19 @@ ccl::Result<void> launch(void (*kernel)(Parameters...), int blocks, int threads,
 
 class Layer {
  public:
-  /// What dispatch leaves here, for the experts: `counts[r]` rows of rank r from row r * tokens on.
+  /// Input of the experts after a dispatch: `counts[r]` rows of rank r, from row r * tokens on.
   struct Arrived {
     const int* counts;
     const Token* tokens;
-    int first_expert, experts;  // of this rank
-    const Pick* picks;          // all `top` of each row, other ranks' too
-    /// Whether a pick is of this rank.
+    int first_expert, experts;  // experts of this rank
+    const Pick* picks;  // all `top` picks of each row, including those of other ranks
+    /// True if a pick is of this rank.
     __host__ __device__ bool has(Pick pick) const {
       return pick.expert >= first_expert && pick.expert < first_expert + experts;
     }
   };
 
-  /// Collective.
+  /// Creates the layer. Collective.
   static ccl::Result<Layer> create(const ccl::Communicator& comm, Shape shape) {
     if (comm.ranks() > max_ranks) {
       return ccl::fail(ccl::Errc::invalid_argument, "a layer has at most 8 ranks");
@@ -170,7 +170,7 @@ class Layer {
     return layer;
   }
 
-  /// Each token once to every rank that has an expert of it.
+  /// Sends each token once to every rank that has an expert of it.
   ccl::Result<void> dispatch(const Token* tokens, const Pick* picks, cudaStream_t stream) const {
     const int threads = shape_.tokens < 1024 ? (shape_.tokens + 31) / 32 * 32 : 1024;
     CCL_CHECK(launch(route, 1, threads, stream, shape_, ranks_, picks, counts_, list_, place_));
@@ -190,8 +190,8 @@ class Layer {
     return {got_, arrived_, rank_ * each, each, arrived_picks_};
   }
 
-  /// The experts' weighted results, a row for each that arrived, to where the tokens came from;
-  /// their sum there.
+  /// Sends the experts' weighted results, one row for each arrived token, back to the tokens'
+  /// ranks. Stores their sum there.
   ccl::Result<void> combine(const Token* results, Token* out, cudaStream_t stream) const {
     ccl::CountedRows rows;
     rows.row = shape_.hidden;
@@ -221,8 +221,8 @@ class Layer {
   Exchange exchange_;
   std::vector<Memory> memory_;
   int *counts_ = nullptr, *got_ = nullptr, *returned_ = nullptr;
-  int* list_ = nullptr;   // tokens for each rank
-  int* place_ = nullptr;  // of each token among those of each rank; -1: not there
+  int* list_ = nullptr;  // tokens for each rank
+  int* place_ = nullptr;  // place of each token among those of each rank; -1: none
   Pick* arrived_picks_ = nullptr;
   Token *arrived_ = nullptr, *back_ = nullptr;
 };

@@ -1,7 +1,7 @@
 #pragma once
 
-// In place of a model: tokens, a router and experts whose results are exact in bfloat16, and what
-// must come back.
+// Stand-in for a model: tokens, a router and experts with results that are exact in bfloat16, and
+// the expected output.
 #include <vector>
 
 #include "moe.cuh"
@@ -26,12 +26,13 @@ inline std::vector<Pick> picks_of(Shape shape, int rank, int turn) {
   }
   return picks;
 }
-/// An expert doubles its tokens, or does nothing to them.
+/// Returns the factor of an expert: it doubles its tokens or leaves them unchanged.
 __host__ __device__ inline float scale(int expert) {
   return float(1 + expert % 2);
 }
 
-/// A block for each row that may have arrived: the weighted results of this rank's experts.
+/// Computes the weighted results of this rank's experts. One block for each row that can have
+/// arrived.
 static __global__ void run_experts(Shape shape, Layer::Arrived arrived, Token* results) {
   const int rank = int(blockIdx.x) / shape.tokens, i = int(blockIdx.x) % shape.tokens;
   if (i >= arrived.counts[rank]) return;
@@ -46,7 +47,8 @@ static __global__ void run_experts(Shape shape, Layer::Arrived arrived, Token* r
   }
 }
 
-/// Elements of `out` that are not the weighted sum of the experts' results.
+/// Returns the number of elements of `out` that differ from the weighted sum of the experts'
+/// results.
 inline long wrong(Shape shape, int rank, int turn, const std::vector<Token>& out) {
   const auto picks = picks_of(shape, rank, turn);
   long n = 0;

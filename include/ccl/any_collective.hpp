@@ -19,13 +19,13 @@ template <class F>
 constexpr const char* functor_signature() {
   return __PRETTY_FUNCTION__;
 }
-/// Tells functors apart by its address or, between libraries that hide their symbols, by its text.
+/// Identity of a functor: its address or, between libraries that hide their symbols, its signature.
 struct FunctorId {
   std::string_view signature;
   bool operator==(const FunctorId& other) const {
     return this == &other || (signature == other.signature && !is_local());
   }
-  /// Types that other files may have of the same name.
+  /// True if other files can have another type of the same name.
   bool is_local() const { return signature.find("anonymous") != signature.npos; }
 };
 template <class F>
@@ -35,7 +35,7 @@ template <class F>
 concept NamedFunctor = requires {
   { F::name } -> std::convertible_to<std::string_view>;
 };
-/// By what a call names them.
+/// True if all types differ in their `DataType`, by which a call names them.
 template <class... Ts>
 constexpr bool other_data_types() {
   const std::array<int, sizeof...(Ts)> all{find_data_type<Ts>() ? int(*find_data_type<Ts>())
@@ -63,17 +63,17 @@ constexpr bool other_names() {
 }
 }  // namespace detail
 
-// What a program holds code for, once for each candidate that reduces.
+// Element types for which a program holds code, once for each candidate that reduces.
 template <class... Ts>
 struct Types {};
 template <class... Fs>
 struct Reductions {};
 
-/// A reduction chosen at run time: a functor's name ("sum", "max", ...), or a functor with its
-/// value (`PreMulSum{0.5}`).
+/// Reduction that is chosen at run time: the name of a functor ("sum", "max", ...), or a functor
+/// with its value (`PreMulSum{0.5}`).
 class RedOp {
  public:
-  /// `name` must live as long as this.
+  /// Names a reduction. The text must outlive this object.
   constexpr RedOp(std::string_view name) : name_{name} {}
   constexpr RedOp(const char* name) : name_{name} {}
   template <detail::NamedFunctor F>
@@ -84,7 +84,7 @@ class RedOp {
     std::memcpy(value_, &functor, sizeof functor);
   }
   std::string_view name() const { return name_; }
-  /// The functor; nothing if its value is not known and it cannot be made of nothing.
+  /// Returns the functor, or nothing if its value is unknown and it has no default constructor.
   template <class F>
   std::optional<F> as() const {
     if (id_ != nullptr && *id_ == detail::functor_id<F>) {
@@ -93,7 +93,7 @@ class RedOp {
       std::memcpy(bytes, value_, sizeof(F));
       return *std::launder(reinterpret_cast<const F*>(bytes));
     }
-    // Of another type with this name, a value would be lost.
+    // A functor of another type with this name would lose its value.
     if constexpr (std::is_default_constructible_v<F>) {
       if (id_ == nullptr || std::is_empty_v<F>) return F{};
     }
@@ -106,31 +106,35 @@ class RedOp {
   std::byte value_[64] = {};
 };
 
-/// One message of a group, its type chosen at run time.
+/// Message of a group, with a type that is chosen at run time.
 struct AnyMessage {
   bool sends = false;
-  void* data = nullptr;  // only read if it is sent
+  void* data = nullptr;  ///< only read if the message is sent
   Index count = 0;
   DataType type = DataType::uint8;
   int peer = -1;
 };
 
-/// An operation whose composition, element type and reduction are chosen at run time, out of those
-/// that the program lists. What it does not list is an error that says what there is.
+/// Operation whose composition, element type and reduction are chosen at run time from the lists of
+/// the program. An entry that is not listed is an error that names the listed ones. It is a handle,
+/// like `Collective`.
 ///
 ///     using AllReduces = ccl::AnyCollective<
 ///         ccl::AllReduce,
-///         ccl::Candidates<ccl::Candidate<ccl::Ring, ccl::LL>, ccl::Candidate<ccl::Ring,
-///         ccl::Simple>>, ccl::Types<float, ccl::bfloat16>, ccl::Reductions<ccl::Sum, ccl::Max>>;
+///         ccl::Candidates<ccl::Candidate<ccl::Ring, ccl::LL>,
+///                         ccl::Candidate<ccl::Ring, ccl::Simple>>,
+///         ccl::Types<float, ccl::bfloat16>, ccl::Reductions<ccl::Sum, ccl::Max>>;
 ///
-/// Operations that only move data take every type, and are instantiated once for each candidate.
-/// `Candidates<Candidate<Auto, Auto>>` (<ccl/auto.hpp>) has the cost model choose, as
-/// `Collective<Op>` does.
-/// A call names its candidate, "Tree", "Ring/LL" or "Ring/LL/any", or leaves the choice: of those
-/// that run the reduction, the first whose `max_bytes` hold the larger buffer, else the last;
-/// where sizes may differ between ranks (AllToAllV, SendRecv), the last. All ranks must come to the
-/// same. `create` is collective and connects all candidates that CCL_ALGO and CCL_PROTO leave on
-/// all ranks. A handle, as `Collective`.
+/// Operations that only move data accept every type, and are instantiated once for each candidate.
+/// `Candidates<Candidate<Auto, Auto>>` (<ccl/auto.hpp>) chooses by the cost model, like
+/// `Collective<Op>`.
+///
+/// A call names its candidate ("Tree", "Ring/LL" or "Ring/LL/any") or leaves the choice, which must
+/// be equal on all ranks:
+/// - The first candidate that supports the reduction and whose `max_bytes` covers the larger
+///   buffer.
+/// - The last candidate if there is none, or if sizes can differ between ranks (AllToAllV,
+///   SendRecv).
 template <class Op, class CandidateList, class TypeList = Types<>,
           class ReductionList = Reductions<>>
 class AnyCollective;
@@ -161,13 +165,15 @@ class AnyCollective<Op, Candidates<Cs...>, Types<Ts...>, Reductions<Fs...>> {
   static constexpr bool is_p2p = cuda::std::is_same_v<Op, SendRecv>;
 
  public:
+  /// Creates the operation and connects all candidates that CCL_ALGO and CCL_PROTO allow on all
+  /// ranks. Collective. Fails with `Errc::bad_setting` if no candidate is left.
   static Result<AnyCollective> create(const Communicator& comm) {
     CCL_CHECK(detail::check_ready(comm));
     AnyCollective made{comm};
     CCL_TRY(const auto lock,
             detail::creating_alone(comm, fmt::format("{} by any of {}", Op::name, names())));
     Result<void> good;
-    // In the order of the list, on all ranks.
+    // Candidates are created in the order of the list on all ranks.
     each([&]<std::size_t I, class C>() {
       if (!good) return;
       good = made.template make<I, C>();
@@ -183,7 +189,7 @@ class AnyCollective<Op, Candidates<Cs...>, Types<Ts...>, Reductions<Fs...>> {
     return made;
   }
 
-  /// AllReduce and ReduceScatter, as in `Collective`.
+  /// Runs AllReduce or ReduceScatter; see `Collective`. `count` is in elements of `type`.
   Result<void> operator()(const void* send, void* recv, Index count, DataType type, const RedOp& op,
                           Stream stream = {}, std::string_view which = {}) const
       requires(Op::reduces && !Op::rooted) {
@@ -193,7 +199,7 @@ class AnyCollective<Op, Candidates<Cs...>, Types<Ts...>, Reductions<Fs...>> {
                                 stream);
                   });
   }
-  /// Reduce.
+  /// Runs Reduce; see `Collective`. `count` is in elements of `type`.
   Result<void> operator()(const void* send, void* recv, Index count, DataType type, const RedOp& op,
                           int root, Stream stream = {}, std::string_view which = {}) const
       requires(Op::reduces&& Op::rooted) {
@@ -203,7 +209,7 @@ class AnyCollective<Op, Candidates<Cs...>, Types<Ts...>, Reductions<Fs...>> {
                                 root, stream);
                   });
   }
-  /// AllGather and AllToAll.
+  /// Runs AllGather or AllToAll; see `Collective`. `count` is in elements of `type`.
   Result<void> operator()(const void* send, void* recv, Index count, DataType type,
                           Stream stream = {}, std::string_view which = {}) const
       requires(!Op::reduces && !Op::rooted && !is_v && !is_p2p) {
@@ -211,7 +217,7 @@ class AnyCollective<Op, Candidates<Cs...>, Types<Ts...>, Reductions<Fs...>> {
       return call(static_cast<const T*>(send), static_cast<T*>(recv), count, stream);
     });
   }
-  /// Broadcast, Gather and Scatter.
+  /// Runs Broadcast, Gather or Scatter; see `Collective`. `count` is in elements of `type`.
   Result<void> operator()(const void* send, void* recv, Index count, DataType type, int root,
                           Stream stream = {}, std::string_view which = {}) const
       requires(!Op::reduces && Op::rooted) {
@@ -219,7 +225,7 @@ class AnyCollective<Op, Candidates<Cs...>, Types<Ts...>, Reductions<Fs...>> {
       return call(static_cast<const T*>(send), static_cast<T*>(recv), count, root, stream);
     });
   }
-  /// AllToAllV. Counts and offsets are in elements, one for each rank.
+  /// Runs AllToAllV. Counts and offsets are in elements, one for each rank.
   Result<void> operator()(const void* send, std::span<const Index> send_counts,
                           std::span<const Index> send_offsets, void* recv,
                           std::span<const Index> recv_counts, std::span<const Index> recv_offsets,
@@ -230,7 +236,7 @@ class AnyCollective<Op, Candidates<Cs...>, Types<Ts...>, Reductions<Fs...>> {
                   recv_counts, recv_offsets, stream);
     });
   }
-  /// Sends and receives that go on at once; see `Collective::group`. Each may have its own type.
+  /// Runs sends and receives at once; see `Collective::group`. Each may have its own type.
   Result<void> group(std::span<const AnyMessage> messages, Stream stream = {},
                      std::string_view which = {}) const requires is_p2p {
     std::vector<typename First::P2pOp> p2p_ops;
@@ -241,24 +247,26 @@ class AnyCollective<Op, Candidates<Cs...>, Types<Ts...>, Reductions<Fs...>> {
     CCL_TRY(const int at, pick(any_size, DataType::uint8, which));
     return call(at, [&]<class C>(const auto& one) { return one.group(std::span{p2p_ops}, stream); });
   }
+  /// Sends `count` elements to rank `to`; see `Collective`.
   Result<void> send(const void* data, Index count, DataType type, int to, Stream stream = {},
                     std::string_view which = {}) const requires is_p2p {
     const AnyMessage message{true, const_cast<void*>(data), count, type, to};
     return group({&message, 1}, stream, which);
   }
+  /// Receives `count` elements from rank `from`; see `Collective`.
   Result<void> recv(void* data, Index count, DataType type, int from, Stream stream = {},
                     std::string_view which = {}) const requires is_p2p {
     const AnyMessage message{false, data, count, type, from};
     return group({&message, 1}, stream, which);
   }
 
-  /// Every candidate of the list: "Ring/LL/any, Ring/Simple/any".
+  /// Returns the names of all candidates in the list: "Ring/LL/any, Ring/Simple/any".
   static std::string names() {
     std::string all;
     ((all += (all.empty() ? "" : ", ") + name_of<Cs>()), ...);
     return all;
   }
-  /// The candidate that a call of `count` elements without a name takes.
+  /// Returns the candidate of a call of `count` elements that names none.
   Result<std::string> choice(Index count, DataType type) const {
     CCL_TRY(const int at, pick(is_v || is_p2p ? any_size : count, type, {}));
     std::string name;
@@ -274,7 +282,7 @@ class AnyCollective<Op, Candidates<Cs...>, Types<Ts...>, Reductions<Fs...>> {
 
   explicit AnyCollective(Communicator comm) : comm_{std::move(comm)} {}
 
-  /// Calls f<index, candidate>() for each of the list.
+  /// Calls f<index, candidate>() for each candidate of the list.
   template <class F>
   static void each(F&& f) {
     [&]<std::size_t... I>(std::index_sequence<I...>) {
@@ -288,7 +296,7 @@ class AnyCollective<Op, Candidates<Cs...>, Types<Ts...>, Reductions<Fs...>> {
   }
   template <std::size_t I, class C>
   Result<void> make() {
-    if constexpr (!detail::is_auto<typename C::Algorithm>) {  // which asks for itself
+    if constexpr (!detail::is_auto<typename C::Algorithm>) {  // `Auto` tests its own candidates
       const auto left = detail::agree_on(comm_, fmt::format("{}/{}", Op::name, name_of<C>()),
                                          detail::may_compose(Op::name, C::algo, C::proto));
       if (!left && left.error().code == Errc::bad_setting) return {};
@@ -326,8 +334,8 @@ class AnyCollective<Op, Candidates<Cs...>, Types<Ts...>, Reductions<Fs...>> {
     all.fill(true);
     return all;
   }
-  /// The candidates that run this reduction; where none does, all: the call then says what there
-  /// is.
+  /// Returns the candidates that support this reduction, or all if none does. The call then fails
+  /// with the list.
   static Able able(DataType type, const RedOp& op) {
     Able found{};
     each([&]<std::size_t I, class C>() { found[I] = (reduces<C, Ts>(type, op) || ...); });
@@ -338,7 +346,8 @@ class AnyCollective<Op, Candidates<Cs...>, Types<Ts...>, Reductions<Fs...>> {
     return data_type_of<T> == type && ((op.name() == Fs::name && runs<C, T, Fs>()) || ...);
   }
 
-  /// The index of the candidate for a call. One that the call names need not be able.
+  /// Returns the index of the candidate for a call. A candidate that the call names may be unable
+  /// to run it.
   Result<int> pick(Index count, DataType type, std::string_view which,
                    const Able& able = all_able()) const {
     CCL_CHECK(check_type(type));
@@ -350,7 +359,7 @@ class AnyCollective<Op, Candidates<Cs...>, Types<Ts...>, Reductions<Fs...>> {
     bool listed = false;
     each([&]<std::size_t I, class C>() {
       const std::string name = which.empty() ? std::string{} : name_of<C>();
-      // A name fits in whole parts: "Ring" fits Ring/LL, "Ring/L" does not.
+      // A name matches in whole parts: "Ring" matches Ring/LL, "Ring/L" does not.
       const bool asked = which.empty() ? able[I]
                                        : name.starts_with(which) && (name.size() == which.size() ||
                                                                      name[which.size()] == '/');
@@ -369,7 +378,7 @@ class AnyCollective<Op, Candidates<Cs...>, Types<Ts...>, Reductions<Fs...>> {
                              Op::name, which.empty() ? "what runs this reduction" : which));
   }
 
-  /// f<candidate>(its collective).
+  /// Calls f<candidate>(collective of the candidate).
   template <class F>
   Result<void> call(int at, F&& f) const {
     Result<void> result;
@@ -379,7 +388,8 @@ class AnyCollective<Op, Candidates<Cs...>, Types<Ts...>, Reductions<Fs...>> {
     return result;
   }
 
-  /// Only the label and the size of a type differ between calls that move data, so this is cheap.
+  /// Calls `f` for data that only moves. It is cheap, because only the label and the size of a type
+  /// differ between calls.
   template <class F>
   Result<void> move(DataType type, Result<int> at, F&& f) const {
     CCL_CHECK(at);
@@ -388,7 +398,7 @@ class AnyCollective<Op, Candidates<Cs...>, Types<Ts...>, Reductions<Fs...>> {
     });
   }
 
-  /// f<T, F>(collective, functor) for the T and F that are meant.
+  /// Calls f<T, F>(collective, functor) with the element type and the functor of the call.
   template <class G>
   Result<void> reduce(DataType type, const RedOp& op, Result<int> at, G&& g) const {
     CCL_CHECK(at);

@@ -21,7 +21,7 @@
 namespace ccl {
 namespace detail {
 
-/// The functor among the arguments after `count` of a call that reduces.
+/// Functor among the arguments after `count` of a call that reduces.
 template <class... Rest>
 struct FunctorOf {
   using Type = Sum;
@@ -31,13 +31,13 @@ struct FunctorOf<F, Rest...> {
   using Type = F;
 };
 
-/// The same among all arguments, and the elements.
+/// Functor and element type among all arguments of a call.
 template <class Send, class Recv, class Count, class... Rest>
 struct FunctorAmong : FunctorOf<Rest...> {
   using Element = cuda::std::remove_const_t<cuda::std::remove_pointer_t<Send>>;
 };
 
-/// Whether a call of `C` takes these arguments.
+/// True if a call of `C` accepts these arguments.
 template <class C, class Acc, class T, class... Rest>
 concept TakesCall = requires(const C& one, const T* send, T* recv, Index count, Rest&... rest) {
   one(send, recv, count, rest...);
@@ -46,7 +46,7 @@ concept TakesCall = requires(const C& one, const T* send, T* recv, Index count, 
   one.template operator()<Acc>(send, recv, count, rest...);
 };
 
-/// The body of a `Collective` that chooses.
+/// Implementation of a `Collective` that chooses its composition.
 template <class Op, class... Cs, class Transport, bool OneOrder>
 class AutoCollective<Op, Candidates<Cs...>, Transport, OneOrder> {
   static_assert(
@@ -69,8 +69,8 @@ class AutoCollective<Op, Candidates<Cs...>, Transport, OneOrder> {
   static constexpr bool is_p2p = cuda::std::is_same_v<Op, SendRecv>;
 
  public:
-  /// The call of `Collective<Op, ...>` for this operation, with the same arguments. By reference: a
-  /// `HostStream` may be among them.
+  /// Runs the call of `Collective<Op, ...>` for this operation, with the same arguments. They are
+  /// passed by reference, because a `HostStream` can be among them.
   template <class Acc = void, class T, class... Rest>
   requires(!is_v && !is_p2p) Result<void>
   operator()(const T* send, T* recv, Index count, Rest&&... rest) const {
@@ -121,11 +121,11 @@ class AutoCollective<Op, Candidates<Cs...>, Transport, OneOrder> {
         }
       }
     });
-    if (!ran) return none_meets(demands);  // never to be taken for done
+    if (!ran) return none_meets(demands);  // a call that ran nothing must not succeed
     return result;
   }
-  /// The call of these arguments, for `ccl::group` to make beside others. On a GPU it is in the
-  /// group's kernel if the first candidate that can be is chosen for it; a launch of its own else.
+  /// Returns the call with these arguments, for `ccl::group`. On a GPU it is part of the group's
+  /// kernel if the choice is the first candidate that can be. Otherwise it is a launch of its own.
   template <class Acc = void, class... Args>
   auto bind(Args... args) const {
     if constexpr (Op::reduces && !Op::rooted && sizeof...(Args) == 3) {
@@ -138,9 +138,9 @@ class AutoCollective<Op, Candidates<Cs...>, Transport, OneOrder> {
     }
   }
   int ranks() const { return made_->ranks; }
-  /// AllToAllV and SendRecv, whose sizes may differ between ranks. Both ends of a message know its
-  /// size, so each goes by the candidate for that, and a call is a launch of each candidate that it
-  /// has a message for, in the order of the list.
+  /// Runs AllToAllV or SendRecv, whose sizes can differ between ranks. Both ends of a message know
+  /// its size, so each message uses the candidate for its size. A call is one launch of each
+  /// candidate that has a message, in the order of the list.
   template <class T>
   requires is_v Result<void>
   operator()(const T* send, std::span<const Index> send_counts, std::span<const Index> send_offsets,
@@ -170,7 +170,8 @@ class AutoCollective<Op, Candidates<Cs...>, Transport, OneOrder> {
                  recv_offsets, stream);
     });
   }
-  /// By the first candidate that takes counts in memory: OneShot on GPUs, Pairwise on CPU ranks.
+  /// Runs an exchange with counts in memory by the first candidate that supports it: OneShot on
+  /// GPUs, Pairwise on CPU ranks.
   template <class T>
   requires is_v Result<void> counted(const T* send, T* recv, const CountedRows& rows,
                                      Stream stream = {})
@@ -229,16 +230,17 @@ class AutoCollective<Op, Candidates<Cs...>, Transport, OneOrder> {
     });
   }
 
-  /// What a message of `bytes` would run; see `Choice`. For a functor that not every algorithm
-  /// takes, another may. The message is the larger buffer: what all ranks give or get of AllGather,
-  /// ReduceScatter, AllToAll, Gather and Scatter, one rank's `count` elements else.
-  /// `in_window`: the receive buffer lies in a `Window`, as it does at the same place on all ranks.
+  /// Returns the choice for a message of `bytes` bytes. A call whose functor that algorithm does
+  /// not support can choose another. The message is the larger buffer: the data of all ranks for
+  /// AllGather, ReduceScatter, AllToAll, Gather and Scatter, and else one rank's `count` elements.
+  ///
+  /// `in_window` is true if the receive buffer lies in a `Window`, at the same offset on all ranks.
   Choice plan(Index bytes, bool in_window = false) const { return made_->plan(bytes, in_window); }
-  /// What that is, as `name()` of the composition says it: "all_reduce/Ring/Simple/shm".
+  /// Returns the name of the chosen composition: "all_reduce/Ring/Simple/shm".
   std::string name(Index bytes, bool in_window = false) const {
     return made_->name(bytes, in_window);
   }
-  /// The compositions that were made, of which each is the fastest at some size.
+  /// Returns the names of the created compositions. Each is the fastest at some size.
   std::vector<std::string> compositions() const { return made_->names(); }
 
  protected:
@@ -254,8 +256,8 @@ class AutoCollective<Op, Candidates<Cs...>, Transport, OneOrder> {
   static constexpr bool runs() {
     return !Op::reduces || runs_reduction<typename C::Algorithm, typename C::Protocol, F, T>();
   }
-  /// The candidate for which a group's kernel has a part; -1: there is none. Not an exchange: a
-  /// rank for which it is a launch of its own would choose anew.
+  /// Returns the candidate for which a group's kernel has a part, or -1. It is never an exchange,
+  /// because a rank that launches it separately would choose again.
   template <class F, class T>
   static constexpr int part_of_group() {
     int found = -1, at = 0;
@@ -281,12 +283,14 @@ class AutoCollective<Op, Candidates<Cs...>, Transport, OneOrder> {
     CCL_CHECK(check_ready(made_->comm));
     return fail(made_->chooser.none_meets(demands));
   }
-  /// A group of calls records one of each: its messages go by one candidate, whatever their size.
+  /// Returns the candidate of a message. In a group all messages use one candidate for every size,
+  /// because a group records one call of each kind.
   int pick_message(Index bytes, Stream stream) const {
     return made_->chooser.pick(stream.recorder() != nullptr ? 0 : bytes);
   }
-  /// Calls f(index, composition) for each candidate that is picked for some message; for the one of
-  /// no bytes where there is none. A candidate checks what it is given; `check()`, all of it.
+  /// Calls f(index, composition) for each candidate that is chosen for some message, or for the
+  /// choice of an empty message if there is none. A candidate checks its own messages; `check()`
+  /// checks all.
   template <class Check, class F>
   Result<void> in_turn(std::initializer_list<const std::vector<int>*> picked, Check&& check,
                        F&& f) const {
@@ -311,9 +315,8 @@ using AutoBase = AutoCollective<Op, typename CandidatesOf<Op, Algo, Proto>::List
 
 }  // namespace detail
 
-/// A collective that chooses between compositions, call by call. `create` is collective and makes
-/// those candidates that are the fastest at some size, as far as the memory budget goes. All ranks
-/// choose alike.
+/// Collective that chooses a composition for each call. All ranks choose alike. `create` creates
+/// the candidates that are the fastest at some size, as far as the memory budget allows.
 template <class Op, class Algo, class Proto, class Transport>
 requires(detail::is_auto<Algo> ||
          detail::is_auto<Proto>) class Collective<Op, Algo, Proto, Transport>
@@ -323,12 +326,13 @@ requires(detail::is_auto<Algo> ||
   using Base = detail::AutoBase<Op, Algo, Proto, Transport>;
 
  public:
+  /// Creates the candidates. Collective.
   static Result<Collective> create(const Communicator& comm) {
     CCL_TRY(auto made, Base::Made::make(comm));
     return Collective{std::move(made)};
   }
-  /// Microseconds that a call of a message of so many bytes (as of `plan`) is thought to take, by
-  /// what this rank knows. Not collective, and makes nothing: a question before `create`.
+  /// Returns the predicted us of a call of `bytes` bytes (as in `plan`), by the data of this rank.
+  /// Not collective, and creates nothing, so it can be called before `create`.
   static Result<double> predict(const Communicator& comm, Index bytes) {
     return Base::Made::predict(comm, bytes);
   }

@@ -1,8 +1,8 @@
 #pragma once
 
-// ccl.hpp, and the kernels of the compositions that a translation unit instantiates.
+// Everything in ccl.hpp, and the kernels of the compositions that a translation unit instantiates.
 
-#pragma nv_diagnostic push  // as ccl.hpp does
+#pragma nv_diagnostic push  // the same warnings as in ccl.hpp
 #pragma nv_diag_suppress 20011, 20013, 20014
 
 #include <ccl/ccl.hpp>
@@ -19,7 +19,8 @@ namespace ccl::detail {
 
 inline const bool has_device_code = program_has_device_code = true;
 
-/// See `register_kernels`: taking the address instantiates the variable, whose initializer runs before main.
+/// Registers the kernels of a composition. Taking the address instantiates the variable, whose
+/// initializer runs before main.
 template <class Kernels>
 void register_device_code(std::type_identity<Kernels>) {
   (void)&RegisteredKernels<Kernels>::once;

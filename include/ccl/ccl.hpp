@@ -1,9 +1,9 @@
 #pragma once
 
-// Everything that a program needs, but for device code: <ccl/ccl.cuh> has that too.
+// Everything that a host program needs. <ccl/ccl.cuh> adds device code.
 #if defined(__CUDACC__)
-// Primitives are for both sides, and CPU lanes call functions of the host only: nvcc would say so
-// for each instantiation. What it says of the program's own code stays.
+// Primitives are for host and device, and CPU lanes call host functions. nvcc would warn about that
+// in each instantiation. Warnings about the program's own code stay enabled.
 #  pragma nv_diagnostic push
 #  pragma nv_diag_suppress 20011, 20013, 20014
 #endif

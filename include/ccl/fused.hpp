@@ -26,7 +26,7 @@ template <class E, class Row>
 concept TakesRows = requires(const E epilogue, Row& row) {
   epilogue(row, epilogue.ahead(row));
 };
-/// What an epilogue may ask at the least.
+/// Minimal row that an epilogue must accept.
 using AnyRow = RowPart<SoloLane, LL128::Lane<SoloLane, 1>, 4, 15, 1>;
 
 template <class P, class E>
@@ -36,24 +36,27 @@ struct FusedOp {
 };
 }  // namespace detail
 
-/// What becomes of the input on its way: `Element`, its type; `Wire`, how rows travel (`PlainRows`,
-/// `Fp8Rows`); and, if it likes, `float operator()(float value, Index row, int column) const`,
-/// which maps each value before it travels. A trivially copyable value.
+/// True if `P` can transform the input of a `Fused`. It is a trivially copyable value with
+/// - `Element`: type of the input.
+/// - `Wire`: row format on the wire (`PlainRows`, `Fp8Rows`).
+/// - `float operator()(float value, Index row, int column) const`: optional; maps each value before
+///   it is sent.
 template <class P>
 concept Prologue = cuda::std::is_trivially_copyable_v<P> && detail::CarriesRows<typename P::Wire> &&
     cuda::std::is_trivially_copyable_v<typename P::Element>;
 
-/// What becomes of a reduced row, which lanes of one block have in registers: `epilogue(row,
-/// ahead)` for each lane's `RowPart`, where `ahead` is what `epilogue.ahead(row)` returned, before
-/// the wait for the peers. With a member `bool aligned() const` it is refused where that is false.
-/// A trivially copyable value.
+/// True if `E` can finish a reduced row of a `Fused`. It is a trivially copyable value with
+/// - `epilogue(row, ahead)`: called for each lane's `RowPart`. The lanes of one block hold the row
+///   in registers.
+/// - `epilogue.ahead(row)`: called before the wait for the peers; it returns `ahead`.
+/// - `bool aligned() const`: optional; the call fails if it returns false.
 template <class E>
 concept Epilogue = cuda::std::is_trivially_copyable_v<E> && detail::TakesRows<E, detail::AnyRow>;
 
-/// An all-reduce of the rows of a matrix, one kernel from the input to what the epilogue stores:
+/// All-reduce of the rows of a matrix in one kernel, from the input to the stores of the epilogue.
+/// Every rank has a summand of the matrix, and every rank finishes all of its rows. Example:
 /// `Fused<AsIs<bfloat16>, Collective<AllReduce, OneShot, LL128, DefaultTransport>,
-/// AddRmsNorm<bfloat16>>`. Every rank has a summand of the matrix, and every rank finishes all of
-/// its rows. docs/fused.md says more.
+/// AddRmsNorm<bfloat16>>`. See docs/guide/fused.md.
 template <class Before, class C, class After>
 class Fused {
   static_assert(!cuda::std::is_same_v<C, C>,
@@ -78,15 +81,17 @@ class Fused<Before, Collective<AllReduce, Algo, Proto, Transport>, After>
   using T = typename Before::Element;
 
  public:
-  /// Collective. `plan` must be the same on all ranks; a slot of it is one half of the scratch.
+  /// Creates the collective. Collective. `plan` must be equal on all ranks; one of its slots is one
+  /// half of the scratch memory.
   static Result<Fused> create(const Communicator& comm, std::optional<Plan> plan = {}) {
     detail::register_kernels<Kernels>();
     CCL_TRY(auto connections, Base::template make_connections<Transport>(comm, plan));
     return Fused{std::move(connections)};
   }
 
-  /// All ranks: the same `rows` and `length` (elements of a row, a multiple of 8). All matrices are
-  /// aligned to 16 bytes. What the epilogue stores may be the input.
+  /// Runs the all-reduce of `rows` rows of `length` elements. All ranks must pass the same `rows`
+  /// and `length`; `length` must be a multiple of 8. All matrices must be aligned to 16 bytes. The
+  /// epilogue may store into the input.
   Result<void> operator()(const T* input, Index rows, Index length, const After& epilogue,
                           Stream stream = {}) const {
     return (*this)(Before{}, input, rows, length, epilogue, stream);
@@ -117,7 +122,7 @@ class Fused<Before, Collective<AllReduce, Algo, Proto, Transport>, After>
     work.length = int(length);
     work.peers.ranks = comm.ranks();
     if (this->connections_->on_device()) return launch(work, stream);
-    // Of one rank, or `create` would have refused.
+    // There is one rank; `create` refuses others on CPUs.
     constexpr int tiles = 512;
     using Body = detail::RowBody<AllReduceRows, OneShot, Proto, Before, After, 1, tiles>;
     using Prims = typename Body::template Prims<detail::SoloLane>;
@@ -170,8 +175,9 @@ class Fused<Before, Collective<AllReduce, Algo, Proto, Transport>, After>
   }
 };
 
-/// The same by OneShot or TwoShot, whichever is faster for a call's bytes: all ranks choose alike,
-/// since nothing but `rows`, `length` and the number of ranks decides. Both have scratch.
+/// Fused all-reduce that uses OneShot or TwoShot, whichever is faster for the bytes of a call. All
+/// ranks choose alike, because only `rows`, `length` and the number of ranks decide. Both have
+/// scratch memory.
 template <class Before, class Proto, class Transport, class After>
 class Fused<Before, Collective<AllReduce, Auto, Proto, Transport>, After> {
   using Packets = cuda::std::conditional_t<cuda::std::is_same_v<Proto, Auto>, LL128, Proto>;
@@ -180,10 +186,10 @@ class Fused<Before, Collective<AllReduce, Auto, Proto, Transport>, After> {
   using T = typename Before::Element;
 
  public:
-  /// Collective.
+  /// Creates both. Collective.
   static Result<Fused> create(const Communicator& comm, std::optional<Plan> plan = {}) {
     CCL_TRY(auto one, By<OneShot>::create(comm, plan));
-    // One of two ranks sends as much by either, and TwoShot takes two hops.
+    // With two ranks both send the same amount, and TwoShot takes two hops.
     if (comm.ranks() <= 2) return Fused{std::move(one), {}, comm.ranks()};
     CCL_TRY(auto two, By<TwoShot>::create(comm, plan));
     return Fused{std::move(one), std::move(two), comm.ranks()};
@@ -199,7 +205,7 @@ class Fused<Before, Collective<AllReduce, Auto, Proto, Transport>, After> {
     }
     return one_(prologue, input, rows, length, epilogue, stream);
   }
-  /// What a call of this shape runs, as `name()` of that says it.
+  /// Returns the name of the composition that a call of this shape runs.
   const std::string& name(Index rows, Index length) const {
     return takes_two_hops(rows, length) ? two_->name() : one_.name();
   }

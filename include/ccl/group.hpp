@@ -18,17 +18,17 @@ namespace detail {
 
 using CallList = std::vector<std::unique_ptr<RecordedCall>>;
 
-/// Orders the calls as their compositions were made, whatever order a rank listed them in, and
-/// those of one composition as it listed them; refuses those that cannot go together.
+/// Orders the calls by the creation of their compositions, for any order on a rank. Calls of one
+/// composition keep their order. Refuses calls that cannot run together.
 Result<void> settle_group(CallList& calls);
-/// Makes them on CPU lanes, now or when everything before them on the stream has run, and all calls
-/// of these compositions that were made before: the first calls of all compositions at once, each
-/// on threads of its own, then their second ones, and so on.
+/// Runs the calls on CPU lanes, now or after all earlier calls on the stream, and after all earlier
+/// calls of these compositions. The first calls of all compositions run at once, each on threads of
+/// its own, then their second calls, and so on.
 Result<void> run_group_on_host(CallList calls, Stream stream);
-/// Before and after one launch of several calls: locks, journals and orders all of them.
+/// Steps before and after one launch of several calls: locks, records and orders all of them.
 class GroupLaunch {
  public:
-  /// `calls` in their compositions' order; must outlive this.
+  /// Stores the calls, which must be in the order of their compositions and outlive this object.
   explicit GroupLaunch(std::span<RecordedCall* const> calls) : calls_{calls} {}
   Result<DeviceTarget> begin(Stream stream);
   Result<void> finish(int code, Stream stream);
@@ -49,12 +49,13 @@ concept IsBound = requires {
 template <class T>
 concept HoldsBound = IsBound<typename T::value_type>;
 
-/// Of a group's kernel, with 16 bytes for alignment.
+/// Bytes of a call's arguments in a group's kernel, including 16 bytes for alignment.
 template <class Call>
 inline constexpr Index argument_bytes = sizeof(typename Call::Work) + 2 * sizeof(int) + 16;
 template <>
 inline constexpr Index argument_bytes<void> = 0;
-/// Which of a group's calls may share a kernel: exchanges only if all calls fit into its arguments.
+/// Selection of a group's calls that may share a kernel. Exchanges share it only if all calls fit
+/// into its arguments.
 template <class... Bound>
 struct Sharing {
   static constexpr bool with_exchanges =
@@ -67,19 +68,21 @@ struct Sharing {
   static constexpr int count = (0 + ... + int(shares<typename Bound::Call>));
 };
 
-/// What a kernel is told of a call; a work of zeros has no part in it.
+/// Returns the arguments of a call in a kernel. Arguments of zeros mean that the call has no part
+/// in it.
 template <class Call>
 typename Call::Work work_of(const Call* call) {
   using Work = typename Call::Work;
   if (call != nullptr) return call->work_on_device();
-  // A work is trivially copyable, so that it begins its life in an array of bytes. g++ 12 does not
-  // always know (see `TravelsToKernels`), and then has no bit_cast.
+  // A work is trivially copyable, so it begins its life in an array of bytes. g++ 12 sometimes does
+  // not accept that (see `TravelsToKernels`), and then has no bit_cast.
   alignas(Work) const std::byte zeros[sizeof(Work)] = {};
   return *std::launder(reinterpret_cast<const Work*>(zeros));
 }
 
-/// Those that share a kernel, in the order of their compositions. None where only a host compiler
-/// has seen this group: each is then the launch that CUDA code elsewhere makes of it.
+/// Returns the calls that share a kernel, in the order of their compositions. The list is empty if
+/// only a host compiler has compiled this group. Each call is then the launch of its CUDA code
+/// elsewhere.
 inline std::vector<RecordedCall*> sharing(const CallList& calls, bool has_kernel) {
   std::vector<RecordedCall*> found;
   for (const auto& call : calls) {
@@ -89,7 +92,8 @@ inline std::vector<RecordedCall*> sharing(const CallList& calls, bool has_kernel
   return found;
 }
 
-/// `places`: those of the calls that may share the kernel, among the arguments of the group.
+/// Launches the calls that share a kernel. `places` are the indices of the calls that may share it,
+/// among the arguments of the group.
 template <class... Calls>
 Result<void> launch_shared(Types<Calls...>, std::span<const int> places, const CallList& calls,
                            Stream stream) {
@@ -114,7 +118,7 @@ inline Result<void> launch_shared(Types<>, std::span<const int>, const CallList&
   return {};
 }
 
-/// The calls that share no kernel, in the order of their compositions.
+/// Launches the calls that share no kernel, in the order of their compositions.
 template <class... Bound>
 Result<void> launch_others(const CallList& calls, Stream stream, const Bound&... bound) {
   Result<void> done;
@@ -130,14 +134,14 @@ Result<void> launch_others(const CallList& calls, Stream stream, const Bound&...
   return done;
 }
 
-/// `shares`: the group's kernel may have a part for it.
+/// Records a call. `shares` is true if the group's kernel can have a part for it.
 template <bool shares, class Bound>
 Result<void> record_call(CallList& calls, const Bound& bound) {
   Recorder recorder;
   CCL_CHECK(bound(Stream{recorder}));
   recorder.call->place = int(calls.size());
   if constexpr (shares) {
-    // What `Auto` has chosen may be another composition.
+    // `Auto` can have chosen another composition.
     using Part = typename Bound::Call;
     recorder.call->may_share = dynamic_cast<Part*>(recorder.call.get()) != nullptr;
   }
@@ -145,12 +149,13 @@ Result<void> record_call(CallList& calls, const Bound& bound) {
   return {};
 }
 
-/// What may share a kernel with others of its kind; of one composition, only one exchange could.
+/// Type of a call that can share a kernel with others of its kind; void for an exchange, because
+/// only one exchange of a composition could.
 template <class Bound>
 using ListedCall =
     std::conditional_t<is_exchange<typename Bound::Call>, void, typename Bound::Call>;
 
-/// Calls of one kind: those that share a kernel, then the others.
+/// Launches calls of one kind: first those that share a kernel, then the others.
 template <class Bound>
 Result<void> launch_list(const CallList& calls, Stream stream, std::span<const Bound> bound) {
   using Call = ListedCall<Bound>;
@@ -175,31 +180,37 @@ Result<void> launch_list(const CallList& calls, Stream stream, std::span<const B
 
 }  // namespace detail
 
-/// On a GPU, the fewest kernels of one `group` of such calls: one for all that go over wires or a
-/// peer view, and one for each exchange of messages over wires and each call over wires for GPUs
-/// only. A message that is too long for one launch over its peer view has launches of its own; so
-/// have a call of `Auto` for which it chooses another candidate than the first over a peer view,
-/// and a call of a composition whose calls before it in the group have taken all of its channels or
-/// its scratch. An exchange of messages over a peer view shares the kernel if a rank sends, and
-/// gets, at most 512 KiB by it, all calls of compositions that were created before its own share
-/// it, too, and the works of all fit into the arguments of a kernel, which those of four exchanges
-/// do.
+/// Minimum number of kernels of one `group` of such calls on a GPU. All calls over wires or a peer
+/// view share one kernel. Each exchange of messages over wires, and each call over wires for GPUs
+/// only, has one of its own.
+///
+/// These calls are launched separately:
+/// - A message that is too long for one launch over its peer view.
+/// - A call of `Auto` that chooses another candidate than the first over a peer view.
+/// - A call of a composition whose earlier calls in the group use all of its channels or its
+///   scratch.
+/// An exchange of messages over a peer view shares the kernel if
+/// - a rank sends and receives at most 512 KiB,
+/// - all calls of compositions that were created before its own share it too, and
+/// - all arguments fit into those of a kernel, as those of four exchanges do.
 template <class... Bound>
 inline constexpr int group_kernels = int(sizeof...(Bound)) - detail::Sharing<Bound...>::count +
                                      int(detail::Sharing<Bound...>::count > 0);
 
-/// Several calls as one:
+/// Runs several calls as one:
 ///   group(stream, all_reduce.bind(a, b, n, Sum{}), all_gather.bind(c, d, m));
-/// Of compositions of one communicator; all ranks name the same ones, in any order, but calls of
-/// one composition in the same order. No call waits for another, so the buffers of one must not be
-/// those of another. On CPU lanes the first calls of all compositions run at once, then the second
-/// ones; on a GPU calls over wires and peer views are one kernel, whose blocks they share by their
-/// sizes (small exchanges have an eighth, and what is left), and the others follow in launches of
-/// their own, in the order in which their compositions were created, see `group_kernels`.
+/// The compositions must belong to one communicator. All ranks must name the same ones, in any
+/// order, and calls of one composition in the same order. No call waits for another, so a buffer of
+/// one call must not be a buffer of another.
+///
+/// - CPU lanes: the first calls of all compositions run at once, then the second calls.
+/// - GPU: calls over wires and peer views are one kernel. They share its blocks by size; small
+///   exchanges get one eighth and the rest. The other calls follow in separate launches, in the
+///   order in which their compositions were created; see `group_kernels`.
 template <class... Bound>
 requires(sizeof...(Bound) > 0)
     [[nodiscard]] Result<void> group(Stream stream, const Bound&... bound) {
-  if ((bound.alone() || ...)) {  // nobody waits for anybody
+  if ((bound.alone() || ...)) {  // no call waits for a peer
     Result<void> done;
     (void)((done = bound(stream), done.has_value()) && ...);
     return done;
@@ -223,18 +234,18 @@ requires(sizeof...(Bound) > 0)
   return detail::launch_others(calls, stream, bound...);
 }
 
-/// Now, on CPU lanes, or on the default stream.
+/// Runs several calls as one, at once on CPU lanes or on the default stream of a GPU.
 template <class First, class... Rest>
 requires(detail::IsBound<First> || detail::HoldsBound<First>)
     [[nodiscard]] Result<void> group(const First& first, const Rest&... rest) {
   return group(Stream{}, first, rest...);
 }
 
-/// As many calls of one kind as there are at run time, of one composition or of several:
-///   std::vector sums{all_reduce.bind(a, b, n, Sum{})};  // and so on, one for each gradient
+/// Runs a run-time number of calls of one kind as one, of one or several compositions:
+///   std::vector sums{all_reduce.bind(a, b, n, Sum{})};  // one for each gradient
 ///   group(stream, sums);
-/// As above, for `detail::max_listed` of them at a time, which is about a dozen, and these groups
-/// one after the other. None does nothing.
+/// At most `detail::max_listed` calls (about a dozen) form a group, and these groups run one after
+/// the other. An empty list does nothing.
 template <class Bound>
 [[nodiscard]] Result<void> group(Stream stream, std::span<const Bound> bound) {
   using Call = detail::ListedCall<Bound>;

@@ -16,9 +16,9 @@
 
 namespace ccl {
 
-/// A collective on two levels; see `Hierarchical`. It makes two communicators of the one that it is
-/// given, of the ranks of a host and of those of a rail, which all such collectives share. Calls
-/// are serialised, whatever streams they are on. Of a group it is no part.
+/// Collective on two levels; see `Hierarchical`. It splits its communicator into the ranks of each
+/// host and the ranks of each rail. All such collectives share these two communicators. Calls are
+/// serialized, for any streams. It cannot be part of a group.
 template <class Op, class Algo, class Proto, class Transport>
 requires(detail::is_hierarchical<Algo> &&
          !detail::is_auto<Proto>) class Collective<Op, Algo, Proto, Transport> {
@@ -27,14 +27,14 @@ requires(detail::is_hierarchical<Algo> &&
   using Parts = detail::HierarchicalParts<Op, Algo, Proto, Transport>;
 
  public:
-  /// Collective. `plan`: of the level between hosts.
+  /// Creates both levels. Collective. `plan` applies to the level between hosts.
   static Result<Collective> create(const Communicator& comm, std::optional<Plan> plan = {}) {
     CCL_CHECK(detail::check_ready(comm));
     if (plan) CCL_CHECK(detail::check_plan(comm, *plan));
     auto parts = std::make_shared<Parts>(comm);
     parts->name = fmt::format("{}/{}/{}/{}", Op::name, Algo::name, Proto::name, Transport::name);
     CCL_TRY(const auto lock, detail::creating_alone(comm, parts->name));
-    // Each step needs all ranks, and is refused to all where one refuses.
+    // Each step needs all ranks. If one rank refuses, all ranks get an error.
     const auto step = [&](auto&& prepare) {
       return detail::agree_on(comm, parts->name, prepare());
     };
@@ -66,7 +66,7 @@ requires(detail::is_hierarchical<Algo> &&
     return Collective{std::move(parts)};
   }
 
-  /// AllReduce, as of any `Collective`.
+  /// Runs AllReduce; see `Collective`.
   template <class Acc = void, class T, class F = Sum>
   requires cuda::std::same_as<Op, AllReduce> Result<void>
   operator()(const T* send, T* recv, Index count, F op = {}, Stream stream = {}) const {
@@ -79,7 +79,7 @@ requires(detail::is_hierarchical<Algo> &&
       return steps_.all_reduce(send, recv, count, reductions<T, F, Acc>(op), stream);
     });
   }
-  /// ReduceScatter, as of any `Collective`.
+  /// Runs ReduceScatter; see `Collective`.
   template <class Acc = void, class T, class F = Sum>
   requires cuda::std::same_as<Op, ReduceScatter> Result<void>
   operator()(const T* send, T* recv, Index count, F op = {}, Stream stream = {}) const {
@@ -93,7 +93,7 @@ requires(detail::is_hierarchical<Algo> &&
       return steps_.reduce_scatter(send, recv, count, reductions<T, F, Acc>(op), stream);
     });
   }
-  /// Reduce, as of any `Collective`.
+  /// Runs Reduce; see `Collective`.
   template <class Acc = void, class T, class F = Sum>
   requires cuda::std::same_as<Op, Reduce> Result<void>
   operator()(const T* send, T* recv, Index count, F op, int root, Stream stream = {}) const {
@@ -109,7 +109,7 @@ requires(detail::is_hierarchical<Algo> &&
       return steps_.reduce(send, recv, count, reductions<T, F, Acc>(op), root, stream);
     });
   }
-  /// AllGather, as of any `Collective`.
+  /// Runs AllGather; see `Collective`.
   template <class T>
   requires cuda::std::same_as<Op, AllGather> Result<void>
   operator()(const T* send, T* recv, Index count, Stream stream = {}) const {
@@ -124,7 +124,7 @@ requires(detail::is_hierarchical<Algo> &&
                                bytes, stream);
     });
   }
-  /// AllToAll, as of any `Collective`.
+  /// Runs AllToAll; see `Collective`.
   template <class T>
   requires cuda::std::same_as<Op, AllToAll> Result<void>
   operator()(const T* send, T* recv, Index count, Stream stream = {}) const {
@@ -138,7 +138,7 @@ requires(detail::is_hierarchical<Algo> &&
                                bytes, stream);
     });
   }
-  /// Broadcast, as of any `Collective`.
+  /// Runs Broadcast; see `Collective`.
   template <class T>
   requires cuda::std::same_as<Op, Broadcast> Result<void>
   operator()(const T* send, T* recv, Index count, int root, Stream stream = {}) const {
@@ -151,7 +151,7 @@ requires(detail::is_hierarchical<Algo> &&
     return in_turn(stream, [&] { return steps_.broadcast(send, recv, bytes, root, stream); });
   }
 
-  /// The numbers of the level between hosts.
+  /// Returns the plan of the level between hosts.
   const Plan& plan() const {
     const Parts& parts = *steps_.parts();
     return parts.outer ? parts.outer->plan() : parts.first.plan();
@@ -175,7 +175,7 @@ requires(detail::is_hierarchical<Algo> &&
     CCL_CHECK(detail::check_ready(comm()));
     return detail::check_stream(comm(), name(), stream);
   }
-  /// All levels' launches of a call, after those of the calls before.
+  /// Runs the launches of all levels of a call, after those of earlier calls.
   template <class Call>
   Result<void> in_turn(Stream stream, Call call) const {
     return detail::in_turn(comm(), steps_.parts(), stream, std::move(call));

@@ -19,21 +19,25 @@
 
 namespace ccl {
 
-/// Collectives on levels and element-wise maps, one after the other, as one call: reduce inside a
-/// host in float, between hosts in bfloat16. docs/pipelines.md says more.
+/// Collectives on levels and element-wise maps, one after the other, as one call. Example: reduce
+/// inside a host in float and between hosts in bfloat16; see docs/guide/pipelines.md.
 ///
 ///   using TwoLevel = Pipeline<On<IntraNode, ReduceScatter, Ring, Simple>, Map<Convert<bfloat16>>,
 ///                             On<InterNode, AllReduce, Tree, LL128, SocketTransport>,
 ///                             Map<Convert<float>>, On<IntraNode, AllGather>>;
 ///
-/// Of `n` elements AllReduce and Map make n, ReduceScatter over R ranks n / R, AllGather n * R, and
-/// AllToAll n, cut into R blocks. Where each ReduceScatter is taken back by an AllGather and there
-/// is no other AllGather and no AllToAll, element i of `recv` stems from the elements i of all
-/// `send`: any count will do, and `send` may be `recv` if their elements are of one size. Else
-/// `count` must be such that every stage divides what comes to it, and the buffers lie apart.
+/// A stage over R ranks makes these numbers of elements from n:
+/// - AllReduce, Map: n.
+/// - ReduceScatter: n / R.
+/// - AllGather: n * R.
+/// - AllToAll: n, cut into R blocks.
+/// If an AllGather reverses each ReduceScatter, and there is no other AllGather and no AllToAll,
+/// elements keep their place. Element i of `recv` then depends only on the elements i of all
+/// `send`. Any count is valid, and `send` may be `recv` if their elements have the same size.
+/// Otherwise every stage must divide its count, and the buffers must not overlap.
 ///
-/// A handle: copies share connections and scratch memory. Calls are serialised, whatever streams
-/// they are on; all ranks make them in the same order. No part of a group.
+/// It is a handle: copies share connections and scratch memory. Calls are serialized, for any
+/// streams, and all ranks must make them in the same order. It cannot be part of a group.
 template <class... Stages>
 class Pipeline {
   static_assert(detail::check_chain<Stages...>());
@@ -41,23 +45,23 @@ class Pipeline {
   static constexpr detail::ChainFacts chain = Parts::chain;
 
  public:
-  /// The functors of the Maps, in the order of the stages.
+  /// Functors of the Maps, in the order of the stages.
   using Maps = detail::MapsOf<Stages...>;
 
-  /// Collective. `scratch_bytes`, the same on all ranks, holds what lies between the stages; longer
-  /// messages go in several passes. 0: 4 MiB, or 1 MiB on CPU ranks. Out of the communicator's
-  /// memory budget.
+  /// Creates the pipeline. Collective. `scratch_bytes`, equal on all ranks, is the memory between
+  /// the stages; longer messages go in several passes. 0 means 4 MiB, or 1 MiB on CPU ranks. It
+  /// counts against the communicator's memory budget.
   static Result<Pipeline> create(const Communicator& comm, Maps maps = {},
                                  Index scratch_bytes = 0) {
     CCL_TRY(auto parts, Parts::make(comm, scratch_bytes));
     return Pipeline{std::move(parts), std::move(maps)};
   }
-  /// The same pipeline with other functors, of the same types.
+  /// Returns a pipeline with other functors of the same types, on the same connections.
   Pipeline with(Maps maps) const { return Pipeline{parts_, std::move(maps)}; }
 
-  /// Each stage that reduces does so by `op` over the ranks of its level. `count`: elements of
-  /// `send`, the same on all ranks; `recv` takes `out_count(count)`. `Acc`: what elements are added
-  /// up in.
+  /// Runs the pipeline. Each stage that reduces uses `op` over the ranks of its level. `count` is
+  /// the number of elements of `send`, equal on all ranks; `recv` has `out_count(count)`. Elements
+  /// are added up in `Acc`.
   template <class Acc = void, class T, class U, class F = Sum>
   requires(chain.reductions > 0) Result<void>
   operator()(const T* send, U* recv, Index count, F op = {}, Stream stream = {}) const {
@@ -72,13 +76,14 @@ class Pipeline {
     return call<void>(send, recv, count, Sum{}, stream);
   }
 
-  /// Elements of `recv`, for `count` of `send`. Below 0 if no number says how many.
+  /// Returns the elements of `recv` for `count` elements of `send`, or a negative number if the
+  /// result overflows.
   Index out_count(Index count) const {
     return chain.keeps_place ? count : detail::count_after(parts_->flows(), count);
   }
-  /// `count` of a call must be a multiple of this.
+  /// Returns the number of which `count` must be a multiple.
   Index min_count() const { return chain.keeps_place ? 1 : detail::min_count(parts_->flows()); }
-  /// What a call of `count` elements of `T` would run on this rank.
+  /// Returns the plan of a call of `count` elements of `T` on this rank.
   template <class T>
   PipelinePlan plan(Index count) const {
     const auto shapes = parts_->template shapes<T>();
@@ -87,7 +92,7 @@ class Pipeline {
     parts_->name_stages(shapes, plan);
     return plan;
   }
-  /// "pipeline(reduce_scatter on IntraNode, map convert, ...)"
+  /// Returns the name, such as "pipeline(reduce_scatter on IntraNode, map convert, ...)".
   const std::string& name() const { return parts_->name; }
   int ranks() const { return parts_->comm.ranks(); }
 

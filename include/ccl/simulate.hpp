@@ -27,12 +27,12 @@ constexpr bool can_simulate() {
            Algo::template supports<Op>;
   }
 }
-/// Whether the seats can be recorded: algorithms over wires, by steps; of two levels, those that go
-/// along rails.
+/// True if the positions can be recorded. That holds for algorithms over wires that run by steps,
+/// and for two levels if they use rails.
 template <class Op, class Algo>
 inline constexpr bool simulates = can_simulate<Op, Algo>();
 
-/// Launches one after the other, as they were made.
+/// Replays launches one after the other, in the order given.
 template <class... Launches>
 Result<sim::Report> replay_all(const sim::Cluster& cluster, const sim::Options& options,
                                std::string name, const char* op, Index bytes,
@@ -46,8 +46,8 @@ Result<sim::Report> replay_all(const sim::Cluster& cluster, const sim::Options& 
   }
   if constexpr (sizeof...(launches) > 1) {
     if (program.period == 0 && !options.every_node) {
-      // Levels are alike on all ranks, and begin where the one before has ended: of those that
-      // repeat, one node stands for all.
+      // Levels are alike on all ranks, and begin when the previous one has ended. If they repeat,
+      // one node represents all.
       std::optional<sim::Report> whole;
       Result<void> well;
       const auto play = [&](auto& launch) {
@@ -76,7 +76,7 @@ Result<sim::Report> replay_all(const sim::Cluster& cluster, const sim::Options& 
   return report_of(cluster, program, options, std::move(name), op, bytes);
 }
 
-/// Level by level: ranks of a node, and the n-th ranks of all nodes.
+/// Simulates level by level: the ranks of a node, and the n-th ranks of all nodes.
 template <class Op, class Levels, class Proto>
 Result<sim::Report> simulate_levels(const sim::Cluster& cluster, Index bytes,
                                     const sim::Options& options) {
@@ -101,7 +101,8 @@ Result<sim::Report> simulate_levels(const sim::Cluster& cluster, Index bytes,
     SimLaunch<AllGather, Inner, InnerProto> last{cluster, inside, bytes, options};
     return replay_all(cluster, options, name, Op::name, bytes, first, outer, last);
   } else {
-    // Inside, a call for each node's part of the message: ranks are numbered node by node.
+    // Inside, there is one call for each node's part of the message: ranks are numbered node by
+    // node.
     SimLaunch<Op, Inner, InnerProto> inner{cluster, inside, div_up<Index>(bytes, nodes), options};
     CCL_TRY(auto one, replay_all(cluster, options, name, Op::name, bytes, inner));
     one = repeated(std::move(one), nodes);
@@ -115,8 +116,9 @@ Result<sim::Report> simulate_levels(const sim::Cluster& cluster, Index bytes,
 
 namespace ccl::sim {
 
-/// Runs the algorithm's own code on every class of seats, under the plan that a communicator would
-/// take, and replays what it did on a virtual clock over the machine's links.
+/// Simulates a message of `bytes` bytes. Runs the algorithm's own code on every class of positions,
+/// under the plan of a communicator. Then replays the recorded steps on a virtual clock over the
+/// machine's links.
 template <class Op, class Algo, class Proto>
 Result<Report> simulate(const Cluster& cluster, Index bytes, const Options& options = {}) {
   static_assert(detail::simulates<Op, Algo>, "ccl: this algorithm has no steps to simulate");
@@ -138,13 +140,12 @@ Result<Report> simulate(const Cluster& cluster, Index bytes, const Options& opti
   }
 }
 
-/// A composition by its names, as settings have them: "all_reduce", "Ring", "Simple"; case matters
-/// not.
+/// Composition by names, as in settings: "all_reduce", "Ring", "Simple". Case does not matter.
 struct Composition {
   std::string op, algo, proto;
 };
-/// Those that can be simulated. Empty names stand for any; a name that is none of them is an error
-/// that lists them.
+/// Returns the compositions that can be simulated and match `wanted`; an empty name matches any. An
+/// unknown name is an error that lists the known ones.
 Result<std::vector<Composition>> compositions(const Composition& wanted);
 Result<Report> simulate(const Cluster& cluster, const Composition& what, Index bytes,
                         const Options& options = {});

@@ -155,7 +155,7 @@ TEST_CASE("messages between pairs of GPUs go by OneShot where they are small, by
     return predict_us(rates(Path::nvlink, Mover::peers, Packing::ll128), one_shot, bytes, 128) <
            predict_us(rates(Path::nvlink, Mover::peers, Packing::simple), direct, bytes, 128);
   };
-  // As measured on 4 H200: 7.5 us against 10.0, 39.7 against 30.2; 18.5 against 23.8; 45.2 against
+  // Measured on 4 H200: 7.5 us against 10.0, 39.7 against 30.2; 18.5 against 23.8; 45.2 against
   // 41.5.
   CHECK(faster(cost_terms_of<SendRecv, OneShot>(4), cost_terms_of<SendRecv, Direct>(4), 1 << 20));
   CHECK_FALSE(faster(cost_terms_of<SendRecv, OneShot>(4), cost_terms_of<SendRecv, Direct>(4), 8 << 20));

@@ -1,5 +1,5 @@
-// Proves Halving at compile time for 2 to 17 ranks: complete, nothing counted twice, no deadlock.
-// More ranks at run time.
+// Proves Halving at compile time for 2 to 17 ranks, and for more at run time: it is complete,
+// counts nothing twice and cannot deadlock.
 #include <ccl/algo/halving.hpp>
 
 #include "support/symbolic.hpp"

@@ -132,7 +132,7 @@ TEMPLATE_LIST_TEST_CASE("one-shot: calls that share a launch have boxes and crew
       return true;
     };
     REQUIRE(all_right(counts[0] + counts[1]));
-    // One of its own between them, on as many crews as there are: all copies count alike.
+    // A call of its own between them, on as many blocks as there are: all copies count alike.
     for (auto& o : out) o.assign(o.size(), T(-1));
     REQUIRE(world.template run<AllReduce, OneShot, Proto, Group>(
         sum, 1 + turn % 4, [&](int r, auto& w) { place(r, 0, counts[0], w); }));

@@ -1,5 +1,5 @@
-// Proves OrderedChain at compile time for 2 to 17 ranks: complete, nothing counted twice, no
-// deadlock. More ranks at run time.
+// Proves OrderedChain at compile time for 2 to 17 ranks, and for more at run time: it is complete,
+// counts nothing twice and cannot deadlock.
 #include <ccl/algo/ordered_chain.hpp>
 
 #include "support/symbolic.hpp"

@@ -1,5 +1,5 @@
-// Proves OrderedTree at compile time for 2 to 17 ranks: complete, nothing counted twice, no
-// deadlock. More ranks and every root at run time.
+// Proves OrderedTree at compile time for 2 to 17 ranks, and for more and every root at run time. It
+// is complete, counts nothing twice and cannot deadlock.
 #include <ccl/algo/ordered_tree.hpp>
 
 #include "support/symbolic.hpp"

@@ -69,7 +69,7 @@ TEMPLATE_LIST_TEST_CASE("ordered tree: a functor that is not commutative meets t
         REQUIRE(world.run<Reduce, OrderedTree, TestType, detail::SoloLane>(then, 1, 2, root, buffers));
         for (int r = 0; r < ranks; ++r) REQUIRE(out[r] == (r == root ? want : untouched));
       }
-      // In place, to a root that is neither the tree's root nor its last leaf.
+      // A call in place, to a root that is neither the tree's root nor its last leaf.
       const int root = ranks / 2;
       REQUIRE(
           world.run<Reduce, OrderedTree, TestType, detail::SoloLane>(then, 1, 2, root, [&](int r, auto& w) {

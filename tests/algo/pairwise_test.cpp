@@ -34,7 +34,7 @@ TEMPLATE_LIST_TEST_CASE("pairwise: messages of any size, several between two ran
                                                        std::vector<std::vector<Index>>(ranks));
     for (int from = 0; from < ranks; ++from) {
       for (int to = 0; to < ranks; ++to) {
-        // From the fourth round on, each rank has another largest message.
+        // Each rank has another largest message from the fourth round on.
         const int limit = round >= 3 ? 400 * (1 + from * to) : round % 2 == 0 ? 300 : 5000;
         for (unsigned n = random() % 4; n > 0; --n) {
           sizes[from][to].push_back(Index(random() % limit));
@@ -74,7 +74,7 @@ TEMPLATE_LIST_TEST_CASE("pairwise: messages of any size, several between two ran
           w.recvs.begin = tables[r].begin[1].data();
           w.servers = std::min(servers, 2 * ranks);
           if (round < 3) return;
-          // As on a GPU: a rank has as many channels as its own largest message wants.
+          // A rank has as many channels as its own largest message needs, as on a GPU.
           w.channel_bytes = 1000;
           Index most = 0;
           for (const auto& messages : tables[r].messages) {

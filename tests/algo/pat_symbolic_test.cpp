@@ -1,5 +1,5 @@
-// Proves Pat at compile time for 2 to 17 ranks: complete, nothing counted twice, no deadlock. Its
-// order of nodes beyond that, at run time.
+// Proves Pat at compile time for 2 to 17 ranks: it is complete, counts nothing twice and cannot
+// deadlock. Its order of nodes is tested for more ranks at run time.
 #include <ccl/algo/pat.hpp>
 
 #include <set>

@@ -1,4 +1,4 @@
-// The ring's collectives over every protocol, on CPU lanes of three widths, ranks as threads.
+// Collectives of Ring over every protocol, on CPU lanes of three widths, with ranks as threads.
 #include <ccl/proto/ll.hpp>
 #include <ccl/proto/ll128.hpp>
 #include <ccl/proto/simple.hpp>

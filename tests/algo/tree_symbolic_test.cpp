@@ -1,4 +1,5 @@
-// Proves Tree at compile time for 2 to 17 ranks: complete, nothing counted twice, no deadlock.
+// Proves Tree at compile time for 2 to 17 ranks: it is complete, counts nothing twice and cannot
+// deadlock.
 #include <ccl/algo/tree.hpp>
 
 #include "support/symbolic.hpp"

@@ -19,7 +19,8 @@ TEMPLATE_LIST_TEST_CASE("tree: all-reduce, broadcast, reduce at every rank count
 }
 
 namespace {
-/// What an all-reduce of so many chunks among 8 ranks takes, as a multiple of the latency of edges.
+/// Returns the time of an all-reduce of so many chunks among 8 ranks, in multiples of the latency
+/// of edges.
 double delays_of(int chunks, int slots, std::chrono::microseconds delay) {
   const int ranks = 8;
   const Index count = chunks * 128;

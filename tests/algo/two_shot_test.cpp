@@ -33,7 +33,7 @@ void run() {
       REQUIRE(std::equal(want.begin(), want.end(), out[r].begin()));
       REQUIRE(out[r][count] == T(9));
     }
-    // In place.
+    // Call in place.
     REQUIRE(
         world.template run<AllReduce, TwoShot, Proto, Group>(sum, channels, [&](int r, auto& w) {
           w.input = w.output = in[r].data(), w.layout = {count, 0, 0, true};

@@ -1,4 +1,4 @@
-// What calls are refused for, what ends them, and what they compute.
+// Calls: reasons to refuse them, ways to end them, and their results.
 #include <ccl/algo/pairwise.hpp>
 #include <ccl/algo/ring.hpp>
 #include <ccl/element/data_type.hpp>
@@ -170,7 +170,7 @@ TEST_CASE("a late rank ends the others' wait at the deadline, and the error name
     });
   }
   for (auto& t : threads) t.join();
-  // Rank 0 waits for rank 2 and rank 1 for rank 0; who gives up first tells the other.
+  // Rank 0 waits for rank 2 and rank 1 for rank 0. The first that fails reports it to the other.
   for (int r = 0; r < 2; ++r) {
     INFO((results[r] ? std::string{"ok"} : results[r].error().message()));
     CHECK((code(results[r]) == Errc::timed_out || code(results[r]) == Errc::aborted));
@@ -244,7 +244,7 @@ TEST_CASE("types and functors of every kind, one to eight ranks") {
             }
             return {};
           };
-          // Where every partial result is exact: e5m2 counts to 8, e4m3 to 16.
+          // Sizes at which every partial result is exact: e5m2 counts to 8, e4m3 to 16.
           if (sizeof(T) > 1 || ranks <= 2) {
             CCL_CHECK(check(Sum{}, [](float a, float b) { return a + b; }));
           }

@@ -1,4 +1,4 @@
-// The memory that compositions have, share and give back.
+// Memory that compositions take, share and return.
 #include <ccl/algo/pairwise.hpp>
 #include <ccl/algo/ring.hpp>
 #include <ccl/proto/ll.hpp>

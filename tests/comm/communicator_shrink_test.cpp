@@ -1,4 +1,4 @@
-// Communicators of the ranks that are left, while their parent is well and after it has failed.
+// Communicators of the surviving ranks, before and after a failure of their parent.
 #include <ccl/algo/ring.hpp>
 #include <ccl/proto/simple.hpp>
 
@@ -17,7 +17,7 @@ namespace {
 using Sums = Collective<AllReduce, Ring, Simple, LoopbackTransport>;
 using Parts = Collective<AllGather, Ring, Simple, LoopbackTransport>;
 
-/// That everything goes on `comm`, whose ranks were these once.
+/// Tests that everything works on `comm`, whose ranks had these numbers in the parent.
 Result<void> works(const Communicator& comm, const std::vector<int>& were) {
   const int ranks = int(were.size());
   if (comm.ranks() != ranks) return fail(Errc::internal, "wrong size");
@@ -128,7 +128,8 @@ TEST_CASE("what cannot shrink says why") {
   Config config;
   config.init_timeout_s = -1;
   says_of(comms[2].shrink(without_1, {}, config), Errc::bad_setting, "init_timeout_s");
-  on_all(comms, [](const Communicator& comm) { return comm.barrier(); });  // nothing has come of it
+  // the failed shrink has no effect
+  on_all(comms, [](const Communicator& comm) { return comm.barrier(); });
   on_all(comms, [](const Communicator& comm) { return comm.finalize(); });
   says_of(comms[2].shrink(without_1), Errc::invalid_usage, "finalized");
   auto from = Communicator::create(UniqueId{}, 0, 1);

@@ -124,7 +124,7 @@ TEST_CASE("who reads a bad setting says which rank it is") {
   const Environment no_size{"WORLD_SIZE", ""};
   const auto alone = Communicator::from_env();
   REQUIRE_FALSE(alone);
-  CHECK(alone.error().rank == -1);  // nobody knows
+  CHECK(alone.error().rank == -1);  // not known
   CHECK(alone.error().what.find("CCL_TIMEOUT=soon") != std::string::npos);
 }
 
@@ -327,7 +327,7 @@ TEST_CASE("a communicator whose creation failed knows nobody, and reports nothin
   Config config;
   config.blocking = false;
   config.init_timeout_s = 0.1;
-  const auto first = Communicator::create(*id, 0, 2, config);  // the other rank never comes
+  const auto first = Communicator::create(*id, 0, 2, config);  // the other rank never calls
   REQUIRE(first.has_value());
   CHECK(code(first->wait()) == Errc::timed_out);
   CHECK(first->report().ranks.empty());

@@ -1,4 +1,4 @@
-// What all ranks are told when one of them falls behind: who it is, in which operation and where.
+// Report to all ranks when one of them falls behind: its rank, its operation and its step.
 #include <ccl/ccl.hpp>
 
 #include <atomic>
@@ -20,7 +20,8 @@ using LLSums = Collective<AllReduce, Ring, LL, DefaultTransport>;
 
 constexpr int ranks = 4;
 constexpr int victim = 2;
-/// Of a wait. On an idle machine lanes note for whom they wait after a quarter of a second.
+/// Seconds of a wait. On an idle machine lanes record the peer of their wait after a quarter of a
+/// second.
 constexpr double wait_limit_s = 2;
 
 struct Board {
@@ -43,8 +44,8 @@ struct Board {
   } rank[ranks];
 };
 
-/// Each rank does 5 all-reduces of each of two compositions, in turns; `trouble(rank, i)` comes
-/// before the i-th pair, and says whether to skip its first half.
+/// Runs 5 all-reduces of each of two compositions on each rank, in turns. `trouble(rank, i)` is
+/// called before the i-th pair; it returns true if the rank skips the first of the pair.
 template <class Trouble>
 int play(Board& board, int rank, Trouble&& trouble) {
   auto& mine = board.rank[rank];
@@ -67,7 +68,7 @@ int play(Board& board, int rank, Trouble&& trouble) {
       mine.took_s = seconds(Clock::now() - start);
       CCL_CHECK(std::move(done));
     }
-    // Who has skipped one is done early; it stays, so that it answers.
+    // A rank that has skipped a call is done early. It keeps running, so that it answers.
     wait_until([&] { return !comm.status().has_value(); }, 20);
     return comm.status();
   };
@@ -102,7 +103,7 @@ TEST_CASE("of four ranks one is stopped: the survivors' errors name it, the oper
     INFO("rank " << r << ": " << of.text);
     CHECK(of.code == Errc::timed_out);
     CHECK(of.peer == victim);
-    // Three rounds of two; it stopped before the fourth.
+    // Three rounds of two; the rank stopped before the fourth.
     CHECK(says(of.text, "rank 2 on"));
     CHECK(says(of.text,
                "does not answer (stopped, or cut off) in operation 7 "
@@ -139,7 +140,8 @@ TEST_CASE("of four ranks one skips a collective: all errors name it, the operati
 }
 
 TEST_CASE("of four ranks one leaves a loop early: all errors name it and what it has not called") {
-  const bool checks = GENERATE(false, true);  // then the others wait before their lanes do
+  // with checks the other ranks wait before their lanes do
+  const bool checks = GENERATE(false, true);
   Shared<Board> board;
   board->id = create_unique_id().value();
   std::vector<pid_t> pids;

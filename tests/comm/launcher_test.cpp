@@ -46,7 +46,8 @@ constexpr const char* names[] = {"RANK",
                                  "CCL_INIT_TIMEOUT",
                                  "NCCL_COMM_ID"};
 
-// The environment of a launched process, for as long as it lives; what was there comes back.
+// Environment of a launched process during the object's lifetime. The destructor restores the
+// previous one.
 class Launched {
  public:
   explicit Launched(const std::map<std::string, std::string>& vars) {
@@ -82,7 +83,7 @@ Errc refused(const std::map<std::string, std::string>& vars) {
   return launch ? Errc::ok : launch.error().code;
 }
 
-// What every rank of a launch does; 0 if all is well.
+// Runs the steps of every rank of a launch. Returns 0 if all succeed.
 int be_a_rank() {
   for (int round = 0; round < 2; ++round) {  // an id each time
     const auto launch = detect_launch();
@@ -190,7 +191,7 @@ TEST_CASE("a place to meet that is no address is an error that names its variabl
              "MASTER_ADDR and MASTER_PORT: cannot listen", "0");
 }
 
-// Of a host; longer than names of servers may be, so that none is asked.
+// Name of a host that is longer than a server's name may be, so that no server is queried.
 const std::string late_name(70, 'x');
 
 TEST_CASE("a name that nobody knows is asked for until CCL_INIT_TIMEOUT") {

@@ -101,7 +101,7 @@ TEST_CASE("lines of many threads stay whole") {
 }
 
 TEST_CASE("a child that was forked in the midst of another thread's line can log") {
-  const pid_t parent = ::fork();  // whose log is a pipe that nobody empties
+  const pid_t parent = ::fork();  // its log is a pipe that no process reads
   if (parent == 0) {
     ::alarm(60);
     ::setenv("CCL_DEBUG_FILE", "log_test.%h.%p.log", 1);

@@ -35,7 +35,8 @@ Operation op(Word number, OpState state, const char* what = "all_reduce", Index 
   std::strncpy(one.type, "float", sizeof one.type - 1);
   return one;
 }
-/// Ranks that have done 4 operations and run the fifth; each waits for the one before it.
+/// Returns ranks that have completed 4 operations and run the fifth. Each waits for the rank before
+/// it.
 std::vector<RankStatus> ring(int ranks) {
   std::vector<RankStatus> all(ranks);
   for (int r = 0; r < ranks; ++r) {
@@ -95,7 +96,7 @@ TEST_CASE("a rank that has not called what the others run is behind") {
 
 TEST_CASE("the earliest operation that hangs counts, not that of the asking rank") {
   auto all = ring(4);
-  // Rank 0 is one further; rank 1 has not come to 5.
+  // Rank 0 is one operation ahead; rank 1 has not called operation 5.
   all[0].operations.back().state = OpState::done;
   all[0].operations.push_back(op(6, OpState::running));
   all[0].called = 6;
@@ -256,7 +257,7 @@ TEST_CASE("on demand, a rank learns what all others do, while they do it") {
   go = true;
   for (auto& t : threads) t.join();
   for (const auto& result : results) CHECK(result.has_value());
-  CHECK(wait_until(  // what a report says may be 0.2 s old
+  CHECK(wait_until(  // the data of a report can be 0.2 s old
       [&] {
         report = (*comms)[2].report();
         return report.behind == -1;
@@ -337,7 +338,7 @@ TEST_CASE("on a signal, a process says nothing of a communicator that has been f
           sleep_s(0.25);
           std::ifstream in{file};
           text.assign(std::istreambuf_iterator<char>{in}, {});
-          return says(text, "no operation runs");  // which comes after what is said of the others
+          return says(text, "no operation runs");  // this line follows those about the other ranks
         },
         30);
     return !said ? 3 : says(text, "not answer") ? 4 : 0;
@@ -411,7 +412,7 @@ TEST_CASE("errors of a call and the report give it the same number") {
   } else {
     CHECK(results[1].error().peer == 0);
     CHECK(says(said, "has not called operation 3 (all_reduce/Ring/Simple/any, 1 float, sum)"));
-    CHECK(says(said, "in finalize"));  // whichever of the two is the first to say so
+    CHECK(says(said, "in finalize"));  // either of the two can be the first to report it
     REQUIRE(!results[0].has_value());
     CHECK(says(results[0].error().what, "in finalize"));
   }

@@ -1,4 +1,4 @@
-// Windows of CPU ranks; those of GPUs are in tests/gpu/copy_engine_test.cu.
+// Windows of CPU ranks. Those of GPUs are tested in tests/gpu/copy_engine_test.cu.
 #include <ccl/comm/window.hpp>
 
 #include <cstdio>
@@ -38,7 +38,7 @@ std::vector<std::string> on_threads(int ranks,
   return said;
 }
 
-/// One process for each rank: how many failed, which say why.
+/// Runs one process for each rank. Returns the number of failures; each prints its reason.
 int on_processes(int ranks, const std::function<Result<void>(const Communicator&)>& body) {
   const test::HeldPort port;
   std::vector<pid_t> children;

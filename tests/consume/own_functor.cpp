@@ -1,4 +1,4 @@
-// What a compiler that asks for all warnings may say nothing of: a functor without vectors.
+// Functor that cannot be vectorized. A compiler with all warnings enabled must not warn about it.
 #include <ccl/algo/ring.hpp>
 #include <ccl/collective/collective.hpp>
 #include <ccl/proto/simple.hpp>

@@ -8,7 +8,7 @@ function(step)
     message(FATAL_ERROR "failed (${result}): ${ARGN}")
   endif()
 endfunction()
-set(flags -O0)  # quick to build: Debug, but not for debuggers
+set(flags -O0)  # compiles fast, like Debug without debug information
 if(compiler_id STREQUAL GNU)
   string(APPEND flags " --param=ggc-min-heapsize=1000000")
 endif()
@@ -22,7 +22,7 @@ endif()
 if(way STREQUAL find_package)
   step(${CMAKE_COMMAND} --install ${build} --prefix ${work}/prefix)
   list(APPEND options -DCMAKE_PREFIX_PATH=${work}/prefix)
-  # Nothing that was installed may point back to where it was built.
+  # No installed file may refer to the build folder.
   file(GLOB_RECURSE installed ${work}/prefix/*.cmake ${work}/prefix/*.hpp)
   foreach(file IN LISTS installed)
     file(READ ${file} text)
@@ -34,7 +34,7 @@ if(way STREQUAL find_package)
     endforeach()
   endforeach()
 else()
-  list(APPEND options -DCCL_SOURCE=${source} -DCCL_UNITY=ON)  # sooner
+  list(APPEND options -DCCL_SOURCE=${source} -DCCL_UNITY=ON)  # compiles faster
 endif()
 step(${CMAKE_COMMAND} -S ${source}/tests/consume/${way} -B ${work}/build -G ${generator} ${options})
 step(${CMAKE_COMMAND} --build ${work}/build)

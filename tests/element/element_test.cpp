@@ -41,7 +41,7 @@ unsigned to_bits(T value) {
   return bits;
 }
 
-/// A format as its definition says: sign, exponent, mantissa; nothing shared with the library.
+/// A format by its definition: sign, exponent, mantissa. It shares nothing with the library.
 struct Format {
   int exponent_bits, mantissa_bits;
   bool has_infinity, saturates;

@@ -1,5 +1,5 @@
-// What moves elements and reduces nothing, for types of all sizes: patterns, protocols, ranks,
-// counts, alignments, transports and plans by pairs.
+// Operations that move elements and reduce nothing, for types of all sizes: patterns, protocols,
+// ranks, counts, alignments, transports and plans by pairs.
 #include "support/types_suite.hpp"
 
 using namespace ccl;
@@ -13,7 +13,7 @@ using Moves =
                Pattern<AllToAllV, Pairwise>, Pattern<Gather, Pairwise>, Pattern<Scatter, Pairwise>,
                Pattern<SendRecv, Pairwise>>;
 
-// The same factors, without what only reductions have.
+// Factors of the reductions without those that only reductions have.
 constexpr Levels move_levels = [] {
   Levels l = levels;
   l[functor] = l[rough] = l[memory] = 1;
@@ -28,7 +28,7 @@ constexpr bool may_move(int f, int a, int g, int b) {
 constexpr auto move_rows = cover_pairs<factors>(move_levels, may_move);
 static_assert(covers<factors>(move_rows, move_levels, may_move));
 
-/// Which element of whom: rank -1 if none.
+/// Index and rank of an element; rank -1: none.
 struct Origin {
   int rank;
   Index i;
@@ -39,7 +39,7 @@ unsigned char byte_of(int rank, Index i) {
   return static_cast<unsigned char>(mix(std::uint64_t(rank + 1) << 40 ^ std::uint64_t(i)) >> 8);
 }
 
-/// How many elements rank a sends to rank b, in AllToAllV.
+/// Returns the elements that rank a sends to rank b in AllToAllV.
 Index between(Index n, int a, int b) {
   return (a + 2 * b) % 3 * n / 2;
 }
@@ -88,7 +88,7 @@ class Move {
   std::vector<char> before_;
 };
 
-/// One case on one rank; how many bytes came out wrong.
+/// Runs one case on one rank. Returns the number of wrong bytes.
 template <int Which, class Proto, class T>
 Result<Index> move_once(const Communicator& comm, const Case& row) {
   using P = std::tuple_element_t<size_t(Which), Moves>;

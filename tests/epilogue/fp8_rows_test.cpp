@@ -1,4 +1,4 @@
-// Rows that travel as fp8: every element within the bound that the header states.
+// Rows that are sent as fp8: every element is within the bound that the header states.
 #include <ccl/epilogue/fp8_rows.hpp>
 #include <ccl/epilogue/store_rows.hpp>
 
@@ -12,13 +12,13 @@ using namespace ccl;
 using namespace ccl::test;
 
 namespace {
-/// Of wide range, and with a row of zeros.
+/// Returns values of a wide range, with a row of zeros.
 float value(int rank, int row, int column) {
   if (row == 1) return 0;
   const int n = (row * 37 + column * 11 + rank * 29) % 101 - 50;
   return std::ldexp(float(n), (column * 5 + rank) % 23 - 11);
 }
-/// What one quantisation may do to `v` in a block whose largest magnitude is `most`.
+/// Returns the largest error of one quantization of `v` in a block with maximum magnitude `most`.
 double bound(double v, double most) {
   return std::max(std::abs(v) / 16, most / 458752) * (1 + 1e-5);
 }
@@ -66,7 +66,7 @@ void run() {
         }
       }
     }
-    REQUIRE(worst > 0.05);  // or nothing was quantised
+    REQUIRE(worst > 0.05);  // otherwise nothing was quantized
     for (int r = 1; r < R; ++r) {
       REQUIRE(std::memcmp(out[r].data(), out[0].data(), out[0].size() * sizeof(float)) == 0);
     }

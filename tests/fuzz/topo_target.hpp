@@ -14,7 +14,7 @@
 
 namespace ccl::test {
 
-/// Three machines with these rings, their ranks interleaved, told and arranged.
+/// Three machines with these rings and interleaved ranks, published and arranged.
 inline void arrange(const topo::ChannelGraph& ring, int each, std::size_t salt) {
   if (each == 0 || ring.channels.empty()) return;
   std::vector<topo::MachineShare> told(static_cast<std::size_t>(each) * 3);

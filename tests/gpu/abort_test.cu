@@ -1,5 +1,5 @@
-// A late rank, an abort and a dead rank end every kernel that waits, name who is at fault, and
-// leave the GPU and the survivors fit for a new communicator.
+// A late rank, an abort and a dead rank end every kernel that waits, and errors name the rank at
+// fault. The GPU and the survivors can create another communicator.
 #include <csignal>
 
 #include "late.cuh"
@@ -16,7 +16,7 @@ auto all_reduce_on(const Communicator& comm) {
   return must(Collective<AllReduce, Algo, Proto, DefaultTransport>::create(comm));
 }
 
-/// All ranks together: the machine is as good as before.
+/// Tests on all ranks together that the machine works as before the failure.
 void check_works(const Communicator& comm) {
   cudaStream_t stream;
   MUST_CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
@@ -65,7 +65,7 @@ void late(const Communicator& whole) {
   must(whole.barrier());
 }
 
-/// The same of a group, whose calls share a kernel.
+/// Tests a late rank in a group, whose calls share a kernel.
 void late_group(const Communicator& whole) {
   const auto comm = with_timeout(whole, 0.5);
   cudaStream_t stream;

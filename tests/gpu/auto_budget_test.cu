@@ -1,4 +1,4 @@
-// An Auto of each collective: minutes to compile.
+// An Auto of each collective. It takes minutes to compile.
 #include <ccl/ccl.cuh>
 
 #include <cstdio>

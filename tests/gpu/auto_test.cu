@@ -1,5 +1,6 @@
-// Auto and Deterministic all-reduces: what each size runs, eager and in graphs, sums right, and the
-// bits are those that docs/choosing.md promises. TEST_RANKS=8 has what 8 GPUs have, on fewer.
+// All-reduces by Auto and Deterministic, eager and in graphs: the choice for each size, correct
+// sums, and the bits that docs/guide/summation_order.md promises. TEST_RANKS=8 gives the choices of
+// 8 GPUs on fewer.
 #include <cmath>
 #include <random>
 
@@ -59,7 +60,7 @@ struct Suite : Rank {
     constexpr Index longest = 3'000'001;
     const auto call = must(Collective<AllReduce, Deterministic>::create(comm));
     const std::vector<float> whole = same_bits(call, longest, 5);
-    // From one hop to two: every size is the beginning of the longest.
+    // Sizes from one hop to two hops. Every size is a prefix of the longest.
     for (const Index count : {1, 63, 1024, 16384, 65536, 1'000'000}) {
       const std::vector<float> part = same_bits(call, count, count <= 65536 ? 1000 : 20);
       check(std::memcmp(part.data(), whole.data(), part.size() * sizeof(float)) == 0,

@@ -1,6 +1,6 @@
-// Nothing that a communicator does waits for a kernel of the program's that runs meanwhile: a
-// split, compositions, calls, graphs, windows, its end; nor do calls for a copy of memory that is
-// not pinned behind it. A program whose kernel waits for what comes after would else hang.
+// No function of a communicator waits for a kernel of the program that runs meanwhile: a split,
+// compositions, calls, graphs, windows and the end. Calls do not wait either for a later copy of
+// memory that is not pinned. Otherwise a program whose kernel waits for later work would hang.
 #include "late.cuh"
 
 using namespace ccl;
@@ -34,7 +34,7 @@ class Held {
   Held(const Held&) = delete;
   Held& operator=(const Held&) = delete;
 
-  /// What came before did not wait for it.
+  /// Tests that the previous step has not waited for the kernel.
   void still(const char* after, const Communicator& comm) {
     if (ended_) return;
     ended_ = cudaStreamQuery(stream_) != cudaErrorNotReady;
@@ -73,7 +73,8 @@ void calls(const AllReduce& all_reduce, const Communicator& comm, Held& held) {
   MUST_CUDA(cudaStreamDestroy(stream));
 }
 
-/// Of a stream that ccl does not know. The end of what was used meanwhile leaves it alone.
+/// Capture of a stream that ccl does not use. The end of objects that were used meanwhile must not
+/// affect it.
 class Captured {
  public:
   Captured() {
@@ -98,7 +99,7 @@ class Captured {
 using ByRing = Collective<AllReduce, Ring, Simple>;
 using ByOneShot = Collective<AllReduce, OneShot, LL128>;
 
-/// What was called has run by then.
+/// Tests that `finalize` waits for the calls.
 void ended_by_finalize(const Communicator& comm) {
   const auto ring = must(ByRing::create(comm));
   constexpr Index count = 4 << 20;
@@ -151,7 +152,7 @@ void suite(const Communicator& comm) {
     held.still("abort", comm);
   }
   held.still("the end of an aborted communicator", comm);
-  // What one rank frees would wait for the kernel of another, where they share a process and a GPU.
+  // A free on one rank would wait for the kernel of another, if they share a process and a GPU.
   must(comm.barrier());
 }
 

@@ -1,5 +1,5 @@
-// Two bf16 added where they lie in a word have the bits that they have by way of float: every value
-// with every one of some hundreds, which have all exponents, both signs, ties, infinities and NaNs.
+// Sums of packed bf16 pairs have the same bits as sums through float. Every value is tested with
+// each of some hundreds, which cover all exponents, both signs, ties, infinities and NaNs.
 #include <ccl/element/element.hpp>
 
 #include <vector>

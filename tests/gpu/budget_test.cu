@@ -1,4 +1,4 @@
-// Compositions in as little memory as they can do with, and slots that hold no tile.
+// Compositions with the minimum of memory, and slots that are too small for a tile.
 #include "communicator.cuh"
 
 using namespace ccl;
@@ -6,7 +6,7 @@ using namespace ccl::test;
 
 namespace {
 
-/// Of 24 bytes: its cells are wider than those of numbers.
+/// Element of 24 bytes: its cells are wider than those of numbers.
 struct Wide {
   double a = 0, b = 0, c = 0;
   bool operator==(const Wide&) const = default;

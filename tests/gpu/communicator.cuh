@@ -1,6 +1,6 @@
 #pragma once
 
-// Ranks on GPUs through the front door: as threads of one process, or as processes.
+// Ranks on GPUs through the public interface: as threads of one process, or as processes.
 #include <ccl/ccl.cuh>
 
 #include <atomic>
@@ -21,7 +21,7 @@
 
 namespace ccl::test {
 
-/// What all ranks of all processes have counted.
+/// Counts of all ranks of all processes.
 struct Score {
   std::atomic<long> cases, wrong;
 };
@@ -60,7 +60,8 @@ T must(Result<T> r, int line = __builtin_LINE()) {
   if constexpr (!std::is_void_v<T>) return *std::move(r);
 }
 
-/// GPUs of this machine, asked in a child: a process that forks ranks must not touch CUDA before.
+/// Returns the number of GPUs, counted in a child: a process that forks ranks must not touch CUDA
+/// before.
 inline int count_gpus() {
   std::fflush(stdout);
   const pid_t child = ::fork();
@@ -73,18 +74,18 @@ inline int count_gpus() {
   return WIFEXITED(status) ? WEXITSTATUS(status) : 0;
 }
 
-/// How many ranks a test makes: TEST_RANKS; without it one for each GPU, two where there is one
-/// GPU. Ranks share GPUs where these are fewer.
+/// Number of ranks of a test: TEST_RANKS, or one for each GPU, or two if there is one GPU. Ranks
+/// share GPUs if there are fewer.
 struct Ranks {
   int gpus, count;
   bool share() const { return count > gpus; }
 };
-/// Whether ranks are to be run as "threads" or as "processes": TEST_WAY; without it as both.
+/// True if ranks run as "threads" or as "processes", by TEST_WAY. Without it both are true.
 inline bool asked_for(const char* way) {
   const char* const given = std::getenv("TEST_WAY");
   return given == nullptr || std::strcmp(given, way) == 0;
 }
-/// Before anything else of a test.
+/// Returns the ranks of a test. It must be called first.
 inline Ranks find_ranks() {
   score();
   const int gpus = count_gpus();
@@ -92,12 +93,12 @@ inline Ranks find_ranks() {
   const int count = given != nullptr ? std::atoi(given) : gpus == 1 ? 2 : gpus;
   if (gpus == 0 || count <= gpus) return {gpus, gpus == 0 ? 0 : count};
   ::setenv("CCL_MULTI_RANK_GPU_ENABLE", "1", 1);
-  // Threads that share a GPU: docs/gpus.md.
+  // Threads that share a GPU need these settings; see docs/guide/gpus.md.
   ::setenv("CUDA_MODULE_LOADING", "EAGER", 1);
   ::setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 1);
   return {gpus, count};
 }
-/// What a test ends with that has no GPU.
+/// Returns the exit status of a test on a machine without a GPU.
 inline int skipped() {
   std::printf("SKIP: no GPU\n");
   return 77;
@@ -165,18 +166,18 @@ inline void as_processes(int ranks, const Config& config, const RankBody& body, 
   }
 }
 
-/// As threads and as processes, each with so many streams and branches of graphs at a time. Ranks
-/// that share a GPU are processes only where threads would have more of these than queues for sure:
-/// in one queue, a kernel of one rank stands behind another's that waits for it.
+/// Runs the ranks as threads and as processes, each with so many streams and branches of graphs at
+/// a time. Ranks that share a GPU are processes only if threads would certainly exceed its queues.
+/// In one queue, a kernel of one rank can block another's that it waits for.
 inline void both_ways(const Ranks& ranks, const Config& config, const RankBody& body,
                       int streams = 1) {
   if (!ranks.share() || ranks.count * streams <= 16) as_threads(ranks.count, config, body);
   as_processes(ranks.count, config, body);
 }
 
-/// Memory that CUDA gave to this process once, by the power of two that its size was brought to:
-/// threads that share a GPU must not free any, as that waits for the kernels of all, and keeps all
-/// from launching more meanwhile.
+/// Memory that CUDA gave to this process once, by its size rounded up to a power of two. Threads
+/// that share a GPU must not free any: a free waits for the kernels of all threads, and blocks
+/// their launches meanwhile.
 class Kept {
  public:
   explicit Kept(cudaError_t (*make)(void**, std::size_t)) : make_{make} {}
@@ -260,7 +261,7 @@ class Buffer {
                               stream));
     MUST_CUDA(cudaStreamSynchronize(stream));
   }
-  /// Elements from `first` on that are not what `want` says.
+  /// Returns the number of elements from `first` on that differ from `want`.
   template <class F>
   long wrong(Index count, F want, cudaStream_t stream, Index first = 0) const {
     const Pinned<T> host{count + 1};
@@ -288,7 +289,7 @@ struct Rank {
   bool graph = false;
   int rank = comm.rank(), ranks = comm.ranks();
 
-  /// `call`, now or as a graph that is replayed twice.
+  /// Runs `call` eagerly, or as a graph that is replayed twice.
   template <class F>
   void go(F call) const {
     if (!graph) {

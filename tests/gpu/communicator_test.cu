@@ -1,4 +1,5 @@
-// Every collective through the front door on GPUs: threads and processes, eager and in graphs.
+// Every collective through the public interface on GPUs: threads and processes, eager and in
+// graphs.
 #include <cmath>
 
 #include "communicator.cuh"
@@ -144,7 +145,7 @@ void protocol(const Suite& rank, const std::vector<Index>& counts) {
   rank.messages<Proto>(counts);
 }
 
-/// LL128 must say why not and what would work, on all ranks, and leave them well.
+/// LL128 must fail with the reason and the remedy on all ranks, and leave them usable.
 void refuses_ll128(const Communicator& comm) {
   const auto made = Collective<AllReduce, Ring, LL128, DefaultTransport>::create(comm);
   const std::string text = made ? "nothing" : made.error().message();
@@ -191,7 +192,7 @@ int main(int argc, char** argv) {
   if (wanted("threads") && !ranks.share()) as_threads(ranks.count, config, direct);
   if (wanted("processes")) as_processes(ranks.count, config, direct);
   if (wanted("alone")) as_threads(1, config, direct);
-  // Wires through host memory are few and small: the largest message goes round them many times.
+  // Wires through host memory are few and small, so the largest message passes them many times.
   const std::vector<Index> far{0, 1, 1023, 65536, 3000001};
   if (wanted("network")) {
     as_processes(

@@ -1,5 +1,6 @@
-// CopyEngine through the front door: threads and processes, eager and in graphs, staged through
-// scratch of several sizes and straight into windows, which are of SharedMemory or of cudaMalloc.
+// CopyEngine through the public interface: threads and processes, eager and in graphs. Data is
+// staged through scratch of several sizes, or goes directly into windows of SharedMemory or
+// cudaMalloc.
 #include <ccl/comm/window.hpp>
 
 #include "communicator.cuh"
@@ -106,7 +107,7 @@ struct Suite : Rank {
       if (window) must(window->close());
     }
   }
-  /// What runs in windows only, also in place, and what says no.
+  /// Tests the algorithms that need windows, also in place, and the errors.
   template <class Algo>
   void in_windows(Index n) const {
     const auto all_gather =
@@ -191,7 +192,7 @@ struct Suite : Rank {
     check(got.wrong(
               n, [&](Index i) { return value(rank, i); }, stream) == 0,
           "scatter count %ld rank %d", long(n), rank);
-    // Rank 0 sends twice to rank 1, who sends once to everyone else.
+    // Rank 0 sends twice to rank 1, and rank 1 sends once to all other ranks.
     if (rank == 0) {
       go([&] {
         return send_recv.group(

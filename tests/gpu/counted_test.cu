@@ -1,5 +1,5 @@
-// Rows whose counts only the GPUs hold, through the front door: threads and processes, eager and in
-// graphs whose counts change between replays, and counts that are too large.
+// Rows whose counts are only in GPU memory, through the public interface. Threads and processes,
+// eager and in graphs whose counts change between replays, and counts that are too large.
 #include "communicator.cuh"
 
 using namespace ccl;
@@ -100,7 +100,8 @@ void suite(const Communicator& comm) {
   MUST_CUDA(cudaStreamDestroy(stream));
 }
 
-/// Rank 0 has more for the last rank than there is room for. All ranks' kernels end, and all hear.
+/// Rank 0 has more rows for the last rank than fit. The kernels of all ranks must end, and all
+/// ranks must get the error.
 void too_many(const Communicator& comm) {
   cudaStream_t stream;
   MUST_CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));

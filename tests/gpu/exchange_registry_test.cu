@@ -1,5 +1,5 @@
-// Messages between any two ranks through the front door, by Direct and OneShot: threads and
-// processes, eager and in graphs, into buffers that peers come to map and through scratch.
+// Messages between any two ranks through the public interface, by Direct and OneShot. Threads and
+// processes, eager and in graphs, into buffers that peers map later and through scratch.
 #include "communicator.cuh"
 
 using namespace ccl;
@@ -103,7 +103,7 @@ struct Suite : Rank {
     Buffer<float> one{n, 0}, all{n * ranks, 0}, mine{n * ranks, 0}, out{n * ranks, 0};
     one.fill([&](Index i) { return value(rank, i); }, stream);
     mine.fill([&](Index i) { return value(rank, i); }, stream);
-    // By the later turns the buffers may be mapped.
+    // Peers can have mapped the buffers in later rounds.
     for (int turn = 0; turn < 4; ++turn) {
       go([&] { return all_gather(one.get(), all.get(), n, stream); });
       check(all.wrong(

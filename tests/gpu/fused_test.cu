@@ -1,5 +1,5 @@
-// Fused all-reduces through the front door: threads and processes, eager and in graphs, rows that
-// fit into the scratch and such as take several launches.
+// Fused all-reduces through the public interface: threads and processes, eager and in graphs. Rows
+// fit into the scratch, or need several launches.
 #include <cmath>
 
 #include "communicator.cuh"
@@ -91,7 +91,7 @@ struct Suite : Rank {
     const std::string what = name_of(op, rows, length);
     check(wrong == 0, "%s %ld rows of %d, rank %d: %ld wrong", what.c_str(), long(rows), length,
           rank, wrong);
-    // In place: the residual is the new residual, the input is the output.
+    // In place: the residual is also the sum, and the input is the output.
     const AddRmsNorm<bfloat16> in_place{residual.get(), residual.get(), in.get(), weight.get(),
                                         1e-5f};
     must(op(in.get(), rows, length, in_place, stream));

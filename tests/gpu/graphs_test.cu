@@ -1,5 +1,5 @@
-// Several captures of one communicator at once, by one thread and by several, and replays of their
-// graphs on different streams, between eager launches.
+// Several captures of one communicator at once, by one thread and by several. Their graphs are
+// replayed on different streams, between eager launches.
 #include "communicator.cuh"
 
 using namespace ccl;
@@ -69,14 +69,15 @@ struct Captures : Rank {
     captured[g] = graph;
   }
   void replay(const char* how) {
-    // Only now: a thread that captures another stream must not instantiate.
+    // Graphs are instantiated only here: a thread that captures another stream must not
+    // instantiate.
     for (int g = 0; g < graphs; ++g) {
       MUST_CUDA(cudaGraphInstantiate(&ready[g], captured[g], 0));
       MUST_CUDA(cudaGraphDestroy(captured[g]));
     }
     for (int turn = 0; turn < 30; ++turn) {
       for (int g = 0; g < graphs; ++g) {
-        // Of its own stream, and of another's: the same on all ranks.
+        // Each graph runs on its own stream and on another's, equally on all ranks.
         MUST_CUDA(
             cudaGraphLaunch(ready[(g + turn) % graphs], streams[(g * 2 + turn / 3) % graphs]));
       }
@@ -130,7 +131,8 @@ void suite(const Communicator& comm) {
   MUST_CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
   {
     Captures captures{comm, stream};
-    for (int round = 0; round < 3; ++round) {  // graphs come and go; CUDA may reuse their numbers
+    // graphs are created and destroyed; CUDA can reuse their numbers
+    for (int round = 0; round < 3; ++round) {
       captures.by_one_thread();
       captures.by_threads();
     }

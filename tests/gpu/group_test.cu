@@ -205,7 +205,7 @@ struct Suite : Rank {
     const auto five = viewed_gather.bind(b.get(), all.get(), m);
     for (int turn = 0; turn < 3; ++turn) {  // both halves of the scratch, and the first again
       go([&] { return group(stream, one, two, three, four, five); });
-      // The same compositions on their own, between groups: their launches are counted alike.
+      // The same compositions alone, between groups: their launches are counted alike.
       must(one(stream));
       go([&] { return rank % 2 == 0 ? group(stream, two, five) : group(stream, five, two); });
     }
@@ -307,7 +307,7 @@ struct Suite : Rank {
       }
     }
   }
-  /// As many as there are at run time: calls of two compositions, more than one kernel takes.
+  /// Run-time numbers of calls: calls of two compositions, more than one kernel takes.
   void listed(Index n) const {
     std::deque<Buffer<float>> in, out;
     std::vector<decltype(one_shot.bind((float*)nullptr, (float*)nullptr, Index{0}))> viewed;
@@ -407,7 +407,7 @@ struct Suite : Rank {
   }
 };
 
-/// Where a launch may have fewer blocks than a group has calls, those that remain go one by one.
+/// A launch can have fewer blocks than the group has calls: the remaining calls run one by one.
 void few_blocks(const Communicator& whole, int most) {
   Config config;
   config.device = whole.device();

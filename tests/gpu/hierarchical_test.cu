@@ -1,7 +1,7 @@
-// Calls of a Hierarchical by turns on two streams, eager and in graphs that are replayed on two:
-// their levels are communicators of their own, and what one call leaves in the scratch between
-// them is not another's to overwrite. Graphs outlive the composition. Other collectives of the
-// communicator take turns with them.
+// Calls of a Hierarchical in turns on two streams, eager and in graphs that are replayed on two
+// streams. Levels are communicators of their own, and a call must not overwrite another's data in
+// the scratch between them. Graphs outlive the composition. Other collectives of the communicator
+// run in between.
 #include <functional>
 #include <memory>
 #include <optional>
@@ -26,13 +26,14 @@ struct BySequence : Rank {
   const char* what;
   Index large;          // of the first stream's calls; the second's are smaller
   Index in_runs, runs;  // of `count` elements, in the input and in the output
-  /// Whether this rank has a result of a call.
+  /// True if this rank has the result of a call.
   std::function<bool(int)> has = [](int) { return true; };
 
   cudaStream_t on(int k) const { return k % 2 == 0 ? stream : other; }
   Index count(int k) const { return k % 2 == 0 ? large : k % 4 == 1 ? 101 : large / 2 - 1; }
 
-  /// `call(in, out, count, k, stream)` of what `made()` makes; `want(k, count, i)`.
+  /// Runs `call(in, out, count, k, stream)` of the result of `made()`, and checks `want(k, count,
+  /// i)`.
   template <class Make, class Call, class Want>
   void play(Make make, Call call, Want want) const {
     std::vector<std::unique_ptr<Buffer<float>>> in, out, kept;
@@ -100,7 +101,7 @@ struct BySequence : Rank {
   }
 };
 
-/// What the levels have made on one stream a collective of all ranks reads on the other.
+/// A collective of all ranks on one stream reads the levels' results of another stream.
 void with_others(const Rank& rank, cudaStream_t other) {
   const auto levels = must(Levels<AllReduce, Rings>::create(rank.comm));
   const auto ring = must(Levels<AllReduce, Ring>::create(rank.comm));
@@ -140,7 +141,7 @@ void suite(const Communicator& comm) {
   };
   for (const bool graph : {false, true}) {
     const Rank rank{comm, first, graph};
-    // Too little for whole lines and no equal shares: it goes through the scratch.
+    // Counts too small for whole lines, and no equal shares: the data goes through the scratch.
     const BySequence all_reduce{rank, second, "all_reduce", 32'001, 1, 1};
     all_reduce.play([&] { return Levels<AllReduce, Rings>::create(comm); },
                     [](const auto& c, const float* in, float* out, Index n, int, cudaStream_t s) {
@@ -178,8 +179,8 @@ void suite(const Communicator& comm) {
 int main() {
   const Ranks ranks = find_ranks();
   if (ranks.gpus == 0) return skipped();
-  // Two ranks on each of two hosts share GPUs where there are not enough, and wait for each other:
-  // no kernel may be loaded when one waits.
+  // Two ranks on each of two hosts share GPUs if there are too few, and wait for each other. No
+  // kernel may be loaded while one waits.
   ::setenv("CCL_TIMEOUT", "20", 0);
   ::setenv("CUDA_MODULE_LOADING", "EAGER", 1);
   ::setenv("CCL_MULTI_RANK_GPU_ENABLE", "1", 1);

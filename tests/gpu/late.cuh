@@ -1,6 +1,6 @@
 #pragma once
 
-// For tests of ranks that come late or never: waits that end.
+// Waits that end, for tests of ranks that are late or never call.
 #include <chrono>
 
 #include "communicator.cuh"
@@ -11,7 +11,7 @@ inline double now_s() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-/// Ends the process if the stream does not come to an end.
+/// Ends the process if the stream does not complete.
 inline void drain(cudaStream_t stream, double within_s) {
   const double end = now_s() + within_s;
   while (cudaStreamQuery(stream) == cudaErrorNotReady) {

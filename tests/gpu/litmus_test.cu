@@ -1,7 +1,7 @@
-// What LL128 rests on and PTX does not promise: eight lanes that store 16 bytes each of a line in
-// one instruction publish the line at once, so that whoever sees the last word sees the other
-// fifteen. A writer on one GPU overwrites lines in another's memory as fast as it can while a
-// reader there looks at them. For every ordered pair of GPUs.
+// Property on which LL128 depends and which PTX does not promise. Eight lanes that store 16 bytes
+// each of a line in one instruction publish the line at once. A reader of the last word then reads
+// the other fifteen too. For every ordered pair of GPUs, a writer overwrites lines in the other's
+// memory at full speed while a reader there polls them.
 //   ccl.test.gpu.litmus.gpu [lines per pair, in millions]
 #include "world.cuh"
 

@@ -1,5 +1,5 @@
-// Calls of one communicator follow each other, whatever streams they are on, and whether or not
-// the streams of earlier calls still exist.
+// Calls of one communicator run in order on any streams, even if the streams of earlier calls are
+// destroyed.
 #include <cstdint>
 
 #include "communicator.cuh"
@@ -17,8 +17,8 @@ cudaStream_t new_stream() {
 
 using Number = std::uint64_t;
 
-/// A running product: each call multiplies every element by the number of ranks, modulo 2^64, if
-/// and only if it begins when the one before has ended.
+/// Running product: each call multiplies every element by the number of ranks, modulo 2^64. The
+/// result is correct only if each call begins after the previous one has ended.
 template <class Call>
 void in_order(const char* name, const Communicator& comm, const Call& call, Index count) {
   constexpr int calls = 60;

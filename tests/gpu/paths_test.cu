@@ -1,5 +1,5 @@
-// Paths between GPUs: those that work are used, those that do not are gone round, through host
-// memory or through a GPU in between.
+// Paths between GPUs. Paths that work are used. Others are replaced by a path through host memory
+// or through a GPU in between.
 #include "communicator.cuh"
 #include "gpu/driver.hpp"
 #include "transport/p2p/check.hpp"
@@ -12,9 +12,9 @@ namespace {
 
 constexpr Index counts[] = {1, 1023, 65536, 300001};
 
-/// Where ranks of one process share a GPU, one that allocates or frees may wait for the kernel of
-/// another, which waits for its own: nobody launches before all have allocated, nor allocates
-/// before all have freed.
+/// Barrier between allocations and launches. If ranks of one process share a GPU, an allocation or
+/// a free can wait for another rank's kernel, which waits for its own. No rank launches before all
+/// have allocated, and none allocates before all have freed.
 struct Quiet {
   const Communicator& comm;
   void meet() const { must(comm.barrier()); }
@@ -59,7 +59,7 @@ void messages(const Rank& at) {
   }
 }
 
-/// Whether two ranks of one process have the same GPU.
+/// True if two ranks of one process have the same GPU.
 bool some_share_context(const Communicator& comm) {
   for (int p = 0; p < comm.ranks(); ++p) {
     for (int q = 0; q < p; ++q) {
@@ -101,7 +101,7 @@ void sound(const Communicator& comm) {
   works(comm);
 }
 
-/// Ranks 0 and 1 do not address each other, and nobody is between them.
+/// Ranks 0 and 1 do not address each other, and no GPU is between them.
 void apart(const Communicator& comm, PathFault seen, const char* words) {
   if (comm.rank() < 2) {
     const int other = 1 - comm.rank();
@@ -141,8 +141,8 @@ void relayed(const Communicator& comm) {
   works(comm);
 }
 
-/// As if on two hosts of one NVLink domain: by fabric handles where this machine lets processes
-/// have them, else by the network.
+/// Ranks as if on two hosts of one NVLink domain. They use fabric handles if processes can have
+/// them on this machine, and else the network.
 void wide(const Communicator& comm) {
   const int other = comm.rank() < comm.ranks() / 2 ? comm.ranks() - 1 : 0;
   const std::string by =
@@ -155,7 +155,7 @@ void wide(const Communicator& comm) {
 }
 
 const detail::CudaDriver* real = nullptr;
-/// What a trial writes to a peer goes nowhere.
+/// Copy that loses what a probe writes to a peer.
 CUresult lossy_copy(CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream stream) {
   int ordinal = -1;
   CUmemorytype kind{};
@@ -205,7 +205,7 @@ void reads_alone(const Communicator& comm) {
   MUST_CUDA(cudaStreamDestroy(stream));
 }
 
-/// In this process: nothing may be forked from it any more.
+/// Runs in this process, which must not fork afterwards.
 void lossy(const Config& config) {
   static const detail::CudaDriver before = *must(detail::cuda_driver());
   real = &before;

@@ -1,5 +1,5 @@
-// OneShot and TwoShot through the front door: threads and processes, eager and in graphs, with
-// messages that fit into the scratch and with some that take several launches.
+// OneShot and TwoShot through the public interface: threads and processes, eager and in graphs.
+// Messages fit into the scratch, or need several launches.
 #include "communicator.cuh"
 
 using namespace ccl;

@@ -1,5 +1,6 @@
-// Pipelines of GPUs, as threads of one host and as processes of several: eager and in graphs, on
-// one stream and on two, messages that fit into the scratch and such as take several passes.
+// Pipelines of GPUs, as threads of one host and as processes of several. Eager and in graphs, on
+// one stream and on two, with messages that fit into the scratch and with some that need several
+// passes.
 #include <vector>
 
 #include "communicator.cuh"
@@ -80,7 +81,7 @@ struct Suite : Rank {
     MUST_CUDA(cudaStreamCreateWithFlags(&other, cudaStreamNonBlocking));
     Buffer<float> in{count, 0}, a{count, 0}, b{count, 0};
     in.fill([&](Index i) { return value(rank, i); }, stream);
-    must(comm.barrier());  // until now a stream was made, and memory set, beside others' kernels
+    must(comm.barrier());  // earlier steps created a stream and set memory beside others' kernels
     for (int k = 0; k < 20; ++k) {
       must(narrow(in.get(), a.get(), count, Sum{}, stream));
       must(narrow(in.get(), b.get(), count, Sum{}, other));

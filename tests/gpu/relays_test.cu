@@ -1,4 +1,4 @@
-// All-to-all between GPUs of two hosts by way of the rank on the receiver's rail, as Auto takes it.
+// All-to-all between GPUs of two hosts through the rank on the receiver's rail, as Auto chooses it.
 #include <vector>
 
 #include "communicator.cuh"
@@ -50,8 +50,8 @@ void relayed(const Communicator& comm) {
 int main() {
   const Ranks ranks = find_ranks();
   if (ranks.gpus == 0) return skipped();
-  // Two ranks on each of two hosts share GPUs where there are not enough, and wait for each other:
-  // no kernel may be loaded when one waits.
+  // Two ranks on each of two hosts share GPUs if there are too few, and wait for each other. No
+  // kernel may be loaded while one waits.
   ::setenv("CCL_TIMEOUT", "20", 0);
   ::setenv("CUDA_MODULE_LOADING", "EAGER", 1);
   ::setenv("CCL_MULTI_RANK_GPU_ENABLE", "1", 1);

@@ -1,4 +1,4 @@
-// A rank that does not come: the errors of all others name it, the operation and the step.
+// One rank does not call: the errors of all other ranks name it, the operation and the step.
 #include <chrono>
 #include <csignal>
 
@@ -11,8 +11,8 @@ namespace {
 using Sums = Collective<AllReduce, Ring, LL, DefaultTransport>;
 constexpr Index count = 5000;
 
-/// Three all-reduces; `miss` comes before the last and says whether to leave it out. Then waits
-/// until this communicator has failed.
+/// Runs three all-reduces, then waits until this communicator has failed. `miss` is called before
+/// the last and returns true to skip it.
 template <class Miss>
 Result<void> play(const Communicator& comm, Miss&& miss) {
   CCL_TRY(auto sums, Sums::create(comm));
@@ -57,7 +57,7 @@ int main() {
     check_error("skips", comm.rank(), end, victim, "has not called operation 3");
   });
 
-  // As processes: one is stopped.
+  // Ranks are processes, and one is stopped.
   const auto id = must(create_unique_id());
   std::vector<pid_t> children;
   for (int r = 0; r < ranks.count; ++r) {

@@ -1,5 +1,5 @@
-// Collectives of many kinds, sizes, streams and graphs, mixed at random for SOAK_S seconds (4
-// by default), all results checked, and no device memory lost. The seed (SOAK_SEED) is printed.
+// Random mix of many kinds of collectives, sizes, streams and graphs for SOAK_S seconds (4 by
+// default). All results are checked, and no device memory is lost. The seed (SOAK_SEED) is printed.
 #include <chrono>
 #include <random>
 
@@ -17,7 +17,7 @@ int ranks_on_gpu = 1;
 template <class Op, class Algo, class Proto>
 using Default = Collective<Op, Algo, Proto, DefaultTransport>;
 
-/// What is captured again and again, on a stream of its own.
+/// Calls that are captured repeatedly, on a stream of their own.
 struct Replayed {
   cudaGraphExec_t ready = nullptr;
   Index n = 0;
@@ -131,7 +131,7 @@ struct Soak : Rank {
             break;
         }
       }
-      // A sample is compared at once: the next call may come on another stream.
+      // A sample is compared at once, because the next call can be on another stream.
       long wrong = 0;
       if (kind == 3) {
         wrong = all_out.wrong(

@@ -1,8 +1,9 @@
 #pragma once
 
-// Types and reductions with algorithms, protocols, counts and alignments on GPUs, through the front
-// door; each row of these runs with all counts and numbers of ranks. With CCL_TEST_ALL_TYPES all
-// rows are compiled, a part of them in each types_<n>_test.cu; without it, one in `sample`.
+// Types and reductions with algorithms, protocols, counts and alignments on GPUs, through the
+// public interface. Each row of these runs with all counts and numbers of ranks. With
+// CCL_TEST_ALL_TYPES all rows are compiled, a part of them in each types_<n>_test.cu; without it,
+// one in `sample`.
 #include "communicator.cuh"
 #include "support/reference.hpp"
 
@@ -33,8 +34,8 @@ constexpr Levels levels{int(std::tuple_size_v<Types>),
 template <int I, class List>
 using At = std::tuple_element_t<size_t(I), List>;
 
-/// Flags tell that a peer's data has landed, only floats round and only in arithmetic, and a graph,
-/// which is replayed, must find its input as it was.
+/// Restrictions of compositions over peers only. Flags show arrived data; only floats round, and
+/// only in arithmetic; a replayed graph must find its input unchanged.
 constexpr bool peers_only(int pattern) {
   return pattern == 2 || pattern == 3 || pattern == 5;
 }

@@ -1,5 +1,5 @@
-// Copies into windows that some rank never comes to: streams that wait end at the deadline, or by
-// an abort, whether a kernel waits or the stream itself.
+// Copies into windows for which one rank never calls. Streams that wait must end at the deadline or
+// by an abort, both if a kernel waits and if the stream itself waits.
 #include <ccl/comm/window.hpp>
 
 #include "late.cuh"

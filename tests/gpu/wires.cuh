@@ -1,7 +1,8 @@
 #pragma once
 
-// Collectives over wires on GPU lanes: every type, odd counts, addresses that are aligned to
-// elements only. Inputs change from launch to launch; outputs are poisoned and have guards around.
+// Collectives over wires on GPU lanes: every type, odd counts, and addresses that are aligned to
+// elements only. Inputs change from launch to launch; outputs are poisoned and surrounded by
+// guards.
 #include <ccl/element/data_type.hpp>
 #include <ccl/proto/ll.hpp>
 #include <ccl/proto/ll128.hpp>
@@ -71,7 +72,7 @@ class Buffers {
   }
   const T* in(int r) const { return in_[r].template as<T>() + offset_; }
   T* out(int r) const { return out_[r].template as<T>() + 16 + offset_; }
-  /// `want(i)` is the number that element i stands for. Guards must be as they were.
+  /// Checks that element i represents the number `want(i)`, and that guards are unchanged.
   template <class F>
   bool holds(int r, Index count, F want) const {
     std::vector<T> host(size_t(out_count_ + guard * 2));
@@ -172,7 +173,7 @@ class Suite {
           for (int r = 0; r < R; ++r) {
             say("all_reduce", ok && b.holds(r, count, [&](Index i) { return b.reduced(R, i); }));
           }
-          // In place.
+          // Call in place.
           Buffers<T> p{world_, count, count, offset, seed_ + 1000};
           for (int r = 0; r < R; ++r) {
             MUST(cudaMemcpy(p.out(r), p.in(r), size_t(count) * sizeof(T), cudaMemcpyDefault));
@@ -210,7 +211,7 @@ class Suite {
     }
   }
 
-  /// As a front door would: the kernel for aligned buffers where all ranks' are.
+  /// Launches the kernel for aligned buffers if those of all ranks are, like the public interface.
   template <class Op, class Red, class F>
   bool run(const Red& how, int root, F setup) {
     using T = typename Red::Type;

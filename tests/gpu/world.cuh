@@ -1,8 +1,8 @@
 #pragma once
 
-// Ranks on the GPUs of this machine, in one process, over wires in device memory: as
-// tests/support/world.hpp for CPU lanes. With fewer GPUs than ranks, several ranks share one; their
-// launches are small enough to be resident together.
+// Ranks on the GPUs of this machine, in one process, over wires in device memory: the counterpart
+// of tests/support/world.hpp for CPU lanes. With fewer GPUs than ranks, several ranks share one.
+// Their launches are small enough to be resident together.
 #include <ccl/algo/pairwise.hpp>
 #include <ccl/algo/ring.hpp>
 #include <ccl/algo/tree.hpp>
@@ -47,7 +47,7 @@ inline int gpus() {
   return count;
 }
 
-/// What the checks of a program came to.
+/// Results of a program's checks.
 struct Tally {
   long cases = 0, wrong = 0;
   void check(bool ok, const char* format, auto... values) {
@@ -154,13 +154,13 @@ class World {
   int gpu(int rank) const { return rank % gpus(); }
   std::vector<int>& order() { return order_; }
   const detail::LaneFailure& failed() const { return watch_->lane_failure; }
-  /// What lies in the slots of all wires to `rank`.
+  /// Returns the bytes in the slots of all wires to `rank`.
   std::vector<unsigned char> slots_to(int rank) const {
     std::vector<unsigned char> bytes(slots_[rank].bytes());
     slots_[rank].get(bytes.data(), bytes.size());
     return bytes;
   }
-  /// Ends the launches that run and those that come.
+  /// Ends running and later launches.
   void stop(Word why) { watch_->stop = why; }
   void forget() { *watch_ = {}; }
   double deadline_s = 2;

@@ -14,7 +14,7 @@
 #include "support/catch.hpp"
 #include "support/ranks.hpp"
 
-// Ranks as processes; CCL_HOSTID says which host each is on, and files what that host is like.
+// Ranks as processes. CCL_HOSTID selects the host of each rank, and files describe that host.
 using namespace ccl;
 using namespace ccl::test;
 namespace fs = std::filesystem;
@@ -97,7 +97,7 @@ Answer rings_of(const Communicator& comm) {
   return text;
 }
 
-/// A file that is gone with the object.
+/// File that the destructor removes.
 struct File {
   std::string path;
   explicit File(const char* name, const std::string& text = "")
@@ -179,7 +179,7 @@ TEST_CASE("the machine's links decide the order; files say what was found") {
   CHECK(topo::read_xml(graphs.path));
   for (const std::string& wrong : run(4, prepare, works)) CHECK(wrong == "");
 
-  // The same graphs again, out of the file; then others.
+  // The same graphs again, read from the file; then others.
   const auto reread = [&](int) {
     ::setenv("CCL_TOPO_FILE", machine.path.c_str(), 1);
     ::setenv("CCL_GRAPH_FILE", graphs.path.c_str(), 1);

@@ -8,8 +8,7 @@
 
 #include "support/ranks.hpp"
 
-// What `Auto` takes on CPU ranks of several hosts, as measured by
-// benchmarks/network/across_hosts.cpp.
+// Choices of `Auto` on CPU ranks of several hosts, as measured by benchmarks/across_hosts.cpp.
 using namespace ccl;
 using namespace ccl::test;
 
@@ -30,7 +29,8 @@ Result<std::string> choice(const Communicator& comm) {
   return fmt::format("{} {} {}; ", algo(64), algo(4096), algo(64 << 20));
 }
 
-/// Of all-reduce, all-gather, reduce-scatter, broadcast, reduce and all-to-all.
+/// Returns the choices for all-reduce, all-gather, reduce-scatter, broadcast, reduce and
+/// all-to-all.
 Answer choices(const Communicator& comm) {
   CCL_TRY(std::string all, choice<AllReduce>(comm));
   CCL_TRY(const std::string all_gather, choice<AllGather>(comm));

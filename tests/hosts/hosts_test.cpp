@@ -18,8 +18,8 @@
 #include <sched.h>
 #include <sys/socket.h>
 
-// Network namespaces stand for hosts: three, on a bridge in a fourth. They have no names, so they
-// are gone with the last process in them, whatever happens.
+// Network namespaces represent hosts: three, on a bridge in a fourth. They have no names, so they
+// disappear with their last process in any case.
 using namespace ccl;
 using namespace ccl::test;
 
@@ -31,13 +31,13 @@ constexpr int max_ports = 64;
 
 struct Board {
   std::atomic<int> wired{0};    // hosts whose network is to be set up
-  std::atomic<bool> go{false};  // the bridge stands
+  std::atomic<bool> go{false};  // true: the bridge exists
   std::atomic<bool> id_is_set{false};
   UniqueId id;
   std::atomic<bool> calm{false};  // attackers are to stop
   std::atomic<int> ports[hosts][max_ports];
   std::atomic<int> attacks{0};  // connections that strangers have made
-  std::atomic<int> done{0};     // ranks that have come to the end
+  std::atomic<int> done{0};  // ranks that have finished
   std::atomic<int> hosts_seen[ranks];
   char text[ranks][512];
 };
@@ -80,8 +80,8 @@ int connect_to(const std::string& host, int port) {
   return -1;
 }
 
-/// A stranger on `host`: scans every port that any host listens on, and sends garbage, half of a
-/// greeting, or nothing at all, then goes or stays.
+/// Attacker on `host`. It scans all listening ports of all hosts, and sends garbage, half of a
+/// greeting, or nothing. Then it closes the connection or keeps it.
 int attack(Board& board, int host) {
   std::mt19937 random{unsigned(host) + 1};
   std::vector<int> held;

@@ -1,5 +1,5 @@
-// Two ranks, as if on two hosts, that share two networks: what CCL_SOCKET_IFNAME names carries
-// data.
+// Two ranks as if on two hosts that share two networks. The interface of CCL_SOCKET_IFNAME must
+// carry the data.
 #include <ccl/algo/ring.hpp>
 #include <ccl/collective/collective.hpp>
 #include <ccl/proto/simple.hpp>

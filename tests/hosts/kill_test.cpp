@@ -12,8 +12,8 @@
 #include "support/job.hpp"
 #include "support/processes.hpp"
 
-// A rank dies by kill -9; the others must hear of it, soon and by name, and give back all they
-// hold.
+// A rank dies by kill -9. The others must get an error soon, with its name, and release all
+// resources.
 using namespace ccl;
 using namespace ccl::test;
 
@@ -21,7 +21,7 @@ namespace {
 constexpr int ranks = 8;
 constexpr int rounds = 20;
 constexpr double limit_s = 5;              // from the kill to the slowest survivor's error
-constexpr double creation_wait_s = 2;  // a rank that never came is missed this late
+constexpr double creation_wait_s = 2;  // time until a rank that never connected is reported
 constexpr double call_wait_s = 3;
 
 struct Report {
@@ -82,10 +82,10 @@ int run_rank(Board& board, int rank) {
 struct Outcome {
   double slowest_s = 0;
   bool during_creation = false;
-  bool missed = false;  // some survivor only noticed that the victim did not come
+  bool missed = false;  // true: a survivor's error was only that the victim was missing
 };
 
-/// Kills `victim` once `moment(board)` has come.
+/// Kills `victim` when `moment(board)` is true.
 template <class Moment>
 Outcome play(int victim, Moment&& moment) {
   Shared<Board> board;
@@ -107,14 +107,14 @@ Outcome play(int victim, Moment&& moment) {
     INFO("rank " << rank << " of " << ranks << ", rank " << victim << " was killed; "
                  << report.text);
     CHECK(report.failed);
-    // Who is killed before it has spoken to anyone is missed, not lost.
+    // A rank that is killed before it contacts another rank is missing, not lost.
     const bool missed = outcome.during_creation && report.code == Errc::timed_out;
     CHECK((report.code == Errc::peer_lost || missed));
     outcome.missed |= missed;
     outcome.slowest_s = std::max(outcome.slowest_s, report.failed_at - killed_at);
     CHECK(report.peer == victim);
     CHECK(report.failed_at - killed_at < limit_s);
-    // Where some rank never came, the root stays for a minute to tell it why.
+    // If a rank never connected, the root stays for a minute to send it the reason.
     if (rank == 0 && outcome.during_creation) continue;
     CHECK(report.after.files <= report.before.files);
     CHECK(report.after.threads <= report.before.threads);
@@ -122,7 +122,7 @@ Outcome play(int victim, Moment&& moment) {
   return outcome;
 }
 
-/// How long eight ranks take to find each other here and now.
+/// Returns the seconds in which eight ranks connect on this machine.
 double creation_s() {
   const double start = now_s();
   double end = 0;

@@ -1,4 +1,4 @@
-// Ranks as processes on hosts of their own: over TCP, too, a pair is connected by the first call
+// Ranks as processes on hosts of their own. Over TCP too, a pair is connected by the first call
 // that has a message for it.
 #include <ccl/algo/ring.hpp>
 #include <ccl/collective/collective.hpp>

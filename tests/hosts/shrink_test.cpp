@@ -13,7 +13,7 @@
 #include "support/held_port.hpp"
 #include "support/processes.hpp"
 
-// Ranks die by kill -9, and those who stay go on by themselves: nothing else tells them how.
+// Ranks die by kill -9, and the survivors continue without any other instruction.
 using namespace ccl;
 using namespace ccl::test;
 
@@ -33,7 +33,7 @@ struct Board {
   std::atomic<bool> stop{false};
 };
 
-/// Steps until some rank has died, or the board says stop.
+/// Runs steps until a rank has died, or the board stops them.
 Result<void> run_on(const Communicator& comm, const std::vector<int>& were, Board& board, int me) {
   CCL_TRY(const auto sums, Sums::create(comm));
   CCL_TRY(const auto parts, Parts::create(comm));
@@ -42,7 +42,7 @@ Result<void> run_on(const Communicator& comm, const std::vector<int>& were, Boar
   std::vector<int> data(200'001), all(were.size());
   for (;;) {
     CCL_CHECK(parts(&me, all.data(), 1));
-    // All stop after the same step: the first of them says when.
+    // All ranks stop after the same step: the first one decides.
     int go = board.stop ? 0 : 1;
     std::fill(data.begin(), data.end(), me);
     data.back() = comm.rank() == 0 ? go : 0;
@@ -55,7 +55,7 @@ Result<void> run_on(const Communicator& comm, const std::vector<int>& were, Boar
   }
 }
 
-/// A job that goes on with whoever is left.
+/// Job that continues with the surviving ranks.
 Result<void> live(int port, Board& board, int me) {
   CCL_TRY(const auto id, unique_id_at(fmt::format("127.0.0.1:{}", port), "shrink test"));
   if (me == 0) CCL_CHECK(start_root(id, 0));
@@ -127,7 +127,7 @@ struct Play {
   }
 };
 
-/// Steps of a rank from now on until it is in its `life`-th communicator, and runs there.
+/// Waits for steps of a rank until it runs in its `life`-th communicator.
 void runs_in(Play& play, int rank, int life) {
   CHECK(wait_until([&] { return play.board->rank[rank].life >= life; }, 60));
   CHECK(play.reaches(rank, play.board->rank[rank].steps + 2));

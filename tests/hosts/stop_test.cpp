@@ -7,7 +7,7 @@
 #include "support/catch.hpp"
 #include "support/processes.hpp"
 
-// A rank is stopped after the communicator has come to be; the others must name it, not each other.
+// A rank is stopped after creation; the others must name it, and not each other.
 using namespace ccl;
 using namespace ccl::test;
 

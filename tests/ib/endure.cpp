@@ -1,8 +1,10 @@
-// endure CALLS BYTES [repair [BREAK_AT] | failure]: all-reduces over IbTransport, every element
-// checked, while the network is ill-treated from outside. "repair": calls go on until queue pairs
-// have been made anew at some rank, and CALLS more; rank 0 breaks one of its own before call
-// BREAK_AT. "failure": they go on until one fails. Status 0: all calls were right. 3: one failed;
-// the error, and the seconds that the call took, are printed.
+// endure CALLS BYTES [repair [BREAK_AT] | failure]: all-reduces over IbTransport, with every
+// element checked, while the network is disturbed from outside.
+//
+// - "repair": calls continue until a rank has recreated queue pairs, and for CALLS more. Rank 0
+//   breaks one of its own before call BREAK_AT.
+// - "failure": calls continue until one fails.
+// - Status 0: all calls were right. 3: one failed; its error and seconds are printed.
 #include <ccl/ccl.hpp>
 
 #include <fmt/format.h>
@@ -44,7 +46,7 @@ int destroy_qp(ibv_qp* qp) {
   std::erase(watched.pairs, qp);
   return watched.library.destroy_qp(qp);
 }
-/// As a device does it to a queue pair that it has given up.
+/// Breaks a queue pair, like a device that has given it up.
 int break_one() {
   const std::lock_guard lock{watched.mutex};
   ibv_qp_attr to{};
@@ -65,8 +67,8 @@ Result<void> run(const int calls, Index bytes, Until until, int break_at) {
   CCL_TRY(const auto sums, Sums::create(comm));
   const Index count = bytes / 4;
   const int ranks = comm.ranks();
-  // The last element counts the ranks that have made queue pairs anew: all ranks see it in the same
-  // call, so all end with the same one.
+  // The last element counts the ranks that have recreated queue pairs. All ranks read it in the
+  // same call, so all end with the same call.
   std::vector<float> data(static_cast<std::size_t>(count) + 1);
   double longest = 0;
   const auto start = std::chrono::steady_clock::now();

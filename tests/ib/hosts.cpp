@@ -1,7 +1,7 @@
-// One rank of a job whose hosts are virtual (tests/ib/vm.sh): IbTransport on real verbs, or,
-// with VM_TRANSPORT=socket, SocketTransport. With SPARSE set, two calls of each operation instead
-// of nine; and Pairwise, most of whose time goes into making R(R - 1) connections for each
-// operation, only with Simple and on few hosts.
+// One rank of a job on virtual hosts (tests/ib/vm.sh): IbTransport on real verbs or, with
+// VM_TRANSPORT=socket, SocketTransport. With SPARSE set it makes two calls of each operation
+// instead of nine. It then runs Pairwise only with Simple and on few hosts, because most of its
+// time goes into R(R - 1) connections for each operation.
 #include <ccl/ccl.hpp>
 
 #include <cstdlib>
@@ -68,7 +68,7 @@ TEST_CASE("LL") {
 TEST_CASE("LL128") {
   every_collective<LL128>();
 }
-// Where CCL_HOSTID makes several ranks one host.
+// CCL_HOSTID makes several ranks one host.
 TEST_CASE("levels", "[.]") {
   choose_transport();
   thoroughness = Thoroughness::sparse;

@@ -1,13 +1,13 @@
 # cmake -Dnm=NM -Dgrep=GREP -Dobjects=FILE -Dcontrol=PROGRAM -P no_faults.cmake: fails if an object
-# of the runtime (FILE names each on a line of its own) holds anything of the tests' fault layer, or
-# if one that moves steps looks at the switch that lets it in. PROGRAM has the layer in it: there it
-# must be found.
+# of the runtime contains a part of the tests' fault layer. It also fails if an object that moves
+# steps reads the switch of that layer. FILE names one object on each line. PROGRAM contains the
+# layer, which must be found there.
 cmake_minimum_required(VERSION 3.25)
 set(layer "ccl::test::|FakeVerbs|Faults")
 set(switch "ccl::detail::(use_verbs|verbs_are_replaced|verbs)\\(|::replaced")
 set(movers control_socket end flush paths queue_pair receiver sender slot_table task)
 
-# Symbols that match, a line for each, with the name of the file.
+# Matching symbols, one line each, with the name of the file.
 function(matching regex result)
   execute_process(COMMAND ${nm} -A -C ${ARGN} COMMAND ${grep} -E ${regex}
     OUTPUT_VARIABLE lines ERROR_VARIABLE problem RESULTS_VARIABLE codes)

@@ -1,6 +1,7 @@
-// Settings BYTES, STEPS, PINGS, SLOTS: IbTransport's wires alone, between rank 0 and rank 1, beside
-// which tests/ib/vm_bench.sh runs perftest. One line: bandwidth with all slots of one wire under
-// way (as ib_write_bw -t 8), then, with PINGS, half of a round trip of one step (as ib_write_lat).
+// Settings BYTES, STEPS, PINGS, SLOTS: the wires of IbTransport alone, between rank 0 and rank 1,
+// to compare with perftest (tests/ib/vm_bench.sh). Prints one line: the bandwidth with all slots of
+// one wire in flight (as ib_write_bw -t 8). With PINGS it adds half of a round trip of one step (as
+// ib_write_lat).
 #include <ccl/ccl.hpp>
 
 #include <fmt/format.h>
@@ -41,7 +42,7 @@ int meet(int rank) {
   return -1;
 }
 
-/// A step of `bytes`, whose content nobody looks at.
+/// Sends a step of `bytes` bytes, whose content is ignored.
 void put(const Wire& wire, Word bytes) {
   const Word step = *wire.sent;
   while (step >= detail::HostMemory::load_credit(wire.drained) + Word(wire.slot_count)) detail::HostMemory::pause();
@@ -87,7 +88,7 @@ TEST_CASE("put") {
   std::chrono::steady_clock::time_point start;
   for (int n = 0; n < warm + steps; ++n) {
     if (n == warm) {
-      // As perftest: with nothing under way, which would count for nothing.
+      // Starts with nothing in flight, like perftest.
       while (rank == 0 && detail::HostMemory::load_credit(out.drained) < Word(warm)) detail::HostMemory::pause();
       start = now();
     }
@@ -118,7 +119,7 @@ TEST_CASE("put") {
       fmt::print(", median of {} half round trips {:.1f} us", pings, trips[trips.size() / 2]);
     fmt::print("\n");
   }
-  helper.reset();  // from here on nobody helps: the engine sends what is left
+  helper.reset();  // without help from now on: the engine sends the remaining steps
   char mine = 1, theirs = 0;
   (void)swap_bytes(fd, &mine, &theirs, 1);
   CHECK(status.ok());

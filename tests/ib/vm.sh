@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# vm.sh BUILD_DIR [full | CASE...]: IbTransport between hosts of a virtual machine with software RDMA. Skipped (77)
-# where that machine cannot be started; "tests/ib/rxe-vm.sh -p BUILD_DIR/vm" prepares it.
+# vm.sh BUILD_DIR [full | CASE...]: IbTransport between hosts of a virtual machine with software
+# RDMA. Exits with 77 (skipped) if that machine cannot be started; "tests/ib/rxe-vm.sh -p
+# BUILD_DIR/vm" prepares it.
 set -uo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 build=$(realpath "$1")

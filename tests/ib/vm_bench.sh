@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# vm_bench.sh PROGRAMS: inside the virtual machine (rxe-vm.sh -n 2). IbTransport's wires beside
-# perftest, five times in turns: eight writes under way, and half a round trip of 8 bytes. perftest
-# writes from one buffer, to one buffer; with -q 8 from eight to eight, as the slots of a wire are.
+# vm_bench.sh PROGRAMS: runs inside the virtual machine (rxe-vm.sh -n 2). It compares IbTransport's
+# wires with perftest, five times in turns: eight writes in flight, and half of a round trip of 8
+# bytes. perftest writes from one buffer to one buffer; with -q 8 from eight to eight, like the
+# slots of a wire.
 bin=$1
 export CCL_SOCKET_IFNAME=eth0 CCL_IB_HCA==rxe0,rxe1 CCL_IB_TIMEOUT=14  # perftest's own timeout
 perf() { # PROGRAM ARGS

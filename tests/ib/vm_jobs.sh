@@ -1,22 +1,23 @@
 #!/usr/bin/env bash
-# vm_jobs.sh PROGRAMS [full | CASE...]: inside the virtual machine. Each case gives one line of verdict
-# as it ends; then comes what failed ones printed, and all verdicts once more. "full": with the slow
-# cases, and every collective called nine times, not twice, wherever there are more than 2 hosts.
+# vm_jobs.sh PROGRAMS [full | CASE...]: runs inside the virtual machine. Each case prints one line
+# of verdict when it ends. At the end come the output of the failed ones, and all verdicts again.
+# "full": with the slow cases, and with every collective called nine times, not twice, on more than
+# 2 hosts.
 #
-# Nothing here is a matter of time. The network is ill-treated once all ranks have ended a call, and
-# the calls go on until the ranks have noticed; limits are for what hangs.
+# No result depends on time. The network is disturbed when all ranks have completed a call, and the
+# calls continue until the ranks have noticed. Limits only end jobs that hang.
 set -u
 bin=$1
 shift
 export CCL_COMM_ID=10.0.0.1:4711 CCL_SOCKET_IFNAME=eth0 CCL_TIMEOUT=200 CCL_INIT_TIMEOUT=200
-export CCL_BOOTSTRAP_KEEPALIVE=60  # beside load all hosts together fall silent for seconds
+export CCL_BOOTSTRAP_KEEPALIVE=60  # under load all hosts together can be silent for seconds
 full=
 if [ "${1:-}" = full ]; then full=1; shift; fi
 limit=300  # seconds of one job
 failed=0 cases=0 harm=
 : >/run/verdicts >/run/failures >/run/checked
 
-# job N CMD...: one rank on each of N hosts. Their statuses, one after the other, in $statuses.
+# job N CMD...: runs one rank on each of N hosts. Their statuses are in $statuses, in order.
 job() {
   local n=$1 i pids=()
   shift
@@ -29,7 +30,7 @@ job() {
     wait ${pids[i]}
     statuses+=" $?"
   done
-  if [ -n "$harm" ]; then  # before it can reach the next case
+  if [ -n "$harm" ]; then  # before it can affect the next case
     kill $harm
     wait $harm
     harm=
@@ -47,7 +48,7 @@ begin() {
   rm -f /run/out.* /run/harmed
   harms=
 }
-# verdict STATUSES [TEXT]: of the last job; TEXT must be somewhere in what it printed.
+# verdict STATUSES [TEXT]: checks the last job; its output must contain TEXT.
 verdict() {
   local line why= out
   cases=$((cases + 1))
@@ -69,7 +70,7 @@ verdict() {
   fi
   echo "$line" | tee -a /run/verdicts
 }
-# Once the ranks are under way: ill-treats the network.
+# Disturbs the network when the ranks are at work.
 meanwhile() {
   harms=1
   (
@@ -100,7 +101,7 @@ begin collectives_4_hosts && { job 4 env $sparse $one_device $hosts; verdict " 0
 for proto in Simple LL LL128; do
   begin collectives_8_hosts_$proto && { job 8 env $sparse $one_device $hosts $proto; verdict " 0 0 0 0 0 0 0 0" "calls checked"; }
 done
-begin levels && {  # 2 hosts of 2 ranks each, as far as ccl knows
+begin levels && {  # 2 hosts of 2 ranks each, by CCL_HOSTID
   job 4 bash -c "CCL_HOSTID=pair\$((RANK / 2)) exec env $one_device $hosts levels"
   verdict " 0 0 0 0" "calls checked"
 }
@@ -124,14 +125,15 @@ begin much_loss && {
   no_netem 0 1 2 3
   verdict " 0 0 0 0"
 }
-# Which reliable connections answer by sending everything again: it ends, one way or the other.
+# Reliable connections answer this by sending everything again, and the job ends in either result.
 begin much_reordering full && {
   netem "delay 5ms 2ms loss 1%" 0 1
   CCL_TIMEOUT=20 job 2 env $one_device CCL_IB_TIMEOUT=16 $endure 5 300000
   no_netem 0 1
   verdict " [03] [03]"
 }
-# Towards each host, so that an answer comes after 10 ms. Data whose packet is lost is sent again by TCP.
+# Delay towards each host, so that an answer arrives after 10 ms. TCP sends data of lost packets
+# again.
 tcp_over_bad_links() {
   local n=$1 expected=$2 i
   for ((i = 0; i < n; i++)); do tc qdisc add dev h$i root netem delay 5ms loss 1%; done

@@ -1,6 +1,6 @@
-// The protocols' own code over a model of memory: whatever release and acquire leave open, no lane
-// takes a torn or a stale word, and none waits for ever. Then the same with orders left out, which
-// the model must catch.
+// The protocols' own code over a model of memory. In all executions that release and acquire allow,
+// no lane accepts a torn or stale word, and none waits without end. Then the same code runs with
+// orders removed, which the model must detect.
 #include <ccl/proto/ll.hpp>
 #include <ccl/proto/ll128.hpp>
 #include <ccl/proto/simple.hpp>
@@ -24,7 +24,7 @@ struct Promises {
 template <Promises P>
 struct ModelMemory {
   static constexpr bool lines_land_whole = false;
-  static constexpr unsigned check_every = ~0u;  // nobody's patience ends
+  static constexpr unsigned check_every = ~0u;  // waits have no limit
   static MemoryModel& model() { return *MemoryModel::current(); }
   static void pause() { model().pause(); }
   static void await_previous() {}
@@ -156,7 +156,8 @@ long carry(int ranks, int steps, Word early = 0) {
   return model.explore(prepare, after);
 }
 
-/// The same with something left out: says what the model found, or nothing.
+/// Runs a protocol with an order removed. Returns the defect that the model found, or an empty
+/// text.
 template <class Proto, int Width, Promises P>
 std::string flaw(Word early = 0) {
   try {
@@ -213,7 +214,7 @@ TEST_CASE("the model catches an order that is left out") {
   CHECK(flaw<LL128, 1, no_credit_release>() != "");
   CHECK(flaw<LL128, 2, no_release>() != "");
   CHECK(flaw<LL, 1, torn>() != "");
-  // Slots that are filled before they were given back.
+  // Slots are filled before they were returned.
   CHECK(flaw<Simple, 2, Promises{}>(1) != "");
   CHECK(flaw<LL, 1, Promises{}>(1) != "");
   CHECK(flaw<LL128, 1, Promises{}>(1) != "");

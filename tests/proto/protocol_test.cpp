@@ -1,5 +1,5 @@
-// Protocols of a program's own: whatever a protocol puts on the wire, both ends go through its
-// lane, on one CPU lane and on several, and nothing else takes its place.
+// Protocols of a program's own. All bytes of a protocol on the wire pass its lane at both ends, on
+// one CPU lane and on several, without a replacement.
 #include <ccl/algo/pairwise.hpp>
 #include <ccl/algo/ring.hpp>
 #include <ccl/algo/tree.hpp>
@@ -21,8 +21,8 @@ namespace {
 
 std::atomic<long> stored{0}, unpacked{0};
 
-/// Each word beside its complement: twice the wire, and a damaged word shows. `Line`: what it says
-/// of its lines, whose words have a flag each.
+/// Sends each word beside its complement: twice the wire, and a damaged word is detected. `Line` is
+/// the stated size of its lines, whose words have a flag each.
 template <bool Flags, int Line = 8>
 struct Doubled {
   static constexpr const char* name = Flags ? "DoubledWithFlags" : "Doubled";

@@ -1,9 +1,9 @@
 #pragma once
 
-// A reduction that is associative and not commutative.
+// Reduction that is associative and not commutative.
 namespace ccl::test {
 
-/// x -> factor * x + term, and one after the other: the order tells.
+/// Map x -> factor * x + term. The composition of two depends on their order.
 struct Affine {
   unsigned factor = 1, term = 0;
   friend bool operator==(const Affine&, const Affine&) = default;

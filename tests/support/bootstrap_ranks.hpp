@@ -1,6 +1,6 @@
 #pragma once
 
-// Ranks of one process, a thread each, that meet by a bootstrap alone.
+// Ranks of one process, one thread each, that are connected by a bootstrap alone.
 #include <ccl/detail/runtime/bootstrap.hpp>
 
 #include <functional>

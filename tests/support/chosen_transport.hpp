@@ -1,6 +1,6 @@
 #pragma once
 
-// A transport that is chosen at run time, so that element loops are compiled once, and ranks as
+// Transport that is chosen at run time, so that element loops are compiled once, with ranks as
 // threads.
 #include <ccl/collective/collective.hpp>
 #include <ccl/transport/loopback.hpp>

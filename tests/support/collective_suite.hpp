@@ -47,8 +47,8 @@ inline float value(int rank, Index i) {
   return float((i * 7 + rank * 31) % 64);
 }
 
-/// Input of `runs` runs of `count`, output of `out_runs` runs, and the check of every element:
-/// `want(rank, i)` for i over the output; a negative value: untouched.
+/// Input of `runs` runs of `count`, output of `out_runs` runs, and the check of every element.
+/// `want(rank, i)` is the value of output i; negative: untouched.
 struct Trial {
   Index count;
   int skew;
@@ -218,7 +218,8 @@ int run_suite(const std::vector<Communicator>& comms, Index largest) {
       }
     }
     if constexpr (detail::Runs<Algo, SendRecv>) {
-      // To everyone, in another order on every rank, two messages each; then around a ring.
+      // Messages to all ranks, in another order on every rank, two each; then messages around a
+      // ring.
       using C = Collective<SendRecv, Algo, Proto, ChosenTransport>;
       CCL_TRY(auto c, C::create(comm));
       for (const Index n : {Index{1}, largest}) {

@@ -14,9 +14,10 @@ struct CoveringArray {
   int pairs = 0;  // that had to be covered
 };
 
-/// `levels[f]` is how many levels factor f has. `allowed(f, a, g, b)` with f < g: may level a of f
-/// meet level b of g? Greedy: each row begins with a pair that is missing and takes, factor by
-/// factor, the level that covers most. Ties go round, so that rows differ where they may.
+/// Returns the rows of a covering array. Factor f has `levels[f]` levels. `allowed(f, a, g, b)`
+/// with f < g is true if level a of f and level b of g may be in one row. Greedy: each row begins
+/// with a missing pair and takes, factor by factor, the level that covers most. Ties rotate, so
+/// that rows differ.
 template <int Factors, class Allowed>
 constexpr CoveringArray<Factors> cover_pairs(const std::array<int, Factors>& levels,
                                              Allowed allowed) {
@@ -43,7 +44,7 @@ constexpr CoveringArray<Factors> cover_pairs(const std::array<int, Factors>& lev
       }
     }
   }
-  // Pairs that begin a row, in order: none before `f`, `a` is missing.
+  // First pairs of rows in order: no pair before `f`, `a` is missing.
   for (int f = 0; f < Factors; ++f) {
     for (int a = 0; a < levels[f]; ++a) {
       for (int g = f + 1; g < Factors; ++g) {

@@ -1,6 +1,6 @@
 #pragma once
 
-// Pushes steps through wires by hand, as lanes would, and checks what arrives.
+// Moves steps through wires by hand, as lanes would, and checks the received data.
 #include <ccl/detail/transport/zero_copy.hpp>
 #include <ccl/detail/lanes/host_memory.hpp>
 #include <ccl/detail/runtime/proxy_engine.hpp>
@@ -26,7 +26,7 @@ namespace ccl::test {
 
 constexpr double wait_limit_s = 60;  // of one wait: ends a test that hangs, nothing else
 
-/// Waits until `done()`; false if the status said stop or the deadline passed.
+/// Waits until `done()`. Returns false after a stop of the status or at the deadline.
 template <class Done>
 bool wait_until(Done done, const detail::Status* status = nullptr) {
   const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(wait_limit_s);
@@ -192,7 +192,7 @@ Result<Duplex> connect_pair(TransportContext& context, int rank, WireShape shape
     return {};
   };
   Result<void> made = connect();
-  char mine_done = 1, theirs_done = 0;  // an end that goes too early is missed by the other
+  char mine_done = 1, theirs_done = 0;  // an end that closes too early is an error at the other
   const bool both = swap_bytes(fd, &mine_done, &theirs_done, 1);
   CCL_CHECK(made);
   if (!both) return fail(Errc::peer_lost, "no peer");
@@ -248,9 +248,9 @@ std::string with_child(Child child, Parent parent) {
   return mine;
 }
 
-/// Threads that earlier cases left behind end by themselves; waits for them, then forks. A child
-/// has none of them, yet the thread sanitizer still counts them there, and ends the child when the
-/// C library gives a new thread the stack of one of them.
+/// Waits for threads of earlier cases, which end by themselves, and then forks. A child has none of
+/// them, but the thread sanitizer still counts them. It ends the child when the C library gives a
+/// new thread the stack of one of them.
 template <class Child, class Parent>
 std::string alone_with_child(Child child, Parent parent) {
 #if defined __SANITIZE_THREAD__

@@ -4,7 +4,7 @@
 
 namespace ccl::test {
 
-/// Whether `part` is somewhere in `text`.
+/// True if `text` contains `part`.
 inline bool says(const std::string& text, const char* part) {
   return text.find(part) != std::string::npos;
 }

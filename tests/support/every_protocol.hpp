@@ -1,6 +1,6 @@
 #pragma once
 
-// For tests of an algorithm on every protocol, on CPU lanes of two widths.
+// Tests of an algorithm on every protocol, on CPU lanes of two widths.
 #include <ccl/proto/ll.hpp>
 #include <ccl/proto/ll128.hpp>
 #include <ccl/proto/simple.hpp>
@@ -23,7 +23,7 @@ struct OnLanes {
 using EveryProtocol = std::tuple<OnLanes<LL, detail::SoloLane>, OnLanes<LL128, detail::SoloLane>,
                                  OnLanes<Simple, detail::SoloLane>, OnLanes<LL128, detail::ThreadLanes<8>>>;
 
-/// What the ranks give, and what their sum is.
+/// Input of the ranks, and their sum.
 struct Given {
   std::vector<std::vector<int>> in;
   std::vector<int> sum;
@@ -51,7 +51,7 @@ void check_all_reduce(World& world, Index count, int chunk_steps, bool in_place)
   for (int r = 0; r < ranks; ++r) REQUIRE(results[r] == given.sum);
 }
 
-/// A reduce and a broadcast: who is not the root of a reduce gets nothing.
+/// A reduce and a broadcast. Ranks other than the root of a reduce receive nothing.
 template <class Algo, class Proto, class Group>
 void check_rooted(World& world, Index count, int root) {
   const int ranks = world.ranks();

@@ -1,7 +1,7 @@
 #pragma once
 
-// A CUDA driver whose GPUs are memory of this process: what is done with peers' memory can be
-// tested without any, also over paths that do not work.
+// CUDA driver whose GPUs are memory of this process. It tests access to peers' memory without GPUs,
+// also over paths that fail.
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -24,7 +24,7 @@
 
 namespace ccl::test {
 
-/// What becomes of copies over a path.
+/// Behavior of copies over a path.
 enum class FakePath { well, lost, corrupt, stuck, slow, seen_late };
 
 struct FakeGpus {
@@ -89,8 +89,8 @@ struct Handle {
   int fd = -1;
   int device = -1;
 };
-/// What opens memory in another process: a legacy handle, or a fabric handle, where a process of
-/// this host plays another host.
+/// Origin of memory opened in another process: a legacy handle or, in a process that acts as
+/// another host, a fabric handle.
 struct Elsewhere {
   int pid = 0;
   Handle held{};
@@ -150,7 +150,7 @@ inline CUresult copy(CUdeviceptr to, CUdeviceptr from, std::size_t bytes, CUstre
                             ? FakePath::well
                             : all.links[std::size_t(stream.device)][std::size_t(peer->device)].path;
   all.copies_between += peer != nullptr;
-  // What went to a lost path reads as it was written, but is nowhere.
+  // Data written to a lost path reads back as written, but does not reach the peer.
   static std::map<const char*, std::vector<char>> lost;
   if (path == FakePath::stuck) stream.stuck = true;
   if (stream.stuck) return CUDA_SUCCESS;
@@ -355,7 +355,7 @@ inline CudaDriver driver() {
         return CUDA_ERROR_PEER_ACCESS_UNSUPPORTED;
       }
       if (std::count(region.accessible.begin(), region.accessible.end(), device) != 0) {
-        return CUDA_ERROR_ALREADY_MAPPED;  // as the driver says where two threads do it
+        return CUDA_ERROR_ALREADY_MAPPED;  // like the driver, if two threads map it
       }
       region.accessible.push_back(device);
     }

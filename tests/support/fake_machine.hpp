@@ -11,7 +11,7 @@
 namespace ccl::test {
 namespace fs = std::filesystem;
 
-/// A made-up /sys and /proc, gone with the object.
+/// Emulated /sys and /proc, removed by the destructor.
 class FakeMachine {
  public:
   FakeMachine() : root_(fs::temp_directory_path() / ("ccl_discover_" + std::to_string(getpid()))) {

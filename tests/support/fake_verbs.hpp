@@ -1,8 +1,8 @@
 #pragma once
 
-// RDMA devices that are not there, for tests in one process: writes are copies, and every fault
-// that a device can show happens on demand. A layer at the boundary of the verbs calls: nothing of
-// it is in the library.
+// Emulated RDMA devices for tests in one process. Writes are copies, and every fault of a device
+// happens on demand. It is a layer at the boundary of the verbs calls, and the library contains
+// nothing of it.
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
@@ -24,17 +24,17 @@
 
 namespace ccl::test {
 
-/// What is to go wrong, and how often it did. Numbers count from 1; 0: never.
+/// Faults to inject, and their counts. Numbers count from 1; 0: never.
 struct Faults {
   int fail_send_at = 0;     // the n-th call of post_send with data
-  int fail_receive_at = 0;  // the n-th call of post_recv, after those that come before connecting
+  int fail_receive_at = 0;  // the n-th call of post_recv, counted after those before connecting
   int forge_at = 0;         // the n-th write with immediate ends with `forged`
   int forge_every = 0;      // each n-th
   ibv_wc_status forged = IBV_WC_RETRY_EXC_ERR;
   bool forged_arrives = false;  // the data is there all the same, only the answer was lost
   int forge_board_at = 0;       // the n-th write of free slots
   int fail_poll_at = 0;         // the n-th look at a completion queue
-  int max_at_once = 0;         // completions that a look shows; 0: as many as are asked for
+  int max_at_once = 0;  // completions of one poll, at most; 0: as many as requested
   int stall_ms = 0;             // the next look after a queue pair was stopped takes so long
   int delay_polls = 0;          // completions are seen after so many looks, at random
   bool reorder = false;         // those of different queue pairs overtake each other
@@ -49,7 +49,7 @@ struct Faults {
   int forgeries = 0, delayed = 0, reordered = 0;
 };
 
-/// What a queue pair was told on its way to RTS.
+/// Settings of a queue pair on its way to RTS.
 struct QpSettings {
   ibv_gid to{};
   int gid_index = 0, service_level = 0, traffic_class = 0, mtu = 0;
@@ -79,11 +79,11 @@ class FakeVerbs {
   int regions_made = 0, dma_bufs_made = 0;
   std::vector<QpSettings> connected;  // queue pairs that reached RTS, in that order
   std::vector<unsigned> accesses;     // of regions, as they were made
-  /// Ports have this MTU from now on, in the order of devices; others 4096.
+  /// MTU of each port, in the order of devices; 4096 for the rest.
   std::vector<ibv_mtu> mtus;
-  /// Ports have their GID at this index, in the order of devices; others as `readdress` says.
+  /// GID index of each port, in the order of devices; for the rest see `readdress`.
   std::vector<unsigned> gid_indexes;
-  /// Ports get other GIDs, at another index: 10.`subnet`.0.n.
+  /// Gives the ports other GIDs at another index: 10.`subnet`.0.n.
   void readdress(int subnet, unsigned index) {
     const std::lock_guard lock{mutex};
     subnet_ = subnet;
@@ -223,7 +223,7 @@ class FakeVerbs {
         return IBV_WC_REM_ACCESS_ERR;
       }
       if ((request.send_flags & IBV_SEND_INLINE) != 0) ++faults.inline_writes;
-      if (regions_[request.wr.rdma.rkey]->of_gpu) {  // not there before someone reads
+      if (regions_[request.wr.rdma.rkey]->of_gpu) {  // not visible before a read
         const auto* const from = reinterpret_cast<const std::byte*>(place.addr);
         late_[of(peer.self.context).device].push_back(
             {request.wr.rdma.remote_addr, {from, from + place.length}});
@@ -334,7 +334,7 @@ class FakeVerbs {
     int count = 0;
     for (Completion& completion : done) completion.polls_left -= completion.polls_left > 0 ? 1 : 0;
     while (count < most && !done.empty()) {
-      // The first of each queue pair could come now.
+      // The first completion of each queue pair can be next.
       std::vector<std::size_t> first;
       std::vector<std::uint32_t> seen;
       for (std::size_t n = 0; n < done.size(); ++n) {

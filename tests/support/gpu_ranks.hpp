@@ -21,7 +21,7 @@ inline FakeGpus& gpus(int devices = FakeGpus::most) {
   return FakeGpus::install(devices);
 }
 
-/// Of `ranks` ranks those from `first` on, on each of `devices` one, a thread each.
+/// Creates the ranks from `first` on of `ranks` ranks, one on each of `devices`, on a thread each.
 inline std::vector<Result<Communicator>> create(const UniqueId& id, int first, int ranks,
                                                 const std::vector<int>& devices) {
   std::vector<Result<Communicator>> all(devices.size(), fail(Errc::internal, "not created"));

@@ -9,7 +9,7 @@
 
 namespace ccl::test {
 
-/// What a topology file of this text holds. It must be right.
+/// Returns the machine of a topology file with this text, which must be valid.
 inline topo::LoadedGraph loaded_from(std::string_view text) {
   const auto file = topo::parse_xml(text, "test.xml");
   if (!file) FAIL(file.error().what);

@@ -9,8 +9,8 @@
 
 namespace ccl::test {
 
-/// A TCP port of this host at which ranks may listen. While it lives, the system gives the port to
-/// nobody who asks for just any: a socket is bound to it, and does not listen.
+/// TCP port of this host on which ranks may listen. During its lifetime the system gives the port
+/// to no socket that requests any port: a socket is bound to it and does not listen.
 class HeldPort {
  public:
   HeldPort() {
@@ -34,7 +34,7 @@ class HeldPort {
   int hold(At at) {
     auto* const address = reinterpret_cast<sockaddr*>(&at);
     socklen_t bytes = sizeof at;
-    const int on = 1;  // else nobody could listen there
+    const int on = 1;  // without it no rank could listen on the port
     fd_ = ::socket(address->sa_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (fd_ >= 0 && ::setsockopt(fd_, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) == 0 &&
         ::bind(fd_, address, bytes) == 0 && ::getsockname(fd_, address, &bytes) == 0) {

@@ -8,8 +8,8 @@
 
 namespace ccl::test {
 
-/// What a communicator lends its transports. The engine outlives the context: it finishes what was
-/// posted.
+/// Resources that a communicator lends its transports. The engine outlives the context, because it
+/// finishes posted steps.
 struct Lent {
   detail::Status status;
   detail::ProxyEngine proxy;

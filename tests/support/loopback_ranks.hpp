@@ -1,6 +1,6 @@
 #pragma once
 
-// Ranks of one process, and what their calls came to.
+// Ranks of one process, and the results of their calls.
 #include "support/chosen_transport.hpp"
 
 namespace ccl::test {

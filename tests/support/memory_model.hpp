@@ -1,6 +1,6 @@
 #pragma once
 
-// A checker of memory order, in miniature: runs lanes as fibers over a `Memory` whose loads may
+// Checker of memory orders in miniature. It runs lanes as fibers over a `Memory` whose loads can
 // return any value that C++20's release and acquire allow, and tries all of them.
 #include <ccl/proto/lane_group.hpp>
 
@@ -19,17 +19,17 @@
 
 namespace ccl::test {
 
-/// What is wrong with an order of accesses.
+/// Defect in an order of accesses.
 struct OrderError : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// All executions of some lanes. Each location has one writer at a time, so an execution is known
-/// by which store each load reads: at a load, one of the stores that may be seen, or wait for a
-/// later one. Those are the branches; between them, fibers run in turn.
+/// All executions of some lanes. Each location has one writer at a time, so the store that each
+/// load reads determines an execution. At a load the model branches: the load reads one of the
+/// visible stores, or waits for a later one. Between loads, fibers run in turn.
 ///
-/// Not modelled: loads that take their value from a store after them in every order (the model's
-/// consumers check instead that a store into a slot comes after the loads of what was there).
+/// Not modeled: loads that read a store after them in every order. Instead, the model's consumers
+/// check that a store into a slot comes after the loads of its earlier content.
 class MemoryModel {
  public:
   static constexpr int max_fibers = 8;
@@ -137,7 +137,7 @@ class MemoryModel {
     append(p, value, release ? std::make_shared<Clock>(f.clock) : nullptr);
   }
 
-  /// A failed poll: there is no sense in another one before somebody has stored something.
+  /// Records a failed poll. Another one is useless before the next store.
   void pause() {
     Fiber& f = *running_;
     f.fresh = false;
@@ -146,7 +146,7 @@ class MemoryModel {
     yield();
     if (pruned_ || !error_.empty()) leave();
   }
-  /// Meets the other lanes of a group. Returns the number of those whose vote was against.
+  /// Synchronizes with the other lanes of a group. Returns the number of votes against.
   struct Gate {
     int arrived = 0, against = 0, last_against = 0;
     unsigned round = 0;
@@ -178,7 +178,7 @@ class MemoryModel {
 
   // ---- after an execution
 
-  /// The data behind a handle that a lane carried away: followed through all slots it went through.
+  /// Returns the data of a handle that a lane received, followed through all slots that it passed.
   /// Every load on its way must have had one value to read, and later stores must come after it.
   Word value_of(Word word) const {
     while ((word & handle_mark) == handle_mark) {
@@ -206,7 +206,7 @@ class MemoryModel {
     int fiber;
     unsigned epoch;
     std::shared_ptr<Clock> clock;  // of a release
-    Clock seen;                    // what comes before it
+    Clock seen;  // accesses ordered before it
   };
   struct Seen {
     int fiber;
@@ -323,9 +323,10 @@ class MemoryModel {
       for (const auto& f : fibers_) done = done && f->done;
       if (done) return;
       if (moved) continue;
-      // Nobody can go on. Who waits for a store that does not come should have read what was there.
+      // No fiber can continue. A fiber that waits for a store that does not come should have read
+      // the current value.
       for (const auto& f : fibers_) pruned_ = pruned_ || (!f->done && f->waits_for != nullptr);
-      // Who polled in vain may have read old values; new ones are seen in the end.
+      // Failed polls may have read old values; new values become visible in the end.
       if (!pruned_ && !nudge()) error_ = "all lanes wait, and nobody is to come";
       if (pruned_ || !error_.empty()) return;
     }

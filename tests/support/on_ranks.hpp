@@ -14,7 +14,7 @@ namespace ccl::test {
 
 using RankBody = std::function<Result<void>(const Communicator&)>;
 
-/// What `body` came to on a thread for each rank.
+/// Returns the results of `body` on one thread for each rank.
 inline std::vector<Result<void>> on_ranks(const std::vector<Communicator>& comms,
                                           const RankBody& body) {
   std::vector<Result<void>> results(comms.size());
@@ -25,7 +25,7 @@ inline std::vector<Result<void>> on_ranks(const std::vector<Communicator>& comms
   for (auto& thread : threads) thread.join();
   return results;
 }
-/// The same of new CPU ranks.
+/// Returns the results of `body` on CPU ranks that it creates.
 inline std::vector<Result<void>> on_ranks(int ranks, Config config, const RankBody& body) {
   config.device = Config::cpu;
   const auto comms = Communicator::create_all(ranks, config);

@@ -72,7 +72,7 @@ class PeerWorld {
       return true;
     });
   }
-  /// The same over rows; `epilogue(rank)`.
+  /// Runs an algorithm over rows with `epilogue(rank)`.
   template <class Algo, class Proto, class Group, int Tiles, class P, class E, class F>
   bool run_rows(const P& prologue, E epilogue, int channels, F setup) {
     return each_rank([&](int r, const detail::AbortWatch& watch) {

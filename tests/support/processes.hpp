@@ -103,7 +103,7 @@ inline std::vector<std::string> list_dir(const std::string& path) {
   return names;
 }
 
-/// What a process holds of the things that a library may forget to give back.
+/// Resources of a process that a library can leak.
 struct Holdings {
   std::size_t files, threads;
   static Holdings of_this_process() {

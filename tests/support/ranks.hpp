@@ -1,6 +1,6 @@
 #pragma once
 
-// Ranks as processes; CCL_HOSTID says which host each is on.
+// Ranks as processes. CCL_HOSTID selects the host of each rank.
 #include <ccl/comm/communicator.hpp>
 
 #include <atomic>
@@ -25,8 +25,8 @@ struct Board {
 using Answer = Result<std::string>;
 using Body = std::function<Answer(const Communicator&)>;
 
-/// What each of the ranks says: what `body` gave it, or its error. `finalizes`: at the end.
-/// `dies`: a rank that may be killed.
+/// Returns the text of each rank: the result of `body`, or its error. `finalizes` ends with a
+/// finalize. `dies` is a rank that may be killed.
 inline std::vector<std::string> run(int ranks, const std::function<void(int)>& prepare,
                                     const Body& body, bool finalizes = true, int dies = -1) {
   Shared<Board> board;

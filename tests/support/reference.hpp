@@ -1,6 +1,6 @@
 #pragma once
 
-// Elements of every type, functors, and what a reduction over ranks must come to, by plain
+// Elements of every type, functors, and the expected result of a reduction over ranks, by plain
 // arithmetic on the host.
 #include <ccl/element/data_type.hpp>
 #include <ccl/element/element.hpp>
@@ -186,7 +186,7 @@ Wanted<T> wanted(int ranks, Index i, bool rough) {
   }
 }
 
-/// What the elements of one type and functor are; made for each of these.
+/// Values of the elements of one type and functor, created for each pair.
 struct Rules {
   Index size;
   void (*fill)(char* at, int rank, Index i, bool rough);

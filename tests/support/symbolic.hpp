@@ -1,7 +1,7 @@
 #pragma once
 
-// A symbolic player: runs an algorithm's real code at compile time on every rank, with values that
-// know whose contributions they hold, over wires that hold a given number of slices.
+// Symbolic player. It runs an algorithm's own code at compile time on every rank. Values record the
+// contributions that they hold, and wires hold a given number of slices.
 #include <ccl/types/operations.hpp>
 #include <ccl/algo/chunks.hpp>
 #include <ccl/detail/wire/prims.hpp>
@@ -80,8 +80,8 @@ struct TraceContext {
   }
 };
 
-/// True if all ranks come to the end over wires of `slots` slices, no contribution counts twice,
-/// no two elements are mixed up, and the result is complete. Hosts have `of_host` ranks.
+/// True if all ranks complete over wires of `slots` slices, no contribution counts twice, no two
+/// elements are mixed, and the result is complete. Hosts have `of_host` ranks.
 template <class Op, class Algo>
 constexpr bool plays(int ranks, int slots, int root = 0, int which_tree = 0, int of_host = 1000) {
   constexpr Index rounds = 3;  // chunks of each share
@@ -160,7 +160,7 @@ constexpr bool plays(int ranks, int slots, int root = 0, int which_tree = 0, int
   return true;
 }
 
-/// The same for an algorithm of messages: `advance` is called on the ranks in turn. Rank r has
+/// True if an algorithm of messages completes. `advance` is called on the ranks in turn. Rank r has
 /// 1 + (r + p) % 4 slices for rank p.
 template <class Algo>
 constexpr bool exchanges(int ranks, int slots) {
@@ -217,11 +217,11 @@ constexpr bool proved_for_all(std::integer_sequence<int, N...>) {
   static_assert((proved_for<Plays, N + 2> && ...));
   return true;
 }
-/// For 2 to 17 ranks.
+/// True if the player succeeds for 2 to 17 ranks.
 template <auto Plays>
 inline constexpr bool proved = proved_for_all<Plays>(std::make_integer_sequence<int, 16>{});
 
-/// What an algorithm's `peers` is given: notes whom it names.
+/// Argument of an algorithm's `peers` that records the named ranks.
 struct PeerSink {
   int place;               // on the ring
   std::vector<int> order;  // the ring's
@@ -247,7 +247,8 @@ std::vector<PeerSink> peers_of(int ranks, int turn = 0, int root = 0) {
   }
   return sinks;
 }
-/// True if who is sent to expects it, who expects something is sent it, and nobody sends to itself.
+/// True if every sender has a receiver that expects it, every receiver has a sender, and no rank
+/// sends to itself.
 inline bool peers_agree(const std::vector<PeerSink>& sinks) {
   for (const PeerSink& sink : sinks) {
     const int rank = sink.rank(), ranks = sink.ranks();

@@ -4,7 +4,7 @@
 
 namespace ccl::test {
 
-/// The seat of a double binary tree where each `of_host` ranks share a host.
+/// Returns the position in a double binary tree where each `of_host` ranks share a host.
 constexpr TreePosition tree_over_hosts(int rank, int ranks, int root, int which, int of_host) {
   TreePosition position = double_binary_tree(rank, ranks, root, which);
   position.near = position.far = 0;

@@ -89,7 +89,7 @@ inline void await_turns(const detail::ProxyEngine& engine) {
   const Word before = engine.counters().rounds;
   REQUIRE(wait_until([&] { return engine.counters().rounds >= before + 2; }));
 }
-/// Keeps an engine from whatever its other tasks have to do, until it is let go.
+/// Blocks the other tasks of an engine until it is released.
 class Hold {
  public:
   explicit Hold(detail::ProxyEngine& engine) {
@@ -121,7 +121,8 @@ inline void check_fine(const Ends& ends) {
 inline bool has(const std::string& text, const std::string& part) {
   return text.find(part) != text.npos;
 }
-/// The rank whose write it was says more than the other, which is told.
+/// Returns the error of the rank whose write failed. It has more details than the error of the
+/// other, which only receives it.
 inline std::string told(const Ends& ends) {
   return ends.error[0].what + " | " + ends.error[1].what;
 }

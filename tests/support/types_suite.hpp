@@ -136,7 +136,7 @@ struct Case {
   int root() const { return (level[type] + level[functor] + level[test::count]) % ranks(); }
 };
 
-/// What one composition does with its buffers; made for each row.
+/// Operation of one composition on its buffers; created for each row.
 using Call = Result<void> (*)(const Communicator& comm, const Case& row, const void* send,
                               void* recv, const void* scalar_at);
 template <int I>
@@ -218,8 +218,9 @@ inline std::vector<detail::TransportTable> transports() {
           detail::transport_table<SocketTransport>()};
 }
 
-/// A row, and then what it compiled at all other numbers of ranks, for each at the row's number of
-/// elements and `more_counts` others, the rest in turns. Returns how many cases these were.
+/// Runs a row, and then its compositions at all other numbers of ranks. Each runs with the row's
+/// number of elements and `more_counts` others; other factors alternate. Returns the number of
+/// cases.
 template <class RunCase>
 int sweep(Levels row, int more_counts, RunCase run_case) {
   for (int r = 0; r < levels[rank_count]; ++r) {

@@ -46,8 +46,8 @@ class World {
     }
   }
   int ranks() const { return ranks_; }
-  /// From now on, counts take this long from one end of a wire to the other, as over a network.
-  /// Where packets carry flags, it does nothing. `of_host` ranks share a host, which trees see.
+  /// Delays counts from one end of a wire to the other from now on, as over a network. It has no
+  /// effect if packets carry flags. `of_host` ranks share a host, which trees take into account.
   void delay(std::chrono::microseconds by, int of_host = 1) {
     delay_ = by;
     of_host_ = of_host;
@@ -123,7 +123,7 @@ class World {
     return all_[(from * ranks_ + to) * channels_ + channel].wire;
   }
 
-  /// As on a GPU: the messages travel with the launch.
+  /// Returns the work with its messages in the launch, as on a GPU.
   static detail::ExchangeWork with_messages(const detail::WireWork<detail::Bytes>& work) {
     detail::ExchangeWork whole{work};
     int filled = 0;
@@ -135,7 +135,7 @@ class World {
     return whole;
   }
 
-  /// The same as the receiver has it.
+  /// Returns the wire as the receiver holds it.
   Wire far_end(int from, int to, int channel) {
     Wire far = wire(from, to, channel);
     if (delay_.count() == 0) return far;

@@ -12,7 +12,7 @@ using topo::Machine;
 
 namespace {
 
-/// Machines whose ranks are interleaved in any way: `of_rank[r]` says where rank r is.
+/// Returns machines whose ranks are interleaved: rank r is on machine `of_rank[r]`.
 std::vector<Machine> machines(const std::vector<int>& of_rank, int channels, topo::Pattern pattern,
                               bool even) {
   std::vector<Machine> all;
@@ -52,8 +52,8 @@ int crossings(const Arrangement& made, const std::vector<int>& ring) {
   return count;
 }
 
-/// What is wrong with a tree: not all reached once from `root` (or from any, if -1), ends that
-/// disagree, more edges between machines than it takes.
+/// Returns the defect of a tree: ranks that `root` (or any root, if -1) does not reach once, ends
+/// that disagree, or too many edges between machines.
 std::string wrong_tree(const Arrangement& made, int root, int channel) {
   const int ranks = made.ranks();
   std::vector<ccl::TreePosition> positions;

@@ -67,7 +67,7 @@ TEST_CASE("graph files that cannot be meant are refused by attribute") {
             .find("twice") != std::string::npos);
   CHECK(problem("<graph nchannels=\"1\"><channel><gpu dev=\"1\" rank=\"8\"/></channel></graph>")
             .find("no such rank") != std::string::npos);
-  // Somebody's place would be beyond the channel's end.
+  // A rank's place would be beyond the end of the channel.
   CHECK(problem("<graph nchannels=\"1\"><channel><gpu dev=\"11\"/></channel></graph>")
             .find("graphs.xml:1: this <channel> is without rank 0 (each holds all 2 GPUs") == 0);
   CHECK(problem("<graph id=\"0\" pattern=\"1\"/>").find("the ring, 4") != std::string::npos);

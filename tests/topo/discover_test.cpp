@@ -140,7 +140,7 @@ TEST_CASE("RDMA ports are taken in the order of the bus, with speed, guid and GP
   CHECK(graph.nodes[nets[1]].net.name == "mlx5_2");
   CHECK(graph.nodes[nets[1]].net.port == 2);  // a second function of the card
   const auto& last = graph.nodes[nets[2]].net;
-  CHECK(last.bw == 100);  // the kernel's word: faster than libibverbs can say
+  CHECK(last.bw == 100);  // from the kernel: faster than libibverbs can report
   CHECK(last.guid == 0xab);
   CHECK_FALSE(last.gdr);  // neither peer memory nor DMA-BUF
   CHECK(graph.nodes[nets[0]].parent == graph.nodes[nets[1]].parent);

@@ -55,7 +55,7 @@ TEST_CASE("each level fuses what is no farther apart") {
   CHECK(names(fused(FuseLevel::port)) == "mlx5_2 mlx5_3 mlx5_4 mlx5_0+mlx5_1");
   CHECK(names(fused(FuseLevel::pix)) == "mlx5_3 mlx5_4 mlx5_0+mlx5_1+mlx5_2");
   CHECK(names(fused(FuseLevel::phb)) == "mlx5_4 mlx5_0+mlx5_1+mlx5_2+mlx5_3");
-  // No more than four in one.
+  // At most four NETs in one.
   CHECK(names(fused(FuseLevel::sys)) == "mlx5_4 mlx5_0+mlx5_1+mlx5_2+mlx5_3");
 }
 

@@ -12,7 +12,7 @@ using ccl::test::loaded_from;
 
 namespace {
 
-/// The advice that goes with the remark in which these words are; "none" without one.
+/// Returns the advice of the finding that contains these words, or "none".
 std::string advice(const std::vector<topo::Finding>& findings, const std::string& words) {
   for (const topo::Finding& finding : findings) {
     if (finding.problem.find(words) != std::string::npos) return finding.advice;

@@ -84,7 +84,7 @@ TEST_CASE("mutated files never break the reader or the graph code") {
           text.insert(to, text.substr(from, to - from));
           break;
         }
-        default: {  // a line gone
+        default: {  // removes a line
           const std::size_t from = text.rfind('\n', at);
           const std::size_t to = text.find('\n', at);
           if (from != std::string::npos && to != std::string::npos) text.erase(from, to - from);
@@ -96,6 +96,6 @@ TEST_CASE("mutated files never break the reader or the graph code") {
   }
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
   std::cout << runs << " files, " << machines << " of them machines, " << took.count() << " s\n";
-  // Mutations must get past the parser often enough to mean something.
+  // Enough mutations must pass the parser for a meaningful test.
   CHECK(machines > runs / 5);
 }

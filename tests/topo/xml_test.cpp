@@ -419,7 +419,7 @@ TEST_CASE("hosts on one NVLink fabric are one machine") {
   REQUIRE(same);
   CHECK(same->graph.links.size() == graph.links.size());
 
-  // Of different cliques, no NVLink joins them, and nothing but the network is left.
+  // GPUs of different cliques share no NVLink, so only the network is left.
   topo::XmlFile other = joined;
   const auto rename = [](auto& self, topo::Element& element) -> void {
     if (element.name == "gpu") element.set("fabric", "ab:2");

@@ -10,7 +10,7 @@ using namespace ccl::test;
 
 namespace {
 
-/// Connects nobody, and says why.
+/// Transport that connects no ranks, with a reason.
 struct Nowhere : LoopbackTransport {
   static constexpr const char* name = "nowhere";
   static constexpr int atomic_line_bytes = 8;

@@ -1,5 +1,5 @@
-// What carries an edge between GPUs, and where its slots lie: read mode, GPUs in between, handles
-// of all kinds, on a driver whose GPUs are plain memory.
+// Transports of edges between GPUs, and the places of their slots: read mode, GPUs in between, and
+// handles of all kinds. The driver's GPUs are plain memory.
 #include <ccl/comm/communicator.hpp>
 #include <ccl/detail/runtime/connections.hpp>
 #include <ccl/proto/ll.hpp>
@@ -72,7 +72,7 @@ EdgeHere edge_here(const Communicator& from, const Communicator& to, bool polls_
   return here;
 }
 
-/// What went wrong, or nothing.
+/// Returns the error, or an empty text.
 std::string move_steps(const EdgeHere& edge) {
   std::string of_sender;
   std::thread pushing{[&] {
@@ -84,8 +84,8 @@ std::string move_steps(const EdgeHere& edge) {
   return of_sender + of_receiver;
 }
 
-/// One end of an edge from rank 0 to rank 1, whose other end is the process behind `fd`: steps go
-/// over it, and its slots are where they should be. What is wrong, or nothing.
+/// Moves steps over one end of an edge from rank 0 to rank 1, whose other end is the process behind
+/// `fd`. Tests that its slots are at the expected place. Returns the error, or an empty text.
 std::string move_to_process(const Communicator& comm, int fd, bool reads) {
   const PeerInfo from = comm.peer(0), to = comm.peer(1);
   const bool sends = comm.rank() == 0;
@@ -131,7 +131,7 @@ TEST_CASE("two GPUs without NVLink go through one that has it to both, and steps
   CHECK(comms[2]->peer(0).way.relay == 1);
   CHECK(comms[0]->peer(1).way.relay == -1);
   CHECK(comms[0]->peer(2).way.relay_bus_id == comms[0]->peer(1).bus_id);
-  // For wires only, and for none that need lines to land whole.
+  // Wires only, and only those that do not need lines to land whole.
   CHECK(carried_by(comms[0], 2) == "p2p");
   CHECK_FALSE(address(comms[0], 2));
   CHECK(P2pTransport::can_connect(comms[0]->peer(0), comms[0]->peer(2)));
@@ -215,7 +215,7 @@ TEST_CASE("the ends of an edge must agree on read mode") {
       CHECK(says(error.what, said.c_str()));
       CHECK(says(error.what, "the same on all ranks"));
     }
-    // Of packets that carry flags it says nothing.
+    // Read mode does not apply to packets that carry flags.
     CHECK(move_steps(edge_here(*comms[0], *comms[1], true, {at_sender, at_receiver})) == "");
   }
 }

@@ -13,7 +13,7 @@
 using namespace ccl;
 using namespace ccl::test;
 
-// What needs GPUs is in tests/gpu/communicator_test.cu.
+// Tests that need GPUs are in tests/gpu/communicator_test.cu.
 namespace {
 PeerInfo gpu_rank(int rank, cuda::std::int64_t bus_id) {
   PeerInfo info = info_of(rank);
@@ -71,7 +71,7 @@ TEST_CASE("CCL_P2P_LEVEL is a path type or one of NCCL's numbers") {
   CHECK(level("LOC") == PathType::loc);
   CHECK(level("nvl") == PathType::nvl);
   CHECK(level("PHB") == PathType::phb);
-  // No two GPUs' path, but the setting may be either, as NCCL's may.
+  // No path between two GPUs has these types, but the setting can have them, like NCCL's.
   CHECK(level("P2C") == PathType::p2c);
   CHECK(level("PXN") == PathType::pxn);
   CHECK(level("0") == PathType::loc);

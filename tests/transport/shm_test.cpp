@@ -23,7 +23,7 @@ int count_entries(const char* path) {
   return count;
 }
 
-// Where the transport listens stands in its handshake: 16 random bytes, the address, its length.
+// Returns a handshake with the transport's address: 16 random bytes, the address, its length.
 Handshake handshake_at(const sockaddr_un& address, socklen_t bytes) {
   Handshake handshake{};
   std::memcpy(handshake.data() + 16, &address, sizeof address);
@@ -92,7 +92,7 @@ TEST_CASE("after kill -9 of the sender nothing is left, and the receiver's slots
 }
 
 TEST_CASE("waiting for a receiver that answers nothing ends at the deadline, or at a stop") {
-  // A process that is stopped: its socket takes connections and says nothing.
+  // Emulates a stopped process: its socket accepts connections and sends nothing.
   const int fd = ::socket(AF_UNIX, SOCK_STREAM, 0);
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
@@ -167,7 +167,7 @@ TEST_CASE("a receiver that is gone is a lost peer") {
   auto end = ShmTransport::setup(context, edge_of(a, b, EdgeSide::sender, {1, 2, 128}, 1)).value();
   const auto lost = end.connect(stale);
   REQUIRE(!lost);
-  // The socket closes a moment after the last receiver has gone.
+  // The socket closes a moment after the last receiver.
   CHECK((lost.error().code == Errc::peer_lost || lost.error().code == Errc::refused));
 }
 

@@ -71,7 +71,7 @@ TEST_CASE("both directions share a connection, unless there are several for each
       const auto duplex = connect_pair<SocketTransport>(lent.context, rank, shape, fd);
       if (!duplex) return duplex.error().message();
       problem = exchange(*duplex, rank, 1 - rank, 50, &lent.status, &lent.proxy);
-      (void)swap_bytes(fd, &mine, &theirs, 1);  // all lines carry steps now
+      (void)swap_bytes(fd, &mine, &theirs, 1);  // all sockets now carry steps
       if (rank == 0) made = connections() - before;
       (void)swap_bytes(fd, &mine, &theirs, 1);
     }
@@ -122,7 +122,7 @@ TEST_CASE("a rank that leaves a shared connection is missed only by who still se
   REQUIRE(duplex);
   CHECK(problem == "");
   std::this_thread::sleep_for(std::chrono::milliseconds{20});  // the engine sees it close
-  CHECK(lent.status.ok());                                     // it said goodbye
+  CHECK(lent.status.ok());  // the peer closed gracefully
   const Outcome outcome = push(duplex->out.wires[0], 100, 5, &lent.status, &lent.proxy);
   CHECK(outcome.problem != "");
   REQUIRE_FALSE(lent.status.ok());
@@ -164,7 +164,7 @@ TEST_CASE("who has begun to leave a shared connection does not miss the peer's g
   REQUIRE(connection_ends() == before + 2);
   const bool begun = GENERATE(true, false);
   if (begun) mine->out = {};
-  // Goes without a goodbye, as one whose goodbye is lost.
+  // Closes without a close_notify, as if it was lost.
   lent[1].status.set(Error{});
   (*theirs)->out = {};
   (*theirs)->in = {};
@@ -222,7 +222,7 @@ TEST_CASE("ranks in threads, and an engine that finishes what a root leaves behi
   std::thread root([&] {
     Lent lent;
     auto duplex = connect_pair<SocketTransport>(lent.context, 0, shape, fds[0]);
-    // Eight steps fit in the ring: the root never waits, and is gone before they are sent.
+    // Eight steps fit in the ring: the root never waits, and closes before they are sent.
     problem[0] = duplex ? push(duplex->out.wires[0], 8, 3, &lent.status, &lent.proxy).problem
                         : duplex.error().message();
   });

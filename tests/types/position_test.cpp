@@ -1,4 +1,4 @@
-// A ring's seat in a register beside the same in memory; trees' seats are proved with the
+// Ring position in a register, compared with one in memory. Tree positions are proved with the
 // algorithms.
 #include <ccl/types/position.hpp>
 

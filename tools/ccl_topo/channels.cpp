@@ -22,12 +22,12 @@ struct ChannelsOptions {
   std::string format;
 };
 
-/// Numbers the ranks as the file has them: those of a host in a larger job begin with its first.
+/// Numbers the ranks as in the file. The ranks of a host in a larger job begin with its first rank.
 int number_ranks(topo::Graph& graph) {
   const std::vector<int> gpus = graph.of(topo::NodeType::gpu);
   const auto rank_of = [&](int gpu) -> int& { return graph.nodes[std::size_t(gpu)].gpu.rank; };
   const int count = static_cast<int>(gpus.size());
-  // No two are the same: the file was read.
+  // No two ranks are equal, because the file was checked when read.
   const auto is_own = [&](int gpu) { return rank_of(gpu) >= 0 && rank_of(gpu) < count; };
   if (std::all_of(gpus.begin(), gpus.end(), is_own)) return count;
   fmt::print(stderr, "ranks {} of the file are taken as 0 to {}\n",

@@ -44,7 +44,7 @@ Command add_explain(CLI::App& app) {
   CLI::App* const command = app.add_subcommand("explain", "why two nodes talk the way they do");
   options->source.add_options(*command);
   add_format(*command, options->format, {"text", "json"});
-  // How many is asked when the machine is known, whose nodes the answer then names.
+  // The number of ends is checked when the machine is known, so that the error can list its nodes.
   command->add_option("ends", options->ends, "two of: rank, netN, NIC, a name that `show` prints");
   return {command, [options] { return explain(*options); }};
 }

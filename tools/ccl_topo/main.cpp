@@ -1,4 +1,4 @@
-// Shows what ccl sees of a machine, the paths and channels that it chooses, and what is wrong.
+// Shows the topology of a machine, the paths and channels that ccl selects, and its problems.
 
 #include <fmt/format.h>
 
@@ -15,7 +15,7 @@ int main(int argc, char** argv) {
   const std::vector<tool::Command> commands{
       tool::add_show(app), tool::add_paths(app),   tool::add_rings(app),   tool::add_trees(app),
       tool::add_lint(app), tool::add_explain(app), tool::add_simulate(app)};
-  // CLI11 would say that a subcommand is required, whatever stands there.
+  // CLI11 would report a missing subcommand for any unknown word.
   const auto is_named = [&](const tool::Command& command) {
     return command.app->get_name() == argv[1];
   };

@@ -25,7 +25,7 @@ struct SimulateOptions {
   std::uint64_t slot_bytes = 0;
 };
 
-/// Every composition that was asked for, the fastest in full.
+/// Simulates every requested composition; prints the fastest in full.
 ccl::Result<void> simulate(const SimulateOptions& options) {
   if (options.what.op.empty()) {
     CCL_TRY(const auto known, ccl::sim::compositions({}));
@@ -79,7 +79,7 @@ Command add_simulate(CLI::App& app) {
       app.add_subcommand("simulate", "how long a collective would take on many such machines");
   options->source.add_options(*command);
   add_format(*command, options->format, {"text", "json"});
-  const CLI::Range sizes{std::uint64_t{0}, std::uint64_t{1} << 60};  // what an Index holds
+  const CLI::Range sizes{std::uint64_t{0}, std::uint64_t{1} << 60};  // limits of an Index
   command->add_option("operation", options->what.op, "all_reduce, broadcast ...");
   command->add_option("--bytes", options->bytes, "of the larger buffer: 64K, 1G (64M)")
       ->transform(CLI::AsSizeValue(false))

@@ -78,7 +78,7 @@ ccl::Result<int> find_node(const topo::Graph& graph, const std::string& text) {
 }
 
 std::string nodes_of(const topo::Graph& graph) {
-  constexpr std::size_t most = 16;  // of a kind; who has more knows how they go on
+  constexpr std::size_t most = 16;  // nodes of a kind; a longer list is cut
   const auto list = [&](NodeType type, const char* kind, auto&& name) {
     const std::vector<int> nodes = graph.of(type);
     std::string all = nodes.empty() ? fmt::format("no {}", kind) : kind;

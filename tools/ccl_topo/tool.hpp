@@ -16,38 +16,38 @@
 /// Parts that the subcommands of ccl_topo share. Each subcommand has a file of its own.
 namespace tool {
 
-/// Which machine to look at; options of every subcommand that looks at one.
+/// Options that select the machine, common to the subcommands that read one.
 struct Source {
-  std::string xml, hint;  // files; without `xml`, this machine
-  int nodes = 1;          // such machines
-  int ranks = 0;          // on CPUs, where there are no GPUs
-  bool fabric = false;    // these are on one NVLink fabric, one machine
+  std::string xml, hint;  // file names; without `xml`, this machine
+  int nodes = 1;  // number of such machines
+  int ranks = 0;  // CPU ranks, if there are no GPUs
+  bool fabric = false;  // true: the machines share one NVLink fabric and count as one
   bool no_p2p = false;
-  bool time = false;  // tell how long each part takes
-  std::string merge;  // which NICs count as one; empty: as the settings say of this machine
+  bool time = false;  // true: prints the time of each part
+  std::string merge;  // level at which NICs are fused; empty: by the settings of this machine
   bool lists_repairs =
-      false;  // the subcommand does; else a line on stderr says that there are some
+      false;  // true: the subcommand lists repairs; false: a line on stderr counts them
 
   void add_options(CLI::App& command);
 };
 
-/// A machine with its paths.
+/// Machine with its paths.
 struct Machine {
   ccl::topo::LoadedGraph loaded;
   ccl::topo::PathRules rules;
   ccl::topo::Paths paths;
-  int machines = 1;  // such machines
+  int machines = 1;  // number of such machines
 
   const ccl::topo::Graph& graph() const { return loaded.graph; }
 };
 ccl::Result<Machine> look_at(const Source& source);
 
-/// The node that a rank, "net0", a NIC's name or a label means.
+/// Returns the node with this name: a rank, "net0", the name of a NIC, or a label.
 ccl::Result<int> find_node(const ccl::topo::Graph& graph, const std::string& text);
-/// What it could mean here: "ranks 0 1, NICs net0 (mlx5_0), and names such as CPU/0-0".
+/// Returns the valid names: "ranks 0 1, NICs net0 (mlx5_0), and names such as CPU/0-0".
 std::string nodes_of(const ccl::topo::Graph& graph);
 
-/// Runs `part` and, where asked to, tells on stderr how long it took.
+/// Runs `part` and, if requested, prints its time on stderr.
 template <class F>
 auto timed(const Source& source, const char* what, const F& part) {
   const auto began = std::chrono::steady_clock::now();
@@ -57,10 +57,10 @@ auto timed(const Source& source, const char* what, const F& part) {
   return result;
 }
 
-/// Adds --format with these values, the first of which is the default.
+/// Adds --format with these values; the first is the default.
 void add_format(CLI::App& command, std::string& format, const std::vector<std::string>& values);
 
-/// A subcommand, and what runs when it was chosen. `run` owns its options.
+/// Subcommand, and the function that runs it. `run` owns its options.
 struct Command {
   CLI::App* app;
   std::function<ccl::Result<void>()> run;

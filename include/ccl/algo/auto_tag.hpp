@@ -2,16 +2,16 @@
 
 namespace ccl {
 
-/// Stands for the algorithm of a `Collective`, or for its protocol, or for both: each call runs the
-/// fastest for its size of a list of candidates. `AutoOf<Candidate<Ring, LL>, ...>` is one's own
-/// list; `Auto` is ccl's for the operation.
+/// Tag for the algorithm of a `Collective`, for its protocol or for both. Each call runs the
+/// fastest candidate for its size. `AutoOf<Candidate<Ring, LL>, ...>` is a list of the program's
+/// own; `Auto` is ccl's list for the operation.
 template <class... Cs>
 struct AutoOf {};
 using Auto = AutoOf<>;
 
-/// The same, but only of candidates that reduce every element in one order, which depends on the
-/// number of ranks alone: the result has the same bits in every run, on every rank, and whatever
-/// the size of the message around the element. docs/choosing.md has the orders.
+/// Tag like `AutoOf`, restricted to candidates that reduce every element in one order that depends
+/// only on the number of ranks. The result has the same bits in every run, on every rank and for
+/// every message size. docs/guide/summation_order.md lists the orders.
 template <class... Cs>
 struct DeterministicOf {};
 using Deterministic = DeterministicOf<>;

@@ -6,24 +6,25 @@
 
 namespace ccl {
 
-/// Everyone's share in ceil(log2 R) hops, at every rank count: after the round of distance d a rank
-/// holds the shares of the 2d ranks from itself on, and hands them to the rank 2d places before it
-/// in the ring. The first rounds stay on a host; most shares cross in the last one, though (see
-/// `Pat`).
-/// Each share crosses as often as in the ring, in fewer and larger messages, to farther ranks: for
-/// small shares. Bruck, Ho, Kipnis, Upfal, Weathersby 1997, without their rotation.
+/// AllGather in ceil(log2 R) hops at every rank count (Bruck, Ho, Kipnis, Upfal, Weathersby 1997,
+/// without their rotation). After the round of distance d a rank holds the shares of the 2d ranks
+/// from itself on. It then sends them to the rank 2d places before it in the ring.
+///
+/// Each share crosses as often as in `Ring`, in fewer and larger messages and to farther ranks, so
+/// it suits small shares. The first rounds stay on a host, but most shares cross in the last round
+/// (see `Pat`).
 struct Bruck {
-  using Validated = Bruck;  // tests prove it: compositions need no dry run
+  using Validated = Bruck;  // tests validate the algorithm: compositions need no dry run
   static constexpr const char* name = "Bruck";
   static constexpr bool reorders = false;
   static constexpr bool root_moves_wires = false;
-  /// Into one rank, at most: what the memory plan reckons with.
+  /// Returns the maximum number of wires into one rank. The memory plan assumes it.
   static constexpr int max_wires(int ranks) {
     int rounds = 0;
     for (int held = 1; held < ranks; held *= 2) ++rounds;
     return rounds;
   }
-  static constexpr int wires = 2;  // that one channel of a rank works on at once
+  static constexpr int wires = 2;  ///< wires of a rank that one channel uses at once
   template <class Op>
   static constexpr bool supports = is_one_of<Op, AllGather>;
   template <class Op>
@@ -31,8 +32,9 @@ struct Bruck {
     return {double(max_wires(ranks)), bursts * (ranks - 1.0) / ranks};
   }
 
-  /// All ranks of a host hand on shares at once: in rounds of a distance d below their number, d of
-  /// them send d shares to another host, later all of them all.
+  /// Returns the inter-node volume. All ranks of a host send shares at once. In rounds of a
+  /// distance d below the ranks of a host, d of them send d shares to another host; in later rounds
+  /// all of them send all their shares.
   template <class Op>
   static constexpr double inter_node_volume(int ranks, int hosts) {
     const double locals = double(ranks) / hosts;
@@ -59,7 +61,7 @@ struct Bruck {
         auto prims = context.template prims<1, 1>({from}, {to});
         prims.lend();
         if (held > 1) prims.own_is_output();
-        // All ranks send before they receive: no more at once than a wire holds.
+        // All ranks send before they receive, so they send at most the shares that a wire holds.
         const int window = context.window();
         for (int first = 0; first < shares; first += window) {
           const int end = first + window < shares ? first + window : shares;
@@ -78,7 +80,8 @@ struct Bruck {
   }
 
  private:
-  static constexpr double bursts = 1.05;  // what rounds lose that all begin at once, beside a ring
+  // Measured cost of rounds that all begin at once, relative to a ring.
+  static constexpr double bursts = 1.05;
 };
 
 }  // namespace ccl

@@ -4,26 +4,28 @@
 
 namespace ccl {
 
-/// Some elements of the user's buffers: where they lie in the input and in the output.
+/// Elements of the user's buffers, by their offsets in the input and in the output.
 struct Part {
-  Index in = 0, out = 0;  // elements from the buffer's begin
-  Index count = 0;        // elements
+  Index in = 0, out = 0;  ///< elements from the begin of the buffer
+  Index count = 0;        ///< elements
 };
 
-/// How a message lies in the user's buffers, in elements.
+/// Layout of a message in the user's buffers, in elements.
 struct Layout {
-  Index count = 0;       // of the whole message if `split`, else of one share
-  Index in_stride = 0;   // from one share to the next, in the input; unused if `split`
-  Index out_stride = 0;  // the same in the output
-  bool split = false;    // shares are cut from the message; else each share is `count` long
+  Index count = 0;  ///< elements of the whole message if `split`, else of one share
+  Index in_stride = 0;  ///< elements from one share to the next in the input; unused if `split`
+  Index out_stride = 0;  ///< elements from one share to the next in the output; unused if `split`
+  /// true: shares are cut from the message; false: each share has `count` elements
+  bool split = false;
 };
 
-/// One channel's part of a message, cut into rounds of one chunk for each share. All ranks compute
-/// the same rounds, so that the two ends of a wire agree on every size without a word.
+/// Part of a message that one channel carries, in rounds of one chunk for each share. All ranks
+/// compute the same rounds, so both ends of a wire know every size without communication.
 class Chunks {
  public:
-  static constexpr Index max_elements = Index{1} << 30;  // of a chunk
-  /// `chunk`: elements of a chunk, at most. `grain`: chunks and channels begin at multiples of it.
+  static constexpr Index max_elements = Index{1} << 30;  ///< elements of a chunk, at most
+  /// Cuts the part of `channel`. `chunk` is the maximum number of elements of a chunk; chunks and
+  /// channels begin at multiples of `grain` elements.
   CCL_HD constexpr Chunks(const Layout& layout, int shares, int channel, int channels, Index chunk,
                           Index grain)
       : layout_{layout}, shares_{shares}, grain_{grain}, max_chunk_{int(chunk)} {
@@ -33,7 +35,7 @@ class Chunks {
     round_ = begin < end_ ? begin : end_;
   }
 
-  /// On to the next round. False when the channel's part is done.
+  /// Advances to the next round. Returns false if the part of the channel is complete.
   CCL_HD constexpr bool next() {
     round_ += layout_.split ? Index{chunk_} * shares_ : Index{chunk_};
     if (round_ >= end_) return false;
@@ -42,6 +44,7 @@ class Chunks {
     chunk_ = fair < max_chunk_ ? int(round_up(fair, grain_)) : max_chunk_;
     return true;
   }
+  /// Returns the chunk of share `s` in the current round.
   CCL_HD constexpr Part share(int s) const {
     if (layout_.split) {
       const Index at = round_ + Index{s} * chunk_;
@@ -49,7 +52,7 @@ class Chunks {
     }
     return {s * layout_.in_stride + round_, s * layout_.out_stride + round_, clamp(end_ - round_)};
   }
-  /// The whole round, where shares do not matter.
+  /// Returns the whole round as one part, for algorithms without shares.
   CCL_HD constexpr Part all() const { return share(0); }
 
  private:
@@ -60,12 +63,12 @@ class Chunks {
     return left < 0 ? 0 : left < chunk_ ? left : Index{chunk_};
   }
 
-  // Registers: kernels hold this all along.
+  // Members stay in registers for the whole kernel.
   Layout layout_;
   int shares_;
   Index grain_;
   int max_chunk_;
-  int chunk_ = 0;  // of the present round; none before the first
+  int chunk_ = 0;  // elements of the current round's chunk; 0 before the first round
   Index end_ = 0, round_ = 0;
 };
 

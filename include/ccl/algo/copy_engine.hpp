@@ -8,38 +8,41 @@
 
 namespace ccl {
 
-// How ranks that use copy engines tell each other that data is there, or may come.
+// Policies for the signals between ranks that use copy engines: data has arrived, or may be sent.
 
-/// A kernel of one warp, which has deadlines and heeds an abort like any other.
+/// Signals by a kernel of one warp, which obeys deadlines and aborts like any other kernel.
 struct FlagKernels {
   static constexpr bool by_stream = false;
 };
-/// Writes and waits of the stream itself: nothing runs on a multiprocessor. About 10 us dearer for
-/// each step. A thread of the host watches deadlines and aborts, and lets the streams go on.
+/// Signals by writes and waits of the stream, so nothing runs on a multiprocessor. Each step costs
+/// about 10 us more. A thread of the host watches deadlines and aborts, and releases the streams.
 struct StreamFlags {
   static constexpr bool by_stream = true;
 };
 
-// Where peers find the data.
+// Policies for the memory from which peers copy.
 
-/// In windows where there are some; else it is staged, chunk by chunk, while the chunk before is on
-/// the wire.
+/// Copies through windows if the buffers lie in windows. Otherwise each chunk is staged in scratch
+/// while the previous chunk is on the wire.
 struct ThroughScratch {
   static constexpr bool stages = true;
 };
-/// In windows only: needs no scratch.
+/// Copies through windows only; needs no scratch.
 struct InWindows {
   static constexpr bool stages = false;
 };
 
-/// The GPUs' copy engines move the data, in permutations: in every step each GPU reads from one
-/// peer, or writes to one, and no two to the same. Multiprocessors at most tell peers when (a
-/// warp), reduce, and stage what peers read. For the largest messages: a copy engine fills NVLink
-/// better than multiprocessors do, and costs 10 us for each copy to begin with.
+/// Moves data by the GPUs' copy engines, in permutations. In every step each GPU reads from one
+/// peer or writes to one, and no two GPUs use the same peer. Multiprocessors at most signal peers
+/// (one warp), reduce, and stage the data that peers read.
 ///
-/// AllGather, AllToAll and a SendRecv of one message each way go straight into the peers' buffers
-/// where `recv` is part of a `Window`. Then it is so on all ranks, at the same offset of the
-/// window, and no message is empty. Everything else goes through scratch, from buffers of any kind.
+/// It suits the largest messages: a copy engine fills NVLink better than multiprocessors do, and
+/// each copy costs 10 us to start.
+///
+/// AllGather, AllToAll and a SendRecv of one message each way write directly into the peers'
+/// buffers if `recv` is part of a `Window`. The caller must then pass `recv` at the same window
+/// offset on all ranks, and no message may be empty. All other calls go through scratch, from any
+/// buffers.
 template <class Sync = FlagKernels, class Where = ThroughScratch>
 struct CopyEngineBy {
   static constexpr const char* name = Sync::by_stream ? "ZeroSmCopies"
@@ -59,7 +62,7 @@ struct CopyEngineBy {
   template <class Op>
   static constexpr bool supports = exchanges<Op> ||
                                    (stages && is_one_of<Op, AllReduce, ReduceScatter>);
-  /// Data travels as it is, so that no rank can scale its own on the way.
+  /// True if `F` leaves the data as it is: a rank cannot scale its own data on the way.
   template <class F>
   static constexpr bool supports_reduction = !cuda::std::is_same_v<F, PreMulSum>;
   template <class Op>

@@ -7,13 +7,13 @@
 
 namespace ccl {
 
-/// Everybody stores what it has straight into its peers' buffers, where these are mapped, and else
-/// through slots in their scratch. One hop; every byte crosses the wire once. For messages that are
-/// long enough to pay for a release: from about a megabyte on.
+/// Each rank stores its data directly into its peers' buffers if they are mapped, else through
+/// slots in their scratch. One hop; every byte crosses the wire once. It suits messages that
+/// outweigh the cost of a release: from about 1 MiB on.
 struct Direct {
   static constexpr const char* name = "Direct";
   static constexpr bool reorders = false;
-  static constexpr bool stores_plainly = true;  // instead of packets that carry flags
+  static constexpr bool stores_plainly = true;  ///< plain stores instead of packets with flags
   using RankCounts = AnyRankCount;
   template <class Op>
   static constexpr bool exchanges = true;
@@ -23,7 +23,7 @@ struct Direct {
 
   template <class Op>
   static constexpr CostTerms cost_terms(int ranks) {
-    // Stores to several peers take longer than to one (bulk_bench: 341 GB/s, 366 to one).
+    // Stores to several peers are slower than to one: 341 GB/s against 366 (bulk_bench).
     const double spread = ranks > 2 ? 1.07 : 1;
     return {1, is_one_of<Op, SendRecv> ? 1 : spread * (ranks - 1) / ranks};
   }

@@ -7,21 +7,22 @@
 
 namespace ccl {
 
-/// Recursive doubling: each rank exchanges all it has with the rank whose place in the ring differs
-/// in one bit, bit by bit, neighbours first. log2(R) hops of the whole message, so it is for small
-/// ones; ranks beyond the largest power of two hand their data to a partner first and get the
-/// result last. Two ranks add the same two values in either order: the same bits everywhere if the
-/// functor gives them for (a, b) and (b, a) (of Min and Max, all but the sign of a zero).
+/// Recursive doubling: each rank exchanges all its data with the rank whose place in the ring
+/// differs in one bit, bit by bit, neighbors first. It takes log2(R) hops of the whole message, so
+/// it suits small messages. Ranks beyond the largest power of two send their data to a partner
+/// first and receive the result last.
 ///
-/// AllGather goes from the farthest bit to the nearest: the shares that are many stay on a host.
+/// Two ranks add the same two values in either order. All ranks get the same bits if the functor
+/// gives the same bits for (a, b) and (b, a); Min and Max do, except for the sign of a zero.
+/// AllGather goes from the farthest bit to the nearest, so most shares stay on a host.
 struct Doubling {
-  using Validated = Doubling;  // tests prove it: compositions need no dry run
+  using Validated = Doubling;  // tests validate the algorithm: compositions need no dry run
   static constexpr const char* name = "Doubling";
   static constexpr bool reorders = true;
   static constexpr bool root_moves_wires = false;
-  /// Into one rank, at most: what the memory plan reckons with.
+  /// Returns the maximum number of wires into one rank. The memory plan assumes it.
   static constexpr int max_wires(int ranks) { return ranks - 1; }
-  static constexpr int wires = 2;  // that one channel of a rank works on at once
+  static constexpr int wires = 2;  ///< wires of a rank that one channel uses at once
   template <class Op>
   static constexpr bool supports = is_one_of<Op, AllReduce, AllGather>;
   template <class Op>
@@ -32,16 +33,16 @@ struct Doubling {
     if constexpr (is_one_of<Op, AllGather>) {
       return {rounds + more, (1.05 + more / 2) * (ranks - 1.0) / ranks};
     }
-    return {rounds + more, 1.6 * (rounds + more / 2)};  // each rank also adds up all of it
+    return {rounds + more, 1.6 * (rounds + more / 2)};  // each rank also adds up the whole message
   }
-  /// The near hops stay on a host. Those of AllReduce carry the whole message, which all ranks of a
-  /// host then have on their hands at once: measured, a tree is faster than that would make it.
+  /// Returns the inter-node fraction of the hops; the near hops stay on a host. AllReduce keeps the
+  /// default: its hops carry the whole message for all ranks of a host at once.
   template <class Op>
   static constexpr double inter_node_fraction(int ranks, int hosts) {
     const double far = detail::doublings(hosts), all = detail::doublings(ranks);
     return is_one_of<Op, AllGather> && far < all ? far / all : 1;
   }
-  /// A host's shares leave it once.
+  /// Returns the inter-node volume: a host's shares leave it once.
   template <class Op>
   static constexpr double inter_node_volume(int ranks, int hosts) {
     const double all = cost_terms<Op>(ranks).volume;
@@ -50,7 +51,7 @@ struct Doubling {
   }
   template <class Op>
   static constexpr SumOrder order = SumOrder::halves;
-  /// Partial results become a rank's own data, so there is no place for a prologue or an epilogue.
+  /// True if `F` needs no prologue or epilogue, because partial results become a rank's own data.
   template <class F>
   static constexpr bool supports_reduction = !is_one_of<F, Avg, PreMulSum>;
 
@@ -124,7 +125,7 @@ struct Doubling {
         auto first = context.template prims<1, 1>({partner}, {partner});
         first.recv(chunks.share(partner));
       }
-      // Both send before they receive: no more at once than a wire holds.
+      // Both ranks send before they receive, so they send at most the shares that a wire holds.
       const int window = context.window(mine.count);
       for (int bit = most; bit > 0; bit >>= 1) {
         const int other = at.rank_at(place ^ bit), shares = paired / bit;
@@ -164,8 +165,8 @@ struct Doubling {
   }
 
  private:
-  /// The n-th of the places whose shares a place has when it has met those that differ in bits from
-  /// `bit` on; each with that of the place's partner, if there is one.
+  /// Returns the n-th of the places whose shares `place` holds after its exchanges for all bits
+  /// from `bit` on. Each place is followed by its partner, if there is one.
   CCL_HD static constexpr int held(int place, int n, int bit, int paired) {
     return (place ^ n / 2 * bit) + n % 2 * paired;
   }

@@ -7,28 +7,29 @@
 
 namespace ccl {
 
-/// Recursive halving: each rank gives the rank whose place in the ring differs in one bit those of
-/// its partial sums that lie on the other's side, bit by bit, neighbours first. log2(R) messages of
-/// halves, quarters, ... of the data: no more bytes than the ring, none of them twice between
-/// hosts.
+/// Recursive halving: each rank exchanges partial sums with the rank whose place in the ring
+/// differs in one bit, bit by bit, neighbors first. Each sends the sums of the other's half. A rank
+/// sends log2(R) messages of halves, quarters and so on. No more bytes move than in `Ring`, and
+/// none twice between hosts.
 ///
-/// Nothing is kept but the result: what came early waits in its slot until the last part of its sum
-/// is there. So the steps are those of trees, one for each share, in which a rank at place p is
-/// node p ^ s of the tree of the share of the rank at place s; node n has a child for each bit
-/// below its lowest one. Beyond blocks of 8 nodes (4 where there are partners) a chain of their
-/// first nodes follows, since a step adds up only so many messages. Ranks beyond the largest power
-/// of two hand all their data to a partner first and get their share last.
+/// Only the result is stored: an early part waits in its slot until the last part of its sum
+/// arrives. The steps are those of one tree for each share. A rank at place p is node p ^ s of the
+/// tree of the rank at place s. Node n has a child for each bit below its lowest one.
+///
+/// Beyond blocks of 8 nodes (4 if there are partners) a chain of their first nodes follows. A step
+/// can add up only a few messages. Ranks beyond the largest power of two send all their data to a
+/// partner first and receive their share last.
 struct Halving {
-  using Validated = Halving;  // tests prove it: compositions need no dry run
+  using Validated = Halving;  // tests validate the algorithm: compositions need no dry run
   static constexpr const char* name = "Halving";
   static constexpr bool reorders = true;
   static constexpr bool root_moves_wires = false;
-  /// Into one rank, at most: what the memory plan reckons with.
+  /// Returns the maximum number of wires into one rank. The memory plan assumes it.
   static constexpr int max_wires(int ranks) {
     const int all = detail::doublings(ranks) + 1;
     return all < ranks - 1 ? all : ranks - 1;
   }
-  static constexpr int wires = 5;  // that one channel of a rank works on at once
+  static constexpr int wires = 5;  ///< wires of a rank that one channel uses at once
   template <class Op>
   static constexpr bool supports = is_one_of<Op, ReduceScatter>;
   template <class Op>
@@ -36,18 +37,18 @@ struct Halving {
     const int paired = power_of_two(ranks), blocks = paired / block_of(ranks);
     const double surplus = paired == ranks ? 0 : 2;
     const double hops = detail::doublings(block_of(ranks)) + blocks - 1 + surplus;
-    // A step for each share, of many at once; slots are copied, which the ring can do without.
+    // One step for each share, many at once. Slots are copied, which a ring avoids.
     return {hops + 0.1 * (ranks - 1), (1.05 + surplus / 2) * (ranks - 1.0) / ranks};
   }
 
-  /// A host's sums leave it once.
+  /// Returns the inter-node volume: a host's sums leave it once.
   template <class Op>
   static constexpr double inter_node_volume(int ranks, int hosts) {
     const double once = 1.05 * (hosts - 1) / hosts, all = cost_terms<Op>(ranks).volume;
     return power_of_two(ranks) == ranks ? once : all;
   }
 
-  /// The near hops stay on a host.
+  /// Returns the inter-node fraction of the hops; the near hops stay on a host.
   static constexpr double inter_node_fraction(int ranks, int hosts) {
     const double far = detail::doublings(hosts), all = detail::doublings(ranks);
     return far < all ? far / all : 1;
@@ -65,7 +66,8 @@ struct Halving {
     if (place + paired < at.ranks) both(place + paired);
     const int block = block_of(at.ranks);
     for (int bit = 1; bit < block; bit <<= 1) both(place ^ bit);
-    // From the first node of a block to that of the one before: all bits of its number that change.
+    // The chain goes from the first node of a block to the first of the block before it. The mask
+    // holds all bits of its number that change.
     for (int bits = block; bits < paired; bits = bits << 1 | block) both(place ^ bits);
   }
 
@@ -74,7 +76,7 @@ struct Halving {
     const auto at = context.ring();
     const int paired = power_of_two(at.ranks), block = block_of(at.ranks);
     for (auto chunks = context.chunks(at.ranks); chunks.next();) {
-      // The leaves of a batch send before anybody receives, of two shares where there are partners.
+      // Leaves of a batch send before any rank receives, two shares each if there are partners.
       const int window = context.window(chunks.share(at.rank()).count);
       const int most = at.ranks == paired ? 2 * window : window;
       int batch = block;
@@ -93,9 +95,9 @@ struct Halving {
   }
 
  private:
-  static constexpr int max_in = 4;  // a block's bits, the next block, a partner
+  static constexpr int max_in = 4;  // bits of a block, the next block, a partner
 
-  /// What a rank does as this node of the trees of a share and of the partner's share.
+  /// Runs the steps of this rank as `node` of the trees of a share and of the partner's share.
   template <class Context, class Parts>
   CCL_HD static constexpr void visit(Context& context, Parts& chunks, int node, int paired,
                                      int block) {
@@ -132,12 +134,12 @@ struct Halving {
       prims.recv_reduce_copy(share);
     }
     if (!two) return;
-    // The partner's own part of its share it adds itself.
+    // The partner adds its own part of its share itself.
     auto prims = context.template prims<max_in - 1, 1>({in[1], in[2], in[3]}, {partner});
     prims.recv_reduce_send(chunks.share(at.rank_at(of + paired)));
   }
 
-  /// What its partner waits for at this node.
+  /// Sends to the partner the data that it waits for at this node.
   template <class Context, class Parts>
   CCL_HD static constexpr void hand_over(Context& context, Parts& chunks, int node, int paired) {
     const auto at = context.ring();
@@ -150,9 +152,9 @@ struct Halving {
     prims.recv_reduce_copy(other);
   }
 
-  /// Bits in the opposite order: counted down, it gives the odd numbers first, then those that two
-  /// divides once, and so on, and each of these in the order of what is left without the lowest
-  /// bit, in which their receivers take them.
+  /// Returns `i` with its bits reversed. Counted down, it gives first the odd numbers, then those
+  /// that two divides once, and so on. Within each group the order is that of the remaining bits,
+  /// in which the receivers take them.
   CCL_HD static constexpr int mirrored(int i, int batch) {
     int out = 0;
     for (int bit = 1, other = batch / 2; bit < batch; bit <<= 1, other >>= 1) {

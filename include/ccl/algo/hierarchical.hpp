@@ -9,7 +9,7 @@
 
 namespace ccl {
 
-/// An algorithm with a protocol of its own, for a level of `Hierarchical`.
+/// Level of `Hierarchical` with a protocol of its own.
 template <class Algo, class Proto>
 struct With {
   using Algorithm = Algo;
@@ -37,7 +37,7 @@ struct LevelOf<With<A, P>> {
   template <class Proto>
   using ProtocolOr = P;
 };
-/// Takes messages of any size between any two ranks.
+/// True if the algorithm runs messages of any size between any two ranks.
 template <class Algo>
 inline constexpr bool runs_messages = [] {
   if constexpr (requires { Algo::serves_pairs; }) return Algo::serves_pairs;
@@ -63,7 +63,7 @@ constexpr bool levels_run() {
   return false;
 }
 
-/// "Hierarchical-Ring-Tree"
+/// Name of the algorithm, such as "Hierarchical-Ring-Tree".
 template <class Inner, class Outer>
 struct HierarchicalName {
   static constexpr std::string_view parts[4] = {"Hierarchical-", Inner::name, "-", Outer::name};
@@ -83,20 +83,21 @@ struct HierarchicalName {
 };
 }  // namespace detail
 
-/// One algorithm between the ranks of a host, another between hosts, one after the other. Where
-/// `Inner` runs ReduceScatter and AllGather, the n-th ranks of all hosts form a rail: each rail
-/// carries 1/L of a message between hosts, L being the ranks of a host. AllReduce is then
-/// ReduceScatter inside, AllReduce along the rails, AllGather inside; AllGather and ReduceScatter
-/// are themselves at both levels. With another `Inner` (Tree, TwoShot) an AllReduce goes through
-/// one rank of each host: Reduce, AllReduce, Broadcast. Broadcast and Reduce take the root's rail.
-/// AllToAll (of Pairwise, Direct) hands what goes to other hosts to the host's rank on the
-/// receiver's rail, which sends what its host has for another: a rank talks to one rank of each
-/// other host, through the NIC next to it.
+/// Runs one algorithm between the ranks of a host and another between hosts, one after the other.
+/// If `Inner` runs ReduceScatter and AllGather, the n-th ranks of all hosts form a rail. Each rail
+/// carries 1/L of a message between hosts, where L is the number of ranks of a host.
 ///
-/// `Inner` may address its peers' memory (OneShot) where `Outer` goes through a network; a level is
-/// an algorithm, or `With<Algo, Proto>` where it is to have another protocol than the composition.
-/// Rails need equally many ranks on every host. On CPUs a long AllReduce along rails goes in parts,
-/// one between hosts while others are inside; else levels run one after the other.
+/// - AllReduce: ReduceScatter inside, AllReduce along the rails, AllGather inside. If `Inner` has
+///   no rails (Tree, TwoShot): Reduce, AllReduce, Broadcast through one rank of each host.
+/// - AllGather, ReduceScatter: the same operation at both levels.
+/// - Broadcast, Reduce: along the root's rail.
+/// - AllToAll (Pairwise, Direct): through the host's rank on the receiver's rail, which sends the
+///   data of its host. A rank communicates with one rank of each other host, through the nearest
+///   NIC.
+/// `Inner` may address its peers' memory (OneShot) while `Outer` uses a network. A level is an
+/// algorithm, or `With<Algo, Proto>` for another protocol than the composition's. Rails need
+/// equally many ranks on every host. On CPUs a long AllReduce along rails goes in parts, one
+/// between hosts while others are inside; otherwise levels run one after the other.
 template <class Inner, class Outer>
 struct Hierarchical {
   using InnerAlgo = typename detail::LevelOf<Inner>::Algorithm;
@@ -110,11 +111,11 @@ struct Hierarchical {
   using OuterProto = typename detail::LevelOf<Outer>::template ProtocolOr<Proto>;
 
   static constexpr const char* name = detail::HierarchicalName<InnerAlgo, OuterAlgo>::text.data();
-  static constexpr bool reorders = true;  // hosts need not hold neighbouring ranks
+  static constexpr bool reorders = true;  ///< hosts need not hold neighboring ranks
   static constexpr bool rails = detail::runs_all<InnerAlgo, ReduceScatter, AllGather>;
   template <class Op>
   static constexpr bool supports = detail::levels_run<Op, InnerAlgo, OuterAlgo>();
-  /// Partial results become a level's own data.
+  /// True if the inner algorithm supports the reduction. Partial results become a level's own data.
   template <class F>
   requires(
       requires { InnerAlgo::template supports_reduction<F>; } ||

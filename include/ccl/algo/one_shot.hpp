@@ -7,30 +7,33 @@
 
 namespace ccl {
 
-/// Everybody sends to everybody: one hop. AllReduce sends R - 1 times the message from each rank;
-/// AllGather, ReduceScatter and AllToAll R - 1 shares; so does the root of a Broadcast with the
-/// message. Sums go in rank order on every rank.
+/// Each rank sends to all ranks: one hop. Sums are in rank order on every rank. Data sent by each
+/// rank:
+/// - AllReduce: R - 1 times the message.
+/// - AllGather, ReduceScatter, AllToAll: R - 1 shares.
+/// - Broadcast: R - 1 times the message, by the root.
 struct OneShot {
   static constexpr const char* name = "OneShot";
   static constexpr bool reorders = false;
   static constexpr int boxes = 1;
-  static constexpr bool splits = false;  // an all-reduce into shares
+  static constexpr bool splits = false;  ///< true: an all-reduce is split into shares
   using RankCounts = ccl::RankCounts<2, 4, 8>;
   template <class Op>
   static constexpr bool supports =
       is_one_of<Op, AllReduce, AllGather, ReduceScatter, AllToAll, Reduce, AllToAllV,
                      Broadcast, Gather, Scatter, SendRecv, AllReduceRows>;
-  /// As messages between any two ranks, of any number of ranks.
+  /// True if the operation runs as messages between any two ranks, for any number of ranks.
   template <class Op>
   static constexpr bool exchanges =
       is_one_of<Op, AllToAllV, Broadcast, Gather, Scatter, SendRecv>;
   template <class Op>
   static constexpr CostTerms cost_terms(int ranks) {
     const double others = ranks - 1;
-    // A root's messages to all others, or theirs to it, are each as long as the message of one.
+    // Each of the root's messages to the others, or theirs to the root, has the length of one
+    // message.
     constexpr bool whole = is_one_of<Op, AllReduce, Reduce, Broadcast>;
-    // A lone message goes through the scratch at 221 GB/s (64 MiB on 4 H200), those of many peers
-    // at 290 or more.
+    // A lone message passes the scratch at 221 GB/s (64 MiB on 4 H200), messages of many peers at
+    // 290 GB/s or more.
     return {1, is_one_of<Op, SendRecv> ? 1.31 : whole ? others : others / ranks};
   }
   template <class Op>
@@ -121,7 +124,7 @@ struct OneShot {
     }
   }
 
-  /// Messages of any size between any two ranks.
+  /// Runs messages of any size between any two ranks.
   template <class Exchange>
   requires requires(Exchange& exchange) { exchange.push_all(); }
   CCL_HD static constexpr void run(Exchange& exchange) {
@@ -130,7 +133,7 @@ struct OneShot {
     exchange.collect_all();
   }
 
-  /// Each peer its share: the first half of what needs two hops, too.
+  /// Sends each peer its share: the first half of the algorithms of two hops too.
   template <class Prims>
   CCL_HD static constexpr void scatter_all(Prims& prims) {
     const auto tiles = prims.tiles();
@@ -141,7 +144,7 @@ struct OneShot {
       next = prims.load_others(t + tiles.step);
     }
   }
-  /// What the peers pushed, each to its rank's share.
+  /// Stores the data that the peers sent, each to its rank's share.
   template <class Prims>
   CCL_HD static constexpr void store_others(Prims& prims, int box, int t) {
     const auto all = prims.collect(box, t);

@@ -4,11 +4,10 @@
 
 namespace ccl {
 
-/// Tree, but for one tree that all channels of an all-reduce share: which values are added to which
-/// depends on nothing but the number of ranks, at the price of ranks that are inner for the whole
-/// message and ranks that are leaves.
+/// `Tree` with one tree that all channels of an all-reduce share. The order of additions depends
+/// only on the number of ranks. In return, a rank is an inner node or a leaf for the whole message.
 struct OneTree : Tree {
-  using Validated = OneTree;  // tests prove it: compositions need no dry run
+  using Validated = OneTree;  // tests validate the algorithm: compositions need no dry run
   static constexpr const char* name = "OneTree";
   static constexpr bool one_tree = true;
   template <class Op>

@@ -6,19 +6,20 @@
 
 namespace ccl {
 
-/// ReduceScatter for functors that are associative and not commutative: a chain from the last rank
-/// to rank 0, in which each adds its own value before what comes from behind, so that every share
-/// is 0 + (1 + (2 + ...)). Rank 0 sends each result to its rank. As many bytes as the ring's; twice
-/// as many hops, of shares that follow each other. It heeds no topology: hosts whose ranks follow
-/// each other are crossed least often.
+/// ReduceScatter for functors that are associative and not commutative. A chain runs from the last
+/// rank to rank 0. Each rank adds its own value before the received one, so every share is 0 + (1 +
+/// (2 + ...)). Rank 0 sends each result to its rank.
+///
+/// It moves as many bytes as `Ring` in twice as many hops, with shares that follow each other. It
+/// ignores the topology: the fewest host crossings need consecutive ranks on each host.
 struct OrderedChain {
-  using Validated = OrderedChain;  // tests prove it: compositions need no dry run
+  using Validated = OrderedChain;  // tests validate the algorithm: compositions need no dry run
   static constexpr const char* name = "OrderedChain";
   static constexpr bool reorders = false;
   static constexpr bool root_moves_wires = false;
-  /// Into one rank, at most: what the memory plan reckons with.
+  /// Returns the maximum number of wires into one rank. The memory plan assumes it.
   static constexpr int max_wires(int) { return 2; }
-  static constexpr int wires = 3;  // that one channel of a rank works on at once
+  static constexpr int wires = 3;  ///< wires of a rank that one channel uses at once
   template <class Op>
   static constexpr bool supports = is_one_of<Op, ReduceScatter>;
   template <class Op>
@@ -62,7 +63,8 @@ struct OrderedChain {
     auto down = context.template prims<1, 1>({behind}, {rank - 1});
     auto whole = context.template prims<1, 1>({0}, {-1});
     auto late = ahead;
-    // As much as the wire from rank 0 holds: so that never waits for a rank that waits for it.
+    // At most the shares that the wire from rank 0 holds. Rank 0 then never waits for a rank that
+    // waits for it.
     const int most = context.window();
     for (int under_way = 0;;) {
       if (under_way < most && ahead.next()) {

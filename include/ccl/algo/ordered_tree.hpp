@@ -5,13 +5,14 @@
 
 namespace ccl {
 
-/// One binary tree that takes the ranks in their order: a node's rank, then those below its first
-/// child, then those below its second. Since a node adds its own value first, the result is
-/// 0, 1, 2, ... in that order, whatever the brackets: for functors that are associative and not
-/// commutative. It heeds no topology: hosts whose ranks follow each other are crossed least often.
-/// The tree's root is rank 0, since it comes first; a Reduce to another rank takes one hop more.
+/// Binary tree in rank order, for functors that are associative and not commutative. The order is a
+/// node's rank, then the ranks below its first child, then those below its second. A node adds its
+/// own value first, so the result is 0, 1, 2, ... in that order, with any brackets.
+///
+/// It ignores the topology: the fewest host crossings need consecutive ranks on each host. The
+/// tree's root is rank 0, which comes first; a Reduce to another rank takes one hop more.
 struct OrderedTree : OneTree {
-  using Validated = OrderedTree;  // tests prove it: compositions need no dry run
+  using Validated = OrderedTree;  // tests validate the algorithm: compositions need no dry run
   static constexpr const char* name = "OrderedTree";
   static constexpr bool reorders = false;
   template <class Op>
@@ -19,16 +20,16 @@ struct OrderedTree : OneTree {
   template <class Op>
   static constexpr CostTerms cost_terms(int ranks) {
     if constexpr (is_one_of<Op, AllReduce>) return OneTree::cost_terms<Op>(ranks);
-    // To a root that has two children and takes the result, too.
+    // The root of the operation has two children and receives the result too.
     return {Tree::cost_terms<Op>(ranks).hops + 1, ranks > 2 ? 3.0 : 1.0};
   }
   template <class Op>
   static constexpr SumOrder order = SumOrder::ordered_tree;
 
-  /// `near` counts all edges to the root, which is rank 0.
+  /// Returns the position of `rank`. `near` counts all edges to the root, which is rank 0.
   CCL_HD static constexpr TreePosition position(int rank, int ranks) {
     TreePosition at;
-    int first = 0, count = ranks;  // the ranks below a node, itself included
+    int first = 0, count = ranks;  // the ranks of a subtree, its root included
     for (;;) {
       const int below = count - 1, left = (below + 1) / 2;
       if (rank == first) {
@@ -76,7 +77,7 @@ struct OrderedTree : OneTree {
     auto up = context.template prims<3, 1>({at.down[0], at.down[1], at.down[2]}, {at.up});
     auto whole = context.template prims<1, 1>({0}, {-1});
     auto behind = ahead;
-    // As much as the wires on the way to rank 0 and back hold: more would wait for itself.
+    // At most the chunks that the wires to rank 0 and back hold; more would wait for itself.
     const int most = (at.near + 1) * context.window();
     for (int under_way = 0;;) {
       if (under_way < most && ahead.next()) {
@@ -95,7 +96,7 @@ struct OrderedTree : OneTree {
   }
 
  private:
-  /// What an algorithm is given, but for its place in the tree.
+  /// Context of an algorithm with another position in the tree.
   template <class Given>
   struct Placed {
     Given& given;

@@ -6,38 +6,39 @@
 
 namespace ccl {
 
-/// Every rank exchanges its messages with every other over a wire of their own: AllToAll(V),
-/// Gather, Scatter, AllGather and groups of sends and receives. All messages go on at once, slice
-/// by slice, whoever is ready, so no order of calls at the peers can deadlock. Peers are served in
-/// pairing order: the rank d places ahead in the ring is sent to while the rank d behind is
-/// received from, those of the same host first.
+/// Each rank exchanges its messages with every other rank over wires of their own. It runs
+/// AllToAll(V), Gather, Scatter, AllGather, Broadcast and groups of sends and receives. All
+/// messages progress at once, slice by slice, so no order of calls at the peers can deadlock.
+///
+/// Peers are served in pairing order: a rank sends to the rank d places ahead in the ring and
+/// receives from the rank d places behind. Peers of the same host come first.
 struct Pairwise {
-  using Validated = Pairwise;  // tests prove it: compositions need no dry run
+  using Validated = Pairwise;  // tests validate the algorithm: compositions need no dry run
   static constexpr const char* name = "Pairwise";
   static constexpr bool reorders = false;
   static constexpr bool root_moves_wires = false;
   static constexpr bool serves_pairs = true;
-  /// Several groups may share a channel's peers: each serves those of its own turns.
+  /// true: several groups may share the peers of a channel, and each serves its own turns
   static constexpr bool serves_by_turns = true;
-  /// Into one rank, at most: what the memory plan reckons with.
+  /// Returns the maximum number of wires into one rank. The memory plan assumes it.
   static constexpr int max_wires(int ranks) { return ranks - 1; }
-  static constexpr int wires = 2;  // that one channel of a rank works on at once
+  static constexpr int wires = 2;  ///< wires of a rank that one channel uses at once
   template <class Op>
   static constexpr bool supports =
       is_one_of<Op, AllToAll, AllToAllV, Gather, Scatter, SendRecv, AllGather, Broadcast>;
-  /// Messages to many peers start one after another. A lone message has the wires of one peer, a
-  /// share of what all wires carry: SendRecv of 16 MiB on 4 H200 takes 142 us, Direct 57. The 1.7
-  /// of the others is what AllToAll at 16 MiB lost against NCCL before Direct won (ratios
-  /// 0.66, 1.14).
+  /// Returns the cost terms. Messages to many peers start one after another. A lone message has
+  /// only the wires of one peer: SendRecv of 16 MiB on 4 H200 takes 142 us, and 57 us with Direct.
+  /// The factor 1.7 of the others is the loss of AllToAll at 16 MiB against NCCL (ratios 0.66,
+  /// 1.14).
   template <class Op>
   static constexpr CostTerms cost_terms(int ranks) {
     const double others = ranks - 1;
-    // A lone message has the channels of one peer (64 MiB on 2 H200: 238 GB/s, on 4: 120).
+    // A lone message has the channels of one peer: 64 MiB at 238 GB/s on 2 H200, 120 GB/s on 4.
     if constexpr (is_one_of<Op, SendRecv>) return {1, others < 1.5 ? 1.5 : others};
     return {1 + 0.3 * (others - 1), is_one_of<Op, Broadcast> ? others : 1.7 * others / ranks};
   }
 
-  /// What is for ranks of the same host does not cross.
+  /// Returns the inter-node volume. Messages between ranks of the same host do not cross.
   template <class Op>
   static constexpr double inter_node_volume(int ranks, int hosts) {
     if constexpr (!is_one_of<Op, AllToAll>) return cost_terms<Op>(ranks).volume;
@@ -60,8 +61,8 @@ struct Pairwise {
     while (advance(pairs)) pairs.rest();
   }
 
-  /// Offers every peer one slice each way. False when nothing is left. Turn 2d - 2 is the send to
-  /// the rank d ahead, the next the receive from the rank d behind.
+  /// Offers every peer one slice each way. Returns false if nothing is left. Turn 2d - 2 sends to
+  /// the rank d places ahead. The next turn receives from the rank d places behind.
   template <class Exchange>
   CCL_HD static constexpr bool advance(Exchange& pairs) {
     bool left = false;

@@ -8,41 +8,41 @@
 namespace ccl {
 
 /// Parallel aggregated trees, one for each rank's share, all of one shape: about log2(R) hops at
-/// every rank count, and each share crosses as often as in the ring. Half of a rank's messages go
-/// to its neighbours in the ring, a quarter two places on, and so forth: those of a host stand
-/// together, so few cross the network. A rank talks to 2 log2(R) others.
+/// every rank count. Each share crosses as often as in `Ring`. Half of a rank's messages go to its
+/// neighbors in the ring, a quarter two places on, and so on. Ranks of a host are adjacent, so few
+/// messages cross the network. A rank communicates with 2 log2(R) others.
 ///
-/// A node of a tree is named by its place after the tree's rank; a rank is another node in each
-/// tree. All ranks take their nodes in one order: level by level within blocks that the wires can
-/// hold, block by block beyond that. So memory does not grow with the number of ranks, and messages
-/// longer than that cost hops for each block. A share is added up in one shape on every rank.
+/// A tree node is numbered by its distance from the tree's rank, so a rank is another node in each
+/// tree. All ranks process their nodes in one order: level by level within blocks that the wires
+/// can hold, then block by block. Memory therefore does not grow with the number of ranks, and
+/// longer messages cost hops for each block. A share is added up in one shape on every rank.
 ///
-/// Broadcast and Reduce go along the one tree of their root: as few hops as `Tree`, over the same
-/// wires whatever the root.
+/// Broadcast and Reduce use the tree of their root: as few hops as `Tree`, over the same wires for
+/// every root.
 struct Pat {
-  using Validated = Pat;  // tests prove it: compositions need no dry run
+  using Validated = Pat;  // tests validate the algorithm: compositions need no dry run
   static constexpr const char* name = "Pat";
   static constexpr bool reorders = true;
   static constexpr bool root_moves_wires = false;
-  /// Into one rank, at most: what the memory plan reckons with.
+  /// Returns the maximum number of wires into one rank. The memory plan assumes it.
   static constexpr int max_wires(int ranks) {
     const int both_ways = 2 * levels(ranks);
     return both_ways < ranks - 1 ? both_ways : ranks - 1;
   }
-  static constexpr int wires = 3;  // that one channel of a rank works on at once
+  static constexpr int wires = 3;  ///< wires of a rank that one channel uses at once
   template <class Op>
   static constexpr bool supports = is_one_of<Op, AllGather, ReduceScatter, Broadcast, Reduce>;
   template <class Op>
   static constexpr CostTerms cost_terms(int ranks) {
     if constexpr (is_one_of<Op, Broadcast, Reduce>) {
-      // Of two children the second has to wait a little. Not every rank has two.
+      // The second of two children waits a little. Not every rank has two.
       return {1.3 * levels(ranks), ranks > 2 ? 1.5 : 1.0};
     }
-    // A step for each share, of a few at once; slots are copied, which the ring can do without.
+    // One step for each share, a few at once. Slots are copied, which a ring avoids.
     return {levels(ranks) + 0.2 * (ranks - 1), 1.2 * (ranks - 1.0) / ranks};
   }
 
-  /// The near hops stay on a host.
+  /// Returns the inter-node fraction of the hops; the near hops stay on a host.
   static constexpr double inter_node_fraction(int ranks, int hosts) {
     const double far = 1 + detail::doublings(hosts), all = detail::doublings(ranks);
     return far < all ? far / all : 1;
@@ -51,7 +51,7 @@ struct Pat {
   template <class Positions>
   static constexpr void peers(Positions& positions) {
     const auto at = positions.ring();
-    // The same edges both ways, so that one plan of wires serves both operations.
+    // Edges are connected both ways, so that one plan of wires serves both operations.
     for (int node = 1; node < at.ranks; ++node) {
       const int up = detail::binary_tree(node, at.ranks).up;
       const int there = at.ahead((up - node + at.ranks) % at.ranks);
@@ -63,12 +63,12 @@ struct Pat {
     }
   }
 
-  /// Down all trees: the rank at place p is node n of the tree of the rank at place p - n.
+  /// Sends down all trees: the rank at place p is node n of the tree of the rank at place p - n.
   template <class Context>
   CCL_HD static constexpr void run(AllGather, Context& context) {
     const auto at = context.ring();
     for (auto chunks = context.chunks(at.ranks); chunks.next();) {
-      // Of short shares more fit into a wire: all trees at once, in as many hops as one has.
+      // More short shares fit into a wire: all trees run at once, in as many hops as one tree has.
       const Nodes nodes{at.ranks, block_of(context.window(chunks.share(at.rank()).count))};
       for (int n = nodes.last(); n >= 0; n = nodes.before(n)) {
         const TreePosition position = detail::binary_tree(n, at.ranks);
@@ -86,12 +86,12 @@ struct Pat {
     }
   }
 
-  /// Up all trees, in the opposite order.
+  /// Sends up all trees, in the opposite order.
   template <class Context>
   CCL_HD static constexpr void run(ReduceScatter, Context& context) {
     const auto at = context.ring();
     for (auto chunks = context.chunks(at.ranks); chunks.next();) {
-      // Of short shares more fit into a wire: all trees at once, in as many hops as one has.
+      // More short shares fit into a wire: all trees run at once, in as many hops as one tree has.
       const Nodes nodes{at.ranks, block_of(context.window(chunks.share(at.rank()).count))};
       for (int n = nodes.first(); n >= 0; n = nodes.after(n)) {
         const TreePosition position = detail::binary_tree(n, at.ranks);
@@ -109,7 +109,7 @@ struct Pat {
     }
   }
 
-  /// Down the root's tree.
+  /// Sends down the root's tree.
   template <class Context>
   CCL_HD static constexpr void run(Broadcast, Context& context) {
     const auto at = context.ring();
@@ -128,7 +128,7 @@ struct Pat {
     }
   }
 
-  /// Up the root's tree.
+  /// Sends up the root's tree.
   template <class Context>
   CCL_HD static constexpr void run(Reduce, Context& context) {
     const auto at = context.ring();
@@ -147,15 +147,15 @@ struct Pat {
     }
   }
 
-  /// The order in which a rank takes its nodes, from leaves to the root. In a block of `block`
-  /// nodes (a power of two), all of one level go before those of the next. A node above the blocks
-  /// follows the last block below it.
+  /// Order in which a rank processes its nodes, from the leaves to the root. In a block of `block`
+  /// nodes (a power of two), all nodes of one level precede those of the next. A node above the
+  /// blocks follows the last block below it.
   struct Nodes {
     int ranks, block;
 
     CCL_HD constexpr int first() const { return into(0); }
     CCL_HD static constexpr int last() { return 0; }
-    /// -1 after the last.
+    /// Returns the next node, or -1 after the last.
     CCL_HD constexpr int after(int n) const {
       if (n == 0) return -1;
       if (n % block == 0) return next_open(n - low(n), n + low(n));
@@ -165,7 +165,7 @@ struct Pat {
         if (at < base + block && at < ranks) return at;
       }
     }
-    /// -1 before the first.
+    /// Returns the previous node, or -1 before the first.
     CCL_HD constexpr int before(int n) const {
       const int base = n - n % block;
       if (n != base) {
@@ -192,24 +192,25 @@ struct Pat {
       while (bit * 2 < ranks) bit *= 2;
       return bit;
     }
-    /// The first node of a block.
+    /// Returns the first node of a block.
     CCL_HD constexpr int into(int base) const {
       for (;; base += block) {
         if (block > 1 && base + 1 < ranks) return base + 1;
         if (base + block >= ranks || low(base) == block) return base;
       }
     }
-    /// What follows when all below `done` is behind us but for `node` and what is above it.
+    /// Returns the next node after all nodes below `done` are processed, except `node` and its
+    /// ancestors.
     CCL_HD constexpr int next_open(int node, int done) const {
       if (done >= ranks || (node != 0 && node + low(node) <= done)) return node;
       return into(done);
     }
-    /// The last of a level of a block.
+    /// Returns the last node of a level of a block.
     CCL_HD constexpr int last_of(int base, int level) const {
       const int end = base + block < ranks ? base + block : ranks;
       return base + level + (end - 1 - base - level) / (2 * level) * 2 * level;
     }
-    /// What is taken before a block.
+    /// Returns the node that is processed before a block.
     CCL_HD constexpr int ahead_of(int base) const {
       for (;; base -= block) {
         if (base == 0) return -1;
@@ -220,7 +221,8 @@ struct Pat {
   };
 
  private:
-  /// Half of a block are leaves, and half of these send over one wire before anybody receives.
+  /// Returns the nodes of a block: half of them are leaves, and half of the leaves send over one
+  /// wire before any rank receives.
   CCL_HD static constexpr int block_of(int window) {
     int block = 4;
     while (block * 2 <= 4 * window) block *= 2;

@@ -2,7 +2,7 @@
 
 namespace ccl {
 
-/// Up to N peers, by rank; -1 for none, and none before a rank.
+/// Up to N peers, by rank. Entries without a peer are -1 and come last.
 template <int N>
 struct Peers {
   int rank[N];

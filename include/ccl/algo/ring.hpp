@@ -6,17 +6,20 @@
 
 namespace ccl {
 
-/// Each rank talks to its two neighbours only. AllReduce: 2(R - 1) hops, 2(R - 1)/R of the message
-/// leaves each rank; AllGather and ReduceScatter half of that; Broadcast and Reduce are chains.
-/// A share is reduced once around the ring, ending at its own rank: each share in another order.
+/// Each rank communicates only with its two neighbors.
+/// - AllReduce: 2(R - 1) hops; 2(R - 1)/R of the message leaves each rank.
+/// - AllGather, ReduceScatter: R - 1 hops; (R - 1)/R of the message leaves each rank.
+/// - Broadcast, Reduce: a chain.
+/// A share is reduced once around the ring and ends at its own rank, so each share has another
+/// order.
 struct Ring {
-  using Validated = Ring;  // tests prove it: compositions need no dry run
+  using Validated = Ring;  // tests validate the algorithm: compositions need no dry run
   static constexpr const char* name = "Ring";
   static constexpr bool reorders = true;
   static constexpr bool root_moves_wires = false;
-  /// Into one rank, at most: what the memory plan reckons with.
+  /// Returns the maximum number of wires into one rank. The memory plan assumes it.
   static constexpr int max_wires(int) { return 1; }
-  static constexpr int wires = 2;  // that one channel of a rank works on at once
+  static constexpr int wires = 2;  ///< wires of a rank that one channel uses at once
   template <class Op>
   static constexpr bool supports =
       is_one_of<Op, AllReduce, AllGather, ReduceScatter, Broadcast, Reduce>;
@@ -27,7 +30,7 @@ struct Ring {
     return is_one_of<Op, AllReduce> ? CostTerms{2 * others, 2 * others / ranks}
                                          : CostTerms{others, others / ranks};
   }
-  /// A host's ranks stand together.
+  /// Returns the inter-node fraction of the hops: the ranks of a host are adjacent in the ring.
   static constexpr double inter_node_fraction(int ranks, int hosts) { return double(hosts) / ranks; }
   template <class Op>
   static constexpr SumOrder order =

@@ -7,21 +7,23 @@
 namespace ccl {
 
 /// Data flows up a tree, reduced at each node, and down again: 2 log2(R) hops. Channels alternate
-/// between the two trees of a double binary tree, so that every rank is inner in one of them.
-/// Up and down go on at once: a rank sends chunk k + lead up before it takes chunk k from above.
-/// A node adds its own data first, then its children's in order: the same bits on every rank.
+/// between the two trees of a double binary tree, so every rank is an inner node of one of them. A
+/// node adds its own data first, then its children's in order, so all ranks get the same bits.
+///
+/// Both directions run at once: a rank sends chunk k + lead up before it receives chunk k from
+/// above.
 struct Tree {
-  using Validated = Tree;  // tests prove it: compositions need no dry run
+  using Validated = Tree;  // tests validate the algorithm: compositions need no dry run
   static constexpr const char* name = "Tree";
   static constexpr bool reorders = true;
   static constexpr bool root_moves_wires = true;
-  /// Into one rank, at most: what the memory plan reckons with.
+  /// Returns the maximum number of wires into one rank. The memory plan assumes it.
   static constexpr int max_wires(int) { return 2 * TreePosition::arity; }
   static constexpr int wires =
-      2 * (TreePosition::arity + 1);  // that one channel of a rank works on at once
+      2 * (TreePosition::arity + 1);  // wires of a rank that one channel uses at once
   template <class Op>
   static constexpr bool supports = is_one_of<Op, AllReduce, Broadcast, Reduce>;
-  static constexpr bool one_tree = false;  // that all channels of an all-reduce share
+  static constexpr bool one_tree = false;  ///< true: all channels of an all-reduce share one tree
   template <class Op>
   static constexpr CostTerms cost_terms(int ranks) {
     double levels = 0;
@@ -29,24 +31,25 @@ struct Tree {
     if constexpr (!is_one_of<Op, AllReduce>) return {levels, ranks > 2 ? 2.0 : 1.0};
     return {2 * levels, ranks > 2 ? 2.3 : 1.2};  // measured with two trees
   }
-  /// Inside a host first, then between.
+  /// Returns the inter-node fraction of the hops: inside a host first, then between hosts.
   static constexpr double inter_node_fraction(int ranks, int hosts) {
     return double(detail::doublings(hosts)) / detail::doublings(ranks);
   }
   template <class Op>
   static constexpr SumOrder order =
       is_one_of<Op, AllReduce> ? SumOrder::varies : SumOrder::tree;
-  /// Chunks that a rank sends up before it takes the first from above. The further from the root,
-  /// the more: what a rank has in hand beyond its parent is under way between the two, and hides
-  /// the time of that edge alone. Were all equally far ahead, no rank could hand a chunk down
-  /// before the next has come up from the leaves, and all that a tree had under way would be one
-  /// rank's lead. Over a network a whole wire of chunks is to be under way. Twice that is the most
-  /// that comes to an end: a wire up, and one down, are then full.
+  /// Returns the chunks that a rank sends up before it receives the first from above. The lead
+  /// grows with the distance from the root: the chunks beyond the parent's lead are in flight on
+  /// the edge to it. They hide that edge's latency.
+  ///
+  /// With an equal lead everywhere, no rank could send a chunk down before the next had come up
+  /// from the leaves. Over a network the lead is a whole wire of chunks for each edge. Twice that
+  /// is the maximum that completes, because one wire up and one down are then full.
   template <class Context>
   CCL_HD static constexpr int lead(const TreePosition& at, const Context& context) {
     return near_lead * at.near + (at.far > 0 ? at.far * context.window() : 0);
   }
-  static constexpr int near_lead = 2;  // chunks, for each edge inside a machine
+  static constexpr int near_lead = 2;  ///< chunks for each edge inside a machine
 
   template <class Positions>
   static constexpr void peers(Positions& positions) {
@@ -67,7 +70,7 @@ struct Tree {
     const auto at = context.tree();
     auto ahead = context.chunks(1);
     if (at.is_root()) {
-      // The turning point: one step, so the sum never leaves the registers.
+      // The turning point is one step, so the sum stays in registers.
       auto turn = context.template prims<3, 3>({at.down[0], at.down[1], at.down[2]},
                                                {at.down[0], at.down[1], at.down[2]});
       while (ahead.next()) turn.recv_reduce_copy_send(ahead.all());

@@ -28,7 +28,7 @@
 
 namespace ccl {
 namespace detail {
-/// Up to which size a protocol is usually the faster one.
+/// Message bytes up to which a protocol is usually the fastest.
 template <class Proto>
 inline constexpr Index usual_most_bytes = !Proto::carries_flags ? std::numeric_limits<Index>::max()
                                           : Proto::line_bytes >= 128 ? Index{1} << 20
@@ -37,8 +37,8 @@ template <>
 inline constexpr Index usual_most_bytes<Auto> = std::numeric_limits<Index>::max();
 }  // namespace detail
 
-/// A way to run an operation, for the list of an `Auto` or an `AnyCollective`. The latter uses it
-/// up to `MostBytes` where none is asked for by name; `Auto` has its cost model.
+/// Composition in the list of an `Auto` or an `AnyCollective`. `AnyCollective` uses it for messages
+/// of up to `MostBytes` bytes if the call names no composition; `Auto` uses its cost model instead.
 template <class Algo, class Proto, class Transport = DefaultTransport,
           Index MostBytes = detail::usual_most_bytes<Proto>>
 struct Candidate {
@@ -53,7 +53,7 @@ struct Candidate {
   static constexpr const char* transport = Transport::name;
 };
 
-/// What chooses for itself, in the list of an `AnyCollective`: `Candidate<Auto, Auto>`.
+/// Entry of an `AnyCollective` that chooses by the cost model: `Candidate<Auto, Auto>`.
 template <class... Cs, class Transport, Index MostBytes>
 struct Candidate<AutoOf<Cs...>, Auto, Transport, MostBytes> {
   template <class Op>
@@ -65,7 +65,7 @@ struct Candidate<AutoOf<Cs...>, Auto, Transport, MostBytes> {
   static constexpr const char* transport = Transport::name;
 };
 
-// A candidate of an `Auto` that only CPU ranks, or only GPUs, are to choose from.
+// Candidate of an `Auto` for CPU ranks only (`OnCpus`) or for GPUs only (`OnGpus`).
 template <class C>
 struct OnCpus : C {
   static constexpr bool on_gpus = false;
@@ -74,36 +74,37 @@ template <class C>
 struct OnGpus : C {
   static constexpr bool on_cpus = false;
 };
-// One that is for functors that are not commutative, where the list has others for the rest. On CPU
-// ranks its wires are made when it is first called.
+// Candidate for functors that are not commutative, if the list has others for commutative ones. On
+// CPU ranks its wires are connected at its first call.
 template <class C>
 struct ForOrder : C {
   static constexpr bool for_order = true;
 };
 
-/// What a program holds code for: each candidate that reduces once for every type and reduction.
+/// List of compositions for which a program holds code. Each candidate that reduces is instantiated
+/// once for every type and reduction.
 template <class... Cs>
 struct Candidates {};
 
 namespace detail {
 
-// Where there are several hosts.
+// Candidates for several hosts.
 using RailsOfCpus = OnCpus<Candidate<Hierarchical<Ring, Ring>, Simple>>;
 template <class Proto>
 using RailsOfGpus = OnGpus<Candidate<Hierarchical<With<OneShot, LL128>, Ring>, Proto>>;
-// GPUs have OneShot and TwoShot.
+// CPU ranks only, because GPUs have OneShot and TwoShot.
 using InOrderOnCpus = OnCpus<ForOrder<Candidate<OrderedTree, Simple>>>;
 using SharesInOrderOnCpus = OnCpus<ForOrder<Candidate<OrderedChain, Simple>>>;
-// By way of the rank of the sender's host that is on the receiver's rail.
+// Relays through the rank of the sender's host that is on the receiver's rail.
 template <class Proto>
 using RelaysOfGpus = OnGpus<Candidate<Hierarchical<With<Direct, Simple>, Pairwise>, Proto>>;
 
-// Where it was measured: see `Sentinel`.
+// Restricted to the rank count at which it was measured; see `Sentinel`.
 struct TwoShotOfEight : TwoShot {
   using RankCounts = ccl::RankCounts<8>;
 };
 
-/// ccl's list for an operation: one line adds a candidate.
+/// ccl's list for an operation. A candidate is added by one line.
 template <class Op>
 struct DefaultCandidates;
 template <>
@@ -181,7 +182,7 @@ struct DefaultCandidates<AllToAll> {
       OnCpus<Candidate<Hierarchical<Pairwise, Pairwise>, Simple>>, RelaysOfGpus<LL>,
       RelaysOfGpus<Simple>>;
 };
-/// What only moves messages between pairs of ranks.
+/// List of an operation that only moves messages between pairs of ranks.
 template <class Op>
 struct DefaultCandidates {
   using List = Candidates<                 //
@@ -191,8 +192,8 @@ struct DefaultCandidates {
       OnGpus<Candidate<Pairwise, LL128>>,  //
       Candidate<Pairwise, Simple>>;
 };
-/// Where only one order will do, Tree gives way to OneTree. Functors that are not commutative have
-/// an order of their own.
+/// ccl's list for an operation with one order of additions: OneTree replaces Tree. Functors that
+/// are not commutative have an order of their own.
 template <class Op>
 struct DeterministicCandidates : DefaultCandidates<Op> {};
 template <>

@@ -17,108 +17,124 @@
 namespace ccl {
 namespace detail {
 struct CommState;
-/// What handles stand on that were moved from: it is as if failed, with `Errc::invalid_usage`.
+/// Returns the state of moved-from handles. It is failed with `Errc::invalid_usage`.
 std::shared_ptr<CommState> moved_from() noexcept;
 }  // namespace detail
 
-/// How a communicator is to behave. What is not set is taken from the settings (docs/settings.md).
-/// The same on all ranks, but for `name` and `device`.
+/// Options of a communicator. Unset options are taken from the settings
+/// (docs/reference/settings.md). All options except `name` and `device` must be equal on all ranks.
 struct Config {
-  /// No GPU: data is in CPU memory.
+  /// Value of `device` without a GPU: data is in CPU memory.
   static constexpr int cpu = -1;
-  /// In a program with device code (<ccl/ccl.cuh>), where there is a GPU: the device of the
-  /// thread's CUDA context; without one the rank's own, counted on its host (`from_env`,
-  /// `create_all`), or the first. Else `cpu`.
+  /// Value of `device` that selects a GPU in a program with device code (<ccl/ccl.cuh>), if there
+  /// is one, and else `cpu`. The GPU is the device of the thread's CUDA context. Without a context
+  /// it is the rank's own, counted on its host (`from_env`, `create_all`), or the first.
   static constexpr int automatic = -2;
 
-  bool blocking = true;                  // false: create returns at once; see `Communicator::wait`
-  std::optional<bool> check;             // compare every call's arguments between ranks (CCL_CHECK)
-  std::optional<double> timeout_s;       // of a wait without progress; 0: for ever (CCL_TIMEOUT)
-  std::optional<double> init_timeout_s;  // of creation (CCL_INIT_TIMEOUT)
-  std::optional<Index> memory_budget_bytes;       // of wires and scratch (CCL_MEMORY_BUDGET)
-  std::optional<int> channels;                    // of every composition; unset: the plan's choice
-  std::optional<int> min_channels, max_channels;  // limits on that choice (CCL_MIN_CTAS, _MAX_CTAS)
-  int device = automatic;                         // CUDA device
-  std::string tune_file;                          // measurements to choose by (CCL_TUNE_FILE)
-  std::string name;                               // for messages
+  bool blocking = true;  ///< false: create returns at once; see `Communicator::wait`
+  std::optional<bool> check;  ///< compares every call's arguments between ranks (CCL_CHECK)
+  /// Seconds of a wait without progress; 0: no limit (CCL_TIMEOUT).
+  std::optional<double> timeout_s;
+  std::optional<double> init_timeout_s;  ///< seconds of creation (CCL_INIT_TIMEOUT)
+  std::optional<Index> memory_budget_bytes;  ///< bytes of wires and scratch (CCL_MEMORY_BUDGET)
+  std::optional<int> channels;  ///< channels of every composition; unset: the plan's choice
+  /// Limits on that choice (CCL_MIN_CTAS, CCL_MAX_CTAS).
+  std::optional<int> min_channels, max_channels;
+  int device = automatic;  ///< CUDA device, `cpu` or `automatic`
+  std::string tune_file;  ///< file of measurements for `Auto` (CCL_TUNE_FILE)
+  std::string name;  ///< name in messages
 };
 
-/// What `Communicator::shrink` does to the communicator that it is called on.
+/// Effect of `Communicator::shrink` on its communicator.
 enum class Shrink {
-  keep_parent,  // nothing: where it was well it stays so, and its operations end by themselves
-  abort_parent  // ends it on all its ranks, and with it operations that wait for an excluded one
+  keep_parent,  ///< none: a working parent stays usable, and its operations complete
+  abort_parent  ///< aborts it on all its ranks, with operations that wait for an excluded rank
 };
 
-/// A rank's membership in a group of ranks. A handle: copies share one state, which collectives
-/// made from it keep alive. Calls that create something are collective: all ranks make them in the
-/// same order. The last handle's end aborts locally and never blocks; `finalize` is the graceful
-/// end. After a failure every call returns that failure: `shrink` it to the ranks that are left, or
-/// make a new communicator. What was moved from holds nothing and is rank -1 of 0: calls through it
-/// return `Errc::invalid_usage`, as do those of all handles of ccl that were moved from.
+/// Membership of a rank in a group of ranks. It is a handle: copies share one state, and the
+/// collectives made from it keep the state alive. Calls that create something are collective, in
+/// the same order on all ranks.
+///
+/// The destructor of the last handle aborts locally and never blocks; `finalize` is the graceful
+/// end. After a failure every call returns that failure: `shrink` the communicator to the surviving
+/// ranks, or create another one. A moved-from handle is rank -1 of 0, and calls through it return
+/// `Errc::invalid_usage`.
 class Communicator {
  public:
-  /// Rank `rank` of `ranks`, which all hold the same id (or ids: several roots, for speed at
-  /// scale).
+  /// Creates rank `rank` of `ranks`. Collective; all ranks must hold the same id. Several ids stand
+  /// for several roots, which speed up creation at scale. Fails with `Errc::timed_out` if a rank is
+  /// missing after `config.init_timeout_s`.
   static Result<Communicator> create(const UniqueId& id, int rank, int ranks, Config config = {});
   static Result<Communicator> create(std::span<const UniqueId> ids, int rank, int ranks,
                                      Config config = {});
-  /// All ranks in this process; handle i is rank i. Each is to be used by a thread of its own.
+  /// Creates all ranks in this process; handle i is rank i. Each handle must be used by a thread of
+  /// its own.
   static Result<std::vector<Communicator>> create_all(int ranks, Config config = {});
-  /// From what the launcher left in the environment: torchrun, Open MPI, MPICH, PMIx, Slurm; or a
-  /// single rank if there is no launcher.
+  /// Creates the rank that the environment of the launcher describes: torchrun, Open MPI, MPICH,
+  /// PMIx or Slurm. Without a launcher it creates a single rank. Collective.
   static Result<Communicator> from_env(Config config = {});
 
+  /// Returns this rank; -1 in a moved-from handle.
   int rank() const;
+  /// Returns the number of ranks; 0 in a moved-from handle.
   int ranks() const;
-  int device() const;  // -1: CPU
+  /// Returns the CUDA device; -1 on CPU.
+  int device() const;
+  /// Returns `Config::name`.
   const std::string& name() const;
-  /// What rank `rank`, from 0 to ranks() - 1, said of itself. Only of a communicator whose creation
-  /// has ended; of others, nothing.
+  /// Returns the description of rank `rank`, from 0 to ranks() - 1. It is empty if creation is not
+  /// complete or has failed.
   const PeerInfo& peer(int rank) const;
 
-  /// Different rings that the topology gave; channels take them in turn. None, and empty, where
-  /// creation has not ended or has failed.
+  /// Returns the number of different rings of the topology; channels use them in turn. It is 0, and
+  /// `ring` is empty, if creation is not complete or has failed.
   int ring_count() const;
-  /// All ranks in the order of a ring: those of a host stand together, however ranks are numbered.
+  /// Returns all ranks in the order of a ring. Ranks of a host are adjacent for any numbering.
   const std::vector<int>& ring(int channel) const;
 
-  /// The ranks of one `color` become a communicator, ordered by `key`, then by rank. Collective. A
-  /// negative color takes no part and gets nothing. A rank that does not come is an error after
-  /// `config.init_timeout_s`, and this communicator then fails, too. It always blocks.
+  /// Creates a communicator of the ranks with the same `color`, ordered by `key`, then by rank.
+  /// Collective, and always blocks. A rank with a negative color gets no communicator. A rank that
+  /// is missing after `config.init_timeout_s` is an error, and this communicator then fails too.
   Result<std::optional<Communicator>> split(int color, int key, Config config = {}) const;
-  /// A communicator of all ranks but the `excluded` ones, in their order. All that stay call it and
-  /// exclude the same (in any order, twice does no harm); the others take no part. It needs nothing
-  /// but this communicator, well or failed, and always blocks. A rank that dies meanwhile, or that
-  /// stays and does not come within `config.init_timeout_s`, is named as this communicator knows
-  /// it; ranks that exclude others get a `mismatch` that says which. All that are left get an
-  /// error, or all get the communicator. After an error they may call it again, with more excluded:
-  /// keep the handle until then. The communicator may have failed by the time it is there, and is
-  /// the one to shrink next. Several calls take turns, in the same order on all ranks.
+  /// Creates a communicator of all ranks except the `excluded` ones, in their order. All remaining
+  /// ranks must call it with the same exclusions, in any order; the excluded ranks take no part. It
+  /// works on a failed communicator too, and always blocks. Either all remaining ranks get the
+  /// communicator, or all get an error:
+  /// - `Errc::mismatch`, with the difference, if ranks exclude different ranks.
+  /// - An error that names the rank in this communicator, if a remaining rank dies or does not call
+  ///   within `config.init_timeout_s`.
+  /// After an error the ranks may call it again with more exclusions, so the handle must be kept
+  /// until then. The returned communicator can have failed already; it is the one to shrink next.
+  /// Several calls run one after the other, and must have the same order on all ranks.
   Result<Communicator> shrink(std::span<const int> excluded, Shrink parent = Shrink::keep_parent,
                               Config config = {}) const;
-  /// Waits for an asynchronous creation. Its failure, if it failed.
+  /// Blocks until an asynchronous creation is complete. Returns its error if it failed.
   Result<void> wait() const;
-  /// Whether all is well: `Errc::in_progress` while creation goes on, else the first failure.
+  /// Returns success, `Errc::in_progress` during creation, or the first failure.
   Result<void> status() const;
-  /// Returns when all ranks have come here. `Config::timeout_s` is the limit, as of `finalize`.
+  /// Blocks until all ranks have called it. Fails with `Errc::timed_out` after `Config::timeout_s`.
   Result<void> barrier() const;
-  /// The graceful end: waits for what this rank has called, on streams, too, and for all ranks,
-  /// then closes connections. Later calls and replays of graphs are misuse. Called by a function
-  /// that runs on a `HostStream`, it does not wait for what is queued.
+  /// Ends the communicator gracefully. Waits for this rank's calls, including those on streams, and
+  /// for all ranks, then closes connections. Fails with `Errc::timed_out` after
+  /// `Config::timeout_s`. Later calls and replays of graphs are errors. From a function that runs
+  /// on a `HostStream` it does not wait for queued calls.
   Result<void> finalize() const;
-  /// What all ranks do and who is behind. Not collective: asks the others, who answer whatever they
-  /// do, and takes at most two seconds. Any thread, at any time; empty while creation goes on or
-  /// where it failed, after `finalize` and in a forked child.
+  /// Returns the state of all ranks, and the rank that is behind. Not collective: it queries the
+  /// other ranks, which answer in any state, and takes at most 2 s. Any thread may call it at any
+  /// time. It is empty during creation, after a failed creation or `finalize`, and in a forked
+  /// child.
   Report report() const;
-  /// Ends everything that runs or waits, here and at all other ranks, in bounded time: at once, or,
-  /// where operations run, after the two seconds that a report of who holds them up may take. So it
-  /// does a `shrink` that this rank is in. Any thread. Nothing in a forked child.
+  /// Ends all running and waiting operations on all ranks in bounded time, including a `shrink` of
+  /// this rank. It takes effect at once, or within 2 s if operations run, to report the rank that
+  /// delays them. Any thread may call it. It does nothing in a forked child.
   void abort(const std::string& why = "abort was called") const;
 
-  Index memory_budget() const;  // bytes
-  Index memory_used() const;    // bytes of wires and scratch that this rank has allocated
+  /// Returns the bytes of the memory budget.
+  Index memory_budget() const;
+  /// Returns the bytes of wires and scratch that this rank has allocated.
+  Index memory_used() const;
 
-  /// For compositions: what they stand on.
+  /// Returns the state that compositions use.
   const std::shared_ptr<detail::CommState>& state() const { return state_; }
   explicit Communicator(std::shared_ptr<detail::CommState> state) : state_{std::move(state)} {}
 

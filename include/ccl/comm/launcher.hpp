@@ -7,25 +7,27 @@
 
 namespace ccl {
 
-/// What the program that started this process says about it.
+/// Description of this process by the program that started it.
 struct LaunchEnvironment {
   int rank = 0;
   int ranks = 1;
-  int local_rank = 0;    // among the ranks of this host
-  std::string launcher;  // "torchrun", "Open MPI", "PMIx", "PMI", "Slurm" or "alone"
-  std::string job_key;   // names the job, the same on all ranks; may be empty
+  int local_rank = 0;  ///< index among the ranks of this host
+  std::string launcher;  ///< "torchrun", "Open MPI", "PMIx", "PMI", "Slurm" or "alone"
+  std::string job_key;  ///< name of the job, equal on all ranks; may be empty
 };
 
-/// From the environment: torchrun, Open MPI, PMIx, PMI (MPICH, Intel MPI), Slurm, in this order;
-/// one rank alone if none of their variables is set, and in a batch script of Slurm, where a
-/// warning says that srun starts ranks. Has no effect beyond that and asking PMIx for the job's
-/// size where nothing else tells it.
+/// Reads the environment of torchrun, Open MPI, PMIx, PMI (MPICH, Intel MPI) or Slurm, in this
+/// order. Returns a single rank if none of their variables is set. In a batch script of Slurm it
+/// returns a single rank too, and warns that srun starts ranks. PMIx is queried only if no variable
+/// has the size of the job.
 Result<LaunchEnvironment> detect_launch();
 
-/// The id on which all ranks of the launch meet. Collective; rank 0 becomes the root. From
-/// CCL_COMM_ID, else MASTER_ADDR and MASTER_PORT, else exchanged through PMIx. Under torchrun,
-/// whose own store holds MASTER_PORT, the port is the next one. A name that is not known is asked
-/// for again until CCL_INIT_TIMEOUT has passed: hosts that are still starting may have none yet.
+/// Returns the id with which all ranks of the launch create a communicator. Collective; rank 0
+/// becomes the root. The address comes from CCL_COMM_ID, else from MASTER_ADDR and MASTER_PORT,
+/// else through PMIx. Under torchrun, whose own store uses MASTER_PORT, the port is the next one.
+///
+/// An unknown host name is resolved again until CCL_INIT_TIMEOUT, because a host that starts may
+/// have no name yet.
 Result<UniqueId> launch_id(const LaunchEnvironment& launch);
 
 }  // namespace ccl

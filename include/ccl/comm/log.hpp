@@ -10,10 +10,10 @@
 
 namespace ccl {
 
-/// How much is logged: CCL_DEBUG. A line shows if its level is at most the one set.
+/// Log level (CCL_DEBUG). A line appears if its level is at most the selected one.
 enum class LogLevel : int { none, version, warn, info, abort, trace };
 
-/// What a line is about: CCL_DEBUG_SUBSYS. Filters INFO and TRACE; warnings always show.
+/// Subject of a line (CCL_DEBUG_SUBSYS). It filters INFO and TRACE; warnings always appear.
 enum class LogPart : std::uint32_t {
   init = 1u << 0,
   bootstrap = 1u << 1,
@@ -30,13 +30,14 @@ enum class LogPart : std::uint32_t {
 };
 
 bool log_enabled(LogLevel level, LogPart part);
-/// One line, whole, even when many processes share the file: "host:pid rank 3 WARN BOOTSTRAP text".
+/// Writes one line: "host:pid rank 3 WARN BOOTSTRAP text". Lines stay whole even if many processes
+/// share the file.
 void log_line(LogLevel level, LogPart part, std::string_view text);
-/// Reads CCL_DEBUG, CCL_DEBUG_SUBSYS and CCL_DEBUG_FILE again. They are read once, at the first
-/// line.
+/// Reads CCL_DEBUG, CCL_DEBUG_SUBSYS and CCL_DEBUG_FILE again. By default they are read once, at
+/// the first line.
 void log_reload();
 
-/// While it lives, lines of this thread name this rank.
+/// Adds this rank to the lines of the current thread during its lifetime.
 class LogRank {
  public:
   explicit LogRank(int rank);

@@ -10,89 +10,96 @@
 
 namespace ccl {
 
-/// How far an operation has come on one rank.
+/// Progress of an operation on one rank.
 enum class OpState : int {
-  queued,    // called; something before it on its stream runs
-  launched,  // given to a GPU, which has not said yet that it waits in this operation or a later
-             // one
-  running,   // its lanes move data, or wait for their peers
+  queued,  ///< called; an earlier operation on its stream runs
+  /// Given to a GPU, which has not reported that it waits in this operation or a later one.
+  launched,
+  running,  ///< its lanes move data or wait for their peers
   done,
-  failed  // ended by a deadline, an abort or a lost rank
+  failed  ///< ended by a deadline, an abort or a lost rank
 };
 std::string_view name(OpState state);
 
-/// One operation of one rank, as its journal keeps it. Trivially copyable: ranks tell each other.
+/// Operation of one rank, as its flight recorder keeps it. Trivially copyable, because ranks
+/// exchange it as bytes.
 struct Operation {
-  Word number = 0;  // among the rank's collectives in order of calls, from 1: equal on all ranks;
-                    // 0: a group of sends and receives, in which not all ranks take part
-  char what[48] = {};   // "all_reduce/Ring/LL128/any", "barrier"
-  char type[16] = {};   // of the elements
-  char redop[16] = {};  // of the reduction; empty if none
-  Index count = 0;      // of elements, as the caller gave it; -1: no single number
+  /// Index among the rank's collectives in call order, from 1, equal on all ranks. 0: a group of
+  /// sends and receives, in which not all ranks take part.
+  Word number = 0;
+  char what[48] = {};  ///< "all_reduce/Ring/LL128/any", "barrier"
+  char type[16] = {};  ///< type of the elements
+  char redop[16] = {};  ///< name of the reduction; empty if none
+  Index count = 0;  ///< elements as given by the caller; -1: no single number
   int root = -1;
-  int composition = -1;  // in order of creation; -1: none, a barrier
-  Word call = 0;         // of this composition, from 1
+  int composition = -1;  ///< index in order of creation; -1: none (a barrier)
+  Word call = 0;  ///< index of the call to this composition, from 1
   OpState state = OpState::queued;
-  // Since 1970, as the system's clock is when the journal is read; how long ago is as the steady
-  // clock says, so that no jump of the other shows. 0: not yet.
+  /// Nanoseconds since 1970 by the system clock at the time of reading. Ages come from the steady
+  /// clock, so clock changes do not affect them. 0: not yet.
   Word queued_ns = 0, started_ns = 0, ended_ns = 0;
 };
 
-/// How far one wire has come, in steps since it was made. Both ends count alike.
+/// Progress of one wire, in steps since its creation. Both ends count alike.
 struct WireSteps {
   int peer = -1, channel = 0;
-  bool sends = false;  // else it comes from `peer`
-  Word filled = 0;     // by the sender, as far as this end knows: packets may carry their own flags
-  Word drained = 0;    // by the receiver
+  bool sends = false;  ///< true: sends to `peer`; false: receives from it
+  /// Steps filled by the sender, as far as this end can see; packets can carry their own flags.
+  Word filled = 0;
+  Word drained = 0;  ///< steps drained by the receiver
 };
 
-/// For whom a rank's lanes wait, and at which step of the wire between them.
+/// Peer for which a rank's lanes wait, and the step of the wire between them.
 struct WaitsFor {
-  int peer = -1;  // nobody
+  int peer = -1;  ///< -1: none
   Word step = 0;
 };
 
-/// What one rank knows of its own operations.
+/// Status of one rank's operations, as the rank reports it.
 struct RankStatus {
   int rank = -1;
-  bool answered = false;  // where not, only `rank` and `host` are known
+  bool answered = false;  ///< false: only `rank` and `host` are known
   std::string host;
   int pid = 0;
-  Word now_ns = 0;                    // when it spoke, by its own clock, as the operations' times
-  Word called = 0;                    // collectives that it has called; see `Operation::number`
-  std::vector<Operation> operations;  // oldest first: what has not ended, and a few that have
-  std::string rendezvous;  // the call of all ranks, such as finalize, that it is in; empty: none
-  WaitsFor waits;       // of its oldest running operation
-  std::vector<WireSteps> steps;  // of that operation's wires; at most 64
+  Word now_ns = 0;  ///< time of the status by the rank's clock, as for the operations
+  Word called = 0;  ///< number of collectives that it has called; see `Operation::number`
+  /// Oldest first: all that have not ended, and a few that have.
+  std::vector<Operation> operations;
+  std::string rendezvous;  ///< call of all ranks in which it waits, such as finalize; empty: none
+  WaitsFor waits;  ///< wait of its oldest running operation
+  std::vector<WireSteps> steps;  ///< wires of that operation, at most 64
 
-  /// The operation whose lanes are at work; null: none.
+  /// Returns the operation whose lanes are at work, or null.
   const Operation* running() const;
-  /// Its collective of that number, if the journal still has it.
+  /// Returns the collective with this number, or null if the flight recorder does not hold it.
   const Operation* find(Word number) const;
 };
 
-/// What all ranks of a communicator do, and who keeps the others waiting.
+/// State of all ranks of a communicator, and the rank that delays the others.
 struct Report {
   std::vector<RankStatus> ranks;
-  int behind = -1;      // the rank that the others wait for; -1: nobody waits
-  Operation operation;  // in which
-  int waiting = -1;     // a rank that waits for it; -1: unknown
-  Word step = 0;        // of the wire between them, where it waits
-  std::string verdict;  // the same in a sentence: rank, operation, step and peer
+  int behind = -1;  ///< rank for which the others wait; -1: none
+  Operation operation;  ///< operation in which they wait
+  int waiting = -1;  ///< a rank that waits for it; -1: unknown
+  Word step = 0;  ///< step of the wire between them at which it waits
+  std::string verdict;  ///< the result in a sentence: rank, operation, step and peer
 
-  /// A line for the verdict and one for each group of ranks that are at the same point.
+  /// Returns one line for the verdict, and one for each group of ranks in the same state.
   std::string text() const;
 };
 
-/// Who is behind, in this order: a rank that does not answer; one that has called something else
-/// than the others; one that has not called what the others run; one for whom the others wait in
-/// the same operation. `asking` breaks ties: whom it waits for comes first.
+/// Finds the rank that is behind. Of several the first in this list wins, and then the one for
+/// which rank `asking` waits:
+/// - a rank that does not answer,
+/// - a rank that has called another operation than the others,
+/// - a rank that has not called the operation that the others run,
+/// - a rank for which the others wait in the same operation.
 Report diagnose(std::vector<RankStatus> ranks, int asking);
 
 namespace detail {
-/// An account on its way to other ranks; at most 64 operations and 64 wires of it.
+/// Packs a status into bytes for other ranks, with at most 64 operations and 64 wires.
 std::vector<std::byte> pack(const RankStatus& rank_status);
-/// False if these bytes are none.
+/// Returns false if the bytes are not a valid rank status.
 bool unpack(std::span<const std::byte> bytes, RankStatus& rank_status);
 }  // namespace detail
 

@@ -8,28 +8,28 @@
 #include <queue>
 #include <thread>
 
-struct CUstream_st;  // of CUDA: cudaStream_t points to it
+struct CUstream_st;  // CUDA's type: cudaStream_t points to it
 
 namespace ccl {
 namespace detail {
 struct Recorder;
 }
 
-/// An ordered queue of calls on a thread of its own: what a CUDA stream is to a GPU. A collective
-/// given a stream returns at once and runs when everything queued before it has run.
+/// Ordered queue of calls on a thread of its own, the CPU's counterpart of a CUDA stream. A
+/// collective with a stream returns at once, and runs after all calls queued before it.
 class HostStream {
  public:
-  HostStream();   // throws where the process may have no further thread
-  ~HostStream();  // runs what is queued, then ends the thread; in a forked child nothing
+  HostStream();  // throws if the process cannot have another thread
+  ~HostStream();  // runs all queued calls, then ends the thread; does nothing in a forked child
   HostStream(const HostStream&) = delete;
   HostStream& operator=(const HostStream&) = delete;
 
-  /// Any thread. `call` runs after all that was queued before; its failure is kept for
-  /// `synchronize`, and what comes after it runs all the same. It throws nothing: an exception ends
-  /// the program.
+  /// Queues `call`, which runs after all calls queued before it. Any thread may call this. A
+  /// failure is kept for `synchronize`, and later calls still run. `call` must not throw: an
+  /// exception ends the program.
   void enqueue(std::function<Result<void>()> call);
-  /// Waits until all that was queued has run. The first failure since the last synchronize. On this
-  /// stream's own thread, where it would wait for itself: `Errc::invalid_usage`.
+  /// Blocks until all queued calls have run. Returns the first failure since the last synchronize.
+  /// Fails with `Errc::invalid_usage` on this stream's own thread, which would wait for itself.
   Result<void> synchronize();
 
  private:
@@ -40,13 +40,13 @@ class HostStream {
   std::queue<std::function<Result<void>()>> queue_;
   bool busy_ = false, stop_ = false;
   Result<void> failure_;
-  int process_;  // whose thread it is; see `detail::forks_before`
+  int process_;  // process of the thread; see `detail::forks_before`
   std::thread thread_;
 };
 
-/// Where a collective is queued: a HostStream or a cudaStream_t. Null: on the CPU the call blocks;
-/// on a GPU it is the legacy default stream. A view: the stream must outlive what is queued on it
-/// and, on a GPU, the communicator's next launch on another stream.
+/// Queue of a collective: a HostStream or a cudaStream_t. A null stream makes the call block on the
+/// CPU, and is the legacy default stream on a GPU. It is a view: the stream must outlive the calls
+/// queued on it. On a GPU it must also outlive the communicator's next launch on another stream.
 class Stream {
  public:
   Stream() = default;
@@ -54,10 +54,12 @@ class Stream {
   Stream(HostStream* stream) : host_{stream} {}
   Stream(HostStream& stream) : host_{&stream} {}
   Stream(CUstream_st* stream) : cuda_{stream} {}
+  /// Returns the HostStream, or null.
   HostStream* host() const { return host_; }
+  /// Returns the CUDA stream, or null.
   CUstream_st* cuda() const { return cuda_; }
 
-  /// For `group`: the call is not made, but put there.
+  /// Stream for `group`: calls are recorded in `recorder` and not made.
   explicit Stream(detail::Recorder& recorder) : recorder_{&recorder} {}
   detail::Recorder* recorder() const { return recorder_; }
 

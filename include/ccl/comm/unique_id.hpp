@@ -10,30 +10,33 @@
 
 namespace ccl {
 
-/// Where the ranks of one communicator meet, and the secret by which they know each other. 128
-/// bytes that may travel by any means that strangers do not read.
+/// Address at which the ranks of one communicator connect, and their shared secret. The 128 bytes
+/// may travel by any private channel.
 struct UniqueId {
   std::array<std::byte, 128> bytes{};
 
-  std::string to_string() const;  // 256 hexadecimal digits
-  /// `Errc::invalid_argument` where it is no such text.
+  /// Returns the id as 256 hexadecimal digits.
+  std::string to_string() const;
+  /// Parses the text of `to_string`. Fails with `Errc::invalid_argument` if the text is not valid.
   static Result<UniqueId> from_string(std::string_view hex);
   friend bool operator==(const UniqueId&, const UniqueId&) = default;
 };
 static_assert(std::is_trivially_copyable_v<UniqueId> && sizeof(UniqueId) == 128);
 
-/// A new id; from now on this process helps its ranks find each other, in the background and only
-/// until they have. One communicator per id.
+/// Creates an id and starts its root thread. The thread ends when all ranks have joined. An id
+/// serves one communicator.
 Result<UniqueId> create_unique_id();
 
-/// The id that every rank works out for itself from "host:port" and a key that only the job knows.
-/// This host's own name stands for the address by which others reach it (CCL_SOCKET_IFNAME) where
-/// the system knows only one of loopback under that name.
-/// The first rank then calls `start_root`. The secret is no better than `job_key`. `Errc::network`
-/// where the host's name is not known, which it may be later.
+/// Returns the id that every rank can compute from "host:port" and a key that only the job has. The
+/// first rank must then call `start_root`. The secret is only as strong as `job_key`. Fails with
+/// `Errc::network` if the host's name cannot be resolved; a later call can succeed.
+///
+/// If this host's own name resolves only to a loopback address, the id holds the address by which
+/// others reach the host (CCL_SOCKET_IFNAME).
 Result<UniqueId> unique_id_at(std::string_view address, std::string_view job_key);
-/// Listens where `id` says, in the background. Waits while the port is taken, at most
-/// CCL_INIT_TIMEOUT. `root_rank`: the rank of this process, named when this process is lost.
+/// Starts a root thread that listens at the address of `id`. Waits for a port in use for at most
+/// CCL_INIT_TIMEOUT. `root_rank` is the rank of this process, which errors name if the process is
+/// lost.
 Result<void> start_root(const UniqueId& id, int root_rank);
 
 }  // namespace ccl

@@ -13,50 +13,58 @@
 namespace ccl {
 namespace detail {
 struct WindowState;
-/// Whether a window of the communicator holds these bytes of this rank.
+/// True if a window of the communicator contains these bytes of this rank.
 bool lies_in_window(const Communicator& comm, const void* data, Index bytes);
 }  // namespace detail
 
-/// Memory of every rank, each of the same size, that all ranks can address: a GPU's memory from its
-/// peers over NVLink or PCIe, by cuMem handles or legacy IPC; in one process, the memory itself. A
-/// handle: copies share the registration, and captured graphs that use it keep it. Algorithms that
-/// move a peer's data straight into place (`CopyEngine`) look up the windows of their communicator.
+/// Memory of every rank, of equal size, that all ranks can address. Peers access a GPU's memory
+/// over NVLink or PCIe, through cuMem handles or legacy IPC; ranks of one process access it
+/// directly. It is a handle: copies share the registration, and captured graphs that use it keep
+/// it. Algorithms that write directly into a peer's buffer (`CopyEngine`) look up the windows of
+/// their communicator.
 ///
-/// In which order things may end: the registration does not own memory that it was only told of. A
-/// rank frees that after `close`, or after `Communicator::finalize`, and so after the last copy of
-/// a peer. Destroying the last handle instead drops this rank's mappings, when the communicator's
-/// calls here have run, and tells nobody; memory of `SharedMemory` then lives as long as its last
-/// mapping. Kernels of the program's own that use a mapping must have ended before.
+/// The registration does not own memory passed to `create` as a pointer. The rank may free it after
+/// `close` or `Communicator::finalize`, which follow the last copy of a peer. The destructor of the
+/// last handle only unmaps this rank's mappings, after the communicator's calls on this rank have
+/// completed. Memory of `SharedMemory` then lives as long as its last mapping. The program's own
+/// kernels that use a mapping must have ended before.
 class Window {
  public:
-  /// Registers `bytes` from `data` on. Collective, with the same `bytes` on all ranks: it succeeds
-  /// on all or fails on all. On a GPU: memory of that GPU, of cudaMalloc, of cuMem handles made for
-  /// file descriptors, or part of a `SharedMemory`; nobody else may use it during the call, which
-  /// writes to its first word and puts that back. CPU ranks of other processes need `SharedMemory`.
+  /// Registers `bytes` bytes from `data` on. Collective, with the same `bytes` on all ranks; it
+  /// succeeds on all or fails on all. The memory of a GPU rank must be one of these:
+  /// - memory of that GPU from cudaMalloc.
+  /// - memory of cuMem handles that export file descriptors.
+  /// - part of a `SharedMemory`.
+  /// No other access is allowed during the call, because it writes to the first word and restores
+  /// it. CPU ranks of other processes require `SharedMemory`.
   static Result<Window> create(const Communicator& comm, void* data, Index bytes);
-  /// The same of memory that the window keeps.
+  /// Registers memory that the window keeps alive.
   static Result<Window> create(const Communicator& comm, const SharedMemory& memory);
 
+  /// Returns the bytes of each rank's memory.
   Index bytes() const;
+  /// Returns this rank.
   int rank() const;
+  /// Returns the number of ranks.
   int ranks() const;
-  /// Where rank `rank`'s memory is here; of this rank, its own. Null after `close`, but for that,
-  /// and of a window that was moved from.
+  /// Returns the address of rank `rank`'s memory in this process. After `close` only this rank's
+  /// own address is left, and the others are null. All are null in a moved-from window.
   std::byte* at(int rank) const;
+  /// Returns the memory of rank `rank` as elements of `T`; empty if `at(rank)` is null.
   template <class T>
   cuda::std::span<T> of(int rank) const {
     return {reinterpret_cast<T*>(at(rank)),
             at(rank) == nullptr ? 0 : std::size_t(bytes()) / sizeof(T)};
   }
 
-  /// The graceful end, of all copies of the handle. Collective: waits for the communicator's calls
-  /// of this rank, lets go of the peers' memory, and returns when all ranks have. Graphs and
-  /// kernels of the program's own that use the window must have ended.
+  /// Ends the registration of all copies of the handle gracefully. Collective: waits for this
+  /// rank's calls of the communicator, unmaps the peers' memory, and returns when all ranks have
+  /// done so. Graphs and the program's own kernels that use the window must have ended.
   Result<void> close() const;
 
  private:
   explicit Window(std::shared_ptr<detail::WindowState> state) : state_{std::move(state)} {}
-  static std::shared_ptr<detail::WindowState> moved_from() noexcept;  // moved from
+  static std::shared_ptr<detail::WindowState> moved_from() noexcept;  // state of moved-from handles
   detail::Handle<detail::WindowState, moved_from> state_;
 };
 

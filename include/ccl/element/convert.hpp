@@ -4,8 +4,8 @@
 
 namespace ccl {
 
-/// Elements of another type, for a `Map`: by way of what elements of `To` are added up in, rounded
-/// to the nearest. Elements of a program's own type convert where `Element` says how.
+/// Map functor that converts elements to `To` through `accumulate_t<To>`, rounding to nearest. A
+/// program's own type is converted by its `Element` specialization.
 template <class To>
 struct Convert {
   static constexpr const char* name = "convert";

@@ -19,8 +19,8 @@ using bfloat16 = __nv_bfloat16;
 using float8_e4m3 = __nv_fp8_e4m3;
 using float8_e5m2 = __nv_fp8_e5m2;
 
-/// The element types that a program may name at run time. A composition takes any trivially
-/// copyable type; these are the ones with a number and a name.
+/// Element types that a program can select at run time. Each has a number and a name. A composition
+/// accepts any trivially copyable type.
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wshadow"  // they have the types' names, and need DataType:: before
 enum class DataType : int {
@@ -42,14 +42,14 @@ enum class DataType : int {
 #pragma GCC diagnostic pop
 inline constexpr int data_type_count = 14;
 
-/// What `with_type` passes: a type as a value.
+/// Type as a value; the argument that `with_type` passes.
 template <class T>
 struct TypeTag {
   using type = T;
 };
 
-/// Calls `f(TypeTag<T>{})` with the C++ type of `type` and returns what it returns. `type` must be
-/// one of the enumerators.
+/// Calls `f(TypeTag<T>{})` with the C++ type of `type` and returns its result. `type` must be one
+/// of the enumerators.
 template <class F>
 constexpr decltype(auto) with_type(DataType type, F&& f) {
   switch (type) {
@@ -85,7 +85,7 @@ constexpr decltype(auto) with_type(DataType type, F&& f) {
   return f(TypeTag<float8_e5m2>{});
 }
 
-/// Bytes of one element.
+/// Returns the bytes of one element.
 constexpr Index size_of(DataType type) {
   return with_type(type, []<class T>(TypeTag<T>) { return Index{sizeof(T)}; });
 }
@@ -95,7 +95,7 @@ template <class T>
 constexpr std::optional<DataType> find_data_type() {
   using cuda::std::is_same_v;
   if constexpr (cuda::std::is_integral_v<T> && !is_same_v<T, bool> && sizeof(T) <= 8) {
-    // By size and sign, so that long, long long and char have a number too.
+    // Integers are matched by size and sign, so that long, long long and char have a number too.
     constexpr int log2_size = sizeof(T) == 1 ? 0 : sizeof(T) == 2 ? 1 : sizeof(T) == 4 ? 2 : 3;
     return DataType((cuda::std::is_signed_v<T> ? int(DataType::int8) : int(DataType::uint8)) +
                     log2_size);
@@ -117,11 +117,11 @@ constexpr std::optional<DataType> find_data_type() {
 }
 }  // namespace detail
 
-/// True for the C++ types that have a `DataType`.
+/// True if `T` has a `DataType`.
 template <class T>
 inline constexpr bool has_data_type = detail::find_data_type<T>().has_value();
 
-/// The number of a C++ type. Integers count by size and sign: `long long` is int64.
+/// `DataType` of a C++ type. Integers are matched by size and sign: `long long` is int64.
 template <class T>
 inline constexpr DataType data_type_of = [] {
   static_assert(has_data_type<T>,
@@ -130,7 +130,7 @@ inline constexpr DataType data_type_of = [] {
   return detail::find_data_type<T>().value_or(DataType::int8);
 }();
 
-/// The name nccl-tests gives it: "float", "half", "f8e4m3", "int32" ...
+/// Returns the name of `type` in nccl-tests: "float", "half", "f8e4m3", "int32", ...
 constexpr std::string_view name(DataType type) {
   constexpr std::string_view names[data_type_count] = {
       "int8",   "int16", "int32",    "int64", "uint8",  "uint16", "uint32",
@@ -138,8 +138,8 @@ constexpr std::string_view name(DataType type) {
   return names[int(type)];
 }
 
-/// The type with that name, or nothing. Takes the enumerators' names ("float32") and "fp8_e4m3",
-/// "fp8_e5m2" as well.
+/// Returns the type with this name, or nothing if there is none. Accepts the names of the
+/// enumerators ("float32"), "fp8_e4m3" and "fp8_e5m2" too.
 constexpr std::optional<DataType> parse_data_type(std::string_view text) {
   for (int i = 0; i < data_type_count; ++i) {
     if (name(DataType(i)) == text) return DataType(i);
@@ -152,7 +152,7 @@ constexpr std::optional<DataType> parse_data_type(std::string_view text) {
   return std::nullopt;
 }
 
-/// All names, for messages that list them: "int8, int16, ...".
+/// Returns all names as one list for messages: "int8, int16, ...".
 inline std::string data_type_names() {
   std::string all;
   for (int i = 0; i < data_type_count; ++i) {

@@ -13,9 +13,9 @@
 
 namespace ccl {
 
-/// Where elements of `T` lie in words. A cell is the smallest run of words that one lane can reduce
-/// alone. `get` and `put` move one element between a cell and a register; with a constant `i`, and
-/// a cell in registers, nothing touches memory.
+/// Layout of elements of `T` in words. A cell is the smallest run of words that one lane can reduce
+/// alone. `get` and `put` move one element between a cell and a register; they access no memory if
+/// `i` is a constant and the cell is in registers.
 template <class T>
 struct Cell {
   static_assert(cuda::std::is_trivially_copyable_v<T>,
@@ -26,9 +26,10 @@ struct Cell {
   static constexpr int words_per_cell = sizeof(T) <= 8 ? 1 : int((sizeof(T) + 7) / 8);
   /// Elements of one cell.
   static constexpr int per_cell = sizeof(T) <= 8 ? int(8 / sizeof(T)) : 1;
-  /// An array of elements and its cells are the same bytes.
+  /// True if an array of elements and its cells have the same bytes.
   static constexpr bool packed = per_cell * sizeof(T) == 8 * words_per_cell;
 
+  /// Returns element `i` of a cell.
   CCL_HD static T get(const Word* cell, int i) {
     if constexpr (has_bits) {
       return cuda::std::bit_cast<T>(Bits(cell[0] >> bit_size * i));
@@ -38,7 +39,7 @@ struct Cell {
       return cuda::std::bit_cast<T>(image);
     }
   }
-  /// Leaves the other elements of the cell as they are.
+  /// Writes element `i` and keeps the other elements of the cell.
   CCL_HD static void put(Word* cell, int i, const T& value) {
     if constexpr (has_bits) {
       constexpr Word mask = ~Word{0} >> (64 - bit_size);
@@ -64,7 +65,7 @@ struct Cell {
 };
 
 namespace detail {
-/// A value that need not be default-constructible, as a variable or in an array.
+/// Storage for a value that need not be default-constructible, as a variable or in an array.
 template <class A>
 union Slot {
   A value;
@@ -73,20 +74,22 @@ union Slot {
 };
 }  // namespace detail
 
-/// What elements of `T` are reduced in (`Accumulate`), and how to get there and back. A program may
-/// specialise it for a storage type of its own: derive from `Cell<T>`, define `Accumulate`, `widen`
-/// and `narrow`. `unpack` and `pack` (a whole cell at once) are optional: for where that is faster.
+/// Type in which elements of `T` are reduced (`Accumulate`), and the conversions to and from it. A
+/// program may specialize it for a storage type of its own: derive from `Cell<T>` and define
+/// `Accumulate`, `widen` and `narrow`. `unpack` and `pack` convert a whole cell at once and are
+/// optional.
 template <class T>
 struct Element : Cell<T> {
   using Accumulate = T;
-  /// Values of `T` that are far from overflow when added up one by one.
+  /// True if values of `T` are far from overflow when they are added one by one.
   static constexpr bool wide_range = true;
   CCL_HD static T widen(T value) { return value; }
   CCL_HD static T narrow(T value) { return value; }
 };
 
 namespace detail {
-/// A float of 16 or 8 bits, reduced in float. `Convert` does two at a time on a GPU.
+/// Layout and conversions of a float of 16 or 8 bits that is reduced in float. `Convert` converts
+/// two at a time on a GPU.
 template <class T, class Code, class Format, class Convert>
 struct NarrowFloat : Cell<T> {
   using Accumulate = float;
@@ -95,7 +98,7 @@ struct NarrowFloat : Cell<T> {
     NV_IF_ELSE_TARGET(NV_IS_DEVICE, (return Convert::widen2(code).low;),
                       (return Format::widen(code);))
   }
-  /// To the nearest, ties to even; a NaN stays one.
+  /// Rounds to nearest, ties to even. A NaN stays a NaN.
   CCL_HD static T narrow(float value) {
     NV_IF_ELSE_TARGET(NV_IS_DEVICE,
                       (return cuda::std::bit_cast<T>(Code(Convert::narrow2(value, 0)));),
@@ -165,7 +168,7 @@ CCL_DEVICE Word ConvertBFloat16::add4(Word a, Word b) {
   return ptx::add_bf16x2(cuda::std::uint32_t(a), cuda::std::uint32_t(b)) |
          Word{ptx::add_bf16x2(cuda::std::uint32_t(a >> 32), cuda::std::uint32_t(b >> 32))} << 32;
 }
-// These two know which GPUs convert in one instruction.
+// These two functions select the GPUs that convert in one instruction.
 template <__nv_fp8_interpretation_t Kind>
 CCL_DEVICE TwoFloats ConvertFloat8<Kind>::widen2(cuda::std::uint16_t pair) {
   const __half2_raw two = __nv_cvt_fp8x2_to_halfraw2(pair, Kind);
@@ -187,8 +190,8 @@ template <>
 struct Element<bfloat16>
     : detail::NarrowFloat<bfloat16, cuda::std::uint16_t, BFloat16Bits, detail::ConvertBFloat16> {
   static constexpr bool wide_range = true;
-  /// Sums of the elements of two cells, each rounded once: what it would be by way of float, which
-  /// holds every sum of two that is near a tie.
+  /// Returns the sums of the elements of two cells, each rounded once. The result equals a sum in
+  /// float, because float holds every sum of two values that is near a tie.
   CCL_HD static Word add_packed(Word a, Word b) {
     NV_IF_ELSE_TARGET(NV_PROVIDES_SM_80, (return detail::ConvertBFloat16::add4(a, b);), ({
                         float of_a[4], of_b[4];
@@ -201,20 +204,20 @@ struct Element<bfloat16>
                       }))
   }
 };
-/// Too large a value becomes the largest finite one.
+/// Layout and conversions of float8_e4m3. A value too large becomes the largest finite one.
 template <>
 struct Element<float8_e4m3> : detail::NarrowFloat<float8_e4m3, cuda::std::uint8_t, Float8E4m3Bits,
                                                   detail::ConvertFloat8<__NV_E4M3>> {
   static constexpr bool wide_range = false;
 };
-/// Too large a value becomes the largest finite one.
+/// Layout and conversions of float8_e5m2. A value too large becomes the largest finite one.
 template <>
 struct Element<float8_e5m2> : detail::NarrowFloat<float8_e5m2, cuda::std::uint8_t, Float8E5m2Bits,
                                                   detail::ConvertFloat8<__NV_E5M2>> {
   static constexpr bool wide_range = false;
 };
 
-/// What elements of `T` are reduced in unless a program says otherwise.
+/// Type in which elements of `T` are reduced by default.
 template <class T>
 using accumulate_t = typename Element<T>::Accumulate;
 
@@ -238,7 +241,7 @@ concept ConvertsWholeCells = requires(const Word* from, Word* to, typename E::Ac
 };
 }  // namespace detail
 
-/// What `Element<T>` must offer; a specialisation of it too.
+/// True if `E` has the members that `Element<T>` must provide. It applies to specializations too.
 template <class E, class T>
 concept ElementOf = cuda::std::is_trivially_copyable_v<T> && detail::StatesCellShape<E, T> &&
     detail::MovesElements<E, T> && detail::WidensAndNarrows<E, T>;

@@ -13,11 +13,12 @@ namespace detail {
 template <class A>
 concept Integer = cuda::std::is_integral_v<A> && !cuda::std::is_same_v<A, bool>;
 
-/// Unsigned and at least as wide as int, so that arithmetic wraps and never promotes.
+/// Unsigned type at least as wide as int, so that arithmetic wraps and is never promoted.
 template <class A, bool Small = (sizeof(A) < sizeof(int))>
 using Wrapping = cuda::std::make_unsigned_t<cuda::std::conditional_t<Small, int, A>>;
 
-/// `second ? b : a` by masks: `?:` on floats that may be NaN is not vectorised.
+/// Returns `second ? b : a` by masks, because compilers do not vectorize `?:` on floats that may be
+/// NaN.
 template <class A>
 CCL_HD constexpr A pick(bool second, A a, A b) {
   using Bits = cuda::std::conditional_t<sizeof(A) == 4, cuda::std::uint32_t, cuda::std::uint64_t>;
@@ -25,7 +26,7 @@ CCL_HD constexpr A pick(bool second, A a, A b) {
   return cuda::std::bit_cast<A>((cuda::std::bit_cast<Bits>(b) & mask) |
                                 (cuda::std::bit_cast<Bits>(a) & ~mask));
 }
-/// Numbers before NaNs, then the smaller or the larger.
+/// True if `A` is float or double. `smaller` and `larger` order numbers before NaNs.
 template <class A>
 concept FloatOrDouble = cuda::std::is_same_v<A, float> || cuda::std::is_same_v<A, double>;
 template <FloatOrDouble A>
@@ -48,10 +49,10 @@ CCL_HD constexpr A product(const A& a, const A& b) {
 }
 }  // namespace detail
 
-// The reductions that NCCL has. A program's own is any trivially copyable functor `A(A, A)`; one
-// whose order matters says `static constexpr bool commutative = false`.
+// Reductions of NCCL. A program's own reduction is any trivially copyable functor `A(A, A)`. A
+// functor whose order matters defines `static constexpr bool commutative = false`.
 
-/// Integers wrap.
+/// Sum. Integers wrap.
 struct Sum {
   static constexpr const char* name = "sum";
   template <class A>
@@ -65,7 +66,7 @@ struct Sum {
   }
 };
 
-/// Integers wrap.
+/// Product. Integers wrap.
 struct Prod {
   static constexpr const char* name = "prod";
   template <class A>
@@ -74,8 +75,8 @@ struct Prod {
   }
 };
 
-/// As in NCCL, a NaN loses to any number; only NaNs alone give a NaN. Which of +0 and -0 is the
-/// smaller is not said.
+/// Minimum. A number wins over a NaN, as in NCCL; the result is a NaN only if all values are NaN.
+/// The sign of a minimum of +0 and -0 is unspecified.
 struct Min {
   static constexpr const char* name = "min";
   template <class A>
@@ -88,8 +89,8 @@ struct Min {
   }
 };
 
-/// As in NCCL, a NaN loses to any number; only NaNs alone give a NaN. Which of +0 and -0 is the
-/// larger is not said.
+/// Maximum. A number wins over a NaN, as in NCCL; the result is a NaN only if all values are NaN.
+/// The sign of a maximum of +0 and -0 is unspecified.
 struct Max {
   static constexpr const char* name = "max";
   template <class A>
@@ -102,14 +103,14 @@ struct Max {
   }
 };
 
-/// The sum over the number of ranks. Integers: the wrapped sum, divided with truncation, as in
+/// Sum divided by the number of ranks. Integers wrap in the sum, and the division truncates, as in
 /// NCCL.
 struct Avg : Sum {
   static constexpr const char* name = "avg";
 };
 
-/// The sum of each rank's data times that rank's scalar. The scalar is a value, converted to the
-/// accumulate type, or lies in memory and is read when the operation runs.
+/// Sum of each rank's data times that rank's scalar. The scalar is a value, converted to the
+/// accumulate type, or it lies in memory and is read when the operation runs.
 struct PreMulSum : Sum {
   static constexpr const char* name = "mulsum";
 
@@ -117,8 +118,8 @@ struct PreMulSum : Sum {
   template <detail::Integer S>
   explicit constexpr PreMulSum(S scalar)
       : integer_(static_cast<cuda::std::int64_t>(scalar)), holds_(Holds::integer) {}
-  /// `scalar` points to one element, readable where the reduction runs (a GPU, or this process)
-  /// from the call until the operation is done.
+  /// Returns a reduction whose scalar is read from memory. `scalar` points to one element that is
+  /// readable on the GPU or CPU that reduces, from the call until the operation is complete.
   template <class T>
   static constexpr PreMulSum at(const T* scalar) {
     PreMulSum op(0.0);
@@ -127,10 +128,12 @@ struct PreMulSum : Sum {
     return op;
   }
 
+  /// True if the scalar is read from memory.
   CCL_HD constexpr bool in_memory() const { return holds_ == Holds::address; }
+  /// Returns the address of the scalar, or null.
   CCL_HD constexpr const void* address() const { return memory_; }
-  /// The value; only where it is not in memory. A real scalar is cut towards zero for integers and
-  /// must fit int64.
+  /// Returns the scalar; requires `!in_memory()`. A real scalar is truncated toward zero for
+  /// integers and must fit int64.
   template <class A>
   CCL_HD constexpr A value() const {
     if constexpr (detail::Integer<A>) {
@@ -150,15 +153,15 @@ struct PreMulSum : Sum {
 };
 
 namespace detail {
-// What two reductions, one over what the other gave, do for an `Avg`: the first leaves a sum,
-// scaled as on the wire, and the second, whose own data that is, divides. Both by all ranks.
+// Functors of an `Avg` in two reductions, where the second reduces the results of the first. The
+// first leaves a sum, scaled as on the wire. The second divides by the number of all ranks.
 struct AvgBegun : Sum {
   static constexpr const char* name = "avg";
 };
 struct AvgEnded : Sum {
   static constexpr const char* name = "avg";
 };
-/// The functors of a reduction in two steps.
+/// Functors of a reduction in two steps.
 template <class Op>
 struct InTwo {
   static constexpr Op begun(const Op& op) { return op; }
@@ -175,8 +178,9 @@ struct InTwo<PreMulSum> {
   static constexpr Sum ended(const PreMulSum&) { return {}; }
 };
 
-/// By value. The longer way round is for g++ 12, to which a closure that holds values is no longer
-/// trivially copyable once somebody, such as std::tuple, has asked whether it is assignable.
+/// True if `Op` can be passed to a kernel by value. The second condition is for g++ 12: a closure
+/// that holds values is no longer trivially copyable after std::tuple has tested whether it is
+/// assignable.
 template <class Op>
 concept TravelsToKernels = cuda::std::is_trivially_copyable_v<Op> ||(
     cuda::std::is_trivially_copy_constructible_v<Op>&& cuda::std::is_trivially_destructible_v<Op> &&
@@ -197,7 +201,7 @@ template <class A>
 concept Compares = requires(const A& a) {
   a < a;
 };
-/// Whether `A` has the operator that a reduction of ccl's stands on.
+/// True if `A` has the operator that a reduction of ccl requires.
 template <class Op, class A>
 constexpr bool has_operator() {
   if constexpr (cuda::std::is_base_of_v<Sum, Op>) return Adds<A>;
@@ -216,11 +220,12 @@ constexpr bool find_commutative() {
 }
 }  // namespace detail
 
-/// A functor that reduces values of `Acc`: associative, const, and trivially copyable.
+/// True if `Op` reduces values of `Acc`. The functor must be associative, const and trivially
+/// copyable.
 template <class Op, class Acc>
 concept ReduceOp = detail::TravelsToKernels<Op> && detail::CombinesTwo<Op, Acc>;
 
-/// May an algorithm swap its operands?
+/// True if an algorithm may swap the operands of `Op`.
 template <class Op>
 inline constexpr bool is_commutative = detail::find_commutative<Op>();
 

@@ -6,9 +6,9 @@
 
 namespace ccl {
 namespace detail {
-/// `a < b ? yes : no`, by masks: a compiler that must respect floating-point traps does not
-/// vectorise
-/// `?:` over float arithmetic. `a` and `b` are below 2^31: vectors compare signed numbers faster.
+/// Returns `a < b ? yes : no` by masks. A compiler that must respect floating-point traps does not
+/// vectorize `?:` over float arithmetic. `a` and `b` must be below 2^31, because vectors compare
+/// signed numbers faster.
 CCL_HD constexpr cuda::std::uint32_t select_less(cuda::std::uint32_t a, cuda::std::uint32_t b,
                                                  cuda::std::uint32_t yes, cuda::std::uint32_t no) {
   const bool less = static_cast<cuda::std::int32_t>(a) < static_cast<cuda::std::int32_t>(b);
@@ -17,9 +17,9 @@ CCL_HD constexpr cuda::std::uint32_t select_less(cuda::std::uint32_t a, cuda::st
 }
 }  // namespace detail
 
-/// A binary float of `ExponentBits` and `MantissaBits` and a sign above them, as bits, with IEEE's
-/// bias. A value too large becomes `Overflow`; codes from `Special` up are infinities and NaNs, the
-/// largest code is a NaN. All conversions are shifts, adds and selects: compilers vectorise them.
+/// Binary float with a sign, `ExponentBits` and `MantissaBits`, as bits with IEEE's bias. A value
+/// too large becomes `Overflow`; codes from `Special` up are infinities and NaNs, and the largest
+/// code is a NaN. Conversions use only shifts, adds and selects, because compilers vectorize them.
 template <int ExponentBits, int MantissaBits, cuda::std::uint32_t Overflow,
           cuda::std::uint32_t Special>
 struct SmallFloat {
@@ -27,11 +27,11 @@ struct SmallFloat {
   static constexpr Bits sign = Bits{1} << (ExponentBits + MantissaBits);
   static constexpr Bits nan = sign - 1;
 
-  /// Exact.
+  /// Returns the value of `code`. The conversion is exact.
   CCL_HD static float widen(Bits code) {
     const Bits magnitude = code & nan;
     const Bits shifted = magnitude << shift;
-    // A subnormal is the mantissa of a fixed power of two, less that power.
+    // A subnormal is the mantissa of a fixed power of two, minus that power.
     const Bits subnormal = as_bits(as_float(shifted + smallest_normal) - as_float(smallest_normal));
     Bits value =
         detail::select_less(magnitude, Bits{1} << MantissaBits, subnormal, shifted + rebias);
@@ -39,7 +39,7 @@ struct SmallFloat {
     return as_float(value | (code & sign) << (31 - ExponentBits - MantissaBits));
   }
 
-  /// To the nearest, ties to even. A NaN becomes `nan`.
+  /// Rounds to nearest, ties to even. A NaN becomes `nan`.
   CCL_HD static Bits narrow(float value) {
     const Bits bits = as_bits(value);
     const Bits magnitude = bits & 0x7fff'ffffu;
@@ -50,7 +50,7 @@ struct SmallFloat {
     const Bits subnormal = as_bits(as_float(magnitude) + as_float(magic)) - magic;
     const Bits finite = detail::select_less(magnitude, smallest_normal, subnormal, normal);
     const Bits signed_code = finite | (bits >> (31 - ExponentBits - MantissaBits) & sign);
-    // A NaN has no sign here, as on a GPU.
+    // A NaN has no sign, as on a GPU.
     return detail::select_less(infinity, magnitude, nan, signed_code);
   }
 

@@ -6,20 +6,21 @@
 
 namespace ccl {
 
-/// An epilogue: to each reduced row x, rounded to `T`, the residual is added, h = T(x + residual);
-/// then out = T(h / sqrt(mean(h * h) + epsilon) * weight). Everything in float; `sum` and `out` are
-/// complete on all ranks and have the same bits there.
+/// Epilogue that adds a residual and normalizes. Each reduced row x is rounded to `T`.
+/// - h = T(x + residual)
+/// - out = T(h / sqrt(mean(h * h) + epsilon) * weight)
+/// All arithmetic is in float. `sum` and `out` are complete on all ranks, with the same bits.
 template <class T>
 struct AddRmsNorm {
-  const T* residual = nullptr;  // rows * length; null: nothing is added
-  T* sum = nullptr;             // h, rows * length, may be `residual`; null: not stored
-  T* out = nullptr;             // rows * length
-  const T* weight = nullptr;    // length; null: ones
+  const T* residual = nullptr;  ///< rows * length elements; null: no residual
+  T* sum = nullptr;  ///< h, rows * length elements, may be `residual`; null: not stored
+  T* out = nullptr;  ///< rows * length elements
+  const T* weight = nullptr;  ///< length elements; null: ones
   float epsilon = 1e-6f;
 
   bool aligned() const { return detail::rows_aligned(residual, sum, out, weight); }
 
-  /// What needs no waiting for peers.
+  /// Values that are loaded before the wait for the peers.
   template <class Row>
   struct Ahead {
     typename Row::template Run<T> residual[Row::pieces], weight[Row::pieces];

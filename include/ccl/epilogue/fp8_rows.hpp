@@ -6,17 +6,19 @@
 
 namespace ccl {
 
-/// Rows travel as e4m3 codes with a float scale for each block, a tile of the protocol (472 values
-/// of a warp over LL128): 1.08 bytes for each value, and 7 % more for LL128's flags. A value v of a
-/// block whose largest magnitude is m arrives as v' with |v' - v| <= max(|v| / 16, m / 458752). A
-/// value that is not finite spoils its block.
+/// Row format of e4m3 codes with one float scale for each block of values. A block is a tile of the
+/// protocol: 472 values of a warp over LL128. A value takes 1.08 bytes, and 7 % more for LL128's
+/// flags. A value v of a block with maximum magnitude m arrives as v' with |v' - v| <= max(|v| /
+/// 16, m / 458752). A value that is not finite invalidates its block.
 struct Fp8Rows {
   using Code = float8_e4m3;
   static constexpr const char* name = "fp8";
   static constexpr int per_cell = 8;
-  static constexpr int max_lanes = 512;  // a lane has twice as many values of 16 bits as plain
+  /// A lane holds twice as many values of 16 bits as with PlainRows.
+  static constexpr int max_lanes = 512;
   static constexpr float largest_code = 448;
-  /// The last cell, which the group's last lane has, holds the scale.
+  /// Returns the cells of a tile that hold values. The last cell, held by the group's last lane, is
+  /// the scale.
   static constexpr int data_cells(int tile_cells) { return tile_cells - 1; }
 
   template <class Group, class Lane>
@@ -33,7 +35,8 @@ struct Fp8Rows {
       }
     }
     largest = group.max(largest);
-    // Below this the codes' quotient would overflow; such values are lost beside any other.
+    // With smaller values the quotient of the codes overflows. Such values are lost beside any
+    // other.
     constexpr float least = 1e-30f;
     largest = largest > least ? largest : least;
     const float up = largest_code / largest;
@@ -62,7 +65,7 @@ struct Fp8Rows {
       CCL_UNROLL for (int i = 0; i < per_cell; ++i) values[c * per_cell + i] *= scale;
     }
   }
-  /// Sums of one hop stay in float.
+  /// Leaves a sum as it is: sums of one hop stay in float.
   template <class Lane>
   CCL_HD static void round_as_sent(float*) {}
 
@@ -73,7 +76,7 @@ struct Fp8Rows {
   }
 };
 
-/// A prologue: rows of `T`, quantised on their way.
+/// Prologue that quantizes rows of `T` before they are sent.
 template <class T>
 struct QuantizeFp8 {
   using Element = T;

@@ -4,13 +4,14 @@
 
 namespace ccl {
 
-/// Rows travel as elements of `T`: sums of two hops are rounded to it once, as those of one are.
+/// Row format of elements of `T`. Sums of two hops are rounded to `T` once, as those of one hop
+/// are.
 template <class T>
 struct PlainRows {
   static constexpr const char* name = "plain";
-  static constexpr int per_cell = 8 / int(sizeof(T));  // values of a word
-  static constexpr int max_lanes = 1024;              // of a crew
-  /// Cells of a tile that hold values.
+  static constexpr int per_cell = 8 / int(sizeof(T));  ///< values of a word
+  static constexpr int max_lanes = 1024;  ///< lanes of a block, at most
+  /// Returns the cells of a tile that hold values.
   static constexpr int data_cells(int tile_cells) { return tile_cells; }
 
   template <class Group, class Lane>
@@ -27,7 +28,7 @@ struct PlainRows {
       detail::RowRun<T, per_cell>{{f.word[c]}}.unpack(values + c * per_cell);
     }
   }
-  /// A sum, as all ranks would have it after another hop.
+  /// Rounds a sum to the value that all ranks have after another hop.
   template <class Lane>
   CCL_HD static void round_as_sent(float* values) {
     CCL_UNROLL for (int c = 0; c < Lane::cells; ++c) {
@@ -36,7 +37,7 @@ struct PlainRows {
   }
 };
 
-/// A prologue: rows of `T` as they are.
+/// Prologue that sends rows of `T` unchanged.
 template <class T>
 struct AsIs {
   using Element = T;

@@ -4,10 +4,10 @@
 
 namespace ccl {
 
-/// An epilogue: the reduced rows, rounded to `T`.
+/// Epilogue that stores the reduced rows, rounded to `T`.
 template <class T>
 struct StoreRows {
-  T* out = nullptr;  // rows * length
+  T* out = nullptr;  ///< rows * length elements
 
   bool aligned() const { return detail::rows_aligned(out); }
 

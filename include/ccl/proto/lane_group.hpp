@@ -47,33 +47,34 @@ concept StatesLineGuarantee = requires {
 };
 }  // namespace detail
 
-/// What "written" and "seen" mean to a group. All orders hold between all processors of a machine.
-///   relaxed   each word arrives whole; nothing is said about other words
-///   bulk      ordinary access; someone else's release and acquire order it
-///   release   everything the group wrote before is visible to who acquires the word
-///   credit    release/acquire for the way back: loads before, stores after
-/// `pause()` is one failed poll; status and clock are looked at every `check_every`-th.
-/// `await_previous()`: the launch before, on this rank, has ended and its memory is visible. A
-/// launch may begin early; it must not touch what changes before it has called this.
-/// `lines_land_whole`: lanes that store a 128-byte line in one instruction publish it at once.
+/// Memory model of a group. All orders hold between all processors of a machine.
+/// - `relaxed`: each word arrives whole, without an order between words.
+/// - `bulk`: ordinary access, ordered by the release and acquire of other words.
+/// - `release`: all earlier writes of the group are visible to a thread that acquires the word.
+/// - `credit`: release and acquire for the reverse direction: loads before, stores after.
+/// - `pause()`: one failed poll. Status and clock are read at every `check_every`-th call.
+/// - `await_previous()`: blocks until the previous launch on this rank has ended and its memory is
+///   visible. A launch may begin early, and must not access changing data before this call.
+/// - `lines_land_whole`: true if lanes that store a 128-byte line in one instruction publish it at
+///   once.
 template <class M>
 concept Memory = detail::OrdersWords<M> && detail::MovesPackets<M> &&
     detail::StatesLineGuarantee<M> && detail::Waits<M>;
 
-/// How a group falls into smaller ones, its parts, that lanes of large groups may work in.
+/// Division of a group into parts, in which lanes of large groups may work.
 template <class Group>
 struct Parts {
   using Part = Group;
   static constexpr int count = 1;
   CCL_HD static Part part(Group group) { return group; }
   CCL_HD static constexpr int index(Group) { return 0; }
-  /// Whether `shared<T>(group)` is a value that lanes hand to each other around a `sync`.
+  /// True if lanes can pass the value `shared<T>(group)` to each other around a `sync`.
   static constexpr bool shares = false;
 };
 
 namespace detail {
-/// A launch's arguments are in no cache when it begins: reads a word of each line of them, so that
-/// they come while the launch waits for the one before.
+/// Reads one word of each line of a launch's arguments, which no cache holds at the start. They
+/// then load while the launch waits for the previous one.
 template <class Work>
 CCL_HD void look_at([[maybe_unused]] const Work& work) {
   NV_IF_TARGET(NV_IS_DEVICE, (ptx::look_at(work);))
@@ -91,22 +92,23 @@ concept ReducesBlocks = requires(const G g, float value) {
 };
 }  // namespace detail
 
-/// `width` lanes that run the same code and can wait for and vote with each other.
-/// `sync()` also orders memory: what a lane wrote before, every lane of the group reads after.
+/// Group of `width` lanes that run the same code and can wait for and vote with each other.
+/// `sync()` also orders memory: every lane reads the earlier writes of all lanes.
 template <class G>
 concept LaneGroup = detail::HasLaneWidth<G> && detail::HasLaneRank<G> &&
     detail::SynchronizesLanes<G> && Memory<typename G::Memory>;
 
-/// Lanes that also reduce numbers with each other; all of them call, and all get the same bits.
-///   max(x)                      of the group
-///   from(word, lane)            what that lane of the group gave
-///   block_sum(x), block_max(x)    of all groups that end together (see crew.hpp): in an order that
-///                               their number alone decides. Every lane of the crew calls it.
+/// Lanes that also reduce numbers with each other. All lanes must call, and all get the same bits.
+/// - `max(x)`: maximum of the group.
+/// - `from(word, lane)`: the word of that lane of the group.
+/// - `block_sum(x)`, `block_max(x)`: sum and maximum of all groups that end together (see
+///   block_epilogue.hpp), in an order that depends only on their number. Every lane of the block
+///   must call.
 template <class G>
 concept ReducingLanes = LaneGroup<G> && detail::ReducesLanes<G> && detail::ReducesBlocks<G>;
 
 namespace detail {
-/// The least a LaneGroup may be. Never defined: for checking policies where no group is at hand.
+/// Minimal LaneGroup, to check policies without a real group. It is never defined.
 struct AnyMemory {
   static constexpr bool lines_land_whole = false;
   static constexpr unsigned check_every = 1;

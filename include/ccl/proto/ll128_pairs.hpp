@@ -4,13 +4,13 @@
 
 namespace ccl {
 
-/// LL128 with two of its tiles as one, the same on the wire. A lane's cells are two and two side by
-/// side in the user's memory: first those of all lanes, then those of lanes without flags; so every
-/// access is 16 bytes of whole sectors, where LL128's own tile has each sector touched twice. More
-/// for a lane to have in flight, too: for messages that keep every lane busy.
+/// LL128 with two tiles as one; the bytes on the wire are equal. It suits messages that keep every
+/// lane busy, because each lane has more in flight. A lane's cells lie in pairs in the user's
+/// memory: first those of all lanes, then those of lanes without flags. Every access is then 16
+/// bytes of whole sectors, while a tile of LL128 accesses each sector twice.
 struct LL128Pairs : LL128 {
   static constexpr int batch = LL128::batch / 2;
-  /// Groups whose lanes have two words of a line each, and elements of one cell.
+  /// True for groups whose lanes hold two words of a line each, and elements of one cell.
   template <LaneGroup Group, int W>
   static constexpr bool fit = W == 1 && Group::width >= 8;
   template <LaneGroup Group, int W = 1>
@@ -21,9 +21,9 @@ template <LaneGroup Group, int W>
 class LL128Pairs::Lane {
   static_assert(fit<Group, W>);
   using Half = LL128::Lane<Group, W>;
-  static constexpr int lanes = words_per_line / 2;    // that share a line
-  static constexpr int lines = Group::width / lanes;  // of a half, side by side
-  static constexpr int step = 2 * lines * lanes;      // cells from a lane's first two to its others
+  static constexpr int lanes = words_per_line / 2;  // lanes that share a line
+  static constexpr int lines = Group::width / lanes;  // lines of a half, side by side
+  static constexpr int step = 2 * lines * lanes;  // cells from a lane's first two to its other two
 
  public:
   static constexpr int cells = 4;
@@ -39,14 +39,14 @@ class LL128Pairs::Lane {
   explicit CCL_HD Lane(Group group) : half_{group} {
     const int lane = int(unsigned(group.rank()) % lanes),
               line = int(unsigned(group.rank()) / lanes);
-    const int others = lanes - 1;  // without a flag
+    const int others = lanes - 1;  // lanes without a flag
     first_ = 2 * (lane == others ? lines * others + line : line * others + lane);
   }
 
   CCL_HD int cell(int c) const { return first_ + (c < 2 ? c : step + c - 2); }
   CCL_HD bool has(int c) const { return c < 2 || half_.has(1); }
 
-  /// A lane with flags has one cell in each half.
+  /// Stores the tile. A lane with flags has one cell in each half.
   CCL_HD void store(Packet* tile, const Fragment& f, Word flag) const {
     half_.store(tile, {{f.word[0], f.word[1]}}, flag);
     half_.store(tile + Half::tile_packets, {{half_.has(1) ? f.word[2] : f.word[1], f.word[3]}},
@@ -67,7 +67,7 @@ class LL128Pairs::Lane {
 
  private:
   Half half_;
-  int first_;  // cell
+  int first_;  // first cell of the lane
 };
 
 }  // namespace ccl

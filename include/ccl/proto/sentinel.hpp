@@ -6,20 +6,21 @@
 
 namespace ccl {
 
-/// Data without flags, for sums of floats over peers' memory: a word of zeros has not come yet, and
-/// whoever has read a word makes it zero again, for the launch after the next. All of the wire is
-/// payload, and no lane waits for another. (The method is known as Lamport's; as a two-shot
-/// all-reduce on 8 H200 it took 25.2 us for 4 MiB and 94 for 16 MiB where LL128 took 26.9 and 102.)
+/// Data without flags, for sums of floats over peer memory (Lamport's method). A word of zeros has
+/// not arrived, and its reader sets it to zero again for the launch after the next. All of the wire
+/// is payload, and no lane waits for another. A two-shot all-reduce on 8 H200 takes 25.2 us for 4
+/// MiB and 94 us for 16 MiB; LL128 takes 26.9 us and 102 us.
 ///
-/// A word of zeros travels as one whose last element is -0.0, and such a word arrives as zeros: a
-/// sum may lose the sign of a zero among zeros, on all ranks alike.
+/// A word of zeros is sent with -0.0 as its last element, and such a word arrives as zeros. A sum
+/// of zeros can lose its sign, equally on all ranks.
 struct Sentinel {
   static constexpr const char* name = "Sentinel";
-  static constexpr bool carries_flags = true;  // each word is its own
+  static constexpr bool carries_flags = true;  ///< each word is its own flag
   static constexpr bool all_payload = true;
   static constexpr int line_bytes = 8;
   static constexpr int batch = 4;
-  static constexpr Index default_slot_bytes = Index{512} << 10;  // of no wire: it has peers only
+  /// unused: the protocol has no wires
+  static constexpr Index default_slot_bytes = Index{512} << 10;
   template <class F, class T>
   static constexpr bool supports_reduction =
       (cuda::std::is_same_v<F, Sum> || cuda::std::is_same_v<F, Avg> ||
@@ -33,7 +34,8 @@ template <LaneGroup Group, int W>
 class Sentinel::Lane {
   static_assert(W == 1, "Floats share words or fill them.");
   using Memory = typename Group::Memory;
-  static constexpr Word minus_zero = Word{1} << 63;  // after zeros, of floats of any size
+  // Nonzero in the last element, for floats of any size.
+  static constexpr Word minus_zero = Word{1} << 63;
 
  public:
   static constexpr int words = 2;
@@ -60,12 +62,12 @@ class Sentinel::Lane {
   CCL_HD bool agree(bool vote) const { return vote; }
   CCL_HD Fragment unpack(const Arrival& a) const { return as_sent(a); }
 
-  /// What of a fragment arrives.
+  /// Returns the fragment as it arrives.
   CCL_HD static Fragment as_sent(const Fragment& f) {
     return {{plain(f.word[0]), plain(f.word[1])}};
   }
-  /// Of a tile that has been read. Its next one comes two launches later, from a peer that has seen
-  /// the end of this one by then.
+  /// Sets a tile to zero after it has been read. The next data for it comes two launches later,
+  /// from a peer that has seen the end of this launch by then.
   CCL_HD void empty(Packet* tile) const { Memory::store_relaxed(tile + rank_, {0, 0}); }
 
  private:

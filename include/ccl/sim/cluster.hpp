@@ -9,11 +9,12 @@
 
 namespace ccl::sim {
 
-/// Machines of one kind, side by side. Between their NICs is a network that is never the
-/// bottleneck: what a NIC sends, another can take. Rank r is GPU r % locals of node r / locals.
+/// Nodes of one kind, joined by a network that is never the bottleneck: a NIC can receive all that
+/// another sends. Rank r is GPU r % locals of node r / locals.
 class Cluster {
  public:
-  /// Searches the machine's channels and joins them over the nodes, as a communicator does.
+  /// Returns a cluster of `nodes` copies of `machine`. Searches the channels of the machine and
+  /// joins them over the nodes, as a communicator does.
   static Result<Cluster> of(const topo::Graph& machine, int nodes,
                             const topo::PathRules& rules = {});
 
@@ -24,11 +25,12 @@ class Cluster {
   const topo::Graph& machine() const { return graph_; }
   const topo::Paths& paths() const { return paths_; }
   const topo::PathRules& rules() const { return rules_; }
-  /// Node of a local rank in `machine`.
+  /// Returns the node of a local rank in `machine`.
   int gpu(int local) const { return gpus_[std::size_t(local)]; }
-  /// Of all ranks.
+  /// Returns the arrangement of all ranks.
   const topo::Arrangement& whole() const { return whole_; }
-  /// Of one node's ranks by themselves, and of one rank of each node.
+  /// Return the arrangements of the ranks of one node (`inside`) and of one rank of each node
+  /// (`across`).
   const topo::Arrangement& inside() const { return inside_; }
   const topo::Arrangement& across() const { return across_; }
 

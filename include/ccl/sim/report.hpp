@@ -8,44 +8,46 @@
 
 namespace ccl::sim {
 
-/// What is asked. The message is the operation's larger buffer, as in the cost model: what a rank
-/// contributes to AllReduce, all ranks' shares of AllGather.
+/// Options of a simulation. The message is the operation's larger buffer, as in the cost model: one
+/// rank's contribution to AllReduce, the shares of all ranks of AllGather.
 struct Options {
-  std::optional<Plan> plan;      // else what a communicator would take
-  std::optional<double> net_us;  // of a step over the network, else the cost model's
+  std::optional<Plan> plan;  ///< unset: the plan of a communicator
+  std::optional<double> net_us;  ///< us of a step over the network; unset: that of the cost model
   int root = 0;
-  /// Slices that are replayed, at most: of a longer run only the first rounds are (but enough to
-  /// fill the pipe), and the rest at the pace of their middle half.
+  /// Maximum number of replayed slices. Of a longer run only the first rounds are replayed, but
+  /// enough to fill the pipeline. The rest is assumed to run at the pace of their middle half.
   Index budget = 5'000'000;
-  bool every_node = false;  // replay each, even where they repeat
+  bool every_node = false;  ///< true: replays each node, even if nodes repeat
 };
 
-/// What one link of the machine carries, on the node where it carries most.
+/// Load of one link of the machine, on the node with the largest load.
 struct LinkLoad {
-  std::string name;  // "GPU/0-1000 -> NVS/0-0"
+  std::string name;  ///< "GPU/0-1000 -> NVS/0-0"
   int node = 0;
   double gbs = 0;
-  double bytes = 0;  // payload and flags
-  double busy = 0;   // part of the time
+  double bytes = 0;  ///< bytes of payload and flags
+  double busy = 0;  ///< fraction of the time, 0 to 1
 };
 
-/// What would happen.
+/// Result of a simulation.
 struct Report {
-  std::string name;  // "all_reduce/Ring/Simple"
+  std::string name;  ///< "all_reduce/Ring/Simple"
   Index bytes = 0;
   int ranks = 0, nodes = 0;
   double us = 0;
-  double bus_gbs = 0;       // NCCL's bus bandwidth
-  double sent_bytes = 0;    // by all ranks, payload
-  Index steps = 0;          // of one channel of one rank, at most
-  Index slices = 0;         // replayed
-  int position_classes = 0;     // traces recorded
-  int period = 0;           // nodes after which all repeats: so many were replayed; 0: all nodes
-  bool extended = false;    // longer than the budget: the pace of its rounds was taken on
-  std::vector<Plan> plans;  // of each stage
-  std::vector<LinkLoad> links;  // of each link in use, the busiest first
+  double bus_gbs = 0;  ///< GB/s, NCCL's bus bandwidth
+  double sent_bytes = 0;  ///< payload bytes sent by all ranks
+  Index steps = 0;  ///< steps of one channel of one rank, at most
+  Index slices = 0;  ///< slices that were replayed
+  int position_classes = 0;  ///< number of recorded traces
+  int period = 0;  ///< nodes after which the pattern repeats; so many were replayed; 0: all nodes
+  bool extended = false;  ///< true: longer than the budget, so the pace of its rounds was extended
+  std::vector<Plan> plans;  ///< plan of each stage
+  std::vector<LinkLoad> links;  ///< links in use, the busiest first
 
+  /// Returns the report as text.
   std::string text() const;
+  /// Returns the report as JSON.
   std::string json() const;
 };
 

@@ -12,59 +12,68 @@
 namespace ccl::topo {
 
 /// Ranks that reach each other without the network, and the channels found for them. `ring` and
-/// `tree` hold these ranks, by their numbers in the communicator.
+/// `tree` hold these ranks by their numbers in the communicator.
 struct Machine {
-  std::vector<int> ranks;  // ascending
+  std::vector<int> ranks;  ///< ascending
   ChannelGraph ring, tree;
-  bool even = true;  // all pairs are alike, so that trees inside may take any shape
+  bool even = true;  ///< true: all pairs are alike, so trees inside may have any shape
 };
 
-/// What a rank says about its machine. All of a machine's ranks hold the same `Machine`; each tells
-/// its own part of the orders, so that the size does not depend on the machine. Travels as bytes.
+/// Part of a `Machine` that one rank publishes. All ranks of a machine hold the same `Machine`, and
+/// each publishes its own entries of the orders, so the size is constant. Sent as bytes.
 struct MachineShare {
   static constexpr int max_channels = 32;
-  int machine = -1;  // its lowest rank
+  int machine = -1;  ///< lowest rank of the machine
   int ring_count = 0, tree_count = 0;
   float ring_bw_intra = 0, ring_bw_inter = 0, tree_bw_intra = 0, tree_bw_inter = 0;
   int ring_type_intra = 0, ring_type_inter = 0;
   int tree_pattern = 0, cross_nic = 0;
   int even = 1;
-  std::array<int, max_channels> ring{}, tree{};  // of the n-th rank: the n-th of each order
+  /// Entries of each order at this rank's index in its machine.
+  std::array<int, max_channels> ring{}, tree{};
 };
 
+/// Returns the part of `machine` that `rank` publishes.
 MachineShare share_of(const Machine& machine, int rank);
 
-/// The machines of a communicator, by lowest rank, out of what all ranks told, in their order.
-/// Where ranks of one machine do not agree, its order is that of ranks, and `wrong` says so.
+/// Returns the machines of a communicator, sorted by lowest rank, from the shares of all ranks in
+/// rank order. If the ranks of a machine disagree, its order is by rank and `wrong` holds the
+/// reason.
 std::vector<Machine> machines_of(std::span<const MachineShare> all, std::string& wrong);
 
-/// Rings and trees of a communicator: aligned over its machines, each of which a ring enters and
-/// leaves once, and a tree enters once. The same on all ranks.
+/// Rings and trees of a communicator, aligned over its machines. A ring enters and leaves each
+/// machine once, and a tree enters each machine once. Equal on all ranks.
 class Arrangement {
  public:
   Arrangement() = default;
-  /// One machine, ranks in their order.
+  /// Returns the arrangement of one machine with its ranks in order.
   static Arrangement in_order(int ranks);
+  /// Returns the arrangement of `ranks` ranks on these machines.
   static Result<Arrangement> of(std::vector<Machine> machines, int ranks);
 
-  /// Different rings; others repeat them.
+  /// Returns the number of different rings; further channels repeat them.
   int ring_count() const { return static_cast<int>(rings_.size()); }
-  /// Ranks in order; `channel` may be any number.
+  /// Returns the ranks in ring order; `channel` may be any number from 0.
   const std::vector<int>& ring(int channel) const {
     return rings_[static_cast<std::size_t>(channel) % rings_.size()];
   }
+  /// Returns the number of ranks.
   int ranks() const { return static_cast<int>(machine_of_.size()); }
+  /// Returns the number of machines.
   int machine_count() const { return static_cast<int>(machines_.size()); }
+  /// Returns the index of the rank's machine.
   int machine_of(int rank) const { return machine_of_[rank]; }
+  /// Returns the number of different trees; further channels repeat them.
   int tree_count() const { return static_cast<int>(orders_.size()); }
-  /// A rank's place in the tree of a channel. With a root, it is that tree's; without (-1), every
-  /// second channel has the twin of the tree before it, where inner nodes and leaves change.
+  /// Returns the position of `rank` in the tree of a channel with this root. Without a root (-1),
+  /// every second channel has the twin of the tree before it, in which inner nodes and leaves are
+  /// swapped.
   TreePosition tree(int rank, int root, int channel) const;
 
  private:
   struct Order {
-    std::vector<std::vector<int>> chains;  // [machine]
-    std::vector<int> place;                // [rank], in its machine's chain
+    std::vector<std::vector<int>> chains;  // [machine]: ranks in order
+    std::vector<int> place;  // [rank]: place in the chain of its machine
   };
   TreePosition neighbours(int rank, int root, int channel) const;
   int gate(const Order& order, int machine, int child) const;
@@ -73,7 +82,7 @@ class Arrangement {
   std::vector<Machine> machines_;
   std::vector<int> machine_of_;
   std::vector<std::vector<int>> rings_;
-  std::vector<Order> orders_;  // of trees
+  std::vector<Order> orders_;  // orders of the trees
   Pattern tree_pattern_ = Pattern::tree;
 };
 

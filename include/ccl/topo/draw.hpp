@@ -7,31 +7,33 @@
 
 namespace ccl::topo {
 
-/// The machine as JSON: nodes, links and, with `paths`, how GPUs and NETs reach each other.
+/// Returns the machine as JSON: nodes and links. With `paths`, also the paths between GPUs and
+/// NETs.
 std::string to_json(const Graph& graph, const Paths* paths = nullptr);
-/// Channels as JSON.
+/// Returns channels as JSON.
 std::string to_json(const ChannelGraph& channels);
-/// Joined rings and trees as JSON.
+/// Returns joined rings and trees as JSON.
 std::string to_json(const JoinedChannels& joined);
 
-/// The machine for Graphviz.
+/// Returns the machine for Graphviz.
 std::string to_dot(const Graph& graph);
 
-/// Paths between GPUs and NETs for Graphviz: an arrow for each, with two heads where both ways are
-/// alike.
+/// Returns the paths between GPUs and NETs for Graphviz. Each path is an arrow; it has two heads if
+/// both directions are alike.
 std::string paths_to_dot(const Graph& graph, const Paths& paths);
-/// Joined channels for Graphviz, edges labelled with the channel; trees point down.
+/// Returns joined channels for Graphviz. Edges are labeled with the channel, and trees point down.
 std::string rings_to_dot(const JoinedChannels& joined);
 std::string trees_to_dot(const JoinedChannels& joined);
 
-/// The machine as a picture: CPUs above, what hangs on them below, NVLink at the bottom.
+/// Returns the machine as a picture: CPUs at the top, devices below them, NVLink at the bottom.
 std::string to_svg(const Graph& graph);
-/// Paths between GPUs and NETs as a coloured table: type and bandwidth, from the row's to the
-/// column's.
+/// Returns the paths between GPUs and NETs as a colored table. A cell has the type and the
+/// bandwidth from the row's node to the column's.
 std::string paths_to_svg(const Graph& graph, const Paths& paths);
-/// The ways of channels through the machine, GPUs on a circle; equal channels are drawn once.
+/// Returns the routes of channels through the machine, with GPUs on a circle. Equal channels are
+/// drawn once.
 std::string to_svg(const ChannelGraph& channels);
-/// The two binary trees over `machines` machines.
+/// Returns a picture of the two binary trees over `machines` machines.
 std::string trees_svg(int machines);
 
 }  // namespace ccl::topo

@@ -7,9 +7,13 @@
 
 namespace ccl::topo {
 
-/// Why data goes from `a` to `b` the way it does, in sentences: the path and its narrowest link,
-/// what its type means, which rule changed the way as wired, what the way would be without NVLink,
-/// P2P or GPU direct RDMA or not, and the transport that follows.
+/// Returns sentences that explain the path of data from `a` to `b`:
+/// - the path and its narrowest link,
+/// - the meaning of its type,
+/// - the rule that changed the path as wired,
+/// - the path without NVLink,
+/// - the permission and the reason of P2P or GPU direct RDMA,
+/// - the transport that follows.
 std::vector<std::string> explain(const Graph& graph, const Paths& paths, const PathRules& rules,
                                  int a, int b);
 

@@ -10,33 +10,33 @@
 
 namespace ccl::topo {
 
-/// How far apart NETs may be that count as one.
+/// Largest distance between NETs that are fused into one.
 enum class FuseLevel : int {
-  none,  // every NET is one of its own
-  port,  // ports and functions of one card
-  pix,   // below one PCIe switch
-  pxb,   // below switches of one CPU's root port
-  phb,   // of one CPU
-  sys    // of one host
+  none,  ///< NETs are not fused
+  port,  ///< ports and functions of one card
+  pix,  ///< NETs below one PCIe switch
+  pxb,  ///< NETs below switches of one CPU's root port
+  phb,  ///< NETs of one CPU
+  sys  ///< NETs of one host
 };
-/// LOC, PORT, PIX, PXB, PHB or SYS; false if `text` is none of them.
+/// Parses LOC, PORT, PIX, PXB, PHB or SYS. Returns false if `text` is none of them.
 bool parse(std::string_view text, FuseLevel& level);
 
+/// Rules by which NETs are fused.
 struct FuseRules {
   FuseLevel level = FuseLevel::port;
-  /// Groups of NETs, by name and port (0: any), that are fused whatever the level; these first.
+  /// Groups of NETs, by name and port (0: any), that are fused first and at every level.
   std::vector<std::vector<std::pair<std::string, int>>> forced;
-  bool same_rail = false;  // only NETs whose `rail` attribute is the same
-  int most = 4;            // NETs in one
+  bool same_rail = false;  ///< true: fuses only NETs with the same `rail` attribute
+  int most = 4;  ///< NETs in a fused one, at most
 };
-/// "mlx5_0:1,mlx5_1:1;mlx5_2,mlx5_3" as groups.
+/// Parses groups such as "mlx5_0:1,mlx5_1:1;mlx5_2,mlx5_3".
 [[nodiscard]] Result<std::vector<std::vector<std::pair<std::string, int>>>> parse_groups(
     std::string_view text);
 
-/// The machine with NETs that are close to each other fused into one, whose name is theirs joined
-/// by
-/// "+" and whose bandwidth is their sum, as a transport that stripes over them sees it. It stands
-/// at the lowest place that is above all of them. Node indices change.
+/// Returns the machine with close NETs fused into one, as a transport that stripes over them uses
+/// it. Its name is theirs joined by "+", and its bandwidth is their sum. It is placed at the lowest
+/// node above all of them. Node indices change.
 Graph fuse_nets(const Graph& graph, const FuseRules& rules = {});
 
 }  // namespace ccl::topo

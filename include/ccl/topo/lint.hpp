@@ -9,23 +9,31 @@
 
 namespace ccl::topo {
 
-/// What is wrong, and what to do about it.
+/// Problem of a machine, and the remedy.
 struct Finding {
   std::string problem, advice;
 };
 
-/// What slows a machine down, as far as its graph shows: narrow PCIe links, asymmetric NVLinks,
-/// NICs on other sockets than GPUs, missing GDR, and what had to be repaired in its file.
+/// Returns the problems that the graph shows:
+/// - narrow PCIe links,
+/// - asymmetric NVLinks,
+/// - NICs on other sockets than the GPUs,
+/// - missing GDR,
+/// - repairs of the file.
 std::vector<Finding> lint(const LoadedGraph& machine);
 
-/// Where `lint_system` looks. Limits that are not set are the process's own.
+/// Files and limits that `lint_system` reads. Unset limits are those of the process.
 struct SystemFiles {
   std::string sys = "/sys", proc = "/proc", shm = "/dev/shm";
   std::optional<std::uint64_t> open_files, locked_bytes, shm_bytes;
 };
-/// What only the running system tells: PCIe links that run below what card and slot can, ACS
-/// redirects, an IOMMU that translates, MIG, containers that hide the driver, and limits that are
-/// too low.
+/// Returns the problems that only the running system shows:
+/// - PCIe links slower than card and slot support,
+/// - ACS redirects,
+/// - an IOMMU that translates,
+/// - MIG,
+/// - containers that hide the driver,
+/// - limits that are too low.
 std::vector<Finding> lint_system(const SystemFiles& files = {});
 
 }  // namespace ccl::topo

@@ -16,13 +16,13 @@
 
 namespace ccl {
 namespace detail {
-/// Whether CCL_TRANSPORT leaves the transport `name` to choose from. An error says why not.
+/// Fails with `Errc::no_transport` and the reason if CCL_TRANSPORT excludes the transport `name`.
 Result<void> may_choose(const char* name);
 }  // namespace detail
 
-/// The first of `Ts` that connects an edge, chosen per edge at run time; CCL_TRANSPORT
-/// narrows the choice, and the topology may say that a later one is better. At compile time it
-/// promises only what all of them do.
+/// Transport that selects one of `Ts` for each edge at run time: the first that connects it.
+/// CCL_TRANSPORT narrows the choice, and the topology can prefer a later one. At compile time it
+/// offers only the properties that all members have.
 template <Transport... Ts>
 struct AnyOf {
   static_assert(sizeof...(Ts) >= 1, "AnyOf needs at least one transport.");
@@ -32,7 +32,7 @@ struct AnyOf {
   static constexpr bool proxied = (Ts::proxied || ...);
   static constexpr int atomic_line_bytes = std::min({int(Ts::atomic_line_bytes)...});
 
-  /// One end of the transport that was chosen.
+  /// One end of the selected transport.
   class End {
    public:
     Handshake handshake() const {
@@ -49,7 +49,7 @@ struct AnyOf {
     std::variant<typename Ts::End...> end_;
   };
 
-  /// An error lists each member's reason.
+  /// Returns an error that lists each member's reason if no member connects the ranks.
   static Result<void> can_connect(const PeerInfo& from, const PeerInfo& to) {
     std::string reasons;
     Error last;
@@ -68,7 +68,8 @@ struct AnyOf {
     return fail(std::move(last));
   }
 
-  /// Of the member that will connect them; of the last one if none does.
+  /// Returns the edge transport of the member that will connect the ranks, or of the last member if
+  /// none does.
   static EdgeTransport edge_transport(const PeerInfo& from, const PeerInfo& to) {
     EdgeTransport found;
     const int wanted = choose(from, to);
@@ -81,8 +82,8 @@ struct AnyOf {
     return found;
   }
 
-  /// Both ends choose the same: they ask in the order of `Ts`, for sender and receiver in that
-  /// order.
+  /// Creates one end of the selected member. Both ends select the same member, because both test
+  /// `Ts` in order, with the sender first.
   static Result<End> setup(TransportContext& context, const Edge& edge) {
     const bool sends = edge.side == EdgeSide::sender;
     const PeerInfo& from = sends ? edge.self : edge.peer;
@@ -105,8 +106,8 @@ struct AnyOf {
     CCL_CHECK(detail::may_choose(T::name));
     return T::can_connect(from, to);
   }
-  /// Which of `Ts` will connect them, or -1: the first that does, but what the topology says of the
-  /// way goes before their order.
+  /// Returns the index of the member that will connect the ranks, or -1. It is the first that does,
+  /// unless the topology of the path prefers another.
   static int choose(const PeerInfo& from, const PeerInfo& to) {
     const bool rdma = from.way.prefer_rdma || to.way.prefer_rdma;
     const bool far = from.way.avoid_p2p || to.way.avoid_p2p;
@@ -137,7 +138,7 @@ struct AnyOf {
 template <Transport... Ts>
 inline constexpr bool offers_peer_view<AnyOf<Ts...>> = (offers_peer_view<Ts> || ...);
 
-/// What connects any two ranks.
+/// Transport that connects any two ranks.
 using DefaultTransport =
     AnyOf<P2pTransport, LoopbackTransport, ShmTransport, IbTransport, SocketTransport>;
 static_assert(Transport<DefaultTransport>);

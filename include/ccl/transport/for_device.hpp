@@ -4,13 +4,14 @@
 
 namespace ccl {
 
-/// `T`, between CPU ranks only: a composition over it has no kernels, and costs nvcc nothing.
+/// `T` between CPU ranks only. A composition over it has no kernels and adds no compile time in
+/// nvcc.
 template <Transport T>
 struct ForCpus : T {
   using ForBoth = T;
   static constexpr bool for_gpus = false;
 };
-/// `T`, between GPUs only: a composition over it has no code for CPU lanes.
+/// `T` between GPUs only. A composition over it has no code for CPU lanes.
 template <Transport T>
 struct ForGpus : T {
   using ForBoth = T;
@@ -23,7 +24,7 @@ template <class T>
 inline constexpr bool offers_peer_view<ForGpus<T>> = offers_peer_view<T>;
 
 namespace detail {
-/// Where a composition runs.
+/// Execution spaces of a composition.
 struct ExecSpaces {
   bool cpus = true, gpus = true;
 };

@@ -9,8 +9,8 @@ namespace detail {
 struct LoopbackMemory;
 }
 
-/// Between ranks of one process: the receiver allocates the slots, the sender stores into them.
-/// The memory lives until both ends have let go of it.
+/// Transport between ranks of one process. The receiver allocates the slots, and the sender stores
+/// into them. The memory lives until both ends have released it.
 struct LoopbackTransport {
   static constexpr const char* name = "loopback";
   static constexpr Scope scope = Scope::process;
@@ -18,7 +18,7 @@ struct LoopbackTransport {
   static constexpr bool proxied = false;
   static constexpr int atomic_line_bytes = 128;
 
-  /// One end before the other is known.
+  /// One end before its connection to the other.
   class End {
    public:
     Handshake handshake() const;

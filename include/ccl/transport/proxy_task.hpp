@@ -4,11 +4,13 @@
 
 namespace ccl {
 
-/// What a task waits for: `fd` to be ready for `events` (of poll(2); 0: for nothing there).
-/// `pending`: it waits for nothing and could move something now. `polled`: it waits for somebody
-/// who cannot call, such as lanes of a GPU, and is to be asked again and again. `for_helpers`: what
-/// is pending is for lanes that help as soon as they want it. `gathers`: it costs less together
-/// with what may follow in a moment.
+/// Condition for which a task waits.
+/// - `fd`, `events`: the descriptor is ready for these events of poll(2); 0: none.
+/// - `pending`: the task waits for nothing and can move data now.
+/// - `polled`: the task waits for lanes that cannot call, such as those of a GPU, and must be
+///   polled.
+/// - `for_helpers`: pending data is for lanes, which help the proxy when they need it.
+/// - `gathers`: pending data costs less together with data that can follow soon.
 struct ProxyInterest {
   int fd = -1;
   short events = 0;
@@ -18,40 +20,45 @@ struct ProxyInterest {
   bool gathers = false;
 };
 
-/// What has been moved, since the engine was made.
+/// Data moved since the engine was created.
 struct ProxyCounters {
   Word steps = 0;
   Word bytes = 0;
 };
 
-/// What the engine has heard of a task's descriptor. Not `told`: the task is to try. A task clears
-/// what a system call has used up; once `closed`, it stays readable and writable.
+/// Events that the engine has received for a task's descriptor. Without events the task must try. A
+/// task clears the flags that a system call has used up. After `closed`, the descriptor stays
+/// readable and writable.
 struct ProxyReadiness {
   bool told = false, readable = true, writable = true, closed = false;
-  int fd = -1;  // the engine's own: watched so far
+  int fd = -1;  ///< descriptor that the engine watches; set by the engine
 };
 
-/// One stream of steps that a proxy moves: posted → transmitted → done, or received → done.
+/// One stream of steps that a proxy moves: posted, transmitted, done; or received, done.
 class ProxyTask {
  public:
   enum class Progress { none, some, ended };
 
   virtual ~ProxyTask() = default;
-  /// Moves what can be moved now, up to some hundred kilobytes, so that all tasks have their turn.
-  /// Never blocks. One thread at a time, but not always the same. `ended`: never call again.
+  /// Moves the data that can move now, up to some hundred kilobytes, so that all tasks progress.
+  /// Never blocks. Threads call it one at a time, but not always the same thread. After `ended` it
+  /// must not be called again.
   virtual Progress progress(ProxyCounters& counters) = 0;
+  /// Returns the condition for which the task waits.
   virtual ProxyInterest interest() const = 0;
-  /// The engine's thread is about to block on `interest()`. What makes its descriptor readable only
-  /// on demand is to be asked for now. True if something has come meanwhile.
+  /// Prepares for a block of the engine's thread on `interest()`. A task whose descriptor becomes
+  /// readable only on demand must request that here. Returns true if data has arrived meanwhile.
   virtual bool arm() { return false; }
-  /// A descriptor to be heard of; -1: none, or not yet.
+  /// Returns the descriptor that the engine must watch; -1: none, or none yet.
   virtual int watched() const { return -1; }
-  /// Its owner is gone; it is to end as soon as all that was posted has been transmitted.
+  /// True if the owner is destroyed. The task must end when all posted data is transmitted.
   virtual bool ending() const = 0;
 
   ProxyReadiness readiness;
-  bool goes_first = false;  // sends: has its turn before the engine asks what can be received
-  bool left_over = false;   // as the engine saw last, when a helper went
+  /// true: the task sends, and runs before the engine polls for received data
+  bool goes_first = false;
+  /// True: data was left at the engine's last look, when a helper had left.
+  bool left_over = false;
 };
 
 }  // namespace ccl

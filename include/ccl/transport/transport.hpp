@@ -16,39 +16,38 @@ namespace ccl {
 class ProxyTask;  // transport/proxy_task.hpp
 namespace detail {
 class ProxyEngine;  // moves the bytes of proxied wires
-class Status;       // stop flag that all waiting lanes and threads poll
-class GpuArena;  // the rank's GPU, and its memory that peers may map
+class Status;  // stop flag that all waiting lanes and threads poll
+class GpuArena;  // the rank's GPU, and the memory on it that peers can map
 }
 
-/// How far a transport carries.
+/// Largest distance that a transport connects.
 enum class Scope { process, host, network };
 
-/// What one end of a connection tells the other between `setup` and `connect`.
+/// Bytes that one end of a connection sends to the other between `setup` and `connect`.
 using Handshake = std::array<std::byte, 256>;
 
 enum class EdgeSide { sender, receiver };
 
-/// What the steps of an edge go through, the cheapest wires first. Between CPUs the first two are
-/// one.
+/// Medium of an edge's steps, cheapest wires first. Between CPUs the first two are the same.
 enum class Medium { gpu_memory, host_memory, network };
 
-/// One end of a connection to be made: who, which way, and what shape.
+/// One end of a connection to be created: ranks, direction and shape.
 struct Edge {
   PeerInfo self, peer;
   EdgeSide side = EdgeSide::sender;
   WireShape shape;
-  unsigned long long id = 0;  // the same at both ends, unique within the communicator
-  bool polls_slots = true;    // by the receiver: packets carry flags, which it looks for there
+  unsigned long long id = 0;  ///< equal at both ends, unique within the communicator
+  bool polls_slots = true;  ///< true: the receiver polls slots, because packets carry flags
 };
 
-/// What the communicator lends to transports. Outlives every connection made with it.
+/// Resources that the communicator lends to transports. They outlive every connection made with it.
 struct TransportContext {
   detail::ProxyEngine* proxy = nullptr;
-  detail::Status* status = nullptr;            // waits end when it says stop
-  std::array<std::byte, 16> secret{};  // of the communicator: connections prove it
-  double deadline_s = 60;              // of one connect
-  detail::GpuArena* arena = nullptr;   // null on a CPU rank
-  int local_ranks = 1;                 // on this host, this one included
+  detail::Status* status = nullptr;  ///< ends waits when it signals a stop
+  std::array<std::byte, 16> secret{};  ///< secret of the communicator; connections prove it
+  double deadline_s = 60;  ///< seconds of one connect
+  detail::GpuArena* arena = nullptr;  ///< null on a CPU rank
+  int local_ranks = 1;  ///< ranks on this host, this rank included
 
   // For transports of one's own.
   /// Lets the proxy run `task` until its end. The first task starts the proxy's thread.
@@ -61,13 +60,13 @@ struct TransportContext {
   void fail_communicator(Error error) const;
 };
 
-/// One end of a made connection: its wires, one per channel, and what keeps them alive.
+/// One end of an established connection: one wire for each channel, and the owner of their memory.
 struct Connection {
   std::vector<Wire> wires;
   std::shared_ptr<void> owner;
-  const char* transport = "";  // name of the transport that carries it
-  int line_bytes = 128;        // that land at once; a path of less than its transport says so here
-  bool reads = false;          // slots are the sender's memory, which the receiver reads
+  const char* transport = "";  ///< name of the transport that carries it
+  int line_bytes = 128;  ///< bytes that land at once, if fewer than the transport's
+  bool reads = false;  ///< true: slots are in the sender's memory, and the receiver reads them
 };
 
 namespace detail {
@@ -99,28 +98,30 @@ concept Connects = requires(typename T::End& end, const Handshake& theirs) {
 };
 }  // namespace detail
 
-/// What a connection is made of and who moves its bytes.
-///   can_connect(a, b)  from rank a to rank b, by what they said of themselves; an error says what
-///                      is missing. Both ends must come to the same answer.
-///   setup(context, edge) -> End, at both ends, which moves; end.handshake() goes to the other end;
-///   end.connect(theirs) -> Connection, at both ends, in any order, within the deadline. An end
-///   that goes before the other has connected fails the other: ranks meet once more before they
-///   let go.
-///   atomic_line_bytes  how many bytes, written at once by a group, land at once; LL128 needs 128.
-/// Settings that forbid a transport (CCL_SHM_DISABLE ...) are read by `can_connect`.
+/// Policy that connects two ranks and decides who moves the bytes.
+/// - `can_connect(a, b)`: from rank a to rank b, by their descriptions. An error states the reason.
+///   Both ends must get the same result.
+/// - `setup(context, edge)`: returns an `End`, which can be moved; called at both ends.
+/// - `end.handshake()`: returns the bytes for the other end.
+/// - `end.connect(theirs)`: returns a `Connection`; called at both ends, in any order, within the
+///   deadline. An end must live until the other has connected, so ranks synchronize once more
+///   before they destroy ends.
+/// - `atomic_line_bytes`: bytes that land at once if a group writes them at once. LL128 needs 128.
+/// `can_connect` reads the settings that forbid a transport, such as CCL_SHM_DISABLE.
 template <class T>
 concept Transport = detail::StatesScope<T> && detail::StatesLineBytes<T> &&
     detail::ChecksScope<T> && detail::SetsUp<T> && detail::EndsMove<T> && detail::Connects<T>;
 
-/// What will carry an edge, known before it is made.
+/// Transport that will carry an edge, known before the connection exists.
 struct EdgeTransport {
   const char* transport = "";
   Medium through = Medium::gpu_memory;
-  int line_bytes = 128;  // that land at once
+  int line_bytes = 128;  ///< bytes that land at once
 };
 
 namespace detail {
-/// Of an edge that `T` connects; `T::edge_transport` says it where that depends on the edge.
+/// Returns the edge transport of an edge that `T` connects. `T` defines a function of its own if
+/// the result depends on the edge.
 template <Transport T>
 EdgeTransport edge_transport(const PeerInfo& sender, const PeerInfo& receiver) {
   if constexpr (requires { T::edge_transport(sender, receiver); }) {
@@ -133,13 +134,13 @@ EdgeTransport edge_transport(const PeerInfo& sender, const PeerInfo& receiver) {
             T::atomic_line_bytes};
   }
 }
-/// Of `DefaultTransport`; see `transport_table`.
+/// True for `DefaultTransport`; see `transport_table`.
 template <class T>
 inline constexpr bool is_default = false;
 }  // namespace detail
 
-/// Whether T, or a member of it, lets a rank address its peers' memory. At run time `create` names
-/// the edge where that is not so.
+/// True if `T` or one of its members lets a rank address its peers' memory. At run time `create`
+/// fails and names an edge for which that is false.
 template <class T>
 inline constexpr bool offers_peer_view = T::peer_addressable;
 

@@ -4,21 +4,22 @@
 
 namespace ccl {
 
-/// Runs of rows, one for each rank, whose lengths lie in memory where the exchange runs: on the GPU
-/// or, of CPU ranks, in theirs. Nobody else needs to know them, so a captured graph may be replayed
-/// with others.
+/// Runs of rows, one for each rank, whose lengths lie in memory that the exchange reads when it
+/// runs. The memory is device memory for a GPU rank and host memory for a CPU rank. No call
+/// argument depends on the lengths, so a captured graph may be replayed with other lengths.
 struct CountedRows {
-  Index row = 1;                     // elements; the same on all ranks
-  const int* send_counts = nullptr;  // rows for each rank
-  Index send_stride = 0;           // rows from one rank's run to the next's; each rank has its own
-  const int* send_rows = nullptr;  // null, or ranks * send_stride: where in `send` each row is
-  int* recv_counts = nullptr;      // rows from each rank, written
-  Index recv_stride = 0;           // the same on all ranks
-  // Bytes that go with each row, where rows have 2048 bytes or more: those of `send`'s i-th row lie
-  // at i * side_bytes, and arrive as the row does.
+  Index row = 1;  ///< elements; equal on all ranks
+  const int* send_counts = nullptr;  ///< rows for each rank
+  Index send_stride = 0;  ///< rows from one rank's run to the next; each rank has its own value
+  /// Null, or ranks * send_stride indices: position of each row in `send`.
+  const int* send_rows = nullptr;
+  int* recv_counts = nullptr;  ///< rows from each rank, written by the exchange
+  Index recv_stride = 0;  ///< rows; equal on all ranks
+  /// Side bytes that travel with each row; rows must have at least 2048 bytes. The side bytes of
+  /// the i-th row of `send` start at `i * side_bytes` and arrive with that row.
   const void* send_side = nullptr;
   void* recv_side = nullptr;
-  Index side_bytes = 0;  // the same on all ranks
+  Index side_bytes = 0;  ///< bytes for each row; equal on all ranks
 };
 
 }  // namespace ccl

@@ -4,20 +4,21 @@
 
 namespace ccl {
 
-/// A rank's place on a ring. `order[i]` is the rank at place i; all ranks hold the same order.
+/// Position of a rank in a ring. `order[i]` is the rank at place i. All ranks hold the same order.
 struct RingPosition {
   int place = 0;
   int ranks = 1;
-  const int* order = nullptr;  // `ranks` entries; must outlive the seat
+  const int* order = nullptr;  ///< `ranks` entries; must outlive the position
 
   CCL_HD constexpr int rank() const { return order[place]; }
   CCL_HD constexpr int rank_at(int n) const { return order[n]; }
-  /// The rank n places before or after mine; 0 <= n <= ranks.
+  /// Returns the rank n places before (`behind`) or after (`ahead`) this one; 0 <= n <= ranks.
   CCL_HD constexpr int behind(int n) const { return at(place + ranks - n); }
   CCL_HD constexpr int ahead(int n) const { return at(place + n); }
   CCL_HD constexpr int prev() const { return behind(1); }
   CCL_HD constexpr int next() const { return ahead(1); }
-  /// Places from `rank` to mine, along the ring.
+  /// Returns the number of places from `rank` to this rank along the ring, or -1 if it is not in
+  /// it.
   CCL_HD constexpr int distance_from(int rank) const {
     for (int n = 0; n < ranks; ++n) {
       if (behind(n) == rank) return n;
@@ -29,11 +30,11 @@ struct RingPosition {
   CCL_HD constexpr int at(int i) const { return order[i < ranks ? i : i - ranks]; }
 };
 
-/// The same with the whole order in one register, for up to 16 ranks: a step of a ring begins with
-/// a look at it, and from memory that took as long as a small step does.
+/// Ring position with the whole order in one register, if the ring has at most 16 ranks. Each step
+/// of a ring reads the order, and a read from memory takes as long as a small step.
 class NearRingPosition {
  public:
-  /// `position` lies in memory, and must outlive this.
+  /// Packs the order of `position`, which must lie in memory and outlive this object.
   explicit CCL_HD NearRingPosition(const RingPosition& position) : place{position.place}, ranks{position.ranks} {
     if (ranks > most) order_ = reinterpret_cast<cuda::std::uintptr_t>(&position);
     for (int n = 0; n < ranks && ranks <= most; ++n) order_ |= Word(position.order[n]) << 4 * n;
@@ -55,22 +56,23 @@ class NearRingPosition {
   int place, ranks;
 
  private:
-  static constexpr int most = 16;  // of four bits each
-  /// n places after mine; 0 <= n <= ranks.
+  static constexpr int most = 16;  // ranks in the register, four bits each
+  /// Returns the rank n places after this one; 0 <= n <= ranks.
   CCL_HD int far(int n) const {
     if (ranks > most) return reinterpret_cast<const RingPosition*>(order_)->ahead(n);
     return int(order_ >> (4 * n & 63) & 15);
   }
 
-  Word order_ = 0;  // from mine on, and mine again where there is room; or where the seat lies
+  // Order from this rank on, repeated if there is room; or address of the position.
+  Word order_ = 0;
 };
 
-/// A rank's place in a tree: ranks, or -1 for none.
+/// Position of a rank in a tree. Members are ranks, or -1 for none.
 struct TreePosition {
-  static constexpr int arity = 3;  // NCCL_MAX_TREE_ARITY
+  static constexpr int arity = 3;  ///< NCCL_MAX_TREE_ARITY
   int up = -1;
   int down[arity] = {-1, -1, -1};
-  // Edges between it and the root: those of a machine, and those of a network.
+  /// Edges between this rank and the root: inside machines (`near`) and over a network (`far`).
   int near = 0, far = 0;
 
   CCL_HD constexpr bool is_root() const { return up < 0; }
@@ -78,8 +80,8 @@ struct TreePosition {
 };
 
 namespace detail {
-/// The binary tree over 0..ranks-1 in which a rank's lowest set bit is its height: odd ranks are
-/// leaves and 0 is the root, with one child.
+/// Returns the position of `rank` in the binary tree over 0..ranks-1. The height of a node is its
+/// lowest set bit: odd ranks are leaves, and 0 is the root with one child.
 CCL_HD constexpr TreePosition binary_tree(int rank, int ranks) {
   TreePosition position;
   int bit = 1;
@@ -99,10 +101,11 @@ CCL_HD constexpr TreePosition binary_tree(int rank, int ranks) {
 }
 }  // namespace detail
 
-/// My seat in tree `which` (0 or 1) of the double binary tree over `ranks` places, of which `root`
-/// is the first tree's root. The second tree is the first mirrored (even) or shifted by one (odd),
-/// so that a leaf of one is an inner node of the other (Sanders, Speck, Traeff 2009). With a
-/// `root` that must be the root of both, give the same tree twice: `which` 0.
+/// Returns the position of `rank` in tree `which` (0 or 1) of the double binary tree (Sanders,
+/// Speck, Traeff 2009). The first tree has `root` as its root. The second is mirrored (even
+/// `ranks`) or shifted by one (odd), so that a leaf of one tree is an inner node of the other.
+///
+/// Pass `which` 0 for both trees if `root` must be the root of both.
 CCL_HD constexpr TreePosition double_binary_tree(int rank, int ranks, int root, int which) {
   const int place = (rank + ranks - root) % ranks;
   const auto flip = [ranks](int p, bool back) {

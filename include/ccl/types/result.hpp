@@ -8,11 +8,13 @@
 
 namespace ccl {
 
-/// A value, or the `Error` that took its place. `value()` throws; `*r` and `r.error()` do not.
+/// A value, or the `Error` that replaces it. `value()` throws on an error; `*r` and `r.error()` do
+/// not.
 template <class T>
 using Result = cuda::std::expected<T, Error>;
 
-/// `return fail(Errc::invalid_argument, "...")`. Fill in more fields of the error with `.error()`.
+/// Returns an error from a function: `return fail(Errc::invalid_argument, "...")`. More fields are
+/// set through `.error()` of the returned object.
 inline cuda::std::unexpected<Error> fail(Error error) {
   return cuda::std::unexpected<Error>(std::move(error));
 }
@@ -36,9 +38,11 @@ inline cuda::std::unexpected<Error> fail(Errc code, std::string what) {
     if (auto tmp = (__VA_ARGS__); !tmp) return ::ccl::fail(std::move(tmp).error()); \
   } while (false)
 
-/// `CCL_TRY(auto qp, open_qp(nic));` declares qp, or returns the error from the calling function.
-/// Macro: C++20 has no other early return. The first argument may hold no comma.
+/// Declares a variable, or returns the error from the calling function: `CCL_TRY(auto qp,
+/// open_qp(nic));`. It is a macro because C++20 has no other early return. The first argument must
+/// not contain a comma.
 #define CCL_TRY(declaration, ...) \
   CCL_DETAIL_TRY(CCL_DETAIL_CAT(ccl_try_, __COUNTER__), declaration, __VA_ARGS__)
-/// `CCL_CHECK(step());` for a `Result<void>`, or where the value is not wanted.
+/// Returns the error of a `Result` from the calling function: `CCL_CHECK(step());`. It discards a
+/// value.
 #define CCL_CHECK(...) CCL_DETAIL_CHECK(CCL_DETAIL_CAT(ccl_check_, __LINE__), __VA_ARGS__)

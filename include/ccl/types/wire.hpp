@@ -9,37 +9,43 @@ class ZeroCopy;
 }
 
 /// One direction of a connection: a ring of slots that the sender fills and the receiver drains.
-/// A view: the connection that made it owns the memory. Counts go on for the life of the wire.
+/// The object is a view; the connection that created it owns the memory. Counts increase for the
+/// life of the wire and never wrap.
 ///
-/// Sender:    waits until sent < drained + slot_count, fills slot(sent), writes sizes[sent % n]
-///            (if `sizes`; of each slot of a slice), then, where packets carry no flags or the wire
-///            is proxied, posts.
-/// Receiver:  where packets carry no flags or the wire is proxied, waits until the slice is posted;
-///            reads slot(received), then gives the credit back in `drained`.
-/// A proxied wire has two rings, one at each end, and a proxy that copies between them: it acts as
-/// the receiver on the sender's host and as the sender on the receiver's.
+/// The sender
+/// - waits until `sent < drained + slot_count`,
+/// - fills `slot(sent)`,
+/// - writes `sizes[sent % slot_count]` for each slot of a slice, if `sizes` is not null,
+/// - posts the slice, if packets carry no flags or the wire is proxied.
+/// The receiver
+/// - waits until the slice is posted, if packets carry no flags or the wire is proxied,
+/// - reads `slot(received)`,
+/// - returns the credit in `drained`.
+/// A proxied wire has one ring at each end, and a proxy copies between them. The proxy acts as the
+/// receiver on the sender's host and as the sender on the receiver's host.
 struct Wire {
-  Packet* slots = nullptr;   // slot_count * slot_packets, 128-byte aligned
-  Word* posted = nullptr;    // steps filled so far, written by the sender (release)
-  Word* drained = nullptr;   // steps given back so far, written by the receiver (credit)
-  Word* sent = nullptr;      // the sender's own record of steps filled; null at the receiver
-  Word* received = nullptr;  // the receiver's own record of steps drained; null at the sender
-  Word* sizes = nullptr;     // slot_count byte counts, written before `posted`; null if not proxied
-  int slot_count = 0;        // a power of two, at least 2 for fused receive-and-send
-  int slot_packets = 0;      // a multiple of 8: slots begin on lines
+  Packet* slots = nullptr;  ///< slot_count * slot_packets packets, 128-byte aligned
+  Word* posted = nullptr;  ///< steps filled, written by the sender (release)
+  Word* drained = nullptr;  ///< steps returned, written by the receiver (credit)
+  Word* sent = nullptr;  ///< the sender's own count of steps filled; null at the receiver
+  Word* received = nullptr;  ///< the receiver's own count of steps drained; null at the sender
+  Word* sizes = nullptr;  ///< slot_count byte counts, written before `posted`; null if not proxied
+  int slot_count = 0;  ///< a power of two, at least 2 for a fused receive and send
+  int slot_packets = 0;  ///< packets of a slot, a multiple of 8, so that slots begin on lines
   bool proxied = false;
-  detail::ZeroCopy* zero_copy = nullptr;  // past the slots; null if there is none
+  detail::ZeroCopy* zero_copy = nullptr;  ///< zero-copy path that skips the slots; null if there is none
 
+  /// Returns the slot of a step.
   CCL_HD Packet* slot(Word step) const {
     return slots + Index(step & Word(slot_count - 1)) * slot_packets;
   }
 };
 
-/// How a connection's wires are to be made. The same at both ends.
+/// Shape of the wires of a connection. Equal at both ends.
 struct WireShape {
-  int channels = 1;      // wires of the connection
-  int slot_count = 8;    // a power of two
-  Index slot_bytes = 0;  // a multiple of 128
+  int channels = 1;  ///< wires of the connection
+  int slot_count = 8;  ///< slots of a wire, a power of two
+  Index slot_bytes = 0;  ///< bytes of a slot, a multiple of 128
   friend bool operator==(const WireShape&, const WireShape&) = default;
 };
 

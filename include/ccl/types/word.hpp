@@ -6,22 +6,22 @@
 
 namespace ccl {
 
-using Word = cuda::std::uint64_t;  // 8 bytes: the unit of data
-using Index = cuda::std::int64_t;  // counts and offsets of anything
+using Word = cuda::std::uint64_t;  // unit of data: 8 bytes
+using Index = cuda::std::int64_t;  // count or offset in any unit
 
-/// 16 bytes: the unit that one lane moves at once.
+/// Unit that one lane moves in one access: 16 bytes.
 struct alignas(16) Packet {
   Word word[2];
 };
 
-/// What one lane holds of a tile: plain words in registers.
+/// Words of a tile that one lane holds in registers.
 template <int Words>
 struct Fragment {
   static constexpr int words = Words;
   Word word[Words];
 };
 
-constexpr int words_per_line = 16;  // a line is 128 bytes
+constexpr int words_per_line = 16;  // a line has 128 bytes
 
 template <class A>
 CCL_HD constexpr A div_up(A a, A b) {

@@ -1,6 +1,6 @@
 #include <ccl/ccl.hpp>
 
-// The transports and functors of the failing cases, complete and rightly used.
+// Transports and functors of the failing cases, complete and used correctly.
 struct Mine : ccl::ShmTransport {
   static constexpr const char* name = "mine";
 };

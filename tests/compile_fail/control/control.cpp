@@ -2,6 +2,6 @@
 #include <ccl/proto/ll128.hpp>
 #include <ccl/proto/simple.hpp>
 
-// What the failing cases get wrong, done right.
+// Correct versions of the failing cases.
 static_assert(ccl::Protocol<ccl::Simple, ccl::detail::SoloLane>);
 static_assert(ccl::Protocol<ccl::LL128, ccl::detail::SoloLane>);

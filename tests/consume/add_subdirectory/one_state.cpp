@@ -1,4 +1,4 @@
-// A program that hides its symbols and the shared runtime have these variables in common.
+// A program that hides its symbols shares these variables with the shared runtime.
 #include <ccl/detail/exec/kernel_registry.hpp>
 #include <ccl/detail/lanes/host_memory.hpp>
 #include <ccl/comm/unique_id.hpp>

@@ -1,4 +1,4 @@
-// Closes a library at once after ccl in it was used: threads of ccl's may be about to end.
+// Closes a library immediately after ccl in it was used, when threads of ccl can be about to end.
 #include <thread>
 
 #include <dlfcn.h>
@@ -10,7 +10,7 @@ int main(int, char** arguments) {
     const auto meet_and_part = reinterpret_cast<int (*)()>(::dlsym(library, "meet_and_part"));
     if (meet_and_part == nullptr) return 4;
     int code = 0;
-    // What is local to this program's first thread keeps a library, too.
+    // Thread-local data of this program's first thread keeps a library loaded too.
     std::thread{[&] { code = meet_and_part(); }}.join();
     if (code != 0) return code;
     ::dlclose(library);

@@ -1,4 +1,4 @@
-// Functors keep their values on the way out of a library that hides its symbols.
+// Functors keep their values when they leave a library that hides its symbols.
 #include "functor.hpp"
 
 int main() {

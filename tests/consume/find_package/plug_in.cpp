@@ -2,7 +2,7 @@
 
 #include <thread>
 
-/// Two ranks meet and part; 0 if all is well.
+/// Creates and destroys a communicator of two ranks. Returns 0 if all succeeds.
 extern "C" __attribute__((visibility("default"))) int meet_and_part() {
   ccl::Config config;
   config.device = ccl::Config::cpu;

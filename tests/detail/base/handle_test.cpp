@@ -16,7 +16,7 @@ std::shared_ptr<State> moved_from() noexcept {
   return {std::shared_ptr<void>{}, &state};  // nothing to count
 }
 using Handle = ccl::detail::Handle<State, moved_from>;
-/// What holds one need say nothing of copies and moves.
+/// A class that holds a handle needs no copy and move functions of its own.
 struct Owner {
   Handle state;
 };

@@ -15,7 +15,7 @@ using SumsLL = Collective<AllReduce, Ring, LL, LoopbackTransport>;
 using SumsLL128 = Collective<AllReduce, Ring, LL128, LoopbackTransport>;
 using All = Collective<AllToAll, Pairwise, Simple, LoopbackTransport>;
 
-/// What two ranks get.
+/// Returns the composition that two ranks select.
 template <class Composition>
 Result<Plan> plan_of(Config config = {}, std::optional<Plan> plan = {}) {
   CCL_TRY(auto comms, Communicator::create_all(2, config));

@@ -1,4 +1,4 @@
-// What `Auto` chooses among GPUs that are not there: FakeGpus.
+// Choices of `Auto` among emulated GPUs (FakeGpus).
 #include <ccl/auto.hpp>
 #include <ccl/detail/choose/chooser.hpp>
 

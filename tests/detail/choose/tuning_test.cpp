@@ -40,7 +40,8 @@ class File {
 using Sums = Collective<AllReduce, AutoOf<Candidate<Doubling, Simple>, Candidate<Ring, Simple>>,
                         Auto, LoopbackTransport>;
 
-/// What two ranks choose for a size, with a table for each. `limit`: on the first one's channels.
+/// Returns the choice of two ranks for a size, with a table for each. `limit` bounds the first
+/// rank's channels.
 Result<Choice> choice_with(const std::string& first, const std::string& second, Index bytes,
                            std::optional<int> limit = {}) {
   Config config;
@@ -108,7 +109,7 @@ TEST_CASE("what is no table is refused, and it is said why") {
   const std::string where = R"("op": "all_reduce", "ranks": 2, "hosts": 1, "path": "shm",
     "compute_capability": 0, "max_ctas": 0, )";
   CHECK(row("{" + where + R"("bytes": -1})").find("\"bytes\"") != std::string::npos);
-  // Not as what is left of them in fewer bits.
+  // Values must not be truncated to fewer bits.
   CHECK(row("{" + where + R"("bytes": 9223372036854775808})").find("\"bytes\"") !=
         std::string::npos);
   CHECK(row(R"({"op": "all_reduce", "ranks": 4294967298})").find("\"ranks\"") != std::string::npos);
@@ -204,7 +205,8 @@ TEST_CASE("ranks that go by different tables are told, and so is a table that no
   CHECK(differ.error().code == Errc::mismatch);
   CHECK(differ.error().what.find("different tables") != std::string::npos);
   CHECK_FALSE(choice_with(file.path(), "/no/such/file", 64));
-  // By less than the digits that a table is written with: of 512 bytes each has another winner.
+  // The difference is smaller than the digits of a table; each has another fastest composition for
+  // 512 bytes.
   const auto close = [](const std::string& ring) {
     const std::string where = R"({"op": "all_reduce", "ranks": 2, "hosts": 1, "path": "shm",
       "compute_capability": 0, "max_ctas": 0, "bytes": )";

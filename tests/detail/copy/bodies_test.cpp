@@ -123,7 +123,7 @@ TEST_CASE("what follows a sync that gave up is not posted") {
     } else {
       detail::HostExecutor::run<detail::SoloLane>(1, detail::CopySyncBody{work});
       REQUIRE(lane_failure.peer == 2);
-      CHECK(theirs->told[0] == 1);  // what was done before the wait
+      CHECK(theirs->told[0] == 1);  // completed before the wait
     }
     const Word told = theirs->told[0];
     detail::HostExecutor::run<detail::SoloLane>(1, detail::CopySyncBody{work});

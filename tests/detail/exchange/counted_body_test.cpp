@@ -256,7 +256,7 @@ TEST_CASE("counted: a count beyond the sender's stride that its peer has room fo
       world.run<Body, detail::SoloLane, Exchange>(counts, {100, 0, 8, false, 0, 0, {8, 5, 8}}, {1, 1, 1});
   CHECK(outcome.lane_failure[1].why == detail::LaneFailure::too_many);
   CHECK(outcome.lane_failure[1].stride == 5);
-  for (const std::size_t r : {0u, 2u}) {  // told at once
+  for (const std::size_t r : {0u, 2u}) {  // reported at once
     CHECK(outcome.lane_failure[r].peer == 1 + 1);
     CHECK(outcome.lane_failure[r].why == detail::LaneFailure::refused);
   }

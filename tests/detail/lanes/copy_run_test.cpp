@@ -9,8 +9,8 @@
 using namespace ccl;
 
 namespace {
-/// A copy between runs that begin `to` and `from` bytes behind an aligned address; nothing around
-/// the target changes, and nothing beyond the source's own bytes is read, or valgrind would say so.
+/// Copies between runs that begin `to` and `from` bytes after an aligned address. Bytes around the
+/// target must not change, and no byte outside the source may be read (valgrind would report it).
 void copies(Index to, Index from, Index bytes) {
   INFO(bytes << " bytes from " << from << " to " << to);
   const auto aligned = [](std::vector<char>& memory) {

@@ -43,6 +43,7 @@ TEST_CASE("a long wait costs little processor time") {
   stop = true;
   waiter.join();
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
-  // Beside load a wait begins anew whenever the thread has been put aside: it still comes to sleep.
+  // Under load a wait restarts each time the thread is descheduled, but it must still sleep in the
+  // end.
   CHECK((busy_s < took.count() / 2 || sleeps > 20));
 }

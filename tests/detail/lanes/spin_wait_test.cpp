@@ -13,8 +13,8 @@ namespace {
 constexpr Word stopped = 1;
 constexpr Word wait_limit_ns = 300'000'000;
 
-// Rank 0 never comes, and rank 1 is told to stop. What rank 1 has then must not pass for data at
-// rank 2, who has not heard of it: rank 2 waits until its own patience ends.
+// Rank 0 never calls, and rank 1 is stopped. The data that rank 1 then has must not pass for valid
+// data at rank 2, which has not been stopped. Rank 2 waits until its own deadline.
 template <class Algo, class Proto>
 bool passes_for_data() {
   const detail::Reduction<Sum, float> sum{Sum{}, 3};
@@ -29,7 +29,7 @@ bool passes_for_data() {
   });
 }
 
-// Rank 2 never comes. Rank 0, which alone reduces a row of one tile, is told to stop.
+// Rank 2 never calls. Rank 0, which alone reduces a row of one tile, is stopped.
 template <class Proto>
 bool passes_for_a_row() {
   constexpr int length = 8;

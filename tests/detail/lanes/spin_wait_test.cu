@@ -1,4 +1,4 @@
-// A launch whose peer never comes, or that is told to stop, ends; the GPU and the process go on.
+// A launch ends if its peer never calls or it is stopped; the GPU and the process continue.
 #include <chrono>
 #include <thread>
 
@@ -8,8 +8,8 @@ using namespace ccl;
 using namespace ccl::test;
 
 namespace {
-/// A receiver that never comes still owns what it was sent: who gives up on a free slot writes into
-/// none of the others.
+/// A receiver that never calls still owns the data sent to it. A sender whose wait for a free slot
+/// fails must not write into the other slots.
 template <class Proto, class Group>
 void keeps_slots(Tally& tally) {
   using Prims = detail::WirePrims<Group, Proto, detail::Bytes, 16, 1, 1>;

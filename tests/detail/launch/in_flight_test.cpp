@@ -75,7 +75,7 @@ TEST_CASE("a stream that does not come to a call is an error of finalize at the 
   });
   for (const auto& result : results) {
     REQUIRE_FALSE(result.has_value());
-    const Errc code = result.error().code;  // of whom it is told by the other: aborted
+    const Errc code = result.error().code;  // the rank that the other one reports to gets aborted
     CHECK((code == Errc::timed_out || code == Errc::aborted));
     CHECK(result.error().what.find("synchronize the streams first") != std::string::npos);
   }

@@ -23,7 +23,7 @@ std::vector<typename R::Type> reduce(const R& reduction,
     }
     return f;
   };
-  // As a ring does: every rank but the last hands on a partial result.
+  // Every rank except the last sends a partial result on, as in a ring.
   Fragment<Words> partial = detail::CellReducer<R, Words>::from_own(reduction, load(inputs[0])).result();
   for (std::size_t rank = 1; rank < inputs.size(); ++rank) {
     auto reducer = detail::CellReducer<R, Words>::from_received(reduction, partial);
@@ -59,7 +59,7 @@ auto wide(T x) {
   }
 }
 
-/// What a chain of ranks gives, in plain arithmetic, rounded to T after each rank.
+/// Returns the result of a chain of ranks in plain arithmetic, rounded to T after each rank.
 template <class Op, class T>
 T expected(int ranks, int i, double scalar) {
   constexpr bool integral = std::is_integral_v<T>;
@@ -257,7 +257,7 @@ TEST_CASE("the accumulate type may be chosen") {
 }
 
 TEST_CASE("doubles round to a narrow type once") {
-  // Just above the tie between 1 and the next half: by way of a float it would be a tie, to even.
+  // Just above the tie between 1 and the next half. Through a float it would be a tie, to even.
   const double x = 1 + std::ldexp(1., -11) + std::ldexp(1., -40);
   const detail::Reduction<Sum, float16, double> r(Sum{}, 1);
   CHECK(float(r.narrow(x)) == 1 + std::ldexp(1.f, -10));

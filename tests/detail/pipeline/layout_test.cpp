@@ -21,8 +21,8 @@ Index after(const StageShape& s, Index n) {
   return count_after({&s, 1}, n);
 }
 
-/// What no layout may do: a stage that does not replace its input writes over it, or beyond its
-/// buffer. Empty if all is right.
+/// Returns the defect of a layout: a stage that does not replace its input overwrites it, or writes
+/// beyond its buffer. Empty if there is none.
 std::string check_places(const std::vector<StageShape>& stages, Index count, bool in_place) {
   std::vector<BufferOffset> places(stages.size());
   const Buffers used = place_results(stages, count, places);
@@ -44,7 +44,7 @@ std::string check_places(const std::vector<StageShape>& stages, Index count, boo
     const Index most = where == out ? total : where == first ? used.first : used.second;
     if (to.begin < 0 || to.end > most) return "beyond its buffer";
     if (to.where == from.where && to.begin < from.end && from.begin < to.end) {
-      // As the collectives have it: ReduceScatter and AllGather where this rank's share lies.
+      // Places of the collectives: ReduceScatter and AllGather use the place of this rank's share.
       Index begin = from.begin;
       if (s.flow == Flow::scatters) begin += s.rank * bytes;
       if (s.flow == Flow::gathers) begin -= s.rank * n * s.in_bytes;
@@ -141,7 +141,7 @@ TEST_CASE("pipeline layout: passes hold no more than the scratch, in whole lines
   CHECK(plan_passes(narrow, 1000, true, 65536).straight == 1000);
   CHECK(plan_passes(narrow, 1001, true, 65536).straight == 0);
   CHECK(plan_passes(narrow, 1001, true, 16).staged_step == 0);
-  // What needs none takes the message whole.
+  // A pipeline without scratch takes the message whole.
   const std::vector<StageShape> plain{stage(Flow::scatters, 4, 1, 4),
                                       stage(Flow::gathers, 4, 1, 4)};
   CHECK(plan_passes(plain, Index{1} << 40, true, 65536).straight_step == Index{1} << 40);

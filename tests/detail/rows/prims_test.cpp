@@ -1,4 +1,4 @@
-// Rows through OneShot and TwoShot on CPU lanes: what epilogues and prologues are given.
+// Rows through OneShot and TwoShot on CPU lanes: the input of epilogues and prologues.
 #include <ccl/epilogue/add_rms_norm.hpp>
 #include <ccl/epilogue/plain_rows.hpp>
 #include <ccl/epilogue/store_rows.hpp>
@@ -29,7 +29,7 @@ T narrow(float x) {
   return Element<T>::narrow(x);
 }
 
-/// In memory as GPUs want it: rows aligned to 16 bytes.
+/// Matrix in the layout for GPUs: rows aligned to 16 bytes.
 template <class T>
 struct Matrix {
   explicit Matrix(Index count) : base(std::size_t(count) + 32 / sizeof(T)), data{base.data()} {
@@ -120,7 +120,7 @@ void run(const P& prologue) {
         REQUIRE(wrong == 0);
         REQUIRE(widen(out[r].data[count]) == 77);
       }
-      // In place, and nothing but the sum.
+      // A call in place that stores only the sum.
       for (int r = 0; r < R; ++r) {
         for (Index i = 0; i < count; ++i) in[r].data[i] = narrow<T>(float(r + 1));
       }

@@ -1,4 +1,4 @@
-// What the ranks of a bootstrap are told when one of them fails, leaves, is late or differs.
+// Errors of the ranks of a bootstrap when one of them fails, leaves, is late or differs.
 #include <ccl/detail/runtime/bootstrap.hpp>
 
 #include <array>

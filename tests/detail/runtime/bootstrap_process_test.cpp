@@ -1,4 +1,4 @@
-// Ranks as processes: how long they take to meet, and what the others hear when some are killed.
+// Ranks as processes: the time to connect, and the errors of the others when some are killed.
 #include <ccl/detail/runtime/bootstrap.hpp>
 
 #include <chrono>
@@ -22,13 +22,13 @@ namespace {
 
 using Clock = std::chrono::steady_clock;  // one clock for all processes of a machine
 
-// What a rank leaves behind for the test.
+// Results of a rank for the test.
 struct Outcome {
   Errc code;
   int peer;
   char text[600];
-  std::atomic<double> at_s;  // when its status told it, or it was done
-  std::atomic<int> steps;    // how far it came
+  std::atomic<double> at_s;  // time at which its status reported the error, or it was done
+  std::atomic<int> steps;  // number of its last step
 };
 
 double now_s() {
@@ -173,11 +173,12 @@ TEST_CASE("start-up time", "[.measure]") {
 
 namespace {
 
-int missed = 0;  // survivors who could only say that the rank had not come
+int missed = 0;  // survivors whose error was only that the rank was missing
 
-// Kills `victims` a while after the start, or, with a short deadline, after the first fork; all
-// others must name one of them. Returns the slowest survivor's delay in seconds. A rank killed
-// before anybody met it can only be missed: then the error is timed_out, after `deadline_s`.
+// Kills `victims` some time after the start or, with a short deadline, after the first fork. All
+// other ranks must name one of them. Returns the slowest survivor's delay in seconds. A rank that
+// is killed before any other connects to it can only be missing: the error is then timed_out, after
+// `deadline_s`.
 double kill_some(int ranks, int roots, const std::vector<int>& victims, double after_s,
                  bool root_in_rank_0, double deadline_s = 30) {
   const test::HeldPort port;
@@ -205,7 +206,7 @@ double kill_some(int ranks, int roots, const std::vector<int>& victims, double a
               };
               return work();
             }};
-  // Who is to be killed after the start must have started, on a slow machine too.
+  // Ranks that are killed after the start must have started, even on a slow machine.
   for (int r = 0; deadline_s == 30 && r < ranks; ++r) {
     while (all[r].steps < 2 && now_s() < began + 20) {
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -220,7 +221,8 @@ double kill_some(int ranks, int roots, const std::vector<int>& victims, double a
   const auto accuses_others = [&](int r) {
     return std::find(victims.begin(), victims.end(), all[r].peer) == victims.end();
   };
-  // Too busy a machine for a short deadline, as others were late, too: again, with more patience.
+  // The machine was too busy for a short deadline, because others were late too. Repeats with a
+  // longer one.
   bool others_late = false;
   for (int r = 0; r < ranks; ++r) {
     others_late |= all[r].code == Errc::timed_out && accuses_others(r);
@@ -256,7 +258,7 @@ TEST_CASE("a killed rank is named by every survivor") {
   for (int i = 0; i < 20; ++i) {  // after the start
     slowest = std::max(slowest, kill_some(8, 1 + i % 3, {pick(8)}, 0.01 * i, false));
   }
-  for (int i = 0; i < 3; ++i) {  // several at once, also neighbours
+  for (int i = 0; i < 3; ++i) {  // several at once, including neighbors
     slowest = std::max(slowest, kill_some(8, 1, {i, (i + 1) % 8, (i + 4) % 8}, 0.1, false));
   }
   slowest = std::max(slowest, kill_some(4, 1, {0}, 0.1, true));

@@ -1,5 +1,5 @@
-// A shrink whose last barrier one rank passes and the other one does not: that one is written by
-// hand, so that it gives up at that moment each time.
+// Shrink whose last barrier one rank passes and the other does not. The other is emulated, so that
+// it fails at that moment each time.
 #include <ccl/detail/runtime/bootstrap.hpp>
 
 #include <cstring>
@@ -119,13 +119,13 @@ TEST_CASE("who alone has passed the last barrier of a shrink gets an error, as t
       call(child_other.listen, child_secret, Hello{HelloKind::ring, 2, 0, 0, child});
   const Fd child_prev = accept(child_gate, HelloKind::ring);
 
-  // All are there. This rank gives up, and asks the other, which has not passed yet.
+  // All have arrived. This rank fails, and queries the other, which has not passed yet.
   (void)read_frame(rest_prev, FrameKind::token);
   const Fd asks = call(child_other.listen, child_secret, Hello{HelloKind::ask, 2, 0, 0, child});
   char yes = 1;
   REQUIRE(recv_all(asks.get(), &yes, sizeof yes, soon(), nullptr).has_value());
   CHECK(yes == 0);
-  // Now it passes, and asks, too.
+  // This rank then passes, and queries too.
   write_frame(rest_next, {FrameKind::token, 0, 1, 0}, {});
   const Fd asked = accept(child_gate, HelloKind::ask);
   REQUIRE(send_all(asked.get(), &yes, sizeof yes, soon(), nullptr).has_value());

@@ -1,4 +1,4 @@
-// Those who stay when ranks are lost, stopped, late or of another mind.
+// Surviving ranks when others are lost, stopped, late or of another version of the call.
 #include <ccl/detail/runtime/bootstrap.hpp>
 
 #include <array>
@@ -24,7 +24,7 @@ void wait_for(const std::atomic<int>& count, int wanted) {
   for (int ms = 0; count < wanted && ms < 30'000; ++ms) sleep_ms(1);
 }
 
-/// All ranks but those of `gone` shrink, and see that it works.
+/// Shrinks to all ranks except those of `gone`, and tests that the result works.
 Result<std::unique_ptr<detail::Bootstrap>> works_without(detail::Bootstrap& b, const Ranks& gone,
                                                  double deadline_s = 20) {
   CCL_TRY(auto rest, b.shrink(gone, {deadline_s, nullptr}));
@@ -62,7 +62,7 @@ TEST_CASE("some ranks of a bootstrap that is well form one of their own, again a
       CCL_TRY(auto again, works_without(*b, {1}));
       second[size_t(rank)] = again->secret();
       CCL_CHECK(again->finalize());
-      // What came of it can all that others can.
+      // The result supports every operation of a bootstrap.
       CCL_TRY(auto half, rest->split(rest->rank() % 2, 0));
       CCL_CHECK(gather_works(*half));
       CCL_CHECK(half->finalize());
@@ -106,10 +106,10 @@ TEST_CASE("those who stay go on after an abort, one of them before the others kn
   std::atomic<int> stand{0}, done{0};
   all_ok(on_ranks(5, [&](int rank) -> Result<void> {
     CCL_TRY(auto b, detail::Bootstrap::join(ids, rank, 5, {20, nullptr}));
-    (void)b->barrier();  // the end of the first may be heard of in it
+    (void)b->barrier();  // the barrier can report the end of the first
     if (rank == 3) {
       b->abort({Errc::aborted, "for a test", -1, 3});
-      b.reset();  // and is gone
+      b.reset();  // the rank leaves
     } else {
       if (rank != 4) EXPECT(!b->barrier());
       sleep_ms(rank == 1 ? 300 : 0);
@@ -176,7 +176,7 @@ TEST_CASE("a rank that does not come is named, and may come later") {
         first = b->shrink(Ranks{1}, {1, nullptr});
         ++missed;
       }
-      // Who comes now is told that the others had given up, and all try again.
+      // A rank that calls then gets the others' error, and all try again.
       auto rest = works_without(*b, {1});
       if (!rest && rank == late) rest = works_without(*b, {1});
       if (!rest) return fail(rest.error());
@@ -206,7 +206,7 @@ TEST_CASE("a rank that leaves while the others shrink is named, and they try wit
   std::atomic<int> done{0};
   const auto errors = on_ranks(4, [&](int rank) -> Result<void> {
     CCL_TRY(auto b, detail::Bootstrap::join(ids, rank, 4, {20, nullptr}));
-    (void)b->barrier();  // the end of the first may be heard of in it
+    (void)b->barrier();  // the barrier can report the end of the first
     if (rank == 2) {
       b->abort({Errc::aborted, "for a test", -1, 2});
       wait_for(done, 2);

@@ -49,7 +49,7 @@ TEST_CASE("ranks join, gather, talk, wait and leave") {
     std::vector<char> big(static_cast<size_t>(ranks) * 300000, char(rank));
     CCL_CHECK(b->all_gather(big.data(), 300000));
     for (int r = 0; r < ranks; ++r) EXPECT(big[size_t(r) * 300000 + 299999] == char(r));
-    // To everybody, tags and peers in an order nobody waits for them in.
+    // Messages to all ranks, with tags and peers in an order that no rank waits for.
     for (int r = 0; r < ranks; ++r) {
       for (int tag = 0; tag < 3; ++tag) {
         const int value[2] = {rank * 10 + tag, 7};
@@ -224,7 +224,7 @@ TEST_CASE("who calls a rank and gives up before it is let in is not taken for a 
           detail::net::Address at = detail::net::Address::parse("127.0.0.1:0").value();
           at.set_port(port);
           const detail::net::Hello hello{detail::net::HelloKind::peer, 2, 0, 0, detail::net::this_member(1, {})};
-          // Closed at once, as by a rank that has asked for an account and has no more time.
+          // Closed at once, as by a rank that has requested a status and has no more time.
           const auto fd = detail::net::auth_connect(at, b->secret(), detail::net::bytes_of(hello),
                                             detail::net::Deadline::after(20), nullptr);
           let_in += fd ? 1 : 0;
@@ -250,7 +250,8 @@ TEST_CASE("no thread and no descriptor is left") {
     }
     return false;
   };
-  // In a process of its own: roots of earlier cases still wait here for ranks that never come.
+  // In a process of its own: roots of earlier cases still wait in this one for ranks that never
+  // connect.
   const pid_t child = ::fork();
   if (child == 0) {
     const auto files = count("/proc/self/fd");

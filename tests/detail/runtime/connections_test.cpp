@@ -18,7 +18,7 @@ using namespace ccl;
 
 namespace {
 
-/// Where an edge of `Faulty` fails.
+/// Point at which an edge of `Faulty` fails.
 enum class At { nowhere, lines, can_connect, setup, connect, lines_of_connection };
 At fault = At::nowhere;
 constexpr int faulty_sender = 1, faulty_receiver = 2;
@@ -79,7 +79,7 @@ struct Told {
   double seconds = 0;
 };
 
-/// What each of four ranks is told, and whether it can go on.
+/// Result of each of four ranks, and whether the rank can continue.
 template <class Call>
 std::vector<Told> told(const Call& call) {
   Config config;
@@ -155,7 +155,8 @@ TEST_CASE("all ranks learn which edge was refused, and by whom") {
 TEST_CASE("wires that a root first needs are refused to all, and another root's are not") {
   fault = At::setup;
   const auto all = told([](const Communicator& comm) -> Result<void> {
-    // A chain from the root to the rank before it: only those from root 2 do without 1 to 2.
+    // Chain from the root to the rank before it: only those from root 2 do not need the edge 1 to
+    // 2.
     CCL_TRY(auto copies, (Collective<Broadcast, Ring, LL, Faulty>::create(comm)));
     (void)copies;
     CCL_TRY(auto trees, (Collective<Broadcast, Tree, LL, Faulty>::create(comm)));
@@ -225,8 +226,8 @@ TEST_CASE("two threads of a rank cannot create compositions at once, and all ran
   config.timeout_s = 60;
   auto comms = Communicator::create_all(2, config);
   REQUIRE(comms.has_value());
-  // Rank 1 comes when it has heard, so the first of the two waits until then. Who came before would
-  // be told that the ranks' compositions differ.
+  // Rank 1 calls after it has received the error, so the first of the two waits until then. An
+  // earlier call would fail because the ranks' compositions differ.
   Result<void> made[2], other;
   const auto outcome = [](const auto& made_one) -> Result<void> {
     if (made_one) return {};

@@ -14,7 +14,8 @@ using namespace ccl;
 namespace {
 std::atomic<long> jump_s{0};
 }
-// In place of the C library's, for std::chrono, too: the wall clock jumps when the test says so.
+// Replaces the C library's function, for std::chrono too: the wall clock jumps when the test
+// requests it.
 extern "C" int clock_gettime(clockid_t clock, timespec* time) noexcept {
   const long code = ::syscall(SYS_clock_gettime, clock, time);
   if (clock == CLOCK_REALTIME) time->tv_sec += jump_s;
@@ -101,7 +102,7 @@ TEST_CASE("a journal keeps its size in operations, and late news of older ones c
   REQUIRE(ops.size() == 4);
   CHECK((ops.front().number == 4 && ops.back().number == 7));
   for (const auto& op : ops) CHECK(op.state != OpState::failed);
-  // Of those that have ended, only as many as asked for; of the others, all.
+  // Completed operations are limited to the requested number; the others are all kept.
   const auto few = flight_recorder.latest(1);
   REQUIRE(few.size() == 2);
   CHECK((few[0].number == 6 && few[1].number == 7));

@@ -1,4 +1,4 @@
-// Wires between pairs of ranks are made by the calls that need them, and by nobody else.
+// Wires between pairs of ranks are connected by the calls that need them, and by no others.
 #include <ccl/collective/collective.hpp>
 #include <ccl/detail/runtime/on_demand.hpp>
 #include <ccl/proto/ll.hpp>
@@ -146,8 +146,8 @@ TEST_CASE("without a limit on creation a wire takes the time that it takes") {
 }
 
 TEST_CASE("no order in which pairs are first used deadlocks") {
-  // 0 takes part in two messages at once; 1 and 2 do theirs one after the other, so that 0's first
-  // message must get through before 2 is there.
+  // Rank 0 takes part in two messages at once. Ranks 1 and 2 run theirs one after the other, so
+  // rank 0's first message must arrive before rank 2 calls.
   check_well(on_ranks(3, patient(20), [](const Communicator& comm) -> Result<void> {
     CCL_TRY(const auto pairs, Pairs::create(comm));
     std::vector<int> x(100'000, comm.rank()), y(x.size(), -1);
@@ -166,7 +166,7 @@ TEST_CASE("no order in which pairs are first used deadlocks") {
         return expect(y.back() == 1, "wrong message at 2");
     }
   }));
-  // Everybody with everybody, each in another order, over two compositions and channels.
+  // All pairs, each in another order, over two compositions and channels.
   check_well(on_ranks(5, patient(20), [](const Communicator& comm) -> Result<void> {
     Plan plan;
     plan.channels = 2;
@@ -278,7 +278,7 @@ TEST_CASE("a pair that fails while a call waits for it fails the call everywhere
     CHECK(results[2].error().code == code);
     CHECK(results[2].error().peer == 1);
     CHECK(results[2].error().transport == "counted");
-    // The others may have had all of theirs before, but not rank 1, which had something for rank 2.
+    // The other ranks can have completed before, but not rank 1, which had a message for rank 2.
     REQUIRE(!results[1]);
     INFO(results[1].error().message());
     CHECK((results[1].error().code == Errc::aborted || results[1].error().code == code));

@@ -37,7 +37,7 @@ class Mover : public ProxyTask {
 
   std::atomic<Word> posted{0}, done{0}, sequencer{0};
   std::atomic<bool> end{false}, overlapped{false};
-  bool polled = false;  // set before it is added
+  bool polled = false;  // set before the task is added
 
  private:
   Progress count(ProxyCounters& counters) {
@@ -128,9 +128,9 @@ TEST_CASE("an engine looks at idle polled tasks once in a millisecond") {
   auto task = std::make_shared<Mover>();
   task->polled = true;
   REQUIRE(engine.add(task).has_value());
-  // Until it has become slow to look: each time, the pause is an eighth of those before.
+  // Waits until polling is slow: each pause is an eighth of the time before it.
   REQUIRE(wait_until([&] { return engine.counters().sleeps > 60; }));
-  // On a busy machine the sleep may take longer, and the second look at the clock comes last.
+  // On a busy machine the sleep can take longer, and the clock is read last.
   const auto begin = std::chrono::steady_clock::now();
   const double before = process_cpu_s();
   const Word rounds = engine.counters().rounds;
@@ -141,7 +141,7 @@ TEST_CASE("an engine looks at idle polled tasks once in a millisecond") {
   CHECK(looks > 0);
   CHECK(double(looks) <= took.count() * 1000 + 1);
   CHECK(used_s < took.count() / 10);
-  // Those that end by themselves hold nobody up.
+  // Tasks that end by themselves delay no other task.
   task->end = true;
   CHECK(wait_until([&] { return engine.counters().tasks == 0; }));
 }
@@ -204,7 +204,7 @@ TEST_CASE("the engine finishes what a helper leaves") {
 }
 
 namespace {
-/// What it has posted waits for a gate that nobody tells of: a slot that a peer writes.
+/// Its posted steps wait for a gate without notification: a slot that a peer writes.
 class Gated : public ProxyTask {
  public:
   Progress progress(ProxyCounters&) override {
@@ -275,13 +275,13 @@ TEST_CASE("what calls in quick succession leave is moved together, and the last 
     REQUIRE(wait_until([&] { return task->done == task->posted; }));
     return task->moves - moves < 500;
   }));
-  // Nobody calls any more: the thread comes to rest.
+  // No more calls: the thread must go to sleep.
   CHECK(wait_until([&] {
     const Word sleeps = engine.counters().sleeps;
     std::this_thread::sleep_for(std::chrono::milliseconds{20});
     return engine.counters().sleeps == sleeps;
   }));
-  // And is called by the next ones.
+  // Later calls wake it.
   for (Word burst = 1; burst <= 20; ++burst) {
     for (Word n = 0; n < 10 * burst; ++n) {
       const detail::ProxyEngine::Helper helper{engine};
@@ -302,7 +302,7 @@ TEST_CASE("what a call leaves after a pause is moved before it ends") {
       const detail::ProxyEngine::Helper helper{engine};
       task->posted = n;
     }
-    // By this thread, or by the engine's, which is in a round then.
+    // Either this thread or the engine's thread, which is in a round, moves the step.
     REQUIRE(wait_until([&] { return task->done == n; }));
   }
 }

@@ -1,4 +1,5 @@
-// A network of our own on `ProxiedEnd`: steps go as they are over one TCP connection per channel.
+// Network of the test's own on `ProxiedEnd`: steps are sent unchanged over one TCP connection per
+// channel.
 #include "transport/proxied/end.hpp"
 
 #include <ccl/detail/transport/proxied_end.hpp>
@@ -65,7 +66,7 @@ class LineTask : public ProxyTask {
   }
 
  private:
-  /// The rest of a step, if the socket takes or gives it now.
+  /// Moves the rest of a step, if the socket is ready.
   bool pass() {
     Word& size = wire_.sizes[step_ % Word(wire_.slot_count)];
     const auto whole = [&] { return at_ < sizeof size ? sizeof size : sizeof size + size; };

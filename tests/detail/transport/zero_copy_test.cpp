@@ -96,7 +96,7 @@ TEST_CASE("who gives up in the middle has its memory back: no proxy writes it an
       if (!gather) return;
       ++created;
       std::vector<char> mine(count, char(r)), all(count * ranks);
-      // The last rank brings a part and no more: the others stand in the middle of theirs.
+      // The last rank brings only a part: the others are in the middle of theirs.
       const Index bytes = r == ranks - 1 ? count / 8 : count;
       auto done = (*gather)(mine.data(), all.data(), bytes);
       if (!done) codes[std::size_t(r)] = done.error().code;

@@ -20,7 +20,7 @@ using namespace ccl;
 using namespace ccl::detail;
 
 namespace {
-/// What an algorithm of ccl's names on any rank of up to 9.
+/// True if the dry run of an algorithm of ccl succeeds on every rank of up to 9.
 template <class Op, class Algo>
 int wrongs() {
   int wrong = 0;

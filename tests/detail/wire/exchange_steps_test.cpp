@@ -74,7 +74,7 @@ class Lone {
     return size >= detail::ZeroCopy::mark ? reinterpret_cast<const char*>(out.past.place(n)) : nullptr;
   }
   void let_go(Word n) { detail::HostMemory::store_release(&out.drained, n + 1); }
-  /// Step `n` comes: where it was offered to go, if it was.
+  /// Delivers step `n`, at the place that was offered for it, if there was one.
   void bring(Word n, Index bytes, char with, bool past) {
     if (past) {
       while (!in.past.offered(n, bytes)) std::this_thread::yield();
@@ -147,7 +147,8 @@ TEST_CASE("small messages go by way of the slots, and nobody waits until they ha
 TEST_CASE("who gives up an exchange has its memory back") {
   auto rank = std::make_unique<Lone>(slot_bytes);
   rank->start();
-  const bool early = GENERATE(true, false);  // before all has come, or while it waits for the end
+  // before all data has arrived, or during the wait for the end
+  const bool early = GENERATE(true, false);
   while (!rank->in.past.offered(0, slot_bytes)) std::this_thread::yield();
   if (!early) rank->bring(0, slot_bytes, 7, true);
   if (!early) {

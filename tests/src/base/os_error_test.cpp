@@ -14,8 +14,8 @@ using namespace ccl;
 
 namespace {
 
-// Creates two ranks in a process of its own that may open so many files more. What it exits with:
-// 0 if they were created, 1 if the error says what to raise, 2 if it does not.
+// Creates two ranks in a process of its own that may open so many more files. Returns its exit
+// status: 0 if they were created, 1 if the error names the limit to raise, 2 otherwise.
 int create_with(int files) {
   const pid_t pid = ::fork();
   if (pid == 0) {

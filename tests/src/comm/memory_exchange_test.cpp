@@ -1,4 +1,4 @@
-// What ranks build on memory that they share is there on all of them or on none.
+// Objects that ranks create on shared memory exist on all of them or on none.
 #include <ccl/comm/communicator.hpp>
 
 #include <mutex>
@@ -43,7 +43,8 @@ class NoThreads {
   pthread_attr_t before_;
 };
 
-/// What `open` says on this rank, one of two processes; rank 1 can start no thread then.
+/// Returns the result of `open` on this rank, one of two processes. Rank 1 cannot start a thread
+/// then.
 template <class Open>
 std::string opened(int rank, int fd, Open open) {
   UniqueId id;

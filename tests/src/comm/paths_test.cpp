@@ -1,5 +1,5 @@
-// Which GPUs of a host address each other, found out when a communicator is created: on a driver
-// whose GPUs are plain memory, and whose paths can fail.
+// Selection of the GPUs of a host that address each other, at creation of a communicator. The
+// driver is emulated: its GPUs are plain memory, and its paths can fail.
 #include <ccl/comm/communicator.hpp>
 #include <ccl/transport/any_of.hpp>
 
@@ -103,7 +103,7 @@ TEST_CASE("a GPU whose copies do not end is not waited for at every path") {
 
 TEST_CASE("hosts may have different numbers of GPUs") {
   gpus();
-  // The host with fewer ranks hears longer rows than it has places for.
+  // The host with fewer ranks receives rows that are longer than its own number of places.
   const std::vector<int> of_child{38, 39}, of_parent{0, 1, 2, 3, 4, 5, 6, 7};
   const int ranks = int(of_child.size() + of_parent.size());
   const auto at_host = [&](const char* host, const UniqueId& id, int first,

@@ -89,7 +89,7 @@ constexpr unsigned gpu = CU_MEMORYTYPE_DEVICE, host = CU_MEMORYTYPE_HOST;
 
 TEST_CASE("a GPU's buffers lie in memory that it can use, as long as they are") {
   all_memory = 0;
-  memory = {{0x1000, 0x1000, gpu, 0, true, true},   // two neighbours of cudaMalloc
+  memory = {{0x1000, 0x1000, gpu, 0, true, true},  // two neighbors from cudaMalloc
             {0x2000, 0x1000, gpu, 0, true, true},   //
             {0x8000, 0x1000, gpu, 0, false, true},  // two mapped pieces in a row
             {0x9000, 0x1000, gpu, 0, false, true},

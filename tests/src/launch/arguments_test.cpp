@@ -110,11 +110,11 @@ TEST_CASE("messages of all_to_all_v that come where others leave from are refuse
     CCL_CHECK(refused(call(four, {0, 4, 8}, four, {0, 4, 8}), overlap));
     CCL_CHECK(refused(call(four, {0, 4, 8}, four, {20, 11, 30}), overlap));
     CCL_CHECK(refused(call(four, {0, 0, 20}, four, {23, 40, 50}), overlap));
-    // What comes from two ranks, with their names.
+    // Data of two ranks, with their names.
     CCL_CHECK(refused(call(four, {0, 4, 8}, four, {20, 23, 40}), "rank 0 at"));
     CCL_CHECK(refused(call(four, {0, 4, 8}, {4, 4, 9}, {30, 20, 22}), "rank 2 at"));
     CCL_CHECK(refused(call({0, 0, 0}, {0, 0, 0}, four, {20, 20, 20}), overlap));
-    // A long one that begins before a short one.
+    // A long range that begins before a short one.
     Counts out{1, 1, 1};
     out[std::size_t((me + 1) % 3)] = 20;
     Counts from{2, 2, 2};
@@ -155,7 +155,7 @@ TEST_CASE("a rank takes what it sends itself, or is told") {
       CCL_CHECK(differs(pass.group({out(4)}), "sends itself 1 messages and takes 0"));
       CCL_CHECK(differs(pass.group({in(4)}), "sends itself 0 messages and takes 1"));
       CCL_CHECK(differs(pass.group({in(4), out(2)}), "sends itself 8 bytes and takes 16"));
-      // An empty one is nobody's other end.
+      // An empty message has no other end.
       CCL_CHECK(pass.group({out(0), out(4), in(4)}));
       if (y[0] != 1 || y[3] != 4) return fail(Errc::internal, "lost");
       CCL_CHECK(pass.group({in(0)}));
@@ -220,7 +220,7 @@ TEST_CASE("a plan of whose chunks no wire holds two is refused; the fullest runs
       const Result<void> said = made ? Result<void>{} : Result<void>{fail(made.error())};
       CCL_CHECK(refused(said, "at least two chunks"));
     }
-    // Ranks send a chunk before they receive: a wire that holds no more would stop all.
+    // Ranks send a chunk before they receive; a wire that holds no more would block all of them.
     for (const Plan plan : {Plan{1, 2, 256, 1, 1}, Plan{1, 8, 256, 1, 4}, Plan{1, 8, 256, 4, 4},
                             Plan{2, 8, 256, 2, 4}}) {
       CCL_TRY(const auto sums, Sums::create(comm, plan));

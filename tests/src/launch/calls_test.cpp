@@ -42,7 +42,8 @@ Result<void> is_mismatch(const R& result, std::string_view says) {
                 result ? "it was fine" : result.error().message());
 }
 
-/// Rank 1 moves a message over a wire that its `peers` does not name, once it is told to.
+/// Moves a message on rank 1 over a wire that its `peers` does not name, when the test requests
+/// it.
 template <bool Sends, int Wires>
 struct Forgetful {
   static inline std::atomic<bool> forgets_now{false};
@@ -86,7 +87,7 @@ void check_report_of_wire(const char* direction, int peer) {
     Algo::forgets_now = true;
     std::vector<float> x(1000), y(1000);
     const Result<void> done = (*wrong)(x.data(), y.data(), 1000);
-    // The others may be through by then, but hear of it.
+    // The other ranks can have completed by then, but they get the error.
     if (comm.rank() != 1) {
       while (comm.status()) std::this_thread::yield();
       return expect(comm.status().error().what.find(direction) != std::string::npos,
@@ -126,7 +127,7 @@ void check_report_of_rank(const std::string& text) {
   check_refused<AllReduce, Astray<Sends, Named>>(text);
 }
 
-/// Rank 1 names a wire whose other end says nothing of it, or only on one channel.
+/// Names a wire on rank 1 that its other end does not name, or names only on one channel.
 template <bool Sends, bool OnOne = false>
 struct Lonely : Forgetful<Sends, 1> {
   static constexpr const char* name = "Lonely";
@@ -141,7 +142,7 @@ struct Lonely : Forgetful<Sends, 1> {
   static inline std::atomic<bool> named{false};
 };
 
-/// Names a share that there is not, or asks for none; on rank 1.
+/// Names a share that does not exist, or requests none, on rank 1.
 template <class Of, int Shares, int Share>
 struct Beyond : Forgetful<true, 1> {
   static constexpr const char* name = "Beyond";
@@ -359,7 +360,7 @@ TEST_CASE("with checking on, messages are compared by the ranks that have them")
   const auto exchange = [](int sent, int taken) {
     return [sent, taken](const Communicator& comm) -> Result<void> {
       const auto made = Over<SendRecv, Pairwise>::create(comm);
-      // Who takes no part may hear of the mismatch as soon as that.
+      // A rank that takes no part can get the mismatch at once.
       if (!made && sent != taken && comm.rank() % 2 == 0) return {};
       CCL_TRY(auto pass, made);
       std::vector<int> x(1000, comm.rank()), y(1000, -1);
@@ -399,7 +400,7 @@ TEST_CASE("with checking on, the counts of AllToAllV are compared by pairs") {
         CCL_CHECK(
             is_mismatch(done, fmt::format("rank 0 sends 12 bytes, rank 2 takes {}", 4 * wrong)));
       }
-      // The others may be through by then, but hear of it.
+      // The other ranks can have completed by then, but they get the error.
       while (comm.status()) std::this_thread::yield();
       return is_mismatch(comm.status(), "rank 2 takes");
     });

@@ -1,4 +1,4 @@
-// What launches on GPUs must have in common.
+// Checks that launches on GPUs have in common.
 #include <ccl/comm/communicator.hpp>
 
 #include <optional>

@@ -1,5 +1,4 @@
-// NCCL's C interface as ccl's libnccl gives it, on CPU ranks: whole programs, as they are written
-// for NCCL.
+// NCCL's C interface in ccl's libnccl, on CPU ranks: whole programs, as they are written for NCCL.
 #include <cstdint>
 #include <fstream>
 #include <set>
@@ -242,8 +241,8 @@ TEST_CASE("splits are made in the order of their group's calls") {
   const float data = 1;
   float sums[ranks] = {}, gathered[ranks][ranks] = {};
   ncclComm_t together[ranks], alone[ranks], two[ranks];
-  // The first of a kind meets in the communicator, too. Were another rank to take these in another
-  // order, colors of different calls would meet.
+  // The first call of a kind is a rendezvous in the communicator too. If another rank made them in
+  // another order, colors of different calls would be mixed.
   REQUIRE(all.group([&](int r, ncclComm_t comm) {
     CHECK(ncclAllReduce(&data, &sums[r], 1, ncclFloat, ncclSum, comm, nullptr) == ncclSuccess);
     CHECK(ncclCommSplit(comm, 0, 0, &together[r], nullptr) == ncclSuccess);
@@ -352,7 +351,7 @@ TEST_CASE("a communicator shrinks to some of its ranks, and stays well") {
             ncclSuccess);
     CHECK(sums == Floats{7, 7, 7});
   }
-  // Ranks that had no part in it are counted like the others afterwards.
+  // Ranks without a part in it are counted like the others afterwards.
   REQUIRE(all.group([&](int r, ncclComm_t comm) {
     return ncclCommSplit(comm, 0, r, &parts[std::size_t(r)], nullptr);
   }) == ncclSuccess);
@@ -440,7 +439,7 @@ TEST_CASE("a simulated group runs nothing, and says how long it would take") {
   inner.estimatedTime = 12;
   us_of([&] {
     REQUIRE(ncclGroupStart() == ncclSuccess);
-    CHECK(ncclGroupSimulateEnd(&inner) == ncclSuccess);  // the group goes on
+    CHECK(ncclGroupSimulateEnd(&inner) == ncclSuccess);  // the group continues
   });
   CHECK(inner.estimatedTime == 12);
 }
@@ -508,7 +507,7 @@ TEST_CASE("several ids, a broadcast in place, and what revoking ends") {
   CHECK(ncclCommRevoke(comms[0], 1) == ncclInvalidArgument);
   CHECK(ncclCommRevoke(comms[0], 0) == ncclSuccess);
   ncclResult_t state = ncclSuccess;
-  while (state == ncclSuccess) {  // the others hear of it, or this test's time is up
+  while (state == ncclSuccess) {  // until the others get the error or this test's time is over
     std::this_thread::yield();
     REQUIRE(ncclCommGetAsyncError(comms[1], &state) == ncclSuccess);
   }

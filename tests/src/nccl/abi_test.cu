@@ -1,5 +1,5 @@
-// NCCL's C interface as ccl's libnccl gives it, on GPUs: a process for each rank, and, where each
-// has a GPU of its own, one thread with all of them.
+// NCCL's C interface in ccl's libnccl, on GPUs. There is a process for each rank and, if each has a
+// GPU of its own, one thread with all of them.
 #include "gpu/communicator.cuh"
 #include <nccl.h>
 
@@ -19,7 +19,7 @@ float value(int rank, ccl::Index i) {
   return float(rank + 1) * float(i % 13);
 }
 
-/// One rank's memory and stream; `ranks * count` elements go in and come out.
+/// Memory and stream of one rank; `ranks * count` elements are read and written.
 struct Position {
   int rank, ranks;
   ncclComm_t comm;

@@ -34,7 +34,7 @@ if "RANK" not in os.environ:
 rank, ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 device = torch.device("cuda", int(os.environ["LOCAL_RANK"]) % torch.cuda.device_count())
 torch.cuda.set_device(device)
-# PyTorch loads its own libnccl as well; the first one is what it calls.
+# PyTorch also loads its own libnccl; it calls the one that was loaded first.
 describe = ctypes.CDLL(None).ncclGetErrorString
 describe.restype = ctypes.c_char_p
 assert describe(3) == b"an error inside of ccl", "PyTorch does not call ccl's libnccl"
@@ -106,7 +106,7 @@ if ranks > 1:
     elif rank == 1:
         dist.recv(got, 0)
         check("a message", got, data(0, 5000, torch.float32))
-# Calls that go together, a group of some ranks, objects.
+# Calls in a group, a group of some ranks, objects.
 with dist._coalescing_manager(device=device, async_ops=True) as together:
     several = [data(rank, 100 + i, torch.float32) for i in range(20)]
     for x in several:
@@ -123,7 +123,7 @@ said = [None] * ranks
 dist.all_gather_object(said, {"rank": rank, "text": "x" * rank})
 cases += 1
 wrong += said != [{"rank": r, "text": "x" * r} for r in range(ranks)]
-# A graph, replayed.
+# Graph that is replayed.
 static = data(rank, 3000, torch.float32)
 torch.cuda.synchronize()
 graph = torch.cuda.CUDAGraph()
@@ -134,7 +134,7 @@ for _ in range(3):
     graph.replay()
 torch.cuda.synchronize()
 check("a graph", static, data(0, 3000, torch.float32) * total * ranks * ranks)
-# Steps of data-parallel training give all ranks the same parameters.
+# Steps of data-parallel training must give all ranks the same parameters.
 torch.manual_seed(rank)
 model = torch.nn.parallel.DistributedDataParallel(torch.nn.Sequential(torch.nn.Linear(256, 512), torch.nn.ReLU(), torch.nn.Linear(512, 64)).to(device))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)

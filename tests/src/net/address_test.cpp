@@ -30,7 +30,7 @@ TEST_CASE("addresses are read and written") {
   CHECK(Address::parse("localhost:1", AF_INET).value().to_string() == "127.0.0.1:1");
   const auto other = Address::parse("127.0.0.1:1", AF_INET6);
   CHECK(test::says(other.error().what, "not as IPv6, which CCL_SOCKET_FAMILY asks for"));
-  const std::string no_name(70, 'x');  // longer than a name may be, so that no server is asked
+  const std::string no_name(70, 'x');  // longer than a name may be, so that no server is queried
   const auto unknown = Address::parse(no_name + ":1");
   CHECK(unknown.error().code == Errc::network);
   CHECK(test::says(unknown.error().what, ("knows no address of \"" + no_name).c_str()));

@@ -79,7 +79,7 @@ TEST_CASE("a call that is aborted before it could prove itself says so") {
   CHECK(recv_all(fd.get(), said, sizeof said, Deadline::after(20), nullptr).has_value());
   CHECK(std::memcmp(said, "ccl\1\xff\xff\xff\xff", sizeof said) == 0);
 
-  // And then there is nobody to call.
+  // The listener is then closed.
   CHECK_FALSE(
       auth_connect(there, secret_of(1), bytes_of("me"), Deadline::after(20), &status).has_value());
   CHECK(::poll(&one, 1, 0) == 0);
@@ -139,7 +139,7 @@ TEST_CASE("strangers are refused and delay nobody") {
 TEST_CASE("a caller checks the listener too, and waits end") {
   const auto listener = listen_at(loopback()).value();
   const Address at = bound_address(listener.get()).value();
-  // Never answers: the listening queue takes the connection, nobody speaks.
+  // The peer never answers: the listening queue accepts the connection, and no thread serves it.
   const auto find_unresponsive = auth_connect(at, secret_of(1), {}, Deadline::after(0.2), nullptr);
   CHECK(find_unresponsive.error().code == Errc::timed_out);
   CHECK(find_unresponsive.error().what.find(at.to_string() + " says nothing") != std::string::npos);

@@ -14,7 +14,7 @@ using ccl::detail::Fd;
 
 namespace {
 
-/// A connection of the engine's, and the other end of it, which nobody serves.
+/// Connection of the engine, and its other end, which no thread serves.
 struct Ends {
   Ends() {
     int both[2];
@@ -37,7 +37,7 @@ struct Frame {
   FrameHeader header;
   std::vector<std::byte> payload;
 };
-/// The next one that comes.
+/// Returns the next frame.
 Frame read_frame(const Fd& fd) {
   const auto soon = Deadline::after(20);
   Frame frame;

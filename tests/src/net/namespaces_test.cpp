@@ -202,7 +202,7 @@ TEST_CASE("a host that falls silent is noticed within five seconds") {
       std::printf("rank %d noticed after %.2f s\n", rank, noticed.count());
       std::fflush(stdout);
       if (noticed.count() > 5.5) return 17;
-      // The others name rank 2; rank 2 sees nobody any more.
+      // The others name rank 2; rank 2 has lost all of them.
       return (why.error().peer == 2) != (rank == 2) ? 0 : complain(why.error(), 16);
     }));
   }

@@ -1,5 +1,5 @@
-// IbTransport on devices that are not there: every setting of its paths, and faults that real
-// devices show only now and then. Each case asserts that its fault has happened.
+// IbTransport on emulated devices: every setting of its paths, and faults that real devices rarely
+// show. Each case asserts that its fault has happened.
 #include <ccl/transport/ib.hpp>
 
 #include <algorithm>
@@ -98,7 +98,7 @@ TEST_CASE("completions of steps that are split come late and overtake each other
 }
 
 namespace {
-/// Rank 0 asks with `questions` steps at a time, rank 1 answers with one.
+/// Sends `questions` steps at a time from rank 0; rank 1 answers with one.
 Ends ping_pong(FakeVerbs& fabric, WireShape shape, Word trips, Word questions, bool breaks) {
   return connected_ranks(shape, [&](int r, auto& duplex, Lent& lent) {
     std::string problem;
@@ -131,9 +131,9 @@ TEST_CASE("a step tells which slots of the edge back are free") {
   FakeVerbs fabric{2};
   const int slots = GENERATE(2, 4, 8);
   check_fine(ping_pong(fabric, {1, slots, 4096}, 200, 1, false));
-  // What each end has at first and, of 200 trips, those between whose drain and answer a rank lost
-  // its core: 2 to 5 writes, 27 seen on a busy machine. Else two ends tell of each half of the
-  // slots.
+  // Writes of credits: those of each end at first, and those of trips in which a rank was
+  // descheduled between drain and answer. Of 200 trips these are 2 to 5, and 27 measured on a busy
+  // machine. Otherwise two ends announce each half of the slots.
   const int without = 2 * 200 / (slots / 2);
   CHECK(fabric.faults.board_writes < without / 2);
 }
@@ -204,7 +204,7 @@ TEST_CASE("queue pairs that fail for the sixtieth time are made anew as those of
     for (int n = 0; n < 60 && problem.empty(); ++n) {
       if (r == 0) {
         const std::size_t before = connected();
-        REQUIRE(fabric.break_one());  // a receiver's: nobody else hears of it
+        REQUIRE(fabric.break_one());  // of a receiver: no other end is notified
         const auto anew = [&] { return connected() >= before + 2; };
         if (!wait_until(anew, &lent.status)) problem = "not made anew";
         problem += push(duplex.out.wires[0], 1, 1, &lent.status, &lent.proxy).problem;
@@ -287,7 +287,7 @@ TEST_CASE("what was sent before the sender left arrives, though queue pairs had 
     OneEdge edge{{2, 4, 128}};
     {
       const Hold hold{edge.from.proxy};
-      REQUIRE(fabric.break_one());  // of the receiver's channel 0: it wants others
+      REQUIRE(fabric.break_one());  // of the receiver's channel 0: it requests others
       await_turns(edge.to.proxy);
       CHECK(push(edge.out->wires[1], 3, 1).problem == "");
       edge.out.reset();
@@ -324,7 +324,7 @@ TEST_CASE("a step for a receiver that has left is an error, though queue pairs f
   REQUIRE(wait_until([&] { return edge.to.proxy.counters().tasks == 0; }));
   const int before = fabric.held();
   fabric.take_down(0);
-  REQUIRE(wait_until([&] { return fabric.held() < before; }));  // the sender has made none anew
+  REQUIRE(wait_until([&] { return fabric.held() < before; }));  // the sender has recreated none
   CHECK(edge.from.status.ok());
   CHECK(push(edge.out->wires[0], 1, 1, nullptr, &edge.from.proxy).problem == "");
   REQUIRE(wait_until([&] { return !edge.from.status.ok(); }));
@@ -343,7 +343,7 @@ TEST_CASE("what had arrived when queue pairs end counts, however slowly it is ta
     REQUIRE(wait_until([&] { return detail::HostMemory::load_credit(out.drained) == 3; }));
     const std::lock_guard lock{fabric.mutex};
     fabric.faults.max_at_once = 1;  // the error, and what is behind it when it is made good
-    fabric.faults.stall_ms = 250;    // more than the receiver waits for what comes no more
+    fabric.faults.stall_ms = 250;  // longer than the receiver waits for lost data
   }
   CHECK(pull(in, 3, 1, &edge.to.status, &edge.to.proxy).problem == "");
   CHECK(push(out, 4, 1, &edge.from.status, &edge.from.proxy).problem == "");

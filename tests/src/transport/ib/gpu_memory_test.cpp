@@ -1,5 +1,5 @@
-// Slots in GPU memory, with devices that are not there and memory that stands for a GPU's: what a
-// device writes to it is seen only when that device has read from it. Not run on hardware.
+// Slots in GPU memory, with emulated devices and memory that represents a GPU's. A device's write
+// is visible only after that device has read from the memory. Not run on hardware.
 #include "transport/ib/gpu_memory.hpp"
 
 #include <ccl/transport/ib.hpp>
@@ -21,7 +21,7 @@ using ccl::detail::Fd;
 
 namespace {
 
-/// A GPU's driver and the kernel's modules, as told.
+/// Configured driver of a GPU and modules of the kernel.
 struct Machine {
   bool exports = true, peer_memory = false;
   std::atomic<int> allocated = 0, exported = 0;  // both ranks are threads

@@ -7,7 +7,7 @@ using namespace ccl;
 using namespace ccl::detail;
 
 namespace {
-/// Ports of one end, each on the NIC that `nics` says, called "fake_0 port 1" and so on.
+/// Returns ports of one end on the NICs of `nics`, named "fake_0 port 1" and so on.
 std::vector<IbPort> ports(const std::vector<IbPort>& found, std::vector<int> nics) {
   std::vector<IbPort> some;
   for (std::size_t n = 0; n < nics.size(); ++n) {

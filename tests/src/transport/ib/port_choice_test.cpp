@@ -26,7 +26,7 @@ ibv_gid_entry entry(unsigned index, const char* address, ibv_gid_type type) {
   return e;
 }
 
-/// As a RoCE port with both families shows them.
+/// GID table of a RoCE port with both address families.
 const std::array table{
     entry(0, "fe80::5054:ff:fe12:3456", IBV_GID_TYPE_ROCE_V1),
     entry(1, "fe80::5054:ff:fe12:3456", IBV_GID_TYPE_ROCE_V2),
@@ -82,7 +82,7 @@ TEST_CASE("the GID of a RoCE port") {
   CHECK(chosen({}) == 3);
   CHECK(chosen({-1, 1, false, ""}) == 2);
   CHECK(chosen({-1, 2, true, ""}) == 4);  // not the link-local one
-  CHECK(chosen({-1, 1, true, ""}) == 0);  // the version before that
+  CHECK(chosen({-1, 1, true, ""}) == 0);  // the previous RoCE version
   CHECK(chosen({-1, 2, false, "192.168.0.0/16"}) == 5);
   CHECK(chosen({-1, 2, false, "2001:db8::/32"}) == 4);
   CHECK(chosen({-1, 2, false, "10.1.0.7/32"}) == 3);

@@ -1,6 +1,6 @@
-// What the verbs boundary costs where no faults are composed in: nothing. The table holds the
-// library's own functions and no more, and steps do not go by way of it. That the library's objects
-// hold nothing of the fault layer is seen by no_faults.cmake.
+// The verbs boundary costs nothing without the fault layer. The table holds only the library's own
+// functions, and steps do not use it. The script no_faults.cmake tests that the library's objects
+// contain nothing of the fault layer.
 #include "transport/ib/verbs.hpp"
 
 #include <array>
@@ -40,7 +40,8 @@ struct Counted<Member> {
   }
 };
 
-/// Calls by way of the table while two ranks connect, pass so many steps both ways, and part.
+/// Returns the calls through the table while two ranks connect, pass so many steps both ways, and
+/// close.
 int calls_of(Word steps) {
   FakeVerbs fabric{1};
   Counting::under = **detail::verbs();
@@ -49,7 +50,7 @@ int calls_of(Word steps) {
 #define CCL_COUNT(member, function) counted.member = Counted<&Verbs::member>::call;
   CCL_VERBS_CALLS(CCL_COUNT)
 #undef CCL_COUNT
-  // Asked for when a thread has slept, and by the clock: as often as it happens to be.
+  // Called after a thread has slept, and by the clock, so its number varies.
   counted.get_async_event = Counting::under.get_async_event;
   counted.get_cq_event = Counting::under.get_cq_event;
   counted.ack_cq_events = Counting::under.ack_cq_events;
@@ -89,7 +90,8 @@ TEST_CASE("the table is the library's functions, before faults and after") {
 }
 
 TEST_CASE("a step makes no call by way of the table") {
-  // How many it takes to connect varies a little: whether one rank finds the other's device open.
+  // The number of calls to connect varies a little, with whether one rank finds the other's device
+  // open.
   const int few = calls_of(20);
   CHECK(few > 0);
   CHECK(calls_of(1000) < 2 * few);

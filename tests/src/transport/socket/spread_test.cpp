@@ -14,7 +14,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-/// A tree like /sys, gone with it, and no settings.
+/// Tree like /sys during the object's lifetime, without settings.
 struct Machine {
   const fs::path root = fs::temp_directory_path() / ("ccl-spread-" + std::to_string(::getpid()));
   Machine() { unset(); }
@@ -28,7 +28,7 @@ struct Machine {
       ::unsetenv(name);
     }
   }
-  /// As the kernel has it: the device is a link to a folder of the PCI bus.
+  /// Adds a device as the kernel does: a link to a folder of the PCI bus.
   void add(const std::string& interface, const std::string& vendor) const {
     const fs::path device = root / "devices/pci0000:00" / interface;
     fs::create_directories(device);
