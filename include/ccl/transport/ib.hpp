@@ -15,6 +15,7 @@ struct IbLink;
 /// rings lie in pinned memory of its host.
 struct IbTransport {
   static constexpr const char* name = "ib";
+  static constexpr TransportKind kind = TransportKind::rdma;
   static constexpr Scope scope = Scope::network;
   static constexpr bool peer_addressable = false;
   static constexpr bool proxied = true;

@@ -1,4 +1,5 @@
 // A network of our own on `ProxiedEnd`: steps go as they are over one TCP connection per channel.
+#include "transport/handshake_fields.hpp"
 #include "transport/proxied/end.hpp"
 
 #include <ccl/detail/transport/proxied_end.hpp>
