@@ -6,8 +6,8 @@
 
 namespace ccl::detail {
 
-/// What a file holds; `Errc::system` with errno where it cannot be read, `Errc::invalid_argument`
-/// where it goes on after 64 MiB: a device or a pipe may have no end.
+/// Returns the content of a file. Fails with `Errc::system` and errno if it cannot be read. Fails
+/// with `Errc::invalid_argument` above 64 MiB, because a device or a pipe may have no end.
 Result<std::string> whole_file(const std::string& path);
 
 }  // namespace ccl::detail

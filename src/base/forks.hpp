@@ -4,12 +4,12 @@
 
 namespace ccl::detail {
 
-/// How many forks lie between this process and the first that asked.
+/// Number of forks between this process and the first that called.
 int forks_before();
 
-/// Owns what only the process that made it may free. A forked child has a copy of it that is left
-/// alone for ever: its threads did not come along, nobody gives its locks back, and what it would
-/// say goodbye over are the parent's sockets and shared memory.
+/// Owner of an object that only the process that made it may free. A forked child never frees its
+/// copy: the child lacks its threads, its locks may be held, and its sockets and shared memory
+/// belong to the parent.
 template <class T>
 std::shared_ptr<T> left_alone_by_forks(T* made) {
   return {made, [process = forks_before()](T* owned) {

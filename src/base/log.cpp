@@ -33,7 +33,7 @@ struct State {
 State& state() {
   static State* const s = [] {
     auto* const made = new State;
-    // A forked child does not have the thread that may hold it, in the midst of a line.
+    // A forked child lacks the thread that may hold the mutex in the middle of a line.
     ::pthread_atfork(nullptr, nullptr, [] { new (&state().mutex) std::mutex; });
     return made;
   }();
@@ -82,7 +82,7 @@ std::string expand(std::string_view path) {
   return out;
 }
 
-// With the mutex held. Again after a fork when the path names the process.
+// Opens the log file. Needs the mutex. Runs again after a fork if the path names the process.
 void open_file(State& s) {
   s.pid = ::getpid();
   if (s.fd > 2) ::close(s.fd);
@@ -144,7 +144,7 @@ void log_line(LogLevel level, LogPart part, std::string_view text) {
   State& s = state();
   const std::lock_guard lock{s.mutex};
   if (s.pid != ::getpid() && s.path.find("%p") != s.path.npos) open_file(s);
-  // One write: lines of other processes do not come between.
+  // One write: lines of other processes cannot interleave.
   if (::write(s.fd, line.data(), line.size()) < 0) return;
 }
 

@@ -34,7 +34,7 @@ struct FormatOf<float8_e5m2> {
   using Code = std::uint8_t;
 };
 
-// Inlined into a function per instruction set: the compiler vectorises them for each.
+// Inlined into one function per instruction set: the compiler vectorizes them for each.
 template <class T>
 [[gnu::always_inline]] inline void widen_loop(const char* __restrict from, float* __restrict to,
                                               Index count) {
@@ -57,10 +57,10 @@ template <class T>
 
 #if defined(__x86_64__)
 bool has_avx2() {
-  static const bool has = __builtin_cpu_supports("avx2");  // no CPU has it without f16c
+  static const bool has = __builtin_cpu_supports("avx2");  // every CPU that has it has f16c
   return has;
 }
-/// Eight halves that hold the values of eight elements, e4m3 as a 256th of it.
+/// Eight halves with the values of eight elements, those of e4m3 divided by 256.
 template <class T>
 [[gnu::target("avx2,f16c")]] inline __m128i load_halves(const char* from) {
   if constexpr (sizeof(T) == 2) {

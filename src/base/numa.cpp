@@ -12,7 +12,7 @@
 namespace ccl::detail {
 namespace {
 
-/// "0-3,8" to single numbers.
+/// Parses "0-3,8" to single numbers.
 std::vector<int> numbers_of(const std::string& list) {
   std::vector<int> numbers;
   const char* at = list.c_str();
@@ -36,7 +36,7 @@ std::vector<int> read_list(const std::string& path) {
 
 int bound_numa_node() {
   const std::string root = "/sys/devices/system/node/";
-  // The nodes of a running machine do not change; this is the common answer.
+  // The nodes of a running machine do not change, so this list is read once.
   static const std::vector<int> nodes = read_list(root + "online");
   if (nodes.size() < 2) return nodes.empty() ? -1 : nodes[0];
   cpu_set_t allowed;

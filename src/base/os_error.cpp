@@ -14,7 +14,7 @@
 namespace ccl::detail {
 namespace {
 
-std::atomic<int> shortage{0};  // EMFILE or ENFILE, the last that was met
+std::atomic<int> shortage{0};  // the last EMFILE or ENFILE
 std::atomic<bool> told{false};
 
 std::string remedy(int os_code) {

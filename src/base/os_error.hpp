@@ -7,21 +7,20 @@
 
 namespace ccl::detail {
 
-/// An error that carries the errno of the call that failed; says what helps where a limit on file
-/// descriptors was met.
+/// Error that carries the errno of the failed call, with advice if file descriptors ran out.
 Error os_error(Errc code, std::string what, int os_code);
 
-/// An error of a rank that has no communicator yet, which would name it.
+/// Error of a rank that has no communicator yet to name it.
 Error of_rank(int rank, Error error);
 
-/// What helps against `os_code`, to end an error's sentence: "; raise ulimit -n (...)" where file
-/// descriptors ran out, else nothing. Remembers that they did.
+/// Advice on `os_code`, for the end of an error's sentence: "; raise ulimit -n (...)" if file
+/// descriptors ran out, else empty. Remembers that they did.
 std::string descriptor_hint(int os_code);
 
-/// `descriptor_hint` for what gives no error because it tries again: tells it in the log, once.
+/// Logs `descriptor_hint` once, for operations that are retried without an error.
 void note_descriptors(std::string_view what, int os_code);
 
-/// Says in an error of waiting in vain that descriptors ran out in this process, if they did.
+/// Adds to a timeout error that descriptors ran out in this process, if they did.
 Error with_shortage(Error error);
 
 }  // namespace ccl::detail

@@ -5,16 +5,16 @@
 #include <string>
 #include <vector>
 
-// What verdicts and reports say alike.
+// Texts that rank results and reports share.
 namespace ccl::detail {
 
 /// "all_reduce/Ring/LL128/any, 1000 float, sum, root 2".
 std::string say(const Operation& op);
-/// "operation 7 (all_reduce/...)"; of messages, which have no number, "call 3 of send_recv/...".
+/// "operation 7 (all_reduce/...)", or "call 3 of send_recv/..." for messages, which have no number.
 std::string say_numbered(const Operation& op);
 /// "ranks 0-3, 5".
 std::string say_ranks(const std::vector<int>& ranks);
-/// How long ago this was when the rank spoke; 0: it has not been.
+/// Age in seconds of an event when the rank published its status; 0 if there was none.
 double age_s(const RankStatus& of, Word then_ns);
 
 }  // namespace ccl::detail

@@ -7,9 +7,9 @@
 #include <string_view>
 #include <system_error>
 
-// Letters and numbers as settings and the system's files have them, whatever locale the program has
-// set: in a Turkish one `std::toupper('i')` is no I, in a German one `std::strtod` stops at "2.5"'s
-// point.
+// Letters and numbers of settings and system files, independent of the program's locale. In a
+// Turkish locale `std::toupper('i')` is no I, and in a German one `std::strtod` stops at the point
+// of "2.5".
 namespace ccl::detail {
 
 constexpr char upper(char c) {
@@ -28,7 +28,7 @@ inline std::string lower(std::string_view text) {
   for (char& c : out) c = lower(c);
   return out;
 }
-/// A name of ccl's without what does not matter in it: case, _ and spaces.
+/// Name without case, `_` and spaces, which do not matter in ccl's names.
 inline std::string plain(std::string_view text) {
   std::string out;
   for (const char c : text) {
@@ -37,10 +37,10 @@ inline std::string plain(std::string_view text) {
   return out;
 }
 
-/// The number that a text begins with, after spaces, as `strtod` reads it in the locale "C".
+/// Number at the start of a text, after spaces, as `strtod` reads it in the locale "C".
 struct LeadingNumber {
   double value = 0;
-  std::size_t size = 0;  // characters up to its end; 0: there is none
+  std::size_t size = 0;  // length up to its end; 0: there is no number
 };
 inline LeadingNumber leading_number(std::string_view text) {
   std::string_view rest = text;
@@ -49,7 +49,7 @@ inline LeadingNumber leading_number(std::string_view text) {
   }
   const bool minus = rest.starts_with('-');
   if (minus || rest.starts_with('+')) rest.remove_prefix(1);
-  if (rest.starts_with('-')) return {};  // from_chars would take it
+  if (rest.starts_with('-')) return {};  // from_chars would accept it
   const bool hex = rest.size() > 2 && rest[0] == '0' && lower(rest[1]) == 'x';
   double value = 0;
   auto read = std::from_chars(rest.data() + (hex ? 2 : 0), rest.data() + rest.size(), value,
@@ -58,7 +58,7 @@ inline LeadingNumber leading_number(std::string_view text) {
     read = std::from_chars(rest.data(), rest.data() + 1, value);  // the 0 before an x
   }
   if (read.ec == std::errc::invalid_argument) return {};
-  if (read.ec != std::errc{}) {  // too large, or too small: the exponent's sign tells
+  if (read.ec != std::errc{}) {  // too large or too small: the exponent's sign decides
     const std::string_view number{rest.data(), std::size_t(read.ptr - rest.data())};
     value = number.find('-') == number.npos ? std::numeric_limits<double>::infinity() : 0;
   }

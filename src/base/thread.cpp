@@ -24,14 +24,14 @@ void stay_loaded() {
   if (stays.load(std::memory_order_relaxed)) return;
   Dl_info here{};
   if (::dladdr(&stays, &here) != 0 && here.dli_fname != nullptr) {
-    // Null in a program itself, which nobody closes. The count of handles is one more for good.
+    // Null in a program itself, which cannot be closed. The extra reference to the library stays.
     (void)::dlopen(here.dli_fname, RTLD_LAZY | RTLD_NOLOAD | RTLD_NODELETE);
   }
   stays.store(true, std::memory_order_relaxed);
 }
 
 namespace {
-/// A thread's stack that finds no addresses fails as a thread too many does.
+/// A stack that finds no address space fails in the same way as one thread too many.
 std::string limit_of_stacks() {
   rlimit addresses{}, stack{};
   if (::getrlimit(RLIMIT_AS, &addresses) != 0 || addresses.rlim_cur == RLIM_INFINITY) return {};

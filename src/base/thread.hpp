@@ -8,13 +8,13 @@
 
 namespace ccl::detail {
 
-/// Where ccl is part of a shared library, `dlclose` leaves that in place from now on: threads that
-/// end by themselves, a little after what they served, still run its code. With no lock held that a
-/// library's constructors may want: the first call takes the loader's.
+/// Keeps the shared library that contains ccl loaded after `dlclose`, because threads run its code
+/// until they end. The first call takes the loader's lock: call it without a lock that a library's
+/// constructor may need.
 void stay_loaded();
 
-/// A thread of ccl's own. Signals are for the program's threads: this one takes none. `what` it is
-/// for stands in the error, where the process or its user may have no further thread.
+/// Starts a thread of ccl with all signals blocked, since signals belong to the program's threads.
+/// `what` names its purpose in the error if the process or its user may have no further thread.
 Result<std::thread> own_thread(std::string_view what, std::function<void()> body);
 
 }  // namespace ccl::detail

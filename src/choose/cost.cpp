@@ -6,15 +6,15 @@
 namespace ccl::detail {
 namespace {
 
-// Of nvlink: fitted to 2 and 4 H200 over NVSwitch, launches of a CUDA graph
-// (benchmarks/results), sentinel to a bare kernel's two-shot all-reduce on 8, where its LL128
-// took what is reckoned here; a block's share to sweeps over the number of blocks. Of shm and net:
-// what puts the candidates in the order seen on 4 processes of one host and on 4 and 8 of two and
-// four hosts, over TCP (benchmarks/network/across_hosts.cpp). Of gpu_net: fitted to 4 H200
-// taken for two hosts, over TCP loopback, and to 2 with four threads to move the bytes
-// (docs/validation/tcp.md); LL128's rate puts it before Simple up to where it is faster: 64 KiB
-// of send_recv, 256 KiB of all_to_all and broadcast. An RDMA network has shorter hops. Of pcie and
-// gpu_host: estimates, for want of such machines; what counts is their order.
+// - nvlink: fitted to 2 and 4 H200 over NVSwitch, launches of a CUDA graph
+//   (benchmarks/results). Sentinel is fitted to a bare kernel's two-shot all-reduce on 8, whose
+//   LL128 took the predicted time. A block's share is fitted to sweeps over the number of blocks.
+// - shm and net: fitted to the order of candidates on 4 processes of one host, and on 4 and 8 of
+//   two and four hosts over TCP (benchmarks/network/across_hosts.cpp).
+// - gpu_net: fitted to 4 H200 taken for two hosts, over TCP loopback, and to 2 with four threads
+//   that move the bytes (docs/validation/tcp.md). LL128's rate puts it before Simple up to 64 KiB
+//   of send_recv and 256 KiB of all_to_all and broadcast. An RDMA network has shorter hops.
+// - pcie and gpu_host: estimates without a measurement; only their order counts.
 constexpr Rates table[path_count][2][packing_count] = {
     // simple, ll, ll128 over wires; the same over peers, and sentinel
     {{{4.5, 1.5, 364, 7}, {1.5, 0.8, 170, 12}, {1.8, 0.83, 290, 16}},
@@ -31,8 +31,9 @@ constexpr Rates table[path_count][2][packing_count] = {
      {{4.0, 20, 2.5, 0}, {4.0, 20, 1.2, 0}, {4.0, 21, 2.0, 0}}},
 };
 
-/// Copy engines, one copy to a hop. Of nvlink: fitted to windows of 16 MiB to 256 MiB on 4 H200,
-/// graphs of 20 calls (67.5, 168 and 559 us of AllGather, 712 of SendRecv); else estimates.
+/// Copy engines, one copy per hop. nvlink: fitted to windows of 16 MiB to 256 MiB on 4 H200, graphs
+/// of 20 calls. These took 67.5, 168 and 559 us of AllGather and 712 us of SendRecv. Others:
+/// estimates.
 constexpr Rates engines[path_count] = {{6.5, 9.5, 386, 0}, {10, 12, 24, 0}, {12, 15, 12, 0},
                                        {15, 30, 3.0, 0},   {1, 1, 6.0, 0},  {5, 12, 2.5, 0}};
 
@@ -49,7 +50,7 @@ Rates rates(Path path, Mover mover, Packing packing) {
   return table[int(path)][int(mover)][int(packing)];
 }
 
-// As above, of shm and net; of GPUs it is in the time of a launch.
+// Fitted for shm and net as above. For GPUs it is part of the time of a launch.
 double level_us(Path path) {
   return path == Path::shm || path == Path::net ? 8 : 0;
 }

@@ -20,17 +20,7 @@ namespace {
 constexpr int max_candidates = 64;
 constexpr int max_blocks = 128;  // of a launch: see `CommState::max_blocks`
 
-/// What the ranks compare before they choose.
-struct ChooserInputs {
-  std::uint64_t usable = 0;
-  std::uint64_t table = 0;  // hash of the measurements that count here
-  std::int32_t path = 0;
-  std::int32_t inner_path = 0;  // inside its host
-  std::int32_t blocks = 0;
-  std::int32_t max_ctas = 0;  // 0: no limit
-};
-
-/// Of all that choices go by, to the last bit: a file has fewer digits of a time.
+/// Hash of all values that choices depend on, to the last bit: a file holds fewer digits of a time.
 std::uint64_t hash_of(const TuningTable& table) {
   std::uint64_t hash = 1469598103934665603ull;
   const auto add = [&hash](std::string_view text) {
@@ -45,7 +35,7 @@ std::uint64_t hash_of(const TuningTable& table) {
   return hash;
 }
 
-/// A table that says nothing of these ranks is not an error, but hardly what was meant.
+/// Warns if a table has no rows for these ranks: that is no error, but rarely intended.
 void say_what_fits(const TuningTable& table, const TuningCase& where, std::size_t rows) {
   const auto of_these_ranks = [&](const TuningRow& row) {
     TuningCase there = row.where;
@@ -67,12 +57,48 @@ void say_what_fits(const TuningTable& table, const TuningCase& where, std::size_
 
 }  // namespace
 
-Result<Chooser> Chooser::create(const Communicator& comm, const ChooserRequest& question) {
-  CommState& state = *comm.state();
-  CCL_CHECK(state.ready());
+/// One creation of a chooser. The steps of `create`, in order, fill `made`.
+struct Chooser::Creator {
+  /// Values that the ranks compare before they choose.
+  struct ChooserInputs {
+    std::uint64_t usable = 0;
+    std::uint64_t table = 0;  // hash of the measurements that count here
+    std::int32_t path = 0;
+    std::int32_t inner_path = 0;  // inside its host
+    std::int32_t blocks = 0;
+    std::int32_t max_ctas = 0;  // 0: no limit
+  };
+
+  Creator(CommState& of, const ChooserRequest& asked) : state{of}, question{asked} {}
+
+  CommState& state;
+  const ChooserRequest& question;
   Chooser made;
+  HostShape shape;
+  bool no_relays = false;
+  std::vector<Edges> edges;                  // of the connectors of candidates
+  std::optional<std::string> peers_refused;  // set once asked for
+  ChooserInputs mine;
+  TuningTable table;
+
+  Result<void> list_candidates();
+  /// Decides which candidates this rank can run.
+  Result<void> check_candidates();
+  /// Returns why this rank cannot run a candidate; empty if it can.
+  Result<std::string> refusal(const CandidateFacts& one);
+  std::string edge_refusal(const CandidateFacts& one);
+  const Edges& edges_by(const TransportTable* transport_table);
+  Result<TuningTable> read_table() const;
+  /// Compares the ballots of all ranks. Collective, unless the chooser is for this rank alone.
+  Result<void> agree();
+  void merge(const ChooserInputs& other, int rank);
+  void add_measurements();
+  void add_model();
+};
+
+Result<void> Chooser::Creator::list_candidates() {
   made.facts_.assign(question.candidates.begin(), question.candidates.end());
-  // Where nothing else is in the list, it says itself what it wants.
+  // A list of nothing but candidates for windows: each checks its windows itself.
   const auto wants_window = [](const CandidateFacts& one) { return one.in_windows; };
   if (std::all_of(made.facts_.begin(), made.facts_.end(), wants_window)) {
     for (CandidateFacts& one : made.facts_) one.in_windows = false;
@@ -90,91 +116,106 @@ Result<Chooser> Chooser::create(const Communicator& comm, const ChooserRequest& 
   made.reduces_ = question.reduces;
   made.out_.resize(made.facts_.size());
   made.curves_.resize(made.facts_.size());
+  return {};
+}
 
-  // What this rank's edges leave.
-  std::vector<Edges> seen;
-  const auto edges_of = [&](const TransportTable* by) -> const Edges& {
-    for (const Edges& edges : seen) {
-      if (edges.by == by) return edges;
+const Edges& Chooser::Creator::edges_by(const TransportTable* transport_table) {
+  for (const Edges& seen : edges) {
+    if (seen.by == transport_table) return seen;
+  }
+  return edges.emplace_back(look_at(state, *transport_table));
+}
+
+std::string Chooser::Creator::edge_refusal(const CandidateFacts& one) {
+  const Edges& seen = edges_by(one.transport_table);
+  mine.path = std::max(mine.path, int(seen.path));
+  mine.inner_path = std::max(mine.inner_path, int(seen.inner_path));
+  if (one.step_count > 0) {
+    std::string why = no_levels(state, one, shape);
+    if (!why.empty()) return why;
+  }
+  if (one.mover != Mover::wires) {
+    if (!peers_refused) peers_refused = no_peers(state);
+    return *peers_refused;
+  }
+  if (!seen.refusal.empty()) return seen.refusal;
+  if (seen.line_bytes < one.line_bytes) {
+    return fmt::format("it needs lines of {} bytes that land whole, and an edge has {}",
+                       one.line_bytes, seen.line_bytes);
+  }
+  return {};
+}
+
+Result<std::string> Chooser::Creator::refusal(const CandidateFacts& one) {
+  if (auto may = may_compose(question.op, one.algo, one.proto); !may) {
+    if (may.error().code != Errc::bad_setting) return fail(state.annotate(may.error()));
+    made.by_setting_ = true;
+    return may.error().what;
+  }
+  if (one.relays && no_relays) {
+    made.by_setting_ = true;
+    return "CCL_PXN_DISABLE is 1";
+  }
+  if (!(made.gpu_ ? one.on_gpus : one.on_cpus)) {
+    return made.gpu_ ? "it is for CPUs" : "it is for GPUs";
+  }
+  if (question.deterministic && question.reduces && one.order == SumOrder::varies) {
+    return "its order of reduction varies with the size";
+  }
+  if (state.ranks > 1) {
+    if (one.takes_ranks != nullptr && !one.takes_ranks(state.ranks)) {
+      return fmt::format("it is not for {} ranks", state.ranks);
     }
-    return seen.emplace_back(look_at(state, *by));
-  };
-  const HostShape shape = host_shape(state);
+    return edge_refusal(one);
+  }
+  if (one.step_count > 0) return "a rank alone has no levels";
+  if (one.mover != Mover::wires && !made.gpu_) {
+    return "CPU ranks do not address each other's memory";
+  }
+  return std::string{};
+}
+
+Result<void> Chooser::Creator::check_candidates() {
+  shape = host_shape(state);
   made.hosts_ = shape.hosts;
   made.locals_ = shape.even ? state.ranks / shape.hosts : shape.most;
-  std::optional<std::string> peers_refused;
-  const auto no_relays = setting_flag("PXN_DISABLE");
-  if (!no_relays) return fail(state.annotate(no_relays.error()));
-  ChooserInputs mine;
+  const auto disabled = setting_flag("PXN_DISABLE");
+  if (!disabled) return fail(state.annotate(disabled.error()));
+  no_relays = *disabled;
   mine.path = mine.inner_path = made.gpu_ ? int(Path::nvlink) : int(Path::shm);
   for (std::size_t c = 0; c < made.facts_.size(); ++c) {
-    const CandidateFacts& one = made.facts_[c];
-    std::string& out = made.out_[c];
-    if (auto may = may_compose(question.op, one.algo, one.proto); !may) {
-      if (may.error().code != Errc::bad_setting) return fail(state.annotate(may.error()));
-      out = may.error().what;
-      made.by_setting_ = true;
-    } else if (one.relays && *no_relays) {
-      out = "CCL_PXN_DISABLE is 1";
-      made.by_setting_ = true;
-    } else if (!(made.gpu_ ? one.on_gpus : one.on_cpus)) {
-      out = made.gpu_ ? "it is for CPUs" : "it is for GPUs";
-    } else if (question.deterministic && question.reduces && one.order == SumOrder::varies) {
-      out = "its order of reduction varies with the size";
-    } else if (state.ranks > 1 && one.takes_ranks != nullptr && !one.takes_ranks(state.ranks)) {
-      out = fmt::format("it is not for {} ranks", state.ranks);
-    } else if (state.ranks > 1) {
-      const Edges& edges = edges_of(one.transport_table);
-      mine.path = std::max(mine.path, int(edges.path));
-      mine.inner_path = std::max(mine.inner_path, int(edges.inner_path));
-      if (one.step_count > 0) out = no_levels(state, one, shape);
-      if (!out.empty()) {
-        // its levels say no
-      } else if (one.mover != Mover::wires) {
-        if (!peers_refused) peers_refused = no_peers(state);
-        out = *peers_refused;
-      } else if (!edges.refusal.empty()) {
-        out = edges.refusal;
-      } else if (edges.line_bytes < one.line_bytes) {
-        out = fmt::format("it needs lines of {} bytes that land whole, and an edge has {}",
-                          one.line_bytes, edges.line_bytes);
-      }
-    } else if (one.step_count > 0) {
-      out = "a rank alone has no levels";
-    } else if (one.mover != Mover::wires && !made.gpu_) {
-      out = "CPU ranks do not address each other's memory";
-    }
-    if (out.empty()) mine.usable |= std::uint64_t{1} << c;
+    CCL_TRY(made.out_[c], refusal(made.facts_[c]));
+    if (made.out_[c].empty()) mine.usable |= std::uint64_t{1} << c;
   }
   mine.blocks = made.gpu_ ? state.max_blocks : max_blocks;
   mine.max_ctas = state.bounds.most.value_or(0);
+  return {};
+}
 
-  // And what all ranks' do.
-  std::vector<ChooserInputs> all(std::size_t(state.ranks), mine);
-  const auto exchange = [&]() -> Result<void> {
-    if (state.ranks == 1 || question.alone) return {};
-    const std::lock_guard lock{state.bootstrap_mutex};
-    return state.after_creation(state.bootstrap->all_gather(all.data(), Index{sizeof(ChooserInputs)}, {},
-                                                           {"the creation by Auto of", made.op_}));
-  };
-  // A rank without a readable table must not leave the others waiting.
-  TuningTable table;
-  auto read = [&]() -> Result<TuningTable> {
-    std::string file = state.config.tune_file;
-    if (file.empty()) {
-      CCL_TRY(file, setting_text("TUNE_FILE"));
-    }
-    if (file.empty()) return TuningTable{};
-    return TuningTable::read(file);
-  }();
+Result<TuningTable> Chooser::Creator::read_table() const {
+  std::string file = state.config.tune_file;
+  if (file.empty()) {
+    CCL_TRY(file, setting_text("TUNE_FILE"));
+  }
+  if (file.empty()) return TuningTable{};
+  return TuningTable::read(file);
+}
+
+Result<void> Chooser::Creator::agree() {
+  // A rank without a readable table must not leave the others waiting: it fails after the exchange.
+  auto read = read_table();
   if (read) {
     table = *std::move(read);
     mine.table = table.rows.empty() ? 0 : hash_of(table);
   } else {
     mine.table = ~std::uint64_t{0};
   }
-  std::fill(all.begin(), all.end(), mine);
-  CCL_CHECK(exchange());
+  std::vector<ChooserInputs> all(std::size_t(state.ranks), mine);
+  if (state.ranks > 1 && !question.alone) {
+    const std::lock_guard lock{state.bootstrap_mutex};
+    CCL_CHECK(state.after_creation(state.bootstrap->all_gather(
+        all.data(), Index{sizeof(ChooserInputs)}, {}, {"the creation by Auto of", made.op_})));
+  }
   if (!read) return fail(state.annotate(std::move(read).error()));
   for (int r = 0; r < state.ranks; ++r) {
     if (all[std::size_t(r)].table == mine.table) continue;
@@ -185,29 +226,31 @@ Result<Chooser> Chooser::create(const Communicator& comm, const ChooserRequest& 
     error.peer = r;
     return fail(state.annotate(std::move(error)));
   }
-  for (int r = 0; r < state.ranks; ++r) {
-    const ChooserInputs& other = all[std::size_t(r)];
-    for (std::size_t c = 0; c < made.facts_.size(); ++c) {
-      if (made.out_[c].empty() && (other.usable >> c & 1) == 0) {
-        made.out_[c] = fmt::format("rank {} cannot run it", r);
-      }
-    }
-    mine.usable &= other.usable;
-    mine.path = std::max(mine.path, other.path);
-    mine.inner_path = std::max(mine.inner_path, other.inner_path);
-    mine.blocks = std::min(mine.blocks, other.blocks);
-    // The strictest limit that a rank has: all look for the same rows of the table.
-    if (mine.max_ctas == 0 || (other.max_ctas > 0 && other.max_ctas < mine.max_ctas)) {
-      mine.max_ctas = other.max_ctas;
-    }
-  }
+  for (int r = 0; r < state.ranks; ++r) merge(all[std::size_t(r)], r);
   made.usable_ = mine.usable;
   made.path_ = Path(mine.path);
   made.inner_path_ = Path(mine.inner_path);
   made.blocks_ = mine.blocks;
+  return {};
+}
 
-  if (question.deterministic && question.reduces) made.keep_one_order();
+void Chooser::Creator::merge(const ChooserInputs& other, int rank) {
+  for (std::size_t c = 0; c < made.facts_.size(); ++c) {
+    if (made.out_[c].empty() && (other.usable >> c & 1) == 0) {
+      made.out_[c] = fmt::format("rank {} cannot run it", rank);
+    }
+  }
+  mine.usable &= other.usable;
+  mine.path = std::max(mine.path, other.path);
+  mine.inner_path = std::max(mine.inner_path, other.inner_path);
+  mine.blocks = std::min(mine.blocks, other.blocks);
+  // The strictest limit of any rank: all ranks look for the same rows of the table.
+  if (mine.max_ctas == 0 || (other.max_ctas > 0 && other.max_ctas < mine.max_ctas)) {
+    mine.max_ctas = other.max_ctas;
+  }
+}
 
+void Chooser::Creator::add_measurements() {
   TuningCase& where = made.where_;
   where = {made.op_, state.ranks, 1, std::string{name(made.path_)}, 0, mine.max_ctas};
   for (const PeerInfo& peer : state.peers) {
@@ -225,6 +268,9 @@ Result<Chooser> Chooser::create(const Communicator& comm, const ChooserRequest& 
       }
     }
   }
+}
+
+void Chooser::Creator::add_model() {
   for (const CandidateFacts& one : made.facts_) {
     made.rates_.push_back(rates(made.path_, one.mover, one.packing));
     made.near_.push_back(rates(made.inner_path_, one.mover, one.packing));
@@ -235,13 +281,26 @@ Result<Chooser> Chooser::create(const Communicator& comm, const ChooserRequest& 
     }
     made.cost_terms_.push_back(cost_terms);
   }
+}
+
+Result<Chooser> Chooser::create(const Communicator& comm, const ChooserRequest& question) {
+  CommState& state = *comm.state();
+  CCL_CHECK(state.ready());
+  Creator creator{state, question};
+  CCL_CHECK(creator.list_candidates());
+  CCL_CHECK(creator.check_candidates());
+  CCL_CHECK(creator.agree());
+  Chooser& made = creator.made;
+  if (question.deterministic && question.reduces) made.keep_one_order();
+  creator.add_measurements();
+  creator.add_model();
   made.resolve();
   if (made.kept_.empty()) return fail(state.annotate(made.nothing_left()));
-  return made;
+  return std::move(made);
 }
 
 void Chooser::keep_one_order() {
-  // That of the first candidate that a functor meets: one that is not commutative meets other ones.
+  // Keeps the order of the first candidate that the kind of functor can use.
   const auto keep = [this](bool for_order, auto&& meets) {
     std::optional<SumOrder> order;
     for (std::size_t c = 0; c < facts_.size(); ++c) {

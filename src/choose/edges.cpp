@@ -64,7 +64,7 @@ std::string no_levels(const CommState& state, const CandidateFacts& one, const H
   if (shape.hosts == state.ranks) return "each rank is alone on its host";
   if (one.by_rail && !shape.even) return "hosts have different numbers of ranks";
   if (one.by_rank && !shape.regular) return "ranks are not numbered host by host";
-  const int locals = state.ranks / shape.hosts;  // of one host, where hosts are even
+  const int locals = state.ranks / shape.hosts;  // of one host, if hosts are even
   for (int s = 0; s < one.step_count; ++s) {
     const LevelStep& step = one.steps[std::size_t(s)];
     const int ranks = step.outer ? shape.hosts : shape.even ? locals : 0;

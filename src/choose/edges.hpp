@@ -10,7 +10,7 @@
 
 namespace ccl::detail {
 
-/// What one rank's edges are to one transport.
+/// Properties of one rank's edges over one transport.
 struct Edges {
   const TransportTable* by = nullptr;
   Path path = Path::shm;
@@ -21,10 +21,11 @@ struct Edges {
 
 Edges look_at(const CommState& state, const TransportTable& by);
 
-/// Why this rank cannot address its peers' memory, or that of those on its host; empty if it can.
+/// Reason why this rank cannot address the memory of its peers, or of those on its host; empty if
+/// it can.
 std::string no_peers(const CommState& state, bool of_host = false);
 
-/// Why this communicator has no levels for a candidate; empty if it has.
+/// Reason why this communicator has no levels for a candidate; empty if it has.
 std::string no_levels(const CommState& state, const CandidateFacts& one, const HostShape& shape);
 
 }  // namespace ccl::detail

@@ -6,7 +6,7 @@
 namespace ccl::detail {
 namespace {
 constexpr Index largest = Index{1} << 34;
-// What one launch more takes in a CUDA graph on H200, see benchmarks/gpu/group_bench.cu.
+// Time of one more launch in a CUDA graph on H200, see benchmarks/gpu/group_bench.cu.
 constexpr double launch_us = 1.5;
 }  // namespace
 
@@ -24,8 +24,7 @@ int Chooser::best(std::uint64_t among, double bytes, CallConstraints demands) co
   bool measured = false;
   for (int c = 0; c < int(facts_.size()); ++c) {
     if ((among >> c & 1) == 0 || !meets(c, demands)) continue;
-    // The model knows nothing of what the measurements know: where there are some, only those
-    // count.
+    // The model cannot be compared with measurements: if there are some, only those count.
     const bool covered = covers(c, bytes);
     if (measured && !covered) continue;
     const double us = predict(c, Index(bytes));
@@ -40,7 +39,7 @@ int Chooser::best(std::uint64_t among, double bytes, CallConstraints demands) co
 int Chooser::steadiest(CallConstraints demands) const {
   int found = -1;
   double least = std::numeric_limits<double>::max();
-  for (const bool any : {false, true}) {  // at last also those that were not measured everywhere
+  for (const bool any : {false, true}) {  // second: those not measured everywhere
     for (int c = 0; c < int(facts_.size()); ++c) {
       if (!usable(c) || !meets(c, demands)) continue;
       double worst = 1;

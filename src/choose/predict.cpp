@@ -6,8 +6,8 @@
 namespace ccl::detail {
 namespace {
 
-/// A time between measured ones: straight in both logarithms, beyond them in proportion to the
-/// size; never less than the smallest size took.
+/// Interpolates between measured times: linear in both logarithms. Beyond them the time is in
+/// proportion to the size, and at least that of the smallest size.
 double between(const std::vector<double>& bytes, const std::vector<double>& us, double at) {
   if (at <= bytes.front()) return us.front();
   if (bytes.size() == 1) return us.front() * std::max(1.0, at / bytes.front());
@@ -39,16 +39,16 @@ double Chooser::predict_levels(const CandidateFacts& one, double bytes) const {
     const LevelStep& step = one.steps[std::size_t(s)];
     const int ranks = step.outer ? hosts_ : locals_;
     if (ranks < 2) continue;
-    // What is relayed passes through scratch memory, as much at a time as it holds.
+    // Relayed messages pass through scratch memory, in pieces of at most its size.
     const double pieces =
         one.relays ? std::max(1.0, std::ceil(bytes / double(level_scratch_bytes(gpu_)))) : 1;
     const double calls = pieces * (step.once_a_host ? hosts_ : 1);
     const Rates by = rates(step.outer ? path_ : inner_path_, step.mover, step.packing);
-    // GPUs have NICs of their own; the rails of CPU ranks share their host's.
+    // GPUs have NICs of their own; the rails of CPU ranks share their host's NIC.
     const bool rails = step.shared && path_ != Path::net;
     const double each = bytes / calls / (rails ? locals_ : 1);
     CostTerms cost_terms = step.cost_terms(ranks);
-    // As that of the candidates that send it straight.
+    // As for the candidates that send directly.
     if (one.relays && step.outer && gpu_) cost_terms.volume = 2.0 * (hosts_ - 1) / hosts_;
     us += calls * predict_us(by, cost_terms, each, blocks_);
     if (!step.outer || step.waits) us += calls * level_us(inner_path_);

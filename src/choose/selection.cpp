@@ -23,7 +23,7 @@ void each_part(std::string_view text, char separator, F f) {
   }
 }
 
-/// Whether a list names this operation.
+/// True if a list names this operation.
 bool is_named(std::string_view list, std::string_view op) {
   bool found = false;
   each_part(plain(list), ';', [&](std::string_view part) {
@@ -33,7 +33,7 @@ bool is_named(std::string_view list, std::string_view op) {
   return found;
 }
 
-/// Those that have one algorithm only are not asked, as in NCCL, unless a list names them.
+/// Operations with one algorithm are not checked, as in NCCL, unless a list names them.
 bool has_choice(std::string_view op) {
   constexpr std::string_view ops[] = {"all_reduce", "all_gather", "reduce_scatter", "broadcast",
                                       "reduce"};

@@ -18,7 +18,7 @@ namespace {
 using Json = nlohmann::json;
 constexpr const char* format_name = "ccl tuning table 1";
 
-/// A member of the type of `into`, or what is wrong with it.
+/// Reads a member of the type of `into`. Returns what is wrong with it.
 template <class T>
 bool take(const Json& from, const char* key, T& into, std::string& wrong) {
   const auto found = from.find(key);
@@ -123,7 +123,7 @@ std::string TuningTable::json() const {
 }
 
 Result<void> TuningTable::write(const std::string& path) const {
-  // In place at once: a communicator may be reading the old one.
+  // Atomic replacement: a communicator may be reading the old file.
   const std::string next = path + ".new";
   std::ofstream out{next};
   out << json();

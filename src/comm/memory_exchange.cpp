@@ -5,10 +5,11 @@
 #include <utility>
 #include <vector>
 
-#include "comm/edge_handshake.hpp"
 #include "base/os_error.hpp"
+#include "base/random.hpp"
+#include "comm/edge_handshake.hpp"
 #include "transport/fd_server.hpp"
-#include "transport/wire_layout.hpp"
+#include "transport/handshake_fields.hpp"
 #include <fcntl.h>
 
 namespace ccl::detail {

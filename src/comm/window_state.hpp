@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "base/fd.hpp"
+#include "base/mapping.hpp"
 #include "gpu/memory.hpp"
-#include "transport/wire_layout.hpp"
 
 namespace ccl::detail {
 

@@ -8,10 +8,10 @@
 #include <thread>
 #include <vector>
 
+#include "base/mapping.hpp"
 #include "comm/state.hpp"
-#include "gpu/memory.hpp"
 #include "connect/registry_board.hpp"
-#include "transport/wire_layout.hpp"
+#include "gpu/memory.hpp"
 
 namespace ccl::detail {
 

@@ -8,9 +8,9 @@
 #include <thread>
 #include <vector>
 
+#include "base/mapping.hpp"
 #include "comm/state.hpp"
 #include "gpu/host_pin.hpp"
-#include "transport/wire_layout.hpp"
 
 namespace ccl::detail {
 

@@ -11,11 +11,11 @@
 #include <set>
 #include <utility>
 
-#include "comm/state.hpp"
 #include "comm/edge_handshake.hpp"
-#include "connect/device_state.hpp"
 #include "comm/rank_results.hpp"
-#include "transport/wire_layout.hpp"
+#include "comm/state.hpp"
+#include "connect/device_state.hpp"
+#include "transport/edge_error.hpp"
 
 namespace ccl::detail {
 namespace {

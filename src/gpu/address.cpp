@@ -7,7 +7,7 @@
 namespace ccl::detail {
 namespace {
 
-/// GPUs of some machines use any memory of the process.
+/// True if the GPU can access all memory of the process.
 bool uses_all_memory(const CudaDriver& cuda, int device) {
   CUdevice handle = -1;
   int all = 0;

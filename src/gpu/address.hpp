@@ -4,10 +4,12 @@
 
 namespace ccl::detail {
 
-/// Whether kernels on `device` may use `bytes` from `at` on: memory of that GPU, of one that it
-/// addresses, or pinned. The error says what is there instead, and where it ends. Memory of cuMem
-/// handles may be mapped in several pieces, other allocations are one. With the GPU's context
-/// current; takes microseconds.
+/// Checks that kernels on `device` may access `bytes` bytes from `at` on. Allowed are memory of
+/// that GPU, memory of a GPU that it addresses, and pinned memory. The error names the memory found
+/// instead, and its end.
+///
+/// Memory of cuMem handles may be mapped in several pieces; other allocations are one piece. The
+/// GPU's context must be current. Takes microseconds.
 Result<void> check_address(const CudaDriver& cuda, int device, const char* what, const void* at,
                            Index bytes);
 

@@ -4,19 +4,19 @@
 
 namespace ccl::detail {
 
-/// What the driver knows of the allocation around an address.
+/// The driver's description of the allocation around an address.
 struct Allocation {
-  unsigned kind = 0;  // a CUmemorytype; 0: the driver knows of none
+  unsigned kind = 0;  // a CUmemorytype; 0: unknown to the driver
   CUdeviceptr begin = 0;
   std::size_t bytes = 0;
-  CUdeviceptr here = 0;       // where kernels of this context find the address; 0: nowhere
-  int device = -1;            // whose memory it is
-  bool legacy = false;        // one piece, with legacy IPC handles; not mapped of cuMem handles
+  CUdeviceptr here = 0;       // address for kernels of this context; 0: none
+  int device = -1;            // owner of the memory
+  bool legacy = false;        // one piece with legacy IPC handles, not mapped by cuMem handles
   unsigned long long id = 0;  // unique for the life of the process
   CUdeviceptr end() const { return begin + bytes; }
 };
 
-/// With a GPU's context current; takes about a microsecond.
+/// Looks up an allocation. A GPU's context must be current. Takes about 1 us.
 Allocation allocation_around(const CudaDriver& cuda, CUdeviceptr at);
 
 }  // namespace ccl::detail

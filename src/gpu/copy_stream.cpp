@@ -9,7 +9,7 @@ Result<std::shared_ptr<CopyStream>> CopyStream::of(const CudaDriver& driver) {
     std::mutex mutex;
     std::map<unsigned long long, std::weak_ptr<CopyStream>> by_context;
   };
-  static Known* const known = new Known;  // communicators end as late as they like
+  static Known* const known = new Known;  // outlives all communicators
   CUcontext context = nullptr;
   unsigned long long number = 0;
   CCL_CHECK(cuda_check(driver.ctx_get_current(&context), "ask for the context"));

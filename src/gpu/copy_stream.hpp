@@ -8,19 +8,19 @@
 
 namespace ccl::detail {
 
-/// A process's stream for its own copies on one GPU. One for all its communicators there: a GPU has
-/// a few queues of launches for all streams of a process, and what shares one with a kernel that
-/// waits, waits as well.
+/// A process's stream for its own copies on one GPU, shared by its communicators there. A GPU has
+/// few launch queues for all streams of a process. Work in the queue of a waiting kernel waits,
+/// too.
 class CopyStream {
  public:
-  /// With the GPU's primary context current, as in all other calls, the last handle's end among
-  /// them.
+  /// Returns the stream of the current context. The GPU's primary context must be current, as in
+  /// all other calls and when the last handle is destroyed.
   static Result<std::shared_ptr<CopyStream>> of(const CudaDriver& driver);
   ~CopyStream();
   CopyStream(const CopyStream&) = delete;
   CopyStream& operator=(const CopyStream&) = delete;
 
-  /// Return when it is done. Any thread. The host's side is pinned memory.
+  /// Returns when the copy is done. Any thread may call. The host's side must be pinned memory.
   Result<void> copy(void* to, const void* from, std::size_t bytes);
   Result<void> clear(void* at, std::size_t bytes);
 

@@ -21,7 +21,7 @@ Opened open_driver() {
     opened.problem = std::move(why);
     return opened;
   };
-  void* const library = ::dlopen("libcuda.so.1", RTLD_NOW | RTLD_GLOBAL);  // for the process's life
+  void* const library = ::dlopen("libcuda.so.1", RTLD_NOW | RTLD_GLOBAL);  // never closed
   if (library == nullptr) {
     const char* const why = ::dlerror();
     return refuse(Errc::not_supported,

@@ -8,7 +8,7 @@
 
 namespace ccl::detail {
 
-// Macro: the names are macros themselves, and stand for the version that the headers declare.
+// A macro, because the names are macros, too, for the versions that the headers declare.
 #define CCL_CUDA_DRIVER_CALLS(X)                                           \
   X(init, cuInit)                                                          \
   X(device_get_count, cuDeviceGetCount)                                    \
@@ -83,14 +83,15 @@ struct CudaDriver {
 #undef CCL_CUDA_DRIVER_MEMBER
 };
 
-/// The driver, initialised; an error that says what is missing. Any thread, any number of times.
+/// Returns the initialized driver, or an error that names what is missing. Any thread may call it
+/// repeatedly.
 Result<const CudaDriver*> cuda_driver();
-/// In tests, in the place of libcuda; before anything else asks for it.
+/// Replaces libcuda in tests; must be called before any other use of the driver.
 void use_cuda_driver(const CudaDriver& driver, int devices);
-/// GPUs that this process may use; 0 without a driver.
+/// Number of GPUs that this process may use; 0 without a driver.
 int cuda_device_count();
 
-/// An error of a failed call: "cannot <what> (CUDA_ERROR_..., <text>)".
+/// Error of a failed call: "cannot <what> (CUDA_ERROR_..., <text>)".
 Error cuda_error(CUresult code, std::string_view what);
 inline Result<void> cuda_check(CUresult code, std::string_view what) {
   if (code == CUDA_SUCCESS) return {};

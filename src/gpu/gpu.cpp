@@ -59,8 +59,8 @@ Gpu::~Gpu() {
   }
 }
 
-// Through pinned memory: where a copy of other memory waits for a kernel, of whatever stream, so
-// does the next one.
+// Uses pinned memory: if a copy of other memory waits for a kernel of any stream, the next copy
+// waits, too.
 Result<void> Gpu::put(void* to, const void* from, std::size_t bytes) const {
   const Current current{*this};
   CCL_TRY(const Pinned piece, Pinned::take(driver_, piece_bytes));

@@ -9,8 +9,8 @@
 
 namespace ccl::detail {
 
-/// What kernels poll and leave for the host, in pinned memory: the host writes and reads it without
-/// a call, whatever the GPU is doing. Kernels look at it once in thousands of polls.
+/// Words that kernels poll and write for the host, in pinned memory. The host accesses them without
+/// a driver call. Kernels read them once in thousands of polls.
 struct Watched {
   Word stop = 0;
   LaneFailure lane_failure;
@@ -19,8 +19,8 @@ struct Watched {
 
 class CopyStream;
 
-/// One GPU as a rank uses it: holds its primary context, the stream of the library's own copies and
-/// what kernels poll.
+/// One GPU of a rank: its primary context, the stream of the library's own copies, and the words
+/// that kernels poll.
 class Gpu {
  public:
   static Result<std::shared_ptr<Gpu>> open(int device);
@@ -33,12 +33,12 @@ class Gpu {
   int multiprocessors() const { return multiprocessors_; }
   Watched& watched() const { return *static_cast<Watched*>(watched_.at()); }
   CUcontext context() const { return context_; }
-  /// Whether its memory is to have handles for other hosts.
+  /// True if its memory gets handles for other hosts.
   bool fabric() const { return fabric_; }
   void use_fabric() { fabric_ = true; }
 
-  /// While it lives, the GPU's context is the calling thread's, and calls that a stream's capture
-  /// would otherwise forbid are allowed: they do not touch that stream.
+  /// Makes the GPU's context current for the calling thread during its lifetime. Also allows calls
+  /// that a stream capture forbids: they do not use that stream.
   class Current {
    public:
     explicit Current(const Gpu& gpu);
@@ -51,8 +51,8 @@ class Gpu {
     CUstreamCaptureMode mode_ = CU_STREAM_CAPTURE_MODE_RELAXED;
   };
 
-  /// From and to the memory of this process, at once, beside whatever the GPU does and whatever
-  /// copies wait for it. The GPU's side is memory that its context maps.
+  /// Copy between this process's memory and the GPU at once, beside the GPU's other work and
+  /// waiting copies. The GPU's side is memory that its context maps.
   Result<void> put(void* to, const void* from, std::size_t bytes) const;
   Result<void> get(void* to, const void* from, std::size_t bytes) const;
   Result<void> clear(void* at, std::size_t bytes) const;

@@ -8,8 +8,8 @@
 
 namespace ccl::detail {
 
-/// Host memory that a GPU reads and writes in place. Owns the registration, not the memory: it goes
-/// before that does, and after the last kernel that uses it.
+/// Registration of host memory that a GPU reads and writes in place. It does not own the memory. It
+/// must end before the memory, and after the last kernel that uses it.
 class HostPin {
  public:
   HostPin() = default;
@@ -22,9 +22,9 @@ class HostPin {
   }
   ~HostPin();
 
-  /// `at`: of any mapping, shared or private; its pages come to be there now.
+  /// Pins `at`, of any mapping, shared or private; its pages are populated.
   static Result<HostPin> make(std::shared_ptr<Gpu> gpu, std::byte* at, std::size_t bytes);
-  /// Where the GPU finds it.
+  /// Address of the memory for the GPU.
   std::byte* on_device() const { return there_; }
 
  private:

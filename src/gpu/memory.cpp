@@ -11,9 +11,9 @@
 #include <tuple>
 #include <utility>
 
+#include "base/random.hpp"
 #include "gpu/allocation.hpp"
 #include "gpu/devices.hpp"
-#include "transport/wire_layout.hpp"
 
 namespace ccl::detail {
 namespace {
@@ -22,7 +22,7 @@ constexpr std::size_t up(std::size_t bytes, std::size_t to) {
   return (bytes + to - 1) / to * to;
 }
 
-/// What this process has made (by its own device) or mapped (by the device that maps), by id.
+/// Memory that this process has made (by its own device) or mapped (by the mapping device), by id.
 struct Memories {
   using Key = std::tuple<Word, Word, int>;  // device -1: the owner
   std::mutex mutex;
@@ -132,7 +132,7 @@ Result<void> GpuMemory::allocate_handles(std::size_t bytes, int device) {
   };
   Result<void> made = allocate(gpu_->fabric());
   if (!made && gpu_->fabric() && made.error().code != Errc::out_of_memory) {
-    // Without access to the fabric (IMEX), memory is this host's only.
+    // Without access to the fabric (IMEX), memory serves this host only.
     log_info(LogPart::p2p, "no memory for other hosts: {}", made.error().what);
     if (name_.handles != 0) (void)cuda.mem_release(std::exchange(handle_, 0));
     name_.handles = 0;
@@ -153,7 +153,7 @@ Result<void> GpuMemory::export_fabric() {
 
 Result<void> GpuMemory::allocate_legacy(std::size_t bytes) {
   const CudaDriver& cuda = gpu_->driver();
-  // A handle names a whole allocation of the driver's, which holds several small ones.
+  // A handle names a whole allocation of the driver, which holds several small ones.
   name_.bytes = up(bytes, std::size_t{2} << 20);
   CUdeviceptr at = 0;
   CCL_CHECK(cuda_check(cuda.mem_alloc(&at, name_.bytes),
@@ -179,8 +179,8 @@ Result<std::shared_ptr<GpuMemory>> GpuMemory::find(const Gpu& gpu, const GpuMemo
   if (!memory || memory->gpu_->device() == gpu.device()) return memory;
   const CudaDriver& cuda = gpu.driver();
   const Gpu::Current current{gpu};
-  // Once for each device: where several ranks have the same, doing it again fails, or takes the
-  // memory away for a moment, under the copies of the first.
+  // Runs once for each device. If several ranks have the same device, a repeated call fails, or
+  // removes the memory for a moment during the first rank's copies.
   const std::lock_guard lock{memory->access_mutex_};
   if (memory->accessible_.count(gpu.device()) != 0) return memory;
   if (memory->name_.handles != 0) {
@@ -267,7 +267,7 @@ Result<std::shared_ptr<GpuMemory>> GpuMemory::map(std::shared_ptr<Gpu> gpu,
   if (name.handles != 0) {
     CUmemFabricHandle fabric;
     std::memcpy(&fabric, name.key.data(), sizeof fabric);
-    // The driver takes the descriptor for a pointer.
+    // The driver takes the descriptor in place of a pointer.
     void* const what = fd ? reinterpret_cast<void*>(std::uintptr_t(fd.get())) : &fabric;
     CCL_CHECK(cuda_check(
         cuda.mem_import(&memory->handle_, what,

@@ -12,38 +12,41 @@
 
 namespace ccl::detail {
 
-/// What a process tells another of memory that it may map: travels as bytes.
+/// Name of memory that another process may map; travels as bytes.
 struct GpuMemoryName {
   std::array<Word, 2> id{};  // unique
   Word bytes = 0;
-  // 1: cuMem, whose fd comes over a Unix socket; 2: the same, and `key` is its fabric handle, for
-  // other hosts; 0: legacy, and `key` is its IPC handle.
+  // Kind of handle:
+  // - 0: legacy; `key` is its IPC handle,
+  // - 1: cuMem; its fd travels over a Unix socket,
+  // - 2: as 1, and `key` is its fabric handle for other hosts.
   Word handles = 0;
   std::array<std::byte, 64> key{};
   static_assert(sizeof(CUipcMemHandle) == 64 && sizeof(CUmemFabricHandle) == 64);
 };
 
-/// Memory of a GPU, this rank's own or mapped from a peer. A mapping of cuMem memory keeps it alive
-/// when its owner has gone; within a process, owners are shared.
+/// Memory of a GPU, this rank's own or mapped from a peer. A mapping of cuMem memory outlives the
+/// owner's handle; within a process, owners are shared.
 class GpuMemory {
  public:
-  /// Zeroed memory of `gpu`, by cuMem handles unless CCL_CUMEM_ENABLE is 0 or the GPU has none.
+  /// Allocates zeroed memory of `gpu`, by cuMem handles unless CCL_CUMEM_ENABLE is 0 or the GPU has
+  /// none.
   static Result<std::shared_ptr<GpuMemory>> allocate(std::shared_ptr<Gpu> gpu, std::size_t bytes);
-  /// The same on the GPU with this bus id, which this process must see and `gpu` must reach; always
-  /// by cuMem handles.
+  /// Allocates zeroed memory on the GPU with this bus id, always by cuMem handles. This process
+  /// must see the GPU and `gpu` must reach it.
   static Result<std::shared_ptr<GpuMemory>> allocate_on(std::int64_t bus_id,
                                                         std::shared_ptr<Gpu> gpu,
                                                         std::size_t bytes);
-  /// Of another rank of this process: the memory itself, made accessible to `gpu`; null if no rank
-  /// of this process has made it.
+  /// Finds memory of another rank of this process and makes it accessible to `gpu`. Returns null if
+  /// no rank of this process has made it.
   static Result<std::shared_ptr<GpuMemory>> find(const Gpu& gpu, const GpuMemoryName& name);
-  /// What `gpu` has mapped already; null if nothing.
+  /// Returns the existing mapping of `gpu`, null if there is none.
   static std::shared_ptr<GpuMemory> mapped(const Gpu& gpu, const GpuMemoryName& name);
-  /// Maps a peer's memory; `fd` is that of a cuMem handle, none if its fabric handle is meant.
+  /// Maps a peer's memory. `fd` is its cuMem handle, or empty to use its fabric handle.
   static Result<std::shared_ptr<GpuMemory>> map(std::shared_ptr<Gpu> gpu, const GpuMemoryName& name,
                                                 const Fd& fd);
-  /// Memory that the user has made, for peers to map, whoever frees it. `elsewhere`: some of them
-  /// are other processes. `bytes` from `at` on must lie in one allocation of `gpu`.
+  /// Lets peers map memory of the user, who frees it. `elsewhere`: some peers are other processes.
+  /// The `bytes` bytes from `at` on must be in one allocation of `gpu`.
   static Result<std::shared_ptr<GpuMemory>> borrow(std::shared_ptr<Gpu> gpu, void* at,
                                                    std::size_t bytes, bool elsewhere);
   ~GpuMemory();
@@ -52,13 +55,13 @@ class GpuMemory {
 
   std::byte* base() const { return base_; }
   const GpuMemoryName& name() const { return name_; }
-  /// Of cuMem memory of this process.
+  /// Returns a descriptor of cuMem memory of this process.
   Result<Fd> share() const;
 
  private:
   explicit GpuMemory(std::shared_ptr<Gpu> gpu) : gpu_{std::move(gpu)} {}
   Result<void> allocate_handles(std::size_t bytes, int device);
-  /// `device` -1: without handles, on the GPU itself.
+  /// With `device` -1, makes memory without handles on the GPU itself.
   static Result<std::shared_ptr<GpuMemory>> make(std::shared_ptr<Gpu> gpu, std::size_t bytes,
                                                  int device);
   Result<void> allocate_legacy(std::size_t bytes);
@@ -69,28 +72,28 @@ class GpuMemory {
   std::shared_ptr<Gpu> gpu_;
   GpuMemoryName name_;
   bool own_ = false, enlisted_ = false;
-  bool borrowed_ = false;  // the user's
+  bool borrowed_ = false;  // owned by the user
   std::byte* base_ = nullptr;
   CUmemGenericAllocationHandle handle_ = 0;
   bool mapped_ = false;
-  std::mutex access_mutex_;   // of `accessible_`
-  std::set<int> accessible_;  // to these devices of other ranks of this process
+  std::mutex access_mutex_;   // guards `accessible_`
+  std::set<int> accessible_;  // devices of other ranks of this process
 };
 
-/// Part of a memory, which it keeps alive.
+/// Part of a memory that it keeps alive.
 struct GpuBlock {
   std::shared_ptr<GpuMemory> memory;
   std::size_t offset = 0;
   std::byte* at() const { return memory->base() + offset; }
 };
 
-/// Deals out zeroed memory of one GPU, 128-byte aligned, never the same twice: a late write of a
-/// peer must not hit what belongs to another by then. Memory goes when all blocks of it have gone.
+/// Allocator of zeroed memory of one GPU, aligned to 128 bytes. It never returns the same memory
+/// twice, because a late write of a peer could hit it. Memory is freed with the last of its blocks.
 class GpuArena {
  public:
   explicit GpuArena(std::shared_ptr<Gpu> gpu) : gpu_{std::move(gpu)} {}
   const std::shared_ptr<Gpu>& gpu() const { return gpu_; }
-  /// The next blocks, of `bytes` in all, will lie in one memory.
+  /// The next blocks, of `bytes` bytes in total, will be in one memory.
   Result<void> reserve(std::size_t bytes);
   Result<GpuBlock> allocate(std::size_t bytes);
 

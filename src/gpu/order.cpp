@@ -5,7 +5,7 @@
 namespace ccl::detail {
 namespace {
 
-/// What destroyed graphs held.
+/// Resources of destroyed graphs.
 struct DeferredFree {
   std::mutex mutex;
   std::vector<std::shared_ptr<void>> dead;
@@ -15,7 +15,7 @@ struct DeferredFree {
   }
 };
 
-/// What a graph holds.
+/// Resources of a graph.
 struct Tied {
   std::shared_ptr<void> keep, alive;
 };
@@ -52,7 +52,7 @@ Result<void> GpuOrder::make_event() {
 }
 
 Result<unsigned long long> GpuOrder::number_of(CUstream stream) const {
-  if (stream == nullptr) return legacy;  // must not be asked while another stream is captured
+  if (stream == nullptr) return legacy;  // must not be queried while another stream is captured
   unsigned long long number = 0;
   CCL_CHECK(cuda_check(gpu_->driver().stream_get_id(stream, &number), "get the stream's number"));
   return number;
@@ -83,7 +83,7 @@ void GpuOrder::give_up() {
 Result<void> GpuOrder::enter(CUstream stream, const std::shared_ptr<void>& keep) {
   const CudaDriver& cuda = gpu_->driver();
   CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
-  // The legacy stream cannot be captured, and must not be asked while another is.
+  // The legacy stream cannot be captured, and must not be queried while another stream is.
   if (stream != nullptr) {
     CCL_CHECK(cuda_check(cuda.stream_is_capturing(stream, &status),
                          "ask whether the stream is being captured"));
@@ -100,7 +100,7 @@ Result<void> GpuOrder::enter(CUstream stream, const std::shared_ptr<void>& keep)
     CCL_CHECK(cuda_check(
         cuda.stream_get_capture_info(stream, &status, &id, &graph, nullptr, nullptr, nullptr),
         "look at the capture"));
-    // A record without an end is of a first launch that failed, perhaps before anything was tied.
+    // A record without an end belongs to a failed first launch, perhaps before anything was tied.
     std::erase_if(captures_, [id](const auto& c) {
       return c.first != id && c.second.alive.expired() && c.second.ended != nullptr;
     });
@@ -126,7 +126,7 @@ Result<void> GpuOrder::tie(const std::shared_ptr<void>& keep) {
   CCL_CHECK(cuda_check(cuda.user_object_create(&object, held.get(), &graph_has_gone, 1,
                                                CU_USER_OBJECT_NO_DESTRUCTOR_SYNC),
                        "tie connections to a graph"));
-  (void)held.release();  // the object's
+  (void)held.release();  // owned by the object
   const CUresult tied =
       cuda.graph_retain_user_object(capture_->graph, object, 1, CU_GRAPH_USER_OBJECT_MOVE);
   if (tied != CUDA_SUCCESS) (void)cuda.user_object_release(object, 1);
@@ -146,7 +146,7 @@ Result<void> GpuOrder::enter_graph(CUstream stream) {
                       "let the graph wait for its turn");
   }
   if (stream == capture.last) return {};
-  // After the collective before, which was on another stream of this capture.
+  // After the previous collective, which was on another stream of this capture.
   return cuda_check(cuda.stream_update_capture_dependencies(stream, capture.ends.data(), nullptr,
                                                             capture.ends.size(),
                                                             CU_STREAM_ADD_CAPTURE_DEPENDENCIES),
@@ -206,14 +206,14 @@ void GpuOrder::mark_retired(CUstream stream) {
       continue;
     }
     if (r.event != nullptr) (void)cuda.event_destroy(r.event);
-    r.event = nullptr;  // it goes when nothing runs
+    r.event = nullptr;  // destroyed when nothing runs
   }
 }
 
 void GpuOrder::retire(std::shared_ptr<void> used) {
   const CudaDriver& cuda = gpu_->driver();
   const Gpu::Current current{*gpu_};
-  std::vector<std::shared_ptr<void>> gone;  // without the lock
+  std::vector<std::shared_ptr<void>> gone;  // destroyed without the lock
   const std::lock_guard lock{retired_mutex_};
   retired_.push_back({nullptr, std::move(used)});
   unmarked_.store(true, std::memory_order_relaxed);

@@ -10,19 +10,21 @@
 
 namespace ccl::detail {
 
-/// Keeps the launches of one communicator in order, whatever streams they are on: they share wires,
-/// and two that ran at once might each hold multiprocessors that the other's peers wait for.
+/// Keeps the launches of one communicator in order on all streams. Two launches share wires, and at
+/// once each might hold multiprocessors that the other's peers wait for.
 ///
-/// A call of several launches, on the communicator and on its levels, is one turn: those within it,
-/// on the same thread and stream, follow each other.
+/// A call of several launches, on the communicator and its levels, is one turn. The launches of a
+/// turn are on one thread and stream, so they follow each other.
 ///
-/// Launches on one stream are in order by themselves. Every launch records an event, for which one
-/// on another stream waits. It is recorded at once, not when the other stream comes, since the user
-/// may have destroyed the first by then; a new one may even have its handle, so streams are told
-/// apart by CUDA's numbers. A captured graph waits for that event when its replay begins, and
-/// records it when its last collective has ended, on a branch of its own, so that collectives of a
-/// graph follow each other as closely as they can. Replays are not seen here: from the first
-/// capture on, every launch outside a graph waits.
+/// Launches on one stream are in order by themselves. Every launch records an event at once, and a
+/// launch on another stream waits for it. The event cannot be recorded later, because the user may
+/// have destroyed the stream by then. A new stream may even have its handle, so streams are
+/// compared by CUDA's numbers.
+///
+/// A captured graph waits for that event when its replay begins. It records the event when its last
+/// collective has ended, on a branch of its own, so collectives of a graph follow each other
+/// closely. Replays are not visible here: from the first capture on, every launch outside a graph
+/// waits.
 class GpuOrder {
  public:
   explicit GpuOrder(std::shared_ptr<Gpu> gpu) : gpu_{std::move(gpu)} {}
@@ -30,34 +32,34 @@ class GpuOrder {
   GpuOrder(const GpuOrder&) = delete;
   GpuOrder& operator=(const GpuOrder&) = delete;
 
-  /// Around each launch, and around the launches of a call, on the thread that launches; the lock
-  /// is held in between.
+  /// Surround each launch, and all launches of a call, on the launching thread. The lock is held in
+  /// between.
   Result<void> before(CUstream stream, const std::shared_ptr<void>& keep);
   Result<void> after(CUstream stream);
-  void give_up();  // instead of `after`: nothing was launched
+  void give_up();  // instead of `after` if nothing was launched
 
-  /// What launches may still use: let go of once they have ended. Never blocks, and leaves other
-  /// streams alone: an event of the whole context would end whatever capture a thread is in. A
-  /// graph keeps what its replays use.
+  /// Releases `used` once the launches that may use it have ended. Never blocks, and leaves other
+  /// streams alone: an event of the whole context would end a capture. A graph keeps what its
+  /// replays use.
   void retire(std::shared_ptr<void> used);
-  /// Whether all launches have ended. Any thread.
+  /// True if all launches have ended. Any thread may call.
   bool idle();
-  /// For the end: waits for this communicator's launches, and for no other kernel.
+  /// Waits for this communicator's launches, and for no other kernel. Called at its end.
   void drain();
 
  private:
   struct Retired {
-    CUevent event;  // of the next launch outside graphs, which comes after those that may use it
+    CUevent event;  // of the next launch outside graphs, which follows those that may use it
     std::shared_ptr<void> used;
   };
-  /// What was launched into one graph that is being captured, or was. Several may be at once, of
-  /// several threads or streams.
+  /// Launches into one graph that is or was captured. Several threads or streams may capture at
+  /// once.
   struct Capture {
-    std::weak_ptr<void> alive;  // what the graph and its executables hold
+    std::weak_ptr<void> alive;  // expires with the graph and its executables
     CUgraph graph = nullptr;
     CUstream last = nullptr;        // of its last launch
     CUgraphNode ended = nullptr;    // records `turn_`
-    std::vector<CUgraphNode> ends;  // what `ended` depends on
+    std::vector<CUgraphNode> ends;  // dependencies of `ended`
     std::vector<void*> kept;        // by the graph
   };
   Result<void> enter(CUstream stream, const std::shared_ptr<void>& keep);
@@ -71,19 +73,19 @@ class GpuOrder {
 
   std::shared_ptr<Gpu> gpu_;
   std::recursive_mutex mutex_;
-  int depth_ = 0;                             // of `before`s that have no `after` yet
+  int depth_ = 0;                             // calls of `before` without an `after` yet
   CUevent turn_ = nullptr;                    // the last launch has ended
-  unsigned long long number_ = 0, last_ = 0;  // of the streams of this launch and of the one before
+  unsigned long long number_ = 0, last_ = 0;  // streams of this launch and the previous one
   bool launched_ = false, graphs_ = false;
-  std::map<cuuint64_t, Capture> captures_;  // by CUDA's number, until their graphs have gone
+  std::map<cuuint64_t, Capture> captures_;  // by CUDA's number, until their graphs are destroyed
   Capture* capture_ = nullptr;              // between `before` and `after`: of this launch
-  std::mutex retired_mutex_;  // of these and of `turn_`: who retires may hold what a launch wants
+  std::mutex retired_mutex_;  // for these and `turn_`: `retire` may hold locks of launches
   std::vector<Retired> retired_;
   std::atomic<bool> unmarked_{false};  // some of these have no event yet
 };
 
-/// Lets go of what destroyed graphs have kept: their destruction may come at a time when the driver
-/// takes no calls.
+/// Releases the resources of destroyed graphs later, because their destruction may come when the
+/// driver accepts no calls.
 void bury();
 
 }  // namespace ccl::detail

@@ -7,13 +7,13 @@
 
 namespace ccl::detail {
 
-/// Pinned host memory that every device can address. What is done with is kept for the next one of
-/// its size: freeing it would wait for all kernels of the context, those of the program, too, and
-/// keep all threads from launching meanwhile.
+/// Pinned host memory that every device can address. Used memory is kept for the next request of
+/// its size. Freeing it would wait for all kernels of the context, the program's included, and
+/// would block launches of all threads meanwhile.
 class Pinned {
  public:
   Pinned() = default;
-  /// In the calling thread's context, zeroed.
+  /// Takes zeroed memory in the calling thread's context.
   static Result<Pinned> take(const CudaDriver& cuda, std::size_t bytes);
   Pinned(Pinned&& other) noexcept
       : at_{std::exchange(other.at_, nullptr)}, bytes_{other.bytes_}, context_{other.context_} {}
@@ -30,7 +30,7 @@ class Pinned {
  private:
   void* at_ = nullptr;
   std::size_t bytes_ = 0;
-  unsigned long long context_ = 0;  // CUDA's number: with its context the memory goes
+  unsigned long long context_ = 0;  // CUDA's number: the memory is freed with its context
 };
 
 }  // namespace ccl::detail

@@ -1,12 +1,12 @@
 #pragma once
 
-// What NCCL's own header declares is what this library exports; all else is hidden.
+// This library exports the functions of NCCL's own header; all others are hidden.
 #pragma GCC visibility push(default)
 #include <nccl.h>
 extern "C" {
-// Not in every 2.28's header.
+// Missing in some headers of 2.28.
 ncclResult_t ncclCommRevoke(ncclComm_t comm, int flags);
-// In nccl_device.h; PyTorch is linked with them.
+// Declared in nccl_device.h; PyTorch is linked with them.
 ncclResult_t ncclDevCommCreate(ncclComm_t comm, const void* wants, void* made);
 ncclResult_t ncclDevCommDestroy(ncclComm_t comm, const void* made);
 }

@@ -9,8 +9,8 @@
 
 namespace ccl::detail::nccl {
 
-/// What a function of NCCL's does in the thread's group, or at once: `body` gives a Result<void>.
-/// Nothing that ccl throws leaves through the C interface.
+/// Runs a function of NCCL in the thread's group, or at once. `body` returns a Result<void>. No
+/// exception of ccl leaves the C interface.
 template <class Body>
 ncclResult_t answer(Body&& body) noexcept {
   Result<void> result;
@@ -24,7 +24,7 @@ ncclResult_t answer(Body&& body) noexcept {
   return tell(result);
 }
 
-/// `Errc::invalid_argument` where `given` is null.
+/// Fails with `Errc::invalid_argument` if `given` is null.
 template <class T>
 Result<void> check_given(const T* given, const char* what) {
   if (given != nullptr) return {};
@@ -33,7 +33,6 @@ Result<void> check_given(const T* given, const char* what) {
 
 }  // namespace ccl::detail::nccl
 
-/// NCCL exports each function under a second name, which tools call that put their own in its
-/// place.
+/// NCCL exports each function under a second name, for tools that replace the first with their own.
 #define CCL_NCCL_ALSO_P(name) \
   extern "C" __attribute__((visibility("default"), alias(#name))) decltype(name) p##name

@@ -20,16 +20,16 @@ enum class Kind {
   recv
 };
 
-/// What one function of NCCL's was asked for.
+/// Arguments of one function of NCCL.
 struct Call {
   Kind kind{};
   const void* send = nullptr;
   void* recv = nullptr;
-  Index count = 0;  // elements, as the function of NCCL's counts them
+  Index count = 0;  // elements, as counted by NCCL's function
   DataType type = DataType::uint8;
   cudaStream_t stream = nullptr;
   int root = 0;      // or the peer of a message
-  RedOp op = "sum";  // of what reduces
+  RedOp op = "sum";  // of reductions
 
   bool is_message() const { return kind == Kind::send || kind == Kind::recv; }
 };

@@ -48,7 +48,7 @@ ncclResult_t submit(Kind kind, const void* send, void* recv, std::size_t count, 
   });
 }
 
-/// A scalar of NCCL's, read now or by the GPU.
+/// Converts a scalar of NCCL, read now or by the GPU.
 Result<RedOp> scaling(const void* scalar, DataType type, ncclScalarResidence_t where) {
   return with_type(type, [&]<class T>(TypeTag<T>) -> Result<RedOp> {
     const T* const at = static_cast<const T*>(scalar);

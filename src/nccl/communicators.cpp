@@ -1,4 +1,4 @@
-// NCCL's communicators: their making, their end, and what is asked of them.
+// NCCL's communicators: creation, end and queries.
 #include <ccl/comm/unique_id.hpp>
 
 #include <fmt/format.h>
@@ -26,7 +26,8 @@ UniqueId id_of(const ncclUniqueId& given) {
   return id;
 }
 
-/// What a configuration says that ccl has; one of an older header is shorter. Null: `otherwise`.
+/// Converts the settings of a configuration that ccl has; a configuration of an older header is
+/// shorter. Returns `otherwise` for null.
 Result<Config> read_config(const ncclConfig_t* given, const Config& otherwise = {}) {
   if (given == nullptr) return otherwise;
   Config wanted;
@@ -67,9 +68,9 @@ Result<void> join(ncclComm_t* comm, int ranks, std::span<const ncclUniqueId> giv
   });
 }
 
-/// A rank of a communicator that is made from `parent`'s. It blocks: the ranks meet in the parent,
-/// which is in use until they have. So the calls of a parent's rank are made in their order, as
-/// those of the other ranks are.
+/// Makes a rank of a communicator derived from `parent`. Blocks, because the parent's bootstrap is
+/// in use until all ranks have joined. Calls of a parent's rank thus run in their order, as on the
+/// other ranks.
 Result<void> derive(std::shared_ptr<Member> parent, const Config& wanted, std::string family,
                     ncclComm_t* made, const std::function<Result<void>(Member&)>& create) {
   auto member = std::make_shared<Member>(parent->device, true, wanted, std::move(family));
@@ -129,7 +130,7 @@ Result<void> shrink(ncclComm_t comm, std::span<const int> given, int flags, nccl
                 });
 }
 
-/// What an answer says of a communicator that is there.
+/// Sets `where` to f(communicator), once the communicator is ready.
 template <class F>
 ncclResult_t ask(ncclComm_t comm, int* where, const char* what, F&& f) {
   return answer([&]() -> Result<void> {
@@ -210,7 +211,7 @@ ncclResult_t ncclCommShrink(ncclComm_t comm, int* excluded, int count, ncclComm_
   });
 }
 
-// As with NCCL, a null one has ended: a rank without a color has nothing else to give.
+// As in NCCL, a null communicator has ended: a rank without a color has no other.
 ncclResult_t ncclCommFinalize(ncclComm_t comm) {
   return answer([&]() -> ccl::Result<void> {
     if (comm == nullptr) return {};
@@ -222,7 +223,7 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm) {
   return answer([&]() -> ccl::Result<void> {
     if (comm == nullptr) return {};
     CCL_TRY(const auto member, member_of(comm));
-    // One that is still being made stays, and can be aborted.
+    // A communicator that is still being created stays, and can be aborted.
     if (member->created()) CCL_CHECK(take_from(comm));
     return member->end();
   });
@@ -267,7 +268,7 @@ ncclResult_t ncclCommCuDevice(const ncclComm_t comm, int* device) {
 ncclResult_t ncclGetVersion(int* version) {
   return answer([&]() -> ccl::Result<void> {
     CCL_CHECK(check_given(version, "version"));
-    *version = NCCL_VERSION_CODE;  // whose interface this is
+    *version = NCCL_VERSION_CODE;  // version of this interface
     return {};
   });
 }

@@ -8,21 +8,21 @@
 
 namespace ccl::detail::nccl {
 
-// The CUDA runtime, where this library was built with device code; host memory and nothing to wait
-// for where it was not.
+// CUDA runtime calls, if this library contains device code. Without it they use host memory and
+// wait for nothing.
 
-/// The device of this thread; -1: there are none.
+/// Returns the device of this thread; -1: there is none.
 int current_device();
-/// From now on this thread's.
+/// Sets the device of this thread.
 Result<void> set_device(int device);
 
-/// While it lives, this thread is on that device.
+/// Switches this thread to a device during its lifetime.
 class OnDevice {
  public:
-  /// Below 0: where it is.
+  /// A negative device leaves the thread on its own.
   explicit OnDevice(int device)
       : before_{current_device()}, moved_{device >= 0 && device != before_} {
-    if (moved_) (void)set_device(device);  // a rank's, which has been there before
+    if (moved_) (void)set_device(device);  // of a rank that was on it earlier
   }
   ~OnDevice() {
     if (moved_ && before_ >= 0) (void)set_device(before_);
@@ -35,9 +35,9 @@ class OnDevice {
   bool moved_;
 };
 
-/// Waits for all that was queued on this thread's device.
+/// Waits for all work queued on this thread's device.
 Result<void> wait_for_device();
-/// What is queued on `later` from now on runs after what has been queued on `earlier`.
+/// Work queued on `later` from now on runs after the work already queued on `earlier`.
 Result<void> put_after(cudaStream_t later, cudaStream_t earlier);
 Result<void*> allocate(std::size_t bytes);
 Result<void> release(void* memory);

@@ -23,7 +23,7 @@ int current_device() {
 Result<void> set_device(int device) {
   const cudaError_t code = cudaSetDevice(device);
   if (code == cudaSuccess) return {};
-  (void)cudaGetLastError();  // said here, and not again by whoever asks next
+  (void)cudaGetLastError();  // reported here, so cleared for the next caller
   int count = 0;
   (void)cudaGetDeviceCount(&count);
   if (code == cudaErrorInvalidDevice) {
@@ -41,11 +41,11 @@ Result<void> put_after(cudaStream_t later, cudaStream_t earlier) {
   CCL_CHECK(check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "cudaEventCreate"));
   auto done = check(cudaEventRecord(event, earlier), "cudaEventRecord");
   if (done) done = check(cudaStreamWaitEvent(later, event, 0), "cudaStreamWaitEvent");
-  (void)cudaEventDestroy(event);  // lives on until it has happened
+  (void)cudaEventDestroy(event);  // exists until it has happened
   return done;
 }
 Result<void*> allocate(std::size_t bytes) {
-  // Whole pages of the GPU's, so that peers can map it (see Window).
+  // Whole pages of the GPU, so that peers can map it (see Window).
   constexpr std::size_t page = std::size_t{2} << 20;
   void* memory = nullptr;
   CCL_CHECK(check(cudaMalloc(&memory, (bytes + page - 1) / page * page), "cudaMalloc"));

@@ -86,7 +86,7 @@ const char* ncclGetLastError(ncclComm_t) {
   return last;
 }
 
-// The variables that say what is logged are read again.
+// The variables of the log are read again.
 void ncclResetDebugInit() {
   ccl::log_reload();
 }

@@ -6,10 +6,10 @@
 
 namespace ccl::detail::nccl {
 
-/// NCCL's number for an error of ccl's.
+/// NCCL's number for a code of ccl.
 ncclResult_t number_of(Errc code);
-/// The number of what became of something. A failure's text is what ncclGetLastError says from then
-/// on, and is logged.
+/// NCCL's number for a result. A failure is logged, and its text is what ncclGetLastError returns
+/// from then on.
 ncclResult_t tell(const Result<void>& result);
 
 }  // namespace ccl::detail::nccl

@@ -28,7 +28,7 @@ Result<void> Group::Part::run() const {
   return done;
 }
 
-/// Where there are streams: CPU ranks ignore them.
+/// True if two parts share a stream; CPU ranks ignore streams.
 bool Group::Part::shares_stream_with(const Part& other) const {
   if (member->device < 0 || member->device != other.member->device) return false;
   return std::ranges::any_of(streams,
@@ -121,8 +121,8 @@ Result<void> Group::run(const Lane& lane) {
   return result;
 }
 
-/// What a stream runs waits for what was queued on it before. So the order there must be the same
-/// on all ranks, which that of the calls is, and that in which threads get there is not.
+/// Work on a stream waits for earlier work on it, so its order must be the same on all ranks. The
+/// order of calls is the same; the order in which threads arrive is not.
 std::vector<Group::Lane> Group::lanes_of(const std::vector<const Part*>& parts) {
   std::vector<Lane> lanes;
   for (const Part* part : parts) {
@@ -134,7 +134,7 @@ std::vector<Group::Lane> Group::lanes_of(const std::vector<const Part*>& parts) 
       return true;
     };
     std::erase_if(lanes, take);
-    std::ranges::sort(mine);  // parts lie in the order of their first calls
+    std::ranges::sort(mine);  // parts are in the order of their first calls
     mine.push_back(part);
     lanes.push_back(std::move(mine));
   }
@@ -156,7 +156,7 @@ Result<void> Group::end() {
     if (!part.member->blocking && !part.member->created()) {
       std::thread{[part] {
         (void)tell(part.run());
-      }}.detach();  // its member knows what became of it
+      }}.detach();  // its member has the result
       goes_on = true;
     } else {
       waited_for.push_back(&part);
@@ -166,11 +166,11 @@ Result<void> Group::end() {
   if (lanes.size() == 1) {
     result = run(lanes.front());
   } else {
-    // Ranks of one thread wait for each other: each has a thread here.
+    // Ranks of one thread wait for each other: each gets a thread here.
     const auto worker_of = [](const Lane& lane) -> HostStream& {
       return lane.front()->member->worker();
     };
-    for (const Lane& lane : lanes) worker_of(lane);  // or none is begun
+    for (const Lane& lane : lanes) worker_of(lane);  // all threads exist, or none begins
     for (const Lane& lane : lanes) worker_of(lane).enqueue([&lane] { return run(lane); });
     for (const Lane& lane : lanes) {
       auto done = worker_of(lane).synchronize();

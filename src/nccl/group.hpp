@@ -11,8 +11,8 @@
 
 namespace ccl::detail::nccl {
 
-/// What a thread asks for between ncclGroupStart and ncclGroupEnd; each rank's part is done by
-/// itself, in the order of the calls, and its messages at once, behind the rest.
+/// Calls of a thread between ncclGroupStart and ncclGroupEnd. Each rank's part runs by itself, in
+/// the order of the calls. Its messages run at once, after all other calls.
 class Group {
  public:
   using Step = std::function<Result<void>()>;
@@ -20,14 +20,15 @@ class Group {
 
   void start() { ++depth_; }
   Result<void> end();
-  /// Ends it, too, but runs nothing: microseconds that it is thought to take; none within another.
+  /// Ends the group without running it. Returns its predicted time in us; nothing within another
+  /// group.
   Result<std::optional<double>> simulate();
-  /// At once where there is no group. `made`: what the step creates for another rank than
-  /// `member`'s, if any.
+  /// Adds a step, or runs it at once without a group. `made` is the member that the step creates
+  /// for another rank than that of `member`, if any.
   Result<void> submit(std::shared_ptr<Member> member, Step step,
                       std::shared_ptr<Member> made = nullptr);
   Result<void> submit(std::shared_ptr<Member> member, const Call& call);
-  /// A call that cannot be so: the group fails, and nothing of it runs.
+  /// Records an invalid call: the group fails, and none of its calls runs.
   void spoil(const Error& why);
 
  private:
@@ -35,7 +36,7 @@ class Group {
     std::shared_ptr<Member> member;
     std::vector<Step> steps;
     std::vector<Call> messages;
-    std::vector<Call> calls;  // all of them, which some steps are
+    std::vector<Call> calls;  // of the steps that are calls
     std::vector<std::shared_ptr<Member>> made;
 
     std::set<cudaStream_t> streams;  // of the calls
@@ -43,9 +44,9 @@ class Group {
     Result<double> predict() const;
     bool shares_stream_with(const Part& other) const;
     Result<void> run() const;              // on the member's device
-    void give_up(const Error& why) const;  // what is not made by now never will be
+    void give_up(const Error& why) const;  // fails members that are not created yet
   };
-  /// Parts for one thread to run, in the order of the calls.
+  /// Parts that one thread runs, in the order of the calls.
   using Lane = std::vector<const Part*>;
   static Result<void> run(const Lane& lane);
   static std::vector<Lane> lanes_of(const std::vector<const Part*>& parts);

@@ -11,8 +11,7 @@
 #include "nccl/devices.hpp"
 #include "nccl/errors.hpp"
 
-/// What NCCL's handle points to. Handles are small and never freed, so that one that is used too
-/// late is known.
+/// Target of NCCL's handle. Handles are small and never freed, so a late use is detected.
 struct ncclComm {
   std::atomic<std::shared_ptr<ccl::detail::nccl::Member>> member;
 };
@@ -22,7 +21,7 @@ namespace {
 
 constexpr const char* abort_called = "ncclCommAbort was called";
 
-/// The ranks of one communicator that live in this process.
+/// Ranks of one communicator in this process.
 struct Family {
   int live = 0;
   std::vector<std::thread> ending;
@@ -38,7 +37,7 @@ Families& families() {
   return *all;
 }
 
-/// One rank less. The last one waits for the ends of all; true if this was it.
+/// Removes one rank. The last one waits for all to end; returns true if this was it.
 bool go_from(const std::string& name, std::thread ending) {
   std::vector<std::thread> endings;
   {
@@ -150,7 +149,7 @@ HostStream& Member::worker() {
   return *worker_;
 }
 
-/// False: it had left before.
+/// Returns false if it had left already.
 bool Member::leave() {
   const std::lock_guard lock{mutex_};
   return created_ && !std::exchange(left_, true);
@@ -160,7 +159,7 @@ Result<void> Member::end() {
   CCL_TRY(const Communicator comm, ready());
   if (!leave()) return {};
   auto result = std::make_shared<Result<void>>();
-  // What runs on the GPU needs the operations until it has run.
+  // Work on the GPU needs the operations until it has run.
   std::thread ending{[self = shared_from_this(), comm, result] {
     const OnDevice here{self->device};
     *result = wait_for_device();

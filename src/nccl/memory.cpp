@@ -1,4 +1,4 @@
-// NCCL's memory, registrations and windows, and what ccl does not have.
+// NCCL's memory, registrations and windows, and functions that ccl does not support.
 #include <ccl/comm/window.hpp>
 
 #include <memory>
@@ -6,7 +6,7 @@
 #include "nccl/api.hpp"
 #include "nccl/devices.hpp"
 
-/// What NCCL's window points to.
+/// Target of NCCL's window.
 struct ncclWindow_vidmem {
   ccl::Window window;
 };
@@ -42,7 +42,7 @@ ncclResult_t ncclMemFree(void* memory) {
   return answer([&] { return release(memory); });
 }
 
-// ccl moves plain memory, so that there is nothing to do.
+// ccl moves plain memory, so a registration does nothing.
 ncclResult_t ncclCommRegister(const ncclComm_t comm, void* memory, size_t, void** handle) {
   return answer([&]() -> ccl::Result<void> {
     CCL_CHECK(check_given(handle, "handle"));

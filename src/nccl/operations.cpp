@@ -126,7 +126,7 @@ class Made : public Operations {
       return (*one)(static_cast<const T*>(call.send), static_cast<T*>(call.recv), call.count,
                     root..., Stream{call.stream});
     };
-    // All types of a size move alike.
+    // All types of a size are moved alike.
     switch (size_of(call.type)) {
       case 1:
         return by(TypeTag<std::uint8_t>{});

@@ -19,23 +19,23 @@
 
 namespace ccl::detail {
 namespace {
-// Between two looks at whether helpers are still at it: ever longer while they are. Each look takes
+// Time between two checks that helpers still run. It grows while they do, because each check takes
 // a core from a rank.
 constexpr long helped_sleep_us = 500, longest_helped_sleep_us = 4000;
-constexpr long idle_sleep_us = 4000;  // while a helper blocks: it will hear of whatever comes
-constexpr std::size_t few_tasks = 4;   // that cost less to try than to hear of
+constexpr long idle_sleep_us = 4000;  // while a helper blocks: it is woken by any event
+constexpr std::size_t few_tasks = 4;   // trying them costs less than epoll
 constexpr int idle_rounds = 32;        // without any movement, before the thread blocks
-constexpr double last_rounds_s = 1;    // for tasks that are ending when the engine goes
-// A polled task: a launch may take that long between two steps; a look costs some microseconds.
+constexpr double last_rounds_s = 1;    // for tasks that are ending when the engine ends
+// A polled task: a launch may take that long between two steps; a poll costs some microseconds.
 constexpr long eager_us = 300, rarest_look_us = 1000;
 
-constexpr Word late_ns = 100'000;  // what helpers have put off: the thread moves it
-// After a guess that was wrong, about 45 quick calls have to pass before the next.
+constexpr Word late_ns = 100'000;  // of deferred work: the thread moves it
+// After a wrong guess, about 45 quick calls must pass before the next.
 constexpr Word wrong_guess_ns = 10'000'000;
 constexpr long guard_us = 100;
 constexpr int idle_guards = 8;
 
-/// How long to sleep between two looks at polled tasks, when nothing has moved for `quiet_us`.
+/// Pause between two polls of tasks, if nothing has moved for `quiet_us`.
 long between_looks_us(long quiet_us) {
   return quiet_us < eager_us ? 0 : std::min(quiet_us / 8, rarest_look_us);
 }
@@ -114,10 +114,11 @@ void ProxyEngine::watch(ProxyTask& task) {
   if (by_fd_.size() <= std::size_t(fd)) by_fd_.resize(std::size_t(fd) + 1);
   by_fd_[std::size_t(fd)] = &task;
   task.readiness.told = listening_;
-  task.readiness.readable = task.readiness.writable = true;  // whoever is not is told so by a system call
+  task.readiness.readable = task.readiness.writable = true;  // a system call reports which are not
 }
 
-/// What has become ready since the last time; who was ready then has not been asked in vain since.
+/// Records which descriptors have become ready since the last call. Those that were ready are still
+/// ready.
 void ProxyEngine::listen() {
   const bool many = tasks_.size() > few_tasks;
   if (many != listening_) {
@@ -131,7 +132,7 @@ void ProxyEngine::listen() {
     }
   }
   if (!many || watch_ < 0) return;
-  constexpr int most = 64;  // the others in the next round
+  constexpr int most = 64;  // the others follow in the next round
   epoll_event events[most];
   const int count = ::epoll_wait(watch_, events, most, 0);
   for (int n = 0; n < count; ++n) {
@@ -147,7 +148,7 @@ void ProxyEngine::listen() {
 
 bool ProxyEngine::round(bool left_over_only) {
   bool moved = false, ended = false;
-  deferred_ns_.store(0, std::memory_order_relaxed);  // every task that has something has its turn
+  deferred_ns_.store(0, std::memory_order_relaxed);  // every task that has something is tried
   const std::size_t count = tasks_.size();
   const auto sequencer = [&](auto&& has_turn) {
     for (std::size_t n = 0; n < count; ++n) {
@@ -171,7 +172,7 @@ bool ProxyEngine::round(bool left_over_only) {
   if (left_over_only) {
     sequencer([](const ProxyTask& task) { return task.left_over; });
   } else {
-    // A send takes long enough for something to come meanwhile, and says itself what has come.
+    // A send takes long enough for data to arrive meanwhile, and reports itself what has arrived.
     sequencer([](const ProxyTask& task) { return task.goes_first; });
     listen();
     sequencer([](const ProxyTask& task) { return !task.goes_first; });
@@ -190,7 +191,7 @@ bool ProxyEngine::round(bool left_over_only) {
 }
 
 void ProxyEngine::wake() {
-  called_.store(true);  // before the look at `asleep_`; the thread does it the other way round
+  called_.store(true);  // before the load of `asleep_`; the thread has the opposite order
   if (asleep_.load()) ::eventfd_write(doorbell_, 1);
 }
 
@@ -202,7 +203,8 @@ void ProxyEngine::wake_polled() {
   }
 }
 
-/// Until someone calls or nothing has been put off for a while. True if there is something to do.
+/// Blocks until a thread calls or nothing has been deferred for a while. Returns true if there is
+/// work.
 bool ProxyEngine::guard() {
   for (int idle = 0; idle < idle_guards && !stop_.load(std::memory_order_relaxed);) {
     if (sleep(false, guard_us)) return true;
@@ -214,7 +216,7 @@ bool ProxyEngine::guard() {
     rounds_.store(rounds_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
     release();
   }
-  guarded_.store(false);  // before the look; who puts off does it the other way round
+  guarded_.store(false);  // before the check; a deferring helper has the opposite order
   return deferred_ns_.load() != 0;
 }
 
@@ -222,12 +224,12 @@ void ProxyEngine::run() {
   Word seen = 0;  // rounds of helpers
   long helped_us = helped_sleep_us;
   int idle = 0;
-  bool called = false, fresh = true;  // fresh: something has moved, or someone has called
+  bool called = false, fresh = true;  // fresh: something has moved, or a thread has called
   std::chrono::steady_clock::time_point quiet_since;
   while (!stop_.load(std::memory_order_relaxed)) {
     if (!called && guarded_.load()) {
       called = guard();
-      idle = 0;  // not to sleep for good while helpers rely on it
+      idle = 0;  // helpers rely on the thread: its sleep is bounded
     }
     const Word helped = helped_.load(std::memory_order_relaxed);
     const bool idle_waiters = idle_waiters_.load(std::memory_order_relaxed) > 0;
@@ -259,13 +261,14 @@ void ProxyEngine::run() {
       const auto quiet = std::chrono::duration_cast<std::chrono::microseconds>(now - quiet_since);
       const long pause_us = between_looks_us(long(quiet.count()));
       called = sleep(true, -1, pause_us);
-      if (polled_ && pause_us > 0 && !called) idle = idle_rounds;  // one look, then the next sleep
+      if (polled_ && pause_us > 0 && !called) idle = idle_rounds;  // one poll, then the next sleep
     }
   }
 }
 
-/// Until someone calls, the time is over (-1: never), or, `for_tasks`, one of them can move. The
-/// time is `polled_us` at most if one of them is polled. True if someone called.
+/// Blocks until a thread calls, until the timeout (-1: never) or, with `for_tasks`, until a task
+/// can move. If a task is polled, the timeout is at most `polled_us`. Returns true if a thread
+/// called.
 bool ProxyEngine::sleep(bool for_tasks, long timeout_us, long polled_us) {
   std::vector<pollfd> watched{{doorbell_, POLLIN, 0}};
   asleep_.store(true);

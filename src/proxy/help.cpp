@@ -1,4 +1,4 @@
-// What threads that wait inside a collective do for the engine.
+// Proxy work of threads that wait inside a collective.
 #include <ccl/detail/runtime/proxy_engine.hpp>
 
 #include <algorithm>
@@ -9,23 +9,21 @@
 
 namespace ccl::detail {
 namespace {
-// Until it blocks, a helper polls: on hardware whatever it waits for comes sooner. Where the
-// network is the kernel's work, and cores are few, a poll takes the core from what it waits for.
-// Sockets are slower than a turn of all ranks on their cores, which is what sleepers were mostly
-// late for.
+// Time for which a helper polls before it blocks: on hardware, polling gets data sooner. If the
+// network is the kernel's work and cores are few, a poll takes a core from that work. Sockets are
+// slower than a turn of all ranks on their cores, the usual cause of late sleepers.
 constexpr double idle_after_us = 50, idle_on_sockets_after_us = 400;
 constexpr double max_idle_us = 1000, min_idle_us = 50, max_polled_us = 250;
 
-/// A thread's wait: calls of `help` with hardly anything between them, none of which moved
-/// anything.
+/// A thread's wait: successive calls of `help` that moved nothing, with little time between them.
 struct Wait {
   std::chrono::steady_clock::time_point since{}, last{};
 };
 thread_local Wait wait;
 constexpr auto same_wait = std::chrono::microseconds{100};
 
-// Calls without a pause: they take so long on average, a pause counting as `max_call_ns` at most.
-// What they post is put off, but not for longer than some of them take; so often the thread looks.
+// Calls without a pause: their average length, where a pause counts as `max_call_ns` at most. Steps
+// that they post are deferred, but not for longer than some calls take; the thread checks as often.
 constexpr Word quick_call_ns = 30'000, max_call_ns = 500'000, calls_on_average = 8;
 constexpr Word max_deferral_ns = 60'000;
 }  // namespace
@@ -111,7 +109,7 @@ ProxyEngine::Helper::~Helper() {
   if (engine_.task_count_.load(std::memory_order_relaxed) == 0) return;
   for (int attempt = 0; attempt < 4; ++attempt) {
     if (!engine_.try_acquire()) continue;
-    // A full round costs a system call for each socket that it looks at.
+    // A full round costs a system call for each socket that it reads.
     Rest rest = engine_.rest();
     const bool deferred = engine_.defers(rest);
     if (rest.left_over && !deferred) {
@@ -121,12 +119,12 @@ ProxyEngine::Helper::~Helper() {
     engine_.helped_.store(engine_.helped_.load(std::memory_order_relaxed) + 1,
                           std::memory_order_relaxed);
     engine_.release();
-    // What waits for somebody who cannot call, the thread is to look at: it may have gone to sleep
-    // for good before our steps were posted.
+    // The thread must poll tasks of peers that cannot call: it may have gone to sleep without a
+    // timeout before these steps were posted.
     if (deferred ? !engine_.guarded_.exchange(true) : rest.left_over || rest.polled) engine_.wake();
     return;
   }
-  engine_.wake();  // another thread is in a round that may have passed our steps
+  engine_.wake();  // another thread's round may have passed these steps
 }
 
 }  // namespace ccl::detail

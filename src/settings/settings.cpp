@@ -26,12 +26,12 @@ using detail::upper;
 using detail::valid_values;
 using enum SettingKind;
 
-// Of other programs: find_package looks for ccl at CCL_ROOT, and the scripts of oneAPI, whose
-// library has the same prefix, leave the first four in a shell. The last is of ccl's own tests.
+// Variables of other programs. find_package looks for ccl at CCL_ROOT, and the scripts of oneAPI,
+// whose library has the same prefix, set the first four. ccl's own tests use the last.
 constexpr std::array<std::string_view, 5> not_ours{"ATL_TRANSPORT_PATH", "CONFIGURATION",
                                                    "CONFIGURATION_PATH", "ROOT", "TEST_TOPOLOGIES"};
 
-// NCCL's own initial value of what is a flag here: as if it were not set.
+// NCCL's initial value of a setting that is a flag in ccl: treated as not set.
 bool is_automatic(const Setting& s, std::string_view value) {
   return (s.name == "NVLS_ENABLE" && value == "2") || (s.name == "CUMEM_ENABLE" && value == "-2");
 }
@@ -91,7 +91,7 @@ Result<std::string> value_of(std::string_view name, SettingKind kind) {
   return s->kind == word ? upper(g->value) : g->value;
 }
 
-// Fewest single-letter edits from a to b.
+// Minimum number of single-letter edits from a to b.
 size_t distance(std::string_view a, std::string_view b) {
   std::vector<size_t> row(b.size() + 1);
   for (size_t j = 0; j <= b.size(); ++j) row[j] = j;

@@ -55,7 +55,7 @@ namespace {
 
 using enum SettingKind;
 
-// Calls `see` with each piece of the list; whether all calls were true.
+// Calls `see` with each piece of the list. Returns true if all calls did.
 template <class See>
 bool all_pieces(std::string_view list, char end, See see) {
   for (;;) {
@@ -66,7 +66,7 @@ bool all_pieces(std::string_view list, char end, See see) {
   }
 }
 
-// Names of ccl's own, and of NCCL's, which stand for nothing here; a program's own join them.
+// Names of ccl, and names of NCCL without a counterpart; a program adds its own.
 struct KnownNames {
   std::mutex mutex;
   std::map<std::string_view, std::vector<std::string_view>> of{
@@ -77,7 +77,7 @@ struct KnownNames {
       {"PROTO", {"Simple", "LL", "LL128"}},
       {"TRANSPORT", {"p2p", "loopback", "shm", "ib", "socket"}}};
   static KnownNames& get() {
-    static auto* const names = new KnownNames;  // until the process has ended
+    static auto* const names = new KnownNames;  // until the process ends
     return *names;
   }
   bool has(std::string_view setting, std::string_view name) {
@@ -101,12 +101,12 @@ struct KnownNames {
   }
 };
 
-// Levels are named after the algorithms on them.
+// Levels are named after their algorithms.
 bool is_name_list(std::string_view setting, std::string_view v) {
   std::string names = plain(v);
   if (names.starts_with('^')) {
     names.erase(0, 1);
-    if (names.find_first_not_of(',') == names.npos) return false;  // leaves nothing out
+    if (names.find_first_not_of(',') == names.npos) return false;  // excludes nothing
   }
   return all_pieces(names, ',', [&](std::string_view name) {
     return name.empty() || name.starts_with("hierarchical-") ||
@@ -119,7 +119,7 @@ bool is_transport_list(std::string_view v) {
   return is_name_list("TRANSPORT", list);
 }
 
-// By collective, whose names are ccl's.
+// By collective, with ccl's names.
 bool is_choice(std::string_view setting, std::string_view v) {
   constexpr std::string_view collectives =
       " allreduce allgather reducescatter broadcast reduce alltoall alltoallv gather scatter "
@@ -161,7 +161,7 @@ bool is_address_range(std::string_view v) {
   return length && *length >= 0 && *length <= most;
 }
 
-// Of what an interface or a device can be named.
+// Characters of the names of interfaces and devices.
 bool is_nic_groups(std::string_view v) {
   const bool named = v.find_first_not_of(";,") != v.npos;
   return named && topo::parse_groups(v) && all_pieces(v, ';', [](std::string_view group) {
@@ -194,7 +194,7 @@ bool is_pair_list(std::string_view v) {
   });
 }
 
-// What a text must look like, where it is not any text.
+// Form of a text setting that does not accept any text.
 struct Form {
   std::string_view name;
   bool (*fits)(std::string_view);

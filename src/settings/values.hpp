@@ -8,11 +8,11 @@
 
 namespace ccl::detail {
 
-/// Whether a value is one that the setting takes, and which those are.
+/// Checks a value. The error lists the values that the setting accepts.
 bool fits(const Setting& setting, const std::string& value);
 std::string valid_values(const Setting& setting);
 
-/// Empty where the whole text is no such value.
+/// Returns nothing unless the whole text is an integer.
 std::optional<Index> parse_integer(std::string_view text);
 std::optional<Index> parse_bytes(std::string_view text);
 std::optional<double> parse_seconds(const std::string& text);

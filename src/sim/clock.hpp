@@ -6,12 +6,12 @@
 
 namespace ccl::detail {
 
-/// What is to happen when, the earliest first; at one time, the lowest number first. Times to come
-/// lie in boxes of half a microsecond each, unsorted until their turn: a heap of them all would be
-/// too large for the caches.
+/// Queue of events, the earliest first; at one time, the lowest number first. Future times are in
+/// boxes of 0.5 us each, unsorted until their turn: a heap of all would be too large for the
+/// caches.
 class SimClock {
  public:
-  /// `us` is not before what was taken last.
+  /// `us` must not be before the last time taken.
   void add(double us, int who) {
     const std::int64_t box = box_of(us);
     if (box <= now_) {
@@ -25,7 +25,7 @@ class SimClock {
       std::push_heap(far_.begin(), far_.end(), later);
     }
   }
-  /// False if there is nothing more.
+  /// Returns false if there are no more events.
   bool take(double& us, int& who) {
     if (heap_.empty() && !go_on()) return false;
     std::pop_heap(heap_.begin(), heap_.end(), later);
@@ -47,7 +47,7 @@ class SimClock {
   static bool later(const Entry& a, const Entry& b) {
     return a.us != b.us ? a.us > b.us : a.who > b.who;
   }
-  /// To the next box that holds anything.
+  /// Advances to the next box that holds an event.
   bool go_on() {
     if (boxed_ == 0 && far_.empty()) return false;
     std::int64_t next = far_.empty() ? now_ + box_count : box_of(far_.front().us);
@@ -69,8 +69,8 @@ class SimClock {
     return true;
   }
 
-  std::int64_t now_ = -1;    // the box that `heap_` is of
-  std::vector<Entry> heap_;  // of this box and, if added late, of those before
+  std::int64_t now_ = -1;    // box of `heap_`
+  std::vector<Entry> heap_;  // events of this box and, if added late, of earlier ones
   std::vector<std::vector<Entry>> boxes_ = std::vector<std::vector<Entry>>(box_count);
   std::size_t boxed_ = 0;
   std::vector<Entry> far_;  // beyond the boxes

@@ -9,7 +9,7 @@
 namespace ccl::sim {
 namespace {
 
-/// The same machine on every node, its ranks numbered on.
+/// Copies the machine for every node and continues its ranks' numbers.
 std::vector<topo::Machine> side_by_side(const topo::Machine& one, int nodes) {
   std::vector<topo::Machine> all(std::size_t(nodes), one);
   const int locals = int(one.ranks.size());
@@ -26,7 +26,7 @@ std::vector<topo::Machine> side_by_side(const topo::Machine& one, int nodes) {
   return all;
 }
 
-/// What a communicator of `locals` ranks here, and perhaps more elsewhere, makes of the machine.
+/// Machine as a communicator with `locals` ranks here, and perhaps more elsewhere, creates it.
 topo::Machine machine_of(const topo::Graph& graph, const topo::Paths& paths,
                          const topo::PathRules& rules, int locals, bool between, bool on_cpus) {
   const topo::Graph trimmed = topo::trim(graph, paths, 0, locals + (between ? 1 : 0));
@@ -64,7 +64,7 @@ Result<Cluster> Cluster::of(const topo::Graph& machine, int nodes, const topo::P
                             nodes, gpus.size()));
   }
   for (std::size_t i = 0; i < gpus.size(); ++i) {
-    // Ranks of a file may be of another job: here they are numbered as the file has them.
+    // Ranks of a file may belong to another job: here they are numbered in the order of the file.
     made.graph_.nodes[std::size_t(gpus[i])].gpu.rank = int(i);
     made.on_cpus_ = made.on_cpus_ || machine.nodes[std::size_t(gpus[i])].gpu.on_cpu;
   }

@@ -57,7 +57,7 @@ const std::vector<Entry>& entries() {
   return all;
 }
 
-// As settings do, and without regard to -, which some names contain.
+// Name as in settings, and without `-`, which some names contain.
 std::string plain(std::string_view name) {
   std::string out = detail::plain(name);
   std::erase(out, '-');

@@ -13,16 +13,16 @@
 namespace ccl::detail {
 namespace {
 
-/// One direction of a connection of one channel: what `Wire` is, with times in place of counts.
+/// One direction of a connection of one channel: a `Wire` with times in place of counts.
 struct SimWire {
-  int sender = -1, receiver = -1;  // actors; -1: not met yet
+  int sender = -1, receiver = -1;  // ranks; -1: not known yet
   int route = 0;
-  bool direct = true;  // the sender's lanes store to the other end; else a proxy takes it there
+  bool direct = true;  // the sender's lanes store to the other end; else a proxy moves it
   bool sender_waits = false, receiver_waits = false;
   float hop_us = 0, credit_us = 0;
-  float cost = 1;                // bytes of link time for each of payload
+  float cost = 1;                // bytes of link time per byte of payload
   unsigned sent = 0, taken = 0;  // slices
-  std::size_t slots = 0;         // of its times
+  std::size_t slots = 0;         // first index of its times
   double payload = 0;
 };
 
@@ -32,9 +32,9 @@ struct SimRank {
   std::uint32_t step_count = 0, step = 0;
   Index done_bytes = 0;  // of the step
   int stage = 0, rank = 0, channel = 0;
-  std::size_t in = 0, out = 0;  // of its wires, in the table
+  std::size_t in = 0, out = 0;  // first index of its wires in the table
   double free_us = 0;
-  double quarter_us = -1, last_quarter_us = -1;  // when the middle half of its steps begins, ends
+  double quarter_us = -1, last_quarter_us = -1;  // begin and end of the middle half of its steps
 };
 
 class Replay {
@@ -69,7 +69,7 @@ class Replay {
   }
 
  private:
-  /// Both ends of a wire name it alike: as if the sender were among the ranks that are replayed.
+  /// Both ends of a wire compute the same number: as if the sender were among the replayed ranks.
   int wire(int stage, int channel, int from, int to) {
     const int nodes = cluster_.nodes(), locals = cluster_.locals();
     const int node = from / locals, back = node - node % span_;
@@ -120,7 +120,7 @@ class Replay {
           const bool net = !found.direct;
           w.hop_us =
               float((net && options_.net_us ? *options_.net_us : cost.hop_us) + found.more_us);
-          // A credit is a lone word: what LL's hop takes.
+          // A credit is a single word: the time of LL's hop.
           w.credit_us = std::min(w.hop_us, float(word.hop_us + found.more_us));
           w.cost = float(plain.gbs / cost.gbs);
           w.direct = found.direct;
@@ -159,7 +159,7 @@ class Replay {
     }
     for (std::size_t r = 0; r < ranks; ++r) begin(0, r, 0);
   }
-  /// A rank launches a stage.
+  /// Starts a stage on a rank.
   void begin(std::size_t stage, std::size_t rank, double us) {
     const std::size_t ranks = std::size_t(span_) * cluster_.locals();
     if (stage == program_.stages.size()) return;
@@ -174,7 +174,7 @@ class Replay {
     }
   }
 
-  /// Puts the actor's next slice on the clock, or leaves word with the wire that holds it up.
+  /// Adds the rank's next slice to the clock, or registers the rank with the wire that blocks it.
   void look(int a) {
     SimRank& actor = actors_[std::size_t(a)];
     if (actor.step == actor.step_count) return finish(actor);
@@ -285,7 +285,7 @@ class Replay {
       before = std::max(before, done_us_[s]);
       if (all > rounds && rounds > 0) {
         more[s] = all / rounds;
-        // Neither how it fills nor how it drains goes on for as long as the message is.
+        // Filling and draining do not grow with the message.
         double from = 0, until = 0;
         for (const SimRank& actor : actors_) {
           if (std::size_t(actor.stage) != s) continue;
@@ -337,11 +337,11 @@ class Replay {
   std::unordered_map<std::uint64_t, int> wire_at_;
   std::vector<SimRank> actors_;
   std::vector<int> table_;                   // wires of all actors
-  std::vector<double> come_us_, credit_us_;  // of each slot: when its slice is there; is free again
+  std::vector<double> come_us_, credit_us_;  // of each slot: its slice arrives; it is free
   std::vector<unsigned> windows_;            // [stage]: slices of a wire
   std::vector<Index> slice_bytes_;           // [stage]
   std::vector<double> lane_us_per_byte_;     // [stage]
-  std::vector<int> left_;                    // [stage][rank]: channels under way
+  std::vector<int> left_;                    // [stage][rank]: channels in flight
   std::vector<double> rank_us_;              // [stage][rank]
   std::vector<std::vector<int>> of_rank_;    // [stage][rank]
   std::vector<double> done_us_;              // [stage]

@@ -19,7 +19,7 @@ std::string size_text(double bytes) {
   return fmt::format("{:.4g} {}", bytes, units[unit]);
 }
 
-/// What NCCL's bus bandwidth counts of a message.
+/// Factor from NCCL's algorithm bandwidth to its bus bandwidth.
 double bus_factor(std::string_view op, int ranks) {
   const double others = double(ranks - 1) / ranks;
   if (op == AllReduce::name) return 2 * others;

@@ -8,26 +8,26 @@
 
 namespace ccl::detail {
 
-/// Of a connection between two ranks.
+/// Route of a connection between two ranks.
 struct SimRoute {
   Path path = Path::nvlink;
   bool direct = true;
-  double more_us = 0;      // what the NICs say of themselves
+  double more_us = 0;      // added latency of the NICs
   std::vector<int> links;  // of the cluster, node after node
 };
 
-/// Which links of a cluster connect two of its ranks. The cluster must outlive it.
+/// Links of a cluster between any two of its ranks. The cluster must outlive it.
 class SimRoutes {
  public:
-  /// Nodes beyond the first `span` use the links of those before them.
+  /// Nodes beyond the first `span` use the links of nodes among the first.
   SimRoutes(const sim::Cluster& cluster, int span) : cluster_{cluster}, span_{span} {}
-  /// Of the connection of one channel.
+  /// Route of one channel's connection.
   Result<SimRoute> between(int from, int to, int channel);
 
  private:
   int node_of(int rank) const { return rank / cluster_.locals(); }
   int local_of(int rank) const { return rank % cluster_.locals(); }
-  /// The one that serves a channel; -1: there is none.
+  /// NIC that serves a channel; -1: there is none.
   int nic(int local, int channel);
 
   const sim::Cluster& cluster_;

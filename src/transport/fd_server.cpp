@@ -15,7 +15,7 @@
 
 #include "base/os_error.hpp"
 #include "base/thread.hpp"
-#include "transport/wire_layout.hpp"
+#include "transport/edge_error.hpp"
 #include <poll.h>
 #include <pthread.h>
 #include <sys/eventfd.h>
@@ -25,16 +25,16 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-/// What is said to the offering process, and what comes back along with the fd.
+/// Request to the offering process, and its reply beside the fd.
 struct Request {
   Proof proof;
 };
 struct Reply {
-  int found;  // 0: nothing is on offer for this proof
+  int found;  // 0: no offer has this proof
   WireShape shape;
 };
 
-/// Same user at the other end of a Unix socket?
+/// True if a process of the same user is at the other end of a Unix socket.
 bool same_user(int fd) {
   ucred peer{};
   socklen_t bytes = sizeof peer;
@@ -59,8 +59,8 @@ bool send_reply(int socket, const Reply& reply, int fd) {
   return ::sendmsg(socket, &message, MSG_NOSIGNAL) == ssize_t(sizeof reply);
 }
 
-/// Bytes received; `fd` gets the descriptor that came along, if one did. Where this process has no
-/// place for one, -1 and EMFILE.
+/// Returns the bytes received; `fd` gets the descriptor, if the message carries one. Returns -1
+/// with EMFILE if this process is out of descriptors.
 ssize_t receive_reply(int socket, Reply& reply, Fd& fd) {
   iovec data{&reply, sizeof reply};
   alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
@@ -84,10 +84,10 @@ ssize_t receive_reply(int socket, Reply& reply, Fd& fd) {
   return bytes;
 }
 
-/// Hands out this process's fds.
+/// Server of this process's fds.
 class FdServer {
  public:
-  /// Of this process: a child starts with none.
+  /// Returns the server of this process; a child starts without one.
   static FdServer& instance() {
     static const int registered = ::pthread_atfork(nullptr, nullptr, &forget);
     (void)registered;
@@ -108,7 +108,7 @@ class FdServer {
         listener_.reset();
         return fail(std::move(thread).error());
       }
-      thread->detach();  // ends by itself, and this object never does
+      thread->detach();  // ends by itself, and this object is never destroyed
       running_ = true;
     }
     offers_[proof] = Offer{shape, std::move(fd)};  // before the thread gets the mutex
@@ -127,7 +127,7 @@ class FdServer {
 
   static void forget() {
     if (FdServer* const server = current.exchange(nullptr)) {
-      ::close(server->listener_.get());  // or the parent's name would outlive the parent
+      ::close(server->listener_.get());  // else the parent's name would outlive the parent
     }
   }
 
@@ -198,8 +198,8 @@ class FdServer {
 
   static inline std::atomic<FdServer*> current{nullptr};
   std::mutex mutex_;
-  std::map<Proof, Offer> offers_;  // by what must be said
-  bool running_ = false;           // the thread looks at `offers_` again before it ends
+  std::map<Proof, Offer> offers_;  // by proof
+  bool running_ = false;           // the thread checks `offers_` again before it ends
   Fd listener_, doorbell_;
   UnixName name_;
 };

@@ -9,21 +9,21 @@
 
 namespace ccl::detail {
 
-// Memory has no name that others could open: its file descriptor is handed over a Unix socket, to
-// whoever proves that it is meant for him. A thread and a socket of this process exist while
-// something is on offer, so that the ends of an edge may connect in any order.
+// Memory has no name that others could open. Its file descriptor is sent over a Unix socket to a
+// process that proves to be the recipient. A thread and a socket exist while there is an offer, so
+// both ends of an edge may connect in any order.
 
-/// A Unix socket's address: abstract, chosen by the kernel, and gone with the socket.
+/// Address of a Unix socket: abstract, chosen by the kernel, and gone with the socket.
 struct UnixName {
   sockaddr_un address{};
   socklen_t bytes = 0;
 };
 
-/// An fd on offer: withdrawn with this object, if nobody has fetched it.
+/// Offer of an fd; ends with this object, if the fd was not fetched.
 class FdOffer {
  public:
   FdOffer() = default;
-  /// Keeps `fd` until someone has proved `proof`; `shape` goes with it.
+  /// Keeps `fd` until a process has proved `proof`; `shape` is sent with it.
   static Result<FdOffer> make(const Proof& proof, const WireShape& shape, Fd fd);
   FdOffer(FdOffer&& other) noexcept { *this = std::move(other); }
   FdOffer& operator=(FdOffer&& other) noexcept {
@@ -33,7 +33,7 @@ class FdOffer {
     return *this;
   }
   ~FdOffer();
-  /// Where to fetch it.
+  /// Address at which to fetch it.
   const UnixName& name() const { return name_; }
 
  private:
@@ -42,8 +42,8 @@ class FdOffer {
   bool open_ = false;
 };
 
-/// The fd that the other end of `edge` offers at `from`, within the context's deadline. Refuses
-/// another user's, and one for another shape.
+/// Fetches the fd that the other end of `edge` offers at `from`, within the context's deadline.
+/// Refuses an fd of another user or for another shape.
 Result<Fd> fetch_fd(const TransportContext& context, const Edge& edge, const char* transport,
                     const UnixName& from, const Proof& proof);
 

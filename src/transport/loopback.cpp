@@ -6,14 +6,19 @@
 #include <map>
 #include <mutex>
 
+#include "base/mapping.hpp"
+#include "base/random.hpp"
+#include "transport/edge_error.hpp"
+#include "transport/handshake_fields.hpp"
 #include "transport/wire_layout.hpp"
+
 
 namespace ccl {
 namespace detail {
 namespace {
 using Token = std::array<Word, 2>;
 
-/// Who listens in this process, by token: what a handshake says is looked up, never dereferenced.
+/// Listening ends of this process, by token: a handshake's token is looked up, never dereferenced.
 struct PendingEnds {
   std::mutex mutex;
   std::map<Token, std::weak_ptr<LoopbackMemory>> listening;
@@ -21,7 +26,7 @@ struct PendingEnds {
     static PendingEnds* const pending_ends = new PendingEnds;  // outlives the last connection at exit
     return *pending_ends;
   }
-  /// Of this copy of ccl: a process has several where libraries hold one each.
+  /// Identifies this copy of ccl: a process has several if libraries contain one each.
   static Word copy() { return reinterpret_cast<Word>(&instance()); }
 };
 }  // namespace
@@ -98,7 +103,7 @@ Result<Connection> LoopbackTransport::End::connect(const Handshake& theirs) {
                                 edge_.peer.rank));
     }
     detail::PendingEnds& pending_ends = detail::PendingEnds::instance();
-    std::shared_ptr<detail::LoopbackMemory> memory;  // released after the lock: it takes it too
+    std::shared_ptr<detail::LoopbackMemory> memory;  // released after the lock: it takes it, too
     const std::lock_guard lock{pending_ends.mutex};
     const auto found = pending_ends.listening.find(token);
     if (found != pending_ends.listening.end()) memory = found->second.lock();

@@ -4,8 +4,8 @@
 
 namespace ccl::detail {
 
-/// Whether CCL_NET leaves the network `name` ("ib" or "socket") to use; other names that it may
-/// hold are those of plugins, which ccl has none of, and forbid nothing.
+/// True if CCL_NET allows the network `name` ("ib" or "socket"). Other values of CCL_NET are plugin
+/// names; ccl has no plugins, and these forbid nothing.
 Result<bool> net_allows(const char* name);
 
 }  // namespace ccl::detail

@@ -10,9 +10,9 @@ namespace ccl::detail {
 using Nonce = std::array<std::byte, 16>;
 using Proof = std::array<std::byte, 16>;
 
-/// What a connection says first: that it comes from the peer that was told `nonce` in a handshake
-/// and knows the communicator's secret. `index` tells the sockets of an edge apart, so that no
-/// proof is worth anything twice.
+/// First message of a connection. It proves that the sender has received `nonce` in a handshake and
+/// knows the communicator's secret. `index` distinguishes the sockets of an edge, so no proof
+/// serves twice.
 Proof proof_of(const TransportContext& context, const Nonce& nonce, unsigned long long edge_id,
                unsigned index);
 

@@ -7,10 +7,14 @@
 #include <memory>
 
 #include "base/fd.hpp"
+#include "base/mapping.hpp"
+#include "base/os_error.hpp"
+#include "base/random.hpp"
 #include "gpu/host_pin.hpp"
 #include "gpu/memory.hpp"
-#include "base/os_error.hpp"
+#include "transport/edge_error.hpp"
 #include "transport/fd_server.hpp"
+#include "transport/handshake_fields.hpp"
 #include "transport/wire_layout.hpp"
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -22,7 +26,7 @@ struct ShmEnd {
   TransportContext context;
   Edge edge;
   WireLayout layout;
-  Nonce nonce{};  // the receiver's: the sender proves that it was told
+  Nonce nonce{};  // the receiver's: the sender proves that it has received it
   FdOffer offer;
   Mapping mapping;
   HostPin pin;  // on a GPU rank
@@ -46,7 +50,7 @@ struct ShmEnd {
     return {};
   }
 
-  /// Sender: asks the receiver's process for the memory.
+  /// Sender: fetches the memory from the receiver's process.
   Result<void> fetch(const Handshake& theirs) {
     HandshakeCursor cursor;
     const auto nonce_of_peer = cursor.get<Nonce>(theirs);
@@ -65,7 +69,7 @@ struct ShmEnd {
     return {};
   }
 
-  /// A GPU's lanes work on the same memory, over PCIe.
+  /// Pins the memory for a GPU, whose lanes access it over PCIe.
   Result<void> let_gpu_in() {
     auto made = HostPin::make(context.arena->gpu(), mapping.base(), mapping.bytes());
     if (!made) return refuse(made.error().code, made.error().what, made.error().os_code);

@@ -3,15 +3,7 @@
 #include <fmt/format.h>
 
 #include <bit>
-#include <cerrno>
-#include <cstring>
 #include <limits>
-
-#include "base/os_error.hpp"
-#include <fcntl.h>
-#include <sys/mman.h>
-#include <sys/random.h>
-#include <sys/resource.h>
 
 namespace ccl::detail {
 namespace {
@@ -19,58 +11,7 @@ constexpr std::size_t line_bytes = 128, page = 4096;
 constexpr std::size_t up(std::size_t bytes, std::size_t to) {
   return (bytes + to - 1) / to * to;
 }
-
-Result<std::byte*> map(std::size_t bytes, int flags, int fd) {
-  void* const base = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, flags, fd, 0);
-  if (base != MAP_FAILED) return static_cast<std::byte*>(base);
-  const int os_code = errno;
-  return fail(
-      os_error(Errc::out_of_memory,
-               fmt::format("cannot map {} bytes of slots ({}); fewer or smaller slots need less",
-                           bytes, std::strerror(os_code)),
-               os_code));
-}
 }  // namespace
-
-Mapping::~Mapping() {
-  if (base_ != nullptr) ::munmap(base_, bytes_);
-}
-Result<Mapping> Mapping::anonymous(std::size_t bytes) {
-  CCL_TRY(std::byte* const base, map(bytes, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1));
-  return Mapping{base, bytes};
-}
-Result<Mapping> Mapping::of(const Fd& fd, std::size_t bytes) {
-  CCL_TRY(std::byte* const base, map(bytes, MAP_SHARED, fd.get()));
-  return Mapping{base, bytes};
-}
-
-Result<Fd> shareable_memory(const char* name, std::size_t bytes) {
-  rlimit longest{};
-  // Whoever makes a longer file is killed (SIGXFSZ), which is more than the call deserves.
-  if (::getrlimit(RLIMIT_FSIZE, &longest) == 0 && bytes > longest.rlim_cur) {
-    return fail(os_error(Errc::out_of_memory,
-                         fmt::format("cannot make {} bytes of shared memory (they count as a file, "
-                                     "which may have {} here); raise ulimit -f",
-                                     bytes, longest.rlim_cur),
-                         EFBIG));
-  }
-  Fd memory{::memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING)};
-  const Errc code = memory ? Errc::out_of_memory : Errc::system;
-  if (!memory || ::ftruncate(memory.get(), off_t(bytes)) != 0 ||
-      ::fcntl(memory.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
-    const int os_code = errno;
-    // Descriptors that ran out have a hint of their own.
-    const char* const help = memory ? "; fewer or smaller slots need less"
-                             : os_code == ENOSYS || os_code == EPERM || os_code == EACCES
-                                 ? "; let the container call memfd_create, or set CCL_SHM_DISABLE=1"
-                                 : "";
-    return fail(os_error(code,
-                         fmt::format("cannot make {} bytes of shared memory ({}){}", bytes,
-                                     std::strerror(os_code), help),
-                         os_code));
-  }
-  return memory;
-}
 
 Result<WireLayout> WireLayout::of(const WireShape& shape, std::byte* slots) {
   const auto bad = [&](const char* why) {
@@ -127,32 +68,6 @@ std::vector<Wire> WireLayout::wires(std::byte* base, EdgeSide side, bool proxied
     wires.push_back(wire);
   }
   return wires;
-}
-
-Error edge_error(const Edge& edge, const char* transport, Errc code, std::string what,
-                 int os_code) {
-  Error error = os_error(code, std::move(what), os_code);
-  error.rank = edge.self.rank;
-  error.peer = edge.peer.rank;
-  error.host = edge.self.host;
-  error.transport = transport;
-  return error;
-}
-
-std::string differing_shapes(const Edge& edge, const WireShape& theirs) {
-  const auto said = [](const WireShape& shape) {
-    return fmt::format("{} channels of {} slots of {} bytes", shape.channels, shape.slot_count,
-                       shape.slot_bytes);
-  };
-  return fmt::format(
-      "rank {} made a wire of {} where rank {} made {}; give the same plan and settings on all "
-      "ranks",
-      edge.peer.rank, said(theirs), edge.self.rank, said(edge.shape));
-}
-
-Result<void> fill_random(void* to, std::size_t bytes) {
-  if (::getrandom(to, bytes, 0) == ssize_t(bytes)) return {};
-  return fail(Errc::system, fmt::format("no random bytes ({})", std::strerror(errno)));
 }
 
 }  // namespace ccl::detail

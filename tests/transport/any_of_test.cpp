@@ -25,6 +25,12 @@ struct Upwards : LoopbackTransport {
     return fail(Errc::no_transport, "upwards does not lead down");
   }
 };
+/// Loopback wires that count as the named kind of transport.
+template <TransportKind Kind>
+struct OfKind : LoopbackTransport {
+  static constexpr const char* name = Kind == TransportKind::rdma ? "own rdma" : "own p2p";
+  static constexpr TransportKind kind = Kind;
+};
 
 template <class T>
 std::string rank_main(int rank, int fd, const char* expected) {
@@ -74,6 +80,18 @@ TEST_CASE("both ends of an edge choose the same, even where the answer depends o
   using T = AnyOf<Upwards, ShmTransport>;
   check_two_threads(
       [](int rank, int fd) { return rank_main<T>(rank, fd, rank == 0 ? "loopback" : "shm"); });
+}
+
+TEST_CASE("the topology's preference goes by the kind of a transport, not by its name") {
+  using T = AnyOf<OfKind<TransportKind::p2p>, LoopbackTransport, OfKind<TransportKind::rdma>>;
+  PeerInfo from = info_of(0);
+  const PeerInfo to = info_of(1);
+  const auto chosen = [&] { return std::string{T::edge_transport(from, to).transport}; };
+  CHECK(chosen() == "own p2p");
+  from.way.avoid_p2p = true;
+  CHECK(chosen() == "loopback");
+  from.way.prefer_rdma = true;
+  CHECK(chosen() == "own rdma");
 }
 
 TEST_CASE("an edge that nobody connects lists each reason") {

@@ -10,7 +10,6 @@
 
 #include <algorithm>
 #include <string>
-#include <string_view>
 #include <utility>
 #include <variant>
 
@@ -113,16 +112,18 @@ struct AnyOf {
     const bool far = from.way.avoid_p2p || to.way.avoid_p2p;
     const auto first = [&](auto suits) {
       int n = 0, found = -1;
-      ((found < 0 && suits(std::string_view{Ts::name}) && offers<Ts>(from, to) ? void(found = n)
+      ((found < 0 && suits(detail::kind_of<Ts>()) && offers<Ts>(from, to) ? void(found = n)
                                                                                : void(),
         ++n),
        ...);
       return found;
     };
     int found = -1;
-    if (rdma) found = first([](std::string_view name) { return name == "ib"; });
-    if (found < 0 && far) found = first([](std::string_view name) { return name != "p2p"; });
-    if (found < 0) found = first([](std::string_view) { return true; });
+    if (rdma) found = first([](TransportKind kind) { return kind == TransportKind::rdma; });
+    if (found < 0 && far) {
+      found = first([](TransportKind kind) { return kind != TransportKind::p2p; });
+    }
+    if (found < 0) found = first([](TransportKind) { return true; });
     return found;
   }
   template <std::size_t N, class T, class... Rest>

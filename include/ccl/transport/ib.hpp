@@ -16,6 +16,7 @@ struct IbLink;
 /// flight is sent again. A GPU's rings lie in pinned host memory.
 struct IbTransport {
   static constexpr const char* name = "ib";
+  static constexpr TransportKind kind = TransportKind::rdma;
   static constexpr Scope scope = Scope::network;
   static constexpr bool peer_addressable = false;
   static constexpr bool proxied = true;

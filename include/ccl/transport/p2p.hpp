@@ -22,6 +22,7 @@ struct P2pEnd;
 ///   writes there, and the receiver reads from there.
 struct P2pTransport {
   static constexpr const char* name = "p2p";
+  static constexpr TransportKind kind = TransportKind::p2p;
   static constexpr Scope scope = Scope::host;
   static constexpr bool peer_addressable = true;
   static constexpr bool proxied = false;

@@ -20,6 +20,10 @@ class Status;  // stop flag that all waiting lanes and threads poll
 class GpuArena;  // the rank's GPU, and the memory on it that peers can map
 }
 
+/// Kind of a transport, for the topology's preferences: RDMA networks first, or no peer access
+/// between GPUs. A transport may state it as `kind`; without it, it is `other`.
+enum class TransportKind { other, p2p, rdma };
+
 /// Largest distance that a transport connects.
 enum class Scope { process, host, network };
 
@@ -77,6 +81,14 @@ concept StatesScope = requires {
   { T::peer_addressable } -> cuda::std::convertible_to<bool>;
   { T::proxied } -> cuda::std::convertible_to<bool>;
 };
+template <class T>
+constexpr TransportKind kind_of() {
+  if constexpr (requires { T::kind; }) {
+    return T::kind;
+  } else {
+    return TransportKind::other;
+  }
+}
 template <class T>
 concept StatesLineBytes = requires {
   { T::atomic_line_bytes } -> cuda::std::convertible_to<int>;

@@ -65,7 +65,7 @@ class Detector {
     while (std::getline(in, line)) {
       const auto colon = line.find(": ");
       if (colon == std::string::npos) {
-        if (!vendor.empty()) break;  // the first processor says it all
+        if (!vendor.empty()) break;  // the first processor describes them all
         continue;
       }
       const std::string value = line.substr(colon + 2);
@@ -87,7 +87,7 @@ class Detector {
         continue;
       }
       const std::string map = line_of(node / "cpumap");
-      // Nodes of memory alone are no place for ranks.
+      // NUMA nodes with memory alone have no CPUs for ranks.
       if (map.find_first_not_of("0,") == std::string::npos) continue;
       numa.emplace_back(std::atoi(name.c_str() + 4), map);
     }
@@ -110,7 +110,7 @@ class Detector {
     for (Element& cpu : root_.children) {
       if (*cpu.find("numaid") == std::to_string(numa)) return cpu;
     }
-    return root_.children.front();  // VMs and single sockets say -1
+    return root_.children.front();  // VMs and single sockets report -1
   }
 
   /// Element of the device at `path` below all switches above it. Valid until the next call.
@@ -134,7 +134,7 @@ class Detector {
       const std::string value = line_of(path / file);
       if (!value.empty()) pci.set(file, value);
     }
-    // The slower of both ends is what the link can do.
+    // The slower end limits the speed of the link.
     std::string speed = line_of(path / "max_link_speed");
     const std::string port_speed = line_of(path.parent_path() / "max_link_speed");
     if (!port_speed.empty() &&
@@ -144,7 +144,7 @@ class Detector {
     int width = std::atoi(line_of(path / "max_link_width").c_str());
     const int port_width = std::atoi(line_of(path.parent_path() / "max_link_width").c_str());
     if (port_width > 0 && (width == 0 || port_width < width)) width = port_width;
-    if (width < 0 || width > 64) width = 0;  // 255 where a VM knows nothing
+    if (width < 0 || width > 64) width = 0;  // 255 if a VM has no information
     pci.set("link_speed", speed);
     pci.set("link_width", std::to_string(width));
     parent.children.push_back(std::move(pci));
@@ -163,7 +163,7 @@ class Detector {
     alone.name = "pci";
     alone.set("busid", lower(seen.bus_id));
     alone.set("class", "0x030200");
-    // In containers without /sys a GPU hangs on the first CPU.
+    // In containers without /sys a GPU is placed at the first CPU.
     Element& pci = path.empty() ? (root_.children.front().children.push_back(alone),
                                    root_.children.front().children.back())
                                 : place(path);
@@ -174,7 +174,7 @@ class Detector {
     gpu.set("rank", std::to_string(seen.dev));
     gpu.set("gdr", peer_memory() || open_kernel_module() ? "1" : "0");
     if (!seen.fabric.empty()) gpu.set("fabric", seen.fabric);
-    // An NVSwitch has many bus ids; what is no GPU is one fabric.
+    // An NVSwitch has many bus ids; remote devices that are no GPUs count as one fabric.
     int fabric = 0;
     const auto add_link = [&](const std::string& target, const std::string& kind, int count) {
       Element nvlink;
@@ -218,7 +218,7 @@ class Detector {
            fs::exists(sys_ / "kernel/mm/memory_peers/nv_mem_nc/version", ignored);
   }
 
-  /// The kernel modules that export GPU memory as DMA-BUF.
+  /// True if the kernel modules that export GPU memory as DMA-BUF are loaded.
   bool open_kernel_module() const {
     return line_of(fs::path(options_.proc) / "driver/nvidia/version").find("Open Kernel Module") !=
            std::string::npos;
@@ -228,7 +228,7 @@ class Detector {
     std::error_code missing;
     const fs::path real = fs::canonical(device, missing);
     Element* parent = &root_.children.front();
-    // virtio and the like sit one below their PCI function.
+    // virtio and similar devices are one level below their PCI function.
     fs::path function = missing ? fs::path() : real;
     while (!function.empty() && function != function.root_path() && !is_bdf(function.filename())) {
       function = function.parent_path();
@@ -250,7 +250,7 @@ class Detector {
     return sys_ / "class/infiniband" / device;
   }
 
-  /// PCI path of the card without the function; empty for devices that are software.
+  /// PCI path of the card without the function; empty for software devices.
   std::string card_of(const DiscoveredNic& nic) const {
     std::error_code missing;
     const fs::path real = fs::canonical(rdma_folder(nic.name) / "device", missing);
@@ -258,7 +258,8 @@ class Detector {
     return real.string().substr(0, real.string().rfind('.'));
   }
 
-  /// In the order of cards, which is that of the bus; names decide among devices of one.
+  /// RDMA ports in the order of cards, which is that of the bus. Names order the devices of one
+  /// card.
   Result<std::vector<DiscoveredNic>> rdma_ports() const {
     std::vector<DiscoveredNic> ports;
     if (options_.nics) {
@@ -290,7 +291,7 @@ class Detector {
 
   void add_rdma_port(const DiscoveredNic& nic) {
     const fs::path device = rdma_folder(nic.name);
-    // "200 Gb/sec (4X HDR)": right also for speeds that are younger than libibverbs.
+    // Reads "200 Gb/sec (4X HDR)", which is correct also for speeds newer than libibverbs.
     const std::string rate = line_of(device / "ports" / std::to_string(nic.port) / "rate");
     const int mbps = std::max(nic.mbps, static_cast<int>(leading_number(rate).value * 1e3));
     std::uint64_t guid = nic.guid;
@@ -299,7 +300,7 @@ class Detector {
       text.erase(std::remove(text.begin(), text.end(), ':'), text.end());
       if (guid == 0) guid = std::strtoull(text.c_str(), nullptr, 16);
     }
-    // Functions of a card share its guid: the port of a second one counts as a further port.
+    // Functions of a card share its guid: the port of a second function counts as a further port.
     std::set<int>& used = ports_[card_of(nic)];
     int port = nic.port;
     while (!card_of(nic).empty() && !used.insert(port).second) ++port;
@@ -316,12 +317,13 @@ class Detector {
     add_net(device / "device", std::move(net));
   }
 
-  /// By the module that lends GPU memory to all devices, or by DMA-BUF, if driver and NIC have it.
+  /// True if the module that lends GPU memory to all devices is loaded, or if driver and NIC
+  /// support DMA-BUF.
   bool gdr_with(const DiscoveredNic& nic) const {
     return peer_memory() || (open_kernel_module() && (nic.dma_buf || nic.mbps == 0));
   }
 
-  /// Names of interfaces that sockets may use; nothing if that is not known of this machine.
+  /// Names of interfaces that sockets may use; nothing if this machine does not report them.
   Result<std::optional<std::set<std::string>>> usable_interfaces() const {
     std::optional<std::set<std::string>> names;
     if (options_.sockets) {
@@ -345,7 +347,7 @@ class Detector {
       const std::string state = line_of(interface / "operstate");
       if (state != "up" && state != "unknown") continue;
       int mbps = std::atoi(line_of(interface / "speed").c_str());
-      if (mbps <= 0) mbps = 10000;  // virtual ones say -1
+      if (mbps <= 0) mbps = 10000;  // virtual ones report -1
       Element net;
       net.name = "net";
       net.set("name", name);

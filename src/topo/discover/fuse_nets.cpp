@@ -38,7 +38,7 @@ class Fuser {
     for (const Group& group : groups_) {
       for (const int net : group) keep[net] = 0;
     }
-    // A card none of whose NETs stand for themselves goes, too, unless the fused one stands on it.
+    // A card whose NETs have all been fused is removed, unless it holds the fused NET.
     for (const int nic : graph_.of(NodeType::nic)) {
       const bool used = std::any_of(nets.begin(), nets.end(), [&](int net) {
         return graph_.nodes[net].parent == nic && keep[net] != 0;
@@ -112,7 +112,7 @@ class Fuser {
     }
   }
 
-  /// The lowest node that all NETs of a group hang on; of several CPUs, the first one's.
+  /// Lowest node above all NETs of a group; with several CPUs, the first NET's CPU.
   int above(const Group& group) const {
     int at = graph_.nodes[group[0]].parent;
     const auto hangs_on = [&](int net, int node) {
@@ -169,8 +169,8 @@ class Fuser {
     return nic;
   }
 
-  /// Below a switch, all cards become one at the place of the first, with as many lanes as they had
-  /// together: that is what files can say.
+  /// Below a switch all cards become one at the place of the first, with the sum of their lanes, as
+  /// in topology files.
   int add_card(Graph& fused, int at, const Group& group) const {
     std::vector<int> cards;
     for (const int net : group) {
@@ -203,7 +203,7 @@ class Fuser {
 
   const Graph& graph_;
   const FuseRules& rules_;
-  Paths paths_;  // only for levels beyond a card
+  Paths paths_;  // only for levels above a card
   std::vector<char> taken_;
   std::vector<Group> groups_;
 };

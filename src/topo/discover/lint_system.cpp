@@ -39,7 +39,7 @@ class System {
   }
 
   void look_at_gpus() {
-    if (files_.sys != "/sys") return;  // NVML knows only the real machine
+    if (files_.sys != "/sys") return;  // NVML reads the real machine only
     std::string why;
     const std::vector<DiscoveredGpu> gpus = nvml_gpus(why);
     for (const DiscoveredGpu& gpu : gpus) {
@@ -98,12 +98,12 @@ class System {
     for (const fs::path& group : entries(sys_ / "kernel/iommu_groups")) {
       const std::string type = line_of(group / "type");
       ++groups;
-      if (type.rfind("DMA", 0) == 0) ++translating;  // else "identity", or a VM's
+      if (type.rfind("DMA", 0) == 0) ++translating;  // else "identity", or that of a VM
     }
     const std::string command = line_of(proc_ / "cmdline");
     const bool pass_through = command.find("iommu=pt") != std::string::npos;
     const bool present = !entries(sys_ / "class/iommu").empty();
-    // Old kernels do not tell the type of groups.
+    // Old kernels do not report the type of groups.
     if (translating > 0 || (present && groups == 0 && !pass_through)) {
       finding("the IOMMU is on and translates (PCIe P2P and GPU direct RDMA go through the CPU)",
              "boot with iommu=pt (and intel_iommu=on or amd_iommu=on if VMs need it), or switch it "
@@ -111,7 +111,7 @@ class System {
     }
   }
 
-  /// GPUs, NICs, switches and their ports, whose link runs below what both of its ends can do.
+  /// Checks GPUs, NICs, switches and their ports for links that run below what both ends support.
   void look_at_pcie() {
     for (const fs::path& device : entries(sys_ / "bus/pci/devices")) {
       const std::string kind = line_of(device / "class");
@@ -130,7 +130,7 @@ class System {
       const double slot_speed = missing ? 0 : number(real.parent_path() / "max_link_speed");
       const std::string what =
           fmt::format("{} {}", gpu ? "GPU" : "NIC", device.filename().string());
-      if (best > 64 || width > 64) continue;  // 255 where a VM knows nothing
+      if (best > 64 || width > 64) continue;  // 255 if a VM has no information
       if (width > 0 && width < best) {
         finding(fmt::format("{} runs on {:g} of its {:g} PCIe lanes{}", what, width, best,
                            slot > 0 && slot < best ? fmt::format(" (its slot has {:g})", slot)
@@ -139,7 +139,7 @@ class System {
                    ? "move the card to a wider slot, or change the BIOS's lane split"
                    : "reseat the card, check riser and cable, and look for PCIe errors in dmesg");
       }
-      // Idle GPUs lower their speed, not their width: only what can never be is named.
+      // Idle GPUs lower their speed, not their width: only permanent limits are reported.
       if (best_speed > 0 && slot_speed > 0 && slot_speed < best_speed) {
         finding(fmt::format("{} can {:g} GT/s, its slot {:g}", what, best_speed, slot_speed),
                "use a slot of the card's PCIe generation, or look for a limit in the BIOS");
@@ -159,13 +159,13 @@ class System {
       std::ifstream in(device / "config", std::ios::binary);
       const std::string config((std::istreambuf_iterator<char>(in)),
                                std::istreambuf_iterator<char>());
-      if (in.is_open() && config.size() <= 64) ++hidden;  // all that others than root may read
+      if (in.is_open() && config.size() <= 64) ++hidden;  // only root may read more
       const auto word = [&](std::size_t at) {
         unsigned value = 0;
         if (at + 4 <= config.size()) std::memcpy(&value, config.data() + at, 4);
         return value;
       };
-      // Extended capabilities start at 0x100; ACS is number 0xd, its control at +6.
+      // Extended capabilities start at 0x100. ACS is number 0xd, its control is at +6.
       for (std::size_t at = 0x100, hops = 0; at >= 0x100 && at + 8 <= config.size() && hops < 48;
            ++hops) {
         const unsigned header = word(at);

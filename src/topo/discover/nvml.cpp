@@ -15,7 +15,7 @@
 namespace ccl::topo {
 namespace {
 
-/// NVML by name. Layouts and numbers are those of nvml.h, which are stable by contract.
+/// NVML, loaded by name. Layouts and numbers are those of nvml.h, which are stable by contract.
 struct Nvml {
   struct PciInfo {
     char legacy[16];
@@ -40,7 +40,7 @@ struct Nvml {
     unsigned char state;  // 3: the GPU has joined
   };
   static constexpr unsigned c2c_link_count = 170, c2c_link_status = 171, c2c_link_max_bw = 172;
-  static constexpr unsigned max_links = 36;  // and more than any GPU so far has
+  static constexpr unsigned max_links = 36;  // above that of any GPU
   using Device = void*;
 
   int (*init)() = nullptr;
@@ -55,17 +55,17 @@ struct Nvml {
   int (*mig_mode)(Device, unsigned*, unsigned*) = nullptr;
   int (*fields)(Device, int, FieldValue*) = nullptr;
   int (*fabric)(Device, FabricInfo*) = nullptr;
-  std::string why;  // not empty: of no use
+  std::string why;  // reason why it is unusable, or empty
 };
 
-/// Opened once in a process, since opening and starting it take the most time by far.
+/// Opened once in a process, since opening and starting it takes the most time by far.
 const Nvml& nvml() {
   static std::mutex mutex;
   static Nvml made;
   static ::pid_t made_by = 0;
   const std::lock_guard lock{mutex};
   if (made_by == ::getpid()) return made;
-  made_by = ::getpid();  // a fork starts it anew
+  made_by = ::getpid();  // a fork starts its own
   made = {};
   void* const library = ::dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) {
@@ -104,7 +104,7 @@ std::string short_bus_id(const char* text) {
   return id;
 }
 
-/// Links to the CPU's own chip. All that are up are of one kind.
+/// Reads the links to the CPU's own chip. All active ones are of one kind.
 void look_at_c2c(const Nvml& by, Nvml::Device device, DiscoveredGpu& gpu) {
   if (by.fields == nullptr) return;
   const auto ask = [&](unsigned field, unsigned scope) -> long long {
@@ -124,8 +124,8 @@ void look_at_c2c(const Nvml& by, Nvml::Device device, DiscoveredGpu& gpu) {
   }
 }
 
-/// Which fabric over several hosts it has joined; of one host's NVSwitches, the cluster is all
-/// zero.
+/// Fabric over several hosts that the GPU has joined; with one host's NVSwitches, the cluster is
+/// all zero.
 std::string fabric_of(const Nvml& by, Nvml::Device device) {
   Nvml::FabricInfo info{};
   if (by.fabric == nullptr || by.fabric(device, &info) != 0) return {};
@@ -151,11 +151,11 @@ bool look_at(const Nvml& by, Nvml::Device device, DiscoveredGpu& gpu) {
   gpu.mig = by.mig_mode != nullptr && by.mig_mode(device, &mig, &pending) == 0 && mig != 0;
   look_at_c2c(by, device, gpu);
   gpu.fabric = fabric_of(by, device);
-  if (gpu.mig) return true;  // its parts do not reach each other, nor others over NVLink
+  if (gpu.mig) return true;  // its parts reach neither each other nor other GPUs by NVLink
   std::map<std::string, int> links;
   for (unsigned link = 0; by.link_state != nullptr && link < Nvml::max_links; ++link) {
     int active = 0;
-    if (by.link_state(device, link, &active) != 0) continue;  // inactive links stand between
+    if (by.link_state(device, link, &active) != 0) continue;  // inactive links may be in between
     if (active == 0) continue;
     Nvml::PciInfo remote{};
     const bool known = by.link_remote != nullptr && by.link_remote(device, link, &remote) == 0;

@@ -11,7 +11,7 @@
 namespace ccl::topo::detail {
 namespace fs = std::filesystem;
 
-/// First line without the end; empty if it cannot be read.
+/// Returns the first line without its end; empty if the file cannot be read.
 inline std::string line_of(const fs::path& path) {
   std::ifstream in(path);
   std::string text;

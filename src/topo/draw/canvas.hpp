@@ -88,7 +88,7 @@ class Canvas {
   }
 
  private:
-  std::string lines_, body_;  // lines lie below boxes
+  std::string lines_, body_;  // lines are below boxes
 };
 
 inline double stroke(float bw) {

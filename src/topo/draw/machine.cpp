@@ -80,7 +80,7 @@ class MachinePicture {
     return type == NodeType::gpu || type == NodeType::nic;
   }
 
-  /// Gives places to everything below `node`, from `x` on; returns where it ends.
+  /// Sets the positions of everything below `node`, from `x` on; returns the right end.
   double place(int node, double x, int depth) {
     level_[node] = depth;
     if (leaf(node)) {
@@ -148,7 +148,7 @@ class MachinePicture {
                 fmt::format("{:g} Gb/s", bw * 8));
   }
 
-  /// NVLinks below the GPUs. Returns the lowest line used.
+  /// Draws NVLinks below the GPUs. Returns the lowest line used.
   double draw_fabric(double width) {
     double bottom = leaf_y_ + leaf_h;
     for (const int nvs : graph_.of(NodeType::nvs)) {

@@ -82,7 +82,7 @@ class Explainer {
         graph_.label(link.to));
   }
 
-  /// What turned the best way as wired into the one that data takes.
+  /// Explains the rule that replaced the best wired path by the path in use.
   void rule(const Path& path, NodeType first, NodeType second) {
     const Path& wired = paths_.wired(a_, b_);
     if (wired.links == path.links) {

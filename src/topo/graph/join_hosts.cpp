@@ -15,7 +15,7 @@ int number_of(const Element& element, std::string_view attribute) {
   return static_cast<int>(std::strtol(text->c_str(), nullptr, hex ? 16 : 10));
 }
 
-/// Highest rank of GPUs and device number of NETs, to count on from.
+/// Finds the highest rank of GPUs and device number of NETs, as offsets for the next host.
 void find_last(const Element& element, int& rank, int& dev) {
   if (element.name == "gpu") rank = std::max(rank, number_of(element, "rank"));
   if (element.name == "net") dev = std::max(dev, number_of(element, "dev"));

@@ -53,7 +53,7 @@ int numa_node(const fs::path& device) {
 Result<std::optional<PathType>> p2p_level() {
   CCL_TRY(std::string level, setting_text("P2P_LEVEL"));
   if (level.empty()) return std::optional<PathType>{};
-  // Numbers are of the time when there were six levels.
+  // Numbers refer to NCCL's former six levels.
   constexpr std::array old_levels{PathType::loc, PathType::pix, PathType::pxb,
                                   PathType::pxb, PathType::phb, PathType::sys};
   if (level.size() == 1 && level[0] >= '0' && level[0] <= '9') {
@@ -91,13 +91,14 @@ PathType pci_path(const std::string& sysfs, const std::string& a, const std::str
       if (part.string().starts_with("pci")) parts.clear();
       parts.push_back(part.string());
     }
-    return parts;  // from the root on
+    return parts;  // from the root
   };
   const auto first = bridges(at[0]), second = bridges(at[1]);
   const auto parted = std::mismatch(first.begin(), first.end(), second.begin(), second.end());
   const auto common = parted.first - first.begin();
   if (common >= 2) {
-    // Below what they share: a port of the switch and the GPU, and for each further switch two.
+    // Bridges below the common part: a port of the switch and the GPU, and two for each further
+    // switch.
     const auto below = std::max(first.end() - parted.first, second.end() - parted.second);
     return below <= 2 ? PathType::pix : PathType::pxb;
   }

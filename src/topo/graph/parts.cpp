@@ -62,7 +62,7 @@ void add_cpu_rank(Graph& graph, int cpu, int rank) {
   node.gpu.rank = rank;
   node.gpu.dev = rank;
   node.gpu.on_cpu = true;
-  node.gpu.gdr = true;  // its memory is what NICs reach anyway
+  node.gpu.gdr = true;  // NICs reach its memory in any case
   const int position = graph.add(std::move(node));
   graph.connect(position, cpu, LinkType::loc, gbps::host_memory);
   graph.connect(cpu, position, LinkType::loc, gbps::host_memory);
@@ -72,7 +72,7 @@ void add_cpu_ranks(Graph& graph, int count) {
   const std::vector<int> cpus = graph.of(NodeType::cpu);
   if (cpus.empty()) return;
   for (int rank = 0; rank < count; ++rank) {
-    // Neighbouring ranks share a NUMA node.
+    // Neighboring ranks share a NUMA node.
     const int cpu =
         cpus[static_cast<std::size_t>(rank) * cpus.size() / static_cast<std::size_t>(count)];
     add_cpu_rank(graph, cpu, rank);

@@ -15,7 +15,7 @@ int fabric_rank(PathType type) {
   return type <= PathType::nvl ? 0 : type == PathType::nvb ? 1 : 2;
 }
 
-/// Type of the path that goes from `from` over `link` and then along `rest` to its end.
+/// Type of the path from `from` over `link` and then along `rest` to its end.
 PathType extend_type(const Graph& graph, const Link& link, const Path& rest) {
   const Node& from = graph.nodes[link.from];
   const Node& to = graph.nodes[link.to];
@@ -44,7 +44,7 @@ std::vector<Path> paths_to(const Graph& graph, int base,
     for (const int l : into[node]) {
       const Link& link = graph.links[l];
       if (link.from == base) continue;
-      // A GPU relays only what comes from another GPU's NVLink, and only over its own last link.
+      // A GPU relays only data from another GPU's NVLink, and only over its own last link.
       if (node != base && graph.nodes[node].type == NodeType::gpu &&
           (link.type != LinkType::nvl || graph.nodes[link.from].type != NodeType::gpu ||
            best[node].hops() > 1)) {
@@ -55,7 +55,7 @@ std::vector<Path> paths_to(const Graph& graph, int base,
       candidate.bw = std::min(best[node].bw, link.bw);
       candidate.type = extend_type(graph, link, best[node]);
       const Path& known = best[link.from];
-      // Compare before the links are copied: most candidates lose.
+      // Compares before the links are copied: most candidates lose.
       const auto key = std::tuple(fabric_rank(candidate.type), -candidate.bw, best[node].hops() + 1,
                                   candidate.type);
       if (known.reaches() &&
@@ -125,7 +125,7 @@ Paths compute_paths(const Graph& graph, const PathRules& rules) {
   }
   const Paths wired(to, to);
 
-  // Peers without P2P talk through memory of the CPU next to the receiver.
+  // Peers without P2P use memory of the CPU next to the receiver.
   for (const int a : gpus) {
     for (const int b : gpus) {
       if (a == b || check_p2p(graph, wired, rules, a, b).allowed) continue;
@@ -146,7 +146,7 @@ Paths compute_paths(const Graph& graph, const PathRules& rules) {
         if (relayed.type <= level && to[relay][gpu].type <= PathType::nvl &&
             graph.nodes[relay].host == graph.nodes[gpu].host &&
             (relayed.bw > own.bw || own.type > PathType::pxn)) {
-          // Sending only: the receiver's NIC writes straight into its own GPU.
+          // Sending only: the receiver's NIC writes directly to its own GPU.
           to[net][gpu] = join(to[relay][gpu], relayed);
           to[net][gpu].type = PathType::pxn;
         }

@@ -50,7 +50,7 @@ std::string print_matrix(const Graph& graph, const Paths& paths) {
     return node.type == NodeType::gpu ? fmt::format("GPU{}", node.gpu.rank)
                                       : fmt::format("NET{}", node.net.dev);
   };
-  // "NVL 371": columns as wide as the widest entry.
+  // Cells such as "NVL 371", in columns as wide as the widest entry.
   std::vector<std::vector<std::string>> cells{{""}};
   for (const int to : ends) cells[0].push_back(title(to));
   for (const int from : ends) {

@@ -16,7 +16,7 @@ void add_child(TreePosition& position, int rank) {
   }
 }
 
-/// Every order holds every rank of the machine once.
+/// True if every order holds every rank of the machine once.
 bool whole(const Machine& machine) {
   for (const ChannelGraph* graph : {&machine.ring, &machine.tree}) {
     for (const ChannelOrder& order : graph->channels) {
@@ -133,7 +133,7 @@ Result<Arrangement> Arrangement::of(std::vector<Machine> machines, int ranks) {
     cross_nic = std::max(cross_nic, machine.ring.cross_nic);
     made.tree_pattern_ = std::max(made.tree_pattern_, machine.tree.pattern);
   }
-  // Where all pairs are alike, so are all orders: one keeps the number of peers small.
+  // If all pairs are alike, so are all orders: a single one keeps the number of peers small.
   if (machines.size() == 1 && machines[0].even)
     ring_count = tree_count = std::min<std::size_t>(ring_count, 1);
   std::vector<MachineChannels> channels;
@@ -174,8 +174,8 @@ Result<Arrangement> Arrangement::of(std::vector<Machine> machines, int ranks) {
   return made;
 }
 
-/// The rank of a machine that talks to its `child`-th child machine: balanced trees share the NIC's
-/// traffic between two.
+/// Rank of a machine that connects to its `child`-th child machine: balanced trees divide the NIC's
+/// traffic between two ranks.
 int Arrangement::gate(const Order& order, int machine, int child) const {
   const std::vector<int>& chain = order.chains[machine];
   const bool second =
@@ -183,8 +183,8 @@ int Arrangement::gate(const Order& order, int machine, int child) const {
   return chain[second && chain.size() > 1 ? 1 : 0];
 }
 
-/// The part of a seat that lies inside the machine: a binary tree below `head` where all pairs are
-/// alike, else the chain, which `head` may part in two.
+/// Adds the part of a position inside the machine: a binary tree below `head` if all pairs are
+/// alike, else the chain, which `head` may divide in two.
 void Arrangement::add_inside(TreePosition& position, const Order& order, int rank, int head,
                              bool twin) const {
   const int machine = machine_of_[rank];
@@ -197,7 +197,7 @@ void Arrangement::add_inside(TreePosition& position, const Order& order, int ran
     if (place >= top && place + 1 < count) add_child(position, chain[place + 1]);
     return;
   }
-  // Places below the head; the twin moves them on by one, which turns leaves into inner nodes.
+  // Places below the head. The twin shifts them by one, which turns leaves into inner nodes.
   int below = (place - top + count) % count;
   if (twin && below > 0) below = below == 1 ? count - 1 : below - 1;
   const auto rank_at = [&](int n) {
@@ -220,7 +220,7 @@ TreePosition Arrangement::tree(int rank, int root, int channel) const {
   return position;
 }
 
-/// A seat that knows how far its root is only where all ranks are alike.
+/// A position has its distance from the root only if all ranks are alike.
 TreePosition Arrangement::neighbours(int rank, int root, int channel) const {
   const bool twin = root < 0 && channel % 2 != 0;
   const int way = root < 0 ? channel / 2 : channel;

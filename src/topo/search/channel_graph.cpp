@@ -89,7 +89,7 @@ Result<float> number(const XmlFile& file, const Element& element, std::string_vi
                      float fallback) {
   const std::string* text = element.find(attribute);
   if (text == nullptr) return fallback;
-  const auto [number, size] = ccl::detail::leading_number(*text);  // takes 0x1 as well
+  const auto [number, size] = ccl::detail::leading_number(*text);  // accepts 0x1, too
   const auto value = static_cast<float>(number);
   if (size == 0 || !std::isfinite(value) || std::abs(value) > 1e7F) {
     return refuse(file, element, attribute, "not a number");
@@ -107,94 +107,128 @@ Result<PathType> path_type(const XmlFile& file, const Element& element,
   return type;
 }
 
-}  // namespace
+/// Reads the channel graphs of a file for one machine.
+class Reader {
+ public:
+  Reader(const XmlFile& file, const Graph& machine) : file_{file}, machine_{machine} {
+    for (const int gpu : machine.of(NodeType::gpu)) {
+      const Node::Gpu& about = machine.nodes[gpu].gpu;
+      if (about.rank < 0) continue;
+      rank_of_dev_[about.dev] = about.rank;
+      ranks_.insert(about.rank);
+    }
+  }
 
-Result<std::vector<ChannelGraph>> to_channel_graphs(const XmlFile& file, const Graph& machine) {
-  if (file.root.name != "graphs") {
-    return fail(
-        Errc::invalid_argument,
-        fmt::format("{}:{}: root element is <{}> (channels are in <graphs>); check the file",
-                    file.name, file.root.line, file.root.name));
+  Result<std::vector<ChannelGraph>> graphs() const {
+    if (file_.root.name != "graphs") {
+      return fail(
+          Errc::invalid_argument,
+          fmt::format("{}:{}: root element is <{}> (channels are in <graphs>); check the file",
+                      file_.name, file_.root.line, file_.root.name));
+    }
+    CCL_TRY(const float version, number(file_, file_.root, "version", 1));
+    if (version != 1) return refuse(file_, file_.root, "version", "1 is known");
+    std::vector<ChannelGraph> graphs;
+    for (const Element& element : file_.root.children) {
+      if (element.name != "graph") continue;
+      CCL_TRY(auto graph, this->graph(element));
+      graphs.push_back(std::move(graph));
+    }
+    return graphs;
   }
-  CCL_TRY(const float version, number(file, file.root, "version", 1));
-  if (version != 1) return refuse(file, file.root, "version", "1 is known");
-  std::map<int, int> rank_of_dev;
-  for (const int gpu : machine.of(NodeType::gpu)) {
-    if (machine.nodes[gpu].gpu.rank < 0) continue;
-    rank_of_dev[machine.nodes[gpu].gpu.dev] = machine.nodes[gpu].gpu.rank;
-  }
-  std::set<int> everyone;
-  for (const int gpu : machine.of(NodeType::gpu)) everyone.insert(machine.nodes[gpu].gpu.rank);
-  everyone.erase(-1);
-  std::vector<ChannelGraph> graphs;
-  for (const Element& element : file.root.children) {
-    if (element.name != "graph") continue;
+
+ private:
+  Result<ChannelGraph> graph(const Element& element) const {
     ChannelGraph graph;
-    CCL_TRY(const float id, number(file, element, "id", 0));
-    CCL_TRY(const float pattern, number(file, element, "pattern", 4));
-    CCL_TRY(const float cross, number(file, element, "crossnic", 0));
-    CCL_TRY(const float same, number(file, element, "samechannels", 1));
-    CCL_TRY(graph.bw_intra, number(file, element, "speedintra", 0));
-    CCL_TRY(graph.bw_inter, number(file, element, "speedinter", 0));
-    CCL_TRY(graph.latency_inter, number(file, element, "latencyinter", 0));
-    CCL_TRY(graph.type_intra, path_type(file, element, "typeintra"));
-    CCL_TRY(graph.type_inter, path_type(file, element, "typeinter"));
-    if (pattern < 1 || pattern > 6) return refuse(file, element, "pattern", "1 to 6 are known");
+    CCL_CHECK(read_attributes(element, graph));
+    for (const Element& below : element.children) {
+      if (below.name != "channel") continue;
+      CCL_TRY(auto order, channel(below));
+      graph.channels.push_back(std::move(order));
+    }
+    CCL_TRY(const float count, number(file_, element, "nchannels", 0));
+    if (static_cast<int>(count) != graph.count()) {
+      return refuse(file_, element, "nchannels",
+                    fmt::format("there are {} channels", graph.count()));
+    }
+    return graph;
+  }
+
+  Result<void> read_attributes(const Element& element, ChannelGraph& graph) const {
+    CCL_TRY(const float id, number(file_, element, "id", 0));
+    CCL_TRY(const float pattern, number(file_, element, "pattern", 4));
+    CCL_TRY(const float cross, number(file_, element, "crossnic", 0));
+    CCL_TRY(const float same, number(file_, element, "samechannels", 1));
+    CCL_TRY(graph.bw_intra, number(file_, element, "speedintra", 0));
+    CCL_TRY(graph.bw_inter, number(file_, element, "speedinter", 0));
+    CCL_TRY(graph.latency_inter, number(file_, element, "latencyinter", 0));
+    CCL_TRY(graph.type_intra, path_type(file_, element, "typeintra"));
+    CCL_TRY(graph.type_inter, path_type(file_, element, "typeinter"));
+    if (pattern < 1 || pattern > 6) return refuse(file_, element, "pattern", "1 to 6 are known");
     graph.id = static_cast<int>(id);
     graph.pattern = static_cast<Pattern>(static_cast<int>(pattern));
     if ((graph.id == 0 && graph.pattern != Pattern::ring) ||
         (graph.id == 1 && graph.pattern > Pattern::tree)) {
-      return refuse(file, element, "pattern",
+      return refuse(file_, element, "pattern",
                     graph.id == 0 ? "graph 0 is the ring, 4" : "graph 1 is the tree, 1 to 3");
     }
     graph.cross_nic = static_cast<int>(cross);
     graph.same_channels = same != 0;
-    for (const Element& below : element.children) {
-      if (below.name != "channel") continue;
-      ChannelOrder order;
-      std::set<int> missing = everyone;
-      for (const Element& place : below.children) {
-        CCL_TRY(const float dev, number(file, place, "dev", -1));
-        if (place.name == "net") {
-          (order.ranks.empty() ? order.net_in : order.net_out) = static_cast<int>(dev);
-          continue;
-        }
-        if (place.name != "gpu") continue;
-        // NCCL 2.30 writes the rank too, since one device may carry several.
-        CCL_TRY(float rank, number(file, place, "rank", -1));
-        if (rank < 0) {
-          const auto found = rank_of_dev.find(static_cast<int>(dev));
-          if (found == rank_of_dev.end()) {
-            return refuse(file, place, "dev", "the machine has no such GPU");
-          }
-          rank = static_cast<float>(found->second);
-        } else if (machine.gpu_of_rank(static_cast<int>(rank)) < 0) {
-          return refuse(file, place, "rank", "the machine has no such rank");
-        }
-        for (const int other : order.ranks) {
-          if (other == static_cast<int>(rank)) {
-            return refuse(file, place, "dev", "twice in one channel");
-          }
-        }
-        order.ranks.push_back(static_cast<int>(rank));
-      }
-      for (const int there : order.ranks) missing.erase(there);
-      if (!missing.empty()) {
-        return fail(Errc::invalid_argument,
-                    fmt::format("{}:{}: this <channel> is without rank {} (each holds all {} GPUs "
-                                "of the machine); add it or search anew",
-                                file.name, below.line, *missing.begin(), everyone.size()));
-      }
-      graph.channels.push_back(std::move(order));
-    }
-    CCL_TRY(const float count, number(file, element, "nchannels", 0));
-    if (static_cast<int>(count) != graph.count()) {
-      return refuse(file, element, "nchannels",
-                    fmt::format("there are {} channels", graph.count()));
-    }
-    graphs.push_back(std::move(graph));
+    return {};
   }
-  return graphs;
+
+  Result<ChannelOrder> channel(const Element& element) const {
+    ChannelOrder order;
+    std::set<int> missing = ranks_;
+    for (const Element& place : element.children) {
+      CCL_TRY(const float dev, number(file_, place, "dev", -1));
+      if (place.name == "net") {
+        (order.ranks.empty() ? order.net_in : order.net_out) = static_cast<int>(dev);
+        continue;
+      }
+      if (place.name != "gpu") continue;
+      CCL_TRY(const int rank, rank_of(place, static_cast<int>(dev)));
+      for (const int other : order.ranks) {
+        if (other == rank) return refuse(file_, place, "dev", "twice in one channel");
+      }
+      order.ranks.push_back(rank);
+    }
+    for (const int rank : order.ranks) missing.erase(rank);
+    if (!missing.empty()) {
+      return fail(Errc::invalid_argument,
+                  fmt::format("{}:{}: this <channel> is without rank {} (each holds all {} GPUs "
+                              "of the machine); add it or search anew",
+                              file_.name, element.line, *missing.begin(), ranks_.size()));
+    }
+    return order;
+  }
+
+  // NCCL 2.30 writes the rank, too, since one device may carry several.
+  Result<int> rank_of(const Element& place, int dev) const {
+    CCL_TRY(const float rank, number(file_, place, "rank", -1));
+    if (rank < 0) {
+      const auto found = rank_of_dev_.find(dev);
+      if (found == rank_of_dev_.end()) {
+        return refuse(file_, place, "dev", "the machine has no such GPU");
+      }
+      return found->second;
+    }
+    if (machine_.gpu_of_rank(static_cast<int>(rank)) < 0) {
+      return refuse(file_, place, "rank", "the machine has no such rank");
+    }
+    return static_cast<int>(rank);
+  }
+
+  const XmlFile& file_;
+  const Graph& machine_;
+  std::map<int, int> rank_of_dev_;
+  std::set<int> ranks_;
+};
+
+}  // namespace
+
+Result<std::vector<ChannelGraph>> to_channel_graphs(const XmlFile& file, const Graph& machine) {
+  return Reader{file, machine}.graphs();
 }
 
 std::string print(const ChannelGraph& graph) {

@@ -65,7 +65,7 @@ ChannelGraph align(const ChannelGraph& mine, const std::vector<ChannelGraph>& al
     agreed.type_inter = std::max(agreed.type_inter, other.type_inter);
     agreed.same_channels = agreed.same_channels && other.same_channels;
     agreed.cross_nic = std::max(agreed.cross_nic, other.cross_nic);
-    // Simpler trees are understood by all.
+    // All ranks can build the simpler trees.
     agreed.pattern =
         agreed.pattern == Pattern::ring ? agreed.pattern : std::max(agreed.pattern, other.pattern);
   }
@@ -76,8 +76,32 @@ int copies(const ChannelGraph& ring, int machines, int min_sm) {
   return min_sm >= 90 && machines > 1 && ring.bw_intra > 45 && ring.count() * 2 < 16 ? 2 : 1;
 }
 
-Result<JoinedChannels> join(const std::vector<MachineChannels>& machines, int ranks,
-                            const JoinOptions& options) {
+namespace {
+
+Result<void> check_ranks(const MachineChannels& machine, int m, int ranks) {
+  for (const auto* orders : {&machine.ring, &machine.tree}) {
+    for (const ChannelOrder& order : *orders) {
+      for (const int rank : order.ranks) {
+        if (rank < 0 || rank >= ranks) {
+          return fail(Errc::invalid_argument,
+                      fmt::format("machine {} has rank {} of {} (graphs of another communicator?); "
+                                  "search anew",
+                                  m, rank, ranks));
+        }
+      }
+      if (order.ranks.empty()) {
+        return fail(Errc::invalid_argument,
+                    fmt::format("machine {} has a channel without ranks (broken graph file?); "
+                                "search anew",
+                                m));
+      }
+    }
+  }
+  return {};
+}
+
+/// Returns an error unless all machines have as many channels as machine 0.
+Result<void> check_machines(const std::vector<MachineChannels>& machines, int ranks) {
   const int count = static_cast<int>(machines.size());
   if (count == 0 || ranks <= 0) {
     return fail(Errc::invalid_argument, "no machines to join (0 ranks); give at least one");
@@ -91,92 +115,111 @@ Result<JoinedChannels> join(const std::vector<MachineChannels>& machines, int ra
                       "were not aligned); align them first",
                       m, machines[m].ring.size(), machines[m].tree.size(), base));
     }
-    for (const auto* orders : {&machines[m].ring, &machines[m].tree}) {
-      for (const ChannelOrder& order : *orders) {
-        for (const int rank : order.ranks) {
-          if (rank < 0 || rank >= ranks) {
-            return fail(
-                Errc::invalid_argument,
-                fmt::format("machine {} has rank {} of {} (graphs of another communicator?); "
-                            "search anew",
-                            m, rank, ranks));
-          }
-        }
-        if (order.ranks.empty()) {
-          return fail(Errc::invalid_argument,
-                      fmt::format("machine {} has a channel without ranks (broken graph file?); "
-                                  "search anew",
-                                  m));
-        }
-      }
-    }
+    CCL_CHECK(check_ranks(machines[m], m, ranks));
   }
-  JoinedChannels joined;
-  std::vector<std::vector<TreeLinks>> first_trees, second_trees;
-  for (std::size_t c = 0; c < base; ++c) {
-    std::vector<int> ring;
-    ring.reserve(static_cast<std::size_t>(ranks));
-    for (int m = 0; m < count; ++m) {
-      // Rails: where a channel enters by one NIC and leaves by another, every other machine swaps
-      // pairs of channels, so that a NIC always talks to its like.
-      const bool swap = options.cross_nic == 2 && m % 2 == 1 && base % 2 == 0;
-      const std::vector<int>& order = machines[m].ring[swap ? c ^ 1U : c].ranks;
-      ring.insert(ring.end(), order.begin(), order.end());
-    }
-    if (static_cast<int>(ring.size()) != ranks) {
-      return fail(Errc::mismatch, fmt::format("ring {} has {} of {} ranks (a machine is missing or "
-                                              "brings others' ranks); gather all graphs",
-                                              c, ring.size(), ranks));
-    }
-    const auto start = std::find(ring.begin(), ring.end(), 0);
-    if (start != ring.end()) std::rotate(ring.begin(), start, ring.end());
-    joined.rings.push_back(std::move(ring));
+  return {};
+}
 
-    std::vector<TreeLinks> straight(static_cast<std::size_t>(ranks));
-    for (int m = 0; m < count; ++m) {
-      const std::vector<int>& chain = machines[m].tree[c].ranks;
-      for (std::size_t i = 0; i < chain.size(); ++i) {
-        if (i > 0) straight[chain[i]].up = chain[i - 1];
-        if (i + 1 < chain.size()) straight[chain[i]].down[0] = chain[i + 1];
-      }
-    }
-    std::vector<TreeLinks> twin = straight;
-    // Which rank of a machine talks to its parent machine, and which to its children.
-    const auto gate = [&](int machine, int kind) {
-      const MachineChannels& m = machines[machine];
-      const std::vector<int>& chain = m.tree[c].ranks;
-      const bool second = kind == 1   ? m.tree_pattern != Pattern::tree
-                          : kind == 2 ? m.tree_pattern == Pattern::split_tree
-                                      : false;
-      return chain[second && chain.size() > 1 ? 1 : 0];
-    };
-    for (int m = 0; m < count; ++m) {
-      const auto connect = [&](std::vector<TreeLinks>& tree, const BinaryPlace& place) {
-        if (place.parent >= 0) {
-          tree[gate(m, 0)].up = gate(place.parent, 1 + place.as_child);
-        }
-        for (int child = 0; child < 2; ++child) {
-          if (place.child[child] < 0) continue;
-          auto& down = tree[gate(m, 1 + child)].down;
-          *std::find(down.begin(), down.end() - 1, -1) = gate(place.child[child], 0);
-        }
-      };
-      connect(straight, binary_tree(m, count));
-      connect(twin, binary_twin(m, count));
-    }
-    first_trees.push_back(std::move(straight));
-    second_trees.push_back(std::move(twin));
+/// Joins the machines' rings of channel `c` to one that begins at rank 0.
+Result<std::vector<int>> join_ring(const std::vector<MachineChannels>& machines, int ranks,
+                                   std::size_t c, int cross_nic) {
+  std::vector<int> ring;
+  ring.reserve(static_cast<std::size_t>(ranks));
+  for (std::size_t m = 0; m < machines.size(); ++m) {
+    const std::vector<ChannelOrder>& orders = machines[m].ring;
+    // If channels enter by one NIC and leave by another, every other machine swaps pairs of
+    // channels. Each NIC then connects to NICs of its own rail.
+    const bool swap = cross_nic == 2 && m % 2 == 1 && orders.size() % 2 == 0;
+    const std::vector<int>& order = orders[swap ? c ^ 1U : c].ranks;
+    ring.insert(ring.end(), order.begin(), order.end());
   }
-  joined.trees = std::move(first_trees);
-  joined.trees.insert(joined.trees.end(), std::make_move_iterator(second_trees.begin()),
-                      std::make_move_iterator(second_trees.end()));
-  const std::vector<std::vector<int>> once = joined.rings;
-  joined.rings.insert(joined.rings.end(), once.begin(), once.end());
+  if (static_cast<int>(ring.size()) != ranks) {
+    return fail(Errc::mismatch, fmt::format("ring {} has {} of {} ranks (a machine is missing or "
+                                            "brings others' ranks); gather all graphs",
+                                            c, ring.size(), ranks));
+  }
+  const auto start = std::find(ring.begin(), ring.end(), 0);
+  if (start != ring.end()) std::rotate(ring.begin(), start, ring.end());
+  return ring;
+}
+
+/// Side of a machine's tree channel that connects to another machine.
+enum class TreePort { parent, first_child, second_child };
+
+/// Rank of a machine that connects to its parent machine or to a child machine in channel `c`.
+int rank_at(const MachineChannels& machine, std::size_t c, TreePort port) {
+  const std::vector<int>& chain = machine.tree[c].ranks;
+  const bool second = port == TreePort::first_child    ? machine.tree_pattern != Pattern::tree
+                      : port == TreePort::second_child ? machine.tree_pattern == Pattern::split_tree
+                                                       : false;
+  return chain[second && chain.size() > 1 ? 1 : 0];
+}
+
+/// Links every machine's chain of ranks; machines are not connected to each other.
+std::vector<TreeLinks> link_chains(const std::vector<MachineChannels>& machines, int ranks,
+                                   std::size_t c) {
+  std::vector<TreeLinks> tree(static_cast<std::size_t>(ranks));
+  for (const MachineChannels& machine : machines) {
+    const std::vector<int>& chain = machine.tree[c].ranks;
+    for (std::size_t i = 0; i < chain.size(); ++i) {
+      if (i > 0) tree[chain[i]].up = chain[i - 1];
+      if (i + 1 < chain.size()) tree[chain[i]].down[0] = chain[i + 1];
+    }
+  }
+  return tree;
+}
+
+/// Connects machine `m` of channel `c` to its parent and children by `place`.
+void connect_machine(std::vector<TreeLinks>& tree, const std::vector<MachineChannels>& machines,
+                     std::size_t c, int m, const BinaryPlace& place) {
+  const auto child_port = [](int child) {
+    return child == 0 ? TreePort::first_child : TreePort::second_child;
+  };
+  if (place.parent >= 0) {
+    tree[rank_at(machines[m], c, TreePort::parent)].up =
+        rank_at(machines[place.parent], c, child_port(place.as_child));
+  }
+  for (int child = 0; child < 2; ++child) {
+    if (place.child[child] < 0) continue;
+    auto& down = tree[rank_at(machines[m], c, child_port(child))].down;
+    *std::find(down.begin(), down.end() - 1, -1) =
+        rank_at(machines[place.child[child]], c, TreePort::parent);
+  }
+}
+
+/// Appends to `list` a copy of itself.
+template <class T>
+void double_list(std::vector<T>& list) {
+  const std::vector<T> once = list;
+  list.insert(list.end(), once.begin(), once.end());
+}
+
+}  // namespace
+
+Result<JoinedChannels> join(const std::vector<MachineChannels>& machines, int ranks,
+                            const JoinOptions& options) {
+  CCL_CHECK(check_machines(machines, ranks));
+  const int count = static_cast<int>(machines.size());
+  JoinedChannels joined;
+  std::vector<std::vector<TreeLinks>> twins;
+  for (std::size_t c = 0; c < machines[0].ring.size(); ++c) {
+    CCL_TRY(auto ring, join_ring(machines, ranks, c, options.cross_nic));
+    joined.rings.push_back(std::move(ring));
+    std::vector<TreeLinks> tree = link_chains(machines, ranks, c);
+    std::vector<TreeLinks> twin = tree;
+    for (int m = 0; m < count; ++m) {
+      connect_machine(tree, machines, c, m, binary_tree(m, count));
+      connect_machine(twin, machines, c, m, binary_twin(m, count));
+    }
+    joined.trees.push_back(std::move(tree));
+    twins.push_back(std::move(twin));
+  }
+  joined.trees.insert(joined.trees.end(), std::make_move_iterator(twins.begin()),
+                      std::make_move_iterator(twins.end()));
+  double_list(joined.rings);
   for (int copy = 1; copy < options.extra_copies; copy *= 2) {
-    const auto rings = joined.rings;
-    const auto trees = joined.trees;
-    joined.rings.insert(joined.rings.end(), rings.begin(), rings.end());
-    joined.trees.insert(joined.trees.end(), trees.begin(), trees.end());
+    double_list(joined.rings);
+    double_list(joined.trees);
   }
   const std::size_t most = static_cast<std::size_t>(std::max(1, options.max_channels));
   if (joined.rings.size() > most) {

@@ -9,7 +9,7 @@ namespace ccl::topo {
 unsigned detail::first_net(const Graph& graph, int gpu, unsigned count) {
   const unsigned place = static_cast<unsigned>(std::max(0, graph.nodes[gpu].gpu.dev));
   if ((count & (count - 1)) != 0) return place;
-  // Mirrored bits: neighbours in number are far apart in NICs.
+  // Mirrored bits: neighboring numbers are far apart in NICs.
   unsigned mirrored = 0;
   for (unsigned bit = 1, top = count >> 1; top > 0; bit <<= 1, top >>= 1) {
     if ((place & bit) != 0) mirrored |= top;

@@ -15,11 +15,11 @@
 namespace ccl::topo {
 namespace {
 
-/// Detection once per process, for each set of GPUs: communicators come and go, machines stay.
+/// Detects a machine once per process for each set of GPUs: communicators change, machines do not.
 Result<LoadedGraph> known_machine(const DiscoverOptions& options) {
   static std::mutex mutex;
   static std::map<std::string, LoadedGraph> seen;
-  CCL_TRY(std::string key, detail::setting_text("TOPO_FILE"));
+  CCL_TRY(std::string key, ccl::detail::setting_text("TOPO_FILE"));
   for (const DiscoveredGpu& gpu : *options.gpus) {
     key += fmt::format(" {} {}", gpu.bus_id, gpu.links.size());
   }
@@ -31,7 +31,7 @@ Result<LoadedGraph> known_machine(const DiscoverOptions& options) {
   return seen.emplace(std::move(key), std::move(loaded)).first->second;
 }
 
-/// Orders of places become orders of ranks: those of one place stand together.
+/// Turns orders of places into orders of ranks: the ranks of one place are adjacent.
 void expand(ChannelGraph& graph, const std::vector<SearchPlace>& places) {
   for (ChannelOrder& order : graph.channels) {
     std::vector<int> ranks;
@@ -42,8 +42,8 @@ void expand(ChannelGraph& graph, const std::vector<SearchPlace>& places) {
   }
 }
 
-/// Seats for places of CPU ranks: at their NUMA node or, where a file describes a machine with
-/// GPUs, at these in turn, so that its shape can be tried without them.
+/// Nodes for places of CPU ranks: at their NUMA node or, if a file describes a machine with GPUs,
+/// at these in turn. Its shape can then be tested without GPUs.
 void cpu_position(Graph& graph, const std::vector<SearchPlace>& places) {
   const std::vector<int> gpus = graph.of(NodeType::gpu), cpus = graph.of(NodeType::cpu);
   for (const int gpu : gpus) graph.nodes[gpu].gpu.rank = -1;
@@ -63,7 +63,7 @@ void cpu_position(Graph& graph, const std::vector<SearchPlace>& places) {
 }
 
 bool file_has_gpus() {
-  const auto given = detail::setting_text("TOPO_FILE");
+  const auto given = ccl::detail::setting_text("TOPO_FILE");
   if (!given || given->empty()) return false;
   DiscoverOptions without;
   without.gpus.emplace();
@@ -173,7 +173,7 @@ Result<RankPlacement> place_ranks(std::span<const PeerInfo> peers, std::span<con
     }
   }
   CCL_TRY(placement.rules, configured_rules());
-  // GPUs of other communicators would only cost time.
+  // GPUs of other communicators are left out to save time.
   std::vector<char> keep(placement.graph.nodes.size(), 1);
   for (const int gpu : placement.graph.of(NodeType::gpu)) {
     keep[gpu] = placement.graph.nodes[gpu].gpu.rank >= 0 ? 1 : 0;

@@ -11,11 +11,11 @@
 
 namespace ccl::topo {
 
-/// What a rank says of its GPU, so that all of its host make one machine of them, whatever each
-/// sees. Travels as bytes.
+/// A rank's report on its GPU. All ranks of a host build the same machine from these reports,
+/// whatever each of them sees. Travels as bytes.
 struct GpuReport {
   static constexpr int max_links = 18;
-  int seen = 0;  // 0: no driver told anything
+  int seen = 0;  // 0: no driver reported anything
   int dev = 0, sm = 0, mig = 0, c2c_links = 0, c2c_mbps = 0, link_count = 0;
   struct {
     std::int64_t remote = -1;  // -1: not known
@@ -24,7 +24,7 @@ struct GpuReport {
 };
 GpuReport sight_of(std::int64_t bus_id);
 
-/// NVLink of one width between all pairs of GPUs: their order does not matter.
+/// True if NVLinks of one width join all pairs of GPUs: their order then does not matter.
 bool all_alike(const Graph& graph, const Paths& paths);
 
 /// Ranks that share a GPU or, on CPUs, a NUMA node.
@@ -32,24 +32,24 @@ struct SearchPlace {
   std::int64_t key = 0;  // bus id; NUMA node
   std::vector<int> ranks;
 };
-/// Of the ranks that share a host with `rank`, by key, which is the same for all of them.
+/// Places of the ranks that share a host with `rank`, by key; equal on all of them.
 std::vector<SearchPlace> places_of(std::span<const PeerInfo> peers, int rank);
 
-/// A machine with a seat for each place, and how they reach each other. The seat of place n has
-/// rank n in `graph`.
+/// A machine with a node for each place, and the paths between them. The node of place n has rank n
+/// in `graph`.
 struct RankPlacement {
   Graph graph;
   Paths paths;
   PathRules rules;
-  bool known = true;  // false: nobody could say how GPUs are connected
+  bool known = true;  // false: the links between GPUs are unknown
 };
-/// `sights`: of all ranks; empty on CPUs.
+/// `sights` has an entry for each rank; it is empty on CPUs.
 [[nodiscard]] Result<RankPlacement> place_ranks(std::span<const PeerInfo> peers,
                                         std::span<const GpuReport> sights, int rank,
                                         const std::vector<SearchPlace>& places);
 
-/// Channels of the machine that `rank` is part of, in ranks of the communicator. With `dump`, the
-/// files that were asked for are written.
+/// Channels of the machine of `rank`, in ranks of the communicator. With `dump`, writes the files
+/// that settings ask for.
 [[nodiscard]] Result<Machine> channels_of(const RankPlacement& placement, const std::vector<SearchPlace>& places,
                                           int rank, int ranks, bool dump);
 

@@ -161,7 +161,7 @@ bool Searcher::take(const Route& route, const Node& start, std::size_t links, fl
     const float forth = link.type == LinkType::pci ? pci_bw : bw;
     float back = 0;
     const Node& to = graph_.nodes[link.to];
-    // Before sm_80 a NIC's writes cost an eighth on the way back.
+    // Before sm_80 a NIC's writes cost an eighth of the bandwidth on the way back.
     if (to.type == NodeType::gpu && to.gpu.sm < 80 && !to.gpu.on_cpu &&
         start.type != NodeType::gpu) {
       back += forth / 8;
@@ -187,7 +187,7 @@ bool Searcher::follow(SearchPlace from, SearchPlace to, float share) {
   if (path.type > worst) return false;
   const bool chain = now_.pattern == Pattern::balanced_tree || now_.pattern == Pattern::tree ||
                      now_.pattern == Pattern::split_tree;
-  // Trees carry data both ways.
+  // Trees carry data in both directions.
   if (chain && from.end != End::nvs && to.end != End::nvs && route(to, from).path->type > worst) {
     return false;
   }

@@ -29,7 +29,8 @@ constexpr std::array speeds_between_sm100{96.0F, 86.0F, 80.0F, 48.0F, 45.1F, 42.
                                           30.0F, 24.0F, 22.0F, 20.0F, 17.5F, 15.0F, 12.0F,
                                           6.0F,  3.0F,  2.4F,  1.2F,  0.24F, 0.12F};
 
-/// The lists for newer GPUs end where NVLink does; slower machines go on down the common list.
+/// The lists for newer GPUs end at NVLink's lowest speed; slower machines continue with the common
+/// list.
 std::vector<float> speeds(int sm, bool between) {
   std::span<const float> head = between ? std::span<const float>(speeds_between) : speeds_inside;
   if (sm >= 90) head = between ? std::span<const float>(speeds_between_sm90) : speeds_inside_sm90;
@@ -60,8 +61,8 @@ float Searcher::wires_bound(float speed) const {
   return total;
 }
 
-/// Two islands of NVLink with something slower in between: a tree works better there than a ring,
-/// but needs two channels, and has as many as the ring.
+/// True for two islands of NVLink with a slower link in between. A tree is faster there than a
+/// ring, but needs two channels, and has as many as the ring.
 bool Searcher::split_in_two() const {
   std::vector<int> island(gpus_.size());
   std::map<int, int> sizes;
@@ -75,189 +76,205 @@ bool Searcher::split_in_two() const {
   return std::count_if(sizes.begin(), sizes.end(), [](const auto& s) { return s.second > 1; }) == 2;
 }
 
-ChannelGraph Searcher::run() {
-  const int count = gpu_count();
-  best_.id = options_.id;
-  best_.pattern = options_.pattern;
-  if (count == 0) return best_;
-  min_channels_ = options_.min_channels;
-  max_channels_ = options_.max_channels;
+Searcher::Scan Searcher::make_scan() const {
+  Scan scan;
   // AMD's numbers are not compute capabilities.
   const bool amd = !graph_.nodes[gpus_[0]].gpu.gcn.empty();
-  const int sm = amd ? 80 : graph_.min_sm();
-  const bool ring = options_.pattern == Pattern::ring;
-  const bool nvls = options_.pattern == Pattern::nvls;
-
-  PathType min_intra = PathType::dis, max_intra = PathType::loc;
+  scan.sm = amd ? 80 : graph_.min_sm();
+  scan.min_intra = PathType::dis;
+  const int count = gpu_count();
   for (int a = 0; a < count; ++a) {
     for (int b = 0; b < count; ++b) {
       if (a == b) continue;
       const PathType type = gpu_gpu_[a * gpus_.size() + b].path->type;
-      min_intra = std::min(min_intra, type);
-      max_intra = std::max(max_intra, type);
+      scan.min_intra = std::min(scan.min_intra, type);
+      scan.max_intra = std::max(scan.max_intra, type);
     }
   }
-  if (count == 1) min_intra = PathType::loc;
-  PathType min_inter = PathType::pix, max_inter = PathType::pix;
+  if (count == 1) scan.min_intra = PathType::loc;
   if (between_) {
-    min_inter = PathType::dis;
+    scan.min_inter = PathType::dis;
     for (const Route& found : gpu_net_) {
-      min_inter = std::min(min_inter, found.path->type);
-      max_inter = std::max(max_inter, found.path->type);
+      scan.min_inter = std::min(scan.min_inter, found.path->type);
+      scan.max_inter = std::max(scan.max_inter, found.path->type);
     }
   }
   const bool crossing = between_ && nets_.size() > 1 &&
-                        (ring || options_.pattern == Pattern::balanced_tree ||
+                        (is_ring() || options_.pattern == Pattern::balanced_tree ||
                          options_.pattern == Pattern::split_tree);
-  const int cross_nic = crossing ? options_.cross_nic : 0;
-  best_.cross_nic = cross_nic == 1 ? 1 : 0;
-  best_.type_intra = min_intra;
-  best_.type_inter = min_inter;
-  best_.same_channels = !nvls;
+  scan.cross_nic = crossing ? options_.cross_nic : 0;
+  scan.bounds = limits(graph_, paths_, between_);
+  scan.speeds = speeds(scan.sm, between_);
+  scan.budget = options_.budget;
+  return scan;
+}
 
-  if (nvls && (nvs_ < 0 || sm < 90)) return best_;
-  if (nvls) max_channels_ = std::min(max_channels_, count);
+void Searcher::set_channel_bounds() {
+  const int count = gpu_count();
+  min_channels_ = options_.min_channels;
+  max_channels_ = options_.max_channels;
+  if (is_nvls()) max_channels_ = std::min(max_channels_, count);
   if (options_.pattern == Pattern::collnet_direct) max_channels_ = std::min(max_channels_, count);
-  if (count == 1 && !ring) best_.pattern = Pattern::tree;
-  // All GPUs must pull evenly when nobody is outside.
-  if (nvls && !between_) min_channels_ = max_channels_;
+  // NVLS inside one machine needs the same load on all GPUs.
+  if (is_nvls() && !between_) min_channels_ = max_channels_;
+  if (is_ring() && split_in_two() && max_channels_ >= 2) min_channels_ = std::max(min_channels_, 2);
+}
 
-  if (ring && split_in_two() && max_channels_ >= 2) min_channels_ = std::max(min_channels_, 2);
-
-  const Limits most = limits(graph_, paths_, between_);
-  float total = most.total;
-  if (count > 1 && !ring) total *= static_cast<float>(count) / static_cast<float>(count - 1);
-  const std::vector<float> list = speeds(sm, between_);
-  std::size_t speed = 0;
-  while (speed + 1 < list.size() &&
-         (list[speed] > most.widest || list[speed] * static_cast<float>(min_channels_) > total)) {
-    ++speed;
+void Searcher::set_first_speed(Scan& scan) {
+  float total = scan.bounds.total;
+  const int count = gpu_count();
+  if (count > 1 && !is_ring()) total *= static_cast<float>(count) / static_cast<float>(count - 1);
+  const std::vector<float>& list = scan.speeds;
+  while (scan.speed + 1 < list.size() &&
+         (list[scan.speed] > scan.bounds.widest ||
+          list[scan.speed] * static_cast<float>(min_channels_) > total)) {
+    ++scan.speed;
   }
-  const bool same_first = !nvls;
+  now_ = best_;
+  now_.bw_intra = now_.bw_inter = list[scan.speed];
+}
+
+bool Searcher::attempt(Scan& scan) {
+  const std::int64_t limit = now_.same_channels              ? options_.budget_same_channels
+                             : now_.pattern == Pattern::tree ? options_.budget_tree
+                                                             : options_.budget_try;
+  time_ = limit;
+  filled_ = 0;
+  now_.hops = 0;
+  now_.channels.clear();
+  scan.budget -= limit;
+  channels();
+  if (time_ == -1) return true;
+  if (best_.count() == 0) return false;
+  if (static_cast<float>(best_.count()) * best_.bw_inter >= scan.bounds.total) return true;
+  if (!between_ || !is_ring()) return false;
+  // The result is final if the wires are full at this speed and would not carry more at a lower
+  // one.
+  float bound = 0;
+  for (const float lower : scan.speeds) {
+    if (lower <= best_.bw_inter && lower > 0.49F * best_.bw_inter) {
+      bound = std::max(bound, wires_bound(lower));
+    }
+  }
+  return static_cast<float>(best_.count()) * best_.bw_inter >= bound - 1e-3F;
+}
+
+bool Searcher::advance(Scan& scan) {
+  if (now_.same_channels) {
+    now_.same_channels = false;
+    return true;
+  }
+  now_.same_channels = !is_nvls();
+  if (time_ > 0) scan.budget += time_;
+  if (scan.budget < 0 && best_.count() > 0) return false;
+  if ((scan.sm >= 90 || best_.count() == 0) && now_.pattern == Pattern::balanced_tree) {
+    now_.pattern = Pattern::tree;
+    return true;
+  }
+  now_.pattern = gpu_count() == 1 && !is_ring() ? Pattern::tree : options_.pattern;
+  const PathType intra_limit = between_ ? now_.type_inter : scan.max_intra;
+  if (now_.type_intra < intra_limit &&
+      (best_.count() == 0 || now_.type_intra < best_.type_intra)) {
+    now_.type_intra = next(now_.type_intra);
+    if (now_.type_intra < PathType::dis) return true;
+  }
+  now_.type_intra = scan.min_intra;
+  if (between_ && now_.type_inter < scan.max_inter &&
+      (best_.count() == 0 || now_.type_inter < best_.type_inter ||
+       now_.type_inter < PathType::pxn)) {
+    now_.type_inter = next(now_.type_inter);
+    if (now_.type_inter < PathType::dis) return true;
+  }
+  now_.type_inter = scan.min_inter;
+  if (scan.cross_nic == 2 && now_.cross_nic == 0 &&
+      (is_ring() || now_.pattern == Pattern::balanced_tree)) {
+    now_.cross_nic = 2;
+    return true;
+  }
+  now_.cross_nic = scan.cross_nic == 1 ? 1 : 0;
+  const std::vector<float>& list = scan.speeds;
+  if (scan.speed + 1 < list.size() &&
+      (best_.count() == 0 || list[scan.speed + 1] / best_.bw_inter > 0.49F)) {
+    ++scan.speed;
+    now_.bw_intra = now_.bw_inter = list[scan.speed];
+    return true;
+  }
+  return false;
+}
+
+void Searcher::split_wide_channels(const Scan& scan) {
+  if (is_nvls() || best_.bw_intra < 25) return;
+  if (scan.sm > 80 && best_.bw_intra < 50 && best_.count() > 4) return;
+  const int before = best_.count();
+  const int after = std::min(before * 2, max_channels_);
+  const float parts = static_cast<float>((after + before - 1) / before);
+  for (int c = before; c < after; ++c) best_.channels.push_back(best_.channels[c - before]);
+  best_.bw_intra /= parts;
+  best_.bw_inter /= parts;
+}
+
+void Searcher::raise_speed(Scan& scan) {
+  const std::vector<float>& list = scan.speeds;
+  std::size_t speed = 0;
+  while (speed + 1 < list.size() && list[speed] > best_.bw_inter) ++speed;
   now_ = best_;
   now_.bw_intra = now_.bw_inter = list[speed];
-  std::int64_t purse = options_.budget;
-
-  // One try with the settings of now_. Returns true if nothing better is possible.
-  const auto attempt = [&] {
-    const std::int64_t limit = now_.same_channels              ? options_.budget_same_channels
-                               : now_.pattern == Pattern::tree ? options_.budget_tree
-                                                               : options_.budget_try;
-    time_ = limit;
-    filled_ = 0;
-    now_.hops = 0;
-    now_.channels.clear();
-    purse -= limit;
-    channels();
-    if (time_ == -1) return true;
-    if (static_cast<float>(best_.count()) * best_.bw_inter >= most.total && best_.count() > 0) {
-      return true;
-    }
-    if (between_ && best_.count() > 0 && ring) {
-      // Nothing is left to gain if the wires are full at this speed and would not carry more at
-      // a lower one.
-      float bound = 0;
-      for (const float lower : list) {
-        if (lower <= best_.bw_inter && lower > 0.49F * best_.bw_inter) {
-          bound = std::max(bound, wires_bound(lower));
-        }
-      }
-      if (static_cast<float>(best_.count()) * best_.bw_inter >= bound - 1e-3F) return true;
-    }
-    return false;
-  };
-
-  for (;;) {
-    if (attempt()) break;
-    if (now_.same_channels) {
-      now_.same_channels = false;
-      continue;
-    }
-    now_.same_channels = same_first;
-    if (time_ > 0) purse += time_;
-    if (purse < 0 && best_.count() > 0) break;
-    if ((sm >= 90 || best_.count() == 0) && now_.pattern == Pattern::balanced_tree) {
-      now_.pattern = Pattern::tree;
-      continue;
-    }
-    now_.pattern = count == 1 && !ring ? Pattern::tree : options_.pattern;
-    const PathType intra_limit = between_ ? now_.type_inter : max_intra;
-    if (now_.type_intra < intra_limit &&
-        (best_.count() == 0 || now_.type_intra < best_.type_intra)) {
-      now_.type_intra = next(now_.type_intra);
-      if (now_.type_intra < PathType::dis) continue;
-    }
-    now_.type_intra = min_intra;
-    if (between_ && now_.type_inter < max_inter &&
-        (best_.count() == 0 || now_.type_inter < best_.type_inter ||
-         now_.type_inter < PathType::pxn)) {
-      now_.type_inter = next(now_.type_inter);
-      if (now_.type_inter < PathType::dis) continue;
-    }
-    now_.type_inter = min_inter;
-    if (cross_nic == 2 && now_.cross_nic == 0 && (ring || now_.pattern == Pattern::balanced_tree)) {
-      now_.cross_nic = 2;
-      continue;
-    }
-    now_.cross_nic = cross_nic == 1 ? 1 : 0;
-    if (speed + 1 < list.size() &&
-        (best_.count() == 0 || list[speed + 1] / best_.bw_inter > 0.49F)) {
-      ++speed;
+  min_channels_ = best_.count();
+  while (speed > 0) {
+    --speed;
+    if (is_ring()) {
       now_.bw_intra = now_.bw_inter = list[speed];
-      continue;
+    } else if (is_nvls() && now_.bw_inter == best_.bw_inter && now_.bw_inter < now_.bw_intra * 2) {
+      min_channels_ = max_channels_ = best_.count();
+      now_.bw_inter = list[speed];
+    } else if (!is_nvls() && now_.bw_intra == best_.bw_intra &&
+               now_.bw_intra < now_.bw_inter * 2) {
+      now_.bw_intra = list[speed];
+    } else {
+      return;
     }
-    break;
-  }
-
-  // Wide channels are split in two, so that more of a GPU's lanes share the work.
-  if (best_.count() > 0 && !nvls && best_.bw_intra >= 25 &&
-      !(sm > 80 && best_.bw_intra < 50 && best_.count() > 4)) {
+    const ChannelGraph setting = now_;
     const int before = best_.count();
-    const int after = std::min(before * 2, max_channels_);
-    const float parts = static_cast<float>((after + before - 1) / before);
-    for (int c = before; c < after; ++c) best_.channels.push_back(best_.channels[c - before]);
-    best_.bw_intra /= parts;
-    best_.bw_inter /= parts;
+    const float bw_before = best_.bw_intra + best_.bw_inter;
+    attempt(scan);
+    const bool gained = best_.count() != before || best_.bw_intra + best_.bw_inter != bw_before;
+    now_ = setting;
+    if (is_ring() && !gained && time_ == 0) return;
   }
-  // Second pass: the same number of channels, faster.
+}
+
+void Searcher::use_rank_order() {
+  ChannelOrder order;
+  for (int g = 0; g < gpu_count(); ++g) order.ranks.push_back(rank(g));
+  if (between_) order.net_in = order.net_out = dev(0);
+  best_.channels.push_back(std::move(order));
+  best_.bw_intra = best_.bw_inter = 0.1F;
+  best_.type_intra = best_.type_inter = PathType::sys;
+}
+
+ChannelGraph Searcher::run() {
+  best_.id = options_.id;
+  best_.pattern = options_.pattern;
+  if (gpu_count() == 0) return best_;
+  Scan scan = make_scan();
+  best_.cross_nic = scan.cross_nic == 1 ? 1 : 0;
+  best_.type_intra = scan.min_intra;
+  best_.type_inter = scan.min_inter;
+  best_.same_channels = !is_nvls();
+  if (is_nvls() && (nvs_ < 0 || scan.sm < 90)) return best_;
+  if (gpu_count() == 1 && !is_ring()) best_.pattern = Pattern::tree;
+  set_channel_bounds();
+  set_first_speed(scan);
+  while (!attempt(scan) && advance(scan)) {
+  }
   if (best_.count() > 0) {
-    speed = 0;
-    while (speed + 1 < list.size() && list[speed] > best_.bw_inter) ++speed;
-    now_ = best_;
-    now_.bw_intra = now_.bw_inter = list[speed];
-    min_channels_ = best_.count();
-    while (speed > 0) {
-      --speed;
-      if (ring) {
-        now_.bw_intra = now_.bw_inter = list[speed];
-      } else if (nvls && now_.bw_inter == best_.bw_inter && now_.bw_inter < now_.bw_intra * 2) {
-        min_channels_ = max_channels_ = best_.count();
-        now_.bw_inter = list[speed];
-      } else if (!nvls && now_.bw_intra == best_.bw_intra && now_.bw_intra < now_.bw_inter * 2) {
-        now_.bw_intra = list[speed];
-      } else {
-        break;
-      }
-      const ChannelGraph setting = now_;
-      const int before = best_.count();
-      const float bw_before = best_.bw_intra + best_.bw_inter;
-      attempt();
-      const bool gained = best_.count() != before || best_.bw_intra + best_.bw_inter != bw_before;
-      now_ = setting;
-      if (ring && !gained && time_ == 0) break;
-    }
+    split_wide_channels(scan);
+    raise_speed(scan);
+  } else if (!options_.collnet && !is_nvls() && options_.pattern != Pattern::collnet_direct) {
+    use_rank_order();
   }
-  if (best_.count() == 0 && !options_.collnet && !nvls &&
-      options_.pattern != Pattern::collnet_direct) {
-    ChannelOrder order;
-    for (int g = 0; g < count; ++g) order.ranks.push_back(rank(g));
-    if (between_) order.net_in = order.net_out = dev(0);
-    best_.channels.push_back(std::move(order));
-    best_.bw_intra = best_.bw_inter = 0.1F;
-    best_.type_intra = best_.type_inter = PathType::sys;
-  }
-  // Without a network the figure for it means nothing; NVLS has a use for its own.
-  if (!between_ && !nvls) best_.bw_inter = best_.bw_intra;
+  // Without a network its speed has no meaning, except for NVLS.
+  if (!between_ && !is_nvls()) best_.bw_inter = best_.bw_intra;
   return best_;
 }
 
@@ -300,7 +317,7 @@ ChannelPlan search_all(const Graph& graph, const Paths& paths, int ranks) {
   options.between = ranks > local;
   ChannelPlan plan;
   plan.ring = search(graph, paths, options);
-  // Rings gain from a longer search (a third on one machine of 16 GPUs); what follows does not.
+  // Rings gain from a longer search (a third on one machine of 16 GPUs); later searches do not.
   options.budget /= 2;
   options.budget_try /= 2;
   options.pattern = Pattern::balanced_tree;
@@ -308,7 +325,7 @@ ChannelPlan search_all(const Graph& graph, const Paths& paths, int ranks) {
   options.min_channels = options.max_channels = std::max(1, plan.ring.count());
   plan.tree = search(graph, paths, options);
   if (plan.tree.count() > 0 && plan.tree.bw_intra <= 0.1F && options.max_channels > 1) {
-    // As many trees as rings were not found: fewer will do, used by several channels each.
+    // If fewer trees than rings were found, several channels use each tree.
     options.min_channels = 1;
     ChannelGraph fewer = search(graph, paths, options);
     const int count = fewer.count();

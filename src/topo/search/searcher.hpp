@@ -9,7 +9,8 @@
 
 namespace ccl::topo::detail {
 
-/// Of the `count` NICs that are nearest to a GPU, where its channels begin; modulo `count`.
+/// Index of the NIC, among the `count` nearest to a GPU, at which its channels begin; modulo
+/// `count`.
 unsigned first_net(const Graph& graph, int gpu, unsigned count);
 
 /// A node that a channel's edge starts or ends at: a GPU or NET by index, or the NVSwitch.
@@ -19,18 +20,17 @@ struct SearchPlace {
   int index;
 };
 
-/// A path as the search uses it.
+/// A path in the form that the search uses.
 struct Route {
   const Path* path = nullptr;
   bool through_intel_host = false;  // Intel's root complex loses a sixth on P2P
 };
 
-/// Order in which to try: a list, the order of the file, or the channel before.
+/// Order of trial: a list, the order of the file, or the previous channel.
 enum class Order { free, file, replay };
 
-/// One search. `run` (search.cpp) chooses what to try; a try walks through the GPUs, channel after
-/// channel (search_walk.cpp), and takes the bandwidth of the links that it follows
-/// (search_routes.cpp).
+/// One search. `run` (search.cpp) chooses the settings to try. A try walks through the GPUs,
+/// channel by channel (walk.cpp), and takes the bandwidth of the links on its way (routes.cpp).
 class Searcher {
  public:
   Searcher(const Graph& graph, const Paths& paths, const SearchOptions& options);
@@ -47,6 +47,35 @@ class Searcher {
     }
     return 0;
   }
+
+  /// Bounds of the settings that a search tries, and its current speed.
+  struct Scan {
+    int sm = 0;
+    PathType min_intra = PathType::loc, max_intra = PathType::loc;
+    PathType min_inter = PathType::pix, max_inter = PathType::pix;
+    int cross_nic = 0;
+    Limits bounds;
+    std::vector<float> speeds;  // GB/s, from high to low
+    std::size_t speed = 0;      // index into `speeds`
+    std::int64_t budget = 0;    // steps left until the first answer
+  };
+
+  bool is_ring() const { return options_.pattern == Pattern::ring; }
+  bool is_nvls() const { return options_.pattern == Pattern::nvls; }
+  Scan make_scan() const;
+  void set_channel_bounds();
+  /// Skips the speeds that no link carries.
+  void set_first_speed(Scan& scan);
+  /// Tries the settings of `now_`. Returns true if nothing better is possible.
+  bool attempt(Scan& scan);
+  /// Sets `now_` to the next settings to try. Returns false after the last ones.
+  bool advance(Scan& scan);
+  /// Splits wide channels in two, so that more of a GPU's lanes share the work.
+  void split_wide_channels(const Scan& scan);
+  /// Searches for the same number of channels at higher speeds.
+  void raise_speed(Scan& scan);
+  /// Sets `best_` to one channel in the order of ranks.
+  void use_rank_order();
 
   void prepare_routes();
   void prepare_nets();
@@ -79,7 +108,7 @@ class Searcher {
   int replay(int step) const;
   void set_slot(int step, int rank_there);
 
-  /// Upper bound of channels * speed at `speed`, by what NICs can carry.
+  /// Upper bound of channels * speed at `speed`, by the bandwidth of NICs.
   float wires_bound(float speed) const;
 
   const Graph& graph_;

@@ -11,7 +11,7 @@ bool Searcher::improves() const {
   const float mine = static_cast<float>(found) * now_.bw_intra;
   const float theirs = static_cast<float>(best_.count()) * best_.bw_intra;
   if (now_.pattern == Pattern::nvls) {
-    // A channel is a GPU that pulls from the switch: the more, the better.
+    // A channel is a GPU that pulls from the switch: more are better.
     if (found > best_.count() && found <= gpu_count()) return true;
     return static_cast<float>(found) * now_.bw_inter >
            static_cast<float>(best_.count()) * best_.bw_inter;
@@ -32,7 +32,7 @@ void Searcher::complete(std::int64_t& time) {
     if (filled_ == max_channels_) time = -1;
   }
   if (filled_ < max_channels_) {
-    // The next channel spends from the same purse.
+    // The next channel uses the same budget.
     if (&time == &time_) {
       channels();
     } else {
@@ -88,14 +88,14 @@ void Searcher::visit(int gpu, int step, int leave_at, int close_at, Order order,
   } else if (now_.pattern == Pattern::collnet_direct) {
     try_direct(gpu, time);
   } else if (step < count - 1) {
-    // One list per depth, kept: this is the innermost loop.
+    // One list per depth, kept, because this is the innermost loop.
     const std::size_t depth =
         static_cast<std::size_t>(filled_) * gpus_.size() + static_cast<std::size_t>(step);
     while (scratch_.size() <= depth) scratch_.emplace_back();
     std::vector<int>& candidates = scratch_[depth];
     candidates.clear();
     if (order == Order::file) {
-      // The order of the file, from the first GPU of the channel on.
+      // Continues in the order of the file, from the first GPU of the channel.
       if (used_[filled_][step + 1] != 0) return;
       candidates.push_back(step + 1);
     } else if (order == Order::replay) {
@@ -128,7 +128,7 @@ void Searcher::leave(int gpu, int step, int leave_at, int close_at, Order order,
     if (dev(n) == in) start = n;
   }
   for (const int n : nets_for(gpu)) {
-    if (now_.pattern == Pattern::tree && n != start) continue;  // in and out are one
+    if (now_.pattern == Pattern::tree && n != start) continue;  // one NIC for both directions
     if (now_.pattern == Pattern::ring && now_.cross_nic == 2) {
       if ((filled_ & 1) != 0 && dev(n) != now_.channels[filled_ - 1].net_in) continue;
     } else if (now_.cross_nic == 0 && wire_[n] != wire_[start]) {
@@ -137,7 +137,7 @@ void Searcher::leave(int gpu, int step, int leave_at, int close_at, Order order,
     int next_leave = -1;
     float share = 1;
     if (now_.pattern == Pattern::balanced_tree) {
-      // Half of the traffic on each of the first two GPUs.
+      // Half of the traffic goes to each of the first two GPUs.
       if (step == 0) {
         next_leave = 1;
       } else if (dev(n) != now_.channels[filled_].net_out) {
@@ -201,8 +201,11 @@ void Searcher::try_direct(int gpu, std::int64_t& time) {
   }
 }
 
-/// Scores GPUs by the width of their path to the NIC, of their PCIe link, by hops to the NIC, width
-/// and hops of the path from here, and distance in number. Sorted once per GPU and NIC.
+/// Scores GPUs, sorted once per GPU and NIC, by:
+/// - the width of their path to the NIC and of their PCIe link,
+/// - the hops to the NIC,
+/// - the width and hops of the path to them,
+/// - the distance in number.
 const std::vector<Searcher::Score>& Searcher::scores(int gpu, int net) {
   std::vector<Score>& list = scores_[static_cast<std::size_t>(gpu) * (nets_.size() + 1) +
                                      static_cast<std::size_t>(net + 1)];
@@ -243,10 +246,11 @@ void Searcher::sort_next(int gpu, int near_net, std::vector<int>& order) {
             std::get<4>(score) == std::get<4>(*first_free);
     order.push_back(g);
   }
-  // Where all are alike, those far from the NIC go first, so that the near one is left for last.
+  // If all are alike, those far from the NIC are first, so that the near one is the last.
   if (near_net == -1 && alike) std::reverse(order.begin(), order.end());
   if (nvs_ < 0) return;
-  // Behind an NVSwitch all are alike: neighbours only, which also keeps the number of peers small.
+  // GPUs behind an NVSwitch are alike: only neighbors are tried, which keeps the number of peers
+  // small.
   const int before = (gpu - 1 + count) % count;
   const int after = (gpu + 1) % count;
   std::vector<int> first;

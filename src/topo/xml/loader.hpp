@@ -43,7 +43,7 @@ class Loader {
  private:
   void repair(int line, std::string what) { loaded_.repairs.push_back({line, std::move(what)}); }
 
-  /// What knows no children has some.
+  /// Leaves out children of an element that may have none.
   void leave_out_below(const Element& element) {
     for (const Element& child : element.children) {
       repair(child.line, fmt::format("<{}> below <{}> left out", child.name, element.name));
@@ -72,7 +72,7 @@ class Loader {
     long long value = 0;
     const auto [end, error] =
         std::from_chars(digits.data(), digits.data() + digits.size(), value, base);
-    // What follows a number, as in "18 " or "1.0", is dropped, as NCCL does.
+    // Text after a number, as in "18 " or "1.0", is dropped, as in NCCL.
     if (error != std::errc() || end == digits.data()) {
       return wrong(element, attribute, *text, "not a number");
     }
@@ -93,17 +93,21 @@ class Loader {
     return value;
   }
 
-  // The tree: graph_from_xml.cpp.
+  // The tree: read_graph.cpp.
   Result<void> add_cpus(const Element& root);
   Result<int> add_cpu(const Element& element);
   Result<void> add_below(const Element& element, int parent);
   Result<void> add_pci(const Element& element, int parent);
+  Result<void> read_pci(const Element& element, Node& node);
+  Result<void> read_gpu(const Element& element, Node& node);
+  /// Bandwidth of the link to the parent in GB/s; repairs a missing speed or width.
+  float pci_bandwidth(const Element& element, const Node::Pci& pci);
   Result<void> check_ranks();
-  // What a NIC holds: nets_from_xml.cpp.
+  // Content of a NIC: read_nets.cpp.
   Result<void> add_nic(const Element& element, int parent, const int* known);
   Result<void> add_nets(const Element& element, int nic);
   void name_unknown_wires();
-  // Links across the tree: links_from_xml.cpp.
+  // Links across the tree: read_links.cpp.
   void connect_cpus();
   Result<void> add_gpu_links(const Element& gpu, int node);
   int nvswitch_of(int gpu);

@@ -25,7 +25,8 @@ void collect(Element& element, std::map<std::int64_t, Element*>& by_bus) {
 using Places = std::map<std::int64_t, Element*>;
 using Arrivals = std::map<std::int64_t, std::vector<Element>>;
 
-/// Moves devices of `from` that the hint knows to `arrivals`, by bus id; returns what stays.
+/// Moves devices of `from` that the hint contains to `arrivals`, by bus id; returns the remaining
+/// ones.
 Element move_known(const Element& from, const Places& places, Arrivals& arrivals) {
   Element rest = from;
   rest.children.clear();
@@ -43,7 +44,7 @@ Element move_known(const Element& from, const Places& places, Arrivals& arrivals
       if (leaf || !kept.children.empty()) rest.children.push_back(std::move(kept));
       continue;
     }
-    // The hint's figures stand: they describe the machine that a flattened VM hides.
+    // The hint's values win: they describe the machine that a flattened VM hides.
     for (const auto& [key, value] : child.attributes) {
       if (place->second->find(key) == nullptr) place->second->set(key, value);
     }
@@ -80,7 +81,7 @@ Element merge(const Element& detected, const Element& hint) {
   const auto is_place = [](const Element& e) {
     return e.name == "cpu" || e.name == "pci" || e.name == "nic";
   };
-  // What the hint says of CPUs is all; ranks without a GPU sit on one, so there is one at least.
+  // The hint's list of CPUs is complete. Ranks without a GPU need a CPU, so there is at least one.
   const bool places_all = std::any_of(hint.children.begin(), hint.children.end(), is_place);
   for (Element& cpu : rest) {
     const std::string* numa = cpu.find("numaid");
@@ -99,7 +100,7 @@ Element merge(const Element& detected, const Element& hint) {
     }
     for (Element& child : cpu.children) same->children.push_back(std::move(child));
   }
-  // Hints of some clouds give only places. All sockets of a machine are of one kind.
+  // Hints of some clouds contain only places. All sockets of a machine are of one kind.
   for (Element& cpu : merged.children) {
     if (cpu.name != "cpu" || detected.children.empty()) continue;
     for (const char* kind : {"arch", "vendor", "familyid", "modelid", "host_hash"}) {

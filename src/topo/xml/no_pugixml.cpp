@@ -1,4 +1,4 @@
-// In place of parse_xml.cpp where pugixml was not found.
+// Replaces parse.cpp if pugixml was not found.
 #include <ccl/topo/xml.hpp>
 
 #include <fmt/format.h>

@@ -30,7 +30,7 @@ class Lines {
   std::vector<std::size_t> starts_;
 };
 
-/// JSON and XML that ccl writes must be UTF-8, and names go into it as they are.
+/// JSON and XML that ccl writes must be UTF-8, and names are copied unchanged.
 bool is_utf8(std::string_view text) {
   const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
   for (std::size_t i = 0; i < text.size();) {

@@ -32,7 +32,7 @@ Result<LoadedGraph> Loader::run() {
 
 Result<void> Loader::add_cpus(const Element& root) {
   Graph& graph = loaded_.graph;
-  int adopted = -1;  // CPU made for devices that stand outside of any
+  int adopted = -1;  // CPU made for devices outside of any
   for (const Element& child : root.children) {
     if (child.name == "cpu") {
       CCL_TRY(const int cpu, add_cpu(child));
@@ -41,7 +41,7 @@ Result<void> Loader::add_cpus(const Element& root) {
       if (adopted < 0) {
         Node node;
         node.type = NodeType::cpu;
-        node.id = 0x1000;  // not the number of a NUMA node
+        node.id = 0x1000;  // no number of a NUMA node
         adopted = graph.add(node);
         repair(child.line, "devices outside of any <cpu>: put below a CPU of unknown kind");
       }
@@ -112,11 +112,7 @@ Result<void> Loader::add_below(const Element& element, int parent) {
   return {};
 }
 
-Result<void> Loader::add_pci(const Element& element, int parent) {
-  Graph& graph = loaded_.graph;
-  Node node;
-  node.host = graph.nodes[parent].host;
-  node.parent = parent;
+Result<void> Loader::read_pci(const Element& element, Node& node) {
   node.pci.bus_id = text(element, "busid");
   if (!parse_bus_id(node.pci.bus_id, node.id)) {
     return wrong(element, "busid", node.pci.bus_id, "not a PCI bus id such as 0000:3b:00.0");
@@ -131,14 +127,46 @@ Result<void> Loader::add_pci(const Element& element, int parent) {
   node.pci_others =
       attributes_but(element, {"busid", "class", "vendor", "device", "subsystem_vendor",
                                "subsystem_device", "link_speed", "link_width"});
+  return {};
+}
 
+Result<void> Loader::read_gpu(const Element& element, Node& node) {
+  node.type = NodeType::gpu;
+  CCL_TRY(node.gpu.dev, integer(element, "dev", -1, -1, 1 << 20));
+  CCL_TRY(node.gpu.sm, integer(element, "sm", 0, 0, 10000));
+  CCL_TRY(node.gpu.rank, integer(element, "rank", -1, -1, 1 << 24));
+  CCL_TRY(const int gdr, integer(element, "gdr", 0, -1, 1000));
+  node.gpu.gdr = gdr > 0;
+  node.gpu.gcn = text(element, "gcn");
+  node.gpu.arch = text(element, "arch");
+  node.others = attributes_but(element, {"dev", "sm", "rank", "gdr", "gcn", "arch"});
+  return {};
+}
+
+float Loader::pci_bandwidth(const Element& element, const Node::Pci& pci) {
+  const int width = pci.link_width == 0 ? 16 : pci.link_width;
+  float bw = pcie_bw(pci.link_speed, width);
+  if (bw == 0 || pci.link_width == 0) {
+    if (bw == 0) bw = pcie_bw("8.0 GT/s", width);
+    repair(element.line, fmt::format("{}: PCIe speed \"{}\" width {}: taken as {:g} GB/s",
+                                     pci.bus_id, pci.link_speed, pci.link_width, bw));
+  }
+  return bw;
+}
+
+Result<void> Loader::add_pci(const Element& element, int parent) {
+  Graph& graph = loaded_.graph;
+  Node node;
+  node.host = graph.nodes[parent].host;
+  node.parent = parent;
+  CCL_CHECK(read_pci(element, node));
   const Element* gpu = nullptr;
   const Element* nic = nullptr;
   for (const Element& child : element.children) {
     if (child.name == "gpu" && gpu == nullptr) gpu = &child;
     if (child.name == "nic" && nic == nullptr) nic = &child;
   }
-  // A GPU or NIC is all that its function is.
+  // A PCI function with a GPU or NIC has no other device.
   const Element* device = gpu != nullptr ? gpu : nic;
   for (const Element& child : element.children) {
     if (device == nullptr || &child == device) continue;
@@ -146,15 +174,7 @@ Result<void> Loader::add_pci(const Element& element, int parent) {
                                    node.pci.bus_id));
   }
   if (gpu != nullptr) {
-    node.type = NodeType::gpu;
-    CCL_TRY(node.gpu.dev, integer(*gpu, "dev", -1, -1, 1 << 20));
-    CCL_TRY(node.gpu.sm, integer(*gpu, "sm", 0, 0, 10000));
-    CCL_TRY(node.gpu.rank, integer(*gpu, "rank", -1, -1, 1 << 24));
-    CCL_TRY(const int gdr, integer(*gpu, "gdr", 0, -1, 1000));
-    node.gpu.gdr = gdr > 0;
-    node.gpu.gcn = text(*gpu, "gcn");
-    node.gpu.arch = text(*gpu, "arch");
-    node.others = attributes_but(*gpu, {"dev", "sm", "rank", "gdr", "gcn", "arch"});
+    CCL_CHECK(read_gpu(*gpu, node));
   } else if (nic != nullptr) {
     node.type = NodeType::nic;
     node.id &= ~std::int64_t{0xf};  // the ports of a NIC are functions of one device
@@ -176,15 +196,8 @@ Result<void> Loader::add_pci(const Element& element, int parent) {
     repair(element.line, fmt::format("second <pci busid=\"{}\"> left out", node.pci.bus_id));
     return {};
   }
-  float bw = pcie_bw(node.pci.link_speed, node.pci.link_width == 0 ? 16 : node.pci.link_width);
-  if (bw == 0 || node.pci.link_width == 0) {
-    if (bw == 0) bw = pcie_bw("8.0 GT/s", node.pci.link_width == 0 ? 16 : node.pci.link_width);
-    repair(element.line,
-           fmt::format("{}: PCIe speed \"{}\" width {}: taken as {:g} GB/s", node.pci.bus_id,
-                       node.pci.link_speed, node.pci.link_width, bw));
-  }
+  const float bw = pci_bandwidth(element, node.pci);
   const NodeType type = node.type;
-  const std::string bus_id = node.pci.bus_id;
   const int index = graph.add(std::move(node));
   twin->second = index;
   graph.connect(index, parent, LinkType::pci, bw);

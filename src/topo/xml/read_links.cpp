@@ -87,7 +87,7 @@ Result<void> Loader::add_gpu_links(const Element& gpu, int node) {
   return {};
 }
 
-/// The NVSwitches of a fabric are one node, also where the fabric spans hosts.
+/// The NVSwitches of a fabric are one node, even if the fabric spans hosts.
 int Loader::nvswitch_of(int gpu) {
   Graph& graph = loaded_.graph;
   std::string fabric;

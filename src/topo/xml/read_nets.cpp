@@ -24,7 +24,8 @@ Result<void> Loader::add_nets(const Element& element, int nic) {
   Graph& graph = loaded_.graph;
   for (const Element& child : element.children) {
     if (child.name != "net") {
-      // GIN and RMA devices are the same hardware under other names: kept for who reads the file.
+      // GIN and RMA devices are the same hardware under other names; they are kept for readers of
+      // the file.
       if (child.name == "gin" || child.name == "rma") {
         graph.nodes[nic].kept.push_back({child.name, child.attributes});
       } else {
@@ -66,7 +67,8 @@ Result<void> Loader::add_nets(const Element& element, int nic) {
     node.net.coll = coll > 0;
     const std::string guid = text(child, "guid");
     if (!guid.empty()) {
-      // The whole of it: cards of one maker begin alike, and NETs of one guid share a wire.
+      // The whole guid is compared: cards of one maker have a common prefix, and NETs of one guid
+      // share a wire.
       const char* const first =
           guid.c_str() + (guid.starts_with("0x") || guid.starts_with("0X") ? 2 : 0);
       const char* const last = guid.c_str() + guid.size();
@@ -86,7 +88,7 @@ Result<void> Loader::add_nets(const Element& element, int nic) {
   return {};
 }
 
-// NETs of one guid and port share one wire. Guid 0 says nothing, so such a NET has its own.
+// NETs of one guid and port share a wire. Guid 0 is unknown, so such a NET has a wire of its own.
 void Loader::name_unknown_wires() {
   int first = -1;
   int count = 0;

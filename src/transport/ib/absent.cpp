@@ -1,9 +1,9 @@
-// Built where rdma-core's headers are missing, instead of everything else in this folder.
+// Replaces everything else in this folder if rdma-core's headers are missing.
 #include <ccl/topo/discover.hpp>
 #include <ccl/transport/ib.hpp>
 
+#include "transport/edge_error.hpp"
 #include "transport/ib/presence.hpp"
-#include "transport/wire_layout.hpp"
 
 namespace ccl {
 namespace detail {

@@ -30,7 +30,7 @@ void IbControlSocket::flush() {
     const ssize_t sent =
         ::send(socket_.get(), out_.data(), out_.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
     if (sent < 0) {
-      if (!would_block(errno)) out_.clear();  // `receive` will find the reason
+      if (!would_block(errno)) out_.clear();  // `receive` finds the reason
       return;
     }
     out_.erase(out_.begin(), out_.begin() + sent);

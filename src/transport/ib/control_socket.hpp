@@ -11,15 +11,15 @@
 
 namespace ccl::detail {
 
-/// What the ends say to each other beside their queue pairs.
+/// Types of messages between the ends, beside their queue pairs.
 enum class IbControlType : std::uint32_t {
-  offer = 1,  // sender: my ports, and where my board is
-  plan,       // receiver: my ports, the queue pairs between them, steps received so far
-  ready,      // sender: my queue pairs work
-  go,         // receiver: so do mine
+  offer = 1,  // sender: its ports, and the address of its slot table
+  plan,       // receiver: its ports, the queue pairs between them, steps received so far
+  ready,      // sender: its queue pairs work
+  go,         // receiver: its queue pairs work, too
   broken,     // receiver: queue pairs failed; make an offer
-  refused,    // either: the connection cannot be made; a text
-  close_notify    // either: going in peace
+  refused,    // either end: the connection cannot be made; a text
+  close_notify    // either end: closes without an error
 };
 
 struct IbMessage {
@@ -27,7 +27,7 @@ struct IbMessage {
   std::vector<std::byte> body;
 };
 
-/// Writes and reads plain values one after the other. Reading beyond the end gives zeros and
+/// Writes and reads plain values one after the other. Reading beyond the end gives zeros, and
 /// `good()` is false from then on.
 class IbWriter {
  public:
@@ -76,8 +76,8 @@ class IbReader {
   bool good_ = true;
 };
 
-/// The TCP connection beside the queue pairs. It also tells at once when the other process has
-/// ended, which queue pairs only notice when they send. Never blocks.
+/// TCP connection beside the queue pairs. It reports at once that the other process has ended;
+/// queue pairs notice only when they send. Never blocks.
 class IbControlSocket {
  public:
   IbControlSocket() = default;
@@ -85,11 +85,11 @@ class IbControlSocket {
   int fd() const { return socket_.get(); }
   bool open() const { return bool(socket_); }
   void close() { socket_.reset(); }
-  /// Sends now what the socket takes; the rest by `flush`.
+  /// Sends as much as the socket takes now; `flush` sends the rest.
   void send(IbControlType say, std::span<const std::byte> body = {});
   void flush();
   bool unsent() const { return !out_.empty(); }
-  /// The next whole message. After the last one, `broken()` says whether there can be more.
+  /// Returns the next whole message. After the last one, `broken()` tells if more can follow.
   std::optional<IbMessage> receive();
   bool broken() const { return broken_; }
   int os_code() const { return os_code_; }  // 0: closed by the other end

@@ -26,7 +26,7 @@ namespace {
 constexpr std::uintptr_t page = 4096;
 constexpr std::size_t max_gids = 256;
 
-/// Devices that are open. A forked child cannot use its parent's and opens its own.
+/// Open devices. A forked child cannot use its parent's and opens its own.
 struct OpenDevices {
   std::mutex mutex;
   pid_t pid = 0;
@@ -37,8 +37,8 @@ OpenDevices& registry() {
   return *the;
 }
 
-/// Where on the PCI bus its card is, without the function: ports of a card share it. Empty for
-/// devices that are software.
+/// PCI bus address of the device's card without the function: ports of a card share it. Empty for
+/// software devices.
 std::string card_of(const ibv_device* device) {
   char path[PATH_MAX];
   const std::string link = fmt::format("/sys/class/infiniband/{}/device", device->name);
@@ -138,7 +138,7 @@ Result<std::shared_ptr<IbMemory>> IbDevice::dma_buf_memory(int fd, void* at, std
 
 void IbDevice::read_events() {
   const std::unique_lock lock{events_mutex_, std::try_to_lock};
-  if (!lock) return;  // another thread is at it
+  if (!lock) return;  // another thread reads them
   ibv_async_event event{};
   while (calls_.get_async_event(context_, &event) == 0) {
     switch (event.event_type) {
@@ -154,7 +154,7 @@ void IbDevice::read_events() {
                                                               : "a port's address changed");
         events_.fetch_add(1, std::memory_order_release);
         break;
-      default:  // of a queue pair: its completions say more
+      default:  // of a queue pair: its completions carry more detail
         break;
     }
     calls_.ack_async_event(&event);
@@ -174,20 +174,143 @@ std::string IbPort::text() const {
   return fmt::format("{} port {}", device->name(), number);
 }
 
+namespace {
+
+using Devices = std::vector<std::pair<std::string, ibv_device*>>;  // each with its card
+
+/// Sorts devices by card, then by name.
+Devices sort_devices(ibv_device** devices, int count) {
+  Devices sorted;
+  for (int n = 0; n < count; ++n) sorted.emplace_back(card_of(devices[n]), devices[n]);
+  std::sort(sorted.begin(), sorted.end(), [](const auto& a, const auto& b) {
+    const std::string_view x = a.second->name, y = b.second->name;
+    return std::tuple{a.first, x.size(), x} < std::tuple{b.first, y.size(), y};
+  });
+  return sorted;
+}
+
+IbPorts absent(IbAbsence absence, std::string why) {
+  IbPorts none;
+  none.absence = absence;
+  none.why = std::move(why);
+  return none;
+}
+
+/// Settings that select ports.
+struct PortSettings {
+  std::string hca;
+  HcaList list;
+  GidPreference wish;
+  bool merge = false;
+
+  static Result<PortSettings> read() {
+    PortSettings settings;
+    CCL_TRY(settings.hca, setting_text("IB_HCA"));
+    CCL_TRY(settings.list, HcaList::parse(settings.hca));
+    CCL_TRY(settings.wish, GidPreference::from_settings());
+    CCL_TRY(settings.merge, setting_flag("IB_MERGE_NICS"));
+    return settings;
+  }
+};
+
+/// Collects the ports that the settings allow.
+class PortSearch {
+ public:
+  PortSearch(const Verbs& calls, const PortSettings& settings)
+      : calls_{calls}, settings_{settings} {}
+
+  void add_device(const std::string& card, ibv_device* device) {
+    auto opened = open_device(calls_, device);
+    if (!opened) {
+      problems_ += (problems_.empty() ? "" : "; ") + opened.error().what;
+      return;
+    }
+    ibv_device_attr attributes{};
+    if (calls_.query_device((*opened)->context(), &attributes) != 0) return;
+    for (int number = 1; number <= attributes.phys_port_cnt; ++number) {
+      if (!settings_.list.takes(device->name, number)) continue;
+      any_taken_ = true;
+      const ibv_port_attr port = (*opened)->port(number);
+      if (port.state != IBV_PORT_ACTIVE) continue;
+      any_active_ = true;
+      add_port(card, device->name, {*opened, number}, port);
+    }
+  }
+
+  Result<IbPorts> result() && {
+    found_.left_out = problems_;
+    if (!found_.ports.empty()) return std::move(found_);
+    if (misfit_) {  // no port has what the setting demands
+      misfit_->what = problems_;
+      return fail(*misfit_);
+    }
+    found_.absence = any_active_ ? IbAbsence::no_gid : IbAbsence::not_active;
+    found_.why = "no port is up";
+    if (!problems_.empty()) {
+      found_.absence = IbAbsence::no_gid;
+      found_.why = problems_;
+    } else if (!any_taken_) {
+      found_.absence = IbAbsence::not_chosen;
+      found_.why = fmt::format("CCL_IB_HCA={} takes none of its ports", settings_.hca);
+    }
+    return std::move(found_);
+  }
+
+ private:
+  void leave_out(const IbPort& port, const std::string& why) {
+    problems_ += fmt::format("{}{}: {}", problems_.empty() ? "" : "; ", port.text(), why);
+  }
+
+  void add_port(const std::string& card, const char* device, IbPort taken,
+                const ibv_port_attr& port) {
+    if (found_.ports.size() == max_ib_ports) {
+      return leave_out(taken, fmt::format("{} others are used; CCL_IB_HCA chooses which",
+                                          max_ib_ports));
+    }
+    taken.infiniband = port.link_layer != IBV_LINK_LAYER_ETHERNET;
+    taken.lid = port.lid;
+    taken.mtu = port.active_mtu;
+    if (auto chosen = set_gid(taken); !chosen) {
+      leave_out(taken, chosen.error().what);
+      if (chosen.error().code == Errc::bad_setting) misfit_ = chosen.error();
+      return;
+    }
+    const std::string nic = settings_.merge ? card : fmt::format("{}:{}", device, taken.number);
+    taken.nic = cards_.try_emplace(nic, int(cards_.size())).first->second;
+    found_.ports.push_back(std::move(taken));
+  }
+
+  Result<void> set_gid(IbPort& port) const {
+    std::vector<ibv_gid_entry> gids(max_gids);
+    const auto filled = calls_.query_gid_table(port.device->context(), gids.data(), gids.size(), 0,
+                                               sizeof gids[0]);
+    gids.resize(std::size_t(std::max<ssize_t>(filled, 0)));
+    std::erase_if(gids, [&](const ibv_gid_entry& gid) { return int(gid.port_num) != port.number; });
+    if (port.infiniband && settings_.wish.index < 0) {  // the first one names the port
+      if (!gids.empty()) port.gid = gids[0].gid;
+      return {};
+    }
+    CCL_TRY(const auto gid, choose_gid(gids, settings_.wish));
+    port.gid_index = int(gid.gid_index);
+    port.gid = gid.gid;
+    return {};
+  }
+
+  const Verbs& calls_;
+  const PortSettings& settings_;
+  IbPorts found_;
+  bool any_taken_ = false, any_active_ = false;
+  std::string problems_;
+  std::optional<Error> misfit_;
+  std::map<std::string, int> cards_;
+};
+
+}  // namespace
+
 Result<IbPorts> find_ib_ports() {
-  IbPorts found;
-  const auto absent = [&](IbAbsence absence, std::string why) {
-    found.ports.clear();
-    found.absence = absence;
-    found.why = std::move(why);
-    return found;
-  };
   CCL_TRY(const bool disabled, setting_flag("IB_DISABLE"));
   if (disabled) return absent(IbAbsence::disabled, "CCL_IB_DISABLE is 1");
-  CCL_TRY(const std::string hca, setting_text("IB_HCA"));
-  CCL_TRY(const HcaList list, HcaList::parse(hca));
-  CCL_TRY(const GidPreference wish, GidPreference::from_settings());
-  CCL_TRY(const bool merge, setting_flag("IB_MERGE_NICS"));
+  CCL_TRY(const PortSettings settings, PortSettings::read());
   if (!verbs_are_replaced() && ::access("/sys/class/infiniband", F_OK) != 0) {
     return absent(IbAbsence::no_device, "there is no RDMA device");
   }
@@ -200,75 +323,10 @@ Result<IbPorts> find_ib_ports() {
     if (devices != nullptr) calls.free_device_list(devices);
     return absent(IbAbsence::no_device, "there is no RDMA device");
   }
-  std::vector<std::pair<std::string, ibv_device*>> sorted;  // by card, then by name
-  for (int n = 0; n < count; ++n) sorted.emplace_back(card_of(devices[n]), devices[n]);
-  std::sort(sorted.begin(), sorted.end(), [](const auto& a, const auto& b) {
-    const std::string_view x = a.second->name, y = b.second->name;
-    return std::tuple{a.first, x.size(), x} < std::tuple{b.first, y.size(), y};
-  });
-  bool any_taken = false, any_active = false;
-  std::string problems;
-  std::optional<Error> misfit;
-  std::map<std::string, int> cards;
-  for (const auto& [card, device] : sorted) {
-    auto opened = open_device(calls, device);
-    if (!opened) {
-      problems += (problems.empty() ? "" : "; ") + opened.error().what;
-      continue;
-    }
-    ibv_device_attr attributes{};
-    if (calls.query_device((*opened)->context(), &attributes) != 0) continue;
-    for (int number = 1; number <= attributes.phys_port_cnt; ++number) {
-      if (!list.takes(device->name, number)) continue;
-      any_taken = true;
-      const ibv_port_attr port = (*opened)->port(number);
-      if (port.state != IBV_PORT_ACTIVE) continue;
-      any_active = true;
-      IbPort taken{*opened, number};
-      const auto leave_out = [&](const std::string& why) {
-        problems += fmt::format("{}{}: {}", problems.empty() ? "" : "; ", taken.text(), why);
-      };
-      if (found.ports.size() == max_ib_ports) {
-        leave_out(fmt::format("{} others are used; CCL_IB_HCA chooses which", max_ib_ports));
-        continue;
-      }
-      taken.infiniband = port.link_layer != IBV_LINK_LAYER_ETHERNET;
-      taken.lid = port.lid;
-      taken.mtu = port.active_mtu;
-      std::vector<ibv_gid_entry> gids(max_gids);
-      const auto filled =
-          calls.query_gid_table((*opened)->context(), gids.data(), gids.size(), 0, sizeof gids[0]);
-      gids.resize(std::size_t(std::max<ssize_t>(filled, 0)));
-      std::erase_if(gids, [&](const ibv_gid_entry& gid) { return int(gid.port_num) != number; });
-      if (taken.infiniband && wish.index < 0) {  // the first one names the port
-        if (!gids.empty()) taken.gid = gids[0].gid;
-      } else {
-        const auto gid = choose_gid(gids, wish);
-        if (!gid) {
-          leave_out(gid.error().what);
-          if (gid.error().code == Errc::bad_setting) misfit = gid.error();
-          continue;
-        }
-        taken.gid_index = int(gid->gid_index);
-        taken.gid = gid->gid;
-      }
-      const std::string nic = merge ? card : fmt::format("{}:{}", device->name, number);
-      taken.nic = cards.try_emplace(nic, int(cards.size())).first->second;
-      found.ports.push_back(std::move(taken));
-    }
-  }
+  PortSearch search{calls, settings};
+  for (const auto& [card, device] : sort_devices(devices, count)) search.add_device(card, device);
   calls.free_device_list(devices);
-  found.left_out = problems;
-  if (!found.ports.empty()) return found;
-  if (misfit) {  // no port has what the setting says
-    misfit->what = problems;
-    return fail(*misfit);
-  }
-  if (!problems.empty()) return absent(IbAbsence::no_gid, problems);
-  if (!any_taken) {
-    return absent(IbAbsence::not_chosen, fmt::format("CCL_IB_HCA={} takes none of its ports", hca));
-  }
-  return absent(any_active ? IbAbsence::no_gid : IbAbsence::not_active, "no port is up");
+  return std::move(search).result();
 }
 
 Result<IbPresence> ib_presence() {

@@ -17,7 +17,7 @@ namespace ccl::detail {
 
 class IbDevice;
 
-/// Memory that a device may read and write. Owns the registration, not the memory.
+/// Registration of memory that a device may read and write. Does not own the memory.
 class IbMemory {
  public:
   IbMemory(std::shared_ptr<IbDevice> device, ibv_mr* region)
@@ -33,7 +33,7 @@ class IbMemory {
   ibv_mr* region_;
 };
 
-/// An opened device, shared by all connections of the process that use it.
+/// An open device, shared by all connections of the process that use it.
 class IbDevice : public std::enable_shared_from_this<IbDevice> {
  public:
   IbDevice(const Verbs& calls, ibv_context* context, ibv_pd* pd, std::string name);
@@ -47,18 +47,16 @@ class IbDevice : public std::enable_shared_from_this<IbDevice> {
   const std::string& name() const { return name_; }
   int async_fd() const { return context_->async_fd; }
 
-  /// Registers whole pages; who asks for a range that is registered already, with the same access,
-  /// shares that.
+  /// Registers whole pages. A range that is registered already with the same access is shared.
   Result<std::shared_ptr<IbMemory>> memory(void* at, std::size_t bytes, unsigned access);
-  /// Registers memory that a DMA-BUF stands for, from its first byte on; `at` is where the requests
-  /// will say that it lies.
+  /// Registers the memory of a DMA-BUF from its first byte on. `at` is its address in requests.
   Result<std::shared_ptr<IbMemory>> dma_buf_memory(int fd, void* at, std::size_t bytes,
                                                    unsigned access);
-  /// Reads what the device has to say of its ports. Never blocks.
+  /// Reads pending events of the device's ports. Never blocks.
   void read_events();
-  /// Counts what may concern a connection: ports that went up or down, and fatal errors.
+  /// Number of events that may affect a connection: ports that went up or down, and fatal errors.
   unsigned events() const { return events_.load(std::memory_order_acquire); }
-  /// Asks the device.
+  /// Queries the device.
   ibv_port_attr port(int number) const;
   bool port_is_active(int number) const { return port(number).state == IBV_PORT_ACTIVE; }
 
@@ -77,18 +75,18 @@ class IbDevice : public std::enable_shared_from_this<IbDevice> {
   std::vector<Registered> registered_;
 };
 
-/// A port that connections may use, with the address they start from.
+/// A port that connections may use, with its own address.
 struct IbPort {
   std::shared_ptr<IbDevice> device;
   int number = 1;
-  int nic = 0;  // ports of one card, over which messages are striped, have the same
+  int nic = 0;  // the same for ports of one card, over which messages are striped
   bool infiniband = false;
   std::uint16_t lid = 0;
   int mtu = IBV_MTU_1024;
   int gid_index = 0;
   ibv_gid gid{};
 
-  /// "mlx5_0 port 1".
+  /// Returns "mlx5_0 port 1".
   std::string text() const;
 };
 
@@ -97,11 +95,11 @@ constexpr std::size_t max_ib_ports = 8;
 struct IbPorts {
   std::vector<IbPort> ports;
   IbAbsence absence = IbAbsence::none;
-  std::string why;       // in words, where there are none
-  std::string left_out;  // in words: those that could not be used, beside those that can
+  std::string why;       // text, if there are no ports
+  std::string left_out;  // text: unusable ports beside the usable ones
 };
 
-/// The ports that CCL_IB_HCA takes and that are up, with GIDs as they are now.
+/// Finds the active ports that CCL_IB_HCA allows, with their current GIDs.
 Result<IbPorts> find_ib_ports();
 
 }  // namespace ccl::detail

@@ -12,7 +12,7 @@
 namespace ccl {
 namespace detail {
 namespace {
-// A step is one message, of which devices take 1 GiB (max_msg_sz; the specification 2 GiB).
+// A step is one message; devices take 1 GiB (max_msg_sz; the specification allows 2 GiB).
 constexpr Index max_slot_bytes = Index{1} << 30;
 }  // namespace
 
@@ -52,7 +52,7 @@ Result<void> IbLink::place_on_gpu() {
 
 unsigned IbLink::slot_access(bool of_gpu) const {
   if (edge.side == EdgeSide::sender) return IBV_ACCESS_LOCAL_WRITE;
-  // Only data: a board's lines are seen by their last word, without a completion.
+  // Only data: a table's lines are complete with their last word, without a completion.
   return unsigned(IBV_ACCESS_LOCAL_WRITE) | unsigned(IBV_ACCESS_REMOTE_WRITE) |
          (of_gpu && tuning.flush ? unsigned(IBV_ACCESS_REMOTE_READ) : 0u) |  // see IbFlush
          (tuning.relaxed ? unsigned(IBV_ACCESS_RELAXED_ORDERING) : 0u);

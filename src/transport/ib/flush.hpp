@@ -8,15 +8,15 @@
 
 namespace ccl::detail {
 
-/// Before a GPU is told of data in its memory, the device that has written it reads some of it:
-/// what it wrote before is then there (a read does not pass the writes before it on the PCI bus). A
-/// queue pair from a port to itself. Not run on hardware.
+/// Makes data visible to a GPU: the device that has written it to GPU memory reads some of it. A
+/// read does not pass earlier writes on the PCI bus. Uses a queue pair from a port to itself. Not
+/// run on hardware.
 class IbFlush {
  public:
-  /// At most `most` reads are under way.
+  /// At most `most` reads are in flight.
   static Result<std::unique_ptr<IbFlush>> make(const IbPort& port, IbQueue& queue, int most,
                                                const IbTuning& tuning);
-  /// Of a word of GPU memory, for `channel`. The code of ibv_post_send.
+  /// Reads a word of GPU memory for `channel`. Returns the code of ibv_post_send.
   int read(std::size_t channel, std::uint64_t from, std::uint32_t key, std::byte* landing,
            std::uint32_t landing_key);
 

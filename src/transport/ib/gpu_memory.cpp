@@ -14,7 +14,7 @@
 namespace ccl::detail {
 namespace {
 
-constexpr std::size_t grain = 64 << 10;  // what drivers export: pages of the host, at least
+constexpr std::size_t grain = 64 << 10;  // of exports by drivers: at least a host page
 
 Result<GpuPiece> allocate(GpuArena* arena, std::size_t bytes) {
   CCL_TRY(auto memory, GpuMemory::allocate(arena->gpu(), bytes));

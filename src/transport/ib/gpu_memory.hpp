@@ -15,11 +15,11 @@ namespace ccl::detail {
 
 class GpuArena;
 
-/// How RDMA devices reach memory of a GPU. None of it has been run on hardware.
+/// Access of RDMA devices to memory of a GPU. None of it has been run on hardware.
 enum class GpuReach {
-  none,        // slots lie in pinned memory of the host, and the GPU reads and writes them there
-  dma_buf,     // a descriptor that the GPU's driver exports and the device's imports
-  peer_memory  // the module nvidia-peermem: devices register GPU addresses as if they were memory
+  none,        // slots are in pinned memory of the host, which the GPU reads and writes
+  dma_buf,     // a descriptor that the GPU's driver exports and the device's driver imports
+  peer_memory  // the module nvidia-peermem: devices register GPU addresses like host memory
 };
 
 /// Memory of a GPU, kept alive by `owner`; addresses are the GPU's.
@@ -29,34 +29,35 @@ struct GpuPiece {
   std::shared_ptr<void> owner;
 };
 
-/// What the machine offers beside the verbs. Tests replace it: they have neither GPU nor module.
+/// Calls of the machine beside the verbs. Tests replace them, having neither GPU nor module.
 struct GpuCalls {
-  /// Zeroed whole pages.
+  /// Allocates zeroed whole pages.
   Result<GpuPiece> (*allocate)(GpuArena* arena, std::size_t bytes);
   Result<Fd> (*export_dma_buf)(GpuArena* arena, const GpuPiece& piece);
   bool (*has_peer_memory)();
   bool (*has_gdrcopy)();
 };
 const GpuCalls& gpu_calls();
-/// Null: the machine's own again.
+/// Replaces the calls; null restores the machine's own.
 void use_gpu_calls(const GpuCalls* instead);
-/// Whether there are GPU ranks' slots to think about: a GPU, or calls that stand for one.
+/// True if GPU ranks' slots are possible: there is a GPU, or calls that replace one.
 bool may_use_gpu_memory(const GpuArena* arena);
 
-/// Whether `root`/sys says that nvidia-peermem, or its forerunner, is there.
+/// True if `root`/sys lists nvidia-peermem or its predecessor.
 bool finds_peer_memory(const std::string& root);
 
 /// Slots in GPU memory, registered with every device of the ports.
 class IbGpuSlots {
  public:
-  /// What the GPU's driver and all devices can do, tried on this memory: DMA-BUF (unless
-  /// CCL_DMABUF_ENABLE is 0), then nvidia-peermem. Null, with `why`, if neither works: stage.
+  /// Tries this memory with the GPU's driver and all devices: by DMA-BUF (unless CCL_DMABUF_ENABLE
+  /// is 0), then by nvidia-peermem. Returns null and sets `why` if neither works: steps are then
+  /// staged.
   static Result<std::unique_ptr<IbGpuSlots>> make(GpuArena* arena, std::size_t bytes,
                                                   const std::vector<IbPort>& ports, unsigned access,
                                                   std::string& why);
   std::byte* base() const { return piece_.base; }
   GpuReach scope() const { return reach_; }
-  /// The registration with a device; a device that has come since is tried now.
+  /// Registration with a device; a device that was added later is tried now.
   Result<std::shared_ptr<IbMemory>> with(const std::shared_ptr<IbDevice>& device);
 
  private:

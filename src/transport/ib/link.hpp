@@ -8,6 +8,8 @@
 #include <mutex>
 #include <vector>
 
+#include "base/mapping.hpp"
+#include "transport/handshake_fields.hpp"
 #include "transport/ib/gpu_memory.hpp"
 #include "transport/ib/queue_pair.hpp"
 #include "transport/proxied/reverse_link.hpp"
@@ -16,21 +18,21 @@
 
 namespace ccl::detail {
 
-/// A free slot, as the receiver writes it to the sender's board: one line of memory, which lands
-/// whole. `step` says for which step the slot is, plus one.
+/// A free slot, as the receiver writes it to the sender's table: one line of memory that lands
+/// whole. `step` is the step of the slot, plus one.
 struct IbSlot {
   std::uint64_t address;
   std::uint32_t bytes;
   std::uint32_t tag;                  // the channel
-  std::uint32_t keys[max_ib_ports];  // of the receiver's ports
+  std::uint32_t keys[max_ib_ports];  // for each of the receiver's ports
   std::uint64_t unused;
   Word step;
 };
 static_assert(sizeof(IbSlot) == 64);
 
-/// What an immediate says of a step: its bytes and, in the bits that no size of these slots needs,
-/// how many further slots of the edge back are free. Steps are received once each, so that the
-/// sum of it is exact, whatever is lost and sent again.
+/// Immediate of a step: its bytes and, in the bits that no size of these slots needs, the number of
+/// further free slots of the reverse edge. Steps are received once each, so that number's sum is
+/// exact even after retransmission.
 class IbImmediate {
  public:
   explicit IbImmediate(Index slot_bytes) : bits_{int(std::bit_width(Word(slot_bytes)))} {}
@@ -43,12 +45,11 @@ class IbImmediate {
   int bits_;
 };
 
-/// Of a channel of an edge whose ends have the edge back, too (see `IbLink::mate`): slots that were
-/// told to be free by what the edge back carries. Counts steps as `drained` does; touched by the
-/// tasks of the two edges alone, which one engine drives.
+/// Free slots of a channel that the data of the reverse edge reports (see `IbLink::mate`). Counts
+/// steps as `drained` does. Only the tasks of the two edges use it, and one engine runs both.
 struct IbCreditReturn {
-  Word until = 0;    // told or, at the sender, heard: slots of all steps before it
-  bool may = false;  // the receiver: each slot has been on the board of these queue pairs
+  Word until = 0;    // reported or, at the sender, received: slots of all steps before it
+  bool may = false;  // the receiver: each slot has been in the table of these queue pairs
 };
 
 /// One end of a connection, shared by its owner and its task.
@@ -57,8 +58,8 @@ struct IbLink : ProxiedLink, ReverseLink<IbLink> {
   enum class State { connecting, works, failed };
 
   IbTuning tuning;
-  Mapping slot_table;  // IbSlots of all channels: the sender's; at the receiver its draft. One more
-  std::unique_ptr<IbGpuSlots> gpu_slots;  // null: the slots lie in `memory`
+  Mapping slot_table;  // IbSlots of all channels: the sender's, or the receiver's draft; one more
+  std::unique_ptr<IbGpuSlots> gpu_slots;  // null: the slots are in `memory`
   std::vector<IbCreditReturn> freed;             // by channel
 
   Result<void> prepare();
@@ -67,26 +68,26 @@ struct IbLink : ProxiedLink, ReverseLink<IbLink> {
   Result<void> hear(const Handshake&, HandshakeCursor&) { return {}; }
   static Result<void> receive(const std::shared_ptr<IbLink>& link);
   static Result<void> send(const std::shared_ptr<IbLink>& link, std::size_t line, Fd socket);
-  /// Until the queue pairs work.
+  /// Blocks until the queue pairs work.
   Result<void> wait_connected(const net::Deadline& deadline);
   void wake() { context.proxy->wake(); }
 
   State state() const { return state_.load(std::memory_order_acquire); }
   void works() { state_.store(State::works, std::memory_order_release); }
-  /// The first failure; `tell_all`: the communicator fails with it.
+  /// Records the first failure; with `tell_all` the communicator fails with it.
   void fail_with(Error error, bool tell_all);
   Error error() const;
   IbSlot* slots(int channel) const {
     return reinterpret_cast<IbSlot*>(slot_table.base()) +
            std::size_t(channel) * std::size_t(edge.shape.slot_count);
   }
-  /// What devices may do with slots, the other end's by remote access.
+  /// Access rights of devices to slots, which the other end uses remotely.
   unsigned slot_access(bool of_gpu) const;
-  /// Whether what has come must be read once before the GPU is told of it.
+  /// True if received data must be read once before the GPU is notified.
   bool flushes() const {
     return gpu_slots != nullptr && tuning.flush && edge.side == EdgeSide::receiver;
   }
-  /// Where such reads go, and nobody looks.
+  /// Target of such reads; its content is not used.
   std::byte* flush_landing() const {
     return reinterpret_cast<std::byte*>(slots(edge.shape.channels));
   }

@@ -41,8 +41,8 @@ int lanes(unsigned width) {
   }
 }
 
-/// True if memory of other devices can be registered through a DMA-BUF. Asked with a descriptor
-/// that is none: who can do it says so by complaining about that.
+/// True if memory of other devices can be registered through a DMA-BUF. The test passes an invalid
+/// descriptor: a device with support reports exactly that error.
 bool takes_dma_buf(const Verbs& calls, ibv_context* context) {
   using Register = ibv_mr* (*)(ibv_pd*, std::uint64_t, std::size_t, std::uint64_t, int, int);
   void* const library = ::dlopen("libibverbs.so.1", RTLD_NOW | RTLD_NOLOAD);
@@ -91,7 +91,7 @@ Result<DiscoveredNics> verbs_nics() {
     }
     ibv_device_attr device{};
     const bool answers = calls.query_device(context, &device) == 0;
-    int dma_buf = -1;  // not asked yet
+    int dma_buf = -1;  // not queried yet
     for (int port = 1; answers && port <= device.phys_port_cnt; ++port) {
       if (!list.takes(devices[n]->name, port)) continue;
       ibv_port_attr attributes{};

@@ -6,7 +6,7 @@
 namespace ccl::detail {
 namespace {
 
-/// The indexes of the ports of that NIC whose turn it is.
+/// Indexes of the ports of the NIC whose turn it is.
 template <class Ports>
 std::vector<std::uint32_t> of_one_nic(const Ports& ports, std::size_t channel) {
   std::vector<std::int32_t> nics;

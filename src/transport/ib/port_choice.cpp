@@ -23,11 +23,11 @@ bool is_ipv4(const ibv_gid& gid) {
 bool is_link_local(const ibv_gid& gid) {
   return gid.raw[0] == 0xfe && (gid.raw[1] & 0xc0) == 0x80;
 }
-bool is_set(const ibv_gid& gid) {  // fe80:: and nothing behind it is an unused entry
+bool is_set(const ibv_gid& gid) {  // fe80:: followed by zeros is an unused entry
   return std::any_of(gid.raw + 8, gid.raw + 16, [](std::uint8_t byte) { return byte != 0; });
 }
 
-/// A prefix of addresses, IPv4 ones as they stand in a GID.
+/// A prefix of addresses; IPv4 addresses are in GID form.
 struct Range {
   ibv_gid base{};
   int bits = 0;

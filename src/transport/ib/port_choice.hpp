@@ -11,8 +11,8 @@
 
 namespace ccl::detail {
 
-/// CCL_IB_HCA: "mlx5_0:1,mlx5_2" takes devices whose names begin so (and, where given, that port);
-/// "=" in front: whole names; "^": all but these; "^=" both. Empty takes everything.
+/// CCL_IB_HCA, such as "mlx5_0:1,mlx5_2": devices whose names begin so (and that port, if given). A
+/// prefix "=" means whole names, "^" all but these, "^=" both. An empty list allows all devices.
 class HcaList {
  public:
   static Result<HcaList> parse(std::string_view text);
@@ -27,7 +27,7 @@ class HcaList {
   std::vector<Entry> entries_;
 };
 
-/// Which of a RoCE port's GIDs connections start from.
+/// Settings that choose among a RoCE port's GIDs.
 struct GidPreference {
   int index = -1;        // CCL_IB_GID_INDEX; -1: choose
   int roce_version = 2;  // CCL_IB_ROCE_VERSION_NUM
@@ -36,12 +36,15 @@ struct GidPreference {
   static Result<GidPreference> from_settings();
 };
 
-/// The GID that fits best: one of the range, else none at all; then the address family, the RoCE
-/// version, and addresses that are not link-local; then the lowest index. An error lists what there
-/// is.
+/// Chooses the best GID of the range by, in this order:
+/// - the address family,
+/// - the RoCE version,
+/// - not being link-local,
+/// - the lowest index.
+/// Fails if none is in the range; the error lists all GIDs.
 Result<ibv_gid_entry> choose_gid(std::span<const ibv_gid_entry> table, const GidPreference& wish);
 
-/// "10.1.0.1" for an address of IPv4 in a GID, else IPv6.
+/// Text of a GID: "10.1.0.1" for an IPv4 address, else IPv6.
 std::string gid_text(const ibv_gid& gid);
 
 }  // namespace ccl::detail

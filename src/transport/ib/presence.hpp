@@ -4,13 +4,13 @@
 
 namespace ccl::detail {
 
-/// Why a rank has no RDMA port to use. Travels in PeerInfo.
+/// Reason why a rank has no RDMA port. Travels in PeerInfo.
 enum class IbAbsence : int {
   none,        // it has one
-  not_built,   // rdma-core's headers were not there
-  no_library,  // no libibverbs, or too old a one
+  not_built,   // rdma-core's headers were missing
+  no_library,  // libibverbs is missing or too old
   no_device,   // no RDMA device
-  not_chosen,  // CCL_IB_HCA leaves out all that could be used
+  not_chosen,  // CCL_IB_HCA excludes all usable ports
   not_active,  // no port is up
   no_gid,      // no address that the settings allow
   disabled     // CCL_IB_DISABLE
@@ -21,7 +21,7 @@ struct IbPresence {
   IbAbsence absence = IbAbsence::none;
 };
 
-/// Of this process. An error only for settings that do not fit.
+/// RDMA ports of this process. Fails only if settings do not fit.
 Result<IbPresence> ib_presence();
 
 }  // namespace ccl::detail

@@ -8,9 +8,9 @@
 #include <cerrno>
 #include <cstring>
 
-#include "transport/ib/port_choice.hpp"
 #include "base/os_error.hpp"
-#include "transport/wire_layout.hpp"
+#include "base/random.hpp"
+#include "transport/ib/port_choice.hpp"
 #include <fcntl.h>
 
 namespace ccl::detail {
@@ -108,7 +108,7 @@ Result<std::unique_ptr<IbQp>> IbQp::make(const IbPort& port, IbQueue& queue, IbQ
   wanted.cap.max_inline_data = std::uint32_t(size.inline_bytes);
   ibv_qp_init_attr given = wanted;
   ibv_qp* qp = calls.create_qp(port.device->pd(), &given);
-  if (qp == nullptr && size.inline_bytes > 0) {  // more than the device takes
+  if (qp == nullptr && size.inline_bytes > 0) {  // more than the device supports
     given = wanted;
     given.cap.max_inline_data = 0;
     qp = calls.create_qp(port.device->pd(), &given);
@@ -155,7 +155,8 @@ Result<void> IbQp::connect(const IbPort& port, const IbPortCard& peer, std::uint
   to.ah_attr.port_num = std::uint8_t(port.number);
   to.ah_attr.sl = std::uint8_t(tuning.service_level);
   to.ah_attr.dlid = peer.lid;
-  // Between subnets of InfiniBand, whose number is the first half of a GID, and always on RoCE.
+  // Needed between subnets of InfiniBand, whose number is the first half of a GID, and always on
+  // RoCE.
   const bool routed =
       !port.infiniband || std::memcmp(port.gid.raw, peer.gid, sizeof peer.gid / 2) != 0;
   if (routed) {
@@ -216,7 +217,7 @@ IbFailure explain(ibv_wc_status status) {
               "its memory is gone or its key is wrong: see its log", false};
     case IBV_WC_REM_INV_REQ_ERR:
       return {"IBV_WC_REM_INV_REQ_ERR", "the other end refused the request", "see its log",
-              true};  // software RDMA says so when packets were lost
+              true};  // software RDMA reports it after lost packets
     case IBV_WC_REM_OP_ERR:
       return {"IBV_WC_REM_OP_ERR", "the other end could not do it", "see its log", true};
     case IBV_WC_LOC_PROT_ERR:

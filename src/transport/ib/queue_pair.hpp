@@ -10,7 +10,7 @@
 
 namespace ccl::detail {
 
-/// The settings of queue pairs.
+/// Settings of queue pairs.
 struct IbTuning {
   int traffic_class = 0, service_level = 0, timeout = 20, retry_count = 7, pkey = 0;
   int qps_per_port = 1;
@@ -22,19 +22,19 @@ struct IbTuning {
   static Result<IbTuning> from_settings();
 };
 
-/// A port, as the other end is told. Trivially copyable.
+/// Description of a port for the other end. Trivially copyable.
 struct IbPortCard {
   std::uint8_t gid[16];
   std::uint16_t lid;
   std::uint8_t mtu, infiniband;
   std::int32_t nic;
-  std::uint32_t key;  // of memory that the other end writes: the sender's board, the receiver's
+  std::uint32_t key;  // of memory that the other end writes: the sender's table, the receiver's
                       // slots
   char where[44];     // "mlx5_0 port 1", for messages
   static IbPortCard of(const IbPort& port);
 };
 
-/// A completion queue, and the channel that makes it something to poll(2).
+/// A completion queue with a channel for poll(2).
 class IbQueue {
  public:
   static Result<std::unique_ptr<IbQueue>> make(std::shared_ptr<IbDevice> device, int entries);
@@ -46,8 +46,8 @@ class IbQueue {
   const std::shared_ptr<IbDevice>& device() const { return device_; }
   int fd() const { return channel_->fd; }
   int poll(ibv_wc* to, int most) const { return ibv_poll_cq(cq_, most, to); }
-  /// The next completion makes `fd` readable. What came before does not: look once more afterwards.
-  /// `rang`: `fd` may be readable.
+  /// Makes `fd` readable at the next completion. Earlier completions do not: poll the queue once
+  /// more afterwards. `rang`: `fd` may be readable.
   void arm(bool rang);
 
  private:
@@ -61,23 +61,23 @@ class IbQueue {
 
 struct IbQpSize {
   int sends = 1, receives = 1, inline_bytes = 0;
-  unsigned access = IBV_ACCESS_REMOTE_WRITE;  // of the other end
+  unsigned access = IBV_ACCESS_REMOTE_WRITE;  // rights of the other end
 };
 
-/// A reliable connection's queue pair, from its making to its end.
+/// Queue pair of a reliable connection, from creation to destruction.
 class IbQp {
  public:
-  /// In the state INIT: it takes receives.
+  /// Makes a queue pair in the state INIT, which accepts receives.
   static Result<std::unique_ptr<IbQp>> make(const IbPort& port, IbQueue& queue, IbQpSize size,
                                             const IbTuning& tuning);
   ~IbQp();
   IbQp(const IbQp&) = delete;
   IbQp& operator=(const IbQp&) = delete;
 
-  /// Through RTR to RTS.
+  /// Connects through RTR to RTS.
   Result<void> connect(const IbPort& port, const IbPortCard& to, std::uint32_t number,
                        std::uint32_t psn, const IbTuning& tuning);
-  /// What is under way ends with an error, and nothing of the other end reaches us any more.
+  /// Ends all requests in flight with an error, and all traffic from the other end.
   void stop();
   ibv_qp* get() const { return qp_; }
   std::uint32_t number() const { return qp_->qp_num; }
@@ -93,7 +93,7 @@ class IbQp {
   std::uint32_t psn_;
 };
 
-/// What a completion's status means.
+/// Meaning of a completion's status.
 struct IbFailure {
   const char* name;  // "IBV_WC_RETRY_EXC_ERR"
   const char* why;

@@ -34,14 +34,14 @@ class IbReceiver final : public IbTask {
     Wire wire;
     std::size_t first = 0, pairs = 0, parts = 1;  // of `pairs_`
     Word received = 0;                            // steps, all parts of them
-    Word offered = 0;                             // slots that the sender is told of
+    Word offered = 0;                             // slots that the sender knows to be free
     Word first_offered = 0;                       // over these queue pairs
-    bool deferred = false;                        // an offer that can wait was put off
+    bool deferred = false;                        // an offer that can wait was deferred
     std::vector<std::size_t> missing;             // parts, by slot
-    std::vector<Word> freed;                      // by slot: what its step tells of the edge back
+    std::vector<Word> freed;                      // by slot: see `freed_by`
     IbSlotTable slot_table;
-    Word flushing = 0, flushed = 0;  // steps, where they go to GPU memory
-    std::size_t reads = 0;           // under way, one for each port
+    Word flushing = 0, flushed = 0;  // steps, if they go to GPU memory
+    std::size_t reads = 0;           // in flight, one for each port
   };
 
   bool sends() const override { return false; }
@@ -76,7 +76,7 @@ class IbReceiver final : public IbTask {
     }
   }
 
-  /// What steps of the edge back have told the sender meanwhile.
+  /// Accounts for the free slots that steps of the reverse edge have reported.
   void note_report(std::size_t c) {
     Channel& channel = channels_[c];
     if (!link_->freed[c].may) return;
@@ -87,13 +87,13 @@ class IbReceiver final : public IbTask {
   static Word free_until(const Channel& channel) {
     return HostMemory::load_credit(channel.wire.drained) + Word(channel.wire.slot_count);
   }
-  /// The sender has hardly any slot to go on with.
+  /// True if the sender is nearly out of slots.
   static bool must_offer(const Channel& channel) {
     return channel.offered - channel.received <= Word(channel.wire.slot_count / 4) &&
            free_until(channel) > channel.offered && channel.slot_table.has_room();
   }
-  /// Half of the slots share a write, which costs as much as one of a small step. They lie side by
-  /// side: the step after the last of them.
+  /// Half of the slots, which are adjacent, share a write that costs as much as one of a small
+  /// step. Returns the step after the last of them.
   static Word next_half(const Channel& channel) {
     const Word half = Word(std::max(channel.wire.slot_count / 2, 1));
     return (channel.offered / half + 1) * half;
@@ -106,11 +106,12 @@ class IbReceiver final : public IbTask {
     Channel& channel = channels_[c];
     note_report(c);
     if (!must_offer(channel)) {
-      // Whoever has just drained a slot may have posted an answer, which goes first: a round later.
+      // A thread that has just drained a slot may have posted an answer. The answer goes first, so
+      // the offer waits a round.
       channel.deferred = may_offer(channel) && !channel.deferred;
       if (channel.deferred || !may_offer(channel)) return false;
     }
-    // Beyond a half, others will be free soon.
+    // Beyond a half, other slots will be free soon.
     const Word until = must_offer(channel) ? free_until(channel) : next_half(channel);
     const Word count = Word(channel.wire.slot_count);
     Pair& pair = pairs_[channel.first];
@@ -198,12 +199,12 @@ class IbReceiver final : public IbTask {
     }
     steps_ += channel.received - before;
     advanced_ = advanced_ || channel.received != before;
-    // Its place in the queue goes to the step that comes there next, before that slot is offered.
+    // Its place in the queue goes to the next step there, before that slot is offered.
     if (!draining_) receive(p, low + slots);
     if (channel.received != before) show(std::size_t(pair.channel));
   }
 
-  /// To the lanes: what has been received and, of GPU memory, flushed.
+  /// Posts to the lanes the steps that have been received and, for GPU memory, flushed.
   void show(std::size_t c) {
     Channel& channel = channels_[c];
     if (!link_->flushes()) {
@@ -242,8 +243,8 @@ class IbReceiver final : public IbTask {
     show(c);
   }
 
-  /// Posts the receive of a part of `step`. A queue pair takes receives in the order of posting:
-  /// after one that could not be posted, the next would stand for its step.
+  /// Posts the receive of a part of `step`. A queue pair uses receives in the order of posting: a
+  /// receive that could not be posted would shift all later ones.
   void receive(std::size_t p, Word step) {
     if (in_trouble()) return;
     if (const int code = post_receive(p, step); code != 0) cannot_receive(pairs_[p], code);
@@ -270,7 +271,7 @@ class IbReceiver final : public IbTask {
     }
   }
 
-  /// Whatever arrived before the queue pairs end counts: the sender may have been told so.
+  /// Handles all data that arrived before the queue pairs end: the sender may have its completions.
   void drain() {
     draining_ = true;
     for (const Pair& pair : pairs_) pair.qp->stop();
@@ -287,7 +288,7 @@ class IbReceiver final : public IbTask {
   void poll_while(Any any, Take take) {
     const auto end = std::chrono::steady_clock::now() + drain_limit;
     ibv_wc done[32];
-    bool came = true;  // a thread that had no core for so long takes what is there all the same
+    bool came = true;  // a thread that had no core for so long still takes what has arrived
     while (any() && (came || std::chrono::steady_clock::now() < end)) {
       came = false;
       for (const auto& queue : queues_) {
@@ -297,11 +298,11 @@ class IbReceiver final : public IbTask {
       }
     }
   }
-  /// A sender that leaves has been told that all its steps have arrived.
+  /// A sender that leaves has completions for all its steps.
   void take_arrived() override {
     if (pairs_.empty()) return;
     drain();
-    if (!link_->flushes()) return;  // the lanes have seen all of it
+    if (!link_->flushes()) return;  // the lanes have all of it
     for (std::size_t c = 0; c < channels_.size(); ++c) show(c);
     const auto any = [this] {
       return std::any_of(channels_.begin(), channels_.end(), [](const Channel& channel) {
@@ -317,18 +318,26 @@ class IbReceiver final : public IbTask {
                                          peer_text()));
     }
   }
-  /// The sender's offer: decides which queue pairs there will be, makes ours, and says so.
+  /// Part of the sender's offer that the plan goes by.
+  struct Offer {
+    int qps = 0;
+    bool split = false;
+  };
+
+  /// Handles the sender's offer: decides on queue pairs, makes this end's, and sends the plan.
   Result<void> plan(IbReader& body) {
     const auto round = body.get<std::uint32_t>();
     if (round <= round_) return {};
     const bool again = round_ > 0;
     round_ = round;
     slot_table_ = body.get<std::uint64_t>();
-    const auto qps = body.get<std::int32_t>();
-    const bool split = body.get<std::int32_t>() != 0 || link_->tuning.split;
+    Offer offer;
+    offer.qps = body.get<std::int32_t>();
+    offer.split = body.get<std::int32_t>() != 0 || link_->tuning.split;
     auto theirs = body.get_all<IbPortCard>();
     bad_paths_ = body.get_all<IbBadPath>();
-    if (!body.good() || theirs.empty() || theirs.size() > max_ib_ports || qps < 1 || qps > 64) {
+    if (!body.good() || theirs.empty() || theirs.size() > max_ib_ports || offer.qps < 1 ||
+        offer.qps > 64) {
       return fail(Errc::mismatch, "the sender's offer is not one of ib");
     }
     if (again && !pairs_.empty()) drain();
@@ -338,8 +347,6 @@ class IbReceiver final : public IbTask {
     set_deadline();
     peers_ports_ = std::move(theirs);
     CCL_CHECK(take_ports());
-    const auto per_path = std::size_t(std::max(qps, link_->tuning.qps_per_port));
-    const int slots = link_->edge.shape.slot_count;
     std::vector<std::vector<IbPath>> all_paths;
     std::vector<IbChannelPlan> plans;
     std::size_t total = 0;
@@ -348,54 +355,13 @@ class IbReceiver final : public IbTask {
       if (all_paths.back().empty()) {
         return fail(Errc::network, "no port of the sender is of the kind of one of the receiver's");
       }
-      Channel& channel = channels_[c];
-      channel.parts = all_paths.back().size();
-      // Groups take turns by the low bits of the step, so that slots and turns fit.
-      std::size_t groups = 1;
-      while (!split && groups * 2 <= per_path && groups * 2 <= std::size_t(slots)) groups *= 2;
-      channel.pairs = channel.parts * (split ? per_path : groups);
-      if (split) channel.parts = channel.pairs;
-      channel.first = total;
-      total += channel.pairs;
-      channel.offered = channel.first_offered = channel.received;
-      link_->freed[c].may = false;
-      channel.slot_table.restart();
-      channel.reads = 0;
-      plans.push_back(
-          {std::uint32_t(channel.pairs), std::uint32_t(channel.parts), channel.received});
+      plans.push_back(plan_channel(c, offer, all_paths.back().size(), total));
+      total += channels_[c].pairs;
     }
-    CCL_CHECK(open_queues(int(total) * (slots + IbSlotTable::max_writes + 2) +
-                          int(channels_.size() * ports_.size()) + 16));
-    for (std::size_t n = 0; link_->flushes() && n < ports_.size(); ++n) {
-      CCL_TRY(auto flush,
-              IbFlush::make(ports_[n], queue_of(n), int(channels_.size()) + 1, link_->tuning));
-      flushes_.push_back(std::move(flush));
-    }
+    CCL_CHECK(open_completions(int(total)));
     std::vector<IbPair> planned;
     for (std::size_t c = 0; c < channels_.size(); ++c) {
-      const Channel& channel = channels_[c];
-      const auto& ways = all_paths[c];
-      const std::size_t groups = channel.pairs / channel.parts;
-      for (std::size_t n = 0; n < channel.pairs; ++n) {
-        const auto [from, to] = ways[n % ways.size()];
-        CCL_TRY(auto qp, IbQp::make(ports_[to], queue_of(to),
-                                    {IbSlotTable::max_writes + 1, slots + 1,
-                                     IbSlotTable::slots_per_write * int(sizeof(IbSlot))},
-                                    link_->tuning));
-        const IbPair mine{from, to, qp->number(), qp->psn()};
-        planned.push_back(mine);
-        pairs_.push_back({std::move(qp), int(c), mine, {}});
-        // Its steps from here on, as many as there can be under way.
-        const Word group = Word(n / channel.parts), all = Word(groups);
-        Word step = channel.received + (group + all - channel.received % all) % all;
-        posted_receives_.push_back(0);
-        for (std::size_t k = 0; k < std::size_t(slots) / groups; ++k, step += all) {
-          if (const int code = post_receive(pairs_.size() - 1, step); code != 0) {
-            return fail(Errc::network, fmt::format("receives cannot be posted on {} ({})",
-                                                   ports_[to].text(), std::strerror(code)));
-          }
-        }
-      }
+      CCL_CHECK(make_pairs(c, all_paths[c], planned));
     }
     IbWriter answer;
     answer.put(round_);
@@ -406,7 +372,69 @@ class IbReceiver final : public IbTask {
     return {};
   }
 
-  /// The sender's queue pairs work: so do ours now.
+  /// Plans the queue pairs of channel `c`, which begin at `first`, and resets its counts.
+  IbChannelPlan plan_channel(std::size_t c, const Offer& offer, std::size_t paths,
+                             std::size_t first) {
+    const auto per_path = std::size_t(std::max(offer.qps, link_->tuning.qps_per_port));
+    const auto slots = std::size_t(link_->edge.shape.slot_count);
+    Channel& channel = channels_[c];
+    channel.parts = paths;
+    // Groups take turns by the low bits of the step, so that slots and turns fit.
+    std::size_t groups = 1;
+    while (!offer.split && groups * 2 <= per_path && groups * 2 <= slots) groups *= 2;
+    channel.pairs = channel.parts * (offer.split ? per_path : groups);
+    if (offer.split) channel.parts = channel.pairs;
+    channel.first = first;
+    channel.offered = channel.first_offered = channel.received;
+    link_->freed[c].may = false;
+    channel.slot_table.restart();
+    channel.reads = 0;
+    return {std::uint32_t(channel.pairs), std::uint32_t(channel.parts), channel.received};
+  }
+
+  /// Opens the completion queues for `pairs` queue pairs, and the flushes of GPU memory.
+  Result<void> open_completions(int pairs) {
+    const int slots = link_->edge.shape.slot_count;
+    CCL_CHECK(open_queues(pairs * (slots + IbSlotTable::max_writes + 2) +
+                          int(channels_.size() * ports_.size()) + 16));
+    for (std::size_t n = 0; link_->flushes() && n < ports_.size(); ++n) {
+      CCL_TRY(auto flush,
+              IbFlush::make(ports_[n], queue_of(n), int(channels_.size()) + 1, link_->tuning));
+      flushes_.push_back(std::move(flush));
+    }
+    return {};
+  }
+
+  /// Makes the queue pairs of channel `c` and posts their receives.
+  Result<void> make_pairs(std::size_t c, const std::vector<IbPath>& paths,
+                          std::vector<IbPair>& planned) {
+    const int slots = link_->edge.shape.slot_count;
+    const Channel& channel = channels_[c];
+    const std::size_t groups = channel.pairs / channel.parts;
+    for (std::size_t n = 0; n < channel.pairs; ++n) {
+      const auto [from, to] = paths[n % paths.size()];
+      CCL_TRY(auto qp, IbQp::make(ports_[to], queue_of(to),
+                                  {IbSlotTable::max_writes + 1, slots + 1,
+                                   IbSlotTable::slots_per_write * int(sizeof(IbSlot))},
+                                  link_->tuning));
+      const IbPair mine{from, to, qp->number(), qp->psn()};
+      planned.push_back(mine);
+      pairs_.push_back({std::move(qp), int(c), mine, {}});
+      // One receive for each of its next steps, up to the number that can be in flight.
+      const Word group = Word(n / channel.parts), all = Word(groups);
+      Word step = channel.received + (group + all - channel.received % all) % all;
+      posted_receives_.push_back(0);
+      for (std::size_t k = 0; k < std::size_t(slots) / groups; ++k, step += all) {
+        if (const int code = post_receive(pairs_.size() - 1, step); code != 0) {
+          return fail(Errc::network, fmt::format("receives cannot be posted on {} ({})",
+                                                 ports_[to].text(), std::strerror(code)));
+        }
+      }
+    }
+    return {};
+  }
+
+  /// Handles the sender's report that its queue pairs work: connects this end's.
   Result<void> go(IbReader& body) {
     if (body.get<std::uint32_t>() != round_ || state_ != State::making) return {};
     const auto theirs = body.get_all<IbPair>();
@@ -425,7 +453,7 @@ class IbReceiver final : public IbTask {
     line_.send(IbControlType::go, answer.body);
     state_ = State::running;
     link_->works();
-    for (std::size_t c = 0; c < channels_.size(); ++c) show(c);  // what came before the trouble
+    for (std::size_t c = 0; c < channels_.size(); ++c) show(c);  // data from before the failure
     return {};
   }
 
@@ -442,7 +470,7 @@ class IbReceiver final : public IbTask {
 
   const IbImmediate immediate_;
   std::vector<Channel> channels_;
-  std::uint64_t slot_table_ = 0;  // the sender's address of it
+  std::uint64_t slot_table_ = 0;  // address of the sender's table
   Word steps_ = 0, bytes_ = 0;
   bool draining_ = false;
   std::vector<std::size_t> posted_receives_;  // one for each of `pairs_`

@@ -13,7 +13,7 @@
 namespace ccl::detail {
 namespace {
 
-constexpr Index signal_bytes = 16 << 10;  // of a piece whose end is worth a completion of its own
+constexpr Index signal_bytes = 16 << 10;  // of a piece that gets a completion of its own
 constexpr int inline_wanted = 128;
 
 class IbSender final : public IbTask {
@@ -27,7 +27,7 @@ class IbSender final : public IbTask {
     }
   }
 
-  /// The first offer; problems are the caller's.
+  /// Sends the first offer; the caller handles errors.
   Result<void> start() { return offer(); }
 
  private:
@@ -36,10 +36,10 @@ class IbSender final : public IbTask {
     std::size_t first = 0, pairs = 0, parts = 1;  // of `pairs_`
     Word next = 0;                                // step to transmit
     Word done = 0;                                // steps that have arrived
-    std::vector<Word> freed;                      // by slot: what its step tells of the edge back
+    std::vector<Word> freed;                      // by slot: see `freed_by`
     Word told = 0;                                // steps that have their `freed`
   };
-  /// Of a queue pair: what is to be posted in one call, and how far it has come.
+  /// Requests of a queue pair that one call posts, and their progress.
   struct Chain {
     std::vector<ibv_send_wr> requests;
     std::vector<ibv_sge> places;
@@ -87,11 +87,12 @@ class IbSender final : public IbTask {
   bool slot_is_free(std::size_t c) const {
     const Word next = channels_[c].next;
     const Word on_board = HostMemory::load_acquire(&slot_on_board(c).step);
-    // Where a slot is stays the same, so an older line will do; without any, it is not known.
+    // A slot's address never changes, so an older line serves; without any line the address is
+    // unknown.
     return on_board == next + 1 || (on_board != 0 && link_->freed[c].until > next);
   }
 
-  /// What `step` tells of the edge back: the same again if it is sent again.
+  /// Free slots of the reverse edge that `step` reports: the same number if it is sent again.
   Word freed_by(std::size_t c, Word step, IbLink* back) {
     Channel& channel = channels_[c];
     Word& freed = channel.freed[step & Word(channel.wire.slot_count - 1)];
@@ -142,7 +143,7 @@ class IbSender final : public IbTask {
     return true;
   }
 
-  /// Data, then its announcement: one request, or two where the network may change their order.
+  /// Posts data, then its announcement: one request, or two if the network may reorder them.
   void add(std::size_t p, Word step, std::byte* from, Index bytes, std::uint64_t to,
            const IbSlot& slot, std::uint32_t says) {
     Pair& pair = pairs_[p];
@@ -196,7 +197,7 @@ class IbSender final : public IbTask {
     return false;
   }
 
-  /// Some slots are on the board, which `transmit` reads.
+  /// Handles a notification: some slots are in the table, which `transmit` reads.
   void news(const ibv_wc& completion) {
     const std::size_t c = IbSlotTable::channel_of(completion);
     if (c >= channels_.size()) return;
@@ -222,7 +223,8 @@ class IbSender final : public IbTask {
                       channel.wire.sizes[step & Word(channel.wire.slot_count - 1)], pair.channel));
       return;
     }
-    // In the order of posting: whatever was before it on this queue pair has arrived, too.
+    // Completions are in the order of posting: all earlier requests of this queue pair have
+    // arrived.
     const Word groups = Word(channel.pairs / channel.parts);
     chains_[p].undone = std::max(chains_[p].undone, step + groups);
     Word done = channel.next;
@@ -236,7 +238,7 @@ class IbSender final : public IbTask {
   }
 
   Result<void> offer() {
-    close_pairs();  // nobody writes to the board any more
+    close_pairs();  // no more writes to the table
     chains_.clear();
     state_ = State::making;
     ++round_;
@@ -296,7 +298,7 @@ class IbSender final : public IbTask {
     return text;
   }
 
-  /// The receiver's plan: makes the queue pairs that it names.
+  /// Handles the receiver's plan: makes the queue pairs that it lists.
   Result<void> follow(IbReader& body) {
     if (body.get<std::uint32_t>() != round_ || state_ != State::making) return {};
     peers_ports_ = body.get_all<IbPortCard>();
@@ -332,7 +334,7 @@ class IbSender final : public IbTask {
       channel.first = first;
       channel.pairs = plan.pairs;
       channel.parts = plan.parts;
-      // What was on its way had arrived, though its completion was not asked for.
+      // Data in flight has arrived, although its completion was not requested.
       advanced_ = advanced_ || plan.received > channel.done;
       channel.next = channel.done = plan.received;
       HostMemory::store_release(channel.wire.drained, channel.done);
@@ -360,7 +362,7 @@ class IbSender final : public IbTask {
         chain.places.resize(chain.requests.size());
         const int adaptive = link_->tuning.adaptive;
         chain.announces = adaptive == -2 ? port.infiniband : adaptive == 1;
-        // Its first step from here on.
+        // First step of this plan.
         const std::size_t group = n / channel.parts;
         chain.undone = channel.next + (group + groups - channel.next % groups) % groups;
         pairs_.push_back({std::move(qp), int(c), own, theirs});

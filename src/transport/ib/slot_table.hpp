@@ -9,25 +9,25 @@
 
 namespace ccl::detail {
 
-/// The receiver's writes of free slots to the board of one channel, which lies in the sender's
-/// memory. Each has an immediate, which says nothing: it wakes a sender that sleeps.
+/// Writes of free slots by the receiver to one channel's table in the sender's memory. Each has an
+/// immediate without content: it wakes a sleeping sender.
 class IbSlotTable {
  public:
   static constexpr int slots_per_write = 4;
-  static constexpr int max_writes = 64;  // under way on a queue pair
+  static constexpr int max_writes = 64;  // in flight on a queue pair
 
-  /// From here on over new queue pairs.
+  /// Restarts the counts for new queue pairs.
   void restart() { posted_ = done_ = 0; }
   bool has_room() const { return posted_ - done_ < max_writes; }
-  /// `count` slots, from `draft` with `key` on, to `address` with `remote_key`. The code of
-  /// ibv_post_send.
+  /// Writes `count` slots, from `draft` with `key` on, to `address` with `remote_key`. Returns the
+  /// code of ibv_post_send.
   int write(const IbQp& qp, std::size_t channel, const IbSlot* draft, Word count, std::uint32_t key,
             std::uint64_t address, std::uint32_t remote_key);
 
-  /// The sender is to have a receive for each write that it has not noticed: of every slot, since
-  /// what has a slot of its own is noticed before the slot is filled, and some that come meanwhile.
+  /// Number of receives that the sender needs, one for each write without a completion. Each slot
+  /// may have one, and as many may arrive before the first are handled.
   static int receives(int slot_count) { return 2 * slot_count; }
-  /// The code of ibv_post_recv.
+  /// Posts a receive. Returns the code of ibv_post_recv.
   static int receive(const IbQp& qp, std::size_t channel);
 
   static bool is_of_a_board(const ibv_wc& completion) { return (completion.wr_id & mark) != 0; }

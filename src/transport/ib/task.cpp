@@ -13,8 +13,8 @@
 
 namespace ccl::detail {
 namespace {
-constexpr unsigned quiet_rounds = 64;  // before a look at the line and the devices
-constexpr int max_tries = 3;          // to make queue pairs anew, while nothing moves
+constexpr unsigned quiet_rounds = 64;  // before a check of the control socket and the devices
+constexpr int max_tries = 3;          // to recreate queue pairs, while nothing moves
 constexpr int completions = 32;
 }  // namespace
 
@@ -51,7 +51,7 @@ void IbTask::watch(int fd) {
 }
 
 ProxyTask::Progress IbTask::progress(ProxyCounters& counters) {
-  const bool closing = ending();  // before the look at what is posted: nobody posts any more
+  const bool closing = ending();  // before the check of posted steps: no more are posted
   if (line_.unsent()) line_.flush();
   if (!line_.open() && !left_ && state_ == State::waiting) arrive();
   if (is_behind() && needs_peer()) on_peer_closed();
@@ -96,7 +96,7 @@ bool IbTask::arm() {
   const bool any = ::epoll_wait(epoll_.get(), &ready, 1, 0) != 0;  // one call for all descriptors
   for (const auto& queue : queues_) queue->arm(any);
   const bool came = state_ == State::running && poll();
-  if (any || state_ != State::running) look_aside();  // the line may be what has woken us
+  if (any || state_ != State::running) look_aside();  // the control socket may be the cause
   return came;
 }
 
@@ -229,7 +229,7 @@ std::vector<IbPortCard> IbTask::cards(const std::vector<std::shared_ptr<IbMemory
 }
 
 void IbTask::close_pairs() {
-  pairs_.clear();  // before the queues that they use
+  pairs_.clear();  // before their queues
   flushes_.clear();
   queues_.clear();
 }
@@ -262,7 +262,7 @@ void IbTask::trouble(const std::string& text, bool worth_another_try) {
     if (!held_) held_ = Held{text, worth_another_try};
     return;
   }
-  listen_to_line();  // perhaps it has left, or is gone
+  listen_to_line();  // the peer may have left or failed
   if (state_ != State::running) return;
   if (left_) {
     on_peer_closed();
@@ -279,7 +279,7 @@ void IbTask::trouble(const std::string& text, bool worth_another_try) {
 }
 
 void IbTask::on_peer_closed() {
-  // While `connect` waits, it is to hear of it.
+  // A waiting `connect` must return the error.
   if (needs_peer() || (sends() && link_->state() == IbLink::State::connecting)) {
     lost("it closed its end of the connection", 0);
     return;
@@ -303,7 +303,7 @@ void IbTask::give_up(Errc code, std::string what, int os_code) {
   refuse(error);
 }
 
-/// Whoever only sees the line close would take the process for dead.
+/// A peer that only sees the socket close would assume that the process has died.
 void IbTask::send_error(const Error& error) {
   if (!line_.open() || line_.broken()) return;
   IbWriter body;
@@ -314,7 +314,7 @@ void IbTask::send_error(const Error& error) {
 
 void IbTask::refuse(const Error& error) {
   send_error(error);
-  // While `connect` waits, it returns the error.
+  // A waiting `connect` returns the error itself.
   const bool tell = !sends() || link_->state() == IbLink::State::works;
   state_ = State::over;
   close_pairs();

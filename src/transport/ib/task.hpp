@@ -11,18 +11,18 @@
 
 namespace ccl::detail {
 
-/// A queue pair between two ports, as the receiver plans it and as either end tells of its own.
+/// A queue pair between two ports, as the receiver plans it and as either end describes its own.
 struct IbPair {
-  std::uint32_t sender_port, receiver_port;  // indexes of the lists in offer and plan
+  std::uint32_t sender_port, receiver_port;  // indexes into the lists of offer and plan
   std::uint32_t number, psn;
 };
-/// Of a channel: its queue pairs follow each other in the plan. A step is striped over `parts` of
+/// Plan of a channel: its queue pairs are adjacent in the plan. A step is striped over `parts` of
 /// them; steps take turns among the `pairs / parts` groups.
 struct IbChannelPlan {
   std::uint32_t pairs, parts;
   std::uint64_t received;  // steps, all parts of them
 };
-/// What both ends' tasks have in common: the line, the queue pairs, and their making anew.
+/// Common part of both ends' tasks: the control socket, the queue pairs, and their recreation.
 class IbTask : public ProxyTask {
  public:
   Progress progress(ProxyCounters& counters) final;
@@ -40,16 +40,16 @@ class IbTask : public ProxyTask {
 
   IbTask(std::shared_ptr<IbLink> link, Fd socket);
 
-  virtual bool move(ProxyCounters& counters) = 0;  // steps; true if anything moved
+  virtual bool move(ProxyCounters& counters) = 0;  // moves steps; true if anything moved
   virtual bool could_move() const = 0;
-  virtual bool waits_for_lanes() const = 0;  // who cannot call, or the other end's memory
-  virtual bool finished() const = 0;         // all that was posted has been transmitted
-  virtual bool needs_peer() const = 0;       // it has left: is that a loss?
+  virtual bool waits_for_lanes() const = 0;  // which cannot call, or for the other end's memory
+  virtual bool finished() const = 0;         // all posted steps have been transmitted
+  virtual bool needs_peer() const = 0;       // if the peer leaves: is that a loss?
   virtual void completed(const ibv_wc& completion) = 0;
   virtual void readiness(const IbMessage& message) = 0;
-  virtual void make_anew(const std::string& why) = 0;  // after trouble
+  virtual void make_anew(const std::string& why) = 0;  // after a failure
   virtual void arrive() {}
-  virtual void take_arrived() {}  // all of it, before the queue pairs go
+  virtual void take_arrived() {}  // before the queue pairs are destroyed
   virtual bool sends() const = 0;
 
   Result<void> take_ports();
@@ -62,27 +62,27 @@ class IbTask : public ProxyTask {
     return int(sends() ? pair.mine.receiver_port : pair.mine.sender_port);
   }
   const IbPort& port_of(const Pair& pair) const { return ports_[std::size_t(own_port(pair))]; }
-  /// This end's ports, with the peer's keys to memory that each of them has.
+  /// This end's ports, with the peer's keys to memory for each.
   std::vector<IbPortCard> cards(const std::vector<std::shared_ptr<IbMemory>>& memory) const;
   void close_pairs();
   bool poll();
   void watch(int fd);
   void listen_to_line();
   void look_aside();
-  /// Each once: the ends tell each other all that they know, whenever queue pairs fail.
+  /// Adds a bad path once: the ends exchange all known bad paths whenever queue pairs fail.
   void note_bad(const IbBadPath& path);
-  /// A completion with an error.
+  /// Handles a completion with an error.
   void trouble(const Pair& pair, const ibv_wc& completion, const std::string& what);
   void trouble(const std::string& text, bool worth_another_try);
-  /// The other end has left, and with it whoever could answer: no queue pairs are made anew.
+  /// Handles the departure of the other end: without it no queue pairs are recreated.
   void on_peer_closed();
-  /// It has gone well so far: the lanes may never want anything of it again.
+  /// True if all is well so far, and the lanes may need nothing more of this connection.
   bool is_behind() const {
     return state_ == State::over && left_ && link_->state() != IbLink::State::failed;
   }
-  /// `code`: of ibv_post_recv.
+  /// Handles a failed receive. `code` is that of ibv_post_recv.
   void cannot_receive(const Pair& pair, int code);
-  /// Among these completions: the queue pairs will be made anew, or this end is over.
+  /// True if a completion of this batch failed: queue pairs are then recreated, or this end fails.
   bool in_trouble() const { return held_.has_value(); }
   void give_up(Errc code, std::string what, int os_code = 0);
   void lost(const char* why, int os_code);
@@ -96,23 +96,23 @@ class IbTask : public ProxyTask {
   Fd epoll_;
   State state_ = State::waiting;
   std::uint32_t round_ = 0;  // of making queue pairs
-  bool left_ = false;        // the other end has said farewell
+  bool left_ = false;        // the other end has closed without an error
   std::vector<IbPort> ports_;
   std::vector<IbPortCard> peers_ports_;
   std::vector<std::shared_ptr<IbMemory>> slot_memory_, board_memory_;  // by port
   std::vector<std::unique_ptr<IbQueue>> queues_;                       // by device
   std::vector<Pair> pairs_;
-  std::vector<std::unique_ptr<IbFlush>> flushes_;  // by port; the receiver's, into GPU memory
+  std::vector<std::unique_ptr<IbFlush>> flushes_;  // by port; the receiver's, for GPU memory
   std::vector<IbBadPath> bad_paths_;
-  std::vector<std::pair<std::shared_ptr<IbDevice>, unsigned>> events_;  // seen so far
-  std::string trouble_;                                                 // the reason for this round
+  std::vector<std::pair<std::shared_ptr<IbDevice>, unsigned>> events_;  // handled so far
+  std::string trouble_;                                                 // reason for this round
   struct Held {
     std::string text;
     bool worth_another_try;
   };
-  std::optional<Held> held_;  // trouble among completions: all of them are looked at first, since
-  bool in_batch_ = false;     // what has arrived counts, whatever failed beside it
-  bool advanced_ = false;     // a step has arrived since the last trouble
+  std::optional<Held> held_;  // failure among completions, handled after all of them:
+  bool in_batch_ = false;     // data that has arrived counts, whatever failed
+  bool advanced_ = false;     // a step has arrived since the last failure
   int tries_ = 0;             // since a step has arrived
   unsigned quiet_ = 0;
   std::chrono::steady_clock::time_point deadline_{};

@@ -17,7 +17,7 @@ struct OpenedVerbs {
 
 OpenedVerbs open_library() {
   OpenedVerbs opened;
-  void* const library = ::dlopen("libibverbs.so.1", RTLD_NOW);  // for the process's life
+  void* const library = ::dlopen("libibverbs.so.1", RTLD_NOW);  // never closed
   if (library == nullptr) {
     const char* const why = ::dlerror();
     opened.problem = fmt::format("there is no libibverbs ({}); install rdma-core's",
@@ -40,7 +40,7 @@ OpenedVerbs open_library() {
     opened.problem = fmt::format(
         "libibverbs is too old (it has no {}); install that of rdma-core 32 or later", missing);
   } else {
-    (void)opened.verbs.fork_init();  // programs fork; kernels before 5.12 need to be told
+    (void)opened.verbs.fork_init();  // programs fork; kernels before 5.12 require it
   }
   return opened;
 }

@@ -9,8 +9,8 @@
 
 namespace ccl::detail {
 
-// Macro: each line is a member of the table and its name in the library. Posting and polling are
-// not here: verbs.h calls the provider through the context.
+// A macro: each line is a member of the table and its name in the library. Posting and polling are
+// not listed: verbs.h calls the provider through the context.
 #define CCL_VERBS_CALLS(X)                          \
   X(fork_init, ibv_fork_init)                       \
   X(get_device_list, ibv_get_device_list)           \
@@ -41,16 +41,16 @@ struct Verbs {
 #define CCL_VERBS_MEMBER(member, function) decltype(&::function) member = nullptr;
   CCL_VERBS_CALLS(CCL_VERBS_MEMBER)
 #undef CCL_VERBS_MEMBER
-  /// Of rdma-core 34 and later; null in those before.
+  /// In rdma-core 34 and later; else null.
   ibv_mr* (*reg_dmabuf_mr)(ibv_pd* pd, std::uint64_t offset, std::size_t bytes, std::uint64_t iova,
                            int fd, int access) = nullptr;
 };
 
-/// The library; an error that says what is missing. Any thread, any number of times.
+/// Returns the library, or an error that names what is missing. Any thread may call it repeatedly.
 Result<const Verbs*> verbs();
 
-/// From now on this table instead of the library's, for devices that are not real and for faults;
-/// null: the library's again. Not while devices are open.
+/// Replaces the library's table, for simulated devices and for faults; null restores it. Must not
+/// be called while devices are open.
 void use_verbs(const Verbs* instead);
 bool verbs_are_replaced();
 

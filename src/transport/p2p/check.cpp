@@ -13,7 +13,7 @@ namespace ccl::detail {
 namespace {
 using Clock = std::chrono::steady_clock;
 constexpr Word trial_words = path_trial_bytes / sizeof(Word);
-// A thread that is kept from running between a copy and its marks has seen nothing of the path.
+// A thread that gets no core between a copy and its marks has learned nothing of the path.
 constexpr int fewest_rounds = 5;
 constexpr double fewest_ms = 100;
 
@@ -21,7 +21,7 @@ double us_since(Clock::time_point begin) {
   return std::chrono::duration<double, std::micro>(Clock::now() - begin).count();
 }
 
-/// The first word that is not of `writer`; `trial_words` if all are.
+/// Index of the first word that is not of `writer`; `trial_words` if all are.
 Word first_wrong(const Word* words, Word writer) {
   Word i = 0;
   while (i < trial_words && words[i] == trial_word(writer, i)) ++i;

@@ -4,7 +4,10 @@
 
 #include <fmt/format.h>
 
-#include "transport/wire_layout.hpp"
+#include "base/random.hpp"
+#include "transport/edge_error.hpp"
+#include "transport/handshake_fields.hpp"
+
 
 namespace ccl::detail {
 namespace {
@@ -18,7 +21,7 @@ Result<void> annotate(Result<void> done, const Edge& edge) {
 }
 }  // namespace
 
-/// What one end says of the memory that it made.
+/// One end's description of the memory that it made.
 struct P2pMapping::OpenReply {
   Nonce nonce{};
   UnixName name;
@@ -125,9 +128,9 @@ Result<void> P2pMapping::scope(const OpenReply& said) {
 }
 
 Result<void> P2pMapping::probe(const Gpu& gpu) const {
-  // A word that no wire looks at, as its owner may be through and wait for steps: of the first
-  // line, behind the word that wires have there. Ends that probe one block at the same time, of a
-  // peer view's ranks, must not meet.
+  // The probed word is one that no wire uses, since its owner may already wait for steps: in the
+  // first line, behind the wires' word. Ends of a peer view probe one block at the same time and
+  // must use different words.
   constexpr std::size_t words = words_per_line - 1;
   std::byte* const at = theirs_.at() + (1 + std::size_t(edge_.self.rank) % words) * sizeof(Word);
   const Word zero = 0;

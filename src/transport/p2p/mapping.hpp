@@ -7,20 +7,21 @@
 
 namespace ccl::detail {
 
-/// A block of this rank's GPU memory and one of a peer's, each mapped by the other: what P2P wires
-/// and peer views are made of. As the ends of a transport: make, handshake, connect.
+/// A block of this rank's GPU memory and one of a peer's, each mapped by the other. P2P wires and
+/// peer views consist of them. Used like the end of a transport: make, handshake, connect.
 class P2pMapping {
  public:
   P2pMapping() = default;
-  /// `mine` is shown to the peer of `edge`, whose block must have `theirs_bytes`. One of the ends
-  /// may have none, and the other then wants none. The edge's side tells the ends apart. `probe`:
-  /// see `connect`; the same at both ends. `reads`: wires in read mode; `connect` refuses an end
-  /// that says otherwise.
+  /// The peer of `edge` maps `mine`; its own block must have `theirs_bytes` bytes. One end may have
+  /// no block, and the other then expects none. The edge's side distinguishes the ends.
+  ///
+  /// `probe`: see `connect`; equal at both ends. `reads`: wires in read mode; `connect` fails
+  /// unless both ends agree.
   static Result<P2pMapping> make(const TransportContext& context, const Edge& edge, GpuBlock mine,
                                  std::size_t theirs_bytes, bool probe = true, bool reads = false);
   Handshake handshake() const;
-  /// Where it may probe, it also writes a word of the peer's block, which must be zero and not yet
-  /// in use, and reads it back: a path that does not work is an error that names it.
+  /// Maps the peer's block. With `probe`, also writes a zero, unused word of the block and reads it
+  /// back; a broken path is an error that names it.
   Result<void> connect(const Handshake& theirs);
 
   const GpuBlock& mine() const { return mine_; }

@@ -9,9 +9,10 @@
 #include <memory>
 
 #include "gpu/devices.hpp"
+#include "topo/graph/p2p_path.hpp"
+#include "transport/edge_error.hpp"
 #include "transport/p2p/check.hpp"
 #include "transport/p2p/mapping.hpp"
-#include "topo/graph/p2p_path.hpp"
 #include "transport/wire_layout.hpp"
 
 namespace ccl {
@@ -19,10 +20,10 @@ namespace detail {
 namespace {
 constexpr std::size_t line = 128;
 
-/// What lies in whose memory, for each channel: two words, each on a line of its own, so that each
-/// end polls its own memory; in the receiver's (in read mode, the sender's) the slots follow the
-/// words of all channels. Over a GPU in between, each end keeps the word that only it reads, and
-/// all else is there.
+/// Each channel has two words, each on a line of its own, in the memory of the end that polls it.
+/// The slots follow the words of all channels in the receiver's memory, in read mode in the
+/// sender's. With a GPU in between, each end keeps the word that only it reads, and all else is in
+/// that GPU's memory.
 constexpr std::size_t words_per_channel = 2;
 std::size_t word_bytes(const WireShape& shape) {
   return words_per_channel * line * std::size_t(shape.channels);
@@ -36,14 +37,14 @@ std::size_t block_bytes(const WireShape& shape, EdgeSide side, bool reads) {
   return word_bytes(shape) + (side == holder ? slot_bytes(shape) : 0);
 }
 
-/// The bus id of the GPU between them; -1: they address each other.
+/// Bus id of the GPU between them; -1: they address each other.
 std::int64_t relay_between(const PeerInfo& a, const PeerInfo& b) {
   return std::max(a.way.relay_bus_id, b.way.relay_bus_id);
 }
 
-/// Why peer access is not to be had; empty if it is.
+/// Reason why there is no peer access; empty if there is.
 Result<std::string> driver_refuses(const PeerInfo& from, const PeerInfo& to) {
-  if (from.host_hash != to.host_hash) return std::string{};  // none sees both
+  if (from.host_hash != to.host_hash) return std::string{};  // no process sees both
   CCL_TRY(const CudaDriver* const cuda, cuda_driver());
   const auto device_at = [&](cuda::std::int64_t bus_id) {
     CUdevice device = -1;
@@ -52,7 +53,7 @@ Result<std::string> driver_refuses(const PeerInfo& from, const PeerInfo& to) {
   };
   const CUdevice a = device_at(from.bus_id), b = device_at(to.bus_id);
   if (a < 0 || b < 0) {
-    // This process does not see one of them; cuMem handles work all the same.
+    // This process does not see one of them; cuMem handles work without that.
     CCL_TRY(const bool handles, setting_flag("CUMEM_ENABLE"));
     if (handles) return std::string{};
     return std::string{
@@ -72,7 +73,7 @@ struct P2pEnd {
   TransportContext context;
   Edge edge;
   GpuBlock own;        // of this rank's GPU
-  P2pMapping mapping;  // shows `own`, or memory of the GPU in between
+  P2pMapping mapping;  // `own`, or memory of the GPU in between, for the peer
   bool reads = false;  // read mode
 
   auto refuse(Errc code, std::string what) const {
@@ -89,7 +90,7 @@ struct P2pEnd {
                                       true, reads));
     return {};
   }
-  /// The receiver takes memory of the GPU in between, and the sender maps it.
+  /// The receiver allocates memory of the GPU in between, and the sender maps it.
   Result<void> make_over(std::int64_t relay) {
     if (reads) {
       log_info(LogPart::p2p,
@@ -146,7 +147,7 @@ auto refusal(const PeerInfo& from, const PeerInfo& to, std::string_view why) {
               fmt::format("p2p does not connect rank {} to rank {} ({})", from.rank, to.rank, why));
 }
 
-/// Whether a pair addresses each other's memory, on whatever hosts.
+/// Checks that a pair addresses each other's memory, on any hosts.
 Result<void> reaches(const PeerInfo& from, const PeerInfo& to) {
   const auto refuse = [&](std::string why) { return refusal(from, to, why); };
   if (from.device < 0 || to.device < 0) return refuse("it is for GPUs; shm or socket would");
@@ -209,7 +210,7 @@ Result<P2pTransport::End> P2pTransport::setup(TransportContext& context, const E
   if (context.arena == nullptr) {
     return end.end_->refuse(Errc::invalid_usage, "this communicator has no GPU");
   }
-  CCL_TRY(const auto layout, detail::WireLayout::of(edge.shape));  // refuses shapes that cannot be
+  CCL_TRY(const auto layout, detail::WireLayout::of(edge.shape));  // refuses invalid shapes
   (void)layout;
   CCL_CHECK(end.end_->make());
   return end;

@@ -56,7 +56,7 @@ int PathTable::relay(int a, int b) const {
 }
 
 Result<bool> p2p_excludes(const PeerInfo& a, const PeerInfo& b) {
-  CCL_TRY(const std::string list, setting_text("P2P_EXCLUDE"));  // of pairs, or it is an error
+  CCL_TRY(const std::string list, setting_text("P2P_EXCLUDE"));  // of pairs, else an error
   bool named = false;
   std::string_view rest = list;
   while (!rest.empty()) {

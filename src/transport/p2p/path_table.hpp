@@ -10,18 +10,18 @@
 
 namespace ccl::detail {
 
-/// What one rank says of its way to the GPU of another rank of its host, in one byte.
+/// One rank's report on its path to the GPU of another rank of its host, in one byte.
 struct PathReport {
   PathFault fault = PathFault::none;
   bool nvlink = false;  // or the same GPU
-  bool relays = false;  // it may keep memory on that GPU, for others to read
+  bool relays = false;  // it may keep memory on that GPU for others
   bool untried = false;
 
   std::uint8_t byte() const;
   static PathReport of(std::uint8_t byte);
 };
 
-/// What all ranks of a host have said of each other, by their places among these ranks.
+/// Reports of all ranks of a host on each other, by their index among these ranks.
 class PathTable {
  public:
   explicit PathTable(int places)
@@ -29,12 +29,12 @@ class PathTable {
   int places() const { return places_; }
   PathReport& at(int from, int to) { return said_[std::size_t(from * places_ + to)]; }
   const PathReport& at(int from, int to) const { return said_[std::size_t(from * places_ + to)]; }
-  /// Both ends must say so.
+  /// Fault of a path, by the reports of both ends.
   PathFault fault(int a, int b) const;
-  /// Whether their path must be tried: neither is against it, and one does not know it.
+  /// True if the path must be tried: neither end excludes it, and one does not know it.
   bool to_try(int a, int b) const;
-  /// Whose GPU is between those of `a` and `b`, on NVLink to both, where they have none to each
-  /// other that works; -1: nobody's. Several share the pairs.
+  /// Rank whose GPU relays between those of `a` and `b`, with NVLink to both, if they have no
+  /// working NVLink to each other; -1: none. Several relays share the pairs.
   int relay(int a, int b) const;
 
  private:
@@ -42,7 +42,7 @@ class PathTable {
   std::vector<PathReport> said_;
 };
 
-/// Whether CCL_P2P_EXCLUDE names this pair: by ranks, or by the bus ids of their GPUs.
+/// True if CCL_P2P_EXCLUDE names this pair, by ranks or by the bus ids of their GPUs.
 Result<bool> p2p_excludes(const PeerInfo& a, const PeerInfo& b);
 
 }  // namespace ccl::detail

@@ -12,29 +12,33 @@
 #include <utility>
 #include <vector>
 
+#include "base/mapping.hpp"
+#include "base/random.hpp"
 #include "gpu/host_pin.hpp"
 #include "gpu/memory.hpp"
+#include "net/auth.hpp"
+#include "net/engine.hpp"
+#include "transport/edge_error.hpp"
+#include "transport/handshake_fields.hpp"
 #include "transport/proof.hpp"
 #include "transport/proxied/link.hpp"
 #include "transport/wire_layout.hpp"
-#include "net/auth.hpp"
-#include "net/engine.hpp"
 
 namespace ccl::detail {
 
-/// What a network adds to a `ProxiedLink`. One source file that has such a link, a header that
-/// names `ProxiedEnd` of it, and `template class ProxiedEnd<Link>` are a transport.
-///   prepare()       reads the settings and makes its own memory.
-///   doors()         the addresses where the receiver listens, at most `max_listeners`.
-///   furnish()       adds to `wires`, before the lanes get them; need not be there.
-///   listener_of(n)      to which of them the sender's line n goes, modulo their number.
-///   lines()         TCP connections that the sender makes.
-///   tell, hear      what the receiver's handshake says besides where its door is.
-///   receive(link)   at the receiver: adds its tasks, which wait for lines in `arriving`.
-///   send(link, n, socket)  at the sender: adds those of line n.
-///   settle(deadline)       at the sender: waits until it works.
-///   lines_go_both_ways(), lines_come(), lend(n, socket)  need not be there: see `ProxiedLink`.
-///   wake()          the owner has gone, or a line has come: whoever runs the tasks is to look.
+/// Functions that a network adds to a `ProxiedLink`. A transport consists of one source file with
+/// such a link, a header that names its `ProxiedEnd`, and `template class ProxiedEnd<Link>`.
+/// - prepare(): reads the settings and makes its own memory.
+/// - listeners(): the addresses at which the receiver listens, at most `max_listeners`.
+/// - prepare_wires(): optional; adds to `wires` before the lanes get them.
+/// - listener_of(n): index of the listener for the sender's socket n, modulo their number.
+/// - lines(): number of TCP connections that the sender makes.
+/// - tell, on_message: further content of the receiver's handshake.
+/// - receive(link): at the receiver; adds its tasks, which wait for sockets in `arriving`.
+/// - send(link, n, socket): at the sender; adds the tasks of socket n.
+/// - wait_connected(deadline): at the sender; waits until the connection works.
+/// - lines_go_both_ways(), lines_come(), lend(n, socket): optional; see `ProxiedLink`.
+/// - wake(): the owner has gone or a socket has arrived; wakes the thread that runs the tasks.
 template <class Link>
 concept NetworkLink = std::derived_from<Link, ProxiedLink> &&
     requires(Link& link, const std::shared_ptr<Link>& shared, Handshake& out, const Handshake& in,
@@ -50,22 +54,22 @@ concept NetworkLink = std::derived_from<Link, ProxiedLink> &&
   link.wake();
 };
 
-/// What the sender says on each of its lines; the secret is proved along with it.
+/// First message of the sender on each socket; it is proved together with the secret.
 struct SocketHello {
   Nonce nonce;  // from the receiver's handshake
   unsigned long long edge_id;
   WireShape shape;
   std::size_t line;
-  bool both_ways;  // the line is to carry the edge back as well
+  bool both_ways;  // the socket carries the reverse edge, too
 };
 
-/// What the owner of a connection holds: when it goes, the tasks end by themselves.
+/// Owner of a connection; when it is destroyed, the tasks end by themselves.
 template <class Link>
 struct ProxiedBody {
   static_assert(NetworkLink<Link>);
   std::shared_ptr<Link> link = std::make_shared<Link>();
-  HostPin pin;              // on a GPU rank; only lanes need it, so it need not stay with the link
-  std::vector<Wire> wires;  // as the lanes see them
+  HostPin pin;              // on a GPU rank; only lanes need it, so it may end before the link
+  std::vector<Wire> wires;  // for the lanes
   Nonce nonce{};            // the receiver's
   std::vector<std::shared_ptr<net::Acceptor>> gates;
   bool connected = false;
@@ -73,7 +77,7 @@ struct ProxiedBody {
   ~ProxiedBody() {
     if (!gates.empty()) {
       const std::lock_guard lock{net::Engine::get().mutex()};
-      for (const auto& acceptor : gates) acceptor->close();  // nobody puts a line into the mailbox any more
+      for (const auto& acceptor : gates) acceptor->close();  // no more sockets arrive
     }
     link->closing.store(true, std::memory_order_release);
     if (link->context.proxy != nullptr) link->wake();
@@ -96,7 +100,7 @@ struct ProxiedBody {
     }
     link->polled = context.arena != nullptr;
     link->deadline = net::Deadline::after(context.deadline_s).at();
-    CCL_CHECK(WireLayout::of(link->edge.shape));  // before memory is made for it
+    CCL_CHECK(WireLayout::of(link->edge.shape));  // before memory is allocated for it
     CCL_CHECK(link->prepare());
     CCL_TRY(const auto layout, WireLayout::of(link->edge.shape, link->slots_elsewhere));
     CCL_TRY(link->memory, Mapping::anonymous(layout.bytes()));
@@ -110,7 +114,7 @@ struct ProxiedBody {
     }
     if (side == EdgeSide::sender) return {};
     CCL_CHECK(listen());
-    return Link::receive(link);  // from here on it answers, whenever our `connect` comes
+    return Link::receive(link);  // answers from here on, whenever this end's `connect` is called
   }
 
   Result<void> listen() {

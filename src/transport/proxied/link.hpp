@@ -9,22 +9,22 @@
 #include <vector>
 
 #include "base/fd.hpp"
-#include "transport/wire_layout.hpp"
+#include "base/mapping.hpp"
 #include "net/address.hpp"
 
 namespace ccl::detail {
 
-/// TCP connections on their way from the listening thread to the tasks that wait for them.
+/// TCP connections between the listening thread and the tasks that wait for them.
 class PendingSockets {
  public:
-  /// Before the first can come.
+  /// Must be called before the first socket can arrive.
   void resize(std::size_t lines) {
     std::vector<std::atomic<int>> empty(lines);
     for (auto& line : empty) line.store(-1);
     lines_.swap(empty);
   }
   std::size_t size() const { return lines_.size(); }
-  /// False if there was one.
+  /// Returns false if there was one already.
   bool put(std::size_t line, Fd& socket) {
     int none = -1;
     if (!lines_[line].compare_exchange_strong(none, socket.get())) return false;
@@ -41,30 +41,30 @@ class PendingSockets {
   std::vector<std::atomic<int>> lines_;
 };
 
-/// What one end's owner and its proxy tasks share, whatever the network.
+/// State that one end's owner and its proxy tasks share, on every network.
 struct ProxiedLink {
   Edge edge;
   TransportContext context;
   Mapping memory;                        // the slots, unless they are elsewhere, and the counts
-  std::byte* slots_elsewhere = nullptr;  // of all channels, if `prepare` has found a better place
-  std::vector<Wire> wires;               // as the proxy sees them
+  std::byte* slots_elsewhere = nullptr;  // of all channels, if `prepare` has found better memory
+  std::vector<Wire> wires;               // for the proxy
   bool polled = false;                   // the lanes are a GPU's: they post and cannot call
   std::atomic<bool> closing{false};      // the owner is gone
   PendingSockets arriving;                      // at the receiver
   std::chrono::steady_clock::time_point deadline{};  // for the sender to connect
 
   static constexpr std::size_t max_listeners = 4;
-  /// Where the receiver listens; the sender's lines are dealt out among these.
+  /// Addresses at which the receiver listens; the sender's sockets are distributed among these.
   Result<std::vector<net::Address>> listeners() const {
     CCL_TRY(const net::Address one, net::local_address());
     return std::vector{one};
   }
   std::size_t listener_of(std::size_t line) const { return line; }
   void prepare_wires() {}
-  // A network whose lines carry the steps of the edge back as well says so.
-  bool lines_go_both_ways() const { return false; }  // the sender's; they are the way back's too
-  bool lines_come() const { return false; }  // the sender's come from the edge back: not to be made
-  void lend(std::size_t, int) {}             // the line's socket, to the edge back
+  // A network whose sockets also carry the steps of the reverse edge hides these functions.
+  bool lines_go_both_ways() const { return false; }  // the sender's, for the reverse edge, too
+  bool lines_come() const { return false; }  // the reverse edge makes the sender's sockets
+  void lend(std::size_t, int) {}             // lends a socket to the reverse edge
   bool healthy() const { return context.status == nullptr || context.status->ok(); }
 };
 

@@ -9,24 +9,24 @@
 
 namespace ccl::detail {
 
-/// Lets a rank's ends of the two edges between it and one peer find each other: by their engine and
-/// their ids, which say who sends to whom. `Link` is the class that derives from it.
+/// Connects a rank's ends of the two edges between it and one peer, by their engine and their ids,
+/// which encode sender and receiver. `Link` is the derived class.
 template <class Link>
 class ReverseLink : public std::enable_shared_from_this<Link> {
  public:
-  /// This end of the edge in the other direction; null while it is not there.
+  /// This end of the edge in the other direction; null if there is none.
   std::shared_ptr<Link> mate() const {
     const std::lock_guard lock{mutex_};
     return mate_.lock();
   }
 
  protected:
-  /// Once the link has its edge and its engine.
+  /// Registers the link once it has its edge and its engine.
   void enter() {
     const Link& self = static_cast<const Link&>(*this);
     const Edge& edge = self.edge;
     if (id_of(edge, false) != edge.id) return;
-    std::shared_ptr<Link> back;  // let go of after the lock: the last to do so takes it, too
+    std::shared_ptr<Link> back;  // released after the lock, which the last owner takes, too
     const std::lock_guard lock{ends().mutex};
     key_ = {self.context.proxy, edge.id, edge.side};
     ends().all[key_] = this->weak_from_this();

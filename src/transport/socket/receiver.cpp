@@ -20,10 +20,10 @@ namespace {
 constexpr std::size_t staging_bytes = 16 << 10;
 constexpr unsigned receives_per_hush = 64;
 constexpr int max_deferred = 16;   // turns: some microseconds
-constexpr Index min_lot = 4096;  // bytes of a message that does not come one by one
+constexpr Index min_lot = 4096;  // bytes of a message that does not arrive alone
 
-/// Until the kernel thinks better of it, acknowledgements wait for a second segment. Otherwise each
-/// small message is answered at once by an empty packet, at a fourth of the message's own cost.
+/// Delays acknowledgments until a second segment, as long as the kernel permits. Otherwise an
+/// empty packet answers each small message, at a fourth of the message's own cost.
 void hush(int socket) {
   const int off = 0;
   ::setsockopt(socket, IPPROTO_TCP, TCP_QUICKACK, &off, sizeof off);
@@ -91,7 +91,7 @@ class ReceiveStream final : public SocketTask {
     return step_ < HostMemory::load_credit(wire_.drained) + Word(wire_.slot_count);
   }
   std::size_t staged() const { return end_ - begin_; }
-  /// A step is being received: its header has come.
+  /// True while a step is being received: its header has arrived.
   bool inside() const { return inside_; }
   bool can_unpack() const {
     if (stream_ == 0) {
@@ -100,38 +100,38 @@ class ReceiveStream final : public SocketTask {
     }
     return inside_ ? rest_ == 0 : step_ < announced().load(std::memory_order_acquire);
   }
-  /// A large step comes next, of which lanes may yet say where it goes.
+  /// True if a large step is next, whose destination lanes may still offer.
   bool holds_large() const {
     if (wire_.zero_copy == nullptr || inside_ || staged() < sizeof(StepHeader)) return false;
     StepHeader header;
     std::memcpy(&header, staging_.data() + begin_, sizeof header);
     return Index(header.bytes) >= ZeroCopy::min_bytes;
   }
-  /// Waits for the lanes to give credit, of which nobody tells it.
+  /// True while it waits for credit of the lanes, which arrives without a call.
   bool wants_credit() const { return !inside_ && staged() >= sizeof(StepHeader) && !has_credit(); }
   bool wants_bytes() const {
     if (inside_) return rest_ > 0;
     return stream_ == 0 && staged() < sizeof(StepHeader);
   }
 
-  // Who reads a second small message before it has sent one back, and leaves none in the socket,
-  // has the kernel acknowledge both with a packet of its own. A peer that is ahead by one call has
-  // sent such a message; ours of the next call will acknowledge it.
+  // If the receiver reads a second small message before it has sent one back, the kernel
+  // acknowledges both with a packet of its own. A peer that is ahead by one call has sent such a
+  // message; this rank's message of the next call acknowledges it.
 
-  /// The lanes say what they wait for, and send on the same connection.
+  /// True if the lanes report what they wait for and send on the same connection.
   bool converses() const {
     return link_->both_ways && wire_.zero_copy != nullptr && wire_.zero_copy->wanted() > 0 && !inside_ &&
            !after_large_;
   }
-  /// What comes before the lanes want it is left in the socket, for a few turns.
+  /// Defers reading for a few turns: leaves data in the socket that the lanes do not want yet.
   bool defers() {
     if (!converses() || step_ < wire_.zero_copy->wanted() || staged() > 1) return false;
     if (deferred_ == max_deferred) return false;
     ++deferred_;
     return true;
   }
-  /// Of the staging area, where a header comes next. With one byte more than is wanted, whose
-  /// coming says that there is more in the socket.
+  /// Free bytes of the staging area, if a header is next. One byte more than needed shows that the
+  /// socket holds more.
   std::size_t room() {
     if (after_large_) return sizeof(StepHeader);
     if (!converses() || step_ + 1 != wire_.zero_copy->wanted() || !sends()) return staging_.size();
@@ -139,7 +139,7 @@ class ReceiveStream final : public SocketTask {
     const bool fits = bytes >= 0 && bytes < min_lot;
     return fits ? sizeof(StepHeader) + std::size_t(bytes) + 1 : staging_.size();
   }
-  /// Steps have been posted for the peer since it last read: else it takes all that there is.
+  /// True if steps have been posted for the peer since the last read. If not, it reads all data.
   bool sends() {
     if (mate_ == nullptr) mate_ = link_->mate();
     return posted_for_peer() != posted_;
@@ -149,7 +149,7 @@ class ReceiveStream final : public SocketTask {
     return HostMemory::load_acquire(mate_->wires[std::size_t(channel_)].posted);
   }
 
-  /// Goes on with what is here already. True if that led anywhere.
+  /// Processes the staged data. Returns true if anything moved.
   bool unpack(ProxyCounters& counters) {
     if (!can_unpack()) return false;
     if (!inside_) {
@@ -178,7 +178,7 @@ class ReceiveStream final : public SocketTask {
     return true;
   }
 
-  /// Takes the next header. False if there will be no further step.
+  /// Takes the next header. Returns false if no further step will follow.
   bool open_step() {
     StepHeader header;
     std::memcpy(&header, staging_.data() + begin_, sizeof header);
@@ -204,8 +204,8 @@ class ReceiveStream final : public SocketTask {
     return true;
   }
 
-  /// The rest of the step straight into its slot, and what follows into the staging area. `more`:
-  /// the socket gave all that was asked for.
+  /// Receives the rest of the step straight into its slot, and further data into the staging area.
+  /// `more`: the socket gave all bytes asked for.
   Index receive_some(bool& more) {
     if (begin_ == end_) begin_ = end_ = 0;
     if (begin_ > 0) {  // a part of a header
@@ -217,7 +217,7 @@ class ReceiveStream final : public SocketTask {
     const Index direct = std::min(rest_, stream_turn_bytes);
     if (inside_ && rest_ > 0) parts[count++] = {at_, std::size_t(direct)};
     if (stream_ == 0 && direct == (inside_ ? rest_ : 0)) {
-      // After a large step comes another, more often than not: not by way of the staging area.
+      // A large step usually follows another: it bypasses the staging area.
       const bool large = inside_ && wire_.zero_copy != nullptr && direct >= ZeroCopy::min_bytes;
       const std::size_t most = large ? sizeof(StepHeader) : inside_ ? staging_.size() : room();
       parts[count++] = {staging_.data() + end_, most - end_};
@@ -248,7 +248,7 @@ class ReceiveStream final : public SocketTask {
       if (stream_ == 0) {
         lose("its process ended or closed the connection", 0);
       } else {
-        socket_.reset();  // the first stream says why
+        socket_.reset();  // the first stream reports the reason
       }
     } else if (!would_block(errno)) {
       lose("the connection broke", errno);
@@ -260,7 +260,7 @@ class ReceiveStream final : public SocketTask {
 
   Progress leave() {
     if (!socket_) socket_ = link_->arriving.take(line());
-    // Of a socket in common the edge out says goodbye.
+    // The reverse edge closes a shared socket.
     if (socket_ && link_->healthy() && !link_->both_ways) {
       ::send(socket_.get(), "", 1, MSG_DONTWAIT | MSG_NOSIGNAL);
     }
@@ -271,15 +271,15 @@ class ReceiveStream final : public SocketTask {
   Word step_ = 0;        // being received
   bool inside_ = false;  // its header has come
   std::byte* at_ = nullptr;
-  Index rest_ = 0;  // bytes of its piece still to come, for `at_`
+  Index rest_ = 0;  // missing bytes of its piece, for `at_`
   std::vector<std::byte> staging_;
   unsigned receives_ = 0;
   int deferred_ = 0;                   // turns since it last read
-  std::shared_ptr<SocketLink> mate_;  // the edge back
-  Word posted_ = 0;                   // steps for it, when it last read
-  bool large_done_ = false;           // in this turn: the lanes may now say where the next one goes
-  bool after_large_ = false;          // the last step was
-  std::size_t begin_ = 0, end_ = 0;   // of what has come early, in `staging_`
+  std::shared_ptr<SocketLink> mate_;  // the reverse edge
+  Word posted_ = 0;                   // steps for it, at the last read
+  bool large_done_ = false;           // in this turn: lanes may now offer for the next
+  bool after_large_ = false;          // the last step was large
+  std::size_t begin_ = 0, end_ = 0;   // range of early data in `staging_`
 };
 
 }  // namespace

@@ -12,7 +12,7 @@ namespace ccl::detail {
 namespace {
 
 constexpr int steps_per_send = 8;           // small steps that share a system call
-constexpr int rounds_per_look = 16;         // a sender with nothing to send looks for a farewell
+constexpr int rounds_per_look = 16;         // an idle sender checks for a close
 constexpr std::size_t packed_bytes = 2048;  // parts that cost less to copy than to list
 
 class SendStream final : public SocketTask {
@@ -26,7 +26,7 @@ class SendStream final : public SocketTask {
   }
 
   Progress progress(ProxyCounters& counters) override {
-    const bool closing = ending();  // before the look at `posted`: nobody posts any more
+    const bool closing = ending();  // before the check of `posted`: no more steps are posted
     const Word posted = HostMemory::load_acquire(wire_.posted);
     if (!arrived_ && !arrive()) return closing && gone() ? Progress::ended : Progress::none;
     if (!socket_ || left_) {
@@ -66,27 +66,27 @@ class SendStream final : public SocketTask {
     const bool more = step_ < posted || ending();
     const bool gathers =
         sent_ == 0 && !ending() && more && Index(bytes_of(posted - 1)) < ZeroCopy::min_bytes;
-    // Of a socket in common the edge in waits for data.
+    // The reverse edge waits for data on a shared socket.
     const int in = link_->both_ways ? 0 : POLLIN | POLLRDHUP;
     return {socket_.get(), short((blocked_ ? POLLOUT : 0) | in), more && !blocked_, polled(), false,
             gathers};
   }
 
  private:
-  /// A line that the peer makes, for both directions.
+  /// Takes a socket that the peer makes, for both directions.
   bool arrive() {
     socket_ = link_->arriving.take(line());
     arrived_ = bool(socket_);
     if (arrived_) tune_for_steps(socket_.get());
     return arrived_;
   }
-  /// No line will come any more: nobody listens.
+  /// True if no socket will arrive: the listener is closed.
   bool gone() const {
     const auto in = link_->mate();
     return (in == nullptr || in->closing.load()) && !link_->arriving.has(line());
   }
 
-  /// One system call's worth; -1 if the socket takes nothing now, or no more.
+  /// Sends as much as one system call does. Returns -1 if the socket takes nothing now, or no more.
   Index send_some(Word posted) {
     iovec parts[2 * steps_per_send];
     StepHeader headers[steps_per_send];
@@ -109,7 +109,7 @@ class SendStream final : public SocketTask {
       if (mine.bytes > skip) {
         parts[count++] = {slot(last) + mine.offset + skip, std::size_t(mine.bytes - skip)};
       }
-      if (mine.bytes > (16 << 10)) {  // the rest waits: what is sent first is free first
+      if (mine.bytes > (16 << 10)) {  // the rest waits: first sent, first free
         ++last;
         break;
       }
@@ -160,10 +160,10 @@ class SendStream final : public SocketTask {
     return ::send(socket_.get(), packed, bytes, MSG_DONTWAIT | MSG_NOSIGNAL);
   }
 
-  /// The receiver says one byte before it closes in peace. True if it has.
+  /// Checks for the byte that the receiver sends before it closes without an error. True if it has.
   bool look_for_close_notify() {
     if (link_->both_ways) {
-      // The peer's end of the edge in may still be there: it is not to see the socket close.
+      // The peer's end of the reverse edge may still use the socket, which must stay open.
       left_ = link_->peer_left.load(std::memory_order_acquire);
       return left_;
     }
@@ -198,10 +198,10 @@ class SendStream final : public SocketTask {
 
   Word step_ = 0;  // being sent
   Word told_ = 0;
-  Index sent_ = 0;  // bytes of it on this stream, with the header
+  Index sent_ = 0;  // bytes of it sent on this stream, with the header
   unsigned quiet_ = 0;
   bool blocked_ = false;  // the socket takes nothing until it is writable
-  bool left_ = false;     // the receiver has said farewell
+  bool left_ = false;     // the receiver has closed without an error
   bool arrived_ = false;  // has had a socket
 };
 

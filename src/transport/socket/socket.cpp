@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cerrno>
 
+#include "transport/handshake_fields.hpp"
 #include "transport/net_choice.hpp"
 #include "transport/proxied/end.hpp"
 #include "transport/socket/spread.hpp"
@@ -48,7 +49,7 @@ void SocketLink::set_streams(int count) {
 }
 
 void SocketLink::tell(Handshake& mine, HandshakeCursor& cursor) {
-  // The lower rank's lines; its edge out comes first in every rank's order.
+  // The lower rank's sockets are shared; its outgoing edge is first in every rank's order.
   const auto out = edge.self.rank < edge.peer.rank ? mate() : nullptr;
   if (out != nullptr && !out->answered_ && streams == 1 && out->edge.shape == edge.shape) {
     out->offered_ = true;
@@ -57,7 +58,8 @@ void SocketLink::tell(Handshake& mine, HandshakeCursor& cursor) {
   cursor.put(mine, int(out != nullptr && out->offered_));
 }
 
-/// Both ends come to the same: each knows how many streams both want, and what the lower offered.
+/// Both ends compute the same: each knows both ends' wanted numbers of streams, and the lower
+/// rank's offer.
 Result<void> SocketLink::hear(const Handshake& theirs, HandshakeCursor& cursor) {
   const int count = cursor.get<int>(theirs);
   if (count < 1 || count > 17 * 64 * int(max_listeners)) {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "transport/edge_error.hpp"
 #include "transport/socket/task.hpp"
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -26,7 +27,7 @@ void SocketLink::publish(int channel, int stream, Word steps) {
   all[stream].store(steps);
   Word least = steps;
   for (int s = 0; s < streams; ++s) least = std::min(least, all[s].load());
-  // Streams of other threads come here too; the count never goes back.
+  // Streams of other threads call this, too; the count never decreases.
   const cuda::atomic_ref<Word, cuda::thread_scope_system> count{*told};
   Word seen = count.load();
   while (seen < least && !count.compare_exchange_weak(seen, least)) {

@@ -14,17 +14,17 @@
 
 namespace ccl::detail {
 
-constexpr Index stream_turn_bytes = 1 << 20;  // of one stream, then the others have their turn
+constexpr Index stream_turn_bytes = 1 << 20;  // of one stream in a turn
 
-/// Ready for steps: a rank that is late may leave data unread for as long as it likes, so only
-/// keep-alives tell a dead host, never unread data.
+/// Prepares a socket for steps: a late rank may leave data unread for any time, so only keep-alives
+/// detect a dead host.
 void tune_for_steps(int socket);
 
 inline bool would_block(int os_code) {
   return os_code == EAGAIN || os_code == EWOULDBLOCK || os_code == EINTR;
 }
 
-/// What both ends of a stream have in common.
+/// Common part of both ends of a stream.
 class SocketTask : public ProxyTask {
  public:
   SocketTask(std::shared_ptr<SocketLink> link, int channel, int stream)
@@ -39,7 +39,7 @@ class SocketTask : public ProxyTask {
   void used_up(bool ProxyReadiness::*what) { readiness.*what = readiness.closed; }
   Word& size_of(Word step) const { return wire_.sizes[step & Word(wire_.slot_count - 1)]; }
   Word bytes_of(Word step) const { return size_of(step) & ~ZeroCopy::mark; }
-  /// Whether the step is, or goes to, the user's memory.
+  /// True if the step is in, or goes to, the user's memory.
   bool past_slot(Word step) const {
     return wire_.zero_copy != nullptr && size_of(step) >= ZeroCopy::mark;
   }
@@ -52,9 +52,9 @@ class SocketTask : public ProxyTask {
   Piece piece(Word step) const { return Piece::of(Index(bytes_of(step)), stream_, link_->streams); }
   std::size_t line() const { return std::size_t(channel_ * link_->streams + stream_); }
   std::atomic<Word>& announced() const { return link_->announced[std::size_t(channel_)]; }
-  /// The first stream tells the others.
+  /// The first stream wakes the others.
   bool polled() const { return link_->polled && stream_ == 0 && !ending(); }
-  /// The other streams of the channel may have something to do now.
+  /// Wakes the other streams of the channel, which may have work now.
   void wake_others() const {
     if (link_->streams == 1) return;
     const ProxyEngine* const own = &link_->engine_of(channel_, stream_);

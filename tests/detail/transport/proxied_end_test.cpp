@@ -1,5 +1,5 @@
-// Network of the test's own on `ProxiedEnd`: steps are sent unchanged over one TCP connection per
-// channel.
+// Network of the test on `ProxiedEnd`: steps are sent unchanged over one TCP connection per channel.
+#include "transport/handshake_fields.hpp"
 #include "transport/proxied/end.hpp"
 
 #include <ccl/detail/transport/proxied_end.hpp>

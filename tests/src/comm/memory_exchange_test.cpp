@@ -5,15 +5,15 @@
 #include <optional>
 #include <string>
 
-#include "support/catch.hpp"
+#include "base/mapping.hpp"
 #include "comm/state.hpp"
-#include "support/fake_gpus.hpp"
 #include "connect/buffer_registry.hpp"
 #include "connect/stream_signals.hpp"
-#include "support/error_matchers.hpp"
+#include "support/catch.hpp"
 #include "support/driver.hpp"
+#include "support/error_matchers.hpp"
+#include "support/fake_gpus.hpp"
 #include "transport/fd_server.hpp"
-#include "transport/wire_layout.hpp"
 #include <pthread.h>
 
 using namespace ccl;

@@ -16,7 +16,7 @@ namespace ccl::detail {
 
 struct TransportTable;
 
-/// A candidate as values.
+/// Properties of a candidate as values.
 struct CandidateFacts {
   const char* algo;
   const char* proto;
@@ -25,40 +25,41 @@ struct CandidateFacts {
   int line_bytes = 16;  // that must land at once
   int gpu_lanes = 32;   // of one channel
   SumOrder order = SumOrder::varies;
-  bool takes_all = true;    // every reduction, as far as the algorithm has a say
-  bool carries_all = true;  // the same of the protocol, and of elements
-  bool reorders = false;    // the ranks, so that it needs a commutative functor
+  bool takes_all = true;    // the algorithm runs every reduction
+  bool carries_all = true;  // the protocol carries every reduction and all elements
+  bool reorders = false;    // changes the order of ranks: needs a commutative functor
   bool for_order = false;   // for functors that are not commutative only, unless it is alone
-  bool in_windows = false;  // takes receive buffers in windows only
+  bool in_windows = false;  // needs receive buffers in windows
   bool on_cpus = true, on_gpus = true;
   bool (*takes_ranks)(int ranks) = nullptr;  // null: any number
   CostTerms (*cost_terms)(int ranks) = nullptr;
   const TransportTable* transport_table = nullptr;
-  double (*inter_node_fraction)(int ranks, int hosts) = nullptr;    // of its hops; null: all
-  double (*inter_node_volume)(int ranks, int hosts) = nullptr;  // between hosts; null: of `cost_terms`
-  std::array<LevelStep, 3> steps{};  // of one that runs others on levels, in order
+  double (*inter_node_fraction)(int ranks, int hosts) = nullptr;    // part of its hops; null: all
+  double (*inter_node_volume)(int ranks, int hosts) = nullptr;  // between hosts; null: as `cost_terms`
+  std::array<LevelStep, 3> steps{};  // of a candidate that runs others on levels, in order
   int step_count = 0;
-  bool by_rail = false;  // it wants as many ranks on every host,
+  bool by_rail = false;  // needs the same number of ranks on every host,
   bool by_rank = false;  // and ranks numbered host by host or around the hosts
-  bool relays = false;   // messages between hosts by way of other ranks: see CCL_PXN_DISABLE
+  bool relays = false;   // sends messages between hosts through other ranks: see CCL_PXN_DISABLE
 
   std::string name() const { return std::string{algo} + "/" + proto; }
 };
 
-/// What a call asks of its candidate.
+/// Requirements of a call on its candidate.
 struct CallConstraints {
-  bool any_reduction = false;  // one that not every algorithm takes
+  bool any_reduction = false;  // a reduction that not every algorithm runs
   bool not_commutative = false;
-  bool any_elements = false;  // ones that not every protocol carries, or such a reduction of them
+  bool any_elements = false;  // elements, or a reduction of them, that not every protocol carries
   bool in_window = false;     // peers can write to the receive buffer, on all ranks alike
-  bool in_group = false;      // with other calls, which what runs on levels takes no part in
-  int part = -1;  // the candidate that would share the group's kernel: taken where no other is
+  bool in_group = false;      // with other calls: excludes candidates that run on levels
+  int part = -1;  // the candidate that would share the group's kernel: picked unless another is
                   // faster by more than a launch takes; -1: none
 };
 
-/// Chooses between candidates. What it goes by is equal on all ranks: the operation, the number of
-/// bytes, what ranks said of themselves when they met, and the settings, tables and limits that
-/// `create` compares; so all ranks choose alike.
+/// Chooses between candidates. All ranks choose alike, because all inputs are equal on all ranks:
+/// - the operation and the number of bytes,
+/// - the peer infos exchanged at creation,
+/// - the settings, tables and limits that `create` compares.
 class Chooser {
  public:
   struct ChooserRequest {
@@ -66,44 +67,47 @@ class Chooser {
     std::span<const CandidateFacts> candidates;
     bool deterministic = false;  // only candidates of one order
     bool reduces = false;
-    /// Ranks may call with different sizes: what is picked is for one message between two ranks.
-    /// With checking on all ranks must call alike, and one candidate does for all sizes.
+    /// Ranks may call with different sizes: the choice is for one message between two ranks. With
+    /// checking on, all ranks must call alike, and one candidate serves all sizes.
     bool by_message = false;
-    /// By what this rank knows, without the others: what it leads to may differ from theirs, and
-    /// counts for a prediction only.
+    /// Uses only what this rank knows. The result may differ between ranks and serves predictions
+    /// only.
     bool alone = false;
   };
-  /// Collective, unless `alone`. An error says why each candidate is out if none is left.
+  /// Creates a chooser. Collective, unless `alone`. If no candidate is left, the error says why
+  /// each one is out.
   static Result<Chooser> create(const Communicator& comm, const ChooserRequest& question);
 
-  /// Candidates that are the fastest at some size, for some demands, in the order of the list.
+  /// Candidates that are the fastest at some size for some requirements, in the order of the list.
   const std::vector<int>& kept() const { return kept_; }
-  /// Leaves out what could not be created, on all ranks alike; an error if nothing is left.
+  /// Drops a candidate that could not be created, on all ranks alike. Fails if none is left.
   Result<void> drop(int candidate, const Error& why);
-  /// The fastest that meets the demands, of those kept; -1: none does. What only the demand of a
-  /// group is not met by says so itself.
+  /// Returns the fastest kept candidate that meets the requirements, -1 if none does. A candidate
+  /// that fails only a group's requirement reports that itself.
   int pick(Index bytes, CallConstraints demands = {}) const;
-  /// The same, with reasons. `plan_of` is the plan that the picked one was created with.
+  /// Returns the choice for `bytes` with reasons. `plan` is the plan that `picked` was created
+  /// with.
   Choice explain(Index bytes, int picked, const Plan& plan) const;
-  /// Microseconds that a candidate is thought to take.
+  /// Returns the predicted time of a candidate in us.
   double predict(int candidate, Index bytes) const;
   bool usable(int candidate) const { return (usable_ >> candidate & 1) != 0; }
   Path path() const { return path_; }
-  /// The rows of a table that count here.
+  /// Case whose rows of a tuning table apply.
   const TuningCase& tuning_case() const { return where_; }
 
-  /// What no candidate of a call meets.
+  /// Error that names the requirements that no candidate meets.
   Error none_meets(CallConstraints demands) const;
 
  private:
+  struct Creator;  // src/choose/create.cpp
   struct Curve {  // measured times of one candidate
     std::vector<double> bytes, us;
   };
   double predict_levels(const CandidateFacts& one, double bytes) const;
-  /// For each kind of functor, of those candidates that are for it.
+  /// Keeps one order of reduction for each kind of functor, among the candidates for that kind.
   void keep_one_order();
   void resolve();
-  /// Was it measured near such a size? What a table says of other sizes says nothing of this one.
+  /// True if a size near `bytes` was measured. Times of other sizes do not apply.
   bool covers(int candidate, double bytes) const;
   bool meets(int candidate, CallConstraints demands) const;
   int best(std::uint64_t among, double bytes, CallConstraints demands) const;
@@ -120,15 +124,15 @@ class Chooser {
   std::string op_;
   int rank_ = 0, ranks_ = 1;
   int blocks_ = 1;
-  bool only_for_order_ = false;  // no others are usable
+  bool only_for_order_ = false;  // no other candidates are usable
   bool gpu_ = false, any_size_ = false, reduces_ = false, by_setting_ = false;
   Path path_ = Path::shm;
   Path inner_path_ = Path::shm;  // inside hosts
-  int hosts_ = 1, locals_ = 1;   // ranks of this one
+  int hosts_ = 1, locals_ = 1;   // of this host
   TuningCase where_;
   std::uint64_t usable_ = 0;
   std::vector<int> kept_;
-  int steady_ = -1;  // where one candidate does for all sizes; of operations that reduce nothing
+  int steady_ = -1;  // candidate for all sizes, of operations that reduce nothing
 };
 
 }  // namespace ccl::detail

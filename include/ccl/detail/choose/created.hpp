@@ -17,8 +17,8 @@
 
 namespace ccl::detail {
 
-/// What an `Auto` has made of its list, and what it chooses by: those candidates that are the
-/// fastest at some size, as far as the memory budget goes. The same ones on all ranks.
+/// Candidates that an `Auto` has created, with their chooser: those that are the fastest at some
+/// size, within the memory budget. They are the same on all ranks.
 template <class Op, class... Cs, class Transport, bool OneOrder>
 struct MadeCandidates<Op, Candidates<Cs...>, Transport, OneOrder> {
   template <class C>
@@ -30,19 +30,20 @@ struct MadeCandidates<Op, Candidates<Cs...>, Transport, OneOrder> {
   int ranks = 1;
   std::tuple<std::optional<One<Cs>>...> all{};
 
-  /// Of handles that were moved from: it has no candidate.
+  /// Returns the value of moved-from handles: it has no candidate.
   static std::shared_ptr<const MadeCandidates> moved_from() noexcept {
     static const MadeCandidates* const made =
         new MadeCandidates{{}, Communicator{detail::moved_from()}, 0};  // never destroyed
     return {std::shared_ptr<void>{}, made};
   }
 
-  /// Collective.
+  /// Creates the candidates. Collective.
   static Result<std::shared_ptr<const MadeCandidates>> make(const Communicator& comm) {
     CCL_TRY(auto chooser, choose(comm, false));
     auto made =
         std::make_shared<MadeCandidates>(MadeCandidates{std::move(chooser), comm, comm.ranks()});
-    // What is left out makes room for others, so the list may change until all of it is made.
+    // Dropped candidates leave memory for others, so the list may change until all of it is
+    // created.
     for (bool settled = false; !settled;) {
       settled = true;
       for (const int at : std::vector<int>{made->chooser.kept()}) {
@@ -55,7 +56,7 @@ struct MadeCandidates<Op, Candidates<Cs...>, Transport, OneOrder> {
     return made;
   }
 
-  /// What the one that would be picked is thought to take. Not collective.
+  /// Predicted time in us of the candidate that would be picked. Not collective.
   static Result<double> predict(const Communicator& comm, Index bytes) {
     CCL_TRY(const auto chooser, choose(comm, true));
     const int at = chooser.pick(bytes);
@@ -63,7 +64,7 @@ struct MadeCandidates<Op, Candidates<Cs...>, Transport, OneOrder> {
     return comm.ranks() == 1 ? 0 : chooser.predict(at, bytes);
   }
 
-  /// Calls f<index, candidate>() for each of the list.
+  /// Calls f<index, candidate>() for each candidate of the list.
   template <class F>
   static void each(F&& f) {
     [&]<std::size_t... I>(std::index_sequence<I...>) {
@@ -72,7 +73,7 @@ struct MadeCandidates<Op, Candidates<Cs...>, Transport, OneOrder> {
     (std::index_sequence_for<Cs...>{});
   }
 
-  /// Below 0: of handles that were moved from.
+  /// Returns a negative number for moved-from handles.
   int pick(Index bytes, bool in_window) const {
     CallConstraints demands;
     demands.in_window = in_window;
@@ -95,7 +96,7 @@ struct MadeCandidates<Op, Candidates<Cs...>, Transport, OneOrder> {
     });
     return chooser.explain(bytes, at, plan);
   }
-  /// Each as "Algorithm/Protocol".
+  /// Names of the form "Algorithm/Protocol".
   std::vector<std::string> names() const {
     std::vector<std::string> made;
     each([&]<std::size_t I, class C>() {
@@ -103,7 +104,7 @@ struct MadeCandidates<Op, Candidates<Cs...>, Transport, OneOrder> {
     });
     return made;
   }
-  /// A rank alone combines nothing: it needs no candidate that could.
+  /// A rank alone combines nothing, so any candidate serves.
   template <class Acc, class... Args>
   Result<void> run_alone(Args&&... args) const {
     Result<void> result = fail(Errc::internal, "a rank alone has no candidate");
@@ -124,7 +125,7 @@ struct MadeCandidates<Op, Candidates<Cs...>, Transport, OneOrder> {
     return Chooser::create(
         comm, {Op::name, facts, OneOrder, Op::reduces, is_one_of<Op, AllToAllV, SendRecv>, alone});
   }
-  /// False: there was no room, on any rank.
+  /// Returns false if there was no memory left on some rank.
   static Result<bool> make_one(const Communicator& comm, MadeCandidates& made, int at) {
     Result<bool> result{true};
     each([&]<std::size_t I, class C>() {

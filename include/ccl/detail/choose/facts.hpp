@@ -23,7 +23,7 @@ constexpr bool candidate_on_cpus() {
   if constexpr (requires { C::on_cpus; }) return C::on_cpus;
   return !OverPeers<typename C::Algorithm>;
 }
-/// A candidate's own transport, if it names another than the default.
+/// Transport of a candidate, if it names another than the default.
 template <class C, class Transport>
 using GivenTransport =
     cuda::std::conditional_t<cuda::std::is_same_v<typename C::Over, DefaultTransport>, Transport,
@@ -47,7 +47,7 @@ using TransportOf = typename OnSides<GivenTransport<C, Transport>, candidate_on_
 template <Transport T>
 inline const TransportTable transport_table_of = transport_table<T>();
 
-/// Whether an algorithm takes receive buffers in windows only.
+/// True if an algorithm needs receive buffers in windows.
 template <class Algo>
 inline constexpr bool writes_windows = [] {
   if constexpr (MovesByCopies<Algo>) return !Algo::stages;
@@ -69,15 +69,15 @@ LevelStep level_step(bool outer, bool shared, bool once_a_host) {
   }
   return step;
 }
-/// Of a level of Reduce. A chain carries the sum of the root's host around all others: of 256 KiB
-/// among 8 CPU ranks of 2 hosts it takes 412 us, 282 on levels, of 2 MiB 2963 and 2413
-/// (benchmarks/network/across_hosts.cpp).
+/// Cost of a level of Reduce. A chain carries the sum of the root's host around all others. Among 8
+/// CPU ranks of 2 hosts it takes 412 us for 256 KiB and 2963 us for 2 MiB. On levels it takes 282
+/// and 2413 us; see benchmarks/network/across_hosts.cpp.
 template <class Op, class Algo>
 CostTerms half_volume(int ranks) {
   const CostTerms cost_terms = cost_terms_of<Op, Algo>(ranks);
   return {cost_terms.hops, cost_terms.volume / 2};
 }
-/// The steps of a `Hierarchical`, as it makes them.
+/// Steps of a `Hierarchical`, in the order in which it creates them.
 template <class Op, class Algo, class Proto>
 void add_steps(CandidateFacts& facts) {
   using Inner = typename Algo::InnerAlgo;
@@ -150,7 +150,7 @@ CandidateFacts facts_of() {
       if constexpr (requires { Algo::template exchanges<Op>; }) return Algo::template exchanges<Op>;
       return false;
     }();
-    if constexpr (!exchanges) {  // messages between pairs take any number of ranks
+    if constexpr (!exchanges) {  // messages between pairs allow any number of ranks
       facts.takes_ranks = [](int ranks) { return Algo::RankCounts::contains(ranks); };
     }
   } else if constexpr (!Proto::carries_flags) {

@@ -18,7 +18,7 @@ template <class... As, class... Bs, class... Rest>
 struct Joined<Candidates<As...>, Candidates<Bs...>, Rest...> {
   using List = typename Joined<Candidates<As..., Bs...>, Rest...>::List;
 };
-/// Those of a list with that protocol.
+/// Candidates of a list with protocol `Proto`.
 template <class List, class Proto>
 struct OfProto;
 template <class... Cs, class Proto>
@@ -29,10 +29,10 @@ struct OfProto<Candidates<Cs...>, Proto> {
                                                Candidates<Cs>, Candidates<>>...>::List;
 };
 
-/// The candidates that an algorithm and a protocol, of which one is `Auto`, stand for.
+/// Candidates for an algorithm and a protocol, of which one is `Auto`.
 template <class Op, class Algo, class Proto>
 struct CandidatesOf {
-  // An algorithm is given: its protocols.
+  // A given algorithm, with each of its protocols.
   using List = cuda::std::conditional_t<
       StoresPlainly<Algo> || MovesByCopies<Algo>, Candidates<Candidate<Algo, Simple>>,
       cuda::std::conditional_t<

@@ -12,7 +12,7 @@
 
 namespace ccl::detail {
 
-/// What an algorithm's `peers` is given.
+/// Argument of an algorithm's `peers`.
 struct SimPositions {
   const topo::Arrangement& arrangement;
   RingPosition ring_position;
@@ -27,7 +27,7 @@ struct SimPositions {
   void to(int peer) { out.push_back(peer); }
 };
 
-/// The tree that a launch takes: one tree of the root's, or the double tree (-1).
+/// Tree of a launch: one tree of the root, or the double tree (-1).
 template <class Op, class Algo>
 constexpr int sim_root(int root) {
   if constexpr (Op::rooted) return root;
@@ -78,7 +78,7 @@ class SimLaunch {
     wires_.assign(std::size_t(stage_.channels - 1) * ranks + 1, wire_);
   }
 
-  /// Whether all traces and wires repeat after `period` nodes.
+  /// True if all traces and wires repeat after `period` nodes.
   bool repeats(int period) {
     if (Op::rooted || cluster_.nodes() % period != 0) return false;
     if (!rings_repeat(cluster_, teams_, period)) return false;
@@ -88,7 +88,7 @@ class SimLaunch {
         for (int node = period; node < nodes; node += node < 2 * period ? 1 : stride) {
           const int like = node % period;
           if (relative(node, local, c) != relative(like, local, c)) return false;
-          // A root and its only child name each other alike, and do not do the same.
+          // A root and its only child name each other alike, but run different steps.
           if (node < 2 * period && first_round(node, local, c) != first_round(like, local, c)) {
             return false;
           }
@@ -98,7 +98,7 @@ class SimLaunch {
     return true;
   }
 
-  /// All that the ranks of the first `nodes` nodes do.
+  /// Records all steps of the ranks of the first `nodes` nodes.
   SimStage record(int nodes, Index limit) {
     SimStage stage = stage_;
     std::vector<SimTrace> firsts;
@@ -121,10 +121,10 @@ class SimLaunch {
     return stage;
   }
 
-  /// Slices of one rank's channels, and rounds of the longest of them.
+  /// Number of slices of one rank's channels, and of rounds of the longest channel.
   struct Length {
     double slices = 0, rounds = 0;
-    Index least = 8;  // rounds in which the pipe is full and its pace to be seen
+    Index least = 8;  // rounds until the pipe is full and its pace is visible
   };
   Length length() {
     Length all;
@@ -163,7 +163,7 @@ class SimLaunch {
     return default_device_plans<Algo, Proto>(teams_.arrangement->ring_count())
         .by_through[std::size_t(through)];
   }
-  /// Channels that a message keeps busy on a GPU, as the launch of a kernel has it.
+  /// Number of channels that a message keeps busy on a GPU, as in the launch of a kernel.
   void use_channels(Index bytes) {
     stage_.channels = stage_.plan.channels;
     if (cluster_.on_cpus()) return;
@@ -182,7 +182,7 @@ class SimLaunch {
   int in_team(int rank) const {
     return teams_.rank_stride > 1 ? rank / teams_.rank_stride : rank % teams_.ranks;
   }
-  /// The cluster's rank of a peer in the team of `rank`.
+  /// Rank in the cluster of a peer in the team of `rank`.
   int global(int rank, int peer) const {
     return team_of(rank) * teams_.team_stride + peer * teams_.rank_stride;
   }
@@ -194,7 +194,7 @@ class SimLaunch {
   SimTrace first_round(int node, int local, int channel) {
     return run(node * cluster_.locals() + local, channel, 1, false).trace;
   }
-  /// Peers of a seat: in and out, as nodes after its own and places in these.
+  /// Peers of a position, in and out, as distances in nodes and places in these nodes.
   std::vector<std::pair<int, int>> relative(int node, int local, int channel) const {
     const int rank = node * cluster_.locals() + local;
     SimPositions positions{*teams_.arrangement, ring(rank, channel),       in_team(rank),
@@ -211,7 +211,7 @@ class SimLaunch {
     }
     return all;
   }
-  /// The same on all ranks.
+  /// Number of rounds of a channel; equal on all ranks.
   double rounds_of(int channel) {
     if (rounds_.empty()) {
       for (int c = 0; c < stage_.channels; ++c) {

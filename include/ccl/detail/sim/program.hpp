@@ -11,15 +11,15 @@
 
 namespace ccl::detail {
 
-/// Teams that run one operation at a time, each by itself: rank r of team t is rank
-/// t * team_stride + r * rank_stride of the cluster.
+/// Teams that run one operation at a time, each by itself. Rank r of team t is rank t * team_stride
+/// + r * rank_stride of the cluster.
 struct SimTeams {
   const topo::Arrangement* arrangement = nullptr;
   int teams = 1, ranks = 1, team_stride = 0, rank_stride = 1;
   bool networked = false;
 };
 
-/// A channel of a rank: its trace, and the ranks of the cluster at the other ends of its wires.
+/// A channel of a rank: its trace, and the cluster ranks at the other ends of its wires.
 struct SimPosition {
   int rank = 0, channel = 0, trace = 0;
   std::vector<int> in{}, out{};
@@ -31,13 +31,13 @@ struct SimStage {
   int channels = 1;  // in use
   int channels_per_block = 1;
   Packing packing = Packing::simple;
-  double overhead = 1;    // bytes on a wire for each of payload
+  double overhead = 1;    // bytes on a wire for each byte of payload
   Index slice_bytes = 0;  // payload
   std::vector<SimTrace> traces;
   std::vector<SimPosition> positions;
 };
 
-/// What is replayed: stages one after the other on each rank.
+/// Program to replay: stages that run one after the other on each rank.
 struct SimProgram {
   std::vector<SimStage> stages;
   int period = 0;  // see `sim::Report`
@@ -55,15 +55,15 @@ Result<SimOutcome> replay(const sim::Cluster& cluster, const SimProgram& program
 Result<sim::Report> report_of(const sim::Cluster& cluster, const SimProgram& program,
                               const sim::Options& options, std::string name, std::string_view op,
                               Index bytes);
-/// So many times, one after the other.
+/// Report of `times` runs, one after the other.
 sim::Report repeated(sim::Report one, int times);
-/// One after the other.
+/// Report of `first` followed by `then`.
 sim::Report joined(sim::Report first, const sim::Report& then);
-/// `slot_bytes`: of a plan that leaves them open.
+/// Checks the options. `slot_bytes` completes a plan that leaves them open.
 Result<void> check_options(const sim::Cluster& cluster, Index bytes, const sim::Options& options,
                            Index slot_bytes);
 
-/// Whether a team's rings look the same from every `period`-th node.
+/// True if a team's rings look the same from every `period`-th node.
 bool rings_repeat(const sim::Cluster& cluster, const SimTeams& teams, int period);
 
 }  // namespace ccl::detail

@@ -10,20 +10,20 @@
 
 namespace ccl::detail {
 
-/// A step of a channel, as its algorithm took it: which of the channel's wires, and how much.
+/// A step of a channel, as its algorithm took it: the channel's wires and the number of bytes.
 struct SimStep {
   static constexpr int most = 4;
   std::int16_t in[most] = {-1, -1, -1, -1}, out[most] = {-1, -1, -1, -1};
   Index bytes = 0;
-  float counted = 1;  // part of `bytes` that other ranks' steps of the same round have on average
+  float counted = 1;  // part of `bytes` that other ranks' steps of the round have on average
 };
 
-/// What one class of seats does.
+/// Steps of one class of positions.
 struct SimTrace {
   std::vector<SimStep> steps;
   double rounds = 0;      // recorded
-  double all_rounds = 0;  // that there are
-  int near = 0, far = 0;  // of a seat in a tree: they set the pace of later rounds
+  double all_rounds = 0;  // in total
+  int near = 0, far = 0;  // of a position in a tree: they set the pace of later rounds
   friend bool operator==(const SimTrace&, const SimTrace&) = default;
 };
 inline bool operator==(const SimStep& a, const SimStep& b) {
@@ -32,14 +32,14 @@ inline bool operator==(const SimStep& a, const SimStep& b) {
          a.counted == b.counted;
 }
 
-/// A trace with the peers whose wires it names.
+/// A trace with the peers at its wires.
 struct SimRecord {
   SimTrace trace;
   std::vector<int> in, out;  // ranks of the team
   std::unordered_map<int, std::int16_t> in_at, out_at;
   float counted = 1;
-  Index limit = 0;        // rounds that are recorded, at most
-  bool measures = false;  // how many rounds there are
+  Index limit = 0;        // maximum of recorded rounds
+  bool measures = false;  // counts the rounds
 
   static std::int16_t index(int rank, std::vector<int>& peers,
                             std::unordered_map<int, std::int16_t>& at) {
@@ -49,8 +49,8 @@ struct SimRecord {
   }
 };
 
-/// The rounds of a channel with all shares as long as the first: what differs between ranks is only
-/// who has a short or an empty share, which the time does not see and the bytes do (`counted`).
+/// Rounds of a channel whose shares are all as long as the first. Ranks differ only in who has a
+/// short or an empty share; that does not affect the time, and `counted` corrects the bytes.
 class SimChunks {
  public:
   SimChunks(const Chunks& real, int shares, SimRecord& record)
@@ -95,7 +95,7 @@ class SimChunks {
   Index round_ = 0, count_ = 0;
 };
 
-/// In place of `WirePrims`: notes what would be done.
+/// Replaces `WirePrims`: records the steps.
 struct SimPrims {
   SimRecord& record;
   SimStep wires;  // all of them
@@ -125,7 +125,7 @@ struct SimPrims {
   }
 };
 
-/// What an algorithm is given: the context of a launch, whose primitives only note.
+/// Replaces the context of a launch: its primitives only record.
 template <class Op, class Proto, class R>
 class SimContext : public WireContext<Op, SoloLane, Proto, R, 16> {
  public:

@@ -9,10 +9,10 @@ namespace ccl::detail {
 template <class Link>
 struct ProxiedBody;
 
-/// One end of an edge whose bytes a proxy moves, before the other is known: a ring of slots, and a
-/// door through which the sender's authenticated TCP connections come. `Link` says what becomes of
-/// them; see src/transport/proxied/end.hpp. The sender's `connect` returns when its side works, the
-/// receiver's at once.
+/// One end of an edge whose bytes a proxy moves: a ring of slots, and a listening socket that
+/// accepts the sender's authenticated TCP connections. `Link` handles them; see
+/// src/transport/proxied/end.hpp.
+/// The sender's `connect` returns when its side works, the receiver's returns at once.
 template <class Link>
 class ProxiedEnd {
  public:

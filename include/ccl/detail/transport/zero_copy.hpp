@@ -9,20 +9,21 @@
 
 namespace ccl::detail {
 
-/// Lets a proxy move steps of a wire between a socket and the user's memory: no copy through the
-/// slot. CPU lanes and the proxy's threads share it, one for each wire and end.
+/// Lets a proxy move steps of a wire between a socket and the user's memory, without a copy through
+/// the slot. CPU lanes and the proxy's threads share it; each wire and end has its own.
 ///
-/// Sender's lanes: `lend` before they post the step, whose size then carries `mark`; the memory may
-///     change once the step is drained.
-/// Receiver's lanes: `offer` before they wait for the step, which goes there only if it has just so
-///     many bytes. If its size then carries `mark`, it does, else it lies in its slot: the proxy
-///     may have begun before. They say which steps they `want` as often as they find them missing:
-///     what nobody wants yet the proxy may leave in the socket for a moment.
-/// Who gives up calls `revoke`: the memory belongs to its owner again.
+/// - Sender's lanes call `lend` before they post the step. The step's size then carries `mark`. The
+///   memory may change once the step is drained.
+/// - Receiver's lanes call `offer` before they wait for the step. The proxy uses the memory only if
+///   the step has exactly the offered number of bytes. The step's size then carries `mark`; without
+///   `mark` the step is in its slot, because the proxy may have begun earlier.
+/// - Receiver's lanes call `want` whenever they find steps missing. The proxy may leave other steps
+///   in the socket for a moment.
+/// - Lanes that fail call `revoke`: the memory belongs to its owner again.
 class ZeroCopy {
  public:
   static constexpr Word mark = Word{1} << 63;            // in a step's size
-  static constexpr Index min_bytes = Index{16} << 10;  // below, a copy costs less than the wait
+  static constexpr Index min_bytes = Index{16} << 10;  // below it a copy costs less than the wait
 
   explicit ZeroCopy(int slot_count) : places_(std::size_t(slot_count)) {}
 
@@ -30,9 +31,9 @@ class ZeroCopy {
     places_[index(step)].at = const_cast<void*>(place);
     lent_ = step + 1;
   }
-  /// One more than the last step that was lent. For the lanes.
+  /// Returns one more than the last step that was lent. Called by lanes.
   Word lent() const { return lent_; }
-  /// Again and again, if they like.
+  /// Offers memory for a step; may be repeated.
   void offer(Word step, void* place, Index bytes) {
     if (offered_.load(std::memory_order_relaxed) == step + 1) return;
     places_[index(step)] = {place, bytes};
@@ -42,30 +43,32 @@ class ZeroCopy {
     return offered_.load(std::memory_order_acquire) == step + 1 &&
            places_[index(step)].bytes == bytes;
   }
-  /// The steps before `end`, of which the last has so many bytes; -1: it does not know.
+  /// Announces that the lanes wait for the steps before `end`. `bytes` is the size of the last of
+  /// them, -1 if unknown.
   void want(Word end, Index bytes) {
     if (wanted_.load(std::memory_order_relaxed) == end) return;
     wanted_bytes_.store(bytes, std::memory_order_relaxed);
     wanted_.store(end, std::memory_order_release);
   }
-  /// 0: its lanes do not say.
+  /// Returns 0 if the lanes have not called `want`.
   Word wanted() const { return wanted_.load(std::memory_order_acquire); }
   Index wanted_bytes() const { return wanted_bytes_.load(std::memory_order_relaxed); }
   std::byte* place(Word step) const { return static_cast<std::byte*>(places_[index(step)].at); }
 
-  /// From its return on, no proxy touches the user's memory. It does not wait for any peer.
+  /// Ends all use of the user's memory: after its return no proxy accesses it. Does not wait for
+  /// any peer.
   void revoke() {
     revoked_.store(true);
     while (users_.load() != 0) ::sched_yield();
   }
   bool revoked() const { return revoked_.load(std::memory_order_relaxed); }
 
-  /// Around each access of a proxy to a place. Null: there is nothing to guard.
+  /// Guard for each access of a proxy to a region. A null pointer guards nothing.
   class Use {
    public:
     explicit Use(ZeroCopy* zero_copy) : zero_copy_{zero_copy} {
       if (zero_copy_ == nullptr) return;
-      zero_copy_->users_.fetch_add(1);  // before the look; who revokes does it the other way round
+      zero_copy_->users_.fetch_add(1);  // before the check; `revoke` has the opposite order
       allowed_ = !zero_copy_->revoked_.load();
     }
     ~Use() {

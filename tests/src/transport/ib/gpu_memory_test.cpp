@@ -39,10 +39,10 @@ constexpr detail::GpuCalls calls{
       return detail::GpuPiece{base, bytes,
                               std::shared_ptr<void>{at, [bytes](void* p) { ::munmap(p, bytes); }}};
     },
-    [](detail::GpuArena*, const detail::GpuPiece&) -> Result<Fd> {
+    [](detail::GpuArena*, const detail::GpuPiece&) -> Result<detail::Fd> {
       if (!machine.exports) return fail(Errc::not_supported, "the driver exports no DMA-BUF");
       ++machine.exported;
-      return Fd{::memfd_create("gpu", MFD_CLOEXEC)};
+      return detail::Fd{::memfd_create("gpu", MFD_CLOEXEC)};
     },
     [] { return machine.peer_memory; }, [] { return false; }};
 
