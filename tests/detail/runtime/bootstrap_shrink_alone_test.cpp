@@ -16,6 +16,7 @@
 using namespace ccl;
 using namespace ccl::test;
 using namespace ccl::detail::net;
+using ccl::detail::Fd;
 
 namespace {
 
