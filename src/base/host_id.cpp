@@ -8,7 +8,7 @@
 
 #include <unistd.h>
 
-namespace ccl {
+namespace ccl::detail {
 namespace {
 
 // FNV-1a, 64 bits, then a finaliser, since the inputs differ in few bits.
@@ -35,7 +35,7 @@ std::string host_name() {
 }
 
 std::uint64_t host_hash() {
-  const auto given = detail::setting_text("HOSTID");
+  const auto given = setting_text("HOSTID");
   if (given && !given->empty()) return hash(*given);
   std::string boot;
   std::getline(std::ifstream{"/proc/sys/kernel/random/boot_id"}, boot);
@@ -46,4 +46,4 @@ std::uint64_t pid_hash() {
   return hash(fmt::format("{} {} {}", host_hash(), link("/proc/self/ns/pid"), ::getpid()));
 }
 
-}  // namespace ccl
+}  // namespace ccl::detail

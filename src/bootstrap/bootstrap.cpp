@@ -1,3 +1,6 @@
+#include <ccl/comm/log.hpp>
+#include <ccl/detail/runtime/settings.hpp>
+
 #include <fmt/format.h>
 
 #include "bootstrap/core.hpp"
@@ -6,77 +9,120 @@ namespace ccl::detail {
 
 using namespace net;
 
+Result<double> deadline_of(const BootstrapOptions& options) {
+  if (options.deadline_s > 0) return options.deadline_s;
+  CCL_TRY(const double s, setting_seconds("INIT_TIMEOUT"));
+  return s == 0 ? 1e8 : s;
+}
+
+Result<std::unique_ptr<Bootstrap>> Bootstrap::join(std::span<const UniqueId> ids, int rank,
+                                                   int ranks, const Options& options) {
+  const LogRank in_log{rank};
+  CCL_CHECK(check_settings());
+  if (ranks < 1 || rank < 0 || rank >= ranks) {
+    return fail(Errc::invalid_argument,
+                fmt::format("rank {} of {} makes no sense (0 <= rank < ranks)", rank, ranks));
+  }
+  if (ranks > 1 && (ids.empty() || Index(ids.size()) > ranks)) {
+    return fail(Errc::invalid_argument,
+                fmt::format("{} ids for {} ranks (at least one id, at most one per rank)",
+                            ids.size(), ranks));
+  }
+  CCL_TRY(const double deadline_s, deadline_of(options));
+  std::vector<IdContent> roots;
+  if (ranks == 1) {  // without a root
+    roots.emplace_back();
+    fill_random(roots[0].secret);
+  } else {
+    for (const UniqueId& id : ids) {
+      CCL_TRY(const IdContent content, unpack(id));
+      roots.push_back(content);
+    }
+  }
+  // One secret for all ranks: that of the first id, which every rank has.
+  auto core = std::make_shared<Core>(rank, ranks, roots[0].secret, deadline_s, options.status);
+  std::unique_ptr<Bootstrap> out{new Bootstrap(core)};
+  if (const auto formed = core->formation().form(roots); !formed) {
+    Error error = core->shutdown().give_up(formed.error());
+    core->formation().wait_for_late_ranks();
+    return fail(std::move(error));
+  }
+  core->formation().set_joined();
+  log_info(LogPart::bootstrap, "{} of {} has joined", describe(core->membership().me), ranks);
+  return out;
+}
+
 Bootstrap::Bootstrap(std::shared_ptr<Core> core) : core_(std::move(core)) {}
 Bootstrap::~Bootstrap() {
-  core_->leave();
+  core_->shutdown().leave();
 }
 
 int Bootstrap::rank() const {
-  return core_->rank();
+  return core_->membership().rank;
 }
 int Bootstrap::ranks() const {
-  return core_->ranks();
+  return core_->membership().ranks;
 }
 Status& Bootstrap::status() const {
   return core_->status();
 }
 std::array<std::byte, 16> Bootstrap::secret() const {
-  return core_->secret();
+  return core_->membership().secret;
 }
 const RankPlace& Bootstrap::place(int rank) const {
-  return core_->place(rank);
+  return core_->membership().places[size_t(rank)];
 }
 
 Result<void> Bootstrap::all_gather(void* all, Index bytes_each, std::optional<double> limit_s,
                                    const RendezvousId& purpose) {
-  return core_->all_gather(all, bytes_each, limit_s, purpose);
+  return core_->gather().all_gather(all, bytes_each, limit_s, purpose);
 }
 
 Result<void> Bootstrap::send(int peer, std::uint64_t tag, const void* data, Index bytes) {
   if (peer < 0 || peer >= ranks() || bytes < 0 || (data == nullptr && bytes != 0) ||
       (tag & own_tags) != 0) {
-    return core_->failed(
+    return core_->membership().failed(
         Errc::invalid_argument,
         fmt::format("send to rank {} of {} with {} bytes and tag {} makes no sense", peer, ranks(),
                     bytes, tag));
   }
-  return core_->send(peer, tag, data, bytes);
+  return core_->messages().send(peer, tag, data, bytes);
 }
 
 Result<std::vector<std::byte>> Bootstrap::recv(int peer, std::uint64_t tag,
                                                std::optional<double> limit_s) {
   if (peer < 0 || peer >= ranks() || (tag & own_tags) != 0) {
-    const auto e = core_->failed(
+    const auto e = core_->membership().failed(
         Errc::invalid_argument,
         fmt::format("recv from rank {} of {} with tag {} makes no sense", peer, ranks(), tag));
     return fail(e.error());
   }
-  return core_->recv(peer, tag, limit_s);
+  return core_->messages().recv(peer, tag, limit_s);
 }
 
 std::vector<std::pair<Bootstrap::Source, std::vector<std::byte>>> Bootstrap::recv_any(
     std::span<const Source> sources, double limit_s) {
-  return core_->recv_any(sources, limit_s);
+  return core_->messages().recv_any(sources, limit_s);
 }
 
 Result<void> Bootstrap::barrier(std::optional<double> limit_s) {
-  return core_->barrier(limit_s);
+  return core_->gather().barrier(limit_s);
 }
 
 void Bootstrap::set_rank_status(std::function<std::vector<std::byte>(std::string_view)> rank_status) {
-  core_->set_rank_status(std::move(rank_status));
+  core_->statuses().set_source(std::move(rank_status));
 }
 std::vector<std::vector<std::byte>> Bootstrap::rank_statuses(double limit_s) {
-  return core_->rank_statuses(limit_s);
+  return core_->statuses().rank_statuses(limit_s);
 }
 void Bootstrap::stop_shrink(const Error& error) {
-  core_->stop_shrink(error);
+  core_->shrink().stop(error);
 }
 void Bootstrap::abort(const Error& error) {
-  core_->abort(error);
+  core_->shutdown().abort(error);
 }
 Result<void> Bootstrap::finalize(std::optional<double> limit_s) {
-  return core_->finalize(limit_s);
+  return core_->shutdown().finalize(limit_s);
 }
 
 }  // namespace ccl::detail

@@ -11,7 +11,7 @@ using namespace net;
 
 Result<void> Bootstrap::all_gather_hosts(void* all, Index bytes_each) {
   const int me = rank();
-  // Hosts in the order of their first ranks, who speak for them.
+  // Hosts in the order of their first ranks, which are their leaders.
   std::vector<std::vector<int>> hosts;
   size_t my_host = 0;
   for (int r = 0; r < ranks(); ++r) {
@@ -23,17 +23,17 @@ Result<void> Bootstrap::all_gather_hosts(void* all, Index bytes_each) {
     if (r == me) my_host = index;
   }
   if (hosts.size() == 1 || int(hosts.size()) == ranks()) return all_gather(all, bytes_each);
-  if (all == nullptr || bytes_each < 0) return all_gather(all, bytes_each);  // its error
+  if (all == nullptr || bytes_each < 0) return all_gather(all, bytes_each);  // fails
   auto* base = static_cast<std::byte*>(all);
-  const std::uint64_t tag = core_->next_tag();
+  const std::uint64_t tag = core_->messages().next_tag();
   const auto expect = [&](int peer, Index bytes) -> Result<std::vector<std::byte>> {
-    CCL_TRY(auto message, core_->recv(peer, tag));
+    CCL_TRY(auto message, core_->messages().recv(peer, tag));
     if (Index(message.size()) != bytes) {
-      const auto e =
-          core_->failed(Errc::mismatch,
-                        fmt::format("rank {} gave {} bytes to all_gather_hosts where {} were due; "
-                                    "all must give the same",
-                                    peer, message.size(), bytes));
+      const auto e = core_->membership().failed(
+          Errc::mismatch,
+          fmt::format("rank {} gave {} bytes to all_gather_hosts where {} were due; "
+                      "all must give the same",
+                      peer, message.size(), bytes));
       return fail(e.error());
     }
     return message;
@@ -41,7 +41,7 @@ Result<void> Bootstrap::all_gather_hosts(void* all, Index bytes_each) {
   const int leader = hosts[my_host][0];
   const Index whole = bytes_each * ranks();
   if (me != leader) {
-    CCL_CHECK(core_->send(leader, tag, base + me * bytes_each, bytes_each));
+    CCL_CHECK(core_->messages().send(leader, tag, base + me * bytes_each, bytes_each));
     CCL_TRY(const auto message, expect(leader, whole));
     std::memcpy(base, message.data(), size_t(whole));
     return {};
@@ -51,7 +51,7 @@ Result<void> Bootstrap::all_gather_hosts(void* all, Index bytes_each) {
     CCL_TRY(const auto message, expect(r, bytes_each));
     std::memcpy(base + r * bytes_each, message.data(), size_t(bytes_each));
   }
-  // Around the ring of leaders, both ways: first what is mine, then what the last step brought.
+  // Both ways around the ring of leaders: first the own host's parts, then those of the last step.
   const int count = int(hosts.size());
   const auto at = [&](int offset) -> const std::vector<int>& {
     return hosts[size_t(((int(my_host) + offset) % count + count) % count)];
@@ -61,7 +61,7 @@ Result<void> Bootstrap::all_gather_hosts(void* all, Index bytes_each) {
     for (const int r : ranks_of) {
       message.insert(message.end(), base + r * bytes_each, base + (r + 1) * bytes_each);
     }
-    return core_->send(to, tag, message.data(), Index(message.size()));
+    return core_->messages().send(to, tag, message.data(), Index(message.size()));
   };
   const auto recv_host = [&](int from, const std::vector<int>& ranks_of) -> Result<void> {
     CCL_TRY(const auto message, expect(from, bytes_each * Index(ranks_of.size())));
@@ -79,7 +79,7 @@ Result<void> Bootstrap::all_gather_hosts(void* all, Index bytes_each) {
     if (back) CCL_CHECK(recv_host(at(1)[0], at(step)));
   }
   for (const int r : hosts[my_host]) {
-    if (r != me) CCL_CHECK(core_->send(r, tag, base, whole));
+    if (r != me) CCL_CHECK(core_->messages().send(r, tag, base, whole));
   }
   return {};
 }

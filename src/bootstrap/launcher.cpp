@@ -52,11 +52,11 @@ Result<int> number(const char* name) {
   return n;
 }
 
-// How one launcher says who a process is.
+// Environment variables of one launcher.
 struct LauncherVariables {
   const char* launcher;
   const char *rank, *ranks, *local_rank;
-  const char *job, *step;  // together name the job
+  const char *job, *step;  // together they identify the job
 };
 constexpr LauncherVariables dialects[] = {
     {"torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK", "TORCHELASTIC_RUN_ID", ""},
@@ -66,18 +66,18 @@ constexpr LauncherVariables dialects[] = {
     {"Slurm", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", "SLURM_JOB_ID", "SLURM_STEP_ID"},
 };
 
-// A batch script and an interactive shell are rank 0 by Slurm's variables, but srun's ranks alone
-// have a step.
+// Slurm's variables make a batch script or an interactive shell rank 0. Only ranks of srun have a
+// step.
 bool outside_of_srun() {
   return env("SLURM_PROCID") == "0" && !has("SLURM_STEP_ID") && !has("SLURM_STEPID");
 }
 
-/// The PMIx library while it is needed.
+/// Client of the PMIx library.
 class Pmix {
  public:
   static Result<Pmix> open() {
     Pmix p;
-    // Never closed: it has threads of its own.
+    // It is never closed, because it has threads of its own.
     void* const library = ::dlopen("libpmix.so.2", RTLD_NOW | RTLD_GLOBAL);
     if (library == nullptr) return fail(Errc::not_supported, ::dlerror());
     const auto find = [&](auto& function, const char* name) {
@@ -96,7 +96,7 @@ class Pmix {
     }
     return p;
   }
-  /// The process's client: PMIx does not take kindly to being started again after its end.
+  /// Returns the client of this process. PMIx cannot reliably start again after its end.
   static Result<Pmix*> instance() {
     static std::mutex mutex;
     static std::optional<Pmix> client;  // ends with the process
@@ -133,7 +133,7 @@ class Pmix {
     std::free(value);
     return n;
   }
-  /// Collective: rank 0's text, on every rank.
+  /// Returns the text of rank 0. Collective.
   Result<std::string> from_first(const std::string& key, const std::string& text) {
     if (me_.rank == 0) {
       pmix::Value value{};
@@ -142,8 +142,8 @@ class Pmix {
       CCL_CHECK(check(put_(pmix::scope_global, key.c_str(), &value), "PMIx_Put"));
       CCL_CHECK(check(commit_(), "PMIx_Commit"));
     }
-    // Partial: a rank that has been through an earlier session of PMIx may be counted as gone. What
-    // rank 0 put is there all the same, or PMIx_Get says so.
+    // PMIx can count a rank of an earlier PMIx session as ended, and then returns partial success.
+    // PMIx_Get fails if the text of rank 0 is missing.
     CCL_TRY(const int met, fence());
     if (met != pmix::partial_success) CCL_CHECK(check(met, "PMIx_Fence"));
     if (me_.rank == 0) return text;
@@ -162,7 +162,7 @@ class Pmix {
 
  private:
   Pmix() = default;
-  /// PMIx waits for ever for a rank that has ended, so a thread of its own does.
+  /// Calls PMIx_Fence on another thread, because it blocks forever if a rank has ended.
   Result<int> fence() {
     CCL_TRY(const double wait_limit_s, setting_seconds("INIT_TIMEOUT"));
     const auto answer = std::make_shared<std::promise<int>>();
@@ -173,7 +173,7 @@ class Pmix {
     thread.detach();
     const auto limit = std::chrono::duration<double>(wait_limit_s == 0 ? 1e8 : wait_limit_s);
     if (told.wait_for(limit) == std::future_status::ready) return told.get();
-    finalize_ = nullptr;  // it might wait for that thread
+    finalize_ = nullptr;  // it could block on that thread
     return fail(Errc::timed_out,
                 fmt::format("not all ranks met in PMIx_Fence within {} s (one has ended, or is "
                             "late); see their output, or raise CCL_INIT_TIMEOUT",
@@ -193,7 +193,7 @@ class Pmix {
   pmix::Get get_ = nullptr;
 };
 
-// Under torchrun the agent's store listens at MASTER_PORT itself.
+// Under torchrun the agent's store listens at MASTER_PORT, so ccl uses the next port.
 Result<std::string> master_address() {
   CCL_TRY(int port, number("MASTER_PORT"));
   if (env("TORCHELASTIC_USE_AGENT_STORE") == "True") ++port;
@@ -210,7 +210,7 @@ Result<LaunchEnvironment> checked(LaunchEnvironment launch) {
                           launch.launcher, launch.rank, launch.ranks));
 }
 
-/// `unique_id_at`, once the name in `address` is known.
+/// Calls `unique_id_at` until the name in `address` can be resolved, at most CCL_INIT_TIMEOUT.
 Result<UniqueId> id_at(const std::string& address, const std::string& job_key) {
   CCL_TRY(const double wait_limit_s, setting_seconds("INIT_TIMEOUT"));
   const auto deadline = net::Deadline::after(wait_limit_s == 0 ? 1e8 : wait_limit_s);
@@ -241,7 +241,7 @@ Result<UniqueId> rendezvous_id(const LaunchEnvironment& launch) {
     variables = "MASTER_ADDR and MASTER_PORT";
   }
   if (!address.empty()) {
-    // An address is bad for its variables: the sentence names them.
+    // The error of an address names the variables that it comes from.
     const auto annotated = [&](Error error) {
       if (error.code == Errc::invalid_argument) error.code = Errc::bad_setting;
       error.what = fmt::format("{}: {}", variables, error.what);
@@ -266,7 +266,7 @@ Result<UniqueId> rendezvous_id(const LaunchEnvironment& launch) {
         CCL_TRY(const UniqueId id, create_unique_id());
         mine = id.to_string();
       }
-      // A new key for each id of a process: PMIx remembers what it once got.
+      // Each id of a process has a new key, because PMIx caches values.
       static std::atomic<int> calls{0};
       const std::string key = fmt::format("ccl.id.{}", calls++);
       CCL_TRY(const std::string text, (*client)->from_first(key, mine));
@@ -290,7 +290,7 @@ Result<LaunchEnvironment> detect_launch() {
   for (const LauncherVariables& d : dialects) {
     if (!has(d.rank) && !has(d.ranks)) continue;
     if (!has(d.rank) || !has(d.ranks)) {
-      // A job's size alone is left by batch systems around programs they did not start as ranks.
+      // Batch systems also set the job's size for programs that they did not start as ranks.
       if (!has(d.rank) && std::string_view{d.launcher} == "Slurm") continue;
       return fail(
           Errc::bad_setting,

@@ -5,8 +5,8 @@
 
 namespace ccl::detail::net::pmix {
 
-// The part of the PMIx standard's binary interface (versions 2 to 5) that an exchange of one string
-// needs, so that a program runs with and without the library. A test compares it with pmix.h.
+// Part of the PMIx standard's binary interface (versions 2 to 5) that an exchange of one string
+// needs. With it a program runs with and without the library. A test compares it with pmix.h.
 
 constexpr int success = 0;
 constexpr int partial_success = -52;
@@ -26,7 +26,7 @@ struct Value {
   union {
     char* text;
     std::uint32_t number;
-    std::uint64_t room[8];  // theirs has 24 bytes
+    std::uint64_t room[8];  // the union of the library has 24 bytes
   };
 };
 

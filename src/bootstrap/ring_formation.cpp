@@ -1,5 +1,4 @@
-#include <ccl/comm/log.hpp>
-#include <ccl/detail/runtime/settings.hpp>
+#include "bootstrap/ring_formation.hpp"
 
 #include <fmt/format.h>
 
@@ -13,34 +12,62 @@ namespace ccl::detail {
 using namespace net;
 
 namespace {
-constexpr double last_word_s = 2;  // to tell another root why this rank ends
+constexpr double last_word_s = 2;  // to send another root the error of this rank
 }  // namespace
 
-Result<void> Bootstrap::Core::open_gate(const Address& where) {
-  const Lock lock{mutex()};
-  CCL_TRY(gate_, Acceptor::open(where, secret_, [weak = weak_from_this()](Accepted one) {
-            if (const auto self = weak.lock()) self->accept(std::move(one));
-          }));
-  me_ = this_member(rank_, gate_->address().wire());
+Result<void> RingFormation::form(std::span<const IdContent> roots) {
+  Membership& members = core_.membership();
+  const int rank = members.rank, ranks = members.ranks, count = int(roots.size());
+  for (const IdContent& root : roots) root_secrets_.push_back(root.secret);
+  missing_by_root_.resize(root_secrets_.size());
+  if (ranks == 1) {
+    members.set_members(Engine::get().lock(), {this_member(0, {})});
+    return {};
+  }
+  const int mine = root_of_rank(rank, ranks, count);
+  CCL_TRY(const Address where, local_address_towards(Address{roots[size_t(mine)].root}));
+  CCL_CHECK(open_acceptor(where));
+  CCL_CHECK(join_root(roots[size_t(mine)], mine, count));
+  if (count > 1 && rank == first_rank_of_root(mine, ranks, count)) {
+    const int before = (mine + count - 1) % count;
+    CCL_CHECK(join_root(roots[size_t(before)], before, count));
+  }
+  CCL_TRY(const Member next, next_from_root());
+  CCL_CHECK(form_ring(next));
+  return exchange_members();
+}
+
+Result<void> RingFormation::open_acceptor(const Address& where) {
+  const Lock lock = Engine::get().lock();
+  auto& acceptor = core_.sockets().acceptor;
+  Membership& members = core_.membership();
+  const auto accept = [weak = core_.weak_from_this()](Accepted one) {
+    if (const auto core = weak.lock()) core->accept(Engine::get().callback_lock(), std::move(one));
+  };
+  CCL_TRY(acceptor, Acceptor::open(where, members.secret, accept));
+  members.me = this_member(members.rank, acceptor->address().wire());
   return {};
 }
 
-Result<void> Bootstrap::Core::join_root(const IdContent& id, int root, int roots) {
+Result<void> RingFormation::join_root(const IdContent& id, int root, int roots) {
   if (id.root_rank >= 0) {
-    const Lock lock{mutex()};
+    const Lock lock = Engine::get().lock();
     root_rank_ = id.root_rank;
   }
-  const Hello hello{HelloKind::join, ranks_, roots, root, me_};
-  // Who made a unique id listened first; where the ranks work it out, rank 0 may be late.
+  const Membership& members = core_.membership();
+  auto& connected = core_.sockets().roots;
+  Status& status = core_.status();
+  const Hello hello{HelloKind::join, members.ranks, roots, root, members.me};
+  // The root of a unique id listens when the id exists. Without such an id, rank 0 may be late.
   const auto root_is = id.root_rank < 0 ? Listener::has_wire : Listener::may_come;
-  auto fd =
-      auth_connect(Address{id.root}, id.secret, bytes_of(hello), deadline(), status_, root_is);
-  if (!fd && !status_->ok() && !roots_.empty()) {
-    // What this rank has heard from its first root, the second one may learn from nobody else.
+  auto fd = auth_connect(Address{id.root}, id.secret, bytes_of(hello), members.deadline(), &status,
+                         root_is);
+  if (!fd && !status.ok() && !connected.empty()) {
+    // An error from the first root. The second root may receive it from no other rank.
     fd = auth_connect(Address{id.root}, id.secret, bytes_of(hello), Deadline::after(last_word_s),
                       nullptr);
   }
-  Lock lock{mutex()};
+  const Lock lock = Engine::get().lock();
   if (!fd) {
     Error error = std::move(fd).error();
     if (root_rank_ < 0) {
@@ -48,66 +75,73 @@ Result<void> Bootstrap::Core::join_root(const IdContent& id, int root, int roots
           "; the process that called create_unique_id should be there, rank 0 as a rule, and has "
           "told nothing of itself yet";
     }
-    return failed_at(root_rank_, std::move(error));
+    return members.failed_at(root_rank_, std::move(error));
   }
-  CCL_TRY(auto conn, start(std::move(*fd), Role::root, Member{}));
-  roots_.push_back(std::move(conn));
-  return status_->result();
+  CCL_TRY(auto conn, core_.start(lock, std::move(*fd), PeerRole::root, Member{}));
+  connected.push_back(std::move(conn));
+  return status.result();
 }
 
-Result<Member> Bootstrap::Core::next_from_root() {
-  Lock lock{mutex()};
-  CCL_CHECK(wait(
-      lock, [&] { return next_member_.has_value(); }, "finding the other ranks"));
-  return *next_member_;
+Result<Member> RingFormation::next_from_root() {
+  Lock lock = Engine::get().lock();
+  const auto& next = core_.sockets().next_member;
+  CCL_CHECK(core_.waits().wait(
+      lock, [&] { return next.has_value(); }, "finding the other ranks"));
+  return *next;
 }
 
-Result<void> Bootstrap::Core::form_ring(const Member& next) {
-  const Hello hello{HelloKind::ring, ranks_, 0, 0, me_};
-  auto fd = auth_connect(Address{next.listen}, secret_, bytes_of(hello), deadline(), status_);
-  Lock lock{mutex()};
+Result<void> RingFormation::form_ring(const Member& next) {
+  const Membership& members = core_.membership();
+  PeerSockets& sockets = core_.sockets();
+  const Hello hello{HelloKind::ring, members.ranks, 0, 0, members.me};
+  auto fd = auth_connect(Address{next.listen}, members.secret, bytes_of(hello), members.deadline(),
+                         &core_.status());
+  Lock lock = Engine::get().lock();
   if (!fd) {
     Error error = std::move(fd).error();
-    CCL_CHECK(status_->result());  // heard from the others meanwhile
+    CCL_CHECK(core_.status().result());  // an error that has arrived meanwhile
     if (error.code != Errc::timed_out) return fail(std::move(error));
     error.what = fmt::format("{} cannot be reached ({})", describe(next), error.what);
-    return failed_at(next.rank, std::move(error));
+    return members.failed_at(next.rank, std::move(error));
   }
-  CCL_TRY(next_, start(std::move(*fd), Role::next, next));
-  next_member_ = next;
+  CCL_TRY(auto conn, core_.start(lock, std::move(*fd), PeerRole::next, next));
+  sockets.set_next(lock, std::move(conn), next);
   CCL_CHECK(wait_for_prev(lock, "forming the ring"));
-  for (const auto& root : roots_) root->send_now(FrameKind::formed, rank_, 0, {});
+  for (const auto& root : sockets.roots) root->send_now(FrameKind::formed, members.rank, 0, {});
   return {};
 }
 
-Result<void> Bootstrap::Core::wait_for_prev(Lock& lock, const char* what) {
-  CCL_CHECK(wait(
-      lock, [&] { return bool(prev_); }, what));
+Result<void> RingFormation::wait_for_prev(Lock& lock, const char* what) {
+  CCL_CHECK(core_.waits().wait(
+      lock, [&] { return bool(core_.sockets().prev); }, what));
   formed_ = true;
   for (const auto& [header, payload] : std::exchange(early_frames_, {})) {
-    header.kind == FrameKind::part ? part(header, payload) : token(header, payload);
+    core_.gather().on_frame(lock, header, payload);
   }
   return {};
 }
 
-Result<void> Bootstrap::Core::exchange_members() {
-  std::vector<Member> members(static_cast<size_t>(ranks_));
-  members[size_t(rank_)] = me_;
-  CCL_CHECK(all_gather(members.data(), sizeof(Member), {}, {"the meeting of all ranks"}));
-  set_members(std::move(members));
+Result<void> RingFormation::exchange_members() {
+  Membership& own = core_.membership();
+  std::vector<Member> members(static_cast<size_t>(own.ranks));
+  members[size_t(own.rank)] = own.me;
+  CCL_CHECK(core_.gather().all_gather(members.data(), sizeof(Member), {},
+                                      {"the meeting of all ranks"}));
+  own.set_members(Engine::get().lock(), std::move(members));
   return {};
 }
 
-void Bootstrap::Core::set_root_secrets(std::vector<Secret> secrets) {
-  root_secrets_ = std::move(secrets);
-  missing_by_root_.resize(root_secrets_.size());
+void RingFormation::set_joined() {
+  const Lock lock = Engine::get().lock();
+  joined_ = true;
+  root_secrets_.clear();  // the next communicator of this job may have the same
 }
 
-void Bootstrap::Core::wait_for_late_ranks() {
+void RingFormation::wait_for_late_ranks() {
   const auto until = Deadline::after(last_word_s / 2);
   for (;;) {
     {
-      const Lock lock{mutex()};
+      const Lock lock = Engine::get().lock();
       const auto waits = [](const Secret& s) { return local_root_waits(s); };
       if (std::none_of(root_secrets_.begin(), root_secrets_.end(), waits)) return;
     }
@@ -116,76 +150,64 @@ void Bootstrap::Core::wait_for_late_ranks() {
   }
 }
 
-void Bootstrap::Core::set_members(std::vector<Member> members) {
-  const Lock lock{mutex()};
-  members_ = std::move(members);
-  for (const Member& m : members_) {
-    places_.push_back({m.rank, m.pid, m.host_hash, std::string(m.host, strnlen(m.host, 40))});
-  }
-}
-
-Result<double> deadline_of(const BootstrapOptions& options) {
-  if (options.deadline_s > 0) return options.deadline_s;
-  CCL_TRY(const double s, setting_seconds("INIT_TIMEOUT"));
-  return s == 0 ? 1e8 : s;
-}
-
-Result<std::unique_ptr<Bootstrap>> Bootstrap::join(std::span<const UniqueId> ids, int rank,
-                                                   int ranks, const Options& options) {
-  const LogRank in_log{rank};
-  CCL_CHECK(check_settings());
-  if (ranks < 1 || rank < 0 || rank >= ranks) {
-    return fail(Errc::invalid_argument,
-                fmt::format("rank {} of {} makes no sense (0 <= rank < ranks)", rank, ranks));
-  }
-  if (ranks > 1 && (ids.empty() || Index(ids.size()) > ranks)) {
-    return fail(Errc::invalid_argument,
-                fmt::format("{} ids for {} ranks (at least one id, at most one per rank)",
-                            ids.size(), ranks));
-  }
-  CCL_TRY(const double deadline_s, deadline_of(options));
-  std::vector<IdContent> roots;
-  if (ranks == 1) {  // meets nobody
-    roots.emplace_back();
-    fill_random(roots[0].secret);
+void RingFormation::on_root_frame(const Lock& lock, const FrameHeader& h, Bytes payload) {
+  if (h.kind == FrameKind::release) {
+    released_ = true;
+  } else if (h.kind == FrameKind::progress) {
+    on_progress(lock, h, payload);
   } else {
-    for (const UniqueId& id : ids) {
-      CCL_TRY(const IdContent content, unpack(id));
-      roots.push_back(content);
-    }
+    Member m;
+    if (read_into(m, payload)) core_.sockets().next_member = m;
+    core_.waits().count(lock);
+    core_.waits().notify(lock);
   }
-  // One secret for all, that of the first id: every rank has it.
-  auto core = std::make_shared<Core>(rank, ranks, roots[0].secret, deadline_s, options.status);
-  std::unique_ptr<Bootstrap> out{new Bootstrap(core)};
-  std::vector<Secret> root_secrets;
-  for (const IdContent& root : roots) root_secrets.push_back(root.secret);
-  core->set_root_secrets(std::move(root_secrets));
-  const auto form = [&]() -> Result<void> {
-    if (ranks == 1) {
-      core->set_members({this_member(0, {})});
-      return {};
-    }
-    const int count = int(roots.size());
-    const int mine = root_of_rank(rank, ranks, count);
-    CCL_TRY(const Address where, local_address_towards(Address{roots[size_t(mine)].root}));
-    CCL_CHECK(core->open_gate(where));
-    CCL_CHECK(core->join_root(roots[size_t(mine)], mine, count));
-    if (count > 1 && rank == first_rank_of_root(mine, ranks, count)) {
-      const int before = (mine + count - 1) % count;
-      CCL_CHECK(core->join_root(roots[size_t(before)], before, count));
-    }
-    CCL_TRY(const Member next, core->next_from_root());
-    CCL_CHECK(core->form_ring(next));
-    return core->exchange_members();
-  };
-  if (const auto formed = form(); !formed) {
-    Error error = core->give_up(formed.error());
-    core->wait_for_late_ranks();
-    return fail(std::move(error));
+}
+
+void RingFormation::on_progress(const Lock& lock, const FrameHeader& h, Bytes payload) {
+  Progress p;
+  if (!read_into(p, payload)) return;
+  if (p.root_rank >= 0) root_rank_ = p.root_rank;
+  // Each root reports its own ranks.
+  const int count = std::clamp(p.missing_count, 0, 8);
+  if (h.tag < missing_by_root_.size()) {
+    missing_by_root_[h.tag].assign(p.missing, p.missing + count);
   }
-  core->set_joined();
-  log_info(LogPart::bootstrap, "{} of {} has joined", describe(core->me()), ranks);
-  return out;
+  missing_.clear();
+  for (const auto& m : missing_by_root_) missing_.insert(m.begin(), m.end());
+  core_.waits().count(lock);
+}
+
+std::optional<Error> RingFormation::root_lost(const Lock&, int os_code) const {
+  if (released_ || formed_) return {};  // the ring detects lost ranks
+  Error e;
+  e.code = Errc::peer_lost;
+  e.peer = root_rank_;
+  e.os_code = os_code;
+  e.what = root_rank_ >= 0
+               ? fmt::format(
+                     "rank {} is gone, and with it the root of the ranks' meeting; see "
+                     "its own output",
+                     root_rank_)
+               : std::string{
+                     "the process that made the unique id is gone before all ranks had "
+                     "joined; keep it alive"};
+  return e;
+}
+
+void RingFormation::fail_local_roots(const Lock&, const Error& error) {
+  for (const Secret& secret : root_secrets_) fail_local_root(secret, error);
+}
+
+void RingFormation::defer(const Lock&, const FrameHeader& h, Bytes payload) {
+  early_frames_.emplace_back(h, std::vector(payload.begin(), payload.end()));
+}
+
+// If all ranks have joined a single root, no rank knows more than this one.
+Deadline RingFormation::deadline(const Lock&) const {
+  const double limit_s = core_.membership().deadline_s;
+  const bool all_came = core_.sockets().next_member && missing_by_root_.size() == 1;
+  const bool knows = joined_ || all_came || !missing_.empty();
+  return Deadline::after(knows ? limit_s : 1.5 * limit_s);
 }
 
 }  // namespace ccl::detail

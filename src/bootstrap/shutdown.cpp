@@ -1,3 +1,5 @@
+#include "bootstrap/shutdown.hpp"
+
 #include <ccl/comm/log.hpp>
 
 #include <fmt/format.h>
@@ -9,128 +11,165 @@ namespace ccl::detail {
 using namespace net;
 
 namespace {
-constexpr double goodbye_s = 5;
+constexpr double goodbye_s = 5;  // limit of the wait for the neighbors' goodbyes
 }  // namespace
 
-void Bootstrap::Core::abort(const Error& error) {
-  const Lock lock{mutex()};
-  if (failure_ || finalized_) return;
-  Error told;
-  told.code = Errc::aborted;
-  told.peer = rank_;
-  told.os_code = error.os_code;
-  told.what = fmt::format("{} aborted ({})", describe(me_), error.what);
-  const bool judged =
-      error.code == Errc::timed_out || error.code == Errc::mismatch || error.code == Errc::overflow;
-  if (judged && error.peer >= 0) {  // who is at fault is known
-    told = error;
-    told.what += fmt::format(" [found by rank {}]", rank_);
-    if (error.code == Errc::overflow) told.peer = rank_;  // the other of the two may be listening
+Result<void> Shutdown::usable(const Lock&) const {
+  CCL_CHECK(status_->result());
+  if (finalized_ || leaving_) {
+    return core_.membership().failed(
+        Errc::invalid_usage,
+        "the bootstrap was used after finalize (create a new communicator)");
   }
-  broadcast_error(told);
-  release_waiters(error);
+  return {};
 }
 
-Error Bootstrap::Core::give_up(Error error) {
-  const Lock lock{mutex()};
-  complete(error);
+void Shutdown::abort(const Error& error) {
+  const Lock lock = Engine::get().lock();
+  if (failure_ || finalized_) return;
+  const Membership& members = core_.membership();
+  Error told;
+  told.code = Errc::aborted;
+  told.peer = members.rank;
+  told.os_code = error.os_code;
+  told.what = fmt::format("{} aborted ({})", describe(members.me), error.what);
+  const bool judged =
+      error.code == Errc::timed_out || error.code == Errc::mismatch || error.code == Errc::overflow;
+  if (judged && error.peer >= 0) {  // the error names the rank at fault
+    told = error;
+    told.what += fmt::format(" [found by rank {}]", members.rank);
+    if (error.code == Errc::overflow) told.peer = members.rank;  // the peer receives this, too
+  }
+  broadcast_error(lock, told);
+  release_waiters(lock, error);
+}
+
+Error Shutdown::give_up(Error error) {
+  const Lock lock = Engine::get().lock();
+  core_.membership().complete(error);
   if (!failure_) {
-    broadcast_error(error);
-    release_waiters(error);
+    broadcast_error(lock, error);
+    release_waiters(lock, error);
   }
   return error;
 }
 
-Result<void> Bootstrap::Core::finalize(std::optional<double> limit_s) {
+Result<void> Shutdown::finalize(std::optional<double> limit_s) {
   if (finalized_) return {};
-  if (ranks_ > 1) CCL_CHECK(barrier(limit_s, "CCL_TIMEOUT", "finalize"));
-  Lock lock{mutex()};
-  CCL_CHECK(usable());
-  leaving_ = true;
-  for_each_conn([&](Conn& c) { c.send_now(FrameKind::goodbye, rank_, 0, {}); });
-  // Whoever leaves first waits for nobody else than its neighbours, who are past the barrier too.
-  const auto on_message = [](const auto& c) { return !c || c->said_goodbye() || !c->is_open(); };
-  const auto until = Deadline::after(goodbye_s);
-  while (!(on_message(next_) && on_message(prev_)) && !until.passed() && !failure_) {
-    changed_.wait_for(lock, std::chrono::milliseconds(50));
+  if (core_.membership().ranks > 1) {
+    CCL_CHECK(core_.gather().barrier(limit_s, "CCL_TIMEOUT", "finalize"));
   }
-  close_all();
+  Lock lock = Engine::get().lock();
+  CCL_CHECK(usable(lock));
+  leaving_ = true;
+  send_goodbyes(lock);
+  // A rank waits only for its neighbors, which have passed the barrier, too.
+  const PeerSockets& sockets = core_.sockets();
+  const auto has_left = [](const auto& c) { return !c || c->said_goodbye() || !c->is_open(); };
+  const auto until = Deadline::after(goodbye_s);
+  while (!(has_left(sockets.next) && has_left(sockets.prev)) && !until.passed() && !failure_) {
+    core_.waits().sleep(lock, std::chrono::milliseconds(50));
+  }
+  close_all(lock);
   finalized_ = true;
   return {};
 }
 
-void Bootstrap::Core::close_gracefully() {
-  const Lock lock{mutex()};
+void Shutdown::close_gracefully() {
+  const Lock lock = Engine::get().lock();
   if (failure_) return;
   leaving_ = true;
-  for_each_conn([&](Conn& c) { c.send_now(FrameKind::goodbye, rank_, 0, {}); });
-  close_all();
+  send_goodbyes(lock);
+  close_all(lock);
   finalized_ = true;
 }
 
-void Bootstrap::Core::leave() {
-  const Lock lock{mutex()};
+void Shutdown::leave() {
+  const Lock lock = Engine::get().lock();
   if (finalized_) return;
-  if (!failure_ && ranks_ > 1) {
+  const Membership& members = core_.membership();
+  if (!failure_ && members.ranks > 1) {
     Error e;
     e.code = Errc::aborted;
-    e.peer = rank_;
-    e.what =
-        fmt::format("{} left without finalize (it gave up or was destroyed early)", describe(me_));
-    broadcast_error(e);
+    e.peer = members.rank;
+    e.what = fmt::format("{} left without finalize (it gave up or was destroyed early)",
+                         describe(members.me));
+    broadcast_error(lock, e);
   }
   leaving_ = true;
-  publish_status_ = {};
-  close_all();
+  core_.statuses().stop(lock);
+  close_all(lock);
   finalized_ = true;
 }
 
-void Bootstrap::Core::closed(Conn& conn, Role role, const Member& peer, int os_code) {
-  changed_.notify_all();
+void Shutdown::on_closed(const Lock& lock, const Conn& conn, PeerRole role, const Member& peer,
+                         int os_code) {
+  core_.waits().notify(lock);
   if (failure_ || leaving_ || conn.said_goodbye()) return;
-  // It may have given up before it knew that it was let in. That a rank has died, the ring tells.
-  if (role == Role::caller && !conn.said_anything()) return;
-  if (role == Role::root) {
-    if (released_ || formed_) return;  // from here on the ring watches
-    Error e;
-    e.code = Errc::peer_lost;
-    e.peer = root_rank_;
-    e.os_code = os_code;
-    e.what = root_rank_ >= 0
-                 ? fmt::format(
-                       "rank {} is gone, and with it the root of the ranks' meeting; see "
-                       "its own output",
-                       root_rank_)
-                 : std::string{
-                       "the process that made the unique id is gone before all ranks had "
-                       "joined; keep it alive"};
-    return on_error(std::move(e));
+  // A caller may have given up before it knew that it was accepted. The ring detects dead ranks.
+  if (role == PeerRole::caller && !conn.said_anything()) return;
+  if (role == PeerRole::root) {
+    auto error = core_.formation().root_lost(lock, os_code);
+    if (error) on_error(lock, *std::move(error));
+    return;
   }
-  on_error(lost_error(peer, os_code));
+  on_error(lock, lost_error(peer, os_code));
 }
 
-// Tells everybody once, then this rank: who acts on the status and exits must have told first.
-void Bootstrap::Core::on_error(Error error) {
+void Shutdown::on_error(const Lock& lock, Error error) {
   if (failure_ || leaving_) return;
-  broadcast_error(error);
-  release_waiters(std::move(error));
+  broadcast_error(lock, error);
+  release_waiters(lock, std::move(error));
 }
 
-void Bootstrap::Core::broadcast_error(const Error& error) {
+void Shutdown::on_mismatch(const Lock& lock, int owner, std::string what) {
+  Error e;
+  e.code = Errc::mismatch;
+  e.peer = owner;
+  e.what = std::move(what);
+  broadcast_error(lock, e);
+  release_waiters(lock, std::move(e));
+}
+
+void Shutdown::set_forming_child(const std::shared_ptr<Bootstrap::Core>& child) {
+  const Lock lock = Engine::get().lock();
+  forming_child_ = child;
+  if (child && failure_) fail_child(lock, *child, *failure_);
+}
+
+void Shutdown::fail_child(const Lock& lock, Bootstrap::Core& child, const Error& error) {
+  child.shutdown().on_error(lock, child.membership().from_parent(error));
+}
+
+void Shutdown::broadcast_error(const Lock& lock, const Error& error) {
   const RootNotice notice = to_notice(error);
-  for_each_conn([&](Conn& c) { c.send_now(FrameKind::notice, rank_, 0, bytes_of(notice)); });
-  // Not through its connection: this process may end before its root reads that.
-  for (const Secret& secret : root_secrets_) fail_local_root(secret, error);
+  core_.sockets().for_each(lock, [&](Conn& c) {
+    c.send_now(FrameKind::notice, core_.membership().rank, 0, bytes_of(notice));
+  });
+  // A local root gets the error directly, because this process may end before the root reads it.
+  core_.formation().fail_local_roots(lock, error);
 }
 
-void Bootstrap::Core::release_waiters(Error error) {
-  complete(error);
-  const LogRank in_log{rank_};
+void Shutdown::release_waiters(const Lock& lock, Error error) {
+  core_.membership().complete(error);
+  const LogRank in_log{core_.membership().rank};
   log_info(LogPart::bootstrap, "{}", error.message());
   failure_ = error;
-  if (const auto child = forming_child_.lock()) child->on_error(child->from_parent(error));
+  if (const auto child = forming_child_.lock()) fail_child(lock, *child, error);
   status_->set(std::move(error));
-  changed_.notify_all();
+  core_.waits().notify(lock);
+}
+
+void Shutdown::send_goodbyes(const Lock& lock) {
+  core_.sockets().for_each(lock, [&](Conn& c) {
+    c.send_now(FrameKind::goodbye, core_.membership().rank, 0, {});
+  });
+}
+
+void Shutdown::close_all(const Lock& lock) {
+  core_.sockets().for_each(lock, [](Conn& c) { c.drain(); });
+  core_.shrink().reject_pending(lock);
+  if (core_.sockets().acceptor) core_.sockets().acceptor->close();
 }
 
 }  // namespace ccl::detail

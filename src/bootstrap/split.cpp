@@ -9,9 +9,50 @@ namespace ccl::detail {
 
 using namespace net;
 
+namespace {
+
+/// Arguments of one rank's split, and its part of the child's secret.
+struct SplitEntry {
+  std::int32_t color, key;
+  std::array<std::byte, 16> random;
+};
+
+/// Child of one color.
+struct Child {
+  std::vector<int> group;  // ranks of the parent, in the child's order
+  int rank = 0, ranks = 1;
+  Secret secret;
+};
+
+Child child_of(const std::vector<SplitEntry>& entries, int rank, const Secret& parent_secret) {
+  Child out;
+  const int color = entries[size_t(rank)].color;
+  for (int r = 0; r < int(entries.size()); ++r) {
+    if (entries[size_t(r)].color == color) out.group.push_back(r);
+  }
+  std::stable_sort(out.group.begin(), out.group.end(), [&](int a, int b) {
+    return entries[size_t(a)].key < entries[size_t(b)].key;
+  });
+  if (color >= 0) {
+    out.ranks = int(out.group.size());
+    out.rank =
+        int(std::find(out.group.begin(), out.group.end(), rank) - out.group.begin());
+  }
+  // The child's secret depends on the parent's secret and on new random bytes of all its ranks.
+  std::vector<std::byte> text;
+  for (const int r : out.group) {
+    text.insert(text.end(), entries[size_t(r)].random.begin(), entries[size_t(r)].random.end());
+  }
+  const Digest digest = hmac_sha256(parent_secret, text);
+  std::memcpy(out.secret.data(), digest.data(), out.secret.size());
+  return out;
+}
+
+}  // namespace
+
 Result<std::unique_ptr<Bootstrap>> Bootstrap::split(int color, int key, const Options& options) {
   CCL_TRY(const double deadline_s, deadline_of(options));
-  // The child's deadline, not the one that the parent was created with.
+  // The deadline of the child, not of the parent.
   return make_child(color, key, options, deadline_s, "split", false);
 }
 
@@ -20,77 +61,64 @@ Result<std::unique_ptr<Bootstrap>> Bootstrap::make_child(int color, int key, con
                                                          const char* what, bool shrinks) {
   CCL_TRY(const double deadline_s, deadline_of(options));
   const auto gather = [&](auto& all) {
-    return core_->all_gather(all.data(), sizeof all[0], limit_s, {what}, "CCL_INIT_TIMEOUT");
+    return core_->gather().all_gather(all.data(), sizeof all[0], limit_s, {what},
+                                      "CCL_INIT_TIMEOUT");
   };
-  struct Part {
-    std::int32_t color, key;
-    std::array<std::byte, 16> random;
-  };
-  std::vector<Part> parts(static_cast<size_t>(ranks()), Part{-1, 0, {}});  // some may be absent
-  Part& mine = parts[size_t(rank())];
+  // Ranks may be missing: their entries keep the color -1.
+  std::vector<SplitEntry> entries(static_cast<size_t>(ranks()), SplitEntry{-1, 0, {}});
+  SplitEntry& mine = entries[size_t(rank())];
   mine = {color, key, {}};
   fill_random(mine.random);
-  if (auto told = gather(parts); !told) return fail(core_->give_up(std::move(told).error()));
-  std::vector<int> group;  // ranks of the parent, in the child's order
-  for (int r = 0; r < ranks(); ++r) {
-    if (parts[size_t(r)].color == color) group.push_back(r);
+  if (auto gathered = gather(entries); !gathered) {
+    return fail(core_->shutdown().give_up(std::move(gathered).error()));
   }
-  std::stable_sort(group.begin(), group.end(),
-                   [&](int a, int b) { return parts[size_t(a)].key < parts[size_t(b)].key; });
-  const int child_ranks = color < 0 ? 1 : int(group.size());
-  const int child_rank =
-      color < 0 ? 0 : int(std::find(group.begin(), group.end(), rank()) - group.begin());
-  // What only the parent's ranks know, and what no earlier child had.
-  std::vector<std::byte> text;
-  for (const int r : group) {
-    text.insert(text.end(), parts[size_t(r)].random.begin(), parts[size_t(r)].random.end());
-  }
-  const auto parent_secret = secret();
-  const Digest digest = hmac_sha256(parent_secret, text);
-  Secret child_secret;
-  std::memcpy(child_secret.data(), digest.data(), child_secret.size());
-
+  const Child child = child_of(entries, rank(), secret());
   auto core =
-      std::make_shared<Core>(child_rank, child_ranks, child_secret, deadline_s, options.status);
+      std::make_shared<Core>(child.rank, child.ranks, child.secret, deadline_s, options.status);
   std::unique_ptr<Bootstrap> out{new Bootstrap(core)};
   std::vector<Member> members(static_cast<size_t>(ranks()));
   const auto form = [&]() -> Result<void> {
     Member& me = members[size_t(rank())];
-    if (child_ranks > 1) {
-      CCL_CHECK(core->open_gate(core_->listening_at()));
-      me = core->me();
+    if (child.ranks > 1) {
+      CCL_CHECK(core->formation().open_acceptor(core_->membership().listening_at()));
+      me = core->membership().me;
     } else {
-      me = this_member(child_rank, {});
+      me = this_member(child.rank, {});
     }
-    // Everybody listens before anybody calls.
+    // All ranks listen before one connects.
     CCL_CHECK(gather(members));
     std::vector<Member> table;
-    for (const int r : group) table.push_back(members[size_t(r)]);
-    if (child_ranks == 1) {
-      core->set_members({me});
+    for (const int r : child.group) table.push_back(members[size_t(r)]);
+    if (child.ranks == 1) {
+      core->membership().set_members(Engine::get().lock(), {me});
     } else {
-      const Member next = table[size_t((child_rank + 1) % child_ranks)];
-      core->set_members(std::move(table));
-      if (auto ring = core->form_ring(next); !ring) {
-        return fail(core->in_parent(*core_, std::move(ring).error()));
+      const Member next = table[size_t((child.rank + 1) % child.ranks)];
+      core->membership().set_members(Engine::get().lock(), std::move(table));
+      if (auto ring = core->formation().form_ring(next); !ring) {
+        CCL_CHECK(core_->status().result());  // the error of the parent comes first
+        return fail(core->membership().in_parent(std::move(ring).error()));
       }
     }
     return {};
   };
-  // While some still form their rings, the parent's ring watches over all of them.
-  if (color >= 0) core->set_ranks_in_parent(group);
-  core_->set_forming_child(core);
+  // While ranks form their rings, the parent's ring detects dead ranks.
+  if (color >= 0) {
+    const Lock lock = Engine::get().lock();
+    core->membership().ranks_in_parent = child.group;
+  }
+  core_->shutdown().set_forming_child(core);
   auto formed = form();
   if (formed) {
-    formed = core_->barrier(limit_s, "CCL_INIT_TIMEOUT", what);
+    formed = core_->gather().barrier(limit_s, "CCL_INIT_TIMEOUT", what);
     if (shrinks) {
-      formed = core->is_made(formed.has_value()) ? Result<void>{} : core_->unmade(formed);
+      const bool made = core->agreement().is_made(formed.has_value());
+      formed = made ? Result<void>{} : core_->agreement().failure(formed);
     }
   }
-  core_->set_forming_child({});
+  core_->shutdown().set_forming_child({});
   if (!formed) {
-    core->give_up(formed.error());
-    return fail(core_->give_up(formed.error()));
+    core->shutdown().give_up(formed.error());
+    return fail(core_->shutdown().give_up(formed.error()));
   }
   if (color < 0) {
     CCL_CHECK(out->finalize());

@@ -59,8 +59,8 @@ bool names_this_host(std::string_view name) {
   return own == given || own.starts_with(given + ".") || given.starts_with(own + ".");
 }
 
-/// As other hosts know it, where this host's own name is that of an address of loopback, as Debian
-/// has it in /etc/hosts (127.0.1.1): they find another one under that name.
+/// Returns the address that other hosts resolve for this host's name. On Debian, /etc/hosts maps
+/// the own name to a loopback address, 127.0.1.1.
 detail::net::Address seen_from_outside(detail::net::Address root, std::string_view address) {
   if (!root.loopback() || !names_this_host(address.substr(0, address.rfind(':')))) return root;
   auto mine = detail::net::local_address();
@@ -82,7 +82,7 @@ Result<UniqueId> unique_id_at(std::string_view address, std::string_view job_key
   detail::net::IdContent content;
   content.root = root.wire();
   content.root_rank = 0;
-  // Hosts name the interface of one link-local address each in their own way.
+  // The zone of a link-local address differs between hosts, so it is not part of the key.
   const size_t zone = std::min(address.find('%'), address.size());
   const size_t after = std::min(address.find_first_of("]:", zone), address.size());
   const std::string key =
@@ -97,7 +97,8 @@ Result<void> start_root(const UniqueId& id, int root_rank) {
   CCL_TRY(const double wait_limit_s, detail::setting_seconds("INIT_TIMEOUT"));
   const auto deadline = detail::net::Deadline::after(wait_limit_s == 0 ? 1e8 : wait_limit_s);
   for (;;) {
-    const auto root = detail::net::open_root(detail::net::Address{content.root}, content.secret, root_rank);
+    const auto root =
+        detail::net::open_root(detail::net::Address{content.root}, content.secret, root_rank);
     if (root) return {};
     if (root.error().os_code != EADDRINUSE) return fail(root.error());
     if (deadline.passed()) {

@@ -116,7 +116,7 @@ Result<Address> Address::parse(std::string_view text, int family) {
   }
   const addrinfo* best = found;
   for (const addrinfo* at = found; at != nullptr; at = at->ai_next) {
-    if (at->ai_family == AF_INET) {  // names often have IPv6 addresses that nobody routes
+    if (at->ai_family == AF_INET) {  // names often have IPv6 addresses without a route
       best = at;
       break;
     }
@@ -188,7 +188,7 @@ std::string Address::to_string() const {
 
 namespace {
 
-/// Those with IPv4 addresses, for a process that may have no netlink socket.
+/// Lists the interfaces with IPv4 addresses, for a process without a netlink socket.
 std::vector<Interface> list_by_ioctl() {
   std::vector<Interface> out;
   const Fd probe{::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0)};
@@ -198,7 +198,7 @@ std::vector<Interface> list_by_ioctl() {
   conf.ifc_req = all;
   if (!probe || ::ioctl(probe.get(), SIOCGIFCONF, &conf) != 0) return out;
   for (std::size_t n = 0; n < std::size_t(conf.ifc_len) / sizeof all[0]; ++n) {
-    ifreq flags = all[n];  // its name and address
+    ifreq flags = all[n];  // name and address
     if (::ioctl(probe.get(), SIOCGIFFLAGS, &flags) != 0) continue;
     if ((flags.ifr_flags & IFF_UP) == 0 || all[n].ifr_addr.sa_family != AF_INET) continue;
     out.push_back({std::string{all[n].ifr_name, strnlen(all[n].ifr_name, IFNAMSIZ)},
@@ -229,9 +229,9 @@ std::vector<Interface> list_interfaces() {
     const int family = at->ifa_addr->sa_family;
     if (family == AF_INET) {
       out.push_back({at->ifa_name, Address{at->ifa_addr, sizeof(sockaddr_in)}, runs});
-    } else if (family == AF_INET6 && runs) {  // else the address may not be had yet
+    } else if (family == AF_INET6 && runs) {  // an idle interface may have no usable address yet
       const Address address{at->ifa_addr, sizeof(sockaddr_in6)};
-      if (address.link_local()) continue;  // means nothing without this host's scope number
+      if (address.link_local()) continue;  // other hosts have other scope numbers
       out.push_back({at->ifa_name, address});
     }
   }
@@ -258,7 +258,7 @@ std::vector<Interface> choose_interfaces(const std::vector<Interface>& all, std:
   const auto rank = [](const Interface& i) {
     if (i.name == "lo") return loopback;
     if (i.name.starts_with("docker"))
-      return i.runs ? docker : ranks;  // it idles without containers
+      return i.runs ? docker : ranks;  // without a carrier if no container runs
     return !i.runs ? idle : i.name.starts_with("ib") ? 0 : 1;
   };
   std::vector<Interface> out;
@@ -318,8 +318,8 @@ Result<Address> local_address() {
 
 namespace {
 
-/// Of this host, where `mine` is the link-local end of the route to `peer`: other hosts know its
-/// interface by other numbers.
+/// Returns a global address of this host. `mine` is the link-local end of the route to `peer`, and
+/// its scope number is not valid on other hosts.
 Result<Address> global_address(const Address& mine, const Address& peer) {
   CCL_TRY(const Interface best, local_interface());
   const bool same_host = std::memcmp(mine.wire().ip, peer.wire().ip, sizeof WireAddress{}.ip) == 0;
@@ -335,7 +335,7 @@ Result<Address> global_address(const Address& mine, const Address& peer) {
 
 Result<Address> local_address_towards(const Address& peer) {
   if (setting_given("SOCKET_IFNAME")) return local_address();
-  // Connecting a datagram socket sends nothing; it only asks for the route.
+  // A connect of a datagram socket sends nothing. It only looks up the route.
   const Fd probe{::socket(peer.family(), SOCK_DGRAM | SOCK_CLOEXEC, 0)};
   sockaddr_storage mine{};
   socklen_t bytes = sizeof mine;

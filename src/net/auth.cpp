@@ -18,9 +18,9 @@ namespace {
 
 constexpr std::array<char, 4> magic{'c', 'c', 'l', 1};
 constexpr double pending_caller_timeout_s = 5;  // for a whole handshake
-constexpr double answer_grace_s = 2;    // for the last step, although the status says stop
-constexpr double gone_s = 0.5;          // a queue that is full may refuse once
-constexpr size_t max_pending_callers = 1024;    // at once; the oldest goes when more come
+constexpr double answer_grace_s = 2;    // for the last step, also after an abort
+constexpr double gone_s = 0.5;          // a full queue of a listener can refuse a connection
+constexpr size_t max_pending_callers = 1024;    // concurrent; one more replaces the oldest
 using Nonce = std::array<std::byte, 16>;
 
 struct Greeting {
@@ -28,7 +28,7 @@ struct Greeting {
   Nonce nonce;
 };
 struct Claim {
-  static constexpr std::uint32_t gives_up = ~std::uint32_t{0};  // in place of a length
+  static constexpr std::uint32_t gives_up = ~std::uint32_t{0};  // replaces a length
   std::array<char, 4> magic;
   std::uint32_t hello_bytes;
   Nonce nonce;
@@ -57,7 +57,7 @@ bool somebody_waits(int listener) {
 
 }  // namespace
 
-// A caller that has not proved itself yet.
+// Caller that is not authenticated yet.
 class Acceptor::PendingCaller : public Handler {
  public:
   PendingCaller(Acceptor& acceptor, Fd fd, const Address& from)
@@ -79,7 +79,7 @@ class Acceptor::PendingCaller : public Handler {
 
   void ready(std::uint32_t) override {
     for (;;) {
-      // Never past the claim: what follows belongs to whoever takes over the connection.
+      // It reads the claim and no more. The following bytes belong to the connection's next owner.
       const size_t want = wanted();
       if (in_.size() == want) return finish();
       const size_t had = in_.size();
@@ -106,8 +106,8 @@ class Acceptor::PendingCaller : public Handler {
   }
 
   void refuse(std::string_view why) {
-    // Who scans ports does not fill the log.
-    static unsigned refused = 0;  // with the engine's mutex
+    // A port scan must not fill the log.
+    static unsigned refused = 0;  // guarded by the engine's mutex
     const bool loud = ++refused <= 20 || std::has_single_bit(refused);
     log(loud ? LogLevel::warn : LogLevel::info, LogPart::bootstrap,
         "refused a connection from {} ({}); not one of this job's ranks{}", from_.to_string(), why,
@@ -186,7 +186,7 @@ void Acceptor::ready(std::uint32_t) {
                     SOCK_CLOEXEC | SOCK_NONBLOCK)};
     if (!fd) {
       const int code = errno;
-      // Without a descriptor it fails before it looks at the queue, which may be empty.
+      // Without a free descriptor, accept fails also if the queue is empty.
       const bool none_left = code == EMFILE || code == ENFILE;
       if (none_left && !somebody_waits(fd_.get())) return;
       ccl::detail::note_descriptors("cannot accept a connection", code);
@@ -275,7 +275,7 @@ namespace {
 Result<Fd> connect_and_prove(const Address& where, const Secret& secret, Bytes hello,
                              const Deadline& deadline, const Status* status) {
   if (status != nullptr) CCL_CHECK(status->result());
-  // The call of a rank that is aborted meanwhile is not to look like a stranger's.
+  // An aborted rank sends this, so that the listener does not log an unknown caller.
   const Claim close_notify{magic, Claim::gives_up, {}};
   const auto last = std::as_bytes(std::span{&close_notify, 1});
   CCL_TRY(Fd fd, connect_once(where, deadline, status, last));
@@ -295,8 +295,7 @@ Result<Fd> connect_and_prove(const Address& where, const Secret& secret, Bytes h
   append(message, hello);
   append(message, proof(secret, "caller", greeting.nonce, claim.nonce, hello));
   CCL_CHECK(send_all(fd.get(), message.data(), Index(message.size()), deadline, status));
-  // From here on the other end may count on this connection: whoever gave up now, at once, would
-  // look like a rank that died.
+  // The other end may rely on this connection now. A rank that closed it at once would look dead.
   (void)wait_ready(fd.get(), POLLIN, Deadline::after(std::min(answer_grace_s, deadline.left_s())),
                    nullptr);
   Digest answer;
@@ -321,7 +320,7 @@ Result<Fd> auth_connect(const Address& where, const Secret& secret, Bytes hello,
   for (auto pause = std::chrono::milliseconds(1);;
        pause = std::min(2 * pause, std::chrono::milliseconds(50))) {
     auto fd = connect_and_prove(where, secret, hello, deadline, status);
-    if (!fd && fd.error().code == Errc::timed_out) {  // connected, and then nothing
+    if (!fd && fd.error().code == Errc::timed_out) {  // connected, without an answer
       Error e = std::move(fd).error();
       e.what = fmt::format("{} says nothing (its process is stopped, or its host cut off)",
                            where.to_string());
@@ -336,7 +335,7 @@ Result<Fd> auth_connect(const Address& where, const Secret& secret, Bytes hello,
           fmt::format("nobody listens at {} any more (its process has ended)", where.to_string());
       return fail(std::move(e));
     }
-    // Closed in the middle: it may be ending just now, or our secret is wrong.
+    // Closed during the handshake: its process is ending, or this rank's secret is wrong.
     if ((code == 0 || code == ECONNRESET || code == EPIPE) && ++closed == 3) {
       return fail(
           Errc::refused,

@@ -12,23 +12,24 @@
 namespace ccl::detail::net {
 
 // Both ends of every connection prove that they know the job's secret, without sending it. The
-// listening side speaks first:
+// listening side sends first:
 //   greeting  "ccl\1", nonce of the listener
-//   claim     "ccl\1", bytes of hello, nonce of the caller, hello, HMAC(secret, "caller" both
-//   nonces, hello) answer    HMAC(secret, "listener", both nonces, hello)
-// The hello says what the connection is for; it is proved with the rest, not hidden.
+//   claim     "ccl\1", bytes of hello, nonce of the caller, hello,
+//             HMAC(secret, "caller", both nonces, hello)
+//   answer    HMAC(secret, "listener", both nonces, hello)
+// The hello is the purpose of the connection. It is authenticated, not encrypted.
 
 constexpr Index max_hello_bytes = 1024;
 
-/// A connection that has proved the secret.
+/// Authenticated connection.
 struct Accepted {
   Fd fd;
   std::vector<std::byte> hello;
   Address from;
 };
 
-/// Listens and does the handshakes in the engine's thread, all callers at once: a slow or silent
-/// stranger delays nobody. Who fails is closed and named in the log.
+/// Listening socket that authenticates all callers concurrently in the engine's thread. A slow
+/// caller delays no other. A caller that fails is closed and logged.
 class Acceptor : public Handler, public std::enable_shared_from_this<Acceptor> {
  public:
   /// `accept` is called in the engine's thread with its mutex held.
@@ -36,7 +37,7 @@ class Acceptor : public Handler, public std::enable_shared_from_this<Acceptor> {
                                             std::function<void(Accepted)> accept);
   Acceptor(Fd fd, const Secret& secret, std::function<void(Accepted)> accept);
   const Address& address() const { return address_; }
-  /// With the engine's mutex held: no more callers.
+  /// Stops listening. The caller must hold the engine's mutex.
   void close();
 
   int fd() const override { return fd_.get(); }
@@ -51,26 +52,26 @@ class Acceptor : public Handler, public std::enable_shared_from_this<Acceptor> {
   Secret secret_;
   std::function<void(Accepted)> accept_;
   Address address_;
-  std::deque<std::shared_ptr<PendingCaller>> guests_;  // being asked for their proof, oldest first
+  std::deque<std::shared_ptr<PendingCaller>> guests_;  // not authenticated yet, oldest first
   bool ticking_ = false;
 };
 
-/// A listening socket whose connections are all authenticated. Callers are served from the moment
-/// it exists, in the engine's thread, so two ranks may `auth_connect` to each other before either
-/// accepts.
+/// Queue of authenticated connections to a listening socket. The engine's thread serves callers
+/// from its creation on, so two ranks may `auth_connect` to each other before either accepts.
 class AuthListener {
  public:
-  /// Port 0: any free one. An address of `Address::unix_name` gives a Unix socket (for passing
-  /// fds).
+  /// Listens at `where`. Port 0 selects a free port. An address of `Address::unix_name` gives a
+  /// Unix socket, which can pass file descriptors.
   static Result<AuthListener> listen(const Address& where, const Secret& secret);
   AuthListener() = default;
   AuthListener(AuthListener&&) = default;
   AuthListener& operator=(AuthListener&& other) noexcept;
   ~AuthListener();
 
-  /// Where callers connect to.
+  /// Address to which callers connect.
   const Address& address() const;
-  /// The oldest connection whose hello fits (all do, without `fits`). The socket is non-blocking.
+  /// Blocks for the oldest connection for whose hello `fits` returns true. Without `fits`, all
+  /// match. The socket is non-blocking.
   Result<Accepted> accept(const Deadline& deadline, const Status* status,
                           const std::function<bool(Bytes hello)>& fits = {});
 
@@ -83,12 +84,13 @@ class AuthListener {
   std::shared_ptr<Queue> queue_;
 };
 
-/// Whether a listener may yet come, or was there before anybody knew its address.
+/// State of a listener: it may start later, or it has started when its address became known.
 enum class Listener { may_come, has_wire };
 
-/// Connects and proves the secret; at most 1 KiB of hello. Tries again while the other end is not
-/// there yet, until the deadline; one that was there and is not any more is `Errc::peer_lost`.
-/// `Errc::refused`: it is there and does not know the secret. The socket is non-blocking.
+/// Connects and proves the secret. The hello has at most 1 KiB, and the socket is non-blocking. It
+/// retries until the deadline while nothing listens. Errors:
+/// - `Errc::peer_lost`: nothing listens and `listener` is `has_wire`;
+/// - `Errc::refused`: the other end does not know the secret.
 Result<Fd> auth_connect(const Address& where, const Secret& secret, Bytes hello,
                         const Deadline& deadline, const Status* status,
                         Listener listener = Listener::may_come);

@@ -6,9 +6,9 @@
 
 namespace ccl::detail::net {
 namespace {
-constexpr std::uint64_t max_frame_bytes = std::uint64_t{1} << 40;  // more is a broken stream
-constexpr double drain_s = 2;
-constexpr size_t max_unheard = size_t{1} << 14;  // a fraction of what a socket takes unread
+constexpr std::uint64_t max_frame_bytes = std::uint64_t{1} << 40;  // longer: a broken stream
+constexpr double drain_s = 2;                     // limit of `drain`
+constexpr size_t max_unheard = size_t{1} << 14;  // a fraction of a socket's buffer
 }  // namespace
 
 Result<std::shared_ptr<Conn>> Conn::start(Fd fd, OnFrame frame, OnClosed closed) {
@@ -62,7 +62,7 @@ void Conn::flush() {
     } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
       break;
     } else if (errno != EINTR) {
-      broken_ = true;  // what the other end said last is still to be read; that ends the connection
+      broken_ = true;  // the connection ends when its last input has been read
     }
   }
   const bool done = broken_ || sent_ == out_.size();

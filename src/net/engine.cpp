@@ -12,8 +12,8 @@
 namespace ccl::detail::net {
 
 Engine& Engine::get() {
-  detail::stay_loaded();  // no caller holds a lock the first time
-  // Never destroyed: its thread may outlive static objects.
+  detail::stay_loaded();  // no caller holds a lock at the first call
+  // It is never destroyed, because its thread may outlive static objects.
   static Engine* const engine = [] {
     auto* e = new Engine;
     ::pthread_atfork(before_fork, after_fork, in_child);
@@ -22,8 +22,8 @@ Engine& Engine::get() {
   return *engine;
 }
 
-// A thread that is being born holds locks of the C library, and of sanitizers, that a child would
-// keep for ever. So `start` waits, with the mutex, until the thread runs.
+// A starting thread holds locks of the C library and of sanitizers. In a forked child they would
+// stay locked. `start` therefore holds the mutex until the thread runs.
 void Engine::before_fork() {
   get().mutex_.lock();
 }
@@ -31,13 +31,13 @@ void Engine::after_fork() {
   get().mutex_.unlock();
 }
 void Engine::in_child() {
-  // The thread did not come along, and the sockets are the parent's.
+  // A child has no engine thread, and the sockets belong to the parent.
   Engine& e = get();
   for (auto& [id, handler] : e.handlers_) {
     handler->forget();
     handler->id_ = 0;
   }
-  // Left alone, not destroyed: their destructors may take the mutex or talk to the parent's peers.
+  // They leak, because their destructors may take the mutex or send to the parent's peers.
   new std::map<std::uint64_t, std::shared_ptr<Handler>>{std::move(e.handlers_)};
   new std::vector<std::function<bool()>>{std::move(e.tickers_)};
   new std::vector<std::shared_ptr<Handler>>{std::move(e.dirty_)};
@@ -73,7 +73,7 @@ Result<void> Engine::start() {
 }
 
 void Engine::stop() {
-  thread_.detach();  // it is this one, and about to end
+  thread_.detach();  // it is the calling thread, which ends next
   ::close(epoll_);
   ::close(event_);
   running_ = false;
@@ -81,7 +81,7 @@ void Engine::stop() {
 
 void Engine::wake() const {
   const std::uint64_t one = 1;
-  if (running_ && ::write(event_, &one, sizeof one) < 0) return;  // full: it is awake anyway
+  if (running_ && ::write(event_, &one, sizeof one) < 0) return;  // full: a wake-up is pending
 }
 
 Result<void> Engine::add(std::shared_ptr<Handler> handler, std::uint32_t events) {
@@ -91,7 +91,7 @@ Result<void> Engine::add(std::shared_ptr<Handler> handler, std::uint32_t events)
   e.data.u64 = ++last_id_;
   if (::epoll_ctl(epoll_, EPOLL_CTL_ADD, handler->fd(), &e) != 0) {
     const int code = errno;
-    wake();  // the thread may have nothing to do
+    wake();  // the thread ends if it has no handlers
     return fail(system_error("cannot watch a socket", code));
   }
   handler->id_ = last_id_;
@@ -132,7 +132,8 @@ void Engine::flush_soon(const std::shared_ptr<Handler>& handler) {
 void Engine::loop(int epoll, int event) {
   epoll_event ready[64];
   Clock::time_point last_tick = Clock::now();
-  std::unique_lock lock{mutex_};
+  Lock lock{mutex_};
+  callback_lock_ = &lock;
   for (;;) {
     if (handlers_.empty() && tickers_.empty()) return stop();
     const int wait_ms = tickers_.empty() ? -1 : 100;

@@ -13,36 +13,41 @@
 
 namespace ccl::detail::net {
 
-/// Something with a file descriptor that the engine watches. All calls come with the engine's mutex
-/// held.
+/// Owner of a file descriptor that the engine watches. The engine holds its mutex in all calls.
 class Handler {
  public:
   virtual ~Handler() = default;
   virtual int fd() const = 0;
   virtual void ready(std::uint32_t events) = 0;  // EPOLLIN, EPOLLOUT ...
-  virtual void flush() {}                        // after a round in which it asked for it
-  virtual void forget() = 0;                     // a forked child: close, touch nothing else
+  virtual void flush() {}                        // after `flush_soon`, at the end of the round
+  virtual void forget() = 0;                     // in a forked child: closes and does nothing else
 
  private:
   friend class Engine;
   std::uint64_t id_ = 0;  // 0: not watched
 };
 
-/// The one thread of a process that serves all listening sockets, roots and bootstraps. It starts
-/// with the first handler and ends with the last. One mutex guards all that hangs on it; user
-/// threads take it too, so that no state needs a second lock.
+/// Lock of the engine's mutex. A `const Lock&` parameter shows that the caller holds the mutex.
+using Lock = std::unique_lock<std::mutex>;
+
+/// Network thread of a process. It serves all listening sockets, roots and bootstraps, starts with
+/// the first handler and ends with the last. One mutex guards the state of all of them; user
+/// threads take it too.
 class Engine {
  public:
   static Engine& get();
   std::mutex& mutex() { return mutex_; }
+  Lock lock() { return Lock{mutex_}; }
+  /// Lock that the engine's thread holds in calls of handlers and tickers. Only for such calls.
+  const Lock& callback_lock() const { return *callback_lock_; }
 
-  // With the mutex held:
+  // The caller must hold the mutex.
   Result<void> add(std::shared_ptr<Handler> handler, std::uint32_t events);
   void watch(const Handler& handler, std::uint32_t events);
   void remove(Handler& handler);
-  /// Calls `tick` about ten times a second until it returns false.
+  /// Calls `tick` about every 100 ms until it returns false.
   Result<void> add_ticker(std::function<bool()> tick);
-  /// Calls `handler.flush()` when this round's events are handled; at once from any other thread.
+  /// Calls `handler.flush()` after the events of this round. On other threads it calls at once.
   void flush_soon(const std::shared_ptr<Handler>& handler);
 
  private:
@@ -64,6 +69,7 @@ class Engine {
   std::binary_semaphore born_{0};
   bool running_ = false;
   bool in_round_ = false;  // the engine's thread is handling events
+  const Lock* callback_lock_ = nullptr;  // of `loop`
   int epoll_ = -1;
   int event_ = -1;
 };

@@ -81,11 +81,11 @@ Member this_member(int rank, const WireAddress& listen) {
 
 namespace {
 
-constexpr double unused_root_s = 3600;  // without any rank
-constexpr double failed_root_s = 60;    // late ranks still hear why
+constexpr double unused_root_s = 3600;  // lifetime without any rank
+constexpr double failed_root_s = 60;    // in which late ranks receive the error
 
 class Root;
-// The roots of this process, with the engine's mutex.
+// Roots of this process. The engine's mutex guards them.
 std::vector<std::weak_ptr<Root>>& local_roots() {
   static auto& roots = *new std::vector<std::weak_ptr<Root>>;
   return roots;
@@ -96,7 +96,7 @@ class Root : public std::enable_shared_from_this<Root> {
   Root(const Secret& secret, int root_rank) : secret_(secret), root_rank_(root_rank) {}
 
   Result<Address> open(const Address& where) {
-    // The gate keeps the root alive, the ticker ends both.
+    // The acceptor and the ticker own the root. `end` closes the acceptor.
     CCL_TRY(gate_, Acceptor::open(where, secret_, [self = shared_from_this()](Accepted one) {
               self->accept(std::move(one));
             }));
@@ -106,11 +106,11 @@ class Root : public std::enable_shared_from_this<Root> {
     return gate_->address();
   }
   const Secret& secret() const { return secret_; }
-  /// For another try of the same job, which late ranks join, too.
+  /// Ends a failed root, so that another attempt of the same job can listen at its address.
   void make_room() {
     if (failure_) end();
   }
-  /// Or left behind in the parent of this process.
+  /// True after `end`, and in a forked child.
   bool ended() const { return !gate_ || gate_->fd() < 0; }
 
   void fail_all(const Error& error) {
@@ -156,7 +156,7 @@ class Root : public std::enable_shared_from_this<Root> {
       root_ = hello.root;
       first_ = first_rank_of_root(root_, ranks_, roots_);
       last_ = roots_ == 1 ? ranks_ - 1 : first_rank_of_root(root_ + 1, ranks_, roots_) - 1;
-      // With several roots, also the first rank of the next one, where this one's ring part ends.
+      // With several roots, the next root's first rank joins, too: this root's part ends there.
       expected_ = last_ - first_ + 1 + (roots_ > 1 ? 1 : 0);
     }
     if (failure_) {
@@ -167,7 +167,7 @@ class Root : public std::enable_shared_from_this<Root> {
       (*conn)->send_now(FrameKind::notice, -1, 0, bytes_of(to_notice(told)));
       (*conn)->drain();
       late_.insert(rank);
-      if (int(guests_.size() + late_.size()) >= expected_) end();  // nobody else will ask
+      if (int(guests_.size() + late_.size()) >= expected_) end();  // no other rank will join
       return;
     }
     const auto wrong = [&](std::string why) {
@@ -196,7 +196,7 @@ class Root : public std::enable_shared_from_this<Root> {
     tell_progress_ = true;
     guests_[rank].conn->send(FrameKind::progress, -1, std::uint64_t(root_), bytes_of(progress()));
     if (int(guests_.size()) != expected_) return;
-    tell_progress();  // that nobody is missing, before they meet without the root
+    tell_progress();  // no rank is missing, so the root is not needed to report one
     for (auto& [r, pending] : guests_) {
       if (mine(r)) {
         pending.conn->send(FrameKind::next, -1, 0, bytes_of(guests_.at(next_of(r)).member));
@@ -277,10 +277,10 @@ class Root : public std::enable_shared_from_this<Root> {
   const Secret secret_;
   std::shared_ptr<Acceptor> gate_;
   std::map<int, PendingCaller> guests_;  // by rank
-  std::set<int> late_;           // came after the failure
+  std::set<int> late_;           // ranks that joined after the failure
   int ranks_ = 0, roots_ = 0, root_ = 0;
   int first_ = 0, last_ = 0;  // ranks served
-  int expected_ = 0;          // ranks that join here; 0: nobody has said yet
+  int expected_ = 0;          // ranks that join here; 0: not known, as no rank has joined
   int root_rank_;
   std::uint64_t host_hash_ = host_hash();
   bool tell_progress_ = false;

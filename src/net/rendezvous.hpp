@@ -10,23 +10,23 @@
 
 namespace ccl::detail::net {
 
-// What ranks and roots tell each other. All trivially copyable: they travel as bytes, between
-// machines of one byte order.
+// Messages between ranks and roots. All are trivially copyable and travel as bytes, so all machines
+// must have the same byte order.
 
-/// What a `UniqueId` holds.
+/// Content of a `UniqueId`.
 struct IdContent {
   char magic[4] = {'c', 'c', 'l', 'i'};
   std::uint32_t version = 1;
   WireAddress root;
   Secret secret{};
-  std::int32_t root_rank = -1;  // of the process with the root, if known
+  std::int32_t root_rank = -1;  // rank of the root's process, if known
 };
 static_assert(sizeof(IdContent) <= sizeof(UniqueId));
 
 UniqueId pack(const IdContent& content);
 Result<IdContent> unpack(const UniqueId& id);
 
-/// A rank, as it introduces itself.
+/// Description of a rank in its hello.
 struct Member {
   std::int32_t rank = -1;
   std::int32_t pid = 0;
@@ -35,40 +35,41 @@ struct Member {
   char host[40] = {};
 };
 
+/// Purpose of a connection. `stay` and `watch` come in a `ShrinkHello`.
 enum class HelloKind : std::uint32_t {
-  join = 1,
-  ring,
-  peer,
-  stay,   // with these in a `ShrinkHello`: to form a ring of those who stay
-  watch,  // only to see it end
-  ask     // whether that rank has this communicator: one byte says
+  join = 1,  // to a root
+  ring,      // to the next rank of the ring
+  peer,      // for messages and statuses
+  stay,      // to the next surviving rank in a shrink
+  watch,     // to detect the end of a rank
+  ask        // requests one byte: 1 if that rank has this communicator
 };
 
 struct Hello {
   HelloKind kind = HelloKind::join;
   std::int32_t ranks = 0;
   std::int32_t roots = 0;  // join only
-  std::int32_t root = 0;   // join only: the index of the root that is meant
+  std::int32_t root = 0;   // join only: index of this root
   Member me;
 };
 
-/// Of a rank that shrinks, to the next one that stays and to the one before.
+/// Hello of a rank that shrinks, to the next and the previous surviving rank.
 struct ShrinkHello {
   Hello hello;
-  Digest excluded{};         // of all ranks that go
-  char said[256] = {};       // the same, in words
-  std::uint64_t number = 0;  // of its tries: grows with each that fails
+  Digest excluded{};         // digest of the excluded ranks
+  char said[256] = {};       // the excluded ranks as text
+  std::uint64_t number = 0;  // failed attempts so far
 };
 
 struct Progress {
   std::int32_t joined = 0;
   std::int32_t expected = 0;
   std::int32_t root_rank = -1;
-  std::int32_t missing_count = 0;  // of the entries below
+  std::int32_t missing_count = 0;  // entries of `missing`
   std::int32_t missing[8] = {};
 };
 
-/// Why the communicator is over.
+/// Error that ends the communicator.
 struct RootNotice {
   std::int32_t code = 0;  // Errc
   std::int32_t peer = -1;
@@ -83,7 +84,7 @@ template <class T>
 Bytes bytes_of(const T& value) {
   return std::as_bytes(std::span{&value, 1});
 }
-/// False if `bytes` is no T.
+/// Returns false if the size of `bytes` is not that of T.
 template <class T>
 bool read_into(T& value, Bytes bytes) {
   if (bytes.size() != sizeof value) return false;
@@ -91,19 +92,21 @@ bool read_into(T& value, Bytes bytes) {
   return true;
 }
 
-/// "rank 3 on node7 (pid 4711)".
+/// Returns a text such as "rank 3 on node7 (pid 4711)".
 std::string describe(const Member& member);
-/// That `member` is gone; `os_code` as its connection ended.
+/// Returns the error for a lost `member`. `os_code` is the error of its connection.
 Error lost_error(const Member& member, int os_code);
 Member this_member(int rank, const WireAddress& listen);
 
-/// Serves one id in the engine's thread until its ranks have formed their ring or have failed.
+/// Opens a root: it serves one id in the engine's thread until its ranks have formed their ring or
+/// have failed.
 Result<Address> open_root(const Address& where, const Secret& secret, int root_rank);
 
-/// Tells the guests of this process's root with this secret, if there is one. With the engine's
+/// Fails the root of this process with this secret, if any. The caller must hold the engine's
 /// mutex.
 void fail_local_root(const Secret& secret, const Error& error);
-/// Whether such a root still waits for ranks who have not heard. With the engine's mutex.
+/// True if such a root waits for ranks that have not received its error. The caller must hold the
+/// engine's mutex.
 bool local_root_waits(const Secret& secret);
 
 }  // namespace ccl::detail::net

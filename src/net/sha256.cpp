@@ -11,7 +11,7 @@
 namespace ccl::detail::net {
 namespace {
 
-// The fractional parts of the cube roots of the first 64 primes.
+// Fractional parts of the cube roots of the first 64 primes.
 constexpr std::uint32_t k[64] = {
     0x428a2f98, 0x71374491, 0xb5c0fbcf, 0xe9b5dba5, 0x3956c25b, 0x59f111f1, 0x923f82a4, 0xab1c5ed5,
     0xd807aa98, 0x12835b01, 0x243185be, 0x550c7dc3, 0x72be5d74, 0x80deb1fe, 0x9bdc06a7, 0xc19bf174,
@@ -94,7 +94,7 @@ bool same_digest(const Digest& a, const Digest& b) {
 void fill_random(std::span<std::byte> out) {
   while (!out.empty()) {
     const auto n = ::getrandom(out.data(), out.size(), 0);
-    if (n < 0 && errno != EINTR) std::abort();  // a guessable secret would be worse
+    if (n < 0 && errno != EINTR) std::abort();  // the secret would be predictable
     if (n > 0) out = out.subspan(size_t(n));
   }
 }

@@ -14,9 +14,9 @@ using Bytes = std::span<const std::byte>;
 Digest sha256(Bytes data);
 /// HMAC-SHA256 (RFC 2104).
 Digest hmac_sha256(Bytes key, Bytes data);
-/// True if equal; takes the same time wherever they differ.
+/// True if equal. The time does not depend on where they differ.
 bool same_digest(const Digest& a, const Digest& b);
-/// Fills from the kernel's generator.
+/// Fills `out` from the kernel's random generator.
 void fill_random(std::span<std::byte> out);
 
 }  // namespace ccl::detail::net

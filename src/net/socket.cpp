@@ -126,7 +126,7 @@ Result<Fd> connect_once(const Address& where, const Deadline& deadline, const St
     if (code != 0) return cannot(code);
   }
   if (where.family() != AF_UNIX) {
-    // A connect to a free port of one's own host may meet itself.
+    // A connect to a free port of the own host can connect to itself.
     CCL_TRY(const Address mine, bound_address(fd.get()));
     if (mine == where) return cannot(ECONNREFUSED);
   }
@@ -138,7 +138,7 @@ void tune_connection(int fd) {
   const int on = 1;
   const int idle_s = int(setting_integer("BOOTSTRAP_KEEPALIVE").value_or(2));
   const int probes = 2;
-  const int user_timeout_ms = (idle_s + probes) * 1000;  // the same when data is unacknowledged
+  const int user_timeout_ms = (idle_s + probes) * 1000;  // the same limit for unacknowledged data
   if (::setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on) != 0) return;
   ::setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
   ::setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle_s, sizeof idle_s);

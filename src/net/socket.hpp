@@ -15,7 +15,7 @@ namespace ccl::detail::net {
 
 using Clock = std::chrono::steady_clock;
 
-/// A moment after which waiting is over.
+/// Time at which a wait ends.
 class Deadline {
  public:
   static Deadline after(double seconds) {
@@ -34,25 +34,25 @@ class Deadline {
   Clock::time_point at_ = Clock::time_point::max();
 };
 
-/// All sockets are non-blocking; waits are polls in slices of 50 ms, between which `status` (may be
-/// null) is asked.
+/// Waits until a non-blocking socket is ready. It polls in slices of 50 ms and reads `status`,
+/// which may be null, between them. `send_all` and `recv_all` wait in the same way.
 Result<void> wait_ready(int fd, short events, const Deadline& deadline, const Status* status);
 Result<void> send_all(int fd, const void* data, Index bytes, const Deadline& deadline,
                       const Status* status);
-/// The end of the stream is `Errc::network` with `os_code` 0.
+/// Fails with `Errc::network` and `os_code` 0 at the end of the stream.
 Result<void> recv_all(int fd, void* data, Index bytes, const Deadline& deadline,
                       const Status* status);
 
-/// A listening socket. Port 0: any free one.
+/// Creates a listening socket. Port 0 selects a free port.
 Result<Fd> listen_at(const Address& where);
 Result<Address> bound_address(int fd);
-/// One attempt. A refused connection is an error with `os_code` ECONNREFUSED.
-/// `close_notify` goes to whoever has answered nevertheless when it gives up, as far as that can be.
+/// Tries once to connect. A refused connection is an error with `os_code` ECONNREFUSED. If it gives
+/// up while the other end answers, it sends `close_notify` if possible.
 Result<Fd> connect_once(const Address& where, const Deadline& deadline, const Status* status,
                         std::span<const std::byte> close_notify = {});
-/// Sends it without waiting, before a connection is closed.
+/// Sends `close_notify` without blocking, for a connection that is closed next.
 void say_last(int fd, std::span<const std::byte> close_notify);
-/// No delay for small messages; keep-alives for hosts that fall silent. Nothing on Unix sockets.
+/// Sets TCP_NODELAY, and keep-alive probes that detect dead hosts. It does nothing on Unix sockets.
 void tune_connection(int fd);
 
 Error system_error(std::string what, int os_code);

@@ -19,36 +19,37 @@
 
 namespace ccl::detail {
 
-/// Which root serves a rank: ranks are divided evenly and in order; the first ranks % roots roots
-/// serve one more (NCCL's rule).
+/// Index of the root that serves a rank. Ranks are divided evenly and in order, by NCCL's rule: the
+/// first ranks % roots roots serve one rank more.
 constexpr int root_of_rank(int rank, int ranks, int roots) {
   const int each = ranks / roots, more = ranks % roots;
   const int in_larger = more * (each + 1);
   return rank < in_larger ? rank / (each + 1) : (rank - in_larger) / each + more;
 }
-/// The first rank that root `root` serves.
+/// First rank that root `root` serves.
 constexpr int first_rank_of_root(int root, int ranks, int roots) {
   const int each = ranks / roots, more = ranks % roots;
   return root * each + (root < more ? root : more);
 }
 
-/// Which of all ranks stay where `rank` excludes these, in order; `Errc::invalid_argument` where it
-/// excludes itself, or one that is not there.
+/// Returns the surviving ranks, in order, of a shrink in which `rank` excludes `excluded`. Fails
+/// with `Errc::invalid_argument` if `rank` excludes itself or a rank that does not exist.
 Result<std::vector<int>> surviving_ranks(int rank, int ranks, std::span<const int> excluded);
 
 struct BootstrapOptions {
-  double deadline_s = 0;  // each wait fails after so long without progress; 0: CCL_INIT_TIMEOUT
-  Status* status =
-      nullptr;  // hears of lost ranks and aborts; outlives the bootstrap. Null: its own
+  double deadline_s = 0;  // limit of each wait without progress, in seconds; 0: CCL_INIT_TIMEOUT
+  // Receives lost ranks and aborts. It must outlive the bootstrap. Null: the bootstrap has its own.
+  Status* status = nullptr;
 };
 
-/// What ranks meet for. Of one meeting `kind` is the same on all of them; `of` is only told.
+/// Purpose of a rendezvous, for checks and messages. `kind` must be the same on all ranks; `of` is
+/// only printed.
 struct RendezvousId {
-  std::string_view kind;  // at most 24 characters count
+  std::string_view kind;  // the first 24 characters are compared
   std::string_view of = {};
 };
 
-/// Who a rank is and where it lives.
+/// Process and host of a rank.
 struct RankPlace {
   int rank = -1;
   int pid = 0;
@@ -56,22 +57,25 @@ struct RankPlace {
   std::string host;
 };
 
-/// How the ranks of a communicator talk before they have wires: a ring of TCP connections, opened
-/// with the help of the roots, and connections between any two ranks, opened when first used. Every
-/// connection has proved the secret of the id.
-/// A rank that dies closes its connections; its neighbours see that and tell everybody, so that the
-/// `Status` of every rank names it, whether it is inside a call of this class or not.
-/// Usable by one thread at a time, but for `send`, `recv` and what says so. Collective calls come
-/// in the same order on all ranks.
+/// Communication between the ranks of a communicator that needs no wires. It has a ring of sockets,
+/// opened with the help of the roots, and sockets between any two ranks, opened when first used.
+/// Every socket is authenticated by the secret of the id.
+///
+/// The sockets of a rank close when it dies. Its neighbors then send the error to all ranks, and
+/// the `Status` of every rank names the dead rank, also outside of calls of this class.
+///
+/// One thread may use a bootstrap at a time, except for functions marked "Any thread". All ranks
+/// must make collective calls in the same order.
 class Bootstrap {
  public:
   using Options = BootstrapOptions;
+  class Core;  // state and protocol: src/bootstrap/core.hpp
 
-  /// Collective over all ranks of `ids`. Several ids: several roots share the work. One rank alone
-  /// needs no id.
+  /// Joins all ranks of `ids`. Collective. Several ids give several roots, which share the work. A
+  /// single rank needs no id.
   static Result<std::unique_ptr<Bootstrap>> join(std::span<const UniqueId> ids, int rank, int ranks,
                                                  const Options& options = {});
-  /// Without `finalize`: tells the others that this rank gave up. Does not block.
+  /// Without a `finalize`, sends the other ranks the error that this rank left. Does not block.
   ~Bootstrap();
   Bootstrap(const Bootstrap&) = delete;
   Bootstrap& operator=(const Bootstrap&) = delete;
@@ -79,60 +83,67 @@ class Bootstrap {
   int rank() const;
   int ranks() const;
   Status& status() const;
-  /// Known by all ranks and nobody else.
+  /// Secret that only the ranks know.
   std::array<std::byte, 16> secret() const;
   const RankPlace& place(int rank) const;
 
-  /// Collective, in place: `all` holds one part of `bytes_each` per rank, this rank's is filled in.
-  /// Parts travel both ways around the ring: R / 2 steps. `limit_s` takes the place of
-  /// `deadline_s`; 0: no limit, as ranks may be late. Ranks of different purposes, or of which one
-  /// is in a barrier, make different calls: all get `Errc::mismatch`, and the bootstrap has failed.
+  /// Gathers one part of `bytes_each` bytes per rank, in place. Collective. The part of this rank
+  /// must be filled in. Parts travel both ways around the ring in R / 2 steps.
+  ///
+  /// `limit_s` replaces `deadline_s`; 0 sets no limit. The bootstrap fails on all ranks with
+  /// `Errc::mismatch` in two cases:
+  /// - the purposes of two ranks differ;
+  /// - another rank is in a barrier.
   Result<void> all_gather(void* all, Index bytes_each, std::optional<double> limit_s = {},
                           const RendezvousId& purpose = {"all_gather"});
-  /// The same result, but inside each host first, then between one rank of each host.
+  /// Gathers as `all_gather`, first inside each host, then between one rank of each host.
   Result<void> all_gather_hosts(void* all, Index bytes_each);
-  /// Returns when the message is on its way. Messages from a to b with one tag arrive in order.
-  /// Tags are below 2^63. Any thread, as `recv`.
+  /// Sends a message and returns when it is queued. Messages between two ranks with one tag arrive
+  /// in order. Tags must be below 2^63. Any thread.
   Result<void> send(int peer, std::uint64_t tag, const void* data, Index bytes);
+  /// Blocks until a message with `tag` from `peer` arrives. Any thread.
   Result<std::vector<std::byte>> recv(int peer, std::uint64_t tag,
                                       std::optional<double> limit_s = {});
-  /// From whom and under which tag.
+  /// Sender and tag of a message.
   struct Source {
     int peer;
     std::uint64_t tag;
   };
-  /// All messages of these that have come; waits until `limit_s` for the first. Any thread.
+  /// Returns all messages of `sources` that have arrived. Blocks at most `limit_s` seconds for the
+  /// first. Any thread.
   std::vector<std::pair<Source, std::vector<std::byte>>> recv_any(std::span<const Source> sources,
                                                                   double limit_s);
+  /// Blocks until all ranks have called it. Collective.
   Result<void> barrier(std::optional<double> limit_s = {});
-  /// Collective. Ranks of one colour form a new bootstrap with its own secret, in order of `key`,
-  /// then of rank. `color` < 0: no part in any, and the result is null. A null `status` in
-  /// `options` means its own here, too.
+  /// Creates a bootstrap with its own secret for each color, its ranks in order of `key`, then of
+  /// rank. Collective. With `color` < 0 the result is null.
   Result<std::unique_ptr<Bootstrap>> split(int color, int key, const Options& options = {});
-  /// The ranks without the `excluded` ones form a new bootstrap with its own secret, in their
-  /// order. All that stay call it, with the same ranks in any order; the others take no part. It
-  /// works whether this bootstrap has failed or not, and leaves it as it is. All that are left get
-  /// an error, after which they may call it again, or all get the new one, which may have failed
-  /// since. Any thread; several calls take turns, in the same order on all ranks.
+  /// Creates a bootstrap with its own secret for the ranks that are not in `excluded`, in their
+  /// order. All surviving ranks must call it, with the same ranks in any order. This bootstrap may
+  /// have failed, and does not change.
+  ///
+  /// Either all surviving ranks get an error, or all get the new bootstrap. After an error they may
+  /// call it again. Any thread. Concurrent calls run one after another and must have the same order
+  /// on all ranks.
   Result<std::unique_ptr<Bootstrap>> shrink(std::span<const int> excluded,
                                             const Options& options = {});
-  /// Ends a `shrink` that another thread is in, on all ranks that are in it.
+  /// Aborts the `shrink` that another thread has called, on all ranks that are in it. Any thread.
   void stop_shrink(const Error& error);
-  /// What this rank says of itself when some rank asks for `rank_statuses`: it is given the collective
-  /// call of this class that the rank is in, such as "finalize", or "". Called on any thread, with
-  /// a lock held: it must not block, nor call this class.
+  /// Sets the function that makes this rank's status for `rank_statuses`. Its argument is the
+  /// collective call of this class that the rank is in, such as "finalize", or "". It is called on
+  /// any thread with a lock held, so it must not block or call this class.
   void set_rank_status(std::function<std::vector<std::byte>(std::string_view rendezvous)> rank_status);
-  /// Every rank's account, none older than 0.2 s; empty for those from whom nothing comes within
-  /// `limit_s`. Not collective: ranks answer whatever they do, unless their process is stopped or
-  /// gone. Any thread, also during other calls of this class.
+  /// Returns the status of every rank, at most 0.2 s old. A status is empty if none arrives within
+  /// `limit_s` seconds. Not collective: the network thread of each rank answers. Any thread, also
+  /// during other calls of this class.
   std::vector<std::vector<std::byte>> rank_statuses(double limit_s);
-  /// Tells every rank; their `Status` becomes `Errc::aborted` and names this rank. Does not block.
+  /// Sets the `Status` of every rank to `Errc::aborted` with this rank as the peer. An error that
+  /// already names the rank at fault keeps its code. Does not block.
   void abort(const Error& error);
-  /// Collective: the graceful end. From then on ranks may leave without being missed.
+  /// Ends the bootstrap gracefully. Collective. Ranks may then exit without an error on others.
   Result<void> finalize(std::optional<double> limit_s = {});
 
  private:
-  class Core;
   explicit Bootstrap(std::shared_ptr<Core> core);
   Result<std::unique_ptr<Bootstrap>> make_child(int color, int key, const Options& options,
                                                 std::optional<double> limit_s, const char* what,

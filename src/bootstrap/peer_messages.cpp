@@ -1,0 +1,89 @@
+#include "bootstrap/peer_messages.hpp"
+
+#include "bootstrap/core.hpp"
+
+namespace ccl::detail {
+
+using namespace net;
+
+Result<void> PeerMessages::send(int peer, std::uint64_t tag, const void* data, Index bytes) {
+  const Bytes payload{static_cast<const std::byte*>(data), size_t(bytes)};
+  const int rank = core_.membership().rank;
+  const std::lock_guard dialing{dialing_};
+  Lock lock = Engine::get().lock();
+  CCL_CHECK(core_.shutdown().usable(lock));
+  if (peer == rank) {
+    inbox_[{peer, tag}].emplace_back(payload.begin(), payload.end());
+    core_.waits().notify(lock);
+    return {};
+  }
+  CCL_TRY(const auto conn, conn_to(lock, peer));
+  conn->send(FrameKind::message, rank, tag, payload);
+  return {};
+}
+
+// A peer keeps its connection while that is open, so messages stay in order.
+Result<std::shared_ptr<Conn>> PeerMessages::conn_to(Lock& lock, int peer) {
+  const Membership& members = core_.membership();
+  PeerSockets& sockets = core_.sockets();
+  auto& out = sockets.out[peer];
+  if (out && out->is_open()) return out;
+  const auto incoming = sockets.in.find(peer);
+  if (peer == members.next_peer() && sockets.next->is_open()) {
+    out = sockets.next;
+  } else if (peer == members.prev_peer() && sockets.prev->is_open()) {
+    out = sockets.prev;
+  } else if (incoming != sockets.in.end() && incoming->second->is_open()) {
+    out = incoming->second;
+  } else {
+    const Member& to = members.members[size_t(peer)];
+    const Hello hello{HelloKind::peer, members.ranks, 0, 0, members.me};
+    lock.unlock();
+    auto fd = auth_connect(Address{to.listen}, members.secret, bytes_of(hello), members.deadline(),
+                           &core_.status());
+    lock.lock();
+    if (auto usable = core_.shutdown().usable(lock); !usable) return fail(usable.error());
+    if (!fd) return fail(members.failed_at(peer, std::move(fd).error()).error());
+    CCL_TRY(out, core_.start(lock, std::move(*fd), PeerRole::peer, to));
+  }
+  return out;
+}
+
+Result<std::vector<std::byte>> PeerMessages::recv(int peer, std::uint64_t tag,
+                                                  std::optional<double> limit_s) {
+  Lock lock = Engine::get().lock();
+  const std::pair key{peer, tag};
+  const auto arrived = [&] { return inbox_.contains(key); };
+  CCL_CHECK(core_.waits().wait(
+      lock, arrived, "recv", [&] { return std::vector{peer}; }, limit_s));
+  const auto it = inbox_.find(key);
+  auto message = std::move(it->second.front());
+  it->second.pop_front();
+  if (it->second.empty()) inbox_.erase(it);
+  return message;
+}
+
+std::vector<std::pair<Bootstrap::Source, std::vector<std::byte>>> PeerMessages::recv_any(
+    std::span<const Source> sources, double limit_s) {
+  std::vector<std::pair<Source, std::vector<std::byte>>> found;
+  const auto due = Clock::now() + std::chrono::duration_cast<Clock::duration>(
+                                      std::chrono::duration<double>(limit_s));
+  Lock lock = Engine::get().lock();
+  for (;;) {
+    for (const Source& from : sources) {
+      const auto it = inbox_.find({from.peer, from.tag});
+      if (it == inbox_.end()) continue;
+      for (auto& text : it->second) found.emplace_back(from, std::move(text));
+      inbox_.erase(it);
+    }
+    if (!found.empty() || Clock::now() >= due || !core_.shutdown().usable(lock)) return found;
+    core_.waits().sleep_until(lock, due);
+  }
+}
+
+void PeerMessages::on_message(const Lock& lock, const FrameHeader& h, Bytes payload) {
+  inbox_[{h.rank, h.tag}].emplace_back(payload.begin(), payload.end());
+  core_.waits().notify(lock);
+}
+
+}  // namespace ccl::detail

@@ -1,0 +1,49 @@
+#pragma once
+
+#include <ccl/detail/runtime/bootstrap.hpp>
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "net/conn.hpp"
+
+namespace ccl::detail {
+
+/// Lowest tag of messages that the bootstrap itself sends. Tags of its users are lower.
+constexpr std::uint64_t own_tags = std::uint64_t{1} << 63;
+
+/// Messages between any two ranks of a bootstrap. All functions may be called on any thread.
+class PeerMessages {
+ public:
+  using Source = Bootstrap::Source;
+  explicit PeerMessages(Bootstrap::Core& core) : core_(core) {}
+
+  Result<void> send(int peer, std::uint64_t tag, const void* data, Index bytes);
+  Result<std::vector<std::byte>> recv(int peer, std::uint64_t tag,
+                                      std::optional<double> limit_s = {});
+  std::vector<std::pair<Source, std::vector<std::byte>>> recv_any(std::span<const Source> sources,
+                                                                  double limit_s);
+  /// Returns the tag of the next collective call that sends messages, the same on all ranks.
+  std::uint64_t next_tag() { return own_tags | own_calls_++; }
+
+  /// Handles `FrameKind::message`.
+  void on_message(const net::Lock&, const net::FrameHeader& h, net::Bytes payload);
+
+ private:
+  /// Returns the connection for messages to `peer` and opens it if needed. It releases the mutex
+  /// while it connects, so the caller must hold `dialing_`.
+  Result<std::shared_ptr<net::Conn>> conn_to(net::Lock& lock, int peer);
+
+  Bootstrap::Core& core_;
+  std::mutex dialing_;  // one thread at a time opens connections
+  std::map<std::pair<int, std::uint64_t>, std::deque<std::vector<std::byte>>> inbox_;
+  std::uint64_t own_calls_ = 0;
+};
+
+}  // namespace ccl::detail

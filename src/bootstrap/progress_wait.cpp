@@ -1,0 +1,87 @@
+#include "bootstrap/progress_wait.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "bootstrap/core.hpp"
+
+namespace ccl::detail {
+
+using namespace net;
+
+namespace {
+
+constexpr double others_find_s = 3;  // for another rank to report a stopped rank
+
+std::string say_late(const std::vector<int>& late, const char* setting) {
+  if (late.empty()) return fmt::format("somebody is late; {} sets the limit", setting);
+  std::string list;
+  for (size_t i = 0; i < std::min<size_t>(late.size(), 8); ++i) list += fmt::format(" {}", late[i]);
+  return fmt::format("nothing from rank{}{}{}; start them, or raise {}", late.size() > 1 ? "s" : "",
+                     list, late.size() >= 8 ? " ..." : "", setting);
+}
+
+}  // namespace
+
+Deadline ProgressWait::deadline(const Lock& lock, const Wait& wait) const {
+  return wait.limit_s ? Deadline::after(wait.max_s) : core_.formation().deadline(lock);
+}
+
+Result<void> ProgressWait::wait(Lock& lock, const std::function<bool()>& done, const char* what,
+                                const std::function<std::vector<int>()>& missing,
+                                std::optional<double> limit_s, const char* setting) {
+  const bool endless = limit_s && *limit_s == 0;
+  const double max_s = limit_s.value_or(core_.membership().deadline_s);
+  Wait wait{done, what, limit_s, setting, max_s, progress_};
+  auto until = deadline(lock, wait);
+  for (;;) {
+    CCL_CHECK(core_.status().result());
+    if (done()) return {};
+    CCL_CHECK(core_.shutdown().usable(lock));
+    if (wait.seen != progress_) {
+      wait.seen = progress_;
+      until = deadline(lock, wait);
+    }
+    if (!endless && until.passed()) {
+      std::vector<int> late = core_.formation().missing(lock);
+      if (late.empty() && missing) late = missing();
+      CCL_TRY(const Overdue end, overdue(lock, wait, late));
+      if (end == Overdue::done) return {};
+      if (end == Overdue::progressed) continue;
+      Error e;
+      e.code = Errc::timed_out;
+      e.peer = late.empty() ? -1 : late.front();
+      e.what = fmt::format("no progress for {} s in {} ({})", max_s, what,
+                           say_late(late, limit_s ? setting : "CCL_INIT_TIMEOUT"));
+      core_.membership().complete(e);
+      return fail(std::move(e));
+    }
+    sleep(lock, std::chrono::milliseconds(50));
+  }
+}
+
+// A late rank of a creation may itself wait for a stopped rank. The error names the stopped rank.
+Result<ProgressWait::Overdue> ProgressWait::overdue(Lock& lock, const Wait& wait,
+                                                    const std::vector<int>& late) {
+  if (wait.limit_s || !core_.sockets().has_ring(lock)) return Overdue::timed_out;
+  const auto stopped = core_.statuses().find_unresponsive(lock, late);
+  // The neighbors of a stopped rank find it within the same time.
+  if (!stopped && core_.membership().ranks > 3) {
+    sleep(lock, others_find_s,
+          [&] { return !core_.status().ok() || wait.done() || wait.seen != progress_; });
+  }
+  CCL_CHECK(core_.status().result());
+  if (wait.done()) return Overdue::done;
+  if (wait.seen != progress_) return Overdue::progressed;
+  if (!stopped) return Overdue::timed_out;
+  Error e;
+  e.code = Errc::timed_out;
+  e.peer = stopped->rank;
+  e.what = fmt::format("{} does not answer (stopped, or cut off): no progress for {} s in {}",
+                       describe(*stopped), wait.max_s, wait.what);
+  core_.membership().complete(e);
+  return fail(std::move(e));
+}
+
+}  // namespace ccl::detail

@@ -1,0 +1,56 @@
+#pragma once
+
+#include <ccl/detail/runtime/bootstrap.hpp>
+
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <vector>
+
+#include "net/engine.hpp"
+#include "net/socket.hpp"
+
+namespace ccl::detail {
+
+/// Waits of a bootstrap's calls. A wait fails if no progress is made within its limit.
+class ProgressWait {
+ public:
+  explicit ProgressWait(Bootstrap::Core& core) : core_(core) {}
+
+  /// Counts one event that shows that other ranks make progress.
+  void count(const net::Lock&) { ++progress_; }
+  /// Wakes all waiting threads.
+  void notify(const net::Lock&) { changed_.notify_all(); }
+  void sleep(net::Lock& lock, std::chrono::milliseconds most) { changed_.wait_for(lock, most); }
+  void sleep_until(net::Lock& lock, net::Clock::time_point due) { changed_.wait_until(lock, due); }
+  void sleep(net::Lock& lock, double max_s, const std::function<bool()>& done) {
+    changed_.wait_for(lock, std::chrono::duration<double>(max_s), done);
+  }
+  /// Waits until `done`, until the bootstrap fails, or until the limit has passed without progress.
+  /// The limit is `limit_s`, which `setting` raises, or else the bootstrap's deadline; 0 sets none.
+  /// `missing` returns the ranks that the message names.
+  Result<void> wait(net::Lock& lock, const std::function<bool()>& done, const char* what,
+                    const std::function<std::vector<int>()>& missing = {},
+                    std::optional<double> limit_s = {}, const char* setting = "CCL_TIMEOUT");
+
+ private:
+  struct Wait {
+    const std::function<bool()>& done;
+    const char* what;
+    std::optional<double> limit_s;
+    const char* setting;
+    double max_s;       // limit without progress
+    std::uint64_t seen;  // progress at the start of the limit
+  };
+  enum class Overdue { done, progressed, timed_out };
+  net::Deadline deadline(const net::Lock& lock, const Wait& wait) const;
+  Result<Overdue> overdue(net::Lock& lock, const Wait& wait, const std::vector<int>& late);
+
+  Bootstrap::Core& core_;
+  std::condition_variable changed_;
+  std::uint64_t progress_ = 0;
+};
+
+}  // namespace ccl::detail

@@ -1,0 +1,73 @@
+#pragma once
+
+#include <ccl/detail/runtime/bootstrap.hpp>
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "net/conn.hpp"
+
+namespace ccl::detail {
+
+/// Collective calls around a bootstrap's ring.
+class RingGather {
+ public:
+  explicit RingGather(Bootstrap::Core& core) : core_(core) {}
+
+  Result<void> all_gather(void* all, Index bytes_each, std::optional<double> limit_s,
+                          const RendezvousId& purpose, const char* setting = "CCL_TIMEOUT");
+  Result<void> barrier(std::optional<double> limit_s = {}, const char* setting = "CCL_TIMEOUT",
+                       const char* what = "barrier");
+
+  /// Handles `FrameKind::part` and `token` once the ring is complete.
+  void on_frame(const net::Lock&, const net::FrameHeader& h, net::Bytes payload);
+  /// Returns the collective call that this rank is in or has failed in, or "".
+  const std::string& current_call(const net::Lock&) const { return call_; }
+
+ private:
+  /// First bytes of each part of an all-gather: the purpose of the call on the part's rank.
+  struct PartHead {
+    char kind[24] = {};
+    char of[64] = {};
+    std::uint64_t barriers = 0;  // calls of `barrier` that have begun earlier
+
+    std::string text() const;
+  };
+  static PartHead head_of(net::Bytes payload);
+  struct Gather {
+    PartHead mine;
+    std::byte* base;
+    Index bytes_each;
+    int count;               // parts that have arrived
+    std::vector<bool> here;  // by rank
+  };
+
+  void on_part(const net::Lock&, const net::FrameHeader& h, net::Bytes payload);
+  void take_part(const net::Lock&, int owner, net::Bytes payload);
+  void take_early_parts(const net::Lock&);
+  /// Fails the bootstrap if a part shows that its rank has not called this rank's barrier.
+  bool missed_barrier(const net::Lock&, int owner, net::Bytes payload);
+  std::vector<int> missing_parts(const net::Lock&) const;
+  void on_token(const net::Lock&, const net::FrameHeader& h, net::Bytes payload);
+  void send_first_token(const net::Lock&);
+  /// Fails the bootstrap if `first`, the call of the ring's first rank, differs from this rank's.
+  bool is_elsewhere(const net::Lock&, std::string_view first);
+
+  Bootstrap::Core& core_;
+  std::optional<Gather> gather_;
+  std::uint64_t gathers_ = 0;  // calls that have ended
+  // Parts of calls that this rank has not begun, by number of the call; each with its owner.
+  std::map<std::uint64_t, std::vector<std::pair<int, std::vector<std::byte>>>> early_parts_;
+  std::uint64_t barriers_ = 0;     // calls that have begun
+  const char* barrier_ = nullptr;  // purpose of the barrier that has begun and not ended
+  std::string call_;
+  std::uint64_t first_token_ = 0, second_token_ = 0;
+  std::string first_in_;  // call of the ring's first rank, from its latest token
+};
+
+}  // namespace ccl::detail

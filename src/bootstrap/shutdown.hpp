@@ -1,0 +1,61 @@
+#pragma once
+
+#include <ccl/detail/base/status.hpp>
+#include <ccl/detail/runtime/bootstrap.hpp>
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "bootstrap/peer_sockets.hpp"
+
+namespace ccl::detail {
+
+/// End of a bootstrap: failures, which all ranks receive, and the graceful end.
+class Shutdown {
+ public:
+  /// Null `status`: its own.
+  Shutdown(Bootstrap::Core& core, Status* status)
+      : core_(core), status_(status == nullptr ? &own_status_ : status) {}
+
+  Status& status() const { return *status_; }
+  /// Returns the bootstrap's error, or `Errc::invalid_usage` if it has ended.
+  Result<void> usable(const net::Lock&) const;
+  const std::optional<Error>& failure(const net::Lock&) const { return failure_; }
+  bool is_leaving(const net::Lock&) const { return leaving_; }
+
+  void abort(const Error& error);
+  /// Sends `error` to all ranks while the ring forms. Returns it with this rank and its host.
+  Error give_up(Error error);
+  Result<void> finalize(std::optional<double> limit_s = {});
+  /// Ends a bootstrap that all ranks know to be over.
+  void close_gracefully();
+  /// Ends the bootstrap for its destructor.
+  void leave();
+
+  /// Sends `error` to all ranks once. Then this rank fails. A thread that acts on the status may
+  /// exit, so the messages go first.
+  void on_error(const net::Lock&, Error error);
+  /// Fails all ranks with `Errc::mismatch` and `owner` as the peer.
+  void on_mismatch(const net::Lock&, int owner, std::string what);
+  void on_closed(const net::Lock&, const net::Conn& conn, PeerRole role, const net::Member& peer,
+                 int os_code);
+  /// Sets the child of a split that not all ranks have left yet. It receives this one's failure.
+  void set_forming_child(const std::shared_ptr<Bootstrap::Core>& child);
+
+ private:
+  void broadcast_error(const net::Lock&, const Error& error);
+  void release_waiters(const net::Lock&, Error error);
+  void fail_child(const net::Lock&, Bootstrap::Core& child, const Error& error);
+  void send_goodbyes(const net::Lock&);
+  void close_all(const net::Lock&);
+
+  Bootstrap::Core& core_;
+  Status own_status_;
+  Status* const status_;
+  std::optional<Error> failure_;
+  bool leaving_ = false, finalized_ = false;
+  std::weak_ptr<Bootstrap::Core> forming_child_;
+};
+
+}  // namespace ccl::detail

@@ -1,0 +1,136 @@
+#include "bootstrap/status_exchange.hpp"
+
+#include <algorithm>
+#include <set>
+
+#include "bootstrap/core.hpp"
+
+namespace ccl::detail {
+
+using namespace net;
+
+namespace {
+constexpr auto status_age = std::chrono::milliseconds{200};  // maximum age of a status
+constexpr double unresponsive_s = 2;  // a network thread that takes longer to answer is stopped
+constexpr size_t max_asked = 8;      // late ranks, besides the neighbors
+constexpr double dial_s = 0.2;        // for one rank to answer a direct request
+}  // namespace
+
+void StatusExchange::set_source(Source source) {
+  const Lock lock = Engine::get().lock();
+  source_ = std::move(source);
+}
+
+std::vector<std::byte> StatusExchange::own_status(const Lock& lock) const {
+  return source_(core_.gather().current_call(lock));
+}
+
+std::vector<std::vector<std::byte>> StatusExchange::rank_statuses(double limit_s) {
+  Lock lock = Engine::get().lock();
+  const int rank = core_.membership().rank, ranks = core_.membership().ranks;
+  const Shutdown& shutdown = core_.shutdown();
+  const auto begin = Clock::now();
+  const auto until = Deadline::after(limit_s), dial = Deadline::after(limit_s / 4);
+  const bool had_failed = shutdown.failure(lock).has_value();
+  std::set<int> missing;
+  for (int r = 0; r < ranks; ++r) {
+    if (r != rank) missing.insert(missing.end(), r);
+  }
+  const auto look = [&] {
+    std::erase_if(missing, [&](int r) {
+      const auto it = received_.find(r);
+      return it != received_.end() && it->second.at >= begin - status_age;
+    });
+    return missing.empty() || until.passed() || shutdown.is_leaving(lock) ||
+           shutdown.failure(lock).has_value() != had_failed;
+  };
+  const auto pause = [&] { core_.waits().sleep(lock, std::chrono::milliseconds(10)); };
+  publish_status(lock);
+  while (!look() && !dial.passed()) pause();
+  // A stopped rank forwards nothing, so this rank asks the ranks behind it directly.
+  for (int d = 1; d < ranks && !look(); ++d) {
+    const int peer = (rank + d) % ranks;
+    if (missing.contains(peer)) ask(lock, peer);
+  }
+  while (!look()) pause();
+  std::vector<std::vector<std::byte>> out(static_cast<size_t>(ranks));
+  for (const auto& [r, status] : received_) {
+    if (!missing.contains(r)) out[size_t(r)] = status.text;
+  }
+  if (source_) out[size_t(rank)] = own_status(lock);
+  return out;
+}
+
+// Statuses flood the sockets: a rank forwards each new one over every connection and then publishes
+// its own. It publishes at most once in `status_age`, however many ranks ask.
+void StatusExchange::on_status(const Lock& lock, const FrameHeader& h, Bytes payload) {
+  const Membership& members = core_.membership();
+  if (h.rank < 0 || h.rank >= members.ranks || h.rank == members.rank) return;
+  Received& known = received_[h.rank];
+  if (h.tag <= known.number) return;
+  known = {Clock::now(), h.tag, std::vector(payload.begin(), payload.end())};
+  core_.sockets().for_each(lock, [&](Conn& c) { c.tell(h.rank, h.tag, payload); });
+  publish_status(lock);
+  core_.waits().notify(lock);
+}
+
+void StatusExchange::publish_status(const Lock& lock) {
+  if (!source_ || Clock::now() - published_at_ < status_age) return;
+  published_at_ = Clock::now();
+  const auto text = own_status(lock);
+  ++own_statuses_;
+  core_.sockets().for_each(
+      lock, [&](Conn& c) { c.tell(core_.membership().rank, own_statuses_, text); });
+}
+
+void StatusExchange::ask(Lock& lock, int peer) {
+  const Membership& members = core_.membership();
+  const Member to = members.members[size_t(peer)];
+  const Hello hello{HelloKind::peer, members.ranks, 0, 0, members.me};
+  lock.unlock();
+  auto fd = auth_connect(Address{to.listen}, members.secret, bytes_of(hello),
+                         Deadline::after(dial_s), nullptr);
+  lock.lock();
+  if (!fd || core_.shutdown().is_leaving(lock)) return;
+  auto conn = core_.start(lock, std::move(*fd), PeerRole::peer, to);
+  if (!conn || !source_) return;
+  (*conn)->tell(members.rank, ++own_statuses_, own_status(lock));
+  core_.sockets().dialed.push_back(std::move(*conn));
+}
+
+// True if the network thread of `to` answers, independent of its program.
+bool StatusExchange::answers(Lock& lock, const Member& to) {
+  const Membership& members = core_.membership();
+  const Hello hello{HelloKind::peer, members.ranks, 0, 0, members.me};
+  const ShrinkHello watch{{HelloKind::watch, members.ranks, 0, 0, members.me}};
+  lock.unlock();
+  auto fd = auth_connect(Address{to.listen}, members.secret,
+                         members.survivors ? bytes_of(watch) : bytes_of(hello),
+                         Deadline::after(unresponsive_s), nullptr, Listener::has_wire);
+  lock.lock();
+  if (!fd) return fd.error().code != Errc::timed_out;  // the ring detects a rank that has ended
+  if (core_.shutdown().is_leaving(lock)) return true;
+  if (auto conn = core_.start(lock, std::move(*fd), PeerRole::peer, to)) {
+    core_.sockets().dialed.push_back(std::move(*conn));
+  }
+  return true;
+}
+
+std::optional<Member> StatusExchange::find_unresponsive(Lock& lock, const std::vector<int>& late) {
+  const auto& members = core_.membership().members;
+  std::vector<Member> asked;
+  for (const auto& neighbor : {core_.sockets().next_member, core_.sockets().prev_member}) {
+    if (neighbor) asked.push_back(*neighbor);
+  }
+  for (size_t i = 0; i < std::min(late.size(), max_asked) && !members.empty(); ++i) {
+    asked.push_back(members[size_t(late[i])]);
+  }
+  std::set<int> answered;
+  for (const Member& m : asked) {
+    if (core_.shutdown().failure(lock) || core_.shutdown().is_leaving(lock)) break;
+    if (answered.insert(m.rank).second && !answers(lock, m)) return m;
+  }
+  return {};
+}
+
+}  // namespace ccl::detail

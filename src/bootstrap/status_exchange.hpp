@@ -1,0 +1,53 @@
+#pragma once
+
+#include <ccl/detail/runtime/bootstrap.hpp>
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "net/conn.hpp"
+#include "net/rendezvous.hpp"
+
+namespace ccl::detail {
+
+/// Statuses of all ranks, exchanged by their network threads, and requests that find stopped ranks.
+class StatusExchange {
+ public:
+  using Source = std::function<std::vector<std::byte>(std::string_view current_call)>;
+  explicit StatusExchange(Bootstrap::Core& core) : core_(core) {}
+
+  /// Sets the function that makes the status of this rank.
+  void set_source(Source source);
+  std::vector<std::vector<std::byte>> rank_statuses(double limit_s);
+  /// Returns a rank that is stopped or cut off, if any. It asks the neighbors and ranks in `late`.
+  /// It releases the mutex while it asks.
+  std::optional<net::Member> find_unresponsive(net::Lock& lock, const std::vector<int>& late);
+
+  /// Handles `FrameKind::rank_status`.
+  void on_status(const net::Lock&, const net::FrameHeader& h, net::Bytes payload);
+  /// Ends the use of `set_source`.
+  void stop(const net::Lock&) { source_ = {}; }
+
+ private:
+  struct Received {
+    net::Clock::time_point at;
+    std::uint64_t number = 0;  // of that rank's statuses
+    std::vector<std::byte> text;
+  };
+  std::vector<std::byte> own_status(const net::Lock& lock) const;
+  void publish_status(const net::Lock&);
+  void ask(net::Lock& lock, int peer);
+  bool answers(net::Lock& lock, const net::Member& to);
+
+  Bootstrap::Core& core_;
+  Source source_;
+  std::map<int, Received> received_;  // the latest, by rank
+  std::uint64_t own_statuses_ = 0;    // published
+  net::Clock::time_point published_at_{};
+};
+
+}  // namespace ccl::detail
