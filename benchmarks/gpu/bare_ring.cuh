@@ -350,16 +350,16 @@ class Simple {
       int left = __syncthreads_and(!polls_.ended) ? n : 0;
 #pragma unroll 1
       for (; left >= batch * tile; left -= batch * tile) {
-        move<Recv, Own, Store, Send, batch, detail::Fill::full>(from, to, begin + at + n - left, left);
+        move<Recv, Own, Store, Send, batch, Fill::full>(from, to, begin + at + n - left, left);
       }
       if (const int whole = left % 4 == 0 ? left : left / tile * tile; whole > 0) {
-        move<Recv, Own, Store, Send, batch, detail::Fill::quads>(from, to, begin + at + n - left, whole);
+        move<Recv, Own, Store, Send, batch, Fill::quads>(from, to, begin + at + n - left, whole);
         left -= whole;
         const int back = ((whole + tile - 1) / tile - batch) * width;
         from += back, to += back;
       }
       if (left > 0) {
-        move<Recv, Own, Store, Send, 1, detail::Fill::any>(from, to, begin + at + n - left, left);
+        move<Recv, Own, Store, Send, 1, Fill::any>(from, to, begin + at + n - left, left);
       }
       __syncthreads();
       if (Send) {
@@ -379,7 +379,7 @@ class Simple {
   __device__ long long slot(Word step) const {
     return static_cast<long long>(int(step) & (slot_count_ - 1)) * slot_packets_;
   }
-  template <bool Recv, bool Own, bool Store, bool Send, int N, detail::Fill How>
+  template <bool Recv, bool Own, bool Store, bool Send, int N, Fill How>
   __device__ void move(const ulonglong2*& from, ulonglong2*& to, long long at, int left) {
     ulonglong2 f[N], got[N];
     const int first = lane_ * 4;
@@ -388,9 +388,9 @@ class Simple {
       for (int n = 0; n < N; ++n) {
         const float* const x = input_ + at + n * tile + first;
         const int there = left - n * tile - first;
-        if (How == detail::Fill::full || there >= 4) {
+        if (How == Fill::full || there >= 4) {
           f[n] = *reinterpret_cast<const ulonglong2*>(x);
-        } else if (How == detail::Fill::any) {
+        } else if (How == Fill::any) {
           float e[4] = {};
 #pragma unroll
           for (int i = 0; i < 4; ++i) {
@@ -404,7 +404,7 @@ class Simple {
     if (Recv) {
 #pragma unroll
       for (int n = 0; n < N; ++n) {
-        if (How != detail::Fill::quads || n * tile < left) got[n] = load_line(from + n * width);
+        if (How != Fill::quads || n * tile < left) got[n] = load_line(from + n * width);
       }
       from += N * width;
 #pragma unroll
@@ -416,7 +416,7 @@ class Simple {
     if (Send) {
 #pragma unroll
       for (int n = 0; n < N; ++n) {
-        if (How == detail::Fill::full || n * tile + first < left) store_bulk(to + n * width, f[n]);
+        if (How == Fill::full || n * tile + first < left) store_bulk(to + n * width, f[n]);
       }
       to += N * width;
     }
@@ -425,9 +425,9 @@ class Simple {
       for (int n = 0; n < N; ++n) {
         float* const x = output_ + at + n * tile + first;
         const int there = left - n * tile - first;
-        if (How == detail::Fill::full || there >= 4) {
+        if (How == Fill::full || there >= 4) {
           *reinterpret_cast<ulonglong2*>(x) = f[n];
-        } else if (How == detail::Fill::any) {
+        } else if (How == Fill::any) {
           const Word w[2] = {f[n].x, f[n].y};
 #pragma unroll
           for (int i = 0; i < 4; ++i) {

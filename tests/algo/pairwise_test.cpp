@@ -7,6 +7,7 @@
 #include <tuple>
 
 #include "support/catch.hpp"
+#include "support/thread_lanes.hpp"
 #include "support/world.hpp"
 
 using namespace ccl;

@@ -1,6 +1,7 @@
 #include <ccl/algo/tree.hpp>
 
 #include "support/every_protocol.hpp"
+#include "support/thread_lanes.hpp"
 
 using namespace ccl;
 using namespace ccl::test;

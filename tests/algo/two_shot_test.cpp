@@ -2,6 +2,7 @@
 
 #include "support/catch.hpp"
 #include "support/peer_world.hpp"
+#include "support/thread_lanes.hpp"
 
 using namespace ccl;
 using namespace ccl::test;

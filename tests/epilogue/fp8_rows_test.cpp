@@ -7,6 +7,7 @@
 
 #include "support/catch.hpp"
 #include "support/peer_world.hpp"
+#include "support/thread_lanes.hpp"
 
 using namespace ccl;
 using namespace ccl::test;

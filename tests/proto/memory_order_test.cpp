@@ -91,9 +91,10 @@ struct Line {
 template <class Proto, int Width, Promises P = Promises{}>
 long carry(int ranks, int steps, Word early = 0) {
   using Group = ModelLanes<Width, P>;
+  using Format = detail::WireFormat<Group, Proto, Copy, 8>;
   using Prims = detail::WirePrims<Group, Proto, Copy, 8, 1, 1>;
-  const Index count = Prims::slice_capacity(Line{}.wire(), 1) /
-                      (slot_packets / Prims::Lane::tile_packets);  // of one tile
+  const Index count = Format::slice_capacity(Line{}.wire(), 1) /
+                      (slot_packets / Format::Lane::tile_packets);  // of one tile
   const Index total = count * steps;
   std::vector<Word> source(static_cast<size_t>(total));
   for (size_t i = 0; i < source.size(); ++i) source[i] = (i + 1) * 0x1'0000'0001u;

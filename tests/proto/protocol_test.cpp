@@ -13,6 +13,7 @@
 #include "support/catch.hpp"
 #include "support/chosen_transport.hpp"
 #include "support/environment.hpp"
+#include "support/thread_lanes.hpp"
 
 using namespace ccl;
 using namespace ccl::test;

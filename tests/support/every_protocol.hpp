@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "catch.hpp"
+#include "thread_lanes.hpp"
 #include "world.hpp"
 
 namespace ccl::test {

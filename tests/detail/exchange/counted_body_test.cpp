@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "support/catch.hpp"
+#include "support/thread_lanes.hpp"
 
 using namespace ccl;
 

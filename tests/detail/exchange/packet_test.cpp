@@ -4,6 +4,7 @@
 
 #include "support/catch.hpp"
 #include "support/exchange_world.hpp"
+#include "support/thread_lanes.hpp"
 
 using namespace ccl;
 using namespace ccl::test;

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "support/catch.hpp"
+#include "support/thread_lanes.hpp"
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>

@@ -12,12 +12,12 @@ namespace {
 /// fails must not write into the other slots.
 template <class Proto, class Group>
 void keeps_slots(Tally& tally) {
-  using Prims = detail::WirePrims<Group, Proto, detail::Bytes, 16, 1, 1>;
+  using Format = detail::WireFormat<Group, Proto, detail::Bytes, 16>;
   constexpr int slots = 8, slot_bytes = 4096;
   constexpr unsigned char marker = 0xee;
   Wire wire;
   wire.slot_packets = slot_bytes / int(sizeof(Packet));
-  const Index fits = Prims::slice_capacity(wire, 1) * slots, count = fits * 4;
+  const Index fits = Format::slice_capacity(wire, 1) * slots, count = fits * 4;
   World world{2, 1, slots, slot_bytes};
   world.deadline_s = 0.3;
   world.absent = {1};

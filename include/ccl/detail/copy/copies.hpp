@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -134,11 +135,101 @@ Result<void> launch_copies(Connections& connections, const CallInfo& info, Strea
   return connections.finish_on_device(0, stream);
 }
 
-/// AllReduce and ReduceScatter. Every rank has a share of each chunk: all push their pieces of it
-/// into its scratch, it reduces them, and for AllReduce the others pull the result. One barrier for
-/// each chunk: it tells that the pieces of this chunk have landed and that the chunk before is
-/// reduced; pulls of the chunk before and pushes of the next run beside the reduction of this one.
-/// Nobody writes to another's buffers, so calls of any timing leave them alone.
+/// Returns the number of elements whose multiples begin at multiples of 128 bytes.
+constexpr Index copy_grain(Index element_bytes) {
+  Index grain = 1;
+  while (grain < 128 && grain * element_bytes % 128 != 0) grain *= 2;
+  return grain;
+}
+
+/// AllReduce and ReduceScatter by copies. Every rank has a share of each chunk. All ranks push their
+/// pieces of the share into its scratch, it reduces them, and for AllReduce the others pull the
+/// result. No rank writes to the user's buffers of another.
+template <class Op, class Algo, class Proto, class R>
+class ReduceByCopies {
+  using Reducing = CopyReduceKernels<Op, Algo, Proto, R>;
+  static constexpr bool all = is_one_of<Op, AllReduce>;
+  static constexpr Index size = sizeof(typename R::Type);
+
+ public:
+  ReduceByCopies(CopySequence<Algo>& sequence, const R& reduction, const void* input, void* output,
+                 const Layout& layout)
+      : sequence_{sequence},
+        reduction_{reduction},
+        in_{static_cast<const char*>(input)},
+        out_{static_cast<char*>(output)},
+        layout_{layout},
+        me_{sequence.me()},
+        ranks_{sequence.ranks()} {
+    constexpr Index grain = copy_grain(size);
+    const Index most = sequence.place_bytes() / size / grain * grain;
+    const Index whole = all ? div_up<Index>(layout.count, ranks_) : layout.count;
+    chunks_ = div_up(whole, most);
+    each_ = std::min(most, div_up(div_up(whole, chunks_), grain) * grain);
+  }
+
+  /// Lays out all chunks, with one barrier for each: the pieces of this chunk have landed then, and
+  /// the chunk before is reduced. Pulls of the chunk before and pushes of the next run beside the
+  /// reduction of this one.
+  void lay_out() {
+    push(0);
+    for (Index k = 0; k <= chunks_; ++k) {
+      sequence_.barrier();
+      if (k < chunks_) {
+        sequence_.fork();
+        reduce(k);
+      }
+      if (all && k > 0) pull(k - 1);
+      if (k + 1 < chunks_) push(k + 1);
+      sequence_.join();
+    }
+  }
+
+ private:
+  struct Piece {
+    Index in, out, count;  // elements
+  };
+  Piece piece(int rank, Index chunk) const {
+    const Index at = all ? (chunk * ranks_ + rank) * each_ : chunk * each_;
+    const Index count = std::clamp<Index>(layout_.count - at, 0, each_);
+    return {all ? at : rank * layout_.in_stride + at, at, count};
+  }
+  void push(Index chunk) {
+    for (int k = 1; k < ranks_; ++k) {
+      const int p = sequence_.ahead(k);
+      const Piece theirs = piece(p, chunk);
+      sequence_.copy(sequence_.place(p, chunk, me_), in_ + theirs.in * size, theirs.count * size);
+    }
+  }
+  void reduce(Index chunk) {
+    const Piece mine = piece(me_, chunk);
+    if (mine.count == 0 || !sequence_.done()) return;
+    CopyReduction<R> work{reduction_};
+    for (int p = 0; p < ranks_; ++p) work.piece[p] = sequence_.place(me_, chunk, p);
+    work.piece[me_] = in_ + mine.in * size;
+    work.ranks = ranks_;
+    work.output = out_ + mine.out * size;
+    if (all) work.also = sequence_.place(me_, chunk, me_);
+    work.count = mine.count;
+    sequence_.check(Reducing::launch(work, sequence_.on_stream()));
+  }
+  void pull(Index chunk) {
+    for (int k = 1; k < ranks_; ++k) {
+      const int p = sequence_.ahead(k);
+      const Piece theirs = piece(p, chunk);
+      sequence_.copy(out_ + theirs.out * size, sequence_.place(p, chunk, p), theirs.count * size);
+    }
+  }
+
+  CopySequence<Algo>& sequence_;
+  const R& reduction_;
+  const char* const in_;
+  char* const out_;
+  const Layout& layout_;
+  const int me_, ranks_;
+  Index chunks_ = 0, each_ = 0;  // elements of a piece
+};
+
 template <class Op, class Algo, class Proto, class R>
 Result<void> reduce_by_copies(Connections& connections, const CallInfo& info, const R& reduction,
                               const void* input, void* output, const Layout& layout,
@@ -150,81 +241,57 @@ Result<void> reduce_by_copies(Connections& connections, const CallInfo& info, co
     return fail(connections.no_device_code());
   }
   if (layout.count == 0) return connections.ready();
-  constexpr bool all = is_one_of<Op, AllReduce>;
-  constexpr Index size = sizeof(typename R::Type);
   const std::lock_guard lock{connections.mutex()};
-  const int ranks = connections.comm().ranks(), me = connections.comm().rank();
-  Index grain = 1;  // elements: pieces begin at multiples of 128 bytes
-  while (grain < 128 && grain * size % 128 != 0) grain *= 2;
-  if (CopySequence<Algo>::place_bytes(connections) < grain * size) {
+  constexpr Index size = sizeof(typename R::Type);
+  if (CopySequence<Algo>::place_bytes(connections) < copy_grain(size) * size) {
     return fail(connections.scratch_too_small());
   }
-  const auto* const in = static_cast<const char*>(input);
-  auto* const out = static_cast<char*>(output);
-  const auto lay_out = [&](CopySequence<Algo>& go) {
-    const Index most = go.place_bytes() / size / grain * grain;
-    const Index whole = all ? div_up<Index>(layout.count, ranks) : layout.count;
-    const Index chunks = div_up(whole, most);
-    const Index each = std::min(most, div_up(div_up(whole, chunks), grain) * grain);
-    struct Piece {
-      Index in, out, count;  // elements
-    };
-    const auto piece = [&](int rank, Index chunk) {
-      const Index at = all ? (chunk * ranks + rank) * each : chunk * each;
-      const Index count = std::clamp<Index>(layout.count - at, 0, each);
-      return Piece{all ? at : rank * layout.in_stride + at, at, count};
-    };
-    const auto push = [&](Index chunk) {
-      for (int k = 1; k < ranks; ++k) {
-        const int p = go.ahead(k);
-        const Piece theirs = piece(p, chunk);
-        go.copy(go.place(p, chunk, me), in + theirs.in * size, theirs.count * size);
-      }
-    };
-    const auto reduce = [&](Index chunk) {
-      const Piece mine = piece(me, chunk);
-      if (mine.count == 0 || !go.done()) return;
-      CopyReduction<R> work{reduction};
-      for (int p = 0; p < ranks; ++p) work.piece[p] = go.place(me, chunk, p);
-      work.piece[me] = in + mine.in * size;
-      work.ranks = ranks;
-      work.output = out + mine.out * size;
-      if (all) work.also = go.place(me, chunk, me);
-      work.count = mine.count;
-      go.check(Reducing::launch(work, go.on_stream()));
-    };
-    const auto pull = [&](Index chunk) {
-      for (int k = 1; k < ranks; ++k) {
-        const int p = go.ahead(k);
-        const Piece theirs = piece(p, chunk);
-        go.copy(out + theirs.out * size, go.place(p, chunk, p), theirs.count * size);
-      }
-    };
-    push(0);
-    for (Index k = 0; k <= chunks; ++k) {
-      go.barrier();
-      if (k < chunks) {
-        go.fork();
-        reduce(k);
-      }
-      if (all && k > 0) pull(k - 1);
-      if (k + 1 < chunks) push(k + 1);
-      go.join();
-    }
-  };
-  return launch_copies<Algo>(connections, info, stream, nullptr, lay_out);
+  return launch_copies<Algo>(connections, info, stream, nullptr, [&](CopySequence<Algo>& sequence) {
+    ReduceByCopies<Op, Algo, Proto, R>{sequence, reduction, input, output, layout}.lay_out();
+  });
 }
 
-/// Messages between pairs, through the senders' scratch: a sender stages a chunk for each receiver
-/// (of AllGather, one for all), tells them, and they pull it. Both ends cut a list of messages
-/// alike. Returns when the receivers have pulled everything.
+/// Messages between pairs, through the senders' scratch. A sender stages a chunk for each receiver
+/// (of AllGather, one for all) and posts it, and the receivers pull it. Both ends cut a list of
+/// messages alike.
 template <class Op, class Algo>
-void exchange_staged(CopySequence<Algo>& go, const MessageTable& table) {
-  constexpr bool one_for_all = is_one_of<Op, AllGather>;
-  const int ranks = go.ranks(), me = go.me();
-  const Index most = one_for_all ? go.slot_bytes() : go.place_bytes();
+class StagedExchange {
+  static constexpr bool one_for_all = is_one_of<Op, AllGather>;
   using List = std::vector<Message>;
-  const auto cut = [most](const List& messages) {
+
+ public:
+  StagedExchange(CopySequence<Algo>& sequence, const MessageTable& table)
+      : sequence_{sequence},
+        table_{table},
+        out_(std::size_t(sequence.ranks())),
+        in_(std::size_t(sequence.ranks())) {
+    for (int p = 0; p < sequence.ranks(); ++p) {
+      const auto at = std::size_t(p);
+      if (p == sequence.me()) continue;
+      out_[at] = cut(table.sends[at]);
+      in_[at] = cut(table.recvs[at]);
+      steps_ = std::max({steps_, out_[at].size(), in_[at].size()});
+    }
+  }
+
+  /// Lays out all chunks. The sequence ends when the receivers have pulled everything.
+  void lay_out() {
+    stage(0);
+    for (std::size_t k = 0; k < steps_; ++k) {
+      sequence_.sync(with(out_, k), with(in_, k), before(in_, k), before(out_, k));
+      sequence_.fork();
+      if (k + 1 < steps_) stage(k + 1);
+      if (k == 0) move_own();
+      pull(k);
+      sequence_.join();
+    }
+    if (steps_ == 0) move_own();
+    sequence_.sync(0, 0, before(in_, steps_), before(out_, steps_));
+  }
+
+ private:
+  List cut(const List& messages) const {
+    const Index most = one_for_all ? sequence_.slot_bytes() : sequence_.place_bytes();
     List chunks;
     for (const Message& m : messages) {
       for (Index at = 0; at < m.bytes; at += most) {
@@ -232,63 +299,52 @@ void exchange_staged(CopySequence<Algo>& go, const MessageTable& table) {
       }
     }
     return chunks;
-  };
-  std::vector<List> out(std::size_t(ranks), List{}), in(std::size_t(ranks), List{});
-  std::size_t steps = 0;
-  for (int p = 0; p < ranks; ++p) {
-    const auto at = std::size_t(p);
-    if (p == me) continue;
-    out[at] = cut(table.sends[at]);
-    in[at] = cut(table.recvs[at]);
-    steps = std::max({steps, out[at].size(), in[at].size()});
   }
-  /// Ranks whose list has a k-th chunk.
-  const auto with = [&](const std::vector<List>& lists, std::size_t k) {
+  /// Returns the bits of the ranks whose list has a k-th chunk.
+  static unsigned with(const std::vector<List>& lists, std::size_t k) {
     unsigned bits = 0;
-    for (int p = 0; p < ranks; ++p) bits |= unsigned(k < lists[std::size_t(p)].size()) << p;
+    for (std::size_t p = 0; p < lists.size(); ++p) bits |= unsigned(k < lists[p].size()) << p;
     return bits;
-  };
-  const auto before = [&](const std::vector<List>& lists, std::size_t k) {
+  }
+  static unsigned before(const std::vector<List>& lists, std::size_t k) {
     return k == 0 ? 0u : with(lists, k - 1);
-  };
-  const auto stage = [&](std::size_t k) {
+  }
+  void stage(std::size_t k) {
     CopyRuns runs;
-    for (int p = 0; p < ranks; ++p) {
-      const List& list = out[std::size_t(p)];
+    for (int p = 0; p < sequence_.ranks(); ++p) {
+      const List& list = out_[std::size_t(p)];
       if (k >= list.size() || (one_for_all && runs.count > 0)) continue;
-      char* const to = one_for_all ? go.slot(me, Index(k)) : go.place(me, Index(k), p);
-      runs.run[runs.count++] = {to, list[k].data, list[k].bytes};
+      runs.run[runs.count++] = {place(sequence_.me(), k, p), list[k].data, list[k].bytes};
     }
-    go.run(runs);
-  };
-  const auto move_own = [&] {
-    const auto& from = table.sends[std::size_t(me)];
-    const auto& to = table.recvs[std::size_t(me)];
+    sequence_.run(runs);
+  }
+  void pull(std::size_t k) {
+    for (int j = 1; j < sequence_.ranks(); ++j) {
+      const int p = sequence_.ahead(j);
+      const List& list = in_[std::size_t(p)];
+      if (k >= list.size()) continue;
+      sequence_.copy(list[k].data, place(p, k, sequence_.me()), list[k].bytes);
+    }
+  }
+  char* place(int owner, std::size_t k, int rank) const {
+    return one_for_all ? sequence_.slot(owner, Index(k)) : sequence_.place(owner, Index(k), rank);
+  }
+  void move_own() {
+    const auto& from = table_.sends[std::size_t(sequence_.me())];
+    const auto& to = table_.recvs[std::size_t(sequence_.me())];
     for (std::size_t m = 0; m < from.size() && m < to.size(); ++m) {
       if (from[m].data == to[m].data) continue;
       CopyRuns runs;
       runs.run[runs.count++] = {to[m].data, from[m].data, std::min(from[m].bytes, to[m].bytes)};
-      go.run(runs);
+      sequence_.run(runs);
     }
-  };
-  stage(0);
-  for (std::size_t k = 0; k < steps; ++k) {
-    go.sync(with(out, k), with(in, k), before(in, k), before(out, k));
-    go.fork();
-    if (k + 1 < steps) stage(k + 1);
-    if (k == 0) move_own();
-    for (int j = 1; j < ranks; ++j) {
-      const int p = go.ahead(j);
-      const List& list = in[std::size_t(p)];
-      if (k >= list.size()) continue;
-      const char* const from = one_for_all ? go.slot(p, Index(k)) : go.place(p, Index(k), me);
-      go.copy(list[k].data, from, list[k].bytes);
-    }
-    go.join();
   }
-  if (steps == 0) move_own();
-  go.sync(0, 0, before(in, steps), before(out, steps));
-}
+
+  CopySequence<Algo>& sequence_;
+  const MessageTable& table_;
+  std::vector<List> out_, in_;  // chunks by peer
+  std::size_t steps_ = 0;
+};
 
 /// The same straight into the peers' buffers: every rank's `recv` lies at the same place of one
 /// window. Senders wait until the receivers' streams have come here.
@@ -322,6 +378,27 @@ void exchange_in_window(CopySequence<Algo>& go, const MessageTable& table,
   go.sync(to, from);
 }
 
+/// Finds the buffer of this rank that peers can write to if all ranks have theirs at one place of a
+/// window. Returns none if this rank's SendRecv is not one send and one receive.
+template <class Op>
+std::optional<Message> window_buffer(const MessageTable& table, int ranks) {
+  Message recv{};
+  if constexpr (is_one_of<Op, AllGather, AllToAll>) {
+    const Message& first = table.recvs[0][0];
+    recv = {first.data, first.bytes * ranks};
+  } else if constexpr (is_one_of<Op, SendRecv>) {
+    int sends = 0, recvs = 0;
+    for (int p = 0; p < ranks; ++p) {
+      const auto& list = table.recvs[std::size_t(p)];
+      sends += int(table.sends[std::size_t(p)].size());
+      recvs += int(list.size());
+      if (!list.empty()) recv = list[0];
+    }
+    if (sends != 1 || recvs != 1) return std::nullopt;
+  }
+  return recv;
+}
+
 template <class Op, class Algo>
 Result<void> exchange_by_copies(const std::shared_ptr<Connections>& owner, const CallInfo& info,
                                 const MessageTable& table, Stream stream) {
@@ -345,24 +422,9 @@ Result<void> exchange_by_copies(const std::shared_ptr<Connections>& owner, const
   if (!TellsByStream<Algo> && CopyKernels<Algo>::sync == nullptr) {
     return fail(connections.no_device_code());
   }
-  // The buffer that peers would write to, where all ranks have one at the same place.
-  Message recv{};
-  if constexpr (is_one_of<Op, AllGather, AllToAll>) {
-    const Message& first = table.recvs[0][0];
-    recv = {first.data, first.bytes * ranks};
-  } else if constexpr (is_one_of<Op, SendRecv>) {
-    int sends = 0, recvs = 0;
-    for (int p = 0; p < ranks; ++p) {
-      const auto& list = table.recvs[std::size_t(p)];
-      sends += int(table.sends[std::size_t(p)].size());
-      recvs += int(list.size());
-      if (!list.empty()) recv = list[0];
-    }
-    if (sends != 1 || recvs != 1) {
-      recv = {};
-      if (!Algo::stages) return fail(connections.not_in_window(nullptr));
-    }
-  }
+  const std::optional<Message> buffer = window_buffer<Op>(table, ranks);
+  if (!buffer && !Algo::stages) return fail(connections.not_in_window(nullptr));
+  const Message recv = buffer.value_or(Message{});
   const std::lock_guard lock{connections.mutex()};
   Connections::InWindow window;
   if (recv.bytes > 0) window = connections.in_window(recv.data, recv.bytes);
@@ -382,7 +444,7 @@ Result<void> exchange_by_copies(const std::shared_ptr<Connections>& owner, const
   if (window) placed.place = window.offset;
   return launch_copies<Algo>(connections, placed, stream, keep, [&](CopySequence<Algo>& go) {
     if constexpr (Algo::stages) {
-      if (!window) return exchange_staged<Op>(go, table);
+      if (!window) return StagedExchange<Op, Algo>{go, table}.lay_out();
     }
     exchange_in_window<Op>(go, table, window);
   });

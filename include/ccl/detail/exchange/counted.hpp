@@ -86,7 +86,36 @@ Result<void> counted_on_device(Connections& connections, const CallInfo& info, C
   return connections.finish_on_device(code, stream);
 }
 
-/// On CPU lanes the counts travel first, in messages of their own.
+/// Returns the messages of the rows, after all counts are known.
+inline MessageTable row_messages(const CountedWork& work, int ranks) {
+  const bool apart = work.row_bytes >= CountedWork::apart_bytes;
+  MessageTable table{ranks};
+  for (int p = 0; p < ranks; ++p) {
+    const int to = work.send_counts[p], from = work.recv_counts[p];
+    const Index sent = Index{p} * work.send_stride, received = Index{p} * work.recv_stride;
+    if (!apart) {
+      table.send(p, work.send + sent * work.row_bytes, to * work.row_bytes);
+      table.recv(p, work.recv + received * work.row_bytes, from * work.row_bytes);
+      continue;
+    }
+    const auto row = [&](int i) {
+      return work.send_rows == nullptr ? sent + i : Index{work.send_rows[sent + i]};
+    };
+    for (int i = 0; i < to; ++i) {
+      table.send(p, work.send + row(i) * work.row_bytes, work.row_bytes);
+      if (work.side_bytes == 0) continue;
+      table.send(p, work.send_side + row(i) * work.side_bytes, work.side_bytes);
+    }
+    for (int i = 0; i < from; ++i) {
+      table.recv(p, work.recv + (received + i) * work.row_bytes, work.row_bytes);
+      if (work.side_bytes == 0) continue;
+      table.recv(p, work.recv_side + (received + i) * work.side_bytes, work.side_bytes);
+    }
+  }
+  return table;
+}
+
+/// Runs a counted exchange on CPU lanes. The counts travel first, in messages of their own.
 template <class Op, class Algo, class Proto>
 Result<void> counted_on_host(Connections& connections, const CallInfo& info, const CountedWork& work) {
   const std::lock_guard lock{connections.mutex()};
@@ -126,30 +155,7 @@ Result<void> counted_on_host(Connections& connections, const CallInfo& info, con
     }
     connections.help();
   }
-  const bool apart = work.row_bytes >= CountedWork::apart_bytes;
-  MessageTable table{ranks};
-  for (int p = 0; p < ranks; ++p) {
-    const int to = work.send_counts[p], from = work.recv_counts[p];
-    const Index sent = Index{p} * work.send_stride, received = Index{p} * work.recv_stride;
-    if (!apart) {
-      table.send(p, work.send + sent * work.row_bytes, to * work.row_bytes);
-      table.recv(p, work.recv + received * work.row_bytes, from * work.row_bytes);
-      continue;
-    }
-    const auto row = [&](int i) {
-      return work.send_rows == nullptr ? sent + i : Index{work.send_rows[sent + i]};
-    };
-    for (int i = 0; i < to; ++i) {
-      table.send(p, work.send + row(i) * work.row_bytes, work.row_bytes);
-      if (work.side_bytes == 0) continue;
-      table.send(p, work.send_side + row(i) * work.side_bytes, work.side_bytes);
-    }
-    for (int i = 0; i < from; ++i) {
-      table.recv(p, work.recv + (received + i) * work.row_bytes, work.row_bytes);
-      if (work.side_bytes == 0) continue;
-      table.recv(p, work.recv_side + (received + i) * work.side_bytes, work.side_bytes);
-    }
-  }
+  const MessageTable table = row_messages(work, ranks);
   run_messages<Op, Algo, Proto>(connections, table);
   if (ranks == 1) return {};
   return connections.finish();

@@ -9,42 +9,35 @@
 #include <vector>
 
 namespace ccl::detail {
-/// Runs a lane on a thread of its own, which takes no signals. False if none is to be had, which is
-/// logged the first time. In the library: a program may be compiled without exceptions.
+/// Runs a lane on a new thread, which takes no signals. Returns false if the system creates no
+/// thread, and logs the first such failure. Defined in the library, because a program may be
+/// compiled without exceptions.
 bool start_lane(std::vector<std::thread>& threads, std::function<void()> lane);
 
-/// The lanes of one group, made of CPU threads.
+/// Lanes of one group of several CPU threads: `lane(rank)` returns the handle of one. Specialized
+/// for each such group.
 template <class Group>
 struct HostBlock;
-template <>
-struct HostBlock<SoloLane> {
-  SoloLane lane(int) { return {}; }
-};
-template <int Width>
-struct HostBlock<ThreadLanes<Width>> {
-  typename ThreadLanes<Width>::Team team;
-  ThreadLanes<Width> lane(int rank) { return {team, rank}; }
-};
-/// One lane of one channel. What a program's functor throws would leave its peers with steps that
-/// never come, so it ends the program, as in a thread.
+
+/// Runs one lane of one channel. An exception of the user's functor ends the program, as in a
+/// thread, because the peers would wait for the missing steps.
 template <class Body, class Group>
 void run_lane(const Body& body, Group group, int channel) noexcept {
   if constexpr (HasBlockEpilogue<Body>) {
     const auto left = body(group, channel);
-    group.sync();  // every lane has read what end() overwrites
+    group.sync();  // every lane has read the data that end() overwrites
     body.end(left, channel, group.rank(), Group::width);
   } else {
     body(group, channel);
   }
 }
 
-/// Runs one launch on CPU lanes: `body(group, channel)` for each channel, on a group of its own.
-/// Channel 0 of `SoloLane` runs on the calling thread, everything else on threads of its own.
-/// Returns when all lanes are done or have given up. All threads help the proxy that the calling
-/// one helps: it may block while they are at it.
-/// Of `SoloLane`, channels for which no thread is to be had follow channel 0 on the calling one, in
-/// their order: all ranks are at, or beyond, the first channel that any of them has not done, so
-/// that it comes to its end, and the next.
+/// Runs one launch on CPU lanes: `body(group, channel)` for each channel, on one group per channel.
+/// Returns when all lanes have completed or failed. All threads help the proxy of the caller.
+///
+/// Channel 0 of `SoloLane` runs on the calling thread, every other lane on a new thread. If the
+/// system creates no thread, the remaining channels follow channel 0 on the calling thread, in
+/// order. They complete: every rank works on the first channel that some rank has not done.
 struct HostExecutor {
   template <LaneGroup Group, class Body>
   static void run(int channels, const Body& body) {

@@ -55,7 +55,7 @@ class SimLaunch {
     wire_.slot_packets = int(stage_.plan.slot_bytes / Index(sizeof(Packet)));
     wire_.slots = &packet_;
     const Index slice =
-        WirePrims<SoloLane, Proto, R, 16, 1, 1>::slice_capacity(wire_, stage_.plan.slice_steps) *
+        WireFormat<SoloLane, Proto, R, 16>::slice_capacity(wire_, stage_.plan.slice_steps) *
         Index(sizeof(typename R::Type));
     stage_.slice_bytes = slice;
     stage_.overhead = double(stage_.plan.slot_bytes) * stage_.plan.slice_steps / double(slice);

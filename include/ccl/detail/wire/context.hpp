@@ -10,6 +10,8 @@ namespace ccl::detail {
 template <class Op, LaneGroup Group, Protocol<Group> Proto, class R, int Align,
           class Work = WireWork<R>, bool Proxied = true>
 class WireContext {
+  using Format = WireFormat<Group, Proto, R, Align>;
+
  public:
   CCL_HD WireContext(Group group, const Work& work, int channel, int server = 0)
       : group_{group}, work_{work}, channel_{channel}, server_{server} {}
@@ -28,10 +30,9 @@ class WireContext {
 
   /// This channel's rounds of the message, with a chunk for each of `shares` shares.
   CCL_HD Chunks chunks(int shares) const {
-    using Prims = WirePrims<Group, Proto, R, Align, 1, 1>;
     constexpr Index grain = grain_elements();
     const Wire& any = any_wire();
-    const Index slice = Prims::slice_capacity(any, work_.slice_steps);
+    const Index slice = Format::slice_capacity(any, work_.slice_steps);
     const Index most = slice * (work_.chunk_steps / work_.slice_steps);
     Index chunk = most / grain * grain;
     Layout layout = work_.layout;
@@ -53,9 +54,8 @@ class WireContext {
   }
   /// The same of chunks of `count` elements, which take the slots that they fill.
   CCL_HD int window(Index count) const {
-    using Prims = WirePrims<Group, Proto, R, Align, 1, 1>;
     const Wire& any = any_wire();
-    const Index slices = div_up(count, Prims::slice_capacity(any, work_.slice_steps));
+    const Index slices = div_up(count, Format::slice_capacity(any, work_.slice_steps));
     const int most = any.slot_count / work_.slice_steps;
     const int chunks = slices < 1 ? most : slices < most ? most / int(slices) : 1;
     return chunks;
@@ -73,7 +73,7 @@ class WireContext {
   /// Chunks begin at multiples of 128 bytes, so that aligned buffers stay aligned; of 16 bytes at
   /// least where a tile of many lanes holds fewer elements, as a chunk must fit the wire.
   CCL_HD static constexpr Index grain_elements() {
-    constexpr Index most = WirePrims<Group, Proto, R, Align, 1, 1>::tile_elements;
+    constexpr Index most = Format::tile_elements;
     Index n = 128;
     while (n > 1 && (n / 2) * Index{sizeof(typename R::Type)} % 128 == 0) n /= 2;
     while (Group::width > 1 && n > most) n /= 2;
@@ -107,7 +107,7 @@ struct WireBody {
   static constexpr int max_lanes = Op::reduces && Algo::wires > 2 ? 256 : 512;
   template <LaneGroup Group>
   static constexpr Index min_slice_bytes =
-      WirePrims<Group, Proto, R, Align, 1, 1>::min_slice_bytes;
+      WireFormat<Group, Proto, R, Align>::min_slice_bytes;
   const Work& work;
 
   template <LaneGroup Group>
@@ -136,7 +136,7 @@ struct ExchangeBody {
   static constexpr int max_lanes = 512;
   template <LaneGroup Group>
   static constexpr Index min_slice_bytes =
-      WirePrims<Group, Proto, Bytes, Align, 1, 1>::min_slice_bytes;
+      WireFormat<Group, Proto, Bytes, Align>::min_slice_bytes;
   const Work& work;
 
   template <LaneGroup Group>

@@ -11,6 +11,7 @@ template <LaneGroup Group, Protocol<Group> Proto, class R, int Align, class Work
 class Exchange {
   using Memory = typename Group::Memory;
   using Prims = WirePrims<Group, Proto, R, Align, 1, 1>;
+  using Format = WireFormat<Group, Proto, R, Align>;
   static_assert(sizeof(typename R::Type) == 1, "Messages are bytes.");
 
  public:
@@ -19,7 +20,7 @@ class Exchange {
   Exchange(const Exchange&) = delete;
   Exchange& operator=(const Exchange&) = delete;
   CCL_HD ~Exchange() {
-    if constexpr (Prims::contiguous) drain();
+    if constexpr (Format::contiguous) drain();
   }
 
   CCL_HD int rank() const { return work_.rank; }
@@ -103,11 +104,11 @@ class Exchange {
     }
     if (at.message < n) {
       Prims prims{group_, work_, channel_, {Sends ? -1 : peer}, {Sends ? peer : -1}};
-      const Index slice = Prims::slice_capacity(wire<Sends>(peer), work_.slice_steps);
+      const Index slice = Format::slice_capacity(wire<Sends>(peer), work_.slice_steps);
       const Index left = now.bytes - at.done;
       const Index count = left < slice ? left : slice;
       prims.bind(now.data + at.done);
-      if constexpr (Prims::contiguous) {
+      if constexpr (Format::contiguous) {
         if constexpr (Sends) {
           prims.lend_on();
         } else {
@@ -115,7 +116,7 @@ class Exchange {
         }
       }
       bool ready = Sends ? prims.can_send() : prims.can_recv();
-      if constexpr (!Prims::contiguous) {
+      if constexpr (!Format::contiguous) {
         // Words in memory of the host: to begin with this peer anew takes longer than a few looks.
         const int more = wire<Sends>(peer).proxied ? looks - 1 : 0;
         for (int look = 0; look < more && !ready; ++look) {

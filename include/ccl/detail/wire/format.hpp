@@ -1,0 +1,54 @@
+#pragma once
+
+#include <ccl/detail/base/bytes.hpp>
+#include <ccl/detail/lanes/pair_lane.hpp>
+#include <ccl/detail/numeric/reduction.hpp>
+#include <ccl/detail/numeric/user_buffer.hpp>
+#include <ccl/proto/protocol.hpp>
+#include <ccl/types/wire.hpp>
+
+namespace ccl::detail {
+
+/// Layout of the elements of `R` on a wire of protocol `Proto` that lanes of `Group` fill or drain.
+///
+/// Groups of one CPU lane move slices of plain protocols (Simple) as arrays of elements. All other
+/// groups move tiles.
+template <LaneGroup Group, Protocol<Group> Proto, class R, int Align>
+struct WireFormat {
+  using T = typename R::Type;
+  using Data = UserBuffer<T, Align>;
+  using Lane = typename Proto::template Lane<Group, Element<T>::words_per_cell>;
+  using Pair = PairLane<Proto, Group, T>;
+  static constexpr bool contiguous =
+      Group::width == 1 && !Proto::carries_flags && LiesPlainly<Proto>;
+  static constexpr int tile_elements = Lane::tile_cells * Data::per_cell;
+  static constexpr Index tile_bytes = Index{Lane::tile_packets} * Index{sizeof(Packet)};
+  /// Minimum size of a slice in bytes. With a smaller slice no step completes.
+  static constexpr Index min_slice_bytes = contiguous ? Index{sizeof(T)} : tile_bytes;
+
+  /// Elements in a slice of `steps` slots.
+  CCL_HD static constexpr Index slice_capacity(const Wire& wire, int steps) {
+    const Index packets = Index{wire.slot_packets} * steps;
+    if constexpr (contiguous) return packets * Index{sizeof(Packet)} / Index{sizeof(T)};
+    return packets / Lane::tile_packets * tile_elements;
+  }
+  /// Bytes that n elements take on the wire.
+  CCL_HD static Word wire_bytes(int n) {
+    if constexpr (contiguous) return Word(n) * sizeof(T);
+    if constexpr (!Proto::carries_flags && Lane::tile_packets == Group::width) {
+      return Word(div_up(n, tile_elements / Group::width)) * sizeof(Packet);  // a packet per lane
+    }
+    return Word(div_up(n, tile_elements)) * Word(tile_bytes);
+  }
+};
+
+/// Parts of a step on one tile, in the order in which a lane does them.
+struct StepParts {
+  bool recv = false;     // take the tiles that the wires in have delivered
+  bool own = false;      // load the tile of this rank's own data
+  bool out = false;      // store the result in the user's memory
+  bool send = false;     // store the result in the slots of the wires out
+  bool post_op = false;  // finish the reduction before the result leaves
+};
+
+}  // namespace ccl::detail

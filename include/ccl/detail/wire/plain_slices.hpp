@@ -1,0 +1,146 @@
+#pragma once
+
+#include <ccl/detail/lanes/spin_wait.hpp>
+#include <ccl/detail/numeric/user_buffer.hpp>
+#include <ccl/detail/transport/zero_copy.hpp>
+#include <ccl/detail/wire/ends.hpp>
+#include <ccl/detail/wire/format.hpp>
+#include <ccl/detail/wire/solo_move.hpp>
+
+namespace ccl::detail {
+
+/// Slices of one CPU lane over plain protocols: arrays of elements, side by side in the slots.
+/// A wire with a `ZeroCopy` moves a slice of one step from or to the user's memory, past its slot.
+template <class Memory, class R, int Align, int MaxIn, int MaxOut>
+class PlainSlices {
+  using Data = UserBuffer<typename R::Type, Align>;
+  using Ends = WireEnds<MaxIn, MaxOut>;
+  static constexpr Index size = sizeof(typename R::Type);
+
+ public:
+  /// `in` and `out`: the wires of the channel, by peer.
+  PlainSlices(const Wire* in, const Wire* out, Ends& ends) : in_{in}, out_{out}, ends_{ends} {}
+
+  /// Permits the proxies to read what is sent from the user's memory. `after_end`: also after the
+  /// primitives end, until the holder of the memory has waited.
+  void lend(bool after_end) {
+    lends_ = true;
+    lends_after_end_ = lends_after_end_ || after_end;
+  }
+  /// True if the proxy reads the next slice of wire `o` from the user's memory.
+  bool is_lent(int o) const { return lent_[o] == ends_.out[o].sent + 1; }
+
+  /// Offers the place of the next n elements to the proxy, in steps that only store what arrives.
+  template <StepParts Step>
+  void offer(const Data& data, Index out_at, Index n) {
+    if constexpr (only_stores<Step>) {
+      if (ZeroCopy* const past = zero_copy(in_, ends_.in[0].peer, n); past != nullptr) {
+        past->offer(ends_.in[0].received, data.out(out_at), n * size);
+      }
+    }
+  }
+  /// Reports to the proxies that the lane waits for a slice of n elements on every wire in.
+  void want(Index n) {
+    for (int i = 0; i < MaxIn; ++i) {
+      if (!ends_.uses_in(i) || ends_.in[i].template has_slice<Memory>(ends_.shape)) continue;
+      ZeroCopy* const past = in_[ends_.in[i].peer].zero_copy;
+      if (past == nullptr) continue;
+      const int steps = ends_.shape.steps;
+      past->want(ends_.in[i].received + unsigned(steps), steps == 1 ? n * size : -1);
+    }
+  }
+
+  template <StepParts Step>
+  void move(const R& reduction, const Data& data, Index in_at, Index out_at, Index n) {
+    const void* from[MaxIn]{};
+    int sources = 0;
+    if constexpr (Step.recv) {
+      for (int i = 0; i < MaxIn; ++i) {
+        if (ends_.uses_in(i)) from[sources++] = ends_.in[i].slot(ends_.shape);
+      }
+    }
+    void* const out = Step.out ? data.out(out_at) : nullptr;
+    const void* const own = Step.own ? data.in(in_at) : nullptr;
+    if (has_landed<Step>(n)) from[0] = out;
+    void* slots[MaxOut]{};
+    int filled = 0;
+    if constexpr (Step.send) filled = lend_or_fill<Step>(own, out, n, slots);
+    if (filled == 0 && (out == nullptr || (out == from[0] && own == nullptr))) return;
+    move_elements<R, Step.post_op, Step.recv ? MaxIn : 0>(reduction, out, slots, filled, own, from,
+                                                          sources, n);
+  }
+
+  /// Waits until the proxies have read what was lent. After a failure, revokes all memory.
+  void drain(SpinWait<Memory>& spin) {
+    for (int o = 0; o < MaxOut && !lends_after_end_; ++o) {
+      OutEnd& out = ends_.out[o];
+      if (!out.is_open()) continue;
+      while (Memory::load_credit(out.credit) < lent_[o]) {
+        if (spin.ends(out.peer, out.sent)) break;
+      }
+    }
+    if (!spin.failed()) return;
+    for (const OutEnd& out : ends_.out) revoke(out_, out.peer);
+    for (const InEnd& in : ends_.in) revoke(in_, in.peer);
+  }
+
+ private:
+  template <StepParts Step>
+  static constexpr bool only_stores = MaxIn == 1 && Step.recv && Step.out && !Step.own;
+
+  /// Returns null if a slice of n elements goes through the slots.
+  ZeroCopy* zero_copy(const Wire* wires, int peer, Index n) const {
+    const bool pays = ends_.shape.steps == 1 && n * size >= ZeroCopy::min_bytes;
+    return pays ? wires[peer].zero_copy : nullptr;
+  }
+  /// True if the proxy has put the slice where it was offered.
+  template <StepParts Step>
+  bool has_landed(Index n) const {
+    if constexpr (only_stores<Step>) {
+      const InEnd& in = ends_.in[0];
+      if (zero_copy(in_, in.peer, n) == nullptr) return false;
+      return in_[in.peer].sizes[int(in.received) & (ends_.shape.slot_count - 1)] >= ZeroCopy::mark;
+    }
+    return false;
+  }
+  /// Lends the slice to the proxies that may read it from the user's memory. Lists the slots of the
+  /// other wires out, and returns their number.
+  template <StepParts Step>
+  int lend_or_fill(const void* own, const void* out, Index n, void** slots) {
+    // True if the user's memory holds the slice unchanged. After a store it does, too.
+    constexpr bool unchanged = Step.own && !Step.recv && !prepares<R>();
+    int filled = 0;
+    for (int o = 0; o < MaxOut; ++o) {
+      if (!ends_.uses_out(o)) continue;
+      OutEnd& end = ends_.out[o];
+      if constexpr (unchanged || Step.out) {
+        ZeroCopy* const past = lends_ ? zero_copy(out_, end.peer, n) : nullptr;
+        if (past != nullptr) {
+          past->lend(end.sent, unchanged ? own : out);
+          lent_[o] = end.sent + 1;
+          continue;
+        }
+      }
+      slots[filled++] = end.slot(ends_.shape);
+    }
+    return filled;
+  }
+  static void revoke(const Wire* wires, int peer) {
+    if (peer < 0) return;
+    if (ZeroCopy* const past = wires[peer].zero_copy) past->revoke();
+  }
+
+  const Wire* const in_;
+  const Wire* const out_;
+  Ends& ends_;
+  bool lends_ = false, lends_after_end_ = false;
+  Word lent_[MaxOut] = {};  // by wire out: one more than the last step that was lent
+};
+
+/// Replaces `PlainSlices` for groups that move tiles.
+struct NoPlainSlices {
+  CCL_HD NoPlainSlices(const Wire*, const Wire*, const auto&) {}
+  CCL_HD void lend(bool) {}
+};
+
+}  // namespace ccl::detail
