@@ -1,6 +1,6 @@
 // What a compiler that asks for all warnings may say nothing of: a functor without vectors.
 #include <ccl/algo/ring.hpp>
-#include <ccl/collective/collective.hpp>
+#include <ccl/collective.hpp>
 #include <ccl/proto/simple.hpp>
 
 double elsewhere(double a, double b);

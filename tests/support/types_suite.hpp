@@ -5,7 +5,7 @@
 // compositions of the rows are compiled, a part of them in each types_<n>_test.cpp.
 #include <ccl/algo/ring.hpp>
 #include <ccl/algo/tree.hpp>
-#include <ccl/collective/collective.hpp>
+#include <ccl/collective.hpp>
 #include <ccl/proto/ll.hpp>
 #include <ccl/proto/ll128.hpp>
 #include <ccl/proto/simple.hpp>

@@ -2,6 +2,7 @@
 
 #include <ccl/detail/base/handle.hpp>
 #include <ccl/types/peer_info.hpp>
+#include <ccl/comm/config.hpp>
 #include <ccl/comm/report.hpp>
 #include <ccl/types/result.hpp>
 #include <ccl/types/word.hpp>
@@ -20,28 +21,6 @@ struct CommState;
 /// What handles stand on that were moved from: it is as if failed, with `Errc::invalid_usage`.
 std::shared_ptr<CommState> moved_from() noexcept;
 }  // namespace detail
-
-/// How a communicator is to behave. What is not set is taken from the settings (docs/settings.md).
-/// The same on all ranks, but for `name` and `device`.
-struct Config {
-  /// No GPU: data is in CPU memory.
-  static constexpr int cpu = -1;
-  /// In a program with device code (<ccl/ccl.cuh>), where there is a GPU: the device of the
-  /// thread's CUDA context; without one the rank's own, counted on its host (`from_env`,
-  /// `create_all`), or the first. Else `cpu`.
-  static constexpr int automatic = -2;
-
-  bool blocking = true;                  // false: create returns at once; see `Communicator::wait`
-  std::optional<bool> check;             // compare every call's arguments between ranks (CCL_CHECK)
-  std::optional<double> timeout_s;       // of a wait without progress; 0: for ever (CCL_TIMEOUT)
-  std::optional<double> init_timeout_s;  // of creation (CCL_INIT_TIMEOUT)
-  std::optional<Index> memory_budget_bytes;       // of wires and scratch (CCL_MEMORY_BUDGET)
-  std::optional<int> channels;                    // of every composition; unset: the plan's choice
-  std::optional<int> min_channels, max_channels;  // limits on that choice (CCL_MIN_CTAS, _MAX_CTAS)
-  int device = automatic;                         // CUDA device
-  std::string tune_file;                          // measurements to choose by (CCL_TUNE_FILE)
-  std::string name;                               // for messages
-};
 
 /// What `Communicator::shrink` does to the communicator that it is called on.
 enum class Shrink {

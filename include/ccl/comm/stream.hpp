@@ -2,11 +2,9 @@
 
 #include <ccl/types/result.hpp>
 
-#include <condition_variable>
-#include <functional>
-#include <mutex>
-#include <queue>
-#include <thread>
+#include <cstddef>
+#include <memory>
+#include <utility>
 
 struct CUstream_st;  // of CUDA: cudaStream_t points to it
 
@@ -15,38 +13,45 @@ namespace detail {
 struct Recorder;
 }
 
-/// An ordered queue of calls on a thread of its own: what a CUDA stream is to a GPU. A collective
-/// given a stream returns at once and runs when everything queued before it has run.
+/// Ordered queue of calls with a thread that runs them, as a CUDA stream is for a GPU. A collective
+/// that is given a stream returns at once. It runs when all calls queued before it have run.
 class HostStream {
  public:
-  HostStream();   // throws where the process may have no further thread
-  ~HostStream();  // runs what is queued, then ends the thread; in a forked child nothing
+  HostStream();   // throws if the process may have no further thread
+  ~HostStream();  // runs all queued calls, then ends the thread; does nothing in a forked child
   HostStream(const HostStream&) = delete;
   HostStream& operator=(const HostStream&) = delete;
 
-  /// Any thread. `call` runs after all that was queued before; its failure is kept for
-  /// `synchronize`, and what comes after it runs all the same. It throws nothing: an exception ends
-  /// the program.
-  void enqueue(std::function<Result<void>()> call);
-  /// Waits until all that was queued has run. The first failure since the last synchronize. On this
-  /// stream's own thread, where it would wait for itself: `Errc::invalid_usage`.
+  /// Queues `call`, which returns a `Result<void>`. Any thread may queue. `synchronize` returns its
+  /// failure; later calls run all the same. An exception that `call` throws ends the program.
+  template <class F>
+  void enqueue(F call) {
+    push(std::make_unique<CallOf<F>>(std::move(call)));
+  }
+  /// Blocks until all queued calls have run. Returns the first failure since the last synchronize.
+  /// On the stream's own thread it would wait for itself and returns `Errc::invalid_usage`.
   Result<void> synchronize();
 
  private:
-  void run();
+  struct State;
+  struct Call {
+    virtual ~Call() = default;
+    virtual Result<void> run() = 0;
+  };
+  template <class F>
+  struct CallOf final : Call {
+    explicit CallOf(F f) : call{std::move(f)} {}
+    Result<void> run() override { return call(); }
+    F call;
+  };
+  void push(std::unique_ptr<Call> call);
 
-  std::mutex mutex_;
-  std::condition_variable wake_, idle_;
-  std::queue<std::function<Result<void>()>> queue_;
-  bool busy_ = false, stop_ = false;
-  Result<void> failure_;
-  int process_;  // whose thread it is; see `detail::forks_before`
-  std::thread thread_;
+  std::unique_ptr<State> state_;
 };
 
-/// Where a collective is queued: a HostStream or a cudaStream_t. Null: on the CPU the call blocks;
-/// on a GPU it is the legacy default stream. A view: the stream must outlive what is queued on it
-/// and, on a GPU, the communicator's next launch on another stream.
+/// View of the stream that a collective is queued on: a `HostStream` or a `cudaStream_t`. With null
+/// a call on CPU ranks blocks, and a call on GPUs takes the legacy default stream. The stream must
+/// outlive the calls queued on it and, on GPUs, the communicator's next launch on another stream.
 class Stream {
  public:
   Stream() = default;
@@ -57,7 +62,7 @@ class Stream {
   HostStream* host() const { return host_; }
   CUstream_st* cuda() const { return cuda_; }
 
-  /// For `group`: the call is not made, but put there.
+  /// Stream of a group: the call is recorded and not made.
   explicit Stream(detail::Recorder& recorder) : recorder_{&recorder} {}
   detail::Recorder* recorder() const { return recorder_; }
 

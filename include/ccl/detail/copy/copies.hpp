@@ -1,14 +1,14 @@
 #pragma once
 
+#include <ccl/detail/copy/registry.hpp>
+#include <ccl/detail/base/min_max.hpp>
 #include <ccl/types/operations.hpp>
 #include <ccl/detail/launch/device_launch.hpp>
 #include <ccl/detail/exchange/over_wires.hpp>
 #include <ccl/detail/launch/recorder.hpp>
 #include <ccl/detail/copy/work.hpp>
-#include <ccl/detail/exec/kernel_registry.hpp>
 #include <ccl/detail/runtime/connections.hpp>
 
-#include <algorithm>
 #include <memory>
 #include <mutex>
 #include <utility>
@@ -165,13 +165,13 @@ Result<void> reduce_by_copies(Connections& connections, const CallInfo& info, co
     const Index most = go.place_bytes() / size / grain * grain;
     const Index whole = all ? div_up<Index>(layout.count, ranks) : layout.count;
     const Index chunks = div_up(whole, most);
-    const Index each = std::min(most, div_up(div_up(whole, chunks), grain) * grain);
+    const Index each = min_of(most, div_up(div_up(whole, chunks), grain) * grain);
     struct Piece {
       Index in, out, count;  // elements
     };
     const auto piece = [&](int rank, Index chunk) {
       const Index at = all ? (chunk * ranks + rank) * each : chunk * each;
-      const Index count = std::clamp<Index>(layout.count - at, 0, each);
+      const Index count = max_of<Index>(0, min_of(layout.count - at, each));
       return Piece{all ? at : rank * layout.in_stride + at, at, count};
     };
     const auto push = [&](Index chunk) {
@@ -228,7 +228,7 @@ void exchange_staged(CopySequence<Algo>& go, const MessageTable& table) {
     List chunks;
     for (const Message& m : messages) {
       for (Index at = 0; at < m.bytes; at += most) {
-        chunks.push_back({m.data + at, std::min(most, m.bytes - at)});
+        chunks.push_back({m.data + at, min_of(most, m.bytes - at)});
       }
     }
     return chunks;
@@ -240,7 +240,7 @@ void exchange_staged(CopySequence<Algo>& go, const MessageTable& table) {
     if (p == me) continue;
     out[at] = cut(table.sends[at]);
     in[at] = cut(table.recvs[at]);
-    steps = std::max({steps, out[at].size(), in[at].size()});
+    steps = max_of(steps, max_of(out[at].size(), in[at].size()));
   }
   /// Ranks whose list has a k-th chunk.
   const auto with = [&](const std::vector<List>& lists, std::size_t k) {
@@ -267,7 +267,7 @@ void exchange_staged(CopySequence<Algo>& go, const MessageTable& table) {
     for (std::size_t m = 0; m < from.size() && m < to.size(); ++m) {
       if (from[m].data == to[m].data) continue;
       CopyRuns runs;
-      runs.run[runs.count++] = {to[m].data, from[m].data, std::min(from[m].bytes, to[m].bytes)};
+      runs.run[runs.count++] = {to[m].data, from[m].data, min_of(from[m].bytes, to[m].bytes)};
       go.run(runs);
     }
   };
@@ -308,7 +308,7 @@ void exchange_in_window(CopySequence<Algo>& go, const MessageTable& table,
   const auto& mine = table.recvs[std::size_t(me)];
   if (!own.empty() && !mine.empty() && own[0].data != mine[0].data) {
     CopyRuns runs;
-    runs.run[runs.count++] = {mine[0].data, own[0].data, std::min(own[0].bytes, mine[0].bytes)};
+    runs.run[runs.count++] = {mine[0].data, own[0].data, min_of(own[0].bytes, mine[0].bytes)};
     go.run(runs);
   }
   for (int k = 1; k < ranks; ++k) {
@@ -336,7 +336,7 @@ Result<void> exchange_by_copies(const std::shared_ptr<Connections>& owner, const
     return queue_on_host(connections, stream, [table]() -> Result<void> {
       for (std::size_t m = 0; m < table.sends[0].size() && m < table.recvs[0].size(); ++m) {
         alone(Bytes{}, table.sends[0][m].data, table.recvs[0][m].data,
-              std::min(table.sends[0][m].bytes, table.recvs[0][m].bytes));
+              min_of(table.sends[0][m].bytes, table.recvs[0][m].bytes));
       }
       return {};
     });

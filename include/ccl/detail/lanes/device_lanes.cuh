@@ -91,22 +91,26 @@ struct BlockLanes {
 };
 static_assert(LaneGroup<BlockLanes<128>>);
 
-/// The warps of it.
+}  // namespace ccl::detail
+
+namespace ccl {
+
+/// Parts of a block: its warps.
 template <int Width>
-struct Parts<BlockLanes<Width>> {
-  using Part = WarpLanes;
-  static constexpr int count = Width / WarpLanes::width;
-  CCL_DEVICE static Part part(BlockLanes<Width>) { return {}; }
-  CCL_DEVICE static int index(BlockLanes<Width>) {
+struct Parts<detail::BlockLanes<Width>> {
+  using Part = detail::WarpLanes;
+  static constexpr int count = Width / detail::WarpLanes::width;
+  CCL_DEVICE static Part part(detail::BlockLanes<Width>) { return {}; }
+  CCL_DEVICE static int index(detail::BlockLanes<Width>) {
     // The same for all of a warp, which the compiler cannot know.
-    return __shfl_sync(0xffff'ffffu, int(threadIdx.x % Width) / WarpLanes::width, 0);
+    return __shfl_sync(0xffff'ffffu, int(threadIdx.x % Width) / detail::WarpLanes::width, 0);
   }
   static constexpr bool shares = true;
   template <class T>
-  CCL_DEVICE static T& shared(BlockLanes<Width>) {
+  CCL_DEVICE static T& shared(detail::BlockLanes<Width>) {
     __shared__ T of_group[1024 / Width];
     return of_group[threadIdx.x / Width];
   }
 };
 
-}  // namespace ccl::detail
+}  // namespace ccl
