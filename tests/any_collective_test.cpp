@@ -2,6 +2,8 @@
 #include <ccl/any_collective.hpp>
 #include <ccl/auto.hpp>
 
+#include <fmt/format.h>
+
 #include <numeric>
 
 #include "support/catch.hpp"

@@ -1,12 +1,11 @@
-#include "wire_runner.hpp"
+#include "entry_facts.hpp"
 
 namespace ccl::perf {
 
-// The definitions are in the generated files.
+// The generated files instantiate the runners.
 #define CCL_PERF_ENTRY(op, algo, proto)                                         \
   extern template Result<std::unique_ptr<Runner>> make_runner<op, algo, proto>( \
-      const Communicator&, std::optional<Plan>);                                \
-  extern template EntryFacts entry_facts<op, algo, proto>();
+      const Communicator&, std::optional<Plan>);
 #include "entries.inc"
 #undef CCL_PERF_ENTRY
 

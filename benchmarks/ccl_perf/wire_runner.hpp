@@ -1,7 +1,8 @@
 #pragma once
 
-#include <ccl/auto.hpp>
-#include <ccl/collective/collective.hpp>
+#include <ccl/algo/hierarchical.hpp>
+#include <ccl/collective.hpp>
+#include <ccl/hierarchical.hpp>
 #include <ccl/proto/ll.hpp>
 #include <ccl/proto/ll128.hpp>
 #include <ccl/proto/sentinel.hpp>
@@ -11,9 +12,20 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <memory>
+#include <optional>
+#include <span>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "runner.hpp"
+
+// Each generated file includes the header of its own algorithm.
+namespace ccl {
+struct OneShot;
+struct Ring;
+}  // namespace ccl
 
 namespace ccl::perf {
 
@@ -143,25 +155,6 @@ template <class Op, class Algo, class Proto>
 Result<std::unique_ptr<Runner>> make_runner(const Communicator& comm, std::optional<Plan> plan) {
   CCL_TRY(auto collective, Collective<Op, Algo, Proto, AnyTransport>::create(comm, plan));
   return std::make_unique<WireRunner<Op, Algo, Proto>>(std::move(collective));
-}
-
-/// Returns the facts as in the list of `Collective<Op>`.
-template <class Op, class Algo, class Proto, class... Cs>
-EntryFacts facts_in(Candidates<Cs...>) {
-  EntryFacts found{detail::facts_of<Op, Candidate<Algo, Proto>, AnyTransport>(), false};
-  const auto look = [&]<class C>(std::type_identity<C>) {
-    // Compared by name, because the list can have kernels for fewer ranks.
-    if constexpr (std::string_view{C::algo} == Algo::name &&
-                  std::string_view{C::proto} == Proto::name) {
-      found = {detail::facts_of<Op, C, AnyTransport>(), true};
-    }
-  };
-  (look(std::type_identity<Cs>{}), ...);
-  return found;
-}
-template <class Op, class Algo, class Proto>
-EntryFacts entry_facts() {
-  return facts_in<Op, Algo, Proto>(typename detail::DefaultCandidates<Op>::List{});
 }
 
 }  // namespace ccl::perf

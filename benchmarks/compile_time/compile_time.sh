@@ -1,7 +1,7 @@
 #!/bin/bash
-# Compile time of a program with one all-reduce, in seconds of one core: the headers alone, one
-# named composition, and Auto. It uses $CXX -O2 and nvcc for sm_90 if there is one. Prints the
-# minimum of $1 (3) runs; other programs that run meanwhile still slow it down.
+# Prints the seconds of one core that compile a program with one all-reduce: the headers alone, one
+# named composition, Auto, and one named composition with its own headers. Uses $CXX -O2 and, if
+# found, nvcc for sm_90. Each figure is the least of $1 (3) times, on an idle machine.
 set -e
 cd "$(dirname "$0")/../.."
 times=${1:-3}
@@ -9,8 +9,8 @@ cuda=${CUDA_HOME:-/usr/local/cuda}/include
 work=$(mktemp -d)
 trap 'rm -r "$work"' EXIT
 
-program() {  # header, composition
-  echo "#include <ccl/$1>"
+program() {  # headers, composition
+  printf '#include <ccl/%s>\n' $1
   [ -z "$2" ] || cat << END
 ccl::Result<void> run(float* data) {
   CCL_TRY(const auto comm, ccl::Communicator::from_env());
@@ -37,13 +37,21 @@ times_of_children() {  # user time of this shell's children
   cat "/proc/$$/stat" | awk '{ print $16 / 100 }'
 }
 
-for kind in "headers alone|" "AllReduce, Ring, Simple|ccl::AllReduce, ccl::Ring, ccl::Simple" \
-  "AllReduce by Auto|ccl::AllReduce"; do
-  program ccl.hpp "${kind#*|}" > "$work/program.cpp"
+named="ccl::AllReduce, ccl::Ring, ccl::Simple"
+own="algo/ring.hpp collective/all_reduce.hpp proto/simple.hpp"
+for kind in "headers alone|" "AllReduce, Ring, Simple|$named" "AllReduce by Auto|ccl::AllReduce" \
+  "AllReduce, Ring, Simple: own headers|$named"; do
+  host=ccl.hpp
+  device=ccl.cuh
+  if [[ $kind == *own* ]]; then
+    host=$own
+    device="collective.cuh algo/ring.hpp"
+  fi
+  program "$host" "${kind#*|}" > "$work/program.cpp"
   measure "g++ -O2: ${kind%|*}" "$work/program.cpp" "${CXX:-g++}" -std=c++20 -O2 -Iinclude \
     -isystem "$cuda" -isystem "$cuda/cccl"
   command -v nvcc > /dev/null || continue
-  program ccl.cuh "${kind#*|}" > "$work/program.cu"
+  program "$device" "${kind#*|}" > "$work/program.cu"
   measure "nvcc -O3: ${kind%|*}" "$work/program.cu" nvcc -std=c++20 -O3 -arch=sm_90 \
     -DFMT_USE_CONSTEXPR=1 -Iinclude
 done

@@ -1,10 +1,9 @@
 #pragma once
 
 #include <ccl/choose/candidates.hpp>
-#include <ccl/collective/collective.hpp>
+#include <ccl/collective.hpp>
+#include <ccl/detail/base/concat.hpp>
 #include <ccl/detail/runtime/levels.hpp>
-
-#include <fmt/format.h>
 
 #include <array>
 #include <limits>
@@ -171,7 +170,7 @@ class AnyCollective<Op, Candidates<Cs...>, Types<Ts...>, Reductions<Fs...>> {
     CCL_CHECK(detail::check_ready(comm));
     AnyCollective made{comm};
     CCL_TRY(const auto lock,
-            detail::creating_alone(comm, fmt::format("{} by any of {}", Op::name, names())));
+            detail::creating_alone(comm, detail::concat({Op::name, " by any of ", names()})));
     Result<void> good;
     // Candidates are created in the order of the list on all ranks.
     each([&]<std::size_t I, class C>() {
@@ -182,9 +181,9 @@ class AnyCollective<Op, Candidates<Cs...>, Types<Ts...>, Reductions<Fs...>> {
     if (made.usable() == 0) {
       return made.annotate(
           Errc::bad_setting,
-          fmt::format("{} has no candidate left (CCL_ALGO and CCL_PROTO exclude all of {}); "
-                      "unset one of them",
-                      Op::name, names()));
+          detail::concat({Op::name,
+                          " has no candidate left (CCL_ALGO and CCL_PROTO exclude all of ",
+                          names(), "); unset one of them"}));
     }
     return made;
   }
@@ -292,12 +291,12 @@ class AnyCollective<Op, Candidates<Cs...>, Types<Ts...>, Reductions<Fs...>> {
   }
   template <class C>
   static std::string name_of() {
-    return fmt::format("{}/{}/{}", C::algo, C::proto, C::transport);
+    return detail::concat({C::algo, "/", C::proto, "/", C::transport});
   }
   template <std::size_t I, class C>
   Result<void> make() {
-    if constexpr (!detail::is_auto<typename C::Algorithm>) {  // `Auto` tests its own candidates
-      const auto left = detail::agree_on(comm_, fmt::format("{}/{}", Op::name, name_of<C>()),
+    if constexpr (!detail::is_auto<typename C::Algorithm>) {  // which asks for itself
+      const auto left = detail::agree_on(comm_, detail::concat({Op::name, "/", name_of<C>()}),
                                          detail::may_compose(Op::name, C::algo, C::proto));
       if (!left && left.error().code == Errc::bad_setting) return {};
       CCL_CHECK(left);
@@ -319,13 +318,13 @@ class AnyCollective<Op, Candidates<Cs...>, Types<Ts...>, Reductions<Fs...>> {
   }
   cuda::std::unexpected<Error> not_listed(std::string what, std::string there) const {
     return annotate(Errc::not_supported,
-                 fmt::format("{} has no code for {} in this program (it lists {}); add it to the "
-                             "AnyCollective",
-                             Op::name, what, there));
+                 detail::concat({Op::name, " has no code for ", what,
+                                 " in this program (it lists ", there,
+                                 "); add it to the AnyCollective"}));
   }
   Result<void> check_type(DataType type) const {
     if (int(type) >= 0 && int(type) < data_type_count) return {};
-    return not_listed(fmt::format("type number {}", int(type)), data_type_names());
+    return not_listed("type number " + std::to_string(int(type)), data_type_names());
   }
 
   using Able = std::array<bool, sizeof...(Cs)>;
@@ -373,9 +372,9 @@ class AnyCollective<Op, Candidates<Cs...>, Types<Ts...>, Reductions<Fs...>> {
     if (last >= 0) return last;
     if (!listed) return not_listed(std::string{which}, names());
     return annotate(Errc::bad_setting,
-                 fmt::format("{} may not run {} (CCL_ALGO or CCL_PROTO exclude "
-                             "it); unset them",
-                             Op::name, which.empty() ? "what runs this reduction" : which));
+                 detail::concat({Op::name, " may not run ",
+                                 which.empty() ? "what runs this reduction" : which,
+                                 " (CCL_ALGO or CCL_PROTO exclude it); unset them"}));
   }
 
   /// Calls f<candidate>(collective of the candidate).
@@ -403,11 +402,11 @@ class AnyCollective<Op, Candidates<Cs...>, Types<Ts...>, Reductions<Fs...>> {
   Result<void> reduce(DataType type, const RedOp& op, Result<int> at, G&& g) const {
     CCL_CHECK(at);
     if (!((data_type_of<Ts> == type) || ...)) {
-      return not_listed(fmt::format("type {}", ccl::name(type)),
+      return not_listed(detail::concat({"type ", ccl::name(type)}),
                         list({ccl::name(data_type_of<Ts>)...}));
     }
     if (!((op.name() == Fs::name) || ...)) {
-      return not_listed(fmt::format("reduction {}", op.name()), list({Fs::name...}));
+      return not_listed(detail::concat({"reduction ", op.name()}), list({Fs::name...}));
     }
     return call(*at, [&]<class C>(const auto& one) {
       Result<void> result;
@@ -429,13 +428,15 @@ class AnyCollective<Op, Candidates<Cs...>, Types<Ts...>, Reductions<Fs...>> {
         result = g.template operator()<T, F>(one, *functor);
       } else {
         result = annotate(Errc::invalid_argument,
-                       fmt::format("{} needs its value (only its name, or a functor of another "
-                                   "type, was given on rank {}); pass the functor",
-                                   F::name, comm_.rank()));
+                       detail::concat({F::name,
+                                       " needs its value (only its name, or a functor of another "
+                                       "type, was given on rank ",
+                                       std::to_string(comm_.rank()), "); pass the functor"}));
       }
     } else {
-      result = not_listed(fmt::format("{} of {} by {}", F::name, detail::type_label<T>(), C::algo),
-                          "what that algorithm can reduce");
+      result = not_listed(
+          detail::concat({F::name, " of ", detail::type_label<T>(), " by ", C::algo}),
+          "what that algorithm can reduce");
     }
   }
   template <class C, class T, class F>
@@ -450,7 +451,11 @@ class AnyCollective<Op, Candidates<Cs...>, Types<Ts...>, Reductions<Fs...>> {
     }
   }
   static std::string list(std::initializer_list<std::string_view> names) {
-    return fmt::format("{}", fmt::join(names, ", "));
+    std::string all;
+    for (const std::string_view name : names) {
+      all += detail::concat({all.empty() ? "" : ", ", name});
+    }
+    return all;
   }
 
   Communicator comm_;

@@ -2,7 +2,7 @@
 
 #include <ccl/choose/candidates.hpp>
 #include <ccl/detail/choose/chooser.hpp>
-#include <ccl/collective/collective.hpp>
+#include <ccl/collective.hpp>
 #include <ccl/detail/choose/lists.hpp>
 #include <ccl/detail/choose/created.hpp>
 #include <ccl/detail/base/handle.hpp>

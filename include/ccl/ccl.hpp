@@ -26,7 +26,7 @@
 #include <ccl/algo/ordered_tree.hpp>
 #include <ccl/any_collective.hpp>
 #include <ccl/auto.hpp>
-#include <ccl/collective/collective.hpp>
+#include <ccl/collective.hpp>
 #include <ccl/comm/communicator.hpp>
 #include <ccl/fused.hpp>
 #include <ccl/group.hpp>

@@ -1,17 +1,21 @@
 #pragma once
 
+#include <ccl/detail/rows/registry.hpp>
 #include <ccl/algo/one_shot.hpp>
 #include <ccl/algo/two_shot.hpp>
-#include <ccl/choose/candidates.hpp>
+#include <ccl/choose/forward.hpp>
 #include <ccl/collective/collective.hpp>
 #include <ccl/algo/cost.hpp>
+#include <ccl/proto/ll.hpp>
 #include <ccl/proto/ll128.hpp>
 #include <ccl/epilogue/plain_rows.hpp>
 #include <ccl/detail/rows/prims.hpp>
-
-#include <fmt/format.h>
+#include <ccl/detail/rows/refusals.hpp>
 
 #include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
 
 namespace ccl {
 namespace detail {
@@ -104,10 +108,7 @@ class Fused<Before, Collective<AllReduce, Algo, Proto, Transport>, After>
     if (rows >= Index{1} << 31) return refuse("takes fewer than 2^31 rows", "call it for parts");
     if (rows == 0) return this->connections_->ready();
     if (length < 8 || length % 8 != 0 || reinterpret_cast<std::uintptr_t>(input) % 16 != 0) {
-      return refuse(fmt::format("takes rows of a multiple of 8 elements, aligned to 16 bytes, and "
-                                "was given {} elements at {}",
-                                length, static_cast<const void*>(input)),
-                    "pad the rows");
+      return refuse(detail::rows_not_aligned(length, input), "pad the rows");
     }
     if constexpr (requires { epilogue.aligned(); }) {
       if (!epilogue.aligned()) {
@@ -151,10 +152,11 @@ class Fused<Before, Collective<AllReduce, Algo, Proto, Transport>, After>
       return {};
     }
     if (Kernels::row_packets(work.length, ranks) > connections.peers().half_packets) {
-      return refuse(fmt::format("has {} bytes of scratch, and a row takes {}",
-                                connections.peers().half_packets * Index{sizeof(Packet)},
-                                Kernels::row_packets(work.length, ranks) * Index{sizeof(Packet)}),
-                    "give create a plan with larger slots");
+      return refuse(
+          detail::rows_beyond_scratch(
+              connections.peers().half_packets * Index{sizeof(Packet)},
+              Kernels::row_packets(work.length, ranks) * Index{sizeof(Packet)}),
+          "give create a plan with larger slots");
     }
     const auto info = detail::call_info<T, void>(detail::FusedOp<Before, After>::name,
                                                  Index{work.rows} * work.length, -1);
@@ -166,11 +168,10 @@ class Fused<Before, Collective<AllReduce, Algo, Proto, Transport>, After>
     return connections.finish_on_device(Kernels::launch(work, target), stream);
   }
   Result<void> refuse(const std::string& what, const char* help) const {
-    return fail(Errc::invalid_argument, fmt::format("{} of rank {} {}; {}", this->name(),
-                                                    this->connections_->comm().rank(), what, help));
+    return fail(detail::rows_refused(this->name(), this->connections_->comm(), what, help));
   }
   Result<void> too_long(Index length, Index most) const {
-    return refuse(fmt::format("cannot hold a row of {} elements (the most is {})", length, most),
+    return refuse(detail::rows_too_long(length, most),
                   "cut the rows, or reduce and finish them by two kernels");
   }
 };

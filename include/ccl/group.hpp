@@ -1,7 +1,7 @@
 #pragma once
 
 #include <ccl/collective/collective.hpp>
-#include <ccl/detail/exec/kernel_registry.hpp>
+#include <ccl/detail/group/registry.hpp>
 
 #include <algorithm>
 #include <cstddef>

@@ -2,12 +2,15 @@
 
 #include <ccl/algo/hierarchical.hpp>
 #include <ccl/choose/forward.hpp>
-#include <ccl/collective/collective.hpp>
+#include <ccl/collective/all_gather.hpp>
+#include <ccl/collective/all_reduce.hpp>
+#include <ccl/collective/all_to_all.hpp>
+#include <ccl/collective/broadcast.hpp>
+#include <ccl/collective/reduce.hpp>
+#include <ccl/collective/reduce_scatter.hpp>
 #include <ccl/detail/launch/call_order.hpp>
 #include <ccl/detail/hierarchical/steps.hpp>
 #include <ccl/comm/stream.hpp>
-
-#include <fmt/format.h>
 
 #include <memory>
 #include <optional>
@@ -21,8 +24,9 @@ namespace ccl {
 /// serialized, for any streams. It cannot be part of a group.
 template <class Op, class Algo, class Proto, class Transport>
 requires(detail::is_hierarchical<Algo> &&
-         !detail::is_auto<Proto>) class Collective<Op, Algo, Proto, Transport> {
-  static_assert(detail::Runs<Algo, Op>,
+         !detail::is_auto<Proto>) class Collective<Op, Algo, Proto, Transport>
+    : public detail::Call<Op, Collective<Op, Algo, Proto, Transport>> {
+  static_assert(RunsOperation<Algo, Op>,
                 "ccl: these levels do not run this operation; see Hierarchical::supports");
   using Parts = detail::HierarchicalParts<Op, Algo, Proto, Transport>;
 
@@ -32,7 +36,8 @@ requires(detail::is_hierarchical<Algo> &&
     CCL_CHECK(detail::check_ready(comm));
     if (plan) CCL_CHECK(detail::check_plan(comm, *plan));
     auto parts = std::make_shared<Parts>(comm);
-    parts->name = fmt::format("{}/{}/{}/{}", Op::name, Algo::name, Proto::name, Transport::name);
+    parts->name = std::string{Op::name} + "/" + Algo::name + "/" + Proto::name + "/" +
+                  Transport::name;
     CCL_TRY(const auto lock, detail::creating_alone(comm, parts->name));
     // Each step needs all ranks. If one rank refuses, all ranks get an error.
     const auto step = [&](auto&& prepare) {
@@ -66,92 +71,7 @@ requires(detail::is_hierarchical<Algo> &&
     return Collective{std::move(parts)};
   }
 
-  /// Runs AllReduce; see `Collective`.
-  template <class Acc = void, class T, class F = Sum>
-  requires cuda::std::same_as<Op, AllReduce> Result<void>
-  operator()(const T* send, T* recv, Index count, F op = {}, Stream stream = {}) const {
-    CCL_CHECK(check(send, count, sizeof(T), "send"));
-    CCL_CHECK(check(recv, count, sizeof(T), "recv"));
-    const Index bytes = count * Index{sizeof(T)};
-    CCL_CHECK(check_overlap(send, bytes, recv, bytes, recv));
-    CCL_CHECK(check_stream(stream));
-    return in_turn(stream, [&] {
-      return steps_.all_reduce(send, recv, count, reductions<T, F, Acc>(op), stream);
-    });
-  }
-  /// Runs ReduceScatter; see `Collective`.
-  template <class Acc = void, class T, class F = Sum>
-  requires cuda::std::same_as<Op, ReduceScatter> Result<void>
-  operator()(const T* send, T* recv, Index count, F op = {}, Stream stream = {}) const {
-    CCL_CHECK(check(send, count, sizeof(T), "send", comm().ranks()));
-    CCL_CHECK(check(recv, count, sizeof(T), "recv"));
-    const Index bytes = count * Index{sizeof(T)};
-    CCL_CHECK(
-        check_overlap(send, bytes * comm().ranks(), recv, bytes, recv - count * comm().rank()));
-    CCL_CHECK(check_stream(stream));
-    return in_turn(stream, [&] {
-      return steps_.reduce_scatter(send, recv, count, reductions<T, F, Acc>(op), stream);
-    });
-  }
-  /// Runs Reduce; see `Collective`.
-  template <class Acc = void, class T, class F = Sum>
-  requires cuda::std::same_as<Op, Reduce> Result<void>
-  operator()(const T* send, T* recv, Index count, F op, int root, Stream stream = {}) const {
-    CCL_CHECK(detail::check_root(comm(), root));
-    CCL_CHECK(check(send, count, sizeof(T), "send"));
-    if (root == comm().rank()) {
-      CCL_CHECK(check(recv, count, sizeof(T), "recv"));
-      const Index bytes = count * Index{sizeof(T)};
-      CCL_CHECK(check_overlap(send, bytes, recv, bytes, recv));
-    }
-    CCL_CHECK(check_stream(stream));
-    return in_turn(stream, [&] {
-      return steps_.reduce(send, recv, count, reductions<T, F, Acc>(op), root, stream);
-    });
-  }
-  /// Runs AllGather; see `Collective`.
-  template <class T>
-  requires cuda::std::same_as<Op, AllGather> Result<void>
-  operator()(const T* send, T* recv, Index count, Stream stream = {}) const {
-    CCL_CHECK(check(send, count, sizeof(T), "send"));
-    CCL_CHECK(check(recv, count, sizeof(T), "recv", comm().ranks()));
-    const Index bytes = count * Index{sizeof(T)};
-    CCL_CHECK(
-        check_overlap(send, bytes, recv, bytes * comm().ranks(), recv + count * comm().rank()));
-    CCL_CHECK(check_stream(stream));
-    return in_turn(stream, [&] {
-      return steps_.all_gather(reinterpret_cast<const char*>(send), reinterpret_cast<char*>(recv),
-                               bytes, stream);
-    });
-  }
-  /// Runs AllToAll; see `Collective`.
-  template <class T>
-  requires cuda::std::same_as<Op, AllToAll> Result<void>
-  operator()(const T* send, T* recv, Index count, Stream stream = {}) const {
-    CCL_CHECK(check(send, count, sizeof(T), "send", comm().ranks()));
-    CCL_CHECK(check(recv, count, sizeof(T), "recv", comm().ranks()));
-    const Index bytes = count * Index{sizeof(T)};
-    CCL_CHECK(detail::check_apart(comm(), Op::name, send, recv, bytes * comm().ranks()));
-    CCL_CHECK(check_stream(stream));
-    return in_turn(stream, [&] {
-      return steps_.all_to_all(reinterpret_cast<const char*>(send), reinterpret_cast<char*>(recv),
-                               bytes, stream);
-    });
-  }
-  /// Runs Broadcast; see `Collective`.
-  template <class T>
-  requires cuda::std::same_as<Op, Broadcast> Result<void>
-  operator()(const T* send, T* recv, Index count, int root, Stream stream = {}) const {
-    CCL_CHECK(detail::check_root(comm(), root));
-    if (root == comm().rank()) CCL_CHECK(check(send, count, sizeof(T), "send"));
-    CCL_CHECK(check(recv, count, sizeof(T), "recv"));
-    const Index bytes = count * Index{sizeof(T)};
-    if (root == comm().rank()) CCL_CHECK(check_overlap(send, bytes, recv, bytes, recv));
-    CCL_CHECK(check_stream(stream));
-    return in_turn(stream, [&] { return steps_.broadcast(send, recv, bytes, root, stream); });
-  }
-
-  /// Returns the plan of the level between hosts.
+  /// The numbers of the level between hosts.
   const Plan& plan() const {
     const Parts& parts = *steps_.parts();
     return parts.outer ? parts.outer->plan() : parts.first.plan();
@@ -163,13 +83,38 @@ requires(detail::is_hierarchical<Algo> &&
   explicit Collective(std::shared_ptr<Parts> parts) : steps_{std::move(parts)} {}
   const Communicator& comm() const { return steps_.comm(); }
 
-  Result<void> check(const void* buffer, Index count, Index element_bytes, const char* what,
-                     Index runs = 1) const {
-    return detail::check_buffer(comm(), what, buffer, count, element_bytes, runs);
+  friend struct detail::Call<Op, Collective>;
+  static constexpr bool exchanges = false;
+  template <class Acc, class T, class F>
+  Result<void> reduce(const T* send, T* recv, Index count, F op, [[maybe_unused]] int root,
+                      const Layout&, Stream stream) const {
+    CCL_CHECK(check_stream(stream));
+    return in_turn(stream, [&] {
+      const auto reduction = reductions<T, F, Acc>(op);
+      if constexpr (cuda::std::same_as<Op, AllReduce>) {
+        return steps_.all_reduce(send, recv, count, reduction, stream);
+      } else if constexpr (cuda::std::same_as<Op, ReduceScatter>) {
+        return steps_.reduce_scatter(send, recv, count, reduction, stream);
+      } else {
+        return steps_.reduce(send, recv, count, reduction, root, stream);
+      }
+    });
   }
-  Result<void> check_overlap(const void* send, Index send_bytes, const void* recv, Index recv_bytes,
-                             const void* in_place) const {
-    return detail::check_overlap(comm(), Op::name, send, send_bytes, recv, recv_bytes, in_place);
+  /// `layout` is in bytes.
+  Result<void> move(const detail::CallInfo&, const void* send, void* recv,
+                    const Layout& layout, [[maybe_unused]] int root, Stream stream) const {
+    CCL_CHECK(check_stream(stream));
+    const auto* const from = static_cast<const char*>(send);
+    auto* const to = static_cast<char*>(recv);
+    return in_turn(stream, [&] {
+      if constexpr (cuda::std::same_as<Op, AllGather>) {
+        return steps_.all_gather(from, to, layout.count, stream);
+      } else if constexpr (cuda::std::same_as<Op, AllToAll>) {
+        return steps_.all_to_all(from, to, layout.count, stream);
+      } else {
+        return steps_.broadcast(from, to, layout.count, root, stream);
+      }
+    });
   }
   Result<void> check_stream(Stream stream) const {
     CCL_CHECK(detail::check_ready(comm()));

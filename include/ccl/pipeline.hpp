@@ -1,5 +1,6 @@
 #pragma once
 
+#include <ccl/collective.hpp>
 #include <ccl/detail/launch/arguments.hpp>
 #include <ccl/detail/pipeline/call.hpp>
 #include <ccl/detail/pipeline/parts.hpp>

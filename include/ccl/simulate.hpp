@@ -7,8 +7,6 @@
 #include <ccl/detail/sim/program.hpp>
 #include <ccl/sim/report.hpp>
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <optional>
 #include <string>
@@ -87,7 +85,7 @@ Result<sim::Report> simulate_levels(const sim::Cluster& cluster, Index bytes,
   const int nodes = cluster.nodes(), locals = cluster.locals();
   const SimTeams inside{&cluster.inside(), nodes, locals, locals, 1, false};
   const SimTeams across{&cluster.across(), locals, nodes, 1, locals, true};
-  const std::string name = fmt::format("{}/{}/{}", Op::name, Levels::name, Proto::name);
+  const std::string name = std::string{Op::name} + "/" + Levels::name + "/" + Proto::name;
   if (nodes == 1 || locals == 1) {
     SimLaunch<Op, Inner, InnerProto> inner{cluster, inside, bytes, options};
     SimLaunch<Op, Outer, OuterProto> outer{cluster, across, bytes, options};
@@ -135,8 +133,8 @@ Result<Report> simulate(const Cluster& cluster, Index bytes, const Options& opti
     detail::SimTeams all{&cluster.whole(), 1, cluster.ranks(), 0, 1, networked};
     detail::SimLaunch<Op, Algo, Proto> launch{cluster, all, bytes, options};
     return detail::replay_all(cluster, options,
-                              fmt::format("{}/{}/{}", Op::name, Algo::name, Proto::name), Op::name,
-                              bytes, launch);
+                              std::string{Op::name} + "/" + Algo::name + "/" + Proto::name,
+                              Op::name, bytes, launch);
   }
 }
 

@@ -64,8 +64,9 @@ Result<std::thread> own_thread(std::string_view what, std::function<void()> body
   return thread;
 }
 
-bool start_lane(std::vector<std::thread>& threads, std::function<void()> lane) {
-  auto thread = own_thread("each channel", std::move(lane));
+bool start_lane(std::vector<std::thread>& threads, void (*lane)(const void* context, int channel),
+                const void* context, int channel) {
+  auto thread = own_thread("each channel", [=] { lane(context, channel); });
   if (thread) {
     threads.push_back(*std::move(thread));
     return true;

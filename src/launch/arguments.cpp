@@ -1,6 +1,8 @@
 #include <ccl/types/operations.hpp>
 #include <ccl/detail/launch/arguments.hpp>
+#include <ccl/detail/exchange/counted.hpp>
 #include <ccl/detail/exchange/over_wires.hpp>
+#include <ccl/detail/hierarchical/steps.hpp>
 
 #include <fmt/format.h>
 
@@ -99,6 +101,25 @@ Result<void> check_overlap(const Communicator& comm, const char* op, const void*
        fmt::format("{} of {} bytes at {} into {} bytes at {} overlap (in place, it sends from {} "
                    "here); give it buffers that lie apart, or that one",
                    op, send_bytes, send, recv_bytes, recv, in_place)}));
+}
+
+Result<void> check_buffers(const Communicator& comm, const char* op, const CallBuffers& buffers) {
+  if (buffers.send_runs > 0) {
+    CCL_CHECK(check_buffer(comm, "send", buffers.send, buffers.count, buffers.element_bytes,
+                           buffers.send_runs));
+  }
+  if (buffers.recv_runs > 0) {
+    CCL_CHECK(check_buffer(comm, "recv", buffers.recv, buffers.count, buffers.element_bytes,
+                           buffers.recv_runs));
+  }
+  if (buffers.send_runs == 0 || buffers.recv_runs == 0) return {};
+  const Index bytes = buffers.count * buffers.element_bytes;
+  if (buffers.apart) {
+    return check_apart(comm, op, buffers.send, buffers.recv, buffers.send_runs * bytes);
+  }
+  return check_overlap(comm, op, buffers.send, buffers.send_runs * bytes, buffers.recv,
+                       buffers.recv_runs * bytes,
+                       static_cast<const char*>(buffers.recv) + buffers.in_place * bytes);
 }
 
 Result<void> check_overlap(const Communicator& comm, const char* op, const MessageTable& table) {
@@ -289,6 +310,56 @@ Result<void> check_plan(const Communicator& comm, const Plan& plan) {
                    "chunks of {} steps cannot be: {}",
                    plan.channels, plan.channel_bytes, plan.slot_count, plan.slot_bytes,
                    plan.slice_steps, plan.chunk_steps, broken)}));
+}
+
+Result<void> check_rows(const Communicator& comm, const CountedRows& rows, Index element_bytes,
+                        const void* send, const void* recv) {
+  CCL_CHECK(check_buffer(comm, "send_counts", rows.send_counts, comm.ranks(), sizeof(int)));
+  CCL_CHECK(check_buffer(comm, "recv_counts", rows.recv_counts, comm.ranks(), sizeof(int)));
+  constexpr Index most = Index{1} << 30;
+  const auto refuse = [&](std::string what) {
+    Error error{Errc::invalid_argument, std::move(what)};
+    error.rank = comm.rank();
+    error.host = comm.peer(error.rank).host;
+    return fail(std::move(error));
+  };
+  if (rows.row < 1 || rows.row > most || rows.send_stride < 0 || rows.send_stride > most ||
+      rows.recv_stride < 0 || rows.recv_stride > most) {
+    return refuse(
+        fmt::format("rows of {} elements, {} to send and {} to receive for each rank, "
+                    "cannot be (a row has 1 to {}, a stride is 0 to as many)",
+                    rows.row, rows.send_stride, rows.recv_stride, most));
+  }
+  const Index row_bytes = rows.row * element_bytes;
+  if (rows.send_rows != nullptr && row_bytes < CountedWork::apart_bytes) {
+    return refuse(
+        fmt::format("send_rows is given with rows of {} bytes (it is for rows of {} or "
+                    "more); put the rows of a rank side by side, and give null",
+                    row_bytes, CountedWork::apart_bytes));
+  }
+  if (rows.side_bytes != 0) {
+    if (row_bytes < CountedWork::apart_bytes || rows.side_bytes < 0) {
+      return refuse(fmt::format(
+          "{} bytes are to go with each row of {} bytes (they go with rows of {} or more); "
+          "make them part of the row",
+          rows.side_bytes, row_bytes, CountedWork::apart_bytes));
+    }
+    CCL_CHECK(check_buffer(comm, "send_side", rows.send_side, rows.send_stride, rows.side_bytes));
+    CCL_CHECK(check_buffer(comm, "recv_side", rows.recv_side, rows.recv_stride, rows.side_bytes));
+  }
+  CCL_CHECK(check_buffer(comm, "send", send, rows.send_stride, row_bytes));
+  return check_buffer(comm, "recv", recv, rows.recv_stride, row_bytes);
+}
+
+Error scratch_too_small(const Communicator& comm, const std::string& name, Index scratch_bytes,
+                        Index pieces, std::size_t element_bytes, const char* other) {
+  Error error{Errc::not_supported,
+              fmt::format("{} has {} bytes of scratch ({} elements of {} bytes each are to lie "
+                          "there at once); name {}",
+                          name, scratch_bytes, pieces, element_bytes, other)};
+  error.rank = comm.rank();
+  error.host = comm.peer(error.rank).host;
+  return error;
 }
 
 }  // namespace ccl::detail

@@ -1,7 +1,10 @@
 #include <ccl/comm/stream.hpp>
 #include <ccl/detail/runtime/call_sequencer.hpp>
 
-#include <new>
+#include <condition_variable>
+#include <mutex>
+#include <queue>
+#include <thread>
 
 #include "base/forks.hpp"
 #include "base/thread.hpp"
@@ -9,79 +12,89 @@
 namespace ccl {
 namespace {
 thread_local bool on_stream = false;
-}
+}  // namespace
 bool detail::on_host_stream() noexcept {
   return on_stream;
 }
 
-HostStream::HostStream()
-    : process_{detail::forks_before()}, thread_{detail::own_thread("a host stream", [this] {
-                                                  run();
-                                                }).value()} {}
+struct HostStream::State {
+  std::mutex mutex;
+  std::condition_variable wake, idle;
+  std::queue<std::unique_ptr<Call>> queue;
+  bool busy = false, stop = false;
+  Result<void> failure;
+  int process = detail::forks_before();  // the process that has the thread
+  std::thread thread;
+
+  void run();
+};
+
+HostStream::HostStream() : state_{std::make_unique<State>()} {
+  state_->thread =
+      detail::own_thread("a host stream", [state = state_.get()] { state->run(); }).value();
+}
 
 HostStream::~HostStream() {
-  if (detail::forks_before() != process_) {
-    // The thread did not come along: it may hold the mutex and wait for `wake_` for ever, and what
-    // is queued is the parent's. Left alone, not destroyed.
-    new (&mutex_) std::mutex;
-    new (&wake_) std::condition_variable;
-    new (&idle_) std::condition_variable;
-    new (&queue_) std::queue<std::function<Result<void>()>>;
-    new (&failure_) Result<void>;
-    new (&thread_) std::thread;
+  State& of = *state_;
+  if (detail::forks_before() != of.process) {
+    // A forked child has no such thread. The thread may have held the mutex, and the queued calls
+    // are the parent's, so the state is left alone.
+    static_cast<void>(state_.release());
     return;
   }
   {
-    const std::lock_guard lock{mutex_};
-    stop_ = true;
+    const std::lock_guard lock{of.mutex};
+    of.stop = true;
   }
-  wake_.notify_all();
-  thread_.join();
+  of.wake.notify_all();
+  of.thread.join();
 }
 
-void HostStream::enqueue(std::function<Result<void>()> call) {
-  if (detail::forks_before() != process_) return;  // `synchronize` says so
+void HostStream::push(std::unique_ptr<Call> call) {
+  State& of = *state_;
+  if (detail::forks_before() != of.process) return;  // `synchronize` reports it
   {
-    const std::lock_guard lock{mutex_};
-    queue_.push(std::move(call));
+    const std::lock_guard lock{of.mutex};
+    of.queue.push(std::move(call));
   }
-  wake_.notify_one();
+  of.wake.notify_one();
 }
 
 Result<void> HostStream::synchronize() {
-  if (detail::forks_before() != process_) {
+  State& of = *state_;
+  if (detail::forks_before() != of.process) {
     return fail(Errc::invalid_usage,
                 "the stream is another process's (this one was forked from it, which leaves its "
                 "thread behind); make one after fork");
   }
-  if (thread_.get_id() == std::this_thread::get_id()) {
+  if (of.thread.get_id() == std::this_thread::get_id()) {
     return fail(Errc::invalid_usage,
                 "a function that runs on a stream waits for that stream, which waits for it to "
                 "return; synchronize from another thread");
   }
-  std::unique_lock lock{mutex_};
-  idle_.wait(lock, [this] { return queue_.empty() && !busy_; });
-  Result<void> failure = std::move(failure_);
-  failure_ = {};
+  std::unique_lock lock{of.mutex};
+  of.idle.wait(lock, [&] { return of.queue.empty() && !of.busy; });
+  Result<void> failure = std::move(of.failure);
+  of.failure = {};
   return failure;
 }
 
-void HostStream::run() {
+void HostStream::State::run() {
   on_stream = true;
-  std::unique_lock lock{mutex_};
+  std::unique_lock lock{mutex};
   for (;;) {
-    wake_.wait(lock, [this] { return stop_ || !queue_.empty(); });
-    if (queue_.empty()) return;
-    auto call = std::move(queue_.front());
-    queue_.pop();
-    busy_ = true;
+    wake.wait(lock, [this] { return stop || !queue.empty(); });
+    if (queue.empty()) return;
+    auto call = std::move(queue.front());
+    queue.pop();
+    busy = true;
     lock.unlock();
-    Result<void> result = call();
-    call = nullptr;  // the end of what it held may queue more
+    Result<void> result = call->run();
+    call = nullptr;  // the destructor of a captured object may queue more
     lock.lock();
-    busy_ = false;
-    if (!result && failure_) failure_ = std::move(result);
-    if (queue_.empty()) idle_.notify_all();
+    busy = false;
+    if (!result && failure) failure = std::move(result);
+    if (queue.empty()) idle.notify_all();
   }
 }
 

@@ -1,4 +1,5 @@
-// Collectives of Ring over every protocol, on CPU lanes of three widths, with ranks as threads.
+// The ring's collectives over every protocol, on CPU lanes of three widths, ranks as threads.
+#include <ccl/algo/ring.hpp>
 #include <ccl/proto/ll.hpp>
 #include <ccl/proto/ll128.hpp>
 #include <ccl/proto/simple.hpp>

@@ -1,6 +1,7 @@
 #include <ccl/detail/runtime/host_id.hpp>
 #include <ccl/comm/log.hpp>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>

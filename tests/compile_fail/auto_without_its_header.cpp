@@ -1,5 +1,5 @@
 // expect: ccl: what Auto (the default) stands for is in <ccl/auto.hpp>; include that or <ccl/ccl.hpp>
-#include <ccl/collective/collective.hpp>
+#include <ccl/collective.hpp>
 
 ccl::Result<void> use(const ccl::Communicator& comm, float* data) {
   CCL_TRY(const auto call, ccl::Collective<ccl::AllReduce>::create(comm));

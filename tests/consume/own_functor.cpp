@@ -1,6 +1,6 @@
 // Functor that cannot be vectorized. A compiler with all warnings enabled must not warn about it.
 #include <ccl/algo/ring.hpp>
-#include <ccl/collective/collective.hpp>
+#include <ccl/collective.hpp>
 #include <ccl/proto/simple.hpp>
 
 double elsewhere(double a, double b);

@@ -1,7 +1,7 @@
 // Two ranks as if on two hosts that share two networks. The interface of CCL_SOCKET_IFNAME must
 // carry the data.
 #include <ccl/algo/ring.hpp>
-#include <ccl/collective/collective.hpp>
+#include <ccl/collective.hpp>
 #include <ccl/proto/simple.hpp>
 #include <ccl/transport/socket.hpp>
 

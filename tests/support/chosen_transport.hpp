@@ -2,7 +2,7 @@
 
 // Transport that is chosen at run time, so that element loops are compiled once, with ranks as
 // threads.
-#include <ccl/collective/collective.hpp>
+#include <ccl/collective.hpp>
 #include <ccl/transport/loopback.hpp>
 #include <ccl/transport/shm.hpp>
 #include <ccl/transport/socket.hpp>

@@ -12,7 +12,13 @@
 #include <ccl/algo/doubling.hpp>
 #include <ccl/algo/halving.hpp>
 #include <ccl/algo/bruck.hpp>
-#include <ccl/collective/collective.hpp>
+#include <ccl/collective.hpp>
+
+#include <fmt/format.h>
+
+#include <cstring>
+#include <vector>
+
 #include "support/chosen_transport.hpp"
 
 namespace ccl::test {
@@ -117,7 +123,7 @@ int run_suite(const std::vector<Communicator>& comms, Index largest) {
       }
       return {};
     };
-    if constexpr (detail::Runs<Algo, AllReduce>) {
+    if constexpr (RunsOperation<Algo, AllReduce>) {
       using C = Collective<AllReduce, Algo, Proto, ChosenTransport>;
       CCL_TRY(auto c, C::create(comm));
       CCL_CHECK(sweep([&](Index n, int skew, bool in_place) {
@@ -125,7 +131,7 @@ int run_suite(const std::vector<Communicator>& comms, Index largest) {
             comm, [&](const float* s, float* r) { return c(s, r, n); }, sum, 0, 0, wrong);
       }));
     }
-    if constexpr (detail::Runs<Algo, Reduce>) {
+    if constexpr (RunsOperation<Algo, Reduce>) {
       using C = Collective<Reduce, Algo, Proto, ChosenTransport>;
       CCL_TRY(auto c, C::create(comm));
       CCL_CHECK(sweep([&](Index n, int skew, bool in_place) {
@@ -135,7 +141,7 @@ int run_suite(const std::vector<Communicator>& comms, Index largest) {
             [&](Index i) { return me == root ? sum(i) : -1.f; }, 0, 0, wrong);
       }));
     }
-    if constexpr (detail::Runs<Algo, Broadcast>) {
+    if constexpr (RunsOperation<Algo, Broadcast>) {
       using C = Collective<Broadcast, Algo, Proto, ChosenTransport>;
       CCL_TRY(auto c, C::create(comm));
       CCL_CHECK(sweep([&](Index n, int skew, bool in_place) {
@@ -145,7 +151,7 @@ int run_suite(const std::vector<Communicator>& comms, Index largest) {
             [&](Index i) { return value(root, i); }, 0, 0, wrong);
       }));
     }
-    if constexpr (detail::Runs<Algo, AllGather>) {
+    if constexpr (RunsOperation<Algo, AllGather>) {
       using C = Collective<AllGather, Algo, Proto, ChosenTransport>;
       CCL_TRY(auto c, C::create(comm));
       CCL_CHECK(sweep([&](Index n, int skew, bool in_place) {
@@ -154,7 +160,7 @@ int run_suite(const std::vector<Communicator>& comms, Index largest) {
             [&](Index i) { return value(int(i / n), i % n); }, 0, me, wrong);
       }));
     }
-    if constexpr (detail::Runs<Algo, ReduceScatter>) {
+    if constexpr (RunsOperation<Algo, ReduceScatter>) {
       using C = Collective<ReduceScatter, Algo, Proto, ChosenTransport>;
       CCL_TRY(auto c, C::create(comm));
       CCL_CHECK(sweep([&](Index n, int skew, bool in_place) {
@@ -163,7 +169,7 @@ int run_suite(const std::vector<Communicator>& comms, Index largest) {
             [&](Index i) { return sum(me * n + i); }, me, 0, wrong);
       }));
     }
-    if constexpr (detail::Runs<Algo, AllToAll>) {
+    if constexpr (RunsOperation<Algo, AllToAll>) {
       using C = Collective<AllToAll, Algo, Proto, ChosenTransport>;
       CCL_TRY(auto c, C::create(comm));
       CCL_CHECK(sweep([&](Index n, int skew, bool) {
@@ -172,7 +178,7 @@ int run_suite(const std::vector<Communicator>& comms, Index largest) {
             [&](Index i) { return value(int(i / n), me * n + i % n); }, 0, 0, wrong);
       }));
     }
-    if constexpr (detail::Runs<Algo, Gather>) {
+    if constexpr (RunsOperation<Algo, Gather>) {
       using C = Collective<Gather, Algo, Proto, ChosenTransport>;
       CCL_TRY(auto c, C::create(comm));
       CCL_CHECK(sweep([&](Index n, int skew, bool in_place) {
@@ -182,7 +188,7 @@ int run_suite(const std::vector<Communicator>& comms, Index largest) {
             [&](Index i) { return me == root ? value(int(i / n), i % n) : -1.f; }, 0, me, wrong);
       }));
     }
-    if constexpr (detail::Runs<Algo, Scatter>) {
+    if constexpr (RunsOperation<Algo, Scatter>) {
       using C = Collective<Scatter, Algo, Proto, ChosenTransport>;
       CCL_TRY(auto c, C::create(comm));
       CCL_CHECK(sweep([&](Index n, int skew, bool in_place) {
@@ -192,7 +198,7 @@ int run_suite(const std::vector<Communicator>& comms, Index largest) {
             [&](Index i) { return value(root, me * n + i); }, me, 0, wrong);
       }));
     }
-    if constexpr (detail::Runs<Algo, AllToAllV>) {
+    if constexpr (RunsOperation<Algo, AllToAllV>) {
       // Rank r sends r + p + n elements to rank p.
       using C = Collective<AllToAllV, Algo, Proto, ChosenTransport>;
       CCL_TRY(auto c, C::create(comm));
@@ -217,9 +223,8 @@ int run_suite(const std::vector<Communicator>& comms, Index largest) {
         ++cases;
       }
     }
-    if constexpr (detail::Runs<Algo, SendRecv>) {
-      // Messages to all ranks, in another order on every rank, two each; then messages around a
-      // ring.
+    if constexpr (RunsOperation<Algo, SendRecv>) {
+      // To everyone, in another order on every rank, two messages each; then around a ring.
       using C = Collective<SendRecv, Algo, Proto, ChosenTransport>;
       CCL_TRY(auto c, C::create(comm));
       for (const Index n : {Index{1}, largest}) {

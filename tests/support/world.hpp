@@ -1,11 +1,10 @@
 #pragma once
 
 // Ranks as threads over wires in plain memory: algorithms and protocols without a communicator.
-#include <ccl/algo/pairwise.hpp>
-#include <ccl/algo/ring.hpp>
-#include <ccl/algo/tree.hpp>
 #include <ccl/detail/exec/host_executor.hpp>
 #include <ccl/detail/wire/context.hpp>
+#include <ccl/types/operations.hpp>
+#include <ccl/types/position.hpp>
 
 #include <algorithm>
 #include <atomic>

@@ -1,5 +1,5 @@
 #include <ccl/algo/ring.hpp>
-#include <ccl/collective/collective.hpp>
+#include <ccl/collective.hpp>
 #include <ccl/proto/ll128.hpp>
 #include <ccl/transport/ib.hpp>
 

@@ -2,11 +2,9 @@
 
 #include <ccl/types/result.hpp>
 
-#include <condition_variable>
-#include <functional>
-#include <mutex>
-#include <queue>
-#include <thread>
+#include <cstddef>
+#include <memory>
+#include <utility>
 
 struct CUstream_st;  // CUDA's type: cudaStream_t points to it
 
@@ -15,38 +13,45 @@ namespace detail {
 struct Recorder;
 }
 
-/// Ordered queue of calls on a thread of its own, the CPU's counterpart of a CUDA stream. A
-/// collective with a stream returns at once, and runs after all calls queued before it.
+/// Ordered queue of calls with a thread that runs them, as a CUDA stream is for a GPU. A collective
+/// that is given a stream returns at once. It runs when all calls queued before it have run.
 class HostStream {
  public:
-  HostStream();  // throws if the process cannot have another thread
+  HostStream();   // throws if the process may have no further thread
   ~HostStream();  // runs all queued calls, then ends the thread; does nothing in a forked child
   HostStream(const HostStream&) = delete;
   HostStream& operator=(const HostStream&) = delete;
 
-  /// Queues `call`, which runs after all calls queued before it. Any thread may call this. A
-  /// failure is kept for `synchronize`, and later calls still run. `call` must not throw: an
-  /// exception ends the program.
-  void enqueue(std::function<Result<void>()> call);
+  /// Queues `call`, which returns a `Result<void>`. Any thread may queue. `synchronize` returns its
+  /// failure; later calls run all the same. An exception that `call` throws ends the program.
+  template <class F>
+  void enqueue(F call) {
+    push(std::make_unique<CallOf<F>>(std::move(call)));
+  }
   /// Blocks until all queued calls have run. Returns the first failure since the last synchronize.
-  /// Fails with `Errc::invalid_usage` on this stream's own thread, which would wait for itself.
+  /// On the stream's own thread it would wait for itself and returns `Errc::invalid_usage`.
   Result<void> synchronize();
 
  private:
-  void run();
+  struct State;
+  struct Call {
+    virtual ~Call() = default;
+    virtual Result<void> run() = 0;
+  };
+  template <class F>
+  struct CallOf final : Call {
+    explicit CallOf(F f) : call{std::move(f)} {}
+    Result<void> run() override { return call(); }
+    F call;
+  };
+  void push(std::unique_ptr<Call> call);
 
-  std::mutex mutex_;
-  std::condition_variable wake_, idle_;
-  std::queue<std::function<Result<void>()>> queue_;
-  bool busy_ = false, stop_ = false;
-  Result<void> failure_;
-  int process_;  // process of the thread; see `detail::forks_before`
-  std::thread thread_;
+  std::unique_ptr<State> state_;
 };
 
-/// Queue of a collective: a HostStream or a cudaStream_t. A null stream makes the call block on the
-/// CPU, and is the legacy default stream on a GPU. It is a view: the stream must outlive the calls
-/// queued on it. On a GPU it must also outlive the communicator's next launch on another stream.
+/// View of the stream that a collective is queued on: a `HostStream` or a `cudaStream_t`. With null
+/// a call on CPU ranks blocks, and a call on GPUs takes the legacy default stream. The stream must
+/// outlive the calls queued on it and, on GPUs, the communicator's next launch on another stream.
 class Stream {
  public:
   Stream() = default;
@@ -59,7 +64,7 @@ class Stream {
   /// Returns the CUDA stream, or null.
   CUstream_st* cuda() const { return cuda_; }
 
-  /// Stream for `group`: calls are recorded in `recorder` and not made.
+  /// Stream of a group: the call is recorded and not made.
   explicit Stream(detail::Recorder& recorder) : recorder_{&recorder} {}
   detail::Recorder* recorder() const { return recorder_; }
 

@@ -8,7 +8,7 @@
 #include <ccl/transport/socket.hpp>
 #include <ccl/transport/transport.hpp>
 
-#include <algorithm>
+#include <limits>
 #include <string>
 #include <utility>
 #include <variant>
@@ -26,10 +26,18 @@ template <Transport... Ts>
 struct AnyOf {
   static_assert(sizeof...(Ts) >= 1, "AnyOf needs at least one transport.");
   static constexpr const char* name = "any";
-  static constexpr Scope scope = std::max({Ts::scope...});
+  static constexpr Scope scope = [] {
+    Scope widest = Scope{};
+    ((widest = Ts::scope > widest ? Ts::scope : widest), ...);
+    return widest;
+  }();
   static constexpr bool peer_addressable = (Ts::peer_addressable && ...);
   static constexpr bool proxied = (Ts::proxied || ...);
-  static constexpr int atomic_line_bytes = std::min({int(Ts::atomic_line_bytes)...});
+  static constexpr int atomic_line_bytes = [] {
+    int least = std::numeric_limits<int>::max();
+    ((least = int(Ts::atomic_line_bytes) < least ? int(Ts::atomic_line_bytes) : least), ...);
+    return least;
+  }();
 
   /// One end of the selected transport.
   class End {

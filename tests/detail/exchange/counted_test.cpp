@@ -1,4 +1,4 @@
-#include <ccl/collective/collective.hpp>
+#include <ccl/collective.hpp>
 #include <ccl/proto/simple.hpp>
 #include <ccl/transport/loopback.hpp>
 

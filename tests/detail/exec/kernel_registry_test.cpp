@@ -1,5 +1,6 @@
+#include <ccl/detail/wire/registry.hpp>
 #include <ccl/algo/ring.hpp>
-#include <ccl/collective/collective.hpp>
+#include <ccl/collective.hpp>
 #include <ccl/detail/exec/kernel_registry.hpp>
 #include <ccl/proto/simple.hpp>
 

@@ -1,3 +1,5 @@
+#include <ccl/algo/ring.hpp>
+#include <ccl/algo/tree.hpp>
 #include <ccl/epilogue/plain_rows.hpp>
 #include <ccl/proto/simple.hpp>
 #include <ccl/epilogue/store_rows.hpp>

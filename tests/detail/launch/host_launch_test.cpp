@@ -1,5 +1,5 @@
 #include <ccl/algo/ring.hpp>
-#include <ccl/collective/collective.hpp>
+#include <ccl/collective.hpp>
 #include <ccl/group.hpp>
 #include <ccl/proto/ll.hpp>
 #include <ccl/proto/simple.hpp>

@@ -1,6 +1,7 @@
 #include <ccl/ccl.hpp>
 #include <ccl/detail/launch/in_flight.hpp>
 
+#include <chrono>
 #include <future>
 #include <vector>
 

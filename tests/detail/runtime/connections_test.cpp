@@ -1,7 +1,7 @@
 // What one rank refuses, all ranks are told of, at once and by name.
 #include <ccl/algo/tree.hpp>
 #include <ccl/algo/ring.hpp>
-#include <ccl/collective/collective.hpp>
+#include <ccl/collective.hpp>
 #include <ccl/proto/ll.hpp>
 #include <ccl/proto/ll128.hpp>
 #include <ccl/proto/simple.hpp>

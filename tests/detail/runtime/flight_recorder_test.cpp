@@ -1,6 +1,7 @@
 #include <ccl/detail/runtime/flight_recorder.hpp>
 
 #include <atomic>
+#include <chrono>
 #include <cstring>
 #include <thread>
 

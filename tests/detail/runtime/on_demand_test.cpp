@@ -1,5 +1,5 @@
-// Wires between pairs of ranks are connected by the calls that need them, and by no others.
-#include <ccl/collective/collective.hpp>
+// Wires between pairs of ranks are made by the calls that need them, and by nobody else.
+#include <ccl/collective.hpp>
 #include <ccl/detail/runtime/on_demand.hpp>
 #include <ccl/proto/ll.hpp>
 #include <ccl/proto/simple.hpp>

@@ -1,6 +1,7 @@
 #include <ccl/detail/runtime/proxy_engine.hpp>
 
 #include <algorithm>
+#include <chrono>
 #include <ctime>
 
 #include "support/catch.hpp"

@@ -1,3 +1,4 @@
+#include <ccl/algo/ring.hpp>
 #include <ccl/proto/ll.hpp>
 #include <ccl/proto/ll128.hpp>
 #include <ccl/proto/simple.hpp>

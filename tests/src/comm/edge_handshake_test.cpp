@@ -1,5 +1,5 @@
 #include <ccl/algo/ring.hpp>
-#include <ccl/collective/collective.hpp>
+#include <ccl/collective.hpp>
 #include <ccl/proto/simple.hpp>
 #include <ccl/transport/any_of.hpp>
 

@@ -1,6 +1,8 @@
 #include <ccl/algo/halving.hpp>
 #include <ccl/proto/simple.hpp>
 
+#include <fmt/format.h>
+
 #include <limits>
 
 #include "support/collective_suite.hpp"

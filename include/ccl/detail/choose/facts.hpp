@@ -4,7 +4,7 @@
 #include <ccl/types/operations.hpp>
 #include <ccl/choose/candidates.hpp>
 #include <ccl/detail/choose/chooser.hpp>
-#include <ccl/detail/compose/checks.hpp>
+#include <ccl/algo/traits.hpp>
 #include <ccl/detail/runtime/transport_table.hpp>
 #include <ccl/algo/cost.hpp>
 #include <ccl/transport/for_device.hpp>

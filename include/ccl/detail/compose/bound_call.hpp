@@ -1,7 +1,7 @@
 #pragma once
 
 #include <ccl/algo/pairwise.hpp>
-#include <ccl/detail/compose/checks.hpp>
+#include <ccl/algo/traits.hpp>
 #include <ccl/detail/peer/call.hpp>
 #include <ccl/detail/exchange/over_peers.hpp>
 #include <ccl/detail/wire/call.hpp>

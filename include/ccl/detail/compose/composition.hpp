@@ -1,5 +1,7 @@
 #pragma once
 
+#include <ccl/detail/peer/registry.hpp>
+#include <ccl/detail/wire/registry.hpp>
 #include <ccl/detail/base/selection.hpp>
 #include <ccl/detail/launch/arguments.hpp>
 #include <ccl/detail/launch/call_arguments.hpp>
@@ -7,6 +9,9 @@
 #include <ccl/detail/compose/creation.hpp>
 #include <ccl/detail/launch/device_launch.hpp>
 #include <ccl/detail/launch/host_launch.hpp>
+#include <ccl/detail/exchange/over_peers.hpp>
+#include <ccl/detail/exchange/over_wires.hpp>
+#include <ccl/detail/numeric/reduction.hpp>
 #include <ccl/detail/peer/call.hpp>
 #include <ccl/detail/wire/peers_of.hpp>
 #include <ccl/detail/wire/call.hpp>
@@ -17,6 +22,7 @@
 
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 
@@ -35,6 +41,14 @@ class Composition {
   int ranks() const { return connections_->comm().ranks(); }
 
  protected:
+  using Algorithm = Algo;
+  using Protocol = Proto;
+  static constexpr ExecSpaces exec_sides = sides;
+  static constexpr bool exchanges = Exchanges<Op, Algo>;
+  template <class Acc, class T, class F>
+  using ReductionOf =
+      Reduction<F, T, cuda::std::conditional_t<cuda::std::is_void_v<Acc>, accumulate_t<T>, Acc>>;
+
   explicit Composition(std::shared_ptr<Connections> connections) : connections_{std::move(connections)} {}
   Composition() = default;  // of nobody
 
@@ -100,6 +114,45 @@ class Composition {
       }
       return fail(connections_->no_device_code());  // not reached: `make_connections` refused
     }
+  }
+
+  // The functions that a `Call` runs, with arguments that it has checked.
+  const Communicator& comm() const { return connections_->comm(); }
+  template <class Acc, class T, class F>
+  Result<void> reduce(const T* send, T* recv, Index count, F op, int root, const Layout& layout,
+                      Stream stream) const {
+    using R = ReductionOf<Acc, T, F>;
+    static_assert(!Algo::reorders || R::commutative,
+                  "ccl: this algorithm reduces the ranks in an order of its own, and the functor "
+                  "says that it is not commutative");
+    static_assert(algorithm_takes<Algo, F>(),
+                  "ccl: this algorithm cannot run this reduction; see `takes` in its header");
+    static_assert(protocol_carries<Proto, F, T>(),
+                  "ccl: this protocol cannot carry this reduction of these elements; see `takes` "
+                  "in its header");
+    const R reduction{op, ranks()};
+    if (ranks() == 1) return reduce_alone(reduction, send, recv, count, stream);
+    return launch(call_info<T, F>(Op::name, count, Op::rooted ? root : -1), reduction, send, recv,
+                  layout, root, stream);
+  }
+  /// `layout` is in bytes.
+  Result<void> move(const CallInfo& info, const void* send, void* recv, const Layout& layout,
+                    int root, Stream stream) const {
+    if (ranks() == 1) return move_alone(send, recv, layout.count, stream);
+    return launch(info, Bytes{}, send, recv, layout, root, stream);
+  }
+  Result<void> exchange(const CallInfo& info, MessageTable table, Stream stream) const {
+    if constexpr (MovesByCopies<Algo>) {
+      return exchange_by_copies<Op, Algo>(connections_, info, table, stream);
+    } else if constexpr (OverPeers<Algo>) {
+      return exchange_over_peers<Op, Algo, Proto>(connections_, info, table, stream);
+    } else {
+      return detail::exchange<Op, Algo, Proto, sides>(connections_, info, std::move(table), stream);
+    }
+  }
+  Result<void> send_recv(std::span<const P2pOp> p2p_ops, Stream stream, Overlaps overlaps) const {
+    CCL_TRY(MessageTable table, table_of(comm(), p2p_ops, overlaps));
+    return exchange(call_info<char, void>(Op::name, -1, -1), std::move(table), stream);
   }
 
   /// All that a rank alone has to do.

@@ -1,6 +1,8 @@
 #pragma once
 
-#include <ccl/detail/compose/checks.hpp>
+#include <ccl/detail/exchange/registry.hpp>
+#include <ccl/detail/copy/registry.hpp>
+#include <ccl/algo/traits.hpp>
 #include <ccl/detail/compose/default_plans.hpp>
 #include <ccl/detail/wire/peers_of.hpp>
 #include <ccl/comm/communicator.hpp>

@@ -1,7 +1,7 @@
 #pragma once
 
 #include <ccl/detail/base/selection.hpp>
-#include <ccl/detail/compose/checks.hpp>
+#include <ccl/algo/traits.hpp>
 #include <ccl/comm/communicator.hpp>
 #include <ccl/types/plan.hpp>
 #include <ccl/transport/transport.hpp>

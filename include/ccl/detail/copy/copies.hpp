@@ -1,14 +1,14 @@
 #pragma once
 
+#include <ccl/detail/copy/registry.hpp>
+#include <ccl/detail/base/min_max.hpp>
 #include <ccl/types/operations.hpp>
 #include <ccl/detail/launch/device_launch.hpp>
 #include <ccl/detail/exchange/over_wires.hpp>
 #include <ccl/detail/launch/recorder.hpp>
 #include <ccl/detail/copy/work.hpp>
-#include <ccl/detail/exec/kernel_registry.hpp>
 #include <ccl/detail/runtime/connections.hpp>
 
-#include <algorithm>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -165,7 +165,7 @@ class ReduceByCopies {
     const Index most = sequence.place_bytes() / size / grain * grain;
     const Index whole = all ? div_up<Index>(layout.count, ranks_) : layout.count;
     chunks_ = div_up(whole, most);
-    each_ = std::min(most, div_up(div_up(whole, chunks_), grain) * grain);
+    each_ = min_of(most, div_up(div_up(whole, chunks_), grain) * grain);
   }
 
   /// Lays out all chunks, with one barrier for each: the pieces of this chunk have landed then, and
@@ -270,7 +270,7 @@ class StagedExchange {
       if (p == sequence.me()) continue;
       out_[at] = cut(table.sends[at]);
       in_[at] = cut(table.recvs[at]);
-      steps_ = std::max({steps_, out_[at].size(), in_[at].size()});
+      steps_ = max_of(steps_, max_of(out_[at].size(), in_[at].size()));
     }
   }
 
@@ -295,7 +295,7 @@ class StagedExchange {
     List chunks;
     for (const Message& m : messages) {
       for (Index at = 0; at < m.bytes; at += most) {
-        chunks.push_back({m.data + at, std::min(most, m.bytes - at)});
+        chunks.push_back({m.data + at, min_of(most, m.bytes - at)});
       }
     }
     return chunks;
@@ -335,7 +335,7 @@ class StagedExchange {
     for (std::size_t m = 0; m < from.size() && m < to.size(); ++m) {
       if (from[m].data == to[m].data) continue;
       CopyRuns runs;
-      runs.run[runs.count++] = {to[m].data, from[m].data, std::min(from[m].bytes, to[m].bytes)};
+      runs.run[runs.count++] = {to[m].data, from[m].data, min_of(from[m].bytes, to[m].bytes)};
       sequence_.run(runs);
     }
   }
@@ -364,7 +364,7 @@ void exchange_in_window(CopySequence<Algo>& go, const MessageTable& table,
   const auto& mine = table.recvs[std::size_t(me)];
   if (!own.empty() && !mine.empty() && own[0].data != mine[0].data) {
     CopyRuns runs;
-    runs.run[runs.count++] = {mine[0].data, own[0].data, std::min(own[0].bytes, mine[0].bytes)};
+    runs.run[runs.count++] = {mine[0].data, own[0].data, min_of(own[0].bytes, mine[0].bytes)};
     go.run(runs);
   }
   for (int k = 1; k < ranks; ++k) {
@@ -413,7 +413,7 @@ Result<void> exchange_by_copies(const std::shared_ptr<Connections>& owner, const
     return queue_on_host(connections, stream, [table]() -> Result<void> {
       for (std::size_t m = 0; m < table.sends[0].size() && m < table.recvs[0].size(); ++m) {
         alone(Bytes{}, table.sends[0][m].data, table.recvs[0][m].data,
-              std::min(table.sends[0][m].bytes, table.recvs[0][m].bytes));
+              min_of(table.sends[0][m].bytes, table.recvs[0][m].bytes));
       }
       return {};
     });

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <ccl/detail/copy/registry.hpp>
 #include <ccl/detail/exec/device_shape.cuh>
 #include <ccl/detail/copy/bodies.hpp>
 

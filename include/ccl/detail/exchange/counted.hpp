@@ -1,57 +1,21 @@
 #pragma once
 
+#include <ccl/detail/exchange/registry.hpp>
+#include <ccl/detail/base/min_max.hpp>
 #include <ccl/types/counted_rows.hpp>
 #include <ccl/detail/launch/arguments.hpp>
 #include <ccl/detail/exchange/over_wires.hpp>
 #include <ccl/detail/exchange/counted_work.hpp>
 
-#include <fmt/format.h>
-
-#include <algorithm>
 #include <mutex>
 #include <string>
 #include <utility>
 
 namespace ccl::detail {
 
-inline Result<void> check_rows(const Communicator& comm, const CountedRows& rows,
-                               Index element_bytes, const void* send, const void* recv) {
-  CCL_CHECK(check_buffer(comm, "send_counts", rows.send_counts, comm.ranks(), sizeof(int)));
-  CCL_CHECK(check_buffer(comm, "recv_counts", rows.recv_counts, comm.ranks(), sizeof(int)));
-  constexpr Index most = Index{1} << 30;
-  const auto refuse = [&](std::string what) {
-    Error error{Errc::invalid_argument, std::move(what)};
-    error.rank = comm.rank();
-    error.host = comm.peer(error.rank).host;
-    return fail(std::move(error));
-  };
-  if (rows.row < 1 || rows.row > most || rows.send_stride < 0 || rows.send_stride > most ||
-      rows.recv_stride < 0 || rows.recv_stride > most) {
-    return refuse(
-        fmt::format("rows of {} elements, {} to send and {} to receive for each rank, "
-                    "cannot be (a row has 1 to {}, a stride is 0 to as many)",
-                    rows.row, rows.send_stride, rows.recv_stride, most));
-  }
-  const Index row_bytes = rows.row * element_bytes;
-  if (rows.send_rows != nullptr && row_bytes < CountedWork::apart_bytes) {
-    return refuse(
-        fmt::format("send_rows is given with rows of {} bytes (it is for rows of {} or "
-                    "more); put the rows of a rank side by side, and give null",
-                    row_bytes, CountedWork::apart_bytes));
-  }
-  if (rows.side_bytes != 0) {
-    if (row_bytes < CountedWork::apart_bytes || rows.side_bytes < 0) {
-      return refuse(fmt::format(
-          "{} bytes are to go with each row of {} bytes (they go with rows of {} or more); "
-          "make them part of the row",
-          rows.side_bytes, row_bytes, CountedWork::apart_bytes));
-    }
-    CCL_CHECK(check_buffer(comm, "send_side", rows.send_side, rows.send_stride, rows.side_bytes));
-    CCL_CHECK(check_buffer(comm, "recv_side", rows.recv_side, rows.recv_stride, rows.side_bytes));
-  }
-  CCL_CHECK(check_buffer(comm, "send", send, rows.send_stride, row_bytes));
-  return check_buffer(comm, "recv", recv, rows.recv_stride, row_bytes);
-}
+/// Checks the buffers, counts and strides of an exchange of rows.
+Result<void> check_rows(const Communicator& comm, const CountedRows& rows, Index element_bytes,
+                        const void* send, const void* recv);
 
 /// One launch, unless the longest runs that may come are longer than a rank's box.
 template <class Algo, class Proto>
@@ -62,7 +26,7 @@ Result<void> counted_on_device(Connections& connections, const CallInfo& info, C
   const std::lock_guard lock{connections.mutex()};
   work.peers = connections.peers();
   work.state = connections.exchange_state();
-  const int stride = std::max(1, work.recv_stride);  // all ranks make the same launches
+  const int stride = max_of(1, work.recv_stride);  // all ranks make the same launches
   const bool alone = connections.comm().ranks() == 1;
   work.most = alone ? stride : Kernels::max_rows(work);
   if (work.most < 1) return fail(connections.row_too_long(work.row_bytes));

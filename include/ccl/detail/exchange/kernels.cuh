@@ -1,5 +1,6 @@
 #pragma once
 
+#include <ccl/detail/exchange/registry.hpp>
 #include <ccl/types/operations.hpp>
 #include <ccl/detail/exec/device_shape.cuh>
 #include <ccl/detail/exchange/counted_body.hpp>

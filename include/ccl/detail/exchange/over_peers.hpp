@@ -1,12 +1,13 @@
 #pragma once
 
+#include <ccl/detail/exchange/registry.hpp>
+#include <ccl/detail/base/min_max.hpp>
 #include <ccl/types/operations.hpp>
 #include <ccl/detail/launch/device_launch.hpp>
 #include <ccl/detail/exchange/over_wires.hpp>
 #include <ccl/detail/launch/host_launch.hpp>
 #include <ccl/detail/launch/recorder.hpp>
 
-#include <algorithm>
 #include <memory>
 #include <mutex>
 #include <utility>
@@ -61,7 +62,7 @@ class ExchangePieces {
     }
     if (place.message == list.size()) return Message{};
     const Message& whole = list[place.message];
-    const Index bytes = std::min(most_, whole.bytes - place.done);
+    const Index bytes = min_of(most_, whole.bytes - place.done);
     place.done += bytes;
     return Message{whole.data + place.done - bytes, bytes};
   }
@@ -117,10 +118,9 @@ class PeerExchangeCall final : public RecordedCall {
     for (const auto* side : {&table_.sends, &table_.recvs}) {
       Index bytes = 0;
       for (const auto& list : *side) {
-        const auto some = [](const Message& m) { return m.bytes > 0; };
-        if (std::ranges::count_if(list, some) > 1) return false;
+        int filled = 0;
         for (const Message& m : list) {
-          if (m.bytes > most) return false;
+          if (m.bytes > most || (m.bytes > 0 && ++filled > 1)) return false;
           bytes += m.bytes;
         }
       }
@@ -148,7 +148,7 @@ Result<void> exchange_over_peers(const std::shared_ptr<Connections>& owner, cons
     return queue_on_host(connections, stream, [table = std::move(table)]() -> Result<void> {
       for (std::size_t m = 0; m < table.sends[0].size() && m < table.recvs[0].size(); ++m) {
         alone(Bytes{}, table.sends[0][m].data, table.recvs[0][m].data,
-              std::min(table.sends[0][m].bytes, table.recvs[0][m].bytes));
+              min_of(table.sends[0][m].bytes, table.recvs[0][m].bytes));
       }
       return {};
     });

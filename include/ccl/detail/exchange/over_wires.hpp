@@ -1,13 +1,13 @@
 #pragma once
 
+#include <ccl/detail/exchange/registry.hpp>
+#include <ccl/detail/base/min_max.hpp>
 #include <ccl/detail/launch/host_launch.hpp>
 #include <ccl/detail/launch/recorder.hpp>
-#include <ccl/detail/exec/kernel_registry.hpp>
 #include <ccl/comm/stream.hpp>
 #include <ccl/detail/runtime/connections.hpp>
 #include <ccl/transport/for_device.hpp>
 
-#include <algorithm>
 #include <memory>
 #include <mutex>
 #include <span>
@@ -70,8 +70,9 @@ void run_messages(Connections& connections, const MessageTable& table) {
   const auto peers = [](const auto& of_peers) {
     std::vector<int> found;
     for (std::size_t p = 0; p < of_peers.size(); ++p) {
-      const auto some = [](const Message& m) { return m.bytes > 0; };
-      if (std::any_of(of_peers[p].begin(), of_peers[p].end(), some)) found.push_back(int(p));
+      bool some = false;
+      for (const Message& m : of_peers[p]) some |= m.bytes > 0;
+      if (some) found.push_back(int(p));
     }
     return found;
   };
@@ -105,7 +106,7 @@ inline Result<void> exchange_alone_on_device(Connections& connections, const Mes
   const auto& from = table.sends[0];
   const auto& to = table.recvs[0];
   for (std::size_t m = 0; m < from.size() && m < to.size(); ++m) {
-    CCL_CHECK(connections.copy(to[m].data, from[m].data, std::min(from[m].bytes, to[m].bytes), stream));
+    CCL_CHECK(connections.copy(to[m].data, from[m].data, min_of(from[m].bytes, to[m].bytes), stream));
   }
   return {};
 }
@@ -141,7 +142,7 @@ Result<void> exchange_on_device(Connections& connections, const CallInfo& info, 
       if (p == comm.ranks()) break;
       for (const Message& m : side == 0 ? table.sends[p] : table.recvs[p]) {
         if (filled < ExchangeWork::max_messages) work.message[filled] = m;
-        most = std::max(most, m.bytes);
+        most = max_of(most, m.bytes);
         ++filled;
       }
     }

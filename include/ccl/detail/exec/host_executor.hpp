@@ -4,15 +4,15 @@
 #include <ccl/detail/lanes/host_lanes.hpp>
 #include <ccl/detail/lanes/host_memory.hpp>
 
-#include <functional>
 #include <thread>
 #include <vector>
 
 namespace ccl::detail {
-/// Runs a lane on a new thread, which takes no signals. Returns false if the system creates no
-/// thread, and logs the first such failure. Defined in the library, because a program may be
+/// Starts a thread that runs `lane(context, channel)` and takes no signals. Returns false, and logs
+/// the first time, if the system has no thread left. In the library, because a program may be
 /// compiled without exceptions.
-bool start_lane(std::vector<std::thread>& threads, std::function<void()> lane);
+bool start_lane(std::vector<std::thread>& threads, void (*lane)(const void* context, int channel),
+                const void* context, int channel);
 
 /// Lanes of one group of several CPU threads: `lane(rank)` returns the handle of one. Specialized
 /// for each such group.
@@ -45,11 +45,18 @@ struct HostExecutor {
     if constexpr (Group::width == 1) {
       std::vector<std::thread> others;
       int begun = 1;
-      const auto start = [&](int channel) {
-        return detail::start_lane(others, [&body, hook, channel] {
-          detail::idle_hook = hook;
-          detail::run_lane(body, Group{}, channel);
-        });
+      struct Context {
+        const Body& body;
+        detail::IdleHook hook;
+      };
+      const Context context{body, hook};
+      const auto start = [&](int n) {
+        constexpr auto lane = [](const void* given, int channel) {
+          const auto& of = *static_cast<const Context*>(given);
+          detail::idle_hook = of.hook;
+          detail::run_lane(of.body, Group{}, channel);
+        };
+        return detail::start_lane(others, lane, &context, n);
       };
       while (begun < channels && start(begun)) ++begun;
       detail::run_lane(body, Group{}, 0);

@@ -1,5 +1,8 @@
 #pragma once
 
+#include <ccl/detail/wire/registry.hpp>
+#include <ccl/detail/peer/registry.hpp>
+#include <ccl/detail/group/registry.hpp>
 #include <ccl/detail/exchange/kernels.cuh>
 #include <ccl/detail/peer/kernels.cuh>
 #include <ccl/group.hpp>

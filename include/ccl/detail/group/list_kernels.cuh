@@ -1,5 +1,6 @@
 #pragma once
 
+#include <ccl/detail/group/registry.hpp>
 #include <ccl/detail/group/kernels.cuh>
 
 #include <algorithm>

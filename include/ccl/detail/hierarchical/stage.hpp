@@ -1,5 +1,6 @@
 #pragma once
 
+#include <ccl/detail/compose/check_composition.hpp>
 #include <ccl/detail/compose/composition.hpp>
 #include <ccl/detail/exchange/over_wires.hpp>
 #include <ccl/detail/exchange/over_peers.hpp>

@@ -5,8 +5,6 @@
 #include <ccl/detail/base/handle.hpp>
 #include <ccl/detail/numeric/reduction.hpp>
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <condition_variable>
 #include <cstddef>
@@ -24,6 +22,11 @@ struct LevelReductions {
   Begun begun;
   Ended ended;
 };
+
+/// Error of a composition whose scratch does not hold `pieces` elements at once. `other`: the
+/// algorithm to name instead.
+Error scratch_too_small(const Communicator& comm, const std::string& name, Index scratch_bytes,
+                        Index pieces, std::size_t element_bytes, const char* other);
 
 /// What a `Hierarchical` does of each operation, level by level. Arguments have been checked.
 template <class Op, class Algo, class Proto, class Transport>
@@ -309,13 +312,7 @@ class HierarchicalSteps {
     constexpr const char* other = is_one_of<Op, AllToAll>        ? "Pairwise"
                                   : is_one_of<Op, ReduceScatter> ? "Ring"
                                                               : "Ring or Tree";
-    Error error{Errc::not_supported,
-                fmt::format("{} has {} bytes of scratch ({} elements of {} bytes each are to lie "
-                            "there at once); name {}",
-                            parts_->name, scratch_bytes(), pieces, element, other)};
-    error.rank = comm().rank();
-    error.host = comm().peer(error.rank).host;
-    return fail(std::move(error));
+    return fail(scratch_too_small(comm(), parts_->name, scratch_bytes(), pieces, element, other));
   }
 
   Handle<Parts, Parts::moved_from> parts_;

@@ -95,15 +95,15 @@ static_assert(LaneGroup<BlockLanes<128>>);
 
 namespace ccl {
 
-/// Parts of a block of lanes: its warps.
+/// Parts of a block: its warps.
 template <int Width>
 struct Parts<detail::BlockLanes<Width>> {
   using Part = detail::WarpLanes;
-  static constexpr int count = Width / Part::width;
+  static constexpr int count = Width / detail::WarpLanes::width;
   CCL_DEVICE static Part part(detail::BlockLanes<Width>) { return {}; }
   CCL_DEVICE static int index(detail::BlockLanes<Width>) {
     // The same for all of a warp, which the compiler cannot know.
-    return __shfl_sync(0xffff'ffffu, int(threadIdx.x % Width) / Part::width, 0);
+    return __shfl_sync(0xffff'ffffu, int(threadIdx.x % Width) / detail::WarpLanes::width, 0);
   }
   static constexpr bool shares = true;
   template <class T>

@@ -3,13 +3,10 @@
 #include <ccl/detail/base/cpu.hpp>
 #include <ccl/proto/lane_group.hpp>
 
-#include <cuda/atomic>
+#include <sched.h>
+#include <time.h>
 
 #include <atomic>
-#include <chrono>
-#include <thread>
-
-#include <sched.h>
 
 namespace ccl::detail {
 
@@ -36,17 +33,17 @@ inline constinit thread_local Waiting waiting;
 struct HostMemory {
   static constexpr bool lines_land_whole = false;  // stores of two lanes are two stores
 
-  static Word load_relaxed(const Word* at) { return load(at, cuda::std::memory_order_relaxed); }
-  static Word load_acquire(const Word* at) { return load(at, cuda::std::memory_order_acquire); }
-  static Word load_credit(const Word* at) { return load(at, cuda::std::memory_order_acquire); }
+  static Word load_relaxed(const Word* at) { return load(at, std::memory_order_relaxed); }
+  static Word load_acquire(const Word* at) { return load(at, std::memory_order_acquire); }
+  static Word load_credit(const Word* at) { return load(at, std::memory_order_acquire); }
   static void store_relaxed(Word* at, Word value) {
-    store(at, value, cuda::std::memory_order_relaxed);
+    store(at, value, std::memory_order_relaxed);
   }
   static void store_release(Word* at, Word value) {
-    store(at, value, cuda::std::memory_order_release);
+    store(at, value, std::memory_order_release);
   }
   static void store_credit(Word* at, Word value) {
-    store(at, value, cuda::std::memory_order_release);
+    store(at, value, std::memory_order_release);
   }
 
   static Packet load_relaxed(const Packet* at) {
@@ -74,16 +71,15 @@ struct HostMemory {
     } else if (waiting.polls < yield_polls) {
       ::sched_yield();
     } else {
-      std::this_thread::sleep_for(std::chrono::microseconds{50});
+      const timespec short_while{0, 50'000};  // ns
+      ::nanosleep(&short_while, nullptr);
     }
     waiting.last = cpu_ticks();
   }
   static constexpr unsigned check_every = 256;
   static void await_previous() {}  // a launch begins when the one before has ended
   static Word now_ns() {
-    return Word(std::chrono::duration_cast<std::chrono::nanoseconds>(
-                    std::chrono::steady_clock::now().time_since_epoch())
-                    .count());
+    return steady_ns();
   }
 
  private:
@@ -92,11 +88,11 @@ struct HostMemory {
   static constexpr unsigned yield_polls = 8192;
   static constexpr Word same_wait_ticks = 500;  // 0.2 us; a poll takes a tenth of that
 
-  using Ref = cuda::atomic_ref<Word, cuda::thread_scope_system>;
-  static Word load(const Word* at, cuda::std::memory_order order) {
+  using Ref = std::atomic_ref<Word>;
+  static Word load(const Word* at, std::memory_order order) {
     return Ref{*const_cast<Word*>(at)}.load(order);
   }
-  static void store(Word* at, Word value, cuda::std::memory_order order) {
+  static void store(Word* at, Word value, std::memory_order order) {
     Ref{*at}.store(value, order);
   }
 };

@@ -4,6 +4,7 @@
 #include <ccl/types/plan.hpp>
 
 #include <cstddef>
+#include <string>
 
 namespace ccl::detail {
 
@@ -12,6 +13,19 @@ namespace ccl::detail {
 /// A buffer of `runs` times `count` elements.
 Result<void> check_buffer(const Communicator& comm, const char* what, const void* buffer,
                           Index count, Index element_bytes, Index runs = 1);
+/// The buffers of one call, in runs of `count` elements. A side of 0 runs is not checked.
+struct CallBuffers {
+  const void* send;
+  int send_runs;
+  const void* recv;
+  int recv_runs;
+  Index count, element_bytes;
+  /// Runs from `recv` to the place where `send` begins in place.
+  int in_place = 0;
+  bool apart = false;  // `op` does not run in place
+};
+/// Checks that the buffers hold their elements and lie apart or in place.
+Result<void> check_buffers(const Communicator& comm, const char* op, const CallBuffers& buffers);
 /// Both are multiples of `align`, which a GPU's loads want of elements.
 Result<void> check_aligned(const Communicator& comm, const void* send, const void* recv, int align);
 Result<void> check_root(const Communicator& comm, int root);
@@ -32,6 +46,9 @@ Result<void> check_offset(const Communicator& comm, const char* what, Index offs
                           Index element_bytes);
 /// One count or offset for each rank.
 Result<void> check_counts(const Communicator& comm, std::size_t counts);
+
+/// `Errc::not_supported` if a composition was made for the other kind of rank.
+Result<void> check_side(const Communicator& comm, const std::string& name, bool cpus, bool gpus);
 
 Result<void> check_plan(const Communicator& comm, const Plan& plan);
 

@@ -1,6 +1,6 @@
 #pragma once
 
-#include <ccl/detail/compose/checks.hpp>
+#include <ccl/algo/traits.hpp>
 #include <ccl/detail/runtime/connections.hpp>
 #include <ccl/detail/peer/work.hpp>
 #include <ccl/detail/wire/work.hpp>

@@ -1,9 +1,10 @@
 #pragma once
 
+#include <ccl/detail/peer/registry.hpp>
+#include <ccl/detail/wire/registry.hpp>
 #include <ccl/detail/launch/call_arguments.hpp>
-#include <ccl/detail/compose/checks.hpp>
+#include <ccl/algo/traits.hpp>
 #include <ccl/detail/wire/peers_of.hpp>
-#include <ccl/detail/exec/kernel_registry.hpp>
 #include <ccl/comm/stream.hpp>
 #include <ccl/detail/runtime/connections.hpp>
 

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <ccl/detail/launch/call_arguments.hpp>
-#include <ccl/detail/compose/checks.hpp>
 #include <ccl/detail/launch/in_flight.hpp>
 #include <ccl/detail/wire/peers_of.hpp>
 #include <ccl/detail/exec/host_executor.hpp>

@@ -1,9 +1,9 @@
 #pragma once
 
+#include <ccl/detail/map/registry.hpp>
 #include <ccl/detail/numeric/bulk.hpp>
 #include <ccl/comm/communicator.hpp>
 #include <ccl/element/convert.hpp>
-#include <ccl/detail/exec/kernel_registry.hpp>
 #include <ccl/comm/stream.hpp>
 #include <ccl/detail/numeric/narrow_floats.hpp>
 #include <ccl/types/result.hpp>

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <ccl/detail/map/registry.hpp>
 #include <ccl/detail/exec/device_shape.cuh>
 
 namespace ccl::detail {

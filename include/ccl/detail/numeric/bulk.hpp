@@ -1,9 +1,9 @@
 #pragma once
 
+#include <ccl/detail/base/min_max.hpp>
 #include <ccl/detail/numeric/narrow_floats.hpp>
 #include <ccl/detail/numeric/reduction.hpp>
 
-#include <algorithm>
 #include <cstring>
 
 namespace ccl::detail {
@@ -51,7 +51,7 @@ void reduce_runs(const R& reduction, char* out, const char* own, const char* con
   const R r = reduction.load();
   alignas(64) float sum[run], next[run];
   for (Index at = 0; at < count; at += run) {
-    const Index n = std::min(run, count - at);
+    const Index n = min_of(run, count - at);
     widen_run<T>((Own ? own : sources[0]) + at * size, sum, n);
     if constexpr (Own) {
       for (Index i = 0; i < n; ++i) sum[i] = r.scaled(sum[i]);

@@ -2,7 +2,7 @@
 
 #include <ccl/detail/launch/call_arguments.hpp>
 #include <ccl/detail/launch/recorder.hpp>
-#include <ccl/detail/exec/kernel_registry.hpp>
+#include <ccl/detail/peer/registry.hpp>
 
 namespace ccl::detail {
 

@@ -7,8 +7,6 @@
 #include <ccl/detail/pipeline/call.hpp>
 #include <ccl/detail/pipeline/stages.hpp>
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <array>
 #include <cstddef>
@@ -32,11 +30,11 @@ template <class Stage>
 std::string stage_label() {
   if constexpr (StageOf<Stage>::facts.flow == Flow::maps) {
     if constexpr (requires { StageOf<Stage>::Functor::name; }) {
-      return fmt::format("map {}", StageOf<Stage>::Functor::name);
+      return std::string{"map "} + StageOf<Stage>::Functor::name;
     }
     return "map";
   } else {
-    return fmt::format("{} on {}", StageOf<Stage>::Operation::name, StageOf<Stage>::At::name);
+    return std::string{StageOf<Stage>::Operation::name} + " on " + StageOf<Stage>::At::name;
   }
 }
 /// "pipeline(reduce_scatter on IntraNode, map convert, ...)"
@@ -91,9 +89,9 @@ struct PipelineParts {
     CCL_CHECK(agree_on_scratch(comm, parts->name, scratch_bytes));
     CCL_CHECK(step([&]() -> Result<void> {
       if (scratch_bytes < 0) {
-        return fail(
-            Errc::invalid_argument,
-            fmt::format("{} bytes of scratch cannot be; give 0 for ccl's choice", scratch_bytes));
+        return fail(Errc::invalid_argument,
+                    std::to_string(scratch_bytes) +
+                        " bytes of scratch cannot be; give 0 for ccl's choice");
       }
       // Else no call ever has use for it.
       if (chain.keeps_place && !chain.scatters && !chain.maps) return {};
@@ -180,9 +178,9 @@ struct PipelineParts {
         const Index bytes = std::max(in, out) * shapes[I].in_bytes;
         if (const auto& one = std::get<I>(made).one) {
           if constexpr (requires { one->name(bytes); }) {
-            runs = fmt::format("{} on {}", one->name(bytes), Of::At::name);
+            runs = one->name(bytes) + " on " + Of::At::name;
           } else {
-            runs = fmt::format("{} on {}", one->name(), Of::At::name);
+            runs = one->name() + " on " + Of::At::name;
           }
         }
       }

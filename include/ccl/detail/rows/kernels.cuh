@@ -1,5 +1,6 @@
 #pragma once
 
+#include <ccl/detail/rows/registry.hpp>
 #include <ccl/algo/one_shot.hpp>
 #include <ccl/detail/exec/device_shape.cuh>
 #include <ccl/fused.hpp>

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <ccl/detail/wire/registry.hpp>
 #include <ccl/detail/launch/call_arguments.hpp>
 #include <ccl/detail/launch/host_launch.hpp>
 #include <ccl/detail/launch/recorder.hpp>

@@ -138,11 +138,4 @@ void dry_run(const DryRunPosition& position, DryRunResult& found) {
   Algo::run(Op{}, context);
 }
 
-/// True if tests prove the algorithm. A type derived from such an algorithm is not validated.
-template <class Algo>
-inline constexpr bool is_validated = false;
-template <class Algo>
-  requires std::same_as<typename Algo::Validated, Algo>
-inline constexpr bool is_validated<Algo> = true;
-
 }  // namespace ccl::detail

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <ccl/detail/wire/registry.hpp>
 #include <ccl/detail/exec/device_shape.cuh>
 #include <ccl/detail/wire/context.hpp>
 

@@ -1,6 +1,6 @@
 #pragma once
 
-#include <ccl/detail/compose/checks.hpp>
+#include <ccl/algo/traits.hpp>
 #include <ccl/detail/wire/dry_run.hpp>
 #include <ccl/detail/runtime/connections.hpp>
 

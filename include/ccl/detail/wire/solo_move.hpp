@@ -1,10 +1,10 @@
 #pragma once
 
+#include <ccl/detail/base/min_max.hpp>
 #include <ccl/detail/numeric/bulk.hpp>
 #include <ccl/detail/base/bytes.hpp>
 #include <ccl/detail/base/cpu.hpp>
 
-#include <algorithm>
 #include <cstring>
 
 namespace ccl::detail {
@@ -17,12 +17,12 @@ template <class R, bool Finish, int Most>
 void move_elements(const R& reduction, void* out, void* const* slots, int slot_count,
                    const void* own, const void* const* from, int sources, Index n) {
   constexpr Index size = sizeof(typename R::Type);
-  constexpr Index block = std::max<Index>((Index{8} << 10) / size, 1);  // stays in the first cache
+  constexpr Index block = max_of<Index>((Index{8} << 10) / size, 1);  // stays in the first cache
   if constexpr (reduces<R>) {
     if (own != nullptr && (sources > 0 || Finish || prepares<R>())) {
       alignas(64) char scratch[block * size];
       for (Index at = 0; at < n; at += block) {
-        const Index m = std::min(block, n - at);
+        const Index m = min_of(block, n - at);
         const auto moved = [at](auto* base) { return base + at * size; };
         char* const to = out != nullptr ? moved(static_cast<char*>(out)) : scratch;
         const auto reduce = [&]<int Sources>() {
@@ -56,7 +56,7 @@ void move_elements(const R& reduction, void* out, void* const* slots, int slot_c
   const bool stores = out != nullptr && out != source;
   const Index step = int(stores) + slot_count > 1 ? block * size : n * size;
   for (Index at = 0; at < n * size; at += step) {
-    const auto m = size_t(std::min(step, n * size - at));
+    const auto m = size_t(min_of(step, n * size - at));
     if (stores) copy_away(static_cast<char*>(out) + at, source + at, m);  // nobody reads it soon
     for (int s = 0; s < slot_count; ++s) {
       copy_away(static_cast<char*>(slots[s]) + at, source + at, m);

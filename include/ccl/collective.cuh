@@ -1,0 +1,21 @@
+#pragma once
+
+// collective.hpp, the protocols, and the kernels of the collectives that a translation unit
+// instantiates. It must come before other headers of ccl, because it suppresses warnings of theirs.
+// <ccl/ccl.cuh> adds groups, pipelines and fused collectives.
+
+#pragma nv_diagnostic push  // as ccl.hpp does
+#pragma nv_diag_suppress 20011, 20013, 20014
+
+#include <ccl/collective.hpp>
+#include <ccl/detail/copy/kernels.cuh>
+#include <ccl/detail/exchange/kernels.cuh>
+#include <ccl/detail/exec/register_device_code.cuh>
+#include <ccl/detail/peer/kernels.cuh>
+#include <ccl/detail/wire/kernels.cuh>
+#include <ccl/proto/ll.hpp>
+#include <ccl/proto/ll128.hpp>
+#include <ccl/proto/sentinel.hpp>
+#include <ccl/proto/simple.hpp>
+
+#pragma nv_diagnostic pop

@@ -1,0 +1,16 @@
+#pragma once
+
+namespace ccl::detail {
+
+// <algorithm> costs each translation unit 8,600 lines.
+
+template <class T>
+constexpr T min_of(T a, T b) {
+  return b < a ? b : a;
+}
+template <class T>
+constexpr T max_of(T a, T b) {
+  return a < b ? b : a;
+}
+
+}  // namespace ccl::detail

@@ -1,0 +1,32 @@
+#pragma once
+
+#include <ccl/algo/auto_tag.hpp>
+#include <ccl/detail/compose/check_algorithm.hpp>
+#include <ccl/detail/compose/check_protocol.hpp>
+
+namespace ccl::detail {
+
+/// States in one sentence what is wrong with a composition.
+template <class Op, class Algo, class Proto, class T>
+constexpr bool check_collective() {
+  static_assert(!is_auto<Algo> && !is_auto<Proto>,
+                "ccl: what Auto (the default) stands for is in <ccl/auto.hpp>; include that or "
+                "<ccl/ccl.hpp>");
+  static_assert(is_auto<Algo> || RunsOperation<Algo, Op>,
+                "ccl: this algorithm does not run this operation; see `supports` in "
+                "its header for those that it does");
+  if constexpr (RunsOperation<Algo, Op>) static_assert(check_algorithm<Op, Algo>());
+  static_assert(
+      !RunsOperation<Algo, Op> || !Protocol<Proto, AnyLanes> || MakesSteps<Algo, Op, Proto>,
+      "ccl: this algorithm says that it `supports` this operation and has no `run(Op, "
+      "context)` for it");
+  if constexpr (!is_auto<Proto>) static_assert(check_protocol<Proto>());
+  static_assert(check_transport<Proto, T>());
+  static_assert(!OverPeers<Algo> || offers_peer_view<T>,
+                "ccl: this algorithm addresses its peers' memory, and the transport does not offer "
+                "that; use P2pTransport or DefaultTransport");
+  static_assert(check_flags<Op, Algo, Proto>());
+  return true;
+}
+
+}  // namespace ccl::detail

@@ -1,0 +1,21 @@
+#pragma once
+
+#include <ccl/detail/exec/kernel_registry.hpp>
+
+namespace ccl::detail {
+
+/// Launch over a rank's own elements: a functor makes a `U` of each `T`. The output may be the
+/// input if both types have one size.
+template <class F, class T, class U>
+struct MapKernels {
+  static inline int (*launch)(const F&, const void* input, void* output, Index count,
+                              const DeviceTarget&) = nullptr;
+};
+
+/// Loaders of the `MapKernels` of one functor.
+template <class F>
+struct MapKernelList {
+  static inline KernelLoader* first = nullptr;
+};
+
+}  // namespace ccl::detail

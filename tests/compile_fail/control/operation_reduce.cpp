@@ -1,0 +1,11 @@
+// The header of the operation is enough for its call.
+#include <ccl/algo/tree.hpp>
+#include <ccl/collective/reduce.hpp>
+#include <ccl/proto/simple.hpp>
+#include <ccl/transport/loopback.hpp>
+
+ccl::Result<void> reduce(const ccl::Communicator& comm, float* data) {
+  using Call = ccl::Collective<ccl::Reduce, ccl::Tree, ccl::Simple, ccl::LoopbackTransport>;
+  CCL_TRY(const auto call, Call::create(comm));
+  return call(data, data, 10, ccl::Sum{}, 0);
+}

@@ -1,0 +1,11 @@
+// The header of the operation is enough for its call.
+#include <ccl/algo/pairwise.hpp>
+#include <ccl/collective/scatter.hpp>
+#include <ccl/proto/simple.hpp>
+#include <ccl/transport/loopback.hpp>
+
+ccl::Result<void> scatter(const ccl::Communicator& comm, float* data) {
+  using Call = ccl::Collective<ccl::Scatter, ccl::Pairwise, ccl::Simple, ccl::LoopbackTransport>;
+  CCL_TRY(const auto call, Call::create(comm));
+  return call(data, data + 100, 10, 0);
+}
