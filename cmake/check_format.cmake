@@ -1,4 +1,4 @@
-# cmake -P cmake/check_format.cmake: fails on what clang-format 16 would write differently.
+# cmake -P cmake/check_format.cmake: fails if clang-format 16 would change a file.
 cmake_minimum_required(VERSION 3.25)
 get_filename_component(root ${CMAKE_CURRENT_LIST_DIR}/.. ABSOLUTE)
 find_program(clang_format NAMES clang-format-16 clang-format)

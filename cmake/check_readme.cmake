@@ -1,6 +1,6 @@
-# cmake -P cmake/check_readme.cmake: README.md has at most 150 lines, and the program that it shows is
-# examples/01_all_reduce.cpp to the letter, in at most 25 lines. Code of pages takes values by CCL_TRY,
-# which declares them; it is not shown with anything else.
+# cmake -P cmake/check_readme.cmake: fails unless README.md has at most 150 lines and shows
+# examples/01_all_reduce.cpp, letter by letter, with at most 25 lines. It also fails if a CCL_TRY in
+# a page does not declare a variable.
 cmake_minimum_required(VERSION 3.25)
 get_filename_component(root ${CMAKE_CURRENT_LIST_DIR}/.. ABSOLUTE)
 function(count_lines text result)

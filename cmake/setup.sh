@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Sourced by demo.sh and test.sh, in the root of the repository: installs what a build lacks.
-# It installs nothing else, and runs no package manager if nothing is missing.
-#   cmake/setup.sh --docs   also installs what the documentation and its tests take
+# Sourced by demo.sh and test.sh, in the root of the repository: installs the missing packages of the
+# build. It runs no package manager if nothing is missing.
+#   cmake/setup.sh --docs   also installs the packages of the documentation and its tests
 if [ "${BASH_SOURCE[0]}" = "$0" ]; then
   set -euo pipefail
   cd "$(dirname "$0")/.."

@@ -2,9 +2,9 @@
 // it; ccl has no code for it. docs/guide/own_transport.md explains the parts.
 //
 // Each end of an edge has a socket and, for each channel, a ring of slots. The sender's proxy cuts
-// posted steps into numbered datagrams; the receiver's takes them in order, and answers with the
-// number it waits for and with the step up to which it has free slots. What is not acknowledged in
-// time is sent again, from there on.
+// posted steps into numbered datagrams. The receiver's proxy accepts them in order. It answers with
+// the next number that it expects and with the step up to which it has free slots. Datagrams that
+// are not acknowledged in time are sent again, from the first of them on.
 #include <ccl/transport/host_wire.hpp>
 #include <ccl/ccl.hpp>
 #include <ccl/transport/proxy_task.hpp>
@@ -231,7 +231,7 @@ class UdpTask final : public ccl::ProxyTask {
 
   bool send_some(ChannelState& c, std::uint32_t number, ccl::ProxyCounters& counters) {
     if (gone_) return false;
-    const Word posted = ccl::load_posted(c.wire.posted);  // with sizes and slots
+    const Word posted = ccl::load_posted(c.wire.posted);  // acquires sizes and slots too
     const auto now = Clock::now();
     if (!c.owed) c.readiness = now;
     if (c.owed && now > c.due) {

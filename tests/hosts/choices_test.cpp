@@ -8,7 +8,8 @@
 
 #include "support/ranks.hpp"
 
-// Choices of `Auto` on CPU ranks of several hosts, as measured by benchmarks/across_hosts.cpp.
+// Choices of `Auto` on CPU ranks of several hosts, as measured by
+// benchmarks/network/across_hosts.cpp.
 using namespace ccl;
 using namespace ccl::test;
 

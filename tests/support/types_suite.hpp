@@ -1,8 +1,8 @@
 #pragma once
 
 // Types, reductions and rank counts, with algorithms, protocols, counts, alignments, transports and
-// plans: each pair of levels of two of these occurs in a row of a covering array. Only the
-// compositions of the rows are compiled, a part of them in each types_<n>_test.cpp.
+// plans. Each pair of levels of two of these is in a row of a covering array. Only the compositions
+// of the rows are compiled, a part of them in each types_<n>_test.cpp.
 #include <ccl/algo/bruck.hpp>
 #include <ccl/algo/doubling.hpp>
 #include <ccl/algo/halving.hpp>

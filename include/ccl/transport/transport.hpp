@@ -53,14 +53,15 @@ struct TransportContext {
   detail::GpuArena* arena = nullptr;  ///< null on a CPU rank
   int local_ranks = 1;  ///< ranks on this host, this rank included
 
-  // For transports of one's own.
-  /// Lets the proxy run `task` until its end. The first task starts the proxy's thread.
+  // Functions for transports of a program's own.
+  /// Runs `task` in the proxy until the task ends. The first task starts the proxy's thread.
   Result<void> add(std::shared_ptr<ProxyTask> task);
-  /// Makes the proxy look at its tasks. Any thread.
+  /// Makes the proxy poll its tasks. Any thread may call it.
   void wake() const;
-  /// True if the communicator has failed or was aborted: waits end.
+  /// True if the communicator has failed or was aborted; waits must end then.
   bool failed() const;
-  /// Fails the communicator with `error`, unless it has failed before. Any thread.
+  /// Fails the communicator with `error`, unless it has failed already. Any thread may call
+  /// it.
   void fail_communicator(Error error) const;
 };
 

@@ -1,4 +1,4 @@
-// What one rank refuses, all ranks are told of, at once and by name.
+// An error of one rank during creation is reported to all ranks, at once and with its name.
 #include <ccl/algo/tree.hpp>
 #include <ccl/algo/ring.hpp>
 #include <ccl/collective.hpp>
