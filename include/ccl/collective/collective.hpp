@@ -1,6 +1,7 @@
 #pragma once
 
 #include <ccl/choose/forward.hpp>
+#include <ccl/detail/launch/errors.hpp>
 #include <ccl/detail/launch/arguments.hpp>
 #include <ccl/detail/compose/bound_call.hpp>
 #include <ccl/detail/compose/checks.hpp>
@@ -170,18 +171,18 @@ class Collective : public detail::Composition<Op, Algo, Proto, detail::exec_spac
     if constexpr (over_peers) {
       detail::register_kernels<detail::CountedKernels<Algo, Proto>>();
       if (connections.on_device()) {
-        return detail::counted_on_device<Algo, Proto>(connections, info, work, stream);
+        return detail::counted_on_device<Algo, Proto>(this->connections_, info, work, stream);
       }
     }
     if constexpr (over_wires && detail::exec_spaces<Transport>().cpus) {
       if (!connections.on_device()) {
         return detail::queue_on_host(
-            this->connections_, info, stream, [work](detail::Connections& own, const detail::CallInfo& noted) {
-              return detail::counted_on_host<Op, Algo, Proto>(own, noted, work);
+            this->connections_, info, stream, [work](detail::QueuedCall call) {
+              return detail::counted_on_host<Op, Algo, Proto>(std::move(call), work);
             });
       }
     }
-    return fail(connections.no_counts());
+    return fail(detail::no_counts(connections));
   }
   /// Gather: `count` elements of each rank become the runs of `root`'s `recv`, which the others may
   /// leave null. In place on the root where send == recv + root * count.
