@@ -1,6 +1,7 @@
 #pragma once
 
 #include <ccl/detail/rows/registry.hpp>
+#include <ccl/detail/launch/errors.hpp>
 #include <ccl/algo/one_shot.hpp>
 #include <ccl/algo/two_shot.hpp>
 #include <ccl/choose/forward.hpp>
@@ -106,7 +107,7 @@ class Fused<Before, Collective<AllReduce, Algo, Proto, Transport>, After>
     CCL_CHECK(detail::check_buffer(comm, "input", input, rows * length, sizeof(T)));
     if (stream.recorder() != nullptr) return refuse("takes no part in a group", "call it alone");
     if (rows >= Index{1} << 31) return refuse("takes fewer than 2^31 rows", "call it for parts");
-    if (rows == 0) return this->connections_->ready();
+    if (rows == 0) return detail::check_ready(this->connections_->comm());
     if (length < 8 || length % 8 != 0 || reinterpret_cast<std::uintptr_t>(input) % 16 != 0) {
       return refuse(detail::rows_not_aligned(length, input), "pad the rows");
     }
@@ -142,30 +143,29 @@ class Fused<Before, Collective<AllReduce, Algo, Proto, Transport>, After>
   template <class Work>
   Result<void> launch(Work& work, Stream stream) const {
     detail::Connections& connections = *this->connections_;
-    if (Kernels::launch == nullptr) return fail(connections.no_device_code());
+    if (Kernels::launch == nullptr) return fail(detail::no_device_code(connections));
     if (work.length > Kernels::max_length) return too_long(work.length, Kernels::max_length);
     const int ranks = work.peers.ranks;
     if (ranks == 1) {
-      CCL_CHECK(connections.ready());
+      CCL_CHECK(detail::check_ready(connections.comm()));
       const int code = Kernels::launch(work, {connections.comm().device(), stream.cuda(), 128, false});
-      if (code != 0) return fail(connections.cuda_failed(code));
+      if (code != 0) return fail(detail::cuda_failed(connections, code));
       return {};
     }
-    if (Kernels::row_packets(work.length, ranks) > connections.peers().half_packets) {
+    if (Kernels::row_packets(work.length, ranks) > connections.peer_memory().view().half_packets) {
       return refuse(
           detail::rows_beyond_scratch(
-              connections.peers().half_packets * Index{sizeof(Packet)},
+              connections.peer_memory().view().half_packets * Index{sizeof(Packet)},
               Kernels::row_packets(work.length, ranks) * Index{sizeof(Packet)}),
           "give create a plan with larger slots");
     }
     const auto info = detail::call_info<T, void>(detail::FusedOp<Before, After>::name,
                                                  Index{work.rows} * work.length, -1);
-    const std::lock_guard lock{connections.mutex()};
-    CCL_TRY(const detail::DeviceTarget target, connections.begin_on_device(info, stream));
-    work.peers = connections.peers();
-    work.epoch = connections.epoch();
-    work.watch = connections.watch();
-    return connections.finish_on_device(Kernels::launch(work, target), stream);
+    CCL_TRY(auto begun, detail::Launch::begin_on_device(this->connections_, info, stream));
+    work.peers = connections.peer_memory().view();
+    work.epoch = connections.peer_memory().epoch();
+    work.watch = connections.calls().watch;
+    return begun.finish(Kernels::launch(work, begun.target()));
   }
   Result<void> refuse(const std::string& what, const char* help) const {
     return fail(detail::rows_refused(this->name(), this->connections_->comm(), what, help));

@@ -31,11 +31,12 @@ class GroupLaunch {
   /// Stores the calls, which must be in the order of their compositions and outlive this object.
   explicit GroupLaunch(std::span<RecordedCall* const> calls) : calls_{calls} {}
   Result<DeviceTarget> begin(Stream stream);
-  Result<void> finish(int code, Stream stream);
+  Result<void> finish(int code);
 
  private:
   std::span<RecordedCall* const> calls_;
-  std::vector<std::unique_lock<std::mutex>> locks_;
+  std::vector<Launch::Lock> locks_;  // one for each composition
+  std::vector<Launch> launches_;     // one for each call; the first is on the stream
 };
 
 template <class... Calls>
@@ -112,7 +113,7 @@ Result<void> launch_shared(Types<Calls...>, std::span<const int> places, const C
   CCL_TRY(const DeviceTarget target, group.begin(stream));
   const int code = std::apply(
       [&](const auto*... part) { return Kernels::launch(target, work_of(part)...); }, parts);
-  return group.finish(code, stream);
+  return group.finish(code);
 }
 inline Result<void> launch_shared(Types<>, std::span<const int>, const CallList&, Stream) {
   return {};
@@ -169,7 +170,7 @@ Result<void> launch_list(const CallList& calls, Stream stream, std::span<const B
       for (const RecordedCall* call : together) {
         works.push_back(static_cast<const Call*>(call)->work_on_device());
       }
-      CCL_CHECK(group.finish(Kernels::launch(target, works), stream));
+      CCL_CHECK(group.finish(Kernels::launch(target, works)));
     }
   }
   for (const auto& call : calls) {

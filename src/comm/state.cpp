@@ -259,7 +259,7 @@ RankStatus CommState::rank_status() {
   const std::lock_guard lock{connections_mutex};
   for (const Connections* one : connections) {
     if (one->number() != running->composition) continue;
-    if (one->waits() != nullptr) mine.waits = read(*one->waits());
+    if (one->calls().watch.waits != nullptr) mine.waits = read(*one->calls().watch.waits);
     mine.steps = one->steps();
   }
   return mine;

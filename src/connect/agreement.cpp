@@ -1,24 +1,26 @@
-#include <ccl/detail/runtime/connections.hpp>
-#include <ccl/comm/log.hpp>
+#include "connect/agreement.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <string>
+#include <array>
 #include <string_view>
 #include <utility>
+#include <vector>
 
-#include "comm/state.hpp"
-#include "connect/device_state.hpp"
+#include <ccl/comm/log.hpp>
+#include <ccl/detail/runtime/connections.hpp>
+
 #include "comm/rank_results.hpp"
+#include "comm/state.hpp"
 
 namespace ccl::detail {
 
 namespace {
-/// Of a plan, what no wire knows of: ranks that differ in it would make them, and then go through a
-/// message by other steps than their peers.
+/// Numbers of a plan that no wire holds. Ranks that differ in one would cut a message into different
+/// steps than their peers.
 struct PlanSignature {
-  int channels = 0;  // 0: of a GPU, which need not agree where they address each other's memory
+  int channels = 0;  // 0 on a GPU, because ranks with peer memory need not agree
   int slice_steps = 0, chunk_steps = 0;
   Index channel_bytes = 0;
   bool operator==(const PlanSignature&) const = default;
@@ -30,63 +32,59 @@ std::string text_of(const PlanSignature& rounds) {
                      rounds.channel_bytes, rounds.slice_steps, rounds.chunk_steps);
 }
 
-/// What a rank can take part in: how dear its dearest edge is, and the largest slots that it has
-/// memory for, by plan; -1: not even for the smallest.
+/// Proposal of one rank, gathered by all.
 struct CreationInputs {
-  Index through = 0;
-  std::array<Index, 3> slot_bytes{};
-  std::array<PlanSignature, 3> rounds{};  // by plan
+  Index through = 0;                  // medium of its most expensive edge
+  std::array<Index, 3> slot_bytes{};  // largest slots that fit, by plan; -1: not even the smallest
+  std::array<PlanSignature, 3> rounds{};     // by plan
   Index budget = 0, used = 0;
   bool connects_on_demand = false;
-  bool checks = false;  // its calls are compared with the others'
+  bool checks = false;  // compares its calls with the other ranks' calls
   RankResult verdict;      // on the plans
   char name[160]{};
 };
 
-}  // namespace
-
-Result<void> Connections::agree(const Result<Plans>& wanted) {
-  CommState& state = *comm_.state();
-  const int me = comm_.rank();
-  std::vector<CreationInputs> all(comm_.ranks());
-  CreationInputs& mine = all[me];
-  const Plans plans = wanted ? *wanted : Plans{};
-  const Result<void> planned = wanted ? Result<void>{} : fail(wanted.error());
-  mine.verdict = verdict_of(planned);
-  name_.copy(mine.name, sizeof mine.name - 1);
-  mine.connects_on_demand = connects_on_demand_ && !device_;
-  mine.checks = state.check;
+/// Examines this rank's edges: enters the most expensive medium into `mine` and the memory that
+/// their slots take into `agreed`.
+void look_at_edges(const CommState& state, const TransportTable& transport_table, CreationInputs& mine,
+                   AgreedPlan& agreed) {
+  const PeerInfo& self = state.peers[std::size_t(state.rank)];
   int networked = 0;
   for (const PeerInfo& peer : state.peers) {
-    if (peer.rank == me) continue;
-    const Medium in = transport_table_.edge_transport(peer, state.peers[me]).through;
-    const Medium out = transport_table_.edge_transport(state.peers[me], peer).through;
+    if (peer.rank == state.rank) continue;
+    const Medium in = transport_table.edge_transport(peer, self).through;
+    const Medium out = transport_table.edge_transport(self, peer).through;
     mine.through = std::max({mine.through, Index(in), Index(out)});
-    if (device_ && in == Medium::gpu_memory) device_->holds_slots = true;
+    if (state.gpu && in == Medium::gpu_memory) agreed.holds_slots = true;
     networked += int(out == Medium::network);
   }
-  // What goes through a network has slots at both ends. A GPU rank's lie in its host's memory.
-  if (!device_) fan_ += std::min(fan_, networked);
-  // Slots shrink until this composition takes at most its part of the budget, and what is left:
-  // half of one that was given, a sixteenth of the default one, so that many have room. All ranks
-  // take the smallest that any of them needs.
+  // Wires over a network have slots at both ends. Those of a GPU rank lie in its host's memory.
+  if (!state.gpu) agreed.fan += std::min(agreed.fan, networked);
+}
+
+/// Shrinks the slots of each plan until this composition takes at most its part of the budget: half
+/// of a given budget, or a sixteenth of the default one, so that many compositions fit.
+void fit_slots(const CommState& state, const Plans& plans, int fan, CreationInputs& mine) {
   const Index part = state.config.memory_budget_bytes ? state.budget / 2 : state.budget / 16;
   mine.budget = state.budget;
   mine.used = state.used.load();
   const Index left = std::min(part, mine.budget - mine.used);
   for (std::size_t n = 0; n < plans.by_through.size(); ++n) {
     Plan plan = plans.by_through[n];
-    while (plan.slot_bytes / 2 >= plans.min_slot_bytes && bytes_of(plan) > left) {
+    while (plan.slot_bytes / 2 >= plans.min_slot_bytes && slot_memory(plan, fan) > left) {
       plan.slot_bytes = plan.slot_bytes / 2 / 128 * 128;
     }
-    mine.slot_bytes[n] = bytes_of(plan) > left ? -1 : plan.slot_bytes;
-    mine.rounds[n] = {device_ ? 0 : plan.channels, plan.slice_steps, plan.chunk_steps,
+    mine.slot_bytes[n] = slot_memory(plan, fan) > left ? -1 : plan.slot_bytes;
+    mine.rounds[n] = {state.gpu ? 0 : plan.channels, plan.slice_steps, plan.chunk_steps,
                       plan.channel_bytes};
   }
-  const std::lock_guard lock{state.bootstrap_mutex};
-  CCL_CHECK(state.after_creation(state.bootstrap->all_gather(all.data(), Index{sizeof(CreationInputs)}, {},
-                                                            {"the creation of", name_})));
-  for (int r = 0; r < comm_.ranks(); ++r) {
+}
+
+/// Fails if the ranks create different compositions, or if only some of them compare calls.
+Result<void> compare_ranks(CommState& state, const std::vector<CreationInputs>& all) {
+  const int me = state.rank;
+  const CreationInputs& mine = all[std::size_t(me)];
+  for (int r = 0; r < state.ranks; ++r) {
     if (std::string_view{all[r].name} == mine.name) continue;
     return state.disagree(
         fmt::format("rank {} creates {} where rank {} creates {} (all ranks must create the same "
@@ -94,8 +92,8 @@ Result<void> Connections::agree(const Result<Plans>& wanted) {
                     r, all[r].name, me, mine.name),
         r);
   }
-  // Calls would wait for ever for those of a rank that compares nothing.
-  for (int r = 0; r < comm_.ranks(); ++r) {
+  // A rank that compares calls would wait without end for a rank that does not.
+  for (int r = 0; r < state.ranks; ++r) {
     if (all[r].checks == mine.checks) continue;
     return state.disagree(
         fmt::format("rank {} {} calls between ranks, rank {} {} (CCL_CHECK or Config::check "
@@ -104,27 +102,32 @@ Result<void> Connections::agree(const Result<Plans>& wanted) {
                     mine.checks ? "does" : "does not"),
         r);
   }
-  std::vector<RankResult> verdicts;
-  for (const CreationInputs& of : all) verdicts.push_back(of.verdict);
-  CCL_CHECK(sum_up(state, name_, planned, verdicts));
+  return {};
+}
+
+/// Completes `agreed` with the plan of the most expensive medium and the smallest slots of all
+/// ranks.
+Result<void> choose(CommState& state, const std::string& name, const Plans& plans,
+                    const std::vector<CreationInputs>& all, AgreedPlan& agreed) {
+  const int me = state.rank;
   std::size_t through = 0;
   for (const CreationInputs& of : all) {
     through = std::max(through, std::size_t(of.through));
-    connects_on_demand_ = connects_on_demand_ && of.connects_on_demand;
+    agreed.connects_on_demand = agreed.connects_on_demand && of.connects_on_demand;
   }
-  plan_ = plans.by_through[through];
+  Plan& plan = agreed.plan = plans.by_through[through];
   const auto refuse = [&](Error error) {  // on all ranks
-    (void)state.bootstrap->barrier();     // who leaves then does so after all have heard
+    (void)state.bootstrap->barrier();     // a rank leaves only after all have the error
     return fail(state.annotate(std::move(error)));
   };
-  for (int r = 0; r < comm_.ranks(); ++r) {
-    const PlanSignature &theirs = all[r].rounds[through], &own = mine.rounds[through];
+  for (int r = 0; r < state.ranks; ++r) {
+    const PlanSignature &theirs = all[r].rounds[through], &own = all[me].rounds[through];
     if (theirs == own) continue;
     return refuse(
         {Errc::mismatch,
          fmt::format("rank {} plans {} with {} where rank {} plans {}; give the same plan "
                      "and settings on all ranks",
-                     r, name_, text_of(theirs), me, text_of(own)),
+                     r, name, text_of(theirs), me, text_of(own)),
          -1, r});
   }
   const auto smaller = [through](const CreationInputs& a, const CreationInputs& b) {
@@ -133,20 +136,55 @@ Result<void> Connections::agree(const Result<Plans>& wanted) {
   const auto least = std::min_element(all.begin(), all.end(), smaller);
   const Index slot = least->slot_bytes[through];
   if (slot < 0) {
-    plan_.slot_bytes = std::min(plan_.slot_bytes, plans.min_slot_bytes);
+    plan.slot_bytes = std::min(plan.slot_bytes, plans.min_slot_bytes);
     return refuse(
         {Errc::over_budget,
          fmt::format("{} needs {} bytes for its smallest slots on rank {} (its budget is {}, of "
                      "which {} are used); raise CCL_MEMORY_BUDGET or drop a composition",
-                     name_, bytes_of(plan_), least - all.begin(), least->budget, least->used),
+                     name, slot_memory(plan, agreed.fan), least - all.begin(), least->budget,
+                     least->used),
          -1, int(least - all.begin())});
   }
-  if (slot < plan_.slot_bytes) {
-    log_info(LogPart::init, "{}: slots of {} bytes instead of {}, to fit the memory budget", name_,
-             slot, plan_.slot_bytes);
+  if (slot < plan.slot_bytes) {
+    log_info(LogPart::init, "{}: slots of {} bytes instead of {}, to fit the memory budget", name,
+             slot, plan.slot_bytes);
   }
-  plan_.slot_bytes = slot;
+  plan.slot_bytes = slot;
   return {};
+}
+
+}  // namespace
+
+Result<AgreedPlan> agree_on_plan(const Communicator& comm, const Result<Plans>& wanted,
+                                 const PlanRequest& request) {
+  CommState& state = *comm.state();
+  const std::string& name = request.name;
+  const Plans plans = wanted ? *wanted : Plans{};
+  const Result<void> planned = wanted ? Result<void>{} : fail(wanted.error());
+  AgreedPlan agreed{Plan{}, request.fan, false, request.connects_on_demand};
+  std::vector<CreationInputs> all(std::size_t(state.ranks));
+  CreationInputs& mine = all[std::size_t(state.rank)];
+  mine.verdict = verdict_of(planned);
+  name.copy(mine.name, sizeof mine.name - 1);
+  mine.connects_on_demand = request.connects_on_demand && !state.gpu;
+  mine.checks = state.check;
+  look_at_edges(state, request.transport_table, mine, agreed);
+  fit_slots(state, plans, agreed.fan, mine);
+  const std::lock_guard lock{state.bootstrap_mutex};
+  CCL_CHECK(state.after_creation(state.bootstrap->all_gather(all.data(), Index{sizeof(CreationInputs)}, {},
+                                                            {"the creation of", name})));
+  CCL_CHECK(compare_ranks(state, all));
+  std::vector<RankResult> verdicts;
+  for (const CreationInputs& of : all) verdicts.push_back(of.verdict);
+  CCL_CHECK(sum_up(state, name, planned, verdicts));
+  CCL_CHECK(choose(state, name, plans, all, agreed));
+  return agreed;
+}
+
+Result<void> agree_on_result(const Connections& connections, const Result<void>& mine) {
+  CommState& state = *connections.comm().state();
+  const std::lock_guard lock{state.bootstrap_mutex};
+  return all_agree(state, connections.name(), mine);
 }
 
 }  // namespace ccl::detail

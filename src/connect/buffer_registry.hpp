@@ -30,7 +30,7 @@ class BufferRegistry {
   BufferRegistry(const BufferRegistry&) = delete;
   BufferRegistry& operator=(const BufferRegistry&) = delete;
 
-  /// See `Connections::remote_buffer`. Any thread, also during a capture.
+  /// See `PeerMemory::remote_buffer`. Any thread, also during a capture.
   Word where(const char* data, Index bytes);
   /// On the device: `RemoteBuffer::slots` entries for each rank.
   const Word* table() const { return reinterpret_cast<const Word*>(table_.at()); }

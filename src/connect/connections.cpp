@@ -1,20 +1,22 @@
-#include <ccl/detail/launch/arguments.hpp>
 #include <ccl/detail/runtime/connections.hpp>
-#include <ccl/detail/runtime/settings.hpp>
+
+#include <unistd.h>
 
 #include <fmt/format.h>
 
 #include <algorithm>
 
+#include <ccl/detail/launch/arguments.hpp>
+#include <ccl/detail/runtime/settings.hpp>
+
 #include "comm/state.hpp"
+#include "connect/agreement.hpp"
 #include "connect/device_state.hpp"
-#include "comm/rank_results.hpp"
-#include <unistd.h>
 
 namespace ccl::detail {
 
 namespace {
-/// Tells those who will wait whether the ranks of this host have a CPU each.
+/// Sets `crowded`, which waiting threads read, if this host has more ranks than CPUs.
 void look_for_room(const CommState& state) {
   const auto local = std::count_if(state.peers.begin(), state.peers.end(), [&](const PeerInfo& p) {
     return p.host_hash == state.peers[std::size_t(state.rank)].host_hash;
@@ -56,30 +58,58 @@ std::shared_ptr<Connections> Connections::moved_from() noexcept {
 }
 
 Connections::~Connections() {
+  CommState& state = *comm_.state();
   {
-    const std::lock_guard lock{comm_.state()->connections_mutex};
-    std::erase(comm_.state()->connections, this);
+    const std::lock_guard lock{state.connections_mutex};
+    std::erase(state.connections, this);
   }
-  comm_.state()->used -= bytes_;
+  state.used -= bytes_;
   if (!device_) return;
-  device_->connections = std::move(owners_);
-  comm_.state()->order->retire(std::move(device_));
+  for (Connection& one : owners_) device_->connections.push_back(std::move(one));
+  state.order->retire(std::move(device_));
 }
 
 Result<void> Connections::reserve() {
   if (!device_ || !device_->holds_slots) return {};
-  return device_->arena.reserve(std::size_t(bytes_of(plan_)));
-}
-
-Result<void> Connections::all_agree(const Result<void>& mine) {
-  CommState& state = *comm_.state();
-  const std::lock_guard lock{state.bootstrap_mutex};
-  return detail::all_agree(state, name_, mine);
+  return device_->arena.reserve(std::size_t(slot_bytes_));
 }
 
 bool Connections::on_device() const {
   return comm_.state()->gpu != nullptr;
 }
+
+void Connections::charge(Index bytes) {
+  bytes_ += bytes;
+  comm_.state()->used += bytes;
+}
+
+namespace {
+/// Applies the settings on channels to `plans` and checks them.
+Result<Plans> with_channels(const Communicator& comm, const Result<Plans>& plans) {
+  const CommState& state = *comm.state();
+  CCL_TRY(Plans all, plans);
+  for (Plan& plan : all.by_through) {
+    if (state.config.channels) {
+      plan.channels = *state.config.channels;
+    } else if (!state.gpu) {  // on a GPU they are bounds on blocks: see `Launch::on_device`
+      plan.channels = std::min(plan.channels, state.bounds.most.value_or(plan.channels));
+      plan.channels = std::max(plan.channels, state.bounds.least.value_or(plan.channels));
+    }
+    CCL_CHECK(check_plan(comm, plan));
+  }
+  return all;
+}
+
+AbortWatch watch_of(CommState& state, CallState& calls) {
+  const Word deadline_ns = Word(state.timeout_s * 1e9);
+  if (state.gpu) {
+    Watched& watched = state.gpu->watched();
+    return {&watched.stop, &watched.lane_failure, deadline_ns, &watched.waits, 0};
+  }
+  return {reinterpret_cast<const Word*>(&state.status.word()), &calls.lane_failure, deadline_ns,
+          &calls.waits, 0};
+}
+}  // namespace
 
 Result<std::shared_ptr<Connections>> Connections::create(const Communicator& comm, const Result<Plans>& plans,
                                              int fan, const WireNeeds& needs,
@@ -87,77 +117,42 @@ Result<std::shared_ptr<Connections>> Connections::create(const Communicator& com
   CommState& state = *comm.state();
   CCL_CHECK(state.ready());
   bury();
-  const auto fitted = [&]() -> Result<Plans> {
-    CCL_TRY(Plans all, plans);
-    for (Plan& plan : all.by_through) {
-      if (state.config.channels) {
-        plan.channels = *state.config.channels;
-      } else if (!state.gpu) {  // there, they are bounds on blocks: see `begin_on_device`
-        plan.channels = std::min(plan.channels, state.bounds.most.value_or(plan.channels));
-        plan.channels = std::max(plan.channels, state.bounds.least.value_or(plan.channels));
-      }
-      CCL_CHECK(check_plan(comm, plan));
-    }
-    return all;
-  };
-  const Result<Plans> wanted = fitted();
-  if (!wanted && comm.ranks() == 1) return fail(state.annotate(wanted.error()));
+  const Result<Plans> wanted = with_channels(comm, plans);
+  const int ranks = comm.ranks();
+  if (!wanted && ranks == 1) return fail(state.annotate(wanted.error()));
   auto connections = left_alone_by_forks(new Connections{comm, transport_table, std::move(name)});
   connections->number_ = state.compositions.fetch_add(1);
   connections->needs_ = needs;
   if (wanted) connections->plan_ = wanted->by_through[0];
   CCL_TRY(connections->connects_on_demand_, setting_flag("RUNTIME_CONNECT"));
-  const int ranks = comm.ranks();
   if (ranks > 1) {
-    if (state.gpu) connections->device_ = std::make_shared<OnDevice>(OnDevice{GpuArena{state.gpu}});
-    connections->fan_ = std::max(1, std::min(fan, ranks - 1));
-    CCL_CHECK(connections->agree(wanted));
+    if (state.gpu) connections->device_ = std::make_shared<DeviceState>(DeviceState{GpuArena{state.gpu}});
+    CCL_TRY(const AgreedPlan agreed,
+            agree_on_plan(comm, wanted,
+                          {connections->name_, transport_table, std::max(1, std::min(fan, ranks - 1)),
+                           connections->connects_on_demand_}));
+    connections->plan_ = agreed.plan;
+    connections->connects_on_demand_ = agreed.connects_on_demand;
+    connections->slot_bytes_ = slot_memory(agreed.plan, agreed.fan);
+    if (connections->device_) connections->device_->holds_slots = agreed.holds_slots;
+    look_for_room(state);
   }
-  const Plan& plan = connections->plan_;
-  connections->cursors_.resize(2 * std::size_t(ranks) * plan.channels);
-  connections->tables_.cursors = connections->cursors_.data();
-  connections->watch_ = {reinterpret_cast<const Word*>(&state.status.word()), &connections->lane_failure_,
-                   Word(state.timeout_s * 1e9), &connections->waits_, 0};
-  if (state.gpu) {
-    Watched& watched = state.gpu->watched();
-    connections->watch_ = {&watched.stop, &watched.lane_failure, Word(state.timeout_s * 1e9), &watched.waits,
-                     0};
-  }
-  connections->in_.resize(std::size_t(ranks) * plan.channels);
-  connections->out_.resize(connections->in_.size());
-  if (ranks == 1) {
-    connections->rings_.resize(std::size_t(plan.channels));  // nobody to go to
-    connections->tables_.in = connections->in_.data();
-    connections->tables_.out = connections->out_.data();
-    connections->tables_.rings = connections->rings_.data();
-    return connections;
-  }
-  look_for_room(state);
-
-  connections->take_rings();
-  connections->trees_.resize(plan.channels);
-  connections->connected_.resize(ranks);
-  connections->tables_ = {connections->in_.data(), connections->out_.data(), connections->rings_.data(),
-                    connections->trees_.data(), connections->cursors_.data()};
+  connections->place_channels();
+  connections->calls_.watch = watch_of(state, connections->calls_);
+  if (ranks == 1) return connections;
   const std::lock_guard lock{state.connections_mutex};
   state.connections.push_back(connections.get());
   return connections;
 }
 
-/// Channels take the rings of the topology in turn.
-void Connections::take_rings() {
-  const topo::Arrangement& arrangement = comm_.state()->arrangement;
-  const int ranks = comm_.ranks(), ways = std::min(arrangement.ring_count(), plan_.channels);
-  std::vector<int> places;
-  order_.reserve(std::size_t(ways) * ranks);
-  for (int way = 0; way < ways; ++way) {
-    const std::vector<int>& ring = arrangement.ring(way);
-    places.push_back(int(std::find(ring.begin(), ring.end(), comm_.rank()) - ring.begin()));
-    order_.insert(order_.end(), ring.begin(), ring.end());
-  }
-  for (int c = 0; c < plan_.channels; ++c) {
-    rings_.push_back({places[std::size_t(c % ways)], ranks, order_.data() + c % ways * ranks});
-  }
+void Connections::place_channels() {
+  const std::size_t wires = std::size_t(comm_.ranks()) * plan_.channels;
+  cursors_.resize(2 * wires);
+  in_.resize(wires);
+  out_.resize(wires);
+  positions_ = PositionTable::make(comm_, plan_.channels);
+  tables_ = {in_.data(), out_.data(), positions_.rings.data(), positions_.trees.data(),
+             cursors_.data()};
 }
 
 }  // namespace ccl::detail

@@ -1,11 +1,16 @@
-#include <ccl/detail/base/selection.hpp>
-#include <ccl/detail/launch/arguments.hpp>
 #include <ccl/detail/compose/creation.hpp>
 
 #include <fmt/format.h>
 
 #include <string>
 #include <utility>
+
+#include <ccl/detail/base/selection.hpp>
+#include <ccl/detail/copy/stream_copies.hpp>
+#include <ccl/detail/launch/arguments.hpp>
+#include <ccl/detail/launch/errors.hpp>
+
+#include "connect/agreement.hpp"
 
 namespace ccl::detail {
 
@@ -14,7 +19,7 @@ Result<void> load_kernels(const Composed& of, const Connections& connections) {
   const auto load = [&](int (*kernels)(int device)) -> Result<void> {
     const int code = kernels == nullptr ? 0 : kernels(connections.comm().device());
     if (code == 0) return {};
-    return fail(connections.cuda_failed(code));
+    return fail(cuda_failed(connections, code));
   };
   for (const KernelLoader* l = *of.kernels; l != nullptr; l = l->next) CCL_CHECK(load(l->load));
   for (const auto* kernels : of.loads) CCL_CHECK(load(*kernels));
@@ -29,7 +34,7 @@ Result<void> make_wires(const Composed& of, Connections& connections, bool late)
   };
   const Result<void> ready = prepare();
   if (connections.comm().ranks() == 1) return ready;
-  if (of.positions.by_root || late) return connections.all_agree(ready);
+  if (of.positions.by_root || late) return agree_on_result(connections, ready);
   if (of.exchanges && connections.connects_on_demand()) return connections.connect_on_demand(ready);
   return connect_positions(connections, of.positions, 0, ready);
 }
@@ -38,14 +43,14 @@ Result<void> make_peers(const Composed& of, Connections& connections) {
   if (connections.comm().ranks() == 1) return {};
   const auto prepare = [&]() -> Result<void> {
     if (connections.comm().device() < 0 || !of.takes_ranks(connections.comm().ranks())) {
-      return fail(connections.no_peer_view());
+      return fail(no_peer_view(connections));
     }
     return load_kernels(of, connections);
   };
-  CCL_CHECK(connections.map_peers(prepare()));
-  if (of.copies) CCL_CHECK(connections.open_side(of.pulls));
-  if (of.by_stream) CCL_CHECK(connections.open_signals());
-  if (of.stores_plainly) CCL_CHECK(connections.open_registry());
+  CCL_CHECK(connections.peer_memory().map(prepare()));
+  if (of.copies) CCL_CHECK(StreamCopies{connections}.open_branch(of.pulls));
+  if (of.by_stream) CCL_CHECK(StreamCopies{connections}.open_signals());
+  if (of.stores_plainly) CCL_CHECK(connections.peer_memory().open_registry());
   return {};
 }
 }  // namespace

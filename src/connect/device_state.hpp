@@ -2,13 +2,13 @@
 
 #include <ccl/detail/runtime/connections.hpp>
 
-#include "gpu/memory.hpp"
 #include "connect/stream_signals.hpp"
+#include "gpu/memory.hpp"
 
 namespace ccl::detail {
 
-/// A second stream of one composition's launches: what goes on there runs beside the first's, from
-/// a fork to a join.
+/// Second stream of one composition's launches. Its work runs beside the first stream's, from a
+/// fork to a join.
 struct SideBranch {
   std::shared_ptr<Gpu> gpu;
   CUstream stream = nullptr;
@@ -21,14 +21,14 @@ struct SideBranch {
   SideBranch& operator=(const SideBranch&) = delete;
 };
 
-/// What the wires of a rank on a GPU stand on.
-struct Connections::OnDevice {
+/// Resources of one composition on a GPU. They outlive its launches.
+struct DeviceState {
   GpuArena arena;
   GpuBlock tables{};
   std::vector<Connection> connections{};
-  bool holds_slots = false;                  // of some of its wires
+  bool holds_slots = false;                  // slots of some wires lie in this GPU's memory
   std::unique_ptr<SideBranch> side{};        // of `CopyEngine`
-  std::unique_ptr<StreamSignals> signals{};  // where it tells by stream
+  std::unique_ptr<StreamSignals> signals{};  // of `StreamCopies::signal`
 };
 
 }  // namespace ccl::detail

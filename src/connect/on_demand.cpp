@@ -17,11 +17,11 @@
 namespace ccl::detail {
 namespace {
 
-/// What the ends of an edge say, each in this order. Who finds that the other has greeted already
-/// leaves out its own greeting: an end is set up only when its peer waits for it, since a peer may
-/// be late by any time and the end has a deadline. A greeting for one way is one for the way back,
-/// too, where `back` says so: ends of both ways may share a connection, if they are set up
-/// together.
+/// Messages of both ends of an edge, in this order. An end that has received a greeting sends none.
+///
+/// An end is set up only when its peer waits for it, because a peer may be late and the end has a
+/// deadline. A greeting with `back` also counts for the opposite edge, because two ends that are set
+/// up together may share a connection.
 enum class Step : unsigned char { greeting, offer, made };
 struct OpenReply {
   Step what = Step::greeting;
@@ -39,7 +39,7 @@ struct OnDemandConnect::Edge {
   Edge* back = nullptr;  // the other way between the two, if this call makes both
   std::unique_ptr<AnyEnd> end{};
   bool greeted = false, made = false, peer_made = false;
-  std::optional<net::Deadline> due{};  // from when the peer is known to wait
+  std::optional<net::Deadline> due{};  // counted from the time at which the peer waits
   bool done() const { return made && peer_made; }
 };
 
@@ -70,7 +70,7 @@ OnDemandConnect::OnDemandConnect(Connections& connections, const std::vector<std
   auto thread = own_thread("the opening of connections", [this] { run(); });
   if (thread) {
     thread_ = *std::move(thread);
-  } else {  // lanes give up when they hear
+  } else {  // lanes stop when the communicator fails
     connections.comm().state()->fail_all(std::move(thread).error());
   }
 }
@@ -83,17 +83,17 @@ OnDemandConnect::~OnDemandConnect() {
 bool OnDemandConnect::IdleScope::idle() {
   OnDemandConnect& of = opening_;
   const int missing = of.missing_.load();
-  // The proxy has a thread of its own: who is to be met needs this core more.
+  // The proxy has a thread of its own, and the connecting thread needs this core more.
   if (missing == 0) return before_.run != nullptr && before_.run(before_.context);
-  // Not for longer: what comes over wires that are there tells nobody here.
+  // At most 1 ms, because data on existing wires wakes no thread.
   std::unique_lock lock{of.mutex_};
   return of.more_.wait_for(lock, std::chrono::milliseconds{1},
                            [&] { return of.missing_.load() < missing; });
 }
 
 void OnDemandConnect::finish() {
-  if (connections_.failed()) stop_.store(true, std::memory_order_relaxed);
-  // Lanes that have moved everything have seen all wires.
+  if (connections_.calls().lane_failure.peer != 0) stop_.store(true, std::memory_order_relaxed);
+  // If lanes have moved everything, no wire is missing.
   const auto missing = [](const std::vector<Word>& there, int peer) {
     return HostMemory::load_acquire(&there[std::size_t(peer)]) == 0;
   };
@@ -109,13 +109,13 @@ void OnDemandConnect::run() {
   TransportContext context = transport_context(state, nullptr);
   const auto failed = [&](const Edge& edge, Error error) {
     error = root_cause(state, std::move(error));
-    // The peer may itself wait for one that is stopped.
+    // The peer may itself wait for a rank that is stopped.
     if (error.code == Errc::timed_out) {
       if (error.peer < 0) error.peer = edge.peer;
       error = state.without_answer(std::move(error));
     }
     if (error.peer < 0) error.peer = edge.peer;
-    if (error.transport.empty()) error.transport = connections_.transport();
+    if (error.transport.empty()) error.transport = connections_.transport_table_.name;
     if (state.status.ok()) state.fail_all(std::move(error));
   };
   const auto say = [&](const Edge& edge, Step what, const Offer& offer = {}) {
@@ -129,7 +129,7 @@ void OnDemandConnect::run() {
     return say(edge, Step::offer,
                {edge.end->handshake(), connections_.edge_transport(edge.sender, edge.receiver).transport});
   };
-  // The sender's end first: it is what the receiver's offer may want to share.
+  // The sender's end first, because the receiver's offer may share its connection.
   const auto offer_both = [&](Edge& edge, bool both) -> Result<void> {
     Edge* const back = both ? edge.back : nullptr;
     if (back != nullptr && back->sends) CCL_CHECK(offer(*back));

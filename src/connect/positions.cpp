@@ -1,17 +1,69 @@
-#include <ccl/detail/wire/peers_of.hpp>
+#include <ccl/detail/runtime/positions.hpp>
 
 #include <algorithm>
 #include <set>
 #include <vector>
 
+#include <ccl/detail/launch/errors.hpp>
+#include <ccl/detail/wire/peers_of.hpp>
+
+#include "comm/state.hpp"
+
 namespace ccl::detail {
+
+PositionTable PositionTable::make(const Communicator& comm, int channels) {
+  PositionTable table;
+  table.channels = channels;
+  const int ranks = comm.ranks();
+  if (ranks == 1) {  // no neighbors
+    table.rings.resize(std::size_t(channels));
+    return table;
+  }
+  const CommState& state = *comm.state();
+  const topo::Arrangement& arrangement = state.arrangement;
+  const int ways = std::min(arrangement.ring_count(), channels);
+  std::vector<int> places;
+  table.order.reserve(std::size_t(ways) * std::size_t(ranks));
+  for (int way = 0; way < ways; ++way) {
+    const std::vector<int>& ring = arrangement.ring(way);
+    places.push_back(int(std::find(ring.begin(), ring.end(), comm.rank()) - ring.begin()));
+    table.order.insert(table.order.end(), ring.begin(), ring.end());
+  }
+  for (int c = 0; c < channels; ++c) {
+    table.rings.push_back(
+        {places[std::size_t(c % ways)], ranks, table.order.data() + c % ways * ranks});
+  }
+  table.of_all_roots = state.gpu != nullptr;
+  table.trees.resize(std::size_t(channels));
+  table.connected.resize(std::size_t(ranks));
+  return table;
+}
+
+void PositionTable::set_root(const Communicator& comm, int root, bool double_tree) {
+  const topo::Arrangement& arrangement = comm.state()->arrangement;
+  const auto position = [&](int of_root, int c) {
+    return arrangement.tree(comm.rank(), double_tree ? -1 : of_root, c);
+  };
+  if (!of_all_roots) {
+    for (int c = 0; c < channels; ++c) trees[std::size_t(c)] = position(root, c);
+    return;
+  }
+  const auto whole = std::size_t(channels) * std::size_t(comm.ranks());
+  if (trees.size() >= whole) return;
+  trees.resize(whole);
+  for (int r = 0; r < comm.ranks(); ++r) {
+    for (int c = 0; c < channels; ++c) trees[std::size_t(r * channels + c)] = position(r, c);
+  }
+}
+
 namespace {
-/// An algorithm of the program's may name any number.
+/// Fails if the positions name a rank outside the communicator. A program's own algorithm may name
+/// any number.
 Result<void> check_named(const Connections& connections, const PeersOfPositions& positions) {
-  const auto check = [&](const std::vector<Connections::Peer>& peers, const char* way) -> Result<void> {
-    for (const Connections::Peer& peer : peers) {
+  const auto check = [&](const std::vector<PeerChannel>& peers, const char* way) -> Result<void> {
+    for (const PeerChannel& peer : peers) {
       const bool there = peer.rank >= 0 && peer.rank < connections.comm().ranks();
-      if (!there) return fail(connections.no_such_peer(peer.rank, way));
+      if (!there) return fail(no_such_peer(connections, peer.rank, way));
     }
     return {};
   };
@@ -19,18 +71,18 @@ Result<void> check_named(const Connections& connections, const PeersOfPositions&
   return check(positions.out, "to");
 }
 
-/// What a launch would do with shares that there are not, nothing would stop, nor on a GPU with
-/// wires: once is enough, as all launches name the same.
+/// Runs the algorithm's steps without data. Fails if they name a share or wire that does not exist,
+/// which no launch checks. Once is enough, because all launches take the same steps.
 Result<void> check_run(Connections& connections, const PositionsOf& of, PeersOfPositions positions, int root) {
   if (of.dry_run == nullptr) return {};
   const Plan& plan = connections.plan();
   const int ranks = connections.comm().ranks(), window = plan.slot_count / plan.chunk_steps;
-  constexpr int max_roots = 64;  // a root more is a run more
+  constexpr int max_roots = 64;  // each root costs a run
   const bool any_root = of.rooted && !of.by_root;
-  // Never empty: that they are looked at, their address says.
-  const auto named = [](const std::vector<Connections::Peer>& peers, int channel) {
+  // Never empty, because the dry run checks peers only if their address is not null.
+  const auto named = [](const std::vector<PeerChannel>& peers, int channel) {
     std::vector<int> ranks{-1};
-    for (const Connections::Peer& peer : peers) {
+    for (const PeerChannel& peer : peers) {
       if (peer.channel == channel) ranks.push_back(peer.rank);
     }
     return ranks;
@@ -38,7 +90,7 @@ Result<void> check_run(Connections& connections, const PositionsOf& of, PeersOfP
   DryRunResult found;
   for (int n = 0; n < (any_root ? std::min(ranks, max_roots) : 1); ++n) {
     positions.root_rank = any_root ? n : root;
-    connections.positions_for(positions.root_rank, of.double_tree);
+    connections.positions().set_root(connections.comm(), positions.root_rank, of.double_tree);
     for (int c = 0; c < plan.channels && found.wrong == DryRunResult::nothing; ++c) {
       positions.channel = c;
       const std::vector<int> from = named(positions.in, c), to = named(positions.out, c);
@@ -48,17 +100,17 @@ Result<void> check_run(Connections& connections, const PositionsOf& of, PeersOfP
           found);
     }
   }
-  connections.positions_for(root, of.double_tree);
+  connections.positions().set_root(connections.comm(), root, of.double_tree);
   if (found.wrong == DryRunResult::nothing) return {};
   const bool wire = found.wrong == DryRunResult::wire_from || found.wrong == DryRunResult::wire_to;
-  if (wire) return fail(connections.no_wire(found.given, found.wrong == DryRunResult::wire_to));
-  return fail(connections.no_such_share(found));
+  if (wire) return fail(no_wire(connections, found.given, found.wrong == DryRunResult::wire_to));
+  return fail(no_such_share(connections, found));
 }
 }  // namespace
 
 Result<void> connect_positions(Connections& connections, const PositionsOf& of, int root, const Result<void>& so_far) {
-  connections.positions_for(root, of.double_tree);
-  if (connections.connected(root)) return {};
+  connections.positions().set_root(connections.comm(), root, of.double_tree);
+  if (connections.positions().connected[std::size_t(root)]) return {};
   PeersOfPositions positions{connections, root};
   for (int c = 0; c < connections.plan().channels; ++c) {
     positions.channel = c;
@@ -67,9 +119,9 @@ Result<void> connect_positions(Connections& connections, const PositionsOf& of, 
   Result<void> ready = so_far;
   if (ready) ready = check_named(connections, positions);
   if (ready) ready = check_run(connections, of, positions, root);
-  if (!ready) positions.in.clear(), positions.out.clear();  // the others are told all the same
+  if (!ready) positions.in.clear(), positions.out.clear();  // `connect` sends the error to all
   if (of.by_root) {
-    // Another root may want other channels between the same ranks.
+    // Another root may need other channels between the same ranks.
     for (auto* peers : {&positions.in, &positions.out}) {
       std::set<int> ranks;
       for (const auto& peer : *peers) ranks.insert(peer.rank);
@@ -80,7 +132,7 @@ Result<void> connect_positions(Connections& connections, const PositionsOf& of, 
     }
   }
   CCL_CHECK(connections.connect(positions.in, positions.out, ready));
-  connections.set_connected(root);
+  connections.positions().connected[std::size_t(root)] = true;
   return {};
 }
 

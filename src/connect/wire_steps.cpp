@@ -9,7 +9,7 @@ std::optional<WireSteps> read_steps(const Wire& wire, int device) {
   if (device >= 0 || wire.slots == nullptr) return {};
   const auto read = [](const Word* at) { return at == nullptr ? 0 : HostMemory::load_relaxed(at); };
   WireSteps steps;
-  // Not every wire counts what is posted, and the sender's own count lags while it works.
+  // Some wires do not count posted steps, and the sender's count lags while it works.
   steps.filled = std::max(read(wire.posted), read(wire.sent));
   steps.drained = std::max(read(wire.drained), read(wire.received));
   steps.filled = std::max(steps.filled, steps.drained);

@@ -1,5 +1,5 @@
-#include <ccl/detail/runtime/connections.hpp>
 #include <ccl/comm/log.hpp>
+#include <ccl/detail/runtime/connections.hpp>
 
 #include <fmt/format.h>
 
@@ -14,12 +14,15 @@
 #include "comm/edge_handshake.hpp"
 #include "comm/rank_results.hpp"
 #include "comm/state.hpp"
+#include "connect/agreement.hpp"
 #include "connect/device_state.hpp"
 #include "transport/edge_error.hpp"
+#include "transport/wire_layout.hpp"
 
 namespace ccl::detail {
 namespace {
-/// Whether what a transport made is what the edge asked for: it may be a program's own.
+/// Checks that the connection has the wires that the edge asks for. The transport may be a
+/// program's own.
 Result<void> check_wires(const std::string& name, const Connection& made, const Edge& edge) {
   const auto wrong = [&](std::string what) {
     return fail(edge_error(
@@ -57,53 +60,37 @@ Result<void> check_wires(const std::string& name, const Connection& made, const 
 }
 }  // namespace
 
-void Connections::positions_for(int root, bool double_tree) {
-  const topo::Arrangement& arrangement = comm_.state()->arrangement;
-  const auto position = [&](int of_root, int c) {
-    return arrangement.tree(comm_.rank(), double_tree ? -1 : of_root, c);
-  };
-  if (!on_device()) {
-    for (int c = 0; c < plan_.channels; ++c) trees_[c] = position(root, c);
-    return;
-  }
-  // On a GPU launches of different roots may be under way at once: the trees of all roots.
-  if (int(trees_.size()) < plan_.channels * comm_.ranks()) {
-    trees_.resize(std::size_t(plan_.channels) * comm_.ranks());
-    for (int r = 0; r < comm_.ranks(); ++r) {
-      for (int c = 0; c < plan_.channels; ++c) trees_[r * plan_.channels + c] = position(r, c);
-    }
-  }
-}
-
 Result<void> Connections::upload() {
   CommState& state = *comm_.state();
+  const PositionTable& at = positions_;
   const auto part = [](const auto& v) { return v.size() * sizeof v[0]; };
   // In the order of their alignment.
-  const std::size_t out = part(in_), rings = out + part(out_), trees = rings + part(rings_),
-                    cursors = trees + part(trees_), order = (cursors + part(cursors_) + 7) / 8 * 8,
-                    bytes = order + part(order_);
+  const std::size_t out = part(in_), rings = out + part(out_),
+                    trees = rings + part(at.rings), cursors = trees + part(at.trees),
+                    order = (cursors + part(cursors_) + 7) / 8 * 8, bytes = order + part(at.order);
   static_assert(alignof(TreePosition) <= 8 && sizeof(TreePosition) % 8 == 0 && sizeof(RingPosition) % 8 == 0);
   if (!device_->tables.memory) {
     CCL_TRY(device_->tables, device_->arena.allocate(bytes));
   }
   std::byte* const base = device_->tables.at();
   std::vector<std::byte> image(bytes);
-  const auto put = [&](std::size_t at, const auto& v) {
-    std::memcpy(image.data() + at, v.data(), part(v));
+  const auto put = [&](std::size_t offset, const auto& v) {
+    std::memcpy(image.data() + offset, v.data(), part(v));
   };
-  auto rings_there = rings_;
-  for (RingPosition& ring : rings_there) {
-    ring.order = reinterpret_cast<const int*>(base + order) + (ring.order - order_.data());
+  auto device_rings = at.rings;
+  for (RingPosition& ring : device_rings) {
+    ring.order = reinterpret_cast<const int*>(base + order) + (ring.order - at.order.data());
   }
   put(0, in_);
   put(out, out_);
-  put(rings, rings_there);
-  put(trees, trees_);
-  put(order, order_);
-  tables_ = {reinterpret_cast<const Wire*>(base), reinterpret_cast<const Wire*>(base + out),
-             reinterpret_cast<const RingPosition*>(base + rings),
-             reinterpret_cast<const TreePosition*>(base + trees),
-             reinterpret_cast<Cursor*>(base + cursors)};
+  put(rings, device_rings);
+  put(trees, at.trees);
+  put(order, at.order);
+  tables_.in = reinterpret_cast<const Wire*>(base);
+  tables_.out = reinterpret_cast<const Wire*>(base + out);
+  tables_.rings = reinterpret_cast<const RingPosition*>(base + rings);
+  tables_.trees = reinterpret_cast<const TreePosition*>(base + trees);
+  tables_.cursors = reinterpret_cast<Cursor*>(base + cursors);
   return state.gpu->put(base, image.data(), bytes);
 }
 
@@ -130,7 +117,7 @@ Result<void> Connections::short_lines(int sender, int receiver, const char* tran
   return fail(std::move(error));
 }
 
-Result<void> Connections::connect(const std::vector<Peer>& from, const std::vector<Peer>& to,
+Result<void> Connections::connect(const std::vector<PeerChannel>& from, const std::vector<PeerChannel>& to,
                             const Result<void>& so_far) {
   CommState& state = *comm_.state();
   const int me = comm_.rank();
@@ -139,8 +126,8 @@ Result<void> Connections::connect(const std::vector<Peer>& from, const std::vect
     std::vector<int> channels{};
     std::unique_ptr<AnyEnd> end{};
   };
-  // In one order for all ranks: whoever waits for an edge waits for a rank that is at an edge
-  // before it, so that nobody waits in a circle.
+  // All ranks connect edges in one order. A rank then waits only for ranks that are at an earlier
+  // edge, so no circle of waits forms.
   std::map<std::pair<int, int>, std::set<int>> wanted;
   const auto want = [&](int sender, int receiver, int channel) {
     const int peer = sender == me ? receiver : sender;
@@ -148,8 +135,8 @@ Result<void> Connections::connect(const std::vector<Peer>& from, const std::vect
     if (peer == me || table[std::size_t(channel) * comm_.ranks() + peer].slots != nullptr) return;
     wanted[{sender, receiver}].insert(channel);
   };
-  for (const Peer& p : from) want(p.rank, me, p.channel);
-  for (const Peer& p : to) want(me, p.rank, p.channel);
+  for (const PeerChannel& p : from) want(p.rank, me, p.channel);
+  for (const PeerChannel& p : to) want(me, p.rank, p.channel);
   std::vector<Half> halves;
   for (const auto& [edge, channels] : wanted) {
     halves.push_back({edge.first, edge.second, {channels.begin(), channels.end()}});
@@ -193,34 +180,36 @@ Result<void> Connections::connect(const std::vector<Peer>& from, const std::vect
   const std::lock_guard lock{state.bootstrap_mutex};
   const std::size_t before = owners_.size();
   auto made = swap_handshakes(state, name_, transport_table_.name, short_of_lines(), rendezvous_points);
-  // One rank's memory may be full by now, when all others have all that they want.
+  // The memory of one rank may be full, although all other ranks have theirs.
   if (made && device_) made = detail::all_agree(state, name_, upload());
   if (!made) {
-    // Ranks have made different parts of these edges: none of them can be made again.
+    // Ranks have made different parts of these edges, so no edge can be made again.
     if (owners_.size() > before) broken_ = made.error();
-    state.flight_recorder->ended(info_.ticket, false);
+    state.flight_recorder->ended(calls_.latest.ticket, false);
   }
   return made;
 }
 
+Result<void> Connections::can_open(int sender, int receiver) const {
+  const CommState& state = *comm_.state();
+  if (auto can = transport_table_.can_connect(state.peers[sender], state.peers[receiver]); !can) {
+    Error error = std::move(can).error();
+    error.peer = sender == comm_.rank() ? receiver : sender;
+    if (error.transport.empty()) error.transport = transport_table_.name;
+    return fail(std::move(error));
+  }
+  const EdgeTransport by = edge_transport(sender, receiver);
+  if (by.line_bytes >= needs_.line_bytes) return {};
+  return short_lines(sender, receiver, by.transport, by.line_bytes);
+}
+
 Result<void> Connections::connect_on_demand(const Result<void>& so_far) {
-  CommState& state = *comm_.state();
   const int me = comm_.rank();
   int wires = 0;
   const auto look = [&](int sender, int receiver) -> Result<void> {
-    const PeerInfo &from = state.peers[sender], &to = state.peers[receiver];
-    if (auto can = transport_table_.can_connect(from, to); !can) {
-      Error error = std::move(can).error();
-      error.peer = sender == me ? receiver : sender;
-      if (error.transport.empty()) error.transport = transport_table_.name;
-      return fail(std::move(error));
-    }
-    const EdgeTransport by = edge_transport(sender, receiver);
-    if (by.line_bytes < needs_.line_bytes) {
-      return short_lines(sender, receiver, by.transport, by.line_bytes);
-    }
-    const bool network = by.through == Medium::network;
-    proxied_ = proxied_ || network;
+    CCL_CHECK(can_open(sender, receiver));
+    const bool network = edge_transport(sender, receiver).through == Medium::network;
+    tables_.proxied = tables_.proxied || network;
     wires += int(receiver == me || network);
     ++missing_;
     return {};
@@ -234,10 +223,8 @@ Result<void> Connections::connect_on_demand(const Result<void>& so_far) {
     }
     return {};
   };
-  CCL_CHECK(all_agree(look_at_all()));
-  const Index bytes = plan_.slot_bytes * plan_.slot_count * plan_.channels * wires;
-  bytes_ += bytes;
-  state.used += bytes;
+  CCL_CHECK(agree_on_result(*this, look_at_all()));
+  charge(slot_memory(plan_, wires));
   reserved_ = true;
   return {};
 }
@@ -285,7 +272,6 @@ Result<void> Connections::connect_end(AnyEnd& end, int sender, int receiver, con
 }
 
 void Connections::own(Connection connection, int sender, int receiver, const std::vector<int>& channels) {
-  CommState& state = *comm_.state();
   const int me = comm_.rank(), peer = sender == me ? receiver : sender;
   const bool proxied = connection.wires[0].proxied;
   {
@@ -297,11 +283,9 @@ void Connections::own(Connection connection, int sender, int receiver, const std
   }
   const bool slots_here = connection.reads ? sender == me : receiver == me;
   if (!reserved_ && (slots_here || proxied)) {
-    const Index bytes = plan_.slot_bytes * plan_.slot_count * Index(channels.size());
-    bytes_ += bytes;
-    state.used += bytes;
+    charge(plan_.slot_bytes * plan_.slot_count * Index(channels.size()));
   }
-  (proxied ? proxied_ : unproxied_) = true;
+  (proxied ? tables_.proxied : tables_.unproxied) = true;
   log_info(LogPart::init, "{}: {} to {} by {}{}", name_, sender, receiver, connection.transport,
            connection.reads ? ", in read mode" : "");
   owners_.push_back(std::move(connection));

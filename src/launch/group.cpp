@@ -15,15 +15,15 @@
 namespace ccl::detail {
 namespace {
 
-/// Of what one composition has, to those of its calls that may be in the shared kernel: what each
-/// wants, in order, as far as it goes; then, of what is left, to each by its size.
+/// Divides the channels or scratch of one composition among its calls that may share the kernel.
+/// Each gets its minimum, in order, until none is left; the rest is divided by size.
 void share_out(std::span<const std::unique_ptr<RecordedCall>> calls) {
   const Index has = calls.front()->has();
   Index given = 0, bytes = 0;
   for (const auto& call : calls) {
     const Index wants = call->may_share ? call->wants() : 0;
     if (wants == 0) continue;
-    if (given + wants > has) break;  // nor any after it: they run in order
+    if (given + wants > has) break;  // and no later call, because they run in order
     call->share.size = wants;
     given += wants;
     bytes += call->bytes();
@@ -39,7 +39,7 @@ void share_out(std::span<const std::unique_ptr<RecordedCall>> calls) {
   }
 }
 
-/// The same of all compositions, whose calls lie together; each part of a launch wants a block.
+/// Divides for all compositions, whose calls lie together. Each part of a launch needs a block.
 void share_out(CallList& calls, int max_blocks) {
   const std::span all{calls};
   for (std::size_t i = 0, next = 0; i < all.size(); i = next) {
@@ -49,8 +49,8 @@ void share_out(CallList& calls, int max_blocks) {
   Index parts = 0;
   bool all_share = Index(calls.size()) <= max_blocks;
   for (const auto& call : calls) {
-    // Were it ahead of a launch that comes before it elsewhere, the two ranks might each wait for
-    // what the other runs later.
+    // It must not run ahead of a launch that precedes it on another rank: each of the two ranks
+    // might wait for work that the other runs later.
     if (call->decides_alone() ? !all_share : call->share.size > 0 && ++parts > max_blocks) {
       call->share = {};
     }
@@ -78,34 +78,29 @@ Result<void> settle_group(CallList& calls) {
 }
 
 namespace {
-/// Calls of different compositions.
+/// Runs calls of different compositions at once. Calls that it does not begin stay queued.
 Result<void> run_at_once(std::span<RecordedCall* const> calls) {
-  std::vector<std::unique_lock<std::mutex>> locks;
-  std::vector<Result<void>> results(calls.size());
-  Result<void> well;
+  std::vector<Launch> launches;
+  launches.reserve(calls.size());
   for (RecordedCall* const call : calls) {
-    locks.emplace_back(call->connections().mutex());
-    well = call->connections().begin(call->info());
-    if (well) well = call->connect();
-    if (!well) break;
+    CCL_TRY(Launch launch, Launch::begin(call->take()));
+    launches.push_back(std::move(launch));
+    CCL_CHECK(call->connect());
   }
-  if (!well) {
-    for (RecordedCall* const call : calls) call->connections().give_up(call->info());
-    return well;
-  }
+  std::vector<Result<void>> results(calls.size());
   const auto run = [&](std::size_t i) {
-    calls[i]->connections().help();
-    calls[i]->run_on_host();
-    results[i] = calls[i]->connections().finish();
+    launches[i].help_proxy();
+    calls[i]->run_on_host(launches[i]);
+    results[i] = launches[i].finish();
   };
-  // Calls may wait for each other by way of other ranks, so none can do without its thread.
+  // Calls may wait for each other through other ranks, so each has a thread of its own.
   std::vector<std::thread> others;
   for (std::size_t i = 1; i < calls.size(); ++i) {
     auto thread = own_thread(calls[i]->connections().name(), [&run, i] { run(i); });
     if (!thread) {
       CommState& state = *calls[i]->connections().comm().state();
       state.fail_all(std::move(thread).error());
-      for (; i < calls.size(); ++i) results[i] = calls[i]->connections().finish();
+      for (; i < calls.size(); ++i) results[i] = launches[i].finish();
       break;
     }
     others.push_back(*std::move(thread));
@@ -116,7 +111,7 @@ Result<void> run_at_once(std::span<RecordedCall* const> calls) {
   return {};
 }
 
-/// In rounds: the n-th call of each composition.
+/// Runs calls in rounds: the n-th call of each composition.
 Result<void> run_in_rounds(const CallList& calls) {
   std::vector<std::vector<RecordedCall*>> rounds;
   std::size_t round = 0;
@@ -127,25 +122,18 @@ Result<void> run_in_rounds(const CallList& calls) {
     if (round == rounds.size()) rounds.emplace_back();
     rounds[round].push_back(call.get());
   }
-  Result<void> well;
-  for (const auto& one : rounds) {
-    if (well) {
-      well = run_at_once(one);
-    } else {
-      for (RecordedCall* const call : one) call->connections().give_up(call->info());
-    }
-  }
-  return well;
+  for (const auto& one : rounds) CCL_CHECK(run_at_once(one));
+  return {};
 }
 
-/// A turn of each composition, taken at once.
+/// Tickets of all compositions, taken at once.
 struct GroupTickets {
   std::vector<std::pair<CallSequencer*, Word>> numbers;
-  std::vector<std::unique_lock<std::mutex>> locks;  // until it is on its stream
+  std::vector<std::unique_lock<std::mutex>> locks;  // until the group is on its stream
 
   explicit GroupTickets(const CallList& calls) {
     for (const auto& call : calls) {
-      CallSequencer& sequencer = call->connections().sequencer();
+      CallSequencer& sequencer = call->connections().calls().sequencer;
       if (numbers.empty() || numbers.back().first != &sequencer) {
         locks.emplace_back(sequencer.mutex());
         numbers.emplace_back(&sequencer, Word{});
@@ -166,7 +154,7 @@ Result<void> run_in_turn(const CallList& calls,
 Result<void> run_group_on_host(CallList calls, Stream stream) {
   Connections& first = calls.front()->connections();
   CCL_CHECK(check_on_host(first, stream));
-  for (auto& call : calls) call->info() = call->connections().noted(call->info());
+  for (auto& call : calls) call->queue();
   GroupTickets sequencer{calls};
   if (stream.host() == nullptr) {
     sequencer.locks.clear();
@@ -182,20 +170,28 @@ Result<DeviceTarget> GroupLaunch::begin(Stream stream) {
   std::vector<std::shared_ptr<Connections>> all;
   for (RecordedCall* call : calls_) {
     if (all.empty() || all.back() != call->shared_connections()) {
-      locks_.emplace_back(call->connections().mutex());
+      locks_.emplace_back(call->connections().calls().mutex);
       all.push_back(call->shared_connections());
     }
     CCL_CHECK(call->connect());
   }
-  Connections& first = calls_.front()->connections();
-  CCL_CHECK(first.check_on_device(stream));
-  for (RecordedCall* call : calls_) call->info() = call->connections().noted(call->info());
-  for (RecordedCall* call : calls_) CCL_CHECK(call->connections().begin(call->info()));
-  return first.queue_on_device(stream, std::make_shared<std::vector<std::shared_ptr<Connections>>>(all));
+  CCL_CHECK(check_on_device(*all.front(), stream));
+  for (RecordedCall* call : calls_) call->queue();
+  launches_.reserve(calls_.size());
+  for (RecordedCall* call : calls_) {
+    std::mutex& held = call->connections().calls().mutex;
+    CCL_TRY(Launch launch, Launch::begin(call->take(), Launch::Lock{held, std::defer_lock}));
+    launches_.push_back(std::move(launch));
+  }
+  Launch& first = launches_.front();
+  CCL_CHECK(first.on_device(stream, std::make_shared<std::vector<std::shared_ptr<Connections>>>(all)));
+  return first.target();
 }
 
-Result<void> GroupLaunch::finish(int code, Stream stream) {
-  return calls_[0]->connections().finish_on_device(code, stream);
+Result<void> GroupLaunch::finish(int code) {
+  Result<void> done = launches_.front().finish(code);
+  for (Launch& other : std::span{launches_}.subspan(1)) (void)other.finish(code);
+  return done;
 }
 
 }  // namespace ccl::detail

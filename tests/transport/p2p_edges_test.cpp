@@ -264,7 +264,7 @@ TEST_CASE("a composition in Simple reads, one in LL does not; who has the slots 
         seen.problem += links.error().message();
         return Index{-1};
       }
-      using Peer = detail::Connections::Peer;
+      using Peer = detail::PeerChannel;
       const std::vector<Peer> none, other{Peer{1 - comm.rank(), 0}};
       const auto made = (*links)->connect(comm.rank() == 1 ? other : none,
                                           comm.rank() == 0 ? other : none, (*links)->reserve());
@@ -299,7 +299,7 @@ TEST_CASE("a rank whose GPU is full when its wires are there says so to all") {
         detail::Connections::create(comm, detail::Plans::same(plan), 1, detail::WireNeeds::of<Simple>(),
                               detail::transport_table<P2pTransport>(), "by hand");
     if (!links) return links.error();
-    using Peer = detail::Connections::Peer;
+    using Peer = detail::PeerChannel;
     const std::vector<Peer> none, other{Peer{1 - comm.rank(), 0}};
     const auto ready = (*links)->reserve();
     if (comm.rank() == 1) all.full = 2;

@@ -3,9 +3,12 @@
 #include <ccl/collective/collective.hpp>
 #include <ccl/types/operations.hpp>
 #include <ccl/detail/exchange/counted.hpp>
+#include <ccl/detail/launch/errors.hpp>
+#include <ccl/detail/launch/host_launch.hpp>
 #include <ccl/types/counted_rows.hpp>
 
 #include <span>
+#include <utility>
 
 namespace ccl::detail {
 
@@ -59,17 +62,18 @@ struct Call<AllToAllV, Self> {
     const auto info = call_info<T, void>(AllToAllV::name, rows.row * rows.recv_stride, -1);
     if constexpr (over_peers) {
       register_kernels<CountedKernels<Algo, Proto>>();
-      if (connections.on_device()) return counted_on_device<Algo, Proto>(connections, info, work, stream);
+      if (connections.on_device()) {
+        return counted_on_device<Algo, Proto>(self.connections_, info, work, stream);
+      }
     }
     if constexpr (over_wires && Self::exec_sides.cpus) {
       if (!connections.on_device()) {
-        return queue_on_host(self.connections_, info, stream,
-                             [work](Connections& own, const CallInfo& noted) {
-                               return counted_on_host<AllToAllV, Algo, Proto>(own, noted, work);
-                             });
+        return queue_on_host(self.connections_, info, stream, [work](QueuedCall call) {
+          return counted_on_host<AllToAllV, Algo, Proto>(std::move(call), work);
+        });
       }
     }
-    return fail(connections.no_counts());
+    return fail(no_counts(connections));
   }
 };
 

@@ -1,23 +1,25 @@
 #pragma once
 
-#include <ccl/detail/peer/registry.hpp>
-#include <ccl/detail/wire/registry.hpp>
-#include <ccl/detail/base/selection.hpp>
-#include <ccl/detail/launch/arguments.hpp>
-#include <ccl/detail/launch/call_arguments.hpp>
-#include <ccl/detail/copy/copies.hpp>
-#include <ccl/detail/compose/creation.hpp>
-#include <ccl/detail/launch/device_launch.hpp>
-#include <ccl/detail/launch/host_launch.hpp>
-#include <ccl/detail/exchange/over_peers.hpp>
-#include <ccl/detail/exchange/over_wires.hpp>
-#include <ccl/detail/numeric/reduction.hpp>
-#include <ccl/detail/peer/call.hpp>
-#include <ccl/detail/wire/peers_of.hpp>
-#include <ccl/detail/wire/call.hpp>
 #include <ccl/comm/communicator.hpp>
 #include <ccl/detail/base/handle.hpp>
+#include <ccl/detail/base/selection.hpp>
+#include <ccl/detail/compose/creation.hpp>
+#include <ccl/detail/copy/copies.hpp>
+#include <ccl/detail/exchange/over_peers.hpp>
+#include <ccl/detail/exchange/over_wires.hpp>
+#include <ccl/detail/launch/arguments.hpp>
+#include <ccl/detail/launch/call_arguments.hpp>
+#include <ccl/detail/launch/device_launch.hpp>
+#include <ccl/detail/launch/errors.hpp>
+#include <ccl/detail/launch/host_launch.hpp>
+#include <ccl/detail/launch/recorder.hpp>
+#include <ccl/detail/numeric/reduction.hpp>
+#include <ccl/detail/peer/call.hpp>
+#include <ccl/detail/peer/registry.hpp>
 #include <ccl/detail/runtime/connections.hpp>
+#include <ccl/detail/wire/call.hpp>
+#include <ccl/detail/wire/peers_of.hpp>
+#include <ccl/detail/wire/registry.hpp>
 #include <ccl/transport/for_device.hpp>
 
 #include <memory>
@@ -28,15 +30,15 @@
 
 namespace ccl::detail {
 
-/// What every composition has: the links, shared by all copies.
+/// Base of every composition. All copies share its connections.
 template <class Op, class Algo, class Proto, ExecSpaces sides>
 class Composition {
  public:
-  /// The numbers that this composition runs with.
+  /// Plan of all calls of this composition.
   const Plan& plan() const { return connections_->plan(); }
-  /// "all_reduce/Ring/LL128/shm": what runs.
+  /// Name of the composition: "all_reduce/Ring/LL128/shm".
   const std::string& name() const { return connections_->name(); }
-  /// Of the communicator's compositions, in order of creation.
+  /// Number among the communicator's compositions, in order of creation.
   int number() const { return connections_->number(); }
   int ranks() const { return connections_->comm().ranks(); }
 
@@ -50,9 +52,9 @@ class Composition {
       Reduction<F, T, cuda::std::conditional_t<cuda::std::is_void_v<Acc>, accumulate_t<T>, Acc>>;
 
   explicit Composition(std::shared_ptr<Connections> connections) : connections_{std::move(connections)} {}
-  Composition() = default;  // of nobody
+  Composition() = default;  // as if moved from
 
-  /// Collective. `late`: on CPU ranks, wires wait for the first call.
+  /// Creates the connections. Collective. `late`: on CPU ranks, wires wait for the first call.
   template <Transport T>
   static Result<std::shared_ptr<Connections>> make_connections(const Communicator& comm,
                                                    std::optional<Plan> plan, bool late = false) {
@@ -62,7 +64,8 @@ class Composition {
     return detail::make_connections(of, comm, std::move(plan), late);
   }
 
-  /// Runs now or, given a stream, when everything before it there has run.
+  /// Runs a call at once or, given a stream, after all earlier work of that stream. A group records
+  /// the call instead.
   template <class R>
   Result<void> launch(const CallInfo& info, const R& reduction, const void* input, void* output,
                       const Layout& layout, int root, Stream stream) const {
@@ -73,47 +76,20 @@ class Composition {
                                 align < 16 ? align : 16));
       }
     }
-    [[maybe_unused]] const CallArguments<R> given{reduction, input, output, layout, root};
-    if constexpr (OverPeers<Algo>) {
-      if constexpr (MovesByCopies<Algo>) {
-        if (stream.recorder() != nullptr) {
-          stream.recorder()->call = std::make_unique<GpuCall>(connections_, info);
-          return {};
-        }
-        return reduce_by_copies<Op, Algo, Proto>(*connections_, info, reduction, input, output, layout,
-                                                 stream);
-      } else {
-        register_kernels<PeerKernels<Op, Algo, Proto, R>>();
-        if (stream.recorder() != nullptr) {
-          stream.recorder()->call =
-              std::make_unique<PeerCall<Op, Algo, Proto, R>>(connections_, info, given);
-          return {};
-        }
-        return launch_over_peers<Op, Algo, Proto>(*connections_, info, given, stream);
-      }
-    } else {
-      if (stream.recorder() != nullptr) {
-        if constexpr (sides.cpus) {
-          stream.recorder()->call =
-              std::make_unique<WireCall<Op, Algo, Proto, R>>(connections_, info, given);
-        } else {
-          stream.recorder()->call = std::make_unique<GpuCall>(connections_, info);
-        }
-        return {};
-      }
-      if constexpr (sides.gpus) {
-        register_kernels<WireKernels<Op, Algo, Proto, R>>();
-        if (connections_->on_device()) {
-          return launch_on_device<Op, Algo, Proto>(*connections_, info, given, stream);
-        }
-      }
-      if constexpr (sides.cpus) {
-        return queue_on_host(connections_, info, stream, [given](Connections& connections, const CallInfo& noted) {
-          return run_on_host<Op, Algo, Proto>(connections, noted, given);
-        });
-      }
-      return fail(connections_->no_device_code());  // not reached: `make_connections` refused
+    const CallArguments<R> given{reduction, input, output, layout, root};
+    if (stream.recorder() != nullptr) {
+      stream.recorder()->call = record(info, given);
+      return {};
     }
+    if constexpr (OverPeers<Algo> || sides.gpus) {
+      if (OverPeers<Algo> || connections_->on_device()) return launch_on_gpu(info, given, stream);
+    }
+    if constexpr (!OverPeers<Algo> && sides.cpus) {
+      return queue_on_host(connections_, info, stream, [given](QueuedCall call) {
+        return run_on_host<Op, Algo, Proto>(std::move(call), given);
+      });
+    }
+    return fail(no_device_code(*connections_));  // not reached: `make_connections` refused
   }
 
   // The functions that a `Call` runs, with arguments that it has checked.
@@ -155,7 +131,7 @@ class Composition {
     return exchange(call_info<char, void>(Op::name, -1, -1), std::move(table), stream);
   }
 
-  /// All that a rank alone has to do.
+  /// Reduces, or moves, the data of the only rank.
   template <class R>
   Result<void> reduce_alone(const R& reduction, const void* in, void* out, Index count,
                             Stream stream) const {
@@ -170,7 +146,7 @@ class Composition {
                          });
   }
   Result<void> move_alone(const void* from, void* to, Index bytes, Stream stream) const {
-    if (connections_->on_device()) return connections_->copy(to, from, bytes, stream);
+    if (connections_->on_device()) return copy_on_device(connections_->comm(), to, from, bytes, stream);
     return queue_on_host(*connections_, stream, [from, to, bytes, keep = connections_]() -> Result<void> {
       alone(Bytes{}, from, to, bytes);
       return {};
@@ -178,6 +154,33 @@ class Composition {
   }
 
   Handle<Connections, Connections::moved_from> connections_;
+
+ private:
+  /// Call that a group makes.
+  template <class R>
+  std::unique_ptr<RecordedCall> record(const CallInfo& info, const CallArguments<R>& given) const {
+    if constexpr (MovesByCopies<Algo> || (!OverPeers<Algo> && !sides.cpus)) {
+      return std::make_unique<GpuCall>(connections_, info);
+    } else if constexpr (OverPeers<Algo>) {
+      register_kernels<PeerKernels<Op, Algo, Proto, R>>();
+      return std::make_unique<PeerCall<Op, Algo, Proto, R>>(connections_, info, given);
+    } else {
+      return std::make_unique<WireCall<Op, Algo, Proto, R>>(connections_, info, given);
+    }
+  }
+  template <class R>
+  Result<void> launch_on_gpu(const CallInfo& info, const CallArguments<R>& given,
+                             Stream stream) const {
+    if constexpr (MovesByCopies<Algo>) {
+      return reduce_by_copies<Op, Algo, Proto>(connections_, info, given, stream);
+    } else if constexpr (OverPeers<Algo>) {
+      register_kernels<PeerKernels<Op, Algo, Proto, R>>();
+      return launch_over_peers<Op, Algo, Proto>(connections_, info, given, stream);
+    } else {
+      register_kernels<WireKernels<Op, Algo, Proto, R>>();
+      return launch_on_device<Op, Algo, Proto>(connections_, info, given, stream);
+    }
+  }
 };
 
 }  // namespace ccl::detail

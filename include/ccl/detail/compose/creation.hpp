@@ -17,23 +17,23 @@
 
 namespace ccl::detail {
 
-/// A composition as values: what the compiled runtime is to know of it to create it.
+/// Description of a composition as values, from which the compiled runtime creates it.
 struct Composed {
   const char *op, *algo, *proto;
   ExecSpaces sides;
   WireNeeds needs;
   TransportTable transport_table;
-  Index slot_bytes;  // of a plan that leaves it open
+  Index slot_bytes;  // of a plan that states none
   Result<Plans> (*plans)(const Communicator& comm, const std::optional<Plan>& given);
-  /// Where all kernels that it may launch are enrolled; null there: there are none.
+  /// Points to the list of all kernels that it may launch, which is null if there are none.
   KernelLoader* const* kernels;
   std::array<int (*const*)(int device), 4> loads;
 
-  // Over wires.
+  // For compositions over wires.
   int (*max_wires)(int ranks) = nullptr;
   PositionsOf positions{};
   bool exchanges = false;
-  // Over a peer view.
+  // For compositions over peer memory.
   bool (*takes_ranks)(int ranks) = nullptr;
   bool copies = false, pulls = false, by_stream = false, stores_plainly = false;
 
@@ -73,7 +73,8 @@ constexpr Composed composed() {
   return of;
 }
 
-/// Collective. `late`: on CPU ranks, wires wait for the first call.
+/// Creates the connections of a composition. Collective. `late`: on CPU ranks, wires wait for the
+/// first call.
 Result<std::shared_ptr<Connections>> make_connections(const Composed& of, const Communicator& comm,
                                           std::optional<Plan> plan, bool late);
 

@@ -3,20 +3,13 @@
 #include <ccl/detail/base/selection.hpp>
 #include <ccl/algo/traits.hpp>
 #include <ccl/comm/communicator.hpp>
+#include <ccl/detail/runtime/plans.hpp>
 #include <ccl/types/plan.hpp>
 #include <ccl/transport/transport.hpp>
 
-#include <array>
 #include <optional>
 
 namespace ccl::detail {
-
-/// Plans by what a communicator's dearest edge goes through: its wires all have one shape.
-struct Plans {
-  std::array<Plan, 3> by_through;
-  Index min_slot_bytes = 1024;  // to which slots may shrink where memory is short
-  static Plans same(const Plan& plan) { return {{plan, plan, plan}}; }
-};
 
 /// On CPU lanes. Cache-sized slots: what the CPU's caches hold of one wire's ring is what it can
 /// hide. Where a proxy moves them, each costs system calls: over TCP, 1 MiB took 1.4 times as long

@@ -3,10 +3,14 @@
 #include <ccl/detail/copy/registry.hpp>
 #include <ccl/detail/base/min_max.hpp>
 #include <ccl/types/operations.hpp>
+#include <ccl/detail/launch/call_arguments.hpp>
 #include <ccl/detail/launch/device_launch.hpp>
+#include <ccl/detail/launch/launch.hpp>
 #include <ccl/detail/exchange/over_wires.hpp>
 #include <ccl/detail/launch/recorder.hpp>
+#include <ccl/detail/copy/stream_copies.hpp>
 #include <ccl/detail/copy/work.hpp>
+#include <ccl/detail/launch/errors.hpp>
 #include <ccl/detail/runtime/connections.hpp>
 
 #include <memory>
@@ -17,9 +21,9 @@
 
 namespace ccl::detail {
 
-/// Lays out one launch of `CopyEngine`: copies, syncs and kernels on a stream and a branch of it.
-/// The first failure stops the rest. Waits are on the main stream only, so that no branch of a
-/// graph can hold up another that a peer waits for.
+/// Sequence of copies, syncs and kernels of one `CopyEngine` launch, on a stream and a branch of it.
+/// The first failure stops the rest. Only the main stream waits, so that no branch of a graph delays
+/// another branch that a peer waits for.
 template <class Algo>
 class CopySequence {
   using Kernels = CopyKernels<Algo>;
@@ -37,43 +41,43 @@ class CopySequence {
 
   void copy(void* to, const void* from, Index bytes) {
     if (!done_ || bytes <= 0 || to == from) return;
-    done_ = connections_.copy_within(to, from, bytes, target_.stream);
+    done_ = copies_.copy(to, from, bytes, target_.stream);
   }
-  /// Bits of the ranks to post to, and of those to wait for, by kind.
+  /// Posts to ranks and waits for ranks. Each argument has a bit for each rank.
   void sync(unsigned post_filled, unsigned await_filled, unsigned post_emptied = 0,
             unsigned await_emptied = 0) {
     if (!done_ || (post_filled | await_filled | post_emptied | await_emptied) == 0) return;
     CopySync work;
-    work.peers = connections_.peers();
-    work.counts = connections_.exchange_state().copies;
+    work.peers = connections_.peer_memory().view();
+    work.counts = connections_.peer_memory().epoch().copies;
     work.post[CopySync::filled] = post_filled;
     work.await[CopySync::filled] = await_filled;
     work.post[CopySync::emptied] = post_emptied;
     work.await[CopySync::emptied] = await_emptied;
-    work.watch = connections_.watch();
+    work.watch = connections_.calls().watch;
     if constexpr (TellsByStream<Algo>) {
-      done_ = connections_.signal(work, target_.stream);
+      done_ = copies_.signal(work, target_.stream);
     } else {
       check(Kernels::sync(work, target_));
     }
   }
   void barrier() { sync(others(), others()); }
-  /// Copies within this rank's own memory, by multiprocessors: the copy engines are busy. Where
-  /// none may be used, by the engines.
+  /// Copies within this rank's memory by multiprocessors, because the copy engines are busy. An
+  /// algorithm without kernels copies by the engines.
   void run(const CopyRuns& runs) {
     if constexpr (TellsByStream<Algo>) {
       for (int r = 0; r < runs.count && done_; ++r) {
         const CopyRuns::Run& run = runs.run[r];
-        done_ = connections_.copy_within(run.to, run.from, run.bytes, on_stream().stream);
+        done_ = copies_.copy(run.to, run.from, run.bytes, on_stream().stream);
       }
     } else {
       if (done_ && runs.count > 0) check(Kernels::runs(runs, on_stream()));
     }
   }
-  /// Between the two, kernels run beside the copies.
+  /// Begins a branch, on which kernels run beside the copies until `join`.
   void fork() {
     if (!done_) return;
-    auto branch = connections_.fork(target_.stream);
+    auto branch = copies_.fork(target_.stream);
     if (branch) {
       branch_ = *branch;
     } else {
@@ -83,10 +87,10 @@ class CopySequence {
   void join() {
     if (branch_ == nullptr) return;
     branch_ = nullptr;
-    const auto joined = connections_.join(target_.stream);
+    const auto joined = copies_.join(target_.stream);
     if (done_) done_ = joined;
   }
-  /// Where a kernel goes.
+  /// Target of a kernel: the branch, if there is one, or the main stream.
   DeviceTarget on_stream() const {
     DeviceTarget target = target_;
     if (branch_ != nullptr) target.stream = branch_;
@@ -94,18 +98,18 @@ class CopySequence {
     return target;
   }
   void check(int code) {
-    if (code != 0 && done_) done_ = fail(connections_.cuda_failed(code));
+    if (code != 0 && done_) done_ = fail(cuda_failed(connections_, code));
   }
 
-  /// In the scratch of `owner`: one of two slots, and the place of one rank in it.
+  /// Slot of a chunk in the scratch of `owner`, which has two.
   char* slot(int owner, Index chunk) const {
-    const PeerView& peers = connections_.peers();
+    const PeerView& peers = connections_.peer_memory().view();
     return reinterpret_cast<char*>(peers.scratch[owner] + chunk % 2 * peers.half_packets);
   }
-  Index slot_bytes() const { return connections_.peers().half_packets * Index{sizeof(Packet)}; }
+  Index slot_bytes() const { return connections_.peer_memory().view().half_packets * Index{sizeof(Packet)}; }
   Index place_bytes() const { return place_bytes(connections_); }
   static Index place_bytes(const Connections& connections) {
-    const PeerView& peers = connections.peers();
+    const PeerView& peers = connections.peer_memory().view();
     return peers.half_packets * Index{sizeof(Packet)} / peers.ranks / 128 * 128;
   }
   char* place(int owner, Index chunk, int rank) const {
@@ -114,25 +118,23 @@ class CopySequence {
 
  private:
   Connections& connections_;
+  StreamCopies copies_{connections_};
   DeviceTarget target_;
   int ranks_, me_;
   CUstream_st* branch_ = nullptr;
   Result<void> done_;
 };
 
-/// Of all launches of one composition that `Body` lays out.
+/// Runs the launch that `body` lays out, of a composition that `lock` holds.
 template <class Algo, class Body>
-Result<void> launch_copies(Connections& connections, const CallInfo& info, Stream stream,
-                           std::shared_ptr<void> keep, Body body) {
-  CCL_TRY(const DeviceTarget target, connections.begin_on_device(info, stream, std::move(keep)));
-  CopySequence<Algo> sequence{connections, target};
+Result<void> launch_copies(const std::shared_ptr<Connections>& connections, const CallInfo& info, Stream stream,
+                           Launch::Lock lock, std::shared_ptr<void> keep, Body body) {
+  CCL_TRY(Launch launch, Launch::begin_on_device(connections, info, stream, std::move(lock), keep));
+  CopySequence<Algo> sequence{*connections, launch.target()};
   body(sequence);
   sequence.join();
-  if (!sequence.done()) {
-    (void)connections.finish_on_device(-1, stream);
-    return sequence.done();
-  }
-  return connections.finish_on_device(0, stream);
+  if (!sequence.done()) return sequence.done();
+  return launch.finish();
 }
 
 /// Returns the number of elements whose multiples begin at multiples of 128 bytes.
@@ -191,7 +193,7 @@ class ReduceByCopies {
   };
   Piece piece(int rank, Index chunk) const {
     const Index at = all ? (chunk * ranks_ + rank) * each_ : chunk * each_;
-    const Index count = std::clamp<Index>(layout_.count - at, 0, each_);
+    const Index count = min_of(max_of(layout_.count - at, Index{0}), each_);
     return {all ? at : rank * layout_.in_stride + at, at, count};
   }
   void push(Index chunk) {
@@ -231,29 +233,32 @@ class ReduceByCopies {
 };
 
 template <class Op, class Algo, class Proto, class R>
-Result<void> reduce_by_copies(Connections& connections, const CallInfo& info, const R& reduction,
-                              const void* input, void* output, const Layout& layout,
-                              Stream stream) {
+Result<void> reduce_by_copies(const std::shared_ptr<Connections>& owner, const CallInfo& info,
+                              const CallArguments<R>& given, Stream stream) {
   using Reducing = CopyReduceKernels<Op, Algo, Proto, R>;
   register_kernels<CopyKernels<Algo>>();
   register_kernels<Reducing>();
+  Connections& connections = *owner;
+  const Layout& layout = given.layout;
   if (Reducing::launch == nullptr || CopyKernels<Algo>::sync == nullptr) {
-    return fail(connections.no_device_code());
+    return fail(no_device_code(connections));
   }
-  if (layout.count == 0) return connections.ready();
-  const std::lock_guard lock{connections.mutex()};
+  if (layout.count == 0) return check_ready(connections.comm());
+  Launch::Lock lock{connections.calls().mutex};
   constexpr Index size = sizeof(typename R::Type);
   if (CopySequence<Algo>::place_bytes(connections) < copy_grain(size) * size) {
-    return fail(connections.scratch_too_small());
+    return fail(scratch_too_small(connections));
   }
-  return launch_copies<Algo>(connections, info, stream, nullptr, [&](CopySequence<Algo>& sequence) {
-    ReduceByCopies<Op, Algo, Proto, R>{sequence, reduction, input, output, layout}.lay_out();
-  });
+  const auto lay_out = [&](CopySequence<Algo>& sequence) {
+    ReduceByCopies<Op, Algo, Proto, R>{sequence, given.reduction, given.input, given.output, layout}
+        .lay_out();
+  };
+  return launch_copies<Algo>(owner, info, stream, std::move(lock), nullptr, lay_out);
 }
 
-/// Messages between pairs, through the senders' scratch. A sender stages a chunk for each receiver
-/// (of AllGather, one for all) and posts it, and the receivers pull it. Both ends cut a list of
-/// messages alike.
+/// Moves messages between pairs through the senders' scratch. A sender stages a chunk for each
+/// receiver (for AllGather, one for all) and posts, and the receivers pull it. Both ends cut a list
+/// of messages alike.
 template <class Op, class Algo>
 class StagedExchange {
   static constexpr bool one_for_all = is_one_of<Op, AllGather>;
@@ -346,11 +351,11 @@ class StagedExchange {
   std::size_t steps_ = 0;
 };
 
-/// The same straight into the peers' buffers: every rank's `recv` lies at the same place of one
-/// window. Senders wait until the receivers' streams have come here.
+/// Writes messages straight into the peers' buffers: every rank's `recv` lies at the same place of
+/// one window. Senders wait until the receivers' streams have reached this launch.
 template <class Op, class Algo>
 void exchange_in_window(CopySequence<Algo>& go, const MessageTable& table,
-                        const Connections::InWindow& window) {
+                        const StreamCopies::InWindow& window) {
   const int ranks = go.ranks(), me = go.me();
   unsigned to = 0, from = 0;
   for (int p = 0; p < ranks; ++p) {
@@ -409,7 +414,7 @@ Result<void> exchange_by_copies(const std::shared_ptr<Connections>& owner, const
     stream.recorder()->call = std::make_unique<GpuCall>(owner, info);
     return {};
   }
-  if (!connections.on_device()) {  // of one rank, or `create` would have refused
+  if (!connections.on_device()) {  // one rank: `create` refuses CPU ranks otherwise
     return queue_on_host(connections, stream, [table]() -> Result<void> {
       for (std::size_t m = 0; m < table.sends[0].size() && m < table.recvs[0].size(); ++m) {
         alone(Bytes{}, table.sends[0][m].data, table.recvs[0][m].data,
@@ -420,21 +425,21 @@ Result<void> exchange_by_copies(const std::shared_ptr<Connections>& owner, const
   }
   if (ranks == 1) return exchange_alone_on_device(connections, table, stream);
   if (!TellsByStream<Algo> && CopyKernels<Algo>::sync == nullptr) {
-    return fail(connections.no_device_code());
+    return fail(no_device_code(connections));
   }
   const std::optional<Message> buffer = window_buffer<Op>(table, ranks);
-  if (!buffer && !Algo::stages) return fail(connections.not_in_window(nullptr));
+  if (!buffer && !Algo::stages) return fail(not_in_window(connections, nullptr));
   const Message recv = buffer.value_or(Message{});
-  const std::lock_guard lock{connections.mutex()};
-  Connections::InWindow window;
-  if (recv.bytes > 0) window = connections.in_window(recv.data, recv.bytes);
+  Launch::Lock lock{connections.calls().mutex};
+  StreamCopies::InWindow window;
+  if (recv.bytes > 0) window = StreamCopies{connections}.in_window(recv.data, recv.bytes);
   std::shared_ptr<void> keep;
   if constexpr (!Algo::stages) {
-    if (recv.bytes > 0 && !window) return fail(connections.not_in_window(recv.data));
-    if (recv.bytes == 0) return connections.ready();
+    if (recv.bytes > 0 && !window) return fail(not_in_window(connections, recv.data));
+    if (recv.bytes == 0) return check_ready(connections.comm());
   }
   if (!window && CopySequence<Algo>::place_bytes(connections) < 1) {
-    return fail(connections.scratch_too_small());
+    return fail(scratch_too_small(connections));
   }
   if (window) {
     using Kept = std::pair<std::shared_ptr<Connections>, std::shared_ptr<const void>>;
@@ -442,12 +447,13 @@ Result<void> exchange_by_copies(const std::shared_ptr<Connections>& owner, const
   }
   CallInfo placed = info;
   if (window) placed.place = window.offset;
-  return launch_copies<Algo>(connections, placed, stream, keep, [&](CopySequence<Algo>& go) {
+  const auto lay_out = [&](CopySequence<Algo>& go) {
     if constexpr (Algo::stages) {
       if (!window) return StagedExchange<Op, Algo>{go, table}.lay_out();
     }
     exchange_in_window<Op>(go, table, window);
-  });
+  };
+  return launch_copies<Algo>(owner, placed, stream, std::move(lock), keep, lay_out);
 }
 
 }  // namespace ccl::detail

@@ -3,6 +3,7 @@
 #include <ccl/detail/exchange/registry.hpp>
 #include <ccl/detail/base/min_max.hpp>
 #include <ccl/types/counted_rows.hpp>
+#include <ccl/detail/launch/errors.hpp>
 #include <ccl/detail/launch/arguments.hpp>
 #include <ccl/detail/exchange/over_wires.hpp>
 #include <ccl/detail/exchange/counted_work.hpp>
@@ -17,19 +18,20 @@ namespace ccl::detail {
 Result<void> check_rows(const Communicator& comm, const CountedRows& rows, Index element_bytes,
                         const void* send, const void* recv);
 
-/// One launch, unless the longest runs that may come are longer than a rank's box.
+/// Exchanges rows on a GPU: in one launch, unless the longest possible run exceeds a rank's box.
 template <class Algo, class Proto>
-Result<void> counted_on_device(Connections& connections, const CallInfo& info, CountedWork work,
-                               Stream stream) {
+Result<void> counted_on_device(const std::shared_ptr<Connections>& owner, const CallInfo& info,
+                               CountedWork work, Stream stream) {
+  Connections& connections = *owner;
   using Kernels = CountedKernels<Algo, Proto>;
-  if (Kernels::launch == nullptr) return fail(connections.no_device_code());
-  const std::lock_guard lock{connections.mutex()};
-  work.peers = connections.peers();
-  work.state = connections.exchange_state();
+  if (Kernels::launch == nullptr) return fail(no_device_code(connections));
+  Launch::Lock lock{connections.calls().mutex};
+  work.peers = connections.peer_memory().view();
+  work.state = connections.peer_memory().epoch();
   const int stride = max_of(1, work.recv_stride);  // all ranks make the same launches
   const bool alone = connections.comm().ranks() == 1;
   work.most = alone ? stride : Kernels::max_rows(work);
-  if (work.most < 1) return fail(connections.row_too_long(work.row_bytes));
+  if (work.most < 1) return fail(row_too_long(connections, work.row_bytes));
   const auto launch = [&](const DeviceTarget& target) {
     int code = 0;
     for (work.first = 0; work.first < stride && code == 0; work.first += work.most) {
@@ -38,16 +40,15 @@ Result<void> counted_on_device(Connections& connections, const CallInfo& info, C
     return code;
   };
   if (alone) {
-    CCL_CHECK(connections.ready());
-    work.watch = connections.watch();
+    CCL_CHECK(check_ready(connections.comm()));
+    work.watch = connections.calls().watch;
     const int code = launch({connections.comm().device(), stream.cuda(), 128});
-    if (code != 0) return fail(connections.cuda_failed(code));
+    if (code != 0) return fail(cuda_failed(connections, code));
     return {};
   }
-  CCL_TRY(const DeviceTarget target, connections.begin_on_device(info, stream));
-  work.watch = connections.watch();
-  const int code = launch(target);
-  return connections.finish_on_device(code, stream);
+  CCL_TRY(Launch begun, Launch::begin_on_device(owner, info, stream, std::move(lock)));
+  work.watch = connections.calls().watch;
+  return begun.finish(launch(begun.target()));
 }
 
 /// Returns the messages of the rows, after all counts are known.
@@ -79,12 +80,11 @@ inline MessageTable row_messages(const CountedWork& work, int ranks) {
   return table;
 }
 
-/// Runs a counted exchange on CPU lanes. The counts travel first, in messages of their own.
+/// Exchanges rows on CPU lanes. The counts travel first, in messages of their own.
 template <class Op, class Algo, class Proto>
-Result<void> counted_on_host(Connections& connections, const CallInfo& info, const CountedWork& work) {
-  const std::lock_guard lock{connections.mutex()};
+Result<void> counted_on_host(QueuedCall call, const CountedWork& work) {
+  Connections& connections = call.connections();
   const int ranks = connections.comm().ranks(), me = connections.comm().rank();
-  if (ranks > 1) CCL_CHECK(connections.begin(info));
   const auto fits = [](int rows, int most) { return rows >= 0 && rows <= most; };
   const auto too_many = [&](int peer, int rows, bool sends) {
     LaneFailure found;
@@ -93,36 +93,43 @@ Result<void> counted_on_host(Connections& connections, const CallInfo& info, con
     found.count = Word(unsigned(rows));
     found.stride = Word(sends ? work.max_sent() : work.recv_stride);
     found.sends = Word(sends);
-    return connections.overflow(found);
+    return fail_overflow(connections, found);
   };
-  for (int p = 0; p < ranks; ++p) {
-    if (!fits(work.send_counts[p], work.max_sent())) {
-      return too_many(p, work.send_counts[p], true);
-    }
-  }
-  work.recv_counts[me] = work.send_counts[me];
-  connections.help();
-  if (ranks > 1) {
-    MessageTable counts{ranks};
+  const auto take_own = [&]() -> Result<void> {
     for (int p = 0; p < ranks; ++p) {
-      if (p == me) continue;
-      counts.send(p, &work.send_counts[p], sizeof(int));
-      counts.recv(p, &work.recv_counts[p], sizeof(int));
-    }
-    run_messages<Op, Algo, Proto>(connections, counts);
-    CCL_CHECK(connections.finish());
-    CCL_CHECK(connections.ready());
-    for (int p = 0; p < ranks; ++p) {
-      if (!fits(work.recv_counts[p], work.recv_stride)) {
-        return too_many(p, work.recv_counts[p], false);
+      if (!fits(work.send_counts[p], work.max_sent())) {
+        return too_many(p, work.send_counts[p], true);
       }
     }
-    connections.help();
+    work.recv_counts[me] = work.send_counts[me];
+    return {};
+  };
+  if (ranks == 1) {
+    const std::lock_guard lock{connections.calls().mutex};
+    CCL_CHECK(take_own());
+    run_messages<Op, Algo, Proto>(connections, row_messages(work, ranks));
+    return {};
   }
-  const MessageTable table = row_messages(work, ranks);
-  run_messages<Op, Algo, Proto>(connections, table);
-  if (ranks == 1) return {};
-  return connections.finish();
+  CCL_TRY(Launch launch, Launch::begin(std::move(call)));
+  CCL_CHECK(take_own());
+  MessageTable counts{ranks};
+  for (int p = 0; p < ranks; ++p) {
+    if (p == me) continue;
+    counts.send(p, &work.send_counts[p], sizeof(int));
+    counts.recv(p, &work.recv_counts[p], sizeof(int));
+  }
+  launch.help_proxy();
+  run_messages<Op, Algo, Proto>(connections, counts);
+  CCL_CHECK(launch.end_lanes());
+  CCL_CHECK(check_ready(connections.comm()));
+  for (int p = 0; p < ranks; ++p) {
+    if (!fits(work.recv_counts[p], work.recv_stride)) {
+      return too_many(p, work.recv_counts[p], false);
+    }
+  }
+  launch.help_proxy();
+  run_messages<Op, Algo, Proto>(connections, row_messages(work, ranks));
+  return launch.finish();
 }
 
 }  // namespace ccl::detail

@@ -3,6 +3,7 @@
 #include <ccl/detail/exchange/registry.hpp>
 #include <ccl/detail/base/min_max.hpp>
 #include <ccl/types/operations.hpp>
+#include <ccl/detail/launch/errors.hpp>
 #include <ccl/detail/launch/device_launch.hpp>
 #include <ccl/detail/exchange/over_wires.hpp>
 #include <ccl/detail/launch/host_launch.hpp>
@@ -15,13 +16,14 @@
 
 namespace ccl::detail {
 
-/// The messages of one exchange over a peer view, in as many launches as their number and the
-/// scratch want: the n-th holds the n-th piece of each message list. Both ends of a list cut it
-/// alike, and lists count for themselves, so ranks need not make the same number of launches.
-/// Between `Connections::begin` and `Connections::finish_on_device`; `connections` and `table` must outlive it.
+/// Messages of one exchange over peer memory, cut into launches. The n-th launch holds the n-th
+/// piece of each message list. Both ends cut a list alike, and ranks need not make the same number
+/// of launches.
+///
+/// Used between the begin and the end of a launch; `connections` and `table` must outlive it.
 class ExchangePieces {
  public:
-  /// `most`: bytes of a piece.
+  /// `most` is the maximum size of a piece in bytes.
   ExchangePieces(Connections& connections, const MessageTable& table, int max_rings, bool opens_registry,
                  Index most)
       : connections_{connections},
@@ -29,13 +31,13 @@ class ExchangePieces {
         opens_registry_{opens_registry},
         most_{most},
         places_(2 * table.sends.size()) {
-    work_.peers = connections.peers();
-    work_.state = connections.exchange_state();
-    work_.table = connections.registry_table();
-    work_.watch = connections.watch();
+    work_.peers = connections.peer_memory().view();
+    work_.state = connections.peer_memory().epoch();
+    work_.table = connections.peer_memory().registry_table();
+    work_.watch = connections.calls().watch;
     work_.max_rings = max_rings;
   }
-  /// The next launch; false: there is none.
+  /// Prepares the next launch. Returns false if there is none.
   bool next() {
     bool any = false;
     const int ranks = connections_.comm().ranks();
@@ -44,7 +46,7 @@ class ExchangePieces {
       work_.in[p] = piece(table_.recvs[p], places_[std::size_t(ranks + p)]);
       any |= work_.out[p].bytes > 0 || work_.in[p].bytes > 0;
       const bool told = opens_registry_ && p != connections_.comm().rank();
-      work_.where[p] = told ? connections_.remote_buffer(work_.in[p]) : 0;
+      work_.where[p] = told ? connections_.peer_memory().remote_buffer(work_.in[p].data, work_.in[p].bytes) : 0;
     }
     return any;
   }
@@ -75,7 +77,7 @@ class ExchangePieces {
   PeerExchangeWork work_;
 };
 
-/// An exchange over a peer view that a group makes, on GPUs.
+/// Exchange over peer memory that a group makes, on GPUs.
 template <class Op, class Algo, class Proto>
 class PeerExchangeCall final : public RecordedCall {
   using Kernels = PeerExchangeKernels<Algo, Proto>;
@@ -90,14 +92,14 @@ class PeerExchangeCall final : public RecordedCall {
   }
   static ExchangePieces pieces(Connections& connections, const MessageTable& table) {
     const int rings = max_rings(connections);
-    return {connections, table, rings, StoresPlainly<Algo>, Kernels::max_bytes(connections.peers(), rings)};
+    return {connections, table, rings, StoresPlainly<Algo>, Kernels::max_bytes(connections.peer_memory().view(), rings)};
   }
-  /// One launch of a composition counts a message of each list: all of a group's kernel, or none.
+  /// Takes the whole composition or nothing, because a launch counts one message of each list.
   Index wants() const override { return is_one_small_launch() ? has() : 0; }
   Index has() const override { return 1; }
   bool decides_alone() const override { return true; }
-  void run_on_host() override {}  // not reached: `create` refused
-  /// Of no ranks if it shares no kernel.
+  void run_on_host(Launch&) override {}  // not reached: `create` refused
+  /// Work of the first launch. It has no rank if the call shares no kernel.
   Work work_on_device() const {
     if (share.size == 0) return {};
     ExchangePieces all = pieces(connections(), table_);
@@ -108,12 +110,12 @@ class PeerExchangeCall final : public RecordedCall {
   }
 
  private:
-  /// Bytes of each direction: beyond, blocks of its own are worth more than a launch less. A
-  /// choice, measured over one GPU's memory only (docs/validation/fused.md, Groups).
+  /// Maximum bytes of each direction. Beyond, blocks of its own are worth more than one launch less.
+  /// Measured over one GPU's memory only (docs/validation/fused.md, Groups).
   static constexpr Index max_shared = Index{512} << 10;
   bool is_one_small_launch() const {
     if (Kernels::launch == nullptr) return false;
-    const Index most = Kernels::max_bytes(connections().peers(), max_rings(connections()));
+    const Index most = Kernels::max_bytes(connections().peer_memory().view(), max_rings(connections()));
     bool any = false;
     for (const auto* side : {&table_.sends, &table_.recvs}) {
       Index bytes = 0;
@@ -144,7 +146,7 @@ Result<void> exchange_over_peers(const std::shared_ptr<Connections>& owner, cons
     stream.recorder()->call = std::make_unique<Call>(owner, info, std::move(table));
     return {};
   }
-  if (!connections.on_device()) {  // of one rank, or `create` would have refused
+  if (!connections.on_device()) {  // one rank: `create` refuses CPU ranks otherwise
     return queue_on_host(connections, stream, [table = std::move(table)]() -> Result<void> {
       for (std::size_t m = 0; m < table.sends[0].size() && m < table.recvs[0].size(); ++m) {
         alone(Bytes{}, table.sends[0][m].data, table.recvs[0][m].data,
@@ -155,16 +157,15 @@ Result<void> exchange_over_peers(const std::shared_ptr<Connections>& owner, cons
   }
   if (ranks == 1) return exchange_alone_on_device(connections, table, stream);
   const auto kernel = PeerExchangeKernels<Algo, Proto>::launch;
-  if (kernel == nullptr) return fail(connections.no_device_code());
-  const std::lock_guard lock{connections.mutex()};
-  if (PeerExchangeKernels<Algo, Proto>::max_bytes(connections.peers(), Call::max_rings(connections)) < 1) {
-    return fail(connections.scratch_too_small());
+  if (kernel == nullptr) return fail(no_device_code(connections));
+  if (PeerExchangeKernels<Algo, Proto>::max_bytes(connections.peer_memory().view(), Call::max_rings(connections)) < 1) {
+    return fail(scratch_too_small(connections));
   }
-  CCL_TRY(const DeviceTarget target, connections.begin_on_device(info, stream));
+  CCL_TRY(Launch launch, Launch::begin_on_device(owner, info, stream));
   ExchangePieces pieces = Call::pieces(connections, table);
   int code = 0;
-  while (code == 0 && pieces.next()) code = kernel(pieces.work(), target);
-  return connections.finish_on_device(code, stream);
+  while (code == 0 && pieces.next()) code = kernel(pieces.work(), launch.target());
+  return launch.finish(code);
 }
 
 }  // namespace ccl::detail

@@ -3,8 +3,12 @@
 #include <ccl/detail/exchange/registry.hpp>
 #include <ccl/detail/base/min_max.hpp>
 #include <ccl/detail/launch/host_launch.hpp>
+#include <ccl/detail/launch/launch.hpp>
 #include <ccl/detail/launch/recorder.hpp>
 #include <ccl/comm/stream.hpp>
+#include <ccl/detail/wire/launch.hpp>
+#include <ccl/detail/launch/device_copy.hpp>
+#include <ccl/detail/launch/errors.hpp>
 #include <ccl/detail/runtime/connections.hpp>
 #include <ccl/transport/for_device.hpp>
 
@@ -16,7 +20,7 @@
 
 namespace ccl::detail {
 
-/// One message of a group of sends and receives.
+/// Message of a group of sends and receives.
 struct P2pOp {
   bool sends = false;
   void* data = nullptr;
@@ -24,7 +28,7 @@ struct P2pOp {
   Index element_bytes = 1;
   int peer = -1;
 };
-/// The messages of one exchange, peer by peer, in the order in which they travel.
+/// Messages of one exchange, peer by peer, in the order in which they travel.
 struct MessageTable {
   explicit MessageTable(int ranks) : sends(ranks), recvs(ranks) {}
   std::vector<std::vector<Message>> sends, recvs;
@@ -36,21 +40,21 @@ struct MessageTable {
   }
 };
 
-/// What becomes of messages that arrive where others do, or leave from. NCCL's interface, which
-/// promises nothing of their data, lets them pass.
+/// Treatment of messages whose buffers overlap. NCCL's interface allows them and leaves their data
+/// undefined.
 enum class Overlaps { refused, allowed };
-/// The messages of a group, checked.
+/// Checks the messages of a group and returns them by peer.
 Result<MessageTable> table_of(const Communicator& comm, std::span<const P2pOp> p2p_ops,
                               Overlaps overlaps);
 /// Counts and offsets of one side of an AllToAllV, in elements.
 struct RunsOfRanks {
   std::span<const Index> counts, offsets;
 };
-/// The messages of an AllToAllV, checked.
+/// Checks the messages of an AllToAllV and returns them by peer.
 Result<MessageTable> table_of(const Communicator& comm, const void* send, const RunsOfRanks& sends,
                               void* recv, const RunsOfRanks& recvs, Index element_bytes);
 
-/// Between `Connections::help` and `Connections::finish`.
+/// Runs the CPU lanes of an exchange.
 template <class Op, class Algo, class Proto>
 void run_messages(Connections& connections, const MessageTable& table) {
   std::vector<Message> messages[2];
@@ -64,7 +68,7 @@ void run_messages(Connections& connections, const MessageTable& table) {
     }
     begin[side].push_back(int(messages[side].size()));
   }
-  auto work = connections.work(Bytes{});
+  auto work = wire_work(connections, Bytes{});
   work.sends = {messages[0].data(), begin[0].data(), work.sends.cursor};
   work.recvs = {messages[1].data(), begin[1].data(), work.recvs.cursor};
   const auto peers = [](const auto& of_peers) {
@@ -88,36 +92,40 @@ void run_messages(Connections& connections, const MessageTable& table) {
 }
 
 template <class Op, class Algo, class Proto>
-Result<void> exchange_on_host(Connections& connections, const CallInfo& info, const MessageTable& table) {
-  const std::lock_guard lock{connections.mutex()};
-  const bool alone = connections.comm().ranks() == 1;
-  if (!alone) CCL_CHECK(connections.begin(info));
-  connections.help();
-  if (alone || connections.same_messages(Op::name, table.sends, table.recvs)) {
+Result<void> exchange_on_host(QueuedCall call, const MessageTable& table) {
+  Connections& connections = call.connections();
+  if (connections.comm().ranks() == 1) {
+    const std::lock_guard lock{connections.calls().mutex};
+    run_messages<Op, Algo, Proto>(connections, table);
+    return {};
+  }
+  CCL_TRY(Launch launch, Launch::begin(std::move(call)));
+  launch.help_proxy();
+  if (launch.same_messages(Op::name, table.sends, table.recvs)) {
     run_messages<Op, Algo, Proto>(connections, table);
   }
-  if (alone) return {};
-  return connections.finish();
+  return launch.finish();
 }
 
-/// In a communicator of one rank: its messages to itself.
-inline Result<void> exchange_alone_on_device(Connections& connections, const MessageTable& table,
+/// Copies the messages of the only rank to itself.
+inline Result<void> exchange_alone_on_device(const Connections& connections, const MessageTable& table,
                                              Stream stream) {
   const auto& from = table.sends[0];
   const auto& to = table.recvs[0];
   for (std::size_t m = 0; m < from.size() && m < to.size(); ++m) {
-    CCL_CHECK(connections.copy(to[m].data, from[m].data, min_of(from[m].bytes, to[m].bytes), stream));
+    CCL_CHECK(copy_on_device(connections.comm(), to[m].data, from[m].data,
+                             min_of(from[m].bytes, to[m].bytes), stream));
   }
   return {};
 }
-/// An exchange that a group makes.
+/// Exchange that a group makes.
 template <class Op, class Algo, class Proto>
 class ExchangeCall final : public RecordedCall {
  public:
   ExchangeCall(std::shared_ptr<Connections> connections, const CallInfo& info, MessageTable table)
       : RecordedCall{std::move(connections), info}, table_{std::move(table)} {}
-  void run_on_host() override {
-    if (!connections().same_messages(Op::name, table_.sends, table_.recvs)) return;
+  void run_on_host(Launch& launch) override {
+    if (!launch.same_messages(Op::name, table_.sends, table_.recvs)) return;
     run_messages<Op, Algo, Proto>(connections(), table_);
   }
 
@@ -126,14 +134,15 @@ class ExchangeCall final : public RecordedCall {
 };
 
 template <class Algo, class Proto>
-Result<void> exchange_on_device(Connections& connections, const CallInfo& info, const MessageTable& table,
-                                Stream stream) {
+Result<void> exchange_on_device(const std::shared_ptr<Connections>& owner, const CallInfo& info,
+                                const MessageTable& table, Stream stream) {
+  const Connections& connections = *owner;
   const auto& comm = connections.comm();
   if (comm.ranks() == 1) return exchange_alone_on_device(connections, table, stream);
   const auto kernel = ExchangeKernels<Algo, Proto>::launch;
-  if (kernel == nullptr) return fail(connections.no_device_code());
-  const std::lock_guard lock{connections.mutex()};
-  ExchangeWork work{connections.work(Bytes{})};
+  if (kernel == nullptr) return fail(no_device_code(connections));
+  Launch::Lock lock{owner->calls().mutex};
+  ExchangeWork work{wire_work(connections, Bytes{})};
   Index most = 0;
   int filled = 0;
   for (int side = 0; side < 2; ++side) {
@@ -148,13 +157,13 @@ Result<void> exchange_on_device(Connections& connections, const CallInfo& info, 
     }
   }
   if (comm.ranks() > ExchangeWork::max_ranks || filled > ExchangeWork::max_messages) {
-    return fail(connections.too_many_messages(filled));
+    return fail(too_many_messages(connections, filled));
   }
-  CCL_TRY(const auto target, connections.begin_on_device(info, stream));
-  return connections.finish_on_device(kernel(work, most, target), stream);
+  CCL_TRY(Launch launch, Launch::begin_on_device(owner, info, stream, std::move(lock)));
+  return launch.finish(kernel(work, most, launch.target()));
 }
 
-/// On whichever the communicator is on.
+/// Runs an exchange on CPU lanes or on the GPU. A group records it instead.
 template <class Op, class Algo, class Proto, ExecSpaces sides>
 Result<void> exchange(const std::shared_ptr<Connections>& connections, const CallInfo& info, MessageTable table,
                       Stream stream) {
@@ -169,15 +178,15 @@ Result<void> exchange(const std::shared_ptr<Connections>& connections, const Cal
   }
   if constexpr (sides.gpus) {
     register_kernels<ExchangeKernels<Algo, Proto>>();
-    if (connections->on_device()) return exchange_on_device<Algo, Proto>(*connections, info, table, stream);
+    if (connections->on_device()) return exchange_on_device<Algo, Proto>(connections, info, table, stream);
   }
   if constexpr (sides.cpus) {
     return queue_on_host(connections, info, stream,
-                         [table = std::move(table)](Connections& own, const CallInfo& noted) {
-                           return exchange_on_host<Op, Algo, Proto>(own, noted, table);
+                         [table = std::move(table)](QueuedCall call) {
+                           return exchange_on_host<Op, Algo, Proto>(std::move(call), table);
                          });
   }
-  return fail(connections->no_device_code());  // not reached: creation was refused
+  return fail(no_device_code(*connections));  // not reached: creation was refused
 }
 
 }  // namespace ccl::detail

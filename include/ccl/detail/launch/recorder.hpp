@@ -1,13 +1,15 @@
 #pragma once
 
+#include <ccl/detail/launch/launch.hpp>
 #include <ccl/detail/runtime/connections.hpp>
 
 #include <memory>
+#include <optional>
 #include <utility>
 
 namespace ccl::detail {
 
-/// A call that a group makes beside others: its arguments, checked.
+/// Call that a group makes beside others, with checked arguments.
 class RecordedCall {
  public:
   RecordedCall(std::shared_ptr<Connections> connections, const CallInfo& info)
@@ -15,43 +17,50 @@ class RecordedCall {
   virtual ~RecordedCall() = default;
   int place = 0;           // among the group's arguments, as this rank listed them
   bool may_share = false;  // the group's kernel has a part for its composition
-  /// On a GPU, of what its composition has and calls in one launch divide among themselves: of its
-  /// channels, or packets in each half of its scratch. Size 0: it is a launch of its own.
+  /// Part of the composition's channels, or of the packets in each half of its scratch, on a GPU.
+  /// Calls of one launch divide them. Size 0: the call is a launch of its own.
   struct Share {
     Index begin = 0, size = 0;
   };
   Share share;
   Connections& connections() const { return *connections_; }
   const std::shared_ptr<Connections>& shared_connections() const { return connections_; }
-  CallInfo& info() { return info_; }
+  /// Records the call as queued. `take` gives it to a launch, once.
+  void queue() {
+    queued_.emplace(connections_, info_);
+    info_ = queued_->info();
+  }
+  QueuedCall take() { return *std::move(queued_); }
   Word ticket() const { return info_.ticket; }
-  /// Collective: connects what its root wants.
+  /// Connects the wires that its root needs. Collective.
   virtual Result<void> connect() { return {}; }
-  /// On a GPU: the least share with which it can be a part of one launch with others, 0: it cannot;
-  /// what its composition has; and, where a larger share makes it faster, what it moves. All ranks
-  /// find the same, unless it decides alone.
+  /// Smallest share with which the call can be a part of one launch on a GPU, or 0 if it cannot.
+  /// All ranks find the same, unless the call decides alone.
   virtual Index wants() const { return 0; }
+  /// Amount that the calls of its composition divide.
   virtual Index has() const { return 0; }
+  /// Bytes that the call moves, if a larger share makes it faster.
   virtual Index bytes() const { return 0; }
-  /// Whether other ranks may find another share. It then must not run ahead of a call that does not
-  /// share the kernel, here or elsewhere.
+  /// True if other ranks may find another share. The call then must not run ahead of a call that
+  /// does not share the kernel, on any rank.
   virtual bool decides_alone() const { return false; }
-  /// All that lies between `Connections::help` and `Connections::finish`.
-  virtual void run_on_host() = 0;
+  /// Runs the CPU lanes of `launch`.
+  virtual void run_on_host(Launch& launch) = 0;
 
  private:
   std::shared_ptr<Connections> connections_;
   CallInfo info_;
+  std::optional<QueuedCall> queued_;
 };
 
-/// A call that is a launch of its own on a GPU and that CPU ranks cannot make.
+/// Call that is a launch of its own on a GPU and that CPU ranks cannot make.
 class GpuCall final : public RecordedCall {
  public:
   using RecordedCall::RecordedCall;
-  void run_on_host() override {}  // not reached: `create` refused
+  void run_on_host(Launch&) override {}  // not reached: `create` refused
 };
 
-/// Where a call goes that is given it for a stream.
+/// Place of a call that a group records instead of running it on a stream.
 struct Recorder {
   std::unique_ptr<RecordedCall> call{};
 };

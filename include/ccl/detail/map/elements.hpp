@@ -4,6 +4,7 @@
 #include <ccl/detail/numeric/bulk.hpp>
 #include <ccl/comm/communicator.hpp>
 #include <ccl/element/convert.hpp>
+#include <ccl/detail/launch/device_copy.hpp>
 #include <ccl/comm/stream.hpp>
 #include <ccl/detail/numeric/narrow_floats.hpp>
 #include <ccl/types/result.hpp>
@@ -19,9 +20,6 @@ namespace ccl::detail {
 
 // What a call does with a rank's own data between its launches, in the order of its stream.
 
-/// On the communicator's device.
-Result<void> copy_on_device(const Communicator& comm, void* to, const void* from, Index bytes,
-                            Stream stream);
 /// What a launch of `kernel` came to; -1: the program has no such kernel.
 Result<void> launched_own(const Communicator& comm, const std::string& name, int code);
 /// On CPU ranks, now or when everything before it on the stream has run.

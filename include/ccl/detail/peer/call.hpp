@@ -3,10 +3,11 @@
 #include <ccl/detail/launch/call_arguments.hpp>
 #include <ccl/detail/launch/recorder.hpp>
 #include <ccl/detail/peer/registry.hpp>
+#include <ccl/detail/peer/launch.hpp>
 
 namespace ccl::detail {
 
-/// A call over a peer view that a group makes, on GPUs.
+/// Call over peer memory that a group makes, on GPUs.
 template <class Op, class Algo, class Proto, class R>
 class PeerCall final : public RecordedCall {
  public:
@@ -14,15 +15,15 @@ class PeerCall final : public RecordedCall {
   PeerCall(std::shared_ptr<Connections> connections, const CallInfo& info, const CallArguments<R>& given)
       : RecordedCall{std::move(connections), info}, given_{given} {}
 
-  /// What is a launch or none on its own.
+  /// Packets, or 0 if the call is several launches or none.
   Index wants() const override {
     const auto packets = PeerKernels<Op, Algo, Proto, R>::packets_in_group;
     if (packets == nullptr || given_.layout.count < 1) return 0;
     return packets(peer_work<Op, Algo>(connections(), given_));
   }
-  Index has() const override { return connections().peers().half_packets; }
-  void run_on_host() override {}  // not reached: `create` refused
-  /// Without elements if it shares no kernel.
+  Index has() const override { return connections().peer_memory().view().half_packets; }
+  void run_on_host(Launch&) override {}  // not reached: `create` refused
+  /// Work of its share. It has no element if the call shares no kernel.
   Work work_on_device() const {
     Work shared = peer_work<Op, Algo>(connections(), given_);
     shared.watch.ticket = ticket();

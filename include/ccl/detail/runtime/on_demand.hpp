@@ -14,22 +14,23 @@ namespace ccl::detail {
 
 class Connections;
 
-/// Wires between pairs of ranks that come to be while a call is under way: a thread of its own
-/// meets the peers, in whatever order they come, and lanes use each wire from when it is there.
-/// Nobody but the two ends of a wire has a part in it. An error fails the communicator.
+/// Connects wires between pairs of ranks while a call runs. A thread connects to the peers in the
+/// order in which they arrive, and lanes use each wire as soon as it exists. Only the two ends of a
+/// wire take part; an error fails the communicator.
 class OnDemandConnect {
  public:
   struct Edge;
 
-  /// Of these wires, as pairs of sender and receiver. `connections` outlives it, and is locked meanwhile.
+  /// Begins to connect these wires, given as pairs of sender and receiver. `connections` must outlive this
+  /// and be locked.
   OnDemandConnect(Connections& connections, const std::vector<std::pair<int, int>>& edges);
   ~OnDemandConnect();
   OnDemandConnect(const OnDemandConnect&) = delete;
   OnDemandConnect& operator=(const OnDemandConnect&) = delete;
 
-  /// By peer: not 0 where the wire from it, or to it, is there (acquire). For lanes.
+  /// Flags by peer, for lanes: not 0 if the wire from it, or to it, exists (acquire).
   const Word* there(bool to) const { return there_[to].data(); }
-  /// Lanes of this thread, while it lives, sleep where they would poll for wires that are missing.
+  /// Lets the lanes of this thread sleep instead of polling for missing wires, while it lives.
   class IdleScope {
    public:
     explicit IdleScope(OnDemandConnect& opening) : opening_{opening}, before_{idle_hook} {
@@ -44,8 +45,8 @@ class OnDemandConnect {
     OnDemandConnect& opening_;
     IdleHook before_;
   };
-  /// After the lanes: until the other ends have made theirs, too. Where wires are missing, the
-  /// lanes have given up, and so does this.
+  /// Waits, after the lanes end, until the other ends are connected. Returns at once if a wire is
+  /// missing, because the lanes have then failed.
   void finish();
 
  private:

@@ -2,13 +2,13 @@
 
 #include <ccl/detail/wire/registry.hpp>
 #include <ccl/detail/launch/call_arguments.hpp>
-#include <ccl/detail/launch/host_launch.hpp>
 #include <ccl/detail/launch/recorder.hpp>
+#include <ccl/detail/wire/launch.hpp>
 #include <ccl/detail/wire/peers_of.hpp>
 
 namespace ccl::detail {
 
-/// A call over wires that a group makes.
+/// Call over wires that a group makes.
 template <class Op, class Algo, class Proto, class R>
 class WireCall final : public RecordedCall {
  public:
@@ -20,14 +20,14 @@ class WireCall final : public RecordedCall {
     CCL_CHECK((check_slices_on_host<Op, Algo, Proto, R>(connections())));
     return connect_wanted<Op, Algo>(connections(), given_.root);
   }
-  /// A channel, or more: see `settle_group`.
+  /// One channel or more: see `settle_group`.
   Index wants() const override { return 1; }
   Index has() const override { return connections().plan().channels; }
   Index bytes() const override {
     return message_bytes(wire_work_on_device<Op, Algo>(connections(), given_));
   }
-  void run_on_host() override { run_wires<Op, Algo, Proto>(connections(), given_); }
-  /// On the channels of its share; without any if it shares no kernel.
+  void run_on_host(Launch&) override { run_wires<Op, Algo, Proto>(connections(), given_); }
+  /// Work on the channels of its share. It has no channel if the call shares no kernel.
   Work work_on_device() const {
     Work work = wire_work_on_device<Op, Algo>(connections(), given_);
     work.watch.ticket = ticket();

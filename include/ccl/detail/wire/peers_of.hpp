@@ -8,28 +8,29 @@
 
 namespace ccl::detail {
 
-/// Collects the peers that an algorithm's seats name, as `Algo::peers` is given it.
+/// Argument of `Algo::peers`. Collects the peers that an algorithm's positions name.
 struct PeersOfPositions {
   const Connections& connections;
   int root_rank;
   int channel = 0;
-  std::vector<Connections::Peer> in{}, out{};
+  std::vector<PeerChannel> in{}, out{};
   int rank() const { return connections.comm().rank(); }
   int ranks() const { return connections.comm().ranks(); }
   int root() const { return root_rank; }
-  RingPosition ring() const { return connections.ring(channel); }
-  TreePosition tree() const { return connections.tree(channel, root_rank); }
+  RingPosition ring() const { return connections.positions().ring(channel); }
+  TreePosition tree() const { return connections.positions().tree(channel, root_rank); }
   void from(int peer) { in.push_back({peer, channel}); }
   void to(int peer) { out.push_back({peer, channel}); }
 };
 
-/// What an algorithm's seats are like.
+/// Properties of an algorithm's positions.
 struct PositionsOf {
   void (*peers)(PeersOfPositions& positions);
   bool double_tree;  // rather than one
   bool by_root;      // see `wires_by_root`
   bool rooted;
-  /// Of an algorithm of the program's own, which may name shares that there are not; else null.
+  /// Runs a program's own algorithm, which may name shares that do not exist, without data. Null for
+  /// algorithms that are proved.
   void (*dry_run)(const DryRunPosition& position, DryRunResult& found);
 };
 template <class Op, class Algo>
@@ -47,17 +48,17 @@ constexpr PositionsOf positions_of() {
           wires_by_root<Op, Algo>, Op::rooted, dry_run_of<Op, Algo>()};
 }
 
-/// Takes the seats of a launch with this root, and connects the peers that they name if they are
-/// not connected yet. Collective then; `so_far` as for `Connections::connect`.
+/// Enters the positions of a launch with this root and connects the peers that they name, unless
+/// they are connected. Collective if it connects; `so_far` as for `Connections::connect`.
 Result<void> connect_positions(Connections& connections, const PositionsOf& of, int root,
                            const Result<void>& so_far = {});
 
-/// Before a launch: connects what is only connected when it is first wanted.
+/// Connects before a launch the wires that wait for the first call that needs them.
 template <class Op, class Algo>
 Result<void> connect_wanted(Connections& connections, int root) {
   constexpr PositionsOf positions = positions_of<Op, Algo>();
   if constexpr (positions.by_root) return connect_positions(connections, positions, root);
-  return connections.connected(0) ? Result<void>{} : connect_positions(connections, positions, 0);
+  return connections.positions().connected[0] ? Result<void>{} : connect_positions(connections, positions, 0);
 }
 
 }  // namespace ccl::detail

@@ -3,6 +3,7 @@
 #include <ccl/detail/base/bytes.hpp>
 #include <ccl/algo/chunks.hpp>
 #include <ccl/detail/lanes/spin_wait.hpp>
+#include <ccl/detail/runtime/wire_tables.hpp>
 #include <ccl/types/position.hpp>
 #include <ccl/types/wire.hpp>
 
@@ -12,12 +13,6 @@ namespace ccl::detail {
 struct Message {
   char* data = nullptr;  // the user's; only read where it is sent
   Index bytes = 0;
-};
-
-/// How far a channel has come with the messages of one peer and direction.
-struct Cursor {
-  int message = 0;
-  Index done = 0;  // bytes of that message's part of the channel
 };
 
 /// The messages of one direction, peer by peer: those of peer p are

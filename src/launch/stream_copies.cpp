@@ -1,10 +1,13 @@
-#include <ccl/detail/runtime/connections.hpp>
+#include <ccl/detail/copy/stream_copies.hpp>
 
 #include <fmt/format.h>
 
+#include <ccl/detail/runtime/connections.hpp>
+
 #include "comm/state.hpp"
-#include "connect/device_state.hpp"
 #include "comm/window_state.hpp"
+#include "connect/agreement.hpp"
+#include "connect/device_state.hpp"
 
 namespace ccl::detail {
 
@@ -27,33 +30,36 @@ SideBranch::~SideBranch() {
   if (stream != nullptr) (void)gpu->driver().stream_destroy(stream);
 }
 
-Result<void> Connections::open_side(bool pulls) {
-  if (!device_ || device_->side) return {};
+Result<void> StreamCopies::open_branch(bool pulls) {
+  DeviceState* const device = of_.device_.get();
+  if (device == nullptr || device->side) return {};
   const auto open = [&]() -> Result<void> {
-    const CommState& state = *comm_.state();
+    const CommState& state = *of_.comm().state();
     for (const PeerInfo& peer : state.peers) {
-      if (peer.rank == state.rank || !pulls || cumem_scratch_ ||
+      if (peer.rank == state.rank || !pulls || of_.peer_memory().by_cumem() ||
           peer.pid_hash != state.peers[std::size_t(state.rank)].pid_hash) {
         continue;
       }
-      // Seen on 4 H200: such a copy in a graph waits for what the peer's GPU runs, which waits.
+      // Seen on 4 H200: such a copy in a graph waits for the kernel that the peer's GPU runs, which
+      // waits for this rank.
       Error error{Errc::not_supported,
                   fmt::format("{} cannot read the memory of rank {}, which is of this process and "
                               "of cudaMalloc (the driver orders such copies behind what both GPUs "
                               "run); let CCL_CUMEM_ENABLE be 1, or use WindowCopies",
-                              name_, peer.rank)};
+                              of_.name(), peer.rank)};
       error.peer = peer.rank;
       return fail(std::move(error));
     }
-    CCL_TRY(device_->side, SideBranch::make(state.gpu));
+    CCL_TRY(device->side, SideBranch::make(state.gpu));
     return {};
   };
-  return all_agree(open());
+  return agree_on_result(of_, open());
 }
 
-Result<void> Connections::copy_within(void* to, const void* from, Index bytes, CUstream_st* stream) {
+Result<void> StreamCopies::copy(void* to, const void* from, Index bytes,
+                                CUstream_st* stream) const {
   if (bytes == 0) return {};
-  const Gpu& gpu = *comm_.state()->gpu;
+  const Gpu& gpu = *of_.comm().state()->gpu;
   const Gpu::Current current{gpu};
   return cuda_check(
       gpu.driver().memcpy_async(reinterpret_cast<CUdeviceptr>(to),
@@ -61,8 +67,8 @@ Result<void> Connections::copy_within(void* to, const void* from, Index bytes, C
       fmt::format("copy {} bytes", bytes));
 }
 
-Result<CUstream_st*> Connections::fork(CUstream_st* stream) {
-  SideBranch& side = *device_->side;
+Result<CUstream_st*> StreamCopies::fork(CUstream_st* stream) const {
+  SideBranch& side = *of_.device_->side;
   const Gpu::Current current{*side.gpu};
   const CudaDriver& cuda = side.gpu->driver();
   CCL_CHECK(cuda_check(cuda.event_record(side.forked, stream), "branch off a stream"));
@@ -71,8 +77,8 @@ Result<CUstream_st*> Connections::fork(CUstream_st* stream) {
   return side.stream;
 }
 
-Result<void> Connections::join(CUstream_st* stream) {
-  SideBranch& side = *device_->side;
+Result<void> StreamCopies::join(CUstream_st* stream) const {
+  SideBranch& side = *of_.device_->side;
   const Gpu::Current current{*side.gpu};
   const CudaDriver& cuda = side.gpu->driver();
   CCL_CHECK(cuda_check(cuda.event_record(side.joined, side.stream), "join a stream"));
@@ -80,37 +86,22 @@ Result<void> Connections::join(CUstream_st* stream) {
                     "join a stream");
 }
 
-Error Connections::not_in_window(const void* data) const {
-  const CommState& state = *comm_.state();
-  if (data == nullptr) {
-    return state.annotate(
-        {Errc::invalid_argument,
-         fmt::format("{} moves one message to a rank and one from a rank, each time (it tells "
-                     "peers nothing of others); use CopyEngine or Direct",
-                     name_)});
-  }
-  return state.annotate({Errc::invalid_argument,
-                      fmt::format("{} was given a receive buffer at {} that is in no window (peers "
-                                  "write straight into it); register it with Window::create, or "
-                                  "use CopyEngine",
-                                  name_, data)});
-}
-
-Result<void> Connections::open_signals() {
-  CommState& state = *comm_.state();
-  if (!device_) return {};
+Result<void> StreamCopies::open_signals() {
+  CommState& state = *of_.comm().state();
+  DeviceState* const device = of_.device_.get();
+  if (device == nullptr) return {};
   const std::lock_guard lock{state.bootstrap_mutex};
-  CCL_TRY(device_->signals, StreamSignals::open(state, number_, name_));
+  CCL_TRY(device->signals, StreamSignals::open(state, of_.number(), of_.name()));
   return {};
 }
 
-Result<void> Connections::signal(const CopySync& sync, CUstream_st* stream) {
-  return device_->signals->sync(sync, stream);
+Result<void> StreamCopies::signal(const CopySync& sync, CUstream_st* stream) const {
+  return of_.device_->signals->sync(sync, stream);
 }
 
-Connections::InWindow Connections::in_window(const void* data, Index bytes) const {
+StreamCopies::InWindow StreamCopies::in_window(const void* data, Index bytes) const {
   InWindow found;
-  const auto window = find_window(*comm_.state(), data, bytes);
+  const auto window = find_window(*of_.comm().state(), data, bytes);
   if (!window) return found;
   found.offset = static_cast<const std::byte*>(data) - window->base;
   found.at = window->at;

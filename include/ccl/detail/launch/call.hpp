@@ -1,0 +1,30 @@
+#pragma once
+
+#include <ccl/detail/runtime/call_info.hpp>
+#include <ccl/detail/runtime/connections.hpp>
+
+#include <memory>
+#include <utility>
+
+namespace ccl::detail {
+
+/// Call that the flight recorder lists as queued until a `Launch` runs it. A call that no launch
+/// takes is recorded as failed.
+class QueuedCall {
+ public:
+  QueuedCall(std::shared_ptr<Connections> of, const CallInfo& info);
+  ~QueuedCall();
+  QueuedCall(QueuedCall&&) noexcept = default;
+  QueuedCall& operator=(QueuedCall&&) = delete;
+
+  Connections& connections() const { return *connections_; }
+  /// Description of the call, with its numbers.
+  const CallInfo& info() const { return info_; }
+
+ private:
+  friend class Launch;
+  std::shared_ptr<Connections> connections_;  // null if a launch has taken the call
+  CallInfo info_;
+};
+
+}  // namespace ccl::detail

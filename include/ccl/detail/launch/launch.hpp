@@ -1,0 +1,76 @@
+#pragma once
+
+#include <ccl/comm/stream.hpp>
+#include <ccl/detail/exec/kernel_registry.hpp>
+#include <ccl/detail/launch/call.hpp>
+
+#include <memory>
+#include <mutex>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace ccl::detail {
+
+struct Message;
+
+/// Run of one call, on CPU lanes or on a GPU. Holds the lock of its composition. A launch that does
+/// not finish is recorded as failed.
+class Launch {
+ public:
+  using Lock = std::unique_lock<std::mutex>;
+
+  /// Begins `call` and wakes the proxy. Fails if the communicator is not healthy or, with checking
+  /// on, if the ranks made different calls. Locks the composition, unless `lock` is of its mutex: the
+  /// caller then holds it.
+  static Result<Launch> begin(QueuedCall call, Lock lock = {});
+  /// Begins a call on a stream of the GPU, as `begin` and `on_device` do.
+  static Result<Launch> begin_on_device(std::shared_ptr<Connections> of, const CallInfo& info,
+                                        Stream stream, Lock lock = {},
+                                        std::shared_ptr<void> keep = {});
+  Launch(Launch&& other) noexcept;
+  Launch& operator=(Launch&&) = delete;
+  ~Launch();
+
+  Connections& connections() const { return call_.connections(); }
+
+  /// Queues the launch on `stream`. Other threads' launches on this communicator wait until
+  /// `finish`. A graph that captures the launch holds `keep`, or the composition if it is null.
+  Result<void> on_device(Stream stream, std::shared_ptr<void> keep = {});
+  /// Place of the kernels, after `on_device`.
+  const DeviceTarget& target() const { return target_; }
+
+  /// Lets this thread, which runs the CPU lanes, help the proxy until the lanes end. All wires must
+  /// be connected.
+  void help_proxy();
+  /// Checks, with checking on, that both ends of each message give the same length. Otherwise the
+  /// communicator fails. Messages are listed by peer.
+  bool same_messages(std::string_view op, const std::vector<std::vector<Message>>& sends,
+                     const std::vector<std::vector<Message>>& recvs);
+  /// Ends the help for the proxy and returns the failure of the CPU lanes or of the communicator.
+  Result<void> end_lanes();
+  /// Ends the launch and returns its result. `cuda_code` is the result of the kernels' launch.
+  Result<void> finish(int cuda_code = 0);
+
+ private:
+  Launch(QueuedCall call, Lock lock) : call_{std::move(call)}, lock_{std::move(lock)} {}
+  Result<void> check() const;
+  Result<void> end_on_device(int cuda_code);
+
+  QueuedCall call_;
+  Lock lock_;
+  DeviceTarget target_{};
+  bool queued_ = false;    // on a stream of the GPU
+  bool finished_ = false;  // or moved from
+};
+
+/// Fails if a communicator on a GPU was given a `HostStream`.
+Result<void> check_on_device(const Connections& connections, Stream stream);
+/// Fails if a communicator of CPU ranks was given a CUDA stream, or if a call cannot be queued: the
+/// communicator is of another process or, given a `HostStream`, is not healthy.
+Result<void> check_on_host(const Connections& connections, Stream stream);
+/// Fails the communicator on all ranks, because an exchange found a count in memory that is too
+/// large.
+Result<void> fail_overflow(const Connections& connections, const LaneFailure& found);
+
+}  // namespace ccl::detail

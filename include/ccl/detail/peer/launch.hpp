@@ -1,0 +1,40 @@
+#pragma once
+
+#include <ccl/detail/peer/registry.hpp>
+#include <ccl/detail/launch/call_arguments.hpp>
+#include <ccl/detail/launch/errors.hpp>
+#include <ccl/detail/launch/launch.hpp>
+#include <ccl/detail/peer/work.hpp>
+#include <ccl/detail/runtime/connections.hpp>
+
+#include <memory>
+
+namespace ccl::detail {
+
+/// Work of a launch over peer memory.
+template <class Op, class Algo, class R>
+PeerWork<R> peer_work(const Connections& connections, const CallArguments<R>& given) {
+  PeerWork<R> work{given.reduction};
+  work.peers = connections.peer_memory().view();
+  work.epoch = connections.peer_memory().epoch();
+  work.layout = given.layout;
+  work.layout.split = (given.layout.split || Op::rooted) && Algo::splits;
+  work.root = given.root;
+  work.input = given.input;
+  work.output = given.output;
+  work.watch = connections.calls().watch;
+  return work;
+}
+
+template <class Op, class Algo, class Proto, class R>
+Result<void> launch_over_peers(const std::shared_ptr<Connections>& connections, const CallInfo& info,
+                               const CallArguments<R>& given, Stream stream) {
+  const auto kernels = PeerKernels<Op, Algo, Proto, R>::launch;
+  if (kernels == nullptr) return fail(no_device_code(*connections));
+  // An empty message has no launch, because it has no tile whose flags could count it.
+  if (given.layout.count == 0) return check_ready(connections->comm());
+  CCL_TRY(Launch launch, Launch::begin_on_device(connections, info, stream));
+  return launch.finish(kernels(peer_work<Op, Algo>(*connections, given), launch.target()));
+}
+
+}  // namespace ccl::detail

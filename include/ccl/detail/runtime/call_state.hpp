@@ -1,0 +1,26 @@
+#pragma once
+
+#include <ccl/detail/lanes/spin_wait.hpp>
+#include <ccl/detail/runtime/call_info.hpp>
+#include <ccl/detail/runtime/call_sequencer.hpp>
+#include <ccl/detail/runtime/proxy_engine.hpp>
+
+#include <atomic>
+#include <mutex>
+#include <optional>
+
+namespace ccl::detail {
+
+/// State that the calls of one composition on one rank share.
+struct CallState {
+  std::mutex mutex;            // held by the call that runs
+  CallSequencer sequencer;                 // order of calls on CPU lanes
+  std::atomic<Word> count{0};  // calls so far
+  CallInfo latest;             // the call that runs, or the latest one
+  LaneFailure lane_failure;              // first failure of CPU lanes
+  WaitRecord waits;             // of CPU lanes
+  AbortWatch watch;                 // status and failure words that lanes poll
+  std::optional<ProxyEngine::Helper> helper;  // while CPU lanes run over proxied wires
+};
+
+}  // namespace ccl::detail

@@ -1,0 +1,16 @@
+#pragma once
+
+#include <ccl/types/plan.hpp>
+
+#include <array>
+
+namespace ccl::detail {
+
+/// Plans by the medium of a communicator's most expensive edge. All wires have one shape.
+struct Plans {
+  std::array<Plan, 3> by_through;
+  Index min_slot_bytes = 1024;  // minimum to which slots may shrink if memory is short
+  static Plans same(const Plan& plan) { return {{plan, plan, plan}}; }
+};
+
+}  // namespace ccl::detail

@@ -1,0 +1,108 @@
+#include <ccl/detail/runtime/peer_memory.hpp>
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include <ccl/comm/log.hpp>
+#include <ccl/detail/exchange/mailbox.hpp>
+#include <ccl/detail/runtime/connections.hpp>
+#include <ccl/transport/p2p.hpp>
+
+#include "comm/edge_handshake.hpp"
+#include "comm/state.hpp"
+#include "connect/buffer_registry.hpp"
+#include "connect/device_state.hpp"
+#include "transport/p2p/mapping.hpp"
+
+namespace ccl::detail {
+
+Result<void> PeerMemory::map(const Result<void>& so_far) {
+  CommState& state = *owner_.comm().state();
+  DeviceState* const device = owner_.device_.get();
+  const Plan& plan = owner_.plan();
+  const int me = state.rank, ranks = state.ranks;
+  const std::size_t half = std::size_t(plan.slot_bytes);
+  epoch_.count = 128;  // maximum number of blocks of a launch
+  const std::size_t block = 2 * half + PeerView::max_ranks * sizeof(Mailbox);
+  GpuBlock scratch;
+  const auto prepare = [&]() -> Result<void> {
+    CCL_CHECK(so_far);
+    CCL_TRY(scratch, device->arena.allocate(block));
+    CCL_TRY(device->tables, device->arena.allocate(std::size_t(epoch_.count) *
+                                                     PeerExchangeWork::state_words * sizeof(Word)));
+    epoch_.copies = reinterpret_cast<Word*>(device->tables.at());
+    return {};
+  };
+  const Result<void> prepared = prepare();
+
+  const std::lock_guard lock{state.bootstrap_mutex};
+  const TransportContext context = transport_context(state, device != nullptr ? &device->arena : nullptr);
+  std::vector<P2pMapping> mappings(ranks);
+  std::vector<EdgeHandshake> rendezvous_points;
+  for (int p = 0; p < ranks; ++p) {
+    if (p == me) continue;
+    const int low = std::min(p, me), high = std::max(p, me);
+    Edge edge;
+    edge.self = state.peers[me];
+    edge.peer = state.peers[p];
+    edge.side = me < p ? EdgeSide::sender : EdgeSide::receiver;
+    edge.shape = {1, plan.slot_count, plan.slot_bytes};
+    edge.id = edge_id(owner_.number(), low, high);
+    P2pMapping& mapping = mappings[p];
+    const auto offer = [&, edge, low, high]() -> Result<Handshake> {
+      if (auto can = P2pTransport::can_address(state.peers[low], state.peers[high]); !can) {
+        Error error = std::move(can).error();
+        error.what +=
+            fmt::format("; {} addresses the memory of every peer: use Ring or Tree", owner_.name());
+        return fail(std::move(error));
+      }
+      CCL_TRY(mapping, P2pMapping::make(context, edge, scratch, block));
+      return mapping.handshake();
+    };
+    const auto connect = [&, p](const Handshake& theirs) -> Result<void> {
+      CCL_CHECK(mapping.connect(theirs));
+      view_.scratch[p] = reinterpret_cast<Packet*>(mapping.theirs().at());
+      using Blocks = std::pair<GpuBlock, GpuBlock>;
+      Connection connection;
+      connection.owner = std::make_shared<Blocks>(mapping.mine(), mapping.theirs());
+      connection.transport = P2pTransport::name;
+      owner_.owners_.push_back(std::move(connection));
+      return {};
+    };
+    rendezvous_points.push_back({p, edge.id, offer, connect});
+  }
+  CCL_CHECK(swap_handshakes(state, owner_.name(), P2pTransport::name, prepared, rendezvous_points));
+  view_.scratch[me] = reinterpret_cast<Packet*>(scratch.at());
+  by_cumem_ = scratch.memory->name().handles != 0;
+  view_.half_packets = Index(half / sizeof(Packet));
+  view_.rank = me;
+  view_.ranks = ranks;
+  owner_.charge(Index(block));
+  log_info(LogPart::init, "{}: scratch of {} bytes at every rank, by p2p", owner_.name(),
+           2 * half);
+  return {};
+}
+
+Result<void> PeerMemory::open_registry() {
+  CommState& state = *owner_.comm().state();
+  const std::lock_guard lock{state.bootstrap_mutex};
+  if (state.registry) return {};
+  auto made = BufferRegistry::open(state, owner_.number(), owner_.name());
+  if (!made) return fail(state.annotate(std::move(made).error()));
+  state.registry = *std::move(made);
+  return {};
+}
+
+Word PeerMemory::remote_buffer(const char* data, Index bytes) const {
+  BufferRegistry* const registry = owner_.comm().state()->registry.get();
+  return registry == nullptr || bytes == 0 ? 0 : registry->where(data, bytes);
+}
+
+const Word* PeerMemory::registry_table() const {
+  const BufferRegistry* const registry = owner_.comm().state()->registry.get();
+  return registry == nullptr ? nullptr : registry->table();
+}
+
+}  // namespace ccl::detail

@@ -1,0 +1,38 @@
+#include <ccl/detail/launch/device_copy.hpp>
+
+#include <fmt/format.h>
+
+#include <ccl/detail/map/elements.hpp>
+
+#include "comm/state.hpp"
+
+namespace ccl::detail {
+
+Result<void> copy_on_device(const Communicator& comm, void* to, const void* from, Index bytes,
+                            Stream stream) {
+  CommState& state = *comm.state();
+  CCL_CHECK(state.ready());
+  if (to == from || bytes == 0) return {};
+  const CudaDriver& cuda = state.gpu->driver();
+  const auto done = cuda_check(
+      cuda.memcpy_async(reinterpret_cast<CUdeviceptr>(to), reinterpret_cast<CUdeviceptr>(from),
+                        std::size_t(bytes), stream.cuda()),
+      fmt::format("copy {} bytes", bytes));
+  if (!done) return fail(state.annotate(done.error()));
+  return {};
+}
+
+Result<void> launched_own(const Communicator& comm, const std::string& name, int code) {
+  if (code == 0) return {};
+  const CommState& state = *comm.state();
+  if (code > 0)
+    return fail(state.annotate(cuda_error(CUresult(code), fmt::format("launch {}", name))));
+  return fail(state.annotate(
+      {Errc::no_device_code,
+       fmt::format("{} has no kernel for a Map of this element type in this program (the "
+                   "communicator is on CUDA device {}); include <ccl/ccl.cuh> where it is called, "
+                   "and compile that with nvcc",
+                   name, state.config.device)}));
+}
+
+}  // namespace ccl::detail
