@@ -8,6 +8,7 @@
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include "net/address.hpp"
+#include "base/fd.hpp"
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
