@@ -53,7 +53,7 @@ inline Result<void> check_rows(const Communicator& comm, const CountedRows& rows
   return check_buffer(comm, "recv", recv, rows.recv_stride, row_bytes);
 }
 
-/// One launch, unless the longest runs that may come are longer than a rank's box.
+/// Makes one launch, or several if the longest possible runs exceed a rank's box.
 template <class Algo, class Proto>
 Result<void> counted_on_device(Connections& connections, const CallInfo& info, CountedWork work,
                                Stream stream) {
