@@ -4,7 +4,14 @@
 #include <algorithm>
 #include <chrono>
 
-namespace ccl::detail {
+namespace ccl {
+
+std::string_view name(OpState state) {
+  constexpr std::string_view names[] = {"queued", "launched", "running", "done", "failed"};
+  return names[int(state)];
+}
+
+namespace detail {
 namespace {
 template <class Clock>
 Word ns_of() {
@@ -14,11 +21,6 @@ Word ns_of() {
 using Steady = std::chrono::steady_clock;
 constexpr auto relaxed = std::memory_order_relaxed;
 }  // namespace
-
-std::string_view name(OpState state) {
-  constexpr std::string_view names[] = {"queued", "launched", "running", "done", "failed"};
-  return names[int(state)];
-}
 
 // `op` is written with the journal's mutex; the atomics also without, by whoever runs the
 // operation.
@@ -113,4 +115,5 @@ Word FlightRecorder::Now::when(Word then) const {
   return then > ticks ? system_ns : system_ns - Word(double(ticks - then) * ns_per_tick);
 }
 
-}  // namespace ccl::detail
+}  // namespace detail
+}  // namespace ccl

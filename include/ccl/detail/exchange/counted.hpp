@@ -17,7 +17,7 @@ namespace ccl::detail {
 Result<void> check_rows(const Communicator& comm, const CountedRows& rows, Index element_bytes,
                         const void* send, const void* recv);
 
-/// One launch, unless the longest runs that may come are longer than a rank's box.
+/// Makes one launch, or several if the longest possible runs exceed a rank's box.
 template <class Algo, class Proto>
 Result<void> counted_on_device(Connections& connections, const CallInfo& info, CountedWork work,
                                Stream stream) {

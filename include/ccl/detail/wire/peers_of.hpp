@@ -8,7 +8,7 @@
 
 namespace ccl::detail {
 
-/// Collects the peers that an algorithm's seats name, as `Algo::peers` is given it.
+/// Collects the peers that an algorithm names for its positions. Argument of `Algo::peers`.
 struct PeersOfPositions {
   const Connections& connections;
   int root_rank;
@@ -23,13 +23,13 @@ struct PeersOfPositions {
   void to(int peer) { out.push_back({peer, channel}); }
 };
 
-/// What an algorithm's seats are like.
+/// Properties of an algorithm's positions.
 struct PositionsOf {
   void (*peers)(PeersOfPositions& positions);
-  bool double_tree;  // rather than one
+  bool double_tree;  // two trees; else one
   bool by_root;      // see `wires_by_root`
   bool rooted;
-  /// Of an algorithm of the program's own, which may name shares that there are not; else null.
+  /// Dry run of an algorithm that is not validated, which may name absent shares; else null.
   void (*dry_run)(const DryRunPosition& position, DryRunResult& found);
 };
 template <class Op, class Algo>
@@ -47,12 +47,12 @@ constexpr PositionsOf positions_of() {
           wires_by_root<Op, Algo>, Op::rooted, dry_run_of<Op, Algo>()};
 }
 
-/// Takes the seats of a launch with this root, and connects the peers that they name if they are
-/// not connected yet. Collective then; `so_far` as for `Connections::connect`.
+/// Connects the peers that the positions of a launch with this root name, if they are not connected
+/// yet. Collective in that case. `so_far`: as for `Connections::connect`.
 Result<void> connect_positions(Connections& connections, const PositionsOf& of, int root,
                            const Result<void>& so_far = {});
 
-/// Before a launch: connects what is only connected when it is first wanted.
+/// Connects, before a launch, the wires that are connected at their first use.
 template <class Op, class Algo>
 Result<void> connect_wanted(Connections& connections, int root) {
   constexpr PositionsOf positions = positions_of<Op, Algo>();
