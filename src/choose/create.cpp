@@ -68,7 +68,7 @@ void say_what_fits(const TuningTable& table, const TuningCase& where, std::size_
 }  // namespace
 
 Result<Chooser> Chooser::create(const Communicator& comm, const ChooserRequest& question) {
-  CommState& state = *comm.state();
+  CommState& state = *Access::state(comm);
   CCL_CHECK(state.ready());
   Chooser made;
   made.facts_.assign(question.candidates.begin(), question.candidates.end());
@@ -83,10 +83,10 @@ Result<Chooser> Chooser::create(const Communicator& comm, const ChooserRequest& 
                                           question.op, made.facts_.size(), max_candidates)}));
   }
   made.op_ = question.op;
-  made.rank_ = state.rank;
-  made.ranks_ = state.ranks;
-  made.gpu_ = state.gpu != nullptr;
-  made.any_size_ = question.by_message && state.check;
+  made.rank_ = state.identity.rank();
+  made.ranks_ = state.identity.ranks();
+  made.gpu_ = state.device.gpu != nullptr;
+  made.any_size_ = question.by_message && state.limits.check;
   made.reduces_ = question.reduces;
   made.out_.resize(made.facts_.size());
   made.curves_.resize(made.facts_.size());
@@ -101,7 +101,7 @@ Result<Chooser> Chooser::create(const Communicator& comm, const ChooserRequest& 
   };
   const HostShape shape = host_shape(state);
   made.hosts_ = shape.hosts;
-  made.locals_ = shape.even ? state.ranks / shape.hosts : shape.most;
+  made.locals_ = shape.even ? state.identity.ranks() / shape.hosts : shape.most;
   std::optional<std::string> peers_refused;
   const auto no_relays = setting_flag("PXN_DISABLE");
   if (!no_relays) return fail(state.annotate(no_relays.error()));
@@ -121,9 +121,9 @@ Result<Chooser> Chooser::create(const Communicator& comm, const ChooserRequest& 
       out = made.gpu_ ? "it is for CPUs" : "it is for GPUs";
     } else if (question.deterministic && question.reduces && one.order == SumOrder::varies) {
       out = "its order of reduction varies with the size";
-    } else if (state.ranks > 1 && one.takes_ranks != nullptr && !one.takes_ranks(state.ranks)) {
-      out = fmt::format("it is not for {} ranks", state.ranks);
-    } else if (state.ranks > 1) {
+    } else if (state.identity.ranks() > 1 && one.takes_ranks != nullptr && !one.takes_ranks(state.identity.ranks())) {
+      out = fmt::format("it is not for {} ranks", state.identity.ranks());
+    } else if (state.identity.ranks() > 1) {
       const Edges& edges = edges_of(one.transport_table);
       mine.path = std::max(mine.path, int(edges.path));
       mine.inner_path = std::max(mine.inner_path, int(edges.inner_path));
@@ -146,21 +146,21 @@ Result<Chooser> Chooser::create(const Communicator& comm, const ChooserRequest& 
     }
     if (out.empty()) mine.usable |= std::uint64_t{1} << c;
   }
-  mine.blocks = made.gpu_ ? state.max_blocks : max_blocks;
-  mine.max_ctas = state.bounds.most.value_or(0);
+  mine.blocks = made.gpu_ ? state.device.max_blocks : max_blocks;
+  mine.max_ctas = state.limits.bounds.most.value_or(0);
 
   // And what all ranks' do.
-  std::vector<ChooserInputs> all(std::size_t(state.ranks), mine);
+  std::vector<ChooserInputs> all(std::size_t(state.identity.ranks()), mine);
   const auto exchange = [&]() -> Result<void> {
-    if (state.ranks == 1 || question.alone) return {};
-    const std::lock_guard lock{state.bootstrap_mutex};
-    return state.after_creation(state.bootstrap->all_gather(all.data(), Index{sizeof(ChooserInputs)}, {},
+    if (state.identity.ranks() == 1 || question.alone) return {};
+    const auto lock = state.rendezvous.lock();
+    return state.rendezvous.after_creation(state.rendezvous.bootstrap()->all_gather(all.data(), Index{sizeof(ChooserInputs)}, {},
                                                            {"the creation by Auto of", made.op_}));
   };
   // A rank without a readable table must not leave the others waiting.
   TuningTable table;
   auto read = [&]() -> Result<TuningTable> {
-    std::string file = state.config.tune_file;
+    std::string file = state.identity.config().tune_file;
     if (file.empty()) {
       CCL_TRY(file, setting_text("TUNE_FILE"));
     }
@@ -176,16 +176,16 @@ Result<Chooser> Chooser::create(const Communicator& comm, const ChooserRequest& 
   std::fill(all.begin(), all.end(), mine);
   CCL_CHECK(exchange());
   if (!read) return fail(state.annotate(std::move(read).error()));
-  for (int r = 0; r < state.ranks; ++r) {
+  for (int r = 0; r < state.identity.ranks(); ++r) {
     if (all[std::size_t(r)].table == mine.table) continue;
     Error error{Errc::mismatch,
                 fmt::format("rank {} and rank {} go by different tables of measurements (see "
                             "CCL_TUNE_FILE and Config::tune_file); give all ranks the same",
-                            state.rank, r)};
+                            state.identity.rank(), r)};
     error.peer = r;
     return fail(state.annotate(std::move(error)));
   }
-  for (int r = 0; r < state.ranks; ++r) {
+  for (int r = 0; r < state.identity.ranks(); ++r) {
     const ChooserInputs& other = all[std::size_t(r)];
     for (std::size_t c = 0; c < made.facts_.size(); ++c) {
       if (made.out_[c].empty() && (other.usable >> c & 1) == 0) {
@@ -209,13 +209,13 @@ Result<Chooser> Chooser::create(const Communicator& comm, const ChooserRequest& 
   if (question.deterministic && question.reduces) made.keep_one_order();
 
   TuningCase& where = made.where_;
-  where = {made.op_, state.ranks, 1, std::string{name(made.path_)}, 0, mine.max_ctas};
-  for (const PeerInfo& peer : state.peers) {
+  where = {made.op_, state.identity.ranks(), 1, std::string{name(made.path_)}, 0, mine.max_ctas};
+  for (const PeerInfo& peer : state.identity.peers()) {
     where.compute_capability = std::max(where.compute_capability, peer.compute_capability);
   }
   where.hosts = made.hosts_;
   const auto rows = table.of(where);
-  if (state.rank == 0 && !table.rows.empty()) say_what_fits(table, where, rows.size());
+  if (state.identity.rank() == 0 && !table.rows.empty()) say_what_fits(table, where, rows.size());
   for (const TuningRow* row : rows) {
     for (const auto& [composition, us] : row->us) {
       for (std::size_t c = 0; c < made.facts_.size(); ++c) {
@@ -228,10 +228,10 @@ Result<Chooser> Chooser::create(const Communicator& comm, const ChooserRequest& 
   for (const CandidateFacts& one : made.facts_) {
     made.rates_.push_back(rates(made.path_, one.mover, one.packing));
     made.near_.push_back(rates(made.inner_path_, one.mover, one.packing));
-    made.far_.push_back(one.inter_node_fraction == nullptr ? 1 : one.inter_node_fraction(state.ranks, made.hosts_));
-    CostTerms cost_terms = one.cost_terms == nullptr ? CostTerms{1, 1} : one.cost_terms(state.ranks);
+    made.far_.push_back(one.inter_node_fraction == nullptr ? 1 : one.inter_node_fraction(state.identity.ranks(), made.hosts_));
+    CostTerms cost_terms = one.cost_terms == nullptr ? CostTerms{1, 1} : one.cost_terms(state.identity.ranks());
     if (one.inter_node_volume != nullptr && made.hosts_ > 1) {
-      cost_terms.volume = one.inter_node_volume(state.ranks, made.hosts_);
+      cost_terms.volume = one.inter_node_volume(state.identity.ranks(), made.hosts_);
     }
     made.cost_terms_.push_back(cost_terms);
   }

@@ -17,6 +17,7 @@
 namespace ccl {
 namespace detail {
 struct CommState;
+struct Access;
 /// What handles stand on that were moved from: it is as if failed, with `Errc::invalid_usage`.
 std::shared_ptr<CommState> moved_from() noexcept;
 }  // namespace detail
@@ -118,12 +119,21 @@ class Communicator {
   Index memory_budget() const;  // bytes
   Index memory_used() const;    // bytes of wires and scratch that this rank has allocated
 
-  /// For compositions: what they stand on.
-  const std::shared_ptr<detail::CommState>& state() const { return state_; }
+ private:
+  friend struct detail::Access;
   explicit Communicator(std::shared_ptr<detail::CommState> state) : state_{std::move(state)} {}
 
- private:
   detail::Handle<detail::CommState, detail::moved_from> state_;
 };
+
+namespace detail {
+/// Access to the state of a communicator, for the library itself.
+struct Access {
+  static const std::shared_ptr<CommState>& state(const Communicator& comm) { return comm.state_; }
+  static Communicator communicator(std::shared_ptr<CommState> state) {
+    return Communicator{std::move(state)};
+  }
+};
+}  // namespace detail
 
 }  // namespace ccl
