@@ -46,7 +46,7 @@ struct CreationInputs {
 }  // namespace
 
 Result<void> Connections::agree(const Result<Plans>& wanted) {
-  CommState& state = *comm_.state();
+  CommState& state = *Access::state(comm_);
   const int me = comm_.rank();
   std::vector<CreationInputs> all(comm_.ranks());
   CreationInputs& mine = all[me];
@@ -55,12 +55,12 @@ Result<void> Connections::agree(const Result<Plans>& wanted) {
   mine.verdict = verdict_of(planned);
   name_.copy(mine.name, sizeof mine.name - 1);
   mine.connects_on_demand = connects_on_demand_ && !device_;
-  mine.checks = state.check;
+  mine.checks = state.limits.check;
   int networked = 0;
-  for (const PeerInfo& peer : state.peers) {
+  for (const PeerInfo& peer : state.identity.peers()) {
     if (peer.rank == me) continue;
-    const Medium in = transport_table_.edge_transport(peer, state.peers[me]).through;
-    const Medium out = transport_table_.edge_transport(state.peers[me], peer).through;
+    const Medium in = transport_table_.edge_transport(peer, state.identity.peers()[me]).through;
+    const Medium out = transport_table_.edge_transport(state.identity.peers()[me], peer).through;
     mine.through = std::max({mine.through, Index(in), Index(out)});
     if (device_ && in == Medium::gpu_memory) device_->holds_slots = true;
     networked += int(out == Medium::network);
@@ -70,9 +70,9 @@ Result<void> Connections::agree(const Result<Plans>& wanted) {
   // Slots shrink until this composition takes at most its part of the budget, and what is left:
   // half of one that was given, a sixteenth of the default one, so that many have room. All ranks
   // take the smallest that any of them needs.
-  const Index part = state.config.memory_budget_bytes ? state.budget / 2 : state.budget / 16;
-  mine.budget = state.budget;
-  mine.used = state.used.load();
+  const Index part = state.identity.config().memory_budget_bytes ? state.limits.budget / 2 : state.limits.budget / 16;
+  mine.budget = state.limits.budget;
+  mine.used = state.limits.used.load();
   const Index left = std::min(part, mine.budget - mine.used);
   for (std::size_t n = 0; n < plans.by_through.size(); ++n) {
     Plan plan = plans.by_through[n];
@@ -83,12 +83,12 @@ Result<void> Connections::agree(const Result<Plans>& wanted) {
     mine.rounds[n] = {device_ ? 0 : plan.channels, plan.slice_steps, plan.chunk_steps,
                       plan.channel_bytes};
   }
-  const std::lock_guard lock{state.bootstrap_mutex};
-  CCL_CHECK(state.after_creation(state.bootstrap->all_gather(all.data(), Index{sizeof(CreationInputs)}, {},
+  const auto lock = state.rendezvous.lock();
+  CCL_CHECK(state.rendezvous.after_creation(state.rendezvous.bootstrap()->all_gather(all.data(), Index{sizeof(CreationInputs)}, {},
                                                             {"the creation of", name_})));
   for (int r = 0; r < comm_.ranks(); ++r) {
     if (std::string_view{all[r].name} == mine.name) continue;
-    return state.disagree(
+    return state.rendezvous.disagree(
         fmt::format("rank {} creates {} where rank {} creates {} (all ranks must create the same "
                     "compositions in the same order)",
                     r, all[r].name, me, mine.name),
@@ -97,7 +97,7 @@ Result<void> Connections::agree(const Result<Plans>& wanted) {
   // Calls would wait for ever for those of a rank that compares nothing.
   for (int r = 0; r < comm_.ranks(); ++r) {
     if (all[r].checks == mine.checks) continue;
-    return state.disagree(
+    return state.rendezvous.disagree(
         fmt::format("rank {} {} calls between ranks, rank {} {} (CCL_CHECK or Config::check "
                     "differs); set it alike on all ranks",
                     r, all[r].checks ? "compares" : "does not compare", me,
@@ -114,7 +114,7 @@ Result<void> Connections::agree(const Result<Plans>& wanted) {
   }
   plan_ = plans.by_through[through];
   const auto refuse = [&](Error error) {  // on all ranks
-    (void)state.bootstrap->barrier();     // who leaves then does so after all have heard
+    (void)state.rendezvous.bootstrap()->barrier();     // who leaves then does so after all have heard
     return fail(state.annotate(std::move(error)));
   };
   for (int r = 0; r < comm_.ranks(); ++r) {

@@ -16,21 +16,21 @@ namespace ccl::detail {
 namespace {
 /// Tells those who will wait whether the ranks of this host have a CPU each.
 void look_for_room(const CommState& state) {
-  const auto local = std::count_if(state.peers.begin(), state.peers.end(), [&](const PeerInfo& p) {
-    return p.host_hash == state.peers[std::size_t(state.rank)].host_hash;
+  const auto local = std::count_if(state.identity.peers().begin(), state.identity.peers().end(), [&](const PeerInfo& p) {
+    return p.host_hash == state.identity.peers()[std::size_t(state.identity.rank())].host_hash;
   });
   if (local > ::sysconf(_SC_NPROCESSORS_ONLN)) crowded.store(true, std::memory_order_relaxed);
 }
 }  // namespace
 
 Result<void> check_ready(const Communicator& comm) {
-  return comm.state()->ready();
+  return Access::state(comm)->ready();
 }
 
 Result<std::unique_lock<std::recursive_mutex>> creating_alone(const Communicator& comm,
                                                               const std::string& name) {
-  CommState& state = *comm.state();
-  std::unique_lock lock{state.compositions_mutex, std::try_to_lock};
+  CommState& state = *Access::state(comm);
+  auto lock = state.rendezvous.try_to_create();
   if (lock.owns_lock()) return lock;
   Error error = state.annotate(
       {Errc::invalid_usage,
@@ -38,7 +38,7 @@ Result<std::unique_lock<std::recursive_mutex>> creating_alone(const Communicator
                    "communicator (all ranks must create the same ones in the same order); create "
                    "one after the other, or give each thread a communicator of its own",
                    name)});
-  state.fail_all(error);
+  state.rendezvous.fail_all(error);
   return fail(std::move(error));
 }
 
@@ -48,7 +48,7 @@ Connections::Connections(const Communicator& comm, const TransportTable& transpo
 std::shared_ptr<Connections> Connections::moved_from() noexcept {
   static Connections* const connections = [] {
     auto* const made =
-        new Connections{Communicator{detail::moved_from()}, TransportTable{}, "a collective that was moved from"};
+        new Connections{detail::Access::communicator(detail::moved_from()), TransportTable{}, "a collective that was moved from"};
     made->number_ = -1;
     return made;
   }();
@@ -57,13 +57,12 @@ std::shared_ptr<Connections> Connections::moved_from() noexcept {
 
 Connections::~Connections() {
   {
-    const std::lock_guard lock{comm_.state()->connections_mutex};
-    std::erase(comm_.state()->connections, this);
+    Access::state(comm_)->observers.remove(this);
   }
-  comm_.state()->used -= bytes_;
+  Access::state(comm_)->limits.used -= bytes_;
   if (!device_) return;
   device_->connections = std::move(owners_);
-  comm_.state()->order->retire(std::move(device_));
+  Access::state(comm_)->device.order->retire(std::move(device_));
 }
 
 Result<void> Connections::reserve() {
@@ -72,29 +71,29 @@ Result<void> Connections::reserve() {
 }
 
 Result<void> Connections::all_agree(const Result<void>& mine) {
-  CommState& state = *comm_.state();
-  const std::lock_guard lock{state.bootstrap_mutex};
+  CommState& state = *Access::state(comm_);
+  const auto lock = state.rendezvous.lock();
   return detail::all_agree(state, name_, mine);
 }
 
 bool Connections::on_device() const {
-  return comm_.state()->gpu != nullptr;
+  return Access::state(comm_)->device.gpu != nullptr;
 }
 
 Result<std::shared_ptr<Connections>> Connections::create(const Communicator& comm, const Result<Plans>& plans,
                                              int fan, const WireNeeds& needs,
                                              const TransportTable& transport_table, std::string name) {
-  CommState& state = *comm.state();
+  CommState& state = *Access::state(comm);
   CCL_CHECK(state.ready());
   bury();
   const auto fitted = [&]() -> Result<Plans> {
     CCL_TRY(Plans all, plans);
     for (Plan& plan : all.by_through) {
-      if (state.config.channels) {
-        plan.channels = *state.config.channels;
-      } else if (!state.gpu) {  // there, they are bounds on blocks: see `begin_on_device`
-        plan.channels = std::min(plan.channels, state.bounds.most.value_or(plan.channels));
-        plan.channels = std::max(plan.channels, state.bounds.least.value_or(plan.channels));
+      if (state.identity.config().channels) {
+        plan.channels = *state.identity.config().channels;
+      } else if (!state.device.gpu) {  // there, they are bounds on blocks: see `begin_on_device`
+        plan.channels = std::min(plan.channels, state.limits.bounds.most.value_or(plan.channels));
+        plan.channels = std::max(plan.channels, state.limits.bounds.least.value_or(plan.channels));
       }
       CCL_CHECK(check_plan(comm, plan));
     }
@@ -103,13 +102,13 @@ Result<std::shared_ptr<Connections>> Connections::create(const Communicator& com
   const Result<Plans> wanted = fitted();
   if (!wanted && comm.ranks() == 1) return fail(state.annotate(wanted.error()));
   auto connections = left_alone_by_forks(new Connections{comm, transport_table, std::move(name)});
-  connections->number_ = state.compositions.fetch_add(1);
+  connections->number_ = state.rendezvous.next_composition();
   connections->needs_ = needs;
   if (wanted) connections->plan_ = wanted->by_through[0];
   CCL_TRY(connections->connects_on_demand_, setting_flag("RUNTIME_CONNECT"));
   const int ranks = comm.ranks();
   if (ranks > 1) {
-    if (state.gpu) connections->device_ = std::make_shared<OnDevice>(OnDevice{GpuArena{state.gpu}});
+    if (state.device.gpu) connections->device_ = std::make_shared<OnDevice>(OnDevice{GpuArena{state.device.gpu}});
     connections->fan_ = std::max(1, std::min(fan, ranks - 1));
     CCL_CHECK(connections->agree(wanted));
   }
@@ -117,10 +116,10 @@ Result<std::shared_ptr<Connections>> Connections::create(const Communicator& com
   connections->cursors_.resize(2 * std::size_t(ranks) * plan.channels);
   connections->tables_.cursors = connections->cursors_.data();
   connections->watch_ = {reinterpret_cast<const Word*>(&state.status.word()), &connections->lane_failure_,
-                   Word(state.timeout_s * 1e9), &connections->waits_, 0};
-  if (state.gpu) {
-    Watched& watched = state.gpu->watched();
-    connections->watch_ = {&watched.stop, &watched.lane_failure, Word(state.timeout_s * 1e9), &watched.waits,
+                   Word(state.limits.timeout_s * 1e9), &connections->waits_, 0};
+  if (state.device.gpu) {
+    Watched& watched = state.device.gpu->watched();
+    connections->watch_ = {&watched.stop, &watched.lane_failure, Word(state.limits.timeout_s * 1e9), &watched.waits,
                      0};
   }
   connections->in_.resize(std::size_t(ranks) * plan.channels);
@@ -139,14 +138,13 @@ Result<std::shared_ptr<Connections>> Connections::create(const Communicator& com
   connections->connected_.resize(ranks);
   connections->tables_ = {connections->in_.data(), connections->out_.data(), connections->rings_.data(),
                     connections->trees_.data(), connections->cursors_.data()};
-  const std::lock_guard lock{state.connections_mutex};
-  state.connections.push_back(connections.get());
+  state.observers.add(connections.get());
   return connections;
 }
 
 /// Channels take the rings of the topology in turn.
 void Connections::take_rings() {
-  const topo::Arrangement& arrangement = comm_.state()->arrangement;
+  const topo::Arrangement& arrangement = Access::state(comm_)->identity.arrangement();
   const int ranks = comm_.ranks(), ways = std::min(arrangement.ring_count(), plan_.channels);
   std::vector<int> places;
   order_.reserve(std::size_t(ways) * ranks);

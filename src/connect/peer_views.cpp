@@ -16,7 +16,7 @@
 namespace ccl::detail {
 
 Result<void> Connections::map_peers(const Result<void>& so_far) {
-  CommState& state = *comm_.state();
+  CommState& state = *Access::state(comm_);
   const int me = comm_.rank(), ranks = comm_.ranks();
   const std::size_t half = std::size_t(plan_.slot_bytes);
   epoch_.count = 128;  // blocks of a launch, at most
@@ -32,7 +32,7 @@ Result<void> Connections::map_peers(const Result<void>& so_far) {
   };
   const Result<void> prepared = prepare();
 
-  const std::lock_guard lock{state.bootstrap_mutex};
+  const auto lock = state.rendezvous.lock();
   const TransportContext context = transport_context(state, device_ ? &device_->arena : nullptr);
   std::vector<P2pMapping> mappings(ranks);
   std::vector<EdgeHandshake> rendezvous_points;
@@ -40,14 +40,14 @@ Result<void> Connections::map_peers(const Result<void>& so_far) {
     if (p == me) continue;
     const int low = std::min(p, me), high = std::max(p, me);
     Edge edge;
-    edge.self = state.peers[me];
-    edge.peer = state.peers[p];
+    edge.self = state.identity.peers()[me];
+    edge.peer = state.identity.peers()[p];
     edge.side = me < p ? EdgeSide::sender : EdgeSide::receiver;
     edge.shape = {1, plan_.slot_count, plan_.slot_bytes};
     edge.id = edge_id(number_, low, high);
     P2pMapping& mapping = mappings[p];
     const auto offer = [&, edge, low, high]() -> Result<Handshake> {
-      if (auto can = P2pTransport::can_address(state.peers[low], state.peers[high]); !can) {
+      if (auto can = P2pTransport::can_address(state.identity.peers()[low], state.identity.peers()[high]); !can) {
         Error error = std::move(can).error();
         error.what +=
             fmt::format("; {} addresses the memory of every peer: use Ring or Tree", name_);
@@ -75,28 +75,28 @@ Result<void> Connections::map_peers(const Result<void>& so_far) {
   peers_.rank = me;
   peers_.ranks = ranks;
   bytes_ += Index(block);
-  state.used += Index(block);
+  state.limits.used += Index(block);
   log_info(LogPart::init, "{}: scratch of {} bytes at every rank, by p2p", name_, 2 * half);
   return {};
 }
 
 Result<void> Connections::open_registry() {
-  CommState& state = *comm_.state();
-  const std::lock_guard lock{state.bootstrap_mutex};
-  if (state.registry) return {};
+  CommState& state = *Access::state(comm_);
+  const auto lock = state.rendezvous.lock();
+  if (state.device.registry) return {};
   auto made = BufferRegistry::open(state, number_, name_);
   if (!made) return fail(state.annotate(std::move(made).error()));
-  state.registry = *std::move(made);
+  state.device.registry = *std::move(made);
   return {};
 }
 
 Word Connections::remote_buffer(const Message& message) {
-  BufferRegistry* const registry = comm_.state()->registry.get();
+  BufferRegistry* const registry = static_cast<BufferRegistry*>(Access::state(comm_)->device.registry.get());
   return registry == nullptr || message.bytes == 0 ? 0 : registry->where(message.data, message.bytes);
 }
 
 const Word* Connections::registry_table() const {
-  const BufferRegistry* const registry = comm_.state()->registry.get();
+  const BufferRegistry* const registry = static_cast<BufferRegistry*>(Access::state(comm_)->device.registry.get());
   return registry == nullptr ? nullptr : registry->table();
 }
 

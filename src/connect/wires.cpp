@@ -58,7 +58,7 @@ Result<void> check_wires(const std::string& name, const Connection& made, const 
 }  // namespace
 
 void Connections::positions_for(int root, bool double_tree) {
-  const topo::Arrangement& arrangement = comm_.state()->arrangement;
+  const topo::Arrangement& arrangement = Access::state(comm_)->identity.arrangement();
   const auto position = [&](int of_root, int c) {
     return arrangement.tree(comm_.rank(), double_tree ? -1 : of_root, c);
   };
@@ -76,7 +76,7 @@ void Connections::positions_for(int root, bool double_tree) {
 }
 
 Result<void> Connections::upload() {
-  CommState& state = *comm_.state();
+  CommState& state = *Access::state(comm_);
   const auto part = [](const auto& v) { return v.size() * sizeof v[0]; };
   // In the order of their alignment.
   const std::size_t out = part(in_), rings = out + part(out_), trees = rings + part(rings_),
@@ -104,15 +104,15 @@ Result<void> Connections::upload() {
              reinterpret_cast<const RingPosition*>(base + rings),
              reinterpret_cast<const TreePosition*>(base + trees),
              reinterpret_cast<Cursor*>(base + cursors)};
-  return state.gpu->put(base, image.data(), bytes);
+  return state.device.gpu->put(base, image.data(), bytes);
 }
 
 Edge Connections::edge_of(int sender, int receiver, int channels) const {
-  const CommState& state = *comm_.state();
+  const CommState& state = *Access::state(comm_);
   const int me = comm_.rank();
   Edge edge;
-  edge.self = state.peers[me];
-  edge.peer = state.peers[sender == me ? receiver : sender];
+  edge.self = state.identity.peers()[me];
+  edge.peer = state.identity.peers()[sender == me ? receiver : sender];
   edge.side = sender == me ? EdgeSide::sender : EdgeSide::receiver;
   edge.shape = {channels, plan_.slot_count, plan_.slot_bytes};
   edge.id = edge_id(number_, sender, receiver);
@@ -132,7 +132,7 @@ Result<void> Connections::short_lines(int sender, int receiver, const char* tran
 
 Result<void> Connections::connect(const std::vector<Peer>& from, const std::vector<Peer>& to,
                             const Result<void>& so_far) {
-  CommState& state = *comm_.state();
+  CommState& state = *Access::state(comm_);
   const int me = comm_.rank();
   struct Half {
     int sender, receiver;
@@ -172,7 +172,7 @@ Result<void> Connections::connect(const std::vector<Peer>& from, const std::vect
   for (Half& h : halves) {
     const Edge edge = edge_of(h.sender, h.receiver, int(h.channels.size()));
     const auto offer = [&, edge]() -> Result<Handshake> {
-      CCL_CHECK(transport_table_.can_connect(state.peers[h.sender], state.peers[h.receiver]));
+      CCL_CHECK(transport_table_.can_connect(state.identity.peers()[h.sender], state.identity.peers()[h.receiver]));
       CCL_TRY(h.end, transport_table_.setup(context, edge));
       return h.end->handshake();
     };
@@ -190,7 +190,7 @@ Result<void> Connections::connect(const std::vector<Peer>& from, const std::vect
     for (const int c : h.channels) channels = channels * 4099 + std::uint64_t(c) + 1;
     rendezvous_points.push_back({peer_of(h), edge.id, offer, connect, by, channels});
   }
-  const std::lock_guard lock{state.bootstrap_mutex};
+  const auto lock = state.rendezvous.lock();
   const std::size_t before = owners_.size();
   auto made = swap_handshakes(state, name_, transport_table_.name, short_of_lines(), rendezvous_points);
   // One rank's memory may be full by now, when all others have all that they want.
@@ -198,17 +198,17 @@ Result<void> Connections::connect(const std::vector<Peer>& from, const std::vect
   if (!made) {
     // Ranks have made different parts of these edges: none of them can be made again.
     if (owners_.size() > before) broken_ = made.error();
-    state.flight_recorder->ended(info_.ticket, false);
+    state.observers.recorder()->ended(info_.ticket, false);
   }
   return made;
 }
 
 Result<void> Connections::connect_on_demand(const Result<void>& so_far) {
-  CommState& state = *comm_.state();
+  CommState& state = *Access::state(comm_);
   const int me = comm_.rank();
   int wires = 0;
   const auto look = [&](int sender, int receiver) -> Result<void> {
-    const PeerInfo &from = state.peers[sender], &to = state.peers[receiver];
+    const PeerInfo &from = state.identity.peers()[sender], &to = state.identity.peers()[receiver];
     if (auto can = transport_table_.can_connect(from, to); !can) {
       Error error = std::move(can).error();
       error.peer = sender == me ? receiver : sender;
@@ -237,7 +237,7 @@ Result<void> Connections::connect_on_demand(const Result<void>& so_far) {
   CCL_CHECK(all_agree(look_at_all()));
   const Index bytes = plan_.slot_bytes * plan_.slot_count * plan_.channels * wires;
   bytes_ += bytes;
-  state.used += bytes;
+  state.limits.used += bytes;
   reserved_ = true;
   return {};
 }
@@ -249,8 +249,8 @@ bool Connections::has_wire(int sender, int receiver) const {
 }
 
 EdgeTransport Connections::edge_transport(int sender, int receiver) const {
-  const CommState& state = *comm_.state();
-  return transport_table_.edge_transport(state.peers[sender], state.peers[receiver]);
+  const CommState& state = *Access::state(comm_);
+  return transport_table_.edge_transport(state.identity.peers()[sender], state.identity.peers()[receiver]);
 }
 
 std::unique_ptr<OnDemandConnect> Connections::open(const std::vector<int>& from, const std::vector<int>& to) {
@@ -285,7 +285,7 @@ Result<void> Connections::connect_end(AnyEnd& end, int sender, int receiver, con
 }
 
 void Connections::own(Connection connection, int sender, int receiver, const std::vector<int>& channels) {
-  CommState& state = *comm_.state();
+  CommState& state = *Access::state(comm_);
   const int me = comm_.rank(), peer = sender == me ? receiver : sender;
   const bool proxied = connection.wires[0].proxied;
   {
@@ -299,7 +299,7 @@ void Connections::own(Connection connection, int sender, int receiver, const std
   if (!reserved_ && (slots_here || proxied)) {
     const Index bytes = plan_.slot_bytes * plan_.slot_count * Index(channels.size());
     bytes_ += bytes;
-    state.used += bytes;
+    state.limits.used += bytes;
   }
   (proxied ? proxied_ : unproxied_) = true;
   log_info(LogPart::init, "{}: {} to {} by {}{}", name_, sender, receiver, connection.transport,

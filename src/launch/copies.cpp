@@ -30,10 +30,10 @@ SideBranch::~SideBranch() {
 Result<void> Connections::open_side(bool pulls) {
   if (!device_ || device_->side) return {};
   const auto open = [&]() -> Result<void> {
-    const CommState& state = *comm_.state();
-    for (const PeerInfo& peer : state.peers) {
-      if (peer.rank == state.rank || !pulls || cumem_scratch_ ||
-          peer.pid_hash != state.peers[std::size_t(state.rank)].pid_hash) {
+    const CommState& state = *Access::state(comm_);
+    for (const PeerInfo& peer : state.identity.peers()) {
+      if (peer.rank == state.identity.rank() || !pulls || cumem_scratch_ ||
+          peer.pid_hash != state.identity.peers()[std::size_t(state.identity.rank())].pid_hash) {
         continue;
       }
       // Seen on 4 H200: such a copy in a graph waits for what the peer's GPU runs, which waits.
@@ -45,7 +45,7 @@ Result<void> Connections::open_side(bool pulls) {
       error.peer = peer.rank;
       return fail(std::move(error));
     }
-    CCL_TRY(device_->side, SideBranch::make(state.gpu));
+    CCL_TRY(device_->side, SideBranch::make(state.device.gpu));
     return {};
   };
   return all_agree(open());
@@ -53,7 +53,7 @@ Result<void> Connections::open_side(bool pulls) {
 
 Result<void> Connections::copy_within(void* to, const void* from, Index bytes, CUstream_st* stream) {
   if (bytes == 0) return {};
-  const Gpu& gpu = *comm_.state()->gpu;
+  const Gpu& gpu = *Access::state(comm_)->device.gpu;
   const Gpu::Current current{gpu};
   return cuda_check(
       gpu.driver().memcpy_async(reinterpret_cast<CUdeviceptr>(to),
@@ -81,7 +81,7 @@ Result<void> Connections::join(CUstream_st* stream) {
 }
 
 Error Connections::not_in_window(const void* data) const {
-  const CommState& state = *comm_.state();
+  const CommState& state = *Access::state(comm_);
   if (data == nullptr) {
     return state.annotate(
         {Errc::invalid_argument,
@@ -97,9 +97,9 @@ Error Connections::not_in_window(const void* data) const {
 }
 
 Result<void> Connections::open_signals() {
-  CommState& state = *comm_.state();
+  CommState& state = *Access::state(comm_);
   if (!device_) return {};
-  const std::lock_guard lock{state.bootstrap_mutex};
+  const auto lock = state.rendezvous.lock();
   CCL_TRY(device_->signals, StreamSignals::open(state, number_, name_));
   return {};
 }
@@ -110,7 +110,7 @@ Result<void> Connections::signal(const CopySync& sync, CUstream_st* stream) {
 
 Connections::InWindow Connections::in_window(const void* data, Index bytes) const {
   InWindow found;
-  const auto window = find_window(*comm_.state(), data, bytes);
+  const auto window = find_window(*Access::state(comm_), data, bytes);
   if (!window) return found;
   found.offset = static_cast<const std::byte*>(data) - window->base;
   found.at = window->at;

@@ -9,8 +9,8 @@
 namespace ccl::detail {
 
 Error Connections::no_peer_view() const {
-  const CommState& state = *comm_.state();
-  if (!state.gpu) {
+  const CommState& state = *Access::state(comm_);
+  if (!state.device.gpu) {
     return state.annotate({Errc::not_supported,
                         fmt::format("{} addresses its peers' memory, which CPU ranks do not offer; "
                                     "use Doubling, Ring or Tree",
@@ -21,20 +21,20 @@ Error Connections::no_peer_view() const {
        fmt::format(
            "{} has no kernels for {} ranks; list that number in its RankCounts, or use Ring "
            "or Tree",
-           name_, state.ranks)});
+           name_, state.identity.ranks())});
 }
 
 Error Connections::no_device_code() const {
-  const CommState& state = *comm_.state();
+  const CommState& state = *Access::state(comm_);
   return state.annotate({Errc::no_device_code,
                       fmt::format("{} has no kernel for this element type and reduction in this "
                                   "program (the communicator is on CUDA device {}); include "
                                   "<ccl/ccl.cuh> where it is called, and compile that with nvcc",
-                                  name_, state.config.device)});
+                                  name_, state.identity.config().device)});
 }
 
 Error Connections::not_on_device() const {
-  return comm_.state()->annotate(
+  return Access::state(comm_)->annotate(
       {Errc::invalid_argument,
        fmt::format("{} was given a CUDA stream (the communicator is on CPUs); give it a HostStream "
                    "or none, or set Config::device",
@@ -42,7 +42,7 @@ Error Connections::not_on_device() const {
 }
 
 Error Connections::too_many_messages(int messages) const {
-  return comm_.state()->annotate(
+  return Access::state(comm_)->annotate(
       {Errc::not_supported,
        fmt::format("{} of {} messages with {} ranks does not fit into a launch (at most {} "
                    "messages, {} ranks); split it",
@@ -51,7 +51,7 @@ Error Connections::too_many_messages(int messages) const {
 }
 
 Error Connections::no_counts() const {
-  return comm_.state()->annotate(
+  return Access::state(comm_)->annotate(
       {Errc::not_supported,
        fmt::format("{} takes no counts that lie in memory here; use OneShot with LL128 on GPUs, "
                    "Pairwise on CPU ranks",
@@ -59,7 +59,7 @@ Error Connections::no_counts() const {
 }
 
 Error Connections::row_too_long(Index row_bytes) const {
-  return comm_.state()->annotate(
+  return Access::state(comm_)->annotate(
       {Errc::not_supported,
        fmt::format(
            "{} cannot move rows of {} bytes (not one fits into the scratch of a rank); give "
@@ -79,11 +79,11 @@ Error Connections::no_wire(int peer, bool sends) const {
                                 "not name it); say seats.{}({}) there",
                                 called ? this_call() : name_, way, peer, way, peer)};
   error.peer = peer;
-  return comm_.state()->annotate(std::move(error));
+  return Access::state(comm_)->annotate(std::move(error));
 }
 
 Error Connections::no_such_peer(int peer, const char* way) const {
-  return comm_.state()->annotate(
+  return Access::state(comm_)->annotate(
       {Errc::invalid_argument,
        fmt::format(
            "{} has no rank {}, which its algorithm's `peers` names (ranks are 0 to {}); say "
@@ -93,13 +93,13 @@ Error Connections::no_such_peer(int peer, const char* way) const {
 
 Error Connections::no_such_share(const DryRunResult& found) const {
   if (found.wrong == DryRunResult::shares) {
-    return comm_.state()->annotate(
+    return Access::state(comm_)->annotate(
         {Errc::invalid_argument,
          fmt::format("{} cannot cut a message into {} shares (its algorithm's `run` asks for "
                      "context.chunks({})); ask for 1 or more",
                      name_, found.given, found.given)});
   }
-  return comm_.state()->annotate(
+  return Access::state(comm_)->annotate(
       {Errc::invalid_argument,
        fmt::format(
            "{} has no share {} (its algorithm's `run` names it on rank {}, and shares are 0 "
@@ -108,15 +108,15 @@ Error Connections::no_such_share(const DryRunResult& found) const {
 }
 
 Result<void> Connections::overflow(const LaneFailure& found) {
-  CommState& state = *comm_.state();
+  CommState& state = *Access::state(comm_);
   Error error = state.annotate(state.overflow(found));
   give_up(info_);
-  state.fail_all(error);
+  state.rendezvous.fail_all(error);
   return fail(std::move(error));
 }
 
 Error Connections::slices_too_small(Index needed) const {
-  return comm_.state()->annotate(
+  return Access::state(comm_)->annotate(
       {Errc::over_budget,
        fmt::format("{} has slices of {} bytes (its lanes move {} bytes of this element type at "
                    "once); raise CCL_MEMORY_BUDGET, CCL_BUFFSIZE or the plan's slot_bytes",
@@ -124,7 +124,7 @@ Error Connections::slices_too_small(Index needed) const {
 }
 
 Error Connections::scratch_too_small() const {
-  return comm_.state()->annotate(
+  return Access::state(comm_)->annotate(
       {Errc::over_budget,
        fmt::format("{} has {} bytes of scratch on each rank (its {} ranks want room for a piece of "
                    "each other's messages); raise CCL_MEMORY_BUDGET or the plan's slot_bytes",
@@ -133,7 +133,7 @@ Error Connections::scratch_too_small() const {
 
 Error Connections::cuda_failed(int code) const {
   if (code < 0) return slices_too_small(-Index{code});
-  return comm_.state()->annotate(cuda_error(CUresult(code), fmt::format("launch {}", name_)));
+  return Access::state(comm_)->annotate(cuda_error(CUresult(code), fmt::format("launch {}", name_)));
 }
 
 }  // namespace ccl::detail
