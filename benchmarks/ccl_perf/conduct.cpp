@@ -69,7 +69,7 @@ class Conductor {
             now = {{options_.algo, options_.proto}};  // the ranks resolve it
           }
           for (const Choice& choice : now) {
-            if (now.size() > 1 && !(takes(choice, type, redop) && runs_on_gpus(choice))) continue;
+            if (now.size() > 1 && !(supports_reduction(choice, type, redop) && runs_on_gpus(choice))) continue;
             cases.push_back({choice, type, redop, bytes});
           }
         }

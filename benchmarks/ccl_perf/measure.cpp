@@ -226,7 +226,7 @@ Result<int> measure(const Communicator& comm, const Options& options) {
         }
         for (const Choice& choice : now) {
           if (left_out.contains(choice.name())) continue;
-          if (now.size() > 1 && !takes(choice, type, redop)) continue;
+          if (now.size() > 1 && !supports_reduction(choice, type, redop)) continue;
           const Result<const Runner*> made = compositions.get(choice);
           if (!made && now.size() > 1 && made.error().code == Errc::not_supported) {
             // the error is equal on all ranks, and none has failed

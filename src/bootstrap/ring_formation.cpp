@@ -59,7 +59,7 @@ Result<void> RingFormation::join_root(const IdContent& id, int root, int roots) 
   Status& status = core_.status();
   const Hello hello{HelloKind::join, members.ranks, roots, root, members.me};
   // The root of a unique id listens when the id exists. Without such an id, rank 0 may be late.
-  const auto root_is = id.root_rank < 0 ? Listener::has_wire : Listener::may_come;
+  const auto root_is = id.root_rank < 0 ? Listener::has_started : Listener::may_start;
   auto fd = auth_connect(Address{id.root}, id.secret, bytes_of(hello), members.deadline(), &status,
                          root_is);
   if (!fd && !status.ok() && !connected.empty()) {

@@ -25,7 +25,7 @@ bool ShrinkAgreement::is_made(bool passed) {
     const Member& other = members.members[size_t((members.rank + d) % members.ranks)];
     const auto until = Deadline::after(ask_s);
     const auto fd = auth_connect(Address{other.listen}, members.secret, bytes_of(hello), until,
-                                 nullptr, Listener::has_wire);
+                                 nullptr, Listener::has_started);
     char yes = 0;
     made = fd && recv_all(fd->get(), &yes, sizeof yes, until, nullptr) && yes != 0;
   }

@@ -33,7 +33,7 @@ Result<std::shared_ptr<Conn>> ShrinkRendezvous::connect(int peer, PeerRole role,
   const Membership& members = core_.membership();
   const Member to = members.members[size_t(peer)];
   auto fd = auth_connect(Address{to.listen}, members.secret, hello, members.deadline(),
-                         &core_.status(), Listener::has_wire);
+                         &core_.status(), Listener::has_started);
   const Lock lock = Engine::get().lock();
   if (!fd) {
     CCL_CHECK(core_.status().result());  // an error that has arrived meanwhile

@@ -106,7 +106,7 @@ bool StatusExchange::answers(Lock& lock, const Member& to) {
   lock.unlock();
   auto fd = auth_connect(Address{to.listen}, members.secret,
                          members.survivors ? bytes_of(watch) : bytes_of(hello),
-                         Deadline::after(unresponsive_s), nullptr, Listener::has_wire);
+                         Deadline::after(unresponsive_s), nullptr, Listener::has_started);
   lock.lock();
   if (!fd) return fd.error().code != Errc::timed_out;  // the ring detects a rank that has ended
   if (core_.shutdown().is_leaving(lock)) return true;

@@ -109,10 +109,10 @@ Result<void> Chooser::Creator::list_candidates() {
                                           question.op, made.facts_.size(), max_candidates)}));
   }
   made.op_ = question.op;
-  made.rank_ = state.rank;
-  made.ranks_ = state.ranks;
-  made.gpu_ = state.gpu != nullptr;
-  made.any_size_ = question.by_message && state.check;
+  made.rank_ = state.identity.rank();
+  made.ranks_ = state.identity.ranks();
+  made.gpu_ = state.device.gpu != nullptr;
+  made.any_size_ = question.by_message && state.limits.check;
   made.reduces_ = question.reduces;
   made.out_.resize(made.facts_.size());
   made.curves_.resize(made.facts_.size());
@@ -162,9 +162,9 @@ Result<std::string> Chooser::Creator::refusal(const CandidateFacts& one) {
   if (question.deterministic && question.reduces && one.order == SumOrder::varies) {
     return "its order of reduction varies with the size";
   }
-  if (state.ranks > 1) {
-    if (one.takes_ranks != nullptr && !one.takes_ranks(state.ranks)) {
-      return fmt::format("it is not for {} ranks", state.ranks);
+  if (state.identity.ranks() > 1) {
+    if (one.takes_ranks != nullptr && !one.takes_ranks(state.identity.ranks())) {
+      return fmt::format("it is not for {} ranks", state.identity.ranks());
     }
     return edge_refusal(one);
   }
@@ -178,7 +178,7 @@ Result<std::string> Chooser::Creator::refusal(const CandidateFacts& one) {
 Result<void> Chooser::Creator::check_candidates() {
   shape = host_shape(state);
   made.hosts_ = shape.hosts;
-  made.locals_ = shape.even ? state.ranks / shape.hosts : shape.most;
+  made.locals_ = shape.even ? state.identity.ranks() / shape.hosts : shape.most;
   const auto disabled = setting_flag("PXN_DISABLE");
   if (!disabled) return fail(state.annotate(disabled.error()));
   no_relays = *disabled;
@@ -187,13 +187,13 @@ Result<void> Chooser::Creator::check_candidates() {
     CCL_TRY(made.out_[c], refusal(made.facts_[c]));
     if (made.out_[c].empty()) mine.usable |= std::uint64_t{1} << c;
   }
-  mine.blocks = made.gpu_ ? state.max_blocks : max_blocks;
-  mine.max_ctas = state.bounds.most.value_or(0);
+  mine.blocks = made.gpu_ ? state.device.max_blocks : max_blocks;
+  mine.max_ctas = state.limits.bounds.most.value_or(0);
   return {};
 }
 
 Result<TuningTable> Chooser::Creator::read_table() const {
-  std::string file = state.config.tune_file;
+  std::string file = state.identity.config().tune_file;
   if (file.empty()) {
     CCL_TRY(file, setting_text("TUNE_FILE"));
   }
@@ -210,23 +210,23 @@ Result<void> Chooser::Creator::agree() {
   } else {
     mine.table = ~std::uint64_t{0};
   }
-  std::vector<ChooserInputs> all(std::size_t(state.ranks), mine);
-  if (state.ranks > 1 && !question.alone) {
-    const std::lock_guard lock{state.bootstrap_mutex};
-    CCL_CHECK(state.after_creation(state.bootstrap->all_gather(
+  std::vector<ChooserInputs> all(std::size_t(state.identity.ranks()), mine);
+  if (state.identity.ranks() > 1 && !question.alone) {
+    const auto lock = state.rendezvous.lock();
+    CCL_CHECK(state.rendezvous.after_creation(state.rendezvous.bootstrap()->all_gather(
         all.data(), Index{sizeof(ChooserInputs)}, {}, {"the creation by Auto of", made.op_})));
   }
   if (!read) return fail(state.annotate(std::move(read).error()));
-  for (int r = 0; r < state.ranks; ++r) {
+  for (int r = 0; r < state.identity.ranks(); ++r) {
     if (all[std::size_t(r)].table == mine.table) continue;
     Error error{Errc::mismatch,
                 fmt::format("rank {} and rank {} go by different tables of measurements (see "
                             "CCL_TUNE_FILE and Config::tune_file); give all ranks the same",
-                            state.rank, r)};
+                            state.identity.rank(), r)};
     error.peer = r;
     return fail(state.annotate(std::move(error)));
   }
-  for (int r = 0; r < state.ranks; ++r) merge(all[std::size_t(r)], r);
+  for (int r = 0; r < state.identity.ranks(); ++r) merge(all[std::size_t(r)], r);
   made.usable_ = mine.usable;
   made.path_ = Path(mine.path);
   made.inner_path_ = Path(mine.inner_path);
@@ -252,13 +252,13 @@ void Chooser::Creator::merge(const ChooserInputs& other, int rank) {
 
 void Chooser::Creator::add_measurements() {
   TuningCase& where = made.where_;
-  where = {made.op_, state.ranks, 1, std::string{name(made.path_)}, 0, mine.max_ctas};
-  for (const PeerInfo& peer : state.peers) {
+  where = {made.op_, state.identity.ranks(), 1, std::string{name(made.path_)}, 0, mine.max_ctas};
+  for (const PeerInfo& peer : state.identity.peers()) {
     where.compute_capability = std::max(where.compute_capability, peer.compute_capability);
   }
   where.hosts = made.hosts_;
   const auto rows = table.of(where);
-  if (state.rank == 0 && !table.rows.empty()) say_what_fits(table, where, rows.size());
+  if (state.identity.rank() == 0 && !table.rows.empty()) say_what_fits(table, where, rows.size());
   for (const TuningRow* row : rows) {
     for (const auto& [composition, us] : row->us) {
       for (std::size_t c = 0; c < made.facts_.size(); ++c) {
@@ -274,17 +274,17 @@ void Chooser::Creator::add_model() {
   for (const CandidateFacts& one : made.facts_) {
     made.rates_.push_back(rates(made.path_, one.mover, one.packing));
     made.near_.push_back(rates(made.inner_path_, one.mover, one.packing));
-    made.far_.push_back(one.inter_node_fraction == nullptr ? 1 : one.inter_node_fraction(state.ranks, made.hosts_));
-    CostTerms cost_terms = one.cost_terms == nullptr ? CostTerms{1, 1} : one.cost_terms(state.ranks);
+    made.far_.push_back(one.inter_node_fraction == nullptr ? 1 : one.inter_node_fraction(state.identity.ranks(), made.hosts_));
+    CostTerms cost_terms = one.cost_terms == nullptr ? CostTerms{1, 1} : one.cost_terms(state.identity.ranks());
     if (one.inter_node_volume != nullptr && made.hosts_ > 1) {
-      cost_terms.volume = one.inter_node_volume(state.ranks, made.hosts_);
+      cost_terms.volume = one.inter_node_volume(state.identity.ranks(), made.hosts_);
     }
     made.cost_terms_.push_back(cost_terms);
   }
 }
 
 Result<Chooser> Chooser::create(const Communicator& comm, const ChooserRequest& question) {
-  CommState& state = *comm.state();
+  CommState& state = *Access::state(comm);
   CCL_CHECK(state.ready());
   Creator creator{state, question};
   CCL_CHECK(creator.list_candidates());

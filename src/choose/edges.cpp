@@ -27,17 +27,17 @@ Path path_of(bool gpu, const EdgeTransport& by) {
 }  // namespace
 
 Edges look_at(const CommState& state, const TransportTable& by) {
-  const Path best = state.gpu ? Path::nvlink : Path::shm;
+  const Path best = state.device.gpu ? Path::nvlink : Path::shm;
   Edges edges{&by, best, best, 128, {}};
-  const PeerInfo& me = state.peers[std::size_t(state.rank)];
-  for (const PeerInfo& peer : state.peers) {
+  const PeerInfo& me = state.identity.peers()[std::size_t(state.identity.rank())];
+  for (const PeerInfo& peer : state.identity.peers()) {
     if (peer.rank == me.rank) continue;
     for (const auto& [from, to] : {std::pair{me, peer}, std::pair{peer, me}}) {
       if (auto can = by.can_connect(from, to); !can && edges.refusal.empty()) {
         edges.refusal = can.error().what;
       }
       const EdgeTransport edge_transport = by.edge_transport(from, to);
-      const Path path = path_of(state.gpu != nullptr, edge_transport);
+      const Path path = path_of(state.device.gpu != nullptr, edge_transport);
       edges.path = std::max(edges.path, path);
       if (peer.host_hash == me.host_hash) edges.inner_path = std::max(edges.inner_path, path);
       edges.line_bytes = std::min(edges.line_bytes, edge_transport.line_bytes);
@@ -47,10 +47,10 @@ Edges look_at(const CommState& state, const TransportTable& by) {
 }
 
 std::string no_peers(const CommState& state, bool of_host) {
-  if (!state.gpu) return "CPU ranks do not address each other's memory";
+  if (!state.device.gpu) return "CPU ranks do not address each other's memory";
   if (auto may = may_choose(P2pTransport::name); !may) return may.error().what;
-  const PeerInfo& me = state.peers[std::size_t(state.rank)];
-  for (const PeerInfo& peer : state.peers) {
+  const PeerInfo& me = state.identity.peers()[std::size_t(state.identity.rank())];
+  for (const PeerInfo& peer : state.identity.peers()) {
     if (peer.rank == me.rank || (of_host && peer.host_hash != me.host_hash)) continue;
     const auto can =
         P2pTransport::can_address(me.rank < peer.rank ? me : peer, me.rank < peer.rank ? peer : me);
@@ -61,10 +61,10 @@ std::string no_peers(const CommState& state, bool of_host) {
 
 std::string no_levels(const CommState& state, const CandidateFacts& one, const HostShape& shape) {
   if (shape.hosts == 1) return "all ranks are on one host";
-  if (shape.hosts == state.ranks) return "each rank is alone on its host";
+  if (shape.hosts == state.identity.ranks()) return "each rank is alone on its host";
   if (one.by_rail && !shape.even) return "hosts have different numbers of ranks";
   if (one.by_rank && !shape.regular) return "ranks are not numbered host by host";
-  const int locals = state.ranks / shape.hosts;  // of one host, if hosts are even
+  const int locals = state.identity.ranks() / shape.hosts;  // of one host, if hosts are even
   for (int s = 0; s < one.step_count; ++s) {
     const LevelStep& step = one.steps[std::size_t(s)];
     const int ranks = step.outer ? shape.hosts : shape.even ? locals : 0;

@@ -10,37 +10,35 @@
 namespace ccl {
 
 int Communicator::rank() const {
-  return state_->rank;
+  return state_->identity.rank();
 }
 int Communicator::ranks() const {
-  return state_->ranks;
+  return state_->identity.ranks();
 }
 int Communicator::device() const {
-  return state_->config.device;
+  return state_->identity.config().device;
 }
 const std::string& Communicator::name() const {
-  return state_->config.name;
+  return state_->identity.config().name;
 }
-// What creation fills in is its thread's until it has ended, and may be nothing where it failed.
+// The creating thread sets rings and peers. They stay empty if creation fails.
 int Communicator::ring_count() const {
-  return state_->creating.load(std::memory_order_acquire) ? 0 : state_->arrangement.ring_count();
+  return state_->creation.running() ? 0 : state_->identity.arrangement().ring_count();
 }
 const std::vector<int>& Communicator::ring(int channel) const {
   static const std::vector<int> none;
-  return ring_count() > 0 ? state_->arrangement.ring(channel) : none;
+  return ring_count() > 0 ? state_->identity.arrangement().ring(channel) : none;
 }
 const PeerInfo& Communicator::peer(int rank) const {
   static const PeerInfo unknown{};
-  if (state_->creating.load(std::memory_order_acquire)) return unknown;
+  if (state_->creation.running()) return unknown;
   const auto at = std::size_t(rank);
-  return at < state_->peers.size() ? state_->peers[at] : unknown;
+  return at < state_->identity.peers().size() ? state_->identity.peers()[at] : unknown;
 }
 
 Result<void> Communicator::wait() const {
-  if (!state_->is_own()) return status();  // what creates it is in another process
-  std::unique_lock lock{state_->creation_mutex};
-  state_->created.wait(lock, [this] { return !state_->creating.load(); });
-  lock.unlock();
+  if (!state_->identity.is_own()) return status();  // the creating thread is in another process
+  state_->creation.wait();
   return status();
 }
 
@@ -50,55 +48,60 @@ Result<void> Communicator::status() const {
 
 Result<void> Communicator::barrier() const {
   CCL_CHECK(state_->ready());
-  if (!state_->bootstrap) return {};
+  if (!state_->rendezvous.bootstrap()) return {};
   Operation op;
   std::string_view{"barrier"}.copy(op.what, sizeof op.what - 1);
-  const Word ticket = state_->flight_recorder->note(op).ticket;
-  const std::lock_guard lock{state_->bootstrap_mutex};
-  state_->flight_recorder->started(ticket);
-  auto met = state_->met(state_->bootstrap->barrier(state_->timeout_s));
-  state_->flight_recorder->ended(ticket, met.has_value());
-  return met;
+  const Word ticket = state_->observers.recorder()->note(op).ticket;
+  const auto lock = state_->rendezvous.lock();
+  state_->observers.recorder()->started(ticket);
+  auto done = state_->rendezvous.after_rendezvous(
+      state_->rendezvous.bootstrap()->barrier(state_->limits.timeout_s));
+  state_->observers.recorder()->ended(ticket, done.has_value());
+  return done;
 }
 
 Report Communicator::report() const {
-  if (!state_->was_up()) return {};  // nobody is there to answer
-  return state_->report(detail::report_limit_s);
+  if (!state_->was_up()) return {};  // no rank answers
+  return state_->observers.report(detail::report_limit_s);
 }
 
 Result<void> Communicator::finalize() const {
   CCL_CHECK(state_->ready());
   CCL_CHECK(state_->await_calls("finalize"));
-  if (const auto parts = state_->current_levels()) {
+  if (const auto parts = state_->levels.current()) {
     CCL_CHECK(parts->inner.finalize());
     if (parts->outer) CCL_CHECK(parts->outer->finalize());
   }
-  if (state_->bootstrap) {
-    const std::lock_guard lock{state_->bootstrap_mutex};
-    CCL_CHECK(state_->met(state_->bootstrap->finalize(state_->timeout_s)));
+  if (state_->rendezvous.bootstrap()) {
+    const auto lock = state_->rendezvous.lock();
+    CCL_CHECK(state_->rendezvous.after_rendezvous(
+        state_->rendezvous.bootstrap()->finalize(state_->limits.timeout_s)));
   }
-  state_->finalized.store(true, std::memory_order_release);
+  state_->rendezvous.set_finalized();
   return {};
 }
 
 void Communicator::abort(const std::string& why) const {
-  if (!state_->is_own()) return;  // it goes on, elsewhere
-  Error error{Errc::aborted, why, -1, state_->rank};
-  if (!state_->creating && state_->bootstrap) state_->bootstrap->stop_shrink(error);
-  // Who aborts while an operation runs wants to know who holds it up.
-  if (state_->status.ok() && !state_->creating && state_->rank_status().running() != nullptr) {
+  if (!state_->identity.is_own()) return;  // the communicator belongs to another process
+  Error error{Errc::aborted, why, -1, state_->identity.rank()};
+  const bool created = !state_->creation.running();
+  if (created && state_->rendezvous.bootstrap()) {
+    state_->rendezvous.bootstrap()->stop_shrink(error);
+  }
+  // If an operation runs, the error names the rank that is behind.
+  if (state_->status.ok() && created && state_->observers.status().running() != nullptr) {
     const int me = error.peer;
-    error = state_->overdue(std::move(error));
+    error = state_->observers.overdue(std::move(error));
     error.peer = me;
   }
-  state_->fail_all(std::move(error));
+  state_->rendezvous.fail_all(std::move(error));
 }
 
 Index Communicator::memory_budget() const {
-  return state_->budget;
+  return state_->limits.budget;
 }
 Index Communicator::memory_used() const {
-  return state_->used.load();
+  return state_->limits.used.load();
 }
 
 }  // namespace ccl

@@ -1,3 +1,5 @@
+#include "comm/creation.hpp"
+
 #include <ccl/comm/communicator.hpp>
 #include <ccl/comm/log.hpp>
 #include <ccl/detail/runtime/settings.hpp>
@@ -10,77 +12,33 @@
 #include <thread>
 #include <utility>
 
-#include "comm/state.hpp"
-#include "gpu/devices.hpp"
 #include "base/os_error.hpp"
 #include "base/thread.hpp"
 #include "comm/report_signal.hpp"
+#include "comm/state.hpp"
+#include "gpu/devices.hpp"
 #include "topo/graph/p2p_path.hpp"
 
 namespace ccl {
 namespace detail {
 namespace {
-/// Values of `Config` that the settings would not have taken.
-Result<void> check_values(const CommState& state) {
-  const auto bad = [](const char* field, const auto& value, const char* takes) {
-    return fail(Errc::bad_setting,
-                fmt::format("Config::{} is {} (it cannot be); give {}", field, value, takes));
-  };
-  const auto seconds = [](double s) { return s >= 0 && s <= 1e9; };
-  constexpr const char* of_seconds = "seconds, from 0 to 1e9";
-  if (!seconds(state.timeout_s)) return bad("timeout_s", state.timeout_s, of_seconds);
-  if (!seconds(state.init_timeout_s)) {
-    return bad("init_timeout_s", state.init_timeout_s, of_seconds);
-  }
-  if (state.config.device < Config::cpu) {
-    return bad("device", state.config.device, "a CUDA device, Config::cpu or Config::automatic");
-  }
-  if (state.budget < 1) return bad("memory_budget_bytes", state.budget, "1 or more");
-  // Too many are for all ranks to hear of together.
-  const int channels = state.config.channels.value_or(1);
-  if (channels < 1) return bad("channels", channels, "1 or more");
-  return {};
-}
-
-/// What config leaves open comes from the settings.
-Result<void> settle(CommState& state) {
-  const Config& config = state.config;
-  CCL_TRY(state.check, config.check ? Result<bool>{*config.check} : setting_flag("CHECK"));
-  CCL_TRY(state.timeout_s,
-          config.timeout_s ? Result<double>{*config.timeout_s} : setting_seconds("TIMEOUT"));
-  CCL_TRY(state.init_timeout_s, config.init_timeout_s ? Result<double>{*config.init_timeout_s}
-                                                      : setting_seconds("INIT_TIMEOUT"));
-  if (config.device == Config::automatic) {
-    state.config.device = choose_device(0);
-  }
-  if (!config.memory_budget_bytes) {
-    CCL_TRY(const Index given, setting_bytes("MEMORY_BUDGET"));
-    if (given > 0) state.config.memory_budget_bytes = given;
-  }
-  state.budget = config.memory_budget_bytes.value_or(Index{1} << 30);
-  CCL_TRY(state.bounds, channel_bounds(config.min_channels, config.max_channels));
-  CCL_CHECK(check_values(state));
-  constexpr double no_limit_s = 1e8;
-  if (state.init_timeout_s == 0) state.init_timeout_s = no_limit_s;
-  return {};
-}
-
-/// Of the rank that has fewest. Several ranks on one GPU share its multiprocessors; one that only
-/// waits would take the place of the one that it waits for.
+/// Blocks that a launch may have on every rank. Ranks on one GPU share its multiprocessors, because
+/// a block that only waits must not displace the block that it waits for.
 int blocks_of_all(const CommState& state) {
-  int blocks = 128;  // are worth it
-  for (const PeerInfo& peer : state.peers) {
-    blocks = std::min(blocks, peer.multiprocessors / state.ranks_on_gpu);
+  int blocks = 128;  // upper limit of a launch
+  for (const PeerInfo& peer : state.identity.peers()) {
+    blocks = std::min(blocks, peer.multiprocessors / state.device.ranks_on_gpu);
     if (peer.max_blocks > 0) blocks = std::min(blocks, peer.max_blocks);
   }
   return std::max(1, blocks);
 }
 
-/// All ranks on CPUs, or all on GPUs; each GPU has one of them, unless more are asked for.
+/// Fails if some ranks are on CPUs and others on GPUs. Fails if two ranks are on one GPU, unless
+/// CCL_MULTI_RANK_GPU_ENABLE allows it.
 Result<void> check_devices(CommState& state) {
-  const PeerInfo& mine = state.peers[state.rank];
+  const PeerInfo& mine = state.identity.peers()[state.identity.rank()];
   std::map<std::pair<std::uint64_t, std::int64_t>, int> ranks;
-  for (const PeerInfo& other : state.peers) {
+  for (const PeerInfo& other : state.identity.peers()) {
     if ((other.device < 0) != (mine.device < 0)) {
       Error error{Errc::mismatch,
                   fmt::format("rank {} is on {} and rank {} on {}; give all ranks a GPU, or none "
@@ -91,7 +49,7 @@ Result<void> check_devices(CommState& state) {
       return fail(std::move(error));
     }
     int& sharing = ranks[{other.host_hash, other.bus_id}];
-    state.ranks_on_gpu = std::max(state.ranks_on_gpu, ++sharing);
+    state.device.ranks_on_gpu = std::max(state.device.ranks_on_gpu, ++sharing);
     if (mine.device >= 0 && same_gpu(mine, other)) {
       CCL_TRY(const bool allowed, setting_flag("MULTI_RANK_GPU_ENABLE"));
       if (other.rank == mine.rank || allowed) continue;
@@ -108,24 +66,23 @@ Result<void> check_devices(CommState& state) {
 }
 
 Result<void> exchange_peer_info(CommState& state) {
-  CCL_TRY(auto mine, local_peer_info(state.rank, state.config.device));
-  if (state.config.device >= 0) {
+  CCL_TRY(auto mine, local_peer_info(state.identity.rank(), state.identity.config().device));
+  if (state.identity.config().device >= 0) {
     CCL_CHECK(describe_device(mine));
-    CCL_TRY(state.gpu, Gpu::open(state.config.device));
-    state.order = std::make_unique<GpuOrder>(state.gpu);
-    state.status.copy_to(&state.gpu->watched().stop);
-    mine.multiprocessors = state.gpu->multiprocessors();
-    mine.max_blocks = state.bounds.most.value_or(0);
+    CCL_TRY(state.device.gpu, Gpu::open(state.identity.config().device));
+    state.device.order = std::make_unique<GpuOrder>(state.device.gpu);
+    state.status.copy_to(&state.device.gpu->watched().stop);
+    mine.multiprocessors = state.device.gpu->multiprocessors();
+    mine.max_blocks = state.limits.bounds.most.value_or(0);
   }
-  state.peers.resize(state.ranks);
-  state.peers[state.rank] = mine;
-  if (state.bootstrap) {
-    CCL_CHECK(state.bootstrap->all_gather(state.peers.data(), Index{sizeof(PeerInfo)}));
+  state.identity.set_self(mine);
+  if (Bootstrap* const bootstrap = state.rendezvous.bootstrap()) {
+    CCL_CHECK(bootstrap->all_gather(state.identity.gathered_peers(), Index{sizeof(PeerInfo)}));
     CCL_TRY(const Index size, setting_integer("FLIGHT_RECORDER_SIZE"));
-    state.flight_recorder = std::make_unique<FlightRecorder>(int(size));
-    // Its end comes before that of `state`, and with it the end of such calls.
-    state.bootstrap->set_rank_status([&state](std::string_view rendezvous) {
-      RankStatus mine = state.rank_status();
+    state.observers.start_recorder(int(size));
+    // `state` destroys the bootstrap first, so no such call outlives it.
+    bootstrap->set_rank_status([&state](std::string_view rendezvous) {
+      RankStatus mine = state.observers.status();
       mine.rendezvous = rendezvous;
       return pack(mine);
     });
@@ -134,42 +91,46 @@ Result<void> exchange_peer_info(CommState& state) {
   const auto elsewhere = [&mine](const PeerInfo& peer) {
     return peer.host_hash != mine.host_hash && same_fabric(peer, mine);
   };
-  if (std::any_of(state.peers.begin(), state.peers.end(), elsewhere)) state.gpu->use_fabric();
+  const auto& peers = state.identity.peers();
+  if (std::any_of(peers.begin(), peers.end(), elsewhere)) state.device.gpu->use_fabric();
   CCL_CHECK(check_devices(state));
-  if (state.gpu) state.max_blocks = blocks_of_all(state);
+  if (state.device.gpu) state.device.max_blocks = blocks_of_all(state);
   CCL_CHECK(arrange_ranks(state));
   CCL_CHECK(prove_paths(state));
   log_info(LogPart::init, "communicator{}{} of {} ranks is up",
-           state.config.name.empty() ? "" : " ", state.config.name, state.ranks);
+           state.identity.config().name.empty() ? "" : " ", state.identity.config().name,
+           state.identity.ranks());
   return {};
 }
 
 Result<void> meet(CommState& state, std::unique_ptr<Bootstrap> bootstrap) {
-  state.bootstrap = std::move(bootstrap);
+  state.rendezvous.set_bootstrap(std::move(bootstrap));
   auto met = exchange_peer_info(state);
-  // The others hear why this rank leaves.
-  if (!met && state.bootstrap) state.bootstrap->abort(met.error());
+  // The other ranks receive the error of this one.
+  if (!met && state.rendezvous.bootstrap()) state.rendezvous.bootstrap()->abort(met.error());
   return met;
 }
 
 Result<void> start(CommState& state, std::span<const UniqueId> ids) {
-  const LogRank named{state.rank};
+  const LogRank named{state.identity.rank()};
   std::unique_ptr<Bootstrap> bootstrap;
-  if (state.ranks > 1) {
-    CCL_TRY(bootstrap,
-            Bootstrap::join(ids, state.rank, state.ranks, {state.init_timeout_s, &state.status}));
+  if (state.identity.ranks() > 1) {
+    CCL_TRY(bootstrap, Bootstrap::join(ids, state.identity.rank(), state.identity.ranks(),
+                                       {state.limits.init_timeout_s, &state.status}));
   }
   return meet(state, std::move(bootstrap));
 }
 
-/// What all handles of a communicator hold that a thread, which holds it, too, creates.
+/// Owner of the state of a communicator under asynchronous creation, which all its handles share.
+/// Aborts the creation when the last handle is destroyed.
 struct Handles {
   explicit Handles(std::shared_ptr<CommState> of) : state{std::move(of)} {}
   Handles(const Handles&) = delete;
   Handles& operator=(const Handles&) = delete;
   ~Handles() {
-    if (!state->is_own() || !state->creating) return;
-    state->fail_all({Errc::aborted, "its last handle ended while it was created", -1, state->rank});
+    if (!state->identity.is_own() || !state->creation.running()) return;
+    state->rendezvous.fail_all(
+        {Errc::aborted, "its last handle ended while it was created", -1, state->identity.rank()});
   }
   std::shared_ptr<CommState> state;
 };
@@ -182,6 +143,34 @@ Result<void> check_shape(int rank, int ranks) {
                           rank, ranks));
 }
 }  // namespace
+
+bool Creation::fail_while_running(Status& status, const Error& error) {
+  const std::lock_guard lock{mutex_};
+  status.set(error);
+  return running();
+}
+
+void Creation::fail(Error error, Status& status) {
+  failure_ = std::move(error);
+  status.set(*failure_);
+}
+
+void Creation::finish(const Status& status, Bootstrap* bootstrap) {
+  {
+    const std::lock_guard lock{mutex_};
+    running_.store(false, std::memory_order_release);
+  }
+  // A thread that aborted earlier did not use the bootstrap, so this thread sends the error.
+  const auto well = status.result();
+  if (!well && !failure_ && bootstrap != nullptr) bootstrap->abort(well.error());
+  ended_.notify_all();
+}
+
+void Creation::wait() {
+  std::unique_lock lock{mutex_};
+  ended_.wait(lock, [this] { return !running(); });
+}
+
 }  // namespace detail
 
 using detail::CommState;
@@ -203,7 +192,7 @@ Result<Communicator> Communicator::create(std::span<const UniqueId> ids, int ran
   }
   const bool blocking = config.blocking;
   auto state = detail::left_alone_by_forks(new CommState{rank, ranks, std::move(config)});
-  if (auto settled = detail::settle(*state); !settled) {
+  if (auto settled = state->limits.settle(state->identity); !settled) {
     return fail(state->annotate(std::move(settled).error()));
   }
   if (blocking) {
@@ -212,22 +201,12 @@ Result<Communicator> Communicator::create(std::span<const UniqueId> ids, int ran
     }
     return Communicator{std::move(state)};
   }
-  state->creating = true;
+  state->creation.begin();
   const auto finish = [state, own = std::vector<UniqueId>(ids.begin(), ids.end())] {
     if (auto done = detail::start(*state, own); !done) {
-      state->creation_failure = state->annotate(std::move(done).error());
-      state->status.set(*state->creation_failure);
+      state->creation.fail(state->annotate(std::move(done).error()), state->status);
     }
-    {
-      const std::lock_guard lock{state->creation_mutex};
-      state->creating.store(false, std::memory_order_release);
-    }
-    // Who aborted meanwhile, when all was done but this, has left the others to this thread.
-    const auto well = state->status.result();
-    if (!well && !state->creation_failure && state->bootstrap) {
-      state->bootstrap->abort(well.error());
-    }
-    state->created.notify_all();
+    state->creation.finish(state->status, state->rendezvous.bootstrap());
   };
   CCL_TRY(std::thread thread, detail::own_thread("a communicator", finish));
   thread.detach();
@@ -246,7 +225,7 @@ Result<std::vector<Communicator>> Communicator::create_all(int ranks, Config con
     return own;
   };
   std::vector<Result<Communicator>> made(std::size_t(ranks), fail(Errc::internal, "not created"));
-  // Nobody begins before all can: a rank that is missing would only be waited for.
+  // All ranks begin only if every thread could start, because each rank waits for all others.
   std::promise<bool> all_are_there;
   const auto begin = all_are_there.get_future().share();
   Result<void> started;
@@ -265,7 +244,7 @@ Result<std::vector<Communicator>> Communicator::create_all(int ranks, Config con
   if (started) made[0] = create(id, 0, ranks, of_rank(0));
   for (auto& thread : threads) thread.join();
   CCL_CHECK(started);
-  // A rank that only heard of another one's end does not say why.
+  // The error of a rank that another one aborted does not state the cause.
   const auto says_why = [](const Result<Communicator>& one) {
     return !one && one.error().code != Errc::aborted && one.error().code != Errc::peer_lost;
   };
@@ -281,24 +260,24 @@ Result<std::vector<Communicator>> Communicator::create_all(int ranks, Config con
 
 Result<std::optional<Communicator>> Communicator::split(int color, int key, Config config) const {
   CCL_CHECK(state_->ready());
-  if (state_->ranks == 1) {
+  if (state_->identity.ranks() == 1) {
     if (color < 0) return std::optional<Communicator>{};
     CCL_TRY(auto alone, create(UniqueId{}, 0, 1, std::move(config)));
     return std::optional<Communicator>{std::move(alone)};
   }
-  // The child's status must outlive its bootstrap, so the state comes first; rank and size follow.
+  // The status must outlive the bootstrap, so the state is created first. Rank and size follow.
   auto child = detail::left_alone_by_forks(new CommState{0, 1, std::move(config)});
-  if (auto settled = detail::settle(*child); !settled) {
+  if (auto settled = child->limits.settle(child->identity); !settled) {
     return fail(state_->annotate(std::move(settled).error()));
   }
-  const std::lock_guard lock{state_->bootstrap_mutex};
-  auto bootstrap = state_->bootstrap->split(color, key, {child->init_timeout_s, &child->status});
+  const auto lock = state_->rendezvous.lock();
+  auto bootstrap = state_->rendezvous.bootstrap()->split(
+      color, key, {child->limits.init_timeout_s, &child->status});
   if (!bootstrap) return fail(state_->annotate(std::move(bootstrap).error()));
   if (color < 0) return std::optional<Communicator>{};
   if (*bootstrap != nullptr) {
-    child->rank = (*bootstrap)->rank();
-    child->ranks = (*bootstrap)->ranks();
-    if (child->ranks == 1) bootstrap->reset();
+    child->identity.set_rank((*bootstrap)->rank(), (*bootstrap)->ranks());
+    if (child->identity.ranks() == 1) bootstrap->reset();
   }
   if (auto met = detail::meet(*child, *std::move(bootstrap)); !met) {
     return fail(child->annotate(std::move(met).error()));
@@ -309,24 +288,25 @@ Result<std::optional<Communicator>> Communicator::split(int color, int key, Conf
 Result<Communicator> Communicator::shrink(std::span<const int> excluded, Shrink parent,
                                           Config config) const {
   if (auto well = state_->ready(); !well && !state_->was_up()) return fail(std::move(well).error());
-  auto stay = detail::surviving_ranks(state_->rank, state_->ranks, excluded);
+  auto stay = detail::surviving_ranks(state_->identity.rank(), state_->identity.ranks(), excluded);
   if (!stay) return fail(state_->annotate(std::move(stay).error()));
   auto child = detail::left_alone_by_forks(new CommState{0, 1, std::move(config)});
-  if (auto settled = detail::settle(*child); !settled) {
+  if (auto settled = child->limits.settle(child->identity); !settled) {
     return fail(state_->annotate(std::move(settled).error()));
   }
   if (parent == Shrink::abort_parent) {
-    state_->fail_all({Errc::aborted, "shrink ends what runs", -1, state_->rank});
+    state_->rendezvous.fail_all(
+        {Errc::aborted, "shrink ends what runs", -1, state_->identity.rank()});
   }
   std::unique_ptr<detail::Bootstrap> bootstrap;
   if (stay->size() > 1) {
-    auto made = state_->bootstrap->shrink(excluded, {child->init_timeout_s, &child->status});
+    auto made = state_->rendezvous.bootstrap()->shrink(
+        excluded, {child->limits.init_timeout_s, &child->status});
     if (!made) return fail(state_->annotate(std::move(made).error()));
     bootstrap = *std::move(made);
-    child->rank = bootstrap->rank();
-    child->ranks = bootstrap->ranks();
+    child->identity.set_rank(bootstrap->rank(), bootstrap->ranks());
   }
-  // From here on all that stay have it, whatever becomes of it: they are not to go different ways.
+  // All remaining ranks get the communicator now, even if it fails, so that none of them differs.
   if (auto met = detail::meet(*child, std::move(bootstrap)); !met) {
     child->status.set(child->annotate(std::move(met).error()));
   }

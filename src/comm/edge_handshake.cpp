@@ -26,13 +26,14 @@ TransportContext transport_context(CommState& state, GpuArena* arena) {
   TransportContext context;
   context.proxy = &state.proxy;
   context.status = &state.status;
-  context.secret = state.bootstrap->secret();
-  context.deadline_s = state.init_timeout_s;
+  context.secret = state.rendezvous.bootstrap()->secret();
+  context.deadline_s = state.limits.init_timeout_s;
   context.arena = arena;
+  const auto& peers = state.identity.peers();
+  const auto host = peers[std::size_t(state.identity.rank())].host_hash;
   context.local_ranks =
-      int(std::count_if(state.peers.begin(), state.peers.end(), [&](const PeerInfo& peer) {
-        return peer.host_hash == state.peers[std::size_t(state.rank)].host_hash;
-      }));
+      int(std::count_if(peers.begin(), peers.end(),
+                        [host](const PeerInfo& peer) { return peer.host_hash == host; }));
   return context;
 }
 
@@ -48,7 +49,7 @@ Result<void> check_same_transport(const Offer& theirs, int peer, const char* min
 }
 
 namespace {
-/// An end that a rank named, as all are told where the ends do not match.
+/// End of an edge, gathered from all ranks when the ends do not match.
 struct Named {
   std::uint64_t id = 0, channels = 0;
   int peer = -1;
@@ -60,7 +61,8 @@ std::uint64_t mixed(std::uint64_t x) {
   x = (x ^ x >> 27) * 0x94d0'49bb'1331'11ebu;
   return x ^ x >> 31;
 }
-/// 0 over all ranks where each end has its other end.
+/// Checksum of the ends of this rank. All ranks' checksums combine to 0 by exclusive or if each end
+/// has its other end.
 std::uint64_t sum_of(const std::vector<EdgeHandshake>& rendezvous_points, int me) {
   std::uint64_t sum = 0;
   for (const EdgeHandshake& m : rendezvous_points) {
@@ -71,16 +73,16 @@ std::uint64_t sum_of(const std::vector<EdgeHandshake>& rendezvous_points, int me
   return sum;
 }
 
-/// The first end that its peer does not name. Collective.
+/// Returns an error for the first end that its peer does not name. Collective.
 Result<void> find_lone_end(CommState& state, std::string_view name,
                            const std::vector<EdgeHandshake>& rendezvous_points) {
-  const auto ranks = std::size_t(state.ranks), me = std::size_t(state.rank);
+  const auto ranks = std::size_t(state.identity.ranks()), me = std::size_t(state.identity.rank());
   const Index own = Index(rendezvous_points.size());
   std::vector<Index> counts(ranks);
   counts[me] = own;
   const auto gather = [&](void* all, Index bytes) {
-    return state.after_creation(
-        state.bootstrap->all_gather(all, bytes, {}, {"the creation of", name}));
+    return state.rendezvous.after_creation(
+        state.rendezvous.bootstrap()->all_gather(all, bytes, {}, {"the creation of", name}));
   };
   CCL_CHECK(gather(counts.data(), Index{sizeof(Index)}));
   const auto most = std::size_t(*std::max_element(counts.begin(), counts.end()));
@@ -118,7 +120,7 @@ Result<void> swap_handshakes(CommState& state, std::string_view name, const char
                          const Result<void>& so_far, const std::vector<EdgeHandshake>& rendezvous_points) {
   const auto named = [&](Error error, const EdgeHandshake& m) {
     error = root_cause(state, std::move(error));
-    if (error.peer < 0) error.peer = m.peer;  // a rank that was lost is named already
+    if (error.peer < 0) error.peer = m.peer;  // a lost rank is already named
     if (error.transport.empty()) error.transport = transport;
     return fail(state.annotate(std::move(error)));
   };
@@ -132,34 +134,37 @@ Result<void> swap_handshakes(CommState& state, std::string_view name, const char
     }
     return {};
   };
-  // Nobody waits for an edge that its other end refuses.
-  std::uint64_t edges = sum_of(rendezvous_points, state.rank);
+  // No rank waits for an edge that its other end refuses.
+  std::uint64_t edges = sum_of(rendezvous_points, state.identity.rank());
   CCL_CHECK(all_agree(state, name, offer(), &edges));
   if (edges != 0) return find_lone_end(state, name, rendezvous_points);
   const auto connect = [&]() -> Result<void> {
     for (std::size_t i = 0; i < rendezvous_points.size(); ++i) {
       const EdgeHandshake& m = rendezvous_points[i];
-      auto sent = state.bootstrap->send(m.peer, m.id, &offers[i], Index{sizeof(Offer)});
+      auto sent =
+          state.rendezvous.bootstrap()->send(m.peer, m.id, &offers[i], Index{sizeof(Offer)});
       if (!sent) return named(std::move(sent).error(), m);
     }
     for (const EdgeHandshake& m : rendezvous_points) {
-      auto got = state.bootstrap->recv(m.peer, m.id);
-      if (!got) return state.after_creation(named(std::move(got).error(), m));
+      auto got = state.rendezvous.bootstrap()->recv(m.peer, m.id);
+      if (!got) return state.rendezvous.after_creation(named(std::move(got).error(), m));
       Offer theirs;
       std::memcpy(&theirs, got->data(), std::min(got->size(), sizeof theirs));
-      auto made = check_same_transport(theirs, m.peer, m.by, state.rank);
+      auto made = check_same_transport(theirs, m.peer, m.by, state.identity.rank());
       if (made) made = m.connect(theirs.handshake);
       if (!made) {
         Error error = named(std::move(made).error(), m).error();
-        if (error.code == Errc::timed_out) error = state.without_answer(std::move(error));
+        if (error.code == Errc::timed_out) {
+          error = state.rendezvous.without_answer(std::move(error));
+        }
         return fail(std::move(error));
       }
     }
     return {};
   };
-  // An end stays until the other has connected, however soon its owner lets go: all meet once more.
+  // All ranks take one more step together, so that no end closes before the other has connected.
   const Result<void> connected = connect();
-  if (!connected && !state.status.ok()) return connected;  // all have heard
+  if (!connected && !state.status.ok()) return connected;  // all ranks have the error
   return all_agree(state, name, connected);
 }
 

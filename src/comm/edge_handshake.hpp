@@ -11,22 +11,22 @@
 
 namespace ccl::detail {
 
-/// Both ends of an edge give it the same number; one for each composition and direction.
+/// Number of an edge, equal at both ends and unique for each composition and direction.
 inline std::uint64_t edge_id(int composition, int sender, int receiver) {
   return std::uint64_t(composition) << 40 | std::uint64_t(sender) << 20 | std::uint64_t(receiver);
 }
 
-/// One edge to be made with a peer, which has the same with this rank.
+/// An edge to create with a peer, which has the same edge with this rank.
 struct EdgeHandshake {
   int peer;
   std::uint64_t id;
   std::function<Result<Handshake>()> offer;
   std::function<Result<void>(const Handshake& theirs)> connect;
-  const char* by = "";  // the transport that this rank takes for it; both are to take the same
-  std::uint64_t channels = 0;  // those that it wants, mixed; both are to want the same
+  const char* by = "";         // transport of this rank for the edge; must be the same at both ends
+  std::uint64_t channels = 0;  // hash of the channels; must be the same at both ends
 };
 
-/// What an end says: its handshake, and of which transport it is.
+/// Handshake of an end and the name of its transport.
 struct Offer {
   Handshake handshake{};
   char by[16] = {};
@@ -35,21 +35,22 @@ struct Offer {
     transport.copy(by, sizeof by - 1);
   }
 };
-/// That of rank `peer`; it must be of the transport that rank `me` takes.
+/// Fails with `Errc::mismatch` if the offer of rank `peer` is not of the transport `mine` of rank
+/// `me`.
 Result<void> check_same_transport(const Offer& theirs, int peer, const char* mine, int me);
 
-/// A peer that hangs up may only have heard sooner of a rank that died: the bootstrap knows whom.
-/// May wait for two seconds for it.
+/// Returns the error that the other ranks sent, if one arrives within 2 s; else `error`. A peer
+/// that closed its connection may have done so because a third rank died.
 Error root_cause(const CommState& state, Error error);
 
-/// What the communicator lends to the transports of one composition.
+/// Context that the communicator gives to the transports of one composition.
 TransportContext transport_context(CommState& state, GpuArena* arena);
 
-/// Makes edges: all offers first, then all connections. Collective: all ranks of the communicator
-/// call it, with edges or without, and it succeeds on all or fails on all. `so_far`: what a rank
-/// has prepared; who has failed there says so here. `rendezvous_points` are in one order for all ranks:
-/// whoever waits for an edge then waits for a rank that is at an edge before it, so that nobody
-/// waits in a circle. Errors name the peer. The caller holds the bootstrap.
+/// Creates edges: all offers first, then all connections. Succeeds on all ranks or fails on all,
+/// and errors name the peer. Collective, also for ranks without edges; the caller holds the
+/// bootstrap.
+/// - `so_far` is the result of the preparation on this rank. An error fails all ranks.
+/// - `rendezvous_points` must be in one order for all ranks. No ranks then wait for each other in a circle.
 Result<void> swap_handshakes(CommState& state, std::string_view name, const char* transport,
                          const Result<void>& so_far, const std::vector<EdgeHandshake>& rendezvous_points);
 

@@ -17,9 +17,9 @@ namespace ccl::detail {
 
 std::vector<std::vector<int>> ranks_by_host(const CommState& state) {
   std::vector<std::vector<int>> hosts;
-  for (const PeerInfo& peer : state.peers) {
+  for (const PeerInfo& peer : state.identity.peers()) {
     const auto same = [&](const std::vector<int>& host) {
-      return state.peers[std::size_t(host[0])].host_hash == peer.host_hash;
+      return state.identity.peers()[std::size_t(host[0])].host_hash == peer.host_hash;
     };
     const auto found = std::find_if(hosts.begin(), hosts.end(), same);
     if (found == hosts.end()) {
@@ -70,55 +70,37 @@ int Levels::local_of(int rank) const {
 
 namespace {
 
-/// Null: a part that this rank is not in.
+/// Splits off one level. Null if this rank is not in it.
 Result<std::shared_ptr<CommState>> part_of(const Communicator& comm, int color, int key,
                                            Config config) {
   auto made = comm.split(color, key, std::move(config));
   if (!made) return fail(std::move(made).error());
-  return *made ? (*made)->state() : nullptr;
+  return *made ? Access::state(**made) : nullptr;
 }
 
 }  // namespace
 
-std::optional<Error> CommState::failure_of_levels(const Levels& parts) {
-  for (const bool inside : {true, false}) {
-    if (!inside && !parts.outer) continue;
-    CommState& part = *(inside ? parts.inner : *parts.outer).state();
-    if (part.finalized.load(std::memory_order_acquire)) continue;
-    auto well = part.ready();
-    if (well) continue;
-    Error error = std::move(well).error();
-    error.what = fmt::format("between {} (whose ranks have numbers of their own): {}",
-                             inside ? "the ranks of a host" : "hosts", error.what);
-    if (error.peer >= 0 && error.peer < part.ranks) {
-      error.peer = inside ? parts.hosts[std::size_t(parts.host)][std::size_t(error.peer)]
-                          : parts.hosts[std::size_t(error.peer)][std::size_t(parts.local)];
-    }
-    return error;
-  }
-  return {};
-}
-
 Result<std::shared_ptr<const Levels>> levels_of(const Communicator& comm) {
-  CommState& state = *comm.state();
+  CommState& state = *Access::state(comm);
   CCL_CHECK(state.ready());
-  if (state.levels) return state.levels;
+  if (auto made = state.levels.current()) return made;
   auto hosts = ranks_by_host(state);
   const HostShape shape = shape_of(hosts);
   int host = 0;
   for (std::size_t h = 0; h < hosts.size(); ++h) {
-    if (std::binary_search(hosts[h].begin(), hosts[h].end(), state.rank)) host = int(h);
+    if (std::binary_search(hosts[h].begin(), hosts[h].end(), state.identity.rank())) host = int(h);
   }
   const auto& mine = hosts[std::size_t(host)];
-  const int local = int(std::lower_bound(mine.begin(), mine.end(), state.rank) - mine.begin());
+  const int local =
+      int(std::lower_bound(mine.begin(), mine.end(), state.identity.rank()) - mine.begin());
   const auto how = [&](const char* part) {
-    Config config = state.config;
+    Config config = state.identity.config();
     config.blocking = true;
-    config.timeout_s = state.timeout_s;
-    config.init_timeout_s = state.init_timeout_s;
-    config.check = state.check;
-    if (config.memory_budget_bytes) config.memory_budget_bytes = state.budget / 2;
-    config.name = state.config.name.empty() ? part : state.config.name + "/" + part;
+    config.timeout_s = state.limits.timeout_s;
+    config.init_timeout_s = state.limits.init_timeout_s;
+    config.check = state.limits.check;
+    if (config.memory_budget_bytes) config.memory_budget_bytes = state.limits.budget / 2;
+    config.name = config.name.empty() ? part : config.name + "/" + part;
     return config;
   };
   CCL_TRY(const auto inner, part_of(comm, host, local, how("host")));
@@ -127,38 +109,36 @@ Result<std::shared_ptr<const Levels>> levels_of(const Communicator& comm) {
                                     : local == 0 ? 0
                                                  : -1,
                                     host, how("rail")));
-  auto levels = std::make_shared<Levels>(Communicator{inner});
-  if (outer) levels->outer.emplace(outer);
+  auto levels = std::make_shared<Levels>(Access::communicator(inner));
+  if (outer) levels->outer.emplace(Access::communicator(outer));
   levels->host = host;
   levels->local = local;
   levels->even = shape.even;
   levels->host_stride = shape.host_stride;
   levels->local_stride = shape.local_stride;
   levels->hosts = std::move(hosts);
-  const std::lock_guard lock{state.levels_mutex};
-  state.levels = levels;
-  state.has_levels.store(true, std::memory_order_release);
-  return state.levels;
+  state.levels.keep(levels);
+  return levels;
 }
 
 Result<void> agree_on(const Communicator& comm, const std::string& name, const Result<void>& mine) {
-  CommState& state = *comm.state();
-  if (state.ranks == 1) return mine;
-  const std::lock_guard lock{state.bootstrap_mutex};
+  CommState& state = *Access::state(comm);
+  if (state.identity.ranks() == 1) return mine;
+  const auto lock = state.rendezvous.lock();
   return all_agree(state, name, mine);
 }
 
 Result<std::shared_ptr<void>> scratch_of(const Communicator& comm, Index bytes) {
-  CommState& state = *comm.state();
-  if (bytes > state.budget - state.used.load()) {
+  CommState& state = *Access::state(comm);
+  if (bytes > state.limits.budget - state.limits.used.load()) {
     return fail(state.annotate(
         {Errc::over_budget, fmt::format("{} bytes of scratch do not fit (the budget is {}, of "
                                         "which {} are used); raise CCL_MEMORY_BUDGET",
-                                        bytes, state.budget, state.used.load())}));
+                                        bytes, state.limits.budget, state.limits.used.load())}));
   }
   std::shared_ptr<void> memory;
-  if (state.gpu) {
-    GpuArena arena{state.gpu};
+  if (state.device.gpu) {
+    GpuArena arena{state.device.gpu};
     CCL_TRY(GpuBlock block, arena.allocate(std::size_t(bytes)));
     auto kept = std::make_shared<GpuBlock>(std::move(block));
     memory = std::shared_ptr<void>{kept, kept->at()};
@@ -172,21 +152,23 @@ Result<std::shared_ptr<void>> scratch_of(const Communicator& comm, Index bytes) 
     std::memset(at, 0, std::size_t(bytes));
     memory = std::shared_ptr<void>{at, [](void* p) { std::free(p); }};
   }
-  state.used += bytes;
+  state.limits.used += bytes;
   void* const at = memory.get();
-  return std::shared_ptr<void>{at, [memory, bytes, owner = comm.state()->weak_from_this()](void*) {
-                                 if (const auto state = owner.lock()) state->used -= bytes;
-                               }};
+  const auto release = [memory, bytes, owner = state.weak_from_this()](void*) {
+    if (const auto alive = owner.lock()) alive->limits.used -= bytes;
+  };
+  return std::shared_ptr<void>{at, release};
 }
 
 Result<void> shared_failure(const Communicator& comm, Result<void> result) {
   if (result) return result;
-  CCL_CHECK(comm.state()->ready());  // looks at the levels, too
+  CCL_CHECK(Access::state(comm)->ready());  // also fails if a level has failed
   return result;
 }
 
 namespace {
-/// What runs the operation of a composition, named "all_reduce/...", whatever ranks the hosts have.
+/// Names algorithms that run the operation of `composition` on any ranks per host. The name of a
+/// composition begins as in "all_reduce/...".
 std::string_view taking_any(std::string_view composition) {
   if (composition.starts_with("pipeline")) return "a pipeline of World or IntraNode alone";
   const std::string_view op = composition.substr(0, composition.find('/'));
@@ -200,7 +182,7 @@ std::string_view taking_any(std::string_view composition) {
 }  // namespace
 
 Result<void> check_rails(const Communicator& comm, const std::string& name, bool by_rank) {
-  const CommState& state = *comm.state();
+  const CommState& state = *Access::state(comm);
   const auto hosts = ranks_by_host(state);
   const HostShape shape = shape_of(hosts);
   if (!shape.even) {

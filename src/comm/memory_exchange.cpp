@@ -26,22 +26,23 @@ struct End {
 
 Edge even_edge(const CommState& state, int composition, int peer) {
   Edge edge;
-  edge.self = state.peers[std::size_t(state.rank)];
-  edge.peer = state.peers[std::size_t(peer)];
-  edge.side = state.rank < peer ? EdgeSide::sender : EdgeSide::receiver;
+  edge.self = state.identity.peers()[std::size_t(state.identity.rank())];
+  edge.peer = state.identity.peers()[std::size_t(peer)];
+  edge.side = state.identity.rank() < peer ? EdgeSide::sender : EdgeSide::receiver;
   edge.shape = {1, 2, 128};
-  // Wires' edges have their sender first, these the higher rank.
-  edge.id = edge_id(composition, std::max(peer, state.rank), std::min(peer, state.rank));
+  // The higher rank comes first, in the place of the sender of a wire.
+  edge.id = edge_id(composition, std::max(peer, state.identity.rank()),
+                    std::min(peer, state.identity.rank()));
   return edge;
 }
 
 Result<void> share_memory(CommState& state, const MemoryExchange& exchange, const Fd& mine,
                           const Result<void>& so_far) {
   const TransportContext context = transport_context(state, nullptr);
-  std::vector<End> ends(std::size_t(state.ranks));
+  std::vector<End> ends(std::size_t(state.identity.ranks()));
   std::vector<EdgeHandshake> rendezvous_points;
-  for (int p = 0; p < state.ranks; ++p) {
-    if (p == state.rank || !exchange.with(p)) continue;
+  for (int p = 0; p < state.identity.ranks(); ++p) {
+    if (p == state.identity.rank() || !exchange.with(p)) continue;
     End& end = ends[std::size_t(p)];
     const Edge edge = even_edge(state, exchange.composition, p);
     const auto offer = [&, edge]() -> Result<Handshake> {

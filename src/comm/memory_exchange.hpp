@@ -10,22 +10,24 @@
 
 namespace ccl::detail {
 
-/// Shares memory of each rank with others of its host. Collective; the caller holds the bootstrap,
-/// and whether two ranks share is the same at both. The number is one that no other composition
-/// has; `name` and `what` stand in errors.
+/// Arguments of `share_memory`. `composition` is a number that no other composition has. Errors
+/// contain `name` and `what`.
 struct MemoryExchange {
   int composition;
   std::string_view name;
   const char* what;
+  /// True if this rank and `peer` share memory; must be equal on both.
   std::function<bool(int peer)> with;
   /// Called with the memory of each such peer.
   std::function<Result<void>(int peer, const Fd& memory)> take;
 };
-/// `so_far`: what this rank has prepared, `mine` too. Succeeds on all ranks or on none.
+/// Shares the memory `mine` of each rank with other ranks of its host. Succeeds on all ranks or
+/// fails on all. Collective; the caller holds the bootstrap, and `so_far` is the result of
+/// preparing `mine`.
 Result<void> share_memory(CommState& state, const MemoryExchange& exchange, const Fd& mine,
                           const Result<void>& so_far);
 
-/// The edge between this rank and `peer`, whose two ends have no direction.
+/// Returns the edge between this rank and `peer` without a direction.
 Edge even_edge(const CommState& state, int composition, int peer);
 
 }  // namespace ccl::detail

@@ -24,10 +24,10 @@ namespace ccl::detail {
 namespace {
 
 constexpr double longest_copy_s = 2;
-constexpr int max_stuck = 3;          // copies; then none is tried any more
-constexpr int trial_number = 1 << 22;  // in the place of a composition's
+constexpr int max_stuck = 3;          // copies that do not complete; no further copy is tried
+constexpr int trial_number = 1 << 22;  // used as the number of a composition
 
-/// What this process has found out already: paths stay, communicators come and go.
+/// Results of all trials of this process. They remain valid for later communicators.
 class KnownPaths {
  public:
   static KnownPaths& instance() {
@@ -45,7 +45,7 @@ class KnownPaths {
   }
 
  private:
-  // The memory of one process is mapped in another way than that of two.
+  // Memory within a process is mapped by another method than memory of another process.
   using Key = std::tuple<std::int64_t, std::uint64_t, std::int64_t, bool>;
   static Key key(const PeerInfo& from, const PeerInfo& to) {
     return {from.bus_id, to.host_hash, to.bus_id, from.pid_hash == to.pid_hash};
@@ -54,17 +54,17 @@ class KnownPaths {
   std::map<Key, PathFault> known_;
 };
 
-/// Ranks that may address each other: of one NVLink domain over several hosts, else of one host.
+/// Identifies ranks that may address each other: an NVLink domain of several hosts, or one host.
 std::uint64_t domain_of(const PeerInfo& peer) {
   return peer.fabric != 0 ? peer.fabric : peer.host_hash;
 }
 
-/// One rank's part in the trials of its host or NVLink domain.
+/// Trials of one rank with the other ranks of its host or NVLink domain.
 class P2pProbe {
  public:
   explicit P2pProbe(CommState& state)
-      : state_{state}, me_{state.peers[std::size_t(state.rank)]}, table_{0} {
-    for (const PeerInfo& peer : state.peers) {
+      : state_{state}, me_{state.identity.peers()[std::size_t(state.identity.rank())]}, table_{0} {
+    for (const PeerInfo& peer : state.identity.peers()) {
       if (domain_of(peer) == domain_of(me_)) locals_.push_back(peer.rank);
     }
     place_ = place_of(me_.rank);
@@ -74,14 +74,14 @@ class P2pProbe {
   Result<void> run() {
     const auto begin = std::chrono::steady_clock::now();
     CCL_CHECK(exchange(say_all()));
-    std::vector<int> peers;  // places; each rank begins with the one behind it
+    std::vector<int> peers;  // places; each rank begins with the next place
     for (int d = 1; d < table_.places(); ++d) {
       const int p = (place_ + d) % table_.places();
       if (table_.to_try(place_, p)) peers.push_back(p);
     }
     if (untried_) {
       if (!peers.empty()) CCL_CHECK(try_all(peers));
-      CCL_CHECK(exchange({}));  // then all have done with each other's memory
+      CCL_CHECK(exchange({}));  // then no rank uses the memory of another one
       for (const int p : peers) {
         KnownPaths::instance().put(me_, peer(p), table_.fault(place_, p));
       }
@@ -98,10 +98,10 @@ class P2pProbe {
     return int(std::find(locals_.begin(), locals_.end(), rank) - locals_.begin());
   }
   const PeerInfo& peer(int place) const {
-    return state_.peers[std::size_t(locals_[std::size_t(place)])];
+    return state_.identity.peers()[std::size_t(locals_[std::size_t(place)])];
   }
 
-  /// What this rank knows without any trial.
+  /// Fills the row of this rank with all that needs no trial.
   Result<void> say_all() {
     CCL_TRY(const bool check, setting_flag("P2P_CHECK"));
     CCL_TRY(const bool no_relays, setting_flag("NVB_DISABLE"));
@@ -136,22 +136,22 @@ class P2pProbe {
     return {};
   }
 
-  /// Every rank's bytes to every other. A rank that cannot go on says so in the place of its own.
+  /// Gathers the rows of all ranks. A rank that has failed marks its own place.
   Result<void> exchange(const Result<void>& mine) {
     std::map<cuda::std::uint64_t, std::size_t> met;
     std::size_t most = 0;
-    for (const PeerInfo& p : state_.peers) most = std::max(most, ++met[domain_of(p)]);
-    std::vector<std::uint8_t> all(most * std::size_t(state_.ranks));
+    for (const PeerInfo& p : state_.identity.peers()) most = std::max(most, ++met[domain_of(p)]);
+    std::vector<std::uint8_t> all(most * std::size_t(state_.identity.ranks()));
     const auto row = [&](int rank) { return all.data() + std::size_t(rank) * most; };
     constexpr std::uint8_t lane_failure = 0xff;
     for (int p = 0; p < table_.places(); ++p) {
-      row(state_.rank)[p] = p == place_ ? (mine ? 0 : lane_failure) : table_.at(place_, p).byte();
+      row(me_.rank)[p] = p == place_ ? (mine ? 0 : lane_failure) : table_.at(place_, p).byte();
     }
-    CCL_CHECK(state_.bootstrap->all_gather(all.data(), Index(most)));
+    CCL_CHECK(state_.rendezvous.bootstrap()->all_gather(all.data(), Index(most)));
     met.clear();
     bool well = true;
     untried_ = false;
-    for (const PeerInfo& p : state_.peers) {
+    for (const PeerInfo& p : state_.identity.peers()) {
       const std::size_t place = met[domain_of(p)]++;
       const std::uint8_t* const bytes = row(p.rank);
       well = well && bytes[place] != lane_failure;
@@ -159,7 +159,7 @@ class P2pProbe {
         if (q == place) continue;
         const PathReport said = PathReport::of(bytes[q]);
         untried_ = untried_ || said.untried;
-        // Rows are as long as those of the domain with most ranks.
+        // All rows have the length of the largest domain.
         const bool here = domain_of(p) == domain_of(me_) && int(q) < table_.places();
         if (here) table_.at(int(place), int(q)) = said;
       }
@@ -174,30 +174,30 @@ class P2pProbe {
     PathObservation seen;
     bool offered = false;
   };
-  /// What travels between the two: an offer, then whether all is written.
+  /// Message of a trial: first the offer, then the result of writing.
   struct Note {
     bool well = false;
     Handshake handshake{};
   };
   static std::uint64_t tag(int from, int to) { return edge_id(trial_number, from, to); }
   Result<void> tell(const Trial& trial, const Note& note) {
-    return state_.bootstrap->send(peer(trial.place).rank, tag(me_.rank, peer(trial.place).rank),
-                                  &note, sizeof note);
+    const int to = peer(trial.place).rank;
+    return state_.rendezvous.bootstrap()->send(to, tag(me_.rank, to), &note, sizeof note);
   }
   Result<Note> hear(const Trial& trial) {
-    CCL_TRY(const auto got,
-            state_.bootstrap->recv(peer(trial.place).rank, tag(peer(trial.place).rank, me_.rank)));
+    const int from = peer(trial.place).rank;
+    CCL_TRY(const auto got, state_.rendezvous.bootstrap()->recv(from, tag(from, me_.rank)));
     Note note;
     std::memcpy(&note, got.data(), std::min(got.size(), sizeof note));
     return note;
   }
 
-  /// A block for the words to write, one for what is read back, and one for each rank that writes
-  /// here.
+  /// Offset of the block that `place` writes. Before these are a block with the words to write and
+  /// a block for the words that are read back.
   std::size_t slot_of(int place) const { return std::size_t(2 + place) * path_trial_bytes; }
 
   Result<void> prepare() {
-    CCL_TRY(copies_, TrialCopies::make(state_.gpu, longest_copy_s));
+    CCL_TRY(copies_, TrialCopies::make(state_.device.gpu, longest_copy_s));
     CCL_TRY(block_, arena_.allocate(slot_of(table_.places())));
     for (Word i = 0; i < path_trial_bytes / sizeof(Word); ++i) {
       copies_->staging()[i] = trial_word(Word(place_), i);
@@ -206,14 +206,14 @@ class P2pProbe {
     (void)us;
     return {};
   }
-  /// Behind a copy that did not end, others go on another stream. What it uses is left to it.
+  /// Replaces the stream after a copy that did not complete. The memory of that copy is not freed.
   Result<void> refresh() {
     if (copies_ && copies_->stuck()) {
       leave(std::shared_ptr<TrialCopies>{std::move(copies_)});
       leave(block_.memory);
       for (const Trial& trial : trials_) leave(trial.mapping.theirs().memory);
       if (++stuck_ < max_stuck) {
-        CCL_TRY(copies_, TrialCopies::make(state_.gpu, longest_copy_s));
+        CCL_TRY(copies_, TrialCopies::make(state_.device.gpu, longest_copy_s));
       }
     }
     if (copies_) return {};
@@ -279,7 +279,7 @@ class P2pProbe {
     trial.seen.detail = done.error().what;
   }
 
-  /// Whether the peer should find the words in its memory.
+  /// Writes the words to the peer. True if the peer should find them in its memory.
   bool write(Trial& trial) {
     saw(trial, PathFault::failed, refresh());
     if (trial.seen.fault != PathFault::none) return false;
@@ -310,18 +310,18 @@ class P2pProbe {
     }
   }
 
-  /// What it all comes to, between this rank and each other of its domain.
+  /// Sets the path between this rank and each other rank of its domain.
   void decide_paths() {
     for (int p = 0; p < table_.places(); ++p) {
       if (p == place_) continue;
-      PeerInfo::LinkPreference& way = state_.peers[std::size_t(locals_[std::size_t(p)])].way;
+      PeerInfo::LinkPreference& way = state_.identity.way_to(locals_[std::size_t(p)]);
       way.fault = int(table_.fault(place_, p));
       const int between = table_.relay(place_, p);
       if (between < 0) continue;
       way.relay = peer(between).rank;
       way.relay_bus_id = peer(between).bus_id;
-      way.avoid_p2p = false;     // which is of the way without it
-      if (p < place_) continue;  // one of the two says it
+      way.avoid_p2p = false;     // holds only without the relay
+      if (p < place_) continue;  // the other rank logs it
       log_info(LogPart::p2p, "ranks {} and {} send each other through memory of GPU {}, of rank {}",
                me_.rank, peer(p).rank, bus_id_text(way.relay_bus_id), way.relay);
     }
@@ -329,13 +329,13 @@ class P2pProbe {
 
   CommState& state_;
   const PeerInfo me_;
-  std::vector<int> locals_;  // ranks of its domain
+  std::vector<int> locals_;  // ranks of the domain
   int place_ = 0;            // of this rank among them
   PathTable table_;
-  bool untried_ = false;  // some path of some host
+  bool untried_ = false;  // true if any rank has an untried path
   int stuck_ = 0;
   std::unique_ptr<TrialCopies> copies_;
-  GpuArena arena_{state_.gpu};
+  GpuArena arena_{state_.device.gpu};
   GpuBlock block_;
   std::vector<Trial> trials_;
 };
@@ -343,7 +343,7 @@ class P2pProbe {
 }  // namespace
 
 Result<void> prove_paths(CommState& state) {
-  if (!state.gpu || state.ranks == 1) return {};
+  if (!state.device.gpu || state.identity.ranks() == 1) return {};
   return P2pProbe{state}.run();
 }
 

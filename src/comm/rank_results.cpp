@@ -23,7 +23,8 @@ Result<void> sum_up(CommState& state, std::string_view name, const Result<void>&
   const auto refused =
       std::find_if(all.begin(), all.end(), [](const RankResult& v) { return v.code != 0; });
   if (refused == all.end()) return {};
-  (void)state.bootstrap->barrier();  // who cannot meet any more has its error all the same
+  // A rank whose barrier fails still returns its own error.
+  (void)state.rendezvous.bootstrap()->barrier();
   if (!mine) return fail(state.annotate(mine.error()));
   const int rank = int(refused - all.begin());
   Error error;
@@ -37,12 +38,12 @@ Result<void> sum_up(CommState& state, std::string_view name, const Result<void>&
 
 Result<void> all_agree(CommState& state, std::string_view name, const Result<void>& mine,
                        std::uint64_t* edges) {
-  std::vector<RankResult> all(std::size_t(state.ranks));
-  RankResult& own = all[std::size_t(state.rank)];
+  std::vector<RankResult> all(std::size_t(state.identity.ranks()));
+  RankResult& own = all[std::size_t(state.identity.rank())];
   own = verdict_of(mine);
   if (edges != nullptr) own.edges = *edges;
-  auto met = state.after_creation(state.bootstrap->all_gather(all.data(), Index{sizeof(RankResult)}, {},
-                                                             {"the creation of", name}));
+  auto met = state.rendezvous.after_creation(state.rendezvous.bootstrap()->all_gather(
+      all.data(), Index{sizeof(RankResult)}, {}, {"the creation of", name}));
   if (!met) return fail(mine ? std::move(met).error() : state.annotate(mine.error()));
   if (edges != nullptr) {
     *edges = 0;

@@ -11,7 +11,7 @@
 
 namespace ccl::detail {
 
-/// How one rank fared in something that all do or none, as it tells the others.
+/// Result of one rank in a step that must succeed on all ranks; exchanged between ranks.
 struct RankResult {
   int code = 0;  // Errc
   int peer = -1;
@@ -23,14 +23,13 @@ struct RankResult {
 static_assert(std::is_trivially_copyable_v<RankResult>);
 
 RankResult verdict_of(const Result<void>& mine);
-/// What the ranks' verdicts come to here, one for each rank: nothing, this rank's own error, or one
-/// of the first rank that refused, which names it and says its words. `name` is what was to be
-/// made. Collective: where a rank refused, all have heard so when this returns, and may leave. The
-/// caller holds the bootstrap.
+/// Returns the common result of all ranks. If a rank has failed, returns the error of this rank, or
+/// else that of the first failed rank, and acts as a barrier. `name` names the object to be
+/// created. Collective; the caller holds the bootstrap.
 Result<void> sum_up(CommState& state, std::string_view name, const Result<void>& mine,
                     const std::vector<RankResult>& all);
-/// Collective: succeeds on all ranks or fails on all. Also a barrier. The caller holds the
-/// bootstrap. `edges`, if given, becomes that of all ranks by exclusive or.
+/// Succeeds on all ranks or fails on all, and acts as a barrier. Sets `edges`, which is optional,
+/// to the exclusive or over all ranks. Collective; the caller holds the bootstrap.
 Result<void> all_agree(CommState& state, std::string_view name, const Result<void>& mine,
                        std::uint64_t* edges = nullptr);
 

@@ -15,18 +15,18 @@
 namespace ccl::detail {
 namespace {
 
-std::atomic<int> signals{0};  // that have come; the handler does no more than count
+std::atomic<int> signals{0};  // received; the handler only counts them
 static_assert(std::atomic<int>::is_always_lock_free);
 
 void count_signal(int) {
   signals.fetch_add(1, std::memory_order_relaxed);
 }
 
-// With the engine's mutex.
+// Communicators that log reports. The engine's mutex guards it.
 struct Listeners {
   std::vector<std::weak_ptr<CommState>> states;
   int seen = 0;
-  int pid = 0;  // whose engine ticks for them: a fork's does not
+  int pid = 0;  // process whose engine calls `tick`; differs in a forked child
 };
 Listeners& listeners() {
   static auto& all = *new Listeners;
@@ -35,19 +35,19 @@ Listeners& listeners() {
 
 bool tick() {
   Listeners& all = listeners();
-  // Only looked at: the last handle must not end here, with the engine's mutex held.
+  // Locks no pointer, because the last owner must not be destroyed under the engine's mutex.
   std::erase_if(all.states, [](const auto& state) { return state.expired(); });
   if (all.states.empty()) all.pid = 0;
   const int now = signals.load(std::memory_order_relaxed);
   if (now != all.seen) {
     all.seen = now;
-    // Answers come through the engine's thread, so another one has to wait for them.
+    // The engine's thread receives the answers, so another thread waits for them.
     auto thread = own_thread("reports", [states = all.states] {
       for (const auto& weak : states) {
         const auto state = weak.lock();
         if (!state || !state->was_up()) continue;
-        const LogRank named{state->rank};
-        state->log_report(state->report(report_limit_s), LogLevel::warn);
+        const LogRank named{state->identity.rank()};
+        Observers::log_report(state->observers.report(report_limit_s), LogLevel::warn);
       }
     });
     if (thread) {

@@ -8,8 +8,7 @@ namespace ccl::detail {
 
 struct CommState;
 
-/// Where CCL_REPORT_SIGNAL names a signal: each time the process gets it, `state` logs a report of
-/// what its ranks do, until it is gone.
+/// Makes `state` log a report each time the process receives the signal CCL_REPORT_SIGNAL.
 Result<void> report_on_signal(std::weak_ptr<CommState> state);
 
 }  // namespace ccl::detail

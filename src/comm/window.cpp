@@ -20,32 +20,32 @@ namespace {
 
 constexpr const char* window_name = "a window";
 
-/// What a rank tells the others of its part.
+/// Memory of one rank in a window, exchanged between ranks.
 struct Part {
   Word address = 0;
   Index bytes = 0;
-  int shared = 0;  // host memory that has a descriptor
+  int shared = 0;  // 1 for host memory with a file descriptor
 };
 
 Result<void> check_part(const CommState& state, const void* data, Index bytes) {
   if (data != nullptr && bytes > 0) return {};
   return fail(Errc::invalid_argument,
               fmt::format("rank {} gave a window {} bytes at {}; give every rank memory of its own",
-                          state.rank, bytes, data));
+                          state.identity.rank(), bytes, data));
 }
 
 Result<void> check_parts(const CommState& state, const std::vector<Part>& parts) {
-  const Part& mine = parts[std::size_t(state.rank)];
-  for (int p = 0; p < state.ranks; ++p) {
+  const Part& mine = parts[std::size_t(state.identity.rank())];
+  for (int p = 0; p < state.identity.ranks(); ++p) {
     const Part& theirs = parts[std::size_t(p)];
-    const PeerInfo& self = state.peers[std::size_t(state.rank)];
-    const PeerInfo& peer = state.peers[std::size_t(p)];
+    const PeerInfo& self = state.identity.peers()[std::size_t(state.identity.rank())];
+    const PeerInfo& peer = state.identity.peers()[std::size_t(p)];
     Error error{Errc::mismatch, ""};
     error.peer = p;
     if (theirs.bytes != mine.bytes) {
       error.what =
           fmt::format("the ranks' parts of a window differ: rank {} gave {} bytes, rank {} gave {}",
-                      p, theirs.bytes, state.rank, mine.bytes);
+                      p, theirs.bytes, state.identity.rank(), mine.bytes);
       return fail(std::move(error));
     }
     if (self.host_hash != peer.host_hash) {
@@ -56,52 +56,47 @@ Result<void> check_parts(const CommState& state, const std::vector<Part>& parts)
           p, peer.host);
       return fail(std::move(error));
     }
-    if (!state.gpu && self.pid_hash != peer.pid_hash && theirs.shared == 0) {
+    if (!state.device.gpu && self.pid_hash != peer.pid_hash && theirs.shared == 0) {
       error.code = Errc::not_supported;
       error.what = fmt::format(
           "rank {}'s memory cannot be mapped by rank {} (a process's own memory has no "
           "descriptor); make the window of SharedMemory on all ranks",
-          p, state.rank);
+          p, state.identity.rank());
       return fail(std::move(error));
     }
   }
   return {};
 }
 
-void enlist(CommState& state, const std::shared_ptr<WindowState>& made) {
-  const std::lock_guard lock{state.windows_mutex};
-  std::erase_if(state.windows, [&](const auto& w) { return w.expired() || w.lock() == made; });
-  state.windows.push_back(made);
-}
-
-/// One rank's registration.
+/// Registration of a window on one rank.
 class Maker {
  public:
   Maker(CommState& state, std::shared_ptr<WindowState> made, std::shared_ptr<SharedBlock> own)
       : state_{state}, made_{std::move(made)}, own_{std::move(own)} {}
 
   Result<void> run() {
-    const int me = state_.rank, ranks = state_.ranks;
+    const int me = state_.identity.rank(), ranks = state_.identity.ranks();
     made_->number = Word(number_) + 1;
     std::vector<Part> parts(std::size_t(ranks), Part{});
     Part& mine = parts[std::size_t(me)];
     mine = {reinterpret_cast<Word>(made_->base), made_->bytes, int(own_ && own_->file)};
-    const std::lock_guard lock{state_.bootstrap_mutex};
+    const auto lock = state_.rendezvous.lock();
     const Result<void> good = check_part(state_, made_->base, made_->bytes);
     CCL_CHECK(all_agree(state_, window_name, good));
-    CCL_CHECK(state_.after_creation(state_.bootstrap->all_gather(
+    CCL_CHECK(state_.rendezvous.after_creation(state_.rendezvous.bootstrap()->all_gather(
         parts.data(), Index{sizeof(Part)}, {}, {"the creation of", window_name})));
     for (int p = 0; p < ranks; ++p) {
       made_->at[std::size_t(p)] = reinterpret_cast<std::byte*>(parts[std::size_t(p)].address);
     }
     Result<void> so_far = check_parts(state_, parts);
-    if (state_.gpu) return on_gpu(so_far);
+    if (state_.device.gpu) return on_gpu(so_far);
     return on_host(so_far);
   }
 
  private:
   bool elsewhere(int p) const {
-    return state_.peers[std::size_t(p)].pid_hash != state_.peers[std::size_t(state_.rank)].pid_hash;
+    const auto& peers = state_.identity.peers();
+    return peers[std::size_t(p)].pid_hash != peers[std::size_t(state_.identity.rank())].pid_hash;
   }
 
   Result<void> on_gpu(Result<void> so_far) {
@@ -113,26 +108,26 @@ class Maker {
         return {};
       }
       bool others = false;
-      for (int p = 0; p < state_.ranks; ++p) others |= elsewhere(p);
+      for (int p = 0; p < state_.identity.ranks(); ++p) others |= elsewhere(p);
       CCL_TRY(block.memory,
-              GpuMemory::borrow(state_.gpu, made_->base, std::size_t(made_->bytes), others));
+              GpuMemory::borrow(state_.device.gpu, made_->base, std::size_t(made_->bytes), others));
       block.offset = std::size_t(made_->base - block.memory->base());
       return {};
     };
     const Result<void> prepared = prepare();
     made_->holds->gpu.push_back(block);
-    GpuArena arena{state_.gpu};
+    GpuArena arena{state_.device.gpu};
     const TransportContext context = transport_context(state_, &arena);
-    std::vector<P2pMapping> mappings(std::size_t(state_.ranks));
+    std::vector<P2pMapping> mappings(std::size_t(state_.identity.ranks()));
     std::vector<EdgeHandshake> rendezvous_points;
-    for (int p = 0; p < state_.ranks; ++p) {
-      if (p == state_.rank) continue;
+    for (int p = 0; p < state_.identity.ranks(); ++p) {
+      if (p == state_.identity.rank()) continue;
       const Edge edge = even_edge(state_, number_, p);
-      const int low = std::min(p, state_.rank), high = std::max(p, state_.rank);
+      const auto [low, high] = std::minmax({p, state_.identity.rank()});
       P2pMapping& mapping = mappings[std::size_t(p)];
       const auto offer = [&, edge, low, high]() -> Result<Handshake> {
-        CCL_CHECK(P2pTransport::can_address(state_.peers[std::size_t(low)],
-                                            state_.peers[std::size_t(high)]));
+        CCL_CHECK(P2pTransport::can_address(state_.identity.peers()[std::size_t(low)],
+                                            state_.identity.peers()[std::size_t(high)]));
         CCL_TRY(mapping, P2pMapping::make(context, edge, block, std::size_t(made_->bytes), false));
         return mapping.handshake();
       };
@@ -148,38 +143,38 @@ class Maker {
     return prove();
   }
 
-  /// Reads through every mapping what its owner has just written: an allocation that is not mapped
-  /// from its begin on, or a path that does not work, is an error that names the peer.
+  /// Writes a token to the own memory and reads all tokens through the mappings. Fails with
+  /// `Errc::not_supported` and the peer if a mapping has another offset or its path does not work.
   Result<void> prove() {
     const auto size = std::min<std::size_t>(sizeof(Word), std::size_t(made_->bytes));
     const auto token_of = [this](int rank) {
       return (0x5ca1ab1e'00000000u + Word(rank) * 0x01010101u) ^ Word(number_) << 32;
     };
     Word before = 0;
-    const Word mine = token_of(state_.rank);
-    auto done = state_.gpu->get(&before, made_->base, size);
-    if (done) done = state_.gpu->put(made_->base, &mine, size);
+    const Word mine = token_of(state_.identity.rank());
+    auto done = state_.device.gpu->get(&before, made_->base, size);
+    if (done) done = state_.device.gpu->put(made_->base, &mine, size);
     done = all_agree(state_, window_name, done);
     if (!done) return done;
     const auto look = [&]() -> Result<void> {
-      for (int p = 0; p < state_.ranks; ++p) {
+      for (int p = 0; p < state_.identity.ranks(); ++p) {
         Word seen = 0;
         const Word want = token_of(p);
-        CCL_CHECK(state_.gpu->get(&seen, made_->at[std::size_t(p)], size));
+        CCL_CHECK(state_.device.gpu->get(&seen, made_->at[std::size_t(p)], size));
         if (std::memcmp(&seen, &want, size) == 0) continue;
         Error error{Errc::not_supported,
                     fmt::format("the memory of rank {} does not appear where rank {} has mapped it "
                                 "(a small allocation that shares its pages, or an IOMMU in the "
                                 "way); take SharedMemory, or an allocation of 2 MiB or more",
-                                p, state_.rank)};
+                                p, state_.identity.rank())};
         error.peer = p;
         return fail(std::move(error));
       }
       return {};
     };
     done = all_agree(state_, window_name, look());
-    const auto restored = state_.gpu->put(made_->base, &before, size);
-    if (done && restored) enlist(state_, made_);  // before any rank uses it
+    const auto restored = state_.device.gpu->put(made_->base, &before, size);
+    if (done && restored) state_.observers.add(made_);  // before any rank uses it
     return all_agree(state_, window_name, done ? restored : done);
   }
 
@@ -199,44 +194,44 @@ class Maker {
   CommState& state_;
   std::shared_ptr<WindowState> made_;
   std::shared_ptr<SharedBlock> own_;
-  int number_ = state_.compositions.fetch_add(1);  // edges have numbers of their own
+  int number_ = state_.rendezvous.next_composition();  // a number of its own for the edges
 };
 
 Result<std::shared_ptr<WindowState>> make_window(const Communicator& comm, std::byte* data,
                                                  Index bytes, std::shared_ptr<SharedBlock> own) {
-  CommState& state = *comm.state();
+  CommState& state = *Access::state(comm);
   CCL_CHECK(state.ready());
   auto made = left_alone_by_forks(new WindowState{comm});
   made->base = data;
   made->bytes = bytes;
-  made->at.assign(std::size_t(state.ranks), data);
+  made->at.assign(std::size_t(state.identity.ranks()), data);
   made->holds->own = own;
-  if (state.ranks == 1) {
+  if (state.identity.ranks() == 1) {
     if (auto good = check_part(state, data, bytes); !good) {
       return fail(state.annotate(std::move(good).error()));
     }
   } else if (auto done = Maker{state, made, std::move(own)}.run(); !done) {
     return fail(state.annotate(std::move(done).error()));
   }
-  enlist(state, made);
+  state.observers.add(made);
   return made;
 }
 
 }  // namespace
 
 WindowState::~WindowState() {
-  CommState& state = *comm.state();
-  if (state.gpu && holds) state.order->retire(std::move(holds));
+  CommState& state = *Access::state(comm);
+  if (state.device.gpu && holds) state.device.order->retire(std::move(holds));
 }
 
 bool lies_in_window(const Communicator& comm, const void* data, Index bytes) {
-  return bytes > 0 && find_window(*comm.state(), data, bytes) != nullptr;
+  return bytes > 0 && find_window(*Access::state(comm), data, bytes) != nullptr;
 }
 
 std::shared_ptr<const WindowState> find_window(CommState& state, const void* data, Index bytes) {
   const auto* const begin = static_cast<const std::byte*>(data);
-  const std::lock_guard lock{state.windows_mutex};
-  for (const auto& weak : state.windows) {
+  const auto lock = state.observers.lock_windows();
+  for (const auto& weak : state.observers.windows()) {
     auto window = weak.lock();
     if (window && window->holds && begin >= window->base &&
         begin + bytes <= window->base + window->bytes) {
@@ -247,8 +242,8 @@ std::shared_ptr<const WindowState> find_window(CommState& state, const void* dat
 }
 
 std::shared_ptr<const WindowState> find_window(CommState& state, Word number) {
-  const std::lock_guard lock{state.windows_mutex};
-  for (const auto& weak : state.windows) {
+  const auto lock = state.observers.lock_windows();
+  for (const auto& weak : state.observers.windows()) {
     auto window = weak.lock();
     if (window && window->holds && window->number == number) return window;
   }
@@ -258,7 +253,7 @@ std::shared_ptr<const WindowState> find_window(CommState& state, Word number) {
 }  // namespace detail
 
 Result<SharedMemory> SharedMemory::allocate(const Communicator& comm, Index bytes) {
-  detail::CommState& state = *comm.state();
+  detail::CommState& state = *detail::Access::state(comm);
   CCL_CHECK(state.ready());
   if (bytes <= 0) {
     return fail(state.annotate(
@@ -266,8 +261,8 @@ Result<SharedMemory> SharedMemory::allocate(const Communicator& comm, Index byte
   }
   auto block = std::make_shared<detail::SharedBlock>();
   block->bytes = bytes;
-  if (state.gpu) {
-    auto memory = detail::GpuMemory::allocate(state.gpu, std::size_t(bytes));
+  if (state.device.gpu) {
+    auto memory = detail::GpuMemory::allocate(state.device.gpu, std::size_t(bytes));
     if (!memory) return fail(state.annotate(std::move(memory).error()));
     block->gpu.memory = *std::move(memory);
     return SharedMemory{std::move(block)};
@@ -287,7 +282,7 @@ Result<SharedMemory> SharedMemory::allocate(const Communicator& comm, Index byte
 }
 
 std::byte* SharedMemory::data() const {
-  return block_ ? block_->data() : nullptr;  // none if moved from
+  return block_ ? block_->data() : nullptr;  // null if moved from
 }
 Index SharedMemory::bytes() const {
   return block_ ? block_->bytes : 0;
@@ -304,7 +299,8 @@ Result<Window> Window::create(const Communicator& comm, const SharedMemory& memo
 }
 
 std::shared_ptr<detail::WindowState> Window::moved_from() noexcept {
-  static auto* const state = new detail::WindowState{Communicator{detail::moved_from()}};
+  static auto* const state =
+      new detail::WindowState{detail::Access::communicator(detail::moved_from())};
   return {std::shared_ptr<void>{}, state};
 }
 
@@ -323,26 +319,26 @@ std::byte* Window::at(int rank) const {
 }
 
 Result<void> Window::close() const {
-  detail::CommState& state = *state_->comm.state();
+  detail::CommState& state = *detail::Access::state(state_->comm);
   std::shared_ptr<detail::WindowState::Holds> holds;
   {
-    const std::lock_guard lock{state.windows_mutex};
+    const auto lock = state.observers.lock_windows();
     holds = std::move(state_->holds);
-    for (int p = 0; p < state.ranks; ++p) {
-      if (p != state.rank) state_->at[std::size_t(p)] = nullptr;
+    for (int p = 0; p < state.identity.ranks(); ++p) {
+      if (p != state.identity.rank()) state_->at[std::size_t(p)] = nullptr;
     }
   }
   if (auto ended = state.await_calls("a window's close"); !ended) {
-    const std::lock_guard lock{state.windows_mutex};
-    state_->holds = std::move(holds);  // until the last handle goes
+    const auto lock = state.observers.lock_windows();
+    state_->holds = std::move(holds);  // until the last handle is destroyed
     return ended;
   }
   if (holds) {
     holds->gpu.clear();
     holds->host.clear();
   }
-  if (state.ranks == 1) return {};
-  const std::lock_guard lock{state.bootstrap_mutex};
+  if (state.identity.ranks() == 1) return {};
+  const auto lock = state.rendezvous.lock();
   return detail::all_agree(state, detail::window_name, {});
 }
 

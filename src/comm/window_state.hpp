@@ -11,7 +11,7 @@
 
 namespace ccl::detail {
 
-/// On a GPU `gpu`, else the mapping of `file`.
+/// Shared memory: `gpu` on a GPU, else `host`, the mapping of `file`.
 struct SharedBlock {
   GpuBlock gpu;
   Mapping host;
@@ -20,7 +20,7 @@ struct SharedBlock {
   std::byte* data() const { return gpu.memory ? gpu.at() : host.base(); }
 };
 
-/// What all handles of one rank's window share.
+/// State that all handles of one rank's window share.
 struct WindowState {
   explicit WindowState(Communicator of) : comm{std::move(of)} {}
   ~WindowState();
@@ -28,10 +28,10 @@ struct WindowState {
   WindowState& operator=(const WindowState&) = delete;
 
   Communicator comm;
-  Word number = 0;  // from 1 on, the same on all ranks
+  Word number = 0;  // starts at 1, equal on all ranks
   std::byte* base = nullptr;
   Index bytes = 0;
-  std::vector<std::byte*> at;  // of each rank, as seen here
+  std::vector<std::byte*> at;  // address of each rank's memory in this process
   struct Holds {
     std::vector<GpuBlock> gpu;
     std::vector<Mapping> host;
@@ -40,9 +40,9 @@ struct WindowState {
   std::shared_ptr<Holds> holds = std::make_shared<Holds>();
 };
 
-/// The window of this communicator that holds `bytes` from `data` on; null if none does.
+/// Returns the window of this communicator that contains `bytes` bytes at `data`, or null.
 std::shared_ptr<const WindowState> find_window(CommState& state, const void* data, Index bytes);
-/// The one of that number; null if it is closed, or not yet made here.
+/// Returns the window of that number; null if it is closed or not created on this rank yet.
 std::shared_ptr<const WindowState> find_window(CommState& state, Word number);
 
 }  // namespace ccl::detail

@@ -48,26 +48,26 @@ struct CreationInputs {
 /// their slots take into `agreed`.
 void look_at_edges(const CommState& state, const TransportTable& transport_table, CreationInputs& mine,
                    AgreedPlan& agreed) {
-  const PeerInfo& self = state.peers[std::size_t(state.rank)];
+  const PeerInfo& self = state.identity.peers()[std::size_t(state.identity.rank())];
   int networked = 0;
-  for (const PeerInfo& peer : state.peers) {
-    if (peer.rank == state.rank) continue;
+  for (const PeerInfo& peer : state.identity.peers()) {
+    if (peer.rank == state.identity.rank()) continue;
     const Medium in = transport_table.edge_transport(peer, self).through;
     const Medium out = transport_table.edge_transport(self, peer).through;
     mine.through = std::max({mine.through, Index(in), Index(out)});
-    if (state.gpu && in == Medium::gpu_memory) agreed.holds_slots = true;
+    if (state.device.gpu && in == Medium::gpu_memory) agreed.holds_slots = true;
     networked += int(out == Medium::network);
   }
   // Wires over a network have slots at both ends. Those of a GPU rank lie in its host's memory.
-  if (!state.gpu) agreed.fan += std::min(agreed.fan, networked);
+  if (!state.device.gpu) agreed.fan += std::min(agreed.fan, networked);
 }
 
 /// Shrinks the slots of each plan until this composition takes at most its part of the budget: half
 /// of a given budget, or a sixteenth of the default one, so that many compositions fit.
 void fit_slots(const CommState& state, const Plans& plans, int fan, CreationInputs& mine) {
-  const Index part = state.config.memory_budget_bytes ? state.budget / 2 : state.budget / 16;
-  mine.budget = state.budget;
-  mine.used = state.used.load();
+  const Index part = state.identity.config().memory_budget_bytes ? state.limits.budget / 2 : state.limits.budget / 16;
+  mine.budget = state.limits.budget;
+  mine.used = state.limits.used.load();
   const Index left = std::min(part, mine.budget - mine.used);
   for (std::size_t n = 0; n < plans.by_through.size(); ++n) {
     Plan plan = plans.by_through[n];
@@ -75,27 +75,27 @@ void fit_slots(const CommState& state, const Plans& plans, int fan, CreationInpu
       plan.slot_bytes = plan.slot_bytes / 2 / 128 * 128;
     }
     mine.slot_bytes[n] = slot_memory(plan, fan) > left ? -1 : plan.slot_bytes;
-    mine.rounds[n] = {state.gpu ? 0 : plan.channels, plan.slice_steps, plan.chunk_steps,
+    mine.rounds[n] = {state.device.gpu ? 0 : plan.channels, plan.slice_steps, plan.chunk_steps,
                       plan.channel_bytes};
   }
 }
 
 /// Fails if the ranks create different compositions, or if only some of them compare calls.
 Result<void> compare_ranks(CommState& state, const std::vector<CreationInputs>& all) {
-  const int me = state.rank;
+  const int me = state.identity.rank();
   const CreationInputs& mine = all[std::size_t(me)];
-  for (int r = 0; r < state.ranks; ++r) {
+  for (int r = 0; r < state.identity.ranks(); ++r) {
     if (std::string_view{all[r].name} == mine.name) continue;
-    return state.disagree(
+    return state.rendezvous.disagree(
         fmt::format("rank {} creates {} where rank {} creates {} (all ranks must create the same "
                     "compositions in the same order)",
                     r, all[r].name, me, mine.name),
         r);
   }
   // A rank that compares calls would wait without end for a rank that does not.
-  for (int r = 0; r < state.ranks; ++r) {
+  for (int r = 0; r < state.identity.ranks(); ++r) {
     if (all[r].checks == mine.checks) continue;
-    return state.disagree(
+    return state.rendezvous.disagree(
         fmt::format("rank {} {} calls between ranks, rank {} {} (CCL_CHECK or Config::check "
                     "differs); set it alike on all ranks",
                     r, all[r].checks ? "compares" : "does not compare", me,
@@ -109,7 +109,7 @@ Result<void> compare_ranks(CommState& state, const std::vector<CreationInputs>& 
 /// ranks.
 Result<void> choose(CommState& state, const std::string& name, const Plans& plans,
                     const std::vector<CreationInputs>& all, AgreedPlan& agreed) {
-  const int me = state.rank;
+  const int me = state.identity.rank();
   std::size_t through = 0;
   for (const CreationInputs& of : all) {
     through = std::max(through, std::size_t(of.through));
@@ -117,10 +117,10 @@ Result<void> choose(CommState& state, const std::string& name, const Plans& plan
   }
   Plan& plan = agreed.plan = plans.by_through[through];
   const auto refuse = [&](Error error) {  // on all ranks
-    (void)state.bootstrap->barrier();     // a rank leaves only after all have the error
+    (void)state.rendezvous.bootstrap()->barrier();     // a rank leaves only after all have the error
     return fail(state.annotate(std::move(error)));
   };
-  for (int r = 0; r < state.ranks; ++r) {
+  for (int r = 0; r < state.identity.ranks(); ++r) {
     const PlanSignature &theirs = all[r].rounds[through], &own = all[me].rounds[through];
     if (theirs == own) continue;
     return refuse(
@@ -157,21 +157,21 @@ Result<void> choose(CommState& state, const std::string& name, const Plans& plan
 
 Result<AgreedPlan> agree_on_plan(const Communicator& comm, const Result<Plans>& wanted,
                                  const PlanRequest& request) {
-  CommState& state = *comm.state();
+  CommState& state = *Access::state(comm);
   const std::string& name = request.name;
   const Plans plans = wanted ? *wanted : Plans{};
   const Result<void> planned = wanted ? Result<void>{} : fail(wanted.error());
   AgreedPlan agreed{Plan{}, request.fan, false, request.connects_on_demand};
-  std::vector<CreationInputs> all(std::size_t(state.ranks));
-  CreationInputs& mine = all[std::size_t(state.rank)];
+  std::vector<CreationInputs> all(std::size_t(state.identity.ranks()));
+  CreationInputs& mine = all[std::size_t(state.identity.rank())];
   mine.verdict = verdict_of(planned);
   name.copy(mine.name, sizeof mine.name - 1);
-  mine.connects_on_demand = request.connects_on_demand && !state.gpu;
-  mine.checks = state.check;
+  mine.connects_on_demand = request.connects_on_demand && !state.device.gpu;
+  mine.checks = state.limits.check;
   look_at_edges(state, request.transport_table, mine, agreed);
   fit_slots(state, plans, agreed.fan, mine);
-  const std::lock_guard lock{state.bootstrap_mutex};
-  CCL_CHECK(state.after_creation(state.bootstrap->all_gather(all.data(), Index{sizeof(CreationInputs)}, {},
+  const auto lock = state.rendezvous.lock();
+  CCL_CHECK(state.rendezvous.after_creation(state.rendezvous.bootstrap()->all_gather(all.data(), Index{sizeof(CreationInputs)}, {},
                                                             {"the creation of", name})));
   CCL_CHECK(compare_ranks(state, all));
   std::vector<RankResult> verdicts;
@@ -182,8 +182,8 @@ Result<AgreedPlan> agree_on_plan(const Communicator& comm, const Result<Plans>& 
 }
 
 Result<void> agree_on_result(const Connections& connections, const Result<void>& mine) {
-  CommState& state = *connections.comm().state();
-  const std::lock_guard lock{state.bootstrap_mutex};
+  CommState& state = *Access::state(connections.comm());
+  const auto lock = state.rendezvous.lock();
   return all_agree(state, connections.name(), mine);
 }
 

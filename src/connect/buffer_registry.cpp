@@ -22,11 +22,11 @@ constexpr Word max_ids = Word{1} << (64 - RemoteBuffer::id_shift);
 Result<std::shared_ptr<BufferRegistry>> BufferRegistry::open(CommState& state, int composition,
                                            std::string_view name) {
   std::shared_ptr<BufferRegistry> registry{new BufferRegistry{state}};
-  registry->rank_ = state.rank;
-  registry->peers_ = state.peers;
-  registry->boards_.resize(std::size_t(state.ranks));
-  registry->mapped_.resize(std::size_t(state.ranks) * RemoteBuffer::slots);
-  GpuArena arena{state.gpu};
+  registry->rank_ = state.identity.rank();
+  registry->peers_ = state.identity.peers();
+  registry->boards_.resize(std::size_t(state.identity.ranks()));
+  registry->mapped_.resize(std::size_t(state.identity.ranks()) * RemoteBuffer::slots);
+  GpuArena arena{state.device.gpu};
   Fd memory;
   const auto take = [&registry](int rank, const Fd& fd) -> Result<void> {
     CCL_TRY(registry->boards_[std::size_t(rank)], Mapping::of(fd, sizeof(RegistryBoard)));
@@ -35,8 +35,8 @@ Result<std::shared_ptr<BufferRegistry>> BufferRegistry::open(CommState& state, i
   const auto prepare = [&]() -> Result<void> {
     CCL_TRY(registry->table_, arena.allocate(registry->mapped_.size() * sizeof(Word)));
     CCL_TRY(memory, shareable_memory("ccl-doors", sizeof(RegistryBoard)));
-    CCL_CHECK(take(state.rank, memory));
-    new (registry->boards_[std::size_t(state.rank)].base()) RegistryBoard;
+    CCL_CHECK(take(state.identity.rank(), memory));
+    new (registry->boards_[std::size_t(state.identity.rank())].base()) RegistryBoard;
     return {};
   };
   const auto all = [](int) { return true; };

@@ -50,7 +50,7 @@ class BufferRegistry {
     Word id = 0;
     Range range;
   };
-  explicit BufferRegistry(CommState& state) : state_{state}, gpu_{state.gpu} {}
+  explicit BufferRegistry(CommState& state) : state_{state}, gpu_{state.device.gpu} {}
   Range range_around(const char* data, Index bytes);
   bool lives(const Range& range);
   void serve();

@@ -18,21 +18,21 @@ namespace ccl::detail {
 namespace {
 /// Sets `crowded`, which waiting threads read, if this host has more ranks than CPUs.
 void look_for_room(const CommState& state) {
-  const auto local = std::count_if(state.peers.begin(), state.peers.end(), [&](const PeerInfo& p) {
-    return p.host_hash == state.peers[std::size_t(state.rank)].host_hash;
+  const auto local = std::count_if(state.identity.peers().begin(), state.identity.peers().end(), [&](const PeerInfo& p) {
+    return p.host_hash == state.identity.peers()[std::size_t(state.identity.rank())].host_hash;
   });
   if (local > ::sysconf(_SC_NPROCESSORS_ONLN)) crowded.store(true, std::memory_order_relaxed);
 }
 }  // namespace
 
 Result<void> check_ready(const Communicator& comm) {
-  return comm.state()->ready();
+  return Access::state(comm)->ready();
 }
 
 Result<std::unique_lock<std::recursive_mutex>> creating_alone(const Communicator& comm,
                                                               const std::string& name) {
-  CommState& state = *comm.state();
-  std::unique_lock lock{state.compositions_mutex, std::try_to_lock};
+  CommState& state = *Access::state(comm);
+  auto lock = state.rendezvous.try_to_create();
   if (lock.owns_lock()) return lock;
   Error error = state.annotate(
       {Errc::invalid_usage,
@@ -40,7 +40,7 @@ Result<std::unique_lock<std::recursive_mutex>> creating_alone(const Communicator
                    "communicator (all ranks must create the same ones in the same order); create "
                    "one after the other, or give each thread a communicator of its own",
                    name)});
-  state.fail_all(error);
+  state.rendezvous.fail_all(error);
   return fail(std::move(error));
 }
 
@@ -50,7 +50,7 @@ Connections::Connections(const Communicator& comm, const TransportTable& transpo
 std::shared_ptr<Connections> Connections::moved_from() noexcept {
   static Connections* const connections = [] {
     auto* const made =
-        new Connections{Communicator{detail::moved_from()}, TransportTable{}, "a collective that was moved from"};
+        new Connections{detail::Access::communicator(detail::moved_from()), TransportTable{}, "a collective that was moved from"};
     made->number_ = -1;
     return made;
   }();
@@ -58,15 +58,12 @@ std::shared_ptr<Connections> Connections::moved_from() noexcept {
 }
 
 Connections::~Connections() {
-  CommState& state = *comm_.state();
-  {
-    const std::lock_guard lock{state.connections_mutex};
-    std::erase(state.connections, this);
-  }
-  state.used -= bytes_;
+  CommState& state = *Access::state(comm_);
+  state.observers.remove(this);
+  state.limits.used -= bytes_;
   if (!device_) return;
   for (Connection& one : owners_) device_->connections.push_back(std::move(one));
-  state.order->retire(std::move(device_));
+  state.device.order->retire(std::move(device_));
 }
 
 Result<void> Connections::reserve() {
@@ -75,25 +72,25 @@ Result<void> Connections::reserve() {
 }
 
 bool Connections::on_device() const {
-  return comm_.state()->gpu != nullptr;
+  return Access::state(comm_)->device.gpu != nullptr;
 }
 
 void Connections::charge(Index bytes) {
   bytes_ += bytes;
-  comm_.state()->used += bytes;
+  Access::state(comm_)->limits.used += bytes;
 }
 
 namespace {
 /// Applies the settings on channels to `plans` and checks them.
 Result<Plans> with_channels(const Communicator& comm, const Result<Plans>& plans) {
-  const CommState& state = *comm.state();
+  const CommState& state = *Access::state(comm);
   CCL_TRY(Plans all, plans);
   for (Plan& plan : all.by_through) {
-    if (state.config.channels) {
-      plan.channels = *state.config.channels;
-    } else if (!state.gpu) {  // on a GPU they are bounds on blocks: see `Launch::on_device`
-      plan.channels = std::min(plan.channels, state.bounds.most.value_or(plan.channels));
-      plan.channels = std::max(plan.channels, state.bounds.least.value_or(plan.channels));
+    if (state.identity.config().channels) {
+      plan.channels = *state.identity.config().channels;
+    } else if (!state.device.gpu) {  // on a GPU they are bounds on blocks: see `Launch::on_device`
+      plan.channels = std::min(plan.channels, state.limits.bounds.most.value_or(plan.channels));
+      plan.channels = std::max(plan.channels, state.limits.bounds.least.value_or(plan.channels));
     }
     CCL_CHECK(check_plan(comm, plan));
   }
@@ -101,9 +98,9 @@ Result<Plans> with_channels(const Communicator& comm, const Result<Plans>& plans
 }
 
 AbortWatch watch_of(CommState& state, CallState& calls) {
-  const Word deadline_ns = Word(state.timeout_s * 1e9);
-  if (state.gpu) {
-    Watched& watched = state.gpu->watched();
+  const Word deadline_ns = Word(state.limits.timeout_s * 1e9);
+  if (state.device.gpu) {
+    Watched& watched = state.device.gpu->watched();
     return {&watched.stop, &watched.lane_failure, deadline_ns, &watched.waits, 0};
   }
   return {reinterpret_cast<const Word*>(&state.status.word()), &calls.lane_failure, deadline_ns,
@@ -114,19 +111,19 @@ AbortWatch watch_of(CommState& state, CallState& calls) {
 Result<std::shared_ptr<Connections>> Connections::create(const Communicator& comm, const Result<Plans>& plans,
                                              int fan, const WireNeeds& needs,
                                              const TransportTable& transport_table, std::string name) {
-  CommState& state = *comm.state();
+  CommState& state = *Access::state(comm);
   CCL_CHECK(state.ready());
   bury();
   const Result<Plans> wanted = with_channels(comm, plans);
   const int ranks = comm.ranks();
   if (!wanted && ranks == 1) return fail(state.annotate(wanted.error()));
   auto connections = left_alone_by_forks(new Connections{comm, transport_table, std::move(name)});
-  connections->number_ = state.compositions.fetch_add(1);
+  connections->number_ = state.rendezvous.next_composition();
   connections->needs_ = needs;
   if (wanted) connections->plan_ = wanted->by_through[0];
   CCL_TRY(connections->connects_on_demand_, setting_flag("RUNTIME_CONNECT"));
   if (ranks > 1) {
-    if (state.gpu) connections->device_ = std::make_shared<DeviceState>(DeviceState{GpuArena{state.gpu}});
+    if (state.device.gpu) connections->device_ = std::make_shared<DeviceState>(DeviceState{GpuArena{state.device.gpu}});
     CCL_TRY(const AgreedPlan agreed,
             agree_on_plan(comm, wanted,
                           {connections->name_, transport_table, std::max(1, std::min(fan, ranks - 1)),
@@ -140,8 +137,7 @@ Result<std::shared_ptr<Connections>> Connections::create(const Communicator& com
   connections->place_channels();
   connections->calls_.watch = watch_of(state, connections->calls_);
   if (ranks == 1) return connections;
-  const std::lock_guard lock{state.connections_mutex};
-  state.connections.push_back(connections.get());
+  state.observers.add(connections.get());
   return connections;
 }
 

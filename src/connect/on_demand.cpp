@@ -71,7 +71,7 @@ OnDemandConnect::OnDemandConnect(Connections& connections, const std::vector<std
   if (thread) {
     thread_ = *std::move(thread);
   } else {  // lanes stop when the communicator fails
-    connections.comm().state()->fail_all(std::move(thread).error());
+    Access::state(connections.comm())->rendezvous.fail_all(std::move(thread).error());
   }
 }
 
@@ -104,19 +104,19 @@ void OnDemandConnect::finish() {
 }
 
 void OnDemandConnect::run() {
-  CommState& state = *connections_.comm().state();
-  Bootstrap& bootstrap = *state.bootstrap;
+  CommState& state = *Access::state(connections_.comm());
+  Bootstrap& bootstrap = *state.rendezvous.bootstrap();
   TransportContext context = transport_context(state, nullptr);
   const auto failed = [&](const Edge& edge, Error error) {
     error = root_cause(state, std::move(error));
     // The peer may itself wait for a rank that is stopped.
     if (error.code == Errc::timed_out) {
       if (error.peer < 0) error.peer = edge.peer;
-      error = state.without_answer(std::move(error));
+      error = state.rendezvous.without_answer(std::move(error));
     }
     if (error.peer < 0) error.peer = edge.peer;
     if (error.transport.empty()) error.transport = connections_.transport_table_.name;
-    if (state.status.ok()) state.fail_all(std::move(error));
+    if (state.status.ok()) state.rendezvous.fail_all(std::move(error));
   };
   const auto say = [&](const Edge& edge, Step what, const Offer& offer = {}) {
     const OpenReply said{what, edge.back != nullptr, offer};
@@ -152,7 +152,7 @@ void OnDemandConnect::run() {
         CCL_CHECK(offer_both(edge, said.back));
         CCL_CHECK(check_same_transport(said.offer, edge.peer,
                                        connections_.edge_transport(edge.sender, edge.receiver).transport,
-                                       state.rank));
+                                       state.identity.rank()));
         CCL_CHECK(connections_.connect_end(*edge.end, edge.sender, edge.receiver, said.offer.handshake));
         HostMemory::store_release(&there_[edge.sends][std::size_t(edge.peer)], Word{1});
         edge.made = true;

@@ -19,10 +19,10 @@
 namespace ccl::detail {
 
 Result<void> PeerMemory::map(const Result<void>& so_far) {
-  CommState& state = *owner_.comm().state();
+  CommState& state = *Access::state(owner_.comm());
   DeviceState* const device = owner_.device_.get();
   const Plan& plan = owner_.plan();
-  const int me = state.rank, ranks = state.ranks;
+  const int me = state.identity.rank(), ranks = state.identity.ranks();
   const std::size_t half = std::size_t(plan.slot_bytes);
   epoch_.count = 128;  // maximum number of blocks of a launch
   const std::size_t block = 2 * half + PeerView::max_ranks * sizeof(Mailbox);
@@ -37,7 +37,7 @@ Result<void> PeerMemory::map(const Result<void>& so_far) {
   };
   const Result<void> prepared = prepare();
 
-  const std::lock_guard lock{state.bootstrap_mutex};
+  const auto lock = state.rendezvous.lock();
   const TransportContext context = transport_context(state, device != nullptr ? &device->arena : nullptr);
   std::vector<P2pMapping> mappings(ranks);
   std::vector<EdgeHandshake> rendezvous_points;
@@ -45,14 +45,14 @@ Result<void> PeerMemory::map(const Result<void>& so_far) {
     if (p == me) continue;
     const int low = std::min(p, me), high = std::max(p, me);
     Edge edge;
-    edge.self = state.peers[me];
-    edge.peer = state.peers[p];
+    edge.self = state.identity.peers()[me];
+    edge.peer = state.identity.peers()[p];
     edge.side = me < p ? EdgeSide::sender : EdgeSide::receiver;
     edge.shape = {1, plan.slot_count, plan.slot_bytes};
     edge.id = edge_id(owner_.number(), low, high);
     P2pMapping& mapping = mappings[p];
     const auto offer = [&, edge, low, high]() -> Result<Handshake> {
-      if (auto can = P2pTransport::can_address(state.peers[low], state.peers[high]); !can) {
+      if (auto can = P2pTransport::can_address(state.identity.peers()[low], state.identity.peers()[high]); !can) {
         Error error = std::move(can).error();
         error.what +=
             fmt::format("; {} addresses the memory of every peer: use Ring or Tree", owner_.name());
@@ -86,22 +86,22 @@ Result<void> PeerMemory::map(const Result<void>& so_far) {
 }
 
 Result<void> PeerMemory::open_registry() {
-  CommState& state = *owner_.comm().state();
-  const std::lock_guard lock{state.bootstrap_mutex};
-  if (state.registry) return {};
+  CommState& state = *Access::state(owner_.comm());
+  const auto lock = state.rendezvous.lock();
+  if (state.device.registry) return {};
   auto made = BufferRegistry::open(state, owner_.number(), owner_.name());
   if (!made) return fail(state.annotate(std::move(made).error()));
-  state.registry = *std::move(made);
+  state.device.registry = *std::move(made);
   return {};
 }
 
 Word PeerMemory::remote_buffer(const char* data, Index bytes) const {
-  BufferRegistry* const registry = owner_.comm().state()->registry.get();
+  BufferRegistry* const registry = static_cast<BufferRegistry*>(Access::state(owner_.comm())->device.registry.get());
   return registry == nullptr || bytes == 0 ? 0 : registry->where(data, bytes);
 }
 
 const Word* PeerMemory::registry_table() const {
-  const BufferRegistry* const registry = owner_.comm().state()->registry.get();
+  const BufferRegistry* const registry = static_cast<BufferRegistry*>(Access::state(owner_.comm())->device.registry.get());
   return registry == nullptr ? nullptr : registry->table();
 }
 

@@ -19,8 +19,8 @@ PositionTable PositionTable::make(const Communicator& comm, int channels) {
     table.rings.resize(std::size_t(channels));
     return table;
   }
-  const CommState& state = *comm.state();
-  const topo::Arrangement& arrangement = state.arrangement;
+  const CommState& state = *Access::state(comm);
+  const topo::Arrangement& arrangement = state.identity.arrangement();
   const int ways = std::min(arrangement.ring_count(), channels);
   std::vector<int> places;
   table.order.reserve(std::size_t(ways) * std::size_t(ranks));
@@ -33,14 +33,14 @@ PositionTable PositionTable::make(const Communicator& comm, int channels) {
     table.rings.push_back(
         {places[std::size_t(c % ways)], ranks, table.order.data() + c % ways * ranks});
   }
-  table.of_all_roots = state.gpu != nullptr;
+  table.of_all_roots = state.device.gpu != nullptr;
   table.trees.resize(std::size_t(channels));
   table.connected.resize(std::size_t(ranks));
   return table;
 }
 
 void PositionTable::set_root(const Communicator& comm, int root, bool double_tree) {
-  const topo::Arrangement& arrangement = comm.state()->arrangement;
+  const topo::Arrangement& arrangement = Access::state(comm)->identity.arrangement();
   const auto position = [&](int of_root, int c) {
     return arrangement.tree(comm.rank(), double_tree ? -1 : of_root, c);
   };

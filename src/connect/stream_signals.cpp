@@ -57,36 +57,36 @@ CUdeviceptr StreamSignals::flag(int owner, int kind, int writer) const {
 
 Result<std::unique_ptr<StreamSignals>> StreamSignals::open(CommState& state, int composition,
                                                            std::string_view name) {
-  std::unique_ptr<StreamSignals> signals{new StreamSignals{state.gpu}};
-  signals->rank_ = state.rank;
-  signals->ranks_ = state.ranks;
-  signals->timeout_s_ = state.timeout_s;
-  signals->boards_.resize(std::size_t(state.ranks));
-  signals->pins_.resize(std::size_t(state.ranks));
+  std::unique_ptr<StreamSignals> signals{new StreamSignals{state.device.gpu}};
+  signals->rank_ = state.identity.rank();
+  signals->ranks_ = state.identity.ranks();
+  signals->timeout_s_ = state.limits.timeout_s;
+  signals->boards_.resize(std::size_t(state.identity.ranks()));
+  signals->pins_.resize(std::size_t(state.identity.ranks()));
   Fd memory;
   const auto take = [&](int rank, const Fd& fd) -> Result<void> {
     Mapping& board = signals->boards_[std::size_t(rank)];
     CCL_TRY(board, Mapping::of(fd, sizeof(Board)));
     CCL_TRY(signals->pins_[std::size_t(rank)],
-            HostPin::make(state.gpu, board.base(), sizeof(Board)));
+            HostPin::make(state.device.gpu, board.base(), sizeof(Board)));
     return {};
   };
   const auto prepare = [&]() -> Result<void> {
     int able = 0;
     CUdevice device;
     CCL_CHECK(
-        cuda_check(state.gpu->driver().device_get(&device, state.gpu->device()), "get the device"));
-    (void)state.gpu->driver().device_get_attribute(
+        cuda_check(state.device.gpu->driver().device_get(&device, state.device.gpu->device()), "get the device"));
+    (void)state.device.gpu->driver().device_get_attribute(
         &able, CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS, device);
     if (able == 0) {
       return fail(Errc::not_supported,
                   fmt::format("streams of device {} cannot wait for memory (an old driver or "
                               "GPU); use WindowCopies, whose kernels wait",
-                              state.gpu->device()));
+                              state.device.gpu->device()));
     }
     CCL_TRY(memory, shareable_memory("ccl-signals", sizeof(Board)));
-    CCL_CHECK(take(state.rank, memory));
-    new (signals->boards_[std::size_t(state.rank)].base()) Board;
+    CCL_CHECK(take(state.identity.rank(), memory));
+    new (signals->boards_[std::size_t(state.identity.rank())].base()) Board;
     return {};
   };
   const auto all = [](int) { return true; };

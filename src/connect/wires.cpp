@@ -61,7 +61,7 @@ Result<void> check_wires(const std::string& name, const Connection& made, const 
 }  // namespace
 
 Result<void> Connections::upload() {
-  CommState& state = *comm_.state();
+  CommState& state = *Access::state(comm_);
   const PositionTable& at = positions_;
   const auto part = [](const auto& v) { return v.size() * sizeof v[0]; };
   // In the order of their alignment.
@@ -91,15 +91,15 @@ Result<void> Connections::upload() {
   tables_.rings = reinterpret_cast<const RingPosition*>(base + rings);
   tables_.trees = reinterpret_cast<const TreePosition*>(base + trees);
   tables_.cursors = reinterpret_cast<Cursor*>(base + cursors);
-  return state.gpu->put(base, image.data(), bytes);
+  return state.device.gpu->put(base, image.data(), bytes);
 }
 
 Edge Connections::edge_of(int sender, int receiver, int channels) const {
-  const CommState& state = *comm_.state();
+  const CommState& state = *Access::state(comm_);
   const int me = comm_.rank();
   Edge edge;
-  edge.self = state.peers[me];
-  edge.peer = state.peers[sender == me ? receiver : sender];
+  edge.self = state.identity.peers()[me];
+  edge.peer = state.identity.peers()[sender == me ? receiver : sender];
   edge.side = sender == me ? EdgeSide::sender : EdgeSide::receiver;
   edge.shape = {channels, plan_.slot_count, plan_.slot_bytes};
   edge.id = edge_id(number_, sender, receiver);
@@ -119,7 +119,7 @@ Result<void> Connections::short_lines(int sender, int receiver, const char* tran
 
 Result<void> Connections::connect(const std::vector<PeerChannel>& from, const std::vector<PeerChannel>& to,
                             const Result<void>& so_far) {
-  CommState& state = *comm_.state();
+  CommState& state = *Access::state(comm_);
   const int me = comm_.rank();
   struct Half {
     int sender, receiver;
@@ -159,7 +159,7 @@ Result<void> Connections::connect(const std::vector<PeerChannel>& from, const st
   for (Half& h : halves) {
     const Edge edge = edge_of(h.sender, h.receiver, int(h.channels.size()));
     const auto offer = [&, edge]() -> Result<Handshake> {
-      CCL_CHECK(transport_table_.can_connect(state.peers[h.sender], state.peers[h.receiver]));
+      CCL_CHECK(transport_table_.can_connect(state.identity.peers()[h.sender], state.identity.peers()[h.receiver]));
       CCL_TRY(h.end, transport_table_.setup(context, edge));
       return h.end->handshake();
     };
@@ -177,7 +177,7 @@ Result<void> Connections::connect(const std::vector<PeerChannel>& from, const st
     for (const int c : h.channels) channels = channels * 4099 + std::uint64_t(c) + 1;
     rendezvous_points.push_back({peer_of(h), edge.id, offer, connect, by, channels});
   }
-  const std::lock_guard lock{state.bootstrap_mutex};
+  const auto lock = state.rendezvous.lock();
   const std::size_t before = owners_.size();
   auto made = swap_handshakes(state, name_, transport_table_.name, short_of_lines(), rendezvous_points);
   // The memory of one rank may be full, although all other ranks have theirs.
@@ -185,14 +185,14 @@ Result<void> Connections::connect(const std::vector<PeerChannel>& from, const st
   if (!made) {
     // Ranks have made different parts of these edges, so no edge can be made again.
     if (owners_.size() > before) broken_ = made.error();
-    state.flight_recorder->ended(calls_.latest.ticket, false);
+    state.observers.recorder()->ended(calls_.latest.ticket, false);
   }
   return made;
 }
 
 Result<void> Connections::can_open(int sender, int receiver) const {
-  const CommState& state = *comm_.state();
-  if (auto can = transport_table_.can_connect(state.peers[sender], state.peers[receiver]); !can) {
+  const CommState& state = *Access::state(comm_);
+  if (auto can = transport_table_.can_connect(state.identity.peers()[sender], state.identity.peers()[receiver]); !can) {
     Error error = std::move(can).error();
     error.peer = sender == comm_.rank() ? receiver : sender;
     if (error.transport.empty()) error.transport = transport_table_.name;
@@ -236,8 +236,8 @@ bool Connections::has_wire(int sender, int receiver) const {
 }
 
 EdgeTransport Connections::edge_transport(int sender, int receiver) const {
-  const CommState& state = *comm_.state();
-  return transport_table_.edge_transport(state.peers[sender], state.peers[receiver]);
+  const CommState& state = *Access::state(comm_);
+  return transport_table_.edge_transport(state.identity.peers()[sender], state.identity.peers()[receiver]);
 }
 
 std::unique_ptr<OnDemandConnect> Connections::open(const std::vector<int>& from, const std::vector<int>& to) {

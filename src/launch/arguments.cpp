@@ -22,7 +22,7 @@ constexpr Index max_bytes = Index{1} << 56;  // no address space is larger
 Result<void> check_buffer(const Communicator& comm, const char* what, const void* buffer,
                           Index count, Index element_bytes, Index runs) {
   const auto bad = [&](std::string text) {
-    return fail(comm.state()->annotate({Errc::invalid_argument, std::move(text)}));
+    return fail(Access::state(comm)->annotate({Errc::invalid_argument, std::move(text)}));
   };
   const Index each = std::max<Index>(element_bytes, 1) * std::max<Index>(runs, 1);
   const auto times = [runs] {  // only for an error: calls come here
@@ -39,10 +39,10 @@ Result<void> check_buffer(const Communicator& comm, const char* what, const void
                     "count 0",
                     what, count, element_bytes, times()));
   }
-  CommState& state = *comm.state();
-  if (!state.check || state.gpu == nullptr) return {};
-  const Gpu::Current current{*state.gpu};
-  auto checked = check_address(state.gpu->driver(), state.gpu->device(), what, buffer, bytes);
+  CommState& state = *Access::state(comm);
+  if (!state.limits.check || state.device.gpu == nullptr) return {};
+  const Gpu::Current current{*state.device.gpu};
+  auto checked = check_address(state.device.gpu->driver(), state.device.gpu->device(), what, buffer, bytes);
   if (!checked) return fail(state.annotate(std::move(checked).error()));
   return {};
 }
@@ -51,7 +51,7 @@ Result<void> check_aligned(const Communicator& comm, const void* send, const voi
                            int align) {
   const auto bits = reinterpret_cast<std::uintptr_t>(send) | reinterpret_cast<std::uintptr_t>(recv);
   if (bits % unsigned(align) == 0) return {};
-  return fail(comm.state()->annotate(
+  return fail(Access::state(comm)->annotate(
       {Errc::invalid_argument,
        fmt::format("send {} and recv {} are not both aligned to their elements (multiples of {} "
                    "bytes); give buffers that are",
@@ -61,7 +61,7 @@ Result<void> check_aligned(const Communicator& comm, const void* send, const voi
 Result<void> check_side(const Communicator& comm, const std::string& name, bool cpus, bool gpus) {
   const bool gpu = comm.device() >= 0;
   if (gpu ? gpus : cpus) return {};
-  return fail(comm.state()->annotate(
+  return fail(Access::state(comm)->annotate(
       {Errc::not_supported,
        fmt::format("{} is for {} only (this communicator is on {}); take it without {}", name,
                    gpu ? "CPU ranks" : "GPUs", gpu ? "GPUs" : "CPUs",
@@ -74,7 +74,7 @@ Result<void> check_root(const Communicator& comm, int root) {
               fmt::format("rank {} is not in the communicator (it has ranks 0 to {})", root,
                           comm.ranks() - 1)};
   error.peer = root;
-  return fail(comm.state()->annotate(std::move(error)));
+  return fail(Access::state(comm)->annotate(std::move(error)));
 }
 
 Result<void> check_apart(const Communicator& comm, const char* op, const void* send,
@@ -96,7 +96,7 @@ Result<void> check_overlap(const Communicator& comm, const char* op, const void*
       b + recv_bytes <= a) {
     return {};
   }
-  return fail(comm.state()->annotate(
+  return fail(Access::state(comm)->annotate(
       {Errc::invalid_argument,
        fmt::format("{} of {} bytes at {} into {} bytes at {} overlap (in place, it sends from {} "
                    "here); give it buffers that lie apart, or that one",
@@ -145,7 +145,7 @@ Result<void> check_overlap(const Communicator& comm, const char* op, const Messa
   for (std::size_t i = 1; i < ins.size(); ++i) {
     const Piece &before = ins[i - 1], &in = ins[i];
     if (before.end <= in.begin) continue;
-    return fail(comm.state()->annotate(
+    return fail(Access::state(comm)->annotate(
         {Errc::invalid_argument,
          fmt::format("{}: {} bytes from rank {} at {} overlap {} bytes from rank {} at {}; give "
                      "each rank's a place of their own",
@@ -158,7 +158,7 @@ Result<void> check_overlap(const Communicator& comm, const char* op, const Messa
     return {};  // two buffers, as a rule
   }
   const auto hit = [&](const Piece& in, const Piece& out) -> Result<void> {
-    return fail(comm.state()->annotate(
+    return fail(Access::state(comm)->annotate(
         {Errc::invalid_argument,
          fmt::format("{}: {} bytes from rank {} at {} overlap {} bytes to rank {} at {}; give it "
                      "buffers that lie apart",
@@ -191,7 +191,7 @@ Result<void> check_offset(const Communicator& comm, const char* what, Index offs
                           Index element_bytes) {
   const Index most = max_bytes / std::max<Index>(element_bytes, 1);
   if (count == 0 || (offset >= 0 && offset <= most)) return {};
-  return fail(comm.state()->annotate(
+  return fail(Access::state(comm)->annotate(
       {Errc::invalid_argument, fmt::format("{} offset {} of {}-byte elements cannot be (0 to {})",
                                            what, offset, element_bytes, most)}));
 }
@@ -199,7 +199,7 @@ Result<void> check_offset(const Communicator& comm, const char* what, Index offs
 Result<void> check_counts(const Communicator& comm, std::size_t counts) {
   if (counts == std::size_t(comm.ranks())) return {};
   return fail(
-      comm.state()->annotate({Errc::invalid_argument,
+      Access::state(comm)->annotate({Errc::invalid_argument,
                            fmt::format("all_to_all_v got {} counts or offsets (the communicator "
                                        "has {} ranks); give one for each rank",
                                        counts, comm.ranks())}));
@@ -214,7 +214,7 @@ Result<void> check_own_messages(const Communicator& comm, const char* op,
   const auto me = std::size_t(comm.rank());
   const auto &sent = table.sends[me], &taken = table.recvs[me];
   const auto bad = [&](std::string text) {
-    return fail(comm.state()->annotate({Errc::mismatch, std::move(text)}));
+    return fail(Access::state(comm)->annotate({Errc::mismatch, std::move(text)}));
   };
   if (sent.size() != taken.size()) {
     return bad(
@@ -304,7 +304,7 @@ Result<void> check_plan(const Communicator& comm, const Plan& plan) {
     return nullptr;
   }();
   if (broken == nullptr) return {};
-  return fail(comm.state()->annotate(
+  return fail(Access::state(comm)->annotate(
       {Errc::invalid_argument,
        fmt::format("a plan of {} channels from {} bytes on, {} slots of {} bytes, slices of {} and "
                    "chunks of {} steps cannot be: {}",

@@ -10,7 +10,7 @@ namespace ccl::detail {
 CallOrder::CallOrder(const Communicator& comm) : comm_{comm} {}
 
 CallOrder::~CallOrder() {
-  if (comm_.device() >= 0 && scratch_) comm_.state()->order->retire(std::move(scratch_));
+  if (comm_.device() >= 0 && scratch_) Access::state(comm_)->device.order->retire(std::move(scratch_));
 }
 
 Result<void> CallOrder::take_scratch(Index bytes) {
@@ -20,34 +20,34 @@ Result<void> CallOrder::take_scratch(Index bytes) {
 }
 
 Result<void> CallOrder::begin(Stream stream, const std::shared_ptr<void>& keep) {
-  if (auto done = comm_.state()->order->before(stream.cuda(), keep); !done) {
-    return fail(comm_.state()->annotate(std::move(done).error()));
+  if (auto done = Access::state(comm_)->device.order->before(stream.cuda(), keep); !done) {
+    return fail(Access::state(comm_)->annotate(std::move(done).error()));
   }
   return {};
 }
 
 Result<void> CallOrder::end(Stream stream) {
-  if (auto done = comm_.state()->order->after(stream.cuda()); !done) {
-    return fail(comm_.state()->annotate(std::move(done).error()));
+  if (auto done = Access::state(comm_)->device.order->after(stream.cuda()); !done) {
+    return fail(Access::state(comm_)->annotate(std::move(done).error()));
   }
   return {};
 }
 
 Result<void> check_stream(const Communicator& comm, const std::string& name, Stream stream) {
-  const CommState& state = *comm.state();
+  const CommState& state = *Access::state(comm);
   if (stream.recorder() != nullptr) {
     return fail(state.annotate(
         {Errc::not_supported, fmt::format("{} is several launches and no part of a group; call it "
                                           "by itself",
                                           name)}));
   }
-  if (state.gpu && stream.host() != nullptr) {
+  if (state.device.gpu && stream.host() != nullptr) {
     return fail(state.annotate(
         {Errc::invalid_argument, fmt::format("{} was given a HostStream (the communicator is on "
                                              "CUDA device {}); give it a cudaStream_t",
-                                             name, state.config.device)}));
+                                             name, state.identity.config().device)}));
   }
-  if (!state.gpu && stream.cuda() != nullptr) {
+  if (!state.device.gpu && stream.cuda() != nullptr) {
     return fail(state.annotate(
         {Errc::invalid_argument, fmt::format("{} was given a CUDA stream (the communicator is on "
                                              "CPUs); give it a HostStream or none, or set "

@@ -10,10 +10,10 @@ namespace ccl::detail {
 
 Result<void> copy_on_device(const Communicator& comm, void* to, const void* from, Index bytes,
                             Stream stream) {
-  CommState& state = *comm.state();
+  CommState& state = *Access::state(comm);
   CCL_CHECK(state.ready());
   if (to == from || bytes == 0) return {};
-  const CudaDriver& cuda = state.gpu->driver();
+  const CudaDriver& cuda = state.device.gpu->driver();
   const auto done = cuda_check(
       cuda.memcpy_async(reinterpret_cast<CUdeviceptr>(to), reinterpret_cast<CUdeviceptr>(from),
                         std::size_t(bytes), stream.cuda()),
@@ -24,7 +24,7 @@ Result<void> copy_on_device(const Communicator& comm, void* to, const void* from
 
 Result<void> launched_own(const Communicator& comm, const std::string& name, int code) {
   if (code == 0) return {};
-  const CommState& state = *comm.state();
+  const CommState& state = *Access::state(comm);
   if (code > 0)
     return fail(state.annotate(cuda_error(CUresult(code), fmt::format("launch {}", name))));
   return fail(state.annotate(
@@ -32,7 +32,7 @@ Result<void> launched_own(const Communicator& comm, const std::string& name, int
        fmt::format("{} has no kernel for a Map of this element type in this program (the "
                    "communicator is on CUDA device {}); include <ccl/ccl.cuh> where it is called, "
                    "and compile that with nvcc",
-                   name, state.config.device)}));
+                   name, state.identity.config().device)}));
 }
 
 }  // namespace ccl::detail

@@ -18,8 +18,8 @@ std::string call_text(const Connections& connections) {
 }
 
 Error no_peer_view(const Connections& connections) {
-  const CommState& state = *connections.comm().state();
-  if (!state.gpu) {
+  const CommState& state = *Access::state(connections.comm());
+  if (!state.device.gpu) {
     return state.annotate({Errc::not_supported,
                         fmt::format("{} addresses its peers' memory, which CPU ranks do not offer; "
                                     "use Doubling, Ring or Tree",
@@ -30,20 +30,20 @@ Error no_peer_view(const Connections& connections) {
        fmt::format(
            "{} has no kernels for {} ranks; list that number in its RankCounts, or use Ring "
            "or Tree",
-           connections.name(), state.ranks)});
+           connections.name(), state.identity.ranks())});
 }
 
 Error no_device_code(const Connections& connections) {
-  const CommState& state = *connections.comm().state();
+  const CommState& state = *Access::state(connections.comm());
   return state.annotate({Errc::no_device_code,
                       fmt::format("{} has no kernel for this element type and reduction in this "
                                   "program (the communicator is on CUDA device {}); include "
                                   "<ccl/ccl.cuh> where it is called, and compile that with nvcc",
-                                  connections.name(), state.config.device)});
+                                  connections.name(), state.identity.config().device)});
 }
 
 Error not_on_device(const Connections& connections) {
-  return connections.comm().state()->annotate(
+  return Access::state(connections.comm())->annotate(
       {Errc::invalid_argument,
        fmt::format("{} was given a CUDA stream (the communicator is on CPUs); give it a HostStream "
                    "or none, or set Config::device",
@@ -51,7 +51,7 @@ Error not_on_device(const Connections& connections) {
 }
 
 Error too_many_messages(const Connections& connections, int messages) {
-  return connections.comm().state()->annotate(
+  return Access::state(connections.comm())->annotate(
       {Errc::not_supported,
        fmt::format("{} of {} messages with {} ranks does not fit into a launch (at most {} "
                    "messages, {} ranks); split it",
@@ -60,7 +60,7 @@ Error too_many_messages(const Connections& connections, int messages) {
 }
 
 Error no_counts(const Connections& connections) {
-  return connections.comm().state()->annotate(
+  return Access::state(connections.comm())->annotate(
       {Errc::not_supported,
        fmt::format("{} takes no counts that lie in memory here; use OneShot with LL128 on GPUs, "
                    "Pairwise on CPU ranks",
@@ -68,7 +68,7 @@ Error no_counts(const Connections& connections) {
 }
 
 Error row_too_long(const Connections& connections, Index row_bytes) {
-  return connections.comm().state()->annotate(
+  return Access::state(connections.comm())->annotate(
       {Errc::not_supported,
        fmt::format(
            "{} cannot move rows of {} bytes (not one fits into the scratch of a rank); give "
@@ -88,11 +88,11 @@ Error no_wire(const Connections& connections, int peer, bool sends) {
                                 "not name it); say seats.{}({}) there",
                                 called ? call_text(connections) : connections.name(), way, peer, way, peer)};
   error.peer = peer;
-  return connections.comm().state()->annotate(std::move(error));
+  return Access::state(connections.comm())->annotate(std::move(error));
 }
 
 Error no_such_peer(const Connections& connections, int peer, const char* way) {
-  return connections.comm().state()->annotate(
+  return Access::state(connections.comm())->annotate(
       {Errc::invalid_argument,
        fmt::format(
            "{} has no rank {}, which its algorithm's `peers` names (ranks are 0 to {}); say "
@@ -102,13 +102,13 @@ Error no_such_peer(const Connections& connections, int peer, const char* way) {
 
 Error no_such_share(const Connections& connections, const DryRunResult& found) {
   if (found.wrong == DryRunResult::shares) {
-    return connections.comm().state()->annotate(
+    return Access::state(connections.comm())->annotate(
         {Errc::invalid_argument,
          fmt::format("{} cannot cut a message into {} shares (its algorithm's `run` asks for "
                      "context.chunks({})); ask for 1 or more",
                      connections.name(), found.given, found.given)});
   }
-  return connections.comm().state()->annotate(
+  return Access::state(connections.comm())->annotate(
       {Errc::invalid_argument,
        fmt::format(
            "{} has no share {} (its algorithm's `run` names it on rank {}, and shares are 0 "
@@ -117,7 +117,7 @@ Error no_such_share(const Connections& connections, const DryRunResult& found) {
 }
 
 Error slices_too_small(const Connections& connections, Index needed) {
-  return connections.comm().state()->annotate(
+  return Access::state(connections.comm())->annotate(
       {Errc::over_budget,
        fmt::format("{} has slices of {} bytes (its lanes move {} bytes of this element type at "
                    "once); raise CCL_MEMORY_BUDGET, CCL_BUFFSIZE or the plan's slot_bytes",
@@ -125,7 +125,7 @@ Error slices_too_small(const Connections& connections, Index needed) {
 }
 
 Error scratch_too_small(const Connections& connections) {
-  return connections.comm().state()->annotate(
+  return Access::state(connections.comm())->annotate(
       {Errc::over_budget,
        fmt::format("{} has {} bytes of scratch on each rank (its {} ranks want room for a piece of "
                    "each other's messages); raise CCL_MEMORY_BUDGET or the plan's slot_bytes",
@@ -134,11 +134,11 @@ Error scratch_too_small(const Connections& connections) {
 
 Error cuda_failed(const Connections& connections, int code) {
   if (code < 0) return slices_too_small(connections, -Index{code});
-  return connections.comm().state()->annotate(cuda_error(CUresult(code), fmt::format("launch {}", connections.name())));
+  return Access::state(connections.comm())->annotate(cuda_error(CUresult(code), fmt::format("launch {}", connections.name())));
 }
 
 Error not_in_window(const Connections& connections, const void* data) {
-  const CommState& state = *connections.comm().state();
+  const CommState& state = *Access::state(connections.comm());
   if (data == nullptr) {
     return state.annotate(
         {Errc::invalid_argument,

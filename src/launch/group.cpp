@@ -63,17 +63,17 @@ Result<void> settle_group(CallList& calls) {
   std::stable_sort(calls.begin(), calls.end(), [](const auto& a, const auto& b) {
     return a->connections().number() < b->connections().number();
   });
-  const CommState& state = *calls.front()->connections().comm().state();
+  const CommState& state = *Access::state(calls.front()->connections().comm());
   for (std::size_t i = 0; i < calls.size(); ++i) {
     const Connections& connections = calls[i]->connections();
-    if (connections.comm().state().get() != &state) {
+    if (Access::state(connections.comm()).get() != &state) {
       return fail(state.annotate(
           {Errc::invalid_usage, fmt::format("a group holds {} and {}, of two communicators; make a "
                                             "group for each",
                                             calls.front()->connections().name(), connections.name())}));
     }
   }
-  if (state.gpu) share_out(calls, state.max_blocks);
+  if (state.device.gpu) share_out(calls, state.device.max_blocks);
   return {};
 }
 
@@ -98,8 +98,8 @@ Result<void> run_at_once(std::span<RecordedCall* const> calls) {
   for (std::size_t i = 1; i < calls.size(); ++i) {
     auto thread = own_thread(calls[i]->connections().name(), [&run, i] { run(i); });
     if (!thread) {
-      CommState& state = *calls[i]->connections().comm().state();
-      state.fail_all(std::move(thread).error());
+      CommState& state = *Access::state(calls[i]->connections().comm());
+      state.rendezvous.fail_all(std::move(thread).error());
       for (; i < calls.size(); ++i) results[i] = launches[i].finish();
       break;
     }

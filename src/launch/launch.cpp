@@ -21,14 +21,14 @@ namespace ccl::detail {
 namespace {
 /// Records the end of a call, if the communicator keeps records.
 void record_end(const CommState& state, const CallInfo& call, bool well) {
-  if (state.flight_recorder) state.flight_recorder->ended(call.ticket, well);
+  if (state.observers.recorder()) state.observers.recorder()->ended(call.ticket, well);
 }
 
 /// Names the composition that another rank called, in this rank's words: both have the same ones.
 /// The number tells apart several compositions of one name.
 std::string name_of(CommState& state, const CallInfo& call) {
-  const std::lock_guard lock{state.connections_mutex};
-  for (const Connections* one : state.connections) {
+  const auto lock = state.observers.lock_compositions();
+  for (const Connections* one : state.observers.compositions()) {
     if (one->number() == call.composition) {
       return fmt::format("{}, number {} of those created", one->name(), call.composition + 1);
     }
@@ -40,10 +40,10 @@ std::string name_of(CommState& state, const CallInfo& call) {
 
 QueuedCall::QueuedCall(std::shared_ptr<Connections> of, const CallInfo& info)
     : connections_{std::move(of)}, info_{info} {
-  const CommState& state = *connections_->comm().state();
+  const CommState& state = *Access::state(connections_->comm());
   info_.composition = connections_->number();
   info_.call = connections_->calls().count.fetch_add(1, std::memory_order_relaxed) + 1;
-  if (!state.flight_recorder || !state.status.ok()) return;
+  if (!state.observers.recorder() || !state.status.ok()) return;
   Operation op;
   connections_->name().copy(op.what, sizeof op.what - 1);
   std::memcpy(op.type, info.type, sizeof op.type);
@@ -53,13 +53,13 @@ QueuedCall::QueuedCall(std::shared_ptr<Connections> of, const CallInfo& info)
   op.composition = info_.composition;
   op.call = info_.call;
   const auto [ticket, number] =
-      state.flight_recorder->note(op, std::string_view{info.what} == SendRecv::name);
+      state.observers.recorder()->note(op, std::string_view{info.what} == SendRecv::name);
   info_.ticket = ticket;
   info_.number = number;
 }
 
 QueuedCall::~QueuedCall() {
-  if (connections_) record_end(*connections_->comm().state(), info_, false);
+  if (connections_) record_end(*Access::state(connections_->comm()), info_, false);
 }
 
 Launch::Launch(Launch&& other) noexcept
@@ -71,15 +71,15 @@ Launch::Launch(Launch&& other) noexcept
 
 Launch::~Launch() {
   if (finished_) return;
-  CommState& state = *connections().comm().state();
+  CommState& state = *Access::state(connections().comm());
   connections().calls().helper.reset();
-  if (queued_) state.order->give_up();
+  if (queued_) state.device.order->give_up();
   record_end(state, call_.info(), false);
 }
 
 Result<Launch> Launch::begin(QueuedCall call, Lock lock) {
   Connections& connections = call.connections();
-  CommState& state = *connections.comm().state();
+  CommState& state = *Access::state(connections.comm());
   if (lock.mutex() == nullptr) lock = Lock{connections.calls().mutex};
   Launch launch{std::move(call), std::move(lock)};
   const CallInfo& info = launch.call_.info();
@@ -88,8 +88,8 @@ Result<Launch> Launch::begin(QueuedCall call, Lock lock) {
   CCL_CHECK(state.ready());
   calls.lane_failure = {};
   calls.watch.ticket = info.ticket;
-  if (state.flight_recorder) state.flight_recorder->started(info.ticket);
-  if (connections.tables().proxied && state.gpu) {
+  if (state.observers.recorder()) state.observers.recorder()->started(info.ticket);
+  if (connections.tables().proxied && state.device.gpu) {
     // The proxy's first thread carries one channel; waking the others takes as long as a hop.
     const bool several = info.count * Index{sizeof(Word)} > connections.plan().channel_bytes;
     several ? state.proxy.wake_polled() : state.proxy.wake();
@@ -99,20 +99,20 @@ Result<Launch> Launch::begin(QueuedCall call, Lock lock) {
 }
 
 Result<void> Launch::check() const {
-  CommState& state = *connections().comm().state();
+  CommState& state = *Access::state(connections().comm());
   const CallInfo& info = call_.info();
   // A rank without messages need not call an exchange: `same_messages` compares those.
-  if (!state.check || (!state.gpu && std::string_view{info.what} == SendRecv::name)) return {};
+  if (!state.limits.check || (!state.device.gpu && std::string_view{info.what} == SendRecv::name)) return {};
   const Communicator& comm = connections().comm();
   std::vector<CallInfo> all(comm.ranks());
   all[comm.rank()] = info;
-  const std::lock_guard lock{state.bootstrap_mutex};
-  CCL_CHECK(state.met(state.bootstrap->all_gather(all.data(), Index{sizeof(CallInfo)},
-                                                  state.timeout_s, {"the check of", connections().name()})));
+  const auto lock = state.rendezvous.lock();
+  CCL_CHECK(state.rendezvous.after_rendezvous(state.rendezvous.bootstrap()->all_gather(all.data(), Index{sizeof(CallInfo)},
+                                                  state.limits.timeout_s, {"the check of", connections().name()})));
   for (int r = 0; r < comm.ranks(); ++r) {
     const CallInfo& other = all[r];
     const auto differs = [&](const char* what, const auto& theirs, const auto& mine) {
-      return state.disagree(
+      return state.rendezvous.disagree(
           fmt::format("{} of {} differs: rank {} gave {}, rank {} gave {} (all ranks must make the "
                       "same calls in the same order)",
                       what, call_text(connections()), r, theirs, comm.rank(), mine),
@@ -120,7 +120,7 @@ Result<void> Launch::check() const {
     };
     using Text = std::string_view;
     if (other.composition != info.composition) {
-      return state.disagree(
+      return state.rendezvous.disagree(
           fmt::format("rank {} calls {} where rank {} calls {} (all ranks must make the same calls "
                       "in the same order)",
                       r, name_of(state, other), comm.rank(), name_of(state, info)),
@@ -137,13 +137,13 @@ Result<void> Launch::check() const {
 }
 
 Result<void> Launch::on_device(Stream stream, std::shared_ptr<void> keep) {
-  CommState& state = *connections().comm().state();
+  CommState& state = *Access::state(connections().comm());
   if (!keep) keep = call_.connections_;
-  if (auto done = state.order->before(stream.cuda(), keep); !done) {
+  if (auto done = state.device.order->before(stream.cuda(), keep); !done) {
     return fail(state.annotate(std::move(done).error()));
   }
   queued_ = true;
-  target_ = {state.config.device, stream.cuda(), state.max_blocks, state.ranks_on_gpu == 1,
+  target_ = {state.identity.config().device, stream.cuda(), state.device.max_blocks, state.device.ranks_on_gpu == 1,
              connections().plan().channel_bytes};
   return {};
 }
@@ -160,13 +160,13 @@ Result<Launch> Launch::begin_on_device(std::shared_ptr<Connections> of, const Ca
 void Launch::help_proxy() {
   const WireTables& tables = connections().tables();
   if (!tables.proxied) return;
-  connections().calls().helper.emplace(connections().comm().state()->proxy, tables.unproxied);
+  connections().calls().helper.emplace(Access::state(connections().comm())->proxy, tables.unproxied);
 }
 
 bool Launch::same_messages(std::string_view op, const std::vector<std::vector<Message>>& sends,
                           const std::vector<std::vector<Message>>& recvs) {
-  CommState& state = *connections().comm().state();
-  if (!state.check || (op != SendRecv::name && op != AllToAllV::name)) return true;
+  CommState& state = *Access::state(connections().comm());
+  if (!state.limits.check || (op != SendRecv::name && op != AllToAllV::name)) return true;
   const int me = connections().comm().rank();
   const std::uint64_t tag = std::uint64_t{1} << 62 | std::uint64_t(connections().number());
   // An empty message of a group needs no other end.
@@ -175,13 +175,13 @@ bool Launch::same_messages(std::string_view op, const std::vector<std::vector<Me
     for (int p = 0; p < connections().comm().ranks(); ++p) {
       for (const Message& m : sends[std::size_t(p)]) {
         if (!counts(m)) continue;
-        CCL_CHECK(state.bootstrap->send(p, tag, &m.bytes, Index{sizeof m.bytes}));
+        CCL_CHECK(state.rendezvous.bootstrap()->send(p, tag, &m.bytes, Index{sizeof m.bytes}));
       }
     }
     for (int p = 0; p < connections().comm().ranks(); ++p) {
       for (const Message& m : recvs[std::size_t(p)]) {
         if (!counts(m)) continue;
-        CCL_TRY(const auto said, state.bootstrap->recv(p, tag, state.timeout_s));
+        CCL_TRY(const auto said, state.rendezvous.bootstrap()->recv(p, tag, state.limits.timeout_s));
         Index theirs = 0;
         std::memcpy(&theirs, said.data(), std::min(said.size(), sizeof theirs));
         if (theirs == m.bytes) continue;
@@ -195,28 +195,28 @@ bool Launch::same_messages(std::string_view op, const std::vector<std::vector<Me
     }
     return {};
   };
-  const Result<void> same = state.met(compare());
-  if (!same) state.fail_all(same.error());
+  const Result<void> same = state.rendezvous.after_rendezvous(compare());
+  if (!same) state.rendezvous.fail_all(same.error());
   return same.has_value();
 }
 
 Result<void> Launch::end_lanes() {
-  CommState& state = *connections().comm().state();
+  CommState& state = *Access::state(connections().comm());
   CallState& calls = connections().calls();
   const LaneFailure& found = calls.lane_failure;
   calls.helper.reset();
   if (found.peer != 0 && found.why == LaneFailure::no_wire) {
-    state.fail_all(no_wire(connections(), int(found.peer) - 1, found.sends != 0));
+    state.rendezvous.fail_all(no_wire(connections(), int(found.peer) - 1, found.sends != 0));
   } else if (found.peer != 0) {
     const int peer = int(found.peer) - 1;
     Error error{
         Errc::timed_out,
         fmt::format("no progress for {} s in {} (it waits for rank {} on {} at step "
                     "{}); look there, or raise CCL_TIMEOUT",
-                    state.timeout_s, call_text(connections()), peer,
-                    peer < int(state.peers.size()) ? state.peers[peer].host : "?", found.step)};
+                    state.limits.timeout_s, call_text(connections()), peer,
+                    peer < int(state.identity.peers().size()) ? state.identity.peers()[peer].host : "?", found.step)};
     error.peer = peer;
-    state.fail_all(state.overdue(std::move(error)));
+    state.rendezvous.fail_all(state.observers.overdue(std::move(error)));
   }
   auto well = state.status.result();
   if (well) return {};
@@ -230,35 +230,35 @@ Result<void> Launch::end_lanes() {
 Result<void> Launch::finish(int cuda_code) {
   if (connections().on_device()) return end_on_device(cuda_code);
   auto well = end_lanes();
-  record_end(*connections().comm().state(), call_.info(), well.has_value());
+  record_end(*Access::state(connections().comm()), call_.info(), well.has_value());
   finished_ = true;
   return well;
 }
 
 Result<void> Launch::end_on_device(int cuda_code) {
-  CommState& state = *connections().comm().state();
+  CommState& state = *Access::state(connections().comm());
   if (cuda_code != 0) return fail(cuda_failed(connections(), cuda_code));
   finished_ = true;  // the GPU reports how far its launches are
   if (!queued_) return {};  // another call's launch runs this one
-  if (auto done = state.order->after(target_.stream); !done) {
+  if (auto done = state.device.order->after(target_.stream); !done) {
     return fail(state.annotate(std::move(done).error()));
   }
   return {};
 }
 
 Result<void> check_on_device(const Connections& connections, Stream stream) {
-  const CommState& state = *connections.comm().state();
+  const CommState& state = *Access::state(connections.comm());
   if (stream.host() == nullptr) return {};
   return fail(state.annotate(
       {Errc::invalid_argument, fmt::format("{} was given a HostStream (the communicator is on CUDA "
                                            "device {}); give it a cudaStream_t",
-                                           connections.name(), state.config.device)}));
+                                           connections.name(), state.identity.config().device)}));
 }
 
 Result<void> check_on_host(const Connections& connections, Stream stream) {
-  CommState& state = *connections.comm().state();
+  CommState& state = *Access::state(connections.comm());
   // A forked process must take no lock of its parent's. Otherwise `begin` asks.
-  if (stream.host() != nullptr || stream.cuda() != nullptr || !state.is_own()) {
+  if (stream.host() != nullptr || stream.cuda() != nullptr || !state.identity.is_own()) {
     CCL_CHECK(state.ready());
   }
   if (stream.cuda() != nullptr) return fail(not_on_device(connections));
@@ -266,9 +266,9 @@ Result<void> check_on_host(const Connections& connections, Stream stream) {
 }
 
 Result<void> fail_overflow(const Connections& connections, const LaneFailure& found) {
-  CommState& state = *connections.comm().state();
+  CommState& state = *Access::state(connections.comm());
   Error error = state.annotate(state.overflow(found));
-  state.fail_all(error);
+  state.rendezvous.fail_all(error);
   return fail(std::move(error));
 }
 

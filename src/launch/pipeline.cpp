@@ -78,13 +78,13 @@ Result<void> run_columns(const PipelineCall& call, const RunPass& run, Index at,
 }  // namespace
 
 Result<void> agree_on_scratch(const Communicator& comm, const std::string& name, Index bytes) {
-  CommState& state = *comm.state();
-  if (state.ranks == 1) return {};
-  std::vector<Index> all(std::size_t(state.ranks), Index{0});
-  all[std::size_t(state.rank)] = bytes;
+  CommState& state = *Access::state(comm);
+  if (state.identity.ranks() == 1) return {};
+  std::vector<Index> all(std::size_t(state.identity.ranks()), Index{0});
+  all[std::size_t(state.identity.rank())] = bytes;
   {
-    const std::lock_guard lock{state.bootstrap_mutex};
-    CCL_CHECK(state.after_creation(state.bootstrap->all_gather(all.data(), Index{sizeof bytes}, {},
+    const auto lock = state.rendezvous.lock();
+    CCL_CHECK(state.rendezvous.after_creation(state.rendezvous.bootstrap()->all_gather(all.data(), Index{sizeof bytes}, {},
                                                               {"the creation of", name})));
   }
   const auto other = std::find_if(all.begin(), all.end(), [&](Index b) { return b != all[0]; });
@@ -98,7 +98,7 @@ Result<void> agree_on_scratch(const Communicator& comm, const std::string& name,
 }
 
 Result<void> check_call(const PipelineCall& call) {
-  const CommState& state = *call.comm.state();
+  const CommState& state = *Access::state(call.comm);
   const auto refuse = [&](Errc code, std::string what) {
     return fail(state.annotate({code, call.name + " " + std::move(what)}));
   };

@@ -34,10 +34,10 @@ Result<void> StreamCopies::open_branch(bool pulls) {
   DeviceState* const device = of_.device_.get();
   if (device == nullptr || device->side) return {};
   const auto open = [&]() -> Result<void> {
-    const CommState& state = *of_.comm().state();
-    for (const PeerInfo& peer : state.peers) {
-      if (peer.rank == state.rank || !pulls || of_.peer_memory().by_cumem() ||
-          peer.pid_hash != state.peers[std::size_t(state.rank)].pid_hash) {
+    const CommState& state = *Access::state(of_.comm());
+    for (const PeerInfo& peer : state.identity.peers()) {
+      if (peer.rank == state.identity.rank() || !pulls || of_.peer_memory().by_cumem() ||
+          peer.pid_hash != state.identity.peers()[std::size_t(state.identity.rank())].pid_hash) {
         continue;
       }
       // Seen on 4 H200: such a copy in a graph waits for the kernel that the peer's GPU runs, which
@@ -50,7 +50,7 @@ Result<void> StreamCopies::open_branch(bool pulls) {
       error.peer = peer.rank;
       return fail(std::move(error));
     }
-    CCL_TRY(device->side, SideBranch::make(state.gpu));
+    CCL_TRY(device->side, SideBranch::make(state.device.gpu));
     return {};
   };
   return agree_on_result(of_, open());
@@ -59,7 +59,7 @@ Result<void> StreamCopies::open_branch(bool pulls) {
 Result<void> StreamCopies::copy(void* to, const void* from, Index bytes,
                                 CUstream_st* stream) const {
   if (bytes == 0) return {};
-  const Gpu& gpu = *of_.comm().state()->gpu;
+  const Gpu& gpu = *Access::state(of_.comm())->device.gpu;
   const Gpu::Current current{gpu};
   return cuda_check(
       gpu.driver().memcpy_async(reinterpret_cast<CUdeviceptr>(to),
@@ -87,10 +87,10 @@ Result<void> StreamCopies::join(CUstream_st* stream) const {
 }
 
 Result<void> StreamCopies::open_signals() {
-  CommState& state = *of_.comm().state();
+  CommState& state = *Access::state(of_.comm());
   DeviceState* const device = of_.device_.get();
   if (device == nullptr) return {};
-  const std::lock_guard lock{state.bootstrap_mutex};
+  const auto lock = state.rendezvous.lock();
   CCL_TRY(device->signals, StreamSignals::open(state, of_.number(), of_.name()));
   return {};
 }
@@ -101,7 +101,7 @@ Result<void> StreamCopies::signal(const CopySync& sync, CUstream_st* stream) con
 
 StreamCopies::InWindow StreamCopies::in_window(const void* data, Index bytes) const {
   InWindow found;
-  const auto window = find_window(*of_.comm().state(), data, bytes);
+  const auto window = find_window(*Access::state(of_.comm()), data, bytes);
   if (!window) return found;
   found.offset = static_cast<const std::byte*>(data) - window->base;
   found.at = window->at;

@@ -328,7 +328,7 @@ Result<Fd> auth_connect(const Address& where, const Secret& secret, Bytes hello,
     }
     if (fd || fd.error().code != Errc::network) return fd;
     const int code = fd.error().os_code;
-    if (code == ECONNREFUSED && listener == Listener::has_wire && gone.passed()) {
+    if (code == ECONNREFUSED && listener == Listener::has_started && gone.passed()) {
       Error e = std::move(fd).error();
       e.code = Errc::peer_lost;
       e.what =

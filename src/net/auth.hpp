@@ -85,14 +85,14 @@ class AuthListener {
 };
 
 /// State of a listener: it may start later, or it has started when its address became known.
-enum class Listener { may_come, has_wire };
+enum class Listener { may_start, has_started };
 
 /// Connects and proves the secret. The hello has at most 1 KiB, and the socket is non-blocking. It
 /// retries until the deadline while nothing listens. Errors:
-/// - `Errc::peer_lost`: nothing listens and `listener` is `has_wire`;
+/// - `Errc::peer_lost`: nothing listens and `listener` is `has_started`;
 /// - `Errc::refused`: the other end does not know the secret.
 Result<Fd> auth_connect(const Address& where, const Secret& secret, Bytes hello,
                         const Deadline& deadline, const Status* status,
-                        Listener listener = Listener::may_come);
+                        Listener listener = Listener::may_start);
 
 }  // namespace ccl::detail::net

@@ -13,7 +13,7 @@ using namespace detail;
 
 namespace {
 
-/// What all ranks must have in common at one number.
+/// True if two operations of one number agree, as they must on all ranks.
 bool same(const Operation& a, const Operation& b) {
   return a.composition == b.composition && a.call == b.call && a.count == b.count &&
          a.root == b.root && std::strcmp(a.what, b.what) == 0 && std::strcmp(a.type, b.type) == 0 &&
@@ -46,7 +46,8 @@ class Diagnosis {
   const RankStatus& at(int rank) const { return report_.ranks[std::size_t(rank)]; }
   int count() const { return int(report_.ranks.size()); }
 
-  /// The earliest collective that runs anywhere, or, if none does, the asking rank's messages.
+  /// Selects the earliest collective that runs on any rank. If none runs, selects a running message
+  /// operation, that of the asking rank first.
   void find_subject() {
     for (const RankStatus& of : report_.ranks) {
       for (const Operation& op : of.operations) {
@@ -76,8 +77,8 @@ class Diagnosis {
                        ranks.size() == 1 ? "does" : "do");
   }
 
-  /// Of these, the one that a chain of waiting ranks leads to, first of all from the asking one;
-  /// -1: none.
+  /// Returns the one of `ranks` at the end of a chain of waiting ranks, or -1. The chain from the
+  /// asking rank is tried first.
   int waited_for(const std::vector<int>& ranks) const {
     const auto among = [&](int r) {
       return std::find(ranks.begin(), ranks.end(), r) != ranks.end();
@@ -116,7 +117,7 @@ class Diagnosis {
         fmt::format("; rank {} waits for it at step {}", report_.waiting, report_.step);
   }
 
-  /// The first number under which not all have called the same.
+  /// Finds the first number at which the ranks have called different operations.
   bool differs() {
     Word first = ~Word{0}, last = 0;
     for (const RankStatus& of : report_.ranks) {
@@ -163,7 +164,7 @@ class Diagnosis {
                                                       : op.queued_ns));
   }
 
-  /// Ranks that have not called the subject.
+  /// Finds the ranks that have not called the subject.
   bool missed() {
     if (subject_->number == 0) return false;
     std::vector<int> late;
@@ -182,7 +183,7 @@ class Diagnosis {
     return true;
   }
 
-  /// A rank that has called it, but where it has not begun.
+  /// Finds a rank that has called the subject but has not begun it.
   bool held_up() {
     if (subject_->number == 0) return false;
     std::vector<int> late;
@@ -193,7 +194,7 @@ class Diagnosis {
       if (!begun) late.push_back(of.rank);
     }
     int rank = waited_for(late);
-    // What is launched may have ended meanwhile; what is queued has certainly not begun.
+    // A launched operation may have completed meanwhile; a queued one has not begun.
     for (std::size_t i = 0; i < late.size() && rank < 0; ++i) {
       if (at(late[i]).find(subject_->number)->state == OpState::queued) rank = late[i];
     }
@@ -205,7 +206,7 @@ class Diagnosis {
     return true;
   }
 
-  /// Is this rank in the subject, as far as anyone can tell?
+  /// True if this rank runs the subject, as far as its status shows.
   bool runs(const RankStatus& of) const {
     const Operation* op = of.running();
     return op != nullptr && (subject_->number == 0 ? op->composition == subject_->composition
@@ -241,7 +242,7 @@ class Diagnosis {
 
   Report report_;
   const int asking_;
-  const Operation* subject_ = nullptr;  // what hangs
+  const Operation* subject_ = nullptr;  // operation that does not complete
 };
 
 }  // namespace

@@ -4,7 +4,14 @@
 #include <algorithm>
 #include <chrono>
 
-namespace ccl::detail {
+namespace ccl {
+
+std::string_view name(OpState state) {
+  constexpr std::string_view names[] = {"queued", "launched", "running", "done", "failed"};
+  return names[int(state)];
+}
+
+namespace detail {
 namespace {
 template <class Clock>
 Word ns_of() {
@@ -15,13 +22,8 @@ using Steady = std::chrono::steady_clock;
 constexpr auto relaxed = std::memory_order_relaxed;
 }  // namespace
 
-std::string_view name(OpState state) {
-  constexpr std::string_view names[] = {"queued", "launched", "running", "done", "failed"};
-  return names[int(state)];
-}
-
-// `op` is written with the journal's mutex; the atomics also without, by whoever runs the
-// operation.
+// The recorder's mutex guards `op`. The thread that runs the operation writes the atomics without
+// it.
 struct FlightRecorder::Entry {
   std::atomic<Word> ticket{0};  // 0: never used
   Operation op;
@@ -109,8 +111,9 @@ FlightRecorder::Now FlightRecorder::read_clocks() const {
 
 Word FlightRecorder::Now::when(Word then) const {
   if (then == 0) return 0;
-  // Another core's ticks may be a little ahead of this one's.
+  // The tick counter of another core may be slightly ahead of the one read here.
   return then > ticks ? system_ns : system_ns - Word(double(ticks - then) * ns_per_tick);
 }
 
-}  // namespace ccl::detail
+}  // namespace detail
+}  // namespace ccl

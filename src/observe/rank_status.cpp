@@ -51,7 +51,7 @@ std::vector<std::byte> pack(const RankStatus& rank_status) {
   rank_status.host.copy(header.host, sizeof header.host - 1);
   rank_status.rendezvous.copy(header.rendezvous, sizeof header.rendezvous - 1);
   std::vector<WireSteps> steps = rank_status.steps;
-  // Where they do not all fit: the wires of the peer that is waited for.
+  // If not all wires fit, those of the peer that is waited for come first.
   std::stable_partition(steps.begin(), steps.end(),
                         [&](const WireSteps& s) { return s.peer == rank_status.waits.peer; });
   header.operations = std::uint32_t(std::min(rank_status.operations.size(), max_items));

@@ -1,5 +1,6 @@
 // Ranks as processes on hosts of their own. Over TCP too, a pair is connected by the first call
 // that has a message for it.
+#include <ccl/algo/ring.hpp>
 #include <ccl/collective.hpp>
 #include <ccl/proto/simple.hpp>
 #include <ccl/transport/any_of.hpp>

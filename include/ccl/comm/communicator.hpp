@@ -18,6 +18,7 @@
 namespace ccl {
 namespace detail {
 struct CommState;
+struct Access;
 /// Returns the state of moved-from handles. It is failed with `Errc::invalid_usage`.
 std::shared_ptr<CommState> moved_from() noexcept;
 }  // namespace detail
@@ -111,12 +112,21 @@ class Communicator {
   /// Returns the bytes of wires and scratch that this rank has allocated.
   Index memory_used() const;
 
-  /// Returns the state that compositions use.
-  const std::shared_ptr<detail::CommState>& state() const { return state_; }
+ private:
+  friend struct detail::Access;
   explicit Communicator(std::shared_ptr<detail::CommState> state) : state_{std::move(state)} {}
 
- private:
   detail::Handle<detail::CommState, detail::moved_from> state_;
 };
+
+namespace detail {
+/// Access to the state of a communicator, for the library itself.
+struct Access {
+  static const std::shared_ptr<CommState>& state(const Communicator& comm) { return comm.state_; }
+  static Communicator communicator(std::shared_ptr<CommState> state) {
+    return Communicator{std::move(state)};
+  }
+};
+}  // namespace detail
 
 }  // namespace ccl

@@ -61,11 +61,11 @@ std::string opened(int rank, int fd, Open open) {
   if (!memory) return memory.error().message();
   const auto offer = detail::FdOffer::make(detail::Proof{}, {}, *std::move(memory));
   if (!offer) return offer.error().message();
-  detail::CommState& state = *comm->state();
+  detail::CommState& state = *detail::Access::state(*comm);
   const auto made = [&] {
     std::optional<NoThreads> none;
     if (rank == 1) none.emplace();
-    const std::lock_guard lock{state.bootstrap_mutex};
+    const auto lock = state.rendezvous.lock();
     return open(state);
   }();
   if (auto well = comm->status(); !well) return well.error().message();

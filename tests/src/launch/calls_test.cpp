@@ -285,7 +285,7 @@ TEST_CASE("every rank hears of a mismatch, whoever leaves first") {
         if (sum) results[r] = (*sum)(x, y, r == 2 ? 3 : 4);
         after[r] = comm.status();
         sum = fail(Errc::internal, "dropped");
-        comm = Communicator{nullptr};  // leaves
+        comm = detail::Access::communicator(nullptr);  // leaves
       });
     }
     for (auto& t : threads) t.join();
@@ -301,9 +301,9 @@ TEST_CASE("every rank hears of a mismatch, whoever leaves first") {
 
 TEST_CASE("ranks that differ, in a communicator that has failed before, are told of that failure") {
   auto comms = make(2, checking());
-  detail::CommState& state = *comms[0].state();
-  state.fail_all({Errc::peer_lost, "rank 7 is gone"});
-  const auto told = state.disagree("rank 1 creates another", 1);
+  detail::CommState& state = *detail::Access::state(comms[0]);
+  state.rendezvous.fail_all({Errc::peer_lost, "rank 7 is gone"});
+  const auto told = state.rendezvous.disagree("rank 1 creates another", 1);
   REQUIRE_FALSE(told);
   CHECK(told.error().code == Errc::peer_lost);
   CHECK(told.error().what.find("rank 7 is gone") != std::string::npos);

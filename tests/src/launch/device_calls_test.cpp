@@ -35,7 +35,7 @@ std::vector<int> max_blocks(const std::vector<std::pair<int, std::optional<int>>
   for (const auto& comm : comms) {
     INFO((comm ? std::string{} : comm.error().message()));
     REQUIRE(comm);
-    blocks.push_back(comm->state()->max_blocks);
+    blocks.push_back(detail::Access::state(*comm)->device.max_blocks);
   }
   return blocks;
 }

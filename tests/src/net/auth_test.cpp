@@ -173,7 +173,7 @@ TEST_CASE("who was there and is gone is not waited for") {
     at = listener.address();
   }
   const auto deadline = Deadline::after(3600);
-  const auto gone = auth_connect(at, secret_of(1), {}, deadline, nullptr, Listener::has_wire);
+  const auto gone = auth_connect(at, secret_of(1), {}, deadline, nullptr, Listener::has_started);
   REQUIRE_FALSE(gone);
   CHECK(gone.error().code == Errc::peer_lost);
   CHECK(gone.error().os_code == ECONNREFUSED);

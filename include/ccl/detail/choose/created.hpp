@@ -32,8 +32,8 @@ struct MadeCandidates<Op, Candidates<Cs...>, Transport, OneOrder> {
 
   /// Returns the value of moved-from handles: it has no candidate.
   static std::shared_ptr<const MadeCandidates> moved_from() noexcept {
-    static const MadeCandidates* const made =
-        new MadeCandidates{{}, Communicator{detail::moved_from()}, 0};  // never destroyed
+    static const MadeCandidates* const made = new MadeCandidates{
+        {}, detail::Access::communicator(detail::moved_from()), 0};  // never destroyed
     return {std::shared_ptr<void>{}, made};
   }
 

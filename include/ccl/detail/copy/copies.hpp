@@ -193,7 +193,7 @@ class ReduceByCopies {
   };
   Piece piece(int rank, Index chunk) const {
     const Index at = all ? (chunk * ranks_ + rank) * each_ : chunk * each_;
-    const Index count = min_of(max_of(layout_.count - at, Index{0}), each_);
+    const Index count = max_of<Index>(0, min_of(layout_.count - at, each_));
     return {all ? at : rank * layout_.in_stride + at, at, count};
   }
   void push(Index chunk) {

@@ -20,7 +20,7 @@ struct PeerExchangeBody {
     Algo::run(exchange);
     return 0;
   }
-  /// On the host, when all else is set.
+  /// Completes the arguments. On the host, after all other members are set.
   template <LaneGroup Group>
   static void prepare(Work& work) {
     constexpr int most = PeerExchangeWork::max_ranks;
@@ -37,7 +37,7 @@ struct PeerExchangeBody {
     }
     if constexpr (requires { Exchange<Group>::assign_tiles(work); }) Exchange<Group>::assign_tiles(work);
   }
-  /// The exchange has counted for the crews that have no part.
+  /// The exchange has counted for the absent blocks.
   CCL_HD void end(Word, int block, int lane, int lanes) const {
     detail::count_own(work, work.counts, block, lane, lanes);
   }

@@ -18,7 +18,7 @@ namespace ccl::detail {
 Result<void> check_rows(const Communicator& comm, const CountedRows& rows, Index element_bytes,
                         const void* send, const void* recv);
 
-/// Exchanges rows on a GPU: in one launch, unless the longest possible run exceeds a rank's box.
+/// Makes one launch, or several if the longest possible runs exceed a rank's box.
 template <class Algo, class Proto>
 Result<void> counted_on_device(const std::shared_ptr<Connections>& owner, const CallInfo& info,
                                CountedWork work, Stream stream) {

@@ -5,20 +5,20 @@
 
 namespace ccl::detail {
 
-/// What one launch of an exchange is told whose counts lie in memory: rows of `row_bytes`, a run of
-/// them for each rank. Every rank sends one message to every other, if only to say that it has no
-/// rows, and all ranks make the same launches.
+/// Arguments of one launch of an exchange whose counts lie in memory: a run of rows of `row_bytes`
+/// for each rank. Every rank sends one message to every other, also without rows. All ranks make
+/// the same launches.
 struct CountedWork {
   static constexpr int max_ranks = PeerView::max_ranks;
-  /// From here on a row is tiles of its own, and may lie anywhere in the sender's memory.
+  /// Minimum bytes of a row that has its own tiles and may lie anywhere in the sender's memory.
   static constexpr Index apart_bytes = 2048;
 
   PeerView peers;
-  Epoch state;  // as of `PeerExchangeWork`, which takes turns with this
+  Epoch state;  // shared with the launches of `PeerExchangeWork`
   const char* send = nullptr;
   char* recv = nullptr;
   const int* send_counts = nullptr;  // rows for each rank
-  int* recv_counts = nullptr;        // rows from each rank, written
+  int* recv_counts = nullptr;        // rows from each rank; written
   // Null: rank p's rows are those from p * send_stride on. Else row i for rank p is the
   // send_rows[p * send_stride + i]-th of `send`.
   const int* send_rows = nullptr;
@@ -28,10 +28,10 @@ struct CountedWork {
   const char* send_side = nullptr;
   char* recv_side = nullptr;
   Index side_bytes = 0;
-  int send_stride = 0;  // rows from one rank's run to the next's; each rank has its own
+  int send_stride = 0;  // rows between the runs of two ranks; each rank may have its own
   int recv_stride = 0;  // the same on all ranks
-  int first = 0;        // row of each run that this launch begins with
-  int most = 0;         // rows of each run, at most
+  int first = 0;        // first row of each run in this launch
+  int most = 0;         // maximum rows of each run in this launch
   Index box_packets = 0;
   int row_tiles = 0;    // of a row that is apart, without its side; 0: rows are not apart
   int piece_tiles = 0;  // with it

@@ -8,7 +8,7 @@
 
 namespace ccl::detail {
 
-/// Adds one to a word that no other lane writes, and does not wait for it.
+/// Adds one to a word that no other lane writes, without a wait for the result.
 CCL_HD void count_one(Word* at) {
   NV_IF_ELSE_TARGET(NV_IS_DEVICE, (ptx::add_one(at);), (++*at;))
 }

@@ -7,37 +7,37 @@
 #include <cuda_runtime_api.h>
 
 namespace ccl::detail {
-/// The one kernel: group g of block b works on channel g * blocks + b. One block per
-/// multiprocessor: registers for batches of loads are worth more than room for other blocks.
+/// Kernel of all launches of one body. Group g of block b works on channel g * blocks + b. A
+/// multiprocessor has one block, because batches of loads need its registers.
 template <class Group, class Body>
 __global__ void __launch_bounds__(Body::max_lanes, 1)
     run_collective(const __grid_constant__ typename Body::Work work, int channels) {
   ptx::launch_dependents();  // the body waits for the launch before: `Memory::await_previous()`
-  // The same for all of a warp, which the compiler cannot know (two-shot of 4 MiB on 4 GPUs: 23.1
-  // us became 21.8).
+  // Equal in all lanes of a warp, which only the shuffle makes known to the compiler (two-shot of
+  // 4 MiB on 4 GPUs: 21.8 us, without it 23.1 us).
   const int group = __shfl_sync(0xffff'ffffu, int(threadIdx.x) / Group::width, 0);
   const int channel = group * int(gridDim.x) + int(blockIdx.x);
   const Body body{work};
   if constexpr (detail::HasBlockEpilogue<Body>) {
     const auto left = body(Group{}, channel);
-    __syncthreads();  // every group has read what end() overwrites
+    __syncthreads();  // every group has read the data that end() overwrites
     body.end(left, int(blockIdx.x), int(threadIdx.x), int(blockDim.x));
   } else {
     if (channel < channels) body(Group{}, channel);
   }
 }
 
-/// One launch among several in one kernel, on `blocks` of its blocks, of which this is `block`.
+/// Runs one of several launches in one kernel, on `blocks` of its blocks. This block is `block`.
 template <class Group, class Body>
 CCL_DEVICE void run_part(const typename Body::Work& work, int block, int blocks) {
   const int group = __shfl_sync(0xffff'ffffu, int(threadIdx.x) / Group::width, 0);
   const int channel = group * blocks + block;
   const bool here = channel < work.channels;
   if constexpr (detail::HasBlockEpilogue<Body>) {
-    // Groups beyond the part's own are there for another part's sake.
+    // The other groups of the block exist because another part needs them.
     Word left = 0;
     if (here) left = Body{work}(Group{}, channel);
-    __syncthreads();  // every group has read what end() overwrites
+    __syncthreads();  // every group has read the data that end() overwrites
     const int lanes = work.channels / blocks * Group::width;
     if (here) Body{work}.end(left, block, int(threadIdx.x), lanes);
   } else {
@@ -45,7 +45,7 @@ CCL_DEVICE void run_part(const typename Body::Work& work, int block, int blocks)
   }
 }
 
-/// One member of a kernel that several launches share: its work and its blocks.
+/// Member of a kernel that several launches share: its work and its blocks.
 template <int N, class Group, class Body>
 struct KernelPart {
   using Lanes = Group;
@@ -69,7 +69,7 @@ __global__ void __launch_bounds__(MaxLanes, 1)
   (static_cast<const Parts&>(parts).run(), ...);
 }
 
-/// Members of one kind, at most so many: their works, and where their blocks begin.
+/// Up to `Most` members of one kind: their works and the first block of each.
 template <class Group, class Body, int Most>
 struct KernelList {
   using Work = typename Body::Work;
@@ -92,7 +92,7 @@ __global__ void __launch_bounds__(Body::max_lanes, 1)
   list.run();
 }
 
-/// One rank alone: its elements through the reduction's prologue and epilogue.
+/// Applies the prologue and the epilogue of the reduction, for a communicator of one rank.
 template <class R>
 __global__ void run_alone(const __grid_constant__ R reduction, const typename R::Type* input,
                           typename R::Type* output, Index count) {
@@ -103,7 +103,7 @@ __global__ void run_alone(const __grid_constant__ R reduction, const typename R:
   }
 }
 
-/// Elements that one lane loads, and stores, at once: up to 16 bytes of the larger ones.
+/// Number of elements that a lane loads and stores at once: up to 16 bytes of the larger type.
 template <class T, class U>
 inline constexpr int map_run = [] {
   constexpr int bytes = int(sizeof(T) > sizeof(U) ? sizeof(T) : sizeof(U));
@@ -126,7 +126,7 @@ CCL_DEVICE void map_run_at(const F& map, const void* input, void* output, Index 
   }
   static_cast<MapRun<U, Run>*>(output)[at] = to;
 }
-/// A rank's own elements, each through a functor; buffers are aligned to runs, the last of which
+/// Applies a functor to each of a rank's own elements. Buffers are aligned to runs. The last run
 /// may be shorter.
 template <class F, class T, class U, int Run>
 __global__ void run_map(const __grid_constant__ F map, const void* input, void* output,
@@ -137,22 +137,22 @@ __global__ void run_map(const __grid_constant__ F map, const void* input, void* 
   if (Run > 1 && lane < count % Run) map_run_at<T, U, 1>(map, input, output, runs * Run + lane);
 }
 
-/// How a launch lies on a GPU: `channels` groups, spread evenly over `blocks`. All blocks of all
-/// ranks must be resident at once, so `blocks` is at most the multiprocessors that are free.
+/// Shape of a launch on a GPU: `channels` groups, spread evenly over `blocks`. All blocks of all
+/// ranks must be resident at once, so `blocks` is at most the number of free multiprocessors.
 struct CudaShape {
   int channels = 1;
   int blocks = 1;
-  /// Lets the launch move in before the one ahead of it in the stream has ended; it waits for that
-  /// one's memory before it touches any. Not with several ranks on one GPU: a launch that only
-  /// waits would take a place that a peer's needs.
+  /// Lets the launch start before the previous one in the stream has ended. It waits for that
+  /// launch before it accesses memory. Not for several ranks on one GPU, because a waiting launch
+  /// would occupy the multiprocessors that a peer needs.
   bool early = true;
 };
 
-/// Runs one launch on GPU lanes: `Body{work}(group, channel)` for each channel, on a group of its
-/// own. CUDA's own error codes: what they mean to a rank is said by who knows the rank.
+/// Runs one launch on GPU lanes: `Body{work}(group, channel)` for each channel, on one group per
+/// channel. Returns CUDA's error codes, which the caller turns into an `Error` of the rank.
 struct CudaExecutor {
-  /// Queues the launch on `stream` of the current device. `work` is copied; what it points to must
-  /// be readable there and outlive the launch.
+  /// Queues the launch on `stream` of the current device. Copies `work`. The memory that it points
+  /// to must be readable there and outlive the launch.
   template <LaneGroup Group, class Body>
   [[nodiscard]] static cudaError_t launch(const typename Body::Work& work, const CudaShape& shape,
                                           cudaStream_t stream) {
@@ -166,7 +166,7 @@ struct CudaExecutor {
                          stream, work, shape.channels);
   }
 
-  /// Several launches as one kernel: `lanes` of a block are the most that a part wants.
+  /// Queues several launches as one kernel. `lanes`: maximum lanes per block over the parts.
   template <int MaxLanes, class... Parts>
   [[nodiscard]] static cudaError_t launch_parts(const detail::KernelParts<Parts...>& parts,
                                                 int blocks, int lanes, bool early,
@@ -210,7 +210,7 @@ struct CudaExecutor {
     return cudaLaunchKernelEx(&config, kernel, args...);
   }
 
-  /// What a communicator of one rank has to do.
+  /// Queues the work of a communicator of one rank.
   template <class R>
   [[nodiscard]] static cudaError_t alone(const R& reduction, const void* input, void* output,
                                          Index count, cudaStream_t stream) {
@@ -222,7 +222,7 @@ struct CudaExecutor {
     return cudaGetLastError();
   }
 
-  /// A rank's own elements of `T`, each through `map`.
+  /// Queues `map` on a rank's own elements of `T`.
   template <class F, class T, class U>
   [[nodiscard]] static cudaError_t map(const F& map, const void* input, void* output, Index count,
                                        cudaStream_t stream) {
@@ -232,7 +232,7 @@ struct CudaExecutor {
     };
     const bool whole = aligned(input, run * sizeof(T)) && aligned(output, run * sizeof(U));
     const Index blocks = div_up<Index>(count, 256 * (whole ? run : 1));
-    // Enough to keep memory busy; plain launches, which wait for all that was launched before.
+    // Enough blocks to saturate memory. A plain launch waits for all earlier launches.
     const auto shape = unsigned(blocks < 1024 ? blocks : 1024);
     if (whole) {
       detail::run_map<F, T, U, run><<<shape, 256, 0, stream>>>(map, input, output, count);
@@ -250,8 +250,8 @@ struct CudaExecutor {
     return cudaFuncGetAttributes(&attributes, detail::run_map<F, T, U, 1>);
   }
 
-  /// Loads the kernel onto the current device. A first launch may do that too late: loading waits
-  /// for kernels that run, and these may wait for the rank that is loading.
+  /// Loads the kernel onto the current device. Loading at the first launch could deadlock: it waits
+  /// for running kernels, which may wait for this rank.
   template <LaneGroup Group, class Body>
   [[nodiscard]] static cudaError_t load() {
     cudaFuncAttributes attributes{};

@@ -6,8 +6,8 @@
 
 namespace ccl::detail {
 
-/// Who works together on a channel: a warp where packets carry flags, since no lane waits for
-/// another; many warps where a release is paid for each slice.
+/// Group that works on a channel: a warp if packets carry flags, because lanes then do not wait for
+/// each other; else many warps, because each slice costs a release.
 template <class Proto, int MaxLanes>
 using LanesWithin = cuda::std::conditional_t<
     Proto::carries_flags, WarpLanes,
@@ -37,7 +37,7 @@ CudaShape device_shape(Index bytes, int channels, const DeviceTarget& target) {
   return device_shape<Group, MaxLanes>(use < 1 ? 1 : use < channels ? use : channels, target);
 }
 
-/// Runs `call` on a device, whichever the thread was at.
+/// Runs `call` with `device` as the current device, and restores the device of the thread.
 template <class F>
 cudaError_t on_device(int device, F call) {
   int before = -1;
@@ -68,7 +68,7 @@ cudaError_t launch_body(typename Body::Work& work, Index bytes, const DeviceTarg
 
 template <int Align>
 using Aligned = cuda::std::integral_constant<int, Align>;
-/// What buffers of R's elements are multiples of, at least.
+/// Minimum alignment of buffers of the elements of `R`, in bytes.
 template <class R>
 inline constexpr int min_align = [] {
   constexpr int align = int(alignof(typename R::Type));
@@ -85,11 +85,11 @@ cudaError_t with_alignment(int align, F f) {
   }
   return f(Aligned<min_align<R>>{});
 }
-/// Of addresses and sizes or'ed together: what all are multiples of.
+/// Returns the common alignment of addresses and sizes that are or'ed together.
 inline int lowest(Word bits) {
   return int(bits & -bits);
 }
-/// Calls `f` with each of them.
+/// Calls `f` with each alignment.
 template <class R, class F>
 cudaError_t for_alignments(F f) {
   cudaError_t e = f(Aligned<16>{});
@@ -97,7 +97,7 @@ cudaError_t for_alignments(F f) {
   return e != cudaSuccess ? e : f(Aligned<min_align<R>>{});
 }
 
-/// What makes a kernel known to those who launch it: see `register_kernels`.
+/// Registers a kernel for host code that launches it: see `register_kernels`.
 template <class Kernels>
 struct RegisteredKernels;
 

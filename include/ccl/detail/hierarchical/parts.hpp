@@ -63,7 +63,8 @@ struct HierarchicalParts {
 
   /// Of what was moved from; never destroyed.
   static std::shared_ptr<HierarchicalParts> moved_from() noexcept {
-    static HierarchicalParts* const parts = new HierarchicalParts{Communicator{detail::moved_from()}};
+    static HierarchicalParts* const parts =
+        new HierarchicalParts{detail::Access::communicator(detail::moved_from())};
     return {std::shared_ptr<void>{}, parts};
   }
 };

@@ -5,14 +5,14 @@
 
 namespace ccl::detail {
 
-/// N fragments by value: what a batch of loads leaves in registers.
+/// N fragments by value, in registers.
 template <class Fragment, int N>
 struct Fragments {
   Fragment of[N];
 };
 
-/// Waits for N tiles that lie one after another and carry `flag`: loads all, then looks at all, so
-/// that N latencies are one. Ends when the tiles are here or patience with `peer` is not.
+/// Waits for N adjacent tiles that carry `flag`. Issues all loads before the first check, so that N
+/// latencies overlap. The arrival of the tiles or the spin wait for `peer` ends the loop.
 template <int N, class Lane, class Memory>
 CCL_HD Fragments<typename Lane::Fragment, N> collect(const Lane& lane, const Packet* tile,
                                                      Word flag, int peer,
@@ -23,14 +23,15 @@ CCL_HD Fragments<typename Lane::Fragment, N> collect(const Lane& lane, const Pac
     CCL_UNROLL for (int n = 0; n < N; ++n) got[n] = lane.load(tile + n * Lane::tile_packets);
     has_arrived = true;
     CCL_UNROLL for (int n = 0; n < N; ++n) has_arrived = has_arrived & lane.has_arrived(got[n], flag);
-  } while (!lane.agree(has_arrived) && !lane.agree(spin_wait.ends(peer, flag - 1)));  // steps before it
+  } while (!lane.agree(has_arrived) && !lane.agree(spin_wait.ends(peer, flag - 1)));  // the steps before it
   Fragments<typename Lane::Fragment, N> result;
   CCL_UNROLL for (int n = 0; n < N; ++n) result.of[n] = lane.unpack(got[n]);
   return result;
 }
 
-/// The same from N peers: tile n is that of rank n, `stride` packets after the one before. `skip`
-/// is a rank that sends none; its tile is loaded too, as a branch among the loads would part them.
+/// Waits for one tile of each of N peers. Tile n is that of rank n, `stride` packets after tile
+/// n - 1. `skip` is a rank that sends none; its tile is loaded too, because a branch would separate
+/// the loads.
 template <int N, class Lane, class Memory>
 CCL_HD Fragments<typename Lane::Fragment, N> collect_peers(const Lane& lane, const Packet* tile,
                                                            Index stride, Word flag, int skip,
@@ -53,7 +54,8 @@ CCL_HD Fragments<typename Lane::Fragment, N> collect_peers(const Lane& lane, con
   return result;
 }
 
-/// N rows of `M` tiles each in one latency, tile m of row n at `at(n, m)`, from rank `who(n, m)`.
+/// Waits for N rows of `M` tiles each, in one latency. Tile m of row n is at `at(n, m)` and comes
+/// from rank `who(n, m)`.
 template <int N, int M, class Lane, class At, class Who, class Memory>
 CCL_HD Fragments<Fragments<typename Lane::Fragment, M>, N> collect_grid(
     const Lane& lane, At at, Who who, Word flag, SpinWait<Memory>& spin_wait) {

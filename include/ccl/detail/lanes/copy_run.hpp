@@ -19,8 +19,8 @@ CCL_HD void store_unit(char* to, const Unit& unit) {
   }
 }
 
-/// Units `begin` ... `end` - 1 of one run to another; both are aligned to a unit. A lane has
-/// `Batch` of them in flight.
+/// Copies the units `begin` ... `end` - 1 of a run. Both runs are aligned to a unit. A lane has
+/// `Batch` units in flight.
 template <class Unit, int Batch, LaneGroup Group>
 CCL_HD void copy_units(Group group, char* to, const char* from, Index begin, Index end) {
   constexpr Index size = sizeof(Unit), step = Group::width * size;
@@ -37,8 +37,8 @@ CCL_HD void copy_units(Group group, char* to, const char* from, Index begin, Ind
   }
 }
 
-/// Packets `begin` ... `end` - 1 to an aligned run; each is pieced together of the two aligned
-/// packets that hold it. `skew`, 1 to 15: how far behind an aligned address `from` is.
+/// Copies the packets `begin` ... `end` - 1 to an aligned run. Each is joined from the two aligned
+/// packets that hold it. `skew`: offset of `from` from an aligned address, 1 to 15 bytes.
 template <int Batch, LaneGroup Group>
 CCL_HD void copy_skewed(Group group, char* to, const char* from, Index begin, Index end, int skew) {
   constexpr Index size = sizeof(Packet), step = Group::width * size;
@@ -47,7 +47,7 @@ CCL_HD void copy_skewed(Group group, char* to, const char* from, Index begin, In
   const auto joined = [&](const Packet& low, const Packet& high) {
     const Word a = late ? low.word[1] : low.word[0], b = late ? high.word[0] : low.word[1];
     const Word c = late ? high.word[1] : high.word[0];
-    // A shift by 64 in two that are none.
+    // Two shifts, because a shift by 64 is undefined.
     return Packet{{a >> shift | b << 1 << (63 - shift), b >> shift | c << 1 << (63 - shift)}};
   };
   const char* const low = from - skew;
@@ -68,8 +68,8 @@ CCL_HD void copy_skewed(Group group, char* to, const char* from, Index begin, In
   }
 }
 
-/// All lanes: `bytes` of any alignment, with whole packets to the target. Order and visibility are
-/// the caller's.
+/// Copies `bytes` bytes of any alignment, and stores whole packets where possible. All lanes. The
+/// caller provides order and visibility.
 template <LaneGroup Group>
 CCL_HD void copy_run(Group group, char* to, const char* from, Index bytes) {
   const auto target = reinterpret_cast<cuda::std::uintptr_t>(to);
@@ -85,7 +85,7 @@ CCL_HD void copy_run(Group group, char* to, const char* from, Index bytes) {
     copy_units<char, 1>(group, to, from, head + packets * size, bytes);
     return;
   }
-  // No packet is read that is not all of the source's.
+  // Loads only packets that lie in the source as a whole.
   const Index begin = head < skew ? 1 : 0;
   const Index room = (bytes - head - (size - skew)) / size;
   const Index end = room < begin ? begin : room;

@@ -10,26 +10,26 @@
 
 namespace ccl::detail {
 
-/// What a thread that waits does meanwhile: `run` moves some bytes and says whether it did. Whoever
-/// runs a collective sets it for its thread; see `ProxyEngine::Helper`.
+/// Work of a waiting thread. `run` moves some bytes and returns true if it did. The caller of a
+/// collective sets it for its thread: see `ProxyEngine::Helper`.
 struct IdleHook {
   bool (*run)(void* context) = nullptr;
   void* context = nullptr;
 };
 inline constinit thread_local IdleHook idle_hook;
 
-/// How long a thread has waited: polls in a row, with nothing but polling between them.
+/// Current wait of a thread: polls in a row without other work between them.
 struct Waiting {
   unsigned polls = 0;
   Word last = 0;  // ticks at the end of the last poll
 };
 inline constinit thread_local Waiting waiting;
 
-/// The ranks of this host are more than its CPUs: whoever waits keeps another from running. Set
-/// when a communicator is made, by the runtime, which may be a shared one; true from then on.
+/// True if the host has more ranks than CPUs. A spinning thread then delays another rank. The
+/// runtime, which may be a shared library, sets it when a communicator is created.
 [[gnu::visibility("default")]] inline constinit std::atomic<bool> crowded{false};
 
-/// Memory as CPU threads see it.
+/// `Memory` of CPU threads.
 struct HostMemory {
   static constexpr bool lines_land_whole = false;  // stores of two lanes are two stores
 
@@ -56,11 +56,11 @@ struct HostMemory {
   static Packet load_bulk(const Packet* at) { return *at; }
   static void store_bulk(Packet* at, Packet value) { *at = value; }
 
-  /// One failed poll. Helps the proxy if the thread has a hook; else spins for some microseconds
-  /// (where each rank has a CPU), then yields, and after a few milliseconds sleeps in short steps.
+  /// Handles a failed poll. Helps the proxy if the thread has a hook. Otherwise spins for some
+  /// microseconds if each rank has a CPU, then yields, then sleeps in steps of 50 us.
   static void pause() {
     detail::Waiting& waiting = detail::waiting;
-    // More than the poll itself between two calls: the thread has worked, this is a new wait.
+    // A longer gap than a poll takes: the thread has worked, and this is a new wait.
     waiting.polls = cpu_ticks() - waiting.last < same_wait_ticks ? waiting.polls + 1 : 0;
     const detail::IdleHook hook = detail::idle_hook;
     if (hook.run != nullptr && hook.run(hook.context)) {

@@ -5,8 +5,8 @@
 
 namespace ccl::detail {
 
-/// Whether two tiles of a protocol can be moved as one: a protocol that has such lanes names them
-/// `Pairs`, and says there which groups and cells they `fit`. All ranks find the same.
+/// True if lanes move two tiles of the protocol as one. Such a protocol has a type `Pairs`, whose
+/// `fit` states the groups and cells. The result is the same on all ranks.
 template <class Proto, class Group, class T>
 constexpr bool moves_pairs() {
   if constexpr (requires { typename Proto::Pairs; }) {
@@ -24,7 +24,7 @@ template <class Proto, class Group, class T>
 struct PairLaneOf<Proto, Group, T, true> {
   using Type = typename Proto::Pairs::template Lane<Group, Element<T>::words_per_cell>;
 };
-/// The lane of such pairs; void where there are none.
+/// Lane of such pairs; void if there are none.
 template <class Proto, class Group, class T>
 using PairLane = typename PairLaneOf<Proto, Group, T>::Type;
 

@@ -4,51 +4,51 @@
 
 namespace ccl::detail {
 
-/// What a lane that gave up leaves for the host: because of whom, and why.
+/// Failure of a lane, written for the host: the peer and the reason.
 struct LaneFailure {
   enum Why : Word {
-    late,      // `peer` owes something, and the deadline passed
-    too_many,  // rows that this rank has for `peer`, or `peer` for it: see `count` and `stride`
-    refused,   // `peer` has too many for someone, and sent nothing to anybody
-    no_wire    // from `peer`, or to it where `sends`: nobody has connected it
+    late,      // data or credit of `peer` did not arrive before the deadline
+    too_many,  // more rows for or from `peer` than there is room for: see `count` and `stride`
+    refused,   // `peer` has too many rows for some rank and sent nothing
+    no_wire    // the wire from `peer`, or to it if `sends`, is not connected
   };
-  Word peer = 0;  // rank + 1, written last; 0: nobody gave up
-  Word step = 0;  // of `late`: steps of that wire done before
+  Word peer = 0;  // rank + 1, written last; 0: no failure
+  Word step = 0;  // `late`: steps done on that wire
   Word why = late;
-  Word count = 0;   // of `too_many`: rows
-  Word stride = 0;  // and as many as there is room for
-  Word sends = 0;   // 1: they were to go to `peer`, or the wire that is not there goes to it
+  Word count = 0;   // `too_many`: rows
+  Word stride = 0;  // `too_many`: room, in rows
+  Word sends = 0;   // 1: the rows or the missing wire go to `peer`
 };
 
-/// For whom lanes wait at present, for diagnosis: they write it at times while they wait, in words
-/// of their own, and clear it when they have got on. Of several lanes, the one that wrote last.
+/// Peer that lanes wait for, kept for diagnosis. Lanes write it at times while they wait and clear
+/// it afterwards. If several lanes wait, the last write stays.
 struct WaitRecord {
-  Word peer = 0;    // rank + 1; 0: nobody waits, or not for long
-  Word step = 0;    // steps of that wire done before
+  Word peer = 0;    // rank + 1; 0: no lane has waited for long
+  Word step = 0;    // steps done on that wire
   Word ticket = 0;  // of the operation, as in `AbortWatch`
 };
 
-/// How long lanes wait. Lives in memory that lanes and the host share.
+/// Limits of the waits of lanes. Lives in memory that lanes and the host share.
 struct AbortWatch {
-  const Word* stop = nullptr;  // 0 while all is well: see `Status`
+  const Word* stop = nullptr;  // not 0: stop (see `Status`)
   LaneFailure* lane_failure = nullptr;   // written once, by the first lane whose deadline passes
-  Word deadline_ns = 0;        // of one wait without progress; 0: for ever
+  Word deadline_ns = 0;        // of one wait without progress; 0: no limit
   WaitRecord* waits = nullptr;  // null: not kept
-  Word ticket = 0;             // the operation's, in the rank's journal
+  Word ticket = 0;             // of the operation, in the flight recorder
 };
 
-/// Ends every spin loop that its peers do not end. A launch that gave up once runs through without
-/// waiting again. `Memory::pause()` is called on each failed poll; the status word and the clock
-/// are looked at only every `check_every`-th.
+/// Ends every spin loop that its peers do not end. After the first failure a launch runs to its end
+/// without further waits. Each failed poll calls `Memory::pause()`; every `check_every`-th also
+/// reads the status word and the clock.
 template <class Memory>
 class SpinWait {
  public:
-  /// `watch` must outlive it: kernels leave it where their arguments are, not in registers.
+  /// `watch` must outlive it. Kernels keep it with their arguments, not in registers.
   explicit CCL_HD SpinWait(const AbortWatch& watch) : watch_{watch} {}
 
   SpinWait(const SpinWait&) = delete;
   SpinWait& operator=(const SpinWait&) = delete;
-  /// Nobody waits here any more; where it gave up, what was waited for stays to be read.
+  /// Clears the wait record, except after a failure.
   CCL_HD ~SpinWait() {
     if (since_ != 0 && !failed() && watch_.waits != nullptr) {
       Memory::store_relaxed(&watch_.waits->peer, Word{0});
@@ -57,8 +57,8 @@ class SpinWait {
 
   CCL_HD constexpr bool failed() const { return lane_failure_; }
 
-  /// Counts a failed poll for something that `peer` owes us. True: give up. A lane that cannot tell
-  /// who is late says -1 and leaves the deadline to others.
+  /// Counts a failed poll of data or credit of `peer`. True if the wait has failed. A lane that
+  /// does not know the late peer passes -1, and other lanes check the deadline.
   CCL_HD bool ends(int peer, Word step) {
     if (!failed()) Memory::pause();
     if (++polls_ % Memory::check_every == 0) {
@@ -67,7 +67,7 @@ class SpinWait {
     }
     return failed();
   }
-  /// Gives up before any wait: there is no such wire. One lane.
+  /// Fails without a wait, because the wire is not connected. One lane.
   CCL_HD void give_up_without_wire(int peer, bool sends) {
     lane_failure_ = true;
     since_ = never;
@@ -78,11 +78,11 @@ class SpinWait {
   }
 
  private:
-  static constexpr Word never = ~Word{0};  // gave up
-  static constexpr int tick_bits = 20;     // of nanoseconds: a millisecond
+  static constexpr Word never = ~Word{0};  // failed
+  static constexpr int tick_bits = 20;     // 2^20 ns: about 1 ms
 
-  /// What `since_` is to be. A function of its own, called once in thousands of polls: in the
-  /// midst of every wait its state made LL128's ring spill registers.
+  /// Returns the next value of `since_`. Not inlined: in every wait, its state made LL128's ring
+  /// spill registers, and it runs once in many polls.
   CCL_HD_APART static Word look(const AbortWatch& watch, Word since, int peer, Word step) {
     if (since == never || Memory::load_relaxed(watch.stop) != 0) return never;
     if (Memory::load_relaxed(&watch.lane_failure->peer) != 0) return never;
@@ -93,7 +93,7 @@ class SpinWait {
       Memory::store_relaxed(&waits->peer, Word(peer + 1));
     }
     const unsigned now = unsigned(Memory::now_ns() >> tick_bits) & 0x7fff'ffffu;
-    // Who and where, well mixed: two waits that look alike would share a deadline.
+    // Hash of peer and step: two waits with one hash would share a deadline.
     const unsigned what = (unsigned(step) * 64 + unsigned(peer)) * 0x9e37'79b1u;
     constexpr unsigned begun = 1u << 31;  // so that no wait is 0
     if (since == 0 || unsigned(since >> 32) != what) return Word{what} << 32 | begun | now;
@@ -106,8 +106,8 @@ class SpinWait {
 
   const AbortWatch& watch_;
   unsigned polls_ = 0;
-  Word since_ = 0;        // what is waited for, mixed, and the tick since when; 0: nothing for long
-  bool lane_failure_ = false;  // `since_ == never`, which steps ask all the time
+  Word since_ = 0;        // hash of the wait and the tick at its start; 0: no long wait
+  bool lane_failure_ = false;  // `since_ == never`, which every step reads
 };
 
 }  // namespace ccl::detail

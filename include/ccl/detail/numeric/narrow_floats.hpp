@@ -4,17 +4,17 @@
 
 namespace ccl::detail {
 
-/// Types whose runs convert to float and back with the best instructions of this CPU.
+/// Types whose runs are converted to float and back with the best instructions of this CPU.
 template <class T>
 inline constexpr bool is_narrow_float =
     cuda::std::is_same_v<T, float16> || cuda::std::is_same_v<T, bfloat16> ||
     cuda::std::is_same_v<T, float8_e4m3> || cuda::std::is_same_v<T, float8_e5m2>;
 
-/// `count` elements of `T`, a narrow float, at any address: exact.
+/// Converts `count` elements of `T`, a narrow float, at any address, exactly.
 template <class T>
 void widen_run(const void* from, float* to, Index count);
 
-/// As `Element<T>::narrow` each: to the nearest, ties to even, a NaN to a NaN.
+/// Rounds each element as `Element<T>::narrow`: to nearest, ties to even, NaN to NaN.
 template <class T>
 void narrow_run(const float* from, void* to, Index count);
 

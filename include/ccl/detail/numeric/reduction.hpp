@@ -23,7 +23,7 @@ concept DividesByInt = requires(Acc a, int n) {
   { a / n } -> cuda::std::convertible_to<Acc>;
 };
 
-/// May elements of `T` be added up in `T` without fear of overflow?
+/// True if elements of `T` are added up in `T` without overflow.
 template <class T>
 constexpr bool has_wide_range() {
   if constexpr (requires { Element<T>::wide_range; }) return Element<T>::wide_range;
@@ -33,8 +33,8 @@ constexpr bool has_wide_range() {
 template <class T>
 CCL_HD constexpr T divide(const T& value, int ranks) {
   if constexpr (Integer<T> && sizeof(T) <= 4) {
-    // CPUs have vectors of float quotients only. Truncated they are those of the integers, since
-    // the type is wide enough to hold both exactly; a GPU divides integers itself.
+    // CPUs have vector division of floats only. The truncated quotient equals that of the integers,
+    // because the type holds both exactly. A GPU divides integers.
     using Wide = cuda::std::conditional_t<(sizeof(T) < sizeof(int)), int, T>;
     using Quotient = cuda::std::conditional_t<sizeof(T) <= 2, float, double>;
     NV_IF_ELSE_TARGET(NV_IS_DEVICE,
@@ -53,13 +53,14 @@ CCL_HD constexpr T divide(const T& value, int ranks) {
   }
 }
 
-/// What the ranks of one call do to elements of `T`: the functor, the number of ranks, and the type
-/// that elements are added up in. A value: kernels take it by copy.
+/// Reduction of one call on elements of `T`: the functor, the number of ranks, and the type in
+/// which elements are added up. A value: kernels take it by copy.
 ///
-/// Each rank's own data is `prepare`d; data that comes from another rank has been, and is only
-/// `widen`ed. Both are `combine`d in `Acc`. A partial result leaves as `narrow`, the whole result
-/// as `finish`. Avg of a type that overflows early (half, fp8) is scaled by a power of two in
-/// `prepare`, so that partial sums on the wire stay in range; that rounds nothing but subnormals.
+/// `prepare` takes a rank's own data. `widen` takes data that another rank has prepared. `combine`
+/// works in `Acc`; `narrow` rounds a partial result, and `finish` the whole result.
+///
+/// For Avg of a type that overflows early (half, fp8), `prepare` scales by a power of two. Partial
+/// sums on the wire stay in range, and only subnormals are rounded.
 template <class Op, class T, class Acc = accumulate_t<T>>
 struct Reduction {
   using Functor = Op;
@@ -92,15 +93,14 @@ struct Reduction {
     }
   }
 
-  /// The same with a scalar that lies in memory read, so that loops need not. Once per launch, on
-  /// the processor that runs it.
+  /// Returns the reduction with a scalar read from memory, so that loops need not read it. Once per
+  /// launch, on the processor that runs it.
   CCL_HD Reduction load() const {
     Reduction loaded = *this;
     loaded.load_here();
     return loaded;
   }
-  /// As `load`, of this one. Without an assignment: functors may have none, as closures that hold
-  /// values.
+  /// Applies `load` in place. Without an assignment, which closures that hold values lack.
   CCL_HD void load_here() {
     if constexpr (is_scaled) {
       scale_ = scale();
@@ -108,9 +108,9 @@ struct Reduction {
     }
   }
 
-  /// This rank's own data.
+  /// Converts this rank's own data.
   CCL_HD constexpr Acc prepare(const T& own) const { return scaled(widen(own)); }
-  /// Data that the rank it comes from prepared.
+  /// Converts data that another rank has prepared.
   CCL_HD constexpr Acc widen(const T& value) const {
     if constexpr (cuda::std::is_same_v<Acc, T>) {
       return value;
@@ -121,7 +121,7 @@ struct Reduction {
   CCL_HD constexpr Acc combine(const Acc& a, const Acc& b) const {
     return static_cast<Acc>(op(a, b));
   }
-  /// A partial result.
+  /// Rounds a partial result.
   CCL_HD constexpr T narrow(const Acc& value) const {
     if constexpr (cuda::std::is_same_v<Acc, T>) {
       return value;
@@ -132,10 +132,10 @@ struct Reduction {
       return Element<T>::narrow(static_cast<accumulate_t<T>>(value));
     }
   }
-  /// The whole result.
+  /// Rounds the whole result.
   CCL_HD constexpr T finish(const Acc& value) const { return narrow(complete(value)); }
 
-  /// `prepare` of what is wide already.
+  /// `prepare` of a value in `Acc`.
   CCL_HD constexpr Acc scaled(const Acc& own) const {
     if constexpr (prepares) {
       return detail::product<Acc>(scale(), own);
@@ -143,7 +143,7 @@ struct Reduction {
       return own;
     }
   }
-  /// `finish` of what stays wide.
+  /// `finish` of a value that stays in `Acc`.
   CCL_HD constexpr Acc complete(const Acc& value) const {
     if constexpr (is_begun) {
       return value;
@@ -178,7 +178,7 @@ struct Reduction {
   bool loaded_ = false;
 
  public:
-  /// Does `prepare` change a value? Where not, data may travel as it is.
+  /// True if `prepare` changes values. Otherwise data may be sent unchanged.
   static constexpr bool prepares = is_scaled || (is_early_avg && !is_ended);
 };
 
@@ -226,9 +226,9 @@ class CellReducer {
     }
   }
 
-  /// A partial result, to be received by another rank.
+  /// Returns a partial result for another rank.
   CCL_HD Fragment<Words> result() const { return store<false>(); }
-  /// The whole result.
+  /// Returns the whole result.
   CCL_HD Fragment<Words> finish() const { return store<true>(); }
 
  private:

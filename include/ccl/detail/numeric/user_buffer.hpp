@@ -5,17 +5,17 @@
 
 namespace ccl::detail {
 
-/// How much of a tile is there.
+/// Part of a tile that exists.
 enum class Fill {
-  full,   // all of it: no branch parts the loads of one tile from those of the next
-  cells,  // some whole accesses of each lane: loads that are not made, and no branch either
-  any     // elements up to any count
+  full,   // all of it: no branch separates the loads of one tile from those of the next
+  cells,  // whole accesses of each lane: absent loads are predicated off, without a branch
+  any     // any number of elements
 };
 
-/// The user's buffers, seen as cells of elements. `Align` is what the address of every run of cells
-/// is known to be a multiple of: 16 where base, chunks and counts allow it, else what elements are
-/// aligned to, or 4 for smaller ones.
-/// `in` and `out` may be the same memory. A view.
+/// View of the user's buffers as cells of elements. `in` and `out` may be the same memory.
+///
+/// `Align`: known alignment of every run of cells in bytes. It is 16 if base, chunks and counts
+/// allow it; else that of the elements, or 4 for smaller elements.
 template <class T, int Align>
 class UserBuffer {
  public:
@@ -28,8 +28,8 @@ class UserBuffer {
   CCL_HD const char* in(Index at) const { return in_ + at * Index{sizeof(T)}; }
   CCL_HD char* out(Index at) const { return out_ + at * Index{sizeof(T)}; }
 
-  /// A lane's cells of the tile whose first element is `at` and which has `left` elements, or fewer
-  /// than none, or more than fit. What is not there reads as zero.
+  /// Loads a lane's cells of the tile whose first element is `at`. The tile has `left` elements,
+  /// which may be negative or more than fit. Absent elements read as zero.
   template <Fill How, class Lane, class Count>
   CCL_HD typename Lane::Fragment load(const Lane& lane, Index at, Count left) const {
     typename Lane::Fragment f{};
@@ -77,25 +77,25 @@ class UserBuffer {
   }
 
  private:
-  // What every element's address is a multiple of.
+  // Alignment of every element, in bytes.
   static constexpr int element_align = (Align | int(sizeof(T))) & -(Align | int(sizeof(T)));
   static constexpr int run_align = Align & -Align;
-  /// Bytes that a GPU's lane moves at once, of `Words` that lie side by side.
+  /// Bytes that a GPU's lane moves at once, for `Words` adjacent words.
   template <int Words>
   static constexpr int access = [] {
     constexpr int most = Words % 2 == 0 ? 16 : 8;
     return run_align >= most ? most : run_align >= 8 ? 8 : 4;
   }();
 
-  /// One or two elements are loads that are made or not, without a branch.
+  /// False for one or two elements, whose loads are predicated without a branch.
   template <class Lane>
   static constexpr bool many = Lane::stride* per_cell > 2;
-  /// May whole cells be moved as words, or as halves of them? A CPU takes any address.
+  /// True if whole cells are moved as words or half words. A CPU takes any address.
   CCL_HD static constexpr bool whole() {
     if constexpr (!Element<T>::packed) return false;
     NV_IF_ELSE_TARGET(NV_IS_DEVICE, (return run_align >= 4;), (return true;))
   }
-  /// The user's memory is theirs to alias: a copy of known alignment is one access of that size.
+  /// The user's memory may alias, so accesses are copies. One of known alignment is one access.
   template <int Bytes, class P>
   CCL_HD static P* aligned(P* at) {
     return static_cast<P*>(__builtin_assume_aligned(at, Bytes));

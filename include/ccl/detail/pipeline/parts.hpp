@@ -61,7 +61,8 @@ struct PipelineParts {
 
   /// Of what was moved from; never destroyed.
   static std::shared_ptr<PipelineParts> moved_from() noexcept {
-    static PipelineParts* const parts = new PipelineParts{Communicator{detail::moved_from()}};
+    static PipelineParts* const parts =
+        new PipelineParts{detail::Access::communicator(detail::moved_from())};
     return {std::shared_ptr<void>{}, parts};
   }
 

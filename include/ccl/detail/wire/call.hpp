@@ -8,7 +8,7 @@
 
 namespace ccl::detail {
 
-/// Call over wires that a group makes.
+/// Call over wires in a group.
 template <class Op, class Algo, class Proto, class R>
 class WireCall final : public RecordedCall {
  public:
@@ -27,7 +27,7 @@ class WireCall final : public RecordedCall {
     return message_bytes(wire_work_on_device<Op, Algo>(connections(), given_));
   }
   void run_on_host(Launch&) override { run_wires<Op, Algo, Proto>(connections(), given_); }
-  /// Work on the channels of its share. It has no channel if the call shares no kernel.
+  /// Arguments on the channels of its share. Without a share it has no channels.
   Work work_on_device() const {
     Work work = wire_work_on_device<Op, Algo>(connections(), given_);
     work.watch.ticket = ticket();

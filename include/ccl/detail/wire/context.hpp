@@ -5,8 +5,8 @@
 
 namespace ccl::detail {
 
-/// What an algorithm over wires is given: one channel of one rank's launch. Of an exchange, a
-/// `server`'s part of it: one of several groups that share the channel's peers.
+/// Context of an algorithm over wires: one channel of one rank's launch. In an exchange, several
+/// groups (`server`s) share the peers of a channel, and each has a context.
 template <class Op, LaneGroup Group, Protocol<Group> Proto, class R, int Align,
           class Work = WireWork<R>, bool Proxied = true>
 class WireContext {
@@ -28,7 +28,7 @@ class WireContext {
   CCL_HD int rank() const { return work_.rank; }
   CCL_HD int ranks() const { return work_.ranks; }
 
-  /// This channel's rounds of the message, with a chunk for each of `shares` shares.
+  /// Rounds of the message on this channel, with a chunk for each of `shares` shares.
   CCL_HD Chunks chunks(int shares) const {
     constexpr Index grain = grain_elements();
     const Wire& any = any_wire();
@@ -36,23 +36,23 @@ class WireContext {
     const Index most = slice * (work_.chunk_steps / work_.slice_steps);
     Index chunk = most / grain * grain;
     Layout layout = work_.layout;
-    layout.split = Op::cuts || (Op::rooted && shares != 1);  // now the compiler knows, too
+    layout.split = Op::cuts || (Op::rooted && shares != 1);  // a constant for the compiler
     if constexpr (Group::width == 1) {
       // A GPU's slots hold fewer.
       if (chunk > Chunks::max_elements) chunk = Chunks::max_elements / grain * grain;
-      // Where elements are long, chunks that keep alignment, which a CPU can do without, might not
-      // fit the wire, and ranks send one before they receive.
+      // Aligned chunks of long elements may exceed the wire, and ranks send a chunk before they
+      // receive one. A CPU needs no alignment.
       if (chunk == 0) return {layout, shares, channel_, work_.channels, most < 1 ? 1 : most, 1};
     }
     return {layout, shares, channel_, work_.channels, chunk < grain ? grain : chunk, grain};
   }
-  /// Chunks that a wire holds: what may be sent before the peer receives.
+  /// Number of chunks that a wire holds, which a rank may send before the peer receives.
   CCL_HD int window() const {
     const Wire& any = any_wire();
     const int chunks = any.slot_count / work_.chunk_steps;
     return chunks < 1 ? 1 : chunks;
   }
-  /// The same of chunks of `count` elements, which take the slots that they fill.
+  /// Number of chunks of `count` elements that a wire holds.
   CCL_HD int window(Index count) const {
     const Wire& any = any_wire();
     const Index slices = div_up(count, Format::slice_capacity(any, work_.slice_steps));
@@ -70,8 +70,9 @@ class WireContext {
   }
 
  private:
-  /// Chunks begin at multiples of 128 bytes, so that aligned buffers stay aligned; of 16 bytes at
-  /// least where a tile of many lanes holds fewer elements, as a chunk must fit the wire.
+  /// Elements to whose multiples chunks are cut. Chunks begin at multiples of 128 bytes, which
+  /// keeps aligned buffers aligned. If a tile of many lanes holds fewer elements, they begin at
+  /// multiples of 16 bytes at least, because a chunk must fit the wire.
   CCL_HD static constexpr Index grain_elements() {
     constexpr Index most = Format::tile_elements;
     Index n = 128;
@@ -79,7 +80,7 @@ class WireContext {
     while (Group::width > 1 && n > most) n /= 2;
     return n;
   }
-  /// All wires of a launch have one shape: any of them will do.
+  /// Any wire of the launch. All have one shape.
   CCL_HD const Wire& any_wire() const {
     const Wire* const in = work_.in + channel_ * work_.ranks;
     const Wire* const out = work_.out + channel_ * work_.ranks;
@@ -97,13 +98,12 @@ class WireContext {
   int channel_, server_;
 };
 
-/// One launch over wires, as an executor runs it: one group works on one channel. `Proxied`: see
-/// `WirePrims`.
+/// Body of one launch over wires: one group works on one channel. `Proxied`: see `WirePrims`.
 template <class Op, class Algo, class Proto, int Align, class R, bool Proxied = true>
 struct WireBody {
   using Work = WireWork<R>;
-  /// Of one GPU block, at most. A tree's all-reduce holds the ends of eight wires in registers, and
-  /// a block of half the lanes has twice as many for each.
+  /// Maximum lanes of a GPU block. A tree's all-reduce holds the ends of eight wires in registers,
+  /// and half the lanes have twice the registers each.
   static constexpr int max_lanes = Op::reduces && Algo::wires > 2 ? 256 : 512;
   template <LaneGroup Group>
   static constexpr Index min_slice_bytes =
@@ -117,7 +117,7 @@ struct WireBody {
   }
 };
 
-/// One exchange of CPU lanes to which wires may still come.
+/// Body of an exchange of CPU lanes whose wires are connected on demand.
 template <class Op, class Algo, class Proto>
 struct OnDemandBody {
   const OnDemandWork& work;
@@ -128,8 +128,8 @@ struct OnDemandBody {
   }
 };
 
-/// One launch of an exchange whose messages travel with it: group n serves channel n modulo their
-/// number.
+/// Body of an exchange whose messages are kernel arguments. Group n serves channel n modulo the
+/// number of channels.
 template <class Op, class Algo, class Proto, int Align>
 struct ExchangeBody {
   using Work = ExchangeWork;

@@ -8,24 +8,24 @@
 
 namespace ccl::detail {
 
-/// The seat of one channel of a rank that rehearses.
+/// Position of one channel of a rank in a dry run.
 struct DryRunPosition {
   int rank = 0, ranks = 1, root = 0;
   int channel = 0, channels = 1;
   int window = 1;  // chunks that a wire holds
   RingPosition ring{};
   TreePosition tree{};
-  // Ranks that `peers` named, of this channel. Null: they are not looked at.
+  // Ranks that `peers` named for this channel. Null: they are not checked.
   const int *from = nullptr, *to = nullptr;
   int froms = 0, tos = 0;
 };
 
-/// What an algorithm named that there is not, the first time.
+/// First absent share or wire that an algorithm names.
 struct DryRunResult {
   enum Wrong { nothing, shares, share, wire_from, wire_to };
   Wrong wrong = nothing;
-  int given = 0;  // of `shares`: how many; of `share`: which; of wires: the rank
-  int most = 0;   // of `share`: as many there are
+  int given = 0;  // `shares`: their number; `share`: its index; wires: the rank
+  int most = 0;   // `share`: the number of shares
   CCL_HD void note(Wrong what, int value, int of) {
     if (wrong != nothing) return;
     wrong = what;
@@ -34,7 +34,7 @@ struct DryRunResult {
   }
 };
 
-/// Rounds as of a long message, whose shares are looked at before they are given.
+/// Rounds of a long message. Checks each share before it returns it.
 class DryRunChunks : public Chunks {
  public:
   CCL_HD DryRunChunks(const DryRunPosition& position, bool cuts, int shares, DryRunResult& found)
@@ -59,7 +59,7 @@ class DryRunChunks : public Chunks {
  private:
   static constexpr Index chunk = 1024;  // elements
   CCL_HD static int positive(int shares) { return shares < 1 ? 1 : shares; }
-  /// The wires are full, and steps wait for others, in the last ones.
+  /// In the last rounds the wires are full, and steps would wait for other ranks.
   CCL_HD static int rounds(const DryRunPosition& position) { return position.window + 2; }
   CCL_HD static Layout layout(const DryRunPosition& position, bool cuts, int shares) {
     const Index each = chunk * rounds(position) * position.channels;
@@ -70,8 +70,8 @@ class DryRunChunks : public Chunks {
   DryRunResult* found_;
 };
 
-/// In place of `WirePrims`: moves nothing, and waits for nobody; counts its steps, as a loop may go
-/// by them.
+/// Replaces `WirePrims` in a dry run. Moves nothing and never waits. Counts its steps, because an
+/// algorithm may loop over them.
 class DryRunPrims {
  public:
   CCL_HD void own_is_output() {}
@@ -95,7 +95,7 @@ class DryRunPrims {
   Word step_ = 0;
 };
 
-/// What an algorithm's `run` is given: see `WireContext`.
+/// Replaces `WireContext` in a dry run.
 template <class Op>
 class DryRunContext {
  public:

@@ -4,8 +4,8 @@
 
 namespace ccl::detail {
 
-/// What `Pairwise` may do: move a slice of the next message to or from any peer that is ready.
-/// Messages are bytes, at multiples of `Align`. One channel's part of each message is a run of
+/// Steps of `Pairwise`: moves a slice of the next message to or from any peer that is ready.
+/// Messages are bytes, at multiples of `Align`. The part of a channel in a message is a run of
 /// whole 128-byte lines.
 template <LaneGroup Group, Protocol<Group> Proto, class R, int Align, class Work = WireWork<R>>
 class Exchange {
@@ -26,15 +26,15 @@ class Exchange {
   CCL_HD int rank() const { return work_.rank; }
   CCL_HD int ranks() const { return work_.ranks; }
   CCL_HD RingPosition ring() const { return work_.rings[channel_]; }
-  /// Of the groups that share this channel, which this is; each has turns of its own, and moves
-  /// nothing in those of others.
+  /// Index of this group among those that share the channel. Each group moves data only in its own
+  /// turns.
   CCL_HD int server() const { return server_; }
   CCL_HD int servers() const { return work_.servers; }
 
-  /// Before anything else, by all lanes.
+  /// All lanes call it first.
   CCL_HD void begin() { Memory::await_previous(); }
 
-  /// Messages to myself. All lanes.
+  /// Copies the messages of this rank to itself. All lanes.
   CCL_HD void copy_own() {
     if (server_ != 0) return;
     const Messages from = work_.sent(), to = work_.received();
@@ -55,27 +55,27 @@ class Exchange {
     }
   }
 
-  /// At most one slice to `peer`, once a round. False when nothing is left for it.
+  /// Moves at most one slice to or from `peer`, once a round. Returns false when nothing is left.
   CCL_HD bool send_some(int peer) { return some<true>(peer, work_.sent()); }
   CCL_HD bool recv_some(int peer) { return some<false>(peer, work_.received()); }
 
-  /// Between two rounds over all peers: waits a little if nobody was ready.
+  /// Ends a round over all peers. Polls once if no peer was ready.
   CCL_HD void rest() {
     if (!moved_ && group_.all(spin_wait_.ends(waiting_, step_))) lane_failure_ = true;
     moved_ = first_ = false;
   }
 
  private:
-  static constexpr int looks = 4;  // at one peer, before the next has its turn
-  static constexpr Index run = Group::width == 1 ? 4096 : 16;  // of one lane, in `copy_own`
+  static constexpr int looks = 4;  // polls of one peer per turn
+  static constexpr Index run = Group::width == 1 ? 4096 : 16;  // bytes per lane in `copy_own`
 
-  /// How many channels share a message: both its ends must know, so nothing else may count.
+  /// Number of channels that share a message. Both ends compute it from the same values.
   CCL_HD Index sharers(Index bytes) const {
     const Index each = work_.channel_bytes;
     if (each == 0 || bytes >= each * work_.channels) return work_.channels;
     return bytes <= each ? 1 : div_up(bytes, each);
   }
-  /// This channel's part of a message.
+  /// Part of a message on this channel.
   CCL_HD Message part(const Message& m) const {
     const Index lines = div_up<Index>(m.bytes, 128 * sharers(m.bytes));
     const Index begin = lines * 128 * channel_;
@@ -97,7 +97,7 @@ class Exchange {
       if (at.done < now.bytes) break;
     }
     if (at.message < n && !has_wire<Sends>(peer)) {
-      if (group_.rank() == 0) kept = at;  // not an earlier exchange's
+      if (group_.rank() == 0) kept = at;  // replaces the cursor of an earlier exchange
       waiting_ = peer;
       step_ = 0;
       return true;
@@ -117,7 +117,7 @@ class Exchange {
       }
       bool ready = Sends ? prims.can_send() : prims.can_recv();
       if constexpr (!Format::contiguous) {
-        // Words in memory of the host: to begin with this peer anew takes longer than a few looks.
+        // Words in host memory: a new start with this peer takes longer than a few polls.
         const int more = wire<Sends>(peer).proxied ? looks - 1 : 0;
         for (int look = 0; look < more && !ready; ++look) {
           ready = Sends ? prims.can_send() : prims.can_recv();
@@ -154,7 +154,8 @@ class Exchange {
     }
     return true;
   }
-  /// At the end, one CPU lane: what was lent has left, or nobody touches it any more.
+  /// Waits until the proxies have read what was lent. After a failure, revokes all memory. One CPU
+  /// lane, at the end.
   void drain() {
     for (int p = 0; p < ranks(); ++p) {
       if (!has_wire<true>(p) || wire<true>(p).zero_copy == nullptr) continue;
@@ -173,7 +174,7 @@ class Exchange {
   Group group_;
   const Work& work_;
   int channel_, server_;
-  bool first_ = true;  // round: nothing has been moved yet
+  bool first_ = true;  // the first round: no cursor is set
   bool moved_ = false, lane_failure_ = false;
   int waiting_ = -1;
   Word step_ = 0;

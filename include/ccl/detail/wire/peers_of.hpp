@@ -8,7 +8,7 @@
 
 namespace ccl::detail {
 
-/// Argument of `Algo::peers`. Collects the peers that an algorithm's positions name.
+/// Collects the peers that an algorithm names for its positions. Argument of `Algo::peers`.
 struct PeersOfPositions {
   const Connections& connections;
   int root_rank;
@@ -26,11 +26,10 @@ struct PeersOfPositions {
 /// Properties of an algorithm's positions.
 struct PositionsOf {
   void (*peers)(PeersOfPositions& positions);
-  bool double_tree;  // rather than one
+  bool double_tree;  // two trees; else one
   bool by_root;      // see `wires_by_root`
   bool rooted;
-  /// Runs a program's own algorithm, which may name shares that do not exist, without data. Null for
-  /// algorithms that are proved.
+  /// Dry run of an algorithm that is not validated, which may name absent shares; else null.
   void (*dry_run)(const DryRunPosition& position, DryRunResult& found);
 };
 template <class Op, class Algo>
@@ -48,12 +47,12 @@ constexpr PositionsOf positions_of() {
           wires_by_root<Op, Algo>, Op::rooted, dry_run_of<Op, Algo>()};
 }
 
-/// Enters the positions of a launch with this root and connects the peers that they name, unless
-/// they are connected. Collective if it connects; `so_far` as for `Connections::connect`.
+/// Connects the peers that the positions of a launch with this root name, if they are not connected
+/// yet. Collective in that case. `so_far`: as for `Connections::connect`.
 Result<void> connect_positions(Connections& connections, const PositionsOf& of, int root,
                            const Result<void>& so_far = {});
 
-/// Connects before a launch the wires that wait for the first call that needs them.
+/// Connects, before a launch, the wires that are connected at their first use.
 template <class Op, class Algo>
 Result<void> connect_wanted(Connections& connections, int root) {
   constexpr PositionsOf positions = positions_of<Op, Algo>();

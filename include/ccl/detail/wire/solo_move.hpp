@@ -9,15 +9,16 @@
 
 namespace ccl::detail {
 
-/// One slice of one CPU lane, as plain elements: `out` (of the user; may be null) and
-/// slots[0..slot_count), which other cores read, each get own (if not null) reduced with
-/// from[0..sources), in this order. `Finish` applies the epilogue. Memory of any alignment; `out`
-/// may be one of the sources. `Most`: sources, at most; each number is a loop of its own.
+/// Moves one slice of one CPU lane as plain elements. `out` (the user's memory, may be null) and
+/// slots[0..slot_count) each get `own` (may be null) reduced with from[0..sources), in this order.
+/// `out` may be one of the sources; memory may have any alignment.
+///
+/// `Finish` applies the epilogue. `Most`: maximum of `sources`; each number has its own loop.
 template <class R, bool Finish, int Most>
 void move_elements(const R& reduction, void* out, void* const* slots, int slot_count,
                    const void* own, const void* const* from, int sources, Index n) {
   constexpr Index size = sizeof(typename R::Type);
-  constexpr Index block = max_of<Index>((Index{8} << 10) / size, 1);  // stays in the first cache
+  constexpr Index block = max_of<Index>((Index{8} << 10) / size, 1);  // fits the L1 cache
   if constexpr (reduces<R>) {
     if (own != nullptr && (sources > 0 || Finish || prepares<R>())) {
       alignas(64) char scratch[block * size];
@@ -57,7 +58,7 @@ void move_elements(const R& reduction, void* out, void* const* slots, int slot_c
   const Index step = int(stores) + slot_count > 1 ? block * size : n * size;
   for (Index at = 0; at < n * size; at += step) {
     const auto m = size_t(min_of(step, n * size - at));
-    if (stores) copy_away(static_cast<char*>(out) + at, source + at, m);  // nobody reads it soon
+    if (stores) copy_away(static_cast<char*>(out) + at, source + at, m);  // not read soon
     for (int s = 0; s < slot_count; ++s) {
       copy_away(static_cast<char*>(slots[s]) + at, source + at, m);
     }

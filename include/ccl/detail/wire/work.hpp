@@ -9,13 +9,13 @@
 
 namespace ccl::detail {
 
-/// One message of a pairwise exchange: bytes that go to, or come from, one peer.
+/// Message of a pairwise exchange: bytes to or from one peer.
 struct Message {
-  char* data = nullptr;  // the user's; only read where it is sent
+  char* data = nullptr;  // the user's memory; read only if sent
   Index bytes = 0;
 };
 
-/// The messages of one direction, peer by peer: those of peer p are
+/// Messages of one direction, by peer. Those of peer p are
 /// message[begin[p]] ... message[begin[p + 1] - 1], in the order in which they travel.
 struct Messages {
   const Message* message = nullptr;
@@ -23,21 +23,21 @@ struct Messages {
   Cursor* cursor = nullptr;    // channels * ranks: scratch
 };
 
-/// What one launch over wires is told. Trivially copyable; everything it points to outlives the
-/// launch. `R` is the reduction, which also names the element type.
+/// Arguments of one launch over wires. Trivially copyable. All memory that it points to outlives
+/// the launch. `R` is the reduction and names the element type.
 template <class R>
 struct WireWork {
   explicit WireWork(const R& how) : reduction{how} {}
 
-  const Wire* in = nullptr;   // from peer p on channel c: in[c * ranks + p]; no slots: no wire
+  const Wire* in = nullptr;   // from peer p on channel c: in[c * ranks + p]; slots null: no wire
   const Wire* out = nullptr;  // to peer p
-  const RingPosition* rings = nullptr;  // one for each channel
+  const RingPosition* rings = nullptr;  // one per channel
   const TreePosition* trees = nullptr;  // one for each channel
   int rank = 0, ranks = 1, root = 0;
   int channels = 1, slice_steps = 1, chunk_steps = 1;
   int slot_bytes = 0;       // of every wire
-  bool proxied = true;      // some of the wires are, or may be
-  Index channel_bytes = 0;  // of a message of an exchange for each channel with a part; 0: all have
+  bool proxied = true;      // some of the wires may be proxied
+  Index channel_bytes = 0;  // minimum part of a message per channel; 0: all channels share it
   int servers = 1;          // groups that share a channel's peers in an exchange
   Layout layout;
   const void* input = nullptr;
@@ -50,15 +50,15 @@ struct WireWork {
   CCL_HD const Messages& received() const { return recvs; }
 };
 
-/// The same for an exchange of CPU lanes to which wires may still come.
+/// Arguments of an exchange of CPU lanes whose wires are connected on demand.
 struct OnDemandWork : WireWork<Bytes> {
   OnDemandWork(const WireWork<Bytes>& work, const Word* in_there, const Word* out_there)
       : WireWork<Bytes>{work}, there{in_there, out_there} {}
 
-  const Word* there[2];  // wires in and out: not 0 where the peer's may be looked at (acquire)
+  const Word* there[2];  // wires in and out, by peer: not 0 if the wire is ready (acquire)
 };
 
-/// The same for an exchange whose messages travel with the launch: a GPU need not fetch them.
+/// Arguments of an exchange with its messages, which a GPU then need not fetch from memory.
 struct ExchangeWork : WireWork<Bytes> {
   static constexpr int max_ranks = 64, max_messages = 144;
   explicit ExchangeWork(const WireWork<Bytes>& work) : WireWork<Bytes>{work} {}
@@ -71,8 +71,8 @@ struct ExchangeWork : WireWork<Bytes> {
 };
 static_assert(sizeof(ExchangeWork) <= 4000, "Kernel arguments beyond 4 KB want a newer driver.");
 
-/// What every share's address is a multiple of, at most 16: buffers, and the strides between
-/// shares.
+/// Returns the alignment of all shares in bytes, at most 16: of the buffers and of the strides
+/// between shares.
 template <class R>
 int alignment(const WireWork<R>& work) {
   Word bits = 16 | reinterpret_cast<cuda::std::uintptr_t>(work.input) |

@@ -1,0 +1,51 @@
+#pragma once
+
+#include <ccl/comm/communicator.hpp>
+#include <ccl/topo/arrange.hpp>
+#include <ccl/types/peer_info.hpp>
+
+#include <utility>
+#include <vector>
+
+#include "base/forks.hpp"
+
+namespace ccl::detail {
+
+/// Rank, size, configuration and peers of a communicator. Only its creation calls the setters.
+class Identity {
+ public:
+  Identity(int rank, int ranks, Config config)
+      : rank_{rank}, ranks_{ranks}, config_{std::move(config)} {}
+
+  int rank() const { return rank_; }
+  int ranks() const { return ranks_; }
+  const Config& config() const { return config_; }
+  /// One element for each rank.
+  const std::vector<PeerInfo>& peers() const { return peers_; }
+  /// Order of all ranks in rings and trees.
+  const topo::Arrangement& arrangement() const { return arrangement_; }
+  /// True if this process created the communicator. False in a child that was forked later.
+  bool is_own() const { return forks_before() == process_; }
+
+  void set_rank(int rank, int ranks) { rank_ = rank, ranks_ = ranks; }
+  void set_device(int device) { config_.device = device; }
+  void set_memory_budget(Index bytes) { config_.memory_budget_bytes = bytes; }
+  /// Makes room for all ranks and sets the entry of this rank.
+  void set_self(const PeerInfo& self) {
+    peers_.resize(std::size_t(ranks_));
+    peers_[std::size_t(rank_)] = self;
+  }
+  /// Entries of all ranks, which an all-gather fills.
+  PeerInfo* gathered_peers() { return peers_.data(); }
+  PeerInfo::LinkPreference& way_to(int peer) { return peers_[std::size_t(peer)].way; }
+  void set_arrangement(topo::Arrangement arrangement) { arrangement_ = std::move(arrangement); }
+
+ private:
+  int rank_, ranks_;
+  Config config_;
+  const int process_ = forks_before();
+  std::vector<PeerInfo> peers_;
+  topo::Arrangement arrangement_;
+};
+
+}  // namespace ccl::detail

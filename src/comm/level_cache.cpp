@@ -1,0 +1,53 @@
+#include "comm/level_cache.hpp"
+
+#include <ccl/comm/communicator.hpp>
+#include <ccl/detail/runtime/levels.hpp>
+
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "comm/state.hpp"
+
+namespace ccl::detail {
+
+std::shared_ptr<const Levels> LevelCache::current() const {
+  if (!exist_.load(std::memory_order_acquire)) return nullptr;
+  const std::lock_guard lock{mutex_};
+  return levels_;
+}
+
+void LevelCache::keep(std::shared_ptr<const Levels> levels) {
+  const std::lock_guard lock{mutex_};
+  levels_ = std::move(levels);
+  exist_.store(true, std::memory_order_release);
+}
+
+void LevelCache::fail(const Levels& levels, const Error& error) {
+  for (const Communicator* level : {&levels.inner, levels.outer ? &*levels.outer : nullptr}) {
+    if (level == nullptr) continue;
+    CommState& state = *Access::state(*level);
+    if (state.status.ok()) state.rendezvous.fail_all(error);
+  }
+}
+
+std::optional<Error> LevelCache::failure(const Levels& levels) {
+  for (const bool inside : {true, false}) {
+    if (!inside && !levels.outer) continue;
+    CommState& level = *Access::state(inside ? levels.inner : *levels.outer);
+    if (level.rendezvous.finalized()) continue;
+    auto well = level.ready();
+    if (well) continue;
+    Error error = std::move(well).error();
+    error.what = fmt::format("between {} (whose ranks have numbers of their own): {}",
+                             inside ? "the ranks of a host" : "hosts", error.what);
+    if (error.peer >= 0 && error.peer < level.identity.ranks()) {
+      error.peer = inside ? levels.hosts[std::size_t(levels.host)][std::size_t(error.peer)]
+                          : levels.hosts[std::size_t(error.peer)][std::size_t(levels.local)];
+    }
+    return error;
+  }
+  return {};
+}
+
+}  // namespace ccl::detail

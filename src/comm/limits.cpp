@@ -1,0 +1,52 @@
+#include "comm/limits.hpp"
+
+#include <ccl/detail/runtime/settings.hpp>
+
+#include <fmt/format.h>
+
+#include "comm/identity.hpp"
+#include "gpu/devices.hpp"
+
+namespace ccl::detail {
+
+Result<void> CommLimits::check_values(const Identity& identity) const {
+  const auto bad = [](const char* field, const auto& value, const char* takes) {
+    return fail(Errc::bad_setting,
+                fmt::format("Config::{} is {} (it cannot be); give {}", field, value, takes));
+  };
+  const auto seconds = [](double s) { return s >= 0 && s <= 1e9; };
+  constexpr const char* of_seconds = "seconds, from 0 to 1e9";
+  if (!seconds(timeout_s)) return bad("timeout_s", timeout_s, of_seconds);
+  if (!seconds(init_timeout_s)) return bad("init_timeout_s", init_timeout_s, of_seconds);
+  const Config& config = identity.config();
+  if (config.device < Config::cpu) {
+    return bad("device", config.device, "a CUDA device, Config::cpu or Config::automatic");
+  }
+  if (budget < 1) return bad("memory_budget_bytes", budget, "1 or more");
+  // Too large a value is an error of all ranks, which the creation of a composition reports.
+  const int channels = config.channels.value_or(1);
+  if (channels < 1) return bad("channels", channels, "1 or more");
+  return {};
+}
+
+Result<void> CommLimits::settle(Identity& identity) {
+  const Config& config = identity.config();
+  CCL_TRY(check, config.check ? Result<bool>{*config.check} : setting_flag("CHECK"));
+  CCL_TRY(timeout_s,
+          config.timeout_s ? Result<double>{*config.timeout_s} : setting_seconds("TIMEOUT"));
+  CCL_TRY(init_timeout_s, config.init_timeout_s ? Result<double>{*config.init_timeout_s}
+                                                : setting_seconds("INIT_TIMEOUT"));
+  if (config.device == Config::automatic) identity.set_device(choose_device(0));
+  if (!config.memory_budget_bytes) {
+    CCL_TRY(const Index given, setting_bytes("MEMORY_BUDGET"));
+    if (given > 0) identity.set_memory_budget(given);
+  }
+  budget = config.memory_budget_bytes.value_or(Index{1} << 30);
+  CCL_TRY(bounds, channel_bounds(config.min_channels, config.max_channels));
+  CCL_CHECK(check_values(identity));
+  constexpr double no_limit_s = 1e8;
+  if (init_timeout_s == 0) init_timeout_s = no_limit_s;
+  return {};
+}
+
+}  // namespace ccl::detail

@@ -1,0 +1,60 @@
+#pragma once
+
+#include <ccl/comm/log.hpp>
+#include <ccl/comm/report.hpp>
+#include <ccl/detail/runtime/flight_recorder.hpp>
+#include <ccl/types/result.hpp>
+
+#include <memory>
+#include <mutex>
+#include <vector>
+
+namespace ccl::detail {
+
+struct CommState;
+class Connections;
+struct WindowState;
+
+constexpr double report_limit_s = 2;  // for ranks to answer a request for a report
+constexpr int reported_operations = 8;    // completed operations in the status of a rank
+
+/// Flight recorder, live compositions and live windows of a communicator, for its reports.
+class Observers {
+ public:
+  explicit Observers(CommState& state) : state_{state} {}
+
+  /// Null in a communicator of one rank.
+  FlightRecorder* recorder() const { return recorder_.get(); }
+  /// Creates the recorder for `size` operations.
+  void start_recorder(int size) { recorder_ = std::make_unique<FlightRecorder>(size); }
+
+  void add(Connections* made);
+  void remove(Connections* gone);
+  /// The lock must be held while `compositions` is in use.
+  std::unique_lock<std::mutex> lock_compositions() { return std::unique_lock{compositions_mutex_}; }
+  const std::vector<Connections*>& compositions() const { return compositions_; }
+
+  void add(const std::shared_ptr<WindowState>& made);
+  /// The lock must be held while `windows` or the mappings of a window are in use.
+  std::unique_lock<std::mutex> lock_windows() { return std::unique_lock{windows_mutex_}; }
+  const std::vector<std::weak_ptr<const WindowState>>& windows() const { return windows_; }
+
+  /// Status of this rank. Any thread; takes short locks only.
+  RankStatus status();
+  /// Statuses of all ranks that answer within `limit_s` seconds, and the diagnosis.
+  Report report(double limit_s);
+  /// Asks all ranks for a status, logs the report, and returns `error` with the diagnosis added.
+  /// `error` describes a wait without progress, and its peer is the rank that is waited for.
+  Error overdue(Error error);
+  static void log_report(const Report& report, LogLevel level);
+
+ private:
+  CommState& state_;
+  std::unique_ptr<FlightRecorder> recorder_;
+  std::mutex compositions_mutex_;
+  std::vector<Connections*> compositions_;
+  std::mutex windows_mutex_;
+  std::vector<std::weak_ptr<const WindowState>> windows_;
+};
+
+}  // namespace ccl::detail

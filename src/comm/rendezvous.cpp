@@ -1,0 +1,62 @@
+#include "comm/rendezvous.hpp"
+
+#include <fmt/format.h>
+
+#include "comm/state.hpp"
+
+namespace ccl::detail {
+
+void Rendezvous::fail_all(Error error) {
+  error = state_.annotate(std::move(error));
+  // The creating thread has the bootstrap, so it sends the error to the others.
+  if (state_.creation.fail_while_running(state_.status, error)) return;
+  if (bootstrap_) bootstrap_->abort(error);
+  if (const auto parts = state_.levels.current()) LevelCache::fail(*parts, error);
+}
+
+Result<void> Rendezvous::disagree(std::string what, int peer) {
+  if (auto well = state_.status.result(); !well) {
+    return fail(state_.annotate(std::move(well).error()));
+  }
+  Error error = state_.annotate({Errc::mismatch, std::move(what)});
+  error.peer = peer;
+  // A rank that left earlier would send its own end to the others in place of this error.
+  (void)bootstrap_->barrier();
+  fail_all(error);
+  return fail(std::move(error));
+}
+
+Result<void> Rendezvous::after_rendezvous(Result<void> result) {
+  if (result) return {};
+  if (result.error().code != Errc::timed_out) return fail(state_.annotate(std::move(result).error()));
+  // The flight recorders name a rank that is behind, not only ranks that are missing.
+  Error error = state_.annotate(state_.observers.overdue(std::move(result).error()));
+  fail_all(error);
+  return fail(std::move(error));
+}
+
+Result<void> Rendezvous::after_creation(Result<void> result) {
+  if (result) return {};
+  Error error = state_.annotate(std::move(result).error());
+  if (error.code == Errc::timed_out) fail_all(error);
+  return fail(std::move(error));
+}
+
+Error Rendezvous::without_answer(Error error) {
+  if (!bootstrap_ || !state_.status.ok()) return error;
+  const auto told = bootstrap_->rank_statuses(report_limit_s);
+  if (auto well = state_.status.result(); !well) return std::move(well).error();
+  const auto silent = [&told](int r) { return told[std::size_t(r)].empty(); };
+  int found = error.peer >= 0 && silent(error.peer) ? error.peer : -1;
+  for (int r = 0; r < state_.identity.ranks() && found < 0; ++r) {
+    if (silent(r)) found = r;
+  }
+  if (found < 0) return error;
+  error.peer = found;
+  error.what = fmt::format("rank {} on {} does not answer (stopped, or cut off): {}", found,
+                           state_.identity.peers()[std::size_t(found)].host, error.what);
+  fail_all(error);
+  return error;
+}
+
+}  // namespace ccl::detail

@@ -1,0 +1,112 @@
+#include "comm/observers.hpp"
+
+#include <ccl/detail/lanes/host_memory.hpp>
+#include <ccl/detail/runtime/connections.hpp>
+#include <ccl/detail/runtime/host_id.hpp>
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <string_view>
+#include <utility>
+
+#include "comm/state.hpp"
+
+namespace ccl::detail {
+
+void Observers::add(Connections* made) {
+  const auto lock = lock_compositions();
+  compositions_.push_back(made);
+}
+
+void Observers::remove(Connections* gone) {
+  const auto lock = lock_compositions();
+  std::erase(compositions_, gone);
+}
+
+void Observers::add(const std::shared_ptr<WindowState>& made) {
+  const auto lock = lock_windows();
+  std::erase_if(windows_, [&](const auto& w) { return w.expired() || w.lock() == made; });
+  windows_.push_back(made);
+}
+
+RankStatus Observers::status() {
+  const Identity& identity = state_.identity;
+  RankStatus mine;
+  mine.rank = identity.rank();
+  mine.answered = true;
+  mine.host = host_name();
+  mine.pid = identity.peers().empty() ? 0 : identity.peers()[std::size_t(identity.rank())].pid;
+  mine.now_ns = Word(std::chrono::duration_cast<std::chrono::nanoseconds>(
+                         std::chrono::system_clock::now().time_since_epoch())
+                         .count());
+  if (!recorder_) return mine;
+  mine.called = recorder_->called();
+  const auto read = [](const WaitRecord& waits) {
+    return WaitsFor{int(HostMemory::load_relaxed(&waits.peer)) - 1,
+                    HostMemory::load_relaxed(&waits.step)};
+  };
+  if (state_.device.gpu) {
+    const WaitRecord& waits = state_.device.gpu->watched().waits;
+    mine.waits = read(waits);
+    mine.operations = recorder_->latest_on_device(
+        reported_operations, mine.waits.peer < 0 ? 0 : HostMemory::load_relaxed(&waits.ticket));
+  } else {
+    mine.operations = recorder_->latest(reported_operations);
+  }
+  const Operation* running = mine.running();
+  if (running == nullptr) return mine;
+  const auto lock = lock_compositions();
+  for (const Connections* one : compositions_) {
+    if (one->number() != running->composition) continue;
+    if (one->calls().watch.waits != nullptr) mine.waits = read(*one->calls().watch.waits);
+    mine.steps = one->steps();
+  }
+  return mine;
+}
+
+Report Observers::report(double limit_s) {
+  const int ranks = state_.identity.ranks();
+  std::vector<RankStatus> all(static_cast<std::size_t>(ranks));
+  if (state_.rendezvous.bootstrap() == nullptr) {
+    all[0] = status();
+    return diagnose(std::move(all), 0);
+  }
+  const auto told = state_.rendezvous.bootstrap()->rank_statuses(limit_s);
+  const auto& peers = state_.identity.peers();
+  for (int rank = 0; rank < ranks; ++rank) {
+    const auto r = std::size_t(rank);
+    if (unpack(told[r], all[r]) && all[r].rank == rank) continue;
+    all[r] = {};
+    all[r].rank = rank;
+    if (r < peers.size()) all[r].host = peers[r].host;  // empty if creation failed
+  }
+  return diagnose(std::move(all), state_.identity.rank());
+}
+
+Error Observers::overdue(Error error) {
+  if (state_.rendezvous.bootstrap() == nullptr || !state_.status.ok()) return error;
+  const Report found = report(report_limit_s);
+  if (found.behind >= 0) {
+    error.peer = found.behind;
+    error.what = error.code == Errc::aborted ? fmt::format("{} ({})", error.what, found.verdict)
+                                             : fmt::format("{}: {}", found.verdict, error.what);
+  }
+  // All ranks log the report, possibly to one file. Only one of them logs it as a warning.
+  const auto first = std::find_if(found.ranks.begin(), found.ranks.end(),
+                                  [](const RankStatus& of) { return of.answered; });
+  log_report(found, first->rank == state_.identity.rank() ? LogLevel::warn : LogLevel::info);
+  return error;
+}
+
+void Observers::log_report(const Report& report, LogLevel level) {
+  const std::string text = report.text();
+  for (std::string_view rest = text; !rest.empty();) {
+    const auto line = rest.substr(0, rest.find('\n'));
+    log(level, LogPart::coll, "{}", line);
+    rest.remove_prefix(std::min(rest.size(), line.size() + 1));
+  }
+}
+
+}  // namespace ccl::detail
