@@ -1,5 +1,5 @@
-#include <ccl/detail/runtime/connections.hpp>
 #include <ccl/comm/log.hpp>
+#include <ccl/detail/runtime/connections.hpp>
 
 #include <fmt/format.h>
 
@@ -8,9 +8,9 @@
 #include <string_view>
 #include <utility>
 
+#include "comm/rank_results.hpp"
 #include "comm/state.hpp"
 #include "connect/device_state.hpp"
-#include "comm/rank_results.hpp"
 
 namespace ccl::detail {
 
@@ -33,13 +33,13 @@ std::string text_of(const PlanSignature& rounds) {
 /// What a rank can take part in: how dear its dearest edge is, and the largest slots that it has
 /// memory for, by plan; -1: not even for the smallest.
 struct CreationInputs {
-  Index through = 0;
+  Index medium = 0;
   std::array<Index, 3> slot_bytes{};
   std::array<PlanSignature, 3> rounds{};  // by plan
   Index budget = 0, used = 0;
   bool connects_on_demand = false;
   bool checks = false;  // its calls are compared with the others'
-  RankResult verdict;      // on the plans
+  RankResult verdict;   // on the plans
   char name[160]{};
 };
 
@@ -59,9 +59,9 @@ Result<void> Connections::agree(const Result<Plans>& wanted) {
   int networked = 0;
   for (const PeerInfo& peer : state.identity.peers()) {
     if (peer.rank == me) continue;
-    const Medium in = transport_table_.edge_transport(peer, state.identity.peers()[me]).through;
-    const Medium out = transport_table_.edge_transport(state.identity.peers()[me], peer).through;
-    mine.through = std::max({mine.through, Index(in), Index(out)});
+    const Medium in = transport_table_.edge_transport(peer, state.identity.peers()[me]).medium;
+    const Medium out = transport_table_.edge_transport(state.identity.peers()[me], peer).medium;
+    mine.medium = std::max({mine.medium, Index(in), Index(out)});
     if (device_ && in == Medium::gpu_memory) device_->holds_slots = true;
     networked += int(out == Medium::network);
   }
@@ -70,12 +70,13 @@ Result<void> Connections::agree(const Result<Plans>& wanted) {
   // Slots shrink until this composition takes at most its part of the budget, and what is left:
   // half of one that was given, a sixteenth of the default one, so that many have room. All ranks
   // take the smallest that any of them needs.
-  const Index part = state.identity.config().memory_budget_bytes ? state.limits.budget / 2 : state.limits.budget / 16;
+  const Index part = state.identity.config().memory_budget_bytes ? state.limits.budget / 2
+                                                                 : state.limits.budget / 16;
   mine.budget = state.limits.budget;
   mine.used = state.limits.used.load();
   const Index left = std::min(part, mine.budget - mine.used);
-  for (std::size_t n = 0; n < plans.by_through.size(); ++n) {
-    Plan plan = plans.by_through[n];
+  for (std::size_t n = 0; n < plans.by_medium.size(); ++n) {
+    Plan plan = plans.by_medium[n];
     while (plan.slot_bytes / 2 >= plans.min_slot_bytes && bytes_of(plan) > left) {
       plan.slot_bytes = plan.slot_bytes / 2 / 128 * 128;
     }
@@ -84,8 +85,8 @@ Result<void> Connections::agree(const Result<Plans>& wanted) {
                       plan.channel_bytes};
   }
   const auto lock = state.rendezvous.lock();
-  CCL_CHECK(state.rendezvous.after_creation(state.rendezvous.bootstrap()->all_gather(all.data(), Index{sizeof(CreationInputs)}, {},
-                                                            {"the creation of", name_})));
+  CCL_CHECK(state.rendezvous.after_creation(state.rendezvous.bootstrap()->all_gather(
+      all.data(), Index{sizeof(CreationInputs)}, {}, {"the creation of", name_})));
   for (int r = 0; r < comm_.ranks(); ++r) {
     if (std::string_view{all[r].name} == mine.name) continue;
     return state.rendezvous.disagree(
@@ -107,18 +108,18 @@ Result<void> Connections::agree(const Result<Plans>& wanted) {
   std::vector<RankResult> verdicts;
   for (const CreationInputs& of : all) verdicts.push_back(of.verdict);
   CCL_CHECK(sum_up(state, name_, planned, verdicts));
-  std::size_t through = 0;
+  std::size_t medium = 0;
   for (const CreationInputs& of : all) {
-    through = std::max(through, std::size_t(of.through));
+    medium = std::max(medium, std::size_t(of.medium));
     connects_on_demand_ = connects_on_demand_ && of.connects_on_demand;
   }
-  plan_ = plans.by_through[through];
-  const auto refuse = [&](Error error) {  // on all ranks
-    (void)state.rendezvous.bootstrap()->barrier();     // who leaves then does so after all have heard
+  plan_ = plans.by_medium[medium];
+  const auto refuse = [&](Error error) {            // on all ranks
+    (void)state.rendezvous.bootstrap()->barrier();  // who leaves then does so after all have heard
     return fail(state.annotate(std::move(error)));
   };
   for (int r = 0; r < comm_.ranks(); ++r) {
-    const PlanSignature &theirs = all[r].rounds[through], &own = mine.rounds[through];
+    const PlanSignature &theirs = all[r].rounds[medium], &own = mine.rounds[medium];
     if (theirs == own) continue;
     return refuse(
         {Errc::mismatch,
@@ -127,11 +128,11 @@ Result<void> Connections::agree(const Result<Plans>& wanted) {
                      r, name_, text_of(theirs), me, text_of(own)),
          -1, r});
   }
-  const auto smaller = [through](const CreationInputs& a, const CreationInputs& b) {
-    return a.slot_bytes[through] < b.slot_bytes[through];
+  const auto smaller = [medium](const CreationInputs& a, const CreationInputs& b) {
+    return a.slot_bytes[medium] < b.slot_bytes[medium];
   };
   const auto least = std::min_element(all.begin(), all.end(), smaller);
-  const Index slot = least->slot_bytes[through];
+  const Index slot = least->slot_bytes[medium];
   if (slot < 0) {
     plan_.slot_bytes = std::min(plan_.slot_bytes, plans.min_slot_bytes);
     return refuse(

@@ -6,9 +6,9 @@
 
 #include <algorithm>
 
+#include "comm/rank_results.hpp"
 #include "comm/state.hpp"
 #include "connect/device_state.hpp"
-#include "comm/rank_results.hpp"
 #include <unistd.h>
 
 namespace ccl::detail {
@@ -16,9 +16,10 @@ namespace ccl::detail {
 namespace {
 /// Tells those who will wait whether the ranks of this host have a CPU each.
 void look_for_room(const CommState& state) {
-  const auto local = std::count_if(state.identity.peers().begin(), state.identity.peers().end(), [&](const PeerInfo& p) {
-    return p.host_hash == state.identity.peers()[std::size_t(state.identity.rank())].host_hash;
-  });
+  const auto local = std::count_if(
+      state.identity.peers().begin(), state.identity.peers().end(), [&](const PeerInfo& p) {
+        return p.host_hash == state.identity.peers()[std::size_t(state.identity.rank())].host_hash;
+      });
   if (local > ::sysconf(_SC_NPROCESSORS_ONLN)) crowded.store(true, std::memory_order_relaxed);
 }
 }  // namespace
@@ -42,13 +43,14 @@ Result<std::unique_lock<std::recursive_mutex>> creating_alone(const Communicator
   return fail(std::move(error));
 }
 
-Connections::Connections(const Communicator& comm, const TransportTable& transport_table, std::string name)
+Connections::Connections(const Communicator& comm, const TransportTable& transport_table,
+                         std::string name)
     : comm_{comm}, transport_table_{transport_table}, name_{std::move(name)} {}
 
 std::shared_ptr<Connections> Connections::moved_from() noexcept {
   static Connections* const connections = [] {
-    auto* const made =
-        new Connections{detail::Access::communicator(detail::moved_from()), TransportTable{}, "a collective that was moved from"};
+    auto* const made = new Connections{detail::Access::communicator(detail::moved_from()),
+                                       TransportTable{}, "a collective that was moved from"};
     made->number_ = -1;
     return made;
   }();
@@ -56,9 +58,7 @@ std::shared_ptr<Connections> Connections::moved_from() noexcept {
 }
 
 Connections::~Connections() {
-  {
-    Access::state(comm_)->observers.remove(this);
-  }
+  { Access::state(comm_)->observers.remove(this); }
   Access::state(comm_)->limits.used -= bytes_;
   if (!device_) return;
   device_->connections = std::move(owners_);
@@ -80,15 +80,17 @@ bool Connections::on_device() const {
   return Access::state(comm_)->device.gpu != nullptr;
 }
 
-Result<std::shared_ptr<Connections>> Connections::create(const Communicator& comm, const Result<Plans>& plans,
-                                             int fan, const WireNeeds& needs,
-                                             const TransportTable& transport_table, std::string name) {
+Result<std::shared_ptr<Connections>> Connections::create(const Communicator& comm,
+                                                         const Result<Plans>& plans, int fan,
+                                                         const WireNeeds& needs,
+                                                         const TransportTable& transport_table,
+                                                         std::string name) {
   CommState& state = *Access::state(comm);
   CCL_CHECK(state.ready());
   bury();
   const auto fitted = [&]() -> Result<Plans> {
     CCL_TRY(Plans all, plans);
-    for (Plan& plan : all.by_through) {
+    for (Plan& plan : all.by_medium) {
       if (state.identity.config().channels) {
         plan.channels = *state.identity.config().channels;
       } else if (!state.device.gpu) {  // there, they are bounds on blocks: see `begin_on_device`
@@ -104,23 +106,25 @@ Result<std::shared_ptr<Connections>> Connections::create(const Communicator& com
   auto connections = left_alone_by_forks(new Connections{comm, transport_table, std::move(name)});
   connections->number_ = state.rendezvous.next_composition();
   connections->needs_ = needs;
-  if (wanted) connections->plan_ = wanted->by_through[0];
+  if (wanted) connections->plan_ = wanted->by_medium[0];
   CCL_TRY(connections->connects_on_demand_, setting_flag("RUNTIME_CONNECT"));
   const int ranks = comm.ranks();
   if (ranks > 1) {
-    if (state.device.gpu) connections->device_ = std::make_shared<OnDevice>(OnDevice{GpuArena{state.device.gpu}});
+    if (state.device.gpu)
+      connections->device_ = std::make_shared<OnDevice>(OnDevice{GpuArena{state.device.gpu}});
     connections->fan_ = std::max(1, std::min(fan, ranks - 1));
     CCL_CHECK(connections->agree(wanted));
   }
   const Plan& plan = connections->plan_;
   connections->cursors_.resize(2 * std::size_t(ranks) * plan.channels);
   connections->tables_.cursors = connections->cursors_.data();
-  connections->watch_ = {reinterpret_cast<const Word*>(&state.status.word()), &connections->lane_failure_,
-                   Word(state.limits.timeout_s * 1e9), &connections->waits_, 0};
+  connections->watch_ = {reinterpret_cast<const Word*>(&state.status.word()),
+                         &connections->lane_failure_, Word(state.limits.timeout_s * 1e9),
+                         &connections->waits_, 0};
   if (state.device.gpu) {
     Watched& watched = state.device.gpu->watched();
-    connections->watch_ = {&watched.stop, &watched.lane_failure, Word(state.limits.timeout_s * 1e9), &watched.waits,
-                     0};
+    connections->watch_ = {&watched.stop, &watched.lane_failure, Word(state.limits.timeout_s * 1e9),
+                           &watched.waits, 0};
   }
   connections->in_.resize(std::size_t(ranks) * plan.channels);
   connections->out_.resize(connections->in_.size());
@@ -136,8 +140,9 @@ Result<std::shared_ptr<Connections>> Connections::create(const Communicator& com
   connections->take_rings();
   connections->trees_.resize(plan.channels);
   connections->connected_.resize(ranks);
-  connections->tables_ = {connections->in_.data(), connections->out_.data(), connections->rings_.data(),
-                    connections->trees_.data(), connections->cursors_.data()};
+  connections->tables_ = {connections->in_.data(), connections->out_.data(),
+                          connections->rings_.data(), connections->trees_.data(),
+                          connections->cursors_.data()};
   state.observers.add(connections.get());
   return connections;
 }

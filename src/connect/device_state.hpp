@@ -2,8 +2,8 @@
 
 #include <ccl/detail/runtime/connections.hpp>
 
-#include "gpu/memory.hpp"
 #include "connect/stream_signals.hpp"
+#include "gpu/memory.hpp"
 
 namespace ccl::detail {
 

@@ -1,5 +1,5 @@
-#include <ccl/detail/runtime/connections.hpp>
 #include <ccl/comm/log.hpp>
+#include <ccl/detail/runtime/connections.hpp>
 #include <ccl/transport/p2p.hpp>
 
 #include <fmt/format.h>
@@ -7,9 +7,9 @@
 #include <algorithm>
 #include <utility>
 
+#include "comm/edge_handshake.hpp"
 #include "comm/state.hpp"
 #include "connect/buffer_registry.hpp"
-#include "comm/edge_handshake.hpp"
 #include "connect/device_state.hpp"
 #include "transport/p2p/mapping.hpp"
 
@@ -47,7 +47,9 @@ Result<void> Connections::map_peers(const Result<void>& so_far) {
     edge.id = edge_id(number_, low, high);
     P2pMapping& mapping = mappings[p];
     const auto offer = [&, edge, low, high]() -> Result<Handshake> {
-      if (auto can = P2pTransport::can_address(state.identity.peers()[low], state.identity.peers()[high]); !can) {
+      if (auto can =
+              P2pTransport::can_address(state.identity.peers()[low], state.identity.peers()[high]);
+          !can) {
         Error error = std::move(can).error();
         error.what +=
             fmt::format("; {} addresses the memory of every peer: use Ring or Tree", name_);
@@ -91,12 +93,15 @@ Result<void> Connections::open_registry() {
 }
 
 Word Connections::remote_buffer(const Message& message) {
-  BufferRegistry* const registry = static_cast<BufferRegistry*>(Access::state(comm_)->device.registry.get());
-  return registry == nullptr || message.bytes == 0 ? 0 : registry->where(message.data, message.bytes);
+  BufferRegistry* const registry =
+      static_cast<BufferRegistry*>(Access::state(comm_)->device.registry.get());
+  return registry == nullptr || message.bytes == 0 ? 0
+                                                   : registry->where(message.data, message.bytes);
 }
 
 const Word* Connections::registry_table() const {
-  const BufferRegistry* const registry = static_cast<BufferRegistry*>(Access::state(comm_)->device.registry.get());
+  const BufferRegistry* const registry =
+      static_cast<BufferRegistry*>(Access::state(comm_)->device.registry.get());
   return registry == nullptr ? nullptr : registry->table();
 }
 

@@ -8,7 +8,8 @@ namespace ccl::detail {
 namespace {
 /// An algorithm of the program's may name any number.
 Result<void> check_named(const Connections& connections, const PeersOfPositions& positions) {
-  const auto check = [&](const std::vector<Connections::Peer>& peers, const char* way) -> Result<void> {
+  const auto check = [&](const std::vector<Connections::Peer>& peers,
+                         const char* way) -> Result<void> {
     for (const Connections::Peer& peer : peers) {
       const bool there = peer.rank >= 0 && peer.rank < connections.comm().ranks();
       if (!there) return fail(connections.no_such_peer(peer.rank, way));
@@ -21,7 +22,8 @@ Result<void> check_named(const Connections& connections, const PeersOfPositions&
 
 /// What a launch would do with shares that there are not, nothing would stop, nor on a GPU with
 /// wires: once is enough, as all launches name the same.
-Result<void> check_run(Connections& connections, const PositionsOf& of, PeersOfPositions positions, int root) {
+Result<void> check_run(Connections& connections, const PositionsOf& of, PeersOfPositions positions,
+                       int root) {
   if (of.dry_run == nullptr) return {};
   const Plan& plan = connections.plan();
   const int ranks = connections.comm().ranks(), window = plan.slot_count / plan.chunk_steps;
@@ -42,10 +44,10 @@ Result<void> check_run(Connections& connections, const PositionsOf& of, PeersOfP
     for (int c = 0; c < plan.channels && found.wrong == DryRunResult::nothing; ++c) {
       positions.channel = c;
       const std::vector<int> from = named(positions.in, c), to = named(positions.out, c);
-      of.dry_run(
-          {positions.rank(), ranks, positions.root_rank, c, plan.channels, std::max(window, 1),
-           positions.ring(), positions.tree(), from.data(), to.data(), int(from.size()), int(to.size())},
-          found);
+      of.dry_run({positions.rank(), ranks, positions.root_rank, c, plan.channels,
+                  std::max(window, 1), positions.ring(), positions.tree(), from.data(), to.data(),
+                  int(from.size()), int(to.size())},
+                 found);
     }
   }
   connections.positions_for(root, of.double_tree);
@@ -56,7 +58,8 @@ Result<void> check_run(Connections& connections, const PositionsOf& of, PeersOfP
 }
 }  // namespace
 
-Result<void> connect_positions(Connections& connections, const PositionsOf& of, int root, const Result<void>& so_far) {
+Result<void> connect_positions(Connections& connections, const PositionsOf& of, int root,
+                               const Result<void>& so_far) {
   connections.positions_for(root, of.double_tree);
   if (connections.connected(root)) return {};
   PeersOfPositions positions{connections, root};

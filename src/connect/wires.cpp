@@ -1,5 +1,5 @@
-#include <ccl/detail/runtime/connections.hpp>
 #include <ccl/comm/log.hpp>
+#include <ccl/detail/runtime/connections.hpp>
 
 #include <fmt/format.h>
 
@@ -82,7 +82,8 @@ Result<void> Connections::upload() {
   const std::size_t out = part(in_), rings = out + part(out_), trees = rings + part(rings_),
                     cursors = trees + part(trees_), order = (cursors + part(cursors_) + 7) / 8 * 8,
                     bytes = order + part(order_);
-  static_assert(alignof(TreePosition) <= 8 && sizeof(TreePosition) % 8 == 0 && sizeof(RingPosition) % 8 == 0);
+  static_assert(alignof(TreePosition) <= 8 && sizeof(TreePosition) % 8 == 0 &&
+                sizeof(RingPosition) % 8 == 0);
   if (!device_->tables.memory) {
     CCL_TRY(device_->tables, device_->arena.allocate(bytes));
   }
@@ -120,7 +121,8 @@ Edge Connections::edge_of(int sender, int receiver, int channels) const {
   return edge;
 }
 
-Result<void> Connections::short_lines(int sender, int receiver, const char* transport, int bytes) const {
+Result<void> Connections::short_lines(int sender, int receiver, const char* transport,
+                                      int bytes) const {
   Error error{Errc::not_supported,
               fmt::format("{} needs lines of {} bytes that land whole (from rank {} to rank {} "
                           "{} carries {}); use Simple or LL",
@@ -131,7 +133,7 @@ Result<void> Connections::short_lines(int sender, int receiver, const char* tran
 }
 
 Result<void> Connections::connect(const std::vector<Peer>& from, const std::vector<Peer>& to,
-                            const Result<void>& so_far) {
+                                  const Result<void>& so_far) {
   CommState& state = *Access::state(comm_);
   const int me = comm_.rank();
   struct Half {
@@ -172,7 +174,8 @@ Result<void> Connections::connect(const std::vector<Peer>& from, const std::vect
   for (Half& h : halves) {
     const Edge edge = edge_of(h.sender, h.receiver, int(h.channels.size()));
     const auto offer = [&, edge]() -> Result<Handshake> {
-      CCL_CHECK(transport_table_.can_connect(state.identity.peers()[h.sender], state.identity.peers()[h.receiver]));
+      CCL_CHECK(transport_table_.can_connect(state.identity.peers()[h.sender],
+                                             state.identity.peers()[h.receiver]));
       CCL_TRY(h.end, transport_table_.setup(context, edge));
       return h.end->handshake();
     };
@@ -192,7 +195,8 @@ Result<void> Connections::connect(const std::vector<Peer>& from, const std::vect
   }
   const auto lock = state.rendezvous.lock();
   const std::size_t before = owners_.size();
-  auto made = swap_handshakes(state, name_, transport_table_.name, short_of_lines(), rendezvous_points);
+  auto made =
+      swap_handshakes(state, name_, transport_table_.name, short_of_lines(), rendezvous_points);
   // One rank's memory may be full by now, when all others have all that they want.
   if (made && device_) made = detail::all_agree(state, name_, upload());
   if (!made) {
@@ -219,7 +223,7 @@ Result<void> Connections::connect_on_demand(const Result<void>& so_far) {
     if (by.line_bytes < needs_.line_bytes) {
       return short_lines(sender, receiver, by.transport, by.line_bytes);
     }
-    const bool network = by.through == Medium::network;
+    const bool network = by.medium == Medium::network;
     proxied_ = proxied_ || network;
     wires += int(receiver == me || network);
     ++missing_;
@@ -250,10 +254,12 @@ bool Connections::has_wire(int sender, int receiver) const {
 
 EdgeTransport Connections::edge_transport(int sender, int receiver) const {
   const CommState& state = *Access::state(comm_);
-  return transport_table_.edge_transport(state.identity.peers()[sender], state.identity.peers()[receiver]);
+  return transport_table_.edge_transport(state.identity.peers()[sender],
+                                         state.identity.peers()[receiver]);
 }
 
-std::unique_ptr<OnDemandConnect> Connections::open(const std::vector<int>& from, const std::vector<int>& to) {
+std::unique_ptr<OnDemandConnect> Connections::open(const std::vector<int>& from,
+                                                   const std::vector<int>& to) {
   if (missing_ == 0) return nullptr;
   const int me = comm_.rank();
   std::vector<std::pair<int, int>> edges;
@@ -267,11 +273,13 @@ std::unique_ptr<OnDemandConnect> Connections::open(const std::vector<int>& from,
   return std::make_unique<OnDemandConnect>(*this, edges);
 }
 
-Result<std::unique_ptr<AnyEnd>> Connections::set_up(TransportContext& context, int sender, int receiver) {
+Result<std::unique_ptr<AnyEnd>> Connections::set_up(TransportContext& context, int sender,
+                                                    int receiver) {
   return transport_table_.setup(context, edge_of(sender, receiver, plan_.channels));
 }
 
-Result<void> Connections::connect_end(AnyEnd& end, int sender, int receiver, const Handshake& theirs) {
+Result<void> Connections::connect_end(AnyEnd& end, int sender, int receiver,
+                                      const Handshake& theirs) {
   CCL_TRY(Connection made, end.connect(theirs));
   if (made.line_bytes < needs_.line_bytes) {
     return short_lines(sender, receiver, made.transport, made.line_bytes);
@@ -284,7 +292,8 @@ Result<void> Connections::connect_end(AnyEnd& end, int sender, int receiver, con
   return {};
 }
 
-void Connections::own(Connection connection, int sender, int receiver, const std::vector<int>& channels) {
+void Connections::own(Connection connection, int sender, int receiver,
+                      const std::vector<int>& channels) {
   CommState& state = *Access::state(comm_);
   const int me = comm_.rank(), peer = sender == me ? receiver : sender;
   const bool proxied = connection.wires[0].proxied;

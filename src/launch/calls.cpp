@@ -1,5 +1,5 @@
-#include <ccl/types/operations.hpp>
 #include <ccl/detail/runtime/connections.hpp>
+#include <ccl/types/operations.hpp>
 
 #include <fmt/format.h>
 
@@ -32,7 +32,7 @@ Result<void> Connections::ready() const {
   return Access::state(comm_)->ready();
 }
 
-CallInfo Connections::noted(CallInfo info) {
+CallInfo Connections::recorded(CallInfo info) {
   CommState& state = *Access::state(comm_);
   info.composition = number_;
   info.call = calls_.fetch_add(1, std::memory_order_relaxed) + 1;
@@ -78,12 +78,13 @@ Result<void> Connections::begin_checked(const CallInfo& info) {
     several ? state.proxy.wake_polled() : state.proxy.wake();
   }
   // Of messages, only the ranks need call that have some: `same_messages` compares those.
-  if (!state.limits.check || (!state.device.gpu && std::string_view{info.what} == SendRecv::name)) return {};
+  if (!state.limits.check || (!state.device.gpu && std::string_view{info.what} == SendRecv::name))
+    return {};
   std::vector<CallInfo> all(comm_.ranks());
   all[comm_.rank()] = info;
   const auto lock = state.rendezvous.lock();
-  CCL_CHECK(state.rendezvous.after_rendezvous(state.rendezvous.bootstrap()->all_gather(all.data(), Index{sizeof(CallInfo)},
-                                                  state.limits.timeout_s, {"the check of", name_})));
+  CCL_CHECK(state.rendezvous.after_rendezvous(state.rendezvous.bootstrap()->all_gather(
+      all.data(), Index{sizeof(CallInfo)}, state.limits.timeout_s, {"the check of", name_})));
   for (int r = 0; r < comm_.ranks(); ++r) {
     const CallInfo& other = all[r];
     const auto differs = [&](const char* what, const auto& theirs, const auto& mine) {
@@ -112,7 +113,7 @@ Result<void> Connections::begin_checked(const CallInfo& info) {
 }
 
 bool Connections::same_messages(std::string_view op, const std::vector<std::vector<Message>>& sends,
-                          const std::vector<std::vector<Message>>& recvs) {
+                                const std::vector<std::vector<Message>>& recvs) {
   CommState& state = *Access::state(comm_);
   if (!state.limits.check || (op != SendRecv::name && op != AllToAllV::name)) return true;
   const int me = comm_.rank();
@@ -129,7 +130,8 @@ bool Connections::same_messages(std::string_view op, const std::vector<std::vect
     for (int p = 0; p < comm_.ranks(); ++p) {
       for (const Message& m : recvs[std::size_t(p)]) {
         if (!counts(m)) continue;
-        CCL_TRY(const auto said, state.rendezvous.bootstrap()->recv(p, tag, state.limits.timeout_s));
+        CCL_TRY(const auto said,
+                state.rendezvous.bootstrap()->recv(p, tag, state.limits.timeout_s));
         Index theirs = 0;
         std::memcpy(&theirs, said.data(), std::min(said.size(), sizeof theirs));
         if (theirs == m.bytes) continue;
@@ -166,10 +168,12 @@ Result<void> Connections::finish() {
     const int peer = int(lane_failure_.peer) - 1;
     Error error{
         Errc::timed_out,
-        fmt::format("no progress for {} s in {} (it waits for rank {} on {} at step "
-                    "{}); look there, or raise CCL_TIMEOUT",
-                    state.limits.timeout_s, this_call(), peer,
-                    peer < int(state.identity.peers().size()) ? state.identity.peers()[peer].host : "?", lane_failure_.step)};
+        fmt::format(
+            "no progress for {} s in {} (it waits for rank {} on {} at step "
+            "{}); look there, or raise CCL_TIMEOUT",
+            state.limits.timeout_s, this_call(), peer,
+            peer < int(state.identity.peers().size()) ? state.identity.peers()[peer].host : "?",
+            lane_failure_.step)};
     error.peer = peer;
     state.rendezvous.fail_all(state.observers.overdue(std::move(error)));
   }

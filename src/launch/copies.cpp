@@ -3,8 +3,8 @@
 #include <fmt/format.h>
 
 #include "comm/state.hpp"
-#include "connect/device_state.hpp"
 #include "comm/window_state.hpp"
+#include "connect/device_state.hpp"
 
 namespace ccl::detail {
 
@@ -51,7 +51,8 @@ Result<void> Connections::open_side(bool pulls) {
   return all_agree(open());
 }
 
-Result<void> Connections::copy_within(void* to, const void* from, Index bytes, CUstream_st* stream) {
+Result<void> Connections::copy_within(void* to, const void* from, Index bytes,
+                                      CUstream_st* stream) {
   if (bytes == 0) return {};
   const Gpu& gpu = *Access::state(comm_)->device.gpu;
   const Gpu::Current current{gpu};
@@ -89,11 +90,12 @@ Error Connections::not_in_window(const void* data) const {
                      "peers nothing of others); use CopyEngine or Direct",
                      name_)});
   }
-  return state.annotate({Errc::invalid_argument,
-                      fmt::format("{} was given a receive buffer at {} that is in no window (peers "
-                                  "write straight into it); register it with Window::create, or "
-                                  "use CopyEngine",
-                                  name_, data)});
+  return state.annotate(
+      {Errc::invalid_argument,
+       fmt::format("{} was given a receive buffer at {} that is in no window (peers "
+                   "write straight into it); register it with Window::create, or "
+                   "use CopyEngine",
+                   name_, data)});
 }
 
 Result<void> Connections::open_signals() {

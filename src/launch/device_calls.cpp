@@ -17,9 +17,9 @@ Result<void> Connections::check_on_device(Stream stream) const {
 }
 
 Result<DeviceTarget> Connections::begin_on_device(CallInfo info, Stream stream,
-                                            std::shared_ptr<void> keep) {
+                                                  std::shared_ptr<void> keep) {
   CCL_CHECK(check_on_device(stream));
-  CCL_CHECK(begin(noted(info)));
+  CCL_CHECK(begin(recorded(info)));
   return queue_on_device(stream, keep ? std::move(keep) : shared_from_this());
 }
 

@@ -1,5 +1,5 @@
-#include <ccl/detail/wire/dry_run.hpp>
 #include <ccl/detail/runtime/connections.hpp>
+#include <ccl/detail/wire/dry_run.hpp>
 #include <ccl/detail/wire/work.hpp>
 
 #include <fmt/format.h>
@@ -11,10 +11,11 @@ namespace ccl::detail {
 Error Connections::no_peer_view() const {
   const CommState& state = *Access::state(comm_);
   if (!state.device.gpu) {
-    return state.annotate({Errc::not_supported,
-                        fmt::format("{} addresses its peers' memory, which CPU ranks do not offer; "
-                                    "use Doubling, Ring or Tree",
-                                    name_)});
+    return state.annotate(
+        {Errc::not_supported,
+         fmt::format("{} addresses its peers' memory, which CPU ranks do not offer; "
+                     "use Doubling, Ring or Tree",
+                     name_)});
   }
   return state.annotate(
       {Errc::not_supported,
@@ -27,10 +28,10 @@ Error Connections::no_peer_view() const {
 Error Connections::no_device_code() const {
   const CommState& state = *Access::state(comm_);
   return state.annotate({Errc::no_device_code,
-                      fmt::format("{} has no kernel for this element type and reduction in this "
-                                  "program (the communicator is on CUDA device {}); include "
-                                  "<ccl/ccl.cuh> where it is called, and compile that with nvcc",
-                                  name_, state.identity.config().device)});
+                         fmt::format("{} has no kernel for this element type and reduction in this "
+                                     "program (the communicator is on CUDA device {}); include "
+                                     "<ccl/ccl.cuh> where it is called, and compile that with nvcc",
+                                     name_, state.identity.config().device)});
 }
 
 Error Connections::not_on_device() const {
@@ -133,7 +134,8 @@ Error Connections::scratch_too_small() const {
 
 Error Connections::cuda_failed(int code) const {
   if (code < 0) return slices_too_small(-Index{code});
-  return Access::state(comm_)->annotate(cuda_error(CUresult(code), fmt::format("launch {}", name_)));
+  return Access::state(comm_)->annotate(
+      cuda_error(CUresult(code), fmt::format("launch {}", name_)));
 }
 
 }  // namespace ccl::detail

@@ -9,8 +9,8 @@
 #include <thread>
 #include <utility>
 
-#include "comm/state.hpp"
 #include "base/thread.hpp"
+#include "comm/state.hpp"
 
 namespace ccl::detail {
 namespace {
@@ -18,7 +18,7 @@ namespace {
 /// Of what one composition has, to those of its calls that may be in the shared kernel: what each
 /// wants, in order, as far as it goes; then, of what is left, to each by its size.
 void share_out(std::span<const std::unique_ptr<RecordedCall>> calls) {
-  const Index has = calls.front()->has();
+  const Index has = calls.front()->contains();
   Index given = 0, bytes = 0;
   for (const auto& call : calls) {
     const Index wants = call->may_share ? call->wants() : 0;
@@ -43,7 +43,8 @@ void share_out(std::span<const std::unique_ptr<RecordedCall>> calls) {
 void share_out(CallList& calls, int max_blocks) {
   const std::span all{calls};
   for (std::size_t i = 0, next = 0; i < all.size(); i = next) {
-    for (next = i; next < all.size() && &all[next]->connections() == &all[i]->connections();) ++next;
+    for (next = i; next < all.size() && &all[next]->connections() == &all[i]->connections();)
+      ++next;
     share_out(all.subspan(i, next - i));
   }
   Index parts = 0;
@@ -59,7 +60,7 @@ void share_out(CallList& calls, int max_blocks) {
 }
 }  // namespace
 
-Result<void> settle_group(CallList& calls) {
+Result<void> order_group(CallList& calls) {
   std::stable_sort(calls.begin(), calls.end(), [](const auto& a, const auto& b) {
     return a->connections().number() < b->connections().number();
   });
@@ -67,10 +68,11 @@ Result<void> settle_group(CallList& calls) {
   for (std::size_t i = 0; i < calls.size(); ++i) {
     const Connections& connections = calls[i]->connections();
     if (Access::state(connections.comm()).get() != &state) {
-      return fail(state.annotate(
-          {Errc::invalid_usage, fmt::format("a group holds {} and {}, of two communicators; make a "
-                                            "group for each",
-                                            calls.front()->connections().name(), connections.name())}));
+      return fail(
+          state.annotate({Errc::invalid_usage,
+                          fmt::format("a group holds {} and {}, of two communicators; make a "
+                                      "group for each",
+                                      calls.front()->connections().name(), connections.name())}));
     }
   }
   if (state.device.gpu) share_out(calls, state.device.max_blocks);
@@ -166,7 +168,7 @@ Result<void> run_in_turn(const CallList& calls,
 Result<void> run_group_on_host(CallList calls, Stream stream) {
   Connections& first = calls.front()->connections();
   CCL_CHECK(check_on_host(first, stream));
-  for (auto& call : calls) call->info() = call->connections().noted(call->info());
+  for (auto& call : calls) call->info() = call->connections().recorded(call->info());
   GroupTickets sequencer{calls};
   if (stream.host() == nullptr) {
     sequencer.locks.clear();
@@ -189,9 +191,10 @@ Result<DeviceTarget> GroupLaunch::begin(Stream stream) {
   }
   Connections& first = calls_.front()->connections();
   CCL_CHECK(first.check_on_device(stream));
-  for (RecordedCall* call : calls_) call->info() = call->connections().noted(call->info());
+  for (RecordedCall* call : calls_) call->info() = call->connections().recorded(call->info());
   for (RecordedCall* call : calls_) CCL_CHECK(call->connections().begin(call->info()));
-  return first.queue_on_device(stream, std::make_shared<std::vector<std::shared_ptr<Connections>>>(all));
+  return first.queue_on_device(stream,
+                               std::make_shared<std::vector<std::shared_ptr<Connections>>>(all));
 }
 
 Result<void> GroupLaunch::finish(int code, Stream stream) {

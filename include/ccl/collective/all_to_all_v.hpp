@@ -1,9 +1,9 @@
 #pragma once
 
 #include <ccl/collective/collective.hpp>
-#include <ccl/types/operations.hpp>
 #include <ccl/detail/exchange/counted.hpp>
 #include <ccl/types/counted_rows.hpp>
+#include <ccl/types/operations.hpp>
 
 #include <span>
 
@@ -59,13 +59,14 @@ struct Call<AllToAllV, Self> {
     const auto info = call_info<T, void>(AllToAllV::name, rows.row * rows.recv_stride, -1);
     if constexpr (over_peers) {
       register_kernels<CountedKernels<Algo, Proto>>();
-      if (connections.on_device()) return counted_on_device<Algo, Proto>(connections, info, work, stream);
+      if (connections.on_device())
+        return counted_on_device<Algo, Proto>(connections, info, work, stream);
     }
     if constexpr (over_wires && Self::exec_sides.cpus) {
       if (!connections.on_device()) {
         return queue_on_host(self.connections_, info, stream,
-                             [work](Connections& own, const CallInfo& noted) {
-                               return counted_on_host<AllToAllV, Algo, Proto>(own, noted, work);
+                             [work](Connections& own, const CallInfo& recorded) {
+                               return counted_on_host<AllToAllV, Algo, Proto>(own, recorded, work);
                              });
       }
     }

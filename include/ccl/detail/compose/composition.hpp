@@ -1,23 +1,23 @@
 #pragma once
 
-#include <ccl/detail/peer/registry.hpp>
-#include <ccl/detail/wire/registry.hpp>
-#include <ccl/detail/base/selection.hpp>
-#include <ccl/detail/launch/arguments.hpp>
-#include <ccl/detail/launch/call_arguments.hpp>
-#include <ccl/detail/copy/copies.hpp>
-#include <ccl/detail/compose/creation.hpp>
-#include <ccl/detail/launch/device_launch.hpp>
-#include <ccl/detail/launch/host_launch.hpp>
-#include <ccl/detail/exchange/over_peers.hpp>
-#include <ccl/detail/exchange/over_wires.hpp>
-#include <ccl/detail/numeric/reduction.hpp>
-#include <ccl/detail/peer/call.hpp>
-#include <ccl/detail/wire/peers_of.hpp>
-#include <ccl/detail/wire/call.hpp>
 #include <ccl/comm/communicator.hpp>
 #include <ccl/detail/base/handle.hpp>
+#include <ccl/detail/base/selection.hpp>
+#include <ccl/detail/compose/creation.hpp>
+#include <ccl/detail/copy/copies.hpp>
+#include <ccl/detail/exchange/over_peers.hpp>
+#include <ccl/detail/exchange/over_wires.hpp>
+#include <ccl/detail/launch/arguments.hpp>
+#include <ccl/detail/launch/call_arguments.hpp>
+#include <ccl/detail/launch/device_launch.hpp>
+#include <ccl/detail/launch/host_launch.hpp>
+#include <ccl/detail/numeric/reduction.hpp>
+#include <ccl/detail/peer/call.hpp>
+#include <ccl/detail/peer/registry.hpp>
 #include <ccl/detail/runtime/connections.hpp>
+#include <ccl/detail/wire/call.hpp>
+#include <ccl/detail/wire/peers_of.hpp>
+#include <ccl/detail/wire/registry.hpp>
 #include <ccl/transport/for_device.hpp>
 
 #include <memory>
@@ -49,13 +49,15 @@ class Composition {
   using ReductionOf =
       Reduction<F, T, cuda::std::conditional_t<cuda::std::is_void_v<Acc>, accumulate_t<T>, Acc>>;
 
-  explicit Composition(std::shared_ptr<Connections> connections) : connections_{std::move(connections)} {}
+  explicit Composition(std::shared_ptr<Connections> connections)
+      : connections_{std::move(connections)} {}
   Composition() = default;  // of nobody
 
   /// Collective. `late`: on CPU ranks, wires wait for the first call.
   template <Transport T>
   static Result<std::shared_ptr<Connections>> make_connections(const Communicator& comm,
-                                                   std::optional<Plan> plan, bool late = false) {
+                                                               std::optional<Plan> plan,
+                                                               bool late = false) {
     static_cast<void>(&known_algorithm<Algo>);
     static_cast<void>(&known_protocol<Proto>);
     static const Composed of = composed<Op, Algo, Proto, T>();  // known to the compiler
@@ -80,8 +82,8 @@ class Composition {
           stream.recorder()->call = std::make_unique<GpuCall>(connections_, info);
           return {};
         }
-        return reduce_by_copies<Op, Algo, Proto>(*connections_, info, reduction, input, output, layout,
-                                                 stream);
+        return reduce_by_copies<Op, Algo, Proto>(*connections_, info, reduction, input, output,
+                                                 layout, stream);
       } else {
         register_kernels<PeerKernels<Op, Algo, Proto, R>>();
         if (stream.recorder() != nullptr) {
@@ -108,9 +110,10 @@ class Composition {
         }
       }
       if constexpr (sides.cpus) {
-        return queue_on_host(connections_, info, stream, [given](Connections& connections, const CallInfo& noted) {
-          return run_on_host<Op, Algo, Proto>(connections, noted, given);
-        });
+        return queue_on_host(connections_, info, stream,
+                             [given](Connections& connections, const CallInfo& recorded) {
+                               return run_on_host<Op, Algo, Proto>(connections, recorded, given);
+                             });
       }
       return fail(connections_->no_device_code());  // not reached: `make_connections` refused
     }
@@ -171,10 +174,11 @@ class Composition {
   }
   Result<void> move_alone(const void* from, void* to, Index bytes, Stream stream) const {
     if (connections_->on_device()) return connections_->copy(to, from, bytes, stream);
-    return queue_on_host(*connections_, stream, [from, to, bytes, keep = connections_]() -> Result<void> {
-      alone(Bytes{}, from, to, bytes);
-      return {};
-    });
+    return queue_on_host(*connections_, stream,
+                         [from, to, bytes, keep = connections_]() -> Result<void> {
+                           alone(Bytes{}, from, to, bytes);
+                           return {};
+                         });
   }
 
   Handle<Connections, Connections::moved_from> connections_;

@@ -1,13 +1,13 @@
 #pragma once
 
-#include <ccl/detail/copy/registry.hpp>
 #include <ccl/detail/base/min_max.hpp>
-#include <ccl/types/operations.hpp>
-#include <ccl/detail/launch/device_launch.hpp>
-#include <ccl/detail/exchange/over_wires.hpp>
-#include <ccl/detail/launch/recorder.hpp>
+#include <ccl/detail/copy/registry.hpp>
 #include <ccl/detail/copy/work.hpp>
+#include <ccl/detail/exchange/over_wires.hpp>
+#include <ccl/detail/launch/device_launch.hpp>
+#include <ccl/detail/launch/recorder.hpp>
 #include <ccl/detail/runtime/connections.hpp>
+#include <ccl/types/operations.hpp>
 
 #include <memory>
 #include <mutex>
@@ -26,7 +26,10 @@ class CopySequence {
 
  public:
   CopySequence(Connections& connections, const DeviceTarget& target)
-      : connections_{connections}, target_{target}, ranks_{connections.comm().ranks()}, me_{connections.comm().rank()} {}
+      : connections_{connections},
+        target_{target},
+        ranks_{connections.comm().ranks()},
+        me_{connections.comm().rank()} {}
 
   int me() const { return me_; }
   int ranks() const { return ranks_; }
@@ -142,9 +145,9 @@ constexpr Index copy_grain(Index element_bytes) {
   return grain;
 }
 
-/// AllReduce and ReduceScatter by copies. Every rank has a share of each chunk. All ranks push their
-/// pieces of the share into its scratch, it reduces them, and for AllReduce the others pull the
-/// result. No rank writes to the user's buffers of another.
+/// AllReduce and ReduceScatter by copies. Every rank has a share of each chunk. All ranks push
+/// their pieces of the share into its scratch, it reduces them, and for AllReduce the others pull
+/// the result. No rank writes to the user's buffers of another.
 template <class Op, class Algo, class Proto, class R>
 class ReduceByCopies {
   using Reducing = CopyReduceKernels<Op, Algo, Proto, R>;

@@ -1,11 +1,11 @@
 #pragma once
 
-#include <ccl/detail/exchange/registry.hpp>
 #include <ccl/detail/base/min_max.hpp>
-#include <ccl/types/counted_rows.hpp>
-#include <ccl/detail/launch/arguments.hpp>
-#include <ccl/detail/exchange/over_wires.hpp>
 #include <ccl/detail/exchange/counted_work.hpp>
+#include <ccl/detail/exchange/over_wires.hpp>
+#include <ccl/detail/exchange/registry.hpp>
+#include <ccl/detail/launch/arguments.hpp>
+#include <ccl/types/counted_rows.hpp>
 
 #include <mutex>
 #include <string>
@@ -81,7 +81,8 @@ inline MessageTable row_messages(const CountedWork& work, int ranks) {
 
 /// Runs a counted exchange on CPU lanes. The counts travel first, in messages of their own.
 template <class Op, class Algo, class Proto>
-Result<void> counted_on_host(Connections& connections, const CallInfo& info, const CountedWork& work) {
+Result<void> counted_on_host(Connections& connections, const CallInfo& info,
+                             const CountedWork& work) {
   const std::lock_guard lock{connections.mutex()};
   const int ranks = connections.comm().ranks(), me = connections.comm().rank();
   if (ranks > 1) CCL_CHECK(connections.begin(info));

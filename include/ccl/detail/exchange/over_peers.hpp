@@ -1,12 +1,12 @@
 #pragma once
 
-#include <ccl/detail/exchange/registry.hpp>
 #include <ccl/detail/base/min_max.hpp>
-#include <ccl/types/operations.hpp>
-#include <ccl/detail/launch/device_launch.hpp>
 #include <ccl/detail/exchange/over_wires.hpp>
+#include <ccl/detail/exchange/registry.hpp>
+#include <ccl/detail/launch/device_launch.hpp>
 #include <ccl/detail/launch/host_launch.hpp>
 #include <ccl/detail/launch/recorder.hpp>
+#include <ccl/types/operations.hpp>
 
 #include <memory>
 #include <mutex>
@@ -18,12 +18,13 @@ namespace ccl::detail {
 /// The messages of one exchange over a peer view, in as many launches as their number and the
 /// scratch want: the n-th holds the n-th piece of each message list. Both ends of a list cut it
 /// alike, and lists count for themselves, so ranks need not make the same number of launches.
-/// Between `Connections::begin` and `Connections::finish_on_device`; `connections` and `table` must outlive it.
+/// Between `Connections::begin` and `Connections::finish_on_device`; `connections` and `table` must
+/// outlive it.
 class ExchangePieces {
  public:
   /// `most`: bytes of a piece.
-  ExchangePieces(Connections& connections, const MessageTable& table, int max_rings, bool opens_registry,
-                 Index most)
+  ExchangePieces(Connections& connections, const MessageTable& table, int max_rings,
+                 bool opens_registry, Index most)
       : connections_{connections},
         table_{table},
         opens_registry_{opens_registry},
@@ -43,8 +44,8 @@ class ExchangePieces {
       work_.out[p] = piece(table_.sends[p], places_[std::size_t(p)]);
       work_.in[p] = piece(table_.recvs[p], places_[std::size_t(ranks + p)]);
       any |= work_.out[p].bytes > 0 || work_.in[p].bytes > 0;
-      const bool told = opens_registry_ && p != connections_.comm().rank();
-      work_.where[p] = told ? connections_.remote_buffer(work_.in[p]) : 0;
+      const bool reported = opens_registry_ && p != connections_.comm().rank();
+      work_.where[p] = reported ? connections_.remote_buffer(work_.in[p]) : 0;
     }
     return any;
   }
@@ -82,7 +83,8 @@ class PeerExchangeCall final : public RecordedCall {
 
  public:
   using Work = PeerExchangeWork;
-  PeerExchangeCall(std::shared_ptr<Connections> connections, const CallInfo& info, MessageTable table)
+  PeerExchangeCall(std::shared_ptr<Connections> connections, const CallInfo& info,
+                   MessageTable table)
       : RecordedCall{std::move(connections), info}, table_{std::move(table)} {}
 
   static int max_rings(const Connections& connections) {
@@ -90,11 +92,12 @@ class PeerExchangeCall final : public RecordedCall {
   }
   static ExchangePieces pieces(Connections& connections, const MessageTable& table) {
     const int rings = max_rings(connections);
-    return {connections, table, rings, StoresPlainly<Algo>, Kernels::max_bytes(connections.peers(), rings)};
+    return {connections, table, rings, StoresPlainly<Algo>,
+            Kernels::max_bytes(connections.peers(), rings)};
   }
   /// One launch of a composition counts a message of each list: all of a group's kernel, or none.
-  Index wants() const override { return is_one_small_launch() ? has() : 0; }
-  Index has() const override { return 1; }
+  Index wants() const override { return is_one_small_launch() ? contains() : 0; }
+  Index contains() const override { return 1; }
   bool decides_alone() const override { return true; }
   void run_on_host() override {}  // not reached: `create` refused
   /// Of no ranks if it shares no kernel.
@@ -157,7 +160,8 @@ Result<void> exchange_over_peers(const std::shared_ptr<Connections>& owner, cons
   const auto kernel = PeerExchangeKernels<Algo, Proto>::launch;
   if (kernel == nullptr) return fail(connections.no_device_code());
   const std::lock_guard lock{connections.mutex()};
-  if (PeerExchangeKernels<Algo, Proto>::max_bytes(connections.peers(), Call::max_rings(connections)) < 1) {
+  if (PeerExchangeKernels<Algo, Proto>::max_bytes(connections.peers(),
+                                                  Call::max_rings(connections)) < 1) {
     return fail(connections.scratch_too_small());
   }
   CCL_TRY(const DeviceTarget target, connections.begin_on_device(info, stream));

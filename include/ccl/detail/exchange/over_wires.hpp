@@ -1,10 +1,10 @@
 #pragma once
 
-#include <ccl/detail/exchange/registry.hpp>
+#include <ccl/comm/stream.hpp>
 #include <ccl/detail/base/min_max.hpp>
+#include <ccl/detail/exchange/registry.hpp>
 #include <ccl/detail/launch/host_launch.hpp>
 #include <ccl/detail/launch/recorder.hpp>
-#include <ccl/comm/stream.hpp>
 #include <ccl/detail/runtime/connections.hpp>
 #include <ccl/transport/for_device.hpp>
 
@@ -79,7 +79,7 @@ void run_messages(Connections& connections, const MessageTable& table) {
   if (connections.connects_on_demand()) {
     if (const auto opening = connections.open(peers(table.recvs), peers(table.sends))) {
       const OnDemandConnect::IdleScope sleeper{*opening};
-      const OnDemandWork some{work, opening->there(false), opening->there(true)};
+      const OnDemandWork some{work, opening->wire_ready(false), opening->wire_ready(true)};
       HostExecutor::run<SoloLane>(work.channels, OnDemandBody<Op, Algo, Proto>{some});
       return opening->finish();
     }
@@ -88,7 +88,8 @@ void run_messages(Connections& connections, const MessageTable& table) {
 }
 
 template <class Op, class Algo, class Proto>
-Result<void> exchange_on_host(Connections& connections, const CallInfo& info, const MessageTable& table) {
+Result<void> exchange_on_host(Connections& connections, const CallInfo& info,
+                              const MessageTable& table) {
   const std::lock_guard lock{connections.mutex()};
   const bool alone = connections.comm().ranks() == 1;
   if (!alone) CCL_CHECK(connections.begin(info));
@@ -106,7 +107,8 @@ inline Result<void> exchange_alone_on_device(Connections& connections, const Mes
   const auto& from = table.sends[0];
   const auto& to = table.recvs[0];
   for (std::size_t m = 0; m < from.size() && m < to.size(); ++m) {
-    CCL_CHECK(connections.copy(to[m].data, from[m].data, min_of(from[m].bytes, to[m].bytes), stream));
+    CCL_CHECK(
+        connections.copy(to[m].data, from[m].data, min_of(from[m].bytes, to[m].bytes), stream));
   }
   return {};
 }
@@ -126,8 +128,8 @@ class ExchangeCall final : public RecordedCall {
 };
 
 template <class Algo, class Proto>
-Result<void> exchange_on_device(Connections& connections, const CallInfo& info, const MessageTable& table,
-                                Stream stream) {
+Result<void> exchange_on_device(Connections& connections, const CallInfo& info,
+                                const MessageTable& table, Stream stream) {
   const auto& comm = connections.comm();
   if (comm.ranks() == 1) return exchange_alone_on_device(connections, table, stream);
   const auto kernel = ExchangeKernels<Algo, Proto>::launch;
@@ -156,8 +158,8 @@ Result<void> exchange_on_device(Connections& connections, const CallInfo& info, 
 
 /// On whichever the communicator is on.
 template <class Op, class Algo, class Proto, ExecSpaces sides>
-Result<void> exchange(const std::shared_ptr<Connections>& connections, const CallInfo& info, MessageTable table,
-                      Stream stream) {
+Result<void> exchange(const std::shared_ptr<Connections>& connections, const CallInfo& info,
+                      MessageTable table, Stream stream) {
   if (stream.recorder() != nullptr) {
     if constexpr (sides.cpus) {
       using Call = ExchangeCall<Op, Algo, Proto>;
@@ -169,12 +171,13 @@ Result<void> exchange(const std::shared_ptr<Connections>& connections, const Cal
   }
   if constexpr (sides.gpus) {
     register_kernels<ExchangeKernels<Algo, Proto>>();
-    if (connections->on_device()) return exchange_on_device<Algo, Proto>(*connections, info, table, stream);
+    if (connections->on_device())
+      return exchange_on_device<Algo, Proto>(*connections, info, table, stream);
   }
   if constexpr (sides.cpus) {
     return queue_on_host(connections, info, stream,
-                         [table = std::move(table)](Connections& own, const CallInfo& noted) {
-                           return exchange_on_host<Op, Algo, Proto>(own, noted, table);
+                         [table = std::move(table)](Connections& own, const CallInfo& recorded) {
+                           return exchange_on_host<Op, Algo, Proto>(own, recorded, table);
                          });
   }
   return fail(connections->no_device_code());  // not reached: creation was refused

@@ -49,8 +49,8 @@ cudaError_t on_device(int device, F call) {
   return result;
 }
 
-/// Whether slices hold what the lanes move at once; if not, what `Connections::finish_on_device` makes an
-/// error of.
+/// Whether slices hold what the lanes move at once; if not, what `Connections::finish_on_device`
+/// makes an error of.
 template <class Group, class Body>
 cudaError_t check_slices(const typename Body::Work& work) {
   constexpr Index needed = Body::template min_slice_bytes<Group>;

@@ -1,8 +1,8 @@
 #pragma once
 
 #include <ccl/algo/traits.hpp>
-#include <ccl/detail/runtime/connections.hpp>
 #include <ccl/detail/peer/work.hpp>
+#include <ccl/detail/runtime/connections.hpp>
 #include <ccl/detail/wire/work.hpp>
 
 namespace ccl::detail {

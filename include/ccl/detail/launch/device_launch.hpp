@@ -1,20 +1,20 @@
 #pragma once
 
-#include <ccl/detail/peer/registry.hpp>
-#include <ccl/detail/wire/registry.hpp>
-#include <ccl/detail/launch/call_arguments.hpp>
 #include <ccl/algo/traits.hpp>
-#include <ccl/detail/wire/peers_of.hpp>
 #include <ccl/comm/stream.hpp>
+#include <ccl/detail/launch/call_arguments.hpp>
+#include <ccl/detail/peer/registry.hpp>
 #include <ccl/detail/runtime/connections.hpp>
+#include <ccl/detail/wire/peers_of.hpp>
+#include <ccl/detail/wire/registry.hpp>
 
 #include <mutex>
 
 namespace ccl::detail {
 
 template <class Op, class Algo, class Proto, class R>
-Result<void> launch_on_device(Connections& connections, const CallInfo& info, const CallArguments<R>& given,
-                              Stream stream) {
+Result<void> launch_on_device(Connections& connections, const CallInfo& info,
+                              const CallArguments<R>& given, Stream stream) {
   const auto kernels = WireKernels<Op, Algo, Proto, R>::launch;
   if (kernels == nullptr) return fail(connections.no_device_code());
   const std::lock_guard lock{connections.mutex()};
@@ -27,12 +27,13 @@ Result<void> launch_on_device(Connections& connections, const CallInfo& info, co
 }
 
 template <class Op, class Algo, class Proto, class R>
-Result<void> launch_over_peers(Connections& connections, const CallInfo& info, const CallArguments<R>& given,
-                               Stream stream) {
+Result<void> launch_over_peers(Connections& connections, const CallInfo& info,
+                               const CallArguments<R>& given, Stream stream) {
   register_kernels<PeerKernels<Op, Algo, Proto, R>>();
   const auto kernels = PeerKernels<Op, Algo, Proto, R>::launch;
   if (kernels == nullptr) return fail(connections.no_device_code());
-  if (given.layout.count == 0) return connections.ready();  // flags of no tile could tell of the launch
+  if (given.layout.count == 0)
+    return connections.ready();  // flags of no tile could tell of the launch
   const std::lock_guard lock{connections.mutex()};
   CCL_TRY(const DeviceTarget target, connections.begin_on_device(info, stream));
   const auto work = peer_work<Op, Algo>(connections, given);

@@ -1,13 +1,13 @@
 #pragma once
 
+#include <ccl/comm/stream.hpp>
+#include <ccl/detail/exec/host_executor.hpp>
 #include <ccl/detail/launch/call_arguments.hpp>
 #include <ccl/detail/launch/in_flight.hpp>
-#include <ccl/detail/wire/peers_of.hpp>
-#include <ccl/detail/exec/host_executor.hpp>
-#include <ccl/comm/stream.hpp>
+#include <ccl/detail/numeric/reduction.hpp>
 #include <ccl/detail/runtime/connections.hpp>
 #include <ccl/detail/wire/context.hpp>
-#include <ccl/detail/numeric/reduction.hpp>
+#include <ccl/detail/wire/peers_of.hpp>
 
 #include <cstring>
 #include <memory>
@@ -31,22 +31,23 @@ Result<void> queue_on_host(const Connections& connections, Stream stream, F call
       [held = in_flight(connections.comm()), call = std::move(call)] { return call(); });
   return {};
 }
-/// The same of `call(connections, info)`, an operation that the journal keeps, unless it is refused. It
-/// also waits for all calls of these links that were made before, on whatever stream.
+/// The same of `call(connections, info)`, an operation that the journal keeps, unless it is
+/// refused. It also waits for all calls of these links that were made before, on whatever stream.
 template <class F>
-Result<void> queue_on_host(const std::shared_ptr<Connections>& connections, const CallInfo& info, Stream stream,
-                           F call) {
+Result<void> queue_on_host(const std::shared_ptr<Connections>& connections, const CallInfo& info,
+                           Stream stream, F call) {
   CCL_CHECK(check_on_host(*connections, stream));
   if (stream.host() == nullptr) {
-    const auto noted = connections->noted(info);
+    const auto recorded = connections->recorded(info);
     const CallTicket turn{connections->sequencer()};
-    return call(*connections, noted);
+    return call(*connections, recorded);
   }
   const std::lock_guard lock{connections->sequencer().mutex()};
-  stream.host()->enqueue([held = in_flight(connections->comm()), connections, noted = connections->noted(info),
-                          call = std::move(call), number = connections->sequencer().take()] {
+  stream.host()->enqueue([held = in_flight(connections->comm()), connections,
+                          recorded = connections->recorded(info), call = std::move(call),
+                          number = connections->sequencer().take()] {
     const CallTicket turn{connections->sequencer(), number};
-    return call(*connections, noted);
+    return call(*connections, recorded);
   });
   return {};
 }
@@ -75,7 +76,8 @@ void run_wires(Connections& connections, const CallArguments<R>& given) {
 }
 
 template <class Op, class Algo, class Proto, class R>
-Result<void> run_on_host(Connections& connections, const CallInfo& info, const CallArguments<R>& given) {
+Result<void> run_on_host(Connections& connections, const CallInfo& info,
+                         const CallArguments<R>& given) {
   const std::lock_guard lock{connections.mutex()};
   CCL_CHECK(connections.begin(info));
   Result<void> able = check_slices_on_host<Op, Algo, Proto, R>(connections);

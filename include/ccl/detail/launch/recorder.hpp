@@ -31,7 +31,7 @@ class RecordedCall {
   /// what its composition has; and, where a larger share makes it faster, what it moves. All ranks
   /// find the same, unless it decides alone.
   virtual Index wants() const { return 0; }
-  virtual Index has() const { return 0; }
+  virtual Index contains() const { return 0; }
   virtual Index bytes() const { return 0; }
   /// Whether other ranks may find another share. It then must not run ahead of a call that does not
   /// share the kernel, here or elsewhere.

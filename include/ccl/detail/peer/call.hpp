@@ -11,7 +11,8 @@ template <class Op, class Algo, class Proto, class R>
 class PeerCall final : public RecordedCall {
  public:
   using Work = PeerWork<R>;
-  PeerCall(std::shared_ptr<Connections> connections, const CallInfo& info, const CallArguments<R>& given)
+  PeerCall(std::shared_ptr<Connections> connections, const CallInfo& info,
+           const CallArguments<R>& given)
       : RecordedCall{std::move(connections), info}, given_{given} {}
 
   /// What is a launch or none on its own.
@@ -20,7 +21,7 @@ class PeerCall final : public RecordedCall {
     if (packets == nullptr || given_.layout.count < 1) return 0;
     return packets(peer_work<Op, Algo>(connections(), given_));
   }
-  Index has() const override { return connections().peers().half_packets; }
+  Index contains() const override { return connections().peers().half_packets; }
   void run_on_host() override {}  // not reached: `create` refused
   /// Without elements if it shares no kernel.
   Work work_on_device() const {

@@ -1,19 +1,19 @@
 #pragma once
 
-#include <ccl/detail/runtime/call_info.hpp>
-#include <ccl/detail/compose/default_plans.hpp>
 #include <ccl/comm/communicator.hpp>
-#include <ccl/detail/runtime/transport_table.hpp>
+#include <ccl/comm/stream.hpp>
+#include <ccl/detail/compose/default_plans.hpp>
 #include <ccl/detail/copy/work.hpp>
 #include <ccl/detail/exec/kernel_registry.hpp>
-#include <ccl/comm/stream.hpp>
+#include <ccl/detail/lanes/peer_view.hpp>
+#include <ccl/detail/runtime/call_info.hpp>
+#include <ccl/detail/runtime/call_sequencer.hpp>
 #include <ccl/detail/runtime/flight_recorder.hpp>
 #include <ccl/detail/runtime/on_demand.hpp>
-#include <ccl/detail/lanes/peer_view.hpp>
-#include <ccl/types/plan.hpp>
 #include <ccl/detail/runtime/proxy_engine.hpp>
-#include <ccl/detail/runtime/call_sequencer.hpp>
+#include <ccl/detail/runtime/transport_table.hpp>
 #include <ccl/detail/wire/work.hpp>
+#include <ccl/types/plan.hpp>
 
 #include <atomic>
 #include <memory>
@@ -51,14 +51,16 @@ struct WireNeeds {
 };
 
 /// The connections of one composition of one rank, and what its launches share. Calls on it are
-/// serialised: one launch of a composition at a time.
+/// serialized: one launch of a composition at a time.
 class Connections : public std::enable_shared_from_this<Connections> {
  public:
   /// Collective, and fails on all ranks where `plans` is an error on one. `fan`: most wires in, or
   /// out, that a rank will have, for the memory plan.
-  static Result<std::shared_ptr<Connections>> create(const Communicator& comm, const Result<Plans>& plans,
-                                               int fan, const WireNeeds& needs,
-                                               const TransportTable& transport_table, std::string name);
+  static Result<std::shared_ptr<Connections>> create(const Communicator& comm,
+                                                     const Result<Plans>& plans, int fan,
+                                                     const WireNeeds& needs,
+                                                     const TransportTable& transport_table,
+                                                     std::string name);
   ~Connections();
   /// What compositions stand on that were moved from.
   static std::shared_ptr<Connections> moved_from() noexcept;
@@ -142,7 +144,7 @@ class Connections : public std::enable_shared_from_this<Connections> {
   bool same_messages(std::string_view op, const std::vector<std::vector<Message>>& sends,
                      const std::vector<std::vector<Message>>& recvs);
   /// Writes a call that is not refused into the journal, as queued. The result goes to `begin`.
-  CallInfo noted(CallInfo info);
+  CallInfo recorded(CallInfo info);
   /// For diagnosis, any thread, at any time.
   std::vector<WireSteps> steps() const;
   const WaitRecord* waits() const { return watch_.waits; }  // read it word by word; may be null

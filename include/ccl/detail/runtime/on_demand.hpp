@@ -21,14 +21,15 @@ class OnDemandConnect {
  public:
   struct Edge;
 
-  /// Of these wires, as pairs of sender and receiver. `connections` outlives it, and is locked meanwhile.
+  /// Of these wires, as pairs of sender and receiver. `connections` outlives it, and is locked
+  /// meanwhile.
   OnDemandConnect(Connections& connections, const std::vector<std::pair<int, int>>& edges);
   ~OnDemandConnect();
   OnDemandConnect(const OnDemandConnect&) = delete;
   OnDemandConnect& operator=(const OnDemandConnect&) = delete;
 
   /// By peer: not 0 where the wire from it, or to it, is there (acquire). For lanes.
-  const Word* there(bool to) const { return there_[to].data(); }
+  const Word* wire_ready(bool to) const { return there_[to].data(); }
   /// Lanes of this thread, while it lives, sleep where they would poll for wires that are missing.
   class IdleScope {
    public:
