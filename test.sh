@@ -22,12 +22,12 @@ done
 notes=()
 [ -e build-test/nccl/libnccl.so.2 ] || notes+=("libnccl: not built (no nccl.h of NCCL 2.28)")
 if [ -n "${CUDACXX:-}" ]; then
-  exclude= optimised="-O3 -DNDEBUG"
+  exclude= optimized="-O3 -DNDEBUG"
   options=(-DCCL_BUILD_NCCL=ON "-DCCL_NCCL_TYPES=float;bfloat16;std::int64_t" "-DCCL_NCCL_REDOPS=Sum;Max;Min;Avg;PreMulSum")
   if [ ! -e /dev/nvidia0 ]; then
     if [[ $("$CUDACXX" --help) == *--Ofast-compile* ]]; then  # nothing of it will run
-      optimised="-O0 -DNDEBUG -Ofc=max"
-      notes+=("device code: compiled without optimisation (no GPU here)")
+      optimized="-O0 -DNDEBUG -Ofc=max"
+      notes+=("device code: compiled without optimization (no GPU here)")
     fi
     exclude='^gpu\.(auto_budget|types_[1-7]|ring_(ll|simple)|tree_(ll|ll128))\.gpu$'
     options=(-DCCL_TEST_CUDA_ARCHITECTURES=90-virtual)
@@ -38,7 +38,7 @@ if [ -n "${CUDACXX:-}" ]; then
   # Beside the runtime of the plain build, which is the same.
   cmake --preset cuda -DCCL_TEST_FILTER='\.gpu$' "-DCCL_TEST_EXCLUDE=$exclude" "-DCCL_RUNTIME_FROM=$PWD/build-test" \
     "${options[@]}" \
-    "-DCMAKE_CUDA_FLAGS_RELEASE=$optimised" >/dev/null
+    "-DCMAKE_CUDA_FLAGS_RELEASE=$optimized" >/dev/null
   cmake --build --preset cuda -j "$jobs"
   builds+=(cuda)
 else

@@ -35,7 +35,7 @@ ccl::Result<void> run(cudaStream_t stream) {
   bf16 first[2];
   cudaMemcpy(&first[0], residual + count - 1, sizeof(bf16), cudaMemcpyDeviceToHost);
   cudaMemcpy(&first[1], out + count - 1, sizeof(bf16), cudaMemcpyDeviceToHost);
-  std::printf("rank %d of %d: the residual is %g, normalised %g\n", comm.rank(), comm.ranks(),
+  std::printf("rank %d of %d: the residual is %g, normalized %g\n", comm.rank(), comm.ranks(),
               __bfloat162float(first[0]), __bfloat162float(first[1]));
   for (bf16* data : {partial, residual, out, weight}) cudaFree(data);
   return comm.finalize();

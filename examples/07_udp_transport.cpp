@@ -5,8 +5,8 @@
 // posted steps into numbered datagrams. The receiver's proxy accepts them in order. It answers with
 // the next number that it expects and with the step up to which it has free slots. Datagrams that
 // are not acknowledged in time are sent again, from the first of them on.
-#include <ccl/transport/host_wire.hpp>
 #include <ccl/ccl.hpp>
+#include <ccl/transport/host_wire.hpp>
 #include <ccl/transport/proxy_task.hpp>
 #include <ccl/transport/transport.hpp>
 
@@ -34,7 +34,7 @@ using ccl::Word;
 using Clock = std::chrono::steady_clock;
 
 constexpr Word payload_bytes = 8192;  // payload of a datagram
-constexpr Word window = 8;  // datagrams in flight: fewer bytes than a socket buffers
+constexpr Word window = 8;            // datagrams in flight: fewer bytes than a socket buffers
 // time until all datagrams are sent again
 constexpr auto first_wait = std::chrono::milliseconds{5};
 constexpr auto max_wait = std::chrono::milliseconds{200};
@@ -48,14 +48,14 @@ struct Datagram {
   Word key;  // key of the edge: other datagrams are ignored
   Kind kind;
   std::uint32_t channel;
-  Word number;  // data: its own number; answer: first number that is missing
-  Word step;  // data: its step; answer: first step without a slot
+  Word number;      // data: its own number; answer: first number that is missing
+  Word step;        // data: its step; answer: first step without a slot
   Word step_bytes;  // data: bytes of the whole step
-  Word offset;  // data: offset in the step
+  Word offset;      // data: offset in the step
 };
 
 /// Position in the stream of a channel: the datagram that begins there.
-struct Place {
+struct Location {
   Word number = 0, step = 0, offset = 0;
   /// Advances by one datagram of a step of `bytes` bytes. An empty step takes one datagram.
   void advance(Word bytes) {
@@ -70,15 +70,15 @@ struct Place {
 struct ChannelState {
   ccl::Wire wire;
   // Members of the sender:
-  Place base, next;  // first that is not acknowledged; next to send
-  Word most = 0;  // lower numbers have been sent once
-  Word limit = 0;  // lower steps may be sent: the receiver has slots for them
+  Location base, next;  // first that is not acknowledged; next to send
+  Word most = 0;        // lower numbers have been sent once
+  Word limit = 0;       // lower steps may be sent: the receiver has slots for them
   Clock::duration spin_wait = first_wait;
-  Clock::time_point due{};  // end of the current wait for an answer
+  Clock::time_point due{};        // end of the current wait for an answer
   Clock::time_point readiness{};  // last answer, or first datagram sent after it
-  bool owed = false;  // true: the peer owes an answer
+  bool owed = false;              // true: the peer owes an answer
   // Members of the receiver:
-  Place expected;
+  Location expected;
   Word report_limit = 0;
   bool answers = false;  // true: a datagram has arrived since the last answer
 };

@@ -5,12 +5,12 @@
 #include <vector>
 
 /// Largest value and its index; the first of equal values. Any struct of plain data works.
-struct Place {
+struct Location {
   float value;
   int at;
 };
 struct Largest {
-  CCL_HD Place operator()(const Place& a, const Place& b) const {
+  CCL_HD Location operator()(const Location& a, const Location& b) const {
     return b.value > a.value || (b.value == a.value && b.at < a.at) ? b : a;
   }
 };
@@ -49,7 +49,8 @@ struct TwoWays {
 
  private:
   template <class Position, class Context, class Prims>
-  CCL_HD static constexpr void around(const Position& at, Context& context, Prims& right, Prims& left) {
+  CCL_HD static constexpr void around(const Position& at, Context& context, Prims& right,
+                                      Prims& left) {
     const int n = at.ranks;  // shares 0 to n - 1 go right, the others left
     // Two sends before a receive, and another with it, exceed the slots of a short wire.
     const bool both = n > 2;
@@ -79,11 +80,11 @@ ccl::Result<void> run() {
   CCL_TRY(const auto named, (ccl::Collective<ccl::AllReduce, TwoWays, ccl::LL>::create(comm)));
   CCL_TRY(const auto chosen, (ccl::Collective<ccl::AllReduce, List>::create(comm)));
   for (const ccl::Index count : {1, 1000, 300'000}) {
-    std::vector<Place> best(std::size_t(count), {float(comm.rank() + 1), comm.rank()});
+    std::vector<Location> best(std::size_t(count), {float(comm.rank() + 1), comm.rank()});
     best[0].value = 1;
     CCL_CHECK(named(best.data(), best.data(), count, Largest{}));
     CCL_CHECK(chosen(best.data(), best.data(), count, Largest{}));
-    const Place first = best.front(), last = best.back();
+    const Location first = best.front(), last = best.back();
     const bool right = first.at == 0 && (count == 1 || last.at == comm.ranks() - 1);
     if (!right) return ccl::fail(ccl::Errc::internal, "the largest is not where it was");
     std::printf("%ld: %s\n", long(count), chosen.plan(count * 8).text().c_str());

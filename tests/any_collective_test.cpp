@@ -7,8 +7,8 @@
 #include <numeric>
 
 #include "support/catch.hpp"
-#include "support/on_ranks.hpp"
 #include "support/environment.hpp"
+#include "support/on_ranks.hpp"
 
 using namespace ccl;
 using namespace ccl::test;

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "support/catch.hpp"
-#include "support/on_ranks.hpp"
 #include "support/environment.hpp"
+#include "support/on_ranks.hpp"
 #include <unistd.h>
 
 using namespace ccl;

@@ -3,8 +3,8 @@
 #include <functional>
 
 #include "support/catch.hpp"
-#include "support/on_ranks.hpp"
 #include "support/environment.hpp"
+#include "support/on_ranks.hpp"
 
 using namespace ccl;
 using namespace ccl::test;

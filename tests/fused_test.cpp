@@ -21,7 +21,7 @@ Communicator alone() {
 }
 }  // namespace
 
-TEST_CASE("one CPU rank adds the residual and normalises its rows") {
+TEST_CASE("one CPU rank adds the residual and normalizes its rows") {
   const auto comm = alone();
   const auto norm = Norm<TwoShot>::create(comm);
   REQUIRE(norm);

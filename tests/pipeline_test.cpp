@@ -238,7 +238,7 @@ void sweep(const std::string& names, Index scratch) {
 std::vector<std::string> said(const std::string& names, const Body& body) {
   return run(int(names.size()), hosts(names), body);
 }
-bool has(const std::string& text, const char* part) {
+bool contains(const std::string& text, const char* part) {
   return text.find(part) != std::string::npos;
 }
 std::string text_of(const Result<void>& result) {
@@ -322,13 +322,14 @@ TEST_CASE("pipeline: a plan names every stage, its ranks and its counts") {
   };
   for (const std::string& text : said("AAABBB", body)) {
     INFO(text);
-    CHECK(has(text, "reduce_scatter/Ring/Simple/"));
-    CHECK(has(text, "on IntraNode, 3 ranks: 1002 to 334 elements"));
-    CHECK(has(text, "map convert, 1 rank: 334 to 334 elements"));
-    CHECK(has(text, "on InterNode, 2 ranks: 334 to 334"));
-    CHECK(has(text, "on IntraNode, 3 ranks: 334 to 1002 elements\nin 1 pass\n"));
-    CHECK(has(text, "pipeline(reduce_scatter on IntraNode, map convert, all_reduce on InterNode"));
-    CHECK(has(text, "47 passes, 10 of 1, least 1 and 6"));
+    CHECK(contains(text, "reduce_scatter/Ring/Simple/"));
+    CHECK(contains(text, "on IntraNode, 3 ranks: 1002 to 334 elements"));
+    CHECK(contains(text, "map convert, 1 rank: 334 to 334 elements"));
+    CHECK(contains(text, "on InterNode, 2 ranks: 334 to 334"));
+    CHECK(contains(text, "on IntraNode, 3 ranks: 334 to 1002 elements\nin 1 pass\n"));
+    CHECK(contains(text,
+                   "pipeline(reduce_scatter on IntraNode, map convert, all_reduce on InterNode"));
+    CHECK(contains(text, "47 passes, 10 of 1, least 1 and 6"));
   }
 }
 
@@ -337,7 +338,7 @@ TEST_CASE("pipeline: what cannot be says why and what would") {
   const auto refused = [](const Body& body, std::initializer_list<const char*> parts) {
     for (const std::string& text : said("AABB", body)) {
       INFO(text);
-      for (const char* const part : parts) CHECK(has(text, part));
+      for (const char* const part : parts) CHECK(contains(text, part));
     }
   };
   const auto counts = [](const Communicator& comm) -> Answer {
@@ -389,8 +390,9 @@ TEST_CASE("pipeline: uneven hosts have no rails, and a host's own stages go on")
   };
   for (const std::string& text : said("AAB", rails)) {
     INFO(text);
-    CHECK(has(text, "equally many ranks on every host (that of rank 0 has 2, that of rank 2 1)"));
-    CHECK(has(text, "a pipeline of World or IntraNode alone"));
+    CHECK(contains(text,
+                   "equally many ranks on every host (that of rank 0 has 2, that of rank 2 1)"));
+    CHECK(contains(text, "a pipeline of World or IntraNode alone"));
   }
   const auto inside = [](const Communicator& comm) -> Answer {
     using Inside = Pipeline<By<IntraNode, ReduceScatter>, By<IntraNode, AllGather>>;

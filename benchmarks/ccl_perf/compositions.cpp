@@ -33,7 +33,8 @@ Result<const Compositions::Chooser*> Compositions::chooser(const Choice& choice)
   return &choosers_.emplace(key, Chooser{std::move(names), std::move(made)}).first->second;
 }
 
-Result<Choice> Compositions::settle(const Choice& choice, Index bytes, DataType type, RedOp redop) {
+Result<Choice> Compositions::resolve(const Choice& choice, Index bytes, DataType type,
+                                     RedOp redop) {
   if (!choice.is_open()) return choice;
   CCL_TRY(const Chooser* const by, chooser(choice));
   detail::CallConstraints demands;

@@ -17,7 +17,7 @@ class Compositions {
 
   Result<const Runner*> get(const Choice& choice);
   /// Resolves open parts of the choice as `Collective<Op>` does. Collective at its first call.
-  Result<Choice> settle(const Choice& choice, Index bytes, DataType type, RedOp redop);
+  Result<Choice> resolve(const Choice& choice, Index bytes, DataType type, RedOp redop);
   /// Returns the case under which a table of measurements holds this communicator. Collective at
   /// its first call.
   Result<detail::TuningCase> tuning_case();

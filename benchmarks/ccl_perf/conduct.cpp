@@ -69,7 +69,9 @@ class Conductor {
             now = {{options_.algo, options_.proto}};  // the ranks resolve it
           }
           for (const Choice& choice : now) {
-            if (now.size() > 1 && !(supports_reduction(choice, type, redop) && runs_on_gpus(choice))) continue;
+            if (now.size() > 1 &&
+                !(supports_reduction(choice, type, redop) && runs_on_gpus(choice)))
+              continue;
             cases.push_back({choice, type, redop, bytes});
           }
         }
@@ -90,7 +92,7 @@ class Conductor {
       if (now_s() - begin > options_.limit_s) {
         stop();
         report_.finding(fmt::format("stopped after {} of {} cases: --limit {} s was reached", done,
-                                   cases.size(), options_.limit_s));
+                                    cases.size(), options_.limit_s));
         break;
       }
       if (!teams_[0].dropped.empty()) {
@@ -199,7 +201,7 @@ class Conductor {
     row.iterations = amounts[0].calls * amounts[0].samples;
     times.erase(times.begin());
     row.rivals = std::move(times);
-    row.settle();
+    row.resolve();
     report_.add(row);
     return row.own.takes_part && row.wrong <= 0;
   }

@@ -13,11 +13,11 @@ namespace ccl::perf::gpu {
 
 /// Driver and GPUs of this machine. Trivially copyable, because it is sent through a pipe.
 struct Facts {
-  int count = 0;  // GPUs that this program may use
-  char model[64] = {};  // model of the first
-  char driver[32] = {};  // version of the driver; empty: unknown
-  int driver_cuda = 0;  // CUDA version that the driver supports at most, such as 13000
-  int runtime_cuda = 0;  // CUDA version of this program
+  int count = 0;            // GPUs that this program may use
+  char model[64] = {};      // model of the first
+  char driver[32] = {};     // version of the driver; empty: unknown
+  int driver_cuda = 0;      // CUDA version that the driver supports at most, such as 13000
+  int runtime_cuda = 0;     // CUDA version of this program
   char why_none[200] = {};  // reason why `count` is 0
 };
 
@@ -37,7 +37,7 @@ void release(std::byte* memory);
 
 /// Gate that holds streams until all work is queued. It lies in shared memory of the ranks, on a
 /// page of its own.
-struct Gate {
+struct StartGate {
   std::atomic<unsigned> opened{0};  // number of the last hold that may continue
   std::atomic<unsigned> missed{0};  // number of holds that timed out
 };
@@ -46,7 +46,7 @@ struct Gate {
 class Queue {
  public:
   /// Creates a queue. `gate` must outlive it.
-  static Result<std::unique_ptr<Queue>> create(Gate& gate, double deadline_s);
+  static Result<std::unique_ptr<Queue>> create(StartGate& gate, double deadline_s);
   virtual ~Queue() = default;
 
   virtual Stream stream() const = 0;

@@ -55,7 +55,7 @@ std::string driver_version() {
 
 class CudaQueue final : public Queue {
  public:
-  CudaQueue(Gate& gate, double deadline_s) : gate_{gate}, deadline_s_{deadline_s} {}
+  CudaQueue(StartGate& gate, double deadline_s) : gate_{gate}, deadline_s_{deadline_s} {}
   /// Frees nothing. A rank ends its process, and a stream that hangs must not block that.
   ~CudaQueue() override = default;
 
@@ -184,9 +184,9 @@ class CudaQueue final : public Queue {
     return Index(*wrong_here_);
   }
 
-  Gate& gate_;
+  StartGate& gate_;
   double deadline_s_;
-  Gate* gate_there_ = nullptr;
+  StartGate* gate_there_ = nullptr;
   cudaStream_t stream_ = nullptr;
   cudaEvent_t begin_ = nullptr, end_ = nullptr;
   cudaGraphExec_t graph_ = nullptr;
@@ -239,7 +239,7 @@ Result<std::byte*> allocate(Index bytes) {
 void release(std::byte* memory) {
   (void)cudaFree(memory);
 }
-Result<std::unique_ptr<Queue>> Queue::create(Gate& gate, double deadline_s) {
+Result<std::unique_ptr<Queue>> Queue::create(StartGate& gate, double deadline_s) {
   auto queue = std::make_unique<CudaQueue>(gate, deadline_s);
   CCL_CHECK(queue->start());
   return queue;

@@ -15,7 +15,7 @@ namespace {
 
 class EmulatedQueue final : public Queue {
  public:
-  EmulatedQueue(Gate& gate, double deadline_s) : gate_{gate}, deadline_s_{deadline_s} {}
+  EmulatedQueue(StartGate& gate, double deadline_s) : gate_{gate}, deadline_s_{deadline_s} {}
 
   Stream stream() const override { return {}; }
   void* native() const override { return nullptr; }
@@ -91,7 +91,7 @@ class EmulatedQueue final : public Queue {
   Result<double> clock_us() override { return (end_ - begin_) * 1e6; }
 
  private:
-  Gate& gate_;
+  StartGate& gate_;
   double deadline_s_;
   std::function<Result<void>()> graph_;
   unsigned held_ = 0;
@@ -128,7 +128,7 @@ Result<std::byte*> allocate(Index bytes) {
 void release(std::byte* memory) {
   std::free(memory);
 }
-Result<std::unique_ptr<Queue>> Queue::create(Gate& gate, double deadline_s) {
+Result<std::unique_ptr<Queue>> Queue::create(StartGate& gate, double deadline_s) {
   return std::make_unique<EmulatedQueue>(gate, deadline_s);
 }
 

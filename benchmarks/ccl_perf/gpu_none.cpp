@@ -28,7 +28,7 @@ Result<std::byte*> allocate(Index) {
   return no_code();
 }
 void release(std::byte*) {}
-Result<std::unique_ptr<Queue>> Queue::create(Gate&, double) {
+Result<std::unique_ptr<Queue>> Queue::create(StartGate&, double) {
   return no_code();
 }
 

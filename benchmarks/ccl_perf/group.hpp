@@ -3,8 +3,8 @@
 #include <functional>
 #include <vector>
 
-#include "rendezvous.hpp"
 #include "orders.hpp"
+#include "rendezvous.hpp"
 #include "side.hpp"
 #include <sys/types.h>
 

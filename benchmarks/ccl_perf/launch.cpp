@@ -1,7 +1,7 @@
 #include "launch.hpp"
 
-#include <ccl/detail/runtime/settings.hpp>
 #include <ccl/comm/unique_id.hpp>
+#include <ccl/detail/runtime/settings.hpp>
 
 #include <fmt/format.h>
 

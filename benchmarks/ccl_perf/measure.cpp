@@ -221,7 +221,7 @@ Result<int> measure(const Communicator& comm, const Options& options) {
         std::vector<Choice> now = listed;
         if (now.empty()) {
           CCL_TRY(const Choice chosen,
-                  compositions.settle({options.algo, options.proto}, bytes, type, redop));
+                  compositions.resolve({options.algo, options.proto}, bytes, type, redop));
           now = {chosen};
         }
         for (const Choice& choice : now) {

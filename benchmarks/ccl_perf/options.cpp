@@ -196,18 +196,18 @@ void refuse_unused(const Options& options, bool threads) {
 
 /// Refuses operations without an in-place form.
 void check_in_place(const Options& options, const std::set<std::string>& ops) {
-  const auto has = [](const std::string& op) {
+  const auto contains = [](const std::string& op) {
     return Shape::of(op, 8, 4, 2, 0, 0).in_place().has_value();
   };
-  if (!options.in_place || has(options.op)) return;
+  if (!options.in_place || contains(options.op)) return;
   std::vector<std::string> names;
-  std::copy_if(ops.begin(), ops.end(), std::back_inserter(names), has);
+  std::copy_if(ops.begin(), ops.end(), std::back_inserter(names), contains);
   refuse(fmt::format("{} does not run in place; --inplace is for {}", options.op,
                      fmt::join(names, ", ")));
 }
 
 /// Returns the device. The machine is queried only if no option decides it.
-Device settle_device(const Options& options, const std::string& given, bool threads) {
+Device resolve_device(const Options& options, const std::string& given, bool threads) {
   if (given == "cpu" || options.compare == "mpi") return Device::cpu;
   const auto launched = detect_launch();
   const bool by_launcher = options.launch == Launch::environment && !threads &&
@@ -374,7 +374,7 @@ Options parse_options(int argc, char** argv) {
     options.launch = threads ? Launch::threads : Launch::processes;
   }
   refuse_unused(options, threads);
-  options.device = settle_device(options, device, threads);
+  options.device = resolve_device(options, device, threads);
   if (options.device == Device::cuda) {
     if (options.launch == Launch::environment) options.launch = Launch::processes;
     if (compare == "mpi") refuse("--compare mpi times CPU ranks; add --device cpu");

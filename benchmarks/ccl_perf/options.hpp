@@ -12,8 +12,8 @@ namespace ccl::perf {
 
 /// Origin of the ranks.
 enum class Launch {
-  processes,  // forked by this program
-  threads,  // threads of this process
+  processes,   // forked by this program
+  threads,     // threads of this process
   environment  // started by a launcher
 };
 
@@ -38,15 +38,15 @@ struct Options {
   std::string tune;  // file of the table of measurements; empty: none
   // maximum blocks of a collective, one table for each value; 0: no limit
   std::vector<int> ctas{0};
-  std::string json;  // file name; empty: none
+  std::string json;     // file name; empty: none
   std::string compare;  // "mpi", "nccl" or empty
   Device device = Device::cpu;
-  int graph = 0;  // calls of a CUDA graph; 0: calls are queued one by one
+  int graph = 0;          // calls of a CUDA graph; 0: calls are queued one by one
   double timeout_s = 60;  // seconds of one GPU step, such as preparing or timing a size
   double limit_s = 1800;  // seconds after which no further size is started
   std::vector<std::string> nccl_modes{};  // empty: all
-  std::string nccl_library;  // path of libnccl.so.2; empty: searched
-  std::string nccl_algo, nccl_proto;  // NCCL_ALGO and NCCL_PROTO; empty: NCCL's choice
+  std::string nccl_library;               // path of libnccl.so.2; empty: searched
+  std::string nccl_algo, nccl_proto;      // NCCL_ALGO and NCCL_PROTO; empty: NCCL's choice
   // Members of the plan; 0: the composition's choice.
   Index slot_bytes = 0;
   int slots = 0, channels = 0, slice_steps = 0, chunk_steps = 0;

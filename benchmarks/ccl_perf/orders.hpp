@@ -10,11 +10,11 @@ namespace ccl::perf {
 /// sockets.
 struct Order {
   enum class Verb {
-    invite,  // rank 0 only
-    join,  // a GPU, a communicator, buffers
+    invite,   // rank 0 only
+    join,     // a GPU, a communicator, buffers
     prepare,  // one case: a checked call, and the graph
-    time,  // one measurement of the case
-    finish,  // check the case again
+    time,     // one measurement of the case
+    finish,   // check the case again
     leave
   } verb = Verb::leave;
   Invitation invitation{};
@@ -22,8 +22,8 @@ struct Order {
   RedOp redop = RedOp::sum;
   Index bytes = 0;
   char algo[40] = {}, proto[24] = {};
-  int calls = 1;  // calls of one sample; with a graph, calls in the graph
-  int warm = 0;  // samples before that are not counted
+  int calls = 1;    // calls of one sample; with a graph, calls in the graph
+  int warm = 0;     // samples before that are not counted
   int samples = 1;  // samples that are counted, at most `Reply::max_samples`
 };
 
@@ -34,15 +34,15 @@ struct Reply {
   char text[700] = {};  // description of the error
   int os_code = 0, peer = -1;
   Invitation invitation{};
-  double seconds = 0;  // join: of the communicator; prepare: of composition and first call
-  double call_s = 0;  // prepare: approximate seconds of one call
+  double seconds = 0;      // join: of the communicator; prepare: of composition and first call
+  double call_s = 0;       // prepare: approximate seconds of one call
   Index memory_bytes = 0;  // GPU memory of the communicator, or of the first call of a case
-  Index wrong = 0;  // wrong elements
+  Index wrong = 0;         // wrong elements
   char label[48] = {}, note[160] = {};
   Plan plan;
   char path[16] = {};  // prepare with --tune; see `TuningCase`
   int compute_capability = 0, hosts = 1;
-  double us[max_samples] = {};  // microseconds of one call by the GPU's clock
+  double us[max_samples] = {};       // microseconds of one call by the GPU's clock
   double wall_us[max_samples] = {};  // microseconds of one call by the CPU's clock; 0 with a graph
 };
 static_assert(std::is_trivially_copyable_v<Order> && std::is_trivially_copyable_v<Reply>);

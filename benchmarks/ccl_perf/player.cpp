@@ -48,7 +48,7 @@ class Player {
       : position_{position},
         options_{position.options},
         side_{position.mode.nccl ? make_nccl_side(position.mode, position.nccl_library)
-                             : make_ccl_side(position.options)} {}
+                                 : make_ccl_side(position.options)} {}
 
   Result<void> obey(const Order& order, Reply& reply) {
     switch (order.verb) {
@@ -95,8 +95,8 @@ class Player {
   }
 
   Result<void> prepare(const Order& order, Reply& reply) {
-    shape_ = Shape::of(options_.op, order.bytes, size_of(order.type), position_.ranks, position_.rank,
-                       options_.root);
+    shape_ = Shape::of(options_.op, order.bytes, size_of(order.type), position_.ranks,
+                       position_.rank, options_.root);
     call_ = make_call(shape_, order.type, order.redop);
     const Index size = size_of(order.type);
     into_ = send_;
@@ -184,7 +184,8 @@ class Player {
     CCL_CHECK(queue_->replay());
     CCL_CHECK(queue_->end_clock());
     CCL_CHECK(meet());
-    if (position_.rank == 0) position_.rendezvous.gate().opened.store(gate_, std::memory_order_release);
+    if (position_.rank == 0)
+      position_.rendezvous.gate().opened.store(gate_, std::memory_order_release);
     CCL_CHECK(queue_->wait());
     return queue_->clock_us();
   }
@@ -231,7 +232,7 @@ class Player {
 
   const Position& position_;
   const Options& options_;
-  std::unique_ptr<Side> side_;
+  std::unique_ptr<Contender> side_;
   std::unique_ptr<gpu::Queue> queue_;
   std::byte *send_ = nullptr, *recv_ = nullptr, *into_ = nullptr;
   Shape shape_;

@@ -18,11 +18,11 @@ class Rendezvous {
 
   /// Blocks until all ranks have called it, or fails at the deadline.
   Result<void> meet(double deadline_s);
-  gpu::Gate& gate() { return shared_->gate; }
+  gpu::StartGate& gate() { return shared_->gate; }
 
  private:
   struct Shared {
-    alignas(4096) gpu::Gate gate;  // on a page of its own, which GPUs map
+    alignas(4096) gpu::StartGate gate;  // on a page of its own, which GPUs map
     alignas(4096) std::atomic<unsigned> arrived{0};
     alignas(128) std::atomic<unsigned> round{0};
   };

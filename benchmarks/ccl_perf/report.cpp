@@ -61,7 +61,7 @@ double Times::median_us() const {
   return median(us);
 }
 
-void Row::settle() {
+void Row::finish_choice() {
   wrong = own.wrong;
   if (!own.takes_part) return;
   time_us = own.median_us();
@@ -161,7 +161,7 @@ void Report::add(const Row& row) {
   for (const Times& rival : row.rivals) {
     if (rival.wrong == 0) continue;
     finding(fmt::format("NCCL {}: {} elements of {} B were wrong", rival.name, rival.wrong,
-                       row.shape.bytes));
+                        row.shape.bytes));
   }
   clear_line();
   const bool timed = row.time_us > 0;

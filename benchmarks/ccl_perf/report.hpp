@@ -10,9 +10,9 @@ namespace ccl::perf {
 /// Times of one library in one mode for a case, in every repetition.
 struct Times {
   std::string name;               // "ccl", or NCCL's mode
-  bool takes_part = false;  // true: it ran to the end
-  std::string failure{};  // reason why it does not take part
-  std::vector<double> us{};  // by repetition: slowest rank, median of its samples
+  bool takes_part = false;        // true: it ran to the end
+  std::string failure{};          // reason why it does not take part
+  std::vector<double> us{};       // by repetition: slowest rank, median of its samples
   std::vector<double> wall_us{};  // likewise by the CPU's clock; empty with a graph
   Index wrong = 0;
 
@@ -28,16 +28,16 @@ struct Row {
   Plan plan;
   int ctas = 0;  // maximum blocks; 0: no limit
   int iterations = 0;
-  double time_us = 0, min_us = 0;  // median and minimum of the rounds
+  double time_us = 0, min_us = 0;           // median and minimum of the rounds
   double rival_us = 0, rival_least_us = 0;  // 0: not measured
-  Index wrong = -1;  // elements on all ranks; -1: not checked
+  Index wrong = -1;                         // elements on all ranks; -1: not checked
 
   // Measurements on GPUs, from which the times above are computed.
   Times own{};
   std::vector<Times> rivals{};
 
   /// Computes the times from `own` and `rivals`.
-  void settle();
+  void finish_choice();
   /// Returns the fastest rival with correct results; null: none.
   const Times* best_rival() const;
   double alg_gbs() const { return double(shape.bytes) / time_us / 1e3; }

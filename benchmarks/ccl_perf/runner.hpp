@@ -1,9 +1,9 @@
 #pragma once
 
-#include <ccl/detail/choose/chooser.hpp>
 #include <ccl/comm/communicator.hpp>
-#include <ccl/element/data_type.hpp>
 #include <ccl/comm/stream.hpp>
+#include <ccl/detail/choose/chooser.hpp>
+#include <ccl/element/data_type.hpp>
 #include <ccl/types/plan.hpp>
 
 #include <memory>
@@ -25,7 +25,7 @@ struct Call {
   std::byte* recv = nullptr;
   Index count = 0;  // elements, in the collective's unit
   int root = 0;
-  int next = 0, prev = 0;  // for SendRecv
+  int next = 0, prev = 0;                            // for SendRecv
   std::span<const Index> send_counts, send_offsets;  // for AllToAllV
   std::span<const Index> recv_counts, recv_offsets;
   Stream stream;

@@ -16,9 +16,9 @@ namespace ccl::perf {
 using Invitation = std::array<std::byte, 128>;
 
 /// One of the compared libraries, as one rank uses it on its GPU.
-class Side {
+class Contender {
  public:
-  virtual ~Side() = default;
+  virtual ~Contender() = default;
   virtual Result<Invitation> invite() = 0;
   virtual Result<void> join(const Invitation& invitation, int rank, int ranks, int device) = 0;
   /// Allocates a buffer for the mode of this side. Collective.
@@ -32,7 +32,7 @@ class Side {
   virtual Result<void> health() = 0;
   virtual Result<void> leave() = 0;
 
-  virtual std::string label() const = 0;  // name of the running composition: "Ring/LL128"
+  virtual std::string label() const = 0;           // name of the running composition: "Ring/LL128"
   virtual std::string note() const { return {}; }  // note for the reader of the table
   virtual Plan plan() const { return {}; }
   /// Returns the case for a `TuningTable`; empty for a rival. Collective at its first call.
@@ -48,9 +48,9 @@ struct Mode {
   Index from_bytes = 0;  // smaller messages are not run in this mode
 };
 
-std::unique_ptr<Side> make_ccl_side(const Options& options);
+std::unique_ptr<Contender> make_ccl_side(const Options& options);
 /// Creates a side of NCCL. `library` is the path or the name of libnccl.so.2.
-std::unique_ptr<Side> make_nccl_side(const Mode& mode, const std::string& library);
+std::unique_ptr<Contender> make_nccl_side(const Mode& mode, const std::string& library);
 
 /// Returns the modes of NCCL that the options select.
 std::vector<Mode> nccl_modes(const Options& options);
@@ -58,7 +58,7 @@ std::vector<Mode> nccl_modes(const Options& options);
 /// NCCL library that was found. Trivially copyable.
 struct NcclFound {
   char library[600] = {};  // empty: none
-  int version = 0;  // such as 22809
+  int version = 0;         // such as 22809
   char why_none[400] = {};
 };
 /// Opens `library`, or else the system's NCCL or that of Python's package. Only a process that ends

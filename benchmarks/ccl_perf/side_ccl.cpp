@@ -1,5 +1,5 @@
-#include <ccl/detail/runtime/settings.hpp>
 #include <ccl/comm/window.hpp>
+#include <ccl/detail/runtime/settings.hpp>
 
 #include <cstring>
 
@@ -9,7 +9,7 @@
 namespace ccl::perf {
 namespace {
 
-class CclSide final : public Side {
+class CclSide final : public Contender {
  public:
   explicit CclSide(const Options& options) : options_{options} {}
 
@@ -29,7 +29,8 @@ class CclSide final : public Side {
     config.device = gpu::communicator_device(device);
     config.name = "ccl_perf";
     // The default budget is for the few compositions of a program, not for all of them.
-    if ((options_.algo == "all" || options_.proto == "all") && !detail::setting_given("MEMORY_BUDGET")) {
+    if ((options_.algo == "all" || options_.proto == "all") &&
+        !detail::setting_given("MEMORY_BUDGET")) {
       config.memory_budget_bytes = Index{4} << 30;
     }
     CCL_TRY(auto comm, Communicator::create(id, rank, ranks, config));
@@ -46,7 +47,7 @@ class CclSide final : public Side {
   }
   Result<void> prepare(const Choice& asked, const Shape& shape, DataType type,
                        RedOp redop) override {
-    CCL_TRY(const Choice choice, compositions_->settle(asked, shape.bytes, type, redop));
+    CCL_TRY(const Choice choice, compositions_->resolve(asked, shape.bytes, type, redop));
     CCL_TRY(runner_, compositions_->get(choice));
     label_ = choice.name();
     return {};
@@ -73,7 +74,7 @@ class CclSide final : public Side {
 
 }  // namespace
 
-std::unique_ptr<Side> make_ccl_side(const Options& options) {
+std::unique_ptr<Contender> make_ccl_side(const Options& options) {
   return std::make_unique<CclSide>(options);
 }
 

@@ -66,7 +66,7 @@ int nccl_op(RedOp redop) {
   }
 }
 
-class NcclSide final : public Side {
+class NcclSide final : public Contender {
  public:
   NcclSide(const Mode& mode, std::string library) : mode_{mode}, library_{std::move(library)} {}
 
@@ -233,7 +233,7 @@ std::string python_library() {
 
 }  // namespace
 
-std::unique_ptr<Side> make_nccl_side(const Mode& mode, const std::string& library) {
+std::unique_ptr<Contender> make_nccl_side(const Mode& mode, const std::string& library) {
   return std::make_unique<NcclSide>(mode, library);
 }
 

@@ -19,10 +19,10 @@ struct Piece {
 struct Shape {
   std::string op;
   int ranks = 1, rank = 0, root = 0;
-  Index count = 0;  // elements, in the collective's unit
+  Index count = 0;                       // elements, in the collective's unit
   Index send_count = 0, recv_count = 0;  // elements of this rank's buffers
-  Index bytes = 0;  // bytes of the size column
-  double bus_factor = 1;  // bus bandwidth over algorithm bandwidth
+  Index bytes = 0;                       // bytes of the size column
+  double bus_factor = 1;                 // bus bandwidth over algorithm bandwidth
   std::vector<Index> send_counts, send_offsets, recv_counts, recv_offsets;  // for AllToAllV
 
   /// Returns the shape for a message of about `bytes` bytes, with at least one element for each

@@ -26,7 +26,7 @@ struct Work {
   int channels, slot_count, slot_packets, chunk_steps;
   const Word* stop;
   Word* lane_failure;  // rank + 1 and step of the first wait that timed out
-  Word deadline_ns;  // limit of one wait; 0: none
+  Word deadline_ns;    // limit of one wait; 0: none
 };
 
 __device__ inline void store_line(ulonglong2* at, Word a, Word b) {
@@ -293,8 +293,8 @@ class Ll128 {
   float* output_;
   int prev_, next_, slot_count_, slot_packets_, slice_, lane_;
   bool last_;  // true: holds the flags
-  int word_;  // first word of the lane in a tile
-  int pair_;  // first element of the lane in a pair
+  int word_;   // first word of the lane in a tile
+  int pair_;   // first element of the lane in a pair
   Polls polls_;
   Word received_, sent_, drained_;
 };

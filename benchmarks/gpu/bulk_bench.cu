@@ -3,8 +3,8 @@
 // GPU, or one share to each. Prints one line of JSON per case. Times are from CUDA graphs, and
 // results are checked.
 //   bulk_bench [min bytes] [max bytes]
-#include <ccl/detail/lanes/device_lanes.cuh>
 #include <ccl/detail/lanes/copy_run.hpp>
+#include <ccl/detail/lanes/device_lanes.cuh>
 
 #include <cstring>
 

@@ -93,8 +93,8 @@ void run(const Communicator& comm, const char* as) {
   }
   {
     const auto op = must(Collective<AllToAll, Pairwise, LL, DefaultTransport>::create(comm));
-    measure(comm, as, detail::ExchangeWork{detail::WireWork<detail::Bytes>{detail::Bytes{}}}, op.name(), stream,
-            [&] { return op(data, data + 65536, 256, stream); });
+    measure(comm, as, detail::ExchangeWork{detail::WireWork<detail::Bytes>{detail::Bytes{}}},
+            op.name(), stream, [&] { return op(data, data + 65536, 256, stream); });
   }
   MUST(cudaFree(data));
   MUST(cudaStreamDestroy(stream));

@@ -65,7 +65,8 @@ int main() {
         return cudaLaunchKernelEx(&config, nothing, work, 64);
       });
       report(early ? "executor, early" : "executor", stream, [&] {
-        return detail::CudaExecutor::launch<detail::WarpLanes, NothingBody>(work, {64, 16, early}, stream);
+        return detail::CudaExecutor::launch<detail::WarpLanes, NothingBody>(work, {64, 16, early},
+                                                                            stream);
       });
     }
   }

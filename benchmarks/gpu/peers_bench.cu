@@ -5,9 +5,9 @@
 #include <ccl/algo/one_shot.hpp>
 #include <ccl/algo/two_shot.hpp>
 #include <ccl/detail/exec/cuda_executor.cuh>
+#include <ccl/detail/peer/prims.hpp>
 #include <ccl/proto/ll.hpp>
 #include <ccl/proto/ll128.hpp>
-#include <ccl/detail/peer/prims.hpp>
 #include <ccl/proto/sentinel.hpp>
 
 #include "machine.cuh"
@@ -127,8 +127,8 @@ int run(Index min, Index max) {
           bench.template run<AllReduce, TwoShot, Sentinel>(sum, Shape::all_reduce, bytes, blocks,
                                                            groups);
         }
-        bench.template run<AllGather, OneShot, LL128>(detail::Bytes{}, Shape::all_gather, bytes, blocks,
-                                                      groups);
+        bench.template run<AllGather, OneShot, LL128>(detail::Bytes{}, Shape::all_gather, bytes,
+                                                      blocks, groups);
         bench.template run<ReduceScatter, OneShot, LL128>(sum, Shape::reduce_scatter, bytes, blocks,
                                                           groups);
       }

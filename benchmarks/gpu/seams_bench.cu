@@ -136,7 +136,8 @@ class Rival {
     const detail::CudaShape how = shape(bytes);
     for (int g = 0; g < gpus; ++g) {
       MUST(cudaSetDevice(g));
-      detail::WireWork<detail::Reduction<Sum, float>> work{detail::Reduction<Sum, float>{Sum{}, gpus}};
+      detail::WireWork<detail::Reduction<Sum, float>> work{
+          detail::Reduction<Sum, float>{Sum{}, gpus}};
       work.in = wires_[size_t(g)];
       work.out = work.in + gpus * plan_.channels;
       work.rings = positions_[size_t(g)];
@@ -149,7 +150,8 @@ class Rival {
       work.input = machine_[g].in;
       work.output = machine_[g].out;
       work.watch = {&watched_->stop, &watched_->lane_failure, Word{2'000'000'000}};
-      MUST((detail::CudaExecutor::launch<Lanes<Proto>, Body<Proto>>(work, how, machine_[g].stream)));
+      MUST(
+          (detail::CudaExecutor::launch<Lanes<Proto>, Body<Proto>>(work, how, machine_[g].stream)));
     }
   }
   void run_by_hand(Index bytes) {

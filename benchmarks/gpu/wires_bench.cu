@@ -7,10 +7,10 @@
 #include <ccl/algo/ring.hpp>
 #include <ccl/algo/tree.hpp>
 #include <ccl/detail/exec/cuda_executor.cuh>
+#include <ccl/detail/wire/context.hpp>
 #include <ccl/proto/ll.hpp>
 #include <ccl/proto/ll128.hpp>
 #include <ccl/proto/simple.hpp>
-#include <ccl/detail/wire/context.hpp>
 
 #include <cstring>
 
@@ -85,7 +85,7 @@ class Bench {
       for (int g = 0; g < gpus; ++g) {
         MUST(cudaSetDevice(g));
         MUST((detail::CudaExecutor::launch<Group, Body>(works[g], {channels, config.blocks, true},
-                                                machine_[g].stream)));
+                                                        machine_[g].stream)));
       }
     });
     if (watched_->lane_failure.peer != 0) {
@@ -147,8 +147,9 @@ class Bench {
       for (int from = 0; from < gpus; ++from) {
         const TreePosition position = lay_out(host_tables_[from].data(), channels).trees[c];
         for (int to = 0; to < gpus; ++to) {
-          const bool linked = tree ? position.up == to || std::count(position.down, position.down + 3, to) != 0
-                                   : to == (from + 1) % gpus;
+          const bool linked =
+              tree ? position.up == to || std::count(position.down, position.down + 3, to) != 0
+                   : to == (from + 1) % gpus;
           if (!linked || from == to) continue;
           const int in = c * gpus + from, out = c * gpus + to;
           Wire w;
@@ -231,8 +232,8 @@ void sweep(Bench& bench, const R& how, Shape shape, Index bytes, const char* pro
   }
   if (std::strchr(protos, 's') != nullptr && bytes >= 256 * kib) {
     for (const Config& c : bulk_configs(bytes, 128, quick)) {
-      bench.run<Op, Algo, Simple, detail::BlockLanes<128>>(how, shape, bytes,
-                                                   tree ? Config{c.blocks, 2, c.slot_kib, 1} : c);
+      bench.run<Op, Algo, Simple, detail::BlockLanes<128>>(
+          how, shape, bytes, tree ? Config{c.blocks, 2, c.slot_kib, 1} : c);
     }
     if constexpr (!tree) {
       for (const Config& c : bulk_configs(bytes, 512, quick)) {

@@ -80,8 +80,8 @@ Result<void> check(const Buffers& b, const std::string& name, int ranks) {
 using Slowest = Collective<AllReduce, Ring, Simple>;
 
 /// Returns the microseconds of a call on the slowest rank.
-Result<double> time_calls(const Communicator& comm, const Slowest& slowest, EdgeSide& side, Buffers& b,
-                          int calls) {
+Result<double> time_calls(const Communicator& comm, const Slowest& slowest, EdgeSide& side,
+                          Buffers& b, int calls) {
   CCL_CHECK(comm.barrier());
   const auto begin = Clock::now();
   for (int k = 0; k < calls; ++k) CCL_CHECK(side.call(b, k));

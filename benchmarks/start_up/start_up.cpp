@@ -66,9 +66,7 @@ ccl::Result<void> wrong(bool right) {
   return ccl::fail(ccl::Errc::internal, "the first call gave a wrong result");
 }
 template <class Call>
-requires requires(const Call& call, float x) {
-  call(&x, &x, 1, ccl::Sum{});
-}
+  requires requires(const Call& call, float x) { call(&x, &x, 1, ccl::Sum{}); }
 ccl::Result<void> call_once(const Call& call, int, int ranks) {
   float x = 1;
   CCL_CHECK(call(&x, &x, 1));

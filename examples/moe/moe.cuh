@@ -15,9 +15,9 @@ namespace moe {
 using Token = __nv_bfloat16;
 
 struct Shape {
-  int tokens = 128;  // tokens of each rank, at most
+  int tokens = 128;   // tokens of each rank, at most
   int hidden = 7168;  // elements of a token; a multiple of 8
-  int top = 8;  // experts of a token
+  int top = 8;        // experts of a token
   int experts = 256;  // experts of all ranks, split evenly
 };
 
@@ -137,9 +137,9 @@ class Layer {
     const int* counts;
     const Token* tokens;
     int first_expert, experts;  // experts of this rank
-    const Pick* picks;  // all `top` picks of each row, including those of other ranks
+    const Pick* picks;          // all `top` picks of each row, including those of other ranks
     /// True if a pick is of this rank.
-    __host__ __device__ bool has(Pick pick) const {
+    __host__ __device__ bool contains(Pick pick) const {
       return pick.expert >= first_expert && pick.expert < first_expert + experts;
     }
   };
@@ -221,7 +221,7 @@ class Layer {
   Exchange exchange_;
   std::vector<Memory> memory_;
   int *counts_ = nullptr, *got_ = nullptr, *returned_ = nullptr;
-  int* list_ = nullptr;  // tokens for each rank
+  int* list_ = nullptr;   // tokens for each rank
   int* place_ = nullptr;  // place of each token among those of each rank; -1: none
   Pick* arrived_picks_ = nullptr;
   Token *arrived_ = nullptr, *back_ = nullptr;

@@ -39,7 +39,7 @@ static __global__ void run_experts(Shape shape, Layer::Arrived arrived, Token* r
   float factor = 0;
   for (int k = 0; k < shape.top; ++k) {
     const Pick pick = arrived.picks[blockIdx.x * unsigned(shape.top) + unsigned(k)];
-    if (arrived.has(pick)) factor += pick.weight * scale(pick.expert);
+    if (arrived.contains(pick)) factor += pick.weight * scale(pick.expert);
   }
   const ccl::Index row = ccl::Index{blockIdx.x} * shape.hidden;
   for (int h = int(threadIdx.x); h < shape.hidden; h += int(blockDim.x)) {

@@ -182,8 +182,8 @@ class AnyCollective<Op, Candidates<Cs...>, Types<Ts...>, Reductions<Fs...>> {
       return made.annotate(
           Errc::bad_setting,
           detail::concat({Op::name,
-                          " has no candidate left (CCL_ALGO and CCL_PROTO exclude all of ",
-                          names(), "); unset one of them"}));
+                          " has no candidate left (CCL_ALGO and CCL_PROTO exclude all of ", names(),
+                          "); unset one of them"}));
     }
     return made;
   }
@@ -191,7 +191,8 @@ class AnyCollective<Op, Candidates<Cs...>, Types<Ts...>, Reductions<Fs...>> {
   /// Runs AllReduce or ReduceScatter; see `Collective`. `count` is in elements of `type`.
   Result<void> operator()(const void* send, void* recv, Index count, DataType type, const RedOp& op,
                           Stream stream = {}, std::string_view which = {}) const
-      requires(Op::reduces && !Op::rooted) {
+    requires(Op::reduces && !Op::rooted)
+  {
     return reduce(type, op, pick(count, type, which, able(type, op)),
                   [&]<class T, class F>(const auto& call, const F& functor) {
                     return call(static_cast<const T*>(send), static_cast<T*>(recv), count, functor,
@@ -201,7 +202,8 @@ class AnyCollective<Op, Candidates<Cs...>, Types<Ts...>, Reductions<Fs...>> {
   /// Runs Reduce; see `Collective`. `count` is in elements of `type`.
   Result<void> operator()(const void* send, void* recv, Index count, DataType type, const RedOp& op,
                           int root, Stream stream = {}, std::string_view which = {}) const
-      requires(Op::reduces&& Op::rooted) {
+    requires(Op::reduces && Op::rooted)
+  {
     return reduce(type, op, pick(count, type, which, able(type, op)),
                   [&]<class T, class F>(const auto& call, const F& functor) {
                     return call(static_cast<const T*>(send), static_cast<T*>(recv), count, functor,
@@ -211,7 +213,8 @@ class AnyCollective<Op, Candidates<Cs...>, Types<Ts...>, Reductions<Fs...>> {
   /// Runs AllGather or AllToAll; see `Collective`. `count` is in elements of `type`.
   Result<void> operator()(const void* send, void* recv, Index count, DataType type,
                           Stream stream = {}, std::string_view which = {}) const
-      requires(!Op::reduces && !Op::rooted && !is_v && !is_p2p) {
+    requires(!Op::reduces && !Op::rooted && !is_v && !is_p2p)
+  {
     return move(type, pick(count, type, which), [&]<class T>(const auto& call) {
       return call(static_cast<const T*>(send), static_cast<T*>(recv), count, stream);
     });
@@ -219,7 +222,8 @@ class AnyCollective<Op, Candidates<Cs...>, Types<Ts...>, Reductions<Fs...>> {
   /// Runs Broadcast, Gather or Scatter; see `Collective`. `count` is in elements of `type`.
   Result<void> operator()(const void* send, void* recv, Index count, DataType type, int root,
                           Stream stream = {}, std::string_view which = {}) const
-      requires(!Op::reduces && Op::rooted) {
+    requires(!Op::reduces && Op::rooted)
+  {
     return move(type, pick(count, type, which), [&]<class T>(const auto& call) {
       return call(static_cast<const T*>(send), static_cast<T*>(recv), count, root, stream);
     });
@@ -228,8 +232,9 @@ class AnyCollective<Op, Candidates<Cs...>, Types<Ts...>, Reductions<Fs...>> {
   Result<void> operator()(const void* send, std::span<const Index> send_counts,
                           std::span<const Index> send_offsets, void* recv,
                           std::span<const Index> recv_counts, std::span<const Index> recv_offsets,
-                          DataType type, Stream stream = {},
-                          std::string_view which = {}) const requires is_v {
+                          DataType type, Stream stream = {}, std::string_view which = {}) const
+    requires is_v
+  {
     return move(type, pick(any_size, type, which), [&]<class T>(const auto& call) {
       return call(static_cast<const T*>(send), send_counts, send_offsets, static_cast<T*>(recv),
                   recv_counts, recv_offsets, stream);
@@ -237,24 +242,31 @@ class AnyCollective<Op, Candidates<Cs...>, Types<Ts...>, Reductions<Fs...>> {
   }
   /// Runs sends and receives at once; see `Collective::group`. Each may have its own type.
   Result<void> group(std::span<const AnyMessage> messages, Stream stream = {},
-                     std::string_view which = {}) const requires is_p2p {
+                     std::string_view which = {}) const
+    requires is_p2p
+  {
     std::vector<typename First::P2pOp> p2p_ops;
     for (const AnyMessage& m : messages) {
       CCL_CHECK(check_type(m.type));
       p2p_ops.push_back({m.sends, m.data, m.count, size_of(m.type), m.peer});
     }
     CCL_TRY(const int at, pick(any_size, DataType::uint8, which));
-    return call(at, [&]<class C>(const auto& one) { return one.group(std::span{p2p_ops}, stream); });
+    return call(at,
+                [&]<class C>(const auto& one) { return one.group(std::span{p2p_ops}, stream); });
   }
   /// Sends `count` elements to rank `to`; see `Collective`.
   Result<void> send(const void* data, Index count, DataType type, int to, Stream stream = {},
-                    std::string_view which = {}) const requires is_p2p {
+                    std::string_view which = {}) const
+    requires is_p2p
+  {
     const AnyMessage message{true, const_cast<void*>(data), count, type, to};
     return group({&message, 1}, stream, which);
   }
   /// Receives `count` elements from rank `from`; see `Collective`.
   Result<void> recv(void* data, Index count, DataType type, int from, Stream stream = {},
-                    std::string_view which = {}) const requires is_p2p {
+                    std::string_view which = {}) const
+    requires is_p2p
+  {
     const AnyMessage message{false, data, count, type, from};
     return group({&message, 1}, stream, which);
   }
@@ -286,8 +298,7 @@ class AnyCollective<Op, Candidates<Cs...>, Types<Ts...>, Reductions<Fs...>> {
   static void each(F&& f) {
     [&]<std::size_t... I>(std::index_sequence<I...>) {
       (f.template operator()<I, Cs>(), ...);
-    }
-    (std::index_sequence_for<Cs...>{});
+    }(std::index_sequence_for<Cs...>{});
   }
   template <class C>
   static std::string name_of() {
@@ -317,10 +328,9 @@ class AnyCollective<Op, Candidates<Cs...>, Types<Ts...>, Reductions<Fs...>> {
     return fail(std::move(error));
   }
   cuda::std::unexpected<Error> not_listed(std::string what, std::string there) const {
-    return annotate(Errc::not_supported,
-                 detail::concat({Op::name, " has no code for ", what,
-                                 " in this program (it lists ", there,
-                                 "); add it to the AnyCollective"}));
+    return annotate(Errc::not_supported, detail::concat({Op::name, " has no code for ", what,
+                                                         " in this program (it lists ", there,
+                                                         "); add it to the AnyCollective"}));
   }
   Result<void> check_type(DataType type) const {
     if (int(type) >= 0 && int(type) < data_type_count) return {};
@@ -351,8 +361,7 @@ class AnyCollective<Op, Candidates<Cs...>, Types<Ts...>, Reductions<Fs...>> {
                    const Able& able = all_able()) const {
     CCL_CHECK(check_type(type));
     Index bytes = std::numeric_limits<Index>::max();
-    const bool times_ranks =
-        is_one_of<Op, AllGather, ReduceScatter, AllToAll, Gather, Scatter>;
+    const bool times_ranks = is_one_of<Op, AllGather, ReduceScatter, AllToAll, Gather, Scatter>;
     if (count >= 0) bytes = count * size_of(type) * (times_ranks ? comm_.ranks() : 1);
     int first = -1, last = -1;
     bool listed = false;
@@ -372,9 +381,9 @@ class AnyCollective<Op, Candidates<Cs...>, Types<Ts...>, Reductions<Fs...>> {
     if (last >= 0) return last;
     if (!listed) return not_listed(std::string{which}, names());
     return annotate(Errc::bad_setting,
-                 detail::concat({Op::name, " may not run ",
-                                 which.empty() ? "what runs this reduction" : which,
-                                 " (CCL_ALGO or CCL_PROTO exclude it); unset them"}));
+                    detail::concat({Op::name, " may not run ",
+                                    which.empty() ? "what runs this reduction" : which,
+                                    " (CCL_ALGO or CCL_PROTO exclude it); unset them"}));
   }
 
   /// Calls f<candidate>(collective of the candidate).
@@ -427,16 +436,17 @@ class AnyCollective<Op, Candidates<Cs...>, Types<Ts...>, Reductions<Fs...>> {
       if (functor) {
         result = g.template operator()<T, F>(one, *functor);
       } else {
-        result = annotate(Errc::invalid_argument,
-                       detail::concat({F::name,
-                                       " needs its value (only its name, or a functor of another "
-                                       "type, was given on rank ",
-                                       std::to_string(comm_.rank()), "); pass the functor"}));
+        result =
+            annotate(Errc::invalid_argument,
+                     detail::concat({F::name,
+                                     " needs its value (only its name, or a functor of another "
+                                     "type, was given on rank ",
+                                     std::to_string(comm_.rank()), "); pass the functor"}));
       }
     } else {
-      result = not_listed(
-          detail::concat({F::name, " of ", detail::type_label<T>(), " by ", C::algo}),
-          "what that algorithm can reduce");
+      result =
+          not_listed(detail::concat({F::name, " of ", detail::type_label<T>(), " by ", C::algo}),
+                     "what that algorithm can reduce");
     }
   }
   template <class C, class T, class F>

@@ -1,13 +1,13 @@
 #pragma once
 
 #include <ccl/choose/candidates.hpp>
-#include <ccl/detail/choose/chooser.hpp>
 #include <ccl/collective.hpp>
-#include <ccl/detail/choose/lists.hpp>
-#include <ccl/detail/choose/created.hpp>
-#include <ccl/detail/base/handle.hpp>
-#include <ccl/hierarchical.hpp>
 #include <ccl/comm/window.hpp>
+#include <ccl/detail/base/handle.hpp>
+#include <ccl/detail/choose/chooser.hpp>
+#include <ccl/detail/choose/created.hpp>
+#include <ccl/detail/choose/lists.hpp>
+#include <ccl/hierarchical.hpp>
 
 #include <initializer_list>
 #include <memory>
@@ -41,8 +41,7 @@ struct FunctorAmong : FunctorOf<Rest...> {
 template <class C, class Acc, class T, class... Rest>
 concept TakesCall = requires(const C& one, const T* send, T* recv, Index count, Rest&... rest) {
   one(send, recv, count, rest...);
-}
-|| requires(const C& one, const T* send, T* recv, Index count, Rest&... rest) {
+} || requires(const C& one, const T* send, T* recv, Index count, Rest&... rest) {
   one.template operator()<Acc>(send, recv, count, rest...);
 };
 
@@ -72,22 +71,21 @@ class AutoCollective<Op, Candidates<Cs...>, Transport, OneOrder> {
   /// Runs the call of `Collective<Op, ...>` for this operation, with the same arguments. They are
   /// passed by reference, because a `HostStream` can be among them.
   template <class Acc = void, class T, class... Rest>
-  requires(!is_v && !is_p2p) Result<void>
-  operator()(const T* send, T* recv, Index count, Rest&&... rest) const {
+    requires(!is_v && !is_p2p)
+  Result<void> operator()(const T* send, T* recv, Index count, Rest&&... rest) const {
     using F = typename FunctorOf<cuda::std::decay_t<Rest>...>::Type;
     constexpr bool fits = TakesCall<First, Acc, T, Rest...>;
     static_assert(fits,
                   "ccl: this operation's call takes other arguments after `count`; see the "
                   "operation in ccl/collective.hpp");
-    CallConstraints demands{Op::reduces && (!algorithm_takes<typename Cs::Algorithm, F>() || ...),
-                    !commutes<F>(),
-                    Op::reduces && (!protocol_carries<typename Cs::Protocol, F, T>() || ...)};
+    CallConstraints demands{
+        Op::reduces && (!algorithm_takes<typename Cs::Algorithm, F>() || ...), !commutes<F>(),
+        Op::reduces && (!protocol_carries<typename Cs::Protocol, F, T>() || ...)};
     static_assert(
         !fits || (runs<Cs, F, T>() || ...),
         "ccl: none of the candidates can run this reduction; see `takes` and `reorders` in "
         "the headers of their algorithms");
-    constexpr bool times_ranks =
-        is_one_of<Op, AllGather, ReduceScatter, AllToAll, Gather, Scatter>;
+    constexpr bool times_ranks = is_one_of<Op, AllGather, ReduceScatter, AllToAll, Gather, Scatter>;
     const Index bytes = count * Index{sizeof(T)} * (times_ranks ? made_->ranks : 1);
     if constexpr (constexpr bool any = (writes_windows<typename Cs::Algorithm> || ...); any) {
       demands.in_window = lies_in_window(made_->comm, recv, bytes);
@@ -142,10 +140,11 @@ class AutoCollective<Op, Candidates<Cs...>, Transport, OneOrder> {
   /// its size, so each message uses the candidate for its size. A call is one launch of each
   /// candidate that has a message, in the order of the list.
   template <class T>
-  requires is_v Result<void>
-  operator()(const T* send, std::span<const Index> send_counts, std::span<const Index> send_offsets,
-             T* recv, std::span<const Index> recv_counts, std::span<const Index> recv_offsets,
-             Stream stream = {}) const {
+    requires is_v
+  Result<void> operator()(const T* send, std::span<const Index> send_counts,
+                          std::span<const Index> send_offsets, T* recv,
+                          std::span<const Index> recv_counts, std::span<const Index> recv_offsets,
+                          Stream stream = {}) const {
     const auto by = [&](std::span<const Index> counts) {
       std::vector<int> at;
       for (const Index n : counts) {
@@ -173,9 +172,8 @@ class AutoCollective<Op, Candidates<Cs...>, Transport, OneOrder> {
   /// Runs an exchange with counts in memory by the first candidate that supports it: OneShot on
   /// GPUs, Pairwise on CPU ranks.
   template <class T>
-  requires is_v Result<void> counted(const T* send, T* recv, const CountedRows& rows,
-                                     Stream stream = {})
-  const {
+    requires is_v
+  Result<void> counted(const T* send, T* recv, const CountedRows& rows, Stream stream = {}) const {
     Result<void> result =
         fail(Errc::not_supported,
              "none of the candidates takes counts that lie in memory; name OneShot with LL128 on "
@@ -193,33 +191,44 @@ class AutoCollective<Op, Candidates<Cs...>, Transport, OneOrder> {
   }
   using P2pOp = detail::P2pOp;
   template <class T>
-  requires is_p2p Result<void>
-  operator()(const T* send, Index send_count, int to, T* recv, Index recv_count, int from,
-             Stream stream = {}) const {
+    requires is_p2p
+  Result<void> operator()(const T* send, Index send_count, int to, T* recv, Index recv_count,
+                          int from, Stream stream = {}) const {
     return group({send_message(send, send_count, to), recv_message(recv, recv_count, from)},
                  stream);
   }
   template <class T>
-  requires is_p2p static P2pOp send_message(const T* data, Index count, int to) {
+    requires is_p2p
+  static P2pOp send_message(const T* data, Index count, int to) {
     return First::send_message(data, count, to);
   }
   template <class T>
-  requires is_p2p static P2pOp recv_message(T* data, Index count, int from) {
+    requires is_p2p
+  static P2pOp recv_message(T* data, Index count, int from) {
     return First::recv_message(data, count, from);
   }
   template <class T>
-  requires is_p2p Result<void> send(const T* data, Index count, int to, Stream stream = {})
-  const { return group({send_message(data, count, to)}, stream); }
+    requires is_p2p
+  Result<void> send(const T* data, Index count, int to, Stream stream = {}) const {
+    return group({send_message(data, count, to)}, stream);
+  }
   template <class T>
-  requires is_p2p Result<void> recv(T* data, Index count, int from, Stream stream = {})
-  const { return group({recv_message(data, count, from)}, stream); }
-  Result<void> group(std::initializer_list<P2pOp> p2p_ops, Stream stream = {}) const requires is_p2p {
+    requires is_p2p
+  Result<void> recv(T* data, Index count, int from, Stream stream = {}) const {
+    return group({recv_message(data, count, from)}, stream);
+  }
+  Result<void> group(std::initializer_list<P2pOp> p2p_ops, Stream stream = {}) const
+    requires is_p2p
+  {
     return group(std::span{p2p_ops.begin(), p2p_ops.size()}, stream);
   }
   Result<void> group(std::span<const P2pOp> p2p_ops, Stream stream = {},
-                     Overlaps overlaps = Overlaps::refused) const requires is_p2p {
+                     Overlaps overlaps = Overlaps::refused) const
+    requires is_p2p
+  {
     std::vector<int> at;
-    for (const P2pOp& p2p_op : p2p_ops) at.push_back(pick_message(p2p_op.count * p2p_op.element_bytes, stream));
+    for (const P2pOp& p2p_op : p2p_ops)
+      at.push_back(pick_message(p2p_op.count * p2p_op.element_bytes, stream));
     const auto check = [&] { return table_of(made_->comm, p2p_ops, overlaps); };
     return in_turn({&at}, check, [&](int candidate, const auto& one) {
       std::vector<P2pOp> mine;
@@ -318,9 +327,8 @@ using AutoBase = AutoCollective<Op, typename CandidatesOf<Op, Algo, Proto>::List
 /// Collective that chooses a composition for each call. All ranks choose alike. `create` creates
 /// the candidates that are the fastest at some size, as far as the memory budget allows.
 template <class Op, class Algo, class Proto, class Transport>
-requires(detail::is_auto<Algo> ||
-         detail::is_auto<Proto>) class Collective<Op, Algo, Proto, Transport>
-    : public detail::AutoBase<Op, Algo, Proto, Transport> {
+  requires(detail::is_auto<Algo> || detail::is_auto<Proto>)
+class Collective<Op, Algo, Proto, Transport> : public detail::AutoBase<Op, Algo, Proto, Transport> {
   static_assert(!detail::is_deterministic<Proto>,
                 "ccl: Deterministic stands for the algorithm, the second argument of Collective");
   using Base = detail::AutoBase<Op, Algo, Proto, Transport>;

@@ -1,17 +1,17 @@
 #pragma once
 
-#include <ccl/detail/rows/registry.hpp>
-#include <ccl/detail/launch/errors.hpp>
+#include <ccl/algo/cost.hpp>
 #include <ccl/algo/one_shot.hpp>
 #include <ccl/algo/two_shot.hpp>
 #include <ccl/choose/forward.hpp>
 #include <ccl/collective/collective.hpp>
-#include <ccl/algo/cost.hpp>
-#include <ccl/proto/ll.hpp>
-#include <ccl/proto/ll128.hpp>
-#include <ccl/epilogue/plain_rows.hpp>
+#include <ccl/detail/launch/errors.hpp>
 #include <ccl/detail/rows/prims.hpp>
 #include <ccl/detail/rows/refusals.hpp>
+#include <ccl/detail/rows/registry.hpp>
+#include <ccl/epilogue/plain_rows.hpp>
+#include <ccl/proto/ll.hpp>
+#include <ccl/proto/ll128.hpp>
 
 #include <cstdint>
 #include <optional>
@@ -28,9 +28,7 @@ concept CarriesRows = requires {
   { W::data_cells(60) } -> cuda::std::same_as<int>;
 };
 template <class E, class Row>
-concept TakesRows = requires(const E epilogue, Row& row) {
-  epilogue(row, epilogue.ahead(row));
-};
+concept TakesRows = requires(const E epilogue, Row& row) { epilogue(row, epilogue.ahead(row)); };
 /// Minimal row that an epilogue must accept.
 using AnyRow = RowPart<SoloLane, LL128::Lane<SoloLane, 1>, 4, 15, 1>;
 
@@ -48,7 +46,7 @@ struct FusedOp {
 ///   it is sent.
 template <class P>
 concept Prologue = cuda::std::is_trivially_copyable_v<P> && detail::CarriesRows<typename P::Wire> &&
-    cuda::std::is_trivially_copyable_v<typename P::Element>;
+                   cuda::std::is_trivially_copyable_v<typename P::Element>;
 
 /// True if `E` can finish a reduced row of a `Fused`. It is a trivially copyable value with
 /// - `epilogue(row, ahead)`: called for each lane's `RowPart`. The lanes of one block hold the row
@@ -148,16 +146,16 @@ class Fused<Before, Collective<AllReduce, Algo, Proto, Transport>, After>
     const int ranks = work.peers.ranks;
     if (ranks == 1) {
       CCL_CHECK(detail::check_ready(connections.comm()));
-      const int code = Kernels::launch(work, {connections.comm().device(), stream.cuda(), 128, false});
+      const int code =
+          Kernels::launch(work, {connections.comm().device(), stream.cuda(), 128, false});
       if (code != 0) return fail(detail::cuda_failed(connections, code));
       return {};
     }
     if (Kernels::row_packets(work.length, ranks) > connections.peer_memory().view().half_packets) {
-      return refuse(
-          detail::rows_beyond_scratch(
-              connections.peer_memory().view().half_packets * Index{sizeof(Packet)},
-              Kernels::row_packets(work.length, ranks) * Index{sizeof(Packet)}),
-          "give create a plan with larger slots");
+      return refuse(detail::rows_beyond_scratch(
+                        connections.peer_memory().view().half_packets * Index{sizeof(Packet)},
+                        Kernels::row_packets(work.length, ranks) * Index{sizeof(Packet)}),
+                    "give create a plan with larger slots");
     }
     const auto info = detail::call_info<T, void>(detail::FusedOp<Before, After>::name,
                                                  Index{work.rows} * work.length, -1);

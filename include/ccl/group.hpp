@@ -20,7 +20,7 @@ using CallList = std::vector<std::unique_ptr<RecordedCall>>;
 
 /// Orders the calls by the creation of their compositions, for any order on a rank. Calls of one
 /// composition keep their order. Refuses calls that cannot run together.
-Result<void> settle_group(CallList& calls);
+Result<void> order_group(CallList& calls);
 /// Runs the calls on CPU lanes, now or after all earlier calls on the stream, and after all earlier
 /// calls of these compositions. The first calls of all compositions run at once, each on threads of
 /// its own, then their second calls, and so on.
@@ -44,9 +44,7 @@ struct Types {};
 template <class... A, class... B>
 Types<A..., B...> operator+(Types<A...>, Types<B...>);
 template <class T>
-concept IsBound = requires {
-  typename T::Call;
-};
+concept IsBound = requires { typename T::Call; };
 template <class T>
 concept HoldsBound = IsBound<typename T::value_type>;
 
@@ -209,8 +207,8 @@ inline constexpr int group_kernels = int(sizeof...(Bound)) - detail::Sharing<Bou
 ///   exchanges get one eighth and the rest. The other calls follow in separate launches, in the
 ///   order in which their compositions were created; see `group_kernels`.
 template <class... Bound>
-requires(sizeof...(Bound) > 0)
-    [[nodiscard]] Result<void> group(Stream stream, const Bound&... bound) {
+  requires(sizeof...(Bound) > 0)
+[[nodiscard]] Result<void> group(Stream stream, const Bound&... bound) {
   if ((bound.alone() || ...)) {  // no call waits for a peer
     Result<void> done;
     (void)((done = bound(stream), done.has_value()) && ...);
@@ -224,7 +222,7 @@ requires(sizeof...(Bound) > 0)
           recorded.has_value()) &&
          ...);
   CCL_CHECK(std::move(recorded));
-  CCL_CHECK(detail::settle_group(calls));
+  CCL_CHECK(detail::order_group(calls));
   if (!calls.front()->connections().on_device())
     return detail::run_group_on_host(std::move(calls), stream);
   std::vector<int> sharing;
@@ -237,8 +235,8 @@ requires(sizeof...(Bound) > 0)
 
 /// Runs several calls as one, at once on CPU lanes or on the default stream of a GPU.
 template <class First, class... Rest>
-requires(detail::IsBound<First> || detail::HoldsBound<First>)
-    [[nodiscard]] Result<void> group(const First& first, const Rest&... rest) {
+  requires(detail::IsBound<First> || detail::HoldsBound<First>)
+[[nodiscard]] Result<void> group(const First& first, const Rest&... rest) {
   return group(Stream{}, first, rest...);
 }
 
@@ -261,7 +259,7 @@ template <class Bound>
     for (const Bound& one : some) {
       CCL_CHECK(detail::record_call<!std::is_void_v<Call>>(calls, one));
     }
-    CCL_CHECK(detail::settle_group(calls));
+    CCL_CHECK(detail::order_group(calls));
     if (calls.front()->connections().on_device()) {
       CCL_CHECK(detail::launch_list(calls, stream, some));
     } else {

@@ -8,9 +8,9 @@
 #include <ccl/collective/broadcast.hpp>
 #include <ccl/collective/reduce.hpp>
 #include <ccl/collective/reduce_scatter.hpp>
-#include <ccl/detail/launch/call_order.hpp>
-#include <ccl/detail/hierarchical/steps.hpp>
 #include <ccl/comm/stream.hpp>
+#include <ccl/detail/hierarchical/steps.hpp>
+#include <ccl/detail/launch/call_order.hpp>
 
 #include <memory>
 #include <optional>
@@ -23,8 +23,8 @@ namespace ccl {
 /// host and the ranks of each rail. All such collectives share these two communicators. Calls are
 /// serialized, for any streams. It cannot be part of a group.
 template <class Op, class Algo, class Proto, class Transport>
-requires(detail::is_hierarchical<Algo> &&
-         !detail::is_auto<Proto>) class Collective<Op, Algo, Proto, Transport>
+  requires(detail::is_hierarchical<Algo> && !detail::is_auto<Proto>)
+class Collective<Op, Algo, Proto, Transport>
     : public detail::Call<Op, Collective<Op, Algo, Proto, Transport>> {
   static_assert(RunsOperation<Algo, Op>,
                 "ccl: these levels do not run this operation; see Hierarchical::supports");
@@ -36,8 +36,8 @@ requires(detail::is_hierarchical<Algo> &&
     CCL_CHECK(detail::check_ready(comm));
     if (plan) CCL_CHECK(detail::check_plan(comm, *plan));
     auto parts = std::make_shared<Parts>(comm);
-    parts->name = std::string{Op::name} + "/" + Algo::name + "/" + Proto::name + "/" +
-                  Transport::name;
+    parts->name =
+        std::string{Op::name} + "/" + Algo::name + "/" + Proto::name + "/" + Transport::name;
     CCL_TRY(const auto lock, detail::creating_alone(comm, parts->name));
     // Each step needs all ranks. If one rank refuses, all ranks get an error.
     const auto step = [&](auto&& prepare) {
@@ -101,8 +101,8 @@ requires(detail::is_hierarchical<Algo> &&
     });
   }
   /// `layout` is in bytes.
-  Result<void> move(const detail::CallInfo&, const void* send, void* recv,
-                    const Layout& layout, [[maybe_unused]] int root, Stream stream) const {
+  Result<void> move(const detail::CallInfo&, const void* send, void* recv, const Layout& layout,
+                    [[maybe_unused]] int root, Stream stream) const {
     CCL_CHECK(check_stream(stream));
     const auto* const from = static_cast<const char*>(send);
     auto* const to = static_cast<char*>(recv);

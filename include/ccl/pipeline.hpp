@@ -1,15 +1,15 @@
 #pragma once
 
 #include <ccl/collective.hpp>
+#include <ccl/comm/communicator.hpp>
+#include <ccl/comm/stream.hpp>
+#include <ccl/detail/base/handle.hpp>
 #include <ccl/detail/launch/arguments.hpp>
 #include <ccl/detail/pipeline/call.hpp>
 #include <ccl/detail/pipeline/parts.hpp>
 #include <ccl/detail/pipeline/pass.hpp>
 #include <ccl/detail/pipeline/stages.hpp>
-#include <ccl/comm/communicator.hpp>
 #include <ccl/element/convert.hpp>
-#include <ccl/detail/base/handle.hpp>
-#include <ccl/comm/stream.hpp>
 
 #include <cuda/std/type_traits>
 
@@ -64,16 +64,17 @@ class Pipeline {
   /// the number of elements of `send`, equal on all ranks; `recv` has `out_count(count)`. Elements
   /// are added up in `Acc`.
   template <class Acc = void, class T, class U, class F = Sum>
-  requires(chain.reductions > 0) Result<void>
-  operator()(const T* send, U* recv, Index count, F op = {}, Stream stream = {}) const {
+    requires(chain.reductions > 0)
+  Result<void> operator()(const T* send, U* recv, Index count, F op = {},
+                          Stream stream = {}) const {
     static_assert(chain.reductions <= 1 || !cuda::std::is_same_v<F, PreMulSum>,
                   "ccl: PreMulSum multiplies each rank's own data once, and several stages of this "
                   "Pipeline reduce; multiply in a Map, and reduce by Sum");
     return call<Acc>(send, recv, count, op, stream);
   }
   template <class T, class U>
-  requires(chain.reductions == 0) Result<void>
-  operator()(const T* send, U* recv, Index count, Stream stream = {}) const {
+    requires(chain.reductions == 0)
+  Result<void> operator()(const T* send, U* recv, Index count, Stream stream = {}) const {
     return call<void>(send, recv, count, Sum{}, stream);
   }
 

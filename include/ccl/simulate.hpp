@@ -1,11 +1,11 @@
 #pragma once
 
 #include <ccl/algo/hierarchical.hpp>
-#include <ccl/types/operations.hpp>
-#include <ccl/sim/cluster.hpp>
 #include <ccl/detail/sim/launch.hpp>
 #include <ccl/detail/sim/program.hpp>
+#include <ccl/sim/cluster.hpp>
 #include <ccl/sim/report.hpp>
+#include <ccl/types/operations.hpp>
 
 #include <algorithm>
 #include <optional>

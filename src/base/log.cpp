@@ -1,5 +1,5 @@
-#include <ccl/detail/runtime/host_id.hpp>
 #include <ccl/comm/log.hpp>
+#include <ccl/detail/runtime/host_id.hpp>
 #include <ccl/detail/runtime/settings.hpp>
 
 #include <array>

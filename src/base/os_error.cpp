@@ -1,7 +1,7 @@
 #include "base/os_error.hpp"
 
-#include <ccl/detail/runtime/host_id.hpp>
 #include <ccl/comm/log.hpp>
+#include <ccl/detail/runtime/host_id.hpp>
 
 #include <fmt/format.h>
 
@@ -15,7 +15,7 @@ namespace ccl::detail {
 namespace {
 
 std::atomic<int> shortage{0};  // the last EMFILE or ENFILE
-std::atomic<bool> told{false};
+std::atomic<bool> reported{false};
 
 std::string remedy(int os_code) {
   if (os_code == ENFILE) return "raise fs.file-max, which the whole host has used up";
@@ -40,20 +40,20 @@ std::string descriptor_hint(int os_code) {
 
 void note_descriptors(std::string_view what, int os_code) {
   const std::string hint = descriptor_hint(os_code);
-  if (hint.empty() || told.exchange(true)) return;
+  if (hint.empty() || reported.exchange(true)) return;
   log_warn(LogPart::net, "{} (no file descriptor is left), and tries again{}", what, hint);
 }
 
 Error with_shortage(Error error) {
-  const int met = shortage.load(std::memory_order_relaxed);
+  const int joined = shortage.load(std::memory_order_relaxed);
   const bool in_vain = error.code == Errc::timed_out || error.code == Errc::network ||
                        error.code == Errc::refused || error.code == Errc::peer_lost;
   constexpr std::string_view ran_out = "this process ran out of file descriptors";
-  if (met == 0 || !in_vain || error.os_code == met ||
+  if (joined == 0 || !in_vain || error.os_code == joined ||
       error.what.find(ran_out) != std::string::npos) {
     return error;
   }
-  error.what += fmt::format("; {}: {}", ran_out, remedy(met));
+  error.what += fmt::format("; {}: {}", ran_out, remedy(joined));
   return error;
 }
 

@@ -1,7 +1,7 @@
 #include "base/thread.hpp"
 
-#include <ccl/detail/exec/host_executor.hpp>
 #include <ccl/comm/log.hpp>
+#include <ccl/detail/exec/host_executor.hpp>
 
 #include <fmt/format.h>
 
@@ -71,8 +71,8 @@ bool start_lane(std::vector<std::thread>& threads, void (*lane)(const void* cont
     threads.push_back(*std::move(thread));
     return true;
   }
-  static std::atomic<bool> told{false};
-  if (!told.exchange(true)) {
+  static std::atomic<bool> reported{false};
+  if (!reported.exchange(true)) {
     log_warn(LogPart::coll, "{}: channels run one after another", thread.error().what);
   }
   return false;

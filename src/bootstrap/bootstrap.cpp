@@ -109,7 +109,8 @@ Result<void> Bootstrap::barrier(std::optional<double> limit_s) {
   return core_->gather().barrier(limit_s);
 }
 
-void Bootstrap::set_rank_status(std::function<std::vector<std::byte>(std::string_view)> rank_status) {
+void Bootstrap::set_rank_status(
+    std::function<std::vector<std::byte>(std::string_view)> rank_status) {
   core_->statuses().set_source(std::move(rank_status));
 }
 std::vector<std::vector<std::byte>> Bootstrap::rank_statuses(double limit_s) {

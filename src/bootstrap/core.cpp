@@ -39,8 +39,7 @@ void Bootstrap::Core::accept(const Lock& lock, Accepted one) {
   }
   Hello hello;
   if (!read_into(hello, one.hello) || hello.kind == HelloKind::join ||
-      hello.ranks != membership_.ranks || hello.me.rank < 0 ||
-      hello.me.rank >= membership_.ranks ||
+      hello.ranks != membership_.ranks || hello.me.rank < 0 || hello.me.rank >= membership_.ranks ||
       (hello.kind == HelloKind::ring && hello.me.rank != membership_.prev_peer())) {
     log_warn(LogPart::bootstrap, "refused a connection from {} (it fits no rank of this job)",
              one.from.to_string());
@@ -95,7 +94,7 @@ void Bootstrap::Core::on_frame(const Lock& lock, const FrameHeader& h, Bytes pay
       statuses_.on_status(lock, h, payload);
       break;
     case FrameKind::formed:
-    case FrameKind::heard:
+    case FrameKind::receipt:
       break;
   }
 }

@@ -1,6 +1,6 @@
-#include <ccl/detail/runtime/host_id.hpp>
 #include <ccl/comm/launcher.hpp>
 #include <ccl/comm/log.hpp>
+#include <ccl/detail/runtime/host_id.hpp>
 #include <ccl/detail/runtime/settings.hpp>
 
 #include <fmt/format.h>
@@ -21,9 +21,9 @@
 
 #include "base/os_error.hpp"
 #include "base/thread.hpp"
-#include <dlfcn.h>
 #include "bootstrap/pmix_abi.hpp"
 #include "net/socket.hpp"
+#include <dlfcn.h>
 
 namespace ccl::detail {
 namespace {
@@ -34,7 +34,7 @@ std::string env(const char* name) {
   const char* value = std::getenv(name);
   return value == nullptr ? "" : value;
 }
-bool has(const char* name) {
+bool contains(const char* name) {
   return !env(name).empty();
 }
 
@@ -69,7 +69,7 @@ constexpr LauncherVariables dialects[] = {
 // Slurm's variables make a batch script or an interactive shell rank 0. Only ranks of srun have a
 // step.
 bool outside_of_srun() {
-  return env("SLURM_PROCID") == "0" && !has("SLURM_STEP_ID") && !has("SLURM_STEPID");
+  return env("SLURM_PROCID") == "0" && !contains("SLURM_STEP_ID") && !contains("SLURM_STEPID");
 }
 
 /// Client of the PMIx library.
@@ -144,8 +144,8 @@ class Pmix {
     }
     // PMIx can count a rank of an earlier PMIx session as ended, and then returns partial success.
     // PMIx_Get fails if the text of rank 0 is missing.
-    CCL_TRY(const int met, fence());
-    if (met != pmix::partial_success) CCL_CHECK(check(met, "PMIx_Fence"));
+    CCL_TRY(const int joined, fence());
+    if (joined != pmix::partial_success) CCL_CHECK(check(joined, "PMIx_Fence"));
     if (me_.rank == 0) return text;
     pmix::Proc first = me_;
     first.rank = 0;
@@ -166,13 +166,13 @@ class Pmix {
   Result<int> fence() {
     CCL_TRY(const double wait_limit_s, setting_seconds("INIT_TIMEOUT"));
     const auto answer = std::make_shared<std::promise<int>>();
-    auto told = answer->get_future();
+    auto reported = answer->get_future();
     CCL_TRY(std::thread thread, detail::own_thread("PMIx", [answer, fence = fence_] {
               answer->set_value(fence(nullptr, 0, nullptr, 0));
             }));
     thread.detach();
     const auto limit = std::chrono::duration<double>(wait_limit_s == 0 ? 1e8 : wait_limit_s);
-    if (told.wait_for(limit) == std::future_status::ready) return told.get();
+    if (reported.wait_for(limit) == std::future_status::ready) return reported.get();
     finalize_ = nullptr;  // it could block on that thread
     return fail(Errc::timed_out,
                 fmt::format("not all ranks met in PMIx_Fence within {} s (one has ended, or is "
@@ -214,7 +214,7 @@ Result<LaunchEnvironment> checked(LaunchEnvironment launch) {
 Result<UniqueId> id_at(const std::string& address, const std::string& job_key) {
   CCL_TRY(const double wait_limit_s, setting_seconds("INIT_TIMEOUT"));
   const auto deadline = net::Deadline::after(wait_limit_s == 0 ? 1e8 : wait_limit_s);
-  for (bool told = false;; told = true) {
+  for (bool reported = false;; reported = true) {
     auto made = unique_id_at(address, job_key);
     if (made || made.error().code != Errc::network) return made;
     if (deadline.passed()) {
@@ -223,7 +223,7 @@ Result<UniqueId> id_at(const std::string& address, const std::string& job_key) {
       error.what += fmt::format(" (asked for {} s: CCL_INIT_TIMEOUT)", wait_limit_s);
       return fail(std::move(error));
     }
-    if (!told) {
+    if (!reported) {
       log_warn(LogPart::init, "{}; it is asked for again until CCL_INIT_TIMEOUT, {} s, has passed",
                made.error().what, wait_limit_s);
     }
@@ -236,7 +236,7 @@ Result<UniqueId> rendezvous_id(const LaunchEnvironment& launch) {
   if (launch.ranks == 1) return create_unique_id();
   CCL_TRY(std::string address, setting_text("COMM_ID"));
   const char* variables = "CCL_COMM_ID";
-  if (address.empty() && has("MASTER_ADDR") && has("MASTER_PORT")) {
+  if (address.empty() && contains("MASTER_ADDR") && contains("MASTER_PORT")) {
     CCL_TRY(address, master_address());
     variables = "MASTER_ADDR and MASTER_PORT";
   }
@@ -258,7 +258,7 @@ Result<UniqueId> rendezvous_id(const LaunchEnvironment& launch) {
     return id;
   }
   std::string why = "PMIX_RANK is not set";
-  if (has("PMIX_RANK")) {
+  if (contains("PMIX_RANK")) {
     const auto client = Pmix::instance();
     if (client) {
       std::string mine;
@@ -288,15 +288,16 @@ Result<UniqueId> rendezvous_id(const LaunchEnvironment& launch) {
 
 Result<LaunchEnvironment> detect_launch() {
   for (const LauncherVariables& d : dialects) {
-    if (!has(d.rank) && !has(d.ranks)) continue;
-    if (!has(d.rank) || !has(d.ranks)) {
+    if (!contains(d.rank) && !contains(d.ranks)) continue;
+    if (!contains(d.rank) || !contains(d.ranks)) {
       // Batch systems also set the job's size for programs that they did not start as ranks.
-      if (!has(d.rank) && std::string_view{d.launcher} == "Slurm") continue;
+      if (!contains(d.rank) && std::string_view{d.launcher} == "Slurm") continue;
       return fail(
           Errc::bad_setting,
           fmt::format("{} is set and {} is not ({} sets both); set both, or unset it to run "
                       "alone",
-                      has(d.rank) ? d.rank : d.ranks, has(d.rank) ? d.ranks : d.rank, d.launcher));
+                      contains(d.rank) ? d.rank : d.ranks, contains(d.rank) ? d.ranks : d.rank,
+                      d.launcher));
     }
     if (std::string_view{d.launcher} == "Slurm" && outside_of_srun()) {
       if (env(d.ranks) != "1") {
@@ -311,14 +312,14 @@ Result<LaunchEnvironment> detect_launch() {
     launch.launcher = d.launcher;
     CCL_TRY(launch.rank, number(d.rank));
     CCL_TRY(launch.ranks, number(d.ranks));
-    if (has(d.local_rank)) {
+    if (contains(d.local_rank)) {
       CCL_TRY(launch.local_rank, number(d.local_rank));
     }
     launch.job_key = env(d.job) + (*d.step == 0 ? "" : "." + env(d.step));
     return checked(std::move(launch));
   }
   LaunchEnvironment launch;
-  if (has("PMIX_RANK")) {
+  if (contains("PMIX_RANK")) {
     launch.launcher = "PMIx";
     launch.job_key = env("PMIX_NAMESPACE");
     const auto client = Pmix::instance();

@@ -41,7 +41,7 @@ class ProgressWait {
     const char* what;
     std::optional<double> limit_s;
     const char* setting;
-    double max_s;       // limit without progress
+    double max_s;        // limit without progress
     std::uint64_t seen;  // progress at the start of the limit
   };
   enum class Overdue { done, progressed, timed_out };

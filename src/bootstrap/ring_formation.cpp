@@ -125,8 +125,8 @@ Result<void> RingFormation::exchange_members() {
   Membership& own = core_.membership();
   std::vector<Member> members(static_cast<size_t>(own.ranks));
   members[size_t(own.rank)] = own.me;
-  CCL_CHECK(core_.gather().all_gather(members.data(), sizeof(Member), {},
-                                      {"the meeting of all ranks"}));
+  CCL_CHECK(
+      core_.gather().all_gather(members.data(), sizeof(Member), {}, {"the meeting of all ranks"}));
   own.set_members(Engine::get().lock(), std::move(members));
   return {};
 }
@@ -183,14 +183,13 @@ std::optional<Error> RingFormation::root_lost(const Lock&, int os_code) const {
   e.code = Errc::peer_lost;
   e.peer = root_rank_;
   e.os_code = os_code;
-  e.what = root_rank_ >= 0
-               ? fmt::format(
-                     "rank {} is gone, and with it the root of the ranks' meeting; see "
-                     "its own output",
-                     root_rank_)
-               : std::string{
-                     "the process that made the unique id is gone before all ranks had "
-                     "joined; keep it alive"};
+  e.what = root_rank_ >= 0 ? fmt::format(
+                                 "rank {} is gone, and with it the root of the ranks' meeting; see "
+                                 "its own output",
+                                 root_rank_)
+                           : std::string{
+                                 "the process that made the unique id is gone before all ranks had "
+                                 "joined; keep it alive"};
   return e;
 }
 

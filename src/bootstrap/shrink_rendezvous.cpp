@@ -152,22 +152,22 @@ Result<ShrinkRendezvous::PendingCall> ShrinkRendezvous::keep(const Lock&, Accept
   from->said.assign(hello.said, strnlen(hello.said, sizeof hello.said));
   from->number = hello.number;
   from->at = Clock::now();
-  CCL_TRY(auto conn,
-          Conn::start(
-              std::move(one.fd),
-              [from](Conn&, const FrameHeader& h, Bytes payload) {
-                if (const auto rest = from->taken_by.lock()) {
-                  return rest->on_frame(Engine::get().callback_lock(), h, payload);
-                }
-                from->frames.emplace_back(h, std::vector(payload.begin(), payload.end()));
-              },
-              [from](Conn& c, int os_code) {
-                if (const auto rest = from->taken_by.lock()) {
-                  return rest->shutdown().on_closed(Engine::get().callback_lock(), c,
-                                                    PeerRole::prev, from->who, os_code);
-                }
-                from->closed = os_code;
-              }));
+  CCL_TRY(auto conn, Conn::start(
+                         std::move(one.fd),
+                         [from](Conn&, const FrameHeader& h, Bytes payload) {
+                           if (const auto rest = from->taken_by.lock()) {
+                             return rest->on_frame(Engine::get().callback_lock(), h, payload);
+                           }
+                           from->frames.emplace_back(h,
+                                                     std::vector(payload.begin(), payload.end()));
+                         },
+                         [from](Conn& c, int os_code) {
+                           if (const auto rest = from->taken_by.lock()) {
+                             return rest->shutdown().on_closed(Engine::get().callback_lock(), c,
+                                                               PeerRole::prev, from->who, os_code);
+                           }
+                           from->closed = os_code;
+                         }));
   return PendingCall{std::move(from), std::move(conn)};
 }
 

@@ -83,10 +83,10 @@ class ShrinkRendezvous {
   Bootstrap::Core& core_;
   std::mutex shrinking_;
   Current current_;
-  std::map<int, PendingCall> pending_;                  // the latest of each rank, until taken
-  std::map<net::Digest, AbandonedShrink> abandoned_;    // the latest attempt, by excluded ranks
-  std::uint64_t attempts_ = 0;                          // that have failed, on any rank
-  std::vector<PendingCall> watchers_;                   // ranks that wait for this one
+  std::map<int, PendingCall> pending_;                // the latest of each rank, until taken
+  std::map<net::Digest, AbandonedShrink> abandoned_;  // the latest attempt, by excluded ranks
+  std::uint64_t attempts_ = 0;                        // that have failed, on any rank
+  std::vector<PendingCall> watchers_;                 // ranks that wait for this one
 };
 
 }  // namespace ccl::detail

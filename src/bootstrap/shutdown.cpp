@@ -18,8 +18,7 @@ Result<void> Shutdown::usable(const Lock&) const {
   CCL_CHECK(status_->result());
   if (finalized_ || leaving_) {
     return core_.membership().failed(
-        Errc::invalid_usage,
-        "the bootstrap was used after finalize (create a new communicator)");
+        Errc::invalid_usage, "the bootstrap was used after finalize (create a new communicator)");
   }
   return {};
 }
@@ -28,19 +27,19 @@ void Shutdown::abort(const Error& error) {
   const Lock lock = Engine::get().lock();
   if (failure_ || finalized_) return;
   const Membership& members = core_.membership();
-  Error told;
-  told.code = Errc::aborted;
-  told.peer = members.rank;
-  told.os_code = error.os_code;
-  told.what = fmt::format("{} aborted ({})", describe(members.me), error.what);
+  Error reported;
+  reported.code = Errc::aborted;
+  reported.peer = members.rank;
+  reported.os_code = error.os_code;
+  reported.what = fmt::format("{} aborted ({})", describe(members.me), error.what);
   const bool judged =
       error.code == Errc::timed_out || error.code == Errc::mismatch || error.code == Errc::overflow;
   if (judged && error.peer >= 0) {  // the error names the rank at fault
-    told = error;
-    told.what += fmt::format(" [found by rank {}]", members.rank);
-    if (error.code == Errc::overflow) told.peer = members.rank;  // the peer receives this, too
+    reported = error;
+    reported.what += fmt::format(" [found by rank {}]", members.rank);
+    if (error.code == Errc::overflow) reported.peer = members.rank;  // the peer receives this, too
   }
-  broadcast_error(lock, told);
+  broadcast_error(lock, reported);
   release_waiters(lock, error);
 }
 
@@ -161,9 +160,8 @@ void Shutdown::release_waiters(const Lock& lock, Error error) {
 }
 
 void Shutdown::send_goodbyes(const Lock& lock) {
-  core_.sockets().for_each(lock, [&](Conn& c) {
-    c.send_now(FrameKind::goodbye, core_.membership().rank, 0, {});
-  });
+  core_.sockets().for_each(
+      lock, [&](Conn& c) { c.send_now(FrameKind::goodbye, core_.membership().rank, 0, {}); });
 }
 
 void Shutdown::close_all(const Lock& lock) {

@@ -30,13 +30,11 @@ Child child_of(const std::vector<SplitEntry>& entries, int rank, const Secret& p
   for (int r = 0; r < int(entries.size()); ++r) {
     if (entries[size_t(r)].color == color) out.group.push_back(r);
   }
-  std::stable_sort(out.group.begin(), out.group.end(), [&](int a, int b) {
-    return entries[size_t(a)].key < entries[size_t(b)].key;
-  });
+  std::stable_sort(out.group.begin(), out.group.end(),
+                   [&](int a, int b) { return entries[size_t(a)].key < entries[size_t(b)].key; });
   if (color >= 0) {
     out.ranks = int(out.group.size());
-    out.rank =
-        int(std::find(out.group.begin(), out.group.end(), rank) - out.group.begin());
+    out.rank = int(std::find(out.group.begin(), out.group.end(), rank) - out.group.begin());
   }
   // The child's secret depends on the parent's secret and on new random bytes of all its ranks.
   std::vector<std::byte> text;

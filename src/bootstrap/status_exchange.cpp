@@ -12,7 +12,7 @@ using namespace net;
 namespace {
 constexpr auto status_age = std::chrono::milliseconds{200};  // maximum age of a status
 constexpr double unresponsive_s = 2;  // a network thread that takes longer to answer is stopped
-constexpr size_t max_asked = 8;      // late ranks, besides the neighbors
+constexpr size_t max_asked = 8;       // late ranks, besides the neighbors
 constexpr double dial_s = 0.2;        // for one rank to answer a direct request
 }  // namespace
 
@@ -79,8 +79,8 @@ void StatusExchange::publish_status(const Lock& lock) {
   published_at_ = Clock::now();
   const auto text = own_status(lock);
   ++own_statuses_;
-  core_.sockets().for_each(
-      lock, [&](Conn& c) { c.tell(core_.membership().rank, own_statuses_, text); });
+  core_.sockets().for_each(lock,
+                           [&](Conn& c) { c.tell(core_.membership().rank, own_statuses_, text); });
 }
 
 void StatusExchange::ask(Lock& lock, int peer) {

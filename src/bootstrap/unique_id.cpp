@@ -1,6 +1,6 @@
+#include <ccl/comm/unique_id.hpp>
 #include <ccl/detail/runtime/host_id.hpp>
 #include <ccl/detail/runtime/settings.hpp>
-#include <ccl/comm/unique_id.hpp>
 
 #include <fmt/format.h>
 

@@ -1,8 +1,8 @@
+#include <ccl/comm/log.hpp>
 #include <ccl/detail/base/selection.hpp>
 #include <ccl/detail/choose/chooser.hpp>
-#include <ccl/comm/log.hpp>
-#include <ccl/detail/runtime/settings.hpp>
 #include <ccl/detail/choose/tuning.hpp>
+#include <ccl/detail/runtime/settings.hpp>
 
 #include <fmt/format.h>
 
@@ -10,9 +10,9 @@
 #include <optional>
 
 #include "choose/edges.hpp"
+#include "comm/host_shape.hpp"
 #include "comm/state.hpp"
 #include "gpu/gpu.hpp"
-#include "comm/host_shape.hpp"
 
 namespace ccl::detail {
 namespace {
@@ -274,8 +274,11 @@ void Chooser::Creator::add_model() {
   for (const CandidateFacts& one : made.facts_) {
     made.rates_.push_back(rates(made.path_, one.mover, one.packing));
     made.near_.push_back(rates(made.inner_path_, one.mover, one.packing));
-    made.far_.push_back(one.inter_node_fraction == nullptr ? 1 : one.inter_node_fraction(state.identity.ranks(), made.hosts_));
-    CostTerms cost_terms = one.cost_terms == nullptr ? CostTerms{1, 1} : one.cost_terms(state.identity.ranks());
+    made.far_.push_back(one.inter_node_fraction == nullptr
+                            ? 1
+                            : one.inter_node_fraction(state.identity.ranks(), made.hosts_));
+    CostTerms cost_terms =
+        one.cost_terms == nullptr ? CostTerms{1, 1} : one.cost_terms(state.identity.ranks());
     if (one.inter_node_volume != nullptr && made.hosts_ > 1) {
       cost_terms.volume = one.inter_node_volume(state.identity.ranks(), made.hosts_);
     }

@@ -13,7 +13,7 @@ namespace ccl::detail {
 namespace {
 
 Path path_of(bool gpu, const EdgeTransport& by) {
-  switch (by.through) {
+  switch (by.medium) {
     case Medium::gpu_memory:
       return !gpu ? Path::shm : by.line_bytes >= 128 ? Path::nvlink : Path::pcie;
     case Medium::host_memory:

@@ -5,8 +5,8 @@
 
 #include <string>
 
-#include "comm/state.hpp"
 #include "comm/host_shape.hpp"
+#include "comm/state.hpp"
 
 namespace ccl::detail {
 

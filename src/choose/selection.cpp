@@ -61,7 +61,8 @@ bool detail::list_leaves(std::string_view list, std::string_view op, std::string
   return listed != leaves_out;
 }
 
-Result<void> detail::may_compose(std::string_view op, std::string_view algo, std::string_view proto) {
+Result<void> detail::may_compose(std::string_view op, std::string_view algo,
+                                 std::string_view proto) {
   const auto look = [&](std::string_view setting, std::string_view name) -> Result<void> {
     CCL_TRY(const std::string list, detail::setting_text(setting));
     if (!has_choice(op) && !is_named(list, op)) return {};
@@ -75,7 +76,8 @@ Result<void> detail::may_compose(std::string_view op, std::string_view algo, std
   return look("PROTO", proto);
 }
 
-Result<detail::ChannelBounds> detail::channel_bounds(std::optional<int> least, std::optional<int> most) {
+Result<detail::ChannelBounds> detail::channel_bounds(std::optional<int> least,
+                                                     std::optional<int> most) {
   detail::ChannelBounds bounds{least, most};
   if (!least && detail::setting_given("MIN_CTAS")) {
     CCL_TRY(bounds.least, detail::setting_integer("MIN_CTAS"));

@@ -1,5 +1,5 @@
-#include <ccl/detail/runtime/levels.hpp>
 #include <ccl/comm/communicator.hpp>
+#include <ccl/detail/runtime/levels.hpp>
 
 #include <mutex>
 #include <string_view>

@@ -105,10 +105,10 @@ Result<void> exchange_peer_info(CommState& state) {
 
 Result<void> meet(CommState& state, std::unique_ptr<Bootstrap> bootstrap) {
   state.rendezvous.set_bootstrap(std::move(bootstrap));
-  auto met = exchange_peer_info(state);
+  auto joined = exchange_peer_info(state);
   // The other ranks receive the error of this one.
-  if (!met && state.rendezvous.bootstrap()) state.rendezvous.bootstrap()->abort(met.error());
-  return met;
+  if (!joined && state.rendezvous.bootstrap()) state.rendezvous.bootstrap()->abort(joined.error());
+  return joined;
 }
 
 Result<void> start(CommState& state, std::span<const UniqueId> ids) {
@@ -192,7 +192,7 @@ Result<Communicator> Communicator::create(std::span<const UniqueId> ids, int ran
   }
   const bool blocking = config.blocking;
   auto state = detail::left_alone_by_forks(new CommState{rank, ranks, std::move(config)});
-  if (auto settled = state->limits.settle(state->identity); !settled) {
+  if (auto settled = state->limits.resolve(state->identity); !settled) {
     return fail(state->annotate(std::move(settled).error()));
   }
   if (blocking) {
@@ -267,7 +267,7 @@ Result<std::optional<Communicator>> Communicator::split(int color, int key, Conf
   }
   // The status must outlive the bootstrap, so the state is created first. Rank and size follow.
   auto child = detail::left_alone_by_forks(new CommState{0, 1, std::move(config)});
-  if (auto settled = child->limits.settle(child->identity); !settled) {
+  if (auto settled = child->limits.resolve(child->identity); !settled) {
     return fail(state_->annotate(std::move(settled).error()));
   }
   const auto lock = state_->rendezvous.lock();
@@ -279,8 +279,8 @@ Result<std::optional<Communicator>> Communicator::split(int color, int key, Conf
     child->identity.set_rank((*bootstrap)->rank(), (*bootstrap)->ranks());
     if (child->identity.ranks() == 1) bootstrap->reset();
   }
-  if (auto met = detail::meet(*child, *std::move(bootstrap)); !met) {
-    return fail(child->annotate(std::move(met).error()));
+  if (auto joined = detail::meet(*child, *std::move(bootstrap)); !joined) {
+    return fail(child->annotate(std::move(joined).error()));
   }
   return std::optional<Communicator>{Communicator{std::move(child)}};
 }
@@ -291,7 +291,7 @@ Result<Communicator> Communicator::shrink(std::span<const int> excluded, Shrink 
   auto stay = detail::surviving_ranks(state_->identity.rank(), state_->identity.ranks(), excluded);
   if (!stay) return fail(state_->annotate(std::move(stay).error()));
   auto child = detail::left_alone_by_forks(new CommState{0, 1, std::move(config)});
-  if (auto settled = child->limits.settle(child->identity); !settled) {
+  if (auto settled = child->limits.resolve(child->identity); !settled) {
     return fail(state_->annotate(std::move(settled).error()));
   }
   if (parent == Shrink::abort_parent) {
@@ -307,8 +307,8 @@ Result<Communicator> Communicator::shrink(std::span<const int> excluded, Shrink 
     child->identity.set_rank(bootstrap->rank(), bootstrap->ranks());
   }
   // All remaining ranks get the communicator now, even if it fails, so that none of them differs.
-  if (auto met = detail::meet(*child, std::move(bootstrap)); !met) {
-    child->status.set(child->annotate(std::move(met).error()));
+  if (auto joined = detail::meet(*child, std::move(bootstrap)); !joined) {
+    child->status.set(child->annotate(std::move(joined).error()));
   }
   return Communicator{std::move(child)};
 }

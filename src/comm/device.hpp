@@ -14,7 +14,7 @@ struct CommDevice {
   // Buffer registry of src/connect, which alone knows the type. Null until a composition needs it.
   std::shared_ptr<void> registry;
   int ranks_on_gpu = 1;           // most ranks of this communicator on one GPU
-  int max_blocks = 1;            // of a launch on a GPU; equal on all ranks, as channels are
+  int max_blocks = 1;             // of a launch on a GPU; equal on all ranks, as channels are
   std::atomic<int> in_flight{0};  // calls on streams of CPU ranks that have not completed
 
   /// True while a call or a launch of this rank has not completed.

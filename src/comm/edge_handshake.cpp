@@ -31,9 +31,8 @@ TransportContext transport_context(CommState& state, GpuArena* arena) {
   context.arena = arena;
   const auto& peers = state.identity.peers();
   const auto host = peers[std::size_t(state.identity.rank())].host_hash;
-  context.local_ranks =
-      int(std::count_if(peers.begin(), peers.end(),
-                        [host](const PeerInfo& peer) { return peer.host_hash == host; }));
+  context.local_ranks = int(std::count_if(
+      peers.begin(), peers.end(), [host](const PeerInfo& peer) { return peer.host_hash == host; }));
   return context;
 }
 
@@ -88,7 +87,8 @@ Result<void> find_lone_end(CommState& state, std::string_view name,
   const auto most = std::size_t(*std::max_element(counts.begin(), counts.end()));
   std::vector<Named> all(ranks * most);
   for (std::size_t i = 0; i < rendezvous_points.size(); ++i) {
-    all[me * most + i] = {rendezvous_points[i].id, rendezvous_points[i].channels, rendezvous_points[i].peer};
+    all[me * most + i] = {rendezvous_points[i].id, rendezvous_points[i].channels,
+                          rendezvous_points[i].peer};
   }
   CCL_CHECK(gather(all.data(), Index(most * sizeof(Named))));
   for (std::size_t n = 0; n < all.size(); ++n) {
@@ -117,7 +117,8 @@ Result<void> find_lone_end(CommState& state, std::string_view name,
 }  // namespace
 
 Result<void> swap_handshakes(CommState& state, std::string_view name, const char* transport,
-                         const Result<void>& so_far, const std::vector<EdgeHandshake>& rendezvous_points) {
+                             const Result<void>& so_far,
+                             const std::vector<EdgeHandshake>& rendezvous_points) {
   const auto named = [&](Error error, const EdgeHandshake& m) {
     error = root_cause(state, std::move(error));
     if (error.peer < 0) error.peer = m.peer;  // a lost rank is already named

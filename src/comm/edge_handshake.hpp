@@ -50,8 +50,10 @@ TransportContext transport_context(CommState& state, GpuArena* arena);
 /// and errors name the peer. Collective, also for ranks without edges; the caller holds the
 /// bootstrap.
 /// - `so_far` is the result of the preparation on this rank. An error fails all ranks.
-/// - `rendezvous_points` must be in one order for all ranks. No ranks then wait for each other in a circle.
+/// - `rendezvous_points` must be in one order for all ranks. No ranks then wait for each other in a
+/// circle.
 Result<void> swap_handshakes(CommState& state, std::string_view name, const char* transport,
-                         const Result<void>& so_far, const std::vector<EdgeHandshake>& rendezvous_points);
+                             const Result<void>& so_far,
+                             const std::vector<EdgeHandshake>& rendezvous_points);
 
 }  // namespace ccl::detail

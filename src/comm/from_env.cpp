@@ -2,8 +2,8 @@
 #include <ccl/comm/launcher.hpp>
 #include <ccl/detail/runtime/settings.hpp>
 
-#include "gpu/devices.hpp"
 #include "base/os_error.hpp"
+#include "gpu/devices.hpp"
 
 namespace ccl {
 

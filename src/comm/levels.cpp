@@ -1,5 +1,5 @@
-#include <ccl/types/operations.hpp>
 #include <ccl/detail/runtime/levels.hpp>
+#include <ccl/types/operations.hpp>
 
 #include <fmt/format.h>
 
@@ -8,10 +8,10 @@
 #include <cstring>
 #include <string_view>
 
-#include "comm/state.hpp"
-#include "gpu/memory.hpp"
 #include "comm/host_shape.hpp"
 #include "comm/rank_results.hpp"
+#include "comm/state.hpp"
+#include "gpu/memory.hpp"
 
 namespace ccl::detail {
 
@@ -147,7 +147,7 @@ Result<std::shared_ptr<void>> scratch_of(const Communicator& comm, Index bytes) 
     if (at == nullptr) {
       return fail(
           state.annotate({Errc::out_of_memory,
-                       fmt::format("no memory for {} bytes of scratch; free some", bytes)}));
+                          fmt::format("no memory for {} bytes of scratch; free some", bytes)}));
     }
     std::memset(at, 0, std::size_t(bytes));
     memory = std::shared_ptr<void>{at, [](void* p) { std::free(p); }};

@@ -10,9 +10,9 @@
 namespace ccl::detail {
 
 Result<void> CommLimits::check_values(const Identity& identity) const {
-  const auto bad = [](const char* field, const auto& value, const char* takes) {
+  const auto bad = [](const char* field, const auto& value, const char* accepts) {
     return fail(Errc::bad_setting,
-                fmt::format("Config::{} is {} (it cannot be); give {}", field, value, takes));
+                fmt::format("Config::{} is {} (it cannot be); give {}", field, value, accepts));
   };
   const auto seconds = [](double s) { return s >= 0 && s <= 1e9; };
   constexpr const char* of_seconds = "seconds, from 0 to 1e9";
@@ -29,7 +29,7 @@ Result<void> CommLimits::check_values(const Identity& identity) const {
   return {};
 }
 
-Result<void> CommLimits::settle(Identity& identity) {
+Result<void> CommLimits::resolve(Identity& identity) {
   const Config& config = identity.config();
   CCL_TRY(check, config.check ? Result<bool>{*config.check} : setting_flag("CHECK"));
   CCL_TRY(timeout_s,

@@ -21,7 +21,7 @@ struct CommLimits {
 
   /// Takes each value from the configuration, or from the settings if it is not configured.
   /// Also sets the device and the budget of the configuration. Fails with `Errc::bad_setting`.
-  Result<void> settle(Identity& identity);
+  Result<void> resolve(Identity& identity);
 
  private:
   Result<void> check_values(const Identity& identity) const;

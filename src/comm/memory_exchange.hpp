@@ -5,8 +5,8 @@
 #include <functional>
 #include <string_view>
 
-#include "comm/state.hpp"
 #include "base/fd.hpp"
+#include "comm/state.hpp"
 
 namespace ccl::detail {
 

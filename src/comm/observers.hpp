@@ -15,8 +15,8 @@ struct CommState;
 class Connections;
 struct WindowState;
 
-constexpr double report_limit_s = 2;  // for ranks to answer a request for a report
-constexpr int reported_operations = 8;    // completed operations in the status of a rank
+constexpr double report_limit_s = 2;    // for ranks to answer a request for a report
+constexpr int reported_operations = 8;  // completed operations in the status of a rank
 
 /// Flight recorder, live compositions and live windows of a communicator, for its reports.
 class Observers {

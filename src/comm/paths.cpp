@@ -12,19 +12,19 @@
 #include <tuple>
 #include <vector>
 
-#include "comm/state.hpp"
-#include "gpu/devices.hpp"
 #include "comm/edge_handshake.hpp"
 #include "comm/rank_results.hpp"
-#include "transport/p2p/mapping.hpp"
+#include "comm/state.hpp"
+#include "gpu/devices.hpp"
 #include "topo/graph/p2p_path.hpp"
+#include "transport/p2p/mapping.hpp"
 #include "transport/p2p/path_table.hpp"
 
 namespace ccl::detail {
 namespace {
 
 constexpr double longest_copy_s = 2;
-constexpr int max_stuck = 3;          // copies that do not complete; no further copy is tried
+constexpr int max_stuck = 3;           // copies that do not complete; no further copy is tried
 constexpr int trial_number = 1 << 22;  // used as the number of a composition
 
 /// Results of all trials of this process. They remain valid for later communicators.
@@ -138,9 +138,9 @@ class P2pProbe {
 
   /// Gathers the rows of all ranks. A rank that has failed marks its own place.
   Result<void> exchange(const Result<void>& mine) {
-    std::map<cuda::std::uint64_t, std::size_t> met;
+    std::map<cuda::std::uint64_t, std::size_t> joined;
     std::size_t most = 0;
-    for (const PeerInfo& p : state_.identity.peers()) most = std::max(most, ++met[domain_of(p)]);
+    for (const PeerInfo& p : state_.identity.peers()) most = std::max(most, ++joined[domain_of(p)]);
     std::vector<std::uint8_t> all(most * std::size_t(state_.identity.ranks()));
     const auto row = [&](int rank) { return all.data() + std::size_t(rank) * most; };
     constexpr std::uint8_t lane_failure = 0xff;
@@ -148,11 +148,11 @@ class P2pProbe {
       row(me_.rank)[p] = p == place_ ? (mine ? 0 : lane_failure) : table_.at(place_, p).byte();
     }
     CCL_CHECK(state_.rendezvous.bootstrap()->all_gather(all.data(), Index(most)));
-    met.clear();
+    joined.clear();
     bool well = true;
     untried_ = false;
     for (const PeerInfo& p : state_.identity.peers()) {
-      const std::size_t place = met[domain_of(p)]++;
+      const std::size_t place = joined[domain_of(p)]++;
       const std::uint8_t* const bytes = row(p.rank);
       well = well && bytes[place] != lane_failure;
       for (std::size_t q = 0; q < most; ++q) {
@@ -184,7 +184,7 @@ class P2pProbe {
     const int to = peer(trial.place).rank;
     return state_.rendezvous.bootstrap()->send(to, tag(me_.rank, to), &note, sizeof note);
   }
-  Result<Note> hear(const Trial& trial) {
+  Result<Note> read_fields(const Trial& trial) {
     const int from = peer(trial.place).rank;
     CCL_TRY(const auto got, state_.rendezvous.bootstrap()->recv(from, tag(from, me_.rank)));
     Note note;
@@ -245,7 +245,7 @@ class P2pProbe {
       CCL_CHECK(tell(trial, note));
     }
     for (Trial& trial : trials_) {
-      CCL_TRY(const Note theirs, hear(trial));
+      CCL_TRY(const Note theirs, read_fields(trial));
       if (!trial.offered) continue;
       saw(trial, PathFault::not_mapped,
           theirs.well ? trial.mapping.connect(theirs.handshake)
@@ -257,11 +257,12 @@ class P2pProbe {
       CCL_CHECK(tell(trial, note));
     }
     for (Trial& trial : trials_) {
-      CCL_TRY(const Note theirs, hear(trial));
+      CCL_TRY(const Note theirs, read_fields(trial));
       if (theirs.well && trial.seen.fault == PathFault::none) {
         const auto found = [&]() -> Result<void> {
           CCL_CHECK(refresh());
-          PathObservation here = look_for(*copies_, Word(trial.place), block_.at() + slot_of(trial.place));
+          PathObservation here =
+              look_for(*copies_, Word(trial.place), block_.at() + slot_of(trial.place));
           if (here.fault != PathFault::none) trial.seen = std::move(here);
           return {};
         };

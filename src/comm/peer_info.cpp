@@ -1,6 +1,6 @@
 #include <ccl/detail/runtime/host_id.hpp>
-#include <ccl/types/peer_info.hpp>
 #include <ccl/detail/runtime/settings.hpp>
+#include <ccl/types/peer_info.hpp>
 
 #include <fmt/format.h>
 
@@ -8,9 +8,9 @@
 #include <cstring>
 #include <utility>
 
-#include "transport/ib/presence.hpp"
 #include "base/numa.hpp"
 #include "base/os_error.hpp"
+#include "transport/ib/presence.hpp"
 #include <sys/stat.h>
 #include <unistd.h>
 

@@ -42,9 +42,9 @@ Result<void> all_agree(CommState& state, std::string_view name, const Result<voi
   RankResult& own = all[std::size_t(state.identity.rank())];
   own = verdict_of(mine);
   if (edges != nullptr) own.edges = *edges;
-  auto met = state.rendezvous.after_creation(state.rendezvous.bootstrap()->all_gather(
+  auto joined = state.rendezvous.after_creation(state.rendezvous.bootstrap()->all_gather(
       all.data(), Index{sizeof(RankResult)}, {}, {"the creation of", name}));
-  if (!met) return fail(mine ? std::move(met).error() : state.annotate(mine.error()));
+  if (!joined) return fail(mine ? std::move(joined).error() : state.annotate(mine.error()));
   if (edges != nullptr) {
     *edges = 0;
     for (const RankResult& of : all) *edges ^= of.edges;

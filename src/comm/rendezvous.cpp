@@ -28,7 +28,8 @@ Result<void> Rendezvous::disagree(std::string what, int peer) {
 
 Result<void> Rendezvous::after_rendezvous(Result<void> result) {
   if (result) return {};
-  if (result.error().code != Errc::timed_out) return fail(state_.annotate(std::move(result).error()));
+  if (result.error().code != Errc::timed_out)
+    return fail(state_.annotate(std::move(result).error()));
   // The flight recorders name a rank that is behind, not only ranks that are missing.
   Error error = state_.annotate(state_.observers.overdue(std::move(result).error()));
   fail_all(error);
@@ -44,9 +45,9 @@ Result<void> Rendezvous::after_creation(Result<void> result) {
 
 Error Rendezvous::without_answer(Error error) {
   if (!bootstrap_ || !state_.status.ok()) return error;
-  const auto told = bootstrap_->rank_statuses(report_limit_s);
+  const auto reported = bootstrap_->rank_statuses(report_limit_s);
   if (auto well = state_.status.result(); !well) return std::move(well).error();
-  const auto silent = [&told](int r) { return told[std::size_t(r)].empty(); };
+  const auto silent = [&reported](int r) { return reported[std::size_t(r)].empty(); };
   int found = error.peer >= 0 && silent(error.peer) ? error.peer : -1;
   for (int r = 0; r < state_.identity.ranks() && found < 0; ++r) {
     if (silent(r)) found = r;

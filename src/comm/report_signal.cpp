@@ -7,9 +7,9 @@
 #include <csignal>
 #include <vector>
 
+#include "base/thread.hpp"
 #include "comm/state.hpp"
 #include "net/engine.hpp"
-#include "base/thread.hpp"
 #include <unistd.h>
 
 namespace ccl::detail {

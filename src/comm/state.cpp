@@ -23,7 +23,7 @@ CommState::~CommState() {
   rendezvous.set_bootstrap(nullptr);
   if (!device.gpu) return;
   const Error gone{Errc::aborted, "the communicator was destroyed"};
-  status.set(gone);  // ends kernels that wait
+  status.set(gone);                           // ends kernels that wait
   if (const auto parts = levels.current()) {  // the same order also waits for kernels of the levels
     Access::state(parts->inner)->status.set(gone);
     if (parts->outer) Access::state(*parts->outer)->status.set(gone);
@@ -51,7 +51,8 @@ void CommState::look_at_gpu() {
   const Word who = load(lane_failure.peer);
   if (who == 0 || !status.ok()) return;
   const int peer = int(who) - 1;
-  if (load(lane_failure.why) != LaneFailure::late) return rendezvous.fail_all(overflow(lane_failure));
+  if (load(lane_failure.why) != LaneFailure::late)
+    return rendezvous.fail_all(overflow(lane_failure));
   const auto& peers = identity.peers();
   Error error{Errc::timed_out,
               fmt::format("no progress for {} s in a kernel (it waits for rank {} on {} at step "
@@ -109,7 +110,8 @@ Result<void> CommState::ready() {
     return fail(std::move(error));
   }
   if (creation.running()) {
-    return fail(annotate({Errc::in_progress, "the communicator is still being created; call wait"}));
+    return fail(
+        annotate({Errc::in_progress, "the communicator is still being created; call wait"}));
   }
   // Preferred to the status, which may be an error that other ranks sent because of this one.
   if (creation.failure()) return fail(*creation.failure());
@@ -150,12 +152,12 @@ Result<void> CommState::await_calls(const char* who) {
     CCL_CHECK(ready());
     const std::chrono::duration<double> gone = std::chrono::steady_clock::now() - begin;
     if (limits.timeout_s > 0 && gone.count() > limits.timeout_s) {
-      const Error error =
-          annotate({Errc::timed_out,
-                 fmt::format("{} waits for calls on streams that have not ended in {} s (the "
-                             "streams have other work before them, or ranks that they wait for are "
-                             "late); synchronize the streams first, or raise CCL_TIMEOUT",
-                             who, limits.timeout_s)});
+      const Error error = annotate(
+          {Errc::timed_out,
+           fmt::format("{} waits for calls on streams that have not ended in {} s (the "
+                       "streams have other work before them, or ranks that they wait for are "
+                       "late); synchronize the streams first, or raise CCL_TIMEOUT",
+                       who, limits.timeout_s)});
       rendezvous.fail_all(error);
       return fail(error);
     }

@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "comm/state.hpp"
 #include "comm/rank_results.hpp"
+#include "comm/state.hpp"
 #include "topo/search/place_ranks.hpp"
 
 namespace ccl::detail {
@@ -42,7 +42,8 @@ void judge_ways(CommState& state, const topo::RankPlacement& placement,
     const int place = place_of(peer.rank);
     const int theirs = place < 0 ? -1 : placement.graph.gpu_of_rank(place);
     if (theirs < 0 || theirs == mine) continue;
-    const auto p2p = topo::check_p2p(placement.graph, placement.paths, placement.rules, mine, theirs);
+    const auto p2p =
+        topo::check_p2p(placement.graph, placement.paths, placement.rules, mine, theirs);
     PeerInfo::LinkPreference& way = state.identity.way_to(peer.rank);
     way.avoid_p2p = !p2p.allowed;
     way.prefer_rdma = topo::net_beats_p2p(placement.graph, placement.paths, mine, theirs);

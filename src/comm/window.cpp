@@ -1,5 +1,5 @@
-#include <ccl/transport/p2p.hpp>
 #include <ccl/comm/window.hpp>
+#include <ccl/transport/p2p.hpp>
 
 #include <fmt/format.h>
 
@@ -7,12 +7,12 @@
 #include <cstring>
 #include <utility>
 
-#include "comm/state.hpp"
 #include "comm/edge_handshake.hpp"
 #include "comm/memory_exchange.hpp"
 #include "comm/rank_results.hpp"
-#include "transport/p2p/mapping.hpp"
+#include "comm/state.hpp"
 #include "comm/window_state.hpp"
+#include "transport/p2p/mapping.hpp"
 
 namespace ccl {
 namespace detail {
@@ -139,7 +139,8 @@ class Maker {
       };
       rendezvous_points.push_back({p, edge.id, offer, connect});
     }
-    CCL_CHECK(swap_handshakes(state_, window_name, P2pTransport::name, prepared, rendezvous_points));
+    CCL_CHECK(
+        swap_handshakes(state_, window_name, P2pTransport::name, prepared, rendezvous_points));
     return prove();
   }
 

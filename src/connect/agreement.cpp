@@ -1,5 +1,8 @@
 #include "connect/agreement.hpp"
 
+#include <ccl/comm/log.hpp>
+#include <ccl/detail/runtime/connections.hpp>
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -8,17 +11,14 @@
 #include <utility>
 #include <vector>
 
-#include <ccl/comm/log.hpp>
-#include <ccl/detail/runtime/connections.hpp>
-
 #include "comm/rank_results.hpp"
 #include "comm/state.hpp"
 
 namespace ccl::detail {
 
 namespace {
-/// Numbers of a plan that no wire holds. Ranks that differ in one would cut a message into different
-/// steps than their peers.
+/// Numbers of a plan that no wire holds. Ranks that differ in one would cut a message into
+/// different steps than their peers.
 struct PlanSignature {
   int channels = 0;  // 0 on a GPU, because ranks with peer memory need not agree
   int slice_steps = 0, chunk_steps = 0;
@@ -34,27 +34,27 @@ std::string text_of(const PlanSignature& rounds) {
 
 /// Proposal of one rank, gathered by all.
 struct CreationInputs {
-  Index through = 0;                  // medium of its most expensive edge
+  Index medium = 0;                   // medium of its most expensive edge
   std::array<Index, 3> slot_bytes{};  // largest slots that fit, by plan; -1: not even the smallest
-  std::array<PlanSignature, 3> rounds{};     // by plan
+  std::array<PlanSignature, 3> rounds{};  // by plan
   Index budget = 0, used = 0;
   bool connects_on_demand = false;
   bool checks = false;  // compares its calls with the other ranks' calls
-  RankResult verdict;      // on the plans
+  RankResult verdict;   // on the plans
   char name[160]{};
 };
 
 /// Examines this rank's edges: enters the most expensive medium into `mine` and the memory that
 /// their slots take into `agreed`.
-void look_at_edges(const CommState& state, const TransportTable& transport_table, CreationInputs& mine,
-                   AgreedPlan& agreed) {
+void look_at_edges(const CommState& state, const TransportTable& transport_table,
+                   CreationInputs& mine, AgreedPlan& agreed) {
   const PeerInfo& self = state.identity.peers()[std::size_t(state.identity.rank())];
   int networked = 0;
   for (const PeerInfo& peer : state.identity.peers()) {
     if (peer.rank == state.identity.rank()) continue;
-    const Medium in = transport_table.edge_transport(peer, self).through;
-    const Medium out = transport_table.edge_transport(self, peer).through;
-    mine.through = std::max({mine.through, Index(in), Index(out)});
+    const Medium in = transport_table.edge_transport(peer, self).medium;
+    const Medium out = transport_table.edge_transport(self, peer).medium;
+    mine.medium = std::max({mine.medium, Index(in), Index(out)});
     if (state.device.gpu && in == Medium::gpu_memory) agreed.holds_slots = true;
     networked += int(out == Medium::network);
   }
@@ -65,12 +65,13 @@ void look_at_edges(const CommState& state, const TransportTable& transport_table
 /// Shrinks the slots of each plan until this composition takes at most its part of the budget: half
 /// of a given budget, or a sixteenth of the default one, so that many compositions fit.
 void fit_slots(const CommState& state, const Plans& plans, int fan, CreationInputs& mine) {
-  const Index part = state.identity.config().memory_budget_bytes ? state.limits.budget / 2 : state.limits.budget / 16;
+  const Index part = state.identity.config().memory_budget_bytes ? state.limits.budget / 2
+                                                                 : state.limits.budget / 16;
   mine.budget = state.limits.budget;
   mine.used = state.limits.used.load();
   const Index left = std::min(part, mine.budget - mine.used);
-  for (std::size_t n = 0; n < plans.by_through.size(); ++n) {
-    Plan plan = plans.by_through[n];
+  for (std::size_t n = 0; n < plans.by_medium.size(); ++n) {
+    Plan plan = plans.by_medium[n];
     while (plan.slot_bytes / 2 >= plans.min_slot_bytes && slot_memory(plan, fan) > left) {
       plan.slot_bytes = plan.slot_bytes / 2 / 128 * 128;
     }
@@ -110,18 +111,18 @@ Result<void> compare_ranks(CommState& state, const std::vector<CreationInputs>& 
 Result<void> choose(CommState& state, const std::string& name, const Plans& plans,
                     const std::vector<CreationInputs>& all, AgreedPlan& agreed) {
   const int me = state.identity.rank();
-  std::size_t through = 0;
+  std::size_t medium = 0;
   for (const CreationInputs& of : all) {
-    through = std::max(through, std::size_t(of.through));
+    medium = std::max(medium, std::size_t(of.medium));
     agreed.connects_on_demand = agreed.connects_on_demand && of.connects_on_demand;
   }
-  Plan& plan = agreed.plan = plans.by_through[through];
-  const auto refuse = [&](Error error) {  // on all ranks
-    (void)state.rendezvous.bootstrap()->barrier();     // a rank leaves only after all have the error
+  Plan& plan = agreed.plan = plans.by_medium[medium];
+  const auto refuse = [&](Error error) {            // on all ranks
+    (void)state.rendezvous.bootstrap()->barrier();  // a rank leaves only after all have the error
     return fail(state.annotate(std::move(error)));
   };
   for (int r = 0; r < state.identity.ranks(); ++r) {
-    const PlanSignature &theirs = all[r].rounds[through], &own = all[me].rounds[through];
+    const PlanSignature &theirs = all[r].rounds[medium], &own = all[me].rounds[medium];
     if (theirs == own) continue;
     return refuse(
         {Errc::mismatch,
@@ -130,11 +131,11 @@ Result<void> choose(CommState& state, const std::string& name, const Plans& plan
                      r, name, text_of(theirs), me, text_of(own)),
          -1, r});
   }
-  const auto smaller = [through](const CreationInputs& a, const CreationInputs& b) {
-    return a.slot_bytes[through] < b.slot_bytes[through];
+  const auto smaller = [medium](const CreationInputs& a, const CreationInputs& b) {
+    return a.slot_bytes[medium] < b.slot_bytes[medium];
   };
   const auto least = std::min_element(all.begin(), all.end(), smaller);
-  const Index slot = least->slot_bytes[through];
+  const Index slot = least->slot_bytes[medium];
   if (slot < 0) {
     plan.slot_bytes = std::min(plan.slot_bytes, plans.min_slot_bytes);
     return refuse(
@@ -171,8 +172,8 @@ Result<AgreedPlan> agree_on_plan(const Communicator& comm, const Result<Plans>& 
   look_at_edges(state, request.transport_table, mine, agreed);
   fit_slots(state, plans, agreed.fan, mine);
   const auto lock = state.rendezvous.lock();
-  CCL_CHECK(state.rendezvous.after_creation(state.rendezvous.bootstrap()->all_gather(all.data(), Index{sizeof(CreationInputs)}, {},
-                                                            {"the creation of", name})));
+  CCL_CHECK(state.rendezvous.after_creation(state.rendezvous.bootstrap()->all_gather(
+      all.data(), Index{sizeof(CreationInputs)}, {}, {"the creation of", name})));
   CCL_CHECK(compare_ranks(state, all));
   std::vector<RankResult> verdicts;
   for (const CreationInputs& of : all) verdicts.push_back(of.verdict);

@@ -1,8 +1,8 @@
 #pragma once
 
 #include <ccl/comm/communicator.hpp>
-#include <ccl/detail/runtime/transport_table.hpp>
 #include <ccl/detail/runtime/plans.hpp>
+#include <ccl/detail/runtime/transport_table.hpp>
 
 #include <string>
 
@@ -14,7 +14,7 @@ class Connections;
 struct PlanRequest {
   const std::string& name;
   const TransportTable& transport_table;
-  int fan = 1;               // maximum number of wires in, or out, of a rank
+  int fan = 1;                      // maximum number of wires in, or out, of a rank
   bool connects_on_demand = false;  // wires between pairs may wait for the first call
 };
 

@@ -5,11 +5,11 @@
 #include <algorithm>
 #include <new>
 
-#include "gpu/allocation.hpp"
+#include "base/thread.hpp"
 #include "comm/memory_exchange.hpp"
 #include "comm/rank_results.hpp"
-#include "base/thread.hpp"
 #include "comm/window_state.hpp"
+#include "gpu/allocation.hpp"
 
 namespace ccl::detail {
 namespace {
@@ -20,7 +20,7 @@ constexpr Word max_ids = Word{1} << (64 - RemoteBuffer::id_shift);
 }  // namespace
 
 Result<std::shared_ptr<BufferRegistry>> BufferRegistry::open(CommState& state, int composition,
-                                           std::string_view name) {
+                                                             std::string_view name) {
   std::shared_ptr<BufferRegistry> registry{new BufferRegistry{state}};
   registry->rank_ = state.identity.rank();
   registry->peers_ = state.identity.peers();

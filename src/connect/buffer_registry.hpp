@@ -25,7 +25,7 @@ class BufferRegistry {
   /// Collective; the caller holds the bootstrap. The number and the name are those of
   /// the composition that wants them.
   static Result<std::shared_ptr<BufferRegistry>> open(CommState& state, int composition,
-                                             std::string_view name);
+                                                      std::string_view name);
   ~BufferRegistry();
   BufferRegistry(const BufferRegistry&) = delete;
   BufferRegistry& operator=(const BufferRegistry&) = delete;

@@ -1,26 +1,25 @@
+#include <ccl/detail/launch/arguments.hpp>
 #include <ccl/detail/runtime/connections.hpp>
-
-#include <unistd.h>
+#include <ccl/detail/runtime/settings.hpp>
 
 #include <fmt/format.h>
 
 #include <algorithm>
 
-#include <ccl/detail/launch/arguments.hpp>
-#include <ccl/detail/runtime/settings.hpp>
-
 #include "comm/state.hpp"
 #include "connect/agreement.hpp"
 #include "connect/device_state.hpp"
+#include <unistd.h>
 
 namespace ccl::detail {
 
 namespace {
 /// Sets `crowded`, which waiting threads read, if this host has more ranks than CPUs.
 void look_for_room(const CommState& state) {
-  const auto local = std::count_if(state.identity.peers().begin(), state.identity.peers().end(), [&](const PeerInfo& p) {
-    return p.host_hash == state.identity.peers()[std::size_t(state.identity.rank())].host_hash;
-  });
+  const auto local = std::count_if(
+      state.identity.peers().begin(), state.identity.peers().end(), [&](const PeerInfo& p) {
+        return p.host_hash == state.identity.peers()[std::size_t(state.identity.rank())].host_hash;
+      });
   if (local > ::sysconf(_SC_NPROCESSORS_ONLN)) crowded.store(true, std::memory_order_relaxed);
 }
 }  // namespace
@@ -44,13 +43,14 @@ Result<std::unique_lock<std::recursive_mutex>> creating_alone(const Communicator
   return fail(std::move(error));
 }
 
-Connections::Connections(const Communicator& comm, const TransportTable& transport_table, std::string name)
+Connections::Connections(const Communicator& comm, const TransportTable& transport_table,
+                         std::string name)
     : comm_{comm}, transport_table_{transport_table}, name_{std::move(name)} {}
 
 std::shared_ptr<Connections> Connections::moved_from() noexcept {
   static Connections* const connections = [] {
-    auto* const made =
-        new Connections{detail::Access::communicator(detail::moved_from()), TransportTable{}, "a collective that was moved from"};
+    auto* const made = new Connections{detail::Access::communicator(detail::moved_from()),
+                                       TransportTable{}, "a collective that was moved from"};
     made->number_ = -1;
     return made;
   }();
@@ -85,7 +85,7 @@ namespace {
 Result<Plans> with_channels(const Communicator& comm, const Result<Plans>& plans) {
   const CommState& state = *Access::state(comm);
   CCL_TRY(Plans all, plans);
-  for (Plan& plan : all.by_through) {
+  for (Plan& plan : all.by_medium) {
     if (state.identity.config().channels) {
       plan.channels = *state.identity.config().channels;
     } else if (!state.device.gpu) {  // on a GPU they are bounds on blocks: see `Launch::on_device`
@@ -108,9 +108,11 @@ AbortWatch watch_of(CommState& state, CallState& calls) {
 }
 }  // namespace
 
-Result<std::shared_ptr<Connections>> Connections::create(const Communicator& comm, const Result<Plans>& plans,
-                                             int fan, const WireNeeds& needs,
-                                             const TransportTable& transport_table, std::string name) {
+Result<std::shared_ptr<Connections>> Connections::create(const Communicator& comm,
+                                                         const Result<Plans>& plans, int fan,
+                                                         const WireNeeds& needs,
+                                                         const TransportTable& transport_table,
+                                                         std::string name) {
   CommState& state = *Access::state(comm);
   CCL_CHECK(state.ready());
   bury();
@@ -120,14 +122,15 @@ Result<std::shared_ptr<Connections>> Connections::create(const Communicator& com
   auto connections = left_alone_by_forks(new Connections{comm, transport_table, std::move(name)});
   connections->number_ = state.rendezvous.next_composition();
   connections->needs_ = needs;
-  if (wanted) connections->plan_ = wanted->by_through[0];
+  if (wanted) connections->plan_ = wanted->by_medium[0];
   CCL_TRY(connections->connects_on_demand_, setting_flag("RUNTIME_CONNECT"));
   if (ranks > 1) {
-    if (state.device.gpu) connections->device_ = std::make_shared<DeviceState>(DeviceState{GpuArena{state.device.gpu}});
-    CCL_TRY(const AgreedPlan agreed,
-            agree_on_plan(comm, wanted,
-                          {connections->name_, transport_table, std::max(1, std::min(fan, ranks - 1)),
-                           connections->connects_on_demand_}));
+    if (state.device.gpu)
+      connections->device_ = std::make_shared<DeviceState>(DeviceState{GpuArena{state.device.gpu}});
+    CCL_TRY(const AgreedPlan agreed, agree_on_plan(comm, wanted,
+                                                   {connections->name_, transport_table,
+                                                    std::max(1, std::min(fan, ranks - 1)),
+                                                    connections->connects_on_demand_}));
     connections->plan_ = agreed.plan;
     connections->connects_on_demand_ = agreed.connects_on_demand;
     connections->slot_bytes_ = slot_memory(agreed.plan, agreed.fan);

@@ -1,14 +1,13 @@
+#include <ccl/detail/base/selection.hpp>
 #include <ccl/detail/compose/creation.hpp>
+#include <ccl/detail/copy/stream_copies.hpp>
+#include <ccl/detail/launch/arguments.hpp>
+#include <ccl/detail/launch/errors.hpp>
 
 #include <fmt/format.h>
 
 #include <string>
 #include <utility>
-
-#include <ccl/detail/base/selection.hpp>
-#include <ccl/detail/copy/stream_copies.hpp>
-#include <ccl/detail/launch/arguments.hpp>
-#include <ccl/detail/launch/errors.hpp>
 
 #include "connect/agreement.hpp"
 
@@ -56,7 +55,7 @@ Result<void> make_peers(const Composed& of, Connections& connections) {
 }  // namespace
 
 Result<std::shared_ptr<Connections>> make_connections(const Composed& of, const Communicator& comm,
-                                          std::optional<Plan> plan, bool late) {
+                                                      std::optional<Plan> plan, bool late) {
   CCL_CHECK(check_ready(comm));
   std::string name = fmt::format("{}/{}/{}/{}", of.op, of.algo, of.proto, of.transport_table.name);
   CCL_TRY(const auto lock, creating_alone(comm, name));
@@ -68,7 +67,8 @@ Result<std::shared_ptr<Connections>> make_connections(const Composed& of, const 
     return of.plans(comm, plan);
   };
   const int fan = of.over_peers() ? 1 : of.max_wires(comm.ranks());
-  CCL_TRY(auto connections, Connections::create(comm, plans(), fan, of.needs, of.transport_table, std::move(name)));
+  CCL_TRY(auto connections,
+          Connections::create(comm, plans(), fan, of.needs, of.transport_table, std::move(name)));
   if (of.over_peers()) {
     CCL_CHECK(make_peers(of, *connections));
   } else {

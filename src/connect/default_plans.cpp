@@ -20,21 +20,21 @@ int max_far_ranks(const Communicator& comm) {
 Result<Plans> wire_plans(const WirePlansOf& of, const Communicator& comm,
                          const std::optional<Plan>& given) {
   const bool on_device = comm.device() >= 0;
-  int neighbours = 1;
+  int neighbors = 1;
   for (int r = 1; r < comm.ranks(); ++r) {
-    neighbours += int(comm.peer(r).host_hash == comm.peer(0).host_hash);
+    neighbors += int(comm.peer(r).host_hash == comm.peer(0).host_hash);
   }
   Plans plans = given       ? Plans::same(*given)
                 : on_device ? of.on_device(comm.ring_count())
-                            : of.on_host(neighbours);
+                            : of.on_host(neighbors);
   // What a GPU's lanes move at once: a block 16 bytes each, a warp a tile with its flags.
   if (on_device) plans.min_slot_bytes = of.carries_flags ? 2048 : 512 * 16;
   if (given) return plans;
-  Plan& network = plans.by_through[int(Medium::network)];
+  Plan& network = plans.by_medium[int(Medium::network)];
   if (on_device && of.to_many && !of.carries_flags) {
     network.channels = std::max(network.channels, 16 / max_far_ranks(comm));
   }
-  for (Plan& plan : plans.by_through) {
+  for (Plan& plan : plans.by_medium) {
     CCL_TRY(plan, with_buffer_setting(plan, of.proto));
   }
   if (of.serves_pairs) {

@@ -9,9 +9,9 @@
 #include <map>
 #include <optional>
 
-#include "comm/state.hpp"
-#include "comm/edge_handshake.hpp"
 #include "base/thread.hpp"
+#include "comm/edge_handshake.hpp"
+#include "comm/state.hpp"
 #include "net/socket.hpp"
 
 namespace ccl::detail {
@@ -20,8 +20,8 @@ namespace {
 /// Messages of both ends of an edge, in this order. An end that has received a greeting sends none.
 ///
 /// An end is set up only when its peer waits for it, because a peer may be late and the end has a
-/// deadline. A greeting with `back` also counts for the opposite edge, because two ends that are set
-/// up together may share a connection.
+/// deadline. A greeting with `back` also counts for the opposite edge, because two ends that are
+/// set up together may share a connection.
 enum class Step : unsigned char { greeting, offer, made };
 struct OpenReply {
   Step what = Step::greeting;
@@ -43,7 +43,9 @@ struct OnDemandConnect::Edge {
   bool done() const { return made && peer_made; }
 };
 
-OnDemandConnect::OnDemandConnect(Connections& connections, const std::vector<std::pair<int, int>>& edges) : connections_{connections} {
+OnDemandConnect::OnDemandConnect(Connections& connections,
+                                 const std::vector<std::pair<int, int>>& edges)
+    : connections_{connections} {
   const int me = connections.comm().rank(), ranks = connections.comm().ranks();
   for (auto& of : there_) of.assign(std::size_t(ranks), 0);
   for (int p = 0; p < ranks; ++p) {
@@ -126,8 +128,9 @@ void OnDemandConnect::run() {
     if (edge.end) return {};
     edge.due = net::Deadline::after(context.deadline_s);
     CCL_TRY(edge.end, connections_.set_up(context, edge.sender, edge.receiver));
-    return say(edge, Step::offer,
-               {edge.end->handshake(), connections_.edge_transport(edge.sender, edge.receiver).transport});
+    return say(
+        edge, Step::offer,
+        {edge.end->handshake(), connections_.edge_transport(edge.sender, edge.receiver).transport});
   };
   // The sender's end first, because the receiver's offer may share its connection.
   const auto offer_both = [&](Edge& edge, bool both) -> Result<void> {
@@ -136,7 +139,7 @@ void OnDemandConnect::run() {
     CCL_CHECK(offer(edge));
     return back != nullptr ? offer(*back) : Result<void>{};
   };
-  const auto hear = [&](Edge& edge, const std::vector<std::byte>& text) -> Result<void> {
+  const auto read_fields = [&](Edge& edge, const std::vector<std::byte>& text) -> Result<void> {
     OpenReply said;
     if (text.size() != sizeof said) {
       return fail(Errc::mismatch,
@@ -150,10 +153,12 @@ void OnDemandConnect::run() {
         return offer_both(edge, said.back);
       case Step::offer:
         CCL_CHECK(offer_both(edge, said.back));
-        CCL_CHECK(check_same_transport(said.offer, edge.peer,
-                                       connections_.edge_transport(edge.sender, edge.receiver).transport,
-                                       state.identity.rank()));
-        CCL_CHECK(connections_.connect_end(*edge.end, edge.sender, edge.receiver, said.offer.handshake));
+        CCL_CHECK(
+            check_same_transport(said.offer, edge.peer,
+                                 connections_.edge_transport(edge.sender, edge.receiver).transport,
+                                 state.identity.rank()));
+        CCL_CHECK(
+            connections_.connect_end(*edge.end, edge.sender, edge.receiver, said.offer.handshake));
         HostMemory::store_release(&there_[edge.sends][std::size_t(edge.peer)], Word{1});
         edge.made = true;
         {
@@ -178,7 +183,8 @@ void OnDemandConnect::run() {
       const auto edge = std::find_if(edges_.begin(), edges_.end(), [&from = from](const Edge& e) {
         return e.peer == from.peer && e.id == from.tag;
       });
-      if (auto well = hear(*edge, text); !well) return failed(*edge, std::move(well).error());
+      if (auto well = read_fields(*edge, text); !well)
+        return failed(*edge, std::move(well).error());
       edge->greeted = true;
       if (edge->back != nullptr) edge->back->greeted = true;
     }

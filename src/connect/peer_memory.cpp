@@ -1,14 +1,13 @@
+#include <ccl/comm/log.hpp>
+#include <ccl/detail/exchange/mailbox.hpp>
+#include <ccl/detail/runtime/connections.hpp>
 #include <ccl/detail/runtime/peer_memory.hpp>
+#include <ccl/transport/p2p.hpp>
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <utility>
-
-#include <ccl/comm/log.hpp>
-#include <ccl/detail/exchange/mailbox.hpp>
-#include <ccl/detail/runtime/connections.hpp>
-#include <ccl/transport/p2p.hpp>
 
 #include "comm/edge_handshake.hpp"
 #include "comm/state.hpp"
@@ -31,14 +30,15 @@ Result<void> PeerMemory::map(const Result<void>& so_far) {
     CCL_CHECK(so_far);
     CCL_TRY(scratch, device->arena.allocate(block));
     CCL_TRY(device->tables, device->arena.allocate(std::size_t(epoch_.count) *
-                                                     PeerExchangeWork::state_words * sizeof(Word)));
+                                                   PeerExchangeWork::state_words * sizeof(Word)));
     epoch_.copies = reinterpret_cast<Word*>(device->tables.at());
     return {};
   };
   const Result<void> prepared = prepare();
 
   const auto lock = state.rendezvous.lock();
-  const TransportContext context = transport_context(state, device != nullptr ? &device->arena : nullptr);
+  const TransportContext context =
+      transport_context(state, device != nullptr ? &device->arena : nullptr);
   std::vector<P2pMapping> mappings(ranks);
   std::vector<EdgeHandshake> rendezvous_points;
   for (int p = 0; p < ranks; ++p) {
@@ -52,7 +52,9 @@ Result<void> PeerMemory::map(const Result<void>& so_far) {
     edge.id = edge_id(owner_.number(), low, high);
     P2pMapping& mapping = mappings[p];
     const auto offer = [&, edge, low, high]() -> Result<Handshake> {
-      if (auto can = P2pTransport::can_address(state.identity.peers()[low], state.identity.peers()[high]); !can) {
+      if (auto can =
+              P2pTransport::can_address(state.identity.peers()[low], state.identity.peers()[high]);
+          !can) {
         Error error = std::move(can).error();
         error.what +=
             fmt::format("; {} addresses the memory of every peer: use Ring or Tree", owner_.name());
@@ -80,8 +82,7 @@ Result<void> PeerMemory::map(const Result<void>& so_far) {
   view_.rank = me;
   view_.ranks = ranks;
   owner_.charge(Index(block));
-  log_info(LogPart::init, "{}: scratch of {} bytes at every rank, by p2p", owner_.name(),
-           2 * half);
+  log_info(LogPart::init, "{}: scratch of {} bytes at every rank, by p2p", owner_.name(), 2 * half);
   return {};
 }
 
@@ -96,12 +97,14 @@ Result<void> PeerMemory::open_registry() {
 }
 
 Word PeerMemory::remote_buffer(const char* data, Index bytes) const {
-  BufferRegistry* const registry = static_cast<BufferRegistry*>(Access::state(owner_.comm())->device.registry.get());
+  BufferRegistry* const registry =
+      static_cast<BufferRegistry*>(Access::state(owner_.comm())->device.registry.get());
   return registry == nullptr || bytes == 0 ? 0 : registry->where(data, bytes);
 }
 
 const Word* PeerMemory::registry_table() const {
-  const BufferRegistry* const registry = static_cast<BufferRegistry*>(Access::state(owner_.comm())->device.registry.get());
+  const BufferRegistry* const registry =
+      static_cast<BufferRegistry*>(Access::state(owner_.comm())->device.registry.get());
   return registry == nullptr ? nullptr : registry->table();
 }
 

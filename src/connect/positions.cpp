@@ -1,11 +1,10 @@
+#include <ccl/detail/launch/errors.hpp>
 #include <ccl/detail/runtime/positions.hpp>
+#include <ccl/detail/wire/peers_of.hpp>
 
 #include <algorithm>
 #include <set>
 #include <vector>
-
-#include <ccl/detail/launch/errors.hpp>
-#include <ccl/detail/wire/peers_of.hpp>
 
 #include "comm/state.hpp"
 
@@ -73,7 +72,8 @@ Result<void> check_named(const Connections& connections, const PeersOfPositions&
 
 /// Runs the algorithm's steps without data. Fails if they name a share or wire that does not exist,
 /// which no launch checks. Once is enough, because all launches take the same steps.
-Result<void> check_run(Connections& connections, const PositionsOf& of, PeersOfPositions positions, int root) {
+Result<void> check_run(Connections& connections, const PositionsOf& of, PeersOfPositions positions,
+                       int root) {
   if (of.dry_run == nullptr) return {};
   const Plan& plan = connections.plan();
   const int ranks = connections.comm().ranks(), window = plan.slot_count / plan.chunk_steps;
@@ -94,10 +94,10 @@ Result<void> check_run(Connections& connections, const PositionsOf& of, PeersOfP
     for (int c = 0; c < plan.channels && found.wrong == DryRunResult::nothing; ++c) {
       positions.channel = c;
       const std::vector<int> from = named(positions.in, c), to = named(positions.out, c);
-      of.dry_run(
-          {positions.rank(), ranks, positions.root_rank, c, plan.channels, std::max(window, 1),
-           positions.ring(), positions.tree(), from.data(), to.data(), int(from.size()), int(to.size())},
-          found);
+      of.dry_run({positions.rank(), ranks, positions.root_rank, c, plan.channels,
+                  std::max(window, 1), positions.ring(), positions.tree(), from.data(), to.data(),
+                  int(from.size()), int(to.size())},
+                 found);
     }
   }
   connections.positions().set_root(connections.comm(), root, of.double_tree);
@@ -108,7 +108,8 @@ Result<void> check_run(Connections& connections, const PositionsOf& of, PeersOfP
 }
 }  // namespace
 
-Result<void> connect_positions(Connections& connections, const PositionsOf& of, int root, const Result<void>& so_far) {
+Result<void> connect_positions(Connections& connections, const PositionsOf& of, int root,
+                               const Result<void>& so_far) {
   connections.positions().set_root(connections.comm(), root, of.double_tree);
   if (connections.positions().connected[std::size_t(root)]) return {};
   PeersOfPositions positions{connections, root};

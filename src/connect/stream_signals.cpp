@@ -5,9 +5,9 @@
 #include <chrono>
 #include <new>
 
+#include "base/thread.hpp"
 #include "comm/memory_exchange.hpp"
 #include "comm/rank_results.hpp"
-#include "base/thread.hpp"
 
 namespace ccl::detail {
 namespace {
@@ -74,8 +74,8 @@ Result<std::unique_ptr<StreamSignals>> StreamSignals::open(CommState& state, int
   const auto prepare = [&]() -> Result<void> {
     int able = 0;
     CUdevice device;
-    CCL_CHECK(
-        cuda_check(state.device.gpu->driver().device_get(&device, state.device.gpu->device()), "get the device"));
+    CCL_CHECK(cuda_check(state.device.gpu->driver().device_get(&device, state.device.gpu->device()),
+                         "get the device"));
     (void)state.device.gpu->driver().device_get_attribute(
         &able, CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS, device);
     if (able == 0) {

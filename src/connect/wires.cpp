@@ -65,10 +65,11 @@ Result<void> Connections::upload() {
   const PositionTable& at = positions_;
   const auto part = [](const auto& v) { return v.size() * sizeof v[0]; };
   // In the order of their alignment.
-  const std::size_t out = part(in_), rings = out + part(out_),
-                    trees = rings + part(at.rings), cursors = trees + part(at.trees),
+  const std::size_t out = part(in_), rings = out + part(out_), trees = rings + part(at.rings),
+                    cursors = trees + part(at.trees),
                     order = (cursors + part(cursors_) + 7) / 8 * 8, bytes = order + part(at.order);
-  static_assert(alignof(TreePosition) <= 8 && sizeof(TreePosition) % 8 == 0 && sizeof(RingPosition) % 8 == 0);
+  static_assert(alignof(TreePosition) <= 8 && sizeof(TreePosition) % 8 == 0 &&
+                sizeof(RingPosition) % 8 == 0);
   if (!device_->tables.memory) {
     CCL_TRY(device_->tables, device_->arena.allocate(bytes));
   }
@@ -107,7 +108,8 @@ Edge Connections::edge_of(int sender, int receiver, int channels) const {
   return edge;
 }
 
-Result<void> Connections::short_lines(int sender, int receiver, const char* transport, int bytes) const {
+Result<void> Connections::short_lines(int sender, int receiver, const char* transport,
+                                      int bytes) const {
   Error error{Errc::not_supported,
               fmt::format("{} needs lines of {} bytes that land whole (from rank {} to rank {} "
                           "{} carries {}); use Simple or LL",
@@ -117,8 +119,8 @@ Result<void> Connections::short_lines(int sender, int receiver, const char* tran
   return fail(std::move(error));
 }
 
-Result<void> Connections::connect(const std::vector<PeerChannel>& from, const std::vector<PeerChannel>& to,
-                            const Result<void>& so_far) {
+Result<void> Connections::connect(const std::vector<PeerChannel>& from,
+                                  const std::vector<PeerChannel>& to, const Result<void>& so_far) {
   CommState& state = *Access::state(comm_);
   const int me = comm_.rank();
   struct Half {
@@ -159,7 +161,8 @@ Result<void> Connections::connect(const std::vector<PeerChannel>& from, const st
   for (Half& h : halves) {
     const Edge edge = edge_of(h.sender, h.receiver, int(h.channels.size()));
     const auto offer = [&, edge]() -> Result<Handshake> {
-      CCL_CHECK(transport_table_.can_connect(state.identity.peers()[h.sender], state.identity.peers()[h.receiver]));
+      CCL_CHECK(transport_table_.can_connect(state.identity.peers()[h.sender],
+                                             state.identity.peers()[h.receiver]));
       CCL_TRY(h.end, transport_table_.setup(context, edge));
       return h.end->handshake();
     };
@@ -179,7 +182,8 @@ Result<void> Connections::connect(const std::vector<PeerChannel>& from, const st
   }
   const auto lock = state.rendezvous.lock();
   const std::size_t before = owners_.size();
-  auto made = swap_handshakes(state, name_, transport_table_.name, short_of_lines(), rendezvous_points);
+  auto made =
+      swap_handshakes(state, name_, transport_table_.name, short_of_lines(), rendezvous_points);
   // The memory of one rank may be full, although all other ranks have theirs.
   if (made && device_) made = detail::all_agree(state, name_, upload());
   if (!made) {
@@ -192,7 +196,9 @@ Result<void> Connections::connect(const std::vector<PeerChannel>& from, const st
 
 Result<void> Connections::can_open(int sender, int receiver) const {
   const CommState& state = *Access::state(comm_);
-  if (auto can = transport_table_.can_connect(state.identity.peers()[sender], state.identity.peers()[receiver]); !can) {
+  if (auto can = transport_table_.can_connect(state.identity.peers()[sender],
+                                              state.identity.peers()[receiver]);
+      !can) {
     Error error = std::move(can).error();
     error.peer = sender == comm_.rank() ? receiver : sender;
     if (error.transport.empty()) error.transport = transport_table_.name;
@@ -208,7 +214,7 @@ Result<void> Connections::connect_on_demand(const Result<void>& so_far) {
   int wires = 0;
   const auto look = [&](int sender, int receiver) -> Result<void> {
     CCL_CHECK(can_open(sender, receiver));
-    const bool network = edge_transport(sender, receiver).through == Medium::network;
+    const bool network = edge_transport(sender, receiver).medium == Medium::network;
     tables_.proxied = tables_.proxied || network;
     wires += int(receiver == me || network);
     ++missing_;
@@ -237,10 +243,12 @@ bool Connections::has_wire(int sender, int receiver) const {
 
 EdgeTransport Connections::edge_transport(int sender, int receiver) const {
   const CommState& state = *Access::state(comm_);
-  return transport_table_.edge_transport(state.identity.peers()[sender], state.identity.peers()[receiver]);
+  return transport_table_.edge_transport(state.identity.peers()[sender],
+                                         state.identity.peers()[receiver]);
 }
 
-std::unique_ptr<OnDemandConnect> Connections::open(const std::vector<int>& from, const std::vector<int>& to) {
+std::unique_ptr<OnDemandConnect> Connections::open(const std::vector<int>& from,
+                                                   const std::vector<int>& to) {
   if (missing_ == 0) return nullptr;
   const int me = comm_.rank();
   std::vector<std::pair<int, int>> edges;
@@ -254,11 +262,13 @@ std::unique_ptr<OnDemandConnect> Connections::open(const std::vector<int>& from,
   return std::make_unique<OnDemandConnect>(*this, edges);
 }
 
-Result<std::unique_ptr<AnyEnd>> Connections::set_up(TransportContext& context, int sender, int receiver) {
+Result<std::unique_ptr<AnyEnd>> Connections::set_up(TransportContext& context, int sender,
+                                                    int receiver) {
   return transport_table_.setup(context, edge_of(sender, receiver, plan_.channels));
 }
 
-Result<void> Connections::connect_end(AnyEnd& end, int sender, int receiver, const Handshake& theirs) {
+Result<void> Connections::connect_end(AnyEnd& end, int sender, int receiver,
+                                      const Handshake& theirs) {
   CCL_TRY(Connection made, end.connect(theirs));
   if (made.line_bytes < needs_.line_bytes) {
     return short_lines(sender, receiver, made.transport, made.line_bytes);
@@ -271,7 +281,8 @@ Result<void> Connections::connect_end(AnyEnd& end, int sender, int receiver, con
   return {};
 }
 
-void Connections::own(Connection connection, int sender, int receiver, const std::vector<int>& channels) {
+void Connections::own(Connection connection, int sender, int receiver,
+                      const std::vector<int>& channels) {
   const int me = comm_.rank(), peer = sender == me ? receiver : sender;
   const bool proxied = connection.wires[0].proxied;
   {

@@ -1,8 +1,8 @@
-#include <ccl/types/operations.hpp>
-#include <ccl/detail/launch/arguments.hpp>
 #include <ccl/detail/exchange/counted.hpp>
 #include <ccl/detail/exchange/over_wires.hpp>
 #include <ccl/detail/hierarchical/steps.hpp>
+#include <ccl/detail/launch/arguments.hpp>
+#include <ccl/types/operations.hpp>
 
 #include <fmt/format.h>
 
@@ -42,7 +42,8 @@ Result<void> check_buffer(const Communicator& comm, const char* what, const void
   CommState& state = *Access::state(comm);
   if (!state.limits.check || state.device.gpu == nullptr) return {};
   const Gpu::Current current{*state.device.gpu};
-  auto checked = check_address(state.device.gpu->driver(), state.device.gpu->device(), what, buffer, bytes);
+  auto checked =
+      check_address(state.device.gpu->driver(), state.device.gpu->device(), what, buffer, bytes);
   if (!checked) return fail(state.annotate(std::move(checked).error()));
   return {};
 }
@@ -198,11 +199,11 @@ Result<void> check_offset(const Communicator& comm, const char* what, Index offs
 
 Result<void> check_counts(const Communicator& comm, std::size_t counts) {
   if (counts == std::size_t(comm.ranks())) return {};
-  return fail(
-      Access::state(comm)->annotate({Errc::invalid_argument,
-                           fmt::format("all_to_all_v got {} counts or offsets (the communicator "
-                                       "has {} ranks); give one for each rank",
-                                       counts, comm.ranks())}));
+  return fail(Access::state(comm)->annotate(
+      {Errc::invalid_argument,
+       fmt::format("all_to_all_v got {} counts or offsets (the communicator "
+                   "has {} ranks); give one for each rank",
+                   counts, comm.ranks())}));
 }
 
 namespace {
@@ -238,8 +239,8 @@ Result<MessageTable> table_of(const Communicator& comm, std::span<const P2pOp> p
   MessageTable table{comm.ranks()};
   for (const P2pOp& p2p_op : p2p_ops) {
     CCL_CHECK(check_root(comm, p2p_op.peer));
-    CCL_CHECK(
-        check_buffer(comm, p2p_op.sends ? "send" : "recv", p2p_op.data, p2p_op.count, p2p_op.element_bytes));
+    CCL_CHECK(check_buffer(comm, p2p_op.sends ? "send" : "recv", p2p_op.data, p2p_op.count,
+                           p2p_op.element_bytes));
     // An empty one need not have another end, so it must not be paired with one that is not.
     if (p2p_op.peer == comm.rank() && p2p_op.count * p2p_op.element_bytes == 0) continue;
     if (p2p_op.sends) {

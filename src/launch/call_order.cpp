@@ -10,7 +10,8 @@ namespace ccl::detail {
 CallOrder::CallOrder(const Communicator& comm) : comm_{comm} {}
 
 CallOrder::~CallOrder() {
-  if (comm_.device() >= 0 && scratch_) Access::state(comm_)->device.order->retire(std::move(scratch_));
+  if (comm_.device() >= 0 && scratch_)
+    Access::state(comm_)->device.order->retire(std::move(scratch_));
 }
 
 Result<void> CallOrder::take_scratch(Index bytes) {

@@ -1,8 +1,7 @@
 #include <ccl/detail/launch/device_copy.hpp>
+#include <ccl/detail/map/elements.hpp>
 
 #include <fmt/format.h>
-
-#include <ccl/detail/map/elements.hpp>
 
 #include "comm/state.hpp"
 

@@ -1,5 +1,4 @@
 #include <ccl/detail/launch/errors.hpp>
-
 #include <ccl/detail/runtime/connections.hpp>
 #include <ccl/detail/wire/dry_run.hpp>
 #include <ccl/detail/wire/work.hpp>
@@ -20,10 +19,11 @@ std::string call_text(const Connections& connections) {
 Error no_peer_view(const Connections& connections) {
   const CommState& state = *Access::state(connections.comm());
   if (!state.device.gpu) {
-    return state.annotate({Errc::not_supported,
-                        fmt::format("{} addresses its peers' memory, which CPU ranks do not offer; "
-                                    "use Doubling, Ring or Tree",
-                                    connections.name())});
+    return state.annotate(
+        {Errc::not_supported,
+         fmt::format("{} addresses its peers' memory, which CPU ranks do not offer; "
+                     "use Doubling, Ring or Tree",
+                     connections.name())});
   }
   return state.annotate(
       {Errc::not_supported,
@@ -36,44 +36,49 @@ Error no_peer_view(const Connections& connections) {
 Error no_device_code(const Connections& connections) {
   const CommState& state = *Access::state(connections.comm());
   return state.annotate({Errc::no_device_code,
-                      fmt::format("{} has no kernel for this element type and reduction in this "
-                                  "program (the communicator is on CUDA device {}); include "
-                                  "<ccl/ccl.cuh> where it is called, and compile that with nvcc",
-                                  connections.name(), state.identity.config().device)});
+                         fmt::format("{} has no kernel for this element type and reduction in this "
+                                     "program (the communicator is on CUDA device {}); include "
+                                     "<ccl/ccl.cuh> where it is called, and compile that with nvcc",
+                                     connections.name(), state.identity.config().device)});
 }
 
 Error not_on_device(const Connections& connections) {
-  return Access::state(connections.comm())->annotate(
-      {Errc::invalid_argument,
-       fmt::format("{} was given a CUDA stream (the communicator is on CPUs); give it a HostStream "
-                   "or none, or set Config::device",
-                   connections.name())});
+  return Access::state(connections.comm())
+      ->annotate(
+          {Errc::invalid_argument,
+           fmt::format(
+               "{} was given a CUDA stream (the communicator is on CPUs); give it a HostStream "
+               "or none, or set Config::device",
+               connections.name())});
 }
 
 Error too_many_messages(const Connections& connections, int messages) {
-  return Access::state(connections.comm())->annotate(
-      {Errc::not_supported,
-       fmt::format("{} of {} messages with {} ranks does not fit into a launch (at most {} "
-                   "messages, {} ranks); split it",
-                   connections.name(), messages, connections.comm().ranks(), ExchangeWork::max_messages,
-                   ExchangeWork::max_ranks)});
+  return Access::state(connections.comm())
+      ->annotate(
+          {Errc::not_supported,
+           fmt::format("{} of {} messages with {} ranks does not fit into a launch (at most {} "
+                       "messages, {} ranks); split it",
+                       connections.name(), messages, connections.comm().ranks(),
+                       ExchangeWork::max_messages, ExchangeWork::max_ranks)});
 }
 
 Error no_counts(const Connections& connections) {
-  return Access::state(connections.comm())->annotate(
-      {Errc::not_supported,
-       fmt::format("{} takes no counts that lie in memory here; use OneShot with LL128 on GPUs, "
-                   "Pairwise on CPU ranks",
-                   connections.name())});
+  return Access::state(connections.comm())
+      ->annotate({Errc::not_supported,
+                  fmt::format(
+                      "{} takes no counts that lie in memory here; use OneShot with LL128 on GPUs, "
+                      "Pairwise on CPU ranks",
+                      connections.name())});
 }
 
 Error row_too_long(const Connections& connections, Index row_bytes) {
-  return Access::state(connections.comm())->annotate(
-      {Errc::not_supported,
-       fmt::format(
-           "{} cannot move rows of {} bytes (not one fits into the scratch of a rank); give "
-           "it a Plan with larger slots, or shorter rows",
-           connections.name(), row_bytes)});
+  return Access::state(connections.comm())
+      ->annotate(
+          {Errc::not_supported,
+           fmt::format(
+               "{} cannot move rows of {} bytes (not one fits into the scratch of a rank); give "
+               "it a Plan with larger slots, or shorter rows",
+               connections.name(), row_bytes)});
 }
 
 Error no_wire(const Connections& connections, int peer, bool sends) {
@@ -86,55 +91,64 @@ Error no_wire(const Connections& connections, int peer, bool sends) {
                                 called ? call_text(connections) : connections.name(), way, peer)
                   : fmt::format("{} uses a wire {} rank {} that was not connected (its `peers` did "
                                 "not name it); say seats.{}({}) there",
-                                called ? call_text(connections) : connections.name(), way, peer, way, peer)};
+                                called ? call_text(connections) : connections.name(), way, peer,
+                                way, peer)};
   error.peer = peer;
   return Access::state(connections.comm())->annotate(std::move(error));
 }
 
 Error no_such_peer(const Connections& connections, int peer, const char* way) {
-  return Access::state(connections.comm())->annotate(
-      {Errc::invalid_argument,
-       fmt::format(
-           "{} has no rank {}, which its algorithm's `peers` names (ranks are 0 to {}); say "
-           "seats.{}() of those alone",
-           connections.name(), peer, connections.comm().ranks() - 1, way)});
+  return Access::state(connections.comm())
+      ->annotate(
+          {Errc::invalid_argument,
+           fmt::format(
+               "{} has no rank {}, which its algorithm's `peers` names (ranks are 0 to {}); say "
+               "seats.{}() of those alone",
+               connections.name(), peer, connections.comm().ranks() - 1, way)});
 }
 
 Error no_such_share(const Connections& connections, const DryRunResult& found) {
   if (found.wrong == DryRunResult::shares) {
-    return Access::state(connections.comm())->annotate(
-        {Errc::invalid_argument,
-         fmt::format("{} cannot cut a message into {} shares (its algorithm's `run` asks for "
-                     "context.chunks({})); ask for 1 or more",
-                     connections.name(), found.given, found.given)});
+    return Access::state(connections.comm())
+        ->annotate(
+            {Errc::invalid_argument,
+             fmt::format("{} cannot cut a message into {} shares (its algorithm's `run` asks for "
+                         "context.chunks({})); ask for 1 or more",
+                         connections.name(), found.given, found.given)});
   }
-  return Access::state(connections.comm())->annotate(
-      {Errc::invalid_argument,
-       fmt::format(
-           "{} has no share {} (its algorithm's `run` names it on rank {}, and shares are 0 "
-           "to {}); name those, or ask for more by context.chunks()",
-           connections.name(), found.given, connections.comm().rank(), found.most - 1)});
+  return Access::state(connections.comm())
+      ->annotate(
+          {Errc::invalid_argument,
+           fmt::format(
+               "{} has no share {} (its algorithm's `run` names it on rank {}, and shares are 0 "
+               "to {}); name those, or ask for more by context.chunks()",
+               connections.name(), found.given, connections.comm().rank(), found.most - 1)});
 }
 
 Error slices_too_small(const Connections& connections, Index needed) {
-  return Access::state(connections.comm())->annotate(
-      {Errc::over_budget,
-       fmt::format("{} has slices of {} bytes (its lanes move {} bytes of this element type at "
-                   "once); raise CCL_MEMORY_BUDGET, CCL_BUFFSIZE or the plan's slot_bytes",
-                   connections.name(), connections.plan().slot_bytes * connections.plan().slice_steps, needed)});
+  return Access::state(connections.comm())
+      ->annotate(
+          {Errc::over_budget,
+           fmt::format("{} has slices of {} bytes (its lanes move {} bytes of this element type at "
+                       "once); raise CCL_MEMORY_BUDGET, CCL_BUFFSIZE or the plan's slot_bytes",
+                       connections.name(),
+                       connections.plan().slot_bytes * connections.plan().slice_steps, needed)});
 }
 
 Error scratch_too_small(const Connections& connections) {
-  return Access::state(connections.comm())->annotate(
-      {Errc::over_budget,
-       fmt::format("{} has {} bytes of scratch on each rank (its {} ranks want room for a piece of "
-                   "each other's messages); raise CCL_MEMORY_BUDGET or the plan's slot_bytes",
-                   connections.name(), 2 * connections.plan().slot_bytes, connections.comm().ranks())});
+  return Access::state(connections.comm())
+      ->annotate(
+          {Errc::over_budget,
+           fmt::format(
+               "{} has {} bytes of scratch on each rank (its {} ranks want room for a piece of "
+               "each other's messages); raise CCL_MEMORY_BUDGET or the plan's slot_bytes",
+               connections.name(), 2 * connections.plan().slot_bytes, connections.comm().ranks())});
 }
 
 Error cuda_failed(const Connections& connections, int code) {
   if (code < 0) return slices_too_small(connections, -Index{code});
-  return Access::state(connections.comm())->annotate(cuda_error(CUresult(code), fmt::format("launch {}", connections.name())));
+  return Access::state(connections.comm())
+      ->annotate(cuda_error(CUresult(code), fmt::format("launch {}", connections.name())));
 }
 
 Error not_in_window(const Connections& connections, const void* data) {
@@ -146,11 +160,12 @@ Error not_in_window(const Connections& connections, const void* data) {
                      "peers nothing of others); use CopyEngine or Direct",
                      connections.name())});
   }
-  return state.annotate({Errc::invalid_argument,
-                      fmt::format("{} was given a receive buffer at {} that is in no window (peers "
-                                  "write straight into it); register it with Window::create, or "
-                                  "use CopyEngine",
-                                  connections.name(), data)});
+  return state.annotate(
+      {Errc::invalid_argument,
+       fmt::format("{} was given a receive buffer at {} that is in no window (peers "
+                   "write straight into it); register it with Window::create, or "
+                   "use CopyEngine",
+                   connections.name(), data)});
 }
 
 }  // namespace ccl::detail

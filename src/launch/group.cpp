@@ -9,8 +9,8 @@
 #include <thread>
 #include <utility>
 
-#include "comm/state.hpp"
 #include "base/thread.hpp"
+#include "comm/state.hpp"
 
 namespace ccl::detail {
 namespace {
@@ -18,7 +18,7 @@ namespace {
 /// Divides the channels or scratch of one composition among its calls that may share the kernel.
 /// Each gets its minimum, in order, until none is left; the rest is divided by size.
 void share_out(std::span<const std::unique_ptr<RecordedCall>> calls) {
-  const Index has = calls.front()->has();
+  const Index has = calls.front()->contains();
   Index given = 0, bytes = 0;
   for (const auto& call : calls) {
     const Index wants = call->may_share ? call->wants() : 0;
@@ -43,7 +43,8 @@ void share_out(std::span<const std::unique_ptr<RecordedCall>> calls) {
 void share_out(CallList& calls, int max_blocks) {
   const std::span all{calls};
   for (std::size_t i = 0, next = 0; i < all.size(); i = next) {
-    for (next = i; next < all.size() && &all[next]->connections() == &all[i]->connections();) ++next;
+    for (next = i; next < all.size() && &all[next]->connections() == &all[i]->connections();)
+      ++next;
     share_out(all.subspan(i, next - i));
   }
   Index parts = 0;
@@ -59,7 +60,7 @@ void share_out(CallList& calls, int max_blocks) {
 }
 }  // namespace
 
-Result<void> settle_group(CallList& calls) {
+Result<void> order_group(CallList& calls) {
   std::stable_sort(calls.begin(), calls.end(), [](const auto& a, const auto& b) {
     return a->connections().number() < b->connections().number();
   });
@@ -67,10 +68,11 @@ Result<void> settle_group(CallList& calls) {
   for (std::size_t i = 0; i < calls.size(); ++i) {
     const Connections& connections = calls[i]->connections();
     if (Access::state(connections.comm()).get() != &state) {
-      return fail(state.annotate(
-          {Errc::invalid_usage, fmt::format("a group holds {} and {}, of two communicators; make a "
-                                            "group for each",
-                                            calls.front()->connections().name(), connections.name())}));
+      return fail(
+          state.annotate({Errc::invalid_usage,
+                          fmt::format("a group holds {} and {}, of two communicators; make a "
+                                      "group for each",
+                                      calls.front()->connections().name(), connections.name())}));
     }
   }
   if (state.device.gpu) share_out(calls, state.device.max_blocks);
@@ -184,7 +186,8 @@ Result<DeviceTarget> GroupLaunch::begin(Stream stream) {
     launches_.push_back(std::move(launch));
   }
   Launch& first = launches_.front();
-  CCL_CHECK(first.on_device(stream, std::make_shared<std::vector<std::shared_ptr<Connections>>>(all)));
+  CCL_CHECK(
+      first.on_device(stream, std::make_shared<std::vector<std::shared_ptr<Connections>>>(all)));
   return first.target();
 }
 

@@ -1,4 +1,7 @@
+#include <ccl/detail/launch/errors.hpp>
 #include <ccl/detail/launch/launch.hpp>
+#include <ccl/detail/wire/work.hpp>
+#include <ccl/types/operations.hpp>
 
 #include <fmt/format.h>
 
@@ -10,10 +13,6 @@
 #include <string_view>
 #include <utility>
 #include <vector>
-
-#include <ccl/detail/launch/errors.hpp>
-#include <ccl/detail/wire/work.hpp>
-#include <ccl/types/operations.hpp>
 
 #include "comm/state.hpp"
 
@@ -102,13 +101,15 @@ Result<void> Launch::check() const {
   CommState& state = *Access::state(connections().comm());
   const CallInfo& info = call_.info();
   // A rank without messages need not call an exchange: `same_messages` compares those.
-  if (!state.limits.check || (!state.device.gpu && std::string_view{info.what} == SendRecv::name)) return {};
+  if (!state.limits.check || (!state.device.gpu && std::string_view{info.what} == SendRecv::name))
+    return {};
   const Communicator& comm = connections().comm();
   std::vector<CallInfo> all(comm.ranks());
   all[comm.rank()] = info;
   const auto lock = state.rendezvous.lock();
-  CCL_CHECK(state.rendezvous.after_rendezvous(state.rendezvous.bootstrap()->all_gather(all.data(), Index{sizeof(CallInfo)},
-                                                  state.limits.timeout_s, {"the check of", connections().name()})));
+  CCL_CHECK(state.rendezvous.after_rendezvous(state.rendezvous.bootstrap()->all_gather(
+      all.data(), Index{sizeof(CallInfo)}, state.limits.timeout_s,
+      {"the check of", connections().name()})));
   for (int r = 0; r < comm.ranks(); ++r) {
     const CallInfo& other = all[r];
     const auto differs = [&](const char* what, const auto& theirs, const auto& mine) {
@@ -143,8 +144,8 @@ Result<void> Launch::on_device(Stream stream, std::shared_ptr<void> keep) {
     return fail(state.annotate(std::move(done).error()));
   }
   queued_ = true;
-  target_ = {state.identity.config().device, stream.cuda(), state.device.max_blocks, state.device.ranks_on_gpu == 1,
-             connections().plan().channel_bytes};
+  target_ = {state.identity.config().device, stream.cuda(), state.device.max_blocks,
+             state.device.ranks_on_gpu == 1, connections().plan().channel_bytes};
   return {};
 }
 
@@ -160,11 +161,12 @@ Result<Launch> Launch::begin_on_device(std::shared_ptr<Connections> of, const Ca
 void Launch::help_proxy() {
   const WireTables& tables = connections().tables();
   if (!tables.proxied) return;
-  connections().calls().helper.emplace(Access::state(connections().comm())->proxy, tables.unproxied);
+  connections().calls().helper.emplace(Access::state(connections().comm())->proxy,
+                                       tables.unproxied);
 }
 
 bool Launch::same_messages(std::string_view op, const std::vector<std::vector<Message>>& sends,
-                          const std::vector<std::vector<Message>>& recvs) {
+                           const std::vector<std::vector<Message>>& recvs) {
   CommState& state = *Access::state(connections().comm());
   if (!state.limits.check || (op != SendRecv::name && op != AllToAllV::name)) return true;
   const int me = connections().comm().rank();
@@ -181,7 +183,8 @@ bool Launch::same_messages(std::string_view op, const std::vector<std::vector<Me
     for (int p = 0; p < connections().comm().ranks(); ++p) {
       for (const Message& m : recvs[std::size_t(p)]) {
         if (!counts(m)) continue;
-        CCL_TRY(const auto said, state.rendezvous.bootstrap()->recv(p, tag, state.limits.timeout_s));
+        CCL_TRY(const auto said,
+                state.rendezvous.bootstrap()->recv(p, tag, state.limits.timeout_s));
         Index theirs = 0;
         std::memcpy(&theirs, said.data(), std::min(said.size(), sizeof theirs));
         if (theirs == m.bytes) continue;
@@ -211,10 +214,12 @@ Result<void> Launch::end_lanes() {
     const int peer = int(found.peer) - 1;
     Error error{
         Errc::timed_out,
-        fmt::format("no progress for {} s in {} (it waits for rank {} on {} at step "
-                    "{}); look there, or raise CCL_TIMEOUT",
-                    state.limits.timeout_s, call_text(connections()), peer,
-                    peer < int(state.identity.peers().size()) ? state.identity.peers()[peer].host : "?", found.step)};
+        fmt::format(
+            "no progress for {} s in {} (it waits for rank {} on {} at step "
+            "{}); look there, or raise CCL_TIMEOUT",
+            state.limits.timeout_s, call_text(connections()), peer,
+            peer < int(state.identity.peers().size()) ? state.identity.peers()[peer].host : "?",
+            found.step)};
     error.peer = peer;
     state.rendezvous.fail_all(state.observers.overdue(std::move(error)));
   }
@@ -238,7 +243,7 @@ Result<void> Launch::finish(int cuda_code) {
 Result<void> Launch::end_on_device(int cuda_code) {
   CommState& state = *Access::state(connections().comm());
   if (cuda_code != 0) return fail(cuda_failed(connections(), cuda_code));
-  finished_ = true;  // the GPU reports how far its launches are
+  finished_ = true;         // the GPU reports how far its launches are
   if (!queued_) return {};  // another call's launch runs this one
   if (auto done = state.device.order->after(target_.stream); !done) {
     return fail(state.annotate(std::move(done).error()));

@@ -36,7 +36,7 @@ Result<void> run_staged(const PipelineCall& call, const RunPass& run, Index coun
   return spread(scratch + at.output);
 }
 
-/// Neighbouring elements, filled up to a whole number of units with some of their own: a functor
+/// Neighboring elements, filled up to a whole number of units with some of their own: a functor
 /// sees no others.
 Result<void> run_filled(const PipelineCall& call, const RunPass& run, Index at, Index count,
                         Index unit) {
@@ -84,8 +84,8 @@ Result<void> agree_on_scratch(const Communicator& comm, const std::string& name,
   all[std::size_t(state.identity.rank())] = bytes;
   {
     const auto lock = state.rendezvous.lock();
-    CCL_CHECK(state.rendezvous.after_creation(state.rendezvous.bootstrap()->all_gather(all.data(), Index{sizeof bytes}, {},
-                                                              {"the creation of", name})));
+    CCL_CHECK(state.rendezvous.after_creation(state.rendezvous.bootstrap()->all_gather(
+        all.data(), Index{sizeof bytes}, {}, {"the creation of", name})));
   }
   const auto other = std::find_if(all.begin(), all.end(), [&](Index b) { return b != all[0]; });
   if (other == all.end()) return {};

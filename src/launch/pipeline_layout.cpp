@@ -46,7 +46,8 @@ Index count_after(std::span<const StageShape> stages, Index count) {
   return count;
 }
 
-Buffers place_results(std::span<const StageShape> stages, Index count, std::span<BufferOffset> places) {
+Buffers place_results(std::span<const StageShape> stages, Index count,
+                      std::span<BufferOffset> places) {
   const int last = int(stages.size()) - 1;
   // From the end backwards: where a stage's input would lie if it worked in place. What its own
   // rank's share is in what it gathers, a stage that scatters has taken out of the same place.

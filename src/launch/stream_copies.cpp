@@ -1,8 +1,7 @@
 #include <ccl/detail/copy/stream_copies.hpp>
+#include <ccl/detail/runtime/connections.hpp>
 
 #include <fmt/format.h>
-
-#include <ccl/detail/runtime/connections.hpp>
 
 #include "comm/state.hpp"
 #include "comm/window_state.hpp"

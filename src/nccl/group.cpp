@@ -154,9 +154,7 @@ Result<void> Group::end() {
   std::vector<const Part*> waited_for;
   for (const Part& part : parts) {
     if (!part.member->blocking && !part.member->created()) {
-      std::thread{[part] {
-        (void)tell(part.run());
-      }}.detach();  // its member has the result
+      std::thread{[part] { (void)tell(part.run()); }}.detach();  // its member has the result
       goes_on = true;
     } else {
       waited_for.push_back(&part);

@@ -89,7 +89,7 @@ class Made : public Operations {
     for (const Call& one : messages) {
       const bool sends = one.kind == Kind::send;
       p2p_ops.push_back({sends, sends ? const_cast<void*>(one.send) : one.recv, one.count,
-                      size_of(one.type), one.root});
+                         size_of(one.type), one.root});
       if (one.stream != stream) CCL_CHECK(put_after(stream, one.stream));
     }
     CCL_TRY(const auto* all, get<SendRecv>());

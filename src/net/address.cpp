@@ -1,3 +1,5 @@
+#include "net/address.hpp"
+
 #include <ccl/comm/log.hpp>
 #include <ccl/detail/runtime/settings.hpp>
 
@@ -9,11 +11,10 @@
 #include <charconv>
 #include <cstring>
 
+#include "base/fd.hpp"
 #include "base/os_error.hpp"
 #include <arpa/inet.h>
 #include <ifaddrs.h>
-#include "net/address.hpp"
-#include "base/fd.hpp"
 #include <net/if.h>
 #include <netdb.h>
 #include <netinet/in.h>
@@ -216,8 +217,8 @@ std::vector<Interface> list_interfaces() {
   if (::getifaddrs(&all) != 0) {
     const int os_code = errno;
     static_cast<void>(ccl::detail::descriptor_hint(os_code));
-    static std::atomic<bool> told{false};
-    if (out = list_by_ioctl(); !out.empty() && !told.exchange(true)) {
+    static std::atomic<bool> reported{false};
+    if (out = list_by_ioctl(); !out.empty() && !reported.exchange(true)) {
       log_info(LogPart::net, "cannot list interfaces by netlink ({}); took those with IPv4",
                std::strerror(os_code));
     }

@@ -1,3 +1,5 @@
+#include "net/auth.hpp"
+
 #include <ccl/comm/log.hpp>
 
 #include <fmt/format.h>
@@ -9,7 +11,6 @@
 #include <thread>
 
 #include "base/os_error.hpp"
-#include "net/auth.hpp"
 #include <poll.h>
 #include <sys/epoll.h>
 
@@ -18,9 +19,9 @@ namespace {
 
 constexpr std::array<char, 4> magic{'c', 'c', 'l', 1};
 constexpr double pending_caller_timeout_s = 5;  // for a whole handshake
-constexpr double answer_grace_s = 2;    // for the last step, also after an abort
-constexpr double gone_s = 0.5;          // a full queue of a listener can refuse a connection
-constexpr size_t max_pending_callers = 1024;    // concurrent; one more replaces the oldest
+constexpr double answer_grace_s = 2;            // for the last step, also after an abort
+constexpr double gone_s = 0.5;                // a full queue of a listener can refuse a connection
+constexpr size_t max_pending_callers = 1024;  // concurrent; one more replaces the oldest
 using Nonce = std::array<std::byte, 16>;
 
 struct Greeting {
@@ -160,7 +161,7 @@ Acceptor::Acceptor(Fd fd, const Secret& secret, std::function<void(Accepted)> ac
     : fd_(std::move(fd)), secret_(secret), accept_(std::move(accept)) {}
 
 Result<std::shared_ptr<Acceptor>> Acceptor::open(const Address& where, const Secret& secret,
-                                         std::function<void(Accepted)> accept) {
+                                                 std::function<void(Accepted)> accept) {
   CCL_TRY(Fd fd, listen_at(where));
   CCL_TRY(const Address address, bound_address(fd.get()));
   auto acceptor = std::make_shared<Acceptor>(std::move(fd), secret, std::move(accept));
@@ -198,11 +199,12 @@ void Acceptor::ready(std::uint32_t) {
       return;
     }
     tune_connection(fd.get());
-    auto pending = std::make_shared<PendingCaller>(*this, std::move(fd),
-                                         Address{reinterpret_cast<const sockaddr*>(&from), bytes});
+    auto pending = std::make_shared<PendingCaller>(
+        *this, std::move(fd), Address{reinterpret_cast<const sockaddr*>(&from), bytes});
     if (!pending->greet() || !Engine::get().add(pending, EPOLLIN)) continue;
     std::erase_if(guests_, [](const auto& g) { return g->gone(); });
-    if (guests_.size() >= max_pending_callers) guests_.front()->refuse("too many and it was the slowest");
+    if (guests_.size() >= max_pending_callers)
+      guests_.front()->refuse("too many and it was the slowest");
     guests_.push_back(std::move(pending));
     if (!ticking_) {
       ticking_ = Engine::get()

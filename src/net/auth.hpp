@@ -34,7 +34,7 @@ class Acceptor : public Handler, public std::enable_shared_from_this<Acceptor> {
  public:
   /// `accept` is called in the engine's thread with its mutex held.
   static Result<std::shared_ptr<Acceptor>> open(const Address& where, const Secret& secret,
-                                            std::function<void(Accepted)> accept);
+                                                std::function<void(Accepted)> accept);
   Acceptor(Fd fd, const Secret& secret, std::function<void(Accepted)> accept);
   const Address& address() const { return address_; }
   /// Stops listening. The caller must hold the engine's mutex.

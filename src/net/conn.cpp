@@ -1,13 +1,14 @@
+#include "net/conn.hpp"
+
 #include <cerrno>
 #include <cstring>
 
-#include "net/conn.hpp"
 #include <sys/epoll.h>
 
 namespace ccl::detail::net {
 namespace {
 constexpr std::uint64_t max_frame_bytes = std::uint64_t{1} << 40;  // longer: a broken stream
-constexpr double drain_s = 2;                     // limit of `drain`
+constexpr double drain_s = 2;                                      // limit of `drain`
 constexpr size_t max_unheard = size_t{1} << 14;  // a fraction of a socket's buffer
 }  // namespace
 
@@ -131,8 +132,8 @@ void Conn::take(const FrameHeader& header, Bytes payload) {
   if (header.kind == FrameKind::goodbye) said_goodbye_ = true;
   if (draining_) return;
   unheard_ = 0;
-  if (header.kind != FrameKind::heard) on_frame_(*this, header, payload);
-  if (header.kind == FrameKind::rank_status) send_now(FrameKind::heard, -1, 0, {});
+  if (header.kind != FrameKind::receipt) on_frame_(*this, header, payload);
+  if (header.kind == FrameKind::rank_status) send_now(FrameKind::receipt, -1, 0, {});
   for (const auto& [rank, kept] : std::exchange(untold_, {})) tell(rank, kept.first, kept.second);
 }
 

@@ -22,8 +22,8 @@ enum class FrameKind : std::uint32_t {
   release,      // root to rank: the ring is complete
   notice,       // error: a rank is lost or has aborted
   goodbye,      // graceful end of the sender
-  rank_status,      // status of `rank`; `tag` counts its statuses
-  heard         // acknowledges a status at the other end of the connection
+  rank_status,  // status of `rank`; `tag` counts its statuses
+  receipt       // acknowledges a status at the other end of the connection
 };
 
 struct FrameHeader {

@@ -3,8 +3,8 @@
 #include <cerrno>
 #include <thread>
 
-#include "net/socket.hpp"
 #include "base/thread.hpp"
+#include "net/socket.hpp"
 #include <pthread.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>

@@ -68,7 +68,7 @@ class Engine {
   std::thread thread_;
   std::binary_semaphore born_{0};
   bool running_ = false;
-  bool in_round_ = false;  // the engine's thread is handling events
+  bool in_round_ = false;                // the engine's thread is handling events
   const Lock* callback_lock_ = nullptr;  // of `loop`
   int epoll_ = -1;
   int event_ = -1;

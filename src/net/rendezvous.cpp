@@ -1,6 +1,8 @@
+#include "net/rendezvous.hpp"
+
+#include <ccl/comm/log.hpp>
 #include <ccl/detail/runtime/bootstrap.hpp>
 #include <ccl/detail/runtime/host_id.hpp>
-#include <ccl/comm/log.hpp>
 
 #include <fmt/format.h>
 
@@ -11,7 +13,6 @@
 #include <set>
 
 #include "net/auth.hpp"
-#include "net/rendezvous.hpp"
 
 namespace ccl::detail::net {
 
@@ -160,11 +161,12 @@ class Root : public std::enable_shared_from_this<Root> {
       expected_ = last_ - first_ + 1 + (roots_ > 1 ? 1 : 0);
     }
     if (failure_) {
-      Error told = to_error(*failure_);
-      if (told.code == Errc::timed_out) {
-        told.what = fmt::format("the others had given up when rank {} came ({})", rank, told.what);
+      Error reported = to_error(*failure_);
+      if (reported.code == Errc::timed_out) {
+        reported.what =
+            fmt::format("the others had given up when rank {} came ({})", rank, reported.what);
       }
-      (*conn)->send_now(FrameKind::notice, -1, 0, bytes_of(to_notice(told)));
+      (*conn)->send_now(FrameKind::notice, -1, 0, bytes_of(to_notice(reported)));
       (*conn)->drain();
       late_.insert(rank);
       if (int(guests_.size() + late_.size()) >= expected_) end();  // no other rank will join
@@ -277,7 +279,7 @@ class Root : public std::enable_shared_from_this<Root> {
   const Secret secret_;
   std::shared_ptr<Acceptor> gate_;
   std::map<int, PendingCaller> guests_;  // by rank
-  std::set<int> late_;           // ranks that joined after the failure
+  std::set<int> late_;                   // ranks that joined after the failure
   int ranks_ = 0, roots_ = 0, root_ = 0;
   int first_ = 0, last_ = 0;  // ranks served
   int expected_ = 0;          // ranks that join here; 0: not known, as no rank has joined

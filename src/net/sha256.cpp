@@ -1,3 +1,5 @@
+#include "net/sha256.hpp"
+
 #include <bit>
 #include <cerrno>
 #include <cstdint>
@@ -5,7 +7,6 @@
 #include <cstring>
 #include <vector>
 
-#include "net/sha256.hpp"
 #include <sys/random.h>
 
 namespace ccl::detail::net {

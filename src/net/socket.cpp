@@ -1,3 +1,5 @@
+#include "net/socket.hpp"
+
 #include <ccl/detail/runtime/settings.hpp>
 
 #include <fmt/format.h>
@@ -6,7 +8,6 @@
 #include <cstring>
 
 #include "base/os_error.hpp"
-#include "net/socket.hpp"
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>

@@ -1,15 +1,15 @@
 #pragma once
 
-#include <ccl/types/result.hpp>
 #include <ccl/detail/base/status.hpp>
+#include <ccl/types/result.hpp>
 #include <ccl/types/word.hpp>
 
 #include <chrono>
 #include <cstddef>
 #include <span>
 
-#include "net/address.hpp"
 #include "base/fd.hpp"
+#include "net/address.hpp"
 
 namespace ccl::detail::net {
 

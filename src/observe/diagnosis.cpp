@@ -146,16 +146,17 @@ class Diagnosis {
       if (many == few) many = few == kinds.begin() ? few + 1 : kinds.begin();
       subject_ = many->first;
       report_.operation = *subject_;
-      conclude(few->second.front(),
-             fmt::format("{} called {} as operation {} where {} called {}", say_ranks(few->second),
-                         say(*few->first), number, say_ranks(many->second), say(*many->first)));
+      conclude(few->second.front(), fmt::format("{} called {} as operation {} where {} called {}",
+                                                say_ranks(few->second), say(*few->first), number,
+                                                say_ranks(many->second), say(*many->first)));
       return true;
     }
     return false;
   }
 
   std::string last_of(const RankStatus& of) const {
-    const std::string where = of.rendezvous.empty() ? "" : fmt::format("it is in {}; ", of.rendezvous);
+    const std::string where =
+        of.rendezvous.empty() ? "" : fmt::format("it is in {}; ", of.rendezvous);
     if (of.operations.empty()) return where + "it has called nothing";
     const Operation& op = of.operations.back();
     return fmt::format("{}its last is {}, {} for {:.1f} s", where, say_numbered(op), name(op.state),
@@ -178,8 +179,8 @@ class Diagnosis {
     if (late.empty()) return false;
     const int rank = first_waited_for(late);
     conclude(rank, fmt::format("{} on {} {} not called {} ({})", say_ranks(late), at(rank).host,
-                             late.size() == 1 ? "has" : "have", say_numbered(*subject_),
-                             last_of(at(rank))));
+                               late.size() == 1 ? "has" : "have", say_numbered(*subject_),
+                               last_of(at(rank))));
     return true;
   }
 
@@ -200,9 +201,10 @@ class Diagnosis {
     }
     if (rank < 0) return false;
     const Operation* before = at(rank).running();
-    conclude(rank, fmt::format("rank {} on {} has not begun {} ({} behind {})", rank, at(rank).host,
-                             say_numbered(*subject_), name(at(rank).find(subject_->number)->state),
-                             before != nullptr ? say_numbered(*before) : "other work"));
+    conclude(rank,
+             fmt::format("rank {} on {} has not begun {} ({} behind {})", rank, at(rank).host,
+                         say_numbered(*subject_), name(at(rank).find(subject_->number)->state),
+                         before != nullptr ? say_numbered(*before) : "other work"));
     return true;
   }
 
@@ -231,13 +233,13 @@ class Diagnosis {
         return at(a).waits.step < at(b).waits.step;
       });
       conclude(least, fmt::format("ranks {} wait for each other in a circle (rank {} is the least "
-                                "far)",
-                                fmt::format("{}", fmt::join(chain, ", ")), least));
+                                  "far)",
+                                  fmt::format("{}", fmt::join(chain, ", ")), least));
       return;
     }
     conclude(r, runs(at(r)) ? fmt::format("rank {} on {} waits for nobody", r, at(r).host)
-                          : fmt::format("rank {} on {} runs something else or nothing ({})", r,
-                                        at(r).host, last_of(at(r))));
+                            : fmt::format("rank {} on {} runs something else or nothing ({})", r,
+                                          at(r).host, last_of(at(r))));
   }
 
   Report report_;

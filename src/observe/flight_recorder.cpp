@@ -80,7 +80,8 @@ std::vector<Operation> FlightRecorder::latest_on_device(int most, Word waiting) 
 }
 
 template <class StateOf>
-std::vector<Operation> FlightRecorder::collect(int max_ended, int max_others, StateOf state_of) const {
+std::vector<Operation> FlightRecorder::collect(int max_ended, int max_others,
+                                               StateOf state_of) const {
   std::vector<Operation> all;
   const std::lock_guard lock{mutex_};
   const Now now = read_clocks();

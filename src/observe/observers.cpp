@@ -73,11 +73,11 @@ Report Observers::report(double limit_s) {
     all[0] = status();
     return diagnose(std::move(all), 0);
   }
-  const auto told = state_.rendezvous.bootstrap()->rank_statuses(limit_s);
+  const auto reported = state_.rendezvous.bootstrap()->rank_statuses(limit_s);
   const auto& peers = state_.identity.peers();
   for (int rank = 0; rank < ranks; ++rank) {
     const auto r = std::size_t(rank);
-    if (unpack(told[r], all[r]) && all[r].rank == rank) continue;
+    if (unpack(reported[r], all[r]) && all[r].rank == rank) continue;
     all[r] = {};
     all[r].rank = rank;
     if (r < peers.size()) all[r].host = peers[r].host;  // empty if creation failed

@@ -80,7 +80,8 @@ bool unpack(std::span<const std::byte> bytes, RankStatus& rank_status) {
   rank_status.now_ns = header.now_ns;
   rank_status.called = header.called;
   rank_status.host.assign(header.host, strnlen(header.host, sizeof header.host));
-  rank_status.rendezvous.assign(header.rendezvous, strnlen(header.rendezvous, sizeof header.rendezvous));
+  rank_status.rendezvous.assign(header.rendezvous,
+                                strnlen(header.rendezvous, sizeof header.rendezvous));
   rank_status.operations.resize(header.operations);
   rank_status.steps.resize(header.steps);
   const std::size_t of_operations = header.operations * sizeof(Operation);

@@ -23,9 +23,9 @@ namespace {
 // a core from a rank.
 constexpr long helped_sleep_us = 500, longest_helped_sleep_us = 4000;
 constexpr long idle_sleep_us = 4000;  // while a helper blocks: it is woken by any event
-constexpr std::size_t few_tasks = 4;   // trying them costs less than epoll
-constexpr int idle_rounds = 32;        // without any movement, before the thread blocks
-constexpr double last_rounds_s = 1;    // for tasks that are ending when the engine ends
+constexpr std::size_t few_tasks = 4;  // trying them costs less than epoll
+constexpr int idle_rounds = 32;       // without any movement, before the thread blocks
+constexpr double last_rounds_s = 1;   // for tasks that are ending when the engine ends
 // A polled task: a launch may take that long between two steps; a poll costs some microseconds.
 constexpr long eager_us = 300, rarest_look_us = 1000;
 
@@ -113,7 +113,7 @@ void ProxyEngine::watch(ProxyTask& task) {
   if (::epoll_ctl(watch_, EPOLL_CTL_ADD, fd, &event) != 0) return;
   if (by_fd_.size() <= std::size_t(fd)) by_fd_.resize(std::size_t(fd) + 1);
   by_fd_[std::size_t(fd)] = &task;
-  task.readiness.told = listening_;
+  task.readiness.reported = listening_;
   task.readiness.readable = task.readiness.writable = true;  // a system call reports which are not
 }
 
@@ -126,8 +126,8 @@ void ProxyEngine::listen() {
     for (const auto& task : tasks_) {
       if (task == nullptr) continue;
       ProxyReadiness& readiness = task->readiness;
-      readiness.told = many && readiness.fd >= 0 && std::size_t(readiness.fd) < by_fd_.size() &&
-                   by_fd_[std::size_t(readiness.fd)] == task.get();
+      readiness.reported = many && readiness.fd >= 0 && std::size_t(readiness.fd) < by_fd_.size() &&
+                           by_fd_[std::size_t(readiness.fd)] == task.get();
       readiness.readable = readiness.writable = true;
     }
   }

@@ -17,7 +17,7 @@ constexpr std::array table{
             "allreduce:list for one collective, lists parted by semicolons. Collectives that only "
             "move messages between pairs of ranks are asked only where a list names them"},
     Setting{"BOOTSTRAP_KEEPALIVE", integer, "2", false,
-            "seconds of silence after which the host of a neighbour is probed; it is lost after "
+            "seconds of silence after which the host of a neighbor is probed; it is lost after "
             "two probes, a second apart, without an answer",
             1, 3600},
     Setting{"BUFFSIZE", bytes, "", nccl,

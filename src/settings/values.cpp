@@ -80,7 +80,7 @@ struct KnownNames {
     static auto* const names = new KnownNames;  // until the process ends
     return *names;
   }
-  bool has(std::string_view setting, std::string_view name) {
+  bool contains(std::string_view setting, std::string_view name) {
     const std::lock_guard lock{mutex};
     return holds(of.at(setting), name);
   }
@@ -110,7 +110,7 @@ bool is_name_list(std::string_view setting, std::string_view v) {
   }
   return all_pieces(names, ',', [&](std::string_view name) {
     return name.empty() || name.starts_with("hierarchical-") ||
-           KnownNames::get().has(setting, name);
+           KnownNames::get().contains(setting, name);
   });
 }
 bool is_transport_list(std::string_view v) {
@@ -198,7 +198,7 @@ bool is_pair_list(std::string_view v) {
 struct Form {
   std::string_view name;
   bool (*fits)(std::string_view);
-  std::string_view takes;
+  std::string_view accepts;
 };
 constexpr std::string_view choice =
     "a list of names, or ^ and such a list, for all collectives or behind the name of one and a "
@@ -259,11 +259,11 @@ std::string valid_values(const Setting& s) {
       return "one of " + list;
     }
     case text: {
-      std::string takes{form_of(s) == nullptr ? "any text" : form_of(s)->takes};
+      std::string accepts{form_of(s) == nullptr ? "any text" : form_of(s)->accepts};
       if (s.name == "ALGO" || s.name == "PROTO" || s.name == "TRANSPORT") {
-        takes += "; there are" + KnownNames::get().list(s.name);
+        accepts += "; there are" + KnownNames::get().list(s.name);
       }
-      return takes;
+      return accepts;
     }
   }
   return "";

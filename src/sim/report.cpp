@@ -1,5 +1,5 @@
-#include <ccl/types/operations.hpp>
 #include <ccl/detail/sim/program.hpp>
+#include <ccl/types/operations.hpp>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>

@@ -49,8 +49,8 @@ int SimRoutes::nic(int local, int channel) {
   if (nics_.empty()) nics_.assign(std::size_t(cluster_.locals()) * sequencer, -2);
   int& known = nics_[std::size_t(local * sequencer + channel % sequencer)];
   if (known == -2) {
-    known =
-        topo::local_net(cluster_.machine(), cluster_.paths(), cluster_.gpu(local), channel % sequencer);
+    known = topo::local_net(cluster_.machine(), cluster_.paths(), cluster_.gpu(local),
+                            channel % sequencer);
   }
   return known;
 }

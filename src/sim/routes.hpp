@@ -1,8 +1,8 @@
 #pragma once
 
 #include <ccl/algo/cost.hpp>
-#include <ccl/types/result.hpp>
 #include <ccl/sim/cluster.hpp>
+#include <ccl/types/result.hpp>
 
 #include <vector>
 

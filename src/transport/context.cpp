@@ -15,7 +15,9 @@ Result<void> TransportContext::add(std::shared_ptr<ProxyTask> task) {
 void TransportContext::wake() const {
   if (proxy != nullptr) proxy->wake();
 }
-bool TransportContext::failed() const { return status != nullptr && !status->ok(); }
+bool TransportContext::failed() const {
+  return status != nullptr && !status->ok();
+}
 void TransportContext::fail_communicator(Error error) const {
   if (status != nullptr) status->set(std::move(error));
 }

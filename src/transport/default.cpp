@@ -10,11 +10,12 @@ constexpr TransportTable made = make_connector<DefaultTransport>();
 Result<void> DefaultTransportTable::can_connect(const PeerInfo& sender, const PeerInfo& receiver) {
   return made.can_connect(sender, receiver);
 }
-EdgeTransport DefaultTransportTable::edge_transport(const PeerInfo& sender, const PeerInfo& receiver) {
+EdgeTransport DefaultTransportTable::edge_transport(const PeerInfo& sender,
+                                                    const PeerInfo& receiver) {
   return made.edge_transport(sender, receiver);
 }
 Result<std::unique_ptr<AnyEnd>> DefaultTransportTable::setup(TransportContext& context,
-                                                        const Edge& edge) {
+                                                             const Edge& edge) {
   return made.setup(context, edge);
 }
 

@@ -12,7 +12,6 @@
 #include "transport/handshake_fields.hpp"
 #include "transport/wire_layout.hpp"
 
-
 namespace ccl {
 namespace detail {
 namespace {
@@ -23,7 +22,8 @@ struct PendingEnds {
   std::mutex mutex;
   std::map<Token, std::weak_ptr<LoopbackMemory>> listening;
   static PendingEnds& instance() {
-    static PendingEnds* const pending_ends = new PendingEnds;  // outlives the last connection at exit
+    static PendingEnds* const pending_ends =
+        new PendingEnds;  // outlives the last connection at exit
     return *pending_ends;
   }
   /// Identifies this copy of ccl: a process has several if libraries contain one each.

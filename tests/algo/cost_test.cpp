@@ -1,5 +1,5 @@
-#include <ccl/choose/candidates.hpp>
 #include <ccl/algo/cost.hpp>
+#include <ccl/choose/candidates.hpp>
 
 #include <set>
 #include <type_traits>
@@ -38,7 +38,7 @@ TEST_CASE("between CPU ranks on hosts of their own, halving up to some 100 KiB, 
   // benchmarks/network/over_tcp.sh among 4: 45 us against Pat's 61 and Ring's 65; 82 ms against 90
   // and 80.
   const CostTerms halving = cost_terms_of<ReduceScatter, Halving>(4),
-               ring = cost_terms_of<ReduceScatter, Ring>(4);
+                  ring = cost_terms_of<ReduceScatter, Ring>(4);
   for (const double bytes : {8, 512, 32768, 131072}) {
     CHECK(us(halving, bytes) < us(cost_terms_of<ReduceScatter, Pat>(4), bytes));
     CHECK(us(halving, bytes) < us(ring, bytes));
@@ -47,20 +47,25 @@ TEST_CASE("between CPU ranks on hosts of their own, halving up to some 100 KiB, 
 }
 
 TEST_CASE("algorithms say what of it crosses between hosts") {
-  STATIC_REQUIRE(inter_node_volume<AllGather, Ring>(8, 2) == cost_terms_of<AllGather, Ring>(8).volume);
+  STATIC_REQUIRE(inter_node_volume<AllGather, Ring>(8, 2) ==
+                 cost_terms_of<AllGather, Ring>(8).volume);
   // One rank on each host: as much as a rank's own.
   CHECK(inter_node_volume<AllGather, Bruck>(4, 4) == Approx(1.05 * 0.75));
   // Two on each of four: a share in the first round, four in the next, eight in the last.
   CHECK(inter_node_volume<AllGather, Bruck>(8, 4) == Approx(1.05 * 13 / 8));
-  STATIC_REQUIRE(inter_node_volume<AllToAll, Pairwise>(8, 2) == inter_node_volume<AllToAll, Pairwise>(4, 2));
+  STATIC_REQUIRE(inter_node_volume<AllToAll, Pairwise>(8, 2) ==
+                 inter_node_volume<AllToAll, Pairwise>(4, 2));
   STATIC_REQUIRE(inter_node_fraction<AllReduce, Ring>(8, 2) == 0.25);
   // The sums of a host leave it once, however many ranks it has.
   CHECK(inter_node_volume<ReduceScatter, Halving>(8, 2) == Approx(1.05 / 2));
-  CHECK(inter_node_volume<ReduceScatter, Halving>(4, 4) == cost_terms_of<ReduceScatter, Halving>(4).volume);
-  CHECK(inter_node_volume<ReduceScatter, Halving>(6, 3) == cost_terms_of<ReduceScatter, Halving>(6).volume);
+  CHECK(inter_node_volume<ReduceScatter, Halving>(4, 4) ==
+        cost_terms_of<ReduceScatter, Halving>(4).volume);
+  CHECK(inter_node_volume<ReduceScatter, Halving>(6, 3) ==
+        cost_terms_of<ReduceScatter, Halving>(6).volume);
   CHECK(inter_node_fraction<ReduceScatter, Halving>(8, 4) == Approx(2 / 3.0));
   CHECK(inter_node_volume<AllGather, Doubling>(8, 2) == Approx(1.05 / 2));
-  CHECK(inter_node_volume<AllReduce, Doubling>(8, 2) == cost_terms_of<AllReduce, Doubling>(8).volume);
+  CHECK(inter_node_volume<AllReduce, Doubling>(8, 2) ==
+        cost_terms_of<AllReduce, Doubling>(8).volume);
   CHECK(inter_node_fraction<AllGather, Doubling>(8, 2) == Approx(1 / 3.0));
   CHECK(inter_node_fraction<AllReduce, Doubling>(8, 2) == 1);
   STATIC_REQUIRE(inter_node_fraction<AllGather, Pat>(4, 4) == 1);
@@ -117,9 +122,12 @@ TEST_CASE("the model meets what was measured on 4 H200, within a third") {
       {40.5, us(Packing::simple, Mover::peers, cost_terms_of<Gather, Direct>(4), 16 << 20)},
       {41.5, us(Packing::simple, Mover::peers, cost_terms_of<Scatter, Direct>(4), 16 << 20)},
       {446, us(Packing::simple, Mover::wires, cost_terms_of<AllReduce, Tree>(4), 64 << 20)},
-      {67.5, us(Packing::simple, Mover::engines, cost_terms_of<AllGather, WindowCopies>(4), 16 << 20)},
-      {559, us(Packing::simple, Mover::engines, cost_terms_of<AllToAll, WindowCopies>(4), 256 << 20)},
-      {712, us(Packing::simple, Mover::engines, cost_terms_of<SendRecv, WindowCopies>(4), 256 << 20)},
+      {67.5,
+       us(Packing::simple, Mover::engines, cost_terms_of<AllGather, WindowCopies>(4), 16 << 20)},
+      {559,
+       us(Packing::simple, Mover::engines, cost_terms_of<AllToAll, WindowCopies>(4), 256 << 20)},
+      {712,
+       us(Packing::simple, Mover::engines, cost_terms_of<SendRecv, WindowCopies>(4), 256 << 20)},
   };
   for (const auto& one : cases) {
     INFO(one.measured);
@@ -158,9 +166,11 @@ TEST_CASE("messages between pairs of GPUs go by OneShot where they are small, by
   // Measured on 4 H200: 7.5 us against 10.0, 39.7 against 30.2; 18.5 against 23.8; 45.2 against
   // 41.5.
   CHECK(faster(cost_terms_of<SendRecv, OneShot>(4), cost_terms_of<SendRecv, Direct>(4), 1 << 20));
-  CHECK_FALSE(faster(cost_terms_of<SendRecv, OneShot>(4), cost_terms_of<SendRecv, Direct>(4), 8 << 20));
+  CHECK_FALSE(
+      faster(cost_terms_of<SendRecv, OneShot>(4), cost_terms_of<SendRecv, Direct>(4), 8 << 20));
   CHECK(faster(cost_terms_of<Gather, OneShot>(4), cost_terms_of<Gather, Direct>(4), 8 << 20));
-  CHECK_FALSE(faster(cost_terms_of<Scatter, OneShot>(4), cost_terms_of<Scatter, Direct>(4), 16 << 20));
+  CHECK_FALSE(
+      faster(cost_terms_of<Scatter, OneShot>(4), cost_terms_of<Scatter, Direct>(4), 16 << 20));
 }
 
 TEST_CASE("on 2 H200 the model prefers what was the faster one there") {
@@ -198,8 +208,8 @@ TEST_CASE("on 2 H200 the model prefers what was the faster one there") {
 template <class List>
 constexpr bool has_one_shot = false;
 template <class... Cs>
-constexpr bool has_one_shot<Candidates<Cs...>> = (std::is_same_v<typename Cs::Algorithm, OneShot> ||
-                                                  ...);
+constexpr bool has_one_shot<Candidates<Cs...>> =
+    (std::is_same_v<typename Cs::Algorithm, OneShot> || ...);
 
 TEST_CASE("Auto has an algorithm of one hop for every operation") {
   STATIC_REQUIRE(has_one_shot<DefaultCandidates<AllReduce>::List>);

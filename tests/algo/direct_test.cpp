@@ -13,7 +13,8 @@ struct Case {
   using Group = G;
   static constexpr int ranks = R;
 };
-using Cases = std::tuple<Case<detail::SoloLane, 2>, Case<detail::SoloLane, 5>, Case<detail::ThreadLanes<8>, 3>>;
+using Cases = std::tuple<Case<detail::SoloLane, 2>, Case<detail::SoloLane, 5>,
+                         Case<detail::ThreadLanes<8>, 3>>;
 using Body = detail::PeerExchangeBody<Direct, detail::DirectExchange>;
 }  // namespace
 
@@ -63,7 +64,8 @@ TEST_CASE("messages over peers move only if the scratch has room for some of eac
       bool large = false;
       for (peers.half_packets = 8; peers.half_packets <= 1 << 16; peers.half_packets *= 2) {
         const Index slot = detail::Rings::slot_bytes(peers, most);
-        REQUIRE((detail::DirectExchange<detail::SoloLane>::max_bytes(peers, most) > 0) == (slot > 0));
+        REQUIRE((detail::DirectExchange<detail::SoloLane>::max_bytes(peers, most) > 0) ==
+                (slot > 0));
         REQUIRE((peers.half_packets >= 8 * ranks || Packets::max_bytes(peers) == 0));
         large = slot > 0 && Packets::max_bytes(peers) > 0;
       }

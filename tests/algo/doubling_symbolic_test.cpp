@@ -2,8 +2,8 @@
 // cannot deadlock.
 #include <ccl/algo/doubling.hpp>
 
-#include "support/symbolic.hpp"
 #include "support/catch.hpp"
+#include "support/symbolic.hpp"
 
 using namespace ccl;
 using namespace ccl::test;

@@ -41,11 +41,12 @@ TEST_CASE("doubling: all ranks get the same bits of a sum that rounds") {
     for (int r = 0; r < ranks; ++r) {
       for (Index i = 0; i < count; ++i) in[r][i] = 1.0f / float(1 + i * ranks + r * r);
     }
-    REQUIRE(world.run<AllReduce, Doubling, Simple, detail::SoloLane>(sum, 1, 1, 0, [&](int r, auto& w) {
-      w.input = in[r].data();
-      w.output = out[r].data();
-      w.layout = {count, 0, 0, false};
-    }));
+    REQUIRE(
+        world.run<AllReduce, Doubling, Simple, detail::SoloLane>(sum, 1, 1, 0, [&](int r, auto& w) {
+          w.input = in[r].data();
+          w.output = out[r].data();
+          w.layout = {count, 0, 0, false};
+        }));
     for (int r = 1; r < ranks; ++r) REQUIRE(out[r] == out[0]);
   }
 }

@@ -36,11 +36,12 @@ TEST_CASE("halving: an average is scaled once, whoever has a partner") {
     std::vector<std::vector<float>> in(ranks, std::vector<float>(ranks * count)),
         out(ranks, std::vector<float>(count));
     for (int r = 0; r < ranks; ++r) std::fill(in[r].begin(), in[r].end(), float(r * ranks));
-    REQUIRE(world.run<ReduceScatter, Halving, Simple, detail::SoloLane>(avg, 1, 1, 0, [&](int r, auto& w) {
-      w.input = in[r].data();
-      w.output = out[r].data();
-      w.layout = {count, count, 0, false};
-    }));
+    REQUIRE(world.run<ReduceScatter, Halving, Simple, detail::SoloLane>(
+        avg, 1, 1, 0, [&](int r, auto& w) {
+          w.input = in[r].data();
+          w.output = out[r].data();
+          w.layout = {count, count, 0, false};
+        }));
     const float want = float(ranks * (ranks - 1)) / 2;
     for (int r = 0; r < ranks; ++r) {
       for (const float x : out[r]) REQUIRE(x == Approx(want));

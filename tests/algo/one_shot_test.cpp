@@ -15,8 +15,10 @@ struct Case {
   using T = E;
   static constexpr int ranks = R;
 };
-using Cases = std::tuple<Case<LL, detail::SoloLane, float, 4>, Case<LL128, detail::SoloLane, float, 3>,
-                         Case<LL128, detail::ThreadLanes<8>, int16_t, 2>, Case<LL, detail::SoloLane, int8_t, 8>>;
+using Cases =
+    std::tuple<Case<LL, detail::SoloLane, float, 4>, Case<LL128, detail::SoloLane, float, 3>,
+               Case<LL128, detail::ThreadLanes<8>, int16_t, 2>,
+               Case<LL, detail::SoloLane, int8_t, 8>>;
 }  // namespace
 
 TEMPLATE_LIST_TEST_CASE("one-shot: every collective, launches of any shape after each other", "",
@@ -28,7 +30,8 @@ TEMPLATE_LIST_TEST_CASE("one-shot: every collective, launches of any shape after
   const detail::Reduction<Sum, T> sum{Sum{}, R};
   using Prims = detail::PeerPrims<Group, Proto, detail::Reduction<Sum, T>, 1, R>;
   PeerWorld<R> world{Prims::half_packets(1200, 1)};
-  PeerWorld<R> bytes{detail::PeerPrims<Group, Proto, detail::Bytes, 1, R>::half_packets(1200 * sizeof(T), 1)};
+  PeerWorld<R> bytes{
+      detail::PeerPrims<Group, Proto, detail::Bytes, 1, R>::half_packets(1200 * sizeof(T), 1)};
   int turn = 0;
   for (const Index count : {1, 7, 64, 121, 1100}) {
     const int channels = 1 + turn++ % 3;
@@ -85,8 +88,8 @@ TEMPLATE_LIST_TEST_CASE("one-shot: every collective, launches of any shape after
       }
     }
     poison();
-    REQUIRE(
-        bytes.template run<AllToAll, OneShot, Proto, Group>(detail::Bytes{}, channels, [&](int r, auto& w) {
+    REQUIRE(bytes.template run<AllToAll, OneShot, Proto, Group>(
+        detail::Bytes{}, channels, [&](int r, auto& w) {
           w.input = in[r].data(), w.output = out[r].data(), w.layout = {n, n, n, false};
         }));
     for (int r = 0; r < R; ++r) {
@@ -105,7 +108,8 @@ TEMPLATE_LIST_TEST_CASE("one-shot: calls that share a launch have boxes and crew
   using Group = typename TestType::Group;
   constexpr int R = TestType::ranks;
   const detail::Reduction<Sum, T> sum{Sum{}, R};
-  PeerWorld<R> world{detail::PeerPrims<Group, Proto, detail::Reduction<Sum, T>, 1, R>::half_packets(2500, 1)};
+  PeerWorld<R> world{
+      detail::PeerPrims<Group, Proto, detail::Reduction<Sum, T>, 1, R>::half_packets(2500, 1)};
   std::vector<std::vector<T>> in(R), out(R);
   for (int turn = 0; turn < 12; ++turn) {
     const Index counts[] = {turn % 5 == 0 ? 1 : 300 * (turn % 4) + 17, turn % 3 == 0 ? 1100 : 64};

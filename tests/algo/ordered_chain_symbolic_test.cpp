@@ -2,8 +2,8 @@
 // counts nothing twice and cannot deadlock.
 #include <ccl/algo/ordered_chain.hpp>
 
-#include "support/symbolic.hpp"
 #include "support/catch.hpp"
+#include "support/symbolic.hpp"
 
 using namespace ccl;
 using namespace ccl::test;

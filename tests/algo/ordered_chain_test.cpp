@@ -53,8 +53,8 @@ TEST_CASE("ordered chain: a result that goes on to its rank is an average") {
   const detail::Reduction<Avg, float> avg{Avg{}, ranks};
   std::vector<std::vector<float>> in(ranks), out(ranks, std::vector<float>(count));
   for (int r = 0; r < ranks; ++r) in[r].assign(ranks * count, float(r * ranks));
-  REQUIRE(
-      world.run<ReduceScatter, OrderedChain, Simple, detail::SoloLane>(avg, 1, 1, 0, [&](int r, auto& w) {
+  REQUIRE(world.run<ReduceScatter, OrderedChain, Simple, detail::SoloLane>(
+      avg, 1, 1, 0, [&](int r, auto& w) {
         w.input = in[r].data();
         w.output = out[r].data();
         w.layout = {count, count, 0, false};

@@ -2,8 +2,8 @@
 // is complete, counts nothing twice and cannot deadlock.
 #include <ccl/algo/ordered_tree.hpp>
 
-#include "support/symbolic.hpp"
 #include "support/catch.hpp"
+#include "support/symbolic.hpp"
 
 using namespace ccl;
 using namespace ccl::test;

@@ -60,19 +60,21 @@ TEMPLATE_LIST_TEST_CASE("ordered tree: a functor that is not commutative meets t
         w.layout = {count, 0, 0, false};
       };
       INFO(TestType::name << " ranks " << ranks << " count " << count);
-      REQUIRE(world.run<AllReduce, OrderedTree, TestType, detail::SoloLane>(then, 1, 2, 0, buffers));
+      REQUIRE(
+          world.run<AllReduce, OrderedTree, TestType, detail::SoloLane>(then, 1, 2, 0, buffers));
       for (int r = 0; r < ranks; ++r) REQUIRE(out[r] == want);
       const std::vector<Affine> untouched(count, Affine{7, 7});
       for (int root = 0; root < ranks; ++root) {
         INFO("root " << root);
         for (auto& o : out) o = untouched;
-        REQUIRE(world.run<Reduce, OrderedTree, TestType, detail::SoloLane>(then, 1, 2, root, buffers));
+        REQUIRE(
+            world.run<Reduce, OrderedTree, TestType, detail::SoloLane>(then, 1, 2, root, buffers));
         for (int r = 0; r < ranks; ++r) REQUIRE(out[r] == (r == root ? want : untouched));
       }
       // A call in place, to a root that is neither the tree's root nor its last leaf.
       const int root = ranks / 2;
-      REQUIRE(
-          world.run<Reduce, OrderedTree, TestType, detail::SoloLane>(then, 1, 2, root, [&](int r, auto& w) {
+      REQUIRE(world.run<Reduce, OrderedTree, TestType, detail::SoloLane>(
+          then, 1, 2, root, [&](int r, auto& w) {
             buffers(r, w);
             if (r == root) w.output = in[r].data();
           }));
@@ -90,8 +92,8 @@ TEMPLATE_LIST_TEST_CASE("ordered tree: the result that goes on to a root is an a
   for (int root = 0; root < ranks; ++root) {
     std::vector<std::vector<float>> in(ranks), out(ranks, std::vector<float>(count));
     for (int r = 0; r < ranks; ++r) in[r].assign(count, float(r * ranks));
-    REQUIRE(
-        world.run<Reduce, OrderedTree, TestType, detail::SoloLane>(avg, 1, 1, root, [&](int r, auto& w) {
+    REQUIRE(world.run<Reduce, OrderedTree, TestType, detail::SoloLane>(
+        avg, 1, 1, root, [&](int r, auto& w) {
           w.input = in[r].data();
           w.output = out[r].data();
           w.layout = {count, 0, 0, false};

@@ -20,8 +20,9 @@ struct Case {
   using Proto = P;
   using Group = G;
 };
-using Cases = std::tuple<Case<LL, detail::SoloLane>, Case<LL128, detail::SoloLane>, Case<Simple, detail::SoloLane>,
-                         Case<LL128, detail::ThreadLanes<8>>, Case<Simple, detail::ThreadLanes<2>>>;
+using Cases = std::tuple<Case<LL, detail::SoloLane>, Case<LL128, detail::SoloLane>,
+                         Case<Simple, detail::SoloLane>, Case<LL128, detail::ThreadLanes<8>>,
+                         Case<Simple, detail::ThreadLanes<2>>>;
 }  // namespace
 
 TEMPLATE_LIST_TEST_CASE("pairwise: messages of any size, several between two ranks, in any order",

@@ -5,8 +5,8 @@
 #include <set>
 #include <vector>
 
-#include "support/symbolic.hpp"
 #include "support/catch.hpp"
+#include "support/symbolic.hpp"
 
 using namespace ccl;
 using namespace ccl::test;

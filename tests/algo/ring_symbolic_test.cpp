@@ -2,8 +2,8 @@
 // deadlock.
 #include <ccl/algo/ring.hpp>
 
-#include "support/symbolic.hpp"
 #include "support/catch.hpp"
+#include "support/symbolic.hpp"
 
 using namespace ccl;
 using namespace ccl::test;

@@ -25,9 +25,10 @@ struct Case {
 using Cases =
     std::tuple<Case<LL, detail::SoloLane, float, 4>, Case<LL128, detail::SoloLane, float, 3>,
                Case<Simple, detail::SoloLane, float, 4>, Case<LL, detail::ThreadLanes<8>, float, 2>,
-               Case<LL128, detail::ThreadLanes<8>, int16_t, 2>, Case<Simple, detail::ThreadLanes<8>, double, 2>,
-               Case<LL128, detail::ThreadLanes<32>, float, 2>, Case<LL128, detail::SoloLane, int8_t, 2>,
-               Case<Simple, detail::SoloLane, int8_t, 5>>;
+               Case<LL128, detail::ThreadLanes<8>, int16_t, 2>,
+               Case<Simple, detail::ThreadLanes<8>, double, 2>,
+               Case<LL128, detail::ThreadLanes<32>, float, 2>,
+               Case<LL128, detail::SoloLane, int8_t, 2>, Case<Simple, detail::SoloLane, int8_t, 5>>;
 
 template <class T>
 T input(int rank, Index i) {
@@ -65,11 +66,12 @@ TEMPLATE_LIST_TEST_CASE("ring: all-reduce and its halves", "", Cases) {
       REQUIRE(out[r][count] == T{});
     }
     // Broadcast of one rank's input.
-    REQUIRE(world.run<Broadcast, Ring, Proto, Group>(detail::Bytes{}, 1, 1, R - 1, [&](int r, auto& w) {
-      w.input = in[r].data();
-      w.output = out[r].data();
-      w.layout = {count * Index{sizeof(T)}, 0, 0, false};
-    }));
+    REQUIRE(
+        world.run<Broadcast, Ring, Proto, Group>(detail::Bytes{}, 1, 1, R - 1, [&](int r, auto& w) {
+          w.input = in[r].data();
+          w.output = out[r].data();
+          w.layout = {count * Index{sizeof(T)}, 0, 0, false};
+        }));
     for (int r = 0; r < R; ++r)
       REQUIRE(std::equal(in[R - 1].begin(), in[R - 1].end(), out[r].begin()));
     REQUIRE(world.run<Reduce, Ring, Proto, Group>(sum, 1, 1, 1, [&](int r, auto& w) {
@@ -125,11 +127,12 @@ TEMPLATE_LIST_TEST_CASE("ring: chunks fit the wire where a slot holds few elemen
     for (int r = 0; r < R; ++r) {
       for (Index i = 0; i < count; ++i) in[r][i].byte[256] = static_cast<unsigned char>(i + r);
     }
-    REQUIRE(world.run<AllReduce, Ring, TestType, detail::SoloLane>(sum, 1, 1, 0, [&](int r, auto& w) {
-      w.input = in[r].data();
-      w.output = out[r].data();
-      w.layout = {count, 0, 0, true};
-    }));
+    REQUIRE(
+        world.run<AllReduce, Ring, TestType, detail::SoloLane>(sum, 1, 1, 0, [&](int r, auto& w) {
+          w.input = in[r].data();
+          w.output = out[r].data();
+          w.layout = {count, 0, 0, true};
+        }));
     for (int r = 0; r < R; ++r) {
       for (Index i = 0; i < count; ++i) {
         REQUIRE(out[r][i].byte[256] == static_cast<unsigned char>(3 * i + 3));

@@ -101,7 +101,9 @@ void give_up(const R& how, int root) {
   run(0, detail::AbortWatch{&stop, &lane_failure[0], 0});
   std::vector<std::thread> threads;
   for (int r = 1; r < ranks; ++r) {
-    threads.emplace_back([&, r] { run(r, detail::AbortWatch{&go_on, &lane_failure[r], Word{50} * 1'000'000}); });
+    threads.emplace_back([&, r] {
+      run(r, detail::AbortWatch{&go_on, &lane_failure[r], Word{50} * 1'000'000});
+    });
   }
   for (auto& t : threads) t.join();
   for (int r = 1; r < ranks; ++r) {

@@ -1,9 +1,9 @@
 // Calls: reasons to refuse them, ways to end them, and their results.
 #include <ccl/algo/pairwise.hpp>
 #include <ccl/algo/ring.hpp>
+#include <ccl/comm/stream.hpp>
 #include <ccl/element/data_type.hpp>
 #include <ccl/group.hpp>
-#include <ccl/comm/stream.hpp>
 #include <ccl/proto/ll.hpp>
 #include <ccl/proto/simple.hpp>
 
@@ -11,8 +11,8 @@
 
 #include <algorithm>
 
-#include "support/loopback_ranks.hpp"
 #include "comm/state.hpp"
+#include "support/loopback_ranks.hpp"
 
 using namespace ccl;
 using namespace ccl::test;

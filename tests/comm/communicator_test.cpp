@@ -1,8 +1,8 @@
 #include <ccl/algo/pairwise.hpp>
 #include <ccl/algo/ring.hpp>
-#include <ccl/hierarchical.hpp>
-#include <ccl/detail/runtime/host_id.hpp>
 #include <ccl/comm/stream.hpp>
+#include <ccl/detail/runtime/host_id.hpp>
+#include <ccl/hierarchical.hpp>
 #include <ccl/proto/ll.hpp>
 #include <ccl/proto/simple.hpp>
 
@@ -12,8 +12,8 @@
 #include <limits>
 #include <thread>
 
-#include "support/loopback_ranks.hpp"
 #include "support/environment.hpp"
+#include "support/loopback_ranks.hpp"
 
 using namespace ccl;
 using namespace ccl::test;
@@ -193,13 +193,13 @@ TEST_CASE("a rank that cannot take part tells the others why") {
   CHECK(made[0].error().what.find(made[1].error().what) != std::string::npos);
 }
 
-TEST_CASE("split makes communicators of the colours, in order of the keys") {
+TEST_CASE("split makes communicators of the colors, in order of the keys") {
   const auto comms = make(5);
   on_all(comms, [](const Communicator& comm) -> Result<void> {
     const int color = comm.rank() == 4 ? -1 : comm.rank() % 2;
     CCL_TRY(auto child, comm.split(color, -comm.rank()));
     if (comm.rank() == 4) {
-      return child ? fail(Errc::internal, "a part without a colour") : Result<void>{};
+      return child ? fail(Errc::internal, "a part without a color") : Result<void>{};
     }
     if (child->ranks() != 2) return fail(Errc::internal, "wrong size");
     if (child->rank() != (comm.rank() < 2 ? 1 : 0)) return fail(Errc::internal, "wrong order");

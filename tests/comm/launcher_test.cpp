@@ -1,6 +1,6 @@
+#include <ccl/comm/launcher.hpp>
 #include <ccl/detail/runtime/bootstrap.hpp>
 #include <ccl/detail/runtime/host_id.hpp>
-#include <ccl/comm/launcher.hpp>
 
 #include <cstdio>
 #include <cstdlib>
@@ -8,10 +8,10 @@
 #include <string>
 #include <vector>
 
-#include "support/catch.hpp"
-#include "support/held_port.hpp"
-#include "support/error_matchers.hpp"
 #include "net/rendezvous.hpp"
+#include "support/catch.hpp"
+#include "support/error_matchers.hpp"
+#include "support/held_port.hpp"
 #include <sched.h>
 #include <sys/mount.h>
 #include <sys/wait.h>
@@ -66,8 +66,8 @@ class Launched {
   std::map<std::string, std::string> before_;
 };
 
-void says(const std::map<std::string, std::string>& vars, const char* launcher, int rank, int ranks,
-          int local_rank) {
+void mentions(const std::map<std::string, std::string>& vars, const char* launcher, int rank,
+              int ranks, int local_rank) {
   const Launched env{vars};
   const auto launch = detect_launch();
   INFO(launcher);
@@ -133,22 +133,23 @@ int run_forked(int ranks, const std::map<std::string, std::string>& vars) {
 }  // namespace
 
 TEST_CASE("each launcher's variables say who a process is") {
-  says({}, "alone", 0, 1, 0);
-  says({{"RANK", "3"}, {"WORLD_SIZE", "8"}, {"LOCAL_RANK", "1"}}, "torchrun", 3, 8, 1);
-  says({{"OMPI_COMM_WORLD_RANK", "2"},
-        {"OMPI_COMM_WORLD_SIZE", "4"},
-        {"OMPI_COMM_WORLD_LOCAL_RANK", "2"},
-        {"PMIX_RANK", "2"}},
-       "Open MPI", 2, 4, 2);
-  says({{"PMI_RANK", "1"}, {"PMI_SIZE", "2"}}, "PMI", 1, 2, 0);
-  says({{"SLURM_PROCID", "5"}, {"SLURM_NTASKS", "6"}, {"SLURM_LOCALID", "1"}}, "Slurm", 5, 6, 1);
-  says({{"SLURM_NTASKS", "6"}}, "alone", 0, 1, 0);
+  mentions({}, "alone", 0, 1, 0);
+  mentions({{"RANK", "3"}, {"WORLD_SIZE", "8"}, {"LOCAL_RANK", "1"}}, "torchrun", 3, 8, 1);
+  mentions({{"OMPI_COMM_WORLD_RANK", "2"},
+            {"OMPI_COMM_WORLD_SIZE", "4"},
+            {"OMPI_COMM_WORLD_LOCAL_RANK", "2"},
+            {"PMIX_RANK", "2"}},
+           "Open MPI", 2, 4, 2);
+  mentions({{"PMI_RANK", "1"}, {"PMI_SIZE", "2"}}, "PMI", 1, 2, 0);
+  mentions({{"SLURM_PROCID", "5"}, {"SLURM_NTASKS", "6"}, {"SLURM_LOCALID", "1"}}, "Slurm", 5, 6,
+           1);
+  mentions({{"SLURM_NTASKS", "6"}}, "alone", 0, 1, 0);
   // Rank 0 is a batch script or a shell, unless it has a step, as srun's ranks have.
   std::map<std::string, std::string> first{
       {"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "6"}, {"SLURM_LOCALID", "0"}, {"SLURM_JOB_ID", "7"}};
-  says(first, "alone", 0, 1, 0);
+  mentions(first, "alone", 0, 1, 0);
   first["SLURM_STEP_ID"] = "0";
-  says(first, "Slurm", 0, 6, 0);
+  mentions(first, "Slurm", 0, 6, 0);
 }
 
 TEST_CASE("variables that make no sense are errors") {
@@ -204,7 +205,7 @@ TEST_CASE("a name that nobody knows is asked for until CCL_INIT_TIMEOUT") {
   CHECK(id.error().code == Errc::bad_setting);
   for (const char* text :
        {"CCL_COMM_ID: this host knows no address of", "asked for 0.3 s: CCL_INIT_TIMEOUT"}) {
-    CHECK(test::says(id.error().what, text));
+    CHECK(test::mentions(id.error().what, text));
   }
 }
 
@@ -260,7 +261,8 @@ TEST_CASE(
     if (::mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0) ::_exit(77);
     if (::mount(file, "/etc/hosts", nullptr, MS_BIND, nullptr) != 0) ::_exit(77);
     const auto root_of = [](const std::string& host) {
-      return detail::net::Address{detail::net::unpack(unique_id_at(host + ":4711", "").value()).value().root};
+      return detail::net::Address{
+          detail::net::unpack(unique_id_at(host + ":4711", "").value()).value().root};
     };
     detail::net::Address mine = detail::net::local_address().value();
     mine.set_port(4711);

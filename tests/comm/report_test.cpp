@@ -13,8 +13,8 @@
 
 #include "support/catch.hpp"
 #include "support/environment.hpp"
-#include "support/processes.hpp"
 #include "support/error_matchers.hpp"
+#include "support/processes.hpp"
 
 using namespace ccl;
 using namespace ccl::test;
@@ -60,11 +60,11 @@ TEST_CASE("a rank that does not answer is behind") {
   CHECK(report.behind == 2);
   CHECK(report.operation.number == 5);
   CHECK((report.waiting == 3 && report.step == 12));
-  CHECK(says(report.verdict, "rank 2 on here does not answer"));
-  CHECK(says(report.verdict, "operation 5 (all_reduce, 10 float)"));
-  CHECK(says(report.verdict, "rank 3 waits for it at step 12"));
-  CHECK(says(report.text(), "rank 2: no answer"));
-  CHECK(says(report.text(), "ranks 0-1, 3: operation 5"));
+  CHECK(mentions(report.verdict, "rank 2 on here does not answer"));
+  CHECK(mentions(report.verdict, "operation 5 (all_reduce, 10 float)"));
+  CHECK(mentions(report.verdict, "rank 3 waits for it at step 12"));
+  CHECK(mentions(report.text(), "rank 2: no answer"));
+  CHECK(mentions(report.text(), "ranks 0-1, 3: operation 5"));
 }
 
 TEST_CASE("of several ranks without an answer, the one at the end of the waiting is named first") {
@@ -72,7 +72,7 @@ TEST_CASE("of several ranks without an answer, the one at the end of the waiting
   all[1].answered = all[4].answered = false;
   const Report report = diagnose(all, 0);  // 0 waits for 5, which waits for 4
   CHECK(report.behind == 4);
-  CHECK(says(report.verdict, "ranks 1, 4 on here do not answer"));
+  CHECK(mentions(report.verdict, "ranks 1, 4 on here do not answer"));
   CHECK(diagnose(all, 3).behind == 1);
 }
 
@@ -86,12 +86,13 @@ TEST_CASE("a rank that has not called what the others run is behind") {
   CHECK(report.behind == 2);
   CHECK(report.operation.number == 5);
   CHECK((report.waiting == 3 && report.step == 12));
-  CHECK(says(report.verdict, "rank 2 on here has not called operation 5 (all_reduce, 10 float)"));
+  CHECK(
+      mentions(report.verdict, "rank 2 on here has not called operation 5 (all_reduce, 10 float)"));
   all[2].rendezvous = "finalize";
   const Report ends = diagnose(all, 0);
-  CHECK(says(ends.verdict, "10 float) (it is in finalize; its last is operation 4"));
-  CHECK(says(ends.text(), "has called 4, is in finalize\n"));
-  CHECK(says(report.verdict, "its last is operation 4 (all_reduce, 10 float), done"));
+  CHECK(mentions(ends.verdict, "10 float) (it is in finalize; its last is operation 4"));
+  CHECK(mentions(ends.text(), "has called 4, is in finalize\n"));
+  CHECK(mentions(report.verdict, "its last is operation 4 (all_reduce, 10 float), done"));
 }
 
 TEST_CASE("the earliest operation that hangs counts, not that of the asking rank") {
@@ -114,14 +115,14 @@ TEST_CASE("a rank that called something else is named, with both calls") {
   INFO(report.verdict);
   CHECK(report.behind == 1);
   CHECK(report.operation.number == 4);
-  CHECK(says(report.verdict,
-             "rank 1 called broadcast, 10 float as operation 4 where ranks 0, 2-3 "
-             "called all_reduce, 10 float"));
+  CHECK(mentions(report.verdict,
+                 "rank 1 called broadcast, 10 float as operation 4 where ranks 0, 2-3 "
+                 "called all_reduce, 10 float"));
   all = ring(4);
   all[3].operations[2] = op(3, OpState::done, "all_reduce", 11);
   report = diagnose(all, 0);
   CHECK(report.behind == 3);
-  CHECK(says(report.verdict, "rank 3 called all_reduce, 11 float as operation 3"));
+  CHECK(mentions(report.verdict, "rank 3 called all_reduce, 11 float as operation 3"));
 }
 
 TEST_CASE("messages between some ranks are no difference") {
@@ -139,9 +140,9 @@ TEST_CASE("within one operation, the rank that waits for nobody is behind") {
   const Report report = diagnose(all, 0);
   CHECK(report.behind == 2);
   CHECK(report.waiting == 3);
-  CHECK(says(report.verdict, "rank 2 on here waits for nobody"));
+  CHECK(mentions(report.verdict, "rank 2 on here waits for nobody"));
   all[2].waits = {1, 7};
-  CHECK(says(diagnose(all, 0).verdict, "wait for each other in a circle"));
+  CHECK(mentions(diagnose(all, 0).verdict, "wait for each other in a circle"));
   CHECK(diagnose(all, 0).behind == 2);
 }
 
@@ -153,8 +154,8 @@ TEST_CASE("a rank whose stream is busy with something else holds the others up")
   const Report report = diagnose(all, 2);
   INFO(report.verdict);
   CHECK(report.behind == 1);
-  CHECK(says(report.verdict, "has not begun operation 5"));
-  CHECK(says(report.verdict, "of send_recv"));
+  CHECK(mentions(report.verdict, "has not begun operation 5"));
+  CHECK(mentions(report.verdict, "of send_recv"));
 }
 
 TEST_CASE("of GPUs that have not said that they wait, one is behind if others wait for it") {
@@ -169,8 +170,8 @@ TEST_CASE("of GPUs that have not said that they wait, one is behind if others wa
     const Report report = diagnose(all, asking);
     INFO(report.verdict);
     CHECK(report.behind == 2);
-    CHECK(says(report.verdict, "rank 2 on here has not begun operation 5"));
-    CHECK(says(report.verdict, "(launched behind other work); rank "));
+    CHECK(mentions(report.verdict, "rank 2 on here has not begun operation 5"));
+    CHECK(mentions(report.verdict, "(launched behind other work); rank "));
   }
   all[2].operations.back().state = OpState::running;
   all[1].waits = {2, 7};
@@ -241,7 +242,7 @@ TEST_CASE("on demand, a rank learns what all others do, while they do it") {
   CHECK(std::string_view{report.operation.what} == "all_reduce/Ring/LL/any");
   CHECK(std::string_view{report.operation.type} == "float");
   CHECK(report.operation.count == 1000);
-  CHECK(says(report.verdict, "has not called operation 2"));
+  CHECK(mentions(report.verdict, "has not called operation 2"));
   REQUIRE(report.ranks.size() == 3);
   const RankStatus& waiting = report.ranks[2];
   CHECK(waiting.called == 2);
@@ -273,7 +274,7 @@ TEST_CASE("a signal of crashes is not taken for reports: the process would crash
     INFO(signal);
     REQUIRE_FALSE(comms);
     CHECK(comms.error().code == Errc::bad_setting);
-    CHECK(says(comms.error().what, "CCL_REPORT_SIGNAL"));
+    CHECK(mentions(comms.error().what, "CCL_REPORT_SIGNAL"));
   }
 }
 
@@ -299,8 +300,10 @@ TEST_CASE("on a signal, a process logs what all ranks do") {
     const auto said = [&] {
       std::ifstream in{file};
       const std::string text{std::istreambuf_iterator<char>{in}, {}};
-      return says(text, "rank 0 WARN COLL rank 1 on") && says(text, "rank 1 WARN COLL rank 1 on") &&
-             says(text, "has not called operation 1 (all_reduce/Ring/Simple/any, 1 float, sum)");
+      return mentions(text, "rank 0 WARN COLL rank 1 on") &&
+             mentions(text, "rank 1 WARN COLL rank 1 on") &&
+             mentions(text,
+                      "has not called operation 1 (all_reduce/Ring/Simple/any, 1 float, sum)");
     };
     const bool good = wait_until(
         [&] {
@@ -338,10 +341,11 @@ TEST_CASE("on a signal, a process says nothing of a communicator that has been f
           sleep_s(0.25);
           std::ifstream in{file};
           text.assign(std::istreambuf_iterator<char>{in}, {});
-          return says(text, "no operation runs");  // this line follows those about the other ranks
+          return mentions(text,
+                          "no operation runs");  // this line follows those about the other ranks
         },
         30);
-    return !said ? 3 : says(text, "not answer") ? 4 : 0;
+    return !said ? 3 : mentions(text, "not answer") ? 4 : 0;
   });
   CHECK(reap({pid}, 60));
   unlink(file.c_str());
@@ -368,8 +372,8 @@ TEST_CASE("a receive that nobody answers names its peer") {
   INFO(results[0].error().message());
   CHECK(results[0].error().code == Errc::timed_out);
   CHECK(results[0].error().peer == 1);
-  CHECK(says(results[0].error().what, "rank 1 on"));
-  CHECK(says(results[0].error().what, "call 1 of send_recv/Pairwise/Simple/any"));
+  CHECK(mentions(results[0].error().what, "rank 1 on"));
+  CHECK(mentions(results[0].error().what, "call 1 of send_recv/Pairwise/Simple/any"));
 }
 
 TEST_CASE("errors of a call and the report give it the same number") {
@@ -407,13 +411,13 @@ TEST_CASE("errors of a call and the report give it the same number") {
   const std::string& said = results[1].error().what;
   INFO(said);
   if (aborts) {
-    CHECK(says(said, "enough"));
-    CHECK(says(said, "[while in all_reduce/Ring/Simple/any, operation 3]"));
+    CHECK(mentions(said, "enough"));
+    CHECK(mentions(said, "[while in all_reduce/Ring/Simple/any, operation 3]"));
   } else {
     CHECK(results[1].error().peer == 0);
-    CHECK(says(said, "has not called operation 3 (all_reduce/Ring/Simple/any, 1 float, sum)"));
-    CHECK(says(said, "in finalize"));  // either of the two can be the first to report it
+    CHECK(mentions(said, "has not called operation 3 (all_reduce/Ring/Simple/any, 1 float, sum)"));
+    CHECK(mentions(said, "in finalize"));  // either of the two can be the first to report it
     REQUIRE(!results[0].has_value());
-    CHECK(says(results[0].error().what, "in finalize"));
+    CHECK(mentions(results[0].error().what, "in finalize"));
   }
 }

@@ -178,9 +178,10 @@ TEST_CASE("windows and memory that were moved from are of nobody") {
          const auto own_memory = std::move(memory);
          const auto own = std::move(window);
          // NOLINTBEGIN(bugprone-use-after-move)
-         const bool moved_from = window.ranks() == 0 && window.rank() == -1 && window.bytes() == 0 &&
-                             window.at(0) == nullptr && window.of<int>(0).empty() &&
-                             memory.data() == nullptr && memory.bytes() == 0;
+         const bool moved_from = window.ranks() == 0 && window.rank() == -1 &&
+                                 window.bytes() == 0 && window.at(0) == nullptr &&
+                                 window.of<int>(0).empty() && memory.data() == nullptr &&
+                                 memory.bytes() == 0;
          if (!moved_from) return fail(wrong("somebody's"));
          const auto closed = window.close();
          if (closed || closed.error().code != Errc::invalid_usage) return fail(wrong("closed"));

@@ -275,7 +275,7 @@ struct ccl::Element<Cents> : ccl::Cell<Cents> {
   static Cents narrow(double x) { return {std::int16_t(std::lround(x * 100))}; }
 };
 
-TEST_CASE("the element concept tells a whole specialisation from a deficient one") {
+TEST_CASE("the element concept tells a whole specialization from a deficient one") {
   STATIC_REQUIRE(ElementOf<Element<Cents>, Cents>);
   STATIC_REQUIRE(ElementOf<Element<float16>, float16>);
   STATIC_REQUIRE(ElementOf<Element<Mean>, Mean>);

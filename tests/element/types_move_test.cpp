@@ -194,8 +194,7 @@ TEST_CASE("types, patterns that move elements, and ranks") {
   };
   [&]<int... I>(std::integer_sequence<int, I...>) {
     (each.template operator()<I>(), ...);
-  }
-  (std::make_integer_sequence<int, move_rows.count>{});
+  }(std::make_integer_sequence<int, move_rows.count>{});
   WARN(ran << " cases, of " << move_rows.count << " rows, which cover " << move_rows.pairs
            << " pairs");
   for (const auto& each_comm : comms) {

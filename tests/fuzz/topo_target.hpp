@@ -17,7 +17,7 @@ namespace ccl::test {
 /// Three machines with these rings and interleaved ranks, published and arranged.
 inline void arrange(const topo::ChannelGraph& ring, int each, std::size_t salt) {
   if (each == 0 || ring.channels.empty()) return;
-  std::vector<topo::MachineShare> told(static_cast<std::size_t>(each) * 3);
+  std::vector<topo::MachineShare> reported(static_cast<std::size_t>(each) * 3);
   for (int m = 0; m < 3; ++m) {
     topo::Machine machine;
     machine.even = salt % 2 == 0;
@@ -30,10 +30,10 @@ inline void arrange(const topo::ChannelGraph& ring, int each, std::size_t salt) 
       }
     }
     if (machine.ring.channels[0].ranks.size() != static_cast<std::size_t>(each)) return;
-    for (const int r : machine.ranks) told[static_cast<std::size_t>(r)] = share_of(machine, r);
+    for (const int r : machine.ranks) reported[static_cast<std::size_t>(r)] = share_of(machine, r);
   }
   std::string wrong;
-  const auto made = topo::Arrangement::of(topo::machines_of(told, wrong), each * 3);
+  const auto made = topo::Arrangement::of(topo::machines_of(reported, wrong), each * 3);
   if (!made) return;
   for (int root = -1; root < each * 3; root += each) {
     for (int channel = 0; channel < 2; ++channel) {

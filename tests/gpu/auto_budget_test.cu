@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "support/catch.hpp"
 #include "on_gpus.cuh"
+#include "support/catch.hpp"
 
 using namespace ccl;
 using namespace ccl::test;

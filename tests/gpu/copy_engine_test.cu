@@ -200,8 +200,9 @@ struct Suite : Rank {
             stream);
       });
     } else if (rank == 1) {
-      std::vector<ccl::Collective<ccl::SendRecv, CopyEngine, Simple, DefaultTransport>::P2pOp> p2p_ops{
-          send_recv.recv_message(got.get(), n, 0), send_recv.recv_message(all.get(), n / 3, 0)};
+      std::vector<ccl::Collective<ccl::SendRecv, CopyEngine, Simple, DefaultTransport>::P2pOp>
+          p2p_ops{send_recv.recv_message(got.get(), n, 0),
+                  send_recv.recv_message(all.get(), n / 3, 0)};
       for (int p = 2; p < ranks; ++p) p2p_ops.push_back(send_recv.send_message(one.get(), n, p));
       go([&] { return send_recv.group(p2p_ops, stream); });
       check(got.wrong(

@@ -104,12 +104,13 @@ struct Suite : Rank {
   void choice() const {
     using Op = Fused<AsIs<bfloat16>, Collective<AllReduce>, StoreRows<bfloat16>>;
     const auto op = must(Op::create(comm, plan));
-    const auto has = [](const std::string& text, const char* part) {
+    const auto contains = [](const std::string& text, const char* part) {
       return text.find(part) != std::string::npos;
     };
     const std::string few = op.name(1, 7168), many = op.name(512, 7168);
-    check(has(few, "OneShot/LL128"), "%s for one row", few.c_str());
-    check(has(many, ranks > 2 ? "TwoShot/LL128" : "OneShot/LL128"), "%s for many", many.c_str());
+    check(contains(few, "OneShot/LL128"), "%s for one row", few.c_str());
+    check(contains(many, ranks > 2 ? "TwoShot/LL128" : "OneShot/LL128"), "%s for many",
+          many.c_str());
   }
 
   /// Bounds as proto/fp8_rows.hpp states them; blocks of 472 values.

@@ -27,7 +27,7 @@ struct BySequence : Rank {
   Index large;          // of the first stream's calls; the second's are smaller
   Index in_runs, runs;  // of `count` elements, in the input and in the output
   /// True if this rank has the result of a call.
-  std::function<bool(int)> has = [](int) { return true; };
+  std::function<bool(int)> contains = [](int) { return true; };
 
   cudaStream_t on(int k) const { return k % 2 == 0 ? stream : other; }
   Index count(int k) const { return k % 2 == 0 ? large : k % 4 == 1 ? 101 : large / 2 - 1; }
@@ -91,7 +91,7 @@ struct BySequence : Rank {
     MUST_CUDA(cudaStreamSynchronize(other));
     for (int k = 0; k < calls * rounds; ++k) {
       const int c = k % calls;
-      if (!has(c)) continue;
+      if (!contains(c)) continue;
       const Index n = count(c);
       const long wrong = kept[size_t(k)]->wrong(
           n * runs, [&](Index i) { return want(c, n, i); }, stream);

@@ -17,19 +17,21 @@ bool exchange(World& world, const std::vector<Table>& tables) {
   std::vector<DeviceArray> device;
   for (int r = 0; r < world.ranks(); ++r) {
     for (int side = 0; side < 2; ++side) {
-      device.emplace_back(world.gpu(r), sizeof(detail::Message) * (tables[r].messages[side].size() + 1));
+      device.emplace_back(world.gpu(r),
+                          sizeof(detail::Message) * (tables[r].messages[side].size() + 1));
       device.back().put(tables[r].messages[side].data(),
                         sizeof(detail::Message) * tables[r].messages[side].size());
       device.emplace_back(world.gpu(r), sizeof(int) * tables[r].begin[side].size());
       device.back().put(tables[r].begin[side].data(), sizeof(int) * tables[r].begin[side].size());
     }
   }
-  return world.run<Op, Pairwise, Proto, Group, Align>(detail::Bytes{}, 1, 1, 0, [&](int r, auto& w) {
-    w.sends.message = device[4 * r].template as<detail::Message>();
-    w.sends.begin = device[4 * r + 1].template as<int>();
-    w.recvs.message = device[4 * r + 2].template as<detail::Message>();
-    w.recvs.begin = device[4 * r + 3].template as<int>();
-  });
+  return world.run<Op, Pairwise, Proto, Group, Align>(
+      detail::Bytes{}, 1, 1, 0, [&](int r, auto& w) {
+        w.sends.message = device[4 * r].template as<detail::Message>();
+        w.sends.begin = device[4 * r + 1].template as<int>();
+        w.recvs.message = device[4 * r + 2].template as<detail::Message>();
+        w.recvs.begin = device[4 * r + 3].template as<int>();
+      });
 }
 
 template <class Proto, class Group>

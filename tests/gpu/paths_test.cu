@@ -132,7 +132,8 @@ void relayed(const Communicator& comm) {
     const int between = comm.peer(other).way.relay;
     check(between >= 0 && between != comm.rank() && between != other, "rank %d to %d: through %d",
           comm.rank(), other, between);
-    const EdgeTransport by = DefaultTransport::edge_transport(comm.peer(comm.rank()), comm.peer(other));
+    const EdgeTransport by =
+        DefaultTransport::edge_transport(comm.peer(comm.rank()), comm.peer(other));
     check(std::string{by.transport} == "p2p" && by.line_bytes == 16, "rank %d to %d by %s",
           comm.rank(), other, by.transport);
   }

@@ -55,8 +55,8 @@ class Peers {
         std::exit(1);
       }
       MUST(cudaSetDevice(world_.gpu(r)));
-      MUST((detail::CudaExecutor::launch<detail::WarpLanes, Body>(work, {blocks * groups, blocks, Ranks <= gpus()},
-                                                  streams_[r])));
+      MUST((detail::CudaExecutor::launch<detail::WarpLanes, Body>(
+          work, {blocks * groups, blocks, Ranks <= gpus()}, streams_[r])));
     }
     for (int r = 0; r < Ranks; ++r) MUST(cudaStreamSynchronize(streams_[r]));
     if (watch_->lane_failure.peer != 0) {

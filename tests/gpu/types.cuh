@@ -161,8 +161,7 @@ int run_types() {
       const TypesSuite suite{{comm, stream}};
       [&]<int... K>(std::integer_sequence<int, K...>) {
         (suite.template row<K * step + first>(), ...);
-      }
-      (std::make_integer_sequence<int, count>{});
+      }(std::make_integer_sequence<int, count>{});
       MUST_CUDA(cudaStreamDestroy(stream));
     });
   }

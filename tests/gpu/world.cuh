@@ -245,7 +245,8 @@ class World {
     }
     const std::vector<detail::Cursor> cursors(2 * wires);
     MUST(cudaMemcpy(t.wires, ends.data(), sizeof(Wire) * ends.size(), cudaMemcpyDefault));
-    MUST(cudaMemcpy(t.cursors, cursors.data(), sizeof(detail::Cursor) * cursors.size(), cudaMemcpyDefault));
+    MUST(cudaMemcpy(t.cursors, cursors.data(), sizeof(detail::Cursor) * cursors.size(),
+                    cudaMemcpyDefault));
     MUST(cudaMemcpy(t.rings, rings.data(), sizeof(RingPosition) * channels_, cudaMemcpyDefault));
     MUST(cudaMemcpy(t.trees, trees.data(), sizeof(TreePosition) * channels_, cudaMemcpyDefault));
     MUST(cudaMemcpy(t.order, order_.data(), sizeof(int) * ranks_, cudaMemcpyDefault));

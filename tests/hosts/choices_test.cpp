@@ -118,10 +118,10 @@ TEST_CASE("choices: no all-to-all by way of other ranks where the setting says s
     ::setenv("CCL_PXN_DISABLE", "1", 1);
     CCL_TRY(const std::string all_to_all, choice<AllToAll>(comm));
     CCL_TRY(const auto chosen, Collective<AllToAll>::create(comm));
-    const bool told = chosen.plan(64).why.find("Hierarchical") != std::string::npos;
+    const bool reported = chosen.plan(64).why.find("Hierarchical") != std::string::npos;
     CCL_TRY(const auto named,
             (Collective<AllToAll, Hierarchical<Pairwise, Pairwise>, Simple>::create(comm)));
-    return all_to_all + (told ? "told; " : "silent; ") + named.name();
+    return all_to_all + (reported ? "told; " : "silent; ") + named.name();
   };
   for (const std::string& said : run(4, hosts("AABB"), without)) {
     CHECK(said.find("Pairwise Pairwise Pairwise; told; all_to_all/Hierarchical") == 0);

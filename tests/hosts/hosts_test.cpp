@@ -37,7 +37,7 @@ struct Board {
   std::atomic<bool> calm{false};  // attackers are to stop
   std::atomic<int> ports[hosts][max_ports];
   std::atomic<int> attacks{0};  // connections that strangers have made
-  std::atomic<int> done{0};  // ranks that have finished
+  std::atomic<int> done{0};     // ranks that have finished
   std::atomic<int> hosts_seen[ranks];
   char text[ranks][512];
 };

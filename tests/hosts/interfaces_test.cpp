@@ -10,9 +10,9 @@
 #include <algorithm>
 #include <fstream>
 
+#include "net/address.hpp"
 #include "support/catch.hpp"
 #include "support/ranks.hpp"
-#include "net/address.hpp"
 #include <sched.h>
 
 using namespace ccl;

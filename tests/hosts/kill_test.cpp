@@ -20,7 +20,7 @@ using namespace ccl::test;
 namespace {
 constexpr int ranks = 8;
 constexpr int rounds = 20;
-constexpr double limit_s = 5;              // from the kill to the slowest survivor's error
+constexpr double limit_s = 5;          // from the kill to the slowest survivor's error
 constexpr double creation_wait_s = 2;  // time until a rank that never connected is reported
 constexpr double call_wait_s = 3;
 

@@ -18,7 +18,8 @@ namespace {
 void choose_transport() {
   const char* const transport = std::getenv("VM_TRANSPORT");
   const bool tcp = transport != nullptr && std::string_view{transport} == "socket";
-  chosen = tcp ? detail::transport_table<SocketTransport>() : detail::transport_table<IbTransport>();
+  chosen =
+      tcp ? detail::transport_table<SocketTransport>() : detail::transport_table<IbTransport>();
 }
 
 /// This process's rank, in the form that the suites take.

@@ -45,7 +45,8 @@ int meet(int rank) {
 /// Sends a step of `bytes` bytes, whose content is ignored.
 void put(const Wire& wire, Word bytes) {
   const Word step = *wire.sent;
-  while (step >= detail::HostMemory::load_credit(wire.drained) + Word(wire.slot_count)) detail::HostMemory::pause();
+  while (step >= detail::HostMemory::load_credit(wire.drained) + Word(wire.slot_count))
+    detail::HostMemory::pause();
   wire.sizes[step % Word(wire.slot_count)] = bytes;
   *wire.sent = step + 1;
   detail::HostMemory::store_release(wire.posted, step + 1);
@@ -89,7 +90,8 @@ TEST_CASE("put") {
   for (int n = 0; n < warm + steps; ++n) {
     if (n == warm) {
       // Starts with nothing in flight, like perftest.
-      while (rank == 0 && detail::HostMemory::load_credit(out.drained) < Word(warm)) detail::HostMemory::pause();
+      while (rank == 0 && detail::HostMemory::load_credit(out.drained) < Word(warm))
+        detail::HostMemory::pause();
       start = now();
     }
     rank == 0 ? put(out, Word(bytes)) : take(in);

@@ -1,8 +1,8 @@
 #include <ccl/detail/lanes/host_lanes.hpp>
-#include <ccl/proto/ll.hpp>
-#include <ccl/proto/ll128_pairs.hpp>
 #include <ccl/detail/lanes/pair_lane.hpp>
 #include <ccl/detail/numeric/user_buffer.hpp>
+#include <ccl/proto/ll.hpp>
+#include <ccl/proto/ll128_pairs.hpp>
 
 #include <cstring>
 #include <vector>
@@ -85,8 +85,8 @@ TEST_CASE("each access of a pair is two cells side by side, and those of all lan
   for (int l = 0; l < 32; ++l) {
     const Lane lane{OneOf32{l}};
     for (int c = 0; c < Lane::cells; c += 2) {
-      CHECK(lane.has(c) == lane.has(c + 1));
-      if (!lane.has(c)) continue;
+      CHECK(lane.contains(c) == lane.contains(c + 1));
+      if (!lane.contains(c)) continue;
       CHECK(lane.cell(c) % 2 == 0);
       CHECK(lane.cell(c + 1) == lane.cell(c) + 1);
       CHECK((c == 0) == (lane.cell(c) < 64));

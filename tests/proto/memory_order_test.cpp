@@ -1,10 +1,10 @@
 // The protocols' own code over a model of memory. In all executions that release and acquire allow,
 // no lane accepts a torn or stale word, and none waits without end. Then the same code runs with
 // orders removed, which the model must detect.
+#include <ccl/detail/wire/prims.hpp>
 #include <ccl/proto/ll.hpp>
 #include <ccl/proto/ll128.hpp>
 #include <ccl/proto/simple.hpp>
-#include <ccl/detail/wire/prims.hpp>
 
 #include "support/catch.hpp"
 #include "support/memory_model.hpp"
@@ -61,7 +61,7 @@ class ModelLanes {
  public:
   static constexpr int width = Width;
   using Memory = ModelMemory<P>;
-  ModelLanes(MemoryModel::Gate& gate, int rank) : gate_{&gate}, rank_{rank} {}
+  ModelLanes(MemoryModel::StartGate& gate, int rank) : gate_{&gate}, rank_{rank} {}
   int rank() const { return rank_; }
   void sync() const {
     if (Width > 1) Memory::model().meet(*gate_, Width, true);
@@ -71,7 +71,7 @@ class ModelLanes {
   }
 
  private:
-  MemoryModel::Gate* gate_;
+  MemoryModel::StartGate* gate_;
   int rank_;
 };
 
@@ -100,7 +100,7 @@ long carry(int ranks, int steps, Word early = 0) {
   for (size_t i = 0; i < source.size(); ++i) source[i] = (i + 1) * 0x1'0000'0001u;
   std::array<std::vector<Word>, 3> sink;
   std::array<Line, 2> lines;
-  std::array<MemoryModel::Gate, 3> gates;
+  std::array<MemoryModel::StartGate, 3> gates;
   std::array<std::array<Wire, 3>, 3> in, out;
   std::vector<detail::WireWork<Copy>> works;
   MemoryModel model;

@@ -9,10 +9,10 @@
 #include <atomic>
 #include <tuple>
 
-#include "support/every_protocol.hpp"
 #include "support/catch.hpp"
 #include "support/chosen_transport.hpp"
 #include "support/environment.hpp"
+#include "support/every_protocol.hpp"
 #include "support/thread_lanes.hpp"
 
 using namespace ccl;
@@ -48,7 +48,7 @@ struct Doubled {
 
     explicit Lane(Group group) : rank_{group.rank()} {}
     int cell(int) const { return rank_; }
-    bool has(int) const { return true; }
+    bool contains(int) const { return true; }
     void store(Packet* tile, const Fragment& f, Word flag) const {
       ++stored;
       for (int w = 0; w < W; ++w) {
@@ -99,7 +99,8 @@ struct Doubled {
     int rank_;
   };
 };
-static_assert(Protocol<Doubled<false>, detail::SoloLane> && Protocol<Doubled<true>, detail::SoloLane>);
+static_assert(Protocol<Doubled<false>, detail::SoloLane> &&
+              Protocol<Doubled<true>, detail::SoloLane>);
 
 // One struct per requirement that is a number: a model in all but that.
 struct NoBatch : Doubled<true> {
@@ -145,8 +146,9 @@ static_assert(!Protocol<OfChange<OwnFragment>, detail::SoloLane>);
 
 static_assert(!detail::LiesPlainly<Doubled<false>> && detail::LiesPlainly<Simple>);
 
-using Own = std::tuple<OnLanes<Doubled<false>, detail::SoloLane>, OnLanes<Doubled<true>, detail::SoloLane>,
-                       OnLanes<Doubled<false>, detail::ThreadLanes<8>>>;
+using Own =
+    std::tuple<OnLanes<Doubled<false>, detail::SoloLane>, OnLanes<Doubled<true>, detail::SoloLane>,
+               OnLanes<Doubled<false>, detail::ThreadLanes<8>>>;
 
 }  // namespace
 

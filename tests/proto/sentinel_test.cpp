@@ -114,8 +114,8 @@ TEST_CASE("reduce, where not everybody waits for everybody, and reduce-scatter")
   constexpr int ranks = 3;
   using How = detail::Reduction<Avg, float>;
   const How average{Avg{}, ranks};
-  PeerWorld<ranks> world{
-      detail::PeerPrims<detail::SoloLane, Sentinel, How, 1, ranks>::half_packets(1000, TwoShot::boxes)};
+  PeerWorld<ranks> world{detail::PeerPrims<detail::SoloLane, Sentinel, How, 1, ranks>::half_packets(
+      1000, TwoShot::boxes)};
   std::vector<std::vector<float>> in(ranks, std::vector<float>(3000)), out = in;
   const auto mean = [&](Index i) { return (in[0][i] + in[1][i] + in[2][i]) / 3; };
   for (int turn = 0; turn < 12; ++turn) {
@@ -129,13 +129,15 @@ TEST_CASE("reduce, where not everybody waits for everybody, and reduce-scatter")
       w.input = in[r].data(), w.output = out[r].data(), w.root = root;
       w.layout = {count, 0, 0, turn % 4 > 1};
     };
-    REQUIRE((turn % 4 > 1 ? world.run<Reduce, TwoShot, Sentinel, detail::SoloLane>(average, 2, of_root)
-                          : world.run<Reduce, OneShot, Sentinel, detail::SoloLane>(average, 2, of_root)));
+    REQUIRE((turn % 4 > 1
+                 ? world.run<Reduce, TwoShot, Sentinel, detail::SoloLane>(average, 2, of_root)
+                 : world.run<Reduce, OneShot, Sentinel, detail::SoloLane>(average, 2, of_root)));
     for (Index i = 0; i < count; ++i) REQUIRE(out[root][i] == mean(i));
     REQUIRE(out[(root + 1) % ranks][0] == 9);
-    REQUIRE(world.run<ReduceScatter, OneShot, Sentinel, detail::SoloLane>(average, 2, [&](int r, auto& w) {
-      w.input = in[r].data(), w.output = out[r].data(), w.layout = {count, count, 0, false};
-    }));
+    REQUIRE(world.run<ReduceScatter, OneShot, Sentinel, detail::SoloLane>(
+        average, 2, [&](int r, auto& w) {
+          w.input = in[r].data(), w.output = out[r].data(), w.layout = {count, count, 0, false};
+        }));
     for (int r = 0; r < ranks; ++r) {
       for (Index i = 0; i < count; ++i) REQUIRE(out[r][i] == mean(r * count + i));
     }

@@ -2,16 +2,16 @@
 
 // Every collective and algorithm of one protocol, over a transport that is chosen at run time, so
 // that the element loops are compiled once.
+#include <ccl/algo/bruck.hpp>
+#include <ccl/algo/doubling.hpp>
+#include <ccl/algo/halving.hpp>
 #include <ccl/algo/one_tree.hpp>
-#include <ccl/algo/ordered_tree.hpp>
 #include <ccl/algo/ordered_chain.hpp>
+#include <ccl/algo/ordered_tree.hpp>
 #include <ccl/algo/pairwise.hpp>
 #include <ccl/algo/pat.hpp>
 #include <ccl/algo/ring.hpp>
 #include <ccl/algo/tree.hpp>
-#include <ccl/algo/doubling.hpp>
-#include <ccl/algo/halving.hpp>
-#include <ccl/algo/bruck.hpp>
 #include <ccl/collective.hpp>
 
 #include <fmt/format.h>

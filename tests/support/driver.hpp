@@ -1,10 +1,10 @@
 #pragma once
 
 // Moves steps through wires by hand, as lanes would, and checks the received data.
-#include <ccl/detail/transport/zero_copy.hpp>
+#include <ccl/detail/base/status.hpp>
 #include <ccl/detail/lanes/host_memory.hpp>
 #include <ccl/detail/runtime/proxy_engine.hpp>
-#include <ccl/detail/base/status.hpp>
+#include <ccl/detail/transport/zero_copy.hpp>
 #include <ccl/transport/transport.hpp>
 
 #include <algorithm>
@@ -75,7 +75,9 @@ inline Outcome push(const Wire& wire, Word steps, Word seed, const detail::Statu
   for (Word n = 0; n < steps; ++n) {
     const Word step = *wire.sent;
     if (!wait_until(
-            [&] { return step < detail::HostMemory::load_credit(wire.drained) + Word(wire.slot_count); },
+            [&] {
+              return step < detail::HostMemory::load_credit(wire.drained) + Word(wire.slot_count);
+            },
             status)) {
       outcome.problem = "no credit for step " + std::to_string(step);
       return outcome;
@@ -268,7 +270,8 @@ std::string alone_with_child(Child child, Parent parent) {
 
 /// Steps both ways over all wires at once; empty if every word arrived.
 inline std::string exchange(const Duplex& duplex, int rank, int peer, Word steps,
-                            const detail::Status* status = nullptr, detail::ProxyEngine* proxy = nullptr) {
+                            const detail::Status* status = nullptr,
+                            detail::ProxyEngine* proxy = nullptr) {
   std::string out;
   std::thread sender([&] {
     out = on_all(duplex.out, [&](const Wire& wire, Word w) {

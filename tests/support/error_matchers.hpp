@@ -5,7 +5,7 @@
 namespace ccl::test {
 
 /// True if `text` contains `part`.
-inline bool says(const std::string& text, const char* part) {
+inline bool mentions(const std::string& text, const char* part) {
   return text.find(part) != std::string::npos;
 }
 

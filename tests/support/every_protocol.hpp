@@ -21,8 +21,9 @@ struct OnLanes {
   using Group = G;
   static constexpr int max_ranks = G::width == 1 ? 9 : 3;  // whose threads a machine bears
 };
-using EveryProtocol = std::tuple<OnLanes<LL, detail::SoloLane>, OnLanes<LL128, detail::SoloLane>,
-                                 OnLanes<Simple, detail::SoloLane>, OnLanes<LL128, detail::ThreadLanes<8>>>;
+using EveryProtocol =
+    std::tuple<OnLanes<LL, detail::SoloLane>, OnLanes<LL128, detail::SoloLane>,
+               OnLanes<Simple, detail::SoloLane>, OnLanes<LL128, detail::ThreadLanes<8>>>;
 
 /// Input of the ranks, and their sum.
 struct Given {
@@ -68,10 +69,11 @@ void check_rooted(World& world, Index count, int root) {
   const detail::Reduction<Sum, int> sum{Sum{}, ranks};
   REQUIRE(world.run<Reduce, Algo, Proto, Group>(sum, 1, 1, root, buffers));
   for (int r = 0; r < ranks; ++r) REQUIRE(out[r] == (r == root ? given.sum : untouched));
-  REQUIRE(world.run<Broadcast, Algo, Proto, Group>(detail::Bytes{}, 1, 1, root, [&](int r, auto& w) {
-    buffers(r, w);
-    w.layout.count *= Index{sizeof(int)};
-  }));
+  REQUIRE(
+      world.run<Broadcast, Algo, Proto, Group>(detail::Bytes{}, 1, 1, root, [&](int r, auto& w) {
+        buffers(r, w);
+        w.layout.count *= Index{sizeof(int)};
+      }));
   for (int r = 0; r < ranks; ++r) REQUIRE(out[r] == given.in[root]);
 }
 
@@ -88,11 +90,12 @@ void check_all_gather(World& world, Index count, int chunk_steps, bool in_place)
     want.insert(want.end(), in[r].begin(), in[r].end());
     if (in_place) std::copy(in[r].begin(), in[r].end(), out[r].begin() + r * count);
   }
-  REQUIRE(world.run<AllGather, Algo, Proto, Group>(detail::Bytes{}, 1, chunk_steps, 0, [&](int r, auto& w) {
-    w.input = in_place ? out[r].data() + r * count : in[r].data();
-    w.output = out[r].data();
-    w.layout = {count, 0, count, false};
-  }));
+  REQUIRE(world.run<AllGather, Algo, Proto, Group>(
+      detail::Bytes{}, 1, chunk_steps, 0, [&](int r, auto& w) {
+        w.input = in_place ? out[r].data() + r * count : in[r].data();
+        w.output = out[r].data();
+        w.layout = {count, 0, count, false};
+      }));
   for (int r = 0; r < ranks; ++r) REQUIRE(out[r] == want);
 }
 
@@ -132,11 +135,12 @@ void check_same_bits() {
       }
     }
     for (World* const world : {&narrow, &wide}) {
-      REQUIRE(world->run<ReduceScatter, Algo, Simple, detail::SoloLane>(sum, 1, 1, 0, [&](int r, auto& w) {
-        w.input = in[r].data();
-        w.output = (world == &narrow ? a : b)[r].data();
-        w.layout = {count, count, 0, false};
-      }));
+      REQUIRE(world->run<ReduceScatter, Algo, Simple, detail::SoloLane>(
+          sum, 1, 1, 0, [&](int r, auto& w) {
+            w.input = in[r].data();
+            w.output = (world == &narrow ? a : b)[r].data();
+            w.layout = {count, count, 0, false};
+          }));
     }
     REQUIRE(a == b);
   }

@@ -3,12 +3,12 @@
 // Ranks as threads that exchange messages over each other's scratch, without a communicator.
 #include <ccl/algo/direct.hpp>
 #include <ccl/algo/one_shot.hpp>
-#include <ccl/detail/exec/host_executor.hpp>
-#include <ccl/detail/exchange/direct.hpp>
 #include <ccl/detail/exchange/body.hpp>
+#include <ccl/detail/exchange/direct.hpp>
+#include <ccl/detail/exchange/packet.hpp>
+#include <ccl/detail/exec/host_executor.hpp>
 #include <ccl/proto/ll.hpp>
 #include <ccl/proto/ll128.hpp>
-#include <ccl/detail/exchange/packet.hpp>
 
 #include <algorithm>
 #include <cstring>
@@ -71,7 +71,8 @@ class ExchangeWorld {
           work.where[p] = detail::RemoteBuffer::where(launches_, Word(offset));
           if (p != r && mapped(r, p)) {
             const Word where = detail::RemoteBuffer::where(launches_, 0);
-            tables_[r][std::size_t(p * detail::RemoteBuffer::slots + detail::RemoteBuffer::slot(where))] =
+            tables_[r][std::size_t(p * detail::RemoteBuffer::slots +
+                                   detail::RemoteBuffer::slot(where))] =
                 detail::RemoteBuffer::entry(launches_, reinterpret_cast<Word>(in[p][r].get()));
           }
         }

@@ -258,7 +258,7 @@ inline CudaDriver driver() {
   };
   cuda.thread_exchange_capture_mode = [](CUstreamCaptureMode*) { return CUDA_SUCCESS; };
   cuda.mem_host_alloc = [](void** at, std::size_t bytes, unsigned) {
-    *at = ::operator new (bytes, std::align_val_t{4096});
+    *at = ::operator new(bytes, std::align_val_t{4096});
     return CUDA_SUCCESS;
   };
   cuda.mem_host_register = [](void*, std::size_t, unsigned) { return CUDA_SUCCESS; };

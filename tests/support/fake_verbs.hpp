@@ -34,7 +34,7 @@ struct Faults {
   bool forged_arrives = false;  // the data is there all the same, only the answer was lost
   int forge_board_at = 0;       // the n-th write of free slots
   int fail_poll_at = 0;         // the n-th look at a completion queue
-  int max_at_once = 0;  // completions of one poll, at most; 0: as many as requested
+  int max_at_once = 0;          // completions of one poll, at most; 0: as many as requested
   int stall_ms = 0;             // the next look after a queue pair was stopped takes so long
   int delay_polls = 0;          // completions are seen after so many looks, at random
   bool reorder = false;         // those of different queue pairs overtake each other

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "catch.hpp"
-#include "fake_gpus.hpp"
 #include "error_matchers.hpp"
+#include "fake_gpus.hpp"
 #include "transport/p2p/check.hpp"
 
 namespace ccl::test {

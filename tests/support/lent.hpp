@@ -1,7 +1,7 @@
 #pragma once
 
-#include <ccl/detail/runtime/proxy_engine.hpp>
 #include <ccl/detail/base/status.hpp>
+#include <ccl/detail/runtime/proxy_engine.hpp>
 #include <ccl/transport/transport.hpp>
 
 #include <cstddef>

@@ -80,7 +80,7 @@ class MemoryModel {
   /// moving it makes sense.
   Word load_data(const Word* at, bool atomic) {
     Fiber& f = *running_;
-    Place& p = place(at);
+    Location& p = place(at);
     const size_t low = oldest(p, f);
     if (!atomic && low + 1 < p.stores.size()) {
       fail("a lane reads what another one writes, and nothing orders the two");
@@ -91,7 +91,7 @@ class MemoryModel {
   }
   void store_data(Word* at, Word value, bool atomic) {
     Fiber& f = *running_;
-    Place& p = place(at);
+    Location& p = place(at);
     if (!atomic) {
       for (const Store& s : p.stores) {
         if (!before(s.fiber, s.epoch, f)) fail("two lanes write a word, and nothing orders them");
@@ -107,7 +107,7 @@ class MemoryModel {
 
   Word load(const Word* at, bool acquire) {
     Fiber& f = *running_;
-    Place& p = place(at);
+    Location& p = place(at);
     size_t store;
     for (;;) {
       const size_t low = oldest(p, f);
@@ -132,7 +132,7 @@ class MemoryModel {
   }
   void store(Word* at, Word value, bool release) {
     Fiber& f = *running_;
-    Place& p = place(at);
+    Location& p = place(at);
     tick(f);
     append(p, value, release ? std::make_shared<Clock>(f.clock) : nullptr);
   }
@@ -147,12 +147,12 @@ class MemoryModel {
     if (pruned_ || !error_.empty()) leave();
   }
   /// Synchronizes with the other lanes of a group. Returns the number of votes against.
-  struct Gate {
+  struct StartGate {
     int arrived = 0, against = 0, last_against = 0;
     unsigned round = 0;
     Clock clock{}, last{};
   };
-  int meet(Gate& gate, int width, bool vote) {
+  int meet(StartGate& gate, int width, bool vote) {
     Fiber& f = *running_;
     tick(f);
     join(gate.clock, f.clock);
@@ -187,7 +187,7 @@ class MemoryModel {
         throw OrderError{
             "a lane took a word that may be an older one: nothing orders its load after the store"};
       }
-      const Place& p = places_.at(l.at);
+      const Location& p = places_.at(l.at);
       for (size_t s = l.store + 1; s < p.stores.size(); ++s) {
         if (p.stores[s].seen[size_t(l.fiber)] < l.epoch) {
           throw OrderError{
@@ -206,7 +206,7 @@ class MemoryModel {
     int fiber;
     unsigned epoch;
     std::shared_ptr<Clock> clock;  // of a release
-    Clock seen;  // accesses ordered before it
+    Clock seen;                    // accesses ordered before it
   };
   struct Seen {
     int fiber;
@@ -214,7 +214,7 @@ class MemoryModel {
     size_t store;
     size_t load;
   };
-  struct Place {
+  struct Location {
     std::vector<Store> stores;  // in modification order; the first is what was there
     std::vector<Seen> loads;
   };
@@ -233,7 +233,7 @@ class MemoryModel {
     const Word* waits_for = nullptr;  // a store there, after `waits_count`
     size_t waits_count = 0;
     unsigned long paused_at = 0;
-    Gate* gate = nullptr;
+    StartGate* gate = nullptr;
     unsigned gate_round = 0;
     Clock clock{};
     ucontext_t context{};
@@ -242,8 +242,8 @@ class MemoryModel {
     int taken, count;
   };
 
-  Place& place(const Word* at) {
-    Place& p = places_[at];
+  Location& place(const Word* at) {
+    Location& p = places_[at];
     if (p.stores.empty()) p.stores.push_back({*at, 0, 0, nullptr, {}});
     return p;
   }
@@ -255,7 +255,7 @@ class MemoryModel {
   }
   static unsigned tick(Fiber& f) { return ++f.clock[size_t(f.index)]; }
   /// The oldest store that `f` may still read.
-  static size_t oldest(const Place& p, const Fiber& f) {
+  static size_t oldest(const Location& p, const Fiber& f) {
     size_t low = 0;
     for (size_t s = p.stores.size(); s-- > 0 && low == 0;) {
       if (before(p.stores[s].fiber, p.stores[s].epoch, f)) low = s;
@@ -265,7 +265,7 @@ class MemoryModel {
     }
     return low;
   }
-  void append(Place& p, Word value, std::shared_ptr<Clock> release) {
+  void append(Location& p, Word value, std::shared_ptr<Clock> release) {
     Fiber& f = *running_;
     const unsigned epoch = tick(f);
     f.fresh = false;
@@ -369,7 +369,7 @@ class MemoryModel {
   std::vector<std::unique_ptr<Fiber>> fibers_;
   Fiber* running_ = nullptr;
   ucontext_t main_{};
-  std::map<const Word*, Place> places_;
+  std::map<const Word*, Location> places_;
   std::vector<Load> loads_;
   std::vector<Branch> choices_;
   size_t at_ = 0;

@@ -5,10 +5,10 @@
 #include <ccl/algo/one_shot.hpp>
 #include <ccl/algo/two_shot.hpp>
 #include <ccl/detail/exec/host_executor.hpp>
-#include <ccl/proto/ll.hpp>
-#include <ccl/proto/ll128.hpp>
 #include <ccl/detail/peer/prims.hpp>
 #include <ccl/detail/rows/prims.hpp>
+#include <ccl/proto/ll.hpp>
+#include <ccl/proto/ll128.hpp>
 
 #include <algorithm>
 #include <thread>
@@ -25,7 +25,8 @@ class PeerWorld {
       : half_packets_{(half_packets + 7) / 8 * 8}, scratch_(Ranks), epochs_(Ranks) {
     for (int r = 0; r < Ranks; ++r) {
       scratch_[r].resize(2 * half_packets_ + 8 +
-                         detail::PeerView::max_ranks * Index{sizeof(detail::Mailbox)} / Index{sizeof(Packet)});
+                         detail::PeerView::max_ranks * Index{sizeof(detail::Mailbox)} /
+                             Index{sizeof(Packet)});
       epochs_[r].assign(max_channels, 0);
     }
   }
@@ -44,11 +45,13 @@ class PeerWorld {
   }
   /// One rank's part of a launch, however the others' go.
   template <class Op, class Algo, class Proto, class Group, class R, class F>
-  void run_rank(int rank, const R& reduction, int channels, const detail::AbortWatch& watch, F setup) {
+  void run_rank(int rank, const R& reduction, int channels, const detail::AbortWatch& watch,
+                F setup) {
     detail::PeerWork<R> work{reduction};
     fill(work, rank, channels, watch);
     setup(work);
-    detail::HostExecutor::run<Group>(channels, detail::PeerBody<Op, Algo, Proto, 1, R, Ranks>{work});
+    detail::HostExecutor::run<Group>(channels,
+                                     detail::PeerBody<Op, Algo, Proto, 1, R, Ranks>{work});
   }
   /// Two calls of one composition in one launch: `setup(rank, call, work)`, on so many channels
   /// each.
@@ -98,7 +101,8 @@ class PeerWorld {
       threads.emplace_back([&, r] {
         detail::LaneFailure lane_failure;
         const Word stop = 0;
-        const bool ran = body(r, detail::AbortWatch{&stop, &lane_failure, Word{60} * 1'000'000'000});
+        const bool ran =
+            body(r, detail::AbortWatch{&stop, &lane_failure, Word{60} * 1'000'000'000});
         ok[r] = ran && lane_failure.peer == 0;
       });
     }

@@ -2,9 +2,9 @@
 
 // Symbolic player. It runs an algorithm's own code at compile time on every rank. Values record the
 // contributions that they hold, and wires hold a given number of slices.
-#include <ccl/types/operations.hpp>
 #include <ccl/algo/chunks.hpp>
 #include <ccl/detail/wire/prims.hpp>
+#include <ccl/types/operations.hpp>
 #include <ccl/types/position.hpp>
 
 #include <set>
@@ -22,7 +22,7 @@ struct Symbol {
   friend constexpr bool operator==(const Symbol&, const Symbol&) = default;
 };
 
-enum Does { gets = 1, loads = 2, stores = 4, puts = 8 };
+enum StepParts { gets = 1, loads = 2, stores = 4, puts = 8 };
 
 struct Event {
   int does = 0;

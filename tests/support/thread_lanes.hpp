@@ -9,8 +9,8 @@
 
 namespace ccl::detail {
 
-/// Barrier of a lock and a condition variable. `std::barrier` is not used: 32 lanes under the thread
-/// sanitizer hung in it once (libstdc++ 13, many cores), and the cause is not known.
+/// Barrier of a lock and a condition variable. `std::barrier` is not used: 32 lanes under the
+/// thread sanitizer hung in it once (libstdc++ 13, many cores), and the cause is not known.
 class LaneBarrier {
  public:
   explicit LaneBarrier(int width) : width_{width} {}

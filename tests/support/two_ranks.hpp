@@ -118,12 +118,12 @@ inline void check_fine(const Ends& ends) {
     CHECK(ends.error[r].what == "");
   }
 }
-inline bool has(const std::string& text, const std::string& part) {
+inline bool contains(const std::string& text, const std::string& part) {
   return text.find(part) != text.npos;
 }
 /// Returns the error of the rank whose write failed. It has more details than the error of the
 /// other, which only receives it.
-inline std::string told(const Ends& ends) {
+inline std::string reported(const Ends& ends) {
   return ends.error[0].what + " | " + ends.error[1].what;
 }
 

@@ -18,9 +18,9 @@
 #include <ccl/proto/ll128.hpp>
 #include <ccl/proto/simple.hpp>
 
-#include "support/chosen_transport.hpp"
 #include "covering.hpp"
 #include "reference.hpp"
+#include "support/chosen_transport.hpp"
 
 namespace ccl::test {
 
@@ -269,8 +269,7 @@ void run_types() {
   };
   [&]<int... K>(std::integer_sequence<int, K...>) {
     (each.template operator()<K * Parts + Part>(), ...);
-  }
-  (std::make_integer_sequence<int, (rows.count - Part + Parts - 1) / Parts>{});
+  }(std::make_integer_sequence<int, (rows.count - Part + Parts - 1) / Parts>{});
   WARN(ran << " cases, of one in " << Parts << " of " << rows.count << " rows, which cover "
            << rows.pairs << " pairs");
   for (const auto& each_comm : comms) {

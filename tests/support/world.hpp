@@ -96,12 +96,13 @@ class World {
           if (work.servers > 1) {
             const detail::ExchangeWork whole = with_messages(work);
             detail::HostExecutor::run<Group>(whole.channels * whole.servers,
-                                     detail::ExchangeBody<Op, Algo, Proto, 1>{whole});
+                                             detail::ExchangeBody<Op, Algo, Proto, 1>{whole});
             ok[r] = lane_failure.peer == 0;
             return;
           }
         }
-        detail::HostExecutor::run<Group>(work.channels, detail::WireBody<Op, Algo, Proto, 1, R>{work});
+        detail::HostExecutor::run<Group>(work.channels,
+                                         detail::WireBody<Op, Algo, Proto, 1, R>{work});
         ok[r] = lane_failure.peer == 0;
       });
     }

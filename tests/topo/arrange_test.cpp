@@ -168,10 +168,10 @@ TEST_CASE("twins between machines: who is inner in one is a leaf in the other") 
 TEST_CASE("what ranks tell each other makes the machines again") {
   const std::vector<int> of_rank{0, 1, 0, 1, 0, 2};
   const auto true_ones = machines(of_rank, 2, topo::Pattern::balanced_tree, false);
-  std::vector<topo::MachineShare> told;
-  for (int r = 0; r < 6; ++r) told.push_back(topo::share_of(true_ones[of_rank[r]], r));
+  std::vector<topo::MachineShare> reported;
+  for (int r = 0; r < 6; ++r) reported.push_back(topo::share_of(true_ones[of_rank[r]], r));
   std::string wrong;
-  const auto again = topo::machines_of(told, wrong);
+  const auto again = topo::machines_of(reported, wrong);
   CHECK(wrong == "");
   REQUIRE(again.size() == 3);
   for (std::size_t m = 0; m < 3; ++m) {
@@ -182,15 +182,15 @@ TEST_CASE("what ranks tell each other makes the machines again") {
     CHECK_FALSE(again[m].even);
   }
   SECTION("a rank that saw something else is noticed") {
-    told[2].ring[1] = 2;
-    const auto mended = topo::machines_of(told, wrong);
+    reported[2].ring[1] = 2;
+    const auto mended = topo::machines_of(reported, wrong);
     CHECK(wrong.find("rank 0's machine") != std::string::npos);
     CHECK(mended[0].ring.channels.at(0).ranks == std::vector<int>{0, 2, 4});
     CHECK(Arrangement::of(mended, 6));
   }
   SECTION("garbage too") {
-    told[5].ring_count = 1 << 30;
-    CHECK(topo::machines_of(told, wrong).size() == 3);
+    reported[5].ring_count = 1 << 30;
+    CHECK(topo::machines_of(reported, wrong).size() == 3);
     CHECK(wrong != "");
   }
 }

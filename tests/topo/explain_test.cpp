@@ -9,7 +9,7 @@
 
 namespace topo = ccl::topo;
 using ccl::test::graph_of;
-using ccl::test::says;
+using ccl::test::mentions;
 
 namespace {
 
@@ -47,25 +47,26 @@ std::string text(const topo::PathRules& rules, int a, int b) {
 TEST_CASE("GPUs with NVLink: why that, and what else there is") {
   const std::string all = text({}, 0, 1);
   INFO(all);
-  CHECK(says(all, "GPU/0-11000 --NVL(240)->GPU/0-20000 (240 GB/s, NVL)"));
-  CHECK(says(all, "NVLink alone comes first"));
-  CHECK(
-      says(all, "without NVLink: --PCI(24)->PCI/0-10000--PCI(24)->CPU/0-0--PCI(24)->GPU/0-20000"));
-  CHECK(says(all, "P2P: yes"));
-  CHECK(says(all, "reads instead of being written to"));
-  CHECK(says(all, "transport: P2P"));
+  CHECK(mentions(all, "GPU/0-11000 --NVL(240)->GPU/0-20000 (240 GB/s, NVL)"));
+  CHECK(mentions(all, "NVLink alone comes first"));
+  CHECK(mentions(all,
+                 "without NVLink: --PCI(24)->PCI/0-10000--PCI(24)->CPU/0-0--PCI(24)->GPU/0-20000"));
+  CHECK(mentions(all, "P2P: yes"));
+  CHECK(mentions(all, "reads instead of being written to"));
+  CHECK(mentions(all, "transport: P2P"));
 }
 
 TEST_CASE("GPUs of different sockets: the narrowest link, and why no P2P") {
   const std::string all = text({}, 0, 2);
   INFO(all);
-  CHECK(says(all, "(10 GB/s, SYS)"));
-  CHECK(says(all, "narrowest link: SYS 10 GB/s, CPU/0-0 to CPU/0-1"));
-  CHECK(says(all, "P2P: no (path SYS is worse than PXB, the worst for P2P on this machine)"));
-  CHECK(says(all, "transport: SHM"));
+  CHECK(mentions(all, "(10 GB/s, SYS)"));
+  CHECK(mentions(all, "narrowest link: SYS 10 GB/s, CPU/0-0 to CPU/0-1"));
+  CHECK(mentions(all, "P2P: no (path SYS is worse than PXB, the worst for P2P on this machine)"));
+  CHECK(mentions(all, "transport: SHM"));
   topo::PathRules no_memory;
   no_memory.shm_disabled = true;
-  CHECK(says(text(no_memory, 0, 2), "transport: NET (P2P is refused and shared memory disabled)"));
+  CHECK(mentions(text(no_memory, 0, 2),
+                 "transport: NET (P2P is refused and shared memory disabled)"));
 }
 
 TEST_CASE("P2P switched off changes the way, and that is said") {
@@ -73,23 +74,23 @@ TEST_CASE("P2P switched off changes the way, and that is said") {
   rules.p2p_disabled = true;
   const std::string all = text(rules, 0, 1);
   INFO(all);
-  CHECK(says(all, "as wired: --NVL(240)->GPU/0-20000 (240 GB/s, NVL)"));
-  CHECK(says(all, "not taken, since P2P is refused"));
-  CHECK(says(all, "P2P: no (P2P is disabled)"));
+  CHECK(mentions(all, "as wired: --NVL(240)->GPU/0-20000 (240 GB/s, NVL)"));
+  CHECK(mentions(all, "not taken, since P2P is refused"));
+  CHECK(mentions(all, "P2P: no (P2P is disabled)"));
 }
 
 TEST_CASE("GPU to NIC: relayed by the NIC's GPU, and GPU direct RDMA") {
   const std::string relayed = text({}, 1, -1);
   INFO(relayed);
-  CHECK(says(relayed, "PXN: through a GPU that is next to the NIC"));
-  CHECK(says(relayed, "taken instead, since the NIC's own GPU gets it"));
+  CHECK(mentions(relayed, "PXN: through a GPU that is next to the NIC"));
+  CHECK(mentions(relayed, "taken instead, since the NIC's own GPU gets it"));
   const std::string direct = text({}, 0, -1);
   INFO(direct);
-  CHECK(says(direct, "GPU direct RDMA for sending: yes (distance PIX <= P2C)"));
-  CHECK(says(direct, "transport: NET, by mlx5_0 with the GPU's own memory"));
+  CHECK(mentions(direct, "GPU direct RDMA for sending: yes (distance PIX <= P2C)"));
+  CHECK(mentions(direct, "transport: NET, by mlx5_0 with the GPU's own memory"));
   const std::string far = text({}, 2, -1);
   INFO(far);
-  CHECK(says(far, "GPU direct RDMA for sending: no (distance SYS > P2C)"));
-  CHECK(says(far, "a copy in host memory"));
-  CHECK(says(text({}, -1, 0), "transport: NET, by mlx5_0"));
+  CHECK(mentions(far, "GPU direct RDMA for sending: no (distance SYS > P2C)"));
+  CHECK(mentions(far, "a copy in host memory"));
+  CHECK(mentions(text({}, -1, 0), "transport: NET, by mlx5_0"));
 }

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "support/catch.hpp"
 #include "fuzz/topo_target.hpp"
+#include "support/catch.hpp"
 
 namespace {
 

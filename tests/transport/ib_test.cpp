@@ -17,7 +17,7 @@ PeerInfo rank_with(int rank, int kinds, int absence) {
   info.ib_absence = absence;
   return info;
 }
-bool has(const std::string& text, const char* part) {
+bool contains(const std::string& text, const char* part) {
   return text.find(part) != text.npos;
 }
 std::string refusal(const PeerInfo& a, const PeerInfo& b) {
@@ -33,18 +33,18 @@ TEST_CASE("ranks with ports of one kind are connected, others told why not") {
   CHECK(refusal(ib, ib) == "");
   CHECK(refusal(roce, both) == "");
   CHECK(refusal(ib, both) == "");
-  CHECK(has(refusal(ib, roce), "has only InfiniBand"));
+  CHECK(contains(refusal(ib, roce), "has only InfiniBand"));
   for (int absence = 1; absence <= 7; ++absence) {
     const std::string why = refusal(ib, rank_with(7, 0, absence));
-    CHECK(has(why, "rank 7"));
-    CHECK(!has(why, "nothing"));
+    CHECK(contains(why, "rank 7"));
+    CHECK(!contains(why, "nothing"));
   }
 }
 
 TEST_CASE("CCL_NET leaves one network") {
   const PeerInfo roce = rank_with(1, 2, 0);
   REQUIRE(::setenv("CCL_NET", "Socket", 1) == 0);
-  CHECK(has(refusal(roce, roce), "CCL_NET"));
+  CHECK(contains(refusal(roce, roce), "CCL_NET"));
   REQUIRE(::setenv("CCL_NET", "IB", 1) == 0);
   CHECK(refusal(roce, roce) == "");
   CHECK(!SocketTransport::can_connect(roce, roce).has_value());

@@ -13,13 +13,13 @@
 #include <utility>
 #include <vector>
 
-#include "support/catch.hpp"
-#include "support/environment.hpp"
-#include "support/fake_gpus.hpp"
 #include "gpu/devices.hpp"
 #include "gpu/memory.hpp"
-#include "support/gpu_ranks.hpp"
+#include "support/catch.hpp"
 #include "support/driver.hpp"
+#include "support/environment.hpp"
+#include "support/fake_gpus.hpp"
+#include "support/gpu_ranks.hpp"
 #include "transport/p2p/check.hpp"
 
 using namespace ccl;
@@ -94,8 +94,8 @@ std::string move_to_process(const Communicator& comm, int fd, bool reads) {
   detail::GpuArena arena{gpu};
   TransportContext context;
   context.arena = &arena;
-  Edge edge =
-      test::edge_of(from, to, sends ? EdgeSide::sender : EdgeSide::receiver, {channels, 4, 1024}, 1);
+  Edge edge = test::edge_of(from, to, sends ? EdgeSide::sender : EdgeSide::receiver,
+                            {channels, 4, 1024}, 1);
   edge.polls_slots = !reads;
   auto end = P2pTransport::setup(context, edge);
   if (!end) return end.error().what;
@@ -212,8 +212,8 @@ TEST_CASE("the ends of an edge must agree on read mode") {
       const std::string said = "CCL_P2P_READ_ENABLE is " + here + " on rank " +
                                std::to_string(error.rank) + " and " + there + " on rank " +
                                std::to_string(error.peer);
-      CHECK(says(error.what, said.c_str()));
-      CHECK(says(error.what, "the same on all ranks"));
+      CHECK(mentions(error.what, said.c_str()));
+      CHECK(mentions(error.what, "the same on all ranks"));
     }
     // Read mode does not apply to packets that carry flags.
     CHECK(move_steps(edge_here(*comms[0], *comms[1], true, {at_sender, at_receiver})) == "");
@@ -259,7 +259,7 @@ TEST_CASE("a composition in Simple reads, one in LL does not; who has the slots 
     const auto add = [&](const detail::WireNeeds& needs) {
       const Index before = comm.memory_used();
       auto links = detail::Connections::create(comm, detail::Plans::same(plan), 1, needs,
-                                         detail::transport_table<P2pTransport>(), "by hand");
+                                               detail::transport_table<P2pTransport>(), "by hand");
       if (!links) {
         seen.problem += links.error().message();
         return Index{-1};
@@ -274,7 +274,7 @@ TEST_CASE("a composition in Simple reads, one in LL does not; who has the slots 
     };
     seen.simple = add(detail::WireNeeds::of<Simple>());
     seen.ll = add(detail::WireNeeds::of<LL>());
-    if (auto met = comm.barrier(); !met) seen.problem += met.error().message();
+    if (auto joined = comm.barrier(); !joined) seen.problem += joined.error().message();
     return seen;
   };
   Seen receiver;
@@ -295,9 +295,9 @@ TEST_CASE("a rank whose GPU is full when its wires are there says so to all") {
   // With its words, of two lines, a wire fills a piece of memory to the last byte.
   const Plan plan{1, 2, ((64 << 10) - 256) / 2};
   const auto connect = [&](const Communicator& comm) -> Error {
-    auto links =
-        detail::Connections::create(comm, detail::Plans::same(plan), 1, detail::WireNeeds::of<Simple>(),
-                              detail::transport_table<P2pTransport>(), "by hand");
+    auto links = detail::Connections::create(comm, detail::Plans::same(plan), 1,
+                                             detail::WireNeeds::of<Simple>(),
+                                             detail::transport_table<P2pTransport>(), "by hand");
     if (!links) return links.error();
     using Peer = detail::PeerChannel;
     const std::vector<Peer> none, other{Peer{1 - comm.rank(), 0}};
@@ -305,7 +305,7 @@ TEST_CASE("a rank whose GPU is full when its wires are there says so to all") {
     if (comm.rank() == 1) all.full = 2;
     const auto made =
         (*links)->connect(comm.rank() == 1 ? other : none, comm.rank() == 0 ? other : none, ready);
-    if (auto met = comm.barrier(); !met) return met.error();
+    if (auto joined = comm.barrier(); !joined) return joined.error();
     return made ? Error{} : made.error();
   };
   Error receiver;
@@ -314,9 +314,9 @@ TEST_CASE("a rank whose GPU is full when its wires are there says so to all") {
   other.join();
   all.full = -1;
   CHECK(receiver.code == Errc::out_of_memory);
-  CHECK(says(receiver.what, "cannot allocate"));
+  CHECK(mentions(receiver.what, "cannot allocate"));
   CHECK(sender.code == Errc::out_of_memory);
-  CHECK(says(sender.what, "by hand is refused by rank 1 (cannot allocate"));
+  CHECK(mentions(sender.what, "by hand is refused by rank 1 (cannot allocate"));
 }
 
 TEST_CASE("a GPU in between can be forbidden, and is no farther than CCL_P2P_LEVEL") {
@@ -370,9 +370,9 @@ TEST_CASE("GPUs of hosts that one NVLink domain joins are connected by fabric ha
   all.fabric = false;
   const auto unconnected = [](const Result<Communicator>& comm, int fd) -> std::string {
     char here = 1, there = 0;  // who leaves too early is missed by the other
-    const bool met = swap_bytes(fd, &here, &there, 1);
+    const bool joined = swap_bytes(fd, &here, &there, 1);
     if (!comm) return comm.error().message();
-    if (!met) return "no peer";
+    if (!joined) return "no peer";
     const int other = 1 - comm->rank();
     if (comm->peer(other).way.fault != int(PathFault::not_mapped)) return "no fault";
     return carried_by(comm, other) == "p2p" ? "by p2p" : "";

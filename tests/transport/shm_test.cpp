@@ -3,8 +3,8 @@
 #include <csignal>
 #include <cstdlib>
 
-#include "support/error_matchers.hpp"
 #include "support/driver.hpp"
+#include "support/error_matchers.hpp"
 #include <dirent.h>
 #include <sys/resource.h>
 #include <sys/un.h>
@@ -132,11 +132,12 @@ TEST_CASE("limits of a process are named where they keep it from memory") {
     ::setrlimit(resource, &before);
     return made ? "it was fine" : made.error().what;
   };
-  CHECK(says(limited(RLIMIT_FSIZE, 4096,
-                     [&] {
-                       return ShmTransport::setup(context, edge_of(a, b, EdgeSide::receiver, shape, 1));
-                     }),
-             "raise ulimit -f"));
+  CHECK(mentions(limited(RLIMIT_FSIZE, 4096,
+                         [&] {
+                           return ShmTransport::setup(context,
+                                                      edge_of(a, b, EdgeSide::receiver, shape, 1));
+                         }),
+                 "raise ulimit -f"));
 
   auto receiver = ShmTransport::setup(context, edge_of(a, b, EdgeSide::receiver, shape, 1)).value();
   auto sender = ShmTransport::setup(context, edge_of(a, b, EdgeSide::sender, shape, 1)).value();
@@ -148,7 +149,7 @@ TEST_CASE("limits of a process are named where they keep it from memory") {
               ::close(int(next));
               const std::string what =
                   limited(RLIMIT_NOFILE, next + 1, [&] { return sender.connect(theirs); });
-              return says(what, "raise ulimit -n") ? "" : what;
+              return mentions(what, "raise ulimit -n") ? "" : what;
             },
             [](int fd, pid_t) {
               char ended = 0;
@@ -161,8 +162,8 @@ TEST_CASE("a receiver that is gone is a lost peer") {
   const PeerInfo a = info_of(0), b = info_of(1);
   Handshake stale;
   {
-    stale =
-        ShmTransport::setup(context, edge_of(a, b, EdgeSide::receiver, {1, 2, 128}, 1))->handshake();
+    stale = ShmTransport::setup(context, edge_of(a, b, EdgeSide::receiver, {1, 2, 128}, 1))
+                ->handshake();
   }
   auto end = ShmTransport::setup(context, edge_of(a, b, EdgeSide::sender, {1, 2, 128}, 1)).value();
   const auto lost = end.connect(stale);
@@ -206,8 +207,10 @@ TEST_CASE("strangers and another communicator's senders are turned away and dist
 TEST_CASE("a receiver of another shape is a mismatch") {
   TransportContext context;
   const PeerInfo a = info_of(0), b = info_of(1);
-  auto wide = ShmTransport::setup(context, edge_of(a, b, EdgeSide::receiver, {2, 2, 128}, 1)).value();
-  auto sender = ShmTransport::setup(context, edge_of(a, b, EdgeSide::sender, {1, 2, 128}, 1)).value();
+  auto wide =
+      ShmTransport::setup(context, edge_of(a, b, EdgeSide::receiver, {2, 2, 128}, 1)).value();
+  auto sender =
+      ShmTransport::setup(context, edge_of(a, b, EdgeSide::sender, {1, 2, 128}, 1)).value();
   CHECK(sender.connect(wide.handshake()).error().code == Errc::mismatch);
 }
 

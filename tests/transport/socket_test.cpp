@@ -3,8 +3,8 @@
 #include <csignal>
 #include <ctime>
 
-#include "support/environment.hpp"
 #include "support/driver.hpp"
+#include "support/environment.hpp"
 #include "support/lent.hpp"
 
 using namespace ccl;
@@ -99,7 +99,8 @@ TEST_CASE("steps come before they are wanted, though others are answered meanwhi
   // One that is wanted and three that are not, as of a peer that is calls ahead.
   CHECK(push((*theirs)->out.wires[0], 4, 5, &ahead.status, &ahead.proxy).problem == "");
   CHECK(push(mine->out.wires[0], 1, 6, &behind.status, &behind.proxy).problem == "");
-  CHECK(wait_until([&] { return detail::HostMemory::load_acquire(in.posted) == 4; }, &behind.status));
+  CHECK(
+      wait_until([&] { return detail::HostMemory::load_acquire(in.posted) == 4; }, &behind.status));
   CHECK(pull(in, 4, 5, &behind.status, &behind.proxy).problem == "");
   CHECK(pull((*theirs)->in.wires[0], 1, 6, &ahead.status, &ahead.proxy).problem == "");
   ::close(fds[0]);
@@ -122,7 +123,7 @@ TEST_CASE("a rank that leaves a shared connection is missed only by who still se
   REQUIRE(duplex);
   CHECK(problem == "");
   std::this_thread::sleep_for(std::chrono::milliseconds{20});  // the engine sees it close
-  CHECK(lent.status.ok());  // the peer closed gracefully
+  CHECK(lent.status.ok());                                     // the peer closed gracefully
   const Outcome outcome = push(duplex->out.wires[0], 100, 5, &lent.status, &lent.proxy);
   CHECK(outcome.problem != "");
   REQUIRE_FALSE(lent.status.ok());
@@ -329,7 +330,8 @@ TEST_CASE("ends of different shapes are a mismatch") {
   Lent lent;
   const PeerInfo a = info_of(0), b = info_of(1);
   auto receiver =
-      SocketTransport::setup(lent.context, edge_of(a, b, EdgeSide::receiver, {1, 2, 128}, 1)).value();
+      SocketTransport::setup(lent.context, edge_of(a, b, EdgeSide::receiver, {1, 2, 128}, 1))
+          .value();
   auto sender =
       SocketTransport::setup(lent.context, edge_of(a, b, EdgeSide::sender, {1, 4, 128}, 1)).value();
   const auto out = sender.connect(receiver.handshake());

@@ -1,8 +1,8 @@
 #pragma once
 
-#include <ccl/types/result.hpp>
 #include <ccl/topo/path.hpp>
 #include <ccl/topo/xml.hpp>
+#include <ccl/types/result.hpp>
 
 #include <fmt/format.h>
 
@@ -19,9 +19,9 @@ namespace tool {
 /// Options that select the machine, common to the subcommands that read one.
 struct Source {
   std::string xml, hint;  // file names; without `xml`, this machine
-  int nodes = 1;  // number of such machines
-  int ranks = 0;  // CPU ranks, if there are no GPUs
-  bool fabric = false;  // true: the machines share one NVLink fabric and count as one
+  int nodes = 1;          // number of such machines
+  int ranks = 0;          // CPU ranks, if there are no GPUs
+  bool fabric = false;    // true: the machines share one NVLink fabric and count as one
   bool no_p2p = false;
   bool time = false;  // true: prints the time of each part
   std::string merge;  // level at which NICs are fused; empty: by the settings of this machine

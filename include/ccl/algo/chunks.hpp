@@ -12,8 +12,8 @@ struct Part {
 
 /// Layout of a message in the user's buffers, in elements.
 struct Layout {
-  Index count = 0;  ///< elements of the whole message if `split`, else of one share
-  Index in_stride = 0;  ///< elements from one share to the next in the input; unused if `split`
+  Index count = 0;       ///< elements of the whole message if `split`, else of one share
+  Index in_stride = 0;   ///< elements from one share to the next in the input; unused if `split`
   Index out_stride = 0;  ///< elements from one share to the next in the output; unused if `split`
   /// true: shares are cut from the message; false: each share has `count` elements
   bool split = false;

@@ -1,10 +1,10 @@
 #pragma once
 
-#include <ccl/types/operations.hpp>
-#include <ccl/types/macros.hpp>
 #include <ccl/algo/cost.hpp>
 #include <ccl/algo/rank_counts.hpp>
 #include <ccl/element/reduce_op.hpp>
+#include <ccl/types/macros.hpp>
+#include <ccl/types/operations.hpp>
 
 namespace ccl {
 
@@ -57,11 +57,11 @@ struct CopyEngineBy {
   template <class Op>
   static constexpr bool in_windows = is_one_of<Op, AllGather, AllToAll, SendRecv>;
   template <class Op>
-  static constexpr bool exchanges = in_windows<Op> ||
-                                    (stages && is_one_of<Op, AllToAllV, Gather, Scatter>);
+  static constexpr bool exchanges =
+      in_windows<Op> || (stages && is_one_of<Op, AllToAllV, Gather, Scatter>);
   template <class Op>
-  static constexpr bool supports = exchanges<Op> ||
-                                   (stages && is_one_of<Op, AllReduce, ReduceScatter>);
+  static constexpr bool supports =
+      exchanges<Op> || (stages && is_one_of<Op, AllReduce, ReduceScatter>);
   /// True if `F` leaves the data as it is: a rank cannot scale its own data on the way.
   template <class F>
   static constexpr bool supports_reduction = !cuda::std::is_same_v<F, PreMulSum>;

@@ -9,17 +9,17 @@ namespace ccl {
 /// Cost terms of an algorithm for one operation. The message of an operation is its larger buffer:
 /// `count` elements of AllReduce, the shares of all ranks of AllGather.
 struct CostTerms {
-  double hops = 0;  ///< sequential hops on the longest route
+  double hops = 0;    ///< sequential hops on the longest route
   double volume = 0;  ///< messages that cross the busiest direction of the busiest rank
 };
 
 /// Order in which an algorithm combines the ranks' values of one element. Two algorithms of the
 /// same order produce the same bits.
 enum class SumOrder {
-  varies,  ///< depends on the element's place in the message, and so on the message size
+  varies,   ///< depends on the element's place in the message, and so on the message size
   by_rank,  ///< ((0 + 1) + 2) + ...
   tree,  ///< each node adds its own value, then its children's in order; one tree for all elements
-  ordered_tree,  ///< tree whose nodes are in rank order: any associative op gives 0, 1, 2, ...
+  ordered_tree,   ///< tree whose nodes are in rank order: any associative op gives 0, 1, 2, ...
   ordered_chain,  ///< 0 + (1 + (2 + ...))
   ring,  ///< once around the ring, ending at the result's rank: each rank's result in another order
   halves  ///< pairs, pairs of pairs, ...; AllReduce results agree only if op(a, b) is op(b, a)
@@ -29,10 +29,10 @@ namespace detail {
 
 /// Kind of the slowest edge of a communicator.
 enum class Path {
-  nvlink,  // stores of a GPU into a peer's memory, whole lines at once
-  pcie,  // stores of a GPU into a peer's memory, in smaller pieces
+  nvlink,    // stores of a GPU into a peer's memory, whole lines at once
+  pcie,      // stores of a GPU into a peer's memory, in smaller pieces
   gpu_host,  // GPUs through host memory
-  gpu_net,  // GPUs through a proxy and a network
+  gpu_net,   // GPUs through a proxy and a network
   shm,       // CPU ranks of one host
   net        // CPU ranks through a network
 };
@@ -44,18 +44,18 @@ enum class Mover { wires, peers, engines };
 /// Signal by which a protocol's data shows that it has arrived. It decides the cost of a hop and of
 /// a byte.
 enum class Packing {
-  simple,  // a count after the data
-  ll,  // a flag in every 16 bytes
-  ll128,  // a flag in every 128 bytes
+  simple,   // a count after the data
+  ll,       // a flag in every 16 bytes
+  ll128,    // a flag in every 128 bytes
   sentinel  // a nonzero word
 };
 inline constexpr int packing_count = 4;
 
 /// Rates of one path, mover and packing.
 struct Rates {
-  double base_us = 0;  // us of a call: launch, first read of the data
-  double hop_us = 0;  // us until a neighbor can continue
-  double gbs = 1;  // GB/s of messages through one direction of a rank
+  double base_us = 0;    // us of a call: launch, first read of the data
+  double hop_us = 0;     // us until a neighbor can continue
+  double gbs = 1;        // GB/s of messages through one direction of a rank
   double block_gbs = 0;  // GB/s that one block of a GPU moves; 0: one block is as fast as many
 };
 
@@ -80,10 +80,10 @@ constexpr Index level_scratch_bytes(bool on_gpu) {
 
 /// Step of an algorithm that runs other algorithms on levels, one after the other.
 struct LevelStep {
-  bool outer = false;  // true: between hosts; false: inside each host
-  bool shared = false;  // true: each rank of a host carries its share of the message
+  bool outer = false;        // true: between hosts; false: inside each host
+  bool shared = false;       // true: each rank of a host carries its share of the message
   bool once_a_host = false;  // true: one call for each host's part of the message
-  bool waits = false;  // true: ranks arrive late between hosts too, so `level_us` is added
+  bool waits = false;        // true: ranks arrive late between hosts too, so `level_us` is added
   Mover mover = Mover::wires;
   Packing packing = Packing::simple;
   // True if the algorithm runs on so many ranks; null: any number.
@@ -94,7 +94,8 @@ struct LevelStep {
 /// Returns the fraction of its hops that an algorithm makes between hosts; 1 by default.
 template <class Op, class Algo>
 constexpr double inter_node_fraction(int ranks, int hosts) {
-  if constexpr (requires { Algo::inter_node_fraction(2, 1); }) return Algo::inter_node_fraction(ranks, hosts);
+  if constexpr (requires { Algo::inter_node_fraction(2, 1); })
+    return Algo::inter_node_fraction(ranks, hosts);
   if constexpr (requires { Algo::template inter_node_fraction<Op>(2, 1); }) {
     return Algo::template inter_node_fraction<Op>(ranks, hosts);
   }

@@ -1,9 +1,9 @@
 #pragma once
 
-#include <ccl/types/operations.hpp>
-#include <ccl/types/macros.hpp>
 #include <ccl/algo/cost.hpp>
 #include <ccl/algo/rank_counts.hpp>
+#include <ccl/types/macros.hpp>
+#include <ccl/types/operations.hpp>
 
 namespace ccl {
 

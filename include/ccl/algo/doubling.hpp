@@ -1,8 +1,8 @@
 #pragma once
 
-#include <ccl/types/operations.hpp>
 #include <ccl/algo/cost.hpp>
 #include <ccl/element/reduce_op.hpp>
+#include <ccl/types/operations.hpp>
 #include <ccl/types/word.hpp>
 
 namespace ccl {
@@ -86,8 +86,8 @@ struct Doubling {
         auto first = context.template prims<1, 1>({partner}, {at.rank_at(place ^ 1)});
         first.recv_reduce_copy_send(all);
       } else {
-        const int neighbour = at.rank_at(place ^ 1);
-        auto first = context.template prims<1, 1>({neighbour}, {neighbour});
+        const int neighbor = at.rank_at(place ^ 1);
+        auto first = context.template prims<1, 1>({neighbor}, {neighbor});
         first.send(all);
       }
       for (int bit = 1; bit < paired; bit <<= 1) {

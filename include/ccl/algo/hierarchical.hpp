@@ -1,7 +1,7 @@
 #pragma once
 
-#include <ccl/types/operations.hpp>
 #include <ccl/algo/cost.hpp>
+#include <ccl/types/operations.hpp>
 
 #include <array>
 #include <string_view>
@@ -117,9 +117,10 @@ struct Hierarchical {
   static constexpr bool supports = detail::levels_run<Op, InnerAlgo, OuterAlgo>();
   /// True if the inner algorithm supports the reduction. Partial results become a level's own data.
   template <class F>
-  requires(
-      requires { InnerAlgo::template supports_reduction<F>; } ||
-      requires { OuterAlgo::template supports_reduction<F>; }) static constexpr bool supports_reduction = [] {
+    requires(
+                requires { InnerAlgo::template supports_reduction<F>; } ||
+                requires { OuterAlgo::template supports_reduction<F>; })
+  static constexpr bool supports_reduction = [] {
     bool all = true;
     if constexpr (requires { InnerAlgo::template supports_reduction<F>; }) {
       all = all && InnerAlgo::template supports_reduction<F>;

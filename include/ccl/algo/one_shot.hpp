@@ -1,8 +1,8 @@
 #pragma once
 
-#include <ccl/types/operations.hpp>
 #include <ccl/algo/cost.hpp>
 #include <ccl/algo/rank_counts.hpp>
+#include <ccl/types/operations.hpp>
 #include <ccl/types/word.hpp>
 
 namespace ccl {
@@ -20,12 +20,11 @@ struct OneShot {
   using RankCounts = ccl::RankCounts<2, 4, 8>;
   template <class Op>
   static constexpr bool supports =
-      is_one_of<Op, AllReduce, AllGather, ReduceScatter, AllToAll, Reduce, AllToAllV,
-                     Broadcast, Gather, Scatter, SendRecv, AllReduceRows>;
+      is_one_of<Op, AllReduce, AllGather, ReduceScatter, AllToAll, Reduce, AllToAllV, Broadcast,
+                Gather, Scatter, SendRecv, AllReduceRows>;
   /// True if the operation runs as messages between any two ranks, for any number of ranks.
   template <class Op>
-  static constexpr bool exchanges =
-      is_one_of<Op, AllToAllV, Broadcast, Gather, Scatter, SendRecv>;
+  static constexpr bool exchanges = is_one_of<Op, AllToAllV, Broadcast, Gather, Scatter, SendRecv>;
   template <class Op>
   static constexpr CostTerms cost_terms(int ranks) {
     const double others = ranks - 1;
@@ -126,7 +125,7 @@ struct OneShot {
 
   /// Runs messages of any size between any two ranks.
   template <class Exchange>
-  requires requires(Exchange& exchange) { exchange.push_all(); }
+    requires requires(Exchange& exchange) { exchange.push_all(); }
   CCL_HD static constexpr void run(Exchange& exchange) {
     exchange.begin();
     exchange.push_all();

@@ -1,7 +1,7 @@
 #pragma once
 
-#include <ccl/types/operations.hpp>
 #include <ccl/algo/cost.hpp>
+#include <ccl/types/operations.hpp>
 #include <ccl/types/word.hpp>
 
 namespace ccl {
@@ -26,7 +26,9 @@ struct OrderedChain {
   static constexpr CostTerms cost_terms(int ranks) {
     return {2.0 * (ranks - 1), 1};
   }
-  static constexpr double inter_node_fraction(int ranks, int hosts) { return double(hosts) / ranks; }
+  static constexpr double inter_node_fraction(int ranks, int hosts) {
+    return double(hosts) / ranks;
+  }
   template <class Op>
   static constexpr SumOrder order = SumOrder::ordered_chain;
 

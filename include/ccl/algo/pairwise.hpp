@@ -1,7 +1,7 @@
 #pragma once
 
-#include <ccl/types/operations.hpp>
 #include <ccl/algo/cost.hpp>
+#include <ccl/types/operations.hpp>
 #include <ccl/types/word.hpp>
 
 namespace ccl {
@@ -54,7 +54,8 @@ struct Pairwise {
   }
 
   template <class Op, class Context>
-  requires(!Op::reduces) CCL_HD static constexpr void run(Op, Context& context) {
+    requires(!Op::reduces)
+  CCL_HD static constexpr void run(Op, Context& context) {
     auto pairs = context.exchange();
     pairs.begin();
     pairs.copy_own();

@@ -1,7 +1,7 @@
 #pragma once
 
-#include <ccl/types/operations.hpp>
 #include <ccl/algo/cost.hpp>
+#include <ccl/types/operations.hpp>
 #include <ccl/types/position.hpp>
 #include <ccl/types/word.hpp>
 
@@ -74,7 +74,8 @@ struct Pat {
         const TreePosition position = detail::binary_tree(n, at.ranks);
         const auto share = chunks.share(at.behind(n));
         auto prims = context.template prims<1, 2>(
-            {peer(at, n, position.up)}, {peer(at, n, position.down[0]), peer(at, n, position.down[1])});
+            {peer(at, n, position.up)},
+            {peer(at, n, position.down[0]), peer(at, n, position.down[1])});
         if (n == 0) {
           prims.copy_send(share);
         } else if (position.is_leaf()) {
@@ -97,7 +98,8 @@ struct Pat {
         const TreePosition position = detail::binary_tree(n, at.ranks);
         const auto share = chunks.share(at.behind(n));
         auto prims = context.template prims<2, 1>(
-            {peer(at, n, position.down[0]), peer(at, n, position.down[1])}, {peer(at, n, position.up)});
+            {peer(at, n, position.down[0]), peer(at, n, position.down[1])},
+            {peer(at, n, position.up)});
         if (n == 0) {
           prims.recv_reduce_copy(share);
         } else if (position.is_leaf()) {

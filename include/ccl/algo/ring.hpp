@@ -1,7 +1,7 @@
 #pragma once
 
-#include <ccl/types/operations.hpp>
 #include <ccl/algo/cost.hpp>
+#include <ccl/types/operations.hpp>
 #include <ccl/types/word.hpp>
 
 namespace ccl {
@@ -28,13 +28,14 @@ struct Ring {
     const double others = ranks - 1;
     if constexpr (is_one_of<Op, Broadcast, Reduce>) return {others, 1};
     return is_one_of<Op, AllReduce> ? CostTerms{2 * others, 2 * others / ranks}
-                                         : CostTerms{others, others / ranks};
+                                    : CostTerms{others, others / ranks};
   }
   /// Returns the inter-node fraction of the hops: the ranks of a host are adjacent in the ring.
-  static constexpr double inter_node_fraction(int ranks, int hosts) { return double(hosts) / ranks; }
+  static constexpr double inter_node_fraction(int ranks, int hosts) {
+    return double(hosts) / ranks;
+  }
   template <class Op>
-  static constexpr SumOrder order =
-      is_one_of<Op, AllReduce> ? SumOrder::varies : SumOrder::ring;
+  static constexpr SumOrder order = is_one_of<Op, AllReduce> ? SumOrder::varies : SumOrder::ring;
 
   template <class Positions>
   static constexpr void peers(Positions& positions) {

@@ -6,33 +6,23 @@ namespace ccl {
 
 /// Algorithms whose `supports` names the operation.
 template <class Algo, class Op>
-concept RunsOperation = requires {
-  requires Algo::template supports<Op>;
-};
+concept RunsOperation = requires { requires Algo::template supports<Op>; };
 
 /// Algorithms that address their peers' memory. Others move data over wires.
 template <class Algo>
-concept OverPeers = requires {
-  typename Algo::RankCounts;
-};
+concept OverPeers = requires { typename Algo::RankCounts; };
 
 namespace detail {
 /// Algorithms over peers' memory that run an operation as messages between any two ranks.
 template <class Op, class Algo>
-concept ExchangesOverPeers = OverPeers<Algo> && requires {
-  requires Algo::template exchanges<Op>;
-};
+concept ExchangesOverPeers = OverPeers<Algo> && requires { requires Algo::template exchanges<Op>; };
 /// Algorithms that run an operation as messages between any two ranks.
 template <class Op, class Algo>
-concept Exchanges = ExchangesOverPeers<Op, Algo> || requires {
-  Algo::serves_pairs;
-};
+concept Exchanges = ExchangesOverPeers<Op, Algo> || requires { Algo::serves_pairs; };
 
 /// Algorithms that store data directly into the peers' receive buffers.
 template <class Algo>
-concept StoresPlainly = requires {
-  requires Algo::stores_plainly;
-};
+concept StoresPlainly = requires { requires Algo::stores_plainly; };
 
 /// True if an exchange takes counts that lie in memory.
 template <class Op, class Algo, class Proto>
@@ -41,21 +31,15 @@ inline constexpr bool takes_counts =
 
 /// Algorithms over peers' memory whose data copy engines move.
 template <class Algo>
-concept MovesByCopies = requires {
-  requires Algo::copies;
-};
+concept MovesByCopies = requires { requires Algo::copies; };
 
 /// Algorithms by copy engines that signal their peers from streams.
 template <class Algo>
-concept TellsByStream = MovesByCopies<Algo> && requires {
-  requires Algo::by_stream;
-};
+concept TellsByStream = MovesByCopies<Algo> && requires { requires Algo::by_stream; };
 
 /// Protocols that carry reductions only. They have no flags beside the data.
 template <class Proto>
-concept CarriesSome = requires {
-  Proto::template supports_reduction<Sum, float>;
-};
+concept CarriesSome = requires { Proto::template supports_reduction<Sum, float>; };
 template <class Proto, class F, class T>
 constexpr bool protocol_carries() {
   if constexpr (CarriesSome<Proto>) return Proto::template supports_reduction<F, T>;
@@ -63,7 +47,8 @@ constexpr bool protocol_carries() {
 }
 template <class Algo, class F>
 constexpr bool algorithm_takes() {
-  if constexpr (requires { Algo::template supports_reduction<F>; }) return Algo::template supports_reduction<F>;
+  if constexpr (requires { Algo::template supports_reduction<F>; })
+    return Algo::template supports_reduction<F>;
   return true;
 }
 /// True if a composition can run this reduction.

@@ -1,7 +1,7 @@
 #pragma once
 
-#include <ccl/types/operations.hpp>
 #include <ccl/algo/cost.hpp>
+#include <ccl/types/operations.hpp>
 #include <ccl/types/position.hpp>
 
 namespace ccl {
@@ -36,8 +36,7 @@ struct Tree {
     return double(detail::doublings(hosts)) / detail::doublings(ranks);
   }
   template <class Op>
-  static constexpr SumOrder order =
-      is_one_of<Op, AllReduce> ? SumOrder::varies : SumOrder::tree;
+  static constexpr SumOrder order = is_one_of<Op, AllReduce> ? SumOrder::varies : SumOrder::tree;
   /// Returns the chunks that a rank sends up before it receives the first from above. The lead
   /// grows with the distance from the root: the chunks beyond the parent's lead are in flight on
   /// the edge to it. They hide that edge's latency.

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <ccl/algo/auto_tag.hpp>
-#include <ccl/choose/forward.hpp>
 #include <ccl/algo/bruck.hpp>
 #include <ccl/algo/copy_engine.hpp>
 #include <ccl/algo/direct.hpp>
@@ -10,7 +9,6 @@
 #include <ccl/algo/hierarchical.hpp>
 #include <ccl/algo/one_shot.hpp>
 #include <ccl/algo/one_tree.hpp>
-#include <ccl/types/operations.hpp>
 #include <ccl/algo/ordered_chain.hpp>
 #include <ccl/algo/ordered_tree.hpp>
 #include <ccl/algo/pairwise.hpp>
@@ -18,11 +16,13 @@
 #include <ccl/algo/ring.hpp>
 #include <ccl/algo/tree.hpp>
 #include <ccl/algo/two_shot.hpp>
+#include <ccl/choose/forward.hpp>
 #include <ccl/proto/ll.hpp>
 #include <ccl/proto/ll128.hpp>
 #include <ccl/proto/sentinel.hpp>
 #include <ccl/proto/simple.hpp>
 #include <ccl/transport/any_of.hpp>
+#include <ccl/types/operations.hpp>
 
 #include <limits>
 

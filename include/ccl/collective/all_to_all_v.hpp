@@ -1,11 +1,11 @@
 #pragma once
 
 #include <ccl/collective/collective.hpp>
-#include <ccl/types/operations.hpp>
 #include <ccl/detail/exchange/counted.hpp>
 #include <ccl/detail/launch/errors.hpp>
 #include <ccl/detail/launch/host_launch.hpp>
 #include <ccl/types/counted_rows.hpp>
+#include <ccl/types/operations.hpp>
 
 #include <span>
 #include <utility>

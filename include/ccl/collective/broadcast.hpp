@@ -9,14 +9,13 @@ template <class Self>
 struct Call<Broadcast, Self> {
   /// Copies `count` elements of `root` to every rank. `send` of the other ranks is not read.
   template <class T>
-  Result<void> operator()(const T* send, T* recv, Index count, int root,
-                          Stream stream = {}) const {
+  Result<void> operator()(const T* send, T* recv, Index count, int root, Stream stream = {}) const {
     const auto& self = static_cast<const Self&>(*this);
     const auto& comm = self.comm();
     CCL_CHECK(check_root(comm, root));
     const bool sends = root == comm.rank();
-    CCL_CHECK(check_buffers(comm, Broadcast::name,
-                            {send, sends ? 1 : 0, recv, 1, count, sizeof(T)}));
+    CCL_CHECK(
+        check_buffers(comm, Broadcast::name, {send, sends ? 1 : 0, recv, 1, count, sizeof(T)}));
     const Index bytes = count * Index{sizeof(T)};
     const auto info = call_info<T, void>(Broadcast::name, count, root);
     if constexpr (Self::exchanges) {

@@ -47,7 +47,8 @@ class Collective : public detail::Composition<Op, Algo, Proto, detail::exec_spac
   template <class, class, class, bool>
   friend struct detail::MadeCandidates;
   friend struct detail::Call<Op, Collective>;
-  explicit Collective(std::shared_ptr<detail::Connections> connections) : Base{std::move(connections)} {}
+  explicit Collective(std::shared_ptr<detail::Connections> connections)
+      : Base{std::move(connections)} {}
   static Result<Collective> create_late(const Communicator& comm) {
     CCL_TRY(auto connections, Base::template make_connections<Transport>(comm, {}, true));
     return Collective{std::move(connections)};

@@ -10,8 +10,7 @@ struct Call<Gather, Self> {
   /// Collects `count` elements of each rank into the runs of `root`'s `recv`. The other ranks may
   /// pass null for `recv`. In place on the root where send == recv + root * count.
   template <class T>
-  Result<void> operator()(const T* send, T* recv, Index count, int root,
-                          Stream stream = {}) const {
+  Result<void> operator()(const T* send, T* recv, Index count, int root, Stream stream = {}) const {
     const auto& self = static_cast<const Self&>(*this);
     const auto& comm = self.comm();
     CCL_CHECK(check_root(comm, root));

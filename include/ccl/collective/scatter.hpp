@@ -10,8 +10,7 @@ struct Call<Scatter, Self> {
   /// Sends the p-th run of `root`'s `send` to rank p. `send` of the other ranks is not read.
   /// In place on the root where recv == send + root * count.
   template <class T>
-  Result<void> operator()(const T* send, T* recv, Index count, int root,
-                          Stream stream = {}) const {
+  Result<void> operator()(const T* send, T* recv, Index count, int root, Stream stream = {}) const {
     const auto& self = static_cast<const Self&>(*this);
     const auto& comm = self.comm();
     CCL_CHECK(check_root(comm, root));

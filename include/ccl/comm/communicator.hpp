@@ -1,12 +1,12 @@
 #pragma once
 
-#include <ccl/detail/base/handle.hpp>
-#include <ccl/types/peer_info.hpp>
 #include <ccl/comm/config.hpp>
 #include <ccl/comm/report.hpp>
+#include <ccl/comm/unique_id.hpp>
+#include <ccl/detail/base/handle.hpp>
+#include <ccl/types/peer_info.hpp>
 #include <ccl/types/result.hpp>
 #include <ccl/types/word.hpp>
-#include <ccl/comm/unique_id.hpp>
 
 #include <memory>
 #include <optional>

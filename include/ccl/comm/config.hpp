@@ -17,18 +17,18 @@ struct Config {
   /// it is the rank's own, counted on its host (`from_env`, `create_all`), or the first.
   static constexpr int automatic = -2;
 
-  bool blocking = true;  ///< false: create returns at once; see `Communicator::wait`
+  bool blocking = true;       ///< false: create returns at once; see `Communicator::wait`
   std::optional<bool> check;  ///< compares every call's arguments between ranks (CCL_CHECK)
   /// Seconds of a wait without progress; 0: no limit (CCL_TIMEOUT).
   std::optional<double> timeout_s;
-  std::optional<double> init_timeout_s;  ///< seconds of creation (CCL_INIT_TIMEOUT)
+  std::optional<double> init_timeout_s;      ///< seconds of creation (CCL_INIT_TIMEOUT)
   std::optional<Index> memory_budget_bytes;  ///< bytes of wires and scratch (CCL_MEMORY_BUDGET)
   std::optional<int> channels;  ///< channels of every composition; unset: the plan's choice
   /// Limits on that choice (CCL_MIN_CTAS, CCL_MAX_CTAS).
   std::optional<int> min_channels, max_channels;
   int device = automatic;  ///< CUDA device, `cpu` or `automatic`
-  std::string tune_file;  ///< file of measurements for `Auto` (CCL_TUNE_FILE)
-  std::string name;  ///< name in messages
+  std::string tune_file;   ///< file of measurements for `Auto` (CCL_TUNE_FILE)
+  std::string name;        ///< name in messages
 };
 
 }  // namespace ccl

@@ -1,7 +1,7 @@
 #pragma once
 
-#include <ccl/types/result.hpp>
 #include <ccl/comm/unique_id.hpp>
+#include <ccl/types/result.hpp>
 
 #include <string>
 
@@ -11,9 +11,9 @@ namespace ccl {
 struct LaunchEnvironment {
   int rank = 0;
   int ranks = 1;
-  int local_rank = 0;  ///< index among the ranks of this host
+  int local_rank = 0;    ///< index among the ranks of this host
   std::string launcher;  ///< "torchrun", "Open MPI", "PMIx", "PMI", "Slurm" or "alone"
-  std::string job_key;  ///< name of the job, equal on all ranks; may be empty
+  std::string job_key;   ///< name of the job, equal on all ranks; may be empty
 };
 
 /// Reads the environment of torchrun, Open MPI, PMIx, PMI (MPICH, Intel MPI) or Slurm, in this

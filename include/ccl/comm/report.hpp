@@ -27,13 +27,13 @@ struct Operation {
   /// Index among the rank's collectives in call order, from 1, equal on all ranks. 0: a group of
   /// sends and receives, in which not all ranks take part.
   Word number = 0;
-  char what[48] = {};  ///< "all_reduce/Ring/LL128/any", "barrier"
-  char type[16] = {};  ///< type of the elements
+  char what[48] = {};   ///< "all_reduce/Ring/LL128/any", "barrier"
+  char type[16] = {};   ///< type of the elements
   char redop[16] = {};  ///< name of the reduction; empty if none
-  Index count = 0;  ///< elements as given by the caller; -1: no single number
+  Index count = 0;      ///< elements as given by the caller; -1: no single number
   int root = -1;
   int composition = -1;  ///< index in order of creation; -1: none (a barrier)
-  Word call = 0;  ///< index of the call to this composition, from 1
+  Word call = 0;         ///< index of the call to this composition, from 1
   OpState state = OpState::queued;
   /// Nanoseconds since 1970 by the system clock at the time of reading. Ages come from the steady
   /// clock, so clock changes do not affect them. 0: not yet.
@@ -66,7 +66,7 @@ struct RankStatus {
   /// Oldest first: all that have not ended, and a few that have.
   std::vector<Operation> operations;
   std::string rendezvous;  ///< call of all ranks in which it waits, such as finalize; empty: none
-  WaitsFor waits;  ///< wait of its oldest running operation
+  WaitsFor waits;          ///< wait of its oldest running operation
   std::vector<WireSteps> steps;  ///< wires of that operation, at most 64
 
   /// Returns the operation whose lanes are at work, or null.
@@ -78,10 +78,10 @@ struct RankStatus {
 /// State of all ranks of a communicator, and the rank that delays the others.
 struct Report {
   std::vector<RankStatus> ranks;
-  int behind = -1;  ///< rank for which the others wait; -1: none
+  int behind = -1;      ///< rank for which the others wait; -1: none
   Operation operation;  ///< operation in which they wait
-  int waiting = -1;  ///< a rank that waits for it; -1: unknown
-  Word step = 0;  ///< step of the wire between them at which it waits
+  int waiting = -1;     ///< a rank that waits for it; -1: unknown
+  Word step = 0;        ///< step of the wire between them at which it waits
   std::string verdict;  ///< the result in a sentence: rank, operation, step and peer
 
   /// Returns one line for the verdict, and one for each group of ranks in the same state.

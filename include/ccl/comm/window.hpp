@@ -1,8 +1,8 @@
 #pragma once
 
 #include <ccl/comm/communicator.hpp>
-#include <ccl/detail/base/handle.hpp>
 #include <ccl/comm/shared_memory.hpp>
+#include <ccl/detail/base/handle.hpp>
 
 #include <cuda/std/span>
 

@@ -1,7 +1,7 @@
 #pragma once
 
-#include <ccl/element/data_type.hpp>
 #include <ccl/detail/base/ptx.hpp>
+#include <ccl/element/data_type.hpp>
 #include <ccl/element/small_float.hpp>
 
 #include <cuda/std/bit>
@@ -244,6 +244,6 @@ concept ConvertsWholeCells = requires(const Word* from, Word* to, typename E::Ac
 /// True if `E` has the members that `Element<T>` must provide. It applies to specializations too.
 template <class E, class T>
 concept ElementOf = cuda::std::is_trivially_copyable_v<T> && detail::StatesCellShape<E, T> &&
-    detail::MovesElements<E, T> && detail::WidensAndNarrows<E, T>;
+                    detail::MovesElements<E, T> && detail::WidensAndNarrows<E, T>;
 
 }  // namespace ccl

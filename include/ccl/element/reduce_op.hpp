@@ -182,25 +182,20 @@ struct InTwo<PreMulSum> {
 /// that holds values is no longer trivially copyable after std::tuple has tested whether it is
 /// assignable.
 template <class Op>
-concept TravelsToKernels = cuda::std::is_trivially_copyable_v<Op> ||(
-    cuda::std::is_trivially_copy_constructible_v<Op>&& cuda::std::is_trivially_destructible_v<Op> &&
-    !cuda::std::is_copy_assignable_v<Op>);
+concept TravelsToKernels =
+    cuda::std::is_trivially_copyable_v<Op> ||
+    (cuda::std::is_trivially_copy_constructible_v<Op> &&
+     cuda::std::is_trivially_destructible_v<Op> && !cuda::std::is_copy_assignable_v<Op>);
 template <class Op, class A>
 concept CombinesTwo = requires(const Op op, const A& a, const A& b) {
   { op(a, b) } -> cuda::std::convertible_to<A>;
 };
 template <class A>
-concept Adds = requires(const A& a) {
-  a + a;
-};
+concept Adds = requires(const A& a) { a + a; };
 template <class A>
-concept Multiplies = requires(const A& a) {
-  a* a;
-};
+concept Multiplies = requires(const A& a) { a* a; };
 template <class A>
-concept Compares = requires(const A& a) {
-  a < a;
-};
+concept Compares = requires(const A& a) { a < a; };
 /// True if `A` has the operator that a reduction of ccl requires.
 template <class Op, class A>
 constexpr bool has_operator() {

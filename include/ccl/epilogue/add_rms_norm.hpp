@@ -13,9 +13,9 @@ namespace ccl {
 template <class T>
 struct AddRmsNorm {
   const T* residual = nullptr;  ///< rows * length elements; null: no residual
-  T* sum = nullptr;  ///< h, rows * length elements, may be `residual`; null: not stored
-  T* out = nullptr;  ///< rows * length elements
-  const T* weight = nullptr;  ///< length elements; null: ones
+  T* sum = nullptr;             ///< h, rows * length elements, may be `residual`; null: not stored
+  T* out = nullptr;             ///< rows * length elements
+  const T* weight = nullptr;    ///< length elements; null: ones
   float epsilon = 1e-6f;
 
   bool aligned() const { return detail::rows_aligned(residual, sum, out, weight); }
@@ -29,7 +29,7 @@ struct AddRmsNorm {
   CCL_HD Ahead<Row> ahead(const Row& row) const {
     Ahead<Row> a{};
     CCL_UNROLL for (int p = 0; p < Row::pieces; ++p) {
-      if (!row.has(p)) continue;
+      if (!row.contains(p)) continue;
       if (residual != nullptr) a.residual[p] = row.load(residual, p);
       a.weight[p] = weight != nullptr ? row.load_shared(weight, p) : ones<Row>();
     }
@@ -41,7 +41,7 @@ struct AddRmsNorm {
     constexpr int n = Row::per_piece;
     float squares = 0;
     CCL_UNROLL for (int p = 0; p < Row::pieces; ++p) {
-      if (!row.has(p)) continue;
+      if (!row.contains(p)) continue;
       float* const h = row.value[p];
       Run run = Run::pack(h);
       if (residual != nullptr) run = run.plus(a.residual[p]);
@@ -52,7 +52,7 @@ struct AddRmsNorm {
     const float mean = row.sum(squares) / float(row.length());
     const float scale = 1.0f / cuda::std::sqrt(mean + epsilon);
     CCL_UNROLL for (int p = 0; p < Row::pieces; ++p) {
-      if (!row.has(p)) continue;
+      if (!row.contains(p)) continue;
       float w[n], o[n];
       a.weight[p].unpack(w);
       CCL_UNROLL for (int i = 0; i < n; ++i) o[i] = row.value[p][i] * scale * w[i];

@@ -27,7 +27,7 @@ struct Fp8Rows {
                   "ccl: a tile of this protocol and group has no room for a scale; use LL128");
     float largest = 0;
     CCL_UNROLL for (int c = 0; c < Lane::cells; ++c) {
-      if (!lane.has(c) || is_scale(lane, c)) continue;
+      if (!lane.contains(c) || is_scale(lane, c)) continue;
       CCL_UNROLL for (int i = 0; i < per_cell; ++i) {
         const float v = values[c * per_cell + i];
         const float magnitude = v < 0 ? -v : v;
@@ -58,8 +58,8 @@ struct Fp8Rows {
     CCL_UNROLL for (int c = 0; c < Lane::cells; ++c) {
       if (is_scale(lane, c)) mine = f.word[c];
     }
-    const Word told = group.from(mine, Group::width - 1);
-    const auto scale = cuda::std::bit_cast<float>(static_cast<cuda::std::uint32_t>(told));
+    const Word reported = group.from(mine, Group::width - 1);
+    const auto scale = cuda::std::bit_cast<float>(static_cast<cuda::std::uint32_t>(reported));
     CCL_UNROLL for (int c = 0; c < Lane::cells; ++c) {
       detail::RowRun<Code, per_cell>{{f.word[c]}}.unpack(values + c * per_cell);
       CCL_UNROLL for (int i = 0; i < per_cell; ++i) values[c * per_cell + i] *= scale;
@@ -72,7 +72,7 @@ struct Fp8Rows {
  private:
   template <class Lane>
   CCL_HD static bool is_scale(const Lane& lane, int c) {
-    return lane.has(c) && lane.cell(c) == Lane::tile_cells - 1;
+    return lane.contains(c) && lane.cell(c) == Lane::tile_cells - 1;
   }
 };
 

@@ -10,7 +10,7 @@ template <class T>
 struct PlainRows {
   static constexpr const char* name = "plain";
   static constexpr int per_cell = 8 / int(sizeof(T));  ///< values of a word
-  static constexpr int max_lanes = 1024;  ///< lanes of a block, at most
+  static constexpr int max_lanes = 1024;               ///< lanes of a block, at most
   /// Returns the cells of a tile that hold values.
   static constexpr int data_cells(int tile_cells) { return tile_cells; }
 

@@ -19,7 +19,7 @@ struct StoreRows {
   template <class Row>
   CCL_HD void operator()(Row& row, Ahead) const {
     CCL_UNROLL for (int p = 0; p < Row::pieces; ++p) {
-      if (row.has(p)) row.store(out, p, row.value[p]);
+      if (row.contains(p)) row.store(out, p, row.value[p]);
     }
   }
 };

@@ -59,7 +59,7 @@ concept StatesLineGuarantee = requires {
 ///   once.
 template <class M>
 concept Memory = detail::OrdersWords<M> && detail::MovesPackets<M> &&
-    detail::StatesLineGuarantee<M> && detail::Waits<M>;
+                 detail::StatesLineGuarantee<M> && detail::Waits<M>;
 
 /// Division of a group into parts, in which lanes of large groups may work.
 template <class Group>
@@ -96,7 +96,7 @@ concept ReducesBlocks = requires(const G g, float value) {
 /// `sync()` also orders memory: every lane reads the earlier writes of all lanes.
 template <class G>
 concept LaneGroup = detail::HasLaneWidth<G> && detail::HasLaneRank<G> &&
-    detail::SynchronizesLanes<G> && Memory<typename G::Memory>;
+                    detail::SynchronizesLanes<G> && Memory<typename G::Memory>;
 
 /// Lanes that also reduce numbers with each other. All lanes must call, and all get the same bits.
 /// - `max(x)`: maximum of the group.

@@ -21,7 +21,7 @@ template <LaneGroup Group, int W>
 class LL128Pairs::Lane {
   static_assert(fit<Group, W>);
   using Half = LL128::Lane<Group, W>;
-  static constexpr int lanes = words_per_line / 2;  // lanes that share a line
+  static constexpr int lanes = words_per_line / 2;    // lanes that share a line
   static constexpr int lines = Group::width / lanes;  // lines of a half, side by side
   static constexpr int step = 2 * lines * lanes;  // cells from a lane's first two to its other two
 
@@ -44,12 +44,12 @@ class LL128Pairs::Lane {
   }
 
   CCL_HD int cell(int c) const { return first_ + (c < 2 ? c : step + c - 2); }
-  CCL_HD bool has(int c) const { return c < 2 || half_.has(1); }
+  CCL_HD bool contains(int c) const { return c < 2 || half_.contains(1); }
 
   /// Stores the tile. A lane with flags has one cell in each half.
   CCL_HD void store(Packet* tile, const Fragment& f, Word flag) const {
     half_.store(tile, {{f.word[0], f.word[1]}}, flag);
-    half_.store(tile + Half::tile_packets, {{half_.has(1) ? f.word[2] : f.word[1], f.word[3]}},
+    half_.store(tile + Half::tile_packets, {{half_.contains(1) ? f.word[2] : f.word[1], f.word[3]}},
                 flag);
   }
   CCL_HD Arrival load(const Packet* tile) const {
@@ -61,8 +61,8 @@ class LL128Pairs::Lane {
   CCL_HD bool agree(bool vote) const { return half_.agree(vote); }
   CCL_HD Fragment unpack(const Arrival& a) const {
     const auto one = half_.unpack(a.half[0]), other = half_.unpack(a.half[1]);
-    return {
-        {one.word[0], half_.has(1) ? one.word[1] : other.word[0], other.word[0], other.word[1]}};
+    return {{one.word[0], half_.contains(1) ? one.word[1] : other.word[0], other.word[0],
+             other.word[1]}};
   }
 
  private:

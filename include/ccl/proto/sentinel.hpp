@@ -1,8 +1,8 @@
 #pragma once
 
 #include <ccl/detail/numeric/narrow_floats.hpp>
-#include <ccl/proto/protocol.hpp>
 #include <ccl/element/reduce_op.hpp>
+#include <ccl/proto/protocol.hpp>
 
 namespace ccl {
 
@@ -25,7 +25,8 @@ struct Sentinel {
   static constexpr bool supports_reduction =
       (cuda::std::is_same_v<F, Sum> || cuda::std::is_same_v<F, Avg> ||
        cuda::std::is_same_v<F, PreMulSum>)&&(cuda::std::is_same_v<T, float> ||
-                                             cuda::std::is_same_v<T, double> || detail::is_narrow_float<T>);
+                                             cuda::std::is_same_v<T, double> ||
+                                             detail::is_narrow_float<T>);
   template <LaneGroup Group, int W = 1>
   class Lane;
 };
@@ -49,7 +50,7 @@ class Sentinel::Lane {
   explicit CCL_HD Lane(Group group) : rank_{group.rank()} {}
 
   CCL_HD int cell(int c) const { return cells * rank_ + c; }
-  CCL_HD bool has(int) const { return true; }
+  CCL_HD bool contains(int) const { return true; }
 
   CCL_HD void store(Packet* tile, const Fragment& f, Word) const {
     Memory::store_relaxed(tile + rank_, {filled(f.word[0]), filled(f.word[1])});
@@ -58,7 +59,9 @@ class Sentinel::Lane {
     const Packet packet = Memory::load_relaxed(tile + rank_);
     return {{packet.word[0], packet.word[1]}};
   }
-  CCL_HD bool has_arrived(const Arrival& a, Word) const { return (a.word[0] != 0) & (a.word[1] != 0); }
+  CCL_HD bool has_arrived(const Arrival& a, Word) const {
+    return (a.word[0] != 0) & (a.word[1] != 0);
+  }
   CCL_HD bool agree(bool vote) const { return vote; }
   CCL_HD Fragment unpack(const Arrival& a) const { return as_sent(a); }
 

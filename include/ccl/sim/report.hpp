@@ -11,7 +11,7 @@ namespace ccl::sim {
 /// Options of a simulation. The message is the operation's larger buffer, as in the cost model: one
 /// rank's contribution to AllReduce, the shares of all ranks of AllGather.
 struct Options {
-  std::optional<Plan> plan;  ///< unset: the plan of a communicator
+  std::optional<Plan> plan;      ///< unset: the plan of a communicator
   std::optional<double> net_us;  ///< us of a step over the network; unset: that of the cost model
   int root = 0;
   /// Maximum number of replayed slices. Of a longer run only the first rounds are replayed, but
@@ -26,7 +26,7 @@ struct LinkLoad {
   int node = 0;
   double gbs = 0;
   double bytes = 0;  ///< bytes of payload and flags
-  double busy = 0;  ///< fraction of the time, 0 to 1
+  double busy = 0;   ///< fraction of the time, 0 to 1
 };
 
 /// Result of a simulation.
@@ -35,14 +35,14 @@ struct Report {
   Index bytes = 0;
   int ranks = 0, nodes = 0;
   double us = 0;
-  double bus_gbs = 0;  ///< GB/s, NCCL's bus bandwidth
-  double sent_bytes = 0;  ///< payload bytes sent by all ranks
-  Index steps = 0;  ///< steps of one channel of one rank, at most
-  Index slices = 0;  ///< slices that were replayed
+  double bus_gbs = 0;        ///< GB/s, NCCL's bus bandwidth
+  double sent_bytes = 0;     ///< payload bytes sent by all ranks
+  Index steps = 0;           ///< steps of one channel of one rank, at most
+  Index slices = 0;          ///< slices that were replayed
   int position_classes = 0;  ///< number of recorded traces
   int period = 0;  ///< nodes after which the pattern repeats; so many were replayed; 0: all nodes
   bool extended = false;  ///< true: longer than the budget, so the pace of its rounds was extended
-  std::vector<Plan> plans;  ///< plan of each stage
+  std::vector<Plan> plans;      ///< plan of each stage
   std::vector<LinkLoad> links;  ///< links in use, the busiest first
 
   /// Returns the report as text.

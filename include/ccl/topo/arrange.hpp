@@ -1,8 +1,8 @@
 #pragma once
 
-#include <ccl/types/result.hpp>
-#include <ccl/types/position.hpp>
 #include <ccl/topo/connect.hpp>
+#include <ccl/types/position.hpp>
+#include <ccl/types/result.hpp>
 
 #include <array>
 #include <span>
@@ -73,9 +73,9 @@ class Arrangement {
  private:
   struct Order {
     std::vector<std::vector<int>> chains;  // [machine]: ranks in order
-    std::vector<int> place;  // [rank]: place in the chain of its machine
+    std::vector<int> place;                // [rank]: place in the chain of its machine
   };
-  TreePosition neighbours(int rank, int root, int channel) const;
+  TreePosition neighbors(int rank, int root, int channel) const;
   int gate(const Order& order, int machine, int child) const;
   void add_inside(TreePosition& position, const Order& order, int rank, int head, bool twin) const;
 

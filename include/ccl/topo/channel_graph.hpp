@@ -1,8 +1,8 @@
 #pragma once
 
-#include <ccl/types/result.hpp>
 #include <ccl/topo/graph.hpp>
 #include <ccl/topo/xml.hpp>
+#include <ccl/types/result.hpp>
 
 #include <string>
 #include <string_view>
@@ -13,10 +13,10 @@ namespace ccl::topo {
 /// Shape of the data flow inside a machine. Values are those of NCCL.
 enum class Pattern : int {
   balanced_tree = 1,  ///< a chain; the first two GPUs share the NIC's traffic
-  split_tree = 2,  ///< a chain; enters at the first GPU, leaves at the second
-  tree = 3,  ///< a chain; enters and leaves at the first GPU
-  ring = 4,  ///< enters at the first GPU, leaves at the last; closed if there is no NIC
-  nvls = 5,  ///< the first GPU is the head, all others connect through the NVSwitch
+  split_tree = 2,     ///< a chain; enters at the first GPU, leaves at the second
+  tree = 3,           ///< a chain; enters and leaves at the first GPU
+  ring = 4,           ///< enters at the first GPU, leaves at the last; closed if there is no NIC
+  nvls = 5,           ///< the first GPU is the head, all others connect through the NVSwitch
   collnet_direct = 6  ///< the first GPU is the head, all others connect directly
 };
 /// Returns the name of the pattern.
@@ -25,7 +25,7 @@ std::string_view name(Pattern pattern);
 /// Route of one channel through a machine.
 struct ChannelOrder {
   std::vector<int> ranks;
-  int net_in = -1;  ///< device number of the NET by which it enters; -1: it stays inside
+  int net_in = -1;   ///< device number of the NET by which it enters; -1: it stays inside
   int net_out = -1;  ///< device number of the NET by which it leaves; -1: it stays inside
 
   bool operator==(const ChannelOrder&) const = default;
@@ -42,7 +42,7 @@ struct ChannelGraph {
   PathType type_inter = PathType::loc;
   bool same_channels = true;
   int cross_nic = 0;  ///< 0: enters and leaves by one NIC; 2: pairs of channels swap NICs
-  float hops = 0;  ///< links crossed, summed over all channels
+  float hops = 0;     ///< links crossed, summed over all channels
   std::vector<ChannelOrder> channels;
 
   /// Returns the number of channels.

@@ -1,11 +1,11 @@
 #pragma once
 
-#include <ccl/types/result.hpp>
 #include <ccl/topo/discover.hpp>
 #include <ccl/topo/fuse.hpp>
 #include <ccl/topo/path.hpp>
 #include <ccl/topo/search.hpp>
 #include <ccl/topo/xml.hpp>
+#include <ccl/types/result.hpp>
 
 namespace ccl::topo {
 

@@ -1,7 +1,7 @@
 #pragma once
 
-#include <ccl/types/result.hpp>
 #include <ccl/topo/channel_graph.hpp>
+#include <ccl/types/result.hpp>
 
 #include <array>
 #include <vector>
@@ -12,7 +12,7 @@ namespace ccl::topo {
 struct BinaryPlace {
   int parent = -1;
   std::array<int, 2> child{-1, -1};  ///< on the sides of the smaller and the larger subtree
-  int as_child = 0;  ///< index among its parent's children
+  int as_child = 0;                  ///< index among its parent's children
 };
 
 /// Returns the place of `node` in the in-order binary tree. Leaves are odd, so they are inner nodes
@@ -38,16 +38,16 @@ struct TreeLinks {
 
 /// Options of `join`.
 struct JoinOptions {
-  int cross_nic = 0;  ///< of the ring graph; 2 swaps pairs of channels on every other machine
+  int cross_nic = 0;      ///< of the ring graph; 2 swaps pairs of channels on every other machine
   int max_channels = 64;  ///< limit after doubling
-  int extra_copies = 1;  ///< factor of further doubling; see `copies`
+  int extra_copies = 1;   ///< factor of further doubling; see `copies`
 };
 
 /// Rings and trees of a whole communicator. Channels c and c + rings.size() / 2 have the same
 /// routes inside machines. One of their trees runs over the binary tree, and the other over its
 /// twin.
 struct JoinedChannels {
-  std::vector<std::vector<int>> rings;  ///< [channel]: ranks in order, starting at rank 0
+  std::vector<std::vector<int>> rings;        ///< [channel]: ranks in order, starting at rank 0
   std::vector<std::vector<TreeLinks>> trees;  ///< [channel][rank]
 
   /// Returns the number of channels.

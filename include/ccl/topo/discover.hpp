@@ -1,7 +1,7 @@
 #pragma once
 
-#include <ccl/types/result.hpp>
 #include <ccl/topo/xml.hpp>
+#include <ccl/types/result.hpp>
 
 #include <cstdint>
 #include <optional>
@@ -23,7 +23,7 @@ struct DiscoveredGpu {
   int sm = 0;
   std::vector<DiscoveredLink> links;
   int c2c_links = 0, c2c_mbps = 0;  ///< C2C links to the CPU's chip; MB/s of each
-  bool mig = false;  ///< true: split into instances, which have no NVLink
+  bool mig = false;                 ///< true: split into instances, which have no NVLink
   /// NVLink fabric over several hosts, as "cluster:clique"; empty: none.
   std::string fabric{};
 };
@@ -32,17 +32,17 @@ struct DiscoveredGpu {
 struct DiscoveredNic {
   std::string name;  ///< "mlx5_0"
   int port = 1;
-  int mbps = 0;  ///< MB/s; 0: taken from the kernel's files
-  std::uint64_t guid = 0;  ///< GUID of the card; 0: taken from the kernel's files
+  int mbps = 0;             ///< MB/s; 0: taken from the kernel's files
+  std::uint64_t guid = 0;   ///< GUID of the card; 0: taken from the kernel's files
   int max_connections = 0;  ///< 0: unknown
-  bool infiniband = true;  ///< true: InfiniBand; false: RoCE
-  bool dma_buf = false;  ///< true: registers GPU memory from a DMA-BUF
+  bool infiniband = true;   ///< true: InfiniBand; false: RoCE
+  bool dma_buf = false;     ///< true: registers GPU memory from a DMA-BUF
 };
 /// RDMA ports of this machine, and the reason if there are none.
 struct DiscoveredNics {
   std::vector<DiscoveredNic> nics;
   bool asked = true;  ///< false: there is no libibverbs, and the kernel's files replace it
-  std::string why;  ///< reason, if there are no NICs
+  std::string why;    ///< reason, if there are no NICs
 };
 /// Returns the ports that CCL_IB_HCA accepts. Opens libibverbs at run time. Fails only with
 /// `Errc::bad_setting`.

@@ -1,7 +1,7 @@
 #pragma once
 
-#include <ccl/types/result.hpp>
 #include <ccl/topo/graph.hpp>
+#include <ccl/types/result.hpp>
 
 #include <string>
 #include <string_view>
@@ -14,10 +14,10 @@ namespace ccl::topo {
 enum class FuseLevel : int {
   none,  ///< NETs are not fused
   port,  ///< ports and functions of one card
-  pix,  ///< NETs below one PCIe switch
-  pxb,  ///< NETs below switches of one CPU's root port
-  phb,  ///< NETs of one CPU
-  sys  ///< NETs of one host
+  pix,   ///< NETs below one PCIe switch
+  pxb,   ///< NETs below switches of one CPU's root port
+  phb,   ///< NETs of one CPU
+  sys    ///< NETs of one host
 };
 /// Parses LOC, PORT, PIX, PXB, PHB or SYS. Returns false if `text` is none of them.
 bool parse(std::string_view text, FuseLevel& level);
@@ -28,7 +28,7 @@ struct FuseRules {
   /// Groups of NETs, by name and port (0: any), that are fused first and at every level.
   std::vector<std::vector<std::pair<std::string, int>>> forced;
   bool same_rail = false;  ///< true: fuses only NETs with the same `rail` attribute
-  int most = 4;  ///< NETs in a fused one, at most
+  int most = 4;            ///< NETs in a fused one, at most
 };
 /// Parses groups such as "mlx5_0:1,mlx5_1:1;mlx5_2,mlx5_3".
 [[nodiscard]] Result<std::vector<std::vector<std::pair<std::string, int>>>> parse_groups(

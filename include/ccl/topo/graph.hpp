@@ -17,10 +17,10 @@ enum class LinkType : int { loc = 0, nvl = 1, c2c = 3, pci = 4, sys = 9, net = 1
 
 /// Type of a path between two nodes, best first. Values are those of NCCL.
 enum class PathType : int {
-  loc = 0,  ///< the node itself
-  nvl = 1,  ///< NVLink, or NVLink through an NVSwitch
+  loc = 0,   ///< the node itself
+  nvl = 1,   ///< NVLink, or NVLink through an NVSwitch
   nvb = 2,   ///< NVLink through exactly one other GPU
-  c2c = 3,  ///< C2C: chip to chip
+  c2c = 3,   ///< C2C: chip to chip
   pix = 4,   ///< at most one PCIe switch
   pxb = 5,   ///< several PCIe switches, no CPU
   p2c = 6,   ///< GPU to NIC: C2C to the CPU, then PCIe
@@ -28,7 +28,7 @@ enum class PathType : int {
   phb = 8,   ///< through a CPU
   sys = 9,   ///< between CPUs
   net = 10,  ///< over the network only
-  dis = 11  ///< no path
+  dis = 11   ///< no path
 };
 
 std::string_view name(NodeType type);
@@ -43,7 +43,7 @@ enum class CpuVendor : int { intel, amd, zhaoxin, other };
 /// Bandwidths in GB/s in one direction. Source: measurements of NVIDIA in the constants of NCCL
 /// 2.30, so that files and decisions compare with NCCL's.
 namespace gbps {
-constexpr float loc = 5000;  ///< within a device, or without a bottleneck
+constexpr float loc = 5000;        ///< within a device, or without a bottleneck
 constexpr float nvlink_sm60 = 18;  ///< per link
 constexpr float nvlink_sm70 = 20;  ///< per link; sm80 too
 constexpr float nvlink_sm86 = 12;  ///< per link
@@ -61,7 +61,7 @@ constexpr float sys_zhaoxin = 6;
 constexpr float sys_yongfeng = 9;
 constexpr float sys_power9 = 32;
 constexpr float sys_arm = 6;
-constexpr float sys_other = 6;  ///< unknown CPUs have the lowest known value
+constexpr float sys_other = 6;     ///< unknown CPUs have the lowest known value
 constexpr float host_memory = 20;  ///< one core that copies through memory of its NUMA node
 }  // namespace gbps
 
@@ -76,9 +76,9 @@ struct Link {
 /// Node of a machine. Only the member for its type is meaningful.
 struct Node {
   NodeType type = NodeType::pci;
-  std::int64_t id = 0;  ///< bus id as a number, NUMA id or NET device number
-  int host = 0;  ///< index of the machine, if a graph has several
-  int parent = -1;  ///< parent node in the PCI tree; -1 for CPUs and NVSwitches
+  std::int64_t id = 0;   ///< bus id as a number, NUMA id or NET device number
+  int host = 0;          ///< index of the machine, if a graph has several
+  int parent = -1;       ///< parent node in the PCI tree; -1 for CPUs and NVSwitches
   std::vector<int> out;  ///< indices of the links that leave the node, widest first
   /// Attributes that ccl does not use (keep, rail, plane, mlopart ...), and those of the node's PCI
   /// function. They are kept for writing.
@@ -114,7 +114,7 @@ struct Node {
     int dev = 0;
     int port = 0;
     std::uint64_t guid = 0;  ///< NETs with the same guid and port share one cable
-    float latency = 0;  ///< us
+    float latency = 0;       ///< us
     int max_connections = 0;
     bool gdr = false;
     bool coll = false;  ///< supports in-network reduction

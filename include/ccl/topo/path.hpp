@@ -26,19 +26,19 @@ struct PathRules {
   /// Worst path for P2P; unset: PXB, or SYS on AMD with up to 2 GPUs.
   std::optional<PathType> p2p_level;
   bool p2p_disabled = false;
-  bool nvb_disabled = false;  ///< true: P2P never goes through a GPU
-  bool shm_disabled = false;  ///< true: peers without P2P use the network
+  bool nvb_disabled = false;          ///< true: P2P never goes through a GPU
+  bool shm_disabled = false;          ///< true: peers without P2P use the network
   std::optional<PathType> gdr_level;  ///< worst path for GPU direct RDMA; unset: P2C
   std::optional<bool> gdr_read;       ///< unset: from sm_80 on, or with NVLink
-  bool pxn = true;  ///< true: sends go through a GPU that is closer to the NIC
-  bool pxn_c2c = true;  ///< true: also if that GPU has a P2C path to the NIC
+  bool pxn = true;                    ///< true: sends go through a GPU that is closer to the NIC
+  bool pxn_c2c = true;                ///< true: also if that GPU has a P2C path to the NIC
 };
 
 /// Permission of two GPUs to access each other's memory, with the reason.
 struct P2pAnswer {
   bool allowed = false;
   bool read = false;  ///< read instead of write: pairs of Ampere GPUs over NVLink
-  int relay = -1;  ///< node of the GPU between them, for NVB; -1: none
+  int relay = -1;     ///< node of the GPU between them, for NVB; -1: none
   std::string why;
 };
 

@@ -17,9 +17,9 @@ struct SearchOptions {
   /// true: other machines take part, and each channel enters and leaves by a NIC
   bool between = false;
   bool collnet = false;  ///< true: uses only NICs that reduce in the network
-  int cross_nic = 2;  ///< 0: never; 1: always allowed; 2: only without an equal alternative
+  int cross_nic = 2;     ///< 0: never; 1: always allowed; 2: only without an equal alternative
   // Limits are in steps of the search, so the result does not depend on the machine's speed.
-  std::int64_t budget = 1 << 16;  ///< steps until the first result
+  std::int64_t budget = 1 << 16;               ///< steps until the first result
   std::int64_t budget_same_channels = 1 << 8;  ///< steps per attempt
   std::int64_t budget_tree = 1 << 12;
   std::int64_t budget_try = 1 << 14;

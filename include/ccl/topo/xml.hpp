@@ -1,7 +1,7 @@
 #pragma once
 
-#include <ccl/types/result.hpp>
 #include <ccl/topo/graph.hpp>
+#include <ccl/types/result.hpp>
 
 #include <string>
 #include <string_view>

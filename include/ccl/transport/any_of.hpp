@@ -81,11 +81,11 @@ struct AnyOf {
     EdgeTransport found;
     const int wanted = choose(from, to);
     int n = 0;
-    const auto takes = [&](const EdgeTransport& by) {
+    const auto accepts = [&](const EdgeTransport& by) {
       found = by;
       return n++ == wanted;
     };
-    (void)(takes(detail::edge_transport<Ts>(from, to)) || ...);
+    (void)(accepts(detail::edge_transport<Ts>(from, to)) || ...);
     return found;
   }
 
@@ -121,7 +121,7 @@ struct AnyOf {
     const auto first = [&](auto suits) {
       int n = 0, found = -1;
       ((found < 0 && suits(detail::kind_of<Ts>()) && offers<Ts>(from, to) ? void(found = n)
-                                                                               : void(),
+                                                                          : void(),
         ++n),
        ...);
       return found;

@@ -17,12 +17,16 @@ inline Word load_posted(const Word* posted) {
 }
 /// Publishes `steps` as posted, after all earlier writes to slots and sizes.
 inline void post(Word* posted, Word steps) {
-  cuda::atomic_ref<Word, cuda::thread_scope_system>{*posted}.store(
-      steps, cuda::std::memory_order_release);
+  cuda::atomic_ref<Word, cuda::thread_scope_system>{*posted}.store(steps,
+                                                                   cuda::std::memory_order_release);
 }
 /// Loads the count of drained steps. The slots of these steps are free.
-inline Word load_drained(const Word* drained) { return load_posted(drained); }
+inline Word load_drained(const Word* drained) {
+  return load_posted(drained);
+}
 /// Publishes `steps` as drained, after all earlier reads of slots: their owner may refill them.
-inline void drain(Word* drained, Word steps) { post(drained, steps); }
+inline void drain(Word* drained, Word steps) {
+  post(drained, steps);
+}
 
 }  // namespace ccl

@@ -30,7 +30,7 @@ struct ProxyCounters {
 /// task clears the flags that a system call has used up. After `closed`, the descriptor stays
 /// readable and writable.
 struct ProxyReadiness {
-  bool told = false, readable = true, writable = true, closed = false;
+  bool reported = false, readable = true, writable = true, closed = false;
   int fd = -1;  ///< descriptor that the engine watches; set by the engine
 };
 

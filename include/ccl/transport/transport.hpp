@@ -16,9 +16,9 @@ namespace ccl {
 class ProxyTask;  // transport/proxy_task.hpp
 namespace detail {
 class ProxyEngine;  // moves the bytes of proxied wires
-class Status;  // stop flag that all waiting lanes and threads poll
-class GpuArena;  // the rank's GPU, and the memory on it that peers can map
-}
+class Status;       // stop flag that all waiting lanes and threads poll
+class GpuArena;     // the rank's GPU, and the memory on it that peers can map
+}  // namespace detail
 
 /// Kind of a transport, for the topology's preferences: RDMA networks first, or no peer access
 /// between GPUs. A transport may state it as `kind`; without it, it is `other`.
@@ -41,17 +41,17 @@ struct Edge {
   EdgeSide side = EdgeSide::sender;
   WireShape shape;
   unsigned long long id = 0;  ///< equal at both ends, unique within the communicator
-  bool polls_slots = true;  ///< true: the receiver polls slots, because packets carry flags
+  bool polls_slots = true;    ///< true: the receiver polls slots, because packets carry flags
 };
 
 /// Resources that the communicator lends to transports. They outlive every connection made with it.
 struct TransportContext {
   detail::ProxyEngine* proxy = nullptr;
-  detail::Status* status = nullptr;  ///< ends waits when it signals a stop
+  detail::Status* status = nullptr;    ///< ends waits when it signals a stop
   std::array<std::byte, 16> secret{};  ///< secret of the communicator; connections prove it
-  double deadline_s = 60;  ///< seconds of one connect
-  detail::GpuArena* arena = nullptr;  ///< null on a CPU rank
-  int local_ranks = 1;  ///< ranks on this host, this rank included
+  double deadline_s = 60;              ///< seconds of one connect
+  detail::GpuArena* arena = nullptr;   ///< null on a CPU rank
+  int local_ranks = 1;                 ///< ranks on this host, this rank included
 
   // Functions for transports of a program's own.
   /// Runs `task` in the proxy until the task ends. The first task starts the proxy's thread.
@@ -70,7 +70,7 @@ struct Connection {
   std::vector<Wire> wires;
   std::shared_ptr<void> owner;
   const char* transport = "";  ///< name of the transport that carries it
-  int line_bytes = 128;  ///< bytes that land at once, if fewer than the transport's
+  int line_bytes = 128;        ///< bytes that land at once, if fewer than the transport's
   bool reads = false;  ///< true: slots are in the sender's memory, and the receiver reads them
 };
 
@@ -122,13 +122,14 @@ concept Connects = requires(typename T::End& end, const Handshake& theirs) {
 /// - `atomic_line_bytes`: bytes that land at once if a group writes them at once. LL128 needs 128.
 /// `can_connect` reads the settings that forbid a transport, such as CCL_SHM_DISABLE.
 template <class T>
-concept Transport = detail::StatesScope<T> && detail::StatesLineBytes<T> &&
-    detail::ChecksScope<T> && detail::SetsUp<T> && detail::EndsMove<T> && detail::Connects<T>;
+concept Transport =
+    detail::StatesScope<T> && detail::StatesLineBytes<T> && detail::ChecksScope<T> &&
+    detail::SetsUp<T> && detail::EndsMove<T> && detail::Connects<T>;
 
 /// Transport that will carry an edge, known before the connection exists.
 struct EdgeTransport {
   const char* transport = "";
-  Medium through = Medium::gpu_memory;
+  Medium medium = Medium::gpu_memory;
   int line_bytes = 128;  ///< bytes that land at once
 };
 

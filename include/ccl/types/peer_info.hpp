@@ -17,16 +17,16 @@ struct PeerInfo {
   /// Hash of host_hash, pid and pid namespace; equal within one address space.
   cuda::std::uint64_t pid_hash = 0;
   cuda::std::uint64_t shm_device = 0;  ///< st_dev of /dev/shm; equal if two ranks can share memory
-  cuda::std::int64_t bus_id = -1;  ///< PCI bus id of the device; -1 on CPU
+  cuda::std::int64_t bus_id = -1;      ///< PCI bus id of the device; -1 on CPU
   /// Hash of the device's NVLink domain over several hosts; 0: none.
   cuda::std::uint64_t fabric = 0;
-  int compute_capability = 0;          ///< 90 for sm_90; 0 on CPU
-  int multiprocessors = 0;  ///< multiprocessors of the device; 0 on CPU
-  int max_blocks = 0;  ///< blocks of a launch, at most (CCL_MAX_CTAS); 0: no bound, or on CPU
-  int numa = -1;  ///< NUMA node that the rank is bound to; -1: not bound to a single node
+  int compute_capability = 0;  ///< 90 for sm_90; 0 on CPU
+  int multiprocessors = 0;     ///< multiprocessors of the device; 0 on CPU
+  int max_blocks = 0;     ///< blocks of a launch, at most (CCL_MAX_CTAS); 0: no bound, or on CPU
+  int numa = -1;          ///< NUMA node that the rank is bound to; -1: not bound to a single node
   int looks_closely = 0;  ///< 1 if a setting of the rank reads or writes topology files
   int pid = 0;
-  int ib_kinds = 0;  ///< kinds of its active RDMA ports, as bits: 1 InfiniBand, 2 RoCE
+  int ib_kinds = 0;    ///< kinds of its active RDMA ports, as bits: 1 InfiniBand, 2 RoCE
   int ib_absence = 0;  ///< reason why it has no RDMA port; a detail::IbAbsence
   char host[64] = {};  ///< host name, for messages
 
@@ -36,7 +36,7 @@ struct PeerInfo {
     bool avoid_p2p = false;  ///< the path is long, so host memory is faster
     /// Both ranks have NICs with more bandwidth than the path between them.
     bool prefer_rdma = false;
-    int fault = 0;  ///< reason why they cannot address each other's memory; a detail::PathFault
+    int fault = 0;   ///< reason why they cannot address each other's memory; a detail::PathFault
     int relay = -1;  ///< rank whose GPU relays their wires over NVLink; -1: none
     cuda::std::int64_t relay_bus_id = -1;  ///< PCI bus id of that GPU; -1: none
   } way;

@@ -35,7 +35,8 @@ struct RingPosition {
 class NearRingPosition {
  public:
   /// Packs the order of `position`, which must lie in memory and outlive this object.
-  explicit CCL_HD NearRingPosition(const RingPosition& position) : place{position.place}, ranks{position.ranks} {
+  explicit CCL_HD NearRingPosition(const RingPosition& position)
+      : place{position.place}, ranks{position.ranks} {
     if (ranks > most) order_ = reinterpret_cast<cuda::std::uintptr_t>(&position);
     for (int n = 0; n < ranks && ranks <= most; ++n) order_ |= Word(position.order[n]) << 4 * n;
     if (ranks <= most) order_ = order_ >> 4 * place | order_ << (4 * (ranks - place) & 63);
@@ -114,7 +115,7 @@ CCL_HD constexpr TreePosition double_binary_tree(int rank, int ranks, int root, 
     return (p + (back ? 1 : ranks - 1)) % ranks;
   };
   TreePosition position = which == 0 ? detail::binary_tree(place, ranks)
-                             : detail::binary_tree(flip(place, false), ranks);
+                                     : detail::binary_tree(flip(place, false), ranks);
   // In the tree's own numbers, each step up from a node other than 0 is one edge.
   for (int up = which == 0 ? place : flip(place, false); up > 0; ++position.near) {
     up = detail::binary_tree(up, ranks).up;

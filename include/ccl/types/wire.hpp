@@ -24,16 +24,17 @@ class ZeroCopy;
 /// A proxied wire has one ring at each end, and a proxy copies between them. The proxy acts as the
 /// receiver on the sender's host and as the sender on the receiver's host.
 struct Wire {
-  Packet* slots = nullptr;  ///< slot_count * slot_packets packets, 128-byte aligned
-  Word* posted = nullptr;  ///< steps filled, written by the sender (release)
-  Word* drained = nullptr;  ///< steps returned, written by the receiver (credit)
-  Word* sent = nullptr;  ///< the sender's own count of steps filled; null at the receiver
+  Packet* slots = nullptr;   ///< slot_count * slot_packets packets, 128-byte aligned
+  Word* posted = nullptr;    ///< steps filled, written by the sender (release)
+  Word* drained = nullptr;   ///< steps returned, written by the receiver (credit)
+  Word* sent = nullptr;      ///< the sender's own count of steps filled; null at the receiver
   Word* received = nullptr;  ///< the receiver's own count of steps drained; null at the sender
   Word* sizes = nullptr;  ///< slot_count byte counts, written before `posted`; null if not proxied
-  int slot_count = 0;  ///< a power of two, at least 2 for a fused receive and send
-  int slot_packets = 0;  ///< packets of a slot, a multiple of 8, so that slots begin on lines
+  int slot_count = 0;     ///< a power of two, at least 2 for a fused receive and send
+  int slot_packets = 0;   ///< packets of a slot, a multiple of 8, so that slots begin on lines
   bool proxied = false;
-  detail::ZeroCopy* zero_copy = nullptr;  ///< zero-copy path that skips the slots; null if there is none
+  detail::ZeroCopy* zero_copy =
+      nullptr;  ///< zero-copy path that skips the slots; null if there is none
 
   /// Returns the slot of a step.
   CCL_HD Packet* slot(Word step) const {
@@ -43,8 +44,8 @@ struct Wire {
 
 /// Shape of the wires of a connection. Equal at both ends.
 struct WireShape {
-  int channels = 1;  ///< wires of the connection
-  int slot_count = 8;  ///< slots of a wire, a power of two
+  int channels = 1;      ///< wires of the connection
+  int slot_count = 8;    ///< slots of a wire, a power of two
   Index slot_bytes = 0;  ///< bytes of a slot, a multiple of 128
   friend bool operator==(const WireShape&, const WireShape&) = default;
 };

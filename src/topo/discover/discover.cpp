@@ -12,8 +12,8 @@
 #include <set>
 #include <tuple>
 
-#include "net/address.hpp"
 #include "base/text.hpp"
+#include "net/address.hpp"
 #include "topo/discover/sys_files.hpp"
 #include <sys/utsname.h>
 
@@ -268,10 +268,11 @@ class Detector {
       CCL_TRY(DiscoveredNics seen, verbs_nics());
       ports = seen.asked ? std::move(seen.nics) : ports_by_files();
     }
-    std::stable_sort(ports.begin(), ports.end(), [&](const DiscoveredNic& a, const DiscoveredNic& b) {
-      return std::tuple(card_of(a), a.name.size(), a.name, a.port) <
-             std::tuple(card_of(b), b.name.size(), b.name, b.port);
-    });
+    std::stable_sort(ports.begin(), ports.end(),
+                     [&](const DiscoveredNic& a, const DiscoveredNic& b) {
+                       return std::tuple(card_of(a), a.name.size(), a.name, a.port) <
+                              std::tuple(card_of(b), b.name.size(), b.name, b.port);
+                     });
     return ports;
   }
 
@@ -331,7 +332,8 @@ class Detector {
     } else if (options_.sys == "/sys") {
       CCL_TRY(const std::string wanted, ccl::detail::setting_text("SOCKET_IFNAME"));
       names.emplace();
-      for (const ccl::detail::net::Interface& fit : ccl::detail::net::choose_interfaces(ccl::detail::net::list_interfaces(), wanted, 0)) {
+      for (const ccl::detail::net::Interface& fit :
+           ccl::detail::net::choose_interfaces(ccl::detail::net::list_interfaces(), wanted, 0)) {
         names->insert(fit.name);
       }
     }

@@ -42,8 +42,8 @@ void check_gpu_links(const Graph& graph, int gpu, float widest, std::vector<Find
     const float there = nvlink(graph, other);
     if (other < gpu && std::abs(fabric - there) > 0.1F) {
       findings.push_back({fmt::format("{} has {:g} GB/s of NVLink, {} has {:g}", graph.label(gpu),
-                                     fabric, graph.label(other), there),
-                         "look for inactive links with nvidia-smi nvlink --status"});
+                                      fabric, graph.label(other), there),
+                          "look for inactive links with nvidia-smi nvlink --status"});
       break;
     }
   }
@@ -57,14 +57,14 @@ void check_gpu_net(const Graph& graph, const Paths& paths, int gpu, WithoutGdr& 
   const int net = local_net(graph, paths, gpu, 0);
   if (net < 0) {
     findings.push_back({fmt::format("{} reaches no NIC", graph.label(gpu)),
-                       "check the PCI part of the topology file"});
+                        "check the PCI part of the topology file"});
     return;
   }
   const PathType type = paths.at(gpu, net).type;
   if (type == PathType::sys) {
     findings.push_back({fmt::format("{} and its NIC {} are on different sockets", graph.label(gpu),
-                                   graph.nodes[net].net.name),
-                       "move the NIC, or add one on the GPU's socket"});
+                                    graph.nodes[net].net.name),
+                        "move the NIC, or add one on the GPU's socket"});
   }
   const GdrAnswer gdr = check_gdr(graph, paths, {}, gpu, net, false);
   if (!gdr.allowed) without_gdr[{net, gdr.why}].push_back(graph.label(gpu));
@@ -86,11 +86,11 @@ void check_gpus(const Graph& graph, std::vector<Finding>& findings) {
   for (const auto& [where, labels] : without_gdr) {
     const Node::Net& net = graph.nodes[where.first].net;
     findings.push_back({fmt::format("no GPU direct RDMA between {} and {} ({})", net.name,
-                                   fmt::join(labels, ", "), where.second),
-                       net.gdr ? "load nvidia-peermem or use a driver with DMA-BUF, and put both "
-                                 "below one switch"
-                               : "use a NIC with RDMA, and load nvidia-peermem or use a driver "
-                                 "with DMA-BUF"});
+                                    fmt::join(labels, ", "), where.second),
+                        net.gdr ? "load nvidia-peermem or use a driver with DMA-BUF, and put both "
+                                  "below one switch"
+                                : "use a NIC with RDMA, and load nvidia-peermem or use a driver "
+                                  "with DMA-BUF"});
   }
 }
 
@@ -106,7 +106,7 @@ void check_nic(const Graph& graph, int nic, std::vector<Finding>& findings) {
   const float bw = uplink(graph, nic);
   if (bw > 0 && bw < wire * 0.9F) {
     findings.push_back({fmt::format("{} has {:g} GB/s of wire, but {:g} of PCIe", names, wire, bw),
-                       "move the NIC to a wider or faster slot"});
+                        "move the NIC to a wider or faster slot"});
   }
 }
 
@@ -115,9 +115,9 @@ void check_switch(const Graph& graph, int node, std::vector<Finding>& findings) 
     const Link& link = graph.links[l];
     if (link.to == graph.nodes[node].parent && link.bw < 4) {
       findings.push_back({fmt::format("switch {} has {:g} GB/s to {}", graph.label(node), link.bw,
-                                     graph.label(link.to)),
-                         "many bridges report 2.5 GT/s x1 falsely; set link_speed in a topology "
-                         "file if so"});
+                                      graph.label(link.to)),
+                          "many bridges report 2.5 GT/s x1 falsely; set link_speed in a topology "
+                          "file if so"});
     }
   }
 }

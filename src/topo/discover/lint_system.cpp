@@ -45,13 +45,13 @@ class System {
     for (const DiscoveredGpu& gpu : gpus) {
       if (!gpu.mig) continue;
       finding(fmt::format("GPU {} is in MIG mode (its instances have no NVLink and no peer access)",
-                         gpu.bus_id),
-             "nvidia-smi -mig 0, if ranks of one job are to share it over NVLink");
+                          gpu.bus_id),
+              "nvidia-smi -mig 0, if ranks of one job are to share it over NVLink");
     }
     if (gpus.empty() && !entries(proc_ / "driver/nvidia/gpus").empty()) {
       finding(fmt::format("there are GPUs, but NVML does not tell of them ({})", why),
-             "give the container the driver's utility libraries "
-             "(NVIDIA_DRIVER_CAPABILITIES=compute,utility)");
+              "give the container the driver's utility libraries "
+              "(NVIDIA_DRIVER_CAPABILITIES=compute,utility)");
     }
   }
 
@@ -69,15 +69,15 @@ class System {
     const std::uint64_t files = files_.open_files.value_or(limit_of(RLIMIT_NOFILE));
     if (files < 4096) {
       finding(fmt::format("the number of open files is limited to {}", files),
-             "raise it: ulimit -n 65536 (for services: LimitNOFILE, for containers: --ulimit "
-             "nofile=65536)");
+              "raise it: ulimit -n 65536 (for services: LimitNOFILE, for containers: --ulimit "
+              "nofile=65536)");
     }
     const std::uint64_t locked = files_.locked_bytes.value_or(limit_of(RLIMIT_MEMLOCK));
     if (locked < std::uint64_t{1} << 30) {
       finding(fmt::format("locked memory is limited to {} KiB (NICs register what they send)",
-                         locked >> 10),
-             "raise it: ulimit -l unlimited (for services: LimitMEMLOCK, for containers: --ulimit "
-             "memlock=-1)");
+                          locked >> 10),
+              "raise it: ulimit -l unlimited (for services: LimitMEMLOCK, for containers: --ulimit "
+              "memlock=-1)");
     }
     struct statvfs shm {};
     std::uint64_t bytes = any;
@@ -105,9 +105,10 @@ class System {
     const bool present = !entries(sys_ / "class/iommu").empty();
     // Old kernels do not report the type of groups.
     if (translating > 0 || (present && groups == 0 && !pass_through)) {
-      finding("the IOMMU is on and translates (PCIe P2P and GPU direct RDMA go through the CPU)",
-             "boot with iommu=pt (and intel_iommu=on or amd_iommu=on if VMs need it), or switch it "
-             "off in the BIOS");
+      finding(
+          "the IOMMU is on and translates (PCIe P2P and GPU direct RDMA go through the CPU)",
+          "boot with iommu=pt (and intel_iommu=on or amd_iommu=on if VMs need it), or switch it "
+          "off in the BIOS");
     }
   }
 
@@ -133,19 +134,19 @@ class System {
       if (best > 64 || width > 64) continue;  // 255 if a VM has no information
       if (width > 0 && width < best) {
         finding(fmt::format("{} runs on {:g} of its {:g} PCIe lanes{}", what, width, best,
-                           slot > 0 && slot < best ? fmt::format(" (its slot has {:g})", slot)
-                                                   : std::string()),
-               slot > 0 && slot < best
-                   ? "move the card to a wider slot, or change the BIOS's lane split"
-                   : "reseat the card, check riser and cable, and look for PCIe errors in dmesg");
+                            slot > 0 && slot < best ? fmt::format(" (its slot has {:g})", slot)
+                                                    : std::string()),
+                slot > 0 && slot < best
+                    ? "move the card to a wider slot, or change the BIOS's lane split"
+                    : "reseat the card, check riser and cable, and look for PCIe errors in dmesg");
       }
       // Idle GPUs lower their speed, not their width: only permanent limits are reported.
       if (best_speed > 0 && slot_speed > 0 && slot_speed < best_speed) {
         finding(fmt::format("{} can {:g} GT/s, its slot {:g}", what, best_speed, slot_speed),
-               "use a slot of the card's PCIe generation, or look for a limit in the BIOS");
+                "use a slot of the card's PCIe generation, or look for a limit in the BIOS");
       } else if (nic && speed > 0 && speed < best_speed) {
         finding(fmt::format("{} runs at {:g} of its {:g} GT/s", what, speed, best_speed),
-               "reseat the card, and look for a limit of the link speed in the BIOS");
+                "reseat the card, and look for a limit of the link speed in the BIOS");
       }
     }
   }
@@ -183,7 +184,7 @@ class System {
     }
     if (hidden > 0) {
       finding(fmt::format("{} of {} PCIe bridges do not show their ACS bits", hidden, bridges),
-             "run ccl_topo lint as root, on the host if this is a container");
+              "run ccl_topo lint as root, on the host if this is a container");
     }
   }
 

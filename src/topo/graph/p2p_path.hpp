@@ -1,8 +1,8 @@
 #pragma once
 
+#include <ccl/topo/graph.hpp>
 #include <ccl/types/peer_info.hpp>
 #include <ccl/types/result.hpp>
-#include <ccl/topo/graph.hpp>
 
 #include <optional>
 #include <string>

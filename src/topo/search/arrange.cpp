@@ -212,16 +212,16 @@ void Arrangement::add_inside(TreePosition& position, const Order& order, int ran
 }
 
 TreePosition Arrangement::tree(int rank, int root, int channel) const {
-  TreePosition position = neighbours(rank, root, channel);
+  TreePosition position = neighbors(rank, root, channel);
   if (machine_count() == 1 && machines_[0].even) return position;
-  for (int at = rank, up = position.up; up >= 0; up = neighbours(at = up, root, channel).up) {
+  for (int at = rank, up = position.up; up >= 0; up = neighbors(at = up, root, channel).up) {
     ++(machine_of_[at] == machine_of_[up] ? position.near : position.far);
   }
   return position;
 }
 
 /// A position has its distance from the root only if all ranks are alike.
-TreePosition Arrangement::neighbours(int rank, int root, int channel) const {
+TreePosition Arrangement::neighbors(int rank, int root, int channel) const {
   const bool twin = root < 0 && channel % 2 != 0;
   const int way = root < 0 ? channel / 2 : channel;
   const Order& order = orders_[static_cast<std::size_t>(way) % orders_.size()];
@@ -229,7 +229,7 @@ TreePosition Arrangement::neighbours(int rank, int root, int channel) const {
   if (count == 1 && machines_[0].even) {
     const std::vector<int>& chain = order.chains[0];
     const TreePosition flat = double_binary_tree(order.place[rank], ranks(),
-                                             root < 0 ? 0 : order.place[root], twin ? 1 : 0);
+                                                 root < 0 ? 0 : order.place[root], twin ? 1 : 0);
     TreePosition position;
     position.near = flat.near;
     if (flat.up >= 0) position.up = chain[flat.up];

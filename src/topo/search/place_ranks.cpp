@@ -126,8 +126,9 @@ std::vector<SearchPlace> places_of(std::span<const PeerInfo> peers, int rank) {
   return places;
 }
 
-Result<RankPlacement> place_ranks(std::span<const PeerInfo> peers, std::span<const GpuReport> sights,
-                          int rank, const std::vector<SearchPlace>& places) {
+Result<RankPlacement> place_ranks(std::span<const PeerInfo> peers,
+                                  std::span<const GpuReport> sights, int rank,
+                                  const std::vector<SearchPlace>& places) {
   RankPlacement placement;
   DiscoverOptions options;
   options.gpus.emplace();
@@ -157,7 +158,8 @@ Result<RankPlacement> place_ranks(std::span<const PeerInfo> peers, std::span<con
   if (!on_gpus) {
     cpu_position(placement.graph, places);
   } else {
-    for (const int gpu : placement.graph.of(NodeType::gpu)) placement.graph.nodes[gpu].gpu.rank = -1;
+    for (const int gpu : placement.graph.of(NodeType::gpu))
+      placement.graph.nodes[gpu].gpu.rank = -1;
     for (std::size_t p = 0; p < places.size(); ++p) {
       int position = -1;
       for (const int gpu : placement.graph.of(NodeType::gpu)) {
@@ -183,8 +185,8 @@ Result<RankPlacement> place_ranks(std::span<const PeerInfo> peers, std::span<con
   return placement;
 }
 
-Result<Machine> channels_of(const RankPlacement& placement, const std::vector<SearchPlace>& places, int rank,
-                            int ranks, bool dump) {
+Result<Machine> channels_of(const RankPlacement& placement, const std::vector<SearchPlace>& places,
+                            int rank, int ranks, bool dump) {
   int mine = 0, here = 0;
   for (std::size_t p = 0; p < places.size(); ++p) {
     here += static_cast<int>(places[p].ranks.size());

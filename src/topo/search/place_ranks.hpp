@@ -1,10 +1,10 @@
 #pragma once
 
-#include <ccl/types/peer_info.hpp>
-#include <ccl/types/result.hpp>
 #include <ccl/topo/arrange.hpp>
 #include <ccl/topo/configured.hpp>
 #include <ccl/topo/discover.hpp>
+#include <ccl/types/peer_info.hpp>
+#include <ccl/types/result.hpp>
 
 #include <span>
 #include <vector>
@@ -45,12 +45,13 @@ struct RankPlacement {
 };
 /// `sights` has an entry for each rank; it is empty on CPUs.
 [[nodiscard]] Result<RankPlacement> place_ranks(std::span<const PeerInfo> peers,
-                                        std::span<const GpuReport> sights, int rank,
-                                        const std::vector<SearchPlace>& places);
+                                                std::span<const GpuReport> sights, int rank,
+                                                const std::vector<SearchPlace>& places);
 
 /// Channels of the machine of `rank`, in ranks of the communicator. With `dump`, writes the files
 /// that settings ask for.
-[[nodiscard]] Result<Machine> channels_of(const RankPlacement& placement, const std::vector<SearchPlace>& places,
-                                          int rank, int ranks, bool dump);
+[[nodiscard]] Result<Machine> channels_of(const RankPlacement& placement,
+                                          const std::vector<SearchPlace>& places, int rank,
+                                          int ranks, bool dump);
 
 }  // namespace ccl::topo

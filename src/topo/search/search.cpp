@@ -173,8 +173,7 @@ bool Searcher::advance(Scan& scan) {
   }
   now_.pattern = gpu_count() == 1 && !is_ring() ? Pattern::tree : options_.pattern;
   const PathType intra_limit = between_ ? now_.type_inter : scan.max_intra;
-  if (now_.type_intra < intra_limit &&
-      (best_.count() == 0 || now_.type_intra < best_.type_intra)) {
+  if (now_.type_intra < intra_limit && (best_.count() == 0 || now_.type_intra < best_.type_intra)) {
     now_.type_intra = next(now_.type_intra);
     if (now_.type_intra < PathType::dis) return true;
   }
@@ -227,8 +226,7 @@ void Searcher::raise_speed(Scan& scan) {
     } else if (is_nvls() && now_.bw_inter == best_.bw_inter && now_.bw_inter < now_.bw_intra * 2) {
       min_channels_ = max_channels_ = best_.count();
       now_.bw_inter = list[speed];
-    } else if (!is_nvls() && now_.bw_intra == best_.bw_intra &&
-               now_.bw_intra < now_.bw_inter * 2) {
+    } else if (!is_nvls() && now_.bw_intra == best_.bw_intra && now_.bw_intra < now_.bw_inter * 2) {
       now_.bw_intra = list[speed];
     } else {
       return;

@@ -149,7 +149,8 @@ void Searcher::leave(int gpu, int step, int leave_at, int close_at, Order order,
     const float hops = now_.hops;
     if (!follow({End::gpu, gpu}, {End::net, n}, share)) continue;
     now_.hops =
-        hops + static_cast<float>(route(SearchPlace{End::gpu, gpu}, SearchPlace{End::net, n}).path->hops());
+        hops + static_cast<float>(
+                   route(SearchPlace{End::gpu, gpu}, SearchPlace{End::net, n}).path->hops());
     const int kept = now_.channels[filled_].net_out;
     now_.channels[filled_].net_out = dev(n);
     visit(gpu, step, next_leave, close_at, order, time);
@@ -263,12 +264,12 @@ void Searcher::sort_next(int gpu, int near_net, std::vector<int>& order) {
   }
   if (first.size() == 2 && before == after) first.pop_back();
   std::size_t kept = 0;
-  std::array<int, 2> neighbours{-1, -1};
+  std::array<int, 2> neighbors{-1, -1};
   for (std::size_t i = first.size(); i-- > 0;) {
     if (std::find(order.begin(), order.end(), first[i]) != order.end())
-      neighbours[kept++] = first[i];
+      neighbors[kept++] = first[i];
   }
-  order.assign(neighbours.begin(), neighbours.begin() + kept);
+  order.assign(neighbors.begin(), neighbors.begin() + kept);
 }
 
 void Searcher::channels() {

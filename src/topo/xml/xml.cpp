@@ -8,8 +8,8 @@
 #include <cstring>
 #include <fstream>
 
-#include "base/text.hpp"
 #include "base/file.hpp"
+#include "base/text.hpp"
 
 namespace ccl::topo {
 

@@ -13,13 +13,13 @@ namespace ccl::detail {
 
 /// Types of messages between the ends, beside their queue pairs.
 enum class IbControlType : std::uint32_t {
-  offer = 1,  // sender: its ports, and the address of its slot table
-  plan,       // receiver: its ports, the queue pairs between them, steps received so far
-  ready,      // sender: its queue pairs work
-  go,         // receiver: its queue pairs work, too
-  broken,     // receiver: queue pairs failed; make an offer
-  refused,    // either end: the connection cannot be made; a text
-  close_notify    // either end: closes without an error
+  offer = 1,    // sender: its ports, and the address of its slot table
+  plan,         // receiver: its ports, the queue pairs between them, steps received so far
+  ready,        // sender: its queue pairs work
+  go,           // receiver: its queue pairs work, too
+  broken,       // receiver: queue pairs failed; make an offer
+  refused,      // either end: the connection cannot be made; a text
+  close_notify  // either end: closes without an error
 };
 
 struct IbMessage {

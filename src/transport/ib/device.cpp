@@ -13,8 +13,8 @@
 #include <map>
 #include <optional>
 
-#include "transport/ib/port_choice.hpp"
 #include "base/os_error.hpp"
+#include "transport/ib/port_choice.hpp"
 #include <dirent.h>
 #include <fcntl.h>
 #include <sys/resource.h>
@@ -228,7 +228,7 @@ class PortSearch {
     ibv_device_attr attributes{};
     if (calls_.query_device((*opened)->context(), &attributes) != 0) return;
     for (int number = 1; number <= attributes.phys_port_cnt; ++number) {
-      if (!settings_.list.takes(device->name, number)) continue;
+      if (!settings_.list.accepts(device->name, number)) continue;
       any_taken_ = true;
       const ibv_port_attr port = (*opened)->port(number);
       if (port.state != IBV_PORT_ACTIVE) continue;
@@ -264,8 +264,8 @@ class PortSearch {
   void add_port(const std::string& card, const char* device, IbPort taken,
                 const ibv_port_attr& port) {
     if (found_.ports.size() == max_ib_ports) {
-      return leave_out(taken, fmt::format("{} others are used; CCL_IB_HCA chooses which",
-                                          max_ib_ports));
+      return leave_out(taken,
+                       fmt::format("{} others are used; CCL_IB_HCA chooses which", max_ib_ports));
     }
     taken.infiniband = port.link_layer != IBV_LINK_LAYER_ETHERNET;
     taken.lid = port.lid;
@@ -282,8 +282,8 @@ class PortSearch {
 
   Result<void> set_gid(IbPort& port) const {
     std::vector<ibv_gid_entry> gids(max_gids);
-    const auto filled = calls_.query_gid_table(port.device->context(), gids.data(), gids.size(), 0,
-                                               sizeof gids[0]);
+    const auto filled =
+        calls_.query_gid_table(port.device->context(), gids.data(), gids.size(), 0, sizeof gids[0]);
     gids.resize(std::size_t(std::max<ssize_t>(filled, 0)));
     std::erase_if(gids, [&](const ibv_gid_entry& gid) { return int(gid.port_num) != port.number; });
     if (port.infiniband && settings_.wish.index < 0) {  // the first one names the port

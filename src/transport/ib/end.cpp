@@ -1,3 +1,5 @@
+#include "transport/proxied/end.hpp"
+
 #include <ccl/comm/log.hpp>
 #include <ccl/detail/runtime/settings.hpp>
 #include <ccl/transport/ib.hpp>
@@ -7,7 +9,6 @@
 #include <thread>
 
 #include "transport/ib/link.hpp"
-#include "transport/proxied/end.hpp"
 
 namespace ccl {
 namespace detail {

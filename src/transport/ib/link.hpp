@@ -9,12 +9,12 @@
 #include <vector>
 
 #include "base/mapping.hpp"
+#include "net/socket.hpp"
 #include "transport/handshake_fields.hpp"
 #include "transport/ib/gpu_memory.hpp"
 #include "transport/ib/queue_pair.hpp"
-#include "transport/proxied/reverse_link.hpp"
 #include "transport/proxied/link.hpp"
-#include "net/socket.hpp"
+#include "transport/proxied/reverse_link.hpp"
 
 namespace ccl::detail {
 
@@ -23,7 +23,7 @@ namespace ccl::detail {
 struct IbSlot {
   std::uint64_t address;
   std::uint32_t bytes;
-  std::uint32_t tag;                  // the channel
+  std::uint32_t tag;                 // the channel
   std::uint32_t keys[max_ib_ports];  // for each of the receiver's ports
   std::uint64_t unused;
   Word step;
@@ -60,12 +60,12 @@ struct IbLink : ProxiedLink, ReverseLink<IbLink> {
   IbTuning tuning;
   Mapping slot_table;  // IbSlots of all channels: the sender's, or the receiver's draft; one more
   std::unique_ptr<IbGpuSlots> gpu_slots;  // null: the slots are in `memory`
-  std::vector<IbCreditReturn> freed;             // by channel
+  std::vector<IbCreditReturn> freed;      // by channel
 
   Result<void> prepare();
   std::size_t lines() const { return 1; }
   void tell(Handshake&, HandshakeCursor&) const {}
-  Result<void> hear(const Handshake&, HandshakeCursor&) { return {}; }
+  Result<void> read_fields(const Handshake&, HandshakeCursor&) { return {}; }
   static Result<void> receive(const std::shared_ptr<IbLink>& link);
   static Result<void> send(const std::shared_ptr<IbLink>& link, std::size_t line, Fd socket);
   /// Blocks until the queue pairs work.

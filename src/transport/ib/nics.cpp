@@ -93,7 +93,7 @@ Result<DiscoveredNics> verbs_nics() {
     const bool answers = calls.query_device(context, &device) == 0;
     int dma_buf = -1;  // not queried yet
     for (int port = 1; answers && port <= device.phys_port_cnt; ++port) {
-      if (!list.takes(devices[n]->name, port)) continue;
+      if (!list.accepts(devices[n]->name, port)) continue;
       ibv_port_attr attributes{};
       if (calls.query_port(context, static_cast<std::uint8_t>(port),
                            reinterpret_cast<_compat_ibv_port_attr*>(&attributes)) != 0 ||

@@ -117,7 +117,7 @@ Result<HcaList> HcaList::parse(std::string_view text) {
   return list;
 }
 
-bool HcaList::takes(std::string_view device, int port) const {
+bool HcaList::accepts(std::string_view device, int port) const {
   if (entries_.empty()) return true;
   const bool listed = std::any_of(entries_.begin(), entries_.end(), [&](const Entry& entry) {
     const bool named = exact_ ? device == entry.name : device.starts_with(entry.name);

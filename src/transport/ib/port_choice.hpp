@@ -16,7 +16,7 @@ namespace ccl::detail {
 class HcaList {
  public:
   static Result<HcaList> parse(std::string_view text);
-  bool takes(std::string_view device, int port) const;
+  bool accepts(std::string_view device, int port) const;
 
  private:
   struct Entry {

@@ -1,13 +1,13 @@
-#include <ccl/detail/lanes/host_memory.hpp>
 #include <ccl/comm/log.hpp>
+#include <ccl/detail/lanes/host_memory.hpp>
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cstring>
 
-#include "transport/ib/slot_table.hpp"
 #include "transport/ib/paths.hpp"
+#include "transport/ib/slot_table.hpp"
 #include "transport/ib/task.hpp"
 #include <arpa/inet.h>
 

@@ -1,5 +1,5 @@
-#include <ccl/detail/lanes/host_memory.hpp>
 #include <ccl/comm/log.hpp>
+#include <ccl/detail/lanes/host_memory.hpp>
 
 #include <fmt/format.h>
 
@@ -37,7 +37,7 @@ class IbSender final : public IbTask {
     Word next = 0;                                // step to transmit
     Word done = 0;                                // steps that have arrived
     std::vector<Word> freed;                      // by slot: see `freed_by`
-    Word told = 0;                                // steps that have their `freed`
+    Word reported = 0;                            // steps that have their `freed`
   };
   /// Requests of a queue pair that one call posts, and their progress.
   struct Chain {
@@ -96,8 +96,8 @@ class IbSender final : public IbTask {
   Word freed_by(std::size_t c, Word step, IbLink* back) {
     Channel& channel = channels_[c];
     Word& freed = channel.freed[step & Word(channel.wire.slot_count - 1)];
-    if (step < channel.told) return freed;
-    channel.told = step + 1;
+    if (step < channel.reported) return freed;
+    channel.reported = step + 1;
     freed = 0;
     if (back == nullptr || c >= back->freed.size() || !back->freed[c].may) return freed;
     const Wire& wire = back->wires[c];
@@ -126,11 +126,11 @@ class IbSender final : public IbTask {
       const std::size_t groups = channel.pairs / channel.parts;
       const std::size_t first = channel.first + step % groups * channel.parts;
       const Index part = div_up(div_up(bytes, Index(channel.parts)), Index(128)) * 128;
-      const std::uint32_t says = immediate_.of(Word(bytes), freed_by(c, step, back.get()));
+      const std::uint32_t mentions = immediate_.of(Word(bytes), freed_by(c, step, back.get()));
       for (std::size_t p = 0; p < channel.parts; ++p) {
         const Index from = std::min(part * Index(p), bytes);
         add(first + p, step, reinterpret_cast<std::byte*>(channel.wire.slot(step)) + from,
-            std::min(part, bytes - from), to.address + std::uint64_t(from), to, says);
+            std::min(part, bytes - from), to.address + std::uint64_t(from), to, mentions);
       }
       ++channel.next;
       ++counters.steps;
@@ -145,7 +145,7 @@ class IbSender final : public IbTask {
 
   /// Posts data, then its announcement: one request, or two if the network may reorder them.
   void add(std::size_t p, Word step, std::byte* from, Index bytes, std::uint64_t to,
-           const IbSlot& slot, std::uint32_t says) {
+           const IbSlot& slot, std::uint32_t mentions) {
     Pair& pair = pairs_[p];
     Chain& chain = chains_[p];
     const auto own = std::size_t(own_port(pair));
@@ -175,7 +175,7 @@ class IbSender final : public IbTask {
     }
     ibv_send_wr& last = next();
     last.opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
-    last.imm_data = htonl(says);
+    last.imm_data = htonl(mentions);
     if (large) last.send_flags |= IBV_SEND_SIGNALED;
   }
 
@@ -310,8 +310,8 @@ class IbSender final : public IbTask {
       total += plan.pairs;
       good = good && plan.parts > 0 && plan.pairs > 0 && plan.pairs % plan.parts == 0;
     }
-    good = good && total == planned.size() && total < (1 << 14) &&
-           peers_ports_.size() <= max_ib_ports;
+    good =
+        good && total == planned.size() && total < (1 << 14) && peers_ports_.size() <= max_ib_ports;
     for (const IbPair& pair : planned) {
       good = good && pair.sender_port < ports_.size() && pair.receiver_port < peers_ports_.size();
     }

@@ -3,7 +3,7 @@
 namespace ccl::detail {
 
 int IbSlotTable::write(const IbQp& qp, std::size_t channel, const IbSlot* draft, Word count,
-                   std::uint32_t key, std::uint64_t address, std::uint32_t remote_key) {
+                       std::uint32_t key, std::uint64_t address, std::uint32_t remote_key) {
   ibv_sge place{reinterpret_cast<std::uint64_t>(draft), std::uint32_t(count * sizeof(IbSlot)), key};
   ibv_send_wr request{};
   request.wr_id = mark | Word(channel) << 48 | (posted_ & low_bits);

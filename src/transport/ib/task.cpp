@@ -14,7 +14,7 @@
 namespace ccl::detail {
 namespace {
 constexpr unsigned quiet_rounds = 64;  // before a check of the control socket and the devices
-constexpr int max_tries = 3;          // to recreate queue pairs, while nothing moves
+constexpr int max_tries = 3;           // to recreate queue pairs, while nothing moves
 constexpr int completions = 32;
 }  // namespace
 
@@ -85,7 +85,7 @@ ProxyInterest IbTask::interest() const {
   } else if (state_ == State::making) {
     interest.polled = true;  // for the deadline
   } else {
-    interest.pending = interest.pending || link_->arriving.has(0);
+    interest.pending = interest.pending || link_->arriving.contains(0);
   }
   return interest;
 }
@@ -188,7 +188,8 @@ Result<void> IbTask::take_ports() {
                              : port.device->memory(link_->memory.base(), link_->memory.bytes(),
                                                    link_->slot_access(false)));
     slot_memory_.push_back(std::move(memory));
-    CCL_TRY(auto of_board, port.device->memory(link_->slot_table.base(), link_->slot_table.bytes(), slot_table));
+    CCL_TRY(auto of_board,
+            port.device->memory(link_->slot_table.base(), link_->slot_table.bytes(), slot_table));
     board_memory_.push_back(std::move(of_board));
     const bool known = std::any_of(events_.begin(), events_.end(),
                                    [&](const auto& e) { return e.first == port.device; });

@@ -4,8 +4,8 @@
 #include <string>
 #include <utility>
 
-#include "transport/ib/flush.hpp"
 #include "transport/ib/control_socket.hpp"
+#include "transport/ib/flush.hpp"
 #include "transport/ib/link.hpp"
 #include "transport/ib/paths.hpp"
 

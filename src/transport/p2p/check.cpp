@@ -141,8 +141,8 @@ Result<double> TrialCopies::copy(void* to, const void* from, std::size_t bytes) 
   return double(ms) * 1e3;
 }
 
-PathObservation try_path(TrialCopies& copies, topo::PathType path, Word writer, const std::byte* from,
-                  std::byte* there, std::byte* back) {
+PathObservation try_path(TrialCopies& copies, topo::PathType path, Word writer,
+                         const std::byte* from, std::byte* there, std::byte* back) {
   const auto begin = Clock::now();
   PathObservation result;
   for (int round = 0;; ++round) {

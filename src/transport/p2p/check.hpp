@@ -87,8 +87,8 @@ struct PathObservation {
 };
 /// Writes `path_trial_bytes` from `from` to `there` in the peer's memory, reads them back to `back`
 /// and compares. `from` holds the words of `writer`.
-PathObservation try_path(TrialCopies& copies, topo::PathType path, Word writer, const std::byte* from,
-                  std::byte* there, std::byte* back);
+PathObservation try_path(TrialCopies& copies, topo::PathType path, Word writer,
+                         const std::byte* from, std::byte* there, std::byte* back);
 /// Checks that the words of `writer` have arrived at `at` in this rank's own memory.
 PathObservation look_for(TrialCopies& copies, Word writer, const std::byte* at);
 

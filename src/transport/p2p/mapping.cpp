@@ -8,7 +8,6 @@
 #include "transport/edge_error.hpp"
 #include "transport/handshake_fields.hpp"
 
-
 namespace ccl::detail {
 namespace {
 Result<void> annotate(Result<void> done, const Edge& edge) {

@@ -40,19 +40,20 @@ namespace ccl::detail {
 /// - lines_go_both_ways(), lines_come(), lend(n, socket): optional; see `ProxiedLink`.
 /// - wake(): the owner has gone or a socket has arrived; wakes the thread that runs the tasks.
 template <class Link>
-concept NetworkLink = std::derived_from<Link, ProxiedLink> &&
+concept NetworkLink =
+    std::derived_from<Link, ProxiedLink> &&
     requires(Link& link, const std::shared_ptr<Link>& shared, Handshake& out, const Handshake& in,
              HandshakeCursor& cursor, const net::Deadline& deadline) {
-  { Link::name } -> std::convertible_to<const char*>;
-  { link.prepare() } -> std::same_as<Result<void>>;
-  { link.lines() } -> std::same_as<std::size_t>;
-  link.tell(out, cursor);
-  { link.hear(in, cursor) } -> std::same_as<Result<void>>;
-  { Link::receive(shared) } -> std::same_as<Result<void>>;
-  { Link::send(shared, std::size_t{}, Fd{}) } -> std::same_as<Result<void>>;
-  { link.wait_connected(deadline) } -> std::same_as<Result<void>>;
-  link.wake();
-};
+      { Link::name } -> std::convertible_to<const char*>;
+      { link.prepare() } -> std::same_as<Result<void>>;
+      { link.lines() } -> std::same_as<std::size_t>;
+      link.tell(out, cursor);
+      { link.read_fields(in, cursor) } -> std::same_as<Result<void>>;
+      { Link::receive(shared) } -> std::same_as<Result<void>>;
+      { Link::send(shared, std::size_t{}, Fd{}) } -> std::same_as<Result<void>>;
+      { link.wait_connected(deadline) } -> std::same_as<Result<void>>;
+      link.wake();
+    };
 
 /// First message of the sender on each socket; it is proved together with the secret.
 struct SocketHello {
@@ -179,7 +180,7 @@ struct ProxiedBody {
                                               "transport",
                                               Link::name));
     }
-    CCL_CHECK(link->hear(theirs, cursor));
+    CCL_CHECK(link->read_fields(theirs, cursor));
     hello.both_ways = link->lines_go_both_ways();
     for (std::size_t n = 0; n < link->lines(); ++n) {
       if (link->lines_come()) {
@@ -187,9 +188,9 @@ struct ProxiedBody {
         continue;
       }
       hello.line = n;
-      CCL_TRY(Fd line, net::auth_connect(listeners[link->listener_of(n) % count], link->context.secret,
-                                              std::as_bytes(std::span{&hello, 1}), deadline,
-                                              link->context.status));
+      CCL_TRY(Fd line, net::auth_connect(listeners[link->listener_of(n) % count],
+                                         link->context.secret, std::as_bytes(std::span{&hello, 1}),
+                                         deadline, link->context.status));
       if (hello.both_ways) link->lend(n, line.get());
       CCL_CHECK(Link::send(link, n, Fd{line.release()}));
     }

@@ -1,7 +1,7 @@
 #pragma once
 
-#include <ccl/detail/runtime/proxy_engine.hpp>
 #include <ccl/detail/base/status.hpp>
+#include <ccl/detail/runtime/proxy_engine.hpp>
 #include <ccl/transport/transport.hpp>
 
 #include <atomic>
@@ -32,7 +32,7 @@ class PendingSockets {
     return true;
   }
   Fd take(std::size_t line) { return Fd{lines_[line].exchange(-1)}; }
-  bool has(std::size_t line) const { return lines_[line].load() >= 0; }
+  bool contains(std::size_t line) const { return lines_[line].load() >= 0; }
   ~PendingSockets() {
     for (std::size_t line = 0; line < size(); ++line) (void)take(line);
   }
@@ -50,7 +50,7 @@ struct ProxiedLink {
   std::vector<Wire> wires;               // for the proxy
   bool polled = false;                   // the lanes are a GPU's: they post and cannot call
   std::atomic<bool> closing{false};      // the owner is gone
-  PendingSockets arriving;                      // at the receiver
+  PendingSockets arriving;               // at the receiver
   std::chrono::steady_clock::time_point deadline{};  // for the sender to connect
 
   static constexpr std::size_t max_listeners = 4;
@@ -63,8 +63,8 @@ struct ProxiedLink {
   void prepare_wires() {}
   // A network whose sockets also carry the steps of the reverse edge hides these functions.
   bool lines_go_both_ways() const { return false; }  // the sender's, for the reverse edge, too
-  bool lines_come() const { return false; }  // the reverse edge makes the sender's sockets
-  void lend(std::size_t, int) {}             // lends a socket to the reverse edge
+  bool lines_come() const { return false; }          // the reverse edge makes the sender's sockets
+  void lend(std::size_t, int) {}                     // lends a socket to the reverse edge
   bool healthy() const { return context.status == nullptr || context.status->ok(); }
 };
 

@@ -19,8 +19,8 @@ namespace {
 
 constexpr std::size_t staging_bytes = 16 << 10;
 constexpr unsigned receives_per_hush = 64;
-constexpr int max_deferred = 16;   // turns: some microseconds
-constexpr Index min_lot = 4096;  // bytes of a message that does not arrive alone
+constexpr int max_deferred = 16;  // turns: some microseconds
+constexpr Index min_lot = 4096;   // bytes of a message that does not arrive alone
 
 /// Delays acknowledgments until a second segment, as long as the kernel permits. Otherwise an
 /// empty packet answers each small message, at a fourth of the message's own cost.
@@ -45,7 +45,8 @@ class ReceiveStream final : public SocketTask {
     large_done_ = false;
     while (left_bytes > 0 && socket_) {
       while (!large_done_ && unpack(counters)) progress = Progress::some;
-      if (!socket_ || large_done_ || !wants_bytes() || (readiness.told && !readiness.readable)) break;
+      if (!socket_ || large_done_ || !wants_bytes() || (readiness.reported && !readiness.readable))
+        break;
       if (defers()) break;
       bool more = false;
       const Index got = receive_some(more);
@@ -70,7 +71,7 @@ class ReceiveStream final : public SocketTask {
   }
 
  private:
-  bool waiting() const { return !arrived_ && link_->arriving.has(line()); }
+  bool waiting() const { return !arrived_ && link_->arriving.contains(line()); }
   bool arrive() {
     if (arrived_ || lane_failure_) return false;
     socket_ = link_->arriving.take(line());
@@ -120,8 +121,8 @@ class ReceiveStream final : public SocketTask {
 
   /// True if the lanes report what they wait for and send on the same connection.
   bool converses() const {
-    return link_->both_ways && wire_.zero_copy != nullptr && wire_.zero_copy->wanted() > 0 && !inside_ &&
-           !after_large_;
+    return link_->both_ways && wire_.zero_copy != nullptr && wire_.zero_copy->wanted() > 0 &&
+           !inside_ && !after_large_;
   }
   /// Defers reading for a few turns: leaves data in the socket that the lanes do not want yet.
   bool defers() {
@@ -274,7 +275,7 @@ class ReceiveStream final : public SocketTask {
   Index rest_ = 0;  // missing bytes of its piece, for `at_`
   std::vector<std::byte> staging_;
   unsigned receives_ = 0;
-  int deferred_ = 0;                   // turns since it last read
+  int deferred_ = 0;                  // turns since it last read
   std::shared_ptr<SocketLink> mate_;  // the reverse edge
   Word posted_ = 0;                   // steps for it, at the last read
   bool large_done_ = false;           // in this turn: lanes may now offer for the next

@@ -36,14 +36,15 @@ class SendStream final : public SocketTask {
     }
     if (step_ == posted) {
       if (closing) return leave();
-      if (readiness.told ? readiness.readable : ++quiet_ % rounds_per_look == 0) look_for_close_notify();
+      if (readiness.reported ? readiness.readable : ++quiet_ % rounds_per_look == 0)
+        look_for_close_notify();
       return Progress::none;
     }
     if (closing && !link_->healthy()) return Progress::ended;
     if (revoked()) return Progress::none;
     Progress progress = Progress::none;
     Index left_bytes = stream_turn_bytes;
-    blocked_ = readiness.told && !readiness.writable;
+    blocked_ = readiness.reported && !readiness.writable;
     while (step_ < posted && left_bytes > 0 && !blocked_) {
       const Word before = step_;
       const Index sent = send_some(posted);
@@ -60,7 +61,7 @@ class SendStream final : public SocketTask {
   }
 
   ProxyInterest interest() const override {
-    if (!arrived_) return {-1, 0, link_->arriving.has(line()), polled()};
+    if (!arrived_) return {-1, 0, link_->arriving.contains(line()), polled()};
     if (!socket_ || revoked()) return {-1, 0, ending(), polled()};
     const Word posted = HostMemory::load_acquire(wire_.posted);
     const bool more = step_ < posted || ending();
@@ -83,7 +84,7 @@ class SendStream final : public SocketTask {
   /// True if no socket will arrive: the listener is closed.
   bool gone() const {
     const auto in = link_->mate();
-    return (in == nullptr || in->closing.load()) && !link_->arriving.has(line());
+    return (in == nullptr || in->closing.load()) && !link_->arriving.contains(line());
   }
 
   /// Sends as much as one system call does. Returns -1 if the socket takes nothing now, or no more.
@@ -129,8 +130,8 @@ class SendStream final : public SocketTask {
         return -1;
       }
     }
-    if (stream_ == 0 && step_ >= told_) {  // pieces for the others
-      told_ = last;
+    if (stream_ == 0 && step_ >= reported_) {  // pieces for the others
+      reported_ = last;
       wake_others();
     }
     sent_ += sent;
@@ -197,7 +198,7 @@ class SendStream final : public SocketTask {
   }
 
   Word step_ = 0;  // being sent
-  Word told_ = 0;
+  Word reported_ = 0;
   Index sent_ = 0;  // bytes of it sent on this stream, with the header
   unsigned quiet_ = 0;
   bool blocked_ = false;  // the socket takes nothing until it is writable

@@ -5,13 +5,13 @@
 #include <algorithm>
 #include <cerrno>
 
+#include "net/address.hpp"
 #include "transport/handshake_fields.hpp"
 #include "transport/net_choice.hpp"
 #include "transport/proxied/end.hpp"
 #include "transport/socket/spread.hpp"
 #include "transport/socket/stream.hpp"
 #include <fcntl.h>
-#include "net/address.hpp"
 
 namespace ccl {
 namespace detail {
@@ -60,7 +60,7 @@ void SocketLink::tell(Handshake& mine, HandshakeCursor& cursor) {
 
 /// Both ends compute the same: each knows both ends' wanted numbers of streams, and the lower
 /// rank's offer.
-Result<void> SocketLink::hear(const Handshake& theirs, HandshakeCursor& cursor) {
+Result<void> SocketLink::read_fields(const Handshake& theirs, HandshakeCursor& cursor) {
   const int count = cursor.get<int>(theirs);
   if (count < 1 || count > 17 * 64 * int(max_listeners)) {
     return fail(Errc::mismatch, "the receiver's handshake is not one of the socket transport");

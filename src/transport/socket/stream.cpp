@@ -21,14 +21,14 @@ void tune_for_steps(int socket) {
 
 void SocketLink::publish(int channel, int stream, Word steps) {
   const Wire& wire = wires[std::size_t(channel)];
-  Word* const told = edge.side == EdgeSide::sender ? wire.drained : wire.posted;
-  if (streams == 1) return HostMemory::store_release(told, steps);
+  Word* const reported = edge.side == EdgeSide::sender ? wire.drained : wire.posted;
+  if (streams == 1) return HostMemory::store_release(reported, steps);
   std::atomic<Word>* const all = done.get() + std::size_t(channel) * std::size_t(streams);
   all[stream].store(steps);
   Word least = steps;
   for (int s = 0; s < streams; ++s) least = std::min(least, all[s].load());
   // Streams of other threads call this, too; the count never decreases.
-  const cuda::atomic_ref<Word, cuda::thread_scope_system> count{*told};
+  const cuda::atomic_ref<Word, cuda::thread_scope_system> count{*reported};
   Word seen = count.load();
   while (seen < least && !count.compare_exchange_weak(seen, least)) {
   }

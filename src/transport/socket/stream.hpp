@@ -1,7 +1,7 @@
 #pragma once
 
-#include <ccl/detail/transport/zero_copy.hpp>
 #include <ccl/detail/runtime/proxy_engine.hpp>
+#include <ccl/detail/transport/zero_copy.hpp>
 #include <ccl/transport/transport.hpp>
 
 #include <atomic>
@@ -10,11 +10,11 @@
 #include <vector>
 
 #include "base/fd.hpp"
-#include "transport/handshake_fields.hpp"
-#include "transport/proxied/reverse_link.hpp"
-#include "transport/proxied/link.hpp"
 #include "net/address.hpp"
 #include "net/socket.hpp"
+#include "transport/handshake_fields.hpp"
+#include "transport/proxied/link.hpp"
+#include "transport/proxied/reverse_link.hpp"
 
 namespace ccl::detail {
 
@@ -53,7 +53,7 @@ struct Piece {
 struct SocketLink : ProxiedLink, ReverseLink<SocketLink> {
   static constexpr const char* name = "socket";
 
-  std::deque<ZeroCopy> zero_copies;        // one for each wire, of CPU lanes
+  std::deque<ZeroCopy> zero_copies;   // one for each wire, of CPU lanes
   int streams = 1;                    // of a channel
   std::vector<ProxyEngine*> engines;  // that drive the streams
   /// Engine of a stream. A channel's streams have different engines, and so have channels of a GPU,
@@ -82,7 +82,7 @@ struct SocketLink : ProxiedLink, ReverseLink<SocketLink> {
     return std::size_t(edge.self.rank + edge.peer.rank) + line / each + line % each;
   }
   void tell(Handshake& mine, HandshakeCursor& cursor);
-  Result<void> hear(const Handshake& theirs, HandshakeCursor& cursor);
+  Result<void> read_fields(const Handshake& theirs, HandshakeCursor& cursor);
   static Result<void> receive(const std::shared_ptr<SocketLink>& link);
   static Result<void> send(const std::shared_ptr<SocketLink>& link, std::size_t line, Fd socket);
   Result<void> wait_connected(const net::Deadline&) { return {}; }

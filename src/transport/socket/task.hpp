@@ -1,7 +1,7 @@
 #pragma once
 
-#include <ccl/detail/transport/zero_copy.hpp>
 #include <ccl/detail/runtime/proxy_engine.hpp>
+#include <ccl/detail/transport/zero_copy.hpp>
 
 #include <atomic>
 #include <cerrno>

@@ -1,5 +1,5 @@
-#include <ccl/element/data_type.hpp>
 #include <ccl/detail/numeric/reduction.hpp>
+#include <ccl/element/data_type.hpp>
 
 struct Pair {
   float a, b;

@@ -1,7 +1,7 @@
 // A program that hides its symbols shares these variables with the shared runtime.
+#include <ccl/comm/unique_id.hpp>
 #include <ccl/detail/exec/kernel_registry.hpp>
 #include <ccl/detail/lanes/host_memory.hpp>
-#include <ccl/comm/unique_id.hpp>
 
 #include <dlfcn.h>
 

@@ -8,9 +8,9 @@ extern "C" __attribute__((visibility("default"))) int meet_and_part() {
   config.device = ccl::Config::cpu;
   const auto comms = ccl::Communicator::create_all(2, config);
   if (!comms) return 1;
-  bool met = false;
-  std::thread other{[&] { met = (*comms)[1].barrier().has_value(); }};
+  bool joined = false;
+  std::thread other{[&] { joined = (*comms)[1].barrier().has_value(); }};
   const bool well = (*comms)[0].barrier().has_value();
   other.join();
-  return well && met ? 0 : 2;
+  return well && joined ? 0 : 2;
 }

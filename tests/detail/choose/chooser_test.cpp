@@ -12,9 +12,9 @@
 
 using namespace ccl;
 using namespace ccl::test;
+using detail::CallConstraints;
 using detail::CandidateFacts;
 using detail::Chooser;
-using detail::CallConstraints;
 
 namespace {
 

@@ -16,7 +16,8 @@ using namespace ccl;
 namespace {
 const detail::TuningCase here{"all_reduce", 2, 1, "shm", 0, 0};
 
-detail::TuningTable table_of(Index bytes, const char* first, double us, const char* second, double more) {
+detail::TuningTable table_of(Index bytes, const char* first, double us, const char* second,
+                             double more) {
   detail::TuningTable table;
   table.machine = "of a test";
   table.rows.push_back({here, bytes, {{first, us}, {second, more}}});

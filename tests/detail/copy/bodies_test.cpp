@@ -1,5 +1,5 @@
-#include <ccl/detail/exec/host_executor.hpp>
 #include <ccl/detail/copy/bodies.hpp>
+#include <ccl/detail/exec/host_executor.hpp>
 
 #include <cstring>
 #include <thread>
@@ -14,10 +14,12 @@ namespace {
 /// Scratch of several ranks, and what each keeps.
 struct Peers {
   explicit Peers(int ranks) : scratch(std::size_t(ranks)), counts(std::size_t(ranks)) {
-    for (auto& s : scratch) s.resize(8 + detail::PeerView::max_ranks * sizeof(detail::Mailbox) / sizeof(Packet));
+    for (auto& s : scratch)
+      s.resize(8 + detail::PeerView::max_ranks * sizeof(detail::Mailbox) / sizeof(Packet));
     for (auto& c : counts) c.assign(detail::CopySync::count_words, 0);
   }
-  detail::CopySync sync(int rank, const Word* stop, detail::LaneFailure* lane_failure, Word deadline_ns) {
+  detail::CopySync sync(int rank, const Word* stop, detail::LaneFailure* lane_failure,
+                        Word deadline_ns) {
     detail::CopySync work;
     for (std::size_t p = 0; p < scratch.size(); ++p) {
       const auto at = reinterpret_cast<std::uintptr_t>(scratch[p].data());
@@ -77,7 +79,8 @@ TEST_CASE("a sync ends when the peers have posted as often, and counts from laun
       for (int round = 0; round < 50; ++round) {
         arrived.fetch_add(1);
         auto work = peers.sync(r, &stop, &lane_failure[r], Word{60} * 1'000'000'000);
-        work.post[detail::CopySync::filled] = work.await[detail::CopySync::filled] = 7u & ~(1u << r);
+        work.post[detail::CopySync::filled] = work.await[detail::CopySync::filled] =
+            7u & ~(1u << r);
         if (round % 3 == 0) {  // the other kind, between two of them only
           const unsigned pair = r == 0 ? 2u : r == 1 ? 1u : 0u;
           work.post[detail::CopySync::emptied] = work.await[detail::CopySync::emptied] = pair;
@@ -123,11 +126,11 @@ TEST_CASE("what follows a sync that gave up is not posted") {
     } else {
       detail::HostExecutor::run<detail::SoloLane>(1, detail::CopySyncBody{work});
       REQUIRE(lane_failure.peer == 2);
-      CHECK(theirs->told[0] == 1);  // completed before the wait
+      CHECK(theirs->reported[0] == 1);  // completed before the wait
     }
-    const Word told = theirs->told[0];
+    const Word reported = theirs->reported[0];
     detail::HostExecutor::run<detail::SoloLane>(1, detail::CopySyncBody{work});
-    CHECK(theirs->told[0] == told);
+    CHECK(theirs->reported[0] == reported);
   }
 }
 

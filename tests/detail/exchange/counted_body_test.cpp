@@ -1,6 +1,6 @@
 #include <ccl/algo/one_shot.hpp>
-#include <ccl/detail/exec/host_executor.hpp>
 #include <ccl/detail/exchange/counted_body.hpp>
+#include <ccl/detail/exec/host_executor.hpp>
 #include <ccl/proto/ll.hpp>
 #include <ccl/proto/ll128.hpp>
 
@@ -165,8 +165,9 @@ struct Case {
   using Group = G;
   static constexpr int ranks = R;
 };
-using Cases = std::tuple<Case<LL, detail::SoloLane, 2>, Case<LL128, detail::SoloLane, 5>, Case<LL128, detail::SoloLane, 8>,
-                         Case<LL128, detail::ThreadLanes<8>, 3>, Case<LL, detail::SoloLane, 1>>;
+using Cases = std::tuple<Case<LL, detail::SoloLane, 2>, Case<LL128, detail::SoloLane, 5>,
+                         Case<LL128, detail::SoloLane, 8>, Case<LL128, detail::ThreadLanes<8>, 3>,
+                         Case<LL, detail::SoloLane, 1>>;
 
 Counts random_counts(int ranks, std::mt19937& random, int most) {
   const auto R = static_cast<std::size_t>(ranks);
@@ -216,7 +217,8 @@ TEST_CASE("counted: a count beyond the stride is found, told and not written") {
   for (const int bad : {6, 1 << 30, -1}) {
     CountedWorld world{3, 3 * 2048};
     Counts counts(3, std::vector<int>{1, 2, 3});
-    REQUIRE(world.run<Body, detail::SoloLane, Exchange>(counts, {100, 5, 5, false, 0, 0}, {1, 2, 3}).right);
+    REQUIRE(world.run<Body, detail::SoloLane, Exchange>(counts, {100, 5, 5, false, 0, 0}, {1, 2, 3})
+                .right);
     counts[1][2] = bad;
     const auto outcome =
         world.run<Body, detail::SoloLane, Exchange>(counts, {100, 5, 5, false, 0, 0}, {2, 1, 2});
@@ -253,8 +255,8 @@ TEST_CASE("counted: a count beyond the sender's stride that its peer has room fo
   using Body = detail::CountedBody<OneShot, LL128, 1>;
   CountedWorld world{3, 3 * 2048};
   const Counts counts{{1, 1, 1}, {1, 1, 7}, {1, 1, 1}};
-  const auto outcome =
-      world.run<Body, detail::SoloLane, Exchange>(counts, {100, 0, 8, false, 0, 0, {8, 5, 8}}, {1, 1, 1});
+  const auto outcome = world.run<Body, detail::SoloLane, Exchange>(
+      counts, {100, 0, 8, false, 0, 0, {8, 5, 8}}, {1, 1, 1});
   CHECK(outcome.lane_failure[1].why == detail::LaneFailure::too_many);
   CHECK(outcome.lane_failure[1].stride == 5);
   for (const std::size_t r : {0u, 2u}) {  // reported at once

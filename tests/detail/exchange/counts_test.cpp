@@ -1,5 +1,5 @@
-#include <ccl/detail/exchange/mailbox.hpp>
 #include <ccl/detail/exchange/counts.hpp>
+#include <ccl/detail/exchange/mailbox.hpp>
 
 #include <vector>
 

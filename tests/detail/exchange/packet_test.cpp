@@ -16,8 +16,8 @@ struct Case {
   using Group = G;
   static constexpr int ranks = R;
 };
-using Cases = std::tuple<Case<LL, detail::SoloLane, 2>, Case<LL128, detail::SoloLane, 5>, Case<LL, detail::SoloLane, 8>,
-                         Case<LL128, detail::ThreadLanes<8>, 3>>;
+using Cases = std::tuple<Case<LL, detail::SoloLane, 2>, Case<LL128, detail::SoloLane, 5>,
+                         Case<LL, detail::SoloLane, 8>, Case<LL128, detail::ThreadLanes<8>, 3>>;
 }  // namespace
 
 TEMPLATE_LIST_TEST_CASE("packets: messages of any size between all ranks", "", Cases) {
@@ -46,7 +46,8 @@ TEMPLATE_LIST_TEST_CASE("packets: messages of any size between all ranks", "", C
 }
 
 TEST_CASE("packets: a sender that runs ahead waits for a slow receiver") {
-  using Body = detail::PeerExchangeBody<OneShot, detail::PacketExchange<detail::SoloLane, LL128, 1>::Over>;
+  using Body =
+      detail::PeerExchangeBody<OneShot, detail::PacketExchange<detail::SoloLane, LL128, 1>::Over>;
   ExchangeWorld world{2, 4096};
   Sizes sizes(2, std::vector<Index>(2));
   sizes[0][1] = 3000;

@@ -40,7 +40,8 @@ TEST_CASE("channels for which no thread is to be had run one after another, each
     if (::setrlimit(RLIMIT_NPROC, &none) != 0) ::_exit(2);
     if (::getuid() == 0 && ::setuid(65534) != 0) ::_exit(3);
     std::vector<int> ran;
-    detail::HostExecutor::run<detail::SoloLane>(4, [&](detail::SoloLane, int channel) { ran.push_back(channel); });
+    detail::HostExecutor::run<detail::SoloLane>(
+        4, [&](detail::SoloLane, int channel) { ran.push_back(channel); });
     ::_exit(ran == std::vector{0, 1, 2, 3} ? 0 : 4);
   }
   int status = 0;

@@ -1,7 +1,7 @@
-#include <ccl/detail/wire/registry.hpp>
 #include <ccl/algo/ring.hpp>
 #include <ccl/collective.hpp>
 #include <ccl/detail/exec/kernel_registry.hpp>
+#include <ccl/detail/wire/registry.hpp>
 #include <ccl/proto/simple.hpp>
 
 #include "support/catch.hpp"

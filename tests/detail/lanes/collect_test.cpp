@@ -1,6 +1,6 @@
+#include <ccl/detail/lanes/collect.hpp>
 #include <ccl/detail/lanes/host_lanes.hpp>
 #include <ccl/detail/lanes/host_memory.hpp>
-#include <ccl/detail/lanes/collect.hpp>
 #include <ccl/proto/ll.hpp>
 #include <ccl/proto/ll128.hpp>
 
@@ -87,8 +87,8 @@ TEMPLATE_TEST_CASE(
       detail::LaneFailure lane_failure;
       const detail::AbortWatch watch{&stop, &lane_failure, Word{5} * 1'000'000};
       detail::SpinWait<detail::HostMemory> spin_wait{watch};
-      const auto got = detail::collect_peers<rows>(tiles.lane, tiles.at(0, 0),
-                                           tiles.at(1, 0) - tiles.at(0, 0), flag, skip, spin_wait);
+      const auto got = detail::collect_peers<rows>(
+          tiles.lane, tiles.at(0, 0), tiles.at(1, 0) - tiles.at(0, 0), flag, skip, spin_wait);
       CHECK(spin_wait.failed() == (missing != skip));
       for (int n = 0; n < rows; ++n) {
         if (n == missing || n == skip) continue;

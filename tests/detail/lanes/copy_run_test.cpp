@@ -1,5 +1,5 @@
-#include <ccl/detail/lanes/host_lanes.hpp>
 #include <ccl/detail/lanes/copy_run.hpp>
+#include <ccl/detail/lanes/host_lanes.hpp>
 
 #include <cstring>
 #include <vector>

@@ -1,8 +1,8 @@
 #include <ccl/algo/ring.hpp>
 #include <ccl/algo/tree.hpp>
 #include <ccl/epilogue/plain_rows.hpp>
-#include <ccl/proto/simple.hpp>
 #include <ccl/epilogue/store_rows.hpp>
+#include <ccl/proto/simple.hpp>
 
 #include "support/catch.hpp"
 #include "support/peer_world.hpp"

@@ -25,10 +25,11 @@ void keeps_slots(Tally& tally) {
   std::vector<unsigned char> host(size_t(count), marker);
   std::fill_n(host.begin(), fits, 1);
   data.put(host.data(), host.size());
-  const bool ok = world.run<Broadcast, Ring, Proto, Group, 16>(detail::Bytes{}, 1, 1, 0, [&](int, auto& w) {
-    w.input = data.data(), w.output = data.data();
-    w.layout = {count, 0, 0, false};
-  });
+  const bool ok =
+      world.run<Broadcast, Ring, Proto, Group, 16>(detail::Bytes{}, 1, 1, 0, [&](int, auto& w) {
+        w.input = data.data(), w.output = data.data();
+        w.layout = {count, 0, 0, false};
+      });
   tally.check(!ok && world.failed().peer == 2 && world.failed().step == slots,
               "%s: gave up on rank %d at step %d", Proto::name, int(world.failed().peer) - 1,
               int(world.failed().step));

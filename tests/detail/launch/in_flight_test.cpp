@@ -17,9 +17,9 @@ using Levels = Collective<AllReduce, Hierarchical<Ring, Ring>, Simple, DefaultTr
 using Twice = Pipeline<On<World, AllReduce, Ring, Simple>, On<World, AllReduce, Ring, Simple>>;
 
 /// Keeps a stream from what is queued behind it.
-class Gate {
+class StartGate {
  public:
-  explicit Gate(HostStream& stream) {
+  explicit StartGate(HostStream& stream) {
     stream.enqueue([shut = opened_.get_future().share()]() -> Result<void> {
       shut.wait();
       return {};
@@ -41,7 +41,7 @@ TEST_CASE("finalize waits for calls that are queued") {
     CCL_TRY(const auto twice, Twice::create(comm));
     std::vector<float> in{1, 2, 3}, out(15);
     HostStream stream;
-    Gate gate{stream};
+    StartGate gate{stream};
     CCL_CHECK(sum(in.data(), &out[0], 3, Sum{}, stream));
     CCL_CHECK(levels(in.data(), &out[3], 3, Sum{}, stream));
     CCL_CHECK(twice(in.data(), &out[6], 3, Sum{}, stream));
@@ -67,7 +67,7 @@ TEST_CASE("a stream that does not come to a call is an error of finalize at the 
     CCL_TRY(const auto sum, Sum32::create(comm));
     float in = 1, out = 0;
     HostStream stream;
-    Gate gate{stream};
+    StartGate gate{stream};
     CCL_CHECK(sum(&in, &out, 1, Sum{}, stream));
     const auto done = comm.finalize();
     gate.open();

@@ -63,8 +63,8 @@ void check(Op op, Index count) {
         want.set(i, Finish ? r.finish(acc) : r.narrow(acc));
       }
       Loose<T>& target = in_place && has_own ? own : out;
-      detail::reduce_bulk<R, Sources, Finish>(r, target.data(), has_own ? own.data() : nullptr, sources,
-                                      count);
+      detail::reduce_bulk<R, Sources, Finish>(r, target.data(), has_own ? own.data() : nullptr,
+                                              sources, count);
       INFO(count << " elements, own " << has_own << ", in place " << in_place);
       CHECK(target.same(want));
       CHECK(target.guarded());

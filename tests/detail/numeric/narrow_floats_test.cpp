@@ -1,5 +1,5 @@
-#include <ccl/element/element.hpp>
 #include <ccl/detail/numeric/narrow_floats.hpp>
+#include <ccl/element/element.hpp>
 
 #include <cmath>
 #include <cstring>

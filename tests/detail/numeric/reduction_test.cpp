@@ -24,7 +24,8 @@ std::vector<typename R::Type> reduce(const R& reduction,
     return f;
   };
   // Every rank except the last sends a partial result on, as in a ring.
-  Fragment<Words> partial = detail::CellReducer<R, Words>::from_own(reduction, load(inputs[0])).result();
+  Fragment<Words> partial =
+      detail::CellReducer<R, Words>::from_own(reduction, load(inputs[0])).result();
   for (std::size_t rank = 1; rank < inputs.size(); ++rank) {
     auto reducer = detail::CellReducer<R, Words>::from_received(reduction, partial);
     reducer.add_own(load(inputs[rank]));
@@ -101,7 +102,8 @@ void check_chain(Op op, double scalar = 1) {
     for (int rank = 0; rank < ranks; ++rank) {
       for (int i = 0; i < count; ++i) inputs[rank].push_back(sample<T>(rank, i));
     }
-    const auto got = reduce<detail::Reduction<Op, T>, words>(detail::Reduction<Op, T>(op, ranks), inputs);
+    const auto got =
+        reduce<detail::Reduction<Op, T>, words>(detail::Reduction<Op, T>(op, ranks), inputs);
     for (int i = 0; i < count; ++i) {
       INFO("ranks " << ranks << ", element " << i << ", " << Op::name);
       CHECK(double(wide(got[i])) == double(wide(expected<Op, T>(ranks, i, scalar))));
@@ -213,16 +215,18 @@ TEST_CASE("integer averages truncate towards zero, to the last bit") {
             unsigned(x) / unsigned(ranks));
     }
     for (int x = -32768; x < 65536; ++x) {
-      const bool right = detail::Reduction<Avg, std::int16_t>(Avg{}, ranks).complete(std::int16_t(x)) ==
-                             std::int16_t(x) / ranks &&
-                         detail::Reduction<Avg, std::uint16_t>(Avg{}, ranks).complete(std::uint16_t(x)) ==
-                             std::uint16_t(x) / ranks &&
-                         detail::Reduction<Avg, std::int8_t>(Avg{}, ranks).complete(std::int8_t(x)) ==
-                             std::int8_t(x) / ranks;
+      const bool right =
+          detail::Reduction<Avg, std::int16_t>(Avg{}, ranks).complete(std::int16_t(x)) ==
+              std::int16_t(x) / ranks &&
+          detail::Reduction<Avg, std::uint16_t>(Avg{}, ranks).complete(std::uint16_t(x)) ==
+              std::uint16_t(x) / ranks &&
+          detail::Reduction<Avg, std::int8_t>(Avg{}, ranks).complete(std::int8_t(x)) ==
+              std::int8_t(x) / ranks;
       if (!right) FAIL(x << " / " << ranks);
     }
-    CHECK(detail::Reduction<Avg, std::int64_t>(Avg{}, ranks).complete(-(std::int64_t{1} << 62) - 1) ==
-          (-(std::int64_t{1} << 62) - 1) / ranks);
+    CHECK(
+        detail::Reduction<Avg, std::int64_t>(Avg{}, ranks).complete(-(std::int64_t{1} << 62) - 1) ==
+        (-(std::int64_t{1} << 62) - 1) / ranks);
   }
 }
 
@@ -272,23 +276,24 @@ TEST_CASE("doubles round to a narrow type once") {
 }
 
 TEST_CASE("user types are reduced like built-in ones") {
-  CHECK(reduce<detail::Reduction<Sum, Mean>, 4>({Sum{}, 2}, {{{1.5, 1}, {2, 2}}, {{3, 10}, {4, 20}}}) ==
+  CHECK(reduce<detail::Reduction<Sum, Mean>, 4>({Sum{}, 2},
+                                                {{{1.5, 1}, {2, 2}}, {{3, 10}, {4, 20}}}) ==
         std::vector<Mean>{{4.5, 11}, {6, 22}});
   const auto averages =
       reduce<detail::Reduction<Avg, Halves>, 2>({Avg{}, 2}, {{Halves(1, 4)}, {Halves(2, 8)}});
   CHECK(averages[0] == Mean{1.5, 6});
   CHECK(reduce<detail::Reduction<Sum, Color>, 2>({Sum{}, 2},
-                                         {{{1, 2, 3}, {4, 5, 6}, {7, 8, 9}, {250, 1, 1}},
-                                          {{1, 1, 1}, {2, 2, 2}, {3, 3, 3}, {10, 4, 4}}}) ==
+                                                 {{{1, 2, 3}, {4, 5, 6}, {7, 8, 9}, {250, 1, 1}},
+                                                  {{1, 1, 1}, {2, 2, 2}, {3, 3, 3}, {10, 4, 4}}}) ==
         std::vector<Color>{{2, 3, 4}, {6, 7, 8}, {10, 11, 12}, {4, 5, 5}});
-  CHECK(reduce<detail::Reduction<Sum, Point>, 4>({Sum{}, 2},
-                                         {{{1, 2, 3}, {4, 5, 6}}, {{10, 20, 30}, {40, 50, 60}}}) ==
+  CHECK(reduce<detail::Reduction<Sum, Point>, 4>(
+            {Sum{}, 2}, {{{1, 2, 3}, {4, 5, 6}}, {{10, 20, 30}, {40, 50, 60}}}) ==
         std::vector<Point>{{11, 22, 33}, {44, 55, 66}});
-  CHECK(reduce<detail::Reduction<AddMatrices, Matrix>, 5>({AddMatrices{2}, 2},
-                                                  {{{{1, 2, 3, 4, 5}}}, {{{1, 1, 1, 1, 1}}}}) ==
+  CHECK(reduce<detail::Reduction<AddMatrices, Matrix>, 5>(
+            {AddMatrices{2}, 2}, {{{{1, 2, 3, 4, 5}}}, {{{1, 1, 1, 1, 1}}}}) ==
         std::vector<Matrix>{{{3, 4, 5, 6, 7}}});
-  const auto boxed =
-      reduce<detail::Reduction<Sum, Boxed>, 1>({Sum{}, 2}, {{Boxed(1), Boxed(2)}, {Boxed(10), Boxed(20)}});
+  const auto boxed = reduce<detail::Reduction<Sum, Boxed>, 1>(
+      {Sum{}, 2}, {{Boxed(1), Boxed(2)}, {Boxed(10), Boxed(20)}});
   CHECK(boxed[1].value == 22);
 }
 

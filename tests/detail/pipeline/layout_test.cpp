@@ -39,7 +39,7 @@ std::string check_places(const std::vector<StageShape>& stages, Index count, boo
     const Index m = after(s, n), bytes = m * s.out_bytes;
     const int where = places[i].where == BufferOffset::output  ? int(out)
                       : places[i].where == BufferOffset::first ? int(first)
-                                                        : int(second);
+                                                               : int(second);
     const Run to{where, places[i].at, places[i].at + bytes};
     const Index most = where == out ? total : where == first ? used.first : used.second;
     if (to.begin < 0 || to.end > most) return "beyond its buffer";
@@ -54,7 +54,8 @@ std::string check_places(const std::vector<StageShape>& stages, Index count, boo
     from = to;
     n = m;
   }
-  return places.back().where == BufferOffset::output && places.back().at == 0 ? "" : "not in the output";
+  return places.back().where == BufferOffset::output && places.back().at == 0 ? ""
+                                                                              : "not in the output";
 }
 
 }  // namespace

@@ -138,7 +138,7 @@ void run(const P& prologue) {
 }
 }  // namespace
 
-TEST_CASE("rows reduced, added to the residual and normalised on CPU lanes") {
+TEST_CASE("rows reduced, added to the residual and normalized on CPU lanes") {
   run<bfloat16, OneShot, LL128, detail::SoloLane, 4>(AsIs<bfloat16>{});
   run<bfloat16, TwoShot, LL128, detail::SoloLane, 3>(AsIs<bfloat16>{});
   run<bfloat16, TwoShot, LL128, detail::ThreadLanes<8>, 2>(Doubled<bfloat16>{});

@@ -8,10 +8,10 @@
 #include <thread>
 #include <vector>
 
-#include "support/catch.hpp"
 #include "support/bootstrap_ranks.hpp"
-#include "support/held_port.hpp"
+#include "support/catch.hpp"
 #include "support/error_matchers.hpp"
+#include "support/held_port.hpp"
 
 using namespace ccl;
 using namespace ccl::test;
@@ -84,11 +84,11 @@ TEST_CASE("who came last when ranks met is not taken for one that is late afterw
   const auto errors = on_ranks(3, [&](int rank) -> Result<void> {
     CCL_TRY(const auto b, detail::Bootstrap::join(ids, rank, 3));
     std::array<int, 3> all{};
-    const auto met =
+    const auto joined =
         rank == 2 ? Result<void>{} : b->all_gather(all.data(), sizeof all[0], 0.2, {"a dance"});
     others.count_down(rank == 2 ? 0 : 1);
     others.wait();
-    return met;
+    return joined;
   });
   for (const int r : {0, 1}) {
     INFO(errors[size_t(r)].message());
@@ -128,7 +128,7 @@ TEST_CASE(
        })) {
     INFO(late.message());
     CHECK(late.code == Errc::aborted);
-    CHECK(says(late.what, "for a test"));
+    CHECK(mentions(late.what, "for a test"));
   }
   REQUIRE(start_root(ids[0], 0).has_value());
   all_ok(on_ranks(3, [&](int rank) -> Result<void> {
@@ -197,8 +197,9 @@ TEST_CASE("ranks that disagree are told so") {
          })) {
       INFO(e.message());
       CHECK(e.code == Errc::mismatch);
-      CHECK(says(e.what, "is in a duel at dawn") != says(e.what, "rank 1 is in a dance at dawn"));
-      CHECK(says(e.what, "in the same order"));
+      CHECK(mentions(e.what, "is in a duel at dawn") !=
+            mentions(e.what, "rank 1 is in a dance at dawn"));
+      CHECK(mentions(e.what, "in the same order"));
     }
   }
   SECTION("on whether it is a barrier") {
@@ -216,7 +217,7 @@ TEST_CASE("ranks that disagree are told so") {
            })) {
         INFO(e.message());
         CHECK(e.code == Errc::mismatch);
-        CHECK(says(e.what, "is in a dance where rank 1 is in finalize"));
+        CHECK(mentions(e.what, "is in a dance where rank 1 is in finalize"));
       }
     }
   }

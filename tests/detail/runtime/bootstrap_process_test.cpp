@@ -28,7 +28,7 @@ struct Outcome {
   int peer;
   char text[600];
   std::atomic<double> at_s;  // time at which its status reported the error, or it was done
-  std::atomic<int> steps;  // number of its last step
+  std::atomic<int> steps;    // number of its last step
 };
 
 double now_s() {

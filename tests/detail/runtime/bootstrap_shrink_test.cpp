@@ -7,8 +7,8 @@
 #include <thread>
 #include <vector>
 
-#include "support/catch.hpp"
 #include "support/bootstrap_ranks.hpp"
+#include "support/catch.hpp"
 #include "support/error_matchers.hpp"
 
 using namespace ccl;
@@ -26,7 +26,7 @@ void wait_for(const std::atomic<int>& count, int wanted) {
 
 /// Shrinks to all ranks except those of `gone`, and tests that the result works.
 Result<std::unique_ptr<detail::Bootstrap>> works_without(detail::Bootstrap& b, const Ranks& gone,
-                                                 double deadline_s = 20) {
+                                                         double deadline_s = 20) {
   CCL_TRY(auto rest, b.shrink(gone, {deadline_s, nullptr}));
   CCL_CHECK(gather_works(*rest));
   return rest;
@@ -41,7 +41,7 @@ TEST_CASE("those who stay are all but the excluded ones") {
     const auto stay = detail::surviving_ranks(1, 3, excluded);
     REQUIRE(!stay);
     CHECK(stay.error().code == Errc::invalid_argument);
-    CHECK(says(stay.error().what, text));
+    CHECK(mentions(stay.error().what, text));
   };
   wrong({0, 3}, "no rank 3 to exclude (ranks are 0 to 2)");
   wrong({-1}, "no rank -1");
@@ -155,8 +155,8 @@ TEST_CASE("ranks that exclude others than the rest are told so, and may try agai
   for (const int r : {0, 1, 2}) {
     INFO(errors[size_t(r)].message());
     CHECK(errors[size_t(r)].code == Errc::mismatch);
-    CHECK(says(errors[size_t(r)].what, "excludes rank 3"));
-    CHECK(says(errors[size_t(r)].what, "excludes no rank"));
+    CHECK(mentions(errors[size_t(r)].what, "excludes rank 3"));
+    CHECK(mentions(errors[size_t(r)].what, "excludes no rank"));
   }
 }
 
@@ -195,7 +195,7 @@ TEST_CASE("a rank that does not come is named, and may come later") {
     }
     CHECK(errors[size_t(r)].code == Errc::timed_out);
     CHECK(errors[size_t(r)].peer == late);
-    CHECK(says(errors[size_t(r)].what, ("nothing from rank " + std::to_string(late)).c_str()));
+    CHECK(mentions(errors[size_t(r)].what, ("nothing from rank " + std::to_string(late)).c_str()));
   }
 }
 

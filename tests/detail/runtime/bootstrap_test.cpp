@@ -1,5 +1,5 @@
-#include <ccl/detail/runtime/bootstrap.hpp>
 #include <ccl/comm/log.hpp>
+#include <ccl/detail/runtime/bootstrap.hpp>
 
 #include <cstdio>
 #include <cstdlib>
@@ -12,11 +12,11 @@
 #include <sstream>
 #include <thread>
 
-#include "support/catch.hpp"
-#include "support/bootstrap_ranks.hpp"
 #include "net/auth.hpp"
 #include "net/rendezvous.hpp"
 #include "net/socket.hpp"
+#include "support/bootstrap_ranks.hpp"
+#include "support/catch.hpp"
 #include <sys/wait.h>
 
 using namespace ccl;
@@ -167,8 +167,8 @@ TEST_CASE("strangers at every port disturb nobody") {
         std::string noise(random() % 200, 0);
         for (char& c : noise) c = char(random());
         if (visits % 3 == 0) noise = "ccl\1" + noise;
-        (void)detail::net::send_all(fd->get(), noise.data(), Index(noise.size()), detail::net::Deadline::after(1),
-                            nullptr);
+        (void)detail::net::send_all(fd->get(), noise.data(), Index(noise.size()),
+                                    detail::net::Deadline::after(1), nullptr);
         held.push_back(std::move(*fd));
         if (held.size() > 300) held.pop_front();
       }
@@ -223,10 +223,11 @@ TEST_CASE("who calls a rank and gives up before it is let in is not taken for a 
         for (const int port : listening_ports()) {
           detail::net::Address at = detail::net::Address::parse("127.0.0.1:0").value();
           at.set_port(port);
-          const detail::net::Hello hello{detail::net::HelloKind::peer, 2, 0, 0, detail::net::this_member(1, {})};
+          const detail::net::Hello hello{detail::net::HelloKind::peer, 2, 0, 0,
+                                         detail::net::this_member(1, {})};
           // Closed at once, as by a rank that has requested a status and has no more time.
           const auto fd = detail::net::auth_connect(at, b->secret(), detail::net::bytes_of(hello),
-                                            detail::net::Deadline::after(20), nullptr);
+                                                    detail::net::Deadline::after(20), nullptr);
           let_in += fd ? 1 : 0;
         }
       }
@@ -243,7 +244,7 @@ TEST_CASE("no thread and no descriptor is left") {
     const std::filesystem::directory_iterator begin{folder};
     return std::distance(begin, std::filesystem::directory_iterator{});
   };
-  const auto settles_at = [&](const char* folder, std::ptrdiff_t n) {
+  const auto fixed_at = [&](const char* folder, std::ptrdiff_t n) {
     for (int i = 0; i < 1000; ++i) {  // connections that wait for the other end's goodbye
       if (count(folder) <= n) return true;
       std::this_thread::sleep_for(std::chrono::milliseconds(10));
@@ -267,7 +268,7 @@ TEST_CASE("no thread and no descriptor is left") {
       return rank == 1 ? Result<void>{} : b->finalize();  // one leaves in anger
     });
     if (errors[1].code != Errc::ok || errors[0].code != Errc::aborted) ::_exit(2);
-    if (!settles_at("/proc/self/task", threads)) ::_exit(3);
+    if (!fixed_at("/proc/self/task", threads)) ::_exit(3);
     ::_exit(count("/proc/self/fd") == files ? 0 : 4);
   }
   int status = -1;

@@ -1,8 +1,8 @@
+#include <ccl/detail/runtime/call_sequencer.hpp>
 #include <ccl/group.hpp>
 #include <ccl/hierarchical.hpp>
 #include <ccl/proto/ll.hpp>
 #include <ccl/proto/simple.hpp>
-#include <ccl/detail/runtime/call_sequencer.hpp>
 
 #include <chrono>
 #include <future>

@@ -1,6 +1,6 @@
 // An error of one rank during creation is reported to all ranks, at once and with its name.
-#include <ccl/algo/tree.hpp>
 #include <ccl/algo/ring.hpp>
+#include <ccl/algo/tree.hpp>
 #include <ccl/collective.hpp>
 #include <ccl/proto/ll.hpp>
 #include <ccl/proto/ll128.hpp>
@@ -81,7 +81,7 @@ struct Told {
 
 /// Result of each of four ranks, and whether the rank can continue.
 template <class Call>
-std::vector<Told> told(const Call& call) {
+std::vector<Told> reported(const Call& call) {
   Config config;
   config.timeout_s = 60;
   auto comms = Communicator::create_all(4, config);
@@ -144,7 +144,7 @@ TEST_CASE("all ranks learn which edge was refused, and by whom") {
         Case{At::connect, Errc::network, "the wire is cut", 2},
         Case{At::lines_of_connection, Errc::not_supported, "from rank 1 to rank 2", 2}}) {
     fault = c.at;
-    const auto all = told([](const Communicator& comm) {
+    const auto all = reported([](const Communicator& comm) {
       return Collective<AllReduce, Ring, LL128, Faulty>::create(comm).transform([](auto&&) {});
     });
     fault = At::nowhere;
@@ -154,7 +154,7 @@ TEST_CASE("all ranks learn which edge was refused, and by whom") {
 
 TEST_CASE("wires that a root first needs are refused to all, and another root's are not") {
   fault = At::setup;
-  const auto all = told([](const Communicator& comm) -> Result<void> {
+  const auto all = reported([](const Communicator& comm) -> Result<void> {
     // Chain from the root to the rank before it: only those from root 2 do not need the edge 1 to
     // 2.
     CCL_TRY(auto copies, (Collective<Broadcast, Ring, LL, Faulty>::create(comm)));

@@ -95,7 +95,8 @@ TEST_CASE("how long ago an operation was does not change where the wall clock ju
 TEST_CASE("a journal keeps its size in operations, and late news of older ones changes nothing") {
   detail::FlightRecorder flight_recorder{4};
   const Word first = flight_recorder.note(named("first")).ticket;
-  for (int i = 0; i < 5; ++i) flight_recorder.ended(flight_recorder.note(named("next")).ticket, true);
+  for (int i = 0; i < 5; ++i)
+    flight_recorder.ended(flight_recorder.note(named("next")).ticket, true);
   const Word last = flight_recorder.note(named("last")).ticket;
   flight_recorder.started(first);
   flight_recorder.ended(first, false);

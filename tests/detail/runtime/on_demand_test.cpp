@@ -227,13 +227,13 @@ TEST_CASE("a peer may come later than a connection may take") {
 }
 
 TEST_CASE("who waits for a wire whose other end never comes is told for whom") {
-  std::latch told{2};
+  std::latch reported{2};
   const auto results = on_ranks(2, patient(0.5), [&](const Communicator& comm) -> Result<void> {
     CCL_TRY(const auto pairs, Pairs::create(comm));
     Result<void> done;
     int x = 0;
     if (comm.rank() == 0) done = pairs.recv(&x, 1, 1);
-    told.arrive_and_wait();
+    reported.arrive_and_wait();
     return done;
   });
   REQUIRE(!results[0]);
@@ -243,8 +243,8 @@ TEST_CASE("who waits for a wire whose other end never comes is told for whom") {
 }
 
 TEST_CASE("what can be known of a pair is refused to all ranks when the composition is created") {
-  for (const auto& [at, code] :
-       {std::pair{At::edge_transport, Errc::not_supported}, {At::can_connect, Errc::no_transport}}) {
+  for (const auto& [at, code] : {std::pair{At::edge_transport, Errc::not_supported},
+                                 {At::can_connect, Errc::no_transport}}) {
     Counted::fault = at;
     const auto results = on_ranks(4, patient(), [](const Communicator& comm) -> Result<void> {
       auto made = Collective<SendRecv, Pairwise, LL, Counted>::create(comm);

@@ -345,7 +345,9 @@ TEST_CASE("in a helper's round those that send go first") {
   detail::ProxyEngine engine;
   std::vector<int> order;  // only this thread helps
   struct EntryId : ProxyTask {
-    EntryId(std::vector<int>& order, int n, bool first) : order_{order}, n_{n} { goes_first = first; }
+    EntryId(std::vector<int>& order, int n, bool first) : order_{order}, n_{n} {
+      goes_first = first;
+    }
     Progress progress(ProxyCounters&) override {
       if (helper == std::this_thread::get_id()) order_.push_back(n_);
       return Progress::none;

@@ -56,8 +56,8 @@ TEST_CASE("a bad value is an error that says what fits") {
     INFO(name << "=" << value << ": " << why(checked));
     REQUIRE_FALSE(checked);
     CHECK(checked.error().code == Errc::bad_setting);
-    CHECK(says(checked.error().what, name));
-    CHECK(says(checked.error().what, hint));
+    CHECK(mentions(checked.error().what, name));
+    CHECK(mentions(checked.error().what, hint));
   };
   bad("CCL_SHM_DISABLE", "yes", "0 or 1");
   bad("NCCL_SHM_DISABLE", "2", "0 or 1");
@@ -157,9 +157,9 @@ TEST_CASE("an unknown name is an error that lists all and names the nearest") {
   const auto checked = detail::check_settings();
   REQUIRE_FALSE(checked);
   CHECK(checked.error().code == Errc::bad_setting);
-  CHECK(says(checked.error().what, "did you mean CCL_SOCKET_IFNAME?"));
+  CHECK(mentions(checked.error().what, "did you mean CCL_SOCKET_IFNAME?"));
   for (const detail::Setting& s : detail::all_settings()) {
-    CHECK(says(checked.error().what, fmt::format(" CCL_{}", s.name).c_str()));
+    CHECK(mentions(checked.error().what, fmt::format(" CCL_{}", s.name).c_str()));
   }
   const Environment sign{"CCL_SOCKET_IFNAM", "eth0="};  // not an empty value
   CHECK_FALSE(detail::check_settings());

@@ -1,11 +1,11 @@
-// Network of the test on `ProxiedEnd`: steps are sent unchanged over one TCP connection per channel.
-#include "transport/handshake_fields.hpp"
-#include "transport/proxied/end.hpp"
-
+// Network of the test on `ProxiedEnd`: steps are sent unchanged over one TCP connection per
+// channel.
 #include <ccl/detail/transport/proxied_end.hpp>
 
 #include "support/driver.hpp"
 #include "support/lent.hpp"
+#include "transport/handshake_fields.hpp"
+#include "transport/proxied/end.hpp"
 #include <poll.h>
 
 using namespace ccl;
@@ -15,20 +15,21 @@ namespace {
 
 struct LineLink : detail::ProxiedLink {
   static constexpr const char* name = "line";
-  int told = 0, readiness = 0;
+  int reported = 0, readiness = 0;
 
   Result<void> prepare() {
-    told = 77;
+    reported = 77;
     return {};
   }
   std::size_t lines() const { return wires.size(); }
-  void tell(Handshake& mine, detail::HandshakeCursor& cursor) const { cursor.put(mine, told); }
-  Result<void> hear(const Handshake& theirs, detail::HandshakeCursor& cursor) {
+  void tell(Handshake& mine, detail::HandshakeCursor& cursor) const { cursor.put(mine, reported); }
+  Result<void> read_fields(const Handshake& theirs, detail::HandshakeCursor& cursor) {
     readiness = cursor.get<int>(theirs);
     return readiness == 77 ? Result<void>{} : fail(Errc::mismatch, "not a line");
   }
   static Result<void> receive(const std::shared_ptr<LineLink>& link);
-  static Result<void> send(const std::shared_ptr<LineLink>& link, std::size_t line, detail::Fd socket);
+  static Result<void> send(const std::shared_ptr<LineLink>& link, std::size_t line,
+                           detail::Fd socket);
   Result<void> wait_connected(const detail::net::Deadline&) { return {}; }
   void wake() { context.proxy->wake(); }
 };
@@ -45,11 +46,12 @@ class LineTask : public ProxyTask {
   bool ending() const override { return link_->closing.load(std::memory_order_acquire); }
   bool sends() const { return link_->edge.side == EdgeSide::sender; }
   bool can_move() const {
-    return sends() ? step_ < detail::HostMemory::load_acquire(wire_.posted)
-                   : step_ < detail::HostMemory::load_credit(wire_.drained) + Word(wire_.slot_count);
+    return sends()
+               ? step_ < detail::HostMemory::load_acquire(wire_.posted)
+               : step_ < detail::HostMemory::load_credit(wire_.drained) + Word(wire_.slot_count);
   }
   ProxyInterest interest() const override {
-    if (!socket_) return {-1, 0, ending() || link_->arriving.has(line_), false};
+    if (!socket_) return {-1, 0, ending() || link_->arriving.contains(line_), false};
     return {socket_.get(), short(!can_move() ? 0 : sends() ? POLLOUT : POLLIN), ending(), false};
   }
   Progress progress(ProxyCounters& counters) override {
@@ -98,7 +100,8 @@ Result<void> LineLink::receive(const std::shared_ptr<LineLink>& link) {
   }
   return {};
 }
-Result<void> LineLink::send(const std::shared_ptr<LineLink>& link, std::size_t line, detail::Fd socket) {
+Result<void> LineLink::send(const std::shared_ptr<LineLink>& link, std::size_t line,
+                            detail::Fd socket) {
   return link->context.proxy->add(std::make_shared<LineTask>(link, line, std::move(socket)));
 }
 
@@ -134,8 +137,8 @@ TEST_CASE("a network of one file carries steps both ways") {
 TEST_CASE("ends of different shapes are refused at the receiver") {
   Lent sender, receiver;
   const PeerInfo a = info_of(0), b = info_of(1);
-  auto from =
-      LineTransport::setup(sender.context, edge_of(a, b, EdgeSide::sender, WireShape{1, 2, 128}, 7));
+  auto from = LineTransport::setup(sender.context,
+                                   edge_of(a, b, EdgeSide::sender, WireShape{1, 2, 128}, 7));
   auto to = LineTransport::setup(receiver.context,
                                  edge_of(a, b, EdgeSide::receiver, WireShape{1, 4, 128}, 7));
   REQUIRE(from.has_value());

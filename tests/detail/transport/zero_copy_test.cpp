@@ -1,6 +1,6 @@
 #include <ccl/algo/ring.hpp>
-#include <ccl/detail/transport/zero_copy.hpp>
 #include <ccl/collective.hpp>
+#include <ccl/detail/transport/zero_copy.hpp>
 #include <ccl/proto/simple.hpp>
 #include <ccl/transport/socket.hpp>
 

@@ -1,9 +1,9 @@
 #include <ccl/algo/ring.hpp>
+#include <ccl/detail/wire/context.hpp>
+#include <ccl/element/reduce_op.hpp>
 #include <ccl/proto/ll.hpp>
 #include <ccl/proto/ll128.hpp>
 #include <ccl/proto/simple.hpp>
-#include <ccl/detail/wire/context.hpp>
-#include <ccl/element/reduce_op.hpp>
 
 #include <tuple>
 #include <vector>

@@ -8,8 +8,8 @@
 #include <ccl/algo/pat.hpp>
 #include <ccl/algo/ring.hpp>
 #include <ccl/algo/tree.hpp>
-#include <ccl/types/operations.hpp>
 #include <ccl/detail/wire/dry_run.hpp>
+#include <ccl/types/operations.hpp>
 
 #include <numeric>
 #include <vector>
@@ -32,14 +32,14 @@ int wrongs() {
         for (int channel = 0; channel < 2; ++channel) {
           DryRunResult found;
           dry_run<Op, Algo>({rank,
-                              ranks,
-                              root,
-                              channel,
-                              2,
-                              2,
-                              {rank, ranks, order.data()},
-                              double_binary_tree(rank, ranks, root, 0)},
-                             found);
+                             ranks,
+                             root,
+                             channel,
+                             2,
+                             2,
+                             {rank, ranks, order.data()},
+                             double_binary_tree(rank, ranks, root, 0)},
+                            found);
           wrong += int(found.wrong != DryRunResult::nothing);
         }
       }

@@ -1,9 +1,9 @@
 #include <ccl/algo/pairwise.hpp>
-#include <ccl/detail/transport/zero_copy.hpp>
 #include <ccl/detail/exec/host_executor.hpp>
+#include <ccl/detail/transport/zero_copy.hpp>
+#include <ccl/detail/wire/context.hpp>
 #include <ccl/detail/wire/exchange_steps.hpp>
 #include <ccl/proto/simple.hpp>
-#include <ccl/detail/wire/context.hpp>
 
 #include <atomic>
 #include <cstring>
@@ -59,7 +59,8 @@ class Lone {
       work.sends = {&outgoing, begin, cursors};
       work.recvs = {&incoming, begin, cursors + 2};
       work.watch = {&stop, &who, Word{60} * 1'000'000'000};
-      detail::HostExecutor::run<detail::SoloLane>(1, detail::WireBody<AllToAll, Pairwise, Simple, 1, detail::Bytes>{work});
+      detail::HostExecutor::run<detail::SoloLane>(
+          1, detail::WireBody<AllToAll, Pairwise, Simple, 1, detail::Bytes>{work});
       done_ = true;
     }};
   }
@@ -71,7 +72,8 @@ class Lone {
     while (detail::HostMemory::load_acquire(&out.posted) <= n) std::this_thread::yield();
     const Word size = out.sizes[n % slots];
     REQUIRE(Index(size & ~detail::ZeroCopy::mark) == bytes);
-    return size >= detail::ZeroCopy::mark ? reinterpret_cast<const char*>(out.past.place(n)) : nullptr;
+    return size >= detail::ZeroCopy::mark ? reinterpret_cast<const char*>(out.past.place(n))
+                                          : nullptr;
   }
   void let_go(Word n) { detail::HostMemory::store_release(&out.drained, n + 1); }
   /// Delivers step `n`, at the place that was offered for it, if there was one.

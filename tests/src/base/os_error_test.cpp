@@ -28,9 +28,9 @@ int create_with(int files) {
     const auto made = Communicator::create_all(2, config);
     if (made) ::_exit(0);
     const std::string text = made.error().message();
-    const bool says = text.find("ulimit -n") != text.npos;
+    const bool mentions = text.find("ulimit -n") != text.npos;
     std::fprintf(stderr, "%d files: %s\n", files, text.c_str());
-    ::_exit(says ? 1 : 2);
+    ::_exit(mentions ? 1 : 2);
   }
   int status = 0;
   REQUIRE(::waitpid(pid, &status, 0) == pid);

@@ -1,9 +1,10 @@
+#include "bootstrap/pmix_abi.hpp"
+
 #include <cstddef>
 #include <string_view>
 #include <type_traits>
 
 #include "support/catch.hpp"
-#include "bootstrap/pmix_abi.hpp"
 
 #if __has_include(<pmix.h>)
 #  include <pmix.h>

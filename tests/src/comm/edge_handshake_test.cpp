@@ -1,3 +1,5 @@
+#include "comm/edge_handshake.hpp"
+
 #include <ccl/algo/ring.hpp>
 #include <ccl/collective.hpp>
 #include <ccl/proto/simple.hpp>
@@ -8,7 +10,6 @@
 
 #include "support/catch.hpp"
 #include "support/ranks.hpp"
-#include "comm/edge_handshake.hpp"
 
 using namespace ccl;
 using namespace ccl::test;

@@ -49,9 +49,9 @@ template <class Open>
 std::string opened(int rank, int fd, Open open) {
   UniqueId id;
   if (rank == 0) id = create_unique_id().value_or(id);
-  const bool told = rank == 0 ? ::send(fd, &id, sizeof id, MSG_NOSIGNAL) == ssize_t(sizeof id)
-                              : ::recv(fd, &id, sizeof id, MSG_WAITALL) == ssize_t(sizeof id);
-  if (!told) return "no peer";
+  const bool reported = rank == 0 ? ::send(fd, &id, sizeof id, MSG_NOSIGNAL) == ssize_t(sizeof id)
+                                  : ::recv(fd, &id, sizeof id, MSG_WAITALL) == ssize_t(sizeof id);
+  if (!reported) return "no peer";
   Config config;
   config.device = rank;
   const auto comm = Communicator::create(id, rank, 2, config);
@@ -81,21 +81,22 @@ void check_all_hear(const char* what, Open open) {
   std::string here;
   const auto child = [&](int fd) -> std::string {
     const std::string said = opened(1, fd, open);
-    return says(said, "cannot start a thread for") ? "" : said;
+    return mentions(said, "cannot start a thread for") ? "" : said;
   };
   CHECK(alone_with_child(child, [&](int fd, pid_t) {
           here = opened(0, fd, open);
           return std::string{};
         }) == "");
-  CHECK(says(here, "by hand is refused by rank 1 (cannot start a thread for"));
-  CHECK(says(here, what));
+  CHECK(mentions(here, "by hand is refused by rank 1 (cannot start a thread for"));
+  CHECK(mentions(here, what));
 }
 
 }  // namespace
 
 TEST_CASE("where one rank can start no thread, what needs one on all ranks is made on none") {
-  check_all_hear("doors",
-                 [](detail::CommState& state) { return detail::BufferRegistry::open(state, 0, "by hand"); });
+  check_all_hear("doors", [](detail::CommState& state) {
+    return detail::BufferRegistry::open(state, 0, "by hand");
+  });
   check_all_hear("signals", [](detail::CommState& state) {
     return detail::StreamSignals::open(state, 0, "by hand");
   });

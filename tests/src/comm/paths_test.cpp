@@ -7,10 +7,10 @@
 #include <utility>
 
 #include "support/catch.hpp"
+#include "support/driver.hpp"
 #include "support/environment.hpp"
 #include "support/fake_gpus.hpp"
 #include "support/gpu_ranks.hpp"
-#include "support/driver.hpp"
 #include "transport/p2p/check.hpp"
 
 using namespace ccl;
@@ -63,9 +63,9 @@ TEST_CASE("a path that fails is used by neither end, says what was seen, and lea
         const auto refused = address(comms[std::size_t(from)], to);
         REQUIRE(!refused);
         CHECK(refused.error().code == Errc::no_transport);
-        CHECK(says(refused.error().what, one.text));
-        CHECK(says(refused.error().what, "CCL_P2P_CHECK=0"));
-        CHECK(says(refused.error().what, "shm would"));
+        CHECK(mentions(refused.error().what, one.text));
+        CHECK(mentions(refused.error().what, "CCL_P2P_CHECK=0"));
+        CHECK(mentions(refused.error().what, "shm would"));
       }
       const int tried = all.copies_between;
       const auto again = create({b, a});  // remembered, the other way round, too
@@ -114,17 +114,17 @@ TEST_CASE("hosts may have different numbers of GPUs") {
       comms = create(id, first, ranks, devices);
     }
     char here = 1, there = 0;  // who leaves too early is missed by the other
-    const bool met = swap_bytes(fd, &here, &there, 1);
+    const bool joined = swap_bytes(fd, &here, &there, 1);
     for (const auto& comm : comms) {
       if (!comm) return comm.error().message();
       for (int p = 0; p < ranks; ++p) {
-        const bool neighbour = p >= first && p < first + int(devices.size());
+        const bool neighbor = p >= first && p < first + int(devices.size());
         if (p == comm->rank()) continue;
         if (fault(comm, p) != PathFault::none) return "a fault";
-        if (bool(address(comm, p)) != neighbour) return "addresses others than those of its host";
+        if (bool(address(comm, p)) != neighbor) return "addresses others than those of its host";
       }
     }
-    return met ? "" : "no peer";
+    return joined ? "" : "no peer";
   };
   const auto child = [&](int fd) -> std::string {
     UniqueId id;
@@ -152,8 +152,8 @@ TEST_CASE("with a broken path the next transport of a composition carries the pa
   const auto only = AnyOf<P2pTransport>::can_connect(comms[0]->peer(0), comms[0]->peer(1));
   REQUIRE(!only);
   CHECK(only.error().code == Errc::no_transport);
-  CHECK(says(only.error().what, "rank 0 to rank 1"));
-  CHECK(says(only.error().what, "did not arrive"));
+  CHECK(mentions(only.error().what, "rank 0 to rank 1"));
+  CHECK(mentions(only.error().what, "did not arrive"));
 }
 
 TEST_CASE("CCL_P2P_CHECK=0 tries nothing and uses everything") {
@@ -186,7 +186,7 @@ TEST_CASE("CCL_P2P_EXCLUDE names pairs by ranks or by GPUs; nothing is tried bet
     INFO(pair);
     CHECK(fault(comms[0], 1) == PathFault::excluded);
     CHECK(fault(comms[1], 0) == PathFault::excluded);
-    CHECK(says(address(comms[0], 1).error().what, "CCL_P2P_EXCLUDE"));
+    CHECK(mentions(address(comms[0], 1).error().what, "CCL_P2P_EXCLUDE"));
   }
   CHECK(all.copies_between == tried);
 }

@@ -10,11 +10,16 @@ using detail::RegistryBoard;
 
 TEST_CASE("doors: an address leads into the memory that has its id, and into no other") {
   const Word base = 0x7f12'3456'7000, offset = 0x1234567;
-  const Word where = detail::RemoteBuffer::where(77, offset), entry = detail::RemoteBuffer::entry(77, base);
+  const Word where = detail::RemoteBuffer::where(77, offset),
+             entry = detail::RemoteBuffer::entry(77, base);
   REQUIRE(detail::RemoteBuffer::leads(entry, where));
   REQUIRE(reinterpret_cast<Word>(detail::RemoteBuffer::at(entry, where)) == base + offset);
-  REQUIRE_FALSE(detail::RemoteBuffer::leads(entry, detail::RemoteBuffer::where(77 + detail::RemoteBuffer::slots, offset)));  // the same slot
-  REQUIRE(detail::RemoteBuffer::slot(where) == detail::RemoteBuffer::slot(detail::RemoteBuffer::where(77 + detail::RemoteBuffer::slots, 0)));
+  REQUIRE_FALSE(detail::RemoteBuffer::leads(
+      entry,
+      detail::RemoteBuffer::where(77 + detail::RemoteBuffer::slots, offset)));  // the same slot
+  REQUIRE(
+      detail::RemoteBuffer::slot(where) ==
+      detail::RemoteBuffer::slot(detail::RemoteBuffer::where(77 + detail::RemoteBuffer::slots, 0)));
   REQUIRE_FALSE(detail::RemoteBuffer::leads(0, 0));
   REQUIRE_FALSE(detail::RemoteBuffer::leads(0, where));
 }

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "support/catch.hpp"
-#include "support/ranks.hpp"
 #include "support/error_matchers.hpp"
+#include "support/ranks.hpp"
 
 using namespace ccl;
 using namespace ccl::test;
@@ -98,9 +98,9 @@ TEST_CASE("wires that are not what was asked for are refused, with what is wrong
     for (const std::string& said : run(
              2, [](int) {}, sum, false)) {
       INFO(said);
-      CHECK(says(said, "invalid_argument"));
-      CHECK(says(said, mistake.sentence.c_str()));
-      CHECK(says(said, "transport spoiled"));
+      CHECK(mentions(said, "invalid_argument"));
+      CHECK(mentions(said, mistake.sentence.c_str()));
+      CHECK(mentions(said, "transport spoiled"));
     }
   }
   spoil = [](Connection&, EdgeSide) {};
@@ -114,7 +114,7 @@ TEST_CASE("so are those that a call makes") {
   for (const std::string& said : run(
            2, [](int) {}, pass_on, false)) {
     INFO(said);
-    CHECK(says(said, "0 wires for"));
+    CHECK(mentions(said, "0 wires for"));
   }
   spoil = [](Connection&, EdgeSide) {};
   for (const std::string& said : run(

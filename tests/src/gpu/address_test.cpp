@@ -79,7 +79,7 @@ std::string said(CUdeviceptr at, Index bytes) {
   CHECK(checked.error().code == Errc::invalid_argument);
   return checked.error().what;
 }
-bool has(const std::string& text, const std::string& part) {
+bool contains(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
 }
 
@@ -89,7 +89,7 @@ constexpr unsigned gpu = CU_MEMORYTYPE_DEVICE, host = CU_MEMORYTYPE_HOST;
 
 TEST_CASE("a GPU's buffers lie in memory that it can use, as long as they are") {
   all_memory = 0;
-  memory = {{0x1000, 0x1000, gpu, 0, true, true},  // two neighbors from cudaMalloc
+  memory = {{0x1000, 0x1000, gpu, 0, true, true},   // two neighbors from cudaMalloc
             {0x2000, 0x1000, gpu, 0, true, true},   //
             {0x8000, 0x1000, gpu, 0, false, true},  // two mapped pieces in a row
             {0x9000, 0x1000, gpu, 0, false, true},
@@ -105,16 +105,17 @@ TEST_CASE("a GPU's buffers lie in memory that it can use, as long as they are") 
   CHECK(said(0x30000, 0x1000) == "fine");
   CHECK(said(0x40000, 0x1000) == "fine");
 
-  CHECK(has(said(0x1800, 0x801), "send has 2049 bytes at 0x1800, but its memory ends after 2048"));
-  CHECK(has(said(0x8800, 0x1801), "ends after 6144"));
-  CHECK(has(said(0x40800, 0x1000), "ends after 2048"));
-  CHECK(has(said(0x70000, 4), "send at 0x70000 is not memory that device 0 can use"));
-  CHECK(has(said(0x20000, 4), "is memory of device 1, which kernels on device 0 cannot use"));
-  CHECK(has(said(0x50800, 0x1000), "memory of device 1"));
+  CHECK(contains(said(0x1800, 0x801),
+                 "send has 2049 bytes at 0x1800, but its memory ends after 2048"));
+  CHECK(contains(said(0x8800, 0x1801), "ends after 6144"));
+  CHECK(contains(said(0x40800, 0x1000), "ends after 2048"));
+  CHECK(contains(said(0x70000, 4), "send at 0x70000 is not memory that device 0 can use"));
+  CHECK(contains(said(0x20000, 4), "is memory of device 1, which kernels on device 0 cannot use"));
+  CHECK(contains(said(0x50800, 0x1000), "memory of device 1"));
 
   all_memory = 1;
   CHECK(said(0x70000, 4) == "fine");
-  CHECK(has(said(0x1800, 0x801), "ends after 2048"));  // cudaMalloc's ends all the same
+  CHECK(contains(said(0x1800, 0x801), "ends after 2048"));  // cudaMalloc's ends all the same
   questions = 0;
   CHECK(said(0x1000, 0) == "fine");
   CHECK(questions == 0);

@@ -15,13 +15,13 @@ namespace {
 template <class Op, class Algo>
 using Over = Collective<Op, Algo, Simple, LoopbackTransport>;
 
-Result<void> refused(const Result<void>& result, std::string_view says) {
+Result<void> refused(const Result<void>& result, std::string_view mentions) {
   if (!result && result.error().code == Errc::invalid_argument &&
-      result.error().message().find(says) != std::string::npos) {
+      result.error().message().find(mentions) != std::string::npos) {
     return {};
   }
   return fail(Errc::internal, fmt::format("\"{}\" instead of \"{}\"",
-                                          result ? "fine" : result.error().message(), says));
+                                          result ? "fine" : result.error().message(), mentions));
 }
 }  // namespace
 
@@ -145,9 +145,10 @@ TEST_CASE("a rank takes what it sends itself, or is told") {
       CCL_TRY(auto pass, Pass::create(comm));
       const int me = comm.rank(), x[4] = {1, 2, 3, 4};
       int y[4] = {};
-      const auto differs = [](const Result<void>& result, std::string_view says) -> Result<void> {
+      const auto differs = [](const Result<void>& result,
+                              std::string_view mentions) -> Result<void> {
         if (!result && result.error().code == Errc::mismatch &&
-            result.error().message().find(says) != std::string::npos) {
+            result.error().message().find(mentions) != std::string::npos) {
           return {};
         }
         return fail(Errc::internal, result ? "fine" : result.error().message());

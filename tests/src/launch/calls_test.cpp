@@ -36,9 +36,9 @@ Result<void> expect(bool good, const std::string& what) {
   return good ? Result<void>{} : fail(Errc::internal, what);
 }
 template <class R>
-Result<void> is_mismatch(const R& result, std::string_view says) {
+Result<void> is_mismatch(const R& result, std::string_view mentions) {
   return expect(!result && result.error().code == Errc::mismatch &&
-                    result.error().what.find(says) != std::string::npos,
+                    result.error().what.find(mentions) != std::string::npos,
                 result ? "it was fine" : result.error().message());
 }
 
@@ -93,10 +93,10 @@ void check_report_of_wire(const char* direction, int peer) {
       return expect(comm.status().error().what.find(direction) != std::string::npos,
                     comm.status().error().message());
     }
-    const bool told = !done && done.error().code == Errc::invalid_usage &&
-                      done.error().what.find("Forgetful") != std::string::npos &&
-                      done.error().what.find(direction) != std::string::npos;
-    return expect(told && done.error().peer == peer && done.error().rank == 1,
+    const bool reported = !done && done.error().code == Errc::invalid_usage &&
+                          done.error().what.find("Forgetful") != std::string::npos &&
+                          done.error().what.find(direction) != std::string::npos;
+    return expect(reported && done.error().peer == peer && done.error().rank == 1,
                   done ? "it was fine" : done.error().message());
   });
 }
@@ -303,10 +303,10 @@ TEST_CASE("ranks that differ, in a communicator that has failed before, are told
   auto comms = make(2, checking());
   detail::CommState& state = *detail::Access::state(comms[0]);
   state.rendezvous.fail_all({Errc::peer_lost, "rank 7 is gone"});
-  const auto told = state.rendezvous.disagree("rank 1 creates another", 1);
-  REQUIRE_FALSE(told);
-  CHECK(told.error().code == Errc::peer_lost);
-  CHECK(told.error().what.find("rank 7 is gone") != std::string::npos);
+  const auto reported = state.rendezvous.disagree("rank 1 creates another", 1);
+  REQUIRE_FALSE(reported);
+  CHECK(reported.error().code == Errc::peer_lost);
+  CHECK(reported.error().what.find("rank 7 is gone") != std::string::npos);
 }
 
 TEST_CASE("ranks that create different compositions are told so") {
@@ -425,9 +425,9 @@ TEST_CASE("a forked process is told that the communicator is not its own") {
       return !r && r.error().code == Errc::invalid_usage &&
              r.error().what.find("create one after fork") != std::string::npos;
     };
-    const bool told = misuse((*sums[0])(&x, &x, 1)) && misuse(comms[0].barrier()) &&
-                      misuse(comms[0].finalize()) && misuse(comms[1].split(0, 0));
-    ::_exit(told ? 0 : 1);
+    const bool reported = misuse((*sums[0])(&x, &x, 1)) && misuse(comms[0].barrier()) &&
+                          misuse(comms[0].finalize()) && misuse(comms[1].split(0, 0));
+    ::_exit(reported ? 0 : 1);
   }
   int status = -1;
   REQUIRE(::waitpid(child, &status, 0) == child);
@@ -460,10 +460,10 @@ TEST_CASE("a forked process that drops its parent's handles leaves the parent's 
     comms[0].abort("a child's whim");
     const bool silent = comms[1].report().ranks.empty();
     const auto waited = comms[1].wait();
-    const bool told = !waited && waited.error().code == Errc::invalid_usage;
+    const bool reported = !waited && waited.error().code == Errc::invalid_usage;
     sums.clear();
     comms.clear();
-    ::_exit(silent && told ? 0 : 1);
+    ::_exit(silent && reported ? 0 : 1);
   }
   int status = -1;
   REQUIRE(::waitpid(child, &status, 0) == child);
@@ -497,9 +497,10 @@ TEST_CASE("a rank that is late for a barrier or the end is no error, but for CCL
       while (comm.status()) std::this_thread::yield();
       return expect(comm.status().error().code == Errc::timed_out, "another failure");
     }
-    const auto met = comm.barrier();
-    CCL_CHECK(expect(!met && met.error().code == Errc::timed_out, "no time-out"));
-    CCL_CHECK(expect(met.error().peer == 1, met.error().message()));
-    return expect(met.error().what.find("CCL_TIMEOUT") != std::string::npos, met.error().what);
+    const auto joined = comm.barrier();
+    CCL_CHECK(expect(!joined && joined.error().code == Errc::timed_out, "no time-out"));
+    CCL_CHECK(expect(joined.error().peer == 1, joined.error().message()));
+    return expect(joined.error().what.find("CCL_TIMEOUT") != std::string::npos,
+                  joined.error().what);
   });
 }

@@ -7,8 +7,8 @@
 #include <utility>
 #include <vector>
 
-#include "support/catch.hpp"
 #include "comm/state.hpp"
+#include "support/catch.hpp"
 #include "support/fake_gpus.hpp"
 
 using namespace ccl;

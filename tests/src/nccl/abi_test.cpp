@@ -519,48 +519,48 @@ TEST_CASE("what cannot be so is refused, and says why") {
   OneThread all;
   float data[4] = {};
   const ncclComm_t comm = all.comms[0];
-  const auto says = [](const char* words) {
+  const auto mentions = [](const char* words) {
     return std::string{ncclGetLastError(nullptr)}.find(words) != std::string::npos;
   };
   CHECK(ncclAllReduce(data, data, 4, ncclFloat, ncclSum, nullptr, nullptr) == ncclInvalidArgument);
-  CHECK(says("the communicator is null"));
+  CHECK(mentions("the communicator is null"));
   CHECK(ncclAllReduce(data, data, 4, ncclDataType_t(12), ncclSum, comm, nullptr) ==
         ncclInvalidArgument);
-  CHECK(says("there is no type 12"));
+  CHECK(mentions("there is no type 12"));
   CHECK(ncclAllReduce(data, data, 4, ncclFloat, ncclRedOp_t(9), comm, nullptr) ==
         ncclInvalidArgument);
-  CHECK(says("there is no reduction 9"));
+  CHECK(mentions("there is no reduction 9"));
   CHECK(ncclGroupEnd() == ncclInvalidUsage);
-  CHECK(says("ncclGroupEnd without ncclGroupStart"));
+  CHECK(mentions("ncclGroupEnd without ncclGroupStart"));
   ncclConfig_t raw{};
   ncclComm_t none = comm;
   ncclUniqueId id;
   REQUIRE(ncclGetUniqueId(&id) == ncclSuccess);
   CHECK(ncclCommInitRankConfig(&none, 1, id, 0, &raw) == ncclInvalidArgument);
-  CHECK(says("NCCL_CONFIG_INITIALIZER"));
+  CHECK(mentions("NCCL_CONFIG_INITIALIZER"));
   CHECK(none == nullptr);
   ncclConfig_t neither = NCCL_CONFIG_INITIALIZER;
   neither.blocking = 5;
   CHECK(ncclCommInitRankConfig(&none, 1, id, 0, &neither) == ncclInvalidArgument);
-  CHECK(says("config.blocking is 5"));
+  CHECK(mentions("config.blocking is 5"));
   CHECK(ncclCommInitAll(&none, -1, nullptr) == ncclInvalidArgument);
-  CHECK(says("ndev is -1"));
+  CHECK(mentions("ndev is -1"));
   CHECK(ncclCommInitAll(&none, 0, nullptr) == ncclSuccess);
   int moved_from = ranks, itself = 0, other = 1;
   CHECK(ncclCommShrink(comm, nullptr, 1, &none, nullptr, 0) == ncclInvalidArgument);
-  CHECK(says("excludeRanksList is null for 1 ranks"));
+  CHECK(mentions("excludeRanksList is null for 1 ranks"));
   CHECK(ncclCommShrink(comm, &moved_from, 1, &none, nullptr, 0) == ncclInvalidArgument);
-  CHECK(says("there is no rank 3 to exclude"));
+  CHECK(mentions("there is no rank 3 to exclude"));
   CHECK(ncclCommShrink(comm, &itself, 1, &none, nullptr, NCCL_SHRINK_ABORT) == ncclInvalidArgument);
-  CHECK(says("rank 0 excludes itself"));
+  CHECK(mentions("rank 0 excludes itself"));
   CHECK(ncclCommShrink(comm, &other, 1, &none, nullptr, 2) == ncclInvalidArgument);
-  CHECK(says("shrinkFlags are 2"));
+  CHECK(mentions("shrinkFlags are 2"));
   CHECK(ncclGroupSimulateEnd(nullptr) == ncclInvalidUsage);
-  CHECK(says("ncclGroupSimulateEnd without ncclGroupStart"));
+  CHECK(mentions("ncclGroupSimulateEnd without ncclGroupStart"));
   ncclSimInfo_t info{};
   REQUIRE(ncclGroupStart() == ncclSuccess);
   CHECK(ncclGroupSimulateEnd(&info) == ncclInvalidArgument);
-  CHECK(says("NCCL_SIM_INFO_INITIALIZER"));
+  CHECK(mentions("NCCL_SIM_INFO_INITIALIZER"));
   CHECK(ncclGroupEnd() == ncclInvalidUsage);  // it has ended
 
   // Nothing of a group runs that holds such a call.
@@ -574,7 +574,7 @@ TEST_CASE("what cannot be so is refused, and says why") {
   CHECK(ncclGroupEnd() == ncclInvalidArgument);
   CHECK(sums == Floats(ranks, -1));
   CHECK(ncclSend(data, 1, ncclFloat, 0, comm, nullptr) == ncclInvalidUsage);
-  CHECK(says("sends itself 1 messages and takes 0"));
+  CHECK(mentions("sends itself 1 messages and takes 0"));
   ncclComm_t never = nullptr;
   REQUIRE(ncclGroupStart() == ncclSuccess);
   CHECK(ncclCommInitRank(&never, 2, id, 0) == ncclSuccess);
@@ -586,7 +586,7 @@ TEST_CASE("what cannot be so is refused, and says why") {
 
   CHECK(ncclCommDestroy(all.comms[2]) == ncclSuccess);
   CHECK(ncclCommDestroy(all.comms[2]) == ncclInvalidArgument);
-  CHECK(says("the communicator has ended"));
+  CHECK(mentions("the communicator has ended"));
   all.comms[2] = nullptr;
 }
 

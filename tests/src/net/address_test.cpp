@@ -1,14 +1,15 @@
+#include "net/address.hpp"
+
 #include <cerrno>
 #include <cstddef>
 #include <cstdlib>
 #include <string>
 
+#include "base/fd.hpp"
 #include "support/catch.hpp"
 #include "support/error_matchers.hpp"
 #include <linux/filter.h>
 #include <linux/seccomp.h>
-#include "net/address.hpp"
-#include "base/fd.hpp"
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
@@ -29,11 +30,11 @@ TEST_CASE("addresses are read and written") {
   CHECK(Address::parse("::1:4711").value().to_string() == "[::1]:4711");
   CHECK(Address::parse("localhost:1", AF_INET).value().to_string() == "127.0.0.1:1");
   const auto other = Address::parse("127.0.0.1:1", AF_INET6);
-  CHECK(test::says(other.error().what, "not as IPv6, which CCL_SOCKET_FAMILY asks for"));
+  CHECK(test::mentions(other.error().what, "not as IPv6, which CCL_SOCKET_FAMILY asks for"));
   const std::string no_name(70, 'x');  // longer than a name may be, so that no server is queried
   const auto unknown = Address::parse(no_name + ":1");
   CHECK(unknown.error().code == Errc::network);
-  CHECK(test::says(unknown.error().what, ("knows no address of \"" + no_name).c_str()));
+  CHECK(test::mentions(unknown.error().what, ("knows no address of \"" + no_name).c_str()));
   CHECK(Address::parse("127.0.0.9:1").value().loopback());
   CHECK_FALSE(Address::parse("10.0.0.1:1").value().loopback());
   for (const char* text : {"", "10.0.0.1", "10.0.0.1:", "10.0.0.1:x", "10.0.0.1:70000", ":80"}) {

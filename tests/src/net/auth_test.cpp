@@ -1,3 +1,5 @@
+#include "net/auth.hpp"
+
 #include <fmt/format.h>
 
 #include <cerrno>
@@ -6,7 +8,6 @@
 
 #include "support/catch.hpp"
 #include <fcntl.h>
-#include "net/auth.hpp"
 #include <poll.h>
 #include <sys/socket.h>
 

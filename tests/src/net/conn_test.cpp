@@ -1,10 +1,11 @@
+#include "net/conn.hpp"
+
 #include <algorithm>
 #include <map>
 #include <mutex>
 #include <vector>
 
 #include "support/catch.hpp"
-#include "net/conn.hpp"
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 
@@ -80,7 +81,7 @@ TEST_CASE(
     CHECK(frame.header.kind == FrameKind::rank_status);
     CHECK(frame.payload == text);
     latest[frame.header.rank] = frame.header.tag;
-    write_header(ends.far, {FrameKind::heard, -1, 0, 0});
+    write_header(ends.far, {FrameKind::receipt, -1, 0, 0});
   }
   CHECK(latest.size() == ranks);
   CHECK_FALSE(behind());
@@ -89,5 +90,5 @@ TEST_CASE(
 TEST_CASE("who hears an account says so") {
   const Ends ends;
   write_header(ends.far, {FrameKind::rank_status, 3, 1, 0});
-  CHECK(read_frame(ends.far).header.kind == FrameKind::heard);
+  CHECK(read_frame(ends.far).header.kind == FrameKind::receipt);
 }

@@ -12,9 +12,9 @@
 #include <thread>
 #include <vector>
 
+#include "net/socket.hpp"
 #include "support/catch.hpp"
 #include <fcntl.h>
-#include "net/socket.hpp"
 #include <sched.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -105,7 +105,8 @@ TEST_CASE("ranks of three hosts meet, while a scanner knocks at every port") {
           auto at = detail::net::Address::parse(fmt::format("10.99.0.{}:{}", h, port)).value();
           auto fd = detail::net::connect_once(at, detail::net::Deadline::after(0.05), nullptr);
           if (fd)
-            (void)detail::net::send_all(fd->get(), "\x16\x03\x01\x02", 4, detail::net::Deadline::after(0), nullptr);
+            (void)detail::net::send_all(fd->get(), "\x16\x03\x01\x02", 4,
+                                        detail::net::Deadline::after(0), nullptr);
         }
       }
     }
@@ -120,7 +121,8 @@ TEST_CASE("ranks of three hosts meet, while a scanner knocks at every port") {
       auto b = detail::Bootstrap::join({&id, 1}, rank, ranks, {20, nullptr});
       if (!b) return complain(b.error(), 12);
       for (int r = 0; r < ranks; ++r) {
-        if (((*b)->place(r).host_hash == detail::host_hash()) != (r % hosts == rank % hosts)) return 13;
+        if (((*b)->place(r).host_hash == detail::host_hash()) != (r % hosts == rank % hosts))
+          return 13;
       }
       for (int round = 0; round < 50; ++round) {
         std::vector<int> all(ranks, -1), same;

@@ -14,9 +14,7 @@ struct Bytes {
 
 /// Whether R combines elements, or only moves bytes.
 template <class R>
-inline constexpr bool reduces = requires {
-  typename R::Accumulate;
-};
+inline constexpr bool reduces = requires { typename R::Accumulate; };
 /// Whether R changes a rank's own data before it travels.
 template <class R>
 CCL_HD constexpr bool prepares() {

@@ -1,10 +1,10 @@
 #pragma once
 
+#include <ccl/algo/cost.hpp>
 #include <ccl/choose/choice.hpp>
 #include <ccl/comm/communicator.hpp>
-#include <ccl/algo/cost.hpp>
-#include <ccl/types/plan.hpp>
 #include <ccl/detail/choose/tuning.hpp>
+#include <ccl/types/plan.hpp>
 
 #include <array>
 #include <cstdint>
@@ -34,8 +34,9 @@ struct CandidateFacts {
   bool (*takes_ranks)(int ranks) = nullptr;  // null: any number
   CostTerms (*cost_terms)(int ranks) = nullptr;
   const TransportTable* transport_table = nullptr;
-  double (*inter_node_fraction)(int ranks, int hosts) = nullptr;    // part of its hops; null: all
-  double (*inter_node_volume)(int ranks, int hosts) = nullptr;  // between hosts; null: as `cost_terms`
+  double (*inter_node_fraction)(int ranks, int hosts) = nullptr;  // part of its hops; null: all
+  double (*inter_node_volume)(int ranks,
+                              int hosts) = nullptr;  // between hosts; null: as `cost_terms`
   std::array<LevelStep, 3> steps{};  // of a candidate that runs others on levels, in order
   int step_count = 0;
   bool by_rail = false;  // needs the same number of ranks on every host,
@@ -100,7 +101,7 @@ class Chooser {
 
  private:
   struct Creator;  // src/choose/create.cpp
-  struct Curve {  // measured times of one candidate
+  struct Curve {   // measured times of one candidate
     std::vector<double> bytes, us;
   };
   double predict_levels(const CandidateFacts& one, double bytes) const;

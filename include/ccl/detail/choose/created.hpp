@@ -2,10 +2,10 @@
 
 #include <ccl/algo/hierarchical.hpp>
 #include <ccl/choose/candidates.hpp>
-#include <ccl/detail/choose/chooser.hpp>
 #include <ccl/collective/collective.hpp>
-#include <ccl/detail/choose/facts.hpp>
 #include <ccl/comm/communicator.hpp>
+#include <ccl/detail/choose/chooser.hpp>
+#include <ccl/detail/choose/facts.hpp>
 
 #include <array>
 #include <memory>
@@ -69,8 +69,7 @@ struct MadeCandidates<Op, Candidates<Cs...>, Transport, OneOrder> {
   static void each(F&& f) {
     [&]<std::size_t... I>(std::index_sequence<I...>) {
       (f.template operator()<I, Cs>(), ...);
-    }
-    (std::index_sequence_for<Cs...>{});
+    }(std::index_sequence_for<Cs...>{});
   }
 
   /// Returns a negative number for moved-from handles.

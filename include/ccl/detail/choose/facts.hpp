@@ -1,13 +1,13 @@
 #pragma once
 
+#include <ccl/algo/cost.hpp>
 #include <ccl/algo/hierarchical.hpp>
-#include <ccl/types/operations.hpp>
+#include <ccl/algo/traits.hpp>
 #include <ccl/choose/candidates.hpp>
 #include <ccl/detail/choose/chooser.hpp>
-#include <ccl/algo/traits.hpp>
 #include <ccl/detail/runtime/transport_table.hpp>
-#include <ccl/algo/cost.hpp>
 #include <ccl/transport/for_device.hpp>
+#include <ccl/types/operations.hpp>
 
 #include <cstddef>
 
@@ -124,9 +124,7 @@ CandidateFacts facts_of() {
   facts.packing = packing_of<Proto>();
   facts.line_bytes = Proto::line_bytes;
   facts.order = order_of<Op, Algo>();
-  facts.takes_all = !requires {
-    Algo::template supports_reduction<Sum>;
-  };
+  facts.takes_all = !requires { Algo::template supports_reduction<Sum>; };
   facts.carries_all = !CarriesSome<Proto>;
   facts.reorders = Algo::reorders;
   if constexpr (requires { C::for_order; }) facts.for_order = C::for_order;
@@ -134,9 +132,13 @@ CandidateFacts facts_of() {
   facts.on_cpus = candidate_on_cpus<C>();
   if constexpr (!is_hierarchical<Algo>) {
     facts.cost_terms = [](int ranks) { return cost_terms_of<Op, Algo>(ranks); };
-    facts.inter_node_volume = [](int ranks, int hosts) { return inter_node_volume<Op, Algo>(ranks, hosts); };
+    facts.inter_node_volume = [](int ranks, int hosts) {
+      return inter_node_volume<Op, Algo>(ranks, hosts);
+    };
   }
-  facts.inter_node_fraction = [](int ranks, int hosts) { return inter_node_fraction<Op, Algo>(ranks, hosts); };
+  facts.inter_node_fraction = [](int ranks, int hosts) {
+    return inter_node_fraction<Op, Algo>(ranks, hosts);
+  };
   facts.transport_table = &transport_table_of<GivenTransport<C, Transport>>;
   if constexpr (is_hierarchical<Algo>) {
     add_steps<Op, Algo, Proto>(facts);

@@ -1,7 +1,7 @@
 #pragma once
 
-#include <ccl/choose/candidates.hpp>
 #include <ccl/algo/traits.hpp>
+#include <ccl/choose/candidates.hpp>
 #include <ccl/proto/ll.hpp>
 #include <ccl/proto/ll128.hpp>
 #include <ccl/proto/simple.hpp>

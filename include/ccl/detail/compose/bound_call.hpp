@@ -2,11 +2,11 @@
 
 #include <ccl/algo/pairwise.hpp>
 #include <ccl/algo/traits.hpp>
-#include <ccl/detail/peer/call.hpp>
-#include <ccl/detail/exchange/over_peers.hpp>
-#include <ccl/detail/wire/call.hpp>
 #include <ccl/comm/stream.hpp>
+#include <ccl/detail/exchange/over_peers.hpp>
 #include <ccl/detail/numeric/reduction.hpp>
+#include <ccl/detail/peer/call.hpp>
+#include <ccl/detail/wire/call.hpp>
 
 #include <tuple>
 #include <type_traits>
@@ -29,19 +29,21 @@ template <class Op, class Algo, class Proto, class R>
 using GroupCall =
     std::conditional_t<OverPeers<Algo>, PeerCall<Op, Algo, Proto, R>, WireCall<Op, Algo, Proto, R>>;
 template <class Op, class Algo, class Proto, class Acc, class T, class... Args>
-requires(is_collective<Op, Algo>&& Op::reduces) struct CallOf<Op, Algo, Proto, Acc, T*, Args...> {
+  requires(is_collective<Op, Algo> && Op::reduces)
+struct CallOf<Op, Algo, Proto, Acc, T*, Args...> {
   using E = std::remove_const_t<T>;
   using F = std::tuple_element_t<2, std::tuple<Args..., Sum>>;  // after recv and count
   using A = std::conditional_t<std::is_void_v<Acc>, accumulate_t<E>, Acc>;
   using Type = GroupCall<Op, Algo, Proto, Reduction<F, E, A>>;
 };
 template <class Op, class Algo, class Proto, class Acc, class T, class... Args>
-requires(is_collective<Op, Algo> && !Op::reduces) struct CallOf<Op, Algo, Proto, Acc, T*, Args...> {
+  requires(is_collective<Op, Algo> && !Op::reduces)
+struct CallOf<Op, Algo, Proto, Acc, T*, Args...> {
   using Type = GroupCall<Op, Algo, Proto, Bytes>;
 };
 template <class Op, class Algo, class Proto, class Acc, class... Args>
-requires(shares_kernels<Op, Algo>&&
-             ExchangesOverPeers<Op, Algo>) struct CallOf<Op, Algo, Proto, Acc, Args...> {
+  requires(shares_kernels<Op, Algo> && ExchangesOverPeers<Op, Algo>)
+struct CallOf<Op, Algo, Proto, Acc, Args...> {
   using Type = PeerExchangeCall<Op, Algo, Proto>;
 };
 /// What a call with these arguments is recorded as: a `WireCall`, a `PeerCall` or a

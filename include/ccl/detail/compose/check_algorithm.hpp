@@ -23,38 +23,24 @@ concept StatesOrder = requires {
   { *&Algo::reorders } -> cuda::std::convertible_to<bool>;
 };
 template <class Algo>
-concept NamesPeers = OverPeers<Algo> || requires(PeersOfPositions& positions) {
-  Algo::peers(positions);
-};
+concept NamesPeers =
+    OverPeers<Algo> || requires(PeersOfPositions& positions) { Algo::peers(positions); };
 template <class Algo, class Op, class Proto>
-concept MakesSteps = OverPeers<Algo> ||
-    requires(WireContext<Op, AnyLanes, Proto, Bytes, 1>& context) {
-  Algo::run(Op{}, context);
-};
+concept MakesSteps =
+    OverPeers<Algo> ||
+    requires(WireContext<Op, AnyLanes, Proto, Bytes, 1>& context) { Algo::run(Op{}, context); };
 
 // The members that an algorithm may state. A member of another form is refused, because `Auto`
 // would assume the cost of a ring.
 template <class Algo, class Op>
-concept HasCostTerms = requires {
-  &Algo::cost_terms;
-}
-|| requires {
-  &Algo::template cost_terms<Op>;
-};
+concept HasCostTerms =
+    requires { &Algo::cost_terms; } || requires { &Algo::template cost_terms<Op>; };
 template <class Algo, class Op>
-concept HasInterNodeVolume = requires {
-  &Algo::inter_node_volume;
-}
-|| requires {
-  &Algo::template inter_node_volume<Op>;
-};
+concept HasInterNodeVolume =
+    requires { &Algo::inter_node_volume; } || requires { &Algo::template inter_node_volume<Op>; };
 template <class Algo, class Op>
-concept HasInterNodeFraction = requires {
-  &Algo::inter_node_fraction;
-}
-|| requires {
-  &Algo::template inter_node_fraction<Op>;
-};
+concept HasInterNodeFraction = requires { &Algo::inter_node_fraction; } ||
+                               requires { &Algo::template inter_node_fraction<Op>; };
 template <class Algo, class Op>
 concept CostTermsAreRead = !HasCostTerms<Algo, Op> || requires {
   { Algo::template cost_terms<Op>(2) } -> cuda::std::convertible_to<CostTerms>;
@@ -66,18 +52,13 @@ concept FarVolumeIsRead = !HasInterNodeVolume<Algo, Op> || requires {
 template <class Algo, class Op>
 concept FarPartIsRead = !HasInterNodeFraction<Algo, Op> || requires {
   { Algo::inter_node_fraction(2, 1) } -> cuda::std::convertible_to<double>;
-}
-|| requires {
+} || requires {
   { Algo::template inter_node_fraction<Op>(2, 1) } -> cuda::std::convertible_to<double>;
 };
 template <class Algo>
-concept TakesAreRead = !requires {
-  *&Algo::supports_reduction;
-};
+concept TakesAreRead = !requires { *&Algo::supports_reduction; };
 template <class Algo>
-concept OrderIsRead = !requires {
-  *&Algo::order;
-};
+concept OrderIsRead = !requires { *&Algo::order; };
 
 /// States in one sentence what is wrong with an algorithm that runs `Op`. Each assertion holds one
 /// concept, so that the compiler's notes name the missing member.
@@ -95,10 +76,11 @@ constexpr bool check_algorithm() {
   static_assert(CostTermsAreRead<Algo, Op>,
                 "ccl: an algorithm that states its `cost_terms` does so as a template: `template "
                 "<class Op> static constexpr Effort cost_terms(int ranks)`, as Ring does");
-  static_assert(FarVolumeIsRead<Algo, Op> && FarPartIsRead<Algo, Op>,
-                "ccl: an algorithm that states its `inter_node_volume` or `inter_node_fraction` does so as "
-                "`template <class Op> static constexpr double inter_node_volume(int ranks, int hosts)`, "
-                "as Pairwise does");
+  static_assert(
+      FarVolumeIsRead<Algo, Op> && FarPartIsRead<Algo, Op>,
+      "ccl: an algorithm that states its `inter_node_volume` or `inter_node_fraction` does so as "
+      "`template <class Op> static constexpr double inter_node_volume(int ranks, int hosts)`, "
+      "as Pairwise does");
   static_assert(TakesAreRead<Algo>,
                 "ccl: an algorithm that states what it `takes` does so of each functor: `template "
                 "<class F> static constexpr bool takes`");

@@ -51,13 +51,15 @@ class Composition {
   using ReductionOf =
       Reduction<F, T, cuda::std::conditional_t<cuda::std::is_void_v<Acc>, accumulate_t<T>, Acc>>;
 
-  explicit Composition(std::shared_ptr<Connections> connections) : connections_{std::move(connections)} {}
+  explicit Composition(std::shared_ptr<Connections> connections)
+      : connections_{std::move(connections)} {}
   Composition() = default;  // as if moved from
 
   /// Creates the connections. Collective. `late`: on CPU ranks, wires wait for the first call.
   template <Transport T>
   static Result<std::shared_ptr<Connections>> make_connections(const Communicator& comm,
-                                                   std::optional<Plan> plan, bool late = false) {
+                                                               std::optional<Plan> plan,
+                                                               bool late = false) {
     static_cast<void>(&known_algorithm<Algo>);
     static_cast<void>(&known_protocol<Proto>);
     static const Composed of = composed<Op, Algo, Proto, T>();  // known to the compiler
@@ -146,11 +148,13 @@ class Composition {
                          });
   }
   Result<void> move_alone(const void* from, void* to, Index bytes, Stream stream) const {
-    if (connections_->on_device()) return copy_on_device(connections_->comm(), to, from, bytes, stream);
-    return queue_on_host(*connections_, stream, [from, to, bytes, keep = connections_]() -> Result<void> {
-      alone(Bytes{}, from, to, bytes);
-      return {};
-    });
+    if (connections_->on_device())
+      return copy_on_device(connections_->comm(), to, from, bytes, stream);
+    return queue_on_host(*connections_, stream,
+                         [from, to, bytes, keep = connections_]() -> Result<void> {
+                           alone(Bytes{}, from, to, bytes);
+                           return {};
+                         });
   }
 
   Handle<Connections, Connections::moved_from> connections_;

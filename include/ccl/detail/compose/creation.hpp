@@ -1,14 +1,14 @@
 #pragma once
 
-#include <ccl/detail/exchange/registry.hpp>
-#include <ccl/detail/copy/registry.hpp>
 #include <ccl/algo/traits.hpp>
-#include <ccl/detail/compose/default_plans.hpp>
-#include <ccl/detail/wire/peers_of.hpp>
 #include <ccl/comm/communicator.hpp>
-#include <ccl/detail/runtime/transport_table.hpp>
+#include <ccl/detail/compose/default_plans.hpp>
+#include <ccl/detail/copy/registry.hpp>
+#include <ccl/detail/exchange/registry.hpp>
 #include <ccl/detail/exec/kernel_registry.hpp>
 #include <ccl/detail/runtime/connections.hpp>
+#include <ccl/detail/runtime/transport_table.hpp>
+#include <ccl/detail/wire/peers_of.hpp>
 #include <ccl/transport/for_device.hpp>
 
 #include <array>
@@ -76,6 +76,6 @@ constexpr Composed composed() {
 /// Creates the connections of a composition. Collective. `late`: on CPU ranks, wires wait for the
 /// first call.
 Result<std::shared_ptr<Connections>> make_connections(const Composed& of, const Communicator& comm,
-                                          std::optional<Plan> plan, bool late);
+                                                      std::optional<Plan> plan, bool late);
 
 }  // namespace ccl::detail

@@ -1,11 +1,11 @@
 #pragma once
 
-#include <ccl/detail/base/selection.hpp>
 #include <ccl/algo/traits.hpp>
 #include <ccl/comm/communicator.hpp>
+#include <ccl/detail/base/selection.hpp>
 #include <ccl/detail/runtime/plans.hpp>
-#include <ccl/types/plan.hpp>
 #include <ccl/transport/transport.hpp>
+#include <ccl/types/plan.hpp>
 
 #include <optional>
 
@@ -13,22 +13,22 @@ namespace ccl::detail {
 
 /// On CPU lanes. Cache-sized slots: what the CPU's caches hold of one wire's ring is what it can
 /// hide. Where a proxy moves them, each costs system calls: over TCP, 1 MiB took 1.4 times as long
-/// in such. More than two ranks of a host (`neighbours`) fill its caches with large ones.
+/// in such. More than two ranks of a host (`neighbors`) fill its caches with large ones.
 template <class Proto>
-Plans default_host_plans(int neighbours) {
+Plans default_host_plans(int neighbors) {
   const auto with_slots = [](Index most) {
     Plan plan;
     plan.slot_bytes = Proto::default_slot_bytes < most ? Proto::default_slot_bytes : most;
     return plan;
   };
-  Plan network = with_slots(Index{neighbours > 2 ? 256 : 512} << 10);
+  Plan network = with_slots(Index{neighbors > 2 ? 256 : 512} << 10);
   network.slot_count = 4;
   Plans plans = Plans::same(with_slots(Index{64} << 10));
-  plans.by_through[int(Medium::network)] = network;
+  plans.by_medium[int(Medium::network)] = network;
   return plans;
 }
 
-/// To many peers, not to neighbours alone.
+/// To many peers, not to neighbors alone.
 template <class Algo>
 inline constexpr bool to_many = Algo::max_wires(64) > 8;
 
@@ -93,7 +93,7 @@ Plans default_device_plans(int ring_count) {
 struct WirePlansOf {
   const char* proto;
   bool carries_flags, to_many, serves_pairs;
-  Plans (*on_host)(int neighbours);
+  Plans (*on_host)(int neighbors);
   Plans (*on_device)(int ring_count);
 };
 /// `given`, or what suits the communicator and the settings.
@@ -101,9 +101,7 @@ Result<Plans> wire_plans(const WirePlansOf& of, const Communicator& comm,
                          const std::optional<Plan>& given);
 template <class Algo, class Proto>
 Result<Plans> wire_plans(const Communicator& comm, const std::optional<Plan>& given) {
-  constexpr bool serves_pairs = requires {
-    Algo::serves_pairs;
-  };
+  constexpr bool serves_pairs = requires { Algo::serves_pairs; };
   return wire_plans({Proto::name, Proto::carries_flags, to_many<Algo>, serves_pairs,
                      default_host_plans<Proto>, default_device_plans<Algo, Proto>},
                     comm, given);

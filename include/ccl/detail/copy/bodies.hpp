@@ -1,10 +1,10 @@
 #pragma once
 
 #include <ccl/detail/copy/work.hpp>
-#include <ccl/proto/lane_group.hpp>
 #include <ccl/detail/exchange/mailbox.hpp>
 #include <ccl/detail/lanes/copy_run.hpp>
 #include <ccl/detail/numeric/reduction.hpp>
+#include <ccl/proto/lane_group.hpp>
 
 namespace ccl::detail {
 
@@ -43,7 +43,7 @@ struct CopySyncBody {
   /// What `writer` posts to `owner`.
   template <class Memory>
   CCL_HD Word* word(int owner, int writer, int kind) const {
-    return detail::mailbox(work.peers, owner, writer)->told + kind * words_per_line;
+    return detail::mailbox(work.peers, owner, writer)->reported + kind * words_per_line;
   }
   template <class Memory>
   CCL_HD Word count(int awaited, int kind, int peer) const {

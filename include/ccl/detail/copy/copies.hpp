@@ -1,17 +1,17 @@
 #pragma once
 
-#include <ccl/detail/copy/registry.hpp>
 #include <ccl/detail/base/min_max.hpp>
-#include <ccl/types/operations.hpp>
-#include <ccl/detail/launch/call_arguments.hpp>
-#include <ccl/detail/launch/device_launch.hpp>
-#include <ccl/detail/launch/launch.hpp>
-#include <ccl/detail/exchange/over_wires.hpp>
-#include <ccl/detail/launch/recorder.hpp>
+#include <ccl/detail/copy/registry.hpp>
 #include <ccl/detail/copy/stream_copies.hpp>
 #include <ccl/detail/copy/work.hpp>
+#include <ccl/detail/exchange/over_wires.hpp>
+#include <ccl/detail/launch/call_arguments.hpp>
+#include <ccl/detail/launch/device_launch.hpp>
 #include <ccl/detail/launch/errors.hpp>
+#include <ccl/detail/launch/launch.hpp>
+#include <ccl/detail/launch/recorder.hpp>
 #include <ccl/detail/runtime/connections.hpp>
+#include <ccl/types/operations.hpp>
 
 #include <memory>
 #include <mutex>
@@ -21,16 +21,19 @@
 
 namespace ccl::detail {
 
-/// Sequence of copies, syncs and kernels of one `CopyEngine` launch, on a stream and a branch of it.
-/// The first failure stops the rest. Only the main stream waits, so that no branch of a graph delays
-/// another branch that a peer waits for.
+/// Sequence of copies, syncs and kernels of one `CopyEngine` launch, on a stream and a branch of
+/// it. The first failure stops the rest. Only the main stream waits, so that no branch of a graph
+/// delays another branch that a peer waits for.
 template <class Algo>
 class CopySequence {
   using Kernels = CopyKernels<Algo>;
 
  public:
   CopySequence(Connections& connections, const DeviceTarget& target)
-      : connections_{connections}, target_{target}, ranks_{connections.comm().ranks()}, me_{connections.comm().rank()} {}
+      : connections_{connections},
+        target_{target},
+        ranks_{connections.comm().ranks()},
+        me_{connections.comm().rank()} {}
 
   int me() const { return me_; }
   int ranks() const { return ranks_; }
@@ -106,7 +109,9 @@ class CopySequence {
     const PeerView& peers = connections_.peer_memory().view();
     return reinterpret_cast<char*>(peers.scratch[owner] + chunk % 2 * peers.half_packets);
   }
-  Index slot_bytes() const { return connections_.peer_memory().view().half_packets * Index{sizeof(Packet)}; }
+  Index slot_bytes() const {
+    return connections_.peer_memory().view().half_packets * Index{sizeof(Packet)};
+  }
   Index place_bytes() const { return place_bytes(connections_); }
   static Index place_bytes(const Connections& connections) {
     const PeerView& peers = connections.peer_memory().view();
@@ -127,8 +132,9 @@ class CopySequence {
 
 /// Runs the launch that `body` lays out, of a composition that `lock` holds.
 template <class Algo, class Body>
-Result<void> launch_copies(const std::shared_ptr<Connections>& connections, const CallInfo& info, Stream stream,
-                           Launch::Lock lock, std::shared_ptr<void> keep, Body body) {
+Result<void> launch_copies(const std::shared_ptr<Connections>& connections, const CallInfo& info,
+                           Stream stream, Launch::Lock lock, std::shared_ptr<void> keep,
+                           Body body) {
   CCL_TRY(Launch launch, Launch::begin_on_device(connections, info, stream, std::move(lock), keep));
   CopySequence<Algo> sequence{*connections, launch.target()};
   body(sequence);
@@ -144,9 +150,9 @@ constexpr Index copy_grain(Index element_bytes) {
   return grain;
 }
 
-/// AllReduce and ReduceScatter by copies. Every rank has a share of each chunk. All ranks push their
-/// pieces of the share into its scratch, it reduces them, and for AllReduce the others pull the
-/// result. No rank writes to the user's buffers of another.
+/// AllReduce and ReduceScatter by copies. Every rank has a share of each chunk. All ranks push
+/// their pieces of the share into its scratch, it reduces them, and for AllReduce the others pull
+/// the result. No rank writes to the user's buffers of another.
 template <class Op, class Algo, class Proto, class R>
 class ReduceByCopies {
   using Reducing = CopyReduceKernels<Op, Algo, Proto, R>;

@@ -1,8 +1,8 @@
 #pragma once
 
+#include <ccl/detail/copy/bodies.hpp>
 #include <ccl/detail/copy/registry.hpp>
 #include <ccl/detail/exec/device_shape.cuh>
-#include <ccl/detail/copy/bodies.hpp>
 
 #include <algorithm>
 

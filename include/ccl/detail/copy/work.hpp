@@ -1,7 +1,7 @@
 #pragma once
 
-#include <ccl/detail/lanes/spin_wait.hpp>
 #include <ccl/detail/lanes/peer_view.hpp>
+#include <ccl/detail/lanes/spin_wait.hpp>
 #include <ccl/detail/wire/work.hpp>
 
 namespace ccl::detail {

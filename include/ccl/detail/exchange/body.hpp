@@ -1,8 +1,8 @@
 #pragma once
 
-#include <ccl/proto/lane_group.hpp>
-#include <ccl/detail/exchange/mailbox.hpp>
 #include <ccl/detail/exchange/counts.hpp>
+#include <ccl/detail/exchange/mailbox.hpp>
+#include <ccl/proto/lane_group.hpp>
 
 namespace ccl::detail {
 
@@ -35,7 +35,8 @@ struct PeerExchangeBody {
       if (work.out[p].bytes > 0) work.counts |= 1u << p;
       if (work.in[p].bytes > 0) work.counts |= 1u << (most + p);
     }
-    if constexpr (requires { Exchange<Group>::assign_tiles(work); }) Exchange<Group>::assign_tiles(work);
+    if constexpr (requires { Exchange<Group>::assign_tiles(work); })
+      Exchange<Group>::assign_tiles(work);
   }
   /// The exchange has counted for the absent blocks.
   CCL_HD void end(Word, int block, int lane, int lanes) const {

@@ -1,12 +1,12 @@
 #pragma once
 
-#include <ccl/detail/exchange/registry.hpp>
 #include <ccl/detail/base/min_max.hpp>
-#include <ccl/types/counted_rows.hpp>
-#include <ccl/detail/launch/errors.hpp>
-#include <ccl/detail/launch/arguments.hpp>
-#include <ccl/detail/exchange/over_wires.hpp>
 #include <ccl/detail/exchange/counted_work.hpp>
+#include <ccl/detail/exchange/over_wires.hpp>
+#include <ccl/detail/exchange/registry.hpp>
+#include <ccl/detail/launch/arguments.hpp>
+#include <ccl/detail/launch/errors.hpp>
+#include <ccl/types/counted_rows.hpp>
 
 #include <mutex>
 #include <string>

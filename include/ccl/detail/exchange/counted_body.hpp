@@ -1,11 +1,11 @@
 #pragma once
 
 #include <ccl/detail/base/bytes.hpp>
+#include <ccl/detail/exchange/body.hpp>
 #include <ccl/detail/exchange/counted_work.hpp>
 #include <ccl/detail/exchange/mailbox.hpp>
-#include <ccl/detail/exchange/body.hpp>
-#include <ccl/proto/protocol.hpp>
 #include <ccl/detail/numeric/user_buffer.hpp>
+#include <ccl/proto/protocol.hpp>
 
 namespace ccl::detail {
 
@@ -251,7 +251,8 @@ class CountedExchange {
       int late = -1;
       CCL_ROLL for (int p = group_.rank(); p < ranks_; p += Group::width) {
         if (p == rank_) continue;
-        if (Index(Memory::load_credit(pending_sockets_[p].begun) + 1 - known().flag_out[p]) < 0) late = p;
+        if (Index(Memory::load_credit(pending_sockets_[p].begun) + 1 - known().flag_out[p]) < 0)
+          late = p;
       }
       if (group_.all(late < 0)) return true;
       if (group_.all(spin_wait_.ends(late, late < 0 ? 0 : known().flag_out[late] - 1))) break;
@@ -270,9 +271,9 @@ class CountedExchange {
       }
       // What the peer would have room for it would wait for.
       const bool waits = fits(rows, work_.recv_stride);
-      const Word told = too_many_ >= 0 && waits ? nothing : unsigned(rows);
+      const Word reported = too_many_ >= 0 && waits ? nothing : unsigned(rows);
       const Word flag = known().flag_out[p];
-      Memory::store_relaxed(counted(p, rank_, flag), flag << 32 | told);
+      Memory::store_relaxed(counted(p, rank_, flag), flag << 32 | reported);
     }
   }
   /// Until all know what every peer has for this rank. The last part looks; the others meet it when
@@ -284,8 +285,9 @@ class CountedExchange {
     const int p = wrong(known().rows_in, work_.recv_stride);
     lane_failure_ = p < 0;
     if (!lane_failure_ && first_ && group_.rank() == 0) {
-      const Word told = unsigned(known().rows_in[p]);
-      report(told == nothing ? LaneFailure::refused : LaneFailure::too_many, p, told, false);
+      const Word reported = unsigned(known().rows_in[p]);
+      report(reported == nothing ? LaneFailure::refused : LaneFailure::too_many, p, reported,
+             false);
     }
     return false;
   }
@@ -298,9 +300,9 @@ class CountedExchange {
         known().rows_in[p] = 0;
         if (p >= ranks_ || p == rank_) continue;
         const Word flag = known().flag_in[p];
-        const Word told = Memory::load_relaxed(counted(rank_, p, flag));
-        if (told >> 32 == (flag & 0xffff'ffffu)) {
-          known().rows_in[p] = int(unsigned(told));
+        const Word reported = Memory::load_relaxed(counted(rank_, p, flag));
+        if (reported >> 32 == (flag & 0xffff'ffffu)) {
+          known().rows_in[p] = int(unsigned(reported));
         } else {
           late = p;
         }
@@ -322,7 +324,8 @@ class CountedExchange {
     if (Memory::load_relaxed(&lane_failure->peer) != 0) return;
     Memory::store_relaxed(&lane_failure->why, Word(why));
     Memory::store_relaxed(&lane_failure->count, count);
-    Memory::store_relaxed(&lane_failure->stride, Word(sends ? work_.max_sent() : work_.recv_stride));
+    Memory::store_relaxed(&lane_failure->stride,
+                          Word(sends ? work_.max_sent() : work_.recv_stride));
     Memory::store_relaxed(&lane_failure->sends, Word(sends));
     Memory::store_release(&lane_failure->peer, Word(p + 1));
   }
@@ -409,8 +412,8 @@ class CountedExchange {
   int part_, parts_;  // of all groups
   const Word* state_;
   const Mailbox* pending_sockets_;  // mine
-  int too_many_ = -1;    // the first rank that this one has too many rows for
-  bool ready_ = false;   // peers, and counts, for all that this rank has
+  int too_many_ = -1;               // the first rank that this one has too many rows for
+  bool ready_ = false;              // peers, and counts, for all that this rank has
   bool lane_failure_ = false;
   [[no_unique_address]] cuda::std::conditional_t<Parts<Group>::shares, Nothing, Known> own_;
   SpinWait<Memory> spin_wait_;

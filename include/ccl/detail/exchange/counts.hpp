@@ -1,7 +1,7 @@
 #pragma once
 
-#include <ccl/detail/lanes/block_epilogue.hpp>
 #include <ccl/detail/base/ptx.hpp>
+#include <ccl/detail/lanes/block_epilogue.hpp>
 #include <ccl/types/word.hpp>
 
 #include <nv/target>
@@ -16,14 +16,14 @@ CCL_HD int lowest_bit(unsigned bits) {
   NV_IF_ELSE_TARGET(NV_IS_DEVICE, (return __ffs(int(bits)) - 1;), (return __builtin_ctz(bits);))
 }
 /// Counts the messages of these words in the copies of crews that a launch does not have: lanes of
-/// crew `block`, at any time. Nobody waits for a load: where there is one crew, loads took it longer
-/// than its message.
+/// crew `block`, at any time. Nobody waits for a load: where there is one crew, loads took it
+/// longer than its message.
 template <class Work>
 CCL_HD void count_for_absent(const Work& work, unsigned words, int block, int lane, int lanes) {
   for (unsigned left = words; left != 0; left &= left - 1) {
     Word* const counts = work.state.copies + lowest_bit(left) * work.state.count;
     for_absent_blocks(block, work.blocks, work.state.count, lane, lanes,
-                     [&](int i) { count_one(counts + i); });
+                      [&](int i) { count_one(counts + i); });
   }
 }
 /// The same in its own copy, once all of the crew have read it.

@@ -1,8 +1,8 @@
 #pragma once
 
+#include <ccl/detail/exchange/counts.hpp>
 #include <ccl/detail/exchange/mailbox.hpp>
 #include <ccl/detail/lanes/copy_run.hpp>
-#include <ccl/detail/exchange/counts.hpp>
 
 namespace ccl::detail {
 
@@ -112,13 +112,14 @@ class DirectExchange {
                          Memory::load_credit(mine->remote_buffer + 1) << 32;
       Word entry = 0;
       if (work_.table != nullptr && n < 64) {
-        entry = Memory::load_relaxed(work_.table + peer * RemoteBuffer::slots + RemoteBuffer::slot(where));
+        entry = Memory::load_relaxed(work_.table + peer * RemoteBuffer::slots +
+                                     RemoteBuffer::slot(where));
       }
       if (group_.all(RemoteBuffer::leads(entry, where))) {
         const Index offset = part.data - work_.out[peer].data;
         detail::copy_run(group_, RemoteBuffer::at(entry, where) + offset, part.data, part.bytes);
         group_.sync();  // every lane's stores, then the word that says so
-        if (group_.rank() == 0) Memory::store_release(theirs->told + ring, flag | all_there);
+        if (group_.rank() == 0) Memory::store_release(theirs->reported + ring, flag | all_there);
         return false;
       }
     }
@@ -130,7 +131,7 @@ class DirectExchange {
     detail::copy_run(group_, Rings::slot(work_.peers, rings_, slot, peer, rank_, ring, round),
                      part.data + at, left < slot ? left : slot);
     group_.sync();
-    if (group_.rank() == 0) Memory::store_release(theirs->told + ring, flag | Word(round + 1));
+    if (group_.rank() == 0) Memory::store_release(theirs->reported + ring, flag | Word(round + 1));
     return left > slot;
   }
 
@@ -139,11 +140,11 @@ class DirectExchange {
     const Index slot = work_.slot_bytes, at = round * slot;
     if (at >= part.bytes || peer == rank_) return false;
     const Word flag = high(PeerExchangeWork::max_ranks + peer);
-    const Word* const told = detail::mailbox(work_.peers, rank_, peer)->told + ring;
+    const Word* const reported = detail::mailbox(work_.peers, rank_, peer)->reported + ring;
     // The sender's data is before the word.
-    if (!await<Order::acquire>(told, flag | Word(round + 1), peer)) return false;
+    if (!await<Order::acquire>(reported, flag | Word(round + 1), peer)) return false;
     const bool first = group_.rank() == 0;
-    if (group_.all(!first || low(Memory::load_relaxed(told)) == all_there)) return false;
+    if (group_.all(!first || low(Memory::load_relaxed(reported)) == all_there)) return false;
     const Index left = part.bytes - at;
     detail::copy_run(group_, part.data + at,
                      Rings::slot(work_.peers, rings_, slot, rank_, peer, ring, round),

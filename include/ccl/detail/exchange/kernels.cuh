@@ -1,13 +1,13 @@
 #pragma once
 
-#include <ccl/detail/exchange/registry.hpp>
-#include <ccl/types/operations.hpp>
-#include <ccl/detail/exec/device_shape.cuh>
+#include <ccl/detail/exchange/body.hpp>
 #include <ccl/detail/exchange/counted_body.hpp>
 #include <ccl/detail/exchange/direct.hpp>
-#include <ccl/detail/exchange/body.hpp>
 #include <ccl/detail/exchange/packet.hpp>
+#include <ccl/detail/exchange/registry.hpp>
+#include <ccl/detail/exec/device_shape.cuh>
 #include <ccl/detail/wire/context.hpp>
+#include <ccl/types/operations.hpp>
 
 namespace ccl::detail {
 
@@ -90,8 +90,7 @@ struct PeerExchangeShape {
         rings += Rings::used(m.bytes, work.max_rings);
       }
     }
-    const Index most =
-        target.max_blocks < work.state.count ? target.max_blocks : work.state.count;
+    const Index most = target.max_blocks < work.state.count ? target.max_blocks : work.state.count;
     work.channels = work.blocks = int(rings < 1 ? 1 : rings < most ? rings : most);
     Runs::template prepare<Lanes>(work);
     return {work.channels, work.blocks, target.early};
@@ -104,7 +103,8 @@ struct PeerExchangeShape {
 
 /// Packets: a warp for each tile, on as many multiprocessors as there are.
 template <class Algo, class Proto>
-requires(Proto::carries_flags) struct PeerExchangeShape<Algo, Proto> {
+  requires(Proto::carries_flags)
+struct PeerExchangeShape<Algo, Proto> {
   template <int Align>
   using Exchange = PacketExchange<WarpLanes, Proto, Align>;
   template <int Align>

@@ -1,7 +1,7 @@
 #pragma once
 
-#include <ccl/detail/lanes/spin_wait.hpp>
 #include <ccl/detail/lanes/peer_view.hpp>
+#include <ccl/detail/lanes/spin_wait.hpp>
 #include <ccl/detail/wire/work.hpp>
 
 #include <initializer_list>
@@ -15,12 +15,12 @@ struct alignas(128) Mailbox {
   static constexpr int max_rings = 64;
   Word begun[words_per_line];  // [0]: the last launch, or message from here to there, that the peer
                                // has begun: it is through with all before
-  Word remote_buffer[words_per_line];   // [0], [1]: where the peer wants message `seq`: halves of a word,
-                               // each with the low half of `seq` above it
+  Word remote_buffer[words_per_line];  // [0], [1]: where the peer wants message `seq`: halves of a
+                                       // word, each with the low half of `seq` above it
   Word counted[words_per_line];  // [seq % 2]: low half of `seq` << 32 | rows of message `seq`,
                                  // where only the peer knew how many it would be
-  Word told[max_rings];     // of the message from the peer: seq << 32 | slots that it has filled
-  Word drained[max_rings];  // of the message to the peer: seq << 32 | slots that it has emptied
+  Word reported[max_rings];  // of the message from the peer: seq << 32 | slots that it has filled
+  Word drained[max_rings];   // of the message to the peer: seq << 32 | slots that it has emptied
 };
 static_assert(sizeof(Mailbox) % 128 == 0);
 
@@ -54,16 +54,17 @@ struct PeerExchangeWork {
   static constexpr int state_words = 2 * max_ranks;
 
   PeerView peers;
-  Epoch state;                  // of each word of the state, otherwise as `Epoch` says
-  const Word* table = nullptr;  // `RemoteBuffer::slots` entries for each rank; null: nothing is mapped
-  Message out[max_ranks];      // bytes 0: none
+  Epoch state;  // of each word of the state, otherwise as `Epoch` says
+  const Word* table =
+      nullptr;             // `RemoteBuffer::slots` entries for each rank; null: nothing is mapped
+  Message out[max_ranks];  // bytes 0: none
   Message in[max_ranks];
   Word where[max_ranks] = {};  // of `in`, for the peers
   /// How a direction's tiles are dealt out among the groups, where messages travel in tiles.
   struct TileAssignment {
     int tiles[max_ranks] = {};
     int first[max_ranks] = {};  // the group that has the first run of a message
-    int run = 1;                 // tiles that go to a group together
+    int run = 1;                // tiles that go to a group together
   };
   TileAssignment out_deal, in_deal;
   /// The ranks with a message of a direction, from this one on: ahead of it, or behind.
@@ -74,11 +75,11 @@ struct PeerExchangeWork {
   };
   Partners to, from;
   unsigned counts = 0;    // words of the state that this launch counts up, a bit for each
-  int max_rings = 1;     // of a message; the same on all ranks
+  int max_rings = 1;      // of a message; the same on all ranks
   Index slot_bytes = 0;   // of a ring
   Index box_packets = 0;  // of what one rank pushes to another, in each half
   int channels = 1;       // groups of the launch
-  int blocks = 1;          // groups that end together
+  int blocks = 1;         // groups that end together
   AbortWatch watch;
 };
 

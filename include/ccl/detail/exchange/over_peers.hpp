@@ -1,13 +1,13 @@
 #pragma once
 
-#include <ccl/detail/exchange/registry.hpp>
 #include <ccl/detail/base/min_max.hpp>
-#include <ccl/types/operations.hpp>
-#include <ccl/detail/launch/errors.hpp>
-#include <ccl/detail/launch/device_launch.hpp>
 #include <ccl/detail/exchange/over_wires.hpp>
+#include <ccl/detail/exchange/registry.hpp>
+#include <ccl/detail/launch/device_launch.hpp>
+#include <ccl/detail/launch/errors.hpp>
 #include <ccl/detail/launch/host_launch.hpp>
 #include <ccl/detail/launch/recorder.hpp>
+#include <ccl/types/operations.hpp>
 
 #include <memory>
 #include <mutex>
@@ -24,8 +24,8 @@ namespace ccl::detail {
 class ExchangePieces {
  public:
   /// `most` is the maximum size of a piece in bytes.
-  ExchangePieces(Connections& connections, const MessageTable& table, int max_rings, bool opens_registry,
-                 Index most)
+  ExchangePieces(Connections& connections, const MessageTable& table, int max_rings,
+                 bool opens_registry, Index most)
       : connections_{connections},
         table_{table},
         opens_registry_{opens_registry},
@@ -45,8 +45,10 @@ class ExchangePieces {
       work_.out[p] = piece(table_.sends[p], places_[std::size_t(p)]);
       work_.in[p] = piece(table_.recvs[p], places_[std::size_t(ranks + p)]);
       any |= work_.out[p].bytes > 0 || work_.in[p].bytes > 0;
-      const bool told = opens_registry_ && p != connections_.comm().rank();
-      work_.where[p] = told ? connections_.peer_memory().remote_buffer(work_.in[p].data, work_.in[p].bytes) : 0;
+      const bool reported = opens_registry_ && p != connections_.comm().rank();
+      work_.where[p] =
+          reported ? connections_.peer_memory().remote_buffer(work_.in[p].data, work_.in[p].bytes)
+                   : 0;
     }
     return any;
   }
@@ -84,7 +86,8 @@ class PeerExchangeCall final : public RecordedCall {
 
  public:
   using Work = PeerExchangeWork;
-  PeerExchangeCall(std::shared_ptr<Connections> connections, const CallInfo& info, MessageTable table)
+  PeerExchangeCall(std::shared_ptr<Connections> connections, const CallInfo& info,
+                   MessageTable table)
       : RecordedCall{std::move(connections), info}, table_{std::move(table)} {}
 
   static int max_rings(const Connections& connections) {
@@ -92,11 +95,12 @@ class PeerExchangeCall final : public RecordedCall {
   }
   static ExchangePieces pieces(Connections& connections, const MessageTable& table) {
     const int rings = max_rings(connections);
-    return {connections, table, rings, StoresPlainly<Algo>, Kernels::max_bytes(connections.peer_memory().view(), rings)};
+    return {connections, table, rings, StoresPlainly<Algo>,
+            Kernels::max_bytes(connections.peer_memory().view(), rings)};
   }
   /// Takes the whole composition or nothing, because a launch counts one message of each list.
-  Index wants() const override { return is_one_small_launch() ? has() : 0; }
-  Index has() const override { return 1; }
+  Index wants() const override { return is_one_small_launch() ? contains() : 0; }
+  Index contains() const override { return 1; }
   bool decides_alone() const override { return true; }
   void run_on_host(Launch&) override {}  // not reached: `create` refused
   /// Work of the first launch. It has no rank if the call shares no kernel.
@@ -110,12 +114,13 @@ class PeerExchangeCall final : public RecordedCall {
   }
 
  private:
-  /// Maximum bytes of each direction. Beyond, blocks of its own are worth more than one launch less.
-  /// Measured over one GPU's memory only (docs/validation/fused.md, Groups).
+  /// Maximum bytes of each direction. Beyond, blocks of its own are worth more than one launch
+  /// less. Measured over one GPU's memory only (docs/validation/fused.md, Groups).
   static constexpr Index max_shared = Index{512} << 10;
   bool is_one_small_launch() const {
     if (Kernels::launch == nullptr) return false;
-    const Index most = Kernels::max_bytes(connections().peer_memory().view(), max_rings(connections()));
+    const Index most =
+        Kernels::max_bytes(connections().peer_memory().view(), max_rings(connections()));
     bool any = false;
     for (const auto* side : {&table_.sends, &table_.recvs}) {
       Index bytes = 0;
@@ -158,7 +163,8 @@ Result<void> exchange_over_peers(const std::shared_ptr<Connections>& owner, cons
   if (ranks == 1) return exchange_alone_on_device(connections, table, stream);
   const auto kernel = PeerExchangeKernels<Algo, Proto>::launch;
   if (kernel == nullptr) return fail(no_device_code(connections));
-  if (PeerExchangeKernels<Algo, Proto>::max_bytes(connections.peer_memory().view(), Call::max_rings(connections)) < 1) {
+  if (PeerExchangeKernels<Algo, Proto>::max_bytes(connections.peer_memory().view(),
+                                                  Call::max_rings(connections)) < 1) {
     return fail(scratch_too_small(connections));
   }
   CCL_TRY(Launch launch, Launch::begin_on_device(owner, info, stream));

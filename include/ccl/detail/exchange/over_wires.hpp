@@ -1,15 +1,15 @@
 #pragma once
 
-#include <ccl/detail/exchange/registry.hpp>
+#include <ccl/comm/stream.hpp>
 #include <ccl/detail/base/min_max.hpp>
+#include <ccl/detail/exchange/registry.hpp>
+#include <ccl/detail/launch/device_copy.hpp>
+#include <ccl/detail/launch/errors.hpp>
 #include <ccl/detail/launch/host_launch.hpp>
 #include <ccl/detail/launch/launch.hpp>
 #include <ccl/detail/launch/recorder.hpp>
-#include <ccl/comm/stream.hpp>
-#include <ccl/detail/wire/launch.hpp>
-#include <ccl/detail/launch/device_copy.hpp>
-#include <ccl/detail/launch/errors.hpp>
 #include <ccl/detail/runtime/connections.hpp>
+#include <ccl/detail/wire/launch.hpp>
 #include <ccl/transport/for_device.hpp>
 
 #include <memory>
@@ -83,7 +83,7 @@ void run_messages(Connections& connections, const MessageTable& table) {
   if (connections.connects_on_demand()) {
     if (const auto opening = connections.open(peers(table.recvs), peers(table.sends))) {
       const OnDemandConnect::IdleScope sleeper{*opening};
-      const OnDemandWork some{work, opening->there(false), opening->there(true)};
+      const OnDemandWork some{work, opening->wire_ready(false), opening->wire_ready(true)};
       HostExecutor::run<SoloLane>(work.channels, OnDemandBody<Op, Algo, Proto>{some});
       return opening->finish();
     }
@@ -108,8 +108,8 @@ Result<void> exchange_on_host(QueuedCall call, const MessageTable& table) {
 }
 
 /// Copies the messages of the only rank to itself.
-inline Result<void> exchange_alone_on_device(const Connections& connections, const MessageTable& table,
-                                             Stream stream) {
+inline Result<void> exchange_alone_on_device(const Connections& connections,
+                                             const MessageTable& table, Stream stream) {
   const auto& from = table.sends[0];
   const auto& to = table.recvs[0];
   for (std::size_t m = 0; m < from.size() && m < to.size(); ++m) {
@@ -165,8 +165,8 @@ Result<void> exchange_on_device(const std::shared_ptr<Connections>& owner, const
 
 /// Runs an exchange on CPU lanes or on the GPU. A group records it instead.
 template <class Op, class Algo, class Proto, ExecSpaces sides>
-Result<void> exchange(const std::shared_ptr<Connections>& connections, const CallInfo& info, MessageTable table,
-                      Stream stream) {
+Result<void> exchange(const std::shared_ptr<Connections>& connections, const CallInfo& info,
+                      MessageTable table, Stream stream) {
   if (stream.recorder() != nullptr) {
     if constexpr (sides.cpus) {
       using Call = ExchangeCall<Op, Algo, Proto>;
@@ -178,13 +178,13 @@ Result<void> exchange(const std::shared_ptr<Connections>& connections, const Cal
   }
   if constexpr (sides.gpus) {
     register_kernels<ExchangeKernels<Algo, Proto>>();
-    if (connections->on_device()) return exchange_on_device<Algo, Proto>(connections, info, table, stream);
+    if (connections->on_device())
+      return exchange_on_device<Algo, Proto>(connections, info, table, stream);
   }
   if constexpr (sides.cpus) {
-    return queue_on_host(connections, info, stream,
-                         [table = std::move(table)](QueuedCall call) {
-                           return exchange_on_host<Op, Algo, Proto>(std::move(call), table);
-                         });
+    return queue_on_host(connections, info, stream, [table = std::move(table)](QueuedCall call) {
+      return exchange_on_host<Op, Algo, Proto>(std::move(call), table);
+    });
   }
   return fail(no_device_code(*connections));  // not reached: creation was refused
 }

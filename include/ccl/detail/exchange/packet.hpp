@@ -1,9 +1,9 @@
 #pragma once
 
 #include <ccl/detail/base/bytes.hpp>
+#include <ccl/detail/exchange/counts.hpp>
 #include <ccl/detail/exchange/mailbox.hpp>
 #include <ccl/detail/lanes/collect.hpp>
-#include <ccl/detail/exchange/counts.hpp>
 #include <ccl/detail/numeric/user_buffer.hpp>
 
 namespace ccl::detail {
@@ -210,8 +210,8 @@ class PacketExchange {
   CCL_HD Index half(Word flag) const { return Index(flag & 1) * work_.peers.half_packets; }
   /// Tells who sends to me that I am through with the messages before. Before any wait.
   CCL_HD void tell() {
-    if (told_ || channel_ != 0) return;
-    told_ = true;
+    if (reported_ || channel_ != 0) return;
+    reported_ = true;
     CCL_ROLL for (int k = 0; k < work_.from.count; ++k) {
       const int p = work_.from.rank[k];
       const int word = PeerExchangeWork::max_ranks + p;
@@ -238,9 +238,9 @@ class PacketExchange {
   const PeerExchangeWork& work_;
   int channel_, rank_;
   const Word* state_;
-  const Mailbox* pending_sockets_;                                             // mine
+  const Mailbox* pending_sockets_;                                  // mine
   Word counted_[words_per_lane] = {}, begun_[words_per_lane] = {};  // word i * width + rank
-  bool told_ = false;
+  bool reported_ = false;
   Push first_;  // known before the wait for the launch before
   SpinWait<Memory> spin_wait_;
 };

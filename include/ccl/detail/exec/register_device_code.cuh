@@ -9,7 +9,8 @@ namespace ccl::detail {
 
 inline const bool has_device_code = program_has_device_code = true;
 
-/// Taking the address instantiates the variable, whose initializer runs before main. See `register_kernels`.
+/// Taking the address instantiates the variable, whose initializer runs before main. See
+/// `register_kernels`.
 template <class Kernels>
 void register_device_code(std::type_identity<Kernels>) {
   (void)&RegisteredKernels<Kernels>::once;

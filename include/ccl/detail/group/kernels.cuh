@@ -1,12 +1,12 @@
 #pragma once
 
-#include <ccl/detail/wire/registry.hpp>
-#include <ccl/detail/peer/registry.hpp>
-#include <ccl/detail/group/registry.hpp>
 #include <ccl/detail/exchange/kernels.cuh>
+#include <ccl/detail/group/registry.hpp>
 #include <ccl/detail/peer/kernels.cuh>
-#include <ccl/group.hpp>
+#include <ccl/detail/peer/registry.hpp>
 #include <ccl/detail/wire/context.hpp>
+#include <ccl/detail/wire/registry.hpp>
+#include <ccl/group.hpp>
 
 #include <algorithm>
 #include <array>
@@ -60,7 +60,8 @@ struct RegisteredKernels<AsMember<PeerCall<Op, Algo, Proto, R>>> {
   }
   template <class Lanes, class Body, int MaxLanes>
   static CudaShape spread(Works& work, const DeviceTarget& share) {
-    return RegisteredKernels<PeerKernels<Op, Algo, Proto, R>>::template spread<Body>(work, MaxLanes, share);
+    return RegisteredKernels<PeerKernels<Op, Algo, Proto, R>>::template spread<Body>(work, MaxLanes,
+                                                                                     share);
   }
   static void add_loader(KernelLoader& loader) {
     loader.next = ComposedKernels<Op, Algo, Proto>::first;
@@ -102,7 +103,8 @@ struct CountsOf {
 template <class... Others>
 struct CountsOf<RankCounts<>, Others...> : CountsOf<Others...> {};
 template <int... Ranks, class... Others>
-requires(sizeof...(Ranks) > 0) struct CountsOf<RankCounts<Ranks...>, Others...> {
+  requires(sizeof...(Ranks) > 0)
+struct CountsOf<RankCounts<Ranks...>, Others...> {
   using Type = RankCounts<Ranks...>;
 };
 

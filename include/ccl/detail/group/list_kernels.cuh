@@ -1,7 +1,7 @@
 #pragma once
 
-#include <ccl/detail/group/registry.hpp>
 #include <ccl/detail/group/kernels.cuh>
+#include <ccl/detail/group/registry.hpp>
 
 #include <algorithm>
 #include <cstring>

@@ -1,12 +1,12 @@
 #pragma once
 
 #include <ccl/algo/hierarchical.hpp>
-#include <ccl/types/operations.hpp>
-#include <ccl/detail/launch/call_order.hpp>
-#include <ccl/detail/runtime/levels.hpp>
-#include <ccl/detail/hierarchical/stage.hpp>
 #include <ccl/comm/communicator.hpp>
 #include <ccl/comm/stream.hpp>
+#include <ccl/detail/hierarchical/stage.hpp>
+#include <ccl/detail/launch/call_order.hpp>
+#include <ccl/detail/runtime/levels.hpp>
+#include <ccl/types/operations.hpp>
 
 #include <memory>
 #include <optional>

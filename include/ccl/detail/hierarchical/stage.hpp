@@ -2,8 +2,8 @@
 
 #include <ccl/detail/compose/check_composition.hpp>
 #include <ccl/detail/compose/composition.hpp>
-#include <ccl/detail/exchange/over_wires.hpp>
 #include <ccl/detail/exchange/over_peers.hpp>
+#include <ccl/detail/exchange/over_wires.hpp>
 
 #include <span>
 #include <utility>
@@ -100,7 +100,8 @@ class Stage : public Composition<Op, Algo, Proto, exec_spaces<Transport>()> {
     if constexpr (OverPeers<Algo>) {
       return exchange_over_peers<Op, Algo, Proto>(this->connections_, info, table, stream);
     } else {
-      return detail::exchange<Op, Algo, Proto, sides>(this->connections_, info, std::move(table), stream);
+      return detail::exchange<Op, Algo, Proto, sides>(this->connections_, info, std::move(table),
+                                                      stream);
     }
   }
 };

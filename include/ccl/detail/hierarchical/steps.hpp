@@ -1,8 +1,8 @@
 #pragma once
 
+#include <ccl/detail/base/handle.hpp>
 #include <ccl/detail/hierarchical/parts.hpp>
 #include <ccl/detail/map/elements.hpp>
-#include <ccl/detail/base/handle.hpp>
 #include <ccl/detail/numeric/reduction.hpp>
 
 #include <algorithm>
@@ -311,7 +311,7 @@ class HierarchicalSteps {
   Result<void> too_large(Index pieces, std::size_t element) const {
     constexpr const char* other = is_one_of<Op, AllToAll>        ? "Pairwise"
                                   : is_one_of<Op, ReduceScatter> ? "Ring"
-                                                              : "Ring or Tree";
+                                                                 : "Ring or Tree";
     return fail(scratch_too_small(comm(), parts_->name, scratch_bytes(), pieces, element, other));
   }
 

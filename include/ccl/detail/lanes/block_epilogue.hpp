@@ -10,9 +10,7 @@ namespace ccl::detail {
 /// `body(group, channel)` returns the first argument of `end(left, block, lane, lanes)`, which all
 /// lanes call after every group of the block has returned. Every group has a channel.
 template <class Body>
-concept HasBlockEpilogue = requires(const Body body, Word left) {
-  body.end(left, 0, 0, 1);
-};
+concept HasBlockEpilogue = requires(const Body body, Word left) { body.end(left, 0, 0, 1); };
 
 /// Calls `f(i)` for the copies of blocks that this launch does not have. The lanes of the block
 /// share them. No lane reads these copies before the next launch, so a group may call it before it
@@ -23,7 +21,8 @@ CCL_HD void for_absent_blocks(int block, int blocks, int copies, int lane, int l
 }
 /// Stores the epoch of this launch into the copy of this block and those of absent blocks. All
 /// lanes of the block. `left` is the epoch times 2, plus 1 if the latter are stored already.
-CCL_HD void count_at_end(const Epoch& epoch, Word left, int block, int blocks, int lane, int lanes) {
+CCL_HD void count_at_end(const Epoch& epoch, Word left, int block, int blocks, int lane,
+                         int lanes) {
   const int last = (left & 1) != 0 && block < epoch.count ? block + 1 : epoch.count;
   CCL_ROLL for (int i = block + lane * blocks; i < last; i += lanes * blocks) {
     epoch.copies[i] = left >> 1;

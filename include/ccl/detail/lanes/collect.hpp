@@ -22,8 +22,10 @@ CCL_HD Fragments<typename Lane::Fragment, N> collect(const Lane& lane, const Pac
   do {
     CCL_UNROLL for (int n = 0; n < N; ++n) got[n] = lane.load(tile + n * Lane::tile_packets);
     has_arrived = true;
-    CCL_UNROLL for (int n = 0; n < N; ++n) has_arrived = has_arrived & lane.has_arrived(got[n], flag);
-  } while (!lane.agree(has_arrived) && !lane.agree(spin_wait.ends(peer, flag - 1)));  // the steps before it
+    CCL_UNROLL for (int n = 0; n < N; ++n) has_arrived =
+        has_arrived & lane.has_arrived(got[n], flag);
+  } while (!lane.agree(has_arrived) &&
+           !lane.agree(spin_wait.ends(peer, flag - 1)));  // the steps before it
   Fragments<typename Lane::Fragment, N> result;
   CCL_UNROLL for (int n = 0; n < N; ++n) result.of[n] = lane.unpack(got[n]);
   return result;
@@ -42,7 +44,8 @@ CCL_HD Fragments<typename Lane::Fragment, N> collect_peers(const Lane& lane, con
   do {
     CCL_UNROLL for (int n = 0; n < N; ++n) got[n] = lane.load(tile + n * stride);
     has_arrived = true;
-    CCL_UNROLL for (int n = 0; n < N; ++n) has_arrived = has_arrived & ((n == skip) | lane.has_arrived(got[n], flag));
+    CCL_UNROLL for (int n = 0; n < N; ++n) has_arrived =
+        has_arrived & ((n == skip) | lane.has_arrived(got[n], flag));
     if (lane.agree(has_arrived)) break;
     CCL_UNROLL for (int n = 0; n < N; ++n) {
       if (n != skip && !lane.has_arrived(got[n], flag)) late = n;
@@ -67,7 +70,8 @@ CCL_HD Fragments<Fragments<typename Lane::Fragment, M>, N> collect_grid(
     }
     bool has_arrived = true;
     CCL_UNROLL for (int n = 0; n < N; ++n) {
-      CCL_UNROLL for (int m = 0; m < M; ++m) has_arrived = has_arrived & lane.has_arrived(got[n][m], flag);
+      CCL_UNROLL for (int m = 0; m < M; ++m) has_arrived =
+          has_arrived & lane.has_arrived(got[n][m], flag);
     }
     if (lane.agree(has_arrived)) break;
     late = -1;

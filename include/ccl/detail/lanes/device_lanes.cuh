@@ -1,7 +1,7 @@
 #pragma once
 
-#include <ccl/proto/lane_group.hpp>
 #include <ccl/detail/base/ptx.hpp>
+#include <ccl/proto/lane_group.hpp>
 
 namespace ccl::detail {
 

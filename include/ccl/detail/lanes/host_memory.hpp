@@ -3,10 +3,10 @@
 #include <ccl/detail/base/cpu.hpp>
 #include <ccl/proto/lane_group.hpp>
 
+#include <atomic>
+
 #include <sched.h>
 #include <time.h>
-
-#include <atomic>
 
 namespace ccl::detail {
 
@@ -36,15 +36,9 @@ struct HostMemory {
   static Word load_relaxed(const Word* at) { return load(at, std::memory_order_relaxed); }
   static Word load_acquire(const Word* at) { return load(at, std::memory_order_acquire); }
   static Word load_credit(const Word* at) { return load(at, std::memory_order_acquire); }
-  static void store_relaxed(Word* at, Word value) {
-    store(at, value, std::memory_order_relaxed);
-  }
-  static void store_release(Word* at, Word value) {
-    store(at, value, std::memory_order_release);
-  }
-  static void store_credit(Word* at, Word value) {
-    store(at, value, std::memory_order_release);
-  }
+  static void store_relaxed(Word* at, Word value) { store(at, value, std::memory_order_relaxed); }
+  static void store_release(Word* at, Word value) { store(at, value, std::memory_order_release); }
+  static void store_credit(Word* at, Word value) { store(at, value, std::memory_order_release); }
 
   static Packet load_relaxed(const Packet* at) {
     return {load_relaxed(&at->word[0]), load_relaxed(&at->word[1])};
@@ -78,9 +72,7 @@ struct HostMemory {
   }
   static constexpr unsigned check_every = 256;
   static void await_previous() {}  // a launch begins when the one before has ended
-  static Word now_ns() {
-    return steady_ns();
-  }
+  static Word now_ns() { return steady_ns(); }
 
  private:
   static constexpr unsigned spin_polls = 64;
@@ -92,9 +84,7 @@ struct HostMemory {
   static Word load(const Word* at, std::memory_order order) {
     return Ref{*const_cast<Word*>(at)}.load(order);
   }
-  static void store(Word* at, Word value, std::memory_order order) {
-    Ref{*at}.store(value, order);
-  }
+  static void store(Word* at, Word value, std::memory_order order) { Ref{*at}.store(value, order); }
 };
 static_assert(Memory<HostMemory>);
 

@@ -30,11 +30,11 @@ struct WaitRecord {
 
 /// Limits of the waits of lanes. Lives in memory that lanes and the host share.
 struct AbortWatch {
-  const Word* stop = nullptr;  // not 0: stop (see `Status`)
-  LaneFailure* lane_failure = nullptr;   // written once, by the first lane whose deadline passes
-  Word deadline_ns = 0;        // of one wait without progress; 0: no limit
-  WaitRecord* waits = nullptr;  // null: not kept
-  Word ticket = 0;             // of the operation, in the flight recorder
+  const Word* stop = nullptr;           // not 0: stop (see `Status`)
+  LaneFailure* lane_failure = nullptr;  // written once, by the first lane whose deadline passes
+  Word deadline_ns = 0;                 // of one wait without progress; 0: no limit
+  WaitRecord* waits = nullptr;          // null: not kept
+  Word ticket = 0;                      // of the operation, in the flight recorder
 };
 
 /// Ends every spin loop that its peers do not end. After the first failure a launch runs to its end
@@ -106,7 +106,7 @@ class SpinWait {
 
   const AbortWatch& watch_;
   unsigned polls_ = 0;
-  Word since_ = 0;        // hash of the wait and the tick at its start; 0: no long wait
+  Word since_ = 0;             // hash of the wait and the tick at its start; 0: no long wait
   bool lane_failure_ = false;  // `since_ == never`, which every step reads
 };
 

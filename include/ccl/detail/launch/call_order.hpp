@@ -1,10 +1,10 @@
 #pragma once
 
-#include <ccl/detail/launch/in_flight.hpp>
-#include <ccl/detail/runtime/levels.hpp>
 #include <ccl/comm/communicator.hpp>
 #include <ccl/comm/stream.hpp>
+#include <ccl/detail/launch/in_flight.hpp>
 #include <ccl/detail/runtime/call_sequencer.hpp>
+#include <ccl/detail/runtime/levels.hpp>
 
 #include <memory>
 #include <mutex>

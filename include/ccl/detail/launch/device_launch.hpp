@@ -10,11 +10,11 @@ namespace ccl::detail {
 
 /// Applies the reduction to a rank's own data, in a communicator of one rank.
 template <class R>
-Result<void> reduce_alone_on_device(const Connections& connections, const R& reduction, const void* input,
-                                    void* output, Index count, Stream stream) {
+Result<void> reduce_alone_on_device(const Connections& connections, const R& reduction,
+                                    const void* input, void* output, Index count, Stream stream) {
   if constexpr (!R::prepares) {
-    return copy_on_device(connections.comm(), output, input, count * Index{sizeof(typename R::Type)},
-                          stream);
+    return copy_on_device(connections.comm(), output, input,
+                          count * Index{sizeof(typename R::Type)}, stream);
   } else {
     const auto kernel = AloneKernels<R>::launch;
     if (kernel == nullptr) return fail(no_device_code(connections));

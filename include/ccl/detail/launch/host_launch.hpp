@@ -30,8 +30,8 @@ Result<void> queue_on_host(const Connections& connections, Stream stream, F call
 /// Records a call as queued and runs `call(QueuedCall)` at once or, given a stream, after all
 /// earlier work of that stream. All earlier calls of the composition run first, on any stream.
 template <class F>
-Result<void> queue_on_host(const std::shared_ptr<Connections>& connections, const CallInfo& info, Stream stream,
-                           F call) {
+Result<void> queue_on_host(const std::shared_ptr<Connections>& connections, const CallInfo& info,
+                           Stream stream, F call) {
   CCL_CHECK(check_on_host(*connections, stream));
   CallSequencer& sequencer = connections->calls().sequencer;
   if (stream.host() == nullptr) {

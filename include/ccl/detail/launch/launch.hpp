@@ -21,8 +21,8 @@ class Launch {
   using Lock = std::unique_lock<std::mutex>;
 
   /// Begins `call` and wakes the proxy. Fails if the communicator is not healthy or, with checking
-  /// on, if the ranks made different calls. Locks the composition, unless `lock` is of its mutex: the
-  /// caller then holds it.
+  /// on, if the ranks made different calls. Locks the composition, unless `lock` is of its mutex:
+  /// the caller then holds it.
   static Result<Launch> begin(QueuedCall call, Lock lock = {});
   /// Begins a call on a stream of the GPU, as `begin` and `on_device` do.
   static Result<Launch> begin_on_device(std::shared_ptr<Connections> of, const CallInfo& info,

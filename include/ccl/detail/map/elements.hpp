@@ -1,12 +1,12 @@
 #pragma once
 
+#include <ccl/comm/communicator.hpp>
+#include <ccl/comm/stream.hpp>
+#include <ccl/detail/launch/device_copy.hpp>
 #include <ccl/detail/map/registry.hpp>
 #include <ccl/detail/numeric/bulk.hpp>
-#include <ccl/comm/communicator.hpp>
-#include <ccl/element/convert.hpp>
-#include <ccl/detail/launch/device_copy.hpp>
-#include <ccl/comm/stream.hpp>
 #include <ccl/detail/numeric/narrow_floats.hpp>
+#include <ccl/element/convert.hpp>
 #include <ccl/types/result.hpp>
 
 #include <cuda/std/type_traits>

@@ -1,7 +1,7 @@
 #pragma once
 
-#include <ccl/detail/map/registry.hpp>
 #include <ccl/detail/exec/device_shape.cuh>
+#include <ccl/detail/map/registry.hpp>
 
 namespace ccl::detail {
 

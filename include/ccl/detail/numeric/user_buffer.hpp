@@ -40,11 +40,12 @@ class UserBuffer {
       const int offset = first * int(sizeof(T));
       const bool here = How == Fill::full || first + Lane::stride * per_cell <= there;
       if (whole() && (How != Fill::any || (many<Lane> && here))) {
-        if (lane.has(c) && here)
+        if (lane.contains(c) && here)
           read<Lane::stride * cell_words>(from + offset, &f.word[c * cell_words]);
       } else {
         CCL_UNROLL for (int i = 0; i < Lane::stride * per_cell; ++i) {
-          if (!lane.has(c + i / per_cell) || (How != Fill::full && first + i >= there)) continue;
+          if (!lane.contains(c + i / per_cell) || (How != Fill::full && first + i >= there))
+            continue;
           detail::Slot<T> x;
           __builtin_memcpy(&x.value, aligned<element_align>(from + offset + i * int(sizeof(T))),
                            sizeof(T));
@@ -64,11 +65,12 @@ class UserBuffer {
       const int offset = first * int(sizeof(T));
       const bool here = How == Fill::full || first + Lane::stride * per_cell <= there;
       if (whole() && (How != Fill::any || (many<Lane> && here))) {
-        if (lane.has(c) && here)
+        if (lane.contains(c) && here)
           write<Lane::stride * cell_words>(to + offset, &f.word[c * cell_words]);
       } else {
         CCL_UNROLL for (int i = 0; i < Lane::stride * per_cell; ++i) {
-          if (!lane.has(c + i / per_cell) || (How != Fill::full && first + i >= there)) continue;
+          if (!lane.contains(c + i / per_cell) || (How != Fill::full && first + i >= there))
+            continue;
           const T x = Element<T>::get(&f.word[(c + i / per_cell) * cell_words], i % per_cell);
           __builtin_memcpy(aligned<element_align>(to + offset + i * int(sizeof(T))), &x, sizeof(T));
         }
@@ -89,7 +91,7 @@ class UserBuffer {
 
   /// False for one or two elements, whose loads are predicated without a branch.
   template <class Lane>
-  static constexpr bool many = Lane::stride* per_cell > 2;
+  static constexpr bool many = Lane::stride * per_cell > 2;
   /// True if whole cells are moved as words or half words. A CPU takes any address.
   CCL_HD static constexpr bool whole() {
     if constexpr (!Element<T>::packed) return false;

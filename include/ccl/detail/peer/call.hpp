@@ -2,8 +2,8 @@
 
 #include <ccl/detail/launch/call_arguments.hpp>
 #include <ccl/detail/launch/recorder.hpp>
-#include <ccl/detail/peer/registry.hpp>
 #include <ccl/detail/peer/launch.hpp>
+#include <ccl/detail/peer/registry.hpp>
 
 namespace ccl::detail {
 
@@ -12,7 +12,8 @@ template <class Op, class Algo, class Proto, class R>
 class PeerCall final : public RecordedCall {
  public:
   using Work = PeerWork<R>;
-  PeerCall(std::shared_ptr<Connections> connections, const CallInfo& info, const CallArguments<R>& given)
+  PeerCall(std::shared_ptr<Connections> connections, const CallInfo& info,
+           const CallArguments<R>& given)
       : RecordedCall{std::move(connections), info}, given_{given} {}
 
   /// Packets, or 0 if the call is several launches or none.
@@ -21,7 +22,7 @@ class PeerCall final : public RecordedCall {
     if (packets == nullptr || given_.layout.count < 1) return 0;
     return packets(peer_work<Op, Algo>(connections(), given_));
   }
-  Index has() const override { return connections().peer_memory().view().half_packets; }
+  Index contains() const override { return connections().peer_memory().view().half_packets; }
   void run_on_host(Launch&) override {}  // not reached: `create` refused
   /// Work of its share. It has no element if the call shares no kernel.
   Work work_on_device() const {

@@ -1,9 +1,9 @@
 #pragma once
 
-#include <ccl/detail/peer/registry.hpp>
 #include <ccl/detail/exec/device_shape.cuh>
 #include <ccl/detail/lanes/pair_lane.hpp>
 #include <ccl/detail/peer/prims.hpp>
+#include <ccl/detail/peer/registry.hpp>
 
 namespace ccl::detail {
 

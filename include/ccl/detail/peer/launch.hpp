@@ -1,9 +1,9 @@
 #pragma once
 
-#include <ccl/detail/peer/registry.hpp>
 #include <ccl/detail/launch/call_arguments.hpp>
 #include <ccl/detail/launch/errors.hpp>
 #include <ccl/detail/launch/launch.hpp>
+#include <ccl/detail/peer/registry.hpp>
 #include <ccl/detail/peer/work.hpp>
 #include <ccl/detail/runtime/connections.hpp>
 
@@ -27,8 +27,8 @@ PeerWork<R> peer_work(const Connections& connections, const CallArguments<R>& gi
 }
 
 template <class Op, class Algo, class Proto, class R>
-Result<void> launch_over_peers(const std::shared_ptr<Connections>& connections, const CallInfo& info,
-                               const CallArguments<R>& given, Stream stream) {
+Result<void> launch_over_peers(const std::shared_ptr<Connections>& connections,
+                               const CallInfo& info, const CallArguments<R>& given, Stream stream) {
   const auto kernels = PeerKernels<Op, Algo, Proto, R>::launch;
   if (kernels == nullptr) return fail(no_device_code(*connections));
   // An empty message has no launch, because it has no tile whose flags could count it.

@@ -1,12 +1,12 @@
 #pragma once
 
 #include <ccl/detail/base/bytes.hpp>
-#include <ccl/detail/lanes/block_epilogue.hpp>
 #include <ccl/detail/exchange/mailbox.hpp>
-#include <ccl/detail/peer/work.hpp>
+#include <ccl/detail/lanes/block_epilogue.hpp>
 #include <ccl/detail/lanes/collect.hpp>
 #include <ccl/detail/numeric/reduction.hpp>
 #include <ccl/detail/numeric/user_buffer.hpp>
+#include <ccl/detail/peer/work.hpp>
 
 namespace ccl::detail {
 
@@ -112,7 +112,7 @@ class PeerPrims {
     if (stripe_.first >= work_.blocks) return;
     const int all = work_.blocks + work_.other_blocks;
     detail::for_absent_blocks(block_, all, work_.epoch.count, group_.rank(), Group::width,
-                             [this](int i) { work_.epoch.copies[i] = flag_; });
+                              [this](int i) { work_.epoch.copies[i] = flag_; });
   }
 
   /// This group's tiles of each share.

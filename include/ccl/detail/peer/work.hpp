@@ -1,8 +1,8 @@
 #pragma once
 
 #include <ccl/algo/chunks.hpp>
-#include <ccl/detail/lanes/spin_wait.hpp>
 #include <ccl/detail/lanes/peer_view.hpp>
+#include <ccl/detail/lanes/spin_wait.hpp>
 
 namespace ccl::detail {
 
@@ -17,11 +17,11 @@ struct PeerWork {
   Layout layout;  // below 2^31 elements in all
   int root = 0;
   int channels = 1;  // groups of the launch
-  int blocks = 1;     // groups that end together: blocks on a GPU, groups on CPUs
+  int blocks = 1;    // groups that end together: blocks on a GPU, groups on CPUs
   // Where calls of one composition share a launch, and so a half of the scratch and an epoch:
   Index first_packet = 0;  // of the half, from which on this call's boxes lie
-  int first_block = 0;      // of this call among those of all of them
-  int other_blocks = 0;     // of the others
+  int first_block = 0;     // of this call among those of all of them
+  int other_blocks = 0;    // of the others
   const void* input = nullptr;
   void* output = nullptr;
   R reduction;

@@ -1,9 +1,9 @@
 #pragma once
 
 #include <ccl/collective/stages.hpp>
+#include <ccl/comm/communicator.hpp>
 #include <ccl/detail/launch/call_order.hpp>
 #include <ccl/detail/pipeline/layout.hpp>
-#include <ccl/comm/communicator.hpp>
 
 #include <functional>
 #include <span>

@@ -46,7 +46,8 @@ Index count_after(std::span<const StageShape> stages, Index count);
 /// Where results of `count` elements lie; one place for each stage, the last one's the output's
 /// begin. As many stages as can work in place at the end do so in the output; so may the first one
 /// or ones, where what follows them goes into scratch.
-Buffers place_results(std::span<const StageShape> stages, Index count, std::span<BufferOffset> places);
+Buffers place_results(std::span<const StageShape> stages, Index count,
+                      std::span<BufferOffset> places);
 
 /// How a call goes through a pipeline: so many elements at once, from buffer to buffer or staged,
 /// that is copied into scratch before and out of it afterwards.
@@ -58,7 +59,7 @@ struct Passes {
 };
 
 /// `keeps_place`: element i of the output stems from the inputs' element i alone. A staged pass is
-/// then of neighbouring elements; else of some of each of the `unit` blocks that stages cut the
+/// then of neighboring elements; else of some of each of the `unit` blocks that stages cut the
 /// message into.
 Passes plan_passes(std::span<const StageShape> stages, Index count, bool keeps_place,
                    Index scratch_bytes);

@@ -2,10 +2,10 @@
 
 #include <ccl/collective/collective.hpp>
 #include <ccl/detail/launch/call_order.hpp>
-#include <ccl/detail/runtime/levels.hpp>
 #include <ccl/detail/map/elements.hpp>
 #include <ccl/detail/pipeline/call.hpp>
 #include <ccl/detail/pipeline/stages.hpp>
+#include <ccl/detail/runtime/levels.hpp>
 
 #include <algorithm>
 #include <array>
@@ -90,9 +90,9 @@ struct PipelineParts {
     CCL_CHECK(agree_on_scratch(comm, parts->name, scratch_bytes));
     CCL_CHECK(step([&]() -> Result<void> {
       if (scratch_bytes < 0) {
-        return fail(Errc::invalid_argument,
-                    std::to_string(scratch_bytes) +
-                        " bytes of scratch cannot be; give 0 for ccl's choice");
+        return fail(
+            Errc::invalid_argument,
+            std::to_string(scratch_bytes) + " bytes of scratch cannot be; give 0 for ccl's choice");
       }
       // Else no call ever has use for it.
       if (chain.keeps_place && !chain.scatters && !chain.maps) return {};

@@ -1,10 +1,10 @@
 #pragma once
 
-#include <ccl/collective/stages.hpp>
-#include <ccl/types/operations.hpp>
 #include <ccl/choose/forward.hpp>
+#include <ccl/collective/stages.hpp>
 #include <ccl/detail/pipeline/layout.hpp>
 #include <ccl/element/reduce_op.hpp>
+#include <ccl/types/operations.hpp>
 
 #include <cuda/std/type_traits>
 
@@ -35,10 +35,10 @@ struct StageOf<On<Level, Op, Algo, Proto, Transport>> {
   static constexpr Flow flow = is_one_of<Op, ReduceScatter> ? Flow::scatters
                                : is_one_of<Op, AllGather>   ? Flow::gathers
                                : is_one_of<Op, AllToAll>    ? Flow::exchanges
-                                                         : Flow::keeps;
+                                                            : Flow::keeps;
   static constexpr int level = is_one_of<Level, World> ? 0 : is_one_of<Level, IntraNode> ? 1 : 2;
-  static constexpr StageFacts facts{true, has_level, has_flow, is_one_of<Op, AllReduce, ReduceScatter>,
-                                    flow, level};
+  static constexpr StageFacts facts{
+      true, has_level, has_flow, is_one_of<Op, AllReduce, ReduceScatter>, flow, level};
   using At = cuda::std::conditional_t<has_level, Level, World>;
   using Operation = Op;
   using Runs = cuda::std::conditional_t<has_flow, Collective<Op, Algo, Proto, Transport>, Stage>;
@@ -117,9 +117,7 @@ struct AfterStage {
   using Type = T;
 };
 template <class F, class T>
-concept MapsFrom = requires(const F& map, const T& value) {
-  map(value);
-};
+concept MapsFrom = requires(const F& map, const T& value) { map(value); };
 template <class T, class F>
 struct AfterStage<T, Map<F>> {
   static_assert(MapsFrom<F, T>,

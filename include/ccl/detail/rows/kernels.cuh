@@ -1,10 +1,10 @@
 #pragma once
 
-#include <ccl/detail/rows/registry.hpp>
 #include <ccl/algo/one_shot.hpp>
 #include <ccl/detail/exec/device_shape.cuh>
-#include <ccl/fused.hpp>
 #include <ccl/detail/rows/prims.hpp>
+#include <ccl/detail/rows/registry.hpp>
+#include <ccl/fused.hpp>
 
 namespace ccl::detail {
 

@@ -80,7 +80,7 @@ class RowPrims {
     launch_counted_ = true;
     if (Ranks == 1 || warp_ != 0) return;
     detail::for_absent_blocks(block_, work_.blocks, work_.epoch.count, group_.rank(), Group::width,
-                             [this](int i) { work_.epoch.copies[i] = flag_; });
+                              [this](int i) { work_.epoch.copies[i] = flag_; });
   }
   /// This group's of all tiles of the matrix.
   CCL_HD Stripe tiles() const {
@@ -150,15 +150,15 @@ class RowPrims {
     const int left = tiles_ - rank_ * slice_;
     return left < 0 ? 0 : left < slice_ ? left : slice_;
   }
-  CCL_HD bool has(int t, int c) const {
-    return lane_.has(c) && lane_.cell(c) < data_cells && column(t, c) < work_.length;
+  CCL_HD bool contains(int t, int c) const {
+    return lane_.contains(c) && lane_.cell(c) < data_cells && column(t, c) < work_.length;
   }
   CCL_HD int column(int t, int c) const { return (t * data_cells + lane_.cell(c)) * per_cell; }
   CCL_HD Own load_tile(int row, int t) const {
     Own own{};
     const T* const from = work_.input + Index{row} * work_.length;
     CCL_UNROLL for (int c = 0; c < Lane::cells; ++c) {
-      if (has(t, c)) own.run[c] = RowRun<T, per_cell>::load(from + column(t, c));
+      if (contains(t, c)) own.run[c] = RowRun<T, per_cell>::load(from + column(t, c));
     }
     return own;
   }
@@ -168,7 +168,7 @@ class RowPrims {
     CCL_UNROLL for (int c = 0; c < Lane::cells; ++c) {
       own.run[c].unpack(value + c * per_cell);
       if constexpr (detail::MapsValues<P>) {
-        if (!has(t, c)) continue;
+        if (!contains(t, c)) continue;
         CCL_UNROLL for (int i = 0; i < per_cell; ++i) {
           float& v = value[c * per_cell + i];
           v = work_.prologue(v, work_.first_row + row, column(t, c) + i);

@@ -1,8 +1,8 @@
 #pragma once
 
-#include <ccl/element/element.hpp>
-#include <ccl/detail/lanes/spin_wait.hpp>
 #include <ccl/detail/lanes/peer_view.hpp>
+#include <ccl/detail/lanes/spin_wait.hpp>
+#include <ccl/element/element.hpp>
 
 #include <cuda/std/concepts>
 #include <cuda/std/type_traits>
@@ -22,7 +22,7 @@ struct RowWork {
   int rows = 0;
   int length = 0;    // elements of a row, a multiple of 8
   int channels = 1;  // groups of the launch
-  int blocks = 1;     // groups that end together: a row is one crew's
+  int blocks = 1;    // groups that end together: a row is one crew's
   P prologue;
   E epilogue;
   AbortWatch watch;
@@ -150,9 +150,9 @@ class RowPart {
     const int tile = warp_ + p / Lane::cells * warps_;
     return (tile * DataCells + lane_.cell(p % Lane::cells)) * per_piece;
   }
-  CCL_HD bool has(int p) const {
+  CCL_HD bool contains(int p) const {
     const int c = p % Lane::cells;
-    return lane_.has(c) && lane_.cell(c) < DataCells && column(p) < length_;
+    return lane_.contains(c) && lane_.cell(c) < DataCells && column(p) < length_;
   }
   /// Of the whole row; every lane calls it, once for each of its numbers of that kind. All lanes,
   /// and all ranks, get the same bits.

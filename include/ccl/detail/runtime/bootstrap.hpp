@@ -1,9 +1,9 @@
 #pragma once
 
-#include <ccl/types/result.hpp>
-#include <ccl/detail/base/status.hpp>
-#include <ccl/types/word.hpp>
 #include <ccl/comm/unique_id.hpp>
+#include <ccl/detail/base/status.hpp>
+#include <ccl/types/result.hpp>
+#include <ccl/types/word.hpp>
 
 #include <array>
 #include <cstddef>
@@ -132,7 +132,8 @@ class Bootstrap {
   /// Sets the function that makes this rank's status for `rank_statuses`. Its argument is the
   /// collective call of this class that the rank is in, such as "finalize", or "". It is called on
   /// any thread with a lock held, so it must not block or call this class.
-  void set_rank_status(std::function<std::vector<std::byte>(std::string_view rendezvous)> rank_status);
+  void set_rank_status(
+      std::function<std::vector<std::byte>(std::string_view rendezvous)> rank_status);
   /// Returns the status of every rank, at most 0.2 s old. A status is empty if none arrives within
   /// `limit_s` seconds. Not collective: the network thread of each rank answers. Any thread, also
   /// during other calls of this class.

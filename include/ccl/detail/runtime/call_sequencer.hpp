@@ -43,7 +43,9 @@ class CallSequencer {
 class CallTicket {
  public:
   explicit CallTicket(CallSequencer& sequencer) : CallTicket{sequencer, sequencer.take()} {}
-  CallTicket(CallSequencer& sequencer, Word number) : sequencer_{sequencer}, number_{number} { sequencer.await(number); }
+  CallTicket(CallSequencer& sequencer, Word number) : sequencer_{sequencer}, number_{number} {
+    sequencer.await(number);
+  }
   ~CallTicket() { sequencer_.end(number_); }
   CallTicket(const CallTicket&) = delete;
   CallTicket& operator=(const CallTicket&) = delete;

@@ -13,13 +13,13 @@ namespace ccl::detail {
 
 /// State that the calls of one composition on one rank share.
 struct CallState {
-  std::mutex mutex;            // held by the call that runs
-  CallSequencer sequencer;                 // order of calls on CPU lanes
-  std::atomic<Word> count{0};  // calls so far
-  CallInfo latest;             // the call that runs, or the latest one
-  LaneFailure lane_failure;              // first failure of CPU lanes
-  WaitRecord waits;             // of CPU lanes
-  AbortWatch watch;                 // status and failure words that lanes poll
+  std::mutex mutex;                           // held by the call that runs
+  CallSequencer sequencer;                    // order of calls on CPU lanes
+  std::atomic<Word> count{0};                 // calls so far
+  CallInfo latest;                            // the call that runs, or the latest one
+  LaneFailure lane_failure;                   // first failure of CPU lanes
+  WaitRecord waits;                           // of CPU lanes
+  AbortWatch watch;                           // status and failure words that lanes poll
   std::optional<ProxyEngine::Helper> helper;  // while CPU lanes run over proxied wires
 };
 

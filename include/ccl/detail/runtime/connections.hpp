@@ -2,12 +2,12 @@
 
 #include <ccl/comm/communicator.hpp>
 #include <ccl/detail/runtime/call_state.hpp>
-#include <ccl/detail/runtime/transport_table.hpp>
 #include <ccl/detail/runtime/flight_recorder.hpp>
 #include <ccl/detail/runtime/on_demand.hpp>
 #include <ccl/detail/runtime/peer_memory.hpp>
 #include <ccl/detail/runtime/plans.hpp>
 #include <ccl/detail/runtime/positions.hpp>
+#include <ccl/detail/runtime/transport_table.hpp>
 #include <ccl/detail/runtime/wire_tables.hpp>
 #include <ccl/types/plan.hpp>
 
@@ -54,9 +54,11 @@ class Connections : public std::enable_shared_from_this<Connections> {
  public:
   /// Creates the composition `name` without wires. Collective: fails on all ranks if `plans` is an
   /// error on one. `fan` is the maximum number of wires in, or out, of a rank, for the memory plan.
-  static Result<std::shared_ptr<Connections>> create(const Communicator& comm, const Result<Plans>& plans,
-                                               int fan, const WireNeeds& needs,
-                                               const TransportTable& transport_table, std::string name);
+  static Result<std::shared_ptr<Connections>> create(const Communicator& comm,
+                                                     const Result<Plans>& plans, int fan,
+                                                     const WireNeeds& needs,
+                                                     const TransportTable& transport_table,
+                                                     std::string name);
   ~Connections();
   /// State of compositions that are moved from.
   static std::shared_ptr<Connections> moved_from() noexcept;
@@ -122,7 +124,7 @@ class Connections : public std::enable_shared_from_this<Connections> {
   int number_ = 0;
   WireNeeds needs_;
   Plan plan_;
-  Index slot_bytes_ = 0;     // of all slots that lie in this rank's memory
+  Index slot_bytes_ = 0;  // of all slots that lie in this rank's memory
   bool connects_on_demand_ = false;
   bool reserved_ = false;  // memory of all wires is counted
   int missing_ = 0;        // wires that `open` may still have to make, both ways

@@ -12,8 +12,8 @@
 namespace ccl::detail {
 
 /// A rank's latest operations, in memory that the host can read whatever the lanes do: a ring of
-/// CCL_FLIGHT_RECORDER_SIZE entries for each communicator. Any thread. An operation costs three short
-/// writes and no system call.
+/// CCL_FLIGHT_RECORDER_SIZE entries for each communicator. Any thread. An operation costs three
+/// short writes and no system call.
 class FlightRecorder {
  public:
   explicit FlightRecorder(int size);

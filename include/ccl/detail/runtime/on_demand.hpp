@@ -21,15 +21,15 @@ class OnDemandConnect {
  public:
   struct Edge;
 
-  /// Begins to connect these wires, given as pairs of sender and receiver. `connections` must outlive this
-  /// and be locked.
+  /// Begins to connect these wires, given as pairs of sender and receiver. `connections` must
+  /// outlive this and be locked.
   OnDemandConnect(Connections& connections, const std::vector<std::pair<int, int>>& edges);
   ~OnDemandConnect();
   OnDemandConnect(const OnDemandConnect&) = delete;
   OnDemandConnect& operator=(const OnDemandConnect&) = delete;
 
   /// Flags by peer, for lanes: not 0 if the wire from it, or to it, exists (acquire).
-  const Word* there(bool to) const { return there_[to].data(); }
+  const Word* wire_ready(bool to) const { return there_[to].data(); }
   /// Lets the lanes of this thread sleep instead of polling for missing wires, while it lives.
   class IdleScope {
    public:

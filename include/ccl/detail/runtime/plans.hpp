@@ -8,7 +8,7 @@ namespace ccl::detail {
 
 /// Plans by the medium of a communicator's most expensive edge. All wires have one shape.
 struct Plans {
-  std::array<Plan, 3> by_through;
+  std::array<Plan, 3> by_medium;
   Index min_slot_bytes = 1024;  // minimum to which slots may shrink if memory is short
   static Plans same(const Plan& plan) { return {{plan, plan, plan}}; }
 };

@@ -23,8 +23,8 @@ struct PositionTable {
   }
 
   int channels = 0;
-  bool of_all_roots = false;    // `trees` holds the trees of all roots, one root after another
-  std::vector<int> order;       // ranks of each ring, which `rings` points into
+  bool of_all_roots = false;        // `trees` holds the trees of all roots, one root after another
+  std::vector<int> order;           // ranks of each ring, which `rings` points into
   std::vector<RingPosition> rings;  // one for each channel
   std::vector<TreePosition> trees;
   std::vector<bool> connected;  // by root: the wires that the positions need exist

@@ -1,7 +1,7 @@
 #pragma once
 
-#include <ccl/transport/proxy_task.hpp>
 #include <ccl/detail/lanes/host_memory.hpp>
+#include <ccl/transport/proxy_task.hpp>
 #include <ccl/types/result.hpp>
 #include <ccl/types/word.hpp>
 
@@ -98,7 +98,8 @@ class ProxyEngine {
   std::atomic<int> task_count_{0};
   std::atomic<int> idle_waiters_{0};  // helpers
 
-  std::atomic<Word> deferred_ns_{0};  // when helpers began to put off what they sent; 0: they do not
+  std::atomic<Word> deferred_ns_{
+      0};  // when helpers began to put off what they sent; 0: they do not
   std::atomic<bool> guarded_{false};     // the thread looks whether it is sent
   Word last_call_ns_ = 0, call_ns_ = 0;  // when a helper's call ended; how far apart they end
 

@@ -57,8 +57,8 @@ constexpr TransportTable transport_table() {
   if constexpr (requires { typename T::ForBoth; }) {
     return transport_table<typename T::ForBoth>();
   } else if constexpr (is_default<T>) {
-    return {T::name, T::proxied, DefaultTransportTable::can_connect, DefaultTransportTable::edge_transport,
-            DefaultTransportTable::setup};
+    return {T::name, T::proxied, DefaultTransportTable::can_connect,
+            DefaultTransportTable::edge_transport, DefaultTransportTable::setup};
   } else {
     return make_connector<T>();
   }

@@ -1,9 +1,9 @@
 #pragma once
 
-#include <ccl/types/operations.hpp>
 #include <ccl/detail/compose/default_plans.hpp>
 #include <ccl/detail/numeric/reduction.hpp>
 #include <ccl/detail/sim/program.hpp>
+#include <ccl/types/operations.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -153,15 +153,15 @@ class SimLaunch {
     int window() const { return chunks; }
   };
   Plan default_plan() const {
-    const auto through = int(cluster_.on_cpus() && !teams_.networked ? Medium::host_memory
-                             : teams_.networked                      ? Medium::network
-                                                                     : Medium::gpu_memory);
+    const auto medium = int(cluster_.on_cpus() && !teams_.networked ? Medium::host_memory
+                            : teams_.networked                      ? Medium::network
+                                                                    : Medium::gpu_memory);
     if (cluster_.on_cpus()) {
       return default_host_plans<Proto>(teams_.rank_stride > 1 ? 1 : cluster_.locals())
-          .by_through[std::size_t(through)];
+          .by_medium[std::size_t(medium)];
     }
     return default_device_plans<Algo, Proto>(teams_.arrangement->ring_count())
-        .by_through[std::size_t(through)];
+        .by_medium[std::size_t(medium)];
   }
   /// Number of channels that a message keeps busy on a GPU, as in the launch of a kernel.
   void use_channels(Index bytes) {
@@ -198,7 +198,7 @@ class SimLaunch {
   std::vector<std::pair<int, int>> relative(int node, int local, int channel) const {
     const int rank = node * cluster_.locals() + local;
     SimPositions positions{*teams_.arrangement, ring(rank, channel),       in_team(rank),
-                   teams_.ranks,        sim_root<Op, Algo>(root_), channel};
+                           teams_.ranks,        sim_root<Op, Algo>(root_), channel};
     Algo::peers(positions);
     std::vector<std::pair<int, int>> all;
     for (const auto* peers : {&positions.in, &positions.out}) {

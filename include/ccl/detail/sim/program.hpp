@@ -1,8 +1,8 @@
 #pragma once
 
 #include <ccl/algo/cost.hpp>
-#include <ccl/sim/cluster.hpp>
 #include <ccl/detail/sim/record.hpp>
+#include <ccl/sim/cluster.hpp>
 #include <ccl/sim/report.hpp>
 
 #include <string>

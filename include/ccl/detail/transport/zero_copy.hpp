@@ -22,7 +22,7 @@ namespace ccl::detail {
 /// - Lanes that fail call `revoke`: the memory belongs to its owner again.
 class ZeroCopy {
  public:
-  static constexpr Word mark = Word{1} << 63;            // in a step's size
+  static constexpr Word mark = Word{1} << 63;          // in a step's size
   static constexpr Index min_bytes = Index{16} << 10;  // below it a copy costs less than the wait
 
   explicit ZeroCopy(int slot_count) : places_(std::size_t(slot_count)) {}

@@ -1,10 +1,10 @@
 #pragma once
 
-#include <ccl/detail/wire/registry.hpp>
 #include <ccl/detail/launch/call_arguments.hpp>
 #include <ccl/detail/launch/recorder.hpp>
 #include <ccl/detail/wire/launch.hpp>
 #include <ccl/detail/wire/peers_of.hpp>
+#include <ccl/detail/wire/registry.hpp>
 
 namespace ccl::detail {
 
@@ -13,7 +13,8 @@ template <class Op, class Algo, class Proto, class R>
 class WireCall final : public RecordedCall {
  public:
   using Work = WireWork<R>;
-  WireCall(std::shared_ptr<Connections> connections, const CallInfo& info, const CallArguments<R>& given)
+  WireCall(std::shared_ptr<Connections> connections, const CallInfo& info,
+           const CallArguments<R>& given)
       : RecordedCall{std::move(connections), info}, given_{given} {}
 
   Result<void> connect() override {
@@ -22,7 +23,7 @@ class WireCall final : public RecordedCall {
   }
   /// One channel or more: see `settle_group`.
   Index wants() const override { return 1; }
-  Index has() const override { return connections().plan().channels; }
+  Index contains() const override { return connections().plan().channels; }
   Index bytes() const override {
     return message_bytes(wire_work_on_device<Op, Algo>(connections(), given_));
   }

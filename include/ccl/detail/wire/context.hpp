@@ -106,8 +106,7 @@ struct WireBody {
   /// and half the lanes have twice the registers each.
   static constexpr int max_lanes = Op::reduces && Algo::wires > 2 ? 256 : 512;
   template <LaneGroup Group>
-  static constexpr Index min_slice_bytes =
-      WireFormat<Group, Proto, R, Align>::min_slice_bytes;
+  static constexpr Index min_slice_bytes = WireFormat<Group, Proto, R, Align>::min_slice_bytes;
   const Work& work;
 
   template <LaneGroup Group>
@@ -135,8 +134,7 @@ struct ExchangeBody {
   using Work = ExchangeWork;
   static constexpr int max_lanes = 512;
   template <LaneGroup Group>
-  static constexpr Index min_slice_bytes =
-      WireFormat<Group, Proto, Bytes, Align>::min_slice_bytes;
+  static constexpr Index min_slice_bytes = WireFormat<Group, Proto, Bytes, Align>::min_slice_bytes;
   const Work& work;
 
   template <LaneGroup Group>

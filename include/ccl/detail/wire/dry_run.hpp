@@ -38,7 +38,12 @@ struct DryRunResult {
 class DryRunChunks : public Chunks {
  public:
   CCL_HD DryRunChunks(const DryRunPosition& position, bool cuts, int shares, DryRunResult& found)
-      : Chunks{layout(position, cuts, shares), positive(shares), position.channel, position.channels, chunk, 1},
+      : Chunks{layout(position, cuts, shares),
+               positive(shares),
+               position.channel,
+               position.channels,
+               chunk,
+               1},
         shares_{cuts ? shares : position.ranks},
         left_{rounds(position)},
         found_{&found} {

@@ -66,7 +66,7 @@ class Exchange {
   }
 
  private:
-  static constexpr int looks = 4;  // polls of one peer per turn
+  static constexpr int looks = 4;                              // polls of one peer per turn
   static constexpr Index run = Group::width == 1 ? 4096 : 16;  // bytes per lane in `copy_own`
 
   /// Number of channels that share a message. Both ends compute it from the same values.
@@ -166,8 +166,10 @@ class Exchange {
     }
     if (!lane_failure_) return;
     for (int p = 0; p < ranks(); ++p) {
-      if (has_wire<true>(p) && wire<true>(p).zero_copy != nullptr) wire<true>(p).zero_copy->revoke();
-      if (has_wire<false>(p) && wire<false>(p).zero_copy != nullptr) wire<false>(p).zero_copy->revoke();
+      if (has_wire<true>(p) && wire<true>(p).zero_copy != nullptr)
+        wire<true>(p).zero_copy->revoke();
+      if (has_wire<false>(p) && wire<false>(p).zero_copy != nullptr)
+        wire<false>(p).zero_copy->revoke();
     }
   }
 

@@ -1,8 +1,8 @@
 #pragma once
 
-#include <ccl/detail/wire/registry.hpp>
 #include <ccl/detail/exec/device_shape.cuh>
 #include <ccl/detail/wire/context.hpp>
+#include <ccl/detail/wire/registry.hpp>
 
 namespace ccl::detail {
 

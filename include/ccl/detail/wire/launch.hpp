@@ -1,7 +1,6 @@
 #pragma once
 
 #include <ccl/detail/exec/host_executor.hpp>
-#include <ccl/detail/wire/registry.hpp>
 #include <ccl/detail/launch/call_arguments.hpp>
 #include <ccl/detail/launch/errors.hpp>
 #include <ccl/detail/launch/host_launch.hpp>
@@ -9,6 +8,7 @@
 #include <ccl/detail/runtime/connections.hpp>
 #include <ccl/detail/wire/context.hpp>
 #include <ccl/detail/wire/peers_of.hpp>
+#include <ccl/detail/wire/registry.hpp>
 #include <ccl/detail/wire/work.hpp>
 
 #include <cstddef>
@@ -41,7 +41,8 @@ WireWork<R> wire_work(const Connections& connections, const R& reduction) {
 }
 /// The whole work of a launch on CPU lanes.
 template <class R>
-WireWork<R> wire_work(const Connections& connections, const R& reduction, const CallArguments<R>& given) {
+WireWork<R> wire_work(const Connections& connections, const R& reduction,
+                      const CallArguments<R>& given) {
   WireWork<R> work = wire_work(connections, reduction);
   work.root = given.root;
   work.layout = given.layout;
@@ -93,7 +94,8 @@ Result<void> launch_on_device(const std::shared_ptr<Connections>& connections, c
     CCL_CHECK(connect_positions(*connections, positions_of<Op, Algo>(), given.root));
   }
   CCL_TRY(Launch launch, Launch::begin_on_device(connections, info, stream, std::move(lock)));
-  return launch.finish(kernels(wire_work_on_device<Op, Algo>(*connections, given), launch.target()));
+  return launch.finish(
+      kernels(wire_work_on_device<Op, Algo>(*connections, given), launch.target()));
 }
 
 }  // namespace ccl::detail

@@ -1,8 +1,8 @@
 #pragma once
 
 #include <ccl/algo/traits.hpp>
-#include <ccl/detail/wire/dry_run.hpp>
 #include <ccl/detail/runtime/connections.hpp>
+#include <ccl/detail/wire/dry_run.hpp>
 
 #include <vector>
 
@@ -50,14 +50,15 @@ constexpr PositionsOf positions_of() {
 /// Connects the peers that the positions of a launch with this root name, if they are not connected
 /// yet. Collective in that case. `so_far`: as for `Connections::connect`.
 Result<void> connect_positions(Connections& connections, const PositionsOf& of, int root,
-                           const Result<void>& so_far = {});
+                               const Result<void>& so_far = {});
 
 /// Connects, before a launch, the wires that are connected at their first use.
 template <class Op, class Algo>
 Result<void> connect_wanted(Connections& connections, int root) {
   constexpr PositionsOf positions = positions_of<Op, Algo>();
   if constexpr (positions.by_root) return connect_positions(connections, positions, root);
-  return connections.positions().connected[0] ? Result<void>{} : connect_positions(connections, positions, 0);
+  return connections.positions().connected[0] ? Result<void>{}
+                                              : connect_positions(connections, positions, 0);
 }
 
 }  // namespace ccl::detail

@@ -35,7 +35,7 @@ class WirePrims {
         lane_{group},
         data_{work.input, work.output},
         reduction_{work.reduction},
-        ends_{.shape = {work.slice_steps}},
+        ends_{{work.slice_steps}, {}, {}},
         plain_{work.in + row_, work.out + row_, ends_},
         spin_{work.watch} {
     group_.sync();  // every lane sees the counts that lane 0 left after earlier primitives

@@ -1,9 +1,9 @@
 #pragma once
 
-#include <ccl/detail/base/min_max.hpp>
-#include <ccl/detail/numeric/bulk.hpp>
 #include <ccl/detail/base/bytes.hpp>
 #include <ccl/detail/base/cpu.hpp>
+#include <ccl/detail/base/min_max.hpp>
+#include <ccl/detail/numeric/bulk.hpp>
 
 #include <cstring>
 

@@ -1,7 +1,7 @@
 #pragma once
 
-#include <ccl/detail/base/bytes.hpp>
 #include <ccl/algo/chunks.hpp>
+#include <ccl/detail/base/bytes.hpp>
 #include <ccl/detail/lanes/spin_wait.hpp>
 #include <ccl/detail/runtime/wire_tables.hpp>
 #include <ccl/types/position.hpp>

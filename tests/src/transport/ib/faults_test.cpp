@@ -4,11 +4,11 @@
 
 #include <algorithm>
 
-#include "transport/ib/device.hpp"
 #include "support/fake_verbs.hpp"
+#include "support/two_ranks.hpp"
+#include "transport/ib/device.hpp"
 #include "transport/ib/link.hpp"
 #include "transport/ib/queue_pair.hpp"
-#include "support/two_ranks.hpp"
 
 using namespace ccl;
 using namespace ccl::test;
@@ -182,7 +182,7 @@ TEST_CASE("a slot is no larger than a message may be") {
   const auto larger = set_up((Index{1} << 30) + 128);
   REQUIRE(!larger.has_value());
   CHECK(larger.error().code == Errc::invalid_argument);
-  CHECK(has(larger.error().what, "at most 1073741824"));
+  CHECK(contains(larger.error().what, "at most 1073741824"));
 }
 
 TEST_CASE("errors again and again, with progress in between, are survived") {
@@ -235,11 +235,11 @@ TEST_CASE("errors that new queue pairs cannot help end it, and say who, what and
     CHECK(ends.error[r].peer == 1 - r);
     CHECK(ends.error[r].transport == "ib");
   }
-  INFO(told(ends));
-  CHECK(has(told(ends), detail::explain(fabric.faults.forged).name));
-  CHECK(has(told(ends), "fake_0 port 1 of rank 0"));
-  CHECK(has(told(ends), "the write of step"));
-  CHECK(has(told(ends), "queue pair 1"));
+  INFO(reported(ends));
+  CHECK(contains(reported(ends), detail::explain(fabric.faults.forged).name));
+  CHECK(contains(reported(ends), "fake_0 port 1 of rank 0"));
+  CHECK(contains(reported(ends), "the write of step"));
+  CHECK(contains(reported(ends), "queue pair 1"));
 }
 
 TEST_CASE("errors without any progress end it after three tries, and name the settings") {
@@ -247,10 +247,10 @@ TEST_CASE("errors without any progress end it after three tries, and name the se
   fabric.faults.forge_every = 1;
   const Ends ends = two_ranks({1, 4, 4096}, 100);
   CHECK(fabric.faults.forgeries >= 4);
-  INFO(told(ends));
+  INFO(reported(ends));
   CHECK(ends.error[0].code == Errc::network);
-  CHECK(has(told(ends), "IBV_WC_RETRY_EXC_ERR"));
-  CHECK(has(told(ends), "CCL_IB_TIMEOUT"));
+  CHECK(contains(reported(ends), "IBV_WC_RETRY_EXC_ERR"));
+  CHECK(contains(reported(ends), "CCL_IB_TIMEOUT"));
 }
 
 TEST_CASE("a port that goes down leaves the other") {
@@ -268,8 +268,8 @@ TEST_CASE("the only port goes down") {
   });
   CHECK(ends.error[0].code == Errc::network);
   CHECK(ends.error[1].code == Errc::network);
-  INFO(told(ends));
-  CHECK(has(told(ends), "no port is up"));
+  INFO(reported(ends));
+  CHECK(contains(reported(ends), "no port is up"));
 }
 
 TEST_CASE("a queue pair that the device gives up") {
@@ -314,7 +314,7 @@ TEST_CASE("a sender that makes queue pairs anew hears at once that the receiver 
   }
   REQUIRE(wait_until([&] { return !edge.from.status.ok(); }));
   CHECK(edge.from.status.result().error().code == Errc::peer_lost);
-  CHECK(has(edge.from.status.result().error().what, "it closed its end"));
+  CHECK(contains(edge.from.status.result().error().what, "it closed its end"));
 }
 
 TEST_CASE("a step for a receiver that has left is an error, though queue pairs failed meanwhile") {
@@ -329,7 +329,7 @@ TEST_CASE("a step for a receiver that has left is an error, though queue pairs f
   CHECK(push(edge.out->wires[0], 1, 1, nullptr, &edge.from.proxy).problem == "");
   REQUIRE(wait_until([&] { return !edge.from.status.ok(); }));
   CHECK(edge.from.status.result().error().code == Errc::peer_lost);
-  CHECK(has(edge.from.status.result().error().what, "it closed its end"));
+  CHECK(contains(edge.from.status.result().error().what, "it closed its end"));
 }
 
 TEST_CASE("what had arrived when queue pairs end counts, however slowly it is taken") {
@@ -343,7 +343,7 @@ TEST_CASE("what had arrived when queue pairs end counts, however slowly it is ta
     REQUIRE(wait_until([&] { return detail::HostMemory::load_credit(out.drained) == 3; }));
     const std::lock_guard lock{fabric.mutex};
     fabric.faults.max_at_once = 1;  // the error, and what is behind it when it is made good
-    fabric.faults.stall_ms = 250;  // longer than the receiver waits for lost data
+    fabric.faults.stall_ms = 250;   // longer than the receiver waits for lost data
   }
   CHECK(pull(in, 3, 1, &edge.to.status, &edge.to.proxy).problem == "");
   CHECK(push(out, 4, 1, &edge.from.status, &edge.from.proxy).problem == "");
@@ -360,38 +360,40 @@ TEST_CASE("an end that gives up tells the other its reason, whatever the code") 
   edge.out.reset();
   REQUIRE(wait_until([&] { return !edge.to.status.ok(); }));
   CHECK(edge.to.status.result().error().code == code);
-  CHECK(has(edge.to.status.result().error().what, "rank 0 on"));
-  CHECK(has(edge.to.status.result().error().what, "gave up: the reason"));
+  CHECK(contains(edge.to.status.result().error().what, "rank 0 on"));
+  CHECK(contains(edge.to.status.result().error().what, "gave up: the reason"));
 }
 
 TEST_CASE("what the device refuses while connecting is told to both") {
   FakeVerbs fabric{1};
   SECTION("memory") {
     fabric.faults.refuse_memory = true;
-    CHECK(has(told(two_ranks({1, 2, 128}, 1)), "RLIMIT_MEMLOCK"));
+    CHECK(contains(reported(two_ranks({1, 2, 128}, 1)), "RLIMIT_MEMLOCK"));
   }
   SECTION("the address") {
     fabric.faults.refuse_rtr = true;
     const Ends ends = two_ranks({1, 2, 128}, 1);
-    INFO(told(ends));
-    CHECK(has(told(ends), "cannot reach fake_0 port 1 at 10.9.0.1"));
-    CHECK(has(told(ends), "CCL_IB_GID_INDEX"));
+    INFO(reported(ends));
+    CHECK(contains(reported(ends), "cannot reach fake_0 port 1 at 10.9.0.1"));
+    CHECK(contains(reported(ends), "CCL_IB_GID_INDEX"));
   }
   SECTION("to send") {
     fabric.faults.refuse_rts = true;
-    CHECK(has(told(two_ranks({1, 2, 128}, 1)), "cannot let a queue pair of fake_0 port 1 send"));
+    CHECK(contains(reported(two_ranks({1, 2, 128}, 1)),
+                   "cannot let a queue pair of fake_0 port 1 send"));
   }
   SECTION("a completion channel") {
     fabric.faults.refuse_channel = true;
-    CHECK(has(told(two_ranks({1, 2, 128}, 1)), "cannot make a completion channel of fake_0"));
+    CHECK(contains(reported(two_ranks({1, 2, 128}, 1)),
+                   "cannot make a completion channel of fake_0"));
   }
   SECTION("a completion queue") {
     fabric.faults.refuse_queue = true;
-    CHECK(has(told(two_ranks({1, 2, 128}, 1)), "cannot make a completion queue of"));
+    CHECK(contains(reported(two_ranks({1, 2, 128}, 1)), "cannot make a completion queue of"));
   }
   SECTION("a queue pair") {
     fabric.faults.refuse_pair = true;
-    CHECK(has(told(two_ranks({1, 2, 128}, 1)), "fake_0"));
+    CHECK(contains(reported(two_ranks({1, 2, 128}, 1)), "fake_0"));
   }
   CHECK(fabric.held() == 0);
 }
@@ -493,14 +495,14 @@ TEST_CASE("a GID index that some ports have leaves out the others; one that none
     REQUIRE(found->ports.size() == 1);
     CHECK(found->ports[0].text() == "fake_1 port 1");
     CHECK(found->ports[0].gid_index == 3);
-    CHECK(has(found->left_out, "fake_0 port 1: CCL_IB_GID_INDEX=3 is not in use"));
+    CHECK(contains(found->left_out, "fake_0 port 1: CCL_IB_GID_INDEX=3 is not in use"));
     CHECK(detail::ib_presence()->kinds == 2);
   }
   const Environment environment{{{"CCL_IB_GID_INDEX", "7"}}};
   const auto found = detail::find_ib_ports();
   REQUIRE(!found.has_value());
   CHECK(found.error().code == Errc::bad_setting);
-  CHECK(has(found.error().what, "fake_1 port 1: CCL_IB_GID_INDEX=7 is not in use"));
+  CHECK(contains(found.error().what, "fake_1 port 1: CCL_IB_GID_INDEX=7 is not in use"));
 }
 
 TEST_CASE("ports beyond those that are used are named") {
@@ -508,8 +510,8 @@ TEST_CASE("ports beyond those that are used are named") {
   const auto found = detail::find_ib_ports();
   REQUIRE(found.has_value());
   CHECK(found->ports.size() == detail::max_ib_ports);
-  CHECK(has(found->left_out, "fake_8 port 1: 8 others are used; CCL_IB_HCA"));
-  CHECK(has(found->left_out, "fake_9 port 1"));
+  CHECK(contains(found->left_out, "fake_8 port 1: 8 others are used; CCL_IB_HCA"));
+  CHECK(contains(found->left_out, "fake_9 port 1"));
 }
 
 TEST_CASE("why there is no port") {

@@ -82,7 +82,7 @@ TEST_CASE("without the flush, data is not there: the test above can fail") {
   const Environment environment{{{"CCL_GDR_FLUSH_DISABLE", "1"}}};
   const Ends ends = two_ranks({1, 8, 4096}, 8);  // the sender waits for no credit
   CHECK(fabric.faults.flushes == 0);
-  CHECK(has(ends.problem[0] + ends.problem[1], "wrong word"));
+  CHECK(contains(ends.problem[0] + ends.problem[1], "wrong word"));
 }
 
 TEST_CASE("where DMA-BUF does not work, nvidia-peermem; where that is missing, host memory") {
@@ -133,8 +133,8 @@ TEST_CASE("why slots are staged is said") {
   REQUIRE(slots.has_value());
   CHECK(*slots == nullptr);
   INFO(why);
-  CHECK(has(why, "fake_0 cannot register a DMA-BUF of 65536 bytes"));
-  CHECK(has(why, "nvidia-peermem is not loaded"));
+  CHECK(contains(why, "fake_0 cannot register a DMA-BUF of 65536 bytes"));
+  CHECK(contains(why, "nvidia-peermem is not loaded"));
 }
 
 TEST_CASE("errors while slots lie in GPU memory are made good") {
@@ -170,9 +170,9 @@ TEST_CASE("a flush that always fails ends it and says so") {
   const OnGpus gpus{fabric};
   fabric.faults.refuse_flush = true;
   const Ends ends = two_ranks({1, 4, 1024}, 50);
-  INFO(told(ends));
-  CHECK(has(told(ends), "the flush of GPU memory"));
-  CHECK(has(told(ends), "IBV_WC_REM_OP_ERR"));
+  INFO(reported(ends));
+  CHECK(contains(reported(ends), "the flush of GPU memory"));
+  CHECK(contains(reported(ends), "IBV_WC_REM_OP_ERR"));
 }
 
 TEST_CASE("nvidia-peermem is found by its files") {

@@ -49,7 +49,7 @@ TEST_CASE("lists of devices, in NCCL's syntax") {
     const char* list;
     const char* device;
     int port;
-    bool takes;
+    bool accepts;
   };
   for (const Row& row : {
            Row{"", "mlx5_0", 1, true},
@@ -69,7 +69,7 @@ TEST_CASE("lists of devices, in NCCL's syntax") {
     INFO(row.list << " and " << row.device << ":" << row.port);
     const auto list = HcaList::parse(row.list);
     REQUIRE(list.has_value());
-    CHECK(list->takes(row.device, row.port) == row.takes);
+    CHECK(list->accepts(row.device, row.port) == row.accepts);
   }
   for (const char* bad : {"mlx5_0:", "mlx5_0:x", "mlx5_0:0", "mlx5_0:1:2"}) {
     const auto list = HcaList::parse(bad);

@@ -54,6 +54,7 @@ TEST_CASE("an end may go while its mate comes") {
     }
     ++both->ended;
   };
-  for (const EdgeSide side : {EdgeSide::sender, EdgeSide::receiver}) std::thread{come_and_go, side}.detach();
+  for (const EdgeSide side : {EdgeSide::sender, EdgeSide::receiver})
+    std::thread{come_and_go, side}.detach();
   CHECK(test::wait_until([&] { return both->ended == 2; }));
 }
