@@ -201,7 +201,7 @@ class Conductor {
     row.iterations = amounts[0].calls * amounts[0].samples;
     times.erase(times.begin());
     row.rivals = std::move(times);
-    row.resolve();
+    row.finish_choice();
     report_.add(row);
     return row.own.takes_part && row.wrong <= 0;
   }

@@ -285,6 +285,11 @@ Result<UniqueId> rendezvous_id(const LaunchEnvironment& launch) {
 }
 
 }  // namespace
+}  // namespace ccl::detail
+
+namespace ccl {
+
+using namespace detail;
 
 Result<LaunchEnvironment> detect_launch() {
   for (const LauncherVariables& d : dialects) {
@@ -343,4 +348,4 @@ Result<UniqueId> launch_id(const LaunchEnvironment& launch) {
   return fail(detail::of_rank(launch.rank, std::move(id).error()));
 }
 
-}  // namespace ccl::detail
+}  // namespace ccl
