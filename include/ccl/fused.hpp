@@ -6,6 +6,7 @@
 #include <ccl/choose/forward.hpp>
 #include <ccl/collective/collective.hpp>
 #include <ccl/detail/launch/errors.hpp>
+#include <ccl/detail/rows/fused_op.hpp>
 #include <ccl/detail/rows/prims.hpp>
 #include <ccl/detail/rows/refusals.hpp>
 #include <ccl/detail/rows/registry.hpp>
@@ -31,12 +32,6 @@ template <class E, class Row>
 concept TakesRows = requires(const E epilogue, Row& row) { epilogue(row, epilogue.ahead(row)); };
 /// Minimal row that an epilogue must accept.
 using AnyRow = RowPart<SoloLane, LL128::Lane<SoloLane, 1>, 4, 15, 1>;
-
-template <class P, class E>
-struct FusedOp {
-  static constexpr const char* name = "fused_all_reduce";
-  static constexpr bool reduces = true, rooted = false;
-};
 }  // namespace detail
 
 /// True if `P` can transform the input of a `Fused`. It is a trivially copyable value with

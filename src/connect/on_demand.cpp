@@ -105,111 +105,168 @@ void OnDemandConnect::finish() {
   if (thread_.joinable()) thread_.join();
 }
 
-void OnDemandConnect::run() {
-  CommState& state = *Access::state(connections_.comm());
-  Bootstrap& bootstrap = *state.rendezvous.bootstrap();
-  TransportContext context = transport_context(state, nullptr);
-  const auto failed = [&](const Edge& edge, Error error) {
-    error = root_cause(state, std::move(error));
-    // The peer may itself wait for a rank that is stopped.
-    if (error.code == Errc::timed_out) {
-      if (error.peer < 0) error.peer = edge.peer;
-      error = state.rendezvous.without_answer(std::move(error));
-    }
+/// Steps of the connecting thread.
+struct OnDemandConnect::Steps {
+  explicit Steps(OnDemandConnect& opened)
+      : of{opened},
+        state{*Access::state(opened.connections_.comm())},
+        bootstrap{*state.rendezvous.bootstrap()},
+        context{transport_context(state, nullptr)} {}
+
+  /// Runs until all edges are done, the communicator fails, or the call stops.
+  void run();
+  void fail_edge(const Edge& edge, Error error);
+  Result<void> say(const Edge& edge, Step what, const Offer& offer = {});
+  Result<void> offer(Edge& edge);
+  Result<void> offer_both(Edge& edge, bool both);
+  Result<void> connect(Edge& edge, const Offer& theirs);
+  /// Handles a message of the edge's peer.
+  Result<void> accept(Edge& edge, const std::vector<std::byte>& text);
+  /// Handles all messages that arrive within `limit_s` seconds. Returns false after a failure.
+  bool listen(double limit_s);
+  /// Greets the peers that have not sent a greeting. Returns false after a failure.
+  bool greet();
+  /// Returns the edge whose deadline has passed; null if there is none.
+  const Edge* overdue_edge() const;
+
+  OnDemandConnect& of;
+  CommState& state;
+  Bootstrap& bootstrap;
+  TransportContext context;
+  std::vector<Bootstrap::Source> sources{};
+};
+
+void OnDemandConnect::Steps::fail_edge(const Edge& edge, Error error) {
+  error = root_cause(state, std::move(error));
+  // The peer may itself wait for a rank that is stopped.
+  if (error.code == Errc::timed_out) {
     if (error.peer < 0) error.peer = edge.peer;
-    if (error.transport.empty()) error.transport = connections_.transport_table_.name;
-    if (state.status.ok()) state.rendezvous.fail_all(std::move(error));
-  };
-  const auto say = [&](const Edge& edge, Step what, const Offer& offer = {}) {
-    const OpenReply said{what, edge.back != nullptr, offer};
-    return bootstrap.send(edge.peer, edge.id, &said, Index{sizeof said});
-  };
-  const auto offer = [&](Edge& edge) -> Result<void> {
-    if (edge.end) return {};
-    edge.due = net::Deadline::after(context.deadline_s);
-    CCL_TRY(edge.end, connections_.set_up(context, edge.sender, edge.receiver));
-    return say(
-        edge, Step::offer,
-        {edge.end->handshake(), connections_.edge_transport(edge.sender, edge.receiver).transport});
-  };
-  // The sender's end first, because the receiver's offer may share its connection.
-  const auto offer_both = [&](Edge& edge, bool both) -> Result<void> {
-    Edge* const back = both ? edge.back : nullptr;
-    if (back != nullptr && back->sends) CCL_CHECK(offer(*back));
-    CCL_CHECK(offer(edge));
-    return back != nullptr ? offer(*back) : Result<void>{};
-  };
-  const auto read_fields = [&](Edge& edge, const std::vector<std::byte>& text) -> Result<void> {
-    OpenReply said;
-    if (text.size() != sizeof said) {
-      return fail(Errc::mismatch,
-                  fmt::format("rank {} speaks another language (it says {} bytes of an edge); run "
-                              "the same version of ccl on all ranks",
-                              edge.peer, text.size()));
+    error = state.rendezvous.without_answer(std::move(error));
+  }
+  if (error.peer < 0) error.peer = edge.peer;
+  if (error.transport.empty()) error.transport = of.connections_.transport_table_.name;
+  if (state.status.ok()) state.rendezvous.fail_all(std::move(error));
+}
+
+Result<void> OnDemandConnect::Steps::say(const Edge& edge, Step what, const Offer& offer) {
+  const OpenReply said{what, edge.back != nullptr, offer};
+  return bootstrap.send(edge.peer, edge.id, &said, Index{sizeof said});
+}
+
+Result<void> OnDemandConnect::Steps::offer(Edge& edge) {
+  if (edge.end) return {};
+  edge.due = net::Deadline::after(context.deadline_s);
+  CCL_TRY(edge.end, of.connections_.set_up(context, edge.sender, edge.receiver));
+  return say(edge, Step::offer,
+             {edge.end->handshake(),
+              of.connections_.edge_transport(edge.sender, edge.receiver).transport});
+}
+
+// The sender's end first, because the receiver's offer may share its connection.
+Result<void> OnDemandConnect::Steps::offer_both(Edge& edge, bool both) {
+  Edge* const back = both ? edge.back : nullptr;
+  if (back != nullptr && back->sends) CCL_CHECK(offer(*back));
+  CCL_CHECK(offer(edge));
+  return back != nullptr ? offer(*back) : Result<void>{};
+}
+
+Result<void> OnDemandConnect::Steps::connect(Edge& edge, const Offer& theirs) {
+  CCL_CHECK(check_same_transport(
+      theirs, edge.peer, of.connections_.edge_transport(edge.sender, edge.receiver).transport,
+      state.identity.rank()));
+  CCL_CHECK(of.connections_.connect_end(*edge.end, edge.sender, edge.receiver, theirs.handshake));
+  HostMemory::store_release(&of.there_[edge.sends][std::size_t(edge.peer)], Word{1});
+  edge.made = true;
+  {
+    const std::lock_guard lock{of.mutex_};
+    of.missing_.fetch_sub(1);
+  }
+  of.more_.notify_all();
+  return say(edge, Step::made);
+}
+
+Result<void> OnDemandConnect::Steps::accept(Edge& edge, const std::vector<std::byte>& text) {
+  OpenReply said;
+  if (text.size() != sizeof said) {
+    return fail(Errc::mismatch,
+                fmt::format("rank {} speaks another language (it says {} bytes of an edge); run "
+                            "the same version of ccl on all ranks",
+                            edge.peer, text.size()));
+  }
+  std::memcpy(&said, text.data(), sizeof said);
+  switch (said.what) {
+    case Step::greeting:
+      return offer_both(edge, said.back);
+    case Step::offer:
+      CCL_CHECK(offer_both(edge, said.back));
+      return connect(edge, said.offer);
+    case Step::made:
+      edge.peer_made = true;
+      return {};
+  }
+  return {};
+}
+
+bool OnDemandConnect::Steps::listen(double limit_s) {
+  sources.clear();
+  for (const Edge& edge : of.edges_) {
+    if (!edge.done()) sources.push_back({edge.peer, edge.id});
+  }
+  for (const auto& [from, text] : bootstrap.recv_any(sources, limit_s)) {
+    const auto edge = std::find_if(
+        of.edges_.begin(), of.edges_.end(),
+        [&from = from](const Edge& e) { return e.peer == from.peer && e.id == from.tag; });
+    if (auto well = accept(*edge, text); !well) {
+      fail_edge(*edge, std::move(well).error());
+      return false;
     }
-    std::memcpy(&said, text.data(), sizeof said);
-    switch (said.what) {
-      case Step::greeting:
-        return offer_both(edge, said.back);
-      case Step::offer:
-        CCL_CHECK(offer_both(edge, said.back));
-        CCL_CHECK(
-            check_same_transport(said.offer, edge.peer,
-                                 connections_.edge_transport(edge.sender, edge.receiver).transport,
-                                 state.identity.rank()));
-        CCL_CHECK(
-            connections_.connect_end(*edge.end, edge.sender, edge.receiver, said.offer.handshake));
-        HostMemory::store_release(&there_[edge.sends][std::size_t(edge.peer)], Word{1});
-        edge.made = true;
-        {
-          const std::lock_guard lock{mutex_};
-          missing_.fetch_sub(1);
-        }
-        more_.notify_all();
-        return say(edge, Step::made);
-      case Step::made:
-        edge.peer_made = true;
-        return {};
-    }
-    return {};
-  };
-  std::vector<Bootstrap::Source> sources;
-  const auto listen = [&](double limit_s) {
-    sources.clear();
-    for (const Edge& edge : edges_) {
-      if (!edge.done()) sources.push_back({edge.peer, edge.id});
-    }
-    for (const auto& [from, text] : bootstrap.recv_any(sources, limit_s)) {
-      const auto edge = std::find_if(edges_.begin(), edges_.end(), [&from = from](const Edge& e) {
-        return e.peer == from.peer && e.id == from.tag;
-      });
-      if (auto well = read_fields(*edge, text); !well)
-        return failed(*edge, std::move(well).error());
-      edge->greeted = true;
-      if (edge->back != nullptr) edge->back->greeted = true;
-    }
-  };
-  listen(0);
-  for (Edge& edge : edges_) {
-    if (!state.status.ok()) return;
+    edge->greeted = true;
+    if (edge->back != nullptr) edge->back->greeted = true;
+  }
+  return true;
+}
+
+bool OnDemandConnect::Steps::greet() {
+  for (Edge& edge : of.edges_) {
+    if (!state.status.ok()) return false;
     if (edge.greeted) continue;
-    if (auto well = say(edge, Step::greeting); !well) return failed(edge, std::move(well).error());
+    if (auto well = say(edge, Step::greeting); !well) {
+      fail_edge(edge, std::move(well).error());
+      return false;
+    }
     if (edge.back != nullptr) edge.back->greeted = true;
   }
+  return true;
+}
+
+const OnDemandConnect::Edge* OnDemandConnect::Steps::overdue_edge() const {
+  for (const Edge& edge : of.edges_) {
+    if (!edge.done() && edge.due && edge.due->passed()) return &edge;
+  }
+  return nullptr;
+}
+
+void OnDemandConnect::Steps::run() {
+  // A failure while listening for the first time shows in the status, which `greet` checks.
+  (void)listen(0);
+  if (!greet()) return;
   const auto done = [](const Edge& edge) { return edge.done(); };
-  while (!std::all_of(edges_.begin(), edges_.end(), done)) {
-    if (!state.status.ok() || stop_.load(std::memory_order_relaxed)) return;
-    listen(0.02);
-    for (const Edge& edge : edges_) {
-      if (edge.done() || !edge.due || !edge.due->passed()) continue;
-      return failed(
-          edge,
+  while (!std::all_of(of.edges_.begin(), of.edges_.end(), done)) {
+    if (!state.status.ok() || of.stop_.load(std::memory_order_relaxed)) return;
+    (void)listen(0.02);
+    if (const Edge* const edge = overdue_edge(); edge != nullptr) {
+      return fail_edge(
+          *edge,
           {Errc::timed_out,
            fmt::format("the wire from rank {} to rank {} was not made within {} s (rank {} has "
                        "begun to, and is slow or stopped); look there, or raise CCL_INIT_TIMEOUT",
-                       edge.sender, edge.receiver, context.deadline_s, edge.peer)});
+                       edge->sender, edge->receiver, context.deadline_s, edge->peer)});
     }
   }
+}
+
+void OnDemandConnect::run() {
+  Steps{*this}.run();
 }
 
 }  // namespace ccl::detail

@@ -1,6 +1,7 @@
 #pragma once
 
-#include <ccl/detail/numeric/reduction.hpp>
+#include <ccl/element/element.hpp>
+#include <ccl/element/small_float.hpp>
 
 namespace ccl {
 

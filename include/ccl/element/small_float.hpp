@@ -83,4 +83,18 @@ struct BFloat16Bits {
   }
 };
 
+namespace detail {
+/// Converts to float, to odd if inexact. Rounding the result once more gives the same as rounding
+/// `value` itself.
+CCL_HD float to_odd_float(double value) {
+  using cuda::std::bit_cast;
+  const auto nearest = static_cast<float>(value);
+  const auto bits = bit_cast<cuda::std::uint32_t>(nearest);
+  const double back = nearest;
+  if (back == value || value != value || (bits & 1) != 0) return nearest;
+  const bool too_large = (back < 0 ? -back : back) > (value < 0 ? -value : value);
+  return bit_cast<float>(too_large ? bits - 1 : bits + 1);
+}
+}  // namespace detail
+
 }  // namespace ccl

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <ccl/detail/transport/proxied_end.hpp>
+#include <ccl/transport/transport.hpp>
 
 namespace ccl {
 namespace detail {

@@ -6,7 +6,6 @@
 #include <ccl/detail/peer/registry.hpp>
 #include <ccl/detail/wire/context.hpp>
 #include <ccl/detail/wire/registry.hpp>
-#include <ccl/group.hpp>
 
 #include <algorithm>
 #include <array>
@@ -176,19 +175,18 @@ struct RegisteredKernels<GroupKernels<Calls...>> {
     return result;
   }
   template <int Align, int Ranks, int... N>
-  static cudaError_t launch_as(cuda::std::integer_sequence<int, N...>, const DeviceTarget& target,
-                               const typename Calls::Work&... works) {
-    constexpr int exchanges = (0 + ... + int(is_exchange<Calls>));
-    DeviceTarget rest = target;
-    rest.max_blocks -= kept_for_exchanges(target.max_blocks, count, exchanges);
-    const int members = (0 + ... + int(!is_exchange<Calls> && Member<Calls>::takes_part(works)));
-    if (rest.max_blocks < members) return cudaErrorInvalidConfiguration;
+  static cudaError_t check_members(cuda::std::integer_sequence<int, N...>,
+                                   const typename Calls::Work&... works) {
     for (const cudaError_t e :
          {Member<Calls>::template check<typename Part<N, Calls, Align, Ranks>::Lanes,
                                         typename Member<Calls>::template Body<Align, Ranks>>(
              works)...}) {
       if (e != cudaSuccess) return e;
     }
+    return cudaSuccess;
+  }
+  /// Returns the sum of the message bytes of the collectives that take part.
+  static Index bytes_of_members(const typename Calls::Work&... works) {
     Index all_bytes = 0;
     const auto add = [&]<class M>(std::type_identity<M>, const auto& work) {
       if constexpr (requires { message_bytes(work); }) {
@@ -196,6 +194,19 @@ struct RegisteredKernels<GroupKernels<Calls...>> {
       }
     };
     (add(std::type_identity<Member<Calls>>{}, works), ...);
+    return all_bytes;
+  }
+  template <int Align, int Ranks, int... N>
+  static cudaError_t launch_as(cuda::std::integer_sequence<int, N...>, const DeviceTarget& target,
+                               const typename Calls::Work&... works) {
+    constexpr int exchanges = (0 + ... + int(is_exchange<Calls>));
+    DeviceTarget rest = target;
+    rest.max_blocks -= kept_for_exchanges(target.max_blocks, count, exchanges);
+    const int members = (0 + ... + int(!is_exchange<Calls> && Member<Calls>::takes_part(works)));
+    if (rest.max_blocks < members) return cudaErrorInvalidConfiguration;
+    const cudaError_t checked = check_members<Align, Ranks>(Numbers{}, works...);
+    if (checked != cudaSuccess) return checked;
+    const Index all_bytes = bytes_of_members(works...);
     std::tuple<typename Calls::Work...> spread{works...};
     std::array<CudaShape, count> shapes;
     int used = 0;

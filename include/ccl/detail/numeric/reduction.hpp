@@ -2,19 +2,9 @@
 
 #include <ccl/element/element.hpp>
 #include <ccl/element/reduce_op.hpp>
+#include <ccl/element/small_float.hpp>
 
 namespace ccl::detail {
-
-/// To float so that rounding it once more rounds as if from `value` itself: to odd if inexact.
-CCL_HD float to_odd_float(double value) {
-  using cuda::std::bit_cast;
-  const auto nearest = static_cast<float>(value);
-  const auto bits = bit_cast<cuda::std::uint32_t>(nearest);
-  const double back = nearest;
-  if (back == value || value != value || (bits & 1) != 0) return nearest;
-  const bool too_large = (back < 0 ? -back : back) > (value < 0 ? -value : value);
-  return bit_cast<float>(too_large ? bits - 1 : bits + 1);
-}
 
 struct NoScale {};
 

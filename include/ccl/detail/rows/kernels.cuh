@@ -2,9 +2,9 @@
 
 #include <ccl/algo/one_shot.hpp>
 #include <ccl/detail/exec/device_shape.cuh>
+#include <ccl/detail/rows/fused_op.hpp>
 #include <ccl/detail/rows/prims.hpp>
 #include <ccl/detail/rows/registry.hpp>
-#include <ccl/fused.hpp>
 
 namespace ccl::detail {
 

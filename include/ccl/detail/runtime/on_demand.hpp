@@ -20,6 +20,7 @@ class Connections;
 class OnDemandConnect {
  public:
   struct Edge;
+  struct Steps;
 
   /// Begins to connect these wires, given as pairs of sender and receiver. `connections` must
   /// outlive this and be locked.

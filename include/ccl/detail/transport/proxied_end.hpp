@@ -1,6 +1,6 @@
 #pragma once
 
-#include <ccl/transport/transport.hpp>
+#include <ccl/types/connection.hpp>
 
 #include <memory>
 

@@ -1,0 +1,12 @@
+#pragma once
+
+namespace ccl::detail {
+
+/// Operation of `Fused` in names and in the flight recorder.
+template <class P, class E>
+struct FusedOp {
+  static constexpr const char* name = "fused_all_reduce";
+  static constexpr bool reduces = true, rooted = false;
+};
+
+}  // namespace ccl::detail
