@@ -8,9 +8,12 @@
 
 namespace ccl::detail {
 
-/// Posts, then waits: one lane for each peer. A post is released after the copies that the stream
-/// did before this launch; what a peer released is seen by the copies after it. Where a launch
-/// before has given up, copies were of what had not come: no post says that they are done.
+/// Posts to the peers, then waits for their posts, with one lane for each peer. A post is released
+/// after the earlier copies of the stream. The later copies of the stream see the data that a peer
+/// released.
+///
+/// After a failure it posts nothing, because earlier copies may have moved data that had not
+/// arrived.
 struct CopySyncBody {
   using Work = CopySync;
   static constexpr int max_lanes = 32;
@@ -32,7 +35,7 @@ struct CopySyncBody {
         if ((work.await[kind] >> p & 1) == 0) continue;
         const Word want = count<Memory>(1, kind, p);
         const Word* const at = word<Memory>(work.peers.rank, p, kind);
-        while (Index(Memory::load_acquire(at) - want) < 0) {  // ends with the peer or with patience
+        while (Index(Memory::load_acquire(at) - want) < 0) {  // until the post or a failure
           if (spin_wait.ends(p, want - 1)) break;
         }
       }
@@ -40,7 +43,7 @@ struct CopySyncBody {
   }
 
  private:
-  /// What `writer` posts to `owner`.
+  /// Returns the word that `writer` posts to `owner`.
   template <class Memory>
   CCL_HD Word* word(int owner, int writer, int kind) const {
     return detail::mailbox(work.peers, owner, writer)->reported + kind * words_per_line;
@@ -72,7 +75,7 @@ struct CopyRunsBody {
   }
 };
 
-/// `Wide`: all pieces and results begin at multiples of 16 bytes.
+/// Body of a reduction. `Wide`: all pieces and results begin at multiples of 16 bytes.
 template <class R, bool Wide>
 struct CopyReduceBody {
   using Work = CopyReduction<R>;
@@ -136,7 +139,7 @@ struct CopyReduceBody {
                        sizeof(Packet));
     }
   }
-  /// Of any alignment.
+  /// Loads an element of any alignment.
   CCL_HD static T element(const void* from, Index i) {
     T value;
     __builtin_memcpy(&value, static_cast<const char*>(from) + i * size, sizeof(T));

@@ -93,7 +93,7 @@ class CopySequence {
     const auto joined = copies_.join(target_.stream);
     if (done_) done_ = joined;
   }
-  /// Target of a kernel: the branch, if there is one, or the main stream.
+  /// Returns the target of a kernel: the branch if there is one, otherwise the main stream.
   DeviceTarget on_stream() const {
     DeviceTarget target = target_;
     if (branch_ != nullptr) target.stream = branch_;
@@ -104,7 +104,7 @@ class CopySequence {
     if (code != 0 && done_) done_ = fail(cuda_failed(connections_, code));
   }
 
-  /// Slot of a chunk in the scratch of `owner`, which has two.
+  /// Returns the slot of a chunk in the scratch of `owner`, which has two slots.
   char* slot(int owner, Index chunk) const {
     const PeerView& peers = connections_.peer_memory().view();
     return reinterpret_cast<char*>(peers.scratch[owner] + chunk % 2 * peers.half_packets);
@@ -176,9 +176,9 @@ class ReduceByCopies {
     each_ = min_of(most, div_up(div_up(whole, chunks_), grain) * grain);
   }
 
-  /// Lays out all chunks, with one barrier for each: the pieces of this chunk have landed then, and
-  /// the chunk before is reduced. Pulls of the chunk before and pushes of the next run beside the
-  /// reduction of this one.
+  /// Lays out all chunks, with one barrier for each. At the barrier of a chunk, its pieces have
+  /// arrived and the previous chunk is reduced. The pulls of the previous chunk and the pushes of
+  /// the next run beside the reduction of this one.
   void lay_out() {
     push(0);
     for (Index k = 0; k <= chunks_; ++k) {
@@ -357,8 +357,8 @@ class StagedExchange {
   std::size_t steps_ = 0;
 };
 
-/// Writes messages straight into the peers' buffers: every rank's `recv` lies at the same place of
-/// one window. Senders wait until the receivers' streams have reached this launch.
+/// Writes messages directly into the buffers of the peers. The `recv` of every rank lies at the
+/// same place of one window. Senders wait until the receivers' streams have reached this launch.
 template <class Op, class Algo>
 void exchange_in_window(CopySequence<Algo>& go, const MessageTable& table,
                         const StreamCopies::InWindow& window) {

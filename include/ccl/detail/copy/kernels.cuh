@@ -12,7 +12,7 @@ template <class Algo>
 struct RegisteredKernels<CopyKernels<Algo>> {
   using Kernels = CopyKernels<Algo>;
   using Movers = BlockLanes<512>;
-  /// Enough to keep ahead of NVLink; measured on H200.
+  /// Enough blocks to move data faster than NVLink; measured on H200.
   static constexpr int max_blocks = 64;
 
   static int sync(const CopySync& work, const DeviceTarget& target) {

@@ -36,7 +36,7 @@ class StreamCopies {
   struct InWindow {
     Index offset = 0;
     std::vector<std::byte*> at;        // begin of the window at each rank; empty: in no window
-    std::shared_ptr<const void> keep;  // as long as copies may run
+    std::shared_ptr<const void> keep;  // must live as long as copies may run
     char* of(int rank) const { return reinterpret_cast<char*>(at[std::size_t(rank)] + offset); }
     explicit operator bool() const { return !at.empty(); }
   };

@@ -6,8 +6,8 @@
 
 namespace ccl::detail {
 
-/// What ranks tell each other between the copies of a launch, each pair for itself: counts of
-/// posts, kept in memory, so that replays of a graph count like launches.
+/// Arguments of a synchronization between the copies of a launch. Each pair of ranks counts its
+/// posts. The counts are in memory, so that replays of a graph count like launches.
 struct CopySync {
   /// Both ends post and await each kind equally often.
   enum Kind { filled, emptied, kinds };
@@ -17,12 +17,12 @@ struct CopySync {
 
   PeerView peers;
   Word* counts = nullptr;      // in this rank's memory
-  unsigned post[kinds] = {};   // bit p: to rank p; all that this stream did before is done
-  unsigned await[kinds] = {};  // bit p: one more of rank p
+  unsigned post[kinds] = {};   // bit p: post to rank p that earlier work of the stream is done
+  unsigned await[kinds] = {};  // bit p: await one more post of rank p
   AbortWatch watch;
 };
 
-/// Runs of this rank's own memory to be copied by its multiprocessors.
+/// Runs of this rank's own memory that its multiprocessors copy.
 struct CopyRuns {
   static constexpr int most = PeerView::max_ranks;
   struct Run {
@@ -35,7 +35,7 @@ struct CopyRuns {
   int channels = 1;
 };
 
-/// All ranks' pieces of one share, to be reduced in the order of the ranks; none has been prepared.
+/// Pieces of one share from all ranks, reduced in rank order. No piece is prepared.
 template <class R>
 struct CopyReduction {
   explicit CopyReduction(const R& how) : reduction{how} {}

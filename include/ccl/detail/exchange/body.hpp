@@ -6,8 +6,8 @@
 
 namespace ccl::detail {
 
-/// One launch of an exchange over a peer view, as an executor runs it: `Algo::run(exchange)`, and
-/// the count of its messages.
+/// Body of one launch of an exchange over a peer view, for an executor. Runs `Algo::run(exchange)`,
+/// then counts the messages.
 template <class Algo, template <class> class Exchange>
 struct PeerExchangeBody {
   using Work = PeerExchangeWork;
@@ -20,7 +20,7 @@ struct PeerExchangeBody {
     Algo::run(exchange);
     return 0;
   }
-  /// Completes the arguments. On the host, after all other members are set.
+  /// Completes the arguments on the host, after all other members are set.
   template <LaneGroup Group>
   static void prepare(Work& work) {
     constexpr int most = PeerExchangeWork::max_ranks;
@@ -38,7 +38,7 @@ struct PeerExchangeBody {
     if constexpr (requires { Exchange<Group>::assign_tiles(work); })
       Exchange<Group>::assign_tiles(work);
   }
-  /// The exchange has counted for the absent blocks.
+  /// Counts the messages in the copy of this block. The exchange itself counts for absent blocks.
   CCL_HD void end(Word, int block, int lane, int lanes) const {
     detail::count_own(work, work.counts, block, lane, lanes);
   }

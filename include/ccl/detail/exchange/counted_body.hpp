@@ -9,12 +9,15 @@
 
 namespace ccl::detail {
 
-/// What `OneShot` may do with messages whose sizes only the sender's memory holds. The count goes
-/// ahead of the tiles, in a word of its own; tiles go where the message's size does not matter. A
-/// rank with a count that its peer has no room for tells all peers so and sends nothing.
+/// Operations of `OneShot` on messages whose sizes only the sender's memory holds. The count
+/// travels in a word of its own, ahead of the tiles. The place of a tile does not depend on the
+/// size of its message.
 ///
-/// A group waits for its peers as one, since a word that every warp of a GPU polls answers slowly;
-/// its parts move the tiles.
+/// A rank with too many rows for some peer sends no tiles. Each count word that it sends is then
+/// either `nothing` or a count that exceeds the receiver's room.
+///
+/// A group waits for its peers as a whole, because a word that every warp of a GPU polls is slow to
+/// read. The parts of the group move the tiles.
 template <LaneGroup Group, class Proto, int Align>
 class CountedExchange {
   using Memory = typename Group::Memory;
@@ -22,15 +25,15 @@ class CountedExchange {
   using Lane = typename Proto::template Lane<Part, 1>;
   using Fragment = typename Lane::Fragment;
   static constexpr Fill fill = Align == 16 ? Fill::cells : Fill::any;
-  static constexpr int run = 4;  // tiles that a part has in flight, where there are many
+  static constexpr int run = 4;  // tiles in flight per part, if there are many
   static constexpr int max_ranks = CountedWork::max_ranks;
-  static constexpr Word nothing = 0xffff'ffffu;  // in place of a count: the sender gave up
+  static constexpr Word nothing = 0xffff'ffffu;  // replaces a count: the sender sends no tiles
   static_assert(Proto::carries_flags, "Peers tell by flags that their tiles have landed.");
 
  public:
   static constexpr int tile_bytes = Lane::tile_cells * int(sizeof(Word));
 
-  /// On the host, before a launch and the questions below.
+  /// Completes the arguments on the host, before `tiles`, `max_rows` and the launch.
   static void assign_tiles(CountedWork& work) {
     work.box_packets = box_tiles(work.peers) * Lane::tile_packets;
     const bool apart = work.row_bytes >= CountedWork::apart_bytes;
@@ -39,12 +42,13 @@ class CountedExchange {
         work.row_tiles + (apart ? int(div_up<Index>(work.side_bytes, tile_bytes)) : 0);
     work.piece_runs = div_up(work.piece_tiles, run);
   }
-  /// Tiles of a message of so many rows.
+  /// Returns the tiles of a message of `rows` rows.
   CCL_HD static constexpr Index tiles(const CountedWork& work, Index rows) {
     return work.row_tiles > 0 ? rows * work.piece_tiles
                               : div_up<Index>(rows * work.row_bytes, tile_bytes);
   }
-  /// Rows of each message of a launch, at most: what a box holds. Not a row: 0.
+  /// Returns the maximum rows of each message in a launch, as many as a box holds. 0 if a box holds
+  /// no row.
   static constexpr int max_rows(const CountedWork& work) {
     const Index room = box_tiles(work.peers);
     const Index rows =
@@ -68,13 +72,13 @@ class CountedExchange {
     Memory::await_previous();
   }
 
-  /// Before any push: reads what this rank has for the others and whether they are ready for it,
-  /// in one latency, and tells them that it is through with the messages before.
+  /// Must run before any push. Loads this rank's counts and the peers' credits in one latency.
+  /// Stores credits to the peers: this rank is done with all earlier messages.
   CCL_HD void begin() {
     Known& known = this->known();
     bool ready = true;
     CCL_ROLL for (int p = first_asked(group_); p < max_ranks; p += asks_every<Group>) {
-      // No lane branches round a load: who has nothing to load looks at a word nearby.
+      // No lane branches around a load. A lane without a load of its own reads a nearby word.
       const int q = p < ranks_ ? p : rank_;
       const int rows = work_.send_counts[q];
       Word out = 0, in = 0, begun = 0;
@@ -117,20 +121,22 @@ class CountedExchange {
  private:
   using Data = UserBuffer<cuda::std::uint8_t, Align>;
   using EdgeSide = UserBuffer<cuda::std::uint8_t, 1>;
-  /// Of each peer's messages; no rows of ranks that are not there, nor from this one. One block of
-  /// a GPU asks memory once for all its warps: what each warp asked for itself, on all
-  /// multiprocessors, took longer than small messages.
+  /// Counts and flags of the messages of each peer. Absent ranks have no rows, and no rows come
+  /// from this rank. A GPU block loads them once for all its warps, because separate loads of all
+  /// warps took longer than small messages.
   struct alignas(16) Known {
     int rows_out[max_ranks], rows_in[max_ranks];
     Word flag_out[max_ranks], flag_in[max_ranks];
   };
   struct Nothing {};
-  /// Messages are cut into pieces, whose tiles follow each other in the box, and these into runs,
-  /// which parts take in turn. A row that is apart is a piece, else the whole message is.
+  /// Division of a message. A message is cut into pieces, whose tiles are adjacent in the box. A
+  /// piece is one row if rows are apart, and the whole message otherwise.
+  ///
+  /// Pieces are cut into runs, which the parts process in turn.
   struct Message {
-    Index bytes;  // of a piece, without its side
-    int tiles;    // of a piece
-    int main;     // of these, before its side's
+    Index bytes;  // bytes of a piece, without side data
+    int tiles;    // tiles of a piece
+    int main;     // tiles of a piece before those of its side data
     int piece_runs;
     int runs;
   };
@@ -142,7 +148,7 @@ class CountedExchange {
     EdgeSide side;
   };
 
-  /// The message that a word of the state counts next.
+  /// Returns the number of the next message that a word of the state counts.
   CCL_HD Word next(int word) const {
     return Memory::load_relaxed(state_ + word * work_.state.count) + 1;
   }
@@ -153,7 +159,8 @@ class CountedExchange {
       return own_;
     }
   }
-  /// Which ranks a lane asks for, where lanes that share what they know each ask for some.
+  /// Stride of the ranks that a lane loads. Lanes that share `Known` divide the ranks among
+  /// themselves.
   template <class Lanes>
   static constexpr int asks_every = Parts<Group>::shares ? Lanes::width : 1;
   template <class Lanes>
@@ -161,7 +168,7 @@ class CountedExchange {
     return Parts<Group>::shares ? lanes.rank() : 0;
   }
 
-  /// Of a message that moves in runs of `N` tiles.
+  /// Divides a message of `rows` rows into runs of `N` tiles.
   template <int N>
   CCL_HD Message cut(int rows) const {
     Message m;
@@ -184,7 +191,7 @@ class CountedExchange {
     const int tile = (r - piece * m.piece_runs) * N;
     return {piece, tile, tile + N < m.tiles ? tile + N : m.tiles};
   }
-  /// Whether all messages of a direction give every part more than a run of several tiles.
+  /// True if the messages of a direction have more than one run of `run` tiles for each part.
   CCL_HD bool many(const int (&rows_of)[max_ranks]) const {
     Index rows = 0;
     CCL_UNROLL for (int p = 0; p < max_ranks; ++p) rows += moved(rows_of[p]);
@@ -193,7 +200,7 @@ class CountedExchange {
 
   template <int N>
   CCL_HD void push() {
-    int begin = 0, g = part_;  // of all runs: the message's first, this part's next
+    int begin = 0, g = part_;  // first run of the message, next run of this part
     CCL_ROLL for (int k = 0; k < ranks_; ++k) {
       const int p = peer(k);
       const Message m = cut<N>(moved(known().rows_out[p]));
@@ -244,8 +251,8 @@ class CountedExchange {
     }
   }
 
-  /// All lanes: until every peer has begun the message before, and so has read what the half held.
-  /// False if patience ended first, as below.
+  /// Blocks until every peer has begun the previous message and so has read the half. All lanes
+  /// call it. Returns false if the spin wait failed.
   CCL_HD bool await_begun() {
     for (;;) {
       int late = -1;
@@ -260,7 +267,7 @@ class CountedExchange {
     lane_failure_ = true;
     return false;
   }
-  /// By the last part, which has the least to push.
+  /// Sends the counts to the peers. The last part calls it, because it has the least to push.
   CCL_HD void tell_counts() {
     const auto part = Parts<Group>::part(group_);
     CCL_ROLL for (int p = part.rank(); p < ranks_; p += Part::width) {
@@ -269,15 +276,15 @@ class CountedExchange {
         if (too_many_ < 0) work_.recv_counts[p] = rows;
         continue;
       }
-      // What the peer would have room for it would wait for.
+      // With a count that fits, the peer would wait for tiles.
       const bool waits = fits(rows, work_.recv_stride);
       const Word reported = too_many_ >= 0 && waits ? nothing : unsigned(rows);
       const Word flag = known().flag_out[p];
       Memory::store_relaxed(counted(p, rank_, flag), flag << 32 | reported);
     }
   }
-  /// Until all know what every peer has for this rank. The last part looks; the others meet it when
-  /// they are through with their pushes. False if a peer has too much, too.
+  /// Blocks until all lanes have the counts of all peers. The last part polls, and the other parts
+  /// join it after their pushes. Returns false if the spin wait failed or a count does not fit.
   CCL_HD bool await_counts() {
     bool fit = true;
     if (last_part()) fit = see_counts();
@@ -291,7 +298,8 @@ class CountedExchange {
     }
     return false;
   }
-  /// False if patience ended, or one does not fit.
+  /// Polls the counts of the peers and stores those that fit in `recv_counts`. Returns false if the
+  /// spin wait failed or a count does not fit.
   CCL_HD bool see_counts() {
     const auto part = Parts<Group>::part(group_);
     for (;;) {
@@ -330,14 +338,15 @@ class CountedExchange {
     Memory::store_release(&lane_failure->peer, Word(p + 1));
   }
 
-  /// A run's tiles: all are looked at until all are here.
+  /// Receives the tiles of a run. Each poll loads all of them. Returns false if the spin wait
+  /// failed.
   template <int N>
   CCL_HD bool take(const Rows& rows, const Message& m, const Packet* box, const Run& at, Word flag,
                    int p) {
     const Packet* const tile = box + (Index{at.piece} * m.tiles + at.tile) * Lane::tile_packets;
     typename Lane::Arrival got[N];
     for (;;) {
-      // Behind the run's end its last tile again: a branch among the loads would part them.
+      // Past the end of the run, its last tile is loaded again. A branch would separate the loads.
       CCL_UNROLL for (int i = 0; i < N; ++i) {
         const int t = at.tile + i < at.end ? i : at.end - 1 - at.tile;
         got[i] = lane_.load(tile + t * Lane::tile_packets);
@@ -370,7 +379,7 @@ class CountedExchange {
       rows.side.template store<Fill::any>(lane_, at, work_.side_bytes - at, f);
     }
   }
-  /// Which row of `send` is the i-th of the runs.
+  /// Returns the row of `send` that is the i-th of the runs.
   CCL_HD Index row(Index i) const {
     return work_.send_rows == nullptr ? i : Index{work_.send_rows[i]};
   }
@@ -381,7 +390,7 @@ class CountedExchange {
   CCL_HD Word* counted(int owner, int writer, Word flag) const {
     return detail::mailbox(work_.peers, owner, writer)->counted + (flag & 1);
   }
-  /// The first rank whose count does not fit; -1: all do.
+  /// Returns the first rank whose count does not fit, or -1 if all fit.
   CCL_HD int wrong(const int (&rows_of)[max_ranks], int most) const {
     CCL_ROLL for (int p = 0; p < ranks_; ++p) {
       if (!fits(rows_of[p], most)) return p;
@@ -390,7 +399,7 @@ class CountedExchange {
   }
   CCL_HD bool last_part() const { return Parts<Group>::index(group_) == Parts<Group>::count - 1; }
   CCL_HD static bool fits(int rows, int most) { return unsigned(rows) <= unsigned(most); }
-  /// Of a message, by this launch.
+  /// Returns the rows of a message that this launch moves.
   CCL_HD int moved(int rows) const {
     const int left = rows - work_.first;
     return left < 0 ? 0 : left < work_.most ? left : work_.most;
@@ -407,19 +416,19 @@ class CountedExchange {
   Group group_;
   Lane lane_;
   const CountedWork& work_;
-  bool first_;  // of the groups
+  bool first_;  // true in the first group
   int rank_, ranks_;
-  int part_, parts_;  // of all groups
+  int part_, parts_;  // counted over all groups
   const Word* state_;
-  const Mailbox* pending_sockets_;  // mine
-  int too_many_ = -1;               // the first rank that this one has too many rows for
-  bool ready_ = false;              // peers, and counts, for all that this rank has
+  const Mailbox* pending_sockets_;  // of this rank
+  int too_many_ = -1;               // first rank for which this rank has too many rows
+  bool ready_ = false;              // all counts fit and all peers have room
   bool lane_failure_ = false;
   [[no_unique_address]] cuda::std::conditional_t<Parts<Group>::shares, Nothing, Known> own_;
   SpinWait<Memory> spin_wait_;
 };
 
-/// One launch of it, as an executor runs it.
+/// Body of one launch of a `CountedExchange`, for an executor.
 template <class Algo, class Proto, int Align>
 struct CountedBody {
   using Work = CountedWork;
@@ -432,7 +441,7 @@ struct CountedBody {
     Algo::run(exchange);
     return 0;
   }
-  /// The counts are those of `PeerExchangeBody`.
+  /// Counts the messages of all peers in the state that `PeerExchangeBody` also counts in.
   CCL_HD void end(Word, int block, int lane, int lanes) const {
     const unsigned peers = ((1u << work.peers.ranks) - 1) & ~(1u << work.peers.rank);
     const unsigned words = peers | peers << CountedWork::max_ranks;

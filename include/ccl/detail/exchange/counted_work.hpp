@@ -6,8 +6,8 @@
 namespace ccl::detail {
 
 /// Arguments of one launch of an exchange whose counts lie in memory: a run of rows of `row_bytes`
-/// for each rank. Every rank sends one message to every other, also without rows. All ranks make
-/// the same launches.
+/// bytes for each rank. Every rank sends one message to every other rank, even if it has no rows.
+/// All ranks make the same launches.
 struct CountedWork {
   static constexpr int max_ranks = PeerView::max_ranks;
   /// Minimum bytes of a row that has its own tiles and may lie anywhere in the sender's memory.
@@ -19,28 +19,29 @@ struct CountedWork {
   char* recv = nullptr;
   const int* send_counts = nullptr;  // rows for each rank
   int* recv_counts = nullptr;        // rows from each rank; written
-  // Null: rank p's rows are those from p * send_stride on. Else row i for rank p is the
-  // send_rows[p * send_stride + i]-th of `send`.
+  // Null: the rows for rank p begin at row p * send_stride. Otherwise row i for rank p is row
+  // send_rows[p * send_stride + i] of `send`.
   const int* send_rows = nullptr;
   Index row_bytes = 0;
-  // Bytes that go with each row, of rows that are apart: those of the i-th of `send` are at
-  // i * side_bytes, and arrive as the row does.
+  // Side data that travels with each row if rows are apart. The side data of row i of `send` begins
+  // at byte i * side_bytes. It arrives at the index of its row.
   const char* send_side = nullptr;
   char* recv_side = nullptr;
   Index side_bytes = 0;
-  int send_stride = 0;  // rows between the runs of two ranks; each rank may have its own
+  int send_stride = 0;  // rows between the runs of two ranks; may differ between ranks
   int recv_stride = 0;  // the same on all ranks
   int first = 0;        // first row of each run in this launch
   int most = 0;         // maximum rows of each run in this launch
   Index box_packets = 0;
-  int row_tiles = 0;    // of a row that is apart, without its side; 0: rows are not apart
-  int piece_tiles = 0;  // with it
-  int piece_runs = 0;   // of so many tiles as a lane group has in flight
+  int row_tiles = 0;    // tiles of a row without side data; 0: rows are not apart
+  int piece_tiles = 0;  // tiles of a row with side data
+  int piece_runs = 0;   // runs of a row with side data
   int channels = 1;
   int blocks = 1;
   AbortWatch watch;
 
-  /// Rows for one rank that there is room for, at both ends. Those of a peer, `recv_stride`.
+  /// Returns the maximum rows for one rank, limited by the room at both ends. The maximum from one
+  /// rank is `recv_stride`.
   CCL_HD int max_sent() const { return send_stride < recv_stride ? send_stride : recv_stride; }
 };
 

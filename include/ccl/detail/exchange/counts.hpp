@@ -15,9 +15,9 @@ CCL_HD void count_one(Word* at) {
 CCL_HD int lowest_bit(unsigned bits) {
   NV_IF_ELSE_TARGET(NV_IS_DEVICE, (return __ffs(int(bits)) - 1;), (return __builtin_ctz(bits);))
 }
-/// Counts the messages of these words in the copies of crews that a launch does not have: lanes of
-/// crew `block`, at any time. Nobody waits for a load: where there is one crew, loads took it
-/// longer than its message.
+/// Counts the messages of `words` in the copies of absent blocks. Lanes of block `block` call it,
+/// at any time. It waits for no load, because in a launch of one block the loads took longer than
+/// the message.
 template <class Work>
 CCL_HD void count_for_absent(const Work& work, unsigned words, int block, int lane, int lanes) {
   for (unsigned left = words; left != 0; left &= left - 1) {
@@ -26,7 +26,8 @@ CCL_HD void count_for_absent(const Work& work, unsigned words, int block, int la
                       [&](int i) { count_one(counts + i); });
   }
 }
-/// The same in its own copy, once all of the crew have read it.
+/// Counts the messages of `words` in the copy of this block. Lanes call it after all lanes of the
+/// block have read that copy.
 template <class Work>
 CCL_HD void count_own(const Work& work, unsigned words, int block, int lane, int lanes) {
   CCL_ROLL for (int word = lane; word < 32; word += lanes) {

@@ -6,25 +6,31 @@
 
 namespace ccl::detail {
 
-/// What `Direct` may do: move the messages of a launch, each in rings that the groups deal out
-/// among themselves. A receiver says at its door where it wants a message. A sender that has that
-/// memory mapped stores there; else it fills slots of the receiver's scratch, which the receiver
-/// empties. Which of the two is for the sender to see, ring by ring, at the moment: nobody else
-/// must know.
+/// Operations of `Direct`, which moves the messages of a launch in rings. The rings are assigned to
+/// groups.
+///
+/// A receiver posts a `RemoteBuffer` reference to its buffer. A sender that has mapped that memory
+/// stores into it. Otherwise the sender fills slots of the receiver's scratch, which the receiver
+/// empties.
+///
+/// The sender alone chooses between the two, for each ring.
 template <LaneGroup Group>
 class DirectExchange {
   using Memory = typename Group::Memory;
   using Rings = detail::Rings;
-  static constexpr Word all_there = 0xffff'ffffu;  // told in place of slots: nothing is in them
+  static constexpr Word all_there = 0xffff'ffffu;  // replaces the count of slots: no slot is filled
 
  public:
-  /// Of one message of a launch, 4 MiB to a ring: 1 GiB to one peer took 4346 us in one launch, on
-  /// 2 H200, and takes 2970 in four; an all-to-all of 1 GiB on 4 took 2451 in one, 2311 in two. Why
-  /// has not been found. 0: the scratch has no slot for each ring.
+  /// Returns the maximum bytes of one message in a launch: 4 MiB per ring. 0 if the scratch has no
+  /// slot for each ring.
+  ///
+  /// Shorter launches are faster, for an unknown reason. On 2 H200, 1 GiB to one peer takes 4346 us
+  /// in one launch and 2970 us in four. On 4 H200, an all-to-all of 1 GiB takes 2451 us in one
+  /// launch and 2311 us in two.
   static constexpr Index max_bytes(const PeerView& peers, int max_rings) {
     return Rings::slot_bytes(peers, max_rings) > 0 ? Index{max_rings} << 22 : 0;
   }
-  /// On the host, before a launch.
+  /// Completes the arguments on the host, before a launch.
   static void assign_tiles(PeerExchangeWork& work) {
     work.slot_bytes = Rings::slot_bytes(work.peers, work.max_rings);
     for (int i = 0; i < work.to.count; ++i) {
@@ -47,7 +53,8 @@ class DirectExchange {
     Memory::await_previous();
   }
 
-  /// Before anything else. A message is announced by one lane of the launch.
+  /// Posts references to the receive buffers. Must run first. One lane of the launch posts each
+  /// message.
   CCL_HD void open_registry() {
     detail::count_for_absent(work_, work_.counts, channel_, group_.rank(), Group::width);
     if (channel_ != 0) return;
@@ -55,17 +62,17 @@ class DirectExchange {
       if (p == rank_ || work_.in[p].bytes == 0) continue;
       const Word flag = high(PeerExchangeWork::max_ranks + p);
       Word* const remote_buffer = detail::mailbox(work_.peers, p, rank_)->remote_buffer;
-      // Credits: the user's kernels and copies before this launch are through with the buffer, and
-      // so is this rank with its scratch.
+      // Both words are credits. Earlier kernels and copies on the stream are done with the buffer,
+      // and this rank is done with its scratch.
       Memory::store_credit(remote_buffer, (work_.where[p] & 0xffff'ffffu) | flag);
       Memory::store_credit(remote_buffer + 1, work_.where[p] >> 32 | flag);
     }
   }
 
-  /// All messages. Rounds of one slot of each ring: in a round all sends, then all receives, so
-  /// that whoever waits waits for something of an earlier round, or for a send of this one.
+  /// Moves all messages in rounds of one slot per ring. A round makes all sends, then all receives.
+  /// A group therefore waits only for an earlier round or for a send of this round.
   CCL_HD void run() {
-    // A task that turns out to be none costs a third of a microsecond.
+    // A task without work costs about 0.3 us.
     const int sends = work_.to.count * work_.to.rings;
     const int tasks = sends + work_.from.count * work_.from.rings;
     bool left = true;
@@ -89,7 +96,8 @@ class DirectExchange {
     const int rings = Rings::used(bytes, most);
     partners.rings = partners.rings < rings ? rings : partners.rings;
   }
-  /// One slot, or, where the receiver's memory is mapped, everything. False: that was all.
+  /// Sends one slot, or the whole part if the receiver's memory is mapped. Returns false if nothing
+  /// is left to send or the spin wait failed.
   CCL_HD bool send(int peer, int ring, Index round, int n) {
     const Message part = Rings::part(work_.out[peer], ring, rings_);
     const Index slot = work_.slot_bytes, at = round * slot;
@@ -105,7 +113,8 @@ class DirectExchange {
     const Mailbox* const mine = detail::mailbox(work_.peers, rank_, peer);
     Mailbox* const theirs = detail::mailbox(work_.peers, peer, rank_);
     if (round == 0) {
-      // Its begin of the message is also the credit for all slots: the one before is drained.
+      // The receiver's reference is also the credit for all slots, because the receiver has drained
+      // the previous message.
       if (!await<Order::credit>(mine->remote_buffer, flag, peer)) return false;
       if (!await<Order::credit>(mine->remote_buffer + 1, flag, peer)) return false;
       const Word where = (Memory::load_credit(mine->remote_buffer) & 0xffff'ffffu) |
@@ -118,7 +127,7 @@ class DirectExchange {
       if (group_.all(RemoteBuffer::leads(entry, where))) {
         const Index offset = part.data - work_.out[peer].data;
         detail::copy_run(group_, RemoteBuffer::at(entry, where) + offset, part.data, part.bytes);
-        group_.sync();  // every lane's stores, then the word that says so
+        group_.sync();  // the stores of all lanes precede the word
         if (group_.rank() == 0) Memory::store_release(theirs->reported + ring, flag | all_there);
         return false;
       }
@@ -141,7 +150,7 @@ class DirectExchange {
     if (at >= part.bytes || peer == rank_) return false;
     const Word flag = high(PeerExchangeWork::max_ranks + peer);
     const Word* const reported = detail::mailbox(work_.peers, rank_, peer)->reported + ring;
-    // The sender's data is before the word.
+    // The sender stored its data before the word.
     if (!await<Order::acquire>(reported, flag | Word(round + 1), peer)) return false;
     const bool first = group_.rank() == 0;
     if (group_.all(!first || low(Memory::load_relaxed(reported)) == all_there)) return false;
@@ -158,8 +167,8 @@ class DirectExchange {
   }
 
   enum class Order { acquire, credit };
-  /// Until the word has the high half of `want` and at least its low half; false if patience with
-  /// `peer` ended first. The first lane looks for all.
+  /// Blocks until the word has the high half of `want` and at least its low half. Returns false if
+  /// the spin wait for `peer` failed. Only the first lane polls.
   template <Order How>
   CCL_HD bool await(const Word* at, Word want, int peer) {
     for (;;) {
@@ -175,7 +184,8 @@ class DirectExchange {
       }
     }
   }
-  /// Of the message that a word of the state counts next, as words of the mail have it.
+  /// Returns the number of the next message that a word of the state counts, in the high half as in
+  /// mailbox words.
   CCL_HD Word high(int word) const {
     return (Memory::load_relaxed(state_ + word * work_.state.count) + 1) << 32;
   }
@@ -185,7 +195,7 @@ class DirectExchange {
   const PeerExchangeWork& work_;
   int channel_, rank_, ranks_, rings_;
   const Word* state_;
-  Word over_ = 0;  // of the first 64 tasks of this group: nothing is left to do
+  Word over_ = 0;  // bit n: task n of this group, below 64, has no work left
   bool lane_failure_ = false;
   SpinWait<Memory> spin_wait_;
 };

@@ -11,9 +11,11 @@
 
 namespace ccl::detail {
 
-/// How many groups share a channel's peers. Over the host's memory a look at a peer is a few
-/// microseconds: one for each peer and direction, on as many blocks as NCCL takes for a network, so
-/// that the others compute meanwhile.
+/// Returns the number of groups that share the peers of a channel. A poll of a peer over host
+/// memory takes a few microseconds, so each peer and direction has a group.
+///
+/// The groups occupy at most 32 blocks, as many as NCCL takes for a network. The other
+/// multiprocessors compute meanwhile.
 template <class Group, class Body, class Algo>
 int servers_of(const ExchangeWork& work, const CudaShape& shape, const DeviceTarget& target) {
   if constexpr (requires { Algo::serves_by_turns; }) {
@@ -36,8 +38,8 @@ struct RegisteredKernels<ExchangeKernels<Algo, Proto>> {
   static int launch(const ExchangeWork& how, Index bytes, const DeviceTarget& target) {
     return on_device(target.device, [&] {
       ExchangeWork work = how;
-      // The largest message of this rank is not that of its peers: each has channels by its own
-      // size.
+      // Each message has channels by its own size, because the largest message differs between
+      // ranks.
       work.channel_bytes = channel_worth<Group<16>>(target);
       Word bits = 16;
       for (int m = 0; m < work.begin[1][work.ranks]; ++m) {
@@ -71,7 +73,7 @@ struct RegisteredKernels<ExchangeKernels<Algo, Proto>> {
   }();
 };
 
-/// Plain stores: a block for each ring, as long as there are multiprocessors.
+/// Shape for plain stores: one block per ring, as far as the target and the state allow.
 template <class Algo, class Proto>
 struct PeerExchangeShape {
   using Group = BlockLanes<512>;
@@ -101,7 +103,7 @@ struct PeerExchangeShape {
   static cudaError_t load() { return CudaExecutor::load<Group, Body<1>>(); }
 };
 
-/// Packets: a warp for each tile, on as many multiprocessors as there are.
+/// Shape for packets: one warp per tile, spread over as many blocks as possible.
 template <class Algo, class Proto>
   requires(Proto::carries_flags)
 struct PeerExchangeShape<Algo, Proto> {
@@ -158,8 +160,8 @@ struct RegisteredKernels<PeerExchangeKernels<Algo, Proto>> {
   }();
 };
 
-/// Blocks, whose warps move the tiles, on as many multiprocessors as the fullest messages that may
-/// come would keep busy.
+/// Launch of blocks whose warps move the tiles. The largest possible messages determine the number
+/// of blocks.
 template <class Algo, class Proto>
 struct RegisteredKernels<CountedKernels<Algo, Proto>> {
   using Kernels = CountedKernels<Algo, Proto>;

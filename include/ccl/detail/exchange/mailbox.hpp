@@ -8,34 +8,37 @@
 
 namespace ccl::detail {
 
-/// What one peer writes into this rank's memory beside data: a line or more for each purpose, as
-/// words of different writers must not share one. `seq` counts the messages from one rank to
-/// another, from 1 on; both ends count them alike.
+/// Words that one peer writes into this rank's memory beside data. Each purpose has its own lines,
+/// because words of different writers must not share a line. `seq` counts the messages from one
+/// rank to another, from 1 on, equally at both ends.
 struct alignas(128) Mailbox {
   static constexpr int max_rings = 64;
-  Word begun[words_per_line];  // [0]: the last launch, or message from here to there, that the peer
-                               // has begun: it is through with all before
-  Word remote_buffer[words_per_line];  // [0], [1]: where the peer wants message `seq`: halves of a
-                                       // word, each with the low half of `seq` above it
-  Word counted[words_per_line];  // [seq % 2]: low half of `seq` << 32 | rows of message `seq`,
-                                 // where only the peer knew how many it would be
-  Word reported[max_rings];  // of the message from the peer: seq << 32 | slots that it has filled
-  Word drained[max_rings];   // of the message to the peer: seq << 32 | slots that it has emptied
+  // [0]: last launch, or message from this rank to the peer, that the peer has begun. The peer is
+  // done with all earlier ones.
+  Word begun[words_per_line];
+  // [0], [1]: halves of the peer's `RemoteBuffer` reference for message `seq`. The low half of
+  // `seq` is in the high half of each word.
+  Word remote_buffer[words_per_line];
+  // [seq % 2]: low half of `seq` << 32 | rows of message `seq`, if only the peer knows them.
+  Word counted[words_per_line];
+  Word reported[max_rings];  // message from the peer: seq << 32 | slots that it has filled
+  Word drained[max_rings];   // message to the peer: seq << 32 | slots that it has emptied
 };
 static_assert(sizeof(Mailbox) % 128 == 0);
 
-/// Where a byte of a rank's own buffers is, as peers find it: the id of the memory that the rank
-/// has opened to them, then the offset in that. 0: in no such memory.
+/// Reference to a byte of a rank's buffers, which peers can resolve. It holds the id of a memory
+/// that the rank has opened to the peers, then the offset in that memory. 0 if the byte is in no
+/// such memory.
 struct RemoteBuffer {
   static constexpr int id_shift = 44;
-  static constexpr int slots = 256;               // memories that a rank keeps open at a time
-  static constexpr int base_bits = id_shift + 8;  // of addresses that an entry can hold
+  static constexpr int slots = 256;  // maximum memories that a rank keeps open at a time
+  static constexpr int base_bits = id_shift + 8;  // bits of an address in an entry
   static constexpr Word offset_mask = (Word{1} << id_shift) - 1;
 
   CCL_HD static constexpr Word where(Word id, Word offset) { return id << id_shift | offset; }
   CCL_HD static constexpr int slot(Word where) { return int((where >> id_shift) % Word(slots)); }
-  /// What a rank keeps in its table for a memory of a peer that it has mapped at `base`, a multiple
-  /// of 256. One word, so that it changes at once.
+  /// Returns the table entry of a peer's memory that is mapped at `base`, a multiple of 256. An
+  /// entry is one word, so that it changes atomically.
   CCL_HD static constexpr Word entry(Word id, Word base) { return id << id_shift | base >> 8; }
   CCL_HD static constexpr bool leads(Word entry, Word where) {
     return where != 0 && entry >> id_shift == where >> id_shift;
@@ -45,45 +48,48 @@ struct RemoteBuffer {
   }
 };
 
-/// What one launch of an exchange over a peer view is told: at most one message to each peer and
-/// one from each. Ranks that have nothing to do with each other need not make the same launches.
+/// Arguments of one launch of an exchange over a peer view: at most one message to each peer and
+/// one from each. Ranks that exchange no messages need not make the same launches.
 struct PeerExchangeWork {
   static constexpr int max_ranks = PeerView::max_ranks;
-  /// Words of state: messages sent to each rank so far, then those received from each. Each has a
-  /// copy for each crew, side by side: who counts a message in all copies then touches few lines.
+  /// Words of state: messages sent to each rank, then messages received from each rank. Each block
+  /// has its own copy of a word. The copies of a word are adjacent, so that a count in all copies
+  /// touches few lines.
   static constexpr int state_words = 2 * max_ranks;
 
   PeerView peers;
-  Epoch state;  // of each word of the state, otherwise as `Epoch` says
+  Epoch state;  // copies of each word of the state; see `Epoch`
   const Word* table =
       nullptr;             // `RemoteBuffer::slots` entries for each rank; null: nothing is mapped
   Message out[max_ranks];  // bytes 0: none
   Message in[max_ranks];
-  Word where[max_ranks] = {};  // of `in`, for the peers
-  /// How a direction's tiles are dealt out among the groups, where messages travel in tiles.
+  Word where[max_ranks] = {};  // references to `in`, posted to the peers
+  /// Assignment of a direction's tiles to groups, if messages travel in tiles.
   struct TileAssignment {
     int tiles[max_ranks] = {};
-    int first[max_ranks] = {};  // the group that has the first run of a message
-    int run = 1;                // tiles that go to a group together
+    int first[max_ranks] = {};  // group of the first run of a message
+    int run = 1;                // adjacent tiles of one group
   };
   TileAssignment out_deal, in_deal;
-  /// The ranks with a message of a direction, from this one on: ahead of it, or behind.
+  /// Ranks with a message of a direction, by their distance from this rank. Sends count upwards
+  /// from this rank, and receives count downwards.
   struct Partners {
     int count = 0;
     int rank[max_ranks] = {};
-    int rings = 0;  // of the message that has the most
+    int rings = 0;  // maximum rings of a message
   };
   Partners to, from;
-  unsigned counts = 0;    // words of the state that this launch counts up, a bit for each
-  int max_rings = 1;      // of a message; the same on all ranks
-  Index slot_bytes = 0;   // of a ring
-  Index box_packets = 0;  // of what one rank pushes to another, in each half
+  unsigned counts = 0;    // one bit per word of the state that this launch increments
+  int max_rings = 1;      // maximum rings of a message; the same on all ranks
+  Index slot_bytes = 0;   // bytes of a slot
+  Index box_packets = 0;  // packets of a box in each half
   int channels = 1;       // groups of the launch
-  int blocks = 1;         // groups that end together
+  int blocks = 1;         // see `HasBlockEpilogue`
   AbortWatch watch;
 };
 
-/// What the address and size of every message are a multiple of, at most 16.
+/// Returns the largest power of two, at most 16, that divides the address and size of every
+/// message.
 inline int alignment(const PeerExchangeWork& work) {
   Word bits = 16;
   for (int p = 0; p < work.peers.ranks; ++p) {
@@ -94,18 +100,18 @@ inline int alignment(const PeerExchangeWork& work) {
   return int(bits & -bits);
 }
 
-/// What rank `writer` writes for rank `owner`, behind the owner's scratch.
+/// Returns the mailbox that rank `writer` writes for rank `owner`. It follows the owner's scratch.
 CCL_HD Mailbox* mailbox(const PeerView& peers, int owner, int writer) {
   return reinterpret_cast<Mailbox*>(peers.scratch[owner] + 2 * peers.half_packets) + writer;
 }
 
-/// How a message is shared out among rings, each a run of slots in the receiver's scratch. Both its
-/// ends come to the same.
+/// Division of a message among rings, each a run of slots in the receiver's scratch. Both ends
+/// compute the same division.
 struct Rings {
-  static constexpr Index worth_bytes = Index{16} << 10;  // of a message, for one more ring
+  static constexpr Index worth_bytes = Index{16} << 10;  // bytes of a message per ring
   static constexpr int slot_count = 4;
-  /// Together, the messages of a launch to all peers keep a GPU busy; so must one where a rank
-  /// sends to one peer.
+  /// Returns the maximum rings of a message. The messages of a launch to all peers keep a GPU busy
+  /// together. A message to the only peer must do so alone.
   CCL_HD static constexpr int most(int ranks, bool one_peer) {
     const int n = one_peer ? Mailbox::max_rings : 128 / ranks;
     return n < Mailbox::max_rings ? n : Mailbox::max_rings;
@@ -114,7 +120,8 @@ struct Rings {
     const Index n = div_up(bytes, worth_bytes);
     return n < most ? int(n) : most;
   }
-  /// The part of a message that goes through `ring`: whole lines, but for the last.
+  /// Returns the part of a message that goes through `ring`. All parts except the last are whole
+  /// lines.
   CCL_HD static constexpr Message part(const Message& m, int ring, int most) {
     const int n = used(m.bytes, most);
     if (ring >= n) return {};
@@ -124,12 +131,12 @@ struct Rings {
     if (left <= 0) return {};
     return {m.data + begin, left < each ? left : each};
   }
-  /// Bytes of a slot: a rank's scratch, both halves of it, is dealt out to its peers.
+  /// Returns the bytes of a slot. Both halves of a rank's scratch are divided among its peers.
   CCL_HD static constexpr Index slot_bytes(const PeerView& peers, int most) {
     return 2 * peers.half_packets * Index{sizeof(Packet)} /
            (Index{peers.ranks} * most * slot_count) / 128 * 128;
   }
-  /// In the scratch of `owner`, for what `writer` sends.
+  /// Returns a slot in the scratch of `owner` for data from `writer`.
   CCL_HD static char* slot(const PeerView& peers, int most, Index slot_bytes, int owner, int writer,
                            int ring, Index chunk) {
     const Index row = (Index{writer} * most + ring) * slot_count + chunk % slot_count;

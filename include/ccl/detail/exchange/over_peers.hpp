@@ -103,7 +103,7 @@ class PeerExchangeCall final : public RecordedCall {
   Index contains() const override { return 1; }
   bool decides_alone() const override { return true; }
   void run_on_host(Launch&) override {}  // not reached: `create` refused
-  /// Work of the first launch. It has no rank if the call shares no kernel.
+  /// Returns the work of the first launch. The work has no ranks if the call shares no kernel.
   Work work_on_device() const {
     if (share.size == 0) return {};
     ExchangePieces all = pieces(connections(), table_);
@@ -114,8 +114,9 @@ class PeerExchangeCall final : public RecordedCall {
   }
 
  private:
-  /// Maximum bytes of each direction. Beyond, blocks of its own are worth more than one launch
-  /// less. Measured over one GPU's memory only (docs/validation/fused.md, Groups).
+  /// Maximum bytes of each direction in a shared launch. A larger exchange gains more from its own
+  /// blocks than from one launch less. Measured over one GPU's memory only
+  /// (docs/validation/fused.md, Groups).
   static constexpr Index max_shared = Index{512} << 10;
   bool is_one_small_launch() const {
     if (Kernels::launch == nullptr) return false;

@@ -8,10 +8,12 @@
 
 namespace ccl::detail {
 
-/// What `OneShot` may do with messages of any size between any two ranks: push each tile into its
-/// peer's box, collect what the peers pushed into mine. Tiles are dealt out among the groups, in
-/// runs of a few. Boxes have two halves in turn; a sender goes on to one when its receiver has
-/// begun the message after the one that used it last.
+/// Operations of `OneShot` on messages of any size between any two ranks. A rank pushes each tile
+/// into a box of the peer and collects the tiles that peers pushed into its own boxes. Runs of a
+/// few tiles are assigned to groups.
+///
+/// The two halves of a box alternate. A sender reuses a half after the receiver has begun the
+/// message that follows the half's last message.
 template <ReducingLanes Group, Protocol<Group> Proto, int Align>
 class PacketExchange {
   using Memory = typename Group::Memory;
@@ -19,7 +21,7 @@ class PacketExchange {
   using Fragment = typename Lane::Fragment;
   static constexpr Fill fill = Align == 16 ? Fill::cells : Fill::any;
   static constexpr int words_per_lane = div_up(PeerExchangeWork::state_words, Group::width);
-  static constexpr int run = 4;  // tiles that one group has in flight where there are many
+  static constexpr int run = 4;  // tiles in flight per group, if there are many
   static_assert(Proto::carries_flags, "Peers tell by flags that their tiles have landed.");
 
  public:
@@ -27,20 +29,21 @@ class PacketExchange {
   using Over = PacketExchange<OtherGroup, Proto, Align>;
 
   static constexpr int tile_bytes = Lane::tile_cells * int(sizeof(Word));
-  /// Bytes of a message, at most; a multiple of 128, so that the next one is aligned as this one
-  /// is. 0: the scratch has no tile for each rank.
+  /// Returns the maximum bytes of a message, a multiple of 128, so that the next piece has the same
+  /// alignment. 0 if the scratch has no tile for each rank.
   static constexpr Index max_bytes(const PeerView& peers) {
     return box_tiles(peers) * tile_bytes / 128 * 128;
   }
-  /// Tiles of all messages of one direction: as many groups have something to do.
+  /// Returns the tiles of all messages of one direction, which is the number of groups with work.
   static constexpr Index tiles(const Message* messages, int ranks) {
     Index n = 0;
     for (int p = 0; p < ranks; ++p) n += div_up<Index>(messages[p].bytes, tile_bytes);
     return n;
   }
 
-  /// On the host, once `channels` is known: a message's runs go on with the group where those of
-  /// the one before ended, so that small messages go to different groups.
+  /// Assigns the tiles to groups, on the host, after `channels` is set. The runs of a message begin
+  /// at the group after the last run of the previous message. Small messages thus go to different
+  /// groups.
   static void assign_tiles(PeerExchangeWork& work) {
     work.box_packets = box_tiles(work.peers) * Lane::tile_packets;
     for (const bool sends : {true, false}) {
@@ -72,10 +75,11 @@ class PacketExchange {
     Memory::await_previous();
   }
 
-  /// Before any push: each lane loads what its words of the state count, and how far those have
-  /// come that get a message; with the first tile these are one latency. No lane branches round a
-  /// load, as the others would wait there for theirs: who has nothing to load looks at a word
-  /// nearby.
+  /// Must run before any push. Each lane loads its words of the state and the credits of its
+  /// receivers, in one latency with the first tile.
+  ///
+  /// No lane branches around a load, because the other lanes would wait for it. A lane without a
+  /// load of its own reads a nearby word.
   CCL_HD void begin() {
     CCL_UNROLL for (int i = 0; i < words_per_lane; ++i) {
       const int word = i * Group::width + group_.rank();
@@ -99,7 +103,7 @@ class PacketExchange {
       tell();
       const Word flag = sequence(true, push.peer);
       Word begun = held(begun_, push.peer);
-      // Its begin of the message before this one: it has read what the half held.
+      // The peer has begun the previous message, so it has read the half.
       while (!group_.all(Index(begun + 1 - flag) >= 0)) {
         if (group_.all(spin_wait_.ends(push.peer, flag - 1))) return;
         begun = Memory::load_credit(pending_sockets_[push.peer].begun);
@@ -113,7 +117,7 @@ class PacketExchange {
         lane_.store(tile, f, flag);
       }
     }
-    // While what the peers have pushed is on its way.
+    // The tiles of the peers arrive meanwhile.
     if (channel_ >= work_.blocks) return;
     detail::count_for_absent(work_, work_.counts, channel_, group_.rank(), Group::width);
   }
@@ -144,10 +148,10 @@ class PacketExchange {
  private:
   using Data = UserBuffer<cuda::std::uint8_t, Align>;
 
-  /// The tiles of one message that are this group's: every `groups`-th run of `length`.
+  /// Tiles of one message that this group moves: every `groups`-th run of `length` tiles.
   struct Tiles {
     int t, length, groups;
-    int left;  // of the run at hand, t included
+    int left;  // tiles left in the current run, t included
     CCL_HD void next() {
       ++t;
       if (--left == 0) {
@@ -155,12 +159,12 @@ class PacketExchange {
         left = length;
       }
     }
-    /// From the first tile of a run to that of the next.
+    /// Moves from the first tile of a run to the first tile of this group's next run.
     CCL_HD void next_run() { t += groups * length; }
   };
-  /// What this group has to do with one message that is sent.
+  /// Part of this group in one message that this rank sends.
   struct Push {
-    int peer, end;  // of all its tiles
+    int peer, end;  // end of the message's tiles
     Tiles tiles;
     Data data;
     Index bytes;
@@ -172,7 +176,7 @@ class PacketExchange {
     return {p,       work_.out_deal.tiles[p], tiles_of(work_.out_deal, p), Data{m.data, nullptr},
             m.bytes, box_of(p, rank_)};
   }
-  /// A message to myself.
+  /// Copies the message of this rank to itself.
   CCL_HD void keep(Push& push) const {
     const Message& to = work_.in[rank_];
     if (work_.out[rank_].data == to.data || push.bytes != to.bytes) return;
@@ -181,7 +185,7 @@ class PacketExchange {
       store(data, push.bytes, push.tiles.t, load(data, push.bytes, push.tiles.t));
     }
   }
-  /// The first tile of this group of a message, and how it goes on.
+  /// Returns the tiles of a message that this group moves.
   CCL_HD Tiles tiles_of(const PeerExchangeWork::TileAssignment& assign_tiles, int p) const {
     const int behind = channel_ - assign_tiles.first[p];
     const int mine = behind < 0 ? behind + work_.channels : behind;
@@ -208,7 +212,8 @@ class PacketExchange {
     return work_.peers.scratch[owner] + writer * work_.box_packets;
   }
   CCL_HD Index half(Word flag) const { return Index(flag & 1) * work_.peers.half_packets; }
-  /// Tells who sends to me that I am through with the messages before. Before any wait.
+  /// Stores credits to the senders: this rank is done with all earlier messages. Must run before
+  /// any wait.
   CCL_HD void tell() {
     if (reported_ || channel_ != 0) return;
     reported_ = true;
@@ -219,16 +224,16 @@ class PacketExchange {
       Memory::store_credit(detail::mailbox(work_.peers, p, rank_)->begun, counted_[slot(word)] + 1);
     }
   }
-  /// What the lane with that word holds.
+  /// Returns the value of `word` from the lane that holds it.
   CCL_HD Word held(const Word* words, int word) const {
     return group_.from(words[slot(word)], word % Group::width);
   }
-  /// Of the words that a lane holds. One for each lane stays in a register only if nothing asks
-  /// which.
+  /// Returns the index of `word` among the words of a lane. A single word stays in a register only
+  /// if its index is a constant.
   CCL_HD static constexpr int slot(int word) {
     return words_per_lane == 1 ? 0 : word / Group::width;
   }
-  /// Of this launch's message to or from a peer.
+  /// Returns the number of this launch's message to or from a peer.
   CCL_HD Word sequence(bool sends, int p) const {
     return held(counted_, (sends ? 0 : PeerExchangeWork::max_ranks) + p) + 1;
   }
@@ -238,10 +243,10 @@ class PacketExchange {
   const PeerExchangeWork& work_;
   int channel_, rank_;
   const Word* state_;
-  const Mailbox* pending_sockets_;                                  // mine
+  const Mailbox* pending_sockets_;                                  // of this rank
   Word counted_[words_per_lane] = {}, begun_[words_per_lane] = {};  // word i * width + rank
   bool reported_ = false;
-  Push first_;  // known before the wait for the launch before
+  Push first_;  // known before the wait for the previous launch
   SpinWait<Memory> spin_wait_;
 };
 

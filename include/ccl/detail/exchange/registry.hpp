@@ -18,8 +18,8 @@ struct ExchangeKernels {
 template <class Algo, class Proto>
 struct PeerExchangeKernels {
   static inline int (*launch)(const PeerExchangeWork&, const DeviceTarget&) = nullptr;
-  /// Bytes of one message of a launch, at most. 0 if the scratch is too small. `max_rings` is that
-  /// of `PeerExchangeWork`.
+  /// Returns the maximum bytes of one message in a launch. 0 if the scratch is too small.
+  /// `max_rings` is that of `PeerExchangeWork`.
   static inline Index (*max_bytes)(const PeerView&, int max_rings) = nullptr;
   static inline int (*load)(int device) = nullptr;
 };
@@ -27,7 +27,7 @@ struct PeerExchangeKernels {
 template <class Algo, class Proto>
 struct CountedKernels {
   static inline int (*launch)(const CountedWork&, const DeviceTarget&) = nullptr;
-  /// Rows of each message of a launch.
+  /// Returns the maximum rows of each message in a launch.
   static inline int (*max_rows)(const CountedWork&) = nullptr;
   static inline int (*load)(int device) = nullptr;
 };

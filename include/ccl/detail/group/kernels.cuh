@@ -14,7 +14,7 @@
 namespace ccl::detail {
 
 template <class Call>
-struct AsMember;  // of a group
+struct AsMember;  // member of a group
 
 template <class Op, class Algo, class Proto, class R>
 struct RegisteredKernels<AsMember<WireCall<Op, Algo, Proto, R>>> {
@@ -93,8 +93,9 @@ struct RegisteredKernels<AsMember<PeerExchangeCall<Op, Algo, Proto>>> {
   }
 };
 
-/// The sizes of communicators that several calls have kernels for: those of the first over a peer
-/// view, as the others exist for the same communicator; any where there is none.
+/// Rank counts for which all calls of a group have kernels: those of the first call over a peer
+/// view. All calls belong to one communicator, so the others need no counts of their own. The list
+/// is `RankCounts<0>`, which stands for any count, if no call is over a peer view.
 template <class... Counts>
 struct CountsOf {
   using Type = RankCounts<0>;
@@ -107,7 +108,8 @@ struct CountsOf<RankCounts<Ranks...>, Others...> {
   using Type = RankCounts<Ranks...>;
 };
 
-/// The calls of one composition over a peer view count their launch together.
+/// Includes the blocks of another call in `work` if both belong to one composition over a peer
+/// view. Such calls count their launch together.
 template <class R, class Q>
 void beside(PeerWork<R>& work, const PeerWork<Q>& other, int places_behind) {
   const bool one_view = other.epoch.copies == work.epoch.copies;
@@ -117,16 +119,19 @@ void beside(PeerWork<R>& work, const PeerWork<Q>& other, int places_behind) {
 }
 template <class A, class B>
 void beside(A&, const B&, int) {}
-/// What exchanges have of a launch of so many calls, whether they take part or not, which each rank
-/// finds for itself: the others must divide the same blocks on all ranks. An eighth of them, which
-/// is a choice and not a measurement.
+/// Returns the blocks that a launch of `calls` calls keeps for its exchanges, whether they take
+/// part or not. Each rank decides alone which exchanges take part, but the others must divide the
+/// same blocks on all ranks.
+///
+/// It keeps an eighth of the blocks, and at least one per exchange if the other calls leave so
+/// many. The eighth is a choice, not a measured value.
 inline int kept_for_exchanges(int max_blocks, int calls, int exchanges) {
   if (exchanges == 0) return 0;
   const int others = calls - exchanges;
   return std::max(0, std::min(std::max(exchanges, max_blocks / 8), max_blocks - others));
 }
-/// What one of so many calls, which move `all_bytes`, may have of a launch: a block, and of the
-/// other blocks by its size, which all ranks see alike.
+/// Returns the part of a launch for one of `calls` calls, which move `all_bytes` bytes in all. It
+/// has one block, and other blocks in proportion to its bytes. All ranks compute the same part.
 inline DeviceTarget share_of(DeviceTarget target, int calls, Index bytes, Index all_bytes) {
   const double part = double(bytes) / double(all_bytes < 1 ? 1 : all_bytes);
   target.max_blocks = 1 + int(double(target.max_blocks - calls) * part);
@@ -164,7 +169,7 @@ struct RegisteredKernels<GroupKernels<Calls...>> {
                                 const typename Calls::Work&... works) {
     const bool aligned = ((!Member<Calls>::takes_part(works) || alignment(works) == 16) && ...);
     int ranks = 0;
-    ((ranks = std::max(ranks, ranks_of(works))), ...);  // 0 of a work that has no part
+    ((ranks = std::max(ranks, ranks_of(works))), ...);  // 0 if the work has no part
     cudaError_t result = cudaErrorInvalidValue;
     const auto as = [&]<int R>(std::integral_constant<int, R>) {
       result = aligned ? launch_as<16, R>(Numbers{}, target, works...)

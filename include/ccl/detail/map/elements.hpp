@@ -18,11 +18,12 @@
 
 namespace ccl::detail {
 
-// What a call does with a rank's own data between its launches, in the order of its stream.
+// Operations of a call on a rank's own data between its launches, in the order of its stream.
 
-/// What a launch of `kernel` came to; -1: the program has no such kernel.
+/// Returns the result of a launch from its code. -1 means that the program has no such kernel.
 Result<void> launched_own(const Communicator& comm, const std::string& name, int code);
-/// On CPU ranks, now or when everything before it on the stream has run.
+/// Runs `work` of a CPU rank: at once, or after all earlier work on the stream if that is a host
+/// stream.
 template <class Work>
 Result<void> run_own(Stream stream, Work work) {
   if (stream.host() == nullptr) {
@@ -43,8 +44,8 @@ inline Result<void> copy_own(const Communicator& comm, bool on_device, void* to,
   return run_own(stream, [=] { std::memcpy(to, from, std::size_t(bytes)); });
 }
 
-/// Repeats the `bytes` at `to` until there are `whole`. As far as a reduction is concerned, more
-/// elements that this rank gave.
+/// Repeats the `bytes` bytes at `to` until there are `whole` bytes. A reduction treats the repeated
+/// elements as further elements of this rank.
 inline Result<void> fill_up(const Communicator& comm, bool on_device, void* to, Index bytes,
                             Index whole, Stream stream) {
   char* const at = static_cast<char*>(to);
@@ -65,7 +66,8 @@ CCL_INDEPENDENT_BEGIN
 template <class T, class U, class F>
 CCL_INDEPENDENT_APART void map_loop(const F& map, const char* from, char* to,
                                     Index count) noexcept {
-  // The output may be the input, where elements are of one size: none depends on another.
+  // The output may be the input if the elements have one size, because no iteration depends on
+  // another.
   CCL_INDEPENDENT
   for (Index i = 0; i < count; ++i) {
     store_unaligned<U>(to + i * Index{sizeof(U)},
@@ -74,7 +76,8 @@ CCL_INDEPENDENT_APART void map_loop(const F& map, const char* from, char* to,
 }
 CCL_INDEPENDENT_END
 
-/// One CPU thread; what converts between float and a narrow one, with this CPU's instructions.
+/// Maps elements on one CPU thread. Conversions between float and a narrow float use instructions
+/// of this CPU.
 template <class T, class U, class F>
 void map_on_host(const F& map, const void* from, void* to, Index count) {
   if constexpr (converts<F> && is_narrow_float<T> && cuda::std::is_same_v<U, float>) {
@@ -86,7 +89,7 @@ void map_on_host(const F& map, const void* from, void* to, Index count) {
   }
 }
 
-/// `count` elements, each through a functor `U(T)`.
+/// Maps `count` elements by a functor `U(T)`.
 template <class T, class U, class F>
 Result<void> map_own(const Communicator& comm, int device, const std::string& name, const F& map,
                      const void* from, void* to, Index count, Stream stream) {
@@ -99,7 +102,8 @@ Result<void> map_own(const Communicator& comm, int device, const std::string& na
                        : Kernels::launch(map, from, to, count, {device, stream.cuda()});
   return launched_own(comm, name, code);
 }
-/// So that no first launch has to: see `KernelLoader`. Of all types that the program maps by `F`.
+/// Loads the kernels of all types that the program maps by `F`. No first launch then has to load
+/// one: see `KernelLoader`.
 template <class F>
 int load_maps(int device) {
   for (const KernelLoader* l = MapKernelList<F>::first; l != nullptr; l = l->next) {

@@ -4,7 +4,7 @@
 
 namespace ccl::detail {
 
-/// Launch over a rank's own elements: a functor makes a `U` of each `T`. The output may be the
+/// Launch over a rank's own elements. A functor converts each `T` to a `U`. The output may be the
 /// input if both types have one size.
 template <class F, class T, class U>
 struct MapKernels {

@@ -16,7 +16,7 @@ class PeerCall final : public RecordedCall {
            const CallArguments<R>& given)
       : RecordedCall{std::move(connections), info}, given_{given} {}
 
-  /// Packets, or 0 if the call is several launches or none.
+  /// Returns the packets of the call, or 0 if the call is several launches or none.
   Index wants() const override {
     const auto packets = PeerKernels<Op, Algo, Proto, R>::packets_in_group;
     if (packets == nullptr || given_.layout.count < 1) return 0;
@@ -24,7 +24,7 @@ class PeerCall final : public RecordedCall {
   }
   Index contains() const override { return connections().peer_memory().view().half_packets; }
   void run_on_host(Launch&) override {}  // not reached: `create` refused
-  /// Work of its share. It has no element if the call shares no kernel.
+  /// Returns the work of its share. The work has no elements if the call shares no kernel.
   Work work_on_device() const {
     Work shared = peer_work<Op, Algo>(connections(), given_);
     shared.watch.ticket = ticket();

@@ -12,7 +12,7 @@ struct RegisteredKernels<PeerKernels<Op, Algo, Proto, R>> {
   template <int Align, int Ranks, class P = Proto>
   using Body = PeerBody<Op, Algo, P, Align, R, Ranks>;
   using Group = WarpLanes;
-  /// See `TwoShot::pairs_from`.
+  /// Minimum bytes of a share that moves in pairs: see `TwoShot::pairs_from`. 0: no pairs.
   static constexpr Index pairs_from = [] {
     if constexpr (requires { Algo::template pairs_from<Op>; }) {
       if (moves_pairs<Proto, Group, typename R::Type>()) return Algo::template pairs_from<Op>;
@@ -44,7 +44,7 @@ struct RegisteredKernels<PeerKernels<Op, Algo, Proto, R>> {
       return launch_all<Body<Align, Ranks>>(how, target);
     });
   }
-  /// A message in as many launches as its scratch wants.
+  /// Launches a message in as many parts as the scratch requires.
   template <class Body>
   static cudaError_t launch_all(const PeerWork<R>& how, const DeviceTarget& target) {
     constexpr Index size = sizeof(typename R::Type);
@@ -64,7 +64,7 @@ struct RegisteredKernels<PeerKernels<Op, Algo, Proto, R>> {
     const CudaShape shape = spread<Body>(work, Body::max_lanes, target);
     return CudaExecutor::launch<Group, Body>(work, shape, target.stream);
   }
-  /// A warp for each tile, on as many multiprocessors as there are; measured on H200.
+  /// Assigns one warp per tile, spread over as many blocks as possible. Measured on H200.
   template <class Body>
   static CudaShape spread(PeerWork<R>& work, int max_lanes, const DeviceTarget& target) {
     const Index max_warps = max_lanes / Group::width;

@@ -11,7 +11,7 @@
 
 namespace ccl::detail {
 
-/// Work of a launch over peer memory.
+/// Returns the work of a launch over peer memory.
 template <class Op, class Algo, class R>
 PeerWork<R> peer_work(const Connections& connections, const CallArguments<R>& given) {
   PeerWork<R> work{given.reduction};

@@ -10,13 +10,15 @@
 
 namespace ccl::detail {
 
-/// What an algorithm may do with peers whose memory it can address: push a tile into a peer's box,
-/// collect what every peer pushed into mine. A box of each rank is written once per launch. The
-/// message is one share, or one for each rank, in tiles that the groups deal out among themselves.
+/// Operations of an algorithm on peers whose memory it can address. It pushes tiles into boxes of
+/// the peers and collects the tiles that peers pushed into its own boxes. A launch writes the box
+/// of each rank once.
 ///
-/// Scratch halves alternate from launch to launch: where every rank waits for data of all others,
-/// none is more than one launch ahead, and nobody still reads what it overwrites. Where some wait
-/// for nobody, `begin_in_step` keeps them from running ahead.
+/// The message is one share, or one share per rank. Its tiles are assigned to the groups.
+///
+/// The halves of the scratch alternate between launches. If every rank waits for data of all
+/// others, no rank is more than one launch ahead. No rank then overwrites a tile that a peer still
+/// reads. If some ranks wait for no other, `begin_in_step` keeps them from running ahead.
 template <LaneGroup Group, Protocol<Group> Proto, class R, int Align, int Ranks>
 class PeerPrims {
  public:
@@ -28,24 +30,24 @@ class PeerPrims {
   using All = Fragments<Fragment, Ranks>;
   static_assert(Proto::carries_flags, "Peers tell by flags that their tiles have landed.");
 
-  /// first, first + step, ...: the tiles of one group.
+  /// Tiles of one group: first, first + step, ...
   struct Stripe {
     int first, last, step;
   };
 
   static constexpr int tile_elements = Lane::tile_cells * Element<T>::per_cell;
-  /// Elements: shares begin at multiples of 128 bytes.
+  /// Granularity of shares in elements. Shares begin at multiples of 128 bytes.
   static constexpr int grain = [] {
     int n = 128;
     while (n > 1 && (n / 2) * int(sizeof(T)) % 128 == 0) n /= 2;
     return n;
   }();
 
-  /// Packets of scratch that a launch of `share` elements for each box needs, in each half.
+  /// Returns the packets of each half of the scratch for a launch of `share` elements in each box.
   static constexpr Index half_packets(Index share, int boxes) {
     return div_up<Index>(share, tile_elements) * Lane::tile_packets * Ranks * boxes;
   }
-  /// Elements of a share, where `count` elements are split among the ranks.
+  /// Returns the elements of a share if `count` elements are split among the ranks.
   CCL_HD static constexpr int split_share(int count) {
     return div_up(div_up(count, Ranks), grain) * grain;
   }
@@ -70,7 +72,7 @@ class PeerPrims {
     if constexpr (detail::reduces<R>) reduction_.load_here();
   }
 
-  /// Before any push or collect. What is loaded before this is on its way together with the epoch.
+  /// Must run before any push or collect. Loads issued earlier overlap with the load of the epoch.
   CCL_HD void begin() {
     flag_ = Memory::load_relaxed(work_.epoch.copies + block_) + 1;
     const Index half = Index(flag_ & 1) * work_.peers.half_packets + work_.first_packet;
@@ -80,9 +82,11 @@ class PeerPrims {
     }
   }
 
-  /// The same where not everybody waits for everybody: also tells the peers that this rank is
-  /// through with all launches before this one. To be followed by `await_step` of those to whom
-  /// this rank pushes; every rank calls it in every launch of the operation.
+  /// Begins a launch of an operation in which some ranks do not wait for all others. Also posts to
+  /// the peers that this rank is done with all earlier launches.
+  ///
+  /// Every rank must call it in every launch of the operation. It must call `await_step` next, for
+  /// each rank to which it pushes.
   CCL_HD void begin_in_step() {
     begin();
     if (stripe_.first != 0) return;
@@ -91,7 +95,8 @@ class PeerPrims {
       Memory::store_credit(detail::mailbox(work_.peers, p, rank_)->begun, flag_);
     }
   }
-  /// Until rank p is through with the launch that used this half before; false if patience ended.
+  /// Blocks until rank p is done with the previous launch that used this half. Returns false if the
+  /// spin wait failed.
   CCL_HD bool await_step(int p) {
     const Word* const begun = detail::mailbox(work_.peers, rank_, p)->begun;
     while (!group_.all(Index(Memory::load_credit(begun) + 1 - flag_) >= 0)) {
@@ -105,8 +110,8 @@ class PeerPrims {
     return all;
   }
 
-  /// Counts the launch for the crews that have no part in it. For algorithms that are about to wait
-  /// for the peers' tiles; else it is done at the end.
+  /// Counts the launch for absent blocks. Meant for algorithms that are about to wait for tiles of
+  /// the peers. `PeerBody::end` does it otherwise.
   CCL_HD void count_launch() {
     launch_counted_ = true;
     if (stripe_.first >= work_.blocks) return;
@@ -115,12 +120,12 @@ class PeerPrims {
                               [this](int i) { work_.epoch.copies[i] = flag_; });
   }
 
-  /// This group's tiles of each share.
+  /// Returns this group's tiles of each share.
   CCL_HD const Stripe& tiles() const { return stripe_; }
   CCL_HD int rank() const { return rank_; }
   CCL_HD int root() const { return work_.root; }
   CCL_HD Word flag() const { return flag_; }
-  /// For `end`.
+  /// Returns the first argument of `PeerBody::end`.
   CCL_HD Word left() const { return flag_ << 1 | Word{launch_counted_}; }
 
   CCL_HD Fragment load(int share, int t) const {
@@ -131,7 +136,7 @@ class PeerPrims {
     data_.template store<fill>(lane_, share * out_stride_ + Index{t} * tile_elements,
                                left(share, t), f);
   }
-  /// My own tile as it travels: scaled, where the reduction does that.
+  /// Returns this rank's tile as it travels, scaled if the reduction does that.
   CCL_HD Fragment prepare(const Fragment& f) const {
     if constexpr (detail::prepares<R>()) {
       return as_sent(CellReducer<R, Lane::words>::from_own(reduction_, f).result());
@@ -139,32 +144,34 @@ class PeerPrims {
       return as_sent(f);
     }
   }
-  /// Tile t of every share but mine; `of[k]` is the share of the k-th rank after me.
+  /// Loads tile t of every share except this rank's. `of[k]` is the share of the k-th rank after
+  /// this rank.
   CCL_HD All load_others(int t) const {
     All all;
     CCL_UNROLL for (int k = 1; k < Ranks; ++k) all.of[k] = load(peer(k), t);
     return all;
   }
 
-  /// The fragment to every peer.
+  /// Pushes the fragment to every peer.
   CCL_HD void push(int box, int t, const Fragment& f) const {
     CCL_UNROLL for (int k = 1; k < Ranks; ++k) {
       send(theirs_[k] + slots(box * Ranks, t), f);
     }
   }
-  /// To one rank, not to myself.
+  /// Pushes the fragment to one rank, which must not be this rank.
   CCL_HD void push_to(int rank, int box, int t, const Fragment& f) const {
     Packet* const row = work_.peers.scratch[rank] + Index(flag_ & 1) * work_.peers.half_packets +
                         work_.first_packet + slots(rank_, 0);
     send(row + slots(box * Ranks, t), f);
   }
-  /// To each peer its own.
+  /// Pushes to each peer its own fragment.
   CCL_HD void scatter(int box, int t, const All& all) const {
     CCL_UNROLL for (int k = 1; k < Ranks; ++k) {
       send(theirs_[k] + slots(box * Ranks, t), prepare(all.of[k]));
     }
   }
-  /// What the peers pushed; mine is whatever. Ends with the peers' flags or with patience.
+  /// Waits for the tiles that the peers pushed. This rank's fragment is undefined. Returns when all
+  /// flags have arrived or the spin wait has failed.
   CCL_HD All collect(int box, int t) {
     Packet* const row = mine_ + slots(box * Ranks, t);
     const All all = collect_peers<Ranks>(lane_, row, slots(1, 0), flag_, rank_, spin_wait_);
@@ -173,18 +180,19 @@ class PeerPrims {
     }
     return all;
   }
-  /// What one rank pushed.
+  /// Waits for the tile that one rank pushed.
   CCL_HD Fragment collect_from(int rank, int box, int t) {
     Packet* const tile = mine_ + slots(box * Ranks + rank, t);
     const Fragment f = ccl::detail::collect<1>(lane_, tile, flag_, rank, spin_wait_).of[0];
     empty(tile);
     return f;
   }
-  /// To the output, each where `load_others` found it.
+  /// Stores to the output, at the places from which `load_others` loads.
   CCL_HD void store_loaded(int t, const All& all) const {
     CCL_UNROLL for (int k = 1; k < Ranks; ++k) store(peer(k), t, all.of[k]);
   }
-  /// In rank order, so that every rank has the same bits; `own`, prepared, in my place.
+  /// Reduces in rank order, so that every rank has the same bits. `own` is this rank's prepared
+  /// fragment.
   CCL_HD Fragment reduce(const All& all, const Fragment& own) const {
     auto sum = CellReducer<R, Lane::words>::from_received(reduction_, pick(0, all, own));
     CCL_UNROLL for (int r = 1; r < Ranks; ++r) sum.add_received(pick(r, all, own));
@@ -194,7 +202,7 @@ class PeerPrims {
  private:
   static constexpr Fill fill = Align == 16 ? Fill::cells : Fill::any;
 
-  /// What the others get of a fragment that this rank goes on with, too.
+  /// Returns the fragment as the peers receive it, for use by this rank too.
   CCL_HD static Fragment as_sent(const Fragment& f) {
     if constexpr (requires { Lane::as_sent(f); }) return Lane::as_sent(f);
     return f;
@@ -202,9 +210,11 @@ class PeerPrims {
   CCL_HD void empty(Packet* tile) const {
     if constexpr (requires { lane_.empty(tile); }) lane_.empty(tile);
   }
-  /// What is left of a wait that was given up must not pass for data: it has the flag of the launch
-  /// before, whose tiles are in the other half, or does not go where there are no flags. `collect`
-  /// gives up with all of the lanes that share a flag, or with none.
+  /// Stores a tile. After a failed wait the tile must not count as data. It then carries the flag
+  /// of the previous launch, whose tiles are in the other half.
+  ///
+  /// A protocol that empties its tiles does not store it. A wait fails for all lanes that share a
+  /// flag or for none.
   CCL_HD void send(Packet* tile, const Fragment& f) const {
     if constexpr (requires { lane_.empty(tile); }) {
       if (!spin_wait_.failed()) lane_.store(tile, f, flag_);
@@ -223,12 +233,12 @@ class PeerPrims {
     }
     return f;
   }
-  /// Elements of the share from tile t on; below one past its end.
+  /// Returns the elements of the share from tile t on. Below 1 if the tile is past the end.
   CCL_HD int left(int share, int t) const {
     const int rest = work_.layout.split ? count_ - share * share_ : count_;
     return (rest < share_ ? rest : share_) - t * tile_elements;
   }
-  /// Packets in `rows` rows of slots, a slot for each tile, and `t` more.
+  /// Returns the packets in `rows` rows of slots plus `t` slots. A row has one slot per tile.
   CCL_HD Index slots(int rows, int t) const {
     return (Index{rows} * tiles_ + t) * Lane::tile_packets;
   }
@@ -241,42 +251,43 @@ class PeerPrims {
   int rank_, block_;
   int count_, share_;  // elements
   Index in_stride_, out_stride_;
-  int tiles_;  // of a share
+  int tiles_;  // tiles of a share
   Stripe stripe_;
   Word flag_ = 0;                // this launch's epoch
-  bool launch_counted_ = false;  // for the crews without a part
-  Packet* mine_ = nullptr;       // in my memory: Ranks rows of slots for each box
-  Packet* theirs_[Ranks] = {};   // my row in the memory of the k-th rank after me
+  bool launch_counted_ = false;  // for the absent blocks
+  Packet* mine_ = nullptr;       // in this rank's memory: Ranks rows of slots for each box
+  Packet* theirs_[Ranks] = {};   // this rank's row in the memory of the k-th rank after it
   SpinWait<Memory> spin_wait_;
 };
 
-/// One launch over a peer view, as an executor runs it.
+/// Body of one launch over a peer view, for an executor.
 template <class Op, class Algo, class Proto, int Align, class R, int Ranks>
 struct PeerBody {
   using Work = PeerWork<R>;
   static constexpr int max_lanes = 512;
   const Work& work;
 
-  /// Does the message fit into the scratch? Nobody else looks.
+  /// True if the message fits into the scratch. No other code checks this.
   template <LaneGroup Group>
   static constexpr bool fits(const Work& work) {
     using Prims = PeerPrims<Group, Proto, R, Align, Ranks>;
     return Prims::half_packets(share<Group>(work), Algo::boxes) <= work.peers.half_packets;
   }
-  /// Tiles of each share: as many groups have something to do.
+  /// Returns the tiles of each share, which is the number of groups with work.
   template <LaneGroup Group>
   static constexpr Index tiles(const Work& work) {
     using Prims = PeerPrims<Group, Proto, R, Align, Ranks>;
     return div_up<Index>(share<Group>(work), Prims::tile_elements);
   }
-  /// Of each half of the scratch that the message takes. A multiple of 128 bytes.
+  /// Returns the packets of each half of the scratch that the message takes, a multiple of 128
+  /// bytes.
   template <LaneGroup Group>
   static constexpr Index packets(const Work& work) {
     using Prims = PeerPrims<Group, Proto, R, Align, Ranks>;
     return div_up<Index>(Prims::half_packets(share<Group>(work), Algo::boxes), 8) * 8;
   }
-  /// Elements of the longest message, split or of each share, that fits into a half of the scratch.
-  /// A multiple of 128 bytes, so that the next one is aligned as this one is.
+  /// Returns the maximum elements of a message, split or per share, that fits into a half of the
+  /// scratch. They are a multiple of 128 bytes, so that the next part has the same alignment.
   template <LaneGroup Group>
   static constexpr Index max_elements(const Work& work) {
     using Prims = PeerPrims<Group, Proto, R, Align, Ranks>;
@@ -298,7 +309,8 @@ struct PeerBody {
     using Prims = PeerPrims<Group, Proto, R, Align, Ranks>;
     return work.layout.split ? Prims::split_share(int(work.layout.count)) : work.layout.count;
   }
-  /// Counts the launch in the crew's copy, and in those of crews without a part if nobody has.
+  /// Counts the launch in the copy of this block. Also counts it in the copies of absent blocks,
+  /// unless `count_launch` has done so.
   CCL_HD void end(Word left, int block, int lane, int lanes) const {
     const int all = work.blocks + work.other_blocks;
     detail::count_at_end(work.epoch, left, work.first_block + block, all, lane, lanes);

@@ -9,8 +9,8 @@ namespace ccl::detail {
 template <class Op, class Algo, class Proto, class R>
 struct PeerKernels {
   static inline int (*launch)(const PeerWork<R>&, const DeviceTarget&) = nullptr;
-  /// Packets of scratch, in each half, that a part of a group's kernel takes. 0 if the call cannot
-  /// be such a part: it needs several launches, or its kernel has no such part.
+  /// Returns the packets of each half of the scratch that the call takes in the kernel of a group.
+  /// 0 if the call needs several launches or a kernel of its own.
   static inline Index (*packets_in_group)(const PeerWork<R>&) = nullptr;
 };
 

@@ -6,8 +6,8 @@
 
 namespace ccl::detail {
 
-/// What one launch over a peer view is told. Trivially copyable; everything it points to outlives
-/// the launch. `R` is the reduction, which also names the element type.
+/// Arguments of one launch over a peer view. Trivially copyable; everything it points to must
+/// outlive the launch. `R` is the reduction, which also defines the element type.
 template <class R>
 struct PeerWork {
   explicit PeerWork(const R& how) : reduction{how} {}
@@ -17,18 +17,18 @@ struct PeerWork {
   Layout layout;  // below 2^31 elements in all
   int root = 0;
   int channels = 1;  // groups of the launch
-  int blocks = 1;    // groups that end together: blocks on a GPU, groups on CPUs
-  // Where calls of one composition share a launch, and so a half of the scratch and an epoch:
-  Index first_packet = 0;  // of the half, from which on this call's boxes lie
-  int first_block = 0;     // of this call among those of all of them
-  int other_blocks = 0;    // of the others
+  int blocks = 1;    // see `HasBlockEpilogue`
+  // Members for calls of one composition that share a launch, a half of the scratch and an epoch:
+  Index first_packet = 0;  // first packet of this call's boxes in the half
+  int first_block = 0;     // first block of this call among those of all calls
+  int other_blocks = 0;    // blocks of the other calls
   const void* input = nullptr;
   void* output = nullptr;
   R reduction;
   AbortWatch watch;
 };
 
-/// What every share's address and size is a multiple of, at most 16.
+/// Returns the largest power of two, at most 16, that divides the address and size of every share.
 template <class R>
 int alignment(const PeerWork<R>& work) {
   constexpr Index size = sizeof(typename R::Type);

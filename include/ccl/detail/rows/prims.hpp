@@ -5,20 +5,24 @@
 #include <ccl/detail/rows/work.hpp>
 
 namespace ccl::detail {
-/// A prologue may also map each value before it travels.
+/// Prologue that also maps each value before it travels.
 template <class P>
 concept MapsValues = requires(const P prologue, float value, Index row, int column) {
   { prologue(value, row, column) } -> cuda::std::same_as<float>;
 };
 
-/// What an algorithm may do with the rows of a matrix that all ranks have a summand of: push tiles
-/// of them into boxes, its own too; reduce what came; finish a row that is complete. All groups of
-/// a launch deal out the tiles of all rows among themselves, but a row is finished by one crew, a
-/// lane of which has `Tiles` of its tiles at most. Halves of the scratch as in `PeerPrims`; every
-/// rank waits for every other in each launch.
+/// Operations of an algorithm on the rows of a matrix of which every rank has a summand. It pushes
+/// tiles into boxes, including its own, reduces tiles that have arrived, and finishes complete
+/// rows.
 ///
-/// An output may be the input: who finishes a tile has seen its sum, to which this rank's summand
-/// came through a box, after it had been read.
+/// The tiles of all rows are assigned to all groups of a launch. One block finishes a row, and each
+/// of its lanes has at most `Tiles` tiles of the row.
+///
+/// The halves of the scratch alternate as in `PeerPrims`. Every rank waits for every other in each
+/// launch.
+///
+/// An output may be the input. A lane that finishes a tile has received its sum. This rank's
+/// summand traveled through a box to that sum, so it has been read.
 template <ReducingLanes Group, Protocol<Group> Proto, class P, class E, int Slices, int Ranks,
           int Tiles>
 class RowPrims {
@@ -35,7 +39,7 @@ class RowPrims {
   static constexpr int tile_elements = data_cells * per_cell;
   using Row = RowPart<Group, Lane, per_cell, data_cells, Tiles>;
 
-  /// first, first + step, ...
+  /// Indices of one group or block: first, first + step, ...
   struct Stripe {
     int first, last, step;
   };
@@ -46,7 +50,7 @@ class RowPrims {
 
   CCL_HD static constexpr int tiles_of(int length) { return div_up(length, tile_elements); }
   CCL_HD static constexpr int slice_of(int tiles) { return div_up(tiles, Slices); }
-  /// Packets of scratch, in each half, that one row takes.
+  /// Returns the packets of each half of the scratch that one row takes.
   static constexpr Index row_packets(int length) {
     const int tiles = tiles_of(length);
     return (Index{Ranks} * slice_of(tiles) + (Slices > 1 ? tiles : 0)) * Lane::tile_packets;
@@ -68,38 +72,38 @@ class RowPrims {
     Memory::await_previous();
   }
 
-  /// Before any push or collect. What is loaded before this is on its way together with the epoch.
+  /// Must run before any push or collect. Loads issued earlier overlap with the load of the epoch.
   CCL_HD void begin() {
     if constexpr (Ranks > 1) flag_ = Memory::load_relaxed(work_.epoch.copies + block_) + 1;
     const Index half = Index(flag_ & 1) * work_.peers.half_packets;
     CCL_UNROLL for (int k = 0; k < Ranks; ++k) base_[k] = work_.peers.scratch[peer(k)] + half;
   }
   CCL_HD Word left() const { return flag_ << 1 | Word{launch_counted_}; }
-  /// As `PeerPrims::count_launch`.
+  /// Counts the launch as `PeerPrims::count_launch` does.
   CCL_HD void count_launch() {
     launch_counted_ = true;
     if (Ranks == 1 || warp_ != 0) return;
     detail::for_absent_blocks(block_, work_.blocks, work_.epoch.count, group_.rank(), Group::width,
                               [this](int i) { work_.epoch.copies[i] = flag_; });
   }
-  /// This group's of all tiles of the matrix.
+  /// Returns this group's tiles of the matrix.
   CCL_HD Stripe tiles() const {
     return {channel_, Ranks == 1 ? 0 : work_.rows * tiles_, work_.channels};
   }
-  /// This group's of those tiles that this rank reduces.
+  /// Returns this group's tiles among those that this rank reduces.
   CCL_HD Stripe slices() const {
     return {channel_, Ranks == 1 ? 0 : work_.rows * slice_width(), work_.channels};
   }
-  /// This crew's rows.
+  /// Returns this block's rows.
   CCL_HD Stripe rows() const { return {block_, work_.rows, work_.blocks}; }
 
-  /// Nothing of tiles past the last.
+  /// Loads the i-th tile of the matrix. Loads nothing past the last tile.
   CCL_HD Own load(int i) const {
     const int row = int(unsigned(i) / unsigned(tiles_));
     if (row >= work_.rows) return {};
     return load_tile(row, i - row * tiles_);
   }
-  /// To every rank.
+  /// Pushes the i-th tile to every rank.
   CCL_HD void push(int box, int i, const Own& own) const {
     const int row = int(unsigned(i) / unsigned(tiles_)), t = i - row * tiles_;
     const Fragment f = prepare(row, t, own);
@@ -107,29 +111,30 @@ class RowPrims {
       lane_.store(base_[k] + slot(box, rank_, row, t), f, flag_);
     }
   }
-  /// To the rank that reduces the tile.
+  /// Pushes the i-th tile to the rank that reduces it.
   CCL_HD void scatter(int box, int i, const Own& own) const {
     const int row = int(unsigned(i) / unsigned(tiles_)), t = i - row * tiles_;
     const int owner = int(unsigned(t) / unsigned(slice_));
     Packet* const half = work_.peers.scratch[owner] + (base_[0] - work_.peers.scratch[rank_]);
     lane_.store(half + slot(box, rank_, row, t - owner * slice_), prepare(row, t, own), flag_);
   }
-  /// The i-th tile of my slices, from one box into another of every rank.
+  /// Reduces the i-th tile of this rank's slices in box `from`. Pushes the sum into box `to` of
+  /// every rank.
   CCL_HD void reduce_slice(int from, int to, int i) {
     const int width = slice_width();
     const int row = int(unsigned(i) / unsigned(width)), at = i - row * width;
     float sum[values];
     reduce(from, row, at, sum);
     const Fragment f = Wire::pack(group_, lane_, sum);
-    // What is left of a wait that was given up must not pass for data.
+    // After a failed wait the sum must not count as data.
     if (!lane_.agree(!spin_wait_.failed())) return;
     CCL_UNROLL for (int k = 0; k < Ranks; ++k) {
       lane_.store(base_[k] + slot(to, 0, row, rank_ * slice_ + at), f, flag_);
     }
   }
-  /// A row of which everybody has pushed their summand to everybody.
+  /// Finishes a row of which every rank has pushed its summand to every rank.
   CCL_HD void finish_reduced(int box, int row) { finish<Summands>(box, row); }
-  /// A row of which the sums have been pushed.
+  /// Finishes a row of which the sums have been pushed.
   CCL_HD void finish_collected(int box, int row) { finish<Sums>(box, row); }
 
  private:
@@ -140,7 +145,8 @@ class RowPrims {
     return rank_ + k - (rank_ + k < Ranks ? 0 : Ranks);
   }
   CCL_HD int tile(int k) const { return warp_ + k * warps_; }
-  /// Box 0 has a row of slots for each writer; in box 1 whoever has the slice writes.
+  /// Returns the offset of a slot in packets. Box 0 has a row of slots for each writer. In box 1
+  /// the rank that reduces a slice writes it.
   CCL_HD Index slot(int box, int writer, int row, int t) const {
     const Index first = Index{box} * Ranks * work_.rows * slice_;
     const int width = box == 0 ? slice_ : tiles_;
@@ -162,7 +168,7 @@ class RowPrims {
     }
     return own;
   }
-  /// As it travels.
+  /// Returns a lane's part of a tile as it travels.
   CCL_HD Fragment prepare(int row, int t, const Own& own) const {
     float value[values];
     CCL_UNROLL for (int c = 0; c < Lane::cells; ++c) {
@@ -177,7 +183,7 @@ class RowPrims {
     }
     return Wire::pack(group_, lane_, value);
   }
-  /// In rank order, in float.
+  /// Reduces a tile in rank order, in float.
   CCL_HD void reduce(int box, int row, int at, float* sum) {
     add_up(collect_peers<Ranks>(lane_, base_[0] + slot(box, 0, row, at), slot(0, 1, 0, 0), flag_,
                                 -1, spin_wait_),
@@ -193,8 +199,8 @@ class RowPrims {
   }
   struct Summands {};
   struct Sums {};
-  /// Of this group's tiles of a row, those from the k-th on. Behind its last tile that one again: a
-  /// branch among the loads would part them.
+  /// Receives N of this group's tiles of a row, from the k-th on. The group's first tile replaces
+  /// those past the row's end, because a branch would separate the loads.
   template <int N>
   CCL_HD void take(Summands, int box, int row, int k, float (*sum)[values]) {
     if constexpr (Ranks == 1) {
@@ -223,7 +229,7 @@ class RowPrims {
   CCL_HD void finish(int box, int row) {
     Row part{group_, lane_, work_.first_row + row, work_.length, warp_, warps_};
     const auto ahead = work_.epilogue.ahead(part);
-    // As registers hold: 8 ranks' two tiles each spilled.
+    // Limited by registers: two tiles of each of 8 ranks spilled.
     constexpr int batch = Ranks * Tiles <= 8 ? Tiles : Ranks <= 4 && Tiles > 1 ? 2 : 1;
     static_assert(Tiles % batch == 0, "a batch would run past the row");
     CCL_UNROLL for (int k = 0; k < Tiles; k += batch) {
@@ -241,16 +247,16 @@ class RowPrims {
   const RowWork<P, E>& work_;
   Lane lane_;
   int rank_, channel_, block_;
-  int warp_, warps_;             // this group among those of its crew
-  int tiles_, slice_;            // of a row; of one rank's part of it
+  int warp_, warps_;             // this group among those of its block
+  int tiles_, slice_;            // tiles of a row; tiles of one rank's slice of it
   Word flag_ = 0;                // this launch's epoch
-  bool launch_counted_ = false;  // for the crews without a part
-  Packet* base_[Ranks];          // this launch's half of the scratch of the k-th rank after me
+  bool launch_counted_ = false;  // for the absent blocks
+  Packet* base_[Ranks];  // this launch's half of the scratch of the k-th rank after this one
   SpinWait<Memory> spin_wait_;
 };
 
-/// One launch over rows, as an executor runs it. `Tiles`: the most that a lane has of a row;
-/// `Lanes`: the most of a crew.
+/// Body of one launch over rows, for an executor. `Tiles` is the maximum tiles of a row per lane.
+/// `Lanes` is the maximum lanes of a block.
 template <class Op, class Algo, class Proto, class P, class E, int Ranks, int Tiles,
           int Lanes = P::Wire::max_lanes>
 struct RowBody {
@@ -266,7 +272,7 @@ struct RowBody {
     Algo::run(Op{}, prims);
     return prims.left();
   }
-  /// As `PeerBody::end`.
+  /// Counts the launch as `PeerBody::end` does.
   CCL_HD void end(Word left, int block, int lane, int lanes) const {
     detail::count_at_end(work.epoch, left, block, work.blocks, lane, lanes);
   }

@@ -9,7 +9,8 @@ namespace ccl::detail {
 template <class Algo, class Proto, class P, class E>
 struct RowKernels {
   static inline int (*launch)(const RowWork<P, E>&, const DeviceTarget&) = nullptr;
-  /// Packets of scratch, in each half, that a row takes. 0 if a row is too long for any scratch.
+  /// Returns the packets of each half of the scratch that a row takes. 0 if no kernel exists for
+  /// `ranks` ranks.
   static inline Index (*row_packets)(int length, int ranks) = nullptr;
   static inline int max_length = 0;
 };

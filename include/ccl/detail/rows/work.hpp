@@ -9,26 +9,26 @@
 
 namespace ccl::detail {
 
-/// What one launch over the rows of a matrix is told. Trivially copyable; everything it points to
-/// outlives the launch. Rows lie one after another, without gaps.
+/// Arguments of one launch over the rows of a matrix. Trivially copyable; everything it points to
+/// must outlive the launch. Rows are adjacent, without gaps.
 template <class P, class E>
 struct RowWork {
   RowWork(const P& before, const E& after) : prologue{before}, epilogue{after} {}
 
   PeerView peers;
   Epoch epoch;
-  const typename P::Element* input = nullptr;  // of row `first_row`, aligned to 16 bytes
-  Index first_row = 0;                         // as the epilogue counts
+  const typename P::Element* input = nullptr;  // row `first_row`, aligned to 16 bytes
+  Index first_row = 0;                         // number of the row for the epilogue
   int rows = 0;
   int length = 0;    // elements of a row, a multiple of 8
   int channels = 1;  // groups of the launch
-  int blocks = 1;    // groups that end together: a row is one crew's
+  int blocks = 1;    // see `HasBlockEpilogue`; one block finishes a row
   P prologue;
   E epilogue;
   AbortWatch watch;
 };
 
-/// N elements of a row, side by side, as they lie in memory.
+/// N adjacent elements of a row, as they lie in memory.
 template <class T, int N>
 struct RowRun {
   static constexpr int bytes = N * int(sizeof(T));
@@ -48,7 +48,7 @@ struct RowRun {
     NV_IF_ELSE_TARGET(NV_IS_DEVICE, (write(reinterpret_cast<Access*>(at));),
                       (__builtin_memcpy(at, word, bytes);))
   }
-  /// Sums of elements, each rounded once: what it would be by way of float.
+  /// Returns the sums of elements, each rounded once. The result equals that of sums in float.
   CCL_HD RowRun plus(const RowRun& other) const {
     RowRun sum;
     if constexpr (requires { Element<T>::add_packed(Word{}, Word{}); }) {
@@ -78,7 +78,7 @@ struct RowRun {
       }
     }
   }
-  /// Rounds to the nearest, ties to even.
+  /// Rounds to nearest, ties to even.
   CCL_HD static RowRun pack(const float* values) {
     RowRun run;
     CCL_UNROLL for (int w = 0; w < bytes / 8; ++w) {
@@ -95,7 +95,8 @@ struct RowRun {
   }
 
  private:
-  // A GPU's whole accesses; from a memcpy of known alignment nvcc 13 makes one for each byte here.
+  // Access unit of a GPU. From a memcpy of known alignment, nvcc 13 makes one access for each byte
+  // here.
   using Access = cuda::std::conditional_t<bytes % 16 == 0, Packet, Word>;
   CCL_HD void read(const Access* at) {
     CCL_UNROLL for (int i = 0; i < bytes / int(sizeof(Access)); ++i) {
@@ -119,14 +120,14 @@ struct RowRun {
   }
 };
 
-/// May these be read and written by whole accesses?
+/// True if the matrices can be accessed in units of 16 bytes.
 template <class... Ts>
 bool rows_aligned(const Ts*... matrices) {
   return ((reinterpret_cast<cuda::std::uintptr_t>(matrices) % 16 == 0) && ...);
 }
 
-/// One lane's part of a row: `pieces` runs of `per_piece` elements, of which some may not be there.
-/// This is what an epilogue is given. All lanes of the row's crew run the epilogue together.
+/// One lane's part of a row, as an epilogue receives it: `pieces` runs of `per_piece` elements.
+/// Some pieces may be absent. All lanes of the row's block run the epilogue together.
 template <class Group, class Lane, int PerPiece, int DataCells, int Tiles>
 class RowPart {
  public:
@@ -144,9 +145,9 @@ class RowPart {
         warps_{warps},
         first_{index * length + column(0)} {}
 
-  CCL_HD Index number() const { return index_; }  // of the row in the matrix
+  CCL_HD Index number() const { return index_; }  // row number in the matrix
   CCL_HD int length() const { return length_; }   // elements
-  CCL_HD int column(int p) const {                // of the piece's first element
+  CCL_HD int column(int p) const {                // column of the piece's first element
     const int tile = warp_ + p / Lane::cells * warps_;
     return (tile * DataCells + lane_.cell(p % Lane::cells)) * per_piece;
   }
@@ -154,12 +155,13 @@ class RowPart {
     const int c = p % Lane::cells;
     return lane_.contains(c) && lane_.cell(c) < DataCells && column(p) < length_;
   }
-  /// Of the whole row; every lane calls it, once for each of its numbers of that kind. All lanes,
-  /// and all ranks, get the same bits.
+  /// Reduces `mine` over the whole row. Every lane must make the same calls. All lanes and all
+  /// ranks get the same bits.
   CCL_HD float sum(float mine) const { return group_.block_sum(mine); }
   CCL_HD float max(float mine) const { return group_.block_max(mine); }
 
-  /// Piece p of this row of a matrix of the same shape; of a vector that all rows share.
+  /// Loads piece p of this row from a matrix of the same shape. `load_shared` loads it from a
+  /// vector that all rows share.
   template <class T>
   CCL_HD Run<T> load(const T* matrix, int p) const {
     return Run<T>::load(matrix + first_ + behind(p));
@@ -177,17 +179,17 @@ class RowPart {
     run.store(matrix + first_ + behind(p));
   }
 
-  float value[pieces][per_piece];  // the reduced row; of pieces that are there
+  float value[pieces][per_piece];  // the reduced row; undefined in absent pieces
 
  private:
-  /// Of piece p's first element behind that of piece 0.
+  /// Returns the number of elements between the first elements of pieces 0 and p.
   CCL_HD int behind(int p) const { return p == 0 ? 0 : column(p) - column(0); }
 
   Group group_;
   const Lane& lane_;
   Index index_;
   int length_, warp_, warps_;
-  Index first_;  // element of the matrix that piece 0 begins with
+  Index first_;  // index of the first element of piece 0 in the matrix
 };
 
 }  // namespace ccl::detail
