@@ -23,9 +23,10 @@ struct Composed {
   ExecSpaces sides;
   WireNeeds needs;
   TransportTable transport_table;
-  Index slot_bytes;  // of a plan that states none
+  Index slot_bytes;  // of a plan that leaves it open
   Result<Plans> (*plans)(const Communicator& comm, const std::optional<Plan>& given);
-  /// Points to the list of all kernels that it may launch, which is null if there are none.
+  /// Points to the list of all kernels that the composition may launch. The list is null without
+  /// kernels.
   KernelLoader* const* kernels;
   std::array<int (*const*)(int device), 4> loads;
 
