@@ -30,7 +30,7 @@ struct Levels {
 };
 
 /// Returns the levels of a communicator, which keeps them. Collective at the first call. Each level
-/// has half of the memory budget, and fails with the communicator.
+/// has half of a given memory budget, and fails with the communicator.
 Result<std::shared_ptr<const Levels>> levels_of(const Communicator& comm);
 
 /// Turns an error in `mine` of one rank into an error of all ranks. Collective.
