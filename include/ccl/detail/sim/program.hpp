@@ -32,7 +32,7 @@ struct SimStage {
   int channels_per_block = 1;
   Packing packing = Packing::simple;
   double overhead = 1;    // bytes on a wire for each byte of payload
-  Index slice_bytes = 0;  // payload
+  Index slice_bytes = 0;  // bytes of payload
   std::vector<SimTrace> traces;
   std::vector<SimPosition> positions;
 };
