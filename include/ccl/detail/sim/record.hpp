@@ -23,7 +23,7 @@ struct SimTrace {
   std::vector<SimStep> steps;
   double rounds = 0;      // recorded rounds
   double all_rounds = 0;  // all rounds
-  int near = 0, far = 0;  // of a position in a tree: they set the pace of later rounds
+  int near = 0, far = 0;  // see `TreePosition`; they set the pace of later rounds
   friend bool operator==(const SimTrace&, const SimTrace&) = default;
 };
 inline bool operator==(const SimStep& a, const SimStep& b) {
