@@ -18,7 +18,7 @@ namespace ccl::detail {
 
 namespace {
 /// Numbers of a plan that no wire holds. Ranks that differ in one would cut a message into
-/// different steps than their peers.
+/// different steps.
 struct PlanSignature {
   int channels = 0;  // 0 on a GPU, because ranks with peer memory need not agree
   int slice_steps = 0, chunk_steps = 0;
@@ -32,7 +32,7 @@ std::string text_of(const PlanSignature& rounds) {
                      rounds.channel_bytes, rounds.slice_steps, rounds.chunk_steps);
 }
 
-/// Proposal of one rank, gathered by all.
+/// Inputs of one rank, gathered by all.
 struct CreationInputs {
   Index medium = 0;                   // medium of its most expensive edge
   std::array<Index, 3> slot_bytes{};  // largest slots that fit, by plan; -1: not even the smallest
@@ -40,12 +40,12 @@ struct CreationInputs {
   Index budget = 0, used = 0;
   bool connects_on_demand = false;
   bool checks = false;  // compares its calls with the other ranks' calls
-  RankResult verdict;   // on the plans
+  RankResult verdict;   // result of the plans of this rank
   char name[160]{};
 };
 
-/// Examines this rank's edges: enters the most expensive medium into `mine` and the memory that
-/// their slots take into `agreed`.
+/// Examines this rank's edges. Enters the most expensive medium into `mine`, and the memory of the
+/// edges' slots into `agreed`.
 void look_at_edges(const CommState& state, const TransportTable& transport_table,
                    CreationInputs& mine, AgreedPlan& agreed) {
   const PeerInfo& self = state.identity.peers()[std::size_t(state.identity.rank())];
