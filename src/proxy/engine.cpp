@@ -115,7 +115,7 @@ void ProxyEngine::watch(ProxyTask& task) {
   if (by_fd_.size() <= std::size_t(fd)) by_fd_.resize(std::size_t(fd) + 1);
   by_fd_[std::size_t(fd)] = &task;
   task.readiness.reported = listening_;
-  // A system call finds out if they are not.
+  // A system call reports if they are not.
   task.readiness.readable = task.readiness.writable = true;
 }
 
