@@ -21,8 +21,7 @@
 
 namespace ccl::detail {
 namespace {
-/// Checks that the connection has the wires that the edge asks for. The transport may be a
-/// program's own.
+/// Checks that the connection has the wires of the edge. The transport may be a program's own.
 Result<void> check_wires(const std::string& name, const Connection& made, const Edge& edge) {
   const auto wrong = [&](std::string what) {
     return fail(edge_error(

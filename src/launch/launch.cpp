@@ -262,7 +262,7 @@ Result<void> check_on_device(const Connections& connections, Stream stream) {
 
 Result<void> check_on_host(const Connections& connections, Stream stream) {
   CommState& state = *Access::state(connections.comm());
-  // A forked process must take no lock of its parent's. Otherwise `begin` asks.
+  // A forked process must take no lock of its parent's. Other calls leave the check to `begin`.
   if (stream.host() != nullptr || stream.cuda() != nullptr || !state.identity.is_own()) {
     CCL_CHECK(state.ready());
   }

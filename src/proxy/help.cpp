@@ -17,7 +17,7 @@ namespace {
 constexpr double idle_after_us = 50, idle_on_sockets_after_us = 400;
 constexpr double max_idle_us = 1000, min_idle_us = 50, max_polled_us = 250;
 
-/// A thread's wait: successive calls of `help` that moved nothing, with little time between them.
+/// A thread's wait: successive calls of `help` that moved no step, with little time between them.
 struct Wait {
   std::chrono::steady_clock::time_point since{}, last{};
 };

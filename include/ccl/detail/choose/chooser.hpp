@@ -39,7 +39,7 @@ struct CandidateFacts {
   double (*inter_node_fraction)(int ranks, int hosts) = nullptr;
   double (*inter_node_volume)(int ranks,
                               int hosts) = nullptr;  // between hosts; null: as `cost_terms`
-  std::array<LevelStep, 3> steps{};  // of a candidate that runs others on levels, in order
+  std::array<LevelStep, 3> steps{};  // steps of a candidate that runs others on levels, in order
   int step_count = 0;
   bool by_rail = false;  // needs the same number of ranks on every host,
   bool by_rank = false;  // and ranks numbered host by host or around the hosts
@@ -74,8 +74,8 @@ class Chooser {
     /// Ranks may call with different sizes: the choice is for one message between two ranks. With
     /// checking on, all ranks must call alike, and one candidate serves all sizes.
     bool by_message = false;
-    /// Uses only what this rank knows. The result may differ between ranks and serves predictions
-    /// only.
+    /// Uses only inputs of this rank. The result may differ between ranks and is only for
+    /// predictions.
     bool alone = false;
   };
   /// Creates a chooser. Collective, unless `alone`. If no candidate is left, the error states for

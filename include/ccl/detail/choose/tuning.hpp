@@ -16,7 +16,7 @@ struct TuningCase {
   int ranks = 0;
   int hosts = 1;               // hosts of these ranks
   std::string path;            // "nvlink", "pcie", "gpu-host", "gpu-net", "shm", "net"
-  int compute_capability = 0;  // of the GPUs; 0 on CPUs
+  int compute_capability = 0;  // compute capability of the GPUs; 0 on CPUs
   int max_ctas = 0;            // CTA limit of the measurement; 0: no limit
   friend bool operator==(const TuningCase&, const TuningCase&) = default;
 };

@@ -83,7 +83,7 @@ class Bootstrap {
   int rank() const;
   int ranks() const;
   Status& status() const;
-  /// Secret that only the ranks know.
+  /// Secret that the ranks share.
   std::array<std::byte, 16> secret() const;
   const RankPlace& place(int rank) const;
 

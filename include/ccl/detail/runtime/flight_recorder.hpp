@@ -51,7 +51,7 @@ class FlightRecorder {
 
   std::unique_ptr<Entry[]> entries_;
   const int size_;
-  mutable std::mutex mutex_;  // for `note` and for readers; `started` and `ended` take no lock
+  mutable std::mutex mutex_;  // guards `note` and readers; `started` and `ended` take no lock
   Word tickets_ = 0;
   std::atomic<Word> collectives_{0};
   Word first_ticks_ = 0, first_ns_ = 0;  // `first_ns_` is by the steady clock

@@ -23,12 +23,12 @@ enum class SettingKind {
 struct Setting {
   std::string_view name;
   SettingKind kind;
-  std::string_view initial;  // the value when nothing is set; empty: none
+  std::string_view initial;  // value of an unset setting; empty: none
   bool nccl;                 // NCCL_<name> means the same and is read when CCL_<name> is not set
   std::string_view meaning;
   Index least = 0;
-  Index most = 0;               // of integer and bytes; 0: no limit
-  std::string_view words = {};  // of word: separated by spaces
+  Index most = 0;               // maximum of integer and bytes; 0: no limit
+  std::string_view words = {};  // values of word, separated by spaces
 };
 
 /// All settings of ccl, sorted by name. docs/reference/settings.md has the same list.
@@ -44,7 +44,7 @@ Result<bool> setting_flag(std::string_view name);
 Result<Index> setting_integer(std::string_view name);
 Result<Index> setting_bytes(std::string_view name);
 Result<double> setting_seconds(std::string_view name);
-Result<std::string> setting_text(std::string_view name);  // of word (in capitals) and text
+Result<std::string> setting_text(std::string_view name);  // also for word, in capitals
 /// Returns true if CCL_<name>, or the NCCL_ name that stands for it, is in the environment.
 bool setting_given(std::string_view name);
 
