@@ -43,7 +43,7 @@ Index min_count(std::span<const StageShape> stages);
 /// Number of output elements for `count`, a multiple of `min_count`. Negative if the number
 /// overflows.
 Index count_after(std::span<const StageShape> stages, Index count);
-/// Places the results of `count` elements, one place for each stage. The last place is the begin of
+/// Places the results of `count` elements, one place for each stage. The last place is the start of
 /// the output.
 ///
 /// As many last stages as possible work in place in the output. The first stages may also use the

@@ -47,9 +47,9 @@ class ProxyEngine {
   /// Runs one round over all tasks, unless another thread runs one. Returns true if something
   /// moved. Any thread.
   ///
-  /// A thread whose calls have moved nothing for a while blocks here until a task can move, at most
-  /// for a quarter of its wait and 1 ms. It does not block if it `looks_elsewhere`, because no task
-  /// then wakes it.
+  /// A thread whose calls have moved nothing for a while blocks here until a task can move. The
+  /// block lasts at most a quarter of its wait, and at most 1 ms. It does not block if it
+  /// `looks_elsewhere`, because no task then wakes it.
   bool help(bool looks_elsewhere = false);
 
   /// Returns the n-th further engine, created on first use and destroyed with this one. Its thread
