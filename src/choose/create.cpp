@@ -89,7 +89,7 @@ struct Chooser::Creator {
   std::string edge_refusal(const CandidateFacts& one);
   const Edges& edges_by(const TransportTable* transport_table);
   Result<TuningTable> read_table() const;
-  /// Compares the ballots of all ranks. Collective, unless the chooser is for this rank alone.
+  /// Compares the inputs of all ranks. Collective, unless the chooser is for this rank alone.
   Result<void> agree();
   void merge(const ChooserInputs& other, int rank);
   void add_measurements();

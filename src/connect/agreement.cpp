@@ -18,7 +18,7 @@ namespace ccl::detail {
 
 namespace {
 /// Numbers of a plan that no wire holds. Ranks that differ in one would cut a message into
-/// different steps than their peers.
+/// different steps.
 struct PlanSignature {
   int channels = 0;  // 0 on a GPU, because ranks with peer memory need not agree
   int slice_steps = 0, chunk_steps = 0;
@@ -32,20 +32,21 @@ std::string text_of(const PlanSignature& rounds) {
                      rounds.channel_bytes, rounds.slice_steps, rounds.chunk_steps);
 }
 
-/// Proposal of one rank, gathered by all.
+/// Inputs of one rank, gathered by all.
 struct CreationInputs {
-  Index medium = 0;                   // medium of its most expensive edge
-  std::array<Index, 3> slot_bytes{};  // largest slots that fit, by plan; -1: not even the smallest
-  std::array<PlanSignature, 3> rounds{};  // by plan
+  Index medium = 0;  // medium of its most expensive edge
+  // Largest slots that fit, one for each plan; -1: even the smallest do not fit.
+  std::array<Index, 3> slot_bytes{};
+  std::array<PlanSignature, 3> rounds{};  // one for each plan
   Index budget = 0, used = 0;
   bool connects_on_demand = false;
   bool checks = false;  // compares its calls with the other ranks' calls
-  RankResult verdict;   // on the plans
+  RankResult verdict;   // result of the plans of this rank
   char name[160]{};
 };
 
-/// Examines this rank's edges: enters the most expensive medium into `mine` and the memory that
-/// their slots take into `agreed`.
+/// Examines this rank's edges. Enters the most expensive medium into `mine`, and the memory of the
+/// edges' slots into `agreed`.
 void look_at_edges(const CommState& state, const TransportTable& transport_table,
                    CreationInputs& mine, AgreedPlan& agreed) {
   const PeerInfo& self = state.identity.peers()[std::size_t(state.identity.rank())];
@@ -62,8 +63,9 @@ void look_at_edges(const CommState& state, const TransportTable& transport_table
   if (!state.device.gpu) agreed.fan += std::min(agreed.fan, networked);
 }
 
-/// Shrinks the slots of each plan until this composition takes at most its part of the budget: half
-/// of a given budget, or a sixteenth of the default one, so that many compositions fit.
+/// Shrinks the slots of each plan until this composition takes at most its part of the budget. The
+/// part is half of a given budget, or a sixteenth of the default one, so that many compositions
+/// fit.
 void fit_slots(const CommState& state, const Plans& plans, int fan, CreationInputs& mine) {
   const Index part = state.identity.config().memory_budget_bytes ? state.limits.budget / 2
                                                                  : state.limits.budget / 16;
@@ -117,7 +119,7 @@ Result<void> choose(CommState& state, const std::string& name, const Plans& plan
     agreed.connects_on_demand = agreed.connects_on_demand && of.connects_on_demand;
   }
   Plan& plan = agreed.plan = plans.by_medium[medium];
-  const auto refuse = [&](Error error) {            // on all ranks
+  const auto refuse = [&](Error error) {            // fails on all ranks
     (void)state.rendezvous.bootstrap()->barrier();  // a rank leaves only after all have the error
     return fail(state.annotate(std::move(error)));
   };

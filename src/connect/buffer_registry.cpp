@@ -13,7 +13,8 @@
 
 namespace ccl::detail {
 namespace {
-/// A handle names one of the driver's own allocations, which may hold several smaller ones.
+/// Minimum size of a mapped allocation. A handle names one of the driver's own allocations, which
+/// may hold several smaller ones.
 constexpr Word smallest = Word{2} << 20;
 constexpr Word max_ids = Word{1} << (64 - RemoteBuffer::id_shift);
 
@@ -82,14 +83,14 @@ void BufferRegistry::look_at(int peer, int slot) {
   std::byte* const entry = table_.at() + (peer * RemoteBuffer::slots + slot) * Index{sizeof(Word)};
   Word now = 0;
   if (mapped.id != 0) {
-    // Its owner has freed it, or will not use it: no kernel is told of it any more.
+    // Its owner has freed it or will not use it: kernels no longer get its address.
     (void)gpu_->put(entry, &now, sizeof now);
     unmap(mapped);
   }
   mapped.id = memory->id;
   if (memory->id == 0) return;
   if (memory->window != 0 && !find_window(state_, memory->window)) {
-    mapped.id = 0;  // not made here yet: looked for again
+    mapped.id = 0;  // this rank has not created the window yet; the thread looks for it again
     return;
   }
   if (const Word base = map(peer, *memory, mapped); base != 0) {
@@ -185,7 +186,7 @@ Word BufferRegistry::where(const char* data, Index bytes) {
       known->second.range.is_window == range.is_window) {
     return RemoteBuffer::where(known->second.id, at - range.base);
   }
-  // Something new: what was freed meanwhile makes room.
+  // A new buffer. Slots of freed memory are closed to make room.
   bool rings = false;
   for (auto it = open_.begin(); it != open_.end();) {
     const bool stays = it->first != range.base && lives(it->second.range);

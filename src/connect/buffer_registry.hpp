@@ -15,32 +15,34 @@
 
 namespace ccl::detail {
 
-/// The users' own buffers that the ranks of a communicator have mapped of each other. A rank that
-/// is given a buffer for the first time says so on its board; a thread of each peer maps it and
-/// puts it into the table that the peer's kernels look into. Nobody waits for that: until then,
-/// kernels go through scratch. Windows are mapped already. What was freed is noticed when its
-/// addresses come again, or when there is no slot left; ids are never used twice.
+/// User buffers that the ranks of a communicator have mapped of each other.
+///
+/// A rank posts a new buffer on its board. A thread of each peer maps it and enters it into the
+/// table that the peer's kernels read. Kernels go through scratch until then, so no rank waits.
+/// Windows are mapped already.
+///
+/// The owner detects freed memory when it registers another buffer. Ids are never used twice.
 class BufferRegistry {
  public:
-  /// Collective; the caller holds the bootstrap. The number and the name are those of
-  /// the composition that wants them.
+  /// Creates the registry. Collective. The caller holds the bootstrap, and passes the number and
+  /// name of the composition that needs the registry.
   static Result<std::shared_ptr<BufferRegistry>> open(CommState& state, int composition,
                                                       std::string_view name);
   ~BufferRegistry();
   BufferRegistry(const BufferRegistry&) = delete;
   BufferRegistry& operator=(const BufferRegistry&) = delete;
 
-  /// See `PeerMemory::remote_buffer`. Any thread, also during a capture.
+  /// Returns what `PeerMemory::remote_buffer` returns. Any thread, also during a capture.
   Word where(const char* data, Index bytes);
-  /// On the device: `RemoteBuffer::slots` entries for each rank.
+  /// Device address of the table, with `RemoteBuffer::slots` entries for each rank.
   const Word* table() const { return reinterpret_cast<const Word*>(table_.at()); }
 
  private:
   struct Mapped {
     Word id = 0;
-    CUdeviceptr ipc = 0;  // to be closed; 0: of this process
+    CUdeviceptr ipc = 0;  // address that `unmap` closes; 0: memory of this process
   };
-  /// A memory of this rank's that peers may map.
+  /// Memory of this rank that peers may map.
   struct Range {
     Word buffer = 0;  // unique for the life of the process, or the number of a window
     Word base = 0, bytes = 0;
@@ -55,25 +57,25 @@ class BufferRegistry {
   bool lives(const Range& range);
   void serve();
   void look_at(int peer, int slot);
-  /// Where memory of a peer is here; 0: it cannot be mapped.
+  /// Maps memory of a peer. Returns its address on this rank, or 0 if it cannot be mapped.
   Word map(int peer, const RegistryBoard::Memory& memory, Mapped& mapped);
   void unmap(Mapped& mapped);
   void notify_all();
-  /// A closed slot's id; 0 if there is none.
+  /// Returns an id whose slot is closed, or 0 if there is none.
   Word fresh_id();
 
-  CommState& state_;  // which holds this
+  CommState& state_;  // owns this registry
   std::shared_ptr<Gpu> gpu_;
   int rank_ = 0;
   std::vector<PeerInfo> peers_;
-  std::vector<Mapping> boards_;  // of each rank
+  std::vector<Mapping> boards_;  // one for each rank
   RegistryBoard& board(int rank) { return *reinterpret_cast<RegistryBoard*>(boards_[rank].base()); }
   GpuBlock table_;
   std::mutex mutex_;
-  std::map<Word, Open> open_;  // my memories, by base
+  std::map<Word, Open> open_;  // memory of this rank, by base address
   Word last_id_ = 0;
-  std::vector<Mapped> mapped_;           // of the thread: by rank and slot
-  std::vector<CUdevice> peer_contexts_;  // retained
+  std::vector<Mapped> mapped_;           // used by the thread only; by rank and slot
+  std::vector<CUdevice> peer_contexts_;  // retained primary contexts
   std::atomic<bool> stop_{false};
   std::thread thread_;
 };

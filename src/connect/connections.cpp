@@ -88,7 +88,7 @@ Result<Plans> with_channels(const Communicator& comm, const Result<Plans>& plans
   for (Plan& plan : all.by_medium) {
     if (state.identity.config().channels) {
       plan.channels = *state.identity.config().channels;
-    } else if (!state.device.gpu) {  // on a GPU they are bounds on blocks: see `Launch::on_device`
+    } else if (!state.device.gpu) {  // on a GPU the settings limit blocks: see `Launch::on_device`
       plan.channels = std::min(plan.channels, state.limits.bounds.most.value_or(plan.channels));
       plan.channels = std::max(plan.channels, state.limits.bounds.least.value_or(plan.channels));
     }

@@ -27,8 +27,8 @@ struct DeviceState {
   GpuBlock tables{};
   std::vector<Connection> connections{};
   bool holds_slots = false;                  // slots of some wires lie in this GPU's memory
-  std::unique_ptr<SideBranch> side{};        // of `CopyEngine`
-  std::unique_ptr<StreamSignals> signals{};  // of `StreamCopies::signal`
+  std::unique_ptr<SideBranch> side{};        // stream of `CopyEngine`
+  std::unique_ptr<StreamSignals> signals{};  // flags of `StreamCopies::signal`
 };
 
 }  // namespace ccl::detail

@@ -25,7 +25,7 @@ namespace {
 enum class Step : unsigned char { greeting, offer, made };
 struct OpenReply {
   Step what = Step::greeting;
-  bool back = false;  // wants the edge back in the same call
+  bool back = false;  // the sender also needs the opposite edge in the same call
   Offer offer{};
 };
 
@@ -36,7 +36,7 @@ struct OnDemandConnect::Edge {
   std::uint64_t id = 0;
   int peer = -1;
   bool sends = false;
-  Edge* back = nullptr;  // the other way between the two, if this call makes both
+  Edge* back = nullptr;  // opposite edge, if this call makes both
   std::unique_ptr<AnyEnd> end{};
   bool greeted = false, made = false, peer_made = false;
   std::optional<net::Deadline> due{};  // counted from the time at which the peer waits
@@ -62,7 +62,7 @@ OnDemandConnect::OnDemandConnect(Connections& connections,
     edges_.push_back(std::move(edge));
   }
   missing_.store(int(edges_.size()));
-  std::map<int, Edge*> first;  // by peer; `edges_` stay where they are
+  std::map<int, Edge*> first;  // first edge to each peer; `edges_` does not move
   for (Edge& edge : edges_) {
     const auto [other, none] = first.try_emplace(edge.peer, &edge);
     if (none) continue;

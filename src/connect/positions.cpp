@@ -71,7 +71,7 @@ Result<void> check_named(const Connections& connections, const PeersOfPositions&
 }
 
 /// Runs the algorithm's steps without data. Fails if they name a share or wire that does not exist,
-/// which no launch checks. Once is enough, because all launches take the same steps.
+/// because no launch checks this. One run is enough, because all launches take the same steps.
 Result<void> check_run(Connections& connections, const PositionsOf& of, PeersOfPositions positions,
                        int root) {
   if (of.dry_run == nullptr) return {};

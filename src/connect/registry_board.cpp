@@ -9,7 +9,7 @@
 
 namespace ccl::detail {
 namespace {
-// Of memory that processes share, so not the private kind.
+// Without FUTEX_PRIVATE_FLAG, because processes share the memory.
 long futex(std::atomic<unsigned>* at, int what, unsigned value, const timespec* limit) {
   static_assert(sizeof *at == sizeof(unsigned) && std::atomic<unsigned>::is_always_lock_free);
   return ::syscall(SYS_futex, at, what, value, limit, nullptr, 0);

@@ -12,33 +12,35 @@
 
 namespace ccl::detail {
 
-/// What a rank tells its peers of the memories that they may map: lies in memory that all of them
-/// share. The owner writes entries, peers ring its bell and write down what they have mapped.
+/// Board on which a rank posts the memories that its peers may map. It lies in memory that all
+/// ranks share. The owner writes entries; peers ring its doorbell and record what they have mapped.
 struct RegistryBoard {
-  /// One memory of the owner's, as it says itself.
+  /// Memory of the owner.
   struct Memory {
-    Word id = 0;    // counts, from 1 on; of `RemoteBuffer::id_shift`'s high bits
-    Word base = 0;  // in the owner's address space
+    Word id = 0;    // counted from 1; fits the bits above `RemoteBuffer::id_shift`
+    Word base = 0;  // address in the owner's process
     Word bytes = 0;
-    Word window = 0;  // its number, if it is one of those; else `ipc` opens it
+    Word window = 0;  // number of the window; 0: `ipc` opens the memory
     CUipcMemHandle ipc{};
   };
 
-  /// Owner: opens a memory in the slot of its id, which must be closed.
+  /// Posts a memory in the slot of its id, which must be closed. Called by the owner.
   void open(const Memory& memory) {
     Entry& entry = entries_[std::size_t(memory.id) % RemoteBuffer::slots];
     Words words;
     std::memcpy(words.data(), &memory, sizeof memory);
-    // The slot was closed, then these, then its id: who reads across them sees the id change.
+    // The order is: close of the slot, these words, id. A concurrent reader sees that the id
+    // changes.
     std::atomic_thread_fence(std::memory_order_release);
     for (std::size_t w = 0; w < words.size(); ++w) {
       entry.memory[w].store(words[w], std::memory_order_relaxed);
     }
     entry.id.store(memory.id, std::memory_order_release);
   }
-  /// Owner: peers will let go of it.
+  /// Closes a slot, so that peers unmap its memory. Called by the owner.
   void close(int slot) { entries_[std::size_t(slot)].id.store(0, std::memory_order_release); }
-  /// Peers: what lies in a slot; id 0: nothing. Nothing at all while the owner writes there.
+  /// Returns the memory in a slot, with id 0 if the slot is closed. Returns nothing while the owner
+  /// writes. Called by peers.
   std::optional<Memory> read(int slot) const {
     const Entry& entry = entries_[std::size_t(slot)];
     const Word id = entry.id.load(std::memory_order_acquire);
@@ -54,13 +56,13 @@ struct RegistryBoard {
     return memory;
   }
 
-  /// Anyone: there is something to read at a peer of this board's owner.
+  /// Notifies the owner that a board of a peer has changed. Any rank.
   void ring();
-  /// Owner: how often it was rung, and a wait for more than that.
+  /// Number of notifications. `await_ring` waits for more. Called by the owner.
   unsigned notified() const { return doorbell_.load(std::memory_order_acquire); }
   void await_ring(unsigned notified, std::chrono::milliseconds limit);
 
-  /// Peer `reader`: has mapped what lay in the slot, or has found that it cannot.
+  /// Records that peer `reader` has mapped the memory of the slot, or cannot map it.
   void seen(int reader, int slot, Word id) {
     seen_[std::size_t(reader)][std::size_t(slot)].store(id, std::memory_order_release);
   }

@@ -20,7 +20,7 @@ Op write(CUdeviceptr at, Word value) {
   op.operation = CU_STREAM_MEM_OP_WRITE_VALUE_64;
   op.writeValue.address = at;
   op.writeValue.value64 = value;
-  op.writeValue.flags = CU_STREAM_WRITE_VALUE_DEFAULT;  // after all that the stream did before
+  op.writeValue.flags = CU_STREAM_WRITE_VALUE_DEFAULT;  // after all earlier work of the stream
   return op;
 }
 Op wait(CUdeviceptr at) {
@@ -33,14 +33,14 @@ Op wait(CUdeviceptr at) {
 }
 }  // namespace
 
-/// One rank's. Lies in memory that all ranks share; a line for each writer.
+/// Board of one rank, in memory that all ranks share. Each writer has its own line.
 struct StreamSignals::Board {
   struct alignas(128) Line {
     SharedWord word{0};
   };
   Line flag[CopySync::kinds][CopySync::max_ranks];
-  /// Of the owner's stream, for its watching thread: whom it waits for, as bits of ranks above the
-  /// kind, plus 1; 0: nobody. And that it has got on.
+  /// Lines that the owner's stream writes for its watching thread. `waits` is a bit mask of awaited
+  /// ranks, shifted left by 8, plus the kind + 1; 0: no wait. `moved` reports progress.
   Line waits;
   Line moved;
 };
@@ -123,7 +123,7 @@ Result<void> StreamSignals::sync(const CopySync& what, CUstream stream) const {
     for (int p = 0; p < ranks_; ++p) {
       if ((what.await[kind] >> p & 1) != 0) ops.push_back(wait(flag(rank_, kind, p)));
     }
-    // Taken back together, so that whoever has not come is he whose flag is 0.
+    // All flags are reset together, so that a flag that is 0 names a late rank.
     for (int p = 0; p < ranks_; ++p) {
       if ((what.await[kind] >> p & 1) != 0) ops.push_back(write(flag(rank_, kind, p), 0));
     }

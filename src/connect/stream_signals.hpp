@@ -14,28 +14,27 @@
 
 namespace ccl::detail {
 
-/// Flags that the ranks' streams write and wait for themselves, in host memory that all share: the
-/// host can set them without the GPU, whatever its queues are waiting for.
+/// Flags that the ranks' streams write and wait for, in host memory that all ranks share. The host
+/// can set them at any time, whatever the GPU's queues wait for.
 ///
-/// A flag is 0 or 1: who waits for it takes it back before he goes on, so that replays of a graph
-/// need no counts. Each end may set it again only after it has heard of the other since; the two
-/// kinds of `CopySync`, used in turn, see to that.
+/// A flag is 0 or 1. A waiting stream resets it before it continues, so replays of a graph need no
+/// counts. A rank may set it again only after it has received a later signal of the other rank. The
+/// two kinds of `CopySync`, used in turn, ensure that.
 ///
-/// Stream waits have no deadline and see no status word. A thread does that for them: it looks at
-/// what this rank's stream waits for, says by the same words as a kernel would that it has waited
-/// too long, and from then on, or once the communicator has failed, sets this rank's flags again
-/// and again, until nobody waits.
+/// Stream waits have no deadline and read no status word, so a thread watches this rank's stream.
+/// It reports a timeout in the words that a kernel would use. After a timeout or a failure of the
+/// communicator it sets this rank's flags repeatedly, so that all waits end.
 class StreamSignals {
  public:
-  /// Collective; the caller holds the bootstrap. The number and the name are those of the
-  /// composition.
+  /// Creates the signals. Collective. The caller holds the bootstrap, and passes the number and
+  /// name of the composition.
   static Result<std::unique_ptr<StreamSignals>> open(CommState& state, int composition,
                                                      std::string_view name);
   ~StreamSignals();
   StreamSignals(const StreamSignals&) = delete;
   StreamSignals& operator=(const StreamSignals&) = delete;
 
-  /// Queues posts and waits. Also during a capture.
+  /// Queues posts and waits on a stream, also during a capture.
   Result<void> sync(const CopySync& what, CUstream stream) const;
 
  private:
@@ -49,8 +48,8 @@ class StreamSignals {
   std::shared_ptr<Gpu> gpu_;
   int rank_ = 0, ranks_ = 1;
   double timeout_s_ = 0;
-  std::vector<Mapping> boards_;  // of each rank
-  std::vector<HostPin> pins_;    // before `boards_` goes
+  std::vector<Mapping> boards_;  // one for each rank
+  std::vector<HostPin> pins_;    // destroyed before `boards_`
   std::atomic<bool> stop_{false};
   std::thread thread_;
 };

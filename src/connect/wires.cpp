@@ -21,8 +21,7 @@
 
 namespace ccl::detail {
 namespace {
-/// Checks that the connection has the wires that the edge asks for. The transport may be a
-/// program's own.
+/// Checks that the connection has the wires of the edge. The transport may be a program's own.
 Result<void> check_wires(const std::string& name, const Connection& made, const Edge& edge) {
   const auto wrong = [&](std::string what) {
     return fail(edge_error(
@@ -64,7 +63,7 @@ Result<void> Connections::upload() {
   CommState& state = *Access::state(comm_);
   const PositionTable& at = positions_;
   const auto part = [](const auto& v) { return v.size() * sizeof v[0]; };
-  // In the order of their alignment.
+  // The tables lie in the order of their alignment.
   const std::size_t out = part(in_), rings = out + part(out_), trees = rings + part(at.rings),
                     cursors = trees + part(at.trees),
                     order = (cursors + part(cursors_) + 7) / 8 * 8, bytes = order + part(at.order);
@@ -184,7 +183,7 @@ Result<void> Connections::connect(const std::vector<PeerChannel>& from,
   const std::size_t before = owners_.size();
   auto made =
       swap_handshakes(state, name_, transport_table_.name, short_of_lines(), rendezvous_points);
-  // The memory of one rank may be full, although all other ranks have theirs.
+  // The memory of one rank may be full although all other ranks have their memory.
   if (made && device_) made = detail::all_agree(state, name_, upload());
   if (!made) {
     // Ranks have made different parts of these edges, so no edge can be made again.

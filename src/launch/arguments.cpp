@@ -25,7 +25,7 @@ Result<void> check_buffer(const Communicator& comm, const char* what, const void
     return fail(Access::state(comm)->annotate({Errc::invalid_argument, std::move(text)}));
   };
   const Index each = std::max<Index>(element_bytes, 1) * std::max<Index>(runs, 1);
-  const auto times = [runs] {  // only for an error: calls come here
+  const auto times = [runs] {  // used only for errors, because all calls run this check
     return runs > 1 ? fmt::format(" for each of {} ranks", runs) : std::string{};
   };
   Index bytes = 0;
@@ -129,7 +129,7 @@ Result<void> check_overlap(const Communicator& comm, const char* op, const Messa
     int peer;
     bool operator==(const Piece&) const = default;
   };
-  // By address, those of no bytes left out.
+  // Sorted by address, without messages of no bytes.
   const auto pieces = [](const std::vector<std::vector<Message>>& of_peers) {
     std::vector<Piece> all;
     for (std::size_t p = 0; p < of_peers.size(); ++p) {
@@ -156,7 +156,7 @@ Result<void> check_overlap(const Communicator& comm, const char* op, const Messa
   if (outs.empty() || ins.empty()) return {};
   if (std::max_element(outs.begin(), outs.end(), ends_before)->end <= ins.front().begin ||
       std::max_element(ins.begin(), ins.end(), ends_before)->end <= outs.front().begin) {
-    return {};  // two buffers, as a rule
+    return {};  // usually two buffers
   }
   const auto hit = [&](const Piece& in, const Piece& out) -> Result<void> {
     return fail(Access::state(comm)->annotate(
@@ -166,7 +166,7 @@ Result<void> check_overlap(const Communicator& comm, const char* op, const Messa
                      op, in.end - in.begin, in.peer, fmt::ptr(in.begin), out.end - out.begin,
                      out.peer, fmt::ptr(out.begin))}));
   };
-  // Of the outs up to each, the one that ends last: outs may overlap each other.
+  // Index of the piece that ends last among all pieces up to each. Sent pieces may overlap.
   std::vector<std::size_t> last(outs.size());
   for (std::size_t o = 1; o < outs.size(); ++o) {
     last[o] = outs[o].end > outs[last[o - 1]].end ? o : last[o - 1];
@@ -207,11 +207,11 @@ Result<void> check_counts(const Communicator& comm, std::size_t counts) {
 }
 
 namespace {
-/// What this rank sends itself is what it takes from itself, message by message; those of no bytes
-/// are in neither list.
+/// Checks that this rank receives the messages that it sends itself, one by one. Messages of no
+/// bytes are in neither list.
 Result<void> check_own_messages(const Communicator& comm, const char* op,
                                 const MessageTable& table) {
-  if (comm.rank() < 0) return {};  // nobody, which the call says
+  if (comm.rank() < 0) return {};  // a moved-from communicator, which the call reports
   const auto me = std::size_t(comm.rank());
   const auto &sent = table.sends[me], &taken = table.recvs[me];
   const auto bad = [&](std::string text) {
@@ -241,7 +241,7 @@ Result<MessageTable> table_of(const Communicator& comm, std::span<const P2pOp> p
     CCL_CHECK(check_root(comm, p2p_op.peer));
     CCL_CHECK(check_buffer(comm, p2p_op.sends ? "send" : "recv", p2p_op.data, p2p_op.count,
                            p2p_op.element_bytes));
-    // An empty one need not have another end, so it must not be paired with one that is not.
+    // An empty message may lack its other end, so it must not be paired with one that is not empty.
     if (p2p_op.peer == comm.rank() && p2p_op.count * p2p_op.element_bytes == 0) continue;
     if (p2p_op.sends) {
       table.send(p2p_op.peer, p2p_op.data, p2p_op.count * p2p_op.element_bytes);
@@ -260,7 +260,7 @@ Result<MessageTable> table_of(const Communicator& comm, const void* send, const 
     CCL_CHECK(check_counts(comm, side->counts.size()));
     CCL_CHECK(check_counts(comm, side->offsets.size()));
   }
-  /// Where a run of one rank begins, and its bytes.
+  /// Address and bytes of the run of one rank.
   const auto run = [&](const char* what, const void* base, const RunsOfRanks& side,
                        int rank) -> Result<Message> {
     const Index count = side.counts[std::size_t(rank)], offset = side.offsets[std::size_t(rank)];
@@ -299,8 +299,8 @@ Result<void> check_plan(const Communicator& comm, const Plan& plan) {
     if (plan.chunk_steps < plan.slice_steps || plan.chunk_steps % plan.slice_steps != 0) {
       return "a chunk is one slice or several whole ones";
     }
-    // Ranks send a chunk before they receive, and then want room for what they send on before they
-    // take the peer's.
+    // Ranks send a chunk before they receive. They then need room for the data that they forward
+    // before they take the peer's.
     if (plan.slot_count / 2 < plan.chunk_steps) return "the slots hold at least two chunks";
     return nullptr;
   }();

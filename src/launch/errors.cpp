@@ -83,7 +83,8 @@ Error row_too_long(const Connections& connections, Index row_bytes) {
 
 Error no_wire(const Connections& connections, int peer, bool sends) {
   const char* const way = sends ? "to" : "from";
-  const bool called = connections.calls().latest.call != 0;  // else it is about to be created
+  // False while the composition is created.
+  const bool called = connections.calls().latest.call != 0;
   Error error{called ? Errc::invalid_usage : Errc::invalid_argument,
               peer == connections.comm().rank()
                   ? fmt::format("{} uses a wire {} rank {} itself (a rank has none to itself); let "

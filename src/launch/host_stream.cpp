@@ -37,8 +37,8 @@ HostStream::HostStream() : state_{std::make_unique<State>()} {
 HostStream::~HostStream() {
   State& of = *state_;
   if (detail::forks_before() != of.process) {
-    // A forked child has no such thread. The thread may have held the mutex, and the queued calls
-    // are the parent's, so the state is left alone.
+    // A forked child has no such thread, so it does not touch the state. The thread may have held
+    // the mutex, and the queued calls are the parent's.
     static_cast<void>(state_.release());
     return;
   }

@@ -23,8 +23,8 @@ void record_end(const CommState& state, const CallInfo& call, bool well) {
   if (state.observers.recorder()) state.observers.recorder()->ended(call.ticket, well);
 }
 
-/// Names the composition that another rank called, in this rank's words: both have the same ones.
-/// The number tells apart several compositions of one name.
+/// Returns the name of the composition that another rank called. Both ranks have the same
+/// compositions. The number distinguishes compositions of one name.
 std::string name_of(CommState& state, const CallInfo& call) {
   const auto lock = state.observers.lock_compositions();
   for (const Connections* one : state.observers.compositions()) {
@@ -89,7 +89,7 @@ Result<Launch> Launch::begin(QueuedCall call, Lock lock) {
   calls.watch.ticket = info.ticket;
   if (state.observers.recorder()) state.observers.recorder()->started(info.ticket);
   if (connections.tables().proxied && state.device.gpu) {
-    // The proxy's first thread carries one channel; waking the others takes as long as a hop.
+    // The proxy's first thread carries one channel. Waking the others takes as long as a hop.
     const bool several = info.count * Index{sizeof(Word)} > connections.plan().channel_bytes;
     several ? state.proxy.wake_polled() : state.proxy.wake();
   }
@@ -262,7 +262,7 @@ Result<void> check_on_device(const Connections& connections, Stream stream) {
 
 Result<void> check_on_host(const Connections& connections, Stream stream) {
   CommState& state = *Access::state(connections.comm());
-  // A forked process must take no lock of its parent's. Otherwise `begin` asks.
+  // A forked process must take no lock of its parent's. Other calls leave the check to `begin`.
   if (stream.host() != nullptr || stream.cuda() != nullptr || !state.identity.is_own()) {
     CCL_CHECK(state.ready());
   }

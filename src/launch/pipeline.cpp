@@ -24,7 +24,7 @@ Result<void> copy(const PipelineCall& call, void* to, const void* from, Index by
   return copy_own(call.comm, call.comm.device() >= 0, to, from, bytes, call.stream);
 }
 
-/// A pass whose input and output lie in scratch. `gather` fills the input, `spread` takes the
+/// Runs a pass whose input and output lie in scratch. `gather` fills the input, `spread` takes the
 /// output.
 template <class Gather, class Spread>
 Result<void> run_staged(const PipelineCall& call, const RunPass& run, Index count, Gather gather,
@@ -36,8 +36,8 @@ Result<void> run_staged(const PipelineCall& call, const RunPass& run, Index coun
   return spread(scratch + at.output);
 }
 
-/// Neighboring elements, filled up to a whole number of units with some of their own: a functor
-/// sees no others.
+/// Runs neighboring elements, filled up to a whole number of units with some of their own. A
+/// functor never sees other elements.
 Result<void> run_filled(const PipelineCall& call, const RunPass& run, Index at, Index count,
                         Index unit) {
   const Index in = in_bytes(call), whole = (count + unit - 1) / unit * unit;
@@ -52,7 +52,7 @@ Result<void> run_filled(const PipelineCall& call, const RunPass& run, Index at, 
   return run_staged(call, run, whole, gather, spread);
 }
 
-/// Of each of the blocks that the stages cut the message into, elements `at` to `at + each`.
+/// Runs elements `at` to `at + each` of each block into which the stages cut the message.
 Result<void> run_columns(const PipelineCall& call, const RunPass& run, Index at, Index each,
                          Index unit) {
   const Index stride = call.count / unit, blocks = count_after(call.stages, unit);

@@ -11,12 +11,13 @@ Index after(const StageShape& stage, Index count) {
   if (stage.flow == Flow::gathers) return count * stage.ranks;
   return count;
 }
-/// Its result may lie where its input does.
+/// Returns true if the result may replace the input in its place.
 bool replaces(const StageShape& stage) {
   return stage.flow == Flow::keeps ||
          (stage.flow == Flow::maps && stage.in_bytes == stage.out_bytes);
 }
-/// The most elements of which each unit takes `unit_bytes`: whole lines of each share if it can be.
+/// Returns the largest number of elements that fits `bytes`, if each unit takes `unit_bytes`.
+/// Prefers whole lines of each share.
 Index step_within(Index unit, Index unit_bytes, Index bytes) {
   const Index units = std::max<Index>(0, bytes) / unit_bytes;
   return (units >= 128 ? units / 128 * 128 : units) * unit;
@@ -49,11 +50,12 @@ Index count_after(std::span<const StageShape> stages, Index count) {
 Buffers place_results(std::span<const StageShape> stages, Index count,
                       std::span<BufferOffset> places) {
   const int last = int(stages.size()) - 1;
-  // From the end backwards: where a stage's input would lie if it worked in place. What its own
-  // rank's share is in what it gathers, a stage that scatters has taken out of the same place.
+  // Places of the last stages, backwards: the place of a stage's input if the stage works in place.
+  // A stage that scatters leaves this rank's share at the place from which the stage that gathers
+  // takes it.
   const Index total = count_after(stages, count) * stages[std::size_t(last)].out_bytes;
   Index n = count_after(stages, count), at = 0;
-  int first = last;  // whose result lies in the output, as do those of all behind it
+  int first = last;  // first stage of those at the end whose results lie in the output
   for (int i = last; i >= 0; --i) {
     const StageShape& stage = stages[std::size_t(i)];
     places[std::size_t(i)] = {BufferOffset::output, at};
@@ -75,8 +77,8 @@ Buffers place_results(std::span<const StageShape> stages, Index count,
     most = std::max(most, bytes);
     return BufferOffset{where, 0};
   };
-  // The rest forwards. Results of the first stage, and of those that replace them, fit into the
-  // output until a stage moves them into scratch.
+  // Places of the other stages, forwards. The result of the first stage, and of stages that replace
+  // it, fits into the output until a stage moves it into scratch.
   int stays = 0;
   while (stays + 1 < first && replaces(stages[std::size_t(stays + 1)])) ++stays;
   const bool lent = stays + 1 < first;
@@ -92,7 +94,8 @@ Buffers place_results(std::span<const StageShape> stages, Index count,
       continue;
     }
     const Index share = stage.flow == Flow::scatters ? bytes : 0;
-    // A call in place: what narrows elements would write over those that are still to be read.
+    // In a call in place, a stage that narrows elements would overwrite elements that are not read
+    // yet.
     const bool lends = i == 0 && lent && (stage.flow != Flow::maps || replaces(stage));
     if (lends && std::max(bytes, share * stage.ranks) <= total) {
       place = {BufferOffset::output, share * stage.rank};
@@ -122,7 +125,7 @@ Passes plan_passes(std::span<const StageShape> stages, Index count, bool keeps_p
   const Index unit = passes.unit = min_count(stages);
   const Index each = count / unit;
   BufferOffset places[max_stages];
-  // All sizes grow with the count, but for the rounding to lines.
+  // All sizes grow with the count, except for the rounding to lines.
   constexpr Index rounding = 4 * scratch_line;
   const Buffers of_unit = place_results(stages, unit, {places, stages.size()});
   const StageShape &begin = stages.front(), &end = stages.back();

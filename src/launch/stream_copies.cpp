@@ -39,8 +39,8 @@ Result<void> StreamCopies::open_branch(bool pulls) {
           peer.pid_hash != state.identity.peers()[std::size_t(state.identity.rank())].pid_hash) {
         continue;
       }
-      // Seen on 4 H200: such a copy in a graph waits for the kernel that the peer's GPU runs, which
-      // waits for this rank.
+      // On 4 H200, such a copy in a graph waits for the kernel that the peer's GPU runs, and that
+      // kernel waits for this rank.
       Error error{Errc::not_supported,
                   fmt::format("{} cannot read the memory of rank {}, which is of this process and "
                               "of cudaMalloc (the driver orders such copies behind what both GPUs "

@@ -22,14 +22,15 @@ namespace {
 // Time between two checks that helpers still run. It grows while they do, because each check takes
 // a core from a rank.
 constexpr long helped_sleep_us = 500, longest_helped_sleep_us = 4000;
-constexpr long idle_sleep_us = 4000;  // while a helper blocks: it is woken by any event
+constexpr long idle_sleep_us = 4000;  // while a helper blocks; any event wakes the helper
 constexpr std::size_t few_tasks = 4;  // trying them costs less than epoll
-constexpr int idle_rounds = 32;       // without any movement, before the thread blocks
-constexpr double last_rounds_s = 1;   // for tasks that are ending when the engine ends
-// A polled task: a launch may take that long between two steps; a poll costs some microseconds.
+constexpr int idle_rounds = 32;       // rounds without any movement before the thread blocks
+constexpr double last_rounds_s = 1;   // time limit for tasks that are ending when the engine ends
+// Limits of polling a task: a launch may take `eager_us` between two steps, and a poll costs some
+// us.
 constexpr long eager_us = 300, rarest_look_us = 1000;
 
-constexpr Word late_ns = 100'000;  // of deferred work: the thread moves it
+constexpr Word late_ns = 100'000;  // age of deferred work at which the thread moves it
 // After a wrong guess, about 45 quick calls must pass before the next.
 constexpr Word wrong_guess_ns = 10'000'000;
 constexpr long guard_us = 100;
@@ -114,7 +115,8 @@ void ProxyEngine::watch(ProxyTask& task) {
   if (by_fd_.size() <= std::size_t(fd)) by_fd_.resize(std::size_t(fd) + 1);
   by_fd_[std::size_t(fd)] = &task;
   task.readiness.reported = listening_;
-  task.readiness.readable = task.readiness.writable = true;  // a system call reports which are not
+  // A system call reports if they are not.
+  task.readiness.readable = task.readiness.writable = true;
 }
 
 /// Records which descriptors have become ready since the last call. Those that were ready are still
@@ -148,7 +150,7 @@ void ProxyEngine::listen() {
 
 bool ProxyEngine::round(bool left_over_only) {
   bool moved = false, ended = false;
-  deferred_ns_.store(0, std::memory_order_relaxed);  // every task that has something is tried
+  deferred_ns_.store(0, std::memory_order_relaxed);  // all tasks with work are tried
   const std::size_t count = tasks_.size();
   const auto sequencer = [&](auto&& has_turn) {
     for (std::size_t n = 0; n < count; ++n) {
@@ -191,7 +193,7 @@ bool ProxyEngine::round(bool left_over_only) {
 }
 
 void ProxyEngine::wake() {
-  called_.store(true);  // before the load of `asleep_`; the thread has the opposite order
+  called_.store(true);  // before the load of `asleep_`; the thread uses the opposite order
   if (asleep_.load()) ::eventfd_write(doorbell_, 1);
 }
 
@@ -216,20 +218,20 @@ bool ProxyEngine::guard() {
     rounds_.store(rounds_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
     release();
   }
-  guarded_.store(false);  // before the check; a deferring helper has the opposite order
+  guarded_.store(false);  // before the check; a deferring helper uses the opposite order
   return deferred_ns_.load() != 0;
 }
 
 void ProxyEngine::run() {
-  Word seen = 0;  // rounds of helpers
+  Word seen = 0;  // rounds of helpers at the last check
   long helped_us = helped_sleep_us;
   int idle = 0;
-  bool called = false, fresh = true;  // fresh: something has moved, or a thread has called
+  bool called = false, fresh = true;  // `fresh`: something has moved, or a thread has called
   std::chrono::steady_clock::time_point quiet_since;
   while (!stop_.load(std::memory_order_relaxed)) {
     if (!called && guarded_.load()) {
       called = guard();
-      idle = 0;  // helpers rely on the thread: its sleep is bounded
+      idle = 0;  // helpers rely on the thread, so its sleep is bounded
     }
     const Word helped = helped_.load(std::memory_order_relaxed);
     const bool idle_waiters = idle_waiters_.load(std::memory_order_relaxed) > 0;

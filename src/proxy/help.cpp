@@ -9,21 +9,24 @@
 
 namespace ccl::detail {
 namespace {
-// Time for which a helper polls before it blocks: on hardware, polling gets data sooner. If the
-// network is the kernel's work and cores are few, a poll takes a core from that work. Sockets are
-// slower than a turn of all ranks on their cores, the usual cause of late sleepers.
+// Time for which a helper polls before it blocks. On hardware, polling gets data sooner. If the
+// kernel does the work of the network and cores are few, a poll takes a core from that work.
+//
+// Sockets are slower than a turn of all ranks on their cores, which is the usual cause of late
+// sleepers.
 constexpr double idle_after_us = 50, idle_on_sockets_after_us = 400;
 constexpr double max_idle_us = 1000, min_idle_us = 50, max_polled_us = 250;
 
-/// A thread's wait: successive calls of `help` that moved nothing, with little time between them.
+/// A thread's wait: successive calls of `help` that moved no step, with little time between them.
 struct Wait {
   std::chrono::steady_clock::time_point since{}, last{};
 };
 thread_local Wait wait;
 constexpr auto same_wait = std::chrono::microseconds{100};
 
-// Calls without a pause: their average length, where a pause counts as `max_call_ns` at most. Steps
-// that they post are deferred, but not for longer than some calls take; the thread checks as often.
+// Limits of calls without a pause. A pause counts as `max_call_ns` at most in their average length.
+// Steps that these calls post are deferred for the length of some calls at most. The thread checks
+// as often.
 constexpr Word quick_call_ns = 30'000, max_call_ns = 500'000, calls_on_average = 8;
 constexpr Word max_deferral_ns = 60'000;
 }  // namespace
@@ -119,7 +122,7 @@ ProxyEngine::Helper::~Helper() {
     engine_.helped_.store(engine_.helped_.load(std::memory_order_relaxed) + 1,
                           std::memory_order_relaxed);
     engine_.release();
-    // The thread must poll tasks of peers that cannot call: it may have gone to sleep without a
+    // The thread must poll tasks of peers that cannot call. It may have gone to sleep without a
     // timeout before these steps were posted.
     if (deferred ? !engine_.guarded_.exchange(true) : rest.left_over || rest.polled) engine_.wake();
     return;

@@ -16,7 +16,7 @@ struct SimRoute {
   std::vector<int> links;  // of the cluster, node after node
 };
 
-/// Links of a cluster between any two of its ranks. The cluster must outlive it.
+/// The links of a cluster between any two of its ranks. The cluster must outlive it.
 class SimRoutes {
  public:
   /// Nodes beyond the first `span` use the links of nodes among the first.

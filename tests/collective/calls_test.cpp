@@ -54,12 +54,12 @@ TEST_CASE("misuse is a typed error that names the value and the rank") {
       CHECK(code(alls(x, x, 1)) == Errc::invalid_argument);
       const std::vector<Index> one(1), two(2);
       CHECK(code(alls_v(x, one, two, y, two, two)) == Errc::invalid_argument);
-      const std::vector<Index> here(2, 1), before(2, -1), none_there(2);
-      const auto outside = alls_v(x, here, before, y, here, none_there);
+      const std::vector<Index> inside(2, 1), before(2, -1), none_there(2);
+      const auto outside = alls_v(x, inside, before, y, inside, none_there);
       CHECK(code(outside) == Errc::invalid_argument);
       CHECK(outside.error().message().find("send offset -1 of 4-byte elements") !=
             std::string::npos);
-      CHECK(code(alls_v(x, here, none_there, y, here, before)) == Errc::invalid_argument);
+      CHECK(code(alls_v(x, inside, none_there, y, inside, before)) == Errc::invalid_argument);
     }
     Plan odd;
     odd.slot_bytes = 100;

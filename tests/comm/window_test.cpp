@@ -171,7 +171,7 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("windows and memory that were moved from are of nobody") {
+TEST_CASE("windows and memory that were moved from have no rank and no bytes") {
   for (const auto& said : on_threads(1, [](const Communicator& comm) -> Result<void> {
          CCL_TRY(auto memory, SharedMemory::allocate(comm, 64));
          CCL_TRY(auto window, Window::create(comm, memory));

@@ -7,8 +7,8 @@ namespace ccl::detail {
 
 template <class Self>
 struct Call<AllGather, Self> {
-  /// Collects `count` elements of each rank. Those of rank r become the r-th run of `recv`.
-  /// In place where send == recv + rank * count.
+  /// Collects `count` elements of each rank. The elements of rank r become the r-th run of `recv`.
+  /// In place if send == recv + rank * count.
   template <class T>
   Result<void> operator()(const T* send, T* recv, Index count, Stream stream = {}) const {
     const auto& self = static_cast<const Self&>(*this);

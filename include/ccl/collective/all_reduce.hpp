@@ -7,8 +7,8 @@ namespace ccl::detail {
 
 template <class Self>
 struct Call<AllReduce, Self> {
-  /// Combines `count` elements of each rank. Every rank receives the result.
-  /// In place where send == recv. `Acc` is the type of the partial results.
+  /// Combines `count` elements of each rank. Every rank receives the result. In place if send ==
+  /// recv. `Acc` is the type of the partial results.
   template <class Acc = void, class T, class F = Sum>
   Result<void> operator()(const T* send, T* recv, Index count, F op = {},
                           Stream stream = {}) const {

@@ -28,8 +28,9 @@ struct Call<AllToAllV, Self> {
     return self.exchange(call_info<T, void>(AllToAllV::name, -1, -1), std::move(table), stream);
   }
 
-  /// AllToAllV with counts that lie in memory; see `CountedRows`. The rows of rank p begin at
+  /// Runs AllToAllV with counts that lie in memory; see `CountedRows`. The rows of rank p begin at
   /// `recv + p * recv_stride` rows. GPUs need `OneShot`, CPU ranks `Pairwise`.
+  ///
   /// The stream reads and writes the counts. A count beyond a stride fails with `Errc::overflow`,
   /// and none of its rows is written. The buffers must lie apart.
   template <class T>

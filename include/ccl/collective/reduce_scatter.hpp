@@ -7,8 +7,8 @@ namespace ccl::detail {
 
 template <class Self>
 struct Call<ReduceScatter, Self> {
-  /// Combines ranks * count elements of each rank. Rank r receives the r-th run of the result.
-  /// In place where recv == send + rank * count. `Acc` is the type of the partial results.
+  /// Combines ranks * count elements of each rank. Rank r receives the r-th run of the result. In
+  /// place if recv == send + rank * count. `Acc` is the type of the partial results.
   template <class Acc = void, class T, class F = Sum>
   Result<void> operator()(const T* send, T* recv, Index count, F op = {},
                           Stream stream = {}) const {

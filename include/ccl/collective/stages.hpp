@@ -8,7 +8,7 @@
 
 namespace ccl {
 
-// Levels of a `Pipeline`: who takes part in a stage. docs/pipelines.md has pictures.
+// Levels of a `Pipeline`: the ranks that take part in a stage. docs/guide/pipelines.md has figures.
 
 /// All ranks of the communicator.
 struct World {
@@ -18,8 +18,8 @@ struct World {
 struct IntraNode {
   static constexpr const char* name = "IntraNode";
 };
-/// A rail: the n-th ranks of all hosts, hosts in the order of their lowest ranks. Hosts then need
-/// equally many ranks.
+/// A rail: the n-th ranks of all hosts, hosts in the order of their lowest ranks. All hosts must
+/// have the same number of ranks.
 struct InterNode {
   static constexpr const char* name = "InterNode";
 };
@@ -29,21 +29,21 @@ template <class Level, class Op, class Algo = Auto, class Proto = Auto,
           class Transport = DefaultTransport>
 struct On {};
 
-/// A stage of a `Pipeline`: each element through a functor `U operator()(const T&) const`, CCL_HD
-/// and trivially copyable. `Convert<U>` is one.
+/// Stage of a `Pipeline` that applies a functor to each element: `U operator()(const T&) const`,
+/// CCL_HD and trivially copyable. `Convert<U>` is one.
 template <class F>
 struct Map {};
 
-/// What a call of a `Pipeline` would run.
+/// Predicted passes and stages of a call of a `Pipeline`.
 struct PipelinePlan {
   struct Stage {
     std::string runs;       // "reduce_scatter/Ring/Simple/any on IntraNode", "map convert"
-    int ranks = 1;          // of the level
-    Index in = 0, out = 0;  // elements of this rank, in one pass
+    int ranks = 1;          // ranks of the level
+    Index in = 0, out = 0;  // elements of this rank in one pass
   };
   std::vector<Stage> stages;
-  Index passes = 1;  // of at most so many elements, one after the other
-  /// A line for each stage.
+  Index passes = 1;  // number of passes, which run one after another
+  /// Returns a line for each stage.
   std::string text() const;
 };
 

@@ -84,7 +84,7 @@ struct Report {
   Word step = 0;        ///< step of the wire between them at which it waits
   std::string verdict;  ///< the result in a sentence: rank, operation, step and peer
 
-  /// Returns one line for the verdict, and one for each group of ranks in the same state.
+  /// Returns one line for the result, and one line for each group of ranks in the same state.
   std::string text() const;
 };
 

@@ -14,8 +14,8 @@ namespace ccl {
 /// Pieces that share a link pass one after the other, whole, in the order in which they are passed
 /// in, so many streams take turns. They must be passed in by their start time. A piece enters the
 /// next link of its route when it enters the one before, unless that link is busy. Its last byte
-/// arrives when the slowest or busiest link has passed it. Links buffer: a piece that waits for one
-/// link occupies no other.
+/// arrives when the slowest or busiest link has passed it. The links buffer: a piece that waits for
+/// one link occupies no other.
 class SimTransport {
  public:
   static constexpr const char* name = "sim";

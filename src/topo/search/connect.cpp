@@ -27,12 +27,12 @@ BinaryPlace binary_tree(int node, int count) {
 
 BinaryPlace binary_twin(int node, int count) {
   const bool mirrored = count % 2 == 0;
-  const auto there = [&](int n) { return mirrored ? count - 1 - n : (n - 1 + count) % count; };
+  const auto mirror = [&](int n) { return mirrored ? count - 1 - n : (n - 1 + count) % count; };
   const auto back = [&](int n) {
     if (n < 0) return -1;
     return mirrored ? count - 1 - n : (n + 1) % count;
   };
-  BinaryPlace place = binary_tree(there(node), count);
+  BinaryPlace place = binary_tree(mirror(node), count);
   place.parent = back(place.parent);
   for (int& child : place.child) child = back(child);
   return place;

@@ -61,7 +61,7 @@ int in_all() {
 }
 }  // namespace
 
-TEST_CASE("rehearsal: ccl's own algorithms name shares that there are, and come to an end") {
+TEST_CASE("dry run: ccl's own algorithms name shares that there are, and come to an end") {
   CHECK(in_all<Ring>() == 0);
   CHECK(in_all<Tree>() == 0);
   CHECK(in_all<OneTree>() == 0);
@@ -73,7 +73,7 @@ TEST_CASE("rehearsal: ccl's own algorithms name shares that there are, and come 
   CHECK(in_all<Pat>() == 0);
 }
 
-TEST_CASE("rehearsal: the first share beyond is kept") {
+TEST_CASE("dry run: the first share beyond is kept") {
   DryRunResult found;
   const DryRunPosition position{.ranks = 4, .window = 3};
   DryRunChunks none{position, true, 0, found};
@@ -100,7 +100,7 @@ TEST_CASE("rehearsal: the first share beyond is kept") {
   CHECK(found.wrong == DryRunResult::nothing);
 }
 
-TEST_CASE("rehearsal: wires are looked at where what `peers` names is known") {
+TEST_CASE("dry run: wires are looked at where what `peers` names is known") {
   const int from[] = {2, 0}, to[] = {3};
   DryRunPosition position{.ranks = 4};
   const auto found = [&](const Peers<2>& ins, const Peers<1>& outs) {
@@ -119,7 +119,7 @@ TEST_CASE("rehearsal: wires are looked at where what `peers` names is known") {
   CHECK(found({2, -1}, {1 << 30}).given == 1 << 30);
 }
 
-TEST_CASE("rehearsal: a loop that goes by steps comes to an end") {
+TEST_CASE("dry run: a loop that goes by steps comes to an end") {
   DryRunPrims prims;
   while (prims.step() < 8) {
     prims.expect(1);

@@ -6,16 +6,16 @@
 
 namespace ccl::detail {
 
-/// In place of a `Reduction` where data is only moved: every collective that reduces nothing is
-/// instantiated once, on this.
+/// Replaces `Reduction` in collectives that only move data. These collectives are instantiated
+/// once, for this type.
 struct Bytes {
   using Type = cuda::std::uint8_t;
 };
 
-/// Whether R combines elements, or only moves bytes.
+/// True if R combines elements, false if it only moves bytes.
 template <class R>
 inline constexpr bool reduces = requires { typename R::Accumulate; };
-/// Whether R changes a rank's own data before it travels.
+/// Returns true if R changes a rank's own data before it is sent.
 template <class R>
 CCL_HD constexpr bool prepares() {
   if constexpr (reduces<R>) return R::prepares;

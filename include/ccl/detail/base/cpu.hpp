@@ -1,6 +1,6 @@
 #pragma once
 
-// What the instruction set gives a CPU thread. Only this header asks which one it is.
+// CPU instructions. Only this header depends on the instruction set.
 #include <cstddef>
 #include <cstring>
 
@@ -11,8 +11,8 @@
 #endif
 
 namespace ccl::detail {
-/// The string instructions write whole lines without fetching them first, and are not instrumented
-/// by the sanitizers.
+/// Returns true if the CPU has fast string instructions (ERMS). They write whole lines without
+/// fetching them first. The sanitizers do not instrument them.
 inline bool has_string_stores() {
 #if defined(__x86_64__) && !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)
   unsigned a = 0, b = 0, c = 0, d = 0;
@@ -23,9 +23,12 @@ inline bool has_string_stores() {
 }
 inline const bool string_stores = has_string_stores();
 
-/// Copies into memory that another core was the last to read. Plain stores fetch each line from
-/// that core before they overwrite it: between two cores of an EPYC, 7 GB/s; string stores do not:
-/// 28 GB/s, and no slower where both share caches. Later stores are ordered after it. Host only.
+/// Copies into memory that another core was the last to read. Later stores are ordered after it.
+/// Host only.
+///
+/// Plain stores fetch each line from that core before they overwrite it; string stores do not.
+/// Between two cores of an EPYC, plain stores reach 7 GB/s and string stores 28 GB/s. Between cores
+/// that share caches, string stores are not slower.
 inline void copy_away(void* to, const void* from, std::size_t bytes) {
 #if defined(__x86_64__)
   constexpr std::size_t few = 256;  // starting the instruction takes longer
@@ -37,7 +40,7 @@ inline void copy_away(void* to, const void* from, std::size_t bytes) {
   std::memcpy(to, from, bytes);
 }
 
-/// Nanoseconds of the steady clock. Host only.
+/// Returns nanoseconds of the steady clock. Host only.
 inline unsigned long long steady_ns() {
   timespec now{};
   ::clock_gettime(CLOCK_MONOTONIC, &now);
@@ -45,7 +48,7 @@ inline unsigned long long steady_ns() {
          static_cast<unsigned long long>(now.tv_nsec);
 }
 
-/// A clock that costs next to nothing to read: about a nanosecond a tick. Host only.
+/// Returns ticks of a clock that is cheap to read. A tick is about a nanosecond. Host only.
 inline unsigned long long cpu_ticks() {
 #if defined(__x86_64__)
   return __builtin_ia32_rdtsc();
@@ -54,7 +57,7 @@ inline unsigned long long cpu_ticks() {
 #endif
 }
 
-/// Tells the core that its thread is polling. Host only.
+/// Hints to the core that its thread is polling. Host only.
 inline void cpu_relax() {
 #if defined(__x86_64__)
   __builtin_ia32_pause();

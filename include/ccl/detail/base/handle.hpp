@@ -5,8 +5,8 @@
 
 namespace ccl::detail {
 
-/// What a handle holds: copies share one `State`. It never is null: what was moved from, and what
-/// was made of nothing, stands on `moved_from()`, which answers for all of them.
+/// Shared pointer of a handle; copies share one `State`. It is never null: moved-from and empty
+/// handles hold `moved_from()`, one state for all of them.
 template <class State, std::shared_ptr<State> (*moved_from)() noexcept>
 class Handle {
  public:
@@ -22,7 +22,7 @@ class Handle {
 
   State& operator*() const { return *state_; }
   State* operator->() const { return state_.get(); }
-  /// For what keeps the state longer than the handle.
+  /// Converts to a pointer that keeps the state longer than the handle.
   operator const std::shared_ptr<State>&() const { return state_; }
 
  private:

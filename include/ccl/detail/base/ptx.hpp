@@ -1,12 +1,13 @@
 #pragma once
 
-// All PTX. Empty for a compiler that knows no CUDA, so that any header may include it.
+// All PTX of ccl. The header is empty for compilers without CUDA, so any header may include it.
 #include <ccl/types/word.hpp>
 
 #if defined(__CUDACC__)
 namespace ccl::ptx {
 
-/// One 16-byte transaction. Lanes of a warp that fill a 128-byte line send it as one.
+/// Stores a packet in one 16-byte transaction. Lanes of a warp that fill a 128-byte line send it as
+/// one.
 CCL_DEVICE void store_relaxed(Packet* at, Packet p) {
   asm volatile("st.relaxed.sys.global.v2.u64 [%0], {%1, %2};"
                :
@@ -16,12 +17,12 @@ CCL_DEVICE void store_relaxed(Packet* at, Packet p) {
 CCL_DEVICE void store_relaxed(Word* at, Word value) {
   asm volatile("st.relaxed.sys.global.u64 [%0], %1;" : : "l"(at), "l"(value) : "memory");
 }
-/// All that this thread, and those it met at a barrier, wrote before is visible first. Waits for
-/// it.
+/// Stores after all earlier writes of this thread, and of threads that it joined at a barrier, are
+/// visible. Waits for these writes.
 CCL_DEVICE void store_release(Word* at, Word value) {
   asm volatile("st.release.sys.global.u64 [%0], %1;" : : "l"(at), "l"(value) : "memory");
 }
-/// No order at all: may stay behind until a release.
+/// Stores without any order. The write may be delayed until a release.
 CCL_DEVICE void store_weak(Packet* at, Packet p) {
   asm volatile("st.global.v2.u64 [%0], {%1, %2};"
                :
@@ -29,7 +30,8 @@ CCL_DEVICE void store_weak(Packet* at, Packet p) {
                : "memory");
 }
 
-/// Never from a stale cache. Volatile keeps a batch in program order and every poll a new load.
+/// Loads past all stale caches. `volatile` keeps a batch in program order and every poll a new
+/// load.
 CCL_DEVICE Packet load_relaxed(const Packet* at) {
   Packet p;
   asm volatile("ld.relaxed.sys.global.v2.u64 {%0, %1}, [%2];"
@@ -43,30 +45,32 @@ CCL_DEVICE Word load_relaxed(const Word* at) {
   asm volatile("ld.relaxed.sys.global.u64 %0, [%1];" : "=l"(value) : "l"(at) : "memory");
   return value;
 }
-/// What was visible to the releaser is visible to this thread and those it then meets at a barrier.
+/// Loads with acquire order. This thread, and threads that it then joins at a barrier, see all that
+/// was visible to the releasing thread.
 CCL_DEVICE Word load_acquire(const Word* at) {
   Word value;
   asm volatile("ld.acquire.sys.global.u64 %0, [%1];" : "=l"(value) : "l"(at) : "memory");
   return value;
 }
 
-/// Nothing comes back, so nobody waits: the sum is there when the launch has ended.
+/// Adds 1 without returning a value, so no thread waits. The sum is complete when the launch has
+/// ended.
 CCL_DEVICE void add_one(Word* at) {
   asm volatile("red.relaxed.gpu.global.add.u64 [%0], 1;" : : "l"(at) : "memory");
 }
 
-/// Nanoseconds, one clock for a GPU; it ticks about once a microsecond.
+/// Returns nanoseconds of the GPU's clock, which ticks about once per us.
 CCL_DEVICE Word now_ns() {
   Word now;
   asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
   return now;
 }
 
-/// Barrier number `id` of the block, for `threads` of its threads.
+/// Waits at barrier `id` of the block for `threads` of its threads.
 CCL_DEVICE void barrier(int id, int threads) {
   asm volatile("barrier.sync.aligned %0, %1;" : : "r"(id), "r"(threads) : "memory");
 }
-/// The same barrier; true on all threads if `vote` was on all.
+/// Waits as `barrier` does. Returns true on all threads if `vote` is true on all.
 CCL_DEVICE bool barrier_all(int id, int threads, bool vote) {
   int result;
   asm volatile(
@@ -78,11 +82,11 @@ CCL_DEVICE bool barrier_all(int id, int threads, bool vote) {
   return result != 0;
 }
 
-/// The next launch of the stream may move in; it still waits for this one's memory.
+/// Lets the next launch of the stream start. It still waits for this launch's memory.
 CCL_DEVICE void launch_dependents() {
   asm volatile("griddepcontrol.launch_dependents;" : : : "memory");
 }
-/// Reads a word of each of the lines, for nothing.
+/// Reads a word of each line and drops it.
 template <class T>
 CCL_DEVICE void look_at(const T& lines) {
   const auto* const words = reinterpret_cast<const unsigned*>(&lines);
@@ -93,19 +97,19 @@ CCL_DEVICE void look_at(const T& lines) {
                : "r"(mix)
                : "memory");
 }
-/// The launch before has ended and its memory is visible.
+/// Waits until the previous launch has ended and its memory is visible.
 CCL_DEVICE void wait_for_previous() {
   asm volatile("griddepcontrol.wait;" : : : "memory");
 }
 
-/// Two floats to two bf16, nearest even; `low` in the low half.
+/// Converts two floats to two bf16, rounded to nearest even. `low` goes to the low half.
 CCL_DEVICE unsigned round_bf16x2(float low, float high) {
   unsigned both;
   asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(high), "f"(low));
   return both;
 }
 
-/// Sums of two pairs, each rounded to nearest even.
+/// Adds two pairs of bf16. Each sum is rounded to nearest even.
 CCL_DEVICE unsigned add_bf16x2(unsigned a, unsigned b) {
   constexpr unsigned ones = 0x3f80'3f80u;
   unsigned sum;
@@ -113,7 +117,7 @@ CCL_DEVICE unsigned add_bf16x2(unsigned a, unsigned b) {
   return sum;
 }
 
-/// Two floats to two halves, nearest even; `low` in the low half.
+/// Converts two floats to two halves, rounded to nearest even. `low` goes to the low half.
 CCL_DEVICE unsigned round_f16x2(float low, float high) {
   unsigned both;
   asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(high), "f"(low));

@@ -8,15 +8,20 @@
 
 namespace ccl::detail {
 
-/// Whether `list` leaves `name` to choose from when `op` is asked for: lists parted by semicolons,
-/// each of names parted by commas, or ^ and the names that it leaves out; "op:" before a list makes
-/// it that operation's alone. The last list of the operation counts, else the last for all; without
-/// one everything is left. Case does not matter, nor '_' and spaces.
+/// Returns true if `list` allows `name` for `op`.
+///
+/// The text holds lists separated by semicolons. A list holds names separated by commas, or ^ and
+/// the names that it excludes. "op:" before a list limits it to that operation.
+///
+/// The last list for the operation applies, or else the last list for all operations. Without a
+/// list all names are allowed. Case, '_' and spaces are ignored.
 bool list_leaves(std::string_view list, std::string_view op, std::string_view name);
 
-/// Lets the lists of a setting (ALGO, PROTO or TRANSPORT) hold this name, which outlives all. True.
+/// Registers a name for the lists of a setting (ALGO, PROTO or TRANSPORT). Returns true. `name`
+/// must stay valid until the process ends.
 bool know_name(const char* setting, const char* name);
-/// By using these, code that composes policies makes their names known before any setting is read.
+/// Variables that register the names of policies. Code that uses them registers the names before
+/// any setting is read.
 template <class Algo>
 inline const bool known_algorithm = know_name("ALGO", Algo::name);
 template <class Proto>
@@ -24,19 +29,18 @@ inline const bool known_protocol = know_name("PROTO", Proto::name);
 template <class T>
 inline const bool known_transport = know_name("TRANSPORT", T::name);
 
-/// Nothing, or an error that says which of CCL_ALGO and CCL_PROTO leaves a composition out.
+/// Fails if CCL_ALGO or CCL_PROTO excludes the composition. The error names the setting.
 Result<void> may_compose(std::string_view op, std::string_view algo, std::string_view proto);
 
-/// Limits on the channels of a plan, from a `Config`, else from CCL_MIN_CTAS and CCL_MAX_CTAS.
+/// Limits on the channels of a plan, from a `Config` or else from CCL_MIN_CTAS and CCL_MAX_CTAS.
 struct ChannelBounds {
   std::optional<int> least, most;
 };
 Result<ChannelBounds> channel_bounds(std::optional<int> least, std::optional<int> most);
 
-/// The plan that a composition chose by itself, as the settings would have it: buffers of
-/// CCL_BUFFSIZE, CCL_LL_BUFFSIZE or CCL_LL128_BUFFSIZE bytes.
+/// Applies CCL_BUFFSIZE, CCL_LL_BUFFSIZE or CCL_LL128_BUFFSIZE to a composition's default plan.
 Result<Plan> with_buffer_setting(Plan plan, std::string_view proto);
-/// The plan of messages between pairs of ranks over a network, with CCL_NCHANNELS_PER_NET_PEER.
+/// Applies CCL_NCHANNELS_PER_NET_PEER to the plan of messages between pairs over a network.
 Result<Plan> with_net_channels(Plan plan);
 
 }  // namespace ccl::detail

@@ -10,11 +10,11 @@
 
 namespace ccl::detail {
 
-/// How "stop" reaches everyone who waits for a rank's communicator: lanes poll `word()`, which is 0
-/// while all is well and an `Errc` afterwards. The first failure wins; the rest is ignored.
+/// Stop flag that all waiting lanes and threads of a communicator poll. `word()` is 0, or the
+/// `Errc` of the first failure. Later failures are ignored.
 class Status {
  public:
-  /// Called once, by whoever finds the failure. Any thread.
+  /// Records a failure. Any thread.
   void set(Error error) {
     const std::lock_guard lock{mutex_};
     if (word_.load(std::memory_order_relaxed) != 0) return;
@@ -22,20 +22,20 @@ class Status {
     word_.store(Word(error_.code), std::memory_order_release);
     if (copy_ != nullptr) copy(Word(error_.code));
   }
-  /// Keeps `at` equal to `word()`, for lanes that cannot read that. Null ends it.
+  /// Keeps `at` equal to `word()`, for lanes that cannot read it. Null ends this.
   void copy_to(Word* at) {
     const std::lock_guard lock{mutex_};
     copy_ = at;
     if (at != nullptr) copy(word_.load(std::memory_order_relaxed));
   }
   bool ok() const { return word_.load(std::memory_order_acquire) == 0; }
-  /// The first failure, or nothing wrong.
+  /// Returns the first failure, or success.
   Result<void> result() const {
     if (ok()) return {};
     const std::lock_guard lock{mutex_};
     return fail(error_);
   }
-  /// What lanes poll. A lane that gives up may write here too, from 0 only; see `SpinWait`.
+  /// Word that lanes poll. A failing lane may also write it, but only if it is 0; see `SpinWait`.
   std::atomic<Word>& word() { return word_; }
 
  private:

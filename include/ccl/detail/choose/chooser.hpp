@@ -22,22 +22,24 @@ struct CandidateFacts {
   const char* proto;
   Mover mover = Mover::wires;
   Packing packing = Packing::simple;
-  int line_bytes = 16;  // that must land at once
-  int gpu_lanes = 32;   // of one channel
+  int line_bytes = 16;  // bytes that must be written at once
+  int gpu_lanes = 32;   // lanes of one channel on a GPU
   SumOrder order = SumOrder::varies;
   bool takes_all = true;    // the algorithm runs every reduction
   bool carries_all = true;  // the protocol carries every reduction and all elements
-  bool reorders = false;    // changes the order of ranks: needs a commutative functor
-  bool for_order = false;   // for functors that are not commutative only, unless it is alone
+  bool reorders = false;    // changes the order of ranks, so it needs a commutative functor
+  // Only for functors that are not commutative, unless no other candidate is left.
+  bool for_order = false;
   bool in_windows = false;  // needs receive buffers in windows
   bool on_cpus = true, on_gpus = true;
   bool (*takes_ranks)(int ranks) = nullptr;  // null: any number
   CostTerms (*cost_terms)(int ranks) = nullptr;
   const TransportTable* transport_table = nullptr;
-  double (*inter_node_fraction)(int ranks, int hosts) = nullptr;  // part of its hops; null: all
+  // Inter-node part of its hops; null: all.
+  double (*inter_node_fraction)(int ranks, int hosts) = nullptr;
   double (*inter_node_volume)(int ranks,
                               int hosts) = nullptr;  // between hosts; null: as `cost_terms`
-  std::array<LevelStep, 3> steps{};  // of a candidate that runs others on levels, in order
+  std::array<LevelStep, 3> steps{};  // steps of a candidate that runs others on levels, in order
   int step_count = 0;
   bool by_rail = false;  // needs the same number of ranks on every host,
   bool by_rank = false;  // and ranks numbered host by host or around the hosts
@@ -46,13 +48,14 @@ struct CandidateFacts {
   std::string name() const { return std::string{algo} + "/" + proto; }
 };
 
-/// Requirements of a call on its candidate.
+/// Requirements of a call on a candidate.
 struct CallConstraints {
   bool any_reduction = false;  // a reduction that not every algorithm runs
   bool not_commutative = false;
   bool any_elements = false;  // elements, or a reduction of them, that not every protocol carries
   bool in_window = false;     // peers can write to the receive buffer, on all ranks alike
-  bool in_group = false;      // with other calls: excludes candidates that run on levels
+  // The call runs with other calls, which excludes candidates that run on levels.
+  bool in_group = false;
   int part = -1;  // the candidate that would share the group's kernel: picked unless another is
                   // faster by more than a launch takes; -1: none
 };
@@ -66,25 +69,25 @@ class Chooser {
   struct ChooserRequest {
     const char* op = "";
     std::span<const CandidateFacts> candidates;
-    bool deterministic = false;  // only candidates of one order
+    bool deterministic = false;  // only candidates with one order of reduction
     bool reduces = false;
     /// Ranks may call with different sizes: the choice is for one message between two ranks. With
     /// checking on, all ranks must call alike, and one candidate serves all sizes.
     bool by_message = false;
-    /// Uses only what this rank knows. The result may differ between ranks and serves predictions
-    /// only.
+    /// Uses only inputs of this rank. The result may differ between ranks and is only for
+    /// predictions.
     bool alone = false;
   };
-  /// Creates a chooser. Collective, unless `alone`. If no candidate is left, the error says why
-  /// each one is out.
+  /// Creates a chooser. Collective, unless `alone`. If no candidate is left, the error states for
+  /// each one why it is excluded.
   static Result<Chooser> create(const Communicator& comm, const ChooserRequest& question);
 
   /// Candidates that are the fastest at some size for some requirements, in the order of the list.
   const std::vector<int>& kept() const { return kept_; }
   /// Drops a candidate that could not be created, on all ranks alike. Fails if none is left.
   Result<void> drop(int candidate, const Error& why);
-  /// Returns the fastest kept candidate that meets the requirements, -1 if none does. A candidate
-  /// that fails only a group's requirement reports that itself.
+  /// Returns the fastest kept candidate that meets the requirements, or -1. A candidate that fails
+  /// only a group's requirement reports that itself.
   int pick(Index bytes, CallConstraints demands = {}) const;
   /// Returns the choice for `bytes` with reasons. `plan` is the plan that `picked` was created
   /// with.
@@ -121,7 +124,7 @@ class Chooser {
   std::vector<CostTerms> cost_terms_;
   std::vector<double> far_;
   std::vector<Curve> curves_;
-  std::vector<std::string> out_;  // why a candidate is not usable
+  std::vector<std::string> out_;  // reason why a candidate is not usable
   std::string op_;
   int rank_ = 0, ranks_ = 1;
   int blocks_ = 1;
@@ -129,11 +132,11 @@ class Chooser {
   bool gpu_ = false, any_size_ = false, reduces_ = false, by_setting_ = false;
   Path path_ = Path::shm;
   Path inner_path_ = Path::shm;  // inside hosts
-  int hosts_ = 1, locals_ = 1;   // of this host
+  int hosts_ = 1, locals_ = 1;   // `locals_`: ranks of this host
   TuningCase where_;
   std::uint64_t usable_ = 0;
   std::vector<int> kept_;
-  int steady_ = -1;  // candidate for all sizes, of operations that reduce nothing
+  int steady_ = -1;  // candidate for all sizes of an operation that reduces nothing
 };
 
 }  // namespace ccl::detail

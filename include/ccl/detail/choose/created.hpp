@@ -17,8 +17,8 @@
 
 namespace ccl::detail {
 
-/// Candidates that an `Auto` has created, with their chooser: those that are the fastest at some
-/// size, within the memory budget. They are the same on all ranks.
+/// Candidates that an `Auto` has created, with their chooser. They are the candidates that are the
+/// fastest at some size, within the memory budget. They are the same on all ranks.
 template <class Op, class... Cs, class Transport, bool OneOrder>
 struct MadeCandidates<Op, Candidates<Cs...>, Transport, OneOrder> {
   template <class C>
@@ -30,7 +30,7 @@ struct MadeCandidates<Op, Candidates<Cs...>, Transport, OneOrder> {
   int ranks = 1;
   std::tuple<std::optional<One<Cs>>...> all{};
 
-  /// Returns the value of moved-from handles: it has no candidate.
+  /// Returns the value of moved-from handles. It has no candidate.
   static std::shared_ptr<const MadeCandidates> moved_from() noexcept {
     static const MadeCandidates* const made = new MadeCandidates{
         {}, detail::Access::communicator(detail::moved_from()), 0};  // never destroyed
@@ -56,7 +56,7 @@ struct MadeCandidates<Op, Candidates<Cs...>, Transport, OneOrder> {
     return made;
   }
 
-  /// Predicted time in us of the candidate that would be picked. Not collective.
+  /// Returns the predicted time in us of the candidate that would be picked. Not collective.
   static Result<double> predict(const Communicator& comm, Index bytes) {
     CCL_TRY(const auto chooser, choose(comm, true));
     const int at = chooser.pick(bytes);
@@ -72,7 +72,7 @@ struct MadeCandidates<Op, Candidates<Cs...>, Transport, OneOrder> {
     }(std::index_sequence_for<Cs...>{});
   }
 
-  /// Returns a negative number for moved-from handles.
+  /// Returns the candidate to run, or a negative number for moved-from handles.
   int pick(Index bytes, bool in_window) const {
     CallConstraints demands;
     demands.in_window = in_window;
@@ -95,7 +95,7 @@ struct MadeCandidates<Op, Candidates<Cs...>, Transport, OneOrder> {
     });
     return chooser.explain(bytes, at, plan);
   }
-  /// Names of the form "Algorithm/Protocol".
+  /// Returns names of the form "Algorithm/Protocol".
   std::vector<std::string> names() const {
     std::vector<std::string> made;
     each([&]<std::size_t I, class C>() {
@@ -103,7 +103,7 @@ struct MadeCandidates<Op, Candidates<Cs...>, Transport, OneOrder> {
     });
     return made;
   }
-  /// A rank alone combines nothing, so any candidate serves.
+  /// Runs the call with any candidate, because a single rank combines nothing.
   template <class Acc, class... Args>
   Result<void> run_alone(Args&&... args) const {
     Result<void> result = fail(Errc::internal, "a rank alone has no candidate");
@@ -124,7 +124,7 @@ struct MadeCandidates<Op, Candidates<Cs...>, Transport, OneOrder> {
     return Chooser::create(
         comm, {Op::name, facts, OneOrder, Op::reduces, is_one_of<Op, AllToAllV, SendRecv>, alone});
   }
-  /// Returns false if there was no memory left on some rank.
+  /// Returns false if a rank had no memory left.
   static Result<bool> make_one(const Communicator& comm, MadeCandidates& made, int at) {
     Result<bool> result{true};
     each([&]<std::size_t I, class C>() {

@@ -23,7 +23,7 @@ constexpr bool candidate_on_cpus() {
   if constexpr (requires { C::on_cpus; }) return C::on_cpus;
   return !OverPeers<typename C::Algorithm>;
 }
-/// Transport of a candidate, if it names another than the default.
+/// Transport of a candidate, if it names a transport other than the default.
 template <class C, class Transport>
 using GivenTransport =
     cuda::std::conditional_t<cuda::std::is_same_v<typename C::Over, DefaultTransport>, Transport,
@@ -69,9 +69,10 @@ LevelStep level_step(bool outer, bool shared, bool once_a_host) {
   }
   return step;
 }
-/// Cost of a level of Reduce. A chain carries the sum of the root's host around all others. Among 8
-/// CPU ranks of 2 hosts it takes 412 us for 256 KiB and 2963 us for 2 MiB. On levels it takes 282
-/// and 2413 us; see benchmarks/network/across_hosts.cpp.
+/// Cost of a level of Reduce. A chain carries the sum of the root's host around all others.
+///
+/// Among 8 CPU ranks of 2 hosts it takes 412 us for 256 KiB and 2963 us for 2 MiB. On levels it
+/// takes 282 and 2413 us; see benchmarks/network/across_hosts.cpp.
 template <class Op, class Algo>
 CostTerms half_volume(int ranks) {
   const CostTerms cost_terms = cost_terms_of<Op, Algo>(ranks);

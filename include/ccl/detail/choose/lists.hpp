@@ -32,7 +32,7 @@ struct OfProto<Candidates<Cs...>, Proto> {
 /// Candidates for an algorithm and a protocol, of which one is `Auto`.
 template <class Op, class Algo, class Proto>
 struct CandidatesOf {
-  // A given algorithm, with each of its protocols.
+  // The algorithm is given: it is combined with each of its protocols.
   using List = cuda::std::conditional_t<
       StoresPlainly<Algo> || MovesByCopies<Algo>, Candidates<Candidate<Algo, Simple>>,
       cuda::std::conditional_t<

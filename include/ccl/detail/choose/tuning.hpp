@@ -16,8 +16,8 @@ struct TuningCase {
   int ranks = 0;
   int hosts = 1;               // hosts of these ranks
   std::string path;            // "nvlink", "pcie", "gpu-host", "gpu-net", "shm", "net"
-  int compute_capability = 0;  // of the GPUs; 0 on CPUs
-  int max_ctas = 0;            // of the measurement; 0: no limit
+  int compute_capability = 0;  // compute capability of the GPUs; 0 on CPUs
+  int max_ctas = 0;            // CTA limit of the measurement; 0: no limit
   friend bool operator==(const TuningCase&, const TuningCase&) = default;
 };
 
@@ -31,7 +31,7 @@ struct TuningRow {
 /// Table of measured times. A choice uses them instead of the model in their cases.
 class TuningTable {
  public:
-  std::string machine;  // for people
+  std::string machine;  // name of the machine, for messages
   std::vector<TuningRow> rows;
 
   /// Fails with `Errc::bad_setting` if the text is no table; the error names `name` as its source.

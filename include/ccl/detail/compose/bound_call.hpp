@@ -18,8 +18,8 @@ template <class Op, class Algo, class Proto, class Acc, class... Args>
 struct CallOf {
   using Type = void;
 };
-/// Over wires or a peer view; exchanges of messages over wires and copies are launches of their
-/// own.
+/// Call over wires or a peer view. Exchanges of messages over wires and copies are separate
+/// launches.
 template <class Op, class Algo>
 inline constexpr bool shares_kernels =
     OverPeers<Algo> ? !MovesByCopies<Algo> : !std::same_as<Algo, Pairwise>;
@@ -32,7 +32,7 @@ template <class Op, class Algo, class Proto, class Acc, class T, class... Args>
   requires(is_collective<Op, Algo> && Op::reduces)
 struct CallOf<Op, Algo, Proto, Acc, T*, Args...> {
   using E = std::remove_const_t<T>;
-  using F = std::tuple_element_t<2, std::tuple<Args..., Sum>>;  // after recv and count
+  using F = std::tuple_element_t<2, std::tuple<Args..., Sum>>;  // types after `recv` and `count`
   using A = std::conditional_t<std::is_void_v<Acc>, accumulate_t<E>, Acc>;
   using Type = GroupCall<Op, Algo, Proto, Reduction<F, E, A>>;
 };
@@ -46,8 +46,8 @@ template <class Op, class Algo, class Proto, class Acc, class... Args>
 struct CallOf<Op, Algo, Proto, Acc, Args...> {
   using Type = PeerExchangeCall<Op, Algo, Proto>;
 };
-/// What a call with these arguments is recorded as: a `WireCall`, a `PeerCall` or a
-/// `PeerExchangeCall`, which may share a kernel with others, or void: on a GPU a launch of its own.
+/// Type that records a call with these arguments. `WireCall`, `PeerCall` and `PeerExchangeCall` may
+/// share a kernel with other calls. `void` is a separate launch on a GPU.
 template <class Op, class Algo, class Proto, class Acc, class... Args>
 using bound_call = typename CallOf<Op, Algo, Proto, Acc, Args...>::Type;
 
@@ -56,7 +56,7 @@ inline constexpr bool is_exchange = false;
 template <class Op, class Algo, class Proto>
 inline constexpr bool is_exchange<PeerExchangeCall<Op, Algo, Proto>> = true;
 
-/// A composition and the arguments of one call of it.
+/// Composition and the arguments of one of its calls.
 template <class C, class Wired, class Acc, class... Args>
 class BoundCall {
  public:

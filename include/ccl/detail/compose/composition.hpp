@@ -53,7 +53,7 @@ class Composition {
 
   explicit Composition(std::shared_ptr<Connections> connections)
       : connections_{std::move(connections)} {}
-  Composition() = default;  // as if moved from
+  Composition() = default;  // equal to a moved-from handle
 
   /// Creates the connections. Collective. `late`: on CPU ranks, wires wait for the first call.
   template <Transport T>
@@ -94,7 +94,7 @@ class Composition {
     return fail(no_device_code(*connections_));  // not reached: `make_connections` refused
   }
 
-  // The functions that a `Call` runs, with arguments that it has checked.
+  // Functions that a `Call` runs. It has checked their arguments.
   const Communicator& comm() const { return connections_->comm(); }
   template <class Acc, class T, class F>
   Result<void> reduce(const T* send, T* recv, Index count, F op, int root, const Layout& layout,
@@ -113,7 +113,7 @@ class Composition {
     return launch(call_info<T, F>(Op::name, count, Op::rooted ? root : -1), reduction, send, recv,
                   layout, root, stream);
   }
-  /// `layout` is in bytes.
+  /// Moves data. `layout` is in bytes.
   Result<void> move(const CallInfo& info, const void* send, void* recv, const Layout& layout,
                     int root, Stream stream) const {
     if (ranks() == 1) return move_alone(send, recv, layout.count, stream);
@@ -160,7 +160,7 @@ class Composition {
   Handle<Connections, Connections::moved_from> connections_;
 
  private:
-  /// Call that a group makes.
+  /// Type of call that a group makes.
   template <class R>
   std::unique_ptr<RecordedCall> record(const CallInfo& info, const CallArguments<R>& given) const {
     if constexpr (MovesByCopies<Algo> || (!OverPeers<Algo> && !sides.cpus)) {

@@ -23,17 +23,18 @@ struct Composed {
   ExecSpaces sides;
   WireNeeds needs;
   TransportTable transport_table;
-  Index slot_bytes;  // of a plan that states none
+  Index slot_bytes;  // default of a plan without slot bytes
   Result<Plans> (*plans)(const Communicator& comm, const std::optional<Plan>& given);
-  /// Points to the list of all kernels that it may launch, which is null if there are none.
+  /// Points to the list of all kernels that the composition may launch. The list is null without
+  /// kernels.
   KernelLoader* const* kernels;
   std::array<int (*const*)(int device), 4> loads;
 
-  // For compositions over wires.
+  // Members of compositions over wires.
   int (*max_wires)(int ranks) = nullptr;
   PositionsOf positions{};
   bool exchanges = false;
-  // For compositions over peer memory.
+  // Members of compositions over peer memory.
   bool (*takes_ranks)(int ranks) = nullptr;
   bool copies = false, pulls = false, by_stream = false, stores_plainly = false;
 

@@ -11,9 +11,12 @@
 
 namespace ccl::detail {
 
-/// On CPU lanes. Cache-sized slots: what the CPU's caches hold of one wire's ring is what it can
-/// hide. Where a proxy moves them, each costs system calls: over TCP, 1 MiB took 1.4 times as long
-/// in such. More than two ranks of a host (`neighbors`) fill its caches with large ones.
+/// Default plan on CPU lanes. Its slots fit the caches, because the lanes overlap only data of one
+/// wire's ring that the caches hold.
+///
+/// A proxy makes system calls for each slot, so it gets large slots: over TCP, 1 MiB took 1.4 times
+/// as long with cache-sized ones. More than two ranks of a host (`neighbors`) fill its caches with
+/// large slots.
 template <class Proto>
 Plans default_host_plans(int neighbors) {
   const auto with_slots = [](Index most) {
@@ -28,15 +31,18 @@ Plans default_host_plans(int neighbors) {
   return plans;
 }
 
-/// To many peers, not to neighbors alone.
+/// True if a rank has wires to many peers, not to neighbors alone.
 template <class Algo>
 inline constexpr bool to_many = Algo::max_wires(64) > 8;
 
-/// Enough channels to fill a GPU; measured on H200. Of Simple, longer slots rather than more of
-/// them: all-reduce of 1 GiB by Ring on 4 H200 took 4726 us with 8 of 32 KiB, 4427 with 4 of 64
-/// KiB, 4429 with 8, and 4413 with 4 of 128 KiB; by Tree 256 MiB took 1963 us with 8 of 8 KiB, 1812
-/// with 4 of 16 KiB. Trees of LL128 fork: chunks of one slot took 140 us for 16 MiB, those of two
-/// 145.
+/// Default plan on a GPU, with enough channels to fill it; measured on H200. Simple uses longer
+/// slots instead of more of them.
+///
+/// All-reduce of 1 GiB by Ring on 4 H200 took 4726 us with 8 slots of 32 KiB. It took 4427 us with
+/// 4 of 64 KiB, 4429 us with 8 of 64 KiB, and 4413 us with 4 of 128 KiB. By Tree, 256 MiB took 1963
+/// us with 8 of 8 KiB and 1812 us with 4 of 16 KiB.
+///
+/// Trees of LL128 fork: for 16 MiB, chunks of one slot took 140 us and chunks of two slots 145 us.
 template <class Algo, class Proto>
 Plan default_device_plan() {
   constexpr bool forks = Algo::wires > 2;
@@ -54,10 +60,12 @@ Plan default_device_plan() {
   return plan;
 }
 
-/// PCIe is full with a few channels. A few threads carry a network's, and each costs a connection;
-/// larger steps cost fewer calls, but of packets 8 KiB are worth another channel, and so another
-/// thread (GPUs over TCP, send_recv of 16 KiB: 21 us, with 32 KiB 27). `ring_count`: of the
-/// topology.
+/// Default plan by medium. A few channels saturate PCIe. A few threads carry the channels of a
+/// network, and each channel costs a connection. Larger steps cost fewer calls.
+///
+/// With packets (LL, LL128), another channel, and so another thread, pays off from 8 KiB on. For
+/// GPUs over TCP, send_recv of 16 KiB takes 21 us, and 27 us with 32 KiB. `ring_count` is the
+/// number of rings of the topology.
 template <class Algo, class Proto>
 Plans default_device_plans(int ring_count) {
   Plan host = default_device_plan<Algo, Proto>();
@@ -71,7 +79,8 @@ Plans default_device_plans(int ring_count) {
     network.slot_bytes = Index{32} << 10;
     network.channel_bytes = Index{8} << 10;
     if constexpr (to_many<Algo> && Algo::wires > 2) {
-      // Pat's short shares take a slot each: the same memory in more of them.
+      // Pat has short shares that take one slot each, so the same memory is divided into more
+      // slots.
       network.slot_count = 64;
       network.slot_bytes = Index{4} << 10;
       network.chunk_steps = 16;
@@ -83,20 +92,20 @@ Plans default_device_plans(int ring_count) {
     network.slot_bytes = Index{256} << 10;
     network.channel_bytes = Index{128} << 10;
   }
-  // Every ring of the topology has NICs of its own: each of them once, or equally often.
+  // Each ring of the topology has its own NICs. The plan uses each ring once, or all equally often.
   const int rings = ring_count < 16 ? ring_count : 16;
   if (!to_many<Algo>) network.channels = (network.channels + rings - 1) / rings * rings;
   return {{default_device_plan<Algo, Proto>(), host, network}};
 }
 
-/// What plans over wires depend on.
+/// Inputs of plans over wires.
 struct WirePlansOf {
   const char* proto;
   bool carries_flags, to_many, serves_pairs;
   Plans (*on_host)(int neighbors);
   Plans (*on_device)(int ring_count);
 };
-/// `given`, or what suits the communicator and the settings.
+/// Returns `given`, or a plan that suits the communicator and the settings.
 Result<Plans> wire_plans(const WirePlansOf& of, const Communicator& comm,
                          const std::optional<Plan>& given);
 template <class Algo, class Proto>
@@ -107,8 +116,9 @@ Result<Plans> wire_plans(const Communicator& comm, const std::optional<Plan>& gi
                     comm, given);
 }
 
-/// Over a peer view. A slot of the plan is one of the two halves of this rank's scratch. Copy
-/// engines want long copies: they take half of the default budget, or nothing for windows.
+/// Default plan over a peer view. A slot of the plan is one of the two halves of this rank's
+/// scratch. Copy engines need long copies: they use half of the default budget, or none for
+/// windows.
 template <class Algo>
 Result<Plans> peer_plans(const Communicator&, const std::optional<Plan>& given) {
   if (given) return Plans::same(*given);

@@ -24,7 +24,7 @@ struct StageIf<false, Op, Algo, Proto, Transport> {
   using Type = NoStage;
 };
 
-/// The levels of a `Hierarchical` and what each of them runs.
+/// The levels of a `Hierarchical` and the composition that each of them runs.
 template <class Op, class Algo, class Proto, class Transport>
 struct HierarchicalParts {
   using InnerAlgo = typename Algo::InnerAlgo;
@@ -32,17 +32,17 @@ struct HierarchicalParts {
   using OuterAlgo = typename Algo::OuterAlgo;
   using OuterProto = typename Algo::template OuterProto<Proto>;
   static constexpr bool all_reduce = std::is_same_v<Op, AllReduce>;
-  static constexpr bool rails = Algo::rails;  // of an AllReduce
+  static constexpr bool rails = Algo::rails;  // for AllReduce
   template <class Inner, bool Has = true>
   using InnerStage = typename StageIf<Has, Inner, InnerAlgo, InnerProto, Transport>::Type;
-  // What moves messages cuts them to what its scratch memory holds, and so in sizes of its own.
+  // `AllToAll` becomes `AllToAllV`, because messages are cut to sizes that fit the scratch memory.
   using Step = std::conditional_t<std::is_same_v<Op, AllToAll>, AllToAllV, Op>;
   using First = InnerStage<
       std::conditional_t<!all_reduce, Step, std::conditional_t<rails, ReduceScatter, Reduce>>>;
   using Last = InnerStage<std::conditional_t<rails, AllGather, Broadcast>, all_reduce>;
 
   using Outer = Stage<Step, OuterAlgo, OuterProto, Transport>;
-  // Whether it takes every rail, and lays data of ranks side by side.
+  // True if the operation uses every rail and places data of ranks side by side.
   static constexpr bool by_rail = !(all_reduce && !rails) && !std::is_same_v<Op, Broadcast>;
   static constexpr bool by_rank = is_one_of<Op, AllGather, ReduceScatter, AllToAll>;
   static constexpr bool needs_scratch =
@@ -52,16 +52,16 @@ struct HierarchicalParts {
 
   Communicator comm;
   std::shared_ptr<const Levels> levels{};
-  First first{};  // inside
+  First first{};  // inside a host
   std::optional<Outer> outer{};
-  Last last{};  // inside
-  // Of the level between hosts, while this thread works on the one inside. On CPUs only: a GPU's
-  // launches go in one order.
+  Last last{};  // inside a host
+  // Stream of the level between hosts, while this thread works on the level inside. CPU ranks only,
+  // because the launches of a GPU run in one order.
   std::shared_ptr<HostStream> between{};
-  CallOrder order;  // of whole calls; their scratch
+  CallOrder order;  // order and scratch memory of whole calls
   std::string name{};
 
-  /// Of what was moved from; never destroyed.
+  /// State of moved-from handles. It is never destroyed.
   static std::shared_ptr<HierarchicalParts> moved_from() noexcept {
     static HierarchicalParts* const parts =
         new HierarchicalParts{detail::Access::communicator(detail::moved_from())};

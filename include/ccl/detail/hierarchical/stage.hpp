@@ -10,7 +10,7 @@
 
 namespace ccl::detail {
 
-/// A composition as a part of another: what it is told where its shares lie, it need not check.
+/// Composition that is a part of another. It does not check the places of its shares.
 template <class Op, class Algo, class Proto, class Transport>
 class Stage : public Composition<Op, Algo, Proto, exec_spaces<Transport>()> {
   static_assert(check_collective<Op, Algo, Proto, Transport>());
@@ -19,13 +19,13 @@ class Stage : public Composition<Op, Algo, Proto, exec_spaces<Transport>()> {
 
  public:
   Stage() = default;
-  /// Collective.
+  /// Creates the composition. Collective.
   static Result<Stage> create(const Communicator& comm, std::optional<Plan> plan) {
     CCL_TRY(auto connections, Base::template make_connections<Transport>(comm, plan));
     return Stage{std::move(connections)};
   }
 
-  /// What reduces.
+  /// Runs an operation that reduces.
   template <class R>
   Result<void> reduce(const R& reduction, const void* in, void* out, const Layout& layout, int root,
                       Stream stream) const {
@@ -38,13 +38,12 @@ class Stage : public Composition<Op, Algo, Proto, exec_spaces<Transport>()> {
     return this->launch(info, reduction, in, out, layout, root, stream);
   }
 
-  /// One of the runs of an all-gather: `bytes` of each rank, whose places in `out` are `stride`
-  /// apart.
+  /// Run of an all-gather: `bytes` of each rank. Places of ranks in `out` are `stride` bytes apart.
   struct Run {
     const char* in;
     char* out;
   };
-  /// Runs of an all-gather, one after another or, where messages travel as a list, at once.
+  /// Gathers runs one after another, or all at once if the algorithm sends messages of a table.
   Result<void> gather(std::span<const Run> runs, Index bytes, Index stride, Stream stream) const {
     const auto info = call_info<char, void>(Op::name, bytes, -1);
     const int ranks = this->connections_->comm().ranks();
@@ -67,7 +66,7 @@ class Stage : public Composition<Op, Algo, Proto, exec_spaces<Transport>()> {
     }
   }
 
-  /// Messages between any two ranks.
+  /// Empty table for messages between any two ranks.
   MessageTable table() const { return MessageTable{this->connections_->comm().ranks()}; }
   Result<void> send_all(MessageTable table, Stream stream) const {
     return exchange(call_info<char, void>(Op::name, -1, -1), std::move(table), stream);
@@ -87,7 +86,7 @@ class Stage : public Composition<Op, Algo, Proto, exec_spaces<Transport>()> {
     }
   }
 
-  /// Of this rank's own data, in the order of the stage's calls.
+  /// Copies this rank's own data, in the order of the stage's calls.
   Result<void> copy(const void* from, void* to, Index bytes, Stream stream) const {
     if (from == to || bytes == 0) return {};
     return this->move_alone(from, to, bytes, stream);

@@ -15,7 +15,7 @@
 
 namespace ccl::detail {
 
-/// What a reduction does on one level where it is the only one, and on the first and the second.
+/// Reductions of a level: as the only level, as the first of two, and as the second of two.
 template <class Whole, class Begun, class Ended>
 struct LevelReductions {
   Whole whole;
@@ -23,12 +23,12 @@ struct LevelReductions {
   Ended ended;
 };
 
-/// Error of a composition whose scratch does not hold `pieces` elements at once. `other`: the
-/// algorithm to name instead.
+/// Error of a composition whose scratch does not hold `pieces` elements at once. `other` is the
+/// algorithm to suggest instead.
 Error scratch_too_small(const Communicator& comm, const std::string& name, Index scratch_bytes,
                         Index pieces, std::size_t element_bytes, const char* other);
 
-/// What a `Hierarchical` does of each operation, level by level. Arguments have been checked.
+/// Steps of a `Hierarchical` for each operation, level by level. Arguments have been checked.
 template <class Op, class Algo, class Proto, class Transport>
 class HierarchicalSteps {
  public:
@@ -43,12 +43,12 @@ class HierarchicalSteps {
     const Layout whole{count, 0, 0, true};
     if (hosts() == comm().ranks()) return second(by, send, recv, whole, 0, stream);
     if constexpr (!Parts::rails) {
-      // Through the first rank of each host.
+      // The data goes through the first rank of each host.
       CCL_CHECK(first(by, send, recv, {count, 0, 0, false}, 0, stream));
       if (levels().local == 0) CCL_CHECK(second(by, recv, recv, whole, 0, stream));
       return parts_->last.broadcast(recv, recv, count * Index{sizeof(T)}, 0, stream);
     } else {
-      // Whole lines of equal shares go from buffer to buffer; what is left over, or too little for
+      // Whole lines of equal shares go from buffer to buffer. The rest, or a message too short for
       // equal shares, is filled up in scratch memory.
       const Index each = count / locals();
       const bool is_long = each * Index{sizeof(T)} >= 65536;
@@ -112,7 +112,8 @@ class HierarchicalSteps {
   Result<void> all_gather(const char* send, char* recv, Index bytes, Stream stream) const {
     using Run = typename Parts::First::Run;
     const Index host = levels().host_stride * bytes, local = levels().local_stride * bytes;
-    char* const mine = recv + levels().local * local;  // of my rank on the first host
+    // Place of the first host's rank on this rank's rail.
+    char* const mine = recv + levels().local * local;
     if (hosts() == 1) {
       const Run run{send, recv};
       return parts_->first.gather({&run, 1}, bytes, bytes, stream);
@@ -121,7 +122,7 @@ class HierarchicalSteps {
     CCL_CHECK(parts_->outer->gather({&out, 1}, bytes, host, stream));
     if (locals() == 1) return {};
     std::vector<Run> runs;
-    if (levels().host_stride == 1) {  // what a rail has gathered lies side by side
+    if (levels().host_stride == 1) {  // data that a rail has gathered lies side by side
       runs.push_back({mine, recv});
       return parts_->first.gather(runs, bytes * hosts(), local, stream);
     }
@@ -134,13 +135,14 @@ class HierarchicalSteps {
     const auto place = [&](int host, int local) {
       return (Index{host} * levels().host_stride + Index{local} * levels().local_stride) * bytes;
     };
-    Index most = scratch_bytes() / comm().ranks();  // of a message that goes through there
+    // Bytes of a message that go through the scratch at once.
+    Index most = scratch_bytes() / comm().ranks();
     if (most >= 128) most = most / 128 * 128;
     if (most == 0) return too_large(comm().ranks(), 1);
     if (H == 1 || L == 1) most = std::max<Index>(bytes, 1);
     for (Index at = 0; at < bytes; at += most) {
       const Index part = std::min(most, bytes - at);
-      // [host that it is for][rank here that it is of], for the ranks of my rail.
+      // The relay holds [destination host][source rank of this host], for the ranks of this rail.
       const auto relay = [&](int h, int n) { return scratch<char>() + (Index{h} * L + n) * part; };
       if (L > 1 || H == 1) {
         auto inside = parts_->first.table();
@@ -155,7 +157,7 @@ class HierarchicalSteps {
       }
       if (H == 1) continue;
       auto between = parts_->outer->table();
-      // In one message where it is to lie in one piece.
+      // One message is enough if all parts end up in one piece.
       const int step = part == bytes && levels().local_stride == 1 ? L : 1;
       for (int h = 0; h < H; ++h) {
         if (h == levels().host && L > 1) continue;
@@ -172,7 +174,8 @@ class HierarchicalSteps {
   Result<void> broadcast(const void* send, void* recv, Index bytes, int root, Stream stream) const {
     const int host = levels().host_of(root), local = levels().local_of(root);
     const bool at_home = levels().host == host;
-    // Of uneven hosts, first ranks go between; the root's host hands the message to its own first.
+    // With uneven hosts, first ranks send between hosts. The root's host then broadcasts inside
+    // first.
     const int remote_buffer = levels().even ? local : 0;
     const bool early = at_home && (remote_buffer != local || hosts() == 1);
     if (early) CCL_CHECK(parts_->first.broadcast(send, recv, bytes, local, stream));
@@ -195,14 +198,14 @@ class HierarchicalSteps {
     return reinterpret_cast<T*>(parts_->order.scratch());
   }
 
-  /// Inside, as all that there is to do or as the first step.
+  /// Reduces inside a host, as the only step or as the first one.
   template <class Rs>
   Result<void> first(const Rs& by, const void* in, void* out, const Layout& layout, int root,
                      Stream stream) const {
     if (hosts() == 1) return parts_->first.reduce(by.whole, in, out, layout, root, stream);
     return parts_->first.reduce(by.begun, in, out, layout, root, stream);
   }
-  /// Between hosts, as all that there is to do or as the second step.
+  /// Reduces between hosts, as the only step or as the second one.
   template <class Rs>
   Result<void> second(const Rs& by, const void* in, void* out, const Layout& layout, int root,
                       Stream stream) const {
@@ -213,8 +216,8 @@ class HierarchicalSteps {
     return parts_->outer->reduce(by.ended, in, out, layout, root, stream);
   }
 
-  /// Of what fits the scratch, filled up to equal shares with some of its own elements: a functor
-  /// sees no others.
+  /// Reduces data that fits the scratch, filled up to equal shares with some of its own elements. A
+  /// functor never sees other elements.
   template <class T, class Rs>
   Result<void> filled_reduce(const T* send, T* recv, Index count, const Rs& by,
                              Stream stream) const {
@@ -226,7 +229,7 @@ class HierarchicalSteps {
     CCL_CHECK(rail_reduce(whole, whole, each, by, stream));
     return copy_own(comm(), on_device, recv, whole, bytes, stream);
   }
-  /// Of `each` elements for each rank of a host.
+  /// Reduces `each` elements for each rank of a host.
   template <class T, class Rs>
   Result<void> rail_reduce(const T* send, T* recv, Index each, const Rs& by, Stream stream) const {
     if (each == 0) return {};
@@ -244,19 +247,19 @@ class HierarchicalSteps {
     CCL_CHECK(rail_cross(recv, each, 0, each, by, stream));
     return rail_gather(recv, each, 0, each, stream);
   }
-  /// Of a long message, shares are cut into parts: while one is under way between hosts, those
-  /// before and after it are gathered and scattered inside.
+  /// Long shares are cut into parts. While one part crosses between hosts, the earlier part is
+  /// gathered and the next one is scattered inside.
   static constexpr Index max_parts = 8;
   static constexpr Index min_part_bytes = Index{512} << 10;
 
-  /// Returns when nothing of it is under way any more, whatever became of it.
+  /// Reduces part after part. Returns when no part is under way, also after an error.
   template <class T, class Rs>
   Result<void> rail_reduce_in_turns(const T* send, T* recv, Index each, Index step,
                                     const Rs& by) const {
     HostStream& between = *parts_->between;
     std::mutex mutex;
     std::condition_variable crossed;
-    Index across = 0;  // parts
+    Index across = 0;  // number of parts that have crossed
     const auto gather_behind = [&](Index part) {
       {
         std::unique_lock lock{mutex};
@@ -285,8 +288,11 @@ class HierarchicalSteps {
     return there ? here : there;
   }
 
-  /// Of elements `at` to `at + n` of each rank's share: this rank's to its place, reduced over the
-  /// host; the same over all hosts; all shares to all ranks of the host.
+  /// `rail_scatter`, `rail_cross` and `rail_gather` handle elements `at` to `at + n` of each rank's
+  /// share.
+  /// - `rail_scatter` reduces this rank's part over the host, into its place.
+  /// - `rail_cross` reduces it over all hosts.
+  /// - `rail_gather` gathers the parts of all ranks of the host.
   template <class T, class Rs>
   Result<void> rail_scatter(const T* send, T* recv, Index each, Index at, Index n, const Rs& by,
                             Stream stream) const {
@@ -307,7 +313,7 @@ class HierarchicalSteps {
     return parts_->last.gather({&run, 1}, n * Index{sizeof(T)}, each * Index{sizeof(T)}, stream);
   }
 
-  /// `pieces` elements do not fit.
+  /// Returns the error that `pieces` elements do not fit.
   Result<void> too_large(Index pieces, std::size_t element) const {
     constexpr const char* other = is_one_of<Op, AllToAll>        ? "Pairwise"
                                   : is_one_of<Op, ReduceScatter> ? "Ring"

@@ -39,7 +39,7 @@ struct WarpLanes {
   CCL_DEVICE bool all(bool vote) const { return __all_sync(0xffff'ffffu, vote); }
   CCL_DEVICE float max(float value) const { return fold<Greater>(value); }
   CCL_DEVICE Word from(Word word, int lane) const { return __shfl_sync(0xffff'ffffu, word, lane); }
-  // The crew is the block: in each warp by pairs, then the warps by pairs.
+  // A block reduces by pairs of lanes in each warp, then by pairs of warps.
   CCL_DEVICE float block_sum(float value) const { return block_fold<Plus>(value, 0); }
   CCL_DEVICE float block_max(float value) const { return block_fold<Greater>(value, -INFINITY); }
 

@@ -9,7 +9,7 @@
 namespace ccl::detail {
 
 /// Call that the flight recorder lists as queued until a `Launch` runs it. A call that no launch
-/// takes is recorded as failed.
+/// runs is recorded as failed.
 class QueuedCall {
  public:
   QueuedCall(std::shared_ptr<Connections> of, const CallInfo& info);

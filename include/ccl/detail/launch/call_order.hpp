@@ -12,14 +12,15 @@
 
 namespace ccl::detail {
 
-/// Calls that are several launches each, and the scratch memory that they share: one call after the
-/// other, in the order in which they were made, whatever streams they are on. On a GPU that is the
-/// order of all launches of the communicator: a kernel on one of its levels never runs beside one
-/// of another call, whose multiprocessors its peers might wait for.
+/// Order of calls that consist of several launches, and the scratch memory that they share. Calls
+/// run one after another in the order in which they were made, on any stream.
+///
+/// On a GPU this order holds for all launches of the communicator. A kernel of one call then never
+/// runs beside a kernel of another call, whose multiprocessors the peers of the first may need.
 class CallOrder {
  public:
   explicit CallOrder(const Communicator& comm);
-  ~CallOrder();  // scratch goes when calls that run have ended
+  ~CallOrder();  // frees the scratch after all running calls have ended
   CallOrder(const CallOrder&) = delete;
   CallOrder& operator=(const CallOrder&) = delete;
 
@@ -27,11 +28,11 @@ class CallOrder {
   char* scratch() const { return static_cast<char*>(scratch_.get()); }
   Index scratch_bytes() const { return scratch_bytes_; }
 
-  /// Around a call's launches on a GPU, on the thread that launches; a lock is held in between.
-  /// `keep`: what a graph must hold. `end` in any case once `begin` was a success.
+  /// Brackets a call's launches on a GPU, on the launching thread. `begin` takes a lock that `end`
+  /// releases. A graph holds `keep`. `end` must be called if `begin` has succeeded.
   Result<void> begin(Stream stream, const std::shared_ptr<void>& keep);
   Result<void> end(Stream stream);
-  CallSequencer& sequencer() { return sequencer_; }  // of calls on CPU ranks
+  CallSequencer& sequencer() { return sequencer_; }  // order of calls on CPU ranks
 
  private:
   Communicator comm_;
@@ -40,13 +41,13 @@ class CallOrder {
   CallSequencer sequencer_;
 };
 
-/// Errors of a stream that is not of the communicator's kind, or that records for a group. `name`:
-/// of what was called.
+/// Fails if the stream is not of the communicator's kind, or if it records for a group. The error
+/// names `name`.
 Result<void> check_stream(const Communicator& comm, const std::string& name, Stream stream);
 
 /// Makes all launches of a call, `launches()`, in the order of calls. `owner` has the `CallOrder`
-/// as its member `order`, and lives until the call is done. A failure between some ranks is one of
-/// all.
+/// as its member `order` and lives until the call is done. A failure of some ranks becomes a
+/// failure of all.
 template <class Owner, class Launches>
 Result<void> in_turn(const Communicator& comm, const std::shared_ptr<Owner>& owner, Stream stream,
                      Launches launches) {

@@ -10,36 +10,40 @@ namespace ccl::detail {
 class Connections;
 struct DryRunResult;
 
-// Errors of one composition's calls. Each names the composition and this rank.
+// Errors of one composition's calls. Each error names the composition and this rank.
 
-/// Call that the composition runs, as reports count: "all_reduce/Ring/LL128/any, operation 7".
+/// Returns the text of the running call, with its number as in reports: "all_reduce/Ring/LL128/any,
+/// operation 7".
 std::string call_text(const Connections& connections);
 
-/// The communicator offers no peer memory, or the composition has no kernel for its rank count.
+/// Error: the communicator offers no peer memory, or the composition has no kernel for the number
+/// of ranks.
 Error no_peer_view(const Connections& connections);
-/// The program has no kernel for the element type and reduction.
+/// Error: the program has no kernel for the element type and reduction.
 Error no_device_code(const Connections& connections);
-/// A communicator of CPU ranks was given a CUDA stream.
+/// Error: a communicator of CPU ranks was given a CUDA stream.
 Error not_on_device(const Connections& connections);
-/// A launch over wires cannot hold `messages` messages.
+/// Error: a launch over wires cannot hold `messages` messages.
 Error too_many_messages(const Connections& connections, int messages);
-/// The composition takes no counts that lie in memory.
+/// Error: the composition takes no counts that lie in memory.
 Error no_counts(const Connections& connections);
-/// The scratch of a rank cannot hold a row of `row_bytes` bytes.
+/// Error: the scratch of a rank cannot hold a row of `row_bytes` bytes.
 Error row_too_long(const Connections& connections, Index row_bytes);
-/// The algorithm's `run` uses a wire that its `peers` does not name.
+/// Error: the algorithm's `run` uses a wire that its `peers` does not name.
 Error no_wire(const Connections& connections, int peer, bool sends);
-/// The algorithm's `peers` names a rank outside the communicator. `way` is "from" or "to".
+/// Error: the algorithm's `peers` names a rank outside the communicator. `way` is "from" or "to".
 Error no_such_peer(const Connections& connections, int peer, const char* way);
-/// The algorithm's `run` names a share that does not exist.
+/// Error: the algorithm's `run` names a share that does not exist.
 Error no_such_share(const Connections& connections, const DryRunResult& found);
-/// A launch failed. `code` is a CUDA error, or the negative of the minimum slice size in bytes.
+/// Error: a launch failed. `code` is a CUDA error, or the negative of the minimum slice size in
+/// bytes.
 Error cuda_failed(const Connections& connections, int code);
-/// The slices are smaller than `needed` bytes, which the lanes move at once.
+/// Error: the slices are smaller than `needed` bytes, which the lanes move at once.
 Error slices_too_small(const Connections& connections, Index needed);
-/// The scratch cannot hold a piece of each rank's messages.
+/// Error: the scratch cannot hold a piece of each rank's messages.
 Error scratch_too_small(const Connections& connections);
-/// The receive buffer at `data` is in no window. A null `data`: the call has several messages.
+/// Error: the receive buffer at `data` is in no window. A null `data` means that the call has
+/// several messages.
 Error not_in_window(const Connections& connections, const void* data);
 
 }  // namespace ccl::detail

@@ -14,7 +14,7 @@
 
 namespace ccl::detail {
 
-/// Runs `call` at once or, given a stream, after all earlier work of that stream. For calls that
+/// Runs `call` at once or, given a stream, after all earlier work of that stream. The call must
 /// need no other rank.
 template <class F>
 Result<void> queue_on_host(const Connections& connections, Stream stream, F call) {
@@ -57,7 +57,7 @@ R loaded(const R& reduction) {
 }
 
 /// Copies a rank's own data through the reduction's prologue and epilogue. A communicator of one
-/// rank does no more.
+/// rank does nothing else.
 template <class R>
 void alone(const R& reduction, const void* input, void* output, Index count) {
   if constexpr (reduces<R>) {

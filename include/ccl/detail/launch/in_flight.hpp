@@ -6,8 +6,8 @@
 
 namespace ccl::detail {
 
-/// Held by a call that waits on a `HostStream`, or runs there: `Communicator::finalize` returns
-/// when none is held. Keeps the communicator.
+/// Returns a token that a call on a `HostStream` holds until it ends. `Communicator::finalize`
+/// returns when no token is held. A token keeps the communicator.
 std::shared_ptr<void> in_flight(const Communicator& comm);
 
 }  // namespace ccl::detail

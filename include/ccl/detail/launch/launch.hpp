@@ -60,8 +60,8 @@ class Launch {
   QueuedCall call_;
   Lock lock_;
   DeviceTarget target_{};
-  bool queued_ = false;    // on a stream of the GPU
-  bool finished_ = false;  // or moved from
+  bool queued_ = false;    // the launch is on a stream of the GPU
+  bool finished_ = false;  // also true if moved from
 };
 
 /// Fails if a communicator on a GPU was given a `HostStream`.

@@ -9,13 +9,13 @@
 
 namespace ccl::detail {
 
-/// Call that a group makes beside others, with checked arguments.
+/// Call in a group of calls, with checked arguments.
 class RecordedCall {
  public:
   RecordedCall(std::shared_ptr<Connections> connections, const CallInfo& info)
       : connections_{std::move(connections)}, info_{info} {}
   virtual ~RecordedCall() = default;
-  int place = 0;           // among the group's arguments, as this rank listed them
+  int place = 0;           // position among the group's arguments of this rank
   bool may_share = false;  // the group's kernel has a part for its composition
   /// Part of the composition's channels, or of the packets in each half of its scratch, on a GPU.
   /// Calls of one launch divide them. Size 0: the call is a launch of its own.

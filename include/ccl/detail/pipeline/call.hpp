@@ -12,7 +12,7 @@
 
 namespace ccl::detail {
 
-/// One call of a `Pipeline`, as far as types of elements do not matter.
+/// One call of a `Pipeline`, independent of the element types.
 struct PipelineCall {
   const Communicator& comm;
   const std::string& name;
@@ -20,25 +20,27 @@ struct PipelineCall {
   bool keeps_place;
   const void* send;
   void* recv;
-  Index count;  // of `send`
+  Index count;  // elements of `send`
   const CallOrder& order;
   Stream stream;
 };
 
-/// Errors of what needs no other rank; those of counts and scratch are the same on all of them.
+/// Checks the arguments that need no other rank. Errors of counts and scratch are equal on all
+/// ranks.
 Result<void> check_call(const PipelineCall& call);
-/// Collective: `Errc::mismatch` on all ranks where some ask for other scratch than rank 0.
+/// Fails with `Errc::mismatch` on all ranks if the scratch size of a rank differs from rank 0's.
+/// Collective.
 Result<void> agree_on_scratch(const Communicator& comm, const std::string& name, Index bytes);
 
-/// Makes all stages of `count` elements, a multiple of `min_count`: from `input` to `output`,
-/// with what is in between where `place_results` says; the first of its buffers begins at
+/// Runs all stages on `count` elements, a multiple of `min_count`, from `input` to `output`.
+/// Intermediate results lie where `place_results` puts them. The first of its buffers begins at
 /// `buffers`.
 using RunPass =
     std::function<Result<void>(const char* input, char* output, Index count, char* buffers)>;
-/// The passes of a call, in order; see `plan_passes`.
+/// Runs the passes of a call, in order; see `plan_passes`.
 Result<void> run_passes(const PipelineCall& call, const RunPass& run);
 
-/// Counts and passes of a plan, whose stages have no names yet.
+/// Returns the counts and passes of a plan. Its stages have no names yet.
 PipelinePlan plan_call(std::span<const StageShape> stages, Index count, bool keeps_place,
                        Index scratch_bytes);
 

@@ -18,9 +18,9 @@
 
 namespace ccl::detail {
 
-/// What a stage has made on this rank.
+/// Composition that a stage has created on this rank.
 template <class Stage>
-struct MadeStage {};  // a Map: nothing
+struct MadeStage {};  // a Map creates nothing
 template <class Level, class Op, class Algo, class Proto, class Transport>
 struct MadeStage<On<Level, Op, Algo, Proto, Transport>> {
   std::optional<typename StageOf<On<Level, Op, Algo, Proto, Transport>>::Runs> one{};
@@ -37,7 +37,7 @@ std::string stage_label() {
     return std::string{StageOf<Stage>::Operation::name} + " on " + StageOf<Stage>::At::name;
   }
 }
-/// "pipeline(reduce_scatter on IntraNode, map convert, ...)"
+/// Name of a pipeline: "pipeline(reduce_scatter on IntraNode, map convert, ...)".
 template <class... Stages>
 std::string chain_label() {
   std::string all;
@@ -45,7 +45,7 @@ std::string chain_label() {
   return "pipeline(" + all + ")";
 }
 
-/// What all copies of a `Pipeline` share.
+/// State that all copies of a `Pipeline` share.
 template <class... Stages>
 struct PipelineParts {
   static constexpr ChainFacts chain = chain_of<Stages...>;
@@ -59,7 +59,7 @@ struct PipelineParts {
   std::tuple<MadeStage<Stages>...> made{};
   CallOrder order;
 
-  /// Of what was moved from; never destroyed.
+  /// State of moved-from handles. It is never destroyed.
   static std::shared_ptr<PipelineParts> moved_from() noexcept {
     static PipelineParts* const parts =
         new PipelineParts{detail::Access::communicator(detail::moved_from())};
@@ -73,7 +73,7 @@ struct PipelineParts {
     return comm;
   }
 
-  /// Collective. Each step needs all ranks, and is refused to all where one refuses.
+  /// Creates all stages. Collective. Each step needs all ranks, so an error of one rank fails all.
   static Result<std::shared_ptr<PipelineParts>> make(const Communicator& comm,
                                                      Index scratch_bytes) {
     CCL_CHECK(check_ready(comm));
@@ -94,7 +94,7 @@ struct PipelineParts {
             Errc::invalid_argument,
             std::to_string(scratch_bytes) + " bytes of scratch cannot be; give 0 for ccl's choice");
       }
-      // Else no call ever has use for it.
+      // Other pipelines never use it.
       if (chain.keeps_place && !chain.scatters && !chain.maps) return {};
       return parts->order.take_scratch(scratch_bytes > 0 ? scratch_bytes
                                                          : level_scratch_bytes(comm.device() >= 0));
@@ -103,14 +103,14 @@ struct PipelineParts {
     return parts;
   }
 
-  /// What becomes of counts.
+  /// Shapes of all stages, for counts.
   std::array<StageShape, stages> flows() const {
     std::array<StageShape, stages> all;
     std::size_t at = 0;
     ((all[at++] = flow_of<Stages>()), ...);
     return all;
   }
-  /// The same with the sizes of elements that begin as `T`.
+  /// Shapes of all stages with element sizes, for a call on elements of `T`.
   template <class T>
   std::array<StageShape, stages> shapes() const {
     auto all = flows();
@@ -175,7 +175,7 @@ struct PipelineParts {
       auto& [runs, ranks, in, out] = plan.stages[I];
       runs = stage_label<Stage<I>>();
       if constexpr (Of::facts.flow != Flow::maps) {
-        // What chooses goes by the larger buffer.
+        // A chooser uses the size of the larger buffer.
         const Index bytes = std::max(in, out) * shapes[I].in_bytes;
         if (const auto& one = std::get<I>(made).one) {
           if constexpr (requires { one->name(bytes); }) {

@@ -9,8 +9,8 @@
 
 namespace ccl::detail {
 
-/// One pass of a call: every stage, one after the other, of elements that begin as `T`. `Acc` and
-/// `F`: of all stages that reduce.
+/// One pass of a call: all stages in order, on elements that begin as `T`. `Acc` and `F` apply to
+/// all stages that reduce.
 template <class Acc, class T, class F, class... Stages>
 class PipelinePass {
  public:
@@ -38,7 +38,8 @@ class PipelinePass {
     return buffers_[place.where == BufferOffset::second];
   }
 
-  /// Stage `I`, whose input is `count` elements of `In`, and those behind it. `M`: Maps before it.
+  /// Runs stage `I`, whose input is `count` elements of `In`, and all later stages. `M` is the
+  /// number of earlier Maps.
   template <std::size_t I, std::size_t M, class In>
   Result<void> stage(const void* from, Index count) {
     if constexpr (I < stages) {

@@ -14,7 +14,7 @@
 
 namespace ccl::detail {
 
-/// What a stage is, as far as a chain of them goes.
+/// Properties of a stage in a chain.
 struct StageFacts {
   bool is_stage = false, has_level = true, has_flow = true, reduces = false;
   Flow flow = Flow::keeps;
@@ -22,7 +22,7 @@ struct StageFacts {
 };
 
 template <class Stage>
-struct StageOf {  // of what is none, so that one sentence is all that is said of it
+struct StageOf {  // for a type that is no stage, so that a single assertion fails
   using At = World;
   using Operation = AllReduce;
   static constexpr StageFacts facts{};
@@ -49,19 +49,19 @@ struct StageOf<Map<F>> {
   static constexpr StageFacts facts{true, true, true, false, Flow::maps, -1};
 };
 
-/// What follows from the order of the stages.
+/// Properties that follow from the order of the stages.
 struct ChainFacts {
-  bool crosses = false;     // an AllGather on another level than the ReduceScatter that is open
-  bool keeps_place = true;  // element i of the output stems from element i of the inputs
+  bool crosses = false;     // an AllGather is on another level than the open ReduceScatter
+  bool keeps_place = true;  // element i of the output depends only on element i of the inputs
   bool scatters = false, maps = false;
   bool has_level[3] = {};       // World, IntraNode, InterNode
-  bool shares_of_host = false;  // counts that follow from how many ranks a host has
+  bool shares_of_host = false;  // counts depend on the number of ranks of a host
   int reductions = 0, stages = 0;
 };
 template <std::size_t N>
 constexpr ChainFacts follow(const std::array<StageFacts, N>& stages) {
   ChainFacts chain;
-  int open[N + 1] = {}, depth = 0;  // levels of what is scattered and not gathered yet
+  int open[N + 1] = {}, depth = 0;  // levels of ReduceScatters that are not gathered yet
   for (const StageFacts& stage : stages) {
     chain.reductions += stage.reduces;
     chain.maps = chain.maps || stage.flow == Flow::maps;
@@ -89,7 +89,7 @@ constexpr ChainFacts follow(const std::array<StageFacts, N>& stages) {
 template <class... Stages>
 inline constexpr ChainFacts chain_of = follow(std::array{StageOf<Stages>::facts...});
 
-/// Says in one sentence what is wrong with a chain of stages.
+/// States in one sentence what is wrong with a chain of stages.
 template <class... Stages>
 constexpr bool check_chain() {
   constexpr bool are_stages = (StageOf<Stages>::facts.is_stage && ...);
@@ -111,7 +111,7 @@ constexpr bool check_chain() {
   return true;
 }
 
-// Elements between stages.
+// Type of the elements after a stage.
 template <class T, class Stage>
 struct AfterStage {
   using Type = T;
@@ -131,7 +131,7 @@ struct AfterStage<T, Map<F>> {
       return cuda::std::type_identity<cuda::std::decay_t<decltype(cuda::std::declval<const F&>()(
           cuda::std::declval<const T&>()))>>{};
     } else {
-      return cuda::std::type_identity<T>{};  // what was said once is enough
+      return cuda::std::type_identity<T>{};  // the assertion above has already failed
     }
   }
   using Type = typename decltype(type_of())::type;
@@ -146,7 +146,7 @@ struct AfterAll {
 template <class T, class Stage, class... Rest>
 struct AfterAll<T, Stage, Rest...> : AfterAll<typename AfterStage<T, Stage>::Type, Rest...> {};
 
-/// The functors of all Maps, in the order of the stages.
+/// Functors of all Maps, in the order of the stages.
 template <class Stage>
 struct FunctorsOf {
   using Type = std::tuple<>;

@@ -61,8 +61,8 @@ struct RankPlace {
 /// opened with the help of the roots, and sockets between any two ranks, opened when first used.
 /// Every socket is authenticated by the secret of the id.
 ///
-/// The sockets of a rank close when it dies. Its neighbors then send the error to all ranks, and
-/// the `Status` of every rank names the dead rank, also outside of calls of this class.
+/// The sockets of a rank close when it dies. Its neighbors then send the error to all ranks. The
+/// `Status` of every rank then names the dead rank, also outside of calls of this class.
 ///
 /// One thread may use a bootstrap at a time, except for functions marked "Any thread". All ranks
 /// must make collective calls in the same order.
@@ -83,7 +83,7 @@ class Bootstrap {
   int rank() const;
   int ranks() const;
   Status& status() const;
-  /// Secret that only the ranks know.
+  /// Secret that the ranks share.
   std::array<std::byte, 16> secret() const;
   const RankPlace& place(int rank) const;
 

@@ -9,18 +9,18 @@
 
 namespace ccl::detail {
 
-/// What one call is, for checking between ranks and for messages. Trivially copyable.
+/// Description of a call, for checks between ranks and for messages. Trivially copyable.
 struct CallInfo {
   char what[24] = {};   // "all_reduce"
-  char type[16] = {};   // of the elements
-  char redop[16] = {};  // of the reduction; empty if none
-  Index count = 0;      // as the caller gave it
+  char type[16] = {};   // type of the elements
+  char redop[16] = {};  // functor of the reduction; empty if none
+  Index count = 0;      // as the caller passed it
   int root = -1;
-  int composition = 0;  // in order of creation
-  Word call = 0;        // of this composition, from 1
-  Word ticket = 0;      // in the journal; 0: not in it
+  int composition = 0;  // number of the composition, in order of creation
+  Word call = 0;        // number among the calls of this composition, counted from 1
+  Word ticket = 0;      // entry in the flight recorder; 0: none
   Word number = 0;      // see `Operation::number`
-  Index place = -1;     // of the receive buffer in a window that peers write to; -1: none
+  Index place = -1;     // offset of the receive buffer in a window that peers write to; -1: none
 };
 
 template <class T>

@@ -7,20 +7,20 @@
 
 namespace ccl::detail {
 
-/// Whether this thread is a `HostStream`'s.
+/// Returns true on the thread of a `HostStream`.
 bool on_host_stream() noexcept;
 
-/// The calls of one composition on CPU lanes: they run in the order in which they were made,
-/// whatever streams they wait on, so that all ranks run them in one order.
+/// Order of the calls of one composition on CPU lanes. Calls run in the order in which they were
+/// made, on any stream, so that all ranks run them in one order.
 class CallSequencer {
  public:
-  /// Held while a turn is taken and what waits for it is put on a stream, so that no stream has
-  /// calls in another order. Of several compositions: in the order of their creation.
+  /// Lock that a caller holds while it takes a turn and queues the waiting call, so that no stream
+  /// has calls in another order. Locks of several compositions are taken in the order of creation.
   std::mutex& mutex() { return mutex_; }
-  /// What a stream's thread calls by itself has none: turns before it might be of calls behind it
-  /// on that very stream.
+  /// Takes a turn. Returns `none` on the thread of a stream, because earlier turns may belong to
+  /// calls that wait behind it on that stream.
   Word take() { return on_host_stream() ? none : taken_.fetch_add(1, std::memory_order_relaxed); }
-  /// Returns when all turns before have ended, as calls do: done, at their deadline or by abort.
+  /// Blocks until all earlier turns have completed, timed out or been aborted.
   void await(Word turn) const {
     Word now = none;
     while (turn != none && (now = ended_.load(std::memory_order_acquire)) != turn) {
@@ -39,7 +39,7 @@ class CallSequencer {
   std::atomic<Word> taken_{0}, ended_{0};
 };
 
-/// A call's turn: begins when it has come.
+/// Turn of a call. The constructor blocks until the turn begins.
 class CallTicket {
  public:
   explicit CallTicket(CallSequencer& sequencer) : CallTicket{sequencer, sequencer.take()} {}

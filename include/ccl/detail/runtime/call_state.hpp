@@ -18,7 +18,7 @@ struct CallState {
   std::atomic<Word> count{0};                 // calls so far
   CallInfo latest;                            // the call that runs, or the latest one
   LaneFailure lane_failure;                   // first failure of CPU lanes
-  WaitRecord waits;                           // of CPU lanes
+  WaitRecord waits;                           // waits of CPU lanes
   AbortWatch watch;                           // status and failure words that lanes poll
   std::optional<ProxyEngine::Helper> helper;  // while CPU lanes run over proxied wires
 };

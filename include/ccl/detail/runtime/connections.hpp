@@ -33,7 +33,7 @@ Result<std::unique_lock<std::recursive_mutex>> creating_alone(const Communicator
 
 /// Requirements of a composition's protocol on its wires.
 struct WireNeeds {
-  int line_bytes = 0;       // that every edge must write at once
+  int line_bytes = 0;       // bytes that every edge must write at once
   bool polls_slots = true;  // see `Edge`
   template <class Proto>
   static constexpr WireNeeds of() {
@@ -103,7 +103,7 @@ class Connections : public std::enable_shared_from_this<Connections> {
   void place_channels();
   Edge edge_of(int sender, int receiver, int channels) const;
   Result<void> short_lines(int sender, int receiver, const char* transport, int bytes) const;
-  /// Checks before any wire is made that a transport can connect the edge.
+  /// Checks that a transport can connect the edge, before any wire is made.
   Result<void> can_open(int sender, int receiver) const;
   /// Copies the tables to the GPU.
   Result<void> upload();
@@ -112,7 +112,7 @@ class Connections : public std::enable_shared_from_this<Connections> {
   /// Counts memory against the communicator's budget, until the end of the composition.
   void charge(Index bytes);
 
-  // For `OnDemandConnect`: an edge that this rank is an end of.
+  // Functions of `OnDemandConnect`, for an edge that this rank is an end of.
   bool has_wire(int sender, int receiver) const;
   EdgeTransport edge_transport(int sender, int receiver) const;
   Result<std::unique_ptr<AnyEnd>> set_up(TransportContext& context, int sender, int receiver);
@@ -124,11 +124,11 @@ class Connections : public std::enable_shared_from_this<Connections> {
   int number_ = 0;
   WireNeeds needs_;
   Plan plan_;
-  Index slot_bytes_ = 0;  // of all slots that lie in this rank's memory
+  Index slot_bytes_ = 0;  // bytes of all slots that lie in this rank's memory
   bool connects_on_demand_ = false;
   bool reserved_ = false;  // memory of all wires is counted
   int missing_ = 0;        // wires that `open` may still have to make, both ways
-  Index bytes_ = 0;        // counted against the budget
+  Index bytes_ = 0;        // bytes counted against the budget
   CallState calls_;
   PositionTable positions_;
   mutable std::mutex wires_mutex_;  // `steps` reads while `connect` writes
@@ -136,7 +136,7 @@ class Connections : public std::enable_shared_from_this<Connections> {
   std::vector<Cursor> cursors_;
   std::vector<Connection> owners_;
   std::optional<Error> broken_;  // some edges are made at one end only
-  WireTables tables_;            // of the vectors here, or of their copies on the GPU
+  WireTables tables_;            // point to the vectors here, or to their copies on the GPU
   std::shared_ptr<DeviceState> device_;
   PeerMemory peer_memory_{*this};
 };

@@ -5,12 +5,12 @@
 
 namespace ccl::detail {
 
-/// This host's name, for messages.
+/// Name of this host, for messages.
 std::string host_name();
-/// Equal where two processes may share memory and talk over Unix sockets: of CCL_HOSTID, else of
-/// boot id and network namespace.
+/// Hash that is equal on processes that may share memory and use Unix sockets. It is made from
+/// CCL_HOSTID, or from the boot id and the network namespace.
 std::uint64_t host_hash();
-/// Equal within one address space: of host_hash, pid namespace and pid.
+/// Hash that is equal within one address space. It is made from `host_hash`, pid namespace and pid.
 std::uint64_t pid_hash();
 
 }  // namespace ccl::detail

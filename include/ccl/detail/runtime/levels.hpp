@@ -10,17 +10,18 @@
 
 namespace ccl::detail {
 
-/// A communicator in two: the ranks of each host, and, across hosts, the n-th ranks of all of them.
+/// Two levels of a communicator: the ranks of each host, and the n-th ranks of all hosts.
 struct Levels {
   explicit Levels(Communicator of_host) : inner{std::move(of_host)} {}
 
-  Communicator inner;  // rank n is the host's n-th
+  Communicator inner;  // rank n is the n-th rank of the host
   std::optional<Communicator>
-      outer;  // rank h is of the h-th host; of uneven hosts, first ranks only
-  std::vector<std::vector<int>> hosts;  // their ranks, ascending; hosts by lowest rank
-  int host = 0, local = 0;              // mine
-  bool even = true;                     // equally many ranks on each
-  // The n-th rank of host h is h * host_stride + n * local_stride; 0, 0: there is no such rule.
+      outer;  // rank h is on the h-th host; with uneven hosts it has the first ranks only
+  std::vector<std::vector<int>> hosts;  // ranks of each host, ascending; hosts by lowest rank
+  int host = 0, local = 0;              // position of this rank
+  bool even = true;                     // all hosts have the same number of ranks
+  // The n-th rank of host h is h * host_stride + n * local_stride. Both are 0 if no such rule
+  // exists.
   int host_stride = 0, local_stride = 0;
   int host_count() const { return int(hosts.size()); }
   int locals() const { return int(hosts[std::size_t(host)].size()); }
@@ -28,21 +29,22 @@ struct Levels {
   int local_of(int rank) const;
 };
 
-/// Those of a communicator: made once, collectively, and kept by it. Each has half of its memory
-/// budget for itself, and fails where it fails.
+/// Returns the levels of a communicator, which keeps them. Collective at the first call. Each level
+/// has half of a given memory budget, and fails with the communicator.
 Result<std::shared_ptr<const Levels>> levels_of(const Communicator& comm);
 
-/// Collective: what one rank's `mine` says against it, all ranks get as their error.
+/// Turns an error in `mine` of one rank into an error of all ranks. Collective.
 Result<void> agree_on(const Communicator& comm, const std::string& name, const Result<void>& mine);
 
-/// Memory where the communicator's data lies, zeroed.
+/// Allocates zeroed memory on the communicator's device: host memory for CPU ranks.
 Result<std::shared_ptr<void>> scratch_of(const Communicator& comm, Index bytes);
 
-/// An error of a level is one of the whole communicator: the other level's ranks must hear of it.
+/// Turns an error of a level into an error of the whole communicator, because the ranks of the
+/// other level must get it.
 Result<void> shared_failure(const Communicator& comm, Result<void> result);
 
-/// Rails want equally many ranks on each host; and where data of ranks lies side by side, a rule by
-/// which ranks are numbered.
+/// Checks that all hosts have the same number of ranks. If `by_rank`, also checks that the ranks
+/// are numbered by a rule, because data of ranks then lies side by side.
 Result<void> check_rails(const Communicator& comm, const std::string& name, bool by_rank);
 
 }  // namespace ccl::detail

@@ -58,7 +58,7 @@ class OnDemandConnect {
   std::vector<Word> there_[2];
   std::atomic<bool> stop_{false};
   std::atomic<int> missing_{0};
-  std::mutex mutex_;  // of `more_`
+  std::mutex mutex_;  // guards `more_`
   std::condition_variable more_;
   std::thread thread_;
 };

@@ -27,7 +27,7 @@ struct PositionTable {
   std::vector<int> order;           // ranks of each ring, which `rings` points into
   std::vector<RingPosition> rings;  // one for each channel
   std::vector<TreePosition> trees;
-  std::vector<bool> connected;  // by root: the wires that the positions need exist
+  std::vector<bool> connected;  // one for each root: the wires that the positions need exist
 };
 
 }  // namespace ccl::detail

@@ -9,7 +9,7 @@
 
 namespace ccl::detail {
 
-/// How a setting's value is written.
+/// Form of a setting's value.
 enum class SettingKind {
   flag,     // 0 or 1
   integer,  // a whole number between `least` and `most`
@@ -23,29 +23,29 @@ enum class SettingKind {
 struct Setting {
   std::string_view name;
   SettingKind kind;
-  std::string_view initial;  // the value when nothing is set; empty: none
+  std::string_view initial;  // value of an unset setting; empty: none
   bool nccl;                 // NCCL_<name> means the same and is read when CCL_<name> is not set
   std::string_view meaning;
   Index least = 0;
-  Index most = 0;               // of integer and bytes; 0: no limit
-  std::string_view words = {};  // of word: separated by spaces
+  Index most = 0;               // maximum of integer and bytes; 0: no limit
+  std::string_view words = {};  // values of word, separated by spaces
 };
 
-/// Every setting that ccl knows, by name. docs/reference/settings.md lists the same.
+/// All settings of ccl, sorted by name. docs/reference/settings.md has the same list.
 std::span<const Setting> all_settings();
 
-/// An error for the first CCL_ variable that is unknown, or whose value (or that of its NCCL_ name)
-/// does not fit. Called by whatever starts a communicator.
+/// Fails if a CCL_ variable is unknown, or if its value or the value of its NCCL_ name is invalid.
+/// The start of a communicator calls it.
 Result<void> check_settings();
 
-// Values now, from the environment. `name` is without prefix; a name that is not in the table, or
-// is of another kind, is `Errc::internal`.
+// Current values from the environment. `name` has no prefix. A name that is not in the table, or
+// has another kind, fails with `Errc::internal`.
 Result<bool> setting_flag(std::string_view name);
 Result<Index> setting_integer(std::string_view name);
 Result<Index> setting_bytes(std::string_view name);
 Result<double> setting_seconds(std::string_view name);
-Result<std::string> setting_text(std::string_view name);  // of word (in capitals) and text
-/// Whether CCL_<name>, or the NCCL_ name that stands for it, is in the environment.
+Result<std::string> setting_text(std::string_view name);  // also for word, in capitals
+/// Returns true if CCL_<name>, or the NCCL_ name that stands for it, is in the environment.
 bool setting_given(std::string_view name);
 
 }  // namespace ccl::detail

@@ -6,7 +6,7 @@
 
 namespace ccl::detail {
 
-/// One end of a connection to be made, whatever its transport.
+/// One end of a connection that is being made, for any transport.
 class AnyEnd {
  public:
   virtual ~AnyEnd() = default;
@@ -46,7 +46,7 @@ constexpr TransportTable make_connector() {
             return std::make_unique<EndOf<T>>(std::move(end));
           }};
 }
-/// Most programs connect by `DefaultTransport`: it is compiled once, in the runtime.
+/// Table of `DefaultTransport`, compiled once in the runtime because most programs use it.
 struct DefaultTransportTable {
   static Result<void> can_connect(const PeerInfo& sender, const PeerInfo& receiver);
   static EdgeTransport edge_transport(const PeerInfo& sender, const PeerInfo& receiver);

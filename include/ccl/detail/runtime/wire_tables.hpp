@@ -15,8 +15,8 @@ struct Cursor {
 /// Tables that a launch over wires reads. Pointers are host addresses for CPU lanes and device
 /// addresses on a GPU.
 struct WireTables {
-  const Wire* in = nullptr;             // from peer p on channel c: in[c * ranks + p]
-  const Wire* out = nullptr;            // to peer p
+  const Wire* in = nullptr;             // wires from peer p on channel c: in[c * ranks + p]
+  const Wire* out = nullptr;            // wires to peer p
   const RingPosition* rings = nullptr;  // one for each channel
   const TreePosition* trees = nullptr;  // one for each channel; on a GPU, of all roots
   Cursor* cursors = nullptr;            // channels * ranks for sends, then as many for receives

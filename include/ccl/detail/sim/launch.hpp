@@ -88,7 +88,7 @@ class SimLaunch {
         for (int node = period; node < nodes; node += node < 2 * period ? 1 : stride) {
           const int like = node % period;
           if (relative(node, local, c) != relative(like, local, c)) return false;
-          // A root and its only child name each other alike, but run different steps.
+          // A root and its only child have equal peers, but run different steps.
           if (node < 2 * period && first_round(node, local, c) != first_round(like, local, c)) {
             return false;
           }

@@ -28,11 +28,11 @@ struct SimPosition {
 /// One launch on every rank.
 struct SimStage {
   Plan plan;
-  int channels = 1;  // in use
+  int channels = 1;  // channels in use
   int channels_per_block = 1;
   Packing packing = Packing::simple;
   double overhead = 1;    // bytes on a wire for each byte of payload
-  Index slice_bytes = 0;  // payload
+  Index slice_bytes = 0;  // bytes of payload
   std::vector<SimTrace> traces;
   std::vector<SimPosition> positions;
 };

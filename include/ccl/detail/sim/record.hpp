@@ -21,9 +21,9 @@ struct SimStep {
 /// Steps of one class of positions.
 struct SimTrace {
   std::vector<SimStep> steps;
-  double rounds = 0;      // recorded
-  double all_rounds = 0;  // in total
-  int near = 0, far = 0;  // of a position in a tree: they set the pace of later rounds
+  double rounds = 0;      // recorded rounds
+  double all_rounds = 0;  // all rounds
+  int near = 0, far = 0;  // see `TreePosition`; they set the pace of later rounds
   friend bool operator==(const SimTrace&, const SimTrace&) = default;
 };
 inline bool operator==(const SimStep& a, const SimStep& b) {
@@ -35,10 +35,10 @@ inline bool operator==(const SimStep& a, const SimStep& b) {
 /// A trace with the peers at its wires.
 struct SimRecord {
   SimTrace trace;
-  std::vector<int> in, out;  // ranks of the team
+  std::vector<int> in, out;  // ranks of the team at the other ends
   std::unordered_map<int, std::int16_t> in_at, out_at;
   float counted = 1;
-  Index limit = 0;        // maximum of recorded rounds
+  Index limit = 0;        // maximum number of recorded rounds
   bool measures = false;  // counts the rounds
 
   static std::int16_t index(int rank, std::vector<int>& peers,
@@ -49,8 +49,8 @@ struct SimRecord {
   }
 };
 
-/// Rounds of a channel whose shares are all as long as the first. Ranks differ only in who has a
-/// short or an empty share; that does not affect the time, and `counted` corrects the bytes.
+/// Rounds of a channel whose shares are all as long as the first. Ranks differ only in their short
+/// or empty shares. This does not affect the time, and `counted` corrects the bytes.
 class SimChunks {
  public:
   SimChunks(const Chunks& real, int shares, SimRecord& record)
@@ -95,10 +95,10 @@ class SimChunks {
   Index round_ = 0, count_ = 0;
 };
 
-/// Replaces `WirePrims`: records the steps.
+/// Replaces `WirePrims` and records the steps.
 struct SimPrims {
   SimRecord& record;
-  SimStep wires;  // all of them
+  SimStep wires;  // all wires of the position
   int element_bytes;
 
   void lend() {}
@@ -125,7 +125,7 @@ struct SimPrims {
   }
 };
 
-/// Replaces the context of a launch: its primitives only record.
+/// Replaces the context of a launch. Its primitives only record.
 template <class Op, class Proto, class R>
 class SimContext : public WireContext<Op, SoloLane, Proto, R, 16> {
  public:
