@@ -58,7 +58,8 @@ QueuedCall::QueuedCall(std::shared_ptr<Connections> of, const CallInfo& info)
 }
 
 QueuedCall::~QueuedCall() {
-  if (connections_) record_end(*Access::state(connections_->comm()), info_, false);
+  if (!connections_ || launched_) return;
+  record_end(*Access::state(connections_->comm()), info_, false);
 }
 
 Launch::Launch(Launch&& other) noexcept
@@ -262,10 +263,7 @@ Result<void> check_on_device(const Connections& connections, Stream stream) {
 
 Result<void> check_on_host(const Connections& connections, Stream stream) {
   CommState& state = *Access::state(connections.comm());
-  // A forked process must take no lock of its parent's. Other calls leave the check to `begin`.
-  if (stream.host() != nullptr || stream.cuda() != nullptr || !state.identity.is_own()) {
-    CCL_CHECK(state.ready());
-  }
+  CCL_CHECK(state.ready());  // before the flight recorder lists the call
   if (stream.cuda() != nullptr) return fail(not_on_device(connections));
   return {};
 }

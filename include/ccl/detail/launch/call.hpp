@@ -23,8 +23,9 @@ class QueuedCall {
 
  private:
   friend class Launch;
-  std::shared_ptr<Connections> connections_;  // null if a launch has taken the call
+  std::shared_ptr<Connections> connections_;  // null if moved from
   CallInfo info_;
+  bool launched_ = false;  // a launch records the end
 };
 
 }  // namespace ccl::detail

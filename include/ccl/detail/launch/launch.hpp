@@ -53,7 +53,9 @@ class Launch {
   Result<void> finish(int cuda_code = 0);
 
  private:
-  Launch(QueuedCall call, Lock lock) : call_{std::move(call)}, lock_{std::move(lock)} {}
+  Launch(QueuedCall call, Lock lock) : call_{std::move(call)}, lock_{std::move(lock)} {
+    call_.launched_ = true;
+  }
   Result<void> check() const;
   Result<void> end_on_device(int cuda_code);
 
@@ -66,8 +68,8 @@ class Launch {
 
 /// Fails if a communicator on a GPU was given a `HostStream`.
 Result<void> check_on_device(const Connections& connections, Stream stream);
-/// Fails if a communicator of CPU ranks was given a CUDA stream, or if a call cannot be queued: the
-/// communicator is of another process or, given a `HostStream`, is not healthy.
+/// Fails if a communicator of CPU ranks was given a CUDA stream, is not healthy, or belongs to
+/// another process.
 Result<void> check_on_host(const Connections& connections, Stream stream);
 /// Fails the communicator on all ranks, because an exchange found a count in memory that is too
 /// large.
