@@ -81,10 +81,10 @@ class AutoCollective<Op, Candidates<Cs...>, Transport, OneOrder> {
     CallConstraints demands{
         Op::reduces && (!algorithm_takes<typename Cs::Algorithm, F>() || ...), !commutes<F>(),
         Op::reduces && (!protocol_carries<typename Cs::Protocol, F, T>() || ...)};
-    static_assert(
-        !fits || (runs<Cs, F, T>() || ...),
-        "ccl: none of the candidates can run this reduction; see `takes` and `reorders` in "
-        "the headers of their algorithms");
+    static_assert(!fits || (runs<Cs, F, T>() || ...),
+                  "ccl: none of the candidates can run this reduction; see `supports_reduction` "
+                  "and `reorders` in "
+                  "the headers of their algorithms");
     constexpr bool times_ranks = is_one_of<Op, AllGather, ReduceScatter, AllToAll, Gather, Scatter>;
     const Index bytes = count * Index{sizeof(T)} * (times_ranks ? made_->ranks : 1);
     if constexpr (constexpr bool any = (writes_windows<typename Cs::Algorithm> || ...); any) {

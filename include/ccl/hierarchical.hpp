@@ -136,8 +136,9 @@ class Collective<Op, Algo, Proto, Transport>
     static_assert(Whole::commutative,
                   "ccl: this algorithm reduces the ranks in an order of its own, and the functor "
                   "says that it is not commutative");
-    static_assert(detail::algorithm_takes<Algo, F>(),
-                  "ccl: this algorithm cannot run this reduction; see `takes` in its header");
+    static_assert(
+        detail::algorithm_takes<Algo, F>(),
+        "ccl: this algorithm cannot run this reduction; see `supports_reduction` in its header");
     return detail::LevelReductions<Whole, Begun, Ended>{
         {op, comm().ranks()}, {Two::begun(op), comm().ranks()}, {Two::ended(op), comm().ranks()}};
   }

@@ -1,4 +1,4 @@
-// expect: ccl: an algorithm that states what it `supports_reduction` does so of each functor
+// expect: ccl: an algorithm that states `supports_reduction` does so of each functor
 #include <ccl/ccl.hpp>
 
 struct Mine {

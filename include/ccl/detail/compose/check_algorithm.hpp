@@ -72,7 +72,7 @@ constexpr bool check_algorithm() {
                 "and `root_moves_wires`, as Ring does");
   static_assert(NamesPeers<Algo>,
                 "ccl: an algorithm over wires must name the ranks that it talks to in "
-                "`peers(seats)`, as Ring does");
+                "`peers(positions)`, as Ring does");
   static_assert(CostTermsAreRead<Algo, Op>,
                 "ccl: an algorithm that states its `cost_terms` does so as a template: `template "
                 "<class Op> static constexpr Effort cost_terms(int ranks)`, as Ring does");
@@ -82,8 +82,8 @@ constexpr bool check_algorithm() {
       "`template <class Op> static constexpr double inter_node_volume(int ranks, int hosts)`, "
       "as Pairwise does");
   static_assert(TakesAreRead<Algo>,
-                "ccl: an algorithm that states what it `takes` does so of each functor: `template "
-                "<class F> static constexpr bool takes`");
+                "ccl: an algorithm that states `supports_reduction` does so of each functor: "
+                "`template <class F> static constexpr bool supports_reduction`");
   static_assert(OrderIsRead<Algo>,
                 "ccl: an algorithm that states its `order` does so of each operation: `template "
                 "<class Op> static constexpr SumOrder order`, as Ring does");

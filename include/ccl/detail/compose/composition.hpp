@@ -104,10 +104,11 @@ class Composition {
                   "ccl: this algorithm reduces the ranks in an order of its own, and the functor "
                   "says that it is not commutative");
     static_assert(algorithm_takes<Algo, F>(),
-                  "ccl: this algorithm cannot run this reduction; see `takes` in its header");
+                  "ccl: this algorithm cannot run this reduction; see `supports_reduction` in its "
+                  "header");
     static_assert(protocol_carries<Proto, F, T>(),
-                  "ccl: this protocol cannot carry this reduction of these elements; see `takes` "
-                  "in its header");
+                  "ccl: this protocol cannot carry this reduction of these elements; see "
+                  "`supports_reduction` in its header");
     const R reduction{op, ranks()};
     if (ranks() == 1) return reduce_alone(reduction, send, recv, count, stream);
     return launch(call_info<T, F>(Op::name, count, Op::rooted ? root : -1), reduction, send, recv,
