@@ -53,22 +53,22 @@ struct HostMemory {
   /// Handles a failed poll. Helps the proxy if the thread has a hook. Otherwise spins for some
   /// microseconds if each rank has a CPU, then yields, then sleeps in steps of 50 us.
   static void pause() {
-    detail::Waiting& waiting = detail::waiting;
+    Waiting& own = waiting;
     // A longer gap than a poll takes: the thread has worked, and this is a new wait.
-    waiting.polls = cpu_ticks() - waiting.last < same_wait_ticks ? waiting.polls + 1 : 0;
+    own.polls = cpu_ticks() - own.last < same_wait_ticks ? own.polls + 1 : 0;
     const detail::IdleHook hook = detail::idle_hook;
     if (hook.run != nullptr && hook.run(hook.context)) {
-      waiting.polls = 0;
-    } else if (waiting.polls < (hook.run != nullptr ? spin_helps : spin_polls) &&
+      own.polls = 0;
+    } else if (own.polls < (hook.run != nullptr ? spin_helps : spin_polls) &&
                !detail::crowded.load(std::memory_order_relaxed)) {
       cpu_relax();
-    } else if (waiting.polls < yield_polls) {
+    } else if (own.polls < yield_polls) {
       ::sched_yield();
     } else {
       const timespec short_while{0, 50'000};  // ns
       ::nanosleep(&short_while, nullptr);
     }
-    waiting.last = cpu_ticks();
+    own.last = cpu_ticks();
   }
   static constexpr unsigned check_every = 256;
   static void await_previous() {}  // a launch begins when the one before has ended
