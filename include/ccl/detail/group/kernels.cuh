@@ -1,9 +1,12 @@
 #pragma once
 
 #include <ccl/detail/exchange/kernels.cuh>
+#include <ccl/detail/exchange/over_peers.hpp>
 #include <ccl/detail/group/registry.hpp>
+#include <ccl/detail/peer/call.hpp>
 #include <ccl/detail/peer/kernels.cuh>
 #include <ccl/detail/peer/registry.hpp>
+#include <ccl/detail/wire/call.hpp>
 #include <ccl/detail/wire/context.hpp>
 #include <ccl/detail/wire/registry.hpp>
 
