@@ -32,7 +32,7 @@ TEST_CASE("counts that no memory holds are refused, and named as they were given
     CCL_TRY(auto scatter, (Over<ReduceScatter, Ring>::create(comm)));
     CCL_TRY(auto swap, (Over<AllToAll, Pairwise>::create(comm)));
     CCL_TRY(auto collect, (Over<Gather, Pairwise>::create(comm)));
-    CCL_TRY(auto assign_tiles, (Over<Scatter, Pairwise>::create(comm)));
+    CCL_TRY(auto root_scatter, (Over<Scatter, Pairwise>::create(comm)));
     char x[4] = {}, y[4] = {};
     float u[4] = {}, v[4] = {};
     constexpr Index most = std::numeric_limits<Index>::max();
@@ -44,7 +44,7 @@ TEST_CASE("counts that no memory holds are refused, and named as they were given
       CCL_CHECK(refused(scatter(x, y, n), count));
       CCL_CHECK(refused(swap(x, y, n), count));
       CCL_CHECK(refused(collect(x, y, n, comm.rank()), count));
-      CCL_CHECK(refused(assign_tiles(x, y, n, comm.rank()), count));
+      CCL_CHECK(refused(root_scatter(x, y, n, comm.rank()), count));
     }
     return comm.barrier();
   });
@@ -72,7 +72,7 @@ TEST_CASE("buffers that overlap are refused, except where the operation runs in 
     CCL_TRY(auto to_all, (Over<Broadcast, Ring>::create(comm)));
     CCL_TRY(auto to_root, (Over<Reduce, Ring>::create(comm)));
     CCL_TRY(auto collect, (Over<Gather, Pairwise>::create(comm)));
-    CCL_TRY(auto assign_tiles, (Over<Scatter, Pairwise>::create(comm)));
+    CCL_TRY(auto root_scatter, (Over<Scatter, Pairwise>::create(comm)));
     const int me = comm.rank();
     std::vector<int> data(64, 1);
     int* x = data.data();
@@ -84,7 +84,7 @@ TEST_CASE("buffers that overlap are refused, except where the operation runs in 
     CCL_CHECK(refused(to_all(x, x + 1, 8, me), overlap));
     CCL_CHECK(refused(to_root(x, x + 1, 8, Sum{}, me), overlap));
     CCL_CHECK(refused(collect(x + 8 * me + 1, x, 8, me), overlap));
-    CCL_CHECK(refused(assign_tiles(x, x + 8 * me + 1, 8, me), overlap));
+    CCL_CHECK(refused(root_scatter(x, x + 8 * me + 1, 8, me), overlap));
     // Apart, if only just; in place; and nothing at all.
     CCL_CHECK(sum(x, x + 8, 8));
     CCL_CHECK(sum(x, x, 8));
@@ -94,7 +94,7 @@ TEST_CASE("buffers that overlap are refused, except where the operation runs in 
     CCL_CHECK(to_all(x, x, 8, 1));
     CCL_CHECK(to_root(x, me == 1 ? x : x + 1, 8, Sum{}, 1));  // what the others give is not touched
     CCL_CHECK(collect(x + 8 * me, x, 8, 1));
-    CCL_CHECK(assign_tiles(x, x + 8 * me, 8, 1));
+    CCL_CHECK(root_scatter(x, x + 8 * me, 8, 1));
     return comm.finalize();
   });
 }

@@ -66,7 +66,7 @@ class CountedExchange {
         part_{Parts<Group>::index(group) * work.channels + channel},
         parts_{Parts<Group>::count * work.channels},
         state_{work.state.copies + channel % work.blocks},
-        pending_sockets_{detail::mailbox(work.peers, work.peers.rank, 0)},
+        mailbox_{detail::mailbox(work.peers, work.peers.rank, 0)},
         spin_wait_{work.watch} {
     detail::look_at(work_);
     Memory::await_previous();
@@ -85,7 +85,7 @@ class CountedExchange {
       if (ranks_ > 1) {
         out = next(q);
         in = next(max_ranks + q);
-        begun = Memory::load_credit(pending_sockets_[q].begun);
+        begun = Memory::load_credit(mailbox_[q].begun);
       }
       known.rows_out[p] = p < ranks_ ? rows : 0;
       known.flag_out[p] = out;
@@ -258,8 +258,7 @@ class CountedExchange {
       int late = -1;
       CCL_ROLL for (int p = group_.rank(); p < ranks_; p += Group::width) {
         if (p == rank_) continue;
-        if (Index(Memory::load_credit(pending_sockets_[p].begun) + 1 - known().flag_out[p]) < 0)
-          late = p;
+        if (Index(Memory::load_credit(mailbox_[p].begun) + 1 - known().flag_out[p]) < 0) late = p;
       }
       if (group_.all(late < 0)) return true;
       if (group_.all(spin_wait_.ends(late, late < 0 ? 0 : known().flag_out[late] - 1))) break;
@@ -420,9 +419,9 @@ class CountedExchange {
   int rank_, ranks_;
   int part_, parts_;  // counted over all groups
   const Word* state_;
-  const Mailbox* pending_sockets_;  // of this rank
-  int too_many_ = -1;               // first rank for which this rank has too many rows
-  bool ready_ = false;              // all counts fit and all peers have room
+  const Mailbox* mailbox_;  // of this rank
+  int too_many_ = -1;       // first rank for which this rank has too many rows
+  bool ready_ = false;      // all counts fit and all peers have room
   bool lane_failure_ = false;
   [[no_unique_address]] cuda::std::conditional_t<Parts<Group>::shares, Nothing, Known> own_;
   SpinWait<Memory> spin_wait_;

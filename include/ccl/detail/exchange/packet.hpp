@@ -48,15 +48,15 @@ class PacketExchange {
     work.box_packets = box_tiles(work.peers) * Lane::tile_packets;
     for (const bool sends : {true, false}) {
       const Message* const messages = sends ? work.out : work.in;
-      auto& assign_tiles = sends ? work.out_deal : work.in_deal;
+      auto& assignment = sends ? work.out_deal : work.in_deal;
       const Index all = tiles(messages, work.peers.ranks);
-      assign_tiles.run = all > Index{work.channels} * run ? run : 1;
+      assignment.run = all > Index{work.channels} * run ? run : 1;
       int next = 0;
       for (int k = 0; k < work.peers.ranks; ++k) {
         const int p = (work.peers.rank + k) % work.peers.ranks;
-        assign_tiles.tiles[p] = int(div_up<Index>(messages[p].bytes, tile_bytes));
-        assign_tiles.first[p] = next;
-        next = (next + div_up(assign_tiles.tiles[p], assign_tiles.run)) % work.channels;
+        assignment.tiles[p] = int(div_up<Index>(messages[p].bytes, tile_bytes));
+        assignment.first[p] = next;
+        next = (next + div_up(assignment.tiles[p], assignment.run)) % work.channels;
       }
     }
   }
@@ -68,7 +68,7 @@ class PacketExchange {
         channel_{channel},
         rank_{work.peers.rank},
         state_{work.state.copies + channel % work.blocks},
-        pending_sockets_{detail::mailbox(work.peers, work.peers.rank, 0)},
+        mailbox_{detail::mailbox(work.peers, work.peers.rank, 0)},
         first_{push_to(0)},
         spin_wait_{work.watch} {
     detail::look_at(work_);
@@ -86,7 +86,7 @@ class PacketExchange {
       const bool mine = word < PeerExchangeWork::state_words && (work_.counts >> word & 1u) != 0;
       const bool sends = mine && word < PeerExchangeWork::max_ranks;
       counted_[i] = Memory::load_relaxed(state_ + (mine ? word : 0) * work_.state.count);
-      begun_[i] = Memory::load_credit(pending_sockets_[sends ? word : rank_].begun);
+      begun_[i] = Memory::load_credit(mailbox_[sends ? word : rank_].begun);
     }
   }
 
@@ -106,7 +106,7 @@ class PacketExchange {
       // The peer has begun the previous message, so it has read the half.
       while (!group_.all(Index(begun + 1 - flag) >= 0)) {
         if (group_.all(spin_wait_.ends(push.peer, flag - 1))) return;
-        begun = Memory::load_credit(pending_sockets_[push.peer].begun);
+        begun = Memory::load_credit(mailbox_[push.peer].begun);
       }
       Packet* const box = push.box + half(flag);
       while (push.tiles.t < push.end) {
@@ -186,10 +186,10 @@ class PacketExchange {
     }
   }
   /// Returns the tiles of a message that this group moves.
-  CCL_HD Tiles tiles_of(const PeerExchangeWork::TileAssignment& assign_tiles, int p) const {
-    const int behind = channel_ - assign_tiles.first[p];
+  CCL_HD Tiles tiles_of(const PeerExchangeWork::TileAssignment& assignment, int p) const {
+    const int behind = channel_ - assignment.first[p];
     const int mine = behind < 0 ? behind + work_.channels : behind;
-    return {mine * assign_tiles.run, assign_tiles.run, work_.channels, assign_tiles.run};
+    return {mine * assignment.run, assignment.run, work_.channels, assignment.run};
   }
 
   CCL_HD Fragment load(const Data& data, Index bytes, int t) const {
@@ -243,7 +243,7 @@ class PacketExchange {
   const PeerExchangeWork& work_;
   int channel_, rank_;
   const Word* state_;
-  const Mailbox* pending_sockets_;                                  // of this rank
+  const Mailbox* mailbox_;                                          // of this rank
   Word counted_[words_per_lane] = {}, begun_[words_per_lane] = {};  // word i * width + rank
   bool reported_ = false;
   Push first_;  // known before the wait for the previous launch
