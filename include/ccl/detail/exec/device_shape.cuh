@@ -1,5 +1,6 @@
 #pragma once
 
+#include <ccl/detail/base/bytes.hpp>
 #include <ccl/detail/exec/cuda_executor.cuh>
 #include <ccl/detail/exec/kernel_registry.hpp>
 #include <ccl/proto/protocol.hpp>

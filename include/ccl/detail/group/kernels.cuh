@@ -1,5 +1,6 @@
 #pragma once
 
+#include <ccl/detail/compose/bound_call.hpp>
 #include <ccl/detail/exchange/kernels.cuh>
 #include <ccl/detail/exchange/over_peers.hpp>
 #include <ccl/detail/group/registry.hpp>
