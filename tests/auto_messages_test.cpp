@@ -162,7 +162,7 @@ TEST_CASE("Auto: where calls are checked, one candidate does for all messages") 
   ::unsetenv("CCL_CHECK");
 }
 
-TEST_CASE("Auto: a table of other ranks is said to be one") {
+TEST_CASE("Auto: a table for other ranks gives a warning") {
   const std::string log = "auto_messages_test." + std::to_string(::getpid()) + ".log";
   std::optional<test::Environment> file{std::in_place, "CCL_DEBUG_FILE", log};
   log_reload();

@@ -501,8 +501,8 @@ TEST_CASE("hierarchical: a rank that is gone ends those of other hosts and rails
     const auto done = rails(x.data(), x.data(), count);
     if (done) return std::string{"went on"};
     const auto after = comm.status();
-    return std::string{after ? "still well" : "heard"};
+    return std::string{after ? "still well" : "notified"};
   };
   const auto said = run(4, hosts("AABB"), left, false);
-  for (int r = 0; r < 3; ++r) CHECK(said[std::size_t(r)] == "heard");
+  for (int r = 0; r < 3; ++r) CHECK(said[std::size_t(r)] == "notified");
 }

@@ -427,8 +427,8 @@ TEST_CASE("pipeline: a rank that is gone ends those of other hosts and rails, to
     }
     const auto done = rails(x.data(), x.data(), 1000);
     if (done) return std::string{"went on"};
-    return std::string{comm.status() ? "still well" : "heard"};
+    return std::string{comm.status() ? "still well" : "notified"};
   };
   const auto got = run(4, hosts("AABB"), left, false);
-  for (int r = 0; r < 3; ++r) CHECK(got[std::size_t(r)] == "heard");
+  for (int r = 0; r < 3; ++r) CHECK(got[std::size_t(r)] == "notified");
 }

@@ -37,7 +37,7 @@ Result<void> Rendezvous::meet(double deadline_s) {
   while (shared_->round.load(std::memory_order_acquire) == round) {
     std::this_thread::yield();
     if (now_s() > until) {
-      return fail(Errc::timed_out, fmt::format("a rank has not come to the meeting within {:.0f} s "
+      return fail(Errc::timed_out, fmt::format("a rank has not joined within {:.0f} s "
                                                "(its calls failed, or take longer)",
                                                deadline_s));
     }

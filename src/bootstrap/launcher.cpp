@@ -175,7 +175,7 @@ class Pmix {
     if (reported.wait_for(limit) == std::future_status::ready) return reported.get();
     finalize_ = nullptr;  // it could block on that thread
     return fail(Errc::timed_out,
-                fmt::format("not all ranks met in PMIx_Fence within {} s (one has ended, or is "
+                fmt::format("not all ranks came to PMIx_Fence within {} s (one has ended, or is "
                             "late); see their output, or raise CCL_INIT_TIMEOUT",
                             wait_limit_s));
   }
@@ -278,7 +278,7 @@ Result<UniqueId> rendezvous_id(const LaunchEnvironment& launch) {
   }
   return fail(
       Errc::bad_setting,
-      fmt::format("rank {} of {} by {} does not know where the ranks meet (CCL_COMM_ID is not "
+      fmt::format("rank {} of {} by {} does not know the address of the root (CCL_COMM_ID is not "
                   "set, MASTER_ADDR and MASTER_PORT are not both set, and there is no PMIx: "
                   "{}); set CCL_COMM_ID=host:port to an address of rank 0's host",
                   launch.rank, launch.ranks, launch.launcher, why));

@@ -72,8 +72,8 @@ Result<void> RingFormation::join_root(const IdContent& id, int root, int roots) 
     Error error = std::move(fd).error();
     if (root_rank_ < 0) {
       error.what +=
-          "; the process that called create_unique_id should be there, rank 0 as a rule, and has "
-          "told nothing of itself yet";
+          "; the process that called create_unique_id should be there, rank 0 as a rule; it "
+          "has not identified itself yet";
     }
     return members.failed_at(root_rank_, std::move(error));
   }
@@ -126,7 +126,7 @@ Result<void> RingFormation::exchange_members() {
   std::vector<Member> members(static_cast<size_t>(own.ranks));
   members[size_t(own.rank)] = own.me;
   CCL_CHECK(
-      core_.gather().all_gather(members.data(), sizeof(Member), {}, {"the meeting of all ranks"}));
+      core_.gather().all_gather(members.data(), sizeof(Member), {}, {"the formation of the ring"}));
   own.set_members(Engine::get().lock(), std::move(members));
   return {};
 }
@@ -184,7 +184,7 @@ std::optional<Error> RingFormation::root_lost(const Lock&, int os_code) const {
   e.peer = root_rank_;
   e.os_code = os_code;
   e.what = root_rank_ >= 0 ? fmt::format(
-                                 "rank {} is gone, and with it the root of the ranks' meeting; see "
+                                 "rank {} is gone, and with it the root; see "
                                  "its own output",
                                  root_rank_)
                            : std::string{

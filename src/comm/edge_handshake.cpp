@@ -105,8 +105,8 @@ Result<void> find_lone_end(CommState& state, std::string_view name,
     Error error{
         Errc::invalid_argument,
         fmt::format("{} has a wire from rank {} to rank {} that its ends do not both name "
-                    "(the algorithm's `peers` says seats.{}({}) on rank {}, and {} "
-                    "seats.{}({}) on rank {}); say both, for the same channels",
+                    "(the algorithm's `peers` calls positions.{}({}) on rank {}, and {} "
+                    "positions.{}({}) on rank {}); call both, for the same channels",
                     name, sender, receiver, sends ? "to" : "from", one.peer, rank,
                     there ? "on other channels" : "no", sends ? "from" : "to", rank, one.peer)};
     error.peer = one.peer;

@@ -6,16 +6,16 @@
 
 namespace ccl::detail {
 
-RankResult verdict_of(const Result<void>& mine) {
-  RankResult verdict;
-  if (mine) return verdict;
+RankResult result_of(const Result<void>& mine) {
+  RankResult result;
+  if (mine) return result;
   const Error& error = mine.error();
-  verdict.code = int(error.code);
-  verdict.peer = error.peer;
-  verdict.os_code = error.os_code;
-  error.transport.copy(verdict.transport, sizeof verdict.transport - 1);
-  error.what.copy(verdict.what, sizeof verdict.what - 1);
-  return verdict;
+  result.code = int(error.code);
+  result.peer = error.peer;
+  result.os_code = error.os_code;
+  error.transport.copy(result.transport, sizeof result.transport - 1);
+  error.what.copy(result.what, sizeof result.what - 1);
+  return result;
 }
 
 Result<void> sum_up(CommState& state, std::string_view name, const Result<void>& mine,
@@ -40,7 +40,7 @@ Result<void> all_agree(CommState& state, std::string_view name, const Result<voi
                        std::uint64_t* edges) {
   std::vector<RankResult> all(std::size_t(state.identity.ranks()));
   RankResult& own = all[std::size_t(state.identity.rank())];
-  own = verdict_of(mine);
+  own = result_of(mine);
   if (edges != nullptr) own.edges = *edges;
   auto joined = state.rendezvous.after_creation(state.rendezvous.bootstrap()->all_gather(
       all.data(), Index{sizeof(RankResult)}, {}, {"the creation of", name}));

@@ -22,7 +22,7 @@ struct RankResult {
 };
 static_assert(std::is_trivially_copyable_v<RankResult>);
 
-RankResult verdict_of(const Result<void>& mine);
+RankResult result_of(const Result<void>& mine);
 /// Returns the common result of all ranks. If a rank has failed, returns the error of this rank, or
 /// else that of the first failed rank, and acts as a barrier. `name` names the object to be
 /// created. Collective; the caller holds the bootstrap.

@@ -41,7 +41,7 @@ struct CreationInputs {
   Index budget = 0, used = 0;
   bool connects_on_demand = false;
   bool checks = false;  // compares its calls with the other ranks' calls
-  RankResult verdict;   // result of the plans of this rank
+  RankResult result;    // result of the plans of this rank
   char name[160]{};
 };
 
@@ -167,7 +167,7 @@ Result<AgreedPlan> agree_on_plan(const Communicator& comm, const Result<Plans>& 
   AgreedPlan agreed{Plan{}, request.fan, false, request.connects_on_demand};
   std::vector<CreationInputs> all(std::size_t(state.identity.ranks()));
   CreationInputs& mine = all[std::size_t(state.identity.rank())];
-  mine.verdict = verdict_of(planned);
+  mine.result = result_of(planned);
   name.copy(mine.name, sizeof mine.name - 1);
   mine.connects_on_demand = request.connects_on_demand && !state.device.gpu;
   mine.checks = state.limits.check;
@@ -177,9 +177,9 @@ Result<AgreedPlan> agree_on_plan(const Communicator& comm, const Result<Plans>& 
   CCL_CHECK(state.rendezvous.after_creation(state.rendezvous.bootstrap()->all_gather(
       all.data(), Index{sizeof(CreationInputs)}, {}, {"the creation of", name})));
   CCL_CHECK(compare_ranks(state, all));
-  std::vector<RankResult> verdicts;
-  for (const CreationInputs& of : all) verdicts.push_back(of.verdict);
-  CCL_CHECK(sum_up(state, name, planned, verdicts));
+  std::vector<RankResult> results;
+  for (const CreationInputs& of : all) results.push_back(of.result);
+  CCL_CHECK(sum_up(state, name, planned, results));
   CCL_CHECK(choose(state, name, plans, all, agreed));
   return agreed;
 }

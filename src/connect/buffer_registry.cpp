@@ -35,15 +35,16 @@ Result<std::shared_ptr<BufferRegistry>> BufferRegistry::open(CommState& state, i
   };
   const auto prepare = [&]() -> Result<void> {
     CCL_TRY(registry->table_, arena.allocate(registry->mapped_.size() * sizeof(Word)));
-    CCL_TRY(memory, shareable_memory("ccl-doors", sizeof(RegistryBoard)));
+    CCL_TRY(memory, shareable_memory("ccl-registry", sizeof(RegistryBoard)));
     CCL_CHECK(take(state.identity.rank(), memory));
     new (registry->boards_[std::size_t(state.identity.rank())].base()) RegistryBoard;
     return {};
   };
   const auto all = [](int) { return true; };
-  CCL_CHECK(share_memory(state, {composition, name, "doors", all, take}, memory, prepare()));
+  CCL_CHECK(
+      share_memory(state, {composition, name, "buffer registry", all, take}, memory, prepare()));
   const auto start = [&]() -> Result<void> {
-    CCL_TRY(registry->thread_, own_thread("doors", [d = registry.get()] { d->serve(); }));
+    CCL_TRY(registry->thread_, own_thread("registry", [d = registry.get()] { d->serve(); }));
     return {};
   };
   CCL_CHECK(all_agree(state, name, start()));

@@ -91,7 +91,7 @@ Error no_wire(const Connections& connections, int peer, bool sends) {
                                 "copy_send or recv_reduce_copy store what stays",
                                 called ? call_text(connections) : connections.name(), way, peer)
                   : fmt::format("{} uses a wire {} rank {} that was not connected (its `peers` did "
-                                "not name it); say seats.{}({}) there",
+                                "not name it); call positions.{}({}) there",
                                 called ? call_text(connections) : connections.name(), way, peer,
                                 way, peer)};
   error.peer = peer;
@@ -103,8 +103,8 @@ Error no_such_peer(const Connections& connections, int peer, const char* way) {
       ->annotate(
           {Errc::invalid_argument,
            fmt::format(
-               "{} has no rank {}, which its algorithm's `peers` names (ranks are 0 to {}); say "
-               "seats.{}() of those alone",
+               "{} has no rank {}, which its algorithm's `peers` names (ranks are 0 to {}); call "
+               "positions.{}() for those alone",
                connections.name(), peer, connections.comm().ranks() - 1, way)});
 }
 

@@ -18,12 +18,12 @@ namespace {
 /// Divides the channels or scratch of one composition among its calls that may share the kernel.
 /// Each gets its minimum, in order, until none is left; the rest is divided by size.
 void share_out(std::span<const std::unique_ptr<RecordedCall>> calls) {
-  const Index has = calls.front()->contains();
+  const Index capacity = calls.front()->capacity();
   Index given = 0, bytes = 0;
   for (const auto& call : calls) {
     const Index wants = call->may_share ? call->wants() : 0;
     if (wants == 0) continue;
-    if (given + wants > has) break;  // and no later call, because they run in order
+    if (given + wants > capacity) break;  // and no later call, because they run in order
     call->share.size = wants;
     given += wants;
     bytes += call->bytes();
@@ -32,7 +32,7 @@ void share_out(std::span<const std::unique_ptr<RecordedCall>> calls) {
   for (const auto& call : calls) {
     if (call->share.size == 0) continue;
     if (bytes > 0) {
-      call->share.size += Index(double(has - given) * (double(call->bytes()) / double(bytes)));
+      call->share.size += Index(double(capacity - given) * (double(call->bytes()) / double(bytes)));
     }
     call->share.begin = begin;
     begin += call->share.size;
@@ -147,8 +147,8 @@ struct GroupTickets {
 
 Result<void> run_in_turn(const CallList& calls,
                          const std::vector<std::pair<CallSequencer*, Word>>& numbers) {
-  std::deque<CallTicket> sequencer;
-  for (const auto& [of, number] : numbers) sequencer.emplace_back(*of, number);
+  std::deque<CallTicket> turns;
+  for (const auto& [of, number] : numbers) turns.emplace_back(*of, number);
   return run_in_rounds(calls);
 }
 }  // namespace
@@ -157,14 +157,14 @@ Result<void> run_group_on_host(CallList calls, Stream stream) {
   Connections& first = calls.front()->connections();
   CCL_CHECK(check_on_host(first, stream));
   for (auto& call : calls) call->queue();
-  GroupTickets sequencer{calls};
+  GroupTickets tickets{calls};
   if (stream.host() == nullptr) {
-    sequencer.locks.clear();
-    return run_in_turn(calls, sequencer.numbers);
+    tickets.locks.clear();
+    return run_in_turn(calls, tickets.numbers);
   }
   stream.host()->enqueue([held = in_flight(first.comm()),
                           shared = std::make_shared<CallList>(std::move(calls)),
-                          numbers = sequencer.numbers] { return run_in_turn(*shared, numbers); });
+                          numbers = tickets.numbers] { return run_in_turn(*shared, numbers); });
   return {};
 }
 

@@ -29,7 +29,7 @@ class Diagnosis {
   Report run() {
     find_subject();
     if (subject_ == nullptr) {
-      report_.verdict = silent().empty() ? "no operation runs" : silent_text() + "; nothing runs";
+      report_.summary = silent().empty() ? "no operation runs" : silent_text() + "; nothing runs";
       if (!silent().empty()) report_.behind = silent().front();
       return std::move(report_);
     }
@@ -107,13 +107,13 @@ class Diagnosis {
     for (int r = 0; r < count() && report_.waiting < 0; ++r) {
       if (waits(r)) report_.waiting = r;
     }
-    report_.verdict = why;
+    report_.summary = why;
     if (subject_ != nullptr && why.find(say(*subject_)) == std::string::npos) {
-      report_.verdict += " in " + say_numbered(*subject_);
+      report_.summary += " in " + say_numbered(*subject_);
     }
     if (report_.waiting < 0) return;
     report_.step = at(report_.waiting).waits.step;
-    report_.verdict +=
+    report_.summary +=
         fmt::format("; rank {} waits for it at step {}", report_.waiting, report_.step);
   }
 

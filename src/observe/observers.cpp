@@ -90,8 +90,8 @@ Error Observers::overdue(Error error) {
   const Report found = report(report_limit_s);
   if (found.behind >= 0) {
     error.peer = found.behind;
-    error.what = error.code == Errc::aborted ? fmt::format("{} ({})", error.what, found.verdict)
-                                             : fmt::format("{}: {}", found.verdict, error.what);
+    error.what = error.code == Errc::aborted ? fmt::format("{} ({})", error.what, found.summary)
+                                             : fmt::format("{}: {}", found.summary, error.what);
   }
   // All ranks log the report, possibly to one file. Only one of them logs it as a warning.
   const auto first = std::find_if(found.ranks.begin(), found.ranks.end(),

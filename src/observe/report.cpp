@@ -46,7 +46,7 @@ double detail::age_s(const RankStatus& of, Word then_ns) {
 }
 
 std::string Report::text() const {
-  std::string text = verdict.empty() ? std::string{} : verdict + "\n";
+  std::string text = summary.empty() ? std::string{} : summary + "\n";
   std::map<std::string, std::vector<int>> groups;
   for (const RankStatus& of : ranks) {
     if (!of.answered) {

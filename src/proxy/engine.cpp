@@ -152,7 +152,7 @@ bool ProxyEngine::round(bool left_over_only) {
   bool moved = false, ended = false;
   deferred_ns_.store(0, std::memory_order_relaxed);  // all tasks with work are tried
   const std::size_t count = tasks_.size();
-  const auto sequencer = [&](auto&& has_turn) {
+  const auto run_tasks = [&](auto&& has_turn) {
     for (std::size_t n = 0; n < count; ++n) {
       auto& task = tasks_[first_ + n < count ? first_ + n : first_ + n - count];
       if (task == nullptr || !has_turn(*task)) continue;
@@ -172,12 +172,12 @@ bool ProxyEngine::round(bool left_over_only) {
     }
   };
   if (left_over_only) {
-    sequencer([](const ProxyTask& task) { return task.left_over; });
+    run_tasks([](const ProxyTask& task) { return task.left_over; });
   } else {
     // A send takes long enough for data to arrive meanwhile, and reports itself what has arrived.
-    sequencer([](const ProxyTask& task) { return task.goes_first; });
+    run_tasks([](const ProxyTask& task) { return task.goes_first; });
     listen();
-    sequencer([](const ProxyTask& task) { return !task.goes_first; });
+    run_tasks([](const ProxyTask& task) { return !task.goes_first; });
   }
   first_ = first_ + 1 < count ? first_ + 1 : 0;
   if (ended) {

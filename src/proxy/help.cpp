@@ -13,7 +13,7 @@ namespace {
 // kernel does the work of the network and cores are few, a poll takes a core from that work.
 //
 // Sockets are slower than a turn of all ranks on their cores, which is the usual cause of late
-// sleepers.
+// waiters.
 constexpr double idle_after_us = 50, idle_on_sockets_after_us = 400;
 constexpr double max_idle_us = 1000, min_idle_us = 50, max_polled_us = 250;
 

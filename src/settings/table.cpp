@@ -45,8 +45,9 @@ constexpr std::array table{
     Setting{"DMABUF_ENABLE", flag, "1", nccl, "0: RDMA devices do not reach GPU memory by DMA-BUF"},
     Setting{"FLIGHT_RECORDER_SIZE", integer, "256", false,
             "operations that each communicator remembers, for diagnosis", 1, 1 << 20},
-    Setting{"GDR_FLUSH_DISABLE", flag, "0", nccl,
-            "1: do not read what RDMA devices have written to GPU memory before the GPU is told"},
+    Setting{
+        "GDR_FLUSH_DISABLE", flag, "0", nccl,
+        "1: do not read what RDMA devices have written to GPU memory before the GPU is notified"},
     Setting{"GRAPH_DUMP_FILE", text, "", nccl, "XML file to which the graphs found are written"},
     Setting{"GRAPH_FILE", text, "", nccl, "XML file with the graphs to use instead of searching"},
     Setting{"HOSTID", text, "", nccl,

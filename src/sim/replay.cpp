@@ -58,12 +58,13 @@ class Replay {
     play();
     for (const SimRank& actor : actors_) {
       if (actor.step == actor.step_count) continue;
-      return fail(Errc::internal,
-                  fmt::format("the simulation stopped (rank {} waits in step {} of {} of channel "
-                              "{}); the algorithm cannot run over {} slots, or its seats are not "
-                              "what they seem",
-                              actor.rank, actor.step, actor.step_count, actor.channel,
-                              program_.stages[std::size_t(actor.stage)].plan.slot_count));
+      return fail(
+          Errc::internal,
+          fmt::format("the simulation stopped (rank {} waits in step {} of {} of channel "
+                      "{}); the algorithm cannot run over {} slots, or its positions are not "
+                      "what they seem",
+                      actor.rank, actor.step, actor.step_count, actor.channel,
+                      program_.stages[std::size_t(actor.stage)].plan.slot_count));
     }
     return outcome();
   }

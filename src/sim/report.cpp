@@ -156,7 +156,7 @@ std::string Report::text() const {
   text += fmt::format("  steps of a channel: {}; sent by all ranks: {}\n", steps,
                       size_text(sent_bytes));
   text +=
-      fmt::format("  replayed: {} slices, {} class{} of seats{}{}\n", slices, position_classes,
+      fmt::format("  replayed: {} slices, {} class{} of positions{}{}\n", slices, position_classes,
                   position_classes == 1 ? "" : "es",
                   period > 0 ? fmt::format(", {} node{} for all", period, period == 1 ? "" : "s")
                              : std::string(),

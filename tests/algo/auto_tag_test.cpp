@@ -6,7 +6,7 @@
 
 using namespace ccl;
 
-TEST_CASE("tags of automatic choices are told apart from algorithms") {
+TEST_CASE("tags of automatic choices differ from algorithms") {
   struct Mine {};
   STATIC_REQUIRE(std::is_same_v<Auto, AutoOf<>>);
   STATIC_REQUIRE(detail::is_auto<Auto>);

@@ -101,8 +101,8 @@ TEMPLATE_LIST_TEST_CASE("one-shot: every collective, launches of any shape after
   }
 }
 
-TEMPLATE_LIST_TEST_CASE("one-shot: calls that share a launch have boxes and crews of their own", "",
-                        Cases) {
+TEMPLATE_LIST_TEST_CASE(
+    "one-shot: calls that share a launch have mailboxes and blocks of their own", "", Cases) {
   using T = typename TestType::T;
   using Proto = typename TestType::Proto;
   using Group = typename TestType::Group;

@@ -22,7 +22,7 @@ TEST_CASE("ordered chain: plays to the end over wires of any length") {
   }
 }
 
-TEST_CASE("ordered chain: who is sent to expects it, and every rank hears of rank 0") {
+TEST_CASE("ordered chain: each send has a receiver, and data of rank 0 reaches every rank") {
   for (int ranks = 2; ranks <= 40; ++ranks) {
     const auto sinks = peers_of<OrderedChain>(ranks);
     INFO(ranks << " ranks");

@@ -27,7 +27,7 @@ TEST_CASE("ordered tree: plays to the end at every root, over wires of any lengt
   }
 }
 
-TEST_CASE("ordered tree: who is sent to expects it, and a root hears of rank 0") {
+TEST_CASE("ordered tree: each send has a receiver, and data of rank 0 reaches a root") {
   for (int ranks = 2; ranks <= 40; ++ranks) {
     for (int root = 0; root < ranks; ++root) {
       const auto sinks = peers_of<OrderedTree>(ranks, 0, root);

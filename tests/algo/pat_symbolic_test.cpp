@@ -52,7 +52,7 @@ TEST_CASE("pat: every node once, children before their parent, and the same way 
   }
 }
 
-TEST_CASE("pat: a rank talks to 2 log2(R) others, and half of its messages go next door") {
+TEST_CASE("pat: a rank has 2 log2(R) peers, and half of its messages go to a neighbor") {
   for (int ranks = 2; ranks <= 65; ++ranks) {
     const auto sinks = peers_of<Pat>(ranks);
     CHECK(peers_agree(sinks));

@@ -81,7 +81,7 @@ TEST_CASE("misuse is a typed error that names the value and the rank") {
         Errc::invalid_argument);
 }
 
-TEST_CASE("a call that is refused is not in the journal") {
+TEST_CASE("a refused call is not in the flight recorder") {
   on_all(make(2), [](const Communicator& comm) -> Result<void> {
     CCL_TRY(auto sums, Sums::create(comm));
     CCL_TRY(auto p2p, P2p::create(comm));
@@ -99,7 +99,7 @@ TEST_CASE("a call that is refused is not in the journal") {
                          code(comm.barrier()) == Errc::invalid_usage;
     const RankStatus mine = detail::Access::state(comm)->observers.status();
     if (refused && mine.called == 1 && mine.operations.size() == 1) return {};
-    return fail(Errc::internal, "refused calls are in the journal");
+    return fail(Errc::internal, "refused calls are in the flight recorder");
   });
 }
 
@@ -113,7 +113,7 @@ TEST_CASE("a plan that leaves the size of slots open gets the protocol's") {
   });
 }
 
-TEST_CASE("with checking on, ranks that disagree are told what differs") {
+TEST_CASE("with checking on, the error of ranks that disagree names the difference") {
   Config config;
   config.check = true;
   struct Wrong {

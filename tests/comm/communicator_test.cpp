@@ -87,7 +87,7 @@ TEST_CASE("handles that were moved from say so, and may be assigned to") {
     said(comm.split(0, 0).transform([](auto&&) {}));
     said(Sums::create(comm).transform([](auto&&) {}));
     said(Levels::create(comm).transform([](auto&&) {}));
-    comm.abort("nobody hears this");
+    comm.abort("nobody receives this");
     for (const Errc one : codes) {
       if (one != Errc::invalid_usage) return fail(Errc::internal, std::string{name(one)});
     }
@@ -154,7 +154,7 @@ TEST_CASE("values of Config that cannot be are refused by name") {
   refused("device", [](Config& c) { c.device = -7; });
 }
 
-TEST_CASE("create_all says why a rank failed, and not that others heard of it") {
+TEST_CASE("create_all gives the cause of a failure, and not its reports by others") {
   for (int round = 0; round < 10; ++round) {  // who is the first to fail is chance
     Config config;
     config.device = 1000;

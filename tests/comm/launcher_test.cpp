@@ -283,7 +283,7 @@ TEST_CASE(
   CHECK(WEXITSTATUS(status) == 0);
 }
 
-TEST_CASE("ranks meet at CCL_COMM_ID, at MASTER_ADDR, and beside torchrun's store") {
+TEST_CASE("ranks join at CCL_COMM_ID, at MASTER_ADDR, and beside torchrun's store") {
   const test::HeldPort port;
   CHECK(run_forked(3, {{"CCL_COMM_ID", "127.0.0.1:" + port.text()}}) == 0);
   CHECK(run_forked(2, {{"NCCL_COMM_ID", "[::1]:" + port.text()}}) == 0);

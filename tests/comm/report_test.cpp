@@ -56,13 +56,13 @@ TEST_CASE("a rank that does not answer is behind") {
   auto all = ring(4);
   all[2].answered = false;
   const Report report = diagnose(all, 0);
-  INFO(report.verdict);
+  INFO(report.summary);
   CHECK(report.behind == 2);
   CHECK(report.operation.number == 5);
   CHECK((report.waiting == 3 && report.step == 12));
-  CHECK(mentions(report.verdict, "rank 2 on here does not answer"));
-  CHECK(mentions(report.verdict, "operation 5 (all_reduce, 10 float)"));
-  CHECK(mentions(report.verdict, "rank 3 waits for it at step 12"));
+  CHECK(mentions(report.summary, "rank 2 on here does not answer"));
+  CHECK(mentions(report.summary, "operation 5 (all_reduce, 10 float)"));
+  CHECK(mentions(report.summary, "rank 3 waits for it at step 12"));
   CHECK(mentions(report.text(), "rank 2: no answer"));
   CHECK(mentions(report.text(), "ranks 0-1, 3: operation 5"));
 }
@@ -72,7 +72,7 @@ TEST_CASE("of several ranks without an answer, the one at the end of the waiting
   all[1].answered = all[4].answered = false;
   const Report report = diagnose(all, 0);  // 0 waits for 5, which waits for 4
   CHECK(report.behind == 4);
-  CHECK(mentions(report.verdict, "ranks 1, 4 on here do not answer"));
+  CHECK(mentions(report.summary, "ranks 1, 4 on here do not answer"));
   CHECK(diagnose(all, 3).behind == 1);
 }
 
@@ -82,17 +82,17 @@ TEST_CASE("a rank that has not called what the others run is behind") {
   all[2].called = 4;
   all[2].waits = {};
   const Report report = diagnose(all, 1);
-  INFO(report.verdict);
+  INFO(report.summary);
   CHECK(report.behind == 2);
   CHECK(report.operation.number == 5);
   CHECK((report.waiting == 3 && report.step == 12));
   CHECK(
-      mentions(report.verdict, "rank 2 on here has not called operation 5 (all_reduce, 10 float)"));
+      mentions(report.summary, "rank 2 on here has not called operation 5 (all_reduce, 10 float)"));
   all[2].rendezvous = "finalize";
   const Report ends = diagnose(all, 0);
-  CHECK(mentions(ends.verdict, "10 float) (it is in finalize; its last is operation 4"));
+  CHECK(mentions(ends.summary, "10 float) (it is in finalize; its last is operation 4"));
   CHECK(mentions(ends.text(), "has called 4, is in finalize\n"));
-  CHECK(mentions(report.verdict, "its last is operation 4 (all_reduce, 10 float), done"));
+  CHECK(mentions(report.summary, "its last is operation 4 (all_reduce, 10 float), done"));
 }
 
 TEST_CASE("the earliest operation that hangs counts, not that of the asking rank") {
@@ -112,17 +112,17 @@ TEST_CASE("a rank that called something else is named, with both calls") {
   auto all = ring(4);
   all[1].operations[3] = op(4, OpState::done, "broadcast");
   Report report = diagnose(all, 0);
-  INFO(report.verdict);
+  INFO(report.summary);
   CHECK(report.behind == 1);
   CHECK(report.operation.number == 4);
-  CHECK(mentions(report.verdict,
+  CHECK(mentions(report.summary,
                  "rank 1 called broadcast, 10 float as operation 4 where ranks 0, 2-3 "
                  "called all_reduce, 10 float"));
   all = ring(4);
   all[3].operations[2] = op(3, OpState::done, "all_reduce", 11);
   report = diagnose(all, 0);
   CHECK(report.behind == 3);
-  CHECK(mentions(report.verdict, "rank 3 called all_reduce, 11 float as operation 3"));
+  CHECK(mentions(report.summary, "rank 3 called all_reduce, 11 float as operation 3"));
 }
 
 TEST_CASE("messages between some ranks are no difference") {
@@ -140,9 +140,9 @@ TEST_CASE("within one operation, the rank that waits for nobody is behind") {
   const Report report = diagnose(all, 0);
   CHECK(report.behind == 2);
   CHECK(report.waiting == 3);
-  CHECK(mentions(report.verdict, "rank 2 on here waits for nobody"));
+  CHECK(mentions(report.summary, "rank 2 on here waits for nobody"));
   all[2].waits = {1, 7};
-  CHECK(mentions(diagnose(all, 0).verdict, "wait for each other in a circle"));
+  CHECK(mentions(diagnose(all, 0).summary, "wait for each other in a circle"));
   CHECK(diagnose(all, 0).behind == 2);
 }
 
@@ -152,10 +152,10 @@ TEST_CASE("a rank whose stream is busy with something else holds the others up")
   all[1].operations.push_back(op(0, OpState::running, "send_recv"));
   all[1].waits = {0, 3};
   const Report report = diagnose(all, 2);
-  INFO(report.verdict);
+  INFO(report.summary);
   CHECK(report.behind == 1);
-  CHECK(mentions(report.verdict, "has not begun operation 5"));
-  CHECK(mentions(report.verdict, "of send_recv"));
+  CHECK(mentions(report.summary, "has not begun operation 5"));
+  CHECK(mentions(report.summary, "of send_recv"));
 }
 
 TEST_CASE("of GPUs that have not said that they wait, one is behind if others wait for it") {
@@ -168,10 +168,10 @@ TEST_CASE("of GPUs that have not said that they wait, one is behind if others wa
   all[1].waits = {2, 7};
   for (int asking = 0; asking < 4; ++asking) {
     const Report report = diagnose(all, asking);
-    INFO(report.verdict);
+    INFO(report.summary);
     CHECK(report.behind == 2);
-    CHECK(mentions(report.verdict, "rank 2 on here has not begun operation 5"));
-    CHECK(mentions(report.verdict, "(launched behind other work); rank "));
+    CHECK(mentions(report.summary, "rank 2 on here has not begun operation 5"));
+    CHECK(mentions(report.summary, "(launched behind other work); rank "));
   }
   all[2].operations.back().state = OpState::running;
   all[1].waits = {2, 7};
@@ -184,7 +184,7 @@ TEST_CASE("where nothing runs, nobody is behind") {
   for (auto& of : all) of.operations.back().state = OpState::done;
   const Report report = diagnose(all, 0);
   CHECK(report.behind == -1);
-  CHECK(report.verdict == "no operation runs");
+  CHECK(report.summary == "no operation runs");
 }
 
 TEST_CASE("an account comes back from its bytes, and other bytes are refused") {
@@ -242,7 +242,7 @@ TEST_CASE("on demand, a rank learns what all others do, while they do it") {
   CHECK(std::string_view{report.operation.what} == "all_reduce/Ring/LL/any");
   CHECK(std::string_view{report.operation.type} == "float");
   CHECK(report.operation.count == 1000);
-  CHECK(mentions(report.verdict, "has not called operation 2"));
+  CHECK(mentions(report.summary, "has not called operation 2"));
   REQUIRE(report.ranks.size() == 3);
   const RankStatus& waiting = report.ranks[2];
   CHECK(waiting.called == 2);

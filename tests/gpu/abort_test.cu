@@ -59,7 +59,7 @@ void late(const Communicator& whole) {
     check(!again, "%s: a poisoned communicator launches", op.name().c_str());
   } else {
     const auto status = failure(comm, 10);
-    check(!status, "the late rank hears nothing");
+    check(!status, "the late rank gets no error");
   }
   MUST_CUDA(cudaStreamDestroy(stream));
   must(whole.barrier());
@@ -91,7 +91,7 @@ void late_group(const Communicator& whole) {
     }
     check(!call(), "a poisoned communicator launches a group");
   } else {
-    check(!failure(comm, 10), "the rank that is late with a group hears nothing");
+    check(!failure(comm, 10), "the rank that is late with a group gets no error");
   }
   MUST_CUDA(cudaStreamDestroy(stream));
   must(whole.barrier());

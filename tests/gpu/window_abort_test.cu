@@ -57,7 +57,7 @@ void late(const Communicator& whole, bool graph, bool aborts) {
   } else {
     std::this_thread::sleep_for(std::chrono::milliseconds{300});
     if (aborts) comm.abort("a test");
-    check(!failure(comm, 20), "%s: the late rank heard nothing", Algo::name);
+    check(!failure(comm, 20), "%s: the late rank got no error", Algo::name);
   }
   MUST_CUDA(cudaStreamDestroy(stream));
 }

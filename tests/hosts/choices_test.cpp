@@ -121,9 +121,9 @@ TEST_CASE("choices: no all-to-all by way of other ranks where the setting says s
     const bool reported = chosen.plan(64).why.find("Hierarchical") != std::string::npos;
     CCL_TRY(const auto named,
             (Collective<AllToAll, Hierarchical<Pairwise, Pairwise>, Simple>::create(comm)));
-    return all_to_all + (reported ? "told; " : "silent; ") + named.name();
+    return all_to_all + (reported ? "reported; " : "silent; ") + named.name();
   };
   for (const std::string& said : run(4, hosts("AABB"), without)) {
-    CHECK(said.find("Pairwise Pairwise Pairwise; told; all_to_all/Hierarchical") == 0);
+    CHECK(said.find("Pairwise Pairwise Pairwise; reported; all_to_all/Hierarchical") == 0);
   }
 }

@@ -68,7 +68,7 @@ void all_reduces() {
 
 }  // namespace
 
-TEST_CASE("words of zeros cross, and what is not there is told from them") {
+TEST_CASE("words of zeros cross, and differ from words that have not come") {
   using Lane = Sentinel::Lane<detail::SoloLane>;
   const Lane lane{detail::SoloLane{}};
   Packet tile[Lane::tile_packets] = {};

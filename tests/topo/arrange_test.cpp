@@ -165,7 +165,7 @@ TEST_CASE("twins between machines: who is inner in one is a leaf in the other") 
   CHECK(inner_in_both == 0);
 }
 
-TEST_CASE("what ranks tell each other makes the machines again") {
+TEST_CASE("messages of ranks describe the machines again") {
   const std::vector<int> of_rank{0, 1, 0, 1, 0, 2};
   const auto true_ones = machines(of_rank, 2, topo::Pattern::balanced_tree, false);
   std::vector<topo::MachineShare> reported;

@@ -28,7 +28,7 @@ std::string refusal(const PeerInfo& a, const PeerInfo& b) {
 }
 }  // namespace
 
-TEST_CASE("ranks with ports of one kind are connected, others told why not") {
+TEST_CASE("ranks with ports of one kind are connected, others get the reason") {
   const PeerInfo ib = rank_with(0, 1, 0), roce = rank_with(1, 2, 0), both = rank_with(2, 3, 0);
   CHECK(refusal(ib, ib) == "");
   CHECK(refusal(roce, both) == "");

@@ -241,7 +241,7 @@ TEST_CASE("ranks in threads, and an engine that finishes what a root leaves behi
   CHECK(problem[1] == "");
 }
 
-TEST_CASE("kill -9 of the peer is told to who waits, whichever way") {
+TEST_CASE("kill -9 of the peer ends a wait in either direction with its name") {
   const bool sending = GENERATE(false, true);
   const WireShape shape{1, 4, 1024};
   Errc code = Errc::ok;

@@ -8,7 +8,7 @@
 
 using namespace ccl;
 
-TEST_CASE("a seat that holds its ring in a register is the same seat") {
+TEST_CASE("a position that holds its ring in a register is the same position") {
   for (const int ranks : {1, 2, 3, 8, 15, 16, 17, 40}) {
     std::vector<int> order;
     for (int i = 0; i < ranks; ++i) order.push_back((i * 7 + 3) % ranks);  // 7 divides none of them

@@ -32,11 +32,14 @@ def blank(text):
 
 
 def parts(path, text):
-    """(code, prose) of a file: its text with what belongs to the other part made blank."""
+    """(code, prose) of a file: its text with what belongs to the other part made blank.
+
+    Prose of C++ is comments and string literals, which hold messages and titles of tests."""
     if path.name.endswith(CPP):
         prose = list(blank(text))
         for m in TOKEN.finditer(text):
-            if m[0].startswith("/"):
+            line = text.rfind("\n", 0, m.start()) + 1
+            if m[0][0] in "/\"" and not text.startswith("#include", line):
                 prose[m.start() : m.end()] = m[0]
         return TOKEN.sub(lambda m: blank(m[0]), text), "".join(prose)
     if path.suffix == ".md":

@@ -35,7 +35,7 @@ concept MovesByCopies = requires { requires Algo::copies; };
 
 /// Algorithms by copy engines that signal their peers from streams.
 template <class Algo>
-concept TellsByStream = MovesByCopies<Algo> && requires { requires Algo::by_stream; };
+concept SignalsByStream = MovesByCopies<Algo> && requires { requires Algo::by_stream; };
 
 /// Protocols that carry reductions only. They have no flags beside the data.
 template <class Proto>

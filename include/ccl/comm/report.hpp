@@ -82,7 +82,7 @@ struct Report {
   Operation operation;  ///< operation in which they wait
   int waiting = -1;     ///< a rank that waits for it; -1: unknown
   Word step = 0;        ///< step of the wire between them at which it waits
-  std::string verdict;  ///< the result in a sentence: rank, operation, step and peer
+  std::string summary;  ///< the result in a sentence: rank, operation, step and peer
 
   /// Returns one line for the result, and one line for each group of ranks in the same state.
   std::string text() const;

@@ -139,8 +139,8 @@ class IbReceiver final : public IbTask {
               channel.slot_table.write(*pair.qp, c, draft + first, together, key, there, to.key);
           code != 0) {
         trouble(
-            fmt::format("free slots cannot be told to {} on queue pair {} of {} ({})", peer_text(),
-                        pair.qp->number(), port_of(pair).text(), std::strerror(code)),
+            fmt::format("free slots cannot be reported to {} on queue pair {} of {} ({})",
+                        peer_text(), pair.qp->number(), port_of(pair).text(), std::strerror(code)),
             true);
         return true;
       }

@@ -73,12 +73,12 @@ class ReceiveStream final : public SocketTask {
  private:
   bool waiting() const { return !arrived_ && link_->arriving.contains(line()); }
   bool arrive() {
-    if (arrived_ || lane_failure_) return false;
+    if (arrived_ || failed_) return false;
     socket_ = link_->arriving.take(line());
     if (socket_) tune_for_steps(socket_.get());
     arrived_ = bool(socket_);
     if (!arrived_ && std::chrono::steady_clock::now() > link_->deadline) {
-      lane_failure_ = true;
+      failed_ = true;
       link_->fail_with(
           Errc::timed_out,
           fmt::format("rank {} on {} has not connected (its process is stopped or it "
@@ -268,7 +268,7 @@ class ReceiveStream final : public SocketTask {
     return Progress::ended;
   }
 
-  bool arrived_ = false, lane_failure_ = false;
+  bool arrived_ = false, failed_ = false;
   Word step_ = 0;        // being received
   bool inside_ = false;  // its header has come
   std::byte* at_ = nullptr;

@@ -5,7 +5,7 @@
 
 #include "support/catch.hpp"
 
-TEST_CASE("copy_away copies what it is told to and nothing else") {
+TEST_CASE("copy_away copies the given bytes and nothing else") {
   for (const std::size_t bytes : {0, 1, 7, 255, 256, 257, 1000, 4096, 20'001}) {
     for (const std::size_t shift : {0, 1, 8, 63}) {
       std::vector<char> from(bytes + 2 * shift + 1), to(bytes + 2 * shift + 1, 'x');

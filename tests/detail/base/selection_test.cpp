@@ -55,7 +55,7 @@ TEST_CASE("lists of names are read as NCCL reads them") {
   CHECK(detail::list_leaves("ring;allgather:^ring", "reduce", "Ring"));
 }
 
-TEST_CASE("a composition that CCL_ALGO or CCL_PROTO leaves out is refused and told why") {
+TEST_CASE("a composition that CCL_ALGO or CCL_PROTO excludes is refused with the reason") {
   {
     const Environment env{"CCL_ALGO", "tree"};
     const Error error = error_of(plan_of<Sums>());

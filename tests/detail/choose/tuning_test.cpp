@@ -199,7 +199,7 @@ TEST_CASE("CCL_TUNE_FILE names the table where the Config does not") {
   CHECK(choice->composition == "Ring/Simple");
 }
 
-TEST_CASE("ranks that go by different tables are told, and so is a table that nobody can read") {
+TEST_CASE("different tables on ranks are an error, and so is an unreadable table") {
   const File file{table_of(64, "Ring/Simple", 1, "Doubling/Simple", 2).json()};
   const auto differ = choice_with(file.path(), "", 64);
   REQUIRE_FALSE(differ);

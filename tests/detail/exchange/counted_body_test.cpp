@@ -211,7 +211,7 @@ TEMPLATE_LIST_TEST_CASE("counted: rows of any size, counts that nobody else know
   REQUIRE(!world.written_past());
 }
 
-TEST_CASE("counted: a count beyond the stride is found, told and not written") {
+TEST_CASE("counted: a count beyond the stride is found, reported and not written") {
   using Exchange = detail::CountedExchange<detail::SoloLane, LL128, 1>;
   using Body = detail::CountedBody<OneShot, LL128, 1>;
   for (const int bad : {6, 1 << 30, -1}) {

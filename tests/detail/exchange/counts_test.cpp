@@ -9,7 +9,7 @@ namespace {
 using namespace ccl;
 
 // Every launch, whatever its shape, leaves all copies of the words that it counts one further.
-TEST_CASE("all copies of a count stay equal through launches of any number of crews") {
+TEST_CASE("all copies of a count stay equal through launches of any number of blocks") {
   constexpr int copies = 7;
   for (const int lanes : {1, 2, 32}) {
     std::vector<Word> state(detail::PeerExchangeWork::state_words * copies, 0);

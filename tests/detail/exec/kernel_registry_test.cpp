@@ -8,7 +8,7 @@
 
 using namespace ccl;
 
-TEST_CASE("a program without device code has no kernels, and enrolling them does nothing") {
+TEST_CASE("a program without device code has no kernels, and registering them does nothing") {
   using Kernels = detail::WireKernels<AllReduce, Ring, Simple, detail::Reduction<Sum, float>>;
   detail::register_kernels<Kernels>();
   CHECK(Kernels::launch == nullptr);

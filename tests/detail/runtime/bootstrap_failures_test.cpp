@@ -77,7 +77,7 @@ TEST_CASE("a missing rank is named when the deadline passes") {
   }
 }
 
-TEST_CASE("who came last when ranks met is not taken for one that is late afterwards") {
+TEST_CASE("the last rank to join is not reported as late afterwards") {
   const Interfaces lo;
   const auto ids = some_ids(GENERATE(1, 2));
   std::latch others{2};
@@ -97,7 +97,7 @@ TEST_CASE("who came last when ranks met is not taken for one that is late afterw
   }
 }
 
-TEST_CASE("a rank that comes when the others have given up is told so") {
+TEST_CASE("a rank that comes after the others have given up gets their error") {
   const Interfaces lo;
   const auto ids = some_ids(1);
   const auto errors = on_ranks(2, [&](int rank) -> Result<void> {
@@ -156,7 +156,7 @@ TEST_CASE("the end of one does not harm another that forms at the same place") {
   CHECK_FALSE(first[0]->status().ok());
 }
 
-TEST_CASE("ranks that disagree are told so") {
+TEST_CASE("ranks that disagree get an error that says so") {
   const Interfaces lo;
   SECTION("on the number of ranks") {
     const auto ids = some_ids(1);
@@ -187,7 +187,7 @@ TEST_CASE("ranks that disagree are told so") {
       CHECK(e.code == Errc::mismatch);
     }
   }
-  SECTION("on the purpose of a meeting") {
+  SECTION("on the purpose of a rendezvous") {
     const auto ids = some_ids(1);
     for (const Error& e : on_ranks(3, [&](int rank) -> Result<void> {
            CCL_TRY(auto b, detail::Bootstrap::join(ids, rank, 3, {20, nullptr}));

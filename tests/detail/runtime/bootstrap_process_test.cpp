@@ -265,7 +265,7 @@ TEST_CASE("a killed rank is named by every survivor") {
   std::printf("killed after the start; slowest survivor: %.3f s\n", slowest);
 }
 
-TEST_CASE("a rank killed while ranks meet is named by every survivor") {
+TEST_CASE("a rank killed while ranks join is named by every survivor") {
   const Lo lo;
   std::mt19937 random{std::random_device{}()};
   double slowest = 0;
@@ -358,7 +358,7 @@ TEST_CASE("a rank that is stopped while a communicator is created is named by al
   }
 }
 
-TEST_CASE("ranks of an id whose maker has ended are told so at once") {
+TEST_CASE("ranks of an id whose creator has ended fail at once") {
   const Lo lo;
   int ends[2];
   REQUIRE(::pipe(ends) == 0);

@@ -94,7 +94,7 @@ TEST_CASE("who alone has passed the last barrier of a shrink gets an error, as t
   const Fd next = call(other.listen, secret, Hello{HelloKind::ring, 2, 0, 0, me});
   const Fd prev = accept(acceptor, HelloKind::ring);
   write_frame(to_root, {FrameKind::formed, 1, 0, 0}, {});
-  (void)swap(next, prev, "the meeting of all ranks", 0, me);
+  (void)swap(next, prev, "the formation of the ring", 0, me);
 
   // The ring of those who stay, here both.
   ShrinkHello stay{{HelloKind::stay, 2, 0, 0, me}};

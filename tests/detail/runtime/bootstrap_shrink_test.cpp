@@ -133,7 +133,7 @@ TEST_CASE("those who stay go on after an abort, one of them before the others kn
   }));
 }
 
-TEST_CASE("ranks that exclude others than the rest are told so, and may try again") {
+TEST_CASE("ranks that exclude others than the rest get an error, and may try again") {
   const Interfaces lo;
   const auto ids = some_ids(1);
   const int odd = GENERATE(0, 1, 2);
@@ -233,7 +233,7 @@ TEST_CASE("a rank that leaves while the others shrink is named, and they try wit
   }
 }
 
-TEST_CASE("a shrink ends when it is told to, on all ranks that are in it") {
+TEST_CASE("an aborted shrink ends on all ranks that are in it") {
   const Interfaces lo;
   const auto ids = some_ids(1);
   std::atomic<int> done{0};

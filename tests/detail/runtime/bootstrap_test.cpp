@@ -75,7 +75,7 @@ TEST_CASE("ranks join, gather, talk, wait and leave") {
   }));
 }
 
-TEST_CASE("ranks meet over IPv6, and when one is late") {
+TEST_CASE("ranks join over IPv6, and when one is late") {
   const Interfaces lo;
   ::setenv("CCL_SOCKET_FAMILY", "AF_INET6", 1);
   const auto ids = some_ids(1);

@@ -219,7 +219,8 @@ TEST_CASE("a setting that leaves a composition out on one rank does so on all") 
   CHECK(errors[0].peer == 1);
 }
 
-TEST_CASE("two threads of a rank cannot create compositions at once, and all ranks hear why") {
+TEST_CASE(
+    "two threads of a rank cannot create compositions at once, and all ranks get the reason") {
   using Sums = Collective<AllReduce, Ring, Simple, LoopbackTransport>;
   using Gathers = Collective<AllGather, Ring, LL, LoopbackTransport>;
   Config config;

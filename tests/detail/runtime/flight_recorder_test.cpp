@@ -31,7 +31,7 @@ Operation named(const char* what) {
 }
 }  // namespace
 
-TEST_CASE("a journal numbers collectives in order of calls, and messages not at all") {
+TEST_CASE("the flight recorder numbers collectives in call order, and messages not at all") {
   detail::FlightRecorder flight_recorder{8};
   CHECK(flight_recorder.latest(8).empty());
   const Word a = flight_recorder.note(named("a")).ticket;
@@ -92,7 +92,7 @@ TEST_CASE("how long ago an operation was does not change where the wall clock ju
   }
 }
 
-TEST_CASE("a journal keeps its size in operations, and late news of older ones changes nothing") {
+TEST_CASE("the flight recorder keeps its size, and late news of older operations changes nothing") {
   detail::FlightRecorder flight_recorder{4};
   const Word first = flight_recorder.note(named("first")).ticket;
   for (int i = 0; i < 5; ++i)
@@ -130,7 +130,7 @@ TEST_CASE("of a GPU, the operation that waits tells what has ended") {
   CHECK(states(3, 0) == std::vector<OpState>{launched, launched, queued});
 }
 
-TEST_CASE("a journal may be read while others write") {
+TEST_CASE("the flight recorder can be read while other threads write") {
   detail::FlightRecorder flight_recorder{16};
   std::atomic<bool> stop{false};
   std::vector<std::thread> writers;

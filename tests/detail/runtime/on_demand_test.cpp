@@ -226,7 +226,7 @@ TEST_CASE("a peer may come later than a connection may take") {
   }));
 }
 
-TEST_CASE("who waits for a wire whose other end never comes is told for whom") {
+TEST_CASE("a wait for a wire whose other end never comes names the missing rank") {
   std::latch reported{2};
   const auto results = on_ranks(2, patient(0.5), [&](const Communicator& comm) -> Result<void> {
     CCL_TRY(const auto pairs, Pairs::create(comm));

@@ -41,7 +41,7 @@ TEST_CASE("what was lent last is known to the lanes") {
   CHECK(static_cast<const void*>(past.place(2)) == &a);
 }
 
-TEST_CASE("lanes say which steps they want, and how large the last of them is") {
+TEST_CASE("lanes publish the steps that they want, and how large the last of them is") {
   detail::ZeroCopy past{2};
   CHECK(past.wanted() == 0);
   past.want(1, 24);

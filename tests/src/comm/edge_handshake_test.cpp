@@ -14,7 +14,7 @@
 using namespace ccl;
 using namespace ccl::test;
 
-TEST_CASE("ranks that take different transports are told which, and what makes them differ") {
+TEST_CASE("the error of ranks with different transports names them and the reason") {
   using Over = AnyOf<ShmTransport, SocketTransport>;
   const auto one_without_shm = [](int r) {
     if (r == 1) ::setenv("CCL_SHM_DISABLE", "1", 1);

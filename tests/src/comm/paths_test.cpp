@@ -191,7 +191,7 @@ TEST_CASE("CCL_P2P_EXCLUDE names pairs by ranks or by GPUs; nothing is tried bet
   CHECK(all.copies_between == tried);
 }
 
-TEST_CASE("a path is not slow because its rank hears late that copies have ended") {
+TEST_CASE("a path is not slow because its rank learns late that copies have ended") {
   FakeGpus& all = gpus();
   all.link(30, 31, {true, true, FakePath::seen_late});
   const auto comms = create({0, 30, 31});

@@ -8,7 +8,7 @@
 using namespace ccl;
 using detail::RegistryBoard;
 
-TEST_CASE("doors: an address leads into the memory that has its id, and into no other") {
+TEST_CASE("an address leads into the memory that has its id, and into no other") {
   const Word base = 0x7f12'3456'7000, offset = 0x1234567;
   const Word where = detail::RemoteBuffer::where(77, offset),
              entry = detail::RemoteBuffer::entry(77, base);
@@ -24,7 +24,7 @@ TEST_CASE("doors: an address leads into the memory that has its id, and into no 
   REQUIRE_FALSE(detail::RemoteBuffer::leads(0, where));
 }
 
-TEST_CASE("doors: a board tells of memories as long as they are open") {
+TEST_CASE("a board lists memories as long as they are open") {
   const auto board = std::make_unique<RegistryBoard>();
   REQUIRE(board->read(5)->id == 0);
   RegistryBoard::Memory memory;
@@ -43,7 +43,7 @@ TEST_CASE("doors: a board tells of memories as long as they are open") {
   REQUIRE(board->read(5)->id == 0);
 }
 
-TEST_CASE("doors: who waits for a ring hears one that came before it waited, and one after") {
+TEST_CASE("a waiter gets notifications from before and after it began to wait") {
   const auto board = std::make_unique<RegistryBoard>();
   const unsigned before = board->notified();
   board->ring();
@@ -55,7 +55,7 @@ TEST_CASE("doors: who waits for a ring hears one that came before it waited, and
   REQUIRE(board->notified() == before + 2);
 }
 
-TEST_CASE("doors: a reader never takes halves of two memories for one") {
+TEST_CASE("a reader never takes halves of two memories for one") {
   const auto board = std::make_unique<RegistryBoard>();
   std::thread owner{[&] {
     for (Word n = 1; n <= 20'000; ++n) {

@@ -138,7 +138,7 @@ TEST_CASE("messages of all_to_all_v that come where others leave from are refuse
   });
 }
 
-TEST_CASE("a rank takes what it sends itself, or is told") {
+TEST_CASE("a rank receives all that it sends itself, or gets an error") {
   for (const int ranks : {1, 3}) {
     on_all(make(ranks), [](const Communicator& comm) -> Result<void> {
       using Pass = Over<SendRecv, Pairwise>;
@@ -193,7 +193,7 @@ TEST_CASE("messages of send_recv that come where others come or leave from are r
   });
 }
 
-TEST_CASE("a plan that cannot be is told the rule that it breaks") {
+TEST_CASE("the error of an impossible plan names the rule that it breaks") {
   const std::pair<Plan, const char*> broken[] = {
       {{0, 8, 256, 1, 1}, "cannot be: channels are 1 to 4096"},
       {{1, 6, 256, 1, 1}, "cannot be: slots are a power of two, and at least 2"},

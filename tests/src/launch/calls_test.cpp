@@ -204,7 +204,7 @@ struct ByShares : Forgetful<true, 1> {
 };
 }  // namespace
 
-TEST_CASE("an algorithm that names a rank which there is not is told so on all ranks") {
+TEST_CASE("an algorithm that names a missing rank fails on all ranks") {
   check_report_of_rank<false, 3>("has no rank 3");
   check_report_of_rank<true, 1 << 30>("has no rank 1073741824");
   check_report_of_rank<true, -1>("has no rank -1");
@@ -213,13 +213,14 @@ TEST_CASE("an algorithm that names a rank which there is not is told so on all r
 TEST_CASE("a wire that only one of its ends names is an error on all ranks, which says so") {
   check_refused<AllReduce, Lonely<true>>(
       "wire from rank 1 to rank 0 that its ends do not both name (the algorithm's `peers` says "
-      "seats.to(0) on rank 1, and no seats.from(1) on rank 0)");
-  check_refused<AllReduce, Lonely<false>>("seats.from(2) on rank 1, and no seats.to(1) on rank 2");
+      "positions.to(0) on rank 1, and no positions.from(1) on rank 0)");
+  check_refused<AllReduce, Lonely<false>>(
+      "positions.from(2) on rank 1, and no positions.to(1) on rank 2");
   check_refused<AllReduce, Lonely<true, true>>(
-      "seats.from(1) on rank 0, and on other channels seats.to(0) on rank 1");
+      "positions.from(1) on rank 0, and on other channels positions.to(0) on rank 1");
 }
 
-TEST_CASE("an algorithm that names a share which there is not is told so, before any call") {
+TEST_CASE("an algorithm that names a missing share fails before any call") {
   check_refused<AllReduce, Beyond<AllReduce, 0, 0>>("cannot cut a message into 0 shares");
   check_refused<AllReduce, Beyond<AllReduce, -7, 0>>("cannot cut a message into -7 shares");
   check_refused<AllReduce, Beyond<AllReduce, 3, 3>>("has no share 3");
@@ -254,7 +255,7 @@ TEST_CASE("a broadcast of one's own may cut its message into shares") {
   CHECK(ByShares::longest == 128);  // bytes of 400: they are cut at whole lines
 }
 
-TEMPLATE_TEST_CASE("an algorithm that uses a wire which it did not name is told which", "", Simple,
+TEMPLATE_TEST_CASE("the error of an algorithm that uses an undeclared wire names it", "", Simple,
                    LL) {
   check_report_of_wire<Forgetful<false, 1>, TestType>("uses a wire from rank 2", 2);
   check_report_of_wire<Forgetful<true, 1>, TestType>("uses a wire to rank 0", 0);
@@ -265,7 +266,7 @@ TEMPLATE_TEST_CASE("an algorithm that uses a wire which it did not name is told 
     *forgets = false;
 }
 
-TEST_CASE("what an algorithm always does with a wire is told before any call") {
+TEST_CASE("what an algorithm always does wrong with a wire is found before any call") {
   Forgetful<false, 1>::forgets_now = Forgetful<true, 2>::forgets_now = true;
   check_refused<AllReduce, Forgetful<false, 1>>("uses a wire from rank 2 that was not connected");
   check_refused<AllReduce, Forgetful<true, 2>>("uses a wire to rank 0 that was not connected");
@@ -273,7 +274,7 @@ TEST_CASE("what an algorithm always does with a wire is told before any call") {
   check_refused<AllReduce, ToItself>("uses a wire to rank 1 itself (a rank has none to itself)");
 }
 
-TEST_CASE("every rank hears of a mismatch, whoever leaves first") {
+TEST_CASE("every rank gets the error of a mismatch, whoever leaves first") {
   for (int again = 0; again < 10; ++again) {
     auto comms = make(5, checking());
     std::vector<std::thread> threads;
@@ -299,7 +300,7 @@ TEST_CASE("every rank hears of a mismatch, whoever leaves first") {
   }
 }
 
-TEST_CASE("ranks that differ, in a communicator that has failed before, are told of that failure") {
+TEST_CASE("ranks that differ in a failed communicator get its failure") {
   auto comms = make(2, checking());
   detail::CommState& state = *detail::Access::state(comms[0]);
   state.rendezvous.fail_all({Errc::peer_lost, "rank 7 is gone"});
@@ -309,7 +310,7 @@ TEST_CASE("ranks that differ, in a communicator that has failed before, are told
   CHECK(reported.error().what.find("rank 7 is gone") != std::string::npos);
 }
 
-TEST_CASE("ranks that create different compositions are told so") {
+TEST_CASE("ranks that create different compositions get an error") {
   Config config;
   config.timeout_s = config.init_timeout_s = 60;
   on_all(make(3, config), [](const Communicator& comm) -> Result<void> {
@@ -322,7 +323,7 @@ TEST_CASE("ranks that create different compositions are told so") {
   });
 }
 
-TEST_CASE("ranks that call compositions of one operation in another order are told which") {
+TEST_CASE("the error of compositions called in another order names them") {
   on_all(make(3, checking()), [](const Communicator& comm) -> Result<void> {
     CCL_TRY(const auto ring, (Over<AllReduce, Ring>::create(comm)));
     CCL_TRY(const auto tree, (Over<AllReduce, Tree>::create(comm)));
@@ -333,7 +334,7 @@ TEST_CASE("ranks that call compositions of one operation in another order are to
   });
 }
 
-TEST_CASE("ranks of which only some compare calls are told so") {
+TEST_CASE("checking that is on on some ranks alone is an error") {
   const auto id = create_unique_id().value();
   std::vector<Result<void>> results(3, fail(Errc::internal, "not run"));
   std::vector<std::thread> threads;
@@ -407,7 +408,7 @@ TEST_CASE("with checking on, the counts of AllToAllV are compared by pairs") {
   }
 }
 
-TEST_CASE("a forked process is told that the communicator is not its own") {
+TEST_CASE("a forked process gets an error, because the communicator is not its own") {
   Config config;
   config.timeout_s = 60;
   const auto comms = make(2, config);

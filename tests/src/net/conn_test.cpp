@@ -87,7 +87,7 @@ TEST_CASE(
   CHECK_FALSE(behind());
 }
 
-TEST_CASE("who hears an account says so") {
+TEST_CASE("the receiver of a status acknowledges it") {
   const Ends ends;
   write_header(ends.far, {FrameKind::rank_status, 3, 1, 0});
   CHECK(read_frame(ends.far).header.kind == FrameKind::receipt);

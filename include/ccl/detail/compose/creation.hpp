@@ -63,7 +63,7 @@ constexpr Composed composed() {
       of.copies = true;
       of.pulls = Algo::stages;
     }
-    of.by_stream = TellsByStream<Algo>;
+    of.by_stream = SignalsByStream<Algo>;
     of.stores_plainly = StoresPlainly<Algo>;
   } else {
     of.plans = wire_plans<Algo, Proto>;

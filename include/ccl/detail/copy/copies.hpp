@@ -58,7 +58,7 @@ class CopySequence {
     work.post[CopySync::emptied] = post_emptied;
     work.await[CopySync::emptied] = await_emptied;
     work.watch = connections_.calls().watch;
-    if constexpr (TellsByStream<Algo>) {
+    if constexpr (SignalsByStream<Algo>) {
       done_ = copies_.signal(work, target_.stream);
     } else {
       check(Kernels::sync(work, target_));
@@ -68,7 +68,7 @@ class CopySequence {
   /// Copies within this rank's memory by multiprocessors, because the copy engines are busy. An
   /// algorithm without kernels copies by the engines.
   void run(const CopyRuns& runs) {
-    if constexpr (TellsByStream<Algo>) {
+    if constexpr (SignalsByStream<Algo>) {
       for (int r = 0; r < runs.count && done_; ++r) {
         const CopyRuns::Run& run = runs.run[r];
         done_ = copies_.copy(run.to, run.from, run.bytes, on_stream().stream);
@@ -413,7 +413,7 @@ std::optional<Message> window_buffer(const MessageTable& table, int ranks) {
 template <class Op, class Algo>
 Result<void> exchange_by_copies(const std::shared_ptr<Connections>& owner, const CallInfo& info,
                                 const MessageTable& table, Stream stream) {
-  if constexpr (!TellsByStream<Algo>) register_kernels<CopyKernels<Algo>>();
+  if constexpr (!SignalsByStream<Algo>) register_kernels<CopyKernels<Algo>>();
   Connections& connections = *owner;
   const int ranks = connections.comm().ranks();
   if (stream.recorder() != nullptr) {
@@ -430,7 +430,7 @@ Result<void> exchange_by_copies(const std::shared_ptr<Connections>& owner, const
     });
   }
   if (ranks == 1) return exchange_alone_on_device(connections, table, stream);
-  if (!TellsByStream<Algo> && CopyKernels<Algo>::sync == nullptr) {
+  if (!SignalsByStream<Algo> && CopyKernels<Algo>::sync == nullptr) {
     return fail(no_device_code(connections));
   }
   const std::optional<Message> buffer = window_buffer<Op>(table, ranks);

@@ -28,7 +28,8 @@ class CountedExchange {
   static constexpr int run = 4;  // tiles in flight per part, if there are many
   static constexpr int max_ranks = CountedWork::max_ranks;
   static constexpr Word nothing = 0xffff'ffffu;  // replaces a count: the sender sends no tiles
-  static_assert(Proto::carries_flags, "Peers tell by flags that their tiles have landed.");
+  static_assert(Proto::carries_flags,
+                "Algorithms over peer memory need a protocol whose packets carry flags.");
 
  public:
   static constexpr int tile_bytes = Lane::tile_cells * int(sizeof(Word));
@@ -114,13 +115,13 @@ class CountedExchange {
   }
 
   CCL_HD void collect_all() {
-    if (too_many_ >= 0 || lane_failure_ || !await_counts()) return;
+    if (too_many_ >= 0 || failed_ || !await_counts()) return;
     many(known().rows_in) ? collect<run>() : collect<1>();
   }
 
  private:
   using Data = UserBuffer<cuda::std::uint8_t, Align>;
-  using EdgeSide = UserBuffer<cuda::std::uint8_t, 1>;
+  using SideData = UserBuffer<cuda::std::uint8_t, 1>;
   /// Counts and flags of the messages of each peer. Absent ranks have no rows, and no rows come
   /// from this rank. A GPU block loads them once for all its warps, because separate loads of all
   /// warps took longer than small messages.
@@ -145,7 +146,7 @@ class CountedExchange {
   };
   struct Rows {
     Data data;
-    EdgeSide side;
+    SideData side;
   };
 
   /// Returns the number of the next message that a word of the state counts.
@@ -263,7 +264,7 @@ class CountedExchange {
       if (group_.all(late < 0)) return true;
       if (group_.all(spin_wait_.ends(late, late < 0 ? 0 : known().flag_out[late] - 1))) break;
     }
-    lane_failure_ = true;
+    failed_ = true;
     return false;
   }
   /// Sends the counts to the peers. The last part calls it, because it has the least to push.
@@ -289,8 +290,8 @@ class CountedExchange {
     if (last_part()) fit = see_counts();
     if (group_.all(fit)) return true;
     const int p = wrong(known().rows_in, work_.recv_stride);
-    lane_failure_ = p < 0;
-    if (!lane_failure_ && first_ && group_.rank() == 0) {
+    failed_ = p < 0;
+    if (!failed_ && first_ && group_.rank() == 0) {
       const Word reported = unsigned(known().rows_in[p]);
       report(reported == nothing ? LaneFailure::refused : LaneFailure::too_many, p, reported,
              false);
@@ -422,7 +423,7 @@ class CountedExchange {
   const Mailbox* mailbox_;  // of this rank
   int too_many_ = -1;       // first rank for which this rank has too many rows
   bool ready_ = false;      // all counts fit and all peers have room
-  bool lane_failure_ = false;
+  bool failed_ = false;
   [[no_unique_address]] cuda::std::conditional_t<Parts<Group>::shares, Nothing, Known> own_;
   SpinWait<Memory> spin_wait_;
 };

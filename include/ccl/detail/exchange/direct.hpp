@@ -84,7 +84,7 @@ class DirectExchange {
         const int i = t < sends ? t : t - sends;
         const int peer = partners.rank[i % partners.count], ring = i / partners.count;
         const bool more = t < sends ? send(peer, ring, round, n) : recv(peer, ring, round);
-        if (lane_failure_) return;
+        if (failed_) return;
         if (!more && n < 64) over_ |= Word{1} << n;
         left |= more;
       }
@@ -179,7 +179,7 @@ class DirectExchange {
       }
       if (group_.all(there)) return true;
       if (group_.all(spin_wait_.ends(peer, (want >> 32) - 1))) {
-        lane_failure_ = true;
+        failed_ = true;
         return false;
       }
     }
@@ -196,7 +196,7 @@ class DirectExchange {
   int channel_, rank_, ranks_, rings_;
   const Word* state_;
   Word over_ = 0;  // bit n: task n of this group, below 64, has no work left
-  bool lane_failure_ = false;
+  bool failed_ = false;
   SpinWait<Memory> spin_wait_;
 };
 

@@ -20,10 +20,10 @@ template <class Group, class Body, class Algo>
 int servers_of(const ExchangeWork& work, const CudaShape& shape, const DeviceTarget& target) {
   if constexpr (requires { Algo::serves_by_turns; }) {
     constexpr int most = 32, groups = Body::max_lanes / Group::width;
-    const int sequencer = 2 * work.ranks - 2;
+    const int servers = 2 * work.ranks - 2;
     const int blocks = target.max_blocks < most ? target.max_blocks : most;
     const int room = blocks * (groups < 4 ? groups : 4) / shape.channels;
-    if (work.proxied && sequencer > 1) return sequencer < room ? sequencer : room < 1 ? 1 : room;
+    if (work.proxied && servers > 1) return servers < room ? servers : room < 1 ? 1 : room;
   }
   return 1;
 }

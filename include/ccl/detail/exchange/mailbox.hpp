@@ -70,7 +70,7 @@ struct PeerExchangeWork {
     int first[max_ranks] = {};  // group of the first run of a message
     int run = 1;                // adjacent tiles of one group
   };
-  TileAssignment out_deal, in_deal;
+  TileAssignment send_tiles, recv_tiles;
   /// Ranks with a message of a direction, by their distance from this rank. Sends count upwards
   /// from this rank, and receives count downwards.
   struct Partners {

@@ -100,7 +100,7 @@ class PeerExchangeCall final : public RecordedCall {
   }
   /// Takes the whole composition or nothing, because a launch counts one message of each list.
   Index wants() const override { return is_one_small_launch() ? contains() : 0; }
-  Index contains() const override { return 1; }
+  Index capacity() const override { return 1; }
   bool decides_alone() const override { return true; }
   void run_on_host(Launch&) override {}  // not reached: `create` refused
   /// Returns the work of the first launch. The work has no ranks if the call shares no kernel.

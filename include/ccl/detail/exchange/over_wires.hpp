@@ -82,7 +82,7 @@ void run_messages(Connections& connections, const MessageTable& table) {
   };
   if (connections.connects_on_demand()) {
     if (const auto opening = connections.open(peers(table.recvs), peers(table.sends))) {
-      const OnDemandConnect::IdleScope sleeper{*opening};
+      const OnDemandConnect::IdleScope idle_scope{*opening};
       const OnDemandWork some{work, opening->wire_ready(false), opening->wire_ready(true)};
       HostExecutor::run<SoloLane>(work.channels, OnDemandBody<Op, Algo, Proto>{some});
       return opening->finish();

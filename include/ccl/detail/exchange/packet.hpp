@@ -22,7 +22,8 @@ class PacketExchange {
   static constexpr Fill fill = Align == 16 ? Fill::cells : Fill::any;
   static constexpr int words_per_lane = div_up(PeerExchangeWork::state_words, Group::width);
   static constexpr int run = 4;  // tiles in flight per group, if there are many
-  static_assert(Proto::carries_flags, "Peers tell by flags that their tiles have landed.");
+  static_assert(Proto::carries_flags,
+                "Algorithms over peer memory need a protocol whose packets carry flags.");
 
  public:
   template <class OtherGroup>
@@ -48,7 +49,7 @@ class PacketExchange {
     work.box_packets = box_tiles(work.peers) * Lane::tile_packets;
     for (const bool sends : {true, false}) {
       const Message* const messages = sends ? work.out : work.in;
-      auto& assignment = sends ? work.out_deal : work.in_deal;
+      auto& assignment = sends ? work.send_tiles : work.recv_tiles;
       const Index all = tiles(messages, work.peers.ranks);
       assignment.run = all > Index{work.channels} * run ? run : 1;
       int next = 0;
@@ -100,7 +101,7 @@ class PacketExchange {
         continue;
       }
       Fragment next = load(push.data, push.bytes, push.tiles.t);
-      tell();
+      report_begun();
       const Word flag = sequence(true, push.peer);
       Word begun = held(begun_, push.peer);
       // The peer has begun the previous message, so it has read the half.
@@ -123,12 +124,12 @@ class PacketExchange {
   }
 
   CCL_HD void collect_all() {
-    tell();
+    report_begun();
     CCL_ROLL for (int k = 0; k < work_.from.count; ++k) {
       const int p = work_.from.rank[k];
       const Message& m = work_.in[p];
-      const int n = work_.in_deal.tiles[p];
-      Tiles tiles = tiles_of(work_.in_deal, p);
+      const int n = work_.recv_tiles.tiles[p];
+      Tiles tiles = tiles_of(work_.recv_tiles, p);
       if (tiles.t >= n) continue;
       const Data data{nullptr, m.data};
       const Word flag = sequence(false, p);
@@ -173,8 +174,9 @@ class PacketExchange {
   CCL_HD Push push_to(int k) const {
     const int p = work_.to.rank[k];
     const Message& m = work_.out[p];
-    return {p,       work_.out_deal.tiles[p], tiles_of(work_.out_deal, p), Data{m.data, nullptr},
-            m.bytes, box_of(p, rank_)};
+    return {
+        p,       work_.send_tiles.tiles[p], tiles_of(work_.send_tiles, p), Data{m.data, nullptr},
+        m.bytes, box_of(p, rank_)};
   }
   /// Copies the message of this rank to itself.
   CCL_HD void keep(Push& push) const {
@@ -214,7 +216,7 @@ class PacketExchange {
   CCL_HD Index half(Word flag) const { return Index(flag & 1) * work_.peers.half_packets; }
   /// Stores credits to the senders: this rank is done with all earlier messages. Must run before
   /// any wait.
-  CCL_HD void tell() {
+  CCL_HD void report_begun() {
     if (reported_ || channel_ != 0) return;
     reported_ = true;
     CCL_ROLL for (int k = 0; k < work_.from.count; ++k) {

@@ -176,16 +176,16 @@ class HierarchicalSteps {
     const bool at_home = levels().host == host;
     // With uneven hosts, first ranks send between hosts. The root's host then broadcasts inside
     // first.
-    const int remote_buffer = levels().even ? local : 0;
-    const bool early = at_home && (remote_buffer != local || hosts() == 1);
+    const int first = levels().even ? local : 0;
+    const bool early = at_home && (first != local || hosts() == 1);
     if (early) CCL_CHECK(parts_->first.broadcast(send, recv, bytes, local, stream));
-    if (hosts() > 1 && levels().local == remote_buffer) {
+    if (hosts() > 1 && levels().local == first) {
       const void* const from = root == comm().rank() ? send : recv;
       CCL_CHECK(parts_->outer->broadcast(from, recv, bytes, host, stream));
     }
     if (early) return {};
     const void* const from = root == comm().rank() ? send : recv;
-    return parts_->first.broadcast(from, recv, bytes, remote_buffer, stream);
+    return parts_->first.broadcast(from, recv, bytes, first, stream);
   }
 
  private:

@@ -55,7 +55,7 @@ class SpinWait {
     }
   }
 
-  CCL_HD constexpr bool failed() const { return lane_failure_; }
+  CCL_HD constexpr bool failed() const { return failed_; }
 
   /// Counts a failed poll of data or credit of `peer`. True if the wait has failed. A lane that
   /// does not know the late peer passes -1, and other lanes check the deadline.
@@ -63,13 +63,13 @@ class SpinWait {
     if (!failed()) Memory::pause();
     if (++polls_ % Memory::check_every == 0) {
       since_ = look(watch_, since_, peer, step);
-      lane_failure_ = since_ == never;
+      failed_ = since_ == never;
     }
     return failed();
   }
   /// Fails without a wait, because the wire is not connected. One lane.
   CCL_HD void give_up_without_wire(int peer, bool sends) {
-    lane_failure_ = true;
+    failed_ = true;
     since_ = never;
     if (Memory::load_relaxed(&watch_.lane_failure->peer) != 0) return;
     Memory::store_relaxed(&watch_.lane_failure->sends, Word{sends});
@@ -106,8 +106,8 @@ class SpinWait {
 
   const AbortWatch& watch_;
   unsigned polls_ = 0;
-  Word since_ = 0;             // hash of the wait and the tick at its start; 0: no long wait
-  bool lane_failure_ = false;  // `since_ == never`, which every step reads
+  Word since_ = 0;       // hash of the wait and the tick at its start; 0: no long wait
+  bool failed_ = false;  // `since_ == never`, which every step reads
 };
 
 }  // namespace ccl::detail

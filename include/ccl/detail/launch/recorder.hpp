@@ -38,7 +38,7 @@ class RecordedCall {
   /// All ranks find the same, unless the call decides alone.
   virtual Index wants() const { return 0; }
   /// Amount that the calls of its composition divide.
-  virtual Index contains() const { return 0; }
+  virtual Index capacity() const { return 0; }
   /// Bytes that the call moves, if a larger share makes it faster.
   virtual Index bytes() const { return 0; }
   /// True if other ranks may find another share. The call then must not run ahead of a call that

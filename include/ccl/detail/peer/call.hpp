@@ -22,7 +22,7 @@ class PeerCall final : public RecordedCall {
     if (packets == nullptr || given_.layout.count < 1) return 0;
     return packets(peer_work<Op, Algo>(connections(), given_));
   }
-  Index contains() const override { return connections().peer_memory().view().half_packets; }
+  Index capacity() const override { return connections().peer_memory().view().half_packets; }
   void run_on_host(Launch&) override {}  // not reached: `create` refused
   /// Returns the work of its share. The work has no elements if the call shares no kernel.
   Work work_on_device() const {

@@ -28,7 +28,8 @@ class PeerPrims {
   using Lane = typename Proto::template Lane<Group, Element<T>::words_per_cell>;
   using Fragment = typename Lane::Fragment;
   using All = Fragments<Fragment, Ranks>;
-  static_assert(Proto::carries_flags, "Peers tell by flags that their tiles have landed.");
+  static_assert(Proto::carries_flags,
+                "Algorithms over peer memory need a protocol whose packets carry flags.");
 
   /// Tiles of one group: first, first + step, ...
   struct Stripe {

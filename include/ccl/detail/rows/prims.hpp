@@ -32,7 +32,8 @@ class RowPrims {
   using Fragment = typename Lane::Fragment;
   using T = typename P::Element;
   using Wire = typename P::Wire;
-  static_assert(Proto::carries_flags, "Peers tell by flags that their tiles have landed.");
+  static_assert(Proto::carries_flags,
+                "Algorithms over peer memory need a protocol whose packets carry flags.");
 
   static constexpr int per_cell = Wire::per_cell;
   static constexpr int data_cells = Wire::data_cells(Lane::tile_cells);

@@ -23,7 +23,7 @@ class WireCall final : public RecordedCall {
   }
   /// One channel or more: see `settle_group`.
   Index wants() const override { return 1; }
-  Index contains() const override { return connections().plan().channels; }
+  Index capacity() const override { return connections().plan().channels; }
   Index bytes() const override {
     return message_bytes(wire_work_on_device<Op, Algo>(connections(), given_));
   }

@@ -61,7 +61,7 @@ class Exchange {
 
   /// Ends a round over all peers. Polls once if no peer was ready.
   CCL_HD void rest() {
-    if (!moved_ && group_.all(spin_wait_.ends(waiting_, step_))) lane_failure_ = true;
+    if (!moved_ && group_.all(spin_wait_.ends(waiting_, step_))) failed_ = true;
     moved_ = first_ = false;
   }
 
@@ -86,7 +86,7 @@ class Exchange {
 
   template <bool Sends>
   CCL_HD bool some(int peer, const Messages& messages) {
-    if (lane_failure_) return false;
+    if (failed_) return false;
     const int n = messages.begin[peer + 1] - messages.begin[peer];
     if (n == 0) return false;
     Cursor& kept = messages.cursor[channel_ * ranks() + peer];
@@ -131,7 +131,7 @@ class Exchange {
         }
         at.done += count;
         moved_ = true;
-        if (prims.failed()) lane_failure_ = true;
+        if (prims.failed()) failed_ = true;
       } else {
         waiting_ = peer;
         step_ = prims.step();
@@ -160,11 +160,11 @@ class Exchange {
     for (int p = 0; p < ranks(); ++p) {
       if (!has_wire<true>(p) || wire<true>(p).zero_copy == nullptr) continue;
       const Word lent = wire<true>(p).zero_copy->lent();
-      while (!lane_failure_ && Memory::load_credit(wire<true>(p).drained) < lent) {
-        lane_failure_ = spin_wait_.ends(p, lent);
+      while (!failed_ && Memory::load_credit(wire<true>(p).drained) < lent) {
+        failed_ = spin_wait_.ends(p, lent);
       }
     }
-    if (!lane_failure_) return;
+    if (!failed_) return;
     for (int p = 0; p < ranks(); ++p) {
       if (has_wire<true>(p) && wire<true>(p).zero_copy != nullptr)
         wire<true>(p).zero_copy->revoke();
@@ -177,7 +177,7 @@ class Exchange {
   const Work& work_;
   int channel_, server_;
   bool first_ = true;  // the first round: no cursor is set
-  bool moved_ = false, lane_failure_ = false;
+  bool moved_ = false, failed_ = false;
   int waiting_ = -1;
   Word step_ = 0;
   SpinWait<Memory> spin_wait_;

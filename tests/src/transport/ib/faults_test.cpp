@@ -138,7 +138,7 @@ TEST_CASE("a step tells which slots of the edge back are free") {
   CHECK(fabric.faults.board_writes < without / 2);
 }
 
-TEST_CASE("what a step tells of the edge back is neither lost nor told twice") {
+TEST_CASE("what a step reports about the reverse edge is neither lost nor repeated") {
   FakeVerbs fabric{2};
   const Index bytes = GENERATE(128, 64 << 10);
   const Word questions = GENERATE(1, 3, 7);
@@ -193,7 +193,7 @@ TEST_CASE("errors again and again, with progress in between, are survived") {
   CHECK(fabric.faults.forgeries >= 10);
 }
 
-TEST_CASE("queue pairs that fail for the sixtieth time are made anew as those of the first time") {
+TEST_CASE("queue pairs that fail for the sixtieth time are recreated as those of the first time") {
   FakeVerbs fabric{1};
   const auto connected = [&] {
     const std::lock_guard lock{fabric.mutex};
@@ -206,7 +206,7 @@ TEST_CASE("queue pairs that fail for the sixtieth time are made anew as those of
         const std::size_t before = connected();
         REQUIRE(fabric.break_one());  // of a receiver: no other end is notified
         const auto anew = [&] { return connected() >= before + 2; };
-        if (!wait_until(anew, &lent.status)) problem = "not made anew";
+        if (!wait_until(anew, &lent.status)) problem = "not recreated";
         problem += push(duplex.out.wires[0], 1, 1, &lent.status, &lent.proxy).problem;
       }
       problem += pull(duplex.in.wires[0], 1, 1, &lent.status, &lent.proxy).problem;
@@ -299,7 +299,7 @@ TEST_CASE("what was sent before the sender left arrives, though queue pairs had 
   CHECK(fabric.held() == 0);
 }
 
-TEST_CASE("a sender that makes queue pairs anew hears at once that the receiver has left") {
+TEST_CASE("a sender that recreates queue pairs learns at once that the receiver has left") {
   FakeVerbs fabric{1};
   OneEdge edge{{1, 4, 128}};
   const Wire& wire = edge.out->wires[0];
@@ -364,7 +364,7 @@ TEST_CASE("an end that gives up tells the other its reason, whatever the code") 
   CHECK(contains(edge.to.status.result().error().what, "gave up: the reason"));
 }
 
-TEST_CASE("what the device refuses while connecting is told to both") {
+TEST_CASE("both ends get the error of a device that refuses to connect") {
   FakeVerbs fabric{1};
   SECTION("memory") {
     fabric.faults.refuse_memory = true;
@@ -422,7 +422,7 @@ TEST_CASE("settings reach the queue pairs of both ends") {
   }
 }
 
-TEST_CASE("queue pairs that are made anew go to the addresses of then") {
+TEST_CASE("recreated queue pairs go to the addresses of then") {
   FakeVerbs fabric{1};
   bool broken = false;
   check_fine(two_ranks({1, 4, 4096}, 200, [&](int rank) {
@@ -453,7 +453,7 @@ TEST_CASE("data is ordered as the bus likes it unless a setting says otherwise; 
   CHECK(count(false) == (relaxed ? 2 : 4));  // boards of two senders
 }
 
-TEST_CASE("small steps are sent inline, and free slots are told of together") {
+TEST_CASE("small steps are sent inline, and free slots are reported together") {
   FakeVerbs fabric{1};
   check_fine(two_ranks({1, 8, 128}, 400));
   CHECK(fabric.faults.writes == 800);

@@ -21,7 +21,7 @@ void part(PathTable& table, int a, int b, PathFault fault = PathFault::none) {
 }
 }  // namespace
 
-TEST_CASE("what a rank says fits into a byte") {
+TEST_CASE("the report of a rank fits into a byte") {
   for (int fault = 0; fault <= int(PathFault::slow); ++fault) {
     for (int bits = 0; bits < 8; ++bits) {
       const PathReport said{PathFault(fault), (bits & 1) != 0, (bits & 2) != 0, (bits & 4) != 0};
