@@ -1,6 +1,7 @@
 #pragma once
 
-#include <ccl/any_collective.hpp>
+#include <ccl/element/data_type.hpp>
+#include <ccl/element/red_op.hpp>
 #include <ccl/types/word.hpp>
 
 #include <driver_types.h>

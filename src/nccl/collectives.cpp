@@ -1,4 +1,6 @@
 // NCCL's collectives, messages and groups.
+#include <ccl/element/reduce_op.hpp>
+
 #include <fmt/format.h>
 
 #include <array>

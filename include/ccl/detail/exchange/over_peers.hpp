@@ -99,7 +99,7 @@ class PeerExchangeCall final : public RecordedCall {
             Kernels::max_bytes(connections.peer_memory().view(), rings)};
   }
   /// Takes the whole composition or nothing, because a launch counts one message of each list.
-  Index wants() const override { return is_one_small_launch() ? contains() : 0; }
+  Index wants() const override { return is_one_small_launch() ? capacity() : 0; }
   Index capacity() const override { return 1; }
   bool decides_alone() const override { return true; }
   void run_on_host(Launch&) override {}  // not reached: `create` refused
