@@ -44,7 +44,7 @@ Result<std::shared_ptr<BufferRegistry>> BufferRegistry::open(CommState& state, i
   CCL_CHECK(
       share_memory(state, {composition, name, "buffer registry", all, take}, memory, prepare()));
   const auto start = [&]() -> Result<void> {
-    CCL_TRY(registry->thread_, own_thread("registry", [d = registry.get()] { d->serve(); }));
+    CCL_TRY(registry->thread_, own_thread("buffer registry", [d = registry.get()] { d->serve(); }));
     return {};
   };
   CCL_CHECK(all_agree(state, name, start()));

@@ -212,7 +212,7 @@ TEST_CASE("an algorithm that names a missing rank fails on all ranks") {
 
 TEST_CASE("a wire that only one of its ends names is an error on all ranks, which says so") {
   check_refused<AllReduce, Lonely<true>>(
-      "wire from rank 1 to rank 0 that its ends do not both name (the algorithm's `peers` says "
+      "wire from rank 1 to rank 0 that its ends do not both name (the algorithm's `peers` calls "
       "positions.to(0) on rank 1, and no positions.from(1) on rank 0)");
   check_refused<AllReduce, Lonely<false>>(
       "positions.from(2) on rank 1, and no positions.to(1) on rank 2");
