@@ -15,17 +15,20 @@
 namespace ccl::topo {
 namespace {
 
-/// Detects a machine once per process for each set of GPUs: communicators change, machines do not.
-Result<LoadedGraph> known_machine(const DiscoverOptions& options) {
+/// The machine with these GPUs. It is detected once per process for each set of GPUs: communicators
+/// change, machines do not.
+Result<LoadedGraph> known_machine(std::vector<DiscoveredGpu> gpus) {
   static std::mutex mutex;
   static std::map<std::string, LoadedGraph> seen;
   CCL_TRY(std::string key, ccl::detail::setting_text("TOPO_FILE"));
-  for (const DiscoveredGpu& gpu : *options.gpus) {
+  for (const DiscoveredGpu& gpu : gpus) {
     key += fmt::format(" {} {}", gpu.bus_id, gpu.links.size());
   }
   const std::lock_guard lock{mutex};
   const auto known = seen.find(key);
   if (known != seen.end()) return known->second;
+  DiscoverOptions options;
+  options.gpus = std::move(gpus);
   CCL_TRY(LoadedGraph loaded, configured_machine(options));
   for (const Repair& repair : loaded.repairs) log_info(LogPart::graph, "{}", repair.what);
   return seen.emplace(std::move(key), std::move(loaded)).first->second;
@@ -65,10 +68,35 @@ void cpu_position(Graph& graph, const std::vector<SearchPlace>& places) {
 bool file_has_gpus() {
   const auto given = ccl::detail::setting_text("TOPO_FILE");
   if (!given || given->empty()) return false;
-  DiscoverOptions without;
-  without.gpus.emplace();
-  const auto machine = known_machine(without);
+  const auto machine = known_machine({});
   return machine && !machine->graph.of(NodeType::gpu).empty();
+}
+
+/// The GPUs of all places, as their first ranks have reported them. `known` becomes false if one of
+/// these has not seen its GPU.
+std::vector<DiscoveredGpu> reported_gpus(std::span<const PeerInfo> peers,
+                                         std::span<const GpuReport> sights,
+                                         const std::vector<SearchPlace>& places, bool& known) {
+  std::vector<DiscoveredGpu> gpus;
+  for (const SearchPlace& place : places) {
+    const auto first = static_cast<std::size_t>(place.ranks.front());
+    const GpuReport& sight = sights[first];
+    known = known && sight.seen != 0;
+    DiscoveredGpu gpu;
+    gpu.bus_id = ccl::detail::bus_id_text(place.key);
+    gpu.dev = sight.seen != 0 ? sight.dev : peers[first].device;
+    gpu.sm = peers[first].compute_capability;
+    gpu.mig = sight.mig != 0;
+    gpu.c2c_links = sight.c2c_links;
+    gpu.c2c_mbps = sight.c2c_mbps;
+    for (int l = 0; l < sight.link_count && l < GpuReport::max_links; ++l) {
+      const auto& link = sight.links[l];
+      gpu.links.push_back(
+          {link.remote < 0 ? std::string() : ccl::detail::bus_id_text(link.remote), link.count});
+    }
+    gpus.push_back(std::move(gpu));
+  }
+  return gpus;
 }
 
 }  // namespace
@@ -130,30 +158,10 @@ Result<RankPlacement> place_ranks(std::span<const PeerInfo> peers,
                                   std::span<const GpuReport> sights, int rank,
                                   const std::vector<SearchPlace>& places) {
   RankPlacement placement;
-  DiscoverOptions options;
-  options.gpus.emplace();
   const bool on_gpus = peers[static_cast<std::size_t>(rank)].device >= 0;
-  if (on_gpus) {
-    for (const SearchPlace& place : places) {
-      const auto first = static_cast<std::size_t>(place.ranks.front());
-      const GpuReport& sight = sights[first];
-      placement.known = placement.known && sight.seen != 0;
-      DiscoveredGpu gpu;
-      gpu.bus_id = ccl::detail::bus_id_text(place.key);
-      gpu.dev = sight.seen != 0 ? sight.dev : peers[first].device;
-      gpu.sm = peers[first].compute_capability;
-      gpu.mig = sight.mig != 0;
-      gpu.c2c_links = sight.c2c_links;
-      gpu.c2c_mbps = sight.c2c_mbps;
-      for (int l = 0; l < sight.link_count && l < GpuReport::max_links; ++l) {
-        const auto& link = sight.links[l];
-        gpu.links.push_back(
-            {link.remote < 0 ? std::string() : ccl::detail::bus_id_text(link.remote), link.count});
-      }
-      options.gpus->push_back(std::move(gpu));
-    }
-  }
-  CCL_TRY(LoadedGraph loaded, known_machine(options));
+  std::vector<DiscoveredGpu> gpus;
+  if (on_gpus) gpus = reported_gpus(peers, sights, places, placement.known);
+  CCL_TRY(LoadedGraph loaded, known_machine(std::move(gpus)));
   placement.graph = std::move(loaded.graph);
   if (!on_gpus) {
     cpu_position(placement.graph, places);
