@@ -171,6 +171,7 @@ def main():
     (staged / "reference/names.md").write_text(names.page(public), encoding="utf-8")
     # Staged, so that MkDocs finds what pages link to.
     shutil.copytree(work / "doxygen/api", staged / "api")
+    shutil.copyfile(root / "tools/docs/site.css", staged / "site.css")
     settings = (root / "tools/docs/mkdocs.yml").read_text(encoding="utf-8")
     settings = re.sub(r"^docs_dir:.*$", f"docs_dir: {staged}", settings, flags=re.M)
     settings = re.sub(r"^site_dir:.*$", f"site_dir: {site}", settings, flags=re.M)
