@@ -1,6 +1,6 @@
 // Two ranks as if on two hosts that share two networks. The interface of CCL_SOCKET_IFNAME must
 // carry the data.
-#include <ccl/algo/ring.hpp>
+#include <ccl/algo/tree.hpp>
 #include <ccl/collective.hpp>
 #include <ccl/proto/simple.hpp>
 #include <ccl/transport/socket.hpp>
@@ -64,7 +64,7 @@ Networks used(const char* interfaces) {
   const auto said = run(
       2, [](int r) { on_host(fmt::format("host{}", r)); },
       [](const Communicator& comm) -> Answer {
-        using Sums = Collective<AllReduce, Ring, Simple, SocketTransport>;
+        using Sums = Collective<AllReduce, Tree, Simple, SocketTransport>;
         Plan plan;
         plan.slot_bytes = 512 << 10;  // steps large enough to be spread
         CCL_TRY(const auto sums, Sums::create(comm, plan));

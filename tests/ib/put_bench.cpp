@@ -2,7 +2,9 @@
 // to compare with perftest (tests/ib/vm_bench.sh). Prints one line: the bandwidth with all slots of
 // one wire in flight (as ib_write_bw -t 8). With PINGS it adds half of a round trip of one step (as
 // ib_write_lat).
-#include <ccl/ccl.hpp>
+#include <ccl/detail/lanes/host_memory.hpp>
+#include <ccl/detail/runtime/proxy_engine.hpp>
+#include <ccl/transport/ib.hpp>
 
 #include <fmt/format.h>
 

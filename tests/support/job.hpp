@@ -1,6 +1,10 @@
 #pragma once
 
-#include <ccl/ccl.hpp>
+#include <ccl/algo/tree.hpp>
+#include <ccl/collective.hpp>
+#include <ccl/comm/unique_id.hpp>
+#include <ccl/proto/simple.hpp>
+#include <ccl/transport/any_of.hpp>
 
 #include <set>
 #include <string>
@@ -12,7 +16,7 @@ namespace ccl::test {
 /// One rank's part of a job, as these tests see it: a communicator and a collective on it.
 class Job {
  public:
-  using Call = Collective<AllReduce, Ring, Simple, DefaultTransport>;
+  using Call = Collective<AllReduce, Tree, Simple, DefaultTransport>;
 
   /// Seconds without progress: of the creation, of a call.
   static Result<Job> create(const UniqueId& id, int rank, int ranks, double creation_s,

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <ccl/algo/auto_tag.hpp>
 #include <ccl/algo/bruck.hpp>
 #include <ccl/algo/copy_engine.hpp>
 #include <ccl/algo/direct.hpp>
@@ -16,76 +15,14 @@
 #include <ccl/algo/ring.hpp>
 #include <ccl/algo/tree.hpp>
 #include <ccl/algo/two_shot.hpp>
-#include <ccl/choose/forward.hpp>
+#include <ccl/choose/candidate.hpp>
 #include <ccl/proto/ll.hpp>
 #include <ccl/proto/ll128.hpp>
 #include <ccl/proto/sentinel.hpp>
 #include <ccl/proto/simple.hpp>
-#include <ccl/transport/any_of.hpp>
 #include <ccl/types/operations.hpp>
 
-#include <limits>
-
 namespace ccl {
-namespace detail {
-/// Message bytes up to which a protocol is usually the fastest.
-template <class Proto>
-inline constexpr Index usual_most_bytes = !Proto::carries_flags ? std::numeric_limits<Index>::max()
-                                          : Proto::line_bytes >= 128 ? Index{1} << 20
-                                                                     : Index{64} << 10;
-template <>
-inline constexpr Index usual_most_bytes<Auto> = std::numeric_limits<Index>::max();
-}  // namespace detail
-
-/// Composition in the list of an `Auto` or an `AnyCollective`. `AnyCollective` uses it for messages
-/// of up to `MostBytes` bytes if the call names no composition; `Auto` uses its cost model instead.
-template <class Algo, class Proto, class Transport = DefaultTransport,
-          Index MostBytes = detail::usual_most_bytes<Proto>>
-struct Candidate {
-  template <class Op>
-  using On = Collective<Op, Algo, Proto, Transport>;
-  using Algorithm = Algo;
-  using Protocol = Proto;
-  using Over = Transport;
-  static constexpr Index max_bytes = MostBytes;
-  static constexpr const char* algo = Algo::name;
-  static constexpr const char* proto = Proto::name;
-  static constexpr const char* transport = Transport::name;
-};
-
-/// Entry of an `AnyCollective` that chooses by the cost model: `Candidate<Auto, Auto>`.
-template <class... Cs, class Transport, Index MostBytes>
-struct Candidate<AutoOf<Cs...>, Auto, Transport, MostBytes> {
-  template <class Op>
-  using On = Collective<Op, AutoOf<Cs...>, Auto, Transport>;
-  using Algorithm = AutoOf<Cs...>;
-  static constexpr Index max_bytes = MostBytes;
-  static constexpr const char* algo = "Auto";
-  static constexpr const char* proto = "Auto";
-  static constexpr const char* transport = Transport::name;
-};
-
-// Candidate of an `Auto` for CPU ranks only (`OnCpus`) or for GPUs only (`OnGpus`).
-template <class C>
-struct OnCpus : C {
-  static constexpr bool on_gpus = false;
-};
-template <class C>
-struct OnGpus : C {
-  static constexpr bool on_cpus = false;
-};
-// Candidate for functors that are not commutative, if the list has others for commutative ones. On
-// CPU ranks its wires are connected at its first call.
-template <class C>
-struct ForOrder : C {
-  static constexpr bool for_order = true;
-};
-
-/// List of compositions for which a program holds code. Each candidate that reduces is instantiated
-/// once for every type and reduction.
-template <class... Cs>
-struct Candidates {};
-
 namespace detail {
 
 // Candidates for several hosts.

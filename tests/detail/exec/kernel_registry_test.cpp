@@ -1,4 +1,4 @@
-#include <ccl/algo/ring.hpp>
+#include <ccl/algo/tree.hpp>
 #include <ccl/collective.hpp>
 #include <ccl/detail/exec/kernel_registry.hpp>
 #include <ccl/detail/wire/registry.hpp>
@@ -9,11 +9,11 @@
 using namespace ccl;
 
 TEST_CASE("a program without device code has no kernels, and registering them does nothing") {
-  using Kernels = detail::WireKernels<AllReduce, Ring, Simple, detail::Reduction<Sum, float>>;
+  using Kernels = detail::WireKernels<AllReduce, Tree, Simple, detail::Reduction<Sum, float>>;
   detail::register_kernels<Kernels>();
   CHECK(Kernels::launch == nullptr);
   CHECK(!detail::program_has_device_code);
-  CHECK((detail::ComposedKernels<AllReduce, Ring, Simple>::first == nullptr));
+  CHECK((detail::ComposedKernels<AllReduce, Tree, Simple>::first == nullptr));
 }
 
 TEST_CASE("the bytes of a message count every share once") {

@@ -1,4 +1,4 @@
-#include <ccl/algo/ring.hpp>
+#include <ccl/algo/tree.hpp>
 #include <ccl/collective.hpp>
 #include <ccl/group.hpp>
 #include <ccl/proto/ll.hpp>
@@ -54,7 +54,7 @@ Result<void> refused(const Result<void>& result, const char* bytes) {
 
 TEST_CASE("elements larger than a slice are refused, and smaller ones go on") {
   on_two_ranks(16 << 10, [](const Communicator& comm) -> Result<void> {
-    using Sums = Collective<AllReduce, Ring, Simple, ShmTransport>;
+    using Sums = Collective<AllReduce, Tree, Simple, ShmTransport>;
     CCL_TRY(auto sums, Sums::create(comm));
     std::vector<Block> in(3), out(3);
     CCL_CHECK(refused(sums(in.data(), out.data(), 3, AddBlocks{}), "4096 bytes"));
@@ -67,7 +67,7 @@ TEST_CASE("elements larger than a slice are refused, and smaller ones go on") {
 
 TEST_CASE("elements that just fit into a slice are reduced") {
   on_two_ranks(Index{64} << 20, [](const Communicator& comm) -> Result<void> {
-    using Sums = Collective<AllReduce, Ring, Simple, ShmTransport>;
+    using Sums = Collective<AllReduce, Tree, Simple, ShmTransport>;
     Plan plan;
     plan.slot_bytes = 4096;
     plan.slice_steps = plan.chunk_steps = 1;

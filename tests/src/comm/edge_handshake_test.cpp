@@ -1,6 +1,6 @@
 #include "comm/edge_handshake.hpp"
 
-#include <ccl/algo/ring.hpp>
+#include <ccl/algo/tree.hpp>
 #include <ccl/collective.hpp>
 #include <ccl/proto/simple.hpp>
 #include <ccl/transport/any_of.hpp>
@@ -26,7 +26,7 @@ TEST_CASE("the error of ranks with different transports names them and the reaso
       int x = 0;
       CCL_CHECK(comm.rank() == 0 ? pairs.send(&x, 1, 1) : pairs.recv(&x, 1, 0));
     } else {
-      CCL_CHECK((Collective<AllReduce, Ring, Simple, Over>::create(comm)));
+      CCL_CHECK((Collective<AllReduce, Tree, Simple, Over>::create(comm)));
     }
     return "made";
   };

@@ -1,5 +1,5 @@
 #include <ccl/algo/pairwise.hpp>
-#include <ccl/algo/ring.hpp>
+#include <ccl/algo/tree.hpp>
 #include <ccl/collective.hpp>
 #include <ccl/proto/simple.hpp>
 #include <ccl/transport/shm.hpp>
@@ -46,7 +46,7 @@ static_assert(Transport<Spoiled>);
 
 Answer sum(const Communicator& comm) {
   CCL_TRY(const auto made,
-          (Collective<AllReduce, Ring, Simple, Spoiled>::create(comm, Plan{2, 2, 256, 1, 1})));
+          (Collective<AllReduce, Tree, Simple, Spoiled>::create(comm, Plan{2, 2, 256, 1, 1})));
   int value = 1;
   CCL_CHECK(made(&value, &value, 1, Sum{}));
   return value == comm.ranks() ? "right" : "wrong";

@@ -1,7 +1,7 @@
 #pragma once
 
 #include <ccl/algo/hierarchical.hpp>
-#include <ccl/choose/candidates.hpp>
+#include <ccl/choose/candidate.hpp>
 #include <ccl/collective/collective.hpp>
 #include <ccl/comm/communicator.hpp>
 #include <ccl/detail/choose/chooser.hpp>

@@ -3,7 +3,7 @@
 #include <ccl/algo/cost.hpp>
 #include <ccl/algo/hierarchical.hpp>
 #include <ccl/algo/traits.hpp>
-#include <ccl/choose/candidates.hpp>
+#include <ccl/choose/candidate.hpp>
 #include <ccl/detail/choose/chooser.hpp>
 #include <ccl/detail/runtime/transport_table.hpp>
 #include <ccl/transport/for_device.hpp>
