@@ -7,10 +7,13 @@
 #include <bit>
 #include <cerrno>
 #include <cstring>
+#include <optional>
 #include <string_view>
 #include <thread>
+#include <utility>
 
 #include "base/os_error.hpp"
+#include "net/callers.hpp"
 #include <poll.h>
 #include <sys/epoll.h>
 
@@ -20,8 +23,8 @@ namespace {
 constexpr std::array<char, 4> magic{'c', 'c', 'l', 1};
 constexpr double pending_caller_timeout_s = 5;  // for a whole handshake
 constexpr double answer_grace_s = 2;            // for the last step, also after an abort
-constexpr double gone_s = 0.5;                // a full queue of a listener can refuse a connection
-constexpr size_t max_pending_callers = 1024;  // concurrent; one more replaces the oldest
+constexpr double gone_s = 0.5;        // a full queue of a listener can refuse a connection
+constexpr size_t max_waiting = 4096;  // authenticated, in the queue of one listener
 using Nonce = std::array<std::byte, 16>;
 
 struct Greeting {
@@ -63,6 +66,14 @@ class Acceptor::PendingCaller : public Handler {
  public:
   PendingCaller(Acceptor& acceptor, Fd fd, const Address& from)
       : gate_(acceptor.weak_from_this()), fd_(std::move(fd)), from_(from) {}
+  ~PendingCaller() override { leave_place(); }
+
+  /// False if too many callers are there, so that this one must come again.
+  bool take_place(const Acceptor& acceptor) {
+    place_ = CallerTable::get().admit(from_, &acceptor, Clock::now(), [this] { evict(); });
+    if (!place_) send_busy(fd_.get());
+    return place_.has_value();
+  }
 
   Result<void> greet() {
     Greeting g{magic, {}};
@@ -74,7 +85,11 @@ class Acceptor::PendingCaller : public Handler {
     return {};
   }
   int fd() const override { return fd_.get(); }
-  void forget() override { fd_.reset(); }
+  void forget() override {
+    leave_place();
+    fd_.reset();
+  }
+  void broke(int) override { leave(); }
   bool gone() const { return !fd_; }
   bool late() const { return deadline_.passed(); }
 
@@ -96,6 +111,7 @@ class Acceptor::PendingCaller : public Handler {
       if (std::memcmp(in_.data(), magic.data(), std::min(in_.size(), magic.size())) != 0) {
         return refuse("it does not speak ccl");
       }
+      if (place_ && in_.size() >= magic.size()) (*place_)->has_spoken = true;
       if (in_.size() >= sizeof(Claim) && claim().hello_bytes == Claim::gives_up) {
         log_info(LogPart::bootstrap, "{} gave up before it had proved itself", from_.to_string());
         return leave();
@@ -117,10 +133,19 @@ class Acceptor::PendingCaller : public Handler {
   }
   void leave() {
     Engine::get().remove(*this);
+    leave_place();
     fd_.reset();
   }
 
  private:
+  /// Makes room for another caller. One of this job's ranks comes again.
+  void evict() {
+    send_busy(fd_.get());
+    refuse("too many callers are there and it was slow");
+  }
+  void leave_place() {
+    if (place_) CallerTable::get().leave(*std::exchange(place_, {}));
+  }
   Claim claim() const {
     Claim c;
     std::memcpy(&c, in_.data(), sizeof c);
@@ -146,6 +171,7 @@ class Acceptor::PendingCaller : public Handler {
       return refuse(std::strerror(errno));
     }
     Engine::get().remove(*this);
+    leave_place();
     acceptor->accept_({std::move(fd_), {hello.begin(), hello.end()}, from_});
   }
 
@@ -155,6 +181,7 @@ class Acceptor::PendingCaller : public Handler {
   Nonce nonce_{};
   Deadline deadline_ = Deadline::after(pending_caller_timeout_s);
   std::vector<std::byte> in_;
+  std::optional<CallerTable::Entry> place_;
 };
 
 Acceptor::Acceptor(Fd fd, const Secret& secret, std::function<void(Accepted)> accept)
@@ -167,7 +194,13 @@ Result<std::shared_ptr<Acceptor>> Acceptor::open(const Address& where, const Sec
   auto acceptor = std::make_shared<Acceptor>(std::move(fd), secret, std::move(accept));
   acceptor->address_ = address;
   CCL_CHECK(Engine::get().add(acceptor, EPOLLIN));
+  CallerTable::get().add_listener();
   return acceptor;
+}
+
+void Acceptor::forget() {
+  if (fd_) CallerTable::get().remove_listener();
+  fd_.reset();
 }
 
 void Acceptor::close() {
@@ -175,6 +208,8 @@ void Acceptor::close() {
     if (!pending->gone()) pending->leave();
   }
   guests_.clear();
+  if (!fd_) return;
+  CallerTable::get().remove_listener();
   Engine::get().remove(*this);
   fd_.reset();
 }
@@ -185,39 +220,58 @@ void Acceptor::ready(std::uint32_t) {
     socklen_t bytes = sizeof from;
     Fd fd{::accept4(fd_.get(), reinterpret_cast<sockaddr*>(&from), &bytes,
                     SOCK_CLOEXEC | SOCK_NONBLOCK)};
-    if (!fd) {
-      const int code = errno;
-      // Without a free descriptor, accept fails also if the queue is empty.
-      const bool none_left = code == EMFILE || code == ENFILE;
-      if (none_left && !somebody_waits(fd_.get())) return;
-      ccl::detail::note_descriptors("cannot accept a connection", code);
-      std::erase_if(guests_, [](const auto& g) { return g->gone(); });
-      if (none_left && !guests_.empty()) {
-        guests_.front()->refuse("out of file descriptors and it was the slowest");
-        continue;
-      }
-      return;
-    }
-    tune_connection(fd.get());
-    auto pending = std::make_shared<PendingCaller>(
-        *this, std::move(fd), Address{reinterpret_cast<const sockaddr*>(&from), bytes});
-    if (!pending->greet() || !Engine::get().add(pending, EPOLLIN)) continue;
-    std::erase_if(guests_, [](const auto& g) { return g->gone(); });
-    if (guests_.size() >= max_pending_callers)
-      guests_.front()->refuse("too many and it was the slowest");
-    guests_.push_back(std::move(pending));
-    if (!ticking_) {
-      ticking_ = Engine::get()
-                     .add_ticker([weak = weak_from_this()] {
-                       const auto acceptor = weak.lock();
-                       return acceptor && acceptor->tick();
-                     })
-                     .has_value();
-    }
+    if (!fd && make_room(errno)) continue;
+    if (!fd) return;
+    admit(std::move(fd), Address{reinterpret_cast<const sockaddr*>(&from), bytes});
   }
 }
 
+void Acceptor::admit(Fd fd, const Address& from) {
+  tune_connection(fd.get());
+  auto pending = std::make_shared<PendingCaller>(*this, std::move(fd), from);
+  if (!pending->take_place(*this)) return;
+  if (!pending->greet() || !Engine::get().add(pending, EPOLLIN)) return;
+  std::erase_if(guests_, [](const auto& g) { return g->gone(); });
+  guests_.push_back(std::move(pending));
+  start_ticking();
+}
+
+// Returns true if `accept` is to be tried again after it failed with `os_code`.
+bool Acceptor::make_room(int os_code) {
+  if (os_code == EAGAIN || os_code == EINTR || os_code == ECONNABORTED) return false;
+  // Without a free descriptor, accept fails also if the queue is empty.
+  const bool none_left = os_code == EMFILE || os_code == ENFILE;
+  if (none_left && !somebody_waits(fd_.get())) return false;
+  ccl::detail::note_descriptors("cannot accept a connection", os_code);
+  CallerTable& callers = CallerTable::get();
+  if (none_left && (callers.evict_one(Clock::now()) || callers.turn_away(fd_.get()))) return true;
+  pause();
+  return false;
+}
+
+void Acceptor::start_ticking() {
+  if (ticking_) return;
+  ticking_ = Engine::get()
+                 .add_ticker([weak = weak_from_this()] {
+                   const auto acceptor = weak.lock();
+                   return acceptor && acceptor->tick();
+                 })
+                 .has_value();
+}
+
+// The socket stays ready while callers wait, so that the engine would call without end.
+void Acceptor::pause() {
+  paused_ = true;
+  Engine::get().watch(*this, 0);
+  start_ticking();
+}
+
+void Acceptor::broke(int) {
+  if (fd_) pause();
+}
+
 bool Acceptor::tick() {
+  if (fd_ && std::exchange(paused_, false)) Engine::get().watch(*this, EPOLLIN);
   std::erase_if(guests_, [](const auto& g) {
     if (!g->gone() && g->late()) g->refuse("it was too slow to prove itself");
     return g->gone();
@@ -230,6 +284,11 @@ Result<AuthListener> AuthListener::listen(const Address& where, const Secret& se
   out.queue_ = std::make_shared<Queue>();
   const std::lock_guard lock{Engine::get().mutex()};
   CCL_TRY(out.gate_, Acceptor::open(where, secret, [queue = out.queue_](Accepted one) {
+            if (queue->waiting.size() >= max_waiting) {
+              log_warn(LogPart::bootstrap, "closed a connection from {} ({} others wait already)",
+                       one.from.to_string(), max_waiting);
+              return;
+            }
             queue->waiting.push_back(std::move(one));
             queue->arrived.notify_all();
           }));
@@ -286,6 +345,10 @@ Result<Fd> connect_and_prove(const Address& where, const Secret& secret, Bytes h
     if (status != nullptr && !status->ok()) say_last(fd.get(), last);
     return fail(std::move(greeted).error());
   }
+  const auto busy = [&] {
+    return fail(system_error(fmt::format("{} has too many callers", where.to_string()), EBUSY));
+  };
+  if (is_busy(std::as_bytes(std::span{&greeting, 1}))) return busy();
   if (greeting.magic != magic) {
     return fail(Errc::refused, fmt::format("{} does not speak ccl (another program listens there)",
                                            where.to_string()));
@@ -296,12 +359,15 @@ Result<Fd> connect_and_prove(const Address& where, const Secret& secret, Bytes h
   append(message, std::as_bytes(std::span{&claim, 1}));
   append(message, hello);
   append(message, proof(secret, "caller", greeting.nonce, claim.nonce, hello));
-  CCL_CHECK(send_all(fd.get(), message.data(), Index(message.size()), deadline, status));
+  auto sent = send_all(fd.get(), message.data(), Index(message.size()), deadline, status);
   // The other end may rely on this connection now. A rank that closed it at once would look dead.
   (void)wait_ready(fd.get(), POLLIN, Deadline::after(std::min(answer_grace_s, deadline.left_s())),
                    nullptr);
   Digest answer;
-  CCL_CHECK(recv_all(fd.get(), &answer, sizeof answer, deadline, status));
+  const auto answered = recv_all(fd.get(), &answer, sizeof answer, deadline, status);
+  if (answered && is_busy(answer)) return busy();
+  CCL_CHECK(sent);  // a listener without room for this caller closes before it reads
+  CCL_CHECK(answered);
   if (!same_digest(answer, proof(secret, "listener", greeting.nonce, claim.nonce, hello))) {
     return fail(Errc::refused, fmt::format("{} does not know this job's secret (it belongs to "
                                            "another job)",

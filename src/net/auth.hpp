@@ -42,11 +42,16 @@ class Acceptor : public Handler, public std::enable_shared_from_this<Acceptor> {
 
   int fd() const override { return fd_.get(); }
   void ready(std::uint32_t events) override;
-  void forget() override { fd_.reset(); }
+  void forget() override;
+  void broke(int os_code) override;
 
  private:
   class PendingCaller;
   bool tick();
+  void admit(Fd fd, const Address& from);
+  bool make_room(int os_code);
+  void start_ticking();
+  void pause();
 
   Fd fd_;
   Secret secret_;
@@ -54,6 +59,7 @@ class Acceptor : public Handler, public std::enable_shared_from_this<Acceptor> {
   Address address_;
   std::deque<std::shared_ptr<PendingCaller>> guests_;  // not authenticated yet, oldest first
   bool ticking_ = false;
+  bool paused_ = false;  // without a descriptor or memory for callers, until the next tick
 };
 
 /// Queue of authenticated connections to a listening socket. The engine's thread serves callers

@@ -2,6 +2,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 #include <sys/epoll.h>
 
@@ -22,6 +23,10 @@ Conn::Conn(Fd fd, OnFrame frame, OnClosed closed)
     : fd_(std::move(fd)), on_frame_(std::move(frame)), on_closed_(std::move(closed)) {}
 
 void Conn::append(FrameKind kind, int rank, std::uint64_t tag, Bytes payload) {
+  if (out_.size() - sent_ > max_unsent_bytes) {
+    if (!std::exchange(unread_, true)) Engine::get().flush_later(shared_from_this());
+    return;
+  }
   const FrameHeader header{kind, rank, tag, payload.size()};
   const auto* at = reinterpret_cast<const std::byte*>(&header);
   out_.insert(out_.end(), at, at + sizeof header);
@@ -55,6 +60,7 @@ void Conn::tell(int rank, std::uint64_t tag, Bytes rank_status) {
 
 void Conn::flush() {
   flush_asked_ = false;
+  if (unread_ && Engine::get().in_engine_thread()) return ended(ENOBUFS);
   while (fd_ && !broken_ && sent_ < out_.size()) {
     const auto n =
         ::send(fd_.get(), out_.data() + sent_, out_.size() - sent_, MSG_NOSIGNAL | MSG_DONTWAIT);
@@ -66,7 +72,10 @@ void Conn::flush() {
       broken_ = true;  // the connection ends when its last input has been read
     }
   }
-  const bool done = broken_ || sent_ == out_.size();
+  if (sent_ > out_.size() / 2) {
+    out_.erase(out_.begin(), out_.begin() + std::ptrdiff_t(std::exchange(sent_, 0)));
+  }
+  const bool done = broken_ || out_.empty();
   if (done) {
     out_.clear();
     sent_ = 0;

@@ -62,6 +62,10 @@ class Conn : public Handler, public std::enable_shared_from_this<Conn> {
   void ready(std::uint32_t events) override;
   void flush() override;
   void forget() override { fd_.reset(); }
+  void broke(int os_code) override { ended(os_code); }
+  /// Bytes that wait for the other end to read. More of them end the connection with ENOBUFS, so
+  /// a peer that never reads uses up no memory. One frame may be larger.
+  static constexpr size_t max_unsent_bytes = size_t{1} << 28;
 
  private:
   void append(FrameKind kind, int rank, std::uint64_t tag, Bytes payload);
@@ -80,6 +84,7 @@ class Conn : public Handler, public std::enable_shared_from_this<Conn> {
   bool writable_wanted_ = false;
   bool flush_asked_ = false;
   bool broken_ = false;  // sending fails
+  bool unread_ = false;  // the other end does not read: it ends in the engine's thread
   bool draining_ = false;
   bool shut_ = false;
   bool said_goodbye_ = false;   // the other end has sent a goodbye

@@ -63,6 +63,19 @@ Error lost_error(const Member& member, int os_code) {
   e.code = Errc::peer_lost;
   e.peer = member.rank;
   e.os_code = os_code;
+  if (os_code == ENOMEM) {
+    e.code = Errc::out_of_memory;
+    e.what = fmt::format("this process has no memory left for messages of {}", describe(member));
+    return e;
+  }
+  if (os_code == ENOBUFS) {
+    e.code = Errc::network;
+    e.what = fmt::format(
+        "{} does not read what it is sent ({} MiB wait for it: it is stopped, or "
+        "far behind); see its own output",
+        describe(member), Conn::max_unsent_bytes >> 20);
+    return e;
+  }
   e.what = fmt::format("{} is gone ({}); see its own output", describe(member),
                        os_code == ETIMEDOUT
                            ? "its host does not answer any more"

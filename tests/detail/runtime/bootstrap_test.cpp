@@ -275,3 +275,17 @@ TEST_CASE("no thread and no descriptor is left") {
   ::waitpid(child, &status, 0);
   CHECK((WIFEXITED(status) ? WEXITSTATUS(status) : 99) == 0);
 }
+
+TEST_CASE("messages that nobody receives are an error before they use up memory") {
+  const auto alone = detail::Bootstrap::join({}, 0, 1).value();
+  const std::vector<std::byte> text(size_t{1} << 26);
+  int sent = 0;
+  Result<void> last;
+  while (sent < 20 && (last = alone->send(0, 1, text.data(), Index(text.size())))) ++sent;
+  CHECK(sent == 5);
+  REQUIRE_FALSE(last);
+  CHECK(last.error().code == Errc::out_of_memory);
+  CHECK(last.error().peer == 0);
+  for (; sent > 0; --sent) CHECK(alone->recv(0, 1)->size() == text.size());
+  CHECK(alone->send(0, 1, text.data(), Index(text.size())));
+}

@@ -9,7 +9,9 @@
 #include "support/catch.hpp"
 #include <fcntl.h>
 #include <poll.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 
 using namespace ccl;
 using namespace ccl::detail::net;
@@ -214,4 +216,113 @@ TEST_CASE("a free port refuses until the deadline, and a late listener is found"
   }};
   CHECK(auth_connect(at, secret_of(1), {}, Deadline::after(20), nullptr));
   late.join();
+}
+
+namespace {
+
+// Process that holds `count` connections to `where`. A slow one sends a byte of a claim each 50 ms.
+pid_t start_flood(const Address& where, int count, bool slow) {
+  const pid_t pid = ::fork();
+  if (pid != 0) return pid;
+  ::alarm(60);
+  for (int fd = 3; fd < 1024; ++fd) ::close(fd);
+  std::vector<int> open;
+  for (int byte = 0;; ++byte) {
+    while (int(open.size()) < count) {
+      const int fd = ::socket(where.family(), SOCK_STREAM, 0);
+      if (fd < 0 || ::connect(fd, where.data(), where.bytes()) != 0) break;
+      open.push_back(fd);
+    }
+    for (const int fd : open) {
+      if (slow && byte < 4) (void)::send(fd, &"ccl\1"[byte], 1, MSG_NOSIGNAL | MSG_DONTWAIT);
+    }
+    ::usleep(50'000);
+  }
+}
+// Exit status of `body` in a forked process.
+template <class Body>
+int in_process(Body body) {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::alarm(60);
+    const rlimit usual{1024, 1024};
+    ::setrlimit(RLIMIT_NOFILE, &usual);
+    ::_exit(body());
+  }
+  int status = -1;
+  ::waitpid(child, &status, 0);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 99;
+}
+
+}  // namespace
+
+TEST_CASE("2,000 silent and 2,000 slow callers keep no rank out") {
+  CHECK(in_process([] {
+          auto listener = AuthListener::listen(loopback(), secret_of(1)).value();
+          std::vector<pid_t> flood;
+          for (int i = 0; i < 8; ++i) {
+            flood.push_back(start_flood(listener.address(), 500, i % 2 == 1));
+          }
+          int failed = 0;
+          for (int i = 0; i < 40; ++i) {
+            const auto soon = Deadline::after(30);
+            const auto fd = auth_connect(listener.address(), secret_of(1), {}, soon, nullptr);
+            if (!fd) std::printf("%s\n", fd.error().message().c_str());
+            if (!fd || !listener.accept(soon, nullptr)) ++failed;
+            ::usleep(20'000);
+          }
+          for (const pid_t pid : flood) ::kill(pid, SIGKILL);
+          for (const pid_t pid : flood) ::waitpid(pid, nullptr, 0);
+          std::fflush(nullptr);
+          return failed;
+        }) == 0);
+}
+
+TEST_CASE("a caller that is turned away for others comes again") {
+  const Fd busy{::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)};
+  const Address any = loopback();
+  const int on = 1;
+  ::setsockopt(busy.get(), SOL_SOCKET, SO_REUSEPORT, &on, sizeof on);
+  REQUIRE(::bind(busy.get(), any.data(), any.bytes()) == 0);
+  REQUIRE(::listen(busy.get(), 16) == 0);
+  const Address at = bound_address(busy.get()).value();
+  Errc code = Errc::ok;
+  std::thread caller{[&] {
+    const auto fd = auth_connect(at, secret_of(1), {}, Deadline::after(2), nullptr);
+    code = fd ? Errc::ok : fd.error().code;
+  }};
+  int times = 0;
+  for (; times < 6; ++times) {
+    pollfd one{busy.get(), POLLIN, 0};
+    if (::poll(&one, 1, 5'000) != 1) break;
+    const Fd fd{::accept(busy.get(), nullptr, nullptr)};
+    char notice[32] = {'c', 'c', 'l', 'b'};
+    CHECK(::send(fd.get(), notice, sizeof notice, MSG_NOSIGNAL) == sizeof notice);
+  }
+  caller.join();
+  CHECK(times == 6);
+  CHECK(code == Errc::timed_out);
+}
+
+TEST_CASE("a process without descriptors does not spin, and turns callers away") {
+  CHECK(in_process([] {
+          auto listener = AuthListener::listen(loopback(), secret_of(1)).value();
+          while (::open("/dev/null", O_RDONLY | O_CLOEXEC) >= 0) continue;
+          const pid_t flood = start_flood(listener.address(), 20, false);
+          ::usleep(200'000);
+          rusage before{}, after{};
+          ::getrusage(RUSAGE_SELF, &before);
+          ::usleep(1'000'000);
+          ::getrusage(RUSAGE_SELF, &after);
+          const auto us = [](const rusage& r) {
+            return double(r.ru_utime.tv_sec + r.ru_stime.tv_sec) * 1e6 +
+                   double(r.ru_utime.tv_usec + r.ru_stime.tv_usec);
+          };
+          const double spent_us = us(after) - us(before);
+          ::kill(flood, SIGKILL);
+          ::waitpid(flood, nullptr, 0);
+          if (spent_us > 100'000) std::printf("%g us of CPU in a second\n", spent_us);
+          std::fflush(nullptr);
+          return spent_us > 100'000 ? 1 : 0;
+        }) == 0);
 }
