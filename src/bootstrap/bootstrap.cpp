@@ -79,12 +79,13 @@ Result<void> Bootstrap::all_gather(void* all, Index bytes_each, std::optional<do
 }
 
 Result<void> Bootstrap::send(int peer, std::uint64_t tag, const void* data, Index bytes) {
-  if (peer < 0 || peer >= ranks() || bytes < 0 || (data == nullptr && bytes != 0) ||
-      (tag & own_tags) != 0) {
+  if (peer < 0 || peer >= ranks() || bytes < 0 || bytes > Index(max_message_bytes) ||
+      (data == nullptr && bytes != 0) || (tag & own_tags) != 0) {
     return core_->membership().failed(
         Errc::invalid_argument,
-        fmt::format("send to rank {} of {} with {} bytes and tag {} makes no sense", peer, ranks(),
-                    bytes, tag));
+        fmt::format("send to rank {} of {} with {} bytes and tag {} makes no sense (64 "
+                    "MiB at most)",
+                    peer, ranks(), bytes, tag));
   }
   return core_->messages().send(peer, tag, data, bytes);
 }

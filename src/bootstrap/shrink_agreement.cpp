@@ -27,7 +27,7 @@ bool ShrinkAgreement::is_made(bool passed) {
     const auto fd = auth_connect(Address{other.listen}, members.secret, bytes_of(hello), until,
                                  nullptr, Listener::has_started);
     char yes = 0;
-    made = fd && recv_all(fd->get(), &yes, sizeof yes, until, nullptr) && yes != 0;
+    made = fd && recv_all(fd->get(), &yes, sizeof yes, until, nullptr) && yes == 1;
   }
   const Lock lock = Engine::get().lock();
   return made_ = made;

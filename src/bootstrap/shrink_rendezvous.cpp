@@ -1,14 +1,15 @@
 #include "bootstrap/shrink_rendezvous.hpp"
 
-#include <ccl/comm/log.hpp>
-
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cstring>
 
+#include "base/field_check.hpp"
 #include "base/report_text.hpp"
 #include "bootstrap/core.hpp"
+#include "bootstrap/frame_rules.hpp"
+#include "net/message_rules.hpp"
 
 namespace ccl::detail {
 
@@ -124,12 +125,12 @@ void ShrinkRendezvous::on_hello(const Lock& lock, Accepted one, const ShrinkHell
   const Membership& members = core_.membership();
   const int rank = hello.hello.me.rank;
   const bool watches = hello.hello.kind == HelloKind::watch;
-  if ((!watches && hello.hello.kind != HelloKind::stay) || hello.hello.ranks != members.ranks ||
-      members.position_of(rank) < 0 || rank == members.rank) {
-    log_warn(LogPart::bootstrap, "refused a connection from {} (it fits no rank of this job)",
-             one.from.to_string());
-    return;
-  }
+  const std::string why = FieldCheck{}
+                              .part("shrink", wrong_shrink(hello))
+                              .part("shrink", wrong_hello(members, hello.hello))
+                              .require(members.position_of(rank) >= 0, "it is not in the ring")
+                              .why();
+  if (!why.empty()) return refuse_hello(std::move(one), describe(members.me), why);
   const auto call = keep(lock, std::move(one), hello);
   if (!call || send_abandoned(lock, *call)) return;
   if (watches) {
@@ -154,9 +155,10 @@ Result<ShrinkRendezvous::PendingCall> ShrinkRendezvous::keep(const Lock&, Accept
   from->at = Clock::now();
   CCL_TRY(auto conn, Conn::start(
                          std::move(one.fd),
-                         [from](Conn&, const FrameHeader& h, Bytes payload) {
+                         [from](Conn& c, const FrameHeader& h, Bytes payload) {
                            if (const auto rest = from->taken_by.lock()) {
-                             return rest->on_frame(Engine::get().callback_lock(), h, payload);
+                             return rest->take_frame(Engine::get().callback_lock(), c,
+                                                     PeerRole::prev, from->who.rank, h, payload);
                            }
                            from->frames.emplace_back(h,
                                                      std::vector(payload.begin(), payload.end()));
@@ -185,7 +187,9 @@ void ShrinkRendezvous::take_prev(const Lock& lock) {
   prev.taken_by = current_.rest;
   rest.sockets().set_prev(lock, call.conn, prev.who);
   rest.formation().expect_none(lock);
-  for (const auto& [h, payload] : std::exchange(prev.frames, {})) rest.on_frame(lock, h, payload);
+  for (const auto& [h, payload] : std::exchange(prev.frames, {})) {
+    rest.take_frame(lock, *call.conn, PeerRole::prev, prev.who.rank, h, payload);
+  }
   if (prev.closed) {
     rest.shutdown().on_closed(lock, *call.conn, PeerRole::prev, prev.who, *prev.closed);
   }

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "bootstrap/core.hpp"
+#include "net/message_rules.hpp"
 
 namespace ccl::detail {
 
@@ -104,7 +105,13 @@ void Shutdown::leave() {
 void Shutdown::on_closed(const Lock& lock, const Conn& conn, PeerRole role, const Member& peer,
                          int os_code) {
   core_.waits().notify(lock);
-  if (failure_ || leaving_ || conn.said_goodbye()) return;
+  if (failure_ || leaving_) return;
+  if (!conn.fault().empty()) {
+    const bool root = role == PeerRole::root;
+    return on_error(lock, protocol_error(root ? "the root" : describe(peer), peer.rank,
+                                         describe(core_.membership().me), conn.fault()));
+  }
+  if (conn.said_goodbye()) return;
   // A caller may have given up before it knew that it was accepted. The ring detects dead ranks.
   if (role == PeerRole::caller && !conn.said_anything()) return;
   if (role == PeerRole::root) {

@@ -87,6 +87,11 @@ Result<std::unique_ptr<Bootstrap>> Bootstrap::make_child(int color, int key, con
     CCL_CHECK(gather(members));
     std::vector<Member> table;
     for (const int r : child.group) table.push_back(members[size_t(r)]);
+    for (int r = 0; child.ranks > 1 && r < child.ranks; ++r) {
+      if (auto fits = core->membership().check_member(r, table[size_t(r)]); !fits) {
+        return fail(core->membership().in_parent(std::move(fits).error()));
+      }
+    }
     if (child.ranks == 1) {
       core->membership().set_members(Engine::get().lock(), {me});
     } else {

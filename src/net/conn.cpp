@@ -4,12 +4,12 @@
 #include <cstring>
 #include <utility>
 
+#include "net/message_rules.hpp"
 #include <sys/epoll.h>
 
 namespace ccl::detail::net {
 namespace {
-constexpr std::uint64_t max_frame_bytes = std::uint64_t{1} << 40;  // longer: a broken stream
-constexpr double drain_s = 2;                                      // limit of `drain`
+constexpr double drain_s = 2;                    // limit of `drain`
 constexpr size_t max_unheard = size_t{1} << 14;  // a fraction of a socket's buffer
 }  // namespace
 
@@ -95,6 +95,13 @@ void Conn::close() {
   fd_.reset();
 }
 
+void Conn::reject(std::string why) {
+  if (!is_open()) return close();
+  fault_ = std::move(why);
+  on_closed_(*this, EPROTO);
+  drain();  // the other end receives the error
+}
+
 void Conn::drain() {
   if (!is_open()) return;
   draining_ = true;
@@ -127,7 +134,7 @@ void Conn::read_some() {
   while (fd_ && in_.size() - at >= sizeof(FrameHeader)) {
     FrameHeader header;
     std::memcpy(&header, in_.data() + at, sizeof header);
-    if (header.bytes > max_frame_bytes) return ended(EPROTO);
+    if (auto why = wrong_header(header); !why.empty()) return reject(std::move(why));
     if (in_.size() - at - sizeof header < header.bytes) break;
     const Bytes payload = Bytes{in_}.subspan(at + sizeof header, header.bytes);
     at += sizeof header + header.bytes;

@@ -2,6 +2,7 @@
 
 #include <functional>
 #include <map>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -25,6 +26,9 @@ enum class FrameKind : std::uint32_t {
   rank_status,  // status of `rank`; `tag` counts its statuses
   receipt       // acknowledges a status at the other end of the connection
 };
+
+constexpr std::uint64_t max_message_bytes = std::uint64_t{64} << 20;  // payload; also of a part
+constexpr std::uint64_t max_status_bytes = std::uint64_t{64} << 10;
 
 struct FrameHeader {
   FrameKind kind = FrameKind::message;
@@ -51,6 +55,10 @@ class Conn : public Handler, public std::enable_shared_from_this<Conn> {
   /// more bytes would fail a stopped rank.
   void tell(int rank, std::uint64_t tag, Bytes rank_status);
   void close();
+  /// Ends the connection, because its other end has sent what does not fit. Calls `closed` with
+  /// EPROTO, which may still send the other end an error. `fault` returns `why` from then on.
+  void reject(std::string why);
+  const std::string& fault() const { return fault_; }
   /// Sends all queued bytes, then reads until the other end closes, at most 2 s. A close with
   /// unread input would discard output that is in flight.
   void drain();
@@ -89,6 +97,7 @@ class Conn : public Handler, public std::enable_shared_from_this<Conn> {
   bool shut_ = false;
   bool said_goodbye_ = false;   // the other end has sent a goodbye
   bool said_anything_ = false;  // the other end has sent a frame
+  std::string fault_;
 };
 
 }  // namespace ccl::detail::net

@@ -12,7 +12,10 @@
 #include <optional>
 #include <set>
 
+#include "base/field_check.hpp"
 #include "net/auth.hpp"
+#include "net/message_rules.hpp"
+#include <sys/socket.h>
 
 namespace ccl::detail::net {
 
@@ -31,6 +34,16 @@ Result<IdContent> unpack(const UniqueId& id) {
     return fail(Errc::invalid_argument,
                 "this is no unique id of this version of ccl (it was not filled in, or was cut); "
                 "pass all 128 bytes of create_unique_id to every rank");
+  }
+  std::string wrong = FieldCheck{}
+                          .part("address", wrong_address(content.root))
+                          .in_range("rank of the root", content.root_rank, -1, max_ranks - 1)
+                          .why();
+  if (!wrong.empty()) {
+    return fail(Errc::invalid_argument,
+                fmt::format("this unique id is damaged ({}); pass all 128 bytes of "
+                            "create_unique_id to every rank",
+                            wrong));
   }
   return content;
 }
@@ -81,6 +94,16 @@ Error lost_error(const Member& member, int os_code) {
                            ? "its host does not answer any more"
                            : "its connections closed without a goodbye: it was killed or crashed");
   return e;
+}
+
+void refuse_hello(Accepted one, std::string_view receiver, const std::string& why) {
+  const std::string sender = one.from.to_string();
+  log_warn(LogPart::bootstrap, "refused a connection from {} to {} ({})", sender, receiver, why);
+  const RootNotice notice = to_notice(protocol_error(sender, -1, receiver, why));
+  const FrameHeader header{FrameKind::notice, -1, 0, sizeof notice};
+  // The kernel delivers both. A caller that does not read them is closed in any case.
+  ::send(one.fd.get(), &header, sizeof header, MSG_NOSIGNAL | MSG_DONTWAIT | MSG_MORE);
+  ::send(one.fd.get(), &notice, sizeof notice, MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
 Member this_member(int rank, const WireAddress& listen) {
@@ -149,16 +172,16 @@ class Root : public std::enable_shared_from_this<Root> {
 
   void accept(Accepted one) {
     Hello hello;
-    if (!read_into(hello, one.hello) || hello.kind != HelloKind::join) {
-      log_warn(LogPart::bootstrap, "refused a connection from {} (it did not ask to join)",
-               one.from.to_string());
-      return;
+    const bool whole = read_into(hello, one.hello);
+    if (const std::string why = whole ? wrong_join(hello) : "its hello is none of a rank";
+        !why.empty()) {
+      return refuse_hello(std::move(one), "the root", why);
     }
     const int rank = hello.me.rank;
     auto conn = Conn::start(
         std::move(one.fd),
-        [weak = weak_from_this(), rank](Conn&, const FrameHeader& h, Bytes payload) {
-          if (const auto self = weak.lock()) self->frame(rank, h, payload);
+        [weak = weak_from_this(), rank](Conn& c, const FrameHeader& h, Bytes payload) {
+          if (const auto self = weak.lock()) self->frame(rank, c, h, payload);
         },
         [weak = weak_from_this(), rank](Conn& c, int os_code) {
           if (const auto self = weak.lock()) self->closed(rank, c, os_code);
@@ -237,9 +260,12 @@ class Root : public std::enable_shared_from_this<Root> {
     return p;
   }
 
-  void frame(int rank, const FrameHeader& h, Bytes payload) {
+  void frame(int rank, Conn& conn, const FrameHeader& h, Bytes payload) {
     const auto it = guests_.find(rank);
-    if (it == guests_.end()) return;
+    if (it == guests_.end() || it->second.conn.get() != &conn) return;
+    if (std::string why = wrong_to_root(rank, h, payload); !why.empty()) {
+      return conn.reject(std::move(why));
+    }
     if (h.kind == FrameKind::formed) {
       it->second.formed = true;
     } else if (h.kind == FrameKind::goodbye) {
@@ -254,7 +280,10 @@ class Root : public std::enable_shared_from_this<Root> {
   void closed(int rank, Conn& conn, int os_code) {
     const auto it = guests_.find(rank);
     if (it == guests_.end() || it->second.conn.get() != &conn || it->second.left) return;
-    if (!failure_) fail_all(lost_error(it->second.member, os_code));
+    if (failure_) return;
+    const std::string who = describe(it->second.member);
+    fail_all(conn.fault().empty() ? lost_error(it->second.member, os_code)
+                                  : protocol_error(who, rank, "the root", conn.fault()));
   }
 
   void release_if_formed() {

@@ -3,8 +3,10 @@
 #include <ccl/comm/unique_id.hpp>
 
 #include <cstring>
+#include <type_traits>
 
 #include "net/address.hpp"
+#include "net/auth.hpp"
 #include "net/conn.hpp"
 #include "net/sha256.hpp"
 
@@ -34,6 +36,7 @@ struct Member {
   WireAddress listen;
   char host[40] = {};
 };
+static_assert(std::has_unique_object_representations_v<Member>);  // compared as bytes
 
 /// Purpose of a connection. `stay` and `watch` come in a `ShrinkHello`.
 enum class HelloKind : std::uint32_t {
@@ -96,6 +99,9 @@ bool read_into(T& value, Bytes bytes) {
 std::string describe(const Member& member);
 /// Returns the error for a lost `member`. `os_code` is the error of its connection.
 Error lost_error(const Member& member, int os_code);
+/// Closes a connection whose hello does not fit. It is no part of the job, so it fails nobody. Logs
+/// both ends, and sends the caller the error.
+void refuse_hello(Accepted one, std::string_view receiver, const std::string& why);
 Member this_member(int rank, const WireAddress& listen);
 
 /// Opens a root: it serves one id in the engine's thread until its ranks have formed their ring or

@@ -6,12 +6,11 @@
 #include <thread>
 #include <vector>
 
-#include "net/auth.hpp"
-#include "net/conn.hpp"
 #include "net/rendezvous.hpp"
 #include "net/sha256.hpp"
 #include "support/bootstrap_ranks.hpp"
 #include "support/error_matchers.hpp"
+#include "support/played_rank.hpp"
 
 using namespace ccl;
 using namespace ccl::test;
@@ -20,54 +19,13 @@ using ccl::detail::Fd;
 
 namespace {
 
-Deadline soon() {
-  return Deadline::after(20);
-}
-void write_frame(const Fd& fd, const FrameHeader& header, Bytes payload) {
-  REQUIRE(send_all(fd.get(), &header, sizeof header, soon(), nullptr).has_value());
-  REQUIRE(send_all(fd.get(), payload.data(), Index(payload.size()), soon(), nullptr).has_value());
-}
-/// The payload of the next frame of this kind.
-std::vector<std::byte> read_frame(const Fd& fd, FrameKind kind) {
-  for (;;) {
-    FrameHeader header;
-    REQUIRE(recv_all(fd.get(), &header, sizeof header, soon(), nullptr).has_value());
-    std::vector<std::byte> payload(header.bytes);
-    REQUIRE(recv_all(fd.get(), payload.data(), Index(payload.size()), soon(), nullptr).has_value());
-    if (header.kind == kind) return payload;
-  }
-}
-template <class T>
-Fd call(const WireAddress& at, const Secret& secret, const T& hello) {
-  auto fd = auth_connect(Address{at}, secret, bytes_of(hello), soon(), nullptr);
-  REQUIRE(fd.has_value());
-  return *std::move(fd);
-}
-Fd accept(AuthListener& acceptor, HelloKind kind) {
-  auto one = acceptor.accept(soon(), nullptr, [kind](Bytes hello) {
-    HelloKind is{};
-    std::memcpy(&is, hello.data(), std::min(hello.size(), sizeof is));
-    return is == kind;
-  });
-  REQUIRE(one.has_value());
-  return std::move(one->fd);
-}
-AuthListener listen(const Secret& secret) {
-  return AuthListener::listen(Address::parse("127.0.0.1:0").value(), secret).value();
-}
-
 /// Two ranks' all-gather, from the second one's side.
 template <class T>
 T swap(const Fd& next, const Fd& prev, const char* kind, std::uint64_t number, const T& mine) {
-  struct {
-    char kind[24] = {}, of[64] = {};
-    std::uint64_t barriers = 0;
-    T part;
-  } out{{}, {}, 0, mine};
-  std::string_view{kind}.copy(out.kind, sizeof out.kind);
+  auto out = part_of(kind, mine);
   write_frame(next, {FrameKind::part, 1, number, sizeof out}, bytes_of(out));
   REQUIRE(read_into(out, read_frame(prev, FrameKind::part)));
-  return out.part;
+  return out.value;
 }
 
 }  // namespace
@@ -102,11 +60,11 @@ TEST_CASE("who alone has passed the last barrier of a shrink gets an error, as t
   const Fd rest_next = call(other.listen, secret, stay);
   const Fd rest_prev = accept(acceptor, HelloKind::stay);
   const Fd watched = accept(acceptor, HelloKind::watch);
-  struct Part {
+  struct Entry {
     std::int32_t color = 0, key = 0;
     std::array<std::byte, 16> random{};
   };
-  const Part theirs = swap(rest_next, rest_prev, "shrink", 0, Part{});
+  const Entry theirs = swap(rest_next, rest_prev, "shrink", 0, Entry{});
   std::vector<std::byte> text(theirs.random.begin(), theirs.random.end());
   text.resize(32);
   const Digest digest = hmac_sha256(secret, text);

@@ -220,11 +220,14 @@ TEST_CASE("who calls a rank and gives up before it is let in is not taken for a 
     if (rank == 1) {
       int let_in = 0;
       for (int round = 0; round < 5; ++round) {
-        for (const int port : listening_ports()) {
-          detail::net::Address at = detail::net::Address::parse("127.0.0.1:0").value();
-          at.set_port(port);
+        const std::vector<int> ports = listening_ports();
+        for (std::size_t n = 0; n < ports.size() * ports.size(); ++n) {
+          // One of the pairs is the other rank's address and this rank's own.
+          detail::net::Address at = detail::net::Address::parse("127.0.0.1:0").value(), own = at;
+          at.set_port(ports[n % ports.size()]);
+          own.set_port(ports[n / ports.size()]);
           const detail::net::Hello hello{detail::net::HelloKind::peer, 2, 0, 0,
-                                         detail::net::this_member(1, {})};
+                                         detail::net::this_member(1, own.wire())};
           // Closed at once, as by a rank that has requested a status and has no more time.
           const auto fd = detail::net::auth_connect(at, b->secret(), detail::net::bytes_of(hello),
                                                     detail::net::Deadline::after(20), nullptr);
