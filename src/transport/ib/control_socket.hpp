@@ -5,6 +5,7 @@
 #include <cstring>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "base/fd.hpp"
@@ -93,12 +94,15 @@ class IbControlSocket {
   std::optional<IbMessage> receive();
   bool broken() const { return broken_; }
   int os_code() const { return os_code_; }  // 0: closed by the other end
+  /// Returns what does not fit in the message after the last one, or an empty text.
+  const std::string& fault() const { return fault_; }
 
  private:
   Fd socket_;
   std::vector<std::byte> in_, out_;
   bool broken_ = false;
   int os_code_ = 0;
+  std::string fault_;
 };
 
 }  // namespace ccl::detail

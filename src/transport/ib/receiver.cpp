@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/field_check.hpp"
 #include "transport/ib/paths.hpp"
 #include "transport/ib/slot_table.hpp"
 #include "transport/ib/task.hpp"
@@ -333,13 +334,21 @@ class IbReceiver final : public IbTask {
     slot_table_ = body.get<std::uint64_t>();
     Offer offer;
     offer.qps = body.get<std::int32_t>();
-    offer.split = body.get<std::int32_t>() != 0 || link_->tuning.split;
+    const auto split = body.get<std::int32_t>();
     auto theirs = body.get_all<IbPortCard>();
-    bad_paths_ = body.get_all<IbBadPath>();
-    if (!body.good() || theirs.empty() || theirs.size() > max_ib_ports || offer.qps < 1 ||
-        offer.qps > 64) {
-      return fail(Errc::mismatch, "the sender's offer is not one of ib");
+    auto bad = body.get_all<IbBadPath>();
+    const std::string why = FieldCheck{}
+                                .in_range("queue pairs of a port", offer.qps, 1, 64)
+                                .flag("split of steps", split)
+                                .part("ports", wrong_cards(theirs))
+                                .part("bad paths", wrong_paths(bad))
+                                .require(body.good(), "its end is missing")
+                                .why();
+    if (!why.empty()) {
+      return fail(Errc::mismatch, fmt::format("the sender's offer is not one of ib ({})", why));
     }
+    offer.split = split != 0 || link_->tuning.split;
+    bad_paths_ = std::move(bad);
     if (again && !pairs_.empty()) drain();
     close_pairs();
     posted_receives_.clear();

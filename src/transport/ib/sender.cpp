@@ -278,6 +278,8 @@ class IbSender final : public IbTask {
         const auto round = body.get<std::uint32_t>();
         const auto bad = body.get_all<IbBadPath>();
         const auto text = body.get_all<char>();
+        if (!body.good()) return reject("the end of a report is missing");
+        if (const std::string why = wrong_paths(bad); !why.empty()) return reject(why);
         if (round != round_ || state_ != State::running) break;
         for (const IbBadPath& path : bad) note_bad(path);
         trouble(std::string(text.begin(), text.end()), true);
@@ -305,7 +307,8 @@ class IbSender final : public IbTask {
     const auto plans = body.get_all<IbChannelPlan>();
     const auto planned = body.get_all<IbPair>();
     std::size_t total = 0;
-    bool good = body.good() && plans.size() == channels_.size();
+    bool good =
+        body.good() && plans.size() == channels_.size() && wrong_cards(peers_ports_).empty();
     for (const IbChannelPlan& plan : plans) {
       total += plan.pairs;
       good = good && plan.parts > 0 && plan.pairs > 0 && plan.pairs % plan.parts == 0;

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include <concepts>
+#include <cstdint>
 #include <cstring>
 #include <memory>
 #include <utility>
@@ -61,7 +62,7 @@ struct SocketHello {
   unsigned long long edge_id;
   WireShape shape;
   std::size_t line;
-  bool both_ways;  // the socket carries the reverse edge, too
+  std::uint32_t both_ways;  // 1: the socket carries the reverse edge, too
 };
 
 /// Owner of a connection; when it is destroyed, the tasks end by themselves.
@@ -128,9 +129,12 @@ struct ProxiedBody {
         std::memcpy(&hello, caller.hello.data(), sizeof hello);
       }
       if (hello.nonce != nonce || hello.edge_id != link->edge.id ||
-          hello.line >= link->arriving.size()) {
-        log_warn(LogPart::net, "refused a connection from {} for rank {} (it is for another edge)",
-                 caller.from.to_string(), link->edge.self.rank);
+          hello.line >= link->arriving.size() || hello.both_ways > 1) {
+        log_warn(LogPart::net,
+                 "refused a connection from {} for rank {} (it is for another edge: edge {}, line "
+                 "{} and direction {}, not edge {}, a line below {} and a direction of 0 or 1)",
+                 caller.from.to_string(), link->edge.self.rank, hello.edge_id, hello.line,
+                 hello.both_ways, link->edge.id, link->arriving.size());
         return;
       }
       if (hello.shape != link->edge.shape) {
@@ -140,7 +144,7 @@ struct ProxiedBody {
         return;
       }
       Fd socket{caller.fd.release()};
-      if (hello.both_ways) link->lend(hello.line, socket.get());
+      if (hello.both_ways != 0) link->lend(hello.line, socket.get());
       if (link->arriving.put(hello.line, socket) && !link->closing.load()) link->wake();
     };
     const std::lock_guard lock{net::Engine::get().mutex()};
@@ -172,8 +176,11 @@ struct ProxiedBody {
     std::vector<net::Address> listeners;
     for (std::size_t d = 0; d < count && d < Link::max_listeners; ++d) {
       listeners.emplace_back(cursor.get<net::WireAddress>(theirs));
-      const int family = listeners.back().family();
-      if (family != AF_INET && family != AF_INET6) listeners.clear();
+      const net::Address& last = listeners.back();
+      if ((last.family() != AF_INET && last.family() != AF_INET6) || last.port() == 0) {
+        listeners.clear();
+        break;
+      }
     }
     if (listeners.empty() || listeners.size() != count) {
       return fail(Errc::mismatch, fmt::format("the receiver's handshake is not one of the {} "
@@ -181,7 +188,7 @@ struct ProxiedBody {
                                               Link::name));
     }
     CCL_CHECK(link->read_fields(theirs, cursor));
-    hello.both_ways = link->lines_go_both_ways();
+    hello.both_ways = link->lines_go_both_ways() ? 1 : 0;
     for (std::size_t n = 0; n < link->lines(); ++n) {
       if (link->lines_come()) {
         CCL_CHECK(Link::send(link, n, Fd{}));
@@ -191,7 +198,7 @@ struct ProxiedBody {
       CCL_TRY(Fd line, net::auth_connect(listeners[link->listener_of(n) % count],
                                          link->context.secret, std::as_bytes(std::span{&hello, 1}),
                                          deadline, link->context.status));
-      if (hello.both_ways) link->lend(n, line.get());
+      if (hello.both_ways != 0) link->lend(n, line.get());
       CCL_CHECK(Link::send(link, n, Fd{line.release()}));
     }
     return {};

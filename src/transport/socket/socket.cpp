@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cerrno>
 
+#include "base/field_check.hpp"
 #include "net/address.hpp"
 #include "transport/handshake_fields.hpp"
 #include "transport/net_choice.hpp"
@@ -62,11 +63,19 @@ void SocketLink::tell(Handshake& mine, HandshakeCursor& cursor) {
 /// rank's offer.
 Result<void> SocketLink::read_fields(const Handshake& theirs, HandshakeCursor& cursor) {
   const int count = cursor.get<int>(theirs);
-  if (count < 1 || count > 17 * 64 * int(max_listeners)) {
-    return fail(Errc::mismatch, "the receiver's handshake is not one of the socket transport");
+  const int flag = cursor.get<int>(theirs);
+  const std::string why = FieldCheck{}
+                              .in_range("number of streams", count, 1,
+                                        Index(SocketSpread::max_sockets) * Index(max_listeners))
+                              .flag("offer of both directions", flag)
+                              .why();
+  if (!why.empty()) {
+    return fail(
+        Errc::mismatch,
+        fmt::format("the receiver's handshake is not one of the socket transport ({})", why));
   }
   set_streams(count);  // the receiver's choice
-  const bool offered = cursor.get<int>(theirs) != 0;
+  const bool offered = flag != 0;
   const auto in = mate();
   lower_ = edge.self.rank < edge.peer.rank;
   answered_ = true;
