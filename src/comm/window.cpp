@@ -79,10 +79,10 @@ Result<void> check_parts(const CommState& state, const std::vector<Part>& parts)
 class LocalPart {
  public:
   using Key = std::tuple<std::array<std::byte, 16>, int, int>;  // secret, number, rank
-  using Place = std::pair<Word, Index>;                         // address, bytes
-  LocalPart(const Key& key, const Place& place) : key_{key} {
+  using Range = std::pair<Word, Index>;                         // address, bytes
+  LocalPart(const Key& key, const Range& range) : key_{key} {
     const std::lock_guard lock{table().mutex};
-    table().parts[key_] = place;
+    table().parts[key_] = range;
   }
   ~LocalPart() {
     const std::lock_guard lock{table().mutex};
@@ -90,16 +90,16 @@ class LocalPart {
   }
   LocalPart(const LocalPart&) = delete;
   LocalPart& operator=(const LocalPart&) = delete;
-  static bool contains(const Key& key, const Place& place) {
+  static bool contains(const Key& key, const Range& range) {
     const std::lock_guard lock{table().mutex};
     const auto found = table().parts.find(key);
-    return found != table().parts.end() && found->second == place;
+    return found != table().parts.end() && found->second == range;
   }
 
  private:
   struct Table {
     std::mutex mutex;
-    std::map<Key, Place> parts;
+    std::map<Key, Range> parts;
   };
   static Table& table() {
     static Table* const one = new Table;  // outlives the last window at exit
