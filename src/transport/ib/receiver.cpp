@@ -179,9 +179,8 @@ class IbReceiver final : public IbTask {
         low >= channel.offered || bytes > Word(link_->edge.shape.slot_bytes) ||
         channel.missing[low % slots] == 0) {
       if (!draining_) {
-        give_up(Errc::internal,
-                fmt::format("step {} of {} bytes came where steps {} to {} were due", low, bytes,
-                            channel.received, channel.offered));
+        reject(fmt::format("step is {} of {} bytes, not from {} to {} of at most {}", low, bytes,
+                           channel.received, channel.offered, link_->edge.shape.slot_bytes));
       }
       return;
     }

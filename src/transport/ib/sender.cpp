@@ -330,7 +330,7 @@ class IbSender final : public IbTask {
       const IbChannelPlan& plan = plans[c];
       if (plan.received < channel.done ||
           plan.received > HostMemory::load_acquire(channel.wire.posted)) {
-        return fail(Errc::internal,
+        return fail(Errc::mismatch,
                     fmt::format("{} has received {} steps of channel {}, of which {} had arrived",
                                 peer_text(), plan.received, c, channel.done));
       }

@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "base/field_check.hpp"
+#include "transport/edge_error.hpp"
 #include "transport/ib/port_choice.hpp"
 #include <poll.h>
 #include <sys/epoll.h>
@@ -346,12 +347,7 @@ void IbTask::refuse(const Error& error) {
 }
 
 void IbTask::reject(std::string_view why) {
-  give_up(
-      Errc::mismatch,
-      fmt::format("{} sent rank {} on {} a message that does not fit ({}); run the same version "
-                  "of ccl on all ranks",
-                  peer_text(), link_->edge.self.rank, link_->edge.self.host, why),
-      EPROTO);
+  give_up(Errc::mismatch, broken_protocol(link_->edge, why), EPROTO);
 }
 
 void IbTask::lost(const char* why, int os_code) {

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "transport/edge_error.hpp"
 #include "transport/socket/task.hpp"
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -193,8 +194,11 @@ class ReceiveStream final : public SocketTask {
     }
     if (header.step != step_ || header.bytes > Word(slot_bytes())) {
       socket_.reset();
-      link_->fail_with(Errc::internal, fmt::format("step {} of {} bytes came where step {} was due",
-                                                   header.step, header.bytes, step_));
+      link_->fail_with(
+          Errc::mismatch,
+          broken_protocol(link_->edge, fmt::format("step is {} of {} bytes, not {} of at most {}",
+                                                   header.step, header.bytes, step_, slot_bytes())),
+          EPROTO);
       return false;
     }
     const bool past = wire_.zero_copy != nullptr && Index(header.bytes) >= ZeroCopy::min_bytes &&
