@@ -5,6 +5,7 @@
 #include <ccl/algo/ring.hpp>
 #include <ccl/collective.hpp>
 #include <ccl/comm/communicator.hpp>
+#include <ccl/comm/window.hpp>
 #include <ccl/proto/simple.hpp>
 #include <ccl/transport/shm.hpp>
 #include <ccl/transport/socket.hpp>
@@ -188,6 +189,28 @@ TEST_CASE(
     }
   }
   CHECK(sizes.size() >= 3);
+}
+
+TEST_CASE("a rank that claims to be in this process cannot give it addresses") {
+  const Interfaces lo;
+  const auto make = [](const Communicator& comm) -> Result<void> {
+    std::vector<std::byte> memory(4096);
+    CCL_CHECK(Window::create(comm, memory.data(), Index(memory.size())));
+    return {};
+  };
+  // Its part of the window is that of rank 0: an address that is mapped here.
+  const Damage claims = [](int n, Content& content) {
+    if (n != 1) return;
+    PeerInfo info;
+    std::memcpy(&info, content.data(), sizeof info);
+    info.pid_hash ^= 1;  // undoes what the mirror has changed
+    std::memcpy(content.data(), &info, sizeof info);
+  };
+  for (const Error& e : errors_with(claims, make)) {
+    INFO(e.message());
+    CHECK(e.code == Errc::not_supported);
+    CHECK(mentions(e.what, "rank 2 claims a window of 4096 bytes in the process of rank"));
+  }
 }
 
 TEST_CASE("results of a rank are checked at the extremes of each field") {
