@@ -32,7 +32,7 @@ Result<std::unique_ptr<Bootstrap>> Bootstrap::join(std::span<const UniqueId> ids
   std::vector<IdContent> roots;
   if (ranks == 1) {  // without a root
     roots.emplace_back();
-    fill_random(roots[0].secret);
+    roots[0].secret = random_secret();
   } else {
     for (const UniqueId& id : ids) {
       CCL_TRY(const IdContent content, unpack(id));

@@ -14,10 +14,10 @@ Bootstrap::Core::Core(int rank, int ranks, const Secret& secret, double deadline
 Bootstrap::Core::Core(const Core& all, std::vector<int> surviving, double deadline_s)
     : membership_(all.membership_, std::move(surviving), deadline_s), shutdown_(*this, nullptr) {}
 
-Result<std::shared_ptr<Conn>> Bootstrap::Core::start(const Lock& lock, Fd fd, PeerRole role,
-                                                     const Member& peer) {
+Result<std::shared_ptr<Conn>> Bootstrap::Core::start(const Lock& lock, SecureSocket socket,
+                                                     PeerRole role, const Member& peer) {
   auto conn = Conn::start(
-      std::move(fd),
+      std::move(socket),
       [weak = weak_from_this(), role, sender = peer.rank](Conn& c, const FrameHeader& h,
                                                           Bytes payload) {
         if (const auto core = weak.lock()) {
@@ -37,6 +37,7 @@ Result<std::shared_ptr<Conn>> Bootstrap::Core::start(const Lock& lock, Fd fd, Pe
 }
 
 void Bootstrap::Core::accept(const Lock& lock, Accepted one) {
+  if (!one.differs.empty()) return;  // its rank fails
   if (ShrinkHello stay; read_into(stay, one.hello)) {
     return shrink_.on_hello(lock, std::move(one), stay);
   }
@@ -52,7 +53,8 @@ void Bootstrap::Core::accept(const Lock& lock, Accepted one) {
   if (!why.empty()) return refuse_hello(std::move(one), describe(membership_.me), why);
   if (hello.kind == HelloKind::ask) return agreement_.on_ask(lock, one);
   const bool ring = hello.kind == HelloKind::ring;
-  auto conn = start(lock, std::move(one.fd), ring ? PeerRole::prev : PeerRole::caller, hello.me);
+  auto conn =
+      start(lock, std::move(one.socket), ring ? PeerRole::prev : PeerRole::caller, hello.me);
   if (!conn) return;
   if (shutdown_.failure(lock)) {
     (*conn)->drain();

@@ -34,8 +34,8 @@ class Bootstrap::Core : public std::enable_shared_from_this<Core> {
   /// Handles an authenticated connection to this rank's acceptor.
   void accept(const net::Lock&, net::Accepted one);
   /// Starts to read frames from a socket. Sends this rank's error, if any, to its other end.
-  Result<std::shared_ptr<net::Conn>> start(const net::Lock&, Fd fd, PeerRole role,
-                                           const net::Member& peer);
+  Result<std::shared_ptr<net::Conn>> start(const net::Lock&, net::SecureSocket socket,
+                                           PeerRole role, const net::Member& peer);
   /// Dispatches a frame of `sender` on `conn`. Rejects the connection if the frame does not fit.
   void take_frame(const net::Lock&, net::Conn& conn, PeerRole role, int sender,
                   const net::FrameHeader& h, net::Bytes payload);

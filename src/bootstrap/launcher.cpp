@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include <array>
 #include <atomic>
 #include <charconv>
 #include <chrono>
@@ -21,7 +22,9 @@
 
 #include "base/os_error.hpp"
 #include "base/thread.hpp"
+#include "bootstrap/job_secret.hpp"
 #include "bootstrap/pmix_abi.hpp"
+#include "net/sha256.hpp"
 #include "net/socket.hpp"
 #include <dlfcn.h>
 
@@ -210,12 +213,37 @@ Result<LaunchEnvironment> checked(LaunchEnvironment launch) {
                           launch.launcher, launch.rank, launch.ranks));
 }
 
-/// Calls `unique_id_at` until the name in `address` can be resolved, at most CCL_INIT_TIMEOUT.
-Result<UniqueId> id_at(const std::string& address, const std::string& job_key) {
+/// Returns the random secret that rank 0 hands out through PMIx, or nothing without PMIx.
+/// Collective. Under torchrun, PMIx has started torchrun's agents and not the ranks. Other channels
+/// protect nothing: torchrun's store answers every caller in clear text, and the pipe of PMI serves
+/// only the process's first client, which is MPI.
+Result<std::optional<std::string>> pmix_secret(const LaunchEnvironment& launch) {
+  std::optional<std::string> out;
+  if (!contains("PMIX_RANK") || launch.launcher == "torchrun") return out;
+  CCL_TRY(const auto given, given_secret());
+  if (given) return out;  // it counts first, and PMIx is not needed
+  const auto client = Pmix::instance();
+  if (!client) {
+    log_info(LogPart::init, "no secret comes through PMIx ({})", client.error().what);
+    return out;
+  }
+  static std::atomic<int> calls{0};  // see below: PMIx caches values
+  const std::string key = fmt::format("ccl.secret.{}", calls++);
+  std::array<std::byte, 32> random;
+  net::fill_random(random);
+  std::string mine;
+  for (const std::byte b : random) mine += fmt::format("{:02x}", unsigned(b));
+  CCL_TRY(out, (*client)->from_first(key, mine));
+  return out;
+}
+
+/// Calls `id_with_secret` until the name in `address` can be resolved, at most CCL_INIT_TIMEOUT.
+Result<UniqueId> id_at(const std::string& address, const std::string& job_key,
+                       const std::optional<std::string>& secret) {
   CCL_TRY(const double wait_limit_s, setting_seconds("INIT_TIMEOUT"));
   const auto deadline = net::Deadline::after(wait_limit_s == 0 ? 1e8 : wait_limit_s);
   for (bool reported = false;; reported = true) {
-    auto made = unique_id_at(address, job_key);
+    auto made = id_with_secret(address, job_key, secret);
     if (made || made.error().code != Errc::network) return made;
     if (deadline.passed()) {
       Error error = std::move(made).error();
@@ -247,7 +275,8 @@ Result<UniqueId> rendezvous_id(const LaunchEnvironment& launch) {
       error.what = fmt::format("{}: {}", variables, error.what);
       return fail(std::move(error));
     };
-    auto made = id_at(address, launch.job_key);
+    CCL_TRY(const auto secret, pmix_secret(launch));
+    auto made = id_at(address, launch.job_key, secret);
     if (!made) return annotated(std::move(made).error());
     const UniqueId id = *made;
     if (launch.rank == 0) {

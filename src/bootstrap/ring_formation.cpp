@@ -184,6 +184,12 @@ std::optional<Error> RingFormation::root_lost(const Lock&, int os_code) const {
   e.code = Errc::peer_lost;
   e.peer = root_rank_;
   e.os_code = os_code;
+  if (const char* const why = broken_record(os_code)) {
+    e.code = Errc::refused;
+    e.what = fmt::format("the connection to the root{} is not what it was ({})",
+                         root_rank_ >= 0 ? fmt::format(" of rank {}", root_rank_) : "", why);
+    return e;
+  }
   e.what = root_rank_ >= 0 ? fmt::format(
                                  "rank {} is gone, and with it the root; see "
                                  "its own output",

@@ -154,7 +154,7 @@ Result<ShrinkRendezvous::PendingCall> ShrinkRendezvous::keep(const Lock&, Accept
   from->number = hello.number;
   from->at = Clock::now();
   CCL_TRY(auto conn, Conn::start(
-                         std::move(one.fd),
+                         std::move(one.socket),
                          [from](Conn& c, const FrameHeader& h, Bytes payload) {
                            if (const auto rest = from->taken_by.lock()) {
                              return rest->take_frame(Engine::get().callback_lock(), c,

@@ -113,7 +113,8 @@ void Shutdown::on_closed(const Lock& lock, const Conn& conn, PeerRole role, cons
   }
   if (conn.said_goodbye()) return;
   // A caller may have given up before it knew that it was accepted. The ring detects dead ranks.
-  if (role == PeerRole::caller && !conn.said_anything()) return;
+  if (role == PeerRole::caller && !conn.said_anything() && broken_record(os_code) == nullptr)
+    return;
   if (role == PeerRole::root) {
     auto error = core_.formation().root_lost(lock, os_code);
     if (error) on_error(lock, *std::move(error));

@@ -3,7 +3,7 @@
 
 #include "bootstrap/core.hpp"
 #include "net/auth.hpp"
-#include "net/sha256.hpp"
+#include "net/secret.hpp"
 
 namespace ccl::detail {
 
@@ -41,8 +41,7 @@ Child child_of(const std::vector<SplitEntry>& entries, int rank, const Secret& p
   for (const int r : out.group) {
     text.insert(text.end(), entries[size_t(r)].random.begin(), entries[size_t(r)].random.end());
   }
-  const Digest digest = hmac_sha256(parent_secret, text);
-  std::memcpy(out.secret.data(), digest.data(), out.secret.size());
+  out.secret = derived_secret(parent_secret, text);
   return out;
 }
 

@@ -3,29 +3,23 @@
 #include <condition_variable>
 #include <deque>
 #include <functional>
+#include <string>
 #include <vector>
 
 #include "net/engine.hpp"
-#include "net/sha256.hpp"
+#include "net/handshake.hpp"
+#include "net/secret.hpp"
+#include "net/secure_socket.hpp"
 #include "net/socket.hpp"
 
 namespace ccl::detail::net {
 
-// Both ends of every connection prove that they know the job's secret, without sending it. The
-// listening side sends first:
-//   greeting  "ccl\1", nonce of the listener
-//   claim     "ccl\1", bytes of hello, nonce of the caller, hello,
-//             HMAC(secret, "caller", both nonces, hello)
-//   answer    HMAC(secret, "listener", both nonces, hello)
-// The hello is the purpose of the connection. It is authenticated, not encrypted.
-
-constexpr Index max_hello_bytes = 1024;
-
 /// Authenticated connection.
 struct Accepted {
-  Fd fd;
+  SecureSocket socket;
   std::vector<std::byte> hello;
   Address from;
+  std::string differs;  // CCL_ENCRYPTION of both ends, if it differs: the socket must not be used
 };
 
 /// Listening socket that authenticates all callers concurrently in the engine's thread. A slow
@@ -35,7 +29,7 @@ class Acceptor : public Handler, public std::enable_shared_from_this<Acceptor> {
   /// `accept` is called in the engine's thread with its mutex held.
   static Result<std::shared_ptr<Acceptor>> open(const Address& where, const Secret& secret,
                                                 std::function<void(Accepted)> accept);
-  Acceptor(Fd fd, const Secret& secret, std::function<void(Accepted)> accept);
+  Acceptor(Fd fd, const Secret& secret, const Terms& terms, std::function<void(Accepted)> accept);
   const Address& address() const { return address_; }
   /// Stops listening. The caller must hold the engine's mutex.
   void close();
@@ -55,6 +49,7 @@ class Acceptor : public Handler, public std::enable_shared_from_this<Acceptor> {
 
   Fd fd_;
   Secret secret_;
+  Terms terms_;
   std::function<void(Accepted)> accept_;
   Address address_;
   std::deque<std::shared_ptr<PendingCaller>> guests_;  // not authenticated yet, oldest first
@@ -96,9 +91,10 @@ enum class Listener { may_start, has_started };
 /// Connects and proves the secret. The hello has at most 1 KiB, and the socket is non-blocking. It
 /// retries until the deadline while nothing listens. Errors:
 /// - `Errc::peer_lost`: nothing listens and `listener` is `has_started`;
-/// - `Errc::refused`: the other end does not know the secret.
-Result<Fd> auth_connect(const Address& where, const Secret& secret, Bytes hello,
-                        const Deadline& deadline, const Status* status,
-                        Listener listener = Listener::may_start);
+/// - `Errc::refused`: the other end does not know the secret, or proves it in another way;
+/// - `Errc::mismatch`: the other end has another CCL_ENCRYPTION.
+Result<SecureSocket> auth_connect(const Address& where, const Secret& secret, Bytes hello,
+                                  const Deadline& deadline, const Status* status,
+                                  Listener listener = Listener::may_start);
 
 }  // namespace ccl::detail::net

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "net/engine.hpp"
+#include "net/secure_socket.hpp"
 #include "net/sha256.hpp"
-#include "net/socket.hpp"
 
 namespace ccl::detail::net {
 
@@ -44,8 +44,9 @@ class Conn : public Handler, public std::enable_shared_from_this<Conn> {
   using OnFrame = std::function<void(Conn&, const FrameHeader&, Bytes)>;
   using OnClosed = std::function<void(Conn&, int os_code)>;
   /// `closed` is called once when the other end has closed, but not after `close` or `drain`.
-  static Result<std::shared_ptr<Conn>> start(Fd fd, OnFrame frame, OnClosed closed);
-  Conn(Fd fd, OnFrame frame, OnClosed closed);
+  /// `os_code` is an errno; `broken_record` explains those of a protected connection.
+  static Result<std::shared_ptr<Conn>> start(SecureSocket socket, OnFrame frame, OnClosed closed);
+  Conn(SecureSocket socket, OnFrame frame, OnClosed closed);
 
   void send(FrameKind kind, int rank, std::uint64_t tag, Bytes payload);
   /// Sends as `send`, and writes as many bytes as the socket accepts before it returns.
@@ -62,14 +63,14 @@ class Conn : public Handler, public std::enable_shared_from_this<Conn> {
   /// Sends all queued bytes, then reads until the other end closes, at most 2 s. A close with
   /// unread input would discard output that is in flight.
   void drain();
-  bool is_open() const { return bool(fd_) && !draining_; }
+  bool is_open() const { return bool(socket_) && !draining_; }
   bool said_goodbye() const { return said_goodbye_; }
   bool said_anything() const { return said_anything_; }
 
-  int fd() const override { return fd_.get(); }
+  int fd() const override { return socket_.get(); }
   void ready(std::uint32_t events) override;
   void flush() override;
-  void forget() override { fd_.reset(); }
+  void forget() override { socket_.reset(); }
   void broke(int os_code) override { ended(os_code); }
   /// Bytes that wait for the other end to read. More of them end the connection with ENOBUFS, so
   /// a peer that never reads uses up no memory. One frame may be larger.
@@ -78,10 +79,11 @@ class Conn : public Handler, public std::enable_shared_from_this<Conn> {
  private:
   void append(FrameKind kind, int rank, std::uint64_t tag, Bytes payload);
   void read_some();
+  void receive();
   void take(const FrameHeader& header, Bytes payload);
   void ended(int os_code);
 
-  Fd fd_;
+  SecureSocket socket_;
   OnFrame on_frame_;
   OnClosed on_closed_;
   std::vector<std::byte> in_;

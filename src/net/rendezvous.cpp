@@ -89,6 +89,11 @@ Error lost_error(const Member& member, int os_code) {
         describe(member), Conn::max_unsent_bytes >> 20);
     return e;
   }
+  if (const char* const why = broken_record(os_code)) {
+    e.code = Errc::refused;
+    e.what = fmt::format("the connection to {} is not what it was ({})", describe(member), why);
+    return e;
+  }
   e.what = fmt::format("{} is gone ({}); see its own output", describe(member),
                        os_code == ETIMEDOUT
                            ? "its host does not answer any more"
@@ -99,11 +104,12 @@ Error lost_error(const Member& member, int os_code) {
 void refuse_hello(Accepted one, std::string_view receiver, const std::string& why) {
   const std::string sender = one.from.to_string();
   log_warn(LogPart::bootstrap, "refused a connection from {} to {} ({})", sender, receiver, why);
-  const RootNotice notice = to_notice(protocol_error(sender, -1, receiver, why));
-  const FrameHeader header{FrameKind::notice, -1, 0, sizeof notice};
+  if (!one.differs.empty()) return;
+  RootNotice notice = to_notice(protocol_error(sender, -1, receiver, why));
+  FrameHeader header{FrameKind::notice, -1, 0, sizeof notice};
   // The kernel delivers both. A caller that does not read them is closed in any case.
-  ::send(one.fd.get(), &header, sizeof header, MSG_NOSIGNAL | MSG_DONTWAIT | MSG_MORE);
-  ::send(one.fd.get(), &notice, sizeof notice, MSG_NOSIGNAL | MSG_DONTWAIT);
+  const iovec frame[] = {{&header, sizeof header}, {&notice, sizeof notice}};
+  (void)one.socket.send(frame);
 }
 
 Member this_member(int rank, const WireAddress& listen) {
@@ -179,7 +185,7 @@ class Root : public std::enable_shared_from_this<Root> {
     }
     const int rank = hello.me.rank;
     auto conn = Conn::start(
-        std::move(one.fd),
+        std::move(one.socket),
         [weak = weak_from_this(), rank](Conn& c, const FrameHeader& h, Bytes payload) {
           if (const auto self = weak.lock()) self->frame(rank, c, h, payload);
         },
@@ -217,6 +223,7 @@ class Root : public std::enable_shared_from_this<Root> {
       (*conn)->drain();
       fail_all(e);
     };
+    if (!one.differs.empty()) return wrong(one.differs);
     if (hello.ranks != ranks_ || hello.roots != roots_ || hello.root != root_) {
       return wrong(
           fmt::format("it counts {} ranks and {} ids, others {} and {}; pass the same ids "

@@ -8,7 +8,7 @@
 #include "net/address.hpp"
 #include "net/auth.hpp"
 #include "net/conn.hpp"
-#include "net/sha256.hpp"
+#include "net/secret.hpp"
 
 namespace ccl::detail::net {
 
@@ -18,7 +18,7 @@ namespace ccl::detail::net {
 /// Content of a `UniqueId`.
 struct IdContent {
   char magic[4] = {'c', 'c', 'l', 'i'};
-  std::uint32_t version = 1;
+  std::uint32_t version = 2;
   WireAddress root;
   Secret secret{};
   std::int32_t root_rank = -1;  // rank of the root's process, if known
@@ -97,7 +97,8 @@ bool read_into(T& value, Bytes bytes) {
 
 /// Returns a text such as "rank 3 on node7 (pid 4711)".
 std::string describe(const Member& member);
-/// Returns the error for a lost `member`. `os_code` is the error of its connection.
+/// Returns the error for a lost `member`. `os_code` is the error of its connection. A broken record
+/// gives `Errc::refused`.
 Error lost_error(const Member& member, int os_code);
 /// Closes a connection whose hello does not fit. It is no part of the job, so it fails nobody. Logs
 /// both ends, and sends the caller the error.

@@ -61,7 +61,7 @@ void read(Input input) {
   int both[2];
   demand(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, both) == 0, "pair");
   const Fd far{both[1]};
-  Fd near{both[0]};
+  net::SecureSocket near{Fd{both[0]}};
   std::shared_ptr<ProxyTask> task;
   if (sends) {
     // The engine's thread runs the task that the maker returns only if it is added.

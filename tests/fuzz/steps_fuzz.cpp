@@ -47,7 +47,7 @@ void read(Input input) {
   int both[2];
   demand(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, both) == 0, "pair");
   const Fd far{both[1]};
-  Fd near{both[0]};
+  net::SecureSocket near{Fd{both[0]}};
   demand(link->arriving.put(0, near), "line");
   const auto task = make_receive_stream(link, 0, 0);
   ProxyCounters counters;

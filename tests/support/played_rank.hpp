@@ -17,16 +17,17 @@ inline detail::net::Deadline soon() {
   return detail::net::Deadline::after(20);
 }
 /// Writes what the other end still takes: it may close at the first byte that does not fit.
-inline void write_bytes(const detail::Fd& fd, detail::net::Bytes bytes) {
+inline void write_bytes(const detail::net::SecureSocket& fd, detail::net::Bytes bytes) {
   (void)detail::net::send_all(fd.get(), bytes.data(), Index(bytes.size()), soon(), nullptr);
 }
-inline void write_frame(const detail::Fd& fd, const detail::net::FrameHeader& header,
+inline void write_frame(const detail::net::SecureSocket& fd, const detail::net::FrameHeader& header,
                         detail::net::Bytes payload) {
   write_bytes(fd, detail::net::bytes_of(header));
   write_bytes(fd, payload);
 }
 /// The payload of the next frame of this kind. Empty if the connection ends before.
-inline std::vector<std::byte> read_frame(const detail::Fd& fd, detail::net::FrameKind kind) {
+inline std::vector<std::byte> read_frame(const detail::net::SecureSocket& fd,
+                                         detail::net::FrameKind kind) {
   for (;;) {
     detail::net::FrameHeader header;
     if (!detail::net::recv_all(fd.get(), &header, sizeof header, soon(), nullptr)) return {};
@@ -38,27 +39,28 @@ inline std::vector<std::byte> read_frame(const detail::Fd& fd, detail::net::Fram
   }
 }
 /// The text of the next notice, or "".
-inline std::string read_notice(const detail::Fd& fd) {
+inline std::string read_notice(const detail::net::SecureSocket& fd) {
   detail::net::RootNotice notice;
   const auto payload = read_frame(fd, detail::net::FrameKind::notice);
   return detail::net::read_into(notice, payload) ? detail::net::to_error(notice).what : "";
 }
 template <class T>
-detail::Fd call(const detail::net::WireAddress& at, const detail::net::Secret& secret,
-                const T& hello) {
+detail::net::SecureSocket call(const detail::net::WireAddress& at,
+                               const detail::net::Secret& secret, const T& hello) {
   auto fd = detail::net::auth_connect(detail::net::Address{at}, secret,
                                       detail::net::bytes_of(hello), soon(), nullptr);
   REQUIRE(fd.has_value());
   return *std::move(fd);
 }
-inline detail::Fd accept(detail::net::AuthListener& acceptor, detail::net::HelloKind kind) {
+inline detail::net::SecureSocket accept(detail::net::AuthListener& acceptor,
+                                        detail::net::HelloKind kind) {
   auto one = acceptor.accept(soon(), nullptr, [kind](detail::net::Bytes hello) {
     detail::net::HelloKind is{};
     std::memcpy(&is, hello.data(), std::min(hello.size(), sizeof is));
     return is == kind;
   });
   REQUIRE(one.has_value());
-  return std::move(one->fd);
+  return std::move(one->socket);
 }
 inline detail::net::AuthListener listen(const detail::net::Secret& secret) {
   return detail::net::AuthListener::listen(detail::net::Address::parse("127.0.0.1:0").value(),
@@ -111,7 +113,7 @@ struct PlayedRank {
   const detail::net::IdContent root;
   detail::net::AuthListener gate = listen(root.secret);
   detail::net::Member me, other;  // `other`: the next rank, 0
-  detail::Fd to_root, next, prev;
+  detail::net::SecureSocket to_root, next, prev;
 };
 
 }  // namespace ccl::test

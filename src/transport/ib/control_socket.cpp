@@ -28,14 +28,14 @@ void IbControlSocket::send(IbControlType say, std::span<const std::byte> body) {
 
 void IbControlSocket::flush() {
   while (!out_.empty() && socket_) {
-    const ssize_t sent =
-        ::send(socket_.get(), out_.data(), out_.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+    const ssize_t sent = socket_.send(out_);
     if (sent < 0) {
       if (!would_block(errno)) out_.clear();  // `receive` finds the reason
       return;
     }
     out_.erase(out_.begin(), out_.begin() + sent);
   }
+  if (socket_) (void)socket_.flush();
 }
 
 std::optional<IbMessage> IbControlSocket::receive() {
@@ -63,7 +63,7 @@ std::optional<IbMessage> IbControlSocket::receive() {
     }
     if (!socket_ || broken_) return {};
     std::byte some[4096];
-    const ssize_t got = ::recv(socket_.get(), some, sizeof some, MSG_DONTWAIT);
+    const ssize_t got = socket_.recv(some);
     if (got > 0) {
       in_.insert(in_.end(), some, some + got);
     } else {

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "base/fd.hpp"
+#include "net/secure_socket.hpp"
 
 namespace ccl::detail {
 
@@ -82,14 +82,14 @@ class IbReader {
 class IbControlSocket {
  public:
   IbControlSocket() = default;
-  explicit IbControlSocket(Fd socket) : socket_{std::move(socket)} {}
+  explicit IbControlSocket(net::SecureSocket socket) : socket_{std::move(socket)} {}
   int fd() const { return socket_.get(); }
   bool open() const { return bool(socket_); }
   void close() { socket_.reset(); }
   /// Sends as much as the socket takes now; `flush` sends the rest.
   void send(IbControlType say, std::span<const std::byte> body = {});
   void flush();
-  bool unsent() const { return !out_.empty(); }
+  bool unsent() const { return !out_.empty() || socket_.unsent(); }
   /// Returns the next whole message. After the last one, `broken()` tells if more can follow.
   std::optional<IbMessage> receive();
   bool broken() const { return broken_; }
@@ -98,7 +98,7 @@ class IbControlSocket {
   const std::string& fault() const { return fault_; }
 
  private:
-  Fd socket_;
+  net::SecureSocket socket_;
   std::vector<std::byte> in_, out_;
   bool broken_ = false;
   int os_code_ = 0;

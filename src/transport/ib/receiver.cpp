@@ -65,7 +65,7 @@ class IbReceiver final : public IbTask {
   bool needs_peer() const override { return false; }
 
   void arrive() override {
-    if (Fd socket = link_->arriving.take(0); socket) {
+    if (auto socket = link_->arriving.take(0); socket) {
       watch(socket.get());
       line_ = IbControlSocket{std::move(socket)};
       listen_to_line();

@@ -18,7 +18,7 @@ constexpr int inline_wanted = 128;
 
 class IbSender final : public IbTask {
  public:
-  IbSender(std::shared_ptr<IbLink> link, Fd socket)
+  IbSender(std::shared_ptr<IbLink> link, net::SecureSocket socket)
       : IbTask{std::move(link), std::move(socket)}, immediate_{link_->edge.shape.slot_bytes} {
     for (const Wire& wire : link_->wires) {
       Channel& channel = channels_.emplace_back();
@@ -386,7 +386,7 @@ class IbSender final : public IbTask {
 
 }  // namespace
 
-std::shared_ptr<ProxyTask> make_ib_sender(std::shared_ptr<IbLink> link, Fd socket) {
+std::shared_ptr<ProxyTask> make_ib_sender(std::shared_ptr<IbLink> link, net::SecureSocket socket) {
   auto sender = std::make_shared<IbSender>(link, std::move(socket));
   if (auto started = sender->start(); !started) link->fail_with(started.error(), false);
   return sender;

@@ -41,7 +41,7 @@ Error IbLink::error() const {
   return error_;
 }
 
-IbTask::IbTask(std::shared_ptr<IbLink> link, Fd socket)
+IbTask::IbTask(std::shared_ptr<IbLink> link, net::SecureSocket socket)
     : link_{std::move(link)}, line_{std::move(socket)}, epoll_{::epoll_create1(EPOLL_CLOEXEC)} {
   if (line_.open()) watch(line_.fd());
 }
@@ -155,7 +155,9 @@ void IbTask::listen_to_line() {
       if (!line_.fault().empty()) return reject(line_.fault());
       const int os_code = line_.os_code();
       line_.close();
-      if (!left_) lost("its process ended or closed the connection", os_code);
+      const char* const broken = net::broken_record(os_code);
+      const char* const ended = "its process ended or closed the connection";
+      if (!left_) lost(broken != nullptr ? broken : ended, os_code);
       return;
     }
     if (message->say == IbControlType::close_notify) {

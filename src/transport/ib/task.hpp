@@ -39,7 +39,7 @@ class IbTask : public ProxyTask {
     IbPair mine{}, theirs{};
   };
 
-  IbTask(std::shared_ptr<IbLink> link, Fd socket);
+  IbTask(std::shared_ptr<IbLink> link, net::SecureSocket socket);
 
   virtual bool move(ProxyCounters& counters) = 0;  // moves steps; true if anything moved
   virtual bool could_move() const = 0;

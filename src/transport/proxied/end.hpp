@@ -51,7 +51,7 @@ concept NetworkLink =
       link.tell(out, cursor);
       { link.read_fields(in, cursor) } -> std::same_as<Result<void>>;
       { Link::receive(shared) } -> std::same_as<Result<void>>;
-      { Link::send(shared, std::size_t{}, Fd{}) } -> std::same_as<Result<void>>;
+      { Link::send(shared, std::size_t{}, net::SecureSocket{}) } -> std::same_as<Result<void>>;
       { link.wait_connected(deadline) } -> std::same_as<Result<void>>;
       link.wake();
     };
@@ -124,6 +124,7 @@ struct ProxiedBody {
     CCL_TRY(const auto listeners, link->listeners());
     link->arriving.resize(link->lines());
     const auto accept = [link = link, nonce = nonce](net::Accepted caller) {
+      if (!caller.differs.empty()) return;  // its rank fails
       SocketHello hello{};
       if (caller.hello.size() == sizeof hello) {
         std::memcpy(&hello, caller.hello.data(), sizeof hello);
@@ -143,8 +144,8 @@ struct ProxiedBody {
                                              differing_shapes(link->edge, hello.shape)));
         return;
       }
-      Fd socket{caller.fd.release()};
-      if (hello.both_ways != 0) link->lend(hello.line, socket.get());
+      net::SecureSocket socket = std::move(caller.socket);
+      if (hello.both_ways != 0) link->lend(hello.line, socket);
       if (link->arriving.put(hello.line, socket) && !link->closing.load()) link->wake();
     };
     const std::lock_guard lock{net::Engine::get().mutex()};
@@ -191,15 +192,15 @@ struct ProxiedBody {
     hello.both_ways = link->lines_go_both_ways() ? 1 : 0;
     for (std::size_t n = 0; n < link->lines(); ++n) {
       if (link->lines_come()) {
-        CCL_CHECK(Link::send(link, n, Fd{}));
+        CCL_CHECK(Link::send(link, n, net::SecureSocket{}));
         continue;
       }
       hello.line = n;
-      CCL_TRY(Fd line, net::auth_connect(listeners[link->listener_of(n) % count],
-                                         link->context.secret, std::as_bytes(std::span{&hello, 1}),
-                                         deadline, link->context.status));
-      if (hello.both_ways != 0) link->lend(n, line.get());
-      CCL_CHECK(Link::send(link, n, Fd{line.release()}));
+      CCL_TRY(auto line, net::auth_connect(
+                             listeners[link->listener_of(n) % count], link->context.secret,
+                             std::as_bytes(std::span{&hello, 1}), deadline, link->context.status));
+      if (hello.both_ways != 0) link->lend(n, line);
+      CCL_CHECK(Link::send(link, n, std::move(line)));
     }
     return {};
   }

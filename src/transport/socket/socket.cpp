@@ -12,7 +12,6 @@
 #include "transport/proxied/end.hpp"
 #include "transport/socket/spread.hpp"
 #include "transport/socket/stream.hpp"
-#include <fcntl.h>
 
 namespace ccl {
 namespace detail {
@@ -92,16 +91,16 @@ Result<void> SocketLink::receive(const std::shared_ptr<SocketLink>& link) {
 }
 
 Result<void> SocketLink::send(const std::shared_ptr<SocketLink>& link, std::size_t line,
-                              Fd socket) {
+                              net::SecureSocket socket) {
   const int channel = int(line) / link->streams, stream = int(line) % link->streams;
   return link->engine_of(channel, stream)
       .add(make_send_stream(link, channel, stream, std::move(socket)));
 }
 
-void SocketLink::lend(std::size_t line, int socket) {
+void SocketLink::lend(std::size_t line, const net::SecureSocket& socket) {
   const auto back = mate();
   if (back == nullptr || line >= back->arriving.size()) return;
-  Fd own{::fcntl(socket, F_DUPFD_CLOEXEC, 0)};
+  net::SecureSocket own = socket.duplicate();
   if (!own) return fail_with(Errc::system, "cannot duplicate a socket", errno);
   both_ways = true;  // before either stream has its socket
   back->both_ways = true;

@@ -166,7 +166,7 @@ TEST_CASE("strangers at every port disturb nobody") {
         ++visits;
         std::string noise(random() % 200, 0);
         for (char& c : noise) c = char(random());
-        if (visits % 3 == 0) noise = "ccl\1" + noise;
+        if (visits % 3 == 0) noise = "ccl\2" + noise;
         (void)detail::net::send_all(fd->get(), noise.data(), Index(noise.size()),
                                     detail::net::Deadline::after(1), nullptr);
         held.push_back(std::move(*fd));

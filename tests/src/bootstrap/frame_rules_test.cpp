@@ -18,7 +18,7 @@
 using namespace ccl;
 using namespace ccl::test;
 using namespace ccl::detail::net;
-using ccl::detail::Fd;
+using ccl::detail::net::SecureSocket;
 
 namespace {
 
@@ -207,8 +207,8 @@ TEST_CASE("a rank that is no neighbor cannot send what only neighbors send") {
     PlayedRank played{id, ranks};
     played.join_ring();
     honest.wait_joined();
-    const Fd line = call(played.other.listen, played.root.secret,
-                         Hello{HelloKind::peer, ranks, 0, 0, played.me});
+    const SecureSocket line = call(played.other.listen, played.root.secret,
+                                   Hello{HelloKind::peer, ranks, 0, 0, played.me});
     write_frame(line, {kind, bad, 1, sizeof(Member)}, zeros(sizeof(Member)));
     honest.all_fail(Errc::mismatch, fmt::format("a {} frame from a rank that is no", name(kind)));
   }
@@ -222,15 +222,15 @@ TEST_CASE("a hello that does not fit ends that connection alone") {
   played.join_ring();
   honest.wait_joined();
   for (const BadHello& one : bad_hellos(played.me)) {
-    const Fd line = call(played.other.listen, played.root.secret, one.hello);
+    const SecureSocket line = call(played.other.listen, played.root.secret, one.hello);
     const std::string text = read_notice(line);
     INFO(text << "\nexpected: " << one.why);
     CHECK(mentions(text, one.why.c_str()));
     CHECK(mentions(text, "sent rank 0 on"));
   }
-  const Fd line = call(played.other.listen, played.root.secret, std::array<char, 3>{});
+  const SecureSocket line = call(played.other.listen, played.root.secret, std::array<char, 3>{});
   CHECK(mentions(read_notice(line), "its hello is none of a rank"));
-  for (const Fd* to : {&played.next, &played.prev}) {  // the job goes on
+  for (const SecureSocket* to : {&played.next, &played.prev}) {  // the job goes on
     write_frame(*to, {FrameKind::message, bad, 7, 0}, {});
   }
   for (int rank = 0; rank < bad; ++rank) {
@@ -253,8 +253,9 @@ TEST_CASE("a shrink's hello that does not fit ends that connection alone") {
     return read_notice(call(played.other.listen, played.root.secret, stay));
   };
   CHECK(mentions(refusal([](ShrinkHello& h) { h.hello.kind = HelloKind::ring; }), "purpose is 2"));
-  CHECK(mentions(refusal([](ShrinkHello& h) { std::memset(h.said, 'x', sizeof h.said); }),
-                 "list of excluded ranks has no end within its 256 bytes"));
+  CHECK(mentions(
+      refusal([](ShrinkHello& h) { std::memset(h.said, 'x', sizeof h.said); }),
+      "list of excluded ranks has no end within its 256 bytes"));
   CHECK(
       mentions(refusal([](ShrinkHello& h) { h.number = endless; }), "number of attempts is 1844"));
   CHECK(mentions(refusal([](ShrinkHello& h) { h.hello.me.rank = 1; }), "it claims to be rank 1"));

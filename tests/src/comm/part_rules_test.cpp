@@ -26,7 +26,6 @@
 using namespace ccl;
 using namespace ccl::test;
 using namespace ccl::detail::net;
-using ccl::detail::Fd;
 
 namespace {
 
@@ -50,7 +49,7 @@ class MirrorRank {
   int sent() const { return sent_; }
 
  private:
-  static bool read(const Fd& fd, FrameHeader& header, Content& payload) {
+  static bool read(const detail::net::SecureSocket& fd, FrameHeader& header, Content& payload) {
     if (!recv_all(fd.get(), &header, sizeof header, soon(), nullptr)) return false;
     payload.resize(header.bytes);
     return bool(recv_all(fd.get(), payload.data(), Index(payload.size()), soon(), nullptr));

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <array>
 #include <cerrno>
 #include <cstring>
 #include <thread>
@@ -19,11 +20,6 @@ using ccl::detail::Fd;
 
 namespace {
 
-std::string hex(const Digest& d) {
-  std::string out;
-  for (const std::byte b : d) out += fmt::format("{:02x}", unsigned(b));
-  return out;
-}
 Bytes bytes_of(std::string_view s) {
   return std::as_bytes(std::span{s.data(), s.size()});
 }
@@ -46,21 +42,6 @@ bool closes(int fd) {
 
 }  // namespace
 
-TEST_CASE("SHA-256 and HMAC give the published answers") {
-  CHECK(hex(sha256({})) == "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
-  CHECK(hex(sha256(bytes_of("abc"))) ==
-        "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
-  CHECK(hex(sha256(bytes_of("abcdbcdecdefdefgefghfghighijhijkijkljklmklmnlmnomnopnopq"))) ==
-        "248d6a61d20638b8e5c026930c3e6039a33ce45964ff2167f6ecedd419db06c1");
-  // RFC 4231, cases 2 and 6
-  CHECK(hex(hmac_sha256(bytes_of("Jefe"), bytes_of("what do ya want for nothing?"))) ==
-        "5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843");
-  const std::string key(131, '\xaa');
-  CHECK(hex(hmac_sha256(bytes_of(key),
-                        bytes_of("Test Using Larger Than Block-Size Key - Hash Key First"))) ==
-        "60e431591ee0b67f0d8a26aacbf5b77f8e0bc6213728c5140546040f0ee37f54");
-}
-
 TEST_CASE("a call that is aborted before it could prove itself says so") {
   const auto slow = listen_at(loopback());  // never greets
   REQUIRE(slow.has_value());
@@ -80,7 +61,7 @@ TEST_CASE("a call that is aborted before it could prove itself says so") {
   REQUIRE(fd);
   unsigned char said[8]{};
   CHECK(recv_all(fd.get(), said, sizeof said, Deadline::after(20), nullptr).has_value());
-  CHECK(std::memcmp(said, "ccl\1\xff\xff\xff\xff", sizeof said) == 0);
+  CHECK(std::memcmp(said, "ccl\2\xff\xff\xff\xff", sizeof said) == 0);
 
   // The listener is then closed.
   CHECK_FALSE(
@@ -105,7 +86,7 @@ TEST_CASE("a connection with the secret carries bytes both ways") {
   CHECK(accepted->hello.size() == 3);
   int x = 42, y = 0;
   REQUIRE(send_all(first->get(), &x, sizeof x, soon, nullptr));
-  REQUIRE(recv_all(accepted->fd.get(), &y, sizeof y, soon, nullptr));
+  REQUIRE(recv_all(accepted->socket.get(), &y, sizeof y, soon, nullptr));
   CHECK(y == 42);
   CHECK(listener.accept(soon, nullptr)->hello.size() == 3);
 }
@@ -120,10 +101,12 @@ TEST_CASE("strangers are refused and delay nobody") {
   Fd garbage = std::move(*connect_once(listener.address(), soon, nullptr));
   REQUIRE(send_all(garbage.get(), "GET / HTTP/1.0\r\n\r\n", 18, soon, nullptr));
   Fd half = std::move(*connect_once(listener.address(), soon, nullptr));
-  REQUIRE(send_all(half.get(), "ccl\1\0\0", 6, soon, nullptr));
+  REQUIRE(send_all(half.get(), "ccl\2\0\0", 6, soon, nullptr));
   ::shutdown(half.get(), SHUT_WR);
   Fd huge = std::move(*connect_once(listener.address(), soon, nullptr));
-  REQUIRE(send_all(huge.get(), "ccl\1\xff\xff\xff\x7f                ", 24, soon, nullptr));
+  Claim large;
+  large.hello_bytes = 0x7fffffff;
+  REQUIRE(send_all(huge.get(), &large, sizeof large, soon, nullptr));
   const auto wrong = auth_connect(listener.address(), secret_of(2), {}, soon, nullptr);
   REQUIRE_FALSE(wrong);
   CHECK(wrong.error().code == Errc::refused);
@@ -158,10 +141,13 @@ TEST_CASE("a caller checks the listener too, and waits end") {
     }
     if (!wait_ready(listener.get(), POLLIN, Deadline::after(20), nullptr)) return;
     Fd fd{::accept4(listener.get(), nullptr, nullptr, SOCK_NONBLOCK)};
-    char text[200] = "ccl\1";
-    if (!send_all(fd.get(), text, 20, Deadline::after(20), nullptr)) return;
-    if (!recv_all(fd.get(), text, 24 + 32, Deadline::after(20), nullptr)) return;
-    (void)send_all(fd.get(), text, 32, Deadline::after(20), nullptr);
+    const Greeting greeting;
+    if (!send_all(fd.get(), &greeting, sizeof greeting, Deadline::after(20), nullptr)) return;
+    // It sends the caller's own proof back.
+    std::array<std::byte, sizeof(Claim) + sizeof(Digest)> message;
+    if (!recv_all(fd.get(), message.data(), message.size(), Deadline::after(20), nullptr)) return;
+    (void)send_all(fd.get(), message.data() + sizeof(Claim), sizeof(Digest), Deadline::after(20),
+                   nullptr);
   }};
   const auto fooled = auth_connect(at, secret_of(1), {}, Deadline::after(20), nullptr);
   liar.join();
@@ -234,7 +220,7 @@ pid_t start_flood(const Address& where, int count, bool slow) {
       open.push_back(fd);
     }
     for (const int fd : open) {
-      if (slow && byte < 4) (void)::send(fd, &"ccl\1"[byte], 1, MSG_NOSIGNAL | MSG_DONTWAIT);
+      if (slow && byte < 4) (void)::send(fd, &"ccl\2"[byte], 1, MSG_NOSIGNAL | MSG_DONTWAIT);
     }
     ::usleep(50'000);
   }

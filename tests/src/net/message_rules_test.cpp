@@ -16,7 +16,7 @@
 using namespace ccl;
 using namespace ccl::test;
 using namespace ccl::detail::net;
-using ccl::detail::Fd;
+using ccl::detail::net::SecureSocket;
 
 namespace {
 
@@ -41,7 +41,7 @@ struct PlayedRoot {
     std::jthread rank{[&] { made = join(id, 0, 3); }};
     auto one = gate.accept(soon(), nullptr);
     REQUIRE(one.has_value());
-    write_frame(one->fd, header, payload);
+    write_frame(one->socket, header, payload);
     rank.join();
     REQUIRE_FALSE(made.has_value());
     return made.error();

@@ -42,7 +42,7 @@ struct End {
     int both[2];
     REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, both) == 0);
     far = Fd{both[1]};
-    Fd near{both[0]};
+    net::SecureSocket near{Fd{both[0]}};
     if (side == EdgeSide::receiver) {
       REQUIRE(link->arriving.put(0, near));
       task = make_ib_receiver(link);

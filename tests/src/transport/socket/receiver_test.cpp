@@ -39,7 +39,7 @@ Error error_after(const StepHeader& header) {
   int both[2];
   REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, both) == 0);
   const Fd far{both[1]};
-  Fd near{both[0]};
+  net::SecureSocket near{Fd{both[0]}};
   REQUIRE(link->arriving.put(0, near));
   const auto task = make_receive_stream(link, 0, 0);
   ProxyCounters counters;
