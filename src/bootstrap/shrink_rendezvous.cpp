@@ -60,7 +60,7 @@ Result<void> ShrinkRendezvous::form_ring_in(Bootstrap::Core& all) {
     CCL_CHECK(core_.status().result());  // earlier than another rank relies on this one
     hello.excluded = shrink.current_.excluded;
     hello.number = shrink.current_.number;
-    shrink.current_.said.copy(hello.said, sizeof hello.said - 1);
+    shrink.current_.excluded_text.copy(hello.excluded_text, sizeof hello.excluded_text - 1);
   }
   CCL_TRY(auto conn, connect(next, PeerRole::next, bytes_of(hello)));
   sockets.set_next(Engine::get().lock(), std::move(conn), members.members[size_t(next)]);
@@ -150,7 +150,8 @@ Result<ShrinkRendezvous::PendingCall> ShrinkRendezvous::keep(const Lock&, Accept
   auto from = std::make_shared<PendingPeer>();
   from->who = hello.hello.me;
   from->excluded = hello.excluded;
-  from->said.assign(hello.said, strnlen(hello.said, sizeof hello.said));
+  from->excluded_text.assign(hello.excluded_text,
+                             strnlen(hello.excluded_text, sizeof hello.excluded_text));
   from->number = hello.number;
   from->at = Clock::now();
   CCL_TRY(auto conn, Conn::start(
@@ -228,7 +229,7 @@ bool ShrinkRendezvous::check_pending(const Lock& lock, const std::weak_ptr<Boots
         lock, rank,
         fmt::format("rank {} excludes {} where rank {} excludes {} (all ranks that "
                     "stay must exclude the same)",
-                    rank, from.said, own, current_.said));
+                    rank, from.excluded_text, own, current_.excluded_text));
     call.conn->send_now(FrameKind::notice, own, 0,
                         bytes_of(to_notice(*rest->shutdown().failure(lock))));
     call.conn->drain();

@@ -65,7 +65,7 @@ Result<void> Shutdown::finalize(std::optional<double> limit_s) {
   send_goodbyes(lock);
   // A rank waits only for its neighbors, which have passed the barrier, too.
   const PeerSockets& sockets = core_.sockets();
-  const auto has_left = [](const auto& c) { return !c || c->said_goodbye() || !c->is_open(); };
+  const auto has_left = [](const auto& c) { return !c || c->received_goodbye() || !c->is_open(); };
   const auto until = Deadline::after(goodbye_s);
   while (!(has_left(sockets.next) && has_left(sockets.prev)) && !until.passed() && !failure_) {
     core_.waits().sleep(lock, std::chrono::milliseconds(50));
@@ -111,9 +111,9 @@ void Shutdown::on_closed(const Lock& lock, const Conn& conn, PeerRole role, cons
     return on_error(lock, protocol_error(root ? "the root" : describe(peer), peer.rank,
                                          describe(core_.membership().me), conn.fault()));
   }
-  if (conn.said_goodbye()) return;
+  if (conn.received_goodbye()) return;
   // A caller may have given up before it knew that it was accepted. The ring detects dead ranks.
-  if (role == PeerRole::caller && !conn.said_anything() && broken_record(os_code) == nullptr)
+  if (role == PeerRole::caller && !conn.received_frame() && broken_record(os_code) == nullptr)
     return;
   if (role == PeerRole::root) {
     auto error = core_.formation().root_lost(lock, os_code);

@@ -29,7 +29,7 @@ void append(std::vector<std::byte>& out, Bytes more) {
   out.insert(out.end(), more.begin(), more.end());
 }
 
-bool somebody_waits(int listener) {
+bool caller_waits(int listener) {
   pollfd p{listener, POLLIN, 0};
   return ::poll(&p, 1, 0) > 0;
 }
@@ -40,7 +40,7 @@ bool somebody_waits(int listener) {
 class Acceptor::PendingCaller : public Handler {
  public:
   PendingCaller(Acceptor& acceptor, Fd fd, const Address& from)
-      : gate_(acceptor.weak_from_this()), fd_(std::move(fd)), from_(from) {
+      : acceptor_(acceptor.weak_from_this()), fd_(std::move(fd)), from_(from) {
     greeting_.terms = acceptor.terms_;
   }
   ~PendingCaller() override { leave_place(); }
@@ -142,7 +142,7 @@ class Acceptor::PendingCaller : public Handler {
     return sizeof(Claim) + claim().hello_bytes + sizeof(Digest);
   }
   void finish() {
-    const auto acceptor = gate_.lock();
+    const auto acceptor = acceptor_.lock();
     if (!acceptor || !acceptor->fd_) return leave();
     const Claim c = claim();
     const Bytes hello = Bytes{in_}.subspan(sizeof c, c.hello_bytes);
@@ -172,7 +172,7 @@ class Acceptor::PendingCaller : public Handler {
                        std::move(differs)});
   }
 
-  std::weak_ptr<Acceptor> gate_;
+  std::weak_ptr<Acceptor> acceptor_;
   Fd fd_;
   Address from_;
   Greeting greeting_;
@@ -204,10 +204,10 @@ void Acceptor::forget() {
 }
 
 void Acceptor::close() {
-  for (const auto& pending : guests_) {
+  for (const auto& pending : pending_) {
     if (!pending->gone()) pending->leave();
   }
-  guests_.clear();
+  pending_.clear();
   if (!fd_) return;
   CallerTable::get().remove_listener();
   Engine::get().remove(*this);
@@ -231,8 +231,8 @@ void Acceptor::admit(Fd fd, const Address& from) {
   auto pending = std::make_shared<PendingCaller>(*this, std::move(fd), from);
   if (!pending->take_place(*this)) return;
   if (!pending->greet(secret_) || !Engine::get().add(pending, EPOLLIN)) return;
-  std::erase_if(guests_, [](const auto& g) { return g->gone(); });
-  guests_.push_back(std::move(pending));
+  std::erase_if(pending_, [](const auto& g) { return g->gone(); });
+  pending_.push_back(std::move(pending));
   start_ticking();
 }
 
@@ -241,7 +241,7 @@ bool Acceptor::make_room(int os_code) {
   if (os_code == EAGAIN || os_code == EINTR || os_code == ECONNABORTED) return false;
   // Without a free descriptor, accept fails also if the queue is empty.
   const bool none_left = os_code == EMFILE || os_code == ENFILE;
-  if (none_left && !somebody_waits(fd_.get())) return false;
+  if (none_left && !caller_waits(fd_.get())) return false;
   ccl::detail::note_descriptors("cannot accept a connection", os_code);
   CallerTable& callers = CallerTable::get();
   if (none_left && (callers.evict_one(Clock::now()) || callers.turn_away(fd_.get()))) return true;
@@ -272,18 +272,18 @@ void Acceptor::broke(int) {
 
 bool Acceptor::tick() {
   if (fd_ && std::exchange(paused_, false)) Engine::get().watch(*this, EPOLLIN);
-  std::erase_if(guests_, [](const auto& g) {
+  std::erase_if(pending_, [](const auto& g) {
     if (!g->gone() && g->late()) g->refuse("it was too slow to prove itself");
     return g->gone();
   });
-  return ticking_ = !guests_.empty();
+  return ticking_ = !pending_.empty();
 }
 
 Result<AuthListener> AuthListener::listen(const Address& where, const Secret& secret) {
   AuthListener out;
   out.queue_ = std::make_shared<Queue>();
   const std::lock_guard lock{Engine::get().mutex()};
-  CCL_TRY(out.gate_, Acceptor::open(where, secret, [queue = out.queue_](Accepted one) {
+  CCL_TRY(out.acceptor_, Acceptor::open(where, secret, [queue = out.queue_](Accepted one) {
             if (queue->waiting.size() >= max_waiting) {
               log_warn(LogPart::bootstrap, "closed a connection from {} ({} others wait already)",
                        one.from.to_string(), max_waiting);
@@ -296,19 +296,19 @@ Result<AuthListener> AuthListener::listen(const Address& where, const Secret& se
 }
 
 AuthListener& AuthListener::operator=(AuthListener&& other) noexcept {
-  std::swap(gate_, other.gate_);
+  std::swap(acceptor_, other.acceptor_);
   std::swap(queue_, other.queue_);
   return *this;
 }
 
 AuthListener::~AuthListener() {
-  if (!gate_) return;
+  if (!acceptor_) return;
   const std::lock_guard lock{Engine::get().mutex()};
-  gate_->close();
+  acceptor_->close();
 }
 
 const Address& AuthListener::address() const {
-  return gate_->address();
+  return acceptor_->address();
 }
 
 Result<Accepted> AuthListener::accept(const Deadline& deadline, const Status* status,
@@ -366,11 +366,11 @@ Result<Greeting> receive_greeting(const Fd& fd, const Terms& mine, const Address
     return fail(busy_error(where));
   }
   if (!greeted) {
-    if (status != nullptr && !status->ok()) say_last(fd.get(), last);
+    if (status != nullptr && !status->ok()) send_close_notify(fd.get(), last);
     return fail(std::move(greeted).error());
   }
   if (auto fits = check_greeting(greeting, mine, where); !fits) {
-    say_last(fd.get(), last);
+    send_close_notify(fd.get(), last);
     return fail(std::move(fits).error());
   }
   return greeting;

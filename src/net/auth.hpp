@@ -52,7 +52,7 @@ class Acceptor : public Handler, public std::enable_shared_from_this<Acceptor> {
   Terms terms_;
   std::function<void(Accepted)> accept_;
   Address address_;
-  std::deque<std::shared_ptr<PendingCaller>> guests_;  // not authenticated yet, oldest first
+  std::deque<std::shared_ptr<PendingCaller>> pending_;  // not authenticated yet, oldest first
   bool ticking_ = false;
   bool paused_ = false;  // without a descriptor or memory for callers, until the next tick
 };
@@ -81,7 +81,7 @@ class AuthListener {
     std::deque<Accepted> waiting;
     std::condition_variable arrived;
   };
-  std::shared_ptr<Acceptor> gate_;
+  std::shared_ptr<Acceptor> acceptor_;
   std::shared_ptr<Queue> queue_;
 };
 

@@ -9,8 +9,8 @@
 
 namespace ccl::detail::net {
 namespace {
-constexpr double drain_s = 2;                    // limit of `drain`
-constexpr size_t max_unheard = size_t{1} << 14;  // a fraction of a socket's buffer
+constexpr double drain_s = 2;                             // limit of `drain`
+constexpr size_t max_unanswered_bytes = size_t{1} << 14;  // a fraction of a socket's buffer
 }  // namespace
 
 Result<std::shared_ptr<Conn>> Conn::start(SecureSocket socket, OnFrame frame, OnClosed closed) {
@@ -47,14 +47,14 @@ void Conn::send_now(FrameKind kind, int rank, std::uint64_t tag, Bytes payload) 
   flush();
 }
 
-void Conn::tell(int rank, std::uint64_t tag, Bytes rank_status) {
+void Conn::send_status(int rank, std::uint64_t tag, Bytes rank_status) {
   if (!is_open() || broken_) return;
-  if (unheard_ >= max_unheard) {
-    untold_[rank] = {tag, {rank_status.begin(), rank_status.end()}};
+  if (unanswered_bytes_ >= max_unanswered_bytes) {
+    held_statuses_[rank] = {tag, {rank_status.begin(), rank_status.end()}};
     return;
   }
-  untold_.erase(rank);
-  unheard_ += rank_status.size();
+  held_statuses_.erase(rank);
+  unanswered_bytes_ += rank_status.size();
   send_now(FrameKind::rank_status, rank, tag, rank_status);
 }
 
@@ -150,19 +150,20 @@ void Conn::receive() {
 }
 
 void Conn::take(const FrameHeader& header, Bytes payload) {
-  said_anything_ = true;
-  if (header.kind == FrameKind::goodbye) said_goodbye_ = true;
+  received_frame_ = true;
+  if (header.kind == FrameKind::goodbye) received_goodbye_ = true;
   if (draining_) return;
-  unheard_ = 0;
+  unanswered_bytes_ = 0;
   if (header.kind != FrameKind::receipt) on_frame_(*this, header, payload);
   if (header.kind == FrameKind::rank_status) send_now(FrameKind::receipt, -1, 0, {});
-  for (const auto& [rank, kept] : std::exchange(untold_, {})) tell(rank, kept.first, kept.second);
+  for (const auto& [rank, kept] : std::exchange(held_statuses_, {}))
+    send_status(rank, kept.first, kept.second);
 }
 
 void Conn::ended(int os_code) {
-  const bool tell = !draining_;
+  const bool report = !draining_;
   close();
-  if (tell) on_closed_(*this, os_code);
+  if (report) on_closed_(*this, os_code);
 }
 
 }  // namespace ccl::detail::net

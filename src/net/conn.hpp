@@ -54,7 +54,7 @@ class Conn : public Handler, public std::enable_shared_from_this<Conn> {
   /// Sends a status. After 16 KiB without an answer, it keeps only the latest status of each rank
   /// until the other end answers. The kernel closes a connection that is full for some seconds, so
   /// more bytes would fail a stopped rank.
-  void tell(int rank, std::uint64_t tag, Bytes rank_status);
+  void send_status(int rank, std::uint64_t tag, Bytes rank_status);
   void close();
   /// Ends the connection, because its other end has sent what does not fit. Calls `closed` with
   /// EPROTO, which may still send the other end an error. `fault` returns `why` from then on.
@@ -64,8 +64,8 @@ class Conn : public Handler, public std::enable_shared_from_this<Conn> {
   /// unread input would discard output that is in flight.
   void drain();
   bool is_open() const { return bool(socket_) && !draining_; }
-  bool said_goodbye() const { return said_goodbye_; }
-  bool said_anything() const { return said_anything_; }
+  bool received_goodbye() const { return received_goodbye_; }
+  bool received_frame() const { return received_frame_; }
 
   int fd() const override { return socket_.get(); }
   void ready(std::uint32_t events) override;
@@ -88,17 +88,18 @@ class Conn : public Handler, public std::enable_shared_from_this<Conn> {
   OnClosed on_closed_;
   std::vector<std::byte> in_;
   std::vector<std::byte> out_;
-  size_t sent_ = 0;     // bytes of out_
-  size_t unheard_ = 0;  // bytes of statuses since the last frame from the other end
-  std::map<int, std::pair<std::uint64_t, std::vector<std::byte>>> untold_;  // statuses, by rank
+  size_t sent_ = 0;              // bytes of out_
+  size_t unanswered_bytes_ = 0;  // bytes of statuses since the last frame from the other end
+  std::map<int, std::pair<std::uint64_t, std::vector<std::byte>>>
+      held_statuses_;  // statuses, by rank
   bool writable_wanted_ = false;
   bool flush_asked_ = false;
   bool broken_ = false;  // sending fails
   bool unread_ = false;  // the other end does not read: it ends in the engine's thread
   bool draining_ = false;
   bool shut_ = false;
-  bool said_goodbye_ = false;   // the other end has sent a goodbye
-  bool said_anything_ = false;  // the other end has sent a frame
+  bool received_goodbye_ = false;  // the other end has sent a goodbye
+  bool received_frame_ = false;    // the other end has sent a frame
   std::string fault_;
 };
 

@@ -102,7 +102,7 @@ std::string wrong_shrink(const ShrinkHello& hello) {
   return FieldCheck{}
       .in_range("purpose", std::uint32_t(hello.hello.kind), std::int64_t(HelloKind::stay),
                 std::int64_t(HelloKind::watch))
-      .text("list of excluded ranks", hello.said)
+      .text("list of excluded ranks", hello.excluded_text)
       .in_range("number of attempts", hello.number, 0, std::int64_t(max_attempts))
       .why();
 }

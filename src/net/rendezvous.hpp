@@ -59,9 +59,9 @@ struct Hello {
 /// Hello of a rank that shrinks, to the next and the previous surviving rank.
 struct ShrinkHello {
   Hello hello;
-  Digest excluded{};         // digest of the excluded ranks
-  char said[256] = {};       // the excluded ranks as text
-  std::uint64_t number = 0;  // failed attempts so far
+  Digest excluded{};             // digest of the excluded ranks
+  char excluded_text[256] = {};  // the excluded ranks as text
+  std::uint64_t number = 0;      // failed attempts so far
 };
 
 struct Progress {

@@ -64,7 +64,7 @@ struct IbLink : ProxiedLink, ReverseLink<IbLink> {
 
   Result<void> prepare();
   std::size_t lines() const { return 1; }
-  void tell(Handshake&, HandshakeCursor&) const {}
+  void write_fields(Handshake&, HandshakeCursor&) const {}
   Result<void> read_fields(const Handshake&, HandshakeCursor&) { return {}; }
   static Result<void> receive(const std::shared_ptr<IbLink>& link);
   static Result<void> send(const std::shared_ptr<IbLink>& link, std::size_t line,

@@ -48,7 +48,7 @@ concept NetworkLink =
       { Link::name } -> std::convertible_to<const char*>;
       { link.prepare() } -> std::same_as<Result<void>>;
       { link.lines() } -> std::same_as<std::size_t>;
-      link.tell(out, cursor);
+      link.write_fields(out, cursor);
       { link.read_fields(in, cursor) } -> std::same_as<Result<void>>;
       { Link::receive(shared) } -> std::same_as<Result<void>>;
       { Link::send(shared, std::size_t{}, net::SecureSocket{}) } -> std::same_as<Result<void>>;
@@ -73,13 +73,13 @@ struct ProxiedBody {
   HostPin pin;              // on a GPU rank; only lanes need it, so it may end before the link
   std::vector<Wire> wires;  // for the lanes
   Nonce nonce{};            // the receiver's
-  std::vector<std::shared_ptr<net::Acceptor>> gates;
+  std::vector<std::shared_ptr<net::Acceptor>> acceptors;
   bool connected = false;
 
   ~ProxiedBody() {
-    if (!gates.empty()) {
+    if (!acceptors.empty()) {
       const std::lock_guard lock{net::Engine::get().mutex()};
-      for (const auto& acceptor : gates) acceptor->close();  // no more sockets arrive
+      for (const auto& acceptor : acceptors) acceptor->close();  // no more sockets arrive
     }
     link->closing.store(true, std::memory_order_release);
     if (link->context.proxy != nullptr) link->wake();
@@ -151,7 +151,7 @@ struct ProxiedBody {
     const std::lock_guard lock{net::Engine::get().mutex()};
     for (const net::Address& where : listeners) {
       CCL_TRY(auto acceptor, net::Acceptor::open(where, link->context.secret, accept));
-      gates.push_back(std::move(acceptor));
+      acceptors.push_back(std::move(acceptor));
     }
     return {};
   }
@@ -221,12 +221,12 @@ Result<ProxiedEnd<Link>> ProxiedEnd<Link>::make(TransportContext& context, const
 template <class Link>
 Handshake ProxiedEnd<Link>::handshake() const {
   Handshake mine{};
-  if (body_->gates.empty()) return mine;
+  if (body_->acceptors.empty()) return mine;
   HandshakeCursor cursor;
   cursor.put(mine, body_->nonce);
-  cursor.put(mine, body_->gates.size());
-  for (const auto& acceptor : body_->gates) cursor.put(mine, acceptor->address().wire());
-  body_->link->tell(mine, cursor);
+  cursor.put(mine, body_->acceptors.size());
+  for (const auto& acceptor : body_->acceptors) cursor.put(mine, acceptor->address().wire());
+  body_->link->write_fields(mine, cursor);
   return mine;
 }
 

@@ -195,8 +195,8 @@ class SendStream final : public SocketTask {
     if (stream_ == 0 && link_->healthy()) {
       const StepHeader header{goodbye, 0};
       const net::Bytes bytes = std::as_bytes(std::span{&header, 1});
-      if (!said_goodbye_ && socket_.send(bytes) < 0 && would_block(errno)) return blocked();
-      said_goodbye_ = true;
+      if (!sent_goodbye_ && socket_.send(bytes) < 0 && would_block(errno)) return blocked();
+      sent_goodbye_ = true;
     }
     if (link_->healthy() && !socket_.flush() && would_block(errno)) return blocked();
     return Progress::ended;
@@ -214,7 +214,7 @@ class SendStream final : public SocketTask {
   bool blocked_ = false;  // the socket takes nothing until it is writable
   bool left_ = false;     // the receiver has closed without an error
   bool arrived_ = false;  // has had a socket
-  bool said_goodbye_ = false;
+  bool sent_goodbye_ = false;
 };
 
 }  // namespace

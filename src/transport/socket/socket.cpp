@@ -48,7 +48,7 @@ void SocketLink::set_streams(int count) {
   announced = std::make_unique<std::atomic<Word>[]>(std::size_t(edge.shape.channels));
 }
 
-void SocketLink::tell(Handshake& mine, HandshakeCursor& cursor) {
+void SocketLink::write_fields(Handshake& mine, HandshakeCursor& cursor) {
   // The lower rank's sockets are shared; its outgoing edge is first in every rank's order.
   const auto out = edge.self.rank < edge.peer.rank ? mate() : nullptr;
   if (out != nullptr && !out->answered_ && streams == 1 && out->edge.shape == edge.shape) {

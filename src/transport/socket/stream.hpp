@@ -81,7 +81,7 @@ struct SocketLink : ProxiedLink, ReverseLink<SocketLink> {
     const auto each = std::size_t(streams);
     return std::size_t(edge.self.rank + edge.peer.rank) + line / each + line % each;
   }
-  void tell(Handshake& mine, HandshakeCursor& cursor);
+  void write_fields(Handshake& mine, HandshakeCursor& cursor);
   Result<void> read_fields(const Handshake& theirs, HandshakeCursor& cursor);
   static Result<void> receive(const std::shared_ptr<SocketLink>& link);
   static Result<void> send(const std::shared_ptr<SocketLink>& link, std::size_t line,

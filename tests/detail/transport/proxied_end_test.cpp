@@ -22,7 +22,9 @@ struct LineLink : detail::ProxiedLink {
     return {};
   }
   std::size_t lines() const { return wires.size(); }
-  void tell(Handshake& mine, detail::HandshakeCursor& cursor) const { cursor.put(mine, reported); }
+  void write_fields(Handshake& mine, detail::HandshakeCursor& cursor) const {
+    cursor.put(mine, reported);
+  }
   Result<void> read_fields(const Handshake& theirs, detail::HandshakeCursor& cursor) {
     readiness = cursor.get<int>(theirs);
     return readiness == 77 ? Result<void>{} : fail(Errc::mismatch, "not a line");

@@ -254,7 +254,7 @@ TEST_CASE("a shrink's hello that does not fit ends that connection alone") {
   };
   CHECK(mentions(refusal([](ShrinkHello& h) { h.hello.kind = HelloKind::ring; }), "purpose is 2"));
   CHECK(mentions(
-      refusal([](ShrinkHello& h) { std::memset(h.said, 'x', sizeof h.said); }),
+      refusal([](ShrinkHello& h) { std::memset(h.excluded_text, 'x', sizeof h.excluded_text); }),
       "list of excluded ranks has no end within its 256 bytes"));
   CHECK(
       mentions(refusal([](ShrinkHello& h) { h.number = endless; }), "number of attempts is 1844"));

@@ -68,7 +68,7 @@ TEST_CASE(
   for (std::uint64_t number = 1; number <= rounds; ++number) {
     for (int rank = 0; rank < ranks; ++rank) {
       const std::lock_guard lock{Engine::get().mutex()};
-      ends.near->tell(rank, number, text);
+      ends.near->send_status(rank, number, text);
     }
   }
   int unread = 0;
