@@ -20,6 +20,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "base/fork_mutex.hpp"
 #include "base/os_error.hpp"
 #include "base/thread.hpp"
 #include "bootstrap/job_secret.hpp"
@@ -27,6 +28,7 @@
 #include "net/sha256.hpp"
 #include "net/socket.hpp"
 #include <dlfcn.h>
+#include <unistd.h>
 
 namespace ccl::detail {
 namespace {
@@ -101,8 +103,8 @@ class Pmix {
   }
   /// Returns the client of this process. PMIx cannot reliably start again after its end.
   static Result<Pmix*> instance() {
-    static std::mutex mutex;
     static std::optional<Pmix> client;  // ends with the process
+    static detail::ForkMutex mutex{[] { renew(client); }};
     const std::lock_guard lock{mutex};
     if (!client) {
       CCL_TRY(auto opened, open());
@@ -111,7 +113,8 @@ class Pmix {
     return &*client;
   }
   Pmix(Pmix&& other) noexcept
-      : me_(other.me_),
+      : process_(other.process_),
+        me_(other.me_),
         init_(other.init_),
         finalize_(std::exchange(other.finalize_, nullptr)),
         put_(other.put_),
@@ -120,7 +123,8 @@ class Pmix {
         get_(other.get_) {}
   Pmix& operator=(Pmix&&) = delete;
   ~Pmix() {
-    if (finalize_ != nullptr) finalize_(nullptr, 0);
+    // The session belongs to the process that opened it. A forked child must not end it.
+    if (finalize_ != nullptr && ::getpid() == process_) finalize_(nullptr, 0);
   }
 
   int rank() const { return int(me_.rank); }
@@ -130,7 +134,7 @@ class Pmix {
     pmix::Value* value = nullptr;
     const int code = get_(&job, pmix::job_size, nullptr, 0, &value);
     if (code != pmix::success || value == nullptr || value->type != pmix::type_uint32) {
-      return fail(Errc::not_supported, fmt::format("PMIx does not tell the job's size ({})", code));
+      return fail(Errc::not_supported, fmt::format("PMIx does not give the job's size ({})", code));
     }
     const int n = int(value->number);
     std::free(value);
@@ -187,6 +191,7 @@ class Pmix {
     return fail(Errc::network, fmt::format("{} failed with {}", call, code));
   }
 
+  const pid_t process_ = ::getpid();
   pmix::Proc me_{};
   pmix::Init init_ = nullptr;
   pmix::Finalize finalize_ = nullptr;

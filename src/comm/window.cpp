@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "base/field_check.hpp"
+#include "base/fork_mutex.hpp"
 #include "comm/edge_handshake.hpp"
 #include "comm/memory_exchange.hpp"
 #include "comm/part_rules.hpp"
@@ -98,8 +99,8 @@ class LocalPart {
 
  private:
   struct Table {
-    std::mutex mutex;
     std::map<Key, Range> parts;
+    ForkMutex mutex{[this] { renew(parts); }};
   };
   static Table& table() {
     static Table* const one = new Table;  // outlives the last window at exit

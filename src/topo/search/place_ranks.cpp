@@ -12,6 +12,7 @@
 #include <string>
 
 #include "base/field_check.hpp"
+#include "base/fork_mutex.hpp"
 #include "gpu/devices.hpp"
 
 namespace ccl::topo {
@@ -19,8 +20,8 @@ namespace {
 
 /// Detects a machine once per process for each set of GPUs: communicators change, machines do not.
 Result<LoadedGraph> known_machine(const DiscoverOptions& options) {
-  static std::mutex mutex;
   static std::map<std::string, LoadedGraph> seen;
+  static ccl::detail::ForkMutex mutex{[] { ccl::detail::renew(seen); }};
   CCL_TRY(std::string key, ccl::detail::setting_text("TOPO_FILE"));
   for (const DiscoveredGpu& gpu : *options.gpus) {
     key += fmt::format(" {} {}", gpu.bus_id, gpu.links.size());
